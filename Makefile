@@ -1,0 +1,24 @@
+# A short front door. The build itself is CMake (CMakePresets.json names the variants).
+.PHONY: all deps demo test check install clean
+all: deps
+	@cmake --preset release >/dev/null
+	@cmake --build build
+
+# Installs what is missing on Debian and Ubuntu; says what it does; does nothing when all is there.
+deps:
+	@tools/install-deps
+
+demo: all
+	@examples/demo/run.sh
+
+test: all
+	@tools/run-tests
+
+check: deps
+	@tools/check
+
+install: all
+	@cmake --install build
+
+clean:
+	rm -rf build

@@ -1,0 +1,35 @@
+# Switches and flags. Presets (CMakePresets.json) set them; nothing else does.
+option(AF_BUILD_TESTS "build the tests" ON)
+option(AF_BUILD_SHARED "build libafinar.so" ON)
+option(AF_STATIC_LIBS "link the small libraries statically into the program" ON)
+option(AF_FUZZ "build the fuzz entries with libFuzzer (clang)" OFF)
+set(AF_SANITIZE "" CACHE STRING "sanitizers, as given to -fsanitize=")
+option(AF_COVERAGE "count covered lines" OFF)
+
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# Asserts stay on in every build type.
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1")
+set(CMAKE_C_FLAGS_RELEASE "-O2")
+
+add_library(af_flags INTERFACE)
+target_include_directories(af_flags INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
+                                              ${CMAKE_BINARY_DIR}/generated)
+target_compile_definitions(af_flags INTERFACE AF_VERSION="${PROJECT_VERSION}" _POSIX_C_SOURCE=200809L)
+# No contraction: the same C gives the same bits on every machine. src/ops/fast opts out.
+target_compile_options(af_flags INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes
+    -Wmissing-prototypes -Wpointer-arith -Wvla -ffp-contract=off -fno-math-errno)
+if(AF_SANITIZE)
+    add_compile_options(-fsanitize=${AF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    add_link_options(-fsanitize=${AF_SANITIZE})
+endif()
+if(AF_COVERAGE)
+    add_compile_options(--coverage -O0)
+    add_link_options(--coverage)
+endif()

@@ -1,0 +1,52 @@
+/* status.h - how every call of the library reports failure.
+ *
+ * A function that can fail for a reason outside our code returns af_status and takes `af_error *err`
+ * last (NULL is allowed). The message is one sentence for the user that names the thing and the two
+ * values that disagree. Nothing in the library prints or exits. */
+#ifndef AFINAR_STATUS_H
+#define AFINAR_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define AF_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define AF_CHECKED           __attribute__((warn_unused_result))
+#else
+#define AF_PRINTF(fmt, args)
+#define AF_CHECKED
+#endif
+
+typedef enum af_status {
+    AF_OK = 0,
+    AF_EUSAGE,       /* the caller or the config asks for something impossible */
+    AF_ENOMEM,       /* host or device memory ran out                          */
+    AF_EIO,          /* the system refused a read or a write                   */
+    AF_EFORMAT,      /* a file is not what it claims to be                     */
+    AF_EUNSUPPORTED, /* valid, but outside what this build can do              */
+    AF_EDEVICE,      /* the device or its compiler failed                      */
+    AF_ESTOPPED,     /* the user asked to stop                                 */
+} af_status;
+
+typedef struct af_error {
+    af_status code;
+    char msg[1024];
+} af_error;
+
+/* Every error is born here: one breakpoint catches them all. Returns `code`. `err` may be NULL. */
+AF_PRINTF(3, 4) af_status af_fail(af_error *err, af_status code, const char *fmt, ...);
+
+/* Puts "prefix: " before a message that is already there. Returns err's code. */
+AF_PRINTF(2, 3) af_status af_fail_prefix(af_error *err, const char *fmt, ...);
+
+/* The name of a status, for logs: "AF_EFORMAT". Static storage. */
+const char *af_status_name(af_status code);
+
+/* The library's version, "MAJOR.MINOR.PATCH". Static storage. */
+const char *af_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,52 @@
+/* base.h - what every file of the library starts from: status, the few macros, checked arithmetic,
+ * and the list of banned functions. */
+#ifndef AF_BASE_H
+#define AF_BASE_H
+
+#include "afinar/status.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In a function with `af_status st` and a label `done`: on failure st is set and control goes there. */
+#define AF_TRY(call)                                                                               \
+    do {                                                                                           \
+        st = (call);                                                                               \
+        if (st != AF_OK)                                                                           \
+            goto done;                                                                             \
+    } while (0)
+#define AF_LEN(array)       (sizeof(array) / sizeof((array)[0]))
+#define AF_MIN(a, b)        ((a) < (b) ? (a) : (b))
+#define AF_MAX(a, b)        ((a) > (b) ? (a) : (b))
+#define AF_ALIGN_UP(n, pow) (((n) + ((pow)-1)) & ~((pow)-1))
+
+/* True and *out = a op b, or false when the result does not fit. */
+static inline bool af_mul_ok(uint64_t a, uint64_t b, uint64_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline bool af_add_ok(uint64_t a, uint64_t b, uint64_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+
+/* Host memory: zeroed, NULL when there is none (the caller reports AF_ENOMEM). */
+void *af_calloc(uint64_t count, uint64_t size);
+void *af_realloc(void *p, uint64_t count, uint64_t size); /* old block stays valid on NULL */
+char *af_strdup(const char *s);
+char *af_strndup(const char *s, uint64_t n);
+
+/* The one sentence for "no memory": says what it was for and how much. */
+af_status af_fail_nomem(af_error *err, const char *what, uint64_t bytes);
+
+/* The headers that declare them come first: poison would stop those too. */
+#if !defined(AF_ALLOW_BANNED)
+#pragma GCC poison strcpy strcat strncpy sprintf vsprintf gets strtok atoi atof alloca
+#endif
+#endif

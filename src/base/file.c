@@ -1,0 +1,322 @@
+/* file.c - maps and atomic writes; see file.h. */
+#define _GNU_SOURCE
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const uint8_t empty_file[1];
+
+static af_status fail_errno(af_error *err, const char *verb, const char *path)
+{
+    const int e = errno;
+    const af_status code = e == ENOMEM ? AF_ENOMEM : AF_EIO;
+    return af_fail(err, code, "cannot %s '%s': %s", verb, path, strerror(e));
+}
+
+af_status af_map_open(af_map *out, const char *path, af_error *err)
+{
+    struct stat s;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(err, "open", path);
+    if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)) {
+        close(fd);
+        return af_fail(err, AF_EIO, "'%s' is not a regular file", path);
+    }
+    af_map m = {empty_file, (uint64_t)s.st_size};
+    if (m.size > 0) {
+        void *p = mmap(NULL, m.size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED) {
+            close(fd);
+            return fail_errno(err, "map", path);
+        }
+        m.data = p;
+    }
+    close(fd);
+    *out = m;
+    return AF_OK;
+}
+
+void af_map_close(af_map *m)
+{
+    if (m->data && m->data != empty_file)
+        munmap((void *)m->data, m->size);
+    *m = (af_map){0};
+}
+
+void af_map_forget(const af_map *m, uint64_t off, uint64_t n)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t from = AF_ALIGN_UP(off, page), to = AF_MIN(off + n, m->size) & ~(page - 1);
+    if (m->data != empty_file && to > from)
+        madvise((void *)(m->data + from), to - from, MADV_DONTNEED);
+}
+
+struct af_out {
+    char *path, *tmp;
+    int fd;
+    uint64_t done; /* bytes given to us */
+    uint64_t held; /* bytes of them still in buf */
+    uint8_t buf[1 << 16];
+};
+
+/* ".NAME.PID.N.tmp" in the target's folder: two runs never share it. */
+static char *temp_name(const char *path)
+{
+    static unsigned counter;
+    const char *name = af_path_name(path);
+    char *tmp = NULL;
+    const unsigned n = __atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED);
+    if (asprintf(&tmp, "%.*s.%s.%ld.%u.tmp", (int)(name - path), path, name, (long)getpid(), n) < 0)
+        return NULL;
+    return tmp;
+}
+
+static void out_free(af_out *o)
+{
+    if (o->fd >= 0)
+        close(o->fd);
+    free(o->path);
+    free(o->tmp);
+    free(o);
+}
+
+af_status af_out_open(af_out **out, const char *path, af_error *err)
+{
+    af_out *o = af_calloc(1, sizeof *o);
+    if (!o)
+        return af_fail_nomem(err, "an output file", sizeof *o);
+    o->fd = -1;
+    o->path = af_strdup(path);
+    o->tmp = temp_name(path);
+    if (!o->path || !o->tmp) {
+        out_free(o);
+        return af_fail_nomem(err, "a file name", strlen(path));
+    }
+    o->fd = open(o->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (o->fd < 0) {
+        const af_status st = fail_errno(err, "create", path);
+        out_free(o);
+        return st;
+    }
+    *out = o;
+    return AF_OK;
+}
+
+static af_status write_all(int fd, const uint8_t *p, uint64_t n, const char *path, af_error *err)
+{
+    while (n > 0) {
+        const ssize_t w = write(fd, p, AF_MIN(n, (uint64_t)1 << 30));
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w < 0)
+            return fail_errno(err, "write", path);
+        p += w;
+        n -= (uint64_t)w;
+    }
+    return AF_OK;
+}
+
+static af_status out_flush(af_out *o, af_error *err)
+{
+    const uint64_t n = o->held;
+    o->held = 0;
+    return write_all(o->fd, o->buf, n, o->path, err);
+}
+
+af_status af_out_write(af_out *o, const void *bytes, uint64_t n, af_error *err)
+{
+    if (n > sizeof o->buf - o->held) {
+        const af_status st = out_flush(o, err);
+        if (st != AF_OK)
+            return st;
+    }
+    o->done += n;
+    if (n >= sizeof o->buf)
+        return write_all(o->fd, bytes, n, o->path, err);
+    memcpy(o->buf + o->held, bytes, n);
+    o->held += n;
+    return AF_OK;
+}
+
+uint64_t af_out_tell(const af_out *o) { return o->done; }
+
+af_status af_out_patch(af_out *o, uint64_t off, const void *bytes, uint64_t n, af_error *err)
+{
+    assert(off <= o->done && n <= o->done - off);
+    const af_status st = out_flush(o, err);
+    if (st != AF_OK)
+        return st;
+    const uint8_t *p = bytes;
+    while (n > 0) {
+        const ssize_t w = pwrite(o->fd, p, n, (off_t)off);
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w < 0)
+            return fail_errno(err, "write", o->path);
+        p += w;
+        off += (uint64_t)w;
+        n -= (uint64_t)w;
+    }
+    return AF_OK;
+}
+
+static char *parent_of(const char *path)
+{
+    const char *name = af_path_name(path);
+    if (name == path)
+        return af_strdup(".");
+    return name - path == 1 ? af_strdup("/") : af_strndup(path, (uint64_t)(name - path - 1));
+}
+
+af_status af_dir_sync(const char *path, af_error *err)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(err, "open folder", path);
+    const int bad = fsync(fd) != 0 && errno != EINVAL; /* some file systems cannot sync folders */
+    const af_status st = bad ? fail_errno(err, "sync folder", path) : AF_OK;
+    close(fd);
+    return st;
+}
+
+static af_status sync_parent(const char *path, af_error *err)
+{
+    char *dir = parent_of(path);
+    if (!dir)
+        return af_fail_nomem(err, "a path", strlen(path));
+    const af_status st = af_dir_sync(dir, err);
+    free(dir);
+    return st;
+}
+
+af_status af_out_commit(af_out *o, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(out_flush(o, err));
+    if (fsync(o->fd) != 0)
+        AF_TRY(fail_errno(err, "sync", o->path));
+    const int fd = o->fd;
+    o->fd = -1;
+    if (close(fd) != 0)
+        AF_TRY(fail_errno(err, "close", o->path));
+    if (rename(o->tmp, o->path) != 0)
+        AF_TRY(fail_errno(err, "rename to", o->path));
+    st = sync_parent(o->path, err);
+    out_free(o);
+    return st;
+done:
+    af_out_abandon(o);
+    return st;
+}
+
+void af_out_abandon(af_out *o)
+{
+    if (!o)
+        return;
+    unlink(o->tmp);
+    out_free(o);
+}
+
+af_status af_file_write(const char *path, const void *bytes, uint64_t n, af_error *err)
+{
+    af_out *o;
+    af_status st = af_out_open(&o, path, err);
+    if (st != AF_OK)
+        return st;
+    st = af_out_write(o, bytes, n, err);
+    if (st != AF_OK) {
+        af_out_abandon(o);
+        return st;
+    }
+    return af_out_commit(o, err);
+}
+
+af_status af_file_read(char **out, uint64_t *size, const char *path, uint64_t limit, af_error *err)
+{
+    af_map m = {0};
+    const af_status st = af_map_open(&m, path, err);
+    if (st != AF_OK)
+        return st;
+    char *p = NULL;
+    if (m.size > limit)
+        af_fail(err, AF_EFORMAT, "'%s' has %" PRIu64 " bytes, more than the %" PRIu64 " allowed",
+                path, m.size, limit);
+    else if (!(p = af_strndup((const char *)m.data, m.size)))
+        af_fail_nomem(err, path, m.size);
+    const bool big = m.size > limit;
+    if (p) {
+        *out = p;
+        *size = m.size;
+    }
+    af_map_close(&m);
+    return p ? AF_OK : big ? AF_EFORMAT : AF_ENOMEM;
+}
+
+af_status af_file_append(const char *path, const void *bytes, uint64_t n, bool sync, af_error *err)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return fail_errno(err, "open", path);
+    af_status st = write_all(fd, bytes, n, path, err);
+    if (st == AF_OK && sync && fsync(fd) != 0)
+        st = fail_errno(err, "sync", path);
+    close(fd);
+    return st;
+}
+
+af_status af_path_replace(const char *from, const char *to, af_error *err)
+{
+    char *old = NULL;
+    if (af_dir_exists(to)) { /* rename cannot replace a folder that is not empty */
+        old = temp_name(to);
+        if (!old)
+            return af_fail_nomem(err, "a path", strlen(to));
+        if (rename(to, old) != 0) {
+            free(old);
+            return fail_errno(err, "replace", to);
+        }
+    }
+    af_status st = AF_OK;
+    if (rename(from, to) != 0) {
+        st = fail_errno(err, "rename to", to);
+        if (old && rename(old, to) != 0)
+            af_fail(err, AF_EIO, "cannot rename to '%s'; its old content is in '%s'", to, old);
+    } else {
+        st = sync_parent(to, err);
+        if (old && st == AF_OK)
+            st = af_path_remove(old, err);
+    }
+    free(old);
+    return st;
+}
+
+static af_status copy_body(af_out *o, const af_map *m, af_error *err)
+{
+    const af_status st = af_out_write(o, m->data, m->size, err);
+    if (st != AF_OK) {
+        af_out_abandon(o);
+        return st;
+    }
+    return af_out_commit(o, err);
+}
+
+af_status af_file_copy(const char *from, const char *to, af_error *err)
+{
+    af_map m = {0};
+    af_out *o = NULL;
+    af_status st = AF_OK;
+    AF_TRY(af_map_open(&m, from, err));
+    AF_TRY(af_out_open(&o, to, err));
+    st = copy_body(o, &m, err);
+done:
+    af_map_close(&m);
+    return st;
+}

@@ -1,0 +1,67 @@
+/* file.h - the only place that opens, maps, writes, renames and removes files.
+ *
+ * Reading is by read-only map. Writing is atomic: bytes go to a temporary name beside the target, are
+ * fsync'ed, then renamed over it, then the folder is fsync'ed; until the last moment the old file is
+ * untouched, and on any failure the temporary file is removed. */
+#ifndef AF_FILE_H
+#define AF_FILE_H
+
+#include "base/base.h"
+
+typedef struct af_map {
+    const uint8_t *data; /* never NULL after success, also for an empty file */
+    uint64_t size;
+} af_map;
+
+/* Maps a regular file. Errors name the path. */
+AF_CHECKED af_status af_map_open(af_map *out, const char *path, af_error *err);
+void af_map_close(af_map *m);
+/* Tells the system that [off, off+n) is not needed for now (page cache may drop it). */
+void af_map_forget(const af_map *m, uint64_t off, uint64_t n);
+
+typedef struct af_out af_out; /* a file being written */
+AF_CHECKED af_status af_out_open(af_out **out, const char *path, af_error *err);
+AF_CHECKED af_status af_out_write(af_out *o, const void *bytes, uint64_t n, af_error *err);
+/* Bytes written so far. */
+uint64_t af_out_tell(const af_out *o);
+/* Overwrites n bytes at `off`, all of them already written (headers with totals). */
+AF_CHECKED af_status af_out_patch(af_out *o, uint64_t off, const void *bytes, uint64_t n,
+                                  af_error *err);
+/* fsync + rename + folder fsync. Closes `o` in every case. */
+AF_CHECKED af_status af_out_commit(af_out *o, af_error *err);
+/* Closes and removes the temporary file. NULL is allowed. */
+void af_out_abandon(af_out *o);
+
+/* Whole small file in one call. */
+AF_CHECKED af_status af_file_write(const char *path, const void *bytes, uint64_t n, af_error *err);
+/* Reads a whole file of at most `limit` bytes; *out is malloc'ed and NUL-terminated. */
+AF_CHECKED af_status af_file_read(char **out, uint64_t *size, const char *path, uint64_t limit,
+                                  af_error *err);
+/* Appends bytes to a log-like file (created when absent) and flushes them to the disk when `sync`. */
+AF_CHECKED af_status af_file_append(const char *path, const void *bytes, uint64_t n, bool sync,
+                                    af_error *err);
+
+bool af_file_exists(const char *path); /* a regular file, links followed */
+bool af_dir_exists(const char *path);
+int64_t af_file_size(const char *path); /* -1 when it is not there */
+AF_CHECKED af_status af_dir_make(const char *path, af_error *err); /* with parents; present is fine */
+/* Renames a finished folder or file over `to` (an existing folder there is moved away and removed). */
+AF_CHECKED af_status af_path_replace(const char *from, const char *to, af_error *err);
+/* fsyncs a folder itself. */
+AF_CHECKED af_status af_dir_sync(const char *path, af_error *err);
+/* Removes a file or a whole folder; nothing there is fine. Never follows links. */
+AF_CHECKED af_status af_path_remove(const char *path, af_error *err);
+AF_CHECKED af_status af_file_copy(const char *from, const char *to, af_error *err);
+/* Names in a folder (no . and ..), sorted by bytes; free with af_names_free. */
+AF_CHECKED af_status af_dir_list(char ***names, int *n, const char *path, af_error *err);
+void af_names_free(char **names, int n);
+
+/* "a/b" as a new string (free()); NULL when out of memory. */
+char *af_path_join(const char *a, const char *b);
+/* The last component; points into path. */
+const char *af_path_name(const char *path);
+/* True when a relative path stays inside its folder: no leading '/', no '..' component, not empty. */
+bool af_path_is_inner(const char *path);
+/* $XDG_CACHE_HOME/afinar or ~/.cache/afinar with `sub` appended, created. free() the result. */
+AF_CHECKED af_status af_cache_dir(char **out, const char *sub, af_error *err);
+#endif

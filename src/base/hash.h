@@ -1,0 +1,22 @@
+/* hash.h - checksums: FNV-1a 64 for keys, SHA-256 for content, CRC-32C for event files. */
+#ifndef AF_HASH_H
+#define AF_HASH_H
+
+#include "base/base.h"
+
+#define AF_FNV_START UINT64_C(0xcbf29ce484222325)
+/* Continues an FNV-1a hash; start with AF_FNV_START. */
+uint64_t af_fnv1a(uint64_t h, const void *bytes, uint64_t n);
+
+typedef struct af_sha256 {
+    uint32_t state[8];
+    uint64_t bytes;
+    uint8_t block[64];
+} af_sha256;
+void af_sha256_init(af_sha256 *s);
+void af_sha256_add(af_sha256 *s, const void *bytes, uint64_t n);
+/* 64 lower-case hex digits and a NUL. */
+void af_sha256_hex(af_sha256 *s, char hex[65]);
+
+uint32_t af_crc32c(const void *bytes, uint64_t n);
+#endif

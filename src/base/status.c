@@ -1,0 +1,80 @@
+/* status.c - where errors are born, and the few allocation helpers. */
+#include "base/base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifndef AF_VERSION
+#define AF_VERSION "0.0.0"
+#endif
+
+const char *af_version(void) { return AF_VERSION; }
+
+af_status af_fail(af_error *err, af_status code, const char *fmt, ...)
+{
+    assert(code != AF_OK);
+    if (err) {
+        va_list ap;
+        va_start(ap, fmt);
+        err->code = code;
+        vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+        va_end(ap);
+    }
+    return code;
+}
+
+af_status af_fail_prefix(af_error *err, const char *fmt, ...)
+{
+    if (!err)
+        return AF_EUSAGE;
+    char head[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(head, sizeof head, fmt, ap);
+    va_end(ap);
+    char old[sizeof err->msg];
+    memcpy(old, err->msg, sizeof old);
+    int n = snprintf(err->msg, sizeof err->msg, "%s: %s", head, old);
+    (void)n; /* a message that is cut at the end still names the thing */
+    return err->code;
+}
+
+const char *af_status_name(af_status code)
+{
+    static const char *const names[] = {"AF_OK",      "AF_EUSAGE",       "AF_ENOMEM",  "AF_EIO",
+                                        "AF_EFORMAT", "AF_EUNSUPPORTED", "AF_EDEVICE", "AF_ESTOPPED"};
+    return (size_t)code < AF_LEN(names) ? names[code] : "unknown status";
+}
+
+void *af_calloc(uint64_t count, uint64_t size)
+{
+    uint64_t bytes;
+    if (!af_mul_ok(count, size, &bytes) || bytes > PTRDIFF_MAX)
+        return NULL;
+    return calloc(count ? count : 1, size ? size : 1);
+}
+
+void *af_realloc(void *p, uint64_t count, uint64_t size)
+{
+    uint64_t bytes;
+    if (!af_mul_ok(count, size, &bytes) || bytes > PTRDIFF_MAX)
+        return NULL;
+    return realloc(p, bytes ? bytes : 1);
+}
+
+char *af_strndup(const char *s, uint64_t n)
+{
+    char *p = af_calloc(n + 1, 1);
+    if (p && n)
+        memcpy(p, s, n);
+    return p;
+}
+
+char *af_strdup(const char *s) { return af_strndup(s, strlen(s)); }
+
+af_status af_fail_nomem(af_error *err, const char *what, uint64_t bytes)
+{
+    return af_fail(err, AF_ENOMEM, "out of memory: %s needs %.1f MiB", what,
+                   (double)bytes / (1024.0 * 1024.0));
+}
