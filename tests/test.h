@@ -32,7 +32,8 @@ static inline const char *golden_dir(void)
     return d ? d : "tests/golden";
 }
 
-/* The folder of third-party texts beside the checkout, or NULL when it is absent: then say so and skip(). */
+/* The folder of third-party texts beside the checkout, or NULL when it is absent: then say so and
+ * skip(). */
 static inline const char *shared_dir(void)
 {
     const char *d = getenv("AF_SHARED");

@@ -1,8 +1,8 @@
 /* status.h - how every call of the library reports failure.
  *
- * A function that can fail for a reason outside our code returns af_status and takes `af_error *err`
- * last (NULL is allowed). The message is one sentence for the user that names the thing and the two
- * values that disagree. Nothing in the library prints or exits. */
+ * A function that can fail for a reason outside our code returns af_status and takes `af_error
+ * *err` last (NULL is allowed). The message is one sentence for the user that names the thing and
+ * the two values that disagree. Nothing in the library prints or exits. */
 #ifndef AFINAR_STATUS_H
 #define AFINAR_STATUS_H
 

@@ -1,7 +1,7 @@
 /* arena.h - memory that is given back all at once.
  *
- * An arena hands out zeroed, 16-byte aligned pieces from growing chunks and frees them together. Pieces never
- * move. Not thread-safe. An arena that is all zero is empty and ready. */
+ * An arena hands out zeroed, 16-byte aligned pieces from growing chunks and frees them together.
+ * Pieces never move. Not thread-safe. An arena that is all zero is empty and ready. */
 #ifndef AF_ARENA_H
 #define AF_ARENA_H
 

@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In a function with `af_status st` and a label `done`: on failure st is set and control goes there. */
+/* In a function with `af_status st` and a label `done`: on failure st is set and control goes
+ * there. */
 #define AF_TRY(call)                                                                               \
     do {                                                                                           \
         st = (call);                                                                               \
@@ -47,6 +48,7 @@ af_status af_fail_nomem(af_error *err, const char *what, uint64_t bytes);
 
 /* The headers that declare them come first: poison would stop those too. */
 #if !defined(AF_ALLOW_BANNED)
+#undef alloca
 #pragma GCC poison strcpy strcat strncpy sprintf vsprintf gets strtok atoi atof alloca
 #endif
 #endif

@@ -1,8 +1,8 @@
 /* file.h - the only place that opens, maps, writes, renames and removes files.
  *
- * Reading is by read-only map. Writing is atomic: bytes go to a temporary name beside the target, are
- * fsync'ed, then renamed over it, then the folder is fsync'ed; until the last moment the old file is
- * untouched, and on any failure the temporary file is removed. */
+ * Reading is by read-only map. Writing is atomic: bytes go to a temporary name beside the target,
+ * are fsync'ed, then renamed over it, then the folder is fsync'ed; until the last moment the old
+ * file is untouched, and on any failure the temporary file is removed. */
 #ifndef AF_FILE_H
 #define AF_FILE_H
 
@@ -37,15 +37,18 @@ AF_CHECKED af_status af_file_write(const char *path, const void *bytes, uint64_t
 /* Reads a whole file of at most `limit` bytes; *out is malloc'ed and NUL-terminated. */
 AF_CHECKED af_status af_file_read(char **out, uint64_t *size, const char *path, uint64_t limit,
                                   af_error *err);
-/* Appends bytes to a log-like file (created when absent) and flushes them to the disk when `sync`. */
+/* Appends bytes to a log-like file (created when absent) and flushes them to the disk when `sync`.
+ */
 AF_CHECKED af_status af_file_append(const char *path, const void *bytes, uint64_t n, bool sync,
                                     af_error *err);
 
 bool af_file_exists(const char *path); /* a regular file, links followed */
 bool af_dir_exists(const char *path);
 int64_t af_file_size(const char *path); /* -1 when it is not there */
-AF_CHECKED af_status af_dir_make(const char *path, af_error *err); /* with parents; present is fine */
-/* Renames a finished folder or file over `to` (an existing folder there is moved away and removed). */
+AF_CHECKED af_status af_dir_make(const char *path,
+                                 af_error *err); /* with parents; present is fine */
+/* Renames a finished folder or file over `to` (an existing folder there is moved away and removed).
+ */
 AF_CHECKED af_status af_path_replace(const char *from, const char *to, af_error *err);
 /* fsyncs a folder itself. */
 AF_CHECKED af_status af_dir_sync(const char *path, af_error *err);
@@ -60,7 +63,8 @@ void af_names_free(char **names, int n);
 char *af_path_join(const char *a, const char *b);
 /* The last component; points into path. */
 const char *af_path_name(const char *path);
-/* True when a relative path stays inside its folder: no leading '/', no '..' component, not empty. */
+/* True when a relative path stays inside its folder: no leading '/', no '..' component, not empty.
+ */
 bool af_path_is_inner(const char *path);
 /* $XDG_CACHE_HOME/afinar or ~/.cache/afinar with `sub` appended, created. free() the result. */
 AF_CHECKED af_status af_cache_dir(char **out, const char *sub, af_error *err);

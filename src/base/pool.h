@@ -1,8 +1,8 @@
 /* pool.h - the one place with threads for computing.
  *
- * af_pool_run splits `count` items into `threads` fixed, contiguous shares and runs them; share i is always
- * the same items for the same thread count, and kernels are written so that results do not depend on the
- * split. Workers spin briefly, then sleep, so that a stolen core costs little. */
+ * af_pool_run splits `count` items into `threads` fixed, contiguous shares and runs them; share i
+ * is always the same items for the same thread count, and kernels are written so that results do
+ * not depend on the split. Workers spin briefly, then sleep, so that a stolen core costs little. */
 #ifndef AF_POOL_H
 #define AF_POOL_H
 

@@ -1,7 +1,7 @@
 /* rng.h - Philox4x32-10, a counter-based generator (Salmon et al., SC 2011).
  *
- * The numbers are a pure function of (seed, stream, index): any thread, any device, any order gives the
- * same ones, and a resumed run needs no saved state beyond its counters. */
+ * The numbers are a pure function of (seed, stream, index): any thread, any device, any order gives
+ * the same ones, and a resumed run needs no saved state beyond its counters. */
 #ifndef AF_RNG_H
 #define AF_RNG_H
 

@@ -28,22 +28,27 @@ af_status af_fail_prefix(af_error *err, const char *fmt, ...)
 {
     if (!err)
         return AF_EUSAGE;
-    char head[512];
+    char whole[sizeof err->msg];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(head, sizeof head, fmt, ap);
+    const int n = vsnprintf(whole, sizeof whole, fmt, ap);
     va_end(ap);
-    char old[sizeof err->msg];
-    memcpy(old, err->msg, sizeof old);
-    int n = snprintf(err->msg, sizeof err->msg, "%s: %s", head, old);
-    (void)n; /* a message that is cut at the end still names the thing */
+    const size_t at = AF_MIN((size_t)AF_MAX(n, 0), sizeof whole - 1);
+    /* a message that is cut at the end still names the thing */
+    const size_t sep = AF_MIN(sizeof whole - 1 - at, 2);
+    memcpy(whole + at, ": ", sep);
+    const size_t rest = AF_MIN(strlen(err->msg), sizeof whole - 1 - at - sep);
+    memcpy(whole + at + sep, err->msg, rest);
+    whole[at + sep + rest] = '\0';
+    memcpy(err->msg, whole, sizeof whole);
     return err->code;
 }
 
 const char *af_status_name(af_status code)
 {
-    static const char *const names[] = {"AF_OK",      "AF_EUSAGE",       "AF_ENOMEM",  "AF_EIO",
-                                        "AF_EFORMAT", "AF_EUNSUPPORTED", "AF_EDEVICE", "AF_ESTOPPED"};
+    static const char *const names[] = {"AF_OK",      "AF_EUSAGE",  "AF_ENOMEM",
+                                        "AF_EIO",     "AF_EFORMAT", "AF_EUNSUPPORTED",
+                                        "AF_EDEVICE", "AF_ESTOPPED"};
     return (size_t)code < AF_LEN(names) ? names[code] : "unknown status";
 }
 

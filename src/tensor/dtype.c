@@ -122,8 +122,9 @@ uint16_t af_bf16_from_f32(float x)
 
 float af_f32_from_bf16(uint16_t x) { return float_of((uint32_t)x << 16); }
 
-/* Rounds to a small float with `ebits` exponent and `mbits` mantissa bits, bias 2^(ebits-1)-1. Gives sign, and the
- * magnitude as if there were no special values; the caller deals with overflow. */
+/* Rounds to a small float with `ebits` exponent and `mbits` mantissa bits, bias 2^(ebits-1)-1.
+ * Gives sign, and the magnitude as if there were no special values; the caller deals with overflow.
+ */
 static uint32_t small_from_f32(uint32_t magnitude, int ebits, int mbits)
 {
     const int bias = (1 << (ebits - 1)) - 1;
@@ -161,7 +162,8 @@ float af_f32_from_f16(uint16_t x)
 {
     const uint32_t sign = (uint32_t)(x & 0x8000u) << 16, mag = x & 0x7fffu;
     if (mag >= 0x7c00u)
-        return float_of(sign | 0x7f800000u | (mag & 0x3ffu) << 13 | (mag > 0x7c00u ? 0x400000u : 0));
+        return float_of(sign | 0x7f800000u | (mag & 0x3ffu) << 13 |
+                        (mag > 0x7c00u ? 0x400000u : 0));
     return float_of(sign | bits_of(f32_from_small(mag, 5, 10)));
 }
 
@@ -231,8 +233,8 @@ double af_load_f64(const void *base, af_dtype t, uint64_t i)
     }
 }
 
-/* double to float keeps round-to-nearest-even only in one step, so f16 and bf16 go through a float that was
- * rounded to odd: its last bit is sticky, and the second rounding is then exact. */
+/* double to float keeps round-to-nearest-even only in one step, so f16 and bf16 go through a float
+ * that was rounded to odd: its last bit is sticky, and the second rounding is then exact. */
 static float round_to_odd(double v)
 {
     float f = (float)v;

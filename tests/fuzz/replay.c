@@ -1,4 +1,5 @@
-/* replay.c - runs a libFuzzer entry over the files of its seed corpus, for builds without libFuzzer. */
+/* replay.c - runs a libFuzzer entry over the files of its seed corpus, for builds without
+ * libFuzzer. */
 #define _DEFAULT_SOURCE
 #include "base/file.h"
 
@@ -21,7 +22,8 @@ int main(int argc, char **argv)
         af_map m;
         if (!path || af_map_open(&m, path, &err) != AF_OK)
             return 1;
-        uint8_t *copy = malloc(m.size ? m.size : 1); /* exact size: the sanitizer sees every overrun */
+        uint8_t *copy =
+            malloc(m.size ? m.size : 1); /* exact size: the sanitizer sees every overrun */
         if (!copy)
             return 1;
         memcpy(copy, m.data, m.size);

@@ -1,0 +1,6 @@
+/* commands.c - the table of subcommands, in the order a person meets them. */
+#include "commands.h"
+
+const af_command af_commands[] = {
+    {0},
+};

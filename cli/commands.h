@@ -1,0 +1,13 @@
+/* commands.h - every subcommand: one line here, one file cmd_NAME.c. */
+#ifndef AF_COMMANDS_H
+#define AF_COMMANDS_H
+
+#include "cli.h"
+
+typedef struct af_command {
+    const char *name, *about;
+    af_command_main *main;
+} af_command;
+
+extern const af_command af_commands[]; /* ends with {0} */
+#endif
