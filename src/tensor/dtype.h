@@ -6,7 +6,7 @@
 #ifndef AF_DTYPE_H
 #define AF_DTYPE_H
 
-#include "afinar/dtype.h"
+#include "afinar/types.h"
 #include "base/base.h"
 
 typedef struct af_dtype_info {

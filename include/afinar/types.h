@@ -1,6 +1,6 @@
-/* dtype.h - the types a tensor can have. */
-#ifndef AFINAR_DTYPE_H
-#define AFINAR_DTYPE_H
+/* types.h - the types a tensor can have. */
+#ifndef AFINAR_TYPES_H
+#define AFINAR_TYPES_H
 
 #ifdef __cplusplus
 extern "C" {
