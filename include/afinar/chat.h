@@ -1,0 +1,82 @@
+/* chat.h - chat templates: from messages to the exact text a model was trained on.
+ *
+ * A template is a Jinja program of the model's publisher and is not trusted: it runs in an
+ * interpreter with bounded steps, depth, memory and output, and sees nothing but the data it is
+ * given. Results are those of transformers' apply_chat_template, byte for byte. A parsed template
+ * is never written to: threads may share it. */
+#ifndef AFINAR_CHAT_H
+#define AFINAR_CHAT_H
+
+#include "afinar/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What no template may exceed; each is an error that names it. */
+#define AF_TEMPLATE_SOURCE_MAX ((uint64_t)4 << 20)   /* bytes of a template                     */
+#define AF_TEMPLATE_OUTPUT_MAX ((uint64_t)256 << 20) /* bytes a rendering may have              */
+#define AF_TEMPLATE_MEMORY_MAX ((uint64_t)1 << 30)   /* bytes a rendering may use               */
+#define AF_TEMPLATE_STEPS_MAX  ((uint64_t)20000000)  /* nodes and items evaluated in one render */
+#define AF_TEMPLATE_DEPTH_MAX  200                   /* nesting of source, of data and of calls */
+
+typedef struct af_template af_template;
+
+typedef struct af_span {
+    uint64_t begin, end; /* bytes, half open */
+} af_span;
+
+typedef struct af_spans {
+    af_span *item;
+    uint64_t count;
+} af_spans;
+
+void af_spans_clear(af_spans *s);
+
+/* Parses a template. A syntax error is AF_EFORMAT and begins with "line N: ". */
+AF_CHECKED af_status af_template_parse(af_template **out, const char *source, uint64_t len,
+                                       af_error *err);
+
+/* Opens the template of a model folder (chat_template.jinja over tokenizer_config.json, as
+ * transformers), a tokenizer_config.json, a .gguf file or a .jinja file. From a folder, a config or
+ * a GGUF the special tokens (bos_token, eos_token, ...) come with it. No template is an error. */
+AF_CHECKED af_status af_template_open(af_template **out, const char *path, af_error *err);
+
+/* The same, taking the template called `name` where the model has several (NULL = "default"). */
+AF_CHECKED af_status af_template_open_named(af_template **out, const char *path, const char *name,
+                                            af_error *err);
+
+/* NULL is allowed. */
+void af_template_close(af_template *t);
+
+/* The text of the template. Borrowed; valid until af_template_close. */
+const char *af_template_source(const af_template *t, uint64_t *len);
+
+/* True when the template has {% generation %} blocks. */
+bool af_template_marks_generation(const af_template *t);
+
+/* True when the template's text names a variable or attribute: a template that never mentions
+ * "tools" cannot show them. */
+bool af_template_mentions(const af_template *t, const char *name);
+
+/* Renders one JSON object {"messages", "tools", "documents", "add_generation_prompt",
+ * "continue_final_message", "now", "extra", "raw"} (all but messages may be absent; "raw": true
+ * passes only `extra`; "now" is local time as 2025-03-14T09:26:53). `t` may be NULL: then the row
+ * carries its own "template". *text is malloc'ed and NUL-terminated, *len its bytes. `generation`
+ * (NULL allowed) gets the byte spans of {% generation %} blocks. */
+AF_CHECKED af_status af_template_render_row(const af_template *t, const char *row, uint64_t row_len,
+                                            char **text, uint64_t *len, af_spans *generation,
+                                            af_error *err);
+
+/* The same, but the result is a JSON line without newline: {"text": "..."} or, when the row fails,
+ * {"error": "..."}. Fails itself only when memory is used up. free() the result. */
+AF_CHECKED af_status af_template_answer_row(const af_template *t, const char *row, uint64_t row_len,
+                                            char **json, af_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

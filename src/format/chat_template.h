@@ -1,0 +1,26 @@
+/* chat_template.h - what apply_chat_template does around a template; data as jansson values. */
+#ifndef AF_CHAT_TEMPLATE_H
+#define AF_CHAT_TEMPLATE_H
+
+#include "base/base.h"
+
+#include "afinar/chat.h"
+
+#include <jansson.h>
+
+typedef struct af_render_opts {
+    json_t *messages;  /* array of objects; borrowed, never changed */
+    json_t *tools;     /* NULL = None */
+    json_t *documents; /* NULL = None */
+    json_t *extra;     /* object of further variables; over the template's own special tokens */
+    bool add_generation_prompt;
+    bool continue_final_message;
+    bool raw;        /* only `extra` is passed */
+    const char *now; /* "2025-03-14T09:26:53", or NULL = the current local time */
+} af_render_opts;
+
+/* Renders. *text is malloc'ed and NUL-terminated. `generation` may be NULL. */
+AF_CHECKED af_status af_template_render(const af_template *t, char **text, uint64_t *len,
+                                        const af_render_opts *o, af_spans *generation,
+                                        af_error *err);
+#endif
