@@ -1,0 +1,37 @@
+/* device.h - where graphs run. */
+#ifndef AFINAR_DEVICE_H
+#define AFINAR_DEVICE_H
+
+#include "afinar/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct af_device af_device;
+
+/* Opens "cpu", "cuda", "cuda:N" or "auto" (a usable GPU when there is one, else the CPU). Asking for cuda
+ * without a usable GPU is an error that says why. `threads`: CPU threads, 0 = every core. */
+AF_CHECKED af_status af_device_open(af_device **out, const char *name, int threads, af_error *err);
+void af_device_close(af_device *d);
+
+/* "cpu" or "cuda". */
+const char *af_device_kind(const af_device *d);
+/* One line for people: "cpu, 2 threads, neon+bf16" or "cuda:0, NVIDIA H200, 139.8 GiB". Lives as long as d. */
+const char *af_device_text(const af_device *d);
+/* Bytes that can still be allocated there. */
+uint64_t af_device_memory_free(const af_device *d);
+
+/* Counters of what a step must not do. All of them stand still after af_graph_prepare. */
+typedef struct af_counters {
+    uint64_t launches, compiles, module_loads, allocations, host_syncs, upload_bytes;
+} af_counters;
+af_counters af_device_counters(const af_device *d);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
