@@ -1,0 +1,152 @@
+/* node.h - the graph's own structures: tensors, nodes, the graph. Internal; the public face is afinar/graph.h. */
+#ifndef AF_NODE_H
+#define AF_NODE_H
+
+#include "base/arena.h"
+#include "graph/op.h"
+
+enum { AF_NDIM_MAX = 4, AF_NODE_IN_MAX = 16, AF_NODE_OUT_MAX = 4 };
+
+typedef enum af_role {
+    AF_ROLE_INPUT,
+    AF_ROLE_WEIGHT,
+    AF_ROLE_PARAM,
+    AF_ROLE_GRADIENT, /* the accumulated gradient of a param */
+    AF_ROLE_STATE,
+    AF_ROLE_ACTIVATION,
+    AF_ROLE_COUNT
+} af_role;
+
+/* Scales of a 4-bit weight that bitsandbytes keeps beside the codes. */
+typedef struct af_quant {
+    int block, nested_block; /* nested_block 0 = absmax is f32 */
+    af_tensor *absmax;       /* f32 [blocks], or u8 [blocks] with nested scales */
+    af_tensor *nested;       /* f32 [ceil(blocks/nested_block)], or NULL */
+    float offset;
+    af_dtype round; /* dequantised values are rounded to this type (f32 = not at all) */
+} af_quant;
+
+struct af_tensor {
+    const char *name; /* "" when it has none */
+    int64_t dim[AF_NDIM_MAX];
+    int ndim;
+    af_dtype dtype;
+    af_role role;
+    int id;
+    int64_t ld;          /* elements from one row to the next: the last dim unless a backend pads rows */
+    const int64_t *live; /* when set: how much of axis 0 is in use now (the graph's live rows) */
+    af_node *producer;   /* NULL for leaves */
+    af_tensor *base;     /* a view of base's memory, base_offset bytes in; base is never a view itself */
+    uint64_t base_offset;
+    const af_quant *quant; /* nf4 and fp4 weights */
+    bool needs_grad, keep; /* keep: readable after a run */
+    af_tensor *grad;
+    double lr_factor; /* params */
+    bool decay;
+    /* the plan */
+    uint64_t offset; /* inside the arena of its role */
+    int first, last; /* positions of first write and last use */
+    const void *bound; /* memory of the caller */
+    /* the backend: where the value lies (a host pointer, or a device address), and whatever else it keeps */
+    void *data;
+    void *backend;
+};
+
+typedef enum af_phase { AF_PHASE_FORWARD, AF_PHASE_BACKWARD, AF_PHASE_UPDATE } af_phase;
+
+struct af_node {
+    af_op op;
+    int n_in, n_out;
+    af_tensor *in[AF_NODE_IN_MAX], *out[AF_NODE_OUT_MAX];
+    af_attr attr;
+    af_phase phase;
+    int block;       /* recompute group, -1 = none */
+    int at;          /* position in the order */
+    bool accumulate; /* adds to output accum_out-1 instead of writing it */
+    bool recomputed; /* a copy made by the recompute transform */
+    void *exec;      /* the backend's prepared launch */
+};
+
+struct af_graph {
+    af_arena mem;
+    af_error err; /* latched: the first recording error */
+    af_tensor **tensors;
+    int n_tensors, cap_tensors;
+    af_node **nodes; /* in execution order */
+    int n_nodes, cap_nodes;
+    af_phase phase;
+    int block;
+    bool differentiated, optimized, planned, prepared;
+    af_recompute recompute;
+    int recompute_blocks;
+    int64_t rows, live_rows; /* 0 = no token dimension */
+    af_tensor *loss;
+    /* one flat buffer each, same layout: every param, and its gradient */
+    af_tensor *params_flat, *grads_flat;
+    af_tensor *hyper; /* f32 [AF_HYPER_COUNT], written before an update */
+    af_tensor *stats; /* f32 [4], output of GRAD_NORM */
+    af_tensor *clock; /* i32 [4]: seed low, high; micro-batch number low, high (dropout) */
+    double learning_rate;
+    int64_t step;
+    uint64_t seed, clock_count;
+    double beta1, beta2;
+    /* the plan */
+    uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes;
+    double flops;
+    af_device *device;
+    void *backend; /* the backend's state of this graph */
+};
+
+enum {
+    AF_HYPER_LR,
+    AF_HYPER_CORRECTION1,      /* 1 - beta1^t       */
+    AF_HYPER_CORRECTION2_SQRT, /* sqrt(1 - beta2^t) */
+    AF_HYPER_STEP,
+    AF_HYPER_COUNT = 8
+};
+
+/* ---- for op builders ---- */
+
+/* A new node at the end of the order. Optional inputs an op leaves out are simply not in the list. */
+af_node *af_node_new(af_graph *g, af_op op, af_tensor *const *in, int n_in);
+/* Its next output: an activation. When `dim[0]` is the token dimension of an input, the output follows the live rows. */
+af_tensor *af_node_output(af_graph *g, af_node *n, af_dtype t, int ndim, const int64_t *dim);
+/* An output shaped like x. */
+af_tensor *af_node_output_like(af_graph *g, af_node *n, const af_tensor *x);
+/* An output that is a view of in[0]'s memory. */
+af_tensor *af_node_view(af_graph *g, af_node *n, int ndim, const int64_t *dim);
+/* Latches a usage error (the first one wins) and gives a harmless handle to go on with. */
+AF_PRINTF(2, 3) af_tensor *af_graph_bad(af_graph *g, const char *fmt, ...);
+/* True when recording has failed already: builders then return af_graph_dummy at once. */
+static inline bool af_graph_failed(const af_graph *g) { return g->err.code != AF_OK; }
+af_tensor *af_graph_dummy(af_graph *g);
+/* A leaf of any role. */
+af_tensor *af_leaf(af_graph *g, af_role role, const char *name, af_dtype t, int ndim, const int64_t *dim);
+
+/* dt is a contribution to the gradient of t: kept, added, or accumulated into a param's gradient. No-op when t needs
+ * none (builders may ask t->needs_grad first to save work). */
+void af_grad_add(af_graph *g, af_tensor *t, af_tensor *dt);
+
+/* ---- shapes ---- */
+int64_t af_count(const af_tensor *t); /* elements */
+static inline int64_t af_last(const af_tensor *t) { return t->dim[t->ndim - 1]; }
+static inline int64_t af_rows(const af_tensor *t) { return af_last(t) ? af_count(t) / af_last(t) : 0; }
+/* Rows in use in this run: kernels loop over these. (Rows = all axes but the last; for 1-d tensors: elements.) */
+static inline int64_t af_live(const af_tensor *t)
+{
+    if (t->ndim == 1)
+        return t->live ? *t->live : t->dim[0];
+    return t->live ? (t->dim[0] ? af_rows(t) / t->dim[0] * *t->live : 0) : af_rows(t);
+}
+bool af_same_shape(const af_tensor *a, const af_tensor *b);
+/* "[3 x 4] f32" into a caller's buffer, for messages. */
+const char *af_shape_text(const af_tensor *t, char *buf, size_t size);
+/* Bytes in memory, with the row stride ld. */
+uint64_t af_tensor_extent(const af_tensor *t);
+
+/* ---- transforms and plan, in the order prepare runs them ---- */
+void af_graph_fuse_accumulate(af_graph *g);
+void af_graph_drop_dead(af_graph *g);
+void af_graph_apply_recompute(af_graph *g);
+AF_CHECKED af_status af_graph_layout(af_graph *g, af_error *err); /* lifetimes -> offsets */
+#endif
