@@ -13,14 +13,16 @@ extern "C" {
 
 typedef struct af_device af_device;
 
-/* Opens "cpu", "cuda", "cuda:N" or "auto" (a usable GPU when there is one, else the CPU). Asking for cuda
- * without a usable GPU is an error that says why. `threads`: CPU threads, 0 = every core. */
+/* Opens "cpu", "cuda", "cuda:N" or "auto" (a usable GPU when there is one, else the CPU). Asking
+ * for cuda without a usable GPU is an error that says why. `threads`: CPU threads, 0 = every core.
+ */
 AF_CHECKED af_status af_device_open(af_device **out, const char *name, int threads, af_error *err);
 void af_device_close(af_device *d);
 
 /* "cpu" or "cuda". */
 const char *af_device_kind(const af_device *d);
-/* One line for people: "cpu, 2 threads, neon+bf16" or "cuda:0, NVIDIA H200, 139.8 GiB". Lives as long as d. */
+/* One line for people: "cpu, 2 threads, neon+bf16" or "cuda:0, NVIDIA H200, 139.8 GiB". Lives as
+ * long as d. */
 const char *af_device_text(const af_device *d);
 /* Bytes that can still be allocated there. */
 uint64_t af_device_memory_free(const af_device *d);

@@ -1,4 +1,5 @@
-/* backend.h - what a backend (CPU, CUDA) must offer to run graphs. The implementations are in src/backend. */
+/* backend.h - what a backend (CPU, CUDA) must offer to run graphs. The implementations are in
+ * src/backend. */
 #ifndef AF_BACKEND_H
 #define AF_BACKEND_H
 
@@ -6,7 +7,8 @@
 
 typedef struct af_backend_ops {
     const char *kind;
-    /* Before offsets are given: may pad rows (ld), make weights views of one fused tensor, and sets g->work_bytes. */
+    /* Before offsets are given: may pad rows (ld), make weights views of one fused tensor, and sets
+     * g->work_bytes. */
     af_status (*layout)(af_device *d, af_graph *g, af_error *err);
     /* Allocates every arena, sets tensor->data, picks and builds every kernel. */
     af_status (*prepare)(af_device *d, af_graph *g, af_error *err);

@@ -1,4 +1,5 @@
-/* node.h - the graph's own structures: tensors, nodes, the graph. Internal; the public face is afinar/graph.h. */
+/* node.h - the graph's own structures: tensors, nodes, the graph. Internal; the public face is
+ * afinar/graph.h. */
 #ifndef AF_NODE_H
 #define AF_NODE_H
 
@@ -33,10 +34,11 @@ struct af_tensor {
     af_dtype dtype;
     af_role role;
     int id;
-    int64_t ld;          /* elements from one row to the next: the last dim unless a backend pads rows */
+    int64_t ld; /* elements from one row to the next: the last dim unless a backend pads rows */
     const int64_t *live; /* when set: how much of axis 0 is in use now (the graph's live rows) */
     af_node *producer;   /* NULL for leaves */
-    af_tensor *base;     /* a view of base's memory, base_offset bytes in; base is never a view itself */
+    af_tensor
+        *base; /* a view of base's memory, base_offset bytes in; base is never a view itself */
     uint64_t base_offset;
     const af_quant *quant; /* nf4 and fp4 weights */
     bool needs_grad, keep; /* keep: readable after a run */
@@ -44,10 +46,11 @@ struct af_tensor {
     double lr_factor; /* params */
     bool decay;
     /* the plan */
-    uint64_t offset; /* inside the arena of its role */
-    int first, last; /* positions of first write and last use */
+    uint64_t offset;   /* inside the arena of its role */
+    int first, last;   /* positions of first write and last use */
     const void *bound; /* memory of the caller */
-    /* the backend: where the value lies (a host pointer, or a device address), and whatever else it keeps */
+    /* the backend: where the value lies (a host pointer, or a device address), and whatever else it
+     * keeps */
     void *data;
     void *backend;
 };
@@ -107,9 +110,11 @@ enum {
 
 /* ---- for op builders ---- */
 
-/* A new node at the end of the order. Optional inputs an op leaves out are simply not in the list. */
+/* A new node at the end of the order. Optional inputs an op leaves out are simply not in the list.
+ */
 af_node *af_node_new(af_graph *g, af_op op, af_tensor *const *in, int n_in);
-/* Its next output: an activation. When `dim[0]` is the token dimension of an input, the output follows the live rows. */
+/* Its next output: an activation. When `dim[0]` is the token dimension of an input, the output
+ * follows the live rows. */
 af_tensor *af_node_output(af_graph *g, af_node *n, af_dtype t, int ndim, const int64_t *dim);
 /* An output shaped like x. */
 af_tensor *af_node_output_like(af_graph *g, af_node *n, const af_tensor *x);
@@ -121,17 +126,22 @@ AF_PRINTF(2, 3) af_tensor *af_graph_bad(af_graph *g, const char *fmt, ...);
 static inline bool af_graph_failed(const af_graph *g) { return g->err.code != AF_OK; }
 af_tensor *af_graph_dummy(af_graph *g);
 /* A leaf of any role. */
-af_tensor *af_leaf(af_graph *g, af_role role, const char *name, af_dtype t, int ndim, const int64_t *dim);
+af_tensor *af_leaf(af_graph *g, af_role role, const char *name, af_dtype t, int ndim,
+                   const int64_t *dim);
 
-/* dt is a contribution to the gradient of t: kept, added, or accumulated into a param's gradient. No-op when t needs
- * none (builders may ask t->needs_grad first to save work). */
+/* dt is a contribution to the gradient of t: kept, added, or accumulated into a param's gradient.
+ * No-op when t needs none (builders may ask t->needs_grad first to save work). */
 void af_grad_add(af_graph *g, af_tensor *t, af_tensor *dt);
 
 /* ---- shapes ---- */
 int64_t af_count(const af_tensor *t); /* elements */
 static inline int64_t af_last(const af_tensor *t) { return t->dim[t->ndim - 1]; }
-static inline int64_t af_rows(const af_tensor *t) { return af_last(t) ? af_count(t) / af_last(t) : 0; }
-/* Rows in use in this run: kernels loop over these. (Rows = all axes but the last; for 1-d tensors: elements.) */
+static inline int64_t af_rows(const af_tensor *t)
+{
+    return af_last(t) ? af_count(t) / af_last(t) : 0;
+}
+/* Rows in use in this run: kernels loop over these. (Rows = all axes but the last; for 1-d tensors:
+ * elements.) */
 static inline int64_t af_live(const af_tensor *t)
 {
     if (t->ndim == 1)

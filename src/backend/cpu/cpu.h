@@ -1,0 +1,57 @@
+/* cpu.h - the CPU backend: a pool, a workspace, and one kernel a node.
+ *
+ * Every op has a plain twin, written for reading and exact enough to be the reference: it loads any
+ * float type as double, computes in double, rounds once. Hot ops have a fast version beside it
+ * (src/ops/fast), chosen at prepare. */
+#ifndef AF_CPU_H
+#define AF_CPU_H
+
+#include "base/pool.h"
+#include "graph/backend.h"
+#include "tensor/dtype.h"
+
+typedef struct af_cpu {
+    af_device device; /* first */
+    af_pool *pool;
+    int threads;
+    bool twins_only; /* tests: never take a fast version */
+    bool poison;     /* tests: fill outputs before, and dead values after, each node with NaN */
+    void *work;      /* shared by all nodes of the running graph, 64-byte aligned */
+} af_cpu;
+
+typedef void af_cpu_kernel(const af_node *n, af_cpu *cpu);
+
+typedef struct af_cpu_op {
+    af_cpu_kernel *run;
+    uint64_t (*work)(const af_node *n, int threads); /* bytes of cpu->work it needs; NULL = none */
+} af_cpu_op;
+
+/* Indexed by af_op: src/ops/registry_cpu.c. */
+extern const af_cpu_op *const af_cpu_ops[AF_OP_COUNT];
+
+/* The fast version for this node's types and shapes on this machine, or NULL: src/ops/cpu_fast.c.
+ */
+const af_cpu_op *af_cpu_fast(const af_node *n);
+/* Names the instruction set the fast versions use: "neon+bf16", "avx512", "none". */
+const char *af_cpu_isa(void);
+
+/* Opens the CPU as a device (af_device_open does this for "cpu"). */
+AF_CHECKED af_status af_cpu_open(af_device **out, int threads, af_error *err);
+
+/* ---- for twins: any plain type as double ---- */
+static inline double af_ld(const af_tensor *t, int64_t i)
+{
+    return af_load_f64(t->data, t->dtype, (uint64_t)i);
+}
+static inline void af_st(af_tensor *t, int64_t i, double v)
+{
+    af_store_f64(t->data, t->dtype, (uint64_t)i, v);
+}
+/* Writes, or adds to, an output that the node may accumulate into. */
+static inline void af_put(const af_node *n, af_tensor *t, int64_t i, double v)
+{
+    af_st(t, i, n->accumulate ? af_ld(t, i) + v : v);
+}
+/* Value i of a weight of any type, block types included (slow: decodes its block). */
+double af_ld_weight(const af_tensor *t, int64_t i);
+#endif

@@ -1,0 +1,235 @@
+/* cpu_backend.c - runs a planned graph on the CPU, node after node. */
+#define _GNU_SOURCE
+#include "backend/cpu/cpu.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct cpu_graph {
+    uint8_t *arena[AF_ROLE_COUNT];
+    uint8_t *work;
+} cpu_graph;
+
+static const af_cpu_op *choose(const af_cpu *cpu, const af_node *n)
+{
+    const af_cpu_op *fast = cpu->twins_only ? NULL : af_cpu_fast(n);
+    return fast ? fast : af_cpu_ops[n->op];
+}
+
+static af_status cpu_layout(af_device *d, af_graph *g, af_error *err)
+{
+    const af_cpu *cpu = (const af_cpu *)d;
+    g->work_bytes = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        if (af_ops[n->op]->view)
+            continue;
+        const af_cpu_op *op = choose(cpu, n);
+        if (!op)
+            return af_fail(err, AF_EUNSUPPORTED, "op '%s' has no CPU version", af_ops[n->op]->name);
+        if (op->work)
+            g->work_bytes = AF_MAX(g->work_bytes, op->work(n, cpu->threads));
+    }
+    return AF_OK;
+}
+
+static void cpu_release(af_device *d, af_graph *g)
+{
+    (void)d;
+    cpu_graph *c = g->backend;
+    if (!c)
+        return;
+    for (int r = 0; r < AF_ROLE_COUNT; r++)
+        if (c->arena[r])
+            munmap(c->arena[r], g->role_bytes[r]);
+    if (c->work)
+        munmap(c->work, g->work_bytes);
+    free(c);
+    g->backend = NULL;
+    for (int i = 0; i < g->n_tensors; i++)
+        g->tensors[i]->data = NULL;
+}
+
+/* Zeroed, page-aligned, touched on first use. */
+static af_status map_zeroed(af_cpu *cpu, uint8_t **out, uint64_t bytes, af_error *err)
+{
+    if (bytes == 0)
+        return AF_OK;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return af_fail_nomem(err, "an arena", bytes);
+    cpu->device.counters.allocations++;
+    *out = p;
+    return AF_OK;
+}
+
+static void point_tensors(af_graph *g, const cpu_graph *c)
+{
+    for (int i = 0; i < g->n_tensors; i++) {
+        af_tensor *t = g->tensors[i];
+        if (t->base)
+            continue;
+        if (t->bound)
+            t->data = (void *)t->bound;
+        else if (t->role != AF_ROLE_ACTIVATION || t->first >= 0)
+            t->data = c->arena[t->role] ? c->arena[t->role] + t->offset : NULL;
+    }
+    for (int i = 0; i < g->n_tensors; i++) {
+        af_tensor *t = g->tensors[i];
+        if (t->base)
+            t->data = t->base->data ? (uint8_t *)t->base->data + t->base_offset : NULL;
+    }
+}
+
+static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
+{
+    af_cpu *cpu = (af_cpu *)d;
+    af_status st = AF_OK;
+    uint64_t total = g->work_bytes;
+    for (int r = 0; r < AF_ROLE_COUNT; r++)
+        total += g->role_bytes[r];
+    cpu_graph *c = af_calloc(1, sizeof *c);
+    if (!c)
+        return af_fail_nomem(err, "a graph", sizeof *c);
+    g->backend = c;
+    const uint64_t free_bytes = d->ops->memory_free(d);
+    if (total > free_bytes)
+        AF_TRY(af_fail(
+            err, AF_ENOMEM,
+            "the graph needs %.2f GiB (weights %.2f, activations %.2f), %.2f GiB are free",
+            (double)total / 0x1p30, (double)g->role_bytes[AF_ROLE_WEIGHT] / 0x1p30,
+            (double)g->role_bytes[AF_ROLE_ACTIVATION] / 0x1p30, (double)free_bytes / 0x1p30));
+    for (int r = 0; r < AF_ROLE_COUNT; r++)
+        AF_TRY(map_zeroed(cpu, &c->arena[r], g->role_bytes[r], err));
+    AF_TRY(map_zeroed(cpu, &c->work, g->work_bytes, err));
+    point_tensors(g, c);
+    for (int i = 0; i < g->n_nodes; i++)
+        g->nodes[i]->exec = af_ops[g->nodes[i]->op]->view ? NULL : (void *)choose(cpu, g->nodes[i]);
+done:
+    if (st != AF_OK)
+        cpu_release(d, g);
+    return st;
+}
+
+static void fill_nan(const af_tensor *t)
+{
+    if (af_dtype_is_float(t->dtype))
+        memset(t->data, 0xff, af_tensor_extent(t)); /* a NaN in every float type */
+}
+
+static void poison_before(const af_node *n)
+{
+    for (int k = 0; k < n->n_out; k++) {
+        bool aliased = n->accumulate || n->out[k]->role != AF_ROLE_ACTIVATION;
+        for (int i = 0; i < n->n_in; i++) /* in place: the output's memory is an input's */
+            aliased |= n->in[i]->data == n->out[k]->data;
+        if (!aliased)
+            fill_nan(n->out[k]);
+    }
+}
+
+static void poison_after(const af_node *n)
+{
+    for (int k = 0; k < n->n_in; k++) {
+        const af_tensor *t = n->in[k]->base ? n->in[k]->base : n->in[k];
+        bool dead = t->role == AF_ROLE_ACTIVATION && t->last == n->at;
+        for (int i = 0; i < n->n_out; i++)
+            dead &= n->out[i]->data != t->data;
+        if (dead)
+            fill_nan(t);
+    }
+}
+
+static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
+{
+    (void)err;
+    af_cpu *cpu = (af_cpu *)d;
+    static const int bit[] = {[AF_PHASE_FORWARD] = AF_RUN_FORWARD,
+                              [AF_PHASE_BACKWARD] = AF_RUN_BACKWARD,
+                              [AF_PHASE_UPDATE] = AF_RUN_UPDATE};
+    cpu->work = ((cpu_graph *)g->backend)->work;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        const af_cpu_op *op = n->exec;
+        if (!(what & bit[n->phase]) || !op)
+            continue;
+        if (cpu->poison)
+            poison_before(n);
+        op->run(n, cpu);
+        d->counters.launches++;
+        if (cpu->poison)
+            poison_after(n);
+    }
+    return AF_OK;
+}
+
+static af_status cpu_write(af_device *d, af_graph *g, af_tensor *t, const void *data, af_error *err)
+{
+    (void)d, (void)g, (void)err;
+    memcpy(t->data, data, af_tensor_bytes(t));
+    return AF_OK;
+}
+
+static af_status cpu_read(af_device *d, af_graph *g, const af_tensor *t, void *data, af_error *err)
+{
+    (void)d, (void)g, (void)err;
+    memcpy(data, t->data, af_tensor_bytes(t));
+    return AF_OK;
+}
+
+/* What the system says it can give without swapping, and what the process limit leaves. */
+static uint64_t cpu_memory_free(const af_device *d)
+{
+    (void)d;
+    uint64_t kib = 0;
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[128];
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    if (kib)
+        return kib * 1024;
+    const long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 ? (uint64_t)pages * (uint64_t)size : UINT64_MAX;
+}
+
+static void cpu_close(af_device *d)
+{
+    af_cpu *cpu = (af_cpu *)d;
+    af_pool_free(cpu->pool);
+    free(cpu);
+}
+
+static const af_backend_ops cpu_ops = {
+    .kind = "cpu",
+    .layout = cpu_layout,
+    .prepare = cpu_prepare,
+    .run = cpu_run,
+    .write = cpu_write,
+    .read = cpu_read,
+    .release = cpu_release,
+    .memory_free = cpu_memory_free,
+    .close = cpu_close,
+};
+
+af_status af_cpu_open(af_device **out, int threads, af_error *err)
+{
+    af_cpu *cpu = af_calloc(1, sizeof *cpu);
+    if (!cpu)
+        return af_fail_nomem(err, "the CPU device", sizeof *cpu);
+    const af_status st = af_pool_new(&cpu->pool, threads, err);
+    if (st != AF_OK) {
+        free(cpu);
+        return st;
+    }
+    cpu->device.ops = &cpu_ops;
+    cpu->threads = af_pool_threads(cpu->pool);
+    snprintf(cpu->device.text, sizeof cpu->device.text, "cpu, %d thread%s, %s", cpu->threads,
+             cpu->threads == 1 ? "" : "s", af_cpu_isa());
+    *out = &cpu->device;
+    return AF_OK;
+}

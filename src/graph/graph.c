@@ -1,0 +1,302 @@
+/* graph.c - recording: leaves, nodes, handles. A wrong argument is latched once and everything
+ * after it is inert. */
+#include "graph/backend.h"
+#include "tensor/dtype.h"
+
+#include <stdarg.h>
+
+#define AF_DIM_MAX (INT64_C(1) << 40)
+
+af_status af_graph_new(af_graph **out, af_error *err)
+{
+    af_graph *g = af_calloc(1, sizeof *g);
+    if (!g)
+        return af_fail_nomem(err, "a graph", sizeof *g);
+    g->block = -1;
+    g->step = 1;
+    g->beta1 = 0.9;
+    g->beta2 = 0.999;
+    *out = g;
+    return AF_OK;
+}
+
+void af_graph_free(af_graph *g)
+{
+    if (!g)
+        return;
+    if (g->prepared)
+        g->device->ops->release(g->device, g);
+    free(g->tensors);
+    free(g->nodes);
+    af_arena_clear(&g->mem);
+    free(g);
+}
+
+af_status af_graph_status(const af_graph *g, af_error *err)
+{
+    return g->err.code == AF_OK ? AF_OK : af_fail(err, g->err.code, "%s", g->err.msg);
+}
+
+/* The handle of a failed recording: a real tensor, so that nobody has to test for NULL. */
+af_tensor *af_graph_dummy(af_graph *g)
+{
+    static af_tensor none = {.name = "", .dim = {1}, .ndim = 1, .ld = 1};
+    (void)g;
+    return &none; /* never written: recording stops at the first error */
+}
+
+af_tensor *af_graph_bad(af_graph *g, const char *fmt, ...)
+{
+    if (g->err.code == AF_OK) {
+        char msg[512];
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(msg, sizeof msg, fmt, ap);
+        va_end(ap);
+        af_fail(&g->err, AF_EUSAGE, "%s", msg);
+    }
+    return af_graph_dummy(g);
+}
+
+static af_tensor *no_memory(af_graph *g)
+{
+    if (g->err.code == AF_OK)
+        af_fail_nomem(&g->err, "a graph", g->mem.bytes);
+    return af_graph_dummy(g);
+}
+
+/* Room for one more pointer in a growing list; false when there is no memory. */
+static bool room(void ***list, int n, int *cap)
+{
+    if (n < *cap)
+        return true;
+    const int more = *cap ? *cap * 2 : 64;
+    void **p = af_realloc(*list, (uint64_t)more, sizeof *p);
+    if (!p)
+        return false;
+    *list = p;
+    *cap = more;
+    return true;
+}
+
+static af_tensor *new_tensor(af_graph *g, af_role role, const char *name, af_dtype t, int ndim,
+                             const int64_t *dim)
+{
+    uint64_t count = 1, bytes;
+    if (ndim < 1 || ndim > AF_NDIM_MAX)
+        return af_graph_bad(g, "tensor '%s' has %d dimensions, not 1 to %d", name, ndim,
+                            AF_NDIM_MAX);
+    for (int i = 0; i < ndim; i++)
+        if (dim[i] < 0 || dim[i] > AF_DIM_MAX || !af_mul_ok(count, (uint64_t)dim[i], &count))
+            return af_graph_bad(g, "tensor '%s': dimension %d of %" PRId64 " is not possible", name,
+                                i, dim[i]);
+    if (count > (uint64_t)INT64_MAX / 16 || !af_dtype_bytes(t, count, &bytes))
+        return af_graph_bad(g, "tensor '%s': %" PRIu64 " elements do not fill whole blocks of %s",
+                            name, count, af_dtype_name(t));
+    af_tensor *x = af_arena_take(&g->mem, sizeof *x);
+    const char *copy = name[0] ? af_arena_strdup(&g->mem, name) : "";
+    if (!x || !copy || !room((void ***)&g->tensors, g->n_tensors, &g->cap_tensors))
+        return no_memory(g);
+    *x = (af_tensor){.name = copy,
+                     .ndim = ndim,
+                     .dtype = t,
+                     .role = role,
+                     .id = g->n_tensors,
+                     .lr_factor = 1,
+                     .decay = true,
+                     .first = -1,
+                     .last = -1};
+    memcpy(x->dim, dim, (size_t)ndim * sizeof dim[0]);
+    x->ld = dim[ndim - 1];
+    g->tensors[g->n_tensors++] = x;
+    return x;
+}
+
+af_tensor *af_leaf(af_graph *g, af_role role, const char *name, af_dtype t, int ndim,
+                   const int64_t *dim)
+{
+    if (af_graph_failed(g))
+        return af_graph_dummy(g);
+    if (g->planned)
+        return af_graph_bad(g, "tensor '%s' comes after the plan was made", name);
+    af_tensor *x = new_tensor(g, role, name ? name : "", t, ndim, dim);
+    if (af_graph_failed(g))
+        return x;
+    if (g->rows && dim[0] == g->rows && role == AF_ROLE_INPUT)
+        x->live = &g->live_rows;
+    return x;
+}
+
+af_tensor *af_input(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
+{
+    return af_leaf(g, AF_ROLE_INPUT, name, t, ndim, dim);
+}
+
+af_tensor *af_weight(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
+{
+    return af_leaf(g, AF_ROLE_WEIGHT, name, t, ndim, dim);
+}
+
+af_tensor *af_param(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
+{
+    if (t != AF_DTYPE_F32 && t != AF_DTYPE_F64)
+        return af_graph_bad(g, "parameter '%s' is %s; parameters are f32 or f64", name,
+                            af_dtype_name(t));
+    af_tensor *x = af_leaf(g, AF_ROLE_PARAM, name, t, ndim, dim);
+    if (!af_graph_failed(g))
+        x->needs_grad = true;
+    return x;
+}
+
+af_tensor *af_state(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
+{
+    return af_leaf(g, AF_ROLE_STATE, name, t, ndim, dim);
+}
+
+af_tensor *af_constant(af_graph *g, af_dtype t, int ndim, const int64_t *dim, double value)
+{
+    if (af_graph_failed(g))
+        return af_graph_dummy(g);
+    af_node *n = af_node_new(g, AF_OP_FILL, NULL, 0);
+    n->attr.fill.value = value;
+    return af_node_output(g, n, t, ndim, dim);
+}
+
+af_node *af_node_new(af_graph *g, af_op op, af_tensor *const *in, int n_in)
+{
+    static af_node spare; /* handed out only when memory is gone; the graph is failed then */
+    assert(n_in <= AF_NODE_IN_MAX);
+    af_node *n = af_arena_take(&g->mem, sizeof *n);
+    if (!n || !room((void ***)&g->nodes, g->n_nodes, &g->cap_nodes)) {
+        no_memory(g);
+        spare = (af_node){0};
+        return &spare;
+    }
+    *n = (af_node){.op = op, .n_in = n_in, .phase = g->phase, .block = g->block, .at = g->n_nodes};
+    for (int i = 0; i < n_in; i++) {
+        assert(in[i]);
+        n->in[i] = in[i];
+    }
+    g->nodes[g->n_nodes++] = n;
+    return n;
+}
+
+af_tensor *af_node_output(af_graph *g, af_node *n, af_dtype t, int ndim, const int64_t *dim)
+{
+    assert(n->n_out < AF_NODE_OUT_MAX);
+    af_tensor *x = new_tensor(g, AF_ROLE_ACTIVATION, "", t, ndim, dim);
+    if (af_graph_failed(g))
+        return x;
+    x->producer = n;
+    for (int i = 0; i < n->n_in; i++) {
+        x->needs_grad |= n->in[i]->needs_grad && af_ops[n->op]->grad;
+        if (n->in[i]->live && n->in[i]->dim[0] == dim[0])
+            x->live = n->in[i]->live;
+    }
+    n->out[n->n_out++] = x;
+    return x;
+}
+
+af_tensor *af_node_output_like(af_graph *g, af_node *n, const af_tensor *x)
+{
+    return af_node_output(g, n, x->dtype, x->ndim, x->dim);
+}
+
+af_tensor *af_node_view(af_graph *g, af_node *n, int ndim, const int64_t *dim)
+{
+    af_tensor *of = n->in[0], *x = af_node_output(g, n, of->dtype, ndim, dim);
+    if (!af_graph_failed(g)) {
+        x->base = of->base ? of->base : of;
+        x->base_offset = of->base_offset;
+    }
+    return x;
+}
+
+void af_output(af_graph *g, af_tensor *t)
+{
+    if (af_graph_failed(g))
+        return;
+    t->keep = true;
+    if (t->base)
+        t->base->keep = true;
+}
+
+void af_block(af_graph *g, int index) { g->block = index; }
+
+void af_set_recompute(af_graph *g, af_recompute mode, int blocks)
+{
+    g->recompute = mode;
+    g->recompute_blocks = blocks;
+}
+
+void af_set_rows(af_graph *g, int64_t rows) { g->rows = g->live_rows = rows; }
+
+void af_set_live_rows(af_graph *g, int64_t rows)
+{
+    assert(rows >= 0 && rows <= g->rows);
+    g->live_rows = rows;
+}
+
+void af_set_learning_rate(af_graph *g, double lr) { g->learning_rate = lr; }
+void af_set_step(af_graph *g, int64_t step) { g->step = step; }
+void af_set_seed(af_graph *g, uint64_t seed)
+{
+    g->seed = seed;
+    g->clock_count = 0;
+}
+
+void af_param_group(af_tensor *param, double lr_factor, bool decay)
+{
+    param->lr_factor = lr_factor;
+    param->decay = decay;
+}
+
+void af_tensor_bind(af_tensor *t, const void *data)
+{
+    assert(t->role == AF_ROLE_WEIGHT);
+    t->bound = data;
+}
+
+af_dtype af_tensor_dtype(const af_tensor *t) { return t->dtype; }
+int af_tensor_ndim(const af_tensor *t) { return t->ndim; }
+int64_t af_tensor_dim(const af_tensor *t, int axis) { return t->dim[axis]; }
+int64_t af_tensor_count(const af_tensor *t) { return af_count(t); }
+const char *af_tensor_name(const af_tensor *t) { return t->name; }
+af_tensor *af_gradient(const af_tensor *param) { return param->grad; }
+
+int64_t af_count(const af_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->ndim; i++)
+        n *= t->dim[i];
+    return n;
+}
+
+uint64_t af_tensor_bytes(const af_tensor *t)
+{
+    uint64_t bytes = 0;
+    (void)af_dtype_bytes(t->dtype, (uint64_t)af_count(t), &bytes); /* checked when it was made */
+    return bytes;
+}
+
+uint64_t af_tensor_extent(const af_tensor *t)
+{
+    if (t->ld == af_last(t))
+        return af_tensor_bytes(t);
+    return (uint64_t)af_rows(t) * (uint64_t)t->ld * (uint64_t)af_dtype_get(t->dtype)->bytes;
+}
+
+bool af_same_shape(const af_tensor *a, const af_tensor *b)
+{
+    return a->ndim == b->ndim && memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof a->dim[0]) == 0;
+}
+
+const char *af_shape_text(const af_tensor *t, char *buf, size_t size)
+{
+    size_t at = 0;
+    for (int i = 0; i < t->ndim && at < size; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%" PRId64, i ? " x " : "[", t->dim[i]);
+    if (at < size)
+        snprintf(buf + at, size - at, "] %s", af_dtype_name(t->dtype));
+    return buf;
+}

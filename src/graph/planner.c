@@ -1,0 +1,203 @@
+/* planner.c - lifetimes to offsets.
+ *
+ * Leaves (inputs, weights, params, gradients, state) get a place of their own in the arena of their
+ * role. Activations live from the node that makes them to the last node that reads them; a sweep in
+ * execution order hands out the best fitting free range and takes it back afterwards, so two live
+ * tensors never overlap. An op that may work in place takes over its input's range when nobody
+ * reads that input later. */
+#include "graph/backend.h"
+
+#include <stdlib.h>
+
+#define ALIGN 256u /* a cache line on the host, a comfortable vector row on a device */
+
+typedef struct range {
+    uint64_t from, size;
+} range;
+
+typedef struct sweep {
+    af_graph *g;
+    range *hole; /* free ranges below `top`, by address */
+    int n, cap;
+    uint64_t top; /* high-water mark */
+    bool failed;
+} sweep;
+
+static af_tensor *root(af_tensor *t) { return t->base ? t->base : t; }
+
+static bool in_arena(const af_tensor *t) { return t->role == AF_ROLE_ACTIVATION && !t->base; }
+
+static uint64_t size_of(const af_tensor *t)
+{
+    return AF_ALIGN_UP(af_tensor_extent(t), (uint64_t)ALIGN);
+}
+
+static void find_lifetimes(af_graph *g)
+{
+    for (int i = 0; i < g->n_tensors; i++)
+        g->tensors[i]->first = g->tensors[i]->last = -1;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        for (int k = 0; k < n->n_out; k++) {
+            af_tensor *t = root(n->out[k]);
+            t->first = t->first < 0 ? i : t->first;
+            t->last = AF_MAX(t->last, i);
+        }
+        for (int k = 0; k < n->n_in; k++) {
+            af_tensor *t = root(n->in[k]);
+            t->last = AF_MAX(t->last, i);
+        }
+    }
+    for (int i = 0; i < g->n_tensors; i++)
+        if (g->tensors[i]->keep)
+            root(g->tensors[i])->last = g->n_nodes;
+}
+
+static void insert_hole(sweep *s, int at, range r)
+{
+    if (s->n == s->cap) {
+        const int cap = s->cap ? s->cap * 2 : 64;
+        range *p = af_realloc(s->hole, (uint64_t)cap, sizeof *p);
+        if (!p) {
+            s->failed = true;
+            return;
+        }
+        s->hole = p;
+        s->cap = cap;
+    }
+    memmove(s->hole + at + 1, s->hole + at, (size_t)(s->n - at) * sizeof *s->hole);
+    s->hole[at] = r;
+    s->n++;
+}
+
+static void remove_hole(sweep *s, int at)
+{
+    s->n--;
+    memmove(s->hole + at, s->hole + at + 1, (size_t)(s->n - at) * sizeof *s->hole);
+}
+
+static uint64_t take(sweep *s, uint64_t size)
+{
+    int best = -1;
+    for (int i = 0; i < s->n; i++)
+        if (s->hole[i].size >= size && (best < 0 || s->hole[i].size < s->hole[best].size))
+            best = i;
+    if (best < 0) { /* grow, using a hole that touches the top */
+        const bool touch = s->n > 0 && s->hole[s->n - 1].from + s->hole[s->n - 1].size == s->top;
+        const uint64_t from = touch ? s->hole[s->n - 1].from : s->top;
+        if (touch)
+            remove_hole(s, s->n - 1);
+        s->top = from + size;
+        return from;
+    }
+    const uint64_t from = s->hole[best].from;
+    s->hole[best].from += size;
+    s->hole[best].size -= size;
+    if (s->hole[best].size == 0)
+        remove_hole(s, best);
+    return from;
+}
+
+static void release(sweep *s, uint64_t from, uint64_t size)
+{
+    int at = 0;
+    while (at < s->n && s->hole[at].from < from)
+        at++;
+    const bool left = at > 0 && s->hole[at - 1].from + s->hole[at - 1].size == from;
+    const bool right = at < s->n && from + size == s->hole[at].from;
+    if (left) {
+        s->hole[at - 1].size += size;
+        if (right) {
+            s->hole[at - 1].size += s->hole[at].size;
+            remove_hole(s, at);
+        }
+    } else if (right) {
+        s->hole[at].from = from;
+        s->hole[at].size += size;
+    } else {
+        insert_hole(s, at, (range){from, size});
+    }
+}
+
+/* The input whose range output 0 of n may take over, or NULL. */
+static af_tensor *inplace_input(const af_node *n)
+{
+    const int k = af_ops[n->op]->inplace - 1;
+    if (k < 0 || k >= n->n_in || !in_arena(n->out[0]))
+        return NULL;
+    af_tensor *t = n->in[k];
+    if (!in_arena(t) || t->last != n->at || size_of(t) != size_of(n->out[0]) ||
+        t->ld != n->out[0]->ld)
+        return NULL;
+    for (int i = 0; i < n->n_in; i++) /* the same memory read through another input is not safe */
+        if (i != k && root(n->in[i]) == t)
+            return NULL;
+    return t;
+}
+
+static void sweep_node(sweep *s, const af_node *n)
+{
+    af_tensor *given = inplace_input(n);
+    for (int k = 0; k < n->n_out; k++) {
+        af_tensor *t = n->out[k];
+        if (!in_arena(t) || t->first != n->at)
+            continue;
+        if (k == 0 && given)
+            t->offset = given->offset;
+        else
+            t->offset = take(s, size_of(t));
+    }
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        af_tensor *t = root(k < n->n_in ? n->in[k] : n->out[k - n->n_in]);
+        if (!in_arena(t) || t->last != n->at || t == given)
+            continue;
+        release(s, t->offset, size_of(t));
+        t->last = -2 - t->last; /* released: an input listed twice must not be released again */
+    }
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        af_tensor *t = root(k < n->n_in ? n->in[k] : n->out[k - n->n_in]);
+        if (t->last < -1)
+            t->last = -2 - t->last;
+    }
+}
+
+static void place_leaves(af_graph *g)
+{
+    memset(g->role_bytes, 0, sizeof g->role_bytes);
+    g->bound_bytes = 0;
+    for (int i = 0; i < g->n_tensors; i++) {
+        af_tensor *t = g->tensors[i];
+        if (t->role == AF_ROLE_ACTIVATION || t->base)
+            continue;
+        if (t->bound) {
+            g->bound_bytes += af_tensor_bytes(t);
+            continue;
+        }
+        t->offset = g->role_bytes[t->role];
+        g->role_bytes[t->role] += size_of(t);
+    }
+}
+
+static void count_flops(af_graph *g)
+{
+    g->flops = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        af_cost c = {0};
+        if (af_ops[g->nodes[i]->op]->cost)
+            af_ops[g->nodes[i]->op]->cost(g->nodes[i], &c);
+        g->flops += c.flops;
+    }
+}
+
+af_status af_graph_layout(af_graph *g, af_error *err)
+{
+    sweep s = {.g = g};
+    find_lifetimes(g);
+    place_leaves(g);
+    for (int i = 0; i < g->n_nodes && !s.failed; i++)
+        sweep_node(&s, g->nodes[i]);
+    g->role_bytes[AF_ROLE_ACTIVATION] = s.top;
+    count_flops(g);
+    free(s.hole);
+    return s.failed ? af_fail_nomem(err, "the plan", (uint64_t)s.cap * sizeof(range)) : AF_OK;
+}

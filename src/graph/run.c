@@ -1,0 +1,160 @@
+/* run.c - from a recorded graph to runs on a device: plan, prepare, run, read, write. */
+#include "graph/backend.h"
+
+#include <math.h>
+
+static uint64_t total_bytes(const af_graph *g)
+{
+    uint64_t sum = g->work_bytes;
+    for (int r = 0; r < AF_ROLE_COUNT; r++)
+        sum += g->role_bytes[r];
+    return sum;
+}
+
+static af_status plan(af_graph *g, af_device *d, af_error *err)
+{
+    af_status st = AF_OK;
+    if (g->planned)
+        return g->device == d ? AF_OK
+                              : af_fail(err, AF_EUSAGE, "the graph was planned for another device");
+    AF_TRY(af_graph_status(g, err));
+    af_graph_fuse_accumulate(g);
+    af_graph_drop_dead(g);
+    af_graph_apply_recompute(g);
+    AF_TRY(af_graph_status(g, err));
+    af_graph_drop_dead(g); /* forward nodes that only served a dropped value */
+    AF_TRY(d->ops->layout(d, g, err));
+    AF_TRY(af_graph_layout(g, err));
+    g->device = d;
+    g->planned = true;
+done:
+    return st;
+}
+
+af_status af_graph_plan(af_graph *g, af_device *d, af_plan_info *info, af_error *err)
+{
+    const af_status st = plan(g, d, err);
+    if (st == AF_OK && info)
+        *info = (af_plan_info){
+            .inputs = g->role_bytes[AF_ROLE_INPUT],
+            .weights = g->role_bytes[AF_ROLE_WEIGHT],
+            .params = g->role_bytes[AF_ROLE_PARAM],
+            .grads = g->role_bytes[AF_ROLE_GRADIENT],
+            .state = g->role_bytes[AF_ROLE_STATE],
+            .activations = g->role_bytes[AF_ROLE_ACTIVATION],
+            .workspace = g->work_bytes,
+            .total = total_bytes(g),
+            .bound = g->bound_bytes,
+            .flops = g->flops,
+            .nodes = g->n_nodes,
+            .tensors = g->n_tensors,
+        };
+    return st;
+}
+
+af_status af_graph_prepare(af_graph *g, af_device *d, af_error *err)
+{
+    af_status st = plan(g, d, err);
+    if (st != AF_OK)
+        return st;
+    if (g->prepared)
+        return af_fail(err, AF_EUSAGE, "the graph is prepared already");
+    st = d->ops->prepare(d, g, err);
+    g->prepared = st == AF_OK;
+    return st;
+}
+
+static af_status write_scalars(af_graph *g, int what, af_error *err)
+{
+    af_status st = AF_OK;
+    if (g->clock && what & AF_RUN_FORWARD) {
+        const uint32_t c[4] = {(uint32_t)g->seed, (uint32_t)(g->seed >> 32),
+                               (uint32_t)g->clock_count, (uint32_t)(g->clock_count >> 32)};
+        AF_TRY(g->device->ops->write(g->device, g, g->clock, c, err));
+        g->clock_count++;
+    }
+    if (g->hyper && what & AF_RUN_UPDATE) {
+        const double t = (double)g->step;
+        const float h[AF_HYPER_COUNT] = {
+            [AF_HYPER_LR] = (float)g->learning_rate,
+            [AF_HYPER_CORRECTION1] = (float)(1.0 - pow(g->beta1, t)),
+            [AF_HYPER_CORRECTION2_SQRT] = (float)sqrt(1.0 - pow(g->beta2, t)),
+            [AF_HYPER_STEP] = (float)t,
+        };
+        AF_TRY(g->device->ops->write(g->device, g, g->hyper, h, err));
+    }
+done:
+    return st;
+}
+
+af_status af_graph_run(af_graph *g, int what, af_error *err)
+{
+    if (!g->prepared)
+        return af_fail(err, AF_EUSAGE, "the graph is not prepared");
+    if (what & AF_RUN_BACKWARD && !g->differentiated)
+        return af_fail(err, AF_EUSAGE, "the graph has no backward pass to run");
+    if (what & AF_RUN_UPDATE && !g->optimized)
+        return af_fail(err, AF_EUSAGE, "the graph has no optimizer to run");
+    af_status st = write_scalars(g, what, err);
+    if (st == AF_OK)
+        st = g->device->ops->run(g->device, g, what, err);
+    if (st == AF_OK && what & AF_RUN_UPDATE)
+        g->step++;
+    return st;
+}
+
+static af_status check_copy(const af_graph *g, const af_tensor *t, const char *verb, uint64_t bytes,
+                            af_error *err)
+{
+    if (!g->prepared)
+        return af_fail(err, AF_EUSAGE, "cannot %s tensor '%s' before the graph is prepared", verb,
+                       t->name);
+    if (bytes != af_tensor_bytes(t))
+        return af_fail(err, AF_EUSAGE, "cannot %s %" PRIu64 " bytes: tensor '%s' has %" PRIu64,
+                       verb, bytes, t->name, af_tensor_bytes(t));
+    if (!t->data)
+        return af_fail(err, AF_EUSAGE, "tensor '%s' has no memory: nothing in the graph uses it",
+                       t->name);
+    return AF_OK;
+}
+
+af_status af_tensor_write(af_graph *g, af_tensor *t, const void *data, uint64_t bytes,
+                          af_error *err)
+{
+    const af_status st = check_copy(g, t, "write", bytes, err);
+    if (st != AF_OK)
+        return st;
+    if (t->bound)
+        return af_fail(err, AF_EUSAGE, "tensor '%s' is bound to memory of the caller", t->name);
+    return g->device->ops->write(g->device, g, t, data, err);
+}
+
+af_status af_tensor_read(af_graph *g, const af_tensor *t, void *data, uint64_t bytes, af_error *err)
+{
+    const af_status st = check_copy(g, t, "read", bytes, err);
+    return st == AF_OK ? g->device->ops->read(g->device, g, t, data, err) : st;
+}
+
+af_status af_graph_grad_norm(af_graph *g, double *norm, bool *finite, af_error *err)
+{
+    float s[4];
+    if (!g->stats)
+        return af_fail(err, AF_EUSAGE, "the graph has no optimizer: there is no gradient norm");
+    const af_status st = af_tensor_read(g, g->stats, s, sizeof s, err);
+    if (st == AF_OK) {
+        *norm = s[0];
+        *finite = s[2] == 1.0f;
+    }
+    return st;
+}
+
+const char *af_device_kind(const af_device *d) { return d->ops->kind; }
+const char *af_device_text(const af_device *d) { return d->text; }
+uint64_t af_device_memory_free(const af_device *d) { return d->ops->memory_free(d); }
+af_counters af_device_counters(const af_device *d) { return d->counters; }
+
+void af_device_close(af_device *d)
+{
+    if (d)
+        d->ops->close(d);
+}

@@ -1,0 +1,122 @@
+/* registry.c - the table of ops: one line an op, defined in the family file of that name. */
+#include "graph/op.h"
+
+extern const af_op_info af_op_binary __attribute__((weak));
+extern const af_op_info af_op_unary __attribute__((weak));
+extern const af_op_info af_op_unary_bwd __attribute__((weak));
+extern const af_op_info af_op_cast __attribute__((weak));
+extern const af_op_info af_op_fill __attribute__((weak));
+extern const af_op_info af_op_sum_to __attribute__((weak));
+extern const af_op_info af_op_accum __attribute__((weak));
+extern const af_op_info af_op_matmul __attribute__((weak));
+extern const af_op_info af_op_transpose __attribute__((weak));
+extern const af_op_info af_op_reshape __attribute__((weak));
+extern const af_op_info af_op_slice __attribute__((weak));
+extern const af_op_info af_op_slice_bwd __attribute__((weak));
+extern const af_op_info af_op_concat __attribute__((weak));
+extern const af_op_info af_op_reduce __attribute__((weak));
+extern const af_op_info af_op_reduce_bwd __attribute__((weak));
+extern const af_op_info af_op_softmax __attribute__((weak));
+extern const af_op_info af_op_softmax_bwd __attribute__((weak));
+extern const af_op_info af_op_layernorm __attribute__((weak));
+extern const af_op_info af_op_layernorm_bwd __attribute__((weak));
+extern const af_op_info af_op_rmsnorm __attribute__((weak));
+extern const af_op_info af_op_rmsnorm_bwd __attribute__((weak));
+extern const af_op_info af_op_rmsnorm_dw __attribute__((weak));
+extern const af_op_info af_op_embedding __attribute__((weak));
+extern const af_op_info af_op_embedding_bwd __attribute__((weak));
+extern const af_op_info af_op_dropout __attribute__((weak));
+extern const af_op_info af_op_loss __attribute__((weak));
+extern const af_op_info af_op_loss_bwd __attribute__((weak));
+extern const af_op_info af_op_fake_quant __attribute__((weak));
+extern const af_op_info af_op_fake_quant_bwd __attribute__((weak));
+extern const af_op_info af_op_rmsnorm_add __attribute__((weak));
+extern const af_op_info af_op_rope __attribute__((weak));
+extern const af_op_info af_op_rope_bwd __attribute__((weak));
+extern const af_op_info af_op_rope_dnorm __attribute__((weak));
+extern const af_op_info af_op_attention __attribute__((weak));
+extern const af_op_info af_op_attention_bwd __attribute__((weak));
+extern const af_op_info af_op_attention_cached __attribute__((weak));
+extern const af_op_info af_op_glu __attribute__((weak));
+extern const af_op_info af_op_glu_bwd __attribute__((weak));
+extern const af_op_info af_op_adapter_down __attribute__((weak));
+extern const af_op_info af_op_linear __attribute__((weak));
+extern const af_op_info af_op_adapter_g __attribute__((weak));
+extern const af_op_info af_op_linear_dx __attribute__((weak));
+extern const af_op_info af_op_linear_dw __attribute__((weak));
+extern const af_op_info af_op_linear_dbias __attribute__((weak));
+extern const af_op_info af_op_adapter_da __attribute__((weak));
+extern const af_op_info af_op_adapter_db __attribute__((weak));
+extern const af_op_info af_op_dora_norm __attribute__((weak));
+extern const af_op_info af_op_head_loss __attribute__((weak));
+extern const af_op_info af_op_moe_route __attribute__((weak));
+extern const af_op_info af_op_moe_route_bwd __attribute__((weak));
+extern const af_op_info af_op_moe_ffn __attribute__((weak));
+extern const af_op_info af_op_moe_ffn_bwd __attribute__((weak));
+extern const af_op_info af_op_grad_norm __attribute__((weak));
+extern const af_op_info af_op_sgd __attribute__((weak));
+extern const af_op_info af_op_adam __attribute__((weak));
+extern const af_op_info af_op_adam_8bit __attribute__((weak));
+extern const af_op_info af_op_lion __attribute__((weak));
+extern const af_op_info af_op_adafactor __attribute__((weak));
+
+const af_op_info *const af_ops[AF_OP_COUNT] = {
+    [AF_OP_BINARY] = &af_op_binary,
+    [AF_OP_UNARY] = &af_op_unary,
+    [AF_OP_UNARY_BWD] = &af_op_unary_bwd,
+    [AF_OP_CAST] = &af_op_cast,
+    [AF_OP_FILL] = &af_op_fill,
+    [AF_OP_SUM_TO] = &af_op_sum_to,
+    [AF_OP_ACCUM] = &af_op_accum,
+    [AF_OP_MATMUL] = &af_op_matmul,
+    [AF_OP_TRANSPOSE] = &af_op_transpose,
+    [AF_OP_RESHAPE] = &af_op_reshape,
+    [AF_OP_SLICE] = &af_op_slice,
+    [AF_OP_SLICE_BWD] = &af_op_slice_bwd,
+    [AF_OP_CONCAT] = &af_op_concat,
+    [AF_OP_REDUCE] = &af_op_reduce,
+    [AF_OP_REDUCE_BWD] = &af_op_reduce_bwd,
+    [AF_OP_SOFTMAX] = &af_op_softmax,
+    [AF_OP_SOFTMAX_BWD] = &af_op_softmax_bwd,
+    [AF_OP_LAYERNORM] = &af_op_layernorm,
+    [AF_OP_LAYERNORM_BWD] = &af_op_layernorm_bwd,
+    [AF_OP_RMSNORM] = &af_op_rmsnorm,
+    [AF_OP_RMSNORM_BWD] = &af_op_rmsnorm_bwd,
+    [AF_OP_RMSNORM_DW] = &af_op_rmsnorm_dw,
+    [AF_OP_EMBEDDING] = &af_op_embedding,
+    [AF_OP_EMBEDDING_BWD] = &af_op_embedding_bwd,
+    [AF_OP_DROPOUT] = &af_op_dropout,
+    [AF_OP_LOSS] = &af_op_loss,
+    [AF_OP_LOSS_BWD] = &af_op_loss_bwd,
+    [AF_OP_FAKE_QUANT] = &af_op_fake_quant,
+    [AF_OP_FAKE_QUANT_BWD] = &af_op_fake_quant_bwd,
+    [AF_OP_RMSNORM_ADD] = &af_op_rmsnorm_add,
+    [AF_OP_ROPE] = &af_op_rope,
+    [AF_OP_ROPE_BWD] = &af_op_rope_bwd,
+    [AF_OP_ROPE_DNORM] = &af_op_rope_dnorm,
+    [AF_OP_ATTENTION] = &af_op_attention,
+    [AF_OP_ATTENTION_BWD] = &af_op_attention_bwd,
+    [AF_OP_ATTENTION_CACHED] = &af_op_attention_cached,
+    [AF_OP_GLU] = &af_op_glu,
+    [AF_OP_GLU_BWD] = &af_op_glu_bwd,
+    [AF_OP_ADAPTER_DOWN] = &af_op_adapter_down,
+    [AF_OP_LINEAR] = &af_op_linear,
+    [AF_OP_ADAPTER_G] = &af_op_adapter_g,
+    [AF_OP_LINEAR_DX] = &af_op_linear_dx,
+    [AF_OP_LINEAR_DW] = &af_op_linear_dw,
+    [AF_OP_LINEAR_DBIAS] = &af_op_linear_dbias,
+    [AF_OP_ADAPTER_DA] = &af_op_adapter_da,
+    [AF_OP_ADAPTER_DB] = &af_op_adapter_db,
+    [AF_OP_DORA_NORM] = &af_op_dora_norm,
+    [AF_OP_HEAD_LOSS] = &af_op_head_loss,
+    [AF_OP_MOE_ROUTE] = &af_op_moe_route,
+    [AF_OP_MOE_ROUTE_BWD] = &af_op_moe_route_bwd,
+    [AF_OP_MOE_FFN] = &af_op_moe_ffn,
+    [AF_OP_MOE_FFN_BWD] = &af_op_moe_ffn_bwd,
+    [AF_OP_GRAD_NORM] = &af_op_grad_norm,
+    [AF_OP_SGD] = &af_op_sgd,
+    [AF_OP_ADAM] = &af_op_adam,
+    [AF_OP_ADAM_8BIT] = &af_op_adam_8bit,
+    [AF_OP_LION] = &af_op_lion,
+    [AF_OP_ADAFACTOR] = &af_op_adafactor,
+};
