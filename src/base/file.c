@@ -168,6 +168,17 @@ af_status af_out_patch(af_out *o, uint64_t off, const void *bytes, uint64_t n, a
     return AF_OK;
 }
 
+af_status af_out_reserve(af_out *o, uint64_t n, af_error *err)
+{
+    const af_status st = out_flush(o, err);
+    if (st != AF_OK)
+        return st;
+    if (ftruncate(o->fd, (off_t)(o->done + n)) != 0 || lseek(o->fd, 0, SEEK_END) < 0)
+        return fail_errno(err, "extend", o->path);
+    o->done += n;
+    return AF_OK;
+}
+
 static char *parent_of(const char *path)
 {
     const char *name = af_path_name(path);

@@ -27,6 +27,8 @@ uint64_t af_out_tell(const af_out *o);
 /* Overwrites n bytes at `off`, all of them already written (headers with totals). */
 AF_CHECKED af_status af_out_patch(af_out *o, uint64_t off, const void *bytes, uint64_t n,
                                   af_error *err);
+/* Adds n zero bytes (no disk is used for them yet), to be filled by af_out_patch in any order. */
+AF_CHECKED af_status af_out_reserve(af_out *o, uint64_t n, af_error *err);
 /* fsync + rename + folder fsync. Closes `o` in every case. */
 AF_CHECKED af_status af_out_commit(af_out *o, af_error *err);
 /* Closes and removes the temporary file. NULL is allowed. */
