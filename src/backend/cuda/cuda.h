@@ -1,0 +1,143 @@
+/* cuda.h - the CUDA backend as op launchers see it.
+ *
+ * An op's launcher (src/ops/<family>_cuda.c) is a `prepare` that appends steps to its node: kernel
+ * launches, GEMMs, memsets, copies. Pointers (tensor->data, cu->work) are final by then, so a step
+ * holds its arguments as bytes and the run path only walks arrays. Kernels are named here and built
+ * together after every node has been prepared: an af_kernel is a promise until then.
+ *
+ * Rules for launchers and kernels
+ *   - row r of an activation starts at data + r * ld (tensor->ld, in elements; ld >= last dim).
+ *     Ops that honour ld in every activation they read and write say `strided`; only then do their
+ *     tensors get padded rows.
+ *   - every row is computed (live rows are not looked at: dead rows carry label -100 and lie behind
+ *     the last bound), so that one captured graph serves every batch.
+ *   - shapes, eps, scales are arguments, never part of a kernel's name or defines.
+ *   - n->accumulate: add to output (accum_out - 1) instead of writing it.
+ *   - no float atomics; the same bits every run. */
+#ifndef AF_CUDA_H
+#define AF_CUDA_H
+
+#include "base/arena.h"
+#include "graph/backend.h"
+#include "tensor/dtype.h"
+
+typedef struct af_driver af_driver; /* driver.h */
+typedef struct af_lt af_lt;         /* gemm.h: cuBLASLt, its plans and its workspace */
+typedef struct af_kernels af_kernels;
+typedef struct af_cuda_graph af_cuda_graph;
+
+/* One function of one module; `func` is set when prepare has built it. */
+typedef struct af_kernel {
+    const char *name;
+    struct af_module *module;
+    void *func;
+} af_kernel;
+
+enum { AF_LAUNCH_ARGS = 32, AF_LAUNCH_BYTES = 288 };
+
+typedef struct af_launch {
+    af_kernel *kernel;
+    unsigned grid[3], block, smem;
+    int n_args;
+    unsigned used;             /* bytes of `store` */
+    void *arg[AF_LAUNCH_ARGS]; /* into `store` */
+    uint8_t size[AF_LAUNCH_ARGS];
+    _Alignas(8) uint8_t store[AF_LAUNCH_BYTES];
+} af_launch;
+
+/* A row-major matrix in device memory. */
+typedef struct af_mat {
+    void *data;
+    int64_t rows, cols, ld; /* ld in elements */
+    af_dtype dtype;
+} af_mat;
+
+/* c = alpha * op(a) op(b) + beta * c, plus bias [c.cols] on every row when set. op is the
+ * transpose where ta, tb say so; f32 accumulation. Batched when batch > 1: strides in elements. */
+typedef struct af_gemm {
+    af_mat a, b, c;
+    bool ta, tb;
+    float alpha, beta;
+    const void *bias; /* of c's type */
+    int batch;        /* 0 = 1 */
+    int64_t stride_a, stride_b, stride_c;
+} af_gemm;
+
+typedef struct af_cuda {
+    af_device device; /* first */
+    const af_driver *drv;
+    void *context, *stream;
+    int ordinal;
+    int arch;     /* 90 */
+    int sms;      /* multiprocessors */
+    int smem_max; /* bytes of shared memory one block may ask for */
+    uint64_t memory;
+    char name[64];
+    af_kernels *kernels;
+    af_lt *lt;
+    /* set while a graph is being prepared */
+    af_graph *graph;
+    af_cuda_graph *cg;
+    void *work; /* device workspace shared by all nodes: at least what the op's `work` asked for */
+    af_error err; /* latched by the helpers below; prepare returns it */
+    /* switches for tests */
+    bool no_graph; /* direct launches instead of captured graphs */
+    bool no_lt;    /* own GEMM kernels even where cuBLASLt is there */
+    bool no_fold;  /* adapters beside the GEMM, not inside it */
+    bool scratch;  /* quantised weights are dequantised at every use */
+    bool warned;   /* capture was impossible, said once */
+} af_cuda;
+
+typedef struct af_cuda_op {
+    af_status (*prepare)(af_cuda *cu, af_graph *g, af_node *n, af_error *err);
+    /* Bytes of cu->work the node needs; shapes are known, pointers are not. NULL = none. */
+    uint64_t (*work)(const af_cuda *cu, const af_node *n);
+    bool strided; /* honours ld of every activation it reads and writes */
+} af_cuda_op;
+
+/* Indexed by af_op: src/ops/registry_cuda.c. An entry is NULL while nobody has written the op. */
+extern const af_cuda_op *const af_cuda_ops[AF_OP_COUNT];
+
+/* ---- for launchers. None of these fails visibly: the first error is latched in cu->err and
+ * prepare reports it, so a launcher calls them one after another and returns AF_OK. ---- */
+
+/* The kernel `name` of source file `file` ("rmsnorm.cu"), built with `defines`: words separated by
+ * spaces, each X or X=value ("AF_T=bf16 AF_E=128"), "" for none. Modules are shared by all kernels
+ * of one (file, defines). */
+af_kernel *af_cuda_kernel(af_cuda *cu, const char *file, const char *name, const char *defines);
+/* printf into memory that lives as long as the graph, for defines. */
+AF_PRINTF(2, 3) const char *af_cuda_text(af_cuda *cu, const char *fmt, ...);
+/* The C name dev.cuh gives a dtype: "float", "double", "bf16", "half", "int", ... */
+const char *af_cuda_ctype(af_dtype t);
+
+/* Appends a launch; its arguments follow, in the kernel's order. */
+af_launch *af_cuda_launch(af_cuda *cu, af_node *n, af_kernel *k, int64_t gx, int64_t gy, int64_t gz,
+                          int block, unsigned smem);
+void af_arg_ptr(af_launch *l, const void *p);
+void af_arg_i32(af_launch *l, int64_t v); /* asserts that it fits */
+void af_arg_i64(af_launch *l, int64_t v);
+void af_arg_f32(af_launch *l, double v);
+void af_arg_f64(af_launch *l, double v);
+void af_arg_u64(af_launch *l, uint64_t v);
+/* A struct passed by value, at most 128 bytes, aligned to 8. */
+void af_arg_bytes(af_launch *l, const void *p, unsigned n);
+
+/* Appends c = alpha op(a) op(b) + beta c. Types: f32, bf16 or f16 operands (both the same), c of
+ * that type or f32. */
+void af_cuda_gemm(af_cuda *cu, af_node *n, const af_gemm *m);
+/* Appends a fill of `bytes` bytes with zeros, and a copy inside device memory. */
+void af_cuda_zero(af_cuda *cu, af_node *n, void *p, uint64_t bytes);
+void af_cuda_copy(af_cuda *cu, af_node *n, void *to, const void *from, uint64_t bytes);
+
+/* A tensor (or `cols` columns of it from `col`) as a matrix of all its rows. */
+af_mat af_mat_of(const af_tensor *t);
+af_mat af_mat_cols(const af_tensor *t, int64_t col, int64_t cols);
+
+/* ---- devices ---- */
+
+/* Opens GPU number `ordinal`. */
+AF_CHECKED af_status af_cuda_open(af_device **out, int ordinal, af_error *err);
+/* The same over a given table of entry points (tests: a recording fake). */
+AF_CHECKED af_status af_cuda_open_with(af_device **out, const af_driver *drv, int ordinal,
+                                       af_error *err);
+#endif

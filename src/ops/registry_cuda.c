@@ -1,0 +1,122 @@
+/* registry_cuda.c - the CUDA launcher of every op: defined in <family>_cuda.c. */
+#include "backend/cuda/cuda.h"
+
+extern const af_cuda_op af_cuda_binary __attribute__((weak));
+extern const af_cuda_op af_cuda_unary __attribute__((weak));
+extern const af_cuda_op af_cuda_unary_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_cast __attribute__((weak));
+extern const af_cuda_op af_cuda_fill __attribute__((weak));
+extern const af_cuda_op af_cuda_sum_to __attribute__((weak));
+extern const af_cuda_op af_cuda_accum __attribute__((weak));
+extern const af_cuda_op af_cuda_matmul __attribute__((weak));
+extern const af_cuda_op af_cuda_transpose __attribute__((weak));
+extern const af_cuda_op af_cuda_reshape __attribute__((weak));
+extern const af_cuda_op af_cuda_slice __attribute__((weak));
+extern const af_cuda_op af_cuda_slice_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_concat __attribute__((weak));
+extern const af_cuda_op af_cuda_reduce __attribute__((weak));
+extern const af_cuda_op af_cuda_reduce_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_softmax __attribute__((weak));
+extern const af_cuda_op af_cuda_softmax_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_layernorm __attribute__((weak));
+extern const af_cuda_op af_cuda_layernorm_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_rmsnorm __attribute__((weak));
+extern const af_cuda_op af_cuda_rmsnorm_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_rmsnorm_dw __attribute__((weak));
+extern const af_cuda_op af_cuda_embedding __attribute__((weak));
+extern const af_cuda_op af_cuda_embedding_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_dropout __attribute__((weak));
+extern const af_cuda_op af_cuda_loss __attribute__((weak));
+extern const af_cuda_op af_cuda_loss_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_fake_quant __attribute__((weak));
+extern const af_cuda_op af_cuda_fake_quant_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_rmsnorm_add __attribute__((weak));
+extern const af_cuda_op af_cuda_rope __attribute__((weak));
+extern const af_cuda_op af_cuda_rope_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_rope_dnorm __attribute__((weak));
+extern const af_cuda_op af_cuda_attention __attribute__((weak));
+extern const af_cuda_op af_cuda_attention_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_attention_cached __attribute__((weak));
+extern const af_cuda_op af_cuda_glu __attribute__((weak));
+extern const af_cuda_op af_cuda_glu_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_adapter_down __attribute__((weak));
+extern const af_cuda_op af_cuda_linear __attribute__((weak));
+extern const af_cuda_op af_cuda_adapter_g __attribute__((weak));
+extern const af_cuda_op af_cuda_linear_dx __attribute__((weak));
+extern const af_cuda_op af_cuda_linear_dw __attribute__((weak));
+extern const af_cuda_op af_cuda_linear_dbias __attribute__((weak));
+extern const af_cuda_op af_cuda_adapter_da __attribute__((weak));
+extern const af_cuda_op af_cuda_adapter_db __attribute__((weak));
+extern const af_cuda_op af_cuda_dora_norm __attribute__((weak));
+extern const af_cuda_op af_cuda_head_loss __attribute__((weak));
+extern const af_cuda_op af_cuda_moe_route __attribute__((weak));
+extern const af_cuda_op af_cuda_moe_route_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_moe_ffn __attribute__((weak));
+extern const af_cuda_op af_cuda_moe_ffn_bwd __attribute__((weak));
+extern const af_cuda_op af_cuda_grad_norm __attribute__((weak));
+extern const af_cuda_op af_cuda_sgd __attribute__((weak));
+extern const af_cuda_op af_cuda_adam __attribute__((weak));
+extern const af_cuda_op af_cuda_adam_8bit __attribute__((weak));
+extern const af_cuda_op af_cuda_lion __attribute__((weak));
+extern const af_cuda_op af_cuda_adafactor __attribute__((weak));
+
+const af_cuda_op *const af_cuda_ops[AF_OP_COUNT] = {
+    [AF_OP_BINARY] = &af_cuda_binary,
+    [AF_OP_UNARY] = &af_cuda_unary,
+    [AF_OP_UNARY_BWD] = &af_cuda_unary_bwd,
+    [AF_OP_CAST] = &af_cuda_cast,
+    [AF_OP_FILL] = &af_cuda_fill,
+    [AF_OP_SUM_TO] = &af_cuda_sum_to,
+    [AF_OP_ACCUM] = &af_cuda_accum,
+    [AF_OP_MATMUL] = &af_cuda_matmul,
+    [AF_OP_TRANSPOSE] = &af_cuda_transpose,
+    [AF_OP_RESHAPE] = &af_cuda_reshape,
+    [AF_OP_SLICE] = &af_cuda_slice,
+    [AF_OP_SLICE_BWD] = &af_cuda_slice_bwd,
+    [AF_OP_CONCAT] = &af_cuda_concat,
+    [AF_OP_REDUCE] = &af_cuda_reduce,
+    [AF_OP_REDUCE_BWD] = &af_cuda_reduce_bwd,
+    [AF_OP_SOFTMAX] = &af_cuda_softmax,
+    [AF_OP_SOFTMAX_BWD] = &af_cuda_softmax_bwd,
+    [AF_OP_LAYERNORM] = &af_cuda_layernorm,
+    [AF_OP_LAYERNORM_BWD] = &af_cuda_layernorm_bwd,
+    [AF_OP_RMSNORM] = &af_cuda_rmsnorm,
+    [AF_OP_RMSNORM_BWD] = &af_cuda_rmsnorm_bwd,
+    [AF_OP_RMSNORM_DW] = &af_cuda_rmsnorm_dw,
+    [AF_OP_EMBEDDING] = &af_cuda_embedding,
+    [AF_OP_EMBEDDING_BWD] = &af_cuda_embedding_bwd,
+    [AF_OP_DROPOUT] = &af_cuda_dropout,
+    [AF_OP_LOSS] = &af_cuda_loss,
+    [AF_OP_LOSS_BWD] = &af_cuda_loss_bwd,
+    [AF_OP_FAKE_QUANT] = &af_cuda_fake_quant,
+    [AF_OP_FAKE_QUANT_BWD] = &af_cuda_fake_quant_bwd,
+    [AF_OP_RMSNORM_ADD] = &af_cuda_rmsnorm_add,
+    [AF_OP_ROPE] = &af_cuda_rope,
+    [AF_OP_ROPE_BWD] = &af_cuda_rope_bwd,
+    [AF_OP_ROPE_DNORM] = &af_cuda_rope_dnorm,
+    [AF_OP_ATTENTION] = &af_cuda_attention,
+    [AF_OP_ATTENTION_BWD] = &af_cuda_attention_bwd,
+    [AF_OP_ATTENTION_CACHED] = &af_cuda_attention_cached,
+    [AF_OP_GLU] = &af_cuda_glu,
+    [AF_OP_GLU_BWD] = &af_cuda_glu_bwd,
+    [AF_OP_ADAPTER_DOWN] = &af_cuda_adapter_down,
+    [AF_OP_LINEAR] = &af_cuda_linear,
+    [AF_OP_ADAPTER_G] = &af_cuda_adapter_g,
+    [AF_OP_LINEAR_DX] = &af_cuda_linear_dx,
+    [AF_OP_LINEAR_DW] = &af_cuda_linear_dw,
+    [AF_OP_LINEAR_DBIAS] = &af_cuda_linear_dbias,
+    [AF_OP_ADAPTER_DA] = &af_cuda_adapter_da,
+    [AF_OP_ADAPTER_DB] = &af_cuda_adapter_db,
+    [AF_OP_DORA_NORM] = &af_cuda_dora_norm,
+    [AF_OP_HEAD_LOSS] = &af_cuda_head_loss,
+    [AF_OP_MOE_ROUTE] = &af_cuda_moe_route,
+    [AF_OP_MOE_ROUTE_BWD] = &af_cuda_moe_route_bwd,
+    [AF_OP_MOE_FFN] = &af_cuda_moe_ffn,
+    [AF_OP_MOE_FFN_BWD] = &af_cuda_moe_ffn_bwd,
+    [AF_OP_GRAD_NORM] = &af_cuda_grad_norm,
+    [AF_OP_SGD] = &af_cuda_sgd,
+    [AF_OP_ADAM] = &af_cuda_adam,
+    [AF_OP_ADAM_8BIT] = &af_cuda_adam_8bit,
+    [AF_OP_LION] = &af_cuda_lion,
+    [AF_OP_ADAFACTOR] = &af_cuda_adafactor,
+};
