@@ -11,5 +11,5 @@ typedef void af_log_hook(void *user, af_log_level level, const char *line);
 
 /* Sets the hook of the process (NULL = silence, the default). Call before threads start. */
 void af_log_set(af_log_hook *hook, void *user);
-AF_PRINTF(2, 3) void af_log(af_log_level level, const char *fmt, ...);
+AF_PRINTF(2, 3) void af_say(af_log_level level, const char *fmt, ...);
 #endif

@@ -19,9 +19,9 @@ struct af_gguf {
     af_gguf_kv *kv;
     const af_gguf_kv **kv_sort;
     int kv_count;
-    af_weight *list;
+    af_stored *list;
     uint64_t *offset; /* of each tensor in the data part */
-    const af_weight **sort;
+    const af_stored **sort;
     int count;
     af_arena arena;
 };
@@ -49,7 +49,7 @@ static int by_key(const void *a, const void *b)
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp((*(const af_weight *const *)a)->name, (*(const af_weight *const *)b)->name);
+    return strcmp((*(const af_stored *const *)a)->name, (*(const af_stored *const *)b)->name);
 }
 
 static af_status cut_short(const af_gguf *g, const char *where, af_error *err)
@@ -179,7 +179,7 @@ static af_status read_keys(af_gguf *g, af_reader *r, uint64_t n, af_error *err)
     return AF_OK;
 }
 
-static af_status read_dims(af_gguf *g, af_reader *r, af_weight *w, af_error *err)
+static af_status read_dims(af_gguf *g, af_reader *r, af_stored *w, af_error *err)
 {
     uint64_t count = 1;
     const uint32_t ndim = af_read_u32(r);
@@ -203,7 +203,7 @@ static af_status read_dims(af_gguf *g, af_reader *r, af_weight *w, af_error *err
     return AF_OK;
 }
 
-static af_status read_tensor(af_gguf *g, af_reader *r, af_weight *w, uint64_t *offset,
+static af_status read_tensor(af_gguf *g, af_reader *r, af_stored *w, uint64_t *offset,
                              af_error *err)
 {
     af_status st = read_name(g, r, "tensor name", &w->name, err);
@@ -272,7 +272,7 @@ static af_status check_overlap(const af_gguf *g, uint64_t size, af_error *err)
 static af_status place(af_gguf *g, const uint8_t *data, af_error *err)
 {
     for (int i = 0; i < g->count; i++) {
-        af_weight *w = &g->list[i];
+        af_stored *w = &g->list[i];
         const af_dtype_info *d = af_dtype_get(w->dtype);
         w->data = data + g->offset[i];
         if (d->elems > 1 || (uintptr_t)w->data % (uintptr_t)d->bytes == 0)
@@ -426,21 +426,21 @@ const af_gguf_kv *af_gguf_find_kv(const af_gguf *g, const char *key)
     return hit ? *hit : NULL;
 }
 
-const af_weight *af_gguf_at(const af_gguf *g, int i)
+const af_stored *af_gguf_at(const af_gguf *g, int i)
 {
     assert(i >= 0 && i < g->count);
     return &g->list[i];
 }
 
-const af_weight *af_gguf_find(const af_gguf *g, const char *name)
+const af_stored *af_gguf_find(const af_gguf *g, const char *name)
 {
-    const af_weight probe = {.name = name}, *p = &probe;
-    const af_weight **hit =
+    const af_stored probe = {.name = name}, *p = &probe;
+    const af_stored **hit =
         g->count ? bsearch(&p, g->sort, (size_t)g->count, sizeof *g->sort, by_name) : NULL;
     return hit ? *hit : NULL;
 }
 
-int64_t af_gguf_ne(const af_weight *t, int i)
+int64_t af_gguf_ne(const af_stored *t, int i)
 {
     assert(i >= 0);
     return i < t->ndim ? t->dim[t->ndim - 1 - i] : 1;

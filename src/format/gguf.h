@@ -66,10 +66,10 @@ const af_gguf_kv *af_gguf_find_kv(const af_gguf *g, const char *key); /* NULL wh
 
 int af_gguf_count(const af_gguf *g);
 /* Tensor i in file order, dims row-major (the stored order reversed). Borrowed until close. */
-const af_weight *af_gguf_at(const af_gguf *g, int i);
-const af_weight *af_gguf_find(const af_gguf *g, const char *name);
+const af_stored *af_gguf_at(const af_gguf *g, int i);
+const af_stored *af_gguf_find(const af_gguf *g, const char *name);
 /* Dimension i in GGUF's own order, fastest first: 1 past the end. */
-int64_t af_gguf_ne(const af_weight *t, int i);
+int64_t af_gguf_ne(const af_stored *t, int i);
 const af_map *af_gguf_map(const af_gguf *g);
 
 /* Values with a default for an absent key or another kind of value. Integers of every width and

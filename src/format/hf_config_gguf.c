@@ -57,7 +57,7 @@ static const char *copy_str(af_hf_config *c, const af_gguf *g, const char *key, 
 static af_status get_sizes(source *s, af_hf_config *c, const af_family *f, af_error *err)
 {
     af_status st = AF_OK;
-    const af_weight *embd = af_gguf_find(s->g, "token_embd.weight");
+    const af_stored *embd = af_gguf_find(s->g, "token_embd.weight");
     const af_gguf_kv *tokens = af_gguf_find_kv(s->g, "tokenizer.ggml.tokens");
     c->hidden_size = get_int(s, "embedding_length", -1);
     c->num_hidden_layers = get_int(s, "block_count", -1);
@@ -90,7 +90,7 @@ done:
 static af_status get_factors(const af_gguf *g, af_hf_config *c, const char *name,
                              const double **out, int *count, af_error *err)
 {
-    const af_weight *w = af_gguf_find(g, name);
+    const af_stored *w = af_gguf_find(g, name);
     if (!w)
         return AF_OK;
     const int64_t n = af_weight_count(w);
@@ -245,7 +245,7 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     c->tie_word_embeddings = !af_gguf_find(g, "output.weight");
     c->attention_bias = af_gguf_find(g, "blk.0.attn_q.bias") != NULL;
     c->mlp_bias = af_gguf_find(g, "blk.0.ffn_gate.bias") != NULL;
-    const af_weight *w = af_gguf_find(g, "blk.0.attn_output.weight");
+    const af_stored *w = af_gguf_find(g, "blk.0.attn_output.weight");
     c->has_dtype = w && af_dtype_is_float(w->dtype);
     c->dtype = c->has_dtype ? w->dtype : AF_DTYPE_F32;
     AF_TRY(af_hf_config_finish(c, f, false, "GGUF metadata", err));

@@ -16,8 +16,8 @@ struct af_safetensors {
     af_map map;
     bool mapped; /* the map is ours to close */
     const char *name;
-    af_weight *list;  /* in data order */
-    af_weight **sort; /* by name */
+    af_stored *list;  /* in data order */
+    af_stored **sort; /* by name */
     int count;
     meta_pair *meta;
     int meta_count;
@@ -26,7 +26,7 @@ struct af_safetensors {
 
 /* While parsing: a tensor and where its data is, relative to the data part. */
 typedef struct span {
-    af_weight w;
+    af_stored w;
     uint64_t from, to;
 } span;
 
@@ -40,7 +40,7 @@ static int by_offset(const void *a, const void *b)
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp((*(af_weight *const *)a)->name, (*(af_weight *const *)b)->name);
+    return strcmp((*(af_stored *const *)a)->name, (*(af_stored *const *)b)->name);
 }
 
 /* A JSON integer that is not negative. */
@@ -52,7 +52,7 @@ static bool natural(const json_t *j, uint64_t *out)
     return true;
 }
 
-static af_status read_shape(af_weight *w, const json_t *shape, const char *file, af_error *err)
+static af_status read_shape(af_stored *w, const json_t *shape, const char *file, af_error *err)
 {
     uint64_t count = 1;
     if (!json_is_array(shape) || json_array_size(shape) > AF_WEIGHT_NDIM_MAX)
@@ -150,7 +150,7 @@ static af_status read_entries(af_safetensors *s, json_t *root, span *spans, af_e
 
 /* Old writers did not pad the header; an unaligned tensor is copied so that callers may index it.
  */
-static af_status place(af_safetensors *s, af_weight *w, const uint8_t *at, af_error *err)
+static af_status place(af_safetensors *s, af_stored *w, const uint8_t *at, af_error *err)
 {
     const uintptr_t size = (uintptr_t)af_dtype_get(w->dtype)->bytes;
     w->data = at;
@@ -169,7 +169,7 @@ static af_status place_all(af_safetensors *s, span *spans, const uint8_t *data, 
 {
     uint64_t end = 0;
     s->list = af_arena_take(&s->arena, (uint64_t)AF_MAX(s->count, 1) * sizeof *s->list);
-    s->sort = af_arena_take(&s->arena, (uint64_t)AF_MAX(s->count, 1) * sizeof(af_weight *));
+    s->sort = af_arena_take(&s->arena, (uint64_t)AF_MAX(s->count, 1) * sizeof(af_stored *));
     if (!s->list || !s->sort)
         return af_fail_nomem(err, "the tensor list", (uint64_t)s->count * sizeof *s->list);
     if (s->count)
@@ -295,16 +295,16 @@ void af_safetensors_close(af_safetensors *s)
 
 int af_safetensors_count(const af_safetensors *s) { return s->count; }
 
-const af_weight *af_safetensors_at(const af_safetensors *s, int i)
+const af_stored *af_safetensors_at(const af_safetensors *s, int i)
 {
     assert(i >= 0 && i < s->count);
     return &s->list[i];
 }
 
-const af_weight *af_safetensors_find(const af_safetensors *s, const char *name)
+const af_stored *af_safetensors_find(const af_safetensors *s, const char *name)
 {
-    const af_weight key = {.name = name}, *p = &key;
-    af_weight **hit =
+    const af_stored key = {.name = name}, *p = &key;
+    af_stored **hit =
         s->count ? bsearch(&p, s->sort, (size_t)s->count, sizeof *s->sort, by_name) : NULL;
     return hit ? *hit : NULL;
 }

@@ -23,9 +23,9 @@ void af_safetensors_close(af_safetensors *s); /* NULL is allowed */
 
 int af_safetensors_count(const af_safetensors *s);
 /* Tensor i, in the order of the data. Borrowed until close. */
-const af_weight *af_safetensors_at(const af_safetensors *s, int i);
+const af_stored *af_safetensors_at(const af_safetensors *s, int i);
 /* NULL when there is no such name. */
-const af_weight *af_safetensors_find(const af_safetensors *s, const char *name);
+const af_stored *af_safetensors_find(const af_safetensors *s, const char *name);
 /* __metadata__: entries in file order, and by key (NULL when absent). */
 int af_safetensors_meta_count(const af_safetensors *s);
 void af_safetensors_meta_at(const af_safetensors *s, int i, const char **key, const char **value);

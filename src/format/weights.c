@@ -12,15 +12,15 @@ typedef struct source {
 struct af_weights {
     source *files;
     int file_count;
-    af_weight *list;
-    const af_weight **sort; /* by name */
+    af_stored *list;
+    const af_stored **sort; /* by name */
     int count;
     af_arena arena;
 };
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp((*(const af_weight *const *)a)->name, (*(const af_weight *const *)b)->name);
+    return strcmp((*(const af_stored *const *)a)->name, (*(const af_stored *const *)b)->name);
 }
 
 static bool ends_with(const char *s, const char *tail)
@@ -45,7 +45,7 @@ static int source_count(const source *f)
     return f->gguf ? af_gguf_count(f->gguf) : af_safetensors_count(f->st);
 }
 
-static const af_weight *source_at(const source *f, int i)
+static const af_stored *source_at(const source *f, int i)
 {
     return f->gguf ? af_gguf_at(f->gguf, i) : af_safetensors_at(f->st, i);
 }
@@ -115,7 +115,7 @@ static af_status check_index(const af_weights *w, const json_t *map, const char 
     json_t *value;
     json_object_foreach((json_t *)map, key, value)
     {
-        const af_weight *t = af_weights_find(w, key);
+        const af_stored *t = af_weights_find(w, key);
         const char *file = json_string_value(value);
         if (!t)
             return af_fail(err, AF_EFORMAT, "%s: tensor '%.200s' is not in '%.200s'", index, key,
@@ -235,16 +235,16 @@ void af_weights_close(af_weights *w)
 
 int af_weights_count(const af_weights *w) { return w->count; }
 
-const af_weight *af_weights_at(const af_weights *w, int i)
+const af_stored *af_weights_at(const af_weights *w, int i)
 {
     assert(i >= 0 && i < w->count);
     return &w->list[i];
 }
 
-const af_weight *af_weights_find(const af_weights *w, const char *name)
+const af_stored *af_weights_find(const af_weights *w, const char *name)
 {
-    const af_weight key = {.name = name}, *p = &key;
-    const af_weight **hit =
+    const af_stored key = {.name = name}, *p = &key;
+    const af_stored **hit =
         w->count ? bsearch(&p, w->sort, (size_t)w->count, sizeof *w->sort, by_name) : NULL;
     return hit ? *hit : NULL;
 }
@@ -268,7 +268,7 @@ const af_safetensors *af_weights_safetensors(const af_weights *w, int file)
     return w->files[file].st;
 }
 
-void af_weights_forget(const af_weights *w, const af_weight *t)
+void af_weights_forget(const af_weights *w, const af_stored *t)
 {
     const source *f = &w->files[t->file];
     const af_map *m = f->gguf ? af_gguf_map(f->gguf) : af_safetensors_map(f->st);

@@ -21,14 +21,14 @@ void af_weights_close(af_weights *w); /* NULL is allowed */
 
 int af_weights_count(const af_weights *w);
 /* Tensors in file order, then data order. Borrowed until close. */
-const af_weight *af_weights_at(const af_weights *w, int i);
+const af_stored *af_weights_at(const af_weights *w, int i);
 /* NULL when there is no such name. */
-const af_weight *af_weights_find(const af_weights *w, const char *name);
+const af_stored *af_weights_find(const af_weights *w, const char *name);
 int af_weights_files(const af_weights *w);
 const char *af_weights_file_path(const af_weights *w, int file);
 /* The GGUF behind it, or NULL when these are safetensors; and the other way round. */
 const af_gguf *af_weights_gguf(const af_weights *w);
 const af_safetensors *af_weights_safetensors(const af_weights *w, int file);
 /* The pages of this tensor may leave memory; reading it again maps them in again. */
-void af_weights_forget(const af_weights *w, const af_weight *t);
+void af_weights_forget(const af_weights *w, const af_stored *t);
 #endif

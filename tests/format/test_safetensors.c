@@ -110,7 +110,7 @@ static void test_reader_finds_tensors_and_metadata(void **state)
     af_safetensors *s;
     CHECK_OK(af_safetensors_parse(&s, p, n, "f", &err), err);
     assert_int_equal(af_safetensors_count(s), 3);
-    const af_weight *z = af_safetensors_find(s, "z");
+    const af_stored *z = af_safetensors_find(s, "z");
     assert_non_null(z);
     assert_int_equal(z->ndim, 2);
     assert_int_equal(z->dim[1], 3);
@@ -136,7 +136,7 @@ static void test_unaligned_tensors_can_be_indexed(void **state)
     af_error err = {0};
     af_safetensors *s;
     CHECK_OK(af_safetensors_parse(&s, p, n, "f", &err), err);
-    const af_weight *b = af_safetensors_find(s, "b");
+    const af_stored *b = af_safetensors_find(s, "b");
     assert_int_equal((uintptr_t)b->data % 4, 0);
     assert_memory_equal(b->data, want, 8);
     af_safetensors_close(s);

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     volatile uint8_t sink = 0;
     for (int i = 0; i < af_safetensors_count(s); i++) {
-        const af_weight *w = af_safetensors_at(s, i);
+        const af_stored *w = af_safetensors_at(s, i);
         if (w->bytes)
             sink = (uint8_t)(sink + ((const uint8_t *)w->data)[0] +
                              ((const uint8_t *)w->data)[w->bytes - 1]);

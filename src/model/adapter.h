@@ -1,0 +1,83 @@
+/* adapter.h - low-rank adapters in PEFT's folders: which module has which rank and scale, the
+ * values on the host, reading, creating, mixing and writing them.
+ *
+ * The graph's side (how parts of a fused projection share tensors) is builder.h. */
+#ifndef AF_ADAPTER_H
+#define AF_ADAPTER_H
+
+#include "model/arch.h"
+
+enum { AF_ADAPTER_RANK_MAX = 1 << 16, AF_ADAPTER_PATTERNS_MAX = 1024 };
+#define AF_ADAPTER_CONFIG_MAX (UINT64_C(4) << 20) /* bytes of an adapter_config.json */
+
+typedef struct af_source af_source;
+typedef struct af_model_leaves af_model_leaves;
+
+typedef struct af_adapter_pattern {
+    const char *key; /* matched as (.*\.)?(KEY)$ */
+    double value;
+} af_adapter_pattern;
+
+/* adapter_config.json, or what a run file asks for. Strings are borrowed by af_adapter_new. */
+typedef struct af_adapter_config {
+    int r;
+    double alpha, dropout;
+    bool rslora, dora;
+    const char *target_regex;  /* a full-match regex, or "all-linear"; NULL = the list */
+    const char *const *target; /* entries: equal to the path, or its end after a '.' */
+    int target_count;
+    const char *exclude_regex;
+    const char *const *exclude;
+    int exclude_count;
+    const char *const *modules_to_save; /* "lm_head", "embed_tokens" */
+    int save_count;
+    const int64_t *layers; /* layers_to_transform; NULL = all */
+    int layer_count;
+    const af_adapter_pattern *rank_pattern, *alpha_pattern;
+    int rank_patterns, alpha_patterns;
+    const char *base_model;   /* base_model_name_or_path, or NULL */
+    const char *init_weights; /* "true" (or NULL), "gaussian" */
+} af_adapter_config;
+
+/* One module's adapter; rank 0 = it has none. */
+typedef struct af_adapter_module {
+    int rank;
+    double alpha;
+    float scale;
+    float *a;         /* [rank][in]  */
+    float *b;         /* [out][rank] */
+    float *magnitude; /* [out], DoRA */
+} af_adapter_module;
+
+typedef struct af_adapter {
+    af_adapter_config config; /* strings owned by the arena */
+    const af_model_spec *spec;
+    af_adapter_module *module; /* by spec module */
+    float **saved;             /* by spec tensor: modules_to_save, else NULL */
+    af_arena arena;
+} af_adapter;
+
+/* A fresh adapter for training: A kaiming-uniform (a = sqrt 5) from Philox, B zeros. DoRA
+ * magnitudes and modules_to_save come from the base. A target that matches no module is an error.
+ */
+AF_CHECKED af_status af_adapter_new(af_adapter **out, const af_adapter_config *c,
+                                    const af_model_spec *s, const af_source *base, uint64_t seed,
+                                    af_error *err);
+/* From a PEFT folder. */
+AF_CHECKED af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir,
+                                     af_error *err);
+/* sum of weight[i] * adapter i, as one adapter of the summed ranks (no DoRA). */
+AF_CHECKED af_status af_adapter_mix(af_adapter **out, const af_adapter *const *in,
+                                    const double *weight, int n, af_error *err);
+void af_adapter_free(af_adapter *a); /* NULL is allowed */
+
+/* Writes adapter_config.json and adapter_model.safetensors into a folder (made when absent). */
+AF_CHECKED af_status af_adapter_write(const af_adapter *a, const char *dir, af_error *err);
+
+/* Host values into the graph's tensors, and back. After prepare. */
+AF_CHECKED af_status af_adapter_upload(const af_adapter *a, af_model_leaves *l, af_error *err);
+AF_CHECKED af_status af_adapter_download(af_adapter *a, const af_model_leaves *l, af_error *err);
+/* True when module m of the spec is a target of the config. */
+AF_CHECKED af_status af_adapter_targets(const af_adapter_config *c, const af_model_spec *s,
+                                        bool *target, af_error *err);
+#endif

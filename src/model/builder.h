@@ -1,0 +1,78 @@
+/* builder.h - records a decoder: one builder for training, evaluation and generation.
+ *
+ * Leaves (weights or params) are declared once per graph; a forward can then be recorded as often
+ * as needed over the same leaves (policy and reference of a preference loss, for example). Block i
+ * of the graph is layer i, closing norm included. */
+#ifndef AF_BUILDER_H
+#define AF_BUILDER_H
+
+#include "model/adapter.h"
+#include "model/arch.h"
+
+/* The adapter tensors of one module: A is rows [a_row, a_row + rank) of a [R][in], B is `out x
+ * rank` values of b from element b_from. */
+typedef struct af_adapter_leaf {
+    af_tensor *a, *b;
+    af_tensor *magnitude; /* DoRA, [out] */
+    int64_t a_row, b_from;
+} af_adapter_leaf;
+
+typedef struct af_model_leaves {
+    const af_model_spec *spec;
+    const af_adapter *adapter; /* NULL = none */
+    af_graph *graph;
+    af_dtype compute;
+    af_tensor **tensor;      /* by spec tensor; borrowed from the graph */
+    af_adapter_leaf *module; /* by spec module; all NULL where there is no adapter */
+    af_tensor *inv_freq[2];  /* f32 [rotary_dim/2], weights to be written by af_model_write_rope */
+    int64_t rope_length;     /* length inv_freq was last written for; 0 = never */
+    af_arena arena;
+} af_model_leaves;
+
+typedef struct af_leaves_opts {
+    af_dtype compute;          /* activations: f32 or bf16 */
+    bool train_base;           /* every tensor of the model is a param (f32) */
+    bool train_adapter;        /* adapter tensors and modules_to_save are params, else weights */
+    const af_adapter *adapter; /* NULL = none; must outlive the leaves */
+    const af_dtype *dtype;     /* by spec tensor: the type of frozen ones; NULL = all `compute` */
+    const char *prefix;        /* put before tensor names (a teacher's, say); NULL = "" */
+} af_leaves_opts;
+
+/* Declares the leaves of a model. Nothing is read yet: load.h fills them. */
+AF_CHECKED af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model_spec *s,
+                                          const af_leaves_opts *o, af_error *err);
+void af_model_leaves_clear(af_model_leaves *l);
+
+/* Where the tokens of a forward come from. All i32. */
+typedef struct af_batch_inputs {
+    af_tensor *ids, *positions; /* [N] */
+    af_tensor *bounds;          /* [S+1] */
+    af_tensor *start;           /* [S], cached generation only */
+} af_batch_inputs;
+/* Declares ids, positions and bounds for N rows and at most S sequences. Bounds may be longer than
+ * S+1 (never exactly N long, which would tie it to the live rows): unused entries repeat the last
+ * bound. */
+af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs);
+
+typedef struct af_forward_opts {
+    bool no_adapter;   /* as if there were none (a reference policy) */
+    double dropout;    /* on the adapters' input */
+    af_tensor **cache; /* [layers] states [S][L][2*K*E] (af_model_caches): cached generation */
+} af_forward_opts;
+/* Records the layers: hidden states after the final norm, [N][D]. `o` may be NULL. */
+af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in,
+                            const af_forward_opts *o);
+/* [rows of h][V], in the compute type, scaled and capped. */
+af_tensor *af_model_logits(af_model_leaves *l, af_tensor *h, const af_forward_opts *o);
+/* Cross-entropy without holding the logits. labels i32 [N]; scale f32 [1] or NULL; rows may be
+ * NULL (see af_head_opts). */
+af_tensor *af_model_loss(af_model_leaves *l, af_tensor *h, af_tensor *labels, af_tensor *scale,
+                         double smoothing, af_tensor **rows);
+/* One cache state a layer, for S sequences of at most L positions. */
+AF_CHECKED af_status af_model_caches(af_model_leaves *l, af_tensor **cache, int64_t seqs,
+                                     int64_t length, af_error *err);
+/* Writes the rotary tables for batches of up to `length` positions, if they differ from the last
+ * ones. After prepare, before the first run, and before every batch of a model whose rope depends
+ * on the length. */
+AF_CHECKED af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err);
+#endif
