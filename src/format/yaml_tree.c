@@ -1,0 +1,240 @@
+/* yaml_tree.c - libyaml's document as our tree. */
+#include "format/yaml_tree.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <strings.h>
+#include <yaml.h>
+
+typedef struct builder {
+    yaml_document_t *doc;
+    af_arena *mem;
+    const char *name;
+    int nodes;
+    af_error *err;
+} builder;
+
+static af_status too_big(const builder *b, int line, const char *what, int limit)
+{
+    return af_fail(b->err, AF_EFORMAT, "%s:%d: more than %d %s", b->name, line, limit, what);
+}
+
+static af_status no_memory(const builder *b)
+{
+    return af_fail_nomem(b->err, b->name, b->mem->bytes);
+}
+
+static af_status build(builder *b, af_yaml **out, int id, int depth);
+
+static af_status build_scalar(builder *b, af_yaml *n, const yaml_node_t *y)
+{
+    if (memchr(y->data.scalar.value, 0, y->data.scalar.length))
+        return af_fail(b->err, AF_EFORMAT, "%s:%d: a NUL character in a value", b->name, n->line);
+    n->text = af_arena_strndup(b->mem, (const char *)y->data.scalar.value, y->data.scalar.length);
+    n->quoted = y->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    return n->text ? AF_OK : no_memory(b);
+}
+
+static af_status build_list(builder *b, af_yaml *n, const yaml_node_t *y, int depth)
+{
+    n->kind = AF_YAML_LIST;
+    n->count = (int)(y->data.sequence.items.top - y->data.sequence.items.start);
+    n->item = af_arena_take(b->mem, (uint64_t)n->count * sizeof *n->item);
+    if (!n->item)
+        return no_memory(b);
+    for (int i = 0; i < n->count; i++) {
+        const af_status st = build(b, &n->item[i], y->data.sequence.items.start[i], depth + 1);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+static af_status build_key(builder *b, af_yaml *n, int i, const yaml_node_t *k)
+{
+    n->key_line[i] = k ? (int)k->start_mark.line + 1 : n->line;
+    if (!k || k->type != YAML_SCALAR_NODE)
+        return af_fail(b->err, AF_EFORMAT, "%s:%d: a key must be a plain word", b->name,
+                       n->key_line[i]);
+    n->key[i] = af_arena_strndup(b->mem, (const char *)k->data.scalar.value, k->data.scalar.length);
+    if (!n->key[i])
+        return no_memory(b);
+    for (int j = 0; j < i; j++)
+        if (strcmp(n->key[j], n->key[i]) == 0)
+            return af_fail(b->err, AF_EFORMAT, "%s:%d: key '%s' is given twice, first in line %d",
+                           b->name, n->key_line[i], n->key[i], n->key_line[j]);
+    return AF_OK;
+}
+
+static af_status build_map(builder *b, af_yaml *n, const yaml_node_t *y, int depth)
+{
+    n->kind = AF_YAML_MAP;
+    n->count = (int)(y->data.mapping.pairs.top - y->data.mapping.pairs.start);
+    if (n->count > 4096) /* keys are compared with each other */
+        return too_big(b, n->line, "keys in one map", 4096);
+    n->item = af_arena_take(b->mem, (uint64_t)n->count * sizeof *n->item);
+    n->key = af_arena_take(b->mem, (uint64_t)n->count * sizeof *n->key);
+    n->key_line = af_arena_take(b->mem, (uint64_t)n->count * sizeof *n->key_line);
+    if (!n->item || !n->key || !n->key_line)
+        return no_memory(b);
+    for (int i = 0; i < n->count; i++) {
+        const yaml_node_pair_t *p = y->data.mapping.pairs.start + i;
+        af_status st = build_key(b, n, i, yaml_document_get_node(b->doc, p->key));
+        if (st == AF_OK)
+            st = build(b, &n->item[i], p->value, depth + 1);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+static af_status build(builder *b, af_yaml **out, int id, int depth)
+{
+    const yaml_node_t *y = yaml_document_get_node(b->doc, id);
+    const int line = y ? (int)y->start_mark.line + 1 : 1;
+    if (depth > AF_YAML_DEPTH_MAX)
+        return too_big(b, line, "levels of nesting", AF_YAML_DEPTH_MAX);
+    if (++b->nodes > AF_YAML_NODES_MAX)
+        return too_big(b, line, "values", AF_YAML_NODES_MAX);
+    af_yaml *n = af_arena_take(b->mem, sizeof *n);
+    if (!n)
+        return no_memory(b);
+    n->line = line;
+    *out = n;
+    if (y && y->type == YAML_SEQUENCE_NODE)
+        return build_list(b, n, y, depth);
+    if (y && y->type == YAML_MAPPING_NODE)
+        return build_map(b, n, y, depth);
+    return y ? build_scalar(b, n, y) : AF_EFORMAT;
+}
+
+static af_status load(af_yaml **out, builder *b, yaml_parser_t *p)
+{
+    yaml_document_t doc, second;
+    if (!yaml_parser_load(p, &doc))
+        return af_fail(b->err, AF_EFORMAT, "%s:%zu: %s", b->name, p->problem_mark.line + 1,
+                       p->problem ? p->problem : "not YAML");
+    b->doc = &doc;
+    af_status st = AF_OK;
+    if (!yaml_document_get_root_node(&doc)) {
+        *out = af_arena_take(b->mem, sizeof **out);
+        if (*out)
+            **out = (af_yaml){.kind = AF_YAML_MAP, .line = 1};
+        st = *out ? AF_OK : no_memory(b);
+    } else {
+        st = build(b, out, 1, 0);
+        if (st == AF_OK && yaml_parser_load(p, &second)) {
+            const yaml_node_t *extra = yaml_document_get_root_node(&second);
+            if (extra)
+                st = af_fail(b->err, AF_EFORMAT,
+                             "%s:%zu: a second document begins here; one is allowed", b->name,
+                             extra->start_mark.line + 1);
+            yaml_document_delete(&second);
+        } else if (st == AF_OK) {
+            st = af_fail(b->err, AF_EFORMAT, "%s:%zu: %s", b->name, p->problem_mark.line + 1,
+                         p->problem ? p->problem : "not YAML");
+        }
+    }
+    yaml_document_delete(&doc);
+    return st;
+}
+
+af_status af_yaml_parse(af_yaml **out, af_arena *mem, const char *text, uint64_t size,
+                        const char *name, af_error *err)
+{
+    yaml_parser_t p;
+    builder b = {.mem = mem, .name = name, .err = err};
+    if (size > AF_YAML_BYTES_MAX)
+        return too_big(&b, 1, "bytes", AF_YAML_BYTES_MAX);
+    if (!yaml_parser_initialize(&p))
+        return no_memory(&b);
+    yaml_parser_set_input_string(&p, (const unsigned char *)text, size);
+    const af_status st = load(out, &b, &p);
+    yaml_parser_delete(&p);
+    return st;
+}
+
+af_status af_yaml_read(af_yaml **out, af_arena *mem, const char *path, af_error *err)
+{
+    af_map m;
+    af_status st = af_map_open(&m, path, err);
+    if (st != AF_OK)
+        return st;
+    st = af_yaml_parse(out, mem, (const char *)m.data, m.size, path, err);
+    af_map_close(&m);
+    return st;
+}
+
+af_yaml *af_yaml_get(const af_yaml *map, const char *key)
+{
+    for (int i = 0; map && map->kind == AF_YAML_MAP && i < map->count; i++)
+        if (strcmp(map->key[i], key) == 0)
+            return map->item[i];
+    return NULL;
+}
+
+static bool plain(const af_yaml *n) { return n && n->kind == AF_YAML_SCALAR && !n->quoted; }
+
+bool af_yaml_is_null(const af_yaml *n)
+{
+    return plain(n) && (!n->text[0] || !strcmp(n->text, "~") || !strcasecmp(n->text, "null") ||
+                        !strcmp(n->text, "None"));
+}
+
+bool af_yaml_bool(const af_yaml *n, bool *out)
+{
+    static const char *const yes[] = {"true", "yes", "on"}, *const no[] = {"false", "no", "off"};
+    for (size_t i = 0; plain(n) && i < AF_LEN(yes); i++)
+        if (!strcasecmp(n->text, yes[i]) || !strcasecmp(n->text, no[i])) {
+            *out = !strcasecmp(n->text, yes[i]);
+            return true;
+        }
+    return false;
+}
+
+bool af_yaml_i64(const af_yaml *n, int64_t *out)
+{
+    char clean[64], *end;
+    size_t at = 0;
+    if (!plain(n) || !n->text[0] || strlen(n->text) >= sizeof clean)
+        return false;
+    for (const char *s = n->text; *s; s++) /* 10_000 is how people write it */
+        if (*s != '_')
+            clean[at++] = *s;
+    clean[at] = '\0';
+    errno = 0;
+    const long long v = strtoll(clean, &end, 10);
+    if (errno || end == clean || *end)
+        return false;
+    *out = v;
+    return true;
+}
+
+bool af_yaml_f64(const af_yaml *n, double *out)
+{
+    char *end;
+    int64_t whole;
+    if (af_yaml_i64(n, &whole)) {
+        *out = (double)whole;
+        return true;
+    }
+    if (!plain(n) || !n->text[0] || strpbrk(n->text, "xXpP")) /* no hex floats */
+        return false;
+    const double v = strtod(n->text, &end);
+    if (*end || !isfinite(v))
+        return false;
+    *out = v;
+    return true;
+}
+
+const char *af_yaml_show(const af_yaml *n, char *buf, size_t size)
+{
+    if (n->kind == AF_YAML_MAP)
+        snprintf(buf, size, "a map");
+    else if (n->kind == AF_YAML_LIST)
+        snprintf(buf, size, "a list");
+    else
+        snprintf(buf, size, "'%.60s'", n->text);
+    return buf;
+}

@@ -1,0 +1,41 @@
+/* yaml_tree.h - a YAML document as a tree whose every node knows its line. Parsing is libyaml's.
+ *
+ * Bounded: depth, nodes, bytes. Aliases are expanded within those bounds; a key given twice is an
+ * error. */
+#ifndef AF_YAML_TREE_H
+#define AF_YAML_TREE_H
+
+#include "base/arena.h"
+
+typedef enum af_yaml_kind { AF_YAML_SCALAR, AF_YAML_LIST, AF_YAML_MAP } af_yaml_kind;
+
+typedef struct af_yaml af_yaml;
+struct af_yaml {
+    af_yaml_kind kind;
+    int line;         /* from 1 */
+    const char *text; /* scalars; NUL-terminated */
+    bool quoted;      /* 'x' or "x": a string whatever it looks like */
+    int count;        /* entries of a list or a map */
+    const char **key; /* maps */
+    int *key_line;
+    af_yaml **item;
+};
+
+enum { AF_YAML_DEPTH_MAX = 32, AF_YAML_NODES_MAX = 200000, AF_YAML_BYTES_MAX = 16 << 20 };
+
+/* Parses one document; nodes live in `mem`. `name` stands in messages ("run.yaml:12: ..."). An
+ * empty document is an empty map. */
+AF_CHECKED af_status af_yaml_parse(af_yaml **out, af_arena *mem, const char *text, uint64_t size,
+                                   const char *name, af_error *err);
+AF_CHECKED af_status af_yaml_read(af_yaml **out, af_arena *mem, const char *path, af_error *err);
+/* The value of a key, or NULL. */
+af_yaml *af_yaml_get(const af_yaml *map, const char *key);
+/* Plain scalars: null (also ~ and empty), true/false (yes/no/on/off too), numbers. False when it is
+ * not one. */
+bool af_yaml_is_null(const af_yaml *n);
+bool af_yaml_bool(const af_yaml *n, bool *out);
+bool af_yaml_i64(const af_yaml *n, int64_t *out);
+bool af_yaml_f64(const af_yaml *n, double *out); /* 1e-4 without a dot counts, as people write it */
+/* "a map", "a list", "'text'" for messages, into buf. */
+const char *af_yaml_show(const af_yaml *n, char *buf, size_t size);
+#endif

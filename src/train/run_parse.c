@@ -1,0 +1,402 @@
+/* run_parse.c - from YAML and key=value to an af_run, and every check that needs no model and no
+ * data. */
+#include "afinar/graph.h"
+#include "base/file.h"
+#include "train/run_keys.h"
+
+#include <strings.h>
+
+typedef struct parser {
+    af_run *run;
+    const char *name; /* of the file, or "command line" */
+    af_error *err;
+} parser;
+
+/* "run.yaml:12" or "command line". */
+static const char *place(const parser *p, int line, char *buf, size_t size)
+{
+    if (line > 0)
+        snprintf(buf, size, "%s:%d", p->name, line);
+    else
+        snprintf(buf, size, "command line");
+    return buf;
+}
+
+static af_status wrong_kind(const parser *p, const af_key *k, const af_yaml *n, int line,
+                            const char *want)
+{
+    char at[300], show[80];
+    return af_fail(p->err, AF_EUSAGE, "%s: %s wants %s, not %s", place(p, line, at, sizeof at),
+                   k->name, want, af_yaml_show(n, show, sizeof show));
+}
+
+static af_status check_bounds(const parser *p, const af_key *k, double v, int line)
+{
+    char at[300];
+    if (v >= k->min && v <= k->max)
+        return AF_OK;
+    return af_fail(p->err, AF_EUSAGE, "%s: %s is %g, not between %g and %g",
+                   place(p, line, at, sizeof at), k->name, v, k->min, k->max);
+}
+
+static af_status set_list(const parser *p, const af_key *k, af_strings *out, const af_yaml *n,
+                          int line)
+{
+    const int count = n->kind == AF_YAML_LIST ? n->count : 1;
+    const char **item = af_arena_take(&p->run->mem, (uint64_t)AF_MAX(count, 1) * sizeof *item);
+    if (!item)
+        return af_fail_nomem(p->err, k->name, (uint64_t)count * sizeof *item);
+    if (n->kind == AF_YAML_MAP)
+        return wrong_kind(p, k, n, line, "a list of words");
+    for (int i = 0; i < count; i++) {
+        const af_yaml *e = n->kind == AF_YAML_LIST ? n->item[i] : n;
+        if (e->kind != AF_YAML_SCALAR)
+            return wrong_kind(p, k, e, line ? e->line : 0, "a list of words");
+        item[i] = e->text;
+    }
+    *out = (af_strings){item, count};
+    return AF_OK;
+}
+
+static af_status set_enum(const parser *p, const af_key *k, int *out, const af_yaml *n, int line)
+{
+    char list[200] = "", at[300];
+    size_t used = 0;
+    for (const af_key_word *w = k->words; w->word; w++) {
+        if (n->kind == AF_YAML_SCALAR && strcasecmp(w->word, n->text) == 0) {
+            *out = w->value;
+            return AF_OK;
+        }
+        if (used < sizeof list)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+                                     w->word);
+    }
+    if (n->kind != AF_YAML_SCALAR)
+        return wrong_kind(p, k, n, line, "one word");
+    return af_fail(p->err, AF_EUSAGE, "%s: %s is '%s', not one of: %s",
+                   place(p, line, at, sizeof at), k->name, n->text, list);
+}
+
+static af_status set_tri(const parser *p, const af_key *k, int *out, const af_yaml *n, int line)
+{
+    bool b;
+    if (n->kind == AF_YAML_SCALAR && strcasecmp(n->text, "auto") == 0)
+        *out = AF_TRI_AUTO;
+    else if (af_yaml_bool(n, &b))
+        *out = b ? AF_TRI_YES : AF_TRI_NO;
+    else
+        return wrong_kind(p, k, n, line, "true, false or auto");
+    return AF_OK;
+}
+
+static af_status set_number(const parser *p, const af_key *k, void *at, const af_yaml *n, int line)
+{
+    double v;
+    int64_t whole;
+    if (k->kind == AF_KEY_I64) {
+        if (!af_yaml_i64(n, &whole))
+            return wrong_kind(p, k, n, line, "a whole number");
+        *(int64_t *)at = whole;
+        return check_bounds(p, k, (double)whole, line);
+    }
+    if (!af_yaml_f64(n, &v))
+        return wrong_kind(p, k, n, line, "a number");
+    *(double *)at = v;
+    return check_bounds(p, k, v, line);
+}
+
+static af_status set(const parser *p, const af_key *k, const af_yaml *n, int line)
+{
+    void *at = (char *)p->run + k->place;
+    switch (k->kind) {
+    case AF_KEY_STR:
+        if (n->kind != AF_YAML_SCALAR)
+            return wrong_kind(p, k, n, line, "one value");
+        *(const char **)at = n->text;
+        return AF_OK;
+    case AF_KEY_BOOL:
+        return af_yaml_bool(n, at) ? AF_OK : wrong_kind(p, k, n, line, "true or false");
+    case AF_KEY_TRI:
+        return set_tri(p, k, at, n, line);
+    case AF_KEY_I64:
+    case AF_KEY_F64:
+        return set_number(p, k, at, n, line);
+    case AF_KEY_LIST:
+        return set_list(p, k, at, n, line);
+    case AF_KEY_ENUM:
+        return set_enum(p, k, at, n, line);
+    case AF_KEY_TREE:
+        *(const af_yaml **)at = n;
+        return AF_OK;
+    }
+    return AF_OK;
+}
+
+static af_status set_presets(const parser *p)
+{
+    for (int i = 0; i < af_keys_count; i++) {
+        if (!af_keys[i].preset)
+            continue;
+        const af_yaml n = {.kind = AF_YAML_SCALAR, .text = af_keys[i].preset};
+        const af_status st = set(p, &af_keys[i], &n, 0);
+        if (st != AF_OK)
+            return st; /* a wrong row of our own table; a test catches it */
+    }
+    return AF_OK;
+}
+
+static af_status unknown(const parser *p, const char *key, int line)
+{
+    char at[300];
+    const char *near = af_key_suggest(key);
+    place(p, line, at, sizeof at);
+    if (near)
+        return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s'; did you mean '%s'?", at, key,
+                       near);
+    return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' (afinar train --help lists them)", at,
+                   key);
+}
+
+/* Spellings whose value means something else than that of our key. */
+static const af_yaml *translate(const parser *p, const char *key, const af_yaml *n,
+                                const char **name)
+{
+    static const af_yaml yes = {.kind = AF_YAML_SCALAR, .text = "true"};
+    static const af_yaml all = {.kind = AF_YAML_SCALAR, .text = "all-linear"};
+    (void)p;
+    if (strcmp(key, "quantization_bit") == 0 && n->kind == AF_YAML_SCALAR &&
+        !strcmp(n->text, "4")) {
+        *name = "load_in_4bit";
+        return &yes;
+    }
+    if (strcmp(key, "lora_target") == 0 && n->kind == AF_YAML_SCALAR && !strcmp(n->text, "all"))
+        return &all;
+    if (strcmp(key, "gradient_checkpointing") == 0 && n->kind == AF_YAML_SCALAR &&
+        !strcmp(n->text, "unsloth"))
+        return &yes;
+    return n;
+}
+
+static af_status apply(const parser *p, const char *key, const af_yaml *n, int line)
+{
+    const char *name = key;
+    n = translate(p, key, n, &name);
+    const af_key *k = af_key_find(name);
+    char at[300];
+    if (!k)
+        return unknown(p, key, line);
+    const int row = (int)(k - af_keys);
+    const int before = p->run->given[row];
+    if (line > 0 && before > 0)
+        return af_fail(p->err, AF_EUSAGE, "%s: '%s' says the same as %s in line %d",
+                       place(p, line, at, sizeof at), key, k->name, before);
+    if (af_yaml_is_null(n)) /* "key:" with nothing means the default */
+        return AF_OK;
+    p->run->given[row] = line > 0 ? line : -1;
+    return set(p, k, n, line);
+}
+
+static af_status apply_file(const parser *p, const af_yaml *root)
+{
+    if (root->kind != AF_YAML_MAP)
+        return af_fail(p->err, AF_EUSAGE, "%s:%d: a run file is a map of keys", p->name,
+                       root->line);
+    for (int i = 0; i < root->count; i++) {
+        const af_status st = apply(p, root->key[i], root->item[i], root->key_line[i]);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+static af_status apply_override(const parser *p, const char *text)
+{
+    const char *eq = strchr(text, '=');
+    if (!eq || eq == text)
+        return af_fail(p->err, AF_EUSAGE, "command line: '%s' is not key=value", text);
+    char *key = af_arena_strndup(&p->run->mem, text, (uint64_t)(eq - text));
+    af_yaml *value;
+    if (!key)
+        return af_fail_nomem(p->err, "an override", strlen(text));
+    const char *body = eq + 1;
+    if (!*body)
+        body = "\"\"";
+    const af_status st =
+        af_yaml_parse(&value, &p->run->mem, body, strlen(body), "command line", p->err);
+    return st == AF_OK ? apply(p, key, value, 0) : st;
+}
+
+bool af_run_given(const af_run *r, const char *key)
+{
+    const af_key *k = af_key_find(key);
+    return k && r->given[k - af_keys] != 0;
+}
+
+static const char *need_text(af_key_need need)
+{
+    static const char *const text[] = {
+        [AF_NEED_NOTHING] = "",
+        [AF_NEED_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
+        [AF_NEED_NEW_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
+        [AF_NEED_PACKING] = "without 'sample_packing: true'",
+        [AF_NEED_EVAL] = "without 'val_set_size' or 'test_datasets'",
+        [AF_NEED_COSINE] = "unless 'lr_scheduler' is a cosine",
+        [AF_NEED_POLYNOMIAL] = "unless 'lr_scheduler: polynomial'",
+        [AF_NEED_RESTARTS] = "unless 'lr_scheduler: cosine_with_restarts'",
+        [AF_NEED_WSD] = "unless 'lr_scheduler: warmup_stable_decay'",
+        [AF_NEED_ADAM] = "with this optimizer",
+        [AF_NEED_SGD] = "unless 'optimizer: sgd'",
+        [AF_NEED_SAMPLES] = "without 'generate_samples'",
+    };
+    return text[need];
+}
+
+static bool has_effect(const af_run *r, af_key_need need)
+{
+    switch (need) {
+    case AF_NEED_NOTHING:
+        return true;
+    case AF_NEED_ADAPTER:
+    case AF_NEED_NEW_ADAPTER:
+        return r->method != AF_METHOD_FULL;
+    case AF_NEED_PACKING:
+        return r->packing;
+    case AF_NEED_EVAL:
+        return r->val_set_size > 0 || r->test_datasets;
+    case AF_NEED_COSINE:
+        return strstr(r->lr_scheduler, "cosine") != NULL;
+    case AF_NEED_POLYNOMIAL:
+        return strcmp(r->lr_scheduler, "polynomial") == 0;
+    case AF_NEED_RESTARTS:
+        return strcmp(r->lr_scheduler, "cosine_with_restarts") == 0;
+    case AF_NEED_WSD:
+        return strcmp(r->lr_scheduler, "warmup_stable_decay") == 0;
+    case AF_NEED_ADAM:
+        return r->optimizer != AF_OPTIMIZER_SGD && r->optimizer != AF_OPTIMIZER_ADAFACTOR;
+    case AF_NEED_SGD:
+        return r->optimizer == AF_OPTIMIZER_SGD;
+    case AF_NEED_SAMPLES:
+        return r->generate_samples.count > 0;
+    }
+    return true;
+}
+
+static af_status check_effects(const parser *p)
+{
+    char at[300];
+    for (int i = 0; i < af_keys_count; i++) {
+        const int line = p->run->given[i];
+        if (line && !has_effect(p->run, af_keys[i].need))
+            return af_fail(p->err, AF_EUSAGE, "%s: %s has no effect %s",
+                           place(p, line, at, sizeof at), af_keys[i].name,
+                           need_text(af_keys[i].need));
+    }
+    return AF_OK;
+}
+
+/* Two keys that cannot both be meant. */
+static af_status check_pairs(const parser *p)
+{
+    const af_run *r = p->run;
+    static const char *const pairs[][2] = {
+        {"warmup_steps", "warmup_ratio"},
+        {"lora_target_linear", "lora_target_modules"},
+        {"val_set_size", "test_datasets"},
+        {"save_steps", "saves_per_epoch"},
+        {"eval_steps", "evals_per_epoch"},
+        {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
+        {"resume_from_checkpoint", "overwrite_output_dir"},
+    };
+    for (size_t i = 0; i < AF_LEN(pairs); i++) {
+        const af_key *a = af_key_find(pairs[i][0]), *b = af_key_find(pairs[i][1]);
+        const int la = r->given[a - af_keys], lb = r->given[b - af_keys];
+        char at[300];
+        if (la && lb)
+            return af_fail(p->err, AF_EUSAGE, "%s: %s and %s contradict each other: give one",
+                           place(p, AF_MAX(la, lb), at, sizeof at), a->name, b->name);
+    }
+    if (r->method == AF_METHOD_QLORA && r->load_in_4bit == AF_TRI_NO)
+        return af_fail(p->err, AF_EUSAGE,
+                       "%s: 'adapter: qlora' and 'load_in_4bit: false' contradict each other",
+                       p->name);
+    if (r->val_set_size >= 1 && r->val_set_size != (double)(int64_t)r->val_set_size)
+        return af_fail(p->err, AF_EUSAGE,
+                       "%s: val_set_size %g is neither a share below 1 nor a whole number", p->name,
+                       r->val_set_size);
+    return AF_OK;
+}
+
+static af_status check_required(const parser *p, bool for_training)
+{
+    const af_run *r = p->run;
+    if (!r->base_model)
+        return af_fail(p->err, AF_EUSAGE, "%s: base_model is missing", p->name);
+    if (!r->datasets)
+        return af_fail(p->err, AF_EUSAGE, "%s: datasets is missing", p->name);
+    if (for_training && !r->output_dir)
+        return af_fail(p->err, AF_EUSAGE, "%s: output_dir is missing", p->name);
+    if (for_training && r->max_steps == 0)
+        return af_fail(p->err, AF_EUSAGE, "%s: max_steps is 0: the run would do nothing", p->name);
+    if (for_training && r->num_epochs == 0 && r->max_steps < 0)
+        return af_fail(p->err, AF_EUSAGE, "%s: num_epochs is 0: the run would do nothing", p->name);
+    return AF_OK;
+}
+
+static af_status finish(const parser *p, bool for_training)
+{
+    af_run *r = p->run;
+    af_status st = check_required(p, for_training);
+    if (st == AF_OK)
+        st = check_pairs(p);
+    if (st == AF_OK)
+        st = check_effects(p);
+    if (r->lora_alpha == 0)
+        r->lora_alpha = 2.0 * (double)r->lora_r;
+    return st;
+}
+
+static af_status run_all(const parser *p, const af_yaml *root, const char *const *overrides,
+                         int count, bool for_training)
+{
+    af_status st = set_presets(p);
+    if (st == AF_OK)
+        st = apply_file(p, root);
+    for (int i = 0; st == AF_OK && i < count; i++)
+        st = apply_override(p, overrides[i]);
+    return st == AF_OK ? finish(p, for_training) : st;
+}
+
+af_status af_run_parse(af_run *out, const char *text, uint64_t size, const char *name,
+                       const char *const *overrides, int count, bool for_training, af_error *err)
+{
+    af_status st = AF_OK;
+    af_yaml *root;
+    parser p = {.run = out, .err = err};
+    p.name = out->path = af_arena_strdup(&out->mem, name);
+    if (!p.name)
+        return af_fail_nomem(err, name, strlen(name));
+    AF_TRY(af_yaml_parse(&root, &out->mem, text, size, p.name, err));
+    AF_TRY(run_all(&p, root, overrides, count, for_training));
+done:
+    if (st != AF_OK)
+        af_run_clear(out);
+    return st;
+}
+
+af_status af_run_read(af_run *out, const char *path, const char *const *overrides, int count,
+                      bool for_training, af_error *err)
+{
+    af_map m;
+    af_status st = af_map_open(&m, path, err);
+    if (st != AF_OK)
+        return st;
+    st = af_run_parse(out, (const char *)m.data, m.size, path, overrides, count, for_training, err);
+    af_map_close(&m);
+    return st;
+}
+
+void af_run_clear(af_run *r)
+{
+    af_arena_clear(&r->mem);
+    *r = (af_run){0};
+}

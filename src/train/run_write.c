@@ -1,0 +1,180 @@
+/* run_write.c - the table of keys as text: the effective run file, and the help. */
+#include "base/buf.h"
+#include "train/run_keys.h"
+
+/* A scalar that reads back as the same string. */
+static void put_string(af_buf *b, const char *s)
+{
+    af_buf_char(b, '"');
+    for (; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            af_buf_printf(b, "\\%c", c);
+        else if (c == '\n')
+            af_buf_str(b, "\\n");
+        else if (c == '\t')
+            af_buf_str(b, "\\t");
+        else if (c < 0x20)
+            af_buf_printf(b, "\\x%02x", c);
+        else
+            af_buf_char(b, (char)c);
+    }
+    af_buf_char(b, '"');
+}
+
+static void put_tree(af_buf *b, const af_yaml *n)
+{
+    if (n->kind == AF_YAML_SCALAR) {
+        if (n->quoted)
+            put_string(b, n->text);
+        else
+            af_buf_str(b, n->text[0] ? n->text : "null");
+        return;
+    }
+    af_buf_char(b, n->kind == AF_YAML_LIST ? '[' : '{');
+    for (int i = 0; i < n->count; i++) {
+        if (i)
+            af_buf_str(b, ", ");
+        if (n->kind == AF_YAML_MAP) {
+            put_string(b, n->key[i]);
+            af_buf_str(b, ": ");
+        }
+        put_tree(b, n->item[i]);
+    }
+    af_buf_char(b, n->kind == AF_YAML_LIST ? ']' : '}');
+}
+
+/* Shortest decimal text that reads back to the same double. */
+static void put_number(af_buf *b, double v)
+{
+    char text[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    af_buf_str(b, text);
+}
+
+static const char *word_of(const af_key *k, int value)
+{
+    for (const af_key_word *w = k->words; w->word; w++)
+        if (w->value == value)
+            return w->word;
+    return "?";
+}
+
+static void put_list(af_buf *b, const af_strings *l)
+{
+    af_buf_char(b, '[');
+    for (int i = 0; i < l->count; i++) {
+        if (i)
+            af_buf_str(b, ", ");
+        put_string(b, l->item[i]);
+    }
+    af_buf_char(b, ']');
+}
+
+/* False when the key has no value. */
+static bool put_value(af_buf *b, const af_run *r, const af_key *k)
+{
+    static const char *const tri[] = {"auto", "false", "true"};
+    const void *at = (const char *)r + k->place;
+    switch (k->kind) {
+    case AF_KEY_STR:
+        if (!*(const char *const *)at)
+            return false;
+        put_string(b, *(const char *const *)at);
+        return true;
+    case AF_KEY_BOOL:
+        af_buf_str(b, *(const bool *)at ? "true" : "false");
+        return true;
+    case AF_KEY_TRI:
+        af_buf_str(b, tri[*(const int *)at]);
+        return true;
+    case AF_KEY_I64:
+        af_buf_printf(b, "%" PRId64, *(const int64_t *)at);
+        return true;
+    case AF_KEY_F64:
+        put_number(b, *(const double *)at);
+        return true;
+    case AF_KEY_LIST:
+        if (!((const af_strings *)at)->item)
+            return false;
+        put_list(b, at);
+        return true;
+    case AF_KEY_ENUM:
+        af_buf_str(b, word_of(k, *(const int *)at));
+        return true;
+    case AF_KEY_TREE:
+        if (!*(const af_yaml *const *)at)
+            return false;
+        put_tree(b, *(const af_yaml *const *)at);
+        return true;
+    }
+    return false;
+}
+
+/* Defaults of keys that would have no effect in this run are left out, so that the file reads back.
+ */
+static bool matters(const af_run *r, const af_key *k)
+{
+    return r->given[k - af_keys] || k->need == AF_NEED_NOTHING ||
+           ((k->need == AF_NEED_ADAPTER || k->need == AF_NEED_NEW_ADAPTER) &&
+            r->method != AF_METHOD_FULL);
+}
+
+/* A default beside its rival would contradict the one the user gave. */
+static bool rival_given(const af_run *r, const af_key *k)
+{
+    static const char *const rivals[][2] = {
+        {"warmup_steps", "warmup_ratio"},
+        {"save_steps", "saves_per_epoch"},
+        {"lora_target_linear", "lora_target_modules"},
+        {"val_set_size", "test_datasets"},
+        {"auto_resume_from_checkpoints", "resume_from_checkpoint"},
+        {"overwrite_output_dir", "resume_from_checkpoint"}};
+    if (r->given[k - af_keys])
+        return false;
+    for (size_t i = 0; i < AF_LEN(rivals); i++)
+        for (int side = 0; side < 2; side++)
+            if (strcmp(rivals[i][side], k->name) == 0)
+                return true;
+    return false;
+}
+
+af_status af_run_text(const af_run *r, char **out, af_error *err)
+{
+    af_buf b = {0};
+    for (int i = 0; i < af_keys_count; i++) {
+        const af_key *k = &af_keys[i];
+        const uint64_t start = b.len;
+        if (!matters(r, k) || rival_given(r, k))
+            continue;
+        af_buf_printf(&b, "%s: ", k->name);
+        if (put_value(&b, r, k))
+            af_buf_char(&b, '\n');
+        else
+            b.len = start;
+    }
+    if (b.data)
+        b.data[b.len] = '\0';
+    *out = af_buf_take(&b);
+    return *out ? AF_OK : af_fail_nomem(err, "the run file", 4096);
+}
+
+af_status af_run_help(char **out, af_error *err)
+{
+    af_buf b = {0};
+    for (int i = 0; i < af_keys_count; i++) {
+        const af_key *k = &af_keys[i];
+        af_buf_printf(&b, "  %-28s %s", k->name, k->help);
+        if (k->preset && strcmp(k->preset, "0") != 0 && strcmp(k->preset, "-1") != 0)
+            af_buf_printf(&b, " [%s]", k->preset);
+        for (size_t a = 0; a < AF_LEN(k->alias) && k->alias[a]; a++)
+            af_buf_printf(&b, "%s%s", a ? ", " : "; also ", k->alias[a]);
+        af_buf_char(&b, '\n');
+    }
+    *out = af_buf_take(&b);
+    return *out ? AF_OK : af_fail_nomem(err, "the help", 4096);
+}

@@ -1,0 +1,137 @@
+/* test_run_config.c - run files: defaults, aliases, overrides, and every way to get one wrong. */
+#include "test.h"
+
+#include "afinar/graph.h"
+#include "train/run_keys.h"
+
+#define BASE "base_model: m\ndatasets:\n  - path: d.jsonl\noutput_dir: out\n"
+
+static af_status parse(af_run *r, const char *text, const char *const *over, int n, af_error *err)
+{
+    return af_run_parse(r, text, strlen(text), "run.yaml", over, n, true, err);
+}
+
+static void test_defaults_and_aliases(void **state)
+{
+    (void)state;
+    af_run r = {0};
+    af_error err = {0};
+    CHECK_OK(
+        parse(&r,
+              "model_name_or_path: m\ndatasets: [{path: d.jsonl}]\noutput_dir: o\nfinetuning_type: "
+              "lora\n"
+              "lora_rank: 8\nlora_target: all\nper_device_train_batch_size: 3\noptim: adamw_torch\n"
+              "lr_scheduler_type: linear\ncutoff_len: 77\nquantization_bit: 4\n",
+              (const char *[]){"learning_rate=3e-4", "lora_r=4"}, 2, &err),
+        err);
+    assert_string_equal(r.base_model, "m");
+    assert_int_equal(r.method, AF_METHOD_LORA);
+    assert_int_equal(r.lora_r, 4);
+    assert_true(r.lora_alpha == 8);
+    assert_int_equal(r.lora_target_modules.count, 1);
+    assert_string_equal(r.lora_target_modules.item[0], "all-linear");
+    assert_int_equal(r.micro_batch_size, 3);
+    assert_int_equal(r.sequence_len, 77);
+    assert_int_equal(r.load_in_4bit, AF_TRI_YES);
+    assert_true(r.learning_rate == 3e-4);
+    assert_true(r.max_grad_norm == 1.0);
+    af_run_clear(&r);
+}
+
+static void test_every_wrong_file_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *must[3];
+    } cases[] = {
+        {BASE "lora_rnak: 4\n", {"run.yaml:5", "lora_rnak", "did you mean 'lora_r"}},
+        {BASE "zzzzzz: 4\n", {"run.yaml:5", "unknown key 'zzzzzz'", "--help"}},
+        {BASE "adapter: lora\nlora_r: many\n",
+         {"run.yaml:6", "lora_r wants a whole number", "'many'"}},
+        {BASE "adapter: lora\nlora_r: 0\n", {"run.yaml:6", "lora_r is 0", "between 1"}},
+        {BASE "adapter: peft\n", {"run.yaml:5", "adapter is 'peft'", "qlora"}},
+        {BASE "lora_r: 8\n", {"run.yaml:5", "lora_r has no effect", "adapter: lora"}},
+        {BASE "learning_rate: fast\n", {"run.yaml:5", "wants a number", "'fast'"}},
+        {BASE "learning_rate: -1\n", {"run.yaml:5", "learning_rate is -1", ""}},
+        {BASE "learning_rate: .nan\n", {"run.yaml:5", "learning_rate", ".nan"}},
+        {BASE "warmup_steps: 3\nwarmup_ratio: 0.1\n", {"run.yaml:6", "contradict", "warmup_ratio"}},
+        {BASE "adapter: qlora\nload_in_4bit: false\n", {"contradict", "qlora", ""}},
+        {BASE "cosine_min_lr_ratio: 0.1\nlr_scheduler: linear\n",
+         {"run.yaml:5", "no effect", "cosine"}},
+        {BASE "sample_packing_sequentially: true\n", {"run.yaml:5", "sample_packing", ""}},
+        {BASE "eval_steps: 5\n", {"run.yaml:5", "val_set_size", ""}},
+        {BASE "shuffle: maybe\n", {"run.yaml:5", "true or false", "'maybe'"}},
+        {BASE "shuffle: true\nshuffle: false\n", {"run.yaml:6", "twice", "line 5"}},
+        {BASE "lr: 1e-3\nlearning_rate: 1e-4\n", {"run.yaml:6", "line 5", ""}},
+        {BASE "seed: [1, 2]\n", {"run.yaml:5", "seed", "a list"}},
+        {BASE "max_steps: 0\n", {"max_steps is 0", "", ""}},
+        {"base_model: m\noutput_dir: o\n", {"datasets is missing", "", ""}},
+        {"datasets: [{path: x}]\noutput_dir: o\n", {"base_model is missing", "", ""}},
+        {"base_model: m\ndatasets: [{path: x}]\n", {"output_dir is missing", "", ""}},
+        {"- a\n- b\n", {"run.yaml:1", "map of keys", ""}},
+        {"base_model: [m\n", {"run.yaml:", "", ""}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        af_run r = {0};
+        af_error err = {0};
+        const af_status st = parse(&r, cases[i].text, NULL, 0, &err);
+        CHECK_MSG(st != AF_OK, "accepted: %s", cases[i].text);
+        for (int k = 0; k < 3 && cases[i].must[k]; k++)
+            CHECK_MSG(strstr(err.msg, cases[i].must[k]), "'%s' lacks '%s'", err.msg,
+                      cases[i].must[k]);
+        af_run_clear(&r);
+    }
+}
+
+static void test_effective_file_reads_back(void **state)
+{
+    (void)state;
+    af_run r = {0}, again = {0};
+    af_error err = {0};
+    char *text, *text2;
+    CHECK_OK(parse(&r,
+                   BASE
+                   "adapter: qlora\nlora_target_modules: [q_proj, 'v\"x']\nlearning_rate: 0.00031\n"
+                   "warmup_ratio: 0.03\nval_set_size: 0.05\neval_steps: 7\nrun_name: \"1\"\n",
+                   NULL, 0, &err),
+             err);
+    CHECK_OK(af_run_text(&r, &text, &err), err);
+    CHECK_OK(parse(&again, text, NULL, 0, &err), err);
+    CHECK_OK(af_run_text(&again, &text2, &err), err);
+    assert_string_equal(text, text2);
+    assert_true(again.learning_rate == r.learning_rate);
+    assert_string_equal(again.lora_target_modules.item[1], "v\"x");
+    assert_string_equal(again.run_name, "1");
+    free(text);
+    free(text2);
+    af_run_clear(&r);
+    af_run_clear(&again);
+}
+
+static void test_table_is_sound(void **state)
+{
+    (void)state;
+    assert_true(af_keys_count <= (int)(sizeof((af_run *)0)->given / sizeof(int)));
+    for (int i = 0; i < af_keys_count; i++) {
+        const af_key *k = &af_keys[i];
+        CHECK_MSG(af_key_find(k->name) == k, "%s is shadowed", k->name);
+        for (size_t a = 0; a < 5 && k->alias[a]; a++)
+            CHECK_MSG(af_key_find(k->alias[a]) == k, "alias %s is shadowed", k->alias[a]);
+    }
+    char *help;
+    af_error err = {0};
+    CHECK_OK(af_run_help(&help, &err), err);
+    assert_non_null(strstr(help, "gradient_accumulation_steps"));
+    free(help);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults_and_aliases),
+        cmocka_unit_test(test_every_wrong_file_is_named),
+        cmocka_unit_test(test_effective_file_reads_back),
+        cmocka_unit_test(test_table_is_sound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
