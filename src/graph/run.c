@@ -11,6 +11,14 @@ static uint64_t total_bytes(const af_graph *g)
     return sum;
 }
 
+/* A graph that is never differentiated is not trained: its dropouts pass everything. */
+static void silence_dropout(af_graph *g)
+{
+    for (int i = 0; i < g->n_nodes && !g->differentiated; i++)
+        if (g->nodes[i]->op == AF_OP_DROPOUT)
+            g->nodes[i]->attr.dropout.p = 0;
+}
+
 static af_status plan(af_graph *g, af_device *d, af_error *err)
 {
     af_status st = AF_OK;
@@ -18,6 +26,7 @@ static af_status plan(af_graph *g, af_device *d, af_error *err)
         return g->device == d ? AF_OK
                               : af_fail(err, AF_EUSAGE, "the graph was planned for another device");
     AF_TRY(af_graph_status(g, err));
+    silence_dropout(g);
     af_graph_fuse_accumulate(g);
     af_graph_drop_dead(g);
     af_graph_apply_recompute(g);

@@ -59,7 +59,10 @@ static af_tensor *sum_to(af_graph *g, af_tensor *d, const af_tensor *like)
     if (af_same_shape(d, like) || af_graph_failed(g))
         return d;
     af_node *n = af_node_new(g, AF_OP_SUM_TO, (af_tensor *[]){d}, 1);
-    return af_node_output(g, n, d->dtype, like->ndim, like->dim);
+    af_tensor *y = af_node_output(g, n, d->dtype, like->ndim, like->dim);
+    if (!af_graph_failed(g))
+        y->live = like->live;
+    return y;
 }
 
 static void binary_grad(af_graph *g, af_node *n, af_tensor *const *dout)

@@ -1,5 +1,5 @@
 /* binary_cpu.c - the twins of binary.c. */
-#include "backend/cpu/cpu.h"
+#include "ops/twin.h"
 
 /* Strides of x seen through the shape of y: 0 along stretched axes. */
 static void strides_in(const af_tensor *x, const af_tensor *y, int64_t stride[AF_NDIM_MAX])
@@ -46,7 +46,7 @@ static void binary_run(const af_node *n, af_cpu *cpu)
     int64_t sa[AF_NDIM_MAX], sb[AF_NDIM_MAX];
     strides_in(a, y, sa);
     strides_in(b, y, sb);
-    const int64_t count = af_count(y);
+    const int64_t count = af_live_count(y);
     for (int64_t i = 0; i < count; i++)
         af_st(y, i,
               apply(n->attr.binary.kind, af_ld(a, offset_of(i, y, sa)),
@@ -60,7 +60,7 @@ static void sum_to_run(const af_node *n, af_cpu *cpu)
     af_tensor *y = n->out[0];
     int64_t stride[AF_NDIM_MAX];
     strides_in(y, d, stride);
-    const int64_t count = af_count(d), out = af_count(y);
+    const int64_t count = af_live_count(d), out = af_count(y);
     memset(sum, 0, (size_t)out * sizeof *sum);
     for (int64_t i = 0; i < count; i++)
         sum[offset_of(i, d, stride)] += af_ld(d, i);
