@@ -1,21 +1,21 @@
 /* registry.c - the table of ops: one line an op, defined in the family file of that name. */
 #include "graph/op.h"
 
-extern const af_op_info af_op_binary __attribute__((weak));
-extern const af_op_info af_op_unary __attribute__((weak));
-extern const af_op_info af_op_unary_bwd __attribute__((weak));
-extern const af_op_info af_op_cast __attribute__((weak));
-extern const af_op_info af_op_fill __attribute__((weak));
-extern const af_op_info af_op_sum_to __attribute__((weak));
-extern const af_op_info af_op_accum __attribute__((weak));
-extern const af_op_info af_op_matmul __attribute__((weak));
-extern const af_op_info af_op_transpose __attribute__((weak));
-extern const af_op_info af_op_reshape __attribute__((weak));
-extern const af_op_info af_op_slice __attribute__((weak));
-extern const af_op_info af_op_slice_bwd __attribute__((weak));
-extern const af_op_info af_op_concat __attribute__((weak));
-extern const af_op_info af_op_reduce __attribute__((weak));
-extern const af_op_info af_op_reduce_bwd __attribute__((weak));
+extern const af_op_info af_op_binary;
+extern const af_op_info af_op_unary;
+extern const af_op_info af_op_unary_bwd;
+extern const af_op_info af_op_cast;
+extern const af_op_info af_op_fill;
+extern const af_op_info af_op_sum_to;
+extern const af_op_info af_op_accum;
+extern const af_op_info af_op_matmul;
+extern const af_op_info af_op_transpose;
+extern const af_op_info af_op_reshape;
+extern const af_op_info af_op_slice;
+extern const af_op_info af_op_slice_bwd;
+extern const af_op_info af_op_concat;
+extern const af_op_info af_op_reduce;
+extern const af_op_info af_op_reduce_bwd;
 extern const af_op_info af_op_softmax __attribute__((weak));
 extern const af_op_info af_op_softmax_bwd __attribute__((weak));
 extern const af_op_info af_op_layernorm __attribute__((weak));
@@ -25,7 +25,7 @@ extern const af_op_info af_op_rmsnorm_bwd __attribute__((weak));
 extern const af_op_info af_op_rmsnorm_dw __attribute__((weak));
 extern const af_op_info af_op_embedding __attribute__((weak));
 extern const af_op_info af_op_embedding_bwd __attribute__((weak));
-extern const af_op_info af_op_dropout __attribute__((weak));
+extern const af_op_info af_op_dropout;
 extern const af_op_info af_op_loss __attribute__((weak));
 extern const af_op_info af_op_loss_bwd __attribute__((weak));
 extern const af_op_info af_op_fake_quant __attribute__((weak));

@@ -1,21 +1,21 @@
 /* registry_cpu.c - the plain CPU twin of every op: defined in <family>_cpu.c. */
 #include "backend/cpu/cpu.h"
 
-extern const af_cpu_op af_cpu_binary __attribute__((weak));
-extern const af_cpu_op af_cpu_unary __attribute__((weak));
-extern const af_cpu_op af_cpu_unary_bwd __attribute__((weak));
-extern const af_cpu_op af_cpu_cast __attribute__((weak));
-extern const af_cpu_op af_cpu_fill __attribute__((weak));
-extern const af_cpu_op af_cpu_sum_to __attribute__((weak));
-extern const af_cpu_op af_cpu_accum __attribute__((weak));
-extern const af_cpu_op af_cpu_matmul __attribute__((weak));
-extern const af_cpu_op af_cpu_transpose __attribute__((weak));
+extern const af_cpu_op af_cpu_binary;
+extern const af_cpu_op af_cpu_unary;
+extern const af_cpu_op af_cpu_unary_bwd;
+extern const af_cpu_op af_cpu_cast;
+extern const af_cpu_op af_cpu_fill;
+extern const af_cpu_op af_cpu_sum_to;
+extern const af_cpu_op af_cpu_accum;
+extern const af_cpu_op af_cpu_matmul;
+extern const af_cpu_op af_cpu_transpose;
 extern const af_cpu_op af_cpu_reshape __attribute__((weak));
-extern const af_cpu_op af_cpu_slice __attribute__((weak));
-extern const af_cpu_op af_cpu_slice_bwd __attribute__((weak));
-extern const af_cpu_op af_cpu_concat __attribute__((weak));
-extern const af_cpu_op af_cpu_reduce __attribute__((weak));
-extern const af_cpu_op af_cpu_reduce_bwd __attribute__((weak));
+extern const af_cpu_op af_cpu_slice;
+extern const af_cpu_op af_cpu_slice_bwd;
+extern const af_cpu_op af_cpu_concat;
+extern const af_cpu_op af_cpu_reduce;
+extern const af_cpu_op af_cpu_reduce_bwd;
 extern const af_cpu_op af_cpu_softmax __attribute__((weak));
 extern const af_cpu_op af_cpu_softmax_bwd __attribute__((weak));
 extern const af_cpu_op af_cpu_layernorm __attribute__((weak));
@@ -25,7 +25,7 @@ extern const af_cpu_op af_cpu_rmsnorm_bwd __attribute__((weak));
 extern const af_cpu_op af_cpu_rmsnorm_dw __attribute__((weak));
 extern const af_cpu_op af_cpu_embedding __attribute__((weak));
 extern const af_cpu_op af_cpu_embedding_bwd __attribute__((weak));
-extern const af_cpu_op af_cpu_dropout __attribute__((weak));
+extern const af_cpu_op af_cpu_dropout;
 extern const af_cpu_op af_cpu_loss __attribute__((weak));
 extern const af_cpu_op af_cpu_loss_bwd __attribute__((weak));
 extern const af_cpu_op af_cpu_fake_quant __attribute__((weak));
