@@ -17,6 +17,7 @@ typedef struct af_cpu {
     bool twins_only; /* tests: never take a fast version */
     bool poison;     /* tests: fill outputs before, and dead values after, each node with NaN */
     void *work;      /* shared by all nodes of the running graph, 64-byte aligned */
+    int what;        /* AF_RUN_* of the running call: a forward node may make gradients too */
 } af_cpu;
 
 typedef void af_cpu_kernel(const af_node *n, af_cpu *cpu);
@@ -54,4 +55,8 @@ static inline void af_put(const af_node *n, af_tensor *t, int64_t i, double v)
 }
 /* Value i of a weight of any type, block types included (slow: decodes its block). */
 double af_ld_weight(const af_tensor *t, int64_t i);
+/* Values [from, from+count) of a tensor of any type as doubles, and back (plain types). Block types
+ * are read in whole rows. */
+void af_ld_row(const af_tensor *t, int64_t from, int64_t count, double *out);
+void af_st_row(af_tensor *t, int64_t from, int64_t count, const double *v);
 #endif

@@ -150,6 +150,7 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
                               [AF_PHASE_BACKWARD] = AF_RUN_BACKWARD,
                               [AF_PHASE_UPDATE] = AF_RUN_UPDATE};
     cpu->work = ((cpu_graph *)g->backend)->work;
+    cpu->what = what;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         const af_cpu_op *op = n->exec;

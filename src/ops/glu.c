@@ -1,0 +1,38 @@
+/* glu.c - the gated unit of a feed-forward block.
+ *
+ * GLU      y[n][f] = act(gate) * up,  gate = gate_up[n][f], up = gate_up[n][F+f]
+ * GLU_BWD  gate_up, dy -> dgate = dy * up * act'(gate), dup = dy * act(gate), in gate_up's layout
+ * gate_up: [..][2F]; y: [..][F]. dgate_up may share gate_up's memory. */
+#include "graph/node.h"
+#include "tensor/dtype.h"
+
+af_tensor *af_glu(af_graph *g, af_tensor *gate_up, af_act act)
+{
+    char a[96];
+    if (af_graph_failed(g))
+        return af_graph_dummy(g);
+    const int64_t width = af_last(gate_up);
+    if (!af_dtype_is_float(gate_up->dtype) || width % 2)
+        return af_graph_bad(g, "glu: %s has %" PRId64 " columns, not two equal halves",
+                            af_shape_text(gate_up, a, sizeof a), width);
+    int64_t dim[AF_NDIM_MAX];
+    memcpy(dim, gate_up->dim, sizeof dim);
+    dim[gate_up->ndim - 1] = width / 2;
+    af_node *n = af_node_new(g, AF_OP_GLU, (af_tensor *[]){gate_up}, 1);
+    n->attr.glu.act = act;
+    return af_node_output(g, n, gate_up->dtype, gate_up->ndim, dim);
+}
+
+static void glu_grad(af_graph *g, af_node *n, af_tensor *const *dout)
+{
+    af_node *b = af_node_new(g, AF_OP_GLU_BWD, (af_tensor *[]){n->in[0], dout[0]}, 2);
+    b->attr = n->attr;
+    af_tensor *d = af_node_output_like(g, b, n->in[0]);
+    if (!af_graph_failed(g))
+        af_grad_add(g, n->in[0], d);
+}
+
+static void glu_cost(const af_node *n, af_cost *c) { c->flops = 4.0 * (double)af_count(n->in[0]); }
+
+const af_op_info af_op_glu = {.name = "glu", .grad = glu_grad, .cost = glu_cost, .cheap = true};
+const af_op_info af_op_glu_bwd = {.name = "glu_bwd", .cost = glu_cost, .inplace = 1};
