@@ -24,6 +24,7 @@ typedef struct gradcheck {
     double limit;         /* relative error; 0 = 1e-6 */
     const int64_t *shape; /* of the running case */
     int variant;
+    void (*fill)(struct gradcheck *c, af_tensor *input); /* more inputs by name, or NULL */
 } gradcheck;
 
 /* Records the network; returns any float tensor (a scalar, or more). */
@@ -113,6 +114,8 @@ static inline void gradcheck_run(const char *why, gradcheck_build *build, gradch
                     k % 5 == 3 ? -100 : (int32_t)af_rng_below(c.seed, 2, (uint64_t)k, 3);
         else if (t->role == AF_ROLE_INPUT && af_dtype_is_float(t->dtype))
             gc_fill(&c, t, 0.05, 0.95);
+        if (t->role == AF_ROLE_INPUT && c.fill)
+            c.fill(&c, t);
     }
     c.g->clock_count = 0;
     CHECK_OK(af_graph_run(c.g, AF_RUN_GRAD, &err), err);

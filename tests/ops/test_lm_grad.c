@@ -1,0 +1,191 @@
+/* test_lm_grad.c - the gradient rules of the language-model ops against central differences. */
+#include "ops/gradcheck.h"
+
+/* Inputs by name: ids, positions, bounds. Bounds: three sequences, of which one is empty and one
+ * has a single token, and two rows behind the last when there are enough. */
+static void fill_ints(gradcheck *c, af_tensor *t)
+{
+    int32_t *p = t->data;
+    const int64_t n = af_count(t);
+    if (strcmp(t->name, "ids") == 0)
+        for (int64_t i = 0; i < n; i++)
+            p[i] = (int32_t)af_rng_below(c->seed, 3, (uint64_t)i, 5);
+    if (strcmp(t->name, "positions") == 0)
+        for (int64_t i = 0; i < n; i++)
+            p[i] = (int32_t)(i * 7 % 11);
+    if (strcmp(t->name, "bounds") == 0) {
+        const int32_t rows = (int32_t)c->shape[0], used = rows > 4 ? rows - 2 : rows;
+        p[0] = 0;
+        p[1] = used > 1 ? 1 : used;
+        p[2] = p[1];
+        p[3] = used;
+    }
+}
+
+static af_tensor *ints(gradcheck *c, const char *name, int64_t n)
+{
+    return af_input(c->g, name, AF_DTYPE_I32, 1, &n);
+}
+
+static const int64_t odd[][3] = {{1, 1, 1}, {3, 17, 2}, {17, 3, 5}, {5, 65, 3}};
+
+static void shapes(const char *name, gradcheck_build *build, int variant)
+{
+    gradcheck c = {.variant = variant, .fill = fill_ints};
+    gradcheck_shapes(name, build, c, odd, (int)AF_LEN(odd));
+}
+
+/* ---- embedding ---- */
+
+static af_tensor *build_embedding(gradcheck *c)
+{
+    return af_embedding(c->g, ints(c, "ids", c->shape[0]), gc_param2(c, 6, c->shape[1]),
+                        AF_DTYPE_F64);
+}
+
+static void test_embedding_adds_repeated_ids(void **state)
+{
+    (void)state;
+    shapes("embedding", build_embedding, 0);
+}
+
+/* ---- norms ---- */
+
+static af_tensor *build_rmsnorm(gradcheck *c)
+{
+    return af_rmsnorm(c->g, gc_param2(c, c->shape[0], c->shape[1]), gc_param(c, 1, &c->shape[1]),
+                      1e-3, c->variant);
+}
+
+/* The sum is used again, as a residual stream does; variant bit 1: only y, bit 2: only the sum. */
+static af_tensor *build_rmsnorm_add(gradcheck *c)
+{
+    af_tensor *x = gc_param2(c, c->shape[0], c->shape[1]),
+              *r = gc_param2(c, c->shape[0], c->shape[1]), *w = gc_param(c, 1, &c->shape[1]), *sum;
+    af_tensor *y = af_rmsnorm_add(c->g, x, r, w, 1e-3, c->variant & 1, &sum);
+    if (c->variant & 2)
+        return y;
+    return af_add(c->g, af_tanh(c->g, y), af_mul(c->g, sum, sum));
+}
+
+static void test_norms(void **state)
+{
+    (void)state;
+    for (int v = 0; v < 4; v++) {
+        if (v < 2)
+            shapes("rmsnorm", build_rmsnorm, v);
+        shapes("rmsnorm_add", build_rmsnorm_add, v);
+    }
+}
+
+/* ---- rope ---- */
+
+static af_tensor *build_rope(gradcheck *c)
+{
+    const int H = 4, K = 2, E = 6, v = c->variant;
+    af_rope_opts o = {.heads = H, .kv_heads = K, .head_dim = E, .norm_eps = 1e-3};
+    o.rotary_dim = v & 1 ? 4 : 0;
+    o.scale = v & 1 ? 1.3 : 0;
+    o.norm_plus_one = v & 8;
+    af_tensor *qkv = gc_param2(c, c->shape[0], (H + 2 * K) * E);
+    if (v & 6) {
+        const int64_t q = v & 4 ? H * E : E, k = v & 4 ? K * E : E;
+        o.q_norm = gc_param(c, 1, &q);
+        o.k_norm = gc_param(c, 1, &k);
+    }
+    const int64_t half = (o.rotary_dim ? o.rotary_dim : E) / 2;
+    af_tensor *freq = v & 16 ? NULL : af_input(c->g, "freq", AF_DTYPE_F64, 1, &half);
+    return af_rope(c->g, qkv, ints(c, "positions", c->shape[0]), freq, &o);
+}
+
+static void test_rope_partial_scaled_normed(void **state)
+{
+    (void)state;
+    const int variants[] = {0, 1, 2, 3, 4, 5, 2 | 8, 5 | 8, 2 | 16, 4 | 16};
+    for (size_t i = 0; i < AF_LEN(variants); i++)
+        shapes("rope", build_rope, variants[i]);
+}
+
+/* ---- attention ---- */
+
+static af_tensor *build_attention(gradcheck *c)
+{
+    const int v = c->variant, E = 3, H = 4, K = v & 1 ? 4 : v & 2 ? 1 : 2;
+    af_attention_opts o = {.heads = H, .kv_heads = K, .head_dim = E, .causal = true};
+    o.window = v & 4 ? 3 : 0;
+    o.softcap = v & 8 ? 1.5 : 0;
+    o.causal = !(v & 16);
+    o.scale = v & 8 ? 0.9 : 0;
+    return af_attention(c->g, gc_param2(c, c->shape[0], (H + 2 * K) * E), ints(c, "bounds", 4), &o);
+}
+
+static void test_attention_grouped_windowed_capped(void **state)
+{
+    (void)state;
+    const int variants[] = {0, 1, 2, 4, 8, 4 | 8, 16, 16 | 8 | 1};
+    for (size_t i = 0; i < AF_LEN(variants); i++)
+        shapes("attention", build_attention, variants[i]);
+}
+
+/* ---- glu ---- */
+
+static af_tensor *build_glu(gradcheck *c)
+{
+    return af_glu(c->g, gc_param2(c, c->shape[0], 2 * c->shape[1]), (af_act)c->variant);
+}
+
+static void test_glu_every_activation(void **state)
+{
+    (void)state;
+    for (int v = AF_ACT_SILU; v <= AF_ACT_RELU; v++)
+        shapes("glu", build_glu, v);
+}
+
+/* ---- linear ---- */
+
+/* variant: bit 0 bias, bit 1 adapter, bit 2 three pieces, bit 3 no weights, bit 4 x is 3-d */
+static af_tensor *build_linear(gradcheck *c)
+{
+    const int v = c->variant;
+    const int64_t N = c->shape[0], I = c->shape[1], rows[3] = {4, c->shape[2], 3};
+    af_linear_opts o = {.pieces = v & 8 ? 0 : v & 4 ? 3 : 1, .out = v & 8 ? 7 : 0};
+    int64_t O = v & 8 ? 7 : 0;
+    for (int i = 0; i < o.pieces; i++) {
+        o.weight[i] = gc_param2(c, rows[i], I);
+        o.bias[i] = v & 1 && i != 1 ? gc_param(c, 1, &rows[i]) : NULL;
+        O += rows[i];
+    }
+    if (v & 2) {
+        o.parts = 2;
+        o.part[0] = (af_adapter_part){
+            .out_from = 0, .out_rows = 3, .rank_from = 0, .rank = 2, .scale = 0.5f};
+        o.part[1] = (af_adapter_part){
+            .out_from = 2, .out_rows = O - 2, .rank_from = 2, .rank = 3, .scale = 2.0f};
+        const int64_t flat = 3 * 2 + (O - 2) * 3;
+        o.a = gc_param2(c, 5, I);
+        o.b = gc_param(c, 1, &flat);
+    }
+    af_tensor *x = v & 16 ? gc_param(c, 3, (int64_t[]){2, N, I}) : gc_param2(c, N, I);
+    return af_linear(c->g, x, &o);
+}
+
+static void test_linear_pieces_biases_adapters(void **state)
+{
+    (void)state;
+    const int variants[] = {0, 1, 2, 3, 4, 7, 2 | 8, 1 | 2 | 16};
+    for (size_t i = 0; i < AF_LEN(variants); i++)
+        shapes("linear", build_linear, variants[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_embedding_adds_repeated_ids),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope_partial_scaled_normed),
+        cmocka_unit_test(test_attention_grouped_windowed_capped),
+        cmocka_unit_test(test_glu_every_activation),
+        cmocka_unit_test(test_linear_pieces_biases_adapters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
