@@ -6,7 +6,7 @@
 #ifndef AF_RUN_CONFIG_H
 #define AF_RUN_CONFIG_H
 
-#include "format/yaml_tree.h"
+#include "data/dataset.h"
 
 typedef enum af_tri { AF_TRI_AUTO, AF_TRI_NO, AF_TRI_YES } af_tri;
 
@@ -16,13 +16,6 @@ typedef struct af_strings {
 } af_strings;
 
 typedef enum af_method { AF_METHOD_FULL, AF_METHOD_LORA, AF_METHOD_QLORA } af_method;
-typedef enum af_excess { AF_EXCESS_DROP, AF_EXCESS_TRUNCATE, AF_EXCESS_ERROR } af_excess;
-typedef enum af_train_eos {
-    AF_TRAIN_EOS_TURN,
-    AF_TRAIN_EOS_ALL,
-    AF_TRAIN_EOS_LAST,
-    AF_TRAIN_EOS_NONE
-} af_train_eos;
 typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
 typedef struct af_run {
