@@ -53,12 +53,12 @@ extern const af_op_info af_op_moe_route __attribute__((weak));
 extern const af_op_info af_op_moe_route_bwd __attribute__((weak));
 extern const af_op_info af_op_moe_ffn __attribute__((weak));
 extern const af_op_info af_op_moe_ffn_bwd __attribute__((weak));
-extern const af_op_info af_op_grad_norm __attribute__((weak));
-extern const af_op_info af_op_sgd __attribute__((weak));
-extern const af_op_info af_op_adam __attribute__((weak));
-extern const af_op_info af_op_adam_8bit __attribute__((weak));
-extern const af_op_info af_op_lion __attribute__((weak));
-extern const af_op_info af_op_adafactor __attribute__((weak));
+extern const af_op_info af_op_grad_norm;
+extern const af_op_info af_op_sgd;
+extern const af_op_info af_op_adam;
+extern const af_op_info af_op_adam_8bit;
+extern const af_op_info af_op_lion;
+extern const af_op_info af_op_adafactor;
 
 const af_op_info *const af_ops[AF_OP_COUNT] = {
     [AF_OP_BINARY] = &af_op_binary,

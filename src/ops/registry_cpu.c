@@ -53,12 +53,12 @@ extern const af_cpu_op af_cpu_moe_route __attribute__((weak));
 extern const af_cpu_op af_cpu_moe_route_bwd __attribute__((weak));
 extern const af_cpu_op af_cpu_moe_ffn __attribute__((weak));
 extern const af_cpu_op af_cpu_moe_ffn_bwd __attribute__((weak));
-extern const af_cpu_op af_cpu_grad_norm __attribute__((weak));
-extern const af_cpu_op af_cpu_sgd __attribute__((weak));
-extern const af_cpu_op af_cpu_adam __attribute__((weak));
-extern const af_cpu_op af_cpu_adam_8bit __attribute__((weak));
-extern const af_cpu_op af_cpu_lion __attribute__((weak));
-extern const af_cpu_op af_cpu_adafactor __attribute__((weak));
+extern const af_cpu_op af_cpu_grad_norm;
+extern const af_cpu_op af_cpu_sgd;
+extern const af_cpu_op af_cpu_adam;
+extern const af_cpu_op af_cpu_adam_8bit;
+extern const af_cpu_op af_cpu_lion;
+extern const af_cpu_op af_cpu_adafactor;
 
 const af_cpu_op *const af_cpu_ops[AF_OP_COUNT] = {
     [AF_OP_BINARY] = &af_cpu_binary,

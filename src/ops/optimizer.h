@@ -1,0 +1,13 @@
+/* optimizer.h - constants of the optimizer ops that host and device share. */
+#ifndef AF_OPTIMIZER_H
+#define AF_OPTIMIZER_H
+
+/* What GRAD_NORM leaves in the stats tensor. */
+enum { AF_STATS_NORM, AF_STATS_CLIP, AF_STATS_FINITE, AF_STATS_SUM, AF_STATS_COUNT = 4 };
+
+/* ADAM_8BIT: elements that share one scale, and the size below which moments stay f32. */
+enum { AF_ADAM_8BIT_BLOCK = 256, AF_ADAM_8BIT_MIN = 4096 };
+
+#define AF_CLIP_EPS            1e-6 /* clip factor = min(1, max_norm / (norm + this)) */
+#define AF_ADAFACTOR_THRESHOLD 1.0  /* the update's root mean square is cut down to this */
+#endif

@@ -1,0 +1,332 @@
+/* test_optimizer.c - every optimizer against the trajectory of the original in Python (see
+ * tests/golden/README.md), clipping, bad gradients, accumulation.
+ *
+ * The gradient of sum(p * x) with respect to p is x: an input feeds any gradient we like. */
+#include "test.h"
+
+#include "backend/cpu/cpu.h"
+#include "ops/optimizer.h"
+#include "tensor/dynamic_map.h"
+
+#include <math.h>
+
+enum { STEPS = 10, A = 3 * 17, B = 65, ALL = A + B };
+
+/* The same numbers as in the script that made the golden files. */
+static float formula(int64_t i, int64_t k, int64_t step)
+{
+    return (float)((double)((i * 7919 + step * 104729 + k * 15485863) % 2001 - 1000) / 1000.0);
+}
+
+static void *load(const char *name, size_t bytes)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/ops/%s", golden_dir(), name);
+    FILE *f = fopen(path, "rb");
+    CHECK_MSG(f, "cannot open %s", path);
+    void *data = malloc(bytes);
+    CHECK_MSG(fread(data, 1, bytes, f) == bytes && fgetc(f) == EOF, "%s is not %zu bytes", path,
+              bytes);
+    fclose(f);
+    return data;
+}
+
+typedef struct trainer {
+    af_graph *g;
+    af_device *d;
+    af_tensor *p[2], *x[2];
+} trainer;
+
+static void open_trainer(trainer *t, af_dtype type, const af_optimizer_opts *o, bool groups)
+{
+    af_error err = {0};
+    CHECK_OK(af_graph_new(&t->g, &err), err);
+    CHECK_OK(af_cpu_open(&t->d, 2, &err), err);
+    af_graph *g = t->g;
+    t->p[0] = af_param(g, "a", type, 2, (int64_t[]){3, 17});
+    t->p[1] = af_param(g, "b", type, 1, (int64_t[]){B});
+    t->x[0] = af_input(g, "xa", type, 2, (int64_t[]){3, 17});
+    t->x[1] = af_input(g, "xb", type, 1, (int64_t[]){B});
+    if (groups)
+        af_param_group(t->p[1], 0.5, false);
+    af_tensor *loss = af_add(g, af_sum_all(g, af_mul(g, t->p[0], t->x[0])),
+                             af_sum_all(g, af_mul(g, t->p[1], t->x[1])));
+    af_backward(g, loss);
+    af_optimizer(g, o);
+    CHECK_OK(af_graph_prepare(g, t->d, &err), err);
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < af_count(t->p[k]); i++)
+            af_st(t->p[k], i, formula(i, k, 0));
+    af_set_learning_rate(g, 0.01);
+}
+
+static void close_trainer(trainer *t)
+{
+    af_graph_free(t->g);
+    af_device_close(t->d);
+}
+
+static void set_gradients(trainer *t, int64_t step, double factor)
+{
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < af_count(t->x[k]); i++)
+            af_st(t->x[k], i, formula(i, k + 2, step) * factor);
+}
+
+static void run(trainer *t, int what)
+{
+    af_error err = {0};
+    CHECK_OK(af_graph_run(t->g, what, &err), err);
+}
+
+static double value(const trainer *t, int i)
+{
+    return i < A ? af_ld(t->p[0], i) : af_ld(t->p[1], i - A);
+}
+
+static void test_trajectories_are_those_of_the_originals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file;
+        af_optimizer_opts o;
+        bool groups;
+    } cases[] = {
+        {"sgd.f32", {.kind = AF_OPTIMIZER_SGD, .weight_decay = 0.1}, false},
+        {"sgd-momentum.f32",
+         {.kind = AF_OPTIMIZER_SGD, .momentum = 0.9, .weight_decay = 0.1},
+         false},
+        {"sgd-nesterov.f32", {.kind = AF_OPTIMIZER_SGD, .momentum = 0.9, .nesterov = true}, false},
+        {"adam.f32", {.kind = AF_OPTIMIZER_ADAM, .weight_decay = 0.1}, false},
+        {"adamw.f32", {.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.1}, false},
+        {"adamw.f32",
+         {.kind = AF_OPTIMIZER_ADAMW_8BIT, .weight_decay = 0.1},
+         false}, /* small: f32 */
+        {"adamw-clip.f32",
+         {.kind = AF_OPTIMIZER_ADAMW,
+          .beta1 = 0.8,
+          .beta2 = 0.95,
+          .eps = 1e-6,
+          .weight_decay = 0.1,
+          .max_grad_norm = 0.5},
+         false},
+        {"adamw-groups.f32", {.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.1}, true},
+        {"lion.f32", {.kind = AF_OPTIMIZER_LION, .weight_decay = 0.1}, false},
+        {"adafactor.f32", {.kind = AF_OPTIMIZER_ADAFACTOR}, false},
+        {"adafactor-decay.f32", {.kind = AF_OPTIMIZER_ADAFACTOR, .weight_decay = 0.1}, false},
+    };
+    for (size_t c = 0; c < AF_LEN(cases); c++) {
+        float *want = load(cases[c].file, sizeof(float) * STEPS * ALL);
+        for (int f64 = 0; f64 < 2; f64++) {
+            trainer t;
+            open_trainer(&t, f64 ? AF_DTYPE_F64 : AF_DTYPE_F32, &cases[c].o, cases[c].groups);
+            double worst = 0;
+            for (int s = 0; s < STEPS; s++) {
+                set_gradients(&t, s + 1, 1);
+                run(&t, AF_RUN_STEP);
+                for (int i = 0; i < ALL; i++)
+                    worst = fmax(worst, fabs(value(&t, i) - (double)want[s * ALL + i]));
+            }
+            /* values up to 1: a few roundings of f32 apart, after ten steps */
+            CHECK_MSG(worst < 4e-7, "%s (%s): %.3g from the original", cases[c].file,
+                      f64 ? "f64" : "f32", worst);
+            close_trainer(&t);
+        }
+        free(want);
+    }
+}
+
+static void test_dynamic_maps_are_bitsandbytes(void **state)
+{
+    (void)state;
+    float *want = load("dynamic-maps.f32", 2 * AF_DYNAMIC_CODES * sizeof(float));
+    float map[AF_DYNAMIC_CODES];
+    for (int k = 0; k < 2; k++) {
+        af_dynamic_map(map, k == 0);
+        assert_memory_equal(map, want + k * AF_DYNAMIC_CODES, sizeof map);
+        for (int i = 0; i < AF_DYNAMIC_CODES; i++)
+            assert_int_equal(af_dynamic_code(map, map[i]), i);
+    }
+    free(want);
+}
+
+static void test_8bit_adam_is_bitsandbytes(void **state)
+{
+    (void)state;
+    enum { N = 13 * 321 };
+    static const float size[] = {1, 0.125f, 0.015625f, 0.001953125f};
+    af_error err = {0};
+    af_graph *g;
+    af_device *d;
+    CHECK_OK(af_graph_new(&g, &err), err);
+    CHECK_OK(af_cpu_open(&d, 2, &err), err);
+    af_tensor *small = af_param(g, "small", AF_DTYPE_F32, 1, (int64_t[]){5});
+    af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){13, 321});
+    af_tensor *x = af_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){13, 321});
+    af_tensor *loss = af_add(g, af_sum_all(g, af_mul(g, p, x)), af_sum_all(g, small));
+    af_backward(g, loss);
+    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW_8BIT, .weight_decay = 0.1});
+    CHECK_OK(af_graph_prepare(g, d, &err), err);
+    af_set_learning_rate(g, 0.01);
+    for (int i = 0; i < N; i++)
+        af_st(p, i, formula(i, 0, 0));
+    for (int s = 1; s <= 5; s++) {
+        for (int i = 0; i < N; i++)
+            af_st(x, i, formula(i, 2, s) * size[i % 4]);
+        CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+    }
+    float *want = load("adamw-8bit.f32", N * sizeof(float));
+    uint8_t *codes = load("adamw-8bit.u8", 2 * N);
+    const uint8_t *m8 = NULL, *v8 = NULL;
+    for (int i = 0; i < g->n_tensors; i++) {
+        const char *name = g->tensors[i]->name;
+        if (strcmp(name, "optimizer.1.m8") == 0)
+            m8 = g->tensors[i]->data;
+        if (strcmp(name, "optimizer.1.v8") == 0)
+            v8 = g->tensors[i]->data;
+    }
+    assert_non_null(m8);
+    assert_non_null(v8);
+    int off = 0, flipped = 0;
+    for (int i = 0; i < N; i++) {
+        off += fabs(af_ld(p, i) - (double)want[i]) > 1e-6;
+        flipped += (m8[i] != codes[i]) + (v8[i] != codes[N + i]);
+        CHECK_MSG(abs(m8[i] - codes[i]) <= 1 && abs(v8[i] - codes[N + i]) <= 1, "code %d", i);
+    }
+    /* a value on the border of two codes may fall to either side */
+    CHECK_MSG(off <= 4 && flipped <= 8, "%d values and %d codes differ", off, flipped);
+    free(want);
+    free(codes);
+    af_graph_free(g);
+    af_device_close(d);
+}
+
+static void test_a_norm_above_the_limit_is_cut_to_it(void **state)
+{
+    (void)state;
+    trainer t;
+    open_trainer(&t, AF_DTYPE_F64,
+                 &(af_optimizer_opts){.kind = AF_OPTIMIZER_SGD, .max_grad_norm = 1}, false);
+    set_gradients(&t, 1, 1);
+    double sum = 0, norm;
+    bool finite;
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < af_count(t.x[k]); i++)
+            sum += af_ld(t.x[k], i) * af_ld(t.x[k], i);
+    const double factor = 10 / sqrt(sum);
+    set_gradients(&t, 1, factor);
+    run(&t, AF_RUN_STEP);
+    af_error err = {0};
+    CHECK_OK(af_graph_grad_norm(t.g, &norm, &finite, &err), err);
+    assert_true(finite);
+    assert_true(fabs(norm - 10) < 1e-5); /* before clipping */
+    const double moved = formula(0, 0, 0) - value(&t, 0), g = formula(0, 2, 1) * factor;
+    assert_true(fabs(moved - 0.01 * g / 10.000001) < 1e-8);
+    close_trainer(&t);
+}
+
+static void test_a_bad_gradient_changes_nothing_but_the_gradients(void **state)
+{
+    (void)state;
+    static const af_optimizer_kind kinds[] = {AF_OPTIMIZER_SGD, AF_OPTIMIZER_ADAMW,
+                                              AF_OPTIMIZER_LION, AF_OPTIMIZER_ADAFACTOR};
+    static const double bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t k = 0; k < AF_LEN(kinds); k++)
+        for (size_t b = 0; b < AF_LEN(bad); b++) {
+            trainer t;
+            open_trainer(
+                &t, AF_DTYPE_F32,
+                &(af_optimizer_opts){.kind = kinds[k], .weight_decay = 0.1, .max_grad_norm = 1},
+                false);
+            set_gradients(&t, 1, 1);
+            run(&t, AF_RUN_STEP);
+            double before[ALL], norm;
+            bool finite;
+            for (int i = 0; i < ALL; i++)
+                before[i] = value(&t, i);
+            uint8_t *moments = NULL;
+            uint64_t bytes = 0;
+            for (int i = 0; i < t.g->n_tensors; i++)
+                if (t.g->tensors[i]->role == AF_ROLE_STATE && !moments) {
+                    bytes = af_tensor_bytes(t.g->tensors[i]);
+                    moments = malloc(bytes);
+                    memcpy(moments, t.g->tensors[i]->data, bytes);
+                }
+            af_st(t.x[1], 7, bad[b]);
+            run(&t, AF_RUN_STEP);
+            af_error err = {0};
+            CHECK_OK(af_graph_grad_norm(t.g, &norm, &finite, &err), err);
+            assert_false(finite);
+            for (int i = 0; i < ALL; i++)
+                assert_true(before[i] == value(&t, i));
+            for (int i = 0; i < t.g->n_tensors && moments; i++)
+                if (t.g->tensors[i]->role == AF_ROLE_STATE) {
+                    assert_memory_equal(moments, t.g->tensors[i]->data, bytes);
+                    break;
+                }
+            for (int64_t i = 0; i < af_count(t.g->grads_flat); i++)
+                assert_true(af_ld(t.g->grads_flat, i) == 0);
+            set_gradients(&t, 2, 1); /* and the next step works */
+            run(&t, AF_RUN_STEP);
+            CHECK_OK(af_graph_grad_norm(t.g, &norm, &finite, &err), err);
+            assert_true(finite && value(&t, 0) != before[0]);
+            free(moments);
+            close_trainer(&t);
+        }
+}
+
+static void test_gradients_of_two_micro_batches_add_up(void **state)
+{
+    (void)state;
+    trainer one, two;
+    const af_optimizer_opts o = {.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.01};
+    open_trainer(&one, AF_DTYPE_F64, &o, false);
+    open_trainer(&two, AF_DTYPE_F64, &o, false);
+    for (int s = 1; s < 4; s++) {
+        for (int k = 0; k < 2; k++)
+            for (int64_t i = 0; i < af_count(one.x[k]); i++)
+                af_st(one.x[k], i,
+                      (double)formula(i, k + 2, 2 * s) + (double)formula(i, k + 2, 2 * s + 1));
+        run(&one, AF_RUN_STEP);
+        set_gradients(&two, 2 * s, 1);
+        run(&two, AF_RUN_GRAD);
+        set_gradients(&two, 2 * s + 1, 1);
+        run(&two, AF_RUN_GRAD);
+        run(&two, AF_RUN_UPDATE);
+        for (int i = 0; i < ALL; i++)
+            assert_true(value(&one, i) == value(&two, i));
+    }
+    close_trainer(&one);
+    close_trainer(&two);
+}
+
+static void test_the_first_step_with_rate_zero_only_fills_the_moments(void **state)
+{
+    (void)state;
+    trainer t;
+    open_trainer(&t, AF_DTYPE_F32,
+                 &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.1}, false);
+    af_set_learning_rate(t.g, 0);
+    set_gradients(&t, 1, 1);
+    run(&t, AF_RUN_STEP);
+    for (int i = 0; i < ALL; i++)
+        assert_true((float)value(&t, i) == (i < A ? formula(i, 0, 0) : formula(i - A, 1, 0)));
+    af_set_learning_rate(t.g, 0.01);
+    run(&t, AF_RUN_STEP);
+    assert_true(value(&t, 1) != formula(1, 0, 0));
+    close_trainer(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_trajectories_are_those_of_the_originals),
+        cmocka_unit_test(test_dynamic_maps_are_bitsandbytes),
+        cmocka_unit_test(test_8bit_adam_is_bitsandbytes),
+        cmocka_unit_test(test_a_norm_above_the_limit_is_cut_to_it),
+        cmocka_unit_test(test_a_bad_gradient_changes_nothing_but_the_gradients),
+        cmocka_unit_test(test_gradients_of_two_micro_batches_add_up),
+        cmocka_unit_test(test_the_first_step_with_rate_zero_only_fills_the_moments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
