@@ -177,6 +177,51 @@ static void test_linear_pieces_biases_adapters(void **state)
         shapes("linear", build_linear, variants[i]);
 }
 
+/* ---- head ---- */
+
+/* variant: bit 0 soft cap and logit scale, bit 1 smoothing, bit 2 scaled loss and a seed that is
+ * not 1, bit 3 frozen weight */
+static af_tensor *build_head(gradcheck *c)
+{
+    const int v = c->variant;
+    const int64_t N = 2 * c->shape[0] + 30, D = c->shape[2], V = c->shape[1] + 3;
+    af_head_opts o = {.softcap = v & 1 ? 2.5 : 0, .logit_scale = v & 1 ? 0.7 : 0};
+    o.smoothing = v & 2 ? 0.2 : 0;
+    o.scale = v & 4 ? af_input(c->g, "scale", AF_DTYPE_F32, 1, (int64_t[]){1}) : NULL;
+    af_tensor *h = gc_param2(c, N, D);
+    af_tensor *w =
+        v & 8 ? af_input(c->g, "frozen", AF_DTYPE_F64, 2, (int64_t[]){V, D}) : gc_param2(c, V, D);
+    af_tensor *labels = ints(c, "labels", N);
+    af_tensor *loss = af_head_loss(c->g, h, w, labels, &o);
+    return v & 4 ? af_scale(c->g, af_mul(c->g, loss, loss), 0.01) : loss;
+}
+
+static void test_head_loss_masked_capped_smoothed(void **state)
+{
+    (void)state;
+    for (int v = 0; v < 16; v++)
+        shapes("head_loss", build_head, v);
+}
+
+/* ---- mixture of experts ---- */
+
+static af_tensor *build_moe(gradcheck *c)
+{
+    const int64_t N = c->shape[0], D = c->shape[2], X = 4, F = 3;
+    af_tensor *logits = gc_param2(c, N, X), *x = gc_param2(c, N, D), *index;
+    af_tensor *gate_up = gc_param(c, 3, (int64_t[]){X, 2 * F, D});
+    af_tensor *down = gc_param(c, 3, (int64_t[]){X, D, F});
+    af_tensor *w = af_moe_route(c->g, logits, 2, c->variant, &index);
+    return af_moe_ffn(c->g, x, w, index, gate_up, down, AF_ACT_SILU);
+}
+
+static void test_moe_route_and_experts(void **state)
+{
+    (void)state;
+    shapes("moe", build_moe, 0);
+    shapes("moe renormalised", build_moe, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -186,6 +231,8 @@ int main(void)
         cmocka_unit_test(test_attention_grouped_windowed_capped),
         cmocka_unit_test(test_glu_every_activation),
         cmocka_unit_test(test_linear_pieces_biases_adapters),
+        cmocka_unit_test(test_head_loss_masked_capped_smoothed),
+        cmocka_unit_test(test_moe_route_and_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,162 @@
+/* head_cpu.c - the twin of head.c: TILE rows at a time, their logits as [V][TILE] doubles. */
+#include "backend/cpu/cpu.h"
+
+#include <math.h>
+
+enum { TILE = 32 };
+
+typedef struct job {
+    const af_node *n;
+    const af_tensor *w;
+    int64_t D, V, row; /* first row of the tile */
+    int m;             /* rows of the tile */
+    bool dh, dw;
+    double scale;
+    double *h;    /* [D][TILE]: the tile transposed */
+    double *z;    /* [V][TILE]: logits, then their gradients */
+    double *wrow; /* [threads][D] */
+    double *sum;  /* [TILE][D]: dh */
+    double loss[TILE];
+} job;
+
+static void load_h(job *j)
+{
+    for (int t = 0; t < TILE; t++)
+        for (int64_t d = 0; d < j->D; d++)
+            j->h[d * TILE + t] = t < j->m ? af_ld(j->n->in[0], (j->row + t) * j->D + d) : 0;
+}
+
+static void logits(void *arg, int64_t from, int64_t to, int share)
+{
+    const job *j = arg;
+    double *w = j->wrow + share * j->D;
+    const double factor = j->n->attr.head.logit_scale, cap = j->n->attr.head.softcap;
+    for (int64_t v = from; v < to; v++) {
+        double sum[TILE] = {0};
+        af_ld_row(j->w, v * j->D, j->D, w);
+        for (int64_t d = 0; d < j->D; d++)
+            for (int t = 0; t < TILE; t++)
+                sum[t] += w[d] * j->h[d * TILE + t];
+        for (int t = 0; t < TILE; t++) {
+            const double z = factor * sum[t];
+            j->z[v * TILE + t] = cap > 0 ? cap * tanh(z / cap) : z;
+        }
+    }
+}
+
+/* Logits of row t become the gradient of the loss by h.w, before softcap and logit_scale. */
+static void row_gradient(job *j, int t, int32_t label, double lse)
+{
+    const double s = j->n->attr.head.smoothing, cap = j->n->attr.head.softcap;
+    for (int64_t v = 0; v < j->V; v++) {
+        const double z = j->z[v * TILE + t];
+        double g = exp(z - lse) - s / (double)j->V - (v == label ? 1 - s : 0);
+        if (cap > 0)
+            g *= 1 - (z / cap) * (z / cap);
+        j->z[v * TILE + t] = g * j->scale * j->n->attr.head.logit_scale;
+    }
+}
+
+static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
+{
+    job *j = arg;
+    const double s = j->n->attr.head.smoothing;
+    (void)share;
+    for (int t = (int)from; t < (int)to; t++) {
+        const int32_t label = ((const int32_t *)j->n->in[2]->data)[j->row + t];
+        double max = -INFINITY, sum = 0, all = 0;
+        int64_t best = 0;
+        j->loss[t] = 0;
+        if (label == -100) {
+            for (int64_t v = 0; v < j->V; v++)
+                j->z[v * TILE + t] = 0;
+            af_st(j->n->out[1], 2 * (j->row + t), 0);
+            af_st(j->n->out[1], 2 * (j->row + t) + 1, 0);
+            continue;
+        }
+        assert(label >= 0 && label < j->V);
+        for (int64_t v = 0; v < j->V; v++) {
+            const double z = j->z[v * TILE + t];
+            best = z > max ? v : best;
+            max = fmax(max, z);
+            all += z;
+        }
+        for (int64_t v = 0; v < j->V; v++)
+            sum += exp(j->z[v * TILE + t] - max);
+        const double lse = max + log(sum);
+        j->loss[t] = lse - (1 - s) * j->z[label * TILE + t] - s * all / (double)j->V;
+        af_st(j->n->out[1], 2 * (j->row + t), j->loss[t]);
+        af_st(j->n->out[1], 2 * (j->row + t) + 1, best == label);
+        if (j->dh || j->dw)
+            row_gradient(j, t, label, lse);
+    }
+}
+
+static void dh_rows(void *arg, int64_t from, int64_t to, int share)
+{
+    const job *j = arg;
+    double *w = j->wrow + share * j->D;
+    memset(j->sum + from * j->D, 0, (size_t)((to - from) * j->D) * sizeof *j->sum);
+    for (int64_t v = 0; v < j->V; v++) {
+        af_ld_row(j->w, v * j->D, j->D, w);
+        for (int64_t t = from; t < to; t++) {
+            const double g = j->z[v * TILE + t];
+            for (int64_t d = 0; d < j->D; d++)
+                j->sum[t * j->D + d] += g * w[d];
+        }
+    }
+    af_st_row(j->n->out[2], (j->row + from) * j->D, (to - from) * j->D, j->sum + from * j->D);
+}
+
+static void dw_rows(void *arg, int64_t from, int64_t to, int share)
+{
+    const job *j = arg;
+    af_tensor *dw = j->n->out[3];
+    (void)share;
+    for (int64_t v = from; v < to; v++)
+        for (int64_t d = 0; d < j->D; d++) {
+            double sum = 0;
+            for (int t = 0; t < j->m; t++)
+                sum += j->z[v * TILE + t] * j->h[d * TILE + t];
+            const bool add = j->n->accumulate || j->row > 0;
+            af_st(dw, v * j->D + d, add ? af_ld(dw, v * j->D + d) + sum : sum);
+        }
+}
+
+static void head_loss_run(const af_node *n, af_cpu *cpu)
+{
+    const bool back = cpu->what & AF_RUN_BACKWARD;
+    job j = {.n = n, .w = n->in[1], .D = n->in[1]->dim[1], .V = n->in[1]->dim[0]};
+    j.dh = back && n->attr.head.dh;
+    j.dw = back && n->attr.head.dw;
+    j.scale = n->attr.head.scaled ? af_ld(n->in[3], 0) : 1;
+    j.h = cpu->work;
+    j.z = j.h + j.D * TILE;
+    j.sum = j.z + j.V * TILE;
+    j.wrow = j.sum + TILE * j.D;
+    const int64_t N = af_live(n->in[0]);
+    double total = 0;
+    if (N == 0 && j.dw && !n->accumulate)
+        memset(n->out[3]->data, 0, af_tensor_extent(n->out[3]));
+    for (j.row = 0; j.row < N; j.row += TILE) {
+        j.m = (int)AF_MIN(N - j.row, (int64_t)TILE);
+        load_h(&j);
+        af_pool_run(cpu->pool, j.V, logits, &j);
+        af_pool_run(cpu->pool, j.m, softmax_rows, &j);
+        for (int t = 0; t < j.m; t++)
+            total += j.loss[t];
+        if (j.dh)
+            af_pool_run(cpu->pool, j.m, dh_rows, &j);
+        if (j.dw)
+            af_pool_run(cpu->pool, j.V, dw_rows, &j);
+    }
+    af_st(n->out[0], 0, total * j.scale);
+}
+
+static uint64_t head_loss_work(const af_node *n, int threads)
+{
+    const int64_t V = n->in[1]->dim[0], D = n->in[1]->dim[1];
+    return (uint64_t)((2 * D + V) * TILE + threads * D) * sizeof(double);
+}
+
+const af_cpu_op af_cpu_head_loss = {head_loss_run, head_loss_work};
