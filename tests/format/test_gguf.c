@@ -311,7 +311,7 @@ static void test_written_files_read_back(void **state)
     const af_gguf *g = af_weights_gguf(w);
     check_values(g);
     assert_int_equal(af_weights_count(w), 3);
-    const af_weight *x = af_weights_find(w, "x"), *q = af_gguf_find(g, "q");
+    const af_stored *x = af_weights_find(w, "x"), *q = af_gguf_find(g, "q");
     assert_int_equal(x->dim[0], 2);
     assert_int_equal(x->dim[1], 3);
     assert_int_equal(af_gguf_ne(x, 0), 3);
@@ -328,7 +328,7 @@ static void test_written_files_read_back(void **state)
     for (int i = 0; i < af_gguf_kv_count(g); i++)
         CHECK_OK(af_gguf_put_kv(out, af_gguf_kv_at(g, i), &err), err);
     for (int i = 0; i < af_gguf_count(g); i++) {
-        const af_weight *t = af_gguf_at(g, i);
+        const af_stored *t = af_gguf_at(g, i);
         CHECK_OK(af_gguf_put_tensor(out, t->name, t->dtype, t->dim, t->ndim, &err), err);
     }
     CHECK_OK(af_gguf_writer_begin(out, &err), err);
@@ -380,7 +380,7 @@ static void test_foreign_file(void **state)
     assert_int_equal(af_gguf_find_kv(g, "tokenizer.ggml.tokens")->str[1].len, 2);
     assert_true(af_gguf_float(g, "x.d", 0) == 1.5);
     assert_true(af_gguf_float(g, "x.u64", 0) == 9223372036854775809.0);
-    const af_weight *w = af_gguf_find(g, "q");
+    const af_stored *w = af_gguf_find(g, "q");
     assert_int_equal(w->dtype, AF_DTYPE_Q8_0);
     assert_int_equal(w->dim[0], 2);
     assert_int_equal(w->dim[1], 32);
