@@ -285,6 +285,11 @@ void af_set_learning_rate(af_graph *g, double lr);
 void af_set_step(af_graph *g,
                  int64_t step); /* of the next update, from 1; af_graph_run counts on by itself */
 void af_set_seed(af_graph *g, uint64_t seed);
+/* Off: dropout passes everything (evaluation in a training graph). On at first. */
+void af_set_training(af_graph *g, bool on);
+/* Micro-batches run so far: the dropout clock. A resumed run sets it to where it was. */
+uint64_t af_clock(const af_graph *g);
+void af_set_clock(af_graph *g, uint64_t count);
 
 /* ---- plan, prepare, run
  * ------------------------------------------------------------------------------------ */

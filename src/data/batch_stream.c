@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { READY = 4 /* micro-batches made ahead */, MOST_PER_PACK = 1024 };
+enum { AHEAD = 4, MOST_PER_PACK = 1024 };
 
 /* A window of records of one epoch, packed: records sorted by pack, and where each pack begins. */
 typedef struct window {
@@ -24,9 +24,10 @@ struct af_stream {
     int64_t epoch, epoch_start; /* global number of the epoch's first item */
     int64_t win_start;          /* number inside the epoch of the window's first pack */
     /* the ring */
-    af_batch slot[READY];
-    int64_t made[READY]; /* which micro-batch lies in a slot; -1 = none */
-    int64_t want, next;  /* the one handed out now; the next to make */
+    af_batch *slot;
+    int64_t *made;      /* which micro-batch lies in a slot; -1 = none */
+    int64_t ring;       /* slots */
+    int64_t hold, next; /* the oldest that must stay; the next to make */
     bool quit, running;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -144,18 +145,18 @@ static void *read_ahead(void *arg)
     af_stream *s = arg;
     pthread_mutex_lock(&s->lock);
     while (!s->quit) {
-        if (s->next >= s->want + READY) { /* the slot of `want` is in the user's hands */
+        if (s->next >= s->hold + s->ring) { /* the other slots are in the user's hands */
             pthread_cond_wait(&s->changed, &s->lock);
             continue;
         }
         const int64_t m = s->next;
-        af_batch *b = &s->slot[m % READY];
-        s->made[m % READY] = -1;
+        af_batch *b = &s->slot[m % s->ring];
+        s->made[m % s->ring] = -1;
         pthread_mutex_unlock(&s->lock);
         make(s, b, m);
         pthread_mutex_lock(&s->lock);
         if (s->next == m) { /* nobody asked for another place meanwhile */
-            s->made[m % READY] = m;
+            s->made[m % s->ring] = m;
             s->next = m + 1;
             pthread_cond_broadcast(&s->changed);
         }
@@ -169,14 +170,15 @@ af_status af_stream_get(af_stream *s, int64_t m, const af_batch **out, af_error 
     if (m < 0)
         return af_fail(err, AF_EUSAGE, "micro-batch %" PRId64 " does not exist", m);
     pthread_mutex_lock(&s->lock);
-    if (s->made[m % READY] != m && (m < s->next || m >= s->next + READY))
+    if (m < s->hold || m >= s->hold + s->ring)
+        s->hold = m;
+    if (s->made[m % s->ring] != m && (m < s->next || m >= s->next + s->ring))
         s->next = m; /* a jump: resume, or a second look */
-    s->want = m;
     pthread_cond_broadcast(&s->changed);
-    while (s->made[m % READY] != m)
+    while (s->made[m % s->ring] != m)
         pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
-    *out = &s->slot[m % READY];
+    *out = &s->slot[m % s->ring];
     return AF_OK;
 }
 
@@ -185,7 +187,9 @@ static bool make_slots(af_stream *s)
     const uint64_t sequences = (uint64_t)af_stream_sequences_max(s);
     const uint64_t longest = s->o.packing ? (uint64_t)s->o.sequence_len : s->store->longest;
     const uint64_t rows = (uint64_t)s->o.micro_batch * longest;
-    for (int i = 0; i < READY; i++) {
+    s->slot = af_calloc((uint64_t)s->ring, sizeof *s->slot);
+    s->made = af_calloc((uint64_t)s->ring, sizeof *s->made);
+    for (int64_t i = 0; s->slot && s->made && i < s->ring; i++) {
         af_batch *b = &s->slot[i];
         s->made[i] = -1;
         b->ids = af_calloc(rows, sizeof *b->ids);
@@ -196,7 +200,7 @@ static bool make_slots(af_stream *s)
         if (!b->ids || !b->labels || !b->positions || !b->bounds || !b->record)
             return false;
     }
-    return true;
+    return s->slot && s->made;
 }
 
 static af_status check_opts(const af_token_store *t, const af_stream_opts *o, af_error *err)
@@ -233,6 +237,7 @@ af_status af_stream_open(af_stream **out, const af_token_store *store, const af_
         return af_fail_nomem(err, "the batch stream", sizeof *s);
     s->store = store;
     s->o = *o;
+    s->ring = AF_MAX(o->ahead, AHEAD);
     s->win.epoch = -1;
     s->most_per_item =
         o->packing ? AF_MIN((int64_t)MOST_PER_PACK, o->sequence_len / AF_MAX(store->shortest, 1))
@@ -244,7 +249,7 @@ af_status af_stream_open(af_stream **out, const af_token_store *store, const af_
     if (!make_slots(s) || pthread_create(&s->thread, NULL, read_ahead, s) != 0) {
         af_stream_close(s);
         return af_fail_nomem(err, "the batch stream",
-                             (uint64_t)o->micro_batch * store->longest * 12 * READY);
+                             (uint64_t)o->micro_batch * store->longest * 12);
     }
     s->running = true;
     *out = s;
@@ -262,16 +267,26 @@ void af_stream_close(af_stream *s)
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
     }
-    for (int i = 0; i < READY; i++) {
+    for (int64_t i = 0; s->slot && i < s->ring; i++) {
         free(s->slot[i].ids);
         free(s->slot[i].labels);
         free(s->slot[i].positions);
         free(s->slot[i].bounds);
         free(s->slot[i].record);
     }
+    free(s->slot);
+    free(s->made);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
     free(s);
+}
+
+void af_stream_hold(af_stream *s, int64_t m)
+{
+    pthread_mutex_lock(&s->lock);
+    s->hold = m;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
 }
 
 int64_t af_stream_items(const af_stream *s) { return s->items_first; }

@@ -16,6 +16,7 @@ typedef struct af_stream_opts {
     int64_t micro_batch, sequence_len;
     bool packing, sequential, shuffle;
     uint64_t seed;
+    int64_t ahead;   /* micro-batches held at once; 0 = 4 */
     int rank, world; /* world processes take items in turn; world 0 = 1 */
 } af_stream_opts;
 
@@ -37,8 +38,12 @@ typedef struct af_stream af_stream;
 AF_CHECKED af_status af_stream_open(af_stream **out, const af_token_store *store,
                                     const af_stream_opts *o, af_error *err);
 void af_stream_close(af_stream *s);
-/* Micro-batch `m`; m, m+1, ... in order is the fast way. */
+/* Micro-batch `m`. What was handed out stays valid while it is not below the held one by
+ * af_stream_hold (or, without it, until the next call that is not among the `ahead` ones from
+ * there). */
 AF_CHECKED af_status af_stream_get(af_stream *s, int64_t m, const af_batch **out, af_error *err);
+/* Everything below micro-batch m may be overwritten; m .. m+ahead-1 are made and kept. */
+void af_stream_hold(af_stream *s, int64_t m);
 /* Items of the first epoch (records, or packs). */
 int64_t af_stream_items(const af_stream *s);
 /* Most records a micro-batch can hold: the size of `bounds` is this + 1. */

@@ -245,6 +245,10 @@ void af_set_seed(af_graph *g, uint64_t seed)
     g->clock_count = 0;
 }
 
+void af_set_training(af_graph *g, bool on) { g->evaluating = !on; }
+uint64_t af_clock(const af_graph *g) { return g->clock_count; }
+void af_set_clock(af_graph *g, uint64_t count) { g->clock_count = count; }
+
 void af_param_group(af_tensor *param, double lr_factor, bool decay)
 {
     param->lr_factor = lr_factor;

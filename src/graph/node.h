@@ -88,10 +88,11 @@ struct af_graph {
     af_tensor *params_flat, *grads_flat;
     af_tensor *hyper; /* f32 [AF_HYPER_COUNT], written before an update */
     af_tensor *stats; /* f32 [4], output of GRAD_NORM */
-    af_tensor *clock; /* i32 [4]: seed low, high; micro-batch number low, high (dropout) */
+    af_tensor *clock; /* i32 [4]: seed low, high; micro-batch number low, high; top bit = dropout off */
     double learning_rate;
     int64_t step;
     uint64_t seed, clock_count;
+    bool evaluating;
     double beta1, beta2;
     /* the plan */
     uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes;

@@ -77,10 +77,11 @@ static af_status write_scalars(af_graph *g, int what, af_error *err)
 {
     af_status st = AF_OK;
     if (g->clock && what & AF_RUN_FORWARD) {
-        const uint32_t c[4] = {(uint32_t)g->seed, (uint32_t)(g->seed >> 32),
-                               (uint32_t)g->clock_count, (uint32_t)(g->clock_count >> 32)};
+        const uint32_t c[4] = {
+            (uint32_t)g->seed, (uint32_t)(g->seed >> 32), (uint32_t)g->clock_count,
+            (uint32_t)(g->clock_count >> 32) | (g->evaluating ? 0x80000000u : 0)};
         AF_TRY(g->device->ops->write(g->device, g, g->clock, c, err));
-        g->clock_count++;
+        g->clock_count += !g->evaluating;
     }
     if (g->hyper && what & AF_RUN_UPDATE) {
         const double t = (double)g->step;

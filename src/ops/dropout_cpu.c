@@ -10,7 +10,7 @@ static void dropout_run(const af_node *n, af_cpu *cpu)
     const uint64_t seed = clock[0] | (uint64_t)clock[1] << 32;
     const uint64_t stream =
         af_dropout_stream(n->attr.dropout.stream, clock[2] | (uint64_t)clock[3] << 32);
-    const double p = n->attr.dropout.p;
+    const double p = clock[3] >> 31 ? 0 : n->attr.dropout.p; /* evaluating */
     const int64_t count = af_live_count(n->out[0]);
     for (int64_t i = 0; i < count; i++) {
         const bool kept = p == 0 || af_rng_f32(seed, stream, (uint64_t)i) >= (float)p;
