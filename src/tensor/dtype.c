@@ -1,6 +1,8 @@
 /* dtype.c - the table of types, and conversions of single values and plain rows. */
 #include "tensor/dtype.h"
 
+#include "tensor/half.h"
+
 #include <math.h>
 #include <strings.h>
 
@@ -98,29 +100,10 @@ bool af_dtype_bytes(af_dtype t, uint64_t n, uint64_t *bytes)
     return af_mul_ok(n / e + (n % e != 0), (uint64_t)d->bytes, bytes);
 }
 
-static uint32_t bits_of(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
-static float float_of(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
-uint16_t af_bf16_from_f32(float x)
-{
-    const uint32_t u = bits_of(x);
-    if ((u & 0x7fffffffu) > 0x7f800000u) /* NaN: keep its top bits, make it quiet */
-        return (uint16_t)(u >> 16 | 0x40);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
-}
-
-float af_f32_from_bf16(uint16_t x) { return float_of((uint32_t)x << 16); }
+uint16_t af_bf16_from_f32(float x) { return af_bf16_down(x); }
+float af_f32_from_bf16(uint16_t x) { return af_bf16_up(x); }
+uint16_t af_f16_from_f32(float x) { return af_f16_down(x); }
+float af_f32_from_f16(uint16_t x) { return af_f16_up(x); }
 
 /* Rounds to a small float with `ebits` exponent and `mbits` mantissa bits, bias 2^(ebits-1)-1.
  * Gives sign, and the magnitude as if there were no special values; the caller deals with overflow.
@@ -149,27 +132,9 @@ static float f32_from_small(uint32_t magnitude, int ebits, int mbits)
     return ldexpf((float)(m | 1u << mbits), (int)e - bias - mbits);
 }
 
-uint16_t af_f16_from_f32(float x)
-{
-    const uint32_t u = bits_of(x), sign = u >> 16 & 0x8000u, mag = u & 0x7fffffffu;
-    if (mag > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u | (mag >> 13 & 0x1ffu));
-    const uint32_t r = mag >= 0x7f800000u ? 0x7c00u : small_from_f32(mag, 5, 10);
-    return (uint16_t)(sign | AF_MIN(r, 0x7c00u));
-}
-
-float af_f32_from_f16(uint16_t x)
-{
-    const uint32_t sign = (uint32_t)(x & 0x8000u) << 16, mag = x & 0x7fffu;
-    if (mag >= 0x7c00u)
-        return float_of(sign | 0x7f800000u | (mag & 0x3ffu) << 13 |
-                        (mag > 0x7c00u ? 0x400000u : 0));
-    return float_of(sign | bits_of(f32_from_small(mag, 5, 10)));
-}
-
 uint8_t af_e5m2_from_f32(float x)
 {
-    const uint32_t u = bits_of(x), sign = u >> 24 & 0x80u, mag = u & 0x7fffffffu;
+    const uint32_t u = af_bits_of(x), sign = u >> 24 & 0x80u, mag = u & 0x7fffffffu;
     if (mag > 0x7f800000u)
         return (uint8_t)(sign | 0x7fu);
     const uint32_t r = mag >= 0x7f800000u ? 0x7cu : small_from_f32(mag, 5, 2);
@@ -180,7 +145,7 @@ float af_f32_from_e5m2(uint8_t x) { return af_f32_from_f16((uint16_t)(x << 8)); 
 
 uint8_t af_e4m3_from_f32(float x)
 {
-    const uint32_t u = bits_of(x), sign = u >> 24 & 0x80u, mag = u & 0x7fffffffu;
+    const uint32_t u = af_bits_of(x), sign = u >> 24 & 0x80u, mag = u & 0x7fffffffu;
     if (mag >= 0x7f800000u)
         return (uint8_t)(sign | 0x7fu);
     const uint32_t r = small_from_f32(mag, 4, 3); /* 0x7e = 448 is the largest, 0x7f is NaN */
@@ -191,8 +156,8 @@ float af_f32_from_e4m3(uint8_t x)
 {
     const uint32_t sign = (uint32_t)(x & 0x80u) << 24, mag = x & 0x7fu;
     if (mag == 0x7fu)
-        return float_of(sign | 0x7fc00000u);
-    return float_of(sign | bits_of(f32_from_small(mag, 4, 3)));
+        return af_float_of(sign | 0x7fc00000u);
+    return af_float_of(sign | af_bits_of(f32_from_small(mag, 4, 3)));
 }
 
 double af_load_f64(const void *base, af_dtype t, uint64_t i)
@@ -239,10 +204,10 @@ static float round_to_odd(double v)
 {
     float f = (float)v;
     if ((double)f != v && isfinite(f)) {
-        uint32_t u = bits_of(f);
+        uint32_t u = af_bits_of(f);
         if (fabs((double)f) > fabs(v)) /* truncate towards zero first */
             u--;
-        f = float_of(u | 1u);
+        f = af_float_of(u | 1u);
     } else if (isinf(f) && isfinite(v)) {
         f = copysignf(3.4028235e38f, (float)(v > 0 ? 1 : -1));
     }
@@ -306,10 +271,16 @@ void af_convert(void *dst, af_dtype dst_type, const void *src, af_dtype src_type
         memcpy(dst, src, n * (uint64_t)af_dtype_get(dst_type)->bytes);
     } else if (dst_type == AF_DTYPE_F32 && src_type == AF_DTYPE_BF16) {
         for (uint64_t i = 0; i < n; i++)
-            ((float *)dst)[i] = af_f32_from_bf16(((const uint16_t *)src)[i]);
+            ((float *)dst)[i] = af_bf16_up(((const uint16_t *)src)[i]);
     } else if (dst_type == AF_DTYPE_BF16 && src_type == AF_DTYPE_F32) {
         for (uint64_t i = 0; i < n; i++)
-            ((uint16_t *)dst)[i] = af_bf16_from_f32(((const float *)src)[i]);
+            ((uint16_t *)dst)[i] = af_bf16_down(((const float *)src)[i]);
+    } else if (dst_type == AF_DTYPE_F32 && src_type == AF_DTYPE_F16) {
+        for (uint64_t i = 0; i < n; i++)
+            ((float *)dst)[i] = af_f16_up(((const uint16_t *)src)[i]);
+    } else if (dst_type == AF_DTYPE_F16 && src_type == AF_DTYPE_F32) {
+        for (uint64_t i = 0; i < n; i++)
+            ((uint16_t *)dst)[i] = af_f16_down(((const float *)src)[i]);
     } else {
         for (uint64_t i = 0; i < n; i++)
             af_store_f64(dst, dst_type, i, af_load_f64(src, src_type, i));

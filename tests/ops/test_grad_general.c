@@ -162,6 +162,69 @@ static void test_dropout_backward_uses_the_same_mask(void **state)
     SHAPES("dropout", build_dropout, .variant = 0);
 }
 
+/* ---- rows ---- */
+
+static af_tensor *build_softmax(gradcheck *c)
+{
+    af_tensor *x = gc_param(c, 3, c->shape);
+    return c->variant ? af_log_softmax(c->g, x) : af_softmax(c->g, x);
+}
+
+static af_tensor *build_layernorm(gradcheck *c)
+{
+    const int64_t D = c->shape[1] + 1; /* one column has no variance: eps alone would be tested */
+    af_tensor *x = gc_param(c, 3, (int64_t[]){c->shape[0], c->shape[2], D});
+    return af_layernorm(c->g, x, gc_param(c, 1, &D), gc_param(c, 1, &D), 1e-2);
+}
+
+static void test_softmax_and_layernorm(void **state)
+{
+    (void)state;
+    SHAPES("softmax", build_softmax, .variant = 0);
+    SHAPES("log softmax", build_softmax, .variant = 1);
+    SHAPES("layernorm", build_layernorm, .variant = 0);
+}
+
+/* ---- losses ---- */
+
+static af_tensor *build_loss(gradcheck *c)
+{
+    const int64_t *s = c->shape;
+    af_tensor *x = gc_param2(c, s[0], s[1]);
+    af_tensor *t = af_input(c->g, "target", AF_DTYPE_F64, 2, s);
+    switch (c->variant) {
+    case 0:
+        return af_mse(c->g, x, t);
+    case 1:
+        return af_l1(c->g, x, t);
+    case 2:
+        return af_huber(c->g, x, t, 0.7);
+    case 3:
+        return af_bce_with_logits(c->g, x, t);
+    case 4:
+        return af_kl(c->g, af_log_softmax(c->g, x), t);
+    default: /* both sides are trained */
+        return af_add(c->g, af_mse(c->g, x, gc_param2(c, s[0], s[1])),
+                      af_huber(c->g, x, gc_param2(c, s[0], s[1]), 0.5));
+    }
+}
+
+static af_tensor *build_cross_entropy(gradcheck *c)
+{
+    const int64_t rows = c->shape[0] * c->shape[1], V = c->shape[2] + 2;
+    af_tensor *labels = af_input(c->g, "labels", AF_DTYPE_I32, 1, &rows); /* some are -100 */
+    return af_cross_entropy(c->g, gc_param2(c, rows, V), labels, c->variant ? 0.1 : 0);
+}
+
+static void test_losses(void **state)
+{
+    (void)state;
+    for (int v = 0; v < 6; v++)
+        SHAPES("loss", build_loss, .variant = v);
+    SHAPES("cross entropy", build_cross_entropy, .variant = 0);
+    SHAPES("cross entropy with smoothing", build_cross_entropy, .variant = 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +235,8 @@ int main(void)
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_reductions),
         cmocka_unit_test(test_dropout_backward_uses_the_same_mask),
+        cmocka_unit_test(test_softmax_and_layernorm),
+        cmocka_unit_test(test_losses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

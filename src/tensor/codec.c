@@ -1,0 +1,51 @@
+/* codec.c - which function serves which block type; see codec.h. */
+#include "tensor/codec.h"
+
+#include "tensor/codec_block.h"
+
+typedef struct codec {
+    af_decode_fn *decode;
+    af_encode_fn *encode;
+} codec;
+
+static const codec codecs[AF_DTYPE_COUNT] = {
+    [AF_DTYPE_Q4_0] = {af_q4_0_decode, af_q4_0_encode},
+    [AF_DTYPE_Q4_1] = {af_q4_1_decode, af_q4_1_encode},
+    [AF_DTYPE_Q5_0] = {af_q5_0_decode, af_q5_0_encode},
+    [AF_DTYPE_Q5_1] = {af_q5_1_decode, af_q5_1_encode},
+    [AF_DTYPE_Q8_0] = {af_q8_0_decode, af_q8_0_encode},
+    [AF_DTYPE_Q2_K] = {af_q2_k_decode, af_q2_k_encode},
+    [AF_DTYPE_Q3_K] = {af_q3_k_decode, af_q3_k_encode},
+    [AF_DTYPE_Q4_K] = {af_q4_k_decode, af_q4_k_encode},
+    [AF_DTYPE_Q5_K] = {af_q5_k_decode, af_q5_k_encode},
+    [AF_DTYPE_Q6_K] = {af_q6_k_decode, af_q6_k_encode},
+    [AF_DTYPE_IQ4_NL] = {af_iq4_nl_decode, af_iq4_nl_encode},
+    [AF_DTYPE_IQ4_XS] = {af_iq4_xs_decode, af_iq4_xs_encode},
+    [AF_DTYPE_MXFP4] = {af_mxfp4_decode, NULL},
+};
+
+bool af_codec_can_decode(af_dtype t) { return !af_dtype_is_block(t) || codecs[t].decode != NULL; }
+
+bool af_codec_can_encode(af_dtype t)
+{
+    return t == AF_DTYPE_F32 || t == AF_DTYPE_F16 || t == AF_DTYPE_BF16 || codecs[t].encode != NULL;
+}
+
+void af_codec_decode_row(af_dtype t, const void *src, float *dst, int64_t n)
+{
+    assert(af_codec_can_decode(t) && n % af_dtype_get(t)->elems == 0);
+    if (codecs[t].decode)
+        codecs[t].decode(src, dst, n);
+    else
+        af_convert(dst, AF_DTYPE_F32, src, t, (uint64_t)n);
+}
+
+void af_codec_encode_row(af_dtype t, const float *src, void *dst, int64_t n,
+                         const float *importance)
+{
+    assert(af_codec_can_encode(t) && n % af_dtype_get(t)->elems == 0);
+    if (codecs[t].encode)
+        codecs[t].encode(src, dst, n, importance);
+    else
+        af_convert(dst, t, src, AF_DTYPE_F32, (uint64_t)n);
+}

@@ -1,0 +1,196 @@
+/* codec_decode.c - every GGUF block type that can be read, to f32.
+ *
+ * Values must equal the reference bit for bit, so each product is formed in its order: first
+ * scale times sub-scale, then times the code. Inner loops have constant counts and no branches. */
+#include "tensor/codec_block.h"
+
+void af_q4_0_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / 32; b++, src += 18, dst += 32) {
+        const float d = af_f16_at(src);
+        const uint8_t *q = src + 2;
+        for (int i = 0; i < 16; i++)
+            dst[i] = (float)((q[i] & 15) - 8) * d;
+        for (int i = 0; i < 16; i++)
+            dst[16 + i] = (float)((q[i] >> 4) - 8) * d;
+    }
+}
+
+void af_q4_1_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / 32; b++, src += 20, dst += 32) {
+        const float d = af_f16_at(src), m = af_f16_at(src + 2);
+        const uint8_t *q = src + 4;
+        for (int i = 0; i < 16; i++)
+            dst[i] = (float)(q[i] & 15) * d + m;
+        for (int i = 0; i < 16; i++)
+            dst[16 + i] = (float)(q[i] >> 4) * d + m;
+    }
+}
+
+static uint32_t u32_at(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+void af_q5_0_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / 32; b++, src += 22, dst += 32) {
+        const float d = af_f16_at(src);
+        const uint32_t h = u32_at(src + 2);
+        const uint8_t *q = src + 6;
+        for (int i = 0; i < 16; i++)
+            dst[i] = (float)((int)((q[i] & 15) | (h >> i & 1) << 4) - 16) * d;
+        for (int i = 0; i < 16; i++)
+            dst[16 + i] = (float)((int)((uint32_t)(q[i] >> 4) | (h >> (16 + i) & 1) << 4) - 16) * d;
+    }
+}
+
+void af_q5_1_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / 32; b++, src += 24, dst += 32) {
+        const float d = af_f16_at(src), m = af_f16_at(src + 2);
+        const uint32_t h = u32_at(src + 4);
+        const uint8_t *q = src + 8;
+        for (int i = 0; i < 16; i++)
+            dst[i] = (float)(int)((q[i] & 15) | (h >> i & 1) << 4) * d + m;
+        for (int i = 0; i < 16; i++)
+            dst[16 + i] = (float)(int)((uint32_t)(q[i] >> 4) | (h >> (16 + i) & 1) << 4) * d + m;
+    }
+}
+
+void af_q8_0_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / 32; b++, src += 34, dst += 32) {
+        const float d = af_f16_at(src);
+        const int8_t *q = (const int8_t *)src + 2;
+        for (int i = 0; i < 32; i++)
+            dst[i] = (float)q[i] * d;
+    }
+}
+
+/* scales[16] (low nibble scale, high nibble min), codes[64] of two bits, d, dmin */
+void af_q2_k_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / AF_SUPER; b++, src += 84, dst += AF_SUPER) {
+        const float d = af_f16_at(src + 80), dmin = af_f16_at(src + 82);
+        for (int j = 0; j < 16; j++) { /* 16 elements: byte row j/8, shift (j/2)%4, half j%2 */
+            const uint8_t *q = src + 16 + 32 * (j / 8) + 16 * (j % 2);
+            const int shift = 2 * (j / 2 % 4);
+            const float scale = d * (float)(src[j] & 15), min = dmin * (float)(src[j] >> 4);
+            for (int i = 0; i < 16; i++)
+                dst[16 * j + i] = scale * (float)(q[i] >> shift & 3) - min;
+        }
+    }
+}
+
+/* hmask[32], codes[64] of two bits, scales[12], d */
+void af_q3_k_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / AF_SUPER; b++, src += 110, dst += AF_SUPER) {
+        const float d = af_f16_at(src + 108);
+        for (int j = 0; j < 16; j++) {
+            const uint8_t *q = src + 32 + 32 * (j / 8) + 16 * (j % 2), *h = src + 16 * (j % 2);
+            const int shift = 2 * (j / 2 % 4), bit = j / 2;
+            const float scale = d * (float)af_q3_k_scale(src + 96, j);
+            for (int i = 0; i < 16; i++)
+                dst[16 * j + i] = scale * (float)((q[i] >> shift & 3) + (h[i] >> bit & 1) * 4 - 4);
+        }
+    }
+}
+
+/* d, dmin, scales[12], codes[128] */
+void af_q4_k_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / AF_SUPER; b++, src += 144, dst += AF_SUPER) {
+        const float d = af_f16_at(src), dmin = af_f16_at(src + 2);
+        for (int j = 0; j < 8; j++) {
+            int s, m;
+            af_scale_min(src + 4, j, &s, &m);
+            const float scale = d * (float)s, min = dmin * (float)m;
+            const uint8_t *q = src + 16 + 32 * (j / 2);
+            const int shift = 4 * (j % 2);
+            for (int i = 0; i < 32; i++)
+                dst[32 * j + i] = scale * (float)(q[i] >> shift & 15) - min;
+        }
+    }
+}
+
+/* d, dmin, scales[12], high bits[32], codes[128] */
+void af_q5_k_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / AF_SUPER; b++, src += 176, dst += AF_SUPER) {
+        const float d = af_f16_at(src), dmin = af_f16_at(src + 2);
+        for (int j = 0; j < 8; j++) {
+            int s, m;
+            af_scale_min(src + 4, j, &s, &m);
+            const float scale = d * (float)s, min = dmin * (float)m;
+            const uint8_t *h = src + 16, *q = src + 48 + 32 * (j / 2);
+            const int shift = 4 * (j % 2);
+            for (int i = 0; i < 32; i++)
+                dst[32 * j + i] =
+                    scale * (float)((q[i] >> shift & 15) + (h[i] >> j & 1) * 16) - min;
+        }
+    }
+}
+
+/* low bits[128], high bits[64], scales[16] of i8, d */
+void af_q6_k_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / AF_SUPER; b++, src += 210, dst += AF_SUPER) {
+        const float d = af_f16_at(src + 208);
+        const int8_t *scales = (const int8_t *)src + 192;
+        for (int j = 0; j < 16; j++) { /* 16 elements: half j/8, quarter (j/2)%4 */
+            const int quarter = j / 2 % 4;
+            const uint8_t *q = src + 64 * (j / 8) + 32 * (quarter % 2) + 16 * (j % 2);
+            const uint8_t *h = src + 128 + 32 * (j / 8) + 16 * (j % 2);
+            const int shift = 4 * (quarter / 2), up = 2 * quarter;
+            const float scale = d * (float)scales[j];
+            for (int i = 0; i < 16; i++)
+                dst[16 * j + i] =
+                    scale * (float)(((q[i] >> shift & 15) | (h[i] >> up & 3) << 4) - 32);
+        }
+    }
+}
+
+void af_iq4_nl_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / 32; b++, src += 18, dst += 32) {
+        const float d = af_f16_at(src);
+        for (int i = 0; i < 16; i++) {
+            dst[i] = d * (float)af_iq4_values[src[2 + i] & 15];
+            dst[16 + i] = d * (float)af_iq4_values[src[2 + i] >> 4];
+        }
+    }
+}
+
+/* d, two high bits of 8 scales, four low bits of 8 scales, codes[128] */
+void af_iq4_xs_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    for (int64_t b = 0; b < n / AF_SUPER; b++, src += 136, dst += AF_SUPER) {
+        const float d = af_f16_at(src);
+        const int high = src[2] | src[3] << 8;
+        for (int j = 0; j < 8; j++) {
+            const int s = (src[4 + j / 2] >> (4 * (j % 2)) & 15) | (high >> (2 * j) & 3) << 4;
+            const float scale = d * (float)(s - 32);
+            const uint8_t *q = src + 8 + 16 * j;
+            for (int i = 0; i < 16; i++) {
+                dst[32 * j + i] = scale * (float)af_iq4_values[q[i] & 15];
+                dst[32 * j + 16 + i] = scale * (float)af_iq4_values[q[i] >> 4];
+            }
+        }
+    }
+}
+
+/* One shared exponent (e8m0, halved because the table holds doubled values), then e2m1 codes. */
+void af_mxfp4_decode(const uint8_t *src, float *dst, int64_t n)
+{
+    static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    for (int64_t b = 0; b < n / 32; b++, src += 17, dst += 32) {
+        const float d = ldexpf(1.0f, (int)src[0] - 128);
+        for (int i = 0; i < 16; i++) {
+            dst[i] = (float)doubled[src[1 + i] & 15] * d;
+            dst[16 + i] = (float)doubled[src[1 + i] >> 4] * d;
+        }
+    }
+}

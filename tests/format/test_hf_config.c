@@ -1,0 +1,326 @@
+/* config.json in both spellings, from GGUF, hostile values, and where MODEL names lead. */
+#define _GNU_SOURCE
+#include "base/file.h"
+#include "format/hf_config.h"
+#include "test.h"
+
+#include <unistd.h>
+
+#define SIZES                                                                                      \
+    "\"vocab_size\":512,\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"      \
+    "\"num_attention_heads\":4"
+#define CONFIG(type, more) "{\"model_type\":\"" type "\"," SIZES more "}"
+
+static char tmp_dir[] = "/tmp/afinar-cfg-XXXXXX";
+
+static void parse(af_hf_config *c, const char *text)
+{
+    af_error err = {0};
+    CHECK_OK(af_hf_config_parse(c, text, strlen(text), "config.json", &err), err);
+}
+
+static void test_v4_and_v5_spellings_agree(void **state)
+{
+    (void)state;
+    static const char *const same[][2] = {
+        {CONFIG("llama", ",\"torch_dtype\":\"bfloat16\",\"rope_theta\":500000.0,"
+                         "\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
+                         "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+                         "\"original_max_position_embeddings\":8192}"),
+         CONFIG("llama", ",\"dtype\":\"bfloat16\",\"rope_parameters\":{\"rope_theta\":500000.0,"
+                         "\"rope_type\":\"llama3\",\"factor\":8.0,"
+                         "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+                         "\"original_max_position_embeddings\":8192}")},
+        {CONFIG("gemma3_text", ",\"head_dim\":16,\"rope_theta\":1e6,\"rope_local_base_freq\":1e4,"
+                               "\"sliding_window\":8,\"sliding_window_pattern\":2,"
+                               "\"rope_scaling\":{\"type\":\"linear\",\"factor\":8.0}"),
+         CONFIG("gemma3_text",
+                ",\"head_dim\":16,\"sliding_window\":8,\"layer_types\":[\"sliding_attention\","
+                "\"full_attention\",\"sliding_attention\",\"full_attention\"],"
+                "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\","
+                "\"factor\":8.0,\"rope_theta\":1e6},\"sliding_attention\":"
+                "{\"rope_type\":\"default\",\"rope_theta\":1e4}}")},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        af_hf_config a = {0}, b = {0};
+        parse(&a, same[i][0]);
+        parse(&b, same[i][1]);
+        assert_int_equal(a.dtype, b.dtype);
+        assert_int_equal(a.rope.type, b.rope.type);
+        assert_true(a.rope.theta == b.rope.theta && a.rope.factor == b.rope.factor);
+        assert_true(a.rope.factor == 8);
+        assert_true(a.rope.high_freq_factor == b.rope.high_freq_factor);
+        assert_int_equal(a.rope.original_max_position_embeddings,
+                         b.rope.original_max_position_embeddings);
+        assert_int_equal(a.has_local_rope, b.has_local_rope);
+        assert_true(a.local_rope.theta == b.local_rope.theta);
+        assert_int_equal(b.local_rope.type, AF_ROPE_DEFAULT);
+        assert_int_equal(a.local_rope.type, AF_ROPE_DEFAULT);
+        assert_memory_equal(a.layer_types, b.layer_types, 4 * sizeof *a.layer_types);
+        af_hf_config_clear(&a);
+        af_hf_config_clear(&b);
+    }
+}
+
+/* layer_types as one letter a layer: f full, s sliding. */
+static void test_sliding_layers_by_family(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *layers;
+        int64_t window;
+    } cases[] = {
+        {CONFIG("llama", ",\"sliding_window\":8"), "ffff", 0},
+        {CONFIG("mistral", ",\"sliding_window\":8"), "ssss", 8},
+        {CONFIG("mistral", ",\"sliding_window\":null"), "ffff", 0},
+        {CONFIG("mistral", ""), "ssss", 4096},
+        {CONFIG("qwen2", ",\"sliding_window\":8,\"max_window_layers\":2"), "ffff", 0},
+        {CONFIG("qwen2", ",\"sliding_window\":8,\"use_sliding_window\":true,"
+                         "\"max_window_layers\":2"),
+         "ffss", 8},
+        {CONFIG("qwen3_moe", ",\"sliding_window\":8,\"use_sliding_window\":true"), "ssss", 8},
+        {CONFIG("gemma2", ",\"sliding_window\":6"), "sfsf", 6},
+        {CONFIG("gemma3_text", ",\"sliding_window\":6"), "ssss", 6},
+        {CONFIG("gemma3_text", ",\"sliding_window\":6,\"_sliding_window_pattern\":3"), "ssfs", 6},
+        {CONFIG("phi3", ",\"sliding_window\":8"), "ssss", 8},
+        {CONFIG("phi3", ""), "ffff", 0},
+        {CONFIG("smollm3", ",\"sliding_window\":8,\"use_sliding_window\":true"), "fffs", 8},
+        {CONFIG("qwen2", ",\"sliding_window\":8,\"use_sliding_window\":true,\"layer_types\":"
+                         "[\"full_attention\",\"sliding_attention\",\"full_attention\","
+                         "\"full_attention\"]"),
+         "fsff", 8},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        af_hf_config c = {0};
+        char got[5] = {0};
+        parse(&c, cases[i].text);
+        for (int k = 0; k < 4; k++)
+            got[k] = c.layer_types[k] == AF_LAYER_SLIDING ? 's' : 'f';
+        CHECK_MSG(strcmp(got, cases[i].layers) == 0, "%s gives %s", cases[i].text, got);
+        CHECK_MSG(c.sliding_window == cases[i].window, "%s: window", cases[i].text);
+        af_hf_config_clear(&c);
+    }
+}
+
+static void test_family_details(void **state)
+{
+    (void)state;
+    af_hf_config c = {0};
+    parse(&c, CONFIG("qwen3", ",\"eos_token_id\":[5,6],\"bos_token_id\":null"));
+    assert_int_equal(c.head_dim, 128);
+    assert_int_equal(c.eos_count, 2);
+    assert_int_equal(c.eos_token_id[1], 6);
+    assert_int_equal(c.bos_token_id, -1);
+    assert_false(c.tie_word_embeddings);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("gemma2", ",\"attn_logit_softcapping\":null"));
+    assert_true(c.attn_logit_softcapping == 0 && c.final_logit_softcapping == 30);
+    assert_true(c.query_pre_attn_scalar == 256 && c.tie_word_embeddings);
+    assert_string_equal(c.hidden_act, "gelu_pytorch_tanh");
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("smollm3", ",\"no_rope_layers\":[1,0,1,1]"));
+    assert_true(c.no_rope[1] && !c.no_rope[3]);
+    assert_true(c.rope.theta == 2e6);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("granite", ",\"attention_multiplier\":0.0078125,\"logits_scaling\":8.0"));
+    assert_true(c.attention_multiplier == 0.0078125 && c.logits_scaling == 8);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("qwen3_moe", ",\"num_experts\":8,\"num_experts_per_tok\":2,"
+                                  "\"moe_intermediate_size\":32,\"norm_topk_prob\":true,"
+                                  "\"mlp_only_layers\":[1]"));
+    assert_int_equal(c.num_experts, 8);
+    assert_int_equal(c.mlp_only_count, 1);
+    assert_int_equal(c.mlp_only_layers[0], 1);
+    assert_true(c.norm_topk_prob);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("llama", ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\","
+                              "\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"nf4\","
+                              "\"bnb_4bit_use_double_quant\":true,"
+                              "\"llm_int8_skip_modules\":[\"lm_head\"]}"));
+    assert_int_equal(c.quant.method, AF_QUANT_BNB_4BIT);
+    assert_int_equal(c.quant.type, AF_DTYPE_NF4);
+    assert_true(c.quant.double_quant);
+    assert_string_equal(c.quant.skip_modules[0], "lm_head");
+    af_hf_config_clear(&c);
+    parse(&c, "{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"model_type\":\"gemma3\","
+              "\"text_config\":{\"model_type\":\"gemma3_text\",\"hidden_size\":2560,"
+              "\"intermediate_size\":10240,\"num_hidden_layers\":34,\"sliding_window\":1024}}");
+    assert_string_equal(c.model_type, "gemma3_text");
+    assert_int_equal(c.num_attention_heads, 8);
+    assert_int_equal(c.layer_types[5], AF_LAYER_FULL);
+    assert_int_equal(c.layer_types[4], AF_LAYER_SLIDING);
+    af_hf_config_clear(&c);
+}
+
+static void test_longrope(void **state)
+{
+    (void)state;
+    af_hf_config c = {0};
+    parse(&c, CONFIG("phi3", ",\"max_position_embeddings\":256,"
+                             "\"original_max_position_embeddings\":64,"
+                             "\"partial_rotary_factor\":0.5,\"rope_scaling\":{\"type\":\"su\","
+                             "\"short_factor\":[1,1.5,2,2.5],\"long_factor\":[1,2,3,4]}"));
+    assert_int_equal(c.rope.type, AF_ROPE_LONGROPE);
+    assert_true(c.rope.factor == 4);
+    assert_true(c.rope.long_factor[3] == 4 && c.rope.short_count == 4);
+    af_hf_config_clear(&c);
+}
+
+static void test_wrong_values_have_one_clear_error(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"[]", "object"},
+        {"{\"a\":", "config.json:1"},
+        {"{}", "model_type"},
+        {"{\"model_type\":3}", "model_type"},
+        {"{\"model_type\":\"llama\"}", "vocab_size is not there"},
+        {CONFIG("llama", ",\"hidden_size\":128"), "uplicate"},
+        {CONFIG("llama", ",\"num_key_value_heads\":0"), "num_key_value_heads is 0"},
+        {CONFIG("llama", ",\"num_key_value_heads\":3"), "multiple of num_key_value_heads 3"},
+        {CONFIG("llama", ",\"head_dim\":-4"), "head_dim is -4"},
+        {CONFIG("llama", ",\"rms_norm_eps\":-1e-6"), "rms_norm_eps"},
+        {CONFIG("llama", ",\"rms_norm_eps\":\"NaN\""), "rms_norm_eps is not a number"},
+        {CONFIG("llama", ",\"rms_norm_eps\":0"), "rms_norm_eps"},
+        {CONFIG("llama", ",\"rms_norm_eps\":NaN"), "config.json:1"},
+        {CONFIG("llama", ",\"rope_theta\":0"), "rope_theta"},
+        {CONFIG("llama", ",\"rope_scaling\":{\"rope_type\":\"yarn\"}"), "factor"},
+        {CONFIG("llama", ",\"rope_scaling\":{\"rope_type\":\"mrope\"}"), "'mrope'"},
+        {CONFIG("llama", ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}"), "low_freq"},
+        {CONFIG("phi3", ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],"
+                        "\"long_factor\":[1]}"),
+         "8"},
+        {CONFIG("llama", ",\"partial_rotary_factor\":2"), "partial_rotary_factor"},
+        {CONFIG("llama", ",\"eos_token_id\":\"x\""), "eos_token_id"},
+        {CONFIG("llama", ",\"eos_token_id\":-7"), "eos_token_id"},
+        {CONFIG("llama", ",\"tie_word_embeddings\":1"), "true or false"},
+        {CONFIG("llama", ",\"torch_dtype\":\"int3\""), "dtype"},
+        {CONFIG("gemma2", ",\"sliding_window\":-1"), "sliding_window is -1"},
+        {CONFIG("gemma2", ",\"sliding_window_pattern\":0"), "sliding_window_pattern is 0"},
+        {CONFIG("gemma2", ",\"layer_types\":[\"full_attention\"]"), "one entry a layer"},
+        {CONFIG("llama", ",\"layer_types\":[\"sliding_attention\",\"full_attention\","
+                         "\"full_attention\",\"full_attention\"]"),
+         "sliding_window is not set"},
+        {CONFIG("llama", ",\"quantization_config\":{\"quant_method\":\"gptq\"}"), "'gptq'"},
+        {CONFIG("qwen3_moe", ",\"num_experts\":4,\"num_experts_per_tok\":5"), "5 of num_experts 4"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":512,\"hidden_size\":64,\"intermediate_size\":96,"
+         "\"num_hidden_layers\":2147483648,\"num_attention_heads\":4}",
+         "2147483648"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":512,\"hidden_size\":64,\"intermediate_size\":96,"
+         "\"num_hidden_layers\":2,\"num_attention_heads\":0}",
+         "num_attention_heads is 0"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":512,\"hidden_size\":65,\"intermediate_size\":96,"
+         "\"num_hidden_layers\":2,\"num_attention_heads\":4}",
+         "65 is not a multiple"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":1e30,\"hidden_size\":64,\"intermediate_size\":9,"
+         "\"num_hidden_layers\":2,\"num_attention_heads\":4}",
+         "vocab_size"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        af_error err = {0};
+        af_hf_config c = {0};
+        const char *t = cases[i].text;
+        CHECK_MSG(af_hf_config_parse(&c, t, strlen(t), "config.json", &err) != AF_OK,
+                  "accepted: %s", t);
+        CHECK_MSG(strstr(err.msg, cases[i].says), "%s: '%s'", t, err.msg);
+    }
+}
+
+static void test_gguf_metadata_gives_the_same_struct(void **state)
+{
+    (void)state;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/../fuzz/corpus/fuzz_gguf/small.gguf", golden_dir());
+    af_error err = {0};
+    af_hf_config c = {0};
+    CHECK_OK(af_model_config(&c, path, &err), err);
+    assert_string_equal(c.model_type, "qwen3");
+    assert_string_equal(c.architecture, "Qwen3ForCausalLM");
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.vocab_size, 3);
+    assert_int_equal(c.num_hidden_layers, 2);
+    assert_int_equal(c.num_key_value_heads, 2);
+    assert_true(c.rope.theta == 1e6 && c.rope.partial_rotary_factor == 1);
+    assert_true(c.tie_word_embeddings);
+    assert_int_equal(c.dtype, AF_DTYPE_F16);
+    assert_int_equal(c.eos_token_id[0], 2);
+    assert_int_equal(c.layer_types[1], AF_LAYER_FULL);
+    assert_true(c.from_gguf && !c.raw);
+    af_hf_config_clear(&c);
+}
+
+static void write_in(const char *name, const char *text)
+{
+    char path[1024];
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/%s", tmp_dir, name);
+    char *dir = strndup(path, (size_t)(strrchr(path, '/') - path));
+    CHECK_OK(af_dir_make(dir, &err), err);
+    CHECK_OK(af_file_write(path, text, strlen(text), &err), err);
+    free(dir);
+}
+
+static void test_names_lead_to_folders_and_the_cache(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    char *path = NULL, want[1024];
+    CHECK_OK(af_model_resolve(&path, tmp_dir, &err), err);
+    assert_string_equal(path, tmp_dir);
+    free(path);
+    write_in("hub/models--org--name/refs/main", "abc123\n");
+    write_in("hub/models--org--name/snapshots/abc123/config.json", CONFIG("llama", ""));
+    write_in("hub/models--org--name/snapshots/abc123/generation_config.json",
+             "{\"eos_token_id\":[2,7],\"temperature\":0.6,\"do_sample\":true}");
+    setenv("HF_HOME", tmp_dir, 1);
+    unsetenv("HF_HUB_CACHE");
+    CHECK_OK(af_model_resolve(&path, "org/name", &err), err);
+    snprintf(want, sizeof want, "%s/hub/models--org--name/snapshots/abc123", tmp_dir);
+    assert_string_equal(path, want);
+    af_hf_config c = {0};
+    CHECK_OK(af_model_config(&c, path, &err), err);
+    assert_int_equal(c.eos_count, 2);
+    af_hf_config_clear(&c);
+    free(path);
+    snprintf(want, sizeof want, "%s/hub", tmp_dir);
+    setenv("HF_HUB_CACHE", want, 1);
+    setenv("HF_HOME", "/nowhere", 1);
+    CHECK_OK(af_model_resolve(&path, "org/name", &err), err);
+    free(path);
+    assert_int_equal(af_model_resolve(&path, "org/other", &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "org/other"));
+    assert_int_equal(af_model_resolve(&path, "../../etc", &err), AF_EUSAGE);
+    assert_int_equal(af_model_resolve(&path, "no.gguf", &err), AF_EUSAGE);
+    write_in("hub/models--org--evil/refs/main", "../../../x");
+    assert_int_equal(af_model_resolve(&path, "org/evil", &err), AF_EFORMAT);
+    write_in("hub/models--org--gone/refs/main", "123");
+    assert_int_equal(af_model_resolve(&path, "org/gone", &err), AF_EIO);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(tmp_dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return af_path_remove(tmp_dir, NULL) == AF_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_v4_and_v5_spellings_agree),
+        cmocka_unit_test(test_sliding_layers_by_family),
+        cmocka_unit_test(test_family_details),
+        cmocka_unit_test(test_longrope),
+        cmocka_unit_test(test_wrong_values_have_one_clear_error),
+        cmocka_unit_test(test_gguf_metadata_gives_the_same_struct),
+        cmocka_unit_test(test_names_lead_to_folders_and_the_cache),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,162 @@
+/* GGUF block types: bytes and values equal to llama.cpp's, on normal rows, outliers and edges. */
+#include "format/safetensors.h"
+#include "tensor/codec.h"
+#include "test.h"
+
+#include <math.h>
+
+static const char *const files[] = {"normal_3x512", "outliers_2x512", "edges_12x256"};
+
+static const struct {
+    const char *name;
+    af_dtype dtype;
+} types[] = {
+    {"F16", AF_DTYPE_F16},       {"BF16", AF_DTYPE_BF16},     {"Q4_0", AF_DTYPE_Q4_0},
+    {"Q4_1", AF_DTYPE_Q4_1},     {"Q5_0", AF_DTYPE_Q5_0},     {"Q5_1", AF_DTYPE_Q5_1},
+    {"Q8_0", AF_DTYPE_Q8_0},     {"Q2_K", AF_DTYPE_Q2_K},     {"Q3_K", AF_DTYPE_Q3_K},
+    {"Q4_K", AF_DTYPE_Q4_K},     {"Q5_K", AF_DTYPE_Q5_K},     {"Q6_K", AF_DTYPE_Q6_K},
+    {"IQ4_NL", AF_DTYPE_IQ4_NL}, {"IQ4_XS", AF_DTYPE_IQ4_XS}, {"MXFP4", AF_DTYPE_MXFP4},
+};
+
+static af_safetensors *open_golden(const char *file)
+{
+    char path[4096];
+    af_error err = {0};
+    af_safetensors *s = NULL;
+    snprintf(path, sizeof path, "%s/gguf_types/%s.safetensors", golden_dir(), file);
+    CHECK_OK(af_safetensors_open(&s, path, &err), err);
+    return s;
+}
+
+static const af_stored *get(const af_safetensors *s, const char *type, const char *field)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", type, field);
+    return af_safetensors_find(s, name);
+}
+
+/* Bytes of encoding every row of input; compares with what is stored. */
+static int wrong_bytes(const af_safetensors *s, af_dtype t, const af_stored *want,
+                       const float *importance)
+{
+    const af_stored *in = af_safetensors_find(s, "input");
+    const int64_t rows = in->dim[0], n = in->dim[1];
+    uint64_t bytes;
+    assert_true(af_dtype_bytes(t, (uint64_t)n, &bytes));
+    assert_int_equal(want->bytes, bytes * (uint64_t)rows);
+    uint8_t *got = malloc(bytes);
+    assert_non_null(got);
+    int wrong = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        af_codec_encode_row(t, (const float *)in->data + r * n, got, n, importance);
+        for (uint64_t i = 0; i < bytes; i++)
+            wrong += got[i] != ((const uint8_t *)want->data)[(uint64_t)r * bytes + i];
+    }
+    free(got);
+    return wrong;
+}
+
+static void test_encoders_give_the_reference_bytes(void **state)
+{
+    (void)state;
+    int bad = 0;
+    for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
+        af_safetensors *s = open_golden(files[f]);
+        for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+            if (!af_codec_can_encode(types[i].dtype))
+                continue;
+            const af_stored *plain = get(s, types[i].name, "bytes");
+            const af_stored *weighted = get(s, types[i].name, "imatrix.bytes");
+            assert_non_null(plain);
+            int wrong = wrong_bytes(s, types[i].dtype, plain, NULL);
+            if (wrong)
+                print_error("%s %s: %d of %d bytes differ\n", files[f], types[i].name, wrong,
+                            (int)plain->bytes);
+            bad += wrong;
+            if (!weighted)
+                continue;
+            wrong =
+                wrong_bytes(s, types[i].dtype, weighted, af_safetensors_find(s, "imatrix")->data);
+            if (wrong)
+                print_error("%s %s with importance: %d of %d bytes differ\n", files[f],
+                            types[i].name, wrong, (int)weighted->bytes);
+            bad += wrong;
+        }
+        af_safetensors_close(s);
+    }
+    assert_int_equal(bad, 0);
+}
+
+static void test_decoders_give_the_reference_values(void **state)
+{
+    (void)state;
+    int checked = 0;
+    for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
+        af_safetensors *s = open_golden(files[f]);
+        for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+            const af_stored *bytes = get(s, types[i].name, "bytes");
+            const af_stored *want = get(s, types[i].name, "dequant");
+            if (!bytes || !want)
+                continue;
+            const int64_t n = af_weight_count(want);
+            float *got = malloc((size_t)n * sizeof *got);
+            assert_non_null(got);
+            af_codec_decode_row(types[i].dtype, bytes->data, got, n);
+            for (int64_t k = 0; k < n; k++) /* == : -0 and 0 may differ in sign */
+                CHECK_MSG(got[k] == ((const float *)want->data)[k],
+                          "%s %s: element %d is %g, not %g", files[f], types[i].name, (int)k,
+                          (double)got[k], (double)((const float *)want->data)[k]);
+            free(got);
+            checked++;
+        }
+        af_safetensors_close(s);
+    }
+    assert_int_equal(checked, 3 * 13);
+}
+
+static void test_odd_block_counts_equal_single_blocks(void **state)
+{
+    (void)state;
+    /* Searches run four blocks at a time; a row of 1 to 7 blocks must not see its neighbours. */
+    float x[256], imp[256];
+    uint8_t whole[512], part[512];
+    for (int i = 0; i < 256; i++) {
+        x[i] = sinf((float)i * 1.7f) * (float)(1 + i % 5);
+        imp[i] = 1.0f + (float)(i % 3);
+    }
+    for (int blocks = 1; blocks < 8; blocks++) {
+        af_codec_encode_row(AF_DTYPE_IQ4_NL, x, whole, 32 * blocks, imp);
+        for (int b = 0; b < blocks; b++) {
+            af_codec_encode_row(AF_DTYPE_IQ4_NL, x + 32 * b, part, 32, imp + 32 * b);
+            assert_memory_equal(part, whole + 18 * b, 18);
+        }
+    }
+}
+
+static void test_no_input_is_undefined(void **state)
+{
+    (void)state;
+    /* Not useful values, but never an out-of-range cast (the sanitizer watches). */
+    const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-44f, 0.0f, -0.0f};
+    float x[256];
+    uint8_t bytes[1024];
+    for (size_t i = 0; i < 256; i++)
+        x[i] = odd[i * 7 % 8];
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (!af_codec_can_encode(types[i].dtype))
+            continue;
+        af_codec_encode_row(types[i].dtype, x, bytes, 256, NULL);
+        af_codec_encode_row(types[i].dtype, x, bytes, 256, x);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decoders_give_the_reference_values),
+        cmocka_unit_test(test_encoders_give_the_reference_bytes),
+        cmocka_unit_test(test_odd_block_counts_equal_single_blocks),
+        cmocka_unit_test(test_no_input_is_undefined),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
