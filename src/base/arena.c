@@ -9,7 +9,7 @@
 #define AF_ARENA_CHUNK (64u * 1024u)
 
 struct af_arena_chunk {
-    struct af_arena_chunk *below;
+    _Alignas(AF_ARENA_ALIGN) struct af_arena_chunk *below; /* so that what follows is aligned too */
     uint64_t used, size;
 };
 

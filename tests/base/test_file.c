@@ -1,0 +1,214 @@
+/* Files: atomic writes that leave the old file alone when the disk is full, folders, paths. */
+#define _GNU_SOURCE
+#include "base/file.h"
+#include "test.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/afinar-file-XXXXXX";
+
+static char *in_dir(const char *name)
+{
+    static char path[4][512];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[0], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static void check_content(const char *path, const char *want)
+{
+    char *text = NULL;
+    uint64_t n = 0;
+    af_error err = {0};
+    CHECK_OK(af_file_read(&text, &n, path, 1 << 20, &err), err);
+    assert_int_equal(n, strlen(want));
+    assert_string_equal(text, want);
+    free(text);
+}
+
+static int count_files(void)
+{
+    char **names;
+    int n;
+    af_error err = {0};
+    CHECK_OK(af_dir_list(&names, &n, dir, &err), err);
+    af_names_free(names, n);
+    return n;
+}
+
+static void test_write_is_seen_only_after_commit(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_out *o;
+    CHECK_OK(af_file_write(in_dir("a"), "old", 3, &err), err);
+    CHECK_OK(af_out_open(&o, in_dir("a"), &err), err);
+    CHECK_OK(af_out_write(o, "0123456789", 10, &err), err);
+    CHECK_OK(af_out_patch(o, 2, "xy", 2, &err), err);
+    CHECK_OK(af_out_write(o, "end", 3, &err), err);
+    assert_int_equal(af_out_tell(o), 13);
+    check_content(in_dir("a"), "old");
+    CHECK_OK(af_out_commit(o, &err), err);
+    check_content(in_dir("a"), "01xy456789end");
+    CHECK_OK(af_out_open(&o, in_dir("a"), &err), err);
+    CHECK_OK(af_out_write(o, "gone", 4, &err), err);
+    af_out_abandon(o);
+    af_out_abandon(NULL);
+    check_content(in_dir("a"), "01xy456789end");
+    assert_int_equal(count_files(), 1);
+    CHECK_OK(af_path_remove(in_dir("a"), &err), err);
+}
+
+static void test_reserved_room_is_filled_in_any_order(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_out *o;
+    CHECK_OK(af_out_open(&o, in_dir("r"), &err), err);
+    CHECK_OK(af_out_write(o, "h", 1, &err), err);
+    CHECK_OK(af_out_reserve(o, 4, &err), err);
+    CHECK_OK(af_out_write(o, "t", 1, &err), err);
+    CHECK_OK(af_out_patch(o, 3, "cd", 2, &err), err);
+    CHECK_OK(af_out_patch(o, 1, "ab", 2, &err), err);
+    CHECK_OK(af_out_commit(o, &err), err);
+    check_content(in_dir("r"), "habcdt");
+    CHECK_OK(af_path_remove(in_dir("r"), &err), err);
+}
+
+/* The kernel refuses bytes past the limit, as a full disk does. */
+static void test_full_disk_leaves_the_old_file(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    struct rlimit old, tiny;
+    af_out *o;
+    char *big = calloc(1, 1 << 20);
+    assert_non_null(big);
+    CHECK_OK(af_file_write(in_dir("kept"), "old", 3, &err), err);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    tiny = (struct rlimit){100000, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tiny), 0);
+    const af_status whole = af_file_write(in_dir("kept"), big, 1 << 20, &err);
+    af_status st = af_out_open(&o, in_dir("kept"), &err);
+    for (int i = 0; i < 1000 && st == AF_OK; i++)
+        st = af_out_write(o, big, 1000, &err);
+    if (st == AF_OK)
+        st = af_out_commit(o, &err);
+    else
+        af_out_abandon(o);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(whole, AF_EIO);
+    assert_int_equal(st, AF_EIO);
+    assert_non_null(strstr(err.msg, "kept"));
+    check_content(in_dir("kept"), "old");
+    assert_int_equal(count_files(), 1); /* no temporary file is left */
+    CHECK_OK(af_path_remove(in_dir("kept"), &err), err);
+    free(big);
+}
+
+static void test_errors_name_the_path(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_map m;
+    af_out *o;
+    char *text;
+    uint64_t n;
+    assert_int_equal(af_map_open(&m, in_dir("none"), &err), AF_EIO);
+    assert_non_null(strstr(err.msg, "none"));
+    assert_int_equal(af_map_open(&m, dir, &err), AF_EIO);
+    assert_int_equal(af_out_open(&o, in_dir("no/such/folder"), &err), AF_EIO);
+    CHECK_OK(af_file_write(in_dir("big"), "0123456789", 10, &err), err);
+    assert_int_equal(af_file_read(&text, &n, in_dir("big"), 9, &err), AF_EFORMAT);
+    assert_non_null(strstr(err.msg, "10 bytes"));
+    CHECK_OK(af_path_remove(in_dir("big"), &err), err);
+}
+
+static void test_empty_files_can_be_mapped(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_map m;
+    CHECK_OK(af_file_write(in_dir("empty"), "", 0, &err), err);
+    CHECK_OK(af_map_open(&m, in_dir("empty"), &err), err);
+    assert_non_null(m.data);
+    assert_int_equal(m.size, 0);
+    af_map_forget(&m, 0, 0);
+    af_map_close(&m);
+    CHECK_OK(af_path_remove(in_dir("empty"), &err), err);
+}
+
+static void test_folders(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    CHECK_OK(af_dir_make(in_dir("x/y/z"), &err), err);
+    CHECK_OK(af_dir_make(in_dir("x/y/z"), &err), err);
+    CHECK_OK(af_file_write(in_dir("x/y/f"), "1", 1, &err), err);
+    CHECK_OK(af_file_append(in_dir("x/y/f"), "2", 1, true, &err), err);
+    check_content(in_dir("x/y/f"), "12");
+    CHECK_OK(af_dir_make(in_dir("new"), &err), err);
+    CHECK_OK(af_file_write(in_dir("new/g"), "3", 1, &err), err);
+    CHECK_OK(af_path_replace(in_dir("new"), in_dir("x"), &err), err); /* x was not empty */
+    assert_true(af_file_exists(in_dir("x/g")));
+    assert_false(af_dir_exists(in_dir("x/y")));
+    CHECK_OK(af_file_copy(in_dir("x/g"), in_dir("copy"), &err), err);
+    check_content(in_dir("copy"), "3");
+    /* removing never follows links */
+    assert_int_equal(symlink(in_dir("copy"), in_dir("x/link")), 0);
+    CHECK_OK(af_path_remove(in_dir("x"), &err), err);
+    assert_true(af_file_exists(in_dir("copy")));
+    CHECK_OK(af_path_remove(in_dir("copy"), &err), err);
+    CHECK_OK(af_path_remove(in_dir("copy"), &err), err); /* nothing there is fine */
+    assert_int_equal(count_files(), 0);
+}
+
+static void test_paths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        bool inner;
+    } cases[] = {
+        {"a", true},     {"a/b", true},     {"a..b/..c/d..", true}, {"...", true},
+        {"", false},     {"/a", false},     {"..", false},          {"../a", false},
+        {"a/..", false}, {"a/../b", false}, {"a//../b", false},     {"./a", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        CHECK_MSG(af_path_is_inner(cases[i].path) == cases[i].inner, "'%s'", cases[i].path);
+    assert_string_equal(af_path_name("/a/b"), "b");
+    assert_string_equal(af_path_name("b"), "b");
+    char *j = af_path_join("a/", "b");
+    assert_string_equal(j, "a/b");
+    free(j);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return af_path_remove(dir, NULL) == AF_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_write_is_seen_only_after_commit),
+        cmocka_unit_test(test_reserved_room_is_filled_in_any_order),
+        cmocka_unit_test(test_full_disk_leaves_the_old_file),
+        cmocka_unit_test(test_errors_name_the_path),
+        cmocka_unit_test(test_empty_files_can_be_mapped),
+        cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_paths),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
