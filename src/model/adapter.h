@@ -61,7 +61,7 @@ typedef struct af_adapter {
  * magnitudes and modules_to_save come from the base. A target that matches no module is an error.
  */
 AF_CHECKED af_status af_adapter_new(af_adapter **out, const af_adapter_config *c,
-                                    const af_model_spec *s, const af_source *base, uint64_t seed,
+                                    const af_model_spec *s, af_source *base, uint64_t seed,
                                     af_error *err);
 /* From a PEFT folder. */
 AF_CHECKED af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir,

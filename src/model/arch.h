@@ -45,6 +45,13 @@ typedef enum af_slot {
     AF_SLOT_COUNT
 } af_slot;
 
+/* Which projections of attention have biases. */
+typedef enum af_bias_rule {
+    AF_BIAS_NEVER,
+    AF_BIAS_CONFIG, /* attention_bias: q, k, v and o */
+    AF_BIAS_QKV,    /* q, k and v, always */
+} af_bias_rule;
+
 /* One row of the table. */
 typedef struct af_arch {
     const char *model_type; /* config.json */
@@ -52,12 +59,11 @@ typedef struct af_arch {
     bool pre_norm;          /* input norms (olmo2 has none) */
     bool post_norm;         /* norms on the outputs of attention and mlp */
     bool norm_plus_one;     /* weights are stored as w, used as 1 + w */
-    bool qkv_bias;          /* always; otherwise the config's attention_bias says */
-    bool bias_on_o;         /* attention_bias covers the output projection too */
-    bool fused;             /* qkv_proj and gate_up_proj are single tensors on disk */
-    bool qk_norm;           /* per head */
-    bool qk_norm_row;       /* over the whole row of heads */
-    bool scale_embedding;   /* times sqrt(hidden) */
+    af_bias_rule bias;
+    bool fused;           /* qkv_proj and gate_up_proj are single tensors on disk */
+    bool qk_norm;         /* on q and k, before the rotation */
+    bool qk_norm_row;     /* over the whole row instead of per head */
+    bool scale_embedding; /* times sqrt(hidden) */
     bool moe;
     bool gguf_permuted; /* q and k rows are interleaved in GGUF */
     bool gguf_norm_one; /* norms are stored as 1 + w in GGUF */

@@ -38,8 +38,8 @@ const af_weights *af_source_weights(const af_source *s);
 const af_dtype *af_source_dtypes(const af_source *s);
 /* Rows [from, from + n) of tensor i in our order, as f32 (dequantised, rounded as the graph will
  * see them), n * last dim values. */
-AF_CHECKED af_status af_source_rows(const af_source *s, int tensor, int64_t from, int64_t n,
-                                    float *out, af_error *err);
+AF_CHECKED af_status af_source_rows(af_source *s, int tensor, int64_t from, int64_t n, float *out,
+                                    af_error *err);
 /* Before prepare: binds mapped tensors (only when `cpu`), and sets the scales of 4-bit ones. */
 AF_CHECKED af_status af_source_bind(af_source *s, af_model_leaves *l, bool cpu, af_error *err);
 /* After prepare: writes everything that is not bound (params are converted to f32). */

@@ -10,9 +10,7 @@
 void af_rope_inv_freq(float *inv_freq, const af_rope_config *c, int rotary_dim,
                       int64_t max_positions, int64_t length);
 /* What cos and sin are multiplied with. */
-double af_rope_scale(const af_rope_config *c, int64_t max_positions);
+double af_rope_scale(const af_rope_config *c);
 /* True when inv_freq changes with the length of the batch. */
 bool af_rope_depends_on_length(const af_rope_config *c);
-/* Checks what the type needs (factors present, as many as rotary_dim / 2, numbers in range). */
-AF_CHECKED af_status af_rope_check(const af_rope_config *c, int rotary_dim, af_error *err);
 #endif

@@ -1,0 +1,427 @@
+/* adapter.c - adapters on the host: new ones, PEFT folders, mixtures, and the way into a graph; see
+ * adapter.h. */
+#include "model/adapter.h"
+
+#include "base/rng.h"
+#include "format/weights.h"
+#include "graph/node.h"
+#include "model/adapter_config.h"
+#include "model/load.h"
+
+#include <math.h>
+
+enum { NAME_BYTES = 512 };
+#define PREFIX "base_model.model."
+
+static af_status alloc(af_adapter *a, float **out, int64_t n, af_error *err)
+{
+    *out = af_arena_take(&a->arena, (uint64_t)AF_MAX(n, 1) * sizeof **out);
+    return *out ? AF_OK : af_fail_nomem(err, "an adapter", (uint64_t)n * sizeof **out);
+}
+
+/* Ranks and scales of every target, by the config's patterns. */
+static af_status lay_out(af_adapter *a, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_model_spec *s = a->spec;
+    const af_adapter_config *c = &a->config;
+    bool *target = af_calloc((uint64_t)s->modules, sizeof *target);
+    if (!target)
+        return af_fail_nomem(err, "an adapter", (uint64_t)s->modules);
+    AF_TRY(af_adapter_targets(c, s, target, err));
+    for (int i = 0; i < s->modules; i++) {
+        const af_module_spec *m = &s->module[i];
+        af_adapter_module *am = &a->module[i];
+        double rank, alpha;
+        if (!target[i])
+            continue;
+        if (m->layer < 0)
+            AF_TRY(af_fail(err, AF_EUNSUPPORTED, "adapters on '%s' are not supported", m->path));
+        AF_TRY(
+            af_adapter_pattern_value(&rank, c->rank_pattern, c->rank_patterns, m->path, c->r, err));
+        AF_TRY(af_adapter_pattern_value(&alpha, c->alpha_pattern, c->alpha_patterns, m->path,
+                                        c->alpha, err));
+        if (!(rank >= 1) || rank > AF_ADAPTER_RANK_MAX || rank != floor(rank) || !isfinite(alpha))
+            AF_TRY(af_fail(err, AF_EUSAGE, "'%s': rank %g and alpha %g are not possible", m->path,
+                           rank, alpha));
+        am->rank = (int)rank;
+        am->alpha = alpha;
+        am->scale = (float)(c->rslora ? alpha / sqrt(rank) : alpha / rank);
+    }
+done:
+    free(target);
+    return st;
+}
+
+/* Room for the tensors of modules_to_save. */
+static af_status lay_out_saved(af_adapter *a, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_model_spec *s = a->spec;
+    const af_adapter_config *c = &a->config;
+    char path[NAME_BYTES];
+    for (int i = 0; i < s->tensors && c->save_count; i++) {
+        const af_tensor_spec *t = &s->tensor[i];
+        const size_t n = strlen(t->name);
+        snprintf(path, sizeof path, "%.*s", (int)(strrchr(t->name, '.') - t->name), t->name);
+        if (n > sizeof path - 1 || !af_path_in_list(path, c->modules_to_save, c->save_count))
+            continue;
+        if (s->tied && (t->slot == AF_SLOT_EMBED || t->slot == AF_SLOT_HEAD))
+            AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                           "modules_to_save '%s' of a model with tied embeddings is not supported",
+                           path));
+        AF_TRY(alloc(a, &a->saved[i], t->dim[0] * (t->ndim > 1 ? t->dim[1] : 1), err));
+    }
+    for (int k = 0; k < c->save_count; k++) {
+        bool used = false;
+        for (int i = 0; i < s->tensors; i++) {
+            snprintf(path, sizeof path, "%.*s",
+                     (int)(strrchr(s->tensor[i].name, '.') - s->tensor[i].name), s->tensor[i].name);
+            used |= a->saved[i] && af_path_in_list(path, &c->modules_to_save[k], 1);
+        }
+        if (!used)
+            AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                           "modules_to_save '%.128s' is no module of this model",
+                           c->modules_to_save[k]));
+    }
+done:
+    return st;
+}
+
+static af_status create(af_adapter **out, const af_model_spec *s, af_error *err)
+{
+    af_adapter *a = af_calloc(1, sizeof *a);
+    if (a) {
+        a->spec = s;
+        a->module = af_arena_take(&a->arena, (uint64_t)s->modules * sizeof *a->module);
+        a->saved = af_arena_take(&a->arena, (uint64_t)s->tensors * sizeof *a->saved);
+    }
+    if (!a || !a->module || !a->saved) {
+        af_adapter_free(a);
+        return af_fail_nomem(err, "an adapter", sizeof *a);
+    }
+    *out = a;
+    return AF_OK;
+}
+
+void af_adapter_free(af_adapter *a)
+{
+    if (!a)
+        return;
+    af_arena_clear(&a->arena);
+    free(a);
+}
+
+/* ---- new ---- */
+
+static void init_module(af_adapter *a, int i, uint64_t seed)
+{
+    af_adapter_module *m = &a->module[i];
+    const int64_t in = a->spec->module[i].in;
+    const bool gaussian = a->config.init_weights && !strcmp(a->config.init_weights, "gaussian");
+    const double bound = 1 / sqrt((double)in); /* kaiming-uniform with a = sqrt 5 */
+    for (int64_t k = 0; k < m->rank * in; k++)
+        m->a[k] = (float)(gaussian ? af_rng_normal(seed, (uint64_t)i, (uint64_t)k) / m->rank
+                                   : (2 * af_rng_f64(seed, (uint64_t)i, (uint64_t)k) - 1) * bound);
+}
+
+/* DoRA starts from the row norms of the base. */
+static af_status init_magnitude(af_adapter *a, int i, af_source *base, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_module_spec *m = &a->spec->module[i];
+    float *row = af_calloc((uint64_t)m->in, sizeof *row);
+    if (!row)
+        return af_fail_nomem(err, "a row", (uint64_t)m->in * sizeof *row);
+    for (int64_t r = 0; r < m->out; r++) {
+        double sum = 0;
+        AF_TRY(af_source_rows(base, m->weight, r, 1, row, err));
+        for (int64_t k = 0; k < m->in; k++)
+            sum += (double)row[k] * row[k];
+        a->module[i].magnitude[r] = (float)sqrt(sum);
+    }
+done:
+    free(row);
+    return st;
+}
+
+static af_status fill_new(af_adapter *a, af_source *base, uint64_t seed, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_model_spec *s = a->spec;
+    for (int i = 0; i < s->modules; i++) {
+        const af_module_spec *m = &s->module[i];
+        af_adapter_module *am = &a->module[i];
+        if (!am->rank)
+            continue;
+        AF_TRY(alloc(a, &am->a, am->rank * m->in, err));
+        AF_TRY(alloc(a, &am->b, am->rank * m->out, err));
+        init_module(a, i, seed);
+        if (a->config.dora) {
+            AF_TRY(alloc(a, &am->magnitude, m->out, err));
+            AF_TRY(init_magnitude(a, i, base, err));
+        }
+    }
+    for (int i = 0; i < s->tensors; i++) {
+        const af_tensor_spec *t = &s->tensor[i];
+        if (a->saved[i])
+            AF_TRY(af_source_rows(base, i, 0, t->ndim > 1 ? t->dim[0] : 1, a->saved[i], err));
+    }
+done:
+    return st;
+}
+
+af_status af_adapter_new(af_adapter **out, const af_adapter_config *c, const af_model_spec *s,
+                         af_source *base, uint64_t seed, af_error *err)
+{
+    af_status st = AF_OK;
+    af_adapter *a = NULL;
+    AF_TRY(create(&a, s, err));
+    AF_TRY(af_adapter_config_copy(&a->config, c, &a->arena, err));
+    AF_TRY(lay_out(a, err));
+    AF_TRY(lay_out_saved(a, err));
+    AF_TRY(fill_new(a, base, seed, err));
+    *out = a;
+    a = NULL;
+done:
+    af_adapter_free(a);
+    return st;
+}
+
+/* ---- read ---- */
+
+/* One tensor of the folder as f32, room for it taken once its shape is right; counts it as used. */
+static af_status read_tensor(af_adapter *a, float **to, const af_weights *w, const char *name,
+                             int64_t rows, int64_t cols, int *used, af_error *err)
+{
+    const af_stored *t = af_weights_find(w, name);
+    if (!t)
+        return af_fail(err, AF_EFORMAT, "the adapter has no tensor '%s'", name);
+    const int64_t d0 = t->ndim > 0 ? t->dim[0] : 1, d1 = t->ndim > 1 ? t->dim[1] : 1;
+    if (t->ndim > 2 || d0 != rows || d1 != cols || !af_dtype_is_float(t->dtype))
+        return af_fail(err, AF_EFORMAT,
+                       "adapter tensor '%s' is %" PRId64 "x%" PRId64 " %s, not %" PRId64 "x%" PRId64
+                       " of floats",
+                       name, d0, d1, af_dtype_name(t->dtype), rows, cols);
+    if (!*to) {
+        const af_status st = alloc(a, to, rows * cols, err);
+        if (st != AF_OK)
+            return st;
+    }
+    af_convert(*to, AF_DTYPE_F32, t->data, t->dtype, (uint64_t)(rows * cols));
+    (*used)++;
+    return AF_OK;
+}
+
+static af_status read_module(af_adapter *a, int i, const af_weights *w, int *used, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_module_spec *m = &a->spec->module[i];
+    af_adapter_module *am = &a->module[i];
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, PREFIX "%s.lora_A.weight", m->path);
+    AF_TRY(read_tensor(a, &am->a, w, name, am->rank, m->in, used, err));
+    snprintf(name, sizeof name, PREFIX "%s.lora_B.weight", m->path);
+    AF_TRY(read_tensor(a, &am->b, w, name, m->out, am->rank, used, err));
+    if (a->config.dora) {
+        snprintf(name, sizeof name, PREFIX "%s.lora_magnitude_vector", m->path);
+        if (!af_weights_find(w, name)) /* as old versions wrote it */
+            snprintf(name, sizeof name, PREFIX "%s.lora_magnitude_vector.weight", m->path);
+        AF_TRY(read_tensor(a, &am->magnitude, w, name, m->out, 1, used, err));
+    }
+done:
+    return st;
+}
+
+static af_status read_values(af_adapter *a, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_model_spec *s = a->spec;
+    af_weights *w = NULL;
+    int used = 0;
+    char name[NAME_BYTES];
+    AF_TRY(af_weights_open(&w, dir, err));
+    for (int i = 0; i < s->modules; i++)
+        if (a->module[i].rank)
+            AF_TRY(read_module(a, i, w, &used, err));
+    for (int i = 0; i < s->tensors; i++) {
+        const af_tensor_spec *t = &s->tensor[i];
+        snprintf(name, sizeof name, PREFIX "%s", t->name);
+        if (a->saved[i])
+            AF_TRY(read_tensor(a, &a->saved[i], w, name, t->dim[0], t->ndim > 1 ? t->dim[1] : 1,
+                               &used, err));
+    }
+    if (used != af_weights_count(w))
+        AF_TRY(af_fail(err, AF_EFORMAT,
+                       "%s has %d tensors, its config and this model account for %d of them", dir,
+                       af_weights_count(w), used));
+done:
+    af_weights_close(w);
+    return st;
+}
+
+af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    af_adapter *a = NULL;
+    char *text = NULL, *path = af_path_join(dir, "adapter_config.json");
+    uint64_t size;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_file_read(&text, &size, path, AF_ADAPTER_CONFIG_MAX, err));
+    AF_TRY(create(&a, s, err));
+    AF_TRY(af_adapter_config_parse(&a->config, &a->arena, text, size, path, err));
+    AF_TRY(lay_out(a, err));
+    AF_TRY(lay_out_saved(a, err));
+    AF_TRY(read_values(a, dir, err));
+    *out = a;
+    a = NULL;
+done:
+    af_adapter_free(a);
+    free(text);
+    free(path);
+    return st;
+}
+
+/* ---- mix ---- */
+
+/* B of every adapter, scaled, side by side; A of every adapter, stacked: their sum exactly. */
+static af_status mix_module(af_adapter *a, int i, const af_adapter *const *in, const double *weight,
+                            int n, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_module_spec *m = &a->spec->module[i];
+    af_adapter_module *to = &a->module[i];
+    for (int k = 0; k < n; k++)
+        to->rank += in[k]->module[i].rank;
+    if (to->rank == 0)
+        return AF_OK;
+    to->scale = 1;
+    to->alpha = to->rank;
+    AF_TRY(alloc(a, &to->a, to->rank * m->in, err));
+    AF_TRY(alloc(a, &to->b, to->rank * m->out, err));
+    int64_t at = 0;
+    for (int k = 0; k < n; k++) {
+        const af_adapter_module *from = &in[k]->module[i];
+        const float w = (float)(weight[k] * from->scale);
+        if (from->rank == 0)
+            continue;
+        memcpy(to->a + at * m->in, from->a, (size_t)(from->rank * m->in) * sizeof *to->a);
+        for (int64_t o = 0; o < m->out; o++)
+            for (int r = 0; r < from->rank; r++)
+                to->b[o * to->rank + at + r] = w * from->b[o * from->rank + r];
+        at += from->rank;
+    }
+done:
+    return st;
+}
+
+af_status af_adapter_mix(af_adapter **out, const af_adapter *const *in, const double *weight, int n,
+                         af_error *err)
+{
+    af_status st = AF_OK;
+    af_adapter *a = NULL;
+    const af_model_spec *s = in[0]->spec;
+    AF_TRY(create(&a, s, err));
+    AF_TRY(af_adapter_config_copy(&a->config, &in[0]->config, &a->arena, err));
+    a->config.rslora = false;
+    for (int k = 0; k < n; k++)
+        if (in[k]->config.dora || in[k]->config.save_count)
+            AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                           "adapter %d has %s and cannot be mixed with others", k + 1,
+                           in[k]->config.dora ? "DoRA magnitudes" : "modules_to_save"));
+    for (int i = 0; i < s->modules; i++)
+        AF_TRY(mix_module(a, i, in, weight, n, err));
+    *out = a;
+    a = NULL;
+done:
+    af_adapter_free(a);
+    return st;
+}
+
+/* ---- write ---- */
+
+/* What goes into the file, in its order. */
+typedef struct item {
+    char name[NAME_BYTES];
+    int64_t dim[2];
+    int ndim;
+    const float *data;
+} item;
+
+static int collect(const af_adapter *a, item *list)
+{
+    const af_model_spec *s = a->spec;
+    int n = 0;
+    for (int i = 0; i < s->modules; i++) {
+        const af_module_spec *m = &s->module[i];
+        const af_adapter_module *am = &a->module[i];
+        if (!am->rank)
+            continue;
+        list[n] = (item){.dim = {am->rank, m->in}, .ndim = 2, .data = am->a};
+        snprintf(list[n++].name, NAME_BYTES, PREFIX "%s.lora_A.weight", m->path);
+        list[n] = (item){.dim = {m->out, am->rank}, .ndim = 2, .data = am->b};
+        snprintf(list[n++].name, NAME_BYTES, PREFIX "%s.lora_B.weight", m->path);
+        if (am->magnitude) {
+            list[n] = (item){.dim = {m->out}, .ndim = 1, .data = am->magnitude};
+            snprintf(list[n++].name, NAME_BYTES, PREFIX "%s.lora_magnitude_vector", m->path);
+        }
+    }
+    for (int i = 0; i < s->tensors; i++)
+        if (a->saved[i]) {
+            const af_tensor_spec *t = &s->tensor[i];
+            list[n] = (item){.dim = {t->dim[0], t->dim[1]}, .ndim = t->ndim, .data = a->saved[i]};
+            snprintf(list[n++].name, NAME_BYTES, PREFIX "%s", t->name);
+        }
+    return n;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const item *)a)->name, ((const item *)b)->name);
+}
+
+static af_status write_values(const af_adapter *a, const char *path, af_error *err)
+{
+    af_status st = AF_OK;
+    af_safetensors_writer *w = NULL;
+    const uint64_t most = (uint64_t)a->spec->modules * 3 + (uint64_t)a->spec->tensors;
+    item *list = af_calloc(most, sizeof *list);
+    if (!list)
+        return af_fail_nomem(err, "the list of tensors", most * sizeof *list);
+    const int n = collect(a, list);
+    qsort(list, (size_t)n, sizeof *list, by_name);
+    AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
+    for (int i = 0; i < n; i++)
+        AF_TRY(af_safetensors_writer_add(w, list[i].name, AF_DTYPE_F32, list[i].dim, list[i].ndim,
+                                         err));
+    AF_TRY(af_safetensors_writer_begin(w, err));
+    for (int i = 0; i < n; i++) {
+        const int64_t count = list[i].dim[0] * (list[i].ndim > 1 ? list[i].dim[1] : 1);
+        AF_TRY(af_safetensors_writer_data(w, list[i].data, (uint64_t)count * sizeof(float), err));
+    }
+    st = af_safetensors_writer_commit(w, err);
+    w = NULL;
+done:
+    af_safetensors_writer_abandon(w);
+    free(list);
+    return st;
+}
+
+af_status af_adapter_write(const af_adapter *a, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    char *values = af_path_join(dir, "adapter_model.safetensors");
+    char *config = af_path_join(dir, "adapter_config.json");
+    char *text = af_adapter_config_text(&a->config);
+    if (!values || !config || !text)
+        AF_TRY(af_fail_nomem(err, "an adapter's settings", 0));
+    AF_TRY(af_dir_make(dir, err));
+    AF_TRY(write_values(a, values, err));
+    AF_TRY(af_file_write(config, text, strlen(text), err));
+done:
+    free(values);
+    free(config);
+    free(text);
+    return st;
+}

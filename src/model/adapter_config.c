@@ -1,0 +1,481 @@
+/* adapter_config.c - PEFT's adapter_config.json: read, written, and its rules for matching
+ * modules. */
+#include "model/adapter_config.h"
+
+#include "base/buf.h"
+
+#include <jansson.h>
+#include <math.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+enum { MATCH_LIMIT = 100000, REGEX_BYTES_MAX = 1 << 14 };
+
+/* ---- matching ---- */
+
+/* Whether `pattern` matches the whole subject. */
+static af_status full_match(bool *out, const char *pattern, const char *subject, af_error *err)
+{
+    int code;
+    PCRE2_SIZE at;
+    const uint32_t flags = PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_UTF;
+    if (strlen(pattern) > REGEX_BYTES_MAX)
+        return af_fail(err, AF_EFORMAT, "the module pattern has %zu bytes, more than %d",
+                       strlen(pattern), REGEX_BYTES_MAX);
+    pcre2_code *re =
+        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, flags, &code, &at, NULL);
+    if (!re)
+        return af_fail(err, AF_EFORMAT,
+                       "the module pattern '%.200s' is not a regular expression "
+                       "(at byte %zu)",
+                       pattern, (size_t)at);
+    pcre2_match_data *m = pcre2_match_data_create(1, NULL);
+    pcre2_match_context *ctx = pcre2_match_context_create(NULL);
+    int rc = PCRE2_ERROR_NOMEMORY;
+    if (m && ctx) {
+        pcre2_set_match_limit(ctx, MATCH_LIMIT);
+        rc = pcre2_match(re, (PCRE2_SPTR)subject, PCRE2_ZERO_TERMINATED, 0, 0, m, ctx);
+    }
+    pcre2_match_context_free(ctx);
+    pcre2_match_data_free(m);
+    pcre2_code_free(re);
+    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
+        return af_fail(err, AF_EFORMAT, "matching '%.200s' against '%.200s' failed (%d)", pattern,
+                       subject, rc);
+    *out = rc >= 0;
+    return AF_OK;
+}
+
+bool af_path_in_list(const char *path, const char *const *list, int n)
+{
+    const size_t len = strlen(path);
+    for (int i = 0; i < n; i++) {
+        const size_t k = strlen(list[i]);
+        if (k <= len && strcmp(path + len - k, list[i]) == 0 &&
+            (k == len || path[len - k - 1] == '.'))
+            return true;
+    }
+    return false;
+}
+
+af_status af_adapter_pattern_value(double *out, const af_adapter_pattern *p, int n,
+                                   const char *path, double absent, af_error *err)
+{
+    *out = absent;
+    for (int i = 0; i < n; i++) {
+        af_buf re = {0};
+        bool hit = false;
+        af_buf_printf(&re, "(.*\\.)?(%s)", p[i].key);
+        const af_status st =
+            re.bad ? af_fail_nomem(err, "a pattern", 0) : full_match(&hit, re.data, path, err);
+        af_buf_clear(&re);
+        if (st != AF_OK)
+            return st;
+        if (hit) {
+            *out = p[i].value;
+            return AF_OK;
+        }
+    }
+    return AF_OK;
+}
+
+static bool layer_chosen(const af_adapter_config *c, int layer)
+{
+    for (int i = 0; i < c->layer_count; i++)
+        if (c->layers[i] == layer)
+            return true;
+    return c->layer_count == 0;
+}
+
+static af_status is_target(bool *out, const af_adapter_config *c, const af_module_spec *m,
+                           af_error *err)
+{
+    af_status st = AF_OK;
+    bool hit = false, excluded = af_path_in_list(m->path, c->exclude, c->exclude_count);
+    if (c->exclude_regex)
+        AF_TRY(full_match(&excluded, c->exclude_regex, m->path, err));
+    if (c->target_regex && strcmp(c->target_regex, "all-linear") == 0)
+        hit = m->layer >= 0;
+    else if (c->target_regex)
+        AF_TRY(full_match(&hit, c->target_regex, m->path, err));
+    else
+        hit = af_path_in_list(m->path, c->target, c->target_count) && layer_chosen(c, m->layer);
+    *out = hit && !excluded;
+done:
+    return st;
+}
+
+af_status af_adapter_targets(const af_adapter_config *c, const af_model_spec *s, bool *target,
+                             af_error *err)
+{
+    af_status st = AF_OK;
+    bool any = false;
+    for (int i = 0; i < s->modules; i++) {
+        AF_TRY(is_target(&target[i], c, &s->module[i], err));
+        any |= target[i];
+    }
+    if (!any)
+        return af_fail(err, AF_EUSAGE, "the adapter targets no module of this %s model (%s%s)",
+                       s->arch->model_type,
+                       c->target_regex   ? c->target_regex
+                       : c->target_count ? c->target[0]
+                                         : "no target_modules",
+                       c->target_count > 1 ? ", ..." : "");
+    for (int i = 0; i < c->target_count; i++) { /* a misspelt entry must not pass in silence */
+        bool used = false;
+        for (int k = 0; k < s->modules; k++)
+            used |= af_path_in_list(s->module[k].path, &c->target[i], 1);
+        if (!used)
+            return af_fail(err, AF_EUSAGE,
+                           "target module '%.128s' matches nothing in this %s model", c->target[i],
+                           s->arch->model_type);
+    }
+done:
+    return st;
+}
+
+/* ---- reading ---- */
+
+typedef struct reader {
+    const json_t *root;
+    const char *name;
+    af_arena *arena;
+    af_error *err;
+    af_status st;
+} reader;
+
+static const json_t *get(const reader *r, const char *key)
+{
+    const json_t *v = json_object_get(r->root, key);
+    return json_is_null(v) ? NULL : v;
+}
+
+static void wrong(reader *r, const char *key, const char *want)
+{
+    if (r->st == AF_OK)
+        r->st = af_fail(r->err, AF_EFORMAT, "%s: %s is not %s", r->name, key, want);
+}
+
+static double get_num(reader *r, const char *key, double absent)
+{
+    const json_t *v = get(r, key);
+    if (v && !json_is_number(v))
+        wrong(r, key, "a number");
+    return v ? json_number_value(v) : absent;
+}
+
+static bool get_bool(reader *r, const char *key)
+{
+    const json_t *v = get(r, key);
+    if (v && !json_is_boolean(v))
+        wrong(r, key, "true or false");
+    return json_is_true(v);
+}
+
+static const char *copy_str(reader *r, const char *s)
+{
+    const char *p = af_arena_strdup(r->arena, s);
+    if (!p && r->st == AF_OK)
+        r->st = af_fail_nomem(r->err, "a name", strlen(s));
+    return p ? p : "";
+}
+
+/* A list of strings, or one string (which goes to *single). */
+static const char *const *get_names(reader *r, const char *key, int *n, const char **single)
+{
+    const json_t *v = get(r, key);
+    *n = 0;
+    if (!v)
+        return NULL;
+    if (single && json_is_string(v)) {
+        *single = copy_str(r, json_string_value(v));
+        return NULL;
+    }
+    if (!json_is_array(v) || json_array_size(v) > AF_ADAPTER_PATTERNS_MAX) {
+        wrong(r, key, "a list of names");
+        return NULL;
+    }
+    const size_t count = json_array_size(v);
+    const char **list = af_arena_take(r->arena, AF_MAX(count, 1) * sizeof *list);
+    for (size_t i = 0; list && i < count; i++) {
+        const char *s = json_string_value(json_array_get(v, i));
+        if (!s)
+            wrong(r, key, "a list of names");
+        list[i] = copy_str(r, s ? s : "");
+    }
+    *n = list ? (int)count : 0;
+    return list;
+}
+
+static const af_adapter_pattern *get_patterns(reader *r, const char *key, int *n)
+{
+    const json_t *v = get(r, key);
+    *n = 0;
+    if (!v)
+        return NULL;
+    if (!json_is_object(v) || json_object_size(v) > AF_ADAPTER_PATTERNS_MAX) {
+        wrong(r, key, "an object of numbers");
+        return NULL;
+    }
+    af_adapter_pattern *list =
+        af_arena_take(r->arena, AF_MAX(json_object_size(v), 1) * sizeof *list);
+    const char *k;
+    json_t *item;
+    json_object_foreach((json_t *)v, k, item)
+    {
+        if (!json_is_number(item))
+            wrong(r, key, "an object of numbers");
+        if (list)
+            list[(*n)++] = (af_adapter_pattern){copy_str(r, k), json_number_value(item)};
+    }
+    return list;
+}
+
+static const int64_t *get_layers(reader *r, int *n)
+{
+    const json_t *v = get(r, "layers_to_transform");
+    const size_t count = json_is_array(v) ? json_array_size(v) : v != NULL;
+    *n = 0;
+    if (count > AF_CONFIG_LAYERS_MAX) {
+        wrong(r, "layers_to_transform", "a list of layer numbers");
+        return NULL;
+    }
+    int64_t *list = af_arena_take(r->arena, AF_MAX(count, 1) * sizeof *list);
+    for (size_t i = 0; list && i < count; i++) {
+        const json_t *item = json_is_array(v) ? json_array_get(v, i) : v;
+        if (!json_is_integer(item))
+            wrong(r, "layers_to_transform", "a list of layer numbers");
+        list[i] = json_integer_value(item);
+    }
+    *n = list ? (int)count : 0;
+    return list;
+}
+
+/* Kinds of adapter that compute something else than we do. */
+static void refuse_others(reader *r)
+{
+    static const char *const off[] = {
+        "alora_invocation_tokens", "arrow_config", "fan_in_fan_out",
+        "layer_replication",       "lora_bias",    "target_parameters",
+        "trainable_token_indices", "use_bdlora",   "use_qalora",
+        "layers_pattern"};
+    const char *type = json_string_value(get(r, "peft_type"));
+    const char *bias = json_string_value(get(r, "bias"));
+    if (!type || strcmp(type, "LORA") != 0)
+        wrong(r, "peft_type", "LORA");
+    if (bias && strcmp(bias, "none") != 0)
+        wrong(r, "bias", "'none', the one kind this build reads");
+    for (size_t i = 0; i < AF_LEN(off); i++) {
+        const json_t *v = get(r, off[i]);
+        const bool empty = !v || json_is_false(v) || (json_is_array(v) && !json_array_size(v)) ||
+                           (json_is_object(v) && !json_object_size(v));
+        if (!empty)
+            wrong(r, off[i], "off, the one way this build reads");
+    }
+}
+
+static const char *get_init(reader *r)
+{
+    static const char *const fine[] = {"gaussian", "orthogonal", "eva"};
+    const json_t *v = get(r, "init_lora_weights");
+    if (!json_is_string(v))
+        return "true";
+    for (size_t i = 0; i < AF_LEN(fine); i++)
+        if (strcmp(fine[i], json_string_value(v)) == 0)
+            return fine[i];
+    wrong(r, "init_lora_weights", "a kind that leaves the base as it is");
+    return "true";
+}
+
+static void read_all(reader *r, af_adapter_config *c)
+{
+    refuse_others(r);
+    const double rank = get_num(r, "r", 8);
+    if (!(rank >= 1) || rank > AF_ADAPTER_RANK_MAX || rank != floor(rank))
+        wrong(r, "r", "a rank from 1 to 65536");
+    c->r = r->st == AF_OK ? (int)rank : 1;
+    c->alpha = get_num(r, "lora_alpha", 8);
+    c->dropout = get_num(r, "lora_dropout", 0);
+    if (!isfinite(c->alpha))
+        wrong(r, "lora_alpha", "a finite number");
+    if (!(c->dropout >= 0) || c->dropout >= 1)
+        wrong(r, "lora_dropout", "from 0 to below 1");
+    c->rslora = get_bool(r, "use_rslora");
+    c->dora = get_bool(r, "use_dora");
+    c->target = get_names(r, "target_modules", &c->target_count, &c->target_regex);
+    c->exclude = get_names(r, "exclude_modules", &c->exclude_count, &c->exclude_regex);
+    c->modules_to_save = get_names(r, "modules_to_save", &c->save_count, NULL);
+    c->layers = get_layers(r, &c->layer_count);
+    c->rank_pattern = get_patterns(r, "rank_pattern", &c->rank_patterns);
+    c->alpha_pattern = get_patterns(r, "alpha_pattern", &c->alpha_patterns);
+    const char *base = json_string_value(get(r, "base_model_name_or_path"));
+    c->base_model = base ? copy_str(r, base) : NULL;
+    c->init_weights = get_init(r);
+}
+
+af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena, const char *text,
+                                  uint64_t size, const char *name, af_error *err)
+{
+    json_error_t je;
+    af_adapter_config c = {0};
+    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &je);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, root ? 1 : je.line,
+                       root ? "not an object" : je.text);
+    }
+    reader r = {root, name, arena, err, AF_OK};
+    read_all(&r, &c);
+    json_decref(root);
+    if (r.st == AF_OK)
+        *out = c;
+    return r.st;
+}
+
+/* ---- writing ---- */
+
+static json_t *number(double v)
+{
+    return v == floor(v) && fabs(v) < 1e15 ? json_integer((json_int_t)v) : json_real(v);
+}
+
+static json_t *names_json(const char *const *list, int n, const char *single, bool null_when_empty)
+{
+    if (single)
+        return json_string(single);
+    if (n == 0 && null_when_empty)
+        return json_null();
+    json_t *a = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(a, json_string(list[i]));
+    return a;
+}
+
+static json_t *patterns_json(const af_adapter_pattern *p, int n)
+{
+    json_t *o = json_object();
+    for (int i = 0; i < n; i++)
+        json_object_set_new(o, p[i].key, number(p[i].value));
+    return o;
+}
+
+static json_t *layers_json(const af_adapter_config *c)
+{
+    if (c->layer_count == 0)
+        return json_null();
+    json_t *a = json_array();
+    for (int i = 0; i < c->layer_count; i++)
+        json_array_append_new(a, json_integer(c->layers[i]));
+    return a;
+}
+
+/* Keys of features we do not have, at the values that mean "off". */
+static void set_constants(json_t *o)
+{
+    static const char *const nulls[] = {"alora_invocation_tokens",
+                                        "arrow_config",
+                                        "auto_mapping",
+                                        "corda_config",
+                                        "eva_config",
+                                        "layer_replication",
+                                        "layers_pattern",
+                                        "megatron_config",
+                                        "revision",
+                                        "target_parameters",
+                                        "trainable_token_indices",
+                                        "use_bdlora"};
+    static const char *const falses[] = {"ensure_weight_tying", "fan_in_fan_out", "lora_bias",
+                                         "use_qalora"};
+    for (size_t i = 0; i < AF_LEN(nulls); i++)
+        json_object_set_new(o, nulls[i], json_null());
+    for (size_t i = 0; i < AF_LEN(falses); i++)
+        json_object_set_new(o, falses[i], json_false());
+    json_object_set_new(o, "bias", json_string("none"));
+    json_object_set_new(o, "inference_mode", json_true());
+    json_object_set_new(o, "loftq_config", json_object());
+    json_object_set_new(o, "megatron_core", json_string("megatron.core"));
+    json_object_set_new(o, "peft_type", json_string("LORA"));
+    json_object_set_new(o, "peft_version", json_string("0.20.0"));
+    json_object_set_new(o, "qalora_group_size", json_integer(16));
+    json_object_set_new(o, "task_type", json_string("CAUSAL_LM"));
+}
+
+char *af_adapter_config_text(const af_adapter_config *c)
+{
+    json_t *o = json_object();
+    const bool is_true = !c->init_weights || strcmp(c->init_weights, "true") == 0;
+    set_constants(o);
+    json_object_set_new(o, "alpha_pattern", patterns_json(c->alpha_pattern, c->alpha_patterns));
+    json_object_set_new(o, "base_model_name_or_path",
+                        c->base_model ? json_string(c->base_model) : json_null());
+    json_object_set_new(o, "exclude_modules",
+                        names_json(c->exclude, c->exclude_count, c->exclude_regex, true));
+    json_object_set_new(o, "init_lora_weights",
+                        is_true ? json_true() : json_string(c->init_weights));
+    json_object_set_new(o, "layers_to_transform", layers_json(c));
+    json_object_set_new(o, "lora_alpha", number(c->alpha));
+    json_object_set_new(o, "lora_dropout", json_real(c->dropout));
+    json_object_set_new(o, "modules_to_save",
+                        names_json(c->modules_to_save, c->save_count, NULL, true));
+    json_object_set_new(o, "r", json_integer(c->r));
+    json_object_set_new(o, "rank_pattern", patterns_json(c->rank_pattern, c->rank_patterns));
+    json_object_set_new(o, "target_modules",
+                        names_json(c->target, c->target_count, c->target_regex, false));
+    json_object_set_new(o, "use_dora", json_boolean(c->dora));
+    json_object_set_new(o, "use_rslora", json_boolean(c->rslora));
+    char *text = json_dumps(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(o);
+    return text;
+}
+
+/* ---- copying ---- */
+
+static const char *dup(af_arena *a, const char *s, bool *bad)
+{
+    const char *p = s ? af_arena_strdup(a, s) : NULL;
+    *bad |= s && !p;
+    return p;
+}
+
+static const char *const *dup_names(af_arena *a, const char *const *list, int n, bool *bad)
+{
+    const char **p = n ? af_arena_take(a, (uint64_t)n * sizeof *p) : NULL;
+    *bad |= n && !p;
+    for (int i = 0; p && i < n; i++)
+        p[i] = dup(a, list[i], bad);
+    return p;
+}
+
+static const af_adapter_pattern *dup_patterns(af_arena *a, const af_adapter_pattern *list, int n,
+                                              bool *bad)
+{
+    af_adapter_pattern *p = n ? af_arena_take(a, (uint64_t)n * sizeof *p) : NULL;
+    *bad |= n && !p;
+    for (int i = 0; p && i < n; i++)
+        p[i] = (af_adapter_pattern){dup(a, list[i].key, bad), list[i].value};
+    return p;
+}
+
+af_status af_adapter_config_copy(af_adapter_config *out, const af_adapter_config *c, af_arena *a,
+                                 af_error *err)
+{
+    bool bad = false;
+    af_adapter_config d = *c;
+    d.target_regex = dup(a, c->target_regex, &bad);
+    d.exclude_regex = dup(a, c->exclude_regex, &bad);
+    d.base_model = dup(a, c->base_model, &bad);
+    d.init_weights = dup(a, c->init_weights, &bad);
+    d.target = dup_names(a, c->target, c->target_count, &bad);
+    d.exclude = dup_names(a, c->exclude, c->exclude_count, &bad);
+    d.modules_to_save = dup_names(a, c->modules_to_save, c->save_count, &bad);
+    d.rank_pattern = dup_patterns(a, c->rank_pattern, c->rank_patterns, &bad);
+    d.alpha_pattern = dup_patterns(a, c->alpha_pattern, c->alpha_patterns, &bad);
+    int64_t *layers = af_arena_take(a, (uint64_t)AF_MAX(c->layer_count, 1) * sizeof *layers);
+    if (bad || !layers)
+        return af_fail_nomem(err, "an adapter's settings", 0);
+    if (c->layer_count)
+        memcpy(layers, c->layers, (size_t)c->layer_count * sizeof *layers);
+    d.layers = layers;
+    *out = d;
+    return AF_OK;
+}

@@ -1,0 +1,39 @@
+/* bnb_weight.h - one weight in bitsandbytes form: as a folder stores it, or quantised here. */
+#ifndef AF_BNB_WEIGHT_H
+#define AF_BNB_WEIGHT_H
+
+#include "format/weights.h"
+
+enum { AF_BNB_STATE_MAX = 1 << 16 }; /* bytes of a quant_state blob */
+
+typedef struct af_bnb_weight {
+    const char *name;        /* as stored, or NULL */
+    af_dtype type;           /* nf4, fp4, or i8 */
+    const uint8_t *codes;    /* two a byte, first one high; or int8 rows */
+    int64_t count, cols;     /* elements, and of one row */
+    int block, nested_block; /* 4 bit; nested_block 0 = absmax is f32 */
+    const void *absmax;      /* f32, or u8 codes with nested scales */
+    const float *nested;     /* per nested block */
+    const float *map;        /* 16 values of the code book */
+    const float *nested_map; /* 256 values */
+    float offset;
+    const float *row_scale; /* int8: absmax of each row */
+    af_dtype round;         /* values are rounded to this type */
+    void *owned;            /* memory to free, or NULL */
+} af_bnb_weight;
+
+/* Reads the parts of `name` (a 4-bit or 8-bit weight of shape [out][in]) from a folder. */
+AF_CHECKED af_status af_bnb_weight_read(af_bnb_weight *out, const af_weights *w, const char *name,
+                                        int64_t rows, int64_t cols, af_dtype model_dtype,
+                                        af_error *err);
+/* nf4 with double quantisation of values rounded to bf16; `x` has count values and is changed. */
+AF_CHECKED af_status af_bnb_weight_make(af_bnb_weight *out, float *x, int64_t count, int64_t cols,
+                                        af_dtype round, af_error *err);
+void af_bnb_weight_clear(af_bnb_weight *b);
+/* Elements [from, from + n) of the flattened matrix, rounded. */
+void af_bnb_weight_decode(const af_bnb_weight *b, int64_t from, int64_t n, float *out);
+/* f32 scale of each block, nested scales undone: `blocks` values. */
+int64_t af_bnb_weight_blocks(const af_bnb_weight *b);
+/* True when the code books are the standard ones, so that kernels with built-in tables apply. */
+bool af_bnb_weight_is_standard(const af_bnb_weight *b);
+#endif

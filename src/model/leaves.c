@@ -1,0 +1,145 @@
+/* leaves.c - declares the weights, params and adapter tensors of a model in a graph. */
+#include "model/builder.h"
+
+static bool is_param(const af_leaves_opts *o, int tensor)
+{
+    return o->train_base || (o->train_adapter && o->adapter && o->adapter->saved[tensor]);
+}
+
+static af_dtype frozen_type(const af_leaves_opts *o, int tensor)
+{
+    if (o->adapter && o->adapter->saved[tensor])
+        return AF_DTYPE_F32;
+    return o->dtype ? o->dtype[tensor] : o->compute;
+}
+
+static af_status declare_tensors(af_model_leaves *l, const af_leaves_opts *o, af_error *err)
+{
+    const af_model_spec *s = l->spec;
+    char name[512];
+    for (int i = 0; i < s->tensors; i++) {
+        const af_tensor_spec *t = &s->tensor[i];
+        snprintf(name, sizeof name, "%s%s", o->prefix ? o->prefix : "", t->name);
+        l->tensor[i] = is_param(o, i)
+                           ? af_param(l->graph, name, AF_DTYPE_F32, t->ndim, t->dim)
+                           : af_weight(l->graph, name, frozen_type(o, i), t->ndim, t->dim);
+    }
+    return af_graph_status(l->graph, err);
+}
+
+static af_tensor *adapter_tensor(af_model_leaves *l, const af_leaves_opts *o, const char *path,
+                                 const char *tail, int ndim, const int64_t *dim)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s%s.%s", o->prefix ? o->prefix : "", path, tail);
+    return o->train_adapter ? af_param(l->graph, name, AF_DTYPE_F32, ndim, dim)
+                            : af_weight(l->graph, name, AF_DTYPE_F32, ndim, dim);
+}
+
+/* The modules of one projection share one A (their ranks stacked) and one B (one after another). */
+static void declare_shared(af_model_leaves *l, const af_leaves_opts *o, const int *module, int n)
+{
+    const af_model_spec *s = l->spec;
+    const af_adapter_module *am = o->adapter->module;
+    int64_t ranks = 0, values = 0;
+    const char *path = NULL;
+    for (int p = 0; p < n; p++) {
+        l->module[module[p]].a_row = ranks;
+        l->module[module[p]].b_from = values;
+        ranks += am[module[p]].rank;
+        values += am[module[p]].rank * s->module[module[p]].out;
+        path = am[module[p]].rank && !path ? s->module[module[p]].path : path;
+    }
+    if (ranks == 0)
+        return;
+    const int64_t a_dim[2] = {ranks, s->module[module[0]].in};
+    af_tensor *a = adapter_tensor(l, o, path, "lora_A", 2, a_dim);
+    af_tensor *b = adapter_tensor(l, o, path, "lora_B", 1, &values);
+    for (int p = 0; p < n; p++)
+        if (am[module[p]].rank) {
+            l->module[module[p]].a = a;
+            l->module[module[p]].b = b;
+        }
+}
+
+/* DoRA scales each module's output, so each has its own tensors. */
+static void declare_dora(af_model_leaves *l, const af_leaves_opts *o, int module)
+{
+    if (o->adapter->module[module].rank == 0)
+        return;
+    declare_shared(l, o, &module, 1);
+    l->module[module].magnitude =
+        adapter_tensor(l, o, l->spec->module[module].path, "lora_magnitude_vector", 1,
+                       &l->spec->module[module].out);
+}
+
+static af_status declare_adapter(af_model_leaves *l, const af_leaves_opts *o, af_error *err)
+{
+    const af_model_spec *s = l->spec;
+    for (int i = 0; o->adapter && i < s->layers; i++)
+        for (int k = 0; k < AF_GROUP_LAYER_COUNT; k++) {
+            const af_layer_spec *ls = &s->layer[i];
+            if (!o->adapter->config.dora)
+                declare_shared(l, o, ls->module[k], ls->pieces[k]);
+            for (int p = 0; o->adapter->config.dora && p < ls->pieces[k]; p++)
+                declare_dora(l, o, ls->module[k][p]);
+        }
+    return af_graph_status(l->graph, err);
+}
+
+static void declare_rope(af_model_leaves *l)
+{
+    const int64_t half = l->spec->rotary_dim / 2;
+    for (int r = 0; r < l->spec->ropes; r++)
+        l->inv_freq[r] =
+            af_weight(l->graph, r ? "inv_freq.local" : "inv_freq", AF_DTYPE_F32, 1, &half);
+}
+
+af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model_spec *s,
+                               const af_leaves_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    af_model_leaves l = {.spec = s, .adapter = o->adapter, .graph = g, .compute = o->compute};
+    l.tensor = af_arena_take(&l.arena, (uint64_t)s->tensors * sizeof *l.tensor);
+    l.module = af_arena_take(&l.arena, (uint64_t)s->modules * sizeof *l.module);
+    if (!l.tensor || !l.module)
+        AF_TRY(af_fail_nomem(err, "the leaves of a model", (uint64_t)s->tensors * 8));
+    AF_TRY(declare_tensors(&l, o, err));
+    AF_TRY(declare_adapter(&l, o, err));
+    declare_rope(&l);
+    AF_TRY(af_graph_status(g, err));
+    *out = l;
+    l = (af_model_leaves){0};
+done:
+    af_model_leaves_clear(&l);
+    return st;
+}
+
+void af_model_leaves_clear(af_model_leaves *l)
+{
+    af_arena_clear(&l->arena);
+    *l = (af_model_leaves){0};
+}
+
+af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_model_spec *s = l->spec;
+    bool depends = false;
+    for (int r = 0; r < s->ropes; r++)
+        depends |= af_rope_depends_on_length(&s->rope[r]);
+    if (l->rope_length != 0 && (!depends || l->rope_length == length))
+        return AF_OK;
+    float *f = af_calloc((uint64_t)s->rotary_dim / 2, sizeof *f);
+    if (!f)
+        return af_fail_nomem(err, "rotary frequencies", (uint64_t)s->rotary_dim * 2);
+    for (int r = 0; r < s->ropes; r++) {
+        af_rope_inv_freq(f, &s->rope[r], s->rotary_dim, s->max_positions, length);
+        AF_TRY(af_tensor_write(l->graph, l->inv_freq[r], f, (uint64_t)s->rotary_dim / 2 * sizeof *f,
+                               err));
+    }
+    l->rope_length = length;
+done:
+    free(f);
+    return st;
+}
