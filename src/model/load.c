@@ -163,7 +163,7 @@ static af_status match_gguf(af_source *s, faults *f, int i, af_error *err)
 
 static bool is_bnb(const af_source *s, const char *name)
 {
-    char part[NAME_MAX_BYTES];
+    char part[NAME_MAX_BYTES + 64];
     const af_stored *w = af_weights_find(s->weights, name);
     if (!w || (w->dtype != AF_DTYPE_U8 && w->dtype != AF_DTYPE_I8))
         return false;
