@@ -78,8 +78,9 @@ void af_decode_stream_clear(af_decode_stream *s);
 
 /* The id of a token string, added tokens included; -1 when absent. */
 int32_t af_tokenizer_id(const af_tokenizer *t, const char *token, uint64_t len);
-/* The raw vocabulary string of an id (byte-level tokens in their printable alphabet), NUL-
- * terminated; NULL when absent. Borrowed from the tokenizer. len may be NULL. */
+/* The raw vocabulary string of an id (byte-level tokens in their printable alphabet; an added
+ * token with `normalized` in its normalised form), NUL-terminated; NULL when absent. Borrowed from
+ * the tokenizer. len may be NULL. */
 const char *af_tokenizer_token(const af_tokenizer *t, int32_t id, uint64_t *len);
 /* Highest id + 1, added tokens included. */
 int32_t af_tokenizer_vocab_size(const af_tokenizer *t);

@@ -198,6 +198,8 @@ typedef struct af_dec {
 
 typedef struct af_added {
     af_str content;
+    af_str shown; /* what is searched for and what its id decodes to: content, normalised if so */
+    bool skipped; /* when special tokens are left out: by `shown`, as the package does it */
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
 } af_added;
@@ -386,6 +388,7 @@ af_str af_str_of(const af_jval *v);
 AF_CHECKED af_status af_model_parse(af_tokenizer *t, const af_jval *v, af_error *err);
 AF_CHECKED af_status af_model_finish(af_tokenizer *t, af_error *err);
 AF_CHECKED af_status af_tokenizer_new(af_tokenizer **out, af_error *err);
+bool af_token_skipped(const af_tokenizer *t, int32_t id); /* by skip_special */
 /* tokenizer_gguf.c */
 AF_CHECKED af_status af_tokenizer_from_gguf(af_tokenizer **out, const char *path, af_error *err);
 

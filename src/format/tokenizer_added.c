@@ -57,35 +57,36 @@ done:
     return st;
 }
 
-static af_status normalised_content(af_work *w, const af_added *a, af_arena *arena, af_str *out)
+static af_status find_shown(af_work *w, af_tokenizer *t, af_added *a)
 {
     af_status st = AF_OK;
     af_piece p = {.text = a->content.s, .len = a->content.n};
-    AF_TRY(af_normalize(w, &p));
-    char *copy = af_arena_strndup(arena, p.text, p.len);
-    if (!copy)
-        return af_fail_nomem(w->err, "the added tokens", p.len);
-    *out = (af_str){copy, p.len};
+    a->shown = a->content;
+    if (a->normalized) {
+        AF_TRY(af_normalize(w, &p));
+        char *copy = af_arena_take(&t->arena, (uint64_t)p.len + 1);
+        if (!copy)
+            return af_fail_nomem(w->err, "the added tokens", p.len);
+        memcpy(copy, p.text, p.len);
+        a->shown = (af_str){copy, p.len};
+    }
+    const int32_t id = af_vocab_find(&t->added_vocab, a->shown.s, a->shown.n);
+    for (int i = 0; id >= 0 && i < t->added_count && !a->skipped; i++)
+        a->skipped = t->added[i].id == id && t->added[i].special;
 done:
     return st;
 }
 
-static af_status build_matcher(af_tokenizer *t, af_matcher *m, bool normalized, af_work *w,
-                               af_error *err)
+static af_status build_matcher(af_tokenizer *t, af_matcher *m, bool normalized, af_error *err)
 {
     af_status st = AF_OK;
-    af_arena arena = {0};
     uint32_t n = 0;
     af_trie_key *key = af_calloc((uint64_t)t->added_count + 1, sizeof *key);
     if (!key)
         return af_fail_nomem(err, "the added tokens", (uint64_t)t->added_count * sizeof *key);
     for (int i = 0; i < t->added_count; i++) {
-        af_str s = t->added[i].content;
-        if (t->added[i].normalized != normalized)
-            continue;
-        if (normalized)
-            AF_TRY(normalised_content(w, &t->added[i], &arena, &s));
-        if (s.n == 0)
+        const af_str s = t->added[i].shown;
+        if (t->added[i].normalized != normalized || s.n == 0)
             continue;
         /* of equal strings the special ones come first, then file order */
         key[n++] = (af_trie_key){s.s, s.n, t->added[i].special ? i : i + t->added_count};
@@ -104,7 +105,6 @@ static af_status build_matcher(af_tokenizer *t, af_matcher *m, bool normalized, 
     if (firsts != 1)
         m->only = -1;
 done:
-    af_arena_clear(&arena);
     free(key);
     return st;
 }
@@ -128,8 +128,10 @@ af_status af_added_build(af_tokenizer *t, af_error *err)
         return af_fail_nomem(err, "the added tokens", sizeof *w);
     w->t = t;
     w->err = err;
-    AF_TRY(build_matcher(t, &t->raw, false, w, err));
-    AF_TRY(build_matcher(t, &t->normalized, true, w, err));
+    for (int i = 0; i < t->added_count; i++)
+        AF_TRY(find_shown(w, t, &t->added[i]));
+    AF_TRY(build_matcher(t, &t->raw, false, err));
+    AF_TRY(build_matcher(t, &t->normalized, true, err));
     t->added_at_count = AF_MAX(t->added_vocab.count, t->vocab.count);
     t->added_at = af_calloc((uint64_t)t->added_at_count + 1, sizeof *t->added_at);
     if (!t->added_at) {

@@ -385,7 +385,7 @@ af_status af_tokenizer_decode(const af_tokenizer *t, char **text, uint64_t *len,
     for (int64_t i = 0; i < n; i++) {
         uint64_t size;
         const char *s = af_tokenizer_token(t, ids[i], &size);
-        if (s && !(skip_special && af_tokenizer_is_special(t, ids[i])))
+        if (s && !(skip_special && af_token_skipped(t, ids[i])))
             AF_TRY(add(&l, s, size));
     }
     for (int i = 0; i < t->decs; i++)

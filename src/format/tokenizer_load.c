@@ -258,11 +258,18 @@ int32_t af_tokenizer_id(const af_tokenizer *t, const char *token, uint64_t len)
     return id >= 0 ? id : af_vocab_find(&t->vocab, token, len);
 }
 
+static const af_added *added_of(const af_tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->added_at_count && t->added_at[id] >= 0 ? &t->added[t->added_at[id]]
+                                                                     : NULL;
+}
+
 const char *af_tokenizer_token(const af_tokenizer *t, int32_t id, uint64_t *len)
 {
     af_str s = {0};
-    if (id >= 0 && id < t->added_vocab.count)
-        s = t->added_vocab.token[id];
+    const af_added *a = added_of(t, id);
+    if (a)
+        s = a->shown;
     if (!s.s && id >= 0 && id < t->vocab.count)
         s = t->vocab.token[id];
     if (len)
@@ -275,16 +282,16 @@ int32_t af_tokenizer_vocab_size(const af_tokenizer *t)
     return AF_MAX(t->vocab.count, t->added_vocab.count);
 }
 
-static const af_added *added_of(const af_tokenizer *t, int32_t id)
-{
-    return id >= 0 && id < t->added_at_count && t->added_at[id] >= 0 ? &t->added[t->added_at[id]]
-                                                                     : NULL;
-}
-
 bool af_tokenizer_is_special(const af_tokenizer *t, int32_t id)
 {
     const af_added *a = added_of(t, id);
     return a && a->special;
+}
+
+bool af_token_skipped(const af_tokenizer *t, int32_t id)
+{
+    const af_added *a = added_of(t, id);
+    return a && a->skipped;
 }
 
 bool af_tokenizer_is_added(const af_tokenizer *t, int32_t id) { return added_of(t, id) != NULL; }
