@@ -2,5 +2,6 @@
 #include "commands.h"
 
 const af_command af_commands[] = {
+    {"tokenize", "text to token ids and back", cmd_tokenize},
     {0},
 };
