@@ -1,0 +1,173 @@
+/* schedule.c - learning rates over a run. */
+#include "train/schedule.h"
+
+#include <math.h>
+
+#define PI              3.14159265358979323846
+#define POLYNOMIAL_END  1e-7 /* where the polynomial ends, as transformers has it */
+#define ONE_CYCLE_RISE  0.3  /* share of the run that rises, without warm-up steps */
+#define ONE_CYCLE_START 25.0 /* the run starts at peak / this ... */
+#define ONE_CYCLE_END   1e4  /* ... and ends this much lower still */
+#define EXPONENTIAL_END 0.01
+
+static const struct {
+    const char *name;
+    af_schedule_kind kind;
+} kinds[] = {
+    {"constant", AF_SCHEDULE_CONSTANT},
+    {"constant_with_warmup", AF_SCHEDULE_CONSTANT},
+    {"linear", AF_SCHEDULE_LINEAR},
+    {"cosine", AF_SCHEDULE_COSINE},
+    {"cosine_with_min_lr", AF_SCHEDULE_COSINE},
+    {"cosine_with_restarts", AF_SCHEDULE_COSINE_RESTARTS},
+    {"polynomial", AF_SCHEDULE_POLYNOMIAL},
+    {"inverse_sqrt", AF_SCHEDULE_INVERSE_SQRT},
+    {"step", AF_SCHEDULE_STEP},
+    {"exponential", AF_SCHEDULE_EXPONENTIAL},
+    {"one_cycle", AF_SCHEDULE_ONE_CYCLE},
+    {"warmup_stable_decay", AF_SCHEDULE_WSD},
+};
+
+const char *af_schedule_names(void)
+{
+    return "constant, constant_with_warmup, linear, cosine, cosine_with_min_lr, "
+           "cosine_with_restarts, polynomial, inverse_sqrt, step, exponential, one_cycle, "
+           "warmup_stable_decay";
+}
+
+static void fill_defaults(af_schedule *s)
+{
+    af_schedule_opts *o = &s->o;
+    const double rest = (double)AF_MAX(o->steps - o->warmup, 1);
+    if (o->power == 0)
+        o->power = 1;
+    if (o->cycles == 0)
+        o->cycles = 1;
+    if (o->decay_steps == 0)
+        o->decay_steps = (o->steps + 9) / 10;
+    if (o->gamma == 0)
+        o->gamma = s->kind == AF_SCHEDULE_STEP ? 0.1 : pow(EXPONENTIAL_END, 1 / rest);
+    if (o->step_size == 0)
+        o->step_size = AF_MAX((int64_t)ceil(rest / 3), 1);
+}
+
+af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error *err)
+{
+    af_schedule s = {.o = *o};
+    size_t k = 0;
+    while (k < AF_LEN(kinds) && strcmp(kinds[k].name, o->name) != 0)
+        k++;
+    if (k == AF_LEN(kinds))
+        return af_fail(err, AF_EUSAGE, "unknown schedule '%.40s': %s", o->name,
+                       af_schedule_names());
+    if (!(o->peak >= 0) || o->steps < 0 || o->warmup < 0 || o->decay_steps < 0 || o->step_size < 0)
+        return af_fail(err, AF_EUSAGE,
+                       "schedule %s: rate %g, %" PRId64 " steps, warm-up %" PRId64
+                       ": none may be below 0",
+                       o->name, o->peak, o->steps, o->warmup);
+    if (!(o->min_ratio >= 0 && o->min_ratio <= 1))
+        return af_fail(err, AF_EUSAGE, "schedule %s: the floor is %g of the peak, not 0 to 1",
+                       o->name, o->min_ratio);
+    s.kind = kinds[k].kind;
+    s.o.name = NULL;
+    fill_defaults(&s);
+    *out = s;
+    return AF_OK;
+}
+
+/* [0, 1] of the way from the end of the warm-up to the end of the run. */
+static double progress(const af_schedule_opts *o, int64_t step)
+{
+    return (double)(step - o->warmup) / (double)AF_MAX(o->steps - o->warmup, 1);
+}
+
+static double half_cosine(double p) { return 0.5 * (1 + cos(PI * p)); }
+
+static double with_floor(double factor, double floor) { return factor * (1 - floor) + floor; }
+
+static double cosine(const af_schedule_opts *o, int64_t step, bool restarts)
+{
+    const double p = progress(o, step);
+    if (!restarts)
+        return with_floor(half_cosine(p), o->min_ratio);
+    return with_floor(p >= 1 ? 0 : half_cosine(fmod(o->cycles * p, 1)), o->min_ratio);
+}
+
+static double polynomial(const af_schedule_opts *o, int64_t step)
+{
+    const double end = o->peak > 0 ? fmin(POLYNOMIAL_END / o->peak, 1) : 0;
+    return step > o->steps ? end : (1 - end) * pow(1 - progress(o, step), o->power) + end;
+}
+
+static double inverse_sqrt(const af_schedule_opts *o, int64_t step)
+{
+    const double scale = o->warmup ? (double)o->warmup : 10000;
+    return 1 / sqrt(((double)step + scale - (double)o->warmup) / scale);
+}
+
+/* From a low start up to the peak and down again, both along half a cosine. */
+static double one_cycle(const af_schedule_opts *o, int64_t step)
+{
+    const double start = 1 / ONE_CYCLE_START, end = start / ONE_CYCLE_END;
+    const double rise = o->warmup ? (double)o->warmup : ONE_CYCLE_RISE * (double)o->steps;
+    const double top = fmax(rise - 1, 0), last = fmax((double)o->steps - 1, top);
+    const double s = fmin((double)step, last);
+    if (s <= top)
+        return top > 0 ? with_floor(1 - half_cosine(s / top), start) : 1;
+    return with_floor(half_cosine((s - top) / (last - top)), end);
+}
+
+static double stable_decay(const af_schedule_opts *o, int64_t step)
+{
+    const int64_t from = o->steps - o->decay_steps;
+    if (step < o->warmup)
+        return with_floor((double)step / (double)o->warmup, o->min_ratio);
+    if (step < from)
+        return 1;
+    const double p = (double)(step - from) / (double)AF_MAX(o->decay_steps, 1);
+    if (p >= 1)
+        return o->min_ratio;
+    switch (o->decay) {
+    case AF_SCHEDULE_DECAY_LINEAR:
+        return with_floor(1 - p, o->min_ratio);
+    case AF_SCHEDULE_DECAY_SQRT:
+        return with_floor(1 - sqrt(p), o->min_ratio);
+    case AF_SCHEDULE_DECAY_COSINE:
+        break;
+    }
+    return with_floor(half_cosine(p), o->min_ratio);
+}
+
+static double factor_of(const af_schedule *s, int64_t step)
+{
+    const af_schedule_opts *o = &s->o;
+    if (s->kind == AF_SCHEDULE_ONE_CYCLE)
+        return one_cycle(o, step);
+    if (s->kind == AF_SCHEDULE_WSD)
+        return stable_decay(o, step);
+    if (step < o->warmup)
+        return (double)step / (double)o->warmup;
+    switch (s->kind) {
+    case AF_SCHEDULE_LINEAR:
+        return 1 - progress(o, step);
+    case AF_SCHEDULE_COSINE:
+        return cosine(o, step, false);
+    case AF_SCHEDULE_COSINE_RESTARTS:
+        return cosine(o, step, true);
+    case AF_SCHEDULE_POLYNOMIAL:
+        return polynomial(o, step);
+    case AF_SCHEDULE_INVERSE_SQRT:
+        return inverse_sqrt(o, step);
+    case AF_SCHEDULE_STEP:
+        return pow(o->gamma, (double)((step - o->warmup) / o->step_size));
+    case AF_SCHEDULE_EXPONENTIAL:
+        return pow(o->gamma, (double)(step - o->warmup));
+    default:
+        return 1;
+    }
+}
+
+double af_schedule_lr(const af_schedule *s, int64_t step)
+{
+    return s->o.peak * fmax(factor_of(s, AF_MAX(step, 0)), 0);
+}

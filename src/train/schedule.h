@@ -1,0 +1,54 @@
+/* schedule.h - the learning rate of a step: pure functions of the step number.
+ *
+ * Step 0 is the first one. With warm-up the rate climbs linearly, peak * step / warmup, so that the
+ * first step has rate 0; the meaning of every name is that of transformers.get_scheduler, or of
+ * torch.optim.lr_scheduler for step, exponential and one_cycle. */
+#ifndef AF_SCHEDULE_H
+#define AF_SCHEDULE_H
+
+#include "base/base.h"
+
+typedef enum af_schedule_kind {
+    AF_SCHEDULE_CONSTANT,
+    AF_SCHEDULE_LINEAR,
+    AF_SCHEDULE_COSINE,
+    AF_SCHEDULE_COSINE_RESTARTS,
+    AF_SCHEDULE_POLYNOMIAL,
+    AF_SCHEDULE_INVERSE_SQRT,
+    AF_SCHEDULE_STEP,
+    AF_SCHEDULE_EXPONENTIAL,
+    AF_SCHEDULE_ONE_CYCLE,
+    AF_SCHEDULE_WSD, /* warm-up, stable, decay */
+} af_schedule_kind;
+
+typedef enum af_schedule_decay {
+    AF_SCHEDULE_DECAY_COSINE,
+    AF_SCHEDULE_DECAY_LINEAR,
+    AF_SCHEDULE_DECAY_SQRT, /* 1 - sqrt(progress) */
+} af_schedule_decay;
+
+typedef struct af_schedule_opts {
+    const char *name;        /* see af_schedule_names */
+    double peak;             /* the learning rate */
+    int64_t steps, warmup;   /* of the whole run; of them, warm-up */
+    double min_ratio;        /* cosines and warmup_stable_decay end at peak * this */
+    double power;            /* polynomial; 0 = 1 */
+    double cycles;           /* cosine_with_restarts; 0 = 1 */
+    int64_t decay_steps;     /* warmup_stable_decay; 0 = a tenth of the run */
+    af_schedule_decay decay; /* its shape */
+    double gamma;            /* step: 0 = 0.1; exponential, a step: 0 = down to 1 % at the end */
+    int64_t step_size;       /* step: 0 = a third of the run after the warm-up */
+} af_schedule_opts;
+
+typedef struct af_schedule {
+    af_schedule_kind kind;
+    af_schedule_opts o; /* defaults filled in; name is not kept */
+} af_schedule;
+
+/* AF_EUSAGE for an unknown name (the message lists the known ones) or impossible numbers. */
+AF_CHECKED af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error *err);
+/* The rate of step `step`, from 0. */
+double af_schedule_lr(const af_schedule *s, int64_t step);
+/* "constant, linear, ...". Static storage. */
+const char *af_schedule_names(void);
+#endif

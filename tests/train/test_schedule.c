@@ -1,0 +1,175 @@
+/* test_schedule.c - rates against the numbers of transformers.get_scheduler and torch's
+ * lr_scheduler at steps 0, 1, 4, 5, 17, 60, 79, 80, 99 of 100. */
+#include "test.h"
+
+#include "train/schedule.h"
+
+#include <math.h>
+
+static const int64_t at[] = {0, 1, 4, 5, 17, 60, 79, 80, 99};
+
+static void test_rates_are_those_of_the_originals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why;
+        af_schedule_opts o;
+        double want[9];
+    } cases[] = {
+        {"constant", {.name = "constant"}, {1, 1, 1, 1, 1, 1, 1, 1, 1}},
+        {"constant_with_warmup",
+         {.name = "constant_with_warmup", .warmup = 5},
+         {0, 0.2, 0.8, 1, 1, 1, 1, 1, 1}},
+        {"linear",
+         {.name = "linear", .warmup = 5},
+         {0, 0.2, 0.8, 1, 0.873684210526316, 0.421052631578947, 0.221052631578947,
+          0.210526315789474, 0.0105263157894737}},
+        {"linear without warm-up",
+         {.name = "linear"},
+         {1, 0.99, 0.96, 0.95, 0.83, 0.4, 0.21, 0.2, 0.01}},
+        {"cosine",
+         {.name = "cosine", .warmup = 5},
+         {0, 0.2, 0.8, 1, 0.961144877488692, 0.3772572564296, 0.115799444571571, 0.105429745301803,
+          0.000273371329536976}},
+        {"cosine with a floor",
+         {.name = "cosine_with_min_lr", .warmup = 5, .min_ratio = 0.1},
+         {0, 0.2, 0.8, 1, 0.965030389739823, 0.43953153078664, 0.204219500114414, 0.194886770771623,
+          0.100246034196583}},
+        {"three cosines",
+         {.name = "cosine_with_restarts", .warmup = 5, .cycles = 3},
+         {0, 0.2, 0.8, 1, 0.68559862445911, 0.161359214187129, 0.745211751915254, 0.700847712326485,
+          0.00245854872749429}},
+        {"polynomial",
+         {.name = "polynomial", .warmup = 5, .power = 2},
+         {0, 0.2, 0.8, 1, 0.763324123390582, 0.177285400831025, 0.0488643610415513,
+          0.0443214252077562, 0.000110903313019391}},
+        {"inverse_sqrt",
+         {.name = "inverse_sqrt", .warmup = 5},
+         {0, 0.2, 0.8, 1, 0.54232614454664, 0.288675134594813, 0.251577302713314, 0.25,
+          0.224733287487747}},
+        {"inverse_sqrt without warm-up",
+         {.name = "inverse_sqrt"},
+         {1, 0.999950003749688, 0.999800059980007, 0.999750093710954, 0.999151082216968,
+          0.997013432852472, 0.996073250732836, 0.996023841111995, 0.995086453134999}},
+        {"warmup_stable_decay",
+         {.name = "warmup_stable_decay", .warmup = 5, .decay_steps = 30, .min_ratio = 0.05},
+         {0.05, 0.24, 0.81, 1, 1, 1, 0.804197994838925, 0.7625, 0.0526020997000702}},
+        {"warmup_stable_decay, linear",
+         {.name = "warmup_stable_decay",
+          .warmup = 5,
+          .decay_steps = 30,
+          .decay = AF_SCHEDULE_DECAY_LINEAR},
+         {0, 0.2, 0.8, 1, 1, 1, 0.7, 0.666666666666667, 0.0333333333333333}},
+        {"warmup_stable_decay, square root",
+         {.name = "warmup_stable_decay",
+          .warmup = 5,
+          .decay_steps = 30,
+          .decay = AF_SCHEDULE_DECAY_SQRT},
+         {0, 0.2, 0.8, 1, 1, 1, 0.452277442494834, 0.422649730810374, 0.016807919749825}},
+        {"one_cycle",
+         {.name = "one_cycle"},
+         {0.04, 0.0428137805659075, 0.0843637985579406, 0.108708555439557, 0.648413602494026,
+          0.589280090285529, 0.188258346050237, 0.171033952907596, 4e-06}},
+        {"one_cycle that rises in five steps",
+         {.name = "one_cycle", .warmup = 5},
+         {0.04, 0.180588745030457, 1, 0.999726629763948, 0.954503449511511, 0.361301100424895,
+          0.105433323582822, 0.0954951208465151, 4e-06}},
+        {"step",
+         {.name = "step", .step_size = 17, .gamma = 0.5},
+         {1, 1, 1, 1, 0.5, 0.125, 0.0625, 0.0625, 0.03125}},
+        {"exponential",
+         {.name = "exponential", .gamma = 0.97},
+         {1, 0.97, 0.88529281, 0.8587340257, 0.595826043858805, 0.160806669021577,
+          0.0901502648647703, 0.0874457569188272, 0.04902320404681}},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        af_schedule s;
+        af_schedule_opts o = cases[i].o;
+        o.peak = 1;
+        o.steps = 100;
+        CHECK_OK(af_schedule_init(&s, &o, &err), err);
+        for (size_t k = 0; k < AF_LEN(at); k++) {
+            const double lr = af_schedule_lr(&s, at[k]);
+            CHECK_MSG(fabs(lr - cases[i].want[k]) <= 1e-13 * fmax(cases[i].want[k], 1e-2),
+                      "%s, step %d: %.16g, not %.16g", cases[i].why, (int)at[k], lr,
+                      cases[i].want[k]);
+        }
+    }
+}
+
+static void test_step_and_exponential_start_after_the_warm_up(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"step", "exponential"};
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        af_error err = {0};
+        af_schedule s;
+        const af_schedule_opts o = {.name = names[i], .peak = 2, .steps = 100, .warmup = 10};
+        CHECK_OK(af_schedule_init(&s, &o, &err), err);
+        assert_true(af_schedule_lr(&s, 0) == 0);
+        assert_true(fabs(af_schedule_lr(&s, 5) - 1) < 1e-15);
+        assert_true(af_schedule_lr(&s, 10) == 2);
+        assert_true(fabs(af_schedule_lr(&s, 100) - (i ? 0.02 : 0.002)) < 1e-12);
+    }
+}
+
+static void test_every_name_works_at_the_edges(void **state)
+{
+    (void)state;
+    char names[512];
+    snprintf(names, sizeof names, "%s", af_schedule_names());
+    int count = 0;
+    for (char *name = names; name; count++) {
+        char *comma = strstr(name, ", ");
+        if (comma)
+            *comma = '\0';
+        static const int64_t edges[][2] = {{0, 0}, {1, 0}, {1, 1}, {3, 5}, {2, 1}};
+        for (size_t e = 0; e < AF_LEN(edges); e++) {
+            af_error err = {0};
+            af_schedule s;
+            const af_schedule_opts o = {
+                .name = name, .peak = 1e-3, .steps = edges[e][0], .warmup = edges[e][1]};
+            CHECK_OK(af_schedule_init(&s, &o, &err), err);
+            for (int64_t step = -1; step < 8; step++) {
+                const double lr = af_schedule_lr(&s, step);
+                CHECK_MSG(lr >= 0 && lr <= 1e-3 * (1 + 1e-12), "%s of %d+%d, step %d: %g", name,
+                          (int)edges[e][0], (int)edges[e][1], (int)step, lr);
+            }
+        }
+        name = comma ? comma + 2 : NULL;
+    }
+    assert_int_equal(count, 12);
+}
+
+static void test_impossible_schedules_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why;
+        af_schedule_opts o;
+    } cases[] = {
+        {"unknown name", {.name = "cosinus", .peak = 1, .steps = 10}},
+        {"negative rate", {.name = "linear", .peak = -1, .steps = 10}},
+        {"rate is not a number", {.name = "linear", .peak = NAN, .steps = 10}},
+        {"negative warm-up", {.name = "linear", .peak = 1, .steps = 10, .warmup = -1}},
+        {"floor above the peak", {.name = "cosine", .peak = 1, .steps = 10, .min_ratio = 2}},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        af_schedule s;
+        CHECK_MSG(af_schedule_init(&s, &cases[i].o, &err) == AF_EUSAGE, "%s", cases[i].why);
+        assert_true(err.msg[0] != '\0');
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rates_are_those_of_the_originals),
+        cmocka_unit_test(test_step_and_exponential_start_after_the_warm_up),
+        cmocka_unit_test(test_every_name_works_at_the_edges),
+        cmocka_unit_test(test_impossible_schedules_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
