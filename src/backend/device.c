@@ -1,9 +1,40 @@
 /* device.c - from a name to a backend. */
 #include "backend/cpu/cpu.h"
+#include "backend/cuda/cuda.h"
+#include "base/log.h"
+
+#include <ctype.h>
+
+/* "cuda" or "cuda:N" */
+static bool parse_cuda(const char *name, int *ordinal)
+{
+    *ordinal = 0;
+    if (strncmp(name, "cuda", 4) != 0)
+        return false;
+    if (name[4] == '\0')
+        return true;
+    if (name[4] != ':' || !isdigit((unsigned char)name[5]) || strlen(name) > 8)
+        return false;
+    for (const char *p = name + 5; *p; p++) {
+        if (!isdigit((unsigned char)*p))
+            return false;
+        *ordinal = *ordinal * 10 + (*p - '0');
+    }
+    return true;
+}
 
 af_status af_device_open(af_device **out, const char *name, int threads, af_error *err)
 {
-    if (strcmp(name, "cpu") == 0 || strcmp(name, "auto") == 0)
+    int ordinal;
+    if (strcmp(name, "cpu") == 0)
         return af_cpu_open(out, threads, err);
-    return af_fail(err, AF_EUSAGE, "unknown device '%s': auto, cpu, cuda or cuda:N", name);
+    if (parse_cuda(name, &ordinal))
+        return af_cuda_open(out, ordinal, err);
+    if (strcmp(name, "auto") != 0)
+        return af_fail(err, AF_EUSAGE, "unknown device '%s': auto, cpu, cuda or cuda:N", name);
+    af_error why = {0};
+    if (af_cuda_open(out, 0, &why) == AF_OK)
+        return AF_OK;
+    af_log(AF_LOG_INFO, "no GPU is used: %s", why.msg);
+    return af_cpu_open(out, threads, err);
 }

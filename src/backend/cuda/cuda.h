@@ -66,6 +66,7 @@ typedef struct af_gemm {
 typedef struct af_cuda {
     af_device device; /* first */
     const af_driver *drv;
+    const af_driver *own_driver; /* freed with the device */
     void *context, *stream;
     int ordinal;
     int arch;     /* 90 */
@@ -75,6 +76,7 @@ typedef struct af_cuda {
     char name[64];
     af_kernels *kernels;
     af_lt *lt;
+    struct af_upload *upload;
     /* set while a graph is being prepared */
     af_graph *graph;
     af_cuda_graph *cg;

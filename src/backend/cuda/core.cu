@@ -1,0 +1,38 @@
+/* core.cu - copies of matrices between types and row strides, and sums over rows: what the backend
+ * itself needs around its GEMMs.  Built with AF_S (source type) and AF_D (destination type). */
+// variants: AF_S=float AF_D=bf16 | AF_S=float AF_D=half | AF_S=float AF_D=float | AF_S=bf16 AF_D=bf16 | AF_S=bf16 AF_D=float | AF_S=half AF_D=float | AF_S=half AF_D=half | AF_S=half AF_D=bf16 | AF_S=bf16 AF_D=half
+#include "dev.cuh"
+
+/* dst[r][c] = alpha * src[r][c] for c < cols, 0 for cols <= c < wide.  A warp walks along a row, 8
+ * rows a block; the row stride of either side is free. */
+extern "C" __global__ void copy_2d(AF_D *dst, long long dst_ld, const AF_S *src, long long src_ld,
+                                   long long rows, long long cols, long long wide, float alpha)
+{
+    const long long r = (long long)blockIdx.y * 8 + threadIdx.x / 32;
+    if (r >= rows)
+        return;
+    for (long long c = blockIdx.x * 32 + threadIdx.x % 32; c < wide; c += gridDim.x * 32)
+        store(dst + r * dst_ld + c, c < cols ? alpha * load(src + r * src_ld + c) : 0.0f);
+}
+
+/* out[c] (+)= sum over rows of x[r][c], in a fixed order: a block sums 32 columns, 8 row groups at
+ * a time, then the 8 partial sums one after another. */
+extern "C" __global__ void sum_rows(AF_D *out, const AF_S *x, long long ld, long long rows,
+                                    long long cols, int add)
+{
+    __shared__ float part[8][33];
+    const long long c = (long long)blockIdx.x * 32 + threadIdx.x % 32;
+    const int g = threadIdx.x / 32;
+    float s = 0.0f;
+    if (c < cols)
+        for (long long r = g; r < rows; r += 8)
+            s += load(x + r * ld + c);
+    part[g][threadIdx.x % 32] = s;
+    __syncthreads();
+    if (g == 0 && c < cols) {
+        s = add ? load(out + c) : 0.0f;
+        for (int i = 0; i < 8; i++)
+            s += part[i][threadIdx.x];
+        store(out + c, s);
+    }
+}

@@ -1,0 +1,66 @@
+/* cuda_graph.h - the backend's state of one graph, and the steps a node was prepared into. */
+#ifndef AF_CUDA_GRAPH_H
+#define AF_CUDA_GRAPH_H
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/driver.h"
+
+typedef struct af_gemm_plan af_gemm_plan;
+typedef struct af_linear_group af_linear_group;
+
+typedef enum af_step_kind { AF_STEP_LAUNCH, AF_STEP_GEMM, AF_STEP_ZERO, AF_STEP_COPY } af_step_kind;
+
+typedef struct af_step {
+    af_step_kind kind;
+    af_launch *launch;
+    af_gemm_plan *gemm;
+    void *to;
+    const void *from;
+    uint64_t bytes;
+} af_step;
+
+/* node->exec */
+typedef struct af_exec {
+    af_step *step;
+    int n, cap;
+} af_exec;
+
+enum { AF_RUN_MASKS = 8 };
+
+struct af_cuda_graph {
+    af_arena mem; /* steps and their arguments */
+    uint8_t *arena[AF_ROLE_COUNT];
+    uint8_t *work;
+    /* Not nodes of the graph: steps that bring copies of weights (dequantised, cast, fused) and of
+     * params (the same, for trainable values) up to date. */
+    af_node on_weights, on_params;
+    bool weights_dirty, params_dirty; /* the host wrote some since the last run */
+    void *exec[AF_RUN_MASKS];         /* instantiated CUDA graphs, by AF_RUN_* mask */
+    uint64_t launches[AF_RUN_MASKS];
+    bool capture_refused;
+    af_linear_group *groups; /* src/ops/linear_cuda.c */
+    int n_groups;
+};
+
+/* Appends one step to n; NULL when memory is gone (latched in cu->err). */
+af_step *af_cuda_step(af_cuda *cu, af_node *n, af_step_kind kind);
+/* Issues the steps of one node on the stream. */
+AF_CHECKED af_status af_cuda_issue(af_cuda *cu, const af_exec *e, af_error *err);
+/* Checks what launchers asked for: grid and block limits, shared memory, argument sizes. */
+AF_CHECKED af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err);
+
+AF_CHECKED af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err);
+void af_cuda_drop_captures(af_cuda *cu, af_cuda_graph *cg);
+
+/* ---- transfers: upload.c ---- */
+typedef struct af_upload af_upload;
+AF_CHECKED af_status af_upload_new(af_upload **out, af_cuda *cu, af_error *err);
+void af_upload_free(af_upload *u, af_cuda *cu);
+/* rows x width bytes from packed host memory to device rows `pitch` bytes apart, asynchronously. */
+AF_CHECKED af_status af_upload_rows(af_cuda *cu, void *to, uint64_t pitch, const void *from,
+                                    uint64_t width, uint64_t rows, const char *what, af_error *err);
+/* The way back; returns when the bytes are there. */
+AF_CHECKED af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pitch,
+                                      uint64_t width, uint64_t rows, const char *what,
+                                      af_error *err);
+#endif

@@ -1,0 +1,138 @@
+/* cuda_run.c - runs a prepared graph: steps one after another, or the same steps captured once a
+ * mask and replayed. Nothing here allocates, looks up, or waits. */
+#include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/gemm.h"
+#include "base/log.h"
+
+af_status af_cuda_issue(af_cuda *cu, const af_exec *e, af_error *err)
+{
+    const af_driver *drv = cu->drv;
+    af_status st = AF_OK;
+    for (int i = 0; e && i < e->n; i++) {
+        const af_step *s = &e->step[i];
+        const af_launch *l = s->launch;
+        switch (s->kind) {
+        case AF_STEP_LAUNCH:
+            AF_TRY(af_cu_check(drv,
+                               drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
+                                           l->block, 1, 1, l->smem, cu->stream, (void **)l->arg,
+                                           NULL),
+                               "cuLaunchKernel", l->kernel->name, err));
+            break;
+        case AF_STEP_GEMM:
+            AF_TRY(af_gemm_issue(cu, s->gemm, err));
+            break;
+        case AF_STEP_ZERO:
+            AF_TRY(af_cu_check(drv, drv->fill(s->to, 0, s->bytes, cu->stream), "cuMemsetD8Async",
+                               "a node", err));
+            break;
+        case AF_STEP_COPY:
+            AF_TRY(af_cu_check(drv, drv->copy_inside(s->to, s->from, s->bytes, cu->stream),
+                               "cuMemcpyDtoDAsync", "a node", err));
+            break;
+        }
+    }
+done:
+    return st;
+}
+
+static uint64_t count_steps(const af_node *n)
+{
+    return n->exec ? (uint64_t)((const af_exec *)n->exec)->n : 0;
+}
+
+/* Every step of the phases in `what`, in order. *count says how many. */
+static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *count, af_error *err)
+{
+    static const int bit[] = {[AF_PHASE_FORWARD] = AF_RUN_FORWARD,
+                              [AF_PHASE_BACKWARD] = AF_RUN_BACKWARD,
+                              [AF_PHASE_UPDATE] = AF_RUN_UPDATE};
+    const af_cuda_graph *cg = g->backend;
+    af_status st = AF_OK;
+    *count = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        if (!(what & bit[n->phase]))
+            continue;
+        AF_TRY(af_cuda_issue(cu, n->exec, err));
+        *count += count_steps(n);
+    }
+    if (what & AF_RUN_UPDATE) { /* the copies GEMMs read follow the params */
+        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, err));
+        *count += count_steps(&cg->on_params);
+    }
+done:
+    return st;
+}
+
+static af_status capture(af_cuda *cu, af_graph *g, int what, af_error *err)
+{
+    const af_driver *drv = cu->drv;
+    af_cuda_graph *cg = g->backend;
+    af_status st = AF_OK;
+    void *graph = NULL;
+    AF_TRY(af_cu_check(drv, drv->capture_begin(cu->stream, AF_CU_CAPTURE_THREAD),
+                       "cuStreamBeginCapture", "a step", err));
+    st = issue_all(cu, g, what, &cg->launches[what], err);
+    const int ended = drv->capture_end(cu->stream, &graph);
+    if (st == AF_OK)
+        st = af_cu_check(drv, ended, "cuStreamEndCapture", "a step", err);
+    if (st == AF_OK)
+        st = af_cu_check(drv, drv->graph_instantiate(&cg->exec[what], graph, 0),
+                         "cuGraphInstantiate", "a step", err);
+done:
+    if (graph)
+        drv->graph_free(graph);
+    return st;
+}
+
+void af_cuda_drop_captures(af_cuda *cu, af_cuda_graph *cg)
+{
+    for (int i = 0; i < AF_RUN_MASKS; i++) {
+        if (cg->exec[i])
+            cu->drv->graph_exec_free(cg->exec[i]);
+        cg->exec[i] = NULL;
+    }
+}
+
+/* What the host wrote since the last run reaches the copies that GEMMs read. */
+static af_status follow_writes(af_cuda *cu, af_cuda_graph *cg, af_error *err)
+{
+    af_status st = AF_OK;
+    if (cg->weights_dirty)
+        AF_TRY(af_cuda_issue(cu, cg->on_weights.exec, err));
+    cg->weights_dirty = false;
+    if (cg->params_dirty)
+        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, err));
+    cg->params_dirty = false;
+done:
+    return st;
+}
+
+af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
+{
+    af_cuda *cu = (af_cuda *)d;
+    af_cuda_graph *cg = g->backend;
+    af_status st = AF_OK;
+    uint64_t count = 0;
+    AF_TRY(af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a run", err));
+    AF_TRY(follow_writes(cu, cg, err));
+    if (!cu->no_graph && !cg->capture_refused && !cg->exec[what]) {
+        af_error why = {0};
+        if (capture(cu, g, what, &why) != AF_OK) {
+            cg->capture_refused = true;
+            af_log(AF_LOG_WARN, "the step cannot be captured, kernels are launched one by one: %s",
+                   why.msg);
+        }
+    }
+    if (!cu->no_graph && cg->exec[what]) {
+        AF_TRY(af_cu_check(cu->drv, cu->drv->graph_launch(cg->exec[what], cu->stream),
+                           "cuGraphLaunch", "a step", err));
+        count = cg->launches[what];
+    } else {
+        AF_TRY(issue_all(cu, g, what, &count, err));
+    }
+    d->counters.launches += count;
+done:
+    return st;
+}

@@ -1,0 +1,203 @@
+/* gemm.c - plans of matrix products. cuBLASLt thinks in columns: a row-major product c = a b is its
+ * c' = b' a', so the operands trade places and the transposes stay. */
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/cuda_graph.h"
+
+enum {
+    LT_LAYOUT_BATCH = 5,
+    LT_LAYOUT_STRIDE = 6,
+    LT_DESC_TRANSA = 3,
+    LT_DESC_TRANSB = 4,
+    LT_DESC_EPILOGUE = 7,
+    LT_DESC_BIAS = 8,
+    LT_EPILOGUE_BIAS = 4,
+    LT_COMPUTE_32F = 68,
+};
+
+static int lt_type(af_dtype t)
+{
+    return t == AF_DTYPE_BF16 ? 14 : t == AF_DTYPE_F16 ? 2 : 0; /* CUDA_R_16BF, 16F, 32F */
+}
+
+static bool computable(af_dtype t)
+{
+    return t == AF_DTYPE_BF16 || t == AF_DTYPE_F16 || t == AF_DTYPE_F32;
+}
+
+af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err)
+{
+    af_status st = AF_OK;
+    af_lt *lt = af_calloc(1, sizeof *lt);
+    if (!lt)
+        return af_fail_nomem(err, "cuBLASLt", sizeof *lt);
+    if (af_lt_api_open(&lt->api, NULL) != AF_OK) {
+        free(lt);
+        return AF_OK; /* own kernels do it; doctor says what is missing */
+    }
+    if (lt->api.create(&lt->handle) != 0)
+        AF_TRY(af_fail(err, AF_EDEVICE, "cublasLtCreate failed on %s", cu->name));
+    lt->version = lt->api.version();
+    AF_TRY(af_cu_check(cu->drv, cu->drv->mem_alloc(&lt->work, AF_LT_WORKSPACE), "cuMemAlloc",
+                       "the GEMM workspace", err));
+    cu->device.counters.allocations++;
+    af_gemm_choices_read(lt, cu);
+    *out = lt;
+    lt = NULL;
+done:
+    af_lt_free(lt, cu);
+    return st;
+}
+
+void af_lt_free(af_lt *lt, af_cuda *cu)
+{
+    if (!lt)
+        return;
+    for (int i = 0; i < lt->n; i++) {
+        free(lt->choice[i]->key);
+        free(lt->choice[i]);
+    }
+    if (lt->work)
+        cu->drv->mem_free(lt->work);
+    if (lt->handle)
+        lt->api.destroy(lt->handle);
+    free(lt->choice);
+    free(lt->path);
+    free(lt);
+}
+
+static int64_t inner(const af_gemm *m) { return m->ta ? m->a.rows : m->a.cols; }
+
+static void check_shapes(const af_gemm *m)
+{
+    assert(inner(m) == (m->tb ? m->b.cols : m->b.rows));
+    assert(m->c.rows == (m->ta ? m->a.cols : m->a.rows));
+    assert(m->c.cols == (m->tb ? m->b.rows : m->b.cols));
+    assert(m->a.ld >= m->a.cols && m->b.ld >= m->b.cols && m->c.ld >= m->c.cols);
+    assert(m->a.dtype == m->b.dtype);
+}
+
+static bool add_layout(const af_lt *lt, void **out, const af_mat *x, const af_gemm *m,
+                       int64_t stride)
+{
+    if (lt->api.layout_new(out, lt_type(x->dtype), (uint64_t)x->cols, (uint64_t)x->rows, x->ld))
+        return false;
+    if (m->batch <= 1)
+        return true;
+    const int32_t batch = m->batch;
+    return lt->api.layout_set(*out, LT_LAYOUT_BATCH, &batch, sizeof batch) == 0 &&
+           lt->api.layout_set(*out, LT_LAYOUT_STRIDE, &stride, sizeof stride) == 0;
+}
+
+static bool describe(const af_lt *lt, af_gemm_plan *p)
+{
+    const af_gemm *m = &p->m;
+    const int32_t ta = m->tb, tb = m->ta; /* a and b trade places */
+    const int32_t epilogue = LT_EPILOGUE_BIAS;
+    bool ok = lt->api.desc_new(&p->desc, LT_COMPUTE_32F, 0) == 0 &&
+              lt->api.desc_set(p->desc, LT_DESC_TRANSA, &ta, sizeof ta) == 0 &&
+              lt->api.desc_set(p->desc, LT_DESC_TRANSB, &tb, sizeof tb) == 0;
+    if (ok && m->bias)
+        ok = lt->api.desc_set(p->desc, LT_DESC_EPILOGUE, &epilogue, sizeof epilogue) == 0 &&
+             lt->api.desc_set(p->desc, LT_DESC_BIAS, &m->bias, sizeof m->bias) == 0;
+    return ok && add_layout(lt, &p->la, &m->b, m, m->stride_b) &&
+           add_layout(lt, &p->lb, &m->a, m, m->stride_a) &&
+           add_layout(lt, &p->lc, &m->c, m, m->stride_c);
+}
+
+void af_gemm_release(af_cuda *cu, af_gemm_plan *p)
+{
+    if (!cu->lt)
+        return;
+    const af_lt_api *api = &cu->lt->api;
+    if (p->desc)
+        api->desc_free(p->desc);
+    void *layout[] = {p->la, p->lb, p->lc};
+    for (size_t i = 0; i < AF_LEN(layout); i++)
+        if (layout[i])
+            api->layout_free(layout[i]);
+    p->desc = p->la = p->lb = p->lc = NULL;
+}
+
+af_status af_gemm_add(af_cuda *cu, af_node *n, const af_gemm *m, af_error *err)
+{
+    check_shapes(m);
+    if (m->c.rows == 0 || m->c.cols == 0)
+        return AF_OK;
+    if (!computable(m->a.dtype) || !computable(m->c.dtype))
+        return af_fail(err, AF_EUNSUPPORTED, "a GPU product of %s into %s: use f32, bf16 or f16",
+                       af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype));
+    af_gemm_plan *p = af_arena_take(&cu->cg->mem, sizeof *p);
+    af_step *s = p ? af_cuda_step(cu, n, AF_STEP_GEMM) : NULL;
+    if (!s)
+        return af_fail_nomem(err, "the prepared graph", sizeof *p);
+    *p = (af_gemm_plan){.m = *m};
+    s->gemm = p;
+    if (!cu->lt || cu->no_lt || inner(m) == 0)
+        return af_gemm_own(cu, p, err);
+    if (!describe(cu->lt, p)) {
+        af_gemm_release(cu, p);
+        return af_gemm_own(cu, p, err);
+    }
+    p->next = cu->lt->untuned;
+    cu->lt->untuned = p;
+    return AF_OK;
+}
+
+af_status af_gemm_issue(af_cuda *cu, const af_gemm_plan *p, af_error *err)
+{
+    const af_launch *l = p->own;
+    const af_gemm *m = &p->m;
+    if (l)
+        return af_cu_check(cu->drv,
+                           cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
+                                           l->block, 1, 1, l->smem, cu->stream, (void **)l->arg,
+                                           NULL),
+                           "cuLaunchKernel", l->kernel->name, err);
+    const int r = cu->lt->api.matmul(cu->lt->handle, p->desc, &m->alpha, m->b.data, p->la,
+                                     m->a.data, p->lb, &m->beta, m->c.data, p->lc, m->c.data, p->lc,
+                                     &p->algo, cu->lt->work, AF_LT_WORKSPACE, cu->stream);
+    if (r == 0)
+        return AF_OK;
+    return af_fail(err, AF_EDEVICE,
+                   "cublasLtMatmul failed (status %d) for %" PRId64 " x %" PRId64 " x %" PRId64, r,
+                   m->c.rows, m->c.cols, inner(m));
+}
+
+/* gemm.cu: one block a tile of 64 x 64 (or 128 x 128), any stride, any transpose. */
+af_status af_gemm_own(af_cuda *cu, af_gemm_plan *p, af_error *err)
+{
+    const af_gemm *m = &p->m;
+    const bool plain = m->a.dtype == AF_DTYPE_F32;
+    const char *defines = af_cuda_text(cu, "AF_T=%s AF_C=%s", af_cuda_ctype(m->a.dtype),
+                                       af_cuda_ctype(m->c.dtype));
+    af_kernel *k = af_cuda_kernel(cu, "gemm.cu", plain ? "gemm_f32" : "gemm_mma", defines);
+    af_launch *l = af_arena_take(&cu->cg->mem, sizeof *l);
+    if (!k || !l)
+        return cu->err.code ? af_fail(err, cu->err.code, "%s", cu->err.msg)
+                            : af_fail_nomem(err, "the prepared graph", sizeof *l);
+    l->kernel = k;
+    l->grid[0] = (unsigned)((m->c.cols + 63) / 64);
+    l->grid[1] = (unsigned)((m->c.rows + 63) / 64);
+    l->grid[2] = (unsigned)AF_MAX(m->batch, 1);
+    l->block = plain ? 256 : 128;
+    if (l->grid[1] > 65535)
+        return af_fail(err, AF_EUNSUPPORTED, "a product of %" PRId64 " rows without cuBLASLt",
+                       m->c.rows);
+    const af_mat *x[] = {&m->c, &m->a, &m->b};
+    const int64_t stride[] = {m->stride_c, m->stride_a, m->stride_b};
+    for (int i = 0; i < 3; i++) {
+        af_arg_ptr(l, x[i]->data);
+        af_arg_i64(l, x[i]->ld);
+        af_arg_i64(l, m->batch > 1 ? stride[i] : 0);
+    }
+    af_arg_ptr(l, m->bias);
+    af_arg_i64(l, m->c.rows);
+    af_arg_i64(l, m->c.cols);
+    af_arg_i64(l, inner(m));
+    af_arg_i32(l, m->ta);
+    af_arg_i32(l, m->tb);
+    af_arg_f32(l, m->alpha);
+    af_arg_f32(l, m->beta);
+    p->own = l;
+    return AF_OK;
+}

@@ -1,0 +1,61 @@
+/* gemm.h - matrix products: cuBLASLt with a fixed algorithm a shape, own kernels where it is
+ * missing or refuses.
+ *
+ * A plan is made while a node is prepared; the algorithm is chosen afterwards, when every plan of
+ * the graph is known (af_gemm_tune): from the choices kept on disk for this GPU and library, else
+ * by timing the library's candidates, once. Only reductions with a fixed order are allowed, the
+ * workspace has one size and one stream uses it: the same shape gives the same bits. */
+#ifndef AF_GEMM_H
+#define AF_GEMM_H
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/driver.h"
+
+typedef struct af_gemm_choice {
+    char *key; /* shape, types, strides */
+    af_lt_algo algo;
+} af_gemm_choice;
+
+typedef struct af_gemm_plan af_gemm_plan;
+struct af_gemm_plan {
+    af_gemm m;
+    void *desc, *la, *lb, *lc;
+    const af_gemm_choice *choice; /* NULL until tuned */
+    af_lt_algo algo;
+    af_launch *own; /* the fallback, when set */
+    af_gemm_plan *next;
+};
+
+struct af_lt {
+    af_lt_api api;
+    void *handle;
+    void *work;
+    size_t version;
+    char *path; /* file of kept choices, or NULL */
+    af_gemm_choice **choice;
+    int n, cap;
+    bool changed;
+    af_gemm_plan *untuned; /* plans of the graph being prepared */
+};
+
+/* cuBLASLt and its workspace. *out stays NULL, without an error, when the library is not there. */
+AF_CHECKED af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err);
+void af_lt_free(af_lt *lt, af_cuda *cu);
+
+AF_CHECKED af_status af_gemm_add(af_cuda *cu, af_node *n, const af_gemm *m, af_error *err);
+/* Chooses the algorithm of every new plan. Times candidates on the plans' own memory, which it
+ * fills with noise: `*dirtied` is set when it did. */
+AF_CHECKED af_status af_gemm_tune(af_cuda *cu, bool *dirtied, af_error *err);
+AF_CHECKED af_status af_gemm_issue(af_cuda *cu, const af_gemm_plan *p, af_error *err);
+void af_gemm_release(af_cuda *cu, af_gemm_plan *p);
+
+/* The own kernels. */
+AF_CHECKED af_status af_gemm_own(af_cuda *cu, af_gemm_plan *p, af_error *err);
+/* Kept choices: read when the library is opened, written when new ones were made. */
+void af_gemm_choices_read(af_lt *lt, const af_cuda *cu);
+void af_gemm_choices_write(af_lt *lt);
+const af_gemm_choice *af_gemm_choice_find(const af_lt *lt, const char *key);
+const af_gemm_choice *af_gemm_choice_add(af_lt *lt, const char *key, const af_lt_algo *algo);
+
+enum { AF_LT_WORKSPACE = 64 << 20 };
+#endif

@@ -1,0 +1,270 @@
+/* gemm_tune.c - which of cuBLASLt's algorithms serves a shape.
+ *
+ * Candidates come from the library's heuristics; the fastest of them is kept in the cache folder,
+ * so that the same machine makes the same choice (and the same bits) in every later run. Where
+ * nothing can be kept, the first candidate is taken untimed, for the same reason. */
+#include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/gemm.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/hash.h"
+
+enum {
+    CANDIDATES = 12,
+    REPEATS = 3,
+    KEY_MAX = 192,
+    CHOICES_MAX = 8 << 20,
+    LT_PREF_WORKSPACE = 1,
+    LT_PREF_REDUCTION = 3,
+    LT_PREF_ALIGN_A = 5,
+    LT_REDUCTION_FIXED = 2 | 4, /* compute type or output type, never in place */
+    LT_CONFIG_REDUCTION = 3,
+};
+
+static unsigned alignment(const void *p)
+{
+    const uintptr_t x = (uintptr_t)p;
+    unsigned a = 256;
+    while (a > 1 && x % a)
+        a /= 2;
+    return a;
+}
+
+static void key_of(const af_gemm *m, char key[KEY_MAX])
+{
+    const int64_t k = m->ta ? m->a.rows : m->a.cols;
+    snprintf(key, KEY_MAX, "%s.%s.%c%c%c%c.%" PRId64 "x%" PRId64 "x%" PRId64 ".%" PRId64
+             ".%" PRId64 ".%" PRId64 ".b%d.a%u.%u.%u",
+             af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype), m->ta ? 't' : 'n',
+             m->tb ? 't' : 'n', m->bias ? 'b' : '-', m->beta != 0 ? '+' : '=', m->c.rows,
+             m->c.cols, k, m->a.ld, m->b.ld, m->c.ld, AF_MAX(m->batch, 1), alignment(m->a.data),
+             alignment(m->b.data), alignment(m->c.data));
+}
+
+const af_gemm_choice *af_gemm_choice_find(const af_lt *lt, const char *key)
+{
+    for (int i = 0; i < lt->n; i++)
+        if (strcmp(lt->choice[i]->key, key) == 0)
+            return lt->choice[i];
+    return NULL;
+}
+
+const af_gemm_choice *af_gemm_choice_add(af_lt *lt, const char *key, const af_lt_algo *algo)
+{
+    if (lt->n == lt->cap) {
+        const int cap = lt->cap ? lt->cap * 2 : 32;
+        af_gemm_choice **p = af_realloc(lt->choice, (uint64_t)cap, sizeof(af_gemm_choice *));
+        if (!p)
+            return NULL;
+        lt->choice = p;
+        lt->cap = cap;
+    }
+    af_gemm_choice *c = af_calloc(1, sizeof *c);
+    char *copy = af_strdup(key);
+    if (!c || !copy) {
+        free(c);
+        free(copy);
+        return NULL;
+    }
+    c->key = copy;
+    c->algo = *algo;
+    lt->choice[lt->n++] = c;
+    return c;
+}
+
+/* ---- the file: one line a shape, "key hex" ---- */
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool parse_line(char *line, char **key, af_lt_algo *algo)
+{
+    uint8_t *out = (uint8_t *)algo->data;
+    char *space = strchr(line, ' ');
+    if (!space || strlen(space + 1) != 2 * sizeof algo->data)
+        return false;
+    *space = '\0';
+    for (size_t i = 0; i < sizeof algo->data; i++) {
+        const int hi = hex_digit(space[1 + 2 * i]), lo = hex_digit(space[2 + 2 * i]);
+        if (hi < 0 || lo < 0)
+            return false;
+        out[i] = (uint8_t)(hi * 16 + lo);
+    }
+    *key = line;
+    return true;
+}
+
+void af_gemm_choices_read(af_lt *lt, const af_cuda *cu)
+{
+    char *folder = NULL, *text = NULL, name[160];
+    uint64_t size = 0;
+    if (af_cache_dir(&folder, "gemm", NULL) != AF_OK)
+        return;
+    snprintf(name, sizeof name, "%s-cublaslt-%zu.txt", cu->name, lt->version);
+    for (char *p = name; *p; p++)
+        if (*p == ' ' || *p == '/')
+            *p = '-';
+    lt->path = af_path_join(folder, name);
+    free(folder);
+    if (!lt->path || !af_file_exists(lt->path) ||
+        af_file_read(&text, &size, lt->path, CHOICES_MAX, NULL) != AF_OK)
+        return;
+    for (char *line = text; *line;) {
+        char *end = line + strcspn(line, "\n"), *key;
+        const bool last = *end == '\0';
+        af_lt_algo algo;
+        *end = '\0';
+        if (parse_line(line, &key, &algo) && !af_gemm_choice_find(lt, key))
+            (void)af_gemm_choice_add(lt, key, &algo);
+        line = last ? end : end + 1;
+    }
+    free(text);
+}
+
+void af_gemm_choices_write(af_lt *lt)
+{
+    af_buf b = {0};
+    for (int i = 0; i < lt->n; i++) {
+        const uint8_t *p = (const uint8_t *)lt->choice[i]->algo.data;
+        af_buf_printf(&b, "%s ", lt->choice[i]->key);
+        for (size_t k = 0; k < sizeof lt->choice[i]->algo.data; k++)
+            af_buf_printf(&b, "%02x", p[k]);
+        af_buf_char(&b, '\n');
+    }
+    if (!b.bad && lt->path)
+        (void)!af_file_write(lt->path, b.data, b.len, NULL);
+    af_buf_clear(&b);
+    lt->changed = false;
+}
+
+/* ---- timing ---- */
+
+static int candidates(const af_lt *lt, const af_gemm_plan *p, af_lt_result out[CANDIDATES])
+{
+    void *pref = NULL;
+    int found = 0, kept = 0;
+    const size_t work = AF_LT_WORKSPACE;
+    const uint32_t fixed = LT_REDUCTION_FIXED;
+    const uint32_t align[] = {alignment(p->m.b.data), alignment(p->m.a.data),
+                              alignment(p->m.c.data), alignment(p->m.c.data)};
+    if (lt->api.pref_new(&pref))
+        return 0;
+    lt->api.pref_set(pref, LT_PREF_WORKSPACE, &work, sizeof work);
+    lt->api.pref_set(pref, LT_PREF_REDUCTION, &fixed, sizeof fixed);
+    for (int i = 0; i < 4; i++)
+        lt->api.pref_set(pref, LT_PREF_ALIGN_A + i, &align[i], sizeof align[i]);
+    if (lt->api.heuristic(lt->handle, p->desc, p->la, p->lb, p->lc, p->lc, pref, CANDIDATES, out,
+                          &found))
+        found = 0;
+    lt->api.pref_free(pref);
+    for (int i = 0; i < found; i++) {
+        uint32_t scheme = 0;
+        size_t n;
+        lt->api.algo_get(&out[i].algo, LT_CONFIG_REDUCTION, &scheme, sizeof scheme, &n);
+        if (out[i].state == 0 && !(scheme & ~(unsigned)LT_REDUCTION_FIXED) &&
+            out[i].workspace <= AF_LT_WORKSPACE)
+            out[kept++] = out[i];
+    }
+    return kept;
+}
+
+/* Milliseconds of one product, or a negative number when the algorithm refuses. */
+static float time_one(af_cuda *cu, af_gemm_plan *p, void *event[2], int repeats)
+{
+    float ms = -1;
+    if (af_gemm_issue(cu, p, NULL) != AF_OK) /* also loads its kernels */
+        return -1;
+    cu->drv->event_record(event[0], cu->stream);
+    for (int i = 0; i < repeats; i++)
+        if (af_gemm_issue(cu, p, NULL) != AF_OK)
+            return -1;
+    cu->drv->event_record(event[1], cu->stream);
+    if (cu->drv->event_sync(event[1]) || cu->drv->event_elapsed(&ms, event[0], event[1]))
+        return -1;
+    return ms / (float)repeats;
+}
+
+static int fastest(af_cuda *cu, af_gemm_plan *p, const af_lt_result *c, int n)
+{
+    void *event[2] = {0};
+    int best = -1;
+    float best_ms = 0;
+    if (cu->drv->event_new(&event[0], 0) || cu->drv->event_new(&event[1], 0))
+        n = 0;
+    for (int i = 0; i < n; i++) {
+        p->algo = c[i].algo;
+        float ms = time_one(cu, p, event, 1);
+        if (ms >= 0 && (best < 0 || ms < 1.3f * best_ms))
+            ms = time_one(cu, p, event, REPEATS);
+        if (ms >= 0 && (best < 0 || ms < best_ms)) {
+            best = i;
+            best_ms = ms;
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        if (event[i])
+            cu->drv->event_free(event[i]);
+    return best;
+}
+
+/* Zeros run faster than data: operands are given small random values first. */
+static void fill_noise(af_cuda *cu, const af_kernel *k, const af_mat *x, int batch, int64_t stride)
+{
+    void *p = x->data;
+    int kind = x->dtype == AF_DTYPE_F32 ? 0 : x->dtype == AF_DTYPE_BF16 ? 1 : 2;
+    int64_t n = (x->rows - 1) * x->ld + x->cols + (int64_t)(AF_MAX(batch, 1) - 1) * stride;
+    void *arg[] = {&p, &n, &kind};
+    if (k)
+        (void)cu->drv->launch(k->func, 1024, 1, 1, 256, 1, 1, 0, cu->stream, arg, NULL);
+}
+
+static af_status choose(af_cuda *cu, af_gemm_plan *p, const af_kernel *noise, bool *dirtied,
+                        af_error *err)
+{
+    af_lt *lt = cu->lt;
+    af_lt_result c[CANDIDATES], check;
+    char key[KEY_MAX];
+    key_of(&p->m, key);
+    p->choice = af_gemm_choice_find(lt, key);
+    if (p->choice && lt->api.algo_check(lt->handle, p->desc, p->la, p->lb, p->lc, p->lc,
+                                        &p->choice->algo, &check) == 0) {
+        p->algo = p->choice->algo;
+        return AF_OK;
+    }
+    const int n = candidates(lt, p, c);
+    int best = 0;
+    if (n == 0) { /* the library cannot (odd alignment): our kernel can */
+        af_gemm_release(cu, p);
+        return af_gemm_own(cu, p, err);
+    }
+    if (n > 1 && lt->path) {
+        fill_noise(cu, noise, &p->m.a, p->m.batch, p->m.stride_a);
+        fill_noise(cu, noise, &p->m.b, p->m.batch, p->m.stride_b);
+        *dirtied = true;
+        best = fastest(cu, p, c, n);
+    }
+    if (best < 0)
+        return af_fail(err, AF_EDEVICE, "no cuBLASLt algorithm runs for %s", key);
+    p->algo = c[best].algo;
+    p->choice = af_gemm_choice_add(lt, key, &p->algo);
+    lt->changed = true;
+    return p->choice ? AF_OK : af_fail_nomem(err, "GEMM choices", sizeof *p->choice);
+}
+
+af_status af_gemm_tune(af_cuda *cu, bool *dirtied, af_error *err)
+{
+    af_lt *lt = cu->lt;
+    af_status st = AF_OK;
+    if (!lt || !lt->untuned)
+        return AF_OK;
+    af_kernel *noise = af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
+    for (af_gemm_plan *p = lt->untuned; p; p = p->next)
+        AF_TRY(choose(cu, p, noise && noise->func ? noise : NULL, dirtied, err));
+    if (lt->changed)
+        af_gemm_choices_write(lt);
+done:
+    lt->untuned = NULL;
+    return st;
+}

@@ -1,0 +1,79 @@
+/* kernels.h - from kernel text to loaded functions.
+ *
+ * Sources are embedded in the library (cmake/kernels.cmake). A module is one source file built with
+ * one list of defines for one architecture; it is looked for in memory, in the shipped pack, in the
+ * user's cache folder, and at last compiled by NVRTC on several threads. The cache key is a hash of
+ * everything that goes into the compile. */
+#ifndef AF_KERNELS_H
+#define AF_KERNELS_H
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/driver.h"
+
+/* One embedded file, .cu or .cuh; `text` is NUL-terminated. Generated. */
+typedef struct af_source {
+    const char *name, *text;
+} af_source;
+extern const af_source af_kernel_sources[];
+extern const int af_kernel_source_count;
+
+/* One shipped cubin, deflated. Generated; the count is 0 in builds without a pack. */
+typedef struct af_packed {
+    const char *file, *defines, *arch; /* "rmsnorm.cu", "AF_T=bf16", "sm_90a" */
+    uint64_t from, packed, size;       /* bytes of af_cubin_pack; inflated size */
+} af_packed;
+extern const af_packed af_cubins[];
+extern const int af_cubin_count;
+extern const uint8_t af_cubin_pack[];
+
+typedef struct af_module {
+    const char *file, *defines;
+    uint8_t *cubin;
+    uint64_t size;
+    void *handle;
+    af_error err;     /* of its compile */
+    bool compiled;    /* by NVRTC, this time */
+    af_kernel **list; /* its kernels */
+    int n, cap;
+} af_module;
+
+struct af_kernels {
+    af_arena mem;
+    char arch[16];  /* "sm_90a" */
+    char *cache;    /* folder, or NULL: no disk cache */
+    bool no_pack;   /* tests */
+    af_nvrtc nvrtc; /* lib is NULL until a compile is needed */
+    bool nvrtc_tried;
+    af_error nvrtc_err;
+    af_module **module;
+    int n, cap;
+};
+
+/* "sm_80", "sm_90a", "sm_120" for a compute capability such as 90. */
+void af_kernels_arch(char out[16], int arch);
+AF_CHECKED af_status af_kernels_new(af_kernels **out, int arch, af_error *err);
+/* Unloads every module. */
+void af_kernels_free(af_kernels *k, const af_driver *drv);
+
+/* NULL with err set only when memory is gone or the file does not exist. */
+af_kernel *af_kernels_find(af_kernels *k, const char *file, const char *name, const char *defines,
+                           af_error *err);
+/* Builds and loads every module that is not loaded yet, and sets the functions. Counts compiles and
+ * loads. */
+AF_CHECKED af_status af_kernels_build(af_kernels *k, af_cuda *cu, af_error *err);
+
+/* Machine code of one module without loading it: what af_kernels_build does on its threads. */
+AF_CHECKED af_status af_module_obtain(const af_kernels *k, af_module *m, af_error *err);
+/* Straight NVRTC. *cubin is malloc'ed. */
+AF_CHECKED af_status af_module_compile(const af_nvrtc *rtc, const char *arch, const char *file,
+                                       const char *defines, uint8_t **cubin, uint64_t *size,
+                                       af_error *err);
+/* The key under which a module is cached: 64 hex digits. */
+void af_module_key(const af_nvrtc *rtc, const char *arch, const char *file, const char *defines,
+                   char key[65]);
+/* Text of an embedded file, or NULL. */
+const char *af_kernel_source(const char *file);
+/* The next list of defines a .cu file says it is built with ("// variants: A=1 B | A=2"), copied
+ * into `out`; *at starts at 0. False after the last. */
+bool af_kernel_variant(const char *file, int *at, char *out, size_t size);
+#endif

@@ -1,0 +1,225 @@
+/* launch.c - the helpers launchers call: steps, arguments, matrices. Errors are latched. */
+#include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/kernels.h"
+
+#include <stdarg.h>
+
+static void latch_nomem(af_cuda *cu)
+{
+    if (cu->err.code == AF_OK)
+        (void)!af_fail_nomem(&cu->err, "the prepared graph", cu->cg->mem.bytes);
+}
+
+af_step *af_cuda_step(af_cuda *cu, af_node *n, af_step_kind kind)
+{
+    af_exec *e = n->exec;
+    if (!e) {
+        e = n->exec = af_arena_take(&cu->cg->mem, sizeof *e);
+        if (!e) {
+            latch_nomem(cu);
+            return NULL;
+        }
+    }
+    if (e->n == e->cap) {
+        const int cap = e->cap ? e->cap * 2 : 2;
+        af_step *p = af_arena_take(&cu->cg->mem, (uint64_t)cap * sizeof *p);
+        if (!p) {
+            latch_nomem(cu);
+            return NULL;
+        }
+        if (e->n > 0)
+            memcpy(p, e->step, (size_t)e->n * sizeof *p);
+        e->step = p;
+        e->cap = cap;
+    }
+    e->step[e->n] = (af_step){.kind = kind};
+    return &e->step[e->n++];
+}
+
+af_kernel *af_cuda_kernel(af_cuda *cu, const char *file, const char *name, const char *defines)
+{
+    af_error err = {0};
+    af_kernel *k = af_kernels_find(cu->kernels, file, name, defines, &err);
+    if (!k && cu->err.code == AF_OK)
+        cu->err = err;
+    return k;
+}
+
+const char *af_cuda_text(af_cuda *cu, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    const char *s = af_arena_strdup(&cu->cg->mem, text);
+    if (!s)
+        latch_nomem(cu);
+    return s ? s : "";
+}
+
+const char *af_cuda_ctype(af_dtype t)
+{
+    switch (t) {
+    case AF_DTYPE_F32:
+        return "float";
+    case AF_DTYPE_F64:
+        return "double";
+    case AF_DTYPE_BF16:
+        return "bf16";
+    case AF_DTYPE_F16:
+        return "half";
+    case AF_DTYPE_I32:
+        return "int";
+    case AF_DTYPE_I64:
+        return "i64";
+    case AF_DTYPE_U8:
+        return "u8";
+    default:
+        return af_dtype_name(t);
+    }
+}
+
+af_launch *af_cuda_launch(af_cuda *cu, af_node *n, af_kernel *k, int64_t gx, int64_t gy, int64_t gz,
+                          int block, unsigned smem)
+{
+    af_launch *l = af_arena_take(&cu->cg->mem, sizeof *l);
+    af_step *s = l ? af_cuda_step(cu, n, AF_STEP_LAUNCH) : NULL;
+    if (!s) {
+        latch_nomem(cu);
+        return l;
+    }
+    s->launch = l;
+    l->kernel = k;
+    /* out of range values are caught by af_cuda_check_launches */
+    l->grid[0] = gx > 0 && gx <= INT32_MAX ? (unsigned)gx : 0;
+    l->grid[1] = gy > 0 && gy <= 65535 ? (unsigned)gy : 0;
+    l->grid[2] = gz > 0 && gz <= 65535 ? (unsigned)gz : 0;
+    l->block = (unsigned)block;
+    l->smem = smem;
+    return l;
+}
+
+static void add(af_launch *l, const void *p, unsigned n, unsigned align)
+{
+    if (!l)
+        return;
+    l->used = AF_ALIGN_UP(l->used, align);
+    assert(l->n_args < AF_LAUNCH_ARGS && l->used + n <= AF_LAUNCH_BYTES);
+    memcpy(l->store + l->used, p, n);
+    l->arg[l->n_args] = l->store + l->used;
+    l->size[l->n_args++] = (uint8_t)n;
+    l->used += n;
+}
+
+void af_arg_ptr(af_launch *l, const void *p) { add(l, &p, sizeof p, 8); }
+
+void af_arg_i32(af_launch *l, int64_t v)
+{
+    assert(v >= INT32_MIN && v <= INT32_MAX);
+    const int32_t x = (int32_t)v;
+    add(l, &x, sizeof x, 4);
+}
+
+void af_arg_i64(af_launch *l, int64_t v) { add(l, &v, sizeof v, 8); }
+
+void af_arg_f32(af_launch *l, double v)
+{
+    const float x = (float)v;
+    add(l, &x, sizeof x, 4);
+}
+
+void af_arg_f64(af_launch *l, double v) { add(l, &v, sizeof v, 8); }
+void af_arg_u64(af_launch *l, uint64_t v) { add(l, &v, sizeof v, 8); }
+
+void af_arg_bytes(af_launch *l, const void *p, unsigned n)
+{
+    assert(n <= 128);
+    add(l, p, n, 8);
+}
+
+void af_cuda_zero(af_cuda *cu, af_node *n, void *p, uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+    af_step *s = af_cuda_step(cu, n, AF_STEP_ZERO);
+    if (s) {
+        s->to = p;
+        s->bytes = bytes;
+    }
+}
+
+void af_cuda_copy(af_cuda *cu, af_node *n, void *to, const void *from, uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+    af_step *s = af_cuda_step(cu, n, AF_STEP_COPY);
+    if (s) {
+        s->to = to;
+        s->from = from;
+        s->bytes = bytes;
+    }
+}
+
+void af_cuda_gemm(af_cuda *cu, af_node *n, const af_gemm *m)
+{
+    af_error err = {0};
+    if (af_gemm_add(cu, n, m, &err) != AF_OK && cu->err.code == AF_OK)
+        cu->err = err;
+}
+
+af_mat af_mat_of(const af_tensor *t) { return af_mat_cols(t, 0, af_last(t)); }
+
+af_mat af_mat_cols(const af_tensor *t, int64_t col, int64_t cols)
+{
+    assert(col >= 0 && col + cols <= t->ld);
+    const uint64_t size = (uint64_t)af_dtype_get(t->dtype)->bytes;
+    return (af_mat){(uint8_t *)t->data + (uint64_t)col * size, af_rows(t), cols, t->ld, t->dtype};
+}
+
+static af_status bad_launch(const af_launch *l, af_error *err, const char *what, int64_t have,
+                            int64_t limit)
+{
+    return af_fail(err, AF_EDEVICE, "kernel %s of %s: %s is %" PRId64 ", not %" PRId64,
+                   l->kernel->name, l->kernel->module->file, what, have, limit);
+}
+
+static af_status check_args(af_cuda *cu, const af_launch *l, af_error *err)
+{
+    size_t offset, size;
+    int n = 0;
+    if (!cu->drv->func_param)
+        return AF_OK;
+    for (; cu->drv->func_param(l->kernel->func, (size_t)n, &offset, &size) == AF_CU_OK; n++) {
+        if (n >= l->n_args)
+            continue;
+        if (size != l->size[n])
+            return bad_launch(l, err, "the size of an argument", l->size[n], (int64_t)size);
+    }
+    return n == l->n_args ? AF_OK : bad_launch(l, err, "the number of arguments", l->n_args, n);
+}
+
+af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err)
+{
+    const af_exec *e = n->exec;
+    af_status st = AF_OK;
+    for (int i = 0; e && i < e->n; i++) {
+        const af_launch *l = e->step[i].launch;
+        if (e->step[i].kind != AF_STEP_LAUNCH)
+            continue;
+        if (!l->grid[0] || !l->grid[1] || !l->grid[2])
+            return bad_launch(l, err, "a grid dimension", 0, 1);
+        if (l->block < 1 || l->block > 1024 || l->block % 32)
+            return bad_launch(l, err, "the block size", l->block, 1024);
+        if (l->smem > (unsigned)cu->smem_max)
+            return bad_launch(l, err, "shared memory", l->smem, cu->smem_max);
+        if (l->smem > 48 * 1024)
+            AF_TRY(af_cu_check(cu->drv,
+                               cu->drv->func_set(l->kernel->func, AF_CU_FUNC_SMEM, cu->smem_max),
+                               "cuFuncSetAttribute", l->kernel->name, err));
+        AF_TRY(check_args(cu, l, err));
+    }
+done:
+    return st;
+}

@@ -1,0 +1,146 @@
+/* upload.c - bytes to and from the device through pinned memory.
+ *
+ * Uploads go through a ring of segments: data is copied into the current segment and an
+ * asynchronous transfer is queued on the stream. A segment is used again only after the event
+ * recorded when it was left, so small batches run far ahead of the device and never wait, and large
+ * weights stream through at the speed of the bus. */
+#include "backend/cuda/cuda_graph.h"
+
+enum { SEGMENTS = 8, SEGMENT_BYTES = 8 << 20 };
+
+struct af_upload {
+    uint8_t *host;
+    void *event[SEGMENTS];
+    bool pending[SEGMENTS];
+    int at;
+    uint64_t used;
+};
+
+af_status af_upload_new(af_upload **out, af_cuda *cu, af_error *err)
+{
+    af_status st = AF_OK;
+    af_upload *u = af_calloc(1, sizeof *u);
+    if (!u)
+        return af_fail_nomem(err, "the upload ring", sizeof *u);
+    AF_TRY(af_cu_check(cu->drv,
+                       cu->drv->host_alloc((void **)&u->host, (size_t)SEGMENTS * SEGMENT_BYTES, 0),
+                       "cuMemHostAlloc", "the upload ring", err));
+    for (int i = 0; i < SEGMENTS; i++)
+        AF_TRY(af_cu_check(cu->drv, cu->drv->event_new(&u->event[i], AF_CU_EVENT_NO_TIMING),
+                           "cuEventCreate", "the upload ring", err));
+    *out = u;
+    u = NULL;
+done:
+    af_upload_free(u, cu);
+    return st;
+}
+
+void af_upload_free(af_upload *u, af_cuda *cu)
+{
+    if (!u)
+        return;
+    for (int i = 0; i < SEGMENTS; i++)
+        if (u->event[i])
+            cu->drv->event_free(u->event[i]);
+    if (u->host)
+        cu->drv->host_free(u->host);
+    free(u);
+}
+
+/* Leaves the current segment and waits until the next one is no longer being read. */
+static af_status next_segment(af_cuda *cu, af_error *err)
+{
+    af_upload *u = cu->upload;
+    af_status st = AF_OK;
+    AF_TRY(af_cu_check(cu->drv, cu->drv->event_record(u->event[u->at], cu->stream), "cuEventRecord",
+                       "an upload", err));
+    u->pending[u->at] = true;
+    u->at = (u->at + 1) % SEGMENTS;
+    u->used = 0;
+    if (u->pending[u->at])
+        AF_TRY(af_cu_check(cu->drv, cu->drv->event_sync(u->event[u->at]), "cuEventSynchronize",
+                           "an upload", err));
+    u->pending[u->at] = false;
+done:
+    return st;
+}
+
+static af_status send_some(af_cuda *cu, uint8_t *to, uint64_t pitch, const uint8_t *from,
+                           uint64_t width, uint64_t rows, const char *what, af_error *err)
+{
+    af_upload *u = cu->upload;
+    uint8_t *stage = u->host + (uint64_t)u->at * SEGMENT_BYTES + u->used;
+    memcpy(stage, from, width * rows);
+    u->used = AF_ALIGN_UP(u->used + width * rows, (uint64_t)256);
+    if (rows == 1 || pitch == width)
+        return af_cu_check(cu->drv, cu->drv->copy_up(to, stage, width * rows, cu->stream),
+                           "cuMemcpyHtoDAsync", what, err);
+    const af_copy2d c = {.src_kind = AF_CU_KIND_HOST,
+                         .src_host = stage,
+                         .src_pitch = width,
+                         .dst_kind = AF_CU_KIND_DEVICE,
+                         .dst_device = to,
+                         .dst_pitch = pitch,
+                         .width = width,
+                         .height = rows};
+    return af_cu_check(cu->drv, cu->drv->copy_2d(&c, cu->stream), "cuMemcpy2DAsync", what, err);
+}
+
+af_status af_upload_rows(af_cuda *cu, void *to, uint64_t pitch, const void *from, uint64_t width,
+                         uint64_t rows, const char *what, af_error *err)
+{
+    af_status st = AF_OK;
+    if (pitch == width) { /* one long row */
+        width *= rows;
+        pitch = width;
+        rows = 1;
+    }
+    const uint8_t *src = from;
+    uint8_t *dst = to;
+    for (uint64_t r = 0; r < rows;) {
+        const uint64_t left = SEGMENT_BYTES - AF_MIN(cu->upload->used, (uint64_t)SEGMENT_BYTES);
+        if (left < AF_MIN(width, (uint64_t)SEGMENT_BYTES)) {
+            AF_TRY(next_segment(cu, err));
+            continue;
+        }
+        if (width <= left) {
+            const uint64_t n = AF_MIN(left / AF_MAX(width, (uint64_t)1), rows - r);
+            AF_TRY(send_some(cu, dst + r * pitch, pitch, src + r * width, width, n, what, err));
+            r += n;
+            continue;
+        }
+        for (uint64_t at = 0; at < width; at += SEGMENT_BYTES) { /* a row longer than a segment */
+            AF_TRY(next_segment(cu, err));
+            const uint64_t n = AF_MIN(width - at, (uint64_t)SEGMENT_BYTES);
+            AF_TRY(send_some(cu, dst + r * pitch + at, n, src + r * width + at, n, 1, what, err));
+        }
+        r++;
+    }
+done:
+    return st;
+}
+
+af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pitch, uint64_t width,
+                           uint64_t rows, const char *what, af_error *err)
+{
+    const af_driver *drv = cu->drv;
+    const af_copy2d c = {.src_kind = AF_CU_KIND_DEVICE,
+                         .src_device = (void *)from,
+                         .src_pitch = pitch,
+                         .dst_kind = AF_CU_KIND_HOST,
+                         .dst_host = to,
+                         .dst_pitch = width,
+                         .width = width,
+                         .height = rows};
+    af_status st = AF_OK;
+    if (width * rows == 0)
+        return AF_OK;
+    if (pitch == width)
+        AF_TRY(af_cu_check(drv, drv->copy_down(to, from, width * rows, cu->stream),
+                           "cuMemcpyDtoHAsync", what, err));
+    else
+        AF_TRY(af_cu_check(drv, drv->copy_2d(&c, cu->stream), "cuMemcpy2DAsync", what, err));
+    AF_TRY(af_cu_check(drv, drv->stream_sync(cu->stream), "cuStreamSynchronize", what, err));
+done:
+    return st;
+}

@@ -1,0 +1,54 @@
+/* linear_cuda.h - how projections lie in device memory.
+ *
+ * A group is one set of weight pieces with its adapter, as LINEAR and its backward nodes share it.
+ * Its matrix is stored extended: [W B; A 0], W the stacked pieces [O][I], B the adapter's up half
+ * in `ext` spare columns (block diagonal over the parts), A its down half in `ext` spare rows.
+ * Activations that feed such a group get `ext` spare columns too, so that y = [x | xa] [W | B]'
+ * and dx = [dy | g] [W ; A] are one product each. Pieces of the compute type are views into it;
+ * others (quantised, f32 params) are copied in: once after they were written, after each update,
+ * or, in scratch mode, into the workspace at each use. */
+#ifndef AF_LINEAR_CUDA_H
+#define AF_LINEAR_CUDA_H
+
+#include "backend/cuda/cuda.h"
+
+struct af_cuda_graph;
+
+enum { AF_FOLD_RANK = 64 }; /* spare columns; adapters of a higher rank stay beside the product */
+
+typedef struct af_linear_group {
+    const af_node *of; /* the first node that uses it: its attributes count */
+    af_tensor *w[AF_LINEAR_PIECES], *bias_in[AF_LINEAR_PIECES];
+    int pieces, parts;
+    af_tensor *a, *b;
+    int64_t I, O, R, ext;
+    af_dtype type;
+    bool direct;      /* pieces are used where they lie, one product each */
+    bool quant;       /* some piece has a block type */
+    bool scratch;     /* the matrix lives in the workspace, filled at each use */
+    af_tensor *fused; /* [O + ext][I + ext]; NULL when direct */
+    af_tensor *bias;  /* [O], or NULL */
+} af_linear_group;
+
+/* Finds the groups, makes their matrices, pads activations. */
+AF_CHECKED af_status af_cuda_linear_layout(af_cuda *cu, af_graph *g, af_error *err);
+bool af_cuda_linear_has_shadow(const struct af_cuda_graph *cg);
+void af_cuda_linear_use_scratch(struct af_cuda_graph *cg);
+/* Records the steps that keep the matrices up to date. */
+AF_CHECKED af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err);
+
+/* The group of a node (any of the linear family, or the head). */
+const af_linear_group *af_linear_group_of(const struct af_cuda_graph *cg, const af_node *n);
+/* Bytes of workspace the group's matrix takes in scratch mode, else 0. */
+uint64_t af_linear_group_scratch(const af_linear_group *p);
+/* In scratch mode: steps of n that fill the matrix (or only its adapter halves). */
+enum { AF_FILL_W = 1, AF_FILL_A = 2, AF_FILL_B = 4 };
+void af_linear_group_fill(af_cuda *cu, af_node *n, const af_linear_group *p, int what);
+
+/* Rows [row, row + rows), columns [col, col + cols) of the extended matrix. */
+af_mat af_linear_group_mat(const af_cuda *cu, const af_linear_group *p, int64_t row, int64_t rows,
+                           int64_t col, int64_t cols);
+
+/* Appends dst[r][c] = alpha * src[r][c], zeros up to column `wide` (core.cu). src may be empty. */
+void af_cuda_copy_2d(af_cuda *cu, af_node *n, af_mat dst, af_mat src, int64_t wide, float alpha);
+#endif

@@ -1,0 +1,151 @@
+/* linear_fill_cuda.c - keeps the matrices of linear_layout.c up to date: pieces that are not views
+ * are dequantised or cast into them, adapters are copied beside them. */
+#include "backend/cuda/cuda_graph.h"
+#include "ops/linear_cuda.h"
+
+af_mat af_linear_group_mat(const af_cuda *cu, const af_linear_group *p, int64_t row, int64_t rows,
+                           int64_t col, int64_t cols)
+{
+    const int64_t ld = p->I + p->ext;
+    assert(row + rows <= p->O + p->ext && col + cols <= ld);
+    uint8_t *base = p->scratch ? cu->work : p->fused->data;
+    return (af_mat){base + (uint64_t)(row * ld + col) * (uint64_t)af_dtype_get(p->type)->bytes,
+                    rows, cols, ld, p->type};
+}
+
+void af_cuda_copy_2d(af_cuda *cu, af_node *n, af_mat dst, af_mat src, int64_t wide, float alpha)
+{
+    if (src.cols == 0)
+        src.dtype = dst.dtype;
+    af_kernel *k = af_cuda_kernel(cu, "core.cu", "copy_2d",
+                                  af_cuda_text(cu, "AF_S=%s AF_D=%s", af_cuda_ctype(src.dtype),
+                                               af_cuda_ctype(dst.dtype)));
+    if (dst.rows == 0 || wide == 0)
+        return;
+    af_launch *l = af_cuda_launch(cu, n, k, AF_MIN((wide + 31) / 32, (int64_t)64),
+                                  (dst.rows + 7) / 8, 1, 256, 0);
+    af_arg_ptr(l, dst.data);
+    af_arg_i64(l, dst.ld);
+    af_arg_ptr(l, src.data);
+    af_arg_i64(l, src.ld);
+    af_arg_i64(l, dst.rows);
+    af_arg_i64(l, src.cols);
+    af_arg_i64(l, wide);
+    af_arg_f32(l, alpha);
+}
+
+static void dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
+{
+    const af_quant *q = w->quant;
+    const bool four = w->dtype == AF_DTYPE_NF4 || w->dtype == AF_DTYPE_FP4;
+    af_kernel *k = af_cuda_kernel(cu, "dequant.cu",
+                                  af_cuda_text(cu, "%s_dequant", af_dtype_name(w->dtype)),
+                                  af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(dst.dtype)));
+    const int64_t blocks = AF_MIN((dst.rows * dst.cols + 2047) / 2048, (int64_t)cu->sms * 16);
+    af_launch *l = af_cuda_launch(cu, n, k, AF_MAX(blocks, (int64_t)1), 1, 1, 256, 0);
+    af_arg_ptr(l, dst.data);
+    af_arg_i64(l, dst.ld);
+    af_arg_ptr(l, w->data);
+    if (four) {
+        assert(q);
+        af_arg_ptr(l, q->absmax->data);
+        af_arg_ptr(l, q->nested ? q->nested->data : NULL);
+        af_arg_f32(l, q->offset);
+    }
+    af_arg_i64(l, dst.rows);
+    af_arg_i64(l, dst.cols);
+    if (four) {
+        af_arg_i32(l, q->block);
+        af_arg_i32(l, q->nested_block);
+        af_arg_i32(l, q->round == AF_DTYPE_BF16);
+    }
+}
+
+static int64_t piece_row(const af_linear_group *p, int i)
+{
+    return p->of->op == AF_OP_HEAD_LOSS ? 0 : p->of->attr.linear.piece_from[i];
+}
+
+static void fill_piece(af_cuda *cu, af_node *n, const af_linear_group *p, int i)
+{
+    const af_tensor *w = p->w[i];
+    if (w->base == p->fused)
+        return;
+    const af_mat dst = af_linear_group_mat(cu, p, piece_row(p, i), w->dim[0], 0, p->I);
+    if (af_dtype_is_block(w->dtype))
+        dequantise(cu, n, dst, w);
+    else
+        af_cuda_copy_2d(cu, n, dst, af_mat_of(w), p->I, 1.0f);
+}
+
+static void fill_a(af_cuda *cu, af_node *n, const af_linear_group *p)
+{
+    af_cuda_copy_2d(cu, n, af_linear_group_mat(cu, p, p->O, p->R, 0, p->I), af_mat_of(p->a), p->I,
+                    1.0f);
+}
+
+static void fill_b(af_cuda *cu, af_node *n, const af_linear_group *p)
+{
+    const uint64_t size = (uint64_t)af_dtype_get(p->b->dtype)->bytes;
+    uint8_t *src = p->b->data;
+    for (int i = 0; i < p->parts; i++) {
+        const af_adapter_part *q = &p->of->attr.linear.part[i];
+        const af_mat from = {src, q->out_rows, q->rank, q->rank, p->b->dtype};
+        af_cuda_copy_2d(cu, n,
+                        af_linear_group_mat(cu, p, q->out_from, q->out_rows, p->I + q->rank_from,
+                                            q->rank),
+                        from, q->rank, 1.0f);
+        src += (uint64_t)(q->out_rows * q->rank) * size;
+    }
+}
+
+void af_linear_group_fill(af_cuda *cu, af_node *n, const af_linear_group *p, int what)
+{
+    const uint64_t row = (uint64_t)(p->I + p->ext) * (uint64_t)af_dtype_get(p->type)->bytes;
+    if (!p->scratch)
+        return;
+    for (int i = 0; i < p->pieces && what & AF_FILL_W; i++)
+        fill_piece(cu, n, p, i);
+    if (what & AF_FILL_A && p->parts) { /* the workspace holds anything: spare rows become zeros */
+        af_cuda_zero(cu, n, af_linear_group_mat(cu, p, p->O, p->ext, 0, p->I).data,
+                     (uint64_t)p->ext * row);
+        fill_a(cu, n, p);
+    }
+    if (what & AF_FILL_B && p->parts) {
+        af_cuda_copy_2d(cu, n, af_linear_group_mat(cu, p, 0, p->O, p->I, p->ext), (af_mat){0},
+                        p->ext, 1.0f);
+        fill_b(cu, n, p);
+    }
+}
+
+static af_node *keeper(af_cuda_graph *cg, const af_tensor *t)
+{
+    return t->role == AF_ROLE_PARAM ? &cg->on_params : &cg->on_weights;
+}
+
+af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err)
+{
+    af_cuda_graph *cg = g->backend;
+    for (int k = 0; k < cg->n_groups; k++) {
+        const af_linear_group *p = &cg->groups[k];
+        for (int i = 0; i < p->pieces; i++)
+            if (p->bias_in[i] && p->bias_in[i]->base != p->bias) {
+                const int64_t n = p->bias_in[i]->dim[0];
+                const af_mat dst = {(uint8_t *)p->bias->data +
+                                        (uint64_t)piece_row(p, i) *
+                                            (uint64_t)af_dtype_get(p->type)->bytes,
+                                    1, n, n, p->type};
+                const af_mat src = {p->bias_in[i]->data, 1, n, n, p->bias_in[i]->dtype};
+                af_cuda_copy_2d(cu, keeper(cg, p->bias_in[i]), dst, src, n, 1.0f);
+            }
+        if (p->direct || p->scratch)
+            continue;
+        for (int i = 0; i < p->pieces; i++)
+            fill_piece(cu, keeper(cg, p->w[i]), p, i);
+        if (p->parts) {
+            fill_a(cu, keeper(cg, p->a), p);
+            fill_b(cu, keeper(cg, p->b), p);
+        }
+    }
+    return cu->err.code == AF_OK ? AF_OK : af_fail(err, cu->err.code, "%s", cu->err.msg);
+}

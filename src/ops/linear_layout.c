@@ -1,0 +1,303 @@
+/* linear_layout.c - before offsets are given: which projections share a matrix, which activations
+ * get spare columns, which adapter values lie in them. */
+#include "backend/cuda/cuda_graph.h"
+#include "ops/linear_cuda.h"
+
+static bool is_linear(af_op op) { return op == AF_OP_LINEAR || op == AF_OP_LINEAR_DX; }
+
+static bool reads(const af_node *n, const af_tensor *t)
+{
+    for (int k = 0; k < n->n_in; k++)
+        if (n->in[k] == t)
+            return true;
+    return false;
+}
+
+static bool touches(const af_node *n, const af_tensor *t)
+{
+    for (int k = 0; k < n->n_out; k++)
+        if (n->out[k] == t)
+            return true;
+    return reads(n, t);
+}
+
+/* ---- groups ---- */
+
+static const af_tensor *adapter_of(const af_node *n, int back)
+{
+    return n->attr.linear.parts ? n->in[n->n_in - back] : NULL;
+}
+
+static bool same_pieces(const af_linear_group *p, const af_node *n)
+{
+    if (p->pieces != n->attr.linear.pieces)
+        return false;
+    for (int i = 0; i < p->pieces; i++)
+        if (p->w[i] != n->in[1 + i])
+            return false;
+    return true;
+}
+
+static bool serves(const af_linear_group *p, const af_node *n)
+{
+    switch (n->op) {
+    case AF_OP_LINEAR:
+        return same_pieces(p, n) && p->a == adapter_of(n, 3) && p->type == n->in[0]->dtype &&
+               p->of->op != AF_OP_HEAD_LOSS;
+    case AF_OP_LINEAR_DX:
+        return same_pieces(p, n) && p->a == adapter_of(n, 2) && p->type == n->in[0]->dtype &&
+               p->of->op != AF_OP_HEAD_LOSS;
+    case AF_OP_ADAPTER_DOWN:
+        return p->a == n->in[1] && p->type == n->in[0]->dtype;
+    case AF_OP_ADAPTER_G:
+        return p->b == n->in[1] && p->type == n->in[0]->dtype;
+    case AF_OP_HEAD_LOSS:
+        return p->of->op == AF_OP_HEAD_LOSS && p->w[0] == n->in[1] && p->type == n->in[0]->dtype;
+    default:
+        return false;
+    }
+}
+
+const af_linear_group *af_linear_group_of(const af_cuda_graph *cg, const af_node *n)
+{
+    for (int i = 0; i < cg->n_groups; i++)
+        if (serves(&cg->groups[i], n))
+            return &cg->groups[i];
+    return NULL;
+}
+
+static void describe_head(af_linear_group *p, const af_node *n)
+{
+    *p = (af_linear_group){.of = n,
+                           .w = {n->in[1]},
+                           .pieces = 1,
+                           .I = af_last(n->in[1]),
+                           .O = n->in[1]->dim[0],
+                           .type = n->in[0]->dtype};
+}
+
+static void describe_linear(af_linear_group *p, const af_node *n)
+{
+    *p = (af_linear_group){.of = n,
+                           .pieces = n->attr.linear.pieces,
+                           .parts = n->attr.linear.parts,
+                           .I = af_last(n->in[0]),
+                           .O = n->attr.linear.out,
+                           .type = n->in[0]->dtype};
+    int at = 1;
+    for (int i = 0; i < p->pieces; i++)
+        p->w[i] = n->in[at++];
+    for (int i = 0; i < p->pieces; i++)
+        if (n->attr.linear.biases & 1 << i)
+            p->bias_in[i] = n->in[at++];
+    if (p->parts) {
+        p->a = n->in[at++];
+        p->b = n->in[at++];
+        p->R = p->a->dim[0];
+        p->ext = AF_ALIGN_UP(p->R, (int64_t)AF_FOLD_RANK);
+    }
+}
+
+/* May the piece become a view into the group's matrix? */
+static bool movable(const af_graph *g, const af_tensor *t, af_dtype type)
+{
+    if (t->role != AF_ROLE_WEIGHT || t->base || t->dtype != type || t->quant)
+        return false;
+    for (int i = 0; i < g->n_tensors; i++)
+        if (g->tensors[i]->base == t)
+            return false;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (reads(g->nodes[i], t) && !is_linear(g->nodes[i]->op))
+            return false;
+    return true;
+}
+
+static void move_into(af_tensor *t, af_tensor *base, int64_t element)
+{
+    t->base = base;
+    t->base_offset = (uint64_t)element * (uint64_t)af_dtype_get(base->dtype)->bytes;
+    if (t->ndim > 1)
+        t->ld = base->ld;
+}
+
+static void make_bias(af_graph *g, af_linear_group *p)
+{
+    bool any = false;
+    for (int i = 0; i < p->pieces; i++)
+        any |= p->bias_in[i] != NULL;
+    if (!any)
+        return;
+    p->bias = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 1, (int64_t[]){p->O});
+    for (int i = 0; i < p->pieces && !af_graph_failed(g); i++)
+        if (p->bias_in[i] && movable(g, p->bias_in[i], p->type))
+            move_into(p->bias_in[i], p->bias, p->of->attr.linear.piece_from[i]);
+}
+
+static void make_matrix(af_graph *g, af_linear_group *p)
+{
+    bool plain = p->parts == 0, can_move = true;
+    int64_t covered = 0;
+    for (int i = 0; i < p->pieces; i++) {
+        plain &= p->w[i]->dtype == p->type;
+        p->quant |= af_dtype_is_block(p->w[i]->dtype);
+        can_move &= movable(g, p->w[i], p->type);
+        covered += p->w[i]->dim[0];
+    }
+    p->direct = plain && covered == p->O && (p->pieces == 1 || !can_move);
+    if (p->direct)
+        return;
+    p->fused = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2,
+                       (int64_t[]){p->O + p->ext, p->I + p->ext});
+    for (int i = 0; i < p->pieces && !af_graph_failed(g); i++)
+        if (movable(g, p->w[i], p->type))
+            move_into(p->w[i], p->fused,
+                      (p->of->op == AF_OP_HEAD_LOSS ? 0 : p->of->attr.linear.piece_from[i]) *
+                          p->fused->ld);
+}
+
+static af_status find_groups(af_graph *g, af_cuda_graph *cg, af_error *err)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        n += g->nodes[i]->op == AF_OP_LINEAR || g->nodes[i]->op == AF_OP_HEAD_LOSS;
+    cg->groups = af_arena_take(&g->mem, (uint64_t)(n + 1) * sizeof *cg->groups);
+    if (!cg->groups)
+        return af_fail_nomem(err, "the plan", (uint64_t)n * sizeof *cg->groups);
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *node = g->nodes[i];
+        if ((node->op != AF_OP_LINEAR && node->op != AF_OP_HEAD_LOSS) ||
+            af_linear_group_of(cg, node))
+            continue;
+        af_linear_group *p = &cg->groups[cg->n_groups++];
+        if (node->op == AF_OP_LINEAR)
+            describe_linear(p, node);
+        else
+            describe_head(p, node);
+        make_matrix(g, p);
+        make_bias(g, p);
+    }
+    return af_graph_status(g, err);
+}
+
+/* ---- spare columns ---- */
+
+/* Every op around t must honour its row stride, and nobody may look at it as another shape. */
+static bool can_pad(const af_graph *g, const af_tensor *t)
+{
+    if (t->role != AF_ROLE_ACTIVATION || t->base || t->ld != af_last(t) || t->ndim < 2)
+        return false;
+    for (int i = 0; i < g->n_tensors; i++)
+        if (g->tensors[i]->base == t)
+            return false;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (touches(g->nodes[i], t) &&
+            (af_ops[g->nodes[i]->op]->view || !af_cuda_ops[g->nodes[i]->op]->strided))
+            return false;
+    return true;
+}
+
+static void pad(const af_cuda *cu, af_graph *g, const af_cuda_graph *cg)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        const af_linear_group *p = is_linear(n->op) ? af_linear_group_of(cg, n) : NULL;
+        if (!p || !p->parts || !p->pieces || p->R > AF_FOLD_RANK || cu->no_fold)
+            continue;
+        af_tensor *t = n->in[0];
+        if (can_pad(g, t))
+            t->ld = af_last(t) + p->ext;
+    }
+}
+
+static int last_use(const af_graph *g, const af_tensor *t)
+{
+    for (int i = g->n_nodes - 1; i >= 0; i--)
+        if (touches(g->nodes[i], t))
+            return i;
+    return -1;
+}
+
+static int writers_beside(const af_graph *g, const af_tensor *t)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        n += (g->nodes[i]->op == AF_OP_ADAPTER_DOWN || g->nodes[i]->op == AF_OP_ADAPTER_G) &&
+             g->nodes[i]->in[0] == t;
+    return n;
+}
+
+static bool one_scale(const af_node *n)
+{
+    for (int i = 1; i < n->attr.linear.parts; i++)
+        if (n->attr.linear.part[i].scale != n->attr.linear.part[0].scale)
+            return false;
+    return true;
+}
+
+/* The node's result may lie in the spare columns of its input when that lives as long (or a few
+ * nodes less), nobody else writes there, and every product that reads it reads it from there. */
+static bool can_share(const af_graph *g, const af_node *n, const af_linear_group *p)
+{
+    const af_tensor *x = n->in[0], *xa = n->out[0];
+    if (x->ld < af_last(x) + p->ext || !one_scale(n) || xa->keep || writers_beside(g, x) != 1 ||
+        last_use(g, xa) > last_use(g, x) + 3)
+        return false;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (is_linear(g->nodes[i]->op) && reads(g->nodes[i], xa) && g->nodes[i]->in[0] != x)
+            return false;
+    return true;
+}
+
+static void share(af_graph *g, const af_cuda_graph *cg)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        if (n->op != AF_OP_ADAPTER_DOWN && n->op != AF_OP_ADAPTER_G)
+            continue;
+        const af_linear_group *p = af_linear_group_of(cg, n);
+        if (p && can_share(g, n, p)) {
+            move_into(n->out[0], n->in[0], af_last(n->in[0]));
+            n->out[0]->ld = n->in[0]->ld;
+        }
+    }
+}
+
+af_status af_cuda_linear_layout(af_cuda *cu, af_graph *g, af_error *err)
+{
+    af_cuda_graph *cg = g->backend;
+    const af_status st = find_groups(g, cg, err);
+    if (st != AF_OK)
+        return st;
+    pad(cu, g, cg);
+    share(g, cg);
+    return AF_OK;
+}
+
+bool af_cuda_linear_has_shadow(const af_cuda_graph *cg)
+{
+    for (int i = 0; i < cg->n_groups; i++)
+        if (cg->groups[i].quant)
+            return true;
+    return false;
+}
+
+void af_cuda_linear_use_scratch(af_cuda_graph *cg)
+{
+    for (int i = 0; i < cg->n_groups; i++) {
+        af_linear_group *p = &cg->groups[i];
+        bool all = p->quant;
+        for (int k = 0; k < p->pieces; k++)
+            all &= af_dtype_is_block(p->w[k]->dtype); /* a dense piece lives in the matrix */
+        if (!all)
+            continue;
+        p->scratch = true;
+        p->fused->dim[0] = 0; /* takes no memory of its own */
+    }
+}
+
+uint64_t af_linear_group_scratch(const af_linear_group *p)
+{
+    return p && p->scratch ? (uint64_t)(p->O + p->ext) * (uint64_t)(p->I + p->ext) *
+                                 (uint64_t)af_dtype_get(p->type)->bytes
+                           : 0;
+}
