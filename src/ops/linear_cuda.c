@@ -16,9 +16,9 @@ static const af_linear_group *group(const af_graph *g, const af_node *n)
 
 static void *bias_at(const af_linear_group *p, int64_t from)
 {
-    return p->bias ? (uint8_t *)p->bias->data +
-                         (uint64_t)from * (uint64_t)af_dtype_get(p->type)->bytes
-                   : NULL;
+    return p->bias
+               ? (uint8_t *)p->bias->data + (uint64_t)from * (uint64_t)af_dtype_get(p->type)->bytes
+               : NULL;
 }
 
 static bool folded(const af_linear_group *p, const af_tensor *t)
@@ -167,13 +167,10 @@ static af_status adapter_g_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
 /* out[o][i] (+)= sum_n y[n][o] x[n][i] */
 static void outer(af_cuda *cu, af_node *n, af_mat y, af_mat x, af_mat out)
 {
-    af_cuda_gemm(cu, n,
-                 &(af_gemm){.a = y,
-                            .b = x,
-                            .c = out,
-                            .ta = true,
-                            .alpha = 1,
-                            .beta = n->accumulate ? 1 : 0});
+    af_cuda_gemm(
+        cu, n,
+        &(af_gemm){
+            .a = y, .b = x, .c = out, .ta = true, .alpha = 1, .beta = n->accumulate ? 1 : 0});
 }
 
 static af_status linear_dw_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)

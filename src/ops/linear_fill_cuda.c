@@ -17,9 +17,9 @@ void af_cuda_copy_2d(af_cuda *cu, af_node *n, af_mat dst, af_mat src, int64_t wi
 {
     if (src.cols == 0)
         src.dtype = dst.dtype;
-    af_kernel *k = af_cuda_kernel(cu, "core.cu", "copy_2d",
-                                  af_cuda_text(cu, "AF_S=%s AF_D=%s", af_cuda_ctype(src.dtype),
-                                               af_cuda_ctype(dst.dtype)));
+    af_kernel *k = af_cuda_kernel(
+        cu, "core.cu", "copy_2d",
+        af_cuda_text(cu, "AF_S=%s AF_D=%s", af_cuda_ctype(src.dtype), af_cuda_ctype(dst.dtype)));
     if (dst.rows == 0 || wide == 0)
         return;
     af_launch *l = af_cuda_launch(cu, n, k, AF_MIN((wide + 31) / 32, (int64_t)64),
@@ -38,9 +38,9 @@ static void dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
 {
     const af_quant *q = w->quant;
     const bool four = w->dtype == AF_DTYPE_NF4 || w->dtype == AF_DTYPE_FP4;
-    af_kernel *k = af_cuda_kernel(cu, "dequant.cu",
-                                  af_cuda_text(cu, "%s_dequant", af_dtype_name(w->dtype)),
-                                  af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(dst.dtype)));
+    af_kernel *k =
+        af_cuda_kernel(cu, "dequant.cu", af_cuda_text(cu, "%s_dequant", af_dtype_name(w->dtype)),
+                       af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(dst.dtype)));
     const int64_t blocks = AF_MIN((dst.rows * dst.cols + 2047) / 2048, (int64_t)cu->sms * 16);
     af_launch *l = af_cuda_launch(cu, n, k, AF_MAX(blocks, (int64_t)1), 1, 1, 256, 0);
     af_arg_ptr(l, dst.data);
@@ -91,10 +91,10 @@ static void fill_b(af_cuda *cu, af_node *n, const af_linear_group *p)
     for (int i = 0; i < p->parts; i++) {
         const af_adapter_part *q = &p->of->attr.linear.part[i];
         const af_mat from = {src, q->out_rows, q->rank, q->rank, p->b->dtype};
-        af_cuda_copy_2d(cu, n,
-                        af_linear_group_mat(cu, p, q->out_from, q->out_rows, p->I + q->rank_from,
-                                            q->rank),
-                        from, q->rank, 1.0f);
+        af_cuda_copy_2d(
+            cu, n,
+            af_linear_group_mat(cu, p, q->out_from, q->out_rows, p->I + q->rank_from, q->rank),
+            from, q->rank, 1.0f);
         src += (uint64_t)(q->out_rows * q->rank) * size;
     }
 }

@@ -146,8 +146,8 @@ static void make_matrix(af_graph *g, af_linear_group *p)
     p->direct = plain && covered == p->O && (p->pieces == 1 || !can_move);
     if (p->direct)
         return;
-    p->fused = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2,
-                       (int64_t[]){p->O + p->ext, p->I + p->ext});
+    p->fused =
+        af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){p->O + p->ext, p->I + p->ext});
     for (int i = 0; i < p->pieces && !af_graph_failed(g); i++)
         if (movable(g, p->w[i], p->type))
             move_into(p->w[i], p->fused,

@@ -81,7 +81,8 @@ typedef struct af_cuda {
     af_graph *graph;
     af_cuda_graph *cg;
     void *work; /* device workspace shared by all nodes: at least what the op's `work` asked for */
-    af_error err; /* latched by the helpers below; prepare returns it */
+    bool backward_only; /* steps appended now are left out of runs without a backward pass */
+    af_error err;       /* latched by the helpers below; prepare returns it */
     /* switches for tests */
     bool no_graph; /* direct launches instead of captured graphs */
     bool no_lt;    /* own GEMM kernels even where cuBLASLt is there */

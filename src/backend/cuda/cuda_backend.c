@@ -31,8 +31,9 @@ static af_status check_ops(const af_graph *g, af_error *err)
     return AF_OK;
 }
 
-static void set_work(const af_cuda *cu, af_graph *g)
+static void set_work(af_cuda *cu, af_graph *g)
 {
+    cu->graph = g;
     g->work_bytes = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
@@ -41,6 +42,7 @@ static void set_work(const af_cuda *cu, af_graph *g)
             g->work_bytes = AF_MAX(g->work_bytes, op->work(cu, n));
     }
     g->work_bytes = AF_ALIGN_UP(g->work_bytes, (uint64_t)256);
+    cu->graph = NULL;
 }
 
 static uint64_t total_bytes(const af_graph *g)
@@ -212,7 +214,8 @@ static void cuda_release(af_device *d, af_graph *g)
     if (cg->work)
         cu->drv->mem_free(cg->work);
     af_arena_clear(&cg->mem);
-    g->backend = NULL;
+    const af_cuda_graph empty = {.groups = cg->groups, .n_groups = cg->n_groups};
+    *cg = empty; /* the layout stays: the graph may be prepared again */
     for (int i = 0; i < g->n_tensors; i++)
         g->tensors[i]->data = NULL;
 }
@@ -226,8 +229,8 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
     cu->graph = g;
     cu->cg = cg;
     cu->err = (af_error){0};
-    AF_TRY(af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "prepare",
-                       err));
+    AF_TRY(
+        af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "prepare", err));
     AF_TRY(allocate_all(cu, g, err));
     AF_TRY(zero_all(cu, g, err));
     point_tensors(g, cg);
@@ -271,7 +274,8 @@ static uint64_t pitch_bytes(const af_tensor *t, uint64_t width)
     return t->ld == af_last(t) ? width : (uint64_t)t->ld * (uint64_t)af_dtype_get(t->dtype)->bytes;
 }
 
-static af_status cuda_write(af_device *d, af_graph *g, af_tensor *t, const void *data, af_error *err)
+static af_status cuda_write(af_device *d, af_graph *g, af_tensor *t, const void *data,
+                            af_error *err)
 {
     af_cuda *cu = (af_cuda *)d;
     af_cuda_graph *cg = g->backend;
@@ -281,8 +285,8 @@ static af_status cuda_write(af_device *d, af_graph *g, af_tensor *t, const void 
     cg->params_dirty |= t->role == AF_ROLE_PARAM;
     if (t->role != AF_ROLE_INPUT && t != g->hyper && t != g->clock)
         d->counters.upload_bytes += width * rows;
-    const af_status st = af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent",
-                                     "a write", err);
+    const af_status st =
+        af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a write", err);
     return st == AF_OK ? af_upload_rows(cu, t->data, pitch_bytes(t, width), data, width, rows,
                                         t->name[0] ? t->name : "a tensor", err)
                        : st;
@@ -294,8 +298,8 @@ static af_status cuda_read(af_device *d, af_graph *g, const af_tensor *t, void *
     af_cuda *cu = (af_cuda *)d;
     uint64_t rows;
     const uint64_t width = width_bytes(t, &rows);
-    const af_status st = af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent",
-                                     "a read", err);
+    const af_status st =
+        af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a read", err);
     return st == AF_OK ? af_download_rows(cu, data, t->data, pitch_bytes(t, width), width, rows,
                                           t->name[0] ? t->name : "a tensor", err)
                        : st;
@@ -342,8 +346,8 @@ static af_status read_device(af_cuda *cu, af_error *err)
     size_t memory = 0;
     AF_TRY(af_cu_check(drv, drv->device_count(&count), "cuDeviceGetCount", "the driver", err));
     if (cu->ordinal < 0 || cu->ordinal >= count)
-        AF_TRY(af_fail(err, AF_EUSAGE, "there is no GPU %d: the driver sees %d", cu->ordinal,
-                       count));
+        AF_TRY(
+            af_fail(err, AF_EUSAGE, "there is no GPU %d: the driver sees %d", cu->ordinal, count));
     AF_TRY(af_cu_check(drv, drv->device_get(&device, cu->ordinal), "cuDeviceGet", "the GPU", err));
     AF_TRY(af_cu_check(drv, drv->device_name(cu->name, (int)sizeof cu->name, device),
                        "cuDeviceGetName", "the GPU", err));
@@ -355,8 +359,8 @@ static af_status read_device(af_cuda *cu, af_error *err)
                        "cuDeviceGetAttribute", cu->name, err));
     AF_TRY(af_cu_check(drv, drv->device_attribute(&cu->smem_max, AF_CU_ATTR_SMEM, device),
                        "cuDeviceGetAttribute", cu->name, err));
-    AF_TRY(af_cu_check(drv, drv->device_memory(&memory, device), "cuDeviceTotalMem", cu->name,
-                       err));
+    AF_TRY(
+        af_cu_check(drv, drv->device_memory(&memory, device), "cuDeviceTotalMem", cu->name, err));
     cu->arch = major * 10 + minor;
     cu->memory = memory;
     if (cu->arch < 80)

@@ -12,6 +12,7 @@ typedef enum af_step_kind { AF_STEP_LAUNCH, AF_STEP_GEMM, AF_STEP_ZERO, AF_STEP_
 
 typedef struct af_step {
     af_step_kind kind;
+    bool backward_only;
     af_launch *launch;
     af_gemm_plan *gemm;
     void *to;
@@ -44,8 +45,9 @@ struct af_cuda_graph {
 
 /* Appends one step to n; NULL when memory is gone (latched in cu->err). */
 af_step *af_cuda_step(af_cuda *cu, af_node *n, af_step_kind kind);
-/* Issues the steps of one node on the stream. */
-AF_CHECKED af_status af_cuda_issue(af_cuda *cu, const af_exec *e, af_error *err);
+/* Issues the steps of one node on the stream, for a run of `what`; adds to *count. */
+AF_CHECKED af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, uint64_t *count,
+                                   af_error *err);
 /* Checks what launchers asked for: grid and block limits, shared memory, argument sizes. */
 AF_CHECKED af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err);
 

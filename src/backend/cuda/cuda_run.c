@@ -4,20 +4,23 @@
 #include "backend/cuda/gemm.h"
 #include "base/log.h"
 
-af_status af_cuda_issue(af_cuda *cu, const af_exec *e, af_error *err)
+af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, uint64_t *count, af_error *err)
 {
     const af_driver *drv = cu->drv;
     af_status st = AF_OK;
     for (int i = 0; e && i < e->n; i++) {
         const af_step *s = &e->step[i];
         const af_launch *l = s->launch;
+        if (s->backward_only && !(what & AF_RUN_BACKWARD))
+            continue;
+        ++*count;
         switch (s->kind) {
         case AF_STEP_LAUNCH:
-            AF_TRY(af_cu_check(drv,
-                               drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
-                                           l->block, 1, 1, l->smem, cu->stream, (void **)l->arg,
-                                           NULL),
-                               "cuLaunchKernel", l->kernel->name, err));
+            AF_TRY(
+                af_cu_check(drv,
+                            drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
+                                        l->block, 1, 1, l->smem, cu->stream, (void **)l->arg, NULL),
+                            "cuLaunchKernel", l->kernel->name, err));
             break;
         case AF_STEP_GEMM:
             AF_TRY(af_gemm_issue(cu, s->gemm, err));
@@ -36,11 +39,6 @@ done:
     return st;
 }
 
-static uint64_t count_steps(const af_node *n)
-{
-    return n->exec ? (uint64_t)((const af_exec *)n->exec)->n : 0;
-}
-
 /* Every step of the phases in `what`, in order. *count says how many. */
 static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *count, af_error *err)
 {
@@ -54,13 +52,10 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
         const af_node *n = g->nodes[i];
         if (!(what & bit[n->phase]))
             continue;
-        AF_TRY(af_cuda_issue(cu, n->exec, err));
-        *count += count_steps(n);
+        AF_TRY(af_cuda_issue(cu, n->exec, what, count, err));
     }
-    if (what & AF_RUN_UPDATE) { /* the copies GEMMs read follow the params */
-        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, err));
-        *count += count_steps(&cg->on_params);
-    }
+    if (what & AF_RUN_UPDATE) /* the copies GEMMs read follow the params */
+        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, what, count, err));
 done:
     return st;
 }
@@ -99,11 +94,12 @@ void af_cuda_drop_captures(af_cuda *cu, af_cuda_graph *cg)
 static af_status follow_writes(af_cuda *cu, af_cuda_graph *cg, af_error *err)
 {
     af_status st = AF_OK;
+    uint64_t count = 0;
     if (cg->weights_dirty)
-        AF_TRY(af_cuda_issue(cu, cg->on_weights.exec, err));
+        AF_TRY(af_cuda_issue(cu, cg->on_weights.exec, 0, &count, err));
     cg->weights_dirty = false;
     if (cg->params_dirty)
-        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, err));
+        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, 0, &count, err));
     cg->params_dirty = false;
 done:
     return st;
@@ -115,13 +111,14 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
     af_cuda_graph *cg = g->backend;
     af_status st = AF_OK;
     uint64_t count = 0;
-    AF_TRY(af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a run", err));
+    AF_TRY(
+        af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a run", err));
     AF_TRY(follow_writes(cu, cg, err));
     if (!cu->no_graph && !cg->capture_refused && !cg->exec[what]) {
         af_error why = {0};
         if (capture(cu, g, what, &why) != AF_OK) {
             cg->capture_refused = true;
-            af_log(AF_LOG_WARN, "the step cannot be captured, kernels are launched one by one: %s",
+            af_say(AF_LOG_WARN, "the step cannot be captured, kernels are launched one by one: %s",
                    why.msg);
         }
     }

@@ -168,8 +168,8 @@ af_status af_gemm_own(af_cuda *cu, af_gemm_plan *p, af_error *err)
 {
     const af_gemm *m = &p->m;
     const bool plain = m->a.dtype == AF_DTYPE_F32;
-    const char *defines = af_cuda_text(cu, "AF_T=%s AF_C=%s", af_cuda_ctype(m->a.dtype),
-                                       af_cuda_ctype(m->c.dtype));
+    const char *defines =
+        af_cuda_text(cu, "AF_T=%s AF_C=%s", af_cuda_ctype(m->a.dtype), af_cuda_ctype(m->c.dtype));
     af_kernel *k = af_cuda_kernel(cu, "gemm.cu", plain ? "gemm_f32" : "gemm_mma", defines);
     af_launch *l = af_arena_take(&cu->cg->mem, sizeof *l);
     if (!k || !l)

@@ -73,7 +73,9 @@ extern "C" __global__ void __launch_bounds__(256)
         }
         __syncthreads();
     }
+#pragma unroll
     for (int i = 0; i < 4; i++)
+#pragma unroll
         for (int j = 0; j < 4; j++)
             finish(c + blockIdx.z * sc, ldc, bias, r0 + tr + i, n0 + tn + j, M, N, sum[i][j], alpha,
                    beta);
@@ -157,8 +159,11 @@ extern "C" __global__ void __launch_bounds__(128)
         }
         __syncthreads();
     }
+#pragma unroll
     for (int i = 0; i < 2; i++)
+#pragma unroll
         for (int j = 0; j < 4; j++)
+#pragma unroll
             for (int q = 0; q < 4; q++)
                 finish(c + blockIdx.z * sc, ldc, bias, r0 + wr + i * 16 + group + q / 2 * 8,
                        n0 + wn + j * 8 + pair + q % 2, M, N, sum[i][j][q], alpha, beta);

@@ -33,11 +33,12 @@ static unsigned alignment(const void *p)
 static void key_of(const af_gemm *m, char key[KEY_MAX])
 {
     const int64_t k = m->ta ? m->a.rows : m->a.cols;
-    snprintf(key, KEY_MAX, "%s.%s.%c%c%c%c.%" PRId64 "x%" PRId64 "x%" PRId64 ".%" PRId64
-             ".%" PRId64 ".%" PRId64 ".b%d.a%u.%u.%u",
+    snprintf(key, KEY_MAX,
+             "%s.%s.%c%c%c%c.%" PRId64 "x%" PRId64 "x%" PRId64 ".%" PRId64 ".%" PRId64 ".%" PRId64
+             ".b%d.a%u.%u.%u",
              af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype), m->ta ? 't' : 'n',
-             m->tb ? 't' : 'n', m->bias ? 'b' : '-', m->beta != 0 ? '+' : '=', m->c.rows,
-             m->c.cols, k, m->a.ld, m->b.ld, m->c.ld, AF_MAX(m->batch, 1), alignment(m->a.data),
+             m->tb ? 't' : 'n', m->bias ? 'b' : '-', m->beta != 0 ? '+' : '=', m->c.rows, m->c.cols,
+             k, m->a.ld, m->b.ld, m->c.ld, AF_MAX(m->batch, 1), alignment(m->a.data),
              alignment(m->b.data), alignment(m->c.data));
 }
 

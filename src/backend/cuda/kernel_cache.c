@@ -91,9 +91,8 @@ static af_status compile_error(const af_nvrtc *rtc, void *prog, const char *arch
         log = af_calloc(n + 1, 1);
     if (log && rtc->log(prog, log) != 0)
         log[0] = '\0';
-    const af_status st =
-        af_fail(err, AF_EDEVICE, "%s [%s] does not compile for %s: %.170s", file, defines, arch,
-                log && log[0] ? log : "no message");
+    const af_status st = af_fail(err, AF_EDEVICE, "%s [%s] does not compile for %s: %.170s", file,
+                                 defines, arch, log && log[0] ? log : "no message");
     free(log);
     return st;
 }
@@ -176,8 +175,7 @@ static bool from_pack(const af_kernels *k, af_module *m)
             continue;
         uLongf n = (uLongf)p->size;
         uint8_t *code = af_calloc(p->size, 1);
-        if (code &&
-            uncompress(code, &n, af_cubin_pack + p->from, (uLong)p->packed) == Z_OK &&
+        if (code && uncompress(code, &n, af_cubin_pack + p->from, (uLong)p->packed) == Z_OK &&
             n == p->size) {
             m->cubin = code;
             m->size = p->size;
@@ -244,9 +242,8 @@ af_status af_module_obtain(const af_kernels *k, af_module *m, af_error *err)
     if (from_pack(k, m))
         return AF_OK;
     if (!k->nvrtc.lib)
-        return af_fail(err, AF_EDEVICE,
-                       "no shipped machine code of %s for %s, and no compiler: %s", m->file,
-                       k->arch, k->nvrtc_err.msg);
+        return af_fail(err, AF_EDEVICE, "no shipped machine code of %s for %s, and no compiler: %s",
+                       m->file, k->arch, k->nvrtc_err.msg);
     af_module_key(&k->nvrtc, k->arch, m->file, m->defines, key);
     snprintf(name, sizeof name, "%s.cubin", key);
     if (k->cache)

@@ -179,10 +179,9 @@ af_status af_kernels_build(af_kernels *k, af_cuda *cu, af_error *err)
         }
         for (int f = 0; f < m->n; f++)
             if (!m->list[f]->func)
-                AF_TRY(af_cu_check(drv,
-                                   drv->module_function(&m->list[f]->func, m->handle,
-                                                        m->list[f]->name),
-                                   "cuModuleGetFunction", m->list[f]->name, err));
+                AF_TRY(af_cu_check(
+                    drv, drv->module_function(&m->list[f]->func, m->handle, m->list[f]->name),
+                    "cuModuleGetFunction", m->list[f]->name, err));
     }
 done:
     return st;

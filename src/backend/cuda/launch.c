@@ -33,7 +33,7 @@ af_step *af_cuda_step(af_cuda *cu, af_node *n, af_step_kind kind)
         e->step = p;
         e->cap = cap;
     }
-    e->step[e->n] = (af_step){.kind = kind};
+    e->step[e->n] = (af_step){.kind = kind, .backward_only = cu->backward_only};
     return &e->step[e->n++];
 }
 
