@@ -6,7 +6,7 @@
  *                dtable: [V][D] of the table's type; may be added to.
  * The data layer has checked the ids: one outside the table is our own bug. */
 #include "graph/node.h"
-#include "tensor/dtype.h"
+#include "ops/weight_type.h"
 
 af_tensor *af_embedding(af_graph *g, af_tensor *ids, af_tensor *table, af_dtype out)
 {
@@ -16,7 +16,7 @@ af_tensor *af_embedding(af_graph *g, af_tensor *ids, af_tensor *table, af_dtype 
     if (ids->dtype != AF_DTYPE_I32 || ids->ndim != 1 || table->ndim != 2)
         return af_graph_bad(g, "embedding: ids %s and table %s are not i32 [N] and [V][D]",
                             af_shape_text(ids, a, sizeof a), af_shape_text(table, b, sizeof b));
-    if (!af_dtype_is_float(out))
+    if (!af_dtype_is_float(out) || !af_is_weight(table->dtype))
         return af_graph_bad(g, "embedding: the result cannot be %s with table %s",
                             af_dtype_name(out), af_shape_text(table, b, sizeof b));
     af_node *n = af_node_new(g, AF_OP_EMBEDDING, (af_tensor *[]){ids, table}, 2);

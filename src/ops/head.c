@@ -11,7 +11,7 @@
  * gradient rule turns on dh (and dw): they are made in the forward pass, from the logits that are
  * there anyway. A backend leaves them out when a run has no backward pass. */
 #include "graph/node.h"
-#include "tensor/dtype.h"
+#include "ops/weight_type.h"
 
 enum { OUT_DH = 2, OUT_DW = 3 };
 
@@ -22,6 +22,9 @@ static bool check(af_graph *g, const af_tensor *h, const af_tensor *w, const af_
     if (!af_dtype_is_float(h->dtype) || h->ndim != 2 || w->ndim != 2 || w->dim[1] != h->dim[1])
         af_graph_bad(g, "head_loss: h %s and weight %s do not fit together",
                      af_shape_text(h, a, sizeof a), af_shape_text(w, b, sizeof b));
+    else if (!af_is_weight(w->dtype))
+        af_graph_bad(g, "head_loss: weight %s cannot be read beside h %s",
+                     af_shape_text(w, a, sizeof a), af_shape_text(h, b, sizeof b));
     else if (labels->dtype != AF_DTYPE_I32 || labels->ndim != 1 || labels->dim[0] != h->dim[0])
         af_graph_bad(g, "head_loss: labels %s do not fit h %s", af_shape_text(labels, a, sizeof a),
                      af_shape_text(h, b, sizeof b));

@@ -15,7 +15,7 @@
  * The four parameter gradients have the parameter's type and may be added to. LINEAR's rule makes
  * all of them: ADAPTER_DOWN passes no gradient by itself. */
 #include "graph/node.h"
-#include "tensor/dtype.h"
+#include "ops/weight_type.h"
 
 static bool check_pieces(af_graph *g, const af_linear_opts *o, int64_t I)
 {
@@ -28,7 +28,11 @@ static bool check_pieces(af_graph *g, const af_linear_opts *o, int64_t I)
     }
     for (int i = 0; i < o->pieces; i++) {
         const af_tensor *w = o->weight[i], *bias = o->bias[i];
-        if (w->ndim != 2 || w->dim[1] != I)
+        if (!af_is_weight(w->dtype))
+            af_graph_bad(
+                g, "linear: weight '%s' is %s, which no projection of %" PRId64 " columns can read",
+                w->name, af_dtype_name(w->dtype), I);
+        else if (w->ndim != 2 || w->dim[1] != I)
             af_graph_bad(g, "linear: weight %s '%s' does not take %" PRId64 " columns",
                          af_shape_text(w, a, sizeof a), w->name, I);
         else if (bias &&

@@ -10,7 +10,7 @@
  * MOE_FFN_BWD    x, weights, index, gate_up, down, dy -> dx, dweights, [dgate_up, ddown]
  * weights and probs are f32 (f64 for f64). Expert matrices may have any type while frozen. */
 #include "graph/node.h"
-#include "tensor/dtype.h"
+#include "ops/weight_type.h"
 
 af_tensor *af_moe_route(af_graph *g, af_tensor *logits, int k, bool norm, af_tensor **index)
 {
@@ -56,6 +56,9 @@ static bool check(af_graph *g, const af_tensor *x, const af_tensor *weights, con
         gate_up->dim[2] != x->dim[1] || gate_up->dim[1] % 2)
         af_graph_bad(g, "moe_ffn: x %s and gate_up %s do not fit together",
                      af_shape_text(x, a, sizeof a), af_shape_text(gate_up, b, sizeof b));
+    else if (!af_is_weight(gate_up->dtype) || !af_is_weight(down->dtype))
+        af_graph_bad(g, "moe_ffn: experts %s and %s cannot be read",
+                     af_shape_text(gate_up, a, sizeof a), af_shape_text(down, b, sizeof b));
     else if (down->ndim != 3 || down->dim[0] != gate_up->dim[0] ||
              down->dim[1] != gate_up->dim[2] || down->dim[2] != gate_up->dim[1] / 2)
         af_graph_bad(g, "moe_ffn: down %s and gate_up %s do not fit together",

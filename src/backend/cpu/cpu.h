@@ -55,8 +55,7 @@ static inline void af_put(const af_node *n, af_tensor *t, int64_t i, double v)
 }
 /* Value i of a weight of any type, block types included (slow: decodes its block). */
 double af_ld_weight(const af_tensor *t, int64_t i);
-/* Values [from, from+count) of a tensor of any type as doubles, and back (plain types). Block types
- * are read in whole rows. */
+/* Values [from, from+count) of a tensor of any type as doubles, and back (plain types only). */
 void af_ld_row(const af_tensor *t, int64_t from, int64_t count, double *out);
 void af_st_row(af_tensor *t, int64_t from, int64_t count, const double *v);
 #endif

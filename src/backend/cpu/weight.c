@@ -1,25 +1,77 @@
-/* weight.c - values of any type as doubles, a row at a time: what twins read weights through. */
+/* weight.c - values of any type as doubles, a row at a time: what twins read weights through.
+ *
+ * Block types are decoded by the codecs piece by piece on the stack: nothing is allocated, and any
+ * range can be read, whether it starts at a block or not. */
 #include "backend/cpu/cpu.h"
+#include "tensor/codec.h"
+#include "tensor/codec_bnb.h"
+
+enum { PIECE = 256 }; /* elements decoded at once: a multiple of every GGUF block */
+
+static void load_gguf(const af_tensor *t, int64_t from, int64_t count, double *out)
+{
+    const af_dtype_info *info = af_dtype_get(t->dtype);
+    const int64_t total = af_count(t), end = from + count;
+    float buf[PIECE];
+    for (int64_t at = from / info->elems * info->elems; at < end; at += PIECE) {
+        const int64_t n = AF_MIN((int64_t)PIECE, total - at);
+        const uint8_t *src = (const uint8_t *)t->data + at / info->elems * info->bytes;
+        af_codec_decode_row(t->dtype, src, buf, n);
+        for (int64_t i = AF_MAX(from, at); i < AF_MIN(end, at + n); i++)
+            out[i - from] = buf[i - at];
+    }
+}
+
+/* The scale of block b. */
+static float bnb_absmax(const af_quant *q, int64_t b)
+{
+    if (q->nested_block == 0)
+        return ((const float *)q->absmax->data)[b];
+    const int64_t first = b / q->nested_block * q->nested_block; /* of its nested block */
+    const float nested = ((const float *)q->nested->data)[b / q->nested_block];
+    const uint8_t *codes = (const uint8_t *)q->absmax->data + first;
+    float absmax;
+    af_bnb_unnest(NULL, codes, &nested, q->offset, q->nested_block, b - first, b - first + 1,
+                  &absmax);
+    return absmax;
+}
+
+static void load_bnb(const af_tensor *t, int64_t from, int64_t count, double *out)
+{
+    const af_quant *q = t->quant;
+    const int64_t end = from + count;
+    float buf[PIECE]; /* of any of the three types values are rounded to */
+    assert(q && q->block % 2 == 0);
+    for (int64_t at = from; at < end;) {
+        const int64_t b = at / q->block, first = b * q->block;
+        const int64_t to = AF_MIN(AF_MIN(end, first + q->block), at + PIECE);
+        const float absmax = bnb_absmax(q, b);
+        af_bnb_decode(t->dtype, NULL, (const uint8_t *)t->data + first / 2, &absmax, q->block,
+                      at - first, to - first, buf, q->round);
+        for (int64_t i = at; i < to; i++)
+            out[i - from] = af_load_f64(buf, q->round, (uint64_t)(i - at));
+        at = to;
+    }
+}
 
 void af_ld_row(const af_tensor *t, int64_t from, int64_t count, double *out)
 {
     const float *f = t->data;
     const double *d = t->data;
     const uint16_t *h = t->data;
-    switch (t->dtype) {
-    case AF_DTYPE_F32:
+    if (t->dtype == AF_DTYPE_F32) {
         for (int64_t i = 0; i < count; i++)
             out[i] = f[from + i];
-        break;
-    case AF_DTYPE_F64:
+    } else if (t->dtype == AF_DTYPE_F64) {
         memcpy(out, d + from, (size_t)count * sizeof *out);
-        break;
-    case AF_DTYPE_BF16:
+    } else if (t->dtype == AF_DTYPE_BF16) {
         for (int64_t i = 0; i < count; i++)
             out[i] = af_f32_from_bf16(h[from + i]);
-        break;
-    default:
-        assert(!af_dtype_is_block(t->dtype));
+    } else if (t->dtype == AF_DTYPE_NF4 || t->dtype == AF_DTYPE_FP4) {
+        load_bnb(t, from, count, out);
+    } else if (af_dtype_is_block(t->dtype)) {
+        load_gguf(t, from, count, out);
+    } else {
         for (int64_t i = 0; i < count; i++)
             out[i] = af_ld(t, from + i);
     }
@@ -33,6 +85,7 @@ void af_st_row(af_tensor *t, int64_t from, int64_t count, const double *v)
 
 double af_ld_weight(const af_tensor *t, int64_t i)
 {
-    assert(!af_dtype_is_block(t->dtype));
-    return af_ld(t, i);
+    double v;
+    af_ld_row(t, i, 1, &v);
+    return v;
 }
