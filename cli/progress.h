@@ -1,0 +1,23 @@
+/* progress.h - what a person sees while a run goes: one redrawn line on a terminal, plain lines elsewhere. */
+#ifndef AF_CLI_PROGRESS_H
+#define AF_CLI_PROGRESS_H
+
+#include "cli.h"
+
+#include "afinar/train.h"
+
+enum { AF_SPARK = 24 };
+
+typedef struct af_progress_line {
+    bool quiet, tty, drawn;
+    double loss[AF_SPARK]; /* the last ones */
+    int losses;
+} af_progress_line;
+
+void af_progress_init(af_progress_line *p, bool quiet);
+void af_progress_step(void *user, const af_train_step *s);
+void af_progress_say(void *user, const char *line);
+void af_progress_end(af_progress_line *p);
+/* Shortest text that reads back to the same double, or null. */
+void af_print_number(FILE *f, double v);
+#endif

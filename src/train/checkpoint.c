@@ -1,0 +1,437 @@
+/* checkpoint.c - saving (a snapshot in memory, then a thread that writes it) and loading. */
+#include "train/checkpoint.h"
+#include "base/file.h"
+#include "format/safetensors.h"
+#include "graph/node.h"
+#include "train/manifest.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+
+/* A tensor copied to the host. */
+typedef struct copy {
+    char name[160];
+    af_dtype dtype;
+    int64_t dim[4];
+    int ndim;
+    void *data;
+    uint64_t bytes;
+} copy;
+
+typedef struct copies {
+    copy *item;
+    int count, cap;
+} copies;
+
+struct af_saver {
+    pthread_t thread;
+    bool busy;
+    af_error err; /* of the last write */
+    /* the snapshot */
+    copies weights, state;
+    const af_adapter *adapter;
+    char *progress, *trainer_state, *run_text;
+    char *dir, *output, *keep; /* keep: the best checkpoint's folder, never removed */
+    int64_t limit;
+};
+
+static void clear_copies(copies *c)
+{
+    for (int i = 0; i < c->count; i++)
+        free(c->item[i].data);
+    free(c->item);
+    *c = (copies){0};
+}
+
+static af_status add_copy(copies *c, af_trainer *t, const af_tensor *x, const char *name, af_error *err)
+{
+    if (c->count == c->cap) {
+        const int cap = c->cap ? c->cap * 2 : 32;
+        copy *p = af_realloc(c->item, (uint64_t)cap, sizeof *p);
+        if (!p)
+            return af_fail_nomem(err, "a checkpoint", (uint64_t)cap * sizeof *p);
+        c->item = p;
+        c->cap = cap;
+    }
+    copy *e = &c->item[c->count];
+    *e = (copy){.dtype = x->dtype, .ndim = x->ndim, .bytes = af_tensor_bytes(x)};
+    snprintf(e->name, sizeof e->name, "%s", name);
+    memcpy(e->dim, x->dim, sizeof e->dim);
+    e->data = malloc(AF_MAX(e->bytes, 1));
+    if (!e->data)
+        return af_fail_nomem(err, "a checkpoint", e->bytes);
+    c->count++;
+    return af_tensor_read(t->graph, x, e->data, e->bytes, err);
+}
+
+/* Optimizer moments and every other state, in the order they were recorded. */
+static af_status copy_state(copies *c, af_trainer *t, af_error *err)
+{
+    for (int i = 0; i < t->graph->n_tensors; i++) {
+        const af_tensor *x = t->graph->tensors[i];
+        char name[160];
+        if (x->role != AF_ROLE_STATE || x->base || !x->data)
+            continue;
+        snprintf(name, sizeof name, "%d.%s", c->count, x->name);
+        const af_status st = add_copy(c, t, x, name, err);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+static af_status copy_weights(copies *c, af_trainer *t, af_error *err)
+{
+    for (int i = 0; i < t->spec->tensors; i++) {
+        const af_tensor *x = t->leaves.tensor[i];
+        if (x->role != AF_ROLE_PARAM)
+            continue;
+        const af_status st = add_copy(c, t, x, t->spec->tensor[i].name, err);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+static af_status write_copies(const copies *c, const char *dir, const char *file, af_error *err)
+{
+    af_status st = AF_OK;
+    af_safetensors_writer *w = NULL;
+    char *path = af_path_join(dir, file);
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
+    AF_TRY(af_safetensors_writer_meta(w, "format", "pt", err));
+    for (int i = 0; i < c->count; i++)
+        AF_TRY(af_safetensors_writer_add(w, c->item[i].name, c->item[i].dtype, c->item[i].dim, c->item[i].ndim, err));
+    AF_TRY(af_safetensors_writer_begin(w, err));
+    for (int i = 0; i < c->count; i++)
+        AF_TRY(af_safetensors_writer_data(w, c->item[i].data, c->item[i].bytes, err));
+    st = af_safetensors_writer_commit(w, err);
+    w = NULL;
+done:
+    if (w)
+        af_safetensors_writer_abandon(w);
+    free(path);
+    return st;
+}
+
+static af_status write_text(const char *dir, const char *file, const char *text, af_error *err)
+{
+    char *path = af_path_join(dir, file);
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    const af_status st = af_file_write(path, text, strlen(text), err);
+    free(path);
+    return st;
+}
+
+/* checkpoint-N of a name, or -1. */
+static int64_t step_of(const char *name)
+{
+    char *end;
+    if (strncmp(name, "checkpoint-", 11) != 0 || name[11] < '0' || name[11] > '9')
+        return -1;
+    errno = 0;
+    const long long n = strtoll(name + 11, &end, 10);
+    return *end || errno ? -1 : n;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const int64_t x = step_of(*(char *const *)a), y = step_of(*(char *const *)b);
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Finished checkpoints of an output folder, newest first; other names are dropped from the list. */
+static af_status list_checkpoints(char ***names, int *n, const char *output, af_error *err)
+{
+    const af_status st = af_dir_list(names, n, output, err);
+    if (st != AF_OK)
+        return st;
+    int kept = 0;
+    for (int i = 0; i < *n; i++)
+        if (step_of((*names)[i]) >= 0)
+            (*names)[kept++] = (*names)[i];
+        else
+            free((*names)[i]);
+    *n = kept;
+    if (kept)
+        qsort(*names, (size_t)kept, sizeof **names, newest_first);
+    return AF_OK;
+}
+
+static af_status remove_old(const af_saver *s, af_error *err)
+{
+    char **names = NULL;
+    int n = 0;
+    if (s->limit <= 0)
+        return AF_OK;
+    af_status st = list_checkpoints(&names, &n, s->output, err);
+    for (int i = (int)s->limit; i < n && st == AF_OK; i++) {
+        char *path = af_path_join(s->output, names[i]);
+        if (path && (!s->keep || strcmp(path, s->keep) != 0))
+            st = af_path_remove(path, err);
+        free(path);
+    }
+    af_names_free(names, n);
+    return st;
+}
+
+static af_status write_all(const af_saver *s, const char *tmp, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_path_remove(tmp, err));
+    AF_TRY(af_dir_make(tmp, err));
+    if (s->adapter)
+        AF_TRY(af_adapter_write(s->adapter, tmp, err));
+    else
+        AF_TRY(write_copies(&s->weights, tmp, "model.safetensors", err));
+    AF_TRY(write_copies(&s->state, tmp, "optimizer.safetensors", err));
+    AF_TRY(write_text(tmp, "progress.json", s->progress, err));
+    AF_TRY(write_text(tmp, "trainer_state.json", s->trainer_state, err));
+    AF_TRY(write_text(tmp, "run.yaml", s->run_text, err));
+    AF_TRY(af_manifest_write(tmp, err));
+    AF_TRY(af_path_replace(tmp, s->dir, err));
+    st = remove_old(s, err);
+done:
+    return st;
+}
+
+static void *saver_main(void *arg)
+{
+    af_saver *s = arg;
+    char tmp[4096];
+    snprintf(tmp, sizeof tmp, "%s.tmp", s->dir);
+    if (write_all(s, tmp, &s->err) != AF_OK) {
+        af_error ignored;
+        (void)!af_path_remove(tmp, &ignored);
+    } else {
+        s->err.code = AF_OK;
+    }
+    return NULL;
+}
+
+af_status af_saver_new(af_saver **out, af_error *err)
+{
+    af_saver *s = af_calloc(1, sizeof *s);
+    if (!s)
+        return af_fail_nomem(err, "the checkpoint writer", sizeof *s);
+    *out = s;
+    return AF_OK;
+}
+
+static void clear_snapshot(af_saver *s)
+{
+    clear_copies(&s->weights);
+    clear_copies(&s->state);
+    free(s->progress);
+    free(s->trainer_state);
+    free(s->run_text);
+    free(s->dir);
+    free(s->output);
+    free(s->keep);
+    s->progress = s->trainer_state = s->run_text = s->dir = s->output = s->keep = NULL;
+}
+
+af_status af_saver_wait(af_saver *s, af_error *err)
+{
+    if (!s->busy)
+        return AF_OK;
+    pthread_join(s->thread, NULL);
+    s->busy = false;
+    clear_snapshot(s);
+    return s->err.code == AF_OK ? AF_OK : af_fail(err, s->err.code, "the checkpoint was not written: %s", s->err.msg);
+}
+
+static af_status snapshot(af_saver *s, af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    char name[64];
+    snprintf(name, sizeof name, "checkpoint-%" PRId64, t->progress.step);
+    if (t->adapter) {
+        AF_TRY(af_adapter_download(t->adapter, &t->leaves, err));
+        s->adapter = t->adapter;
+    } else {
+        AF_TRY(copy_weights(&s->weights, t, err));
+    }
+    AF_TRY(copy_state(&s->state, t, err));
+    AF_TRY(af_progress_text(&t->progress, af_clock(t->graph), &s->progress, err));
+    AF_TRY(af_trainer_state_text(t, &s->trainer_state, err));
+    AF_TRY(af_run_text(t->run, &s->run_text, err));
+    s->limit = t->run->save_total_limit;
+    s->output = af_strdup(t->run->output_dir);
+    s->dir = af_path_join(t->run->output_dir, name);
+    if (t->run->load_best && t->progress.best_step > 0) {
+        snprintf(name, sizeof name, "checkpoint-%" PRId64, t->progress.best_step);
+        s->keep = af_path_join(t->run->output_dir, name);
+    }
+    if (!s->output || !s->dir)
+        st = af_fail_nomem(err, "a path", strlen(name));
+done:
+    return st;
+}
+
+af_status af_saver_save(af_saver *s, af_trainer *t, af_error *err)
+{
+    af_status st = af_saver_wait(s, err);
+    if (st != AF_OK)
+        return st;
+    st = snapshot(s, t, err);
+    if (st == AF_OK && pthread_create(&s->thread, NULL, saver_main, s) != 0)
+        st = af_fail(err, AF_EIO, "the system gave no thread to write a checkpoint");
+    if (st != AF_OK)
+        clear_snapshot(s);
+    else
+        s->busy = true;
+    return st;
+}
+
+void af_saver_free(af_saver *s)
+{
+    af_error ignored;
+    if (!s)
+        return;
+    (void)!af_saver_wait(s, &ignored);
+    free(s);
+}
+
+/* ---- loading ---- */
+
+static af_status load_state(af_trainer *t, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    af_safetensors *f = NULL;
+    char *path = af_path_join(dir, "optimizer.safetensors");
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_safetensors_open(&f, path, err));
+    for (int i = 0, k = 0; i < t->graph->n_tensors; i++) {
+        af_tensor *x = t->graph->tensors[i];
+        char name[160];
+        if (x->role != AF_ROLE_STATE || x->base || !x->data)
+            continue;
+        snprintf(name, sizeof name, "%d.%s", k++, x->name);
+        const af_stored *e = af_safetensors_find(f, name);
+        if (!e || e->dtype != x->dtype || e->bytes != af_tensor_bytes(x))
+            AF_TRY(af_fail(err, AF_EFORMAT,
+                           "'%s' does not fit this run: optimizer state '%s' is missing or of another size", dir, name));
+        AF_TRY(af_tensor_write(t->graph, x, e->data, e->bytes, err));
+    }
+done:
+    af_safetensors_close(f);
+    free(path);
+    return st;
+}
+
+static af_status load_weights(af_trainer *t, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    af_safetensors *f = NULL;
+    char *path = af_path_join(dir, "model.safetensors");
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_safetensors_open(&f, path, err));
+    for (int i = 0; i < t->spec->tensors; i++) {
+        af_tensor *x = t->leaves.tensor[i];
+        if (x->role != AF_ROLE_PARAM)
+            continue;
+        const af_stored *e = af_safetensors_find(f, t->spec->tensor[i].name);
+        if (!e || e->dtype != x->dtype || e->bytes != af_tensor_bytes(x))
+            AF_TRY(af_fail(err, AF_EFORMAT, "'%s' does not fit this run: tensor '%s' is missing or of another size", dir,
+                           t->spec->tensor[i].name));
+        AF_TRY(af_tensor_write(t->graph, x, e->data, e->bytes, err));
+    }
+done:
+    af_safetensors_close(f);
+    free(path);
+    return st;
+}
+
+static af_status load_adapter(af_trainer *t, const char *dir, af_error *err)
+{
+    af_adapter *a = NULL;
+    af_status st = af_adapter_read(&a, t->spec, dir, err);
+    if (st == AF_OK && a->config.r != t->adapter->config.r)
+        st = af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run %d", dir, a->config.r, t->adapter->config.r);
+    if (st == AF_OK)
+        st = af_adapter_upload(a, &t->leaves, err);
+    af_adapter_free(a);
+    return st;
+}
+
+af_status af_checkpoint_verify(const char *dir, af_error *err) { return af_manifest_check(dir, err); }
+
+af_status af_checkpoint_load(af_trainer *t, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    uint64_t clock = 0;
+    af_progress p;
+    char *path = af_path_join(dir, "progress.json");
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_checkpoint_verify(dir, err));
+    AF_TRY(af_progress_read(&p, &clock, path, err));
+    AF_TRY(t->adapter ? load_adapter(t, dir, err) : load_weights(t, dir, err));
+    AF_TRY(load_state(t, dir, err));
+    t->progress = p;
+    af_set_clock(t->graph, clock);
+done:
+    free(path);
+    return st;
+}
+
+af_status af_checkpoint_newest(const af_trainer *t, const char *output, char **dir, af_error *err)
+{
+    char **names = NULL;
+    int n = 0;
+    *dir = NULL;
+    if (!af_dir_exists(output))
+        return AF_OK;
+    const af_status st = list_checkpoints(&names, &n, output, err);
+    for (int i = 0; i < n && !*dir && st == AF_OK; i++) {
+        af_error why = {0};
+        char *path = af_path_join(output, names[i]);
+        if (path && af_checkpoint_verify(path, &why) == AF_OK) {
+            *dir = path;
+        } else {
+            af_say(t, "skipping %s: %s", names[i], why.msg);
+            free(path);
+        }
+    }
+    af_names_free(names, n);
+    return st;
+}
+
+af_status af_checkpoint_copy_model(const char *checkpoint, const char *dir, af_error *err)
+{
+    static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors", "model.safetensors"};
+    for (size_t i = 0; i < AF_LEN(files); i++) {
+        char *from = af_path_join(checkpoint, files[i]), *to = af_path_join(dir, files[i]);
+        af_status st = AF_OK;
+        if (!from || !to)
+            st = af_fail_nomem(err, "a path", strlen(dir));
+        else if (af_file_exists(from))
+            st = af_file_copy(from, to, err);
+        free(from);
+        free(to);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+af_status af_trainer_write_model(af_trainer *t, const char *dir, af_error *err)
+{
+    if (t->adapter) {
+        const af_status st = af_adapter_download(t->adapter, &t->leaves, err);
+        return st == AF_OK ? af_adapter_write(t->adapter, dir, err) : st;
+    }
+    copies c = {0};
+    af_status st = copy_weights(&c, t, err);
+    if (st == AF_OK)
+        st = write_copies(&c, dir, "model.safetensors", err);
+    clear_copies(&c);
+    return st;
+}

@@ -1,0 +1,187 @@
+/* metrics.c - rows of metrics.jsonl, the same as TensorBoard scalars, and the trainer_state.json other tools read. */
+#include "train/metrics.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "format/tfevents.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <time.h>
+#include <unistd.h>
+
+static double wall_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Shortest text that reads back to the same double; JSON has no NaN. */
+static void put_number(af_buf *b, const char *key, double v)
+{
+    char text[40] = "null";
+    for (int digits = 6; isfinite(v) && digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    af_buf_printf(b, "%s\"%s\": %s", b->len > 1 ? ", " : "", key, text);
+}
+
+static af_status append_row(af_trainer *t, af_buf *b, af_error *err)
+{
+    af_buf_str(b, "}\n");
+    if (b->bad)
+        return af_fail_nomem(err, "a metrics row", b->len);
+    const af_status st = af_file_append(t->metrics_path, b->data, b->len, false, err);
+    if (st == AF_OK)
+        t->progress.metrics_bytes += b->len;
+    return st;
+}
+
+af_status af_metrics_step(af_trainer *t, const af_train_step *s, const af_step_result *r, af_error *err)
+{
+    af_buf b = {0};
+    af_buf_char(&b, '{');
+    put_number(&b, "step", (double)s->step);
+    put_number(&b, "epoch", s->epoch);
+    put_number(&b, "loss", s->loss);
+    put_number(&b, "grad_norm", s->grad_norm);
+    put_number(&b, "learning_rate", s->learning_rate);
+    put_number(&b, "tokens", (double)s->tokens);
+    put_number(&b, "supervised_tokens", (double)s->supervised);
+    put_number(&b, "padded_tokens", (double)r->padded);
+    put_number(&b, "tok_s", s->tok_s);
+    put_number(&b, "step_ms", s->step_ms);
+    put_number(&b, "memory_bytes", (double)s->memory);
+    af_status st = append_row(t, &b, err);
+    af_buf_clear(&b);
+    static const char *const tags[] = {"train/loss", "train/grad_norm", "train/learning_rate", "train/epoch",
+                                       "train/tok_s"};
+    const double values[] = {s->loss, s->grad_norm, s->learning_rate, s->epoch, s->tok_s};
+    if (st == AF_OK)
+        st = af_tfevents_scalars(t->events_path, wall_time(), s->step, tags, values, (int)AF_LEN(tags), err);
+    return st;
+}
+
+af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double seconds, af_error *err)
+{
+    af_buf b = {0};
+    const double epoch = (double)(t->progress.micro * t->run->micro_batch_size) / (double)af_stream_items(t->stream);
+    af_buf_char(&b, '{');
+    put_number(&b, "step", (double)t->progress.step);
+    put_number(&b, "epoch", epoch);
+    put_number(&b, "eval_loss", loss);
+    put_number(&b, "eval_accuracy", accuracy);
+    put_number(&b, "eval_runtime", seconds);
+    put_number(&b, "eval_samples_per_second", seconds > 0 ? (double)t->eval_items / seconds : 0);
+    af_status st = append_row(t, &b, err);
+    af_buf_clear(&b);
+    static const char *const tags[] = {"eval/loss", "eval/accuracy", "eval/runtime"};
+    const double values[] = {loss, accuracy, seconds};
+    if (st == AF_OK)
+        st = af_tfevents_scalars(t->events_path, wall_time(), t->progress.step, tags, values, (int)AF_LEN(tags), err);
+    return st;
+}
+
+/* metrics.jsonl holds exactly the rows of the steps that the resumed state has done. */
+static af_status cut_metrics(af_trainer *t, af_error *err)
+{
+    char *text;
+    uint64_t size;
+    if (!af_file_exists(t->metrics_path))
+        return t->progress.metrics_bytes == 0 ? AF_OK
+                                              : af_fail(err, AF_EIO, "'%s' is gone; the checkpoint says it has %" PRIu64 " bytes",
+                                                        t->metrics_path, t->progress.metrics_bytes);
+    af_status st = af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, err);
+    if (st != AF_OK)
+        return st;
+    if (size < t->progress.metrics_bytes)
+        st = af_fail(err, AF_EIO, "'%s' has %" PRIu64 " bytes, the checkpoint says at least %" PRIu64, t->metrics_path, size,
+                     t->progress.metrics_bytes);
+    else if (size > t->progress.metrics_bytes)
+        st = af_file_write(t->metrics_path, text, t->progress.metrics_bytes, err);
+    free(text);
+    return st;
+}
+
+af_status af_metrics_open(af_trainer *t, af_error *err)
+{
+    char name[160], host[64] = "host";
+    gethostname(host, sizeof host - 1);
+    snprintf(name, sizeof name, "events.out.tfevents.%lld.%s.%ld.0", (long long)time(NULL), host, (long)getpid());
+    t->metrics_path = af_path_join(t->run->output_dir, "metrics.jsonl");
+    t->events_path = af_path_join(t->run->output_dir, name);
+    if (!t->metrics_path || !t->events_path)
+        return af_fail_nomem(err, "a path", strlen(name));
+    const af_status st = cut_metrics(t, err);
+    return st == AF_OK ? af_tfevents_start(t->events_path, wall_time(), err) : st;
+}
+
+/* The rows written so far, under the names HF's log_history has. */
+static json_t *log_history(const af_trainer *t)
+{
+    json_t *list = json_array();
+    char *text = NULL;
+    uint64_t size = 0;
+    af_error ignored;
+    if (!t->metrics_path || af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, &ignored) != AF_OK)
+        return list;
+    for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
+        end = strchr(line, '\n');
+        json_t *row = json_loadb(line, end ? (size_t)(end - line) : strlen(line), JSON_DECODE_ANY, NULL);
+        static const char *const ours[] = {"tokens", "supervised_tokens", "padded_tokens", "tok_s", "step_ms",
+                                           "memory_bytes"};
+        for (size_t i = 0; i < AF_LEN(ours); i++)
+            json_object_del(row, ours[i]);
+        if (row)
+            json_array_append_new(list, row);
+    }
+    free(text);
+    return list;
+}
+
+af_status af_trainer_state_text(const af_trainer *t, char **out, af_error *err)
+{
+    const af_progress *p = &t->progress;
+    const af_run *r = t->run;
+    json_t *o = json_object();
+    const double epoch = (double)(p->micro * r->micro_batch_size) / (double)af_stream_items(t->stream);
+    json_object_set_new(o, "best_global_step", p->best_step ? json_integer(p->best_step) : json_null());
+    json_object_set_new(o, "best_metric", isnan(p->best_eval) ? json_null() : json_real(p->best_eval));
+    json_object_set_new(o, "best_model_checkpoint",
+                        p->best_step ? json_sprintf("%s/checkpoint-%lld", r->output_dir, (long long)p->best_step)
+                                     : json_null());
+    json_object_set_new(o, "epoch", json_real(epoch));
+    json_object_set_new(o, "eval_steps", json_integer(r->eval_steps));
+    json_object_set_new(o, "global_step", json_integer(p->step));
+    json_object_set_new(o, "is_hyper_param_search", json_false());
+    json_object_set_new(o, "is_local_process_zero", json_true());
+    json_object_set_new(o, "is_world_process_zero", json_true());
+    json_object_set_new(o, "log_history", log_history(t));
+    json_object_set_new(o, "logging_steps", json_integer(r->logging_steps));
+    json_object_set_new(o, "max_steps", json_integer(t->steps));
+    json_object_set_new(o, "num_input_tokens_seen", json_integer(p->tokens));
+    json_object_set_new(o, "num_train_epochs", json_real(r->num_epochs));
+    json_object_set_new(o, "save_steps", json_integer(r->save_steps));
+    json_object_set_new(o, "stateful_callbacks", json_object());
+    json_object_set_new(o, "total_flos", json_real(t->plan.flops * (double)p->micro));
+    json_object_set_new(o, "train_batch_size", json_integer(r->micro_batch_size));
+    json_object_set_new(o, "trial_name", json_null());
+    json_object_set_new(o, "trial_params", json_null());
+    *out = o ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(o);
+    return *out ? AF_OK : af_fail_nomem(err, "trainer_state.json", 4096);
+}
+
+uint64_t af_resident_bytes(void)
+{
+    unsigned long total = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f)
+        return 0;
+    if (fscanf(f, "%lu %lu", &total, &resident) != 2)
+        resident = 0;
+    fclose(f);
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}

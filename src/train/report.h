@@ -1,0 +1,9 @@
+/* report.h - report.html: one self-contained page about a run. */
+#ifndef AF_REPORT_H
+#define AF_REPORT_H
+
+#include "train/trainer.h"
+
+/* Curves from metrics.jsonl, the run file, data counts, the plan against what was measured. */
+AF_CHECKED af_status af_report_write(af_trainer *t, af_error *err);
+#endif

@@ -1,0 +1,345 @@
+/* train.c - the loop: steps, logs, evaluations, checkpoints, and the end of a run. */
+#include "afinar/train.h"
+#include "base/file.h"
+#include "train/checkpoint.h"
+#include "train/metrics.h"
+#include "train/report.h"
+
+#include <math.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static bool stop_asked(const af_trainer *t) { return t->hooks && t->hooks->stop && *t->hooks->stop; }
+
+/* Every n steps; n = 0 with a per-epoch count spreads that many over each epoch. */
+static bool due(const af_trainer *t, int64_t every, int64_t per_epoch)
+{
+    if (per_epoch > 0)
+        every = AF_MAX(t->steps_per_epoch / per_epoch, 1);
+    return every > 0 && t->progress.step % every == 0;
+}
+
+static af_status log_step(af_trainer *t, const af_step_result *r, double seconds, double lr, af_error *err)
+{
+    af_progress *p = &t->progress;
+    const bool last = p->step == t->steps;
+    p->loss_sum += r->loss;
+    p->loss_count++;
+    if (p->step % t->run->logging_steps != 0 && !last)
+        return AF_OK;
+    const bool cpu = strcmp(af_device_kind(t->device), "cpu") == 0;
+    const af_train_step s = {
+        .step = p->step,
+        .steps = t->steps,
+        .epoch = r->epoch,
+        .loss = p->loss_sum / (double)p->loss_count,
+        .grad_norm = r->grad_norm,
+        .learning_rate = lr,
+        .tok_s = seconds > 0 ? (double)r->tokens / seconds : 0,
+        .step_ms = seconds * 1e3,
+        .eta_s = p->seconds / (double)p->step * (double)(t->steps - p->step),
+        .tokens = r->tokens,
+        .supervised = r->supervised,
+        .memory = cpu ? af_resident_bytes() : t->plan.total,
+        .eval_loss = NAN,
+    };
+    p->loss_sum = 0;
+    p->loss_count = 0;
+    if (isnan(p->first_loss))
+        p->first_loss = s.loss;
+    p->last_loss = s.loss;
+    const af_status st = af_metrics_step(t, &s, r, err);
+    if (st == AF_OK && t->hooks && t->hooks->step)
+        t->hooks->step(t->hooks->user, &s);
+    return st;
+}
+
+/* Evaluates and keeps count of gains. *stop: patience has run out. */
+static af_status evaluate(af_trainer *t, bool *stop, af_error *err)
+{
+    double loss, accuracy;
+    const double start = now();
+    af_status st = af_trainer_eval(t, &loss, &accuracy, err);
+    if (st != AF_OK)
+        return st;
+    af_progress *p = &t->progress;
+    const bool better = isnan(p->best_eval) || loss < p->best_eval;
+    p->evals_without_gain = better ? 0 : p->evals_without_gain + 1;
+    if (better) {
+        p->best_eval = loss;
+        p->best_step = p->step;
+    }
+    st = af_metrics_eval(t, loss, accuracy, now() - start, err);
+    if (st == AF_OK && t->hooks && t->hooks->step)
+        t->hooks->step(t->hooks->user, &(af_train_step){.step = p->step, .steps = t->steps, .loss = NAN, .eval_loss = loss});
+    if (st == AF_OK && better && t->run->load_best && p->step > 0)
+        st = af_saver_save(t->saver, t, err);
+    *stop = t->run->early_stopping_patience > 0 && p->evals_without_gain >= t->run->early_stopping_patience;
+    return st;
+}
+
+static bool eval_due(const af_trainer *t)
+{
+    if (!t->eval_items)
+        return false;
+    if (t->run->eval_steps > 0 || t->run->evals_per_epoch > 0)
+        return due(t, t->run->eval_steps, t->run->evals_per_epoch) || t->progress.step == t->steps;
+    return t->progress.step % t->steps_per_epoch == 0 || t->progress.step == t->steps;
+}
+
+static af_status one_step(af_trainer *t, bool *stop, af_error *err)
+{
+    af_step_result r;
+    af_progress *p = &t->progress;
+    const double start = now(), lr = af_schedule_lr(&t->schedule, p->step);
+    af_status st = af_trainer_step(t, &r, err);
+    if (st != AF_OK)
+        return st;
+    if (!r.finite)
+        return af_trainer_explain_nonfinite(t, &r, err);
+    const double seconds = now() - start;
+    p->step++;
+    p->micro += t->run->accumulation;
+    p->tokens += r.tokens;
+    p->supervised += r.supervised;
+    p->padded += r.padded;
+    p->seconds += seconds;
+    st = log_step(t, &r, seconds, lr, err);
+    if (st == AF_OK && eval_due(t))
+        st = evaluate(t, stop, err);
+    if (st == AF_OK && due(t, t->run->save_steps, t->run->saves_per_epoch) && p->step < t->steps)
+        st = af_saver_save(t->saver, t, err);
+    return st;
+}
+
+static af_status loop(af_trainer *t, af_train_result *result, af_error *err)
+{
+    af_status st = AF_OK;
+    bool enough = false;
+    if (t->eval_items && t->progress.step == 0)
+        AF_TRY(evaluate(t, &enough, err));
+    enough = false;
+    while (t->progress.step < t->steps && !enough) {
+        AF_TRY(one_step(t, &enough, err));
+        if (stop_asked(t) && t->progress.step < t->steps) {
+            AF_TRY(af_saver_save(t->saver, t, err));
+            AF_TRY(af_saver_wait(t->saver, err));
+            result->stopped = true;
+            return af_fail(err, AF_ESTOPPED, "stopped after step %" PRId64 " of %" PRId64
+                                             "; checkpoint-%" PRId64 " is in '%s'",
+                           t->progress.step, t->steps, t->progress.step, t->run->output_dir);
+        }
+    }
+    if (enough)
+        af_say(t, "early stop after step %" PRId64 ": no better evaluation in %" PRId64, t->progress.step,
+               t->progress.evals_without_gain);
+    AF_TRY(af_saver_save(t->saver, t, err)); /* the end is a checkpoint too */
+    st = af_saver_wait(t->saver, err);
+done:
+    return st;
+}
+
+/* ---- the output folder ---- */
+
+static const char finished_name[] = "run_state.json";
+
+static bool is_finished(const char *output)
+{
+    char *path = af_path_join(output, finished_name);
+    const bool yes = path && af_file_exists(path);
+    free(path);
+    return yes;
+}
+
+static bool has_run(const char *output)
+{
+    char *path = af_path_join(output, "metrics.jsonl");
+    const bool yes = (path && af_file_exists(path)) || is_finished(output);
+    free(path);
+    return yes;
+}
+
+static af_status clear_run(const char *output, af_error *err)
+{
+    char **names = NULL;
+    int n = 0;
+    af_status st = af_dir_list(&names, &n, output, err);
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        const char *name = names[i];
+        if (strncmp(name, "checkpoint-", 11) && strncmp(name, "events.out.tfevents.", 20) && strncmp(name, "replay-", 7) &&
+            strcmp(name, "metrics.jsonl") && strcmp(name, finished_name) && strcmp(name, "trainer_state.json") &&
+            strcmp(name, "report.html"))
+            continue;
+        char *path = af_path_join(output, name);
+        st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(name));
+        free(path);
+    }
+    af_names_free(names, n);
+    return st;
+}
+
+/* What to do with an output folder that has seen a run: resume, start over, or refuse. */
+static af_status choose_start(af_trainer *t, char **checkpoint, af_error *err)
+{
+    const af_run *r = t->run;
+    const bool automatic = r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
+    if (automatic)
+        return af_checkpoint_newest(t, r->output_dir, checkpoint, err);
+    if (r->resume) {
+        *checkpoint = af_strdup(r->resume);
+        return *checkpoint ? AF_OK : af_fail_nomem(err, "a path", strlen(r->resume));
+    }
+    if (has_run(r->output_dir) && !r->overwrite_output_dir)
+        return af_fail(err, AF_EUSAGE,
+                       "'%s' holds an earlier run: give resume_from_checkpoint: auto, overwrite_output_dir: true, or "
+                       "another output_dir",
+                       r->output_dir);
+    return AF_OK;
+}
+
+static af_status start(af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    char *checkpoint = NULL, *text = NULL, *path = NULL;
+    const char *output = t->run->output_dir;
+    AF_TRY(choose_start(t, &checkpoint, err));
+    AF_TRY(af_dir_make(output, err));
+    if (checkpoint) {
+        AF_TRY(af_checkpoint_load(t, checkpoint, err));
+        af_say(t, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
+    } else {
+        AF_TRY(clear_run(output, err));
+    }
+    AF_TRY(af_metrics_open(t, err));
+    AF_TRY(af_run_text(t->run, &text, err));
+    path = af_path_join(output, "run.yaml");
+    if (!path)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(output)));
+    AF_TRY(af_file_write(path, text, strlen(text), err));
+done:
+    free(checkpoint);
+    free(text);
+    free(path);
+    return st;
+}
+
+static af_status write_named(const char *dir, const char *name, const char *text, af_error *err)
+{
+    char *path = af_path_join(dir, name);
+    const af_status st = path ? af_file_write(path, text, strlen(text), err) : af_fail_nomem(err, "a path", strlen(dir));
+    free(path);
+    return st;
+}
+
+/* Tokenizer and template beside the weights, so that the folder is complete. */
+static af_status copy_side_files(const af_trainer *t, af_error *err)
+{
+    static const char *const names[] = {"tokenizer.json",          "tokenizer_config.json", "tokenizer.model",
+                                        "special_tokens_map.json", "added_tokens.json",     "chat_template.jinja",
+                                        "vocab.json",              "merges.txt",            "generation_config.json",
+                                        "config.json"};
+    const int count = (int)AF_LEN(names) - (t->adapter ? 2 : 0); /* configs only beside a whole model */
+    for (int i = 0; i < count && af_dir_exists(t->model_path); i++) {
+        char *from = af_path_join(t->model_path, names[i]), *to = af_path_join(t->run->output_dir, names[i]);
+        af_status st = !from || !to ? af_fail_nomem(err, "a path", strlen(names[i])) : AF_OK;
+        if (st == AF_OK && af_file_exists(from))
+            st = af_file_copy(from, to, err);
+        free(from);
+        free(to);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+static af_status finish(af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    const char *output = t->run->output_dir;
+    char *state = NULL, *text = NULL;
+    if (t->run->load_best && t->progress.best_step > 0) {
+        char best[4096];
+        snprintf(best, sizeof best, "%s/checkpoint-%" PRId64, output, t->progress.best_step);
+        af_say(t, "the best evaluation was at step %" PRId64 ": taking that one", t->progress.best_step);
+        AF_TRY(af_checkpoint_copy_model(best, output, err));
+    } else {
+        AF_TRY(af_trainer_write_model(t, output, err));
+    }
+    AF_TRY(copy_side_files(t, err));
+    AF_TRY(af_trainer_state_text(t, &state, err));
+    AF_TRY(write_named(output, "trainer_state.json", state, err));
+    AF_TRY(af_report_write(t, err));
+    AF_TRY(af_progress_text(&t->progress, af_clock(t->graph), &text, err));
+    AF_TRY(write_named(output, finished_name, text, err));
+done:
+    free(state);
+    free(text);
+    return st;
+}
+
+/* A finished run asked to resume has nothing to do. */
+static bool nothing_to_do(const af_run *r)
+{
+    const bool automatic = r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
+    return automatic && is_finished(r->output_dir);
+}
+
+static void say_plan(const af_trainer *t)
+{
+    static const char *const modes[] = {"none", "cheap", "wide", "block"};
+    af_say(t, "data: %" PRId64 " records, %" PRIu64 " tokens, %" PRIu64 " with loss; %" PRId64 " steps", t->store.records,
+           t->store.tokens, t->store.supervised, t->steps);
+    if (t->counts.truncated || t->counts.dropped)
+        af_say(t, "data: %" PRId64 " records truncated (%" PRId64 " lost their end-of-turn token), %" PRId64 " dropped",
+               t->counts.truncated, t->counts.lost_eot, t->counts.dropped);
+    af_say(t, "memory: %.1f MiB planned (weights %.1f + %.1f mapped, trained %.1f, activations %.1f), recompute %s",
+           (double)t->plan.total / 0x1p20, (double)t->plan.weights / 0x1p20, (double)t->plan.bound / 0x1p20,
+           (double)(t->plan.params + t->plan.grads + t->plan.state) / 0x1p20, (double)t->plan.activations / 0x1p20,
+           modes[t->recompute]);
+}
+
+static af_status train(const af_run *run, const af_train_hooks *hooks, af_train_result *result, af_error *err)
+{
+    af_trainer t;
+    af_status st = af_trainer_open(&t, run, hooks, err);
+    if (st != AF_OK)
+        return st;
+    say_plan(&t);
+    AF_TRY(af_saver_new(&t.saver, err));
+    AF_TRY(start(&t, err));
+    AF_TRY(loop(&t, result, err));
+    AF_TRY(finish(&t, err));
+done:
+    result->steps = t.progress.step;
+    result->first_loss = t.progress.first_loss;
+    result->last_loss = t.progress.last_loss;
+    result->best_eval_loss = t.progress.best_eval;
+    af_saver_free(t.saver);
+    t.saver = NULL;
+    af_trainer_close(&t);
+    return st;
+}
+
+af_status af_train(const char *run_file, const char *const *overrides, int count, const af_train_hooks *hooks,
+                   af_train_result *result, af_error *err)
+{
+    af_run run = {0};
+    *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};
+    af_status st = af_run_read(&run, run_file, overrides, count, true, err);
+    if (st != AF_OK)
+        return st;
+    if (nothing_to_do(&run))
+        result->nothing_to_do = true;
+    else
+        st = train(&run, hooks, result, err);
+    af_run_clear(&run);
+    return st;
+}
+
+af_status af_train_help(char **text, af_error *err) { return af_run_help(text, err); }

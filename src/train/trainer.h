@@ -1,0 +1,92 @@
+/* trainer.h - one training run in memory: model, data, graph, counters. */
+#ifndef AF_TRAINER_H
+#define AF_TRAINER_H
+
+#include "afinar/train.h"
+#include "data/batch_stream.h"
+#include "data/dataset.h"
+#include "model/load.h"
+#include "train/run_config.h"
+#include "train/schedule.h"
+
+/* What a run has done so far: all of it is in every checkpoint. */
+typedef struct af_progress {
+    int64_t step;                       /* optimizer steps done */
+    int64_t micro;                      /* micro-batches used */
+    int64_t tokens, supervised, padded; /* seen so far */
+    uint64_t metrics_bytes;             /* length of metrics.jsonl */
+    double best_eval;                   /* NaN = none yet */
+    int64_t best_step, evals_without_gain;
+    double seconds; /* of training, over all sessions of the run */
+    double first_loss, last_loss;
+    double loss_sum; /* since the last log line, and of how many steps */
+    int64_t loss_count;
+} af_progress;
+
+typedef struct af_trainer {
+    const af_run *run;
+    const af_train_hooks *hooks;
+    char *model_path; /* resolved */
+    af_device *device;
+    af_dtype compute;
+    af_source *source;
+    const af_model_spec *spec;
+    af_adapter *adapter; /* NULL in full fine-tuning */
+    /* data */
+    af_token_store store, eval_store;
+    af_data_counts counts, eval_counts;
+    bool eval_own_store;                 /* test_datasets */
+    int64_t *train_subset, *eval_subset; /* val_set_size: which records */
+    af_stream *stream, *eval_stream;
+    int64_t eval_items;
+    /* graph */
+    af_graph *graph;
+    af_model_leaves leaves;
+    af_batch_inputs in;
+    af_tensor *labels, *scale, *loss, *rows;
+    int64_t rows_max, sequences_max, bounds_len;
+    af_recompute recompute;
+    af_plan_info plan;
+    /* loop */
+    int64_t steps, steps_per_epoch;
+    af_schedule schedule;
+    af_progress progress;
+    char *metrics_path, *events_path;
+    struct af_saver *saver;    /* the thread that writes checkpoints */
+    int32_t *bounds, *staging; /* of bounds_len and rows_max */
+    float *row_stats;
+    char *samples_html; /* answers before and after, for the report */
+} af_trainer;
+
+/* Everything up to the first step: reads, checks, plans, prepares, loads. Creates nothing on disk.
+ */
+AF_CHECKED af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks *hooks,
+                                     af_error *err);
+void af_trainer_close(af_trainer *t);
+
+/* Records the graph for a run: shared with the plan command. `source` gives types; NULL = the
+ * config's. */
+AF_CHECKED af_status af_trainer_record(af_trainer *t, af_recompute mode, af_error *err);
+/* Picks recompute so that the plan fits `free_bytes`, recording anew for each try. */
+AF_CHECKED af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err);
+
+/* One optimizer step: k micro-batches, then the update. */
+typedef struct af_step_result {
+    double loss, grad_norm;
+    bool finite;
+    int64_t tokens, supervised, padded;
+    double epoch;
+} af_step_result;
+AF_CHECKED af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err);
+/* Mean loss over the held-out data. */
+AF_CHECKED af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, af_error *err);
+/* Stops with names: step, first bad tensor, records of the batch; writes replay-STEP.json. Always
+ * fails. */
+AF_CHECKED af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r,
+                                                  af_error *err);
+
+/* trainer_state.json as text (malloc'ed). */
+AF_CHECKED af_status af_trainer_state_text(const af_trainer *t, char **out, af_error *err);
+
+void af_say(const af_trainer *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#endif

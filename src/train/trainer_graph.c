@@ -1,0 +1,136 @@
+/* trainer_graph.c - records the training step of a run, and fits it into memory.
+ *
+ * The methods differ in which leaves are trainable and in the groups of the optimizer; the graph,
+ * the loop and the checkpoints are the same for all. */
+#include "train/trainer.h"
+
+#include <math.h>
+
+static bool ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), m = strlen(tail);
+    return n >= m && strcmp(s + n - m, tail) == 0;
+}
+
+/* As the HF trainer: norms and biases are not decayed, unless the run says all. */
+static bool decays(const af_run *run, const char *name)
+{
+    return run->decay_on == AF_DECAY_ALL || (!strstr(name, "norm") && !ends_with(name, ".bias"));
+}
+
+static void group_base(const af_trainer *t)
+{
+    for (int i = 0; i < t->spec->tensors; i++) {
+        af_tensor *p = t->leaves.tensor[i];
+        if (!p || !af_gradient(p))
+            continue;
+        const bool embedding = t->adapter && t->run->loraplus_lr_ratio > 0 && i == t->spec->embed;
+        const double factor =
+            embedding ? t->run->loraplus_lr_embedding / t->run->learning_rate : 1.0;
+        af_param_group(p, factor, decays(t->run, t->spec->tensor[i].name));
+    }
+}
+
+static void group_adapter(const af_trainer *t)
+{
+    const double ratio = t->run->loraplus_lr_ratio > 0 ? t->run->loraplus_lr_ratio : 1.0;
+    for (int i = 0; i < t->spec->modules; i++) {
+        const af_adapter_leaf *m = &t->leaves.module[i];
+        if (m->b)
+            af_param_group(m->b, ratio, true);
+        if (m->magnitude)
+            af_param_group(m->magnitude, ratio, t->run->loraplus_lr_ratio > 0 ? false : true);
+    }
+}
+
+static void record_optimizer(af_trainer *t)
+{
+    const af_run *run = t->run;
+    group_base(t);
+    if (t->adapter)
+        group_adapter(t);
+    af_optimizer(t->graph, &(af_optimizer_opts){
+                               .kind = (af_optimizer_kind)run->optimizer,
+                               .beta1 = run->beta1,
+                               .beta2 = run->beta2,
+                               .eps = run->epsilon,
+                               .momentum = run->momentum,
+                               .weight_decay = run->weight_decay,
+                               .max_grad_norm = run->max_grad_norm,
+                           });
+}
+
+static void record_inputs(af_trainer *t)
+{
+    af_graph *g = t->graph;
+    af_set_rows(g, t->rows_max);
+    t->in = af_batch_inputs_new(g, t->rows_max, t->sequences_max);
+    t->labels = af_input(g, "labels", AF_DTYPE_I32, 1, &t->rows_max);
+    t->scale = af_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    t->bounds_len = af_graph_status(g, NULL) == AF_OK ? af_tensor_count(t->in.bounds) : 0;
+}
+
+af_status af_trainer_record(af_trainer *t, af_recompute mode, af_error *err)
+{
+    af_status st = AF_OK;
+    af_model_leaves_clear(&t->leaves);
+    af_graph_free(t->graph);
+    t->graph = NULL;
+    AF_TRY(af_graph_new(&t->graph, err));
+    record_inputs(t);
+    const af_leaves_opts o = {
+        .compute = t->compute,
+        .train_base = t->run->method == AF_METHOD_FULL,
+        .train_adapter = t->adapter != NULL,
+        .adapter = t->adapter,
+        .dtype = t->source ? af_source_dtypes(t->source) : NULL,
+    };
+    AF_TRY(af_model_leaves_init(&t->leaves, t->graph, t->spec, &o, err));
+    const af_forward_opts f = {.dropout = t->run->lora_dropout};
+    af_tensor *h = af_model_forward(&t->leaves, &t->in, &f);
+    t->loss = af_model_loss(&t->leaves, h, t->labels, t->scale, 0, &t->rows);
+    af_backward(t->graph, t->loss);
+    if (t->rows)
+        af_output(t->graph, t->rows);
+    record_optimizer(t);
+    af_set_recompute(t->graph, mode, t->spec->layers);
+    t->recompute = mode;
+    st = af_graph_status(t->graph, err);
+done:
+    return st;
+}
+
+static const char *const mode_names[] = {"none", "cheap", "wide", "block"};
+
+af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
+{
+    af_recompute first = AF_RECOMPUTE_NONE, last = AF_RECOMPUTE_BLOCK;
+    if (t->run->checkpointing == AF_TRI_YES)
+        first = AF_RECOMPUTE_BLOCK;
+    else if (t->run->checkpointing == AF_TRI_NO)
+        last = AF_RECOMPUTE_NONE;
+    for (af_recompute mode = first;; mode++) {
+        af_status st = af_trainer_record(t, mode, err);
+        if (st == AF_OK && t->source)
+            st = af_source_bind(t->source, &t->leaves, !strcmp(af_device_kind(t->device), "cpu"),
+                                err);
+        if (st == AF_OK)
+            st = af_graph_plan(t->graph, t->device, &t->plan, err);
+        if (st != AF_OK)
+            return st;
+        if (t->plan.total <= free_bytes)
+            return AF_OK;
+        if (mode == last)
+            break;
+    }
+    return af_fail(
+        err, AF_ENOMEM,
+        "the run needs %.2f GiB with gradient_checkpointing %s, %.2f GiB are free; weights %.2f, "
+        "optimizer and gradients %.2f, activations %.2f GiB: try a smaller micro_batch_size "
+        "(%" PRId64 ") or sequence_len (%" PRId64 ")%s",
+        (double)t->plan.total / 0x1p30, mode_names[last], (double)free_bytes / 0x1p30,
+        (double)t->plan.weights / 0x1p30,
+        (double)(t->plan.params + t->plan.grads + t->plan.state) / 0x1p30,
+        (double)t->plan.activations / 0x1p30, t->run->micro_batch_size, t->run->sequence_len,
+        t->run->method == AF_METHOD_FULL ? ", or adapter: lora" : "");
+}

@@ -1,0 +1,312 @@
+/* trainer_setup.c - opens everything a run needs, checking as early as possible and creating
+ * nothing on disk. */
+#include "base/rng.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdarg.h>
+
+void af_say(const af_trainer *t, const char *fmt, ...)
+{
+    char line[1024];
+    va_list ap;
+    if (!t->hooks || !t->hooks->say)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    t->hooks->say(t->hooks->user, line);
+}
+
+static af_status open_data(af_trainer *t, const af_yaml *list, af_token_store *store,
+                           af_data_counts *counts, af_error *err)
+{
+    const af_run *run = t->run;
+    const af_data_opts o = {
+        .datasets = list,
+        .run_path = run->path,
+        .model = t->model_path,
+        .chat_template = run->chat_template,
+        .train_on_inputs = run->train_on_inputs,
+        .roles = run->roles_to_train.item,
+        .role_count = run->roles_to_train.count,
+        .train_on_eos = (af_train_eos)run->train_on_eos,
+        .excess = (af_excess)run->excess,
+        .sequence_len = run->sequence_len,
+        .vocab = t->spec->vocab,
+    };
+    const af_status st = af_dataset_open(store, counts, &o, err);
+    if (st == AF_OK && store->records == 0)
+        return af_fail(err, AF_EUSAGE, "%s: the datasets have no records", run->path);
+    if (st == AF_OK && store->supervised == 0)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: no token of the datasets carries loss: there is nothing to learn",
+                       run->path);
+    return st;
+}
+
+/* val_set_size: a share or a number of records, drawn by the seed; both parts keep file order. */
+static af_status split(af_trainer *t, af_error *err)
+{
+    const int64_t n = t->store.records;
+    const double v = t->run->val_set_size;
+    const int64_t held = v < 1 ? (int64_t)ceil((double)n * v) : (int64_t)v;
+    if (held >= n)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: val_set_size holds out %" PRId64 " of %" PRId64
+                       " records: none are left",
+                       t->run->path, held, n);
+    bool *out = af_calloc((uint64_t)n, sizeof *out);
+    t->train_subset = af_calloc((uint64_t)n, sizeof *t->train_subset);
+    t->eval_subset = af_calloc((uint64_t)held, sizeof *t->eval_subset);
+    if (!out || !t->train_subset || !t->eval_subset) {
+        free(out);
+        return af_fail_nomem(err, "the split", (uint64_t)n * 16);
+    }
+    for (int64_t left = held, i = 0; i < n; i++) { /* selection sampling: exactly `held` */
+        const bool pick = (int64_t)af_rng_below((uint64_t)t->run->seed, 0x73706c6974, (uint64_t)i,
+                                                (uint64_t)(n - i)) < left;
+        out[i] = pick;
+        left -= pick;
+    }
+    for (int64_t i = 0, a = 0, b = 0; i < n; i++)
+        if (out[i])
+            t->eval_subset[b++] = i;
+        else
+            t->train_subset[a++] = i;
+    free(out);
+    t->eval_items = held;
+    return AF_OK;
+}
+
+static af_stream_opts stream_opts(const af_trainer *t)
+{
+    return (af_stream_opts){
+        .micro_batch = t->run->micro_batch_size,
+        .sequence_len = t->run->sequence_len,
+        .packing = t->run->packing,
+        .sequential = t->run->packing_sequentially,
+        .shuffle = t->run->shuffle,
+        .seed = (uint64_t)t->run->seed,
+        .ahead = t->run->accumulation + 2,
+    };
+}
+
+static af_status open_eval_stream(af_trainer *t, af_error *err)
+{
+    const bool own = t->eval_own_store;
+    const af_token_store *store = own ? &t->eval_store : &t->store;
+    af_stream_opts o = stream_opts(t);
+    o.shuffle = false;
+    o.packing = false;
+    o.subset = own ? NULL : t->eval_subset;
+    o.count = t->eval_items;
+    o.micro_batch = 1; /* the loop puts as many in a run as fit: every record counts once */
+    return af_stream_open(&t->eval_stream, store, &o, err);
+}
+
+static af_status open_streams(af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    af_stream_opts o = stream_opts(t);
+    AF_TRY(open_data(t, t->run->datasets, &t->store, &t->counts, err));
+    if (t->run->test_datasets) {
+        AF_TRY(open_data(t, t->run->test_datasets, &t->eval_store, &t->eval_counts, err));
+        t->eval_own_store = true;
+        t->eval_items = t->eval_store.records;
+    } else if (t->run->val_set_size > 0) {
+        AF_TRY(split(t, err));
+    }
+    o.subset = t->train_subset;
+    o.count = t->store.records - (t->eval_own_store ? 0 : t->eval_items);
+    AF_TRY(af_stream_open(&t->stream, &t->store, &o, err));
+    if (t->eval_items)
+        AF_TRY(open_eval_stream(t, err));
+    t->sequences_max = af_stream_sequences_max(t->stream);
+    const int64_t width = t->run->packing || t->run->pad_to_sequence_len
+                              ? t->run->sequence_len
+                              : (int64_t)t->store.longest;
+    t->rows_max = t->run->micro_batch_size * width;
+    if (t->eval_items)
+        t->rows_max =
+            AF_MAX(t->rows_max, (int64_t)(t->eval_own_store ? t->eval_store : t->store).longest);
+done:
+    return st;
+}
+
+static af_status new_adapter(af_trainer *t, af_error *err)
+{
+    const af_run *r = t->run;
+    const af_strings *target = &r->lora_target_modules;
+    int64_t layers[4096];
+    af_adapter_config c = {
+        .r = (int)r->lora_r,
+        .alpha = r->lora_alpha,
+        .dropout = r->lora_dropout,
+        .rslora = r->rslora,
+        .dora = r->dora,
+        .exclude = r->lora_exclude_modules.item,
+        .exclude_count = r->lora_exclude_modules.count,
+        .modules_to_save = r->lora_modules_to_save.item,
+        .save_count = r->lora_modules_to_save.count,
+        .base_model = r->base_model,
+        .init_weights = r->lora_init,
+    };
+    if (target->count == 0 || r->lora_target_linear)
+        c.target_regex = "all-linear";
+    else if (target->count == 1 &&
+             (!strcmp(target->item[0], "all-linear") || strpbrk(target->item[0], "*()[]|\\^$+?")))
+        c.target_regex = target->item[0];
+    else {
+        c.target = target->item;
+        c.target_count = target->count;
+    }
+    for (int i = 0; i < r->lora_layers.count && i < (int)AF_LEN(layers); i++) {
+        const af_yaml n = {.kind = AF_YAML_SCALAR, .text = r->lora_layers.item[i]};
+        if (!af_yaml_i64(&n, &layers[i]) || layers[i] < 0 || layers[i] >= t->spec->layers)
+            return af_fail(err, AF_EUSAGE,
+                           "%s: lora_layers_to_transform has '%s'; the model has layers 0 to %d",
+                           r->path, n.text, t->spec->layers - 1);
+    }
+    c.layers = r->lora_layers.count ? layers : NULL;
+    c.layer_count = r->lora_layers.count;
+    return af_adapter_new(&t->adapter, &c, t->spec, t->source, (uint64_t)r->seed, err);
+}
+
+/* A repeated lora_* value must agree with the adapter it repeats. */
+static af_status check_repeated(const af_trainer *t, af_error *err)
+{
+    const af_run *r = t->run;
+    const af_adapter_config *c = &t->adapter->config;
+    if (af_run_given(r, "lora_r") && r->lora_r != c->r)
+        return af_fail(err, AF_EUSAGE, "%s: lora_r is %" PRId64 ", the adapter in '%s' has %d",
+                       r->path, r->lora_r, r->lora_model_dir, c->r);
+    if (af_run_given(r, "lora_alpha") && r->lora_alpha != c->alpha)
+        return af_fail(err, AF_EUSAGE, "%s: lora_alpha is %g, the adapter in '%s' has %g", r->path,
+                       r->lora_alpha, r->lora_model_dir, c->alpha);
+    if (af_run_given(r, "peft_use_rslora") && r->rslora != c->rslora)
+        return af_fail(err, AF_EUSAGE, "%s: peft_use_rslora is %s, the adapter in '%s' says %s",
+                       r->path, r->rslora ? "true" : "false", r->lora_model_dir,
+                       c->rslora ? "true" : "false");
+    if (af_run_given(r, "peft_use_dora") && r->dora != c->dora)
+        return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' says %s",
+                       r->path, r->dora ? "true" : "false", r->lora_model_dir,
+                       c->dora ? "true" : "false");
+    return AF_OK;
+}
+
+static af_status open_adapter(af_trainer *t, af_error *err)
+{
+    if (t->run->method == AF_METHOD_FULL)
+        return AF_OK;
+    if (!t->run->lora_model_dir)
+        return new_adapter(t, err);
+    const af_status st = af_adapter_read(&t->adapter, t->spec, t->run->lora_model_dir, err);
+    return st == AF_OK ? check_repeated(t, err) : st;
+}
+
+static af_status open_model(af_trainer *t, af_error *err)
+{
+    const af_run *r = t->run;
+    af_status st = AF_OK;
+    AF_TRY(af_model_resolve(&t->model_path, r->base_model, err));
+    AF_TRY(af_device_open(&t->device, r->device, (int)r->threads, err));
+    const bool gpu = strcmp(af_device_kind(t->device), "cpu") != 0;
+    const bool bf16 = r->bf16 == AF_TRI_YES || (r->bf16 == AF_TRI_AUTO && gpu);
+    t->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+    const af_source_opts o = {
+        .compute = t->compute,
+        .load_in_4bit = r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES,
+        .quant_mode = AF_QUANT_SHADOW,
+    };
+    AF_TRY(af_source_open(&t->source, t->model_path, &o, err));
+    t->spec = af_source_spec(t->source);
+    af_say(t, "device: %s, computing in %s", af_device_text(t->device), af_dtype_name(t->compute));
+done:
+    return st;
+}
+
+static af_status make_schedule(af_trainer *t, af_error *err)
+{
+    const af_run *r = t->run;
+    const int64_t items = af_stream_items(t->stream), per = r->micro_batch_size * r->accumulation;
+    t->steps_per_epoch = (items + per - 1) / per;
+    t->steps = r->max_steps > 0 ? r->max_steps
+                                : (int64_t)ceil((double)items * r->num_epochs / (double)per - 1e-9);
+    double warm = r->warmup_steps;
+    if (warm > 0 && warm < 1)
+        warm = ceil(warm * (double)t->steps);
+    if (r->warmup_ratio > 0)
+        warm = ceil(r->warmup_ratio * (double)t->steps);
+    const af_schedule_opts o = {
+        .name = r->lr_scheduler,
+        .peak = r->learning_rate,
+        .steps = t->steps,
+        .warmup = (int64_t)warm,
+        .min_ratio = r->min_lr_ratio,
+        .power = r->lr_power,
+        .cycles = r->lr_cycles,
+        .decay_steps = (int64_t)ceil(r->decay_ratio * (double)t->steps),
+    };
+    const af_status st = af_schedule_init(&t->schedule, &o, err);
+    return st == AF_OK ? AF_OK : af_fail_prefix(err, "%s", r->path);
+}
+
+static af_status load(af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_trainer_fit(t, af_device_memory_free(t->device), err));
+    AF_TRY(af_graph_prepare(t->graph, t->device, err));
+    AF_TRY(af_source_write(t->source, &t->leaves, err));
+    if (t->adapter)
+        AF_TRY(af_adapter_upload(t->adapter, &t->leaves, err));
+    AF_TRY(af_model_write_rope(&t->leaves, t->run->sequence_len, err));
+    af_set_seed(t->graph, (uint64_t)t->run->seed);
+    t->bounds = af_calloc((uint64_t)t->bounds_len, sizeof *t->bounds);
+    t->row_stats = af_calloc((uint64_t)t->rows_max * 2, sizeof *t->row_stats);
+    t->staging = af_calloc((uint64_t)t->rows_max, sizeof *t->staging);
+    if (!t->bounds || !t->row_stats || !t->staging)
+        st = af_fail_nomem(err, "staging", (uint64_t)t->rows_max * 8);
+done:
+    return st;
+}
+
+af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks *hooks,
+                          af_error *err)
+{
+    af_status st = AF_OK;
+    *t = (af_trainer){.run = run, .hooks = hooks};
+    t->progress.best_eval = t->progress.first_loss = t->progress.last_loss = NAN;
+    AF_TRY(open_model(t, err));
+    AF_TRY(open_streams(t, err));
+    AF_TRY(make_schedule(t, err));
+    AF_TRY(open_adapter(t, err));
+    AF_TRY(load(t, err));
+done:
+    if (st != AF_OK)
+        af_trainer_close(t);
+    return st;
+}
+
+void af_trainer_close(af_trainer *t)
+{
+    af_stream_close(t->stream);
+    af_stream_close(t->eval_stream);
+    af_model_leaves_clear(&t->leaves);
+    af_graph_free(t->graph);
+    af_adapter_free(t->adapter);
+    af_token_store_close(&t->store);
+    af_token_store_close(&t->eval_store);
+    af_source_close(t->source);
+    af_device_close(t->device);
+    free(t->train_subset);
+    free(t->eval_subset);
+    free(t->model_path);
+    free(t->metrics_path);
+    free(t->events_path);
+    free(t->bounds);
+    free(t->staging);
+    free(t->row_stats);
+    free(t->samples_html);
+    *t = (af_trainer){0};
+}

@@ -1,0 +1,195 @@
+/* trainer_step.c - one optimizer step, one evaluation, and what to say when numbers stop being
+ * numbers.
+ *
+ * The loss of a step is the sum over all supervised tokens of its micro-batches over their number:
+ * so k micro-batches of b are one batch of k*b. The batches are read before the first one runs,
+ * because each needs the whole number. */
+#include "base/buf.h"
+#include "base/file.h"
+#include "graph/node.h"
+#include "train/trainer.h"
+
+#include <math.h>
+
+/* Live rows from the batch, `rest` behind them: a device that always runs all rows sees padding
+ * there. */
+static af_status write_rows(af_trainer *t, af_tensor *to, const int32_t *from, int64_t n,
+                            int32_t rest, af_error *err)
+{
+    memcpy(t->staging, from, (size_t)n * sizeof *from);
+    for (int64_t i = n; i < t->rows_max; i++)
+        t->staging[i] = rest;
+    return af_tensor_write(t->graph, to, t->staging, (uint64_t)t->rows_max * sizeof *from, err);
+}
+
+static af_status upload(af_trainer *t, const af_batch *b, float scale, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(write_rows(t, t->in.ids, b->ids, b->rows, 0, err));
+    AF_TRY(write_rows(t, t->in.positions, b->positions, b->rows, 0, err));
+    AF_TRY(write_rows(t, t->labels, b->labels, b->rows, -100, err));
+    for (int64_t i = 0; i < t->bounds_len; i++)
+        t->bounds[i] = b->bounds[AF_MIN(i, b->sequences)];
+    AF_TRY(af_tensor_write(t->graph, t->in.bounds, t->bounds, (uint64_t)t->bounds_len * 4, err));
+    AF_TRY(af_tensor_write(t->graph, t->scale, &scale, sizeof scale, err));
+    af_set_live_rows(t->graph, b->rows);
+done:
+    return st;
+}
+
+/* The supervised tokens of the step's micro-batches, and what else is counted. */
+static af_status count_step(af_trainer *t, af_step_result *r, af_error *err)
+{
+    const int64_t per_epoch = af_stream_items(t->stream);
+    af_stream_hold(t->stream, t->progress.micro);
+    for (int64_t k = 0; k < t->run->accumulation; k++) {
+        const af_batch *b;
+        const af_status st = af_stream_get(t->stream, t->progress.micro + k, &b, err);
+        if (st != AF_OK)
+            return st;
+        const int64_t width = t->run->pad_to_sequence_len ? t->run->sequence_len : b->longest;
+        r->tokens += b->rows;
+        r->supervised += b->supervised;
+        r->padded += b->items * width - b->rows;
+    }
+    const double items =
+        (double)((t->progress.micro + t->run->accumulation) * t->run->micro_batch_size);
+    r->epoch = items / (double)per_epoch;
+    return AF_OK;
+}
+
+af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
+{
+    af_status st = AF_OK;
+    *r = (af_step_result){.finite = true};
+    AF_TRY(count_step(t, r, err));
+    const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
+    for (int64_t k = 0; k < t->run->accumulation; k++) {
+        const af_batch *b;
+        float loss;
+        AF_TRY(af_stream_get(t->stream, t->progress.micro + k, &b, err));
+        AF_TRY(upload(t, b, scale, err));
+        AF_TRY(af_graph_run(t->graph, AF_RUN_GRAD, err));
+        AF_TRY(af_tensor_read(t->graph, t->loss, &loss, sizeof loss, err));
+        r->loss += loss;
+    }
+    af_set_learning_rate(t->graph, af_schedule_lr(&t->schedule, t->progress.step));
+    af_set_step(t->graph, t->progress.step + 1);
+    AF_TRY(af_graph_run(t->graph, AF_RUN_UPDATE, err));
+    AF_TRY(af_graph_grad_norm(t->graph, &r->grad_norm, &r->finite, err));
+    r->finite = r->finite && isfinite(r->loss);
+done:
+    return st;
+}
+
+af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, af_error *err)
+{
+    double sum = 0, hits = 0;
+    int64_t tokens = 0;
+    af_set_training(t->graph, false);
+    for (int64_t i = 0; i < t->eval_items; i++) {
+        const af_batch *b;
+        af_status st = af_stream_get(t->eval_stream, i, &b, err);
+        if (st == AF_OK)
+            st = upload(t, b, 0.0f, err);
+        if (st == AF_OK)
+            st = af_graph_run(t->graph, AF_RUN_FORWARD, err);
+        if (st == AF_OK)
+            st = af_tensor_read(t->graph, t->rows, t->row_stats, af_tensor_bytes(t->rows), err);
+        if (st != AF_OK)
+            return st;
+        for (int64_t k = 0; k < b->rows; k++) {
+            sum += t->row_stats[2 * k];
+            hits += t->row_stats[2 * k + 1];
+        }
+        tokens += b->supervised;
+    }
+    af_set_training(t->graph, true);
+    *loss = tokens ? sum / (double)tokens : NAN;
+    *accuracy = tokens ? hits / (double)tokens : NAN;
+    return AF_OK;
+}
+
+static bool all_finite(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
+/* The first parameter whose gradient is not finite, after a repeated gradient run. */
+static const char *first_bad(af_trainer *t, af_error *err)
+{
+    for (int i = 0; i < t->graph->n_tensors; i++) {
+        const af_tensor *p = t->graph->tensors[i];
+        if (p->role != AF_ROLE_PARAM || !p->grad || p->base == NULL || !p->name[0])
+            continue;
+        float *v = af_calloc((uint64_t)af_count(p), sizeof *v);
+        const bool bad =
+            v && af_tensor_read(t->graph, p->grad, v, af_tensor_bytes(p->grad), err) == AF_OK &&
+            !all_finite(v, af_count(p));
+        free(v);
+        if (bad)
+            return p->name;
+    }
+    return NULL;
+}
+
+/* "file:line" of the records of a micro-batch, and the same as JSON. */
+static void name_records(af_trainer *t, const af_batch *b, af_buf *text, af_buf *json)
+{
+    for (int64_t i = 0; i < b->sequences; i++) {
+        const af_token_index *e = &t->store.index[b->record[i]];
+        const char *file = af_dataset_file(&t->store, (int)e->source);
+        if (i < 8)
+            af_buf_printf(text, "%s%s:%" PRIu64, text->len ? ", " : "", af_path_name(file),
+                          e->line);
+        af_buf_printf(json, "%s{\"record\": %" PRId64 ", \"line\": %" PRIu64 ", \"tokens\": %u}",
+                      json->len ? ", " : "", b->record[i], e->line, e->count);
+    }
+}
+
+af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r, af_error *err)
+{
+    af_buf text = {0}, json = {0}, file = {0};
+    const char *bad = NULL;
+    const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
+    for (int64_t k = 0; k < t->run->accumulation; k++) {
+        const af_batch *b;
+        float loss = NAN;
+        if (af_stream_get(t->stream, t->progress.micro + k, &b, err) != AF_OK ||
+            upload(t, b, scale, err) != AF_OK ||
+            af_graph_run(t->graph, AF_RUN_GRAD, err) != AF_OK ||
+            af_tensor_read(t->graph, t->loss, &loss, sizeof loss, err) != AF_OK)
+            break;
+        bad = isfinite(loss) ? first_bad(t, err) : "loss";
+        if (bad) {
+            name_records(t, b, &text, &json);
+            break;
+        }
+    }
+    char name[64];
+    snprintf(name, sizeof name, "replay-%" PRId64 ".json", t->progress.step + 1);
+    char *path = t->run->output_dir ? af_path_join(t->run->output_dir, name) : NULL;
+    af_buf_printf(
+        &file,
+        "{\"step\": %" PRId64 ", \"micro_batch\": %" PRId64 ", \"seed\": %" PRId64
+        ", \"loss\": \"%g\", \"grad_norm\": \"%g\", \"first_bad\": \"%s\", \"records\": [%s]}\n",
+        t->progress.step + 1, t->progress.micro, t->run->seed, r->loss, r->grad_norm,
+        bad ? bad : "", json.data ? json.data : "");
+    if (path && file.data && af_file_write(path, file.data, file.len, err) != AF_OK)
+        path[0] = '\0';
+    af_fail(err, AF_EUSAGE,
+            "step %" PRId64
+            ": loss %g, gradient norm %g: the first bad tensor is %s, in a batch of %s; the last "
+            "checkpoint is untouched%s%s",
+            t->progress.step + 1, r->loss, r->grad_norm, bad ? bad : "not found again",
+            text.data ? text.data : "?", path && path[0] ? ", the batch is in " : "",
+            path && path[0] ? path : "");
+    af_buf_clear(&text);
+    af_buf_clear(&json);
+    af_buf_clear(&file);
+    free(path);
+    return AF_EUSAGE;
+}
