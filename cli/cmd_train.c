@@ -46,8 +46,10 @@ static int help(const af_opt *opts, af_common *common)
     const char *words[1];
     int count;
     char *argv[] = {(char *)"train", (char *)"--help"};
-    af_opts_parse("train", "Trains a model from a run file. Every key of the run file can be given as key=value.",
-                  "RUN.yaml [key=value ...]", opts, common, 2, argv, words, 0, 0, &count);
+    af_opts_parse(
+        "train",
+        "Trains a model from a run file. Every key of the run file can be given as key=value.",
+        "RUN.yaml [key=value ...]", opts, common, 2, argv, words, 0, 0, &count);
     if (af_train_help(&keys, &err) != AF_OK)
         return af_report("train", &err);
     printf("\nrun file keys [default]:\n%s", keys);
@@ -68,8 +70,8 @@ int cmd_train(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
             return help(opts, &common);
-    if (af_opts_parse("train", "", "RUN.yaml [key=value ...]", opts, &common, argc, argv, arg, 1, 120, &count) !=
-        AF_PARSED_OK)
+    if (af_opts_parse("train", "", "RUN.yaml [key=value ...]", opts, &common, argc, argv, arg, 1,
+                      120, &count) != AF_PARSED_OK)
         return AF_EXIT_USAGE;
     char device[64], threads[64];
     if (strcmp(common.device, "auto") != 0) {

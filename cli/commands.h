@@ -9,6 +9,7 @@ typedef struct af_command {
     af_command_main *main;
 } af_command;
 
+af_command_main cmd_train;
 af_command_main cmd_tokenize;
 
 extern const af_command af_commands[]; /* ends with {0} */

@@ -71,9 +71,9 @@ static void draw(af_progress_line *p, const af_train_step *s)
     clock_text(eta, sizeof eta, s->eta_s);
     spark(p, bars);
     erase(p);
-    fprintf(stderr, "%lld/%lld %s loss %.4f  lr %.2e  norm %.3f  %.0f tok/s  %.0f MiB  %s left", (long long)s->step,
-            (long long)s->steps, bars, s->loss, s->learning_rate, s->grad_norm, s->tok_s, (double)s->memory / 0x1p20,
-            eta);
+    fprintf(stderr, "%lld/%lld %s loss %.4f  lr %.2e  norm %.3f  %.0f tok/s  %.0f MiB  %s left",
+            (long long)s->step, (long long)s->steps, bars, s->loss, s->learning_rate, s->grad_norm,
+            s->tok_s, (double)s->memory / 0x1p20, eta);
     fflush(stderr);
     p->drawn = true;
 }
@@ -85,16 +85,19 @@ void af_progress_step(void *user, const af_train_step *s)
         return;
     if (!isnan(s->eval_loss)) {
         erase(p);
-        fprintf(stderr, "step %lld/%lld: eval_loss %.5f\n", (long long)s->step, (long long)s->steps, s->eval_loss);
+        fprintf(stderr, "step %lld/%lld: eval_loss %.5f\n", (long long)s->step, (long long)s->steps,
+                s->eval_loss);
         return;
     }
     p->loss[p->losses++ % AF_SPARK] = s->loss;
     if (p->tty)
         draw(p, s);
     else
-        fprintf(stderr, "step %lld/%lld epoch %.3f loss %.5f grad_norm %.4f lr %.3e tokens %lld (%.0f tok/s)\n",
-                (long long)s->step, (long long)s->steps, s->epoch, s->loss, s->grad_norm, s->learning_rate,
-                (long long)s->tokens, s->tok_s);
+        fprintf(
+            stderr,
+            "step %lld/%lld epoch %.3f loss %.5f grad_norm %.4f lr %.3e tokens %lld (%.0f tok/s)\n",
+            (long long)s->step, (long long)s->steps, s->epoch, s->loss, s->grad_norm,
+            s->learning_rate, (long long)s->tokens, s->tok_s);
 }
 
 void af_progress_end(af_progress_line *p)

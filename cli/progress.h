@@ -1,4 +1,5 @@
-/* progress.h - what a person sees while a run goes: one redrawn line on a terminal, plain lines elsewhere. */
+/* progress.h - what a person sees while a run goes: one redrawn line on a terminal, plain lines
+ * elsewhere. */
 #ifndef AF_CLI_PROGRESS_H
 #define AF_CLI_PROGRESS_H
 

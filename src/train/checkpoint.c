@@ -44,7 +44,8 @@ static void clear_copies(copies *c)
     *c = (copies){0};
 }
 
-static af_status add_copy(copies *c, af_trainer *t, const af_tensor *x, const char *name, af_error *err)
+static af_status add_copy(copies *c, af_trainer *t, const af_tensor *x, const char *name,
+                          af_error *err)
 {
     if (c->count == c->cap) {
         const int cap = c->cap ? c->cap * 2 : 32;
@@ -104,7 +105,8 @@ static af_status write_copies(const copies *c, const char *dir, const char *file
     AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
     AF_TRY(af_safetensors_writer_meta(w, "format", "pt", err));
     for (int i = 0; i < c->count; i++)
-        AF_TRY(af_safetensors_writer_add(w, c->item[i].name, c->item[i].dtype, c->item[i].dim, c->item[i].ndim, err));
+        AF_TRY(af_safetensors_writer_add(w, c->item[i].name, c->item[i].dtype, c->item[i].dim,
+                                         c->item[i].ndim, err));
     AF_TRY(af_safetensors_writer_begin(w, err));
     for (int i = 0; i < c->count; i++)
         AF_TRY(af_safetensors_writer_data(w, c->item[i].data, c->item[i].bytes, err));
@@ -242,7 +244,9 @@ af_status af_saver_wait(af_saver *s, af_error *err)
     pthread_join(s->thread, NULL);
     s->busy = false;
     clear_snapshot(s);
-    return s->err.code == AF_OK ? AF_OK : af_fail(err, s->err.code, "the checkpoint was not written: %s", s->err.msg);
+    return s->err.code == AF_OK
+               ? AF_OK
+               : af_fail(err, s->err.code, "the checkpoint was not written: %s", s->err.msg);
 }
 
 static af_status snapshot(af_saver *s, af_trainer *t, af_error *err)
@@ -315,8 +319,10 @@ static af_status load_state(af_trainer *t, const char *dir, af_error *err)
         snprintf(name, sizeof name, "%d.%s", k++, x->name);
         const af_stored *e = af_safetensors_find(f, name);
         if (!e || e->dtype != x->dtype || e->bytes != af_tensor_bytes(x))
-            AF_TRY(af_fail(err, AF_EFORMAT,
-                           "'%s' does not fit this run: optimizer state '%s' is missing or of another size", dir, name));
+            AF_TRY(af_fail(
+                err, AF_EFORMAT,
+                "'%s' does not fit this run: optimizer state '%s' is missing or of another size",
+                dir, name));
         AF_TRY(af_tensor_write(t->graph, x, e->data, e->bytes, err));
     }
 done:
@@ -339,8 +345,9 @@ static af_status load_weights(af_trainer *t, const char *dir, af_error *err)
             continue;
         const af_stored *e = af_safetensors_find(f, t->spec->tensor[i].name);
         if (!e || e->dtype != x->dtype || e->bytes != af_tensor_bytes(x))
-            AF_TRY(af_fail(err, AF_EFORMAT, "'%s' does not fit this run: tensor '%s' is missing or of another size", dir,
-                           t->spec->tensor[i].name));
+            AF_TRY(af_fail(err, AF_EFORMAT,
+                           "'%s' does not fit this run: tensor '%s' is missing or of another size",
+                           dir, t->spec->tensor[i].name));
         AF_TRY(af_tensor_write(t->graph, x, e->data, e->bytes, err));
     }
 done:
@@ -354,14 +361,18 @@ static af_status load_adapter(af_trainer *t, const char *dir, af_error *err)
     af_adapter *a = NULL;
     af_status st = af_adapter_read(&a, t->spec, dir, err);
     if (st == AF_OK && a->config.r != t->adapter->config.r)
-        st = af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run %d", dir, a->config.r, t->adapter->config.r);
+        st = af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run %d", dir, a->config.r,
+                     t->adapter->config.r);
     if (st == AF_OK)
         st = af_adapter_upload(a, &t->leaves, err);
     af_adapter_free(a);
     return st;
 }
 
-af_status af_checkpoint_verify(const char *dir, af_error *err) { return af_manifest_check(dir, err); }
+af_status af_checkpoint_verify(const char *dir, af_error *err)
+{
+    return af_manifest_check(dir, err);
+}
 
 af_status af_checkpoint_load(af_trainer *t, const char *dir, af_error *err)
 {
@@ -396,7 +407,7 @@ af_status af_checkpoint_newest(const af_trainer *t, const char *output, char **d
         if (path && af_checkpoint_verify(path, &why) == AF_OK) {
             *dir = path;
         } else {
-            af_say(t, "skipping %s: %s", names[i], why.msg);
+            af_trainer_say(t, "skipping %s: %s", names[i], why.msg);
             free(path);
         }
     }
@@ -406,7 +417,8 @@ af_status af_checkpoint_newest(const af_trainer *t, const char *output, char **d
 
 af_status af_checkpoint_copy_model(const char *checkpoint, const char *dir, af_error *err)
 {
-    static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors", "model.safetensors"};
+    static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors",
+                                        "model.safetensors"};
     for (size_t i = 0; i < AF_LEN(files); i++) {
         char *from = af_path_join(checkpoint, files[i]), *to = af_path_join(dir, files[i]);
         af_status st = AF_OK;

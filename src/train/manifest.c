@@ -67,7 +67,8 @@ static af_status check_file(const char *dir, const char *name, const json_t *ent
     char hex[65];
     uint64_t size;
     if (!af_path_is_inner(name))
-        return af_fail(err, AF_EFORMAT, "'%s': the manifest names '%s', a file outside of it", dir, name);
+        return af_fail(err, AF_EFORMAT, "'%s': the manifest names '%s', a file outside of it", dir,
+                       name);
     char *path = af_path_join(dir, name);
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
@@ -78,11 +79,12 @@ static af_status check_file(const char *dir, const char *name, const json_t *ent
     const json_int_t want = json_integer_value(json_object_get(entry, "size"));
     const char *sum = json_string_value(json_object_get(entry, "sha256"));
     if ((uint64_t)want != size)
-        return af_fail(err, AF_EFORMAT, "'%s/%s' has %" PRIu64 " bytes, the manifest says %lld", dir, name, size,
-                       (long long)want);
+        return af_fail(err, AF_EFORMAT, "'%s/%s' has %" PRIu64 " bytes, the manifest says %lld",
+                       dir, name, size, (long long)want);
     if (!sum || strcmp(sum, hex) != 0)
-        return af_fail(err, AF_EFORMAT, "'%s/%s' is damaged: its checksum is %.12s, the manifest says %.12s", dir, name,
-                       hex, sum ? sum : "nothing");
+        return af_fail(err, AF_EFORMAT,
+                       "'%s/%s' is damaged: its checksum is %.12s, the manifest says %.12s", dir,
+                       name, hex, sum ? sum : "nothing");
     return AF_OK;
 }
 

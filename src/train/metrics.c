@@ -1,4 +1,5 @@
-/* metrics.c - rows of metrics.jsonl, the same as TensorBoard scalars, and the trainer_state.json other tools read. */
+/* metrics.c - rows of metrics.jsonl, the same as TensorBoard scalars, and the trainer_state.json
+ * other tools read. */
 #include "train/metrics.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -39,7 +40,8 @@ static af_status append_row(af_trainer *t, af_buf *b, af_error *err)
     return st;
 }
 
-af_status af_metrics_step(af_trainer *t, const af_train_step *s, const af_step_result *r, af_error *err)
+af_status af_metrics_step(af_trainer *t, const af_train_step *s, const af_step_result *r,
+                          af_error *err)
 {
     af_buf b = {0};
     af_buf_char(&b, '{');
@@ -56,18 +58,21 @@ af_status af_metrics_step(af_trainer *t, const af_train_step *s, const af_step_r
     put_number(&b, "memory_bytes", (double)s->memory);
     af_status st = append_row(t, &b, err);
     af_buf_clear(&b);
-    static const char *const tags[] = {"train/loss", "train/grad_norm", "train/learning_rate", "train/epoch",
-                                       "train/tok_s"};
+    static const char *const tags[] = {"train/loss", "train/grad_norm", "train/learning_rate",
+                                       "train/epoch", "train/tok_s"};
     const double values[] = {s->loss, s->grad_norm, s->learning_rate, s->epoch, s->tok_s};
     if (st == AF_OK)
-        st = af_tfevents_scalars(t->events_path, wall_time(), s->step, tags, values, (int)AF_LEN(tags), err);
+        st = af_tfevents_scalars(t->events_path, wall_time(), s->step, tags, values,
+                                 (int)AF_LEN(tags), err);
     return st;
 }
 
-af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double seconds, af_error *err)
+af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double seconds,
+                          af_error *err)
 {
     af_buf b = {0};
-    const double epoch = (double)(t->progress.micro * t->run->micro_batch_size) / (double)af_stream_items(t->stream);
+    const double epoch =
+        (double)(t->progress.micro * t->run->micro_batch_size) / (double)af_stream_items(t->stream);
     af_buf_char(&b, '{');
     put_number(&b, "step", (double)t->progress.step);
     put_number(&b, "epoch", epoch);
@@ -80,7 +85,8 @@ af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double se
     static const char *const tags[] = {"eval/loss", "eval/accuracy", "eval/runtime"};
     const double values[] = {loss, accuracy, seconds};
     if (st == AF_OK)
-        st = af_tfevents_scalars(t->events_path, wall_time(), t->progress.step, tags, values, (int)AF_LEN(tags), err);
+        st = af_tfevents_scalars(t->events_path, wall_time(), t->progress.step, tags, values,
+                                 (int)AF_LEN(tags), err);
     return st;
 }
 
@@ -90,15 +96,18 @@ static af_status cut_metrics(af_trainer *t, af_error *err)
     char *text;
     uint64_t size;
     if (!af_file_exists(t->metrics_path))
-        return t->progress.metrics_bytes == 0 ? AF_OK
-                                              : af_fail(err, AF_EIO, "'%s' is gone; the checkpoint says it has %" PRIu64 " bytes",
-                                                        t->metrics_path, t->progress.metrics_bytes);
+        return t->progress.metrics_bytes == 0
+                   ? AF_OK
+                   : af_fail(err, AF_EIO,
+                             "'%s' is gone; the checkpoint says it has %" PRIu64 " bytes",
+                             t->metrics_path, t->progress.metrics_bytes);
     af_status st = af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, err);
     if (st != AF_OK)
         return st;
     if (size < t->progress.metrics_bytes)
-        st = af_fail(err, AF_EIO, "'%s' has %" PRIu64 " bytes, the checkpoint says at least %" PRIu64, t->metrics_path, size,
-                     t->progress.metrics_bytes);
+        st = af_fail(err, AF_EIO,
+                     "'%s' has %" PRIu64 " bytes, the checkpoint says at least %" PRIu64,
+                     t->metrics_path, size, t->progress.metrics_bytes);
     else if (size > t->progress.metrics_bytes)
         st = af_file_write(t->metrics_path, text, t->progress.metrics_bytes, err);
     free(text);
@@ -109,7 +118,8 @@ af_status af_metrics_open(af_trainer *t, af_error *err)
 {
     char name[160], host[64] = "host";
     gethostname(host, sizeof host - 1);
-    snprintf(name, sizeof name, "events.out.tfevents.%lld.%s.%ld.0", (long long)time(NULL), host, (long)getpid());
+    snprintf(name, sizeof name, "events.out.tfevents.%lld.%s.%ld.0", (long long)time(NULL), host,
+             (long)getpid());
     t->metrics_path = af_path_join(t->run->output_dir, "metrics.jsonl");
     t->events_path = af_path_join(t->run->output_dir, name);
     if (!t->metrics_path || !t->events_path)
@@ -125,13 +135,15 @@ static json_t *log_history(const af_trainer *t)
     char *text = NULL;
     uint64_t size = 0;
     af_error ignored;
-    if (!t->metrics_path || af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, &ignored) != AF_OK)
+    if (!t->metrics_path ||
+        af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, &ignored) != AF_OK)
         return list;
     for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
         end = strchr(line, '\n');
-        json_t *row = json_loadb(line, end ? (size_t)(end - line) : strlen(line), JSON_DECODE_ANY, NULL);
-        static const char *const ours[] = {"tokens", "supervised_tokens", "padded_tokens", "tok_s", "step_ms",
-                                           "memory_bytes"};
+        json_t *row =
+            json_loadb(line, end ? (size_t)(end - line) : strlen(line), JSON_DECODE_ANY, NULL);
+        static const char *const ours[] = {"tokens", "supervised_tokens", "padded_tokens",
+                                           "tok_s",  "step_ms",           "memory_bytes"};
         for (size_t i = 0; i < AF_LEN(ours); i++)
             json_object_del(row, ours[i]);
         if (row)
@@ -146,12 +158,16 @@ af_status af_trainer_state_text(const af_trainer *t, char **out, af_error *err)
     const af_progress *p = &t->progress;
     const af_run *r = t->run;
     json_t *o = json_object();
-    const double epoch = (double)(p->micro * r->micro_batch_size) / (double)af_stream_items(t->stream);
-    json_object_set_new(o, "best_global_step", p->best_step ? json_integer(p->best_step) : json_null());
-    json_object_set_new(o, "best_metric", isnan(p->best_eval) ? json_null() : json_real(p->best_eval));
-    json_object_set_new(o, "best_model_checkpoint",
-                        p->best_step ? json_sprintf("%s/checkpoint-%lld", r->output_dir, (long long)p->best_step)
-                                     : json_null());
+    const double epoch =
+        (double)(p->micro * r->micro_batch_size) / (double)af_stream_items(t->stream);
+    json_object_set_new(o, "best_global_step",
+                        p->best_step ? json_integer(p->best_step) : json_null());
+    json_object_set_new(o, "best_metric",
+                        isnan(p->best_eval) ? json_null() : json_real(p->best_eval));
+    json_object_set_new(
+        o, "best_model_checkpoint",
+        p->best_step ? json_sprintf("%s/checkpoint-%lld", r->output_dir, (long long)p->best_step)
+                     : json_null());
     json_object_set_new(o, "epoch", json_real(epoch));
     json_object_set_new(o, "eval_steps", json_integer(r->eval_steps));
     json_object_set_new(o, "global_step", json_integer(p->step));

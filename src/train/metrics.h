@@ -1,13 +1,17 @@
-/* metrics.h - what a run writes down while it goes: metrics.jsonl, TensorBoard events, trainer_state.json. */
+/* metrics.h - what a run writes down while it goes: metrics.jsonl, TensorBoard events,
+ * trainer_state.json. */
 #ifndef AF_METRICS_H
 #define AF_METRICS_H
 
 #include "train/trainer.h"
 
-/* Opens the files in the output folder; metrics.jsonl is cut back to what the progress knows (after a resume). */
+/* Opens the files in the output folder; metrics.jsonl is cut back to what the progress knows (after
+ * a resume). */
 AF_CHECKED af_status af_metrics_open(af_trainer *t, af_error *err);
-AF_CHECKED af_status af_metrics_step(af_trainer *t, const af_train_step *s, const af_step_result *r, af_error *err);
-AF_CHECKED af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double seconds, af_error *err);
+AF_CHECKED af_status af_metrics_step(af_trainer *t, const af_train_step *s, const af_step_result *r,
+                                     af_error *err);
+AF_CHECKED af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double seconds,
+                                     af_error *err);
 /* Resident memory of this process, in bytes. */
 uint64_t af_resident_bytes(void);
 #endif

@@ -1,4 +1,5 @@
-/* progress.c - the counters of a run as JSON. Doubles are written as hexadecimal text: they read back bit for bit, NaN too. */
+/* progress.c - the counters of a run as JSON. Doubles are written as hexadecimal text: they read
+ * back bit for bit, NaN too. */
 #include "base/file.h"
 #include "train/checkpoint.h"
 
@@ -55,13 +56,15 @@ af_status af_progress_read(af_progress *p, uint64_t *clock, const char *path, af
     json_t *o = json_load_file(path, 0, &why);
     af_progress q = {0};
     int64_t bytes = 0, ticks = 0;
-    const bool ok = o && get_int(o, "step", &q.step) && get_int(o, "micro", &q.micro) && get_int(o, "tokens", &q.tokens) &&
-                    get_int(o, "supervised", &q.supervised) && get_int(o, "padded", &q.padded) &&
-                    get_int(o, "metrics_bytes", &bytes) && get_int(o, "clock", &ticks) &&
-                    get_int(o, "best_step", &q.best_step) && get_int(o, "evals_without_gain", &q.evals_without_gain) &&
-                    get_int(o, "loss_count", &q.loss_count) && get_double(o, "best_eval", &q.best_eval) &&
-                    get_double(o, "seconds", &q.seconds) && get_double(o, "first_loss", &q.first_loss) &&
-                    get_double(o, "last_loss", &q.last_loss) && get_double(o, "loss_sum", &q.loss_sum);
+    const bool ok =
+        o && get_int(o, "step", &q.step) && get_int(o, "micro", &q.micro) &&
+        get_int(o, "tokens", &q.tokens) && get_int(o, "supervised", &q.supervised) &&
+        get_int(o, "padded", &q.padded) && get_int(o, "metrics_bytes", &bytes) &&
+        get_int(o, "clock", &ticks) && get_int(o, "best_step", &q.best_step) &&
+        get_int(o, "evals_without_gain", &q.evals_without_gain) &&
+        get_int(o, "loss_count", &q.loss_count) && get_double(o, "best_eval", &q.best_eval) &&
+        get_double(o, "seconds", &q.seconds) && get_double(o, "first_loss", &q.first_loss) &&
+        get_double(o, "last_loss", &q.last_loss) && get_double(o, "loss_sum", &q.loss_sum);
     json_decref(o);
     if (!ok)
         return af_fail(err, AF_EFORMAT, "'%s' does not hold the progress of a run", path);

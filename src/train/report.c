@@ -94,7 +94,8 @@ static void widen(const series *s, double *x0, double *x1, double *y0, double *y
     }
 }
 
-static void put_line(af_buf *b, const series *s, const char *class, double x0, double x1, double y0, double y1)
+static void put_line(af_buf *b, const series *s, const char *class, double x0, double x1, double y0,
+                     double y1)
 {
     if (s->count == 0)
         return;
@@ -123,8 +124,10 @@ static void put_axes(af_buf *b, double x0, double x1, double y0, double y1)
     const double ty = tick(y1 - y0), tx = tick(x1 - x0);
     for (double y = ceil(y0 / ty) * ty; y <= y1 + ty * 1e-9; y += ty) {
         const double at = TOP + (1 - (y - y0) / (y1 - y0)) * (H - TOP - BOTTOM);
-        af_buf_printf(b, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text x=\"%d\" y=\"%.1f\" "
-                         "text-anchor=\"end\">%.4g</text>",
+        af_buf_printf(b,
+                      "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text "
+                      "x=\"%d\" y=\"%.1f\" "
+                      "text-anchor=\"end\">%.4g</text>",
                       LEFT, W - RIGHT, at, at, LEFT - 6, at + 4, fabs(y) < ty * 1e-6 ? 0.0 : y);
     }
     for (double x = ceil(x0 / tx) * tx; x <= x1 + tx * 1e-9; x += tx)
@@ -145,7 +148,8 @@ static void put_chart(af_buf *b, const char *title, const series *a, const serie
     const double pad = y1 > y0 ? (y1 - y0) * 0.05 : AF_MAX(fabs(y0) * 0.05, 1e-12);
     y0 -= pad;
     y1 += pad;
-    af_buf_printf(b, "<figure><figcaption>%s</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\">", title, W, H);
+    af_buf_printf(b, "<figure><figcaption>%s</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\">",
+                  title, W, H);
     put_axes(b, x0, x1, y0, y1);
     put_line(b, a, "a", x0, x1, y0, y1);
     if (second)
@@ -154,17 +158,27 @@ static void put_chart(af_buf *b, const char *title, const series *a, const serie
 }
 
 static const char style[] =
-    "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\n"
-    "<style>:root{color-scheme:light dark;--ink:#1b1b1f;--dim:#77777f;--line:#8884;--a:#2f6fde;--b:#d9542b;--paper:#fff}\n"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e8e8ee;--dim:#9a9aa5;--a:#7aa7ff;--b:#ff8f6b;--paper:#16161a}}\n"
-    "body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1180px;margin:2em auto;"
-    "padding:0 1em}h1{font-size:1.4em;margin:0}h2{font-size:1.05em;margin:2em 0 .5em}p.sub{color:var(--dim);margin:.2em 0 "
-    "1.5em}\nmain{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:1em}figure{margin:0}"
+    "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
+    "content=\"width=device-width\">\n"
+    "<style>:root{color-scheme:light "
+    "dark;--ink:#1b1b1f;--dim:#77777f;--line:#8884;--a:#2f6fde;--b:#d9542b;--paper:#fff}\n"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e8e8ee;--dim:#9a9aa5;--a:#7aa7ff;--b:#ff8f6b;--"
+    "paper:#16161a}}\n"
+    "body{font:15px/1.5 "
+    "system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1180px;margin:2em "
+    "auto;"
+    "padding:0 1em}h1{font-size:1.4em;margin:0}h2{font-size:1.05em;margin:2em 0 "
+    ".5em}p.sub{color:var(--dim);margin:.2em 0 "
+    "1.5em}\nmain{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:1em}"
+    "figure{margin:0}"
     "figcaption{color:var(--dim)}svg{width:100%}svg text{font-size:11px;fill:var(--dim)}"
-    "polyline{fill:none;stroke-width:1.6}polyline.a{stroke:var(--a)}polyline.b{stroke:var(--b)}circle.a{fill:var(--a)}"
+    "polyline{fill:none;stroke-width:1.6}polyline.a{stroke:var(--a)}polyline.b{stroke:var(--b)}"
+    "circle.a{fill:var(--a)}"
     "circle.b{fill:var(--b)}line.grid{stroke:var(--line);stroke-width:1}\n"
-    "table{border-collapse:collapse}td,th{padding:.15em 1em .15em 0;text-align:left;vertical-align:top}td.n{text-align:right;"
-    "font-variant-numeric:tabular-nums}pre{background:#8881;padding:1em;overflow:auto;font-size:13px}</style>\n";
+    "table{border-collapse:collapse}td,th{padding:.15em 1em .15em "
+    "0;text-align:left;vertical-align:top}td.n{text-align:right;"
+    "font-variant-numeric:tabular-nums}pre{background:#8881;padding:1em;overflow:auto;font-size:"
+    "13px}</style>\n";
 
 static void put_row(af_buf *b, const char *name, const char *fmt, double v)
 {
@@ -199,7 +213,8 @@ static void put_tables(af_buf *b, const af_trainer *t)
     put_row(b, "planned, MiB", "%.1f", (double)q->total / 0x1p20);
     put_row(b, "weights, MiB", "%.1f", (double)q->weights / 0x1p20);
     put_row(b, "weights read in place, MiB", "%.1f", (double)q->bound / 0x1p20);
-    put_row(b, "trained values, gradients, optimizer, MiB", "%.1f", (double)(q->params + q->grads + q->state) / 0x1p20);
+    put_row(b, "trained values, gradients, optimizer, MiB", "%.1f",
+            (double)(q->params + q->grads + q->state) / 0x1p20);
     put_row(b, "activations, MiB", "%.1f", (double)q->activations / 0x1p20);
     put_row(b, "workspace, MiB", "%.1f", (double)q->workspace / 0x1p20);
     put_row(b, "resident now, MiB", "%.1f", (double)af_resident_bytes() / 0x1p20);
@@ -238,7 +253,8 @@ af_status af_report_write(af_trainer *t, af_error *err)
     af_buf_str(&b, "<h2>Run file</h2><pre>");
     put_html(&b, run_text, strlen(run_text));
     af_buf_str(&b, "</pre></html>\n");
-    st = b.bad || !path ? af_fail_nomem(err, "report.html", b.len) : af_file_write(path, b.data, b.len, err);
+    st = b.bad || !path ? af_fail_nomem(err, "report.html", b.len)
+                        : af_file_write(path, b.data, b.len, err);
 done:
     clear(&c.loss);
     clear(&c.eval);

@@ -15,7 +15,10 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static bool stop_asked(const af_trainer *t) { return t->hooks && t->hooks->stop && *t->hooks->stop; }
+static bool stop_asked(const af_trainer *t)
+{
+    return t->hooks && t->hooks->stop && *t->hooks->stop;
+}
 
 /* Every n steps; n = 0 with a per-epoch count spreads that many over each epoch. */
 static bool due(const af_trainer *t, int64_t every, int64_t per_epoch)
@@ -25,7 +28,8 @@ static bool due(const af_trainer *t, int64_t every, int64_t per_epoch)
     return every > 0 && t->progress.step % every == 0;
 }
 
-static af_status log_step(af_trainer *t, const af_step_result *r, double seconds, double lr, af_error *err)
+static af_status log_step(af_trainer *t, const af_step_result *r, double seconds, double lr,
+                          af_error *err)
 {
     af_progress *p = &t->progress;
     const bool last = p->step == t->steps;
@@ -77,10 +81,13 @@ static af_status evaluate(af_trainer *t, bool *stop, af_error *err)
     }
     st = af_metrics_eval(t, loss, accuracy, now() - start, err);
     if (st == AF_OK && t->hooks && t->hooks->step)
-        t->hooks->step(t->hooks->user, &(af_train_step){.step = p->step, .steps = t->steps, .loss = NAN, .eval_loss = loss});
+        t->hooks->step(
+            t->hooks->user,
+            &(af_train_step){.step = p->step, .steps = t->steps, .loss = NAN, .eval_loss = loss});
     if (st == AF_OK && better && t->run->load_best && p->step > 0)
         st = af_saver_save(t->saver, t, err);
-    *stop = t->run->early_stopping_patience > 0 && p->evals_without_gain >= t->run->early_stopping_patience;
+    *stop = t->run->early_stopping_patience > 0 &&
+            p->evals_without_gain >= t->run->early_stopping_patience;
     return st;
 }
 
@@ -131,14 +138,15 @@ static af_status loop(af_trainer *t, af_train_result *result, af_error *err)
             AF_TRY(af_saver_save(t->saver, t, err));
             AF_TRY(af_saver_wait(t->saver, err));
             result->stopped = true;
-            return af_fail(err, AF_ESTOPPED, "stopped after step %" PRId64 " of %" PRId64
-                                             "; checkpoint-%" PRId64 " is in '%s'",
+            return af_fail(err, AF_ESTOPPED,
+                           "stopped after step %" PRId64 " of %" PRId64 "; checkpoint-%" PRId64
+                           " is in '%s'",
                            t->progress.step, t->steps, t->progress.step, t->run->output_dir);
         }
     }
     if (enough)
-        af_say(t, "early stop after step %" PRId64 ": no better evaluation in %" PRId64, t->progress.step,
-               t->progress.evals_without_gain);
+        af_trainer_say(t, "early stop after step %" PRId64 ": no better evaluation in %" PRId64,
+                       t->progress.step, t->progress.evals_without_gain);
     AF_TRY(af_saver_save(t->saver, t, err)); /* the end is a checkpoint too */
     st = af_saver_wait(t->saver, err);
 done:
@@ -172,8 +180,9 @@ static af_status clear_run(const char *output, af_error *err)
     af_status st = af_dir_list(&names, &n, output, err);
     for (int i = 0; i < n && st == AF_OK; i++) {
         const char *name = names[i];
-        if (strncmp(name, "checkpoint-", 11) && strncmp(name, "events.out.tfevents.", 20) && strncmp(name, "replay-", 7) &&
-            strcmp(name, "metrics.jsonl") && strcmp(name, finished_name) && strcmp(name, "trainer_state.json") &&
+        if (strncmp(name, "checkpoint-", 11) && strncmp(name, "events.out.tfevents.", 20) &&
+            strncmp(name, "replay-", 7) && strcmp(name, "metrics.jsonl") &&
+            strcmp(name, finished_name) && strcmp(name, "trainer_state.json") &&
             strcmp(name, "report.html"))
             continue;
         char *path = af_path_join(output, name);
@@ -197,7 +206,8 @@ static af_status choose_start(af_trainer *t, char **checkpoint, af_error *err)
     }
     if (has_run(r->output_dir) && !r->overwrite_output_dir)
         return af_fail(err, AF_EUSAGE,
-                       "'%s' holds an earlier run: give resume_from_checkpoint: auto, overwrite_output_dir: true, or "
+                       "'%s' holds an earlier run: give resume_from_checkpoint: auto, "
+                       "overwrite_output_dir: true, or "
                        "another output_dir",
                        r->output_dir);
     return AF_OK;
@@ -212,7 +222,7 @@ static af_status start(af_trainer *t, af_error *err)
     AF_TRY(af_dir_make(output, err));
     if (checkpoint) {
         AF_TRY(af_checkpoint_load(t, checkpoint, err));
-        af_say(t, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
+        af_trainer_say(t, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
     } else {
         AF_TRY(clear_run(output, err));
     }
@@ -232,7 +242,8 @@ done:
 static af_status write_named(const char *dir, const char *name, const char *text, af_error *err)
 {
     char *path = af_path_join(dir, name);
-    const af_status st = path ? af_file_write(path, text, strlen(text), err) : af_fail_nomem(err, "a path", strlen(dir));
+    const af_status st = path ? af_file_write(path, text, strlen(text), err)
+                              : af_fail_nomem(err, "a path", strlen(dir));
     free(path);
     return st;
 }
@@ -240,13 +251,21 @@ static af_status write_named(const char *dir, const char *name, const char *text
 /* Tokenizer and template beside the weights, so that the folder is complete. */
 static af_status copy_side_files(const af_trainer *t, af_error *err)
 {
-    static const char *const names[] = {"tokenizer.json",          "tokenizer_config.json", "tokenizer.model",
-                                        "special_tokens_map.json", "added_tokens.json",     "chat_template.jinja",
-                                        "vocab.json",              "merges.txt",            "generation_config.json",
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "chat_template.jinja",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "generation_config.json",
                                         "config.json"};
-    const int count = (int)AF_LEN(names) - (t->adapter ? 2 : 0); /* configs only beside a whole model */
+    const int count =
+        (int)AF_LEN(names) - (t->adapter ? 2 : 0); /* configs only beside a whole model */
     for (int i = 0; i < count && af_dir_exists(t->model_path); i++) {
-        char *from = af_path_join(t->model_path, names[i]), *to = af_path_join(t->run->output_dir, names[i]);
+        char *from = af_path_join(t->model_path, names[i]),
+             *to = af_path_join(t->run->output_dir, names[i]);
         af_status st = !from || !to ? af_fail_nomem(err, "a path", strlen(names[i])) : AF_OK;
         if (st == AF_OK && af_file_exists(from))
             st = af_file_copy(from, to, err);
@@ -266,7 +285,8 @@ static af_status finish(af_trainer *t, af_error *err)
     if (t->run->load_best && t->progress.best_step > 0) {
         char best[4096];
         snprintf(best, sizeof best, "%s/checkpoint-%" PRId64, output, t->progress.best_step);
-        af_say(t, "the best evaluation was at step %" PRId64 ": taking that one", t->progress.best_step);
+        af_trainer_say(t, "the best evaluation was at step %" PRId64 ": taking that one",
+                       t->progress.best_step);
         AF_TRY(af_checkpoint_copy_model(best, output, err));
     } else {
         AF_TRY(af_trainer_write_model(t, output, err));
@@ -293,18 +313,27 @@ static bool nothing_to_do(const af_run *r)
 static void say_plan(const af_trainer *t)
 {
     static const char *const modes[] = {"none", "cheap", "wide", "block"};
-    af_say(t, "data: %" PRId64 " records, %" PRIu64 " tokens, %" PRIu64 " with loss; %" PRId64 " steps", t->store.records,
-           t->store.tokens, t->store.supervised, t->steps);
+    af_trainer_say(t,
+                   "data: %" PRId64 " records, %" PRIu64 " tokens, %" PRIu64 " with loss; %" PRId64
+                   " steps",
+                   t->store.records, t->store.tokens, t->store.supervised, t->steps);
     if (t->counts.truncated || t->counts.dropped)
-        af_say(t, "data: %" PRId64 " records truncated (%" PRId64 " lost their end-of-turn token), %" PRId64 " dropped",
-               t->counts.truncated, t->counts.lost_eot, t->counts.dropped);
-    af_say(t, "memory: %.1f MiB planned (weights %.1f + %.1f mapped, trained %.1f, activations %.1f), recompute %s",
-           (double)t->plan.total / 0x1p20, (double)t->plan.weights / 0x1p20, (double)t->plan.bound / 0x1p20,
-           (double)(t->plan.params + t->plan.grads + t->plan.state) / 0x1p20, (double)t->plan.activations / 0x1p20,
-           modes[t->recompute]);
+        af_trainer_say(t,
+                       "data: %" PRId64 " records truncated (%" PRId64
+                       " lost their end-of-turn token), %" PRId64 " dropped",
+                       t->counts.truncated, t->counts.lost_eot, t->counts.dropped);
+    af_trainer_say(
+        t,
+        "memory: %.1f MiB planned (weights %.1f + %.1f mapped, trained %.1f, activations %.1f), "
+        "recompute %s",
+        (double)t->plan.total / 0x1p20, (double)t->plan.weights / 0x1p20,
+        (double)t->plan.bound / 0x1p20,
+        (double)(t->plan.params + t->plan.grads + t->plan.state) / 0x1p20,
+        (double)t->plan.activations / 0x1p20, modes[t->recompute]);
 }
 
-static af_status train(const af_run *run, const af_train_hooks *hooks, af_train_result *result, af_error *err)
+static af_status train(const af_run *run, const af_train_hooks *hooks, af_train_result *result,
+                       af_error *err)
 {
     af_trainer t;
     af_status st = af_trainer_open(&t, run, hooks, err);
@@ -326,8 +355,8 @@ done:
     return st;
 }
 
-af_status af_train(const char *run_file, const char *const *overrides, int count, const af_train_hooks *hooks,
-                   af_train_result *result, af_error *err)
+af_status af_train(const char *run_file, const char *const *overrides, int count,
+                   const af_train_hooks *hooks, af_train_result *result, af_error *err)
 {
     af_run run = {0};
     *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};

@@ -88,5 +88,6 @@ AF_CHECKED af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_r
 /* trainer_state.json as text (malloc'ed). */
 AF_CHECKED af_status af_trainer_state_text(const af_trainer *t, char **out, af_error *err);
 
-void af_say(const af_trainer *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void af_trainer_say(const af_trainer *t, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 #endif

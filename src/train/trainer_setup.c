@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdarg.h>
 
-void af_say(const af_trainer *t, const char *fmt, ...)
+void af_trainer_say(const af_trainer *t, const char *fmt, ...)
 {
     char line[1024];
     va_list ap;
@@ -221,7 +221,8 @@ static af_status open_model(af_trainer *t, af_error *err)
     };
     AF_TRY(af_source_open(&t->source, t->model_path, &o, err));
     t->spec = af_source_spec(t->source);
-    af_say(t, "device: %s, computing in %s", af_device_text(t->device), af_dtype_name(t->compute));
+    af_trainer_say(t, "device: %s, computing in %s", af_device_text(t->device),
+                   af_dtype_name(t->compute));
 done:
     return st;
 }
