@@ -1,4 +1,4 @@
-/* progress.c - the counters of a run as JSON. Doubles are written as hexadecimal text: they read
+/* run_progress.c - the counters of a run as JSON. Doubles are written as hexadecimal text: they read
  * back bit for bit, NaN too. */
 #include "base/file.h"
 #include "train/checkpoint.h"
