@@ -140,7 +140,7 @@ af_tensor *af_weight(af_graph *g, const char *name, af_dtype t, int ndim, const 
 af_tensor *af_param(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
 {
     if (t != AF_DTYPE_F32 && t != AF_DTYPE_F64)
-        return af_graph_bad(g, "parameter '%s' is %s; parameters are f32 or f64", name,
+        return af_graph_bad(g, "parameter '%s' is %s; parameters are f32 or f64", name ? name : "",
                             af_dtype_name(t));
     af_tensor *x = af_leaf(g, AF_ROLE_PARAM, name, t, ndim, dim);
     if (!af_graph_failed(g))
@@ -164,8 +164,13 @@ af_tensor *af_constant(af_graph *g, af_dtype t, int ndim, const int64_t *dim, do
 
 af_node *af_node_new(af_graph *g, af_op op, af_tensor *const *in, int n_in)
 {
-    static af_node spare; /* handed out only when memory is gone; the graph is failed then */
+    static af_node spare; /* handed out only when the graph has failed: nobody reads it */
     assert(n_in <= AF_NODE_IN_MAX);
+    if (g->planned) {
+        af_graph_bad(g, "op '%s' comes after the plan was made", af_ops[op]->name);
+        spare = (af_node){0};
+        return &spare;
+    }
     af_node *n = af_arena_take(&g->mem, sizeof *n);
     if (!n || !room((void ***)&g->nodes, g->n_nodes, &g->cap_nodes)) {
         no_memory(g);
@@ -184,6 +189,8 @@ af_node *af_node_new(af_graph *g, af_op op, af_tensor *const *in, int n_in)
 af_tensor *af_node_output(af_graph *g, af_node *n, af_dtype t, int ndim, const int64_t *dim)
 {
     assert(n->n_out < AF_NODE_OUT_MAX);
+    if (af_graph_failed(g))
+        return af_graph_dummy(g);
     af_tensor *x = new_tensor(g, AF_ROLE_ACTIVATION, "", t, ndim, dim);
     if (af_graph_failed(g))
         return x;
@@ -204,6 +211,8 @@ af_tensor *af_node_output_like(af_graph *g, af_node *n, const af_tensor *x)
 
 af_tensor *af_node_view(af_graph *g, af_node *n, int ndim, const int64_t *dim)
 {
+    if (af_graph_failed(g))
+        return af_graph_dummy(g);
     af_tensor *of = n->in[0], *x = af_node_output(g, n, of->dtype, ndim, dim);
     if (!af_graph_failed(g)) {
         x->base = of->base ? of->base : of;

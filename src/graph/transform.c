@@ -124,11 +124,13 @@ static bool dropped(const remaker *r, const af_tensor *t)
                                        stays inside */
         return t == n->out[0] ||
                (t == n->out[1] && r->g->recompute == AF_RECOMPUTE_BLOCK && !r->crosses[t->id]);
+    if (r->crosses[t->id]) /* else one block's rebuilding would reach into all blocks before it */
+        return false;
     if (af_ops[n->op]->cheap)
         return t == n->out[0];
     if (r->g->recompute >= AF_RECOMPUTE_WIDE && is_wide(n))
         return true;
-    return r->g->recompute == AF_RECOMPUTE_BLOCK && !r->crosses[t->id];
+    return r->g->recompute == AF_RECOMPUTE_BLOCK;
 }
 
 static void append(remaker *r, af_node *n)
