@@ -169,7 +169,7 @@ static uint64_t place(moe *m, const af_node *n, int threads, double *work)
         *part[i] = work ? work + at : NULL;
         at += size[i];
     }
-    m->head = work ? (int32_t *)(work + at) : NULL;
+    m->head = work ? (void *)(work + at) : NULL;
     m->next = work ? m->head + m->X : NULL;
     return (uint64_t)at * sizeof(double) + (uint64_t)(m->X + P) * sizeof(int32_t);
 }

@@ -21,6 +21,7 @@ typedef struct run {
     bool peek;       /* a forward run alone in between */
     int64_t padding; /* rows behind the live ones, full of rubbish */
     bool live;       /* padding by live rows; else by labels of -100 and bounds */
+    bool empty;      /* no live rows */
     /* results */
     double loss;
     double grad[GRADS_MAX];
@@ -66,6 +67,8 @@ static void fill(run *r)
         const af_stored *s = stored(r, "in", t->name);
         const int64_t n = af_weight_count(s);
         af_convert(t->data, t->dtype, s->data, s->dtype, (uint64_t)n);
+        if (r->empty && strcmp(t->name, "bounds") == 0)
+            memset(t->data, 0, af_tensor_bytes(t));
         for (int64_t k = n; k < af_count(t); k++) /* padding: never looked at, or masked */
             ((int32_t *)t->data)[k] = r->live ? INT32_MIN : t->name[0] == 'l' ? -100 : 3;
     }
@@ -91,7 +94,7 @@ static void run_block(run *r)
     r->activations = r->g->role_bytes[AF_ROLE_ACTIVATION];
     fill(r);
     if (r->live)
-        af_set_live_rows(r->g, 10);
+        af_set_live_rows(r->g, r->empty ? 0 : 10);
     for (int k = 0; k < AF_MAX(r->times, 1); k++) {
         if (r->peek)
             CHECK_OK(af_graph_run(r->g, AF_RUN_FORWARD, &err), err);
@@ -349,6 +352,54 @@ static void test_zero_sublayer_passes_the_gradient(void **state)
     end(w);
 }
 
+/* ---- what is recorded ---- */
+
+static int count_nodes(const af_graph *g, af_op op)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        n += g->nodes[i]->op == op;
+    return n;
+}
+
+static void test_frozen_weights_cost_no_gradient_nodes(void **state)
+{
+    (void)state;
+    world w = begin();
+    af_linear_opts o = {.pieces = 1, .parts = 1, .part = {{0, 4, 0, 2, 1.0f}}};
+    o.weight[0] = af_weight(w.g, "w", AF_DTYPE_BF16, 2, (int64_t[]){4, 3});
+    o.a = af_param(w.g, "a", AF_DTYPE_F32, 2, (int64_t[]){2, 3});
+    o.b = af_param(w.g, "b", AF_DTYPE_F32, 1, (int64_t[]){8});
+    af_tensor *x = af_input(w.g, "x", AF_DTYPE_BF16, 2, (int64_t[]){5, 3});
+    af_tensor *head = af_weight(w.g, "head", AF_DTYPE_BF16, 2, (int64_t[]){7, 4});
+    af_tensor *labels = af_input(w.g, "labels", AF_DTYPE_I32, 1, (int64_t[]){5});
+    af_tensor *y = af_linear(w.g, x, &o);
+    af_backward(w.g, af_head_loss(w.g, y, head, labels, &(af_head_opts){0}));
+    prepare(w);
+    assert_int_equal(count_nodes(w.g, AF_OP_LINEAR_DX), 0); /* x is an input */
+    assert_int_equal(count_nodes(w.g, AF_OP_LINEAR_DW), 0);
+    assert_int_equal(count_nodes(w.g, AF_OP_ADAPTER_DA), 1);
+    assert_int_equal(count_nodes(w.g, AF_OP_ADAPTER_DB), 1);
+    assert_int_equal(count_nodes(w.g, AF_OP_HEAD_LOSS), 1);
+    assert_int_equal(count_nodes(w.g, AF_OP_BINARY), 0); /* the seed is 1: nothing to multiply */
+    assert_int_equal(count_nodes(w.g, AF_OP_ACCUM), 0);  /* gradients are added where they lie */
+    assert_true(w.g->flops >= 2.0 * 5 * (4 * 3 + 2 * (3 + 4)) + 2 * 2.0 * 5 * 7 * 4);
+    go(w, AF_RUN_GRAD);
+    end(w);
+}
+
+/* No live row at all: the loss is 0 and no gradient changes. */
+static void test_a_run_without_rows_gives_zeros(void **state)
+{
+    (void)state;
+    static run r;
+    r = (run){.bf16 = true, .padding = 7, .live = true, .empty = true};
+    run_block(&r);
+    assert_true(r.loss == 0);
+    for (int64_t i = 0; i < r.n; i++)
+        assert_true(r.grad[i] == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +411,8 @@ int main(void)
         cmocka_unit_test(test_the_future_never_changes_the_past),
         cmocka_unit_test(test_the_cache_gives_what_attention_gives),
         cmocka_unit_test(test_zero_sublayer_passes_the_gradient),
+        cmocka_unit_test(test_frozen_weights_cost_no_gradient_nodes),
+        cmocka_unit_test(test_a_run_without_rows_gives_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
