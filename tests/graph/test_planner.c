@@ -140,7 +140,7 @@ static void build(maker *m)
     m->type = below(m, 2) ? AF_DTYPE_F32 : AF_DTYPE_F64;
     m->pool[m->n++] = af_input(g, "x", m->type, 2, (int64_t[]){length(m), length(m)});
     m->pool[m->n++] = param(m, length(m), length(m));
-    const int64_t ops = 4 + below(m, 16);
+    const int64_t ops = below(m, 50) ? 4 + below(m, 16) : 80; /* a few deep ones */
     for (int64_t i = 0; i < ops; i++) {
         af_block(g, (int)(i * (BLOCKS + 1) / ops) - 1); /* -1, then 0, 1, 2 */
         af_tensor *y = next(m);
