@@ -3,6 +3,7 @@
 
 const af_command af_commands[] = {
     {"train", "train a model from a run file", cmd_train},
+    {"plan", "say what a run needs, and what fits", cmd_plan},
     {"tokenize", "text to token ids and back", cmd_tokenize},
     {0},
 };

@@ -10,6 +10,7 @@ typedef struct af_command {
 } af_command;
 
 af_command_main cmd_train;
+af_command_main cmd_plan;
 af_command_main cmd_tokenize;
 
 extern const af_command af_commands[]; /* ends with {0} */

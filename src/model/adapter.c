@@ -171,8 +171,8 @@ done:
     return st;
 }
 
-af_status af_adapter_new(af_adapter **out, const af_adapter_config *c, const af_model_spec *s,
-                         af_source *base, uint64_t seed, af_error *err)
+af_status af_adapter_outline(af_adapter **out, const af_adapter_config *c, const af_model_spec *s,
+                             af_error *err)
 {
     af_status st = AF_OK;
     af_adapter *a = NULL;
@@ -180,6 +180,19 @@ af_status af_adapter_new(af_adapter **out, const af_adapter_config *c, const af_
     AF_TRY(af_adapter_config_copy(&a->config, c, &a->arena, err));
     AF_TRY(lay_out(a, err));
     AF_TRY(lay_out_saved(a, err));
+    *out = a;
+    a = NULL;
+done:
+    af_adapter_free(a);
+    return st;
+}
+
+af_status af_adapter_new(af_adapter **out, const af_adapter_config *c, const af_model_spec *s,
+                         af_source *base, uint64_t seed, af_error *err)
+{
+    af_status st = AF_OK;
+    af_adapter *a = NULL;
+    AF_TRY(af_adapter_outline(&a, c, s, err));
     AF_TRY(fill_new(a, base, seed, err));
     *out = a;
     a = NULL;

@@ -57,6 +57,9 @@ typedef struct af_adapter {
     af_arena arena;
 } af_adapter;
 
+/* Ranks and scales only, no values: what a plan needs. */
+AF_CHECKED af_status af_adapter_outline(af_adapter **out, const af_adapter_config *c,
+                                        const af_model_spec *s, af_error *err);
 /* A fresh adapter for training: A kaiming-uniform (a = sqrt 5) from Philox, B zeros. DoRA
  * magnitudes and modules_to_save come from the base. A target that matches no module is an error.
  */

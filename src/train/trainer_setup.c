@@ -1,6 +1,7 @@
 /* trainer_setup.c - opens everything a run needs, checking as early as possible and creating
  * nothing on disk. */
 #include "base/rng.h"
+#include "train/method.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -136,41 +137,12 @@ done:
 
 static af_status new_adapter(af_trainer *t, af_error *err)
 {
-    const af_run *r = t->run;
-    const af_strings *target = &r->lora_target_modules;
-    int64_t layers[4096];
-    af_adapter_config c = {
-        .r = (int)r->lora_r,
-        .alpha = r->lora_alpha,
-        .dropout = r->lora_dropout,
-        .rslora = r->rslora,
-        .dora = r->dora,
-        .exclude = r->lora_exclude_modules.item,
-        .exclude_count = r->lora_exclude_modules.count,
-        .modules_to_save = r->lora_modules_to_save.item,
-        .save_count = r->lora_modules_to_save.count,
-        .base_model = r->base_model,
-        .init_weights = r->lora_init,
-    };
-    if (target->count == 0 || r->lora_target_linear)
-        c.target_regex = "all-linear";
-    else if (target->count == 1 &&
-             (!strcmp(target->item[0], "all-linear") || strpbrk(target->item[0], "*()[]|\\^$+?")))
-        c.target_regex = target->item[0];
-    else {
-        c.target = target->item;
-        c.target_count = target->count;
-    }
-    for (int i = 0; i < r->lora_layers.count && i < (int)AF_LEN(layers); i++) {
-        const af_yaml n = {.kind = AF_YAML_SCALAR, .text = r->lora_layers.item[i]};
-        if (!af_yaml_i64(&n, &layers[i]) || layers[i] < 0 || layers[i] >= t->spec->layers)
-            return af_fail(err, AF_EUSAGE,
-                           "%s: lora_layers_to_transform has '%s'; the model has layers 0 to %d",
-                           r->path, n.text, t->spec->layers - 1);
-    }
-    c.layers = r->lora_layers.count ? layers : NULL;
-    c.layer_count = r->lora_layers.count;
-    return af_adapter_new(&t->adapter, &c, t->spec, t->source, (uint64_t)r->seed, err);
+    af_adapter_config c;
+    int64_t layers[AF_METHOD_LAYERS_MAX];
+    const af_status st = af_method_adapter(&c, layers, t->run, t->spec, err);
+    return st == AF_OK
+               ? af_adapter_new(&t->adapter, &c, t->spec, t->source, (uint64_t)t->run->seed, err)
+               : st;
 }
 
 /* A repeated lora_* value must agree with the adapter it repeats. */
@@ -216,7 +188,7 @@ static af_status open_model(af_trainer *t, af_error *err)
     t->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
     const af_source_opts o = {
         .compute = t->compute,
-        .load_in_4bit = r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES,
+        .load_in_4bit = af_method_quantises(r),
         .quant_mode = AF_QUANT_SHADOW,
     };
     AF_TRY(af_source_open(&t->source, t->model_path, &o, err));
