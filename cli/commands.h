@@ -12,6 +12,7 @@ typedef struct af_command {
 af_command_main cmd_train;
 af_command_main cmd_plan;
 af_command_main cmd_tokenize;
+af_command_main cmd_template;
 
 extern const af_command af_commands[]; /* ends with {0} */
 #endif

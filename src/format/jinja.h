@@ -15,12 +15,12 @@
 
 #include "afinar/chat.h"
 
-#define AF_JINJA_HEIGHT_MAX 1000 /* height of an expression tree */
-#define AF_JINJA_RANGE_MAX 100000 /* items of a range, as in Jinja's sandbox                 */
-#define AF_JINJA_EVAL_MAX  3000   /* nested evaluations: bounds the C stack                  */
-#define AF_JINJA_CALL_MAX  250    /* nested macro calls; Python gives up at about the same   */
-#define AF_JINJA_ARGS_MAX  32     /* arguments of one call                                   */
-#define AF_JINJA_PAD_MAX   100000000 /* width of a padded field, bytes of a repeated string  */
+#define AF_JINJA_HEIGHT_MAX 1000      /* height of an expression tree */
+#define AF_JINJA_RANGE_MAX  100000    /* items of a range, as in Jinja's sandbox                 */
+#define AF_JINJA_EVAL_MAX   3000      /* nested evaluations: bounds the C stack                  */
+#define AF_JINJA_CALL_MAX   250       /* nested macro calls; Python gives up at about the same   */
+#define AF_JINJA_ARGS_MAX   32        /* arguments of one call                                   */
+#define AF_JINJA_PAD_MAX    100000000 /* width of a padded field, bytes of a repeated string  */
 
 typedef enum af_jkind {
     AF_J_UNDEF, /* s: the message an operation on it fails with */
@@ -130,8 +130,8 @@ typedef struct af_jargs {
 } af_jargs;
 
 /* A filter, test, method or global. `params` names the arguments behind the first ("a,b?,c?": a
- * question mark = may be left out); NULL = the function reads `raw` itself. Missing ones have kind
- * AF_J_MISSING. */
+ * question mark = may be left out; a leading slash: not by keyword); NULL = the function reads
+ * `raw` itself. Missing ones have kind AF_J_MISSING. */
 typedef af_jv af_jcall(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *raw);
 struct af_jfunc {
     const char *name, *params;
@@ -163,7 +163,7 @@ struct af_jloop {
     af_jlist *items;
     int64_t at;
     int depth;
-    af_jlist *changed;   /* what loop.changed saw last, NULL = nothing yet */
+    af_jlist *changed;    /* what loop.changed saw last, NULL = nothing yet */
     const af_jnode *node; /* of a recursive loop, else NULL */
     af_jscope *closure;
 };
@@ -236,11 +236,12 @@ typedef struct af_jcallargs {
 
 struct af_jnode {
     uint8_t op;
-    bool flag; /* for: recursive */
+    bool flag;     /* for: recursive */
+    bool captured; /* for: a macro or recursive loop inside may keep the scope of an iteration */
     uint8_t cmp;
     uint8_t uses; /* macros: AF_USES_* */
     int line;
-    int height; /* of the tree below */
+    int height;     /* of the tree below */
     af_jstr *name;  /* name, attribute, macro, filter */
     af_jstr *name2; /* namespace attribute */
     af_jv value;    /* constant */
@@ -253,16 +254,7 @@ struct af_jnode {
 };
 
 enum { AF_USES_CALLER = 1, AF_USES_VARARGS = 2, AF_USES_KWARGS = 4 };
-enum {
-    AF_CMP_EQ,
-    AF_CMP_NE,
-    AF_CMP_LT,
-    AF_CMP_LE,
-    AF_CMP_GT,
-    AF_CMP_GE,
-    AF_CMP_IN,
-    AF_CMP_NOTIN
-};
+enum { AF_CMP_EQ, AF_CMP_NE, AF_CMP_LT, AF_CMP_LE, AF_CMP_GT, AF_CMP_GE, AF_CMP_IN, AF_CMP_NOTIN };
 
 struct af_template {
     af_arena mem;
@@ -286,12 +278,12 @@ struct af_jinja {
     int line;
     uint64_t steps;
     int depth, calls;
-    int aux; /* of the table row that is being called; read it first */
+    int aux;      /* of the table row that is being called; read it first */
     af_buf *out;  /* where output goes now */
     af_buf *root; /* the rendering itself */
     af_jdict *vars;
     af_jtime now;
-    af_buf spans; /* of af_span */
+    af_buf spans;   /* of af_span */
     af_jstr no_str; /* what is handed out after a failure: empty, never written to */
     af_jlist no_list;
     af_jdict no_dict;
@@ -364,7 +356,8 @@ int64_t af_jlength(af_jv v);
 /* A stable sort by key[i]; the items move with their keys. */
 void af_jsort(af_jinja *j, af_jv *item, af_jv *key, int64_t n, bool reverse);
 
-/* --- text (jinja_text.c, jinja_unicode.c) ------------------------------------------------------ */
+/* --- text (jinja_text.c, jinja_unicode.c) ------------------------------------------------------
+ */
 void af_jprint(af_jinja *j, af_buf *b, af_jv v); /* str() */
 void af_jrepr(af_jinja *j, af_buf *b, af_jv v);
 af_jv af_jtostr(af_jinja *j, af_jv v);   /* str(): never markup */
@@ -376,11 +369,13 @@ uint64_t af_utf8_count(const char *p, uint64_t n);
 bool af_utf8_valid(const char *p, uint64_t n);
 bool af_uni_space(uint32_t cp); /* str.isspace() */
 bool af_uni_printable(uint32_t cp);
-bool af_uni_is(uint32_t cp, char what); /* 'a'lpha 'd'igit 'c' decimal 'n'umeric 'u'pper 'l'ower 't'itle */
+bool af_uni_is(uint32_t cp,
+               char what); /* 'a'lpha 'd'igit 'c' decimal 'n'umeric 'u'pper 'l'ower 't'itle */
 bool af_uni_word(uint32_t cp);
 void af_uni_case(af_buf *b, const af_jstr *s, char how); /* 'u' 'l' 't' 'c' 's' 'f' */
 
-/* --- operations --------------------------------------------------------------------------------- */
+/* --- operations ---------------------------------------------------------------------------------
+ */
 af_jv af_jbinary(af_jinja *j, af_jop op, af_jv a, af_jv b);
 af_jv af_jnegate(af_jinja *j, af_jv v);
 bool af_jint_pow(int64_t base, int64_t exp, int64_t *out);
@@ -418,7 +413,8 @@ const af_jfunc *af_jtable_find(const af_jfunc *table, const af_jstr *name);
 extern const af_jfunc af_jfilters_text[], af_jfilters_list[], af_jfilters_number[];
 extern const af_jfunc af_jstr_methods[];
 
-/* --- running (jinja_eval.c, jinja_exec.c) -------------------------------------------------------- */
+/* --- running (jinja_eval.c, jinja_exec.c) --------------------------------------------------------
+ */
 af_jv af_jeval(af_jinja *j, const af_jnode *n, af_jscope *s);
 void af_jeval_args(af_jinja *j, const af_jcallargs *src, af_jscope *s, af_jargs *out);
 af_jflow af_jexec(af_jinja *j, const af_jnodes *body, af_jscope *s);
@@ -430,7 +426,8 @@ af_jv af_jlookup(af_jinja *j, const af_jscope *s, const af_jstr *name);
 /* Renders t with the variables already in j->vars into j->root. */
 void af_jrun(af_jinja *j);
 
-/* --- parsing --------------------------------------------------------------------------------------- */
+/* --- parsing
+ * --------------------------------------------------------------------------------------- */
 typedef enum af_jtok {
     AF_T_DATA,
     AF_T_VAR_BEGIN,
@@ -497,6 +494,7 @@ typedef struct af_jparser {
     bool failed;
     int depth;
     int loops;       /* open for loops of this function */
+    int captures;    /* macros, call blocks and recursive loops met so far */
     af_jstr **names; /* interned: open addressing */
     uint64_t nnames, cnames;
 } af_jparser;

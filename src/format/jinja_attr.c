@@ -110,8 +110,8 @@ static af_jv other_field(af_jinja *j, af_jv obj, const af_jstr *name)
 /* Methods that would change a list or dict: the sandbox gives something undefined instead. */
 static bool is_unsafe(af_jv obj, const af_jstr *name)
 {
-    static const char *const list[] = {"append",  "clear", "pop",    "reverse", "insert",
-                                       "sort",    "extend", "remove", NULL};
+    static const char *const list[] = {"append", "clear",  "pop",    "reverse", "insert",
+                                       "sort",   "extend", "remove", NULL};
     static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
     const char *const *p = obj.kind == AF_J_LIST ? list : obj.kind == AF_J_DICT ? dict : NULL;
     for (; p && *p; p++)

@@ -9,13 +9,13 @@
 const char *af_jtype(af_jv v)
 {
     static const char *const names[] = {
-        [AF_J_UNDEF] = "Undefined", [AF_J_NONE] = "NoneType",   [AF_J_BOOL] = "bool",
-        [AF_J_INT] = "int",         [AF_J_FLOAT] = "float",     [AF_J_STR] = "str",
-        [AF_J_LIST] = "list",       [AF_J_TUPLE] = "tuple",     [AF_J_DICT] = "dict",
-        [AF_J_RANGE] = "range",     [AF_J_VIEW] = "dict view",  [AF_J_ITER] = "generator",
+        [AF_J_UNDEF] = "Undefined", [AF_J_NONE] = "NoneType",    [AF_J_BOOL] = "bool",
+        [AF_J_INT] = "int",         [AF_J_FLOAT] = "float",      [AF_J_STR] = "str",
+        [AF_J_LIST] = "list",       [AF_J_TUPLE] = "tuple",      [AF_J_DICT] = "dict",
+        [AF_J_RANGE] = "range",     [AF_J_VIEW] = "dict view",   [AF_J_ITER] = "generator",
         [AF_J_NS] = "Namespace",    [AF_J_LOOP] = "LoopContext", [AF_J_MACRO] = "Macro",
-        [AF_J_FUNC] = "function",   [AF_J_METHOD] = "method",   [AF_J_CYCLER] = "Cycler",
-        [AF_J_JOINER] = "Joiner",   [AF_J_SLICE] = "slice",     [AF_J_MISSING] = "nothing",
+        [AF_J_FUNC] = "function",   [AF_J_METHOD] = "method",    [AF_J_CYCLER] = "Cycler",
+        [AF_J_JOINER] = "Joiner",   [AF_J_SLICE] = "slice",      [AF_J_MISSING] = "nothing",
     };
     return v.kind == AF_J_STR && v.markup ? "Markup" : names[v.kind];
 }

@@ -138,28 +138,32 @@ static int param_index(const char *params, const af_jstr *name)
 af_jv af_jfunc_run(af_jinja *j, const af_jfunc *f, const char *kind, af_jv self,
                    const af_jargs *args)
 {
+    const bool positional = f->params && *f->params == '/';
+    const char *params = positional ? f->params + 1 : f->params;
     af_jv bound[8];
     int count = 0;
-    for (const char *p = f->params; p && *p; count++) {
+    if (positional && args->nkw)
+        return af_jfail(j, "%s '%s' takes no keyword arguments", kind, f->name);
+    for (const char *p = params; p && *p; count++) {
         int n;
         bool optional;
         p = next_param(p, &n, &optional);
         bound[count] = (af_jv){.kind = AF_J_MISSING};
     }
-    if (f->params && args->n > count)
+    if (params && args->n > count)
         return af_jfail(j, "%s '%s' takes at most %d arguments, %d were given", kind, f->name,
                         count, args->n);
-    for (int i = 0; f->params && i < args->n; i++)
+    for (int i = 0; params && i < args->n; i++)
         bound[i] = args->pos[i];
-    for (int i = 0; f->params && i < args->nkw; i++) {
-        const int k = param_index(f->params, args->kw[i].name);
+    for (int i = 0; params && i < args->nkw; i++) {
+        const int k = param_index(params, args->kw[i].name);
         if (k < 0 || bound[k].kind != AF_J_MISSING)
             return af_jfail(j, "%s '%s' got an unexpected or repeated argument '%s'", kind, f->name,
                             args->kw[i].name->p);
         bound[k] = args->kw[i].val;
     }
     int at = 0;
-    for (const char *p = f->params; p && *p; at++) {
+    for (const char *p = params; p && *p; at++) {
         int n;
         bool optional;
         const char *name = p;
@@ -234,8 +238,9 @@ static af_jv eval_logic(af_jinja *j, const af_jnode *n, af_jscope *s)
         if (truth)
             return af_jeval(j, n->a, s);
         return n->c ? af_jeval(j, n->c, s)
-                    : af_jundef(j, "the inline if-expression on line %d evaluated to false and no "
-                                   "else section was defined.",
+                    : af_jundef(j,
+                                "the inline if-expression on line %d evaluated to false and no "
+                                "else section was defined.",
                                 n->line);
     }
 }

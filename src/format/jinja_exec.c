@@ -3,14 +3,20 @@
 
 /* --- scopes -------------------------------------------------------------------------------- */
 
+static void scope_begin(af_jinja *j, af_jscope *s, const af_jnode *node)
+{
+    s->n = 0;
+    for (int i = 0; i < node->nundef && !j->failed; i++)
+        af_jscope_set(j, s, node->undef[i], (af_jv){.kind = AF_J_MISSING});
+}
+
 af_jscope *af_jscope_new(af_jinja *j, af_jscope *up, const af_jnode *node)
 {
     af_jscope *s = af_jtake(j, sizeof *s);
     if (!s)
         return up;
     s->up = up;
-    for (int i = 0; i < node->nundef && !j->failed; i++)
-        af_jscope_set(j, s, node->undef[i], (af_jv){.kind = AF_J_MISSING});
+    scope_begin(j, s, node);
     return s;
 }
 
@@ -53,8 +59,7 @@ af_jv af_jlookup(af_jinja *j, const af_jscope *s, const af_jstr *name)
     if (v)
         return *v;
     const af_jfunc *f = af_jglobal_find(name);
-    return f ? (af_jv){.kind = AF_J_FUNC, .func = f}
-             : af_jundef(j, "'%s' is undefined", name->p);
+    return f ? (af_jv){.kind = AF_J_FUNC, .func = f} : af_jundef(j, "'%s' is undefined", name->p);
 }
 
 /* --- output --------------------------------------------------------------------------------- */
@@ -139,7 +144,8 @@ static void assign(af_jinja *j, const af_jnode *target, af_jscope *s, af_jv v)
         af_jdict_set(j, ns.d, (af_jv){.kind = AF_J_STR, .s = target->name2}, v);
 }
 
-/* --- loops -------------------------------------------------------------------------------------- */
+/* --- loops --------------------------------------------------------------------------------------
+ */
 
 /* The items that pass the loop's own condition. */
 static af_jlist *select_items(af_jinja *j, const af_jnode *n, af_jscope *s, af_jlist *all)
@@ -172,8 +178,12 @@ static void run_loop(af_jinja *j, const af_jnode *n, af_jscope *s, af_jv over, i
         af_jexec(j, &n->list2, s);
         return;
     }
+    af_jscope *inner = NULL;
     for (loop->at = 0; loop->at < items->n && af_jstep(j, 1); loop->at++) {
-        af_jscope *inner = af_jscope_new(j, s, n);
+        if (inner && !n->captured) /* nobody kept it: one scope serves all iterations */
+            scope_begin(j, inner, n);
+        else
+            inner = af_jscope_new(j, s, n);
         assign(j, n->a, inner, items->item[loop->at]);
         af_jscope_set(j, inner, j->t->loop, (af_jv){.kind = AF_J_LOOP, .loop = loop});
         if (j->failed || af_jexec(j, &n->list, inner) == AF_FLOW_BREAK)
@@ -201,7 +211,8 @@ af_jv af_jloop_call(af_jinja *j, const af_jloop *l, const af_jargs *args)
     return af_jstr_take(j, &b);
 }
 
-/* --- macros -------------------------------------------------------------------------------------- */
+/* --- macros --------------------------------------------------------------------------------------
+ */
 
 static bool has_param(const af_jnode *n, const af_jstr *name)
 {
@@ -318,7 +329,8 @@ static void call_block(af_jinja *j, const af_jnode *n, af_jscope *s)
         print(j, v);
 }
 
-/* --- statements ------------------------------------------------------------------------------------ */
+/* --- statements
+ * ------------------------------------------------------------------------------------ */
 
 static af_jflow exec_if(af_jinja *j, const af_jnode *n, af_jscope *s)
 {

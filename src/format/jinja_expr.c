@@ -104,8 +104,7 @@ static af_jnode *parse_math1(af_jparser *p)
 {
     const int line = p->at->line;
     af_jnode *left = parse_concat(p);
-    while (!p->failed &&
-           (af_jtok_is_op(p->at, AF_S_ADD) || af_jtok_is_op(p->at, AF_S_SUB))) {
+    while (!p->failed && (af_jtok_is_op(p->at, AF_S_ADD) || af_jtok_is_op(p->at, AF_S_SUB))) {
         const af_jop op = p->at++->op == AF_S_ADD ? AF_N_ADD : AF_N_SUB;
         left = binary(p, op, line, left, parse_concat(p));
     }
@@ -462,8 +461,8 @@ static void parse_keyword(af_jparser *p, af_jcallargs *a)
     a->kwname[a->kw.n] = af_jintern(p, name->p, name->n);
     for (int i = 0; i < a->kw.n; i++)
         if (a->kwname[i] == a->kwname[a->kw.n])
-            af_jsyntax(p, name->line, "keyword argument repeated: %.*s",
-                       (int)AF_MIN(name->n, 60), name->p);
+            af_jsyntax(p, name->line, "keyword argument repeated: %.*s", (int)AF_MIN(name->n, 60),
+                       name->p);
     af_jnodes_add(p, &a->kw, af_jparse_expr(p, true));
 }
 
@@ -600,9 +599,10 @@ static af_jnode *parse_unary(af_jparser *p, bool with_filter)
         return NULL;
     if (++p->depth > AF_TEMPLATE_DEPTH_MAX)
         return af_jsyntax(p, line, "expressions are nested deeper than %d", AF_TEMPLATE_DEPTH_MAX);
-    af_jnode *n = af_jskip_op(p, AF_S_SUB)   ? binary(p, AF_N_NEG, line, parse_unary(p, false), NULL)
-                  : af_jskip_op(p, AF_S_ADD) ? binary(p, AF_N_POS, line, parse_unary(p, false), NULL)
-                                             : af_jparse_primary(p, false);
+    af_jnode *n = af_jskip_op(p, AF_S_SUB) ? binary(p, AF_N_NEG, line, parse_unary(p, false), NULL)
+                  : af_jskip_op(p, AF_S_ADD)
+                      ? binary(p, AF_N_POS, line, parse_unary(p, false), NULL)
+                      : af_jparse_primary(p, false);
     p->depth--;
     n = parse_postfix(p, n);
     while (with_filter && !p->failed) {

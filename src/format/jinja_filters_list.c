@@ -9,7 +9,8 @@ static af_jv path_part(af_jinja *j, const af_jstr *s, uint64_t from, uint64_t to
     bool digits = to > from && to - from < 18;
     for (uint64_t i = from; i < to && digits; i++)
         digits = s->p[i] >= '0' && s->p[i] <= '9';
-    return digits ? af_jint(strtoll(s->p + from, NULL, 10)) : af_jstr_new(j, s->p + from, to - from);
+    return digits ? af_jint(strtoll(s->p + from, NULL, 10))
+                  : af_jstr_new(j, s->p + from, to - from);
 }
 
 static af_jv path_of(af_jinja *j, af_jv item, af_jv path, const af_jv *fallback)
@@ -59,7 +60,7 @@ static af_jv f_first(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *ra
 
 static bool reversible(af_jinja *j, af_jv v)
 {
-    if (v.kind == AF_J_ITER || v.kind == AF_J_UNDEF || !af_jiterable(v))
+    if (v.kind == AF_J_ITER || !af_jiterable(v))
         af_jfail(j, "'%s' object is not reversible", af_jtype(v));
     return !j->failed;
 }
@@ -295,14 +296,18 @@ static af_jv f_batch(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *ra
     (void)raw;
     const int64_t size = af_jneed_int(j, a[0], "batch");
     const af_jlist *l = af_jitems(j, self);
-    af_jlist *out = af_jlist_new(j, 0), *row = NULL;
+    af_jlist *out = af_jlist_new(j, 0), *row = af_jlist_new(j, 0);
     for (int64_t i = 0; i < l->n && !j->failed; i++) {
-        if (!row || row->n == size)
-            af_jlist_add(j, out, af_jlist_v(row = af_jlist_new(j, 0)));
+        if (row->n == size) {
+            af_jlist_add(j, out, af_jlist_v(row));
+            row = af_jlist_new(j, 0);
+        }
         af_jlist_add(j, row, l->item[i]);
     }
-    while (row && given(a[1]) && row->n < size && !j->failed)
+    while (row->n && given(a[1]) && row->n < size && !j->failed)
         af_jlist_add(j, row, a[1]);
+    if (row->n)
+        af_jlist_add(j, out, af_jlist_v(row));
     return af_jiter_v(j, out);
 }
 

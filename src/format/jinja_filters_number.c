@@ -1,4 +1,4 @@
-/* jinja_filters_number.c - filters that make numbers, and default, attr and pprint-like ones. */
+/* jinja_filters_number.c - filters that make numbers, and default and attr. */
 #include "format/jinja.h"
 
 #include <errno.h>
@@ -229,18 +229,9 @@ static af_jv f_attr(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *raw
     if (self.kind == AF_J_UNDEF)
         return af_jfail(j, "%s", self.s ? self.s->p : "a value is undefined");
     const af_jv v = af_jattribute(j, self, name);
-    return v.kind == AF_J_MISSING ? af_jundef(j, "'%s object' has no attribute '%s'",
-                                              af_jtype(self), name->p)
-                                  : v;
-}
-
-static af_jv f_pprint(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *raw)
-{
-    (void)a;
-    (void)raw;
-    af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    af_jrepr(j, &b, self);
-    return af_jstr_take(j, &b);
+    return v.kind == AF_J_MISSING
+               ? af_jundef(j, "'%s object' has no attribute '%s'", af_jtype(self), name->p)
+               : v;
 }
 
 const af_jfunc af_jfilters_number[] = {
@@ -252,6 +243,5 @@ const af_jfunc af_jfilters_number[] = {
     {"default", "default_value?,boolean?", f_default, 0},
     {"d", "default_value?,boolean?", f_default, 0},
     {"attr", "name", f_attr, 0},
-    {"pprint", "", f_pprint, 0},
     {0},
 };

@@ -104,10 +104,9 @@ static af_jv f_indent(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *r
     af_jv by = a[0].kind == AF_J_MISSING ? af_jint(4) : a[0];
     if (by.kind != AF_J_STR)
         by = af_jbinary(j, AF_N_MUL, af_jstr_lit(j, " "), by);
-    const af_jv s = j->failed
-                        ? self
-                        : af_jbinary(j, AF_N_ADD, self,
-                                     af_jmark(af_jstr_lit(j, "\n"), self.markup));
+    const af_jv s =
+        j->failed ? self
+                  : af_jbinary(j, AF_N_ADD, self, af_jmark(af_jstr_lit(j, "\n"), self.markup));
     if (j->failed || s.kind != AF_J_STR)
         return af_jfail(j, "indent wants a string, not '%s'", af_jtype(self));
     const af_jlist *lines = af_jsplitlines(j, s, false);
@@ -263,7 +262,7 @@ static af_jv f_striptags(af_jinja *j, af_jv self, const af_jv *a, const af_jargs
 {
     (void)a;
     (void)raw;
-    static const char *const entity[][2] = {{"&lt;", "<"},   {"&gt;", ">"},  {"&#34;", "\""},
+    static const char *const entity[][2] = {{"&lt;", "<"},    {"&gt;", ">"},  {"&#34;", "\""},
                                             {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}};
     const af_jstr *s = af_jtostr(j, self).s;
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};

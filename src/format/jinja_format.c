@@ -114,7 +114,8 @@ static void conversion(percent *x, const char **p, const char *end)
     s.width = s.width < 0 ? -s.width : s.width;
     if (*p < end && **p == '.') {
         (*p)++;
-        s.precision = AF_MAX(star_or_number(x, p, end), 0);
+        s.precision = star_or_number(x, p, end);
+        s.precision = AF_MAX(s.precision, 0);
     }
     while (*p < end && strchr("hlL", **p) && **p)
         (*p)++;
@@ -164,7 +165,7 @@ af_jv af_jpercent(af_jinja *j, af_jv fmt, af_jv args)
             conversion(&x, &p, end);
         af_jstep(j, 1);
     }
-    const bool left = args.kind == AF_J_TUPLE  ? x.used < args.l->n
+    const bool left = args.kind == AF_J_TUPLE                            ? x.used < args.l->n
                       : args.kind == AF_J_DICT || args.kind == AF_J_LIST ? false
                                                                          : x.used == 0;
     if (left && !j->failed)
@@ -195,10 +196,11 @@ static bool all_digits(const char *p, const char *end)
 
 static af_jv positional(formatter *x, int64_t i)
 {
-    return i < x->args->n ? x->args->pos[i]
-                          : af_jfail(x->j, "Replacement index %" PRId64
-                                           " out of range for positional args tuple",
-                                     i);
+    return i < x->args->n
+               ? x->args->pos[i]
+               : af_jfail(x->j,
+                          "Replacement index %" PRId64 " out of range for positional args tuple",
+                          i);
 }
 
 static af_jv field_start(formatter *x, const char *p, const char *end)
@@ -211,8 +213,8 @@ static af_jv field_start(formatter *x, const char *p, const char *end)
         if (x->args->kw[i].name->n == (uint64_t)(end - p) &&
             !memcmp(x->args->kw[i].name->p, p, (size_t)(end - p)))
             return x->args->kw[i].val;
-    return af_jfail(x->j, "the format names '%.*s', which is not given",
-                    (int)AF_MIN(end - p, 60), p);
+    return af_jfail(x->j, "the format names '%.*s', which is not given", (int)AF_MIN(end - p, 60),
+                    p);
 }
 
 /* "0.name[key]" */

@@ -15,8 +15,8 @@ static af_jv f_range(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *ra
     if (step == 0)
         return af_jfail(j, "range() arg 3 must not be zero");
     uint64_t n = 0;
-    const uint64_t width = step > 0 ? (uint64_t)stop - (uint64_t)start
-                                    : (uint64_t)start - (uint64_t)stop;
+    const uint64_t width =
+        step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
     const uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
     if (step > 0 ? start < stop : start > stop)
         n = (width - 1) / stride + 1;
@@ -42,8 +42,9 @@ static af_jdict *make_dict(af_jinja *j, const af_jargs *raw)
         for (int64_t i = 0; i < l->n && !j->failed; i++) {
             const af_jlist *pair = af_jitems(j, l->item[i]);
             if (pair->n != 2)
-                af_jfail(j, "dictionary update sequence element #%" PRId64 " has length %" PRId64
-                            "; 2 is required",
+                af_jfail(j,
+                         "dictionary update sequence element #%" PRId64 " has length %" PRId64
+                         "; 2 is required",
                          i, pair->n);
             else
                 af_jdict_set(j, d, pair->item[0], pair->item[1]);

@@ -136,6 +136,10 @@ static void comment(lexer *x)
 {
     const int line = x->line;
     uint64_t i = x->at + 2 + (sign_at(x, x->at + 2) != 0);
+    if (i >= x->n) { /* as Jinja: nothing behind the sign is no error */
+        advance(x, x->n);
+        return;
+    }
     for (; i < x->n; i++) {
         const uint64_t end = tag_end(x, i, "#}");
         if (end) {
@@ -176,7 +180,8 @@ static void raw_block(lexer *x, uint64_t from)
         advance(x, end);
         return;
     }
-    bad(x, line, "Missing end of raw directive", "");
+    if (from < x->n) /* as Jinja: nothing behind the tag is no error */
+        bad(x, line, "Missing end of raw directive", "");
 }
 
 static int hex_value(char c)
@@ -322,12 +327,12 @@ static const struct {
     const char *text;
     af_jsym op;
 } operators[] = {
-    {"//", AF_S_FLOORDIV}, {"**", AF_S_POW},      {"==", AF_S_EQ},       {"!=", AF_S_NE},
-    {">=", AF_S_GE},       {"<=", AF_S_LE},       {"+", AF_S_ADD},       {"-", AF_S_SUB},
-    {"/", AF_S_DIV},       {"*", AF_S_MUL},       {"%", AF_S_MOD},       {"~", AF_S_TILDE},
-    {"[", AF_S_LBRACKET},  {"]", AF_S_RBRACKET},  {"(", AF_S_LPAREN},    {")", AF_S_RPAREN},
-    {"{", AF_S_LBRACE},    {"}", AF_S_RBRACE},    {">", AF_S_GT},        {"<", AF_S_LT},
-    {"=", AF_S_ASSIGN},    {".", AF_S_DOT},       {":", AF_S_COLON},     {"|", AF_S_PIPE},
+    {"//", AF_S_FLOORDIV}, {"**", AF_S_POW},      {"==", AF_S_EQ},    {"!=", AF_S_NE},
+    {">=", AF_S_GE},       {"<=", AF_S_LE},       {"+", AF_S_ADD},    {"-", AF_S_SUB},
+    {"/", AF_S_DIV},       {"*", AF_S_MUL},       {"%", AF_S_MOD},    {"~", AF_S_TILDE},
+    {"[", AF_S_LBRACKET},  {"]", AF_S_RBRACKET},  {"(", AF_S_LPAREN}, {")", AF_S_RPAREN},
+    {"{", AF_S_LBRACE},    {"}", AF_S_RBRACE},    {">", AF_S_GT},     {"<", AF_S_LT},
+    {"=", AF_S_ASSIGN},    {".", AF_S_DOT},       {":", AF_S_COLON},  {"|", AF_S_PIPE},
     {",", AF_S_COMMA},     {";", AF_S_SEMICOLON},
 };
 
@@ -436,8 +441,8 @@ af_status af_jlex(af_jtokens *out, af_arena *mem, const char *source, uint64_t l
         s[n++] = source[i] == '\r' ? '\n' : source[i];
     }
     n -= n > 0 && s[n - 1] == '\n'; /* keep_trailing_newline is off */
-    lexer x = {.out = out, .mem = mem, .s = s, .n = n, .line = 1, .line_starting = true,
-               .err = err};
+    lexer x = {
+        .out = out, .mem = mem, .s = s, .n = n, .line = 1, .line_starting = true, .err = err};
     lex(&x);
     add(&x, AF_T_EOF, 0, NULL, 0);
     return x.st;

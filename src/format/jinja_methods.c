@@ -184,10 +184,10 @@ static const af_jfunc str_methods[] = {
     {"islower", "", m_is, 'l'},
     {"istitle", "", m_is, 't'},
     {"isidentifier", "", m_isidentifier, 0},
-    {"center", "width,fillchar?", m_pad, 'c'},
-    {"ljust", "width,fillchar?", m_pad, 'l'},
-    {"rjust", "width,fillchar?", m_pad, 'r'},
-    {"zfill", "width", m_zfill, 0},
+    {"center", "/width,fillchar?", m_pad, 'c'},
+    {"ljust", "/width,fillchar?", m_pad, 'l'},
+    {"rjust", "/width,fillchar?", m_pad, 'r'},
+    {"zfill", "/width", m_zfill, 0},
     {"expandtabs", "tabsize?", m_expandtabs, 0},
     {"format", NULL, m_format, 0},
     {0},
@@ -287,8 +287,8 @@ static af_jv m_changed(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *
     af_jlist *now = af_jlist_new(j, raw->n);
     for (int i = 0; i < raw->n; i++)
         af_jlist_add(j, now, raw->pos[i]);
-    const bool same = self.loop->changed &&
-                      af_jequal(j, af_jtuple_v(self.loop->changed), af_jtuple_v(now));
+    const bool same =
+        self.loop->changed && af_jequal(j, af_jtuple_v(self.loop->changed), af_jtuple_v(now));
     if (!same)
         self.loop->changed = now;
     return af_jbool(!same);
@@ -308,20 +308,23 @@ static af_jv m_cycler(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *r
 }
 
 static const af_jfunc list_methods[] = {
-    {"index", "value,start?,stop?", m_list_index, 0},
-    {"count", "value", m_list_count, 0},
+    {"index", "/value,start?,stop?", m_list_index, 0},
+    {"count", "/value", m_list_count, 0},
     {"copy", "", m_copy, 0},
     {0},
 };
 static const af_jfunc tuple_methods[] = {
-    {"index", "value,start?,stop?", m_list_index, 0},
-    {"count", "value", m_list_count, 0},
+    {"index", "/value,start?,stop?", m_list_index, 0},
+    {"count", "/value", m_list_count, 0},
     {0},
 };
 static const af_jfunc dict_methods[] = {
-    {"get", "key,default?", m_get, 0}, {"items", "", m_view, 'i'},
-    {"keys", "", m_view, 'k'},         {"values", "", m_view, 'v'},
-    {"copy", "", m_copy, 0},           {"fromkeys", "iterable,value?", m_fromkeys, 0},
+    {"get", "/key,default?", m_get, 0},
+    {"items", "", m_view, 'i'},
+    {"keys", "", m_view, 'k'},
+    {"values", "", m_view, 'v'},
+    {"copy", "", m_copy, 0},
+    {"fromkeys", "/iterable,value?", m_fromkeys, 0},
     {0},
 };
 static const af_jfunc int_methods[] = {

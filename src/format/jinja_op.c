@@ -40,7 +40,8 @@ bool af_jint_pow(int64_t base, int64_t exp, int64_t *out)
 static af_jv int_divide(af_jinja *j, af_jop op, int64_t x, int64_t y)
 {
     if (y == 0)
-        return af_jfail(j, "%s by zero", op == AF_N_DIV ? "division" : "integer division or modulo");
+        return af_jfail(j, "%s by zero",
+                        op == AF_N_DIV ? "division" : "integer division or modulo");
     if (op == AF_N_DIV)
         return af_jfloat((double)x / (double)y);
     if (y == -1) {

@@ -257,6 +257,8 @@ static void scope(af_jparser *p, symbols *up, af_jnode *n)
 {
     macro_chain link = {.macro = n, .up = up ? up->macros : NULL};
     symbols s = {.up = up, .macros = n->op == AF_N_MACRO ? &link : link.up};
+    const int captures = p->captures;
+    p->captures += n->op == AF_N_MACRO || n->op == AF_N_CALLBLOCK || n->flag;
     params(p, &s, n);
     if (n->op == AF_N_FOR && n->c)
         for_test(p, up, n);
@@ -264,6 +266,7 @@ static void scope(af_jparser *p, symbols *up, af_jnode *n)
     n->undef = s.undef;
     n->nundef = s.nundef;
     inner(p, &s, &n->list);
+    n->captured = p->captures > captures;
     free(s.slot);
     if (n->op == AF_N_FOR) /* the else branch lies outside the loop's scope */
         inner(p, up, &n->list2);

@@ -99,10 +99,10 @@ static void finish(af_buf *b, const af_jspec *s, bool negative, const char *pref
 {
     char head[8];
     snprintf(head, sizeof head, "%s%s",
-             negative                            ? "-"
-             : s->sign == '+'                    ? "+"
-             : s->sign == ' '                    ? " "
-                                                 : "",
+             negative         ? "-"
+             : s->sign == '+' ? "+"
+             : s->sign == ' ' ? " "
+                              : "",
              prefix);
     af_buf grouped = {0};
     if (s->group) {
@@ -149,12 +149,12 @@ void af_jspec_int(af_buf *b, const af_jspec *s, int64_t v, int64_t min_digits)
     for (int64_t i = (int64_t)text.len; i < min_digits && !body.bad; i++)
         af_buf_char(&body, '0');
     af_buf_add(&body, text.data, text.len);
-    const char *prefix = !s->alt     ? ""
-                         : t == 'x'  ? "0x"
-                         : t == 'X'  ? "0X"
-                         : t == 'o'  ? "0o"
-                         : t == 'b'  ? "0b"
-                                     : "";
+    const char *prefix = !s->alt    ? ""
+                         : t == 'x' ? "0x"
+                         : t == 'X' ? "0X"
+                         : t == 'o' ? "0o"
+                         : t == 'b' ? "0b"
+                                    : "";
     finish(b, s, v < 0, prefix, &body, base == 10 ? 3 : 4);
     af_buf_clear(&text);
     af_buf_clear(&body);
@@ -251,8 +251,8 @@ af_jv af_jformat_spec(af_jinja *j, af_jv v, const char *spec, uint64_t n)
     if (v.kind == AF_J_UNDEF || !(af_jis_number(v) || v.kind == AF_J_STR))
         return af_jfail(j, "unsupported format string passed to %s.__format__", af_jtype(v));
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    const bool ok = af_jspec_parse(&s, spec, n) && s.width < AF_JINJA_PAD_MAX &&
-                    spec_value(&b, &s, v);
+    const bool ok =
+        af_jspec_parse(&s, spec, n) && s.width < AF_JINJA_PAD_MAX && spec_value(&b, &s, v);
     if (!ok)
         af_jfail(j, "invalid format specifier '%.*s' for object of type '%s'", (int)AF_MIN(n, 80),
                  spec, af_jtype(v));

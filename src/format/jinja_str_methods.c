@@ -93,9 +93,7 @@ static af_jlist *split_space(af_jinja *j, af_jv self, int64_t max)
             break;
         uint64_t end = at;
         if (max >= 0 && l->n == max) {
-            const af_jv rest = af_jstrip(j, af_jstr_part(j, s, at, s->n),
-                                         (af_jv){.kind = AF_J_MISSING}, 'r');
-            af_jlist_add(j, l, af_jmark(rest, self.markup));
+            add_part(j, l, self, at, s->n);
             break;
         }
         while (end < s->n && (p = s->p + end, !af_uni_space(af_utf8_next(&p))))
@@ -115,8 +113,7 @@ static af_jlist *rsplit_space(af_jinja *j, af_jv self, int64_t max)
     af_jlist *l = af_jlist_new(j, max + 1);
     const int64_t kept = all->n - max; /* the head keeps its inner white space */
     const char *head_end = all->item[kept - 1].s->p + all->item[kept - 1].s->n;
-    const af_jv head = af_jstr_part(j, self.s, 0, (uint64_t)(head_end - self.s->p));
-    af_jlist_add(j, l, af_jstrip(j, head, (af_jv){.kind = AF_J_MISSING}, 'l'));
+    add_part(j, l, self, 0, (uint64_t)(head_end - self.s->p));
     for (int64_t i = kept; i < all->n; i++)
         af_jlist_add(j, l, all->item[i]);
     return l;
@@ -177,8 +174,8 @@ static af_jv partition(af_jinja *j, af_jv self, const af_jv *a, bool right)
     const af_jstr *sep = af_jneed_str(j, a[0], "partition()");
     if (sep->n == 0)
         return af_jfail(j, "empty separator");
-    const int64_t hit = right ? rfind_before(j, self.s, sep, self.s->n)
-                              : find_from(j, self.s, sep, 0);
+    const int64_t hit =
+        right ? rfind_before(j, self.s, sep, self.s->n) : find_from(j, self.s, sep, 0);
     af_jlist *l = af_jlist_new(j, 3);
     const uint64_t n = self.s->n, cut = hit >= 0 ? (uint64_t)hit : right ? 0 : n;
     const uint64_t end = hit >= 0 ? cut + sep->n : cut;
@@ -330,8 +327,8 @@ static af_jv m_count(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *ra
 static bool affix(af_jinja *j, const af_jstr *s, af_jv what, uint64_t from, uint64_t to, bool end)
 {
     const af_jstr *w = af_jneed_str(j, what, end ? "endswith()" : "startswith()");
-    return w->n <= to - from &&
-           !memcmp(end ? s->p + to - w->n : s->p + from, w->p, w->n) && !j->failed;
+    return w->n <= to - from && !memcmp(end ? s->p + to - w->n : s->p + from, w->p, w->n) &&
+           !j->failed;
 }
 
 static af_jv begins_or_ends(af_jinja *j, af_jv self, const af_jv *a, bool end)
@@ -386,24 +383,24 @@ static af_jv m_join(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *raw
 }
 
 const af_jfunc af_jstr_methods[] = {
-    {"strip", "chars?", m_strip, 'b'},
-    {"lstrip", "chars?", m_strip, 'l'},
-    {"rstrip", "chars?", m_strip, 'r'},
+    {"strip", "/chars?", m_strip, 'b'},
+    {"lstrip", "/chars?", m_strip, 'l'},
+    {"rstrip", "/chars?", m_strip, 'r'},
     {"split", "sep?,maxsplit?", m_split, 0},
     {"rsplit", "sep?,maxsplit?", m_split, 1},
-    {"partition", "sep", m_partition, 0},
-    {"rpartition", "sep", m_partition, 1},
+    {"partition", "/sep", m_partition, 0},
+    {"rpartition", "/sep", m_partition, 1},
     {"splitlines", "keepends?", m_splitlines, 0},
-    {"replace", "old,new,count?", m_replace, 0},
-    {"find", "sub,start?,end?", m_find, FIND},
-    {"rfind", "sub,start?,end?", m_find, RFIND},
-    {"index", "sub,start?,end?", m_find, INDEX},
-    {"rindex", "sub,start?,end?", m_find, RINDEX},
-    {"count", "sub,start?,end?", m_count, 0},
-    {"startswith", "prefix,start?,end?", m_startswith, 0},
-    {"endswith", "suffix,start?,end?", m_startswith, 1},
-    {"removeprefix", "prefix", m_removeprefix, 0},
-    {"removesuffix", "suffix", m_removesuffix, 0},
-    {"join", "iterable", m_join, 0},
+    {"replace", "/old,new,count?", m_replace, 0},
+    {"find", "/sub,start?,end?", m_find, FIND},
+    {"rfind", "/sub,start?,end?", m_find, RFIND},
+    {"index", "/sub,start?,end?", m_find, INDEX},
+    {"rindex", "/sub,start?,end?", m_find, RINDEX},
+    {"count", "/sub,start?,end?", m_count, 0},
+    {"startswith", "/prefix,start?,end?", m_startswith, 0},
+    {"endswith", "/suffix,start?,end?", m_startswith, 1},
+    {"removeprefix", "/prefix", m_removeprefix, 0},
+    {"removesuffix", "/suffix", m_removesuffix, 0},
+    {"join", "/iterable", m_join, 0},
     {0},
 };

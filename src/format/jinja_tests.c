@@ -78,9 +78,8 @@ static af_jv t_callable(af_jinja *j, af_jv self, const af_jv *a, const af_jargs 
     (void)j;
     (void)a;
     (void)raw;
-    return af_jbool(self.kind == AF_J_FUNC || self.kind == AF_J_METHOD ||
-                    self.kind == AF_J_MACRO || self.kind == AF_J_LOOP ||
-                    self.kind == AF_J_JOINER || self.kind == AF_J_UNDEF);
+    return af_jbool(self.kind == AF_J_FUNC || self.kind == AF_J_METHOD || self.kind == AF_J_MACRO ||
+                    self.kind == AF_J_LOOP || self.kind == AF_J_JOINER || self.kind == AF_J_UNDEF);
 }
 
 static af_jv t_sameas(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *raw)

@@ -126,8 +126,7 @@ static void repr_object(af_jinja *j, af_buf *b, af_jv v)
         af_buf_char(b, '>');
         break;
     case AF_J_LOOP:
-        af_buf_printf(b, "<LoopContext %" PRId64 "/%" PRId64 ">", v.loop->at + 1,
-                      v.loop->items->n);
+        af_buf_printf(b, "<LoopContext %" PRId64 "/%" PRId64 ">", v.loop->at + 1, v.loop->items->n);
         break;
     case AF_J_FUNC: /* Python shows addresses here; nobody can depend on them */
         af_buf_printf(b, "<function %s>", v.func->name);

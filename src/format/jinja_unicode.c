@@ -50,10 +50,7 @@ bool af_uni_space(uint32_t cp)
            cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f || cp == 0x3000;
 }
 
-static utf8proc_category_t category(uint32_t cp)
-{
-    return utf8proc_category((utf8proc_int32_t)cp);
-}
+static utf8proc_category_t category(uint32_t cp) { return utf8proc_category((utf8proc_int32_t)cp); }
 
 bool af_uni_printable(uint32_t cp)
 {
@@ -98,10 +95,10 @@ static const range other_upper[] = {
 };
 /* Numeric_Type=Digit that is not a decimal digit. */
 static const range other_digit[] = {
-    {0xb2, 0xb3},     {0xb9, 0xb9},     {0x1369, 0x1371},   {0x19da, 0x19da},
-    {0x2070, 0x2070}, {0x2074, 0x2079}, {0x2080, 0x2089},   {0x2460, 0x2468},
-    {0x2474, 0x247c}, {0x2488, 0x2490}, {0x24ea, 0x24ea},   {0x24f5, 0x24fd},
-    {0x24ff, 0x24ff}, {0x2776, 0x277e}, {0x2780, 0x2788},   {0x278a, 0x2792},
+    {0xb2, 0xb3},       {0xb9, 0xb9},       {0x1369, 0x1371},   {0x19da, 0x19da},
+    {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+    {0x2474, 0x247c},   {0x2488, 0x2490},   {0x24ea, 0x24ea},   {0x24f5, 0x24fd},
+    {0x24ff, 0x24ff},   {0x2776, 0x277e},   {0x2780, 0x2788},   {0x278a, 0x2792},
     {0x10a40, 0x10a43}, {0x10e60, 0x10e68}, {0x11052, 0x1105a}, {0x1f100, 0x1f10a},
 };
 
@@ -116,8 +113,7 @@ bool af_uni_is(uint32_t cp, char what)
     case 'd':
         return c == UTF8PROC_CATEGORY_ND || within(other_digit, AF_LEN(other_digit), cp);
     case 'n':
-        return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL ||
-               c == UTF8PROC_CATEGORY_NO;
+        return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
     case 'u':
         return c == UTF8PROC_CATEGORY_LU || within(other_upper, AF_LEN(other_upper), cp);
     case 'l':
@@ -127,10 +123,7 @@ bool af_uni_is(uint32_t cp, char what)
     }
 }
 
-bool af_uni_word(uint32_t cp)
-{
-    return cp == '_' || af_uni_is(cp, 'a') || af_uni_is(cp, 'n');
-}
+bool af_uni_word(uint32_t cp) { return cp == '_' || af_uni_is(cp, 'a') || af_uni_is(cp, 'n'); }
 
 static bool cased(uint32_t cp)
 {
@@ -195,8 +188,8 @@ static void fold_one(af_buf *b, uint32_t cp)
 {
     utf8proc_int32_t to[8];
     int last = 0;
-    const utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)cp, to, AF_LEN(to),
-                                                       UTF8PROC_CASEFOLD, &last);
+    const utf8proc_ssize_t n =
+        utf8proc_decompose_char((utf8proc_int32_t)cp, to, AF_LEN(to), UTF8PROC_CASEFOLD, &last);
     for (utf8proc_ssize_t i = 0; i < n && n <= (utf8proc_ssize_t)AF_LEN(to); i++)
         af_buf_utf8(b, (uint32_t)to[i]);
 }

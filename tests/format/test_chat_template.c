@@ -1,0 +1,262 @@
+/* test_chat_template.c - what stands around a template: reasoning, continuation, special tokens,
+ * finding a model's template, JSON rows; and the reference renderings of real templates. */
+#define _GNU_SOURCE /* mkdtemp */
+#include "jinja_rows.h"
+
+#include "base/log.h"
+#include "format/gguf.h"
+
+#include <unistd.h>
+
+static void render_row(const char *source, const char *row, char *out, size_t size)
+{
+    af_template *t = NULL;
+    af_error err = {0};
+    char *text = NULL;
+    uint64_t len = 0;
+    CHECK_OK(af_template_parse(&t, source, strlen(source), &err), err);
+    if (af_template_render_row(t, row, strlen(row), &text, &len, NULL, &err) == AF_OK)
+        snprintf(out, size, "%s", text);
+    else
+        snprintf(out, size, "error: %s", err.msg);
+    free(text);
+    af_template_close(t);
+}
+
+static void test_what_surrounds_a_template(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *source, *row, *expected;
+    } cases[] = {
+        {"tools and documents are always there",
+         "{{ tools is defined }}{{ tools is none }}{{ documents is none }}{{ add_generation_prompt "
+         "}}",
+         "{\"messages\": []}", "TrueTrueTrueFalse"},
+        {"raw passes only extra", "{{ tools is defined }}{{ messages is defined }}{{ a }}",
+         "{\"raw\": true, \"extra\": {\"a\": 5}}", "FalseFalse5"},
+        {"thinking becomes reasoning_content",
+         "{{ messages[0].reasoning_content }}{{ messages[0].thinking }}",
+         "{\"messages\": [{\"reasoning_content\": null, \"thinking\": \"t\"}]}", "tt"},
+        {"reasoning goes under both names", "{{ messages[0] | tojson }}",
+         "{\"messages\": [{\"role\": \"a\", \"reasoning\": \"r\"}]}",
+         "{\"thinking\": \"r\", \"role\": \"a\", \"reasoning\": \"r\", \"reasoning_content\": "
+         "\"r\"}"},
+        {"an own thinking is kept, even a null one", "{{ messages[0].thinking }}",
+         "{\"messages\": [{\"thinking\": null, \"reasoning\": \"r\"}]}", "None"},
+        {"continue keeps blanks", "{{ messages[0].content }}<end>",
+         "{\"messages\": [{\"content\": \"ab \"}], \"continue_final_message\": true}", "ab "},
+        {"continue follows a trim", "{{ messages[0].content | trim }}<end>",
+         "{\"messages\": [{\"content\": \"ab \\n\"}], \"continue_final_message\": true}", "ab"},
+        {"continue takes the last text block",
+         "{% for c in messages[0].content %}{{ c.text }}{% endfor %}<end>",
+         "{\"messages\": [{\"content\": [{\"text\": \"a\"}, {\"text\": \"b\"}, {\"x\": 1}]}], "
+         "\"continue_final_message\": true}",
+         "ab"},
+        {"nothing to continue", "{{ messages[0].content }}",
+         "{\"messages\": [{\"content\": null}], \"continue_final_message\": true}",
+         "error: line 1: continue_final_message is set but the final message has no \"content\" to "
+         "continue!"},
+        {"a message that is no object", "x", "{\"messages\": [1]}",
+         "error: line 1: message 0 is not an object"},
+        {"a fixed time", "{{ strftime_now('%d %b %Y %H:%M:%S') }}",
+         "{\"messages\": [], \"now\": \"2024-02-29T23:05:09\"}", "29 Feb 2024 23:05:09"},
+        {"a broken time", "x", "{\"messages\": [], \"now\": \"yesterday\"}",
+         "error: 'yesterday' is not a time like 2025-03-14T09:26:53"},
+        {"no messages", "x", "{}", "error: the row has no 'messages'"},
+        {"not JSON", "x", "{\"a\"", "error: the row is not JSON: ':' expected near end of file"},
+        {"a NUL in the text is kept", "{{ messages[0].content | length }}",
+         "{\"messages\": [{\"content\": \"a\\u0000b\"}]}", "3"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char got[2048];
+        render_row(cases[i].source, cases[i].row, got, sizeof got);
+        CHECK_MSG(!strcmp(got, cases[i].expected), "%s: %s", cases[i].why, got);
+    }
+}
+
+static void test_answers_are_json_lines(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    char *json = NULL;
+    static const char row[] = "{\"raw\": true, \"template\": \"{{ '\\\"\\u00e9\\u0000' }}\"}";
+    CHECK_OK(af_template_answer_row(NULL, row, strlen(row), &json, &err), err);
+    assert_string_equal(json, "{\"text\": \"\\\"é\\u0000\"}");
+    free(json);
+    static const char bad[] = "{\"raw\": true, \"template\": \"\\n{% if %}\"}";
+    CHECK_OK(af_template_answer_row(NULL, bad, strlen(bad), &json, &err), err);
+    CHECK_MSG(strstr(json, "{\"error\": \"line 2: "), "%s", json);
+    free(json);
+}
+
+/* --- opening -----------------------------------------------------------------------------------
+ */
+
+static char folder[] = "/tmp/af_template_XXXXXX";
+
+static void put(const char *name, const char *text)
+{
+    char path[256];
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (!text)
+        unlink(path);
+    else
+        CHECK_OK(af_file_write(path, text, strlen(text), &err), err);
+}
+
+static void check_open(const char *path, const char *name, const char *expected)
+{
+    af_template *t = NULL;
+    af_error err = {0};
+    char *text = NULL;
+    uint64_t len = 0;
+    static const char row[] = "{\"messages\": []}";
+    if (af_template_open_named(&t, path, name, &err) != AF_OK) {
+        CHECK_MSG(strstr(err.msg, expected), "'%s' is not in '%s'", expected, err.msg);
+        return;
+    }
+    CHECK_OK(af_template_render_row(t, row, strlen(row), &text, &len, NULL, &err), err);
+    assert_string_equal(text, expected);
+    free(text);
+    af_template_close(t);
+}
+
+static void count_warnings(void *user, af_log_level level, const char *line)
+{
+    (void)line;
+    *(int *)user += level == AF_LOG_WARN;
+}
+
+static void test_open_finds_the_template_as_transformers(void **state)
+{
+    (void)state;
+    int warnings = 0;
+    char config[300];
+    assert_non_null(mkdtemp(folder));
+    snprintf(config, sizeof config, "%s/tokenizer_config.json", folder);
+    af_log_set(count_warnings, &warnings);
+    put("config.json", "{}");
+    check_open(folder, NULL, "no chat template");
+    put("tokenizer_config.json",
+        "{\"chat_template\": \"C{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}\", "
+        "\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\", \"pad_token\": null}");
+    check_open(folder, NULL, "C<s></s>False");
+    check_open(config, NULL, "C<s></s>False");
+    assert_int_equal(warnings, 0);
+    put("chat_template.jinja", "J{{ bos_token }}");
+    check_open(folder, NULL, "J<s>");
+    assert_int_equal(warnings, 1);
+    put("chat_template.jinja", NULL);
+    put("tokenizer_config.json",
+        "{\"chat_template\": [{\"name\": \"default\", \"template\": \"D\"}, "
+        "{\"name\": \"tool_use\", \"template\": \"T\"}]}");
+    check_open(folder, NULL, "D");
+    check_open(folder, "tool_use", "T");
+    check_open(folder, "nope", "named nope");
+    check_open(folder, "../x", "not a name");
+    put("tokenizer_config.json", "{\"chat_template\": \"\\n\\n{{ x\"}");
+    check_open(folder, NULL, "tokenizer_config.json: chat_template: line 3: ");
+    put("tokenizer_config.json", "[1");
+    check_open(folder, NULL, "tokenizer_config.json:1: ");
+    af_log_set(NULL, NULL);
+}
+
+static void test_open_reads_gguf_and_jinja_files(void **state)
+{
+    (void)state;
+    char path[300];
+    af_error err = {0};
+    af_gguf_writer *w = NULL;
+    static const char text[] = "G{{ bos_token }}{{ eos_token }}";
+    const af_gguf_str tokens[] = {{"<a>", 3}, {"<b>", 3}};
+    snprintf(path, sizeof path, "%s/x.gguf", folder);
+    CHECK_OK(af_gguf_writer_new(&w, path, &err), err);
+    CHECK_OK(af_gguf_put_str(w, "tokenizer.chat_template", text, strlen(text), &err), err);
+    CHECK_OK(af_gguf_put_strs(w, "tokenizer.ggml.tokens", tokens, 2, &err), err);
+    CHECK_OK(af_gguf_put_u32(w, "tokenizer.ggml.bos_token_id", 1, &err), err);
+    CHECK_OK(af_gguf_put_u32(w, "tokenizer.ggml.eos_token_id", 7, &err), err);
+    CHECK_OK(af_gguf_writer_begin(w, &err), err);
+    CHECK_OK(af_gguf_writer_commit(w, &err), err);
+    check_open(path, NULL, "G<b>");
+    check_open(path, "other", "tokenizer.chat_template.other");
+    put("x.jinja", "{{ messages | length }}");
+    snprintf(path, sizeof path, "%s/x.jinja", folder);
+    check_open(path, NULL, "0");
+    put("x.jinja", "\n{% if %}");
+    check_open(path, NULL, "x.jinja: line 2: ");
+    CHECK_OK(af_path_remove(folder, &err), err);
+}
+
+/* --- real templates
+ * -------------------------------------------------------------------------------- */
+
+typedef struct cases {
+    const char *templates;
+    char name[128];
+    af_template *t;
+    int done;
+} cases;
+
+static void one_case(json_t *row, void *user)
+{
+    cases *c = user;
+    char path[4096];
+    af_error err = {0};
+    char *text = NULL;
+    uint64_t len = 0;
+    const char *file = json_string_value(json_object_get(row, "template"));
+    if (!c->t || strcmp(file, c->name) != 0) {
+        af_template_close(c->t);
+        c->t = NULL;
+        snprintf(c->name, sizeof c->name, "%s", file);
+        snprintf(path, sizeof path, "%s/%s", c->templates, file);
+        CHECK_OK(af_template_open(&c->t, path, &err), err);
+    }
+    char *line = json_dumps(row, JSON_COMPACT);
+    assert_non_null(line);
+    const af_status st = af_template_render_row(c->t, line, strlen(line), &text, &len, NULL, &err);
+    check_rendering(json_string_value(json_object_get(row, "id")), json_object_get(row, "expected"),
+                    st, text, len, &err);
+    free(line);
+    free(text);
+    c->done++;
+}
+
+static void test_real_templates_render_byte_for_byte(void **state)
+{
+    (void)state;
+    char dir[3072], templates[3200], path[3400];
+    char **names = NULL;
+    int n = 0;
+    af_error err = {0};
+    if (!shared_dir()) {
+        print_message("skipped: the folder of third-party templates is not there\n");
+        skip();
+    }
+    snprintf(dir, sizeof dir, "%s/golden/text/cases", shared_dir());
+    snprintf(templates, sizeof templates, "%s/golden/text/templates", shared_dir());
+    cases c = {.templates = templates};
+    CHECK_OK(af_dir_list(&names, &n, dir, &err), err);
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        each_row(path, one_case, &c);
+    }
+    af_names_free(names, n);
+    af_template_close(c.t);
+    print_message("%d cases of %d templates\n", c.done, n);
+    assert_true(c.done >= 1376);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_surrounds_a_template),
+        cmocka_unit_test(test_answers_are_json_lines),
+        cmocka_unit_test(test_open_finds_the_template_as_transformers),
+        cmocka_unit_test(test_open_reads_gguf_and_jinja_files),
+        cmocka_unit_test(test_real_templates_render_byte_for_byte),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
