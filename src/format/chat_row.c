@@ -75,7 +75,7 @@ af_status af_template_answer_row(const af_template *t, const char *row, uint64_t
     const bool ok = af_template_render_row(t, row, row_len, &text, &len, NULL, &why) == AF_OK;
     if (!ok) { /* a long message may have been cut inside a character */
         len = strlen(why.msg);
-        while (len && !af_utf8_valid(why.msg, len))
+        while (len && !af_jutf8_valid(why.msg, len))
             len--;
     }
     json_t *value = json_stringn(ok ? text : why.msg, len);

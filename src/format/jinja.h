@@ -364,15 +364,15 @@ af_jv af_jtostr(af_jinja *j, af_jv v);   /* str(): never markup */
 af_jv af_jsoftstr(af_jinja *j, af_jv v); /* str(), but markup stays markup */
 void af_jfloat_text(af_buf *b, double f);
 af_jv af_jescape(af_jinja *j, af_jv v); /* HTML-escaped markup */
-uint32_t af_utf8_next(const char **p);  /* decodes one code point of valid UTF-8 */
-uint64_t af_utf8_count(const char *p, uint64_t n);
-bool af_utf8_valid(const char *p, uint64_t n);
-bool af_uni_space(uint32_t cp); /* str.isspace() */
-bool af_uni_printable(uint32_t cp);
-bool af_uni_is(uint32_t cp,
-               char what); /* 'a'lpha 'd'igit 'c' decimal 'n'umeric 'u'pper 'l'ower 't'itle */
-bool af_uni_word(uint32_t cp);
-void af_uni_case(af_buf *b, const af_jstr *s, char how); /* 'u' 'l' 't' 'c' 's' 'f' */
+uint32_t af_jutf8_next(const char **p); /* decodes one code point of valid UTF-8 */
+uint64_t af_jutf8_count(const char *p, uint64_t n);
+bool af_jutf8_valid(const char *p, uint64_t n);
+bool af_juni_space(uint32_t cp); /* str.isspace() */
+bool af_juni_printable(uint32_t cp);
+bool af_juni_is(uint32_t cp,
+                char what); /* 'a'lpha 'd'igit 'c' decimal 'n'umeric 'u'pper 'l'ower 't'itle */
+bool af_juni_word(uint32_t cp);
+void af_juni_case(af_buf *b, const af_jstr *s, char how); /* 'u' 'l' 't' 'c' 's' 'f' */
 
 /* --- operations ---------------------------------------------------------------------------------
  */

@@ -14,7 +14,7 @@ static af_jv f_case(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *raw
 
 static bool word_break(uint32_t cp)
 {
-    return af_uni_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
+    return af_juni_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
 }
 
 /* Jinja's title: words begin behind blanks, hyphens and opening brackets. */
@@ -29,16 +29,16 @@ static af_jv f_title(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *ra
     const char *p = v.s->p, *end = p + v.s->n;
     while (p < end && !b.bad) {
         const char *from = p;
-        const bool breaks = word_break(af_utf8_next(&p));
+        const bool breaks = word_break(af_jutf8_next(&p));
         const char *first_end = p;
         for (const char *q = p; q < end; p = q)
-            if (word_break(af_utf8_next(&q)) != breaks)
+            if (word_break(af_jutf8_next(&q)) != breaks)
                 break;
         af_jstr head, tail;
         af_jstr_fill(&head, from, (uint64_t)(first_end - from));
         af_jstr_fill(&tail, first_end, (uint64_t)(p - first_end));
-        af_uni_case(&b, &head, 'u');
-        af_uni_case(&b, &tail, 'l');
+        af_juni_case(&b, &head, 'u');
+        af_juni_case(&b, &tail, 'l');
     }
     return af_jstr_take(j, &b);
 }
@@ -139,7 +139,7 @@ static af_jv f_wordcount(af_jinja *j, af_jv self, const af_jv *a, const af_jargs
     int64_t words = 0;
     bool in_word = false;
     for (const char *p = s->p, *end = p + s->n; p < end;) {
-        const bool word = af_uni_word(af_utf8_next(&p));
+        const bool word = af_juni_word(af_jutf8_next(&p));
         words += word && !in_word;
         in_word = word;
     }

@@ -31,8 +31,8 @@ static int64_t star_or_number(percent *x, const char **p, const char *end)
         return af_jneed_int(x->j, next_arg(x), "* in a format");
     }
     int64_t n = 0;
-    while (*p < end && **p >= '0' && **p <= '9' && n < AF_JINJA_PAD_MAX)
-        n = n * 10 + (*(*p)++ - '0');
+    for (; *p < end && **p >= '0' && **p <= '9'; (*p)++)
+        n = AF_MIN(n * 10 + (**p - '0'), AF_JINJA_PAD_MAX); /* no field is that wide */
     return n;
 }
 

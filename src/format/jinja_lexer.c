@@ -58,7 +58,7 @@ static uint64_t skip_space(const lexer *x, uint64_t at)
 {
     while (at < x->n) {
         const char *p = x->s + at;
-        if (!af_uni_space(af_utf8_next(&p)))
+        if (!af_juni_space(af_jutf8_next(&p)))
             break;
         at = (uint64_t)(p - x->s);
     }
@@ -72,7 +72,7 @@ static uint64_t strip_right(const lexer *x, uint64_t from, uint64_t to)
         while (k > from && ((unsigned char)x->s[k] & 0xc0) == 0x80)
             k--;
         const char *p = x->s + k;
-        if (!af_uni_space(af_utf8_next(&p)))
+        if (!af_juni_space(af_jutf8_next(&p)))
             break;
         to = k;
     }

@@ -8,7 +8,7 @@ af_jv af_jrecase(af_jinja *j, af_jv self, char how)
 {
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
     af_jstep(j, self.s->n / 16);
-    af_uni_case(&b, self.s, how);
+    af_juni_case(&b, self.s, how);
     return af_jmark(af_jstr_take(j, &b), self.markup);
 }
 
@@ -23,10 +23,10 @@ bool af_jcase_is(const af_jstr *s, char what)
 {
     bool any = false;
     for (const char *p = s->p, *end = s->p + s->n; p < end;) {
-        const uint32_t cp = af_utf8_next(&p);
-        if (af_uni_is(cp, what == 'u' ? 'l' : 'u') || af_uni_is(cp, 't'))
+        const uint32_t cp = af_jutf8_next(&p);
+        if (af_juni_is(cp, what == 'u' ? 'l' : 'u') || af_juni_is(cp, 't'))
             return false;
-        any = any || af_uni_is(cp, what);
+        any = any || af_juni_is(cp, what);
     }
     return any;
 }
@@ -35,8 +35,8 @@ static bool is_title(const af_jstr *s)
 {
     bool any = false, in_word = false;
     for (const char *p = s->p, *end = s->p + s->n; p < end;) {
-        const uint32_t cp = af_utf8_next(&p);
-        const bool upper = af_uni_is(cp, 'u') || af_uni_is(cp, 't'), lower = af_uni_is(cp, 'l');
+        const uint32_t cp = af_jutf8_next(&p);
+        const bool upper = af_juni_is(cp, 'u') || af_juni_is(cp, 't'), lower = af_juni_is(cp, 'l');
         if ((upper && in_word) || (lower && !in_word))
             return false;
         in_word = upper || lower;
@@ -49,15 +49,15 @@ static bool char_is(uint32_t cp, char what)
 {
     switch (what) {
     case 's':
-        return af_uni_space(cp);
+        return af_juni_space(cp);
     case 'p':
-        return af_uni_printable(cp);
+        return af_juni_printable(cp);
     case 'i':
         return cp < 0x80;
     case 'w': /* isalnum */
-        return af_uni_is(cp, 'a') || af_uni_is(cp, 'd') || af_uni_is(cp, 'n');
+        return af_juni_is(cp, 'a') || af_juni_is(cp, 'd') || af_juni_is(cp, 'n');
     default:
-        return af_uni_is(cp, what);
+        return af_juni_is(cp, what);
     }
 }
 
@@ -75,7 +75,7 @@ static af_jv m_is(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *raw)
     if (s->n == 0)
         return af_jbool(what == 'p' || what == 'i');
     for (const char *p = s->p, *end = s->p + s->n; p < end;)
-        if (!char_is(af_utf8_next(&p), what))
+        if (!char_is(af_jutf8_next(&p), what))
             return af_jbool(false);
     return af_jbool(true);
 }
@@ -87,8 +87,8 @@ static af_jv m_isidentifier(af_jinja *j, af_jv self, const af_jv *a, const af_ja
     (void)raw;
     const char *p = self.s->p, *end = p + self.s->n;
     for (bool first = true; p < end; first = false) {
-        const uint32_t cp = af_utf8_next(&p);
-        if (!(cp == '_' || af_uni_is(cp, 'a') || (!first && af_uni_is(cp, 'c'))))
+        const uint32_t cp = af_jutf8_next(&p);
+        if (!(cp == '_' || af_juni_is(cp, 'a') || (!first && af_juni_is(cp, 'c'))))
             return af_jbool(false);
     }
     return af_jbool(self.s->n > 0);
@@ -147,7 +147,7 @@ static af_jv m_expandtabs(af_jinja *j, af_jv self, const af_jv *a, const af_jarg
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
     int64_t column = 0;
     for (const char *p = self.s->p, *end = p + self.s->n; p < end && size < AF_JINJA_PAD_MAX;) {
-        const uint32_t cp = af_utf8_next(&p);
+        const uint32_t cp = af_jutf8_next(&p);
         if (cp == '\t') {
             for (int64_t n = size > 0 ? size - column % size : 0; n > 0 && !b.bad; n--, column++)
                 af_buf_char(&b, ' ');

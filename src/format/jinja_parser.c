@@ -504,7 +504,7 @@ af_status af_template_parse(af_template **out, const char *source, uint64_t len,
         return af_fail(err, AF_EFORMAT,
                        "the template has %" PRIu64 " bytes, more than %" PRIu64 " are refused", len,
                        AF_TEMPLATE_SOURCE_MAX);
-    if (!af_utf8_valid(source, len))
+    if (!af_jutf8_valid(source, len))
         return af_fail(err, AF_EFORMAT, "the template is not valid UTF-8");
     t = af_calloc(1, sizeof *t);
     if (!t || !(t->source = af_strndup(source, len))) {

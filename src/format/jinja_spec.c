@@ -11,8 +11,8 @@ static bool is_align(uint32_t c) { return c == '<' || c == '>' || c == '=' || c 
 static int64_t digits(const char **p, const char *end)
 {
     int64_t n = 0;
-    while (*p < end && **p >= '0' && **p <= '9' && n < AF_JINJA_PAD_MAX)
-        n = n * 10 + (*(*p)++ - '0');
+    for (; *p < end && **p >= '0' && **p <= '9'; (*p)++)
+        n = AF_MIN(n * 10 + (**p - '0'), AF_JINJA_PAD_MAX); /* no field is that wide */
     return n;
 }
 
@@ -22,7 +22,7 @@ bool af_jspec_parse(af_jspec *s, const char *p, uint64_t n)
     *s = (af_jspec){.fill = ' ', .precision = -1};
     if (p < end) {
         const char *q = p;
-        const uint32_t first = af_utf8_next(&q);
+        const uint32_t first = af_jutf8_next(&q);
         if (q < end && is_align((unsigned char)*q)) {
             s->fill = first;
             s->align = *q;
@@ -69,7 +69,7 @@ static void pad(af_buf *b, uint32_t fill, int64_t n)
 static void field(af_buf *b, const af_jspec *s, const char *head, const char *body, uint64_t n,
                   char natural)
 {
-    const int64_t have = (int64_t)(strlen(head) + af_utf8_count(body, n));
+    const int64_t have = (int64_t)(strlen(head) + af_jutf8_count(body, n));
     const int64_t room = s->width > have ? s->width - have : 0;
     const char align = s->align ? s->align : natural;
     const int64_t left = align == '>' ? room : align == '^' ? room / 2 : 0;

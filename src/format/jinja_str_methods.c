@@ -35,7 +35,7 @@ static int64_t rfind_before(af_jinja *j, const af_jstr *s, const af_jstr *what, 
 static bool in_set(const af_jstr *set, uint32_t cp)
 {
     for (const char *p = set->p, *end = set->p + set->n; p < end;)
-        if (af_utf8_next(&p) == cp)
+        if (af_jutf8_next(&p) == cp)
             return true;
     return false;
 }
@@ -49,8 +49,8 @@ af_jv af_jstrip(af_jinja *j, af_jv self, af_jv chars, char sides)
         return self;
     while (from < to && sides != 'r') {
         const char *p = s->p + from;
-        const uint32_t cp = af_utf8_next(&p);
-        if (!(set ? in_set(set, cp) : af_uni_space(cp)))
+        const uint32_t cp = af_jutf8_next(&p);
+        if (!(set ? in_set(set, cp) : af_juni_space(cp)))
             break;
         from = (uint64_t)(p - s->p);
     }
@@ -59,8 +59,8 @@ af_jv af_jstrip(af_jinja *j, af_jv self, af_jv chars, char sides)
         while (k > from && ((unsigned char)s->p[k] & 0xc0) == 0x80)
             k--;
         const char *p = s->p + k;
-        const uint32_t cp = af_utf8_next(&p);
-        if (!(set ? in_set(set, cp) : af_uni_space(cp)))
+        const uint32_t cp = af_jutf8_next(&p);
+        if (!(set ? in_set(set, cp) : af_juni_space(cp)))
             break;
         to = k;
     }
@@ -87,7 +87,7 @@ static af_jlist *split_space(af_jinja *j, af_jv self, int64_t max)
     uint64_t at = 0;
     while (!j->failed) {
         const char *p;
-        while (at < s->n && (p = s->p + at, af_uni_space(af_utf8_next(&p))))
+        while (at < s->n && (p = s->p + at, af_juni_space(af_jutf8_next(&p))))
             at = (uint64_t)(p - s->p);
         if (at >= s->n)
             break;
@@ -96,7 +96,7 @@ static af_jlist *split_space(af_jinja *j, af_jv self, int64_t max)
             add_part(j, l, self, at, s->n);
             break;
         }
-        while (end < s->n && (p = s->p + end, !af_uni_space(af_utf8_next(&p))))
+        while (end < s->n && (p = s->p + end, !af_juni_space(af_jutf8_next(&p))))
             end = (uint64_t)(p - s->p);
         add_part(j, l, self, at, end);
         at = end;
@@ -195,7 +195,7 @@ static af_jv m_partition(af_jinja *j, af_jv self, const af_jv *a, const af_jargs
 static uint64_t line_break(const af_jstr *s, uint64_t i)
 {
     const char *p = s->p + i;
-    const uint32_t cp = af_utf8_next(&p);
+    const uint32_t cp = af_jutf8_next(&p);
     const bool breaks = (cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 ||
                         cp == 0x2028 || cp == 0x2029;
     if (!breaks)
@@ -215,7 +215,7 @@ af_jlist *af_jsplitlines(af_jinja *j, af_jv self, bool keep)
             from = i + brk;
         }
         const char *p = s->p + i;
-        af_utf8_next(&p);
+        af_jutf8_next(&p);
         i = brk ? i + brk : (uint64_t)(p - s->p);
     }
     if (from < s->n)
@@ -241,7 +241,7 @@ af_jv af_jreplace(af_jinja *j, af_jv self, const af_jstr *old, const af_jstr *ne
             if (at >= s->n)
                 break;
             const char *p = s->p + at;
-            af_utf8_next(&p);
+            af_jutf8_next(&p);
             af_buf_add(&b, s->p + at, (uint64_t)(p - s->p) - at);
             at = (uint64_t)(p - s->p);
             continue;
@@ -299,7 +299,7 @@ static af_jv search(af_jinja *j, af_jv self, const af_jv *a, int how)
     }
     if (hit < 0 && how >= INDEX)
         return af_jfail(j, "substring not found");
-    return af_jint(hit < 0 ? -1 : (int64_t)af_utf8_count(self.s->p, (uint64_t)hit));
+    return af_jint(hit < 0 ? -1 : (int64_t)af_jutf8_count(self.s->p, (uint64_t)hit));
 }
 
 static af_jv m_find(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *raw)
@@ -317,7 +317,7 @@ static af_jv m_count(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *ra
     if (!window(j, self.s, a, &from, &to))
         return af_jint(0);
     if (what->n == 0)
-        return af_jint((int64_t)af_utf8_count(self.s->p + from, to - from) + 1);
+        return af_jint((int64_t)af_jutf8_count(self.s->p + from, to - from) + 1);
     const af_jstr part = {.p = self.s->p, .n = to, .cps = self.s->cps};
     for (int64_t hit; !j->failed && (hit = find_from(j, &part, what, from)) >= 0; count++)
         from = (uint64_t)hit + what->n;

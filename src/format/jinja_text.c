@@ -58,7 +58,7 @@ static void repr_char(af_buf *b, uint32_t cp, char quote)
         af_buf_char(b, (char)cp);
     } else if (cp == '\n' || cp == '\r' || cp == '\t') {
         af_buf_str(b, cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t");
-    } else if (af_uni_printable(cp)) {
+    } else if (af_juni_printable(cp)) {
         af_buf_utf8(b, cp);
     } else {
         af_buf_printf(b, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
@@ -71,7 +71,7 @@ static void repr_str(af_buf *b, const af_jstr *s)
     const char quote = single && !memchr(s->p, '"', s->n) ? '"' : '\'';
     af_buf_char(b, quote);
     for (const char *p = s->p, *end = s->p + s->n; p < end;)
-        repr_char(b, af_utf8_next(&p), quote);
+        repr_char(b, af_jutf8_next(&p), quote);
     af_buf_char(b, quote);
 }
 

@@ -5,7 +5,7 @@
 
 #include <utf8proc.h>
 
-uint32_t af_utf8_next(const char **p)
+uint32_t af_jutf8_next(const char **p)
 {
     const unsigned char *s = (const unsigned char *)*p;
     const uint32_t c = s[0];
@@ -17,7 +17,7 @@ uint32_t af_utf8_next(const char **p)
     return cp;
 }
 
-uint64_t af_utf8_count(const char *p, uint64_t n)
+uint64_t af_jutf8_count(const char *p, uint64_t n)
 {
     uint64_t count = 0;
     for (uint64_t i = 0; i < n; i++)
@@ -25,7 +25,7 @@ uint64_t af_utf8_count(const char *p, uint64_t n)
     return count;
 }
 
-bool af_utf8_valid(const char *p, uint64_t n)
+bool af_jutf8_valid(const char *p, uint64_t n)
 {
     for (uint64_t i = 0; i < n;) {
         if ((unsigned char)p[i] < 0x80) {
@@ -42,7 +42,7 @@ bool af_utf8_valid(const char *p, uint64_t n)
     return true;
 }
 
-bool af_uni_space(uint32_t cp)
+bool af_juni_space(uint32_t cp)
 {
     if (cp < 0x80)
         return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32);
@@ -52,7 +52,7 @@ bool af_uni_space(uint32_t cp)
 
 static utf8proc_category_t category(uint32_t cp) { return utf8proc_category((utf8proc_int32_t)cp); }
 
-bool af_uni_printable(uint32_t cp)
+bool af_juni_printable(uint32_t cp)
 {
     if (cp < 0x7f)
         return cp >= 0x20;
@@ -102,7 +102,7 @@ static const range other_digit[] = {
     {0x10a40, 0x10a43}, {0x10e60, 0x10e68}, {0x11052, 0x1105a}, {0x1f100, 0x1f10a},
 };
 
-bool af_uni_is(uint32_t cp, char what)
+bool af_juni_is(uint32_t cp, char what)
 {
     const utf8proc_category_t c = category(cp);
     switch (what) {
@@ -123,11 +123,11 @@ bool af_uni_is(uint32_t cp, char what)
     }
 }
 
-bool af_uni_word(uint32_t cp) { return cp == '_' || af_uni_is(cp, 'a') || af_uni_is(cp, 'n'); }
+bool af_juni_word(uint32_t cp) { return cp == '_' || af_juni_is(cp, 'a') || af_juni_is(cp, 'n'); }
 
 static bool cased(uint32_t cp)
 {
-    return af_uni_is(cp, 'u') || af_uni_is(cp, 'l') || af_uni_is(cp, 't');
+    return af_juni_is(cp, 'u') || af_juni_is(cp, 'l') || af_juni_is(cp, 't');
 }
 
 static bool case_ignorable(uint32_t cp)
@@ -146,16 +146,16 @@ static bool final_sigma(const af_jstr *s, const char *at)
         while (((unsigned char)*--p & 0xc0) == 0x80)
             continue;
         const char *q = p;
-        const uint32_t cp = af_utf8_next(&q);
+        const uint32_t cp = af_jutf8_next(&q);
         if (!case_ignorable(cp)) {
             before = cased(cp);
             break;
         }
     }
     const char *p = at;
-    af_utf8_next(&p);
+    af_jutf8_next(&p);
     while (p < s->p + s->n) {
-        const uint32_t cp = af_utf8_next(&p);
+        const uint32_t cp = af_jutf8_next(&p);
         if (!case_ignorable(cp))
             return before && !cased(cp);
     }
@@ -194,21 +194,21 @@ static void fold_one(af_buf *b, uint32_t cp)
         af_buf_utf8(b, (uint32_t)to[i]);
 }
 
-void af_uni_case(af_buf *b, const af_jstr *s, char how)
+void af_juni_case(af_buf *b, const af_jstr *s, char how)
 {
     bool in_word = false;
     for (const char *p = s->p, *end = s->p + s->n; p < end;) {
         const char *at = p;
-        const uint32_t cp = af_utf8_next(&p);
+        const uint32_t cp = af_jutf8_next(&p);
         if (how == 'f')
             fold_one(b, cp);
-        else if (how == 'u' || (how == 's' && af_uni_is(cp, 'l')))
+        else if (how == 'u' || (how == 's' && af_juni_is(cp, 'l')))
             upper_one(b, cp, false);
         else if (how == 'c' && at == s->p)
             upper_one(b, cp, true);
         else if (how == 't' && !in_word)
             upper_one(b, cp, true);
-        else if (how == 's' && !af_uni_is(cp, 'u'))
+        else if (how == 's' && !af_juni_is(cp, 'u'))
             af_buf_utf8(b, cp);
         else
             lower_one(b, s, at, cp);

@@ -67,7 +67,7 @@ af_jv af_jmark(af_jv s, bool markup)
 
 bool af_jstr_fill(af_jstr *s, const char *p, uint64_t n)
 {
-    *s = (af_jstr){.p = p, .n = n, .cps = af_utf8_count(p, n)};
+    *s = (af_jstr){.p = p, .n = n, .cps = af_jutf8_count(p, n)};
     return p != NULL;
 }
 
@@ -140,7 +140,7 @@ af_jv af_jundef(af_jinja *j, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     uint64_t n = strlen(text);
-    while (n && !af_utf8_valid(text, n)) /* a cut in the middle of a character */
+    while (n && !af_jutf8_valid(text, n)) /* a cut in the middle of a character */
         n--;
     af_jv v = af_jstr_new(j, text, n);
     v.kind = AF_J_UNDEF;
