@@ -15,6 +15,7 @@ af_status af_kernels_new(af_kernels **out, int arch, af_error *err)
     if (!k)
         return af_fail_nomem(err, "the kernel table", sizeof *k);
     af_kernels_arch(k->arch, arch);
+    k->obtain = af_module_obtain;
     if (af_cache_dir(&k->cache, "kernels", NULL) != AF_OK)
         k->cache = NULL; /* no home folder: kernels are compiled again each time */
     *out = k;
@@ -98,7 +99,7 @@ static void build_some(void *arg, int64_t from, int64_t to, int share)
     (void)share;
     const job *j = arg;
     for (int64_t i = from; i < to; i++)
-        (void)!af_module_obtain(j->k, j->todo[i], &j->todo[i]->err);
+        (void)!j->k->obtain(j->k, j->todo[i], &j->todo[i]->err);
 }
 
 static bool pack_has(const af_kernels *k, const af_module *m)
@@ -127,7 +128,7 @@ static af_status obtain_all(af_kernels *k, af_error *err)
         }
     if (n == 0)
         goto done;
-    if (compiler && !k->nvrtc_tried) {
+    if (compiler && !k->nvrtc_tried && k->obtain == af_module_obtain) {
         k->nvrtc_tried = true;
         (void)!af_nvrtc_open(&k->nvrtc, &k->nvrtc_err); /* obtain says what it means */
     }

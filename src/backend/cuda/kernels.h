@@ -11,10 +11,10 @@
 #include "backend/cuda/driver.h"
 
 /* One embedded file, .cu or .cuh; `text` is NUL-terminated. Generated. */
-typedef struct af_source {
+typedef struct af_kernel_text {
     const char *name, *text;
-} af_source;
-extern const af_source af_kernel_sources[];
+} af_kernel_text;
+extern const af_kernel_text af_kernel_sources[];
 extern const int af_kernel_source_count;
 
 /* One shipped cubin, deflated. Generated; the count is 0 in builds without a pack. */
@@ -42,6 +42,8 @@ struct af_kernels {
     char arch[16];  /* "sm_90a" */
     char *cache;    /* folder, or NULL: no disk cache */
     bool no_pack;   /* tests */
+    /* af_module_obtain; tests put a fake here */
+    af_status (*obtain)(const struct af_kernels *k, af_module *m, af_error *err);
     af_nvrtc nvrtc; /* lib is NULL until a compile is needed */
     bool nvrtc_tried;
     af_error nvrtc_err;
