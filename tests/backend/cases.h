@@ -1,8 +1,9 @@
-/* cases.h - small graphs that between them use every op: prepared on a fake driver where there is no
- * GPU (test_cuda_fake.c), and compared with the CPU twins where there is one (test_cuda_ops.c).
+/* cases.h - small graphs that between them use every op: prepared on a fake driver where there is
+ * no GPU (test_cuda_fake.c), and compared with the CPU twins where there is one (test_cuda_ops.c).
  *
- * A case records a graph through `rec`, which remembers what to write into leaves and what to compare
- * afterwards. Activations have the type r->t; leaves that need gradients are f32 params cast to it. */
+ * A case records a graph through `rec`, which remembers what to write into leaves and what to
+ * compare afterwards. Activations have the type r->t; leaves that need gradients are f32 params
+ * cast to it. */
 #ifndef AF_CASES_H
 #define AF_CASES_H
 
@@ -207,7 +208,10 @@ static void case_cross_entropy(rec *r)
     static const int32_t label[9] = {3, -100, 7, 0, 54, 12, -100, 1, 20};
     finish(r, af_cross_entropy(r->g, act_2(r, 9, 55), ints(r, 9, label), 0.1));
 }
-static void case_fake_quant(rec *r) { finish(r, af_fake_quant(r->g, act_2(r, 6, 64), 4, 32, true)); }
+static void case_fake_quant(rec *r)
+{
+    finish(r, af_fake_quant(r->g, act_2(r, 6, 64), 4, 32, true));
+}
 
 /* ---- language models ---- */
 static void case_rope(rec *r)
@@ -246,10 +250,11 @@ static void case_attention_128(rec *r)
 static void case_attention_window(rec *r)
 {
     static const int32_t b[] = {0, 90, 130};
-    attention(r,
-              &(af_attention_opts){.heads = 2, .kv_heads = 2, .head_dim = 80, .causal = true,
-                                   .window = 33, .softcap = 5},
-              130, 2, b);
+    attention(
+        r,
+        &(af_attention_opts){
+            .heads = 2, .kv_heads = 2, .head_dim = 80, .causal = true, .window = 33, .softcap = 5},
+        130, 2, b);
 }
 static void case_attention_full(rec *r)
 {
@@ -286,11 +291,11 @@ static af_tensor *normed(rec *r, int64_t n, int64_t d)
 }
 static void lora(rec *r, int rank, float scale2, af_dtype wt)
 {
-    af_linear_opts o = {.weight = {weight_2(r, wt, 48, 64), weight_2(r, wt, 16, 64),
-                                   weight_2(r, wt, 16, 64)},
-                        .bias = {weight_1(r, r->t, 48), NULL, weight_1(r, r->t, 16)},
-                        .pieces = 3,
-                        .parts = 3};
+    af_linear_opts o = {
+        .weight = {weight_2(r, wt, 48, 64), weight_2(r, wt, 16, 64), weight_2(r, wt, 16, 64)},
+        .bias = {weight_1(r, r->t, 48), NULL, weight_1(r, r->t, 16)},
+        .pieces = 3,
+        .parts = 3};
     o.a = param_n(r, 2, (int64_t[]){3 * rank, 64}, -0.3, 0.3);
     o.b = param_n(r, 1, (int64_t[]){80 * rank}, -0.3, 0.3);
     o.part[0] = (af_adapter_part){0, 48, 0, rank, 0.5f};
@@ -321,12 +326,12 @@ static void case_adapter_only(rec *r)
 }
 static void case_head(rec *r)
 {
-    static const int32_t label[21] = {3, -100, 7, 0, 54, 12, -100, 1, 20, 60, 2,
+    static const int32_t label[21] = {3, -100, 7, 0, 54, 12, -100, 1, 20, 60,  2,
                                       9, 9,    9, 8, 7,  6,  5,    4, 3,  -100};
     af_tensor *rows;
     af_tensor *scale = rec_add(r, af_input(r->g, "s", AF_DTYPE_F32, 1, (int64_t[]){1}), 0.1, 0.2);
-    const af_head_opts o = {.scale = scale, .chunk_rows = 8, .softcap = 10, .rows = &rows,
-                            .smoothing = 0.1};
+    const af_head_opts o = {
+        .scale = scale, .chunk_rows = 8, .softcap = 10, .rows = &rows, .smoothing = 0.1};
     af_tensor *x = act_2(r, 21, 48);
     af_tensor *loss = af_head_loss(r->g, x, param_2(r, 61, 48), ints(r, 21, label), &o);
     out(r, loss);
@@ -342,7 +347,9 @@ static void optimize(rec *r, af_optimizer_kind kind)
     af_tensor *y = af_mul(r->g, p, q);
     finish(r, af_mul(r->g, y, y));
     r->outs = 0; /* gradients end as zeros: compare the params */
-    af_optimizer(r->g, &(af_optimizer_opts){.kind = kind, .weight_decay = 0.1, .max_grad_norm = 1,
+    af_optimizer(r->g, &(af_optimizer_opts){.kind = kind,
+                                            .weight_decay = 0.1,
+                                            .max_grad_norm = 1,
                                             .momentum = kind == AF_OPTIMIZER_SGD ? 0.9 : 0});
     af_set_learning_rate(r->g, 1e-2);
     r->out[r->outs++] = p;
@@ -375,8 +382,8 @@ static void case_block(rec *r)
     const int64_t in[4] = {D, H * E, D, F}, outs[4] = {(H + 2 * K) * E, D, 2 * F, D};
     af_linear_opts o[4];
     for (int i = 0; i < 4; i++) {
-        o[i] = (af_linear_opts){.weight = {weight_2(r, r->t, outs[i], in[i])}, .pieces = 1,
-                                .parts = 1};
+        o[i] = (af_linear_opts){
+            .weight = {weight_2(r, r->t, outs[i], in[i])}, .pieces = 1, .parts = 1};
         o[i].a = param_n(r, 2, (int64_t[]){R, in[i]}, -0.2, 0.2);
         o[i].b = param_n(r, 1, (int64_t[]){outs[i] * R}, -0.2, 0.2);
         o[i].part[0] = (af_adapter_part){0, outs[i], 0, R, 2.0f};
@@ -385,8 +392,8 @@ static void case_block(rec *r)
     af_tensor *h = af_rmsnorm(g, x, weight_1(r, r->t, D), 1e-6, false);
     af_tensor *qkv = af_linear(g, h, &o[0]);
     qkv = af_rope(g, qkv, pos, f, &(af_rope_opts){.heads = H, .kv_heads = K, .head_dim = E});
-    h = af_attention(g, qkv, b,
-                     &(af_attention_opts){.heads = H, .kv_heads = K, .head_dim = E, .causal = true});
+    h = af_attention(
+        g, qkv, b, &(af_attention_opts){.heads = H, .kv_heads = K, .head_dim = E, .causal = true});
     h = af_linear(g, h, &o[1]);
     h = af_rmsnorm_add(g, h, x, weight_1(r, r->t, D), 1e-6, false, &res);
     h = af_glu(g, af_linear(g, h, &o[2]), AF_ACT_SILU);
@@ -455,7 +462,8 @@ static const test_case cases[] = {
 /* The same numbers every time: value i of leaf k. */
 static inline double noise(int k, int64_t i, double lo, double hi)
 {
-    uint64_t h = (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)(k + 1) * 0x632be59bd9b4e019;
+    uint64_t h =
+        (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)(k + 1) * 0x632be59bd9b4e019;
     h ^= h >> 31;
     h *= UINT64_C(0xbf58476d1ce4e5b9);
     h ^= h >> 29;

@@ -1,0 +1,166 @@
+/* test_cuda_kernels.c - every kernel compiles for every shipped architecture (where NVRTC can be
+ * loaded; no GPU is needed), and the cache of machine code survives damage. */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "backend/cuda/kernels.h"
+#include "base/file.h"
+#include "base/pool.h"
+
+static const char *const archs[] = {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"};
+enum { JOBS_MAX = 4096 };
+
+typedef struct compile_job {
+    const char *file, *arch;
+    char defines[200];
+    af_error err;
+} compile_job;
+static compile_job jobs[JOBS_MAX];
+static af_kernels kernels; /* only nvrtc and the cache folder are used */
+
+static void compile_some(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)arg, (void)share;
+    for (int64_t i = from; i < to; i++) {
+        af_kernels k = kernels;
+        af_module m = {.file = jobs[i].file, .defines = jobs[i].defines};
+        snprintf(k.arch, sizeof k.arch, "%s", jobs[i].arch);
+        (void)!af_module_obtain(&k, &m, &jobs[i].err);
+        free(m.cubin);
+    }
+}
+
+static bool have_nvrtc(void)
+{
+    af_error err = {0};
+    if (!kernels.nvrtc.lib && af_nvrtc_open(&kernels.nvrtc, &err) != AF_OK) {
+        print_message("SKIPPED: %s\n", err.msg);
+        return false;
+    }
+    return true;
+}
+
+static void test_every_kernel_compiles_for_six_architectures(void **state)
+{
+    int n = 0, bad = 0;
+    af_error err = {0};
+    af_pool *pool = NULL;
+    (void)state;
+    if (!have_nvrtc())
+        skip();
+    const char *build = getenv("AF_BUILD"); /* results are kept there: only changes cost time */
+    char *cache = build ? af_path_join(build, "kernel-cache") : NULL;
+    if (cache && af_dir_make(cache, &err) == AF_OK)
+        kernels.cache = cache;
+    kernels.no_pack = true;
+    for (int i = 0; i < af_kernel_source_count; i++) {
+        const char *file = af_kernel_sources[i].name;
+        char defines[200];
+        if (strstr(file, ".cuh"))
+            continue;
+        for (int at = 0; af_kernel_variant(file, &at, defines, sizeof defines);)
+            for (size_t a = 0; a < AF_LEN(archs); a++) {
+                assert_true(n < JOBS_MAX);
+                jobs[n] = (compile_job){.file = file, .arch = archs[a]};
+                memcpy(jobs[n++].defines, defines, sizeof defines);
+            }
+    }
+    CHECK_OK(af_pool_new(&pool, 0, &err), err);
+    af_pool_run(pool, n, compile_some, NULL);
+    af_pool_free(pool);
+    for (int i = 0; i < n; i++)
+        if (jobs[i].err.code) {
+            print_error("%s\n", jobs[i].err.msg);
+            bad++;
+        }
+    print_message("%d programs\n", n);
+    free(cache);
+    kernels.cache = NULL;
+    assert_int_equal(bad, 0);
+}
+
+static void test_a_damaged_cache_entry_is_rebuilt(void **state)
+{
+    char folder[] = "/tmp/afinar-kernels-XXXXXX", key[65], name[80];
+    af_error err = {0};
+    af_kernels k = kernels;
+    af_module m = {.file = "gemm.cu", .defines = "AF_T=float AF_C=float"};
+    (void)state;
+    if (!have_nvrtc() || !af_kernel_source("dev.cuh"))
+        skip();
+    k.nvrtc = kernels.nvrtc;
+    k.no_pack = true;
+    k.cache = mkdtemp(folder);
+    snprintf(k.arch, sizeof k.arch, "sm_90a");
+    assert_non_null(k.cache);
+    CHECK_OK(af_module_obtain(&k, &m, &err), err);
+    assert_true(m.compiled);
+    const uint64_t size = m.size;
+    free(m.cubin);
+    m.cubin = NULL;
+    m.compiled = false;
+    CHECK_OK(af_module_obtain(&k, &m, &err), err); /* now from the folder */
+    assert_false(m.compiled);
+    assert_int_equal(m.size, size);
+
+    af_module_key(&k.nvrtc, k.arch, m.file, m.defines, key);
+    snprintf(name, sizeof name, "%s.cubin", key);
+    char *path = af_path_join(folder, name), *file = NULL;
+    uint64_t n = 0;
+    CHECK_OK(af_file_read(&file, &n, path, 1 << 24, &err), err);
+    file[n / 2] ^= 1;
+    CHECK_OK(af_file_write(path, file, n, &err), err);
+    free(m.cubin);
+    m.cubin = NULL;
+    CHECK_OK(af_module_obtain(&k, &m, &err), err);
+    assert_true(m.compiled);
+    free(m.cubin);
+    m.cubin = NULL;
+    m.compiled = false;
+    CHECK_OK(af_file_write(path, file, 5, &err), err); /* cut short */
+    CHECK_OK(af_module_obtain(&k, &m, &err), err);
+    assert_true(m.compiled);
+    free(m.cubin);
+    free(file);
+    free(path);
+    CHECK_OK(af_path_remove(folder, &err), err);
+}
+
+static void test_keys_depend_on_everything(void **state)
+{
+    const af_nvrtc a = {.major = 13, .minor = 0}, b = {.major = 12, .minor = 9};
+    char key[5][65];
+    (void)state;
+    af_module_key(&a, "sm_90a", "gemm.cu", "AF_T=bf16", key[0]);
+    af_module_key(&b, "sm_90a", "gemm.cu", "AF_T=bf16", key[1]);
+    af_module_key(&a, "sm_80", "gemm.cu", "AF_T=bf16", key[2]);
+    af_module_key(&a, "sm_90a", "core.cu", "AF_T=bf16", key[3]);
+    af_module_key(&a, "sm_90a", "gemm.cu", "AF_T=half", key[4]);
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(key[i], key[k]);
+}
+
+static void test_without_a_compiler_the_file_and_architecture_are_named(void **state)
+{
+    af_kernels k = {.no_pack = true, .arch = "sm_90a"};
+    af_module m = {.file = "gemm.cu", .defines = "AF_T=float AF_C=float"};
+    af_error err = {0};
+    (void)state;
+    snprintf(k.nvrtc_err.msg, sizeof k.nvrtc_err.msg, "libnvrtc is not there");
+    assert_int_equal(af_module_obtain(&k, &m, &err), AF_EDEVICE);
+    assert_non_null(strstr(err.msg, "gemm.cu"));
+    assert_non_null(strstr(err.msg, "sm_90a"));
+    assert_non_null(strstr(err.msg, "libnvrtc is not there"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_kernel_compiles_for_six_architectures),
+        cmocka_unit_test(test_a_damaged_cache_entry_is_rebuilt),
+        cmocka_unit_test(test_keys_depend_on_everything),
+        cmocka_unit_test(test_without_a_compiler_the_file_and_architecture_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,274 @@
+/* test_cuda_ops.c - every op on the GPU against its CPU twin, on odd shapes, with the GPU's memory
+ * poisoned before the run; captured = direct, run = run again, bit for bit. Skips without a GPU.
+ * AF_CASE=name runs one case, AF_LIST=1 prints every error measured. */
+#include "test.h"
+
+#include "backend/cases.h"
+#include "backend/cpu/cpu.h"
+#include "backend/cuda/cuda_graph.h"
+
+static af_device *gpu, *cpu;
+
+typedef struct values {
+    double *v[REC_MAX];
+    int64_t n[REC_MAX];
+    int count;
+} values;
+
+static void clear(values *v)
+{
+    for (int i = 0; i < v->count; i++)
+        free(v->v[i]);
+    v->count = 0;
+}
+
+/* NaN in every activation and all of the workspace. */
+static void poison(af_device *d, af_graph *g)
+{
+    af_cuda *cu = (af_cuda *)d;
+    const af_cuda_graph *cg = g->backend;
+    if (cg->arena[AF_ROLE_ACTIVATION])
+        cu->drv->fill(cg->arena[AF_ROLE_ACTIVATION], 0xff, g->role_bytes[AF_ROLE_ACTIVATION],
+                      cu->stream);
+    if (cg->work)
+        cu->drv->fill(cg->work, 0xff, g->work_bytes, cu->stream);
+}
+
+typedef struct how {
+    af_dtype t;
+    af_recompute recompute;
+    int repeats;
+} how;
+
+static af_status run_case(const test_case *c, af_device *d, how h, values *out, af_error *err)
+{
+    af_status st = AF_OK;
+    rec r = {.t = h.t};
+    AF_TRY(af_graph_new(&r.g, err));
+    if (h.recompute)
+        af_set_recompute(r.g, h.recompute, 1);
+    c->record(&r);
+    AF_TRY(af_graph_prepare(r.g, d, err));
+    AF_TRY(rec_write(&r, err));
+    if (d == gpu)
+        poison(d, r.g);
+    for (int i = 0; i < h.repeats; i++)
+        AF_TRY(af_graph_run(r.g, rec_mask(&r), err));
+    out->count = r.outs;
+    for (int i = 0; i < r.outs; i++) {
+        const uint64_t bytes = af_tensor_bytes(r.out[i]);
+        void *raw = calloc(bytes + 1, 1);
+        out->n[i] = af_count(r.out[i]);
+        out->v[i] = calloc((size_t)out->n[i] + 1, sizeof(double));
+        st = af_tensor_read(r.g, r.out[i], raw, bytes, err);
+        for (int64_t k = 0; k < out->n[i]; k++)
+            out->v[i][k] = af_load_f64(raw, r.out[i]->dtype, (uint64_t)k);
+        free(raw);
+        AF_TRY(st);
+    }
+done:
+    af_graph_free(r.g);
+    return st;
+}
+
+/* Relative L2 of the worst output; huge for NaN. */
+static double distance(const values *a, const values *b, int *worst)
+{
+    double most = 0;
+    *worst = 0;
+    if (a->count != b->count)
+        return 1e30;
+    for (int i = 0; i < a->count; i++) {
+        double d = 0, n = 0;
+        for (int64_t k = 0; k < a->n[i]; k++) {
+            d += (a->v[i][k] - b->v[i][k]) * (a->v[i][k] - b->v[i][k]);
+            n += b->v[i][k] * b->v[i][k];
+        }
+        const double e = isfinite(d) ? sqrt(d / (n + 1e-12)) : 1e30;
+        if (e > most) {
+            most = e;
+            *worst = i;
+        }
+    }
+    return most;
+}
+
+static bool same(const values *a, const values *b)
+{
+    for (int i = 0; i < a->count; i++)
+        if (memcmp(a->v[i], b->v[i], (size_t)a->n[i] * sizeof(double)) != 0)
+            return false;
+    return a->count == b->count;
+}
+
+static bool wanted(const test_case *c)
+{
+    const char *only = getenv("AF_CASE");
+    return !only || strcmp(only, c->name) == 0;
+}
+
+static int compare(const test_case *c, how h, const char *note)
+{
+    values a = {0}, b = {0};
+    af_error err = {0};
+    int worst = 0, bad = 1;
+    const double limit = h.t == AF_DTYPE_F32 ? (c->bf16 >= 2e-2 ? 1e-3 : 2e-5)
+                         : c->bf16           ? c->bf16
+                                             : 5e-3;
+    how on_cpu = h;
+    on_cpu.recompute = AF_RECOMPUTE_NONE;
+    if (run_case(c, gpu, h, &a, &err) != AF_OK) {
+        print_error("%-18s %-4s %s: %s\n", c->name, af_dtype_name(h.t), note, err.msg);
+    } else if (run_case(c, cpu, on_cpu, &b, &err) != AF_OK) {
+        print_error("%-18s %-4s cpu: %s\n", c->name, af_dtype_name(h.t), err.msg);
+    } else {
+        const double e = distance(&a, &b, &worst);
+        bad = !(e <= limit);
+        if (bad || getenv("AF_LIST"))
+            print_message("%-18s %-4s %-10s %s error %.2e (limit %.0e) at output %d\n", c->name,
+                          af_dtype_name(h.t), note, bad ? "BAD" : "ok ", e, limit, worst);
+    }
+    clear(&a);
+    clear(&b);
+    return bad;
+}
+
+static void test_every_case_agrees_with_the_cpu(void **state)
+{
+    static const af_dtype types[] = {AF_DTYPE_F32, AF_DTYPE_BF16, AF_DTYPE_F16};
+    int bad = 0;
+    (void)state;
+    if (!gpu)
+        skip();
+    for (size_t t = 0; t < AF_LEN(types); t++)
+        for (size_t i = 0; i < AF_LEN(cases); i++)
+            if (wanted(&cases[i]))
+                bad += compare(&cases[i], (how){types[t], AF_RECOMPUTE_NONE, 1}, "");
+    assert_int_equal(bad, 0);
+}
+
+static void test_own_products_agree_too(void **state)
+{
+    static const char *const names[] = {"matmul",        "matmul_tn", "matmul_batched",
+                                        "linear_params", "lora",      "head"};
+    int bad = 0;
+    (void)state;
+    if (!gpu)
+        skip();
+    ((af_cuda *)gpu)->no_lt = true;
+    for (size_t k = 0; k < AF_LEN(names); k++)
+        for (size_t i = 0; i < AF_LEN(cases); i++)
+            if (strcmp(cases[i].name, names[k]) == 0 && wanted(&cases[i])) {
+                bad += compare(&cases[i], (how){AF_DTYPE_F32, AF_RECOMPUTE_NONE, 1}, "own");
+                bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1}, "own");
+            }
+    ((af_cuda *)gpu)->no_lt = false;
+    assert_int_equal(bad, 0);
+}
+
+static void test_adapters_beside_the_product_agree_too(void **state)
+{
+    int bad = 0;
+    (void)state;
+    if (!gpu)
+        skip();
+    ((af_cuda *)gpu)->no_fold = true;
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        if ((strncmp(cases[i].name, "lora", 4) == 0 || !strcmp(cases[i].name, "block")) &&
+            wanted(&cases[i]))
+            bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1}, "beside");
+    ((af_cuda *)gpu)->no_fold = false;
+    assert_int_equal(bad, 0);
+}
+
+/* Three steps: captured, direct, and captured again give the same bits; so does recomputation. */
+static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **state)
+{
+    static const char *const names[] = {"block", "lora", "attention", "adamw", "head"};
+    int bad = 0;
+    (void)state;
+    if (!gpu)
+        skip();
+    for (size_t k = 0; k < AF_LEN(names); k++)
+        for (size_t i = 0; i < AF_LEN(cases); i++) {
+            values v[5] = {{0}};
+            af_error err = {0};
+            if (strcmp(cases[i].name, names[k]) != 0 || !wanted(&cases[i]))
+                continue;
+            for (int m = 0; m < 5; m++) {
+                const how h = {AF_DTYPE_BF16,
+                               m == 3   ? AF_RECOMPUTE_CHEAP
+                               : m == 4 ? AF_RECOMPUTE_BLOCK
+                                        : AF_RECOMPUTE_NONE,
+                               3};
+                ((af_cuda *)gpu)->no_graph = m == 1;
+                CHECK_OK(run_case(&cases[i], gpu, h, &v[m], &err), err);
+                ((af_cuda *)gpu)->no_graph = false;
+                if (!same(&v[0], &v[m])) {
+                    print_error("%s: run %d has other bits\n", names[k], m);
+                    bad++;
+                }
+            }
+            for (int m = 0; m < 5; m++)
+                clear(&v[m]);
+        }
+    assert_int_equal(bad, 0);
+}
+
+static void test_a_step_allocates_compiles_and_waits_for_nothing(void **state)
+{
+    af_error err = {0};
+    rec r = {.t = AF_DTYPE_BF16};
+    (void)state;
+    if (!gpu)
+        skip();
+    CHECK_OK(af_graph_new(&r.g, &err), err);
+    case_block(&r);
+    CHECK_OK(af_graph_prepare(r.g, gpu, &err), err);
+    CHECK_OK(rec_write(&r, &err), err);
+    CHECK_OK(af_graph_run(r.g, AF_RUN_GRAD, &err), err);
+    const af_counters a = af_device_counters(gpu);
+    for (int i = 0; i < 5; i++)
+        CHECK_OK(af_graph_run(r.g, AF_RUN_GRAD, &err), err);
+    const af_counters b = af_device_counters(gpu);
+    assert_true(b.launches > a.launches);
+    assert_int_equal(b.compiles, a.compiles);
+    assert_int_equal(b.module_loads, a.module_loads);
+    assert_int_equal(b.allocations, a.allocations);
+    assert_int_equal(b.host_syncs, a.host_syncs);
+    assert_int_equal(b.upload_bytes, a.upload_bytes);
+    af_graph_free(r.g);
+}
+
+static int open_devices(void **state)
+{
+    af_error err = {0};
+    (void)state;
+    if (af_device_open(&gpu, "cuda", 0, &err) != AF_OK)
+        print_message("SKIPPED: %s\n", err.msg);
+    else
+        print_message("%s\n", af_device_text(gpu));
+    CHECK_OK(af_device_open(&cpu, "cpu", 0, &err), err);
+    ((af_cpu *)cpu)->twins_only = true;
+    return 0;
+}
+
+static int close_devices(void **state)
+{
+    (void)state;
+    af_device_close(gpu);
+    af_device_close(cpu);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_case_agrees_with_the_cpu),
+        cmocka_unit_test(test_own_products_agree_too),
+        cmocka_unit_test(test_adapters_beside_the_product_agree_too),
+        cmocka_unit_test(test_captured_direct_and_repeated_runs_are_the_same_bits),
+        cmocka_unit_test(test_a_step_allocates_compiles_and_waits_for_nothing),
+    };
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}
