@@ -1,0 +1,55 @@
+/* attention.cuh - shared by the attention kernels: which rows a block works on, what a query sees. */
+#ifndef AF_ATTENTION_CUH
+#define AF_ATTENTION_CUH
+#include "dev.cuh"
+
+/* One tile of `size` rows of one sequence [from, to), first row `at`. `dead`: rows behind the last
+ * bound, which see nothing. */
+struct af_tile {
+    int from, to, at;
+    bool dead;
+};
+
+/* Tile number `tile`, counted through all sequences (and the dead rows last). False when there are
+ * fewer. Launch an upper bound: N / size + S + 1 tiles. Every warp must call it whole. */
+DEV bool find_tile(af_tile &t, int tile, const int *bounds, int S, int N, int size)
+{
+    const int lane = threadIdx.x % 32;
+    int before = 0;
+    for (int s0 = 0; s0 <= S; s0 += 32) {
+        const int s = s0 + lane, from = s <= S ? bounds[s] : 0, to = s < S ? bounds[s + 1] : N;
+        const int count = s <= S && to > from ? (to - from + size - 1) / size : 0;
+        int sum = count;
+#pragma unroll
+        for (int d = 1; d < 32; d <<= 1) {
+            const int v = __shfl_up_sync(FULL, sum, d);
+            sum += lane >= d ? v : 0;
+        }
+        const u32 hit = __ballot_sync(FULL, before + sum > tile);
+        if (hit) {
+            const int who = __ffs(hit) - 1;
+            t.from = __shfl_sync(FULL, from, who);
+            t.to = __shfl_sync(FULL, to, who);
+            t.at = t.from + (tile - before - __shfl_sync(FULL, sum - count, who)) * size;
+            t.dead = s0 + who == S;
+            return true;
+        }
+        before += __shfl_sync(FULL, sum, 31);
+    }
+    return false;
+}
+
+struct af_mask {
+    int causal, window; /* window 0 = none */
+};
+DEV bool sees(af_mask m, int q, int k)
+{
+    return (!m.causal || k <= q) && (!m.window || k > q - m.window);
+}
+/* First key and end of keys that queries [q0, q1) of the sequence can see. */
+DEV int first_key(af_mask m, int q0, int from) { return m.window ? max(from, q0 - m.window + 1) : from; }
+DEV int end_key(af_mask m, int q1, int to) { return m.causal ? min(q1, to) : to; }
+/* The same for queries that can see keys [k0, k1). */
+DEV int first_query(af_mask m, int k0, int from) { return m.causal ? k0 : from; }
+DEV int end_query(af_mask m, int k1, int to) { return m.window ? min(to, k1 - 1 + m.window) : to; }
+#endif

@@ -1,0 +1,324 @@
+/* attention_plain.cu - attention with plain multiply-adds: any type, and for generation.
+ * Contract: attention.c; twin: attention_cpu.c.
+ *
+ * Built with AF_T and AF_EP (head size padded to a multiple of 32). Same mathematics, grid and tile
+ * search as attention.cu. Blocks of 8 warps own 32 rows, 4 a warp; the streamed side passes through
+ * shared memory in tiles of 32 rows: a lane is a streamed row while scores are made, and a column
+ * while products are summed. Dynamic shared memory: (2*32*(AF_EP+1) + 16*AF_EP) floats. */
+#include "attention.cuh"
+
+#ifndef AF_EP
+#define AF_EP 128
+#endif
+#define LDS (AF_EP + 1)
+#define EL (AF_EP / 32)
+#define OWN 4
+
+extern __shared__ float shared[];
+
+DEV void load_tile(float *tile, const AF_T *src, i64 ld, int row0, int end, int E)
+{
+    for (int i = threadIdx.x; i < 32 * AF_EP; i += blockDim.x) {
+        const int r = i / AF_EP, e = i % AF_EP;
+        tile[r * LDS + e] = row0 + r < end && e < E ? load(src + (i64)(row0 + r) * ld + e) : 0.0f;
+    }
+}
+DEV void load_one(float *row, const AF_T *src, int E)
+{
+    __syncwarp();
+    for (int e = threadIdx.x % 32; e < AF_EP; e += 32)
+        row[e] = e < E ? load(src + e) : 0.0f;
+    __syncwarp();
+}
+DEV float dot(const float *one, const float *row)
+{
+    float s = 0.0f;
+#pragma unroll 8
+    for (int e = 0; e < AF_EP; e++)
+        s += one[e] * row[e];
+    return s;
+}
+/* acc += sum over the tile's rows j of (lane j's p) * tile[j] */
+DEV void add_rows(float (&acc)[EL], float p, const float *tile)
+{
+#pragma unroll 4
+    for (int j = 0; j < 32; j++) {
+        const float pj = __shfl_sync(FULL, p, j);
+#pragma unroll
+        for (int i = 0; i < EL; i++)
+            acc[i] += pj * tile[j * LDS + i * 32 + threadIdx.x % 32];
+    }
+}
+DEV void store_one(AF_T *dst, const float (&acc)[EL], float f, int E)
+{
+#pragma unroll
+    for (int i = 0; i < EL; i++)
+        if (i * 32 + threadIdx.x % 32 < E)
+            store(dst + i * 32 + threadIdx.x % 32, acc[i] * f);
+}
+DEV float capped(float s, float softcap) { return softcap > 0.0f ? softcap * tanhf(s / softcap) : s; }
+DEV float cap_slope(float s, float softcap)
+{
+    return softcap > 0.0f ? 1.0f - (s / softcap) * (s / softcap) : 1.0f;
+}
+
+/* One step of the online softmax over 32 scores, one a lane. Returns this lane's weight. */
+DEV float soften(float s, float &top, float &sum, float (&acc)[EL])
+{
+    const float mx = fmaxf(top, warp_max(s)), base = mx == -INF ? 0.0f : mx;
+    const float keep = expf(top - base), p = expf(s - base);
+    top = mx;
+    sum = sum * keep + warp_sum(p);
+#pragma unroll
+    for (int i = 0; i < EL; i++)
+        acc[i] *= keep;
+    return p;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    attention_fwd(AF_T *o, float *lse, const AF_T *qkv, const int *bounds, int S, int N, int H, int K,
+                  int E, long long ldo, long long ldx, float scale, float softcap, int window,
+                  int causal)
+{
+    const af_mask mask = {causal, window};
+    const int h = blockIdx.x, kv = h / (H / K), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    af_tile t;
+    if (!find_tile(t, gridDim.y - 1 - blockIdx.y, bounds, S, N, 8 * OWN))
+        return;
+    float *kt = shared, *vt = kt + 32 * LDS, *qs = vt + 32 * LDS + warp * AF_EP;
+    const AF_T *q = qkv + (i64)h * E, *k = qkv + (i64)(H + kv) * E, *v = k + (i64)K * E;
+    const int lo = first_key(mask, t.at, t.from);
+    const int hi = t.dead ? lo : end_key(mask, min(t.at + 8 * OWN, t.to), t.to);
+    float acc[OWN][EL] = {}, top[OWN], sum[OWN] = {};
+#pragma unroll
+    for (int m = 0; m < OWN; m++)
+        top[m] = -INF;
+    for (int k0 = lo; k0 < hi; k0 += 32) {
+        __syncthreads();
+        load_tile(kt, k, ldx, k0, hi, E);
+        load_tile(vt, v, ldx, k0, hi, E);
+        __syncthreads();
+#pragma unroll
+        for (int m = 0; m < OWN; m++) {
+            const int row = t.at + warp * OWN + m;
+            if (row < t.to) {
+                load_one(qs, q + (i64)row * ldx, E);
+                const float s = capped(dot(qs, kt + lane * LDS) * scale, softcap);
+                const bool in = k0 + lane < hi && sees(mask, row, k0 + lane);
+                add_rows(acc[m], soften(in ? s : -INF, top[m], sum[m], acc[m]), vt);
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < OWN; m++) {
+        const int row = t.at + warp * OWN + m;
+        if (row < t.to) {
+            store_one(o + (i64)row * ldo + (i64)h * E, acc[m], sum[m] > 0.0f ? 1.0f / sum[m] : 0.0f,
+                      E);
+            if (lane == 0)
+                lse[(i64)row * H + h] = sum[m] > 0.0f ? top[m] + logf(sum[m]) : 0.0f;
+        }
+    }
+}
+
+extern "C" __global__ void attention_delta(float *delta, const AF_T *o, const AF_T *dout,
+                                           long long heads, int H, int E, long long ldo,
+                                           long long lddo)
+{
+    const i64 i = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (i >= heads)
+        return;
+    const i64 n = i / H, c = i % H * (i64)E;
+    float sum = 0.0f;
+    for (int e = threadIdx.x % 32; e < E; e += 32)
+        sum += load(o + n * ldo + c + e) * load(dout + n * lddo + c + e);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        delta[i] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    attention_dq(AF_T *dqkv, const AF_T *qkv, const AF_T *dout, const float *lse, const float *delta,
+                 const int *bounds, int S, int N, int H, int K, int E, long long lddx, long long ldx,
+                 long long lddo, float scale, float softcap, int window, int causal)
+{
+    const af_mask mask = {causal, window};
+    const int h = blockIdx.x, kv = h / (H / K), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    af_tile t;
+    if (!find_tile(t, gridDim.y - 1 - blockIdx.y, bounds, S, N, 8 * OWN))
+        return;
+    float *kt = shared, *vt = kt + 32 * LDS, *qs = vt + 32 * LDS + warp * 2 * AF_EP, *os = qs + AF_EP;
+    const AF_T *q = qkv + (i64)h * E, *k = qkv + (i64)(H + kv) * E, *v = k + (i64)K * E;
+    dout += (i64)h * E;
+    const int lo = first_key(mask, t.at, t.from);
+    const int hi = t.dead ? lo : end_key(mask, min(t.at + 8 * OWN, t.to), t.to);
+    float acc[OWN][EL] = {};
+    for (int k0 = lo; k0 < hi; k0 += 32) {
+        __syncthreads();
+        load_tile(kt, k, ldx, k0, hi, E);
+        load_tile(vt, v, ldx, k0, hi, E);
+        __syncthreads();
+#pragma unroll
+        for (int m = 0; m < OWN; m++) {
+            const int row = t.at + warp * OWN + m;
+            if (row < t.to) {
+                load_one(qs, q + (i64)row * ldx, E);
+                load_one(os, dout + (i64)row * lddo, E);
+                const float s = capped(dot(qs, kt + lane * LDS) * scale, softcap);
+                const bool in = k0 + lane < hi && sees(mask, row, k0 + lane);
+                const float p = in ? expf(s - lse[(i64)row * H + h]) : 0.0f;
+                const float dp = dot(os, vt + lane * LDS) - delta[(i64)row * H + h];
+                add_rows(acc[m], p * dp * cap_slope(s, softcap), kt);
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < OWN; m++) {
+        const int row = t.at + warp * OWN + m;
+        if (row < t.to)
+            store_one(dqkv + (i64)row * lddx + (i64)h * E, acc[m], scale, E);
+    }
+}
+
+/* One block has 32 keys of one kv head and all query heads of its split, as in attention.cu. */
+extern "C" __global__ void __launch_bounds__(256)
+    attention_dkv(AF_T *dkv, const AF_T *qkv, const AF_T *dout, const float *lse, const float *delta,
+                  const int *bounds, int S, int N, int H, int K, int E, long long lddkv,
+                  long long ldx, long long lddo, float scale, float softcap, int window, int causal,
+                  int splits, long long stride)
+{
+    const af_mask mask = {causal, window};
+    const int kv = blockIdx.x / splits, split = blockIdx.x % splits, heads = H / K / splits;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    af_tile t;
+    if (!find_tile(t, blockIdx.y, bounds, S, N, 8 * OWN))
+        return;
+    float *qt = shared, *ot = qt + 32 * LDS, *ks = ot + 32 * LDS + warp * 2 * AF_EP, *vs = ks + AF_EP;
+    const AF_T *k = qkv + (i64)(H + kv) * E, *v = k + (i64)K * E;
+    const int lo = first_query(mask, t.at, t.from);
+    const int hi = t.dead ? lo : end_query(mask, min(t.at + 8 * OWN, t.to), t.to);
+    float dk[OWN][EL] = {}, dv[OWN][EL] = {};
+    for (int g = 0; g < heads; g++) {
+        const int h = kv * (H / K) + split * heads + g;
+        for (int q0 = lo; q0 < hi; q0 += 32) {
+            __syncthreads();
+            load_tile(qt, qkv + (i64)h * E, ldx, q0, hi, E);
+            load_tile(ot, dout + (i64)h * E, lddo, q0, hi, E);
+            __syncthreads();
+            const bool live = q0 + lane < hi;
+            const float l = live ? lse[(i64)(q0 + lane) * H + h] : 0.0f;
+            const float d = live ? delta[(i64)(q0 + lane) * H + h] : 0.0f;
+#pragma unroll
+            for (int m = 0; m < OWN; m++) {
+                const int row = t.at + warp * OWN + m;
+                if (row < t.to) {
+                    load_one(ks, k + (i64)row * ldx, E);
+                    load_one(vs, v + (i64)row * ldx, E);
+                    const float s = capped(dot(ks, qt + lane * LDS) * scale, softcap);
+                    const float p = live && sees(mask, q0 + lane, row) ? expf(s - l) : 0.0f;
+                    const float dp = dot(vs, ot + lane * LDS) - d;
+                    add_rows(dv[m], p, ot);
+                    add_rows(dk[m], p * dp * cap_slope(s, softcap), qt);
+                }
+            }
+        }
+    }
+    dkv += split * stride + (i64)kv * E;
+#pragma unroll
+    for (int m = 0; m < OWN; m++) {
+        const int row = t.at + warp * OWN + m;
+        if (row < t.to) {
+            store_one(dkv + (i64)row * lddkv, dk[m], scale, E);
+            store_one(dkv + (i64)row * lddkv + (i64)K * E, dv[m], 1.0f, E);
+        }
+    }
+}
+
+/* The sequence of row n: bounds[s] <= n < bounds[s+1], or -1 behind the last bound. */
+DEV int sequence_of(const int *bounds, int S, int n)
+{
+    if (n >= bounds[S])
+        return -1;
+    int lo = 0, hi = S; /* the last s with bounds[s] <= n */
+    while (hi - lo > 1) {
+        const int mid = (lo + hi) / 2;
+        if (bounds[mid] <= n)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Generation, first half: block n copies the k and v of row n into cache [S][L][2KE] at position
+ * start[s] + n - bounds[s]. AF_C is the cache's type. */
+#ifndef AF_C
+#define AF_C AF_T
+#endif
+extern "C" __global__ void attention_append(AF_C *cache, const AF_T *qkv, const int *bounds,
+                                            const int *start, int S, long long L, int H, int K, int E,
+                                            long long ldx)
+{
+    const int n = blockIdx.x, s = sequence_of(bounds, S, n);
+    const i64 width = 2 * (i64)K * E, at = s < 0 ? 0 : start[s] + n - bounds[s];
+    if (s < 0 || at >= L)
+        return;
+    for (int c = threadIdx.x; c < width; c += blockDim.x)
+        store(cache + ((i64)s * L + at) * width + c, load(qkv + n * ldx + (i64)H * E + c));
+}
+
+/* Generation, second half: block (h, n) attends row n to its sequence's cache up to itself. The
+ * block's 8 warps take every 8th group of 32 keys and are joined in order. The cache is read once.
+ * Dynamic shared memory: 8 * (AF_EP + 2) + AF_EP floats. */
+extern "C" __global__ void __launch_bounds__(256)
+    attention_cached(AF_T *o, const AF_T *qkv, const AF_C *cache, const int *bounds, const int *start,
+                     int S, long long L, int H, int K, int E, long long ldo, long long ldx,
+                     float scale, float softcap, int window)
+{
+    const int h = blockIdx.x, n = blockIdx.y, kv = h / (H / K);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, s = sequence_of(bounds, S, n);
+    float *qs = shared, *part = qs + AF_EP;
+    for (int e = threadIdx.x; e < AF_EP; e += 256)
+        qs[e] = e < E ? load(qkv + n * ldx + (i64)h * E + e) : 0.0f;
+    __syncthreads();
+    const i64 width = 2 * (i64)K * E, at = s < 0 ? -1 : min(start[s] + (i64)n - bounds[s], L - 1);
+    const AF_C *k = cache + (s < 0 ? 0 : s) * L * width + (i64)kv * E, *v = k + (i64)K * E;
+    const i64 lo = window ? max(0ll, at - window + 1) : 0;
+    float acc[EL] = {}, top = -INF, sum = 0.0f;
+    for (i64 k0 = lo + warp * 32; k0 <= at; k0 += 256) {
+        float score = -INF;
+        if (k0 + lane <= at) {
+            float d = 0.0f;
+            for (int e = 0; e < E; e++)
+                d += qs[e] * load(k + (k0 + lane) * width + e);
+            score = capped(d * scale, softcap);
+        }
+        const float p = soften(score, top, sum, acc);
+        for (int j = 0; j < 32 && k0 + j <= at; j++) {
+            const float pj = __shfl_sync(FULL, p, j);
+#pragma unroll
+            for (int i = 0; i < EL; i++)
+                if (i * 32 + lane < E)
+                    acc[i] += pj * load(v + (k0 + j) * width + i * 32 + lane);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < EL; i++)
+        part[warp * AF_EP + i * 32 + lane] = acc[i];
+    if (lane == 0) {
+        part[8 * AF_EP + warp] = top;
+        part[8 * AF_EP + 8 + warp] = sum;
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < E; e += 256) {
+        float mx = -INF, l = 0.0f, a = 0.0f;
+        for (int w = 0; w < 8; w++)
+            mx = fmaxf(mx, part[8 * AF_EP + w]);
+        for (int w = 0; w < 8; w++) {
+            const float f = mx == -INF ? 0.0f : expf(part[8 * AF_EP + w] - mx);
+            l += part[8 * AF_EP + 8 + w] * f;
+            a += part[w * AF_EP + e] * f;
+        }
+        store(o + n * ldo + (i64)h * E + e, l > 0.0f ? a / l : 0.0f);
+    }
+}

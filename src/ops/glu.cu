@@ -1,0 +1,72 @@
+/* glu.cu - gated activation y = act(gate) * up, both directions.  Contract: glu.c; twin: glu_cpu.c.
+ *
+ * Built with AF_T, AF_VEC and AF_ACT (af_act: 0 silu, 1 gelu_tanh, 2 gelu, 3 relu). Each row of F
+ * columns is cut among `cuts` blocks (block b: row b / cuts, cut b % cuts); a thread makes one
+ * access to each operand. Everything is read and written once. */
+#include "dev.cuh"
+
+#ifndef AF_ACT
+#define AF_ACT 0
+#endif
+
+/* The value, and its slope when asked. */
+DEV float act(float x, float *slope)
+{
+#if AF_ACT == 0
+    const float s = __fdividef(1.0f, 1.0f + __expf(-x));
+    *slope = s * (1.0f + x * (1.0f - s));
+    return x * s;
+#elif AF_ACT == 1
+    const float c = 0.7978845608028654f, u = c * (x + 0.044715f * x * x * x), t = tanh_exp(u);
+    *slope = 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * c * (1.0f + 3.0f * 0.044715f * x * x);
+    return 0.5f * x * (1.0f + t);
+#elif AF_ACT == 2
+    const float p = 0.5f * (1.0f + erff(x * 0.7071067811865476f));
+    *slope = p + x * 0.3989422804014327f * __expf(-0.5f * x * x);
+    return x * p;
+#else
+    *slope = x > 0.0f;
+    return fmaxf(x, 0.0f);
+#endif
+}
+
+extern "C" __global__ void glu_fwd(AF_T *y, const AF_T *gate_up, int F, int cuts, long long ldy, long long ldg)
+{
+    const i64 n = blockIdx.x / cuts;
+    const int d = (blockIdx.x % cuts * blockDim.x + threadIdx.x) * AF_VEC;
+    if (d >= F)
+        return;
+    float g[AF_VEC], u[AF_VEC], slope;
+    load_n(g, gate_up + n * ldg + d);
+    load_n(u, gate_up + n * ldg + F + d);
+#pragma unroll
+    for (int k = 0; k < AF_VEC; k++)
+        u[k] *= act(g[k], &slope);
+    store_n(y + n * ldy + d, u);
+}
+
+/* dgate = dy * up * act'(gate), dup = dy * act(gate); with h: h = act(gate) * up once more. */
+extern "C" __global__ void glu_bwd(AF_T *dgate_up, AF_T *h, const AF_T *gate_up, const AF_T *dy,
+                                   int F, int cuts, long long lddg, long long ldh, long long ldg, long long lddy)
+{
+    const i64 n = blockIdx.x / cuts;
+    const int d = (blockIdx.x % cuts * blockDim.x + threadIdx.x) * AF_VEC;
+    if (d >= F)
+        return;
+    float g[AF_VEC], u[AF_VEC], dv[AF_VEC], hv[AF_VEC];
+    load_n(g, gate_up + n * ldg + d);
+    load_n(u, gate_up + n * ldg + F + d);
+    load_n(dv, dy + n * lddy + d);
+#pragma unroll
+    for (int k = 0; k < AF_VEC; k++) {
+        float slope;
+        const float a = act(g[k], &slope);
+        hv[k] = a * u[k];
+        g[k] = dv[k] * u[k] * slope;
+        u[k] = dv[k] * a;
+    }
+    store_n(dgate_up + n * lddg + d, g);
+    store_n(dgate_up + n * lddg + F + d, u);
+    if (h)
+        store_n(h + n * ldh + d, hv);
+}

@@ -1,0 +1,160 @@
+/* rmsnorm.cu - RMS normalisation: forward, forward with residual add, both gradients.
+ * Contract: rmsnorm.c; twin: rmsnorm_cpu.c.
+ *
+ * Built with AF_T (x, y, dy, dx), AF_W (w), AF_VEC, and AF_PER: accesses a thread makes along a row;
+ * blockDim.x * AF_PER * AF_VEC >= D. One block walks over rows blockIdx.x, + gridDim.x, ...: a row
+ * is read once and stays in registers, w is read once a block. Rows have strides (ld*) so that
+ * spare columns behind D stay untouched. rmsnorm_dw: see there. */
+#include "dev.cuh"
+
+#ifndef AF_W
+#define AF_W AF_T
+#endif
+#ifndef AF_PER
+#define AF_PER 1
+#endif
+
+struct row {
+    float v[AF_PER][AF_VEC];
+};
+
+template <class T> DEV void load_row(row &r, const T *p, int D)
+{
+#pragma unroll
+    for (int i = 0; i < AF_PER; i++) {
+        const int d = (i * blockDim.x + threadIdx.x) * AF_VEC;
+        if (d < D) {
+            load_n(r.v[i], p + d);
+        } else {
+#pragma unroll
+            for (int k = 0; k < AF_VEC; k++)
+                r.v[i][k] = 0.0f;
+        }
+    }
+}
+DEV void store_row(AF_T *p, const row &r, int D)
+{
+#pragma unroll
+    for (int i = 0; i < AF_PER; i++) {
+        const int d = (i * blockDim.x + threadIdx.x) * AF_VEC;
+        if (d < D)
+            store_n(p + d, r.v[i]);
+    }
+}
+DEV float dot(const row &a, const row &b)
+{
+    float s = 0.0f;
+#pragma unroll
+    for (int i = 0; i < AF_PER; i++)
+#pragma unroll
+        for (int k = 0; k < AF_VEC; k++)
+            s += a.v[i][k] * b.v[i][k];
+    return s;
+}
+#define EACH                                                                                       \
+    _Pragma("unroll") for (int i = 0; i < AF_PER; i++) _Pragma("unroll") for (int k = 0;           \
+                                                                              k < AF_VEC; k++)
+
+/* w as it multiplies: plus_one is 0 or 1. */
+DEV void load_weight(row &w, const AF_W *p, int D, float plus_one)
+{
+    load_row(w, p, D);
+    EACH w.v[i][k] += plus_one;
+}
+
+DEV void normalise(AF_T *y, float *rstd, row &x, const row &w, int D, float eps)
+{
+    const float r = rsqrtf(block_sum(dot(x, x)) / D + eps);
+    EACH x.v[i][k] *= r * w.v[i][k];
+    store_row(y, x, D);
+    if (threadIdx.x == 0)
+        *rstd = r;
+}
+
+/* y = x * rstd * (w + plus_one), rstd[n] = 1 / sqrt(mean x[n]^2 + eps) */
+extern "C" __global__ void rmsnorm_fwd(AF_T *y, float *rstd, const AF_T *x, const AF_W *w, long long rows,
+                                       int D, long long ldy, long long ldx, float eps, float plus_one)
+{
+    row wr, xr;
+    load_weight(wr, w, D, plus_one);
+    for (i64 n = blockIdx.x; n < rows; n += gridDim.x) {
+        load_row(xr, x + n * ldx, D);
+        normalise(y + n * ldy, rstd + n, xr, wr, D, eps);
+    }
+}
+
+/* sum = x + residual (rounded to AF_T), y = rmsnorm(sum) */
+extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, const AF_T *x,
+                                           const AF_T *residual, const AF_W *w, long long rows, int D,
+                                           long long ldy, long long lds, long long ldx, long long ldr, float eps,
+                                           float plus_one)
+{
+    row wr, xr, rr;
+    load_weight(wr, w, D, plus_one);
+    for (i64 n = blockIdx.x; n < rows; n += gridDim.x) {
+        load_row(xr, x + n * ldx, D);
+        load_row(rr, residual + n * ldr, D);
+        EACH xr.v[i][k] = rounded<AF_T>(xr.v[i][k] + rr.v[i][k]);
+        store_row(sum + n * lds, xr, D);
+        normalise(y + n * ldy, rstd + n, xr, wr, D, eps);
+    }
+}
+
+/* dx = rstd * (g - x * rstd^2 * mean(g x)), g = dy * (w + plus_one); plus `add` where it is given
+ * (the gradient that reached the sum by the residual path; dx itself to accumulate). */
+extern "C" __global__ void rmsnorm_bwd(AF_T *dx, const AF_T *x, const AF_W *w, const float *rstd,
+                                       const AF_T *dy, const AF_T *add, long long rows, int D, long long lddx,
+                                       long long ldx, long long lddy, long long lda, float plus_one)
+{
+    row wr, xr, gr;
+    load_weight(wr, w, D, plus_one);
+    for (i64 n = blockIdx.x; n < rows; n += gridDim.x) {
+        const float r = rstd[n];
+        load_row(xr, x + n * ldx, D);
+        load_row(gr, dy + n * lddy, D);
+        EACH gr.v[i][k] *= wr.v[i][k];
+        const float c = block_sum(dot(xr, gr)) / D * r * r;
+        EACH gr.v[i][k] = r * (gr.v[i][k] - xr.v[i][k] * c);
+        if (add) {
+            load_row(xr, add + n * lda, D);
+            EACH gr.v[i][k] += xr.v[i][k];
+        }
+        store_row(dx + n * lddx, gr, D);
+    }
+}
+
+/* dw[d] = sum_n dy[n][d] * x[n][d] * rstd[n], stage one: block (c, p) sums rows p*per .. in AF_VEC
+ * columns a thread, 32 threads wide and 8 rows deep, into part[p][D]. Stage two: reduce_parts in
+ * elementwise.cu. x and dy are read once. */
+extern "C" __global__ void rmsnorm_dw(float *part, const AF_T *x, const float *rstd, const AF_T *dy,
+                                      long long rows, int D, long long ldx, long long lddy, long long per)
+{
+    __shared__ float sum[8][32][AF_VEC];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int d = (blockIdx.x * 32 + lane) * AF_VEC;
+    float acc[AF_VEC] = {};
+    if (d < D) {
+        const i64 to = min(rows, (blockIdx.y + 1) * per);
+        for (i64 n = blockIdx.y * per + warp; n < to; n += 8) {
+            float xv[AF_VEC], gv[AF_VEC];
+            load_n(xv, x + n * ldx + d);
+            load_n(gv, dy + n * lddy + d);
+            const float r = rstd[n];
+#pragma unroll
+            for (int k = 0; k < AF_VEC; k++)
+                acc[k] += gv[k] * (xv[k] * r);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < AF_VEC; k++)
+        sum[warp][lane][k] = acc[k];
+    __syncthreads();
+    for (int i = threadIdx.x; i < 32 * AF_VEC; i += 256) {
+        const int col = blockIdx.x * 32 * AF_VEC + i;
+        float s = 0.0f;
+        for (int w = 0; w < 8; w++)
+            s += sum[w][i / AF_VEC][i % AF_VEC];
+        if (col < D)
+            part[(i64)blockIdx.y * D + col] = s;
+    }
+}

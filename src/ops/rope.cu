@@ -1,0 +1,250 @@
+/* rope.cu - rotary positions on the fused q|k|v rows, with optional RMS norm of q and k before the
+ * rotation.  Contract: rope.c; twin: rope_cpu.c.
+ *
+ * Built with AF_T, AF_W (norm weights), AF_VEC and AF_NORM (0 or 1). One block does AF_ROWS rows:
+ * it makes their cosines and sines in shared memory, with AF_NORM the norms of their heads (one
+ * warp a head, or the heads of a whole row added up), then every pair (i, i + rot/2) of q and k once;
+ * v and what lies behind `rot` pass through. Rows are read once (twice with AF_NORM, the second
+ * time from cache). y may be qkv itself: a pair is read and written by one thread; not with AF_NORM
+ * in rope_bwd, where qkv and dy are two buffers. Dynamic shared memory: AF_ROWS * (rot + 2 (H+K))
+ * floats. E, rot/2 and the strides must be multiples of AF_VEC. */
+#include "dev.cuh"
+
+#ifndef AF_W
+#define AF_W AF_T
+#endif
+#ifndef AF_NORM
+#define AF_NORM 0
+#endif
+#define AF_ROWS 4
+
+extern __shared__ float shared[];
+
+DEV void make_table(float2 *tab, const int *positions, const float *inv_freq, i64 n0, int rows,
+                    int half_rot, float scale)
+{
+    for (int i = threadIdx.x; i < rows * half_rot; i += blockDim.x) {
+        float s, c;
+        sincosf((float)positions[n0 + i / half_rot] * inv_freq[i % half_rot], &s, &c);
+        tab[i] = make_float2(c * scale, s * scale);
+    }
+}
+
+/* Column e of the gradient before the rotation: the transposed rotation of dy. */
+DEV float unrotate(const AF_T *dy, const float2 *tab, int e, int half_rot)
+{
+    if (e < half_rot)
+        return load(dy + e) * tab[e].x + load(dy + e + half_rot) * tab[e].y;
+    if (e < 2 * half_rot)
+        return load(dy + e) * tab[e - half_rot].x - load(dy + e - half_rot) * tab[e - half_rot].y;
+    return load(dy + e);
+}
+
+struct head_norm { /* of one head: what multiplies, and (backward) mean(g x) rstd^2 */
+    float rstd, c;
+};
+
+/* Fills hn[rows][H+K]; dy only in the backward. */
+DEV void make_norms(head_norm *hn, const AF_T *x, const AF_T *dy, const float2 *tab,
+                    const AF_W *q_norm, const AF_W *k_norm, int rows, int H, int K, int E,
+                    int half_rot, i64 ldx, i64 lddy, float eps, float plus_one, int whole)
+{
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    for (int j = threadIdx.x / 32; j < rows * (H + K); j += warps) {
+        const int r = j / (H + K), h = j % (H + K);
+        const AF_T *xh = x + r * ldx + (i64)h * E;
+        const AF_W *w = h < H ? q_norm : k_norm;
+        w += whole ? (i64)(h < H ? h : h - H) * E : 0;
+        float ss = 0.0f, gx = 0.0f;
+        for (int e = lane; e < E; e += 32) {
+            const float v = load(xh + e);
+            ss += v * v;
+            if (dy)
+                gx += v * (load(w + e) + plus_one) *
+                      unrotate(dy + r * lddy + (i64)h * E, tab + r * half_rot, e, half_rot);
+        }
+        ss = warp_sum(ss);
+        gx = warp_sum(gx);
+        if (lane == 0)
+            hn[j] = {ss, gx};
+    }
+    __syncthreads();
+    if (whole) { /* one norm for all heads of q, one for those of k */
+        for (int j = threadIdx.x; j < rows * 2; j += blockDim.x) {
+            head_norm *at = hn + j / 2 * (H + K) + (j % 2 ? H : 0), sum = {0.0f, 0.0f};
+            const int heads = j % 2 ? K : H;
+            for (int h = 0; h < heads; h++) {
+                sum.rstd += at[h].rstd;
+                sum.c += at[h].c;
+            }
+            for (int h = 0; h < heads; h++)
+                at[h] = sum;
+        }
+        __syncthreads();
+    }
+    for (int j = threadIdx.x; j < rows * (H + K); j += blockDim.x) {
+        const float width = whole ? (float)E * (j % (H + K) < H ? H : K) : (float)E;
+        const float r = rsqrtf(hn[j].rstd / width + eps);
+        hn[j] = {r, hn[j].c / width * r * r};
+    }
+    __syncthreads();
+}
+
+DEV const AF_W *norm_weight(const AF_W *q_norm, const AF_W *k_norm, int h, int H, int E, int whole)
+{
+    const AF_W *w = h < H ? q_norm : k_norm;
+    return whole ? w + (i64)(h < H ? h : h - H) * E : w;
+}
+
+/* v *= rstd * (w + plus_one) */
+DEV void apply_norm(float (&v)[AF_VEC], const AF_W *w, float rstd, float plus_one)
+{
+    float wv[AF_VEC];
+    load_n(wv, w);
+#pragma unroll
+    for (int k = 0; k < AF_VEC; k++)
+        v[k] *= rstd * (wv[k] + plus_one);
+}
+/* g := rstd * (g * (w + plus_one) - x * c) */
+DEV void apply_norm_bwd(float (&g)[AF_VEC], const AF_W *w, const AF_T *x, head_norm hn,
+                        float plus_one)
+{
+    float wv[AF_VEC], xv[AF_VEC];
+    load_n(wv, w);
+    load_n(xv, x);
+#pragma unroll
+    for (int k = 0; k < AF_VEC; k++)
+        g[k] = hn.rstd * (g[k] * (wv[k] + plus_one) - xv[k] * hn.c);
+}
+
+/* sign +1: y = rotate(norm(x)); sign -1: y = norm'(unrotate(x = dy)) with `pre` the forward's qkv. */
+DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab, const head_norm *hn,
+                     const AF_W *q_norm, const AF_W *k_norm, int rows, int H, int K, int E,
+                     int half_rot, i64 ldy, i64 ldx, i64 ldp, float plus_one, int whole, float sign)
+{
+    const int per_head = half_rot / AF_VEC, pairs = (H + K) * per_head;
+    for (int j = threadIdx.x; j < rows * pairs; j += blockDim.x) {
+        const int r = j / pairs, h = j % pairs / per_head, i = j % per_head * AF_VEC;
+        const i64 at = (i64)h * E + i;
+        float a[AF_VEC], b[AF_VEC];
+        load_n(a, x + r * ldx + at);
+        load_n(b, x + r * ldx + at + half_rot);
+        const AF_W *w = AF_NORM ? norm_weight(q_norm, k_norm, h, H, E, whole) + i : 0;
+        if (AF_NORM && sign > 0) {
+            apply_norm(a, w, hn[r * (H + K) + h].rstd, plus_one);
+            apply_norm(b, w + half_rot, hn[r * (H + K) + h].rstd, plus_one);
+        }
+#pragma unroll
+        for (int k = 0; k < AF_VEC; k++) {
+            const float2 cs = tab[r * half_rot + i + k];
+            const float s = cs.y * sign, u = a[k] * cs.x - b[k] * s, v = b[k] * cs.x + a[k] * s;
+            a[k] = u;
+            b[k] = v;
+        }
+        if (AF_NORM && sign < 0) {
+            apply_norm_bwd(a, w, pre + r * ldp + at, hn[r * (H + K) + h], plus_one);
+            apply_norm_bwd(b, w + half_rot, pre + r * ldp + at + half_rot, hn[r * (H + K) + h],
+                           plus_one);
+        }
+        store_n(y + r * ldy + at, a);
+        store_n(y + r * ldy + at + half_rot, b);
+    }
+    /* the rest of each q and k head, then v */
+    const int rest = (E - 2 * half_rot) / AF_VEC, tails = (H + K) * rest, vs = K * E / AF_VEC;
+    if (y == x && !(AF_NORM && rest))
+        return;
+    for (int j = threadIdx.x; j < rows * (tails + vs); j += blockDim.x) {
+        const int r = j / (tails + vs), t = j % (tails + vs);
+        const int h = t < tails ? t / rest : 0, e = t < tails ? 2 * half_rot + t % rest * AF_VEC : 0;
+        const i64 at = t < tails ? (i64)h * E + e : (i64)(H + K) * E + (i64)(t - tails) * AF_VEC;
+        float a[AF_VEC];
+        load_n(a, x + r * ldx + at);
+        if (AF_NORM && t < tails) {
+            const AF_W *w = norm_weight(q_norm, k_norm, h, H, E, whole) + e;
+            if (sign > 0)
+                apply_norm(a, w, hn[r * (H + K) + h].rstd, plus_one);
+            else
+                apply_norm_bwd(a, w, pre + r * ldp + at, hn[r * (H + K) + h], plus_one);
+        }
+        store_n(y + r * ldy + at, a);
+    }
+}
+
+extern "C" __global__ void rope_fwd(AF_T *y, const AF_T *qkv, const int *positions,
+                                    const float *inv_freq, const AF_W *q_norm, const AF_W *k_norm,
+                                    long long rows, int H, int K, int E, int rot, long long ldy,
+                                    long long ldx, float scale, float eps, float plus_one, int whole)
+{
+    const i64 n0 = (i64)blockIdx.x * AF_ROWS;
+    const int live = (int)min(rows - n0, (i64)AF_ROWS);
+    float2 *tab = (float2 *)shared;
+    head_norm *hn = (head_norm *)(tab + AF_ROWS * (rot / 2));
+    qkv += n0 * ldx;
+    make_table(tab, positions, inv_freq, n0, live, rot / 2, scale);
+    __syncthreads();
+    if (AF_NORM)
+        make_norms(hn, qkv, 0, tab, q_norm, k_norm, live, H, K, E, rot / 2, ldx, 0, eps, plus_one,
+                   whole);
+    rotate_rows(y + n0 * ldy, qkv, 0, tab, hn, q_norm, k_norm, live, H, K, E, rot / 2, ldy, ldx, 0,
+                plus_one, whole, 1.0f);
+}
+
+extern "C" __global__ void rope_bwd(AF_T *dqkv, const AF_T *dy, const AF_T *qkv,
+                                    const int *positions, const float *inv_freq, const AF_W *q_norm,
+                                    const AF_W *k_norm, long long rows, int H, int K, int E, int rot,
+                                    long long lddx, long long lddy, long long ldx, float scale,
+                                    float eps, float plus_one, int whole)
+{
+    const i64 n0 = (i64)blockIdx.x * AF_ROWS;
+    const int live = (int)min(rows - n0, (i64)AF_ROWS);
+    float2 *tab = (float2 *)shared;
+    head_norm *hn = (head_norm *)(tab + AF_ROWS * (rot / 2));
+    make_table(tab, positions, inv_freq, n0, live, rot / 2, scale);
+    __syncthreads();
+    if (AF_NORM)
+        make_norms(hn, qkv + n0 * ldx, dy + n0 * lddy, tab, q_norm, k_norm, live, H, K, E, rot / 2,
+                   ldx, lddy, eps, plus_one, whole);
+    rotate_rows(dqkv + n0 * lddx, dy + n0 * lddy, qkv + n0 * ldx, tab, hn, q_norm, k_norm, live, H,
+                K, E, rot / 2, lddx, lddy, ldx, plus_one, whole, -1.0f);
+}
+
+/* Gradients of the norm weights, stage one: block p sums rows p*per .. into part[p][widths of q_norm
+ * and k_norm]: E and E, or H*E and K*E when `whole`. Each column belongs to one thread. Dynamic
+ * shared memory: AF_ROWS * (rot + 2 (H+K)) + both widths, floats. Stage two: reduce_parts. */
+extern "C" __global__ void rope_dnorm(float *part, const AF_T *dy, const AF_T *qkv,
+                                      const int *positions, const float *inv_freq,
+                                      const AF_W *q_norm, const AF_W *k_norm, long long rows, int H,
+                                      int K, int E, int rot, long long lddy, long long ldx,
+                                      float scale, float eps, float plus_one, int whole,
+                                      long long per)
+{
+    const int half_rot = rot / 2, wq = whole ? H * E : E, wk = whole ? K * E : E;
+    float2 *tab = (float2 *)shared;
+    head_norm *hn = (head_norm *)(tab + AF_ROWS * half_rot);
+    float *acc = (float *)(hn + AF_ROWS * (H + K));
+    for (int c = threadIdx.x; c < wq + wk; c += blockDim.x)
+        acc[c] = 0.0f;
+    const i64 to = min(rows, (blockIdx.x + 1) * per);
+    for (i64 n0 = blockIdx.x * per; n0 < to; n0 += AF_ROWS) {
+        const int live = (int)min(to - n0, (i64)AF_ROWS);
+        __syncthreads();
+        make_table(tab, positions, inv_freq, n0, live, half_rot, scale);
+        __syncthreads();
+        make_norms(hn, qkv + n0 * ldx, 0, tab, q_norm, k_norm, live, H, K, E, half_rot, ldx, 0, eps,
+                   plus_one, whole);
+        for (int c = threadIdx.x; c < wq + wk; c += blockDim.x) {
+            const bool is_q = c < wq;
+            const int col = is_q ? c : c - wq, e = col % E;
+            const int h0 = (is_q ? 0 : H) + col / E, heads = whole ? 1 : is_q ? H : K;
+            for (int r = 0; r < live; r++)
+                for (int h = h0; h < h0 + heads; h++) {
+                    const i64 at = (i64)h * E;
+                    acc[c] += unrotate(dy + (n0 + r) * lddy + at, tab + r * half_rot, e, half_rot) *
+                              load(qkv + (n0 + r) * ldx + at + e) * hn[r * (H + K) + h].rstd;
+                }
+        }
+    }
+    __syncthreads();
+    for (int c = threadIdx.x; c < wq + wk; c += blockDim.x)
+        part[(i64)blockIdx.x * (wq + wk) + c] = acc[c];
+}
