@@ -277,6 +277,17 @@ static void case_linear(rec *r)
     const af_linear_opts o = {.weight = {weight_2(r, r->t, 48, 72)}, .pieces = 1};
     finish(r, af_linear(r->g, act_2(r, 33, 72), &o));
 }
+static void case_linear_fwd(rec *r)
+{
+    af_linear_opts o = {.weight = {weight_2(r, r->t, 40, 72), weight_2(r, r->t, 24, 72)},
+                        .bias = {weight_1(r, r->t, 40), NULL},
+                        .pieces = 2,
+                        .parts = 1};
+    o.a = weight_2(r, AF_DTYPE_F32, 8, 72);
+    o.b = weight_1(r, AF_DTYPE_F32, 40 * 8);
+    o.part[0] = (af_adapter_part){0, 40, 0, 8, 0.5f};
+    out(r, af_linear(r->g, in_2(r, 33, 72), &o));
+}
 static void case_linear_params(rec *r)
 {
     const af_linear_opts o = {.weight = {param_2(r, 40, 56), param_2(r, 24, 56)},
@@ -442,6 +453,7 @@ static const test_case cases[] = {
     {"attention_256", case_attention_256, 1e-2},
     {"glu", case_glu, 0},
     {"linear", case_linear, 0},
+    {"linear_fwd", case_linear_fwd, 0},
     {"linear_params", case_linear_params, 0},
     {"lora", case_lora, 1e-2},
     {"lora_scales", case_lora_scales, 1e-2},
@@ -490,5 +502,8 @@ static inline af_status rec_write(rec *r, af_error *err)
     }
     return AF_OK;
 }
-static inline int rec_mask(const rec *r) { return r->step ? AF_RUN_STEP : AF_RUN_GRAD; }
+static inline int rec_mask(const rec *r)
+{
+    return r->step ? AF_RUN_STEP : r->g->differentiated ? AF_RUN_GRAD : AF_RUN_FORWARD;
+}
 #endif

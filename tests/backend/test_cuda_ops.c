@@ -191,7 +191,8 @@ static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **stat
         skip();
     for (size_t k = 0; k < AF_LEN(names); k++)
         for (size_t i = 0; i < AF_LEN(cases); i++) {
-            values v[5] = {{0}};
+            values v[5];
+            memset(v, 0, sizeof v);
             af_error err = {0};
             if (strcmp(cases[i].name, names[k]) != 0 || !wanted(&cases[i]))
                 continue;
