@@ -48,6 +48,13 @@ uint64_t af_bytes_hash(const char *s, uint64_t n);
 AF_CHECKED af_status af_vocab_add(af_vocab *v, af_arena *arena, const char *s, uint64_t n,
                                   int32_t id, af_error *err);
 int32_t af_vocab_find(const af_vocab *v, const char *s, uint64_t n);
+AF_CHECKED af_status af_vocab_reserve(af_vocab *v, uint64_t entries, af_error *err);
+/* The same in steps, for many look-ups at once: the hash, then prefetches, then the search. */
+uint32_t af_vocab_hash(const char *s, uint64_t n);
+void af_vocab_prefetch(const af_vocab *v, uint32_t hash);
+void af_vocab_prefetch_token(const af_vocab *v, uint32_t hash);
+void af_vocab_prefetch_text(const af_vocab *v, uint32_t hash);
+int32_t af_vocab_find_hashed(const af_vocab *v, const char *s, uint64_t n, uint32_t hash);
 void af_vocab_clear(af_vocab *v);
 
 /* ---- a trie over bytes: longest match, and all prefixes ---- */
@@ -377,7 +384,10 @@ AF_CHECKED af_status af_unigram_word(af_work *w, const char *s, uint32_t n);
 AF_CHECKED af_status af_wordpiece_word(af_work *w, const char *s, uint32_t n);
 AF_CHECKED af_status af_spm_word(af_work *w, const char *s, uint32_t n);
 AF_CHECKED af_status af_symbol_add(af_work *w, int32_t id, uint32_t start, uint32_t len);
+void af_merges_prefetch(const af_token_model *m, int32_t a, int32_t b);
 /* tokenizer_merges.c */
+AF_CHECKED af_status af_merges_parse(af_tokenizer *t, const af_jval *v, af_error *err);
+uint64_t af_json_commas(const af_jval *v); /* in the text of a raw value, plus one */
 AF_CHECKED af_status af_merges_init(af_token_model *m, uint64_t count, af_error *err);
 void af_merges_put(af_token_model *m, int32_t a, int32_t b, uint32_t rank, int32_t id);
 const af_merge_slot *af_merges_get(const af_token_model *m, int32_t a, int32_t b);

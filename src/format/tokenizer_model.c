@@ -26,11 +26,12 @@ int af_char_byte(uint32_t cp)
 static af_status read_vocab_map(af_tokenizer *t, const af_jval *v, af_error *err)
 {
     af_status st = AF_OK;
-    af_jpull j;
+    af_jpull j = {0};
     bool first = true;
     const char *s;
     uint64_t n;
     double id;
+    AF_TRY(af_vocab_reserve(&t->vocab, af_json_commas(v), err));
     af_jpull_init(&j, v->text, v->len);
     af_jpull_open(&j, '{');
     while (af_jpull_more(&j, '}', &first)) {
@@ -109,127 +110,6 @@ done:
     return st;
 }
 
-typedef struct merge_reader {
-    af_jpull j;
-    af_buf left, joined;
-} merge_reader;
-
-/* One merge, "a b" or ["a", "b"]; *skip for a version line. */
-static bool next_merge(merge_reader *r, const char **b, uint64_t *bn, bool *skip)
-{
-    const char *s;
-    uint64_t n;
-    bool inner = true;
-    *skip = false;
-    r->left.len = 0;
-    if (af_jpull_peek(&r->j) == '[') {
-        if (!af_jpull_open(&r->j, '[') || !af_jpull_more(&r->j, ']', &inner) ||
-            !af_jpull_string(&r->j, &s, &n))
-            return false;
-        af_buf_add(&r->left, s, n);
-        return af_jpull_more(&r->j, ']', &inner) && af_jpull_string(&r->j, b, bn) &&
-               !af_jpull_more(&r->j, ']', &inner) && !r->left.bad;
-    }
-    if (!af_jpull_string(&r->j, &s, &n))
-        return false;
-    if (n >= 8 && memcmp(s, "#version", 8) == 0) {
-        *skip = true;
-        return true;
-    }
-    const char *space = memchr(s, ' ', n);
-    if (!space || memchr(space + 1, ' ', n - (uint64_t)(space + 1 - s))) {
-        r->j.bad = true;
-        r->j.why = "a merge that is not two words";
-        return false;
-    }
-    af_buf_add(&r->left, s, (uint64_t)(space - s));
-    *b = space + 1;
-    *bn = n - (uint64_t)(space + 1 - s);
-    return !r->left.bad;
-}
-
-/* Is there a U+2581 behind anything but U+2581? */
-static bool mark_inside(const char *s, uint64_t n)
-{
-    for (uint64_t i = 1; i + 3 <= n; i++)
-        if (memcmp(s + i, "\xe2\x96\x81", 3) == 0 &&
-            (i < 3 || memcmp(s + i - 3, "\xe2\x96\x81", 3)))
-            return true;
-    return false;
-}
-
-static af_status add_merge(af_tokenizer *t, merge_reader *r, const char *b, uint64_t bn,
-                           uint32_t rank, af_error *err)
-{
-    const uint32_t prefix = t->model.prefix.n;
-    const int32_t left = af_vocab_find(&t->vocab, r->left.data ? r->left.data : "", r->left.len);
-    const int32_t right = af_vocab_find(&t->vocab, b, bn);
-    r->joined.len = 0;
-    af_buf_add(&r->joined, r->left.data, r->left.len);
-    if (bn >= prefix)
-        af_buf_add(&r->joined, b + prefix, bn - prefix);
-    if (r->joined.bad)
-        return af_fail_nomem(err, "a merge", bn);
-    const int32_t id =
-        af_vocab_find(&t->vocab, r->joined.data ? r->joined.data : "", r->joined.len);
-    if (left < 0 || right < 0 || id < 0 || bn < prefix)
-        return af_fail(err, AF_EFORMAT,
-                       "merge %" PRIu32 " (\"%.60s\" + \"%.*s\") has a token that "
-                       "is not in the vocabulary",
-                       rank, r->left.data ? r->left.data : "", (int)AF_MIN(bn, 60), b);
-    af_merges_put(&t->model, left, right, rank, id);
-    if (t->model.cut_at_mark && mark_inside(r->joined.data, r->joined.len))
-        t->model.cut_at_mark = false;
-    return AF_OK;
-}
-
-static uint64_t count_merges(const af_jval *v)
-{
-    uint64_t commas = 1; /* an upper bound: entries cannot be more than commas + 1 */
-    for (const char *p = v->text; (p = memchr(p, ',', v->len - (uint64_t)(p - v->text))); p++)
-        commas++;
-    return commas;
-}
-
-static af_status read_merges(af_tokenizer *t, const af_jval *v, af_error *err)
-{
-    af_status st = AF_OK;
-    merge_reader r = {0};
-    bool first = true, skip;
-    const char *b;
-    uint64_t bn;
-    uint32_t rank = 0;
-    uint64_t bound = v->type == AF_JSON_RAW ? count_merges(v) : 0;
-    if (v->type == AF_JSON_RAW && v->len > 2 && v->text[1] == '[')
-        bound = bound / 2 + 1;
-    AF_TRY(af_merges_init(&t->model, bound, err));
-    if (v->type != AF_JSON_RAW)
-        return af_fail(err, AF_EFORMAT, "the BPE model has no list of merges");
-    t->model.cut_at_mark = !t->model.prefix.n && !t->model.suffix.n &&
-                           af_vocab_find(&t->vocab, "\xe2\x96\x81", 3) >= 0;
-    af_jpull_init(&r.j, v->text, v->len);
-    af_jpull_open(&r.j, '[');
-    while (af_jpull_more(&r.j, ']', &first)) {
-        if (!next_merge(&r, &b, &bn, &skip))
-            break;
-        if (skip)
-            continue;
-        if (rank >= bound) {
-            st = af_fail(err, AF_EFORMAT, "the merges mix strings and pairs");
-            goto done;
-        }
-        AF_TRY(add_merge(t, &r, b, bn, rank++, err));
-    }
-    if (!r.j.bad && r.j.at != r.j.end)
-        r.j.bad = true, r.j.why = "a merge that is no pair";
-    AF_TRY(af_jpull_check(&r.j, "the merges", err));
-done:
-    af_jpull_clear(&r.j);
-    af_buf_clear(&r.left);
-    af_buf_clear(&r.joined);
-    return st;
-}
-
 static void read_unk_token(af_tokenizer *t, const af_jval *v)
 {
     const af_jval *unk = af_jval_get(v, "unk_token");
@@ -255,7 +135,7 @@ static af_status read_bpe(af_tokenizer *t, const af_jval *v, af_error *err)
     m->prefix = af_str_of(af_jval_get(v, "continuing_subword_prefix"));
     m->suffix = af_str_of(af_jval_get(v, "end_of_word_suffix"));
     AF_TRY(read_vocab_map(t, af_jval_get(v, "vocab"), err));
-    AF_TRY(read_merges(t, af_jval_get(v, "merges"), err));
+    AF_TRY(af_merges_parse(t, af_jval_get(v, "merges"), err));
     read_unk_token(t, v);
 done:
     return st;

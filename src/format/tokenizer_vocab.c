@@ -44,10 +44,7 @@ uint64_t af_bytes_hash(const char *s, uint64_t n)
     return h * k;
 }
 
-static uint32_t slot_hash(const char *s, uint64_t n)
-{
-    return (uint32_t)(af_bytes_hash(s, n) >> 32);
-}
+uint32_t af_vocab_hash(const char *s, uint64_t n) { return (uint32_t)(af_bytes_hash(s, n) >> 32); }
 
 static af_status rehash(af_vocab *v, uint32_t slots, af_error *err)
 {
@@ -109,7 +106,7 @@ af_status af_vocab_add(af_vocab *v, af_arena *arena, const char *s, uint64_t n, 
     AF_TRY(room_for_id(v, id, err));
     if (!v->slot || (uint64_t)v->entries * 2 >= v->mask)
         AF_TRY(rehash(v, v->slot ? (v->mask + 1) * 2 : 1024, err));
-    const uint32_t hash = slot_hash(s, n), at = find_slot(v, s, n, hash);
+    const uint32_t hash = af_vocab_hash(s, n), at = find_slot(v, s, n, hash);
     char *copy;
     if (v->slot[at].id >= 0) { /* the string moves to its new id */
         copy = (char *)v->token[v->slot[at].id].s;
@@ -123,7 +120,7 @@ af_status af_vocab_add(af_vocab *v, af_arena *arena, const char *s, uint64_t n, 
     }
     if (v->token[id].s) { /* the id had another string: that one is gone */
         const af_str old = v->token[id];
-        const uint32_t gone = find_slot(v, old.s, old.n, slot_hash(old.s, old.n));
+        const uint32_t gone = find_slot(v, old.s, old.n, af_vocab_hash(old.s, old.n));
         if (v->slot[gone].id == id && gone != at)
             return af_fail(err, AF_EFORMAT,
                            "tokens \"%.40s\" and \"%.40s\" have the same id %" PRId32, old.s, copy,
@@ -136,9 +133,42 @@ done:
     return st;
 }
 
+af_status af_vocab_reserve(af_vocab *v, uint64_t entries, af_error *err)
+{
+    uint64_t slots = 1024;
+    while (slots < entries * 2 + 2 && slots < AF_TOKENIZER_ID_MAX)
+        slots *= 2;
+    return v->slot && slots <= v->mask ? AF_OK : rehash(v, (uint32_t)slots, err);
+}
+
 int32_t af_vocab_find(const af_vocab *v, const char *s, uint64_t n)
 {
-    return v->slot ? v->slot[find_slot(v, s, n, slot_hash(s, n))].id : -1;
+    return af_vocab_find_hashed(v, s, n, af_vocab_hash(s, n));
+}
+
+int32_t af_vocab_find_hashed(const af_vocab *v, const char *s, uint64_t n, uint32_t hash)
+{
+    return v->slot ? v->slot[find_slot(v, s, n, hash)].id : -1;
+}
+
+void af_vocab_prefetch(const af_vocab *v, uint32_t hash)
+{
+    if (v->slot)
+        __builtin_prefetch(&v->slot[hash & v->mask]);
+}
+
+void af_vocab_prefetch_token(const af_vocab *v, uint32_t hash)
+{
+    const int32_t id = v->slot ? v->slot[hash & v->mask].id : -1;
+    if (id >= 0)
+        __builtin_prefetch(&v->token[id]);
+}
+
+void af_vocab_prefetch_text(const af_vocab *v, uint32_t hash)
+{
+    const int32_t id = v->slot ? v->slot[hash & v->mask].id : -1;
+    if (id >= 0)
+        __builtin_prefetch(v->token[id].s);
 }
 
 void af_vocab_clear(af_vocab *v)
@@ -166,6 +196,12 @@ af_status af_merges_init(af_token_model *m, uint64_t count, af_error *err)
     memset(m->merge, 0xff, slots * sizeof *m->merge);
     m->merge_mask = slots - 1;
     return AF_OK;
+}
+
+void af_merges_prefetch(const af_token_model *m, int32_t a, int32_t b)
+{
+    __builtin_prefetch(
+        &m->merge[pair_hash((uint64_t)(uint32_t)a << 32 | (uint32_t)b) & m->merge_mask], 1);
 }
 
 void af_merges_put(af_token_model *m, int32_t a, int32_t b, uint32_t rank, int32_t id)
