@@ -68,11 +68,8 @@ static void plain_shorthand(af_cpset *s, const af_unicode *u, char c)
     case 's':
         add_flag(s, u, AF_CLASS_SPACE);
         break;
-    case 'w': /* the engine takes superscripts and fractions of Latin-1 for words, but only here */
+    case 'w':
         add_word(s, u);
-        add_range(s, 0xb2, 0xb3);
-        add_range(s, 0xb9, 0xb9);
-        add_range(s, 0xbc, 0xbe);
         break;
     default:
         add_range(s, '0', '9');
@@ -80,6 +77,14 @@ static void plain_shorthand(af_cpset *s, const af_unicode *u, char c)
         add_range(s, 'A', 'F');
         break;
     }
+}
+
+/* Outside of brackets the engine takes superscripts and fractions of Latin-1 for words, too. */
+void af_cpset_bare_word(af_cpset *s)
+{
+    add_range(s, 0xb2, 0xb3);
+    add_range(s, 0xb9, 0xb9);
+    add_range(s, 0xbc, 0xbe);
 }
 
 bool af_cpset_shorthand(af_cpset *s, const af_unicode *u, char c)
@@ -240,9 +245,29 @@ static bool add_posix(af_cpset *s, const af_unicode *u, const char *name, bool b
     return true;
 }
 
+static void add_table(af_cpset *s, const uint32_t (*set)[2], int count)
+{
+    for (int i = 0; i < count; i++)
+        add_range(s, set[i][0], set[i][1]);
+}
+
+static bool add_cased(af_cpset *s, const af_unicode *u, const char *name)
+{
+    if (strcmp(name, "lower") == 0 || strcmp(name, "lowercase") == 0) {
+        add_gc(s, u, 1u << AF_GC_LL);
+        add_table(s, af_set_lower_more, af_set_lower_more_count);
+    } else if (strcmp(name, "upper") == 0 || strcmp(name, "uppercase") == 0) {
+        add_gc(s, u, 1u << AF_GC_LU);
+        add_table(s, af_set_upper_more, af_set_upper_more_count);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static bool add_named(af_cpset *s, const af_unicode *u, const char *name, bool bracket)
 {
-    if (add_posix(s, u, name, bracket))
+    if (add_posix(s, u, name, bracket) || add_cased(s, u, name))
         return true;
     for (size_t i = 0; i < AF_LEN(gc_names); i++)
         if (strcmp(gc_names[i].name, name) == 0) {
@@ -251,8 +276,7 @@ static bool add_named(af_cpset *s, const af_unicode *u, const char *name, bool b
         }
     for (size_t i = 0; i < AF_LEN(set_names); i++)
         if (strcmp(set_names[i].name, name) == 0) {
-            for (int k = 0; k < *set_names[i].count; k++)
-                add_range(s, set_names[i].set[k][0], set_names[i].set[k][1]);
+            add_table(s, set_names[i].set, *set_names[i].count);
             return true;
         }
     return false;
@@ -466,6 +490,8 @@ static bool has(const af_cpset *s, uint32_t c)
 {
     return (c < 0xd800 || c > 0xdfff) && (s->bits[c / 64] >> (c % 64) & 1);
 }
+
+void af_cpset_invert(af_cpset *s) { invert(s); }
 
 void af_cpset_write(const af_cpset *s, af_buf *out)
 {

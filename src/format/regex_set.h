@@ -19,6 +19,9 @@ typedef struct af_pattern { /* what is being read */
 
 /* Adds the class of \d \w \s \h (or the capital: its complement). False when c is none of them. */
 bool af_cpset_shorthand(af_cpset *s, const af_unicode *u, char c);
+/* What \w has outside of brackets only. */
+void af_cpset_bare_word(af_cpset *s);
+void af_cpset_invert(af_cpset *s);
 /* Reads {Name} or {^Name} behind \p or \P and adds it. */
 AF_CHECKED af_status af_cpset_property(af_cpset *s, af_pattern *p, bool negated);
 /* Reads a class behind its '[' up to and with its ']'. */

@@ -219,7 +219,7 @@ af_status af_added_split(af_work *w, const af_matcher *m, const af_piece *p,
 {
     const af_unicode *u = w->t->unicode;
     af_status st = AF_OK;
-    uint32_t done_to = 0, from = 0, start, end;
+    uint32_t done_to = 0, from = 0, start = 0, end = 0;
     int which;
     if (!m->any)
         return rest(w, p);
@@ -236,7 +236,10 @@ af_status af_added_split(af_work *w, const af_matcher *m, const af_piece *p,
             const af_piece before = af_piece_slice(p, done_to, start);
             AF_TRY(rest(w, &before));
         }
-        AF_TRY(af_emit(w, p, a->id, start, end));
+        if (start > end)
+            continue; /* its text is already part of the token before */
+        if (start < end)
+            AF_TRY(af_emit(w, p, a->id, start, end));
         done_to = end;
     }
     if (done_to < p->len || p->len == 0) {

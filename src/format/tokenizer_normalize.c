@@ -164,7 +164,10 @@ static uint32_t map_accent(const af_unicode *u, uint32_t cp)
 
 static uint32_t map_mn(const af_unicode *u, uint32_t cp)
 {
-    return af_unicode_gc(u, cp) == AF_GC_MN ? (uint32_t)DROP : cp;
+    const bool mark = af_unicode_gc(u, cp) == AF_GC_MN || cp == 0x1734 || cp == 0x1171e;
+    return mark && !af_set_has(af_set_bert_mark_not, af_set_bert_mark_not_count, cp)
+               ? (uint32_t)DROP
+               : cp;
 }
 
 static uint32_t map_nmt(const af_unicode *u, uint32_t cp)
@@ -185,7 +188,9 @@ static uint32_t map_bert_clean(const af_unicode *u, uint32_t cp)
     if (cp == '\t' || cp == '\n' || cp == '\r')
         return ' ';
     const af_gc g = af_unicode_gc(u, cp);
-    if (cp == 0 || cp == 0xfffd || g == AF_GC_CC || g == AF_GC_CF || g == AF_GC_CO)
+    const bool newer = cp == 0x890 || cp == 0x891 || cp == 0x8e2 || cp == 0x110cd ||
+                       (cp >= 0x13430 && cp <= 0x1343f); /* format characters it does not know */
+    if (cp == 0 || cp == 0xfffd || g == AF_GC_CC || (g == AF_GC_CF && !newer) || g == AF_GC_CO)
         return (uint32_t)DROP;
     return af_unicode_space(u, cp) ? ' ' : cp;
 }

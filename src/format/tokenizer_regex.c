@@ -60,8 +60,13 @@ static af_status read_property(af_cpset *s, translator *t, char c)
 }
 static af_status read_shorthand(af_cpset *s, translator *t, char c)
 {
-    return af_cpset_shorthand(s, t->p.u, c) ? AF_OK
-                                            : af_fail_nomem(t->p.err, "a character class", 1);
+    if (!af_cpset_shorthand(s, t->p.u, c == 'W' ? 'w' : c))
+        return af_fail_nomem(t->p.err, "a character class", sizeof *s);
+    if (c == 'w' || c == 'W')
+        af_cpset_bare_word(s);
+    if (c == 'W')
+        af_cpset_invert(s);
+    return AF_OK;
 }
 
 static af_status boundary(translator *t, bool negated)

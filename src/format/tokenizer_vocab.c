@@ -187,7 +187,7 @@ static uint64_t pair_hash(uint64_t pair)
 af_status af_merges_init(af_token_model *m, uint64_t count, af_error *err)
 {
     uint64_t slots = 16;
-    while (slots < count * 2)
+    while (slots < count + count / 2)
         slots *= 2;
     free(m->merge);
     m->merge = af_calloc(slots, sizeof *m->merge);

@@ -57,15 +57,15 @@ void af_unicode_init(af_unicode *u);
 extern const uint32_t af_gc_runs[];
 extern const int af_gc_runs_count;
 extern const uint32_t af_set_alphabetic[][2], af_set_punct_only[][2], af_set_punct_not[][2],
-    af_set_mark_not[][2], af_set_inert[][2], af_set_han[][2], af_set_hiragana[][2],
-    af_set_katakana[][2], af_set_hangul[][2], af_set_latin[][2], af_set_cyrillic[][2],
-    af_set_greek[][2], af_set_arabic[][2], af_set_hebrew[][2], af_set_thai[][2],
-    af_set_devanagari[][2];
+    af_set_mark_not[][2], af_set_inert[][2], af_set_bert_mark_not[][2], af_set_lower_more[][2],
+    af_set_upper_more[][2], af_set_han[][2], af_set_hiragana[][2], af_set_katakana[][2],
+    af_set_hangul[][2], af_set_latin[][2], af_set_cyrillic[][2], af_set_greek[][2],
+    af_set_arabic[][2], af_set_hebrew[][2], af_set_thai[][2], af_set_devanagari[][2];
 extern const int af_set_alphabetic_count, af_set_punct_only_count, af_set_punct_not_count,
-    af_set_mark_not_count, af_set_inert_count, af_set_han_count, af_set_hiragana_count,
-    af_set_katakana_count, af_set_hangul_count, af_set_latin_count, af_set_cyrillic_count,
-    af_set_greek_count, af_set_arabic_count, af_set_hebrew_count, af_set_thai_count,
-    af_set_devanagari_count;
+    af_set_mark_not_count, af_set_inert_count, af_set_bert_mark_not_count, af_set_lower_more_count,
+    af_set_upper_more_count, af_set_han_count, af_set_hiragana_count, af_set_katakana_count,
+    af_set_hangul_count, af_set_latin_count, af_set_cyrillic_count, af_set_greek_count,
+    af_set_arabic_count, af_set_hebrew_count, af_set_thai_count, af_set_devanagari_count;
 
 /* Is cp in a sorted table of ranges? */
 bool af_set_has(const uint32_t (*set)[2], int count, uint32_t cp);
