@@ -20,12 +20,15 @@ enum {
     E = 12, /* head size */
     D = HEADS * E,
     F = 2 * D, /* width of the feed-forward layer */
-    T = 48,    /* window */
-    BATCH = 4,
+    T = 160,   /* characters in a window */
+    BATCH = 2,
     N = BATCH * T,
-    WRITTEN = 240,
+    WRITTEN = T, /* no further than training has seen ... */
+    PROMPT = 24, /* ... of which these come from the middle of the text */
     PARAMS = 3 + 6 * LAYERS,
 };
+
+#define TEMPERATURE 0.5
 
 static const char sample[] =
     "The tuner came at nine and opened the piano. He struck one key, listened, and turned the pin "
@@ -217,17 +220,17 @@ static af_status copy_params(model *to, const model *from, af_error *err)
     return AF_OK;
 }
 
-/* Draws from softmax(logits / 0.7). */
+/* Draws from softmax(logits / TEMPERATURE). */
 static int choose(const float *logits, int n, uint64_t *state)
 {
     double max = logits[0], sum = 0, at;
     for (int i = 1; i < n; i++)
         max = logits[i] > max ? logits[i] : max;
     for (int i = 0; i < n; i++)
-        sum += exp((logits[i] - max) / 0.7);
+        sum += exp((logits[i] - max) / TEMPERATURE);
     at = uniform(state) * sum;
     for (int i = 0; i < n; i++)
-        if ((at -= exp((logits[i] - max) / 0.7)) < 0)
+        if ((at -= exp((logits[i] - max) / TEMPERATURE)) < 0)
             return i;
     return n - 1;
 }
@@ -236,7 +239,8 @@ static af_status write_on(model *m, const text *t, uint64_t *state, af_error *er
 {
     const int32_t bounds[2] = {0, 1};
     float logits[256];
-    int32_t id = t->id[0];
+    const int32_t *prompt = t->id + (t->count - T) / 2;
+    int32_t id = prompt[0];
     af_status st = af_tensor_write(m->g, m->bounds, bounds, sizeof bounds, err);
     for (int32_t i = 0; i < WRITTEN && !st; i++) {
         putchar(t->letter[id]);
@@ -248,7 +252,7 @@ static af_status write_on(model *m, const text *t, uint64_t *state, af_error *er
                 : af_tensor_read(m->g, m->logits, logits,
                                  (uint64_t)t->vocabulary * sizeof logits[0], err);
         if (st == AF_OK)
-            id = choose(logits, t->vocabulary, state);
+            id = i + 1 < PROMPT ? prompt[i + 1] : choose(logits, t->vocabulary, state);
     }
     putchar('\n');
     return st;
