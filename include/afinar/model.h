@@ -88,11 +88,11 @@ AF_CHECKED af_status af_model_eval_file(af_model *m, const char *path, int64_t s
 
 typedef enum af_stop {
     AF_STOP_LENGTH, /* max_new tokens were made */
-    AF_STOP_EOS,    /* a stop token; it is not part of the result */
+    AF_STOP_EOS,    /* a stop token: the last of the ids, not part of the text */
     AF_STOP_STRING, /* a stop string; the text ends before it */
     AF_STOP_USER,   /* the callback said so */
 } af_stop;
-const char *af_stop_name(af_stop s); /* "length", "eos", "string", "user" */
+const char *af_stop_name(af_stop s); /* "length", "eos", "stop", "user" */
 
 typedef struct af_sample_opts {
     double temperature;    /* 0 = greedy */
@@ -119,12 +119,13 @@ typedef struct af_generate_opts {
     int stops;
     bool ignore_eos;
     bool skip_special; /* special tokens are left out of the text */
+    bool ids_only;     /* no tokenizer, no text */
     af_text_hook *hook;
     void *user;
 } af_generate_opts;
 
 typedef struct af_generated {
-    int32_t *ids; /* new tokens, without the stop token */
+    int32_t *ids; /* new tokens, the stop token included */
     int64_t count;
     char *text; /* NULL when the model has no tokenizer */
     uint64_t text_len;

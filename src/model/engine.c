@@ -1,0 +1,150 @@
+/* engine.c - records, prepares and runs a model for inference; see engine.h. */
+#include "model/engine.h"
+
+static af_status record(af_engine *e, af_error *err)
+{
+    af_status st = AF_OK;
+    af_model_leaves *l = &e->leaves;
+    af_graph *g = e->graph;
+    af_forward_opts o = {0};
+    e->in = af_batch_inputs_new(g, e->N, e->S);
+    if (e->kind == AF_ENGINE_GENERATE) {
+        e->in.start = af_input(g, "start", AF_DTYPE_I32, 1, &e->S);
+        e->last = af_input(g, "last", AF_DTYPE_I32, 1, &e->S);
+        o.cache = af_arena_take(&l->arena, (uint64_t)l->spec->layers * sizeof *o.cache);
+        if (!o.cache)
+            return af_fail_nomem(err, "the caches", (uint64_t)l->spec->layers * 8);
+        AF_TRY(af_model_caches(l, o.cache, e->S, e->L, err));
+    }
+    af_tensor *h = af_model_forward(l, &e->in, &o);
+    if (e->kind == AF_ENGINE_LOSS) {
+        e->labels = af_input(g, "labels", AF_DTYPE_I32, 1, &e->N);
+        af_output(g, af_model_loss(l, h, e->labels, NULL, 0, &e->out));
+    } else {
+        if (e->kind == AF_ENGINE_GENERATE) /* a gather of the wanted rows */
+            h = af_embedding(g, e->last, h, l->compute);
+        e->out = af_model_logits(l, h, &o);
+    }
+    af_output(g, e->out);
+    AF_TRY(af_graph_status(g, err));
+done:
+    return st;
+}
+
+static af_status take_buffers(af_engine *e, af_error *err)
+{
+    const uint64_t ints = (uint64_t)(3 * e->N + 4 * e->S + 8);
+    const uint64_t values = (uint64_t)af_tensor_count(e->out);
+    e->host = af_calloc(ints, sizeof *e->host);
+    e->raw = af_calloc(values, 2 * sizeof(float)); /* as it comes, and as floats */
+    return e->host && e->raw ? AF_OK : af_fail_nomem(err, "the output", values * 8);
+}
+
+af_status af_engine_open(af_engine *out, af_engine_kind kind, af_device *d, af_source *s,
+                         const af_adapter *adapter, af_dtype compute, int64_t N, int64_t S,
+                         int64_t L, af_error *err)
+{
+    af_status st = AF_OK;
+    af_engine e = {.kind = kind, .N = N, .S = S, .L = L};
+    const bool cpu = strcmp(af_device_kind(d), "cpu") == 0;
+    const af_leaves_opts lo = {
+        .compute = compute, .adapter = adapter, .dtype = af_source_dtypes(s)};
+    AF_TRY(af_graph_new(&e.graph, err));
+    af_set_rows(e.graph, N);
+    AF_TRY(af_model_leaves_init(&e.leaves, e.graph, af_source_spec(s), &lo, err));
+    AF_TRY(af_source_bind(s, &e.leaves, cpu, err));
+    AF_TRY(record(&e, err));
+    AF_TRY(af_graph_prepare(e.graph, d, err));
+    AF_TRY(af_source_write(s, &e.leaves, err));
+    if (adapter)
+        AF_TRY(af_adapter_upload(adapter, &e.leaves, err));
+    AF_TRY(take_buffers(&e, err));
+    *out = e;
+    e = (af_engine){0};
+done:
+    af_engine_close(&e);
+    return st;
+}
+
+void af_engine_close(af_engine *e)
+{
+    af_graph_free(e->graph);
+    af_model_leaves_clear(&e->leaves);
+    free(e->host);
+    free(e->raw);
+    *e = (af_engine){0};
+}
+
+/* Where the images of the inputs lie in `host`. */
+typedef struct images {
+    int32_t *ids, *positions, *labels, *bounds, *start, *last;
+} images;
+
+static images images_of(const af_engine *e)
+{
+    int32_t *at = e->host;
+    images m = {.ids = at, .positions = at + e->N, .labels = at + 2 * e->N};
+    at += 3 * e->N;
+    m.bounds = at;
+    m.start = at + e->S + 4;
+    m.last = m.start + e->S;
+    return m;
+}
+
+/* Lays the slices one after another; the number of tokens. */
+static int64_t lay_out(const af_engine *e, const images *m, const af_feed *s, int64_t n,
+                       int64_t *length)
+{
+    int64_t row = 0;
+    *length = 1;
+    for (int64_t k = 0; k < e->S; k++) {
+        const af_feed in = k < n ? s[k] : (af_feed){0};
+        m->bounds[k] = (int32_t)row;
+        m->start[k] = (int32_t)in.from;
+        for (int64_t t = 0; t < in.n; t++, row++) {
+            m->ids[row] = in.ids[t];
+            m->positions[row] = (int32_t)(in.from + t);
+            m->labels[row] = in.labels ? in.labels[t] : -100;
+        }
+        m->last[k] = in.n ? (int32_t)(row - 1) : 0;
+        *length = in.n ? AF_MAX(*length, AF_MAX(in.length, in.from + in.n)) : *length;
+    }
+    for (int64_t k = e->S; k < af_tensor_dim(e->in.bounds, 0); k++)
+        m->bounds[k] = (int32_t)row;
+    assert(row <= e->N);
+    return row;
+}
+
+static af_status put(af_engine *e, af_tensor *t, const int32_t *v, af_error *err)
+{
+    return t ? af_tensor_write(e->graph, t, v, af_tensor_bytes(t), err) : AF_OK;
+}
+
+af_status af_engine_run(af_engine *e, const af_feed *s, int64_t n, const float **out, af_error *err)
+{
+    af_status st = AF_OK;
+    const images m = images_of(e);
+    int64_t length;
+    const int64_t live = lay_out(e, &m, s, n, &length);
+    AF_TRY(af_model_write_rope(&e->leaves, length, err));
+    AF_TRY(put(e, e->in.ids, m.ids, err));
+    AF_TRY(put(e, e->in.positions, m.positions, err));
+    AF_TRY(put(e, e->in.bounds, m.bounds, err));
+    AF_TRY(put(e, e->in.start, m.start, err));
+    AF_TRY(put(e, e->last, m.last, err));
+    AF_TRY(put(e, e->labels, m.labels, err));
+    af_set_live_rows(e->graph, live);
+    AF_TRY(af_graph_run(e->graph, AF_RUN_FORWARD, err));
+    if (out) {
+        const uint64_t count = (uint64_t)af_tensor_count(e->out);
+        float *f = (float *)e->raw + count;
+        const bool f32 = af_tensor_dtype(e->out) == AF_DTYPE_F32;
+        AF_TRY(af_tensor_read(e->graph, e->out, f32 ? (void *)f : e->raw, af_tensor_bytes(e->out),
+                              err));
+        if (!f32)
+            af_convert(f, AF_DTYPE_F32, e->raw, af_tensor_dtype(e->out), count);
+        *out = f;
+    }
+done:
+    return st;
+}

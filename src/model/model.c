@@ -1,0 +1,159 @@
+/* model.c - opens a model for inference and keeps its parts; see afinar/model.h. */
+#include "model/model_state.h"
+
+#include "base/log.h"
+
+static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    af_adapter *one[AF_MODEL_ADAPTERS_MAX] = {0};
+    if (o->adapters < 0 || o->adapters > AF_MODEL_ADAPTERS_MAX)
+        return af_fail(err, AF_EUSAGE, "%d adapters are too many; at most %d", o->adapters,
+                       AF_MODEL_ADAPTERS_MAX);
+    for (int i = 0; i < o->adapters; i++)
+        AF_TRY(af_adapter_read(&one[i], af_source_spec(m->source), o->adapter[i], err));
+    if (o->adapters == 1 && o->adapter_weight[0] == 1) {
+        m->adapter = one[0];
+        one[0] = NULL;
+    } else if (o->adapters > 0) {
+        AF_TRY(af_adapter_mix(&m->adapter, (const af_adapter *const *)one, o->adapter_weight,
+                              o->adapters, err));
+    }
+done:
+    for (int i = 0; i < AF_MODEL_ADAPTERS_MAX; i++)
+        af_adapter_free(one[i]);
+    return st;
+}
+
+static af_status open_parts(af_model *m, const char *model, const af_model_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_model_resolve(&m->path, model, err));
+    AF_TRY(af_device_open(&m->device, o->device ? o->device : "auto", o->threads, err));
+    const bool cpu = strcmp(af_device_kind(m->device), "cpu") == 0;
+    m->compute = !o->f32 && (o->bf16 || !cpu) ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+    const af_source_opts so = {.compute = m->compute,
+                               .load_in_4bit = o->load_in_4bit,
+                               .quant_mode = o->quant_scratch ? AF_QUANT_SCRATCH : AF_QUANT_SHADOW};
+    AF_TRY(af_source_open(&m->source, m->path, &so, err));
+    AF_TRY(open_adapters(m, o, err));
+    af_say(AF_LOG_INFO, "device: %s, computing in %s", af_device_text(m->device),
+           af_dtype_name(m->compute));
+done:
+    return st;
+}
+
+af_status af_model_open(af_model **out, const char *model, const af_model_opts *o, af_error *err)
+{
+    af_model *m = af_calloc(1, sizeof *m);
+    if (!m)
+        return af_fail_nomem(err, "a model", sizeof *m);
+    const af_status st = open_parts(m, model, o, err);
+    if (st != AF_OK) {
+        af_model_close(m);
+        return st;
+    }
+    *out = m;
+    return AF_OK;
+}
+
+void af_model_close(af_model *m)
+{
+    if (!m)
+        return;
+    af_engine_close(&m->engine);
+    af_adapter_free(m->adapter);
+    af_source_close(m->source);
+    af_tokenizer_close(m->tokenizer);
+    af_template_close(m->template);
+    af_device_close(m->device);
+    free(m->cached);
+    free(m->path);
+    free(m);
+}
+
+/* Regular tokens must have a row; some models have added tokens beyond the last one. */
+static af_status check_vocab(const af_model *m, const af_tokenizer *t, af_error *err)
+{
+    const int64_t V = af_source_spec(m->source)->vocab, n = af_tokenizer_vocab_size(t);
+    for (int64_t id = V; id < n; id++)
+        if (af_tokenizer_token(t, (int32_t)id, NULL) && !af_tokenizer_is_added(t, (int32_t)id))
+            return af_fail(err, AF_EFORMAT,
+                           "%s: the tokenizer has token %" PRId64 ", but vocab_size is %" PRId64,
+                           m->path, id, V);
+    if (n > V)
+        af_say(AF_LOG_WARN, "%s: %" PRId64 " added tokens lie beyond vocab_size %" PRId64, m->path,
+               n - V, V);
+    return AF_OK;
+}
+
+af_status af_model_tokenizer(af_model *m, const af_tokenizer **out, af_error *err)
+{
+    if (!m->tokenizer) {
+        af_tokenizer *t = NULL;
+        af_status st = af_tokenizer_open(&t, m->path, err);
+        if (st == AF_OK)
+            st = check_vocab(m, t, err);
+        if (st != AF_OK) {
+            af_tokenizer_close(t);
+            return st;
+        }
+        m->tokenizer = t;
+    }
+    *out = m->tokenizer;
+    return AF_OK;
+}
+
+af_status af_model_template(af_model *m, const af_template **out, af_error *err)
+{
+    if (!m->template) {
+        const af_status st = af_template_open(&m->template, m->path, err);
+        if (st != AF_OK)
+            return st;
+    }
+    *out = m->template;
+    return AF_OK;
+}
+
+const char *af_model_arch(const af_model *m) { return af_source_spec(m->source)->arch->model_type; }
+int64_t af_model_vocab(const af_model *m) { return af_source_spec(m->source)->vocab; }
+int64_t af_model_params(const af_model *m) { return af_source_spec(m->source)->params; }
+const char *af_model_device_text(const af_model *m) { return af_device_text(m->device); }
+af_generate_times af_model_times(const af_model *m) { return m->times; }
+
+af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S, int64_t L,
+                          af_error *err)
+{
+    af_engine *e = &m->engine;
+    if (e->graph && e->kind == kind && e->N >= N && e->S >= S && e->L >= L)
+        return AF_OK;
+    af_engine_close(e); /* first: two graphs need not fit */
+    m->cached_count = 0;
+    return af_engine_open(e, kind, m->device, m->source, m->adapter, m->compute, N, S, L, err);
+}
+
+af_status af_model_check_ids(const af_model *m, const int32_t *ids, int64_t n, af_error *err)
+{
+    const int64_t V = af_source_spec(m->source)->vocab;
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= V)
+            return af_fail(err, AF_EUSAGE,
+                           "token %" PRId32 " at %" PRId64 " is outside the vocabulary of %" PRId64,
+                           ids[i], i, V);
+    return AF_OK;
+}
+
+af_status af_model_logits_of(af_model *m, const int32_t *ids, int64_t n, float *out, af_error *err)
+{
+    af_status st = AF_OK;
+    const int64_t V = af_model_vocab(m);
+    const float *logits;
+    if (n < 1)
+        return AF_OK;
+    AF_TRY(af_model_check_ids(m, ids, n, err));
+    AF_TRY(af_model_engine(m, AF_ENGINE_LOGITS, n, 1, 0, err));
+    AF_TRY(af_engine_run(&m->engine, &(af_feed){.ids = ids, .n = n}, 1, &logits, err));
+    memcpy(out, logits, (size_t)(n * V) * sizeof *out);
+done:
+    return st;
+}

@@ -1,0 +1,29 @@
+/* model_state.h - an open model, for the files behind afinar/model.h. */
+#ifndef AF_MODEL_STATE_H
+#define AF_MODEL_STATE_H
+
+#include "afinar/model.h"
+#include "model/engine.h"
+
+struct af_model {
+    char *path;
+    af_device *device;
+    af_source *source;
+    af_adapter *adapter;
+    af_dtype compute;
+    af_tokenizer *tokenizer; /* NULL until asked for */
+    af_template *template;
+    af_engine engine; /* the last graph that was built */
+    /* what lies in the caches of the generation engine, for sequence 0 */
+    int32_t *cached;
+    int64_t cached_count;
+    af_generate_times times;
+};
+
+/* The engine of this kind with at least these sizes, built when the last one does not serve. */
+AF_CHECKED af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S,
+                                     int64_t L, af_error *err);
+/* Every id is one of the model's. */
+AF_CHECKED af_status af_model_check_ids(const af_model *m, const int32_t *ids, int64_t n,
+                                        af_error *err);
+#endif

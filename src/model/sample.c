@@ -1,0 +1,145 @@
+/* sample.c - greedy and random choice of tokens; see sample.h. */
+#include "model/sample.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+af_status af_sample_check(const af_sample_opts *o, af_error *err)
+{
+    const struct {
+        const char *name;
+        double value, min, max;
+    } checks[] = {{"temperature", o->temperature, 0, 1000},
+                  {"top-p", o->top_p, 0, 1},
+                  {"min-p", o->min_p, 0, 1},
+                  {"top-k", (double)o->top_k, 0, 1e9},
+                  {"repeat-penalty", o->repeat_penalty, 0, 1000}};
+    for (size_t i = 0; i < AF_LEN(checks); i++)
+        if (!(checks[i].value >= checks[i].min) || checks[i].value > checks[i].max)
+            return af_fail(err, AF_EUSAGE, "%s is %g, not from %g to %g", checks[i].name,
+                           checks[i].value, checks[i].min, checks[i].max);
+    return AF_OK;
+}
+
+/* The first of the largest; -1 when one is NaN. */
+static int32_t arg_max(const float *x, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(x[i]))
+            return -1;
+        best = x[i] > x[best] ? i : best;
+    }
+    return (int32_t)best;
+}
+
+/* Each token that occurs is penalised once: its logit is divided by p, or multiplied when negative.
+ * A visited logit is recognised by its place in a small bitmap kept in the candidates' memory. */
+static void penalise(float *logits, int64_t V, const int32_t *seen, int64_t n, double penalty,
+                     af_candidate *scratch)
+{
+    uint8_t *done = (uint8_t *)scratch;
+    memset(done, 0, (size_t)V);
+    for (int64_t i = 0; i < n; i++) {
+        if (seen[i] < 0 || seen[i] >= V || done[seen[i]])
+            continue;
+        done[seen[i]] = 1;
+        float *l = &logits[seen[i]];
+        *l = (float)(*l > 0 ? *l / penalty : *l * penalty);
+    }
+}
+
+static int by_probability(const void *a, const void *b)
+{
+    const af_candidate *x = a, *y = b;
+    if (x->logit != y->logit)
+        return x->logit > y->logit ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Candidates with a logit of at least `least`, sorted. */
+static int64_t collect(af_candidate *c, const float *logits, int64_t V, float least)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < V; i++)
+        if (logits[i] >= least)
+            c[n++] = (af_candidate){.id = (int32_t)i, .logit = logits[i]};
+    qsort(c, (size_t)n, sizeof *c, by_probability);
+    return n;
+}
+
+/* Probabilities of the first n candidates; `sum` is what they are divided by. */
+static void set_probabilities(af_candidate *c, int64_t n, float top, double sum)
+{
+    for (int64_t i = 0; i < n; i++)
+        c[i].p = exp((double)c[i].logit - top) / sum;
+}
+
+/* Sorted candidates that can matter: sorting all of a large vocabulary for each token is slow, so
+ * the bound is lowered until top-k or top-p is certainly satisfied. Exact. */
+static int64_t shortlist(const af_sample_opts *o, const float *logits, int64_t V, float top,
+                         double sum, af_candidate *c)
+{
+    const bool k = o->top_k > 0, p = o->top_p > 0 && o->top_p < 1;
+    for (float gap = 8; (k || p) && gap < 100; gap *= 2) {
+        const int64_t n = collect(c, logits, V, top - gap);
+        double mass = 0;
+        for (int64_t i = 0; i < n; i++)
+            mass += exp((double)c[i].logit - top) / sum;
+        if ((k && n >= o->top_k) || (!k && mass >= o->top_p))
+            return n;
+    }
+    return collect(c, logits, V, -INFINITY);
+}
+
+/* How many of the sorted candidates stay. */
+static int64_t cut(const af_sample_opts *o, af_candidate *c, int64_t n, float top, double sum)
+{
+    if (o->top_k > 0 && n > o->top_k) {
+        n = o->top_k;
+        sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            sum += exp((double)c[i].logit - top);
+    }
+    set_probabilities(c, n, top, sum);
+    if (o->top_p > 0 && o->top_p < 1) {
+        double mass = 0;
+        for (int64_t i = 0; i < n; i++) {
+            mass += c[i].p;
+            if (mass >= o->top_p)
+                n = i + 1;
+        }
+    }
+    while (o->min_p > 0 && n > 1 && c[n - 1].p < o->min_p * c[0].p)
+        n--;
+    return n;
+}
+
+int32_t af_sample(const af_sample_opts *o, float *logits, int64_t V, const int32_t *seen,
+                  int64_t seen_count, uint64_t stream, uint64_t index, af_candidate *scratch)
+{
+    if (o->repeat_penalty > 0 && o->repeat_penalty != 1)
+        penalise(logits, V, seen, seen_count, o->repeat_penalty, scratch);
+    const int32_t best = arg_max(logits, V);
+    if (best < 0 || o->temperature <= 0 || o->top_k == 1)
+        return best;
+    double sum = 0;
+    for (int64_t i = 0; i < V; i++)
+        logits[i] = (float)(logits[i] / o->temperature);
+    const float top = logits[best];
+    for (int64_t i = 0; i < V; i++)
+        sum += exp((double)logits[i] - top);
+    int64_t n = shortlist(o, logits, V, top, sum, scratch);
+    n = cut(o, scratch, n, top, sum);
+    double mass = 0, at = 0;
+    for (int64_t i = 0; i < n; i++)
+        mass += scratch[i].p;
+    const double u = af_rng_f64(o->seed, stream, index) * mass;
+    for (int64_t i = 0; i < n; i++) {
+        at += scratch[i].p;
+        if (u < at)
+            return scratch[i].id;
+    }
+    return scratch[n - 1].id;
+}
