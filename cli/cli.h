@@ -55,5 +55,8 @@ int af_report(const char *command, const af_error *err);
 /* True when the stream is a terminal that takes colour (NO_COLOR respected). */
 bool af_tty(FILE *f);
 
+/* The library's lines go to stderr from now on: warnings always, the rest unless quiet. */
+void af_cli_log(const af_common *c);
+
 typedef int af_command_main(int argc, char **argv);
 #endif

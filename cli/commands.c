@@ -4,6 +4,10 @@
 const af_command af_commands[] = {
     {"train", "train a model from a run file", cmd_train},
     {"plan", "say what a run needs, and what fits", cmd_plan},
+    {"eval", "loss, perplexity and accuracy over a dataset", cmd_eval},
+    {"generate", "continue a prompt", cmd_generate},
+    {"chat", "talk with a model", cmd_chat},
+    {"logits", "logits of token rows", cmd_logits},
     {"tokenize", "text to token ids and back", cmd_tokenize},
     {"template", "render conversations with a chat template", cmd_template},
     {0},

@@ -13,6 +13,10 @@ af_command_main cmd_train;
 af_command_main cmd_plan;
 af_command_main cmd_tokenize;
 af_command_main cmd_template;
+af_command_main cmd_generate;
+af_command_main cmd_chat;
+af_command_main cmd_logits;
+af_command_main cmd_eval;
 
 extern const af_command af_commands[]; /* ends with {0} */
 #endif

@@ -103,6 +103,9 @@ typedef struct af_sample_opts {
     uint64_t seed;
 } af_sample_opts;
 
+/* What the model's generation_config.json suggests (greedy when it has none). */
+AF_CHECKED af_status af_model_sampling(af_model *m, af_sample_opts *out, af_error *err);
+
 enum { AF_STOPS_MAX = 64 };
 
 /* New text of one sequence: complete characters only. id is the token that completed it. False

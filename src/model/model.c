@@ -157,3 +157,19 @@ af_status af_model_logits_of(af_model *m, const int32_t *ids, int64_t n, float *
 done:
     return st;
 }
+
+af_status af_model_sampling(af_model *m, af_sample_opts *out, af_error *err)
+{
+    af_generation_config c = {0};
+    bool found = false;
+    *out = (af_sample_opts){0};
+    if (!af_dir_exists(m->path))
+        return AF_OK;
+    const af_status st = af_generation_config_read(&c, &found, m->path, err);
+    if (st == AF_OK && found && c.do_sample)
+        *out = (af_sample_opts){.temperature = c.temperature,
+                                .top_p = c.top_p,
+                                .top_k = c.top_k,
+                                .repeat_penalty = c.repetition_penalty};
+    return st;
+}
