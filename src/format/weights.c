@@ -29,13 +29,26 @@ static bool ends_with(const char *s, const char *tail)
     return n >= t && strcmp(s + n - t, tail) == 0;
 }
 
+/* A GGUF file by its first bytes, whatever its name. */
+static bool is_gguf(const char *path)
+{
+    af_map m = {0};
+    if (ends_with(path, ".gguf"))
+        return true;
+    if (ends_with(path, ".safetensors") || af_map_open(&m, path, NULL) != AF_OK)
+        return false;
+    const bool yes = m.size >= 4 && memcmp(m.data, "GGUF", 4) == 0;
+    af_map_close(&m);
+    return yes;
+}
+
 static af_status open_file(af_weights *w, const char *path, af_error *err)
 {
     source *f = &w->files[w->file_count++];
     f->path = af_strdup(path);
     if (!f->path)
         return af_fail_nomem(err, "a path", strlen(path));
-    if (ends_with(path, ".gguf"))
+    if (is_gguf(path))
         return af_gguf_open(&f->gguf, path, err);
     return af_safetensors_open(&f->st, path, err);
 }

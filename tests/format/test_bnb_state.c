@@ -1,0 +1,165 @@
+/* Quantised weights in a file: found, checked, and equal to quantising the original. */
+#define _GNU_SOURCE
+#include "format/bnb_state.h"
+#include "tensor/codec_bnb.h"
+#include "test.h"
+
+#include <math.h>
+#include <unistd.h>
+
+static af_weights *open_golden(const char *name)
+{
+    char path[4096];
+    af_error err = {0};
+    af_weights *w = NULL;
+    snprintf(path, sizeof path, "%s/bnb_model/%s.safetensors", golden_dir(), name);
+    CHECK_OK(af_weights_open(&w, path, &err), err);
+    return w;
+}
+
+static float *original(const af_weights *base, const char *name, int64_t *n)
+{
+    const af_stored *t = af_weights_find(base, name);
+    assert_non_null(t);
+    *n = af_weight_count(t);
+    float *x = malloc((size_t)*n * sizeof *x);
+    assert_non_null(x);
+    af_convert(x, AF_DTYPE_F32, t->data, t->dtype, (uint64_t)*n);
+    return x;
+}
+
+static void check_weight(const af_weights *base, const char *name, const af_bnb_state *s)
+{
+    int64_t n;
+    float *x = original(base, name, &n);
+    assert_int_equal(n, s->count);
+    if (s->type == AF_DTYPE_I8) {
+        int8_t *q = malloc((size_t)n);
+        assert_non_null(q);
+        for (int64_t r = 0; r < s->dim[0]; r++)
+            assert_true(af_int8_encode_row(x + r * s->block, s->block, q + r * s->block) ==
+                        s->absmax[r]);
+        int off = 0; /* values within 2e-5 of a half may go either way on the GPU */
+        for (int64_t i = 0; i < n; i++)
+            off += abs(q[i] - ((const int8_t *)s->codes)[i]);
+        CHECK_MSG(off <= 1, "%s: %d codes", name, off);
+        free(q);
+    } else {
+        const int64_t blocks = af_bnb_blocks(n, s->block);
+        uint8_t *codes = malloc((size_t)af_bnb_bytes(n)), *q = malloc((size_t)blocks);
+        float *absmax = malloc((size_t)blocks * 4), *back = malloc((size_t)blocks * 4);
+        assert_true(codes && q && absmax && back);
+        af_bnb_encode(s->type, x, n, s->block, codes, absmax);
+        int wrong = 0;
+        for (int64_t i = 0; i < af_bnb_bytes(n); i++)
+            wrong += codes[i] != s->codes[i];
+        /* fp4 of bf16 inputs hits thresholds exactly where the GPU's reciprocal is inexact */
+        CHECK_MSG(s->type == AF_DTYPE_FP4 ? wrong * 500 < n : wrong == 0, "%s: %d bytes", name,
+                  wrong);
+        assert_memory_equal(af_bnb_table(s->type), s->table, 64);
+        if (s->nested) {
+            const float mine = af_bnb_offset(absmax, blocks);
+            assert_true(fabsf(mine - s->nested_offset) <= 1e-6f * s->nested_offset);
+            af_bnb_nest(absmax, blocks, s->nested_offset, q, back);
+            assert_memory_equal(q, s->nested, (size_t)blocks);
+            assert_memory_equal(af_bnb_map(true), s->nested_map, 1024);
+        }
+        af_bnb_state_absmax(s, back);
+        for (int64_t i = 0; i < blocks; i++)
+            assert_true(fabsf(back[i] - absmax[i]) <= 0.05f * absmax[i]);
+        free(codes);
+        free(q);
+        free(absmax);
+        free(back);
+    }
+    free(x);
+}
+
+static void test_stored_weights_equal_our_own(void **state)
+{
+    (void)state;
+    static const char *const variants[] = {"nf4_dq", "fp4", "int8"};
+    af_weights *base = open_golden("bf16");
+    for (size_t v = 0; v < 3; v++) {
+        af_weights *w = open_golden(variants[v]);
+        int seen = 0, parts = 0;
+        for (int i = 0; i < af_weights_count(w); i++) {
+            const char *name = af_weights_at(w, i)->name;
+            af_error err = {0};
+            af_bnb_state s;
+            bool found;
+            CHECK_OK(af_bnb_state_find(&s, &found, w, name, &err), err);
+            parts += af_bnb_is_part(w, name);
+            if (!found)
+                continue;
+            assert_false(af_bnb_is_part(w, name));
+            check_weight(base, name, &s);
+            seen++;
+        }
+        assert_int_equal(seen, 14); /* seven linears in each of two layers */
+        assert_int_equal(parts, 14 * (v == 0 ? 5 : v == 1 ? 3 : 2));
+        af_weights_close(w);
+    }
+    af_weights_close(base);
+}
+
+static void test_broken_states_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *says;
+    } cases[] = {
+        {"{", "JSON"},
+        {"{\"shape\":[4,-1],\"blocksize\":64,\"dtype\":\"float32\"}", "shape"},
+        {"{\"shape\":[4294967296,4294967296],\"blocksize\":64,\"dtype\":\"float32\"}", "shape"},
+        {"{\"shape\":[2,4],\"blocksize\":0,\"dtype\":\"float32\"}", "blocksize"},
+        {"{\"shape\":[2,4],\"blocksize\":64,\"dtype\":\"int3\"}", "dtype"},
+        {"{\"shape\":[2,5],\"blocksize\":64,\"dtype\":\"float32\"}", "4 elements"},
+        {"{\"shape\":[2,4],\"blocksize\":4,\"dtype\":\"float32\"}", "1 elements"},
+        {"{\"shape\":[2,4],\"blocksize\":64,\"dtype\":\"float32\",\"nested_blocksize\":256}",
+         "nested"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[] = "/tmp/afinar-bnb-XXXXXX";
+        af_error err = {0};
+        af_safetensors_writer *out;
+        af_weights *w;
+        af_bnb_state s;
+        bool found;
+        const float zeros[16] = {0};
+        const int64_t len = (int64_t)strlen(cases[i].json);
+        const int fd = mkstemp(path);
+        assert_true(fd >= 0);
+        close(fd);
+        CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
+        CHECK_OK(
+            af_safetensors_writer_add(out, "x.quant_map", AF_DTYPE_F32, (int64_t[]){16}, 1, &err),
+            err);
+        CHECK_OK(af_safetensors_writer_add(out, "x.absmax", AF_DTYPE_F32, (int64_t[]){1}, 1, &err),
+                 err);
+        CHECK_OK(af_safetensors_writer_add(out, "x", AF_DTYPE_U8, (int64_t[]){4, 1}, 2, &err), err);
+        CHECK_OK(af_safetensors_writer_add(out, "x.quant_state.bitsandbytes__nf4", AF_DTYPE_U8,
+                                           &len, 1, &err),
+                 err);
+        CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+        CHECK_OK(af_safetensors_writer_data(out, zeros, 64, &err), err);
+        CHECK_OK(af_safetensors_writer_data(out, zeros, 4, &err), err);
+        CHECK_OK(af_safetensors_writer_data(out, zeros, 4, &err), err);
+        CHECK_OK(af_safetensors_writer_data(out, cases[i].json, (uint64_t)len, &err), err);
+        CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+        CHECK_OK(af_weights_open(&w, path, &err), err);
+        assert_int_equal(af_bnb_state_find(&s, &found, w, "x", &err), AF_EFORMAT);
+        CHECK_MSG(strstr(err.msg, cases[i].says), "%s: '%s'", cases[i].json, err.msg);
+        af_weights_close(w);
+        unlink(path);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stored_weights_equal_our_own),
+        cmocka_unit_test(test_broken_states_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
