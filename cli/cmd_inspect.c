@@ -58,9 +58,9 @@ static void bars(char *buf, const int64_t *bins)
     *buf = '\0';
 }
 
-static void print_stats(const af_inspect_report *r)
+static void print_stats(const af_inspect_report *r, bool all)
 {
-    static const char *const titles[] = {"tensor", "type",  ">min",  ">max",      ">mean", ">std",
+    static const char *const titles[] = {"tensor", "type",  ">min",   ">max",      ">mean", ">std",
                                          ">l2",    ">zero", ">>6std", "histogram", NULL};
     af_table t;
     af_table_init(&t, titles);
@@ -68,7 +68,7 @@ static void print_stats(const af_inspect_report *r)
         const af_inspect_tensor *x = &r->tensors[i];
         const af_inspect_stats *s = &x->stats;
         char line[AF_INSPECT_BINS * 4 + 32];
-        if (!x->has_stats)
+        if (!x->has_stats || (x->part && !all))
             continue;
         bars(line, s->bins);
         if (s->nans || s->infs)
@@ -101,7 +101,7 @@ static void print_tensors(const af_inspect_report *r, bool all)
         size_t digits = 0;
         int layers = 1;
         uint64_t bytes = x->bytes;
-        if (seen[i])
+        if (seen[i] || (x->part && !all))
             continue;
         for (int k = i + 1; !all && k < r->tensor_count; k++)
             if (!seen[k] && alike(x, &r->tensors[k])) {
@@ -151,7 +151,7 @@ static void print_dtypes(const af_inspect_report *r)
         count[k]++;
         bytes[k] += x->bytes;
     }
-    printf("  %-24s", "types");
+    printf("  %-24s ", "types");
     for (int k = 0; k < n; k++) {
         char b[32];
         printf("%s%s %" PRId64 " tensors, %s", k ? "; " : "", name[k], count[k],
@@ -161,10 +161,10 @@ static void print_dtypes(const af_inspect_report *r)
 }
 
 /* A value on one line, cut to the terminal; control characters do not reach it. */
-static void print_fact(const af_inspect_fact *f, int width)
+static void print_fact(const af_inspect_fact *f, int keys, int width)
 {
-    const int room = width > 40 ? width - 28 : 200;
-    printf("  %-24s ", f->key);
+    const int room = width > keys + 16 ? width - keys - 4 : 200;
+    printf("  %-*s ", keys, f->key);
     int n = 0;
     for (const char *p = f->value; *p && n < room; p++) {
         if (*p == '\n')
@@ -176,13 +176,23 @@ static void print_fact(const af_inspect_fact *f, int width)
     printf("%s\n", n >= room ? "…" : "");
 }
 
+static void print_facts(const af_inspect_fact *f, int n, int width)
+{
+    int keys = 24;
+    for (int i = 0; i < n; i++) {
+        const int k = (int)strlen(f[i].key);
+        keys = k > keys && k <= 44 ? k : keys;
+    }
+    for (int i = 0; i < n; i++)
+        print_fact(&f[i], keys, width);
+}
+
 static void print_report(const af_inspect_report *r, bool stats, bool all)
 {
     char params[32], bytes[32];
     const int width = af_term_width(stdout);
     printf("%s: %s\n", r->path, r->kind);
-    for (int i = 0; i < r->fact_count; i++)
-        print_fact(&r->facts[i], width);
+    print_facts(r->facts, r->fact_count, width);
     if (r->tensor_count) {
         printf("  %-24s %s (%" PRId64 "), %s in %d tensors", "parameters",
                af_say_count(params, r->parameters), r->parameters, af_say_bytes(bytes, r->bytes),
@@ -194,12 +204,11 @@ static void print_report(const af_inspect_report *r, bool stats, bool all)
     }
     if (r->meta_count)
         printf("\nmetadata\n");
-    for (int i = 0; i < r->meta_count; i++)
-        print_fact(&r->meta[i], width);
+    print_facts(r->meta, r->meta_count, width);
     if (r->tensor_count) {
         printf("\n");
         if (stats)
-            print_stats(r);
+            print_stats(r, all);
         else
             print_tensors(r, all);
     }
@@ -207,8 +216,8 @@ static void print_report(const af_inspect_report *r, bool stats, bool all)
 
 static void print_diff(const af_diff_report *r, bool all)
 {
-    static const char *const titles[] = {"tensor",   "type",      "shape",     ">changed",
-                                         ">largest", ">relative", ">1-cosine", "", NULL};
+    static const char *const titles[] = {"tensor",    "type",      "shape", ">changed", ">largest",
+                                         ">relative", ">1-cosine", "",      NULL};
     static const char *const words[] = {"same",   "",       "shapes differ",
                                         "only A", "only B", "cannot be decoded"};
     af_table t;

@@ -10,5 +10,6 @@ const af_command af_commands[] = {
     {"logits", "logits of token rows", cmd_logits},
     {"tokenize", "text to token ids and back", cmd_tokenize},
     {"template", "render conversations with a chat template", cmd_template},
+    {"inspect", "what is in a model, adapter or checkpoint", cmd_inspect},
     {0},
 };

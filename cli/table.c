@@ -66,6 +66,8 @@ static void print_row(const af_table *t, FILE *f, const int *wide, char *const *
         const bool right = t->title[c][0] == '>';
         const char *s = head ? t->title[c] + right : cell[c];
         const int pad = wide[c] - chars(s);
+        if (c == t->columns - 1 && !*s)
+            break; /* nothing at the end of the line */
         if (c)
             fputs("  ", f);
         if (right)

@@ -41,6 +41,7 @@ typedef struct af_inspect_tensor {
     int ndim;
     int64_t dim[AF_INSPECT_NDIM], count;
     uint64_t bytes;
+    bool part;      /* belongs to a packed weight (its scales, its quant_state) */
     bool has_stats; /* also false for types that cannot be decoded */
     af_inspect_stats stats;
 } af_inspect_tensor;

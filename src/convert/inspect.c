@@ -43,9 +43,9 @@ static af_status add_tensor(af_inspect_report *r, af_inspect_tensor *row, const 
     row->bytes = t->bytes;
     if (!row->name || !row->file)
         AF_TRY(af_fail_nomem(err, t->name, strlen(t->name)));
+    row->part = af_bnb_is_part(w, t->name);
     r->bytes += t->bytes;
-    if (!af_bnb_is_part(w, t->name))
-        r->parameters += v.count;
+    r->parameters += row->part ? 0 : v.count;
     if (stats && readable) {
         AF_TRY(af_values_stats(&v, pool, &row->stats, err));
         row->has_stats = true;

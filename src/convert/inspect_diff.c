@@ -29,7 +29,7 @@ static af_status compare(af_diff_row *row, const af_weights *wa, const af_weight
     bool ra = false, rb = false;
     row->cosine = 1;
     row->kind = AF_DIFF_SAME;
-    if (same_shape(a, b) && same_bytes(a, b) && !af_bnb_is_part(wa, a->name))
+    if (same_shape(a, b) && same_bytes(a, b) && !af_bnb_is_packed(wa, a->name))
         return AF_OK;
     AF_TRY(af_values_open(&va, &ra, wa, a, err));
     AF_TRY(af_values_open(&vb, &rb, wb, b, err));
@@ -73,6 +73,8 @@ static af_status fill(af_diff_report *r, const af_weights *wa, const af_weights 
         const af_stored *b = a ? af_weights_find(wb, a->name) : af_weights_at(wb, i - na);
         if (!a && af_weights_find(wa, b->name))
             continue;
+        if (af_bnb_is_part(a ? wa : wb, a ? a->name : b->name))
+            continue; /* seen through the values of the weight it belongs to */
         af_diff_row *row = &rows[r->row_count++];
         AF_TRY(start_row(row, r, a, b, err));
         if (!a || !b)

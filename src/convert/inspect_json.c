@@ -68,6 +68,8 @@ static json_t *tensor(const af_inspect_tensor *t)
     json_object_set_new(o, "file", text(t->file));
     if (*t->note)
         json_object_set_new(o, "packed", json_string(t->note));
+    if (t->part)
+        json_object_set_new(o, "part", json_true());
     if (t->has_stats)
         json_object_set_new(o, "stats", stats(&t->stats));
     return o;

@@ -195,6 +195,14 @@ void af_bnb_state_absmax(const af_bnb_state *s, float *absmax)
         memcpy(absmax, s->absmax, (uint64_t)blocks * sizeof *absmax);
 }
 
+bool af_bnb_is_packed(const af_weights *w, const char *name)
+{
+    const af_stored *t = af_weights_find(w, name);
+    return t && (beside(w, name, ".quant_state.bitsandbytes__nf4") ||
+                 beside(w, name, ".quant_state.bitsandbytes__fp4") ||
+                 (t->dtype == AF_DTYPE_I8 && sibling(w, name, ".SCB")));
+}
+
 bool af_bnb_is_part(const af_weights *w, const char *name)
 {
     static const char *const parts[] = {
