@@ -71,6 +71,7 @@ typedef struct af_jrange {
 typedef struct af_jiter {
     af_jlist *list;
     int64_t at;
+    const char *error; /* what going past the last item fails with, or NULL */
 } af_jiter;
 
 typedef struct af_jmethod af_jmethod; /* an object and the row of its method */
@@ -275,6 +276,7 @@ struct af_jinja {
     af_arena mem;
     af_error *err;
     bool failed;
+    bool limit; /* the failure is a limit of ours, which nothing may defer */
     int line;
     uint64_t steps;
     int depth, calls;
@@ -324,6 +326,8 @@ af_jv af_jlist_v(af_jlist *l);
 af_jv af_jtuple_v(af_jlist *l);
 af_jv af_jpair_v(af_jinja *j, af_jv a, af_jv b); /* a tuple of two */
 af_jv af_jiter_v(af_jinja *j, af_jlist *l);
+/* The next item, or false at the end (where a deferred error comes up). */
+bool af_jiter_next(af_jinja *j, af_jiter *it, af_jv *out);
 af_jv af_jmark(af_jv s, bool markup);
 af_jdict *af_jdict_new(af_jinja *j, int64_t cap);
 void af_jdict_set(af_jinja *j, af_jdict *d, af_jv key, af_jv val);
@@ -501,6 +505,9 @@ typedef struct af_jparser {
 
 AF_PRINTF(3, 4) af_jnode *af_jsyntax(af_jparser *p, int line, const char *fmt, ...);
 af_jnode *af_jnode_new(af_jparser *p, af_jop op, int line);
+/* Says that child lies below n; a tree that is too high is a syntax error. */
+void af_jnode_grow(af_jparser *p, af_jnode *n, const af_jnode *child);
+void af_jnode_add(af_jparser *p, af_jnode *n, af_jnodes *list, af_jnode *child);
 void af_jnodes_add(af_jparser *p, af_jnodes *l, af_jnode *n);
 af_jstr *af_jintern(af_jparser *p, const char *s, uint64_t n);
 bool af_jtok_is_op(const af_jtoken *t, af_jsym op);

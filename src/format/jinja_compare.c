@@ -269,8 +269,8 @@ bool af_jcontains(af_jinja *j, af_jv item, af_jv in)
             return af_jdict_get(j, in.view->dict, item) != NULL;
         return in_items(j, item, af_jitems(j, in));
     case AF_J_ITER:
-        while (in.iter->at < in.iter->list->n && !j->failed)
-            if (af_jequal(j, in.iter->list->item[in.iter->at++], item))
+        for (af_jv next; af_jiter_next(j, in.iter, &next);)
+            if (af_jequal(j, next, item))
                 return true;
         return false;
     default:

@@ -4,13 +4,11 @@
  * tighter than + and -. */
 #include "format/jinja.h"
 
-#include <errno.h>
-
 static af_jnode *parse_unary(af_jparser *p, bool with_filter);
 static af_jnode *parse_postfix(af_jparser *p, af_jnode *n);
 
 /* A tree that is too high would exhaust the stack of whoever walks it. */
-static void grow(af_jparser *p, af_jnode *n, const af_jnode *child)
+void af_jnode_grow(af_jparser *p, af_jnode *n, const af_jnode *child)
 {
     if (!n || !child)
         return;
@@ -19,22 +17,22 @@ static void grow(af_jparser *p, af_jnode *n, const af_jnode *child)
         af_jsyntax(p, n->line, "an expression has more than %d levels", AF_JINJA_HEIGHT_MAX);
 }
 
-static void add_child(af_jparser *p, af_jnode *n, af_jnodes *list, af_jnode *child)
+void af_jnode_add(af_jparser *p, af_jnode *n, af_jnodes *list, af_jnode *child)
 {
     af_jnodes_add(p, list, child);
-    grow(p, n, child);
+    af_jnode_grow(p, n, child);
 }
 
 static void grow_by_args(af_jparser *p, af_jnode *n)
 {
     const af_jcallargs *a = n->args;
     for (int i = 0; a && i < a->pos.n; i++)
-        grow(p, n, a->pos.item[i]);
+        af_jnode_grow(p, n, a->pos.item[i]);
     for (int i = 0; a && i < a->kw.n; i++)
-        grow(p, n, a->kw.item[i]);
+        af_jnode_grow(p, n, a->kw.item[i]);
     if (a) {
-        grow(p, n, a->dyn_pos);
-        grow(p, n, a->dyn_kw);
+        af_jnode_grow(p, n, a->dyn_pos);
+        af_jnode_grow(p, n, a->dyn_kw);
     }
 }
 
@@ -44,18 +42,10 @@ static af_jnode *binary(af_jparser *p, af_jop op, int line, af_jnode *a, af_jnod
     if (n) {
         n->a = a;
         n->b = b;
-        grow(p, n, a);
-        grow(p, n, b);
+        af_jnode_grow(p, n, a);
+        af_jnode_grow(p, n, b);
     }
     return p->failed ? NULL : n;
-}
-
-static af_jnode *constant(af_jparser *p, int line, af_jv v)
-{
-    af_jnode *n = af_jnode_new(p, AF_N_CONST, line);
-    if (n)
-        n->value = v;
-    return n;
 }
 
 static af_jnode *parse_pow(af_jparser *p)
@@ -94,9 +84,9 @@ static af_jnode *parse_concat(af_jparser *p)
     af_jnode *n = af_jnode_new(p, AF_N_CONCAT, line);
     if (!n)
         return NULL;
-    add_child(p, n, &n->list, first);
+    af_jnode_add(p, n, &n->list, first);
     while (!p->failed && af_jskip_op(p, AF_S_TILDE))
-        add_child(p, n, &n->list, parse_math2(p));
+        af_jnode_add(p, n, &n->list, parse_math2(p));
     return n;
 }
 
@@ -145,7 +135,7 @@ static af_jnode *parse_compare(af_jparser *p)
         if (!operand)
             return NULL;
         operand->cmp = (uint8_t)cmp;
-        add_child(p, chain, &chain->list, operand);
+        af_jnode_add(p, chain, &chain->list, operand);
     }
     return chain ? chain : first;
 }
@@ -191,7 +181,7 @@ static af_jnode *parse_cond(af_jparser *p)
         af_jnode *n = binary(p, AF_N_COND, line, e, test);
         if (n && af_jskip_name(p, "else"))
             n->c = af_jparse_expr(p, true);
-        grow(p, n, n ? n->c : NULL);
+        af_jnode_grow(p, n, n ? n->c : NULL);
         e = n;
     }
     return p->failed ? NULL : e;
@@ -215,7 +205,7 @@ static af_jnode *tuple_of_nodes(af_jparser *p, int line, af_jnodes items)
     if (n)
         n->list = items;
     for (int i = 0; n && i < items.n; i++)
-        grow(p, n, items.item[i]);
+        af_jnode_grow(p, n, items.item[i]);
     return n;
 }
 
@@ -279,127 +269,6 @@ af_jnode *af_jparse_target(af_jparser *p, const char *ends, bool with_ns)
     return n;
 }
 
-static af_jnode *parse_list(af_jparser *p)
-{
-    af_jnode *n = af_jnode_new(p, AF_N_LIST, p->at++->line);
-    while (n && !p->failed && !af_jtok_is_op(p->at, AF_S_RBRACKET)) {
-        if (n->list.n && !af_jexpect_op(p, AF_S_COMMA))
-            break;
-        if (af_jtok_is_op(p->at, AF_S_RBRACKET))
-            break;
-        add_child(p, n, &n->list, af_jparse_expr(p, true));
-    }
-    return af_jexpect_op(p, AF_S_RBRACKET) ? n : NULL;
-}
-
-static af_jnode *parse_dict(af_jparser *p)
-{
-    af_jnode *n = af_jnode_new(p, AF_N_DICT, p->at++->line);
-    while (n && !p->failed && !af_jtok_is_op(p->at, AF_S_RBRACE)) {
-        if (n->list.n && !af_jexpect_op(p, AF_S_COMMA))
-            break;
-        if (af_jtok_is_op(p->at, AF_S_RBRACE))
-            break;
-        add_child(p, n, &n->list, af_jparse_expr(p, true));
-        if (!af_jexpect_op(p, AF_S_COLON))
-            break;
-        add_child(p, n, &n->list2, af_jparse_expr(p, true));
-    }
-    return af_jexpect_op(p, AF_S_RBRACE) ? n : NULL;
-}
-
-static af_jnode *parse_number(af_jparser *p)
-{
-    const af_jtoken *t = p->at++;
-    char text[64];
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < t->n; i++) {
-        if (t->p[i] == '_')
-            continue;
-        if (n + 1 >= sizeof text)
-            return af_jsyntax(p, t->line, "a number has too many digits");
-        text[n++] = t->p[i];
-    }
-    text[n] = 0;
-    errno = 0;
-    if (t->type == AF_T_FLOAT)
-        return constant(p, t->line, af_jfloat(strtod(text, NULL)));
-    const char radix = (char)(n > 1 ? text[1] | 32 : 0);
-    const int base = radix == 'x' ? 16 : radix == 'o' ? 8 : radix == 'b' ? 2 : 10;
-    const int64_t v = strtoll(base == 10 ? text : text + 2, NULL, base);
-    if (errno)
-        return af_jsyntax(p, t->line, "the integer %s does not fit in 64 bits", text);
-    if (base == 10 && text[0] == '0' && strspn(text, "0") != n)
-        return af_jsyntax(p, t->line, "the integer %s begins with a zero", text);
-    return constant(p, t->line, af_jint(v));
-}
-
-static af_jnode *parse_strings(af_jparser *p)
-{
-    const int line = p->at->line;
-    af_buf b = {0};
-    for (; p->at->type == AF_T_STRING; p->at++)
-        af_buf_add(&b, p->at->p, p->at->n);
-    af_jstr *s = af_arena_take(&p->t->mem, sizeof *s);
-    char *text = b.bad || !s ? NULL : af_arena_strndup(&p->t->mem, b.len ? b.data : "", b.len);
-    const bool ok = text && af_jstr_fill(s, text, b.len);
-    af_buf_clear(&b);
-    if (!ok)
-        return af_jsyntax(p, line, "the template needs too much memory");
-    af_jstr_hash(s); /* the tree is shared by threads: nothing is computed late */
-    return constant(p, line, (af_jv){.kind = AF_J_STR, .s = s});
-}
-
-static af_jnode *parse_name(af_jparser *p, bool with_ns)
-{
-    const af_jtoken *t = p->at++;
-    if (af_jtok_is_name(t, "true") || af_jtok_is_name(t, "True"))
-        return constant(p, t->line, af_jbool(true));
-    if (af_jtok_is_name(t, "false") || af_jtok_is_name(t, "False"))
-        return constant(p, t->line, af_jbool(false));
-    if (af_jtok_is_name(t, "none") || af_jtok_is_name(t, "None"))
-        return constant(p, t->line, af_jnone());
-    const bool ns = with_ns && af_jskip_op(p, AF_S_DOT);
-    af_jnode *n = af_jnode_new(p, ns ? AF_N_NSREF : AF_N_NAME, t->line);
-    if (!n)
-        return NULL;
-    n->name = af_jintern(p, t->p, t->n);
-    if (ns) {
-        const af_jtoken *attr = p->at;
-        if (!af_jexpect(p, AF_T_NAME))
-            return NULL;
-        n->name2 = af_jintern(p, attr->p, attr->n);
-    }
-    return p->failed ? NULL : n;
-}
-
-af_jnode *af_jparse_primary(af_jparser *p, bool with_ns)
-{
-    char text[80];
-    if (p->failed)
-        return NULL;
-    switch (p->at->type) {
-    case AF_T_NAME:
-        return parse_name(p, with_ns);
-    case AF_T_STRING:
-        return parse_strings(p);
-    case AF_T_INT:
-    case AF_T_FLOAT:
-        return parse_number(p);
-    default:
-        break;
-    }
-    if (af_jtok_is_op(p->at, AF_S_LBRACKET))
-        return parse_list(p);
-    if (af_jtok_is_op(p->at, AF_S_LBRACE))
-        return parse_dict(p);
-    if (!af_jtok_is_op(p->at, AF_S_LPAREN))
-        return af_jsyntax(p, p->at->line, "unexpected %s", af_jtok_text(p->at, text));
-    p->at++;
-    af_jnode *n = af_jparse_tuple(p, true, NULL, true);
-    return af_jexpect_op(p, AF_S_RPAREN) ? n : NULL;
-}
-
 /* One subscript: an expression or a slice (a, b, c may be NULL). */
 static af_jnode *parse_subscribed(af_jparser *p)
 {
@@ -417,7 +286,7 @@ static af_jnode *parse_subscribed(af_jparser *p)
     af_jnode *n = binary(p, AF_N_SLICE, line, part[0], part[1]);
     if (n)
         n->c = part[2];
-    grow(p, n, part[2]);
+    af_jnode_grow(p, n, part[2]);
     return n;
 }
 
@@ -427,7 +296,7 @@ static af_jnode *parse_subscript(af_jparser *p, af_jnode *on)
     if (af_jskip_op(p, AF_S_DOT)) {
         const af_jtoken *t = p->at;
         if (t->type == AF_T_INT)
-            return binary(p, AF_N_GETITEM, line, on, parse_number(p));
+            return binary(p, AF_N_GETITEM, line, on, af_jparse_primary(p, false));
         if (t->type != AF_T_NAME)
             return af_jsyntax(p, t->line, "expected name or number");
         p->at++;

@@ -38,6 +38,13 @@ static af_jv fold(af_jinja *j, af_jv v, bool case_sensitive)
     return v.kind == AF_J_STR && !case_sensitive && !j->failed ? af_jrecase(j, v, 'l') : v;
 }
 
+/* A generator that fails when it is gone over; `failure` is the call that latched why. */
+static af_jv deferred(af_jinja *j, af_jlist *out, af_jv failure)
+{
+    (void)failure;
+    return af_jiter_v(j, out);
+}
+
 static af_jv f_length(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *raw)
 {
     (void)a;
@@ -50,8 +57,9 @@ static af_jv f_first(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *ra
 {
     (void)a;
     (void)raw;
-    if (self.kind == AF_J_ITER && self.iter->at < self.iter->list->n)
-        return self.iter->list->item[self.iter->at++];
+    af_jv next;
+    if (self.kind == AF_J_ITER && af_jiter_next(j, self.iter, &next))
+        return next;
     if (self.kind == AF_J_STR && self.s->n)
         return af_jmark(af_jgetitem(j, self, af_jint(0)), false);
     const af_jlist *l = af_jitems(j, self);
@@ -95,7 +103,7 @@ static af_jv f_reverse(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *
     af_jlist *out = af_jlist_new(j, l->n);
     for (int64_t i = l->n; i-- > 0 && !j->failed;)
         af_jlist_add(j, out, l->item[i]);
-    return lists ? af_jlist_v(out) : af_jiter_v(j, out);
+    return lists || j->failed ? af_jlist_v(out) : af_jiter_v(j, out);
 }
 
 /* The keys of sort(attribute='a,b.c'): a list when there are several. */
@@ -208,7 +216,8 @@ static af_jv f_items(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *ra
     if (self.kind == AF_J_UNDEF)
         return af_jiter_v(j, af_jlist_new(j, 0));
     if (self.kind != AF_J_DICT)
-        return af_jfail(j, "Can only get item pairs from a mapping.");
+        return deferred(j, af_jlist_new(j, 0),
+                        af_jfail(j, "Can only get item pairs from a mapping."));
     af_jview view = {.dict = self.d, .what = 'i'};
     return af_jiter_v(j, af_jitems(j, (af_jv){.kind = AF_J_VIEW, .view = &view}));
 }
@@ -241,16 +250,16 @@ static af_jv f_map(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *raw)
     if (!af_jtruth(&self) && self.kind != AF_J_ITER)
         return af_jiter_v(j, out);
     if (attribute && raw->nkw > (fallback ? 2 : 1))
-        return af_jfail(j, "map got an unexpected keyword argument");
+        return deferred(j, out, af_jfail(j, "map got an unexpected keyword argument"));
     if (!attribute && raw->n == 0)
-        return af_jfail(j, "map requires a filter argument");
+        return deferred(j, out, af_jfail(j, "map requires a filter argument"));
     const af_jlist *l = af_jitems(j, self);
     const af_jfunc *f = NULL;
     af_jargs rest;
     if (!attribute) {
         const af_jstr *name = af_jneed_str(j, raw->pos[0], "map");
         if (!j->failed && !(f = af_jfilter_find(name)))
-            return af_jfail(j, "No filter named '%s'.", name->p);
+            return deferred(j, out, af_jfail(j, "No filter named '%s'.", name->p));
         rest_of(raw, 1, &rest);
     }
     for (int64_t i = 0; i < l->n && !j->failed; i++)
@@ -272,11 +281,11 @@ static af_jv f_select(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *r
     if (!af_jtruth(&self) && self.kind != AF_J_ITER)
         return af_jiter_v(j, out);
     if (raw->n < skip)
-        return af_jfail(j, "Missing parameter for attribute name");
+        return deferred(j, out, af_jfail(j, "Missing parameter for attribute name"));
     if (raw->n > skip) {
         const af_jstr *name = af_jneed_str(j, raw->pos[skip], "the name of a test");
         if (!j->failed && !(test = af_jtest_find(name)))
-            return af_jfail(j, "No test named '%s'.", name->p);
+            return deferred(j, out, af_jfail(j, "No test named '%s'.", name->p));
     }
     rest_of(raw, skip + 1, &rest);
     const af_jlist *l = af_jitems(j, self);
@@ -318,7 +327,7 @@ static af_jv f_slice(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *ra
     const af_jlist *l = af_jitems(j, self);
     af_jlist *out = af_jlist_new(j, 0);
     if (slices == 0 && !j->failed)
-        return af_jfail(j, "integer division or modulo by zero");
+        return deferred(j, out, af_jfail(j, "integer division or modulo by zero"));
     int64_t at = 0;
     for (int64_t k = 0; k < slices && !j->failed; k++) {
         const int64_t n = l->n / slices + (k < l->n % slices);

@@ -150,7 +150,6 @@ static af_jv f_wordcount(af_jinja *j, af_jv self, const af_jv *a, const af_jargs
 static af_jv f_truncate(af_jinja *j, af_jv self, const af_jv *a, const af_jargs *raw)
 {
     (void)raw;
-    const af_jstr *s = af_jneed_str(j, self, "truncate");
     const int64_t length = a[0].kind == AF_J_MISSING ? 255 : af_jneed_int(j, a[0], "truncate");
     const af_jv end = a[2].kind == AF_J_MISSING ? af_jstr_lit(j, "...") : a[2];
     const int64_t leeway = given(a[3]) ? af_jneed_int(j, a[3], "truncate") : 5;
@@ -159,7 +158,11 @@ static af_jv f_truncate(af_jinja *j, af_jv self, const af_jv *a, const af_jargs 
         return self;
     if (cut < 0 || leeway < 0)
         return af_jfail(j, "truncate: expected length >= %" PRIu64 " and leeway >= 0", end.s->cps);
-    if ((int64_t)s->cps <= length || (int64_t)s->cps - length <= leeway)
+    const int64_t have = af_jlength(self);
+    if (have >= 0 && (have <= length || have - length <= leeway))
+        return self;
+    const af_jstr *s = af_jneed_str(j, self, "truncate");
+    if (j->failed)
         return self;
     uint64_t n = af_jstr_at(s, (uint64_t)cut);
     if (!af_jtruth(&a[1])) {

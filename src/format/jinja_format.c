@@ -165,9 +165,11 @@ af_jv af_jpercent(af_jinja *j, af_jv fmt, af_jv args)
             conversion(&x, &p, end);
         af_jstep(j, 1);
     }
-    const bool left = args.kind == AF_J_TUPLE                            ? x.used < args.l->n
-                      : args.kind == AF_J_DICT || args.kind == AF_J_LIST ? false
-                                                                         : x.used == 0;
+    const bool left = args.kind == AF_J_TUPLE ? x.used < args.l->n
+                      : args.kind == AF_J_DICT || args.kind == AF_J_LIST ||
+                              args.kind == AF_J_UNDEF || args.kind == AF_J_RANGE
+                          ? false
+                          : x.used == 0;
     if (left && !j->failed)
         af_jfail(j, "not all arguments converted during string formatting");
     return af_jmark(af_jstr_take(j, &b), fmt.markup);

@@ -45,8 +45,8 @@ af_jlist *af_jitems(af_jinja *j, af_jv v)
             af_jlist_add(j, out, af_jint(v.r->start + i * v.r->step));
         break;
     case AF_J_ITER:
-        while (v.iter->at < v.iter->list->n && !j->failed)
-            af_jlist_add(j, out, v.iter->list->item[v.iter->at++]);
+        for (af_jv next; af_jiter_next(j, v.iter, &next);)
+            af_jlist_add(j, out, next);
         break;
     case AF_J_LOOP: /* iterating the loop object eats the rest of the loop */
         while (v.loop->at + 1 < v.loop->items->n && !j->failed)

@@ -25,6 +25,8 @@ af_jv af_jfail(af_jinja *j, const char *fmt, ...)
 void *af_jtake(af_jinja *j, uint64_t bytes)
 {
     void *p = j->failed ? NULL : af_arena_take(&j->mem, bytes);
+    if (!p && !j->failed)
+        j->limit = true;
     if (!p)
         af_jfail(j, "the template needs more than %" PRIu64 " MiB of memory",
                  AF_TEMPLATE_MEMORY_MAX >> 20);
@@ -34,13 +36,16 @@ void *af_jtake(af_jinja *j, uint64_t bytes)
 bool af_jstep(af_jinja *j, uint64_t steps)
 {
     j->steps += steps;
-    if (j->steps > AF_TEMPLATE_STEPS_MAX)
-        af_jfail(j, "the template takes more than %" PRIu64 " steps", AF_TEMPLATE_STEPS_MAX);
+    if (j->steps <= AF_TEMPLATE_STEPS_MAX)
+        return !j->failed;
+    j->limit = true;
+    af_jfail(j, "the template takes more than %" PRIu64 " steps", AF_TEMPLATE_STEPS_MAX);
     return !j->failed;
 }
 
 bool af_jenter(af_jinja *j)
 {
+    j->limit = j->limit || j->depth >= AF_JINJA_EVAL_MAX;
     if (j->depth >= AF_JINJA_EVAL_MAX)
         af_jfail(j, "evaluation is nested deeper than %d levels", AF_JINJA_EVAL_MAX);
     if (!af_jstep(j, 1))
@@ -183,13 +188,33 @@ af_jv af_jpair_v(af_jinja *j, af_jv a, af_jv b)
     return af_jtuple_v(l);
 }
 
+/* A generator runs when it is gone over: what failed while its items were made comes up behind
+ * them, and never when nobody gets that far. */
 af_jv af_jiter_v(af_jinja *j, af_jlist *l)
 {
+    const bool defer = j->failed && !j->limit && j->err;
+    if (defer)
+        j->failed = false;
     af_jiter *it = af_jtake(j, sizeof *it);
     if (!it)
         return af_jnone();
     it->list = l;
+    if (defer) { /* without the line: it gets the one where it comes up */
+        const char *text = strstr(j->err->msg, ": ");
+        it->error = af_arena_strdup(&j->mem, text ? text + 2 : j->err->msg);
+    }
     return (af_jv){.kind = AF_J_ITER, .iter = it};
+}
+
+bool af_jiter_next(af_jinja *j, af_jiter *it, af_jv *out)
+{
+    if (it->at < it->list->n && !j->failed) {
+        *out = it->list->item[it->at++];
+        return true;
+    }
+    if (it->error && !j->failed)
+        af_jfail(j, "%s", it->error);
+    return false;
 }
 
 af_jdict *af_jdict_new(af_jinja *j, int64_t cap)
