@@ -66,6 +66,7 @@ static double divisor(const af_node *n)
 
 static double row_lse(const af_tensor *x, int64_t at, int64_t V)
 {
+    assert(V > 0);
     double max = -INFINITY, sum = 0;
     for (int64_t v = 0; v < V; v++)
         max = fmax(max, af_ld(x, at + v));
