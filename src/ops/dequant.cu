@@ -1,0 +1,392 @@
+/* dequant.cu - weights in blocks back to plain rows: bitsandbytes nf4 and fp4, the GGUF types.
+ * Contract: tensor/codec_*.c (the same values, bit for bit, rounded once to AF_T).
+ *
+ * Built with AF_T (output). Rows of `cols` values go to dst with stride ld. A grid-stride loop over
+ * groups of 8 values: one 16-byte store each (bf16), codes and scales read once; nf4 and fp4 rows
+ * that are no multiple of 8, or not aligned, take a slow path. The _gather kernels read row ids[n] of
+ * a table instead of row n. Blocks of 256 threads. */
+// variants: AF_T=bf16 | AF_T=float | AF_T=half
+#include "bnb.cuh"
+
+#define UNROLL 4
+
+/* ---- bitsandbytes ---- */
+struct bnb_scales {
+    const void *absmax;
+    const float *nested, *map;
+    float offset;
+    int shift, nested_shift; /* log2 of the block sizes; nested_shift -1 = absmax is f32 */
+};
+DEV float scale_of(const bnb_scales &s, i64 block)
+{
+    if (s.nested_shift < 0)
+        return ((const float *)s.absmax)[block];
+    const float v = s.map[((const u8 *)s.absmax)[block]] * s.nested[block >> s.nested_shift];
+    return __fadd_rn(v, s.offset);
+}
+DEV void put8(AF_T *dst, const float (&v)[8], int round_bf16)
+{
+    float w[8];
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        w[k] = round_bf16 && sizeof(AF_T) == 4 ? rounded<bf16>(v[k]) : v[k];
+    store_n(dst, w);
+}
+
+DEV void bnb_dequant(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32 *book, i64 rows,
+                     i64 cols, int round_bf16)
+{
+    __shared__ float map[256];
+    map[threadIdx.x] = __uint_as_float(dynamic_signed_bits[threadIdx.x]);
+    s.map = map;
+    __syncthreads();
+    const float mine = __uint_as_float(book[threadIdx.x % 16]); /* lane l has code l % 16 */
+    if (cols % 8 || ld % 8 || (u64)dst % 16) {
+        for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < rows * cols; i += gridDim.x * 256ll) {
+            const u32 c = i & 1 ? codes[i / 2] & 15 : codes[i / 2] >> 4;
+            const float v = __uint_as_float(book[c]) * scale_of(s, i >> s.shift);
+            store(dst + i / cols * ld + i % cols, round_bf16 ? rounded<bf16>(v) : v);
+        }
+        return;
+    }
+    const i64 groups = rows * cols / 8;
+    const u32 per_row = (u32)(cols / 8);
+    for (i64 g0 = (i64)blockIdx.x * 256 * UNROLL; g0 < groups; g0 += gridDim.x * 256ll * UNROLL) {
+        u32 code[UNROLL];
+        float scale[UNROLL];
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            const i64 g = g0 + u * 256 + threadIdx.x;
+            code[u] = g < groups ? ((const u32 *)codes)[g] : 0;
+            scale[u] = g < groups ? scale_of(s, g * 8 >> s.shift) : 0.0f;
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            const i64 g = g0 + u * 256 + threadIdx.x;
+            float v[8];
+#pragma unroll
+            for (int k = 0; k < 8; k++) /* byte k/2, the high nibble first */
+                v[k] = __shfl_sync(FULL, mine, code[u] >> (k / 2 * 8 + (k & 1 ? 0 : 4)) & 15) *
+                       scale[u];
+            if (g < groups) {
+                const i64 row = ld == cols ? 0 : groups >> 32 ? g / per_row : (u32)g / per_row;
+                put8(dst + g * 8 + row * (ld - cols), v, round_bf16);
+            }
+        }
+    }
+}
+
+DEV bnb_scales scales(const void *absmax, const float *nested, float offset, int block,
+                      int nested_block)
+{
+    return {absmax, nested, 0, offset, 31 - __clz(block), nested_block ? 31 - __clz(nested_block) : -1};
+}
+extern "C" __global__ void nf4_dequant(AF_T *dst, long long ld, const unsigned char *codes,
+                                       const void *absmax, const float *nested, float offset,
+                                       long long rows, long long cols, int block, int nested_block,
+                                       int round_bf16)
+{
+    bnb_dequant(dst, ld, codes, scales(absmax, nested, offset, block, nested_block), nf4_bits, rows,
+                cols, round_bf16);
+}
+extern "C" __global__ void fp4_dequant(AF_T *dst, long long ld, const unsigned char *codes,
+                                       const void *absmax, const float *nested, float offset,
+                                       long long rows, long long cols, int block, int nested_block,
+                                       int round_bf16)
+{
+    bnb_dequant(dst, ld, codes, scales(absmax, nested, offset, block, nested_block), fp4_bits, rows,
+                cols, round_bf16);
+}
+
+/* Row n of dst is row ids[n] of the table. */
+DEV void bnb_gather(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32 *book, const int *ids,
+                    i64 rows, i64 cols, int round_bf16)
+{
+    __shared__ float map[256];
+    map[threadIdx.x] = __uint_as_float(dynamic_signed_bits[threadIdx.x]);
+    s.map = map;
+    __syncthreads();
+    for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < rows * cols; i += gridDim.x * 256ll) {
+        const i64 at = ids[i / cols] * cols + i % cols;
+        const u32 c = at & 1 ? codes[at / 2] & 15 : codes[at / 2] >> 4;
+        const float v = __uint_as_float(book[c]) * scale_of(s, at >> s.shift);
+        store(dst + i / cols * ld + i % cols, round_bf16 ? rounded<bf16>(v) : v);
+    }
+}
+extern "C" __global__ void nf4_gather(AF_T *dst, long long ld, const unsigned char *codes,
+                                      const void *absmax, const float *nested, float offset,
+                                      const int *ids, long long rows, long long cols, int block,
+                                      int nested_block, int round_bf16)
+{
+    bnb_gather(dst, ld, codes, scales(absmax, nested, offset, block, nested_block), nf4_bits, ids,
+               rows, cols, round_bf16);
+}
+extern "C" __global__ void fp4_gather(AF_T *dst, long long ld, const unsigned char *codes,
+                                      const void *absmax, const float *nested, float offset,
+                                      const int *ids, long long rows, long long cols, int block,
+                                      int nested_block, int round_bf16)
+{
+    bnb_gather(dst, ld, codes, scales(absmax, nested, offset, block, nested_block), fp4_bits, ids,
+               rows, cols, round_bf16);
+}
+
+/* ---- GGUF: 8 values from position `at` (a multiple of 8) of one block ---- */
+DEV float half_at(const u8 *p)
+{
+    const half h = {(u16)(p[0] | p[1] << 8)};
+    return load(&h);
+}
+DEV u32 word_at(const u8 *p) { return p[0] | p[1] << 8 | p[2] << 16 | (u32)p[3] << 24; }
+/* The nibble of value i of 32: the low ones are 0..15, the high ones 16..31. */
+DEV int nibble32(const u8 *qs, int i) { return i < 16 ? qs[i] & 15 : qs[i - 16] >> 4; }
+
+#define VALUE static __device__ __forceinline__ float value(const u8 *b, int i)
+
+struct q4_0 {
+    enum { ELEMS = 32, BYTES = 18 };
+    VALUE { return (nibble32(b + 2, i) - 8) * half_at(b); }
+};
+struct q4_1 {
+    enum { ELEMS = 32, BYTES = 20 };
+    VALUE { return __fadd_rn(__fmul_rn(nibble32(b + 4, i), half_at(b)), half_at(b + 2)); }
+};
+struct q5_0 {
+    enum { ELEMS = 32, BYTES = 22 };
+    VALUE
+    {
+        const int q = nibble32(b + 6, i) | (word_at(b + 2) >> i & 1) << 4;
+        return (q - 16) * half_at(b);
+    }
+};
+struct q5_1 {
+    enum { ELEMS = 32, BYTES = 24 };
+    VALUE
+    {
+        const int q = nibble32(b + 8, i) | (word_at(b + 4) >> i & 1) << 4;
+        return __fadd_rn(__fmul_rn(q, half_at(b)), half_at(b + 2));
+    }
+};
+struct q8_0 {
+    enum { ELEMS = 32, BYTES = 34 };
+    VALUE { return (i8)b[2 + i] * half_at(b); }
+};
+struct q2_k {
+    enum { ELEMS = 256, BYTES = 84 };
+    VALUE
+    {
+        const int n = i / 128, j = i % 128 / 32, l = i % 32;
+        const int q = b[16 + n * 32 + l] >> (2 * j) & 3, sc = b[n * 8 + 2 * j + l / 16];
+        return __fsub_rn(__fmul_rn(half_at(b + 80) * (sc & 15), q), half_at(b + 82) * (sc >> 4));
+    }
+};
+struct q3_k {
+    enum { ELEMS = 256, BYTES = 110 };
+    VALUE
+    {
+        const int n = i / 128, j = i % 128 / 32, l = i % 32, is = n * 8 + 2 * j + l / 16;
+        const u8 *sc = b + 96;
+        const int low = is < 8 ? sc[is] & 15 : sc[is - 8] >> 4;
+        const int scale = low | (sc[8 + is % 4] >> (is / 4 * 2) & 3) << 4;
+        const int q = (b[32 + n * 32 + l] >> (2 * j) & 3) - (b[l] >> (n * 4 + j) & 1 ? 0 : 4);
+        return half_at(b + 108) * (scale - 32) * q;
+    }
+};
+/* Scale and minimum number j of q4_k and q5_k: 6 bits each in 12 bytes. */
+DEV void scale_min(const u8 *s, int j, int &scale, int &min)
+{
+    scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
+    min = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4;
+}
+struct q4_k {
+    enum { ELEMS = 256, BYTES = 144 };
+    VALUE
+    {
+        int sc, m;
+        scale_min(b + 4, i / 32, sc, m);
+        const int byte = b[16 + i / 64 * 32 + i % 32], q = i % 64 < 32 ? byte & 15 : byte >> 4;
+        return __fsub_rn(__fmul_rn(half_at(b) * sc, q), half_at(b + 2) * m);
+    }
+};
+struct q5_k {
+    enum { ELEMS = 256, BYTES = 176 };
+    VALUE
+    {
+        int sc, m;
+        scale_min(b + 4, i / 32, sc, m);
+        const int byte = b[48 + i / 64 * 32 + i % 32], low = i % 64 < 32 ? byte & 15 : byte >> 4;
+        const int q = low | (b[16 + i % 32] >> (i / 32) & 1) << 4;
+        return __fsub_rn(__fmul_rn(half_at(b) * sc, q), half_at(b + 2) * m);
+    }
+};
+struct q6_k {
+    enum { ELEMS = 256, BYTES = 210 };
+    VALUE
+    {
+        const int n = i / 128, j = i % 128 / 32, l = i % 32;
+        const int byte = b[n * 64 + (j & 1) * 32 + l], low = j < 2 ? byte & 15 : byte >> 4;
+        const int q = (low | (b[128 + n * 32 + l] >> (2 * j) & 3) << 4) - 32;
+        return half_at(b + 208) * (i8)b[192 + n * 8 + l / 16 + 2 * j] * q;
+    }
+};
+/* The 16 values of iq4, as signed bytes. */
+DEV int iq4_value(int q)
+{
+    const u32 w[4] = {0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u};
+    return (i8)(w[q / 4] >> (q % 4 * 8));
+}
+struct iq4_nl {
+    enum { ELEMS = 32, BYTES = 18 };
+    VALUE { return half_at(b) * iq4_value(nibble32(b + 2, i)); }
+};
+struct iq4_xs {
+    enum { ELEMS = 256, BYTES = 136 };
+    VALUE
+    {
+        const int s = i / 32, high = (b[2] | b[3] << 8) >> (2 * s) & 3;
+        const int scale = (b[4 + s / 2] >> (s % 2 * 4) & 15) | high << 4;
+        return half_at(b) * (scale - 32) * iq4_value(nibble32(b + 8 + s * 16, i % 32));
+    }
+};
+
+template <class B>
+DEV void gguf_dequant(AF_T *dst, i64 ld, const u8 *src, const int *ids, i64 rows, i64 cols)
+{
+    const i64 groups = rows * cols / 8, per_row = cols / 8;
+    for (i64 g = (i64)blockIdx.x * 256 + threadIdx.x; g < groups; g += gridDim.x * 256ll) {
+        const i64 row = g / per_row, from = ids ? ids[row] : row, col = (g - row * per_row) * 8;
+        const u8 *b = src + (from * cols + col) / B::ELEMS * B::BYTES;
+        const int i = (int)(col % B::ELEMS); /* rows are whole blocks */
+        float v[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            v[k] = B::value(b, i + k);
+        AF_T *to = dst + row * ld + col;
+        if ((u64)to % 16 == 0) {
+            store_n(to, v);
+        } else {
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                store(to + k, v[k]);
+        }
+    }
+}
+extern "C" __global__ void q4_0_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<q4_0>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void q4_0_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<q4_0>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void q4_1_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<q4_1>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void q4_1_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<q4_1>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void q5_0_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<q5_0>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void q5_0_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<q5_0>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void q5_1_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<q5_1>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void q5_1_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<q5_1>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void q8_0_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<q8_0>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void q8_0_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<q8_0>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void q2_k_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<q2_k>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void q2_k_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<q2_k>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void q3_k_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<q3_k>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void q3_k_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<q3_k>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void q4_k_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<q4_k>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void q4_k_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<q4_k>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void q5_k_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<q5_k>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void q5_k_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<q5_k>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void q6_k_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<q6_k>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void q6_k_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<q6_k>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void iq4_nl_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<iq4_nl>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void iq4_nl_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<iq4_nl>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void iq4_xs_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                        long long rows, long long cols)
+{
+    gguf_dequant<iq4_xs>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void iq4_xs_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                       const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<iq4_xs>(dst, ld, src, ids, rows, cols);
+}

@@ -1,0 +1,300 @@
+/* optimizer.cu - global norm, clip and update on flat f32 buffers.
+ * Contract: optimizer.c; twins: optimizer_cpu.c, adafactor_cpu.c.
+ *
+ * hyper (learning rate, bias corrections, step) and stats (norm, clip factor, finite, sum of squares)
+ * lie in device memory, so that a captured graph stays right. Every update reads and writes each of
+ * its buffers once, 16 bytes an access, leaves values and moments alone when the norm was not finite,
+ * and ends with zeros in the gradients. Counts are multiples of 4 except in the adafactor kernels. */
+#include "bnb.cuh"
+
+#define STATS_CLIP 1
+#define STATS_FINITE 2
+
+/* part[block] = sum of squares over elements block*blockDim*4 .., + gridDim*blockDim*4, ... */
+extern "C" __global__ void grad_norm_parts(float *part, const float *grads, long long n)
+{
+    float sum = 0.0f;
+    for (i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4; i < n;
+         i += (i64)gridDim.x * blockDim.x * 4) {
+        float g[4];
+        load_n(g, grads + i);
+        sum += (g[0] * g[0] + g[1] * g[1]) + (g[2] * g[2] + g[3] * g[3]);
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        part[blockIdx.x] = sum;
+}
+
+/* One warp: sums the parts in double, in a fixed order. max_norm 0 = no clipping. */
+extern "C" __global__ void grad_norm_final(float *stats, const float *part, int parts,
+                                           float max_norm, float clip_eps)
+{
+    double sum = 0.0;
+    for (int i = threadIdx.x; i < parts; i += 32)
+        sum += part[i];
+    for (int d = 16; d; d >>= 1)
+        sum += __shfl_xor_sync(FULL, sum, d);
+    if (threadIdx.x == 0) {
+        const float norm = (float)sqrt(sum);
+        const bool finite = norm < INF; /* false for NaN too */
+        stats[0] = norm;
+        stats[1] = max_norm > 0.0f && finite ? fminf(1.0f, max_norm / (norm + clip_eps)) : 1.0f;
+        stats[2] = finite ? 1.0f : 0.0f;
+        stats[3] = (float)sum;
+    }
+}
+
+#define FOUR_LOOP                                                                                  \
+    for (i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4; i < n;                          \
+         i += (i64)gridDim.x * blockDim.x * 4)
+
+extern "C" __global__ void adam(float *w, float *grads, const float *hyper, const float *stats,
+                                float *m, float *v, long long n, float b1, float b2, float rest1,
+                                float rest2, float eps, float decay, float lr_factor, int coupled)
+{
+    const float lr = hyper[0] * lr_factor, c1 = hyper[1], c2 = hyper[2], clip = stats[STATS_CLIP];
+    const bool finite = stats[STATS_FINITE] == 1.0f;
+    const float zero[4] = {};
+    FOUR_LOOP
+    {
+        if (finite) {
+            float wv[4], gv[4], mv[4], vv[4];
+            load_n(wv, w + i);
+            load_n(gv, grads + i);
+            load_n(mv, m + i);
+            load_n(vv, v + i);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float g = gv[k] * clip;
+                if (coupled)
+                    g += decay * wv[k];
+                else
+                    wv[k] -= lr * decay * wv[k];
+                mv[k] = b1 * mv[k] + rest1 * g;
+                vv[k] = b2 * vv[k] + rest2 * g * g;
+                wv[k] -= lr / c1 * mv[k] / (sqrtf(vv[k]) / c2 + eps);
+            }
+            store_n(w + i, wv);
+            store_n(m + i, mv);
+            store_n(v + i, vv);
+        }
+        store_n(grads + i, zero);
+    }
+}
+
+/* m is NULL without momentum. */
+extern "C" __global__ void sgd(float *w, float *grads, const float *hyper, const float *stats,
+                               float *m, long long n, float momentum, float decay, float lr_factor,
+                               int nesterov)
+{
+    const float lr = hyper[0] * lr_factor, clip = stats[STATS_CLIP];
+    const bool finite = stats[STATS_FINITE] == 1.0f;
+    const float zero[4] = {};
+    FOUR_LOOP
+    {
+        if (finite) {
+            float wv[4], gv[4], mv[4] = {};
+            load_n(wv, w + i);
+            load_n(gv, grads + i);
+            if (m)
+                load_n(mv, m + i);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float g = gv[k] * clip + decay * wv[k];
+                if (m) {
+                    mv[k] = momentum * mv[k] + g;
+                    g = nesterov ? g + momentum * mv[k] : mv[k];
+                }
+                wv[k] -= lr * g;
+            }
+            store_n(w + i, wv);
+            if (m)
+                store_n(m + i, mv);
+        }
+        store_n(grads + i, zero);
+    }
+}
+
+extern "C" __global__ void lion(float *w, float *grads, const float *hyper, const float *stats,
+                                float *m, long long n, float b1, float b2, float rest1, float rest2,
+                                float decay, float lr_factor)
+{
+    const float lr = hyper[0] * lr_factor, clip = stats[STATS_CLIP];
+    const bool finite = stats[STATS_FINITE] == 1.0f;
+    const float zero[4] = {};
+    FOUR_LOOP
+    {
+        if (finite) {
+            float wv[4], gv[4], mv[4];
+            load_n(wv, w + i);
+            load_n(gv, grads + i);
+            load_n(mv, m + i);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const float g = gv[k] * clip, c = b1 * mv[k] + rest1 * g;
+                const float sign = c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : 0.0f;
+                wv[k] -= lr * decay * wv[k] + lr * sign;
+                mv[k] = b2 * mv[k] + rest2 * g;
+            }
+            store_n(w + i, wv);
+            store_n(m + i, mv);
+        }
+        store_n(grads + i, zero);
+    }
+}
+
+/* The code of the value nearest to x; the lower one on a tie. map ascends. */
+DEV u8 nearest_code(const float *map, float x)
+{
+    int lo = 0, hi = 255; /* map[lo] <= x < map[hi], or an end */
+    if (!(x > map[0]))
+        return 0;
+    if (x >= map[255])
+        return 255;
+    while (hi - lo > 1) {
+        const int mid = (lo + hi) / 2;
+        if (map[mid] <= x)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return (u8)(x - map[lo] <= map[hi] - x ? lo : hi);
+}
+
+/* AdamW with moments in 8 bits: one block of 256 threads is one block of 256 elements with its two
+ * scales. The step uses the exact new moments; then they are scaled and coded. */
+extern "C" __global__ void __launch_bounds__(256)
+    adam_8bit(float *w, float *grads, const float *hyper, const float *stats, unsigned char *m8,
+              unsigned char *v8, float *m_scale, float *v_scale, long long n, float b1, float b2,
+              float rest1, float rest2, float eps, float decay, float lr_factor)
+{
+    __shared__ float m_map[256], v_map[256];
+    const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+    m_map[threadIdx.x] = __uint_as_float(dynamic_signed_bits[threadIdx.x]);
+    v_map[threadIdx.x] = __uint_as_float(dynamic_unsigned_bits[threadIdx.x]);
+    __syncthreads();
+    if (stats[STATS_FINITE] == 1.0f) {
+        const float lr = hyper[0] * lr_factor;
+        const float ms = m_scale[blockIdx.x], vs = v_scale[blockIdx.x];
+        float m = 0.0f, v = 0.0f;
+        if (i < n) {
+            const float g = grads[i] * stats[STATS_CLIP];
+            m = b1 * (m_map[m8[i]] * ms) + rest1 * g;
+            v = b2 * (v_map[v8[i]] * vs) + rest2 * g * g;
+            const float x = w[i] - lr * decay * w[i];
+            w[i] = x - lr / hyper[1] * m / (sqrtf(v) / hyper[2] + eps);
+        }
+        const float m_max = block_max(fabsf(m)), v_max = block_max(v); /* ends after all reads */
+        if (i < n) {
+            m8[i] = nearest_code(m_map, m_max > 0.0f ? m / m_max : 0.0f);
+            v8[i] = nearest_code(v_map, v_max > 0.0f ? v / v_max : 0.0f);
+        }
+        if (threadIdx.x == 0) {
+            m_scale[blockIdx.x] = m_max;
+            v_scale[blockIdx.x] = v_max;
+        }
+    }
+    if (i < n)
+        grads[i] = 0.0f;
+}
+
+/* ---- adafactor: w [batches][R][C], moments row [batches][R], col [batches][C]; a vector has
+ * R = 1 and its squares in row [C] (`vector`). decay of the moments: b = 1 - step^-power. ---- */
+DEV float new_weight(const float *hyper, float power) { return powf(hyper[3], -power); } /* 1 - b */
+
+/* Block r: row[r] = b row[r] + (1-b) mean_c (g^2 + eps). Vectors: thread c. */
+extern "C" __global__ void adafactor_rows(float *row, const float *grads, const float *hyper,
+                                          const float *stats, long long C, float power, float eps,
+                                          int vector)
+{
+    if (stats[STATS_FINITE] != 1.0f)
+        return;
+    const float f = new_weight(hyper, power), clip = stats[STATS_CLIP];
+    if (vector) {
+        const i64 c = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+        if (c < C) {
+            const float g = grads[c] * clip;
+            row[c] = (1.0f - f) * row[c] + f * (g * g + eps);
+        }
+        return;
+    }
+    float sum = 0.0f;
+    for (i64 c = threadIdx.x; c < C; c += blockDim.x) {
+        const float g = grads[blockIdx.x * C + c] * clip;
+        sum += g * g + eps;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        row[blockIdx.x] = (1.0f - f) * row[blockIdx.x] + f * (sum / C);
+}
+/* Thread c of batch blockIdx.y: col[c] over all rows in order. */
+extern "C" __global__ void adafactor_cols(float *col, const float *grads, const float *hyper,
+                                          const float *stats, long long R, long long C, float power,
+                                          float eps)
+{
+    const i64 c = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (stats[STATS_FINITE] != 1.0f || c >= C)
+        return;
+    const float f = new_weight(hyper, power), clip = stats[STATS_CLIP];
+    grads += blockIdx.y * R * C;
+    float sum = 0.0f;
+    for (i64 r = 0; r < R; r++) {
+        const float g = grads[r * C + c] * clip;
+        sum += g * g + eps;
+    }
+    float *at = col + blockIdx.y * C + c;
+    *at = (1.0f - f) * *at + f * (sum / R);
+}
+/* Block b: mean[b] of the batch's row moments. */
+extern "C" __global__ void adafactor_means(float *mean, const float *row, long long R)
+{
+    float sum = 0.0f;
+    for (i64 r = threadIdx.x; r < R; r += blockDim.x)
+        sum += row[blockIdx.x * R + r];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        mean[blockIdx.x] = sum / R;
+}
+DEV float adafactor_update(const float *grads, const float *row, const float *col,
+                           const float *mean, float clip, i64 i, i64 R, i64 C, int vector)
+{
+    const float g = grads[i] * clip;
+    if (vector)
+        return g / sqrtf(row[i]);
+    const i64 batch = i / (R * C);
+    return g / sqrtf(row[i / C] / mean[batch]) / sqrtf(col[batch * C + i % C]);
+}
+extern "C" __global__ void adafactor_parts(float *part, const float *grads, const float *row,
+                                           const float *col, const float *mean, const float *stats,
+                                           long long n, long long R, long long C, int vector)
+{
+    float sum = 0.0f;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+        const float u = adafactor_update(grads, row, col, mean, stats[STATS_CLIP], i, R, C, vector);
+        sum += u * u;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        part[blockIdx.x] = sum;
+}
+/* w -= lr wd w + lr u / max(1, rms(u) / threshold); every block sums the parts itself, in order. */
+extern "C" __global__ void adafactor_apply(float *w, float *grads, const float *row,
+                                           const float *col, const float *mean, const float *part,
+                                           int parts, const float *hyper, const float *stats,
+                                           long long n, long long R, long long C, float decay,
+                                           float lr_factor, float threshold, int vector)
+{
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < parts; i += blockDim.x)
+        sum += part[i];
+    const float rms = sqrtf(block_sum(sum) / n), cut = fmaxf(1.0f, rms / threshold);
+    const float lr = hyper[0] * lr_factor;
+    const bool finite = stats[STATS_FINITE] == 1.0f;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+        if (finite) {
+            const float u = adafactor_update(grads, row, col, mean, stats[STATS_CLIP], i, R, C, vector);
+            w[i] -= lr * decay * w[i] + lr * u / cut;
+        }
+        grads[i] = 0.0f;
+    }
+}
