@@ -1,7 +1,7 @@
 /* attention.cu - attention over packed sequences on tensor cores, both directions, bf16.
  * Contract: attention.c; twin: attention_cpu.c.  Other types and sizes: attention_plain.cu.
  *
- * Built with AF_EP (head size padded to a multiple of 16), AF_WARPS, AF_MT (16-row tiles a warp has,
+ * Built with AF_BWD (0: forward, 1: the gradients' kernels), AF_EP (head size padded to a multiple of 16), AF_WARPS, AF_MT (16-row tiles a warp has,
  * forward), AF_BN (rows of the streamed tile), AF_SOFTCAP (0 or 1) and AF_VEC (8: 16-byte loads;
  * 1: any E and stride).
  *
@@ -13,6 +13,7 @@
  *   query heads of its split. Scores are computed transposed, so that p and ds are already operands.
  * No atomics: dq and dk|dv have an owner each; scores are computed twice. Rows behind the last
  * bound get zeros. Grid: y = tiles (find_tile); heavy tiles of causal sequences first. */
+// variants: AF_BWD=0 AF_EP=16 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=16 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=32 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=32 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=64 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=64 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=80 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=80 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=96 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=96 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=112 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=112 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=128 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=128 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=128 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=256 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=256 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=16 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=16 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=0 AF_EP=32 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=32 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=0 AF_EP=64 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=64 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=0 AF_EP=80 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=80 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=0 AF_EP=96 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=96 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=0 AF_EP=112 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=112 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=0 AF_EP=128 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=128 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=128 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=0 AF_EP=256 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=256 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=1 AF_VEC=8
 #include "attention.cuh"
 
 #ifndef AF_EP
@@ -26,6 +27,9 @@
 #endif
 #ifndef AF_BN
 #define AF_BN 64
+#endif
+#ifndef AF_BWD
+#define AF_BWD 0
 #endif
 #ifndef AF_SOFTCAP
 #define AF_SOFTCAP 0
@@ -161,6 +165,7 @@ DEV float cap_slope(float s, float softcap)
     return 1.0f - t * t;
 }
 
+#if !AF_BWD
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_fwd(bf16 *o, float *lse, const bf16 *qkv, const int *bounds, int S, int N, int H, int K,
                   int E, long long ldo, long long ldx, float scale, float softcap, int window,
@@ -298,6 +303,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
+#else
 /* delta[n][h] = sum_e o do: one warp a (row, head). */
 extern "C" __global__ void attention_delta(float *delta, const bf16 *o, const bf16 *dout,
                                            long long heads, int H, int E, long long ldo,
@@ -493,3 +499,4 @@ extern "C" __global__ void attention_join(bf16 *dkv, const bf16 *part, long long
         store_n(dkv + n * lddkv + c, sum);
     }
 }
+#endif

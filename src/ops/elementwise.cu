@@ -175,6 +175,10 @@ extern "C" __global__ void dropout(AF_T *y, const AF_T *x, const unsigned *clock
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
     stream ^= z ^ (z >> 31);
+    if (clock[3] >> 31) { /* evaluating: the identity */
+        p = 0.0f;
+        factor = 1.0f;
+    }
     EACH(q, (n + 3) / 4)
     {
         const philox r = philox_block(seed, stream, (u64)q);

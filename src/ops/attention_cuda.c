@@ -1,0 +1,302 @@
+/* attention_cuda.c - launchers of attention.c. bf16 with aligned heads goes to the tensor cores
+ * (attention.cu); other types, odd sizes, and what does not fit the device's shared memory to
+ * attention_plain.cu. How rows are cut into tiles is bounded here and found on the device. */
+#include "ops/cuda_ops.h"
+
+enum {
+    WARPS = 4,
+    ROW_TILES = 2,   /* AF_MT of the forward */
+    PLAIN_ROWS = 32, /* rows a block of attention_plain.cu owns */
+    PLAIN_THREADS = 256,
+    DELTA_WARPS = 8,
+    APPEND_THREADS = 128,
+};
+
+typedef struct plan {
+    const af_tensor *qkv, *bounds;
+    int H, K, E;
+    bool mma, softcap;
+    int ep, mt, bn; /* padded head; 16-row tiles a warp; streamed rows */
+    int rows;       /* a block owns */
+    int threads;
+    unsigned shared;
+    int splits; /* blocks that share the query heads of one kv head (dk, dv) */
+} plan;
+
+static unsigned mma_shared(int owned, int streamed, int ep)
+{
+    return (unsigned)((owned + streamed) * (ep + 8) * 2);
+}
+
+/* The tensor core kernels take this node. */
+static bool plan_mma(plan *p, const af_cuda *cu, const af_node *n, bool back)
+{
+    static const int heads[] = {16, 32, 64, 80, 96, 112, 128, 256};
+    if (p->qkv->dtype != AF_DTYPE_BF16 || p->E % 8 || p->E > 256)
+        return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->dtype == AF_DTYPE_BF16 && !af_cuda_rows_fit(n->in[i], 8))
+            return false;
+    if (!af_cuda_rows_fit(n->out[0], 8))
+        return false;
+    for (size_t i = 0; i < AF_LEN(heads) && p->ep < p->E; i++)
+        p->ep = heads[i];
+    p->mt = back || p->ep > 128 ? 1 : ROW_TILES;
+    p->bn = p->ep > 128 ? 32 : 64;
+    p->rows = WARPS * 16 * p->mt;
+    p->threads = WARPS * 32;
+    if (!back) {
+        p->shared = mma_shared(p->rows, 2 * p->bn, p->ep);
+    } else {
+        p->shared = mma_shared(2 * p->rows, 4 * p->bn, p->ep) + (unsigned)p->bn * 16;
+        if (p->shared > (unsigned)cu->smem_max && p->ep == 128) {
+            p->bn = 32;
+            p->shared = mma_shared(2 * p->rows, 4 * p->bn, p->ep) + (unsigned)p->bn * 16;
+        }
+    }
+    return p->shared <= (unsigned)cu->smem_max;
+}
+
+static bool plan_plain(plan *p)
+{
+    static const int heads[] = {32, 64, 96, 128, 192, 256};
+    if (p->E > 256)
+        return false;
+    p->ep = 0;
+    for (size_t i = 0; i < AF_LEN(heads) && p->ep < p->E; i++)
+        p->ep = heads[i];
+    p->rows = PLAIN_ROWS;
+    p->threads = PLAIN_THREADS;
+    p->shared = (unsigned)((2 * 32 * (p->ep + 1) + 16 * p->ep) * 4);
+    return true;
+}
+
+/* Few kv heads and few rows leave the device idle: then each query head gets blocks of its own and
+ * the parts are added up in order. */
+static int splits_of(const plan *p, const af_cuda *cu)
+{
+    const int64_t blocks = af_rows(p->qkv) / p->rows * p->K;
+    return p->mma && blocks < (int64_t)cu->sms * 8 ? p->H / p->K : 1;
+}
+
+AF_CHECKED static af_status plan_of(plan *p, const af_cuda *cu, const af_node *n, af_error *err)
+{
+    const bool cached = n->op == AF_OP_ATTENTION_CACHED, back = n->op == AF_OP_ATTENTION_BWD;
+    *p = (plan){.qkv = n->in[0], .bounds = n->in[cached ? 2 : 1]};
+    p->H = n->attr.attention.heads;
+    p->K = n->attr.attention.kv_heads;
+    p->E = n->attr.attention.head_dim;
+    p->softcap = n->attr.attention.softcap > 0;
+    if (!af_cuda_float(p->qkv))
+        return af_cuda_no_type(n, p->qkv, err);
+    p->mma = !cached && plan_mma(p, cu, n, back);
+    if (!p->mma && !plan_plain(p))
+        return af_fail(err, AF_EUNSUPPORTED, "attention on CUDA: a head of %d is larger than %d",
+                       p->E, 256);
+    p->splits = splits_of(p, cu);
+    return AF_OK;
+}
+
+static af_kernel *kernel(af_cuda *cu, const char *name, const plan *p, bool back)
+{
+    if (!p->mma)
+        return af_cuda_kernel(
+            cu, "attention_plain.cu", name,
+            af_cuda_text(cu, "AF_T=%s AF_EP=%d", af_cuda_ctype(p->qkv->dtype), p->ep));
+    return af_cuda_kernel(
+        cu, "attention.cu", name,
+        af_cuda_text(cu, "AF_BWD=%d AF_EP=%d AF_WARPS=%d AF_MT=%d AF_BN=%d AF_SOFTCAP=%d AF_VEC=8",
+                     back, p->ep, WARPS, p->mt, p->bn, p->softcap));
+}
+
+static int64_t tiles(const plan *p)
+{
+    return af_rows(p->qkv) / p->rows + p->bounds->dim[0]; /* N / rows + S + 1 */
+}
+
+static void arg_shape(af_launch *l, const plan *p)
+{
+    af_arg_ptr(l, p->bounds->data);
+    af_arg_i32(l, p->bounds->dim[0] - 1);
+    af_arg_i32(l, af_rows(p->qkv));
+    af_arg_i32(l, p->H);
+    af_arg_i32(l, p->K);
+    af_arg_i32(l, p->E);
+}
+
+static void arg_numbers(af_launch *l, const af_node *n)
+{
+    af_arg_f32(l, n->attr.attention.scale);
+    af_arg_f32(l, n->attr.attention.softcap);
+    af_arg_i32(l, n->attr.attention.window);
+    af_arg_i32(l, n->attr.attention.causal);
+}
+
+static af_status attention_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    plan p;
+    const af_status st = plan_of(&p, cu, n, err);
+    if (st != AF_OK || af_rows(p.qkv) == 0)
+        return st;
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "attention_fwd", &p, false), p.H, tiles(&p), 1,
+                                  p.threads, p.shared);
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_ptr(l, n->out[1]->data);
+    af_arg_ptr(l, p.qkv->data);
+    arg_shape(l, &p);
+    af_arg_i64(l, n->out[0]->ld);
+    af_arg_i64(l, p.qkv->ld);
+    arg_numbers(l, n);
+    return AF_OK;
+}
+
+static uint64_t delta_bytes(const plan *p)
+{
+    return AF_ALIGN_UP((uint64_t)(af_rows(p->qkv) * p->H) * sizeof(float), (uint64_t)256);
+}
+
+static int64_t part_elems(const plan *p) { return af_rows(p->qkv) * 2 * p->K * p->E; }
+
+/* Pointers are not known yet: room for the parts whichever kernels it will be. */
+static uint64_t attention_bwd_work(const af_cuda *cu, const af_node *n)
+{
+    plan p;
+    if (plan_of(&p, cu, n, NULL) != AF_OK)
+        return 0;
+    p.mma = p.qkv->dtype == AF_DTYPE_BF16;
+    p.rows = p.mma ? WARPS * 16 : PLAIN_ROWS;
+    p.splits = splits_of(&p, cu);
+    const uint64_t size = (uint64_t)af_dtype_get(p.qkv->dtype)->bytes;
+    return delta_bytes(&p) + (p.splits > 1 ? (uint64_t)(p.splits * part_elems(&p)) * size : 0);
+}
+
+static void launch_delta(af_cuda *cu, af_node *n, const plan *p)
+{
+    const af_tensor *o = n->in[2], *dy = n->in[4];
+    const int64_t heads = af_rows(p->qkv) * p->H;
+    af_launch *l =
+        af_cuda_launch(cu, n, kernel(cu, "attention_delta", p, true),
+                       (heads + DELTA_WARPS - 1) / DELTA_WARPS, 1, 1, 32 * DELTA_WARPS, 0);
+    af_arg_ptr(l, cu->work);
+    af_arg_ptr(l, o->data);
+    af_arg_ptr(l, dy->data);
+    af_arg_i64(l, heads);
+    af_arg_i32(l, p->H);
+    af_arg_i32(l, p->E);
+    af_arg_i64(l, o->ld);
+    af_arg_i64(l, dy->ld);
+}
+
+/* dq, or one part of dk|dv, into `to` with row stride ld. */
+static void launch_grad(af_cuda *cu, af_node *n, const plan *p, bool dkv, void *to, int64_t ld)
+{
+    const af_tensor *dy = n->in[4];
+    af_launch *l =
+        af_cuda_launch(cu, n, kernel(cu, dkv ? "attention_dkv" : "attention_dq", p, true),
+                       dkv ? p->K * p->splits : p->H, tiles(p), 1, p->threads, p->shared);
+    af_arg_ptr(l, to);
+    af_arg_ptr(l, p->qkv->data);
+    af_arg_ptr(l, dy->data);
+    af_arg_ptr(l, n->in[3]->data);
+    af_arg_ptr(l, cu->work);
+    arg_shape(l, p);
+    af_arg_i64(l, ld);
+    af_arg_i64(l, p->qkv->ld);
+    af_arg_i64(l, dy->ld);
+    arg_numbers(l, n);
+    if (dkv) {
+        af_arg_i32(l, p->splits);
+        af_arg_i64(l, part_elems(p));
+    }
+}
+
+static af_status attention_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    plan p;
+    const af_status st = plan_of(&p, cu, n, err);
+    if (st != AF_OK || af_rows(p.qkv) == 0)
+        return st;
+    const af_tensor *dx = n->out[0];
+    const int64_t width = (int64_t)2 * p.K * p.E, size = af_dtype_get(dx->dtype)->bytes;
+    uint8_t *dkv = (uint8_t *)dx->data + (int64_t)p.H * p.E * size;
+    launch_delta(cu, n, &p);
+    launch_grad(cu, n, &p, false, dx->data, dx->ld);
+    if (p.splits == 1) {
+        launch_grad(cu, n, &p, true, dkv, dx->ld);
+        return AF_OK;
+    }
+    uint8_t *part = (uint8_t *)cu->work + delta_bytes(&p);
+    launch_grad(cu, n, &p, true, part, width);
+    const int64_t accesses = part_elems(&p) / 8;
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "attention_join", &p, true),
+                                  af_cuda_grid(cu, accesses, 256), 1, 1, 256, 0);
+    af_arg_ptr(l, dkv);
+    af_arg_ptr(l, part);
+    af_arg_i64(l, af_rows(p.qkv));
+    af_arg_i32(l, width);
+    af_arg_i64(l, dx->ld);
+    af_arg_i32(l, p.splits);
+    return AF_OK;
+}
+
+static af_kernel *cached_kernel(af_cuda *cu, const char *name, const plan *p,
+                                const af_tensor *cache)
+{
+    return af_cuda_kernel(
+        cu, "attention_plain.cu", name,
+        cache->dtype == p->qkv->dtype
+            ? af_cuda_text(cu, "AF_T=%s AF_EP=%d", af_cuda_ctype(p->qkv->dtype), p->ep)
+            : af_cuda_text(cu, "AF_T=%s AF_EP=%d AF_C=%s", af_cuda_ctype(p->qkv->dtype), p->ep,
+                           af_cuda_ctype(cache->dtype)));
+}
+
+static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    plan p;
+    const af_status st = plan_of(&p, cu, n, err);
+    const af_tensor *cache = n->in[1], *start = n->in[3], *o = n->out[0];
+    const int64_t rows = st == AF_OK ? af_rows(p.qkv) : 0, S = p.bounds->dim[0] - 1;
+    if (rows == 0)
+        return st;
+    if (rows > 65535)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "attention_cached on CUDA: %" PRId64 " rows at once, at most %d", rows,
+                       65535);
+    af_launch *l = af_cuda_launch(cu, n, cached_kernel(cu, "attention_append", &p, cache), rows, 1,
+                                  1, APPEND_THREADS, 0);
+    af_arg_ptr(l, cache->data);
+    af_arg_ptr(l, p.qkv->data);
+    af_arg_ptr(l, p.bounds->data);
+    af_arg_ptr(l, start->data);
+    af_arg_i32(l, S);
+    af_arg_i64(l, cache->dim[1]);
+    af_arg_i32(l, p.H);
+    af_arg_i32(l, p.K);
+    af_arg_i32(l, p.E);
+    af_arg_i64(l, p.qkv->ld);
+    l = af_cuda_launch(cu, n, cached_kernel(cu, "attention_cached", &p, cache), p.H, rows, 1,
+                       PLAIN_THREADS, (unsigned)((9 * p.ep + 16) * 4));
+    af_arg_ptr(l, o->data);
+    af_arg_ptr(l, p.qkv->data);
+    af_arg_ptr(l, cache->data);
+    af_arg_ptr(l, p.bounds->data);
+    af_arg_ptr(l, start->data);
+    af_arg_i32(l, S);
+    af_arg_i64(l, cache->dim[1]);
+    af_arg_i32(l, p.H);
+    af_arg_i32(l, p.K);
+    af_arg_i32(l, p.E);
+    af_arg_i64(l, o->ld);
+    af_arg_i64(l, p.qkv->ld);
+    af_arg_f32(l, n->attr.attention.scale);
+    af_arg_f32(l, n->attr.attention.softcap);
+    af_arg_i32(l, n->attr.attention.window);
+    return AF_OK;
+}
+
+const af_cuda_op af_cuda_attention = {attention_prepare, NULL, true};
+const af_cuda_op af_cuda_attention_bwd = {attention_bwd_prepare, attention_bwd_work, true};
+const af_cuda_op af_cuda_attention_cached = {attention_cached_prepare, NULL, true};
