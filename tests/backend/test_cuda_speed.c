@@ -1,0 +1,341 @@
+/* test_cuda_speed.c - a LoRA training step at the shapes of real models, with random weights, and
+ * where its time goes. Not part of an ordinary test run: it skips unless AF_SPEED lists what to
+ * measure, as "MODEL BATCHxSEQ" words: AF_SPEED="0.5b:4x2048 1.5b:4x512". AF_FULL=1 trains every
+ * weight instead of adapters; AF_PROFILE=1 adds a table by op; AF_RECOMPUTE=1..3 recomputes. */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "afinar/graph.h"
+#include "backend/cuda/cuda_graph.h"
+
+#include <math.h>
+#include <time.h>
+
+typedef struct shape {
+    const char *name;
+    int64_t layers, D, H, K, E, F, V;
+    bool tied;
+} shape;
+
+static const shape shapes[] = {
+    {"tiny", 2, 256, 4, 2, 64, 512, 1000, true},
+    {"0.5b", 24, 896, 14, 2, 64, 4864, 151936, true},
+    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, true},
+    {"7b", 28, 3584, 28, 4, 128, 18944, 152064, false},
+};
+
+enum { RANK = 16, LEAVES = 4096 };
+
+typedef struct model {
+    af_graph *g;
+    const shape *s;
+    bool full;
+    af_tensor *leaf[LEAVES];
+    double range[LEAVES];
+    int n;
+    af_tensor *ids, *labels, *at, *bounds, *freq, *scale, *loss;
+    int64_t batch, seq;
+} model;
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static af_tensor *leaf(model *m, int ndim, int64_t a, int64_t b, double range)
+{
+    const int64_t dim[2] = {a, b};
+    af_tensor *t = m->full ? af_param(m->g, "w", AF_DTYPE_F32, ndim, dim)
+                           : af_weight(m->g, "w", AF_DTYPE_BF16, ndim, dim);
+    assert_true(m->n < LEAVES);
+    m->leaf[m->n] = t;
+    m->range[m->n++] = range;
+    return t;
+}
+
+static af_tensor *project(model *m, af_tensor *x, int pieces, const int64_t *out, bool bias)
+{
+    const int64_t I = af_tensor_dim(x, 1);
+    af_linear_opts o = {.pieces = pieces, .parts = m->full ? 0 : pieces};
+    int64_t from = 0;
+    for (int i = 0; i < pieces; i++) {
+        o.weight[i] = leaf(m, 2, out[i], I, sqrt(3.0 / (double)I));
+        o.bias[i] = bias ? leaf(m, 1, out[i], 1, 0.1) : NULL;
+        o.part[i] = (af_adapter_part){from, out[i], i * RANK, RANK, 2.0f};
+        from += out[i];
+    }
+    if (!m->full) {
+        o.a = af_param(m->g, "a", AF_DTYPE_F32, 2, (int64_t[]){pieces * RANK, I});
+        o.b = af_param(m->g, "b", AF_DTYPE_F32, 1, (int64_t[]){from * RANK});
+        m->leaf[m->n] = o.a;
+        m->range[m->n++] = sqrt(3.0 / (double)I);
+        m->leaf[m->n] = o.b;
+        m->range[m->n++] = 0.01;
+    }
+    return af_linear(m->g, x, &o);
+}
+
+static af_tensor *norm_weight(model *m) { return leaf(m, 1, m->s->D, 1, 1); }
+
+static void build(model *m)
+{
+    const shape *s = m->s;
+    const int64_t N = m->batch * m->seq, E = s->E;
+    af_graph *g = m->g;
+    m->ids = af_input(g, "ids", AF_DTYPE_I32, 1, &N);
+    m->labels = af_input(g, "labels", AF_DTYPE_I32, 1, &N);
+    m->at = af_input(g, "at", AF_DTYPE_I32, 1, &N);
+    m->bounds = af_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){m->batch + 1});
+    m->freq = af_input(g, "freq", AF_DTYPE_F32, 1, (int64_t[]){E / 2});
+    m->scale = af_input(g, "scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    af_tensor *table = leaf(m, 2, s->V, s->D, 0.05), *sum = NULL;
+    af_tensor *x = af_embedding(g, m->ids, table, AF_DTYPE_BF16), *h = NULL;
+    const af_rope_opts rope = {.heads = (int)s->H, .kv_heads = (int)s->K, .head_dim = (int)E};
+    const af_attention_opts att = {
+        .heads = (int)s->H, .kv_heads = (int)s->K, .head_dim = (int)E, .causal = true};
+    for (int64_t i = 0; i < s->layers; i++) {
+        af_block(g, (int)i);
+        h = sum ? af_rmsnorm_add(g, h, sum, norm_weight(m), 1e-6, false, &sum)
+                : af_rmsnorm(g, x, norm_weight(m), 1e-6, false);
+        sum = sum ? sum : x;
+        h = project(m, h, 3, (int64_t[]){s->H * E, s->K * E, s->K * E}, true);
+        h = af_attention(g, af_rope(g, h, m->at, m->freq, &rope), m->bounds, &att);
+        h = project(m, h, 1, &s->D, false);
+        h = af_rmsnorm_add(g, h, sum, norm_weight(m), 1e-6, false, &sum);
+        h = af_glu(g, project(m, h, 2, (int64_t[]){s->F, s->F}, false), AF_ACT_SILU);
+        h = project(m, h, 1, &s->D, false);
+    }
+    af_block(g, -1);
+    h = af_rmsnorm_add(g, h, sum, norm_weight(m), 1e-6, false, &sum);
+    af_tensor *head = s->tied ? table : leaf(m, 2, s->V, s->D, 0.05);
+    m->loss = af_head_loss(g, h, head, m->labels, &(af_head_opts){.scale = m->scale});
+    af_backward(g, m->loss);
+    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .max_grad_norm = 1.0});
+    af_set_learning_rate(g, 1e-4);
+}
+
+/* One large random buffer serves every weight. */
+static void fill(model *m, af_error *err)
+{
+    uint64_t most = 0, h = 88172645463325252u;
+    for (int i = 0; i < m->n; i++)
+        most = AF_MAX(most, (uint64_t)af_tensor_count(m->leaf[i]));
+    float *f = malloc(most * 4);
+    uint16_t *b = malloc(most * 2);
+    for (uint64_t i = 0; i < most; i++) {
+        h ^= h << 13;
+        h ^= h >> 7;
+        h ^= h << 17;
+        f[i] = (float)((double)(h >> 40) / 8388608.0 - 1.0);
+    }
+    float last = 0;
+    for (int i = 0; i < m->n; i++) {
+        af_tensor *t = m->leaf[i];
+        const uint64_t n = (uint64_t)af_tensor_count(t);
+        const float r = (float)m->range[i];
+        if (af_tensor_dtype(t) == AF_DTYPE_BF16) {
+            if (r != last)
+                for (uint64_t k = 0; k < most; k++)
+                    b[k] = af_bf16_from_f32(f[k] * r);
+            last = r;
+            CHECK_OK(af_tensor_write(m->g, t, b, n * 2, err), *err);
+        } else {
+            float *v = malloc(n * 4);
+            for (uint64_t k = 0; k < n; k++)
+                v[k] = f[k] * r;
+            CHECK_OK(af_tensor_write(m->g, t, v, n * 4, err), *err);
+            free(v);
+        }
+    }
+    free(f);
+    free(b);
+}
+
+static void write_batch(model *m, af_error *err)
+{
+    const int64_t N = m->batch * m->seq;
+    int32_t *v = malloc((size_t)N * 4), *bounds = malloc((size_t)(m->batch + 1) * 4);
+    float freq[256], scale = 1.0f / (float)N;
+    for (int64_t i = 0; i < N; i++)
+        v[i] = (int32_t)((i * 7919 + 13) % m->s->V);
+    CHECK_OK(af_tensor_write(m->g, m->ids, v, (uint64_t)N * 4, err), *err);
+    for (int64_t i = 0; i < N; i++)
+        v[i] = (int32_t)((i * 104729 + 7) % m->s->V);
+    CHECK_OK(af_tensor_write(m->g, m->labels, v, (uint64_t)N * 4, err), *err);
+    for (int64_t i = 0; i < N; i++)
+        v[i] = (int32_t)(i % m->seq);
+    CHECK_OK(af_tensor_write(m->g, m->at, v, (uint64_t)N * 4, err), *err);
+    for (int64_t i = 0; i <= m->batch; i++)
+        bounds[i] = (int32_t)(i * m->seq);
+    CHECK_OK(af_tensor_write(m->g, m->bounds, bounds, (uint64_t)(m->batch + 1) * 4, err), *err);
+    for (int64_t i = 0; i < m->s->E / 2; i++)
+        freq[i] = (float)pow(1e6, -2.0 * (double)i / (double)m->s->E);
+    CHECK_OK(af_tensor_write(m->g, m->freq, freq, (uint64_t)m->s->E / 2 * 4, err), *err);
+    CHECK_OK(af_tensor_write(m->g, m->scale, &scale, 4, err), *err);
+    free(v);
+    free(bounds);
+}
+
+static double time_runs(model *m, int what, int repeats, float *loss, af_error *err)
+{
+    CHECK_OK(af_graph_run(m->g, what, err), *err);
+    CHECK_OK(af_tensor_read(m->g, m->loss, loss, 4, err), *err);
+    const double start = seconds();
+    for (int i = 0; i < repeats; i++)
+        CHECK_OK(af_graph_run(m->g, what, err), *err);
+    CHECK_OK(af_tensor_read(m->g, m->loss, loss, 4, err), *err);
+    return (seconds() - start) / repeats * 1e3;
+}
+
+/* Milliseconds by op, launched one by one with events around each node. */
+static void profile(model *m, af_cuda *cu, af_error *err)
+{
+    static float ms[AF_OP_COUNT][3];
+    static int count[AF_OP_COUNT][3];
+    const af_graph *g = m->g;
+    uint64_t steps = 0;
+    void **event = calloc((size_t)g->n_nodes + 1, sizeof *event);
+    memset(ms, 0, sizeof ms);
+    memset(count, 0, sizeof count);
+    for (int i = 0; i <= g->n_nodes; i++)
+        assert_int_equal(cu->drv->event_new(&event[i], 0), 0);
+    cu->drv->event_record(event[0], cu->stream);
+    for (int i = 0; i < g->n_nodes; i++) {
+        CHECK_OK(af_cuda_issue(cu, g->nodes[i]->exec, AF_RUN_STEP, &steps, err), *err);
+        cu->drv->event_record(event[i + 1], cu->stream);
+    }
+    cu->drv->stream_sync(cu->stream);
+    for (int i = 0; i < g->n_nodes; i++) {
+        float t = 0;
+        const af_node *n = g->nodes[i];
+        cu->drv->event_elapsed(&t, event[i], event[i + 1]);
+        ms[n->op][n->phase] += t;
+        count[n->op][n->phase]++;
+    }
+    for (int op = 0; op < AF_OP_COUNT; op++)
+        for (int p = 0; p < 3; p++)
+            if (count[op][p])
+                print_message("    %-14s phase %d  %5d nodes  %8.3f ms\n", af_ops[op]->name, p,
+                              count[op][p], (double)ms[op][p]);
+    for (int i = 0; i <= g->n_nodes; i++)
+        cu->drv->event_free(event[i]);
+    free(event);
+}
+
+/* The products of one step alone: every projection forward and dX (and dW), head forward and dX. */
+static double floor_ms(af_device *d, const shape *s, int64_t N, bool full, af_error *err)
+{
+    const int64_t in[] = {s->D, s->H * s->E, s->D, s->F};
+    const int64_t out[] = {(s->H + 2 * s->K) * s->E, s->D, 2 * s->F, s->D};
+    double total = 0;
+    for (int i = 0; i < 5; i++) {
+        af_graph *g = NULL;
+        const int64_t I = i < 4 ? in[i] : s->D, O = i < 4 ? out[i] : s->V;
+        CHECK_OK(af_graph_new(&g, err), *err);
+        af_tensor *x = af_input(g, "x", AF_DTYPE_BF16, 2, (int64_t[]){N, I});
+        af_tensor *w = af_input(g, "w", AF_DTYPE_BF16, 2, (int64_t[]){O, I});
+        af_tensor *y = af_matmul(g, x, w, AF_MATMUL_NT);
+        af_output(g, y);
+        af_output(g, af_matmul(g, y, w, AF_MATMUL_NN));
+        if (full)
+            af_output(g, af_matmul(g, y, x, AF_MATMUL_TN));
+        CHECK_OK(af_graph_prepare(g, d, err), *err);
+        uint16_t *v = malloc((size_t)AF_MAX(N, O) * (size_t)I * 2);
+        uint32_t h = 12345;
+        for (int64_t k = 0; k < AF_MAX(N, O) * I; k++) {
+            h = h * 1664525 + 1013904223;
+            v[k] = af_bf16_from_f32((float)(h >> 8) / 8388608.0f - 1.0f);
+        }
+        CHECK_OK(af_tensor_write(g, x, v, (uint64_t)(N * I) * 2, err), *err);
+        CHECK_OK(af_tensor_write(g, w, v, (uint64_t)(O * I) * 2, err), *err);
+        CHECK_OK(af_graph_run(g, AF_RUN_FORWARD, err), *err);
+        ((af_cuda *)d)->drv->stream_sync(((af_cuda *)d)->stream);
+        const double start = seconds();
+        for (int k = 0; k < 10; k++)
+            CHECK_OK(af_graph_run(g, AF_RUN_FORWARD, err), *err);
+        ((af_cuda *)d)->drv->stream_sync(((af_cuda *)d)->stream);
+        const double ms = (seconds() - start) / 10 * 1e3;
+        total += ms * (i < 4 ? (double)s->layers : 1.0);
+        free(v);
+        af_graph_free(g);
+    }
+    return total;
+}
+
+static void measure(const shape *s, int64_t batch, int64_t seq)
+{
+    af_error err = {0};
+    af_device *d = NULL;
+    float loss = 0;
+    const char *recompute = getenv("AF_RECOMPUTE");
+    const double start = seconds();
+    CHECK_OK(af_device_open(&d, "cuda", 0, &err), err);
+    const double opened = seconds();
+    model m = {.s = s, .batch = batch, .seq = seq, .full = getenv("AF_FULL") != NULL};
+    CHECK_OK(af_graph_new(&m.g, &err), err);
+    if (recompute)
+        af_set_recompute(m.g, (af_recompute)(recompute[0] - '0'), (int)s->layers);
+    build(&m);
+    af_plan_info plan;
+    CHECK_OK(af_graph_plan(m.g, d, &plan, &err), err);
+    CHECK_OK(af_graph_prepare(m.g, d, &err), err);
+    const double prepared = seconds();
+    fill(&m, &err);
+    write_batch(&m, &err);
+    const double written = seconds();
+    CHECK_OK(af_graph_run(m.g, AF_RUN_STEP, &err), err);
+    CHECK_OK(af_tensor_read(m.g, m.loss, &loss, 4, &err), err);
+    const double first = seconds();
+    const float loss0 = loss;
+    const double ms = time_runs(&m, AF_RUN_STEP, 10, &loss, &err);
+    const double fwd = time_runs(&m, AF_RUN_FORWARD, 5, &loss, &err);
+    const double grad = time_runs(&m, AF_RUN_GRAD, 5, &loss, &err);
+    ((af_cuda *)d)->no_graph = true;
+    const double direct = time_runs(&m, AF_RUN_STEP, 5, &loss, &err);
+    double norm;
+    bool finite;
+    CHECK_OK(af_graph_grad_norm(m.g, &norm, &finite, &err), err);
+    print_message(
+        "%s %ldx%ld%s: step %.2f ms (forward %.2f, backward %.2f), direct %.2f; open %.2f s, "
+        "prepare %.2f s, write %.2f s, first step %.3f s; %.2f GiB (weights %.2f, act "
+        "%.2f, work %.2f); loss %.4f -> %.4f, norm %.3f %s\n",
+        s->name, (long)batch, (long)seq, m.full ? " full" : "", ms, fwd, grad - fwd, direct,
+        opened - start, prepared - opened, written - prepared, first - written,
+        (double)plan.total / 0x1p30, (double)plan.weights / 0x1p30,
+        (double)plan.activations / 0x1p30, (double)plan.workspace / 0x1p30, (double)loss0,
+        (double)loss, norm, finite ? "finite" : "NOT FINITE");
+    if (getenv("AF_PROFILE"))
+        profile(&m, (af_cuda *)d, &err);
+    const bool full = m.full;
+    af_graph_free(m.g);
+    ((af_cuda *)d)->no_graph = false;
+    const double gemms = floor_ms(d, s, batch * seq, full, &err);
+    print_message("    products alone %.2f ms: the step is %.2fx\n", gemms, ms / gemms);
+    af_device_close(d);
+}
+
+static void test_steps_at_real_shapes(void **state)
+{
+    const char *list = getenv("AF_SPEED");
+    (void)state;
+    if (!list) {
+        print_message("SKIPPED: AF_SPEED is not set\n");
+        skip();
+    }
+    for (const char *p = list; *p; p += strcspn(p, " "), p += strspn(p, " ")) {
+        char name[16];
+        int batch, seq;
+        assert_int_equal(sscanf(p, "%15[^:]:%dx%d", name, &batch, &seq), 3);
+        for (size_t i = 0; i < AF_LEN(shapes); i++)
+            if (strcmp(shapes[i].name, name) == 0)
+                measure(&shapes[i], batch, seq);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps_at_real_shapes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
