@@ -61,12 +61,113 @@ static void dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
     }
 }
 
+/* ---- copies that run together ---- */
+
+typedef struct copy_entry { /* as in core.cu */
+    void *dst;
+    const void *src;
+    int64_t dst_ld, src_ld, rows, cols, first, quads;
+} copy_entry;
+
+enum { COPY_BLOCK = 4096, KINDS_MAX = 12 };
+
+typedef struct copies {
+    af_node *n;
+    af_dtype from, to;
+    copy_entry *e;
+    int count, cap;
+    int64_t blocks;
+} copies;
+
+typedef struct collector {
+    copies kind[KINDS_MAX];
+    int n;
+    bool failed;
+} collector;
+
+static bool aligned(const void *p, int64_t ld, int64_t size)
+{
+    return (uintptr_t)p % (uintptr_t)(4 * size) == 0 && ld % 4 == 0;
+}
+
+static void collect(collector *k, af_node *n, af_mat dst, af_mat src)
+{
+    copies *c = NULL;
+    for (int i = 0; i < k->n && !c; i++)
+        if (k->kind[i].n == n && k->kind[i].from == src.dtype && k->kind[i].to == dst.dtype)
+            c = &k->kind[i];
+    if (!c) {
+        assert(k->n < KINDS_MAX);
+        c = &k->kind[k->n++];
+        *c = (copies){.n = n, .from = src.dtype, .to = dst.dtype};
+    }
+    if (c->count == c->cap) {
+        const int cap = c->cap ? c->cap * 2 : 64;
+        copy_entry *p = af_realloc(c->e, (uint64_t)cap, sizeof *p);
+        k->failed |= !p;
+        if (!p)
+            return;
+        c->e = p;
+        c->cap = cap;
+    }
+    const bool quads = src.cols % 4 == 0 &&
+                       aligned(src.data, src.ld, af_dtype_get(src.dtype)->bytes) &&
+                       aligned(dst.data, dst.ld, af_dtype_get(dst.dtype)->bytes);
+    c->e[c->count++] =
+        (copy_entry){dst.data, src.data, dst.ld, src.ld, src.rows, src.cols, c->blocks, quads};
+    c->blocks += (src.rows * src.cols + COPY_BLOCK - 1) / COPY_BLOCK;
+}
+
+/* One upload for all tables, one launch a kind. */
+static af_status emit_collected(af_cuda *cu, af_cuda_graph *cg, collector *k, af_error *err)
+{
+    af_status st = AF_OK;
+    uint64_t total = 0;
+    for (int i = 0; i < k->n; i++)
+        total += (uint64_t)k->kind[i].count * sizeof(copy_entry);
+    if (k->failed)
+        AF_TRY(af_fail_nomem(err, "the prepared graph", total));
+    if (total == 0)
+        goto done;
+    AF_TRY(af_cu_check(cu->drv, cu->drv->mem_alloc(&cg->tables, total), "cuMemAlloc",
+                       "tables of copies", err));
+    cu->device.counters.allocations++;
+    uint8_t *at = cg->tables;
+    for (int i = 0; i < k->n; i++) {
+        const copies *c = &k->kind[i];
+        const uint64_t bytes = (uint64_t)c->count * sizeof(copy_entry);
+        AF_TRY(af_upload_rows(cu, at, bytes, c->e, bytes, 1, "tables of copies", err));
+        af_kernel *f = af_cuda_kernel(
+            cu, "core.cu", "copy_table",
+            af_cuda_text(cu, "AF_S=%s AF_D=%s", af_cuda_ctype(c->from), af_cuda_ctype(c->to)));
+        af_launch *l = af_cuda_launch(cu, c->n, f, c->blocks, 1, 1, 256, 0);
+        af_arg_ptr(l, at);
+        af_arg_i32(l, c->count);
+        at += bytes;
+    }
+done:
+    for (int i = 0; i < k->n; i++)
+        free(k->kind[i].e);
+    return st;
+}
+
+/* dst = src, now or together with others. */
+static void put(af_cuda *cu, af_node *n, collector *k, af_mat dst, af_mat src)
+{
+    if (src.rows == 0 || src.cols == 0)
+        return;
+    if (k)
+        collect(k, n, dst, src);
+    else
+        af_cuda_copy_2d(cu, n, dst, src, src.cols, 1.0f);
+}
+
 static int64_t piece_row(const af_linear_group *p, int i)
 {
     return p->of->op == AF_OP_HEAD_LOSS ? 0 : p->of->attr.linear.piece_from[i];
 }
 
-static void fill_piece(af_cuda *cu, af_node *n, const af_linear_group *p, int i)
+static void fill_piece(af_cuda *cu, af_node *n, collector *k, const af_linear_group *p, int i)
 {
     const af_tensor *w = p->w[i];
     if (w->base == p->fused)
@@ -75,26 +176,24 @@ static void fill_piece(af_cuda *cu, af_node *n, const af_linear_group *p, int i)
     if (af_dtype_is_block(w->dtype))
         dequantise(cu, n, dst, w);
     else
-        af_cuda_copy_2d(cu, n, dst, af_mat_of(w), p->I, 1.0f);
+        put(cu, n, k, dst, af_mat_of(w));
 }
 
-static void fill_a(af_cuda *cu, af_node *n, const af_linear_group *p)
+static void fill_a(af_cuda *cu, af_node *n, collector *k, const af_linear_group *p)
 {
-    af_cuda_copy_2d(cu, n, af_linear_group_mat(cu, p, p->O, p->R, 0, p->I), af_mat_of(p->a), p->I,
-                    1.0f);
+    put(cu, n, k, af_linear_group_mat(cu, p, p->O, p->R, 0, p->I), af_mat_of(p->a));
 }
 
-static void fill_b(af_cuda *cu, af_node *n, const af_linear_group *p)
+static void fill_b(af_cuda *cu, af_node *n, collector *k, const af_linear_group *p)
 {
     const uint64_t size = (uint64_t)af_dtype_get(p->b->dtype)->bytes;
     uint8_t *src = p->b->data;
     for (int i = 0; i < p->parts; i++) {
         const af_adapter_part *q = &p->of->attr.linear.part[i];
         const af_mat from = {src, q->out_rows, q->rank, q->rank, p->b->dtype};
-        af_cuda_copy_2d(
-            cu, n,
+        put(cu, n, k,
             af_linear_group_mat(cu, p, q->out_from, q->out_rows, p->I + q->rank_from, q->rank),
-            from, q->rank, 1.0f);
+            from);
         src += (uint64_t)(q->out_rows * q->rank) * size;
     }
 }
@@ -105,16 +204,16 @@ void af_linear_group_fill(af_cuda *cu, af_node *n, const af_linear_group *p, int
     if (!p->scratch)
         return;
     for (int i = 0; i < p->pieces && what & AF_FILL_W; i++)
-        fill_piece(cu, n, p, i);
+        fill_piece(cu, n, NULL, p, i);
     if (what & AF_FILL_A && p->parts) { /* the workspace holds anything: spare rows become zeros */
         af_cuda_zero(cu, n, af_linear_group_mat(cu, p, p->O, p->ext, 0, p->I).data,
                      (uint64_t)p->ext * row);
-        fill_a(cu, n, p);
+        fill_a(cu, n, NULL, p);
     }
     if (what & AF_FILL_B && p->parts) {
         af_cuda_copy_2d(cu, n, af_linear_group_mat(cu, p, 0, p->O, p->I, p->ext), (af_mat){0},
                         p->ext, 1.0f);
-        fill_b(cu, n, p);
+        fill_b(cu, n, NULL, p);
     }
 }
 
@@ -126,6 +225,7 @@ static af_node *keeper(af_cuda_graph *cg, const af_tensor *t)
 af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err)
 {
     af_cuda_graph *cg = g->backend;
+    collector all = {0};
     for (int k = 0; k < cg->n_groups; k++) {
         const af_linear_group *p = &cg->groups[k];
         for (int i = 0; i < p->pieces; i++)
@@ -136,16 +236,18 @@ af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err)
                                             (uint64_t)af_dtype_get(p->type)->bytes,
                                     1, n, n, p->type};
                 const af_mat src = {p->bias_in[i]->data, 1, n, n, p->bias_in[i]->dtype};
-                af_cuda_copy_2d(cu, keeper(cg, p->bias_in[i]), dst, src, n, 1.0f);
+                put(cu, keeper(cg, p->bias_in[i]), &all, dst, src);
             }
         if (p->direct || p->scratch)
             continue;
         for (int i = 0; i < p->pieces; i++)
-            fill_piece(cu, keeper(cg, p->w[i]), p, i);
+            fill_piece(cu, keeper(cg, p->w[i]), &all, p, i);
         if (p->parts) {
-            fill_a(cu, keeper(cg, p->a), p);
-            fill_b(cu, keeper(cg, p->b), p);
+            fill_a(cu, keeper(cg, p->a), &all, p);
+            fill_b(cu, keeper(cg, p->b), &all, p);
         }
     }
-    return cu->err.code == AF_OK ? AF_OK : af_fail(err, cu->err.code, "%s", cu->err.msg);
+    const af_status st = emit_collected(cu, cg, &all, err);
+    return st != AF_OK || cu->err.code == AF_OK ? st
+                                                : af_fail(err, cu->err.code, "%s", cu->err.msg);
 }

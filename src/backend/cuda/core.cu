@@ -15,6 +15,44 @@ extern "C" __global__ void copy_2d(AF_D *dst, long long dst_ld, const AF_S *src,
         store(dst + r * dst_ld + c, c < cols ? alpha * load(src + r * src_ld + c) : 0.0f);
 }
 
+/* Many such copies in one launch: entry e has the blocks from `first` on, 4096 values each. */
+struct copy_entry {
+    AF_D *dst;
+    const AF_S *src;
+    long long dst_ld, src_ld, rows, cols, first, quads; /* quads: 4 values at a time are aligned */
+};
+
+extern "C" __global__ void __launch_bounds__(256) copy_table(const copy_entry *table, int n)
+{
+    int lo = 0, hi = n - 1;
+    while (lo < hi) { /* the last entry that starts at or before this block */
+        const int mid = (lo + hi + 1) / 2;
+        if (table[mid].first <= blockIdx.x)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    const copy_entry e = table[lo];
+    const long long count = e.rows * e.cols, at = (blockIdx.x - e.first) * 4096;
+    if (e.quads) {
+        for (int k = threadIdx.x * 4; k < 4096 && at + k < count; k += 1024) {
+            const long long r = (at + k) / e.cols, c = (at + k) - r * e.cols;
+            float v[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = load(e.src + r * e.src_ld + c + i);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                store(e.dst + r * e.dst_ld + c + i, v[i]);
+        }
+        return;
+    }
+    for (int k = threadIdx.x; k < 4096 && at + k < count; k += 256) {
+        const long long r = (at + k) / e.cols, c = (at + k) - r * e.cols;
+        store(e.dst + r * e.dst_ld + c, load(e.src + r * e.src_ld + c));
+    }
+}
+
 /* out[c] (+)= sum over rows of x[r][c], in a fixed order: a block sums 32 columns, 8 row groups at
  * a time, then the 8 partial sums one after another. */
 extern "C" __global__ void sum_rows(AF_D *out, const AF_S *x, long long ld, long long rows,

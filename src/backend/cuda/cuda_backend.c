@@ -213,6 +213,8 @@ static void cuda_release(af_device *d, af_graph *g)
             cu->drv->mem_free(cg->arena[r]);
     if (cg->work)
         cu->drv->mem_free(cg->work);
+    if (cg->tables)
+        cu->drv->mem_free(cg->tables);
     af_arena_clear(&cg->mem);
     const af_cuda_graph empty = {.groups = cg->groups, .n_groups = cg->n_groups};
     *cg = empty; /* the layout stays: the graph may be prepared again */

@@ -39,6 +39,7 @@ struct af_cuda_graph {
     void *exec[AF_RUN_MASKS];         /* instantiated CUDA graphs, by AF_RUN_* mask */
     uint64_t launches[AF_RUN_MASKS];
     bool capture_refused;
+    void *tables; /* device memory: what the copy_table launches of the two read */
     af_linear_group *groups; /* src/ops/linear_cuda.c */
     int n_groups;
 };
