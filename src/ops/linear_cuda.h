@@ -33,7 +33,9 @@ typedef struct af_linear_group {
 /* Finds the groups, makes their matrices, pads activations. */
 AF_CHECKED af_status af_cuda_linear_layout(af_cuda *cu, af_graph *g, af_error *err);
 bool af_cuda_linear_has_shadow(const struct af_cuda_graph *cg);
-void af_cuda_linear_use_scratch(struct af_cuda_graph *cg);
+/* 4-bit weights of bitsandbytes are in the graph only when the caller wants them to stay in 4 bits:
+ * they always pass through the workspace. Others do when their copy does not fit (all_types). */
+void af_cuda_linear_use_scratch(struct af_cuda_graph *cg, bool all_types);
 /* Records the steps that keep the matrices up to date. */
 AF_CHECKED af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err);
 
@@ -49,6 +51,8 @@ void af_linear_group_fill(af_cuda *cu, af_node *n, const af_linear_group *p, int
 af_mat af_linear_group_mat(const af_cuda *cu, const af_linear_group *p, int64_t row, int64_t rows,
                            int64_t col, int64_t cols);
 
+/* Appends the dequantisation of a block-type weight (dequant.cu). */
+void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w);
 /* Appends dst[r][c] = alpha * src[r][c], zeros up to column `wide` (core.cu). src may be empty. */
 void af_cuda_copy_2d(af_cuda *cu, af_node *n, af_mat dst, af_mat src, int64_t wide, float alpha);
 #endif

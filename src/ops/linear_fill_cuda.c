@@ -34,7 +34,7 @@ void af_cuda_copy_2d(af_cuda *cu, af_node *n, af_mat dst, af_mat src, int64_t wi
     af_arg_f32(l, alpha);
 }
 
-static void dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
+void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
 {
     const af_quant *q = w->quant;
     const bool four = w->dtype == AF_DTYPE_NF4 || w->dtype == AF_DTYPE_FP4;
@@ -47,7 +47,7 @@ static void dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
     af_arg_i64(l, dst.ld);
     af_arg_ptr(l, w->data);
     if (four) {
-        assert(q);
+        assert(q && "a 4-bit weight has its scales");
         af_arg_ptr(l, q->absmax->data);
         af_arg_ptr(l, q->nested ? q->nested->data : NULL);
         af_arg_f32(l, q->offset);
@@ -174,7 +174,7 @@ static void fill_piece(af_cuda *cu, af_node *n, collector *k, const af_linear_gr
         return;
     const af_mat dst = af_linear_group_mat(cu, p, piece_row(p, i), w->dim[0], 0, p->I);
     if (af_dtype_is_block(w->dtype))
-        dequantise(cu, n, dst, w);
+        af_cuda_dequantise(cu, n, dst, w);
     else
         put(cu, n, k, dst, af_mat_of(w));
 }

@@ -107,7 +107,8 @@ static bool movable(const af_graph *g, const af_tensor *t, af_dtype type)
         if (g->tensors[i]->base == t)
             return false;
     for (int i = 0; i < g->n_nodes; i++)
-        if (reads(g->nodes[i], t) && !is_linear(g->nodes[i]->op))
+        if (reads(g->nodes[i], t) && !is_linear(g->nodes[i]->op) &&
+            g->nodes[i]->op != AF_OP_DORA_NORM)
             return false;
     return true;
 }
@@ -281,14 +282,16 @@ bool af_cuda_linear_has_shadow(const af_cuda_graph *cg)
     return false;
 }
 
-void af_cuda_linear_use_scratch(af_cuda_graph *cg)
+void af_cuda_linear_use_scratch(af_cuda_graph *cg, bool all_types)
 {
     for (int i = 0; i < cg->n_groups; i++) {
         af_linear_group *p = &cg->groups[i];
-        bool all = p->quant;
-        for (int k = 0; k < p->pieces; k++)
+        bool all = p->quant, four = false;
+        for (int k = 0; k < p->pieces; k++) {
             all &= af_dtype_is_block(p->w[k]->dtype); /* a dense piece lives in the matrix */
-        if (!all)
+            four |= p->w[k]->quant != NULL;
+        }
+        if (!all || !(four || all_types))
             continue;
         p->scratch = true;
         p->fused->dim[0] = 0; /* takes no memory of its own */

@@ -335,6 +335,35 @@ static void case_adapter_only(rec *r)
     o.part[0] = (af_adapter_part){0, 40, 0, 4, 2.0f};
     finish(r, af_linear(r->g, act_2(r, 19, 48), &o));
 }
+static void case_dora_norm(rec *r)
+{
+    af_linear_opts o = {.weight = {weight_2(r, r->t, 40, 48), weight_2(r, r->t, 8, 48)},
+                        .pieces = 2,
+                        .parts = 1};
+    o.a = param_n(r, 2, (int64_t[]){4, 48}, -0.3, 0.3);
+    o.b = param_n(r, 1, (int64_t[]){40 * 4}, -0.3, 0.3);
+    o.part[0] = (af_adapter_part){0, 40, 0, 4, 2.0f};
+    out(r, af_dora_norm(r->g, &o));
+    out(r, af_linear(r->g, in_2(r, 9, 48), &o));
+}
+static void moe(rec *r, bool train)
+{
+    enum { N = 70, X = 5, D = 24, F = 40, K = 2 };
+    af_tensor *index, *z = act_2(r, N, X), *x = act_2(r, N, D);
+    af_tensor *w = af_moe_route(r->g, z, K, true, &index);
+    const int64_t up[] = {X, 2 * F, D}, down[] = {X, D, F};
+    af_tensor *gate_up, *back;
+    if (train) {
+        gate_up = param_n(r, 3, up, -0.3, 0.3);
+        back = param_n(r, 3, down, -0.3, 0.3);
+    } else {
+        gate_up = rec_add(r, af_weight(r->g, "u", r->t, 3, up), -0.3, 0.3);
+        back = rec_add(r, af_weight(r->g, "d", r->t, 3, down), -0.3, 0.3);
+    }
+    finish(r, af_moe_ffn(r->g, x, w, index, gate_up, back, AF_ACT_SILU));
+}
+static void case_moe(rec *r) { moe(r, false); }
+static void case_moe_train(rec *r) { moe(r, true); }
 static void case_head(rec *r)
 {
     static const int32_t label[21] = {3, -100, 7, 0, 54, 12, -100, 1, 20, 60,  2,
@@ -461,6 +490,9 @@ static const test_case cases[] = {
     {"lora_cast", case_lora_cast, 1e-2},
     {"lora_plain_rows", case_lora_plain_rows, 1e-2},
     {"adapter_only", case_adapter_only, 1e-2},
+    {"dora_norm", case_dora_norm, 0},
+    {"moe", case_moe, 2e-2},
+    {"moe_train", case_moe_train, 2e-2},
     {"head", case_head, 1e-2},
     {"sgd", case_sgd, 0},
     {"adam", case_adam, 0},

@@ -71,9 +71,11 @@ static af_status cuda_layout(af_device *d, af_graph *g, af_error *err)
     set_work(cu, g);
     if (!af_cuda_linear_has_shadow(cg))
         goto done;
-    AF_TRY(af_graph_layout(g, err)); /* to look: does the shadow fit? */
-    if (cu->scratch || total_bytes(g) > cuda_memory_free(d)) {
-        af_cuda_linear_use_scratch(cg);
+    af_cuda_linear_use_scratch(cg, cu->scratch);
+    set_work(cu, g);
+    AF_TRY(af_graph_layout(g, err)); /* to look: do the copies of other block types fit? */
+    if (total_bytes(g) > cuda_memory_free(d)) {
+        af_cuda_linear_use_scratch(cg, true);
         set_work(cu, g);
     }
 done:
