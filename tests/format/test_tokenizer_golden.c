@@ -15,7 +15,7 @@ static const struct source {
     const char *name;
     bool own; /* in golden/text/tokenizers instead of tokenizers */
 } sources[] = {
-    {"gpt2", false},   {"llama2", false},    {"llama3_1", false},        {"qwen2_5", false},
+    {"gpt2", false},   {"llama2", false},     {"llama3_1", false},       {"qwen2_5", false},
     {"smollm2", true}, {"synth_flags", true}, {"synth_metaspace", true}, {"synth_unigram", true},
 };
 
@@ -143,8 +143,8 @@ static void check_encode(const af_tokenizer *t, const char *name, int line, json
     bool same = e.count == (int64_t)json_array_size(ids);
     for (int64_t i = 0; same && i < e.count; i++) {
         same = e.ids[i] == json_integer_value(json_array_get(ids, (size_t)i));
-        CHECK_MSG(e.start[i] <= e.end[i] && e.end[i] <= len, "%s line %d: offsets %u-%u of %u", name,
-                  line, e.start[i], e.end[i], (unsigned)len);
+        CHECK_MSG(e.start[i] <= e.end[i] && e.end[i] <= len, "%s line %d: offsets %u-%u of %u",
+                  name, line, e.start[i], e.end[i], (unsigned)len);
     }
     if (!same) {
         char *want = json_dumps(ids, 0);
@@ -231,9 +231,8 @@ static void check_bulk(const af_tokenizer *t, const char *name, const char *key,
     af_encoding e = {0};
     char hex[17];
     const bool whole = strstr(key, ":whole") != NULL;
-    char *text = shared_text(strncmp(key, "tiny", 4) == 0 ? "data/tinyshakespeare.txt"
-                                                          : "data/gsm8k-2000.jsonl",
-                             &len);
+    char *text = shared_text(
+        strncmp(key, "tiny", 4) == 0 ? "data/tinyshakespeare.txt" : "data/gsm8k-2000.jsonl", &len);
     CHECK_MSG(text != NULL, "no text for %s", key);
     for (char *at = text, *end = text + len; at < end;) {
         char *eol = whole ? NULL : memchr(at, '\n', (size_t)(end - at));
@@ -295,8 +294,9 @@ static af_tokenizer *bytes_tokenizer(void)
     af_buf b = {0};
     af_error err = {0};
     af_tokenizer *t = NULL;
-    af_buf_str(&b, "{\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"merges\":[],"
-                   "\"vocab\":{");
+    af_buf_str(&b,
+               "{\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"merges\":[],"
+               "\"vocab\":{");
     for (int i = 0, next = 0x100; i < 256; i++) {
         const bool plain = (i >= '!' && i <= '~') || (i >= 0xa1 && i != 0xad);
         af_buf_printf(&b, "%s\"\\u%04x\":%d", i ? "," : "", (unsigned)(plain ? i : next++), i);
@@ -312,7 +312,8 @@ static void test_invalid_utf8_becomes_replacement_characters(void **state)
     (void)state;
     need_shared();
     af_tokenizer *t = bytes_tokenizer();
-    assert_true(for_rows(t, "utf8", "golden/text/decode/utf8_replace.jsonl", check_replacement) > 10);
+    assert_true(for_rows(t, "utf8", "golden/text/decode/utf8_replace.jsonl", check_replacement) >
+                10);
     af_tokenizer_close(t);
 }
 

@@ -1,0 +1,379 @@
+/* test_tokenizer.c - small tokenizers of our own: random strings against stored hashes, scanners
+ * against the regex engine, offsets, threads, and files that lie. */
+#include "test.h"
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "format/tokenizer.h"
+
+#include <jansson.h>
+
+static const char *const names[] = {"bytes", "marks", "unigram", "pieces", "splits"};
+
+static af_tokenizer *open_own(const char *name)
+{
+    char path[4096];
+    af_error err = {0};
+    af_tokenizer *t = NULL;
+    snprintf(path, sizeof path, "%s/tokenizer/%s.json", golden_dir(), name);
+    CHECK_OK(af_tokenizer_open(&t, path, &err), err);
+    return t;
+}
+
+/* The generator that made the stored hashes: splitmix64, the high bits. */
+static uint32_t below(uint64_t *x, uint32_t n)
+{
+    uint64_t z = *x += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    z ^= z >> 31;
+    return (uint32_t)((z >> 33) % n);
+}
+
+static void random_text(uint64_t *x, af_buf *b)
+{
+    static const uint32_t ranges[][2] = {
+        {0x20, 0x7f},       {0x20, 0x7f},        {0x61, 0x7b},       {0x61, 0x7b},
+        {0x30, 0x3a},       {0x20, 0x21},        {0x9, 0xe},         {0x0, 0x20},
+        {0xa0, 0x250},      {0x250, 0x370},      {0x300, 0x370},     {0x370, 0x600},
+        {0x600, 0x900},     {0x900, 0x1000},     {0x1100, 0x1200},   {0x1680, 0x1820},
+        {0x1e00, 0x2070},   {0x2070, 0x2c00},    {0x2e00, 0x3200},   {0x3400, 0xa000},
+        {0xa000, 0xac00},   {0xac00, 0xd7a4},    {0xe000, 0xe100},   {0xf900, 0xff00},
+        {0xff00, 0x10000},  {0x10000, 0x11000},  {0x11000, 0x12000}, {0x16000, 0x17000},
+        {0x1cc00, 0x1d400}, {0x1d400, 0x1f000},  {0x1f000, 0x1fc00}, {0x20000, 0x32000},
+        {0xe0000, 0xe01f0}, {0x10fff0, 0x110000}};
+    static const char *const pieces[] = {"<s>", "</s>", " <word> ", "<Left>", "'s",
+                                         "'LL", "\r\n", "  ",       " the",   "e\xcc\x81"};
+    b->len = 0;
+    for (uint32_t n = below(x, 16); n > 0; n--) {
+        if (below(x, 8) == 0) {
+            af_buf_str(b, pieces[below(x, AF_LEN(pieces))]);
+            continue;
+        }
+        const uint32_t *r = ranges[below(x, AF_LEN(ranges))];
+        for (uint32_t k = 1 + below(x, 4); k > 0; k--)
+            af_buf_utf8(b, r[0] + below(x, r[1] - r[0]));
+    }
+    af_buf_add(b, "", 0);
+}
+
+static uint64_t add_hash(uint64_t h, const af_tokenizer *t, const af_buf *b, int i, af_encoding *e)
+{
+    af_error err = {0};
+    char *text;
+    uint64_t len;
+    CHECK_OK(af_tokenizer_encode(t, e, b->data, b->len, i & 1, &err), err);
+    h = af_fnv1a(h, e->ids, (uint64_t)e->count * 4); /* little endian, as everywhere here */
+    h = af_fnv1a(h, "\xff", 1);
+    CHECK_OK(af_tokenizer_decode(t, &text, &len, e->ids, e->count, (i & 2) != 0, &err), err);
+    h = af_fnv1a(h, text, len);
+    free(text);
+    return h;
+}
+
+/* 100,000 strings from mixed ranges of Unicode, ids and decoded text, a hash every 10,000. */
+static void test_random_strings_give_the_stored_hashes(void **state)
+{
+    (void)state;
+    char path[4096], hex[17];
+    snprintf(path, sizeof path, "%s/tokenizer/random.json", golden_dir());
+    json_t *want = json_load_file(path, 0, NULL);
+    assert_non_null(want);
+    const int count = (int)json_integer_value(json_object_get(want, "strings"));
+    const int block = (int)json_integer_value(json_object_get(want, "block"));
+    for (size_t n = 0; n < AF_LEN(names); n++) {
+        json_t *list = json_object_get(json_object_get(want, "hash"), names[n]);
+        af_tokenizer *t = open_own(names[n]);
+        af_encoding e = {0};
+        af_buf b = {0};
+        uint64_t x = 20240229, h = AF_FNV_START;
+        for (int i = 0; i < count; i++) {
+            random_text(&x, &b);
+            h = add_hash(h, t, &b, i, &e);
+            if (i % block != block - 1)
+                continue;
+            snprintf(hex, sizeof hex, "%016" PRIx64, h);
+            CHECK_MSG(strcmp(hex, json_string_value(json_array_get(list, (size_t)(i / block)))) ==
+                          0,
+                      "%s: the strings before %d give %s", names[n], i + 1, hex);
+        }
+        af_buf_clear(&b);
+        af_encoding_clear(&e);
+        af_tokenizer_close(t);
+    }
+    json_decref(want);
+}
+
+static const char *const scanned[] = {
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+"
+    "[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+"
+    "[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
+    "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+};
+
+static void same_pieces(const af_unicode *u, const char *pattern, const af_regex *r,
+                        af_regex_work **w, const af_buf *b)
+{
+    af_scanner *scan = af_scanner_find(pattern, strlen(pattern));
+    af_error err = {0};
+    assert_non_null(scan);
+    for (uint32_t i = 0; i < b->len;) {
+        uint32_t start, end;
+        const uint32_t n = scan(u, b->data, (uint32_t)b->len, i);
+        CHECK_OK(af_regex_next(r, w, b->data, (uint32_t)b->len, i, &start, &end, &err), err);
+        CHECK_MSG(start == i && end == i + n, "\"%s\" at %u: scanner %u, regex %u-%u", b->data, i,
+                  n, start, end);
+        i += n;
+    }
+}
+
+static void test_scanners_cut_as_the_regex_engine_does(void **state)
+{
+    (void)state;
+    af_unicode *u = af_calloc(1, sizeof *u);
+    af_unicode_init(u);
+    for (size_t k = 0; k < AF_LEN(scanned); k++) {
+        af_regex *r = NULL;
+        af_regex_work *w = NULL;
+        af_error err = {0};
+        af_buf b = {0};
+        uint64_t x = 7 + k;
+        CHECK_OK(af_regex_new(&r, u, scanned[k], strlen(scanned[k]), &err), err);
+        for (int i = 0; i < 20000; i++) {
+            random_text(&x, &b);
+            same_pieces(u, scanned[k], r, &w, &b);
+        }
+        for (uint32_t cp = 1; cp < AF_CP_COUNT; cp += 1 + cp / 3000) { /* each class, in company */
+            if (cp >= 0xd800 && cp <= 0xdfff)
+                continue;
+            b.len = 0;
+            af_buf_str(&b, "'");
+            af_buf_utf8(&b, cp);
+            af_buf_str(&b, "a ");
+            af_buf_utf8(&b, cp);
+            af_buf_utf8(&b, cp);
+            af_buf_str(&b, "\n1");
+            af_buf_utf8(&b, cp);
+            same_pieces(u, scanned[k], r, &w, &b);
+        }
+        af_buf_clear(&b);
+        af_regex_work_free(w);
+        af_regex_free(r);
+    }
+    free(u);
+}
+
+static void test_offsets_point_into_the_original_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tokenizer, *text;
+    } cases[] = {
+        {"bytes", "Hello e\xcc\x81t\xc3\xa9 \xf0\x9f\x8e\x89<s>  </s>  numbers"},
+        {"marks", "the small engine <word> reads \xe4\xb8\xad"},
+        {"splits", "\xef\xac\x81rst READER 123, and!"},
+        {"unigram", "the  small   engine  "},
+        {"pieces", "The Reader r\xc3\xa9"
+                   "ads."},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_tokenizer *t = open_own(cases[i].tokenizer);
+        const uint32_t len = (uint32_t)strlen(cases[i].text);
+        af_encoding e = {0};
+        af_error err = {0};
+        CHECK_OK(af_tokenizer_encode(t, &e, cases[i].text, len, false, &err), err);
+        assert_true(e.count > 0);
+        for (int64_t k = 0; k < e.count; k++) {
+            CHECK_MSG(e.start[k] < e.end[k] && e.end[k] <= len &&
+                          (k == 0 || e.start[k] >= e.start[k - 1]),
+                      "%s: token %d is %u-%u of %u", cases[i].tokenizer, (int)k, e.start[k],
+                      e.end[k], len);
+            CHECK_MSG(!af_utf8_is_tail(cases[i].text[e.start[k]]) &&
+                          !af_utf8_is_tail(cases[i].text[e.end[k]]),
+                      "%s: token %d cuts a character", cases[i].tokenizer, (int)k);
+        }
+        af_encoding_clear(&e);
+        af_tokenizer_close(t);
+    }
+}
+
+static void test_ids_and_tokens_by_name(void **state)
+{
+    (void)state;
+    af_tokenizer *t = open_own("bytes");
+    uint64_t n;
+    const int32_t s = af_tokenizer_id(t, "<s>", 3), word = af_tokenizer_id(t, "<word>", 6);
+    assert_true(s >= 0 && word >= 0);
+    assert_true(af_tokenizer_is_special(t, s) && !af_tokenizer_is_special(t, word));
+    assert_true(af_tokenizer_is_added(t, word) && !af_tokenizer_is_added(t, 0));
+    assert_string_equal(af_tokenizer_token(t, s, &n), "<s>");
+    assert_int_equal(n, 3);
+    assert_int_equal(af_tokenizer_vocab_size(t), 516);
+    assert_null(af_tokenizer_token(t, 516, NULL));
+    assert_null(af_tokenizer_token(t, -1, NULL));
+    assert_int_equal(af_tokenizer_id(t, "no such token", 13), -1);
+    assert_int_equal(af_tokenizer_eos(t), -1);
+    assert_null(af_tokenizer_eos_text(t));
+    af_tokenizer_close(t);
+}
+
+static void test_text_that_is_not_utf8_names_the_byte(void **state)
+{
+    (void)state;
+    af_tokenizer *t = open_own("bytes");
+    af_encoding e = {0};
+    af_error err = {0};
+    assert_int_equal(af_tokenizer_encode(t, &e, "abcdefgh\xff", 9, false, &err), AF_EFORMAT);
+    assert_non_null(strstr(err.msg, "byte 8 of 9"));
+    assert_int_equal(af_tokenizer_encode(t, &e, "a\xed\xa0\x80", 4, false, &err), AF_EFORMAT);
+    CHECK_OK(af_tokenizer_encode(t, &e, "a\0b", 3, false, &err), err);
+    assert_int_equal(e.count, 3);
+    CHECK_OK(af_tokenizer_encode(t, &e, "", 0, true, &err), err);
+    assert_int_equal(e.count, 2);
+    af_encoding_clear(&e);
+    af_tokenizer_close(t);
+}
+
+typedef struct share {
+    const af_tokenizer *t;
+    uint64_t hash;
+} share;
+
+static void *encode_share(void *arg)
+{
+    share *s = arg;
+    af_encoding e = {0};
+    af_buf b = {0};
+    uint64_t x = 99;
+    s->hash = AF_FNV_START;
+    for (int i = 0; i < 3000; i++) {
+        random_text(&x, &b);
+        s->hash = add_hash(s->hash, s->t, &b, i, &e);
+    }
+    af_buf_clear(&b);
+    af_encoding_clear(&e);
+    return NULL;
+}
+
+static void test_threads_share_one_tokenizer(void **state)
+{
+    (void)state;
+    af_tokenizer *t = open_own("splits");
+    pthread_t thread[4];
+    share s[4];
+    for (int i = 0; i < 4; i++) {
+        s[i] = (share){.t = t};
+        assert_int_equal(pthread_create(&thread[i], NULL, encode_share, &s[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(thread[i], NULL);
+        assert_true(s[i].hash == s[0].hash);
+    }
+    af_tokenizer_close(t);
+}
+
+static void test_files_that_lie_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *json, *says;
+    } cases[] = {
+        {"not JSON", "{", "ends early"},
+        {"text behind", "{} x", "behind"},
+        {"not an object", "[]", "not an object"},
+        {"no model", "{}", "no model"},
+        {"unknown model", "{\"model\":{\"type\":\"Magic\",\"vocab\":{}}}", "Magic"},
+        {"unknown normalizer", "{\"normalizer\":{\"type\":\"Fold\"}}", "Fold"},
+        {"unknown pre-tokenizer", "{\"pre_tokenizer\":{\"type\":\"Cut\"}}", "Cut"},
+        {"unknown decoder", "{\"decoder\":{\"type\":\"Glue\"}}", "Glue"},
+        {"unknown post-processor", "{\"post_processor\":{\"type\":\"Wrap\"}}", "Wrap"},
+        {"unknown behaviour",
+         "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},"
+         "\"behavior\":\"Eat\"}}",
+         "Eat"},
+        {"regex that does not compile",
+         "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a\"},"
+         "\"behavior\":\"Removed\"}}",
+         "without end"},
+        {"unknown property",
+         "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\p{Elvish}\"},"
+         "\"content\":\"\"}}",
+         "elvish"},
+        {"merge of a missing token",
+         "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", "merge 0"},
+        {"merge of three words",
+         "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b c\"]}}", "two words"},
+        {"negative id", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}",
+         "impossible id"},
+        {"huge id", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1e12},\"merges\":[]}}",
+         "impossible id"},
+        {"two tokens, one id",
+         "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "same id"},
+        {"unk outside", "{\"model\":{\"type\":\"Unigram\",\"unk_id\":7,\"vocab\":[[\"a\",0]]}}",
+         "unk_id 7"},
+        {"dropout",
+         "{\"model\":{\"type\":\"BPE\",\"dropout\":0.1,\"vocab\":{\"a\":0},\"merges\":[]}}",
+         "dropout"},
+        {"bad character map",
+         "{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA/w==\"}}",
+         "precompiled_charsmap"},
+        {"surrogate alone", "{\"model\":\"\\ud800\"}", "surrogate"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        af_tokenizer *t = NULL;
+        const af_status st = af_tokenizer_from_json(&t, cases[i].json, strlen(cases[i].json), &err);
+        CHECK_MSG(st != AF_OK, "%s: accepted", cases[i].why);
+        CHECK_MSG(strstr(err.msg, cases[i].says), "%s: \"%s\"", cases[i].why, err.msg);
+    }
+}
+
+static void test_deep_json_is_refused(void **state)
+{
+    (void)state;
+    af_buf b = {0};
+    af_error err = {0};
+    af_tokenizer *t = NULL;
+    for (int i = 0; i < 100000; i++)
+        af_buf_str(&b, "{\"a\":");
+    assert_int_equal(af_tokenizer_from_json(&t, b.data, b.len, &err), AF_EFORMAT);
+    assert_non_null(strstr(err.msg, "deeper"));
+    af_buf_clear(&b);
+}
+
+/* A word as long as the text is where a quadratic merge would hang. */
+static void test_long_word_takes_no_quadratic_time(void **state)
+{
+    (void)state;
+    af_tokenizer *t = open_own("bytes");
+    af_encoding e = {0};
+    af_error err = {0};
+    const uint64_t n = 2 << 20;
+    char *text = malloc(n);
+    for (uint64_t i = 0; i < n; i++)
+        text[i] = "number"[i % 6];
+    CHECK_OK(af_tokenizer_encode(t, &e, text, n, false, &err), err);
+    assert_true(e.count > 1000 && e.end[e.count - 1] == n);
+    af_encoding_clear(&e);
+    free(text);
+    af_tokenizer_close(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_strings_give_the_stored_hashes),
+        cmocka_unit_test(test_scanners_cut_as_the_regex_engine_does),
+        cmocka_unit_test(test_offsets_point_into_the_original_text),
+        cmocka_unit_test(test_ids_and_tokens_by_name),
+        cmocka_unit_test(test_text_that_is_not_utf8_names_the_byte),
+        cmocka_unit_test(test_threads_share_one_tokenizer),
+        cmocka_unit_test(test_files_that_lie_are_refused),
+        cmocka_unit_test(test_deep_json_is_refused),
+        cmocka_unit_test(test_long_word_takes_no_quadratic_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
