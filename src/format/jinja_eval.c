@@ -266,6 +266,31 @@ static af_jv eval_unary(af_jinja *j, const af_jnode *n, af_jscope *s)
     }
 }
 
+/* Jinja folds expressions of literals before it runs anything. */
+static bool is_constant(const af_jnode *n)
+{
+    const bool leaf = n->op == AF_N_CONST;
+    const bool pure = leaf || (n->op >= AF_N_LIST && n->op != AF_N_CALL);
+    if (!pure || (n->a && !is_constant(n->a)) || (n->b && !is_constant(n->b)) ||
+        (n->c && !is_constant(n->c)))
+        return false;
+    for (int i = 0; i < n->list.n; i++)
+        if (!is_constant(n->list.item[i]))
+            return false;
+    for (int i = 0; i < n->list2.n; i++)
+        if (!is_constant(n->list2.item[i]))
+            return false;
+    return !n->args || n->args->pos.n + n->args->kw.n == 0;
+}
+
+/* A literal that cannot be sliced gives something undefined when folded, not an error. */
+static bool folds_to_undefined(af_jv a, af_jv b, const af_jnode *n)
+{
+    return n->op == AF_N_GETITEM && b.kind == AF_J_SLICE && a.kind != AF_J_STR &&
+           a.kind != AF_J_LIST && a.kind != AF_J_TUPLE && a.kind != AF_J_RANGE &&
+           a.kind != AF_J_UNDEF && is_constant(n->a);
+}
+
 static af_jv eval_binary(af_jinja *j, const af_jnode *n, af_jscope *s)
 {
     const af_jv a = af_jeval(j, n->a, s);
@@ -275,6 +300,8 @@ static af_jv eval_binary(af_jinja *j, const af_jnode *n, af_jscope *s)
     if (j->failed)
         return b;
     j->line = n->line;
+    if (folds_to_undefined(a, b, n))
+        return af_jundef(j, "'%s object' has no such element", af_jtype(a));
     return n->op == AF_N_GETITEM ? af_jgetitem(j, a, b) : af_jbinary(j, (af_jop)n->op, a, b);
 }
 

@@ -149,7 +149,8 @@ static af_jnode *parse_not(af_jparser *p)
     while (af_jskip_name(p, "not"))
         nots++;
     af_jnode *n = parse_compare(p);
-    for (; nots > 0 && !p->failed; nots = nots > 2 ? nots - 2 : nots - 1)
+    for (nots = nots % 2 ? 1 : 2; nots > 0 && !p->failed;
+         nots--) /* pairs cancel, but give a bool */
         n = binary(p, AF_N_NOT, line, n, NULL);
     return n;
 }
