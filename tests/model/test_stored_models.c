@@ -1,0 +1,207 @@
+/* test_stored_models.c - models as other tools store them: GGUF files, bitsandbytes folders, PEFT
+ * adapters, against the logits of the goldens; quantisation at load; what adapters may not change.
+ */
+#include "model_case.h"
+
+typedef struct wanted {
+    af_weights *w;
+    const int32_t *ids;
+    int64_t n;
+} wanted;
+
+static bool wanted_open(wanted *x, const char *sub)
+{
+    char path[4096];
+    af_error err = {0};
+    if (!case_dir(path, sizeof path, sub)) {
+        print_message("%s is not here: skipped\n", sub);
+        return false;
+    }
+    CHECK_OK(af_weights_open(&x->w, path, &err), err);
+    const af_stored *ids = case_golden(x->w, "ids");
+    x->ids = ids->data;
+    x->n = af_weight_count(ids);
+    return true;
+}
+
+/* The logits of one model for the golden's ids; free() them. */
+static float *logits_of(const char *sub, const wanted *x, case_opts o)
+{
+    char dir[4096], adapter[4096];
+    model_case c;
+    CHECK_MSG(case_dir(dir, sizeof dir, sub), "%s is not here", sub);
+    if (o.adapter) {
+        CHECK_MSG(case_dir(adapter, sizeof adapter, o.adapter), "%s is not here", o.adapter);
+        o.adapter = adapter;
+    }
+    o.rows = x->n;
+    o.seqs = 1;
+    case_open(&c, dir, &o);
+    case_run(&c, x->ids, NULL, &x->n, 1);
+    float *y = case_read(&c, c.logits);
+    case_close(&c);
+    return y;
+}
+
+static double worst_of(const float *a, const float *b, int64_t n)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++)
+        worst = isfinite(a[i]) ? fmax(worst, fabs((double)a[i] - b[i])) : INFINITY;
+    return worst;
+}
+
+static void check_logits(const char *sub, const wanted *x, const char *key, case_opts o, double tol)
+{
+    const af_stored *want = case_golden(x->w, key);
+    float *y = logits_of(sub, x, o);
+    const double d = worst_of(y, want->data, af_weight_count(want));
+    print_message("%-36s %-16s %.1e\n", o.adapter ? o.adapter : sub, key, d);
+    CHECK_MSG(d < tol, "%s: logits are %g from '%s'", sub, d, key);
+    free(y);
+}
+
+static void test_gguf_files_compute_as_their_dequantised_weights(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *file, *key;
+        double tol;
+    } cases[] = {
+        {"llama", "q8_0.gguf", "dequant.q8_0", 1e-4},
+        {"llama", "f16.gguf", "hf", 1e-3}, /* f16 rounding of the weights */
+        {"llama_k", "Q4_K_M.gguf", "dequant.Q4_K_M", 1e-4},
+        {"qwen2", "q8_0.gguf", "dequant.q8_0", 1e-4},
+        {"llama", "hf", "hf", 2e-5},
+        {"qwen3", "hf", "hf", 2e-5},
+        {"gemma3", "hf", "hf", 2e-5},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char sub[256], logits[256];
+        wanted x;
+        snprintf(sub, sizeof sub, "convert/gguf_models/%s/%s", cases[i].model, cases[i].file);
+        snprintf(logits, sizeof logits, "convert/gguf_models/%s/logits.safetensors",
+                 cases[i].model);
+        if (!wanted_open(&x, logits))
+            skip();
+        check_logits(sub, &x, cases[i].key, (case_opts){0}, cases[i].tol);
+        af_weights_close(x.w);
+    }
+}
+
+static void test_adapter_on_a_gguf_base_is_the_same(void **state)
+{
+    (void)state;
+    wanted x;
+    if (!wanted_open(&x, "convert/gguf_models/llama/logits.safetensors"))
+        skip();
+    const case_opts o = {.adapter = "convert/gguf_models/llama/lora"};
+    check_logits("convert/gguf_models/llama/hf", &x, "lora.hf", o, 2e-5);
+    check_logits("convert/gguf_models/llama/f16.gguf", &x, "lora.hf", o, 1e-3);
+    af_weights_close(x.w);
+}
+
+static void test_bitsandbytes_folders(void **state)
+{
+    (void)state;
+    static const char *const variants[] = {"bf16", "nf4_dq", "fp4", "int8"};
+    wanted x;
+    if (!wanted_open(&x, "convert/bnb_model/logits.safetensors"))
+        skip();
+    for (size_t i = 0; i < AF_LEN(variants); i++) {
+        char sub[128], key[64];
+        snprintf(sub, sizeof sub, "convert/bnb_model/%s", variants[i]);
+        snprintf(key, sizeof key, "%s.f32", variants[i]);
+        check_logits(sub, &x, key, (case_opts){0}, 1e-4);
+    }
+    af_weights_close(x.w);
+}
+
+static void same_bits(const char *what, float *a, float *b, int64_t n)
+{
+    CHECK_MSG(memcmp(a, b, (size_t)n * sizeof *a) == 0, "%s: results differ by %g", what,
+              worst_of(a, b, n));
+    free(a);
+    free(b);
+}
+
+static void test_shadow_and_scratch_give_the_same_numbers(void **state)
+{
+    (void)state;
+    wanted x;
+    if (!wanted_open(&x, "convert/bnb_model/logits.safetensors"))
+        skip();
+    const int64_t n = x.n * 160;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        case_opts o = {.source = {.compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32}};
+        case_opts p = o;
+        p.source.quant_mode = AF_QUANT_SCRATCH;
+        same_bits("nf4 folder", logits_of("convert/bnb_model/nf4_dq", &x, o),
+                  logits_of("convert/bnb_model/nf4_dq", &x, p), n);
+        o.source.load_in_4bit = p.source.load_in_4bit = true;
+        same_bits("quantised at load", logits_of("convert/bnb_model/bf16", &x, o),
+                  logits_of("convert/bnb_model/bf16", &x, p), n);
+    }
+    /* Quantising at load makes the folder's own codes; the folder rounds values to bf16. */
+    case_opts o = {.source = {.load_in_4bit = true}};
+    check_logits("convert/bnb_model/bf16", &x, "nf4_dq.f32", o, 5e-2);
+    af_weights_close(x.w);
+}
+
+static void test_peft_folders(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"lora", "lora2", "rslora", "dora", "patterns"};
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        wanted x;
+        char logits[128], adapter[128];
+        snprintf(logits, sizeof logits, "convert/peft/%s.safetensors", names[i]);
+        snprintf(adapter, sizeof adapter, "convert/peft/%s", names[i]);
+        if (!wanted_open(&x, logits))
+            skip();
+        check_logits("convert/merge/models/base", &x, "logits", (case_opts){.adapter = adapter},
+                     1e-5);
+        af_weights_close(x.w);
+    }
+}
+
+static void test_doubling_alpha_doubles_the_delta(void **state)
+{
+    (void)state;
+    wanted x;
+    const char *base = "convert/merge/models/base", *adapter = "convert/peft/lora";
+    if (!wanted_open(&x, "convert/peft/lora.safetensors"))
+        skip();
+    const int64_t n = x.n * 128;
+    float *none = logits_of(base, &x, (case_opts){0});
+    float *zero = logits_of(base, &x, (case_opts){.adapter = adapter, .alpha_factor = 1e-30});
+    /* so small that the logits' delta is linear in the scale */
+    float *one = logits_of(base, &x, (case_opts){.adapter = adapter, .alpha_factor = 1e-2});
+    float *two = logits_of(base, &x, (case_opts){.adapter = adapter, .alpha_factor = 2e-2});
+    double d1 = 0, off = 0;
+    for (int64_t i = 0; i < n; i++) {
+        d1 += fabs(one[i] - none[i]);
+        off += fabs((two[i] - none[i]) - 2 * (one[i] - none[i]));
+    }
+    CHECK_MSG(off < 0.05 * d1, "the delta is off by %g of %g", off, d1);
+    CHECK_MSG(memcmp(none, zero, (size_t)n * sizeof *none) == 0,
+              "an adapter of nothing changes the logits by %g", worst_of(none, zero, n));
+    free(none);
+    free(zero);
+    free(one);
+    free(two);
+    af_weights_close(x.w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gguf_files_compute_as_their_dequantised_weights),
+        cmocka_unit_test(test_adapter_on_a_gguf_base_is_the_same),
+        cmocka_unit_test(test_bitsandbytes_folders),
+        cmocka_unit_test(test_shadow_and_scratch_give_the_same_numbers),
+        cmocka_unit_test(test_peft_folders),
+        cmocka_unit_test(test_doubling_alpha_doubles_the_delta),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
