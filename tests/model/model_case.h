@@ -33,7 +33,7 @@ typedef struct case_opts {
 } case_opts;
 
 /* The folder of a golden, in the tree or beside it; NULL when it is in neither. */
-static const char *case_dir(char *buf, size_t size, const char *sub)
+static inline const char *case_dir(char *buf, size_t size, const char *sub)
 {
     struct stat st;
     const char *roots[2] = {golden_dir(), NULL};
@@ -52,7 +52,7 @@ static const char *case_dir(char *buf, size_t size, const char *sub)
     return NULL;
 }
 
-static void case_open(model_case *c, const char *dir, const case_opts *o)
+static inline void case_open(model_case *c, const char *dir, const case_opts *o)
 {
     af_error err = {0};
     *c = (model_case){.N = o->rows, .S = o->seqs};
@@ -90,7 +90,7 @@ static void case_open(model_case *c, const char *dir, const case_opts *o)
         CHECK_OK(af_adapter_upload(c->adapter, &c->leaves, &err), err);
 }
 
-static void case_close(model_case *c)
+static inline void case_close(model_case *c)
 {
     af_graph_free(c->graph);
     af_model_leaves_clear(&c->leaves);
@@ -101,8 +101,8 @@ static void case_close(model_case *c)
 
 /* Runs sequences of `len` tokens that lie one after another in ids. `labels` (shifted) may be NULL.
  */
-static void case_run(model_case *c, const int32_t *ids, const int32_t *labels, const int64_t *len,
-                     int n)
+static inline void case_run(model_case *c, const int32_t *ids, const int32_t *labels,
+                            const int64_t *len, int n)
 {
     af_error err = {0};
     const int64_t nb = af_tensor_dim(c->in.bounds, 0);
@@ -138,7 +138,7 @@ static void case_run(model_case *c, const int32_t *ids, const int32_t *labels, c
 }
 
 /* A tensor of the graph as floats; free() it. */
-static float *case_read(model_case *c, const af_tensor *t)
+static inline float *case_read(model_case *c, const af_tensor *t)
 {
     af_error err = {0};
     const uint64_t n = (uint64_t)af_tensor_count(t);
@@ -150,7 +150,7 @@ static float *case_read(model_case *c, const af_tensor *t)
     return x;
 }
 
-static const af_stored *case_golden(const af_weights *w, const char *name)
+static inline const af_stored *case_golden(const af_weights *w, const char *name)
 {
     const af_stored *t = af_weights_find(w, name);
     CHECK_MSG(t, "the golden has no '%s'", name);

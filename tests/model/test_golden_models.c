@@ -11,8 +11,10 @@ static const char *const models[] = {
     "llama",         "qwen2",       "qwen3",
     "mistral",       "gemma2",      "phi3",
     "llama3rope",    "smollm2",     "qwen2-bf16-sharded",
-    "gemma",         "gemma3_text", "smollm3",
-    "olmo2",         "granite",     "qwen3_moe",
+    "llama3_tiny",   "qwen2_tiny",  "qwen3_tiny",
+    "mistral_tiny",  "gemma2_tiny", "gemma",
+    "gemma3_text",   "smollm3",     "olmo2",
+    "granite",       "qwen3_moe",   "qwen3_moe_raw",
     "phi3_longrope", "yarn",        "dynamic",
     "linear",
 };

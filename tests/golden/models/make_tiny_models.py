@@ -25,6 +25,15 @@ def rope(kind, **more):
 
 
 MODELS = {
+    "llama3_tiny": (tf.LlamaConfig, dict(head_dim=8, rope_parameters=rope(
+        "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=32))),
+    "qwen2_tiny": (tf.Qwen2Config, dict(tie_word_embeddings=True)),
+    "qwen3_tiny": (tf.Qwen3Config, dict(head_dim=8, tie_word_embeddings=True)),
+    "mistral_tiny": (tf.MistralConfig, dict(head_dim=8, sliding_window=4)),
+    "gemma2_tiny": (tf.Gemma2Config, dict(
+        head_dim=8, sliding_window=4, query_pre_attn_scalar=12, attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0)),
     "gemma": (tf.GemmaConfig, dict(head_dim=8, num_key_value_heads=1)),
     "gemma3_text": (tf.Gemma3TextConfig, dict(
         head_dim=8, num_hidden_layers=3, sliding_window=5, query_pre_attn_scalar=12,
