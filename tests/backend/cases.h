@@ -9,6 +9,7 @@
 
 #include "afinar/graph.h"
 #include "graph/node.h"
+#include "tensor/codec.h"
 #include "tensor/codec_bnb.h"
 #include "tensor/dtype.h"
 
@@ -337,9 +338,8 @@ static void case_adapter_only(rec *r)
 }
 static void case_dora_norm(rec *r)
 {
-    af_linear_opts o = {.weight = {weight_2(r, r->t, 40, 48), weight_2(r, r->t, 8, 48)},
-                        .pieces = 2,
-                        .parts = 1};
+    af_linear_opts o = {
+        .weight = {weight_2(r, r->t, 40, 48), weight_2(r, r->t, 8, 48)}, .pieces = 2, .parts = 1};
     o.a = param_n(r, 2, (int64_t[]){4, 48}, -0.3, 0.3);
     o.b = param_n(r, 1, (int64_t[]){40 * 4}, -0.3, 0.3);
     o.part[0] = (af_adapter_part){0, 40, 0, 4, 2.0f};
@@ -448,6 +448,77 @@ static void case_block(rec *r)
             r->out[r->outs++] = r->leaf[i].t->grad;
 }
 
+/* A frozen weight in 4 bits with double quantisation, made of random values. */
+static af_tensor *nf4_weight(rec *r, int64_t O, int64_t I)
+{
+    const int64_t n = O * I, blocks = n / 64, nests = (blocks + 255) / 256;
+    float *x = calloc((size_t)n, 4), *absmax = calloc((size_t)blocks, 4);
+    float *nested = calloc((size_t)nests, 4);
+    uint8_t *codes = calloc((size_t)n / 2, 1), *q = calloc((size_t)blocks, 1);
+    af_quant *quant = af_arena_take(&r->g->mem, sizeof *quant);
+    uint32_t h = 7;
+    for (int64_t i = 0; i < n; i++) {
+        h = h * 1664525 + 1013904223;
+        x[i] = (float)(h >> 8) / 16777216.0f - 0.5f;
+    }
+    af_bnb_encode(AF_DTYPE_NF4, x, n, 64, codes, absmax);
+    *quant = (af_quant){.block = 64, .nested_block = 256, .round = r->t};
+    quant->offset = af_bnb_offset(absmax, blocks);
+    af_bnb_nest(absmax, blocks, quant->offset, q, nested);
+    quant->absmax = rec_add(r, af_weight(r->g, "absmax", AF_DTYPE_U8, 1, &blocks), 0, 0);
+    r->leaf[r->leaves - 1].bytes = q;
+    quant->nested = rec_add(r, af_weight(r->g, "nested", AF_DTYPE_F32, 1, &nests), 0, 0);
+    r->leaf[r->leaves - 1].bytes = nested;
+    af_tensor *w = rec_add(r, af_weight(r->g, "nf4", AF_DTYPE_NF4, 2, (int64_t[]){O, I}), 0, 0);
+    r->leaf[r->leaves - 1].bytes = codes;
+    w->quant = quant;
+    free(x);
+    free(absmax);
+    r->owned[r->n_owned++] = codes;
+    r->owned[r->n_owned++] = q;
+    r->owned[r->n_owned++] = nested;
+    return w;
+}
+static af_tensor *gguf_weight(rec *r, af_dtype t, int64_t O, int64_t I)
+{
+    const int64_t n = O * I;
+    float *x = calloc((size_t)n, 4);
+    af_tensor *w = rec_add(r, af_weight(r->g, "q", t, 2, (int64_t[]){O, I}), 0, 0);
+    uint8_t *data = calloc(af_tensor_bytes(w) + 1, 1);
+    uint32_t h = 11;
+    for (int64_t i = 0; i < n; i++) {
+        h = h * 1664525 + 1013904223;
+        x[i] = (float)(h >> 8) / 16777216.0f - 0.5f;
+    }
+    for (int64_t o = 0; o < O; o++)
+        af_codec_encode_row(t, x + o * I, data + (uint64_t)o * (af_tensor_bytes(w) / (uint64_t)O),
+                            I, NULL);
+    r->leaf[r->leaves - 1].bytes = data;
+    r->owned[r->n_owned++] = data;
+    free(x);
+    return w;
+}
+static void quantised(rec *r, af_tensor *w0, af_tensor *w1, int64_t I)
+{
+    af_linear_opts o = {.weight = {w0, w1}, .pieces = 2, .parts = 2};
+    o.a = param_n(r, 2, (int64_t[]){16, I}, -0.1, 0.1);
+    o.b = param_n(r, 1, (int64_t[]){48 * 8}, -0.1, 0.1);
+    o.part[0] = (af_adapter_part){0, 32, 0, 8, 0.5f};
+    o.part[1] = (af_adapter_part){32, 16, 8, 8, 0.5f};
+    af_tensor *y = af_linear(r->g, normed(r, 21, I), &o);
+    finish(r, af_rmsnorm(r->g, y, weight_1(r, AF_DTYPE_F32, 48), 1e-6, false));
+}
+static void case_nf4(rec *r)
+{
+    af_tensor *a = nf4_weight(r, 32, 128);
+    quantised(r, a, nf4_weight(r, 16, 128), 128);
+}
+static void case_gguf(rec *r)
+{
+    af_tensor *a = gguf_weight(r, AF_DTYPE_Q4_K, 32, 256);
+    quantised(r, a, gguf_weight(r, AF_DTYPE_Q6_K, 16, 256), 256);
+}
+
 typedef struct test_case {
     const char *name;
     void (*record)(rec *r);
@@ -489,6 +560,8 @@ static const test_case cases[] = {
     {"lora_high_rank", case_lora_high_rank, 1e-2},
     {"lora_cast", case_lora_cast, 1e-2},
     {"lora_plain_rows", case_lora_plain_rows, 1e-2},
+    {"nf4", case_nf4, 1e-2},
+    {"gguf", case_gguf, 1e-2},
     {"adapter_only", case_adapter_only, 1e-2},
     {"dora_norm", case_dora_norm, 0},
     {"moe", case_moe, 2e-2},
@@ -533,6 +606,12 @@ static inline af_status rec_write(rec *r, af_error *err)
             return st;
     }
     return AF_OK;
+}
+static inline void rec_clear(rec *r)
+{
+    while (r->n_owned > 0)
+        free(r->owned[--r->n_owned]);
+    af_graph_free(r->g);
 }
 static inline int rec_mask(const rec *r)
 {

@@ -288,7 +288,7 @@ static int prepare_case(const test_case *c, af_dtype t, bool fold)
         assert_int_equal(seen.captures, 1);
         assert_int_equal(seen.graph_launches, 2);
     }
-    af_graph_free(r.g);
+    rec_clear(&r);
     af_device_close(d);
     drop_kept();
     return failed;
@@ -350,7 +350,7 @@ static void test_direct_launches_equal_captured_ones(void **state)
         CHECK_OK(af_graph_run(r.g, AF_RUN_GRAD, &err), err);
         count[direct] = seen.launches;
         assert_int_equal(seen.captures, !direct);
-        af_graph_free(r.g);
+        rec_clear(&r);
         af_device_close(d);
         drop_kept();
     }

@@ -67,7 +67,7 @@ static af_status run_case(const test_case *c, af_device *d, how h, values *out, 
         AF_TRY(st);
     }
 done:
-    af_graph_free(r.g);
+    rec_clear(&r);
     return st;
 }
 
@@ -147,6 +147,22 @@ static void test_every_case_agrees_with_the_cpu(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Also without a GPU: the cases themselves are sound. */
+static void test_every_case_runs_on_the_cpu(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases) && !gpu; i++) {
+        values v = {0};
+        af_error err = {0};
+        int worst;
+        CHECK_OK(run_case(&cases[i], cpu, (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1}, &v, &err),
+                 err);
+        CHECK_MSG(distance(&v, &v, &worst) == 0, "%s is not finite", cases[i].name);
+        CHECK_MSG(v.count > 0, "%s compares nothing", cases[i].name);
+        clear(&v);
+    }
+}
+
 static void test_own_products_agree_too(void **state)
 {
     static const char *const names[] = {"matmul",        "matmul_tn", "matmul_batched",
@@ -216,6 +232,29 @@ static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **stat
     assert_int_equal(bad, 0);
 }
 
+/* Quantised weights dequantised once, or at each use: the same bits. */
+static void test_shadow_and_scratch_are_the_same_bits(void **state)
+{
+    values v[2];
+    af_error err = {0};
+    (void)state;
+    if (!gpu)
+        skip();
+    memset(v, 0, sizeof v);
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        if (strcmp(cases[i].name, "gguf") == 0)
+            for (int m = 0; m < 2; m++) {
+                ((af_cuda *)gpu)->scratch = m == 1;
+                CHECK_OK(run_case(&cases[i], gpu, (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 2}, &v[m],
+                                  &err),
+                         err);
+                ((af_cuda *)gpu)->scratch = false;
+            }
+    assert_true(same(&v[0], &v[1]));
+    clear(&v[0]);
+    clear(&v[1]);
+}
+
 static void test_a_step_allocates_compiles_and_waits_for_nothing(void **state)
 {
     af_error err = {0};
@@ -238,7 +277,7 @@ static void test_a_step_allocates_compiles_and_waits_for_nothing(void **state)
     assert_int_equal(b.allocations, a.allocations);
     assert_int_equal(b.host_syncs, a.host_syncs);
     assert_int_equal(b.upload_bytes, a.upload_bytes);
-    af_graph_free(r.g);
+    rec_clear(&r);
 }
 
 static int open_devices(void **state)
@@ -266,9 +305,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_case_agrees_with_the_cpu),
+        cmocka_unit_test(test_every_case_runs_on_the_cpu),
         cmocka_unit_test(test_own_products_agree_too),
         cmocka_unit_test(test_adapters_beside_the_product_agree_too),
         cmocka_unit_test(test_captured_direct_and_repeated_runs_are_the_same_bits),
+        cmocka_unit_test(test_shadow_and_scratch_are_the_same_bits),
         cmocka_unit_test(test_a_step_allocates_compiles_and_waits_for_nothing),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
