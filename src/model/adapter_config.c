@@ -258,7 +258,8 @@ static void refuse_others(reader *r)
         "alora_invocation_tokens", "arrow_config", "fan_in_fan_out",
         "layer_replication",       "lora_bias",    "target_parameters",
         "trainable_token_indices", "use_bdlora",   "use_qalora",
-        "layers_pattern"};
+        "layers_pattern",          "kasa_config",  "lora_ga_config",
+        "monteclora_config",       "velora_config"};
     const char *type = json_string_value(get(r, "peft_type"));
     const char *bias = json_string_value(get(r, "bias"));
     if (!type || strcmp(type, "LORA") != 0)

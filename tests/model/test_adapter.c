@@ -1,0 +1,411 @@
+/* test_adapter.c - PEFT adapters: logits and gradients as PEFT computes them, folders written and
+ * read again, fresh adapters, mixtures, and configs that are refused. */
+#include "model_case.h"
+
+#include "model/adapter_config.h"
+
+#include <jansson.h>
+#include <unistd.h>
+
+static const char *const names[] = {"lora", "rules", "dora", "saved", "layers", "fused"};
+
+/* A base with an adapter whose tensors are trained. */
+typedef struct trained {
+    model_case c;
+    char dir[4096];
+    af_weights *golden;
+} trained;
+
+static void build(model_case *c, af_adapter *a, bool train, int64_t n)
+{
+    af_error err = {0};
+    c->N = n;
+    c->S = 1;
+    CHECK_OK(af_graph_new(&c->graph, &err), err);
+    af_set_rows(c->graph, n);
+    const af_leaves_opts lo = {
+        .adapter = a, .train_adapter = train, .dtype = af_source_dtypes(c->source)};
+    CHECK_OK(af_model_leaves_init(&c->leaves, c->graph, af_source_spec(c->source), &lo, &err), err);
+    CHECK_OK(af_source_bind(c->source, &c->leaves, true, &err), err);
+    c->in = af_batch_inputs_new(c->graph, n, 1);
+    c->labels = af_input(c->graph, "labels", AF_DTYPE_I32, 1, &n);
+    c->scale = af_input(c->graph, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    af_tensor *h = af_model_forward(&c->leaves, &c->in, NULL);
+    c->logits = af_model_logits(&c->leaves, h, NULL);
+    af_output(c->graph, c->logits);
+    c->loss = af_model_loss(&c->leaves, h, c->labels, c->scale, 0, &c->rows);
+    af_output(c->graph, c->loss);
+    af_output(c->graph, c->rows);
+    if (train)
+        af_backward(c->graph, c->loss);
+    CHECK_OK(af_graph_prepare(c->graph, c->device, &err), err);
+    CHECK_OK(af_source_write(c->source, &c->leaves, &err), err);
+    if (a)
+        CHECK_OK(af_adapter_upload(a, &c->leaves, &err), err);
+}
+
+static void open_base(model_case *c, const char *base)
+{
+    char dir[4096], sub[256];
+    af_error err = {0};
+    *c = (model_case){0};
+    snprintf(sub, sizeof sub, "models/%s", base);
+    CHECK_MSG(case_dir(dir, sizeof dir, sub), "no %s", sub);
+    CHECK_OK(af_device_open(&c->device, "cpu", 2, &err), err);
+    CHECK_OK(af_source_open(&c->source, dir, &(af_source_opts){0}, &err), err);
+}
+
+static void trained_open(trained *t, const char *name)
+{
+    char path[4200], sub[128], base[128] = {0};
+    af_error err = {0};
+    snprintf(sub, sizeof sub, "models/adapters/%s", name);
+    CHECK_MSG(case_dir(t->dir, sizeof t->dir, sub), "no %s", sub);
+    snprintf(path, sizeof path, "%s/base", t->dir);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%127s", base), 1);
+    fclose(f);
+    open_base(&t->c, base);
+    snprintf(path, sizeof path, "%s/golden.safetensors", t->dir);
+    CHECK_OK(af_weights_open(&t->golden, path, &err), err);
+    CHECK_OK(af_adapter_read(&t->c.adapter, af_source_spec(t->c.source), t->dir, &err), err);
+    build(&t->c, t->c.adapter, true, case_golden(t->golden, "ids")->dim[0]);
+}
+
+static void trained_close(trained *t)
+{
+    af_weights_close(t->golden);
+    case_close(&t->c);
+}
+
+static void run_backward(trained *t)
+{
+    af_error err = {0};
+    model_case *c = &t->c;
+    const int32_t *ids = case_golden(t->golden, "ids")->data;
+    const int32_t *labels = case_golden(t->golden, "labels")->data;
+    int32_t shifted[64], positions[64], bounds[8] = {0};
+    const int64_t n = c->N;
+    int64_t counted = 0;
+    for (int64_t i = 0; i < n; i++) {
+        positions[i] = (int32_t)i;
+        shifted[i] = i + 1 < n ? labels[i + 1] : -100;
+        counted += shifted[i] != -100;
+    }
+    for (int i = 1; i < 8; i++)
+        bounds[i] = (int32_t)n;
+    const float scale = 1.0f / (float)counted;
+    const uint64_t bytes = (uint64_t)n * sizeof *ids;
+    CHECK_OK(af_model_write_rope(&c->leaves, n, &err), err);
+    CHECK_OK(af_tensor_write(c->graph, c->in.ids, ids, bytes, &err), err);
+    CHECK_OK(af_tensor_write(c->graph, c->in.positions, positions, bytes, &err), err);
+    CHECK_OK(af_tensor_write(c->graph, c->labels, shifted, bytes, &err), err);
+    CHECK_OK(af_tensor_write(c->graph, c->in.bounds, bounds, af_tensor_bytes(c->in.bounds), &err),
+             err);
+    CHECK_OK(af_tensor_write(c->graph, c->scale, &scale, sizeof scale, &err), err);
+    CHECK_OK(af_graph_run(c->graph, AF_RUN_GRAD, &err), err);
+}
+
+static double off(const float *x, const af_stored *want)
+{
+    double d = 0;
+    for (int64_t i = 0; i < af_weight_count(want); i++)
+        d = fmax(d, fabs(x[i] - ((const float *)want->data)[i]));
+    return d;
+}
+
+static const af_stored *grad_of(const trained *t, const char *path, const char *tail)
+{
+    char key[600];
+    snprintf(key, sizeof key, "grad.base_model.model.%s%s", path, tail);
+    return case_golden(t->golden, key);
+}
+
+static double worst_gradient(trained *t)
+{
+    model_case *c = &t->c;
+    const af_model_spec *s = af_source_spec(c->source);
+    double worst = 0;
+    for (int i = 0; i < s->modules; i++) {
+        const af_adapter_leaf *l = &c->leaves.module[i];
+        const char *path = s->module[i].path;
+        if (!c->adapter->module[i].rank)
+            continue;
+        float *a = case_read(c, af_gradient(l->a)), *b = case_read(c, af_gradient(l->b));
+        worst =
+            fmax(worst, off(a + l->a_row * s->module[i].in, grad_of(t, path, ".lora_A.weight")));
+        worst = fmax(worst, off(b + l->b_from, grad_of(t, path, ".lora_B.weight")));
+        if (l->magnitude) {
+            float *m = case_read(c, af_gradient(l->magnitude));
+            worst = fmax(worst, off(m, grad_of(t, path, ".lora_magnitude_vector")));
+            free(m);
+        }
+        free(a);
+        free(b);
+    }
+    for (int i = 0; i < s->tensors; i++)
+        if (c->adapter->saved[i]) {
+            float *x = case_read(c, af_gradient(c->leaves.tensor[i]));
+            worst = fmax(worst, off(x, grad_of(t, s->tensor[i].name, "")));
+            free(x);
+        }
+    return worst;
+}
+
+static void test_logits_and_gradients_are_those_of_peft(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        trained t;
+        trained_open(&t, names[i]);
+        run_backward(&t);
+        float *logits = case_read(&t.c, t.c.logits), *loss = case_read(&t.c, t.c.loss);
+        const double d = off(logits, case_golden(t.golden, "logits")), g = worst_gradient(&t);
+        print_message("%-8s logits %.1e, loss %.1e, gradients %.1e\n", names[i], d,
+                      off(loss, case_golden(t.golden, "loss")), g);
+        CHECK_MSG(d < 1e-5, "%s: logits differ by %g", names[i], d);
+        CHECK_MSG(g < 5e-6, "%s: a gradient differs by %g", names[i], g);
+        free(logits);
+        free(loss);
+        trained_close(&t);
+    }
+}
+
+/* Downloaded from the graph, written, read: the same values; and PEFT's own keys in the config. */
+static void test_folders_survive_a_round_trip(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/af_adapter_XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        trained t;
+        af_error err = {0};
+        af_adapter *back = NULL;
+        trained_open(&t, names[i]);
+        af_adapter *a = t.c.adapter;
+        for (int k = 0; k < a->spec->modules; k++)
+            if (a->module[k].rank)
+                a->module[k].a[0] = -77; /* must come back from the graph */
+        CHECK_OK(af_adapter_download(a, &t.c.leaves, &err), err);
+        CHECK_OK(af_adapter_write(a, dir, &err), err);
+        CHECK_OK(af_adapter_read(&back, a->spec, dir, &err), err);
+        for (int k = 0; k < a->spec->modules; k++) {
+            const af_module_spec *m = &a->spec->module[k];
+            const af_adapter_module *x = &a->module[k], *y = &back->module[k];
+            assert_int_equal(x->rank, y->rank);
+            if (!x->rank)
+                continue;
+            assert_true(x->scale == y->scale && x->a[0] != -77);
+            assert_memory_equal(x->a, y->a, (size_t)(x->rank * m->in) * sizeof(float));
+            assert_memory_equal(x->b, y->b, (size_t)(x->rank * m->out) * sizeof(float));
+        }
+        af_adapter_free(back);
+        trained_close(&t);
+    }
+    af_error err = {0};
+    CHECK_OK(af_path_remove(dir, &err), err);
+}
+
+static void test_config_has_every_key_of_peft_sorted(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"alora_invocation_tokens",
+                                       "alpha_pattern",
+                                       "arrow_config",
+                                       "auto_mapping",
+                                       "base_model_name_or_path",
+                                       "bias",
+                                       "corda_config",
+                                       "ensure_weight_tying",
+                                       "eva_config",
+                                       "exclude_modules",
+                                       "fan_in_fan_out",
+                                       "inference_mode",
+                                       "init_lora_weights",
+                                       "layer_replication",
+                                       "layers_pattern",
+                                       "layers_to_transform",
+                                       "loftq_config",
+                                       "lora_alpha",
+                                       "lora_bias",
+                                       "lora_dropout",
+                                       "megatron_config",
+                                       "megatron_core",
+                                       "modules_to_save",
+                                       "peft_type",
+                                       "peft_version",
+                                       "qalora_group_size",
+                                       "r",
+                                       "rank_pattern",
+                                       "revision",
+                                       "target_modules",
+                                       "target_parameters",
+                                       "task_type",
+                                       "trainable_token_indices",
+                                       "use_bdlora",
+                                       "use_dora",
+                                       "use_qalora",
+                                       "use_rslora"};
+    const char *target[] = {"q_proj", "v_proj"};
+    const af_adapter_config c = {
+        .r = 16, .alpha = 32, .dropout = 0.05, .target = target, .target_count = 2};
+    char *text = af_adapter_config_text(&c);
+    json_error_t je;
+    json_t *o = json_loads(text, 0, &je);
+    assert_non_null(o);
+    assert_int_equal(json_object_size(o), AF_LEN(keys));
+    const char *at = text;
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        char quoted[64];
+        snprintf(quoted, sizeof quoted, "\n  \"%s\": ", keys[i]);
+        at = strstr(at, quoted);
+        CHECK_MSG(at, "key '%s' is missing or out of order", keys[i]);
+    }
+    assert_non_null(strstr(text, "\"lora_dropout\": 0.05,"));
+    assert_non_null(strstr(text, "\"lora_alpha\": 32,"));
+    json_decref(o);
+    free(text);
+}
+
+/* B = 0: not one bit changes. */
+static void test_a_fresh_adapter_changes_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *base;
+        bool dora;
+    } cases[] = {{"llama3_tiny", false}, {"qwen2_tiny", false}, {"phi3_longrope", false}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        const int32_t ids[] = {3, 9, 4, 11, 30, 7};
+        const int64_t n = AF_LEN(ids);
+        float *y[2];
+        for (int with = 0; with < 2; with++) {
+            model_case c;
+            af_error err = {0};
+            open_base(&c, cases[i].base);
+            const af_adapter_config config = {
+                .r = 4, .alpha = 8, .target_regex = "all-linear", .dora = cases[i].dora};
+            if (with)
+                CHECK_OK(af_adapter_new(&c.adapter, &config, af_source_spec(c.source), c.source, 5,
+                                        &err),
+                         err);
+            build(&c, c.adapter, false, n);
+            case_run(&c, ids, NULL, &n, 1);
+            y[with] = case_read(&c, c.logits);
+            if (with) {
+                const af_adapter_module *m = &c.adapter->module[0];
+                const int64_t in = af_source_spec(c.source)->module[0].in;
+                double most = 0, sum = 0;
+                for (int64_t k = 0; k < m->rank * in; k++) {
+                    most = fmax(most, fabs(m->a[k]));
+                    sum += m->a[k];
+                }
+                assert_true(most <= 1 / sqrt((double)in) && most > 0.5 / sqrt((double)in));
+                assert_true(fabs(sum) < (double)(m->rank * in) / sqrt((double)in) / 2);
+            }
+            if (with)
+                assert_memory_equal(y[0], y[1],
+                                    (size_t)(n * af_source_spec(c.source)->vocab) * sizeof(float));
+            case_close(&c);
+        }
+        free(y[0]);
+        free(y[1]);
+    }
+}
+
+static void test_mixtures_add_up(void **state)
+{
+    (void)state;
+    trained t;
+    af_error err = {0};
+    af_adapter *other = NULL, *mix = NULL;
+    char dir[4096];
+    trained_open(&t, "lora");
+    case_dir(dir, sizeof dir, "models/adapters/layers");
+    CHECK_OK(af_adapter_read(&other, t.c.adapter->spec, dir, &err), err);
+    const af_adapter *in[2] = {t.c.adapter, other};
+    const double weight[2] = {0.5, -2};
+    CHECK_OK(af_adapter_mix(&mix, in, weight, 2, &err), err);
+    for (int i = 0; i < mix->spec->modules; i++) {
+        const af_module_spec *m = &mix->spec->module[i];
+        for (int64_t o = 0; o < m->out && mix->module[i].rank; o++)
+            for (int64_t k = 0; k < m->in; k++) {
+                double want = 0, got = 0;
+                for (int p = 0; p < 2; p++)
+                    for (int r = 0; r < in[p]->module[i].rank; r++)
+                        want += weight[p] * in[p]->module[i].scale *
+                                in[p]->module[i].b[o * in[p]->module[i].rank + r] *
+                                in[p]->module[i].a[r * m->in + k];
+                for (int r = 0; r < mix->module[i].rank; r++)
+                    got += (double)mix->module[i].b[o * mix->module[i].rank + r] *
+                           mix->module[i].a[r * m->in + k];
+                assert_true(fabs(want - got) < 1e-6);
+            }
+    }
+    af_adapter_free(mix);
+    af_adapter_free(other);
+    trained_close(&t);
+}
+
+static void test_wrong_configs_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *json, *says;
+    } cases[] = {
+        {"another kind", "{\"peft_type\": \"IA3\", \"target_modules\": [\"q_proj\"]}", "peft_type"},
+        {"no JSON", "{", "adapter_config.json:1"},
+        {"rank zero", "{\"peft_type\": \"LORA\", \"r\": 0, \"target_modules\": [\"q_proj\"]}",
+         "r "},
+        {"rank of a million",
+         "{\"peft_type\": \"LORA\", \"r\": 1000000, \"target_modules\": [\"q_proj\"]}", "r "},
+        {"no such module", "{\"peft_type\": \"LORA\", \"target_modules\": [\"c_attn\"]}", "c_attn"},
+        {"one misspelt module",
+         "{\"peft_type\": \"LORA\", \"target_modules\": [\"q_proj\", \"v_porj\"]}", "v_porj"},
+        {"a broken pattern", "{\"peft_type\": \"LORA\", \"target_modules\": \"(q_proj\"}",
+         "regular expression"},
+        {"a bias", "{\"peft_type\": \"LORA\", \"bias\": \"all\", \"target_modules\": [\"q_proj\"]}",
+         "bias"},
+        {"a changed base",
+         "{\"peft_type\": \"LORA\", \"init_lora_weights\": \"pissa\", \"target_modules\": "
+         "[\"q_proj\"]}",
+         "init_lora_weights"},
+        {"alpha is text",
+         "{\"peft_type\": \"LORA\", \"lora_alpha\": \"x\", \"target_modules\": [\"q_proj\"]}",
+         "lora_alpha"},
+        {"a huge rank in a pattern",
+         "{\"peft_type\": \"LORA\", \"rank_pattern\": {\"q_proj\": 1e9}, \"target_modules\": "
+         "[\"q_proj\"]}",
+         "rank"},
+    };
+    model_case c;
+    af_error err = {0};
+    char dir[] = "/tmp/af_adapter_XXXXXX", path[256];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    open_base(&c, "llama3_tiny");
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_adapter *a = NULL;
+        CHECK_OK(af_file_write(path, cases[i].json, strlen(cases[i].json), &err), err);
+        CHECK_MSG(af_adapter_read(&a, af_source_spec(c.source), dir, &err) != AF_OK, "%s passes",
+                  cases[i].why);
+        CHECK_MSG(strstr(err.msg, cases[i].says), "%s: '%s' does not name '%s'", cases[i].why,
+                  err.msg, cases[i].says);
+    }
+    CHECK_OK(af_path_remove(dir, &err), err);
+    case_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_logits_and_gradients_are_those_of_peft),
+        cmocka_unit_test(test_folders_survive_a_round_trip),
+        cmocka_unit_test(test_config_has_every_key_of_peft_sorted),
+        cmocka_unit_test(test_a_fresh_adapter_changes_nothing),
+        cmocka_unit_test(test_mixtures_add_up),
+        cmocka_unit_test(test_wrong_configs_are_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,162 @@
+/* test_arch.c - from configs to specs: hostile values, unknown families, and tensors that do not
+ * fit, each with one clear error before anything large is allocated. */
+#include "model_case.h"
+
+#include "base/log.h"
+
+static char last_warning[512];
+
+static void keep_warning(void *user, af_log_level level, const char *line)
+{
+    (void)user;
+    if (level == AF_LOG_WARN)
+        snprintf(last_warning, sizeof last_warning, "%s", line);
+}
+
+static const char base_config[] =
+    "{\"model_type\": \"%s\", \"hidden_size\": 16, \"intermediate_size\": 12, "
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+    "\"vocab_size\": 32, \"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 64%s}";
+
+/* Later keys win nowhere in JSON, so hostile values replace the key in the text. */
+static af_status spec_of(const char *json, af_model_spec *s, af_hf_config *c, af_error *err)
+{
+    af_status st = af_hf_config_parse(c, json, strlen(json), "config.json", err);
+    if (st != AF_OK)
+        return st;
+    st = af_model_spec_init(s, c, err);
+    if (st != AF_OK)
+        af_hf_config_clear(c);
+    return st;
+}
+
+static void test_hostile_values_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *find, *put;
+    } cases[] = {
+        {"no heads", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0"},
+        {"2^31 layers", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2147483648"},
+        {"negative layers", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": -1"},
+        {"heads do not divide", "\"num_attention_heads\": 4", "\"num_attention_heads\": 3"},
+        {"kv heads do not divide", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3"},
+        {"odd head size", "\"hidden_size\": 16", "\"head_dim\": 3, \"hidden_size\": 16"},
+        {"negative eps", "\"rms_norm_eps\": 1e-6", "\"rms_norm_eps\": -1e-6"},
+        {"eps is NaN", "\"rms_norm_eps\": 1e-6", "\"rms_norm_eps\": NaN"},
+        {"eps is huge", "\"rms_norm_eps\": 1e-6", "\"rms_norm_eps\": 1e999"},
+        {"vocabulary of zero", "\"vocab_size\": 32", "\"vocab_size\": 0"},
+        {"absurd width", "\"hidden_size\": 16", "\"hidden_size\": 9223372036854775807"},
+        {"width is text", "\"hidden_size\": 16", "\"hidden_size\": \"16\""},
+        {"width is a fraction", "\"hidden_size\": 16", "\"hidden_size\": 16.5"},
+        {"unknown activation", "\"hidden_size\": 16",
+         "\"hidden_act\": \"mish\", \"hidden_size\": 16"},
+        {"theta of zero", "\"hidden_size\": 16", "\"rope_theta\": 0, \"hidden_size\": 16"},
+        {"rope of unknown type", "\"hidden_size\": 16",
+         "\"rope_scaling\": {\"rope_type\": \"spiral\", \"factor\": 2}, \"hidden_size\": 16"},
+        {"longrope without factors", "\"hidden_size\": 16",
+         "\"rope_scaling\": {\"rope_type\": \"longrope\"}, \"hidden_size\": 16"},
+        {"more parameters than 2^50",
+         "\"hidden_size\": 16, \"intermediate_size\": 12, \"num_hidden_layers\": 2",
+         "\"hidden_size\": 16777216, \"intermediate_size\": 16777216, \"num_hidden_layers\": 4096"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char good[1024], bad[2048];
+        af_error err = {0};
+        af_model_spec s;
+        af_hf_config c;
+        snprintf(good, sizeof good, base_config, "llama", "");
+        char *at = strstr(good, cases[i].find);
+        assert_non_null(at);
+        snprintf(bad, sizeof bad, "%.*s%s%s", (int)(at - good), good, cases[i].put,
+                 at + strlen(cases[i].find));
+        const af_status st = spec_of(bad, &s, &c, &err);
+        CHECK_MSG(st != AF_OK, "%s passes", cases[i].why);
+        CHECK_MSG(err.msg[0], "%s: no message", cases[i].why);
+        print_message("%-28s %s\n", cases[i].why, err.msg);
+    }
+}
+
+static void test_unknown_families(void **state)
+{
+    (void)state;
+    char text[1024];
+    af_error err = {0};
+    af_model_spec s;
+    af_hf_config c;
+    af_log_set(keep_warning, NULL);
+    snprintf(text, sizeof text, base_config, "vicuna_custom", "");
+    CHECK_OK(spec_of(text, &s, &c, &err), err);
+    assert_string_equal(s.arch->model_type, "llama");
+    CHECK_MSG(strstr(last_warning, "vicuna_custom") && strstr(last_warning, "llama"), "said '%s'",
+              last_warning);
+    af_model_spec_clear(&s);
+    af_hf_config_clear(&c);
+    snprintf(text, sizeof text, base_config, "strange", ", \"parallel_attn\": true");
+    assert_int_equal(spec_of(text, &s, &c, &err), AF_EUNSUPPORTED);
+    CHECK_MSG(strstr(err.msg, "parallel_attn"), "%s", err.msg);
+    af_log_set(NULL, NULL);
+}
+
+/* Every tensor that does not fit is in one message. */
+static void test_tensors_that_do_not_fit_are_all_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *find, *put, *says[3];
+    } cases[] = {
+        {"a layer less in the config",
+         "\"num_hidden_layers\": 2",
+         "\"num_hidden_layers\": 1",
+         {"not of this model", "model.layers.1.self_attn.q_proj.weight", ""}},
+        {"a layer more",
+         "\"num_hidden_layers\": 2",
+         "\"num_hidden_layers\": 3",
+         {"missing", "model.layers.2.input_layernorm.weight", ""}},
+        {"another ffn",
+         "\"intermediate_size\": 12",
+         "\"intermediate_size\": 24",
+         {"another shape", "model.layers.1.mlp.down_proj.weight is 16x12, not 16x24", ""}},
+        {"a smaller vocabulary",
+         "\"vocab_size\": 32",
+         "\"vocab_size\": 31",
+         {"another shape", "model.embed_tokens.weight is 32x16, not 31x16", ""}},
+    };
+    char from[4096], path[4200], dir[] = "/tmp/af_arch_XXXXXX", to[256], *config;
+    uint64_t size;
+    af_error err = {0};
+    assert_non_null(mkdtemp(dir));
+    CHECK_MSG(case_dir(from, sizeof from, "models/llama3_tiny"), "no llama3_tiny");
+    snprintf(path, sizeof path, "%s/model.safetensors", from);
+    snprintf(to, sizeof to, "%s/model.safetensors", dir);
+    CHECK_OK(af_file_copy(path, to, &err), err);
+    snprintf(path, sizeof path, "%s/config.json", from);
+    snprintf(to, sizeof to, "%s/config.json", dir);
+    CHECK_OK(af_file_read(&config, &size, path, 1 << 20, &err), err);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[8192];
+        af_source *s = NULL;
+        char *at = strstr(config, cases[i].find);
+        assert_non_null(at);
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - config), config, cases[i].put,
+                 at + strlen(cases[i].find));
+        CHECK_OK(af_file_write(to, text, strlen(text), &err), err);
+        CHECK_MSG(af_source_open(&s, dir, &(af_source_opts){0}, &err) != AF_OK, "%s passes",
+                  cases[i].why);
+        for (int k = 0; k < 3; k++)
+            CHECK_MSG(strstr(err.msg, cases[i].says[k]), "%s: '%s' does not say '%s'", cases[i].why,
+                      err.msg, cases[i].says[k]);
+    }
+    free(config);
+    CHECK_OK(af_path_remove(dir, &err), err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hostile_values_are_refused),
+        cmocka_unit_test(test_unknown_families),
+        cmocka_unit_test(test_tensors_that_do_not_fit_are_all_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
