@@ -399,6 +399,8 @@ AF_CHECKED af_status af_model_parse(af_tokenizer *t, const af_jval *v, af_error 
 AF_CHECKED af_status af_model_finish(af_tokenizer *t, af_error *err);
 AF_CHECKED af_status af_tokenizer_new(af_tokenizer **out, af_error *err);
 bool af_token_skipped(const af_tokenizer *t, int32_t id); /* by skip_special */
+/* Adds an id that ends a generation, once. */
+AF_CHECKED af_status af_tokenizer_add_stop(af_tokenizer *t, double id, af_error *err);
 /* tokenizer_gguf.c */
 AF_CHECKED af_status af_tokenizer_from_gguf(af_tokenizer **out, const char *path, af_error *err);
 

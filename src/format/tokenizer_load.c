@@ -142,7 +142,7 @@ static void read_named(af_tokenizer *t, const af_jval *config, const char *key, 
     *id = af_tokenizer_id(t, copy, v->len);
 }
 
-static af_status add_stop(af_tokenizer *t, double id, af_error *err)
+af_status af_tokenizer_add_stop(af_tokenizer *t, double id, af_error *err)
 {
     if (!(id >= 0 && id < AF_TOKENIZER_ID_MAX) || t->stop_count >= STOPS_MAX)
         return AF_OK;
@@ -162,10 +162,10 @@ static af_status read_stops(af_tokenizer *t, const af_jval *config, af_error *er
     af_status st = AF_OK;
     const af_jval *v = af_jval_get(config, "eos_token_id");
     if (v->type == AF_JSON_NUMBER)
-        return add_stop(t, v->number, err);
+        return af_tokenizer_add_stop(t, v->number, err);
     for (const af_jval *i = v->type == AF_JSON_ARRAY ? v->item : NULL; i; i = i->next)
         if (i->type == AF_JSON_NUMBER)
-            AF_TRY(add_stop(t, i->number, err));
+            AF_TRY(af_tokenizer_add_stop(t, i->number, err));
 done:
     return st;
 }
@@ -202,7 +202,7 @@ static af_status read_configs(af_tokenizer *t, const char *folder, af_error *err
     read_named(t, &v, "pad_token", &t->pad_text, &t->pad);
     read_named(t, &v, "unk_token", &t->unk_text, &t->unk);
     if (t->eos >= 0)
-        AF_TRY(add_stop(t, t->eos, err));
+        AF_TRY(af_tokenizer_add_stop(t, t->eos, err));
     AF_TRY(read_config(t, &v, folder, "generation_config.json", err));
     AF_TRY(read_stops(t, &v, err));
     AF_TRY(read_config(t, &v, folder, "config.json", err));
