@@ -1,0 +1,218 @@
+/* test_tokenizer_gguf.c - the small tokenizers written as GGUF metadata give the same ids as their
+ * tokenizer.json; names and kinds we do not know are refused by name. */
+#include "test.h"
+
+#include "format/gguf.h"
+#include "format/tokenizer.h"
+
+#include <jansson.h>
+#include <unistd.h>
+
+static const char *const texts[] = {
+    "",
+    "the small engine reads numbers",
+    " It's 12345 o'clock; WE'LL read: reading, reader!\n\n\tdef f(x):\n    return x ",
+    "\xe5\xb0\x8f\xe5\xbc\x95\xe6\x93\x8e \xf0\x9f\x8e\x89 caf\xc3\xa9",
+    "walking<s>walked",
+};
+
+typedef struct source {
+    json_t *json;
+    af_tokenizer *t;
+} source;
+
+static void open_source(source *s, const char *name)
+{
+    char path[4096];
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/tokenizer/%s.json", golden_dir(), name);
+    s->json = json_load_file(path, JSON_ALLOW_NUL, NULL);
+    assert_non_null(s->json);
+    CHECK_OK(af_tokenizer_open(&s->t, path, &err), err);
+}
+
+static void put_tokens(af_gguf_writer *w, const source *s)
+{
+    af_error err = {0};
+    const int32_t n = af_tokenizer_vocab_size(s->t);
+    af_gguf_str *tokens = calloc((size_t)n, sizeof *tokens);
+    int32_t *types = calloc((size_t)n, sizeof *types);
+    for (int32_t i = 0; i < n; i++) {
+        tokens[i].at = af_tokenizer_token(s->t, i, &tokens[i].len);
+        types[i] = !af_tokenizer_is_added(s->t, i) ? 1 : af_tokenizer_is_special(s->t, i) ? 3 : 4;
+    }
+    CHECK_OK(af_gguf_put_strs(w, "tokenizer.ggml.tokens", tokens, (uint64_t)n, &err), err);
+    CHECK_OK(
+        af_gguf_put_array(w, "tokenizer.ggml.token_type", AF_GGUF_I32, types, (uint64_t)n, &err),
+        err);
+    free(tokens);
+    free(types);
+}
+
+/* Merges as strings, or as scores: the earlier a token is made, the higher. */
+static void put_merges(af_gguf_writer *w, const source *s, bool scores)
+{
+    af_error err = {0};
+    json_t *list = json_object_get(json_object_get(s->json, "model"), "merges");
+    const size_t n = json_array_size(list), size = (size_t)af_tokenizer_vocab_size(s->t);
+    af_gguf_str *merges = calloc(n, sizeof *merges);
+    char(*text)[128] = calloc(n, sizeof *text);
+    float *score = calloc(size, sizeof *score);
+    for (size_t i = 0; i < size; i++)
+        score[i] = -1e6f;
+    for (size_t i = n; i-- > 0;) {
+        json_t *pair = json_array_get(list, i);
+        const char *a = json_string_value(json_array_get(pair, 0)),
+                   *b = json_string_value(json_array_get(pair, 1));
+        const int len = snprintf(text[i], sizeof *text, "%s%s", a, b);
+        score[af_tokenizer_id(s->t, text[i], (uint64_t)len)] = -(float)i;
+        merges[i] =
+            (af_gguf_str){text[i], (uint64_t)snprintf(text[i], sizeof *text, "%s %s", a, b)};
+    }
+    if (scores)
+        CHECK_OK(af_gguf_put_array(w, "tokenizer.ggml.scores", AF_GGUF_F32, score, size, &err),
+                 err);
+    else
+        CHECK_OK(af_gguf_put_strs(w, "tokenizer.ggml.merges", merges, n, &err), err);
+    free(merges);
+    free(text);
+    free(score);
+}
+
+static af_gguf_writer *begin(const char *path, const char *model, const char *pre)
+{
+    af_gguf_writer *w = NULL;
+    af_error err = {0};
+    CHECK_OK(af_gguf_writer_new(&w, path, &err), err);
+    CHECK_OK(af_gguf_put_str(w, "general.architecture", "llama", 5, &err), err);
+    CHECK_OK(af_gguf_put_str(w, "tokenizer.ggml.model", model, strlen(model), &err), err);
+    if (pre)
+        CHECK_OK(af_gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre), &err), err);
+    return w;
+}
+
+static void finish(af_gguf_writer *w)
+{
+    af_error err = {0};
+    CHECK_OK(af_gguf_writer_begin(w, &err), err);
+    CHECK_OK(af_gguf_writer_commit(w, &err), err);
+}
+
+static void same_ids(const af_tokenizer *a, const af_tokenizer *b)
+{
+    af_encoding x = {0}, y = {0};
+    af_error err = {0};
+    for (size_t i = 0; i < AF_LEN(texts); i++) {
+        char *back, *want;
+        CHECK_OK(af_tokenizer_encode(a, &x, texts[i], strlen(texts[i]), false, &err), err);
+        CHECK_OK(af_tokenizer_encode(b, &y, texts[i], strlen(texts[i]), false, &err), err);
+        CHECK_MSG(x.count == y.count && (!x.count || !memcmp(x.ids, y.ids, (size_t)x.count * 4)),
+                  "other ids for \"%s\"", texts[i]);
+        CHECK_OK(af_tokenizer_decode(b, &back, NULL, y.ids, y.count, false, &err), err);
+        CHECK_OK(af_tokenizer_decode(a, &want, NULL, x.ids, x.count, false, &err), err);
+        assert_string_equal(back, want);
+        free(back);
+        free(want);
+    }
+    af_encoding_clear(&x);
+    af_encoding_clear(&y);
+}
+
+static void scratch_path(char *path, size_t size)
+{
+    const char *dir = getenv("TMPDIR");
+    snprintf(path, size, "%s/af_tokenizer_%ld.gguf", dir ? dir : "/tmp", (long)getpid());
+}
+
+static void test_byte_level_metadata_gives_the_same_ids(void **state)
+{
+    (void)state;
+    char path[4096];
+    source s;
+    af_tokenizer *t = NULL;
+    af_error err = {0};
+    af_encoding e = {0};
+    int count;
+    scratch_path(path, sizeof path);
+    open_source(&s, "bytes");
+    af_gguf_writer *w = begin(path, "gpt2", "llama-bpe");
+    put_tokens(w, &s);
+    put_merges(w, &s, false);
+    const int32_t bos = af_tokenizer_id(s.t, "<s>", 3), eos = af_tokenizer_id(s.t, "</s>", 4);
+    CHECK_OK(af_gguf_put_u32(w, "tokenizer.ggml.bos_token_id", (uint32_t)bos, &err), err);
+    CHECK_OK(af_gguf_put_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)eos, &err), err);
+    finish(w);
+    CHECK_OK(af_tokenizer_open(&t, path, &err), err);
+    same_ids(s.t, t);
+    assert_int_equal(af_tokenizer_bos(t), bos);
+    assert_string_equal(af_tokenizer_eos_text(t), "</s>");
+    assert_int_equal(af_tokenizer_stops(t, &count)[0], eos);
+    CHECK_OK(af_tokenizer_encode(t, &e, "", 0, true, &err), err);
+    assert_true(e.count == 1 && e.ids[0] == bos); /* llama-bpe adds bos unless told otherwise */
+    af_encoding_clear(&e);
+    af_tokenizer_close(t);
+    af_tokenizer_close(s.t);
+    json_decref(s.json);
+    unlink(path);
+}
+
+static void test_scores_give_the_same_ids_as_merges(void **state)
+{
+    (void)state;
+    char path[4096];
+    source s;
+    af_tokenizer *t = NULL;
+    af_error err = {0};
+    scratch_path(path, sizeof path);
+    open_source(&s, "marks");
+    af_gguf_writer *w = begin(path, "llama", NULL);
+    put_tokens(w, &s);
+    put_merges(w, &s, true);
+    finish(w);
+    CHECK_OK(af_tokenizer_open(&t, path, &err), err);
+    same_ids(s.t, t);
+    af_tokenizer_close(t);
+    af_tokenizer_close(s.t);
+    json_decref(s.json);
+    unlink(path);
+}
+
+static void test_unknown_names_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *pre, *says;
+    } cases[] = {
+        {"gpt2", "sindarin", "sindarin"},
+        {"gpt2", NULL, "tokenizer.ggml.pre"},
+        {"rwkv", NULL, "rwkv"},
+        {"llama", NULL, "scores"},
+    };
+    char path[4096];
+    source s;
+    scratch_path(path, sizeof path);
+    open_source(&s, "bytes");
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_tokenizer *t = NULL;
+        af_error err = {0};
+        af_gguf_writer *w = begin(path, cases[i].model, cases[i].pre);
+        put_tokens(w, &s);
+        finish(w);
+        assert_int_not_equal(af_tokenizer_open(&t, path, &err), AF_OK);
+        CHECK_MSG(strstr(err.msg, cases[i].says), "\"%s\" does not name %s", err.msg,
+                  cases[i].says);
+    }
+    af_tokenizer_close(s.t);
+    json_decref(s.json);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_byte_level_metadata_gives_the_same_ids),
+        cmocka_unit_test(test_scores_give_the_same_ids_as_merges),
+        cmocka_unit_test(test_unknown_names_are_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
