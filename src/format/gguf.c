@@ -193,13 +193,14 @@ static af_status read_dims(af_gguf *g, af_reader *r, af_stored *w, af_error *err
     w->ndim = (int)ndim;
     for (int i = w->ndim - 1; i >= 0; i--) { /* the file has the fastest first */
         const uint64_t d = af_read_u64(r);
-        if (r->bad)
-            return cut_short(g, w->name, err);
-        if (d > INT64_MAX || !af_mul_ok(count, d, &count) || count > INT64_MAX)
-            return af_fail(err, AF_EFORMAT, "%s: tensor '%s' has an impossible dimension %" PRIu64,
-                           g->name, w->name, d);
-        w->dim[i] = (int64_t)d;
+        w->dim[i] = (int64_t)AF_MIN(d, (uint64_t)INT64_MAX);
     }
+    if (r->bad)
+        return cut_short(g, w->name, err);
+    for (int i = 0; i < w->ndim; i++) /* in af_weight_count's order: a zero must not hide a wrap */
+        if (!af_mul_ok(count, (uint64_t)w->dim[i], &count) || count > INT64_MAX)
+            return af_fail(err, AF_EFORMAT, "%s: tensor '%s' has an impossible dimension %" PRId64,
+                           g->name, w->name, w->dim[i]);
     return AF_OK;
 }
 

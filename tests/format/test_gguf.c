@@ -153,6 +153,12 @@ static void make_overflow(af_buf *b)
     tensor(b, "a", 2, (uint64_t[]){UINT64_C(1) << 40, UINT64_C(1) << 40}, 0, 0);
     data(b, 64);
 }
+static void make_zero_hides_overflow(af_buf *b)
+{
+    head(b, 3, 1, 0);
+    tensor(b, "a", 3, (uint64_t[]){0, UINT64_C(1) << 40, UINT64_C(1) << 40}, 0, 0);
+    data(b, 64);
+}
 static void make_part_block(af_buf *b)
 {
     head(b, 3, 1, 0);
@@ -226,6 +232,7 @@ static void test_reader_rejects_hostile_files(void **state)
         {"alignment 3", make_alignment_3},
         {"5 dimensions", make_five_dims},
         {"impossible dimension", make_overflow},
+        {"impossible dimension", make_zero_hides_overflow},
         {"multiple of q8_0's 32", make_part_block},
         {"unknown type 999", make_unknown_type},
         {"64 bytes at 32", make_past_end},
