@@ -66,6 +66,12 @@ af_status af_token_writer_add(af_token_writer *w, const int32_t *ids, const int3
 
 af_status af_token_writer_commit(af_token_writer *w, const char *note, af_error *err)
 {
+    return af_token_writer_commit_note(w, note, strlen(note), err);
+}
+
+af_status af_token_writer_commit_note(af_token_writer *w, const void *note, uint64_t size,
+                                      af_error *err)
+{
     static const uint32_t pad = 0;
     af_status st = AF_OK;
     if (w->head.words % 2) /* the index is 8-byte aligned */
@@ -73,7 +79,7 @@ af_status af_token_writer_commit(af_token_writer *w, const char *note, af_error 
     AF_TRY(af_out_write(w->out, w->index.data ? w->index.data : "", w->index.len, err));
     w->head.magic = MAGIC;
     w->head.version = VERSION;
-    w->head.note_size = strlen(note);
+    w->head.note_size = size;
     AF_TRY(af_out_write(w->out, note, w->head.note_size, err));
     AF_TRY(af_out_patch(w->out, 0, &w->head, sizeof w->head, err));
     st = af_out_commit(w->out, err);

@@ -21,6 +21,9 @@ AF_CHECKED af_status af_token_writer_add(af_token_writer *w, const int32_t *ids,
 /* Finishes and renames into place; closes w in every case. `note` (JSON text) is kept in the file.
  */
 AF_CHECKED af_status af_token_writer_commit(af_token_writer *w, const char *note, af_error *err);
+/* The same with a note of any bytes. */
+AF_CHECKED af_status af_token_writer_commit_note(af_token_writer *w, const void *note,
+                                                 uint64_t size, af_error *err);
 void af_token_writer_abandon(af_token_writer *w);
 
 typedef struct af_token_index {

@@ -1,0 +1,389 @@
+/* data_source.c - reads the entries of `datasets`, in the words of several trainers. */
+#include "data/data_source.h"
+
+#include "data/records.h"
+
+#include <strings.h>
+
+typedef enum key_kind { STRING, ROLES, EOS, BOOL, TYPE, NAMES, MAPPINGS, IGNORED } key_kind;
+
+typedef struct key {
+    const char *name;
+    key_kind kind;
+    size_t place;
+} key;
+
+#define AT(member) offsetof(af_data_source, member)
+static const key keys[] = {
+    {"path", STRING, AT(path)},
+    {"type", TYPE, AT(shape)},
+    {"ds_type", STRING, AT(ds_type)},
+    {"chat_template", STRING, AT(chat_template)},
+    {"roles_to_train", ROLES, 0},
+    {"train_on_eos", EOS, AT(train_on_eos)},
+    {"train_on_inputs", BOOL, AT(train_on_inputs)},
+    {"roles", NAMES, 0},
+    {"message_property_mappings", MAPPINGS, 0},
+    {"message_field_role", STRING, AT(field.role)},
+    {"message_field_content", STRING, AT(field.content)},
+    {"message_field_training", STRING, AT(field.train)},
+    {"field_messages", STRING, AT(field.messages)},
+    {"field_instruction", STRING, AT(field.instruction)},
+    {"field_input", STRING, AT(field.input)},
+    {"field_output", STRING, AT(field.output)},
+    {"field_system", STRING, AT(field.system)},
+    {"field_history", STRING, AT(field.history)},
+    {"field_tools", STRING, AT(field.tools)},
+    {"field_prompt", STRING, AT(field.prompt)},
+    {"field_completion", STRING, AT(field.completion)},
+    {"field_chosen", STRING, AT(field.chosen)},
+    {"field_rejected", STRING, AT(field.rejected)},
+    {"field_label", STRING, AT(field.label)},
+    {"field_text", STRING, AT(field.text)},
+    {"field", STRING, AT(field.text)},
+    {"field_segments", STRING, AT(field.segments)},
+    {"split", IGNORED, 0},
+    {"name", IGNORED, 0},
+};
+
+static const struct {
+    const char *word;
+    af_shape shape;
+} types[] = {
+    {"alpaca", AF_SHAPE_ALPACA},
+    {"sharegpt", AF_SHAPE_SHAREGPT},
+    {"messages", AF_SHAPE_MESSAGES},
+    {"prompt_completion", AF_SHAPE_PROMPT},
+    {"text", AF_SHAPE_TEXT},
+    {"preference", AF_SHAPE_PREFERENCE},
+    {"kto", AF_SHAPE_KTO},
+    {"input_output", AF_SHAPE_SEGMENTS},
+    {"tokens", AF_SHAPE_TOKENS},
+    /* other spellings, behind the names that messages use */
+    {"auto", AF_SHAPE_AUTO},
+    {"chat_template", AF_SHAPE_AUTO}, /* axolotl: any list of turns */
+    {"openai", AF_SHAPE_MESSAGES},
+    {"chatml", AF_SHAPE_MESSAGES},
+    {"completion", AF_SHAPE_TEXT},
+    {"pretrain", AF_SHAPE_TEXT},
+    {"dpo", AF_SHAPE_PREFERENCE},
+    {"orpo", AF_SHAPE_PREFERENCE},
+    {"segments", AF_SHAPE_SEGMENTS},
+    {"tokenized", AF_SHAPE_TOKENS},
+};
+
+const char *af_shape_name(af_shape s)
+{
+    for (size_t i = 0; i < AF_LEN(types); i++)
+        if (types[i].shape == s)
+            return types[i].word;
+    return "unknown";
+}
+
+static const af_fields usual = {
+    .messages = "messages",
+    .conversations = "conversations",
+    .role = "role",
+    .content = "content",
+    .from = "from",
+    .value = "value",
+    .instruction = "instruction",
+    .input = "input",
+    .output = "output",
+    .system = "system",
+    .history = "history",
+    .tools = "tools",
+    .prompt = "prompt",
+    .completion = "completion",
+    .chosen = "chosen",
+    .rejected = "rejected",
+    .label = "label",
+    .text = "text",
+    .segments = "segments",
+    .train = "train",
+    .input_ids = "input_ids",
+    .labels = "labels",
+};
+
+typedef struct parse {
+    const af_data_opts *o;
+    af_arena *mem;
+    af_data_source *s;
+    af_error *err;
+} parse;
+
+/* Letters to change, add or leave out between two short words. */
+static int distance(const char *a, const char *b)
+{
+    int row[64];
+    const int n = (int)AF_MIN(strlen(a), 60), m = (int)AF_MIN(strlen(b), 60);
+    for (int k = 0; k <= m; k++)
+        row[k] = k;
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int k = 1; k <= m; k++) {
+            const int change = diagonal + (a[i - 1] != b[k - 1]);
+            diagonal = row[k];
+            row[k] = AF_MIN(change, AF_MIN(row[k], row[k - 1]) + 1);
+        }
+    }
+    return row[m];
+}
+
+static af_status unknown_key(const parse *p, const char *name, int line)
+{
+    const char *near = NULL;
+    int best = 4;
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        const int d = distance(name, keys[i].name);
+        if (d < best) {
+            best = d;
+            near = keys[i].name;
+        }
+    }
+    return af_fail(p->err, AF_EUSAGE, "%s:%d: unknown key '%s' of a dataset%s%s%s", p->o->run_path,
+                   line, name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+static af_status wants(const parse *p, const char *name, const af_yaml *n, const char *what)
+{
+    char show[80];
+    return af_fail(p->err, AF_EUSAGE, "%s:%d: %s of a dataset wants %s, not %s", p->o->run_path,
+                   n->line, name, what, af_yaml_show(n, show, sizeof show));
+}
+
+static af_status set_type(const parse *p, const af_yaml *n)
+{
+    if (n->kind != AF_YAML_SCALAR)
+        return wants(p, "type", n, "one word");
+    /* "alpaca:chat", "chat_template.default": the part behind is about prompts of their own */
+    const size_t len = strcspn(n->text, ".:");
+    for (size_t i = 0; i < AF_LEN(types); i++) {
+        if (strlen(types[i].word) == len && strncasecmp(types[i].word, n->text, len) == 0) {
+            p->s->shape = types[i].shape;
+            p->s->shape_given = types[i].shape != AF_SHAPE_AUTO;
+            return AF_OK;
+        }
+    }
+    char list[300] = "";
+    size_t used = 0;
+    for (int s = AF_SHAPE_ALPACA; s <= AF_SHAPE_TOKENS && used < sizeof list; s++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+                                 af_shape_name((af_shape)s));
+    return af_fail(p->err, AF_EUSAGE, "%s:%d: type is '%s', not one of: %s", p->o->run_path,
+                   n->line, n->text, list);
+}
+
+static af_status set_roles(const parse *p, const af_yaml *n)
+{
+    const int count = n->kind == AF_YAML_LIST ? n->count : 1;
+    const char **item = af_arena_take(p->mem, (uint64_t)AF_MAX(count, 1) * sizeof *item);
+    if (!item)
+        return af_fail_nomem(p->err, "roles_to_train", 0);
+    for (int i = 0; i < count; i++) {
+        const af_yaml *e = n->kind == AF_YAML_LIST ? n->item[i] : n;
+        if (e->kind != AF_YAML_SCALAR)
+            return wants(p, "roles_to_train", e, "a list of words");
+        item[i] = e->text;
+    }
+    p->s->roles = item;
+    p->s->role_count = count;
+    return AF_OK;
+}
+
+static af_status set_eos(const parse *p, const af_yaml *n)
+{
+    static const char *const words[] = {"turn", "all", "last", "none"};
+    for (int i = 0; n->kind == AF_YAML_SCALAR && i < (int)AF_LEN(words); i++)
+        if (strcasecmp(n->text, words[i]) == 0) {
+            p->s->train_on_eos = (af_train_eos)i;
+            return AF_OK;
+        }
+    return wants(p, "train_on_eos", n, "turn, all, last or none");
+}
+
+/* roles: {user: [human, user], assistant: gpt} */
+static af_status set_names(const parse *p, const af_yaml *n)
+{
+    if (n->kind != AF_YAML_MAP)
+        return wants(p, "roles", n, "a map of lists");
+    int count = 0;
+    for (int i = 0; i < n->count; i++)
+        count += n->item[i]->kind == AF_YAML_LIST ? n->item[i]->count : 1;
+    af_role_name *names = af_arena_take(p->mem, (uint64_t)AF_MAX(count, 1) * sizeof *names);
+    if (!names)
+        return af_fail_nomem(p->err, "roles", 0);
+    int at = 0;
+    for (int i = 0; i < n->count; i++) {
+        const af_yaml *v = n->item[i];
+        for (int k = 0; k < (v->kind == AF_YAML_LIST ? v->count : 1); k++) {
+            const af_yaml *e = v->kind == AF_YAML_LIST ? v->item[k] : v;
+            if (e->kind != AF_YAML_SCALAR)
+                return wants(p, "roles", e, "a map of lists of words");
+            names[at++] = (af_role_name){e->text, n->key[i]};
+        }
+    }
+    p->s->role_names = names;
+    p->s->role_name_count = at;
+    return AF_OK;
+}
+
+static af_status set_mappings(const parse *p, const af_yaml *n)
+{
+    if (n->kind != AF_YAML_MAP)
+        return wants(p, "message_property_mappings", n, "a map");
+    for (int i = 0; i < n->count; i++) {
+        const af_yaml *v = n->item[i];
+        if (v->kind != AF_YAML_SCALAR)
+            return wants(p, "message_property_mappings", v, "field names");
+        if (strcmp(n->key[i], "role") == 0)
+            p->s->field.role = p->s->field.from = v->text;
+        else if (strcmp(n->key[i], "content") == 0)
+            p->s->field.content = p->s->field.value = v->text;
+        else if (strcmp(n->key[i], v->text) != 0)
+            return af_fail(p->err, AF_EUSAGE,
+                           "%s:%d: message_property_mappings can name role and content, not '%s'",
+                           p->o->run_path, n->key_line[i], n->key[i]);
+    }
+    return AF_OK;
+}
+
+static af_status set_key(const parse *p, const key *k, const af_yaml *n)
+{
+    void *at = (char *)p->s + k->place;
+    switch (k->kind) {
+    case STRING:
+        if (n->kind != AF_YAML_SCALAR)
+            return wants(p, k->name, n, "one value");
+        *(const char **)at = n->text;
+        if (k->place == AT(field.role))
+            p->s->field.from = n->text;
+        if (k->place == AT(field.content))
+            p->s->field.value = n->text;
+        if (k->place == AT(field.messages))
+            p->s->field.conversations = n->text;
+        return AF_OK;
+    case ROLES:
+        return set_roles(p, n);
+    case EOS:
+        return set_eos(p, n);
+    case BOOL:
+        return af_yaml_bool(n, at) ? AF_OK : wants(p, k->name, n, "true or false");
+    case TYPE:
+        return set_type(p, n);
+    case NAMES:
+        return set_names(p, n);
+    case MAPPINGS:
+        return set_mappings(p, n);
+    case IGNORED:
+        break;
+    }
+    return AF_OK;
+}
+
+static af_status read_entry(const parse *p, const af_yaml *n)
+{
+    *p->s = (af_data_source){
+        .line = n->line,
+        .field = usual,
+        .roles = p->o->roles,
+        .role_count = p->o->role_count,
+        .train_on_eos = p->o->train_on_eos,
+        .train_on_inputs = p->o->train_on_inputs,
+    };
+    if (n->kind == AF_YAML_SCALAR) {
+        p->s->path = n->text;
+        return AF_OK;
+    }
+    if (n->kind != AF_YAML_MAP)
+        return wants(p, "an entry", n, "a map with a path");
+    for (int i = 0; i < n->count; i++) {
+        const key *k = NULL;
+        for (size_t j = 0; j < AF_LEN(keys) && !k; j++)
+            k = strcmp(keys[j].name, n->key[i]) == 0 ? &keys[j] : NULL;
+        if (!k)
+            return unknown_key(p, n->key[i], n->key_line[i]);
+        if (af_yaml_is_null(n->item[i]))
+            continue;
+        const af_status st = set_key(p, k, n->item[i]);
+        if (st != AF_OK)
+            return st;
+    }
+    if (!p->s->path || !*p->s->path)
+        return af_fail(p->err, AF_EUSAGE, "%s:%d: a dataset has no path", p->o->run_path, n->line);
+    return AF_OK;
+}
+
+af_status af_data_sources_read(af_data_source **out, int *count, const af_data_opts *o,
+                               af_arena *mem, af_error *err)
+{
+    const af_yaml *list = o->datasets;
+    const int n = list->kind == AF_YAML_LIST ? list->count : 1;
+    if (n == 0)
+        return af_fail(err, AF_EUSAGE, "%s:%d: the list of datasets is empty", o->run_path,
+                       list->line);
+    af_data_source *s = af_arena_take(mem, (uint64_t)n * sizeof *s);
+    if (!s)
+        return af_fail_nomem(err, "datasets", 0);
+    for (int i = 0; i < n; i++) {
+        const parse p = {o, mem, &s[i], err};
+        const af_status st = read_entry(&p, list->kind == AF_YAML_LIST ? list->item[i] : list);
+        if (st != AF_OK)
+            return st;
+    }
+    *out = s;
+    *count = n;
+    return AF_OK;
+}
+
+static af_status folder_files(const af_data_source *s, const char *run_path, char ***files,
+                              int *count, af_error *err)
+{
+    char **names = NULL;
+    int n = 0, kept = 0;
+    af_status st = af_dir_list(&names, &n, s->path, err);
+    for (int i = 0; st == AF_OK && i < n; i++) {
+        char *path = af_path_join(s->path, names[i]);
+        if (!path) {
+            st = af_fail_nomem(err, s->path, 0);
+            break;
+        }
+        const bool file = names[i][0] != '.' && af_file_exists(path);
+        free(names[i]);
+        names[i] = NULL;
+        if (file)
+            names[kept++] = path;
+        else
+            free(path);
+    }
+    if (st == AF_OK && kept == 0)
+        st = af_fail(err, AF_EUSAGE, "%s:%d: %s has no files", run_path, s->line, s->path);
+    if (st != AF_OK) {
+        af_names_free(names, n);
+        return st;
+    }
+    *files = names;
+    *count = kept;
+    return AF_OK;
+}
+
+af_status af_data_source_files(const af_data_source *s, const char *run_path, char ***files,
+                               int *count, af_error *err)
+{
+    if (af_dir_exists(s->path))
+        return folder_files(s, run_path, files, count, err);
+    if (!af_file_exists(s->path))
+        return af_fail(err, AF_EUSAGE, "%s:%d: dataset %s is not there", run_path, s->line,
+                       s->path);
+    char **one = af_calloc(1, sizeof *one);
+    if (one)
+        one[0] = af_strdup(s->path);
+    if (!one || !one[0]) {
+        free(one);
+        return af_fail_nomem(err, s->path, 0);
+    }
+    *files = one;
+    *count = 1;
+    return AF_OK;
+}

@@ -1,0 +1,48 @@
+/* records.h - the records of a dataset file, one JSON value at a time, each with the line it begins
+ * in.
+ *
+ * jsonl: a value a line. json: the elements of one array, or values one after another. csv and tsv:
+ * objects of strings, keys from the header. txt: {"text": block}. A byte order mark, CRLF and blank
+ * lines are accepted; what is not UTF-8 is refused with its line. */
+#ifndef AF_RECORDS_H
+#define AF_RECORDS_H
+
+#include "base/base.h"
+
+#include <jansson.h>
+
+#define AF_RECORD_MAX     ((uint64_t)8 << 20) /* bytes of one record */
+#define AF_TEXT_BLOCK     ((uint64_t)1 << 20) /* bytes of a block of plain text, about */
+#define AF_CSV_COLUMN_MAX 4096
+
+typedef enum af_records_kind {
+    AF_RECORDS_JSONL,
+    AF_RECORDS_JSON,
+    AF_RECORDS_CSV,
+    AF_RECORDS_TSV,
+    AF_RECORDS_TEXT,
+} af_records_kind;
+
+typedef struct af_records af_records;
+
+typedef struct af_record {
+    json_t *json;   /* the caller's */
+    int64_t line;   /* where it begins, from 1 */
+    int64_t number; /* from 1 */
+    bool last;      /* text: the file ends with this block */
+} af_record;
+
+/* The kind by the name's ending (.gz and .zst taken off), or by `ds_type` ("json", "jsonl", "csv",
+ * "text"; NULL = by name). */
+AF_CHECKED af_status af_records_kind_of(af_records_kind *out, const char *path, const char *ds_type,
+                                        af_error *err);
+AF_CHECKED af_status af_records_open(af_records **out, const char *path, af_records_kind kind,
+                                     af_error *err);
+/* Over memory that outlives it. */
+AF_CHECKED af_status af_records_of(af_records **out, const char *name, const void *data,
+                                   uint64_t size, af_records_kind kind, af_error *err);
+/* The next record; out->json is NULL at the end. Errors are "file:line: reason". */
+AF_CHECKED af_status af_records_next(af_records *r, af_record *out, af_error *err);
+af_records_kind af_records_what(const af_records *r);
+void af_records_close(af_records *r);
+#endif

@@ -1,0 +1,77 @@
+/* scribe.h - from a talk to token ids with labels: rendering, loss mask, tokenising.
+ *
+ * The loss mask of a conversation is found by differential rendering, so that it is right for any
+ * template: what an assistant must produce begins where the rendering of the turns before it, with
+ * the generation prompt, ends, and goes up to and including its end-of-turn token. Templates with
+ * {% generation %} blocks say it themselves. A rule that does not fit a template is refused with
+ * the message's number, never guessed. */
+#ifndef AF_SCRIBE_H
+#define AF_SCRIBE_H
+
+#include "afinar/chat.h"
+#include "afinar/text.h"
+#include "data/shape.h"
+
+enum { AF_EOT_MAX = 8 };
+
+typedef struct af_row {
+    char *text;
+    uint64_t len;
+    int32_t *ids, *labels; /* labels[i] is ids[i] or -100 */
+    int64_t count;
+} af_row;
+void af_row_clear(af_row *r);
+
+typedef struct af_scribe_times {
+    double render, encode; /* seconds */
+} af_scribe_times;
+
+typedef struct af_scribe {
+    const af_tokenizer *tokenizer; /* NULL: only token ids can be taken */
+    af_template *chat;             /* NULL: no template; `why` says why */
+    af_error why;
+    bool want_text; /* rows of token ids get their text, too */
+    json_t *extra;  /* special tokens, for a template that came without a model */
+    char *eot[AF_EOT_MAX];
+    int eots;
+    af_encoding encoding; /* scratch */
+    af_scribe_times times;
+} af_scribe;
+
+/* `model`: resolved folder or file. `chat_template`: NULL, a .jinja file, a name the model has, or
+ * "chatml", or the template itself. A missing template is an error only once it is needed. */
+AF_CHECKED af_status af_scribe_init(af_scribe *s, const af_tokenizer *tokenizer, const char *model,
+                                    const char *chat_template, af_error *err);
+void af_scribe_clear(af_scribe *s);
+
+/* Messages of *err have no file and line. */
+AF_CHECKED af_status af_scribe_row(af_scribe *s, af_row *out, const af_talk *t,
+                                   const af_data_source *source, af_error *err);
+/* The first n messages with the generation prompt. */
+AF_CHECKED af_status af_scribe_prompt(af_scribe *s, char **text, uint64_t *len, const af_talk *t,
+                                      size_t n, af_error *err);
+/* Appends a block of plain text to a row: special tokens with the first block, eos with the last.
+ */
+AF_CHECKED af_status af_scribe_append_text(af_scribe *s, af_row *row, const char *text,
+                                           uint64_t len, bool first, bool last,
+                                           const af_data_source *source, af_error *err);
+bool af_scribe_is_eot(const af_scribe *s, int32_t id);
+
+/* mask.c: the byte spans of a rendered conversation that carry loss. */
+typedef struct af_loss_spans {
+    char *text; /* the rendering */
+    uint64_t len;
+    af_span *span; /* sorted by message */
+    int count;
+    bool inside; /* false: loss outside the spans (train_on_inputs) */
+} af_loss_spans;
+AF_CHECKED af_status af_mask_spans(af_scribe *s, af_loss_spans *out, const af_talk *t,
+                                   const af_data_source *source, af_error *err);
+void af_loss_spans_clear(af_loss_spans *s);
+/* eot.c: which tokens end a turn, found by rendering a probe. */
+AF_CHECKED af_status af_scribe_find_eot(af_scribe *s, af_error *err);
+/* Renders the first n messages, and a user turn behind them when `tail`. */
+AF_CHECKED af_status af_scribe_render(af_scribe *s, char **text, uint64_t *len, const af_talk *t,
+                                      size_t n, bool prompt, bool tail, af_spans *generation,
+                                      af_error *err);
+#endif

@@ -1,0 +1,415 @@
+/* walk.c - see walk.h. */
+#define _GNU_SOURCE /* clock_gettime */
+#include "data/walk.h"
+
+#include "base/log.h"
+#include "data/records.h"
+
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+af_status af_data_kit_open(af_data_kit *k, const af_data_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    *k = (af_data_kit){.o = o};
+    AF_TRY(af_data_sources_read(&k->source, &k->sources, o, &k->mem, err));
+    k->scribe = af_arena_take(&k->mem, (uint64_t)k->sources * sizeof *k->scribe);
+    if (!k->scribe) {
+        st = af_fail_nomem(err, "datasets", 0);
+        goto done;
+    }
+    /* token ids need no tokenizer: that it is missing is said when it is needed */
+    if (af_tokenizer_open(&k->tokenizer, o->model, &k->why) != AF_OK)
+        k->tokenizer = NULL;
+    for (int i = 0; i < k->sources; i++) {
+        const char *given = k->source[i].chat_template;
+        AF_TRY(af_scribe_init(&k->scribe[i], k->tokenizer, o->model,
+                              given ? given : o->chat_template, err));
+    }
+done:
+    if (st != AF_OK)
+        af_data_kit_close(k);
+    return st;
+}
+
+void af_data_kit_close(af_data_kit *k)
+{
+    for (int i = 0; k->scribe && i < k->sources; i++)
+        af_scribe_clear(&k->scribe[i]);
+    af_tokenizer_close(k->tokenizer);
+    af_arena_clear(&k->mem);
+    *k = (af_data_kit){0};
+}
+
+typedef struct walk {
+    af_data_kit *k;
+    af_walk_mode mode;
+    af_example_fn *emit;
+    void *user;
+    af_notes notes;
+    af_walk_times times;
+    af_data_source *source;
+    af_scribe *scribe;
+    af_place place;
+    int file;        /* number over all datasets */
+    bool tools_said; /* for this dataset */
+    bool ended;
+    af_row text; /* plain text: tokens not yet handed out */
+    int64_t text_line;
+    af_error *err;
+} walk;
+
+/* --- one row -----------------------------------------------------------------------------------
+ */
+
+static int64_t supervised(const af_row *r)
+{
+    int64_t n = 0;
+    for (int64_t i = 1; i < r->count; i++) /* nothing predicts the first token */
+        n += r->labels[i] != -100;
+    return n;
+}
+
+static af_status check_ids(walk *w, const af_row *r)
+{
+    const int64_t vocab = w->k->o->vocab;
+    for (int64_t i = 0; vocab > 0 && i < r->count; i++)
+        if (r->ids[i] >= vocab)
+            return af_place_fail(&w->place, w->err,
+                                 "token id %" PRId32 ", but the model has %" PRId64 " tokens",
+                                 r->ids[i], vocab);
+    const int32_t bos = w->k->tokenizer ? af_tokenizer_bos(w->k->tokenizer) : -1;
+    if (bos >= 0 && r->count > 1 && r->ids[0] == bos && r->ids[1] == bos) {
+        w->notes.counts.double_bos++;
+        af_note(&w->place, AF_NOTE_DOUBLE_BOS, "the text begins with the BOS token twice");
+    }
+    int64_t last = r->count;
+    while (last > 1 && r->labels[last - 1] == -100)
+        last--;
+    if (last > 1 && !af_scribe_is_eot(w->scribe, r->ids[last - 1]) &&
+        w->source->train_on_eos != AF_TRAIN_EOS_NONE &&
+        !(w->scribe->chat && af_template_marks_generation(w->scribe->chat)))
+        w->notes.counts.missing_eot++;
+    return AF_OK;
+}
+
+/* Cuts to sequence_len. *keep is false when nothing worth training is left. */
+static af_status fit(walk *w, af_row *r, bool *keep)
+{
+    const int64_t limit = w->k->o->sequence_len;
+    af_data_counts *c = &w->notes.counts;
+    *keep = true;
+    if (r->count > limit && limit > 0) {
+        if (w->k->o->excess == AF_EXCESS_ERROR)
+            return af_place_fail(&w->place, w->err,
+                                 "%" PRId64 " tokens, but sequence_len is %" PRId64
+                                 " and excess_length_strategy is error",
+                                 r->count, limit);
+        if (w->k->o->excess == AF_EXCESS_DROP) {
+            c->dropped++;
+            *keep = false;
+            return AF_OK;
+        }
+        bool lost = false;
+        for (int64_t i = limit; i < r->count && !lost; i++)
+            lost = r->labels[i] != -100 && af_scribe_is_eot(w->scribe, r->ids[i]);
+        c->truncated++;
+        c->lost_eot += lost;
+        r->count = limit;
+    }
+    if (supervised(r) == 0) {
+        c->nothing_to_learn++;
+        af_note(&w->place, AF_NOTE_NOTHING, "no token carries loss; record skipped");
+        *keep = false;
+    }
+    return AF_OK;
+}
+
+static void count_rows(walk *w, const af_row *row, int rows)
+{
+    w->notes.counts.records++;
+    for (int i = 0; i < rows; i++) {
+        w->notes.counts.tokens += row[i].count;
+        w->notes.counts.supervised += supervised(&row[i]);
+    }
+}
+
+static af_status hand_out(walk *w, const af_example *e)
+{
+    if (!w->emit)
+        return AF_OK;
+    const double began = now();
+    const af_status st = w->emit(w->user, e, w->err);
+    w->times.emit += now() - began;
+    if (st != AF_ESTOPPED)
+        return st;
+    w->ended = true;
+    return AF_OK;
+}
+
+static af_status rows_out(walk *w, const af_item *item, af_row *row)
+{
+    af_status st = AF_OK;
+    bool keep = true;
+    char *prompt = NULL;
+    af_example e = {.file = w->place.file,
+                    .source = w->file,
+                    .line = w->place.line,
+                    .record = w->place.number,
+                    .shape = w->source->shape,
+                    .rows = item->talks,
+                    .row = row,
+                    .label = item->label};
+    for (int i = 0; i < item->talks; i++) {
+        AF_TRY(check_ids(w, &row[i]));
+        if (w->mode != AF_WALK_PREVIEW)
+            AF_TRY(fit(w, &row[i], &keep));
+        if (!keep)
+            goto done;
+    }
+    count_rows(w, row, item->talks);
+    if (item->prompt_text) {
+        e.prompt = json_string_value(item->prompt_text);
+        e.prompt_len = json_string_length(item->prompt_text);
+    } else if (item->prompt && w->mode == AF_WALK_PREVIEW) {
+        AF_TRY(af_scribe_prompt(w->scribe, &prompt, &e.prompt_len, &item->talk[0],
+                                json_array_size(item->prompt), w->err));
+        e.prompt = prompt;
+    }
+    AF_TRY(hand_out(w, &e));
+done:
+    free(prompt);
+    return st;
+}
+
+/* --- one record --------------------------------------------------------------------------------
+ */
+
+static bool calls_tools(const af_talk *t)
+{
+    for (size_t i = 0; i < json_array_size(t->messages); i++)
+        if (json_array_size(json_object_get(json_array_get(t->messages, i), "tool_calls")) > 0)
+            return true;
+    return false;
+}
+
+static void warn_of_tools(walk *w, const af_talk *t)
+{
+    const af_template *chat = w->scribe->chat;
+    if (t->kind != AF_TALK_CHAT || w->tools_said || !chat)
+        return;
+    const bool tools = json_array_size(t->tools) > 0 && !af_template_mentions(chat, "tools");
+    const bool calls = calls_tools(t) && !af_template_mentions(chat, "tool_calls");
+    if (!tools && !calls)
+        return;
+    w->tools_said = true;
+    af_note(&w->place, AF_NOTE_TOOLS, "the chat template never reads \"%s\": %s left out",
+            tools ? "tools" : "tool_calls",
+            tools && calls ? "tools and tool calls are" : "they are");
+}
+
+static af_status no_tokenizer(walk *w, const af_item *item)
+{
+    if (w->k->tokenizer || item->talk[0].kind == AF_TALK_TOKENS)
+        return AF_OK;
+    return af_fail(w->err, AF_EUSAGE, "the dataset %s needs a tokenizer: %s", w->place.file,
+                   w->k->why.msg);
+}
+
+static af_status one_item(walk *w, const af_item *item)
+{
+    af_status st = AF_OK;
+    af_row row[2] = {0};
+    AF_TRY(no_tokenizer(w, item));
+    for (int i = 0; i < item->talks; i++) {
+        warn_of_tools(w, &item->talk[i]);
+        st = af_scribe_row(w->scribe, &row[i], &item->talk[i], w->source, w->err);
+        if (st != AF_OK) {
+            if (w->err && st != AF_ENOMEM)
+                af_fail_prefix(w->err, "%s:%" PRId64, w->place.file, w->place.line);
+            goto done;
+        }
+    }
+    AF_TRY(rows_out(w, item, row));
+done:
+    af_row_clear(&row[0]);
+    af_row_clear(&row[1]);
+    return st;
+}
+
+static af_status refuse_untrainable(const walk *w)
+{
+    if (w->mode != AF_WALK_TRAIN ||
+        (w->source->shape != AF_SHAPE_PREFERENCE && w->source->shape != AF_SHAPE_KTO))
+        return AF_OK;
+    return af_fail(w->err, AF_EUNSUPPORTED,
+                   "%s: records of shape %s are for preference training, which this build does "
+                   "not have; 'afinar data preview' shows them",
+                   w->place.file, af_shape_name(w->source->shape));
+}
+
+static af_status one_record(walk *w, const json_t *record)
+{
+    af_status st = AF_OK;
+    af_item item = {0};
+    const double began = now();
+    if (w->place.number == 1 && !w->source->shape_given) {
+        w->source->shape = AF_SHAPE_AUTO;
+        AF_TRY(af_shape_detect(w->source, record, &w->place, w->err));
+    }
+    AF_TRY(refuse_untrainable(w));
+    AF_TRY(af_shape_item(&item, w->source, record, &w->place, w->err));
+    w->times.convert += now() - began;
+    if (item.talks)
+        AF_TRY(one_item(w, &item));
+done:
+    af_item_clear(&item);
+    return st;
+}
+
+/* --- plain text --------------------------------------------------------------------------------
+ */
+
+/* Hands out the first n tokens of w->text. */
+static af_status text_window(walk *w, int64_t n)
+{
+    af_row r = {.ids = w->text.ids, .labels = w->text.labels, .count = n};
+    af_status st = AF_OK;
+    w->place.number++;
+    w->place.line = w->text_line;
+    if (w->mode == AF_WALK_PREVIEW)
+        AF_TRY(af_tokenizer_decode(w->k->tokenizer, &r.text, &r.len, r.ids, n, false, w->err));
+    AF_TRY(check_ids(w, &r));
+    const af_example e = {.file = w->place.file,
+                          .source = w->file,
+                          .line = w->place.line,
+                          .record = w->place.number,
+                          .shape = AF_SHAPE_TEXT,
+                          .rows = 1,
+                          .row = &r};
+    count_rows(w, &r, 1);
+    AF_TRY(hand_out(w, &e));
+    w->text.count -= n;
+    memmove(w->text.ids, w->text.ids + n, (uint64_t)w->text.count * sizeof *w->text.ids);
+    memmove(w->text.labels, w->text.labels + n, (uint64_t)w->text.count * sizeof *w->text.labels);
+done:
+    free(r.text);
+    return st;
+}
+
+/* A block of a text file: its tokens join those left over, whole windows are handed out. */
+static af_status text_block(walk *w, const af_record *rec, bool first)
+{
+    af_status st = AF_OK;
+    const json_t *text = json_object_get(rec->json, "text");
+    const int64_t limit = w->k->o->sequence_len > 0 ? w->k->o->sequence_len : 2048;
+    if (!w->k->tokenizer)
+        return af_fail(w->err, AF_EUSAGE, "the dataset %s needs a tokenizer: %s", w->place.file,
+                       w->k->why.msg);
+    if (w->text.count == 0)
+        w->text_line = rec->line;
+    AF_TRY(af_scribe_append_text(w->scribe, &w->text, json_string_value(text),
+                                 json_string_length(text), first, rec->last, w->source, w->err));
+    while (w->text.count >= limit && !w->ended) {
+        AF_TRY(text_window(w, limit));
+        w->text_line = rec->line;
+    }
+    if (rec->last && w->text.count > 1 && !w->ended)
+        AF_TRY(text_window(w, w->text.count));
+    if (rec->last)
+        w->text.count = 0;
+done:
+    return st;
+}
+
+/* --- files -------------------------------------------------------------------------------------
+ */
+
+static af_status one_file(walk *w, const char *path)
+{
+    af_status st = AF_OK;
+    af_records *r = NULL;
+    af_record rec = {0};
+    af_records_kind kind;
+    int64_t records = 0;
+    AF_TRY(af_records_kind_of(&kind, path, w->source->ds_type, w->err));
+    AF_TRY(af_records_open(&r, path, kind, w->err));
+    w->place = (af_place){
+        .file = path, .csv = kind == AF_RECORDS_CSV || kind == AF_RECORDS_TSV, .notes = &w->notes};
+    if (kind == AF_RECORDS_TEXT && w->source->shape_given && w->source->shape != AF_SHAPE_TEXT) {
+        st = af_fail(w->err, AF_EUSAGE, "%s: a text file cannot have records of shape %s", path,
+                     af_shape_name(w->source->shape));
+        goto done;
+    }
+    w->text.count = 0;
+    while (!w->ended) {
+        const double began = now();
+        AF_TRY(af_records_next(r, &rec, w->err));
+        w->times.read += now() - began;
+        if (!rec.json)
+            break;
+        records++;
+        if (kind == AF_RECORDS_TEXT) {
+            AF_TRY(text_block(w, &rec, records == 1));
+        } else {
+            w->place.line = rec.line;
+            w->place.number = rec.number;
+            AF_TRY(one_record(w, rec.json));
+        }
+        json_decref(rec.json);
+        rec.json = NULL;
+    }
+    if (records == 0)
+        st = af_fail(w->err, AF_EFORMAT, "%s: no records", path);
+done:
+    json_decref(rec.json);
+    af_records_close(r);
+    return st;
+}
+
+static af_status one_source(walk *w, int i)
+{
+    char **files = NULL;
+    int n = 0;
+    af_data_source *s = &w->k->source[i];
+    const af_data_source before = *s; /* detection may rename a field */
+    w->source = s;
+    w->scribe = &w->k->scribe[i];
+    w->scribe->want_text = w->mode == AF_WALK_PREVIEW;
+    w->scribe->times = (af_scribe_times){0};
+    w->tools_said = false;
+    af_status st = af_data_source_files(s, w->k->o->run_path, &files, &n, w->err);
+    for (int f = 0; f < n && st == AF_OK && !w->ended; f++) {
+        *s = before;
+        st = one_file(w, files[f]);
+        w->file++;
+    }
+    w->times.render += w->scribe->times.render;
+    w->times.encode += w->scribe->times.encode;
+    *s = before;
+    af_names_free(files, n);
+    return st;
+}
+
+af_status af_data_walk(af_data_kit *k, af_walk_mode mode, af_example_fn *emit, void *user,
+                       af_data_counts *counts, af_walk_times *times, af_error *err)
+{
+    walk w = {.k = k, .mode = mode, .emit = emit, .user = user, .err = err};
+    af_status st = AF_OK;
+    const double began = now();
+    for (int i = 0; i < k->sources && st == AF_OK && !w.ended; i++)
+        st = one_source(&w, i);
+    w.times.all = now() - began;
+    af_row_clear(&w.text);
+    if (counts)
+        *counts = w.notes.counts;
+    if (times)
+        *times = w.times;
+    return st;
+}

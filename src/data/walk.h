@@ -1,0 +1,51 @@
+/* walk.h - every record of the datasets of a run, tokenised, one after another.
+ *
+ * The one loop behind training data, `data preview` and `data check`. Memory does not grow with the
+ * files. */
+#ifndef AF_WALK_H
+#define AF_WALK_H
+
+#include "data/scribe.h"
+
+typedef struct af_example {
+    const char *file; /* borrowed for the call */
+    int source;       /* number of the file over all datasets */
+    int64_t line, record;
+    af_shape shape;
+    int rows; /* 2: chosen, rejected */
+    const af_row *row;
+    const char *prompt; /* preference: the prompt as text */
+    uint64_t prompt_len;
+    bool label; /* kto */
+} af_example;
+
+/* Called for each record that is not skipped. AF_ESTOPPED ends the walk without an error. */
+typedef af_status af_example_fn(void *user, const af_example *e, af_error *err);
+
+typedef enum af_walk_mode {
+    AF_WALK_TRAIN,   /* cut to length; shapes that cannot be trained are refused */
+    AF_WALK_CHECK,   /* cut to length; every shape */
+    AF_WALK_PREVIEW, /* as it is */
+} af_walk_mode;
+
+typedef struct af_walk_times { /* seconds */
+    double read, convert, render, encode, emit, all;
+} af_walk_times;
+
+/* What the datasets are read with; made once. */
+typedef struct af_data_kit {
+    const af_data_opts *o;
+    af_arena mem;
+    af_data_source *source;
+    int sources;
+    af_tokenizer *tokenizer; /* NULL: there is none; `why` says why */
+    af_error why;
+    af_scribe *scribe; /* [sources] */
+} af_data_kit;
+AF_CHECKED af_status af_data_kit_open(af_data_kit *k, const af_data_opts *o, af_error *err);
+void af_data_kit_close(af_data_kit *k);
+
+AF_CHECKED af_status af_data_walk(af_data_kit *k, af_walk_mode mode, af_example_fn *emit,
+                                  void *user, af_data_counts *counts, af_walk_times *times,
+                                  af_error *err);
+#endif
