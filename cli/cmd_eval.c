@@ -4,10 +4,35 @@
 
 #include <math.h>
 
+/* Plain text has no records: it is cut into windows. */
+static bool is_text(const char *path)
+{
+    static const char *const ends[] = {".txt", ".text", ".md"};
+    const size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const size_t k = strlen(ends[i]);
+        if (n > k && !strcmp(path + n - k, ends[i]))
+            return true;
+    }
+    return false;
+}
+
+static void print_result(const af_eval_result *r, bool json)
+{
+    if (json)
+        printf("{\"loss\": %.17g, \"perplexity\": %.17g, \"accuracy\": %.17g, \"tokens\": %lld, "
+               "\"rows\": %lld}\n",
+               r->loss, exp(r->loss), r->accuracy, (long long)r->tokens, (long long)r->rows);
+    else
+        printf("loss %.6f  perplexity %.4f  accuracy %.4f  tokens %lld  rows %lld\n", r->loss,
+               exp(r->loss), r->accuracy, (long long)r->tokens, (long long)r->rows);
+}
+
 int cmd_eval(int argc, char **argv)
 {
     const char *data = NULL, *arg[1];
     int64_t seq = 512;
+    af_eval_data_opts o = {.sequence_len = 2048};
     int count;
     af_common common = {0};
     af_model_flags flags = {0};
@@ -15,8 +40,12 @@ int cmd_eval(int argc, char **argv)
     af_eval_result r = {0};
     af_error err = {0};
     af_opt opts[16] = {
-        {0, "data", AF_OPT_STR, &data, "text, or .jsonl rows with input_ids and labels"},
-        {0, "seq", AF_OPT_I64, &seq, "tokens of a window of text [512]"},
+        {0, "data", AF_OPT_STR, &data, "any dataset; .txt: plain text in windows"},
+        {0, "seq", AF_OPT_I64, &seq, "tokens of a window of plain text [512]"},
+        {0, "type", AF_OPT_STR, &o.type, "shape of the dataset [detected]"},
+        {0, "sequence-len", AF_OPT_I64, &o.sequence_len, "longer records are cut [2048]"},
+        {0, "chat-template", AF_OPT_STR, &o.chat_template, "instead of the model's"},
+        {0, "train-on-inputs", AF_OPT_FLAG, &o.train_on_inputs, "prompts count too"},
         {0},
     };
     af_cli_model_rows(opts, &flags);
@@ -31,16 +60,11 @@ int cmd_eval(int argc, char **argv)
     af_cli_log(&common);
     af_status st = af_cli_open_model(&m, arg[0], &flags, &common, &err);
     if (st == AF_OK)
-        st = af_model_eval_file(m, data, seq, &r, &err);
+        st = is_text(data) ? af_model_eval_text(m, data, seq, &r, &err)
+                           : af_model_eval_dataset(m, data, &o, &r, &err);
     af_model_close(m);
     if (st != AF_OK)
         return af_report("eval", &err);
-    if (common.json)
-        printf("{\"loss\": %.17g, \"perplexity\": %.17g, \"accuracy\": %.17g, \"tokens\": %lld, "
-               "\"rows\": %lld}\n",
-               r.loss, exp(r.loss), r.accuracy, (long long)r.tokens, (long long)r.rows);
-    else
-        printf("loss %.6f  perplexity %.4f  accuracy %.4f  tokens %lld  rows %lld\n", r.loss,
-               exp(r.loss), r.accuracy, (long long)r.tokens, (long long)r.rows);
+    print_result(&r, common.json);
     return AF_EXIT_OK;
 }

@@ -162,8 +162,8 @@ static af_status print_json(const job *j, const af_encoding *prompt, const af_ge
     const af_tokenizer *tok;
     char *text = NULL;
     uint64_t len = 0;
-    af_status st = af_model_tokenizer(j->m, &tok, err);
-    if (st == AF_OK && r->stop != AF_STOP_STRING)
+    af_status st = j->o.ids_only ? AF_OK : af_model_tokenizer(j->m, &tok, err);
+    if (st == AF_OK && !j->o.ids_only && r->stop != AF_STOP_STRING)
         st = af_tokenizer_decode(tok, &text, &len, r->ids, r->count, false, err);
     if (st != AF_OK)
         return st;
@@ -172,7 +172,10 @@ static af_status print_json(const job *j, const af_encoding *prompt, const af_ge
     fputs(", \"ids\": ", stdout);
     af_cli_json_ids(stdout, r->ids, r->count);
     fputs(", \"text\": ", stdout);
-    af_cli_json_text(stdout, text ? text : r->text, text ? len : r->text_len);
+    if (j->o.ids_only)
+        fputs("null", stdout);
+    else
+        af_cli_json_text(stdout, text ? text : r->text, text ? len : r->text_len);
     printf(", \"stop\": \"%s\"}\n", af_stop_name(r->stop));
     free(text);
     return AF_OK;
@@ -210,8 +213,10 @@ static af_status run(job *j, af_error *err)
     for (int i = 0; st == AF_OK && i < j->n; i++) {
         if (j->json)
             st = print_json(j, &j->prompt[i], &out[i], err);
-        else if (j->n > 1)
+        else if (j->n > 1 && !j->o.ids_only)
             fwrite(out[i].text, 1, out[i].text_len, stdout);
+        if (!j->json && j->o.ids_only)
+            af_cli_json_ids(stdout, out[i].ids, out[i].count);
         if (!j->json)
             putchar('\n');
     }
@@ -257,6 +262,17 @@ static af_parsed parse(job *j, given *g, int argc, char **argv)
                          &g->model, 1, 1, &count);
 }
 
+/* Ids alone can be continued without a tokenizer: then there is no text. */
+static void try_tokenizer(job *j)
+{
+    const af_tokenizer *tok;
+    af_error why = {0};
+    if (af_model_tokenizer(j->m, &tok, &why) == AF_OK)
+        return;
+    fprintf(stderr, "warning: no text, only ids: %s\n", why.msg);
+    j->o.ids_only = true;
+}
+
 static af_status generate(job *j, const given *g, af_error *err)
 {
     af_status st = af_cli_open_model(&j->m, g->model, &g->flags, &g->common, err);
@@ -266,6 +282,8 @@ static af_status generate(job *j, const given *g, af_error *err)
         st = add_file(j, g->file, err);
     if (st == AF_OK && g->ids)
         st = add_ids(j, g->ids, err);
+    if (st == AF_OK && g->ids && j->n == 1)
+        try_tokenizer(j);
     if (st == AF_OK)
         st = run(j, err);
     if (st == AF_OK && g->common.verbose)

@@ -80,9 +80,20 @@ AF_CHECKED af_status af_eval_add(af_eval *e, af_token_row row, af_error *err);
 /* Runs what is left and gives the means. */
 AF_CHECKED af_status af_eval_finish(af_eval *e, af_eval_result *out, af_error *err);
 void af_eval_free(af_eval *e); /* NULL is allowed */
-/* Over a file: .jsonl rows {"input_ids", "labels"}, or a text cut into windows of `seq` tokens. */
-AF_CHECKED af_status af_model_eval_file(af_model *m, const char *path, int64_t seq,
+/* Over a plain text, cut into windows of `seq` tokens. */
+AF_CHECKED af_status af_model_eval_text(af_model *m, const char *path, int64_t seq,
                                         af_eval_result *out, af_error *err);
+
+typedef struct af_eval_data_opts {
+    const char *type;          /* the dataset's shape; NULL = detected */
+    const char *chat_template; /* NULL = the model's */
+    bool train_on_inputs;      /* prompts count too */
+    int64_t sequence_len;      /* longer records are cut */
+} af_eval_data_opts;
+/* Over a dataset of any shape that training reads. */
+AF_CHECKED af_status af_model_eval_dataset(af_model *m, const char *path,
+                                           const af_eval_data_opts *o, af_eval_result *out,
+                                           af_error *err);
 
 /* ---- generation ---- */
 

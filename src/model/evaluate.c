@@ -1,10 +1,7 @@
-/* evaluate.c - loss and accuracy over token rows, packed into runs; and over simple files. */
+/* evaluate.c - loss and accuracy over token rows, packed into runs; and over plain text. */
 #include "model/model_state.h"
 
-#include <jansson.h>
-
 enum { PACK_SEQS = 64, PACK_ROWS = 1024 };
-#define EVAL_FILE_MAX (UINT64_C(4) << 30)
 
 struct af_eval {
     af_model *m;
@@ -104,150 +101,30 @@ af_status af_eval_finish(af_eval *e, af_eval_result *out, af_error *err)
     return AF_OK;
 }
 
-/* ---- files ---- */
+/* ---- plain text ---- */
 
-typedef struct token_rows {
-    int32_t *ids, *labels;
-    int64_t *end; /* where row i ends */
-    int64_t count, cap, rows, row_cap, longest;
-} token_rows;
-
-static void token_rows_clear(token_rows *t)
-{
-    free(t->ids);
-    free(t->labels);
-    free(t->end);
-}
-
-static bool grow(token_rows *t, int64_t more)
-{
-    if (t->count + more > t->cap) {
-        const int64_t cap = AF_MAX(t->cap * 2, t->count + more);
-        int32_t *ids = af_realloc(t->ids, (uint64_t)cap, sizeof *ids);
-        t->ids = ids ? ids : t->ids;
-        int32_t *labels = af_realloc(t->labels, (uint64_t)cap, sizeof *labels);
-        t->labels = labels ? labels : t->labels;
-        if (!ids || !labels)
-            return false;
-        t->cap = cap;
-    }
-    if (t->rows == t->row_cap) {
-        const int64_t cap = AF_MAX(t->row_cap * 2, 256);
-        int64_t *end = af_realloc(t->end, (uint64_t)cap, sizeof *end);
-        if (!end)
-            return false;
-        t->end = end;
-        t->row_cap = cap;
-    }
-    return true;
-}
-
-static void close_row(token_rows *t, int64_t n)
-{
-    t->count += n;
-    t->end[t->rows++] = t->count;
-    t->longest = AF_MAX(t->longest, n);
-}
-
-static af_status read_line(token_rows *t, const char *text, uint64_t len, const char *path,
-                           int64_t line, af_error *err)
-{
-    af_status st = AF_OK;
-    json_error_t je;
-    json_t *root = json_loadb(text, len, 0, &je);
-    const json_t *ids = json_object_get(root, "input_ids"),
-                 *labels = json_object_get(root, "labels");
-    const size_t n = json_array_size(ids);
-    if (!root)
-        AF_TRY(af_fail(err, AF_EFORMAT, "%s:%" PRId64 ": %s", path, line, je.text));
-    if (!json_is_array(ids) || n == 0 || (labels && json_array_size(labels) != n))
-        AF_TRY(af_fail(err, AF_EFORMAT, "%s:%" PRId64 ": input_ids has %zu entries and labels %zu",
-                       path, line, n, json_array_size(labels)));
-    if (!grow(t, (int64_t)n))
-        AF_TRY(af_fail_nomem(err, "token rows", n * 8));
-    for (size_t i = 0; i < n; i++) {
-        const json_t *id = json_array_get(ids, i), *l = labels ? json_array_get(labels, i) : id;
-        if (!json_is_integer(id) || !json_is_integer(l) || json_integer_value(id) > INT32_MAX ||
-            json_integer_value(l) > INT32_MAX || json_integer_value(l) < INT32_MIN ||
-            json_integer_value(id) < 0)
-            AF_TRY(af_fail(err, AF_EFORMAT, "%s:%" PRId64 ": entry %zu is not a token id", path,
-                           line, i));
-        t->ids[t->count + (int64_t)i] = (int32_t)json_integer_value(id);
-        t->labels[t->count + (int64_t)i] = (int32_t)json_integer_value(l);
-    }
-    close_row(t, (int64_t)n);
-done:
-    json_decref(root);
-    return st;
-}
-
-static af_status read_jsonl(token_rows *t, const char *text, uint64_t size, const char *path,
-                            af_error *err)
-{
-    af_status st = AF_OK;
-    int64_t line = 1;
-    for (uint64_t at = 0; at < size; line++) {
-        const char *end = memchr(text + at, '\n', size - at);
-        const uint64_t n = end ? (uint64_t)(end - text) - at : size - at;
-        uint64_t blank = 0;
-        while (blank < n && strchr(" \t\r", text[at + blank]))
-            blank++;
-        if (blank < n)
-            AF_TRY(read_line(t, text + at, n, path, line, err));
-        at += n + 1;
-    }
-done:
-    return st;
-}
-
-/* The whole text as tokens, cut into windows of `seq`. */
-static af_status read_text(token_rows *t, af_model *m, const char *text, uint64_t size, int64_t seq,
-                           af_error *err)
-{
-    af_status st = AF_OK;
-    af_encoding e = {0};
-    const af_tokenizer *tok;
-    AF_TRY(af_model_tokenizer(m, &tok, err));
-    AF_TRY(af_tokenizer_encode(tok, &e, text, size, false, err));
-    for (int64_t at = 0; at < e.count; at += seq) {
-        const int64_t n = AF_MIN(seq, e.count - at);
-        if (!grow(t, n))
-            AF_TRY(af_fail_nomem(err, "token rows", (uint64_t)n * 8));
-        memcpy(t->ids + t->count, e.ids + at, (size_t)n * sizeof *t->ids);
-        memcpy(t->labels + t->count, e.ids + at, (size_t)n * sizeof *t->ids);
-        close_row(t, n);
-    }
-done:
-    af_encoding_clear(&e);
-    return st;
-}
-
-static bool is_jsonl(const char *path)
-{
-    const size_t n = strlen(path);
-    return (n > 6 && !strcmp(path + n - 6, ".jsonl")) || (n > 5 && !strcmp(path + n - 5, ".json"));
-}
-
-af_status af_model_eval_file(af_model *m, const char *path, int64_t seq, af_eval_result *out,
+af_status af_model_eval_text(af_model *m, const char *path, int64_t seq, af_eval_result *out,
                              af_error *err)
 {
     af_status st = AF_OK;
-    token_rows t = {0};
+    af_encoding text = {0};
     af_eval *e = NULL;
-    char *text = NULL;
-    uint64_t size;
+    af_map map = {0};
+    const af_tokenizer *tok;
     if (seq < 2)
         return af_fail(err, AF_EUSAGE, "windows of %" PRId64 " tokens predict nothing", seq);
-    AF_TRY(af_file_read(&text, &size, path, EVAL_FILE_MAX, err));
-    AF_TRY(is_jsonl(path) ? read_jsonl(&t, text, size, path, err)
-                          : read_text(&t, m, text, size, seq, err));
-    AF_TRY(af_eval_new(&e, m, AF_MAX(t.longest, PACK_ROWS), err));
-    for (int64_t i = 0, at = 0; i < t.rows; at = t.end[i++])
-        AF_TRY(af_eval_add(e, (af_token_row){t.ids + at, t.labels + at, t.end[i] - at}, err));
+    AF_TRY(af_map_open(&map, path, err));
+    AF_TRY(af_model_tokenizer(m, &tok, err));
+    AF_TRY(af_tokenizer_encode(tok, &text, (const char *)map.data, map.size, false, err));
+    AF_TRY(af_eval_new(&e, m, AF_MAX(AF_MIN(seq, text.count), PACK_ROWS), err));
+    for (int64_t at = 0; at < text.count; at += seq) {
+        const int32_t *ids = text.ids + at;
+        AF_TRY(af_eval_add(e, (af_token_row){ids, ids, AF_MIN(seq, text.count - at)}, err));
+    }
     AF_TRY(af_eval_finish(e, out, err));
 done:
     af_eval_free(e);
-    token_rows_clear(&t);
-    free(text);
+    af_encoding_clear(&text);
+    af_map_close(&map);
     return st;
 }
