@@ -31,7 +31,7 @@ static unsigned mma_shared(int owned, int streamed, int ep)
 /* The tensor core kernels take this node. */
 static bool plan_mma(plan *p, const af_cuda *cu, const af_node *n, bool back)
 {
-    static const int heads[] = {16, 32, 64, 80, 96, 112, 128, 256};
+    static const int heads[] = {32, 64, 80, 96, 128, 256}, capped[] = {64, 128, 256};
     if (p->qkv->dtype != AF_DTYPE_BF16 || p->E % 8 || p->E > 256)
         return false;
     for (int i = 0; i < n->n_in; i++)
@@ -39,8 +39,10 @@ static bool plan_mma(plan *p, const af_cuda *cu, const af_node *n, bool back)
             return false;
     if (!af_cuda_rows_fit(n->out[0], 8))
         return false;
-    for (size_t i = 0; i < AF_LEN(heads) && p->ep < p->E; i++)
+    for (size_t i = 0; i < AF_LEN(heads) && p->ep < p->E && !p->softcap; i++)
         p->ep = heads[i];
+    for (size_t i = 0; i < AF_LEN(capped) && p->ep < p->E && p->softcap; i++)
+        p->ep = capped[i];
     p->mt = back || p->ep > 128 ? 1 : ROW_TILES;
     p->bn = p->ep > 128 ? 32 : 64;
     p->rows = WARPS * 16 * p->mt;
@@ -241,17 +243,6 @@ static af_status attention_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_
     return AF_OK;
 }
 
-static af_kernel *cached_kernel(af_cuda *cu, const char *name, const plan *p,
-                                const af_tensor *cache)
-{
-    return af_cuda_kernel(
-        cu, "attention_plain.cu", name,
-        cache->dtype == p->qkv->dtype
-            ? af_cuda_text(cu, "AF_T=%s AF_EP=%d", af_cuda_ctype(p->qkv->dtype), p->ep)
-            : af_cuda_text(cu, "AF_T=%s AF_EP=%d AF_C=%s", af_cuda_ctype(p->qkv->dtype), p->ep,
-                           af_cuda_ctype(cache->dtype)));
-}
-
 static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
@@ -261,12 +252,15 @@ static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, 
     const int64_t rows = st == AF_OK ? af_rows(p.qkv) : 0, S = p.bounds->dim[0] - 1;
     if (rows == 0)
         return st;
+    if (cache->dtype != p.qkv->dtype)
+        return af_fail(err, AF_EUNSUPPORTED, "attention_cached on CUDA: the cache is %s, qkv is %s",
+                       af_dtype_name(cache->dtype), af_dtype_name(p.qkv->dtype));
     if (rows > 65535)
         return af_fail(err, AF_EUNSUPPORTED,
                        "attention_cached on CUDA: %" PRId64 " rows at once, at most %d", rows,
                        65535);
-    af_launch *l = af_cuda_launch(cu, n, cached_kernel(cu, "attention_append", &p, cache), rows, 1,
-                                  1, APPEND_THREADS, 0);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "attention_append", &p, false), rows, 1, 1,
+                                  APPEND_THREADS, 0);
     af_arg_ptr(l, cache->data);
     af_arg_ptr(l, p.qkv->data);
     af_arg_ptr(l, p.bounds->data);
@@ -277,7 +271,7 @@ static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, 
     af_arg_i32(l, p.K);
     af_arg_i32(l, p.E);
     af_arg_i64(l, p.qkv->ld);
-    l = af_cuda_launch(cu, n, cached_kernel(cu, "attention_cached", &p, cache), p.H, rows, 1,
+    l = af_cuda_launch(cu, n, kernel(cu, "attention_cached", &p, false), p.H, rows, 1,
                        PLAIN_THREADS, (unsigned)((9 * p.ep + 16) * 4));
     af_arg_ptr(l, o->data);
     af_arg_ptr(l, p.qkv->data);

@@ -5,7 +5,7 @@
  * search as attention.cu. Blocks of 8 warps own 32 rows, 4 a warp; the streamed side passes through
  * shared memory in tiles of 32 rows: a lane is a streamed row while scores are made, and a column
  * while products are summed. Dynamic shared memory: (2*32*(AF_EP+1) + 16*AF_EP) floats. */
-// variants: AF_T=float AF_EP=32 | AF_T=float AF_EP=64 | AF_T=float AF_EP=96 | AF_T=float AF_EP=128 | AF_T=float AF_EP=192 | AF_T=float AF_EP=256 | AF_T=bf16 AF_EP=32 | AF_T=bf16 AF_EP=64 | AF_T=bf16 AF_EP=96 | AF_T=bf16 AF_EP=128 | AF_T=bf16 AF_EP=192 | AF_T=bf16 AF_EP=256 | AF_T=half AF_EP=32 | AF_T=half AF_EP=64 | AF_T=half AF_EP=96 | AF_T=half AF_EP=128 | AF_T=half AF_EP=192 | AF_T=half AF_EP=256 | AF_T=float AF_EP=32 AF_C=bf16 | AF_T=float AF_EP=64 AF_C=bf16 | AF_T=float AF_EP=96 AF_C=bf16 | AF_T=float AF_EP=128 AF_C=bf16 | AF_T=float AF_EP=192 AF_C=bf16 | AF_T=float AF_EP=256 AF_C=bf16 | AF_T=bf16 AF_EP=32 AF_C=float | AF_T=bf16 AF_EP=64 AF_C=float | AF_T=bf16 AF_EP=96 AF_C=float | AF_T=bf16 AF_EP=128 AF_C=float | AF_T=bf16 AF_EP=192 AF_C=float | AF_T=bf16 AF_EP=256 AF_C=float | AF_T=float AF_EP=32 AF_C=half | AF_T=float AF_EP=64 AF_C=half | AF_T=float AF_EP=96 AF_C=half | AF_T=float AF_EP=128 AF_C=half | AF_T=float AF_EP=192 AF_C=half | AF_T=float AF_EP=256 AF_C=half | AF_T=bf16 AF_EP=32 AF_C=half | AF_T=bf16 AF_EP=64 AF_C=half | AF_T=bf16 AF_EP=96 AF_C=half | AF_T=bf16 AF_EP=128 AF_C=half | AF_T=bf16 AF_EP=192 AF_C=half | AF_T=bf16 AF_EP=256 AF_C=half
+// variants: AF_T=bf16 AF_EP=32 | AF_T=bf16 AF_EP=64 | AF_T=bf16 AF_EP=96 | AF_T=bf16 AF_EP=128 | AF_T=bf16 AF_EP=192 | AF_T=bf16 AF_EP=256 | AF_T=float AF_EP=32 | AF_T=float AF_EP=64 | AF_T=float AF_EP=96 | AF_T=float AF_EP=128 | AF_T=float AF_EP=192 | AF_T=float AF_EP=256
 #include "attention.cuh"
 
 #ifndef AF_EP
@@ -252,11 +252,8 @@ DEV int sequence_of(const int *bounds, int S, int n)
 }
 
 /* Generation, first half: block n copies the k and v of row n into cache [S][L][2KE] at position
- * start[s] + n - bounds[s]. AF_C is the cache's type. */
-#ifndef AF_C
-#define AF_C AF_T
-#endif
-extern "C" __global__ void attention_append(AF_C *cache, const AF_T *qkv, const int *bounds,
+ * start[s] + n - bounds[s]. */
+extern "C" __global__ void attention_append(AF_T *cache, const AF_T *qkv, const int *bounds,
                                             const int *start, int S, long long L, int H, int K, int E,
                                             long long ldx)
 {
@@ -272,7 +269,7 @@ extern "C" __global__ void attention_append(AF_C *cache, const AF_T *qkv, const 
  * block's 8 warps take every 8th group of 32 keys and are joined in order. The cache is read once.
  * Dynamic shared memory: 8 * (AF_EP + 2) + AF_EP floats. */
 extern "C" __global__ void __launch_bounds__(256)
-    attention_cached(AF_T *o, const AF_T *qkv, const AF_C *cache, const int *bounds, const int *start,
+    attention_cached(AF_T *o, const AF_T *qkv, const AF_T *cache, const int *bounds, const int *start,
                      int S, long long L, int H, int K, int E, long long ldo, long long ldx,
                      float scale, float softcap, int window)
 {
@@ -283,7 +280,7 @@ extern "C" __global__ void __launch_bounds__(256)
         qs[e] = e < E ? load(qkv + n * ldx + (i64)h * E + e) : 0.0f;
     __syncthreads();
     const i64 width = 2 * (i64)K * E, at = s < 0 ? -1 : min(start[s] + (i64)n - bounds[s], L - 1);
-    const AF_C *k = cache + (s < 0 ? 0 : s) * L * width + (i64)kv * E, *v = k + (i64)K * E;
+    const AF_T *k = cache + (s < 0 ? 0 : s) * L * width + (i64)kv * E, *v = k + (i64)K * E;
     const i64 lo = window ? max(0ll, at - window + 1) : 0;
     float acc[EL] = {}, top = -INF, sum = 0.0f;
     for (i64 k0 = lo + warp * 32; k0 <= at; k0 += 256) {

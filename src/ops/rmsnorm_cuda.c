@@ -1,5 +1,4 @@
-/* rmsnorm_cuda.c - launchers of rmsnorm.c. A row stays in the registers of one block; blocks walk
- * over rows. */
+/* rmsnorm_cuda.c - launchers of rmsnorm.c. One block a row, which stays in its registers. */
 #include "ops/cuda_ops.h"
 
 enum {
@@ -7,7 +6,6 @@ enum {
     PER_MAX = 8,
     PER_SCALAR = 32,
     THREADS_MAX = 1024,
-    BLOCKS_PER_SM = 16,
     DW_ROWS = 8, /* rows a block of rmsnorm_dw has in flight */
     DW_PARTS = 64,
 };
@@ -62,11 +60,6 @@ AF_CHECKED static af_status check(shape *s, const af_node *n, const af_tensor *w
     return AF_OK;
 }
 
-static int64_t grid(const af_cuda *cu, const af_tensor *x)
-{
-    return AF_MIN(af_rows(x), (int64_t)cu->sms * BLOCKS_PER_SM);
-}
-
 static af_status rmsnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
@@ -77,7 +70,7 @@ static af_status rmsnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
     if (st != AF_OK || af_rows(x) == 0)
         return st;
     af_kernel *k = kernel(cu, add ? "rmsnorm_add_fwd" : "rmsnorm_fwd", x, w, s);
-    af_launch *l = af_cuda_launch(cu, n, k, grid(cu, x), 1, 1, s.threads, 0);
+    af_launch *l = af_cuda_launch(cu, n, k, af_rows(x), 1, 1, s.threads, 0);
     af_arg_ptr(l, y->data);
     if (add)
         af_arg_ptr(l, n->out[1]->data);
@@ -109,7 +102,7 @@ static af_status rmsnorm_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
     if (st != AF_OK || af_rows(x) == 0)
         return st;
     af_launch *l =
-        af_cuda_launch(cu, n, kernel(cu, "rmsnorm_bwd", x, w, s), grid(cu, x), 1, 1, s.threads, 0);
+        af_cuda_launch(cu, n, kernel(cu, "rmsnorm_bwd", x, w, s), af_rows(x), 1, 1, s.threads, 0);
     af_arg_ptr(l, dx->data);
     af_arg_ptr(l, x->data);
     af_arg_ptr(l, w->data);
