@@ -5,7 +5,7 @@
  * search as attention.cu. Blocks of 8 warps own 32 rows, 4 a warp; the streamed side passes through
  * shared memory in tiles of 32 rows: a lane is a streamed row while scores are made, and a column
  * while products are summed. Dynamic shared memory: (2*32*(AF_EP+1) + 16*AF_EP) floats. */
-// variants: AF_T=bf16 AF_EP=32 | AF_T=bf16 AF_EP=64 | AF_T=bf16 AF_EP=96 | AF_T=bf16 AF_EP=128 | AF_T=bf16 AF_EP=192 | AF_T=bf16 AF_EP=256 | AF_T=float AF_EP=32 | AF_T=float AF_EP=64 | AF_T=float AF_EP=96 | AF_T=float AF_EP=128 | AF_T=float AF_EP=192 | AF_T=float AF_EP=256
+// variants: AF_T=bf16 AF_EP=32 | AF_T=bf16 AF_EP=64 | AF_T=bf16 AF_EP=96 | AF_T=bf16 AF_EP=128 | AF_T=bf16 AF_EP=192 | AF_T=bf16 AF_EP=256 | AF_T=float AF_EP=32 | AF_T=float AF_EP=64 | AF_T=float AF_EP=96 | AF_T=float AF_EP=128 | AF_T=float AF_EP=192 | AF_T=float AF_EP=256 | AF_T=half AF_EP=32 | AF_T=half AF_EP=64 | AF_T=half AF_EP=96 | AF_T=half AF_EP=128 | AF_T=half AF_EP=192 | AF_T=half AF_EP=256
 #include "attention.cuh"
 
 #ifndef AF_EP

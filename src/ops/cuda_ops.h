@@ -9,13 +9,13 @@ enum { AF_CUDA_ACCESS = 16 /* bytes of the widest access */ };
 /* The types kernels are built for. */
 static inline bool af_cuda_float(const af_tensor *t)
 {
-    return t->dtype == AF_DTYPE_F32 || t->dtype == AF_DTYPE_BF16;
+    return t->dtype == AF_DTYPE_F32 || t->dtype == AF_DTYPE_BF16 || t->dtype == AF_DTYPE_F16;
 }
 
 AF_CHECKED static inline af_status af_cuda_no_type(const af_node *n, const af_tensor *t,
                                                    af_error *err)
 {
-    return af_fail(err, AF_EUNSUPPORTED, "%s has no CUDA kernel for %s, only for f32 and bf16",
+    return af_fail(err, AF_EUNSUPPORTED, "%s has no CUDA kernel for %s, only for f32, bf16 and f16",
                    af_ops[n->op]->name, af_dtype_name(t->dtype));
 }
 

@@ -46,7 +46,7 @@ static af_status embedding_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
 {
     (void)g;
     const af_tensor *ids = n->in[0], *table = n->in[1], *y = n->out[0];
-    if (y->dtype != AF_DTYPE_F32 && y->dtype != AF_DTYPE_BF16)
+    if (!af_cuda_float(y))
         return af_cuda_no_type(n, y, err);
     if (af_rows(y) == 0)
         return AF_OK;
@@ -76,7 +76,7 @@ static af_status embedding_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_
 {
     (void)g;
     const af_tensor *ids = n->in[0], *dy = n->in[1], *d = n->out[0];
-    if (dy->dtype != AF_DTYPE_F32 && dy->dtype != AF_DTYPE_BF16)
+    if (!af_cuda_float(dy))
         return af_cuda_no_type(n, dy, err);
     if (d->dtype != AF_DTYPE_F32)
         return af_cuda_no_type(n, d, err);

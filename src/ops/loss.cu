@@ -3,7 +3,7 @@
  *
  * Built with AF_T. Sums: each block a fixed stride of elements, the parts by one block. Kinds as in
  * op.h: 0 mse 1 l1 2 huber 3 bce 5 kl. */
-// variants: AF_T=float | AF_T=bf16
+// variants: AF_T=float | AF_T=bf16 | AF_T=half
 #include "dev.cuh"
 
 DEV float value_of(int kind, float x, float t, float delta)

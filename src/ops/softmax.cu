@@ -3,7 +3,7 @@
  * Contracts: softmax.c, layernorm.c, fakequant.c; twins: their _cpu.c. Built with AF_T and AF_W (the
  * scales of layer norm). In place works where the contract says so: a value is read by the thread
  * that overwrites it. */
-// variants: AF_T=bf16 AF_W=bf16 | AF_T=bf16 AF_W=float | AF_T=float AF_W=float | AF_T=float AF_W=bf16
+// variants: AF_T=bf16 AF_W=bf16 | AF_T=bf16 AF_W=float | AF_T=float AF_W=float | AF_T=float AF_W=bf16 | AF_T=half AF_W=half | AF_T=half AF_W=float
 #include "dev.cuh"
 
 #ifndef AF_W
