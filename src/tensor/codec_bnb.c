@@ -1,6 +1,7 @@
 /* codec_bnb.c - see codec_bnb.h. */
 #include "tensor/codec_bnb.h"
 
+#include "tensor/codec_search.h"
 #include "tensor/half.h"
 
 #include <float.h>
@@ -51,16 +52,6 @@ const float *af_bnb_table(af_dtype type)
 /* The kernels flush subnormals. */
 static inline float flush(float x) { return fabsf(x) < FLT_MIN ? 0.0f : x; }
 
-static float absmax_of(const float *x, int64_t n)
-{
-    float max = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const float a = flush(fabsf(x[i]));
-        max = a > max ? a : max;
-    }
-    return max;
-}
-
 /* Codes of n normalised values: how many thresholds each one is above. */
 static void nf4_codes(uint8_t *code, const float *x, int n, float inverse)
 {
@@ -108,7 +99,7 @@ void af_bnb_encode(af_dtype type, const float *x, int64_t n, int64_t block, uint
     assert(block > 0 && (type == AF_DTYPE_NF4 || type == AF_DTYPE_FP4));
     for (int64_t b = 0; b < af_bnb_blocks(n, block); b++) {
         const int64_t end = AF_MIN(n, (b + 1) * block);
-        absmax[b] = absmax_of(x + b * block, end - b * block);
+        absmax[b] = flush(af_amax(x + b * block, end - b * block));
         const float inverse = flush(1.0f / absmax[b]);
         for (int64_t i = b * block; i < end; i += CHUNK) {
             uint8_t code[CHUNK];
@@ -208,9 +199,7 @@ void af_bnb8_encode(const float *map, const float *x, int64_t n, int64_t block, 
 {
     for (int64_t b = 0; b < af_bnb_blocks(n, block); b++) {
         const int64_t end = AF_MIN(n, (b + 1) * block);
-        float max = 0;
-        for (int64_t i = b * block; i < end; i++)
-            max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+        const float max = af_amax(x + b * block, end - b * block);
         absmax[b] = max;
         const float inverse = 1.0f / max;
         for (int64_t i = b * block; i < end; i++)

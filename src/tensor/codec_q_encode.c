@@ -7,13 +7,11 @@ enum { BLOCK = 32 };
 /* The value of largest magnitude, with its sign; the first of equals. */
 static float largest(const float *x)
 {
-    float amax = 0, max = 0;
-    for (int i = 0; i < BLOCK; i++) {
-        const float a = fabsf(x[i]);
-        max = a > amax ? x[i] : max;
-        amax = a > amax ? a : amax;
-    }
-    return max;
+    const float amax = af_amax(x, BLOCK);
+    for (int i = 0; i < BLOCK; i++)
+        if (fabsf(x[i]) == amax)
+            return x[i];
+    return 0; /* NaN only */
 }
 
 static void range(const float *x, float *min, float *max)
@@ -191,10 +189,7 @@ void af_q8_0_encode(const float *x, uint8_t *dst, int64_t n, const float *import
 {
     (void)importance; /* one scale from the largest value, with or without */
     for (int64_t b = 0; b < n / BLOCK; b++, x += BLOCK, dst += 34) {
-        float amax = 0;
-        for (int i = 0; i < BLOCK; i++)
-            amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
-        const float d = amax / 127.0f, id = d != 0 ? 1.0f / d : 0.0f;
+        const float d = af_amax(x, BLOCK) / 127.0f, id = d != 0 ? 1.0f / d : 0.0f;
         af_f16_put(dst, d);
         for (int i = 0; i < BLOCK; i++) { /* half away from zero */
             const float y = af_clamp(x[i] * id, -127, 127), t = (float)(int)y, r = y - t;

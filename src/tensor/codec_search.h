@@ -24,6 +24,31 @@ static inline af_v4 af_v4_abs(af_v4 x)
 }
 static inline bool af_v4_any(af_i4 mask) { return (mask[0] | mask[1] | mask[2] | mask[3]) != 0; }
 
+/* The largest |x| of n values, NaN ignored. Four at a time: compilers keep the order of a float
+ * maximum, which does not matter here. */
+static inline float af_amax(const float *x, int64_t n)
+{
+    af_v4 most[2] = {af_v4_all(0), af_v4_all(0)};
+    const uint64_t count = (uint64_t)n, whole = count - count % 8;
+    for (uint64_t i = 0; i < whole; i += 8) {
+        af_v4 v[2];
+        memcpy(v, x + i, sizeof v);
+        for (int k = 0; k < 2; k++) {
+            const af_v4 a = af_v4_abs(v[k]);
+            most[k] = af_v4_pick(a > most[k], a, most[k]);
+        }
+    }
+    most[0] = af_v4_pick(most[1] > most[0], most[1], most[0]);
+    float max = 0;
+    for (int k = 0; k < 4; k++)
+        max = most[0][k] > max ? most[0][k] : max;
+    for (uint64_t i = whole; i < count; i++) {
+        const float a = x[i] < 0 ? -x[i] : x[i];
+        max = a > max ? a : max;
+    }
+    return max;
+}
+
 /* x[i] = element i of `count` (1 to 4) blocks of n that lie one behind the other; missing blocks
  * repeat the last one. */
 void af_v4_load(af_v4 *x, const float *src, int n, int64_t count);
