@@ -68,7 +68,7 @@ static af_status lay_out_saved(af_adapter *a, af_error *err)
             continue;
         if (s->tied && (t->slot == AF_SLOT_EMBED || t->slot == AF_SLOT_HEAD))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
-                           "modules_to_save '%s' of a model with tied embeddings is not supported",
+                           "modules_to_save '%s' needs the tied embeddings of this model untied",
                            path));
         AF_TRY(alloc(a, &a->saved[i], t->dim[0] * (t->ndim > 1 ? t->dim[1] : 1), err));
     }
@@ -291,6 +291,31 @@ af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *
     a = NULL;
 done:
     af_adapter_free(a);
+    free(text);
+    free(path);
+    return st;
+}
+
+bool af_adapter_config_unties(const af_adapter_config *c)
+{
+    return af_path_in_list("model.embed_tokens", c->modules_to_save, c->save_count) ||
+           af_path_in_list("lm_head", c->modules_to_save, c->save_count);
+}
+
+af_status af_adapter_unties(bool *out, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    af_arena arena = {0};
+    af_adapter_config c = {0};
+    char *text = NULL, *path = af_path_join(dir, "adapter_config.json");
+    uint64_t size;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_file_read(&text, &size, path, AF_ADAPTER_CONFIG_MAX, err));
+    AF_TRY(af_adapter_config_parse(&c, &arena, text, size, path, err));
+    *out = af_adapter_config_unties(&c);
+done:
+    af_arena_clear(&arena);
     free(text);
     free(path);
     return st;

@@ -72,6 +72,10 @@ AF_CHECKED af_status af_adapter_read(af_adapter **out, const af_model_spec *s, c
 /* sum of weight[i] * adapter i, as one adapter of the summed ranks (no DoRA). */
 AF_CHECKED af_status af_adapter_mix(af_adapter **out, const af_adapter *const *in,
                                     const double *weight, int n, af_error *err);
+/* Whether the folder's modules_to_save has embeddings or a head: a tied model must then be opened
+ * with af_source_opts.untie, as PEFT unties them. */
+AF_CHECKED af_status af_adapter_unties(bool *out, const char *dir, af_error *err);
+bool af_adapter_config_unties(const af_adapter_config *c);
 void af_adapter_free(af_adapter *a); /* NULL is allowed */
 
 /* Writes adapter_config.json and adapter_model.safetensors into a folder (made when absent). */

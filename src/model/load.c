@@ -208,6 +208,10 @@ static af_status match(af_source *s, faults *f, int i, af_error *err)
     const af_tensor_spec *t = &s->spec.tensor[i];
     af_entry *e = &s->entry[i];
     af_status st = AF_OK;
+    if (t->slot == AF_SLOT_HEAD && s->untied) { /* listed last, so the embedding is known */
+        *e = s->entry[s->spec.embed];
+        return AF_OK;
+    }
     e->cols = t->dim[t->ndim - 1];
     e->rows = t->ndim == 1 ? 1 : t->ndim == 2 ? t->dim[0] : t->dim[0] * t->dim[1];
     AF_TRY(af_weights_gguf(s->weights) ? match_gguf(s, f, i, err) : match_folder(s, f, i, err));
@@ -245,7 +249,7 @@ static bool may_be_left(const af_source *s, const char *name)
         return strncmp(name, "rope_", 5) == 0;
     if (ends_with(name, "rotary_emb.inv_freq") || ends_with(name, ".masked_bias"))
         return true;
-    if (s->spec.tied && ends_with(name, "lm_head.weight"))
+    if ((s->spec.tied || s->untied) && ends_with(name, "lm_head.weight"))
         return true; /* the same values, or unused ones */
     /* the vision part of a model whose text part we take */
     return s->config.raw && json_object_get(s->config.raw, "text_config") &&
@@ -355,6 +359,9 @@ static af_status open_parts(af_source *s, af_error *err)
     faults f = {0};
     AF_TRY(af_model_config(&s->config, s->path, err));
     s->has_config = true;
+    s->untied = s->o.untie && s->config.tie_word_embeddings;
+    if (s->untied)
+        s->config.tie_word_embeddings = false;
     AF_TRY(af_model_spec_init(&s->spec, &s->config, err));
     AF_TRY(af_weights_open(&s->weights, s->path, err));
     const uint64_t n = (uint64_t)s->spec.tensors;

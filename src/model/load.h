@@ -25,6 +25,7 @@ typedef struct af_source_opts {
     af_dtype compute;  /* f32 or bf16: what quantised weights are dequantised to */
     bool load_in_4bit; /* quantise the layers' linears of a plain model to nf4 + double quant */
     af_quant_mode quant_mode;
+    bool untie; /* a tied head becomes a tensor of its own (modules_to_save trains one of them) */
 } af_source_opts;
 
 /* `path` is resolved already (af_model_resolve). */

@@ -32,7 +32,11 @@ static af_status open_parts(af_model *m, const char *model, const af_model_opts 
     AF_TRY(af_device_open(&m->device, o->device ? o->device : "auto", o->threads, err));
     const bool cpu = strcmp(af_device_kind(m->device), "cpu") == 0;
     m->compute = !o->f32 && (o->bf16 || !cpu) ? AF_DTYPE_BF16 : AF_DTYPE_F32;
-    const af_source_opts so = {.compute = m->compute,
+    bool untie = false;
+    for (int i = 0; i < o->adapters && i < AF_MODEL_ADAPTERS_MAX && !untie; i++)
+        AF_TRY(af_adapter_unties(&untie, o->adapter[i], err));
+    const af_source_opts so = {.untie = untie,
+                               .compute = m->compute,
                                .load_in_4bit = o->load_in_4bit,
                                .quant_mode = o->quant_scratch ? AF_QUANT_SCRATCH : AF_QUANT_SHADOW};
     AF_TRY(af_source_open(&m->source, m->path, &so, err));

@@ -7,7 +7,8 @@
 #include <jansson.h>
 #include <unistd.h>
 
-static const char *const names[] = {"lora", "rules", "dora", "saved", "layers", "fused"};
+static const char *const names[] = {"lora",   "rules", "dora",       "saved",
+                                    "layers", "fused", "tied_embed", "tied_head"};
 
 /* A base with an adapter whose tensors are trained. */
 typedef struct trained {
@@ -44,7 +45,7 @@ static void build(model_case *c, af_adapter *a, bool train, int64_t n)
         CHECK_OK(af_adapter_upload(a, &c->leaves, &err), err);
 }
 
-static void open_base(model_case *c, const char *base)
+static void open_base(model_case *c, const char *base, bool untie)
 {
     char dir[4096], sub[256];
     af_error err = {0};
@@ -52,7 +53,7 @@ static void open_base(model_case *c, const char *base)
     snprintf(sub, sizeof sub, "models/%s", base);
     CHECK_MSG(case_dir(dir, sizeof dir, sub), "no %s", sub);
     CHECK_OK(af_device_open(&c->device, "cpu", 2, &err), err);
-    CHECK_OK(af_source_open(&c->source, dir, &(af_source_opts){0}, &err), err);
+    CHECK_OK(af_source_open(&c->source, dir, &(af_source_opts){.untie = untie}, &err), err);
 }
 
 static void trained_open(trained *t, const char *name)
@@ -66,7 +67,9 @@ static void trained_open(trained *t, const char *name)
     assert_non_null(f);
     assert_int_equal(fscanf(f, "%127s", base), 1);
     fclose(f);
-    open_base(&t->c, base);
+    bool untie;
+    CHECK_OK(af_adapter_unties(&untie, t->dir, &err), err);
+    open_base(&t->c, base, untie);
     snprintf(path, sizeof path, "%s/golden.safetensors", t->dir);
     CHECK_OK(af_weights_open(&t->golden, path, &err), err);
     CHECK_OK(af_adapter_read(&t->c.adapter, af_source_spec(t->c.source), t->dir, &err), err);
@@ -283,7 +286,7 @@ static void test_a_fresh_adapter_changes_nothing(void **state)
         for (int with = 0; with < 2; with++) {
             model_case c;
             af_error err = {0};
-            open_base(&c, cases[i].base);
+            open_base(&c, cases[i].base, false);
             const af_adapter_config config = {
                 .r = 4, .alpha = 8, .target_regex = "all-linear", .dora = cases[i].dora};
             if (with)
@@ -384,7 +387,7 @@ static void test_wrong_configs_are_refused_by_name(void **state)
     char dir[] = "/tmp/af_adapter_XXXXXX", path[256];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/adapter_config.json", dir);
-    open_base(&c, "llama3_tiny");
+    open_base(&c, "llama3_tiny", false);
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         af_adapter *a = NULL;
         CHECK_OK(af_file_write(path, cases[i].json, strlen(cases[i].json), &err), err);

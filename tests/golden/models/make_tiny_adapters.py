@@ -29,6 +29,10 @@ ADAPTERS = {
                                   modules_to_save=["lm_head", "embed_tokens"])),
     "layers": ("llama3_tiny", dict(r=2, lora_alpha=4, target_modules=["q_proj", "k_proj"],
                                    layers_to_transform=[1], exclude_modules=["k_proj"])),
+    "tied_embed": ("qwen2_tiny", dict(r=2, lora_alpha=2, target_modules=["o_proj"],
+                                      modules_to_save=["embed_tokens"])),
+    "tied_head": ("qwen2_tiny", dict(r=2, lora_alpha=2, target_modules=["o_proj"],
+                                     modules_to_save=["lm_head"])),
     "fused": ("phi3_longrope", dict(r=3, lora_alpha=3, target_modules="all-linear")),
 }
 
