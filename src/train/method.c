@@ -44,3 +44,16 @@ af_status af_method_adapter(af_adapter_config *out, int64_t layers[AF_METHOD_LAY
     *out = c;
     return AF_OK;
 }
+
+af_status af_method_unties(bool *out, const af_run *r, af_error *err)
+{
+    *out = false;
+    if (r->method == AF_METHOD_FULL)
+        return AF_OK;
+    if (r->lora_model_dir)
+        return af_adapter_unties(out, r->lora_model_dir, err);
+    *out = af_adapter_config_unties(
+        &(af_adapter_config){.modules_to_save = r->lora_modules_to_save.item,
+                             .save_count = r->lora_modules_to_save.count});
+    return AF_OK;
+}

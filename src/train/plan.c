@@ -72,7 +72,11 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
     t->compute =
         run->bf16 == AF_TRI_YES || (run->bf16 == AF_TRI_AUTO && gpu) ? AF_DTYPE_BF16 : AF_DTYPE_F32;
     if (has_weights(t->model_path)) {
-        const af_source_opts so = {.compute = t->compute, .load_in_4bit = af_method_quantises(run)};
+        bool untie;
+        AF_TRY(af_method_unties(&untie, run, err));
+        const af_source_opts so = {.compute = t->compute,
+                                   .untie = untie,
+                                   .load_in_4bit = af_method_quantises(run)};
         AF_TRY(af_source_open(&t->source, t->model_path, &so, err));
         t->spec = af_source_spec(t->source);
     } else {

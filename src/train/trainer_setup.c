@@ -186,8 +186,11 @@ static af_status open_model(af_trainer *t, af_error *err)
     const bool gpu = strcmp(af_device_kind(t->device), "cpu") != 0;
     const bool bf16 = r->bf16 == AF_TRI_YES || (r->bf16 == AF_TRI_AUTO && gpu);
     t->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+    bool untie;
+    AF_TRY(af_method_unties(&untie, r, err));
     const af_source_opts o = {
         .compute = t->compute,
+        .untie = untie,
         .load_in_4bit = af_method_quantises(r),
         .quant_mode = AF_QUANT_SHADOW,
     };
