@@ -160,9 +160,10 @@ void af_bnb_decode(af_dtype type, const float *table, const uint8_t *codes, cons
         if (wide) {
             look_up_f32((float *)dst + (at - from), codes, at, end, value);
         } else {
-            for (int i = 0; i < 16; i++)
-                half[i] =
-                    dst_type == AF_DTYPE_BF16 ? af_bf16_down(value[i]) : af_f16_down(value[i]);
+            for (int i = 0; i < 16 && dst_type == AF_DTYPE_BF16; i++)
+                half[i] = af_bf16_down(value[i]);
+            for (int i = 0; i < 16 && dst_type == AF_DTYPE_F16; i++)
+                half[i] = af_f16_down(value[i]);
             look_up_u16((uint16_t *)dst + (at - from), codes, at, end, half);
         }
         at = end;
