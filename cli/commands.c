@@ -8,6 +8,7 @@ const af_command af_commands[] = {
     {"generate", "continue a prompt", cmd_generate},
     {"chat", "talk with a model", cmd_chat},
     {"logits", "logits of token rows", cmd_logits},
+    {"data", "show and check the datasets of a run", cmd_data},
     {"tokenize", "text to token ids and back", cmd_tokenize},
     {"template", "render conversations with a chat template", cmd_template},
     {"inspect", "what is in a model, adapter or checkpoint", cmd_inspect},

@@ -39,6 +39,7 @@ typedef struct af_data_counts {
     int64_t lost_eot;                    /* truncated records whose end-of-turn token is gone */
     int64_t empty_answers, double_bos, missing_eot, nothing_to_learn;
     int64_t warnings;
+    int64_t errors; /* data check alone goes on behind one */
 } af_data_counts;
 
 /* Opens the cached store of these datasets, or makes it. Warnings go to the log, errors are

@@ -205,10 +205,25 @@ static void add_turn(const work *w, size_t i, const turn_span *s)
         add_span(w, s->eot, s->end);
 }
 
-/* {% generation %} blocks stand for the assistant messages in order. */
+/* Every assistant message is trained, with its end. */
+static bool all_alike(const work *w)
+{
+    for (size_t i = 0; i < w->messages; i++)
+        if (strcmp(role_at(w, i), "assistant") == 0 && !trained(w, i))
+            return false;
+    return w->source->train_on_eos == AF_TRAIN_EOS_TURN;
+}
+
+/* {% generation %} blocks stand for the assistant messages in order. Where all of them are trained
+ * it does not matter which is whose: the blocks are taken as they are. */
 static af_status generation_spans(work *w, const af_spans *marks)
 {
     size_t k = 0;
+    if (all_alike(w)) {
+        for (uint64_t i = 0; i < marks->count; i++)
+            add_span(w, marks->item[i].begin, marks->item[i].end);
+        return AF_OK;
+    }
     for (size_t i = 0; i < w->messages; i++) {
         if (strcmp(role_at(w, i), "assistant") != 0)
             continue;
@@ -232,7 +247,7 @@ static bool marks_fit(const work *w, const af_spans *marks)
         if (!assistant && trained(w, i))
             return false;
     }
-    return marks->count && marks->count == assistants &&
+    return marks->count && (marks->count == assistants || all_alike(w)) &&
            w->source->train_on_eos != AF_TRAIN_EOS_ALL;
 }
 
@@ -282,7 +297,7 @@ af_status af_mask_spans(af_scribe *s, af_loss_spans *out, const af_talk *t,
     const bool marked = af_template_marks_generation(s->chat);
     AF_TRY(af_scribe_render(s, &o.text, &o.len, t, w.messages, false, false, marked ? &marks : NULL,
                             err));
-    o.span = af_calloc(w.messages + 1, sizeof *o.span);
+    o.span = af_calloc(AF_MAX(w.messages, marks.count) + 1, sizeof *o.span);
     if (!o.span) {
         st = af_fail_nomem(err, "a loss mask", w.messages);
         goto done;

@@ -273,6 +273,24 @@ done:
     return st;
 }
 
+/* Behind a faulty record the next one is still worth checking. */
+static af_status checked_record(walk *w, const json_t *record)
+{
+    af_error why = {0}, *outer = w->err;
+    if (w->mode != AF_WALK_CHECK || !w->k->fault)
+        return one_record(w, record);
+    w->err = &why;
+    const af_status st = one_record(w, record);
+    w->err = outer;
+    if (st == AF_OK)
+        return AF_OK;
+    if (st != AF_EFORMAT || w->source->shape == AF_SHAPE_AUTO ||
+        ++w->notes.counts.errors >= AF_FAULTS_MAX)
+        return af_fail(outer, st, "%s", why.msg);
+    w->k->fault(w->k->fault_user, why.msg);
+    return AF_OK;
+}
+
 /* --- plain text --------------------------------------------------------------------------------
  */
 
@@ -360,7 +378,7 @@ static af_status one_file(walk *w, const char *path)
         } else {
             w->place.line = rec.line;
             w->place.number = rec.number;
-            AF_TRY(one_record(w, rec.json));
+            AF_TRY(checked_record(w, rec.json));
         }
         json_decref(rec.json);
         rec.json = NULL;

@@ -22,6 +22,8 @@ typedef struct af_example {
 /* Called for each record that is not skipped. AF_ESTOPPED ends the walk without an error. */
 typedef af_status af_example_fn(void *user, const af_example *e, af_error *err);
 
+enum { AF_FAULTS_MAX = 50 }; /* so many, then the walk ends */
+
 typedef enum af_walk_mode {
     AF_WALK_TRAIN,   /* cut to length; shapes that cannot be trained are refused */
     AF_WALK_CHECK,   /* cut to length; every shape */
@@ -41,6 +43,9 @@ typedef struct af_data_kit {
     af_tokenizer *tokenizer; /* NULL: there is none; `why` says why */
     af_error why;
     af_scribe *scribe; /* [sources] */
+    /* AF_WALK_CHECK: told of each faulty record, and the walk goes on; NULL = it ends there. */
+    void (*fault)(void *user, const char *message);
+    void *fault_user;
 } af_data_kit;
 AF_CHECKED af_status af_data_kit_open(af_data_kit *k, const af_data_opts *o, af_error *err);
 void af_data_kit_close(af_data_kit *k);

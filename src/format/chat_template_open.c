@@ -32,7 +32,8 @@ static af_status read_json(json_t **out, const char *path, af_error *err)
     af_status st = af_file_read(&text, &size, path, CONFIG_MAX, err);
     if (st != AF_OK)
         return st;
-    *out = json_loadb(text, size, JSON_ALLOW_NUL, &why);
+    /* model_max_length is often 10^30: only strings matter here */
+    *out = json_loadb(text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
     free(text);
     if (!*out)
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", path, why.line, why.text);

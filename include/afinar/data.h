@@ -1,0 +1,75 @@
+/* data.h - looking at the datasets of a run file as training sees them: rendered, tokenised, with
+ * the loss mask.
+ *
+ * base_model needs no weights here: a folder with tokenizer files is enough. Warnings ("file:line:
+ * ...") go to the log hook (log.h). */
+#ifndef AFINAR_DATA_H
+#define AFINAR_DATA_H
+
+#include "afinar/status.h"
+#include "afinar/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* labels[i] is ids[i], or -100 where the token carries no loss; not shifted. */
+typedef struct af_data_row {
+    const char *text;
+    uint64_t len;
+    const int32_t *ids, *labels;
+    int64_t count;
+} af_data_row;
+
+typedef struct af_data_example {
+    const char *file;
+    int64_t line, record; /* in that file, from 1 */
+    bool several_files;
+    const char *shape; /* "messages", "alpaca", ... */
+    int rows;          /* 2: chosen and rejected */
+    af_data_row row[2];
+    const char *prompt; /* preference: the prompt as text; NULL for other shapes */
+    uint64_t prompt_len;
+    bool has_label, label; /* kto */
+    int64_t sequence_len;  /* of the run: what is longer is cut or dropped in training */
+    const af_tokenizer *tokenizer;
+} af_data_example;
+
+/* Borrowed for the call; false = enough. */
+typedef bool af_data_hook(void *user, const af_data_example *e);
+
+/* Hands the records of `datasets` to `hook` in file order, `most` of them (0 = all), any shape.
+ * `overrides` are key=value. */
+AF_CHECKED af_status af_data_preview(const char *run_file, const char *const *overrides, int count,
+                                     int64_t most, af_data_hook *hook, void *user, af_error *err);
+/* One line of JSON without newline: {"record", "line", "text", "ids", "labels"}; preference:
+ * {"record", "line", "prompt_text", "chosen", "rejected"}; kto adds "label". free() it; NULL when
+ * out of memory. */
+char *af_data_example_json(const af_data_example *e);
+
+typedef struct af_data_report {
+    int64_t records, tokens, supervised;
+    int64_t truncated, dropped, lost_eot; /* by sequence_len; lost_eot: end-of-turn token cut off */
+    int64_t empty_answers, double_bos, missing_eot, nothing_to_learn;
+    int64_t warnings, errors;
+    /* seconds: parsing files, checking and converting records, templates, tokenizer, writing the
+     * token store, packing; and all of it */
+    double read_s, convert_s, render_s, encode_s, write_s, pack_s, all_s;
+    int64_t packs;    /* with stats: rows of sequence_len, and how full they are */
+    double pack_fill; /* 0 .. 1 */
+} af_data_report;
+
+/* Reads everything and counts. Each faulty record is told to `fault` ("file:line: reason"); then
+ * the call fails at the end, with *out filled. `stats`: also makes a token store and packs it, as
+ * training would, for the times. */
+AF_CHECKED af_status af_data_check(const char *run_file, const char *const *overrides, int count,
+                                   bool stats, void (*fault)(void *user, const char *message),
+                                   void *user, af_data_report *out, af_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
