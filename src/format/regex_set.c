@@ -5,8 +5,11 @@ enum { CLASS_DEPTH_MAX = 8 };
 
 static void add_range(af_cpset *s, uint32_t a, uint32_t b)
 {
-    for (uint32_t c = a; c <= b && c < AF_CP_COUNT; c++)
-        s->bits[c / 64] |= UINT64_C(1) << (c % 64);
+    while (a <= b && a < AF_CP_COUNT) {
+        const uint32_t bit = a % 64, n = AF_MIN(64 - bit, b - a + 1);
+        s->bits[a / 64] |= (n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1) << bit;
+        a += n;
+    }
 }
 
 static void invert(af_cpset *s)
@@ -27,19 +30,33 @@ static void intersect(af_cpset *s, const af_cpset *t)
         s->bits[i] &= t->bits[i];
 }
 
-static void add_gc(af_cpset *s, const af_unicode *u, uint32_t mask)
+/* By runs of the table: a class is some thousand steps, not a million. */
+static void add_gc(af_cpset *s, uint32_t mask)
 {
-    for (uint32_t c = 0; c < AF_CP_COUNT; c++)
-        if (mask >> af_unicode_gc(u, c) & 1)
-            s->bits[c / 64] |= UINT64_C(1) << (c % 64);
+    for (int i = 0; i < af_gc_runs_count; i++) {
+        const uint32_t from = af_gc_runs[i] >> 5, kind = af_gc_runs[i] & 31;
+        const uint32_t to = i + 1 < af_gc_runs_count ? af_gc_runs[i + 1] >> 5 : AF_CP_COUNT;
+        if (kind < AF_GC_COUNT && mask >> kind & 1)
+            add_range(s, from, to - 1);
+        for (uint32_t c = from; kind == 30 && c < to; c++) /* Lu and Ll in turn */
+            if (mask >> ((c - from) & 1) & 1)
+                add_range(s, c, c);
+    }
 }
 
-static void add_flag(af_cpset *s, const af_unicode *u, uint8_t flag)
+static void add_table(af_cpset *s, const uint32_t (*set)[2], int count)
 {
-    for (uint32_t c = 0; c < AF_CP_COUNT; c++)
-        if (u->cls[c] & flag)
-            s->bits[c / 64] |= UINT64_C(1) << (c % 64);
+    for (int i = 0; i < count; i++)
+        add_range(s, set[i][0], set[i][1]);
 }
+
+static void add_alpha(af_cpset *s)
+{
+    add_gc(s, 0x1f | 1u << AF_GC_NL);
+    add_table(s, af_set_alphabetic, af_set_alphabetic_count);
+}
+
+static void add_space(af_cpset *s) { add_table(s, af_set_space, af_set_space_count); }
 
 enum {
     GC_L = 0x1f,
@@ -53,23 +70,23 @@ enum {
     GC_PC = 1 << AF_GC_PC,
 };
 
-static void add_word(af_cpset *s, const af_unicode *u)
+static void add_word(af_cpset *s)
 {
-    add_flag(s, u, AF_CLASS_ALPHA);
-    add_gc(s, u, (uint32_t)(GC_M | GC_ND | GC_PC));
+    add_alpha(s);
+    add_gc(s, (uint32_t)(GC_M | GC_ND | GC_PC));
 }
 
-static void plain_shorthand(af_cpset *s, const af_unicode *u, char c)
+static void plain_shorthand(af_cpset *s, char c)
 {
     switch (c) {
     case 'd':
-        add_gc(s, u, GC_ND);
+        add_gc(s, GC_ND);
         break;
     case 's':
-        add_flag(s, u, AF_CLASS_SPACE);
+        add_space(s);
         break;
     case 'w':
-        add_word(s, u);
+        add_word(s);
         break;
     default:
         add_range(s, '0', '9');
@@ -87,19 +104,19 @@ void af_cpset_bare_word(af_cpset *s)
     add_range(s, 0xbc, 0xbe);
 }
 
-bool af_cpset_shorthand(af_cpset *s, const af_unicode *u, char c)
+bool af_cpset_shorthand(af_cpset *s, char c)
 {
     const char low = (char)(c | 0x20);
     if (!strchr("dswh", low) || c == 0)
         return false;
     if (c == low) {
-        plain_shorthand(s, u, c);
+        plain_shorthand(s, c);
         return true;
     }
     af_cpset *t = af_calloc(1, sizeof *t);
     if (!t)
         return false;
-    plain_shorthand(t, u, low);
+    plain_shorthand(t, low);
     invert(t);
     unite(s, t);
     free(t);
@@ -215,49 +232,42 @@ static const struct named_set {
 };
 
 /* POSIX names, in brackets or as properties. */
-static bool add_posix(af_cpset *s, const af_unicode *u, const char *name, bool bracket)
+static bool add_posix(af_cpset *s, const char *name, bool bracket)
 {
     if (strcmp(name, "alpha") == 0 || strcmp(name, "alphabetic") == 0)
-        add_flag(s, u, AF_CLASS_ALPHA);
+        add_alpha(s);
     else if (strcmp(name, "alnum") == 0)
-        add_flag(s, u, AF_CLASS_ALPHA), add_gc(s, u, GC_ND);
+        add_alpha(s), add_gc(s, GC_ND);
     else if (strcmp(name, "word") == 0)
-        add_word(s, u);
+        add_word(s);
     else if (strcmp(name, "space") == 0 || strcmp(name, "whitespace") == 0)
-        add_flag(s, u, AF_CLASS_SPACE);
+        add_space(s);
     else if (strcmp(name, "blank") == 0)
-        add_gc(s, u, 1u << AF_GC_ZS), add_range(s, 9, 9);
+        add_gc(s, 1u << AF_GC_ZS), add_range(s, 9, 9);
     else if (strcmp(name, "xdigit") == 0)
-        plain_shorthand(s, u, 'h');
+        plain_shorthand(s, 'h');
     else if (strcmp(name, "ascii") == 0)
         add_range(s, 0, 0x7f);
     else if (strcmp(name, "punct") == 0 && bracket)
-        add_gc(s, u, (uint32_t)(GC_P | GC_S));
+        add_gc(s, (uint32_t)(GC_P | GC_S));
     else if (strcmp(name, "graph") == 0)
-        add_gc(s, u,
+        add_gc(s,
                0x3fffffffu & ~(uint32_t)(GC_Z | 1u << AF_GC_CC | 1u << AF_GC_CN | 1u << AF_GC_CS));
     else if (strcmp(name, "print") == 0)
-        add_gc(s, u,
-               0x3fffffffu & ~(1u << AF_GC_CC | 1u << AF_GC_CN | 1u << AF_GC_CS | 1u << AF_GC_ZL |
-                               1u << AF_GC_ZP));
+        add_gc(s, 0x3fffffffu & ~(1u << AF_GC_CC | 1u << AF_GC_CN | 1u << AF_GC_CS |
+                                  1u << AF_GC_ZL | 1u << AF_GC_ZP));
     else
         return false;
     return true;
 }
 
-static void add_table(af_cpset *s, const uint32_t (*set)[2], int count)
-{
-    for (int i = 0; i < count; i++)
-        add_range(s, set[i][0], set[i][1]);
-}
-
-static bool add_cased(af_cpset *s, const af_unicode *u, const char *name)
+static bool add_cased(af_cpset *s, const char *name)
 {
     if (strcmp(name, "lower") == 0 || strcmp(name, "lowercase") == 0) {
-        add_gc(s, u, 1u << AF_GC_LL);
+        add_gc(s, 1u << AF_GC_LL);
         add_table(s, af_set_lower_more, af_set_lower_more_count);
     } else if (strcmp(name, "upper") == 0 || strcmp(name, "uppercase") == 0) {
-        add_gc(s, u, 1u << AF_GC_LU);
+        add_gc(s, 1u << AF_GC_LU);
         add_table(s, af_set_upper_more, af_set_upper_more_count);
     } else {
         return false;
@@ -265,13 +275,13 @@ static bool add_cased(af_cpset *s, const af_unicode *u, const char *name)
     return true;
 }
 
-static bool add_named(af_cpset *s, const af_unicode *u, const char *name, bool bracket)
+static bool add_named(af_cpset *s, const char *name, bool bracket)
 {
-    if (add_posix(s, u, name, bracket) || add_cased(s, u, name))
+    if (add_posix(s, name, bracket) || add_cased(s, name))
         return true;
     for (size_t i = 0; i < AF_LEN(gc_names); i++)
         if (strcmp(gc_names[i].name, name) == 0) {
-            add_gc(s, u, gc_names[i].mask);
+            add_gc(s, gc_names[i].mask);
             return true;
         }
     for (size_t i = 0; i < AF_LEN(set_names); i++)
@@ -307,7 +317,7 @@ static af_status add_maybe_negated(af_cpset *s, af_pattern *p, const char *name,
     af_cpset *t = af_calloc(1, sizeof *t);
     if (!t)
         return af_fail_nomem(p->err, "a character class", sizeof *t);
-    const bool known = add_named(t, p->u, name, bracket);
+    const bool known = add_named(t, name, bracket);
     if (known) {
         if (negated)
             invert(t);
@@ -375,7 +385,7 @@ static af_status member(af_cpset *s, af_pattern *p, uint32_t *cp, bool *single)
         *single = false;
         return af_cpset_property(s, p, c == 'P');
     }
-    if (c && af_cpset_shorthand(s, p->u, c)) {
+    if (c && af_cpset_shorthand(s, c)) {
         *single = false;
         return AF_OK;
     }
@@ -486,9 +496,16 @@ done:
     return st;
 }
 
-static bool has(const af_cpset *s, uint32_t c)
+/* The first member at or behind c (or, with `in` false, the first that is none). */
+static uint32_t next_in(const af_cpset *s, uint32_t c, bool in)
 {
-    return (c < 0xd800 || c > 0xdfff) && (s->bits[c / 64] >> (c % 64) & 1);
+    while (c < AF_CP_COUNT) {
+        const uint64_t word = (in ? s->bits[c / 64] : ~s->bits[c / 64]) >> (c % 64);
+        if (word)
+            return c + (uint32_t)__builtin_ctzll(word);
+        c = (c / 64 + 1) * 64;
+    }
+    return AF_CP_COUNT;
 }
 
 void af_cpset_invert(af_cpset *s) { invert(s); }
@@ -496,13 +513,15 @@ void af_cpset_invert(af_cpset *s) { invert(s); }
 void af_cpset_write(const af_cpset *s, af_buf *out)
 {
     bool any = false;
-    for (uint32_t c = 0; c < AF_CP_COUNT; c++) {
-        if (!has(s, c))
+    for (uint32_t c = next_in(s, 0, true), end; c < AF_CP_COUNT; c = next_in(s, end, true)) {
+        end = next_in(s, c, false);
+        if (c < 0xd800 && end > 0xd800) /* surrogates are no characters */
+            end = 0xd800;
+        if (c >= 0xd800 && c < 0xe000) {
+            end = 0xe000;
             continue;
-        const uint32_t from = c;
-        while (c + 1 < AF_CP_COUNT && has(s, c + 1))
-            c++;
-        af_buf_printf(out, "%s\\x{%x}-\\x{%x}", any ? "" : "[", (unsigned)from, (unsigned)c);
+        }
+        af_buf_printf(out, "%s\\x{%x}-\\x{%x}", any ? "" : "[", (unsigned)c, (unsigned)end - 1);
         any = true;
     }
     af_buf_str(out, any ? "]" : "(?!)");

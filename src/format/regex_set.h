@@ -12,13 +12,12 @@ typedef struct af_cpset {
 
 typedef struct af_pattern { /* what is being read */
     const char *at, *end;
-    const af_unicode *u;
     af_error *err;
     int depth;
 } af_pattern;
 
 /* Adds the class of \d \w \s \h (or the capital: its complement). False when c is none of them. */
-bool af_cpset_shorthand(af_cpset *s, const af_unicode *u, char c);
+bool af_cpset_shorthand(af_cpset *s, char c);
 /* What \w has outside of brackets only. */
 void af_cpset_bare_word(af_cpset *s);
 void af_cpset_invert(af_cpset *s);

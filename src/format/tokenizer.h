@@ -86,8 +86,7 @@ typedef struct af_regex af_regex;
 typedef struct af_regex_work af_regex_work; /* match memory of one thread */
 
 /* Compiles a pattern written for Oniguruma's Ruby syntax. */
-AF_CHECKED af_status af_regex_new(af_regex **out, const af_unicode *u, const char *pattern,
-                                  uint64_t len, af_error *err);
+AF_CHECKED af_status af_regex_new(af_regex **out, const char *pattern, uint64_t len, af_error *err);
 void af_regex_free(af_regex *r);
 /* The next match at or behind `from`; *start = UINT32_MAX when there is none. */
 AF_CHECKED af_status af_regex_next(const af_regex *r, af_regex_work **w, const char *text,

@@ -35,6 +35,7 @@ static af_status after_raw(af_work *w, const af_piece *p)
 {
     af_piece q = *p;
     const af_status st = af_normalize(w, &q);
+    q = af_piece_slice(&q, 0, q.len); /* it now begins where its first character came from */
     return st == AF_OK ? af_added_split(w, &w->t->normalized, &q, after_normalize) : st;
 }
 

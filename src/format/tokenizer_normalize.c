@@ -2,7 +2,8 @@
  *
  * A normalizer that changes nothing leaves the piece alone, so that the common case (plain text)
  * costs no copy and no alignment. Otherwise it writes text and alignment to one of two stages in
- * turn. A character that replaces others is aligned with all of them. */
+ * turn. Offsets follow the `tokenizers` package, because one pre-tokenizer (Metaspace, scheme
+ * `first`) looks at them. */
 #include "format/tokenizer.h"
 
 af_status af_stage_room(af_stage *s, uint64_t more, af_error *err)
@@ -272,6 +273,15 @@ static af_status next_match(af_work *w, const af_norm *n, const af_piece *p, uin
     return AF_OK;
 }
 
+/* A replacement stands where the last character of its match stood, as in the package. */
+static af_span last_char_span(const af_piece *p, uint32_t end)
+{
+    uint32_t cp;
+    if (end == 0)
+        return (af_span){p->shift, p->shift};
+    return af_piece_span(p, end - af_utf8_back(p->text + end, &cp), end);
+}
+
 static af_status replace(af_work *w, const af_norm *n, af_piece *p, af_stage *to)
 {
     af_status st = AF_OK;
@@ -288,9 +298,7 @@ static af_status replace(af_work *w, const af_norm *n, af_piece *p, af_stage *to
         } else {
             AF_TRY(copy_range(w, p, to, at, start));
             AF_TRY(af_stage_room(to, n->content.n, w->err));
-            const uint32_t one = start < p->len ? start + af_utf8_len(p->text[start]) : start;
-            af_stage_add(to, n->content.s, n->content.n,
-                         af_piece_span(p, start, start == end ? one : end));
+            af_stage_add(to, n->content.s, n->content.n, last_char_span(p, end));
             at = from = last = end;
         }
         if (from > p->len)

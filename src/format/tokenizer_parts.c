@@ -48,7 +48,7 @@ done:
 }
 
 /* {"String": s} or {"Regex": r}; a plain string counts as String. */
-static af_status read_pattern(af_tokenizer *t, const af_jval *v, af_str *plain, af_regex **regex,
+static af_status read_pattern(const af_jval *v, af_str *plain, af_regex **regex,
                               af_scanner **scanner, af_error *err)
 {
     const af_jval *s = v->type == AF_JSON_STRING ? v : af_jval_get(v, "String");
@@ -61,7 +61,7 @@ static af_status read_pattern(af_tokenizer *t, const af_jval *v, af_str *plain, 
         return af_fail(err, AF_EFORMAT, "a pattern is neither a String nor a Regex");
     if (scanner && (*scanner = af_scanner_find(r->text, r->len)))
         return AF_OK;
-    return af_regex_new(regex, t->unicode, r->text, r->len, err);
+    return af_regex_new(regex, r->text, r->len, err);
 }
 
 static af_status read_norm(af_tokenizer *t, const af_jval *v, af_error *err)
@@ -103,7 +103,7 @@ static af_status read_norm(af_tokenizer *t, const af_jval *v, af_error *err)
         n->content = af_str_of(af_jval_get(v, "prepend"));
     if (n->kind == AF_NORM_REPLACE) {
         n->content = af_str_of(af_jval_get(v, "content"));
-        return read_pattern(t, af_jval_get(v, "pattern"), &n->pattern, &n->regex, NULL, err);
+        return read_pattern(af_jval_get(v, "pattern"), &n->pattern, &n->regex, NULL, err);
     }
     if (n->kind == AF_NORM_PRECOMPILED) {
         const af_jval *map = af_jval_get(v, "precompiled_charsmap");
@@ -195,7 +195,7 @@ static af_status read_metaspace(const af_jval *v, af_pre *p, af_error *err)
                      err);
 }
 
-static af_status fill_pre(af_tokenizer *t, const af_jval *v, af_pre *p, af_error *err)
+static af_status fill_pre(const af_jval *v, af_pre *p, af_error *err)
 {
     static const struct {
         const char *name;
@@ -229,7 +229,7 @@ static af_status fill_pre(af_tokenizer *t, const af_jval *v, af_pre *p, af_error
         p->length = n->type == AF_JSON_NUMBER ? (uint32_t)n->number : 5;
     }
     if (p->kind == AF_PRE_SPLIT)
-        return read_pattern(t, af_jval_get(v, "pattern"), &p->pattern, &p->regex, &p->scanner, err);
+        return read_pattern(af_jval_get(v, "pattern"), &p->pattern, &p->regex, &p->scanner, err);
 done:
     return st;
 }
@@ -239,7 +239,7 @@ static af_status read_pre(af_tokenizer *t, const af_jval *v, af_error *err)
     af_pre p = {0};
     if (strcmp(type_of(v), "ByteLevel") == 0)
         return read_byte_level(t, v, err);
-    const af_status st = fill_pre(t, v, &p, err);
+    const af_status st = fill_pre(v, &p, err);
     if (st != AF_OK) {
         af_regex_free(p.regex);
         return st;
@@ -365,7 +365,7 @@ static uint32_t count_of(const af_jval *v, const char *key)
     return n->type == AF_JSON_NUMBER && n->number >= 0 && n->number < 1e9 ? (uint32_t)n->number : 0;
 }
 
-static af_status fill_dec(af_tokenizer *t, const af_jval *v, af_dec *d, af_error *err)
+static af_status fill_dec(const af_jval *v, af_dec *d, af_error *err)
 {
     char mark[4];
     uint32_t len;
@@ -373,7 +373,7 @@ static af_status fill_dec(af_tokenizer *t, const af_jval *v, af_dec *d, af_error
     switch (d->kind) {
     case AF_DEC_REPLACE:
         d->content = af_str_of(af_jval_get(v, "content"));
-        return read_pattern(t, af_jval_get(v, "pattern"), &d->pattern, &d->regex, NULL, err);
+        return read_pattern(af_jval_get(v, "pattern"), &d->pattern, &d->regex, NULL, err);
     case AF_DEC_STRIP:
         d->start = count_of(v, "start");
         d->stop = count_of(v, "stop");
@@ -417,7 +417,7 @@ static af_status read_dec(af_tokenizer *t, const af_jval *v, af_error *err)
         if (strcmp(names[i], type_of(v)) == 0) {
             af_dec *d = &t->dec[t->decs++];
             d->kind = (af_dec_kind)i;
-            return fill_dec(t, v, d, err);
+            return fill_dec(v, d, err);
         }
     return unknown("decoder", v, err);
 }

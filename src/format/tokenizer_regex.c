@@ -60,7 +60,7 @@ static af_status read_property(af_cpset *s, translator *t, char c)
 }
 static af_status read_shorthand(af_cpset *s, translator *t, char c)
 {
-    if (!af_cpset_shorthand(s, t->p.u, c == 'W' ? 'w' : c))
+    if (!af_cpset_shorthand(s, c == 'W' ? 'w' : c))
         return af_fail_nomem(t->p.err, "a character class", sizeof *s);
     if (c == 'w' || c == 'W')
         af_cpset_bare_word(s);
@@ -277,14 +277,13 @@ static af_status step(translator *t)
     }
 }
 
-static af_status translate(af_buf *out, const af_unicode *u, const char *pattern, uint64_t len,
-                           af_error *err)
+static af_status translate(af_buf *out, const char *pattern, uint64_t len, af_error *err)
 {
     af_status st = AF_OK;
     translator *t = af_calloc(1, sizeof *t);
     if (!t)
         return af_fail_nomem(err, "a regex", sizeof *t);
-    t->p = (af_pattern){.at = pattern, .end = pattern + len, .u = u, .err = err};
+    t->p = (af_pattern){.at = pattern, .end = pattern + len, .err = err};
     t->atom = UINT64_MAX;
     while (t->p.at < t->p.end)
         AF_TRY(step(t));
@@ -306,8 +305,7 @@ done:
     return st;
 }
 
-af_status af_regex_new(af_regex **out, const af_unicode *u, const char *pattern, uint64_t len,
-                       af_error *err)
+af_status af_regex_new(af_regex **out, const char *pattern, uint64_t len, af_error *err)
 {
     af_status st = AF_OK;
     af_buf text = {0};
@@ -320,7 +318,7 @@ af_status af_regex_new(af_regex **out, const af_unicode *u, const char *pattern,
     if (len > PATTERN_MAX)
         return af_fail(err, AF_EUNSUPPORTED, "a regex of %" PRIu64 " bytes is longer than %d", len,
                        PATTERN_MAX);
-    AF_TRY(translate(&text, u, pattern, len, err));
+    AF_TRY(translate(&text, pattern, len, err));
     context = pcre2_compile_context_create(NULL);
     r = af_calloc(1, sizeof *r);
     if (!context || !r) {

@@ -10,11 +10,13 @@ static void mark(af_unicode *u, const uint32_t (*set)[2], int count, uint8_t bit
             u->cls[c] |= bit;
 }
 
+const uint32_t af_set_space[][2] = {
+    {0x9, 0xd},       {0x20, 0x20},     {0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680},
+    {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}};
+const int af_set_space_count = (int)AF_LEN(af_set_space);
+
 void af_unicode_init(af_unicode *u)
 {
-    static const uint32_t space[][2] = {
-        {0x9, 0xd},       {0x20, 0x20},     {0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680},
-        {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}};
     for (int i = 0; i < af_gc_runs_count; i++) {
         const uint32_t from = af_gc_runs[i] >> 5, kind = af_gc_runs[i] & 31;
         const uint32_t to = i + 1 < af_gc_runs_count ? af_gc_runs[i + 1] >> 5 : AF_CP_COUNT;
@@ -25,7 +27,7 @@ void af_unicode_init(af_unicode *u)
         else
             memset(u->cls + from, (int)(kind | (alpha ? AF_CLASS_ALPHA : 0)), to - from);
     }
-    mark(u, space, (int)AF_LEN(space), AF_CLASS_SPACE);
+    mark(u, af_set_space, af_set_space_count, AF_CLASS_SPACE);
     mark(u, af_set_alphabetic, af_set_alphabetic_count, AF_CLASS_ALPHA);
 }
 

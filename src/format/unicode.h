@@ -56,6 +56,8 @@ void af_unicode_init(af_unicode *u);
 
 extern const uint32_t af_gc_runs[];
 extern const int af_gc_runs_count;
+extern const uint32_t af_set_space[][2]; /* White_Space */
+extern const int af_set_space_count;
 extern const uint32_t af_set_alphabetic[][2], af_set_punct_only[][2], af_set_punct_not[][2],
     af_set_mark_not[][2], af_set_inert[][2], af_set_bert_mark_not[][2], af_set_lower_more[][2],
     af_set_upper_more[][2], af_set_han[][2], af_set_hiragana[][2], af_set_katakana[][2],
