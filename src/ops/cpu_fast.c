@@ -1,10 +1,49 @@
-/* cpu_fast.c - which nodes have a fast version on this machine. */
-#include "backend/cpu/cpu.h"
+/* cpu_fast.c - picks the instruction set, and says which nodes have a fast version. */
+#define _GNU_SOURCE
+#include "ops/cpu_fast.h"
+
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+bool af_cpu_has_bf16(void)
+{
+#if defined(__aarch64__) && defined(AT_HWCAP2)
+    return getauxval(AT_HWCAP2) >> 14 & 1; /* HWCAP2_BF16 */
+#else
+    return false;
+#endif
+}
+
+#if defined(__x86_64__)
+extern const af_fast af_fast_table_sse2, af_fast_table_avx2, af_fast_table_avx512;
+static const af_fast *const tables[] = {&af_fast_table_avx512, &af_fast_table_avx2,
+                                        &af_fast_table_sse2};
+#elif defined(__aarch64__)
+extern const af_fast af_fast_table_neon, af_fast_table_neonbf16;
+static const af_fast *const tables[] = {&af_fast_table_neonbf16, &af_fast_table_neon};
+#else
+extern const af_fast af_fast_table_portable;
+static const af_fast *const tables[] = {&af_fast_table_portable};
+#endif
+
+const af_fast *af_fast_get(void)
+{
+    for (size_t i = 0; i + 1 < AF_LEN(tables); i++)
+        if (tables[i]->usable())
+            return tables[i];
+    return tables[AF_LEN(tables) - 1];
+}
+
+const char *af_cpu_isa(void) { return af_fast_get()->name; }
 
 const af_cpu_op *af_cpu_fast(const af_node *n)
 {
-    (void)n;
-    return NULL;
+    static af_fast_chooser *const choose[AF_OP_COUNT] = {
+        [AF_OP_LINEAR] = af_linear_fast,         [AF_OP_LINEAR_DX] = af_linear_dx_fast,
+        [AF_OP_LINEAR_DW] = af_linear_dw_fast,   [AF_OP_ADAPTER_DOWN] = af_adapter_down_fast,
+        [AF_OP_ADAPTER_G] = af_adapter_g_fast,   [AF_OP_ADAPTER_DA] = af_adapter_da_fast,
+        [AF_OP_ADAPTER_DB] = af_adapter_db_fast,
+    };
+    return choose[n->op] ? choose[n->op](n) : NULL;
 }
-
-const char *af_cpu_isa(void) { return "none"; }

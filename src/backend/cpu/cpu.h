@@ -36,6 +36,9 @@ const af_cpu_op *af_cpu_fast(const af_node *n);
 /* Names the instruction set the fast versions use: "neon+bf16", "avx512", "none". */
 const char *af_cpu_isa(void);
 
+/* True when the machine has the bf16 matrix instructions of Armv8.6. */
+bool af_cpu_has_bf16(void);
+
 /* Opens the CPU as a device (af_device_open does this for "cpu"). */
 AF_CHECKED af_status af_cpu_open(af_device **out, int threads, af_error *err);
 
@@ -57,5 +60,7 @@ static inline void af_put(const af_node *n, af_tensor *t, int64_t i, double v)
 double af_ld_weight(const af_tensor *t, int64_t i);
 /* Values [from, from+count) of a tensor of any type as doubles, and back (plain types only). */
 void af_ld_row(const af_tensor *t, int64_t from, int64_t count, double *out);
+/* The same as floats: what the fast kernels read weights through. */
+void af_ld_row_f32(const af_tensor *t, int64_t from, int64_t count, float *out);
 void af_st_row(af_tensor *t, int64_t from, int64_t count, const double *v);
 #endif

@@ -89,3 +89,56 @@ double af_ld_weight(const af_tensor *t, int64_t i)
     af_ld_row(t, i, 1, &v);
     return v;
 }
+
+static void gguf_f32(const af_tensor *t, int64_t from, int64_t count, float *out)
+{
+    const af_dtype_info *info = af_dtype_get(t->dtype);
+    const int64_t total = af_count(t), end = from + count;
+    float buf[PIECE];
+    if (from % info->elems == 0 && count % info->elems == 0) {
+        af_codec_decode_row(t->dtype, (const uint8_t *)t->data + from / info->elems * info->bytes,
+                            out, count);
+        return;
+    }
+    for (int64_t at = from / info->elems * info->elems; at < end; at += PIECE) {
+        const int64_t n = AF_MIN((int64_t)PIECE, total - at);
+        const uint8_t *src = (const uint8_t *)t->data + at / info->elems * info->bytes;
+        af_codec_decode_row(t->dtype, src, buf, n);
+        for (int64_t i = AF_MAX(from, at); i < AF_MIN(end, at + n); i++)
+            out[i - from] = buf[i - at];
+    }
+}
+
+static void bnb_f32(const af_tensor *t, int64_t from, int64_t count, float *out)
+{
+    const af_quant *q = t->quant;
+    const int64_t end = from + count;
+    for (int64_t at = from; at < end;) {
+        const int64_t b = at / q->block, first = b * q->block;
+        const int64_t to = AF_MIN(AF_MIN(end, first + q->block), at + PIECE);
+        const float absmax = bnb_absmax(q, b);
+        float *o = out + (at - from);
+        if (q->round == AF_DTYPE_F32) {
+            af_bnb_decode(t->dtype, NULL, (const uint8_t *)t->data + first / 2, &absmax, q->block,
+                          at - first, to - first, o, AF_DTYPE_F32);
+        } else {
+            uint16_t half[PIECE];
+            af_bnb_decode(t->dtype, NULL, (const uint8_t *)t->data + first / 2, &absmax, q->block,
+                          at - first, to - first, half, q->round);
+            af_convert(o, AF_DTYPE_F32, half, q->round, (uint64_t)(to - at));
+        }
+        at = to;
+    }
+}
+
+void af_ld_row_f32(const af_tensor *t, int64_t from, int64_t count, float *out)
+{
+    if (t->dtype == AF_DTYPE_NF4 || t->dtype == AF_DTYPE_FP4)
+        bnb_f32(t, from, count, out);
+    else if (af_dtype_is_block(t->dtype))
+        gguf_f32(t, from, count, out);
+    else
+        af_convert(out, AF_DTYPE_F32,
+                   (const uint8_t *)t->data + from * af_dtype_get(t->dtype)->bytes, t->dtype,
+                   (uint64_t)count);
+}

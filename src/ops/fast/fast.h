@@ -1,0 +1,75 @@
+/* fast.h - the leaf loops of the fast CPU kernels.
+ *
+ * The files of this folder are compiled once for each instruction set (cmake/fast.cmake); each
+ * build gives one table of functions, and af_fast_get picks the best one this machine runs.
+ * Everything above (threads, nodes, shapes) is ordinary code in src/ops/<family>_fast.c. Rows are
+ * f32; bf16 is converted at the edges. */
+#ifndef AF_FAST_H
+#define AF_FAST_H
+
+#include "backend/cpu/cpu.h"
+
+/* A matrix operand as it lies in memory. */
+typedef struct af_operand {
+    const void *data; /* f32, bf16 or f16 */
+    int64_t ld;       /* elements from row to row of what is stored */
+    af_dtype dtype;
+    bool trans; /* the stored rows are the columns of the logical matrix */
+    const af_tensor
+        *weight; /* instead of data: a weight of a block type, its rows of ld elements */
+} af_operand;
+
+/* C [M][N] = alpha * A [M][K] B [K][N] + bias, or added to C. */
+typedef struct af_gemm {
+    int64_t M, N, K;
+    af_operand a, b;
+    void *c;
+    int64_t ldc;
+    af_dtype c_dtype; /* f32 or bf16 */
+    float alpha;
+    bool add;
+    const void *bias; /* [N] or NULL */
+    af_dtype bias_dtype;
+    bool exact; /* never round operands to bf16 */
+} af_gemm;
+
+typedef struct af_fast {
+    const char *name;
+    bool (*usable)(void);
+    /* Bytes of workspace a product needs on so many threads. */
+    uint64_t (*gemm_work)(int threads);
+    void (*gemm)(const af_gemm *g, af_pool *pool, void *work);
+    /* rows */
+    void (*to_f32)(float *dst, const uint16_t *bf16, int64_t n);
+    void (*to_bf16)(uint16_t *dst, const float *src, int64_t n);
+    float (*dot)(const float *a, const float *b, int64_t n);
+    float (*sum_squares)(const float *x, int64_t n);
+    void (*add)(float *y, const float *a, const float *b, int64_t n);
+    void (*axpy)(float *y, float alpha, const float *x, int64_t n);
+    void (*scale)(float *y, float alpha, const float *x, int64_t n);
+    /* y = x * r * (w + plus) */
+    void (*norm)(float *y, const float *x, const float *w, float plus, float r, int64_t n);
+    /* dx = r * (dy*(w+plus) - x * c) (+ d), with c given */
+    void (*norm_bwd)(float *dx, const float *x, const float *w, float plus, const float *dy,
+                     const float *d, float r, float c, int64_t n);
+    /* sum of x*dy*(w+plus) */
+    float (*norm_dot)(const float *x, const float *w, float plus, const float *dy, int64_t n);
+    /* act(gate) * up, and its gradient; act as af_act */
+    void (*glu)(float *y, const float *gate, const float *up, af_act act, int64_t n);
+    void (*glu_bwd)(float *dgate, float *dup, const float *gate, const float *up, const float *dy,
+                    af_act act, int64_t n);
+    /* rotates pairs (x[i], x[i+half]) */
+    void (*rotate)(float *y, const float *x, const float *cos, const float *sin, int64_t half);
+    float (*max)(const float *x, int64_t n);
+    /* y = exp(x*scale - shift); the sum of y */
+    float (*exp_sum)(float *y, const float *x, float scale, float shift, int64_t n);
+    /* y = cap * tanh(x / cap) */
+    void (*softcap)(float *y, const float *x, float cap, int64_t n);
+    /* one AdamW row; g is zeroed. k: {lr_factor*lr/c1, decay factor, beta1, beta2, eps, 1/c2sqrt,
+     * clip, l2} */
+    void (*adam)(float *w, float *g, float *m, float *v, const float k[8], int64_t n);
+} af_fast;
+
+/* The best table for this machine; never NULL. */
+const af_fast *af_fast_get(void);
+#endif

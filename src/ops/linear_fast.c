@@ -1,0 +1,281 @@
+/* linear_fast.c - the projections through the packed product: forward, dX, dW, and the adapter's
+ * thin ones.
+ *
+ * Adapter products are never rounded to bf16: their values are f32 masters whose small updates must
+ * be seen. */
+#include "ops/cpu_fast.h"
+
+static uint64_t work(const af_node *n, int threads)
+{
+    (void)n;
+    return af_fast_get()->gemm_work(threads);
+}
+
+static bool served(const af_node *n, int activations)
+{
+    for (int i = 0; i < activations; i++)
+        if (!af_fast_type(n->in[i]))
+            return false;
+    return true;
+}
+
+static bool no_f64(const af_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->dtype == AF_DTYPE_F64)
+            return false;
+    return af_fast_type(n->out[0]);
+}
+
+static int64_t part_at(const af_node *n, int p)
+{
+    int64_t at = 0;
+    for (int i = 0; i < p; i++)
+        at += n->attr.linear.part[i].out_rows * n->attr.linear.part[i].rank;
+    return at;
+}
+
+static const af_tensor *piece_bias(const af_node *n, int piece)
+{
+    int at = 1 + n->attr.linear.pieces;
+    for (int i = 0; i < piece; i++)
+        at += n->attr.linear.biases >> i & 1;
+    return n->attr.linear.biases >> piece & 1 ? n->in[at] : NULL;
+}
+
+static void *column(const af_tensor *t, int64_t c)
+{
+    return (uint8_t *)t->data + c * af_dtype_get(t->dtype)->bytes;
+}
+
+/* Columns [from, from+..) of an activation as an operand. */
+static af_operand columns(const af_tensor *t, int64_t from, bool trans)
+{
+    af_operand o = af_fast_operand(t, trans);
+    o.data = column(t, from);
+    return o;
+}
+
+static bool has_adapter(const af_node *n) { return n->attr.linear.parts > 0; }
+
+static void linear_run(const af_node *n, af_cpu *cpu)
+{
+    const af_fast *f = af_fast_get();
+    const af_tensor *x = n->in[0];
+    af_tensor *y = n->out[0];
+    const int64_t N = af_live(x), I = af_last(x), O = af_last(y), *from = n->attr.linear.piece_from;
+    for (int i = 0; i < n->attr.linear.pieces; i++) {
+        const af_tensor *bias = piece_bias(n, i);
+        const af_gemm g = {.M = N,
+                           .N = from[i + 1] - from[i],
+                           .K = I,
+                           .a = af_fast_operand(x, false),
+                           .b = af_fast_weight(n->in[1 + i], I, true),
+                           .c = column(y, from[i]),
+                           .ldc = O,
+                           .c_dtype = y->dtype,
+                           .alpha = 1,
+                           .bias = bias ? bias->data : NULL,
+                           .bias_dtype = bias ? bias->dtype : AF_DTYPE_F32};
+        f->gemm(&g, cpu->pool, cpu->work);
+    }
+    if (n->attr.linear.pieces == 0)
+        memset(y->data, 0, (size_t)(N * O) * (size_t)af_dtype_get(y->dtype)->bytes);
+    if (!has_adapter(n))
+        return;
+    const af_tensor *b = n->in[n->n_in - 2], *xa = n->in[n->n_in - 1];
+    for (int p = 0; p < n->attr.linear.parts; p++) {
+        const af_adapter_part *q = &n->attr.linear.part[p];
+        af_operand w = af_fast_weight(b, q->rank, true);
+        w.data = column(b, part_at(n, p));
+        const af_gemm g = {.M = N,
+                           .N = q->out_rows,
+                           .K = q->rank,
+                           .a = columns(xa, q->rank_from, false),
+                           .b = w,
+                           .c = column(y, q->out_from),
+                           .ldc = O,
+                           .c_dtype = y->dtype,
+                           .alpha = 1,
+                           .add = true,
+                           .exact = true};
+        f->gemm(&g, cpu->pool, cpu->work);
+    }
+}
+
+/* xa = scale * x a^T, part by part. */
+static void adapter_down_run(const af_node *n, af_cpu *cpu)
+{
+    const af_tensor *x = n->in[0], *a = n->in[1];
+    af_tensor *xa = n->out[0];
+    const int64_t I = af_last(x), R = af_last(xa);
+    for (int p = 0; p < n->attr.linear.parts; p++) {
+        const af_adapter_part *q = &n->attr.linear.part[p];
+        af_operand w = af_fast_weight(a, I, true);
+        w.data = column(a, q->rank_from * I);
+        const af_gemm g = {.M = af_live(x),
+                           .N = q->rank,
+                           .K = I,
+                           .a = af_fast_operand(x, false),
+                           .b = w,
+                           .c = column(xa, q->rank_from),
+                           .ldc = R,
+                           .c_dtype = xa->dtype,
+                           .alpha = q->scale,
+                           .exact = true};
+        af_fast_get()->gemm(&g, cpu->pool, cpu->work);
+    }
+}
+
+/* g = scale * dy B */
+static void adapter_g_run(const af_node *n, af_cpu *cpu)
+{
+    const af_tensor *dy = n->in[0], *b = n->in[1];
+    af_tensor *out = n->out[0];
+    for (int p = 0; p < n->attr.linear.parts; p++) {
+        const af_adapter_part *q = &n->attr.linear.part[p];
+        af_operand w = af_fast_weight(b, q->rank, false);
+        w.data = column(b, part_at(n, p));
+        const af_gemm g = {.M = af_live(dy),
+                           .N = q->rank,
+                           .K = q->out_rows,
+                           .a = columns(dy, q->out_from, false),
+                           .b = w,
+                           .c = column(out, q->rank_from),
+                           .ldc = af_last(out),
+                           .c_dtype = out->dtype,
+                           .alpha = q->scale,
+                           .exact = true};
+        af_fast_get()->gemm(&g, cpu->pool, cpu->work);
+    }
+}
+
+/* dx = dy W + g a */
+static void linear_dx_run(const af_node *n, af_cpu *cpu)
+{
+    const af_fast *f = af_fast_get();
+    const af_tensor *dy = n->in[0];
+    af_tensor *dx = n->out[0];
+    const int64_t N = af_live(dy), I = af_last(dx), *from = n->attr.linear.piece_from;
+    for (int i = 0; i < n->attr.linear.pieces; i++) {
+        const af_gemm g = {.M = N,
+                           .N = I,
+                           .K = from[i + 1] - from[i],
+                           .a = columns(dy, from[i], false),
+                           .b = af_fast_weight(n->in[1 + i], I, false),
+                           .c = dx->data,
+                           .ldc = I,
+                           .c_dtype = dx->dtype,
+                           .alpha = 1,
+                           .add = i > 0};
+        f->gemm(&g, cpu->pool, cpu->work);
+    }
+    if (!has_adapter(n))
+        return;
+    const af_tensor *a = n->in[n->n_in - 2], *gr = n->in[n->n_in - 1];
+    const af_gemm g = {.M = N,
+                       .N = I,
+                       .K = af_last(gr),
+                       .a = af_fast_operand(gr, false),
+                       .b = af_fast_weight(a, I, false),
+                       .c = dx->data,
+                       .ldc = I,
+                       .c_dtype = dx->dtype,
+                       .alpha = 1,
+                       .add = n->attr.linear.pieces > 0,
+                       .exact = true};
+    f->gemm(&g, cpu->pool, cpu->work);
+}
+
+/* dW of one piece = dy^T x */
+static void linear_dw_run(const af_node *n, af_cpu *cpu)
+{
+    const af_tensor *x = n->in[0], *dy = n->in[1];
+    const int i = n->attr.linear.piece;
+    const int64_t *from = n->attr.linear.piece_from, I = af_last(x);
+    const af_gemm g = {.M = from[i + 1] - from[i],
+                       .N = I,
+                       .K = af_live(x),
+                       .a = columns(dy, from[i], true),
+                       .b = af_fast_operand(x, false),
+                       .c = n->out[0]->data,
+                       .ldc = I,
+                       .c_dtype = n->out[0]->dtype,
+                       .alpha = 1,
+                       .add = n->accumulate};
+    af_fast_get()->gemm(&g, cpu->pool, cpu->work);
+}
+
+/* da = g^T x: rows of all parts at once. */
+static void adapter_da_run(const af_node *n, af_cpu *cpu)
+{
+    const af_tensor *x = n->in[0], *gr = n->in[1];
+    const int64_t I = af_last(x);
+    const af_gemm g = {.M = af_last(gr),
+                       .N = I,
+                       .K = af_live(x),
+                       .a = af_fast_operand(gr, true),
+                       .b = af_fast_operand(x, false),
+                       .c = n->out[0]->data,
+                       .ldc = I,
+                       .c_dtype = n->out[0]->dtype,
+                       .alpha = 1,
+                       .add = n->accumulate,
+                       .exact = true};
+    af_fast_get()->gemm(&g, cpu->pool, cpu->work);
+}
+
+/* db of part p = dy_p^T xa_p */
+static void adapter_db_run(const af_node *n, af_cpu *cpu)
+{
+    const af_tensor *dy = n->in[0], *xa = n->in[1];
+    for (int p = 0; p < n->attr.linear.parts; p++) {
+        const af_adapter_part *q = &n->attr.linear.part[p];
+        const af_gemm g = {.M = q->out_rows,
+                           .N = q->rank,
+                           .K = af_live(dy),
+                           .a = columns(dy, q->out_from, true),
+                           .b = columns(xa, q->rank_from, false),
+                           .c = column(n->out[0], part_at(n, p)),
+                           .ldc = q->rank,
+                           .c_dtype = n->out[0]->dtype,
+                           .alpha = 1,
+                           .add = n->accumulate,
+                           .exact = true};
+        af_fast_get()->gemm(&g, cpu->pool, cpu->work);
+    }
+}
+
+static const af_cpu_op linear_op = {linear_run, work}, down_op = {adapter_down_run, work},
+                       g_op = {adapter_g_run, work}, dx_op = {linear_dx_run, work},
+                       dw_op = {linear_dw_run, work}, da_op = {adapter_da_run, work},
+                       db_op = {adapter_db_run, work};
+
+const af_cpu_op *af_linear_fast(const af_node *n)
+{
+    return served(n, 1) && no_f64(n) ? &linear_op : NULL;
+}
+const af_cpu_op *af_adapter_down_fast(const af_node *n)
+{
+    return served(n, 1) && no_f64(n) ? &down_op : NULL;
+}
+const af_cpu_op *af_adapter_g_fast(const af_node *n)
+{
+    return served(n, 1) && no_f64(n) ? &g_op : NULL;
+}
+const af_cpu_op *af_linear_dx_fast(const af_node *n)
+{
+    return served(n, 1) && no_f64(n) ? &dx_op : NULL;
+}
+const af_cpu_op *af_linear_dw_fast(const af_node *n)
+{
+    return served(n, 2) && no_f64(n) ? &dw_op : NULL;
+}
+const af_cpu_op *af_adapter_da_fast(const af_node *n)
+{
+    return served(n, 2) && no_f64(n) ? &da_op : NULL;
+}
+const af_cpu_op *af_adapter_db_fast(const af_node *n)
+{
+    return served(n, 2) && no_f64(n) ? &db_op : NULL;
+}
