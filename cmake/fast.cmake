@@ -10,7 +10,8 @@ function(af_fast isa)
     target_link_libraries(af_fast_${isa} PRIVATE af_flags)
     target_compile_definitions(af_fast_${isa} PRIVATE AF_ISA=${isa} AF_ISA_${isa}=1)
     # contraction and no trapping maths are what makes these loops vectorise; results stay deterministic
-    target_compile_options(af_fast_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math ${ARGN})
+    target_compile_options(af_fast_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math
+        $<$<C_COMPILER_ID:GNU>:-fno-schedule-insns> ${ARGN})
     set_target_properties(af_fast_${isa} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     set(AF_FAST_OBJECTS ${AF_FAST_OBJECTS} $<TARGET_OBJECTS:af_fast_${isa}> PARENT_SCOPE)
 endfunction()

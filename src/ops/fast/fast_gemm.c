@@ -1,18 +1,17 @@
-/* fast_gemm.c - matrix products: panels are packed on the way (weights of any type are decoded
- * there), one register tile does the arithmetic.
+/* fast_gemm.c - matrix products: panels are packed on the way (fast_pack.c), one register tile does
+ * the arithmetic, the sums leave through one store.
  *
- * A thread owns a range of columns (or of rows, when there are few columns). For each chunk of NC
- * columns and MS rows it keeps a f32 scratch, adds up K in steps of KC, and writes the result once.
- * Every element of C is one sum in the order of k, with the same tile code for edges (panels are
- * padded with zeros): results do not depend on the number of threads. */
+ * A thread owns a range of columns, or of rows when that packs less. It walks C in blocks of NC
+ * columns and K in steps of KC, packs that block of B once and then MC rows of A at a time. Every
+ * element of C is one sum in the order of k, with the same tile code for edges (panels are padded
+ * with zeros): results do not depend on the number of threads. */
 #include "ops/fast/isa.h"
 
-#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#if defined(__ARM_NEON)
 #include <arm_neon.h>
-#define HAVE_BF16_TILE 1
 #endif
 
-enum { KC = 512, NC = 192, MS = 768, MC = 96 };
+enum { KC = AF_GEMM_KC, NC = AF_GEMM_NC, MC = AF_GEMM_MC, MS = AF_GEMM_MS };
 
 typedef struct task {
     const af_gemm *g;
@@ -22,208 +21,131 @@ typedef struct task {
 
 typedef struct buffers {
     float *a, *b, *c; /* panels of A and B, scratch of C */
-    float *row;       /* one decoded row piece */
+    float *row;       /* AF_PACK_BUF */
 } buffers;
 
 static uint64_t share_bytes(void)
 {
-    return ((uint64_t)(MC + MR) * KC + (uint64_t)(NC + NR) * KC + (uint64_t)MS * (NC + NR) + KC +
-            NC + 64) *
+    return ((uint64_t)MC * KC + (uint64_t)NC * KC + (uint64_t)MS * NC + AF_PACK_BUF) *
            sizeof(float);
 }
 
-uint64_t AF_ISA_NAME(af_gemm_work)(int threads) { return (uint64_t)threads * share_bytes(); }
+uint64_t AF_ISA_NAME(af_gemm_work)(int threads)
+{
+    return AF_MAX((uint64_t)threads * share_bytes(), AF_ISA_NAME(af_thin_work)(threads));
+}
 
 static buffers split_work(uint8_t *work, int share)
 {
-    float *p = (float *)(work + (uint64_t)share * share_bytes());
     buffers b;
-    b.a = p;
-    b.b = b.a + (MC + MR) * KC;
-    b.c = b.b + (NC + NR) * KC;
-    b.row = b.c + (int64_t)MS * (NC + NR);
+    b.a = (float *)(work + (uint64_t)share * share_bytes());
+    b.b = b.a + MC * KC;
+    b.c = b.b + (int64_t)NC * KC;
+    b.row = b.c + (int64_t)MS * NC;
     return b;
 }
 
-static float half_to_f32(uint16_t h) { return af_f32_from_f16(h); }
-
-/* Stored row `r`, columns [from, from+n), as f32. Returns the place they are at (the matrix itself
- * when it is f32). */
-static const float *stored_row(const af_operand *o, int64_t r, int64_t from, int64_t n, float *buf)
+#if defined(__ARM_NEON)
+/* t[8][12] = a[kc][8] b[kc][12] */
+static void tile(int64_t kc, const float *restrict a, const float *restrict b, float *restrict t)
 {
-    if (o->weight) {
-        af_ld_row_f32(o->weight, r * o->ld + from, n, buf);
-        return buf;
+    float32x4_t s[24];
+#pragma GCC unroll 24
+    for (int i = 0; i < 24; i++)
+        s[i] = vdupq_n_f32(0);
+    for (int64_t k = 0; k < kc; k++, a += 8, b += 12) {
+        const float32x4_t lo = vld1q_f32(a), hi = vld1q_f32(a + 4);
+        const float32x4_t x = vld1q_f32(b), y = vld1q_f32(b + 4), z = vld1q_f32(b + 8);
+        s[0] = vfmaq_laneq_f32(s[0], x, lo, 0);
+        s[3] = vfmaq_laneq_f32(s[3], x, lo, 1);
+        s[6] = vfmaq_laneq_f32(s[6], x, lo, 2);
+        s[9] = vfmaq_laneq_f32(s[9], x, lo, 3);
+        s[12] = vfmaq_laneq_f32(s[12], x, hi, 0);
+        s[15] = vfmaq_laneq_f32(s[15], x, hi, 1);
+        s[18] = vfmaq_laneq_f32(s[18], x, hi, 2);
+        s[21] = vfmaq_laneq_f32(s[21], x, hi, 3);
+        s[1] = vfmaq_laneq_f32(s[1], y, lo, 0);
+        s[4] = vfmaq_laneq_f32(s[4], y, lo, 1);
+        s[7] = vfmaq_laneq_f32(s[7], y, lo, 2);
+        s[10] = vfmaq_laneq_f32(s[10], y, lo, 3);
+        s[13] = vfmaq_laneq_f32(s[13], y, hi, 0);
+        s[16] = vfmaq_laneq_f32(s[16], y, hi, 1);
+        s[19] = vfmaq_laneq_f32(s[19], y, hi, 2);
+        s[22] = vfmaq_laneq_f32(s[22], y, hi, 3);
+        s[2] = vfmaq_laneq_f32(s[2], z, lo, 0);
+        s[5] = vfmaq_laneq_f32(s[5], z, lo, 1);
+        s[8] = vfmaq_laneq_f32(s[8], z, lo, 2);
+        s[11] = vfmaq_laneq_f32(s[11], z, lo, 3);
+        s[14] = vfmaq_laneq_f32(s[14], z, hi, 0);
+        s[17] = vfmaq_laneq_f32(s[17], z, hi, 1);
+        s[20] = vfmaq_laneq_f32(s[20], z, hi, 2);
+        s[23] = vfmaq_laneq_f32(s[23], z, hi, 3);
     }
-    if (o->dtype == AF_DTYPE_F32)
-        return (const float *)o->data + r * o->ld + from;
-    const uint16_t *h = (const uint16_t *)o->data + r * o->ld + from;
-    if (o->dtype == AF_DTYPE_BF16) {
-        for (int64_t i = 0; i < n; i++) {
-            const uint32_t u = (uint32_t)h[i] << 16;
-            memcpy(&buf[i], &u, 4);
-        }
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            buf[i] = half_to_f32(h[i]);
-    }
-    return buf;
+#pragma GCC unroll 24
+    for (int i = 0; i < 24; i++)
+        vst1q_f32(t + 4 * i, s[i]);
 }
-
-/* Panels of `width` lines: line l of the logical operand becomes panel l/width, lane l%width, laid
- * out [k][width]. `along`: the stored rows are the lines (k runs inside a row); else they are the
- * k's. */
-static void pack(float *dst, const af_operand *o, bool along, int64_t line, int64_t lines,
-                 int64_t k0, int64_t kc, int width, float *buf)
-{
-    for (int64_t l = 0; l < lines; l += width) {
-        const int64_t w = AF_MIN((int64_t)width, lines - l);
-        float *p = dst + l * kc;
-        if (w < width)
-            memset(p, 0, (size_t)(kc * width) * sizeof *p);
-        if (along) {
-            for (int64_t i = 0; i < w; i++) {
-                const float *s = stored_row(o, line + l + i, k0, kc, buf);
-                for (int64_t k = 0; k < kc; k++)
-                    p[k * width + i] = s[k];
-            }
-        }
-    }
-    if (along)
-        return;
-    for (int64_t k = 0; k < kc; k++) { /* one stored row feeds every panel */
-        const float *s = stored_row(o, k0 + k, line, lines, buf);
-        for (int64_t l = 0; l < lines; l += width) {
-            const int64_t w = AF_MIN((int64_t)width, lines - l);
-            float *p = dst + l * kc + k * width;
-            for (int64_t i = 0; i < w; i++)
-                p[i] = s[l + i];
-        }
-    }
-}
-
-/* c[MR][NR] (ld ldc) (+)= a[kc][MR] b[kc][NR] */
-static void tile(int64_t kc, const float *restrict a, const float *restrict b, float *restrict c,
-                 int64_t ldc, bool add)
+#else
+/* t[MR][NR] = a[kc][MR] b[kc][NR] */
+static void tile(int64_t kc, const float *restrict a, const float *restrict b, float *restrict t)
 {
     vec s[MR][NV];
 #pragma GCC unroll 16
     for (int i = 0; i < MR; i++)
-#pragma GCC unroll 2
+#pragma GCC unroll 3
         for (int j = 0; j < NV; j++)
-            s[i][j] = add ? *(const vec *)(c + i * ldc + j * VL) : (vec){0};
+            s[i][j] = (vec){0};
     for (int64_t k = 0; k < kc; k++, a += MR, b += NR) {
-        const vec b0 = *(const vec *)b, b1 = *(const vec *)(b + VL);
+        vec x[NV];
+#pragma GCC unroll 3
+        for (int j = 0; j < NV; j++)
+            x[j] = *(const vec *)(b + j * VL);
 #pragma GCC unroll 16
-        for (int i = 0; i < MR; i++) {
-            s[i][0] += b0 * a[i];
-            s[i][1] += b1 * a[i];
-        }
+        for (int i = 0; i < MR; i++)
+#pragma GCC unroll 3
+            for (int j = 0; j < NV; j++)
+                s[i][j] += x[j] * a[i];
     }
 #pragma GCC unroll 16
     for (int i = 0; i < MR; i++)
-#pragma GCC unroll 2
+#pragma GCC unroll 3
         for (int j = 0; j < NV; j++)
-            *(vec *)(c + i * ldc + j * VL) = s[i][j];
-}
-
-#if defined(HAVE_BF16_TILE)
-enum { BM = 8, BN = 8 }; /* tile of the bf16 matrix instruction: 4 x 4 accumulators of 2 x 2 */
-
-/* As pack, in bf16: [k/4][width/2][2 lines][4 k]. */
-static void pack_bf16(uint16_t *dst, const af_operand *o, bool along, int64_t line, int64_t lines,
-                      int64_t k0, int64_t kc, float *buf)
-{
-    const int64_t k4 = (kc + 3) / 4;
-    const int64_t padded = (lines + BM - 1) / BM * BM;
-    if (padded != lines || kc % 4)
-        memset(dst, 0, (size_t)(padded * k4 * 4) * sizeof *dst);
-    const bool direct = !o->weight && o->dtype == AF_DTYPE_BF16;
-    if (along) {
-        for (int64_t l = 0; l < lines; l++) {
-            uint16_t *p = dst + l / BM * (BM * k4 * 4) + l % BM / 2 * 8 + l % 2 * 4;
-            const uint16_t *h = direct ? (const uint16_t *)o->data + (line + l) * o->ld + k0 : NULL;
-            const float *s = direct ? NULL : stored_row(o, line + l, k0, kc, buf);
-            for (int64_t k = 0; k < kc; k++)
-                p[k / 4 * (BM * 4) + k % 4] = direct ? h[k] : af_bf16_from_f32(s[k]);
-        }
-        return;
-    }
-    for (int64_t k = 0; k < kc; k++) {
-        const uint16_t *h = direct ? (const uint16_t *)o->data + (k0 + k) * o->ld + line : NULL;
-        const float *s = direct ? NULL : stored_row(o, k0 + k, line, lines, buf);
-        uint16_t *p = dst + k / 4 * (BM * 4) + k % 4;
-        for (int64_t l = 0; l < lines; l++)
-            p[l / BM * (BM * k4 * 4) + l % BM / 2 * 8 + l % 2 * 4] =
-                direct ? h[l] : af_bf16_from_f32(s[l]);
-    }
-}
-
-static void tile_bf16(int64_t k4, const uint16_t *a, const uint16_t *b, float *c, int64_t ldc,
-                      bool add)
-{
-    float32x4_t s[4][4];
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++)
-            s[i][j] = add ? vcombine_f32(vld1_f32(c + 2 * i * ldc + 2 * j),
-                                         vld1_f32(c + (2 * i + 1) * ldc + 2 * j))
-                          : vdupq_n_f32(0);
-    for (int64_t k = 0; k < k4; k++, a += BM * 4, b += BN * 4) {
-        bfloat16x8_t x[4], y[4];
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            x[i] = vreinterpretq_bf16_u16(vld1q_u16(a + 8 * i));
-            y[i] = vreinterpretq_bf16_u16(vld1q_u16(b + 8 * i));
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-#pragma GCC unroll 4
-            for (int j = 0; j < 4; j++)
-                s[i][j] = vbfmmlaq_f32(s[i][j], x[i], y[j]);
-    }
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++) {
-            vst1_f32(c + 2 * i * ldc + 2 * j, vget_low_f32(s[i][j]));
-            vst1_f32(c + (2 * i + 1) * ldc + 2 * j, vget_high_f32(s[i][j]));
-        }
-}
-
-static void block_bf16(const task *t, const buffers *w, int64_t m0, int64_t m, int64_t n0,
-                       int64_t n, int64_t ldc)
-{
-    const af_gemm *g = t->g;
-    for (int64_t k0 = 0; k0 < g->K; k0 += 2 * KC) {
-        const int64_t kc = AF_MIN((int64_t)2 * KC, g->K - k0), k4 = (kc + 3) / 4;
-        pack_bf16((uint16_t *)w->b, &g->b, g->b.trans, n0, n, k0, kc, w->row);
-        for (int64_t i = 0; i < m; i += MC) {
-            const int64_t rows = AF_MIN((int64_t)MC, m - i);
-            pack_bf16((uint16_t *)w->a, &g->a, !g->a.trans, m0 + i, rows, k0, kc, w->row);
-            for (int64_t j = 0; j < n; j += BN)
-                for (int64_t r = 0; r < rows; r += BM)
-                    tile_bf16(k4, (const uint16_t *)w->a + r * k4 * 4,
-                              (const uint16_t *)w->b + j * k4 * 4, w->c + (i + r) * ldc + j, ldc,
-                              k0 > 0);
-        }
-    }
+            *(vec *)(t + i * NR + j * VL) = s[i][j];
 }
 #endif
 
-static void block_f32(const task *t, const buffers *w, int64_t m0, int64_t m, int64_t n0, int64_t n,
-                      int64_t ldc)
+#if defined(AF_ISA_neonbf16)
+/* Row pair i and column pair j of the sums is s[6*i+j]: {row 0, row 0, row 1, row 1}. */
+static void tile_bf16(int64_t kc, const uint16_t *restrict a, const uint16_t *restrict b,
+                      float *restrict t)
 {
-    const af_gemm *g = t->g;
-    for (int64_t k0 = 0; k0 < g->K; k0 += KC) {
-        const int64_t kc = AF_MIN((int64_t)KC, g->K - k0);
-        pack(w->b, &g->b, g->b.trans, n0, n, k0, kc, NR, w->row);
-        for (int64_t i = 0; i < m; i += MC) {
-            const int64_t rows = AF_MIN((int64_t)MC, m - i);
-            pack(w->a, &g->a, !g->a.trans, m0 + i, rows, k0, kc, MR, w->row);
-            for (int64_t j = 0; j < n; j += NR)
-                for (int64_t r = 0; r < rows; r += MR)
-                    tile(kc, w->a + r * kc, w->b + j * kc, w->c + (i + r) * ldc + j, ldc, k0 > 0);
+    float32x4_t s[24];
+#pragma GCC unroll 24
+    for (int i = 0; i < 24; i++)
+        s[i] = vdupq_n_f32(0);
+    for (int64_t k = 0; k < kc; k += 4, a += 32, b += 48) {
+        const bfloat16x8_t p = vreinterpretq_bf16_u16(vld1q_u16(a)),
+                           q = vreinterpretq_bf16_u16(vld1q_u16(a + 8)),
+                           r = vreinterpretq_bf16_u16(vld1q_u16(a + 16)),
+                           u = vreinterpretq_bf16_u16(vld1q_u16(a + 24));
+#pragma GCC unroll 6
+        for (int j = 0; j < 6; j++) {
+            const bfloat16x8_t y = vreinterpretq_bf16_u16(vld1q_u16(b + 8 * j));
+            s[j] = vbfmmlaq_f32(s[j], p, y);
+            s[6 + j] = vbfmmlaq_f32(s[6 + j], q, y);
+            s[12 + j] = vbfmmlaq_f32(s[12 + j], r, y);
+            s[18 + j] = vbfmmlaq_f32(s[18 + j], u, y);
         }
     }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+#pragma GCC unroll 6
+        for (int j = 0; j < 6; j++) {
+            vst1_f32(t + 2 * i * BN + 2 * j, vget_low_f32(s[6 * i + j]));
+            vst1_f32(t + (2 * i + 1) * BN + 2 * j, vget_high_f32(s[6 * i + j]));
+        }
 }
+#endif
 
 static float bias_at(const af_gemm *g, int64_t n)
 {
@@ -231,42 +153,127 @@ static float bias_at(const af_gemm *g, int64_t n)
                                          : (float)af_load_f64(g->bias, g->bias_dtype, (uint64_t)n);
 }
 
-static void store(const af_gemm *g, const float *c, int64_t ldc, int64_t m0, int64_t m, int64_t n0,
-                  int64_t n)
+static void store_row(const af_gemm *g, const float *restrict s, float *restrict d, int64_t n,
+                      bool add)
 {
-    for (int64_t i = 0; i < m; i++) {
-        const float *s = c + i * ldc;
-        if (g->c_dtype == AF_DTYPE_F32) {
-            float *d = (float *)g->c + (m0 + i) * g->ldc + n0;
-            for (int64_t j = 0; j < n; j++)
-                d[j] = s[j] * g->alpha + (g->add ? d[j] : 0.0f) +
-                       (g->bias ? bias_at(g, n0 + j) : 0.0f);
-        } else {
-            uint16_t *d = (uint16_t *)g->c + (m0 + i) * g->ldc + n0;
-            for (int64_t j = 0; j < n; j++)
-                d[j] = af_bf16_from_f32(s[j] * g->alpha + (g->add ? af_f32_from_bf16(d[j]) : 0.0f) +
-                                        (g->bias ? bias_at(g, n0 + j) : 0.0f));
+    const float alpha = g->alpha;
+    if (add)
+        for (int64_t j = 0; j < n; j++)
+            d[j] += s[j] * alpha;
+    else if (alpha == 1.0f)
+        memcpy(d, s, (size_t)n * sizeof *d);
+    else
+        for (int64_t j = 0; j < n; j++)
+            d[j] = s[j] * alpha;
+}
+
+static void store_row_bf16(const af_gemm *g, const float *restrict s, uint16_t *restrict d,
+                           int64_t n0, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++) {
+        const float v = s[j] * g->alpha + (g->add ? af_f32_from_bf16(d[j]) : 0.0f) +
+                        (g->bias ? bias_at(g, n0 + j) : 0.0f);
+        d[j] = af_bf16_from_f32(v);
+    }
+}
+
+void AF_ISA_NAME(af_gemm_store)(const af_gemm *g, const float *s, int64_t lds, int64_t m,
+                                int64_t rows, int64_t n, int64_t cols, bool first)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t at = (m + i) * g->ldc + n;
+        if (g->c_dtype != AF_DTYPE_F32) {
+            store_row_bf16(g, s + i * lds, (uint16_t *)g->c + at, n, cols);
+            continue;
+        }
+        float *d = (float *)g->c + at;
+        store_row(g, s + i * lds, d, cols, g->add || !first);
+        for (int64_t j = 0; g->bias && first && j < cols; j++)
+            d[j] += bias_at(g, n + j);
+    }
+}
+
+/* One packed block of A against one of B. The sums go to C, or to the scratch when they are part of
+ * a bf16 element. */
+static void multiply(const task *t, const buffers *w, int64_t m, int64_t rows, int64_t n,
+                     int64_t cols, int64_t kc, bool first, float *scratch)
+{
+    const int64_t tm = t->bf16 ? BM : MR, tn = t->bf16 ? BN : NR;
+    float sums[BM * BN > MR * NR ? BM * BN : MR * NR] __attribute__((aligned(64)));
+    for (int64_t j = 0; j < cols; j += tn)
+        for (int64_t i = 0; i < rows; i += tm) {
+            const int64_t r = AF_MIN(tm, rows - i), c = AF_MIN(tn, cols - j);
+#if defined(AF_ISA_neonbf16)
+            if (t->bf16)
+                tile_bf16(kc, (const uint16_t *)w->a + i * kc, (const uint16_t *)w->b + j * kc,
+                          sums);
+            else
+#endif
+                tile(kc, w->a + i * kc, w->b + j * kc, sums);
+            if (!scratch) {
+                AF_ISA_NAME(af_gemm_store)(t->g, sums, tn, m + i, r, n + j, c, first);
+                continue;
+            }
+            for (int64_t y = 0; y < r; y++)
+                for (int64_t x = 0; x < c; x++) {
+                    float *d = scratch + (i + y) * NC + j + x;
+                    *d = first ? sums[y * tn + x] : *d + sums[y * tn + x];
+                }
+        }
+}
+
+static void pack_a(const task *t, const buffers *w, int64_t m, int64_t rows, int64_t k, int64_t kc)
+{
+    const af_operand *a = &t->g->a;
+    if (t->bf16)
+        AF_ISA_NAME(af_pack_bf16)((uint16_t *)w->a, a, !a->trans, m, rows, k, kc, BM, BGA, w->row);
+    else
+        AF_ISA_NAME(af_pack_f32)(w->a, a, !a->trans, m, rows, k, kc, MR, w->row);
+}
+
+static void pack_b(const task *t, const buffers *w, int64_t n, int64_t cols, int64_t k, int64_t kc)
+{
+    const af_operand *b = &t->g->b;
+    if (t->bf16)
+        AF_ISA_NAME(af_pack_bf16)((uint16_t *)w->b, b, b->trans, n, cols, k, kc, BN, BGB, w->row);
+    else
+        AF_ISA_NAME(af_pack_f32)(w->b, b, b->trans, n, cols, k, kc, NR, w->row);
+}
+
+/* Rows [m0, m0+m) of columns [n, n+cols). */
+static void block(const task *t, const buffers *w, int64_t m0, int64_t m, int64_t n, int64_t cols,
+                  bool staged)
+{
+    const int64_t K = t->g->K, step = t->bf16 ? 2 * KC : KC;
+    for (int64_t k = 0; k < K; k += step) {
+        const int64_t kc = AF_MIN(step, K - k);
+        const int64_t padded = t->bf16 ? (kc + BK - 1) / BK * BK : kc;
+        pack_b(t, w, n, cols, k, kc);
+        for (int64_t i = 0; i < m; i += MC) {
+            const int64_t rows = AF_MIN((int64_t)MC, m - i);
+            pack_a(t, w, m0 + i, rows, k, kc);
+            multiply(t, w, m0 + i, rows, n, cols, padded, k == 0, staged ? w->c + i * NC : NULL);
         }
     }
+    if (staged)
+        AF_ISA_NAME(af_gemm_store)(t->g, w->c, NC, m0, m, n, cols, true);
 }
 
 /* Rows [m0, m1) and columns [n0, n1) of C. */
 static void region(const task *t, const buffers *w, int64_t m0, int64_t m1, int64_t n0, int64_t n1)
 {
-    const int64_t ldc = NC + NR;
-    for (int64_t n = n0; n < n1; n += NC) {
-        const int64_t cols = AF_MIN((int64_t)NC, n1 - n);
-        for (int64_t m = m0; m < m1; m += MS) {
-            const int64_t rows = AF_MIN((int64_t)MS, m1 - m);
-#if defined(HAVE_BF16_TILE)
-            if (t->bf16)
-                block_bf16(t, w, m, rows, n, cols, ldc);
-            else
-#endif
-                block_f32(t, w, m, rows, n, cols, ldc);
-            store(t->g, w->c, ldc, m, rows, n, cols);
-        }
-    }
+    const bool staged = t->g->c_dtype != AF_DTYPE_F32 && t->g->K > (t->bf16 ? 2 * KC : KC);
+    const int64_t rows = staged ? MS : AF_MAX(m1 - m0, INT64_C(1));
+    for (int64_t n = n0; n < n1; n += NC)
+        for (int64_t m = m0; m < m1; m += rows)
+            block(t, w, m, AF_MIN(rows, m1 - m), n, AF_MIN((int64_t)NC, n1 - n), staged);
+}
+
+static int64_t split_unit(const task *t)
+{
+    if (t->by_rows)
+        return t->bf16 ? BM : MR;
+    return t->bf16 ? BN : NR;
 }
 
 static void run_share(void *arg, int64_t from, int64_t to, int share)
@@ -274,43 +281,19 @@ static void run_share(void *arg, int64_t from, int64_t to, int share)
     const task *t = arg;
     const af_gemm *g = t->g;
     const buffers w = split_work(t->work, share);
-    const int64_t unit = t->by_rows ? MC : NR; /* whole tiles */
+    const int64_t unit = split_unit(t);
     if (t->by_rows)
         region(t, &w, from * unit, AF_MIN(to * unit, g->M), 0, g->N);
     else
         region(t, &w, 0, g->M, from * unit, AF_MIN(to * unit, g->N));
 }
 
-/* Few rows: each output column is a handful of dot products with one stored row; no packing. */
-static void thin_share(void *arg, int64_t from, int64_t to, int share)
+/* No products: alpha * 0 (+ C) + bias. */
+static void store_nothing(const af_gemm *g)
 {
-    const task *t = arg;
-    const af_gemm *g = t->g;
-    const buffers w = split_work(t->work, share);
-    for (int64_t n = from; n < to; n++) {
-        float s[4] = {0};
-        for (int64_t k0 = 0; k0 < g->K; k0 += KC) {
-            const int64_t kc = AF_MIN((int64_t)KC, g->K - k0);
-            const float *b = stored_row(&g->b, n, k0, kc, w.row);
-            for (int64_t m = 0; m < g->M; m++) {
-                const float *a = (const float *)g->a.data + m * g->a.ld + k0;
-                vec acc[4] = {0};
-                int64_t k = 0;
-                for (; k + 4 * VL <= kc; k += 4 * VL)
-                    for (int u = 0; u < 4; u++)
-                        acc[u] += *(const vec *)(a + k + u * VL) * *(const vec *)(b + k + u * VL);
-                const vec sum = (acc[0] + acc[1]) + (acc[2] + acc[3]);
-                float total = 0;
-                for (int u = 0; u < VL; u++)
-                    total += sum[u];
-                for (; k < kc; k++)
-                    total += a[k] * b[k];
-                s[m] += total;
-            }
-        }
-        for (int64_t m = 0; m < g->M; m++)
-            store(g, &s[m], 1, m, 1, n, 1);
-    }
+    static const float zeros[NC];
+    for (int64_t n = 0; n < g->N; n += NC)
+        AF_ISA_NAME(af_gemm_store)(g, zeros, 0, 0, g->M, n, AF_MIN((int64_t)NC, g->N - n), true);
 }
 
 void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
@@ -318,21 +301,19 @@ void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
     task t = {.g = g, .work = work};
     if (g->M <= 0 || g->N <= 0)
         return;
-    if (g->K == 0) {
-        const float zero[NC] = {0};
-        for (int64_t n = 0; n < g->N; n += NC)
-            for (int64_t m = 0; m < g->M; m++)
-                store(g, zero, 0, m, 1, n, AF_MIN((int64_t)NC, g->N - n));
+    if (g->K <= 0) {
+        store_nothing(g);
         return;
     }
-    if (g->M <= 4 && g->b.trans && !g->a.trans && g->a.dtype == AF_DTYPE_F32 && !g->a.weight) {
-        af_pool_run(pool, g->N, thin_share, &t);
+    if (AF_ISA_NAME(af_thin_serves)(g)) {
+        AF_ISA_NAME(af_thin_run)(g, pool, work);
         return;
     }
-#if defined(HAVE_BF16_TILE)
-    t.bf16 = !g->exact && g->a.dtype == AF_DTYPE_BF16 && !g->a.weight && g->M >= 8 && g->N >= 8;
+#if defined(AF_ISA_neonbf16)
+    t.bf16 = !g->exact && g->a.dtype == AF_DTYPE_BF16 && !g->a.weight;
 #endif
-    t.by_rows = g->M > g->N;
-    const int64_t unit = t.by_rows ? MC : NR, size = t.by_rows ? g->M : g->N;
+    /* the operand that every thread packs for itself should be the cheap one */
+    t.by_rows = g->M > (g->b.weight ? 4 * g->N : g->N);
+    const int64_t unit = split_unit(&t), size = t.by_rows ? g->M : g->N;
     af_pool_run(pool, (size + unit - 1) / unit, run_share, &t);
 }

@@ -1,4 +1,5 @@
-/* isa.h - the vector type and the tile of the instruction set this build is for. */
+/* isa.h - the vector type and the tiles of the instruction set this build is for, and what the
+ * files of one build share. */
 #ifndef AF_FAST_ISA_H
 #define AF_FAST_ISA_H
 
@@ -9,19 +10,60 @@
 #define AF_ISA_JOIN(a, b)  AF_ISA_JOIN2(a, b)
 #define AF_ISA_NAME(a)     AF_ISA_JOIN(a, AF_ISA)
 
+/* VL floats a vector; the f32 tile is MR rows of NV vectors (MR and NR multiples of 4). */
 #if defined(AF_ISA_avx512)
 enum { VL = 16, MR = 12, NV = 2 };
 #elif defined(AF_ISA_avx2)
-enum { VL = 8, MR = 6, NV = 2 };
+enum { VL = 8, MR = 4, NV = 3 };
 #elif defined(AF_ISA_sse2)
 enum { VL = 4, MR = 4, NV = 2 };
 #else
-enum { VL = 4, MR = 8, NV = 2 };
+enum { VL = 4, MR = 8, NV = 3 };
 #endif
 enum { NR = VL * NV };
+
+/* The bf16 tile of BM x BN; panels are [k/G][lines][G], k padded to a multiple of BK. */
+#if defined(AF_ISA_neonbf16)
+enum { BM = 8, BN = 12, BGA = 4, BGB = 4, BK = 4 };
+#else
+enum { BM = 32, BN = 32, BGA = 32, BGB = 2, BK = 32 }; /* AMX */
+#endif
 
 typedef float vec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 
 uint64_t AF_ISA_NAME(af_gemm_work)(int threads);
 void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work);
+
+/* ---- fast_pack.c ---- */
+
+/* Lines [line, line+lines) and k [k0, k0+kc) of an operand as f32 panels of `width` lines, each
+ * [kc][width], missing lines zero. `along`: the stored rows are the lines (k runs inside a row),
+ * else they are the k's. buf: AF_PACK_BUF floats of scratch. */
+void AF_ISA_NAME(af_pack_f32)(float *dst, const af_operand *o, bool along, int64_t line,
+                              int64_t lines, int64_t k0, int64_t kc, int width, float *buf);
+/* The same in bf16: panels [k/group][width][group], k padded with zeros to a multiple of BK. */
+void AF_ISA_NAME(af_pack_bf16)(uint16_t *dst, const af_operand *o, bool along, int64_t line,
+                               int64_t lines, int64_t k0, int64_t kc, int width, int group,
+                               float *buf);
+/* Stored row `r`, columns [from, from+n), as f32: the matrix itself when it is f32, else buf. */
+const float *AF_ISA_NAME(af_stored_row)(const af_operand *o, int64_t r, int64_t from, int64_t n,
+                                        float *buf);
+
+/* ---- fast_thin.c: products of a few rows with a stored-by-columns B (generation) ---- */
+bool AF_ISA_NAME(af_thin_serves)(const af_gemm *g);
+uint64_t AF_ISA_NAME(af_thin_work)(int threads);
+void AF_ISA_NAME(af_thin_run)(const af_gemm *g, af_pool *pool, void *work);
+
+/* ---- the way out: C = alpha * s (+ C) (+ bias) for a block of sums ---- */
+void AF_ISA_NAME(af_gemm_store)(const af_gemm *g, const float *s, int64_t lds, int64_t m,
+                                int64_t rows, int64_t n, int64_t cols, bool first);
+
+enum {
+    AF_GEMM_KC = 512,   /* k's of a packed block; bf16: twice that, in the same bytes */
+    AF_GEMM_NC = 768,   /* columns of a packed block of B: a multiple of every NR and BN */
+    AF_GEMM_MC = 96,    /* rows of a packed block of A: a multiple of every MR and BM */
+    AF_GEMM_MS = 384,   /* rows of the f32 scratch for sums in several steps into a bf16 C */
+    AF_THIN_ROWS = 4,   /* at most so many rows take the thin way */
+    AF_PACK_BUF = 4096, /* four f32 rows of KC; or a row of NC (or 2 KC) and its bf16 group */
+};
 #endif
