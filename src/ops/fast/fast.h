@@ -45,6 +45,7 @@ typedef struct af_fast {
     float (*dot)(const float *a, const float *b, int64_t n);
     float (*sum_squares)(const float *x, int64_t n);
     void (*add)(float *y, const float *a, const float *b, int64_t n);
+    void (*mul)(float *y, const float *a, const float *b, int64_t n);
     void (*axpy)(float *y, float alpha, const float *x, int64_t n);
     void (*scale)(float *y, float alpha, const float *x, int64_t n);
     /* y = x * r * (w + plus) */
@@ -54,6 +55,8 @@ typedef struct af_fast {
                      const float *d, float r, float c, int64_t n);
     /* sum of x*dy*(w+plus) */
     float (*norm_dot)(const float *x, const float *w, float plus, const float *dy, int64_t n);
+    /* s += dy * x * r */
+    void (*norm_dw)(float *s, const float *x, const float *dy, float r, int64_t n);
     /* act(gate) * up, and its gradient; act as af_act */
     void (*glu)(float *y, const float *gate, const float *up, af_act act, int64_t n);
     void (*glu_bwd)(float *dgate, float *dup, const float *gate, const float *up, const float *dy,
@@ -65,6 +68,9 @@ typedef struct af_fast {
     float (*exp_sum)(float *y, const float *x, float scale, float shift, int64_t n);
     /* y = cap * tanh(x / cap) */
     void (*softcap)(float *y, const float *x, float cap, int64_t n);
+    /* ds = p (dp - delta) factor, times 1 - (s/cap)^2 with a cap (s: the capped scores) */
+    void (*softmax_bwd)(float *ds, const float *p, const float *dp, const float *s, float delta,
+                        float factor, float cap, int64_t n);
     /* one AdamW row; g is zeroed. k: {lr_factor*lr/c1, decay factor, beta1, beta2, eps, 1/c2sqrt,
      * clip, l2} */
     void (*adam)(float *w, float *g, float *m, float *v, const float k[8], int64_t n);

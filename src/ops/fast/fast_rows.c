@@ -1,7 +1,40 @@
-/* fast_rows.c - loops over one row, written so that the compiler vectorises them. */
+/* fast_rows.c - loops over one row, in vectors. A row's tail goes through a padded vector, so that
+ * every element has the same arithmetic wherever it stands; outputs may be their own inputs. */
 #include "ops/fast/isa.h"
 
 #include <math.h>
+
+typedef int32_t ivec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+
+static inline vec load(const float *p, int64_t left)
+{
+    if (left >= VL)
+        return *(const vec *)p;
+    vec v = {0};
+    memcpy(&v, p, (size_t)left * sizeof *p);
+    return v;
+}
+
+static inline void store(float *p, vec v, int64_t left)
+{
+    if (left >= VL)
+        *(vec *)p = v;
+    else
+        memcpy(p, &v, (size_t)left * sizeof *p);
+}
+
+static inline vec pick(ivec mask, vec a, vec b)
+{
+    return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
+}
+
+static float lanes(vec v)
+{
+    float s = 0;
+    for (int i = 0; i < VL; i++)
+        s += v[i];
+    return s;
+}
 
 static void to_f32(float *restrict dst, const uint16_t *restrict src, int64_t n)
 {
@@ -22,51 +55,64 @@ static void to_bf16(uint16_t *restrict dst, const float *restrict src, int64_t n
     }
 }
 
-static float lanes(vec v)
-{
-    float s = 0;
-    for (int i = 0; i < VL; i++)
-        s += v[i];
-    return s;
-}
-
 static float dot(const float *a, const float *b, int64_t n)
 {
     vec s[4] = {0};
     int64_t i = 0;
     for (; i + 4 * VL <= n; i += 4 * VL)
+#pragma GCC unroll 4
         for (int u = 0; u < 4; u++)
             s[u] += *(const vec *)(a + i + u * VL) * *(const vec *)(b + i + u * VL);
-    float t = lanes((s[0] + s[1]) + (s[2] + s[3]));
-    for (; i < n; i++)
-        t += a[i] * b[i];
-    return t;
+    for (; i < n; i += VL)
+        s[0] += load(a + i, n - i) * load(b + i, n - i);
+    return lanes((s[0] + s[1]) + (s[2] + s[3]));
 }
 
 static float sum_squares(const float *x, int64_t n) { return dot(x, x, n); }
 
 static void add(float *y, const float *a, const float *b, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] + b[i];
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        *(vec *)(y + i) = *(const vec *)(a + i) + *(const vec *)(b + i);
+    if (i < n)
+        store(y + i, load(a + i, n - i) + load(b + i, n - i), n - i);
 }
 
-static void axpy(float *restrict y, float alpha, const float *restrict x, int64_t n)
+static void mul(float *y, const float *a, const float *b, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        y[i] += alpha * x[i];
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        *(vec *)(y + i) = *(const vec *)(a + i) * *(const vec *)(b + i);
+    if (i < n)
+        store(y + i, load(a + i, n - i) * load(b + i, n - i), n - i);
+}
+
+static void axpy(float *y, float alpha, const float *x, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        *(vec *)(y + i) += *(const vec *)(x + i) * alpha;
+    if (i < n)
+        store(y + i, load(y + i, n - i) + load(x + i, n - i) * alpha, n - i);
 }
 
 static void scale(float *y, float alpha, const float *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        y[i] = alpha * x[i];
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        *(vec *)(y + i) = *(const vec *)(x + i) * alpha;
+    if (i < n)
+        store(y + i, load(x + i, n - i) * alpha, n - i);
 }
 
 static void norm(float *y, const float *x, const float *w, float plus, float r, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        y[i] = x[i] * r * (w[i] + plus);
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        *(vec *)(y + i) = *(const vec *)(x + i) * r * (*(const vec *)(w + i) + plus);
+    if (i < n)
+        store(y + i, load(x + i, n - i) * r * (load(w + i, n - i) + plus), n - i);
 }
 
 static float norm_dot(const float *x, const float *w, float plus, const float *dy, int64_t n)
@@ -74,155 +120,206 @@ static float norm_dot(const float *x, const float *w, float plus, const float *d
     vec s[2] = {0};
     int64_t i = 0;
     for (; i + 2 * VL <= n; i += 2 * VL)
+#pragma GCC unroll 2
         for (int u = 0; u < 2; u++) {
             const int64_t k = i + u * VL;
             s[u] += *(const vec *)(x + k) * *(const vec *)(dy + k) * (*(const vec *)(w + k) + plus);
         }
-    float t = lanes(s[0] + s[1]);
-    for (; i < n; i++)
-        t += x[i] * dy[i] * (w[i] + plus);
-    return t;
+    for (; i < n; i += VL)
+        s[0] += load(x + i, n - i) * load(dy + i, n - i) * (load(w + i, n - i) + plus);
+    return lanes(s[0] + s[1]);
 }
 
 static void norm_bwd(float *dx, const float *x, const float *w, float plus, const float *dy,
                      const float *d, float r, float c, int64_t n)
 {
-    if (d)
-        for (int64_t i = 0; i < n; i++)
-            dx[i] = r * (dy[i] * (w[i] + plus) - x[i] * c) + d[i];
-    else
-        for (int64_t i = 0; i < n; i++)
-            dx[i] = r * (dy[i] * (w[i] + plus) - x[i] * c);
+    for (int64_t i = 0; i < n; i += VL) {
+        const int64_t left = n - i;
+        vec v = (load(dy + i, left) * (load(w + i, left) + plus) - load(x + i, left) * c) * r;
+        if (d)
+            v += load(d + i, left);
+        store(dx + i, v, left);
+    }
+}
+
+/* s += dy * x * r */
+static void norm_dw(float *s, const float *x, const float *dy, float r, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VL) {
+        const int64_t left = n - i;
+        store(s + i, load(s + i, left) + load(x + i, left) * load(dy + i, left) * r, left);
+    }
 }
 
 /* exp to about 1 ulp: 2^n times a polynomial on [-ln2/2, ln2/2] (coefficients: Cephes' expf). */
-static inline float exp_one(float x)
+static inline vec exp_vec(vec x)
 {
-    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-    const float z = x * 1.44269504088896341f;
-    const float n = (float)(int32_t)(z + (z < 0 ? -0.5f : 0.5f));
+    const vec zero = {0}, low = zero - 87.0f, high = zero + 88.0f;
+    x = pick(x < low, low, pick(x > high, high, x));
+    const vec magic = zero + 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    const vec shifted = x * 1.44269504088896341f + magic;
+    const vec n = shifted - magic;
     x = x - n * 0.693359375f;
-    x = x - n * -2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * x + 1.3981999507e-3f;
+    x = x + n * 2.12194440e-4f;
+    vec p = x * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * x + 8.3334519073e-3f;
     p = p * x + 4.1665795894e-2f;
     p = p * x + 1.6666665459e-1f;
     p = p * x + 5.0000001201e-1f;
     p = p * x * x + x + 1.0f;
-    const uint32_t u = (uint32_t)((int32_t)n + 127) << 23;
-    float two;
-    memcpy(&two, &u, 4);
-    return p * two;
+    const ivec two = (__builtin_convertvector(n, ivec) + 127) << 23;
+    return p * (vec)two;
 }
 
-static inline float sigmoid_one(float x) { return 1.0f / (1.0f + exp_one(-x)); }
+static inline vec sigmoid_vec(vec x) { return 1.0f / (1.0f + exp_vec(-x)); }
 
 /* tanh through exp; small arguments by its series, where 1 - 2/(e+1) would cancel. */
-static inline float tanh_one(float x)
+static inline vec tanh_vec(vec x)
 {
-    const float x2 = x * x;
-    const float small = x * (1.0f + x2 * (-0.33333333f + x2 * (0.13333333f + x2 * -0.053968254f)));
-    const float large = 1.0f - 2.0f / (exp_one(2.0f * x) + 1.0f);
-    return x2 < 0.0625f ? small : large;
-}
-
-static void glu_silu(float *y, const float *gate, const float *up, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = gate[i] * sigmoid_one(gate[i]) * up[i];
+    const vec x2 = x * x;
+    const vec small =
+        x * (1.0f +
+             x2 * (-0.33333333f + x2 * (0.13333333f + x2 * (-0.053968254f + x2 * 0.021869489f))));
+    const vec large = 1.0f - 2.0f / (exp_vec(2.0f * x) + 1.0f);
+    return pick(x2 < 0.0625f, small, large);
 }
 
 static const float gelu_a = 0.7978845608028654f, gelu_b = 0.044715f;
 
-static void glu_gelu_tanh(float *y, const float *gate, const float *up, int64_t n)
+/* act(x), and its slope when asked for */
+static inline vec act_vec(af_act act, vec x, vec *slope)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const float x = gate[i];
-        y[i] = 0.5f * x * (1.0f + tanh_one(gelu_a * (x + gelu_b * x * x * x))) * up[i];
+    const vec zero = {0};
+    if (act == AF_ACT_SILU) {
+        const vec s = sigmoid_vec(x);
+        *slope = s * (1.0f + x * (1.0f - s));
+        return x * s;
+    }
+    if (act == AF_ACT_GELU_TANH) {
+        const vec t = tanh_vec(gelu_a * (x + gelu_b * x * x * x)), h = 0.5f * (1.0f + t);
+        *slope = h + 0.5f * x * (1.0f - t * t) * gelu_a * (1.0f + 3.0f * gelu_b * x * x);
+        return x * h;
+    }
+    if (act == AF_ACT_RELU) {
+        *slope = pick(x > zero, zero + 1.0f, zero);
+        return pick(x > zero, x, zero);
+    }
+    vec cdf;
+    for (int i = 0; i < VL; i++)
+        cdf[i] = 0.5f * erfcf(-x[i] * 0.70710678f);
+    *slope = cdf + x * 0.39894228f * exp_vec(-0.5f * x * x);
+    return x * cdf;
+}
+
+static inline void glu_rows(float *y, const float *gate, const float *up, af_act act, int64_t n)
+{
+    vec slope;
+    for (int64_t i = 0; i < n; i += VL)
+        store(y + i, act_vec(act, load(gate + i, n - i), &slope) * load(up + i, n - i), n - i);
+}
+
+static inline void glu_bwd_rows(float *dgate, float *dup, const float *gate, const float *up,
+                                const float *dy, af_act act, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VL) {
+        const vec x = load(gate + i, n - i), u = load(up + i, n - i), d = load(dy + i, n - i);
+        vec slope;
+        const vec v = act_vec(act, x, &slope);
+        store(dup + i, d * v, n - i);
+        store(dgate + i, d * u * slope, n - i);
     }
 }
 
+/* One copy of the loop an activation, so that the choice is not made inside. */
 static void glu(float *y, const float *gate, const float *up, af_act act, int64_t n)
 {
     if (act == AF_ACT_SILU)
-        glu_silu(y, gate, up, n);
+        glu_rows(y, gate, up, AF_ACT_SILU, n);
     else if (act == AF_ACT_GELU_TANH)
-        glu_gelu_tanh(y, gate, up, n);
-    else if (act == AF_ACT_RELU)
-        for (int64_t i = 0; i < n; i++)
-            y[i] = (gate[i] > 0 ? gate[i] : 0.0f) * up[i];
+        glu_rows(y, gate, up, AF_ACT_GELU_TANH, n);
     else
-        for (int64_t i = 0; i < n; i++)
-            y[i] = 0.5f * gate[i] * (1.0f + erff(gate[i] * 0.70710678f)) * up[i];
+        glu_rows(y, gate, up, act, n);
 }
 
 static void glu_bwd(float *dgate, float *dup, const float *gate, const float *up, const float *dy,
                     af_act act, int64_t n)
 {
     if (act == AF_ACT_SILU)
-        for (int64_t i = 0; i < n; i++) {
-            const float x = gate[i], s = sigmoid_one(x), u = up[i], d = dy[i];
-            dup[i] = d * x * s;
-            dgate[i] = d * u * s * (1.0f + x * (1.0f - s));
-        }
+        glu_bwd_rows(dgate, dup, gate, up, dy, AF_ACT_SILU, n);
     else if (act == AF_ACT_GELU_TANH)
-        for (int64_t i = 0; i < n; i++) {
-            const float x = gate[i], u = up[i], d = dy[i];
-            const float t = tanh_one(gelu_a * (x + gelu_b * x * x * x));
-            dup[i] = d * 0.5f * x * (1.0f + t);
-            dgate[i] = d * u *
-                       (0.5f * (1.0f + t) +
-                        0.5f * x * (1.0f - t * t) * gelu_a * (1.0f + 3.0f * gelu_b * x * x));
-        }
+        glu_bwd_rows(dgate, dup, gate, up, dy, AF_ACT_GELU_TANH, n);
     else
-        for (int64_t i = 0; i < n; i++) {
-            const float x = gate[i], u = up[i], d = dy[i];
-            const bool relu = act == AF_ACT_RELU;
-            const float cdf = 0.5f * (1.0f + erff(x * 0.70710678f)),
-                        pdf = 0.39894228f * expf(-0.5f * x * x);
-            dup[i] = d * (relu ? (x > 0 ? x : 0.0f) : x * cdf);
-            dgate[i] = d * u * (relu ? (x > 0 ? 1.0f : 0.0f) : cdf + x * pdf);
-        }
+        glu_bwd_rows(dgate, dup, gate, up, dy, act, n);
 }
 
 static void rotate(float *y, const float *x, const float *cs, const float *sn, int64_t half)
 {
-    for (int64_t i = 0; i < half; i++) {
-        const float a = x[i], b = x[i + half];
-        y[i] = a * cs[i] - b * sn[i];
-        y[i + half] = b * cs[i] + a * sn[i];
+    for (int64_t i = 0; i < half; i += VL) {
+        const int64_t left = half - i;
+        const vec a = load(x + i, left), b = load(x + half + i, left), c = load(cs + i, left),
+                  s = load(sn + i, left);
+        store(y + i, a * c - b * s, left);
+        store(y + half + i, b * c + a * s, left);
     }
 }
 
 static float max_of(const float *x, int64_t n)
 {
-    float m = -INFINITY;
-    for (int64_t i = 0; i < n; i++)
-        m = x[i] > m ? x[i] : m;
-    return m;
+    vec m = (vec){0} - INFINITY;
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+        const vec v = *(const vec *)(x + i);
+        m = pick(v > m, v, m);
+    }
+    float best = -INFINITY;
+    for (int k = 0; k < VL; k++)
+        best = m[k] > best ? m[k] : best;
+    for (; i < n; i++)
+        best = x[i] > best ? x[i] : best;
+    return best;
 }
 
 static float exp_sum(float *y, const float *x, float factor, float shift, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        y[i] = exp_one(x[i] * factor - shift);
-    vec s[2] = {0};
+    vec s = {0};
     int64_t i = 0;
-    for (; i + 2 * VL <= n; i += 2 * VL)
-        for (int u = 0; u < 2; u++)
-            s[u] += *(const vec *)(y + i + u * VL);
-    float t = lanes(s[0] + s[1]);
-    for (; i < n; i++)
-        t += y[i];
+    for (; i + VL <= n; i += VL) {
+        const vec e = exp_vec(*(const vec *)(x + i) * factor - shift);
+        *(vec *)(y + i) = e;
+        s += e;
+    }
+    float t = lanes(s);
+    if (i < n) {
+        const vec e = exp_vec(load(x + i, n - i) * factor - shift);
+        store(y + i, e, n - i);
+        for (int k = 0; k < n - i; k++)
+            t += e[k];
+    }
     return t;
 }
 
 static void softcap(float *y, const float *x, float cap, int64_t n)
 {
     const float inv = 1.0f / cap;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = cap * tanh_one(x[i] * inv);
+    for (int64_t i = 0; i < n; i += VL)
+        store(y + i, cap * tanh_vec(load(x + i, n - i) * inv), n - i);
+}
+
+/* ds = p * (dp - delta) * factor, times the slope of the soft cap when there is one: s holds the
+ * capped scores */
+static void softmax_bwd(float *ds, const float *p, const float *dp, const float *s, float delta,
+                        float factor, float cap, int64_t n)
+{
+    const float inv = cap > 0 ? 1.0f / cap : 0.0f;
+    for (int64_t i = 0; i < n; i += VL) {
+        const int64_t left = n - i;
+        vec d = load(p + i, left) * (load(dp + i, left) - delta) * factor;
+        if (cap > 0) {
+            const vec t = load(s + i, left) * inv;
+            d *= 1.0f - t * t;
+        }
+        store(ds + i, d, left);
+    }
 }
 
 static void adam(float *restrict w, float *restrict g, float *restrict m, float *restrict v,
@@ -277,16 +374,19 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .dot = dot,
     .sum_squares = sum_squares,
     .add = add,
+    .mul = mul,
     .axpy = axpy,
     .scale = scale,
     .norm = norm,
     .norm_bwd = norm_bwd,
     .norm_dot = norm_dot,
+    .norm_dw = norm_dw,
     .glu = glu,
     .glu_bwd = glu_bwd,
     .rotate = rotate,
     .max = max_of,
     .exp_sum = exp_sum,
     .softcap = softcap,
+    .softmax_bwd = softmax_bwd,
     .adam = adam,
 };
