@@ -45,8 +45,16 @@ static inline const char *case_dir(char *buf, size_t size, const char *sub)
     for (int i = 0; i < 2; i++) {
         if (!roots[i])
             continue;
-        snprintf(buf, size, "%s/%s", roots[i], sub);
-        if (stat(buf, &st) == 0)
+        /* the tree keeps convert/bnb_model and its like one folder higher */
+        const bool inner = i == 0 && strncmp(sub, "convert/", 8) == 0;
+        snprintf(buf, size, "%s/%s", roots[i], inner ? sub + 8 : sub);
+        if (stat(buf, &st) != 0)
+            continue;
+        /* a model may lie in the tree without the numbers to compare it with */
+        char golden[8192];
+        snprintf(golden, sizeof golden, "%s/golden.safetensors", buf);
+        const bool model = strncmp(sub, "models/", 7) == 0 && !strchr(sub + 7, '/');
+        if (!model || stat(golden, &st) == 0)
             return buf;
     }
     return NULL;

@@ -89,6 +89,23 @@ static void test_gguf_files_compute_as_their_dequantised_weights(void **state)
     }
 }
 
+/* Every architecture's names, permutations and norms in GGUF. */
+static void test_gguf_architectures(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"llama3",  "gemma",   "phi3",    "olmo2",
+                                        "granite", "smollm3", "qwen3moe"};
+    for (size_t i = 0; i < AF_LEN(archs); i++) {
+        char sub[128], logits[128];
+        wanted x;
+        snprintf(sub, sizeof sub, "models/gguf/%s.gguf", archs[i]);
+        snprintf(logits, sizeof logits, "models/gguf/%s.safetensors", archs[i]);
+        assert_true(wanted_open(&x, logits));
+        check_logits(sub, &x, "logits", (case_opts){0}, 1e-5);
+        af_weights_close(x.w);
+    }
+}
+
 static void test_adapter_on_a_gguf_base_is_the_same(void **state)
 {
     (void)state;
@@ -197,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gguf_files_compute_as_their_dequantised_weights),
+        cmocka_unit_test(test_gguf_architectures),
         cmocka_unit_test(test_adapter_on_a_gguf_base_is_the_same),
         cmocka_unit_test(test_bitsandbytes_folders),
         cmocka_unit_test(test_shadow_and_scratch_give_the_same_numbers),
