@@ -116,41 +116,50 @@ static void build(model *m)
     af_set_learning_rate(g, 1e-4);
 }
 
-/* One large random buffer serves every weight. */
+/* Random values of one range; those made before are used again. */
+typedef struct pool_of_values {
+    float range;
+    af_dtype t;
+    uint64_t n;
+    void *data;
+} pool_of_values;
+
+static const void *values_of(pool_of_values *pool, int count, float range, af_dtype t, uint64_t n)
+{
+    pool_of_values *p = pool;
+    while (p < pool + count && p->data && (p->range != range || p->t != t))
+        p++;
+    assert_true(p < pool + count);
+    if (p->n >= n)
+        return p->data;
+    p->range = range;
+    p->t = t;
+    p->data = realloc(p->data, n * (t == AF_DTYPE_BF16 ? 2 : 4));
+    uint64_t h = 88172645463325252u + p->n;
+    for (uint64_t i = p->n; i < n; i++) {
+        h = h * 6364136223846793005u + 1442695040888963407u;
+        const float f = range * ((float)(h >> 40) / 8388608.0f - 1.0f);
+        if (t == AF_DTYPE_BF16)
+            ((uint16_t *)p->data)[i] = af_bf16_from_f32(f);
+        else
+            ((float *)p->data)[i] = f;
+    }
+    p->n = n;
+    return p->data;
+}
+
 static void fill(model *m, af_error *err)
 {
-    uint64_t most = 0, h = 88172645463325252u;
-    for (int i = 0; i < m->n; i++)
-        most = AF_MAX(most, (uint64_t)af_tensor_count(m->leaf[i]));
-    float *f = malloc(most * 4);
-    uint16_t *b = malloc(most * 2);
-    for (uint64_t i = 0; i < most; i++) {
-        h ^= h << 13;
-        h ^= h >> 7;
-        h ^= h << 17;
-        f[i] = (float)((double)(h >> 40) / 8388608.0 - 1.0);
-    }
-    float last = 0;
+    pool_of_values pool[16];
+    memset(pool, 0, sizeof pool);
     for (int i = 0; i < m->n; i++) {
         af_tensor *t = m->leaf[i];
         const uint64_t n = (uint64_t)af_tensor_count(t);
-        const float r = (float)m->range[i];
-        if (af_tensor_dtype(t) == AF_DTYPE_BF16) {
-            if (r != last)
-                for (uint64_t k = 0; k < most; k++)
-                    b[k] = af_bf16_from_f32(f[k] * r);
-            last = r;
-            CHECK_OK(af_tensor_write(m->g, t, b, n * 2, err), *err);
-        } else {
-            float *v = malloc(n * 4);
-            for (uint64_t k = 0; k < n; k++)
-                v[k] = f[k] * r;
-            CHECK_OK(af_tensor_write(m->g, t, v, n * 4, err), *err);
-            free(v);
-        }
+        const void *v = values_of(pool, 16, (float)m->range[i], af_tensor_dtype(t), n);
+        CHECK_OK(af_tensor_write(m->g, t, v, af_tensor_bytes(t), err), *err);
     }
-    free(f);
-    free(b);
+    for (int i = 0; i < 16; i++)
+        free(pool[i].data);
 }
 
 static void write_batch(model *m, af_error *err)
