@@ -81,6 +81,7 @@ typedef struct af_cuda {
     af_graph *graph;
     af_cuda_graph *cg;
     void *work; /* device workspace shared by all nodes: at least what the op's `work` asked for */
+    int chunk;  /* steps appended now run only when this chunk of labels is in use; 0 = always */
     bool backward_only; /* steps appended now are left out of runs without a backward pass */
     af_error err;       /* latched by the helpers below; prepare returns it */
     /* switches for tests */
@@ -135,6 +136,11 @@ void af_cuda_copy(af_cuda *cu, af_node *n, void *to, const void *from, uint64_t 
 /* A tensor (or `cols` columns of it from `col`) as a matrix of all its rows. */
 af_mat af_mat_of(const af_tensor *t);
 af_mat af_mat_cols(const af_tensor *t, int64_t col, int64_t cols);
+
+/* The rows of labels a run has (those not negative) are counted when the host writes them, and
+ * steps of later chunks (cu->chunk) are left out of runs that do not reach them. False when `t` is
+ * not an input, or another one is counted already: then every chunk always runs. */
+bool af_cuda_count_labels(af_cuda *cu, const af_tensor *t, int64_t chunk_rows);
 
 /* ---- devices ---- */
 

@@ -278,6 +278,15 @@ static uint64_t pitch_bytes(const af_tensor *t, uint64_t width)
     return t->ld == af_last(t) ? width : (uint64_t)t->ld * (uint64_t)af_dtype_get(t->dtype)->bytes;
 }
 
+/* Chunks of the head that have a label, when rows with one are packed to the front. */
+static int chunks_in(const af_cuda_graph *cg, const af_tensor *t, const int32_t *labels)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < t->dim[0]; i++)
+        n += labels[i] >= 0;
+    return (int)((n + cg->chunk_rows - 1) / cg->chunk_rows);
+}
+
 static af_status cuda_write(af_device *d, af_graph *g, af_tensor *t, const void *data,
                             af_error *err)
 {
@@ -285,6 +294,8 @@ static af_status cuda_write(af_device *d, af_graph *g, af_tensor *t, const void 
     af_cuda_graph *cg = g->backend;
     uint64_t rows;
     const uint64_t width = width_bytes(t, &rows);
+    if (t == cg->labels)
+        cg->chunks = chunks_in(cg, t, data);
     cg->weights_dirty |= t->role == AF_ROLE_WEIGHT;
     cg->params_dirty |= t->role == AF_ROLE_PARAM;
     if (t->role != AF_ROLE_INPUT && t != g->hyper && t != g->clock)

@@ -13,6 +13,7 @@ typedef enum af_step_kind { AF_STEP_LAUNCH, AF_STEP_GEMM, AF_STEP_ZERO, AF_STEP_
 typedef struct af_step {
     af_step_kind kind;
     bool backward_only;
+    uint8_t chunk;
     af_launch *launch;
     af_gemm_plan *gemm;
     void *to;
@@ -26,7 +27,7 @@ typedef struct af_exec {
     int n, cap;
 } af_exec;
 
-enum { AF_RUN_MASKS = 8 };
+enum { AF_RUN_MASKS = 8, AF_CHUNKS_MAX = 16 };
 
 struct af_cuda_graph {
     af_arena mem; /* steps and their arguments */
@@ -36,10 +37,14 @@ struct af_cuda_graph {
      * params (the same, for trainable values) up to date. */
     af_node on_weights, on_params;
     bool weights_dirty, params_dirty; /* the host wrote some since the last run */
-    void *exec[AF_RUN_MASKS];         /* instantiated CUDA graphs, by AF_RUN_* mask */
-    uint64_t launches[AF_RUN_MASKS];
+    /* instantiated CUDA graphs, by AF_RUN_* mask and number of chunks with labels */
+    void *exec[AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
+    uint64_t launches[AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
+    const af_tensor *labels;
+    int64_t chunk_rows;
+    int chunks; /* in use now */
     bool capture_refused;
-    void *tables; /* device memory: what the copy_table launches of the two read */
+    void *tables;            /* device memory: what the copy_table launches of the two read */
     af_linear_group *groups; /* src/ops/linear_cuda.c */
     int n_groups;
 };
@@ -47,8 +52,8 @@ struct af_cuda_graph {
 /* Appends one step to n; NULL when memory is gone (latched in cu->err). */
 af_step *af_cuda_step(af_cuda *cu, af_node *n, af_step_kind kind);
 /* Issues the steps of one node on the stream, for a run of `what`; adds to *count. */
-AF_CHECKED af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, uint64_t *count,
-                                   af_error *err);
+AF_CHECKED af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks,
+                                   uint64_t *count, af_error *err);
 /* Checks what launchers asked for: grid and block limits, shared memory, argument sizes. */
 AF_CHECKED af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err);
 

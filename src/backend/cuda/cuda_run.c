@@ -4,14 +4,15 @@
 #include "backend/cuda/gemm.h"
 #include "base/log.h"
 
-af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, uint64_t *count, af_error *err)
+af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uint64_t *count,
+                        af_error *err)
 {
     const af_driver *drv = cu->drv;
     af_status st = AF_OK;
     for (int i = 0; e && i < e->n; i++) {
         const af_step *s = &e->step[i];
         const af_launch *l = s->launch;
-        if (s->backward_only && !(what & AF_RUN_BACKWARD))
+        if ((s->backward_only && !(what & AF_RUN_BACKWARD)) || s->chunk > chunks)
             continue;
         ++*count;
         switch (s->kind) {
@@ -52,10 +53,10 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
         const af_node *n = g->nodes[i];
         if (!(what & bit[n->phase]))
             continue;
-        AF_TRY(af_cuda_issue(cu, n->exec, what, count, err));
+        AF_TRY(af_cuda_issue(cu, n->exec, what, cg->chunks, count, err));
     }
     if (what & AF_RUN_UPDATE) /* the copies GEMMs read follow the params */
-        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, what, count, err));
+        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, what, 0, count, err));
 done:
     return st;
 }
@@ -68,12 +69,12 @@ static af_status capture(af_cuda *cu, af_graph *g, int what, af_error *err)
     void *graph = NULL;
     AF_TRY(af_cu_check(drv, drv->capture_begin(cu->stream, AF_CU_CAPTURE_THREAD),
                        "cuStreamBeginCapture", "a step", err));
-    st = issue_all(cu, g, what, &cg->launches[what], err);
+    st = issue_all(cu, g, what, &cg->launches[what][cg->chunks], err);
     const int ended = drv->capture_end(cu->stream, &graph);
     if (st == AF_OK)
         st = af_cu_check(drv, ended, "cuStreamEndCapture", "a step", err);
     if (st == AF_OK)
-        st = af_cu_check(drv, drv->graph_instantiate(&cg->exec[what], graph, 0),
+        st = af_cu_check(drv, drv->graph_instantiate(&cg->exec[what][cg->chunks], graph, 0),
                          "cuGraphInstantiate", "a step", err);
 done:
     if (graph)
@@ -83,11 +84,12 @@ done:
 
 void af_cuda_drop_captures(af_cuda *cu, af_cuda_graph *cg)
 {
-    for (int i = 0; i < AF_RUN_MASKS; i++) {
-        if (cg->exec[i])
-            cu->drv->graph_exec_free(cg->exec[i]);
-        cg->exec[i] = NULL;
-    }
+    for (int i = 0; i < AF_RUN_MASKS; i++)
+        for (int k = 0; k <= AF_CHUNKS_MAX; k++) {
+            if (cg->exec[i][k])
+                cu->drv->graph_exec_free(cg->exec[i][k]);
+            cg->exec[i][k] = NULL;
+        }
 }
 
 /* What the host wrote since the last run reaches the copies that GEMMs read. */
@@ -96,10 +98,10 @@ static af_status follow_writes(af_cuda *cu, af_cuda_graph *cg, af_error *err)
     af_status st = AF_OK;
     uint64_t count = 0;
     if (cg->weights_dirty)
-        AF_TRY(af_cuda_issue(cu, cg->on_weights.exec, 0, &count, err));
+        AF_TRY(af_cuda_issue(cu, cg->on_weights.exec, 0, 0, &count, err));
     cg->weights_dirty = false;
     if (cg->params_dirty)
-        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, 0, &count, err));
+        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, 0, 0, &count, err));
     cg->params_dirty = false;
 done:
     return st;
@@ -111,10 +113,11 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
     af_cuda_graph *cg = g->backend;
     af_status st = AF_OK;
     uint64_t count = 0;
+    void **exec = &cg->exec[what][cg->chunks];
     AF_TRY(
         af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a run", err));
     AF_TRY(follow_writes(cu, cg, err));
-    if (!cu->no_graph && !cg->capture_refused && !cg->exec[what]) {
+    if (!cu->no_graph && !cg->capture_refused && !*exec) {
         af_error why = {0};
         if (capture(cu, g, what, &why) != AF_OK) {
             cg->capture_refused = true;
@@ -122,10 +125,10 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
                    why.msg);
         }
     }
-    if (!cu->no_graph && cg->exec[what]) {
-        AF_TRY(af_cu_check(cu->drv, cu->drv->graph_launch(cg->exec[what], cu->stream),
-                           "cuGraphLaunch", "a step", err));
-        count = cg->launches[what];
+    if (!cu->no_graph && *exec) {
+        AF_TRY(af_cu_check(cu->drv, cu->drv->graph_launch(*exec, cu->stream), "cuGraphLaunch",
+                           "a step", err));
+        count = cg->launches[what][cg->chunks];
     } else {
         AF_TRY(issue_all(cu, g, what, &count, err));
     }

@@ -39,9 +39,9 @@ typedef struct af_module {
 
 struct af_kernels {
     af_arena mem;
-    char arch[16];  /* "sm_90a" */
-    char *cache;    /* folder, or NULL: no disk cache */
-    bool no_pack;   /* tests */
+    char arch[16]; /* "sm_90a" */
+    char *cache;   /* folder, or NULL: no disk cache */
+    bool no_pack;  /* tests */
     /* af_module_obtain; tests put a fake here */
     af_status (*obtain)(const struct af_kernels *k, af_module *m, af_error *err);
     af_nvrtc nvrtc; /* lib is NULL until a compile is needed */

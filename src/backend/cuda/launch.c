@@ -33,7 +33,8 @@ af_step *af_cuda_step(af_cuda *cu, af_node *n, af_step_kind kind)
         e->step = p;
         e->cap = cap;
     }
-    e->step[e->n] = (af_step){.kind = kind, .backward_only = cu->backward_only};
+    e->step[e->n] =
+        (af_step){.kind = kind, .backward_only = cu->backward_only, .chunk = (uint8_t)cu->chunk};
     return &e->step[e->n++];
 }
 
@@ -167,6 +168,16 @@ void af_cuda_gemm(af_cuda *cu, af_node *n, const af_gemm *m)
     af_error err = {0};
     if (af_gemm_add(cu, n, m, &err) != AF_OK && cu->err.code == AF_OK)
         cu->err = err;
+}
+
+bool af_cuda_count_labels(af_cuda *cu, const af_tensor *t, int64_t chunk_rows)
+{
+    if (t->role != AF_ROLE_INPUT || cu->cg->labels)
+        return false;
+    cu->cg->labels = t;
+    cu->cg->chunk_rows = chunk_rows;
+    cu->cg->chunks = AF_CHUNKS_MAX;
+    return true;
 }
 
 af_mat af_mat_of(const af_tensor *t) { return af_mat_cols(t, 0, af_last(t)); }
