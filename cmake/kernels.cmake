@@ -1,7 +1,8 @@
 # CUDA kernels as text inside the library, and a pack of cubins where a CUDA compiler is present. With
 # AF_CUBINS=ON every kernel is compiled for the shipped architectures by NVRTC; results are kept in the build
 # folder, so that only changed kernels are compiled again.
-option(AF_CUBINS "ship machine code of the CUDA kernels (needs NVRTC)" OFF)
+option(AF_CUBINS "ship machine code of the CUDA kernels (needs NVRTC; minutes the first time)" OFF)
+set(AF_CUBIN_ARCHS "sm_80,sm_86,sm_89,sm_90a,sm_100,sm_120" CACHE STRING "architectures of that pack")
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 file(GLOB AF_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*.cu ${CMAKE_SOURCE_DIR}/src/ops/*.cuh
      ${CMAKE_SOURCE_DIR}/src/backend/cuda/*.cu ${CMAKE_SOURCE_DIR}/src/backend/cuda/*.cuh)
@@ -13,7 +14,7 @@ add_custom_command(OUTPUT ${AF_GENERATED}/kernel_sources.c
 if(AF_CUBINS)
     add_custom_command(OUTPUT ${AF_GENERATED}/kernel_cubins.c ${AF_GENERATED}/kernel_cubins.bin
         COMMAND ${Python3_EXECUTABLE} ${AF_EMBED} pack ${AF_GENERATED}/kernel_cubins.c
-                ${AF_GENERATED}/kernel_cubins.bin ${CMAKE_BINARY_DIR}/cubins ${AF_KERNELS}
+                ${AF_GENERATED}/kernel_cubins.bin ${CMAKE_BINARY_DIR}/cubins ${AF_CUBIN_ARCHS} ${AF_KERNELS}
         DEPENDS ${AF_KERNELS} ${AF_EMBED} VERBATIM)
     set_source_files_properties(${AF_GENERATED}/kernel_cubins.c PROPERTIES
         OBJECT_DEPENDS ${AF_GENERATED}/kernel_cubins.bin)
