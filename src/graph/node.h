@@ -48,6 +48,7 @@ struct af_tensor {
     /* the plan */
     uint64_t offset;   /* inside the arena of its role */
     int first, last;   /* positions of first write and last use */
+    int hold;          /* a backend's wish: not reused before this position */
     const void *bound; /* memory of the caller */
     /* the backend: where the value lies (a host pointer, or a device address), and whatever else it
      * keeps */

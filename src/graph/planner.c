@@ -49,6 +49,9 @@ static void find_lifetimes(af_graph *g)
         }
     }
     for (int i = 0; i < g->n_tensors; i++)
+        if (g->tensors[i]->hold > g->tensors[i]->last && g->tensors[i]->last >= 0)
+            g->tensors[i]->last = g->tensors[i]->hold;
+    for (int i = 0; i < g->n_tensors; i++)
         if (g->tensors[i]->keep)
             root(g->tensors[i])->last = g->n_nodes;
 }
@@ -161,6 +164,21 @@ static void sweep_node(sweep *s, const af_node *n)
     }
 }
 
+/* Tensors that were held for a backend and end here, though this node does not use them. */
+static void release_held(sweep *s, const af_node *n)
+{
+    for (int i = 0; i < s->g->n_tensors; i++) {
+        const af_tensor *t = s->g->tensors[i];
+        bool used = t->hold != n->at || t->last != n->at || t->first < 0 || !in_arena(t);
+        for (int k = 0; k < n->n_in && !used; k++)
+            used = root(n->in[k]) == t;
+        for (int k = 0; k < n->n_out && !used; k++)
+            used = root(n->out[k]) == t;
+        if (!used)
+            release(s, t->offset, size_of(t));
+    }
+}
+
 static void place_leaves(af_graph *g)
 {
     memset(g->role_bytes, 0, sizeof g->role_bytes);
@@ -194,8 +212,10 @@ af_status af_graph_layout(af_graph *g, af_error *err)
     sweep s = {.g = g};
     find_lifetimes(g);
     place_leaves(g);
-    for (int i = 0; i < g->n_nodes && !s.failed; i++)
+    for (int i = 0; i < g->n_nodes && !s.failed; i++) {
         sweep_node(&s, g->nodes[i]);
+        release_held(&s, g->nodes[i]);
+    }
     g->role_bytes[AF_ROLE_ACTIVATION] = s.top;
     count_flops(g);
     free(s.hole);

@@ -197,36 +197,39 @@ static void test_adapters_beside_the_product_agree_too(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* Three steps: captured, direct, and captured again give the same bits; so does recomputation. */
+/* Captured, direct, captured again, with recomputation, on one stream: the same bits after some
+ * steps. */
 static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **state)
 {
-    static const char *const names[] = {"block", "lora", "attention", "adamw", "head"};
+    static const char *const names[] = {"train", "lora", "attention", "adamw",
+                                        "head",  "nf4",  "block"};
     int bad = 0;
     (void)state;
     if (!gpu)
         skip();
     for (size_t k = 0; k < AF_LEN(names); k++)
         for (size_t i = 0; i < AF_LEN(cases); i++) {
-            values v[5];
+            values v[6];
             memset(v, 0, sizeof v);
             af_error err = {0};
             if (strcmp(cases[i].name, names[k]) != 0 || !wanted(&cases[i]))
                 continue;
-            for (int m = 0; m < 5; m++) {
+            for (int m = 0; m < 6; m++) {
                 const how h = {AF_DTYPE_BF16,
                                m == 3   ? AF_RECOMPUTE_CHEAP
                                : m == 4 ? AF_RECOMPUTE_BLOCK
                                         : AF_RECOMPUTE_NONE,
-                               3};
+                               strcmp(names[k], "train") == 0 ? 50 : 3};
+                ((af_cuda *)gpu)->no_side = m == 5;
                 ((af_cuda *)gpu)->no_graph = m == 1;
                 CHECK_OK(run_case(&cases[i], gpu, h, &v[m], &err), err);
-                ((af_cuda *)gpu)->no_graph = false;
+                ((af_cuda *)gpu)->no_graph = ((af_cuda *)gpu)->no_side = false;
                 if (!same(&v[0], &v[m])) {
                     print_error("%s: run %d has other bits\n", names[k], m);
                     bad++;
                 }
             }
-            for (int m = 0; m < 5; m++)
+            for (int m = 0; m < 6; m++)
                 clear(&v[m]);
         }
     assert_int_equal(bad, 0);

@@ -68,6 +68,7 @@ typedef struct af_cuda {
     const af_driver *drv;
     const af_driver *own_driver; /* freed with the device */
     void *context, *stream;
+    void *side, *fork, *join; /* a second stream, and the events around work put there */
     int ordinal;
     int arch;     /* 90 */
     int sms;      /* multiprocessors */
@@ -87,6 +88,7 @@ typedef struct af_cuda {
     /* switches for tests */
     bool no_graph; /* direct launches instead of captured graphs */
     bool no_lt;    /* own GEMM kernels even where cuBLASLt is there */
+    bool no_side;  /* everything on one stream */
     bool no_fold;  /* adapters beside the GEMM, not inside it */
     bool scratch;  /* quantised weights are dequantised at every use */
     bool warned;   /* capture was impossible, said once */

@@ -53,6 +53,52 @@ static uint64_t total_bytes(const af_graph *g)
     return sum;
 }
 
+static bool is_weight_gradient(af_op op)
+{
+    return op == AF_OP_LINEAR_DW || op == AF_OP_LINEAR_DBIAS || op == AF_OP_ADAPTER_DA ||
+           op == AF_OP_ADAPTER_DB;
+}
+
+/* What nodes [from, from + n) read is not reused before position `until`. */
+static void hold_inputs(const af_graph *g, int from, int n, int until)
+{
+    for (int i = from; i < from + n; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            af_tensor *t = g->nodes[i]->in[k];
+            t = t->base ? t->base : t;
+            t->hold = AF_MAX(t->hold, until);
+        }
+}
+
+/* Gradients of weights that follow a LINEAR_DX run beside it. Until the next such place (or the end
+ * of the pass) nothing they read may be overwritten. */
+static af_status place_aside(af_graph *g, af_cuda_graph *cg, af_error *err)
+{
+    int from = -1, count = 0;
+    cg->aside = af_arena_take(&g->mem, (uint64_t)g->n_nodes + 1);
+    if (!cg->aside)
+        return af_fail_nomem(err, "the plan", (uint64_t)g->n_nodes);
+    for (int i = 0; i <= g->n_nodes; i++) {
+        const af_node *n = i < g->n_nodes ? g->nodes[i] : NULL;
+        int k = 0;
+        while (n && n->op == AF_OP_LINEAR_DX && i + 1 + k < g->n_nodes && k < 255 &&
+               g->nodes[i + 1 + k]->phase == n->phase &&
+               is_weight_gradient(g->nodes[i + 1 + k]->op))
+            k++;
+        if ((k > 0 || !n || n->phase == AF_PHASE_UPDATE) && count > 0) {
+            hold_inputs(g, from, count, i);
+            count = 0;
+        }
+        if (k > 0) {
+            cg->aside[i] = (uint8_t)k;
+            from = i + 1;
+            count = k;
+            i += k;
+        }
+    }
+    return AF_OK;
+}
+
 static af_status cuda_layout(af_device *d, af_graph *g, af_error *err)
 {
     af_cuda *cu = (af_cuda *)d;
@@ -68,6 +114,7 @@ static af_status cuda_layout(af_device *d, af_graph *g, af_error *err)
             g->tensors[i]->bound = NULL;
         }
     AF_TRY(af_cuda_linear_layout(cu, g, err));
+    AF_TRY(place_aside(g, cg, err));
     set_work(cu, g);
     if (!af_cuda_linear_has_shadow(cg))
         goto done;
@@ -218,7 +265,8 @@ static void cuda_release(af_device *d, af_graph *g)
     if (cg->tables)
         cu->drv->mem_free(cg->tables);
     af_arena_clear(&cg->mem);
-    const af_cuda_graph empty = {.groups = cg->groups, .n_groups = cg->n_groups};
+    const af_cuda_graph empty = {
+        .groups = cg->groups, .n_groups = cg->n_groups, .aside = cg->aside};
     *cg = empty; /* the layout stays: the graph may be prepared again */
     for (int i = 0; i < g->n_tensors; i++)
         g->tensors[i]->data = NULL;
@@ -333,6 +381,12 @@ static void cuda_close(af_device *d)
         af_upload_free(cu->upload, cu);
         af_lt_free(cu->lt, cu);
         af_kernels_free(cu->kernels, drv);
+        if (cu->fork)
+            drv->event_free(cu->fork);
+        if (cu->join)
+            drv->event_free(cu->join);
+        if (cu->side)
+            drv->stream_free(cu->side);
         if (cu->stream)
             drv->stream_free(cu->stream);
         drv->context_release(cu->ordinal);
@@ -401,6 +455,12 @@ af_status af_cuda_open_with(af_device **out, const af_driver *drv, int ordinal, 
     AF_TRY(af_cu_check(drv, drv->context_set(cu->context), "cuCtxSetCurrent", cu->name, err));
     AF_TRY(af_cu_check(drv, drv->stream_new(&cu->stream, AF_CU_STREAM_NON_BLOCKING),
                        "cuStreamCreate", cu->name, err));
+    AF_TRY(af_cu_check(drv, drv->stream_new(&cu->side, AF_CU_STREAM_NON_BLOCKING), "cuStreamCreate",
+                       cu->name, err));
+    AF_TRY(af_cu_check(drv, drv->event_new(&cu->fork, AF_CU_EVENT_NO_TIMING), "cuEventCreate",
+                       cu->name, err));
+    AF_TRY(af_cu_check(drv, drv->event_new(&cu->join, AF_CU_EVENT_NO_TIMING), "cuEventCreate",
+                       cu->name, err));
     AF_TRY(af_kernels_new(&cu->kernels, cu->arch, err));
     AF_TRY(af_upload_new(&cu->upload, cu, err));
     snprintf(cu->device.text, sizeof cu->device.text, "cuda:%d, %s, %.1f GiB", ordinal, cu->name,

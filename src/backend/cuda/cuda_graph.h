@@ -40,6 +40,7 @@ struct af_cuda_graph {
     /* instantiated CUDA graphs, by AF_RUN_* mask and number of chunks with labels */
     void *exec[AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
     uint64_t launches[AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
+    uint8_t *aside; /* by position: how many nodes behind this one run beside it */
     const af_tensor *labels;
     int64_t chunk_rows;
     int chunks; /* in use now */

@@ -40,7 +40,53 @@ done:
     return st;
 }
 
-/* Every step of the phases in `what`, in order. *count says how many. */
+static void swap_streams(af_cuda *cu)
+{
+    void *s = cu->stream;
+    cu->stream = cu->side;
+    cu->side = s;
+    if (cu->lt) {
+        void *w = cu->lt->work;
+        cu->lt->work = cu->lt->side_work;
+        cu->lt->side_work = w;
+    }
+}
+
+/* The main stream goes on behind what the second one was given last. */
+static af_status join_side(af_cuda *cu, bool *pending, af_error *err)
+{
+    if (!*pending)
+        return AF_OK;
+    *pending = false;
+    return af_cu_check(cu->drv, cu->drv->stream_wait(cu->stream, cu->join, 0), "cuStreamWaitEvent",
+                       "the second stream", err);
+}
+
+/* Nodes [from, from + n) on the second stream, behind all that was issued so far. */
+static af_status issue_aside(af_cuda *cu, const af_graph *g, int what, int from, int n,
+                             uint64_t *count, af_error *err)
+{
+    const af_cuda_graph *cg = g->backend;
+    const af_driver *drv = cu->drv;
+    af_status st = AF_OK;
+    AF_TRY(af_cu_check(drv, drv->event_record(cu->fork, cu->stream), "cuEventRecord",
+                       "the second stream", err));
+    AF_TRY(af_cu_check(drv, drv->stream_wait(cu->side, cu->fork, 0), "cuStreamWaitEvent",
+                       "the second stream", err));
+    swap_streams(cu);
+    for (int i = from; i < from + n && st == AF_OK; i++)
+        st = af_cuda_issue(cu, g->nodes[i]->exec, what, cg->chunks, count, err);
+    if (st == AF_OK)
+        st = af_cu_check(drv, drv->event_record(cu->join, cu->stream), "cuEventRecord",
+                         "the second stream", err);
+    swap_streams(cu);
+done:
+    return st;
+}
+
+/* Every step of the phases in `what`, in order. *count says how many. Gradients of weights run
+ * beside the product that passes the gradient on (cg->aside): the planner holds what they read
+ * until the next such place, where the streams meet again. */
 static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *count, af_error *err)
 {
     static const int bit[] = {[AF_PHASE_FORWARD] = AF_RUN_FORWARD,
@@ -48,13 +94,23 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
                               [AF_PHASE_UPDATE] = AF_RUN_UPDATE};
     const af_cuda_graph *cg = g->backend;
     af_status st = AF_OK;
+    bool pending = false;
     *count = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
+        const int aside = cu->no_side ? 0 : cg->aside[i];
         if (!(what & bit[n->phase]))
             continue;
+        if (aside || n->phase == AF_PHASE_UPDATE)
+            AF_TRY(join_side(cu, &pending, err));
+        if (aside) {
+            AF_TRY(issue_aside(cu, g, what, i + 1, aside, count, err));
+            pending = true;
+        }
         AF_TRY(af_cuda_issue(cu, n->exec, what, cg->chunks, count, err));
+        i += aside;
     }
+    AF_TRY(join_side(cu, &pending, err));
     if (what & AF_RUN_UPDATE) /* the copies GEMMs read follow the params */
         AF_TRY(af_cuda_issue(cu, cg->on_params.exec, what, 0, count, err));
 done:

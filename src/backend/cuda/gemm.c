@@ -39,7 +39,9 @@ af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err)
     lt->version = lt->api.version();
     AF_TRY(af_cu_check(cu->drv, cu->drv->mem_alloc(&lt->work, AF_LT_WORKSPACE), "cuMemAlloc",
                        "the GEMM workspace", err));
-    cu->device.counters.allocations++;
+    AF_TRY(af_cu_check(cu->drv, cu->drv->mem_alloc(&lt->side_work, AF_LT_WORKSPACE), "cuMemAlloc",
+                       "the GEMM workspace", err));
+    cu->device.counters.allocations += 2;
     af_gemm_choices_read(lt, cu);
     *out = lt;
     lt = NULL;
@@ -58,6 +60,8 @@ void af_lt_free(af_lt *lt, af_cuda *cu)
     }
     if (lt->work)
         cu->drv->mem_free(lt->work);
+    if (lt->side_work)
+        cu->drv->mem_free(lt->side_work);
     if (lt->handle)
         lt->api.destroy(lt->handle);
     free(lt->choice);

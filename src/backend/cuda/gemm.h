@@ -29,7 +29,7 @@ struct af_gemm_plan {
 struct af_lt {
     af_lt_api api;
     void *handle;
-    void *work;
+    void *work, *side_work; /* one for each stream */
     size_t version;
     char *path; /* file of kept choices, or NULL */
     af_gemm_choice **choice;
