@@ -1,10 +1,13 @@
-/* attention_cuda.c - launchers of attention.c. bf16 with aligned heads goes to the tensor cores
- * (attention.cu); other types, odd sizes, and what does not fit the device's shared memory to
- * attention_plain.cu. How rows are cut into tiles is bounded here and found on the device. */
+/* attention_cuda.c - launchers of attention.c. bf16 with aligned heads goes to the tensor cores:
+ * attention_sm90.cu on Hopper for heads of 64 and 128, else attention.cu; other types, odd sizes,
+ * and what does not fit the device's shared memory to attention_plain.cu. How rows are cut into
+ * tiles is bounded here and found on the device. */
 #include "ops/cuda_ops.h"
 
 enum {
     WARPS = 4,
+    SM90_ROWS = 128, /* OWN of attention_sm90.cu */
+    SM90_THREADS = 256,
     ROW_TILES = 2,   /* AF_MT of the forward */
     PLAIN_ROWS = 32, /* rows a block of attention_plain.cu owns */
     PLAIN_THREADS = 256,
@@ -15,7 +18,7 @@ enum {
 typedef struct plan {
     const af_tensor *qkv, *bounds;
     int H, K, E;
-    bool mma, softcap;
+    bool mma, sm90, softcap;
     int ep, mt, bn; /* padded head; 16-row tiles a warp; streamed rows */
     int rows;       /* a block owns */
     int threads;
@@ -59,6 +62,23 @@ static bool plan_mma(plan *p, const af_cuda *cu, const af_node *n, bool back)
     return p->shared <= (unsigned)cu->smem_max;
 }
 
+/* Hopper's warpgroup products take this node, which the tensor cores do. */
+static bool plan_sm90(plan *p, const af_cuda *cu, bool back)
+{
+    if (cu->arch != 90 || p->softcap || (p->E != 64 && p->E != 128))
+        return false;
+    const int bn = back ? 64 : 128, tiles = back ? 6 : 4, row_bytes = p->E * 2;
+    const int bytes = 1024 + (back ? 2 : 1) * SM90_ROWS * row_bytes + tiles * bn * row_bytes +
+                      (back ? 3 * bn * 8 : 0);
+    if (bytes > cu->smem_max)
+        return false;
+    p->shared = (unsigned)bytes;
+    p->ep = p->E;
+    p->rows = SM90_ROWS;
+    p->threads = SM90_THREADS;
+    return true;
+}
+
 static bool plan_plain(plan *p)
 {
     static const int heads[] = {32, 64, 96, 128, 192, 256};
@@ -92,6 +112,7 @@ AF_CHECKED static af_status plan_of(plan *p, const af_cuda *cu, const af_node *n
     if (!af_cuda_float(p->qkv))
         return af_cuda_no_type(n, p->qkv, err);
     p->mma = !cached && plan_mma(p, cu, n, back);
+    p->sm90 = p->mma && plan_sm90(p, cu, back);
     if (!p->mma && !plan_plain(p))
         return af_fail(err, AF_EUNSUPPORTED, "attention on CUDA: a head of %d is larger than %d",
                        p->E, 256);
@@ -105,6 +126,9 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const plan *p, bool back
         return af_cuda_kernel(
             cu, "attention_plain.cu", name,
             af_cuda_text(cu, "AF_T=%s AF_EP=%d", af_cuda_ctype(p->qkv->dtype), p->ep));
+    if (p->sm90)
+        return af_cuda_kernel(cu, "attention_sm90.cu", name,
+                              af_cuda_text(cu, "AF_EP=%d AF_BWD=%d", p->ep, back));
     return af_cuda_kernel(
         cu, "attention.cu", name,
         af_cuda_text(cu, "AF_BWD=%d AF_EP=%d AF_WARPS=%d AF_MT=%d AF_BN=%d AF_SOFTCAP=%d AF_VEC=8",
@@ -167,10 +191,21 @@ static uint64_t attention_bwd_work(const af_cuda *cu, const af_node *n)
     if (plan_of(&p, cu, n, NULL) != AF_OK)
         return 0;
     p.mma = p.qkv->dtype == AF_DTYPE_BF16;
-    p.rows = p.mma ? WARPS * 16 : PLAIN_ROWS;
+    p.rows = SM90_ROWS; /* the fewest blocks: the most splits */
     p.splits = splits_of(&p, cu);
     const uint64_t size = (uint64_t)af_dtype_get(p.qkv->dtype)->bytes;
     return delta_bytes(&p) + (p.splits > 1 ? (uint64_t)(p.splits * part_elems(&p)) * size : 0);
+}
+
+static af_kernel *delta_kernel(af_cuda *cu, const char *name, const plan *p, const af_node *n)
+{
+    const int wide = af_cuda_wide(p->qkv);
+    bool fits = p->E % wide == 0 && af_cuda_rows_fit(n->out[0], wide);
+    for (int i = 0; i < n->n_in; i++)
+        fits = fits && (n->in[i]->dtype != p->qkv->dtype || af_cuda_rows_fit(n->in[i], wide));
+    return af_cuda_kernel(
+        cu, "attention_delta.cu", name,
+        af_cuda_text(cu, "AF_T=%s AF_VEC=%d", af_cuda_ctype(p->qkv->dtype), fits ? wide : 1));
 }
 
 static void launch_delta(af_cuda *cu, af_node *n, const plan *p)
@@ -178,7 +213,7 @@ static void launch_delta(af_cuda *cu, af_node *n, const plan *p)
     const af_tensor *o = n->in[2], *dy = n->in[4];
     const int64_t heads = af_rows(p->qkv) * p->H;
     af_launch *l =
-        af_cuda_launch(cu, n, kernel(cu, "attention_delta", p, true),
+        af_cuda_launch(cu, n, delta_kernel(cu, "attention_delta", p, n),
                        (heads + DELTA_WARPS - 1) / DELTA_WARPS, 1, 1, 32 * DELTA_WARPS, 0);
     af_arg_ptr(l, cu->work);
     af_arg_ptr(l, o->data);
@@ -232,7 +267,7 @@ static af_status attention_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_
     uint8_t *part = (uint8_t *)cu->work + delta_bytes(&p);
     launch_grad(cu, n, &p, true, part, width);
     const int64_t accesses = part_elems(&p) / 8;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "attention_join", &p, true),
+    af_launch *l = af_cuda_launch(cu, n, delta_kernel(cu, "attention_join", &p, n),
                                   af_cuda_grid(cu, accesses, 256), 1, 1, 256, 0);
     af_arg_ptr(l, dkv);
     af_arg_ptr(l, part);

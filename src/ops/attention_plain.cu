@@ -122,22 +122,6 @@ extern "C" __global__ void __launch_bounds__(256)
     }
 }
 
-extern "C" __global__ void attention_delta(float *delta, const AF_T *o, const AF_T *dout,
-                                           long long heads, int H, int E, long long ldo,
-                                           long long lddo)
-{
-    const i64 i = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i >= heads)
-        return;
-    const i64 n = i / H, c = i % H * (i64)E;
-    float sum = 0.0f;
-    for (int e = threadIdx.x % 32; e < E; e += 32)
-        sum += load(o + n * ldo + c + e) * load(dout + n * lddo + c + e);
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0)
-        delta[i] = sum;
-}
-
 extern "C" __global__ void __launch_bounds__(256)
     attention_dq(AF_T *dqkv, const AF_T *qkv, const AF_T *dout, const float *lse, const float *delta,
                  const int *bounds, int S, int N, int H, int K, int E, long long lddx, long long ldx,

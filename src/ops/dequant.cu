@@ -17,12 +17,25 @@ struct bnb_scales {
     float offset;
     int shift, nested_shift; /* log2 of the block sizes; nested_shift -1 = absmax is f32 */
 };
+/* The kernels of bitsandbytes take subnormals for zero. */
+DEV float mul_flush(float a, float b)
+{
+    float c;
+    asm("mul.rn.ftz.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+}
+DEV float add_flush(float a, float b)
+{
+    float c;
+    asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+}
 DEV float scale_of(const bnb_scales &s, i64 block)
 {
     if (s.nested_shift < 0)
         return ((const float *)s.absmax)[block];
-    const float v = s.map[((const u8 *)s.absmax)[block]] * s.nested[block >> s.nested_shift];
-    return __fadd_rn(v, s.offset);
+    return add_flush(mul_flush(s.map[((const u8 *)s.absmax)[block]], s.nested[block >> s.nested_shift]),
+                     s.offset);
 }
 DEV void put8(AF_T *dst, const float (&v)[8], int round_bf16)
 {
@@ -44,34 +57,44 @@ DEV void bnb_dequant(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32
     if (cols % 8 || ld % 8 || (u64)dst % 16) {
         for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < rows * cols; i += gridDim.x * 256ll) {
             const u32 c = i & 1 ? codes[i / 2] & 15 : codes[i / 2] >> 4;
-            const float v = __uint_as_float(book[c]) * scale_of(s, i >> s.shift);
+            const float v = mul_flush(__uint_as_float(book[c]), scale_of(s, i >> s.shift));
             store(dst + i / cols * ld + i % cols, round_bf16 ? rounded<bf16>(v) : v);
         }
         return;
     }
-    const i64 groups = rows * cols / 8;
-    const u32 per_row = (u32)(cols / 8);
-    for (i64 g0 = (i64)blockIdx.x * 256 * UNROLL; g0 < groups; g0 += gridDim.x * 256ll * UNROLL) {
+    /* A thread's groups are 256 apart: where a group lies in its row is carried on, not divided. */
+    const i64 groups = rows * cols / 8, first = (i64)blockIdx.x * 256 * UNROLL + threadIdx.x;
+    const i64 jump = (gridDim.x - 1) * 256ll * UNROLL, per_row = cols / 8;
+    const int jump_rows = (int)(jump / per_row), jump_cols = (int)(jump % per_row);
+    i64 row = first / per_row;
+    int col = (int)(first - row * per_row);
+    for (i64 g0 = first; g0 - threadIdx.x < groups; g0 += jump + 256 * UNROLL) {
         u32 code[UNROLL];
         float scale[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            const i64 g = g0 + u * 256 + threadIdx.x;
+            const i64 g = g0 + u * 256;
             code[u] = g < groups ? ((const u32 *)codes)[g] : 0;
             scale[u] = g < groups ? scale_of(s, g * 8 >> s.shift) : 0.0f;
         }
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            const i64 g = g0 + u * 256 + threadIdx.x;
             float v[8];
 #pragma unroll
             for (int k = 0; k < 8; k++) /* byte k/2, the high nibble first */
-                v[k] = __shfl_sync(FULL, mine, code[u] >> (k / 2 * 8 + (k & 1 ? 0 : 4)) & 15) *
-                       scale[u];
-            if (g < groups) {
-                const i64 row = ld == cols ? 0 : groups >> 32 ? g / per_row : (u32)g / per_row;
-                put8(dst + g * 8 + row * (ld - cols), v, round_bf16);
-            }
+                v[k] = mul_flush(
+                    __shfl_sync(FULL, mine, code[u] >> (k / 2 * 8 + (k & 1 ? 0 : 4)) & 15),
+                    scale[u]);
+            if (g0 + u * 256 < groups)
+                put8(dst + row * ld + col * 8, v, round_bf16);
+            for (col += 256; col >= per_row; col -= (int)per_row)
+                row++;
+        }
+        row += jump_rows;
+        col += jump_cols;
+        if (col >= per_row) {
+            col -= (int)per_row;
+            row++;
         }
     }
 }
@@ -109,7 +132,7 @@ DEV void bnb_gather(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32 
     for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < rows * cols; i += gridDim.x * 256ll) {
         const i64 at = ids[i / cols] * cols + i % cols;
         const u32 c = at & 1 ? codes[at / 2] & 15 : codes[at / 2] >> 4;
-        const float v = __uint_as_float(book[c]) * scale_of(s, at >> s.shift);
+        const float v = mul_flush(__uint_as_float(book[c]), scale_of(s, at >> s.shift));
         store(dst + i / cols * ld + i % cols, round_bf16 ? rounded<bf16>(v) : v);
     }
 }
