@@ -2,6 +2,7 @@
  * adapter.h. */
 #include "model/adapter.h"
 
+#include "base/log.h"
 #include "base/rng.h"
 #include "format/weights.h"
 #include "graph/node.h"
@@ -35,8 +36,8 @@ static af_status lay_out(af_adapter *a, af_error *err)
         double rank, alpha;
         if (!target[i])
             continue;
-        if (m->layer < 0)
-            AF_TRY(af_fail(err, AF_EUNSUPPORTED, "adapters on '%s' are not supported", m->path));
+        if (m->layer < 0 && c->dora)
+            AF_TRY(af_fail(err, AF_EUNSUPPORTED, "DoRA on '%s' is not supported", m->path));
         AF_TRY(
             af_adapter_pattern_value(&rank, c->rank_pattern, c->rank_patterns, m->path, c->r, err));
         AF_TRY(af_adapter_pattern_value(&alpha, c->alpha_pattern, c->alpha_patterns, m->path,
@@ -119,7 +120,12 @@ static void init_module(af_adapter *a, int i, uint64_t seed)
     af_adapter_module *m = &a->module[i];
     const int64_t in = a->spec->module[i].in;
     const bool gaussian = a->config.init_weights && !strcmp(a->config.init_weights, "gaussian");
-    const double bound = 1 / sqrt((double)in); /* kaiming-uniform with a = sqrt 5 */
+    const double bound = 1 / sqrt((double)in);        /* kaiming-uniform with a = sqrt 5 */
+    if (a->spec->module[i].group == AF_GROUP_EMBED) { /* the other way round: A zeros, B normal */
+        for (int64_t k = 0; k < m->rank * a->spec->module[i].out; k++)
+            m->b[k] = (float)af_rng_normal(seed, (uint64_t)i, (uint64_t)k);
+        return;
+    }
     for (int64_t k = 0; k < m->rank * in; k++)
         m->a[k] = (float)(gaussian ? af_rng_normal(seed, (uint64_t)i, (uint64_t)k) / m->rank
                                    : (2 * af_rng_f64(seed, (uint64_t)i, (uint64_t)k) - 1) * bound);
@@ -203,6 +209,15 @@ done:
 
 /* ---- read ---- */
 
+/* The stored name of A or B of a module. */
+static void low_name(char *name, const af_module_spec *m, char which)
+{
+    snprintf(name, NAME_BYTES,
+             m->group == AF_GROUP_EMBED ? PREFIX "%s.lora_embedding_%c"
+                                        : PREFIX "%s.lora_%c.weight",
+             m->path, which);
+}
+
 /* One tensor of the folder as f32, room for it taken once its shape is right; counts it as used. */
 static af_status read_tensor(af_adapter *a, float **to, const af_weights *w, const char *name,
                              int64_t rows, int64_t cols, int *used, af_error *err)
@@ -232,10 +247,16 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     const af_module_spec *m = &a->spec->module[i];
     af_adapter_module *am = &a->module[i];
     char name[NAME_BYTES];
-    snprintf(name, sizeof name, PREFIX "%s.lora_A.weight", m->path);
+    low_name(name, m, 'A');
     AF_TRY(read_tensor(a, &am->a, w, name, am->rank, m->in, used, err));
-    snprintf(name, sizeof name, PREFIX "%s.lora_B.weight", m->path);
+    low_name(name, m, 'B');
     AF_TRY(read_tensor(a, &am->b, w, name, m->out, am->rank, used, err));
+    snprintf(name, sizeof name, PREFIX "%s.base_layer.weight", m->path);
+    if (m->layer < 0 &&
+        af_weights_find(w, name)) { /* PEFT stores a targeted embedding's base too */
+        af_say(AF_LOG_WARN, "the adapter's own copy of '%s' is not used; the model's is", m->path);
+        (*used)++;
+    }
     if (a->config.dora) {
         snprintf(name, sizeof name, PREFIX "%s.lora_magnitude_vector", m->path);
         if (!af_weights_find(w, name)) /* as old versions wrote it */
@@ -397,9 +418,9 @@ static int collect(const af_adapter *a, item *list)
         if (!am->rank)
             continue;
         list[n] = (item){.dim = {am->rank, m->in}, .ndim = 2, .data = am->a};
-        snprintf(list[n++].name, NAME_BYTES, PREFIX "%s.lora_A.weight", m->path);
+        low_name(list[n++].name, m, 'A');
         list[n] = (item){.dim = {m->out, am->rank}, .ndim = 2, .data = am->b};
-        snprintf(list[n++].name, NAME_BYTES, PREFIX "%s.lora_B.weight", m->path);
+        low_name(list[n++].name, m, 'B');
         if (am->magnitude) {
             list[n] = (item){.dim = {m->out}, .ndim = 1, .data = am->magnitude};
             snprintf(list[n++].name, NAME_BYTES, PREFIX "%s.lora_magnitude_vector", m->path);

@@ -237,17 +237,20 @@ static void add_outer(lister *l, af_slot slot, int *place, const char *name, con
     l->s->tensor[*place].gguf = gguf;
 }
 
-static void add_outer_module(lister *l, af_group group, const char *path, int tensor)
+/* An embedding is a linear over one-hot rows: in and out change places. */
+static int add_outer_module(lister *l, af_group group, const char *path, int tensor)
 {
     af_model_spec *s = l->s;
+    const bool embed = group == AF_GROUP_EMBED;
     s->tensor[tensor].module = s->tensor[tensor].module < 0 ? s->modules : s->tensor[tensor].module;
     s->module[s->modules++] = (af_module_spec){.path = path,
                                                .layer = -1,
                                                .group = group,
-                                               .out = s->vocab,
-                                               .in = s->width,
+                                               .out = embed ? s->width : s->vocab,
+                                               .in = embed ? s->vocab : s->width,
                                                .weight = tensor,
                                                .bias = -1};
+    return s->modules - 1;
 }
 
 static af_status list_all(af_model_spec *s, const af_hf_config *c, af_error *err)
@@ -270,8 +273,8 @@ static af_status list_all(af_model_spec *s, const af_hf_config *c, af_error *err
     if (!s->tied)
         add_outer(&l, AF_SLOT_HEAD, &s->head, "lm_head.weight", "output.weight", 2, s->vocab,
                   s->width);
-    add_outer_module(&l, AF_GROUP_EMBED, "model.embed_tokens", s->embed);
-    add_outer_module(&l, AF_GROUP_HEAD, "lm_head", s->head);
+    s->embed_module = add_outer_module(&l, AF_GROUP_EMBED, "model.embed_tokens", s->embed);
+    s->head_module = add_outer_module(&l, AF_GROUP_HEAD, "lm_head", s->head);
     if (l.failed)
         return af_fail(err, AF_EFORMAT,
                        "the config describes more than 2^50 parameters (hidden_size %" PRId64

@@ -125,7 +125,8 @@ typedef struct af_model_spec {
     double router_aux_coef;
 
     int embed, final_norm, head; /* tensor indexes; head = embed when tied */
-    af_layer_spec *layer;        /* [layers] */
+    int embed_module, head_module;
+    af_layer_spec *layer; /* [layers] */
     af_tensor_spec *tensor;
     int tensors;
     af_module_spec *module;

@@ -127,6 +127,49 @@ static af_tensor *project(const forward *f, int layer, af_group group, af_tensor
     return af_linear(g, x, &o);
 }
 
+/* An adapter outside the layers as two plain matrices: A [R][in], B [out][R]. NULL when there is
+ * none. */
+static af_tensor *outer_adapter(const af_model_leaves *l, int module, af_tensor **b)
+{
+    const af_adapter_leaf *al = &l->module[module];
+    if (!al->a)
+        return NULL;
+    const int64_t dim[2] = {l->spec->module[module].out, l->adapter->module[module].rank};
+    *b = as_type(l->graph, af_reshape(l->graph, al->b, 2, dim), l->compute);
+    return as_type(l->graph, al->a, l->compute);
+}
+
+/* ids [N] -> [N][D]; an adapter adds s * B A[:, id] */
+static af_tensor *embed(const forward *f)
+{
+    af_graph *g = f->g;
+    const af_model_leaves *l = f->l;
+    af_tensor *x = af_embedding(g, f->in->ids, l->tensor[f->s->embed], l->compute);
+    af_tensor *b, *a = f->adapter ? outer_adapter(l, f->s->embed_module, &b) : NULL;
+    if (a) {
+        af_tensor *rows =
+            af_embedding(g, f->in->ids, af_transpose(g, a, (int[]){1, 0}), l->compute);
+        const double scale = f->adapter->module[f->s->embed_module].scale;
+        x = af_add(g, x, af_scale(g, af_matmul(g, rows, b, AF_MATMUL_NT), scale));
+    }
+    return f->s->embed_scale != 1 ? af_scale(g, x, f->s->embed_scale) : x;
+}
+
+/* The head as one matrix: with an adapter, [h | s A h] times [W | B]^T is what it computes. */
+static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_tensor **h)
+{
+    af_graph *g = l->graph;
+    af_tensor *w = l->tensor[l->spec->head];
+    const bool off = !l->adapter || (o && o->no_adapter);
+    af_tensor *b, *a = off ? NULL : outer_adapter(l, l->spec->head_module, &b);
+    if (!a)
+        return w;
+    const double scale = l->adapter->module[l->spec->head_module].scale;
+    af_tensor *low = af_scale(g, af_matmul(g, *h, a, AF_MATMUL_NT), scale);
+    *h = af_concat(g, (af_tensor *[]){*h, low}, 2, 1);
+    return af_concat(g, (af_tensor *[]){as_type(g, w, l->compute), b}, 2, 1);
+}
+
 /* ---- blocks ---- */
 
 /* h [N][D] -> attention's output before the residual, [N][D] */
@@ -203,9 +246,7 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
     const bool one = s->arch->norm_plus_one, pre = s->arch->pre_norm;
 
     af_block(g, -1);
-    af_tensor *x = af_embedding(g, in->ids, l->tensor[s->embed], l->compute);
-    if (s->embed_scale != 1)
-        x = af_scale(g, x, s->embed_scale);
+    af_tensor *x = embed(&f);
     af_block(g, 0);
     af_tensor *h = pre ? af_rmsnorm(g, x, leaf(&f, 0, AF_SLOT_ATTN_NORM), s->eps, one) : x;
     for (int i = 0; i < s->layers; i++) {
@@ -222,10 +263,9 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
 
 af_tensor *af_model_logits(af_model_leaves *l, af_tensor *h, const af_forward_opts *o)
 {
-    (void)o;
     const af_model_spec *s = l->spec;
-    const af_linear_opts head = {.pieces = 1, .weight = {l->tensor[s->head]}};
-    af_tensor *y = af_linear(l->graph, h, &head);
+    const af_linear_opts w = {.pieces = 1, .weight = {head(l, o, &h)}};
+    af_tensor *y = af_linear(l->graph, h, &w);
     if (s->logit_scale != 1)
         y = af_scale(l->graph, y, s->logit_scale);
     return s->logit_softcap > 0 ? af_softcap(l->graph, y, s->logit_softcap) : y;
@@ -240,7 +280,8 @@ af_tensor *af_model_loss(af_model_leaves *l, af_tensor *h, af_tensor *labels, af
                             .logit_scale = s->logit_scale,
                             .smoothing = smoothing,
                             .rows = rows};
-    return af_head_loss(l->graph, h, l->tensor[s->head], labels, &o);
+    af_tensor *w = head(l, NULL, &h);
+    return af_head_loss(l->graph, h, w, labels, &o);
 }
 
 af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs)

@@ -84,6 +84,10 @@ static af_status declare_adapter(af_model_leaves *l, const af_leaves_opts *o, af
             for (int p = 0; o->adapter->config.dora && p < ls->pieces[k]; p++)
                 declare_dora(l, o, ls->module[k][p]);
         }
+    if (o->adapter) {
+        declare_shared(l, o, &s->embed_module, 1);
+        declare_shared(l, o, &s->head_module, 1);
+    }
     return af_graph_status(l->graph, err);
 }
 

@@ -7,8 +7,8 @@
 #include <jansson.h>
 #include <unistd.h>
 
-static const char *const names[] = {"lora",   "rules", "dora",       "saved",
-                                    "layers", "fused", "tied_embed", "tied_head"};
+static const char *const names[] = {"lora",  "rules",      "dora",      "saved", "layers",
+                                    "fused", "tied_embed", "tied_head", "head",  "embed"};
 
 /* A base with an adapter whose tensors are trained. */
 typedef struct trained {
@@ -136,9 +136,11 @@ static double worst_gradient(trained *t)
         if (!c->adapter->module[i].rank)
             continue;
         float *a = case_read(c, af_gradient(l->a)), *b = case_read(c, af_gradient(l->b));
-        worst =
-            fmax(worst, off(a + l->a_row * s->module[i].in, grad_of(t, path, ".lora_A.weight")));
-        worst = fmax(worst, off(b + l->b_from, grad_of(t, path, ".lora_B.weight")));
+        const bool embed = s->module[i].group == AF_GROUP_EMBED;
+        const char *tail_a = embed ? ".lora_embedding_A" : ".lora_A.weight";
+        const char *tail_b = embed ? ".lora_embedding_B" : ".lora_B.weight";
+        worst = fmax(worst, off(a + l->a_row * s->module[i].in, grad_of(t, path, tail_a)));
+        worst = fmax(worst, off(b + l->b_from, grad_of(t, path, tail_b)));
         if (l->magnitude) {
             float *m = case_read(c, af_gradient(l->magnitude));
             worst = fmax(worst, off(m, grad_of(t, path, ".lora_magnitude_vector")));

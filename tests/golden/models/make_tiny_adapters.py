@@ -33,6 +33,8 @@ ADAPTERS = {
                                       modules_to_save=["embed_tokens"])),
     "tied_head": ("qwen2_tiny", dict(r=2, lora_alpha=2, target_modules=["o_proj"],
                                      modules_to_save=["lm_head"])),
+    "head": ("llama3_tiny", dict(r=3, lora_alpha=4, target_modules=["lm_head", "q_proj"])),
+    "embed": ("gemma2_tiny", dict(r=3, lora_alpha=4, target_modules=["embed_tokens", "v_proj"])),
     "fused": ("phi3_longrope", dict(r=3, lora_alpha=3, target_modules="all-linear")),
 }
 
