@@ -134,6 +134,10 @@ af_tensor *af_embedding(af_graph *g, af_tensor *ids, af_tensor *table, af_dtype 
  * stream, step, element): recomputation sees the same one. Off (identity) in graphs without
  * af_backward. */
 af_tensor *af_dropout(af_graph *g, af_tensor *x, double p, uint64_t stream);
+/* NEFTune (Jain et al. 2023): x [N][D] plus uniform noise in +- alpha / sqrt(L D), L = tokens of
+ * the row's sequence (bounds i32 [S+1], as in af_attention; rows behind the last bound pass). The
+ * gradient passes unchanged; off where dropout is off. */
+af_tensor *af_noise(af_graph *g, af_tensor *x, af_tensor *bounds, double alpha, uint64_t stream);
 
 /* Losses: a scalar [1], the mean over elements (over rows that count, for cross-entropy). */
 af_tensor *af_mse(af_graph *g, af_tensor *x, af_tensor *target);

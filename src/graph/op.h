@@ -34,6 +34,7 @@ typedef enum af_op {
     AF_OP_EMBEDDING,      /* ids, table -> y                       */
     AF_OP_EMBEDDING_BWD,  /* ids, dy -> dtable: fixed order        */
     AF_OP_DROPOUT,        /* x, clock -> y (its own backward)      attr.dropout */
+    AF_OP_NOISE,          /* x, bounds, clock -> y                 attr.noise */
     AF_OP_LOSS,           /* x, target -> loss         attr.loss   */
     AF_OP_LOSS_BWD,       /* x, target, dloss -> dx    attr.loss   */
     AF_OP_FAKE_QUANT,     /* x -> y, mask              attr.fake_quant */
@@ -143,6 +144,10 @@ typedef union af_attr {
         double p;
         uint64_t stream;
     } dropout;
+    struct {
+        double alpha;
+        uint64_t stream;
+    } noise;
     struct {
         af_loss_kind kind;
         double value; /* huber's delta, cross-entropy's smoothing */

@@ -11,12 +11,16 @@ static uint64_t total_bytes(const af_graph *g)
     return sum;
 }
 
-/* A graph that is never differentiated is not trained: its dropouts pass everything. */
+/* A graph that is never differentiated is not trained: its dropouts and noises pass everything. */
 static void silence_dropout(af_graph *g)
 {
-    for (int i = 0; i < g->n_nodes && !g->differentiated; i++)
-        if (g->nodes[i]->op == AF_OP_DROPOUT)
-            g->nodes[i]->attr.dropout.p = 0;
+    for (int i = 0; i < g->n_nodes && !g->differentiated; i++) {
+        af_node *n = g->nodes[i];
+        if (n->op == AF_OP_DROPOUT)
+            n->attr.dropout.p = 0;
+        else if (n->op == AF_OP_NOISE)
+            n->attr.noise.alpha = 0;
+    }
 }
 
 static af_status plan(af_graph *g, af_device *d, af_error *err)

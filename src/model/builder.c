@@ -3,6 +3,9 @@
 
 #include "graph/node.h"
 
+/* Beside the streams of dropout, which are small numbers. */
+static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);
+
 /* What one forward needs at hand. */
 typedef struct forward {
     af_model_leaves *l;
@@ -247,6 +250,8 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
 
     af_block(g, -1);
     af_tensor *x = embed(&f);
+    if (f.o.neftune > 0)
+        x = af_noise(g, x, in->bounds, f.o.neftune, NOISE_STREAM);
     af_block(g, 0);
     af_tensor *h = pre ? af_rmsnorm(g, x, leaf(&f, 0, AF_SLOT_ATTN_NORM), s->eps, one) : x;
     for (int i = 0; i < s->layers; i++) {

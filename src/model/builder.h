@@ -57,6 +57,7 @@ af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs);
 typedef struct af_forward_opts {
     bool no_adapter;   /* as if there were none (a reference policy) */
     double dropout;    /* on the adapters' input */
+    double neftune;    /* alpha of the noise on embeddings; 0 = none */
     af_tensor **cache; /* [layers] states [S][L][2*K*E] (af_model_caches): cached generation */
 } af_forward_opts;
 /* Records the layers: hidden states after the final norm, [N][D]. `o` may be NULL. */

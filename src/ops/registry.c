@@ -26,6 +26,7 @@ extern const af_op_info af_op_rmsnorm_dw;
 extern const af_op_info af_op_embedding;
 extern const af_op_info af_op_embedding_bwd;
 extern const af_op_info af_op_dropout;
+extern const af_op_info af_op_noise;
 extern const af_op_info af_op_loss;
 extern const af_op_info af_op_loss_bwd;
 extern const af_op_info af_op_fake_quant;
@@ -86,6 +87,7 @@ const af_op_info *const af_ops[AF_OP_COUNT] = {
     [AF_OP_EMBEDDING] = &af_op_embedding,
     [AF_OP_EMBEDDING_BWD] = &af_op_embedding_bwd,
     [AF_OP_DROPOUT] = &af_op_dropout,
+    [AF_OP_NOISE] = &af_op_noise,
     [AF_OP_LOSS] = &af_op_loss,
     [AF_OP_LOSS_BWD] = &af_op_loss_bwd,
     [AF_OP_FAKE_QUANT] = &af_op_fake_quant,

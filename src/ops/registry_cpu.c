@@ -25,6 +25,7 @@ extern const af_cpu_op af_cpu_rmsnorm_dw;
 extern const af_cpu_op af_cpu_embedding;
 extern const af_cpu_op af_cpu_embedding_bwd;
 extern const af_cpu_op af_cpu_dropout;
+extern const af_cpu_op af_cpu_noise;
 extern const af_cpu_op af_cpu_loss;
 extern const af_cpu_op af_cpu_loss_bwd;
 extern const af_cpu_op af_cpu_fake_quant;
@@ -85,6 +86,7 @@ const af_cpu_op *const af_cpu_ops[AF_OP_COUNT] = {
     [AF_OP_EMBEDDING] = &af_cpu_embedding,
     [AF_OP_EMBEDDING_BWD] = &af_cpu_embedding_bwd,
     [AF_OP_DROPOUT] = &af_cpu_dropout,
+    [AF_OP_NOISE] = &af_cpu_noise,
     [AF_OP_LOSS] = &af_cpu_loss,
     [AF_OP_LOSS_BWD] = &af_cpu_loss_bwd,
     [AF_OP_FAKE_QUANT] = &af_cpu_fake_quant,

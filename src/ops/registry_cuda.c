@@ -26,6 +26,7 @@ extern const af_cuda_op af_cuda_rmsnorm_dw;
 extern const af_cuda_op af_cuda_embedding;
 extern const af_cuda_op af_cuda_embedding_bwd;
 extern const af_cuda_op af_cuda_dropout;
+extern const af_cuda_op af_cuda_noise;
 extern const af_cuda_op af_cuda_loss;
 extern const af_cuda_op af_cuda_loss_bwd;
 extern const af_cuda_op af_cuda_fake_quant;
@@ -86,6 +87,7 @@ const af_cuda_op *const af_cuda_ops[AF_OP_COUNT] = {
     [AF_OP_EMBEDDING] = &af_cuda_embedding,
     [AF_OP_EMBEDDING_BWD] = &af_cuda_embedding_bwd,
     [AF_OP_DROPOUT] = &af_cuda_dropout,
+    [AF_OP_NOISE] = &af_cuda_noise,
     [AF_OP_LOSS] = &af_cuda_loss,
     [AF_OP_LOSS_BWD] = &af_cuda_loss_bwd,
     [AF_OP_FAKE_QUANT] = &af_cuda_fake_quant,

@@ -61,10 +61,10 @@ static void read_curves(curves *c, const char *path)
     free(text);
 }
 
-static void put_html(af_buf *b, const char *s, uint64_t n)
+void af_html_put(af_buf *b, const char *text)
 {
-    for (uint64_t i = 0; i < n; i++)
-        switch (s[i]) {
+    for (const char *s = text ? text : ""; *s; s++)
+        switch (*s) {
         case '<':
             af_buf_str(b, "&lt;");
             break;
@@ -78,7 +78,7 @@ static void put_html(af_buf *b, const char *s, uint64_t n)
             af_buf_str(b, "&quot;");
             break;
         default:
-            af_buf_char(b, s[i]);
+            af_buf_char(b, *s);
         }
 }
 
@@ -232,13 +232,13 @@ af_status af_report_write(af_trainer *t, af_error *err)
     read_curves(&c, t->metrics_path);
     af_buf_str(&b, style);
     af_buf_str(&b, "<title>");
-    put_html(&b, name, strlen(name));
+    af_html_put(&b, name);
     af_buf_str(&b, "</title><h1>");
-    put_html(&b, name, strlen(name));
+    af_html_put(&b, name);
     af_buf_str(&b, "</h1><p class=\"sub\">");
-    put_html(&b, t->run->base_model, strlen(t->run->base_model));
+    af_html_put(&b, t->run->base_model);
     af_buf_printf(&b, " &middot; afinar %s &middot; ", af_version());
-    put_html(&b, af_device_text(t->device), strlen(af_device_text(t->device)));
+    af_html_put(&b, af_device_text(t->device));
     af_buf_str(&b, "</p><main>\n");
     put_chart(&b, c.eval.count ? "loss, and evaluation loss" : "loss", &c.loss, &c.eval);
     put_chart(&b, "learning rate", &c.lr, NULL);
@@ -251,7 +251,7 @@ af_status af_report_write(af_trainer *t, af_error *err)
         af_buf_str(&b, t->samples_html);
     }
     af_buf_str(&b, "<h2>Run file</h2><pre>");
-    put_html(&b, run_text, strlen(run_text));
+    af_html_put(&b, run_text);
     af_buf_str(&b, "</pre></html>\n");
     st = b.bad || !path ? af_fail_nomem(err, "report.html", b.len)
                         : af_file_write(path, b.data, b.len, err);

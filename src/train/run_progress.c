@@ -1,5 +1,5 @@
-/* run_progress.c - the counters of a run as JSON. Doubles are written as hexadecimal text: they read
- * back bit for bit, NaN too. */
+/* run_progress.c - the counters of a run as JSON. Doubles are written as hexadecimal text: they
+ * read back bit for bit, NaN too. */
 #include "base/file.h"
 #include "train/checkpoint.h"
 

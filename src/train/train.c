@@ -4,6 +4,7 @@
 #include "train/checkpoint.h"
 #include "train/metrics.h"
 #include "train/report.h"
+#include "train/samples.h"
 
 #include <math.h>
 #include <time.h>
@@ -100,6 +101,15 @@ static bool eval_due(const af_trainer *t)
     return t->progress.step % t->steps_per_epoch == 0 || t->progress.step == t->steps;
 }
 
+/* Waits for a checkpoint in writing first: it reads the host's copy of the adapter. */
+static af_status ask_samples(af_trainer *t, const char *dir, af_error *err)
+{
+    if (!t->samples)
+        return AF_OK;
+    const af_status st = af_saver_wait(t->saver, err);
+    return st == AF_OK ? af_samples_ask(t, dir, err) : st;
+}
+
 static af_status one_step(af_trainer *t, bool *stop, af_error *err)
 {
     af_step_result r;
@@ -120,6 +130,8 @@ static af_status one_step(af_trainer *t, bool *stop, af_error *err)
     st = log_step(t, &r, seconds, lr, err);
     if (st == AF_OK && eval_due(t))
         st = evaluate(t, stop, err);
+    if (st == AF_OK && due(t, t->run->generate_samples_steps, 0) && p->step < t->steps)
+        st = ask_samples(t, NULL, err);
     if (st == AF_OK && due(t, t->run->save_steps, t->run->saves_per_epoch) && p->step < t->steps)
         st = af_saver_save(t->saver, t, err);
     return st;
@@ -131,6 +143,8 @@ static af_status loop(af_trainer *t, af_train_result *result, af_error *err)
     bool enough = false;
     if (t->eval_items && t->progress.step == 0)
         AF_TRY(evaluate(t, &enough, err));
+    if (t->progress.step == 0)
+        AF_TRY(ask_samples(t, NULL, err));
     enough = false;
     while (t->progress.step < t->steps && !enough) {
         AF_TRY(one_step(t, &enough, err));
@@ -183,7 +197,7 @@ static af_status clear_run(const char *output, af_error *err)
         if (strncmp(name, "checkpoint-", 11) && strncmp(name, "events.out.tfevents.", 20) &&
             strncmp(name, "replay-", 7) && strcmp(name, "metrics.jsonl") &&
             strcmp(name, finished_name) && strcmp(name, "trainer_state.json") &&
-            strcmp(name, "report.html"))
+            strcmp(name, "report.html") && strcmp(name, "samples.jsonl"))
             continue;
         char *path = af_path_join(output, name);
         st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(name));
@@ -227,6 +241,7 @@ static af_status start(af_trainer *t, af_error *err)
         AF_TRY(clear_run(output, err));
     }
     AF_TRY(af_metrics_open(t, err));
+    AF_TRY(af_samples_open(t, err));
     AF_TRY(af_run_text(t->run, &text, err));
     path = af_path_join(output, "run.yaml");
     if (!path)
@@ -294,6 +309,8 @@ static af_status finish(af_trainer *t, af_error *err)
     AF_TRY(copy_side_files(t, err));
     AF_TRY(af_trainer_state_text(t, &state, err));
     AF_TRY(write_named(output, "trainer_state.json", state, err));
+    AF_TRY(af_samples_ask(t, output, err));
+    AF_TRY(af_samples_table(t, err));
     AF_TRY(af_report_write(t, err));
     AF_TRY(af_progress_text(&t->progress, af_clock(t->graph), &text, err));
     AF_TRY(write_named(output, finished_name, text, err));

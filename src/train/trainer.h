@@ -31,7 +31,7 @@ typedef struct af_trainer {
     af_dtype compute;
     af_source *source;
     const af_model_spec *spec;
-    af_adapter *adapter; /* NULL in full fine-tuning */
+    af_adapter *adapter;   /* NULL in full fine-tuning */
     const af_dtype *dtype; /* by spec tensor, of frozen ones; NULL = the source says */
     /* data */
     af_token_store store, eval_store;
@@ -56,7 +56,8 @@ typedef struct af_trainer {
     struct af_saver *saver;    /* the thread that writes checkpoints */
     int32_t *bounds, *staging; /* of bounds_len and rows_max */
     float *row_stats;
-    char *samples_html; /* answers before and after, for the report */
+    struct af_samples *samples; /* prompts of generate_samples, or NULL */
+    char *samples_html;         /* answers before and after, for the report */
 } af_trainer;
 
 /* Everything up to the first step: reads, checks, plans, prepares, loads. Creates nothing on disk.

@@ -86,7 +86,7 @@ af_status af_trainer_record(af_trainer *t, af_recompute mode, af_error *err)
         .dtype = t->source ? af_source_dtypes(t->source) : t->dtype,
     };
     AF_TRY(af_model_leaves_init(&t->leaves, t->graph, t->spec, &o, err));
-    const af_forward_opts f = {.dropout = t->run->lora_dropout};
+    const af_forward_opts f = {.dropout = t->run->lora_dropout, .neftune = t->run->neftune_alpha};
     af_tensor *h = af_model_forward(&t->leaves, &t->in, &f);
     t->loss = af_model_loss(&t->leaves, h, t->labels, t->scale, 0, &t->rows);
     af_backward(t->graph, t->loss);

@@ -2,6 +2,7 @@
  * nothing on disk. */
 #include "base/rng.h"
 #include "train/method.h"
+#include "train/samples.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -257,6 +258,7 @@ af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks
     AF_TRY(open_streams(t, err));
     AF_TRY(make_schedule(t, err));
     AF_TRY(open_adapter(t, err));
+    AF_TRY(af_samples_new(&t->samples, t, err));
     AF_TRY(load(t, err));
 done:
     if (st != AF_OK)
@@ -283,6 +285,7 @@ void af_trainer_close(af_trainer *t)
     free(t->bounds);
     free(t->staging);
     free(t->row_stats);
+    af_samples_free(t->samples);
     free(t->samples_html);
     *t = (af_trainer){0};
 }

@@ -197,6 +197,13 @@ static void case_dropout(rec *r)
     af_set_seed(r->g, 99);
     finish(r, af_dropout(r->g, act_2(r, 10, 50), 0.3, 5));
 }
+
+static void case_noise(rec *r)
+{
+    static const int32_t bounds[] = {0, 3, 3, 8}; /* an empty sequence, two rows behind the last */
+    af_set_seed(r->g, 12);
+    finish(r, af_noise(r->g, act_2(r, 10, 50), ints(r, 4, bounds), 5, 9));
+}
 static void case_losses(rec *r)
 {
     af_graph *g = r->g;
@@ -556,6 +563,7 @@ static const test_case cases[] = {
     {"rmsnorm_add", case_rmsnorm_add, 0},
     {"embedding", case_embedding, 0},
     {"dropout", case_dropout, 0},
+    {"noise", case_noise, 0},
     {"losses", case_losses, 0},
     {"cross_entropy", case_cross_entropy, 0},
     {"fake_quant", case_fake_quant, 0},

@@ -259,6 +259,53 @@ static void test_dropout_is_the_identity_without_a_backward_pass(void **state)
     af_device_close(d);
 }
 
+/* NEFTune: strength by the row's own sequence, another noise each run, none in evaluation, and the
+ * gradient passes unchanged. */
+static void test_noise_is_as_strong_as_its_sequence_is_short(void **state)
+{
+    (void)state;
+    enum { N = 90, D = 64 };
+    af_device *d = cpu();
+    af_graph *g = graph();
+    af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){N, D});
+    af_tensor *bounds = af_input(g, "b", AF_DTYPE_I32, 1, (int64_t[]){4});
+    af_tensor *y = af_noise(g, p, bounds, 5, 1);
+    af_output(g, y);
+    af_backward(g, af_sum_all(g, y));
+    prepare(g, d);
+    for (int i = 0; i < N * D; i++)
+        af_st(p, i, 1);
+    memcpy(bounds->data, (int32_t[]){0, 16, 16, 80}, 16);
+    af_set_seed(g, 3);
+    float first[N * D];
+    for (int pass = 0; pass < 2; pass++) {
+        run(g, AF_RUN_GRAD);
+        double most[3] = {0}, sum = 0;
+        for (int i = 0; i < N * D; i++) {
+            const int part = i / D < 16 ? 0 : i / D < 80 ? 1 : 2;
+            most[part] = fmax(most[part], fabs(af_ld(y, i) - 1));
+            sum += af_ld(y, i) - 1;
+            if (pass == 0)
+                assert_true(af_ld(af_gradient(p), i) == 1);
+        }
+        const double strong = 5 / sqrt(16.0 * D), weak = 5 / sqrt(64.0 * D);
+        assert_true(most[0] <= strong * 1.000001 && most[0] > strong * 0.98);
+        assert_true(most[1] <= weak * 1.000001 && most[1] > weak * 0.98);
+        assert_true(most[2] == 0);
+        assert_true(fabs(sum) < 5 * strong * sqrt(N * D / 3.0));
+        if (pass == 0)
+            memcpy(first, y->data, sizeof first);
+        else
+            assert_memory_not_equal(first, y->data, sizeof first);
+    }
+    af_set_training(g, false);
+    run(g, AF_RUN_FORWARD);
+    for (int i = 0; i < N * D; i++)
+        assert_true(af_ld(y, i) == 1);
+    af_graph_free(g);
+    af_device_close(d);
+}
+
 static void test_live_rows_leave_the_rest_out(void **state)
 {
     (void)state;
@@ -346,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_fake_quant_values_and_straight_through),
         cmocka_unit_test(test_dropout_keeps_the_mean_and_changes_every_run),
         cmocka_unit_test(test_dropout_is_the_identity_without_a_backward_pass),
+        cmocka_unit_test(test_noise_is_as_strong_as_its_sequence_is_short),
         cmocka_unit_test(test_live_rows_leave_the_rest_out),
         cmocka_unit_test(test_half_types_round_once),
     };

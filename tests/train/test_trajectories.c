@@ -225,6 +225,14 @@ static void test_same_bytes(void **state)
         {"packed, twice", "sample_packing: true\nsequence_len: 200\n",
          "sample_packing: true\nsequence_len: 200\n", true},
         {"another learning rate", "", "lora_alpha: 3\n", false},
+        {"noise, twice", "neftune_noise_alpha: 5\n", "neftune_noise_alpha: 5\n", true},
+        {"noise and recompute", "neftune_noise_alpha: 5\ngradient_checkpointing: true\n",
+         "neftune_noise_alpha: 5\n", true},
+        {"noise changes a run", "", "neftune_noise_alpha: 5\n", false},
+        {"samples change nothing", "lora_dropout: 0.2\n",
+         "lora_dropout: 0.2\ngenerate_samples: [Hello, 'How many?']\n"
+         "generate_samples_steps: 2\ngenerate_samples_tokens: 5\nsave_steps: 2\n",
+         true},
         {"evaluation changes nothing", "", "test_datasets: [{path: TEST}]\neval_steps: 2\n", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
