@@ -21,6 +21,18 @@ static inline bool af_fast_type(const af_tensor *t)
     return t->dtype == AF_DTYPE_F32 || t->dtype == AF_DTYPE_BF16;
 }
 
+/* Every value of the node is. */
+static inline bool af_fast_all(const af_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (!af_fast_type(n->in[i]))
+            return false;
+    for (int i = 0; i < n->n_out; i++)
+        if (!af_fast_type(n->out[i]))
+            return false;
+    return true;
+}
+
 /* Row r of a f32 or bf16 tensor as f32: the tensor's own memory, or `buf`. */
 static inline const float *af_fast_row(const af_fast *f, const af_tensor *t, int64_t r, int64_t n,
                                        float *buf)

@@ -33,6 +33,17 @@ typedef struct af_gemm {
     bool exact; /* never round operands to bf16 */
 } af_gemm;
 
+/* The numbers of one Adam step; the differences to 1 are taken in double. */
+typedef struct af_adam_row {
+    float rate;        /* lr / (1 - beta1^t) */
+    float keep;        /* 1 - lr * decay; 1 when the decay is coupled */
+    float l2;          /* coupled decay, else 0 */
+    float beta1, new1; /* beta1, 1 - beta1 */
+    float beta2, new2;
+    float eps, root; /* root: 1 / sqrt(1 - beta2^t) */
+    float clip;
+} af_adam_row;
+
 typedef struct af_fast {
     const char *name;
     bool (*usable)(void);
@@ -71,9 +82,8 @@ typedef struct af_fast {
     /* ds = p (dp - delta) factor, times 1 - (s/cap)^2 with a cap (s: the capped scores) */
     void (*softmax_bwd)(float *ds, const float *p, const float *dp, const float *s, float delta,
                         float factor, float cap, int64_t n);
-    /* one AdamW row; g is zeroed. k: {lr_factor*lr/c1, decay factor, beta1, beta2, eps, 1/c2sqrt,
-     * clip, l2} */
-    void (*adam)(float *w, float *g, float *m, float *v, const float k[8], int64_t n);
+    /* one row of Adam; g is zeroed */
+    void (*adam)(float *w, float *g, float *m, float *v, const af_adam_row *k, int64_t n);
 } af_fast;
 
 /* The best table for this machine; never NULL. */

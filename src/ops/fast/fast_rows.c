@@ -323,16 +323,15 @@ static void softmax_bwd(float *ds, const float *p, const float *dp, const float 
 }
 
 static void adam(float *restrict w, float *restrict g, float *restrict m, float *restrict v,
-                 const float k[8], int64_t n)
+                 const af_adam_row *row, int64_t n)
 {
-    const float rate = k[0], decay = k[1], b1 = k[2], b2 = k[3], eps = k[4], c2 = k[5], clip = k[6],
-                l2 = k[7];
+    const af_adam_row k = *row;
     for (int64_t i = 0; i < n; i++) {
-        const float x = g[i] * clip + l2 * w[i];
-        const float mm = b1 * m[i] + (1.0f - b1) * x, vv = b2 * v[i] + (1.0f - b2) * x * x;
+        const float x = g[i] * k.clip + k.l2 * w[i];
+        const float mm = k.beta1 * m[i] + k.new1 * x, vv = k.beta2 * v[i] + k.new2 * (x * x);
         m[i] = mm;
         v[i] = vv;
-        w[i] = w[i] * decay - rate * mm / (sqrtf(vv) * c2 + eps);
+        w[i] = w[i] * k.keep - k.rate * mm / (sqrtf(vv) * k.root + k.eps);
         g[i] = 0;
     }
 }

@@ -1,0 +1,178 @@
+/* rope_fast.c - the rotation of rope.c row by row in f32.
+ *
+ * Angles grow with the position, so their sines are taken in double, once a position: rows of
+ * packed batches repeat positions, and a row whose position follows the last one in the same table
+ * costs no more. */
+#include "ops/cpu_fast.h"
+
+#include <math.h>
+
+typedef struct rope {
+    const af_node *n;
+    const af_fast *f;
+    const af_tensor *qkv, *positions, *inv_freq, *q_norm, *k_norm;
+    int64_t H, K, E, width, half;
+    float plus;
+    float *work;
+    int64_t share_floats;
+} rope;
+
+static int64_t share_floats(const af_node *n)
+{
+    return 6 * af_last(n->in[0]); /* two rows, cos and sin, two norm weights */
+}
+
+static rope rope_of(const af_node *n, int first, void *work)
+{
+    af_tensor *const *in = n->in + first;
+    rope r = {.n = n, .f = af_fast_get(), .qkv = in[0], .positions = in[1], .work = work};
+    int k = 2;
+    r.inv_freq = n->attr.rope.rotate ? in[k++] : NULL;
+    r.q_norm = n->attr.rope.norm ? in[k++] : NULL;
+    r.k_norm = n->attr.rope.norm ? in[k] : NULL;
+    r.H = n->attr.rope.heads;
+    r.K = n->attr.rope.kv_heads;
+    r.E = n->attr.rope.head_dim;
+    r.width = (r.H + 2 * r.K) * r.E;
+    r.half = n->attr.rope.rotary_dim / 2;
+    r.plus = n->attr.rope.plus_one ? 1.0f : 0.0f;
+    r.share_floats = share_floats(n);
+    return r;
+}
+
+/* What one thread holds. */
+typedef struct seat {
+    float *x, *g, *cs, *sn;
+    const float *qw, *kw; /* norm weights as f32 */
+    int32_t position;
+    bool known; /* cs and sn are those of `position` */
+} seat;
+
+static seat seat_of(const rope *r, int share)
+{
+    float *w = r->work + share * r->share_floats;
+    seat s = {.x = w, .g = w + r->width, .cs = w + 2 * r->width};
+    s.sn = s.cs + r->width;
+    if (r->q_norm) {
+        s.qw = af_fast_row(r->f, r->q_norm, 0, af_count(r->q_norm), w + 4 * r->width);
+        s.kw = af_fast_row(r->f, r->k_norm, 0, af_count(r->k_norm), w + 5 * r->width);
+    }
+    return s;
+}
+
+static void angles(const rope *r, seat *s, int64_t row, double sign)
+{
+    const int32_t p = ((const int32_t *)r->positions->data)[row];
+    if (s->known && p == s->position)
+        return;
+    for (int64_t i = 0; i < r->half; i++) {
+        const double angle = (double)p * af_ld(r->inv_freq, i), scale = r->n->attr.rope.scale;
+        s->cs[i] = (float)(scale * cos(angle));
+        s->sn[i] = (float)(sign * scale * sin(angle));
+    }
+    s->position = p;
+    s->known = true;
+}
+
+/* y = x rotated; what is not rotated is copied when y is not x. */
+static void rotate_row(const rope *r, seat *s, float *y, const float *x, int64_t row, double sign)
+{
+    if (y != x)
+        memcpy(y, x, (size_t)r->width * sizeof *y);
+    if (!r->inv_freq)
+        return;
+    angles(r, s, row, sign);
+    for (int64_t h = 0; h < r->H + r->K; h++)
+        r->f->rotate(y + h * r->E, y + h * r->E, s->cs, s->sn, r->half);
+}
+
+static float rstd_of(const rope *r, const float *x, int64_t len)
+{
+    const double mean = (double)r->f->sum_squares(x, len) / (double)len;
+    return (float)(1.0 / sqrt(mean + r->n->attr.rope.eps));
+}
+
+/* The i-th span that is normed by itself: a head, or the whole q or k row. False behind the last.
+ */
+static bool next_span(const rope *r, int64_t i, int64_t *at, int64_t *len, bool *is_q)
+{
+    if (r->n->attr.rope.norm_whole) {
+        *is_q = i == 0;
+        *at = i == 0 ? 0 : r->H * r->E;
+        *len = (i == 0 ? r->H : r->K) * r->E;
+        return i < 2;
+    }
+    *is_q = i < r->H;
+    *at = i * r->E;
+    *len = r->E;
+    return i < r->H + r->K;
+}
+
+static void forward_rows(void *arg, int64_t from, int64_t to, int share)
+{
+    const rope *r = arg;
+    seat s = seat_of(r, share);
+    int64_t at, len;
+    bool is_q;
+    for (int64_t row = from; row < to; row++) {
+        const float *x = af_fast_row(r->f, r->qkv, row, r->width, s.x);
+        float *y = af_fast_out_row(r->n->out[0], row, r->width, s.g);
+        if (y != x)
+            memcpy(y, x, (size_t)r->width * sizeof *y);
+        for (int64_t i = 0; r->q_norm && next_span(r, i, &at, &len, &is_q); i++)
+            r->f->norm(y + at, y + at, is_q ? s.qw : s.kw, r->plus, rstd_of(r, y + at, len), len);
+        rotate_row(r, &s, y, y, row, 1);
+        af_fast_put_row(r->f, r->n->out[0], row, r->width, y);
+    }
+}
+
+static void backward_rows(void *arg, int64_t from, int64_t to, int share)
+{
+    const rope *r = arg;
+    seat s = seat_of(r, share);
+    int64_t at, len;
+    bool is_q;
+    for (int64_t row = from; row < to; row++) {
+        const float *dy = af_fast_row(r->f, r->n->in[0], row, r->width, s.g);
+        float *g = af_fast_out_row(r->n->out[0], row, r->width, s.g);
+        rotate_row(r, &s, g, dy, row, -1);
+        const float *x = r->q_norm ? af_fast_row(r->f, r->qkv, row, r->width, s.x) : NULL;
+        for (int64_t i = 0; x && next_span(r, i, &at, &len, &is_q); i++) {
+            const float *w = is_q ? s.qw : s.kw;
+            const float rs = rstd_of(r, x + at, len);
+            const float c = rs * rs * r->f->norm_dot(x + at, w, r->plus, g + at, len) / (float)len;
+            r->f->norm_bwd(g + at, x + at, w, r->plus, g + at, NULL, rs, c, len);
+        }
+        af_fast_put_row(r->f, r->n->out[0], row, r->width, g);
+    }
+}
+
+static void rope_run(const af_node *n, af_cpu *cpu)
+{
+    rope r = rope_of(n, 0, cpu->work);
+    af_pool_run(cpu->pool, af_live(r.qkv), forward_rows, &r);
+}
+static void rope_bwd_run(const af_node *n, af_cpu *cpu)
+{
+    rope r = rope_of(n, 1, cpu->work);
+    af_pool_run(cpu->pool, af_live(r.qkv), backward_rows, &r);
+}
+
+static uint64_t work(const af_node *n, int threads)
+{
+    return (uint64_t)threads * (uint64_t)share_floats(n) * sizeof(float);
+}
+
+static bool served(const af_node *n, int first)
+{
+    const int norms = n->attr.rope.norm ? 2 : 0;
+    for (int i = 0; i < norms; i++)
+        if (!af_fast_type(n->in[n->n_in - 1 - i]))
+            return false;
+    return af_fast_type(n->in[0]) && af_fast_type(n->in[first]) && af_fast_type(n->out[0]);
+}
+
+static const af_cpu_op rope_op = {rope_run, work}, bwd_op = {rope_bwd_run, work};
+
+const af_cpu_op *af_rope_fast(const af_node *n) { return served(n, 0) ? &rope_op : NULL; }
+const af_cpu_op *af_rope_bwd_fast(const af_node *n) { return served(n, 1) ? &bwd_op : NULL; }

@@ -1,0 +1,143 @@
+/* test_fast_rows.c - the row kernels against their twins, on odd shapes. */
+#include "fastcheck.h"
+
+static const af_dtype types[] = {AF_DTYPE_F32, AF_DTYPE_BF16};
+static const int64_t shapes[][3] = {{1, 3, 2}, {3, 17, 6}, {65, 64, 24}, {130, 97, 34}};
+
+static void each(const char *why, fastcheck_build *build, int variants, fastcheck base)
+{
+    for (size_t t = 0; t < AF_LEN(types); t++)
+        for (size_t s = 0; s < AF_LEN(shapes); s++)
+            for (int v = 0; v < variants; v++)
+                for (int live = 0; live < 2; live++) {
+                    fastcheck c = base;
+                    c.type = types[t];
+                    c.shape = shapes[s];
+                    c.variant = v;
+                    c.live = live ? (shapes[s][0] + 1) / 2 : 0;
+                    fastcheck_run(why, build, c);
+                }
+}
+
+static af_tensor *build_rmsnorm(fastcheck *c)
+{
+    af_tensor *x = fc_rows(c, c->shape[1]);
+    return af_rmsnorm(c->g, x, fc_param(c, "n", 0, c->shape[1]), 1e-5, c->variant == 1);
+}
+
+static af_tensor *build_rmsnorm_add(fastcheck *c)
+{
+    af_tensor *x = fc_rows(c, c->shape[1]), *r = fc_rows(c, c->shape[1]), *sum;
+    af_tensor *y =
+        af_rmsnorm_add(c->g, x, r, fc_param(c, "n", 0, c->shape[1]), 1e-5, c->variant == 1, &sum);
+    return af_add(c->g, y, sum);
+}
+
+static af_tensor *build_glu(fastcheck *c)
+{
+    return af_glu(c->g, fc_rows(c, 2 * c->shape[1]), (af_act)c->variant);
+}
+
+static af_tensor *build_binary(fastcheck *c)
+{
+    af_tensor *x = fc_rows(c, c->shape[1]), *y = fc_rows(c, c->shape[1]);
+    af_tensor *row = af_input(c->g, "r", c->type, 1, (int64_t[]){c->shape[1]});
+    return c->variant ? af_mul(c->g, af_mul(c->g, x, row), y)
+                      : af_add(c->g, af_add(c->g, x, row), y);
+}
+
+static void fill_positions(fastcheck *c, af_tensor *t)
+{
+    if (strcmp(t->name, "positions") == 0)
+        for (int64_t i = 0; i < af_count(t); i++)
+            ((int32_t *)t->data)[i] = (int32_t)(i * 37 % 1001);
+    if (strcmp(t->name, "inv_freq") == 0)
+        for (int64_t i = 0; i < af_count(t); i++)
+            ((float *)t->data)[i] = powf(10000.0f, -(float)i / (float)af_count(t));
+    (void)c;
+}
+
+/* variants: plain, partial rotary, norms of heads, norms of rows, norms without rotation */
+static af_tensor *build_rope(fastcheck *c)
+{
+    enum { H = 4, K = 2 };
+    const int64_t E = c->shape[2], rotary = c->variant == 1 ? E / 2 / 2 * 2 : E;
+    af_tensor *x = fc_rows(c, (H + 2 * K) * E);
+    af_tensor *p = af_input(c->g, "positions", AF_DTYPE_I32, 1, (int64_t[]){c->shape[0]});
+    af_tensor *f = rotary && c->variant != 4
+                       ? af_input(c->g, "inv_freq", AF_DTYPE_F32, 1, (int64_t[]){rotary / 2})
+                       : NULL;
+    af_rope_opts o = {.heads = H, .kv_heads = K, .head_dim = (int)E, .rotary_dim = (int)rotary};
+    o.scale = c->variant == 1 ? 1.25 : 0;
+    o.norm_eps = 1e-6;
+    if (c->variant >= 2) {
+        o.q_norm = fc_param(c, "qn", 0, c->variant == 3 ? H * E : E);
+        o.k_norm = fc_param(c, "kn", 0, c->variant == 3 ? K * E : E);
+        o.norm_plus_one = c->variant == 4;
+    }
+    return af_rope(c->g, x, p, f, &o);
+}
+
+static void fill_ids(fastcheck *c, af_tensor *t)
+{
+    if (strcmp(t->name, "ids") == 0)
+        for (int64_t i = 0; i < af_count(t); i++)
+            ((int32_t *)t->data)[i] = (int32_t)(i * 7 % c->shape[2]);
+}
+
+static af_tensor *build_embedding(fastcheck *c)
+{
+    af_tensor *ids = af_input(c->g, "ids", AF_DTYPE_I32, 1, (int64_t[]){c->shape[0]});
+    return af_embedding(c->g, ids, fc_param(c, "table", c->shape[2], c->shape[1]),
+                        c->variant ? AF_DTYPE_F32 : c->type);
+}
+
+/* AdamW with clipping on parameters of several shapes; f32 only: parameters are masters */
+static af_tensor *build_update(fastcheck *c)
+{
+    return af_rmsnorm(c->g, fc_rows(c, c->shape[1]), fc_param(c, "n", 0, c->shape[1]), 1e-5, false);
+}
+
+static void test_rmsnorm(void **state)
+{
+    (void)state, each("rmsnorm", build_rmsnorm, 2, (fastcheck){0});
+}
+static void test_rmsnorm_add(void **state)
+{
+    (void)state;
+    each("rmsnorm_add", build_rmsnorm_add, 2, (fastcheck){0});
+}
+static void test_glu(void **state) { (void)state, each("glu", build_glu, 4, (fastcheck){0}); }
+static void test_binary(void **state)
+{
+    (void)state, each("binary", build_binary, 2, (fastcheck){0});
+}
+static void test_rope(void **state)
+{
+    (void)state;
+    each("rope", build_rope, 5, (fastcheck){.fill = fill_positions});
+}
+static void test_embedding(void **state)
+{
+    (void)state;
+    each("embedding", build_embedding, 2, (fastcheck){.fill = fill_ids});
+}
+static void test_update(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < AF_LEN(shapes); s++)
+        fastcheck_run(
+            "adamw and grad_norm", build_update,
+            (fastcheck){.type = AF_DTYPE_F32, .shape = shapes[s], .update = true, .steps = 5});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_rmsnorm_add),
+        cmocka_unit_test(test_glu),     cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_rope),    cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_update),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
