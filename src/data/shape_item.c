@@ -6,6 +6,8 @@
 
 #include "base/buf.h"
 
+#define KTO_TAG "kto_tag" /* LLaMA-Factory: a conversation with a label for its last turn */
+
 void af_item_clear(af_item *i)
 {
     af_talk_clear(&i->talk[0]);
@@ -51,6 +53,8 @@ static af_shape shape_of(af_data_source *s, const json_t *r)
     const af_fields *f = &s->field;
     if (has(r, f->input_ids))
         return AF_SHAPE_TOKENS;
+    if (has(r, KTO_TAG) && (has(r, f->messages) || has(r, f->conversations)))
+        return AF_SHAPE_KTO;
     if (has(r, f->messages))
         return speaks_sharegpt(s, json_object_get(r, f->messages)) &&
                        strcmp(f->messages, f->conversations) == 0
@@ -301,11 +305,37 @@ static af_status pair_talk(af_talk *t, const af_data_source *s, const json_t *pr
     return AF_OK;
 }
 
+/* Turns with a label: loss on the last one alone. */
+static af_status tagged_turns(af_item *out, const af_data_source *s, const json_t *record,
+                              const af_place *p, af_error *err)
+{
+    af_data_source as = *s;
+    const json_t *tag = json_object_get(record, KTO_TAG);
+    const json_t *turns = json_object_get(record, s->field.messages);
+    if (!json_is_boolean(tag))
+        return wrong_type(KTO_TAG, tag, "true or false", p, err);
+    as.shape = turns ? AF_SHAPE_MESSAGES : AF_SHAPE_SHAREGPT;
+    if (turns && speaks_sharegpt(s, turns)) {
+        as.shape = AF_SHAPE_SHAREGPT;
+        as.field.conversations = s->field.messages;
+    }
+    const af_status st = conversation(out, &as, record, p, err);
+    if (st != AF_OK || !out->talks)
+        return st;
+    for (size_t i = 0; i + 1 < json_array_size(out->talk[0].messages); i++)
+        out->talk[0].train[i] = false;
+    out->has_label = true;
+    out->label = json_is_true(tag);
+    return AF_OK;
+}
+
 static af_status prompt_completion(af_item *out, const af_data_source *s, const json_t *record,
                                    const af_place *p, af_error *err)
 {
     const json_t *prompt, *label = NULL;
     af_status st = AF_OK;
+    if (s->shape == AF_SHAPE_KTO && has(record, KTO_TAG))
+        return tagged_turns(out, s, record, p, err);
     AF_TRY(need(&prompt, s, record, s->field.prompt, p, err));
     if (s->shape == AF_SHAPE_KTO) {
         AF_TRY(need(&label, s, record, s->field.label, p, err));

@@ -415,6 +415,25 @@ static af_status one_source(walk *w, int i)
     return st;
 }
 
+/* What no single record says. */
+static void sum_up(walk *w)
+{
+    af_data_counts *c = &w->notes.counts;
+    if (c->truncated) {
+        c->warnings++;
+        af_say(AF_LOG_WARN,
+               "%" PRId64 " records are cut at sequence_len %" PRId64 "; %" PRId64
+               " of them lose their end-of-turn token",
+               c->truncated, w->k->o->sequence_len, c->lost_eot);
+    }
+    if (c->dropped) {
+        c->warnings++;
+        af_say(AF_LOG_WARN,
+               "%" PRId64 " records are longer than sequence_len %" PRId64 " and dropped",
+               c->dropped, w->k->o->sequence_len);
+    }
+}
+
 af_status af_data_walk(af_data_kit *k, af_walk_mode mode, af_example_fn *emit, void *user,
                        af_data_counts *counts, af_walk_times *times, af_error *err)
 {
@@ -423,6 +442,8 @@ af_status af_data_walk(af_data_kit *k, af_walk_mode mode, af_example_fn *emit, v
     const double began = now();
     for (int i = 0; i < k->sources && st == AF_OK && !w.ended; i++)
         st = one_source(&w, i);
+    if (mode == AF_WALK_CHECK)
+        sum_up(&w);
     w.times.all = now() - began;
     af_row_clear(&w.text);
     if (counts)

@@ -222,6 +222,25 @@ static void test_fields_and_roles_can_be_named(void **state)
     case_close(&c);
 }
 
+static void test_turns_with_kto_tag(void **state)
+{
+    static const char record[] =
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"U\"}, {\"from\": \"gpt\", "
+        "\"value\": \"A\"}, {\"from\": \"human\", \"value\": \"V\"}, {\"from\": \"gpt\", "
+        "\"value\": \"B\"}], \"kto_tag\": false}\n";
+    data_case c;
+    char got[200];
+    (void)state;
+    case_open(&c);
+    case_write(&c, "d.jsonl", record, strlen(record));
+    case_dataset(&c, model, case_path(&c, "d.jsonl"), "");
+    CHECK_OK(case_preview(&c), c.err);
+    supervised_text(&c, got, sizeof got);
+    assert_string_equal(got, "B<|im_end|>");
+    assert_true(json_is_false(json_object_get(json_array_get(c.rows, 0), "label")));
+    case_close(&c);
+}
+
 static void test_wrong_entries_are_told_with_the_line(void **state)
 {
     static const struct {
@@ -410,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_malformed_files_are_told_with_line_and_reason),
         cmocka_unit_test(test_options_move_the_mask),
         cmocka_unit_test(test_fields_and_roles_can_be_named),
+        cmocka_unit_test(test_turns_with_kto_tag),
         cmocka_unit_test(test_wrong_entries_are_told_with_the_line),
         cmocka_unit_test(test_chat_records_become_the_golden_tokens),
         cmocka_unit_test(test_what_is_cut_is_counted),
