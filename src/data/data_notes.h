@@ -2,6 +2,7 @@
 #ifndef AF_DATA_NOTES_H
 #define AF_DATA_NOTES_H
 
+#include "base/buf.h"
 #include "data/dataset.h"
 
 typedef enum af_note_kind {
@@ -20,6 +21,8 @@ enum { AF_NOTES_SAID = 10 };
 typedef struct af_notes {
     af_data_counts counts;
     int64_t said[AF_NOTE_KINDS];
+    bool hold; /* keep the warnings for af_notes_join: records are made ready by several threads */
+    af_buf held; /* a byte with the kind, the text, a NUL; and again */
 } af_notes;
 
 /* Where we are in a dataset. */
@@ -32,6 +35,8 @@ typedef struct af_place {
 
 /* Counts a warning and hands "file:line: ..." to the log. */
 AF_PRINTF(3, 4) void af_note(const af_place *p, af_note_kind kind, const char *fmt, ...);
+/* Adds the counts of `from` and says what it held, as from place p. */
+void af_notes_join(const af_place *p, af_notes *from);
 /* AF_EFORMAT "file:line: ...". */
 AF_PRINTF(3, 4)
 af_status af_place_fail(const af_place *p, af_error *err, const char *fmt, ...);

@@ -192,6 +192,7 @@ af_status af_csv_next(af_records *r, af_record *out, af_error *err)
         st = af_fail_nomem(err, r->name, 0);
     out->json = o;
     out->line = w.line;
+    out->bytes = w.bytes;
 done:
     json_decref(w.cells);
     return st;

@@ -234,7 +234,9 @@ af_status af_records_next(af_records *r, af_record *out, af_error *err)
         st = af_text_next(r, out, err);
         break;
     }
-    if (st == AF_OK && out->json)
+    if (st == AF_OK && out->json) {
         out->number = ++r->number;
+        out->bytes = AF_MAX(out->bytes, r->buf.len);
+    }
     return st;
 }

@@ -29,6 +29,7 @@ typedef struct af_record {
     json_t *json;   /* the caller's */
     int64_t line;   /* where it begins, from 1 */
     int64_t number; /* from 1 */
+    uint64_t bytes; /* about, in the file */
     bool last;      /* text: the file ends with this block */
 } af_record;
 

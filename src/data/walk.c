@@ -3,6 +3,7 @@
 #include "data/walk.h"
 
 #include "base/log.h"
+#include "base/pool.h"
 #include "data/records.h"
 
 #include <time.h>
@@ -47,6 +48,23 @@ void af_data_kit_close(af_data_kit *k)
     *k = (af_data_kit){0};
 }
 
+enum {
+    BATCH = 64,           /* records made ready at once, for each thread */
+    BATCH_BYTES = 1 << 22 /* of their text, about */
+};
+
+/* A record on its way: any thread may make it ready, one hands it out in order. */
+typedef struct job {
+    json_t *record;
+    af_place place; /* with notes below */
+    af_notes notes;
+    af_item item;
+    af_row row[2];
+    double convert;
+    af_status st;
+    af_error err;
+} job;
+
 typedef struct walk {
     af_data_kit *k;
     af_walk_mode mode;
@@ -60,7 +78,11 @@ typedef struct walk {
     int file;        /* number over all datasets */
     bool tools_said; /* for this dataset */
     bool ended;
-    af_row text; /* plain text: tokens not yet handed out */
+    af_pool *pool;
+    af_scribe *hand; /* [threads]: copies of scribe with their own scratch */
+    job *jobs;       /* [BATCH * threads] */
+    int64_t waiting; /* of them */
+    af_row text;     /* plain text: tokens not yet handed out */
     int64_t text_line;
     af_error *err;
 } walk;
@@ -214,33 +236,55 @@ static void warn_of_tools(walk *w, const af_talk *t)
             tools && calls ? "tools and tool calls are" : "they are");
 }
 
-static af_status no_tokenizer(walk *w, const af_item *item)
-{
-    if (w->k->tokenizer || item->talk[0].kind == AF_TALK_TOKENS)
-        return AF_OK;
-    return af_fail(w->err, AF_EUSAGE, "the dataset %s needs a tokenizer: %s", w->place.file,
-                   w->k->why.msg);
-}
-
-static af_status one_item(walk *w, const af_item *item)
+/* Shape, rendering, tokens. Touches nothing of the walk but what is constant. */
+static af_status prepare(const walk *w, af_scribe *scribe, job *j)
 {
     af_status st = AF_OK;
-    af_row row[2] = {0};
-    AF_TRY(no_tokenizer(w, item));
-    for (int i = 0; i < item->talks; i++) {
-        warn_of_tools(w, &item->talk[i]);
-        st = af_scribe_row(w->scribe, &row[i], &item->talk[i], w->source, w->err);
-        if (st != AF_OK) {
-            if (w->err && st != AF_ENOMEM)
-                af_fail_prefix(w->err, "%s:%" PRId64, w->place.file, w->place.line);
+    const double began = now();
+    AF_TRY(af_shape_item(&j->item, w->source, j->record, &j->place, &j->err));
+    j->convert = now() - began;
+    if (j->item.talks && !w->k->tokenizer && j->item.talk[0].kind != AF_TALK_TOKENS)
+        return af_fail(&j->err, AF_EUSAGE, "the dataset %s needs a tokenizer: %s", j->place.file,
+                       w->k->why.msg);
+    for (int i = 0; i < j->item.talks; i++) {
+        st = af_scribe_row(scribe, &j->row[i], &j->item.talk[i], w->source, &j->err);
+        if (st != AF_OK && st != AF_ENOMEM)
+            af_fail_prefix(&j->err, "%s:%" PRId64, j->place.file, j->place.line);
+        if (st != AF_OK)
             goto done;
-        }
     }
-    AF_TRY(rows_out(w, item, row));
 done:
-    af_row_clear(&row[0]);
-    af_row_clear(&row[1]);
     return st;
+}
+
+static void prepare_share(void *arg, int64_t from, int64_t to, int share)
+{
+    walk *w = arg;
+    for (int64_t i = from; i < to; i++)
+        w->jobs[i].st = prepare(w, &w->hand[share], &w->jobs[i]);
+}
+
+static void job_clear(job *j)
+{
+    json_decref(j->record);
+    af_item_clear(&j->item);
+    af_row_clear(&j->row[0]);
+    af_row_clear(&j->row[1]);
+    af_buf_clear(&j->notes.held);
+    *j = (job){0};
+}
+
+static af_status deliver(walk *w, job *j)
+{
+    w->place = j->place;
+    w->place.notes = &w->notes;
+    w->times.convert += j->convert;
+    af_notes_join(&w->place, &j->notes);
+    if (j->st != AF_OK)
+        return af_fail(w->err, j->st, "%s", j->err.msg);
+    for (int i = 0; i < j->item.talks; i++)
+        warn_of_tools(w, &j->item.talk[i]);
+    return j->item.talks ? rows_out(w, &j->item, j->row) : AF_OK;
 }
 
 static af_status refuse_untrainable(const walk *w)
@@ -254,41 +298,82 @@ static af_status refuse_untrainable(const walk *w)
                    w->place.file, af_shape_name(w->source->shape));
 }
 
-static af_status one_record(walk *w, const json_t *record)
-{
-    af_status st = AF_OK;
-    af_item item = {0};
-    const double began = now();
-    if (w->place.number == 1 && !w->source->shape_given) {
-        w->source->shape = AF_SHAPE_AUTO;
-        AF_TRY(af_shape_detect(w->source, record, &w->place, w->err));
-    }
-    AF_TRY(refuse_untrainable(w));
-    AF_TRY(af_shape_item(&item, w->source, record, &w->place, w->err));
-    w->times.convert += now() - began;
-    if (item.talks)
-        AF_TRY(one_item(w, &item));
-done:
-    af_item_clear(&item);
-    return st;
-}
-
 /* Behind a faulty record the next one is still worth checking. */
-static af_status checked_record(walk *w, const json_t *record)
+static af_status checked_delivery(walk *w, job *j)
 {
     af_error why = {0}, *outer = w->err;
     if (w->mode != AF_WALK_CHECK || !w->k->fault)
-        return one_record(w, record);
+        return deliver(w, j);
     w->err = &why;
-    const af_status st = one_record(w, record);
+    const af_status st = deliver(w, j);
     w->err = outer;
     if (st == AF_OK)
         return AF_OK;
-    if (st != AF_EFORMAT || w->source->shape == AF_SHAPE_AUTO ||
-        ++w->notes.counts.errors >= AF_FAULTS_MAX)
+    if (st != AF_EFORMAT || ++w->notes.counts.errors >= AF_FAULTS_MAX)
         return af_fail(outer, st, "%s", why.msg);
     w->k->fault(w->k->fault_user, why.msg);
     return AF_OK;
+}
+
+/* Makes the waiting records ready and hands them out in order. */
+static af_status run_batch(walk *w)
+{
+    af_status st = AF_OK;
+    af_pool_run(w->pool, w->waiting, prepare_share, w);
+    for (int64_t i = 0; i < w->waiting; i++) {
+        if (st == AF_OK && !w->ended)
+            st = checked_delivery(w, &w->jobs[i]);
+        job_clear(&w->jobs[i]);
+    }
+    w->waiting = 0;
+    return st;
+}
+
+/* Takes a record over. The first of a file says what shape the others have. */
+static af_status add_job(walk *w, af_record *rec)
+{
+    af_status st = AF_OK;
+    w->place.line = rec->line;
+    w->place.number = rec->number;
+    if (rec->number == 1) {
+        if (!w->source->shape_given)
+            w->source->shape = AF_SHAPE_AUTO;
+        AF_TRY(af_shape_detect(w->source, rec->json, &w->place, w->err));
+        AF_TRY(refuse_untrainable(w));
+    }
+    job *j = &w->jobs[w->waiting++];
+    *j = (job){.record = rec->json, .place = w->place, .notes = {.hold = true}};
+    j->place.notes = &j->notes;
+    rec->json = NULL;
+done:
+    return st;
+}
+
+/* Reads as many records as are made ready together. A fault of the file comes after the records
+ * before it. */
+static af_status one_batch(walk *w, af_records *r, int64_t most, int64_t *records, bool *end)
+{
+    af_status st = AF_OK;
+    af_error why = {0}, *outer = w->err;
+    uint64_t bytes = 0;
+    w->err = &why;
+    while (st == AF_OK && w->waiting < most && bytes < BATCH_BYTES && !*end) {
+        af_record rec = {0};
+        const double began = now();
+        st = af_records_next(r, &rec, w->err);
+        w->times.read += now() - began;
+        bytes += rec.bytes;
+        *end = st != AF_OK || !rec.json;
+        *records += rec.json != NULL;
+        if (rec.json)
+            st = add_job(w, &rec);
+        json_decref(rec.json);
+    }
+    w->err = outer;
+    const af_status delivered = run_batch(w);
+    if (delivered != AF_OK)
+        return delivered;
+    return st == AF_OK || w->ended ? AF_OK : af_fail(outer, st, "%s", why.msg);
 }
 
 /* --- plain text --------------------------------------------------------------------------------
@@ -349,13 +434,30 @@ done:
 /* --- files -------------------------------------------------------------------------------------
  */
 
+static af_status text_file(walk *w, af_records *r, int64_t *records)
+{
+    af_status st = AF_OK;
+    w->text.count = 0;
+    while (st == AF_OK && !w->ended) {
+        af_record rec = {0};
+        const double began = now();
+        st = af_records_next(r, &rec, w->err);
+        w->times.read += now() - began;
+        if (st != AF_OK || !rec.json)
+            break;
+        st = text_block(w, &rec, ++*records == 1);
+        json_decref(rec.json);
+    }
+    return st;
+}
+
 static af_status one_file(walk *w, const char *path)
 {
     af_status st = AF_OK;
     af_records *r = NULL;
-    af_record rec = {0};
     af_records_kind kind;
     int64_t records = 0;
+    const int64_t most = w->mode == AF_WALK_PREVIEW ? 1 : (int64_t)BATCH * af_pool_threads(w->pool);
     AF_TRY(af_records_kind_of(&kind, path, w->source->ds_type, w->err));
     AF_TRY(af_records_open(&r, path, kind, w->err));
     w->place = (af_place){
@@ -365,30 +467,34 @@ static af_status one_file(walk *w, const char *path)
                      af_shape_name(w->source->shape));
         goto done;
     }
-    w->text.count = 0;
-    while (!w->ended) {
-        const double began = now();
-        AF_TRY(af_records_next(r, &rec, w->err));
-        w->times.read += now() - began;
-        if (!rec.json)
-            break;
-        records++;
-        if (kind == AF_RECORDS_TEXT) {
-            AF_TRY(text_block(w, &rec, records == 1));
-        } else {
-            w->place.line = rec.line;
-            w->place.number = rec.number;
-            AF_TRY(checked_record(w, rec.json));
-        }
-        json_decref(rec.json);
-        rec.json = NULL;
-    }
+    if (kind == AF_RECORDS_TEXT)
+        AF_TRY(text_file(w, r, &records));
+    for (bool end = kind == AF_RECORDS_TEXT; !end && !w->ended;)
+        AF_TRY(one_batch(w, r, most, &records, &end));
     if (records == 0)
         st = af_fail(w->err, AF_EFORMAT, "%s: no records", path);
 done:
-    json_decref(rec.json);
     af_records_close(r);
     return st;
+}
+
+/* Each thread writes with a scribe of its own; they share what is constant. */
+static void hands_open(walk *w)
+{
+    for (int i = 0; i < af_pool_threads(w->pool); i++) {
+        w->hand[i] = *w->scribe;
+        w->hand[i].encoding = (af_encoding){0};
+        w->hand[i].times = (af_scribe_times){0};
+    }
+}
+
+static void hands_close(walk *w)
+{
+    for (int i = 0; i < af_pool_threads(w->pool); i++) {
+        w->times.render += w->hand[i].times.render;
+        w->times.encode += w->hand[i].times.encode;
+        af_encoding_clear(&w->hand[i].encoding);
+    }
 }
 
 static af_status one_source(walk *w, int i)
@@ -402,12 +508,14 @@ static af_status one_source(walk *w, int i)
     w->scribe->want_text = w->mode == AF_WALK_PREVIEW;
     w->scribe->times = (af_scribe_times){0};
     w->tools_said = false;
+    hands_open(w);
     af_status st = af_data_source_files(s, w->k->o->run_path, &files, &n, w->err);
     for (int f = 0; f < n && st == AF_OK && !w->ended; f++) {
         *s = before;
         st = one_file(w, files[f]);
         w->file++;
     }
+    hands_close(w);
     w->times.render += w->scribe->times.render;
     w->times.encode += w->scribe->times.encode;
     *s = before;
@@ -440,12 +548,22 @@ af_status af_data_walk(af_data_kit *k, af_walk_mode mode, af_example_fn *emit, v
     walk w = {.k = k, .mode = mode, .emit = emit, .user = user, .err = err};
     af_status st = AF_OK;
     const double began = now();
+    if (mode != AF_WALK_PREVIEW && af_pool_new(&w.pool, 0, NULL) != AF_OK)
+        w.pool = NULL; /* one thread does, too */
+    const uint64_t threads = (uint64_t)af_pool_threads(w.pool);
+    w.hand = af_calloc(threads, sizeof *w.hand);
+    w.jobs = af_calloc(threads * BATCH, sizeof *w.jobs);
+    if (!w.hand || !w.jobs)
+        st = af_fail_nomem(err, "records", threads * BATCH * sizeof *w.jobs);
     for (int i = 0; i < k->sources && st == AF_OK && !w.ended; i++)
         st = one_source(&w, i);
     if (mode == AF_WALK_CHECK)
         sum_up(&w);
     w.times.all = now() - began;
     af_row_clear(&w.text);
+    free(w.hand);
+    free(w.jobs);
+    af_pool_free(w.pool);
     if (counts)
         *counts = w.notes.counts;
     if (times)

@@ -69,7 +69,8 @@ def main():
         s = r["seconds"]
         print(f"{size / 1e6:.0f} MB, {records} records, {r['tokens']} tokens, {r['packs']} packs {100 * r['pack_fill']:.1f} % full")
         print(f"{wall:.1f} s, {r['tokens'] / wall:.0f} tokens/s, {size / wall / 1e6:.1f} MB/s, peak resident memory {peak:.0f} MB")
-        print("share of time: " + ", ".join(f"{k} {100 * v / s['all']:.1f} %" for k, v in s.items() if k != "all"))
+        work = sum(v for k, v in s.items() if k != "all")  # of all threads
+        print("share of the work: " + ", ".join(f"{k} {100 * v / work:.1f} %" for k, v in s.items() if k != "all"))
     finally:
         shutil.rmtree(folder)
 
