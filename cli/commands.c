@@ -3,6 +3,7 @@
 
 const af_command af_commands[] = {
     {"train", "train a model from a run file", cmd_train},
+    {"init", "write a run file for a model and a dataset", cmd_init},
     {"plan", "say what a run needs, and what fits", cmd_plan},
     {"eval", "loss, perplexity and accuracy over a dataset", cmd_eval},
     {"generate", "continue a prompt", cmd_generate},

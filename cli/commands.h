@@ -11,6 +11,7 @@ typedef struct af_command {
 
 af_command_main cmd_train;
 af_command_main cmd_plan;
+af_command_main cmd_init;
 af_command_main cmd_data;
 af_command_main cmd_tokenize;
 af_command_main cmd_template;

@@ -64,7 +64,8 @@ static af_status open_template(af_scribe *s, const char *model, const char *give
         const af_status st = af_template_parse(&s->chat, given, strlen(given), err);
         return st == AF_OK ? AF_OK : af_fail_prefix(err, "chat_template");
     }
-    return af_template_open(&s->chat, given, err);
+    const af_status st = af_template_open(&s->chat, given, err);
+    return st == AF_OK ? AF_OK : af_fail_prefix(err, "chat_template");
 }
 
 af_status af_scribe_init(af_scribe *s, const af_tokenizer *tokenizer, const char *model,

@@ -34,10 +34,12 @@ af_status af_method_adapter(af_adapter_config *out, int64_t layers[AF_METHOD_LAY
     }
     for (int i = 0; i < r->lora_layers.count && i < AF_METHOD_LAYERS_MAX; i++) {
         const af_yaml n = {.kind = AF_YAML_SCALAR, .text = r->lora_layers.item[i]};
+        char at[300];
         if (!af_yaml_i64(&n, &layers[i]) || layers[i] < 0 || layers[i] >= spec->layers)
             return af_fail(err, AF_EUSAGE,
                            "%s: lora_layers_to_transform has '%s'; the model has layers 0 to %d",
-                           r->path, n.text, spec->layers - 1);
+                           af_run_place(r, "lora_layers_to_transform", at, sizeof at), n.text,
+                           spec->layers - 1);
     }
     c.layers = r->lora_layers.count ? layers : NULL;
     c.layer_count = r->lora_layers.count;

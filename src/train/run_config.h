@@ -80,6 +80,8 @@ void af_run_clear(af_run *r);
 AF_CHECKED af_status af_run_text(const af_run *r, char **out, af_error *err);
 /* The table as help text (malloc'ed). */
 AF_CHECKED af_status af_run_help(char **out, af_error *err);
+/* Where the user wrote this key: "run.yaml:12", "command line", or the file alone. Returns buf. */
+const char *af_run_place(const af_run *r, const char *key, char *buf, size_t size);
 /* True when the user wrote this key. */
 bool af_run_given(const af_run *r, const char *key);
 #endif

@@ -243,7 +243,7 @@ const char *af_key_suggest(const char *wrong)
             const bool part = length >= 4 && strstr(word, wrong);
             const int score = part ? AF_MIN(d, 2) : d;
             if (score <= AF_MAX(2, length / 4) && (!best || score < best_distance)) {
-                best = word;
+                best = k->name;
                 best_distance = score;
             }
         }

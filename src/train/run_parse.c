@@ -35,7 +35,7 @@ static af_status check_bounds(const parser *p, const af_key *k, double v, int li
     char at[300];
     if (v >= k->min && v <= k->max)
         return AF_OK;
-    return af_fail(p->err, AF_EUSAGE, "%s: %s is %g, not between %g and %g",
+    return af_fail(p->err, AF_EUSAGE, "%s: %s is %.10g, not between %.10g and %.10g",
                    place(p, line, at, sizeof at), k->name, v, k->min, k->max);
 }
 
@@ -232,6 +232,17 @@ bool af_run_given(const af_run *r, const char *key)
     return k && r->given[k - af_keys] != 0;
 }
 
+const char *af_run_place(const af_run *r, const char *key, char *buf, size_t size)
+{
+    const af_key *k = af_key_find(key);
+    const int line = k ? r->given[k - af_keys] : 0;
+    if (line > 0)
+        snprintf(buf, size, "%s:%d", r->path, line);
+    else
+        snprintf(buf, size, "%s", line < 0 ? "command line" : r->path);
+    return buf;
+}
+
 static const char *need_text(af_key_need need)
 {
     static const char *const text[] = {
@@ -298,6 +309,7 @@ static af_status check_effects(const parser *p)
 static af_status check_pairs(const parser *p)
 {
     const af_run *r = p->run;
+    char at[300];
     static const char *const pairs[][2] = {
         {"warmup_steps", "warmup_ratio"},
         {"lora_target_linear", "lora_target_modules"},
@@ -310,7 +322,6 @@ static af_status check_pairs(const parser *p)
     for (size_t i = 0; i < AF_LEN(pairs); i++) {
         const af_key *a = af_key_find(pairs[i][0]), *b = af_key_find(pairs[i][1]);
         const int la = r->given[a - af_keys], lb = r->given[b - af_keys];
-        char at[300];
         if (la && lb)
             return af_fail(p->err, AF_EUSAGE, "%s: %s and %s contradict each other: give one",
                            place(p, AF_MAX(la, lb), at, sizeof at), a->name, b->name);
@@ -318,17 +329,22 @@ static af_status check_pairs(const parser *p)
     if (r->method == AF_METHOD_QLORA && r->load_in_4bit == AF_TRI_NO)
         return af_fail(p->err, AF_EUSAGE,
                        "%s: 'adapter: qlora' and 'load_in_4bit: false' contradict each other",
-                       p->name);
+                       af_run_place(r, "load_in_4bit", at, sizeof at));
     if (r->val_set_size >= 1 && r->val_set_size != (double)(int64_t)r->val_set_size)
         return af_fail(p->err, AF_EUSAGE,
-                       "%s: val_set_size %g is neither a share below 1 nor a whole number", p->name,
-                       r->val_set_size);
+                       "%s: val_set_size %g is neither a share below 1 nor a whole number",
+                       af_run_place(r, "val_set_size", at, sizeof at), r->val_set_size);
+    if (strcmp(r->lora_init, "true") != 0 && strcmp(r->lora_init, "gaussian") != 0)
+        return af_fail(p->err, AF_EUSAGE,
+                       "%s: peft_init_lora_weights is '%.40s', not one of: true, gaussian",
+                       af_run_place(r, "peft_init_lora_weights", at, sizeof at), r->lora_init);
     return AF_OK;
 }
 
 static af_status check_required(const parser *p, bool for_training)
 {
     const af_run *r = p->run;
+    char at[300];
     if (!r->base_model)
         return af_fail(p->err, AF_EUSAGE, "%s: base_model is missing", p->name);
     if (!r->datasets)
@@ -336,9 +352,11 @@ static af_status check_required(const parser *p, bool for_training)
     if (for_training && !r->output_dir)
         return af_fail(p->err, AF_EUSAGE, "%s: output_dir is missing", p->name);
     if (for_training && r->max_steps == 0)
-        return af_fail(p->err, AF_EUSAGE, "%s: max_steps is 0: the run would do nothing", p->name);
+        return af_fail(p->err, AF_EUSAGE, "%s: max_steps is 0: the run would do nothing",
+                       af_run_place(r, "max_steps", at, sizeof at));
     if (for_training && r->num_epochs == 0 && r->max_steps < 0)
-        return af_fail(p->err, AF_EUSAGE, "%s: num_epochs is 0: the run would do nothing", p->name);
+        return af_fail(p->err, AF_EUSAGE, "%s: num_epochs is 0: the run would do nothing",
+                       af_run_place(r, "num_epochs", at, sizeof at));
     return AF_OK;
 }
 

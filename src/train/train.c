@@ -214,6 +214,11 @@ static af_status choose_start(af_trainer *t, char **checkpoint, af_error *err)
     const bool automatic = r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
     if (automatic)
         return af_checkpoint_newest(t, r->output_dir, checkpoint, err);
+    if (r->resume && !af_dir_exists(r->resume)) {
+        char at[300];
+        return af_fail(err, AF_EUSAGE, "%s: there is no checkpoint folder '%s'",
+                       af_run_place(r, "resume_from_checkpoint", at, sizeof at), r->resume);
+    }
     if (r->resume) {
         *checkpoint = af_strdup(r->resume);
         return *checkpoint ? AF_OK : af_fail_nomem(err, "a path", strlen(r->resume));
@@ -227,39 +232,74 @@ static af_status choose_start(af_trainer *t, char **checkpoint, af_error *err)
     return AF_OK;
 }
 
-static af_status start(af_trainer *t, af_error *err)
-{
-    af_status st = AF_OK;
-    char *checkpoint = NULL, *text = NULL, *path = NULL;
-    const char *output = t->run->output_dir;
-    AF_TRY(choose_start(t, &checkpoint, err));
-    AF_TRY(af_dir_make(output, err));
-    if (checkpoint) {
-        AF_TRY(af_checkpoint_load(t, checkpoint, err));
-        af_trainer_say(t, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
-    } else {
-        AF_TRY(clear_run(output, err));
-    }
-    AF_TRY(af_metrics_open(t, err));
-    AF_TRY(af_samples_open(t, err));
-    AF_TRY(af_run_text(t->run, &text, err));
-    path = af_path_join(output, "run.yaml");
-    if (!path)
-        AF_TRY(af_fail_nomem(err, "a path", strlen(output)));
-    AF_TRY(af_file_write(path, text, strlen(text), err));
-done:
-    free(checkpoint);
-    free(text);
-    free(path);
-    return st;
-}
-
 static af_status write_named(const char *dir, const char *name, const char *text, af_error *err)
 {
     char *path = af_path_join(dir, name);
     const af_status st = path ? af_file_write(path, text, strlen(text), err)
                               : af_fail_nomem(err, "a path", strlen(dir));
     free(path);
+    return st;
+}
+
+static void say_plan(const af_trainer *t)
+{
+    static const char *const modes[] = {"none", "cheap", "wide", "block"};
+    af_trainer_say(t, "device: %s, computing in %s", af_device_text(t->device),
+                   af_dtype_name(t->compute));
+    af_trainer_say(t,
+                   "data: %" PRId64 " records, %" PRIu64 " tokens, %" PRIu64 " with loss; %" PRId64
+                   " steps",
+                   t->store.records, t->store.tokens, t->store.supervised, t->steps);
+    if (t->counts.truncated || t->counts.dropped)
+        af_trainer_say(t,
+                       "data: %" PRId64 " records truncated (%" PRId64
+                       " lost their end-of-turn token), %" PRId64 " dropped",
+                       t->counts.truncated, t->counts.lost_eot, t->counts.dropped);
+    af_trainer_say(
+        t,
+        "memory: %.1f MiB planned (weights %.1f + %.1f mapped, trained %.1f, activations %.1f), "
+        "recompute %s",
+        (double)t->plan.total / 0x1p20, (double)t->plan.weights / 0x1p20,
+        (double)t->plan.bound / 0x1p20,
+        (double)(t->plan.params + t->plan.grads + t->plan.state) / 0x1p20,
+        (double)t->plan.activations / 0x1p20, modes[t->recompute]);
+    if (t->schedule.o.warmup > t->steps)
+        af_trainer_say(
+            t, "warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,
+            t->schedule.o.warmup, t->steps);
+    if (t->spec->max_positions > 0 && (int64_t)t->store.longest > t->spec->max_positions)
+        af_trainer_say(t,
+                       "warning: the longest record has %" PRId64
+                       " tokens, the model's context is %" PRId64,
+                       (int64_t)t->store.longest, t->spec->max_positions);
+}
+
+/* Nothing is made before everything that can be wrong has been looked at; and a folder that was
+ * made for a run that does not start is taken away again. */
+static af_status start(af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    char *checkpoint = NULL, *text = NULL;
+    const char *output = t->run->output_dir;
+    const bool made = !af_dir_exists(output);
+    AF_TRY(choose_start(t, &checkpoint, err));
+    if (checkpoint)
+        AF_TRY(af_checkpoint_load(t, checkpoint, err));
+    AF_TRY(af_dir_make(output, err));
+    if (!checkpoint)
+        AF_TRY(clear_run(output, err));
+    AF_TRY(af_metrics_open(t, err));
+    AF_TRY(af_samples_open(t, err));
+    AF_TRY(af_run_text(t->run, &text, err));
+    AF_TRY(write_named(output, "run.yaml", text, err));
+    say_plan(t);
+    if (checkpoint)
+        af_trainer_say(t, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
+done:
+    if (st != AF_OK && made && af_dir_exists(output))
+        (void)!af_path_remove(output, NULL);
+    free(checkpoint);
+    free(text);
     return st;
 }
 
@@ -327,28 +367,6 @@ static bool nothing_to_do(const af_run *r)
     return automatic && is_finished(r->output_dir);
 }
 
-static void say_plan(const af_trainer *t)
-{
-    static const char *const modes[] = {"none", "cheap", "wide", "block"};
-    af_trainer_say(t,
-                   "data: %" PRId64 " records, %" PRIu64 " tokens, %" PRIu64 " with loss; %" PRId64
-                   " steps",
-                   t->store.records, t->store.tokens, t->store.supervised, t->steps);
-    if (t->counts.truncated || t->counts.dropped)
-        af_trainer_say(t,
-                       "data: %" PRId64 " records truncated (%" PRId64
-                       " lost their end-of-turn token), %" PRId64 " dropped",
-                       t->counts.truncated, t->counts.lost_eot, t->counts.dropped);
-    af_trainer_say(
-        t,
-        "memory: %.1f MiB planned (weights %.1f + %.1f mapped, trained %.1f, activations %.1f), "
-        "recompute %s",
-        (double)t->plan.total / 0x1p20, (double)t->plan.weights / 0x1p20,
-        (double)t->plan.bound / 0x1p20,
-        (double)(t->plan.params + t->plan.grads + t->plan.state) / 0x1p20,
-        (double)t->plan.activations / 0x1p20, modes[t->recompute]);
-}
-
 static af_status train(const af_run *run, const af_train_hooks *hooks, af_train_result *result,
                        af_error *err)
 {
@@ -356,7 +374,6 @@ static af_status train(const af_run *run, const af_train_hooks *hooks, af_train_
     af_status st = af_trainer_open(&t, run, hooks, err);
     if (st != AF_OK)
         return st;
-    say_plan(&t);
     AF_TRY(af_saver_new(&t.saver, err));
     AF_TRY(start(&t, err));
     AF_TRY(loop(&t, result, err));

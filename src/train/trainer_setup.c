@@ -20,6 +20,15 @@ void af_trainer_say(const af_trainer *t, const char *fmt, ...)
     t->hooks->say(t->hooks->user, line);
 }
 
+static af_status nothing_left(const af_run *run, const af_data_counts *c, af_error *err)
+{
+    return af_fail(err, AF_EUSAGE,
+                   "%s: no record of the datasets is left to train on: %" PRId64
+                   " are longer than sequence_len %" PRId64 " and dropped, %" PRId64
+                   " have no token that carries loss (%" PRId64 " were cut at sequence_len)",
+                   run->path, c->dropped, run->sequence_len, c->nothing_to_learn, c->truncated);
+}
+
 static af_status open_data(af_trainer *t, const af_yaml *list, af_token_store *store,
                            af_data_counts *counts, af_error *err)
 {
@@ -39,7 +48,7 @@ static af_status open_data(af_trainer *t, const af_yaml *list, af_token_store *s
     };
     const af_status st = af_dataset_open(store, counts, &o, err);
     if (st == AF_OK && store->records == 0)
-        return af_fail(err, AF_EUSAGE, "%s: the datasets have no records", run->path);
+        return nothing_left(run, counts, err);
     if (st == AF_OK && store->supervised == 0)
         return af_fail(err, AF_EUSAGE,
                        "%s: no token of the datasets carries loss: there is nothing to learn",
@@ -53,11 +62,12 @@ static af_status split(af_trainer *t, af_error *err)
     const int64_t n = t->store.records;
     const double v = t->run->val_set_size;
     const int64_t held = v < 1 ? (int64_t)ceil((double)n * v) : (int64_t)v;
+    char at[300];
     if (held >= n)
         return af_fail(err, AF_EUSAGE,
                        "%s: val_set_size holds out %" PRId64 " of %" PRId64
                        " records: none are left",
-                       t->run->path, held, n);
+                       af_run_place(t->run, "val_set_size", at, sizeof at), held, n);
     bool *out = af_calloc((uint64_t)n, sizeof *out);
     t->train_subset = af_calloc((uint64_t)n, sizeof *t->train_subset);
     t->eval_subset = af_calloc((uint64_t)held, sizeof *t->eval_subset);
@@ -178,12 +188,38 @@ static af_status open_adapter(af_trainer *t, af_error *err)
     return st == AF_OK ? check_repeated(t, err) : st;
 }
 
+static af_status open_device(af_trainer *t, af_error *err)
+{
+    char at[300];
+    const af_run *r = t->run;
+    const af_status st = af_device_open(&t->device, r->device, (int)r->threads, err);
+    if (st == AF_OK)
+        return AF_OK;
+    af_run_place(r, "device", at, sizeof at);
+    return strstr(err->msg, "unknown device")
+               ? af_fail_prefix(err, "%s", at)
+               : af_fail_prefix(err, "%s: device '%s'", at, r->device);
+}
+
+/* Full fine-tuning ends with a folder of plain weights beside the config it began with. */
+static af_status check_full(const af_trainer *t, af_error *err)
+{
+    const af_hf_config *c = af_source_config(t->source);
+    if (t->run->method != AF_METHOD_FULL || (!c->from_gguf && c->quant.method == AF_QUANT_NONE))
+        return AF_OK;
+    return af_fail(err, AF_EUNSUPPORTED,
+                   "%s: '%s' is %s: every weight can be trained only in a folder of plain weights; "
+                   "give adapter: lora",
+                   t->run->path, t->run->base_model,
+                   c->from_gguf ? "a GGUF file" : "a quantised model");
+}
+
 static af_status open_model(af_trainer *t, af_error *err)
 {
     const af_run *r = t->run;
     af_status st = AF_OK;
     AF_TRY(af_model_resolve(&t->model_path, r->base_model, err));
-    AF_TRY(af_device_open(&t->device, r->device, (int)r->threads, err));
+    AF_TRY(open_device(t, err));
     const bool gpu = strcmp(af_device_kind(t->device), "cpu") != 0;
     const bool bf16 = r->bf16 == AF_TRI_YES || (r->bf16 == AF_TRI_AUTO && gpu);
     t->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
@@ -197,8 +233,7 @@ static af_status open_model(af_trainer *t, af_error *err)
     };
     AF_TRY(af_source_open(&t->source, t->model_path, &o, err));
     t->spec = af_source_spec(t->source);
-    af_trainer_say(t, "device: %s, computing in %s", af_device_text(t->device),
-                   af_dtype_name(t->compute));
+    st = check_full(t, err);
 done:
     return st;
 }
@@ -226,7 +261,9 @@ static af_status make_schedule(af_trainer *t, af_error *err)
         .decay_steps = (int64_t)ceil(r->decay_ratio * (double)t->steps),
     };
     const af_status st = af_schedule_init(&t->schedule, &o, err);
-    return st == AF_OK ? AF_OK : af_fail_prefix(err, "%s", r->path);
+    char at[300];
+    return st == AF_OK ? AF_OK
+                       : af_fail_prefix(err, "%s", af_run_place(r, "lr_scheduler", at, sizeof at));
 }
 
 static af_status load(af_trainer *t, af_error *err)

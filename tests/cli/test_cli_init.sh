@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# `afinar init` looks at a model and a dataset and writes a run file that `afinar train` accepts as it is.
+set -euo pipefail
+tmp=$(mktemp -d)
+export XDG_CACHE_HOME="$tmp/cache" HF_HOME="$tmp/hf"
+trap 'rm -rf "$tmp"' EXIT
+model=$AF_GOLDEN/models/qwen2
+data=$AF_GOLDEN/models/data/train.jsonl
+"$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" 2> /dev/null
+for word in "qwen2" "64 records of type messages" "the longest 91" "sequence_len: 128" "adapter: lora"; do
+    grep -qF "$word" "$tmp/run.yaml" || { echo "the run file does not say '$word'"; cat "$tmp/run.yaml"; exit 1; }
+done
+cmp "$tmp/run.yaml" <("$AFINAR" init "$model" "$data") # the same on stdout
+"$AFINAR" train "$tmp/run.yaml" -q max_steps=2 device=cpu output_dir="$tmp/out"
+[ -s "$tmp/out/adapter_model.safetensors" ]
+
+if "$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" 2> "$tmp/err"; then echo "a run file was replaced"; exit 1; fi
+grep -q "there already" "$tmp/err"
+"$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" --force 2> /dev/null
+
+printf '{"text": "one"}\n{"text": "two words"}\n' > "$tmp/text.jsonl"
+"$AFINAR" init "$model" "$tmp/text.jsonl" > "$tmp/text.yaml"
+grep -q "type: text" "$tmp/text.yaml"
+for bad in "$tmp/absent.jsonl" "$tmp/err"; do # not there, no dataset
+    if "$AFINAR" init "$model" "$bad" -o "$tmp/bad.yaml" 2> "$tmp/why"; then echo "$bad was taken"; exit 1; fi
+    [ "$(wc -l < "$tmp/why")" = 1 ] && [ ! -e "$tmp/bad.yaml" ]
+done
+if "$AFINAR" init "$tmp" "$data" 2> "$tmp/why"; then echo "an empty folder was taken as a model"; exit 1; fi

@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# Wrong run files and wrong data: each ends with 1 or 2, says one sentence on stderr that names the thing, prints nothing on
+# stdout, and leaves no output folder.
+set -uo pipefail
+tmp=$(mktemp -d)
+export XDG_CACHE_HOME="$tmp/cache" HF_HOME="$tmp/hf"
+trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
+model=$AF_GOLDEN/models/qwen2
+cat > "$tmp/base.yaml" <<YAML
+base_model: $model
+datasets: [{path: $AF_GOLDEN/models/data/train.jsonl}]
+output_dir: $tmp/out
+max_steps: 2
+device: cpu
+YAML
+cases=0
+failed=0
+fail() {
+    failed=$((failed + 1))
+    echo "case $cases: $1"
+    sed 's/^/    /' "$tmp/err"
+}
+# check WORDS RUNFILE [key=value ...]: words are separated by '|', all must stand in the message
+check() {
+    local words=$1 run=$2 rc word
+    shift 2
+    cases=$((cases + 1))
+    "$AFINAR" train "$run" "$@" > "$tmp/stdout" 2> "$tmp/err"
+    rc=$?
+    [ $rc = 1 ] || [ $rc = 2 ] || fail "exit $rc for: $words"
+    [ "$(wc -l < "$tmp/err")" = 1 ] || fail "not one line for: $words"
+    [ -s "$tmp/stdout" ] && fail "something on stdout for: $words"
+    [ -e "$tmp/out" ] && { fail "an output folder is left for: $words"; rm -rf "$tmp/out"; }
+    local IFS='|'
+    for word in $words; do
+        grep -qF -- "$word" "$tmp/err" || fail "no '$word'"
+    done
+    [ -n "${AF_SHOW:-}" ] && cat "$tmp/err"
+}
+key() { check "$1" "$tmp/base.yaml" "${@:2}"; }                                       # wrong key=value
+lora() { check "$1" "$tmp/base.yaml" adapter=lora "${@:2}"; }                         # the same with an adapter
+yaml() { printf '%s\n' "$2" > "$tmp/run.yaml"; check "$1" "$tmp/run.yaml" "${@:3}"; } # a whole run file
+more() { { cat "$tmp/base.yaml"; printf '%s\n' "$2"; } > "$tmp/run.yaml"; check "$1" "$tmp/run.yaml"; }
+data() { printf '%s\n' "$2" > "$tmp/data.jsonl"; check "$1" "$tmp/base.yaml" "datasets=[{path: $tmp/data.jsonl}]" "${@:3}"; }
+
+# --- the run file itself
+check "absent.yaml" "$tmp/absent.yaml"
+check "$tmp" "$tmp"
+yaml "run.yaml" ''
+yaml "a map of keys" '- a list'
+yaml "run.yaml:2" $'base_model: x\n  bad indent: [1, 2'
+yaml "run.yaml:2" 'base_model: [unclosed'
+yaml "base_model is missing" 'output_dir: x'
+yaml "datasets is missing" 'base_model: x'
+yaml "output_dir is missing" "$(grep -v output_dir "$tmp/base.yaml")"
+more "run.yaml:6|unknown key 'lora_rnak'|did you mean 'lora_r'" 'lora_rnak: 8'
+more "run.yaml:6|unknown key 'zzz'|--help" 'zzz: 1'
+more "run.yaml:6|line 4" 'max_steps: 3'
+more "run.yaml:7|iters|max_steps|line 4" $'seed: 1\niters: 3'
+key "command line|is not key=value" notakey
+key "command line|unknown key 'lr_'" lr_=1
+# --- values
+key "max_steps wants a whole number|soon" max_steps=soon
+key "max_steps wants a whole number|2.5" max_steps=2.5
+key "max_steps is 0" max_steps=0
+key "num_epochs is 0" max_steps=-1 num_epochs=0
+key "learning_rate wants a number|fast" learning_rate=fast
+key "learning_rate is -1|between 0 and 100" learning_rate=-1
+key "learning_rate|nan" learning_rate=.nan
+key "micro_batch_size is 0|between 1" micro_batch_size=0
+key "gradient_accumulation_steps is 0" gradient_accumulation_steps=0
+key "sequence_len is 1|between 2" sequence_len=1
+key "shuffle wants true or false|perhaps" shuffle=perhaps
+key "bf16 wants true, false or auto" bf16=sometimes
+key "adapter is 'loraa'|lora, qlora" adapter=loraa
+key "optimizer is 'adamx'|adamw" optimizer=adamx
+key "unknown schedule 'cosin'|cosine" lr_scheduler=cosin
+key "excess_length_strategy is 'ignore'|drop" excess_length_strategy=ignore
+key "train_on_eos is 'maybe'" train_on_eos=maybe
+key "val_set_size 2.5" val_set_size=2.5
+key "val_set_size holds out 64 of 64" val_set_size=64
+key "warmup_ratio is 2" warmup_ratio=2
+key "base_model wants one value" 'base_model=[a, b]'
+key "logging_steps is 0" logging_steps=0
+key "seed is -1" seed=-1
+# --- keys against each other
+key "lora_r has no effect" lora_r=8
+key "sample_packing_sequentially has no effect" sample_packing_sequentially=true
+key "eval_steps has no effect" eval_steps=5
+key "sgd_momentum has no effect" sgd_momentum=0.9
+key "adam_beta1 has no effect" optimizer=sgd adam_beta1=0.8
+key "cosine_min_lr_ratio has no effect" lr_scheduler=linear cosine_min_lr_ratio=0.1
+key "generate_samples_steps has no effect" generate_samples_steps=2
+key "warmup_steps and warmup_ratio contradict" warmup_steps=1 warmup_ratio=0.1
+key "'adapter: qlora' and 'load_in_4bit: false'" adapter=qlora load_in_4bit=false
+key "val_set_size and test_datasets" val_set_size=4 "test_datasets=[{path: x}]"
+key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
+# --- the model
+key "no model '/nowhere/at/all'" base_model=/nowhere/at/all
+key "org/absent" base_model=org/absent
+mkdir "$tmp/empty"
+key "$tmp/empty|config.json" base_model="$tmp/empty"
+printf 'not a model' > "$tmp/odd.gguf"
+key "odd.gguf" base_model="$tmp/odd.gguf"
+cp -r "$model" "$tmp/cut"; chmod -R u+w "$tmp/cut"; truncate -s -100 "$tmp/cut/model.safetensors"
+key "cut/model.safetensors" base_model="$tmp/cut"
+cp -r "$model" "$tmp/noweights"; chmod -R u+w "$tmp/noweights"; rm "$tmp/noweights/model.safetensors"
+key "noweights|model.safetensors" base_model="$tmp/noweights"
+cp -r "$model" "$tmp/badconfig"; chmod -R u+w "$tmp/badconfig"; printf '{' > "$tmp/badconfig/config.json"
+key "badconfig/config.json" base_model="$tmp/badconfig"
+cp -r "$model" "$tmp/wide"; chmod -R u+w "$tmp/wide"; sed -i 's/"hidden_size": 64/"hidden_size": 128/' "$tmp/wide/config.json"
+key "128|64" base_model="$tmp/wide"
+cp -r "$model" "$tmp/alien"; chmod -R u+w "$tmp/alien"; sed -i 's/"model_type": "qwen2"/"model_type": "bert"/' "$tmp/alien/config.json"
+key "bert" base_model="$tmp/alien"
+cp -r "$model" "$tmp/notok"; chmod -R u+w "$tmp/notok"; rm "$tmp/notok/tokenizer.json"
+key "needs a tokenizer" base_model="$tmp/notok"
+key "cuda" device=cuda:77
+key "device|tpu" device=tpu
+# --- the adapter
+lora "lora_r is 0" lora_r=0
+lora "nothing_like_it" 'lora_target_modules=[nothing_like_it]'
+lora "regular expression" 'lora_target_modules="(q_proj"'
+lora "lm_haed" 'lora_modules_to_save=[lm_haed]'
+lora "lora_layers_to_transform has '7'|layers 0 to 1" 'lora_layers_to_transform=[7]'
+lora "lora_dropout is 1" lora_dropout=1
+lora "peft_init_lora_weights|pissa_x" peft_init_lora_weights=pissa_x
+key "GGUF file|adapter: lora" base_model="$AF_GOLDEN/models/gguf/$(cd "$AF_GOLDEN/models/gguf" && ls | head -1)"
+lora "/nowhere/adapter" lora_model_dir=/nowhere/adapter
+lora "lora_r is 3" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" lora_r=3
+# --- the data
+key "absent.jsonl" "datasets=[{path: $tmp/absent.jsonl}]"
+key "dataset nonsense" datasets=nonsense
+key "path" 'datasets=[{type: alpaca}]'
+key "tpye" "datasets=[{path: $tmp/data.jsonl, tpye: alpaca}]"
+key "alpacca" "datasets=[{path: $tmp/data.jsonl, type: alpacca}]"
+: > "$tmp/nothing.jsonl"
+key "nothing.jsonl" "datasets=[{path: $tmp/nothing.jsonl}]"
+data "data.jsonl:2" $'{"text": "good"}\n{"text": '
+data "data.jsonl:1" '[1, 2, 3'
+data "data.jsonl:1|keys [a]" '{"a": 1}'
+data "data.jsonl:2" $'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n{"text": "another shape"}'
+data "data.jsonl:1|content" '{"messages": [{"role": "user"}]}'
+data "data.jsonl:1|role" '{"messages": [{"content": "x"}]}'
+data "data.jsonl:1|instruction" '{"instruction": 5, "output": "x"}'
+data "no record" '{"messages": [{"role": "user", "content": "only a question"}]}'
+data "data.jsonl:1|99999" '{"input_ids": [1, 99999], "labels": [1, 99999]}'
+data "data.jsonl:1|labels" '{"input_ids": [1, 2, 3], "labels": [1]}'
+data "tokens, but sequence_len is 8" '{"text": "one two three four five six seven eight nine ten eleven twelve thirteen"}' excess_length_strategy=error sequence_len=8
+data "sequence_len 12|1 are longer" '{"messages": [{"role": "user", "content": "one two three four five six seven"}, {"role": "assistant", "content": "b"}]}' sequence_len=12 excess_length_strategy=drop
+data "sequence_len 4|1 were cut" '{"messages": [{"role": "user", "content": "one two three four five six seven"}, {"role": "assistant", "content": "b"}]}' sequence_len=4
+data "excess_length_strategy" "$(head -3 "$AF_GOLDEN/models/data/train.jsonl")" sample_packing=true sequence_len=16 excess_length_strategy=error
+key "chat_template" chat_template=absent.jinja
+key "chat_template|line 1" 'chat_template="{% if %}"'
+# --- the output
+printf x > "$tmp/file"
+key "$tmp/file" output_dir="$tmp/file"
+key "$tmp/file" output_dir="$tmp/file/out"
+key "/proc/nowhere" output_dir=/proc/nowhere
+key "no-checkpoint" resume_from_checkpoint="$tmp/no-checkpoint"
+key "empty" resume_from_checkpoint="$tmp/empty"
+key "resume_from_checkpoint and overwrite_output_dir" resume_from_checkpoint=auto overwrite_output_dir=true
+echo "$cases wrong runs, $failed faults"
+[ $failed = 0 ] && [ $cases -ge 60 ]

@@ -1,0 +1,192 @@
+/* Runs on a base that is stored in bitsandbytes form: `qlora` (dequantised to f32) and `qlora-bf16`
+ * (rounded to bf16), as the dtype named in the quant state says. The folder is put together here
+ * from the plain model and the stored 4-bit tensors. */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "afinar/train.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "format/safetensors.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/afinar-stored4-XXXXXX";
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(dir))
+        return 1;
+    return setenv("XDG_CACHE_HOME", dir, 1);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    af_error err;
+    return af_path_remove(dir, &err) != AF_OK;
+}
+
+/* The quant state with another dtype, as long as before. */
+static void patch_state(char *text, uint64_t size, const char *dtype)
+{
+    char *at = memmem(text, size, "\"dtype\": \"bfloat16\"", 19), want[24];
+    assert_non_null(at);
+    snprintf(want, sizeof want, "\"dtype\": \"%s\"", dtype);
+    memset(at, ' ', 19);
+    memcpy(at, want, strlen(want));
+}
+
+static void add_all(af_safetensors_writer *w, const af_safetensors *f, const af_safetensors *skip)
+{
+    af_error err = {0};
+    for (int i = 0; i < af_safetensors_count(f); i++) {
+        const af_stored *t = af_safetensors_at(f, i);
+        if (!skip || !af_safetensors_find(skip, t->name))
+            CHECK_OK(af_safetensors_writer_add(w, t->name, t->dtype, t->dim, t->ndim, &err), err);
+    }
+}
+
+static void write_all(af_safetensors_writer *w, const af_safetensors *f, const af_safetensors *skip,
+                      const char *dtype)
+{
+    af_error err = {0};
+    for (int i = 0; i < af_safetensors_count(f); i++) {
+        const af_stored *t = af_safetensors_at(f, i);
+        if (skip && af_safetensors_find(skip, t->name))
+            continue;
+        char *copy = malloc(t->bytes + 1);
+        assert_non_null(copy);
+        memcpy(copy, t->data, t->bytes);
+        if (strstr(t->name, ".quant_state."))
+            patch_state(copy, t->bytes, dtype);
+        CHECK_OK(af_safetensors_writer_data(w, copy, t->bytes, &err), err);
+        free(copy);
+    }
+}
+
+static void copy_file(const char *from_dir, const char *to_dir, const char *name)
+{
+    char from[600], to[600];
+    af_error err = {0};
+    snprintf(from, sizeof from, "%s/%s", from_dir, name);
+    snprintf(to, sizeof to, "%s/%s", to_dir, name);
+    CHECK_OK(af_file_copy(from, to, &err), err);
+}
+
+/* qwen2 with its linears in nf4. */
+static void make_folder(const char *to, const char *dtype)
+{
+    char base[512], path[600], stored[600];
+    af_error err = {0};
+    af_safetensors *plain, *codes;
+    af_safetensors_writer *w;
+    json_error_t why;
+    snprintf(base, sizeof base, "%s/models/qwen2", golden_dir());
+    CHECK_OK(af_dir_make(to, &err), err);
+    copy_file(base, to, "tokenizer.json");
+    copy_file(base, to, "tokenizer_config.json");
+    copy_file(base, to, "chat_template.jinja");
+    snprintf(path, sizeof path, "%s/model.safetensors", base);
+    snprintf(stored, sizeof stored, "%s/runs/qwen2/qlora/quantized.safetensors", golden_dir());
+    CHECK_OK(af_safetensors_open(&plain, path, &err), err);
+    CHECK_OK(af_safetensors_open(&codes, stored, &err), err);
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    CHECK_OK(af_safetensors_writer_new(&w, path, 0, &err), err);
+    add_all(w, plain, codes);
+    add_all(w, codes, NULL);
+    CHECK_OK(af_safetensors_writer_begin(w, &err), err);
+    write_all(w, plain, codes, dtype);
+    write_all(w, codes, NULL, dtype);
+    CHECK_OK(af_safetensors_writer_commit(w, &err), err);
+    af_safetensors_close(plain);
+    af_safetensors_close(codes);
+    snprintf(path, sizeof path, "%s/config.json", base);
+    json_t *config = json_load_file(path, 0, &why);
+    json_object_set_new(config, "quantization_config",
+                        json_pack("{s:s,s:b,s:s,s:b,s:s}", "quant_method", "bitsandbytes",
+                                  "load_in_4bit", 1, "bnb_4bit_quant_type", "nf4",
+                                  "bnb_4bit_use_double_quant", 1, "bnb_4bit_compute_dtype", dtype));
+    snprintf(path, sizeof path, "%s/config.json", to);
+    assert_int_equal(json_dump_file(config, path, JSON_INDENT(2)), 0);
+    json_decref(config);
+}
+
+static void train_on(const char *base, const char *out, const char *extra)
+{
+    af_buf b = {0};
+    char path[300];
+    af_error err = {0};
+    af_train_result result;
+    af_buf_printf(&b,
+                  "base_model: %s\ndatasets: [{path: %s/models/data/train.jsonl}]\noutput_dir: %s\n"
+                  "adapter: lora\nlora_model_dir: %s/runs/qwen2/lora/initial_adapter\n"
+                  "micro_batch_size: 2\ngradient_accumulation_steps: 2\nmax_steps: 30\n"
+                  "weight_decay: 0.01\nweight_decay_on: all\nlr_scheduler: cosine\n"
+                  "warmup_steps: 3\nmax_grad_norm: 1.0\nlearning_rate: 0.001\nshuffle: false\n"
+                  "bf16: false\ndevice: cpu\n%s",
+                  base, golden_dir(), out, golden_dir(), extra);
+    snprintf(path, sizeof path, "%s/run.yaml", dir);
+    CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
+    CHECK_OK(af_train(path, NULL, 0, NULL, &result, &err), err);
+    af_buf_clear(&b);
+}
+
+static double gap(const json_t *a, const char *ka, const json_t *b)
+{
+    return fabs(json_number_value(json_object_get(a, ka)) -
+                json_number_value(json_object_get(b, ka)));
+}
+
+/* The goldens' suggested tolerances for adapter runs: with the stored tensors they hold exactly. */
+static void compare(const char *run, const char *out)
+{
+    char path[600], *text;
+    uint64_t size;
+    af_error err = {0};
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/runs/qwen2/%s/trajectory.json", golden_dir(), run);
+    json_t *want = json_load_file(path, 0, &why);
+    const json_t *steps = json_object_get(want, "steps");
+    assert_int_equal(json_array_size(steps), 30);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
+    CHECK_OK(af_file_read(&text, &size, path, 1 << 24, &err), err);
+    const char *line = text;
+    for (size_t i = 0; i < 30; i++, line = strchr(line, '\n') + 1) {
+        json_t *row = json_loadb(line, strcspn(line, "\n"), 0, NULL);
+        const json_t *step = json_array_get(steps, i);
+        const double loss = gap(row, "loss", step), norm = gap(row, "grad_norm", step);
+        CHECK_MSG(loss <= (i < 3 ? 5e-6 : 1e-5) && norm <= (i < 3 ? 2e-6 : 5e-6),
+                  "%s step %zu: loss differs by %g, norm by %g", run, i + 1, loss, norm);
+        json_decref(row);
+    }
+    free(text);
+    json_decref(want);
+}
+
+static void test_the_quant_state_decides_the_rounding(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *run, *dtype;
+    } cases[] = {{"qlora", "float32"}, {"qlora-bf16", "bfloat16"}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char base[256], out[256];
+        snprintf(base, sizeof base, "%s/base-%s", dir, cases[i].dtype);
+        snprintf(out, sizeof out, "%s/out-%s", dir, cases[i].dtype);
+        make_folder(base, cases[i].dtype);
+        train_on(base, out, "");
+        compare(cases[i].run, out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_quant_state_decides_the_rounding),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
