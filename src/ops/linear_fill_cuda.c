@@ -66,7 +66,7 @@ void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
 typedef struct copy_entry { /* as in core.cu */
     void *dst;
     const void *src;
-    int64_t dst_ld, src_ld, rows, cols, first, quads;
+    int64_t dst_ld, src_ld, rows, cols, first, kind;
 } copy_entry;
 
 enum { COPY_BLOCK = 4096, KINDS_MAX = 12 };
@@ -90,7 +90,10 @@ static bool aligned(const void *p, int64_t ld, int64_t size)
     return (uintptr_t)p % (uintptr_t)(4 * size) == 0 && ld % 4 == 0;
 }
 
-static void collect(collector *k, af_node *n, af_mat dst, af_mat src)
+enum { COPY_PLAIN, COPY_QUADS, COPY_FLIP };
+
+/* flip: dst is the transpose. */
+static void collect(collector *k, af_node *n, af_mat dst, af_mat src, bool flip)
 {
     copies *c = NULL;
     for (int i = 0; i < k->n && !c; i++)
@@ -157,7 +160,7 @@ static void put(af_cuda *cu, af_node *n, collector *k, af_mat dst, af_mat src)
     if (src.rows == 0 || src.cols == 0)
         return;
     if (k)
-        collect(k, n, dst, src);
+        collect(k, n, dst, src, false);
     else
         af_cuda_copy_2d(cu, n, dst, src, src.cols, 1.0f);
 }
@@ -194,6 +197,24 @@ static void fill_b(af_cuda *cu, af_node *n, collector *k, const af_linear_group 
         put(cu, n, k,
             af_linear_group_mat(cu, p, q->out_from, q->out_rows, p->I + q->rank_from, q->rank),
             from);
+        src += (uint64_t)(q->out_rows * q->rank) * size;
+    }
+}
+
+/* B transposed, [ext][O]: what the narrow product of the backward pass reads. */
+static void fill_bt(af_node *n, collector *k, const af_linear_group *p)
+{
+    const uint64_t size = (uint64_t)af_dtype_get(p->b->dtype)->bytes;
+    const uint64_t to = (uint64_t)af_dtype_get(p->type)->bytes;
+    uint8_t *src = p->b->data;
+    for (int i = 0; p->bt && i < p->parts; i++) {
+        const af_adapter_part *q = &p->of->attr.linear.part[i];
+        const af_mat from = {src, q->out_rows, q->rank, q->rank, p->b->dtype};
+        const af_mat dst = {(uint8_t *)p->bt->data +
+                                (uint64_t)(q->rank_from * p->bt->ld + q->out_from) * to,
+                            q->rank, q->out_rows, p->bt->ld, p->type};
+        if (q->out_rows > 0)
+            collect(k, n, dst, from, true);
         src += (uint64_t)(q->out_rows * q->rank) * size;
     }
 }
@@ -238,6 +259,8 @@ af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err)
                 const af_mat src = {p->bias_in[i]->data, 1, n, n, p->bias_in[i]->dtype};
                 put(cu, keeper(cg, p->bias_in[i]), &all, dst, src);
             }
+        if (p->bt)
+            fill_bt(keeper(cg, p->b), &all, p);
         if (p->direct || p->scratch)
             continue;
         for (int i = 0; i < p->pieces; i++)

@@ -156,6 +156,14 @@ static void make_matrix(af_graph *g, af_linear_group *p)
                           p->fused->ld);
 }
 
+/* Can low_rank.cu make x A' and dy B? */
+static void make_transposed(af_graph *g, af_linear_group *p)
+{
+    if (p->parts && p->pieces && p->R <= AF_FOLD_RANK && p->type == AF_DTYPE_BF16 &&
+        p->O % 32 == 0 && p->I % 32 == 0)
+        p->bt = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){p->ext, p->O});
+}
+
 static af_status find_groups(af_graph *g, af_cuda_graph *cg, af_error *err)
 {
     int n = 0;
@@ -176,6 +184,7 @@ static af_status find_groups(af_graph *g, af_cuda_graph *cg, af_error *err)
             describe_head(p, node);
         make_matrix(g, p);
         make_bias(g, p);
+        make_transposed(g, p);
     }
     return af_graph_status(g, err);
 }

@@ -312,16 +312,16 @@ static void lora(rec *r, int rank, float scale2, af_dtype wt)
 {
     af_linear_opts o = {
         .weight = {weight_2(r, wt, 48, 64), weight_2(r, wt, 16, 64), weight_2(r, wt, 16, 64)},
-        .bias = {weight_1(r, r->t, 48), NULL, weight_1(r, r->t, 16)},
+        .bias = {weight_1(r, r->t, 48), NULL, weight_1(r, r->t, 24)},
         .pieces = 3,
         .parts = 3};
     o.a = param_n(r, 2, (int64_t[]){3 * rank, 64}, -0.3, 0.3);
-    o.b = param_n(r, 1, (int64_t[]){80 * rank}, -0.3, 0.3);
+    o.b = param_n(r, 1, (int64_t[]){96 * rank}, -0.3, 0.3);
     o.part[0] = (af_adapter_part){0, 48, 0, rank, 0.5f};
-    o.part[1] = (af_adapter_part){48, 16, rank, rank, scale2};
-    o.part[2] = (af_adapter_part){64, 16, 2 * rank, rank, 0.5f};
+    o.part[1] = (af_adapter_part){48, 24, rank, rank, scale2};
+    o.part[2] = (af_adapter_part){72, 24, 2 * rank, rank, 0.5f};
     af_tensor *y = af_linear(r->g, normed(r, 37, 64), &o);
-    finish(r, af_rmsnorm(r->g, y, weight_1(r, AF_DTYPE_F32, 80), 1e-6, false));
+    finish(r, af_rmsnorm(r->g, y, weight_1(r, AF_DTYPE_F32, 96), 1e-6, false));
 }
 static void case_lora(rec *r) { lora(r, 8, 0.5f, r->t); }
 static void case_lora_scales(rec *r) { lora(r, 8, 2.0f, r->t); }

@@ -19,7 +19,8 @@ extern "C" __global__ void copy_2d(AF_D *dst, long long dst_ld, const AF_S *src,
 struct copy_entry {
     AF_D *dst;
     const AF_S *src;
-    long long dst_ld, src_ld, rows, cols, first, quads; /* quads: 4 values at a time are aligned */
+    long long dst_ld, src_ld, rows, cols, first, kind; /* kind 1: 4 values at a time are aligned; 2:
+                                                          transposed */
 };
 
 extern "C" __global__ void __launch_bounds__(256) copy_table(const copy_entry *table, int n)
@@ -34,7 +35,14 @@ extern "C" __global__ void __launch_bounds__(256) copy_table(const copy_entry *t
     }
     const copy_entry e = table[lo];
     const long long count = e.rows * e.cols, at = (blockIdx.x - e.first) * 4096;
-    if (e.quads) {
+    if (e.kind == 2) {
+        for (int k = threadIdx.x; k < 4096 && at + k < count; k += 256) {
+            const long long c = (at + k) / e.rows, r = (at + k) - c * e.rows;
+            store(e.dst + c * e.dst_ld + r, load(e.src + r * e.src_ld + c));
+        }
+        return;
+    }
+    if (e.kind == 1) {
         for (int k = threadIdx.x * 4; k < 4096 && at + k < count; k += 1024) {
             const long long r = (at + k) / e.cols, c = (at + k) - r * e.cols;
             float v[4];
