@@ -116,8 +116,9 @@ static void collect(collector *k, af_node *n, af_mat dst, af_mat src, bool flip)
     const bool quads = src.cols % 4 == 0 &&
                        aligned(src.data, src.ld, af_dtype_get(src.dtype)->bytes) &&
                        aligned(dst.data, dst.ld, af_dtype_get(dst.dtype)->bytes);
-    c->e[c->count++] =
-        (copy_entry){dst.data, src.data, dst.ld, src.ld, src.rows, src.cols, c->blocks, quads};
+    c->e[c->count++] = (copy_entry){
+        dst.data, src.data, dst.ld,    src.ld,
+        src.rows, src.cols, c->blocks, flip ? COPY_FLIP : quads ? COPY_QUADS : COPY_PLAIN};
     c->blocks += (src.rows * src.cols + COPY_BLOCK - 1) / COPY_BLOCK;
 }
 

@@ -311,7 +311,7 @@ static af_tensor *normed(rec *r, int64_t n, int64_t d)
 static void lora(rec *r, int rank, float scale2, af_dtype wt)
 {
     af_linear_opts o = {
-        .weight = {weight_2(r, wt, 48, 64), weight_2(r, wt, 16, 64), weight_2(r, wt, 16, 64)},
+        .weight = {weight_2(r, wt, 48, 64), weight_2(r, wt, 24, 64), weight_2(r, wt, 24, 64)},
         .bias = {weight_1(r, r->t, 48), NULL, weight_1(r, r->t, 24)},
         .pieces = 3,
         .parts = 3};
