@@ -3,7 +3,7 @@
  * size of every kernel's arguments are checked by prepare against the kernel's own text. */
 #include "test.h"
 
-#include "backend/cases.h"
+#include "backend/case_list.h"
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/kernels.h"
 
@@ -357,6 +357,38 @@ static void test_direct_launches_equal_captured_ones(void **state)
     assert_int_equal(count[0], count[1]);
 }
 
+/* Three chunks of rows; with few labels only the first is worked on. */
+static void test_chunks_without_labels_are_left_out(void **state)
+{
+    int32_t label[21];
+    int count[2];
+    af_error err = {0};
+    rec r = {.t = AF_DTYPE_BF16};
+    af_device *d = open_fake();
+    (void)state;
+    ((af_cuda *)d)->no_graph = true;
+    CHECK_OK(af_graph_new(&r.g, &err), err);
+    case_head(&r);
+    CHECK_OK(af_graph_prepare(r.g, d, &err), err);
+    CHECK_OK(rec_write(&r, &err), err);
+    for (int few = 0; few < 2; few++) {
+        af_tensor *labels = NULL;
+        for (int i = 0; i < r.leaves; i++)
+            labels = r.leaf[i].ints ? r.leaf[i].t : labels;
+        for (int i = 0; i < 21; i++)
+            label[i] = few && i % 4 ? -100 : i;
+        CHECK_OK(af_tensor_write(r.g, labels, label, sizeof label, &err), err);
+        CHECK_OK(af_graph_run(r.g, AF_RUN_GRAD, &err), err); /* copies of params follow */
+        const int before = seen.launches;
+        CHECK_OK(af_graph_run(r.g, AF_RUN_GRAD, &err), err);
+        count[few] = seen.launches - before;
+    }
+    assert_int_equal(count[0] - count[1], 2 * 4); /* logits, rows, dh and dw of two chunks */
+    rec_clear(&r);
+    af_device_close(d);
+    drop_kept();
+}
+
 static void test_no_such_gpu_is_said(void **state)
 {
     (void)state;
@@ -373,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_every_op_has_a_cuda_version),
         cmocka_unit_test(test_every_launcher_passes_what_its_kernel_takes),
         cmocka_unit_test(test_direct_launches_equal_captured_ones),
+        cmocka_unit_test(test_chunks_without_labels_are_left_out),
         cmocka_unit_test(test_no_such_gpu_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

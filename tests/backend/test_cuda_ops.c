@@ -3,7 +3,7 @@
  * AF_CASE=name runs one case, AF_LIST=1 prints every error measured. */
 #include "test.h"
 
-#include "backend/cases.h"
+#include "backend/case_list.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda_graph.h"
 

@@ -1,0 +1,504 @@
+/* case_list.h - the graphs themselves; cases.h has what they are recorded with. */
+#ifndef AF_CASE_LIST_H
+#define AF_CASE_LIST_H
+
+#include "backend/cases.h"
+
+/* ---- general ---- */
+static void case_binary(rec *r)
+{
+    af_tensor *a = act_2(r, 5, 37), *b = act_2(r, 5, 37);
+    af_tensor *row = param_n(r, 1, (int64_t[]){37}, 0.5, 1.5);
+    row = r->t == AF_DTYPE_F32 ? row : af_cast(r->g, row, r->t);
+    af_tensor *y = af_sub(r->g, af_mul(r->g, af_add(r->g, a, b), a), b);
+    finish(r, af_div(r->g, y, row));
+}
+static void case_unary(rec *r)
+{
+    af_tensor *x = act_2(r, 3, 67);
+    af_graph *g = r->g;
+    af_tensor *y = af_add(g, af_gelu(g, x), af_gelu_tanh(g, x));
+    y = af_add(g, y, af_silu(g, x));
+    y = af_add(g, y, af_relu(g, x));
+    y = af_add(g, y, af_tanh(g, x));
+    y = af_add(g, y, af_sigmoid(g, x));
+    y = af_add(g, y, af_softcap(g, x, 0.7));
+    y = af_add(g, y, af_neg(g, af_scale(g, x, 0.3)));
+    finish(r, y);
+}
+static void case_unary_positive(rec *r)
+{
+    af_tensor *x = param_n(r, 2, (int64_t[]){4, 33}, 0.5, 2);
+    x = r->t == AF_DTYPE_F32 ? x : af_cast(r->g, x, r->t);
+    finish(r, af_add(r->g, af_log(r->g, x), af_add(r->g, af_sqrt(r->g, x), af_exp(r->g, x))));
+}
+static void case_matmul(rec *r)
+{
+    af_tensor *a = act_2(r, 37, 50), *b = act_2(r, 50, 41), *c = act_2(r, 29, 41);
+    finish(r, af_matmul(r->g, af_matmul(r->g, a, b, AF_MATMUL_NN), c, AF_MATMUL_NT));
+}
+static void case_matmul_tn(rec *r)
+{
+    af_tensor *a = act_2(r, 37, 50), *b = act_2(r, 37, 24), *c = act_2(r, 16, 50);
+    finish(r, af_matmul(r->g, af_matmul(r->g, a, b, AF_MATMUL_TN), c, AF_MATMUL_TT));
+}
+static void case_matmul_batched(rec *r)
+{
+    af_tensor *a = param_n(r, 3, (int64_t[]){3, 17, 24}, -1, 1);
+    af_tensor *b = param_n(r, 3, (int64_t[]){3, 19, 24}, -1, 1);
+    if (r->t != AF_DTYPE_F32) {
+        a = af_cast(r->g, a, r->t);
+        b = af_cast(r->g, b, r->t);
+    }
+    finish(r, af_matmul(r->g, a, b, AF_MATMUL_NT));
+}
+static void case_shape(rec *r)
+{
+    af_tensor *a = act_2(r, 6, 20), *b = act_2(r, 6, 12);
+    af_tensor *y = af_concat(r->g, (af_tensor *[]){a, b}, 2, 1);
+    y = af_slice(r->g, y, 1, 3, 24);
+    y = af_transpose(r->g, y, (int[]){1, 0});
+    finish(r, af_reshape(r->g, y, 2, (int64_t[]){12, 12}));
+}
+static void case_reduce(rec *r)
+{
+    af_tensor *x = act_2(r, 9, 65);
+    af_tensor *y = af_add(r->g, af_sum(r->g, x, 1, true), af_mean(r->g, x, -1, true));
+    finish(r, af_add(r->g, y, af_max(r->g, x, 1, true)));
+}
+static void case_softmax(rec *r)
+{
+    af_tensor *x = act_2(r, 7, 301);
+    finish(r, af_add(r->g, af_softmax(r->g, x), af_log_softmax(r->g, x)));
+}
+static void case_layernorm(rec *r)
+{
+    finish(r, af_layernorm(r->g, act_2(r, 7, 100), param_1(r, 100), param_1(r, 100), 1e-5));
+}
+static void case_rmsnorm(rec *r)
+{
+    finish(r, af_rmsnorm(r->g, act_2(r, 13, 136), param_1(r, 136), 1e-6, false));
+}
+static void case_rmsnorm_odd(rec *r)
+{
+    finish(r, af_rmsnorm(r->g, act_2(r, 5, 77), param_1(r, 77), 1e-6, true));
+}
+static void case_rmsnorm_add(rec *r)
+{
+    af_tensor *sum;
+    af_tensor *y = af_rmsnorm_add(r->g, act_2(r, 11, 128), act_2(r, 11, 128),
+                                  weight_1(r, AF_DTYPE_F32, 128), 1e-6, false, &sum);
+    finish(r, af_add(r->g, y, sum));
+}
+static void case_embedding(rec *r)
+{
+    static const int32_t id[12] = {3, 0, 7, 3, 3, 12, 0, 1, 7, 5, 12, 3};
+    finish(r, af_embedding(r->g, ints(r, 12, id), param_2(r, 13, 40), r->t));
+}
+static void case_dropout(rec *r)
+{
+    af_set_seed(r->g, 99);
+    finish(r, af_dropout(r->g, act_2(r, 10, 50), 0.3, 5));
+}
+static void case_noise(rec *r)
+{
+    static const int32_t bounds[] = {0, 3, 3, 8}; /* an empty sequence, two rows behind the last */
+    af_set_seed(r->g, 12);
+    finish(r, af_noise(r->g, act_2(r, 10, 50), ints(r, 4, bounds), 5, 9));
+}
+static void case_losses(rec *r)
+{
+    af_graph *g = r->g;
+    af_tensor *x = act_2(r, 6, 21), *t = in_2(r, 6, 21);
+    af_tensor *y = af_add(g, af_mse(g, x, t), af_l1(g, x, t));
+    finish(r, af_add(g, y, af_huber(g, x, t, 0.5)));
+}
+static void case_cross_entropy(rec *r)
+{
+    static const int32_t label[9] = {3, -100, 7, 0, 54, 12, -100, 1, 20};
+    finish(r, af_cross_entropy(r->g, act_2(r, 9, 55), ints(r, 9, label), 0.1));
+}
+static void case_fake_quant(rec *r)
+{
+    finish(r, af_fake_quant(r->g, act_2(r, 6, 64), 4, 32, true));
+}
+
+/* ---- language models ---- */
+static void case_rope(rec *r)
+{
+    static const int32_t at[9] = {0, 1, 2, 3, 0, 1, 2, 700, 5};
+    const af_rope_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 16};
+    af_tensor *f = rec_add(r, af_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){8}), 0.01, 1);
+    finish(r, af_rope(r->g, act_2(r, 9, 8 * 16), ints(r, 9, at), f, &o));
+}
+static void case_rope_norm(rec *r)
+{
+    static const int32_t at[7] = {0, 1, 2, 3, 0, 1, 2};
+    af_rope_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 64, .norm_eps = 1e-6};
+    o.q_norm = param_1(r, 64);
+    o.k_norm = param_1(r, 64);
+    af_tensor *f = rec_add(r, af_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){32}), 0.01, 1);
+    finish(r, af_rope(r->g, act_2(r, 7, 8 * 64), ints(r, 7, at), f, &o));
+}
+static void attention(rec *r, const af_attention_opts *o, int64_t n, int64_t s, const int32_t *b)
+{
+    af_tensor *x = act_2(r, n, (int64_t)(o->heads + 2 * o->kv_heads) * o->head_dim);
+    finish(r, af_attention(r->g, x, ints(r, s + 1, b), o));
+}
+static void case_attention(rec *r)
+{
+    static const int32_t b[] = {0, 70, 70, 133, 150};
+    attention(r, &(af_attention_opts){.heads = 4, .kv_heads = 2, .head_dim = 64, .causal = true},
+              157, 4, b);
+}
+static void case_attention_128(rec *r)
+{
+    static const int32_t b[] = {0, 200};
+    attention(r, &(af_attention_opts){.heads = 2, .kv_heads = 1, .head_dim = 128, .causal = true},
+              200, 1, b);
+}
+static void case_attention_window(rec *r)
+{
+    static const int32_t b[] = {0, 90, 130};
+    attention(
+        r,
+        &(af_attention_opts){
+            .heads = 2, .kv_heads = 2, .head_dim = 80, .causal = true, .window = 33, .softcap = 5},
+        130, 2, b);
+}
+static void case_attention_full(rec *r)
+{
+    static const int32_t b[] = {0, 65, 97};
+    attention(r, &(af_attention_opts){.heads = 3, .kv_heads = 1, .head_dim = 96}, 97, 2, b);
+}
+static void case_attention_256(rec *r)
+{
+    static const int32_t b[] = {0, 75};
+    attention(r, &(af_attention_opts){.heads = 2, .kv_heads = 1, .head_dim = 256, .causal = true},
+              75, 1, b);
+}
+static void case_glu(rec *r)
+{
+    finish(r, af_add(r->g, af_glu(r->g, act_2(r, 7, 2 * 72), AF_ACT_SILU),
+                     af_glu(r->g, act_2(r, 7, 2 * 72), AF_ACT_GELU_TANH)));
+}
+static void case_linear(rec *r)
+{
+    const af_linear_opts o = {.weight = {weight_2(r, r->t, 48, 72)}, .pieces = 1};
+    finish(r, af_linear(r->g, act_2(r, 33, 72), &o));
+}
+static void case_linear_fwd(rec *r)
+{
+    af_linear_opts o = {.weight = {weight_2(r, r->t, 40, 72), weight_2(r, r->t, 24, 72)},
+                        .bias = {weight_1(r, r->t, 40), NULL},
+                        .pieces = 2,
+                        .parts = 1};
+    o.a = weight_2(r, AF_DTYPE_F32, 8, 72);
+    o.b = weight_1(r, AF_DTYPE_F32, 40 * 8);
+    o.part[0] = (af_adapter_part){0, 40, 0, 8, 0.5f};
+    out(r, af_linear(r->g, in_2(r, 33, 72), &o));
+}
+static void case_linear_params(rec *r)
+{
+    const af_linear_opts o = {.weight = {param_2(r, 40, 56), param_2(r, 24, 56)},
+                              .bias = {param_1(r, 40), NULL},
+                              .pieces = 2};
+    finish(r, af_linear(r->g, act_2(r, 21, 56), &o));
+}
+/* x comes from a norm and goes through one, as in a block: its rows may be padded. */
+static af_tensor *normed(rec *r, int64_t n, int64_t d)
+{
+    return af_rmsnorm(r->g, act_2(r, n, d), weight_1(r, AF_DTYPE_F32, d), 1e-6, false);
+}
+static void lora(rec *r, int rank, float scale2, af_dtype wt)
+{
+    af_linear_opts o = {
+        .weight = {weight_2(r, wt, 48, 64), weight_2(r, wt, 24, 64), weight_2(r, wt, 24, 64)},
+        .bias = {weight_1(r, r->t, 48), NULL, weight_1(r, r->t, 24)},
+        .pieces = 3,
+        .parts = 3};
+    o.a = param_n(r, 2, (int64_t[]){3 * rank, 64}, -0.3, 0.3);
+    o.b = param_n(r, 1, (int64_t[]){96 * rank}, -0.3, 0.3);
+    o.part[0] = (af_adapter_part){0, 48, 0, rank, 0.5f};
+    o.part[1] = (af_adapter_part){48, 24, rank, rank, scale2};
+    o.part[2] = (af_adapter_part){72, 24, 2 * rank, rank, 0.5f};
+    af_tensor *y = af_linear(r->g, normed(r, 37, 64), &o);
+    finish(r, af_rmsnorm(r->g, y, weight_1(r, AF_DTYPE_F32, 96), 1e-6, false));
+}
+static void case_lora(rec *r) { lora(r, 8, 0.5f, r->t); }
+static void case_lora_scales(rec *r) { lora(r, 8, 2.0f, r->t); }
+static void case_lora_high_rank(rec *r) { lora(r, 32, 0.5f, r->t); }
+static void case_lora_cast(rec *r) { lora(r, 8, 0.5f, AF_DTYPE_F32); }
+static void case_lora_plain_rows(rec *r)
+{
+    af_linear_opts o = {.weight = {weight_2(r, r->t, 40, 48)}, .pieces = 1, .parts = 1};
+    o.a = param_n(r, 2, (int64_t[]){4, 48}, -0.3, 0.3);
+    o.b = param_n(r, 1, (int64_t[]){40 * 4}, -0.3, 0.3);
+    o.part[0] = (af_adapter_part){0, 40, 0, 4, 2.0f};
+    finish(r, af_linear(r->g, act_2(r, 19, 48), &o));
+}
+static void case_adapter_only(rec *r)
+{
+    af_linear_opts o = {.pieces = 0, .parts = 1, .out = 40};
+    o.a = param_n(r, 2, (int64_t[]){4, 48}, -0.3, 0.3);
+    o.b = param_n(r, 1, (int64_t[]){40 * 4}, -0.3, 0.3);
+    o.part[0] = (af_adapter_part){0, 40, 0, 4, 2.0f};
+    finish(r, af_linear(r->g, act_2(r, 19, 48), &o));
+}
+static void case_dora_norm(rec *r)
+{
+    af_linear_opts o = {
+        .weight = {weight_2(r, r->t, 40, 48), weight_2(r, r->t, 8, 48)}, .pieces = 2, .parts = 1};
+    o.a = param_n(r, 2, (int64_t[]){4, 48}, -0.3, 0.3);
+    o.b = param_n(r, 1, (int64_t[]){40 * 4}, -0.3, 0.3);
+    o.part[0] = (af_adapter_part){0, 40, 0, 4, 2.0f};
+    out(r, af_dora_norm(r->g, &o));
+    out(r, af_linear(r->g, in_2(r, 9, 48), &o));
+}
+static void moe(rec *r, bool train)
+{
+    enum { N = 70, X = 5, D = 24, F = 40, K = 2 };
+    af_tensor *index, *z = act_2(r, N, X), *x = act_2(r, N, D);
+    af_tensor *w = af_moe_route(r->g, z, K, true, &index);
+    const int64_t up[] = {X, 2 * F, D}, down[] = {X, D, F};
+    af_tensor *gate_up, *back;
+    if (train) {
+        gate_up = param_n(r, 3, up, -0.3, 0.3);
+        back = param_n(r, 3, down, -0.3, 0.3);
+    } else {
+        gate_up = rec_add(r, af_weight(r->g, "u", r->t, 3, up), -0.3, 0.3);
+        back = rec_add(r, af_weight(r->g, "d", r->t, 3, down), -0.3, 0.3);
+    }
+    finish(r, af_moe_ffn(r->g, x, w, index, gate_up, back, AF_ACT_SILU));
+}
+static void case_moe(rec *r) { moe(r, false); }
+static void case_moe_train(rec *r) { moe(r, true); }
+static void case_head(rec *r)
+{
+    static const int32_t label[21] = {3, -100, 7, 0, 54, 12, -100, 1, 20, 60,  2,
+                                      9, 9,    9, 8, 7,  6,  5,    4, 3,  -100};
+    af_tensor *rows;
+    af_tensor *scale = rec_add(r, af_input(r->g, "s", AF_DTYPE_F32, 1, (int64_t[]){1}), 0.1, 0.2);
+    const af_head_opts o = {
+        .scale = scale, .chunk_rows = 8, .softcap = 10, .rows = &rows, .smoothing = 0.1};
+    af_tensor *x = act_2(r, 21, 48);
+    af_tensor *loss = af_head_loss(r->g, x, param_2(r, 61, 48), ints(r, 21, label), &o);
+    out(r, loss);
+    out(r, rows);
+    af_backward(r->g, loss);
+    for (int i = 0; i < r->leaves; i++)
+        if (r->leaf[i].t->role == AF_ROLE_PARAM)
+            r->out[r->outs++] = r->leaf[i].t->grad;
+}
+static void optimize(rec *r, af_optimizer_kind kind)
+{
+    af_tensor *p = param_2(r, 31, 17), *q = param_1(r, 17);
+    af_tensor *y = af_mul(r->g, p, q);
+    finish(r, af_mul(r->g, y, y));
+    r->outs = 0; /* gradients end as zeros: compare the params */
+    af_optimizer(r->g, &(af_optimizer_opts){.kind = kind,
+                                            .weight_decay = 0.1,
+                                            .max_grad_norm = 1,
+                                            .momentum = kind == AF_OPTIMIZER_SGD ? 0.9 : 0});
+    af_set_learning_rate(r->g, 1e-2);
+    r->out[r->outs++] = p;
+    r->out[r->outs++] = q;
+    r->step = true;
+}
+static void case_sgd(rec *r) { optimize(r, AF_OPTIMIZER_SGD); }
+static void case_adam(rec *r) { optimize(r, AF_OPTIMIZER_ADAM); }
+static void case_adamw(rec *r) { optimize(r, AF_OPTIMIZER_ADAMW); }
+static void case_adamw_8bit(rec *r) { optimize(r, AF_OPTIMIZER_ADAMW_8BIT); }
+static void case_lion(rec *r) { optimize(r, AF_OPTIMIZER_LION); }
+static void case_adafactor(rec *r) { optimize(r, AF_OPTIMIZER_ADAFACTOR); }
+
+/* A whole block with adapters everywhere, head and update: what training runs. */
+static void block(rec *r)
+{
+    enum { N = 48, D = 64, H = 4, K = 2, E = 16, F = 96, V = 53, R = 8 };
+    static int32_t id[N], at[N], label[N];
+    static const int32_t bounds[] = {0, 20, 48};
+    for (int i = 0; i < N; i++) {
+        id[i] = i * 7 % V;
+        at[i] = i < 20 ? i : i - 20;
+        label[i] = i % 5 == 0 ? -100 : (i * 11 + 3) % V;
+    }
+    af_graph *g = r->g;
+    af_tensor *table = weight_2(r, r->t, V, D), *res;
+    af_tensor *x = af_embedding(g, ints(r, N, id), table, r->t);
+    af_tensor *f = rec_add(r, af_input(g, "f", AF_DTYPE_F32, 1, (int64_t[]){E / 2}), 0.01, 1);
+    af_tensor *pos = ints(r, N, at), *b = ints(r, 3, bounds), *labels = ints(r, N, label);
+    const int64_t in[4] = {D, H * E, D, F}, outs[4] = {(H + 2 * K) * E, D, 2 * F, D};
+    af_linear_opts o[4];
+    for (int i = 0; i < 4; i++) {
+        o[i] = (af_linear_opts){
+            .weight = {weight_2(r, r->t, outs[i], in[i])}, .pieces = 1, .parts = 1};
+        o[i].a = param_n(r, 2, (int64_t[]){R, in[i]}, -0.2, 0.2);
+        o[i].b = param_n(r, 1, (int64_t[]){outs[i] * R}, -0.2, 0.2);
+        o[i].part[0] = (af_adapter_part){0, outs[i], 0, R, 2.0f};
+    }
+    af_block(g, 0);
+    af_tensor *h = af_rmsnorm(g, x, weight_1(r, r->t, D), 1e-6, false);
+    af_tensor *qkv = af_linear(g, h, &o[0]);
+    qkv = af_rope(g, qkv, pos, f, &(af_rope_opts){.heads = H, .kv_heads = K, .head_dim = E});
+    h = af_attention(
+        g, qkv, b, &(af_attention_opts){.heads = H, .kv_heads = K, .head_dim = E, .causal = true});
+    h = af_linear(g, h, &o[1]);
+    h = af_rmsnorm_add(g, h, x, weight_1(r, r->t, D), 1e-6, false, &res);
+    h = af_glu(g, af_linear(g, h, &o[2]), AF_ACT_SILU);
+    h = af_linear(g, h, &o[3]);
+    af_block(g, -1);
+    h = af_rmsnorm_add(g, h, res, weight_1(r, r->t, D), 1e-6, false, &res);
+    af_tensor *loss = af_head_loss(g, h, table, labels, &(af_head_opts){.chunk_rows = 32});
+    out(r, loss);
+    af_backward(g, loss);
+}
+static void case_block(rec *r)
+{
+    block(r);
+    for (int i = 0; i < r->leaves; i++)
+        if (r->leaf[i].t->role == AF_ROLE_PARAM && r->leaf[i].t->grad)
+            r->out[r->outs++] = r->leaf[i].t->grad;
+}
+/* The same with an optimizer: the params after some steps. */
+static void case_train(rec *r)
+{
+    block(r);
+    af_optimizer(r->g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .max_grad_norm = 1.0});
+    af_set_learning_rate(r->g, 1e-3);
+    r->step = true;
+    for (int i = 0; i < r->leaves; i++)
+        if (r->leaf[i].t->role == AF_ROLE_PARAM)
+            r->out[r->outs++] = r->leaf[i].t;
+}
+
+/* A frozen weight in 4 bits with double quantisation, made of random values. */
+static af_tensor *nf4_weight(rec *r, int64_t O, int64_t I)
+{
+    const int64_t n = O * I, blocks = n / 64, nests = (blocks + 255) / 256;
+    float *x = calloc((size_t)n, 4), *absmax = calloc((size_t)blocks, 4);
+    float *nested = calloc((size_t)nests, 4);
+    uint8_t *codes = calloc((size_t)n / 2, 1), *q = calloc((size_t)blocks, 1);
+    af_quant *quant = af_arena_take(&r->g->mem, sizeof *quant);
+    uint32_t h = 7;
+    for (int64_t i = 0; i < n; i++) {
+        h = h * 1664525 + 1013904223;
+        x[i] = (float)(h >> 8) / 16777216.0f - 0.5f;
+    }
+    af_bnb_encode(AF_DTYPE_NF4, x, n, 64, codes, absmax);
+    *quant = (af_quant){.block = 64, .nested_block = 256, .round = r->t};
+    quant->offset = af_bnb_offset(absmax, blocks);
+    af_bnb_nest(absmax, blocks, quant->offset, q, nested);
+    quant->absmax = rec_add(r, af_weight(r->g, "absmax", AF_DTYPE_U8, 1, &blocks), 0, 0);
+    r->leaf[r->leaves - 1].bytes = q;
+    quant->nested = rec_add(r, af_weight(r->g, "nested", AF_DTYPE_F32, 1, &nests), 0, 0);
+    r->leaf[r->leaves - 1].bytes = nested;
+    af_tensor *w = rec_add(r, af_weight(r->g, "nf4", AF_DTYPE_NF4, 2, (int64_t[]){O, I}), 0, 0);
+    r->leaf[r->leaves - 1].bytes = codes;
+    w->quant = quant;
+    free(x);
+    free(absmax);
+    r->owned[r->n_owned++] = codes;
+    r->owned[r->n_owned++] = q;
+    r->owned[r->n_owned++] = nested;
+    return w;
+}
+static af_tensor *gguf_weight(rec *r, af_dtype t, int64_t O, int64_t I)
+{
+    const int64_t n = O * I;
+    float *x = calloc((size_t)n, 4);
+    af_tensor *w = rec_add(r, af_weight(r->g, "q", t, 2, (int64_t[]){O, I}), 0, 0);
+    uint8_t *data = calloc(af_tensor_bytes(w) + 1, 1);
+    uint32_t h = 11;
+    for (int64_t i = 0; i < n; i++) {
+        h = h * 1664525 + 1013904223;
+        x[i] = (float)(h >> 8) / 16777216.0f - 0.5f;
+    }
+    for (int64_t o = 0; o < O; o++)
+        af_codec_encode_row(t, x + o * I, data + (uint64_t)o * (af_tensor_bytes(w) / (uint64_t)O),
+                            I, NULL);
+    r->leaf[r->leaves - 1].bytes = data;
+    r->owned[r->n_owned++] = data;
+    free(x);
+    return w;
+}
+static void quantised(rec *r, af_tensor *w0, af_tensor *w1, int64_t I)
+{
+    af_linear_opts o = {.weight = {w0, w1}, .pieces = 2, .parts = 2};
+    o.a = param_n(r, 2, (int64_t[]){16, I}, -0.1, 0.1);
+    o.b = param_n(r, 1, (int64_t[]){48 * 8}, -0.1, 0.1);
+    o.part[0] = (af_adapter_part){0, 32, 0, 8, 0.5f};
+    o.part[1] = (af_adapter_part){32, 16, 8, 8, 0.5f};
+    af_tensor *y = af_linear(r->g, normed(r, 21, I), &o);
+    finish(r, af_rmsnorm(r->g, y, weight_1(r, AF_DTYPE_F32, 48), 1e-6, false));
+}
+static void case_nf4(rec *r)
+{
+    af_tensor *a = nf4_weight(r, 32, 128);
+    quantised(r, a, nf4_weight(r, 16, 128), 128);
+}
+static void case_gguf(rec *r)
+{
+    af_tensor *a = gguf_weight(r, AF_DTYPE_Q4_K, 32, 256);
+    quantised(r, a, gguf_weight(r, AF_DTYPE_Q6_K, 16, 256), 256);
+}
+
+typedef struct test_case {
+    const char *name;
+    void (*record)(rec *r);
+    double bf16; /* tolerance, relative L2; 0 = 5e-3 */
+} test_case;
+
+static const test_case cases[] = {
+    {"binary", case_binary, 0},
+    {"unary", case_unary, 0},
+    {"unary_positive", case_unary_positive, 0},
+    {"matmul", case_matmul, 0},
+    {"matmul_tn", case_matmul_tn, 0},
+    {"matmul_batched", case_matmul_batched, 0},
+    {"shape", case_shape, 0},
+    {"reduce", case_reduce, 0},
+    {"softmax", case_softmax, 0},
+    {"layernorm", case_layernorm, 0},
+    {"rmsnorm", case_rmsnorm, 0},
+    {"rmsnorm_odd", case_rmsnorm_odd, 0},
+    {"rmsnorm_add", case_rmsnorm_add, 0},
+    {"embedding", case_embedding, 0},
+    {"dropout", case_dropout, 0},
+    {"noise", case_noise, 0},
+    {"losses", case_losses, 0},
+    {"cross_entropy", case_cross_entropy, 0},
+    {"fake_quant", case_fake_quant, 0},
+    {"rope", case_rope, 0},
+    {"rope_norm", case_rope_norm, 0},
+    {"attention", case_attention, 1e-2},
+    {"attention_128", case_attention_128, 1e-2},
+    {"attention_window", case_attention_window, 1e-2},
+    {"attention_full", case_attention_full, 1e-2},
+    {"attention_256", case_attention_256, 1e-2},
+    {"glu", case_glu, 0},
+    {"linear", case_linear, 0},
+    {"linear_fwd", case_linear_fwd, 0},
+    {"linear_params", case_linear_params, 0},
+    {"lora", case_lora, 1e-2},
+    {"lora_scales", case_lora_scales, 1e-2},
+    {"lora_high_rank", case_lora_high_rank, 1e-2},
+    {"lora_cast", case_lora_cast, 1e-2},
+    {"lora_plain_rows", case_lora_plain_rows, 1e-2},
+    {"nf4", case_nf4, 1e-2},
+    {"gguf", case_gguf, 1e-2},
+    {"adapter_only", case_adapter_only, 1e-2},
+    {"dora_norm", case_dora_norm, 0},
+    {"moe", case_moe, 2e-2},
+    {"moe_train", case_moe_train, 2e-2},
+    {"head", case_head, 1e-2},
+    {"sgd", case_sgd, 0},
+    {"adam", case_adam, 0},
+    {"adamw", case_adamw, 0},
+    {"adamw_8bit", case_adamw_8bit, 2e-2},
+    {"lion", case_lion, 0},
+    {"adafactor", case_adafactor, 0},
+    {"block", case_block, 3e-2},
+    {"train", case_train, 3e-2},
+};
+#endif
