@@ -468,7 +468,7 @@ static const test_case cases[] = {
     {"noise", case_noise, 0},
     {"losses", case_losses, 0},
     {"cross_entropy", case_cross_entropy, 0},
-    {"fake_quant", case_fake_quant, 0},
+    {"fake_quant", case_fake_quant, 3e-2}, /* a value on an edge may fall either way */
     {"rope", case_rope, 0},
     {"rope_norm", case_rope_norm, 0},
     {"attention", case_attention, 1e-2},

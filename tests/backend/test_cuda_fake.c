@@ -15,6 +15,7 @@ typedef struct fake_module {
     char file[64];
 } fake_module;
 typedef struct fake_func {
+    char name[64];
     int n;
     size_t size[AF_LAUNCH_ARGS];
 } fake_func;
@@ -108,6 +109,7 @@ static int f_function(void **func, void *module, const char *name)
     if (!p)
         return 500;
     fake_func *f = keep(sizeof *f);
+    snprintf(f->name, sizeof f->name, "%s", name);
     p += len + 1;
     for (int depth = 0; depth >= 0;) {
         const size_t n = strcspn(p, ",)");
@@ -132,7 +134,12 @@ static int f_param(void *func, size_t i, size_t *offset, size_t *size)
 static int f_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                     unsigned bz, unsigned smem, void *s, void **args, void **extra)
 {
-    (void)f, (void)s, (void)extra;
+    (void)s, (void)extra;
+    int passed = 0;
+    while (passed < AF_LAUNCH_ARGS && args[passed])
+        passed++;
+    CHECK_MSG(passed == ((fake_func *)f)->n, "kernel '%s' takes %d arguments, not %d",
+              ((fake_func *)f)->name, ((fake_func *)f)->n, passed);
     assert_true(gx && gy && gz && by == 1 && bz == 1 && bx % 32 == 0 && bx <= 1024);
     assert_true(smem <= 232448 && args);
     seen.launches++;
