@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { AHEAD = 4, MOST_PER_PACK = 1024 };
+enum { AHEAD = 4, MOST_PER_PACK = 1024, RESIDENT_MAX = 64 << 20 };
 
 /* A window of records of one epoch, packed: records sorted by pack, and where each pack begins. */
 typedef struct window {
@@ -19,6 +19,7 @@ struct af_stream {
     const af_token_store *store;
     af_stream_opts o;
     int64_t most_per_item, items_first;
+    uint64_t touched; /* bytes of the store that may have become resident, at most */
     window win;
     /* where an item was found last, so that going on is cheap */
     int64_t epoch, epoch_start; /* global number of the epoch's first item */
@@ -137,6 +138,13 @@ static void make(af_stream *s, af_batch *b, int64_t m)
         for (int64_t k = s->win.from[pack]; k < s->win.from[pack + 1]; k++)
             add_record(s, b, s->win.record[k]);
         b->longest = AF_MAX(b->longest, b->rows - before);
+    }
+    /* a fault maps up to 64 KiB around it; what was read is given back, or a large store would
+     * become resident as a whole */
+    s->touched += ((uint64_t)b->sequences << 16) + (uint64_t)b->rows * sizeof(uint32_t);
+    if (s->touched > RESIDENT_MAX) {
+        af_map_forget(&s->store->map, 0, s->store->map.size);
+        s->touched = 0;
     }
 }
 

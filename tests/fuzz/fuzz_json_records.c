@@ -19,8 +19,8 @@ static void read_records(const uint8_t *data, size_t size, af_records_kind kind)
     if (af_data_sources_read(&source, &sources, &o, &mem, &err) != AF_OK)
         abort();
     if (af_records_of(&r, "f", data, size, kind, &err) != AF_OK)
-        return;
-    while (af_records_next(r, &rec, &err) == AF_OK && rec.json) {
+        r = NULL;
+    while (r && af_records_next(r, &rec, &err) == AF_OK && rec.json) {
         const af_place p = {"f", rec.line, rec.number, false, &notes};
         af_item item = {0};
         source->shape = AF_SHAPE_AUTO;
