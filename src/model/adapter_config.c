@@ -95,7 +95,7 @@ static af_status is_target(bool *out, const af_adapter_config *c, const af_modul
     if (c->exclude_regex)
         AF_TRY(full_match(&excluded, c->exclude_regex, m->path, err));
     if (c->target_regex && strcmp(c->target_regex, "all-linear") == 0)
-        hit = m->layer >= 0;
+        hit = m->layer >= 0 && layer_chosen(c, m->layer);
     else if (c->target_regex)
         AF_TRY(full_match(&hit, c->target_regex, m->path, err));
     else

@@ -6,8 +6,43 @@ bool af_method_quantises(const af_run *r)
     return r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES;
 }
 
-af_status af_method_adapter(af_adapter_config *out, int64_t layers[AF_METHOD_LAYERS_MAX],
-                            const af_run *r, const af_model_spec *spec, af_error *err)
+/* Names of the layers' linears, each once. */
+static int linear_names(const char **out, const af_model_spec *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->modules && n < AF_METHOD_NAMES_MAX; i++) {
+        const char *dot = strrchr(s->module[i].path, '.');
+        const char *name = dot ? dot + 1 : s->module[i].path;
+        bool known = s->module[i].layer < 0;
+        for (int k = 0; k < n; k++)
+            known |= strcmp(out[k], name) == 0;
+        if (!known)
+            out[n++] = name;
+    }
+    return n;
+}
+
+static af_status take_layers(af_method_lists *lists, const af_run *r, const af_model_spec *spec,
+                             af_error *err)
+{
+    char at[300];
+    af_run_place(r, "lora_layers_to_transform", at, sizeof at);
+    if (r->lora_layers.count > AF_METHOD_LAYERS_MAX)
+        return af_fail(err, AF_EUSAGE, "%s: lora_layers_to_transform has %d entries, at most %d",
+                       at, r->lora_layers.count, AF_METHOD_LAYERS_MAX);
+    for (int i = 0; i < r->lora_layers.count; i++) {
+        const af_yaml n = {.kind = AF_YAML_SCALAR, .text = r->lora_layers.item[i]};
+        int64_t *v = &lists->layer[i];
+        if (!af_yaml_i64(&n, v) || *v < 0 || *v >= spec->layers)
+            return af_fail(err, AF_EUSAGE,
+                           "%s: lora_layers_to_transform has '%s'; the model has layers 0 to %d",
+                           at, n.text, spec->layers - 1);
+    }
+    return AF_OK;
+}
+
+af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, const af_run *r,
+                            const af_model_spec *spec, af_error *err)
 {
     const af_strings *target = &r->lora_target_modules;
     af_adapter_config c = {
@@ -23,25 +58,25 @@ af_status af_method_adapter(af_adapter_config *out, int64_t layers[AF_METHOD_LAY
         .base_model = r->base_model,
         .init_weights = r->lora_init,
     };
-    if (target->count == 0 || r->lora_target_linear)
-        c.target_regex = "all-linear";
-    else if (target->count == 1 &&
-             (!strcmp(target->item[0], "all-linear") || strpbrk(target->item[0], "*()[]|\\^$+?")))
+    if (target->count == 0 || r->lora_target_linear ||
+        (target->count == 1 && !strcmp(target->item[0], "all-linear"))) {
+        c.target = lists->name;
+        c.target_count = linear_names(lists->name, spec);
+    } else if (target->count == 1 && strpbrk(target->item[0], "*()[]|\\^$+?")) {
         c.target_regex = target->item[0];
-    else {
+    } else {
         c.target = target->item;
         c.target_count = target->count;
     }
-    for (int i = 0; i < r->lora_layers.count && i < AF_METHOD_LAYERS_MAX; i++) {
-        const af_yaml n = {.kind = AF_YAML_SCALAR, .text = r->lora_layers.item[i]};
-        char at[300];
-        if (!af_yaml_i64(&n, &layers[i]) || layers[i] < 0 || layers[i] >= spec->layers)
-            return af_fail(err, AF_EUSAGE,
-                           "%s: lora_layers_to_transform has '%s'; the model has layers 0 to %d",
-                           af_run_place(r, "lora_layers_to_transform", at, sizeof at), n.text,
-                           spec->layers - 1);
-    }
-    c.layers = r->lora_layers.count ? layers : NULL;
+    if (c.target_regex && r->lora_layers.count)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: lora_layers_to_transform goes with a list of modules, not with the "
+                       "regular expression '%.60s'",
+                       r->path, c.target_regex);
+    const af_status st = take_layers(lists, r, spec, err);
+    if (st != AF_OK)
+        return st;
+    c.layers = r->lora_layers.count ? lists->layer : NULL;
     c.layer_count = r->lora_layers.count;
     *out = c;
     return AF_OK;

@@ -5,11 +5,17 @@
 #include "model/adapter.h"
 #include "train/run_config.h"
 
-enum { AF_METHOD_LAYERS_MAX = 4096 };
+enum { AF_METHOD_LAYERS_MAX = 4096, AF_METHOD_NAMES_MAX = 64 };
 
-/* The adapter a run file describes. Strings are borrowed from the run, layer numbers go to
- * `layers`. */
-AF_CHECKED af_status af_method_adapter(af_adapter_config *out, int64_t layers[AF_METHOD_LAYERS_MAX],
+/* What an af_adapter_config of a run points to. */
+typedef struct af_method_lists {
+    int64_t layer[AF_METHOD_LAYERS_MAX];
+    const char *name[AF_METHOD_NAMES_MAX];
+} af_method_lists;
+
+/* The adapter a run file describes. Strings are borrowed from the run and the spec, lists from
+ * `lists`. all-linear becomes the list of names it means, as PEFT writes it. */
+AF_CHECKED af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists,
                                        const af_run *r, const af_model_spec *spec, af_error *err);
 /* True when the frozen base is quantised to nf4 by the run itself. */
 bool af_method_quantises(const af_run *r);

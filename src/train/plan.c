@@ -87,8 +87,8 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
     }
     if (run->method != AF_METHOD_FULL) {
         af_adapter_config c;
-        int64_t layers[AF_METHOD_LAYERS_MAX];
-        AF_TRY(af_method_adapter(&c, layers, run, t->spec, err));
+        af_method_lists lists;
+        AF_TRY(af_method_adapter(&c, &lists, run, t->spec, err));
         AF_TRY(af_adapter_outline(&t->adapter, &c, t->spec, err));
     }
 done:

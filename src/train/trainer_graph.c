@@ -46,14 +46,15 @@ static void group_adapter(const af_trainer *t)
 static void record_optimizer(af_trainer *t)
 {
     const af_run *run = t->run;
+    const bool own = run->optimizer == AF_OPTIMIZER_ADAFACTOR; /* its own moments: 0 = the usual */
     group_base(t);
     if (t->adapter)
         group_adapter(t);
     af_optimizer(t->graph, &(af_optimizer_opts){
                                .kind = (af_optimizer_kind)run->optimizer,
-                               .beta1 = run->beta1,
-                               .beta2 = run->beta2,
-                               .eps = run->epsilon,
+                               .beta1 = own ? 0 : run->beta1,
+                               .beta2 = own ? 0 : run->beta2,
+                               .eps = own ? 0 : run->epsilon,
                                .momentum = run->momentum,
                                .weight_decay = run->weight_decay,
                                .max_grad_norm = run->max_grad_norm,

@@ -149,8 +149,8 @@ done:
 static af_status new_adapter(af_trainer *t, af_error *err)
 {
     af_adapter_config c;
-    int64_t layers[AF_METHOD_LAYERS_MAX];
-    const af_status st = af_method_adapter(&c, layers, t->run, t->spec, err);
+    af_method_lists lists;
+    const af_status st = af_method_adapter(&c, &lists, t->run, t->spec, err);
     return st == AF_OK
                ? af_adapter_new(&t->adapter, &c, t->spec, t->source, (uint64_t)t->run->seed, err)
                : st;

@@ -122,6 +122,7 @@ lora "nothing_like_it" 'lora_target_modules=[nothing_like_it]'
 lora "regular expression" 'lora_target_modules="(q_proj"'
 lora "lm_haed" 'lora_modules_to_save=[lm_haed]'
 lora "lora_layers_to_transform has '7'|layers 0 to 1" 'lora_layers_to_transform=[7]'
+lora "lora_layers_to_transform|regular expression" 'lora_layers_to_transform=[0]' 'lora_target_modules=".*q_proj"'
 lora "lora_dropout is 1" lora_dropout=1
 lora "peft_init_lora_weights|pissa_x" peft_init_lora_weights=pissa_x
 key "GGUF file|adapter: lora" base_model="$AF_GOLDEN/models/gguf/$(cd "$AF_GOLDEN/models/gguf" && ls | head -1)"

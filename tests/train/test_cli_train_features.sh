@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# One short run for each feature of training, and what must be true of its results.
+set -euo pipefail
+tmp=$(mktemp -d)
+export XDG_CACHE_HOME="$tmp/cache"
+trap 'rm -rf "$tmp"' EXIT
+cat > "$tmp/run.yaml" <<YAML
+base_model: $AF_GOLDEN/models/qwen2
+datasets: [{path: $AF_GOLDEN/models/data/train_tokens.jsonl}]
+adapter: lora
+lora_r: 4
+learning_rate: 1e-2
+max_steps: 4
+device: cpu
+threads: 1
+YAML
+sed '/^adapter\|^lora_r/d' "$tmp/run.yaml" > "$tmp/full.yaml"
+die() { echo "$1"; exit 1; }
+# train NAME [key=value ...] -> $tmp/NAME
+train() { "$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/$1" "${@:2}"; }
+names() { "$AFINAR" inspect --all "$tmp/$1/adapter_model.safetensors" | grep -o 'base_model[^ ]*' || true; }
+config() { grep -q "$2" "$tmp/$1/adapter_config.json" || die "$1: the config does not say $2"; }
+# loss NAME STEP: as text
+loss() { sed -n "s/^{\"step\": $2, .*\"loss\": \([^,]*\),.*/\1/p" "$tmp/$1/metrics.jsonl"; }
+differ() { cmp -s "$tmp/$1/adapter_model.safetensors" "$tmp/$2/adapter_model.safetensors" && die "$2 has no effect" || true; }
+same() { cmp "$tmp/$1/adapter_model.safetensors" "$tmp/$2/adapter_model.safetensors" || die "$1 and $2 differ"; }
+
+train plain
+[ "$(names plain | grep -c lora_A)" = 14 ] || die "not every linear has an adapter"
+
+# LoRA+: at step 1 only B moves (A's gradient is 0 while B is 0), 16 times as far
+train loraplus loraplus_lr_ratio=16
+differ plain loraplus
+
+train rslora peft_use_rslora=true
+config rslora '"use_rslora": true'
+differ plain rslora
+
+train dora peft_use_dora=true
+config dora '"use_dora": true'
+[ "$(names dora | grep -c lora_magnitude_vector)" = 14 ] || die "DoRA has no magnitudes"
+
+train layers 'lora_layers_to_transform=[1]'
+names layers | grep -q layers.1. || die "layer 1 has no adapter"
+! names layers | grep -q layers.0. || die "layer 0 has an adapter"
+
+train exclude 'lora_exclude_modules=[o_proj, down_proj]'
+[ "$(names exclude | grep -c lora_A)" = 10 ] || die "excluded modules have adapters"
+
+train regex "lora_target_modules='.*\\.1\\..*(q|v)_proj'"
+[ "$(names regex | grep -c lora_A)" = 2 ] || die "the regular expression matched something else"
+config regex '"target_modules": ".*'
+
+train listed 'lora_target_modules=[q_proj, v_proj]'
+[ "$(names listed | grep -c lora_A)" = 4 ] || die "the list matched something else"
+
+# the head alone: a tied model is untied, and embeddings stay as they were
+train save 'lora_modules_to_save=[lm_head]'
+names save | grep -q 'base_model.model.lm_head.weight' || die "the head is not saved"
+! names save | grep -q 'embed_tokens' || die "the embeddings are saved, too"
+train both 'lora_modules_to_save=[lm_head, embed_tokens]'
+names both | grep -q 'embed_tokens.weight' || die "the embeddings are not saved"
+for d in save both; do
+    "$AFINAR" eval "$AF_GOLDEN/models/qwen2" --adapter "$tmp/$d" --data "$AF_GOLDEN/models/data/train_tokens.jsonl" --json \
+        --device cpu -q > "$tmp/eval"
+done
+
+# an adapter goes on: 2 + 2 steps with a constant rate and no momentum are 4 steps
+plain="optimizer=sgd lr_scheduler=constant shuffle=false micro_batch_size=64"
+train whole $plain
+train half $plain max_steps=2
+sed '/^lora_r/d' "$tmp/run.yaml" > "$tmp/go.yaml"
+"$AFINAR" train "$tmp/go.yaml" -q output_dir="$tmp/rest" $plain max_steps=2 lora_model_dir="$tmp/half"
+same whole rest
+
+# logging every 2 steps: the mean of both
+train log logging_steps=2
+[ "$(wc -l < "$tmp/log/metrics.jsonl")" = 2 ]
+awk -v a="$(loss plain 3)" -v b="$(loss plain 4)" -v c="$(loss log 4)" \
+    'BEGIN { d = (a + b) / 2 - c; exit !(d * d < 1e-12) }' || die "the logged loss is not the mean"
+same plain log
+
+# checkpoints: limit, per epoch
+train limit save_steps=1 save_total_limit=2 max_steps=5
+[ "$(cd "$tmp/limit" && echo checkpoint-*)" = "checkpoint-4 checkpoint-5" ] || die "save_total_limit kept $(ls "$tmp/limit")"
+train epoch saves_per_epoch=2 max_steps=-1 num_epochs=1 micro_batch_size=8
+[ "$(cd "$tmp/epoch" && echo checkpoint-*)" = "checkpoint-4 checkpoint-8" ] || die "saves_per_epoch kept $(ls "$tmp/epoch")"
+
+# a rate so high that evaluation gets worse: the run stops, and the best one is taken
+worse="val_set_size=8 eval_steps=1 early_stopping_patience=2 max_steps=40 learning_rate=1 lr_scheduler=constant"
+train early $worse
+[ "$(ls -d "$tmp"/early/checkpoint-* | wc -l)" = 1 ]
+steps=$(grep -c '"loss"' "$tmp/early/metrics.jsonl")
+[ "$steps" -lt 40 ] || die "the run did not stop early"
+train best val_set_size=8 eval_steps=1 max_steps=6 learning_rate=0.3 lr_scheduler=constant load_best_model_at_end=true \
+    save_total_limit=1
+best=$(sed -n 's/.*"best_global_step": \([0-9]*\).*/\1/p' "$tmp/best/trainer_state.json")
+[ "$best" -gt 0 ] || die "no best step"
+cmp "$tmp/best/adapter_model.safetensors" "$tmp/best/checkpoint-$best/adapter_model.safetensors" || die "not the best one"
+
+# Ctrl-C: a checkpoint, exit 0, and the resumed run ends with the same bytes
+train long max_steps=300 lora_dropout=0.1
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/cut" max_steps=300 lora_dropout=0.1 2> "$tmp/err" & pid=$!
+until grep -q '^step' "$tmp/err" 2> /dev/null; do kill -0 $pid; done
+kill -INT $pid
+wait $pid || die "Ctrl-C: exit $?"
+grep -q "stopped after step" "$tmp/err" || die "the run did not say that it stopped"
+[ "$(ls -d "$tmp"/cut/checkpoint-* | wc -l)" = 1 ] && [ ! -e "$tmp/cut/adapter_model.safetensors" ]
+train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto
+same long cut
+train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto # nothing to do
+
+# full fine-tuning leaves a model that opens
+"$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/full" learning_rate=1e-3
+"$AFINAR" eval "$tmp/full" --data "$AF_GOLDEN/models/data/train_tokens.jsonl" --json --device cpu -q > "$tmp/eval"
+# other optimizers move, too
+for o in lion adafactor adamw_8bit adam sgd; do
+    train "opt_$o" optimizer=$o max_steps=2
+    differ plain "opt_$o"
+done
+echo "every feature"
