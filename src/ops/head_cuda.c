@@ -5,8 +5,8 @@
 #include "ops/linear_cuda.h"
 
 enum {
-    CHUNK_LARGE = 4096,
-    CHUNK_SMALL = 1024,
+    CHUNK_USUAL = 1280, /* a wave of tiles of the gradient's product on a large GPU */
+    CHUNK_SMALL = 512,  /* when memory is short */
     OUT_DH = 2,
     OUT_DW = 3,
     ROW_THREADS = 1024,
@@ -30,7 +30,7 @@ typedef struct head {
 static int64_t chunk_of(const af_cuda *cu, const af_node *n)
 {
     const int64_t N = af_rows(n->in[0]), wish = n->attr.head.chunk_rows;
-    const int64_t usual = cu->memory > UINT64_C(40) << 30 ? CHUNK_LARGE : CHUNK_SMALL;
+    const int64_t usual = cu->graph->recompute >= AF_RECOMPUTE_WIDE ? CHUNK_SMALL : CHUNK_USUAL;
     const int64_t least = (N + AF_CHUNKS_MAX - 1) / AF_CHUNKS_MAX;
     return AF_MIN(N, AF_MAX(wish ? wish : usual, least));
 }

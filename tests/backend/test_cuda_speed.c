@@ -96,10 +96,12 @@ static void build(model *m)
     const af_attention_opts att = {
         .heads = (int)s->H, .kv_heads = (int)s->K, .head_dim = (int)E, .causal = true};
     for (int64_t i = 0; i < s->layers; i++) {
-        af_block(g, (int)i);
+        /* the norm that adds the last block's output belongs to that block: its sum is all the
+         * next one needs */
         h = sum ? af_rmsnorm_add(g, h, sum, norm_weight(m), 1e-6, false, &sum)
                 : af_rmsnorm(g, x, norm_weight(m), 1e-6, false);
         sum = sum ? sum : x;
+        af_block(g, (int)i);
         h = project(m, h, 3, (int64_t[]){s->H * E, s->K * E, s->K * E}, true);
         h = af_attention(g, af_rope(g, h, m->at, m->freq, &rope), m->bounds, &att);
         h = project(m, h, 1, &s->D, false);
@@ -107,8 +109,8 @@ static void build(model *m)
         h = af_glu(g, project(m, h, 2, (int64_t[]){s->F, s->F}, false), AF_ACT_SILU);
         h = project(m, h, 1, &s->D, false);
     }
-    af_block(g, -1);
     h = af_rmsnorm_add(g, h, sum, norm_weight(m), 1e-6, false, &sum);
+    af_block(g, -1);
     af_tensor *head = s->tied ? table : leaf(m, 2, s->V, s->D, 0.05);
     m->loss = af_head_loss(g, h, head, m->labels, &(af_head_opts){.scale = m->scale});
     af_backward(g, m->loss);

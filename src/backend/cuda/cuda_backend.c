@@ -78,6 +78,8 @@ static af_status place_aside(af_graph *g, af_cuda_graph *cg, af_error *err)
     cg->aside = af_arena_take(&g->mem, (uint64_t)g->n_nodes + 1);
     if (!cg->aside)
         return af_fail_nomem(err, "the plan", (uint64_t)g->n_nodes);
+    if (g->recompute >= AF_RECOMPUTE_WIDE) /* memory is short: hold nothing longer than needed */
+        return AF_OK;
     for (int i = 0; i <= g->n_nodes; i++) {
         const af_node *n = i < g->n_nodes ? g->nodes[i] : NULL;
         int k = 0;
