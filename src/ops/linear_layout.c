@@ -227,6 +227,23 @@ static int last_use(const af_graph *g, const af_tensor *t)
     return -1;
 }
 
+/* An op that could work in place does so only between equal row strides: the narrower side is
+ * padded too. */
+static void match_inplace(af_graph *g)
+{
+    for (int i = g->n_nodes - 1; i >= 0; i--) {
+        const af_node *n = g->nodes[i];
+        const int k = af_ops[n->op]->inplace - 1;
+        if (k < 0 || k >= n->n_in || !af_same_shape(n->in[k], n->out[0]) ||
+            n->in[k]->ld == n->out[0]->ld || n->in[k]->dtype != n->out[0]->dtype)
+            continue;
+        af_tensor *narrow = n->in[k]->ld < n->out[0]->ld ? n->in[k] : n->out[0];
+        const af_tensor *wide = narrow == n->in[k] ? n->out[0] : n->in[k];
+        if (last_use(g, n->in[k]) == i && can_pad(g, narrow))
+            narrow->ld = wide->ld;
+    }
+}
+
 static int writers_beside(const af_graph *g, const af_tensor *t)
 {
     int n = 0;
@@ -279,6 +296,7 @@ af_status af_cuda_linear_layout(af_cuda *cu, af_graph *g, af_error *err)
     if (st != AF_OK)
         return st;
     pad(cu, g, cg);
+    match_inplace(g);
     share(g, cg);
     return AF_OK;
 }

@@ -6,6 +6,8 @@
 #include "backend/case_list.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/kernels.h"
+#include "base/pool.h"
 
 static af_device *gpu, *cpu;
 
@@ -283,6 +285,44 @@ static void test_a_step_allocates_compiles_and_waits_for_nothing(void **state)
     rec_clear(&r);
 }
 
+enum { PROGRAMS_MAX = 1024 };
+static struct program {
+    const char *file;
+    char defines[200];
+} programs[PROGRAMS_MAX];
+
+static void compile_some(void *arg, int64_t from, int64_t to, int share)
+{
+    const af_kernels *k = arg;
+    (void)share;
+    for (int64_t i = from; i < to; i++) {
+        af_module m = {.file = programs[i].file, .defines = programs[i].defines};
+        (void)!af_module_obtain(k, &m, NULL);
+        free(m.cubin);
+    }
+}
+
+/* Fills the cache with every program at once; graph by graph it would take minutes. */
+static void compile_all(af_cuda *cu)
+{
+    af_pool *pool = NULL;
+    af_error err = {0};
+    int n = 0;
+    if (getenv("AF_CASE") || af_cubin_count > 0 ||
+        af_nvrtc_open(&cu->kernels->nvrtc, &err) != AF_OK)
+        return;
+    cu->kernels->nvrtc_tried = true;
+    for (int i = 0; i < af_kernel_source_count; i++)
+        for (int at = 0; !strstr(af_kernel_sources[i].name, ".cuh") && n < PROGRAMS_MAX &&
+                         af_kernel_variant(af_kernel_sources[i].name, &at, programs[n].defines,
+                                           sizeof programs[n].defines);
+             n++)
+            programs[n].file = af_kernel_sources[i].name;
+    CHECK_OK(af_pool_new(&pool, 0, &err), err);
+    af_pool_run(pool, n, compile_some, cu->kernels);
+    af_pool_free(pool);
+}
+
 static int open_devices(void **state)
 {
     af_error err = {0};
@@ -290,7 +330,7 @@ static int open_devices(void **state)
     if (af_device_open(&gpu, "cuda", 0, &err) != AF_OK)
         print_message("SKIPPED: %s\n", err.msg);
     else
-        print_message("%s\n", af_device_text(gpu));
+        print_message("%s\n", af_device_text(gpu)), compile_all((af_cuda *)gpu);
     CHECK_OK(af_device_open(&cpu, "cpu", 0, &err), err);
     ((af_cpu *)cpu)->twins_only = true;
     return 0;
