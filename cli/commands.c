@@ -13,5 +13,6 @@ const af_command af_commands[] = {
     {"tokenize", "text to token ids and back", cmd_tokenize},
     {"template", "render conversations with a chat template", cmd_template},
     {"inspect", "what is in a model, adapter or checkpoint", cmd_inspect},
+    {"bench", "time training steps of a known shape", cmd_bench},
     {0},
 };

@@ -20,6 +20,7 @@ af_command_main cmd_chat;
 af_command_main cmd_logits;
 af_command_main cmd_eval;
 af_command_main cmd_inspect;
+af_command_main cmd_bench;
 
 extern const af_command af_commands[]; /* ends with {0} */
 #endif

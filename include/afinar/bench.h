@@ -1,0 +1,51 @@
+/* bench.h - training steps of a known shape with random weights, timed. */
+#ifndef AFINAR_BENCH_H
+#define AFINAR_BENCH_H
+
+#include "afinar/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct af_bench_opts {
+    const char *shape;  /* tiny, 135m, 0.5b, 1.5b or 7b */
+    const char *method; /* lora, qlora or full */
+    const char *dtype;  /* bf16 or f32: of activations and frozen weights */
+    const char *memory; /* auto: the fastest plan that fits; min: the smallest */
+    const char *device;
+    int threads;
+    int64_t batch, seq, rank;
+    double seconds; /* of timed steps, at least three of them; 0 = 10 */
+} af_bench_opts;
+
+typedef struct af_bench_result {
+    char device[160];
+    int64_t steps, nodes;
+    double startup_s;    /* process creation to ready for the first step */
+    double first_step_s; /* the first step alone */
+    double ms_per_step;  /* median of the timed steps */
+    double ms_best;      /* fastest of them */
+    double cpu_ms;       /* processor time of a step, all threads */
+    double tok_s;        /* from the median */
+    double peak_gb;      /* CPU: peak resident memory of the process; CUDA: planned bytes */
+    double planned_gb;   /* what the plan said */
+    double flops;        /* of one step, recomputation included */
+    double floor_ms;     /* the step's projections and head alone, in the same process */
+    double floor_cpu_ms;
+    double loss; /* of the last step */
+    const char *recompute;
+    af_counters counters; /* what the timed steps did: per step, rounded up */
+} af_bench_result;
+
+/* Runs the steps. Nothing is read from or written to disk. */
+AF_CHECKED af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err);
+
+/* GFLOP/s of a square product of f32 and of bf16 on a device, about a second each. */
+AF_CHECKED af_status af_bench_gemm(const char *device, int threads, double *f32, double *bf16,
+                                   af_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

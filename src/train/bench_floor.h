@@ -1,0 +1,29 @@
+/* bench_floor.h - the matrix products of a training step by themselves. */
+#ifndef AF_BENCH_FLOOR_H
+#define AF_BENCH_FLOOR_H
+
+#include "afinar/graph.h"
+
+typedef struct af_bench_shape {
+    const char *name;
+    int layers, width, heads, kv_heads, head_dim, ffn, vocab;
+    bool tied, bias;
+    double theta, eps;
+} af_bench_shape;
+
+typedef struct af_bench_floor_opts {
+    const af_bench_shape *shape;
+    int64_t rows;
+    af_dtype type;
+    bool full; /* weight gradients too */
+} af_bench_floor_opts;
+
+/* Milliseconds (wall, and of the processor) that the projections of all layers and the head take,
+ * forward, input gradients and with `full` weight gradients: one layer is measured and multiplied,
+ * the head on at most 1024 rows. */
+AF_CHECKED af_status af_bench_floor(const af_bench_floor_opts *o, af_device *d, double *ms,
+                                    double *cpu_ms, af_error *err);
+
+/* Wall clock, or processor time of the process, in seconds. */
+double af_bench_now(bool processor);
+#endif
