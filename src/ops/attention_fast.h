@@ -67,7 +67,7 @@ static inline af_operand af_attn_head(const af_attn *a, int64_t head, int64_t ro
 static inline af_operand af_attn_sums(const af_attn *a, const float *s, uint16_t *half,
                                       int64_t count, int64_t ld)
 {
-    af_operand o = {s, ld, AF_DTYPE_F32, false, NULL};
+    af_operand o = {s, ld, AF_DTYPE_F32, false, NULL, false};
     if (a->qkv->dtype == AF_DTYPE_BF16) {
         a->f->to_bf16(half, s, count);
         o.data = half;

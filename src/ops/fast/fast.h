@@ -15,8 +15,9 @@ typedef struct af_operand {
     int64_t ld;       /* elements from row to row of what is stored */
     af_dtype dtype;
     bool trans; /* the stored rows are the columns of the logical matrix */
-    const af_tensor
-        *weight; /* instead of data: a weight of a block type, its rows of ld elements */
+    /* instead of data: a weight of a block type, its rows of ld elements */
+    const af_tensor *weight;
+    bool rest; /* the product's own: x - bf16(x), the second half of a split operand */
 } af_operand;
 
 /* C [M][N] = alpha * A [M][K] B [K][N] + bias, or added to C. */
@@ -30,7 +31,7 @@ typedef struct af_gemm {
     bool add;
     const void *bias; /* [N] or NULL */
     af_dtype bias_dtype;
-    bool exact; /* never round operands to bf16 */
+    bool exact; /* f32 operands count as they are (to 2^-16 beside a bf16 one), not as bf16 */
 } af_gemm;
 
 /* The numbers of one Adam step; the differences to 1 are taken in double. */

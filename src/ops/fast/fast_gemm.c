@@ -17,6 +17,7 @@ typedef struct task {
     const af_gemm *g;
     uint8_t *work;
     bool by_rows, bf16;
+    bool split; /* bf16 A, f32 B that must not be rounded: B as the sum of two bf16 numbers */
 } task;
 
 typedef struct buffers {
@@ -170,11 +171,22 @@ static void store_row(const af_gemm *g, const float *restrict s, float *restrict
 static void store_row_bf16(const af_gemm *g, const float *restrict s, uint16_t *restrict d,
                            int64_t n0, int64_t n)
 {
-    for (int64_t j = 0; j < n; j++) {
-        const float v = s[j] * g->alpha + (g->add ? af_f32_from_bf16(d[j]) : 0.0f) +
-                        (g->bias ? bias_at(g, n0 + j) : 0.0f);
-        d[j] = af_bf16_from_f32(v);
+    float t[NC];
+    if (g->alpha == 1.0f && !g->add && !g->bias) {
+        AF_ISA_NAME(af_bf16_down)(d, s, n);
+        return;
     }
+    for (int64_t j = 0; j < n; j++)
+        t[j] = s[j] * g->alpha;
+    for (int64_t j = 0; g->add && j < n; j++) {
+        const uint32_t u = (uint32_t)d[j] << 16;
+        float old;
+        memcpy(&old, &u, 4);
+        t[j] += old;
+    }
+    for (int64_t j = 0; g->bias && j < n; j++)
+        t[j] += bias_at(g, n0 + j);
+    AF_ISA_NAME(af_bf16_down)(d, t, n);
 }
 
 void AF_ISA_NAME(af_gemm_store)(const af_gemm *g, const float *s, int64_t lds, int64_t m,
@@ -190,6 +202,19 @@ void AF_ISA_NAME(af_gemm_store)(const af_gemm *g, const float *s, int64_t lds, i
         store_row(g, s + i * lds, d, cols, g->add || !first);
         for (int64_t j = 0; g->bias && first && j < cols; j++)
             d[j] += bias_at(g, n + j);
+    }
+}
+
+/* A tile of sums into (or onto) the scratch. */
+static void stage(float *restrict d, const float *restrict s, int64_t lds, int64_t rows,
+                  int64_t cols, bool first)
+{
+    for (int64_t y = 0; y < rows; y++, d += NC, s += lds) {
+        if (first)
+            memcpy(d, s, (size_t)cols * sizeof *d);
+        else
+            for (int64_t x = 0; x < cols; x++)
+                d[x] += s[x];
     }
 }
 
@@ -214,11 +239,7 @@ static void multiply(const task *t, const buffers *w, int64_t m, int64_t rows, i
                 AF_ISA_NAME(af_gemm_store)(t->g, sums, tn, m + i, r, n + j, c, first);
                 continue;
             }
-            for (int64_t y = 0; y < r; y++)
-                for (int64_t x = 0; x < c; x++) {
-                    float *d = scratch + (i + y) * NC + j + x;
-                    *d = first ? sums[y * tn + x] : *d + sums[y * tn + x];
-                }
+            stage(scratch + i * NC + j, sums, tn, r, c, first);
         }
 }
 
@@ -231,28 +252,38 @@ static void pack_a(const task *t, const buffers *w, int64_t m, int64_t rows, int
         AF_ISA_NAME(af_pack_f32)(w->a, a, !a->trans, m, rows, k, kc, MR, w->row);
 }
 
-static void pack_b(const task *t, const buffers *w, int64_t n, int64_t cols, int64_t k, int64_t kc)
+static void pack_b(const task *t, const buffers *w, int64_t n, int64_t cols, int64_t k, int64_t kc,
+                   bool rest)
 {
-    const af_operand *b = &t->g->b;
+    af_operand b = t->g->b;
+    b.rest = rest;
     if (t->bf16)
-        AF_ISA_NAME(af_pack_bf16)((uint16_t *)w->b, b, b->trans, n, cols, k, kc, BN, BGB, w->row);
+        AF_ISA_NAME(af_pack_bf16)((uint16_t *)w->b, &b, b.trans, n, cols, k, kc, BN, BGB, w->row);
     else
-        AF_ISA_NAME(af_pack_f32)(w->b, b, b->trans, n, cols, k, kc, NR, w->row);
+        AF_ISA_NAME(af_pack_f32)(w->b, &b, b.trans, n, cols, k, kc, NR, w->row);
+}
+
+/* Steps along K: twice over when B is split in two bf16 halves. */
+static int64_t steps_of(const task *t)
+{
+    const int64_t step = t->bf16 ? 2 * KC : KC;
+    return (t->g->K + step - 1) / step * (t->split ? 2 : 1);
 }
 
 /* Rows [m0, m0+m) of columns [n, n+cols). */
 static void block(const task *t, const buffers *w, int64_t m0, int64_t m, int64_t n, int64_t cols,
                   bool staged)
 {
-    const int64_t K = t->g->K, step = t->bf16 ? 2 * KC : KC;
-    for (int64_t k = 0; k < K; k += step) {
-        const int64_t kc = AF_MIN(step, K - k);
+    const int64_t K = t->g->K, step = t->bf16 ? 2 * KC : KC, steps = steps_of(t);
+    for (int64_t s = 0; s < steps; s++) {
+        const bool rest = t->split && s >= steps / 2;
+        const int64_t k = (rest ? s - steps / 2 : s) * step, kc = AF_MIN(step, K - k);
         const int64_t padded = t->bf16 ? (kc + BK - 1) / BK * BK : kc;
-        pack_b(t, w, n, cols, k, kc);
+        pack_b(t, w, n, cols, k, kc, rest);
         for (int64_t i = 0; i < m; i += MC) {
             const int64_t rows = AF_MIN((int64_t)MC, m - i);
             pack_a(t, w, m0 + i, rows, k, kc);
-            multiply(t, w, m0 + i, rows, n, cols, padded, k == 0, staged ? w->c + i * NC : NULL);
+            multiply(t, w, m0 + i, rows, n, cols, padded, s == 0, staged ? w->c + i * NC : NULL);
         }
     }
     if (staged)
@@ -262,7 +293,7 @@ static void block(const task *t, const buffers *w, int64_t m0, int64_t m, int64_
 /* Rows [m0, m1) and columns [n0, n1) of C. */
 static void region(const task *t, const buffers *w, int64_t m0, int64_t m1, int64_t n0, int64_t n1)
 {
-    const bool staged = t->g->c_dtype != AF_DTYPE_F32 && t->g->K > (t->bf16 ? 2 * KC : KC);
+    const bool staged = t->g->c_dtype != AF_DTYPE_F32 && steps_of(t) > 1;
     const int64_t rows = staged ? MS : AF_MAX(m1 - m0, INT64_C(1));
     for (int64_t n = n0; n < n1; n += NC)
         for (int64_t m = m0; m < m1; m += rows)
@@ -310,7 +341,8 @@ void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
         return;
     }
 #if defined(AF_ISA_neonbf16)
-    t.bf16 = !g->exact && g->a.dtype == AF_DTYPE_BF16 && !g->a.weight;
+    t.bf16 = g->a.dtype == AF_DTYPE_BF16 && !g->a.weight;
+    t.split = t.bf16 && g->exact && (g->b.weight || g->b.dtype != AF_DTYPE_BF16);
 #endif
     /* the operand that every thread packs for itself should be the cheap one */
     t.by_rows = g->M > (g->b.weight ? 4 * g->N : g->N);

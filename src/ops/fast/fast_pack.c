@@ -18,15 +18,12 @@ static void bf16_up(float *restrict dst, const uint16_t *restrict src, int64_t n
     }
 }
 
-static void bf16_down(uint16_t *restrict dst, const float *restrict src, int64_t n)
+void AF_ISA_NAME(af_bf16_down)(uint16_t *restrict dst, const float *restrict src, int64_t n)
 {
     int64_t i = 0;
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-    for (; i + 8 <= n; i += 8) {
-        const bfloat16x8_t h =
-            vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(vld1q_f32(src + i)), vld1q_f32(src + i + 4));
-        vst1q_u16(dst + i, vreinterpretq_u16_bf16(h));
-    }
+    for (; i + 4 <= n; i += 4)
+        vst1_u16(dst + i, vreinterpret_u16_bf16(vcvt_bf16_f32(vld1q_f32(src + i))));
 #endif
     for (; i < n; i++) {
         uint32_t u;
@@ -61,7 +58,17 @@ static const uint16_t *stored_row_bf16(const af_operand *o, int64_t r, int64_t f
 {
     if (!o->weight && o->dtype == AF_DTYPE_BF16)
         return (const uint16_t *)o->data + r * o->ld + from;
-    bf16_down(half, AF_ISA_NAME(af_stored_row)(o, r, from, n, buf), n);
+    const float *x = AF_ISA_NAME(af_stored_row)(o, r, from, n, buf);
+    AF_ISA_NAME(af_bf16_down)(half, x, n);
+    if (o->rest) { /* what that rounding lost */
+        for (int64_t i = 0; i < n; i++) {
+            const uint32_t u = (uint32_t)half[i] << 16;
+            float up;
+            memcpy(&up, &u, 4);
+            buf[i] = x[i] - up;
+        }
+        AF_ISA_NAME(af_bf16_down)(half, buf, n);
+    }
     return half;
 }
 

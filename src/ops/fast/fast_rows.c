@@ -44,17 +44,6 @@ static void to_f32(float *restrict dst, const uint16_t *restrict src, int64_t n)
     }
 }
 
-static void to_bf16(uint16_t *restrict dst, const float *restrict src, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t u;
-        memcpy(&u, &src[i], 4);
-        const uint32_t nan = (u & 0x7fffffffu) > 0x7f800000u;
-        const uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1)) >> 16;
-        dst[i] = (uint16_t)(nan ? (u >> 16 | 0x40u) : rounded);
-    }
-}
-
 static float dot(const float *a, const float *b, int64_t n)
 {
     vec s[4] = {0};
@@ -369,7 +358,7 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .gemm_work = AF_ISA_NAME(af_gemm_work),
     .gemm = AF_ISA_NAME(af_gemm_run),
     .to_f32 = to_f32,
-    .to_bf16 = to_bf16,
+    .to_bf16 = AF_ISA_NAME(af_bf16_down),
     .dot = dot,
     .sum_squares = sum_squares,
     .add = add,

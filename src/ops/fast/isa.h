@@ -45,6 +45,8 @@ void AF_ISA_NAME(af_pack_f32)(float *dst, const af_operand *o, bool along, int64
 void AF_ISA_NAME(af_pack_bf16)(uint16_t *dst, const af_operand *o, bool along, int64_t line,
                                int64_t lines, int64_t k0, int64_t kc, int width, int group,
                                float *buf);
+/* Rounds to nearest even. */
+void AF_ISA_NAME(af_bf16_down)(uint16_t *dst, const float *src, int64_t n);
 /* Stored row `r`, columns [from, from+n), as f32: the matrix itself when it is f32, else buf. */
 const float *AF_ISA_NAME(af_stored_row)(const af_operand *o, int64_t r, int64_t from, int64_t n,
                                         float *buf);

@@ -1,0 +1,144 @@
+/* test_fast_gemm.c - the packed product against sums in double: every layout, odd sizes, the edges
+ * of tiles and blocks, alpha, bias, adding, and 1, 2 and 3 threads bit for bit.
+ *
+ * Tolerance (relative L2 of C): K products in f32 lose about sqrt(K) * 6e-8, under 3e-6 here; bf16
+ * operands are exact, the matrix instruction rounds each of its four-term sums: the same bound. A
+ * bf16 C is rounded once: 2^-9 each, 2.3e-3 in the mean. A f32 B beside a bf16 A is rounded to bf16
+ * unless the product is exact (then to 2^-16 of it). */
+#include "test.h"
+
+#include "base/rng.h"
+#include "ops/fast/fast.h"
+
+#include <math.h>
+
+typedef struct matrix {
+    void *data;
+    double *exact; /* [rows][cols] as stored */
+    int64_t rows, cols;
+    af_dtype type;
+} matrix;
+
+static matrix new_matrix(int64_t rows, int64_t cols, af_dtype type, uint64_t stream)
+{
+    const int64_t n = rows * cols;
+    matrix m = {calloc((size_t)n + 1, 8), calloc((size_t)n + 1, sizeof(double)), rows, cols, type};
+    for (int64_t i = 0; i < n; i++) {
+        af_store_f64(m.data, type, (uint64_t)i, af_rng_normal(11, stream, (uint64_t)i));
+        m.exact[i] = af_load_f64(m.data, type, (uint64_t)i);
+    }
+    return m;
+}
+
+static void free_matrix(matrix *m)
+{
+    free(m->data);
+    free(m->exact);
+}
+
+typedef struct variant {
+    const char *why;
+    af_dtype a, b, c;
+    bool ta, tb, add, bias, exact;
+    double alpha, limit;
+} variant;
+
+static const variant variants[] = {
+    {"forward f32", AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_F32, 0, 1, 0, 1, 0, 1, 3e-6},
+    {"dx f32", AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_F32, 0, 0, 1, 0, 0, 0.5, 3e-6},
+    {"dw f32", AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_F32, 1, 0, 1, 0, 0, 1, 3e-6},
+    {"both transposed", AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_F32, 1, 1, 0, 0, 0, 1, 3e-6},
+    {"bf16 weight, f32 rows", AF_DTYPE_F32, AF_DTYPE_BF16, AF_DTYPE_F32, 0, 1, 0, 0, 0, 1, 3e-6},
+    {"f16 weight, f32 rows", AF_DTYPE_F32, AF_DTYPE_F16, AF_DTYPE_F32, 0, 0, 0, 0, 0, 1, 3e-6},
+    {"forward bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 1, 0, 1, 0, 1, 3e-3},
+    {"dx bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 0, 1, 0, 0, 0.5, 3e-3},
+    {"dw of bf16 into f32", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_F32, 1, 0, 1, 0, 0, 1, 3e-6},
+    {"f32 weight rounded", AF_DTYPE_BF16, AF_DTYPE_F32, AF_DTYPE_F32, 0, 1, 0, 0, 0, 1, 3e-3},
+    {"f32 weight exact", AF_DTYPE_BF16, AF_DTYPE_F32, AF_DTYPE_F32, 0, 1, 0, 0, 1, 1, 1.5e-5},
+    {"f32 weight exact, columns", AF_DTYPE_BF16, AF_DTYPE_F32, AF_DTYPE_BF16, 0, 0, 1, 0, 1, 2,
+     3e-3},
+};
+
+static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 130},   {4, 300, 1100}, {5, 13, 3},
+                                   {37, 53, 71}, {97, 25, 600},  {8, 12, 512},   {130, 780, 33},
+                                   {20, 40, 0},  {400, 16, 1030}};
+
+static void run_variant(const variant *v, const int64_t size[3])
+{
+    const int64_t M = size[0], N = size[1], K = size[2];
+    const af_fast *f = af_fast_get();
+    matrix a = new_matrix(v->ta ? K : M, v->ta ? M : K, v->a, 1),
+           b = new_matrix(v->tb ? N : K, v->tb ? K : N, v->b, 2), c = new_matrix(M, N, v->c, 3),
+           bias = new_matrix(1, N, AF_DTYPE_F32, 4);
+    uint8_t *first = NULL, *got = calloc((size_t)(M * N) + 1, 8);
+    const size_t bytes = (size_t)(M * N) * af_dtype_get(v->c)->bytes;
+    double err2 = 0, ref2 = 0;
+    for (int threads = 1; threads <= 3; threads++) {
+        af_error err = {0};
+        af_pool *pool;
+        CHECK_OK(af_pool_new(&pool, threads, &err), err);
+        void *work = malloc(f->gemm_work(threads));
+        memset(work, 0xff, f->gemm_work(threads));
+        memcpy(got, c.data, bytes);
+        if (!v->add)
+            memset(got, 0xff, bytes); /* NaN: must be written, not read */
+        const af_gemm g = {.M = M,
+                           .N = N,
+                           .K = K,
+                           .a = {a.data, a.cols, v->a, v->ta, NULL, false},
+                           .b = {b.data, b.cols, v->b, v->tb, NULL, false},
+                           .c = got,
+                           .ldc = N,
+                           .c_dtype = v->c,
+                           .alpha = (float)v->alpha,
+                           .add = v->add,
+                           .bias = v->bias ? bias.data : NULL,
+                           .bias_dtype = AF_DTYPE_F32,
+                           .exact = v->exact};
+        f->gemm(&g, pool, work);
+        if (threads == 1) {
+            first = malloc(bytes + 1);
+            memcpy(first, got, bytes);
+        }
+        CHECK_MSG(memcmp(first, got, bytes) == 0, "%s %dx%dx%d: %d threads change the result",
+                  v->why, (int)M, (int)N, (int)K, threads);
+        free(work);
+        af_pool_free(pool);
+    }
+    for (int64_t m = 0; m < M; m++)
+        for (int64_t n = 0; n < N; n++) {
+            double sum = 0;
+            for (int64_t k = 0; k < K; k++)
+                sum +=
+                    a.exact[v->ta ? k * M + m : m * K + k] * b.exact[v->tb ? n * K + k : k * N + n];
+            sum =
+                sum * v->alpha + (v->add ? c.exact[m * N + n] : 0) + (v->bias ? bias.exact[n] : 0);
+            const double x = af_load_f64(got, v->c, (uint64_t)(m * N + n));
+            CHECK_MSG(isfinite(x), "%s %dx%dx%d: %g at %d, %d", v->why, (int)M, (int)N, (int)K, x,
+                      (int)m, (int)n);
+            err2 += (x - sum) * (x - sum);
+            ref2 += sum * sum;
+        }
+    CHECK_MSG(sqrt(err2) <= v->limit * sqrt(ref2) + 1e-12, "%s %dx%dx%d: %.3g of %.3g", v->why,
+              (int)M, (int)N, (int)K, sqrt(err2), sqrt(ref2));
+    free(first);
+    free(got);
+    free_matrix(&a);
+    free_matrix(&b);
+    free_matrix(&c);
+    free_matrix(&bias);
+}
+
+static void test_gemm_agrees_with_double(void **state)
+{
+    (void)state;
+    for (size_t v = 0; v < AF_LEN(variants); v++)
+        for (size_t s = 0; s < AF_LEN(sizes); s++)
+            run_variant(&variants[v], sizes[s]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gemm_agrees_with_double)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
