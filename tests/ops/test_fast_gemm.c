@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "ops/fast/fast.h"
+#include "tensor/codec.h"
 
 #include <math.h>
 
@@ -137,8 +138,56 @@ static void test_gemm_agrees_with_double(void **state)
             run_variant(&variants[v], sizes[s]);
 }
 
+/* Weights of block types: a few rows (decoded in registers) and many (decoded while packing) give
+ * what the decoded values give. */
+static void test_block_weights(void **state)
+{
+    static const af_dtype types[] = {AF_DTYPE_Q8_0, AF_DTYPE_Q4_0, AF_DTYPE_Q4_1, AF_DTYPE_Q6_K};
+    static const int64_t rows[] = {1, 3, 4, 5, 40};
+    enum { N = 37, K = 512 };
+    const af_fast *f = af_fast_get();
+    (void)state;
+    matrix x = new_matrix(40, K, AF_DTYPE_F32, 1), w = new_matrix(N, K, AF_DTYPE_F32, 2);
+    void *work = malloc(f->gemm_work(1)), *codes = calloc(N * K, 4);
+    float *y = calloc(40 * N, sizeof *y), *values = calloc(N * K, sizeof *values);
+    for (size_t t = 0; t < AF_LEN(types); t++)
+        for (size_t r = 0; r < AF_LEN(rows); r++) {
+            const af_tensor weight = {.dim = {N, K}, .ndim = 2, .dtype = types[t], .data = codes};
+            af_codec_encode_row(types[t], w.data, codes, N * K, NULL);
+            af_codec_decode_row(types[t], codes, values, N * K);
+            const af_gemm g = {.M = rows[r],
+                               .N = N,
+                               .K = K,
+                               .a = {x.data, K, AF_DTYPE_F32, false, NULL, false},
+                               .b = {codes, K, AF_DTYPE_F32, true, &weight, false},
+                               .c = y,
+                               .ldc = N,
+                               .c_dtype = AF_DTYPE_F32,
+                               .alpha = 1};
+            double err2 = 0, ref2 = 0;
+            f->gemm(&g, NULL, work);
+            for (int64_t m = 0; m < rows[r]; m++)
+                for (int64_t n = 0; n < N; n++) {
+                    double sum = 0;
+                    for (int64_t k = 0; k < K; k++)
+                        sum += x.exact[m * K + k] * (double)values[n * K + k];
+                    err2 += (sum - (double)y[m * N + n]) * (sum - (double)y[m * N + n]);
+                    ref2 += sum * sum;
+                }
+            CHECK_MSG(sqrt(err2) <= 3e-6 * sqrt(ref2), "%s, %d rows: %.3g of %.3g",
+                      af_dtype_name(types[t]), (int)rows[r], sqrt(err2), sqrt(ref2));
+        }
+    free(work);
+    free(codes);
+    free(y);
+    free(values);
+    free_matrix(&x);
+    free_matrix(&w);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gemm_agrees_with_double)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gemm_agrees_with_double),
+                                       cmocka_unit_test(test_block_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
