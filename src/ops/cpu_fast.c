@@ -4,7 +4,12 @@
 
 #if defined(__aarch64__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
+#include <stdatomic.h>
 
 bool af_cpu_has_bf16(void)
 {
@@ -15,10 +20,24 @@ bool af_cpu_has_bf16(void)
 #endif
 }
 
+bool af_cpu_has_amx(void)
+{
 #if defined(__x86_64__)
-extern const af_fast af_fast_table_sse2, af_fast_table_avx2, af_fast_table_avx512;
-static const af_fast *const tables[] = {&af_fast_table_avx512, &af_fast_table_avx2,
-                                        &af_fast_table_sse2};
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, REQUEST = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE))
+        return false;
+    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0; /* the kernel grants it per process */
+#else
+    return false;
+#endif
+}
+
+#if defined(__x86_64__)
+extern const af_fast af_fast_table_sse2, af_fast_table_avx2, af_fast_table_avx512,
+    af_fast_table_amx;
+static const af_fast *const tables[] = {&af_fast_table_amx, &af_fast_table_avx512,
+                                        &af_fast_table_avx2, &af_fast_table_sse2};
 #elif defined(__aarch64__)
 extern const af_fast af_fast_table_neon, af_fast_table_neonbf16;
 static const af_fast *const tables[] = {&af_fast_table_neonbf16, &af_fast_table_neon};
@@ -27,12 +46,16 @@ extern const af_fast af_fast_table_portable;
 static const af_fast *const tables[] = {&af_fast_table_portable};
 #endif
 
+/* What the machine can do does not change: found once, and the same whoever finds it. */
 const af_fast *af_fast_get(void)
 {
-    for (size_t i = 0; i + 1 < AF_LEN(tables); i++)
-        if (tables[i]->usable())
-            return tables[i];
-    return tables[AF_LEN(tables) - 1];
+    static _Atomic(const af_fast *) found;
+    const af_fast *f = atomic_load_explicit(&found, memory_order_relaxed);
+    for (size_t i = 0; !f && i < AF_LEN(tables); i++)
+        if (i + 1 == AF_LEN(tables) || tables[i]->usable())
+            f = tables[i];
+    atomic_store_explicit(&found, f, memory_order_relaxed);
+    return f;
 }
 
 const char *af_cpu_isa(void) { return af_fast_get()->name; }

@@ -243,8 +243,8 @@ static af_status prepare(bench *b, af_error *err)
     AF_TRY(choose_types(b, packed, err));
     if (b->run.method != AF_METHOD_FULL) {
         af_adapter_config c;
-        int64_t layers[AF_METHOD_LAYERS_MAX];
-        AF_TRY(af_method_adapter(&c, layers, &b->run, &b->spec, err));
+        af_method_lists lists;
+        AF_TRY(af_method_adapter(&c, &lists, &b->run, &b->spec, err));
         AF_TRY(af_adapter_outline(&t->adapter, &c, &b->spec, err));
     }
     t->rows_max = b->o->batch * b->o->seq;

@@ -115,39 +115,6 @@ static void tile(int64_t kc, const float *restrict a, const float *restrict b, f
 }
 #endif
 
-#if defined(AF_ISA_neonbf16)
-/* Row pair i and column pair j of the sums is s[6*i+j]: {row 0, row 0, row 1, row 1}. */
-static void tile_bf16(int64_t kc, const uint16_t *restrict a, const uint16_t *restrict b,
-                      float *restrict t)
-{
-    float32x4_t s[24];
-#pragma GCC unroll 24
-    for (int i = 0; i < 24; i++)
-        s[i] = vdupq_n_f32(0);
-    for (int64_t k = 0; k < kc; k += 4, a += 32, b += 48) {
-        const bfloat16x8_t p = vreinterpretq_bf16_u16(vld1q_u16(a)),
-                           q = vreinterpretq_bf16_u16(vld1q_u16(a + 8)),
-                           r = vreinterpretq_bf16_u16(vld1q_u16(a + 16)),
-                           u = vreinterpretq_bf16_u16(vld1q_u16(a + 24));
-#pragma GCC unroll 6
-        for (int j = 0; j < 6; j++) {
-            const bfloat16x8_t y = vreinterpretq_bf16_u16(vld1q_u16(b + 8 * j));
-            s[j] = vbfmmlaq_f32(s[j], p, y);
-            s[6 + j] = vbfmmlaq_f32(s[6 + j], q, y);
-            s[12 + j] = vbfmmlaq_f32(s[12 + j], r, y);
-            s[18 + j] = vbfmmlaq_f32(s[18 + j], u, y);
-        }
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-#pragma GCC unroll 6
-        for (int j = 0; j < 6; j++) {
-            vst1_f32(t + 2 * i * BN + 2 * j, vget_low_f32(s[6 * i + j]));
-            vst1_f32(t + (2 * i + 1) * BN + 2 * j, vget_high_f32(s[6 * i + j]));
-        }
-}
-#endif
-
 static float bias_at(const af_gemm *g, int64_t n)
 {
     return g->bias_dtype == AF_DTYPE_F32 ? ((const float *)g->bias)[n]
@@ -228,10 +195,10 @@ static void multiply(const task *t, const buffers *w, int64_t m, int64_t rows, i
     for (int64_t j = 0; j < cols; j += tn)
         for (int64_t i = 0; i < rows; i += tm) {
             const int64_t r = AF_MIN(tm, rows - i), c = AF_MIN(tn, cols - j);
-#if defined(AF_ISA_neonbf16)
+#if defined(AF_BF16_TILE)
             if (t->bf16)
-                tile_bf16(kc, (const uint16_t *)w->a + i * kc, (const uint16_t *)w->b + j * kc,
-                          sums);
+                AF_ISA_NAME(af_tile_bf16)
+                (kc, (const uint16_t *)w->a + i * kc, (const uint16_t *)w->b + j * kc, sums);
             else
 #endif
                 tile(kc, w->a + i * kc, w->b + j * kc, sums);
@@ -313,10 +280,18 @@ static void run_share(void *arg, int64_t from, int64_t to, int share)
     const af_gemm *g = t->g;
     const buffers w = split_work(t->work, share);
     const int64_t unit = split_unit(t);
+#if defined(AF_BF16_TILE)
+    if (t->bf16)
+        AF_ISA_NAME(af_tile_begin)();
+#endif
     if (t->by_rows)
         region(t, &w, from * unit, AF_MIN(to * unit, g->M), 0, g->N);
     else
         region(t, &w, 0, g->M, from * unit, AF_MIN(to * unit, g->N));
+#if defined(AF_BF16_TILE)
+    if (t->bf16)
+        AF_ISA_NAME(af_tile_end)();
+#endif
 }
 
 /* No products: alpha * 0 (+ C) + bias. */
@@ -340,7 +315,7 @@ void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
         AF_ISA_NAME(af_thin_run)(g, pool, work);
         return;
     }
-#if defined(AF_ISA_neonbf16)
+#if defined(AF_BF16_TILE)
     t.bf16 = g->a.dtype == AF_DTYPE_BF16 && !g->a.weight;
     t.split = t.bf16 && g->exact && (g->b.weight || g->b.dtype != AF_DTYPE_BF16);
 #endif

@@ -11,7 +11,7 @@
 #define AF_ISA_NAME(a)     AF_ISA_JOIN(a, AF_ISA)
 
 /* VL floats a vector; the f32 tile is MR rows of NV vectors (MR and NR multiples of 4). */
-#if defined(AF_ISA_avx512)
+#if defined(AF_ISA_avx512) || defined(AF_ISA_amx)
 enum { VL = 16, MR = 12, NV = 2 };
 #elif defined(AF_ISA_avx2)
 enum { VL = 8, MR = 4, NV = 3 };
@@ -22,11 +22,16 @@ enum { VL = 4, MR = 8, NV = 3 };
 #endif
 enum { NR = VL * NV };
 
-/* The bf16 tile of BM x BN; panels are [k/G][lines][G], k padded to a multiple of BK. */
+/* The bf16 tile of BM x BN, where there is one: panels are [k/G][lines][G], G being BGA for A and
+ * BGB for B, k padded to a multiple of BK. */
 #if defined(AF_ISA_neonbf16)
+#define AF_BF16_TILE 1
 enum { BM = 8, BN = 12, BGA = 4, BGB = 4, BK = 4 };
 #else
-enum { BM = 32, BN = 32, BGA = 32, BGB = 2, BK = 32 }; /* AMX */
+enum { BM = 32, BN = 32, BGA = 32, BGB = 2, BK = 32 };
+#endif
+#if defined(AF_ISA_amx)
+#define AF_BF16_TILE 1
 #endif
 
 typedef float vec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
@@ -50,6 +55,14 @@ void AF_ISA_NAME(af_bf16_down)(uint16_t *dst, const float *src, int64_t n);
 /* Stored row `r`, columns [from, from+n), as f32: the matrix itself when it is f32, else buf. */
 const float *AF_ISA_NAME(af_stored_row)(const af_operand *o, int64_t r, int64_t from, int64_t n,
                                         float *buf);
+
+#if defined(AF_BF16_TILE)
+/* ---- fast_tile.c: t [BM][BN] = a b, kc a multiple of BK; between begin and end, in one thread
+ * ---- */
+void AF_ISA_NAME(af_tile_begin)(void);
+void AF_ISA_NAME(af_tile_bf16)(int64_t kc, const uint16_t *a, const uint16_t *b, float *t);
+void AF_ISA_NAME(af_tile_end)(void);
+#endif
 
 /* ---- fast_thin.c: products of a few rows with a stored-by-columns B (generation) ---- */
 bool AF_ISA_NAME(af_thin_serves)(const af_gemm *g);
