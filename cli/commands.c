@@ -12,6 +12,8 @@ const af_command af_commands[] = {
     {"data", "show and check the datasets of a run", cmd_data},
     {"tokenize", "text to token ids and back", cmd_tokenize},
     {"template", "render conversations with a chat template", cmd_template},
+    {"merge", "merge models, or adapters into their base", cmd_merge},
+    {"quantize", "write a model with fewer bits a weight", cmd_quantize},
     {"inspect", "what is in a model, adapter or checkpoint", cmd_inspect},
     {"bench", "time training steps of a known shape", cmd_bench},
     {0},

@@ -21,6 +21,8 @@ af_command_main cmd_logits;
 af_command_main cmd_eval;
 af_command_main cmd_inspect;
 af_command_main cmd_bench;
+af_command_main cmd_quantize;
+af_command_main cmd_merge;
 
 extern const af_command af_commands[]; /* ends with {0} */
 #endif

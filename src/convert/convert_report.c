@@ -1,0 +1,80 @@
+/* convert_report.c - see convert_report.h. */
+#include "convert/convert_report.h"
+
+#include <math.h>
+
+af_status af_convert_report_new(af_convert_report **out, int rows_max, af_error *err)
+{
+    af_convert_report *r = af_calloc(1, sizeof *r);
+    if (r)
+        r->owner = af_calloc(1, sizeof *r->owner);
+    if (r && r->owner)
+        r->row = af_arena_take(r->owner, (uint64_t)AF_MAX(rows_max, 1) * sizeof *r->row);
+    if (!r || !r->row) {
+        af_convert_report_free(r);
+        return af_fail_nomem(err, "a report", (uint64_t)rows_max * sizeof *r->row);
+    }
+    r->note = "";
+    *out = r;
+    return AF_OK;
+}
+
+void af_convert_report_free(af_convert_report *r)
+{
+    if (!r)
+        return;
+    if (r->owner)
+        af_arena_clear(r->owner);
+    free(r->owner);
+    free(r);
+}
+
+af_convert_row *af_convert_report_add(af_convert_report *r, const char *name, const char *type,
+                                      int64_t count, uint64_t bytes)
+{
+    const char *copy = af_arena_strdup(r->owner, name);
+    if (!copy)
+        return NULL;
+    r->row[r->rows] = (af_convert_row){.name = copy, .type = type, .count = count, .bytes = bytes};
+    return &r->row[r->rows++];
+}
+
+void af_convert_report_finish(af_convert_report *r)
+{
+    r->params = 0;
+    r->bytes = 0;
+    for (int i = 0; i < r->rows; i++) {
+        r->params += r->row[i].count;
+        r->bytes += r->row[i].bytes;
+    }
+    r->bits_per_weight = r->params ? (double)r->bytes * 8 / (double)r->params : 0;
+}
+
+void af_error_sums_measure(af_error_sums *s, const float *was, const float *is, int64_t n)
+{
+    double diff2 = 0, value2 = 0;
+    float most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float d = fabsf(was[i] - is[i]);
+        diff2 += (double)d * d;
+        value2 += (double)was[i] * was[i];
+        most = d > most ? d : most;
+    }
+    s->diff2 += diff2;
+    s->value2 += value2;
+    s->max_abs = AF_MAX(s->max_abs, (double)most);
+}
+
+void af_error_sums_add(af_error_sums *to, const af_error_sums *from)
+{
+    to->diff2 += from->diff2;
+    to->value2 += from->value2;
+    to->max_abs = AF_MAX(to->max_abs, from->max_abs);
+}
+
+void af_error_sums_report(const af_error_sums *s, af_convert_row *row)
+{
+    row->lossy = true;
+    row->rel_rms = s->value2 > 0 ? sqrt(s->diff2 / s->value2) : 0;
+    row->max_abs = s->max_abs;
+}

@@ -1,0 +1,206 @@
+/* folder_out.c - see folder_out.h. */
+#define _POSIX_C_SOURCE 200809L
+#include "convert/folder_out.h"
+
+#include "base/buf.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define JSON_BYTES_MAX (UINT64_C(256) << 20)
+
+bool af_same_path(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+af_status af_output_check(const char *path, const char *const *inputs, int n, af_error *err)
+{
+    for (int i = 0; i < n; i++)
+        if (inputs[i] && af_same_path(path, inputs[i]))
+            return af_fail(err, AF_EUSAGE, "the output '%s' is one of the inputs", path);
+    return AF_OK;
+}
+
+static bool has_file(const char *dir, const char *name)
+{
+    char *p = af_path_join(dir, name);
+    const bool yes = p && af_file_exists(p);
+    free(p);
+    return yes;
+}
+
+/* An existing folder may be replaced when it is empty or holds what we write. */
+static af_status check_old(const char *path, af_error *err)
+{
+    char **names = NULL;
+    int n = 0;
+    if (af_file_exists(path))
+        return af_fail(err, AF_EUSAGE, "the output '%s' is a file, a folder is wanted", path);
+    if (!af_dir_exists(path))
+        return AF_OK;
+    const af_status st = af_dir_list(&names, &n, path, err);
+    if (st != AF_OK)
+        return st;
+    af_names_free(names, n);
+    if (n && !has_file(path, "config.json") && !has_file(path, "adapter_config.json"))
+        return af_fail(err, AF_EUSAGE,
+                       "the output folder '%s' exists and is neither empty nor a model", path);
+    return AF_OK;
+}
+
+af_status af_folder_begin(af_folder *f, const char *path, const char *const *inputs,
+                          int input_count, af_error *err)
+{
+    af_status st = AF_OK;
+    af_buf b = {0};
+    *f = (af_folder){0};
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/')
+        len--;
+    if (len == 0)
+        return af_fail(err, AF_EUSAGE, "the output folder has no name");
+    AF_TRY(af_output_check(path, inputs, input_count, err));
+    AF_TRY(check_old(path, err));
+    f->final = af_strndup(path, len);
+    af_buf_add(&b, path, len);
+    af_buf_printf(&b, ".part-%ld", (long)getpid());
+    f->temp = af_buf_take(&b);
+    if (!f->final || !f->temp)
+        AF_TRY(af_fail_nomem(err, "a path", len));
+    AF_TRY(af_path_remove(f->temp, err));
+    AF_TRY(af_dir_make(f->temp, err));
+done:
+    if (st != AF_OK)
+        af_folder_abandon(f);
+    return st;
+}
+
+af_status af_folder_commit(af_folder *f, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_dir_sync(f->temp, err));
+    AF_TRY(af_path_replace(f->temp, f->final, err));
+    free(f->temp);
+    free(f->final);
+    *f = (af_folder){0};
+done:
+    return st;
+}
+
+void af_folder_abandon(af_folder *f)
+{
+    if (f->temp && af_path_remove(f->temp, NULL) != AF_OK) {
+        /* the first error is the one to report */
+    }
+    free(f->temp);
+    free(f->final);
+    *f = (af_folder){0};
+}
+
+af_status af_folder_text(const af_folder *f, const char *name, const char *text, uint64_t n,
+                         af_error *err)
+{
+    char *path = af_path_join(f->temp, name);
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(name));
+    const af_status st = af_file_write(path, text, n, err);
+    free(path);
+    return st;
+}
+
+af_status af_folder_json(const af_folder *f, const char *name, const json_t *j, af_error *err)
+{
+    char *text = json_dumps(j, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    af_buf b = {0};
+    if (!text)
+        return af_fail_nomem(err, name, 0);
+    af_buf_str(&b, text);
+    af_buf_char(&b, '\n');
+    free(text);
+    const af_status st =
+        b.bad ? af_fail_nomem(err, name, b.len) : af_folder_text(f, name, b.data, b.len, err);
+    af_buf_clear(&b);
+    return st;
+}
+
+static af_status copy_one(const af_folder *f, const char *from, const char *name, af_error *err)
+{
+    af_status st = AF_OK;
+    char *a = af_path_join(from, name), *b = af_path_join(f->temp, name);
+    if (!a || !b)
+        st = af_fail_nomem(err, "a path", strlen(name));
+    else if (af_file_exists(a))
+        st = af_file_copy(a, b, err);
+    free(a);
+    free(b);
+    return st;
+}
+
+static af_status copy_templates(const af_folder *f, const char *from, af_error *err)
+{
+    static const char sub[] = "additional_chat_templates";
+    af_status st = AF_OK;
+    char **names = NULL;
+    int n = 0;
+    char *a = af_path_join(from, sub), *b = af_path_join(f->temp, sub);
+    if (!a || !b)
+        AF_TRY(af_fail_nomem(err, "a path", sizeof sub));
+    if (!af_dir_exists(a))
+        goto done;
+    AF_TRY(af_dir_list(&names, &n, a, err));
+    AF_TRY(af_dir_make(b, err));
+    for (int i = 0; i < n; i++) {
+        char *name = af_path_join(sub, names[i]);
+        st = name ? copy_one(f, from, name, err) : af_fail_nomem(err, "a path", sizeof sub);
+        free(name);
+        if (st != AF_OK)
+            break;
+    }
+done:
+    af_names_free(names, n);
+    free(a);
+    free(b);
+    return st;
+}
+
+af_status af_folder_copy_text(const af_folder *f, const char *from, af_error *err)
+{
+    static const char *const names[] = {
+        "tokenizer.json",     "tokenizer_config.json", "special_tokens_map.json",
+        "added_tokens.json",  "generation_config.json", "chat_template.jinja",
+        "chat_template.json", "vocab.json",            "merges.txt",
+        "vocab.txt",          "tokenizer.model",       "spiece.model",
+        "LICENSE",            "LICENSE.txt",           "NOTICE",
+    };
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        const af_status st = copy_one(f, from, names[i], err);
+        if (st != AF_OK)
+            return st;
+    }
+    return copy_templates(f, from, err);
+}
+
+af_status af_json_read(json_t **out, const char *dir, const char *name, af_error *err)
+{
+    af_status st = AF_OK;
+    json_error_t why;
+    char *path = af_path_join(dir, name), *text = NULL;
+    uint64_t n = 0;
+    *out = NULL;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(name));
+    if (!af_file_exists(path))
+        goto done;
+    AF_TRY(af_file_read(&text, &n, path, JSON_BYTES_MAX, err));
+    *out = json_loadb(text, n, JSON_ALLOW_NUL, &why);
+    if (!*out && json_error_code(&why) == json_error_numeric_overflow) /* "no limit" as 1e30 */
+        *out = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+    if (!*out)
+        st = af_fail(err, AF_EFORMAT, "%s:%d: %s", path, why.line, why.text);
+done:
+    free(text);
+    free(path);
+    return st;
+}

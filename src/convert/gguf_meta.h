@@ -1,0 +1,31 @@
+/* gguf_meta.h - the metadata of a GGUF file from a model folder: architecture, tokenizer, template. */
+#ifndef AF_GGUF_META_H
+#define AF_GGUF_META_H
+
+#include "format/gguf.h"
+#include "model/arch.h"
+
+/* general.* and ARCH.* keys. `name` is the model's folder name. */
+AF_CHECKED af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s,
+                                      const af_hf_config *c, const char *name, int file_type,
+                                      af_error *err);
+/* tokenizer.* keys from the files of a folder; `rows` is the height of the embedding. Nothing
+ * when the folder has no tokenizer.json (says so in the log). */
+AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const char *dir,
+                                           const af_hf_config *c, int64_t rows, af_error *err);
+/* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json. */
+AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, bool whole,
+                                       af_error *err);
+/* The chat template of a folder as llama.cpp's key has it: *text malloc'ed, NULL when there is
+ * none. A template in both places that differs is named in the log; transformers' choice is taken.
+ */
+AF_CHECKED af_status af_folder_template(char **text, const char *dir, af_error *err);
+/* "Qwen2.5 0.5B Instruct" from "Qwen2.5-0.5B-Instruct". */
+void af_model_title(char *out, size_t size, const char *folder);
+/* "1.5B", "135M", "127K". */
+void af_size_label(char *out, size_t size, int64_t params);
+/* llama.cpp's name for a pre_tokenizer of a tokenizer.json, or NULL. `model_type` decides between
+ * names that stand for the same split. Static storage. */
+struct json_t;
+const char *af_pre_name_of(const struct json_t *tokenizer, const char *model_type);
+#endif

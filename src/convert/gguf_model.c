@@ -1,0 +1,425 @@
+/* gguf_model.c - see gguf_model.h.
+ *
+ * A tensor of the file is rows of a tensor of the spec in another order: q and k interleaved for
+ * llama, gates and ups of experts apart. Rows are read, encoded and measured in parallel, written
+ * in order; memory is a few megabytes whatever the model. */
+#include "convert/gguf_model.h"
+
+#include "base/log.h"
+#include "convert/adapter_apply.h"
+#include "convert/convert_report.h"
+#include "convert/folder_out.h"
+#include "convert/gguf_meta.h"
+#include "tensor/codec.h"
+
+#include <math.h>
+
+enum { NAME_BYTES = 256, PIECE_VALUES = 1 << 15, PIECES = 64 };
+
+typedef struct target {
+    char name[NAME_BYTES];
+    af_dtype dtype;
+    int ndim, layer;
+    int64_t dim[3], rows, cols;
+    int spec;            /* -1: `values` or `raw` */
+    int64_t heads;       /* rows interleaved per head */
+    int part, expert_ffn; /* experts: part 0 gates, 1 ups of [X][2F][D]; -1 = plain */
+    float add;           /* gemma norms */
+    float *values;       /* computed here */
+    const af_stored *raw; /* copied as it is */
+    bool fell_back;
+} target;
+
+typedef struct job {
+    af_given *in;
+    const af_model_spec *spec;
+    const af_gguf_model_opts *o;
+    af_mix_model mix;
+    target *list;
+    int count;
+    af_pool *pool;
+    af_gguf_writer *w;
+    af_convert_report *report;
+    /* the tensor at work */
+    const target *t;
+    const float *importance;
+    int64_t first, piece_rows, pieces;
+    uint64_t row_bytes;
+    float *values, *decoded;
+    uint8_t *bytes;
+    af_error_sums sums[PIECES];
+    af_arena arena;
+} job;
+
+/* ---- what goes into the file ---- */
+
+static target *add(job *j, const char *name, int ndim, int64_t a, int64_t b, int64_t c, int layer)
+{
+    target *t = &j->list[j->count++];
+    *t = (target){.ndim = ndim, .layer = layer, .dim = {a, b, c}, .spec = -1, .part = -1};
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->cols = t->dim[ndim - 1];
+    t->rows = ndim == 1 ? 1 : ndim == 2 ? a : a * b;
+    t->dtype = af_mix_type(j->o->mix, &j->mix, name, ndim, t->cols, layer, &t->fell_back);
+    return t;
+}
+
+static void list_tensor(job *j, int i)
+{
+    const af_tensor_spec *s = &j->spec->tensor[i];
+    const af_arch *arch = j->spec->arch;
+    char name[NAME_BYTES];
+    if (s->slot == AF_SLOT_EXPERTS_GATE_UP) {
+        for (int part = 0; part < 2; part++) {
+            snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", s->layer, part ? "up" : "gate");
+            target *t = add(j, name, 3, s->dim[0], s->dim[1] / 2, s->dim[2], s->layer);
+            t->spec = i;
+            t->part = part;
+            t->expert_ffn = (int)(s->dim[1] / 2);
+        }
+        return;
+    }
+    target *t = add(j, s->gguf, s->ndim, s->dim[0], s->dim[1], s->dim[2], s->layer);
+    t->spec = i;
+    t->heads = arch->gguf_permuted ? s->row_heads : 0;
+    t->add = s->ndim == 1 && strstr(s->gguf, "norm") && arch->gguf_norm_one ? 1.0f : 0.0f;
+}
+
+/* What llama3 scaling divides each frequency by. */
+static void llama3_factors(const af_rope_config *r, int dim, float *out)
+{
+    const double old = (double)r->original_max_position_embeddings;
+    const double low = old / r->low_freq_factor, high = old / r->high_freq_factor;
+    for (int i = 0; i < dim / 2; i++) {
+        const float freq = 1.0f / (float)pow(r->theta, (double)(2 * i) / dim);
+        const double wave = 2 * 3.14159265358979323846 / (double)freq;
+        const double smooth =
+            (old / wave - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
+        out[i] = (float)(wave < high  ? 1
+                         : wave > low ? r->factor
+                                      : 1 / ((1 - smooth) / r->factor + smooth));
+    }
+}
+
+static af_status add_factors(job *j, const char *name, const double *from, int n, af_error *err)
+{
+    float *v = af_arena_take(&j->arena, (uint64_t)n * sizeof *v);
+    if (!v)
+        return af_fail_nomem(err, name, (uint64_t)n * 4);
+    for (int i = 0; from && i < n; i++)
+        v[i] = (float)from[i];
+    if (!from)
+        llama3_factors(&j->in->config.rope, j->spec->rotary_dim, v);
+    add(j, name, 1, n, 1, 1, -1)->values = v;
+    return AF_OK;
+}
+
+static af_status list_rope(job *j, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_rope_config *r = &j->in->config.rope;
+    if (af_given_is_gguf(j->in)) { /* as they are */
+        for (int i = 0; i < af_weights_count(j->in->weights); i++) {
+            const af_stored *s = af_weights_at(j->in->weights, i);
+            if (strncmp(s->name, "rope_", 5) == 0 && s->ndim == 1) {
+                target *t = add(j, s->name, 1, s->dim[0], 1, 1, -1);
+                t->raw = s;
+                t->dtype = s->dtype;
+            }
+        }
+        return AF_OK;
+    }
+    if (r->type == AF_ROPE_LLAMA3)
+        AF_TRY(add_factors(j, "rope_freqs.weight", NULL, j->spec->rotary_dim / 2, err));
+    if (r->type == AF_ROPE_LONGROPE && r->short_factor && r->long_factor) {
+        AF_TRY(add_factors(j, "rope_factors_long.weight", r->long_factor, r->long_count, err));
+        AF_TRY(add_factors(j, "rope_factors_short.weight", r->short_factor, r->short_count, err));
+    }
+done:
+    return st;
+}
+
+static af_status list_all(job *j, af_error *err)
+{
+    const af_model_spec *s = j->spec;
+    const uint64_t most = (uint64_t)s->tensors * 2 + 8 +
+                          (uint64_t)(af_given_is_gguf(j->in) ? af_weights_count(j->in->weights) : 0);
+    j->list = af_arena_take(&j->arena, most * sizeof *j->list);
+    if (!j->list)
+        return af_fail_nomem(err, "the tensor list", most * sizeof *j->list);
+    j->mix = (af_mix_model){.layers = s->layers,
+                            .experts = s->experts,
+                            .gqa = s->kv_heads ? s->heads / s->kv_heads : 1,
+                            .tied = s->tied,
+                            .has_imatrix = j->o->imatrix != NULL,
+                            .pure = j->o->pure};
+    for (int i = 0; i < s->tensors; i++)
+        list_tensor(j, i);
+    return list_rope(j, err);
+}
+
+/* ---- values ---- */
+
+/* Which row of the spec's tensor is row r of the file's. */
+static int64_t spec_row(const target *t, int64_t r)
+{
+    if (t->heads) {
+        const int64_t E = t->rows / t->heads, h = r / E, i = r % E / 2, half = r % 2;
+        return h * E + half * (E / 2) + i;
+    }
+    if (t->part >= 0) {
+        const int64_t F = t->expert_ffn;
+        return r / F * 2 * F + t->part * F + r % F;
+    }
+    return r;
+}
+
+static void read_base(const job *j, int64_t from, int64_t n, float *out)
+{
+    const target *t = j->t;
+    const bool plain = !t->heads && t->part < 0;
+    for (int64_t r = 0; r < n; r += plain ? n : 1) {
+        const int64_t rows = plain ? n : 1;
+        const af_status st = af_source_rows(j->in->source, t->spec, spec_row(t, from + r), rows,
+                                            out + r * t->cols, NULL);
+        assert(st == AF_OK); /* it can only fail while quantising */
+        (void)st;
+    }
+}
+
+static void apply_adapter(const job *j, int64_t from, int64_t n, float *out)
+{
+    const target *t = j->t;
+    const af_adapter *a = j->in->adapter;
+    const int m = j->spec->tensor[t->spec].module;
+    if (a->saved[t->spec]) {
+        for (int64_t r = 0; r < n; r++)
+            memcpy(out + r * t->cols, a->saved[t->spec] + spec_row(t, from + r) * t->cols,
+                   (size_t)t->cols * sizeof *out);
+    } else if (m >= 0 && a->module[m].rank) {
+        for (int64_t r = 0; r < n; r++)
+            af_adapter_apply_rows(&a->module[m], out + r * t->cols, spec_row(t, from + r), 1,
+                                  t->cols);
+    }
+}
+
+/* The merged weight has the base's type: round once to it. */
+static void round_merged(const job *j, int64_t n, float *out)
+{
+    const af_dtype d = j->in->config.has_dtype ? j->in->config.dtype : AF_DTYPE_F32;
+    for (int64_t i = 0; d == AF_DTYPE_BF16 && i < n; i++)
+        out[i] = af_f32_from_bf16(af_bf16_from_f32(out[i]));
+    for (int64_t i = 0; d == AF_DTYPE_F16 && i < n; i++)
+        out[i] = af_f32_from_f16(af_f16_from_f32(out[i]));
+}
+
+/* A vector: biases of q and k are interleaved too. */
+static void read_vector(const job *j, float *out, float *scratch)
+{
+    const target *t = j->t;
+    if (t->values) {
+        memcpy(out, t->values, (size_t)t->cols * sizeof *out);
+        return;
+    }
+    if (t->raw) {
+        af_convert(out, AF_DTYPE_F32, t->raw->data, t->raw->dtype, (uint64_t)t->cols);
+        return;
+    }
+    const float *saved = j->in->adapter ? j->in->adapter->saved[t->spec] : NULL;
+    /* Of a GGUF file, interleaved vectors are rows of one value. */
+    const int64_t rows = t->heads && af_given_is_gguf(j->in) ? t->cols : 1;
+    const target as_rows = {.rows = t->cols, .heads = t->heads, .part = -1};
+    const af_status st =
+        saved ? AF_OK : af_source_rows(j->in->source, t->spec, 0, rows, scratch, NULL);
+    assert(st == AF_OK); /* it can only fail while quantising */
+    (void)st;
+    for (int64_t i = 0; i < t->cols; i++)
+        out[i] = (saved ? saved : scratch)[spec_row(&as_rows, i)];
+    for (int64_t i = 0; i < t->cols; i++)
+        out[i] += t->add;
+}
+
+static void encode_pieces(void *arg, int64_t from_piece, int64_t to_piece, int share)
+{
+    job *j = arg;
+    const target *t = j->t;
+    (void)share;
+    for (int64_t p = from_piece; p < to_piece; p++) {
+        const int64_t row = j->first + p * j->piece_rows;
+        const int64_t n = AF_MIN(j->piece_rows, t->rows - row);
+        float *x = j->values + p * j->piece_rows * t->cols;
+        uint8_t *bytes = j->bytes + (uint64_t)(p * j->piece_rows) * j->row_bytes;
+        read_base(j, row, n, x);
+        if (j->in->adapter) {
+            apply_adapter(j, row, n, x);
+            round_merged(j, n * t->cols, x);
+        }
+        for (int64_t r = 0; r < n; r++)
+            af_codec_encode_row(t->dtype, x + r * t->cols, bytes + (uint64_t)r * j->row_bytes,
+                                t->cols, j->importance);
+        j->sums[p] = (af_error_sums){0};
+        if (t->dtype == AF_DTYPE_F32)
+            continue;
+        float *back = j->decoded + p * j->piece_rows * t->cols;
+        for (int64_t r = 0; r < n; r++)
+            af_codec_decode_row(t->dtype, bytes + (uint64_t)r * j->row_bytes, back + r * t->cols,
+                                t->cols);
+        af_error_sums_measure(&j->sums[p], x, back, n * t->cols);
+    }
+}
+
+static af_status write_matrix(job *j, af_error_sums *all, af_error *err)
+{
+    af_status st = AF_OK;
+    const target *t = j->t;
+    j->piece_rows = AF_MAX(PIECE_VALUES / t->cols, 1);
+    const int64_t step = AF_MIN(PIECES * j->piece_rows, t->rows);
+    const uint64_t room = (uint64_t)(step * t->cols);
+    if (!af_dtype_bytes(t->dtype, (uint64_t)t->cols, &j->row_bytes))
+        return af_fail(err, AF_EUNSUPPORTED, "'%s': rows of %" PRId64 " do not fill blocks of %s",
+                       t->name, t->cols, af_dtype_name(t->dtype));
+    j->values = af_calloc(room, sizeof *j->values);
+    j->decoded = af_calloc(room, sizeof *j->decoded);
+    j->bytes = af_calloc((uint64_t)step, j->row_bytes);
+    if (!j->values || !j->decoded || !j->bytes)
+        AF_TRY(af_fail_nomem(err, t->name, room * 8));
+    for (j->first = 0; j->first < t->rows; j->first += step) {
+        const int64_t n = AF_MIN(step, t->rows - j->first);
+        const int64_t pieces = (n + j->piece_rows - 1) / j->piece_rows;
+        af_pool_run(j->pool, pieces, encode_pieces, j);
+        for (int64_t p = 0; p < pieces; p++)
+            af_error_sums_add(all, &j->sums[p]);
+        AF_TRY(af_gguf_writer_data(j->w, j->bytes, (uint64_t)n * j->row_bytes, err));
+    }
+done:
+    free(j->values);
+    free(j->decoded);
+    free(j->bytes);
+    return st;
+}
+
+static void forget(const job *j, const target *t)
+{
+    const af_weights *w = af_source_weights(j->in->source);
+    const af_tensor_spec *s = &j->spec->tensor[t->spec];
+    const af_stored *stored = af_weights_find(w, af_given_is_gguf(j->in) ? s->gguf : s->name);
+    if (stored)
+        af_weights_forget(w, stored);
+}
+
+static af_status write_one(job *j, const target *t, af_error *err)
+{
+    af_status st = AF_OK;
+    af_error_sums all = {0};
+    float *vector = NULL;
+    uint64_t bytes = 0;
+    j->t = t;
+    if (t->ndim == 1) {
+        vector = af_calloc((uint64_t)t->cols, 2 * sizeof *vector);
+        if (!vector)
+            AF_TRY(af_fail_nomem(err, t->name, (uint64_t)t->cols * 4));
+        read_vector(j, vector, vector + t->cols);
+        AF_TRY(af_gguf_writer_data(j->w, vector, (uint64_t)t->cols * 4, err));
+    } else {
+        const af_imatrix_entry *e = af_imatrix_find(j->o->imatrix, t->name);
+        j->importance = e && e->count == t->cols ? e->values : NULL;
+        AF_TRY(write_matrix(j, &all, err));
+        forget(j, t);
+    }
+    (void)af_dtype_bytes(t->dtype, (uint64_t)(t->rows * t->cols), &bytes);
+    af_convert_row *row = af_convert_report_add(j->report, t->name, af_dtype_name(t->dtype),
+                                                t->rows * t->cols, bytes);
+    if (row && t->dtype != AF_DTYPE_F32)
+        af_error_sums_report(&all, row);
+done:
+    free(vector);
+    return st;
+}
+
+/* ---- metadata ---- */
+
+/* Of a GGUF file: as it is, but the type. */
+static af_status copy_keys(job *j, const af_gguf *g, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < af_gguf_kv_count(g); i++) {
+        const af_gguf_kv *kv = af_gguf_kv_at(g, i);
+        if (strcmp(kv->key, "general.file_type") != 0 &&
+            strcmp(kv->key, "general.quantization_version") != 0 &&
+            strcmp(kv->key, "general.alignment") != 0)
+            AF_TRY(af_gguf_put_kv(j->w, kv, err));
+    }
+    AF_TRY(af_gguf_put_u32(j->w, "general.file_type",
+                           (uint32_t)af_mix_get(j->o->mix)->file_type, err));
+    AF_TRY(af_gguf_put_u32(j->w, "general.quantization_version", 2, err));
+done:
+    return st;
+}
+
+static af_status put_meta(job *j, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_given *in = j->in;
+    const bool whole = !af_dtype_is_block(af_mix_get(j->o->mix)->base);
+    if (af_given_is_gguf(in))
+        return copy_keys(j, af_weights_gguf(in->weights), err);
+    AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, af_path_name(in->path),
+                            af_mix_get(j->o->mix)->file_type, err));
+    AF_TRY(af_gguf_put_tokenizer(j->w, in->path, &in->config, j->spec->vocab, err));
+    AF_TRY(af_gguf_put_files(j->w, in->path, whole, err));
+done:
+    return st;
+}
+
+static af_status write_file(job *j, const char *out, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_gguf_writer_new(&j->w, out, err));
+    AF_TRY(put_meta(j, err));
+    for (int i = 0; i < j->count; i++)
+        AF_TRY(af_gguf_put_tensor(j->w, j->list[i].name, j->list[i].dtype, j->list[i].dim,
+                                  j->list[i].ndim, err));
+    AF_TRY(af_gguf_writer_begin(j->w, err));
+    for (int i = 0; i < j->count; i++)
+        AF_TRY(write_one(j, &j->list[i], err));
+    st = af_gguf_writer_commit(j->w, err);
+    j->w = NULL;
+done:
+    af_gguf_writer_abandon(j->w);
+    return st;
+}
+
+static void say_fallbacks(const job *j)
+{
+    int n = 0;
+    for (int i = 0; i < j->count; i++)
+        n += j->list[i].fell_back;
+    if (n)
+        af_say(AF_LOG_WARN, "%d of %d tensors have rows that do not fill the blocks of %s and got "
+                            "another type",
+               n, j->count, af_mix_get(j->o->mix)->name);
+}
+
+af_status af_gguf_model_write(af_convert_report **report, af_given *in, const char *out,
+                              const af_gguf_model_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    job j = {.in = in, .o = o};
+    AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(af_given_spec(in, &j.spec, err));
+    AF_TRY(af_pool_new(&j.pool, o->threads, err));
+    AF_TRY(list_all(&j, err));
+    AF_TRY(af_convert_report_new(&j.report, j.count, err));
+    say_fallbacks(&j);
+    AF_TRY(write_file(&j, out, err));
+    af_convert_report_finish(j.report);
+    if (in->any_quantised)
+        j.report->note = "the source was quantised already: its dequantised values were used";
+    *report = j.report;
+    j.report = NULL;
+done:
+    af_convert_report_free(j.report);
+    af_pool_free(j.pool);
+    af_arena_clear(&j.arena);
+    return st;
+}

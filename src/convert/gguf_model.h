@@ -1,0 +1,20 @@
+/* gguf_model.h - a whole model into one GGUF file of any mix. */
+#ifndef AF_GGUF_MODEL_H
+#define AF_GGUF_MODEL_H
+
+#include "afinar/convert.h"
+#include "convert/imatrix.h"
+#include "convert/model_input.h"
+#include "convert/quant_mix.h"
+
+typedef struct af_gguf_model_opts {
+    af_mix mix;
+    bool pure;
+    const af_imatrix *imatrix; /* NULL = none */
+    int threads;
+} af_gguf_model_opts;
+
+/* `in` may carry an adapter, which is merged in f32. */
+AF_CHECKED af_status af_gguf_model_write(af_convert_report **report, af_given *in, const char *out,
+                                         const af_gguf_model_opts *o, af_error *err);
+#endif

@@ -1,0 +1,120 @@
+/* given_out.c - see given_out.h. */
+#include "convert/given_out.h"
+
+#include "convert/gguf_text.h"
+
+enum { PIECE_VALUES = 1 << 16, PIECES = 32 };
+
+typedef struct copy {
+    const af_given_view *v;
+    int64_t cols, rows, piece_rows, first;
+    af_dtype dtype;
+    uint64_t size; /* of an element */
+    float *values; /* [PIECES][piece_rows * cols] */
+    uint8_t *bytes;
+} copy;
+
+static void convert_piece(void *arg, int64_t from, int64_t to, int share)
+{
+    const copy *c = arg;
+    (void)share;
+    for (int64_t p = from; p < to; p++) {
+        const int64_t row = c->first + p * c->piece_rows;
+        const int64_t n = AF_MIN(c->piece_rows, c->rows - row);
+        float *x = c->values + p * c->piece_rows * c->cols;
+        af_given_view_rows(c->v, row, n, x);
+        af_convert(c->bytes + (uint64_t)(p * c->piece_rows * c->cols) * c->size, c->dtype, x,
+                   AF_DTYPE_F32, (uint64_t)(n * c->cols));
+    }
+}
+
+static af_status copy_rows(copy *c, af_pool *pool, af_safetensors_writer *w, af_error *err)
+{
+    af_status st = AF_OK;
+    c->piece_rows = AF_MAX(PIECE_VALUES / AF_MAX(c->cols, 1), 1);
+    c->size = (uint64_t)af_dtype_get(c->dtype)->bytes;
+    const int64_t step = AF_MIN(PIECES * c->piece_rows, c->rows);
+    const uint64_t room = (uint64_t)(step * c->cols);
+    c->values = af_calloc(room, sizeof *c->values);
+    c->bytes = af_calloc(room, c->size);
+    if (!c->values || !c->bytes)
+        AF_TRY(af_fail_nomem(err, "rows of a tensor", room * (4 + c->size)));
+    for (c->first = 0; c->first < c->rows; c->first += step) {
+        const int64_t n = AF_MIN(step, c->rows - c->first);
+        af_pool_run(pool, (n + c->piece_rows - 1) / c->piece_rows, convert_piece, c);
+        AF_TRY(af_safetensors_writer_data(w, c->bytes, (uint64_t)(n * c->cols) * c->size, err));
+    }
+done:
+    free(c->values);
+    free(c->bytes);
+    return st;
+}
+
+af_status af_given_copy(af_given *in, const af_given_tensor *t, af_dtype dtype, af_pool *pool,
+                        af_safetensors_writer *w, af_error *err)
+{
+    af_status st = AF_OK;
+    af_given_view v = {0};
+    AF_TRY(af_given_view_open(&v, in, t, err));
+    if (af_given_view_is_plain(&v) && t->stored->dtype == dtype) {
+        AF_TRY(af_safetensors_writer_data(w, t->stored->data, t->stored->bytes, err));
+    } else {
+        copy c = {.v = &v, .cols = af_given_cols(t), .rows = af_given_height(t), .dtype = dtype};
+        AF_TRY(copy_rows(&c, pool, w, err));
+    }
+done:
+    af_given_view_close(&v);
+    return st;
+}
+
+af_status af_given_text(const af_given *in, const af_folder *f, json_t **config, af_error *err)
+{
+    if (af_given_is_gguf(in))
+        return af_gguf_text(af_weights_gguf(in->weights), &in->config, f, config, err);
+    *config = json_deep_copy(in->config.raw);
+    if (!*config)
+        return af_fail_nomem(err, "config.json", 0);
+    json_object_del(*config, "quantization_config");
+    return af_folder_copy_text(f, in->path, err);
+}
+
+const char *af_torch_name(af_dtype t)
+{
+    return t == AF_DTYPE_BF16   ? "bfloat16"
+           : t == AF_DTYPE_F16  ? "float16"
+           : t == AF_DTYPE_F64  ? "float64"
+           : t == AF_DTYPE_E4M3 ? "float8_e4m3fn"
+                                : "float32";
+}
+
+bool af_torch_type(af_dtype *out, const char *name)
+{
+    static const struct {
+        const char *name;
+        af_dtype type;
+    } names[] = {{"float32", AF_DTYPE_F32}, {"bfloat16", AF_DTYPE_BF16}, {"float16", AF_DTYPE_F16},
+                 {"f32", AF_DTYPE_F32},     {"bf16", AF_DTYPE_BF16},     {"f16", AF_DTYPE_F16},
+                 {"fp32", AF_DTYPE_F32},    {"fp16", AF_DTYPE_F16},      {"half", AF_DTYPE_F16},
+                 {"float", AF_DTYPE_F32}};
+    if (strncmp(name, "torch.", 6) == 0)
+        name += 6;
+    for (size_t i = 0; i < AF_LEN(names); i++)
+        if (strcmp(names[i].name, name) == 0) {
+            *out = names[i].type;
+            return true;
+        }
+    return false;
+}
+
+void af_config_set_dtype(json_t *config, af_dtype dtype)
+{
+    static const char *const keys[] = {"dtype", "torch_dtype"};
+    bool any = false;
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        if (json_object_get(config, keys[i])) {
+            json_object_set_new(config, keys[i], json_string(af_torch_name(dtype)));
+            any = true;
+        }
+    if (!any)
+        json_object_set_new(config, "torch_dtype", json_string(af_torch_name(dtype)));
+}

@@ -1,0 +1,59 @@
+/* merge_run.h - between the files of the model merger: the opened models, the planned tensors. */
+#ifndef AF_MERGE_RUN_H
+#define AF_MERGE_RUN_H
+
+#include "afinar/convert.h"
+#include "convert/given_out.h"
+#include "convert/merge_config.h"
+
+/* One tensor of the result. */
+typedef struct af_merge_item {
+    const char *name;
+    int slice;
+    double t; /* place in the slice */
+    int n;    /* inputs, base included */
+    const af_merge_source *source[AF_MERGE_INPUTS_MAX];
+    const af_given_tensor *tensor[AF_MERGE_INPUTS_MAX];
+    int ndim;
+    int64_t dim[AF_WEIGHT_NDIM_MAX];
+    af_dtype dtype; /* written as */
+    bool embed;     /* rows are tokens */
+} af_merge_item;
+
+/* Where the row of a token comes from in one model, and what stands in for it; see merge_tokens.c.
+ */
+typedef struct af_merge_tokens {
+    bool active;
+    int64_t rows;        /* of the new embedding */
+    int32_t *map;        /* [models][rows]: the model's own row, -1 = it has none */
+    int32_t *from_model; /* [rows]: whose row stands in; -1 = mean of all that have it, -2 = zero */
+    int32_t *from_row;   /* [rows] */
+    uint8_t *force;      /* [rows]: it stands in for all */
+    json_t *tokenizer;   /* the new tokenizer.json */
+    int text_model;      /* whose other files are copied */
+    af_arena arena;
+} af_merge_tokens;
+
+typedef struct af_merge_run {
+    const af_merge_config *config;
+    const af_merge_opts *o;
+    af_given *in[AF_MERGE_MODELS_MAX];
+    af_merge_item *item;
+    int items;
+    int64_t layers; /* of the result */
+    af_merge_tokens tokens;
+    af_pool *pool;
+    af_arena arena;
+} af_merge_run;
+
+/* Fills item[] from the config and the opened models. */
+AF_CHECKED af_status af_merge_plan_items(af_merge_run *r, af_error *err);
+/* The number in "....layers.N....", or -1; *at, *end are where it stands. */
+int64_t af_merge_layer_of(const char *name, size_t *at, size_t *end);
+
+/* Reads all tokenizers and decides where each row comes from, when the config asks for it. */
+AF_CHECKED af_status af_merge_tokens_init(af_merge_tokens *k, const af_merge_run *r, af_error *err);
+void af_merge_tokens_clear(af_merge_tokens *k);
+/* Writes tokenizer, template and config files. */
+AF_CHECKED af_status af_merge_text(const af_merge_run *r, const af_folder *f, af_error *err);
+#endif

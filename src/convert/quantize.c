@@ -1,0 +1,91 @@
+/* quantize.c - af_quantize: which way a type leads. */
+#include "convert/adapter_apply.h"
+#include "convert/gguf_model.h"
+#include "convert/quantize_bnb.h"
+
+#include <strings.h>
+
+static bool bnb_type(af_dtype *out, const char *type)
+{
+    static const struct {
+        const char *name;
+        af_dtype type;
+    } types[] = {{"nf4", AF_DTYPE_NF4}, {"fp4", AF_DTYPE_FP4}, {"int8", AF_DTYPE_I8}};
+    for (size_t i = 0; i < AF_LEN(types); i++)
+        if (strcasecmp(types[i].name, type) == 0) {
+            *out = types[i].type;
+            return true;
+        }
+    return false;
+}
+
+bool af_quantize_makes_folder(const char *type)
+{
+    af_dtype t;
+    return bnb_type(&t, type);
+}
+
+static af_status open_with_adapter(af_given **out, const char *model, const char *adapter,
+                                   af_error *err)
+{
+    af_status st = AF_OK;
+    af_given *in = NULL;
+    af_adapter *a = NULL;
+    const af_model_spec *spec;
+    AF_TRY(af_given_open(&in, model, err));
+    if (adapter) {
+        AF_TRY(af_given_spec(in, &spec, err));
+        AF_TRY(af_adapter_read(&a, spec, adapter, err));
+        af_given_set_adapter(in, a);
+    }
+    *out = in;
+    in = NULL;
+done:
+    af_given_close(in);
+    return st;
+}
+
+static af_status to_gguf(af_convert_report **report, af_given *in, const char *model,
+                         const char *out, af_mix mix, const af_quantize_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    af_imatrix imatrix = {0};
+    if (o->imatrix && o->imatrix_data)
+        return af_fail(err, AF_EUSAGE, "an importance matrix is read or computed, not both");
+    if (o->imatrix)
+        AF_TRY(af_imatrix_read(&imatrix, o->imatrix, err));
+    if (o->imatrix_data)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "computing an importance matrix is not built in yet"));
+    (void)model;
+    const af_gguf_model_opts g = {.mix = mix,
+                                  .pure = o->pure,
+                                  .imatrix = imatrix.count ? &imatrix : NULL,
+                                  .threads = o->threads};
+    AF_TRY(af_gguf_model_write(report, in, out, &g, err));
+done:
+    af_imatrix_clear(&imatrix);
+    return st;
+}
+
+af_status af_quantize(af_convert_report **report, const char *model, const char *out,
+                      const af_quantize_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    af_given *in = NULL;
+    af_dtype packed;
+    af_mix mix;
+    const bool folder = bnb_type(&packed, o->type);
+    if (!folder && !af_mix_by_name(&mix, o->type))
+        return af_fail(err, AF_EUSAGE, "type '%.40s' is not known; there are nf4 fp4 int8 %s",
+                       o->type, af_mix_names());
+    if (folder && (o->imatrix || o->imatrix_data || o->pure))
+        return af_fail(err, AF_EUSAGE, "%s has no mixes and no importance matrix", o->type);
+    if (!folder && (o->block_size || o->no_double_quant))
+        return af_fail(err, AF_EUSAGE, "block size and double quantisation are for nf4 and fp4");
+    AF_TRY(open_with_adapter(&in, model, o->adapter, err));
+    AF_TRY(folder ? af_quantize_bnb(report, in, out, packed, o, err)
+                  : to_gguf(report, in, model, out, mix, o, err));
+done:
+    af_given_close(in);
+    return st;
+}
