@@ -70,11 +70,11 @@ static int extract(const char *base, const char *model, const flags *f, const af
     if (af_extract_lora(base, model, f->out, (int)f->rank, (int)c->threads, &kept, &err) != AF_OK)
         return af_report("merge", &err);
     if (c->json)
-        printf("{\"output\": \"%s\", \"rank\": %lld, \"kept\": %.9g}\n", f->out,
-               (long long)f->rank, kept);
+        printf("{\"output\": \"%s\", \"rank\": %lld, \"kept\": %.9g}\n", f->out, (long long)f->rank,
+               kept);
     else
-        printf("%s: rank %lld keeps %.2f%% of the squared difference\n", f->out,
-               (long long)f->rank, kept * 100);
+        printf("%s: rank %lld keeps %.2f%% of the squared difference\n", f->out, (long long)f->rank,
+               kept * 100);
     return AF_EXIT_OK;
 }
 
@@ -127,10 +127,10 @@ int cmd_merge(int argc, char **argv)
         {0, "plan", AF_OPT_FLAG, &f.plan, "say what would be read, written and needed"},
         {0},
     };
-    const af_parsed p = af_opts_parse(
-        "merge", "Merges models by a mergekit file, or adapters into their base.",
-        "CONFIG.yml | MODEL --adapter DIR | --extract-lora BASE MODEL", opts, &common, argc, argv,
-        arg, 1, 2, &count);
+    const af_parsed p =
+        af_opts_parse("merge", "Merges models by a mergekit file, or adapters into their base.",
+                      "CONFIG.yml | MODEL --adapter DIR | --extract-lora BASE MODEL", opts, &common,
+                      argc, argv, arg, 1, 2, &count);
     if (p != AF_PARSED_OK)
         return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
     if (!f.out && !f.plan)
@@ -142,6 +142,5 @@ int cmd_merge(int argc, char **argv)
     af_cli_log(&common);
     if (f.extract)
         return extract(arg[0], arg[1], &f, &common);
-    return f.adapter.count ? merge_adapters(arg[0], &f, &common)
-                           : merge_file(arg[0], &f, &common);
+    return f.adapter.count ? merge_adapters(arg[0], &f, &common) : merge_file(arg[0], &f, &common);
 }

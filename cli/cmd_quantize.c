@@ -22,8 +22,8 @@ static af_status perplexity(const char *model, const char *file, const af_common
     const af_model_opts o = {.device = c->device, .threads = (int)c->threads};
     af_status st = af_model_open(&m, model, &o, err);
     if (st == AF_OK)
-        st = is_rows(file) ? af_model_eval_dataset(m, file, &(af_eval_data_opts){.sequence_len = 2048},
-                                                   &r, err)
+        st = is_rows(file) ? af_model_eval_dataset(
+                                 m, file, &(af_eval_data_opts){.sequence_len = 2048}, &r, err)
                            : af_model_eval_text(m, file, 512, &r, err);
     af_model_close(m);
     *out = exp(r.loss);

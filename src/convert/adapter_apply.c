@@ -8,15 +8,15 @@ enum { STRIP = 256 }; /* columns summed at a time */
 static void add_strip(const af_adapter_module *m, float *row, int64_t o, int64_t at, int64_t end,
                       int64_t cols)
 {
-    double sum[STRIP] = {0};
+    float sum[STRIP] = {0};
     for (int r = 0; r < m->rank; r++) {
-        const double b = m->b[o * m->rank + r];
+        const float b = m->b[o * m->rank + r];
         const float *a = m->a + r * cols + at;
         for (int64_t c = 0; c < end - at; c++)
-            sum[c] += b * (double)a[c];
+            sum[c] = (float)((double)b * a[c] + sum[c]); /* a fused step, on any machine */
     }
     for (int64_t c = 0; c < end - at; c++)
-        row[at + c] += m->scale * (float)sum[c];
+        row[at + c] += m->scale * sum[c];
 }
 
 void af_adapter_apply_rows(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
@@ -165,6 +165,40 @@ done:
     return st;
 }
 
+/* The config that says what the modules are: scale 1 everywhere, and a pattern where a rank is not
+ * the common one. */
+static af_status describe(af_adapter *a, af_error *err)
+{
+    const int n = a->spec->modules;
+    const char **target = af_arena_take(&a->arena, (uint64_t)AF_MAX(n, 1) * sizeof *target);
+    af_adapter_pattern *pattern =
+        af_arena_take(&a->arena, (uint64_t)AF_MAX(n, 1) * sizeof *pattern);
+    if (!target || !pattern)
+        return af_fail_nomem(err, "an adapter's settings", (uint64_t)n * 24);
+    af_adapter_config *c = &a->config;
+    c->r = 0;
+    c->target = target;
+    c->target_count = c->rank_patterns = 0;
+    c->target_regex = c->exclude_regex = NULL;
+    c->exclude_count = c->layer_count = 0;
+    c->layers = NULL;
+    c->rslora = false;
+    for (int i = 0; i < n; i++)
+        c->r = AF_MAX(c->r, a->module[i].rank);
+    for (int i = 0; i < n; i++) {
+        if (!a->module[i].rank)
+            continue;
+        target[c->target_count++] = a->spec->module[i].path;
+        if (a->module[i].rank != c->r)
+            pattern[c->rank_patterns++] =
+                (af_adapter_pattern){a->spec->module[i].path, a->module[i].rank};
+    }
+    c->alpha = c->r;
+    c->rank_pattern = c->alpha_pattern = pattern;
+    c->alpha_patterns = c->rank_patterns;
+    return AF_OK;
+}
+
 af_status af_adapter_combine(af_adapter **out, const af_adapter *const *in, const double *weight,
                              int n, af_combine how, double density, af_error *err)
 {
@@ -176,6 +210,7 @@ af_status af_adapter_combine(af_adapter **out, const af_adapter *const *in, cons
     AF_TRY(af_adapter_mix(&a, in, weight, n, err));
     for (int i = 0; how != AF_COMBINE_CAT && i < a->spec->modules; i++)
         AF_TRY(combine_module(a, i, in, weight, n, how, density, err));
+    AF_TRY(describe(a, err));
     *out = a;
     a = NULL;
 done:

@@ -5,7 +5,7 @@
 #include "model/adapter.h"
 
 /* Rows [from, from + n) of a weight, [n][cols], become those of the merged one: w + s B A, with
- * DoRA times m / |w + s B A|. In f32, sums in double; the caller rounds once. */
+ * DoRA times m / |w + s B A|. In f32, as PEFT computes it; the caller rounds once. */
 void af_adapter_apply_rows(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
                            int64_t cols);
 
@@ -15,6 +15,6 @@ bool af_combine_by_name(af_combine *out, const char *name);
 /* Several adapters of one model as one, as PEFT's add_weighted_adapter does it: linear and ties on
  * A and B apart (each scaled by sqrt |w s|), cat exactly. `density` is for ties. */
 AF_CHECKED af_status af_adapter_combine(af_adapter **out, const af_adapter *const *in,
-                                        const double *weight, int n, af_combine how,
-                                        double density, af_error *err);
+                                        const double *weight, int n, af_combine how, double density,
+                                        af_error *err);
 #endif

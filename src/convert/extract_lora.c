@@ -173,10 +173,12 @@ static af_status write_values(const job *j, const af_folder *f, af_error *err)
         const int64_t cols = af_given_cols(p->base), rows = af_given_height(p->base);
         snprintf(name, sizeof name, "base_model.model.%.*s.lora_A.weight", path_length(p),
                  p->base->name);
-        AF_TRY(af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){p->rank, cols}, 2, err));
+        AF_TRY(
+            af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){p->rank, cols}, 2, err));
         snprintf(name, sizeof name, "base_model.model.%.*s.lora_B.weight", path_length(p),
                  p->base->name);
-        AF_TRY(af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){rows, p->rank}, 2, err));
+        AF_TRY(
+            af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){rows, p->rank}, 2, err));
     }
     AF_TRY(af_safetensors_writer_begin(w, err));
     for (int i = 0; i < j->count; i++) {

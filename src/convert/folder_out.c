@@ -168,11 +168,21 @@ done:
 af_status af_folder_copy_text(const af_folder *f, const char *from, af_error *err)
 {
     static const char *const names[] = {
-        "tokenizer.json",     "tokenizer_config.json", "special_tokens_map.json",
-        "added_tokens.json",  "generation_config.json", "chat_template.jinja",
-        "chat_template.json", "vocab.json",            "merges.txt",
-        "vocab.txt",          "tokenizer.model",       "spiece.model",
-        "LICENSE",            "LICENSE.txt",           "NOTICE",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "generation_config.json",
+        "chat_template.jinja",
+        "chat_template.json",
+        "vocab.json",
+        "merges.txt",
+        "vocab.txt",
+        "tokenizer.model",
+        "spiece.model",
+        "LICENSE",
+        "LICENSE.txt",
+        "NOTICE",
     };
     for (size_t i = 0; i < AF_LEN(names); i++) {
         const af_status st = copy_one(f, from, names[i], err);

@@ -158,8 +158,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     put p = {.w = w, .arch = s->arch->gguf, .err = err};
     char title[256], label[32];
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
-    const bool own_head = has_key(c, "head_dim") || gemma ||
-                          s->head_dim * s->heads != s->width;
+    const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
     af_model_title(title, sizeof title, name);
     af_size_label(label, sizeof label, s->params);
     put_str(&p, "general.architecture", p.arch);
@@ -212,9 +211,9 @@ done:
 
 af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, bool whole, af_error *err)
 {
-    static const char *const names[] = {"config.json", "generation_config.json",
+    static const char *const names[] = {"config.json",           "generation_config.json",
                                         "tokenizer_config.json", "special_tokens_map.json",
-                                        "added_tokens.json", "chat_template.jinja"};
+                                        "added_tokens.json",     "chat_template.jinja"};
     af_status st = AF_OK;
     char key[128];
     for (size_t i = 0; i < AF_LEN(names); i++) {

@@ -1,4 +1,5 @@
-/* gguf_meta.h - the metadata of a GGUF file from a model folder: architecture, tokenizer, template. */
+/* gguf_meta.h - the metadata of a GGUF file from a model folder: architecture, tokenizer, template.
+ */
 #ifndef AF_GGUF_META_H
 #define AF_GGUF_META_H
 
@@ -13,7 +14,8 @@ AF_CHECKED af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s,
  * when the folder has no tokenizer.json (says so in the log). */
 AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const char *dir,
                                            const af_hf_config *c, int64_t rows, af_error *err);
-/* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json. */
+/* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json.
+ */
 AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, bool whole,
                                        af_error *err);
 /* The chat template of a folder as llama.cpp's key has it: *text malloc'ed, NULL when there is

@@ -21,11 +21,11 @@ typedef struct target {
     af_dtype dtype;
     int ndim, layer;
     int64_t dim[3], rows, cols;
-    int spec;            /* -1: `values` or `raw` */
-    int64_t heads;       /* rows interleaved per head */
+    int spec;             /* -1: `values` or `raw` */
+    int64_t heads;        /* rows interleaved per head */
     int part, expert_ffn; /* experts: part 0 gates, 1 ups of [X][2F][D]; -1 = plain */
-    float add;           /* gemma norms */
-    float *values;       /* computed here */
+    float add;            /* gemma norms */
+    float *values;        /* computed here */
     const af_stored *raw; /* copied as it is */
     bool fell_back;
 } target;
@@ -71,7 +71,8 @@ static void list_tensor(job *j, int i)
     char name[NAME_BYTES];
     if (s->slot == AF_SLOT_EXPERTS_GATE_UP) {
         for (int part = 0; part < 2; part++) {
-            snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", s->layer, part ? "up" : "gate");
+            snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", s->layer,
+                     part ? "up" : "gate");
             target *t = add(j, name, 3, s->dim[0], s->dim[1] / 2, s->dim[2], s->layer);
             t->spec = i;
             t->part = part;
@@ -142,8 +143,9 @@ done:
 static af_status list_all(job *j, af_error *err)
 {
     const af_model_spec *s = j->spec;
-    const uint64_t most = (uint64_t)s->tensors * 2 + 8 +
-                          (uint64_t)(af_given_is_gguf(j->in) ? af_weights_count(j->in->weights) : 0);
+    const uint64_t most =
+        (uint64_t)s->tensors * 2 + 8 +
+        (uint64_t)(af_given_is_gguf(j->in) ? af_weights_count(j->in->weights) : 0);
     j->list = af_arena_take(&j->arena, most * sizeof *j->list);
     if (!j->list)
         return af_fail_nomem(err, "the tensor list", most * sizeof *j->list);
@@ -349,8 +351,8 @@ static af_status copy_keys(job *j, const af_gguf *g, af_error *err)
             strcmp(kv->key, "general.alignment") != 0)
             AF_TRY(af_gguf_put_kv(j->w, kv, err));
     }
-    AF_TRY(af_gguf_put_u32(j->w, "general.file_type",
-                           (uint32_t)af_mix_get(j->o->mix)->file_type, err));
+    AF_TRY(af_gguf_put_u32(j->w, "general.file_type", (uint32_t)af_mix_get(j->o->mix)->file_type,
+                           err));
     AF_TRY(af_gguf_put_u32(j->w, "general.quantization_version", 2, err));
 done:
     return st;
@@ -395,8 +397,9 @@ static void say_fallbacks(const job *j)
     for (int i = 0; i < j->count; i++)
         n += j->list[i].fell_back;
     if (n)
-        af_say(AF_LOG_WARN, "%d of %d tensors have rows that do not fill the blocks of %s and got "
-                            "another type",
+        af_say(AF_LOG_WARN,
+               "%d of %d tensors have rows that do not fill the blocks of %s and got "
+               "another type",
                n, j->count, af_mix_get(j->o->mix)->name);
 }
 

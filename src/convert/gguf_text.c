@@ -86,10 +86,10 @@ static void put_family(json_t *o, const af_hf_config *c)
     if (c->final_logit_softcapping > 0)
         json_object_set_new(o, "final_logit_softcapping", json_real(c->final_logit_softcapping));
     if (gemma && strcmp(c->model_type, "gemma") != 0)
-        json_object_set_new(o, "query_pre_attn_scalar",
-                            json_integer((json_int_t)(c->query_pre_attn_scalar > 0
-                                                          ? c->query_pre_attn_scalar
-                                                          : (double)c->head_dim)));
+        json_object_set_new(
+            o, "query_pre_attn_scalar",
+            json_integer((json_int_t)(c->query_pre_attn_scalar > 0 ? c->query_pre_attn_scalar
+                                                                   : (double)c->head_dim)));
     if (c->num_experts) {
         json_object_set_new(o, "num_experts", json_integer(c->num_experts));
         json_object_set_new(o, "num_experts_per_tok", json_integer(c->num_experts_per_tok));
@@ -167,8 +167,7 @@ static json_t *vocab_json(const af_gguf_kv *tokens)
 {
     json_t *v = json_object();
     for (uint64_t i = 0; i < tokens->count; i++)
-        json_object_setn_new(v, tokens->str[i].at, tokens->str[i].len,
-                             json_integer((json_int_t)i));
+        json_object_setn_new(v, tokens->str[i].at, tokens->str[i].len, json_integer((json_int_t)i));
     return v;
 }
 
@@ -179,10 +178,10 @@ static json_t *added_json(const af_gguf_kv *tokens, const af_gguf_kv *types)
         const int64_t t = af_gguf_item_int(types, i);
         if (t != TYPE_CONTROL && t != TYPE_UNKNOWN && t != TYPE_USER)
             continue;
-        json_array_append_new(
-            list, json_pack("{s:I, s:o, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)i, "content",
-                            text_of(tokens->str[i]), "single_word", 0, "lstrip", 0, "rstrip", 0,
-                            "normalized", 0, "special", t != TYPE_USER));
+        json_array_append_new(list, json_pack("{s:I, s:o, s:b, s:b, s:b, s:b, s:b}", "id",
+                                              (json_int_t)i, "content", text_of(tokens->str[i]),
+                                              "single_word", 0, "lstrip", 0, "rstrip", 0,
+                                              "normalized", 0, "special", t != TYPE_USER));
     }
     return list;
 }
@@ -194,9 +193,9 @@ static json_t *merges_json(const af_gguf_kv *merges)
         const af_gguf_str m = merges->str[i];
         const char *space = m.len > 1 ? memchr(m.at + 1, ' ', m.len - 1) : NULL;
         if (space)
-            json_array_append_new(
-                list, json_pack("[s%, s%]", m.at, (size_t)(space - m.at), space + 1,
-                                (size_t)(m.len - (uint64_t)(space - m.at) - 1)));
+            json_array_append_new(list,
+                                  json_pack("[s%, s%]", m.at, (size_t)(space - m.at), space + 1,
+                                            (size_t)(m.len - (uint64_t)(space - m.at) - 1)));
     }
     return list;
 }
@@ -209,15 +208,15 @@ static json_t *post_json(const af_gguf *g, const af_gguf_kv *tokens, bool bos_de
         (uint64_t)bos >= tokens->count)
         return json_null();
     const af_gguf_str s = tokens->str[bos];
-    return json_pack("{s:s, s:[{s:{s:s%, s:i}}, {s:{s:s, s:i}}], s:[{s:{s:s%, s:i}}, {s:{s:s, s:i}}, "
-                     "{s:{s:s%, s:i}}, {s:{s:s, s:i}}], s:{s%:{s:s%, s:[I], s:[s%]}}}",
-                     "type", "TemplateProcessing", "single", "SpecialToken", "id", s.at,
-                     (size_t)s.len, "type_id", 0, "Sequence", "id", "A", "type_id", 0, "pair",
-                     "SpecialToken", "id", s.at, (size_t)s.len, "type_id", 0, "Sequence", "id", "A",
-                     "type_id", 0, "SpecialToken", "id", s.at, (size_t)s.len, "type_id", 1,
-                     "Sequence", "id", "B", "type_id", 1, "special_tokens", s.at, (size_t)s.len,
-                     "id", s.at, (size_t)s.len, "ids", (json_int_t)bos, "tokens", s.at,
-                     (size_t)s.len);
+    return json_pack(
+        "{s:s, s:[{s:{s:s%, s:i}}, {s:{s:s, s:i}}], s:[{s:{s:s%, s:i}}, {s:{s:s, s:i}}, "
+        "{s:{s:s%, s:i}}, {s:{s:s, s:i}}], s:{s%:{s:s%, s:[I], s:[s%]}}}",
+        "type", "TemplateProcessing", "single", "SpecialToken", "id", s.at, (size_t)s.len,
+        "type_id", 0, "Sequence", "id", "A", "type_id", 0, "pair", "SpecialToken", "id", s.at,
+        (size_t)s.len, "type_id", 0, "Sequence", "id", "A", "type_id", 0, "SpecialToken", "id",
+        s.at, (size_t)s.len, "type_id", 1, "Sequence", "id", "B", "type_id", 1, "special_tokens",
+        s.at, (size_t)s.len, "id", s.at, (size_t)s.len, "ids", (json_int_t)bos, "tokens", s.at,
+        (size_t)s.len);
 }
 
 static af_status bpe_json(const af_gguf *g, const af_gguf_kv *tokens, json_t *o, bool *add_bos,
@@ -239,12 +238,12 @@ static af_status bpe_json(const af_gguf *g, const af_gguf_kv *tokens, json_t *o,
     json_decref(p);
     *add_bos = pre->add_bos;
     json_t *merges = merges_json(af_gguf_find_kv(g, "tokenizer.ggml.merges"));
-    json_object_set_new(
-        o, "model",
-        json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout",
-                  "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
-                  "byte_fallback", 0, "ignore_merges", pre->ignore_merges, "vocab",
-                  vocab_json(tokens), "merges", merges));
+    json_object_set_new(o, "model",
+                        json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type",
+                                  "BPE", "dropout", "unk_token", "continuing_subword_prefix",
+                                  "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
+                                  "ignore_merges", pre->ignore_merges, "vocab", vocab_json(tokens),
+                                  "merges", merges));
     return AF_OK;
 }
 

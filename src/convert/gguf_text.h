@@ -8,7 +8,7 @@
 #include "convert/folder_out.h"
 #include "format/hf_config.h"
 
-#define AF_GGUF_FILE_KEY "afinar.file."
+#define AF_GGUF_FILE_KEY      "afinar.file."
 #define AF_GGUF_TOKENIZER_KEY "tokenizer.huggingface.json"
 
 /* *config as in af_given_text. */

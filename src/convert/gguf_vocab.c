@@ -1,4 +1,5 @@
-/* gguf_vocab.c - tokenizer.* keys from tokenizer.json and tokenizer_config.json; see gguf_meta.h. */
+/* gguf_vocab.c - tokenizer.* keys from tokenizer.json and tokenizer_config.json; see gguf_meta.h.
+ */
 #include "base/buf.h"
 #include "base/log.h"
 #include "convert/folder_out.h"
@@ -44,7 +45,7 @@ static void describe(const json_t *p, af_buf *out)
         af_buf_printf(out, "[%s]", s ? s : "?");
     } else if (strcmp(type, "Digits") == 0) {
         af_buf_str(out, json_is_true(json_object_get(p, "individual_digits")) ? "[\\p{N}]"
-                                                                             : "[\\p{N}+]");
+                                                                              : "[\\p{N}+]");
     } else if (strcmp(type, "ByteLevel") == 0) {
         const json_t *regex = json_object_get(p, "use_regex");
         if (!regex || json_is_true(regex))
@@ -69,8 +70,8 @@ static bool same_split(const af_buf *ours, const char *name)
 
 const char *af_pre_name_of(const struct json_t *tokenizer, const char *model_type)
 {
-    static const char *const names[] = {"gpt-2",    "llama-bpe", "qwen2",       "qwen35",
-                                        "smollm",   "tekken",    "gpt-4o",      "deepseek-v3",
+    static const char *const names[] = {"gpt-2",          "llama-bpe", "qwen2",  "qwen35",
+                                        "smollm",         "tekken",    "gpt-4o", "deepseek-v3",
                                         "deepseek-coder", "default"};
     const char *found = NULL;
     af_buf ours = {0};
@@ -130,11 +131,11 @@ static af_status read_vocab(vocab *v, af_error *err)
          it = json_object_iter_next((json_t *)map, it)) {
         const char *s = json_object_iter_key(it);
         const size_t n = json_object_iter_key_len(it);
-        const int32_t type = v->spm && is_byte_token(s, n)              ? TYPE_BYTE
+        const int32_t type = v->spm && is_byte_token(s, n)          ? TYPE_BYTE
                              : v->spm && unk && strcmp(unk, s) == 0 ? TYPE_UNKNOWN
-                                                                        : TYPE_NORMAL;
-        AF_TRY(set_token(v, json_integer_value(json_object_iter_value(it)), s, n, type, &beyond,
-                         err));
+                                                                    : TYPE_NORMAL;
+        AF_TRY(
+            set_token(v, json_integer_value(json_object_iter_value(it)), s, n, type, &beyond, err));
     }
     const json_t *added = json_object_get(v->json, "added_tokens");
     for (size_t i = 0; i < json_array_size(added); i++) {
@@ -287,7 +288,7 @@ static af_status put_special(vocab *v, af_gguf_writer *w, const af_hf_config *c,
     for (size_t i = 0; i < AF_LEN(kinds); i++) {
         int64_t id = id_of(v, config_token(v, kinds[i].name));
         if (id < 0)
-            id = i == 0 ? c->bos_token_id
+            id = i == 0   ? c->bos_token_id
                  : i == 1 ? (c->eos_count ? c->eos_token_id[0] : -1)
                  : i == 3 ? c->pad_token_id
                           : -1;
@@ -300,10 +301,9 @@ static af_status put_special(vocab *v, af_gguf_writer *w, const af_hf_config *c,
     int more = 0;
     for (int i = 0; i < c->eos_count && more < 2; i++)
         if (c->eos_token_id[i] != eos && c->eos_token_id[i] < v->rows)
-            AF_TRY(af_gguf_put_u32(w,
-                                   more++ ? "tokenizer.ggml.eom_token_id"
-                                          : "tokenizer.ggml.eot_token_id",
-                                   (uint32_t)c->eos_token_id[i], err));
+            AF_TRY(af_gguf_put_u32(
+                w, more++ ? "tokenizer.ggml.eom_token_id" : "tokenizer.ggml.eot_token_id",
+                (uint32_t)c->eos_token_id[i], err));
     for (int k = 0; k < 2; k++) {
         const char *name = k ? "eos" : "bos";
         snprintf(key, sizeof key, "add_%s_token", name);

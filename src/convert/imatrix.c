@@ -147,8 +147,8 @@ af_status af_imatrix_write(const af_imatrix *m, const char *path, const char *da
     AF_TRY(af_gguf_put_str(w, "general.type", "imatrix", 7, err));
     AF_TRY(af_gguf_put_strs(w, "imatrix.datasets", &set, 1, err));
     AF_TRY(af_gguf_put_u32(w, "imatrix.chunk_count", 1, err));
-    AF_TRY(af_gguf_put_u32(w, "imatrix.chunk_size",
-                           (uint32_t)(m->count ? m->entry[0].tokens : 0), err));
+    AF_TRY(af_gguf_put_u32(w, "imatrix.chunk_size", (uint32_t)(m->count ? m->entry[0].tokens : 0),
+                           err));
     for (int i = 0; i < m->count; i++) {
         const af_imatrix_entry *e = &m->entry[i];
         snprintf(name, sizeof name, "%s.in_sum2", e->name);

@@ -79,8 +79,8 @@ static af_status add_model(af_merge_config *c, const af_yaml *n, int *out, af_er
 
 /* ---- parameters ---- */
 
-static af_status check_value(const af_merge_config *c, const af_yaml *v, const char *key,
-                             int depth, af_error *err)
+static af_status check_value(const af_merge_config *c, const af_yaml *v, const char *key, int depth,
+                             af_error *err)
 {
     static const char *const known[] = {"filter", "value", NULL};
     af_status st = AF_OK;
@@ -169,8 +169,8 @@ af_status af_merge_param(const af_merge_config *c, const char *key, const char *
                               c->params};
     *found = false;
     for (size_t i = 0; i < AF_LEN(scope) && !*found; i++) {
-        const af_yaml *v = scope[i] && scope[i]->kind == AF_YAML_MAP ? af_yaml_get(scope[i], key)
-                                                                     : NULL;
+        const af_yaml *v =
+            scope[i] && scope[i]->kind == AF_YAML_MAP ? af_yaml_get(scope[i], key) : NULL;
         if (v && evaluate(v, tensor, t, value, found) != AF_OK)
             return wrong(c, v->line, err, "a gradient of '%s' is not a list of numbers", key);
     }
@@ -337,8 +337,8 @@ done:
 static af_status read_all(af_merge_config *c, const af_yaml *root, af_error *err)
 {
     static const char *const known[] = {
-        "merge_method", "base_model",       "models", "slices",        "parameters", "dtype",
-        "out_dtype",    "tokenizer_source", "tokenizer", "chat_template", "name",   NULL};
+        "merge_method", "base_model",       "models",    "slices",        "parameters", "dtype",
+        "out_dtype",    "tokenizer_source", "tokenizer", "chat_template", "name",       NULL};
     af_status st = AF_OK;
     c->base = -1;
     AF_TRY(check_keys(c, root, "the file", known, err));

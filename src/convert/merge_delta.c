@@ -83,9 +83,8 @@ static void keep_top(const af_merge_task *t, const af_merge_block *b, int k)
     if (!c->all)
         af_merge_delta_keys(t, b, k, keys);
     for (int64_t i = 0; i < b->len; i++) {
-        const bool keep =
-            c->all || keys[i] > c->lo ||
-            (keys[i] == c->lo && (!c->lo_ranks || equal++ < c->lo_equal));
+        const bool keep = c->all || keys[i] > c->lo ||
+                          (keys[i] == c->lo && (!c->lo_ranks || equal++ < c->lo_equal));
         b->x[k][i] = keep ? (b->x[k][i] - b->base[i]) * w : 0;
     }
 }
@@ -126,7 +125,8 @@ af_status af_merge_crumbs_prepare(af_merge_task *t, af_error *err)
         const int64_t keep = (int64_t)(t->w[rank[i].set].density * count);
         const int64_t end = rank[i].rank + keep;
         c->lo = rank[i].key;
-        c->lo_equal = rank[i].rank - rank[i].below; /* so many of the equal ones are below the cut */
+        c->lo_equal =
+            rank[i].rank - rank[i].below; /* so many of the equal ones are below the cut */
         c->lo_ranks = c->lo_equal > 0;
         c->hi = end >= t->count ? UINT32_MAX : rank[i + 1].key;
         c->hi_equal = end >= t->count ? 0 : end - rank[i + 1].below;

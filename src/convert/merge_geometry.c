@@ -227,9 +227,8 @@ af_status af_merge_multislerp_prepare(af_merge_task *t, af_error *err)
     const double along = st == AF_OK ? norm(g, n, tan) + t->p.eps : 1;
     t->base_coef = 1;
     for (int k = 0; k < n && st == AF_OK; k++) {
-        t->coef[k] = scale < t->p.eps
-                         ? w[k]
-                         : (mean[k] * cos(along) + tan[k] * sin(along) / along) * size;
+        t->coef[k] =
+            scale < t->p.eps ? w[k] : (mean[k] * cos(along) + tan[k] * sin(along) / along) * size;
         t->base_coef -= t->has_base ? t->coef[k] : 0;
     }
     free(g);

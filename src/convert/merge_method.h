@@ -1,7 +1,7 @@
 /* merge_method.h - the merge methods: what each takes, and the passes it makes over a tensor.
  *
- * A method sees one tensor of every model as blocks of whole rows, [n][len] f32, and never the whole
- * tensor: memory does not grow with the model. It may first scan all blocks to gather numbers
+ * A method sees one tensor of every model as blocks of whole rows, [n][len] f32, and never the
+ * whole tensor: memory does not grow with the model. It may first scan all blocks to gather numbers
  * (norms, thresholds), then emits each block. Blocks run on many threads; what scans gather is
  * combined in block order, so that results do not depend on the threads. */
 #ifndef AF_MERGE_METHOD_H
@@ -27,22 +27,22 @@ typedef struct af_merge_shared {
 
 /* Rows of every input at one place. */
 typedef struct af_merge_block {
-    int64_t index; /* which block */
-    int64_t row, rows, cols, len; /* len = rows * cols */
-    int64_t at;                   /* flat index of the first value */
+    int64_t index;                 /* which block */
+    int64_t row, rows, cols, len;  /* len = rows * cols */
+    int64_t at;                    /* flat index of the first value */
     float *x[AF_MERGE_INPUTS_MAX]; /* may be overwritten by the method */
     const float *base;             /* NULL when there is none */
-    float *out;        /* [len], emit only */
-    float *scratch;    /* [4 * len], for the method */
+    float *out;                    /* [len], emit only */
+    float *scratch;                /* [4 * len], for the method */
 } af_merge_block;
 
 /* Where a sparse method cuts each input; see merge_select.c. */
 typedef struct af_merge_cut {
-    bool all;           /* keep everything */
-    uint32_t lo, hi;    /* magnitude keys */
-    int64_t lo_equal;   /* of those equal to lo, in order: the first so many are kept (top) or
-                           dropped (bread crumbs) */
-    int64_t hi_equal;   /* of those equal to hi: the first so many are kept (bread crumbs) */
+    bool all;                /* keep everything */
+    uint32_t lo, hi;         /* magnitude keys */
+    int64_t lo_equal;        /* of those equal to lo, in order: the first so many are kept (top) or
+                                dropped (bread crumbs) */
+    int64_t hi_equal;        /* of those equal to hi: the first so many are kept (bread crumbs) */
     bool lo_ranks, hi_ranks; /* equal ones must be counted */
 } af_merge_cut;
 
@@ -80,7 +80,7 @@ typedef struct af_merge_method {
     int min_models, max_models; /* beside the base */
     const char *params[12];     /* NULL at the end */
     bool needs_weight, needs_t;
-    bool normalize; /* its default */
+    bool normalize;                                        /* its default */
     af_status (*prepare)(af_merge_task *t, af_error *err); /* NULL = nothing to gather */
     void (*emit)(const af_merge_task *t, const af_merge_block *b);
 } af_merge_method;

@@ -215,7 +215,10 @@ static double divergence(const float *x, const float *y, int64_t n)
     return sum;
 }
 
-static float importance(double kl, float x, float base) { return (float)(fabs((double)x - base) * kl); }
+static float importance(double kl, float x, float base)
+{
+    return (float)(fabs((double)x - base) * kl);
+}
 
 static void importance_keys(const af_merge_task *t, const af_merge_block *b, int k, uint32_t *keys)
 {
@@ -250,7 +253,7 @@ void af_merge_arcee_emit(const af_merge_task *t, const af_merge_block *b)
         const int64_t at = r * b->cols;
         const double kl = divergence(b->x[0] + at, b->base + at, b->cols);
         for (int64_t i = at; i < at + b->cols; i++)
-            b->out[i] = importance(kl, b->x[0][i], b->base[i]) >= t->threshold ? b->x[0][i]
-                                                                              : b->base[i];
+            b->out[i] =
+                importance(kl, b->x[0][i], b->base[i]) >= t->threshold ? b->x[0][i] : b->base[i];
     }
 }

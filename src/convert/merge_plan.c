@@ -76,12 +76,11 @@ static af_status settle_shape(const af_merge_run *r, af_merge_item *m, af_error 
     for (int i = 1; i < m->n; i++) {
         const af_given_tensor *b = m->tensor[i];
         if (!same_shape(a, b, m->embed ? 1 : 0))
-            return af_fail(err, AF_EFORMAT,
-                           "tensor '%s' is %lldx%lld in '%s' but %lldx%lld in '%s'", m->name,
-                           (long long)a->dim[0], (long long)(a->ndim > 1 ? a->dim[1] : 1),
-                           r->config->model[m->source[0]->model], (long long)b->dim[0],
-                           (long long)(b->ndim > 1 ? b->dim[1] : 1),
-                           r->config->model[m->source[i]->model]);
+            return af_fail(
+                err, AF_EFORMAT, "tensor '%s' is %lldx%lld in '%s' but %lldx%lld in '%s'", m->name,
+                (long long)a->dim[0], (long long)(a->ndim > 1 ? a->dim[1] : 1),
+                r->config->model[m->source[0]->model], (long long)b->dim[0],
+                (long long)(b->ndim > 1 ? b->dim[1] : 1), r->config->model[m->source[i]->model]);
         if (b->dim[0] != m->dim[0] && !r->tokens.active)
             af_say(AF_LOG_WARN, "'%s' has %lld and %lld rows: the first %lld are merged", m->name,
                    (long long)m->dim[0], (long long)b->dim[0],
@@ -139,7 +138,8 @@ static af_status check_layers(const af_merge_run *r, af_error *err)
                                "%s:%d: layer_range ends at %lld, but '%s' has %lld layers",
                                r->config->file, s->line, (long long)s->to,
                                r->config->model[s->model], (long long)n);
-            if (s->to - s->from != r->config->slice[i].source[0].to - r->config->slice[i].source[0].from)
+            if (s->to - s->from !=
+                r->config->slice[i].source[0].to - r->config->slice[i].source[0].from)
                 return af_fail(err, AF_EUSAGE, "%s:%d: '%s' has %lld layers, '%s' has %lld",
                                r->config->file, s->line, r->config->model[s->model],
                                (long long)(s->to - s->from),
@@ -178,8 +178,7 @@ static af_status add_slice(af_merge_run *r, int slice, af_error *err)
             if (af_merge_layer_of(in->tensor[i].name, &at, &end) != s->from + layer)
                 continue;
             const double t = n > 1 ? (double)layer / (double)(n - 1) : 1;
-            const af_status st =
-                add_item(r, slice, in->tensor[i].name, layer, r->layers, t, err);
+            const af_status st = add_item(r, slice, in->tensor[i].name, layer, r->layers, t, err);
             if (st != AF_OK)
                 return st;
         }

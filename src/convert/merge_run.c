@@ -121,9 +121,9 @@ static af_status read_weights(const af_merge_run *r, const af_merge_item *m, int
                           {"scale", &w->scale, 1}};
     for (size_t i = 0; i < AF_LEN(list); i++) {
         bool found;
-        const af_status st =
-            af_merge_param(r->config, list[i].key, m->tensor[view]->name, m->t,
-                           &r->config->slice[m->slice], m->source[view], list[i].place, &found, err);
+        const af_status st = af_merge_param(r->config, list[i].key, m->tensor[view]->name, m->t,
+                                            &r->config->slice[m->slice], m->source[view],
+                                            list[i].place, &found, err);
         if (st != AF_OK)
             return st;
         if (!found)
@@ -272,8 +272,8 @@ static af_status write_model(const af_merge_run *r, const af_folder *f, af_error
     char *path = af_path_join(f->temp, "model.safetensors");
     if (!path)
         return af_fail_nomem(err, "a path", 0);
-    AF_TRY(af_safetensors_writer_new(&w, path, r->o->shard_bytes ? r->o->shard_bytes
-                                                                 : AF_SHARD_BYTES, err));
+    AF_TRY(af_safetensors_writer_new(&w, path,
+                                     r->o->shard_bytes ? r->o->shard_bytes : AF_SHARD_BYTES, err));
     for (int i = 0; i < r->items; i++)
         AF_TRY(af_safetensors_writer_add(w, r->item[i].name, r->item[i].dtype, r->item[i].dim,
                                          r->item[i].ndim, err));
@@ -306,9 +306,10 @@ static void fill_plan(const af_merge_run *r, af_merge_plan *p)
                 p->read_bytes += m->tensor[k]->stored->bytes;
         const uint64_t cols = m->ndim ? (uint64_t)m->dim[m->ndim - 1] : 1;
         const uint64_t block = AF_MAX(AF_MERGE_BLOCK_VALUES, cols) * 4;
-        most = AF_MAX(most, block * (uint64_t)(m->n + 5) * (uint64_t)af_pool_threads(r->pool) +
-                                block * CHUNK_BLOCKS * 2 +
-                                (uint64_t)m->n * 2 * (8 << 16) * (uint64_t)af_pool_threads(r->pool));
+        most =
+            AF_MAX(most, block * (uint64_t)(m->n + 5) * (uint64_t)af_pool_threads(r->pool) +
+                             block * CHUNK_BLOCKS * 2 +
+                             (uint64_t)m->n * 2 * (8 << 16) * (uint64_t)af_pool_threads(r->pool));
     }
     p->memory_bytes = most;
 }

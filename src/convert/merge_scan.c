@@ -13,7 +13,7 @@ typedef struct scan {
     uint8_t *parts;
     size_t part_size;
     bool by_share;
-    float **room; /* by share */
+    float **room;  /* by share */
     int64_t first; /* block that counts as 0 */
     float *out;    /* emit: where it begins */
     void (*emit)(const af_merge_task *, const af_merge_block *);
@@ -233,9 +233,9 @@ af_status af_merge_select(const af_merge_task *t, af_merge_keys *keys, af_merge_
     add_shares(parts, shares, (int64_t)a.sets * BINS);
     for (int r = 0; r < ranks; r++) {
         rank[r].below = 0;
-        rank[r].key = find_bin((int64_t *)parts + (int64_t)rank[r].set * BINS, rank[r].rank,
-                               &rank[r].below)
-                      << 16;
+        rank[r].key =
+            find_bin((int64_t *)parts + (int64_t)rank[r].set * BINS, rank[r].rank, &rank[r].below)
+            << 16;
     }
     free(parts);
     parts = NULL;

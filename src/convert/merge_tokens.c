@@ -264,9 +264,8 @@ static af_status build(af_merge_tokens *k, const af_merge_run *r, json_t *const 
     const char *source = r->config->tokenizer_source;
     const bool is_union = strcmp(source, "union") == 0;
     const int base = r->config->base >= 0 ? r->config->base : 0;
-    k->text_model = is_union || strcmp(source, "base") == 0
-                        ? base
-                        : af_merge_config_model(r->config, source);
+    k->text_model =
+        is_union || strcmp(source, "base") == 0 ? base : af_merge_config_model(r->config, source);
     if (k->text_model < 0)
         return af_fail(err, AF_EUSAGE,
                        "%s: tokenizer source '%.100s' is not union, base, or a model of this merge",

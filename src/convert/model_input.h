@@ -1,5 +1,5 @@
-/* model_input.h - a model as the converters read it: a list of tensors with Hugging Face names whose
- * rows come out as f32, whatever the file is.
+/* model_input.h - a model as the converters read it: a list of tensors with Hugging Face names
+ * whose rows come out as f32, whatever the file is.
  *
  * A folder gives its own tensors, of any architecture; a GGUF file gives those of its spec, rows
  * unpermuted. An adapter can be laid over it: then the rows are those of the merged model, computed
@@ -69,9 +69,9 @@ typedef struct af_given_view {
     const af_given_tensor *t;
     bool packed;
     af_bnb_state state;
-    float *absmax;                    /* of a packed one */
-    const af_adapter_module *module;  /* the adapter's part of this tensor, or NULL */
-    const float *saved;               /* modules_to_save, or NULL */
+    float *absmax;                   /* of a packed one */
+    const af_adapter_module *module; /* the adapter's part of this tensor, or NULL */
+    const float *saved;              /* modules_to_save, or NULL */
 } af_given_view;
 
 AF_CHECKED af_status af_given_view_open(af_given_view *v, af_given *in, const af_given_tensor *t,

@@ -5,15 +5,24 @@
 #include <strings.h>
 
 static const af_mix_info mixes[AF_MIX_COUNT] = {
-    [AF_MIX_F32] = {"f32", 0, AF_DTYPE_F32},       [AF_MIX_F16] = {"f16", 1, AF_DTYPE_F16},
-    [AF_MIX_BF16] = {"bf16", 32, AF_DTYPE_BF16},   [AF_MIX_Q4_0] = {"q4_0", 2, AF_DTYPE_Q4_0},
-    [AF_MIX_Q4_1] = {"q4_1", 3, AF_DTYPE_Q4_1},    [AF_MIX_Q5_0] = {"q5_0", 8, AF_DTYPE_Q5_0},
-    [AF_MIX_Q5_1] = {"q5_1", 9, AF_DTYPE_Q5_1},    [AF_MIX_Q8_0] = {"q8_0", 7, AF_DTYPE_Q8_0},
-    [AF_MIX_Q2_K] = {"q2_k", 10, AF_DTYPE_Q2_K},   [AF_MIX_Q2_K_S] = {"q2_k_s", 21, AF_DTYPE_Q2_K},
-    [AF_MIX_Q3_K_S] = {"q3_k_s", 11, AF_DTYPE_Q3_K}, [AF_MIX_Q3_K_M] = {"q3_k_m", 12, AF_DTYPE_Q3_K},
-    [AF_MIX_Q3_K_L] = {"q3_k_l", 13, AF_DTYPE_Q3_K}, [AF_MIX_Q4_K_S] = {"q4_k_s", 14, AF_DTYPE_Q4_K},
-    [AF_MIX_Q4_K_M] = {"q4_k_m", 15, AF_DTYPE_Q4_K}, [AF_MIX_Q5_K_S] = {"q5_k_s", 16, AF_DTYPE_Q5_K},
-    [AF_MIX_Q5_K_M] = {"q5_k_m", 17, AF_DTYPE_Q5_K}, [AF_MIX_Q6_K] = {"q6_k", 18, AF_DTYPE_Q6_K},
+    [AF_MIX_F32] = {"f32", 0, AF_DTYPE_F32},
+    [AF_MIX_F16] = {"f16", 1, AF_DTYPE_F16},
+    [AF_MIX_BF16] = {"bf16", 32, AF_DTYPE_BF16},
+    [AF_MIX_Q4_0] = {"q4_0", 2, AF_DTYPE_Q4_0},
+    [AF_MIX_Q4_1] = {"q4_1", 3, AF_DTYPE_Q4_1},
+    [AF_MIX_Q5_0] = {"q5_0", 8, AF_DTYPE_Q5_0},
+    [AF_MIX_Q5_1] = {"q5_1", 9, AF_DTYPE_Q5_1},
+    [AF_MIX_Q8_0] = {"q8_0", 7, AF_DTYPE_Q8_0},
+    [AF_MIX_Q2_K] = {"q2_k", 10, AF_DTYPE_Q2_K},
+    [AF_MIX_Q2_K_S] = {"q2_k_s", 21, AF_DTYPE_Q2_K},
+    [AF_MIX_Q3_K_S] = {"q3_k_s", 11, AF_DTYPE_Q3_K},
+    [AF_MIX_Q3_K_M] = {"q3_k_m", 12, AF_DTYPE_Q3_K},
+    [AF_MIX_Q3_K_L] = {"q3_k_l", 13, AF_DTYPE_Q3_K},
+    [AF_MIX_Q4_K_S] = {"q4_k_s", 14, AF_DTYPE_Q4_K},
+    [AF_MIX_Q4_K_M] = {"q4_k_m", 15, AF_DTYPE_Q4_K},
+    [AF_MIX_Q5_K_S] = {"q5_k_s", 16, AF_DTYPE_Q5_K},
+    [AF_MIX_Q5_K_M] = {"q5_k_m", 17, AF_DTYPE_Q5_K},
+    [AF_MIX_Q6_K] = {"q6_k", 18, AF_DTYPE_Q6_K},
     [AF_MIX_IQ4_NL] = {"iq4_nl", 25, AF_DTYPE_IQ4_NL},
     [AF_MIX_IQ4_XS] = {"iq4_xs", 30, AF_DTYPE_IQ4_XS},
 };
@@ -31,8 +40,11 @@ bool af_mix_by_name(af_mix *out, const char *name)
     static const struct {
         const char *name;
         af_mix mix;
-    } also[] = {{"q3_k", AF_MIX_Q3_K_M}, {"q4_k", AF_MIX_Q4_K_M}, {"q5_k", AF_MIX_Q5_K_M},
-                {"fp16", AF_MIX_F16},    {"fp32", AF_MIX_F32}};
+    } also[] = {{"q3_k", AF_MIX_Q3_K_M},
+                {"q4_k", AF_MIX_Q4_K_M},
+                {"q5_k", AF_MIX_Q5_K_M},
+                {"fp16", AF_MIX_F16},
+                {"fp32", AF_MIX_F32}};
     for (int i = 0; i < AF_MIX_COUNT; i++)
         if (strcasecmp(mixes[i].name, name) == 0) {
             *out = (af_mix)i;

@@ -43,8 +43,8 @@ const char *af_mix_names(void);
 /* What the choice depends on. */
 typedef struct af_mix_model {
     int layers, experts;
-    int gqa;          /* query heads per key head */
-    bool tied;        /* no output.weight: the embedding is the head */
+    int gqa;   /* query heads per key head */
+    bool tied; /* no output.weight: the embedding is the head */
     bool has_imatrix, pure;
 } af_mix_model;
 

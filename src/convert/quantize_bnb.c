@@ -95,8 +95,7 @@ static void encode_rows8(job *j, int64_t g, int64_t from, int64_t n)
     const int64_t at = g * j->group_rows * j->cols;
     for (int64_t r = 0; r < n; r++) {
         const int64_t k = at + r * j->cols;
-        j->absmax[from + r] =
-            af_int8_encode_row(j->values + k, j->cols, (int8_t *)j->codes + k);
+        j->absmax[from + r] = af_int8_encode_row(j->values + k, j->cols, (int8_t *)j->codes + k);
         af_int8_decode_row((int8_t *)j->codes + k, j->absmax[from + r], j->cols, j->decoded + k);
     }
 }

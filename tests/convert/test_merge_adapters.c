@@ -1,0 +1,248 @@
+/* test_merge_adapters.c - adapters into their base, mixed as PEFT mixes them, and out of two
+ * models. */
+#include "convert_case.h"
+
+enum { PATH = 1024 };
+
+static const char *gold(char *buf, size_t size, const char *name)
+{
+    return join(buf, size, golden_dir(), name);
+}
+
+/* The base of the goldens rounded to bf16, as a folder. */
+static void make_bf16(const char *dir)
+{
+    af_error err = {0};
+    char base[PATH], path[PATH], config[PATH];
+    af_weights *w = NULL;
+    af_safetensors_writer *out = NULL;
+    CHECK_OK(af_dir_make(dir, &err), err);
+    CHECK_OK(af_weights_open(&w, gold(base, sizeof base, "merge/models/base"), &err), err);
+    CHECK_OK(
+        af_safetensors_writer_new(&out, join(path, sizeof path, dir, "model.safetensors"), 0, &err),
+        err);
+    for (int i = 0; i < af_weights_count(w); i++) {
+        const af_stored *t = af_weights_at(w, i);
+        CHECK_OK(af_safetensors_writer_add(out, t->name, AF_DTYPE_BF16, t->dim, t->ndim, &err),
+                 err);
+    }
+    CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    for (int i = 0; i < af_weights_count(w); i++) {
+        const af_stored *t = af_weights_at(w, i);
+        const uint64_t n = (uint64_t)af_weight_count(t);
+        uint16_t *x = malloc(n * sizeof *x);
+        af_convert(x, AF_DTYPE_BF16, t->data, t->dtype, n);
+        CHECK_OK(af_safetensors_writer_data(out, x, n * 2, &err), err);
+        free(x);
+    }
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+    af_weights_close(w);
+    CHECK_OK(af_file_copy(gold(config, sizeof config, "merge/models/base/config.json"),
+                          join(path, sizeof path, dir, "config.json"), &err),
+             err);
+}
+
+static void merge_one(const char *base, const char *adapter, const char *out)
+{
+    af_error err = {0};
+    const af_merge_adapter_opts o = {
+        .adapter = {adapter}, .weight = {1}, .adapters = 1, .threads = 2};
+    CHECK_OK(af_merge_adapters(base, out, &o, NULL, &err), err);
+}
+
+static void test_merged_weights_are_those_of_peft(void **state)
+{
+    static const struct {
+        const char *name;
+        double tol; /* f32 base */
+    } cases[] = {{"lora", 0}, {"lora2", 0}, {"rslora", 0}, {"patterns", 0}, {"dora", 1e-7}};
+    scratch_dir d = scratch_new();
+    char base16[PATH], base[PATH];
+    (void)state;
+    make_bf16(join(base16, sizeof base16, d.path, "base16"));
+    gold(base, sizeof base, "merge/models/base");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char sub[64], adapter[PATH], file[PATH], out[PATH];
+        snprintf(sub, sizeof sub, "peft/%s", cases[i].name);
+        gold(adapter, sizeof adapter, sub);
+        snprintf(sub, sizeof sub, "peft/%s.safetensors", cases[i].name);
+        gold(file, sizeof file, sub);
+        merge_one(base, adapter, join(out, sizeof out, d.path, "f32"));
+        tensor_gap g = compare_files(out, file, "merged.f32.", cases[i].tol);
+        CHECK_MSG(g.off == 0, "%s: f32 worst %g", cases[i].name, g.worst);
+        merge_one(base16, adapter, join(out, sizeof out, d.path, "bf16"));
+        g = compare_files(out, file, "merged.bf16.", 0); /* rounded once: the same bits */
+        CHECK_MSG(g.off == 0, "%s: bf16 differs in %lld", cases[i].name, (long long)g.off);
+    }
+    scratch_free(&d);
+}
+
+static void read_f32(const af_weights *w, const char *name, const float **x, int64_t dim[2])
+{
+    const af_stored *t = af_weights_find(w, name);
+    CHECK_MSG(t != NULL, "no tensor %s", name);
+    *x = t->data;
+    dim[0] = t->dim[0];
+    dim[1] = t->dim[1];
+}
+
+/* Largest difference of B A between two adapter files, over all modules of `want`. */
+static double product_gap(const char *have, const char *want)
+{
+    af_error err = {0};
+    af_weights *h = NULL, *w = NULL;
+    double worst = 0;
+    int modules = 0;
+    CHECK_OK(af_weights_open(&h, have, &err), err);
+    CHECK_OK(af_weights_open(&w, want, &err), err);
+    for (int i = 0; i < af_weights_count(w); i++) {
+        char name[PATH];
+        const float *m[4];
+        int64_t dim[4][2];
+        snprintf(name, sizeof name, "%s", af_weights_at(w, i)->name);
+        char *at = strstr(name, "lora_A");
+        if (!at)
+            continue;
+        read_f32(h, name, &m[0], dim[0]);
+        read_f32(w, name, &m[1], dim[1]);
+        at[5] = 'B';
+        read_f32(h, name, &m[2], dim[2]);
+        read_f32(w, name, &m[3], dim[3]);
+        for (int64_t o = 0; o < dim[2][0]; o++)
+            for (int64_t c = 0; c < dim[0][1]; c++) {
+                double x = 0, y = 0;
+                for (int64_t r = 0; r < dim[0][0]; r++)
+                    x += (double)m[2][o * dim[0][0] + r] * m[0][r * dim[0][1] + c];
+                for (int64_t r = 0; r < dim[1][0]; r++)
+                    y += (double)m[3][o * dim[1][0] + r] * m[1][r * dim[1][1] + c];
+                worst = fmax(worst, fabs(x - y));
+            }
+        modules++;
+    }
+    assert_true(modules > 0);
+    af_weights_close(h);
+    af_weights_close(w);
+    return worst;
+}
+
+static void test_mixtures_are_those_of_peft(void **state)
+{
+    static const char *const how[] = {"linear", "cat", "ties"};
+    scratch_dir d = scratch_new();
+    char base[PATH], a[PATH], b[PATH], out[PATH], file[PATH], sub[64];
+    (void)state;
+    gold(base, sizeof base, "merge/models/base");
+    gold(a, sizeof a, "peft/lora");
+    gold(b, sizeof b, "peft/lora2");
+    for (size_t i = 0; i < 3; i++) {
+        af_error err = {0};
+        const af_merge_adapter_opts o = {.adapter = {a, b},
+                                         .weight = {0.7, 0.4},
+                                         .adapters = 2,
+                                         .combine = how[i],
+                                         .adapter_only = true};
+        CHECK_OK(af_merge_adapters(base, join(out, sizeof out, d.path, how[i]), &o, NULL, &err),
+                 err);
+        snprintf(sub, sizeof sub, "peft/mix_%s.safetensors", how[i]);
+        const double gap = product_gap(out, gold(file, sizeof file, sub));
+        CHECK_MSG(gap < 1e-6, "%s: %g", how[i], gap);
+        /* what was written can be read again, with scale 1 */
+        char merged[PATH];
+        merge_one(base, out, join(merged, sizeof merged, d.path, "merged"));
+    }
+    scratch_free(&d);
+}
+
+static void test_extracted_adapters_are_the_best_of_their_rank(void **state)
+{
+    scratch_dir d = scratch_new();
+    char base[PATH], model[PATH], out[PATH], file[PATH], name[PATH], merged[PATH];
+    af_error err = {0};
+    af_weights *h = NULL, *w = NULL;
+    double kept = 0;
+    (void)state;
+    gold(base, sizeof base, "merge/models/base");
+    gold(model, sizeof model, "merge/models/a");
+    join(out, sizeof out, d.path, "r8");
+    CHECK_OK(af_extract_lora(base, model, out, 8, 2, &kept, &err), err);
+    assert_true(kept > 0.4 && kept < 1);
+    CHECK_OK(af_weights_open(&h, out, &err), err);
+    CHECK_OK(af_weights_open(&w, gold(file, sizeof file, "peft/extract_r8.safetensors"), &err),
+             err);
+    for (int i = 0; i < af_weights_count(w); i++) {
+        const af_stored *low = af_weights_at(w, i); /* NAME.weight.low_rank */
+        const float *a, *b, *want = low->data;
+        int64_t da[2], db[2];
+        const int n = (int)strlen(low->name) - (int)strlen(".weight.low_rank");
+        snprintf(name, sizeof name, "base_model.model.%.*s.lora_A.weight", n, low->name);
+        read_f32(h, name, &a, da);
+        snprintf(name, sizeof name, "base_model.model.%.*s.lora_B.weight", n, low->name);
+        read_f32(h, name, &b, db);
+        assert_int_equal(da[0], 8);
+        for (int64_t o = 0; o < db[0]; o++)
+            for (int64_t c = 0; c < da[1]; c++) {
+                double x = 0;
+                for (int64_t r = 0; r < 8; r++)
+                    x += (double)b[o * 8 + r] * a[r * da[1] + c];
+                assert_true(fabs(x - want[o * da[1] + c]) < 1e-6);
+            }
+    }
+    af_weights_close(h);
+    af_weights_close(w);
+    /* At full rank nothing is lost but the norms and the embedding, which do not fit. */
+    join(out, sizeof out, d.path, "r32");
+    CHECK_OK(af_extract_lora(base, model, out, 32, 2, &kept, &err), err);
+    assert_true(fabs(kept - 1) < 1e-9);
+    merge_one(base, out, join(merged, sizeof merged, d.path, "merged"));
+    CHECK_OK(af_weights_open(&h, merged, &err), err);
+    CHECK_OK(af_weights_open(&w, model, &err), err);
+    tensor_gap g = {0};
+    for (int i = 0; i < af_weights_count(w); i++)
+        if (strstr(af_weights_at(w, i)->name, "_proj"))
+            add_gap(&g, af_weights_find(h, af_weights_at(w, i)->name), af_weights_at(w, i), 1e-6);
+    assert_int_equal(g.off, 0);
+    af_weights_close(h);
+    af_weights_close(w);
+    scratch_free(&d);
+}
+
+static void test_failures_leave_nothing(void **state)
+{
+    char base[PATH], other[PATH], adapter[PATH], out[PATH];
+    (void)state;
+    gold(base, sizeof base, "merge/models/base");
+    gold(other, sizeof other, "gguf_models/llama/hf"); /* other shapes */
+    gold(adapter, sizeof adapter, "peft/lora");
+    const struct {
+        const char *why, *model, *adapter, *combine, *says;
+    } cases[] = {
+        {"shapes", other, adapter, NULL, "lora_A"},
+        {"no adapter", base, "/nowhere", NULL, "/nowhere"},
+        {"combination", base, adapter, "blend", "'blend' is not one of linear, cat, ties"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        scratch_dir d = scratch_new();
+        af_error err = {0};
+        const af_merge_adapter_opts o = {.adapter = {cases[i].adapter, cases[i].adapter},
+                                         .weight = {1, 1},
+                                         .adapters = 2,
+                                         .combine = cases[i].combine};
+        CHECK_MSG(af_merge_adapters(cases[i].model, join(out, sizeof out, d.path, "out"), &o, NULL,
+                                    &err) != 0,
+                  "%s", cases[i].why);
+        CHECK_MSG(strstr(err.msg, cases[i].says), "%s: says '%s'", cases[i].why, err.msg);
+        check_nothing_left(d.path, 0);
+        scratch_free(&d);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_merged_weights_are_those_of_peft),
+        cmocka_unit_test(test_mixtures_are_those_of_peft),
+        cmocka_unit_test(test_extracted_adapters_are_the_best_of_their_rank),
+        cmocka_unit_test(test_failures_leave_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,262 @@
+/* test_merge_golden.c - mergekit files against mergekit's own results, and properties of merges. */
+#include "convert_case.h"
+
+#include "base/buf.h"
+
+enum { PATH = 1024 };
+
+static char old_dir[PATH];
+
+static int enter(void **state)
+{
+    char dir[PATH];
+    (void)state;
+    assert_non_null(getcwd(old_dir, sizeof old_dir));
+    return chdir(join(dir, sizeof dir, golden_dir(), "merge")); /* paths are relative to it */
+}
+
+static int leave(void **state)
+{
+    (void)state;
+    return chdir(old_dir);
+}
+
+static void merge(const char *config, const char *out, uint64_t seed, int threads)
+{
+    af_error err = {0};
+    const af_merge_opts o = {.seed = seed, .threads = threads};
+    CHECK_OK(af_merge_file(config, out, &o, NULL, &err), err);
+}
+
+static void test_methods_agree_with_mergekit(void **state)
+{
+    static const struct {
+        const char *name;
+        double tol;      /* absolute; f32 sums in another order */
+        double off_part; /* share that may be further away */
+    } cases[] = {
+        {"linear", 1e-6, 0},
+        {"linear_raw", 1e-6, 0},
+        {"linear_bf16", 8e-3, 0},
+        {"slerp", 1e-6, 0},
+        {"slerp_gradient", 1e-6, 0},
+        {"nuslerp_base", 1e-6, 0},
+        {"nuslerp_columns", 1e-6, 0},
+        {"multislerp_base", 1e-6, 0},
+        {"karcher", 1e-6, 0},
+        {"task_arithmetic", 1e-6, 0},
+        {"ties", 1e-6, 0},
+        {"ties_raw", 1e-6, 0},
+        {"ties_gradient", 1e-6, 0},
+        {"breadcrumbs", 1e-6, 0},
+        {"breadcrumbs_ties", 1e-6, 0},
+        {"model_stock", 1e-6, 0},
+        {"sce", 1e-6, 0},
+        {"nearswap", 1e-6, 0},
+        {"ram", 1e-6, 0},
+        {"passthrough", 0, 0},
+        {"arcee_fusion", 1e-6, 1e-3}, /* mergekit's KL is in f32: entries on the threshold flip */
+    };
+    scratch_dir d = scratch_new();
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char config[PATH], out[PATH], golden[PATH];
+        snprintf(config, sizeof config, "%s.yml", cases[i].name);
+        snprintf(golden, sizeof golden, "%s.safetensors", cases[i].name);
+        merge(config, join(out, sizeof out, d.path, cases[i].name), 0, 2);
+        const tensor_gap g = compare_files(out, golden, "", cases[i].tol);
+        CHECK_MSG((double)g.off <= cases[i].off_part * (double)g.count,
+                  "%s: %lld of %lld entries off, worst %g", cases[i].name, (long long)g.off,
+                  (long long)g.count, g.worst);
+    }
+    scratch_free(&d);
+}
+
+/* The mask can be read off the result of one model: out = base + w d mask L1(d)/L1(d mask). */
+static void check_mask(const char *out, double weight, double kept_want)
+{
+    af_error err = {0};
+    af_weights *o = NULL, *b = NULL, *a = NULL;
+    int64_t kept = 0, live = 0;
+    double worst = 0;
+    CHECK_OK(af_weights_open(&o, out, &err), err);
+    CHECK_OK(af_weights_open(&b, "models/base", &err), err);
+    CHECK_OK(af_weights_open(&a, "models/a", &err), err);
+    for (int i = 0; i < af_weights_count(b); i++) {
+        const af_stored *base = af_weights_at(b, i);
+        if (strstr(base->name, "embed") || strstr(base->name, "lm_head"))
+            continue; /* mergekit's fraction was counted without them */
+        const float *x = af_weights_find(a, base->name)->data, *y = base->data;
+        const float *z = af_weights_find(o, base->name)->data;
+        double all = 0, masked = 0;
+        const int64_t n = af_weight_count(base);
+        for (int64_t k = 0; k < n; k++) {
+            const float delta = x[k] - y[k]; /* a tiny one may be kept and not be seen */
+            const bool keep = fabs((double)z[k] - y[k]) > 0.5 * weight * fabs(delta);
+            all += fabs(delta);
+            masked += keep ? fabs(delta) : 0;
+            kept += keep && delta != 0;
+            live += delta != 0;
+        }
+        for (int64_t k = 0; k < n; k++) {
+            const double delta = (double)x[k] - y[k];
+            const bool keep = fabs((double)z[k] - y[k]) > 0.5 * weight * fabs(delta);
+            const double want = y[k] + (keep ? weight * delta * all / masked : 0);
+            worst = fmax(worst, fabs(want - z[k]));
+        }
+    }
+    assert_true(worst < 1e-6);
+    CHECK_MSG(fabs((double)kept / (double)live - kept_want) < 0.015, "kept %g, not %g",
+              (double)kept / (double)live, kept_want);
+    af_weights_close(o);
+    af_weights_close(b);
+    af_weights_close(a);
+}
+
+static void test_random_masks_follow_the_formula(void **state)
+{
+    scratch_dir d = scratch_new();
+    char out[PATH];
+    (void)state;
+    merge("dare_linear_one.yml", join(out, sizeof out, d.path, "dare"), 42, 2);
+    check_mask(out, 0.9, 0.30);
+    merge("della_linear_one.yml", join(out, sizeof out, d.path, "della"), 42, 2);
+    check_mask(out, 0.9, 0.442); /* untouched entries have the low ranks */
+    scratch_free(&d);
+}
+
+static void test_same_seed_same_bytes_any_threads(void **state)
+{
+    static const char *const cases[] = {"dare_ties", "della", "ties", "sce", "nuslerp_columns"};
+    scratch_dir d = scratch_new();
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char config[PATH], a[PATH], b[PATH], c[PATH];
+        snprintf(config, sizeof config, "%s.yml", cases[i]);
+        merge(config, join(a, sizeof a, d.path, "a"), 7, 1);
+        merge(config, join(b, sizeof b, d.path, "b"), 7, 5);
+        merge(config, join(c, sizeof c, d.path, "c"), 8, 2);
+        CHECK_MSG(same_tensors(a, b), "%s", cases[i]);
+        CHECK_MSG(same_tensors(a, c) == (i > 1), "%s: the seed", cases[i]);
+    }
+    scratch_free(&d);
+}
+
+static void write_config(const scratch_dir *d, const char *text, char *path, size_t size)
+{
+    af_error err = {0};
+    join(path, size, d->path, "merge.yml");
+    CHECK_OK(af_file_write(path, text, strlen(text), &err), err);
+}
+
+static void test_a_model_with_itself_is_itself_bit_for_bit(void **state)
+{
+    static const char *const cases[] = {
+        "merge_method: linear\nmodels:\n  - {model: models/a, parameters: {weight: 0.3}}\n"
+        "  - {model: models/a, parameters: {weight: 0.45}}\n",
+        "merge_method: slerp\nbase_model: models/a\nparameters: {t: 0.37}\nslices:\n"
+        "  - sources: [{model: models/a, layer_range: [0, 2]}, {model: ./models/a, layer_range: "
+        "[0, "
+        "2]}]\n",
+        "merge_method: ties\nbase_model: models/a\nmodels:\n"
+        "  - {model: ./models/a, parameters: {weight: 0.5, density: 0.5}}\n"
+        "  - {model: models/../models/a, parameters: {weight: 0.7}}\n",
+        "merge_method: model_stock\nbase_model: models/a\nmodels:\n  - model: ./models/a\n"
+        "  - model: models/../models/a\n",
+    };
+    scratch_dir d = scratch_new();
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char config[PATH], out[PATH];
+        write_config(&d, cases[i], config, sizeof config);
+        merge(config, join(out, sizeof out, d.path, "out"), 0, 2);
+        CHECK_MSG(same_tensors(out, "models/a"), "case %d", (int)i);
+    }
+    scratch_free(&d);
+}
+
+static void test_what_a_file_gets_wrong_is_named(void **state)
+{
+    static const struct {
+        const char *why, *text, *says;
+    } cases[] = {
+        {"unknown method", "models:\n  - model: models/a\nmerge_method: lineer\n",
+         "merge.yml:3: unknown merge_method 'lineer'; did you mean 'linear'?"},
+        {"unknown parameter",
+         "merge_method: linear\nmodels:\n  - model: models/a\n    parameters: {wieght: 1}\n",
+         "merge.yml:4: method 'linear' has no parameter 'wieght'; did you mean 'weight'?"},
+        {"unknown key", "merge_method: linear\ndtyp: float32\nmodels: [{model: models/a}]\n",
+         "merge.yml:2: unknown key 'dtyp'; did you mean 'dtype'?"},
+        {"no weight", "merge_method: linear\nmodels:\n  - model: models/a\n", "has no weight"},
+        {"no base", "merge_method: ties\nmodels:\n  - {model: models/a, parameters: {weight: 1}}\n",
+         "needs a base_model"},
+        {"layers past the end",
+         "merge_method: passthrough\nslices:\n  - sources: [{model: models/a, layer_range: [0, "
+         "9]}]\n",
+         "merge.yml:3: layer_range ends at 9, but 'models/a' has 2 layers"},
+        {"no such model", "merge_method: passthrough\nmodels: [{model: models/zzz}]\n",
+         "models/zzz"},
+        {"a wrong value",
+         "merge_method: linear\nmodels:\n  - {model: models/a, parameters: {weight: much}}\n",
+         "merge.yml:3: 'weight' is 'much', not a number"},
+        {"both forms", "merge_method: linear\nmodels: [{model: a}]\nslices: []\n", "not both"},
+        {"density and epsilon",
+         "merge_method: della\nbase_model: models/base\nmodels:\n"
+         "  - {model: models/a, parameters: {weight: 1, density: 0.9, epsilon: 0.2}}\n",
+         "epsilon"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        scratch_dir d = scratch_new();
+        char config[PATH], out[PATH];
+        af_error err = {0};
+        const af_merge_opts o = {.threads = 1};
+        write_config(&d, cases[i].text, config, sizeof config);
+        CHECK_MSG(af_merge_file(config, join(out, sizeof out, d.path, "out"), &o, NULL, &err) != 0,
+                  "%s was accepted", cases[i].why);
+        CHECK_MSG(strstr(err.msg, cases[i].says), "%s: says '%s'", cases[i].why, err.msg);
+        check_nothing_left(d.path, 1);
+        scratch_free(&d);
+    }
+}
+
+static void test_plan_writes_nothing_and_counts(void **state)
+{
+    scratch_dir d = scratch_new();
+    char out[PATH];
+    af_error err = {0};
+    af_merge_plan p = {0};
+    const af_merge_opts o = {.threads = 2, .plan = true};
+    (void)state;
+    CHECK_OK(af_merge_file("ties.yml", join(out, sizeof out, d.path, "out"), &o, &p, &err), err);
+    assert_int_equal(p.models, 4);
+    assert_int_equal(p.tensors, 21);
+    assert_int_equal(p.write_bytes, p.params * 4);
+    assert_int_equal(p.read_bytes, 4 * p.write_bytes);
+    assert_true(p.memory_bytes > 0);
+    check_nothing_left(d.path, 0);
+    scratch_free(&d);
+}
+
+static void test_output_that_is_an_input_is_refused(void **state)
+{
+    af_error err = {0};
+    const af_merge_opts o = {.threads = 1};
+    (void)state;
+    assert_int_not_equal(af_merge_file("linear.yml", "models/a", &o, NULL, &err), 0);
+    assert_non_null(strstr(err.msg, "one of the inputs"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_methods_agree_with_mergekit),
+        cmocka_unit_test(test_random_masks_follow_the_formula),
+        cmocka_unit_test(test_same_seed_same_bytes_any_threads),
+        cmocka_unit_test(test_a_model_with_itself_is_itself_bit_for_bit),
+        cmocka_unit_test(test_what_a_file_gets_wrong_is_named),
+        cmocka_unit_test(test_plan_writes_nothing_and_counts),
+        cmocka_unit_test(test_output_that_is_an_input_is_refused),
+    };
+    return cmocka_run_group_tests(tests, enter, leave);
+}
