@@ -37,6 +37,18 @@ void af_adapter_apply_rows(const af_adapter_module *m, float *rows, int64_t from
     }
 }
 
+void af_adapter_apply_embedding(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
+                                int64_t cols, int64_t tokens)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < cols; c++) {
+            float sum = 0;
+            for (int r = 0; r < m->rank; r++)
+                sum = (float)((double)m->b[c * m->rank + r] * m->a[r * tokens + from + i] + sum);
+            rows[i * cols + c] += m->scale * sum;
+        }
+}
+
 bool af_combine_by_name(af_combine *out, const char *name)
 {
     static const char *const names[] = {"linear", "cat", "ties"};

@@ -9,6 +9,10 @@
 void af_adapter_apply_rows(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
                            int64_t cols);
 
+/* The same for an embedding, whose A is [rank][tokens] and B [cols][rank]. */
+void af_adapter_apply_embedding(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
+                                int64_t cols, int64_t tokens);
+
 typedef enum af_combine { AF_COMBINE_LINEAR, AF_COMBINE_CAT, AF_COMBINE_TIES } af_combine;
 bool af_combine_by_name(af_combine *out, const char *name);
 

@@ -199,7 +199,11 @@ static void apply_adapter(const job *j, int64_t from, int64_t n, float *out)
             memcpy(out + r * t->cols, a->saved[t->spec] + spec_row(t, from + r) * t->cols,
                    (size_t)t->cols * sizeof *out);
     } else if (m >= 0 && a->module[m].rank) {
-        for (int64_t r = 0; r < n; r++)
+        const bool embedding = j->spec->module[m].group == AF_GROUP_EMBED;
+        for (int64_t r = 0; r < n && embedding; r++)
+            af_adapter_apply_embedding(&a->module[m], out + r * t->cols, from + r, 1, t->cols,
+                                       t->rows);
+        for (int64_t r = 0; r < n && !embedding; r++)
             af_adapter_apply_rows(&a->module[m], out + r * t->cols, spec_row(t, from + r), 1,
                                   t->cols);
     }

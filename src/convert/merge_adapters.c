@@ -11,7 +11,6 @@ static af_status read_adapters(af_adapter **out, af_given *in, const af_merge_ad
 {
     af_status st = AF_OK;
     af_adapter *one[AF_MERGE_ADAPTERS_MAX] = {0};
-    const af_model_spec *spec;
     af_combine how = AF_COMBINE_LINEAR;
     char *dir = NULL;
     if (o->adapters < 1 || o->adapters > AF_MERGE_ADAPTERS_MAX)
@@ -20,12 +19,11 @@ static af_status read_adapters(af_adapter **out, af_given *in, const af_merge_ad
     if (o->combine && !af_combine_by_name(&how, o->combine))
         return af_fail(err, AF_EUSAGE, "combination '%.40s' is not one of linear, cat, ties",
                        o->combine);
-    AF_TRY(af_given_spec(in, &spec, err));
     for (int i = 0; i < o->adapters; i++) {
         free(dir);
         dir = NULL;
         AF_TRY(af_model_resolve(&dir, o->adapter[i], err));
-        AF_TRY(af_adapter_read(&one[i], spec, dir, err));
+        AF_TRY(af_given_read_adapter(in, dir, &one[i], err));
     }
     if (o->adapters == 1 && o->weight[0] == 1) {
         *out = one[0];
@@ -61,6 +59,8 @@ static af_status write_model(af_given *in, const af_folder *f, const af_dtype *d
         return af_fail_nomem(err, "a path", 0);
     AF_TRY(af_pool_new(&pool, threads, err));
     AF_TRY(af_given_text(in, f, &config, err));
+    if (in->untied)
+        json_object_set_new(config, "tie_word_embeddings", json_false());
     if (dtype)
         af_config_set_dtype(config, *dtype);
     AF_TRY(af_folder_json(f, "config.json", config, err));

@@ -18,7 +18,7 @@ static af_dtype plain_type(const af_given *in, af_dtype stored)
 static af_status list_folder(af_given *in, af_error *err)
 {
     const int n = af_weights_count(in->weights);
-    in->tensor = af_arena_take(&in->arena, (uint64_t)AF_MAX(n, 1) * sizeof *in->tensor);
+    in->tensor = af_arena_take(&in->arena, (uint64_t)(n + 1) * sizeof *in->tensor);
     if (!in->tensor)
         return af_fail_nomem(err, "the tensor list", (uint64_t)n * sizeof *in->tensor);
     for (int i = 0; i < n; i++) {
@@ -95,7 +95,7 @@ static af_status list_gguf(af_given *in, af_error *err)
 
 static af_status open_source(af_given *in, af_error *err)
 {
-    const af_source_opts o = {.compute = AF_DTYPE_F32};
+    const af_source_opts o = {.compute = AF_DTYPE_F32, .untie = in->untied};
     return in->source ? AF_OK : af_source_open(&in->source, in->path, &o, err);
 }
 
@@ -137,7 +137,6 @@ af_status af_given_open(af_given **out, const char *model, af_error *err)
     af_given *in = NULL;
     af_adapter *a = NULL;
     char *base = NULL, *dir = NULL;
-    const af_model_spec *spec;
     const char *plus = af_dir_exists(model) || af_file_exists(model) ? NULL : strrchr(model, '+');
     if (!plus)
         return open_plain(out, model, err);
@@ -146,8 +145,7 @@ af_status af_given_open(af_given **out, const char *model, af_error *err)
         return af_fail_nomem(err, "a path", strlen(model));
     AF_TRY(open_plain(&in, base, err));
     AF_TRY(af_model_resolve(&dir, plus + 1, err));
-    AF_TRY(af_given_spec(in, &spec, err));
-    AF_TRY(af_adapter_read(&a, spec, dir, err));
+    AF_TRY(af_given_read_adapter(in, dir, &a, err));
     af_given_set_adapter(in, a);
     *out = in;
     in = NULL;
@@ -190,6 +188,50 @@ af_status af_given_spec(af_given *in, const af_model_spec **out, af_error *err)
     return st;
 }
 
+/* PEFT unties a model whose embedding or head it saves: then the head is a tensor of its own. */
+static af_status untie(af_given *in, af_error *err)
+{
+    const af_given_tensor *embed = af_given_find(in, "model.embed_tokens.weight");
+    if (!in->config.tie_word_embeddings || in->untied)
+        return AF_OK;
+    if (af_given_is_gguf(in) || !embed)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "the adapter has an embedding or head of its own, and the tied ones of '%s' "
+                       "cannot be taken apart",
+                       in->path);
+    af_source_close(in->source);
+    in->source = NULL;
+    in->untied = true;
+    if (!af_given_find(in, "lm_head.weight")) {
+        in->tensor[in->count] = *embed; /* there is room for one more */
+        in->tensor[in->count++].name = "lm_head.weight";
+    }
+    return AF_OK;
+}
+
+af_status af_given_read_adapter(af_given *in, const char *dir, af_adapter **out, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_model_spec *spec;
+    bool unties = false;
+    AF_TRY(af_adapter_unties(&unties, dir, err));
+    if (unties)
+        AF_TRY(untie(in, err));
+    AF_TRY(af_given_spec(in, &spec, err));
+    AF_TRY(af_adapter_read(out, spec, dir, err));
+    for (int i = 0; i < spec->modules; i++)
+        if ((*out)->module[i].rank && spec->tensor[spec->module[i].weight].module != i) {
+            st = af_fail(err, AF_EUNSUPPORTED,
+                         "'%s' changes '%s', which shares its weights with the embedding", dir,
+                         spec->module[i].path);
+            af_adapter_free(*out);
+            *out = NULL;
+            goto done;
+        }
+done:
+    return st;
+}
+
 void af_given_set_adapter(af_given *in, af_adapter *a)
 {
     af_adapter_free(in->adapter);
@@ -208,6 +250,7 @@ static void find_adapter_part(af_given_view *v)
     v->saved = a->saved[i];
     if (!v->saved && m >= 0 && a->module[m].rank)
         v->module = &a->module[m];
+    v->embedding = m >= 0 && a->spec->module[m].group == AF_GROUP_EMBED;
 }
 
 af_status af_given_view_open(af_given_view *v, af_given *in, const af_given_tensor *t,
@@ -217,7 +260,8 @@ af_status af_given_view_open(af_given_view *v, af_given *in, const af_given_tens
     find_adapter_part(v);
     if (!t->stored)
         return AF_OK;
-    const af_status st = af_bnb_state_find(&v->state, &v->packed, in->weights, t->name, err);
+    const af_status st =
+        af_bnb_state_find(&v->state, &v->packed, in->weights, t->stored->name, err);
     if (st != AF_OK)
         return st;
     if (!v->packed && !af_codec_can_decode(t->stored->dtype))
@@ -301,7 +345,9 @@ void af_given_view_rows(const af_given_view *v, int64_t from, int64_t n, float *
         return;
     }
     read_base(v, from, n, out);
-    if (v->module)
+    if (v->module && v->embedding)
+        af_adapter_apply_embedding(v->module, out, from, n, cols, v->t->dim[0]);
+    else if (v->module)
         af_adapter_apply_rows(v->module, out, from, n, cols);
 }
 

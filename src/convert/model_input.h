@@ -33,6 +33,7 @@ typedef struct af_given {
     int count;
     af_adapter *adapter; /* owned; NULL = none */
     bool any_quantised;
+    bool untied; /* the adapter has an embedding or head of its own */
     af_arena arena;
 } af_given;
 
@@ -44,6 +45,10 @@ const af_given_tensor *af_given_find(const af_given *in, const char *name);
 bool af_given_is_gguf(const af_given *in);
 /* The spec of the model, made at first use. Borrowed. */
 AF_CHECKED af_status af_given_spec(af_given *in, const af_model_spec **out, af_error *err);
+/* Reads an adapter for this model, which is untied where the adapter asks for it: read all adapters
+ * before anything else of the spec is kept. */
+AF_CHECKED af_status af_given_read_adapter(af_given *in, const char *dir, af_adapter **out,
+                                           af_error *err);
 /* Lays an adapter over the model and owns it from now on (it must be of af_given_spec). */
 void af_given_set_adapter(af_given *in, af_adapter *a);
 
@@ -72,6 +77,7 @@ typedef struct af_given_view {
     float *absmax;                   /* of a packed one */
     const af_adapter_module *module; /* the adapter's part of this tensor, or NULL */
     const float *saved;              /* modules_to_save, or NULL */
+    bool embedding;                  /* the module is the embedding */
 } af_given_view;
 
 AF_CHECKED af_status af_given_view_open(af_given_view *v, af_given *in, const af_given_tensor *t,

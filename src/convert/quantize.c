@@ -31,11 +31,9 @@ static af_status open_with_adapter(af_given **out, const char *model, const char
     af_status st = AF_OK;
     af_given *in = NULL;
     af_adapter *a = NULL;
-    const af_model_spec *spec;
     AF_TRY(af_given_open(&in, model, err));
     if (adapter) {
-        AF_TRY(af_given_spec(in, &spec, err));
-        AF_TRY(af_adapter_read(&a, spec, adapter, err));
+        AF_TRY(af_given_read_adapter(in, adapter, &a, err));
         af_given_set_adapter(in, a);
     }
     *out = in;
