@@ -190,7 +190,9 @@ static af_status write_converted(af_source *s, af_model_leaves *l, int i, af_err
         convert_rows(s, e, out, t->dtype, tmp, step);
     AF_TRY(af_tensor_write(l->graph, t, out, bytes, err));
     if (e->quantise)
-        af_bnb_weight_clear(&e->bnb); /* the dequantised copy stays; codes can be made again */
+        af_bnb_weight_clear(&e->bnb);   /* the dequantised copy stays; codes can be made again */
+    for (int k = 0; k < e->pieces; k++) /* read once: it need not stay resident */
+        af_weights_forget(s->weights, e->piece[k]);
 done:
     free(tmp);
     free(out);

@@ -5,6 +5,8 @@
 
 #include <jansson.h>
 
+#define CHUNK (UINT64_C(8) << 20)
+
 static af_status digest(const char *path, uint64_t *size, char hex[65], af_error *err)
 {
     af_map m;
@@ -13,7 +15,11 @@ static af_status digest(const char *path, uint64_t *size, char hex[65], af_error
         return st;
     af_sha256 s;
     af_sha256_init(&s);
-    af_sha256_add(&s, m.data, m.size);
+    for (uint64_t at = 0; at < m.size; at += CHUNK) { /* a file may be larger than memory */
+        const uint64_t n = AF_MIN(CHUNK, m.size - at);
+        af_sha256_add(&s, m.data + at, n);
+        af_map_forget(&m, at, n);
+    }
     af_sha256_hex(&s, hex);
     *size = m.size;
     af_map_close(&m);

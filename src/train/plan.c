@@ -158,6 +158,14 @@ done:
     return st;
 }
 
+static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device), "cpu") == 0; }
+
+/* On the CPU: with weights read in place and the copies a checkpoint is written from. */
+static uint64_t resident(const af_plan_info *p)
+{
+    return p->total + p->bound + p->params + p->state;
+}
+
 static json_t *info_json(const af_plan_info *p)
 {
     return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f}", "inputs", (json_int_t)p->inputs,
@@ -179,6 +187,8 @@ static char *as_json(const answer *a, const af_trainer *t)
     json_object_set_new(o, "recompute", json_string(mode_names[m]));
     json_object_set_new(o, "free_bytes", json_integer((json_int_t)a->free_bytes));
     json_object_set_new(o, "peak_bytes", json_integer((json_int_t)a->mode[m].total));
+    if (on_cpu(t))
+        json_object_set_new(o, "resident_bytes", json_integer((json_int_t)resident(&a->mode[m])));
     json_object_set_new(o, "flops_per_step",
                         json_real(a->mode[m].flops * (double)t->run->accumulation));
     json_object_set_new(o, "arenas", info_json(&a->mode[m]));
@@ -216,8 +226,12 @@ static char *as_text(const answer *a, const af_trainer *t)
                   gib(p->grads), gib(p->state));
     af_buf_printf(&b, "activations  %8.3f GiB\nworkspace    %8.3f GiB\n", gib(p->activations),
                   gib(p->workspace));
-    af_buf_printf(&b, "peak         %8.3f GiB of %.3f GiB free: %s\n\n", gib(p->total),
+    af_buf_printf(&b, "peak         %8.3f GiB of %.3f GiB free: %s\n", gib(p->total),
                   gib(a->free_bytes), a->chosen < 0 ? "does not fit" : "fits");
+    if (on_cpu(t))
+        af_buf_printf(&b, "resident     %8.3f GiB with mapped weights and copies for checkpoints\n",
+                      gib(resident(p)));
+    af_buf_char(&b, '\n');
     af_buf_str(&b, "recompute      peak GiB   FLOP a step\n");
     for (int i = 0; i <= AF_RECOMPUTE_BLOCK; i++)
         af_buf_printf(&b, "%-10s %12.3f   %.3g (x %.2f)\n", mode_names[i], gib(a->mode[i].total),

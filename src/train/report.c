@@ -16,10 +16,8 @@ typedef struct curves {
     series loss, eval, lr, norm, speed;
 } curves;
 
-static void push(series *s, const json_t *x, const json_t *y)
+static void add_point(series *s, double x, double y)
 {
-    if (!json_is_number(x) || !json_is_number(y))
-        return;
     if (s->count == s->cap) {
         const int cap = s->cap ? s->cap * 2 : 256;
         double *px = af_realloc(s->x, (uint64_t)cap, sizeof *px);
@@ -30,8 +28,14 @@ static void push(series *s, const json_t *x, const json_t *y)
             return; /* a shorter curve, not a failed run */
         s->cap = cap;
     }
-    s->x[s->count] = json_number_value(x);
-    s->y[s->count++] = json_number_value(y);
+    s->x[s->count] = x;
+    s->y[s->count++] = y;
+}
+
+static void push(series *s, const json_t *x, const json_t *y)
+{
+    if (json_is_number(x) && json_is_number(y))
+        add_point(s, json_number_value(x), json_number_value(y));
 }
 
 static void clear(series *s)
@@ -77,8 +81,11 @@ void af_html_put(af_buf *b, const char *text)
         case '"':
             af_buf_str(b, "&quot;");
             break;
-        default:
-            af_buf_char(b, *s);
+        default: /* other control characters have no place in HTML */
+            if ((unsigned char)*s >= 0x20 || *s == '\n' || *s == '\t')
+                af_buf_char(b, *s);
+            else
+                af_buf_str(b, "\xE2\x90\xA6"); /* U+2426, symbol for substitute form two */
         }
 }
 
@@ -111,6 +118,18 @@ static void put_line(af_buf *b, const series *s, const char *class, double x0, d
                       TOP + (1 - (s->y[i] - y0) / (y1 - y0)) * (H - TOP - BOTTOM));
 }
 
+/* An exponential mean over about a thirtieth of the curve, corrected for its start. */
+static void smooth(series *out, const series *s)
+{
+    const double keep = 1.0 - 1.0 / AF_MAX(1.0, (double)s->count / 30);
+    double sum = 0, weight = 0;
+    for (int i = 0; i < s->count; i++) {
+        sum = keep * sum + (1 - keep) * s->y[i];
+        weight = keep * weight + (1 - keep);
+        add_point(out, s->x[i], sum / weight);
+    }
+}
+
 /* A step of 1, 2 or 5 times a power of ten that cuts the range in about four. */
 static double tick(double range)
 {
@@ -119,24 +138,44 @@ static double tick(double range)
     return p * (q < 1.5 ? 1 : q < 3.5 ? 2 : q < 7.5 ? 5 : 10);
 }
 
+/* 12000 as 12k: axis labels stay short. */
+static void put_label(af_buf *b, double v)
+{
+    if (fabs(v) >= 1e9)
+        af_buf_printf(b, "%.4gG", v / 1e9);
+    else if (fabs(v) >= 1e6)
+        af_buf_printf(b, "%.4gM", v / 1e6);
+    else if (fabs(v) >= 1e4)
+        af_buf_printf(b, "%.4gk", v / 1e3);
+    else
+        af_buf_printf(b, "%.4g", v);
+}
+
 static void put_axes(af_buf *b, double x0, double x1, double y0, double y1)
 {
-    const double ty = tick(y1 - y0), tx = tick(x1 - x0);
+    const double ty = tick(y1 - y0), tx = AF_MAX(1.0, tick(x1 - x0));
     for (double y = ceil(y0 / ty) * ty; y <= y1 + ty * 1e-9; y += ty) {
         const double at = TOP + (1 - (y - y0) / (y1 - y0)) * (H - TOP - BOTTOM);
         af_buf_printf(b,
                       "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text "
-                      "x=\"%d\" y=\"%.1f\" "
-                      "text-anchor=\"end\">%.4g</text>",
-                      LEFT, W - RIGHT, at, at, LEFT - 6, at + 4, fabs(y) < ty * 1e-6 ? 0.0 : y);
+                      "x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
+                      LEFT, W - RIGHT, at, at, LEFT - 6, at + 4);
+        put_label(b, fabs(y) < ty * 1e-6 ? 0.0 : y);
+        af_buf_str(b, "</text>");
     }
-    for (double x = ceil(x0 / tx) * tx; x <= x1 + tx * 1e-9; x += tx)
-        af_buf_printf(b, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.6g</text>",
-                      LEFT + (x - x0) / (x1 - x0) * (W - LEFT - RIGHT), H - 10, x);
+    for (double x = ceil(x0 / tx) * tx; x <= x1 + tx * 1e-9; x += tx) {
+        af_buf_printf(b, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">",
+                      LEFT + (x - x0) / (x1 - x0) * (W - LEFT - RIGHT), H - 10);
+        put_label(b, x);
+        af_buf_str(b, "</text>");
+    }
 }
 
-static void put_chart(af_buf *b, const char *title, const series *a, const series *second)
+/* `noisy`: the raw curve is drawn faintly under its running mean. */
+static void put_chart(af_buf *b, const char *title, const series *a, const series *second,
+                      bool noisy)
 {
+    series mean = {0};
     double x0 = INFINITY, x1 = -INFINITY, y0 = INFINITY, y1 = -INFINITY;
     widen(a, &x0, &x1, &y0, &y1);
     if (second)
@@ -151,7 +190,13 @@ static void put_chart(af_buf *b, const char *title, const series *a, const serie
     af_buf_printf(b, "<figure><figcaption>%s</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\">",
                   title, W, H);
     put_axes(b, x0, x1, y0, y1);
-    put_line(b, a, "a", x0, x1, y0, y1);
+    const bool both = noisy && a->count > 40;
+    put_line(b, a, both ? "a faint" : "a", x0, x1, y0, y1);
+    if (both) {
+        smooth(&mean, a);
+        put_line(b, &mean, "a", x0, x1, y0, y1);
+        clear(&mean);
+    }
     if (second)
         put_line(b, second, "b", x0, x1, y0, y1);
     af_buf_str(b, "</svg></figure>\n");
@@ -172,13 +217,18 @@ static const char style[] =
     "1.5em}\nmain{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:1em}"
     "figure{margin:0}"
     "figcaption{color:var(--dim)}svg{width:100%}svg text{font-size:11px;fill:var(--dim)}"
-    "polyline{fill:none;stroke-width:1.6}polyline.a{stroke:var(--a)}polyline.b{stroke:var(--b)}"
-    "circle.a{fill:var(--a)}"
-    "circle.b{fill:var(--b)}line.grid{stroke:var(--line);stroke-width:1}\n"
-    "table{border-collapse:collapse}td,th{padding:.15em 1em .15em "
-    "0;text-align:left;vertical-align:top}td.n{text-align:right;"
-    "font-variant-numeric:tabular-nums}pre{background:#8881;padding:1em;overflow:auto;font-size:"
-    "13px}</style>\n";
+    "polyline{fill:none;stroke-width:1.8;stroke-linejoin:round}polyline.a{stroke:var(--a)}"
+    "polyline.b{stroke:var(--b)}polyline.faint{opacity:.3;stroke-width:1}circle.a{fill:var(--a)}"
+    "circle.b{fill:var(--b)}b.a{color:var(--a)}b.b{color:var(--b)}line.grid{stroke:var(--line);"
+    "stroke-width:1}\n"
+    ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:0 2.5em}"
+    "table{border-collapse:collapse;width:100%}td,th{padding:.25em .8em .25em 0;text-align:left;"
+    "vertical-align:top;border-bottom:1px solid var(--line)}th{color:var(--dim);font-weight:normal}"
+    "td.n{text-align:right;padding-right:0;font-variant-numeric:tabular-nums}\n"
+    "table.samples{table-layout:fixed}table.samples td{white-space:pre-wrap;overflow-wrap:anywhere;"
+    "font-size:14px}\n"
+    "details{margin:2em 0}summary{cursor:pointer;color:var(--dim)}"
+    "pre{background:#8881;padding:1em;overflow:auto;font-size:13px;border-radius:4px}</style>\n";
 
 static void put_row(af_buf *b, const char *name, const char *fmt, double v)
 {
@@ -192,7 +242,7 @@ static void put_tables(af_buf *b, const af_trainer *t)
 {
     const af_progress *p = &t->progress;
     const af_plan_info *q = &t->plan;
-    af_buf_str(b, "<h2>Result</h2><table>");
+    af_buf_str(b, "<div class=\"cards\"><section><h2>Result</h2><table>");
     put_row(b, "steps", "%.0f", (double)p->step);
     put_row(b, "first logged loss", "%.5f", p->first_loss);
     put_row(b, "last logged loss", "%.5f", p->last_loss);
@@ -202,14 +252,14 @@ static void put_tables(af_buf *b, const af_trainer *t)
     put_row(b, "tokens", "%.0f", (double)p->tokens);
     put_row(b, "tokens with loss", "%.0f", (double)p->supervised);
     put_row(b, "padding a padded batch would add", "%.0f", (double)p->padded);
-    af_buf_str(b, "</table><h2>Data</h2><table>");
+    af_buf_str(b, "</table></section><section><h2>Data</h2><table>");
     put_row(b, "records", "%.0f", (double)t->store.records);
     put_row(b, "tokens", "%.0f", (double)t->store.tokens);
     put_row(b, "tokens with loss", "%.0f", (double)t->store.supervised);
     put_row(b, "truncated records", "%.0f", (double)t->counts.truncated);
     put_row(b, "dropped records", "%.0f", (double)t->counts.dropped);
     put_row(b, "held out", "%.0f", (double)t->eval_items);
-    af_buf_str(b, "</table><h2>Memory</h2><table>");
+    af_buf_str(b, "</table></section><section><h2>Memory</h2><table>");
     put_row(b, "planned, MiB", "%.1f", (double)q->total / 0x1p20);
     put_row(b, "weights, MiB", "%.1f", (double)q->weights / 0x1p20);
     put_row(b, "weights read in place, MiB", "%.1f", (double)q->bound / 0x1p20);
@@ -217,8 +267,12 @@ static void put_tables(af_buf *b, const af_trainer *t)
             (double)(q->params + q->grads + q->state) / 0x1p20);
     put_row(b, "activations, MiB", "%.1f", (double)q->activations / 0x1p20);
     put_row(b, "workspace, MiB", "%.1f", (double)q->workspace / 0x1p20);
-    put_row(b, "resident now, MiB", "%.1f", (double)af_resident_bytes() / 0x1p20);
-    af_buf_str(b, "</table>");
+    if (strcmp(af_device_kind(t->device), "cpu") == 0) {
+        put_row(b, "copies for checkpoints, MiB", "%.1f", (double)af_trainer_copies(t) / 0x1p20);
+        put_row(b, "resident, expected, MiB", "%.1f", (double)af_trainer_resident(t) / 0x1p20);
+    }
+    put_row(b, "resident at most, measured, MiB", "%.1f", (double)af_resident_peak() / 0x1p20);
+    af_buf_str(b, "</table></section></div>");
 }
 
 af_status af_report_write(af_trainer *t, af_error *err)
@@ -240,19 +294,23 @@ af_status af_report_write(af_trainer *t, af_error *err)
     af_buf_printf(&b, " &middot; afinar %s &middot; ", af_version());
     af_html_put(&b, af_device_text(t->device));
     af_buf_str(&b, "</p><main>\n");
-    put_chart(&b, c.eval.count ? "loss, and evaluation loss" : "loss", &c.loss, &c.eval);
-    put_chart(&b, "learning rate", &c.lr, NULL);
-    put_chart(&b, "gradient norm", &c.norm, NULL);
-    put_chart(&b, "tokens a second", &c.speed, NULL);
+    put_chart(&b,
+              c.eval.count
+                  ? "<b class=\"a\">loss</b> and <b class=\"b\">evaluation loss</b> by step"
+                  : "loss by step",
+              &c.loss, &c.eval, true);
+    put_chart(&b, "learning rate", &c.lr, NULL, false);
+    put_chart(&b, "gradient norm, before clipping", &c.norm, NULL, true);
+    put_chart(&b, "tokens a second", &c.speed, NULL, true);
     af_buf_str(&b, "</main>\n");
     put_tables(&b, t);
     if (t->samples_html) {
         af_buf_str(&b, "<h2>Answers before and after</h2>");
         af_buf_str(&b, t->samples_html);
     }
-    af_buf_str(&b, "<h2>Run file</h2><pre>");
+    af_buf_str(&b, "<details><summary>Run file, with every value that was in force</summary><pre>");
     af_html_put(&b, run_text);
-    af_buf_str(&b, "</pre></html>\n");
+    af_buf_str(&b, "</pre></details></html>\n");
     st = b.bad || !path ? af_fail_nomem(err, "report.html", b.len)
                         : af_file_write(path, b.data, b.len, err);
 done:

@@ -29,6 +29,8 @@ static bool due(const af_trainer *t, int64_t every, int64_t per_epoch)
     return every > 0 && t->progress.step % every == 0;
 }
 
+static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device), "cpu") == 0; }
+
 static af_status log_step(af_trainer *t, const af_step_result *r, double seconds, double lr,
                           af_error *err)
 {
@@ -38,7 +40,6 @@ static af_status log_step(af_trainer *t, const af_step_result *r, double seconds
     p->loss_count++;
     if (p->step % t->run->logging_steps != 0 && !last)
         return AF_OK;
-    const bool cpu = strcmp(af_device_kind(t->device), "cpu") == 0;
     const af_train_step s = {
         .step = p->step,
         .steps = t->steps,
@@ -51,7 +52,7 @@ static af_status log_step(af_trainer *t, const af_step_result *r, double seconds
         .eta_s = p->seconds / (double)p->step * (double)(t->steps - p->step),
         .tokens = r->tokens,
         .supervised = r->supervised,
-        .memory = cpu ? af_resident_bytes() : t->plan.total,
+        .memory = on_cpu(t) ? af_resident_bytes() : t->plan.total,
         .eval_loss = NAN,
     };
     p->loss_sum = 0;
@@ -241,6 +242,8 @@ static af_status write_named(const char *dir, const char *name, const char *text
     return st;
 }
 
+static double mib(uint64_t bytes) { return (double)bytes / 0x1p20; }
+
 static void say_plan(const af_trainer *t)
 {
     static const char *const modes[] = {"none", "cheap", "wide", "block"};
@@ -255,14 +258,16 @@ static void say_plan(const af_trainer *t)
                        "data: %" PRId64 " records truncated (%" PRId64
                        " lost their end-of-turn token), %" PRId64 " dropped",
                        t->counts.truncated, t->counts.lost_eot, t->counts.dropped);
+    const af_plan_info *p = &t->plan;
     af_trainer_say(
         t,
-        "memory: %.1f MiB planned (weights %.1f + %.1f mapped, trained %.1f, activations %.1f), "
-        "recompute %s",
-        (double)t->plan.total / 0x1p20, (double)t->plan.weights / 0x1p20,
-        (double)t->plan.bound / 0x1p20,
-        (double)(t->plan.params + t->plan.grads + t->plan.state) / 0x1p20,
-        (double)t->plan.activations / 0x1p20, modes[t->recompute]);
+        "memory: %.1f MiB planned (weights %.1f + %.1f mapped, trained %.1f, activations "
+        "%.1f), recompute %s",
+        mib(p->total), mib(p->weights), mib(p->bound), mib(p->params + p->grads + p->state),
+        mib(p->activations), modes[t->recompute]);
+    if (on_cpu(t))
+        af_trainer_say(t, "memory: %.1f MiB resident expected (with %.1f for checkpoints)",
+                       mib(af_trainer_resident(t)), mib(af_trainer_copies(t)));
     if (t->schedule.o.warmup > t->steps)
         af_trainer_say(
             t, "warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,
@@ -332,6 +337,18 @@ static af_status copy_side_files(const af_trainer *t, af_error *err)
     return AF_OK;
 }
 
+static void say_end(const af_trainer *t)
+{
+    const af_progress *p = &t->progress;
+    const double peak = mib(af_resident_peak()), expected = mib(af_trainer_resident(t));
+    af_trainer_say(t, "done: %" PRId64 " steps in %.1f s, loss %.5f -> %.5f, %.0f tokens/s; '%s'",
+                   p->step, p->seconds, p->first_loss, p->last_loss,
+                   p->seconds > 0 ? (double)p->tokens / p->seconds : 0, t->run->output_dir);
+    if (on_cpu(t))
+        af_trainer_say(t, "memory: %.1f MiB resident at most, %.1f expected (%+.1f %%)", peak,
+                       expected, (peak / expected - 1) * 100);
+}
+
 static af_status finish(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
@@ -354,6 +371,7 @@ static af_status finish(af_trainer *t, af_error *err)
     AF_TRY(af_report_write(t, err));
     AF_TRY(af_progress_text(&t->progress, af_clock(t->graph), &text, err));
     AF_TRY(write_named(output, finished_name, text, err));
+    say_end(t);
 done:
     free(state);
     free(text);

@@ -48,6 +48,7 @@ typedef struct af_trainer {
     int64_t rows_max, sequences_max, bounds_len;
     af_recompute recompute;
     af_plan_info plan;
+    uint64_t program_bytes; /* resident before anything was opened */
     /* loop */
     int64_t steps, steps_per_epoch;
     af_schedule schedule;
@@ -71,6 +72,13 @@ void af_trainer_close(af_trainer *t);
 AF_CHECKED af_status af_trainer_record(af_trainer *t, af_recompute mode, af_error *err);
 /* Picks recompute so that the plan fits `free_bytes`, recording anew for each try. */
 AF_CHECKED af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err);
+
+/* Host memory beside the plan: the trained values once more (an adapter's, or a checkpoint's while
+ * it is written in the background) and a checkpoint's copy of the optimizer state. */
+uint64_t af_trainer_copies(const af_trainer *t);
+/* What the whole process is expected to hold on the CPU: the plan, weights read in place, those
+ * copies, and the program itself. */
+uint64_t af_trainer_resident(const af_trainer *t);
 
 /* One optimizer step: k micro-batches, then the update. */
 typedef struct af_step_result {

@@ -101,6 +101,13 @@ done:
     return st;
 }
 
+uint64_t af_trainer_copies(const af_trainer *t) { return t->plan.params + t->plan.state; }
+
+uint64_t af_trainer_resident(const af_trainer *t)
+{
+    return t->program_bytes + t->plan.total + t->plan.bound + af_trainer_copies(t);
+}
+
 static const char *const mode_names[] = {"none", "cheap", "wide", "block"};
 
 af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
@@ -110,16 +117,16 @@ af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
         first = AF_RECOMPUTE_BLOCK;
     else if (t->run->checkpointing == AF_TRI_NO)
         last = AF_RECOMPUTE_NONE;
+    const bool cpu = strcmp(af_device_kind(t->device), "cpu") == 0;
     for (af_recompute mode = first;; mode++) {
         af_status st = af_trainer_record(t, mode, err);
         if (st == AF_OK && t->source)
-            st = af_source_bind(t->source, &t->leaves, !strcmp(af_device_kind(t->device), "cpu"),
-                                err);
+            st = af_source_bind(t->source, &t->leaves, cpu, err);
         if (st == AF_OK)
             st = af_graph_plan(t->graph, t->device, &t->plan, err);
         if (st != AF_OK)
             return st;
-        if (t->plan.total <= free_bytes)
+        if (t->plan.total + (cpu ? af_trainer_copies(t) : 0) <= free_bytes)
             return AF_OK;
         if (mode == last)
             break;

@@ -2,6 +2,7 @@
  * nothing on disk. */
 #include "base/rng.h"
 #include "train/method.h"
+#include "train/metrics.h"
 #include "train/samples.h"
 #include "train/trainer.h"
 
@@ -303,7 +304,7 @@ af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks
                           af_error *err)
 {
     af_status st = AF_OK;
-    *t = (af_trainer){.run = run, .hooks = hooks};
+    *t = (af_trainer){.run = run, .hooks = hooks, .program_bytes = af_resident_bytes()};
     t->progress.best_eval = t->progress.first_loss = t->progress.last_loss = NAN;
     AF_TRY(open_model(t, err));
     AF_TRY(open_streams(t, err));
