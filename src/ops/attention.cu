@@ -48,8 +48,10 @@ template <int R> DEV void load_tile(bf16 *tile, const bf16 *src, i64 ld, int row
 #if AF_VEC == 8
     constexpr int C = AF_EP / 8;
 #pragma unroll
-    for (int i = threadIdx.x; i < R * C; i += THREADS) {
-        const int r = i / C, c = i % C * 8;
+    for (int u = 0; u < (R * C + THREADS - 1) / THREADS; u++) {
+        const int i = u * THREADS + threadIdx.x, r = i / C, c = i % C * 8;
+        if (R * C % THREADS && i >= R * C)
+            break;
         const bool in = row0 + r < end && c < E;
         copy16(smem_at(tile + r * LDS + c), in ? src + (i64)(row0 + r) * ld + c : src, in ? 16 : 0);
     }
@@ -219,13 +221,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             cap_scores(s[m], scale, softcap);
             if (k0 + AF_BN > hi || (causal && k0 + AF_BN - 1 > q0) ||
                 (window && k0 <= q0 + 15 - window)) {
+                const af_range see[2] = {keys_of(mask, qa, hi), keys_of(mask, qa + 8, hi)};
 #pragma unroll
                 for (int n = 0; n < NT; n++)
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         const int key = k0 + n * 8 + lane % 4 * 2 + i % 2;
-                        if (key >= hi || !sees(mask, qa + i / 2 * 8, key))
-                            s[m][n][i] = -INF;
+                        s[m][n][i] = outside(see[i / 2], key) ? -INF : s[m][n][i];
                     }
             }
 #pragma unroll
@@ -335,6 +337,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         l[half] = row < t.to ? lse[(i64)row * H + h] * LOG2E : INF;
         d[half] = row < t.to ? delta[(i64)row * H + h] : 0.0f;
     }
+    const af_range see[2] = {keys_of(mask, qa, hi), keys_of(mask, qa + 8, hi)};
     int buf = 0;
     for (int k0 = lo; k0 < hi; k0 += AF_BN, buf ^= 1) {
         copy_wait<0>();
@@ -357,8 +360,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             for (int i = 0; i < 4; i++) {
                 const int key = k0 + n * 8 + lane % 4 * 2 + i % 2;
                 float p = exp2_fast(s[n][i] - l[i / 2]);
-                if (edge && (key >= hi || !sees(mask, qa + i / 2 * 8, key)))
-                    p = 0.0f;
+                p = edge & outside(see[i / 2], key) ? 0.0f : p;
                 s[n][i] = p * (dp[n][i] - d[i / 2]) * cap_slope(s[n][i], softcap);
             }
         mul_nn(acc, s, at_rows(kt));
@@ -409,6 +411,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (tiles)
         fetch(0, 0);
     copy_commit();
+    const af_range seen[2] = {queries_of(mask, ka), queries_of(mask, ka + 8)};
     float dk[AF_EP / 8][4] = {}, dv[AF_EP / 8][4] = {};
     for (int it = 0; it < heads * tiles; it++) {
         const int buf = it & 1, q0 = lo + it % tiles * AF_BN;
@@ -431,7 +434,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             for (int i = 0; i < 4; i++) {
                 slope[n][i] = cap_slope(s[n][i], softcap);
                 s[n][i] = exp2_fast(s[n][i] - (i % 2 ? l.y : l.x));
-                if (edge && !sees(mask, q0 + n * 8 + lane % 4 * 2 + i % 2, ka + i / 2 * 8))
+                if (edge & outside(seen[i / 2], q0 + n * 8 + lane % 4 * 2 + i % 2))
                     s[n][i] = 0.0f;
             }
         }

@@ -42,10 +42,20 @@ DEV bool find_tile(af_tile &t, int tile, const int *bounds, int S, int N, int si
 struct af_mask {
     int causal, window; /* window 0 = none */
 };
-DEV bool sees(af_mask m, int q, int k)
+/* What a query at row q sees are keys [low, end); what sees a key at row k are queries [low, end).
+ * Compared without branches: a warp's elements disagree. */
+struct af_range {
+    int low, end;
+};
+DEV af_range keys_of(af_mask m, int q, int hi)
 {
-    return (!m.causal || k <= q) && (!m.window || k > q - m.window);
+    return {m.window ? q - m.window + 1 : -0x40000000, m.causal ? min(hi, q + 1) : hi};
 }
+DEV af_range queries_of(af_mask m, int k)
+{
+    return {m.causal ? k : -0x40000000, m.window ? k + m.window : 0x40000000};
+}
+DEV bool outside(af_range r, int i) { return (i < r.low) | (i >= r.end); }
 /* First key and end of keys that queries [q0, q1) of the sequence can see. */
 DEV int first_key(af_mask m, int q0, int from) { return m.window ? max(from, q0 - m.window + 1) : from; }
 DEV int end_key(af_mask m, int q1, int to) { return m.causal ? min(q1, to) : to; }

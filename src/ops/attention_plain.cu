@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(256)
             if (row < t.to) {
                 load_one(qs, q + (i64)row * ldx, E);
                 const float s = capped(dot(qs, kt + lane * LDS) * scale, softcap);
-                const bool in = k0 + lane < hi && sees(mask, row, k0 + lane);
+                const bool in = !outside(keys_of(mask, row, hi), k0 + lane);
                 add_rows(acc[m], soften(in ? s : -INF, top[m], sum[m], acc[m]), vt);
             }
         }
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(256)
                 load_one(qs, q + (i64)row * ldx, E);
                 load_one(os, dout + (i64)row * lddo, E);
                 const float s = capped(dot(qs, kt + lane * LDS) * scale, softcap);
-                const bool in = k0 + lane < hi && sees(mask, row, k0 + lane);
+                const bool in = !outside(keys_of(mask, row, hi), k0 + lane);
                 const float p = in ? expf(s - lse[(i64)row * H + h]) : 0.0f;
                 const float dp = dot(os, vt + lane * LDS) - delta[(i64)row * H + h];
                 add_rows(acc[m], p * dp * cap_slope(s, softcap), kt);
@@ -200,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(256)
                     load_one(ks, k + (i64)row * ldx, E);
                     load_one(vs, v + (i64)row * ldx, E);
                     const float s = capped(dot(ks, qt + lane * LDS) * scale, softcap);
-                    const float p = live && sees(mask, q0 + lane, row) ? expf(s - l) : 0.0f;
+                    const float p = live && !outside(queries_of(mask, row), q0 + lane) ? expf(s - l) : 0.0f;
                     const float dp = dot(vs, ot + lane * LDS) - d;
                     add_rows(dv[m], p, ot);
                     add_rows(dk[m], p * dp * cap_slope(s, softcap), qt);

@@ -38,12 +38,15 @@ DEV u32 shared_base() { return (smem_at(raw) + 1023) & ~1023u; }
 /* Rows [row0, row0+R) of a head; rows from `end` on are zeros. */
 template <int R> DEV void load_tile(u32 tile, const bf16 *src, i64 ld, int row0, int end)
 {
-    constexpr int C = AF_EP / 8;
+    constexpr int C = AF_EP / 8, STEP = THREADS / C; /* rows between a thread's pieces: 16 or 32 */
+    const int r = threadIdx.x / C, c = threadIdx.x % C;
+    const u32 to = tile + piece_at<R>(r, c); /* STEP is a multiple of 8: the swizzle stays */
+    const bf16 *from = src + (i64)(row0 + r) * ld + c * 8;
+    const int left = end - row0 - r;
 #pragma unroll
-    for (int i = threadIdx.x; i < R * C; i += THREADS) {
-        const int r = i / C, c = i % C;
-        const bool in = row0 + r < end;
-        copy16(tile + piece_at<R>(r, c), in ? src + (i64)(row0 + r) * ld + c * 8 : src, in ? 16 : 0);
+    for (int u = 0; u < R / STEP; u++) {
+        const bool in = u * STEP < left;
+        copy16(to + u * STEP * 128, in ? from + u * STEP * ld : src, in ? 16 : 0);
     }
 }
 
@@ -66,8 +69,8 @@ DEV void store_rows(bf16 *dst, i64 ld, u32 tile, const float (&acc)[OACC], float
     }
     __syncwarp();
 #pragma unroll
-    for (int i = lane; i < 16 * (AF_EP / 8); i += 32) {
-        const int r = mine + i / (AF_EP / 8), c = i % (AF_EP / 8);
+    for (int u = 0; u < AF_EP / 16; u++) {
+        const int i = u * 32 + lane, r = mine + i / (AF_EP / 8), c = i % (AF_EP / 8);
         uint4 v;
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
                      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
@@ -121,6 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         return;
     const u32 q_tile = shared_base(), k_tile = q_tile + OWN_BYTES, v_tile = k_tile + 2 * TILE_BYTES;
     const u32 mine = q_tile + group * 64 * 128; /* rows of this warpgroup */
+    const u32 nowhere = v_tile + 2 * TILE_BYTES;
     const bf16 *q = qkv + (i64)h * E, *k = qkv + (i64)(H + kv) * E, *v = k + (i64)K * E;
     const int lo = t.from + (first_key(mask, t.at, t.from) - t.from) / BN * BN;
     const int hi = t.dead ? lo : end_key(mask, min(t.at + OWN, t.to), t.to);
@@ -136,34 +140,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     /* Scores of a step -> weights in place; keep: what the sums so far are multiplied with. */
     auto soften = [&](float(&s)[SACC], int k0) {
         if (k0 + BN > hi || (causal && k0 + BN - 1 > q0) || (window && k0 <= q0 + 15 - window)) {
+            const af_range see[2] = {keys_of(mask, qa, hi), keys_of(mask, qa + 8, hi)};
 #pragma unroll
             for (int i = 0; i < SACC; i++) {
                 const int key = k0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-                if (key >= hi || !sees(mask, qa + i % 4 / 2 * 8, key))
-                    s[i] = -INF;
+                s[i] = outside(see[i % 4 / 2], key) ? -INF : s[i];
             }
         }
+        float mx[4] = {top[0], top[0], top[1], top[1]}, add[4] = {}, base[2]; /* short chains */
+#pragma unroll
+        for (int i = 0; i < SACC; i++)
+            mx[i % 4] = fmaxf(mx[i % 4], s[i]);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float mx = top[half];
-#pragma unroll
-            for (int j = 0; j < BN / 8; j++)
-                mx = fmaxf(mx, fmaxf(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
-            mx = fmaxf(mx, __shfl_xor_sync(FULL, mx, 1));
-            mx = fmaxf(mx, __shfl_xor_sync(FULL, mx, 2));
-            const float base = mx == -INF ? 0.0f : mx * factor;
-            keep[half] = exp2_fast(top[half] * factor - base);
-            top[half] = mx;
-            float add = 0.0f;
-#pragma unroll
-            for (int j = 0; j < BN / 8; j++)
-#pragma unroll
-                for (int i = 4 * j + 2 * half; i < 4 * j + 2 * half + 2; i++) {
-                    s[i] = exp2_fast(s[i] * factor - base);
-                    add += s[i];
-                }
-            sum[half] = sum[half] * keep[half] + add;
+            float m = fmaxf(mx[2 * half], mx[2 * half + 1]);
+            m = fmaxf(m, __shfl_xor_sync(FULL, m, 1));
+            m = fmaxf(m, __shfl_xor_sync(FULL, m, 2));
+            base[half] = m == -INF ? 0.0f : m * factor;
+            keep[half] = exp2_fast(top[half] * factor - base[half]);
+            top[half] = m;
         }
+#pragma unroll
+        for (int i = 0; i < SACC; i++) {
+            s[i] = exp2_fast(s[i] * factor - base[i % 4 / 2]);
+            add[i % 4] += s[i];
+        }
+        sum[0] = sum[0] * keep[0] + (add[0] + add[1]);
+        sum[1] = sum[1] * keep[1] + (add[2] + add[3]);
     };
     load_tile<OWN>(q_tile, q, ldx, t.at, t.to);
     if (steps > 0)
@@ -202,6 +205,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         wgmma_wait<1>(); /* the scores; the sums of the step before still run */
         pin(s);
         soften(s, k0);
+        finish(sum, nowhere);
         wgmma_wait<0>();
         pin(acc);
 #pragma unroll
@@ -249,6 +253,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         return;
     const u32 q_tile = shared_base(), o_tile = q_tile + OWN_BYTES, k_tile = o_tile + OWN_BYTES;
     const u32 v_tile = k_tile + 3 * TILE_BYTES, mine = group * 64 * 128;
+    const u32 nowhere = v_tile + 3 * TILE_BYTES;
     const bf16 *k = qkv + (i64)(H + kv) * E, *v = k + (i64)K * E;
     const int lo = t.from + (first_key(mask, t.at, t.from) - t.from) / BN * BN;
     const int hi = t.dead ? lo : end_key(mask, min(t.at + OWN, t.to), t.to);
@@ -276,16 +281,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     };
     /* s := ds */
     auto slopes = [&](float(&s)[SACC], const float(&dp)[SACC], int k0) {
-        const bool edge = k0 + BN > hi || (causal && k0 + BN - 1 > q0) ||
-                          (window && k0 <= q0 + 15 - window);
+        if (k0 + BN > hi || (causal && k0 + BN - 1 > q0) || (window && k0 <= q0 + 15 - window)) {
+            const af_range see[2] = {keys_of(mask, qa, hi), keys_of(mask, qa + 8, hi)};
 #pragma unroll
-        for (int i = 0; i < SACC; i++) {
-            const int half = i % 4 / 2, key = k0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-            float p = exp2_fast(s[i] * factor - l[half]);
-            if (edge && (key >= hi || !sees(mask, qa + half * 8, key)))
-                p = 0.0f;
-            s[i] = p * (dp[i] - d[half]);
+            for (int i = 0; i < SACC; i++) {
+                const int key = k0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
+                s[i] = outside(see[i % 4 / 2], key) ? -INF : s[i];
+            }
         }
+#pragma unroll
+        for (int i = 0; i < SACC; i++)
+            s[i] = exp2_fast(s[i] * factor - l[i % 4 / 2]) * (dp[i] - d[i % 4 / 2]);
     };
     load_tile<OWN>(q_tile, qkv + (i64)h * E, ldx, t.at, t.to);
     load_tile<OWN>(o_tile, dout + (i64)h * E, lddo, t.at, t.to);
@@ -321,6 +327,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         pin(s);
         pin(dp);
         slopes(s, dp, lo + step * BN);
+        finish(s, nowhere);
         wgmma_wait<0>();
         pin(acc);
         pack_operand(ds, s);
@@ -356,6 +363,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const u32 k_tile = shared_base(), v_tile = k_tile + OWN_BYTES, q_tile = v_tile + OWN_BYTES;
     const u32 o_tile = q_tile + 3 * TILE_BYTES, mine = group * 64 * 128;
     float2 *row_tile = (float2 *)(raw + (o_tile + 3 * TILE_BYTES - smem_at(raw))); /* lse, delta */
+    const u32 nowhere = o_tile + 3 * TILE_BYTES + 3 * BN * 8;
     const bf16 *k = qkv + (i64)(H + kv) * E;
     const int lo = first_query(mask, t.at, t.from);
     const int hi = t.dead ? lo : end_query(mask, min(t.at + OWN, t.to), t.to);
@@ -386,18 +394,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     auto slopes = [&](float(&s)[SACC], float(&dp)[SACC], int step) {
         const float2 *rows = row_tile + step % 3 * BN + lane % 4 * 2;
         const int q0 = lo + step % tiles * BN;
-        const bool edge = (causal && k0 + 15 > q0) || (window && k0 <= q0 + BN - 1 - window);
+        if ((causal && k0 + 15 > q0) || (window && k0 <= q0 + BN - 1 - window)) {
+            const af_range seen[2] = {queries_of(mask, ka), queries_of(mask, ka + 8)};
+#pragma unroll
+            for (int i = 0; i < SACC; i++) {
+                const int query = q0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
+                s[i] = outside(seen[i % 4 / 2], query) ? -INF : s[i];
+            }
+        }
 #pragma unroll
         for (int j = 0; j < BN / 8; j++) {
             const float2 a = rows[j * 8], b = rows[j * 8 + 1];
 #pragma unroll
-            for (int c = 0; c < 4; c++) {
-                const int i = 4 * j + c, query = q0 + j * 8 + lane % 4 * 2 + c % 2;
-                float e = exp2_fast(s[i] * factor - (c % 2 ? b.x : a.x));
-                if (edge && !sees(mask, query, ka + c / 2 * 8))
-                    e = 0.0f;
-                s[i] = e;
-                dp[i] = e * (dp[i] - (c % 2 ? b.y : a.y));
+            for (int i = 4 * j; i < 4 * j + 4; i++) {
+                s[i] = exp2_fast(s[i] * factor - (i % 2 ? b.x : a.x));
+                dp[i] = s[i] * (dp[i] - (i % 2 ? b.y : a.y));
             }
         }
     };
@@ -422,6 +433,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int step = 1; step < steps; step++) {
         const u32 now = step % 3 * TILE_BYTES, before = (step - 1) % 3 * TILE_BYTES;
         tiles_ready();
+        fetch(step + 1);
         float s[SACC], dp[SACC];
         pin(dk);
         pin(dv);
@@ -434,11 +446,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         add_product(dv, p, o_tile + before);
         add_product(dk, ds, q_tile + before);
         wgmma_commit();
-        fetch(step + 1);
         wgmma_wait<1>();
         pin(s);
         pin(dp);
         slopes(s, dp, step);
+        finish(dp, nowhere);
         wgmma_wait<0>();
         pin(dk);
         pin(dv);

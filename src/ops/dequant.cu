@@ -66,6 +66,7 @@ DEV void bnb_dequant(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32
     const i64 groups = rows * cols / 8, first = (i64)blockIdx.x * 256 * UNROLL + threadIdx.x;
     const i64 jump = (gridDim.x - 1) * 256ll * UNROLL, per_row = cols / 8;
     const int jump_rows = (int)(jump / per_row), jump_cols = (int)(jump % per_row);
+    const int step_rows = (int)(256 / per_row), step_cols = (int)(256 % per_row);
     i64 row = first / per_row;
     int col = (int)(first - row * per_row);
     for (i64 g0 = first; g0 - threadIdx.x < groups; g0 += jump + 256 * UNROLL) {
@@ -87,15 +88,13 @@ DEV void bnb_dequant(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32
                     scale[u]);
             if (g0 + u * 256 < groups)
                 put8(dst + row * ld + col * 8, v, round_bf16);
-            for (col += 256; col >= per_row; col -= (int)per_row)
-                row++;
+            const bool over = (col += step_cols) >= per_row;
+            col -= over ? (int)per_row : 0;
+            row += step_rows + over;
         }
-        row += jump_rows;
-        col += jump_cols;
-        if (col >= per_row) {
-            col -= (int)per_row;
-            row++;
-        }
+        const bool over = (col += jump_cols) >= per_row;
+        col -= over ? (int)per_row : 0;
+        row += jump_rows + over;
     }
 }
 

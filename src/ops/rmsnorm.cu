@@ -1,11 +1,12 @@
 /* rmsnorm.cu - RMS normalisation: forward, forward with residual add, both gradients.
  * Contract: rmsnorm.c; twin: rmsnorm_cpu.c.
  *
- * Built with AF_T (x, y, dy, dx), AF_W (w), AF_VEC, and AF_PER: accesses a thread makes along a row;
- * blockDim.x * AF_PER * AF_VEC >= D. One block walks over rows blockIdx.x, + gridDim.x, ...: a row
- * is read once and stays in registers, w is read once a block. Rows have strides (ld*) so that
- * spare columns behind D stay untouched. rmsnorm_dw: see there. */
-// variants: AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=1 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=2 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=4 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=8 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=1 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=2 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=4 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=8 | AF_T=float AF_W=float AF_VEC=4 AF_PER=1 | AF_T=float AF_W=float AF_VEC=4 AF_PER=2 | AF_T=float AF_W=float AF_VEC=4 AF_PER=4 | AF_T=float AF_W=float AF_VEC=4 AF_PER=8 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=1 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=2 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=4 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=8 | AF_T=half AF_W=half AF_VEC=8 AF_PER=1 | AF_T=half AF_W=half AF_VEC=8 AF_PER=2 | AF_T=half AF_W=half AF_VEC=8 AF_PER=4 | AF_T=half AF_W=half AF_VEC=8 AF_PER=8 | AF_T=half AF_W=float AF_VEC=8 AF_PER=1 | AF_T=half AF_W=float AF_VEC=8 AF_PER=2 | AF_T=half AF_W=float AF_VEC=8 AF_PER=4 | AF_T=half AF_W=float AF_VEC=8 AF_PER=8 | AF_T=bf16 AF_W=bf16 AF_VEC=1 AF_PER=8 | AF_T=bf16 AF_W=bf16 AF_VEC=1 AF_PER=32 | AF_T=bf16 AF_W=float AF_VEC=1 AF_PER=8 | AF_T=bf16 AF_W=float AF_VEC=1 AF_PER=32 | AF_T=float AF_W=float AF_VEC=1 AF_PER=8 | AF_T=float AF_W=float AF_VEC=1 AF_PER=32 | AF_T=float AF_W=bf16 AF_VEC=1 AF_PER=8 | AF_T=float AF_W=bf16 AF_VEC=1 AF_PER=32 | AF_T=half AF_W=half AF_VEC=1 AF_PER=8 | AF_T=half AF_W=half AF_VEC=1 AF_PER=32 | AF_T=half AF_W=float AF_VEC=1 AF_PER=8 | AF_T=half AF_W=float AF_VEC=1 AF_PER=32
+ * Built with AF_T (x, y, dy, dx), AF_W (w), AF_VEC, AF_WARP (1: a warp a row, for short rows; 0: a
+ * block a row) and AF_PER: accesses a thread makes along a row; threads of a row * AF_PER * AF_VEC >=
+ * D. Rows are dealt to warps or blocks in turn: a row is read once and stays in registers, w is read
+ * once by each. Rows have strides (ld*) so that spare columns behind D stay untouched. rmsnorm_dw:
+ * see there. */
+// variants: AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=4 AF_WARP=1 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=2 AF_WARP=0 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=4 AF_WARP=0 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=8 AF_WARP=0 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=4 AF_WARP=1 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=2 AF_WARP=0 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=4 AF_WARP=0 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=8 AF_WARP=0 | AF_T=float AF_W=float AF_VEC=4 AF_PER=4 AF_WARP=1 | AF_T=float AF_W=float AF_VEC=4 AF_PER=2 AF_WARP=0 | AF_T=float AF_W=float AF_VEC=4 AF_PER=4 AF_WARP=0 | AF_T=float AF_W=float AF_VEC=4 AF_PER=8 AF_WARP=0 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=4 AF_WARP=1 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=2 AF_WARP=0 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=4 AF_WARP=0 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=8 AF_WARP=0 | AF_T=half AF_W=half AF_VEC=8 AF_PER=4 AF_WARP=1 | AF_T=half AF_W=half AF_VEC=8 AF_PER=2 AF_WARP=0 | AF_T=half AF_W=half AF_VEC=8 AF_PER=4 AF_WARP=0 | AF_T=half AF_W=half AF_VEC=8 AF_PER=8 AF_WARP=0 | AF_T=half AF_W=float AF_VEC=8 AF_PER=4 AF_WARP=1 | AF_T=half AF_W=float AF_VEC=8 AF_PER=2 AF_WARP=0 | AF_T=half AF_W=float AF_VEC=8 AF_PER=4 AF_WARP=0 | AF_T=half AF_W=float AF_VEC=8 AF_PER=8 AF_WARP=0 | AF_T=bf16 AF_W=bf16 AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=bf16 AF_W=bf16 AF_VEC=1 AF_PER=32 AF_WARP=0 | AF_T=bf16 AF_W=float AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=bf16 AF_W=float AF_VEC=1 AF_PER=32 AF_WARP=0 | AF_T=float AF_W=float AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=float AF_W=float AF_VEC=1 AF_PER=32 AF_WARP=0 | AF_T=float AF_W=bf16 AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=float AF_W=bf16 AF_VEC=1 AF_PER=32 AF_WARP=0 | AF_T=half AF_W=half AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=half AF_W=half AF_VEC=1 AF_PER=32 AF_WARP=0 | AF_T=half AF_W=float AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=half AF_W=float AF_VEC=1 AF_PER=32 AF_WARP=0
 #include "dev.cuh"
 
 #ifndef AF_W
@@ -13,6 +14,22 @@
 #endif
 #ifndef AF_PER
 #define AF_PER 1
+#endif
+#ifndef AF_WARP
+#define AF_WARP 0
+#endif
+#if AF_WARP
+#define WIDTH 32
+#define LANE (threadIdx.x % 32)
+#define ROW_LOOP                                                                                   \
+    for (i64 n = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; n < rows;                 \
+         n += (i64)gridDim.x * (blockDim.x / 32))
+DEV float row_sum(float v) { return warp_sum(v); }
+#else
+#define WIDTH blockDim.x
+#define LANE threadIdx.x
+#define ROW_LOOP for (i64 n = blockIdx.x; n < rows; n += gridDim.x)
+DEV float row_sum(float v) { return block_sum(v); }
 #endif
 
 struct row {
@@ -23,7 +40,7 @@ template <class T> DEV void load_row(row &r, const T *p, int D)
 {
 #pragma unroll
     for (int i = 0; i < AF_PER; i++) {
-        const int d = (i * blockDim.x + threadIdx.x) * AF_VEC;
+        const int d = (i * WIDTH + LANE) * AF_VEC;
         if (d < D) {
             load_n(r.v[i], p + d);
         } else {
@@ -37,7 +54,7 @@ DEV void store_row(AF_T *p, const row &r, int D)
 {
 #pragma unroll
     for (int i = 0; i < AF_PER; i++) {
-        const int d = (i * blockDim.x + threadIdx.x) * AF_VEC;
+        const int d = (i * WIDTH + LANE) * AF_VEC;
         if (d < D)
             store_n(p + d, r.v[i]);
     }
@@ -65,10 +82,10 @@ DEV void load_weight(row &w, const AF_W *p, int D, float plus_one)
 
 DEV void normalise(AF_T *y, float *rstd, row &x, const row &w, int D, float eps)
 {
-    const float r = rsqrtf(block_sum(dot(x, x)) / D + eps);
+    const float r = rsqrtf(row_sum(dot(x, x)) / D + eps);
     EACH x.v[i][k] *= r * w.v[i][k];
     store_row(y, x, D);
-    if (threadIdx.x == 0)
+    if (LANE == 0)
         *rstd = r;
 }
 
@@ -78,7 +95,8 @@ extern "C" __global__ void rmsnorm_fwd(AF_T *y, float *rstd, const AF_T *x, cons
 {
     row wr, xr;
     load_weight(wr, w, D, plus_one);
-    for (i64 n = blockIdx.x; n < rows; n += gridDim.x) {
+    ROW_LOOP
+    {
         load_row(xr, x + n * ldx, D);
         normalise(y + n * ldy, rstd + n, xr, wr, D, eps);
     }
@@ -92,7 +110,8 @@ extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, cons
 {
     row wr, xr, rr;
     load_weight(wr, w, D, plus_one);
-    for (i64 n = blockIdx.x; n < rows; n += gridDim.x) {
+    ROW_LOOP
+    {
         load_row(xr, x + n * ldx, D);
         load_row(rr, residual + n * ldr, D);
         EACH xr.v[i][k] = rounded<AF_T>(xr.v[i][k] + rr.v[i][k]);
@@ -109,12 +128,13 @@ extern "C" __global__ void rmsnorm_bwd(AF_T *dx, const AF_T *x, const AF_W *w, c
 {
     row wr, xr, gr;
     load_weight(wr, w, D, plus_one);
-    for (i64 n = blockIdx.x; n < rows; n += gridDim.x) {
+    ROW_LOOP
+    {
         const float r = rstd[n];
         load_row(xr, x + n * ldx, D);
         load_row(gr, dy + n * lddy, D);
         EACH gr.v[i][k] *= wr.v[i][k];
-        const float c = block_sum(dot(xr, gr)) / D * r * r;
+        const float c = row_sum(dot(xr, gr)) / D * r * r;
         EACH gr.v[i][k] = r * (gr.v[i][k] - xr.v[i][k] * c);
         if (add) {
             load_row(xr, add + n * lda, D);

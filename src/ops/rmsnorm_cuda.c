@@ -1,8 +1,12 @@
-/* rmsnorm_cuda.c - launchers of rmsnorm.c. One block a row, which stays in its registers. */
+/* rmsnorm_cuda.c - launchers of rmsnorm.c. A warp or a block a row, which stays in
+ * registers. */
 #include "ops/cuda_ops.h"
 
 enum {
-    THREADS_WISH = 128, /* a row's threads, while a thread has at most PER_MAX accesses */
+    WARP_PER = 4,       /* a warp does a row of at most 32 * this accesses ... */
+    WARP_ROWS = 4,      /* ... and a block this many rows */
+    THREADS_WISH = 256, /* else: a row's threads, while one has at most PER_MAX accesses */
+    PER_MIN = 2,
     PER_MAX = 8,
     PER_SCALAR = 32,
     THREADS_MAX = 1024,
@@ -12,6 +16,8 @@ enum {
 
 typedef struct shape {
     int vec, per, threads;
+    bool warp;      /* a warp a row */
+    int64_t blocks; /* for all rows */
 } shape;
 
 /* False when a row does not fit one block. */
@@ -27,13 +33,21 @@ static bool shape_of(shape *s, const af_node *n, const af_tensor *w)
                af_cuda_rows_fit(n->out[i], wide);
     s->vec = fits ? wide : 1;
     const int64_t accesses = af_last(x) / s->vec;
-    s->per = fits ? 1 : PER_MAX;
+    s->warp = fits && accesses <= 32 * WARP_PER;
+    if (s->warp) {
+        s->per = WARP_PER;
+        s->threads = 32 * WARP_ROWS;
+        s->blocks = (af_rows(x) + WARP_ROWS - 1) / WARP_ROWS;
+        return true;
+    }
+    s->per = fits ? PER_MIN : PER_MAX;
     while (s->per < PER_MAX && accesses > (int64_t)s->per * THREADS_WISH)
         s->per *= 2;
     if (accesses > (int64_t)s->per * THREADS_MAX)
         s->per = PER_SCALAR;
     const int64_t need = AF_ALIGN_UP((accesses + s->per - 1) / s->per, INT64_C(32));
     s->threads = (int)AF_MAX(AF_MIN(need, (int64_t)THREADS_MAX), INT64_C(32));
+    s->blocks = af_rows(x);
     return need <= THREADS_MAX && (s->per != PER_SCALAR || s->vec == 1);
 }
 
@@ -41,9 +55,9 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *x, cons
                          shape s)
 {
     return af_cuda_kernel(cu, "rmsnorm.cu", name,
-                          af_cuda_text(cu, "AF_T=%s AF_W=%s AF_VEC=%d AF_PER=%d",
+                          af_cuda_text(cu, "AF_T=%s AF_W=%s AF_VEC=%d AF_PER=%d AF_WARP=%d",
                                        af_cuda_ctype(x->dtype), af_cuda_ctype(w->dtype), s.vec,
-                                       s.per));
+                                       s.per, s.warp));
 }
 
 AF_CHECKED static af_status check(shape *s, const af_node *n, const af_tensor *w, af_error *err)
@@ -70,7 +84,7 @@ static af_status rmsnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
     if (st != AF_OK || af_rows(x) == 0)
         return st;
     af_kernel *k = kernel(cu, add ? "rmsnorm_add_fwd" : "rmsnorm_fwd", x, w, s);
-    af_launch *l = af_cuda_launch(cu, n, k, af_rows(x), 1, 1, s.threads, 0);
+    af_launch *l = af_cuda_launch(cu, n, k, s.blocks, 1, 1, s.threads, 0);
     af_arg_ptr(l, y->data);
     if (add)
         af_arg_ptr(l, n->out[1]->data);
@@ -102,7 +116,7 @@ static af_status rmsnorm_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
     if (st != AF_OK || af_rows(x) == 0)
         return st;
     af_launch *l =
-        af_cuda_launch(cu, n, kernel(cu, "rmsnorm_bwd", x, w, s), af_rows(x), 1, 1, s.threads, 0);
+        af_cuda_launch(cu, n, kernel(cu, "rmsnorm_bwd", x, w, s), s.blocks, 1, 1, s.threads, 0);
     af_arg_ptr(l, dx->data);
     af_arg_ptr(l, x->data);
     af_arg_ptr(l, w->data);
