@@ -340,6 +340,10 @@ AF_CHECKED af_status af_tensor_write(af_graph *g, af_tensor *t, const void *data
                                      af_error *err);
 AF_CHECKED af_status af_tensor_read(af_graph *g, const af_tensor *t, void *data, uint64_t bytes,
                                     af_error *err);
+/* The same without waiting for the device: `data`, which must stay, has the values after the next
+ * af_tensor_read or af_graph_grad_norm. For the few numbers a loop wants from every run. */
+AF_CHECKED af_status af_tensor_read_later(af_graph *g, const af_tensor *t, void *data,
+                                          uint64_t bytes, af_error *err);
 /* CPU only, before prepare: the weight's values are read where they lie (a mapped file). */
 void af_tensor_bind(af_tensor *t, const void *data);
 

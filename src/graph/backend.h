@@ -15,6 +15,9 @@ typedef struct af_backend_ops {
     af_status (*run)(af_device *d, af_graph *g, int what, af_error *err);
     af_status (*write)(af_device *d, af_graph *g, af_tensor *t, const void *data, af_error *err);
     af_status (*read)(af_device *d, af_graph *g, const af_tensor *t, void *data, af_error *err);
+    /* As read, but the values may come with the next read. NULL = read waits for nothing. */
+    af_status (*read_later)(af_device *d, af_graph *g, const af_tensor *t, void *data,
+                            af_error *err);
     /* Frees what prepare made. */
     void (*release)(af_device *d, af_graph *g);
     uint64_t (*memory_free)(const af_device *d);

@@ -149,6 +149,16 @@ af_status af_tensor_read(af_graph *g, const af_tensor *t, void *data, uint64_t b
     return st == AF_OK ? g->device->ops->read(g->device, g, t, data, err) : st;
 }
 
+af_status af_tensor_read_later(af_graph *g, const af_tensor *t, void *data, uint64_t bytes,
+                               af_error *err)
+{
+    const af_status st = check_copy(g, t, "read", bytes, err);
+    if (st != AF_OK)
+        return st;
+    const af_backend_ops *ops = g->device->ops;
+    return (ops->read_later ? ops->read_later : ops->read)(g->device, g, t, data, err);
+}
+
 af_status af_graph_grad_norm(af_graph *g, double *norm, bool *finite, af_error *err)
 {
     float s[4];

@@ -57,6 +57,7 @@ typedef struct af_trainer {
     struct af_saver *saver;    /* the thread that writes checkpoints */
     int32_t *bounds, *staging; /* of bounds_len and rows_max */
     float *row_stats;
+    float *losses; /* of the step's micro-batches */
     struct af_samples *samples; /* prompts of generate_samples, or NULL */
     char *samples_html;         /* answers before and after, for the report */
 } af_trainer;

@@ -294,7 +294,8 @@ static af_status load(af_trainer *t, af_error *err)
     t->bounds = af_calloc((uint64_t)t->bounds_len, sizeof *t->bounds);
     t->row_stats = af_calloc((uint64_t)t->rows_max * 2, sizeof *t->row_stats);
     t->staging = af_calloc((uint64_t)t->rows_max, sizeof *t->staging);
-    if (!t->bounds || !t->row_stats || !t->staging)
+    t->losses = af_calloc((uint64_t)t->run->accumulation, sizeof *t->losses);
+    if (!t->bounds || !t->row_stats || !t->staging || !t->losses)
         st = af_fail_nomem(err, "staging", (uint64_t)t->rows_max * 8);
 done:
     return st;
@@ -337,6 +338,7 @@ void af_trainer_close(af_trainer *t)
     free(t->bounds);
     free(t->staging);
     free(t->row_stats);
+    free(t->losses);
     af_samples_free(t->samples);
     free(t->samples_html);
     *t = (af_trainer){0};

@@ -66,17 +66,17 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
     for (int64_t k = 0; k < t->run->accumulation; k++) {
         const af_batch *b;
-        float loss;
         AF_TRY(af_stream_get(t->stream, t->progress.micro + k, &b, err));
         AF_TRY(upload(t, b, scale, err));
         AF_TRY(af_graph_run(t->graph, AF_RUN_GRAD, err));
-        AF_TRY(af_tensor_read(t->graph, t->loss, &loss, sizeof loss, err));
-        r->loss += loss;
+        AF_TRY(af_tensor_read_later(t->graph, t->loss, &t->losses[k], sizeof *t->losses, err));
     }
     af_set_learning_rate(t->graph, af_schedule_lr(&t->schedule, t->progress.step));
     af_set_step(t->graph, t->progress.step + 1);
     AF_TRY(af_graph_run(t->graph, AF_RUN_UPDATE, err));
-    AF_TRY(af_graph_grad_norm(t->graph, &r->grad_norm, &r->finite, err));
+    AF_TRY(af_graph_grad_norm(t->graph, &r->grad_norm, &r->finite, err)); /* the step's one wait */
+    for (int64_t k = 0; k < t->run->accumulation; k++)
+        r->loss += t->losses[k];
     r->finite = r->finite && isfinite(r->loss);
 done:
     return st;

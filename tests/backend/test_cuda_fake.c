@@ -396,6 +396,44 @@ static void test_chunks_without_labels_are_left_out(void **state)
     drop_kept();
 }
 
+/* Numbers asked for without waiting come with the next read, each as it was when it was asked for.
+ */
+static void test_later_reads_wait_once(void **state)
+{
+    enum { MANY = 200 };
+    float later[MANY] = {0}, now;
+    af_error err = {0};
+    rec r = {.t = AF_DTYPE_F32};
+    af_device *d = open_fake();
+    (void)state;
+    CHECK_OK(af_graph_new(&r.g, &err), err);
+    case_dropout(&r);
+    CHECK_OK(af_graph_prepare(r.g, d, &err), err);
+    af_tensor *x = r.leaf[0].t;
+    const uint64_t bytes = af_tensor_bytes(x);
+    float *v = calloc(1, bytes);
+    af_tensor *one = r.g->clock; /* 16 bytes */
+    float small[MANY][4] = {{0}};
+    const int syncs = seen.syncs;
+    for (int i = 0; i < MANY; i++) {
+        const float four[4] = {(float)i + 1};
+        CHECK_OK(af_tensor_write(r.g, one, four, sizeof four, &err), err);
+        CHECK_OK(af_tensor_read_later(r.g, one, small[i], sizeof small[i], &err), err);
+        later[i] = small[i][0];
+    }
+    assert_int_equal(seen.syncs, syncs);
+    CHECK_OK(af_tensor_read(r.g, x, v, bytes, &err), err);
+    assert_int_equal(seen.syncs, syncs + 1);
+    for (int i = 0; i < MANY; i++) {
+        now = small[i][0];
+        assert_true(later[i] == 0 && now == (float)i + 1);
+    }
+    free(v);
+    rec_clear(&r);
+    af_device_close(d);
+    drop_kept();
+}
+
 static void test_no_such_gpu_is_said(void **state)
 {
     (void)state;
@@ -413,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_every_launcher_passes_what_its_kernel_takes),
         cmocka_unit_test(test_direct_launches_equal_captured_ones),
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
+        cmocka_unit_test(test_later_reads_wait_once),
         cmocka_unit_test(test_no_such_gpu_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

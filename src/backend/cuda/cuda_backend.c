@@ -254,6 +254,7 @@ static void cuda_release(af_device *d, af_graph *g)
         return;
     cu->drv->context_set(cu->context);
     cu->drv->stream_sync(cu->stream);
+    af_download_drop(cu);
     af_cuda_drop_captures(cu, cg);
     for (int i = 0; i < g->n_nodes; i++) {
         release_gemms(cu, g->nodes[i]);
@@ -370,6 +371,19 @@ static af_status cuda_read(af_device *d, af_graph *g, const af_tensor *t, void *
                        : st;
 }
 
+static af_status cuda_read_later(af_device *d, af_graph *g, const af_tensor *t, void *data,
+                                 af_error *err)
+{
+    af_cuda *cu = (af_cuda *)d;
+    if (t->ld != af_last(t))
+        return cuda_read(d, g, t, data, err);
+    const af_status st =
+        af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a read", err);
+    return st == AF_OK ? af_download_later(cu, data, t->data, af_tensor_bytes(t),
+                                           t->name[0] ? t->name : "a tensor", err)
+                       : st;
+}
+
 /* ---- open and close ---- */
 
 static void cuda_close(af_device *d)
@@ -404,6 +418,7 @@ static const af_backend_ops cuda_ops = {
     .run = af_cuda_run,
     .write = cuda_write,
     .read = cuda_read,
+    .read_later = cuda_read_later,
     .release = cuda_release,
     .memory_free = cuda_memory_free,
     .close = cuda_close,

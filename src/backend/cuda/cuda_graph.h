@@ -69,6 +69,10 @@ void af_upload_free(af_upload *u, af_cuda *cu);
 AF_CHECKED af_status af_upload_rows(af_cuda *cu, void *to, uint64_t pitch, const void *from,
                                     uint64_t width, uint64_t rows, const char *what, af_error *err);
 /* The way back; returns when the bytes are there. */
+/* A few bytes without waiting: they are at `to` after the next af_download_rows. */
+AF_CHECKED af_status af_download_later(af_cuda *cu, void *to, const void *from, uint64_t bytes,
+                                       const char *what, af_error *err);
+void af_download_drop(af_cuda *cu); /* nobody waits for them any more */
 AF_CHECKED af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pitch,
                                       uint64_t width, uint64_t rows, const char *what,
                                       af_error *err);

@@ -7,6 +7,7 @@
 #include "backend/cuda/cuda_graph.h"
 
 enum { SEGMENTS = 8, SEGMENT_BYTES = 8 << 20 };
+enum { LATER_MAX = 256, LATER_BYTES = 256 }; /* downloads on their way, bytes of each at most */
 
 struct af_upload {
     uint8_t *host;
@@ -14,6 +15,11 @@ struct af_upload {
     bool pending[SEGMENTS];
     int at;
     uint64_t used;
+    struct {
+        void *to;
+        uint64_t bytes;
+    } later[LATER_MAX]; /* number i arrives at host + SEGMENTS * SEGMENT_BYTES + i * LATER_BYTES */
+    int laters;
 };
 
 af_status af_upload_new(af_upload **out, af_cuda *cu, af_error *err)
@@ -22,9 +28,11 @@ af_status af_upload_new(af_upload **out, af_cuda *cu, af_error *err)
     af_upload *u = af_calloc(1, sizeof *u);
     if (!u)
         return af_fail_nomem(err, "the upload ring", sizeof *u);
-    AF_TRY(af_cu_check(cu->drv,
-                       cu->drv->host_alloc((void **)&u->host, (size_t)SEGMENTS * SEGMENT_BYTES, 0),
-                       "cuMemHostAlloc", "the upload ring", err));
+    AF_TRY(af_cu_check(
+        cu->drv,
+        cu->drv->host_alloc((void **)&u->host,
+                            (size_t)SEGMENTS * SEGMENT_BYTES + (size_t)LATER_MAX * LATER_BYTES, 0),
+        "cuMemHostAlloc", "the upload ring", err));
     for (int i = 0; i < SEGMENTS; i++)
         AF_TRY(af_cu_check(cu->drv, cu->drv->event_new(&u->event[i], AF_CU_EVENT_NO_TIMING),
                            "cuEventCreate", "the upload ring", err));
@@ -120,6 +128,37 @@ done:
     return st;
 }
 
+static uint8_t *later_at(const af_upload *u, int i)
+{
+    return u->host + (uint64_t)SEGMENTS * SEGMENT_BYTES + (uint64_t)i * LATER_BYTES;
+}
+
+void af_download_drop(af_cuda *cu) { cu->upload->laters = 0; }
+
+/* The stream has been waited for: what was asked for earlier is here. */
+static void settle(af_upload *u)
+{
+    for (int i = 0; i < u->laters; i++)
+        memcpy(u->later[i].to, later_at(u, i), u->later[i].bytes);
+    u->laters = 0;
+}
+
+af_status af_download_later(af_cuda *cu, void *to, const void *from, uint64_t bytes,
+                            const char *what, af_error *err)
+{
+    af_upload *u = cu->upload;
+    if (bytes > LATER_BYTES || u->laters == LATER_MAX)
+        return af_download_rows(cu, to, from, bytes, bytes, 1, what, err);
+    const af_status st =
+        af_cu_check(cu->drv, cu->drv->copy_down(later_at(u, u->laters), from, bytes, cu->stream),
+                    "cuMemcpyDtoHAsync", what, err);
+    if (st == AF_OK) {
+        u->later[u->laters].to = to;
+        u->later[u->laters++].bytes = bytes;
+    }
+    return st;
+}
+
 af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pitch, uint64_t width,
                            uint64_t rows, const char *what, af_error *err)
 {
@@ -141,6 +180,7 @@ af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pit
     else
         AF_TRY(af_cu_check(drv, drv->copy_2d(&c, cu->stream), "cuMemcpy2DAsync", what, err));
     AF_TRY(af_cu_check(drv, drv->stream_sync(cu->stream), "cuStreamSynchronize", what, err));
+    settle(cu->upload);
 done:
     return st;
 }
