@@ -28,7 +28,7 @@ typedef struct af_linear_group {
     bool scratch;     /* the matrix lives in the workspace, filled at each use */
     af_tensor *fused; /* [O + ext][I + ext]; NULL when direct */
     af_tensor *bias;  /* [O], or NULL */
-    af_tensor *bt;    /* B transposed, [ext][O], where low_rank.cu serves; else NULL */
+    af_tensor *bt;    /* B transposed, [R, up to 16][O], where low_rank.cu serves; else NULL */
 } af_linear_group;
 
 /* Finds the groups, makes their matrices, pads activations. */

@@ -202,7 +202,7 @@ static void fill_b(af_cuda *cu, af_node *n, collector *k, const af_linear_group 
     }
 }
 
-/* B transposed, [ext][O]: what the narrow product of the backward pass reads. */
+/* B transposed, [R, up to 16][O]: what the narrow product of the backward pass reads. */
 static void fill_bt(af_node *n, collector *k, const af_linear_group *p)
 {
     const uint64_t size = (uint64_t)af_dtype_get(p->b->dtype)->bytes;

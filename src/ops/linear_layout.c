@@ -161,7 +161,8 @@ static void make_transposed(af_graph *g, af_linear_group *p)
 {
     if (p->parts && p->pieces && p->R <= AF_FOLD_RANK && p->type == AF_DTYPE_BF16 &&
         p->O % 32 == 0 && p->I % 32 == 0)
-        p->bt = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){p->ext, p->O});
+        p->bt = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2,
+                        (int64_t[]){AF_ALIGN_UP(p->R, (int64_t)16), p->O});
 }
 
 static af_status find_groups(af_graph *g, af_cuda_graph *cg, af_error *err)

@@ -7,6 +7,7 @@
  *             The rest of the head, and v, pass unchanged. Norm weights [E] serve every head; [H*E]
  *             and [K*E] mean one norm over the whole q, or k, row (norm_whole).
  * ROPE_BWD    dy, qkv, positions, .. -> dqkv: the inverse rotation, then back through the norm
+ *             (without norms dy stands in for qkv, which is not read)
  * ROPE_DNORM  dy, qkv, positions, .. -> dq_norm, dk_norm: sums over rows (and heads)
  * y may share qkv's memory: a row's two halves are read before either is written. */
 #include "graph/node.h"
@@ -111,7 +112,10 @@ static void rope_grad(af_graph *g, af_node *n, af_tensor *const *dout)
         }
     }
     if (n->in[0]->needs_grad) {
-        af_tensor *d = af_node_output_like(g, back_node(g, AF_OP_ROPE_BWD, n, dout[0]), n->in[0]);
+        af_node *b = back_node(g, AF_OP_ROPE_BWD, n, dout[0]);
+        if (!n->attr.rope.norm) /* the rotation alone needs no values: qkv can be overwritten */
+            b->in[1] = dout[0];
+        af_tensor *d = af_node_output_like(g, b, n->in[0]);
         if (!af_graph_failed(g))
             af_grad_add(g, n->in[0], d);
     }

@@ -7,7 +7,12 @@
 #include "backend/cuda/kernels.h"
 #include "ops/linear_cuda.h"
 
-enum { RESERVE_BYTES = 256 << 20 }; /* left to the driver: modules, captured graphs, fragments */
+enum {
+    RESERVE_BYTES = 256 << 20, /* left to the driver: modules, captured graphs, fragments */
+    /* values of a gradient whose product leaves room beside it: larger ones fill the GPU, and what
+     * runs beside them costs more than it hides (measured at 2048 and 8192 rows) */
+    ASIDE_MAX = 1 << 23,
+};
 
 static uint64_t cuda_memory_free(const af_device *d)
 {
@@ -70,6 +75,25 @@ static void hold_inputs(const af_graph *g, int from, int n, int until)
         }
 }
 
+/* Moves gradients of weights before the product that passes the gradient on: what they alone read
+ * is free before that product's result needs a place. */
+static void gradients_first(af_graph *g)
+{
+    for (int i = 0; i + 1 < g->n_nodes; i++) {
+        af_node *n = g->nodes[i];
+        if (n->op != AF_OP_LINEAR_DX)
+            continue;
+        for (; i + 1 < g->n_nodes && is_weight_gradient(g->nodes[i + 1]->op) &&
+               g->nodes[i + 1]->phase == n->phase;
+             i++) {
+            g->nodes[i] = g->nodes[i + 1];
+            g->nodes[i]->at = i;
+        }
+        g->nodes[i] = n;
+        n->at = i;
+    }
+}
+
 /* Gradients of weights that follow a LINEAR_DX run beside it. Until the next such place (or the end
  * of the pass) nothing they read may be overwritten. */
 static af_status place_aside(af_graph *g, af_cuda_graph *cg, af_error *err)
@@ -78,13 +102,15 @@ static af_status place_aside(af_graph *g, af_cuda_graph *cg, af_error *err)
     cg->aside = af_arena_take(&g->mem, (uint64_t)g->n_nodes + 1);
     if (!cg->aside)
         return af_fail_nomem(err, "the plan", (uint64_t)g->n_nodes);
-    if (g->recompute >= AF_RECOMPUTE_WIDE) /* memory is short: hold nothing longer than needed */
+    if (g->recompute >= AF_RECOMPUTE_WIDE) { /* memory is short: hold nothing longer than needed */
+        gradients_first(g);
         return AF_OK;
+    }
     for (int i = 0; i <= g->n_nodes; i++) {
         const af_node *n = i < g->n_nodes ? g->nodes[i] : NULL;
         int k = 0;
-        while (n && n->op == AF_OP_LINEAR_DX && i + 1 + k < g->n_nodes && k < 255 &&
-               g->nodes[i + 1 + k]->phase == n->phase &&
+        while (n && n->op == AF_OP_LINEAR_DX && af_count(n->out[0]) <= ASIDE_MAX &&
+               i + 1 + k < g->n_nodes && k < 255 && g->nodes[i + 1 + k]->phase == n->phase &&
                is_weight_gradient(g->nodes[i + 1 + k]->op))
             k++;
         if ((k > 0 || !n || n->phase == AF_PHASE_UPDATE) && count > 0) {

@@ -196,8 +196,8 @@ static af_status bad_launch(const af_launch *l, af_error *err, const char *what,
                    l->kernel->name, l->kernel->module->file, what, have, limit);
 }
 
-/* Sizes, as the driver sees them. It is not asked beyond the last argument we pass (that would be an
- * error of its own); too few are caught by the tests, which read the kernels' text. */
+/* Sizes, as the driver sees them. It is not asked beyond the last argument we pass (that would be
+ * an error of its own); too few are caught by the tests, which read the kernels' text. */
 static af_status check_args(af_cuda *cu, const af_launch *l, af_error *err)
 {
     size_t offset, size;
