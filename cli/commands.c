@@ -12,6 +12,7 @@ const af_command af_commands[] = {
     {"data", "show and check the datasets of a run", cmd_data},
     {"tokenize", "text to token ids and back", cmd_tokenize},
     {"template", "render conversations with a chat template", cmd_template},
+    {"export", "write GGUF for llama.cpp and Ollama, or read it back", cmd_export},
     {"merge", "merge models, or adapters into their base", cmd_merge},
     {"quantize", "write a model with fewer bits a weight", cmd_quantize},
     {"inspect", "what is in a model, adapter or checkpoint", cmd_inspect},

@@ -23,6 +23,7 @@ af_command_main cmd_inspect;
 af_command_main cmd_bench;
 af_command_main cmd_quantize;
 af_command_main cmd_merge;
+af_command_main cmd_export;
 
 extern const af_command af_commands[]; /* ends with {0} */
 #endif

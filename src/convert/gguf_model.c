@@ -209,16 +209,6 @@ static void apply_adapter(const job *j, int64_t from, int64_t n, float *out)
     }
 }
 
-/* The merged weight has the base's type: round once to it. */
-static void round_merged(const job *j, int64_t n, float *out)
-{
-    const af_dtype d = j->in->config.has_dtype ? j->in->config.dtype : AF_DTYPE_F32;
-    for (int64_t i = 0; d == AF_DTYPE_BF16 && i < n; i++)
-        out[i] = af_f32_from_bf16(af_bf16_from_f32(out[i]));
-    for (int64_t i = 0; d == AF_DTYPE_F16 && i < n; i++)
-        out[i] = af_f32_from_f16(af_f16_from_f32(out[i]));
-}
-
 /* A vector: biases of q and k are interleaved too. */
 static void read_vector(const job *j, float *out, float *scratch)
 {
@@ -256,10 +246,8 @@ static void encode_pieces(void *arg, int64_t from_piece, int64_t to_piece, int s
         float *x = j->values + p * j->piece_rows * t->cols;
         uint8_t *bytes = j->bytes + (uint64_t)(p * j->piece_rows) * j->row_bytes;
         read_base(j, row, n, x);
-        if (j->in->adapter) {
+        if (j->in->adapter)
             apply_adapter(j, row, n, x);
-            round_merged(j, n * t->cols, x);
-        }
         for (int64_t r = 0; r < n; r++)
             af_codec_encode_row(t->dtype, x + r * t->cols, bytes + (uint64_t)r * j->row_bytes,
                                 t->cols, j->importance);

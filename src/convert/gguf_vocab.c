@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "convert/folder_out.h"
 #include "convert/gguf_meta.h"
+#include "convert/turn_text.h"
 #include "format/tokenizer_pre.h"
 
 enum {
@@ -277,7 +278,8 @@ static int adds(const vocab *v, const char *text, bool last)
     return -1;
 }
 
-static af_status put_special(vocab *v, af_gguf_writer *w, const af_hf_config *c, af_error *err)
+static af_status put_special(vocab *v, af_gguf_writer *w, const af_hf_config *c, int32_t turn_end,
+                             af_error *err)
 {
     static const struct {
         const char *name, *gguf;
@@ -299,8 +301,14 @@ static af_status put_special(vocab *v, af_gguf_writer *w, const af_hf_config *c,
     }
     /* Further ends of generation: the first two have keys of their own. */
     int more = 0;
+    bool known = turn_end < 0 || turn_end == eos || turn_end >= v->rows;
+    if (!known) { /* without this, answers never stop */
+        AF_TRY(af_gguf_put_u32(w, "tokenizer.ggml.eot_token_id", (uint32_t)turn_end, err));
+        more++;
+    }
     for (int i = 0; i < c->eos_count && more < 2; i++)
-        if (c->eos_token_id[i] != eos && c->eos_token_id[i] < v->rows)
+        if (c->eos_token_id[i] != eos && c->eos_token_id[i] < v->rows &&
+            (known || c->eos_token_id[i] != turn_end))
             AF_TRY(af_gguf_put_u32(
                 w, more++ ? "tokenizer.ggml.eom_token_id" : "tokenizer.ggml.eot_token_id",
                 (uint32_t)c->eos_token_id[i], err));
@@ -330,7 +338,8 @@ static bool prepends(const json_t *json)
     return yes || (scheme && strcmp(scheme, "never") != 0);
 }
 
-static af_status put_all(vocab *v, af_gguf_writer *w, const af_hf_config *c, af_error *err)
+static af_status put_all(vocab *v, af_gguf_writer *w, const af_hf_config *c, int32_t turn_end,
+                         af_error *err)
 {
     af_status st = AF_OK;
     const char *model = v->spm ? "llama" : "gpt2";
@@ -348,7 +357,7 @@ static af_status put_all(vocab *v, af_gguf_writer *w, const af_hf_config *c, af_
                              (uint64_t)v->rows, err));
     if (!v->spm)
         AF_TRY(put_merges(v, w, err));
-    AF_TRY(put_special(v, w, c, err));
+    AF_TRY(put_special(v, w, c, turn_end, err));
     if (v->spm)
         AF_TRY(af_gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", prepends(v->json), err));
 done:
@@ -362,6 +371,7 @@ af_status af_gguf_put_tokenizer(af_gguf_writer *w, const char *dir, const af_hf_
     vocab v = {.rows = rows};
     json_t *json = NULL, *config = NULL;
     char *template = NULL;
+    af_turn_text turn = {.end_id = -1};
     AF_TRY(af_json_read(&json, dir, "tokenizer.json", err));
     AF_TRY(af_json_read(&config, dir, "tokenizer_config.json", err));
     if (!json) {
@@ -382,11 +392,13 @@ af_status af_gguf_put_tokenizer(af_gguf_writer *w, const char *dir, const af_hf_
     v.score = af_calloc((uint64_t)rows, sizeof *v.score);
     if (!v.token || !v.type || !v.score)
         AF_TRY(af_fail_nomem(err, "the vocabulary", (uint64_t)rows * 24));
-    AF_TRY(put_all(&v, w, c, err));
+    AF_TRY(af_turn_text_read(&turn, dir, err));
+    AF_TRY(put_all(&v, w, c, turn.end_id, err));
     AF_TRY(af_folder_template(&template, dir, err));
     if (template)
         AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template", template, strlen(template), err));
 done:
+    af_turn_text_clear(&turn);
     free(template);
     free(v.token);
     free(v.type);

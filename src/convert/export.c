@@ -1,0 +1,224 @@
+/* export.c - af_export: from what the paths are to what is done. */
+#include "afinar/convert.h"
+#include "base/log.h"
+#include "convert/adapter_gguf.h"
+#include "convert/convert_report.h"
+#include "convert/export_verify.h"
+#include "convert/gguf_model.h"
+#include "convert/given_out.h"
+#include "convert/turn_text.h"
+
+static bool ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), t = strlen(tail);
+    return n > t && strcmp(s + n - t, tail) == 0;
+}
+
+/* Without a wish: the bits the model has. */
+static af_mix default_mix(const af_given *in)
+{
+    const af_dtype d = in->config.has_dtype ? in->config.dtype : AF_DTYPE_F16;
+    return d == AF_DTYPE_BF16 ? AF_MIX_BF16 : d == AF_DTYPE_F32 ? AF_MIX_F32 : AF_MIX_F16;
+}
+
+static af_status choose_mix(af_mix *out, const af_given *in, const char *type, af_error *err)
+{
+    *out = default_mix(in);
+    if (type && !af_mix_by_name(out, type))
+        return af_fail(err, AF_EUSAGE, "type '%.40s' is not known; there are %s", type,
+                       af_mix_names());
+    return AF_OK;
+}
+
+/* ---- Modelfile ---- */
+
+static af_status write_modelfile(const char *gguf, const char *adapter, af_error *err)
+{
+    af_status st = AF_OK;
+    af_turn_text t = {0};
+    char *text = NULL, *path = NULL;
+    const char *name = af_path_name(gguf);
+    path = af_calloc((uint64_t)(name - gguf) + sizeof "Modelfile", 1);
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(gguf));
+    memcpy(path, gguf, (size_t)(name - gguf));
+    memcpy(path + (name - gguf), "Modelfile", sizeof "Modelfile");
+    AF_TRY(af_turn_text_read(&t, gguf, err));
+    AF_TRY(af_modelfile_text(&text, name, &t, adapter, err));
+    AF_TRY(af_file_write(path, text, strlen(text), err));
+done:
+    af_turn_text_clear(&t);
+    free(text);
+    free(path);
+    return st;
+}
+
+/* ---- to GGUF ---- */
+
+static af_status model_to_gguf(const char *model, const char *out, const af_export_opts *o,
+                               af_convert_report **report, af_verify_result *verify, af_error *err)
+{
+    af_status st = AF_OK;
+    af_given *in = NULL;
+    af_adapter *a = NULL;
+    af_imatrix imatrix = {0};
+    af_gguf_model_opts g = {.pure = o->pure, .threads = o->threads};
+    AF_TRY(af_given_open(&in, model, err));
+    AF_TRY(choose_mix(&g.mix, in, o->type, err));
+    if (o->adapter) {
+        AF_TRY(af_given_read_adapter(in, o->adapter, &a, err));
+        af_given_set_adapter(in, a);
+    }
+    if (o->imatrix) {
+        AF_TRY(af_imatrix_read(&imatrix, o->imatrix, err));
+        g.imatrix = &imatrix;
+    }
+    AF_TRY(af_gguf_model_write(report, in, out, &g, err));
+    AF_TRY(write_modelfile(out, NULL, err));
+    if (!o->no_verify) {
+        const af_dtype base = af_mix_get(g.mix)->base;
+        const af_dtype_info *d = af_dtype_get(base);
+        AF_TRY(af_export_verify(in->path, o->adapter, out, (double)d->bytes * 8 / d->elems,
+                                o->threads, verify, err));
+    }
+done:
+    af_imatrix_clear(&imatrix);
+    af_given_close(in);
+    return st;
+}
+
+static af_status adapter_to_gguf(const char *model, const char *adapter, const char *out,
+                                 af_error *err)
+{
+    af_status st = AF_OK;
+    af_given *in = NULL;
+    af_adapter *a = NULL;
+    AF_TRY(af_given_open(&in, model, err));
+    AF_TRY(af_given_read_adapter(in, adapter, &a, err));
+    AF_TRY(af_adapter_gguf_write(a, af_path_name(adapter), out, err));
+done:
+    af_adapter_free(a);
+    af_given_close(in);
+    return st;
+}
+
+/* ---- to a folder ---- */
+
+/* The type to write: what the carried config says, else what the file has. */
+static af_dtype folder_type(const af_given *in, const json_t *config)
+{
+    static const char *const keys[] = {"dtype", "torch_dtype"};
+    af_dtype d;
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        const char *s = json_string_value(json_object_get(config, keys[i]));
+        if (s && af_torch_type(&d, s) && !(in->any_quantised && d == AF_DTYPE_F32))
+            return d;
+    }
+    return in->any_quantised ? AF_DTYPE_BF16 : in->config.dtype;
+}
+
+static af_status write_weights(af_given *in, const af_folder *f, af_dtype dtype, int threads,
+                               af_convert_report *report, af_error *err)
+{
+    af_status st = AF_OK;
+    af_safetensors_writer *w = NULL;
+    af_pool *pool = NULL;
+    char *path = af_path_join(f->temp, "model.safetensors");
+    if (!path)
+        return af_fail_nomem(err, "a path", 0);
+    AF_TRY(af_pool_new(&pool, threads, err));
+    AF_TRY(af_safetensors_writer_new(&w, path, AF_SHARD_BYTES, err));
+    for (int i = 0; i < in->count; i++)
+        AF_TRY(af_safetensors_writer_add(w, in->tensor[i].name, dtype, in->tensor[i].dim,
+                                         in->tensor[i].ndim, err));
+    AF_TRY(af_safetensors_writer_begin(w, err));
+    for (int i = 0; i < in->count; i++) {
+        uint64_t bytes = 0;
+        const int64_t n = af_given_values(&in->tensor[i]);
+        AF_TRY(af_given_copy(in, &in->tensor[i], dtype, pool, w, err));
+        (void)af_dtype_bytes(dtype, (uint64_t)n, &bytes);
+        af_convert_report_add(report, in->tensor[i].name, af_dtype_name(dtype), n, bytes);
+    }
+    st = af_safetensors_writer_commit(w, err);
+    w = NULL;
+done:
+    af_safetensors_writer_abandon(w);
+    af_pool_free(pool);
+    free(path);
+    return st;
+}
+
+static af_status gguf_to_folder(const char *model, const char *out, const af_export_opts *o,
+                                af_convert_report **report, af_verify_result *verify, af_error *err)
+{
+    af_status st = AF_OK;
+    af_given *in = NULL;
+    af_adapter *a = NULL;
+    af_folder f = {0};
+    af_convert_report *r = NULL;
+    json_t *config = NULL;
+    af_dtype dtype;
+    AF_TRY(af_given_open(&in, model, err));
+    if (o->adapter) {
+        AF_TRY(af_given_read_adapter(in, o->adapter, &a, err));
+        af_given_set_adapter(in, a);
+    }
+    AF_TRY(af_convert_report_new(&r, in->count, err));
+    AF_TRY(af_folder_begin(&f, out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(af_given_text(in, &f, &config, err));
+    dtype = folder_type(in, config);
+    if (o->type && !af_torch_type(&dtype, o->type))
+        AF_TRY(
+            af_fail(err, AF_EUSAGE, "type '%.40s' of a folder is not f32, f16 or bf16", o->type));
+    if (dtype != folder_type(in, config) || in->any_quantised)
+        af_config_set_dtype(config, dtype);
+    AF_TRY(af_folder_json(&f, "config.json", config, err));
+    AF_TRY(write_weights(in, &f, dtype, o->threads, r, err));
+    AF_TRY(af_folder_commit(&f, err));
+    af_convert_report_finish(r);
+    if (!o->no_verify)
+        AF_TRY(af_export_verify(in->path, o->adapter, out, dtype == AF_DTYPE_F32 ? 32 : 16,
+                                o->threads, verify, err));
+    *report = r;
+    r = NULL;
+done:
+    af_folder_abandon(&f);
+    af_convert_report_free(r);
+    json_decref(config);
+    af_given_close(in);
+    return st;
+}
+
+af_status af_export(const char *model, const char *out, const af_export_opts *o,
+                    af_convert_report **report, af_verify_result *verify, af_error *err)
+{
+    af_status st = AF_OK;
+    char *path = NULL;
+    af_adapter_kind kind;
+    *report = NULL;
+    *verify = (af_verify_result){.ok = true, .stops = true};
+    if (o->adapter_only) {
+        if (!o->adapter)
+            return af_fail(err, AF_EUSAGE, "which adapter? --adapter DIR is missing");
+        return adapter_to_gguf(model, o->adapter, out, err);
+    }
+    AF_TRY(af_model_resolve(&path, model, err));
+    AF_TRY(af_adapter_kind_of(&kind, path, err));
+    if (kind == AF_ADAPTER_PEFT && !ends_with(out, ".gguf"))
+        AF_TRY(af_adapter_to_mlx(path, out, err));
+    else if (kind == AF_ADAPTER_MLX)
+        AF_TRY(af_adapter_from_mlx(path, out, err));
+    else if (kind == AF_ADAPTER_PEFT)
+        AF_TRY(
+            af_fail(err, AF_EUSAGE,
+                    "'%s' is an adapter: its GGUF form needs the model too (MODEL --adapter '%s' "
+                    "--adapter-only)",
+                    path, path));
+    else if (ends_with(path, ".gguf") && !ends_with(out, ".gguf"))
+        AF_TRY(gguf_to_folder(path, out, o, report, verify, err));
+    else
+        AF_TRY(model_to_gguf(path, out, o, report, verify, err));
+done:
+    free(path);
+    return st;
+}
