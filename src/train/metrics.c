@@ -154,7 +154,30 @@ static json_t *log_history(const af_trainer *t)
     return list;
 }
 
-af_status af_trainer_state_text(const af_trainer *t, char **out, af_error *err)
+/* Totals under HF's names; the loss is the mean over all steps (a row stands for those since the
+ * last one). */
+static json_t *final_record(const af_trainer *t, const json_t *history, double epoch)
+{
+    const af_progress *p = &t->progress;
+    double sum = 0, before = 0;
+    for (size_t i = 0; i < json_array_size(history); i++) {
+        const json_t *row = json_array_get(history, i), *loss = json_object_get(row, "loss");
+        const double step = json_number_value(json_object_get(row, "step"));
+        if (!json_is_number(loss))
+            continue;
+        sum += json_number_value(loss) * (step - before);
+        before = step;
+    }
+    const double s = p->seconds > 0 ? p->seconds : 1e-9;
+    const double samples = (double)(p->micro * t->run->micro_batch_size);
+    return json_pack("{s:f,s:I,s:f,s:f,s:f,s:f,s:f}", "epoch", epoch, "step", (json_int_t)p->step,
+                     "total_flos", t->plan.flops * (double)p->micro, "train_loss",
+                     before > 0 ? sum / before : 0.0, "train_runtime", p->seconds,
+                     "train_samples_per_second", samples / s, "train_steps_per_second",
+                     (double)p->step / s);
+}
+
+af_status af_trainer_state_text(const af_trainer *t, bool final, char **out, af_error *err)
 {
     const af_progress *p = &t->progress;
     const af_run *r = t->run;
@@ -175,7 +198,10 @@ af_status af_trainer_state_text(const af_trainer *t, char **out, af_error *err)
     json_object_set_new(o, "is_hyper_param_search", json_false());
     json_object_set_new(o, "is_local_process_zero", json_true());
     json_object_set_new(o, "is_world_process_zero", json_true());
-    json_object_set_new(o, "log_history", log_history(t));
+    json_t *history = log_history(t);
+    if (final)
+        json_array_append_new(history, final_record(t, history, epoch));
+    json_object_set_new(o, "log_history", history);
     json_object_set_new(o, "logging_steps", json_integer(r->logging_steps));
     json_object_set_new(o, "max_steps", json_integer(t->steps));
     json_object_set_new(o, "num_input_tokens_seen", json_integer(p->tokens));

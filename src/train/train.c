@@ -364,7 +364,7 @@ static af_status finish(af_trainer *t, af_error *err)
         AF_TRY(af_trainer_write_model(t, output, err));
     }
     AF_TRY(copy_side_files(t, err));
-    AF_TRY(af_trainer_state_text(t, &state, err));
+    AF_TRY(af_trainer_state_text(t, true, &state, err));
     AF_TRY(write_named(output, "trainer_state.json", state, err));
     AF_TRY(af_samples_ask(t, output, err));
     AF_TRY(af_samples_table(t, err));

@@ -57,7 +57,7 @@ typedef struct af_trainer {
     struct af_saver *saver;    /* the thread that writes checkpoints */
     int32_t *bounds, *staging; /* of bounds_len and rows_max */
     float *row_stats;
-    float *losses; /* of the step's micro-batches */
+    float *losses;              /* of the step's micro-batches */
     struct af_samples *samples; /* prompts of generate_samples, or NULL */
     char *samples_html;         /* answers before and after, for the report */
 } af_trainer;
@@ -96,8 +96,9 @@ AF_CHECKED af_status af_trainer_eval(af_trainer *t, double *loss, double *accura
 AF_CHECKED af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r,
                                                   af_error *err);
 
-/* trainer_state.json as text (malloc'ed). */
-AF_CHECKED af_status af_trainer_state_text(const af_trainer *t, char **out, af_error *err);
+/* trainer_state.json as text (malloc'ed); `final` adds the record HF's trainer ends a run with. */
+AF_CHECKED af_status af_trainer_state_text(const af_trainer *t, bool final, char **out,
+                                           af_error *err);
 
 void af_trainer_say(const af_trainer *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -28,6 +28,10 @@ same() { cmp "$tmp/$1/adapter_model.safetensors" "$tmp/$2/adapter_model.safetens
 train plain
 [ "$(names plain | grep -c lora_A)" = 14 ] || die "not every linear has an adapter"
 
+for key in train_runtime train_loss train_steps_per_second '"global_step": 4'; do
+    grep -q "$key" "$tmp/plain/trainer_state.json" || die "trainer_state.json has no $key"
+done
+
 # LoRA+: at step 1 only B moves (A's gradient is 0 while B is 0), 16 times as far
 train loraplus loraplus_lr_ratio=16
 differ plain loraplus
@@ -109,6 +113,19 @@ grep -q "stopped after step" "$tmp/err" || die "the run did not say that it stop
 train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto
 same long cut
 train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto # nothing to do
+
+# answers while training: each step's once, also over a stop and a resume
+ask='generate_samples=[Hello, "How many?"]'
+asked() { train asked max_steps=300 "$ask" generate_samples_steps=60 generate_samples_tokens=4 "$@"; }
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/asked" max_steps=300 "$ask" generate_samples_steps=60 \
+    generate_samples_tokens=4 save_steps=50 2> "$tmp/err" & pid=$!
+until grep -q '^step 7[0-9]/' "$tmp/err" 2> /dev/null; do kill -0 $pid; done
+kill -9 $pid
+wait $pid 2> /dev/null || true
+asked save_steps=50 resume_from_checkpoint=auto
+got=$(sed 's/.*"step":\([0-9]*\),.*/\1/' "$tmp/asked/samples.jsonl" | tr '\n' ' ')
+[ "$got" = "0 0 60 60 120 120 180 180 240 240 300 300 " ] || die "samples of steps: $got"
+grep -q 'class="samples"' "$tmp/asked/report.html" || die "no samples in the report"
 
 # full fine-tuning leaves a model that opens
 "$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/full" learning_rate=1e-3
