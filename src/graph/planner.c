@@ -138,9 +138,17 @@ static af_tensor *inplace_input(const af_node *n)
     return t;
 }
 
-static void sweep_node(sweep *s, const af_node *n)
+/* Long-lived values in a region of their own (s[1]) leave no gaps between the others. */
+static sweep *region(sweep *s, int reach, const af_tensor *t)
+{
+    return &s[t->last - t->first > reach];
+}
+
+static void sweep_node(sweep *s, int reach, const af_node *n)
 {
     af_tensor *given = inplace_input(n);
+    if (given && region(s, reach, given) != region(s, reach, n->out[0]))
+        given = NULL;
     for (int k = 0; k < n->n_out; k++) {
         af_tensor *t = n->out[k];
         if (!in_arena(t) || t->first != n->at)
@@ -148,13 +156,13 @@ static void sweep_node(sweep *s, const af_node *n)
         if (k == 0 && given)
             t->offset = given->offset;
         else
-            t->offset = take(s, size_of(t));
+            t->offset = take(region(s, reach, t), size_of(t));
     }
     for (int k = 0; k < n->n_in + n->n_out; k++) {
         af_tensor *t = root(k < n->n_in ? n->in[k] : n->out[k - n->n_in]);
         if (!in_arena(t) || t->last != n->at || t == given)
             continue;
-        release(s, t->offset, size_of(t));
+        release(region(s, reach, t), t->offset, size_of(t));
         t->last = -2 - t->last; /* released: an input listed twice must not be released again */
     }
     for (int k = 0; k < n->n_in + n->n_out; k++) {
@@ -165,7 +173,7 @@ static void sweep_node(sweep *s, const af_node *n)
 }
 
 /* Tensors that were held for a backend and end here, though this node does not use them. */
-static void release_held(sweep *s, const af_node *n)
+static void release_held(sweep *s, int reach, const af_node *n)
 {
     for (int i = 0; i < s->g->n_tensors; i++) {
         const af_tensor *t = s->g->tensors[i];
@@ -175,7 +183,7 @@ static void release_held(sweep *s, const af_node *n)
         for (int k = 0; k < n->n_out && !used; k++)
             used = root(n->out[k]) == t;
         if (!used)
-            release(s, t->offset, size_of(t));
+            release(region(s, reach, t), t->offset, size_of(t));
     }
 }
 
@@ -207,17 +215,48 @@ static void count_flops(af_graph *g)
     }
 }
 
+/* Gives every activation its offset; values that live longer than `reach` nodes come behind all the
+ * others. Returns the bytes it takes, 0 with *failed when memory for the plan is gone. */
+static uint64_t lay(af_graph *g, int reach, bool *failed)
+{
+    sweep s[2] = {{.g = g}, {.g = g}};
+    bool held = false;
+    for (int i = 0; i < g->n_tensors; i++)
+        held |= g->tensors[i]->hold > 0;
+    for (int i = 0; i < g->n_nodes && !s[0].failed && !s[1].failed; i++) {
+        sweep_node(s, reach, g->nodes[i]);
+        if (held)
+            release_held(s, reach, g->nodes[i]);
+    }
+    for (int i = 0; i < g->n_tensors; i++) {
+        af_tensor *t = g->tensors[i];
+        if (in_arena(t) && t->first >= 0 && region(s, reach, t) == &s[1])
+            t->offset += s[0].top;
+    }
+    *failed |= s[0].failed || s[1].failed;
+    free(s[0].hole);
+    free(s[1].hole);
+    return s[0].top + s[1].top;
+}
+
 af_status af_graph_layout(af_graph *g, af_error *err)
 {
-    sweep s = {.g = g};
+    static const int reaches[] = {64, INT32_MAX};
+    int best = 0;
+    uint64_t least = UINT64_MAX;
+    bool failed = false;
     find_lifetimes(g);
     place_leaves(g);
-    for (int i = 0; i < g->n_nodes && !s.failed; i++) {
-        sweep_node(&s, g->nodes[i]);
-        release_held(&s, g->nodes[i]);
+    for (size_t i = 0; i < AF_LEN(reaches); i++) {
+        const uint64_t bytes = lay(g, reaches[i], &failed);
+        if (bytes < least) {
+            least = bytes;
+            best = reaches[i];
+        }
     }
-    g->role_bytes[AF_ROLE_ACTIVATION] = s.top;
+    if (best != reaches[AF_LEN(reaches) - 1])
+        (void)lay(g, best, &failed); /* the offsets of the better one again */
+    g->role_bytes[AF_ROLE_ACTIVATION] = least;
     count_flops(g);
-    free(s.hole);
-    return s.failed ? af_fail_nomem(err, "the plan", (uint64_t)s.cap * sizeof(range)) : AF_OK;
+    return failed ? af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof(range)) : AF_OK;
 }

@@ -120,10 +120,11 @@ static bool dropped(const remaker *r, const af_tensor *t)
         return false;
     if (af_ops[n->op]->view)
         return dropped(r, n->in[0]);
-    if (n->op == AF_OP_RMSNORM_ADD) /* y follows from the sum alone; the sum itself only when it
-                                       stays inside */
-        return t == n->out[0] ||
-               (t == n->out[1] && r->g->recompute == AF_RECOMPUTE_BLOCK && !r->crosses[t->id]);
+    if (n->op == AF_OP_RMSNORM_ADD) /* y follows from the sum alone; the sum itself only when the
+                                       norm stays inside: at the end of a block it would take the
+                                       whole block to rebuild it */
+        return t == n->out[0] || (t == n->out[1] && r->g->recompute == AF_RECOMPUTE_BLOCK &&
+                                  !r->crosses[t->id] && !r->crosses[n->out[0]->id]);
     if (r->crosses[t->id]) /* else one block's rebuilding would reach into all blocks before it */
         return false;
     if (af_ops[n->op]->cheap)

@@ -75,22 +75,33 @@ static void hold_inputs(const af_graph *g, int from, int n, int until)
         }
 }
 
-/* Moves gradients of weights before the product that passes the gradient on: what they alone read
- * is free before that product's result needs a place. */
-static void gradients_first(af_graph *g)
+static bool touches(const af_node *n, const af_tensor *t)
 {
-    for (int i = 0; i + 1 < g->n_nodes; i++) {
+    bool found = false;
+    for (int k = 0; k < n->n_in; k++)
+        found |= n->in[k] == t || n->in[k]->base == t;
+    for (int k = 0; k < n->n_out; k++)
+        found |= n->out[k] == t || n->out[k]->base == t;
+    return found;
+}
+
+/* Delays the products that pass a gradient on until somebody reads their result: what the gradients
+ * of weights (and recomputation) before that need is free again by then. */
+static void products_late(af_graph *g)
+{
+    for (int i = g->n_nodes - 2; i >= 0; i--) {
         af_node *n = g->nodes[i];
         if (n->op != AF_OP_LINEAR_DX)
             continue;
-        for (; i + 1 < g->n_nodes && is_weight_gradient(g->nodes[i + 1]->op) &&
-               g->nodes[i + 1]->phase == n->phase;
-             i++) {
-            g->nodes[i] = g->nodes[i + 1];
-            g->nodes[i]->at = i;
+        int at = i;
+        for (; at + 1 < g->n_nodes && g->nodes[at + 1]->phase == n->phase &&
+               !touches(g->nodes[at + 1], n->out[0]);
+             at++) {
+            g->nodes[at] = g->nodes[at + 1];
+            g->nodes[at]->at = at;
         }
-        g->nodes[i] = n;
-        n->at = i;
+        g->nodes[at] = n;
+        n->at = at;
     }
 }
 
@@ -103,7 +114,7 @@ static af_status place_aside(af_graph *g, af_cuda_graph *cg, af_error *err)
     if (!cg->aside)
         return af_fail_nomem(err, "the plan", (uint64_t)g->n_nodes);
     if (g->recompute >= AF_RECOMPUTE_WIDE) { /* memory is short: hold nothing longer than needed */
-        gradients_first(g);
+        products_late(g);
         return AF_OK;
     }
     for (int i = 0; i <= g->n_nodes; i++) {
