@@ -152,6 +152,27 @@ static void put_family(put *p, const af_model_spec *s, const af_hf_config *c)
     }
 }
 
+/* What the format has no word for. */
+static void say_losses(const af_model_spec *s, const af_hf_config *c)
+{
+    const char *a = s->arch->gguf;
+    const bool llama = strcmp(a, "llama") == 0;
+    if (c->rope.type == AF_ROPE_DYNAMIC || c->rope.type == AF_ROPE_PROPORTIONAL)
+        af_say(AF_LOG_WARN, "GGUF has no rope scaling of type '%s': it is left out",
+               af_rope_type_name(c->rope.type));
+    for (int i = 0; llama && i < s->layers; i++)
+        if (s->layer[i].window) {
+            af_say(AF_LOG_WARN,
+                   "llama.cpp knows no sliding window for this architecture: beyond %d "
+                   "tokens it attends to more than the model did",
+                   s->layer[i].window);
+            break;
+        }
+    if (c->query_pre_attn_scalar > 0 && c->query_pre_attn_scalar != (double)c->head_dim)
+        af_say(AF_LOG_WARN, "GGUF has no word for query_pre_attn_scalar %g (head_dim is %d)",
+               c->query_pre_attn_scalar, s->head_dim);
+}
+
 af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_hf_config *c,
                            const char *name, int file_type, af_error *err)
 {
@@ -159,6 +180,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     char title[256], label[32];
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
     const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
+    say_losses(s, c);
     af_model_title(title, sizeof title, name);
     af_size_label(label, sizeof label, s->params);
     put_str(&p, "general.architecture", p.arch);

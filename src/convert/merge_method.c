@@ -267,7 +267,7 @@ static int distance(const char *a, const char *b)
 const char *af_merge_nearest(const char *word, const char *const *known)
 {
     const char *best = NULL;
-    int least = 1 + (int)strlen(word) / 2;
+    int least = 2 + (int)strlen(word) / 3;
     for (; *known; known++) {
         const int d = distance(word, *known);
         if (d < least) {

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# afinar quantize, merge, export: results, exit status, and that failures leave nothing behind.
+set -uo pipefail
+golden="$AF_SOURCE/tests/golden"
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+has() { grep -qF -- "$2" <<<"$1" || fail "no '$2' in: $(head -c 600 <<<"$1")"; }
+status() { [ "$1" = "$2" ] || fail "$3: exit $1, not $2"; }
+left() { [ "$(ls -A "$tmp/out" | wc -l)" = 0 ] || fail "$1 left: $(ls -A "$tmp/out")"; }
+
+llama="$golden/gguf_models/llama/hf"
+mkdir "$tmp/out"
+cd "$golden/merge" || exit 1
+
+out=$("$AFINAR" quantize "$llama" -o "$tmp/q.gguf" --type q8_0 -q) || fail "quantize"
+has "$out" "bits per weight"
+out=$("$AFINAR" quantize "$llama" -o "$tmp/nf4" --type nf4 --json -q) || fail "quantize nf4"
+has "$out" '"bits_per_weight"'
+has "$(cat "$tmp/nf4/config.json")" '"bnb_4bit_quant_type": "nf4"'
+[ -f "$tmp/nf4/tokenizer.json" ] || fail "the tokenizer is copied"
+out=$("$AFINAR" export "$llama" -o "$tmp/e.gguf" --type q8_0 -q) || fail "export"
+has "$out" "verify: pass"
+out=$("$AFINAR" merge ties.yml -o "$tmp/ties") || fail "merge"
+has "$out" "ties of 4 models"
+out=$("$AFINAR" merge --plan ties.yml) || fail "plan"
+has "$out" "plan: ties"
+out=$("$AFINAR" merge models/base --adapter "$golden/peft/lora=0.5" -o "$tmp/lora" -q) || fail "adapter"
+has "$out" "1 adapter merged"
+out=$("$AFINAR" merge --extract-lora models/base models/a --rank 4 -o "$tmp/x" -q 2>/dev/null) || fail "extract"
+has "$out" "rank 4 keeps"
+
+# a base in 4 bits: merged onto its dequantised weights, and says so
+out=$("$AFINAR" merge "$tmp/nf4" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/m4" -q) || fail "4-bit base"
+has "$out" "dequantised"
+
+# usage: exit 2
+"$AFINAR" quantize "$llama" --type q8_0 2>/dev/null; status $? 2 "no -o"
+"$AFINAR" merge ties.yml 2>/dev/null; status $? 2 "merge without -o"
+"$AFINAR" export "$llama" --tipe q8_0 -o "$tmp/x.gguf" 2>/dev/null; status $? 2 "unknown option"
+
+# failures: exit 1, one line, nothing left
+err=$("$AFINAR" quantize "$llama" -o "$tmp/out/q" --type q9 -q 2>&1); status $? 1 "unknown type"
+has "$err" "type 'q9' is not known"
+left "unknown type"
+echo "merge_method: tys" > "$tmp/bad.yml"
+err=$("$AFINAR" merge "$tmp/bad.yml" -o "$tmp/out/m" 2>&1); status $? 1 "unknown method"
+has "$err" "bad.yml:1: unknown merge_method 'tys'; did you mean 'ties'?"
+left "unknown method"
+cp -r "$golden/merge/models/a" "$tmp/cut"
+chmod -R u+w "$tmp/cut"
+truncate -s 40000 "$tmp/cut/model.safetensors"
+sum=$(sha256sum < "$tmp/cut/model.safetensors")
+printf 'merge_method: linear\nmodels:\n  - {model: models/b, parameters: {weight: 1}}\n  - {model: %s, parameters: {weight: 1}}\n' "$tmp/cut" > "$tmp/cut.yml"
+err=$("$AFINAR" merge "$tmp/cut.yml" -o "$tmp/out/m" 2>&1); status $? 1 "cut shard"
+has "$err" "$tmp/cut"
+left "cut shard"
+[ "$sum" = "$(sha256sum < "$tmp/cut/model.safetensors")" ] || fail "an input was changed"
+
+# a disk that takes no more (a file size limit stands for it)
+(
+    trap '' XFSZ
+    ulimit -f 32
+    "$AFINAR" merge ties.yml -o "$tmp/out/m" >/dev/null 2>"$tmp/err"; [ $? = 1 ] || exit 1
+    "$AFINAR" quantize "$llama" -o "$tmp/out/q.gguf" --type f32 -q >/dev/null 2>>"$tmp/err"; [ $? = 1 ] || exit 1
+    "$AFINAR" quantize "$llama" -o "$tmp/out/nf4" --type nf4 -q >/dev/null 2>>"$tmp/err"; [ $? = 1 ]
+) || fail "full disk: exit status"
+[ "$(grep -c 'afinar ' "$tmp/err")" = 3 ] || fail "full disk: $(cat "$tmp/err")"
+left "full disk"
+exit $failed

@@ -1,0 +1,230 @@
+/* test_export.c - GGUF and back, adapters in other formats, verification, Modelfile. */
+#include "convert_case.h"
+
+#include "base/hash.h"
+#include "convert/imatrix.h"
+#include "format/gguf.h"
+
+#include <jansson.h>
+
+enum { PATH = 1024 };
+
+static const char *gold(char *buf, size_t size, const char *name)
+{
+    return join(buf, size, golden_dir(), name);
+}
+
+static af_verify_result export(const char *model, const char *out, af_export_opts o)
+{
+    af_error err = {0};
+    af_convert_report *r = NULL;
+    af_verify_result v = {0};
+    CHECK_OK(af_export(model, out, &o, &r, &v, &err), err);
+    af_convert_report_free(r);
+    return v;
+}
+
+static bool same_json(const char *a, const char *b)
+{
+    json_t *x = json_load_file(a, JSON_DECODE_INT_AS_REAL, NULL);
+    json_t *y = json_load_file(b, JSON_DECODE_INT_AS_REAL, NULL);
+    const bool same = x && y && json_equal(x, y);
+    json_decref(x);
+    json_decref(y);
+    return same;
+}
+
+static void test_a_folder_comes_back_from_gguf_as_it_was(void **state)
+{
+    static const char *const files[] = {"config.json", "generation_config.json", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    scratch_dir d = scratch_new();
+    char model[PATH], file[PATH], back[PATH], a[PATH], b[PATH];
+    (void)state;
+    gold(model, sizeof model, "gguf_models/llama/hf");
+    const af_verify_result v = export(model, join(file, sizeof file, d.path, "m.gguf"),
+                                      (af_export_opts){.type = "f32", .threads = 2});
+    assert_true(v.ran && v.ok && v.stops);
+    assert_true(v.logit_error < 1e-6);
+    const af_verify_result w =
+        export(file, join(back, sizeof back, d.path, "back"), (af_export_opts){.threads = 2});
+    assert_true(w.ran && w.ok);
+    assert_true(same_tensors(back, model));
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        CHECK_MSG(same_json(join(a, sizeof a, model, files[i]), join(b, sizeof b, back, files[i])),
+                  "%s", files[i]);
+    char *x = NULL, *y = NULL;
+    uint64_t n, m;
+    af_error err = {0};
+    CHECK_OK(af_file_read(&x, &n, join(a, sizeof a, model, "chat_template.jinja"), 1 << 20, &err),
+             err);
+    CHECK_OK(af_file_read(&y, &m, join(b, sizeof b, back, "chat_template.jinja"), 1 << 20, &err),
+             err);
+    assert_string_equal(x, y);
+    free(x);
+    free(y);
+    scratch_free(&d);
+}
+
+static void test_every_family_that_gguf_can_say_agrees_with_its_source(void **state)
+{
+    static const char *const names[] = {"gemma",       "granite",    "linear",
+                                        "llama3_tiny", "olmo2",      "phi3_longrope",
+                                        "qwen2_tiny",  "qwen3_tiny", "yarn"};
+    scratch_dir d = scratch_new();
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char sub[64], model[PATH], out[PATH];
+        snprintf(sub, sizeof sub, "models/%s", names[i]);
+        gold(model, sizeof model, sub);
+        const af_verify_result v = export(model, join(out, sizeof out, d.path, "m.gguf"),
+                                          (af_export_opts){.type = "f32", .threads = 2});
+        CHECK_MSG(v.ok && v.logit_error < 1e-5, "%s: %g", names[i], v.logit_error);
+    }
+    scratch_free(&d);
+}
+
+static void test_verification_fails_where_gguf_loses_something(void **state)
+{
+    scratch_dir d = scratch_new();
+    char model[PATH], out[PATH];
+    (void)state;
+    gold(model, sizeof model, "models/mistral_tiny"); /* a window of 4 tokens */
+    const af_verify_result v = export(model, join(out, sizeof out, d.path, "m.gguf"),
+                                      (af_export_opts){.type = "f32", .threads = 2});
+    assert_true(v.ran && !v.ok);
+    assert_true(v.message[0] != '\0');
+    scratch_free(&d);
+}
+
+static void test_adapter_gguf_is_llama_cpps(void **state)
+{
+    scratch_dir d = scratch_new();
+    char model[PATH], adapter[PATH], out[PATH], golden[PATH];
+    af_error err = {0};
+    af_gguf *g = NULL;
+    size_t i;
+    json_t *want, *t;
+    (void)state;
+    gold(model, sizeof model, "gguf_models/llama/hf");
+    gold(adapter, sizeof adapter, "gguf_models/llama/lora");
+    export(model, join(out, sizeof out, d.path, "lora.gguf"),
+           (af_export_opts){.adapter = adapter, .adapter_only = true});
+    want = json_load_file(gold(golden, sizeof golden, "gguf_models/llama/gguf_lora.json"), 0, NULL);
+    CHECK_OK(af_gguf_open(&g, out, &err), err);
+    assert_true(af_gguf_float(g, "adapter.lora.alpha", 0) == 16);
+    json_array_foreach(json_object_get(want, "tensors"), i, t)
+    {
+        const af_stored *s = af_gguf_find(g, json_string_value(json_object_get(t, "name")));
+        af_sha256 sum;
+        char hex[65];
+        assert_non_null(s);
+        af_sha256_init(&sum);
+        af_sha256_add(&sum, s->data, s->bytes);
+        af_sha256_hex(&sum, hex);
+        assert_string_equal(hex, json_string_value(json_object_get(t, "sha256")));
+    }
+    af_gguf_close(g);
+    json_decref(want);
+    scratch_free(&d);
+}
+
+/* llama.cpp's strength is alpha / rank: with rsLoRA that has to give alpha / sqrt(rank). */
+static void test_adapter_gguf_has_the_strength_of_rslora(void **state)
+{
+    scratch_dir d = scratch_new();
+    char model[PATH], adapter[PATH], out[PATH], config[PATH];
+    af_error err = {0};
+    af_gguf *g = NULL;
+    (void)state;
+    gold(model, sizeof model, "merge/models/base");
+    gold(adapter, sizeof adapter, "peft/rslora");
+    export(model, join(out, sizeof out, d.path, "lora.gguf"),
+           (af_export_opts){.adapter = adapter, .adapter_only = true});
+    json_t *c =
+        json_load_file(join(config, sizeof config, adapter, "adapter_config.json"), 0, NULL);
+    const double r = json_number_value(json_object_get(c, "r"));
+    const double alpha = json_number_value(json_object_get(c, "lora_alpha"));
+    CHECK_OK(af_gguf_open(&g, out, &err), err);
+    assert_true(fabs(af_gguf_float(g, "adapter.lora.alpha", 0) - alpha * sqrt(r)) < 1e-5);
+    af_gguf_close(g);
+    json_decref(c);
+    scratch_free(&d);
+}
+
+static void test_adapters_go_to_mlx_and_back(void **state)
+{
+    scratch_dir d = scratch_new();
+    char adapter[PATH], mlx[PATH], back[PATH], config[PATH];
+    (void)state;
+    gold(adapter, sizeof adapter, "gguf_models/llama/lora");
+    export(adapter, join(mlx, sizeof mlx, d.path, "mlx"), (af_export_opts){0});
+    json_t *c = json_load_file(join(config, sizeof config, mlx, "adapter_config.json"), 0, NULL);
+    const json_t *p = json_object_get(c, "lora_parameters");
+    assert_int_equal(json_integer_value(json_object_get(p, "rank")), 8);
+    assert_true(json_number_value(json_object_get(p, "scale")) == 2);
+    json_decref(c);
+    export(mlx, join(back, sizeof back, d.path, "back"), (af_export_opts){0});
+    assert_true(same_tensors(back, adapter));
+    scratch_free(&d);
+}
+
+static void test_modelfile_stops_at_the_end_of_a_turn(void **state)
+{
+    scratch_dir d = scratch_new();
+    char model[PATH], out[PATH], path[PATH], *text = NULL;
+    af_error err = {0};
+    uint64_t n;
+    (void)state;
+    gold(model, sizeof model, "gguf_models/llama/hf");
+    export(model, join(out, sizeof out, d.path, "m.gguf"),
+           (af_export_opts){.type = "q8_0", .no_verify = true});
+    CHECK_OK(af_file_read(&text, &n, join(path, sizeof path, d.path, "Modelfile"), 1 << 20, &err),
+             err);
+    assert_non_null(strstr(text, "FROM ./m.gguf\n"));
+    assert_non_null(strstr(text, "PARAMETER stop \"<|im_end|>\"\n"));
+    assert_non_null(strstr(text, "<|im_start|>user\n{{ end }}{{ .Prompt }}<|im_end|>\n"
+                                 "<|im_start|>assistant\n{{ .Response }}<|im_end|>\n"));
+    free(text);
+    scratch_free(&d);
+}
+
+static void test_importance_matrices_are_read_and_written(void **state)
+{
+    scratch_dir d = scratch_new();
+    char path[PATH];
+    af_error err = {0};
+    af_imatrix m = {0}, back = {0};
+    /* one entry: name of 3 bytes, 2 calls, 2 values */
+    static const uint8_t bytes[] = {1, 0, 0, 0, 3, 0, 0, 0,   'a', '.', 'b', 2, 0, 0,
+                                    0, 2, 0, 0, 0, 0, 0, 128, 63,  0,   0,   0, 64};
+    (void)state;
+    CHECK_OK(af_imatrix_parse(&m, bytes, sizeof bytes, "test", &err), err);
+    assert_int_equal(m.count, 1);
+    assert_true(m.entry[0].values[0] == 0.5f && m.entry[0].values[1] == 1.0f);
+    CHECK_OK(af_imatrix_write(&m, join(path, sizeof path, d.path, "i.gguf"), "text", &err), err);
+    CHECK_OK(af_imatrix_read(&back, path, &err), err);
+    assert_true(af_imatrix_find(&back, "a.b")->values[1] == 1.0f);
+    for (size_t n = 0; n < sizeof bytes; n++) { /* cut anywhere: refused */
+        af_imatrix cut = {0};
+        assert_int_equal(af_imatrix_parse(&cut, bytes, n, "cut", &err), AF_EFORMAT);
+    }
+    af_imatrix_clear(&m);
+    af_imatrix_clear(&back);
+    scratch_free(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_folder_comes_back_from_gguf_as_it_was),
+        cmocka_unit_test(test_every_family_that_gguf_can_say_agrees_with_its_source),
+        cmocka_unit_test(test_verification_fails_where_gguf_loses_something),
+        cmocka_unit_test(test_adapter_gguf_is_llama_cpps),
+        cmocka_unit_test(test_adapter_gguf_has_the_strength_of_rslora),
+        cmocka_unit_test(test_adapters_go_to_mlx_and_back),
+        cmocka_unit_test(test_modelfile_stops_at_the_end_of_a_turn),
+        cmocka_unit_test(test_importance_matrices_are_read_and_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
