@@ -17,5 +17,6 @@ const af_command af_commands[] = {
     {"quantize", "write a model with fewer bits a weight", cmd_quantize},
     {"inspect", "what is in a model, adapter or checkpoint", cmd_inspect},
     {"bench", "time training steps of a known shape", cmd_bench},
+    {"doctor", "what this machine offers, and what is missing", cmd_doctor},
     {0},
 };

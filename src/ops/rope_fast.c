@@ -1,11 +1,13 @@
 /* rope_fast.c - the rotation of rope.c row by row in f32.
  *
- * Angles grow with the position, so their sines are taken in double, once a position: rows of
- * packed batches repeat positions, and a row whose position follows the last one in the same table
- * costs no more. */
+ * Angles grow with the position, so their sines are made in double: those of the last multiple of
+ * STRIDE and of the rest, each taken once, by the addition theorem. A position always gives the
+ * same numbers, whichever thread asks. */
 #include "ops/cpu_fast.h"
 
 #include <math.h>
+
+enum { STRIDE = 64 }; /* positions between exact sines */
 
 typedef struct rope {
     const af_node *n;
@@ -17,9 +19,11 @@ typedef struct rope {
     int64_t share_floats;
 } rope;
 
+/* Two rows, cos and sin, two norm weights; in double: sines of the anchor and of every rest. */
 static int64_t share_floats(const af_node *n)
 {
-    return 6 * af_last(n->in[0]); /* two rows, cos and sin, two norm weights */
+    const int64_t half = n->attr.rope.rotary_dim / 2;
+    return 6 * af_last(n->in[0]) + 2 * (2 * half * (STRIDE + 1)) + 2;
 }
 
 static rope rope_of(const af_node *n, int first, void *work)
@@ -43,9 +47,10 @@ static rope rope_of(const af_node *n, int first, void *work)
 /* What one thread holds. */
 typedef struct seat {
     float *x, *g, *cs, *sn;
-    const float *qw, *kw; /* norm weights as f32 */
-    int32_t position;
-    bool known; /* cs and sn are those of `position` */
+    const float *qw, *kw;  /* norm weights as f32 */
+    double *anchor, *rest; /* [2][half] of `anchor_at`; [STRIDE][2][half] */
+    int64_t anchor_at;     /* -1 = none yet */
+    uint64_t rests;        /* bit j: rest j has been made */
 } seat;
 
 static seat seat_of(const rope *r, int share)
@@ -53,6 +58,10 @@ static seat seat_of(const rope *r, int share)
     float *w = r->work + share * r->share_floats;
     seat s = {.x = w, .g = w + r->width, .cs = w + 2 * r->width};
     s.sn = s.cs + r->width;
+    const uintptr_t behind = (uintptr_t)(w + 6 * r->width);
+    s.anchor = (double *)AF_ALIGN_UP(behind, (uintptr_t)8);
+    s.rest = s.anchor + 2 * r->half;
+    s.anchor_at = -1;
     if (r->q_norm) {
         s.qw = af_fast_row(r->f, r->q_norm, 0, af_count(r->q_norm), w + 4 * r->width);
         s.kw = af_fast_row(r->f, r->k_norm, 0, af_count(r->k_norm), w + 5 * r->width);
@@ -60,18 +69,32 @@ static seat seat_of(const rope *r, int share)
     return s;
 }
 
+/* cos and sin of position * inv_freq into [2][half]. */
+static void exact(const rope *r, int64_t position, double *out)
+{
+    for (int64_t i = 0; i < r->half; i++) {
+        const double angle = (double)position * af_ld(r->inv_freq, i);
+        out[i] = cos(angle);
+        out[r->half + i] = sin(angle);
+    }
+}
+
 static void angles(const rope *r, seat *s, int64_t row, double sign)
 {
-    const int32_t p = ((const int32_t *)r->positions->data)[row];
-    if (s->known && p == s->position)
-        return;
-    for (int64_t i = 0; i < r->half; i++) {
-        const double angle = (double)p * af_ld(r->inv_freq, i), scale = r->n->attr.rope.scale;
-        s->cs[i] = (float)(scale * cos(angle));
-        s->sn[i] = (float)(sign * scale * sin(angle));
+    const int64_t p = ((const int32_t *)r->positions->data)[row], j = p % STRIDE, half = r->half;
+    const double scale = r->n->attr.rope.scale;
+    double *b = s->rest + j * 2 * half, *a = s->anchor;
+    assert(p >= 0);
+    if (s->anchor_at != p - j)
+        exact(r, p - j, a);
+    s->anchor_at = p - j;
+    if (!(s->rests >> j & 1))
+        exact(r, j, b);
+    s->rests |= UINT64_C(1) << j;
+    for (int64_t i = 0; i < half; i++) {
+        s->cs[i] = (float)(scale * (a[i] * b[i] - a[half + i] * b[half + i]));
+        s->sn[i] = (float)(sign * scale * (a[half + i] * b[i] + a[i] * b[half + i]));
     }
-    s->position = p;
-    s->known = true;
 }
 
 /* y = x rotated; what is not rotated is copied when y is not x. */

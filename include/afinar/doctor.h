@@ -1,0 +1,33 @@
+/* doctor.h - what this machine offers, and what is missing. */
+#ifndef AFINAR_DOCTOR_H
+#define AFINAR_DOCTOR_H
+
+#include "afinar/status.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum af_finding_state {
+    AF_FINDING_GOOD,
+    AF_FINDING_ABSENT, /* works without; the text says what it would give */
+} af_finding_state;
+
+typedef struct af_finding {
+    const char *name; /* "processor", "GPU driver", ... */
+    af_finding_state state;
+    char text[512];
+} af_finding;
+
+enum { AF_FINDINGS_MAX = 16 };
+
+/* Looks at processor, memory, NVIDIA libraries and cache folders. Returns how many findings were
+ * written to `out`. Makes the cache folder when there is none. */
+int af_doctor(af_finding out[AF_FINDINGS_MAX]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
