@@ -25,11 +25,21 @@ static char *between(const char *from, const char *to)
     return af_strndup(from, (uint64_t)(to - from));
 }
 
-/* The beginning-of-text token is put there by whoever tokenises. */
+/* True when the tokenizer puts a beginning-of-text token in front by itself. */
+static bool adds_bos(const af_tokenizer *k)
+{
+    af_encoding e = {0};
+    const bool yes = af_tokenizer_encode(k, &e, "a", 1, true, NULL) == AF_OK && e.count > 1 &&
+                     e.ids[0] == af_tokenizer_bos(k);
+    af_encoding_clear(&e);
+    return yes;
+}
+
+/* What the tokenizer puts there itself is no part of the template then. */
 static const char *skip_bos(const af_tokenizer *k, const char *s)
 {
     const char *bos = af_tokenizer_bos_text(k);
-    return bos && *bos && strncmp(s, bos, strlen(bos)) == 0 ? s + strlen(bos) : s;
+    return adds_bos(k) && bos && *bos && strncmp(s, bos, strlen(bos)) == 0 ? s + strlen(bos) : s;
 }
 
 static void take_system(af_turn_text *t, const af_tokenizer *k, const char *text)
