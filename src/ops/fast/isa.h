@@ -11,7 +11,7 @@
 #define AF_ISA_NAME(a)     AF_ISA_JOIN(a, AF_ISA)
 
 /* VL floats a vector; the f32 tile is MR rows of NV vectors (MR and NR multiples of 4). */
-#if defined(AF_ISA_avx512) || defined(AF_ISA_amx)
+#if defined(AF_ISA_avx512)
 enum { VL = 16, MR = 12, NV = 2 };
 #elif defined(AF_ISA_avx2)
 enum { VL = 8, MR = 4, NV = 3 };
@@ -29,9 +29,6 @@ enum { NR = VL * NV };
 enum { BM = 8, BN = 12, BGA = 4, BGB = 4, BK = 4 };
 #else
 enum { BM = 32, BN = 32, BGA = 32, BGB = 2, BK = 32 };
-#endif
-#if defined(AF_ISA_amx)
-#define AF_BF16_TILE 1
 #endif
 
 typedef float vec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
