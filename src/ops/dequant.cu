@@ -2,9 +2,9 @@
  * Contract: tensor/codec_*.c (the same values, bit for bit, rounded once to AF_T).
  *
  * Built with AF_T (output). Rows of `cols` values go to dst with stride ld. A grid-stride loop over
- * groups of 8 values: one 16-byte store each (bf16), codes and scales read once; nf4 and fp4 rows
- * that are no multiple of 8, or not aligned, take a slow path. The _gather kernels read row ids[n] of
- * a table instead of row n. Blocks of 256 threads. */
+ * groups of 8 values: one 16-byte store each (bf16), codes and scales read once; nf4 and fp4 rows of
+ * whole 64-value segments take bnb_segments, those that are no multiple of 8 or not aligned a slow
+ * path. The _gather kernels read row ids[n] of a table instead of row n. Blocks of 256 threads. */
 // variants: AF_T=bf16 | AF_T=float | AF_T=half
 #include "bnb.cuh"
 
@@ -46,6 +46,62 @@ DEV void put8(AF_T *dst, const float (&v)[8], int round_bf16)
     store_n(dst, w);
 }
 
+/* Sixteen-bit outputs, rows of whole 64-value segments (each inside one block): two threads a segment.
+ * A thread rounds its block's 16 values once, keeps them as four words of low and four of high bytes,
+ * and looks codes up four at a time with byte permutes, whose selectors the codes already are. Piece
+ * 2u + (thread & 1) of the segment is its u-th: the two threads' stores fill a sector. */
+template <class T>
+DEV void bnb_segments(T *dst, i64 ld, const u8 *codes, const bnb_scales &s, const u32 *book, i64 rows,
+                      i64 cols)
+{
+    if constexpr (sizeof(T) != 2)
+        return;
+    else {
+        const i64 segments = rows * cols / 64, per_row = cols / 64, stride = gridDim.x * 128ll;
+        const i64 first = (i64)blockIdx.x * 128 + threadIdx.x / 2;
+        const int step_rows = (int)(stride / per_row), step_cols = (int)(stride % per_row);
+        const int odd = threadIdx.x & 1;
+        i64 row = first / per_row;
+        int col = (int)(first - row * per_row);
+        for (i64 g = first; g < segments; g += stride) {
+            u32 code[4], low[4], high[4];
+#pragma unroll
+            for (int u = 0; u < 4; u++)
+                code[u] = ((const u32 *)codes)[g * 8 + 2 * u + odd];
+            const float scale = scale_of(s, g * 64 >> s.shift);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                u32 w[2];
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    w[i] = pack2((T *)0, mul_flush(__uint_as_float(book[4 * j + 2 * i]), scale),
+                                 mul_flush(__uint_as_float(book[4 * j + 2 * i + 1]), scale));
+                low[j] = __byte_perm(w[0], w[1], 0x6420);
+                high[j] = __byte_perm(w[0], w[1], 0x7531);
+            }
+            T *to = dst + row * ld + col * 64 + odd * 8;
+#pragma unroll
+            for (int u = 0; u < 4; u++) {
+                u32 out[4];
+#pragma unroll
+                for (int h = 0; h < 2; h++) { /* codes 8..15 come from the upper two words */
+                    const u32 c = code[u] >> (16 * h), at = c & 0x7777;
+                    const u32 upper = __byte_perm(0xff00, 0, c >> 3 & 0x1111);
+                    const u32 a = __byte_perm(low[0], low[1], at), b = __byte_perm(low[2], low[3], at);
+                    const u32 d = __byte_perm(high[0], high[1], at), e = __byte_perm(high[2], high[3], at);
+                    const u32 l = (b & upper) | (a & ~upper), t = (e & upper) | (d & ~upper);
+                    out[2 * h] = __byte_perm(l, t, 0x4051); /* the high nibble is the first value */
+                    out[2 * h + 1] = __byte_perm(l, t, 0x6273);
+                }
+                *(uint4 *)(to + u * 16) = make_uint4(out[0], out[1], out[2], out[3]);
+            }
+            const bool over = (col += step_cols) >= per_row;
+            col -= over ? (int)per_row : 0;
+            row += step_rows + over;
+        }
+    }
+}
+
 DEV void bnb_dequant(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32 *book, i64 rows,
                      i64 cols, int round_bf16)
 {
@@ -53,6 +109,10 @@ DEV void bnb_dequant(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32
     map[threadIdx.x] = __uint_as_float(dynamic_signed_bits[threadIdx.x]);
     s.map = map;
     __syncthreads();
+    if (sizeof(AF_T) == 2 && cols % 64 == 0 && s.shift >= 6 && ld % 8 == 0 && (u64)dst % 16 == 0) {
+        bnb_segments(dst, ld, codes, s, book, rows, cols);
+        return;
+    }
     const float mine = __uint_as_float(book[threadIdx.x % 16]); /* lane l has code l % 16 */
     if (cols % 8 || ld % 8 || (u64)dst % 16) {
         for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < rows * cols; i += gridDim.x * 256ll) {
