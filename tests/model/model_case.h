@@ -43,7 +43,8 @@ static inline const char *case_dir(char *buf, size_t size, const char *sub)
         roots[1] = shared;
     }
     for (int i = 0; i < 2; i++) {
-        if (!roots[i])
+        /* of PEFT's goldens the tree keeps the merged weights, not the logits */
+        if (!roots[i] || (i == 0 && strncmp(sub, "convert/peft/", 13) == 0))
             continue;
         /* the tree keeps convert/bnb_model and its like one folder higher */
         const bool inner = i == 0 && strncmp(sub, "convert/", 8) == 0;
