@@ -60,11 +60,12 @@ static void print_cut(FILE *f, const char *s, int width)
     fprintf(f, "%.*s…%s", head, s, s + n - tail);
 }
 
-static void print_row(const af_table *t, FILE *f, const int *wide, char *const *cell, bool head)
+/* The row of these cells, or the titles for NULL. */
+static void print_row(const af_table *t, FILE *f, const int *wide, char *const *cell)
 {
     for (int c = 0; c < t->columns; c++) {
         const bool right = t->title[c][0] == '>';
-        const char *s = head ? t->title[c] + right : cell[c];
+        const char *s = cell ? cell[c] : t->title[c] + right;
         const int pad = wide[c] - chars(s);
         if (c == t->columns - 1 && !*s)
             break; /* nothing at the end of the line */
@@ -96,9 +97,9 @@ void af_table_print(const af_table *t, FILE *f, int width)
         const int least = 16, want = wide[0] - (total - width);
         wide[0] = want > least ? want : wide[0] < least ? wide[0] : least;
     }
-    print_row(t, f, wide, NULL, true);
+    print_row(t, f, wide, NULL);
     for (int r = 0; r < rows; r++)
-        print_row(t, f, wide, t->cell + r * t->columns, false);
+        print_row(t, f, wide, t->cell + r * t->columns);
 }
 
 void af_table_clear(af_table *t)

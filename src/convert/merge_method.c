@@ -1,6 +1,8 @@
 /* merge_method.c - the table of methods. */
 #include "convert/merge_method.h"
 
+#include "base/word.h"
+
 enum { MANY = AF_MERGE_INPUTS_MAX - 1 };
 
 #define DELTA_PARAMS "weight", "density", "normalize", "rescale", "lambda", "int8_mask"
@@ -244,32 +246,12 @@ const char *const *af_merge_method_names(void)
     return names;
 }
 
-/* Edits from a to b, at most 32 letters. */
-static int distance(const char *a, const char *b)
-{
-    enum { MAX = 32 };
-    int row[MAX + 1];
-    const int n = (int)AF_MIN(strlen(a), MAX), m = (int)AF_MIN(strlen(b), MAX);
-    for (int j = 0; j <= m; j++)
-        row[j] = j;
-    for (int i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= m; j++) {
-            const int swap = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = AF_MIN(swap, AF_MIN(row[j], row[j - 1]) + 1);
-        }
-    }
-    return row[m];
-}
-
 const char *af_merge_nearest(const char *word, const char *const *known)
 {
     const char *best = NULL;
     int least = 2 + (int)strlen(word) / 3;
     for (; *known; known++) {
-        const int d = distance(word, *known);
+        const int d = af_word_distance(word, *known);
         if (d < least) {
             least = d;
             best = *known;

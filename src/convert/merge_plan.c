@@ -17,7 +17,7 @@ int64_t af_merge_layer_of(const char *name, size_t *at, size_t *end)
         p += strlen(marks[i]);
         size_t n = 0;
         int64_t v = 0;
-        while (isdigit((unsigned char)p[n]) && n < 6)
+        while (n < 6 && isdigit((unsigned char)p[n]))
             v = v * 10 + (p[n++] - '0');
         if (n && p[n] == '.') {
             *at = (size_t)(p - name);

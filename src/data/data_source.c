@@ -1,6 +1,7 @@
 /* data_source.c - reads the entries of `datasets`, in the words of several trainers. */
 #include "data/data_source.h"
 
+#include "base/word.h"
 #include "data/records.h"
 
 #include <strings.h>
@@ -112,31 +113,12 @@ typedef struct parse {
     af_error *err;
 } parse;
 
-/* Letters to change, add or leave out between two short words. */
-static int distance(const char *a, const char *b)
-{
-    int row[64];
-    const int n = (int)AF_MIN(strlen(a), 60), m = (int)AF_MIN(strlen(b), 60);
-    for (int k = 0; k <= m; k++)
-        row[k] = k;
-    for (int i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int k = 1; k <= m; k++) {
-            const int change = diagonal + (a[i - 1] != b[k - 1]);
-            diagonal = row[k];
-            row[k] = AF_MIN(change, AF_MIN(row[k], row[k - 1]) + 1);
-        }
-    }
-    return row[m];
-}
-
 static af_status unknown_key(const parse *p, const char *name, int line)
 {
     const char *near = NULL;
     int best = 4;
     for (size_t i = 0; i < AF_LEN(keys); i++) {
-        const int d = distance(name, keys[i].name);
+        const int d = af_word_distance(name, keys[i].name);
         if (d < best) {
             best = d;
             near = keys[i].name;

@@ -137,6 +137,7 @@ static af_status load(af_yaml **out, builder *b, yaml_parser_t *p)
         }
     }
     yaml_document_delete(&doc);
+    b->doc = NULL;
     return st;
 }
 

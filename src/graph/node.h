@@ -89,7 +89,8 @@ struct af_graph {
     af_tensor *params_flat, *grads_flat;
     af_tensor *hyper; /* f32 [AF_HYPER_COUNT], written before an update */
     af_tensor *stats; /* f32 [4], output of GRAD_NORM */
-    af_tensor *clock; /* i32 [4]: seed low, high; micro-batch number low, high; top bit = dropout off */
+    /* i32 [4]: seed low, high; micro-batch number low, high; top bit = dropout off */
+    af_tensor *clock;
     double learning_rate;
     int64_t step;
     uint64_t seed, clock_count;

@@ -134,8 +134,10 @@ static factors open_factors(const af_node *n, void *work)
         f.rows = w->dim[w->ndim - 2];
         f.batches = f.rows ? af_rows(w) / f.rows : 1;
     }
-    f.part = work;
-    f.mean = work ? f.part + FACTOR_PARTS : NULL;
+    if (work) {
+        f.part = work;
+        f.mean = f.part + FACTOR_PARTS;
+    }
     return f;
 }
 

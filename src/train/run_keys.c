@@ -1,6 +1,7 @@
 /* run_keys.c - the one table of run-file keys. */
 #include "train/run_keys.h"
 #include "afinar/graph.h"
+#include "base/word.h"
 
 #include <strings.h>
 
@@ -205,41 +206,16 @@ const af_key *af_key_find(const char *name)
     return NULL;
 }
 
-enum { WORD_MAX = 48 };
-
-/* Edits (insert, delete, replace, swap neighbours) between two words of less than WORD_MAX letters.
- */
-static int distance(const char *a, const char *b)
-{
-    int row[3][WORD_MAX + 1];
-    const int n = (int)strlen(a), m = (int)strlen(b);
-    for (int j = 0; j <= m; j++)
-        row[0][j] = j;
-    for (int i = 1; i <= n; i++) {
-        int *now = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
-        now[0] = i;
-        for (int j = 1; j <= m; j++) {
-            const int change = up[j - 1] + (a[i - 1] != b[j - 1]);
-            now[j] = AF_MIN(change, AF_MIN(up[j], now[j - 1]) + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                now[j] = AF_MIN(now[j], up2[j - 2] + 1);
-        }
-    }
-    return row[n % 3][m];
-}
-
 const char *af_key_suggest(const char *wrong)
 {
     const char *best = NULL;
     int best_distance = 0;
     const int length = (int)strlen(wrong);
-    if (length >= WORD_MAX)
-        return NULL;
     for (int i = 0; i < af_keys_count; i++) {
         const af_key *k = &af_keys[i];
         for (int w = -1; w < (int)AF_LEN(k->alias) && (w < 0 || k->alias[w]); w++) {
             const char *word = w < 0 ? k->name : k->alias[w];
-            const int d = distance(wrong, word);
+            const int d = af_word_distance(wrong, word);
             const bool part = length >= 4 && strstr(word, wrong);
             const int score = part ? AF_MIN(d, 2) : d;
             if (score <= AF_MAX(2, length / 4) && (!best || score < best_distance)) {

@@ -1,0 +1,26 @@
+/* word.c - the optimal string alignment distance, three rows at a time. */
+#include "base/word.h"
+
+#include "base/base.h"
+
+enum { WORD_MAX = 60 };
+
+int af_word_distance(const char *a, const char *b)
+{
+    int row[3][WORD_MAX + 1] = {{0}};
+    const int n = (int)AF_MIN(strlen(a), (size_t)WORD_MAX);
+    const int m = (int)AF_MIN(strlen(b), (size_t)WORD_MAX);
+    for (int j = 0; j <= m; j++)
+        row[0][j] = j;
+    for (int i = 1; i <= n; i++) {
+        int *now = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
+        now[0] = i;
+        for (int j = 1; j <= m; j++) {
+            const int change = up[j - 1] + (a[i - 1] != b[j - 1]);
+            now[j] = AF_MIN(change, AF_MIN(up[j], now[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                now[j] = AF_MIN(now[j], up2[j - 2] + 1);
+        }
+    }
+    return row[n % 3][m];
+}

@@ -1,0 +1,42 @@
+/* test_word.c - the distance behind "did you mean". */
+#include "base/base.h"
+#include "base/word.h"
+#include "test.h"
+
+#include "base/word.h"
+
+static void counts_edits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        int d;
+    } cases[] = {{"", "", 0},         {"", "abc", 3},       {"lora", "lora", 0},
+                 {"lroa", "lora", 1}, {"lor", "lora", 1},   {"kitten", "sitting", 3},
+                 {"ca", "abc", 3},    {"lora_r", "lora", 2}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        assert_int_equal(af_word_distance(cases[i].a, cases[i].b), cases[i].d);
+        assert_int_equal(af_word_distance(cases[i].b, cases[i].a), cases[i].d);
+    }
+}
+
+static void looks_at_the_first_sixty_letters(void **state)
+{
+    (void)state;
+    char a[200], b[200];
+    memset(a, 'x', sizeof a);
+    memset(b, 'x', sizeof b);
+    a[sizeof a - 1] = b[100] = 0;
+    assert_int_equal(af_word_distance(a, b), 0);
+    b[3] = 'y';
+    assert_int_equal(af_word_distance(a, b), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_edits),
+        cmocka_unit_test(looks_at_the_first_sixty_letters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
