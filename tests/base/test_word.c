@@ -3,8 +3,6 @@
 #include "base/word.h"
 #include "test.h"
 
-#include "base/word.h"
-
 static void counts_edits(void **state)
 {
     (void)state;

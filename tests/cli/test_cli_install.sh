@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# What `make install` lays down serves a stranger: a program builds against it with CMake and with plain flags, and the
+# shared library shows nothing but af_ names.
+set -euo pipefail
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cmake --install "$AF_BUILD" --prefix "$tmp/usr" >/dev/null
+export LD_LIBRARY_PATH=$tmp/usr/lib PKG_CONFIG_PATH=$tmp/usr/lib/pkgconfig
+
+strange=$(nm -D --defined-only "$tmp/usr/lib/libafinar.so" | awk '$3 !~ /^af_/ { print $3 }')
+[ -z "$strange" ] || { echo "libafinar.so exports $strange"; exit 1; }
+
+mkdir "$tmp/use"
+cp "$AF_SOURCE/examples/linear_regression.c" "$tmp/use/use.c"
+cat > "$tmp/use/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.22)
+project(use C)
+find_package(afinar REQUIRED)
+add_executable(use use.c)
+target_link_libraries(use afinar::afinar m)
+END
+cmake -S "$tmp/use" -B "$tmp/use/build" -DCMAKE_PREFIX_PATH="$tmp/usr" >/dev/null
+cmake --build "$tmp/use/build" >/dev/null
+"$tmp/use/build/use" | grep -q "loss 0.00"
+
+cc "$tmp/use/use.c" -I"$tmp/usr/include" -L"$tmp/usr/lib" -lafinar -lm -o "$tmp/use/plain"
+"$tmp/use/plain" | grep -q "loss 0.00"
+grep -q "Libs: -L\${libdir} -lafinar" "$tmp/usr/lib/pkgconfig/afinar.pc"
+"$tmp/usr/bin/afinar" --version | grep -q afinar
+echo "installed, linked two ways, af_ names only"
