@@ -439,7 +439,9 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
         return s.st;
     if (!c->architecture)
         return af_fail_nomem(err, "a name", 0);
-    return af_hf_config_finish(c, f, c->layer_types != NULL, name, err);
+    const bool types = f->sliding == AF_SLIDING_UPPER || f->sliding == AF_SLIDING_PATTERN ||
+                       f->sliding == AF_SLIDING_ROPELESS; /* the others never look at the list */
+    return af_hf_config_finish(c, f, types && c->layer_types, name, err);
 }
 
 af_status af_hf_config_parse(af_hf_config *out, const char *text, uint64_t size, const char *name,

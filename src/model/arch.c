@@ -40,6 +40,9 @@ static const af_arch rows[] = {
      .bias = AF_BIAS_CONFIG,
      .norm_plus_one = true,
      .scale_embedding = true,
+     .attn_cap = true,
+     .logit_cap = true,
+     .query_scalar = true,
      .gguf_norm_one = true},
     {.model_type = "gemma3_text",
      .gguf = "gemma3",
@@ -49,6 +52,8 @@ static const af_arch rows[] = {
      .norm_plus_one = true,
      .qk_norm = true,
      .scale_embedding = true,
+     .logit_cap = true,
+     .query_scalar = true,
      .gguf_norm_one = true},
     {.model_type = "phi3", .gguf = "phi3", .pre_norm = true, .fused = true},
     {.model_type = "smollm3",
@@ -66,6 +71,7 @@ static const af_arch rows[] = {
      .gguf = "granite",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
+     .multipliers = true,
      .gguf_permuted = true},
 };
 
@@ -319,6 +325,8 @@ static af_status fill_rope(af_model_spec *s, const af_hf_config *c, af_error *er
     s->rope[0] = c->rope;
     s->rope[1] = c->local_rope;
     s->ropes = c->has_local_rope ? 2 : 1;
+    for (int i = 0; i < s->ropes; i++)
+        s->rope_by_length |= af_rope_depends_on_length(&s->rope[i]);
     s->max_positions = c->max_position_embeddings;
     const double part = c->rope.type == AF_ROPE_PROPORTIONAL ? 1 : c->rope.partial_rotary_factor;
     s->rotary_dim = (int)((double)s->head_dim * part);
@@ -362,14 +370,21 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     s->tied = c->tie_word_embeddings;
     s->eps = c->rms_norm_eps;
     s->router_aux_coef = c->router_aux_loss_coef;
-    s->attn_softcap = c->attn_logit_softcapping;
-    s->logit_softcap = c->final_logit_softcapping;
-    const double q = c->query_pre_attn_scalar > 0 ? c->query_pre_attn_scalar : (double)c->head_dim;
-    s->attn_scale = c->attention_multiplier > 0 ? c->attention_multiplier : 1 / sqrt(q);
-    s->embed_scale = s->arch->scale_embedding ? (double)(float)sqrt((double)c->hidden_size)
-                                              : c->embedding_multiplier;
-    s->residual_scale = c->residual_multiplier;
-    s->logit_scale = 1 / c->logits_scaling;
+    const af_arch *a = s->arch; /* a key the family does not read changes nothing */
+    s->attn_softcap = a->attn_cap ? c->attn_logit_softcapping : 0;
+    s->logit_softcap = a->logit_cap ? c->final_logit_softcapping : 0;
+    const bool said = a->query_scalar && c->query_pre_attn_scalar > 0;
+    const double q = said ? c->query_pre_attn_scalar : (double)c->head_dim;
+    const bool given = a->multipliers && c->attention_multiplier > 0;
+    s->attn_scale = given ? c->attention_multiplier : 1 / sqrt(q);
+    s->embed_scale = s->residual_scale = s->logit_scale = 1;
+    if (a->scale_embedding)
+        s->embed_scale = (double)(float)sqrt((double)c->hidden_size);
+    if (a->multipliers) {
+        s->embed_scale = c->embedding_multiplier;
+        s->residual_scale = c->residual_multiplier;
+        s->logit_scale = 1 / c->logits_scaling;
+    }
 }
 
 af_status af_model_spec_init(af_model_spec *out, const af_hf_config *c, af_error *err)

@@ -64,6 +64,10 @@ typedef struct af_arch {
     bool qk_norm;         /* on q and k, before the rotation */
     bool qk_norm_row;     /* over the whole row instead of per head */
     bool scale_embedding; /* times sqrt(hidden) */
+    bool attn_cap;        /* attn_logit_softcapping is applied */
+    bool logit_cap;       /* final_logit_softcapping is applied */
+    bool query_scalar;    /* query_pre_attn_scalar sets the scale of the scores */
+    bool multipliers;     /* granite's four */
     bool moe;
     bool gguf_permuted; /* q and k rows are interleaved in GGUF */
     bool gguf_norm_one; /* norms are stored as 1 + w in GGUF */
@@ -121,6 +125,7 @@ typedef struct af_model_spec {
     double embed_scale, residual_scale, logit_scale; /* 1 = none */
     af_rope_config rope[2];                          /* of full layers, of sliding layers */
     int ropes;
+    bool rope_by_length;   /* one of them changes with the length of the batch */
     int64_t max_positions; /* the config's context length */
     double router_aux_coef;
 

@@ -171,11 +171,15 @@ done:
 /* Rotary tables that change with the length make cached keys stale. */
 static bool tables_differ(const af_model_spec *s, int64_t before, int64_t after)
 {
-    const af_rope_config *r = &s->rope[0];
-    if (r->type == AF_ROPE_LONGROPE)
-        return (before > r->original_max_position_embeddings) !=
-               (after > r->original_max_position_embeddings);
-    return r->type == AF_ROPE_DYNAMIC && before != after && after > s->max_positions;
+    for (int i = 0; i < s->ropes; i++) {
+        const af_rope_config *r = &s->rope[i];
+        const int64_t turn = r->original_max_position_embeddings;
+        if (r->type == AF_ROPE_LONGROPE && (before > turn) != (after > turn))
+            return true;
+        if (r->type == AF_ROPE_DYNAMIC && before != after && after > s->max_positions)
+            return true;
+    }
+    return false;
 }
 
 /* Feeds as much as fits in one run; every sequence whose last token went in gets its next token. */
@@ -296,7 +300,7 @@ static void reuse_cache(generator *g)
     const af_model *m = g->m;
     sequence *s = &g->seq[0];
     int64_t n = 0;
-    if (g->n != 1 || af_rope_depends_on_length(&af_source_spec(m->source)->rope[0]))
+    if (g->n != 1 || af_source_spec(m->source)->rope_by_length)
         return;
     while (n < m->cached_count && n < s->count - 1 && m->cached[n] == s->ids[n])
         n++;
@@ -372,8 +376,7 @@ af_status af_model_generate(af_model *m, const af_generate_opts *o, af_generated
     if (!g.scratch || !g.logits)
         AF_TRY(af_fail_nomem(err, "logits", (uint64_t)g.V * sizeof *g.scratch));
     /* tables that follow the length belong to one sequence at a time */
-    const int group =
-        af_rope_depends_on_length(&af_source_spec(m->source)->rope[0]) ? 1 : SEQUENCES_MAX;
+    const int group = af_source_spec(m->source)->rope_by_length ? 1 : SEQUENCES_MAX;
     for (int i = 0; i < o->sequences; i += group)
         AF_TRY(generate_group(&g, i, AF_MIN(group, o->sequences - i), out, err));
 done:

@@ -129,10 +129,7 @@ af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err)
 {
     af_status st = AF_OK;
     const af_model_spec *s = l->spec;
-    bool depends = false;
-    for (int r = 0; r < s->ropes; r++)
-        depends |= af_rope_depends_on_length(&s->rope[r]);
-    if (l->rope_length != 0 && (!depends || l->rope_length == length))
+    if (l->rope_length != 0 && (!s->rope_by_length || l->rope_length == length))
         return AF_OK;
     float *f = af_calloc((uint64_t)s->rotary_dim / 2, sizeof *f);
     if (!f)

@@ -81,7 +81,7 @@ static af_status write_row(af_model *m, af_safetensors_writer *w, const rows *r,
     for (int64_t t = 0; t < r->T; t++)
         if (!r->mask || r->mask[b * r->T + t])
             ids[n++] = r->ids[b * r->T + t];
-    AF_TRY(af_model_logits_of(m, ids, n, out, err));
+    AF_TRY(af_model_logits_in(m, ids, n, r->T, out, err));
     for (int64_t t = r->T - 1, k = n - 1; t >= 0; t--) { /* from the end: rows only move up */
         const bool live = !r->mask || r->mask[b * r->T + t];
         if (live && k != t)

@@ -149,6 +149,12 @@ af_status af_model_check_ids(const af_model *m, const int32_t *ids, int64_t n, a
 
 af_status af_model_logits_of(af_model *m, const int32_t *ids, int64_t n, float *out, af_error *err)
 {
+    return af_model_logits_in(m, ids, n, n, out, err);
+}
+
+af_status af_model_logits_in(af_model *m, const int32_t *ids, int64_t n, int64_t length, float *out,
+                             af_error *err)
+{
     af_status st = AF_OK;
     const int64_t V = af_model_vocab(m);
     const float *logits;
@@ -156,7 +162,8 @@ af_status af_model_logits_of(af_model *m, const int32_t *ids, int64_t n, float *
         return AF_OK;
     AF_TRY(af_model_check_ids(m, ids, n, err));
     AF_TRY(af_model_engine(m, AF_ENGINE_LOGITS, n, 1, 0, err));
-    AF_TRY(af_engine_run(&m->engine, &(af_feed){.ids = ids, .n = n}, 1, &logits, err));
+    AF_TRY(af_engine_run(&m->engine, &(af_feed){.ids = ids, .n = n, .length = length}, 1, &logits,
+                         err));
     memcpy(out, logits, (size_t)(n * V) * sizeof *out);
 done:
     return st;

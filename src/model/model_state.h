@@ -23,6 +23,9 @@ struct af_model {
 /* The engine of this kind with at least these sizes, built when the last one does not serve. */
 AF_CHECKED af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S,
                                      int64_t L, af_error *err);
+/* af_model_logits_of for a row of a batch `length` wide, which ropes may depend on. */
+AF_CHECKED af_status af_model_logits_in(af_model *m, const int32_t *ids, int64_t n, int64_t length,
+                                        float *out, af_error *err);
 /* Every id is one of the model's. */
 AF_CHECKED af_status af_model_check_ids(const af_model *m, const int32_t *ids, int64_t n,
                                         af_error *err);

@@ -22,6 +22,16 @@ static af_status write_rows(af_trainer *t, af_tensor *to, const int32_t *from, i
     return af_tensor_write(t->graph, to, t->staging, (uint64_t)t->rows_max * sizeof *from, err);
 }
 
+/* What ropes that follow the length see: the width of the micro-batch, segments being on their own.
+ */
+static int64_t rope_length(const af_trainer *t, const af_batch *b)
+{
+    int64_t length = t->run->pad_to_sequence_len ? t->run->sequence_len : 1;
+    for (int64_t i = 0; i < b->rows && t->spec->rope_by_length; i++)
+        length = AF_MAX(length, b->positions[i] + 1);
+    return length;
+}
+
 static af_status upload(af_trainer *t, const af_batch *b, float scale, af_error *err)
 {
     af_status st = AF_OK;
@@ -32,6 +42,7 @@ static af_status upload(af_trainer *t, const af_batch *b, float scale, af_error 
         t->bounds[i] = b->bounds[AF_MIN(i, b->sequences)];
     AF_TRY(af_tensor_write(t->graph, t->in.bounds, t->bounds, (uint64_t)t->bounds_len * 4, err));
     AF_TRY(af_tensor_write(t->graph, t->scale, &scale, sizeof scale, err));
+    AF_TRY(af_model_write_rope(&t->leaves, rope_length(t, b), err));
     af_set_live_rows(t->graph, b->rows);
 done:
     return st;

@@ -89,6 +89,9 @@ static void test_sliding_layers_by_family(void **state)
                          "[\"full_attention\",\"sliding_attention\",\"full_attention\","
                          "\"full_attention\"]"),
          "fsff", 8},
+        {CONFIG("llama", ",\"sliding_window\":8,\"layer_types\":[\"full_attention\","
+                         "\"sliding_attention\",\"full_attention\",\"full_attention\"]"),
+         "ffff", 0}, /* transformers' llama looks at neither key */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         af_hf_config c = {0};
@@ -200,7 +203,7 @@ static void test_wrong_values_have_one_clear_error(void **state)
         {CONFIG("gemma2", ",\"sliding_window\":-1"), "sliding_window is -1"},
         {CONFIG("gemma2", ",\"sliding_window_pattern\":0"), "sliding_window_pattern is 0"},
         {CONFIG("gemma2", ",\"layer_types\":[\"full_attention\"]"), "one entry a layer"},
-        {CONFIG("llama", ",\"layer_types\":[\"sliding_attention\",\"full_attention\","
+        {CONFIG("qwen3", ",\"layer_types\":[\"sliding_attention\",\"full_attention\","
                          "\"full_attention\",\"full_attention\"]"),
          "sliding_window is not set"},
         {CONFIG("llama", ",\"quantization_config\":{\"quant_method\":\"gptq\"}"), "'gptq'"},

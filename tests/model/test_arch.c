@@ -151,10 +151,47 @@ static void test_tensors_that_do_not_fit_are_all_named(void **state)
     CHECK_OK(af_path_remove(dir, &err), err);
 }
 
+static void test_keys_the_family_does_not_read_change_nothing(void **state)
+{
+    (void)state;
+    static const char more[] =
+        ", \"attn_logit_softcapping\": 2.0, \"final_logit_softcapping\": 3.0, "
+        "\"query_pre_attn_scalar\": 9, \"attention_multiplier\": 0.5, "
+        "\"embedding_multiplier\": 12.0, \"residual_multiplier\": 0.5, \"logits_scaling\": 8.0";
+    static const struct {
+        const char *type;
+        double attn_cap, logit_cap, attn_scale, embed, residual, logit;
+    } cases[] = {
+        {"llama", 0, 0, 0.5, 1, 1, 1},
+        {"granite", 0, 0, 0.5, 12, 0.5, 0.125},
+        {"gemma2", 2, 3, 1.0 / 3, 4, 1, 1},
+        {"gemma3_text", 0, 3, 1.0 / 3, 4, 1, 1},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char json[1024];
+        snprintf(json, sizeof json, base_config, cases[i].type, ", \"head_dim\": 4%s");
+        char whole[1024];
+        snprintf(whole, sizeof whole, json, more);
+        af_model_spec s = {0};
+        af_hf_config c = {0};
+        af_error err = {0};
+        CHECK_OK(spec_of(whole, &s, &c, &err), err);
+        const double got[] = {s.attn_softcap, s.logit_softcap,  s.attn_scale,
+                              s.embed_scale,  s.residual_scale, s.logit_scale};
+        const double want[] = {cases[i].attn_cap, cases[i].logit_cap, cases[i].attn_scale,
+                               cases[i].embed,    cases[i].residual,  cases[i].logit};
+        for (size_t k = 0; k < AF_LEN(got); k++)
+            CHECK_MSG(got[k] == want[k], "%s: number %zu is %g", cases[i].type, k, got[k]);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hostile_values_are_refused),
+        cmocka_unit_test(test_keys_the_family_does_not_read_change_nothing),
         cmocka_unit_test(test_unknown_families),
         cmocka_unit_test(test_tensors_that_do_not_fit_are_all_named),
     };
