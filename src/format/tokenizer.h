@@ -356,6 +356,9 @@ AF_CHECKED af_status af_normalize(af_work *w, af_piece *p);
 AF_CHECKED af_status af_stage_begin(af_stage *s, uint64_t want, af_error *err);
 AF_CHECKED af_status af_stage_room(af_stage *s, uint64_t more, af_error *err);
 void af_stage_add(af_stage *s, const char *bytes, uint32_t n, af_span place);
+/* The characters i..end of a piece, unchanged. */
+AF_CHECKED af_status af_stage_copy(af_work *w, const af_piece *p, af_stage *to, uint32_t i,
+                                   uint32_t end);
 /* Bytes i .. j-1 of p in the original. */
 af_span af_piece_span(const af_piece *p, uint32_t i, uint32_t j);
 af_piece af_piece_slice(const af_piece *p, uint32_t i, uint32_t j);

@@ -240,7 +240,7 @@ done:
     return st;
 }
 
-static af_status copy_range(af_work *w, const af_piece *p, af_stage *to, uint32_t i, uint32_t j)
+af_status af_stage_copy(af_work *w, const af_piece *p, af_stage *to, uint32_t i, uint32_t j)
 {
     af_status st = AF_OK;
     AF_TRY(af_stage_room(to, j - i, w->err));
@@ -296,7 +296,7 @@ static af_status replace(af_work *w, const af_norm *n, af_piece *p, af_stage *to
                 break;
             from += af_utf8_len(p->text[from]);
         } else {
-            AF_TRY(copy_range(w, p, to, at, start));
+            AF_TRY(af_stage_copy(w, p, to, at, start));
             AF_TRY(af_stage_room(to, n->content.n, w->err));
             af_stage_add(to, n->content.s, n->content.n, last_char_span(p, end));
             at = from = last = end;
@@ -305,7 +305,7 @@ static af_status replace(af_work *w, const af_norm *n, af_piece *p, af_stage *to
             break;
         AF_TRY(next_match(w, n, p, from, &start, &end));
     }
-    AF_TRY(copy_range(w, p, to, at, p->len));
+    AF_TRY(af_stage_copy(w, p, to, at, p->len));
     *p = af_stage_piece(to, p);
 done:
     return st;

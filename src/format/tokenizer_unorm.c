@@ -78,18 +78,6 @@ done:
     return st;
 }
 
-static af_status copy(af_work *w, const af_piece *p, af_stage *to, uint32_t i, uint32_t end)
-{
-    af_status st = AF_OK;
-    AF_TRY(af_stage_room(to, end - i, w->err));
-    for (uint32_t n; i < end; i += n) {
-        n = af_utf8_len(p->text[i]);
-        af_stage_add(to, p->text + i, n, af_piece_span(p, i, i + n));
-    }
-done:
-    return st;
-}
-
 af_status af_normal_form(af_work *w, af_piece *p, af_stage *to, af_norm_kind form)
 {
     af_status st = AF_OK;
@@ -112,18 +100,18 @@ af_status af_normal_form(af_work *w, af_piece *p, af_stage *to, af_norm_kind for
         if (!begun)
             AF_TRY(af_stage_begin(to, (uint64_t)p->len + p->len / 4, w->err));
         begun = true;
-        AF_TRY(copy(w, p, to, done_to, i));
+        AF_TRY(af_stage_copy(w, p, to, done_to, i));
         const uint32_t before = to->len;
         AF_TRY(part(w, p, to, i, end, options));
         if (to->len - before == end - i && memcmp(to->text + before, p->text + i, end - i) == 0) {
             to->len = before; /* already in the form: keep the finer alignment */
-            AF_TRY(copy(w, p, to, i, end));
+            AF_TRY(af_stage_copy(w, p, to, i, end));
         }
         done_to = end;
     }
     if (!begun)
         return AF_OK;
-    AF_TRY(copy(w, p, to, done_to, p->len));
+    AF_TRY(af_stage_copy(w, p, to, done_to, p->len));
     if (to->len != p->len || memcmp(to->text, p->text, p->len) != 0)
         *p = af_stage_piece(to, p);
 done:

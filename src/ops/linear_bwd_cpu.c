@@ -1,5 +1,6 @@
 /* linear_bwd_cpu.c - the backward twins of linear.c, and DORA_NORM. */
 #include "backend/cpu/cpu.h"
+#include "ops/linear_parts.h"
 
 #include <math.h>
 
@@ -13,14 +14,6 @@ typedef struct job {
     double *xs;             /* [N][I] as doubles */
     double *rows;           /* [threads][I], or [threads][TILE][I] */
 } job;
-
-static int64_t part_at(const af_node *n, int p)
-{
-    int64_t at = 0;
-    for (int i = 0; i < p; i++)
-        at += n->attr.linear.part[i].out_rows * n->attr.linear.part[i].rank;
-    return at;
-}
 
 /* sum[t][i] += g[row+t][col] * w[i] for the m rows of a tile */
 static void add_row(double *sum, const af_tensor *g, int64_t row, int64_t m, int64_t col,
@@ -152,7 +145,7 @@ static void adapter_db_run(const af_node *n, af_cpu *cpu)
         j.I = q->rank;
         j.O = q->rank_from;
         j.from = q->out_from;
-        j.into = part_at(n, p);
+        j.into = af_linear_part_at(n, p);
         af_pool_run(cpu->pool, q->out_rows, db_rows, &j);
     }
 }
@@ -177,9 +170,9 @@ static void norm_rows(void *arg, int64_t from, int64_t to, int share)
             const af_adapter_part *q = &n->attr.linear.part[p];
             const bool mine = o >= q->out_from && o < q->out_from + q->out_rows;
             for (int r = 0; mine && r < q->rank; r++) {
-                const double f =
-                    (double)q->scale *
-                    af_ld(n->in[n->n_in - 1], part_at(n, p) + (o - q->out_from) * q->rank + r);
+                const double f = (double)q->scale *
+                                 af_ld(n->in[n->n_in - 1],
+                                       af_linear_part_at(n, p) + (o - q->out_from) * q->rank + r);
                 af_ld_row(n->in[n->n_in - 2], (q->rank_from + r) * I, I, a);
                 for (int64_t i = 0; i < I; i++)
                     w[i] += f * a[i];

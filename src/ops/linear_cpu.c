@@ -4,6 +4,7 @@
  * doubles, each weight row is decoded once a tile, and the sums of a tile's rows run side by side.
  * Every output is one sum in the order of i (then of r), whatever the number of threads. */
 #include "backend/cpu/cpu.h"
+#include "ops/linear_parts.h"
 
 #include <math.h>
 
@@ -41,23 +42,6 @@ static void load_tile(const af_tensor *t, int64_t row, int m, double *out, doubl
             out[i * TILE + k] = 0;
 }
 
-/* Offset in b of part p. */
-static int64_t part_at(const af_node *n, int p)
-{
-    int64_t at = 0;
-    for (int i = 0; i < p; i++)
-        at += n->attr.linear.part[i].out_rows * n->attr.linear.part[i].rank;
-    return at;
-}
-
-static const af_tensor *piece_bias(const af_node *n, int piece)
-{
-    int at = 1 + n->attr.linear.pieces;
-    for (int i = 0; i < piece; i++)
-        at += n->attr.linear.biases >> i & 1;
-    return n->attr.linear.biases >> piece & 1 ? n->in[at] : NULL;
-}
-
 /* Output columns [from, to) of the tile. */
 static void forward_columns(void *arg, int64_t from, int64_t to, int share)
 {
@@ -70,7 +54,7 @@ static void forward_columns(void *arg, int64_t from, int64_t to, int share)
         for (int i = 0; i < n->attr.linear.pieces; i++) {
             if (o < start[i] || o >= start[i + 1])
                 continue;
-            const af_tensor *bias = piece_bias(n, i);
+            const af_tensor *bias = af_linear_bias(n, i);
             af_ld_row(n->in[1 + i], (o - start[i]) * j->I, j->I, w);
             add_products(sum, w, j->x, j->I);
             for (int t = 0; bias && t < j->m; t++)
@@ -80,7 +64,8 @@ static void forward_columns(void *arg, int64_t from, int64_t to, int share)
             const af_adapter_part *q = &n->attr.linear.part[p];
             if (o < q->out_from || o >= q->out_from + q->out_rows)
                 continue;
-            af_ld_row(n->in[n->n_in - 2], part_at(n, p) + (o - q->out_from) * q->rank, q->rank, w);
+            af_ld_row(n->in[n->n_in - 2], af_linear_part_at(n, p) + (o - q->out_from) * q->rank,
+                      q->rank, w);
             add_products(sum, w, j->xa + (int64_t)q->rank_from * TILE, q->rank);
         }
         for (int t = 0; t < j->m; t++)
@@ -174,7 +159,7 @@ static void g_rows(void *arg, int64_t from, int64_t to, int share)
             af_st(n->out[0], row * R + r, 0);
         for (int p = 0; p < n->attr.linear.parts; p++) {
             const af_adapter_part *q = &n->attr.linear.part[p];
-            const int64_t at = part_at(n, p);
+            const int64_t at = af_linear_part_at(n, p);
             for (int r = 0; r < q->rank; r++) {
                 double sum = 0;
                 for (int64_t o = 0; o < q->out_rows; o++)

@@ -4,6 +4,7 @@
  * Adapter products are never rounded to bf16: their values are f32 masters whose small updates must
  * be seen. */
 #include "ops/cpu_fast.h"
+#include "ops/linear_parts.h"
 
 static uint64_t work(const af_node *n, int threads)
 {
@@ -25,22 +26,6 @@ static bool no_f64(const af_node *n)
         if (n->in[i]->dtype == AF_DTYPE_F64)
             return false;
     return af_fast_type(n->out[0]);
-}
-
-static int64_t part_at(const af_node *n, int p)
-{
-    int64_t at = 0;
-    for (int i = 0; i < p; i++)
-        at += n->attr.linear.part[i].out_rows * n->attr.linear.part[i].rank;
-    return at;
-}
-
-static const af_tensor *piece_bias(const af_node *n, int piece)
-{
-    int at = 1 + n->attr.linear.pieces;
-    for (int i = 0; i < piece; i++)
-        at += n->attr.linear.biases >> i & 1;
-    return n->attr.linear.biases >> piece & 1 ? n->in[at] : NULL;
 }
 
 static void *column(const af_tensor *t, int64_t c)
@@ -65,7 +50,7 @@ static void linear_run(const af_node *n, af_cpu *cpu)
     af_tensor *y = n->out[0];
     const int64_t N = af_live(x), I = af_last(x), O = af_last(y), *from = n->attr.linear.piece_from;
     for (int i = 0; i < n->attr.linear.pieces; i++) {
-        const af_tensor *bias = piece_bias(n, i);
+        const af_tensor *bias = af_linear_bias(n, i);
         const af_gemm g = {.M = N,
                            .N = from[i + 1] - from[i],
                            .K = I,
@@ -87,7 +72,7 @@ static void linear_run(const af_node *n, af_cpu *cpu)
     for (int p = 0; p < n->attr.linear.parts; p++) {
         const af_adapter_part *q = &n->attr.linear.part[p];
         af_operand w = af_fast_weight(b, q->rank, true);
-        w.data = column(b, part_at(n, p));
+        w.data = column(b, af_linear_part_at(n, p));
         const af_gemm g = {.M = N,
                            .N = q->out_rows,
                            .K = q->rank,
@@ -135,7 +120,7 @@ static void adapter_g_run(const af_node *n, af_cpu *cpu)
     for (int p = 0; p < n->attr.linear.parts; p++) {
         const af_adapter_part *q = &n->attr.linear.part[p];
         af_operand w = af_fast_weight(b, q->rank, false);
-        w.data = column(b, part_at(n, p));
+        w.data = column(b, af_linear_part_at(n, p));
         const af_gemm g = {.M = af_live(dy),
                            .N = q->rank,
                            .K = q->out_rows,
@@ -236,7 +221,7 @@ static void adapter_db_run(const af_node *n, af_cpu *cpu)
                            .K = af_live(dy),
                            .a = columns(dy, q->out_from, true),
                            .b = columns(xa, q->rank_from, false),
-                           .c = column(n->out[0], part_at(n, p)),
+                           .c = column(n->out[0], af_linear_part_at(n, p)),
                            .ldc = q->rank,
                            .c_dtype = n->out[0]->dtype,
                            .alpha = 1,

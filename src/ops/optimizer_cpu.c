@@ -1,7 +1,7 @@
 /* optimizer_cpu.c - the twins of optimizer.c: one element at a time, computed in double, stored in
  * the type of the parameter. The elements do not depend on each other (8-bit blocks neither), so
  * the pool may split them anyhow; the norm is summed over fixed pieces in a fixed order. */
-#include "ops/optimizer.h"
+#include "ops/norm_stats.h"
 #include "ops/twin.h"
 #include "tensor/dynamic_map.h"
 
@@ -37,15 +37,7 @@ static void grad_norm_run(const af_node *n, af_cpu *cpu)
     const int64_t pieces = norm_piece_count(n);
     norm_job j = {n->in[0], cpu->work};
     af_pool_run(cpu->pool, pieces, norm_pieces, &j);
-    double sum = 0;
-    for (int64_t p = 0; p < pieces; p++)
-        sum += j.sum[p];
-    const double norm = sqrt(sum), max = n->attr.optim.max_norm;
-    const double clip = max > 0 && isfinite(norm) ? fmin(1, max / (norm + AF_CLIP_EPS)) : 1;
-    af_st(n->out[0], AF_STATS_NORM, norm);
-    af_st(n->out[0], AF_STATS_CLIP, clip);
-    af_st(n->out[0], AF_STATS_FINITE, isfinite(norm) ? 1 : 0);
-    af_st(n->out[0], AF_STATS_SUM, sum);
+    af_norm_stats(n, j.sum, pieces);
 }
 
 static uint64_t grad_norm_work(const af_node *n, int threads)

@@ -1,7 +1,7 @@
 /* optimizer_fast.c - the gradient norm and Adam of optimizer.c on f32 buffers. The norm is summed
  * over fixed pieces in a fixed order, as its twin's is. */
 #include "ops/cpu_fast.h"
-#include "ops/optimizer.h"
+#include "ops/norm_stats.h"
 #include "ops/twin.h"
 
 #include <math.h>
@@ -34,15 +34,7 @@ static void grad_norm_run(const af_node *n, af_cpu *cpu)
     job j = {.n = n, .f = af_fast_get(), .sum = cpu->work, .count = af_count(n->in[0])};
     const int64_t pieces = (j.count + PIECE - 1) / PIECE;
     af_pool_run(cpu->pool, pieces, norm_pieces, &j);
-    double sum = 0;
-    for (int64_t p = 0; p < pieces; p++)
-        sum += j.sum[p];
-    const double norm = sqrt(sum), max = n->attr.optim.max_norm;
-    const double clip = max > 0 && isfinite(norm) ? fmin(1, max / (norm + AF_CLIP_EPS)) : 1;
-    af_st(n->out[0], AF_STATS_NORM, norm);
-    af_st(n->out[0], AF_STATS_CLIP, clip);
-    af_st(n->out[0], AF_STATS_FINITE, isfinite(norm) ? 1 : 0);
-    af_st(n->out[0], AF_STATS_SUM, sum);
+    af_norm_stats(n, j.sum, pieces);
 }
 
 static uint64_t grad_norm_work(const af_node *n, int threads)

@@ -1,5 +1,6 @@
 /* rope_cpu.c - the twins of rope.c. A row is read whole before it is written. */
 #include "backend/cpu/cpu.h"
+#include "ops/rope_span.h"
 
 #include <math.h>
 
@@ -78,22 +79,6 @@ static void norm_span_back(const rope *r, double *g, const double *x, const af_t
         g[i] = s * (g[i] - x[i] * s * mean);
 }
 
-/* The i-th span that is normed by itself: a head, or the whole q or k row. False behind the last.
- */
-static bool next_span(const rope *r, int64_t i, int64_t *at, int64_t *len, bool *is_q)
-{
-    if (r->n->attr.rope.norm_whole) {
-        *is_q = i == 0;
-        *at = i == 0 ? 0 : r->H * r->E;
-        *len = (i == 0 ? r->H : r->K) * r->E;
-        return i < 2;
-    }
-    *is_q = i < r->H;
-    *at = i * r->E;
-    *len = r->E;
-    return i < r->H + r->K;
-}
-
 static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const rope *r = arg;
@@ -102,7 +87,7 @@ static void forward_rows(void *arg, int64_t from, int64_t to, int share)
     bool is_q;
     for (int64_t row = from; row < to; row++) {
         af_ld_row(r->qkv, row * r->width, r->width, x);
-        for (int64_t i = 0; r->q_norm && next_span(r, i, &at, &len, &is_q); i++)
+        for (int64_t i = 0; r->q_norm && af_rope_span(r->n, i, &at, &len, &is_q); i++)
             norm_span(r, x + at, is_q ? r->q_norm : r->k_norm, len);
         rotate_row(r, x, row, 1);
         af_st_row(r->n->out[0], row * r->width, r->width, x);
@@ -120,7 +105,7 @@ static void backward_rows(void *arg, int64_t from, int64_t to, int share)
         rotate_row(r, g, row, -1);
         if (r->q_norm)
             af_ld_row(r->qkv, row * r->width, r->width, x);
-        for (int64_t i = 0; r->q_norm && next_span(r, i, &at, &len, &is_q); i++)
+        for (int64_t i = 0; r->q_norm && af_rope_span(r->n, i, &at, &len, &is_q); i++)
             norm_span_back(r, g + at, x + at, is_q ? r->q_norm : r->k_norm, len);
         af_st_row(r->n->out[0], row * r->width, r->width, g);
     }
@@ -150,7 +135,7 @@ static void rope_dnorm_run(const af_node *n, af_cpu *cpu)
         af_ld_row(n->in[0], row * r.width, r.width, g);
         rotate_row(&r, g, row, -1);
         af_ld_row(r.qkv, row * r.width, r.width, x);
-        for (int64_t i = 0; next_span(&r, i, &at, &len, &is_q); i++) {
+        for (int64_t i = 0; af_rope_span(n, i, &at, &len, &is_q); i++) {
             const double s = rstd_of(&r, x + at, len);
             double *d = is_q ? dq : dk;
             for (int64_t e = 0; e < len; e++)

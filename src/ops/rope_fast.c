@@ -4,6 +4,7 @@
  * STRIDE and of the rest, each taken once, by the addition theorem. A position always gives the
  * same numbers, whichever thread asks. */
 #include "ops/cpu_fast.h"
+#include "ops/rope_span.h"
 
 #include <math.h>
 
@@ -115,22 +116,6 @@ static float rstd_of(const rope *r, const float *x, int64_t len)
     return (float)(1.0 / sqrt(mean + r->n->attr.rope.eps));
 }
 
-/* The i-th span that is normed by itself: a head, or the whole q or k row. False behind the last.
- */
-static bool next_span(const rope *r, int64_t i, int64_t *at, int64_t *len, bool *is_q)
-{
-    if (r->n->attr.rope.norm_whole) {
-        *is_q = i == 0;
-        *at = i == 0 ? 0 : r->H * r->E;
-        *len = (i == 0 ? r->H : r->K) * r->E;
-        return i < 2;
-    }
-    *is_q = i < r->H;
-    *at = i * r->E;
-    *len = r->E;
-    return i < r->H + r->K;
-}
-
 static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const rope *r = arg;
@@ -142,7 +127,7 @@ static void forward_rows(void *arg, int64_t from, int64_t to, int share)
         float *y = af_fast_out_row(r->n->out[0], row, r->width, s.g);
         if (y != x)
             memcpy(y, x, (size_t)r->width * sizeof *y);
-        for (int64_t i = 0; r->q_norm && next_span(r, i, &at, &len, &is_q); i++)
+        for (int64_t i = 0; r->q_norm && af_rope_span(r->n, i, &at, &len, &is_q); i++)
             r->f->norm(y + at, y + at, is_q ? s.qw : s.kw, r->plus, rstd_of(r, y + at, len), len);
         rotate_row(r, &s, y, y, row, 1);
         af_fast_put_row(r->f, r->n->out[0], row, r->width, y);
@@ -160,7 +145,7 @@ static void backward_rows(void *arg, int64_t from, int64_t to, int share)
         float *g = af_fast_out_row(r->n->out[0], row, r->width, s.g);
         rotate_row(r, &s, g, dy, row, -1);
         const float *x = r->q_norm ? af_fast_row(r->f, r->qkv, row, r->width, s.x) : NULL;
-        for (int64_t i = 0; x && next_span(r, i, &at, &len, &is_q); i++) {
+        for (int64_t i = 0; x && af_rope_span(r->n, i, &at, &len, &is_q); i++) {
             const float *w = is_q ? s.qw : s.kw;
             const float rs = rstd_of(r, x + at, len);
             const float c = rs * rs * r->f->norm_dot(x + at, w, r->plus, g + at, len) / (float)len;
