@@ -68,7 +68,8 @@ int cmd_quantize(int argc, char **argv)
         {0, "pure", AF_OPT_FLAG, &o.pure, "GGUF: one type for all matrices"},
         {0, "imatrix", AF_OPT_STR, &o.imatrix, "GGUF: importance matrix to use"},
         {0, "imatrix-data", AF_OPT_STR, &o.imatrix_data, "GGUF: text to compute one from"},
-        {0, "imatrix-out", AF_OPT_STR, &o.imatrix_out, "where to keep the computed one"},
+        {0, "imatrix-chunks", AF_OPT_I64, &o.imatrix_chunks, "512-token chunks of it to use [all]"},
+        {0, "imatrix-out", AF_OPT_STR, &o.imatrix_out, "where to keep it (.dat or .gguf)"},
         {0, "adapter", AF_OPT_STR, &o.adapter, "PEFT folder to merge in first"},
         {0, "eval", AF_OPT_STR, &eval, "text: perplexity before and after"},
         {0},
@@ -83,6 +84,7 @@ int cmd_quantize(int argc, char **argv)
     }
     af_cli_log(&common);
     o.threads = (int)common.threads;
+    o.device = common.device;
     if (af_quantize(&r, arg[0], out, &o, &err) != AF_OK)
         return af_report("quantize", &err);
     const int rc = report(arg[0], out, eval, &common, r);

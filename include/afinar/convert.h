@@ -49,7 +49,9 @@ typedef struct af_quantize_opts {
     bool pure;                /* GGUF: one type for all matrices */
     const char *imatrix;      /* GGUF: an importance matrix to use, or NULL */
     const char *imatrix_data; /* GGUF: a text to compute one from, or NULL */
-    const char *imatrix_out;  /* where to keep what was computed, or NULL */
+    const char *imatrix_out;  /* where to keep what was read or computed, or NULL; .dat = binary */
+    int64_t imatrix_chunks;   /* of 512 tokens, to compute from; 0 = the whole text */
+    const char *device;       /* to compute on; NULL = auto */
     const char *adapter;      /* merged in first, or NULL */
     int threads;              /* 0 = every core */
 } af_quantize_opts;

@@ -83,6 +83,7 @@ static af_status model_to_gguf(const char *model, const char *out, const af_expo
     if (o->imatrix) {
         AF_TRY(af_imatrix_read(&imatrix, o->imatrix, err));
         g.imatrix = &imatrix;
+        g.imatrix_file = o->imatrix;
     }
     AF_TRY(af_gguf_model_write(report, in, out, &g, err));
     AF_TRY(write_modelfile(out, NULL, err));

@@ -42,7 +42,8 @@ typedef struct job {
     af_convert_report *report;
     /* the tensor at work */
     const target *t;
-    const float *importance;
+    const float *importance; /* of the rows of one matrix; experts: one after another */
+    int64_t importance_rows; /* rows that share one, then the next begins */
     int64_t first, piece_rows, pieces;
     uint64_t row_bytes;
     float *values, *decoded;
@@ -235,6 +236,29 @@ static void read_vector(const job *j, float *out, float *scratch)
         out[i] += t->add;
 }
 
+static const float *importance_of(const job *j, int64_t row)
+{
+    return j->importance ? j->importance + row / j->importance_rows * j->t->cols : NULL;
+}
+
+/* The embedding's rows are looked up, not multiplied: an entry for it means nothing. */
+static af_status find_importance(job *j, const target *t, af_error *err)
+{
+    const af_imatrix_entry *e = af_imatrix_find(j->o->imatrix, t->name);
+    const int64_t matrices = t->ndim == 3 ? t->dim[0] : 1, need = matrices * t->cols;
+    j->importance = NULL;
+    j->importance_rows = t->rows / matrices;
+    if (!e || (e->count != need && strcmp(t->name, "token_embd.weight") == 0))
+        return AF_OK;
+    if (e->count != need)
+        return af_fail(err, AF_EFORMAT,
+                       "the importance matrix has %" PRId64 " values for '%s', which has %" PRId64
+                       " columns: it is of another model",
+                       e->count, t->name, need);
+    j->importance = e->values;
+    return AF_OK;
+}
+
 static void encode_pieces(void *arg, int64_t from_piece, int64_t to_piece, int share)
 {
     job *j = arg;
@@ -250,7 +274,7 @@ static void encode_pieces(void *arg, int64_t from_piece, int64_t to_piece, int s
             apply_adapter(j, row, n, x);
         for (int64_t r = 0; r < n; r++)
             af_codec_encode_row(t->dtype, x + r * t->cols, bytes + (uint64_t)r * j->row_bytes,
-                                t->cols, j->importance);
+                                t->cols, importance_of(j, row + r));
         j->sums[p] = (af_error_sums){0};
         if (t->dtype == AF_DTYPE_F32)
             continue;
@@ -315,8 +339,7 @@ static af_status write_one(job *j, const target *t, af_error *err)
         read_vector(j, vector, vector + t->cols);
         AF_TRY(af_gguf_writer_data(j->w, vector, (uint64_t)t->cols * 4, err));
     } else {
-        const af_imatrix_entry *e = af_imatrix_find(j->o->imatrix, t->name);
-        j->importance = e && e->count == t->cols ? e->values : NULL;
+        AF_TRY(find_importance(j, t, err));
         AF_TRY(write_matrix(j, &all, err));
         forget(j, t);
     }
@@ -338,7 +361,8 @@ static af_status copy_keys(job *j, const af_gguf *g, af_error *err)
     af_status st = AF_OK;
     for (int i = 0; i < af_gguf_kv_count(g); i++) {
         const af_gguf_kv *kv = af_gguf_kv_at(g, i);
-        if (strcmp(kv->key, "general.file_type") != 0 &&
+        if (strncmp(kv->key, "quantize.imatrix.", 17) != 0 &&
+            strcmp(kv->key, "general.file_type") != 0 &&
             strcmp(kv->key, "general.quantization_version") != 0 &&
             strcmp(kv->key, "general.alignment") != 0)
             AF_TRY(af_gguf_put_kv(j->w, kv, err));
@@ -346,6 +370,25 @@ static af_status copy_keys(job *j, const af_gguf *g, af_error *err)
     AF_TRY(af_gguf_put_u32(j->w, "general.file_type", (uint32_t)af_mix_get(j->o->mix)->file_type,
                            err));
     AF_TRY(af_gguf_put_u32(j->w, "general.quantization_version", 2, err));
+done:
+    return st;
+}
+
+/* The keys llama.cpp's quantiser leaves. */
+static af_status put_imatrix_keys(job *j, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_imatrix *m = j->o->imatrix;
+    const char *file = j->o->imatrix_file;
+    if (!m)
+        return AF_OK;
+    if (file)
+        AF_TRY(af_gguf_put_str(j->w, "quantize.imatrix.file", file, strlen(file), err));
+    if (m->dataset)
+        AF_TRY(
+            af_gguf_put_str(j->w, "quantize.imatrix.dataset", m->dataset, strlen(m->dataset), err));
+    AF_TRY(af_gguf_put_u32(j->w, "quantize.imatrix.entries_count", (uint32_t)m->count, err));
+    AF_TRY(af_gguf_put_u32(j->w, "quantize.imatrix.chunks_count", (uint32_t)m->chunks, err));
 done:
     return st;
 }
@@ -370,6 +413,7 @@ static af_status write_file(job *j, const char *out, af_error *err)
     af_status st = AF_OK;
     AF_TRY(af_gguf_writer_new(&j->w, out, err));
     AF_TRY(put_meta(j, err));
+    AF_TRY(put_imatrix_keys(j, err));
     for (int i = 0; i < j->count; i++)
         AF_TRY(af_gguf_put_tensor(j->w, j->list[i].name, j->list[i].dtype, j->list[i].dim,
                                   j->list[i].ndim, err));

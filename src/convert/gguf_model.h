@@ -11,6 +11,7 @@ typedef struct af_gguf_model_opts {
     af_mix mix;
     bool pure;
     const af_imatrix *imatrix; /* NULL = none */
+    const char *imatrix_file;  /* named in the metadata; NULL = not kept */
     int threads;
 } af_gguf_model_opts;
 

@@ -1,6 +1,8 @@
 /* quantize.c - af_quantize: which way a type leads. */
 #include "convert/adapter_apply.h"
+#include "convert/folder_out.h"
 #include "convert/gguf_model.h"
+#include "convert/imatrix_collect.h"
 #include "convert/quantize_bnb.h"
 
 #include <strings.h>
@@ -43,21 +45,44 @@ done:
     return st;
 }
 
-static af_status to_gguf(af_convert_report **report, af_given *in, const char *model,
-                         const char *out, af_mix mix, const af_quantize_opts *o, af_error *err)
+/* Reads or computes the importance matrix, and keeps it where asked. Left empty when there is none.
+ */
+static af_status take_imatrix(af_imatrix *out, const char *model, const af_quantize_opts *o,
+                              af_error *err)
+{
+    af_status st = AF_OK;
+    if (o->imatrix && o->imatrix_data)
+        return af_fail(err, AF_EUSAGE, "an importance matrix is read or computed, not both");
+    if (o->imatrix_out && !o->imatrix && !o->imatrix_data)
+        return af_fail(err, AF_EUSAGE,
+                       "there is no importance matrix to keep in '%s': give a text to compute "
+                       "one from",
+                       o->imatrix_out);
+    const af_collect_opts c = {.adapter = o->adapter,
+                               .device = o->device,
+                               .chunks = o->imatrix_chunks,
+                               .threads = o->threads};
+    if (o->imatrix)
+        AF_TRY(af_imatrix_read(out, o->imatrix, err));
+    if (o->imatrix_data)
+        AF_TRY(af_imatrix_collect(out, model, o->imatrix_data, &c, err));
+    if (o->imatrix_out)
+        AF_TRY(af_imatrix_write(out, o->imatrix_out, err));
+done:
+    return st;
+}
+
+static af_status to_gguf(af_convert_report **report, af_given *in, const char *out, af_mix mix,
+                         const af_quantize_opts *o, af_error *err)
 {
     af_status st = AF_OK;
     af_imatrix imatrix = {0};
-    if (o->imatrix && o->imatrix_data)
-        return af_fail(err, AF_EUSAGE, "an importance matrix is read or computed, not both");
-    if (o->imatrix)
-        AF_TRY(af_imatrix_read(&imatrix, o->imatrix, err));
-    if (o->imatrix_data)
-        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "computing an importance matrix is not built in yet"));
-    (void)model;
+    AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(take_imatrix(&imatrix, in->path, o, err));
     const af_gguf_model_opts g = {.mix = mix,
                                   .pure = o->pure,
                                   .imatrix = imatrix.count ? &imatrix : NULL,
+                                  .imatrix_file = o->imatrix ? o->imatrix : o->imatrix_out,
                                   .threads = o->threads};
     AF_TRY(af_gguf_model_write(report, in, out, &g, err));
 done:
@@ -76,13 +101,13 @@ af_status af_quantize(af_convert_report **report, const char *model, const char 
     if (!folder && !af_mix_by_name(&mix, o->type))
         return af_fail(err, AF_EUSAGE, "type '%.40s' is not known; there are nf4 fp4 int8 %s",
                        o->type, af_mix_names());
-    if (folder && (o->imatrix || o->imatrix_data || o->pure))
+    if (folder && (o->imatrix || o->imatrix_data || o->imatrix_out || o->pure))
         return af_fail(err, AF_EUSAGE, "%s has no mixes and no importance matrix", o->type);
     if (!folder && (o->block_size || o->no_double_quant))
         return af_fail(err, AF_EUSAGE, "block size and double quantisation are for nf4 and fp4");
     AF_TRY(open_with_adapter(&in, model, o->adapter, err));
     AF_TRY(folder ? af_quantize_bnb(report, in, out, packed, o, err)
-                  : to_gguf(report, in, model, out, mix, o, err));
+                  : to_gguf(report, in, out, mix, o, err));
 done:
     af_given_close(in);
     return st;

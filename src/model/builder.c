@@ -104,10 +104,17 @@ static af_tensor *dora(const forward *f, int layer, af_group group, int piece, a
     return bias ? af_add(g, y, as_type(g, bias, type)) : y;
 }
 
+static void tap(const forward *f, int layer, af_group group, af_tensor *x)
+{
+    if (f->o.tap)
+        f->o.tap(f->o.tap_user, layer, group, x);
+}
+
 /* x [N][I] -> [N][O]: the pieces of a group side by side, adapters included. */
 static af_tensor *project(const forward *f, int layer, af_group group, af_tensor *x)
 {
     af_graph *g = f->g;
+    tap(f, layer, group, x);
     af_linear_opts o = base_linear(f, layer, group), z = {0};
     if (!add_parts(f, layer, group, &z))
         return af_linear(g, x, &o);
@@ -214,6 +221,7 @@ static af_tensor *mlp(const forward *f, int layer, af_tensor *h)
     af_graph *g = f->g;
     const af_model_spec *s = f->s;
     if (s->layer[layer].moe) {
+        tap(f, layer, AF_GROUP_GATE_UP, h);
         const af_linear_opts router = {.pieces = 1, .weight = {leaf(f, layer, AF_SLOT_ROUTER)}};
         af_tensor *index, *logits = af_linear(g, h, &router);
         af_tensor *w = af_moe_route(g, logits, s->experts_used, s->norm_topk, &index);

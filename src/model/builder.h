@@ -54,11 +54,17 @@ typedef struct af_batch_inputs {
  * bound. */
 af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs);
 
+/* Told the input x [N][I] of each group of linears while it is recorded. Layers with experts tell
+ * the router's, as AF_GROUP_GATE_UP. */
+typedef void af_forward_tap(void *user, int layer, af_group group, af_tensor *x);
+
 typedef struct af_forward_opts {
-    bool no_adapter;   /* as if there were none (a reference policy) */
-    double dropout;    /* on the adapters' input */
-    double neftune;    /* alpha of the noise on embeddings; 0 = none */
-    af_tensor **cache; /* [layers] states [S][L][2*K*E] (af_model_caches): cached generation */
+    bool no_adapter;     /* as if there were none (a reference policy) */
+    double dropout;      /* on the adapters' input */
+    double neftune;      /* alpha of the noise on embeddings; 0 = none */
+    af_tensor **cache;   /* [layers] states [S][L][2*K*E] (af_model_caches): cached generation */
+    af_forward_tap *tap; /* NULL = none */
+    void *tap_user;
 } af_forward_opts;
 /* Records the layers: hidden states after the final norm, [N][D]. `o` may be NULL. */
 af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in,

@@ -202,15 +202,24 @@ static void test_importance_matrices_are_read_and_written(void **state)
     CHECK_OK(af_imatrix_parse(&m, bytes, sizeof bytes, "test", &err), err);
     assert_int_equal(m.count, 1);
     assert_true(m.entry[0].values[0] == 0.5f && m.entry[0].values[1] == 1.0f);
-    CHECK_OK(af_imatrix_write(&m, join(path, sizeof path, d.path, "i.gguf"), "text", &err), err);
-    CHECK_OK(af_imatrix_read(&back, path, &err), err);
-    assert_true(af_imatrix_find(&back, "a.b")->values[1] == 1.0f);
+    m.chunks = 2;
+    m.dataset = "text";
+    for (int binary = 0; binary < 2; binary++) {
+        join(path, sizeof path, d.path, binary ? "i.dat" : "i.gguf");
+        CHECK_OK(af_imatrix_write(&m, path, &err), err);
+        CHECK_OK(af_imatrix_read(&back, path, &err), err);
+        const af_imatrix_entry *e = af_imatrix_find(&back, "a.b");
+        assert_true(e->values[0] == 0.5f && e->values[1] == 1.0f && e->matrices == 1);
+        assert_true(e->sums[1] == 1024.0f && e->counts[0] == 1024.0f);
+        assert_true(back.chunks == 2 && back.chunk_size == 512);
+        assert_string_equal(back.dataset, "text");
+        af_imatrix_clear(&back);
+    }
     for (size_t n = 0; n < sizeof bytes; n++) { /* cut anywhere: refused */
         af_imatrix cut = {0};
         assert_int_equal(af_imatrix_parse(&cut, bytes, n, "cut", &err), AF_EFORMAT);
     }
     af_imatrix_clear(&m);
-    af_imatrix_clear(&back);
     scratch_free(&d);
 }
 
