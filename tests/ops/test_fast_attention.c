@@ -166,12 +166,22 @@ static void test_head(void **state)
             }
 }
 
+/* A quarter of a million small terms: a denominator summed one by one in f32 would be off by 1e-4. */
+static void test_head_of_a_wide_vocabulary(void **state)
+{
+    static const int64_t size[3] = {4, 8, 250001};
+    (void)state;
+    fastcheck c = {.type = AF_DTYPE_F32, .shape = size, .fill = fill_labels, .limit = 2e-6};
+    fastcheck_run("head_loss", build_head, c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_attention_cached),
         cmocka_unit_test(test_head),
+        cmocka_unit_test(test_head_of_a_wide_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
