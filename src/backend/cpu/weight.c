@@ -101,7 +101,8 @@ static void gguf_f32(const af_tensor *t, int64_t from, int64_t count, float *out
         return;
     }
     for (int64_t at = from / info->elems * info->elems; at < end; at += PIECE) {
-        const int64_t n = AF_MIN((int64_t)PIECE, total - at);
+        const int64_t left = (end - at + info->elems - 1) / info->elems * info->elems;
+        const int64_t n = AF_MIN(AF_MIN((int64_t)PIECE, left), total - at);
         const uint8_t *src = (const uint8_t *)t->data + at / info->elems * info->bytes;
         af_codec_decode_row(t->dtype, src, buf, n);
         for (int64_t i = AF_MAX(from, at); i < AF_MIN(end, at + n); i++)

@@ -1,310 +1,226 @@
 /* fast_gemm.c - matrix products: panels are packed on the way (fast_pack.c), one register tile does
- * the arithmetic, the sums leave through one store.
+ * the arithmetic (fast_tile.c), the sums leave through one store (fast_store.c).
  *
- * A thread owns a range of columns, or of rows when that packs less. It walks C in blocks of NC
- * columns and K in steps of KC, packs that block of B once and then MC rows of A at a time. Every
- * element of C is one sum in the order of k, with the same tile code for edges (panels are padded
- * with zeros): results do not depend on the number of threads. */
+ * K is walked in steps, M in blocks. The threads pack a block of A together, so that it fills the
+ * second-level cache; then each takes panels of columns, packs a strip of them (a panel stays in
+ * the first-level cache) and multiplies it with all of A. Every element of C is one sum in the
+ * order of k, with the same tile code for edges (panels are padded with zeros): results do not
+ * depend on the number of threads. */
 #include "ops/fast/isa.h"
 
-#if defined(__ARM_NEON)
-#include <arm_neon.h>
-#endif
-
-enum { KC = AF_GEMM_KC, NC = AF_GEMM_NC, MC = AF_GEMM_MC, MS = AF_GEMM_MS };
+enum { A_BYTES = AF_GEMM_A_BYTES, B_BYTES = AF_GEMM_B_BYTES, MS = AF_GEMM_MS, NS = AF_GEMM_NS };
 
 typedef struct task {
     const af_gemm *g;
-    uint8_t *work;
-    bool by_rows, bf16;
-    bool split; /* bf16 A, f32 B that must not be rounded: B as the sum of two bf16 numbers */
+    uint8_t *a, *shares;
+    float *scratch; /* [MS][NS]: unfinished sums of a bf16 C */
+    bool bf16;
+    bool split;               /* bf16 A, f32 B that must not be rounded: B as two bf16 numbers */
+    bool staged;              /* the sums wait in the scratch */
+    bool rest, first, last;   /* this step: the second half of a split; of this block of C */
+    int64_t m, rows, n, cols; /* the block of C */
+    int64_t k, kc, padded;    /* the step */
+    int64_t panels, wide;     /* panels of columns; how many of them have the full width */
+    int64_t pieces;           /* of the block's rows, when there are fewer panels than threads */
 } task;
 
-typedef struct buffers {
-    float *a, *b, *c; /* panels of A and B, scratch of C */
-    float *row;       /* AF_PACK_BUF */
-} buffers;
+static int tile_rows(const task *t) { return t->bf16 ? BM : MR; }
+static int tile_cols(const task *t) { return t->bf16 ? BN : NR; }
 
-static uint64_t share_bytes(void)
-{
-    return ((uint64_t)MC * KC + (uint64_t)NC * KC + (uint64_t)MS * NC + AF_PACK_BUF) *
-           sizeof(float);
-}
+static uint64_t share_bytes(void) { return B_BYTES + AF_PACK_BUF * sizeof(float); }
 
 uint64_t AF_ISA_NAME(af_gemm_work)(int threads)
 {
-    return AF_MAX((uint64_t)threads * share_bytes(), AF_ISA_NAME(af_thin_work)(threads));
+    const uint64_t all = A_BYTES + (uint64_t)MS * NS * sizeof(float);
+    return AF_MAX(all + (uint64_t)threads * share_bytes(), AF_ISA_NAME(af_thin_work)(threads));
 }
 
-static buffers split_work(uint8_t *work, int share)
+static float *pack_buffer(const task *t, int share)
 {
-    buffers b;
-    b.a = (float *)(work + (uint64_t)share * share_bytes());
-    b.b = b.a + MC * KC;
-    b.c = b.b + (int64_t)NC * KC;
-    b.row = b.c + (int64_t)MS * NC;
-    return b;
+    return (float *)(t->shares + (uint64_t)share * share_bytes() + B_BYTES);
 }
 
-#if defined(__ARM_NEON)
-/* t[8][12] = a[kc][8] b[kc][12] */
-static void tile(int64_t kc, const float *restrict a, const float *restrict b, float *restrict t)
-{
-    float32x4_t s[24];
-#pragma GCC unroll 24
-    for (int i = 0; i < 24; i++)
-        s[i] = vdupq_n_f32(0);
-    for (int64_t k = 0; k < kc; k++, a += 8, b += 12) {
-        const float32x4_t lo = vld1q_f32(a), hi = vld1q_f32(a + 4);
-        const float32x4_t x = vld1q_f32(b), y = vld1q_f32(b + 4), z = vld1q_f32(b + 8);
-        s[0] = vfmaq_laneq_f32(s[0], x, lo, 0);
-        s[3] = vfmaq_laneq_f32(s[3], x, lo, 1);
-        s[6] = vfmaq_laneq_f32(s[6], x, lo, 2);
-        s[9] = vfmaq_laneq_f32(s[9], x, lo, 3);
-        s[12] = vfmaq_laneq_f32(s[12], x, hi, 0);
-        s[15] = vfmaq_laneq_f32(s[15], x, hi, 1);
-        s[18] = vfmaq_laneq_f32(s[18], x, hi, 2);
-        s[21] = vfmaq_laneq_f32(s[21], x, hi, 3);
-        s[1] = vfmaq_laneq_f32(s[1], y, lo, 0);
-        s[4] = vfmaq_laneq_f32(s[4], y, lo, 1);
-        s[7] = vfmaq_laneq_f32(s[7], y, lo, 2);
-        s[10] = vfmaq_laneq_f32(s[10], y, lo, 3);
-        s[13] = vfmaq_laneq_f32(s[13], y, hi, 0);
-        s[16] = vfmaq_laneq_f32(s[16], y, hi, 1);
-        s[19] = vfmaq_laneq_f32(s[19], y, hi, 2);
-        s[22] = vfmaq_laneq_f32(s[22], y, hi, 3);
-        s[2] = vfmaq_laneq_f32(s[2], z, lo, 0);
-        s[5] = vfmaq_laneq_f32(s[5], z, lo, 1);
-        s[8] = vfmaq_laneq_f32(s[8], z, lo, 2);
-        s[11] = vfmaq_laneq_f32(s[11], z, lo, 3);
-        s[14] = vfmaq_laneq_f32(s[14], z, hi, 0);
-        s[17] = vfmaq_laneq_f32(s[17], z, hi, 1);
-        s[20] = vfmaq_laneq_f32(s[20], z, hi, 2);
-        s[23] = vfmaq_laneq_f32(s[23], z, hi, 3);
-    }
-#pragma GCC unroll 24
-    for (int i = 0; i < 24; i++)
-        vst1q_f32(t + 4 * i, s[i]);
-}
-#else
-/* t[MR][NR] = a[kc][MR] b[kc][NR] */
-static void tile(int64_t kc, const float *restrict a, const float *restrict b, float *restrict t)
-{
-    vec s[MR][NV];
-#pragma GCC unroll 16
-    for (int i = 0; i < MR; i++)
-#pragma GCC unroll 3
-        for (int j = 0; j < NV; j++)
-            s[i][j] = (vec){0};
-    for (int64_t k = 0; k < kc; k++, a += MR, b += NR) {
-        vec x[NV];
-#pragma GCC unroll 3
-        for (int j = 0; j < NV; j++)
-            x[j] = *(const vec *)(b + j * VL);
-#pragma GCC unroll 16
-        for (int i = 0; i < MR; i++)
-#pragma GCC unroll 3
-            for (int j = 0; j < NV; j++)
-                s[i][j] += x[j] * a[i];
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < MR; i++)
-#pragma GCC unroll 3
-        for (int j = 0; j < NV; j++)
-            *(vec *)(t + i * NR + j * VL) = s[i][j];
-}
-#endif
-
-static float bias_at(const af_gemm *g, int64_t n)
-{
-    return g->bias_dtype == AF_DTYPE_F32 ? ((const float *)g->bias)[n]
-                                         : (float)af_load_f64(g->bias, g->bias_dtype, (uint64_t)n);
-}
-
-static void store_row(const af_gemm *g, const float *restrict s, float *restrict d, int64_t n,
-                      bool add)
-{
-    const float alpha = g->alpha;
-    if (add)
-        for (int64_t j = 0; j < n; j++)
-            d[j] += s[j] * alpha;
-    else if (alpha == 1.0f)
-        memcpy(d, s, (size_t)n * sizeof *d);
-    else
-        for (int64_t j = 0; j < n; j++)
-            d[j] = s[j] * alpha;
-}
-
-static void store_row_bf16(const af_gemm *g, const float *restrict s, uint16_t *restrict d,
-                           int64_t n0, int64_t n)
-{
-    float t[NC];
-    if (g->alpha == 1.0f && !g->add && !g->bias) {
-        AF_ISA_NAME(af_bf16_down)(d, s, n);
-        return;
-    }
-    for (int64_t j = 0; j < n; j++)
-        t[j] = s[j] * g->alpha;
-    for (int64_t j = 0; g->add && j < n; j++) {
-        const uint32_t u = (uint32_t)d[j] << 16;
-        float old;
-        memcpy(&old, &u, 4);
-        t[j] += old;
-    }
-    for (int64_t j = 0; g->bias && j < n; j++)
-        t[j] += bias_at(g, n0 + j);
-    AF_ISA_NAME(af_bf16_down)(d, t, n);
-}
-
-void AF_ISA_NAME(af_gemm_store)(const af_gemm *g, const float *s, int64_t lds, int64_t m,
-                                int64_t rows, int64_t n, int64_t cols, bool first)
-{
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t at = (m + i) * g->ldc + n;
-        if (g->c_dtype != AF_DTYPE_F32) {
-            store_row_bf16(g, s + i * lds, (uint16_t *)g->c + at, n, cols);
-            continue;
-        }
-        float *d = (float *)g->c + at;
-        store_row(g, s + i * lds, d, cols, g->add || !first);
-        for (int64_t j = 0; g->bias && first && j < cols; j++)
-            d[j] += bias_at(g, n + j);
-    }
-}
-
-/* A tile of sums into (or onto) the scratch. */
-static void stage(float *restrict d, const float *restrict s, int64_t lds, int64_t rows,
-                  int64_t cols, bool first)
-{
-    for (int64_t y = 0; y < rows; y++, d += NC, s += lds) {
-        if (first)
-            memcpy(d, s, (size_t)cols * sizeof *d);
-        else
-            for (int64_t x = 0; x < cols; x++)
-                d[x] += s[x];
-    }
-}
-
-/* One packed block of A against one of B. The sums go to C, or to the scratch when they are part of
- * a bf16 element. */
-static void multiply(const task *t, const buffers *w, int64_t m, int64_t rows, int64_t n,
-                     int64_t cols, int64_t kc, bool first, float *scratch)
-{
-    const int64_t tm = t->bf16 ? BM : MR, tn = t->bf16 ? BN : NR;
-    float sums[BM * BN > MR * NR ? BM * BN : MR * NR] __attribute__((aligned(64)));
-    for (int64_t j = 0; j < cols; j += tn)
-        for (int64_t i = 0; i < rows; i += tm) {
-            const int64_t r = AF_MIN(tm, rows - i), c = AF_MIN(tn, cols - j);
-#if defined(AF_BF16_TILE)
-            if (t->bf16)
-                AF_ISA_NAME(af_tile_bf16)
-                (kc, (const uint16_t *)w->a + i * kc, (const uint16_t *)w->b + j * kc, sums);
-            else
-#endif
-                tile(kc, w->a + i * kc, w->b + j * kc, sums);
-            if (!scratch) {
-                AF_ISA_NAME(af_gemm_store)(t->g, sums, tn, m + i, r, n + j, c, first);
-                continue;
-            }
-            stage(scratch + i * NC + j, sums, tn, r, c, first);
-        }
-}
-
-static void pack_a(const task *t, const buffers *w, int64_t m, int64_t rows, int64_t k, int64_t kc)
-{
-    const af_operand *a = &t->g->a;
-    if (t->bf16)
-        AF_ISA_NAME(af_pack_bf16)((uint16_t *)w->a, a, !a->trans, m, rows, k, kc, BM, BGA, w->row);
-    else
-        AF_ISA_NAME(af_pack_f32)(w->a, a, !a->trans, m, rows, k, kc, MR, w->row);
-}
-
-static void pack_b(const task *t, const buffers *w, int64_t n, int64_t cols, int64_t k, int64_t kc,
-                   bool rest)
-{
-    af_operand b = t->g->b;
-    b.rest = rest;
-    if (t->bf16)
-        AF_ISA_NAME(af_pack_bf16)((uint16_t *)w->b, &b, b.trans, n, cols, k, kc, BN, BGB, w->row);
-    else
-        AF_ISA_NAME(af_pack_f32)(w->b, &b, b.trans, n, cols, k, kc, NR, w->row);
-}
-
-/* Steps along K: twice over when B is split in two bf16 halves. */
-static int64_t steps_of(const task *t)
-{
-    const int64_t step = t->bf16 ? 2 * KC : KC;
-    return (t->g->K + step - 1) / step * (t->split ? 2 : 1);
-}
-
-/* Rows [m0, m0+m) of columns [n, n+cols). */
-static void block(const task *t, const buffers *w, int64_t m0, int64_t m, int64_t n, int64_t cols,
-                  bool staged)
-{
-    const int64_t K = t->g->K, step = t->bf16 ? 2 * KC : KC, steps = steps_of(t);
-    for (int64_t s = 0; s < steps; s++) {
-        const bool rest = t->split && s >= steps / 2;
-        const int64_t k = (rest ? s - steps / 2 : s) * step, kc = AF_MIN(step, K - k);
-        const int64_t padded = t->bf16 ? (kc + BK - 1) / BK * BK : kc;
-        pack_b(t, w, n, cols, k, kc, rest);
-        for (int64_t i = 0; i < m; i += MC) {
-            const int64_t rows = AF_MIN((int64_t)MC, m - i);
-            pack_a(t, w, m0 + i, rows, k, kc);
-            multiply(t, w, m0 + i, rows, n, cols, padded, s == 0, staged ? w->c + i * NC : NULL);
-        }
-    }
-    if (staged)
-        AF_ISA_NAME(af_gemm_store)(t->g, w->c, NC, m0, m, n, cols, true);
-}
-
-/* Rows [m0, m1) and columns [n0, n1) of C. */
-static void region(const task *t, const buffers *w, int64_t m0, int64_t m1, int64_t n0, int64_t n1)
-{
-    const bool staged = t->g->c_dtype != AF_DTYPE_F32 && steps_of(t) > 1;
-    const int64_t rows = staged ? MS : AF_MAX(m1 - m0, INT64_C(1));
-    for (int64_t n = n0; n < n1; n += NC)
-        for (int64_t m = m0; m < m1; m += rows)
-            block(t, w, m, AF_MIN(rows, m1 - m), n, AF_MIN((int64_t)NC, n1 - n), staged);
-}
-
-static int64_t split_unit(const task *t)
-{
-    if (t->by_rows)
-        return t->bf16 ? BM : MR;
-    return t->bf16 ? BN : NR;
-}
-
-static void run_share(void *arg, int64_t from, int64_t to, int share)
+static void pack_a(void *arg, int64_t from, int64_t to, int share)
 {
     const task *t = arg;
+    const af_operand *a = &t->g->a;
+    const int64_t tm = tile_rows(t), end = AF_MIN(to * tm, t->rows);
+    float *buf = pack_buffer(t, share);
+    for (int64_t m = from * tm; m < end; m += MS) {
+        const int64_t rows = AF_MIN(end - m, (int64_t)MS), at = m * t->padded;
+        if (t->bf16)
+            AF_ISA_NAME(af_pack_bf16)
+        ((uint16_t *)t->a + at, a, !a->trans, t->m + m, rows, t->k, t->kc, BM, BGA, buf);
+        else AF_ISA_NAME(af_pack_f32)((float *)t->a + at, a, !a->trans, t->m + m, rows, t->k, t->kc,
+                                      MR, buf);
+    }
+}
+
+/* Columns [n, n+cols) of the block as panels. */
+static void pack_b(const task *t, void *strip, int64_t n, int64_t cols, int width, float *buf)
+{
+    af_operand b = t->g->b;
+    b.rest = t->rest;
+    if (t->bf16)
+        AF_ISA_NAME(af_pack_bf16)
+    (strip, &b, b.trans, t->n + n, cols, t->k, t->kc, width, BGB, buf);
+    else AF_ISA_NAME(af_pack_f32)(strip, &b, b.trans, t->n + n, cols, t->k, t->kc, width, buf);
+}
+
+/* One tile at row i, column j of the block, from packed panels to where its sums go. */
+static void one_tile(const task *t, af_tile *tile, const void *a, const void *b, int64_t i,
+                     int64_t j, int width)
+{
     const af_gemm *g = t->g;
-    const buffers w = split_work(t->work, share);
-    const int64_t unit = split_unit(t);
-#if defined(AF_BF16_TILE)
+    const int64_t r = AF_MIN((int64_t)tile_rows(t), t->rows - i),
+                  c = AF_MIN((int64_t)width, t->cols - j), m = t->m + i, n = t->n + j;
+    const bool f32 = g->c_dtype == AF_DTYPE_F32, plain = g->alpha == 1.0f && !g->add &&
+                                                         r == tile_rows(t) && c == width &&
+                                                         !(g->bias && (!f32 || t->first));
+    float sums[BM * BN > MR * NR ? BM * BN : MR * NR] __attribute__((aligned(64)));
+    float *s = t->staged ? t->scratch + i * NS + j : sums;
+    const int64_t lds = t->staged ? NS : width;
+    if (plain && f32) {
+        tile(t->padded, a, b, (float *)g->c + m * g->ldc + n, g->ldc, !t->first, NULL);
+    } else if (plain && t->last && AF_ISA_NAME(af_tile_rounds)(t->bf16, width)) {
+        const af_tile_out out = {(uint16_t *)g->c + m * g->ldc + n, g->ldc};
+        tile(t->padded, a, b, s, lds, !t->first, &out);
+    } else {
+        tile(t->padded, a, b, s, lds, t->staged && !t->first, NULL);
+        if (!t->staged || t->last)
+            AF_ISA_NAME(af_gemm_store)(g, s, lds, m, r, n, c, t->staged || t->first);
+    }
+}
+
+static int panel_width(const task *t, int64_t p) { return p < t->wide ? tile_cols(t) : AF_NARROW; }
+
+static int64_t panel_start(const task *t, int64_t p)
+{
+    return AF_MIN(p, t->wide) * tile_cols(t) + AF_MAX(p - t->wide, INT64_C(0)) * AF_NARROW;
+}
+
+/* Reading one value of these types decodes a block of 256: strips of them are wide. */
+static bool is_coarse(const af_gemm *g)
+{
+    return g->b.weight && !g->b.trans && af_dtype_get(g->b.weight->dtype)->elems >= 256;
+}
+
+/* Panels [p, end) of one piece of the rows. */
+static void columns(const task *t, int64_t p, int64_t end, int64_t piece, int share)
+{
+    const int64_t size = t->bf16 ? 2 : 4, tm = tile_rows(t), tiles = (t->rows + tm - 1) / tm;
+    const int64_t from = tiles * piece / t->pieces * tm, to = tiles * (piece + 1) / t->pieces * tm;
+    const int64_t most = is_coarse(t->g) ? AF_GEMM_WIDE : AF_GEMM_STRIP;
+    uint8_t *strip = t->shares + (uint64_t)share * share_bytes();
+    while (p < end) {
+        const int width = panel_width(t, p);
+        int64_t n = AF_MIN(most / width, end - p); /* panels of the strip */
+        if (p < t->wide)
+            n = AF_MIN(n, t->wide - p);
+        const int64_t j = panel_start(t, p), bytes = t->padded * width * size;
+        af_tile *tile = AF_ISA_NAME(af_tile_for)(t->bf16, width);
+        pack_b(t, strip, j, AF_MIN(n * width, t->cols - j), width, pack_buffer(t, share));
+        for (int64_t q = 0; q < n; q++)
+            for (int64_t i = from; i < AF_MIN(to, t->rows); i += tm)
+                one_tile(t, tile, t->a + i * t->padded * size, strip + q * bytes, i, j + q * width,
+                         width);
+        p += n;
+    }
+}
+
+static void multiply(void *arg, int64_t from, int64_t to, int share)
+{
+    const task *t = arg;
     if (t->bf16)
         AF_ISA_NAME(af_tile_begin)();
-#endif
-    if (t->by_rows)
-        region(t, &w, from * unit, AF_MIN(to * unit, g->M), 0, g->N);
-    else
-        region(t, &w, 0, g->M, from * unit, AF_MIN(to * unit, g->N));
-#if defined(AF_BF16_TILE)
+    while (from < to) {
+        const int64_t piece = from / t->panels, p = from % t->panels,
+                      end = AF_MIN(t->panels, p + to - from);
+        columns(t, p, end, piece, share);
+        from += end - p;
+    }
     if (t->bf16)
         AF_ISA_NAME(af_tile_end)();
-#endif
+}
+
+/* Cuts the block's columns into panels: the last sixteen or fewer go to narrow ones when that
+ * leaves less of a panel empty. */
+static void cut_columns(task *t, int threads)
+{
+    const int64_t W = tile_cols(t), left = t->cols % W, tm = tile_rows(t);
+    int64_t narrow = 0;
+    t->wide = t->cols / W;
+    if (AF_NARROW && left > 0 && left <= 2 * AF_NARROW - W && t->wide > 0) {
+        t->wide--;
+        narrow = 2;
+    } else if (AF_NARROW && left > 0 && left <= AF_NARROW) {
+        narrow = 1;
+    } else if (left > 0) {
+        t->wide++;
+    }
+    t->panels = t->wide + narrow;
+    const int64_t pieces = (4 * threads + t->panels - 1) / t->panels;
+    t->pieces = threads == 1 ? 1 : AF_MAX(AF_MIN(pieces, (t->rows + tm - 1) / tm), INT64_C(1));
+}
+
+/* `most` or less, so that the parts of `size` are alike and multiples of `unit`. */
+static int64_t even_part(int64_t size, int64_t most, int64_t unit)
+{
+    const int64_t parts = (size + most - 1) / most, part = (size + parts - 1) / parts;
+    return (part + unit - 1) / unit * unit;
+}
+
+/* All steps of one block of C. */
+static void block(task *t, af_pool *pool, int64_t step)
+{
+    const int64_t K = t->g->K, unit = t->bf16 ? BK : KR, tm = tile_rows(t);
+    cut_columns(t, af_pool_threads(pool));
+    for (t->k = 0; t->k < K; t->k += step) {
+        t->kc = AF_MIN(step, K - t->k);
+        t->padded = (t->kc + unit - 1) / unit * unit;
+        af_pool_run(pool, (t->rows + tm - 1) / tm, pack_a, t);
+        for (int half = 0; half < (t->split ? 2 : 1); half++) {
+            t->rest = half;
+            t->first = t->k == 0 && !half;
+            t->last = t->k + step >= K && half == t->split;
+            af_pool_run(pool, t->panels * t->pieces, multiply, t);
+        }
+    }
 }
 
 /* No products: alpha * 0 (+ C) + bias. */
 static void store_nothing(const af_gemm *g)
 {
-    static const float zeros[NC];
-    for (int64_t n = 0; n < g->N; n += NC)
-        AF_ISA_NAME(af_gemm_store)(g, zeros, 0, 0, g->M, n, AF_MIN((int64_t)NC, g->N - n), true);
+    static const float zeros[NS];
+    for (int64_t n = 0; n < g->N; n += NS)
+        AF_ISA_NAME(af_gemm_store)(g, zeros, 0, 0, g->M, n, AF_MIN((int64_t)NS, g->N - n), true);
+}
+
+static void run_blocks(task *t, af_pool *pool)
+{
+    const af_gemm *g = t->g;
+    const int64_t unit = t->bf16 ? BK : KR, size = t->bf16 ? 2 : 4, tm = tile_rows(t);
+    const int64_t most = is_coarse(g) ? AF_GEMM_KC_WIDE : t->bf16 ? AF_GEMM_KC_BF16 : AF_GEMM_KC;
+    const int64_t step = even_part(g->K, most, unit);
+    t->staged = g->c_dtype != AF_DTYPE_F32 && (g->K > step || t->split);
+    int64_t rows = A_BYTES / (step * size) / tm * tm;
+    if (t->staged)
+        rows = AF_MIN(rows, (int64_t)MS);
+    rows = even_part(g->M, rows, tm);
+    const int64_t cols = t->staged ? NS : g->N;
+    for (t->n = 0; t->n < g->N; t->n += cols)
+        for (t->m = 0; t->m < g->M; t->m += rows) {
+            t->rows = AF_MIN(rows, g->M - t->m);
+            t->cols = AF_MIN(cols, g->N - t->n);
+            block(t, pool, step);
+        }
 }
 
 void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
 {
-    task t = {.g = g, .work = work};
+    task t = {.g = g, .a = work};
+    t.scratch = (float *)(t.a + A_BYTES);
+    t.shares = (uint8_t *)(t.scratch + (int64_t)MS * NS);
     if (g->M <= 0 || g->N <= 0)
         return;
     if (g->K <= 0) {
@@ -319,8 +235,5 @@ void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
     t.bf16 = g->a.dtype == AF_DTYPE_BF16 && !g->a.weight;
     t.split = t.bf16 && g->exact && (g->b.weight || g->b.dtype != AF_DTYPE_BF16);
 #endif
-    /* the operand that every thread packs for itself should be the cheap one */
-    t.by_rows = g->M > (g->b.weight ? 4 * g->N : g->N);
-    const int64_t unit = split_unit(&t), size = t.by_rows ? g->M : g->N;
-    af_pool_run(pool, (size + unit - 1) / unit, run_share, &t);
+    run_blocks(&t, pool);
 }

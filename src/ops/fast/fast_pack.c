@@ -97,7 +97,7 @@ static void transpose4(float *restrict p, int width, const float *const s[4], in
 static void panel_along(float *p, const af_operand *o, int64_t line, int64_t w, int64_t k0,
                         int64_t kc, int width, float *buf)
 {
-    static const float zeros[2 * AF_GEMM_KC];
+    static const float zeros[AF_GEMM_KC];
     for (int64_t i = 0; i < width; i += 4) {
         const float *s[4];
         for (int u = 0; u < 4; u++)
@@ -108,29 +108,41 @@ static void panel_along(float *p, const af_operand *o, int64_t line, int64_t w, 
 }
 
 /* One stored row of `lines` values into row k of every panel; the panels are `step` apart. */
-static void spread(float *restrict p, const float *restrict s, int64_t lines, int width,
-                   int64_t step)
+static inline void spread_by(float *restrict p, const float *restrict s, int64_t lines,
+                             const int width, int64_t step)
 {
     int64_t l = 0;
     for (; l + width <= lines; l += width, p += step)
+#pragma GCC unroll 8
         for (int i = 0; i < width; i += 4)
             *(v4 *)(p + i) = *(const v4 *)(s + l + i);
     for (int i = 0; l < lines && i < width; i++)
         p[i] = l + i < lines ? s[l + i] : 0.0f;
 }
 
+/* A known width makes these plain moves; else they become calls of memcpy for 48 bytes. */
+static void spread(float *p, const float *s, int64_t lines, int width, int64_t step)
+{
+    if (width == NR)
+        spread_by(p, s, lines, NR, step);
+    else if (width == MR)
+        spread_by(p, s, lines, MR, step);
+    else
+        spread_by(p, s, lines, width, step);
+}
+
 void AF_ISA_NAME(af_pack_f32)(float *dst, const af_operand *o, bool along, int64_t line,
                               int64_t lines, int64_t k0, int64_t kc, int width, float *buf)
 {
-    if (along) {
-        for (int64_t l = 0; l < lines; l += width)
-            panel_along(dst + l * kc, o, line + l, AF_MIN((int64_t)width, lines - l), k0, kc, width,
-                        buf);
-        return;
-    }
-    for (int64_t k = 0; k < kc; k++)
+    const int64_t padded = (kc + KR - 1) / KR * KR, panel = padded * width;
+    for (int64_t l = 0; along && l < lines; l += width)
+        panel_along(dst + l * padded, o, line + l, AF_MIN((int64_t)width, lines - l), k0, kc, width,
+                    buf);
+    for (int64_t k = 0; !along && k < kc; k++)
         spread(dst + k * width, AF_ISA_NAME(af_stored_row)(o, k0 + k, line, lines, buf), lines,
-               width, kc * width);
+               width, panel);
+    for (int64_t l = 0; kc < padded && l < lines; l += width)
+        memset(dst + l * padded + kc * width, 0, (size_t)((padded - kc) * width) * sizeof *dst);
 }
 
 /* One line into its place: groups of `group` values, `step` apart; the tail is zero. */
@@ -152,6 +164,47 @@ static void line_groups(uint16_t *restrict p, const uint16_t *restrict h, int64_
             p[i] = k + i < kc ? h[k + i] : 0;
 }
 
+#if defined(__ARM_NEON)
+/* Two lines at once, in groups of four. */
+static void two_lines(uint16_t *restrict p, const uint16_t *restrict h, const uint16_t *restrict i,
+                      int64_t kc, int64_t padded, int64_t step)
+{
+    int64_t k = 0;
+    for (; k + 8 <= kc; k += 8, p += 2 * step) {
+        const uint64x2_t x = vreinterpretq_u64_u16(vld1q_u16(h + k)),
+                         y = vreinterpretq_u64_u16(vld1q_u16(i + k));
+        vst1q_u16(p, vreinterpretq_u16_u64(vzip1q_u64(x, y)));
+        vst1q_u16(p + step, vreinterpretq_u16_u64(vzip2q_u64(x, y)));
+    }
+    line_groups(p, h + k, kc - k, padded - k, 4, step);
+    line_groups(p + 4, i + k, kc - k, padded - k, 4, step);
+}
+
+/* Four rows of k's become groups of four: eight lines at once. */
+static inline void eight_lines(uint16_t *p, const uint16_t *const *h, int64_t at)
+{
+    const uint16x8_t a = vld1q_u16(h[0] + at), b = vld1q_u16(h[1] + at), c = vld1q_u16(h[2] + at),
+                     d = vld1q_u16(h[3] + at);
+    const uint32x4_t ab0 = vreinterpretq_u32_u16(vzip1q_u16(a, b)),
+                     ab1 = vreinterpretq_u32_u16(vzip2q_u16(a, b)),
+                     cd0 = vreinterpretq_u32_u16(vzip1q_u16(c, d)),
+                     cd1 = vreinterpretq_u32_u16(vzip2q_u16(c, d));
+    vst1q_u16(p, vreinterpretq_u16_u32(vzip1q_u32(ab0, cd0)));
+    vst1q_u16(p + 8, vreinterpretq_u16_u32(vzip2q_u32(ab0, cd0)));
+    vst1q_u16(p + 16, vreinterpretq_u16_u32(vzip1q_u32(ab1, cd1)));
+    vst1q_u16(p + 24, vreinterpretq_u16_u32(vzip2q_u32(ab1, cd1)));
+}
+static inline void four_lines(uint16_t *p, const uint16_t *const *h, int64_t at)
+{
+    const uint16x4_t a = vld1_u16(h[0] + at), b = vld1_u16(h[1] + at), c = vld1_u16(h[2] + at),
+                     d = vld1_u16(h[3] + at);
+    const uint32x4_t ab = vreinterpretq_u32_u16(vcombine_u16(vzip1_u16(a, b), vzip2_u16(a, b))),
+                     cd = vreinterpretq_u32_u16(vcombine_u16(vzip1_u16(c, d), vzip2_u16(c, d)));
+    vst1q_u16(p, vreinterpretq_u16_u32(vzip1q_u32(ab, cd)));
+    vst1q_u16(p + 8, vreinterpretq_u16_u32(vzip2q_u32(ab, cd)));
+}
+#endif
+
 /* Stored rows are the k's: `group` of them are interleaved, line by line. */
 static void interleave(uint16_t *restrict p, const uint16_t *const *h, int64_t lines, int width,
                        int group, int64_t step)
@@ -160,11 +213,10 @@ static void interleave(uint16_t *restrict p, const uint16_t *const *h, int64_t l
         int64_t i = 0;
         const int64_t w = AF_MIN((int64_t)width, lines - l);
 #if defined(__ARM_NEON)
-        for (; group == 4 && i + 4 <= w; i += 4) {
-            const uint16x4x4_t x = {{vld1_u16(h[0] + l + i), vld1_u16(h[1] + l + i),
-                                     vld1_u16(h[2] + l + i), vld1_u16(h[3] + l + i)}};
-            vst4_u16(p + i * 4, x);
-        }
+        for (; group == 4 && i + 8 <= w; i += 8)
+            eight_lines(p + i * 4, h, l + i);
+        for (; group == 4 && i + 4 <= w; i += 4)
+            four_lines(p + i * 4, h, l + i);
 #endif
         if (group == 2)
             for (; i < w; i++) {
@@ -178,24 +230,41 @@ static void interleave(uint16_t *restrict p, const uint16_t *const *h, int64_t l
     }
 }
 
+/* Stored rows are the lines, two at a time. */
+static void lines_bf16(uint16_t *dst, const af_operand *o, int64_t line, int64_t lines, int64_t k0,
+                       int64_t kc, int64_t padded, int width, int group, float *buf)
+{
+    static const uint16_t zeros[AF_GEMM_KC_BF16];
+    uint16_t *half = (uint16_t *)(buf + kc);
+    const int64_t all = (lines + width - 1) / width * width, step = (int64_t)width * group;
+    for (int64_t l = 0; l < all; l += 2) {
+        uint16_t *p = dst + l / width * width * padded + l % width * group;
+        const uint16_t *h[2];
+        for (int u = 0; u < 2; u++)
+            h[u] = l + u < lines ? stored_row_bf16(o, line + l + u, k0, kc, buf, half + u * kc)
+                                 : zeros;
+#if defined(__ARM_NEON)
+        if (group == 4) {
+            two_lines(p, h[0], h[1], kc, padded, step);
+            continue;
+        }
+#endif
+        for (int u = 0; u < 2; u++)
+            line_groups(p + u * group, h[u], kc, padded, group, step);
+    }
+}
+
 void AF_ISA_NAME(af_pack_bf16)(uint16_t *dst, const af_operand *o, bool along, int64_t line,
                                int64_t lines, int64_t k0, int64_t kc, int width, int group,
                                float *buf)
 {
-    static const uint16_t zeros[AF_GEMM_NC];
+    static const uint16_t zeros[AF_GEMM_WIDE];
     const int64_t padded = (kc + BK - 1) / BK * BK, panel = padded * width;
-    uint16_t *half = (uint16_t *)(buf + (along ? kc : lines));
     if (along) {
-        const int64_t all = (lines + width - 1) / width * width;
-        for (int64_t l = 0; l < all; l++) {
-            uint16_t *p = dst + l / width * panel + l % width * group;
-            const uint16_t *h = zeros;
-            if (l < lines)
-                h = stored_row_bf16(o, line + l, k0, kc, buf, half);
-            line_groups(p, h, l < lines ? kc : 0, padded, group, (int64_t)width * group);
-        }
+        lines_bf16(dst, o, line, lines, k0, kc, padded, width, group, buf);
         return;
     }
+    uint16_t *half = (uint16_t *)(buf + lines);
     for (int64_t k = 0; k < padded; k += group) {
         const uint16_t *h[BGA > BGB ? BGA : BGB];
         for (int u = 0; u < group; u++)

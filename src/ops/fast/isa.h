@@ -11,7 +11,7 @@
 #define AF_ISA_NAME(a)     AF_ISA_JOIN(a, AF_ISA)
 
 /* VL floats a vector; the f32 tile is MR rows of NV vectors (MR and NR multiples of 4). */
-#if defined(AF_ISA_avx512)
+#if defined(AF_ISA_avx512) || defined(AF_ISA_amx)
 enum { VL = 16, MR = 12, NV = 2 };
 #elif defined(AF_ISA_avx2)
 enum { VL = 8, MR = 4, NV = 3 };
@@ -20,15 +20,24 @@ enum { VL = 4, MR = 4, NV = 2 };
 #else
 enum { VL = 4, MR = 8, NV = 3 };
 #endif
-enum { NR = VL * NV };
+enum { NR = VL * NV, KR = 4 }; /* KR: k's of a f32 panel are padded to a multiple of it */
 
 /* The bf16 tile of BM x BN, where there is one: panels are [k/G][lines][G], G being BGA for A and
  * BGB for B, k padded to a multiple of BK. */
 #if defined(AF_ISA_neonbf16)
 #define AF_BF16_TILE 1
-enum { BM = 8, BN = 12, BGA = 4, BGB = 4, BK = 4 };
+enum { BM = 8, BN = 12, BGA = 4, BGB = 4, BK = 8 };
 #else
 enum { BM = 32, BN = 32, BGA = 32, BGB = 2, BK = 32 };
+#endif
+#if defined(AF_ISA_amx)
+#define AF_BF16_TILE 1
+#endif
+/* Where the last columns may go to panels of AF_NARROW lines instead of NR or BN. */
+#if defined(__ARM_NEON)
+enum { AF_NARROW = 8 };
+#else
+enum { AF_NARROW = 0 };
 #endif
 
 typedef float vec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
@@ -39,8 +48,8 @@ void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work);
 /* ---- fast_pack.c ---- */
 
 /* Lines [line, line+lines) and k [k0, k0+kc) of an operand as f32 panels of `width` lines, each
- * [kc][width], missing lines zero. `along`: the stored rows are the lines (k runs inside a row),
- * else they are the k's. buf: AF_PACK_BUF floats of scratch. */
+ * [kc][width] with kc padded to a multiple of KR, missing values zero. `along`: the stored rows are
+ * the lines (k runs inside a row), else they are the k's. buf: AF_PACK_BUF floats of scratch. */
 void AF_ISA_NAME(af_pack_f32)(float *dst, const af_operand *o, bool along, int64_t line,
                               int64_t lines, int64_t k0, int64_t kc, int width, float *buf);
 /* The same in bf16: panels [k/group][width][group], k padded with zeros to a multiple of BK. */
@@ -53,29 +62,45 @@ void AF_ISA_NAME(af_bf16_down)(uint16_t *dst, const float *src, int64_t n);
 const float *AF_ISA_NAME(af_stored_row)(const af_operand *o, int64_t r, int64_t from, int64_t n,
                                         float *buf);
 
-#if defined(AF_BF16_TILE)
-/* ---- fast_tile.c: t [BM][BN] = a b, kc a multiple of BK; between begin and end, in one thread
- * ---- */
-void AF_ISA_NAME(af_tile_begin)(void);
-void AF_ISA_NAME(af_tile_bf16)(int64_t kc, const uint16_t *a, const uint16_t *b, float *t);
-void AF_ISA_NAME(af_tile_end)(void);
+/* ---- fast_tile.c: c = a b, or c + a b, for one tile of packed panels; c has rows of ldc. With an
+ * `out` the sums are rounded to bf16 there instead; only a tile that af_tile_rounds for. ---- */
+typedef struct af_tile_out {
+    uint16_t *half;
+    int64_t ld;
+} af_tile_out;
+typedef void af_tile(int64_t kc, const void *a, const void *b, float *c, int64_t ldc, bool add,
+                     const af_tile_out *out);
+/* The tile of MR (or BM) rows for panels of B of this width. */
+af_tile *AF_ISA_NAME(af_tile_for)(bool bf16, int width);
+bool AF_ISA_NAME(af_tile_rounds)(bool bf16, int width);
+#if defined(AF_ISA_amx)
+af_tile AF_ISA_NAME(af_tile_amx); /* fast_amx.c */
 #endif
+/* Around the bf16 tiles of one thread. */
+void AF_ISA_NAME(af_tile_begin)(void);
+void AF_ISA_NAME(af_tile_end)(void);
 
 /* ---- fast_thin.c: products of a few rows with a stored-by-columns B (generation) ---- */
 bool AF_ISA_NAME(af_thin_serves)(const af_gemm *g);
 uint64_t AF_ISA_NAME(af_thin_work)(int threads);
 void AF_ISA_NAME(af_thin_run)(const af_gemm *g, af_pool *pool, void *work);
 
-/* ---- the way out: C = alpha * s (+ C) (+ bias) for a block of sums ---- */
+/* ---- fast_store.c: the way out, C = alpha * s (+ C) (+ bias) for a block of sums at m, n. A f32 C
+ * may be made in several steps: all but the first add. ---- */
 void AF_ISA_NAME(af_gemm_store)(const af_gemm *g, const float *s, int64_t lds, int64_t m,
                                 int64_t rows, int64_t n, int64_t cols, bool first);
 
 enum {
-    AF_GEMM_KC = 512,   /* k's of a packed block; bf16: twice that, in the same bytes */
-    AF_GEMM_NC = 768,   /* columns of a packed block of B: a multiple of every NR and BN */
-    AF_GEMM_MC = 96,    /* rows of a packed block of A: a multiple of every MR and BM */
-    AF_GEMM_MS = 384,   /* rows of the f32 scratch for sums in several steps into a bf16 C */
-    AF_THIN_ROWS = 4,   /* at most so many rows take the thin way */
-    AF_PACK_BUF = 4096, /* four f32 rows of KC; or a row of NC (or 2 KC) and its bf16 group */
+    AF_GEMM_KC = 640,             /* k's of a packed f32 block */
+    AF_GEMM_KC_BF16 = 1024,       /* and of a bf16 one */
+    AF_GEMM_KC_WIDE = 256,        /* and of wide strips, which take more columns instead */
+    AF_GEMM_STRIP = 96,           /* columns of B packed at once */
+    AF_GEMM_WIDE = 768,           /* the same where single values cost a block of 256 */
+    AF_GEMM_A_BYTES = 704 << 10,  /* of a packed block of A: most of a second-level cache */
+    AF_GEMM_B_BYTES = 768 * 1024, /* of a packed strip of B, at most: WIDE * KC_WIDE floats */
+    AF_GEMM_MS = 384,             /* rows and columns of the f32 scratch for sums in several */
+    AF_GEMM_NS = 768,             /* steps into a bf16 C */
+    AF_THIN_ROWS = 4,             /* at most so many rows take the thin way */
+    AF_PACK_BUF = 6144, /* four f32 rows of KC; a row of WIDE (or KC_BF16) and its bf16 group */
 };
 #endif

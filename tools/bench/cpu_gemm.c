@@ -1,0 +1,72 @@
+/* cpu_gemm.c - one matrix product of the fast CPU kernels, processor time of one thread: what
+ * cpu_gemm.py runs beside torch and oneDNN. Development only, built by hand:
+ *
+ *   cc -O2 -Iinclude -Isrc tools/bench/cpu_gemm.c build/libafinar.a -ljansson -lyaml -lm -lpthread
+ * -ldl -o build/cpu_gemm
+ *
+ *   cpu_gemm ROWS OUT IN f32|bf16 forward|dx|dw [seconds]     prints GFLOP/s, best of that time */
+#define _GNU_SOURCE
+#include "base/rng.h"
+#include "ops/fast/fast.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+static double now(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* As the CPU backend takes its memory: in large pages where the system gives them. */
+static void *pages(uint64_t bytes)
+{
+    void *p = aligned_alloc(2 << 20, AF_ALIGN_UP(bytes, UINT64_C(2) << 20));
+    if (p && !getenv("NOHUGE"))
+        madvise(p, AF_ALIGN_UP(bytes, UINT64_C(2) << 20), MADV_HUGEPAGE);
+    return p;
+}
+
+static void *filled(int64_t n, af_dtype type)
+{
+    void *p = pages((uint64_t)n * 4);
+    for (int64_t i = 0; p && i < n; i++)
+        af_store_f64(p, type, (uint64_t)i, af_rng_f64(1, 2, (uint64_t)i) - 0.5);
+    return p;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 6)
+        return 2;
+    const int64_t T = strtol(argv[1], NULL, 10), O = strtol(argv[2], NULL, 10),
+                  I = strtol(argv[3], NULL, 10);
+    const af_dtype type = strcmp(argv[4], "bf16") == 0 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+    const bool dx = strcmp(argv[5], "dx") == 0, dw = strcmp(argv[5], "dw") == 0;
+    const double seconds = argc > 6 ? strtod(argv[6], NULL) : 0.3;
+    const af_fast *f = af_fast_get();
+    void *x = filled(T * I, type), *w = filled(O * I, type), *y = filled(T * O, type);
+    void *work = pages(f->gemm_work(1));
+    const af_operand xo = {x, I, type, false, NULL, false}, wo = {w, I, type, false, NULL, false},
+                     yo = {y, O, type, false, NULL, false};
+    af_gemm g = {T, O, I, xo, wo, y, O, type, 1, false, NULL, AF_DTYPE_F32, false};
+    g.b.trans = true;
+    if (dx)
+        g = (af_gemm){T, I, O, yo, wo, x, I, type, 1, false, NULL, AF_DTYPE_F32, false};
+    if (dw) { /* the gradient is f32 */
+        g = (af_gemm){O, I, T, yo, xo, w, I, AF_DTYPE_F32, 1, false, NULL, AF_DTYPE_F32, false};
+        g.a.trans = true;
+    }
+    double best = 1e9;
+    const double end = now(CLOCK_MONOTONIC) + seconds;
+    for (int i = 0; i < 3 || now(CLOCK_MONOTONIC) < end; i++) {
+        const double t = now(CLOCK_PROCESS_CPUTIME_ID);
+        f->gemm(&g, NULL, work);
+        best = AF_MIN(best, now(CLOCK_PROCESS_CPUTIME_ID) - t);
+    }
+    printf("%.1f\n", 2.0 * (double)T * (double)O * (double)I / best * 1e-9);
+    free(x), free(w), free(y), free(work);
+    return 0;
+}
