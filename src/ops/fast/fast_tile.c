@@ -31,6 +31,18 @@
     FCOLUMN(x, lo, hi, 8, 11, 14, 17, 20, 23, 26, 29)                                              \
     FCOLUMN(y, lo, hi, 9, 12, 15, 18, 21, 24, 27, 30)                                              \
     FCOLUMN(z, lo, hi, 10, 13, 16, 19, 22, 25, 28, 31)
+/* The first k, with the loads of the second where they cost least. */
+#define FK_LOADING                                                                                 \
+    FMLA(8, 2, 0, 0)                                                                               \
+    FMLA(11, 2, 0, 1)                                                                              \
+    FMLA(14, 2, 0, 2)                                                                              \
+    "ldp q5, q6, [%[a], #32]\n" FMLA(17, 2, 0, 3) FMLA(20, 2, 1, 0)                                \
+        FMLA(23, 2, 1, 1) "ldr q7, [%[b], #48]\n" FMLA(26, 2, 1, 2) FMLA(29, 2, 1, 3)              \
+            FMLA(9, 3, 0, 0) "ldr q2, [%[b], #64]\n" FMLA(12, 3, 0, 1) FMLA(15, 3, 0, 2)           \
+                FMLA(18, 3, 0, 3) FMLA(21, 3, 1, 0) FMLA(24, 3, 1, 1) FMLA(27, 3, 1, 2)            \
+                    FMLA(30, 3, 1, 3) FMLA(10, 4, 0, 0) "ldr q3, [%[b], #80]\n" FMLA(13, 4, 0, 1)  \
+                        FMLA(16, 4, 0, 2) FMLA(19, 4, 0, 3) FMLA(22, 4, 1, 0) FMLA(25, 4, 1, 1)    \
+                            FMLA(28, 4, 1, 2) FMLA(31, 4, 1, 3)
 #define FROW(op, r0, r1, r2)                                                                       \
     op "p q" #r0 ", q" #r1 ", [%[c]]\n" op "r q" #r2 ", [%[c], #32]\n"                             \
        "add %[c], %[c], %[ld]\n"
@@ -45,24 +57,21 @@
 static void tile_f32(int64_t kc, const void *a, const void *b, float *c, int64_t ldc, bool add,
                      const af_tile_out *out)
 {
-    (void)out;
     const float *back = c;
     int64_t n = kc / 2;
+    (void)out;
     __asm__ volatile(
         "cbz %w[add], 1f\n" FROWS("ld") "b 2f\n"
-                                        "1:\n" ZERO_ALL "2:\n"
+                                        "1:\n" ZERO_ALL ".p2align 5\n"
+                                        "2:\n"
                                         "ldp q0, q1, [%[a]]\n"
                                         "ldp q2, q3, [%[b]]\n"
-                                        "ldr q4, [%[b], #32]\n"
-                                        "ldp q5, q6, [%[a], #32]\n"
-                                        "ldr q7, [%[b], #48]\n" FK(
-                                            0, 1, 2, 3, 4) "ldp q2, q3, [%[b], #64]\n"
-                                                           "add %[a], %[a], #64\n"
+                                        "ldr q4, [%[b], #32]\n" FK_LOADING FK(
+                                            5, 6, 7, 2, 3) "add %[a], %[a], #64\n"
                                                            "add %[b], %[b], #96\n"
-                                                           "subs %[n], %[n], #1\n" FK(
-                                                               5, 6, 7, 2,
-                                                               3) "b.ne 2b\n"
-                                                                  "mov %[c], %[back]\n" FROWS("st")
+                                                           "subs %[n], %[n], #1\n"
+                                                           "b.ne 2b\n"
+                                                           "mov %[c], %[back]\n" FROWS("st")
         : [a] "+&r"(a), [b] "+&r"(b), [n] "+&r"(n), [c] "+&r"(c)
         : [ld] "r"(ldc * 4), [add] "r"((int)add), [back] "r"(back)
         : "memory", "cc", AF_ALL_V);
