@@ -69,6 +69,15 @@ for d in save both; do
         --device cpu -q > "$tmp/eval"
 done
 
+# the last evaluation of a run is that of the adapter it wrote
+train judged "test_datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl}]" eval_steps=2
+said=$(sed -n 's/.*"eval_loss": \([0-9.e-]*\).*/\1/p' "$tmp/judged/metrics.jsonl" | tail -1)
+"$AFINAR" eval "$AF_GOLDEN/models/qwen2" --adapter "$tmp/judged" --data "$AF_GOLDEN/models/data/train_tokens.jsonl" --json \
+    --device cpu -q > "$tmp/eval"
+found=$(sed -n 's/.*"loss": \([0-9.e-]*\).*/\1/p' "$tmp/eval")
+awk -v a="$said" -v b="$found" 'BEGIN { exit !(a > 0 && (a - b) / a < 1e-6 && (b - a) / a < 1e-6) }' ||
+    die "the run said an eval loss of '$said', its adapter has '$found'"
+
 # an adapter goes on: 2 + 2 steps with a constant rate and no momentum are 4 steps
 plain="optimizer=sgd lr_scheduler=constant shuffle=false micro_batch_size=64"
 train whole $plain
