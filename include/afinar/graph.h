@@ -130,6 +130,9 @@ af_tensor *af_rmsnorm(af_graph *g, af_tensor *x, af_tensor *w, double eps, bool 
 /* Row ids[i] of table [V][D]; ids i32 [N] -> [N][D] of type `out` (the table may have a block
  * type). */
 af_tensor *af_embedding(af_graph *g, af_tensor *ids, af_tensor *table, af_dtype out);
+/* The row `id` of the table behind an af_embedding gets no gradient from it, as `padding_idx` of
+ * PyTorch has it. */
+void af_embedding_frozen_row(af_graph *g, af_tensor *y, int64_t id);
 /* Zero with probability p, the rest times 1/(1-p). The mask is a pure function of (af_set_seed,
  * stream, step, element): recomputation sees the same one. Off (identity) in graphs without
  * af_backward. */

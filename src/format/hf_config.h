@@ -76,6 +76,7 @@ typedef struct af_hf_config {
     bool tie_word_embeddings, attention_bias, mlp_bias;
 
     int64_t bos_token_id, pad_token_id; /* -1 = none */
+    int64_t padding_row; /* pad_token_id of config.json itself: its embedding learns nothing */
     int64_t eos_token_id[AF_CONFIG_EOS_MAX];
     int eos_count;
 

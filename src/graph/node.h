@@ -45,6 +45,8 @@ struct af_tensor {
     af_tensor *grad;
     double lr_factor; /* params */
     bool decay;
+    const int64_t (*part)[2]; /* params that are several matrices: see af_param_parts */
+    int parts;
     /* the plan */
     uint64_t offset;   /* inside the arena of its role */
     int first, last;   /* positions of first write and last use */

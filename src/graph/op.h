@@ -110,6 +110,9 @@ typedef enum af_loss_kind {
 /* Small, copied with the node. Tensors an op reads are inputs, never attributes. */
 typedef union af_attr {
     struct {
+        int64_t frozen; /* 1 + the row without gradient; 0 = none */
+    } embedding;
+    struct {
         af_binary_kind kind;
     } binary;
     struct {

@@ -65,7 +65,7 @@ static af_status lay_out_saved(af_adapter *a, af_error *err)
         const af_tensor_spec *t = &s->tensor[i];
         const size_t n = strlen(t->name);
         snprintf(path, sizeof path, "%.*s", (int)(strrchr(t->name, '.') - t->name), t->name);
-        if (n > sizeof path - 1 || !af_path_in_list(path, c->modules_to_save, c->save_count))
+        if (n > sizeof path - 1 || !af_path_ends_in(path, c->modules_to_save, c->save_count))
             continue;
         if (s->tied && (t->slot == AF_SLOT_EMBED || t->slot == AF_SLOT_HEAD))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
@@ -78,7 +78,7 @@ static af_status lay_out_saved(af_adapter *a, af_error *err)
         for (int i = 0; i < s->tensors; i++) {
             snprintf(path, sizeof path, "%.*s",
                      (int)(strrchr(s->tensor[i].name, '.') - s->tensor[i].name), s->tensor[i].name);
-            used |= a->saved[i] && af_path_in_list(path, &c->modules_to_save[k], 1);
+            used |= a->saved[i] && af_path_ends_in(path, &c->modules_to_save[k], 1);
         }
         if (!used)
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
@@ -319,8 +319,8 @@ done:
 
 bool af_adapter_config_unties(const af_adapter_config *c)
 {
-    return af_path_in_list("model.embed_tokens", c->modules_to_save, c->save_count) ||
-           af_path_in_list("lm_head", c->modules_to_save, c->save_count);
+    return af_path_ends_in("model.embed_tokens", c->modules_to_save, c->save_count) ||
+           af_path_ends_in("lm_head", c->modules_to_save, c->save_count);
 }
 
 af_status af_adapter_unties(bool *out, const char *dir, af_error *err)

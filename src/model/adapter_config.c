@@ -58,6 +58,17 @@ bool af_path_in_list(const char *path, const char *const *list, int n)
     return false;
 }
 
+bool af_path_ends_in(const char *path, const char *const *list, int n)
+{
+    const size_t len = strlen(path);
+    for (int i = 0; i < n; i++) {
+        const size_t k = strlen(list[i]);
+        if (k > 0 && k <= len && strcmp(path + len - k, list[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 af_status af_adapter_pattern_value(double *out, const af_adapter_pattern *p, int n,
                                    const char *path, double absent, af_error *err)
 {

@@ -17,6 +17,9 @@ char *af_adapter_config_text(const af_adapter_config *c);
 
 /* True when a path is an entry of the list or ends with "." and one. */
 bool af_path_in_list(const char *path, const char *const *list, int n);
+/* The rule of modules_to_save, which PEFT makes without a dot: 'norm' means 'input_layernorm' too.
+ */
+bool af_path_ends_in(const char *path, const char *const *list, int n);
 /* The value of the first pattern that matches (.*\.)?(KEY)$, else `absent`. */
 AF_CHECKED af_status af_adapter_pattern_value(double *out, const af_adapter_pattern *p, int n,
                                               const char *path, double absent, af_error *err);

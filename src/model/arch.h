@@ -119,6 +119,7 @@ typedef struct af_model_spec {
     int64_t vocab, width, ffn, expert_ffn; /* V D F, and F of an expert */
     int layers, heads, kv_heads, head_dim, rotary_dim;
     int experts, experts_used;
+    int64_t padding_row; /* embeddings[this] gets no gradient; -1 = none */
     bool norm_topk, tied;
     af_act act;
     double eps, attn_scale, attn_softcap, logit_softcap;

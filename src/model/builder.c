@@ -155,10 +155,14 @@ static af_tensor *embed(const forward *f)
     af_graph *g = f->g;
     const af_model_leaves *l = f->l;
     af_tensor *x = af_embedding(g, f->in->ids, l->tensor[f->s->embed], l->compute);
+    if (f->s->padding_row >= 0)
+        af_embedding_frozen_row(g, x, f->s->padding_row);
     af_tensor *b, *a = f->adapter ? outer_adapter(l, f->s->embed_module, &b) : NULL;
     if (a) {
         af_tensor *rows =
             af_embedding(g, f->in->ids, af_transpose(g, a, (int[]){1, 0}), l->compute);
+        if (f->s->padding_row >= 0)
+            af_embedding_frozen_row(g, rows, f->s->padding_row);
         const double scale = f->adapter->module[f->s->embed_module].scale;
         x = af_add(g, x, af_scale(g, af_matmul(g, rows, b, AF_MATMUL_NT), scale));
     }

@@ -1,5 +1,6 @@
 /* leaves.c - declares the weights, params and adapter tensors of a model in a graph. */
 #include "model/builder.h"
+#include "ops/optimizer.h"
 
 static bool is_param(const af_leaves_opts *o, int tensor)
 {
@@ -36,6 +37,26 @@ static af_tensor *adapter_tensor(af_model_leaves *l, const af_leaves_opts *o, co
                             : af_weight(l->graph, name, AF_DTYPE_F32, ndim, dim);
 }
 
+/* For the optimizer each is a matrix of its own. */
+static void name_parts(af_model_leaves *l, const af_leaves_opts *o, const int *module, int n,
+                       af_tensor *a, af_tensor *b)
+{
+    int64_t a_dim[AF_LINEAR_PIECES][2], b_dim[AF_LINEAR_PIECES][2];
+    int parts = 0;
+    assert(n <= AF_LINEAR_PIECES);
+    for (int p = 0; p < n; p++) {
+        const af_module_spec *m = &l->spec->module[module[p]];
+        const int64_t rank = o->adapter->module[module[p]].rank;
+        if (rank == 0)
+            continue;
+        a_dim[parts][0] = b_dim[parts][1] = rank;
+        a_dim[parts][1] = m->in;
+        b_dim[parts++][0] = m->out;
+    }
+    af_param_parts(l->graph, a, parts, (const int64_t(*)[2])a_dim);
+    af_param_parts(l->graph, b, parts, (const int64_t(*)[2])b_dim);
+}
+
 /* The modules of one projection share one A (their ranks stacked) and one B (one after another). */
 static void declare_shared(af_model_leaves *l, const af_leaves_opts *o, const int *module, int n)
 {
@@ -60,6 +81,8 @@ static void declare_shared(af_model_leaves *l, const af_leaves_opts *o, const in
             l->module[module[p]].a = a;
             l->module[module[p]].b = b;
         }
+    if (o->train_adapter)
+        name_parts(l, o, module, n, a, b);
 }
 
 /* DoRA scales each module's output, so each has its own tensors. */

@@ -3,7 +3,8 @@
  * EMBEDDING      y[n][d] = table[ids[n]][d]
  *                ids: i32 [N]; table: [V][D] of any type, block types included; y: [N][D]
  * EMBEDDING_BWD  dtable[v][d] = sum over n with ids[n] = v of dy[n][d], n in rising order
- *                dtable: [V][D] of the table's type; may be added to.
+ *                dtable: [V][D] of the table's type; may be added to. Row attr.embedding.frozen - 1
+ *                (when it is above 0) counts as unused.
  * The data layer has checked the ids: one outside the table is our own bug. */
 #include "graph/node.h"
 #include "ops/weight_type.h"
@@ -23,6 +24,14 @@ af_tensor *af_embedding(af_graph *g, af_tensor *ids, af_tensor *table, af_dtype 
     return af_node_output(g, n, out, 2, (int64_t[]){ids->dim[0], table->dim[1]});
 }
 
+void af_embedding_frozen_row(af_graph *g, af_tensor *y, int64_t id)
+{
+    if (af_graph_failed(g))
+        return;
+    assert(y->producer && y->producer->op == AF_OP_EMBEDDING);
+    y->producer->attr.embedding.frozen = id + 1;
+}
+
 static void embedding_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
     af_tensor *table = n->in[1];
@@ -30,6 +39,7 @@ static void embedding_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     af_tensor *d = af_node_output(g, b, table->dtype, 2, table->dim);
     if (af_graph_failed(g))
         return;
+    b->attr.embedding.frozen = n->attr.embedding.frozen;
     d->live = NULL; /* V may happen to equal N; it is not the token axis */
     af_grad_add(g, table, d);
 }

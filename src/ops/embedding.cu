@@ -23,9 +23,9 @@ extern "C" __global__ void embedding_fwd(AF_T *y, const int *ids, const AF_W *ta
 
 /* The rows of each id as a list, rising: head[v] is the first row with id v or -1, next[n] the next
  * one with n's id. Thread v looks at all ids, which pass through shared memory: no sorting, no
- * atomics. */
+ * atomics. The list of id `frozen` is empty. */
 extern "C" __global__ void __launch_bounds__(256)
-    embedding_lists(int *head, int *next, const int *ids, int V, int N)
+    embedding_lists(int *head, int *next, const int *ids, int V, int N, int frozen)
 {
     __shared__ int4 tile[256];
     const int v = blockIdx.x * 256 + threadIdx.x;
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(256)
         }
     }
     if (v < V) {
-        head[v] = first;
+        head[v] = v == frozen ? -1 : first;
         if (last >= 0)
             next[last] = -1;
     }

@@ -56,12 +56,15 @@ static void embedding_bwd_run(const af_node *n, af_cpu *cpu)
 {
     const int64_t V = n->out[0]->dim[0], D = n->out[0]->dim[1], N = af_live(n->in[0]);
     const int32_t *ids = n->in[0]->data;
+    const int64_t frozen = n->attr.embedding.frozen - 1;
     job j = {.n = n, .row = cpu->work};
     j.head = (void *)(j.row + cpu->threads * D);
     j.next = j.head + V;
     memset(j.head, 0xff, (size_t)V * sizeof *j.head);
     for (int64_t r = N - 1; r >= 0; r--) {
         assert(ids[r] >= 0 && ids[r] < V);
+        if (ids[r] == frozen)
+            continue;
         j.next[r] = j.head[ids[r]];
         j.head[ids[r]] = (int32_t)r;
     }

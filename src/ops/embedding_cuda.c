@@ -91,6 +91,7 @@ static af_status embedding_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_
     af_arg_ptr(l, ids->data);
     af_arg_i32(l, V);
     af_arg_i32(l, N);
+    af_arg_i32(l, n->attr.embedding.frozen - 1);
     l = af_cuda_launch(cu, n, kernel(cu, "embedding_bwd", dy, d), V, 1, 1, THREADS, 0);
     af_arg_ptr(l, d->data);
     af_arg_ptr(l, head);

@@ -26,9 +26,32 @@ typedef struct collector {
     int64_t *place; /* first element in the flat buffers; [n] = their length */
 } collector;
 
+void af_param_parts(af_graph *g, af_tensor *param, int n, const int64_t (*dim)[2])
+{
+    if (af_graph_failed(g))
+        return;
+    int64_t(*part)[2] = af_arena_take(&g->mem, (uint64_t)n * sizeof *part);
+    if (!part) {
+        af_fail_nomem(&g->err, "the parts of a parameter", (uint64_t)n * sizeof *part);
+        return;
+    }
+    memcpy(part, dim, (size_t)n * sizeof *part);
+    param->part = (const int64_t(*)[2])part;
+    param->parts = n;
+}
+
+/* Elements of the largest matrix of a parameter. */
+static int64_t largest_part(const af_tensor *p)
+{
+    int64_t most = p->parts ? 0 : af_count(p);
+    for (int i = 0; i < p->parts; i++)
+        most = AF_MAX(most, p->part[i][0] * p->part[i][1]);
+    return most;
+}
+
 static bool small_for_8bit(const collector *c, const af_tensor *p)
 {
-    return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && af_count(p) < AF_ADAM_8BIT_MIN;
+    return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && largest_part(p) < AF_ADAM_8BIT_MIN;
 }
 
 static bool same_group(const collector *c, const af_tensor *a, const af_tensor *b)
@@ -191,10 +214,9 @@ static void update_range(collector *c, int from, int to, int group)
 }
 
 /* Matrices keep one mean a row and one a column; vectors keep every square (in `row`). */
-static void update_adafactor(collector *c, int i)
+static void update_factored(collector *c, af_tensor *p, af_tensor *grad, int i)
 {
     af_graph *g = c->g;
-    af_tensor *p = c->param[i];
     const int64_t cols = af_last(p), rows = af_rows(p);
     const bool matrix = p->ndim >= 2;
     const int64_t batches = matrix && p->dim[p->ndim - 2] ? rows / p->dim[p->ndim - 2] : 1;
@@ -202,9 +224,37 @@ static void update_adafactor(collector *c, int i)
     af_tensor *col = moment(g, i, "col", p->dtype, matrix ? batches * cols : 1);
     if (af_graph_failed(g))
         return;
-    af_node *n = af_node_new(g, AF_OP_ADAFACTOR,
-                             (af_tensor *[]){p, p->grad, g->hyper, g->stats, row, col}, 6);
+    af_node *n =
+        af_node_new(g, AF_OP_ADAFACTOR, (af_tensor *[]){p, grad, g->hyper, g->stats, row, col}, 6);
     set_attr(c, n, p);
+}
+
+/* A matrix of a parameter (or its gradient) of several, `from` elements in. */
+static af_tensor *part_of(af_graph *g, af_tensor *whole, const int64_t *dim, int64_t from)
+{
+    af_tensor *t = af_leaf(g, whole->role, "", whole->dtype, 2, dim);
+    if (af_graph_failed(g))
+        return NULL;
+    const uint64_t size = (uint64_t)af_dtype_get(whole->dtype)->bytes;
+    lay_into(t, whole->base, whole->base_offset + (uint64_t)from * size);
+    t->lr_factor = whole->lr_factor;
+    t->decay = whole->decay;
+    return t;
+}
+
+static int update_adafactor(collector *c, af_tensor *p, int number)
+{
+    if (!p->parts)
+        update_factored(c, p, p->grad, number++);
+    int64_t from = 0;
+    for (int i = 0; i < p->parts && !af_graph_failed(c->g); i++) {
+        af_tensor *w = part_of(c->g, p, p->part[i], from);
+        af_tensor *grad = part_of(c->g, p->grad, p->part[i], from);
+        if (w && grad)
+            update_factored(c, w, grad, number++);
+        from += p->part[i][0] * p->part[i][1];
+    }
+    return number;
 }
 
 static void record(collector *c)
@@ -218,8 +268,9 @@ static void record(collector *c)
     g->stats = af_node_output(g, norm, AF_DTYPE_F32, 1, (int64_t[]){AF_STATS_COUNT});
     af_output(g, g->stats);
     if (c->o->kind == AF_OPTIMIZER_ADAFACTOR) {
+        int number = 0;
         for (int i = 0; i < c->n && !af_graph_failed(g); i++)
-            update_adafactor(c, i);
+            number = update_adafactor(c, c->param[i], number);
         return;
     }
     int group = 0;

@@ -17,6 +17,7 @@ typedef struct copy {
     int ndim;
     void *data;
     uint64_t bytes;
+    bool borrowed; /* data lies inside that of the one before */
 } copy;
 
 typedef struct copies {
@@ -39,22 +40,31 @@ struct af_saver {
 static void clear_copies(copies *c)
 {
     for (int i = 0; i < c->count; i++)
-        free(c->item[i].data);
+        if (!c->item[i].borrowed)
+            free(c->item[i].data);
     free(c->item);
     *c = (copies){0};
+}
+
+static af_status make_room(copies *c, int more, af_error *err)
+{
+    if (c->count + more <= c->cap)
+        return AF_OK;
+    const int cap = AF_MAX(c->cap * 2, c->count + more + 32);
+    copy *p = af_realloc(c->item, (uint64_t)cap, sizeof *p);
+    if (!p)
+        return af_fail_nomem(err, "a checkpoint", (uint64_t)cap * sizeof *p);
+    c->item = p;
+    c->cap = cap;
+    return AF_OK;
 }
 
 static af_status add_copy(copies *c, af_trainer *t, const af_tensor *x, const char *name,
                           af_error *err)
 {
-    if (c->count == c->cap) {
-        const int cap = c->cap ? c->cap * 2 : 32;
-        copy *p = af_realloc(c->item, (uint64_t)cap, sizeof *p);
-        if (!p)
-            return af_fail_nomem(err, "a checkpoint", (uint64_t)cap * sizeof *p);
-        c->item = p;
-        c->cap = cap;
-    }
+    const af_status st = make_room(c, 1, err);
+    if (st != AF_OK)
+        return st;
     copy *e = &c->item[c->count];
     *e = (copy){.dtype = x->dtype, .ndim = x->ndim, .bytes = af_tensor_bytes(x)};
     snprintf(e->name, sizeof e->name, "%s", name);
@@ -82,13 +92,37 @@ static af_status copy_state(copies *c, af_trainer *t, af_error *err)
     return AF_OK;
 }
 
+/* Experts are one tensor here and one matrix each in a Hugging Face folder: the last copy becomes
+ * those. */
+static af_status split_last(copies *c, const af_model_spec *s, int tensor, af_error *err)
+{
+    const int n = af_disk_count(s, tensor);
+    if (n == 1)
+        return AF_OK;
+    const af_status st = make_room(c, n - 1, err);
+    if (st != AF_OK)
+        return st;
+    const copy whole = c->item[--c->count];
+    for (int p = 0; p < n; p++) {
+        copy *e = &c->item[c->count++];
+        int64_t from;
+        *e = (copy){.dtype = whole.dtype, .borrowed = p > 0};
+        af_disk_piece(s, tensor, p, e->name, sizeof e->name, e->dim, &e->ndim, &from);
+        e->bytes = (uint64_t)(e->dim[0] * e->dim[1]) * sizeof(float);
+        e->data = (float *)whole.data + from;
+    }
+    return AF_OK;
+}
+
 static af_status copy_weights(copies *c, af_trainer *t, af_error *err)
 {
     for (int i = 0; i < t->spec->tensors; i++) {
         const af_tensor *x = t->leaves.tensor[i];
         if (x->role != AF_ROLE_PARAM)
             continue;
-        const af_status st = add_copy(c, t, x, t->spec->tensor[i].name, err);
+        af_status st = add_copy(c, t, x, t->spec->tensor[i].name, err);
+        if (st == AF_OK)
+            st = split_last(c, t->spec, i, err);
         if (st != AF_OK)
             return st;
     }
@@ -331,6 +365,39 @@ done:
     return st;
 }
 
+/* One trained tensor from its pieces on disk. */
+static af_status load_weight(af_trainer *t, const af_safetensors *f, int tensor, const char *dir,
+                             af_error *err)
+{
+    af_status st = AF_OK;
+    af_tensor *x = t->leaves.tensor[tensor];
+    const int pieces = af_disk_count(t->spec, tensor);
+    float *whole = pieces > 1 ? malloc(AF_MAX(af_tensor_bytes(x), 1)) : NULL;
+    if (pieces > 1 && !whole)
+        return af_fail_nomem(err, "a checkpoint", af_tensor_bytes(x));
+    for (int p = 0; p < pieces; p++) {
+        char name[160];
+        int64_t dim[2], from;
+        int ndim;
+        af_disk_piece(t->spec, tensor, p, name, sizeof name, dim, &ndim, &from);
+        const af_stored *e = af_safetensors_find(f, name);
+        const uint64_t bytes = (uint64_t)(dim[0] * (ndim > 1 ? dim[1] : 1)) * sizeof(float);
+        if (!e || e->dtype != x->dtype || e->bytes != bytes)
+            AF_TRY(af_fail(err, AF_EFORMAT,
+                           "'%s' does not fit this run: tensor '%s' is missing or of another size",
+                           dir, name));
+        if (whole)
+            memcpy(whole + from, e->data, bytes);
+        else
+            AF_TRY(af_tensor_write(t->graph, x, e->data, bytes, err));
+    }
+    if (whole)
+        st = af_tensor_write(t->graph, x, whole, af_tensor_bytes(x), err);
+done:
+    free(whole);
+    return st;
+}
+
 static af_status load_weights(af_trainer *t, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
@@ -339,17 +406,9 @@ static af_status load_weights(af_trainer *t, const char *dir, af_error *err)
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_safetensors_open(&f, path, err));
-    for (int i = 0; i < t->spec->tensors; i++) {
-        af_tensor *x = t->leaves.tensor[i];
-        if (x->role != AF_ROLE_PARAM)
-            continue;
-        const af_stored *e = af_safetensors_find(f, t->spec->tensor[i].name);
-        if (!e || e->dtype != x->dtype || e->bytes != af_tensor_bytes(x))
-            AF_TRY(af_fail(err, AF_EFORMAT,
-                           "'%s' does not fit this run: tensor '%s' is missing or of another size",
-                           dir, t->spec->tensor[i].name));
-        AF_TRY(af_tensor_write(t->graph, x, e->data, e->bytes, err));
-    }
+    for (int i = 0; i < t->spec->tensors; i++)
+        if (t->leaves.tensor[i]->role == AF_ROLE_PARAM)
+            AF_TRY(load_weight(t, f, i, dir, err));
 done:
     af_safetensors_close(f);
     free(path);

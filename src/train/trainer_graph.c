@@ -18,28 +18,38 @@ static bool decays(const af_run *run, const char *name)
     return run->decay_on == AF_DECAY_ALL || (!strstr(name, "norm") && !ends_with(name, ".bias"));
 }
 
+/* LoRA+, with the groups of PEFT (optimizers/loraplus.py): B and every vector learn `ratio` times
+ * faster, adapters of embeddings at a rate of their own. */
+static double plus_ratio(const af_trainer *t)
+{
+    return t->adapter && t->run->loraplus_lr_ratio > 0 ? t->run->loraplus_lr_ratio : 1.0;
+}
+
 static void group_base(const af_trainer *t)
 {
     for (int i = 0; i < t->spec->tensors; i++) {
         af_tensor *p = t->leaves.tensor[i];
-        if (!p || !af_gradient(p))
-            continue;
-        const bool embedding = t->adapter && t->run->loraplus_lr_ratio > 0 && i == t->spec->embed;
-        const double factor =
-            embedding ? t->run->loraplus_lr_embedding / t->run->learning_rate : 1.0;
-        af_param_group(p, factor, decays(t->run, t->spec->tensor[i].name));
+        const af_tensor_spec *s = &t->spec->tensor[i];
+        if (p && af_gradient(p))
+            af_param_group(p, s->ndim == 1 ? plus_ratio(t) : 1.0, decays(t->run, s->name));
     }
 }
 
 static void group_adapter(const af_trainer *t)
 {
-    const double ratio = t->run->loraplus_lr_ratio > 0 ? t->run->loraplus_lr_ratio : 1.0;
+    const double ratio = plus_ratio(t);
     for (int i = 0; i < t->spec->modules; i++) {
         const af_adapter_leaf *m = &t->leaves.module[i];
         if (m->b)
             af_param_group(m->b, ratio, true);
         if (m->magnitude)
-            af_param_group(m->magnitude, ratio, t->run->loraplus_lr_ratio > 0 ? false : true);
+            af_param_group(m->magnitude, ratio, true);
+    }
+    const af_adapter_leaf *e = &t->leaves.module[t->spec->embed_module];
+    if (e->a && t->run->loraplus_lr_ratio > 0) {
+        const double factor = t->run->loraplus_lr_embedding / t->run->learning_rate;
+        af_param_group(e->a, factor, true);
+        af_param_group(e->b, factor, true);
     }
 }
 

@@ -388,6 +388,24 @@ static void test_frozen_weights_cost_no_gradient_nodes(void **state)
     end(w);
 }
 
+/* padding_idx of PyTorch: the row is read, but learns nothing from being read. */
+static void test_a_frozen_row_of_a_table_gets_no_gradient(void **state)
+{
+    (void)state;
+    world w = begin();
+    af_tensor *ids = af_input(w.g, "ids", AF_DTYPE_I32, 1, (int64_t[]){4});
+    af_tensor *table = af_param(w.g, "table", AF_DTYPE_F32, 2, (int64_t[]){3, 2});
+    af_tensor *y = af_embedding(w.g, ids, table, AF_DTYPE_F32);
+    af_embedding_frozen_row(w.g, y, 1);
+    af_backward(w.g, af_sum_all(w.g, y));
+    prepare(w);
+    memcpy(ids->data, (int32_t[]){1, 2, 1, 0}, 4 * sizeof(int32_t));
+    go(w, AF_RUN_GRAD);
+    static const float want[6] = {1, 1, 0, 0, 1, 1};
+    assert_memory_equal(table->grad->data, want, sizeof want);
+    end(w);
+}
+
 /* No live row at all: the loss is 0 and no gradient changes. */
 static void test_a_run_without_rows_gives_zeros(void **state)
 {
@@ -413,6 +431,7 @@ int main(void)
         cmocka_unit_test(test_zero_sublayer_passes_the_gradient),
         cmocka_unit_test(test_frozen_weights_cost_no_gradient_nodes),
         cmocka_unit_test(test_a_run_without_rows_gives_zeros),
+        cmocka_unit_test(test_a_frozen_row_of_a_table_gets_no_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -317,6 +317,52 @@ static void test_the_first_step_with_rate_zero_only_fills_the_moments(void **sta
     close_trainer(&t);
 }
 
+/* One step on `params` tensors that are the matrices [3][17] and [13][5], together or apart. */
+static void step_on_matrices(float *out, bool together)
+{
+    static const int64_t dim[2][2] = {{3, 17}, {13, 5}};
+    af_error err = {0};
+    af_graph *g;
+    af_device *d;
+    CHECK_OK(af_graph_new(&g, &err), err);
+    CHECK_OK(af_cpu_open(&d, 1, &err), err);
+    af_tensor *p[2], *x[2], *sum[2];
+    const int n = together ? 1 : 2;
+    for (int k = 0; k < n; k++) {
+        const int64_t all = ALL;
+        p[k] = together ? af_param(g, "p", AF_DTYPE_F32, 1, &all)
+                        : af_param(g, k ? "b" : "a", AF_DTYPE_F32, 2, dim[k]);
+        x[k] = together ? af_input(g, "x", AF_DTYPE_F32, 1, &all)
+                        : af_input(g, k ? "y" : "x", AF_DTYPE_F32, 2, dim[k]);
+        sum[k] = af_sum_all(g, af_mul(g, p[k], x[k]));
+    }
+    if (together)
+        af_param_parts(g, p[0], 2, dim);
+    af_backward(g, together ? sum[0] : af_add(g, sum[0], sum[1]));
+    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAFACTOR, .weight_decay = 0.1});
+    CHECK_OK(af_graph_prepare(g, d, &err), err);
+    for (int i = 0; i < ALL; i++) {
+        const int k = together ? 0 : i >= A, at = together ? i : i - k * A;
+        af_st(p[k], at, formula(i, 0, 0));
+        af_st(x[k], at, formula(i, 2, 1));
+    }
+    af_set_learning_rate(g, 0.01);
+    CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+    for (int i = 0; i < ALL; i++)
+        out[i] = (float)(together ? af_ld(p[0], i) : i < A ? af_ld(p[0], i) : af_ld(p[1], i - A));
+    af_graph_free(g);
+    af_device_close(d);
+}
+
+static void test_matrices_that_share_memory_are_factored_apart(void **state)
+{
+    (void)state;
+    float together[ALL], apart[ALL];
+    step_on_matrices(together, true);
+    step_on_matrices(apart, false);
+    assert_memory_equal(together, apart, sizeof apart);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_a_bad_gradient_changes_nothing_but_the_gradients),
         cmocka_unit_test(test_gradients_of_two_micro_batches_add_up),
         cmocka_unit_test(test_the_first_step_with_rate_zero_only_fills_the_moments),
+        cmocka_unit_test(test_matrices_that_share_memory_are_factored_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
