@@ -61,11 +61,9 @@ bool af_mix_by_name(af_mix *out, const char *name)
 /* The first and last eighth of the layers, and every third between. */
 static bool more_bits(int i, int n) { return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2; }
 
-static af_dtype type_of_v(af_mix m, const af_mix_model *model, int i, af_dtype t)
+static af_dtype plain_type_of_v(af_mix m, const af_mix_model *model, int i, af_dtype t)
 {
     const bool shared = model->gqa >= 4;
-    if (model->experts == 8)
-        return AF_DTYPE_Q8_0;
     switch (m) {
     case AF_MIX_Q2_K:
         return shared ? AF_DTYPE_Q4_K : AF_DTYPE_Q3_K;
@@ -86,6 +84,16 @@ static af_dtype type_of_v(af_mix m, const af_mix_model *model, int i, af_dtype t
     default:
         return t;
     }
+}
+
+/* Values, and fused q|k|v. */
+static af_dtype type_of_v(af_mix m, const af_mix_model *model, int i, af_dtype t)
+{
+    if (model->experts == 8)
+        return AF_DTYPE_Q8_0;
+    const af_dtype v = plain_type_of_v(m, model, i, t);
+    const bool seventy = model->layers == 80 && model->gqa > 1; /* what it takes for a 70B model */
+    return seventy && (v == AF_DTYPE_Q3_K || v == AF_DTYPE_Q4_K) ? AF_DTYPE_Q5_K : v;
 }
 
 static af_dtype type_of_down(af_mix m, const af_mix_model *model, int i, af_dtype t)
@@ -148,7 +156,7 @@ static af_dtype wanted(af_mix m, const af_mix_model *model, const char *name, in
             return AF_DTYPE_Q8_0;
         return t == AF_DTYPE_Q8_0 ? t : AF_DTYPE_Q6_K;
     }
-    if (strstr(name, "attn_v.weight"))
+    if (strstr(name, "attn_v.weight") || strstr(name, "attn_qkv.weight"))
         return type_of_v(m, model, layer, t);
     if (strstr(name, "attn_k.weight"))
         return model->experts == 8 ? AF_DTYPE_Q8_0 : t;
@@ -156,11 +164,6 @@ static af_dtype wanted(af_mix m, const af_mix_model *model, const char *name, in
         return type_of_down(m, model, layer, t);
     if (strstr(name, "attn_output.weight"))
         return type_of_output(m, model, t);
-    if (strstr(name, "attn_qkv.weight"))
-        return m == AF_MIX_Q3_K_M || m == AF_MIX_Q3_K_L ? AF_DTYPE_Q4_K
-               : m == AF_MIX_Q4_K_M                     ? AF_DTYPE_Q5_K
-               : m == AF_MIX_Q5_K_M                     ? AF_DTYPE_Q6_K
-                                                        : t;
     return t;
 }
 
@@ -170,6 +173,7 @@ static af_dtype fall_back(af_dtype t)
     switch (t) {
     case AF_DTYPE_Q2_K:
     case AF_DTYPE_Q3_K:
+        return AF_DTYPE_Q4_0;
     case AF_DTYPE_IQ4_XS:
         return AF_DTYPE_IQ4_NL;
     case AF_DTYPE_Q4_K:

@@ -109,9 +109,11 @@ static af_status add_around(af_work *w, const af_post *p)
     for (int i = 0; i < p->count; i++) /* room, and the tail in place once the text has moved */
         if (i != at)
             AF_TRY(af_emit(w, &none, p->ids[i], 0, 0));
-    memmove(e->ids + at, e->ids, (size_t)count * sizeof *e->ids);
-    memmove(e->start + at, e->start, (size_t)count * sizeof *e->start);
-    memmove(e->end + at, e->end, (size_t)count * sizeof *e->end);
+    if (at > 0 && count > 0) {
+        memmove(e->ids + at, e->ids, (size_t)count * sizeof *e->ids);
+        memmove(e->start + at, e->start, (size_t)count * sizeof *e->start);
+        memmove(e->end + at, e->end, (size_t)count * sizeof *e->end);
+    }
     for (int i = 0; i < at; i++) {
         e->ids[i] = p->ids[i];
         e->start[i] = e->end[i] = 0;

@@ -263,11 +263,26 @@ static void test_rows_that_do_not_fill_blocks_fall_back(void **state)
     assert_int_equal(af_mix_type(AF_MIX_Q4_K_M, &m, "blk.0.attn_v.weight", 2, 96, 0, &fell),
                      AF_DTYPE_Q8_0);
     assert_int_equal(af_mix_type(AF_MIX_Q2_K, &m, "blk.0.attn_q.weight", 2, 96, 0, &fell),
+                     AF_DTYPE_Q4_0);
+    assert_int_equal(af_mix_type(AF_MIX_IQ4_XS, &m, "blk.9.attn_q.weight", 2, 96, 9, &fell),
                      AF_DTYPE_IQ4_NL);
     assert_int_equal(af_mix_type(AF_MIX_Q4_K_M, &m, "blk.0.attn_q.weight", 2, 80, 0, &fell),
                      AF_DTYPE_F16);
     assert_int_equal(af_mix_type(AF_MIX_Q4_K_M, &m, "blk.0.attn_norm.weight", 1, 96, 0, &fell),
                      AF_DTYPE_F32);
+}
+
+static void test_fused_and_large_models_have_their_own_rules(void **state)
+{
+    const af_mix_model phi = {.layers = 32, .gqa = 1}, big = {.layers = 80, .gqa = 8};
+    bool fell;
+    (void)state;
+    assert_int_equal(af_mix_type(AF_MIX_Q4_K_M, &phi, "blk.0.attn_qkv.weight", 2, 256, 0, &fell),
+                     AF_DTYPE_Q6_K);
+    assert_int_equal(af_mix_type(AF_MIX_Q4_K_M, &phi, "blk.4.attn_qkv.weight", 2, 256, 4, &fell),
+                     AF_DTYPE_Q4_K);
+    assert_int_equal(af_mix_type(AF_MIX_Q4_K_M, &big, "blk.10.attn_v.weight", 2, 256, 10, &fell),
+                     AF_DTYPE_Q5_K);
 }
 
 static void test_failures_leave_nothing(void **state)
@@ -314,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_other_families_when_the_goldens_are_there),
         cmocka_unit_test(test_mixes_are_llama_cpps),
         cmocka_unit_test(test_rows_that_do_not_fill_blocks_fall_back),
+        cmocka_unit_test(test_fused_and_large_models_have_their_own_rules),
         cmocka_unit_test(test_failures_leave_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
