@@ -12,7 +12,6 @@ enum {
     PLAIN_ROWS = 32, /* rows a block of attention_plain.cu owns */
     PLAIN_THREADS = 256,
     DELTA_WARPS = 8,
-    APPEND_THREADS = 128,
 };
 
 typedef struct plan {
@@ -103,15 +102,15 @@ static int splits_of(const plan *p, const af_cuda *cu)
 
 AF_CHECKED static af_status plan_of(plan *p, const af_cuda *cu, const af_node *n, af_error *err)
 {
-    const bool cached = n->op == AF_OP_ATTENTION_CACHED, back = n->op == AF_OP_ATTENTION_BWD;
-    *p = (plan){.qkv = n->in[0], .bounds = n->in[cached ? 2 : 1]};
+    const bool back = n->op == AF_OP_ATTENTION_BWD;
+    *p = (plan){.qkv = n->in[0], .bounds = n->in[1]};
     p->H = n->attr.attention.heads;
     p->K = n->attr.attention.kv_heads;
     p->E = n->attr.attention.head_dim;
     p->softcap = n->attr.attention.softcap > 0;
     if (!af_cuda_float(p->qkv))
         return af_cuda_no_type(n, p->qkv, err);
-    p->mma = !cached && plan_mma(p, cu, n, back);
+    p->mma = plan_mma(p, cu, n, back);
     p->sm90 = p->mma && plan_sm90(p, cu, back);
     if (!p->mma && !plan_plain(p))
         return af_fail(err, AF_EUNSUPPORTED, "attention on CUDA: a head of %d is larger than %d",
@@ -278,54 +277,5 @@ static af_status attention_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_
     return AF_OK;
 }
 
-static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
-{
-    (void)g;
-    plan p;
-    const af_status st = plan_of(&p, cu, n, err);
-    const af_tensor *cache = n->in[1], *start = n->in[3], *o = n->out[0];
-    const int64_t rows = st == AF_OK ? af_rows(p.qkv) : 0, S = p.bounds->dim[0] - 1;
-    if (rows == 0)
-        return st;
-    if (cache->dtype != p.qkv->dtype)
-        return af_fail(err, AF_EUNSUPPORTED, "attention_cached on CUDA: the cache is %s, qkv is %s",
-                       af_dtype_name(cache->dtype), af_dtype_name(p.qkv->dtype));
-    if (rows > 65535)
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "attention_cached on CUDA: %" PRId64 " rows at once, at most %d", rows,
-                       65535);
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "attention_append", &p, false), rows, 1, 1,
-                                  APPEND_THREADS, 0);
-    af_arg_ptr(l, cache->data);
-    af_arg_ptr(l, p.qkv->data);
-    af_arg_ptr(l, p.bounds->data);
-    af_arg_ptr(l, start->data);
-    af_arg_i32(l, S);
-    af_arg_i64(l, cache->dim[1]);
-    af_arg_i32(l, p.H);
-    af_arg_i32(l, p.K);
-    af_arg_i32(l, p.E);
-    af_arg_i64(l, p.qkv->ld);
-    l = af_cuda_launch(cu, n, kernel(cu, "attention_cached", &p, false), p.H, rows, 1,
-                       PLAIN_THREADS, (unsigned)((9 * p.ep + 16) * 4));
-    af_arg_ptr(l, o->data);
-    af_arg_ptr(l, p.qkv->data);
-    af_arg_ptr(l, cache->data);
-    af_arg_ptr(l, p.bounds->data);
-    af_arg_ptr(l, start->data);
-    af_arg_i32(l, S);
-    af_arg_i64(l, cache->dim[1]);
-    af_arg_i32(l, p.H);
-    af_arg_i32(l, p.K);
-    af_arg_i32(l, p.E);
-    af_arg_i64(l, o->ld);
-    af_arg_i64(l, p.qkv->ld);
-    af_arg_f32(l, n->attr.attention.scale);
-    af_arg_f32(l, n->attr.attention.softcap);
-    af_arg_i32(l, n->attr.attention.window);
-    return AF_OK;
-}
-
 const af_cuda_op af_cuda_attention = {attention_prepare, NULL, true};
 const af_cuda_op af_cuda_attention_bwd = {attention_bwd_prepare, attention_bwd_work, true};
-const af_cuda_op af_cuda_attention_cached = {attention_cached_prepare, NULL, true};

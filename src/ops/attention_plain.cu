@@ -1,4 +1,4 @@
-/* attention_plain.cu - attention with plain multiply-adds: any type, and for generation.
+/* attention_plain.cu - attention with plain multiply-adds: any type.
  * Contract: attention.c; twin: attention_cpu.c.
  *
  * Built with AF_T and AF_EP (head size padded to a multiple of 32). Same mathematics, grid and tile
@@ -216,91 +216,5 @@ extern "C" __global__ void __launch_bounds__(256)
             store_one(dkv + (i64)row * lddkv, dk[m], scale, E);
             store_one(dkv + (i64)row * lddkv + (i64)K * E, dv[m], 1.0f, E);
         }
-    }
-}
-
-/* The sequence of row n: bounds[s] <= n < bounds[s+1], or -1 behind the last bound. */
-DEV int sequence_of(const int *bounds, int S, int n)
-{
-    if (n >= bounds[S])
-        return -1;
-    int lo = 0, hi = S; /* the last s with bounds[s] <= n */
-    while (hi - lo > 1) {
-        const int mid = (lo + hi) / 2;
-        if (bounds[mid] <= n)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-/* Generation, first half: block n copies the k and v of row n into cache [S][L][2KE] at position
- * start[s] + n - bounds[s]. */
-extern "C" __global__ void attention_append(AF_T *cache, const AF_T *qkv, const int *bounds,
-                                            const int *start, int S, long long L, int H, int K, int E,
-                                            long long ldx)
-{
-    const int n = blockIdx.x, s = sequence_of(bounds, S, n);
-    const i64 width = 2 * (i64)K * E, at = s < 0 ? 0 : start[s] + n - bounds[s];
-    if (s < 0 || at >= L)
-        return;
-    for (int c = threadIdx.x; c < width; c += blockDim.x)
-        store(cache + ((i64)s * L + at) * width + c, load(qkv + n * ldx + (i64)H * E + c));
-}
-
-/* Generation, second half: block (h, n) attends row n to its sequence's cache up to itself. The
- * block's 8 warps take every 8th group of 32 keys and are joined in order. The cache is read once.
- * Dynamic shared memory: 8 * (AF_EP + 2) + AF_EP floats. */
-extern "C" __global__ void __launch_bounds__(256)
-    attention_cached(AF_T *o, const AF_T *qkv, const AF_T *cache, const int *bounds, const int *start,
-                     int S, long long L, int H, int K, int E, long long ldo, long long ldx,
-                     float scale, float softcap, int window)
-{
-    const int h = blockIdx.x, n = blockIdx.y, kv = h / (H / K);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, s = sequence_of(bounds, S, n);
-    float *qs = shared, *part = qs + AF_EP;
-    for (int e = threadIdx.x; e < AF_EP; e += 256)
-        qs[e] = e < E ? load(qkv + n * ldx + (i64)h * E + e) : 0.0f;
-    __syncthreads();
-    const i64 width = 2 * (i64)K * E, at = s < 0 ? -1 : min(start[s] + (i64)n - bounds[s], L - 1);
-    const AF_T *k = cache + (s < 0 ? 0 : s) * L * width + (i64)kv * E, *v = k + (i64)K * E;
-    const i64 lo = window ? max(0ll, at - window + 1) : 0;
-    float acc[EL] = {}, top = -INF, sum = 0.0f;
-    for (i64 k0 = lo + warp * 32; k0 <= at; k0 += 256) {
-        float score = -INF;
-        if (k0 + lane <= at) {
-            float d = 0.0f;
-            for (int e = 0; e < E; e++)
-                d += qs[e] * load(k + (k0 + lane) * width + e);
-            score = capped(d * scale, softcap);
-        }
-        const float p = soften(score, top, sum, acc);
-        for (int j = 0; j < 32 && k0 + j <= at; j++) {
-            const float pj = __shfl_sync(FULL, p, j);
-#pragma unroll
-            for (int i = 0; i < EL; i++)
-                if (i * 32 + lane < E)
-                    acc[i] += pj * load(v + (k0 + j) * width + i * 32 + lane);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < EL; i++)
-        part[warp * AF_EP + i * 32 + lane] = acc[i];
-    if (lane == 0) {
-        part[8 * AF_EP + warp] = top;
-        part[8 * AF_EP + 8 + warp] = sum;
-    }
-    __syncthreads();
-    for (int e = threadIdx.x; e < E; e += 256) {
-        float mx = -INF, l = 0.0f, a = 0.0f;
-        for (int w = 0; w < 8; w++)
-            mx = fmaxf(mx, part[8 * AF_EP + w]);
-        for (int w = 0; w < 8; w++) {
-            const float f = mx == -INF ? 0.0f : expf(part[8 * AF_EP + w] - mx);
-            l += part[8 * AF_EP + 8 + w] * f;
-            a += part[w * AF_EP + e] * f;
-        }
-        store(o + n * ldo + (i64)h * E + e, l > 0.0f ? a / l : 0.0f);
     }
 }

@@ -6,37 +6,11 @@
  * whole 64-value segments take bnb_segments, those that are no multiple of 8 or not aligned a slow
  * path. The _gather kernels read row ids[n] of a table instead of row n. Blocks of 256 threads. */
 // variants: AF_T=bf16 | AF_T=float | AF_T=half
-#include "bnb.cuh"
+#include "bnb_decode.cuh"
 
 #define UNROLL 4
 
 /* ---- bitsandbytes ---- */
-struct bnb_scales {
-    const void *absmax;
-    const float *nested, *map;
-    float offset;
-    int shift, nested_shift; /* log2 of the block sizes; nested_shift -1 = absmax is f32 */
-};
-/* The kernels of bitsandbytes take subnormals for zero. */
-DEV float mul_flush(float a, float b)
-{
-    float c;
-    asm("mul.rn.ftz.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-    return c;
-}
-DEV float add_flush(float a, float b)
-{
-    float c;
-    asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-    return c;
-}
-DEV float scale_of(const bnb_scales &s, i64 block)
-{
-    if (s.nested_shift < 0)
-        return ((const float *)s.absmax)[block];
-    return add_flush(mul_flush(s.map[((const u8 *)s.absmax)[block]], s.nested[block >> s.nested_shift]),
-                     s.offset);
-}
 DEV void put8(AF_T *dst, const float (&v)[8], int round_bf16)
 {
     float w[8];
@@ -47,9 +21,8 @@ DEV void put8(AF_T *dst, const float (&v)[8], int round_bf16)
 }
 
 /* Sixteen-bit outputs, rows of whole 64-value segments (each inside one block): two threads a segment.
- * A thread rounds its block's 16 values once, keeps them as four words of low and four of high bytes,
- * and looks codes up four at a time with byte permutes, whose selectors the codes already are. Piece
- * 2u + (thread & 1) of the segment is its u-th: the two threads' stores fill a sector. */
+ * A thread makes its block's table once. Piece 2u + (thread & 1) of the segment is its u-th: the two
+ * threads' stores fill a sector. */
 template <class T>
 DEV void bnb_segments(T *dst, i64 ld, const u8 *codes, const bnb_scales &s, const u32 *book, i64 rows,
                       i64 cols)
@@ -64,35 +37,17 @@ DEV void bnb_segments(T *dst, i64 ld, const u8 *codes, const bnb_scales &s, cons
         i64 row = first / per_row;
         int col = (int)(first - row * per_row);
         for (i64 g = first; g < segments; g += stride) {
-            u32 code[4], low[4], high[4];
+            u32 code[4];
+            bnb_table t;
 #pragma unroll
             for (int u = 0; u < 4; u++)
                 code[u] = ((const u32 *)codes)[g * 8 + 2 * u + odd];
-            const float scale = scale_of(s, g * 64 >> s.shift);
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                u32 w[2];
-#pragma unroll
-                for (int i = 0; i < 2; i++)
-                    w[i] = pack2((T *)0, mul_flush(__uint_as_float(book[4 * j + 2 * i]), scale),
-                                 mul_flush(__uint_as_float(book[4 * j + 2 * i + 1]), scale));
-                low[j] = __byte_perm(w[0], w[1], 0x6420);
-                high[j] = __byte_perm(w[0], w[1], 0x7531);
-            }
+            bnb_values(t, (T *)0, book, scale_of(s, g * 64 >> s.shift));
             T *to = dst + row * ld + col * 64 + odd * 8;
 #pragma unroll
             for (int u = 0; u < 4; u++) {
                 u32 out[4];
-#pragma unroll
-                for (int h = 0; h < 2; h++) { /* codes 8..15 come from the upper two words */
-                    const u32 c = code[u] >> (16 * h), at = c & 0x7777;
-                    const u32 upper = __byte_perm(0xff00, 0, c >> 3 & 0x1111);
-                    const u32 a = __byte_perm(low[0], low[1], at), b = __byte_perm(low[2], low[3], at);
-                    const u32 d = __byte_perm(high[0], high[1], at), e = __byte_perm(high[2], high[3], at);
-                    const u32 l = (b & upper) | (a & ~upper), t = (e & upper) | (d & ~upper);
-                    out[2 * h] = __byte_perm(l, t, 0x4051); /* the high nibble is the first value */
-                    out[2 * h + 1] = __byte_perm(l, t, 0x6273);
-                }
+                bnb_lookup(out, t, code[u]);
                 *(uint4 *)(to + u * 16) = make_uint4(out[0], out[1], out[2], out[3]);
             }
             const bool over = (col += step_cols) >= per_row;
@@ -106,7 +61,7 @@ DEV void bnb_dequant(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32
                      i64 cols, int round_bf16)
 {
     __shared__ float map[256];
-    map[threadIdx.x] = __uint_as_float(dynamic_signed_bits[threadIdx.x]);
+    bnb_map(map);
     s.map = map;
     __syncthreads();
     if (sizeof(AF_T) == 2 && cols % 64 == 0 && s.shift >= 6 && ld % 8 == 0 && (u64)dst % 16 == 0) {
@@ -185,7 +140,7 @@ DEV void bnb_gather(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32 
                     i64 rows, i64 cols, int round_bf16)
 {
     __shared__ float map[256];
-    map[threadIdx.x] = __uint_as_float(dynamic_signed_bits[threadIdx.x]);
+    bnb_map(map);
     s.map = map;
     __syncthreads();
     for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < rows * cols; i += gridDim.x * 256ll) {

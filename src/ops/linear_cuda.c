@@ -58,6 +58,8 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
         direct_fwd(cu, n, p);
         return AF_OK;
     }
+    if (af_bnb_linear(cu, n, p))
+        return AF_OK;
     af_linear_group_fill(cu, n, p, AF_FILL_W | AF_FILL_B);
     const bool fold = folded(p, x);
     const int64_t K = fold ? p->I + p->ext : p->I;
@@ -99,6 +101,8 @@ static af_status linear_dx_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
                                 .beta = i ? 1 : 0});
     if (p->direct)
         return AF_OK;
+    if (af_bnb_linear_dx(cu, n, p))
+        return AF_OK;
     af_linear_group_fill(cu, n, p, AF_FILL_W | AF_FILL_A);
     const bool fold = folded(p, dy);
     const int64_t K = fold ? p->O + p->ext : p->O;
@@ -126,7 +130,9 @@ static bool narrow(af_cuda *cu, af_node *n, const af_linear_group *p, bool down,
     const af_mat x = af_mat_of(n->in[0]);
     if (!p->bt || cu->no_lt || x.ld % 8 || (uintptr_t)x.data % 16 || (p->I + p->ext) % 8)
         return false;
-    const af_mat w = down ? af_linear_group_mat(cu, p, p->O, p->R, 0, p->I) : af_mat_of(p->bt);
+    const af_mat w = !down     ? af_mat_of(p->bt)
+                     : p->down ? af_mat_of(p->down)
+                               : af_linear_group_mat(cu, p, p->O, p->R, 0, p->I);
     const int columns = (int)AF_ALIGN_UP(p->R, (int64_t)16) / 8;
     const int tiles = x.rows >= 8192 && columns == 2 ? 4 : x.rows >= 4096 ? 2 : 1;
     if ((uintptr_t)w.data % 16 || w.ld % 8)
@@ -158,8 +164,13 @@ static void low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool dow
     bool one = true;
     for (int i = 1; i < p->parts; i++)
         one &= n->attr.linear.part[i].scale == n->attr.linear.part[0].scale;
+    const bool copied = down ? p->down != NULL : p->bt != NULL;
+    if (!copied)
+        af_linear_group_fill(cu, n, p, down ? AF_FILL_A : AF_FILL_B);
     if (one && narrow(cu, n, p, down, beside ? af_mat_cols(x, af_last(x), width) : af_mat_of(low)))
         return;
+    if (copied)
+        af_linear_group_fill(cu, n, p, down ? AF_FILL_A : AF_FILL_B);
     for (int i = 0; i < (one ? 1 : p->parts); i++) {
         const af_adapter_part *q = &n->attr.linear.part[i];
         const int64_t at = one ? 0 : q->rank_from, count = one ? width : q->rank;
@@ -179,7 +190,6 @@ static af_status adapter_down_prepare(af_cuda *cu, af_graph *g, af_node *n, af_e
     const af_linear_group *p = group(g, n);
     if (!p)
         return no_group(n, err);
-    af_linear_group_fill(cu, n, p, AF_FILL_A);
     low_rank(cu, n, p, true);
     return AF_OK;
 }
@@ -189,8 +199,6 @@ static af_status adapter_g_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     const af_linear_group *p = group(g, n);
     if (!p)
         return no_group(n, err);
-    if (!p->bt)
-        af_linear_group_fill(cu, n, p, AF_FILL_B);
     low_rank(cu, n, p, false);
     return AF_OK;
 }

@@ -29,6 +29,7 @@ typedef struct af_linear_group {
     af_tensor *fused; /* [O + ext][I + ext]; NULL when direct */
     af_tensor *bias;  /* [O], or NULL */
     af_tensor *bt;    /* B transposed, [R, up to 16][O], where low_rank.cu serves; else NULL */
+    af_tensor *down; /* A, [R, up to 16][I], where bt is and the pieces stay in 4 bits; else NULL */
 } af_linear_group;
 
 /* Finds the groups, makes their matrices, pads activations. */
@@ -51,6 +52,11 @@ void af_linear_group_fill(af_cuda *cu, af_node *n, const af_linear_group *p, int
 /* Rows [row, row + rows), columns [col, col + cols) of the extended matrix. */
 af_mat af_linear_group_mat(const af_cuda *cu, const af_linear_group *p, int64_t row, int64_t rows,
                            int64_t col, int64_t cols);
+
+/* Products of few tokens straight from 4-bit weights (bnb_linear_cuda.c): append the launches and
+ * say true, or false where dequantise + GEMM must do it. */
+bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p);
+bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p);
 
 /* Appends the dequantisation of a block-type weight (dequant.cu). */
 void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w);

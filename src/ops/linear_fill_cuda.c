@@ -262,6 +262,9 @@ af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err)
             }
         if (p->bt)
             fill_bt(keeper(cg, p->b), &all, p);
+        if (p->down)
+            put(cu, keeper(cg, p->a), &all,
+                (af_mat){p->down->data, p->R, p->I, p->down->ld, p->type}, af_mat_of(p->a));
         if (p->direct || p->scratch)
             continue;
         for (int i = 0; i < p->pieces; i++)

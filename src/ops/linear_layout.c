@@ -156,13 +156,19 @@ static void make_matrix(af_graph *g, af_linear_group *p)
                           p->fused->ld);
 }
 
-/* Can low_rank.cu make x A' and dy B? */
-static void make_transposed(af_graph *g, af_linear_group *p)
+/* Can low_rank.cu make x A' and dy B? Copies of A and B for it, where no matrix holds them. */
+static void make_narrow(af_graph *g, af_linear_group *p)
 {
-    if (p->parts && p->pieces && p->R <= AF_FOLD_RANK && p->type == AF_DTYPE_BF16 &&
-        p->O % 32 == 0 && p->I % 32 == 0)
-        p->bt = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2,
-                        (int64_t[]){AF_ALIGN_UP(p->R, (int64_t)16), p->O});
+    const int64_t ranks = AF_ALIGN_UP(p->R, (int64_t)16);
+    bool four = p->pieces > 0;
+    if (!p->parts || !p->pieces || p->R > AF_FOLD_RANK || p->type != AF_DTYPE_BF16 || p->O % 32 ||
+        p->I % 32)
+        return;
+    p->bt = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){ranks, p->O});
+    for (int i = 0; i < p->pieces; i++)
+        four &= p->w[i]->quant != NULL;
+    if (four)
+        p->down = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){ranks, p->I});
 }
 
 static af_status find_groups(af_graph *g, af_cuda_graph *cg, af_error *err)
@@ -185,7 +191,7 @@ static af_status find_groups(af_graph *g, af_cuda_graph *cg, af_error *err)
             describe_head(p, node);
         make_matrix(g, p);
         make_bias(g, p);
-        make_transposed(g, p);
+        make_narrow(g, p);
     }
     return af_graph_status(g, err);
 }

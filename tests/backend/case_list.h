@@ -2,7 +2,7 @@
 #ifndef AF_CASE_LIST_H
 #define AF_CASE_LIST_H
 
-#include "backend/cases.h"
+#include "backend/case_quant.h"
 
 /* ---- general ---- */
 static void case_binary(rec *r)
@@ -177,6 +177,63 @@ static void case_attention_256(rec *r)
     attention(r, &(af_attention_opts){.heads = 2, .kv_heads = 1, .head_dim = 256, .causal = true},
               75, 1, b);
 }
+static void case_attention_80(rec *r)
+{
+    static const int32_t b[] = {0, 3, 80, 141};
+    attention(r, &(af_attention_opts){.heads = 4, .kv_heads = 1, .head_dim = 80, .causal = true},
+              150, 3, b);
+}
+static void case_attention_capped(rec *r)
+{
+    static const int32_t b[] = {0, 100};
+    attention(r,
+              &(af_attention_opts){
+                  .heads = 2, .kv_heads = 1, .head_dim = 256, .causal = true, .softcap = 3},
+              100, 1, b);
+}
+/* Rows of two sequences look into caches that hold values already; the last rows are dead. */
+static void cached(rec *r, int head, int window, double softcap)
+{
+    static const int32_t bounds[] = {0, 2, 2, 7}, start[] = {9, 3, 70};
+    const af_attention_opts o = {.heads = 4,
+                                 .kv_heads = 2,
+                                 .head_dim = head,
+                                 .window = window,
+                                 .softcap = softcap,
+                                 .causal = true};
+    af_tensor *x = in_2(r, 9, (int64_t)8 * head);
+    af_tensor *cache =
+        rec_add(r, af_state(r->g, "cache", r->t, 3, (int64_t[]){3, 90, (int64_t)4 * head}), -1, 1);
+    out(r, af_attention_cached(r->g, x, cache, ints(r, 4, bounds), ints(r, 3, start), &o));
+    r->out[r->outs++] = cache;
+}
+/* Room for 100 rows, as generation has it; runs bring fewer. */
+static af_tensor *case_generation(rec *r)
+{
+    static const int32_t bounds[] = {0, 100}, start[] = {0};
+    const af_attention_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 32, .causal = true};
+    af_set_rows(r->g, 100);
+    af_tensor *x = in_2(r, 100, 192);
+    const af_linear_opts qkv = {.weight = {nf4_weight(r, 256, 192)}, .pieces = 1};
+    const af_linear_opts down = {.weight = {weight_2(r, r->t, 64, 128)}, .pieces = 1};
+    af_tensor *cache = rec_add(r, af_state(r->g, "cache", r->t, 3, (int64_t[]){1, 120, 128}), 0, 0);
+    af_tensor *y = af_attention_cached(r->g, af_linear(r->g, x, &qkv), cache, ints(r, 2, bounds),
+                                       ints(r, 1, start), &o);
+    y = af_linear(r->g, y, &down);
+    out(r, y);
+    return y;
+}
+static void case_attention_cached(rec *r)
+{
+    cached(r, 80, 0, 0);
+    cached(r, 20, 0, 3);
+}
+static void case_attention_back(rec *r)
+{
+    cached(r, 128, 33, 0);
+    cached(r, 7, 5, 0);
+    cached(r, 256, 0, 0);
+}
 static void case_glu(rec *r)
 {
     finish(r, af_add(r->g, af_glu(r->g, act_2(r, 7, 2 * 72), AF_ACT_SILU),
@@ -204,11 +261,6 @@ static void case_linear_params(rec *r)
                               .bias = {param_1(r, 40), NULL},
                               .pieces = 2};
     finish(r, af_linear(r->g, act_2(r, 21, 56), &o));
-}
-/* x comes from a norm and goes through one, as in a block: its rows may be padded. */
-static af_tensor *normed(rec *r, int64_t n, int64_t d)
-{
-    return af_rmsnorm(r->g, act_2(r, n, d), weight_1(r, AF_DTYPE_F32, d), 1e-6, false);
 }
 static void lora(rec *r, int rank, float scale2, af_dtype wt)
 {
@@ -372,77 +424,6 @@ static void case_train(rec *r)
             r->out[r->outs++] = r->leaf[i].t;
 }
 
-/* A frozen weight in 4 bits with double quantisation, made of random values. */
-static af_tensor *nf4_weight(rec *r, int64_t O, int64_t I)
-{
-    const int64_t n = O * I, blocks = n / 64, nests = (blocks + 255) / 256;
-    float *x = calloc((size_t)n, 4), *absmax = calloc((size_t)blocks, 4);
-    float *nested = calloc((size_t)nests, 4);
-    uint8_t *codes = calloc((size_t)n / 2, 1), *q = calloc((size_t)blocks, 1);
-    af_quant *quant = af_arena_take(&r->g->mem, sizeof *quant);
-    uint32_t h = 7;
-    for (int64_t i = 0; i < n; i++) {
-        h = h * 1664525 + 1013904223;
-        x[i] = (float)(h >> 8) / 16777216.0f - 0.5f;
-    }
-    af_bnb_encode(AF_DTYPE_NF4, x, n, 64, codes, absmax);
-    *quant = (af_quant){.block = 64, .nested_block = 256, .round = r->t};
-    quant->offset = af_bnb_offset(absmax, blocks);
-    af_bnb_nest(absmax, blocks, quant->offset, q, nested);
-    quant->absmax = rec_add(r, af_weight(r->g, "absmax", AF_DTYPE_U8, 1, &blocks), 0, 0);
-    r->leaf[r->leaves - 1].bytes = q;
-    quant->nested = rec_add(r, af_weight(r->g, "nested", AF_DTYPE_F32, 1, &nests), 0, 0);
-    r->leaf[r->leaves - 1].bytes = nested;
-    af_tensor *w = rec_add(r, af_weight(r->g, "nf4", AF_DTYPE_NF4, 2, (int64_t[]){O, I}), 0, 0);
-    r->leaf[r->leaves - 1].bytes = codes;
-    w->quant = quant;
-    free(x);
-    free(absmax);
-    r->owned[r->n_owned++] = codes;
-    r->owned[r->n_owned++] = q;
-    r->owned[r->n_owned++] = nested;
-    return w;
-}
-static af_tensor *gguf_weight(rec *r, af_dtype t, int64_t O, int64_t I)
-{
-    const int64_t n = O * I;
-    float *x = calloc((size_t)n, 4);
-    af_tensor *w = rec_add(r, af_weight(r->g, "q", t, 2, (int64_t[]){O, I}), 0, 0);
-    uint8_t *data = calloc(af_tensor_bytes(w) + 1, 1);
-    uint32_t h = 11;
-    for (int64_t i = 0; i < n; i++) {
-        h = h * 1664525 + 1013904223;
-        x[i] = (float)(h >> 8) / 16777216.0f - 0.5f;
-    }
-    for (int64_t o = 0; o < O; o++)
-        af_codec_encode_row(t, x + o * I, data + (uint64_t)o * (af_tensor_bytes(w) / (uint64_t)O),
-                            I, NULL);
-    r->leaf[r->leaves - 1].bytes = data;
-    r->owned[r->n_owned++] = data;
-    free(x);
-    return w;
-}
-static void quantised(rec *r, af_tensor *w0, af_tensor *w1, int64_t I)
-{
-    af_linear_opts o = {.weight = {w0, w1}, .pieces = 2, .parts = 2};
-    o.a = param_n(r, 2, (int64_t[]){16, I}, -0.1, 0.1);
-    o.b = param_n(r, 1, (int64_t[]){48 * 8}, -0.1, 0.1);
-    o.part[0] = (af_adapter_part){0, 32, 0, 8, 0.5f};
-    o.part[1] = (af_adapter_part){32, 16, 8, 8, 0.5f};
-    af_tensor *y = af_linear(r->g, normed(r, 21, I), &o);
-    finish(r, af_rmsnorm(r->g, y, weight_1(r, AF_DTYPE_F32, 48), 1e-6, false));
-}
-static void case_nf4(rec *r)
-{
-    af_tensor *a = nf4_weight(r, 32, 128);
-    quantised(r, a, nf4_weight(r, 16, 128), 128);
-}
-static void case_gguf(rec *r)
-{
-    af_tensor *a = gguf_weight(r, AF_DTYPE_Q4_K, 32, 256);
-    quantised(r, a, gguf_weight(r, AF_DTYPE_Q6_K, 16, 256), 256);
-}
-
 typedef struct test_case {
     const char *name;
     void (*record)(rec *r);
@@ -476,6 +457,10 @@ static const test_case cases[] = {
     {"attention_window", case_attention_window, 1e-2},
     {"attention_full", case_attention_full, 1e-2},
     {"attention_256", case_attention_256, 1e-2},
+    {"attention_80", case_attention_80, 1e-2},
+    {"attention_capped", case_attention_capped, 1e-2},
+    {"attention_cached", case_attention_cached, 0},
+    {"attention_back", case_attention_back, 0},
     {"glu", case_glu, 0},
     {"linear", case_linear, 0},
     {"linear_fwd", case_linear_fwd, 0},
@@ -486,6 +471,11 @@ static const test_case cases[] = {
     {"lora_cast", case_lora_cast, 1e-2},
     {"lora_plain_rows", case_lora_plain_rows, 1e-2},
     {"nf4", case_nf4, 1e-2},
+    {"nf4_three", case_nf4_three, 1e-2},
+    {"nf4_64_tokens", case_nf4_64_tokens, 1e-2},
+    {"nf4_many_rows", case_nf4_many_rows, 1e-2},
+    {"nf4_odd", case_nf4_odd, 0},
+    {"fp4", case_fp4, 1e-2},
     {"gguf", case_gguf, 1e-2},
     {"adapter_only", case_adapter_only, 1e-2},
     {"dora_norm", case_dora_norm, 0},

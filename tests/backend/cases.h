@@ -35,7 +35,7 @@ typedef struct rec {
     af_tensor *out[REC_MAX];
     int outs;
     bool step; /* run an update too */
-    void *owned[8];
+    void *owned[16];
     int n_owned;
 } rec;
 

@@ -396,6 +396,34 @@ static void test_chunks_without_labels_are_left_out(void **state)
     drop_kept();
 }
 
+/* Every level of rows has its own captured graph; what dequantises a whole matrix is left out where
+ * few rows read 4 bits. */
+static void test_few_live_rows_have_steps_of_their_own(void **state)
+{
+    static const int live[] = {100, 64, 9, 8, 1, 65};
+    static const int captures[] = {1, 2, 2, 3, 3, 3};
+    af_error err = {0};
+    rec r = {.t = AF_DTYPE_BF16};
+    af_device *d = open_fake();
+    (void)state;
+    CHECK_OK(af_graph_new(&r.g, &err), err);
+    case_generation(&r);
+    CHECK_OK(af_graph_prepare(r.g, d, &err), err);
+    CHECK_OK(rec_write(&r, &err), err);
+    for (size_t i = 0; i < AF_LEN(live); i++) {
+        const uint64_t before = af_device_counters(d).launches;
+        af_set_live_rows(r.g, live[i]);
+        CHECK_OK(af_graph_run(r.g, AF_RUN_FORWARD, &err), err);
+        assert_int_equal(seen.captures, captures[i]);
+        /* two products and two of attention; the first product dequantises when rows are many */
+        assert_int_equal(af_device_counters(d).launches - before, live[i] > 64 ? 5 : 4);
+    }
+    assert_int_equal(af_tensor_dim(r.out[0], 0), 100);
+    rec_clear(&r);
+    af_device_close(d);
+    drop_kept();
+}
+
 /* Numbers asked for without waiting come with the next read, each as it was when it was asked for.
  */
 static void test_later_reads_wait_once(void **state)
@@ -451,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_every_launcher_passes_what_its_kernel_takes),
         cmocka_unit_test(test_direct_launches_equal_captured_ones),
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
+        cmocka_unit_test(test_few_live_rows_have_steps_of_their_own),
         cmocka_unit_test(test_later_reads_wait_once),
         cmocka_unit_test(test_no_such_gpu_is_said),
     };

@@ -260,6 +260,87 @@ static void test_shadow_and_scratch_are_the_same_bits(void **state)
     clear(&v[1]);
 }
 
+/* Runs the graph of generation with `live` rows after one with all of them. */
+static af_status run_live(af_device *d, af_dtype t, int32_t live, double *got, af_error *err)
+{
+    af_status st = AF_OK;
+    rec r = {.t = t};
+    const int32_t bounds[] = {0, live}, start[] = {100 - live};
+    AF_TRY(af_graph_new(&r.g, err));
+    af_tensor *y = case_generation(&r);
+    AF_TRY(af_graph_prepare(r.g, d, err));
+    AF_TRY(rec_write(&r, err));
+    AF_TRY(af_graph_run(r.g, AF_RUN_FORWARD, err));
+    if (d == gpu)
+        poison(d, r.g);
+    af_set_live_rows(r.g, live);
+    for (int i = 0; i < r.leaves; i++)
+        if (r.leaf[i].ints)
+            AF_TRY(af_tensor_write(r.g, r.leaf[i].t, af_count(r.leaf[i].t) == 2 ? bounds : start,
+                                   af_tensor_bytes(r.leaf[i].t), err));
+    AF_TRY(af_graph_run(r.g, AF_RUN_FORWARD, err));
+    void *raw = calloc(af_tensor_bytes(y), 1);
+    st = af_tensor_read(r.g, y, raw, af_tensor_bytes(y), err);
+    for (int64_t i = 0; i < live * af_last(y); i++)
+        got[i] = af_load_f64(raw, t, (uint64_t)i);
+    free(raw);
+done:
+    rec_clear(&r);
+    return st;
+}
+
+static void test_few_live_rows_agree_with_the_cpu(void **state)
+{
+    static const af_dtype types[] = {AF_DTYPE_F32, AF_DTYPE_BF16, AF_DTYPE_F16};
+    static const int32_t live[] = {1, 5, 8, 9, 64, 65, 100};
+    static double a[6400], b[6400];
+    af_error err = {0};
+    (void)state;
+    if (!gpu)
+        skip();
+    for (size_t t = 0; t < AF_LEN(types); t++)
+        for (size_t k = 0; k < AF_LEN(live); k++) {
+            double d = 0, n = 0;
+            CHECK_OK(run_live(gpu, types[t], live[k], a, &err), err);
+            CHECK_OK(run_live(cpu, types[t], live[k], b, &err), err);
+            for (int i = 0; i < live[k] * 64; i++) {
+                d += (a[i] - b[i]) * (a[i] - b[i]);
+                n += b[i] * b[i];
+            }
+            const double e = isfinite(d) ? sqrt(d / n) : 1e30;
+            CHECK_MSG(e <= (types[t] == AF_DTYPE_F32 ? 2e-5 : 6e-3), "%d rows of %s: %.2e", live[k],
+                      af_dtype_name(types[t]), e);
+        }
+}
+
+/* Straight from 4 bits or through the workspace: the same weights, other sums. */
+static void test_few_tokens_from_four_bits_agree_with_dequantised(void **state)
+{
+    static const char *const names[] = {"nf4_three", "nf4_64_tokens", "nf4_many_rows", "nf4_odd",
+                                        "fp4"};
+    af_error err = {0};
+    (void)state;
+    if (!gpu)
+        skip();
+    for (size_t k = 0; k < AF_LEN(names); k++)
+        for (size_t i = 0; i < AF_LEN(cases); i++) {
+            values v[3];
+            int worst;
+            memset(v, 0, sizeof v);
+            for (int m = 0; m < 3 && strcmp(cases[i].name, names[k]) == 0; m++) {
+                const how h = {AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1};
+                ((af_cuda *)gpu)->no_bnb = m == 2;
+                CHECK_OK(run_case(&cases[i], gpu, h, &v[m], &err), err);
+                ((af_cuda *)gpu)->no_bnb = false;
+            }
+            const double e = distance(&v[0], &v[2], &worst);
+            CHECK_MSG(same(&v[0], &v[1]), "%s: other bits in a second run", names[k]);
+            CHECK_MSG(e <= 5e-3, "%s: %.2e", names[k], e);
+            for (int m = 0; m < 3; m++)
+                clear(&v[m]);
+        }
+}
+
 static void test_a_step_allocates_compiles_and_waits_for_nothing(void **state)
 {
     af_error err = {0};
@@ -353,6 +434,8 @@ int main(void)
         cmocka_unit_test(test_adapters_beside_the_product_agree_too),
         cmocka_unit_test(test_captured_direct_and_repeated_runs_are_the_same_bits),
         cmocka_unit_test(test_shadow_and_scratch_are_the_same_bits),
+        cmocka_unit_test(test_few_live_rows_agree_with_the_cpu),
+        cmocka_unit_test(test_few_tokens_from_four_bits_agree_with_dequantised),
         cmocka_unit_test(test_a_step_allocates_compiles_and_waits_for_nothing),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);

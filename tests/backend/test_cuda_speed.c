@@ -217,8 +217,9 @@ static void profile(model *m, af_cuda *cu, af_error *err)
         assert_int_equal(cu->drv->event_new(&event[i], 0), 0);
     cu->drv->event_record(event[0], cu->stream);
     for (int i = 0; i < g->n_nodes; i++) {
-        CHECK_OK(af_cuda_issue(cu, g->nodes[i]->exec, AF_RUN_STEP, AF_CHUNKS_MAX, &steps, err),
-                 *err);
+        CHECK_OK(
+            af_cuda_issue(cu, af_exec_of(g->nodes[i], 0), AF_RUN_STEP, AF_CHUNKS_MAX, &steps, err),
+            *err);
         cu->drv->event_record(event[i + 1], cu->stream);
     }
     cu->drv->stream_sync(cu->stream);

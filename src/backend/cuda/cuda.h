@@ -90,6 +90,7 @@ typedef struct af_cuda {
     bool no_lt;    /* own GEMM kernels even where cuBLASLt is there */
     bool no_side;  /* everything on one stream */
     bool no_fold;  /* adapters beside the GEMM, not inside it */
+    bool no_bnb;   /* no products straight from 4-bit weights */
     bool scratch;  /* quantised weights are dequantised at every use */
     bool warned;   /* capture was impossible, said once */
 } af_cuda;

@@ -232,17 +232,31 @@ static void point_tensors(af_graph *g, const af_cuda_graph *cg)
     }
 }
 
-static af_status prepare_nodes(af_cuda *cu, af_graph *g, af_error *err)
+static af_status prepare_level(af_cuda *cu, af_graph *g, af_error *err)
 {
-    af_status st = af_cuda_linear_prepare(cu, g, err);
+    af_status st = AF_OK;
     for (int i = 0; i < g->n_nodes && st == AF_OK; i++) {
         af_node *n = g->nodes[i];
-        n->exec = NULL;
         if (!af_ops[n->op]->view)
             st = af_cuda_ops[n->op]->prepare(cu, g, n, err);
         if (st == AF_OK && cu->err.code != AF_OK)
             st = af_fail(err, cu->err.code, "op '%s': %s", af_ops[n->op]->name, cu->err.msg);
     }
+    return st;
+}
+
+static af_status prepare_nodes(af_cuda *cu, af_graph *g, af_error *err)
+{
+    af_cuda_graph *cg = g->backend;
+    af_status st = af_cuda_linear_prepare(cu, g, err);
+    for (int i = 0; i < g->n_nodes; i++)
+        g->nodes[i]->exec = NULL;
+    cg->levels = af_cuda_levels(g);
+    for (int level = cg->levels - 1; level >= 0 && st == AF_OK; level--) {
+        af_cuda_set_level(g, level);
+        st = prepare_level(cu, g, err);
+    }
+    af_cuda_set_level(g, 0);
     return st;
 }
 
@@ -277,10 +291,12 @@ static af_status upload_bound(af_device *d, af_graph *g, af_error *err)
 
 static void release_gemms(af_cuda *cu, const af_node *n)
 {
-    const af_exec *e = n->exec;
-    for (int i = 0; e && i < e->n; i++)
-        if (e->step[i].kind == AF_STEP_GEMM)
-            af_gemm_release(cu, e->step[i].gemm);
+    for (int level = 0; n->exec && level < AF_ROW_LEVELS; level++) {
+        const af_exec *e = af_exec_of(n, level);
+        for (int i = 0; i < e->n; i++)
+            if (e->step[i].kind == AF_STEP_GEMM)
+                af_gemm_release(cu, e->step[i].gemm);
+    }
 }
 
 static void cuda_release(af_device *d, af_graph *g)

@@ -21,13 +21,19 @@ typedef struct af_step {
     uint64_t bytes;
 } af_step;
 
-/* node->exec */
 typedef struct af_exec {
     af_step *step;
     int n, cap;
 } af_exec;
 
-enum { AF_RUN_MASKS = 8, AF_CHUNKS_MAX = 16 };
+/* node->exec: one af_exec a level. Level 0 computes every row; a graph that generates is prepared
+ * for few rows as well, and a run takes the level its live rows fit. */
+enum { AF_RUN_MASKS = 8, AF_CHUNKS_MAX = 16, AF_ROW_LEVELS = 3 };
+
+static inline const af_exec *af_exec_of(const af_node *n, int level)
+{
+    return n->exec ? (const af_exec *)n->exec + level : NULL;
+}
 
 struct af_cuda_graph {
     af_arena mem; /* steps and their arguments */
@@ -37,9 +43,12 @@ struct af_cuda_graph {
      * params (the same, for trainable values) up to date. */
     af_node on_weights, on_params;
     bool weights_dirty, params_dirty; /* the host wrote some since the last run */
-    /* instantiated CUDA graphs, by AF_RUN_* mask and number of chunks with labels */
-    void *exec[AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
-    uint64_t launches[AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
+    int level, levels;                /* in use now (or being prepared); how many are prepared */
+    /* instantiated CUDA graphs, by level, AF_RUN_* mask and number of chunks with labels */
+    struct {
+        void *exec;
+        uint64_t launches;
+    } captured[AF_ROW_LEVELS][AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
     uint8_t *aside; /* by position: how many nodes behind this one run beside it */
     const af_tensor *labels;
     int64_t chunk_rows;
@@ -59,6 +68,14 @@ AF_CHECKED af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int 
 AF_CHECKED af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err);
 
 AF_CHECKED af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err);
+/* Rows a level computes: cuda_rows.c. */
+int64_t af_cuda_level_rows(const af_graph *g, int level);
+/* How many levels the graph is prepared for. */
+int af_cuda_levels(const af_graph *g);
+/* Tensors of the token dimension look as if they had the level's rows (0: all, as recorded). */
+void af_cuda_set_level(af_graph *g, int level);
+/* The level with the fewest rows that hold the live ones. */
+int af_cuda_level_of(const af_graph *g);
 void af_cuda_drop_captures(af_cuda *cu, af_cuda_graph *cg);
 
 /* ---- transfers: upload.c ---- */

@@ -75,7 +75,7 @@ static af_status issue_aside(af_cuda *cu, const af_graph *g, int what, int from,
                        "the second stream", err));
     swap_streams(cu);
     for (int i = from; i < from + n && st == AF_OK; i++)
-        st = af_cuda_issue(cu, g->nodes[i]->exec, what, cg->chunks, count, err);
+        st = af_cuda_issue(cu, af_exec_of(g->nodes[i], cg->level), what, cg->chunks, count, err);
     if (st == AF_OK)
         st = af_cu_check(drv, drv->event_record(cu->join, cu->stream), "cuEventRecord",
                          "the second stream", err);
@@ -107,12 +107,12 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
             AF_TRY(issue_aside(cu, g, what, i + 1, aside, count, err));
             pending = true;
         }
-        AF_TRY(af_cuda_issue(cu, n->exec, what, cg->chunks, count, err));
+        AF_TRY(af_cuda_issue(cu, af_exec_of(n, cg->level), what, cg->chunks, count, err));
         i += aside;
     }
     AF_TRY(join_side(cu, &pending, err));
     if (what & AF_RUN_UPDATE) /* the copies GEMMs read follow the params */
-        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, what, 0, count, err));
+        AF_TRY(af_cuda_issue(cu, af_exec_of(&cg->on_params, 0), what, 0, count, err));
 done:
     return st;
 }
@@ -125,13 +125,14 @@ static af_status capture(af_cuda *cu, af_graph *g, int what, af_error *err)
     void *graph = NULL;
     AF_TRY(af_cu_check(drv, drv->capture_begin(cu->stream, AF_CU_CAPTURE_THREAD),
                        "cuStreamBeginCapture", "a step", err));
-    st = issue_all(cu, g, what, &cg->launches[what][cg->chunks], err);
+    st = issue_all(cu, g, what, &cg->captured[cg->level][what][cg->chunks].launches, err);
     const int ended = drv->capture_end(cu->stream, &graph);
     if (st == AF_OK)
         st = af_cu_check(drv, ended, "cuStreamEndCapture", "a step", err);
     if (st == AF_OK)
-        st = af_cu_check(drv, drv->graph_instantiate(&cg->exec[what][cg->chunks], graph, 0),
-                         "cuGraphInstantiate", "a step", err);
+        st = af_cu_check(
+            drv, drv->graph_instantiate(&cg->captured[cg->level][what][cg->chunks].exec, graph, 0),
+            "cuGraphInstantiate", "a step", err);
 done:
     if (graph)
         drv->graph_free(graph);
@@ -140,12 +141,14 @@ done:
 
 void af_cuda_drop_captures(af_cuda *cu, af_cuda_graph *cg)
 {
-    for (int i = 0; i < AF_RUN_MASKS; i++)
-        for (int k = 0; k <= AF_CHUNKS_MAX; k++) {
-            if (cg->exec[i][k])
-                cu->drv->graph_exec_free(cg->exec[i][k]);
-            cg->exec[i][k] = NULL;
-        }
+    for (int level = 0; level < AF_ROW_LEVELS; level++)
+        for (int i = 0; i < AF_RUN_MASKS; i++)
+            for (int k = 0; k <= AF_CHUNKS_MAX; k++) {
+                void **exec = &cg->captured[level][i][k].exec;
+                if (*exec)
+                    cu->drv->graph_exec_free(*exec);
+                *exec = NULL;
+            }
 }
 
 /* What the host wrote since the last run reaches the copies that GEMMs read. */
@@ -154,10 +157,10 @@ static af_status follow_writes(af_cuda *cu, af_cuda_graph *cg, af_error *err)
     af_status st = AF_OK;
     uint64_t count = 0;
     if (cg->weights_dirty)
-        AF_TRY(af_cuda_issue(cu, cg->on_weights.exec, 0, 0, &count, err));
+        AF_TRY(af_cuda_issue(cu, af_exec_of(&cg->on_weights, 0), 0, 0, &count, err));
     cg->weights_dirty = false;
     if (cg->params_dirty)
-        AF_TRY(af_cuda_issue(cu, cg->on_params.exec, 0, 0, &count, err));
+        AF_TRY(af_cuda_issue(cu, af_exec_of(&cg->on_params, 0), 0, 0, &count, err));
     cg->params_dirty = false;
 done:
     return st;
@@ -169,7 +172,8 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
     af_cuda_graph *cg = g->backend;
     af_status st = AF_OK;
     uint64_t count = 0;
-    void **exec = &cg->exec[what][cg->chunks];
+    cg->level = af_cuda_level_of(g);
+    void **exec = &cg->captured[cg->level][what][cg->chunks].exec;
     AF_TRY(
         af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a run", err));
     AF_TRY(follow_writes(cu, cg, err));
@@ -184,7 +188,7 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
     if (!cu->no_graph && *exec) {
         AF_TRY(af_cu_check(cu->drv, cu->drv->graph_launch(*exec, cu->stream), "cuGraphLaunch",
                            "a step", err));
-        count = cg->launches[what][cg->chunks];
+        count = cg->captured[cg->level][what][cg->chunks].launches;
     } else {
         AF_TRY(issue_all(cu, g, what, &count, err));
     }

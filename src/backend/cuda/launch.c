@@ -13,14 +13,13 @@ static void latch_nomem(af_cuda *cu)
 
 af_step *af_cuda_step(af_cuda *cu, af_node *n, af_step_kind kind)
 {
-    af_exec *e = n->exec;
-    if (!e) {
-        e = n->exec = af_arena_take(&cu->cg->mem, sizeof *e);
-        if (!e) {
-            latch_nomem(cu);
-            return NULL;
-        }
+    if (!n->exec)
+        n->exec = af_arena_take(&cu->cg->mem, AF_ROW_LEVELS * sizeof(af_exec));
+    if (!n->exec) {
+        latch_nomem(cu);
+        return NULL;
     }
+    af_exec *e = (af_exec *)n->exec + cu->cg->level;
     if (e->n == e->cap) {
         const int cap = e->cap ? e->cap * 2 : 2;
         af_step *p = af_arena_take(&cu->cg->mem, (uint64_t)cap * sizeof *p);
@@ -210,9 +209,8 @@ static af_status check_args(af_cuda *cu, const af_launch *l, af_error *err)
     return AF_OK;
 }
 
-af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err)
+static af_status check_level(af_cuda *cu, const af_exec *e, af_error *err)
 {
-    const af_exec *e = n->exec;
     af_status st = AF_OK;
     for (int i = 0; e && i < e->n; i++) {
         const af_launch *l = e->step[i].launch;
@@ -230,6 +228,15 @@ af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err)
                                "cuFuncSetAttribute", l->kernel->name, err));
         AF_TRY(check_args(cu, l, err));
     }
+done:
+    return st;
+}
+
+af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int level = 0; level < AF_ROW_LEVELS; level++)
+        AF_TRY(check_level(cu, af_exec_of(n, level), err));
 done:
     return st;
 }
