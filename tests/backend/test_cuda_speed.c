@@ -7,22 +7,9 @@
 
 #include "afinar/graph.h"
 #include "backend/cuda/cuda_graph.h"
+#include "backend/real_shapes.h"
 
 #include <math.h>
-#include <time.h>
-
-typedef struct shape {
-    const char *name;
-    int64_t layers, D, H, K, E, F, V;
-    bool tied;
-} shape;
-
-static const shape shapes[] = {
-    {"tiny", 2, 256, 4, 2, 64, 512, 1000, true},
-    {"0.5b", 24, 896, 14, 2, 64, 4864, 151936, true},
-    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, true},
-    {"7b", 28, 3584, 28, 4, 128, 18944, 152064, false},
-};
 
 enum { RANK = 16, LEAVES = 4096 };
 
@@ -36,13 +23,6 @@ typedef struct model {
     af_tensor *ids, *labels, *at, *bounds, *freq, *scale, *loss;
     int64_t batch, seq;
 } model;
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static af_tensor *leaf(model *m, int ndim, int64_t a, int64_t b, double range)
 {
@@ -116,41 +96,6 @@ static void build(model *m)
     af_backward(g, m->loss);
     af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .max_grad_norm = 1.0});
     af_set_learning_rate(g, 1e-4);
-}
-
-/* Random values of one range; those made before are used again. */
-typedef struct pool_of_values {
-    float range;
-    af_dtype t;
-    uint64_t n;
-    void *data;
-} pool_of_values;
-
-static const void *values_of(pool_of_values *pool, int count, float range, af_dtype t, uint64_t n)
-{
-    pool_of_values *p = pool;
-    while (p < pool + count && p->data && (p->range != range || p->t != t))
-        p++;
-    assert_true(p < pool + count);
-    if (p->n >= n)
-        return p->data;
-    p->range = range;
-    p->t = t;
-    p->data = realloc(p->data, n * (t == AF_DTYPE_BF16 ? 2 : 4));
-    const uint64_t size = t == AF_DTYPE_BF16 ? 2 : 4, block = 4000037; /* no multiple of a row */
-    uint64_t h = 88172645463325252u;
-    for (uint64_t i = 0; i < AF_MIN(n, block); i++) {
-        h = h * 6364136223846793005u + 1442695040888963407u;
-        const float f = range * ((float)(h >> 40) / 8388608.0f - 1.0f);
-        if (t == AF_DTYPE_BF16)
-            ((uint16_t *)p->data)[i] = af_bf16_from_f32(f);
-        else
-            ((float *)p->data)[i] = f;
-    }
-    for (uint64_t i = block; i < n; i += block) /* the host's time is dear: repeat it */
-        memcpy((char *)p->data + i * size, p->data, AF_MIN(block, n - i) * size);
-    p->n = n;
-    return p->data;
 }
 
 static void fill(model *m, af_error *err)
