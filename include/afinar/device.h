@@ -27,6 +27,10 @@ const char *af_device_text(const af_device *d);
 /* Bytes that can still be allocated there. */
 uint64_t af_device_memory_free(const af_device *d);
 
+/* Products of f32 values in graphs prepared from now on may round their operands to tf32 (11 bits)
+ * on a GPU. Off by itself; the CPU takes no notice. */
+void af_device_allow_tf32(af_device *d, bool allow);
+
 /* Counters of what a step must not do. All of them stand still after af_graph_prepare. */
 typedef struct af_counters {
     uint64_t launches, compiles, module_loads, allocations, host_syncs, upload_bytes;

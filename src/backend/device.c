@@ -23,6 +23,12 @@ static bool parse_cuda(const char *name, int *ordinal)
     return true;
 }
 
+void af_device_allow_tf32(af_device *d, bool allow)
+{
+    if (strcmp(d->ops->kind, "cuda") == 0)
+        ((af_cuda *)d)->tf32 = allow;
+}
+
 af_status af_device_open(af_device **out, const char *name, int threads, af_error *err)
 {
     int ordinal;

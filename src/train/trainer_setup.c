@@ -194,8 +194,10 @@ static af_status open_device(af_trainer *t, af_error *err)
     char at[300];
     const af_run *r = t->run;
     const af_status st = af_device_open(&t->device, r->device, (int)r->threads, err);
-    if (st == AF_OK)
+    if (st == AF_OK) {
+        af_device_allow_tf32(t->device, r->tf32);
         return AF_OK;
+    }
     af_run_place(r, "device", at, sizeof at);
     return strstr(err->msg, "unknown device")
                ? af_fail_prefix(err, "%s", at)

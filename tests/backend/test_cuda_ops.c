@@ -184,6 +184,30 @@ static void test_own_products_agree_too(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Operands of 11 bits: no longer f32, still far better than bf16. */
+static void test_tf32_products_round_their_operands(void **state)
+{
+    int worst;
+    (void)state;
+    if (!gpu)
+        skip();
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        const how h = {AF_DTYPE_F32, AF_RECOMPUTE_NONE, 1};
+        values a = {0}, b = {0};
+        af_error err = {0};
+        if (strcmp(cases[i].name, "matmul") != 0)
+            continue;
+        af_device_allow_tf32(gpu, true);
+        CHECK_OK(run_case(&cases[i], gpu, h, &a, &err), err);
+        af_device_allow_tf32(gpu, false);
+        CHECK_OK(run_case(&cases[i], cpu, h, &b, &err), err);
+        const double e = distance(&a, &b, &worst);
+        CHECK_MSG(e > 1e-5 && e < 2e-3, "tf32: %.2e", e);
+        clear(&a);
+        clear(&b);
+    }
+}
+
 static void test_adapters_beside_the_product_agree_too(void **state)
 {
     int bad = 0;
@@ -431,6 +455,7 @@ int main(void)
         cmocka_unit_test(test_every_case_agrees_with_the_cpu),
         cmocka_unit_test(test_every_case_runs_on_the_cpu),
         cmocka_unit_test(test_own_products_agree_too),
+        cmocka_unit_test(test_tf32_products_round_their_operands),
         cmocka_unit_test(test_adapters_beside_the_product_agree_too),
         cmocka_unit_test(test_captured_direct_and_repeated_runs_are_the_same_bits),
         cmocka_unit_test(test_shadow_and_scratch_are_the_same_bits),

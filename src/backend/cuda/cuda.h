@@ -85,6 +85,7 @@ typedef struct af_cuda {
     int chunk;  /* steps appended now run only when this chunk of labels is in use; 0 = always */
     bool backward_only; /* steps appended now are left out of runs without a backward pass */
     af_error err;       /* latched by the helpers below; prepare returns it */
+    bool tf32;          /* products of f32 values may round their operands */
     /* switches for tests */
     bool no_graph; /* direct launches instead of captured graphs */
     bool no_lt;    /* own GEMM kernels even where cuBLASLt is there */

@@ -12,6 +12,7 @@ enum {
     LT_DESC_BIAS = 8,
     LT_EPILOGUE_BIAS = 4,
     LT_COMPUTE_32F = 68,
+    LT_COMPUTE_TF32 = 77,
 };
 
 static int lt_type(af_dtype t)
@@ -95,9 +96,10 @@ static bool add_layout(const af_lt *lt, void **out, const af_mat *x, const af_ge
 static bool describe(const af_lt *lt, af_gemm_plan *p)
 {
     const af_gemm *m = &p->m;
+    const int compute = p->tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_32F;
     const int32_t ta = m->tb, tb = m->ta; /* a and b trade places */
     const int32_t epilogue = LT_EPILOGUE_BIAS;
-    bool ok = lt->api.desc_new(&p->desc, LT_COMPUTE_32F, 0) == 0 &&
+    bool ok = lt->api.desc_new(&p->desc, compute, 0) == 0 &&
               lt->api.desc_set(p->desc, LT_DESC_TRANSA, &ta, sizeof ta) == 0 &&
               lt->api.desc_set(p->desc, LT_DESC_TRANSB, &tb, sizeof tb) == 0;
     if (ok && m->bias)
@@ -134,7 +136,7 @@ af_status af_gemm_add(af_cuda *cu, af_node *n, const af_gemm *m, af_error *err)
     af_step *s = p ? af_cuda_step(cu, n, AF_STEP_GEMM) : NULL;
     if (!s)
         return af_fail_nomem(err, "the prepared graph", sizeof *p);
-    *p = (af_gemm_plan){.m = *m};
+    *p = (af_gemm_plan){.m = *m, .tf32 = cu->tf32 && m->a.dtype == AF_DTYPE_F32};
     s->gemm = p;
     if (!cu->lt || cu->no_lt || inner(m) == 0)
         return af_gemm_own(cu, p, err);

@@ -19,6 +19,7 @@ typedef struct af_gemm_choice {
 typedef struct af_gemm_plan af_gemm_plan;
 struct af_gemm_plan {
     af_gemm m;
+    bool tf32;
     void *desc, *la, *lb, *lc;
     const af_gemm_choice *choice; /* NULL until tuned */
     af_lt_algo algo;

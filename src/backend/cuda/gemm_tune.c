@@ -30,16 +30,17 @@ static unsigned alignment(const void *p)
     return a;
 }
 
-static void key_of(const af_gemm *m, char key[KEY_MAX])
+static void key_of(const af_gemm_plan *p, char key[KEY_MAX])
 {
+    const af_gemm *m = &p->m;
     const int64_t k = m->ta ? m->a.rows : m->a.cols;
     snprintf(key, KEY_MAX,
              "%s.%s.%c%c%c%c.%" PRId64 "x%" PRId64 "x%" PRId64 ".%" PRId64 ".%" PRId64 ".%" PRId64
              ".b%d.a%u.%u.%u",
-             af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype), m->ta ? 't' : 'n',
-             m->tb ? 't' : 'n', m->bias ? 'b' : '-', m->beta != 0 ? '+' : '=', m->c.rows, m->c.cols,
-             k, m->a.ld, m->b.ld, m->c.ld, AF_MAX(m->batch, 1), alignment(m->a.data),
-             alignment(m->b.data), alignment(m->c.data));
+             p->tf32 ? "tf32" : af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype),
+             m->ta ? 't' : 'n', m->tb ? 't' : 'n', m->bias ? 'b' : '-', m->beta != 0 ? '+' : '=',
+             m->c.rows, m->c.cols, k, m->a.ld, m->b.ld, m->c.ld, AF_MAX(m->batch, 1),
+             alignment(m->a.data), alignment(m->b.data), alignment(m->c.data));
 }
 
 const af_gemm_choice *af_gemm_choice_find(const af_lt *lt, const char *key)
@@ -227,7 +228,7 @@ static af_status choose(af_cuda *cu, af_gemm_plan *p, const af_kernel *noise, bo
     af_lt *lt = cu->lt;
     af_lt_result c[CANDIDATES], check;
     char key[KEY_MAX];
-    key_of(&p->m, key);
+    key_of(p, key);
     p->choice = af_gemm_choice_find(lt, key);
     if (p->choice && lt->api.algo_check(lt->handle, p->desc, p->la, p->lb, p->lc, p->lc,
                                         &p->choice->algo, &check) == 0) {
