@@ -1,16 +1,7 @@
 /* attention_cached_cuda.c - launcher of attention_cached (attention.c). */
 #include "ops/cuda_ops.h"
 
-enum { APPEND_THREADS = 128, THREADS = 256, HEAD_MAX = 256, ROWS_MAX = 65535, WARP = 32 };
-
-/* Threads that share a key: a power of two whose accesses hold a head. */
-static int lanes_of(int head, int vec)
-{
-    int lanes = 1;
-    while (lanes < WARP && lanes * vec < head)
-        lanes *= 2;
-    return lanes;
-}
+enum { APPEND_THREADS = 128, THREADS = 256, HEAD_MAX = 256, ROWS_MAX = 65535 };
 
 /* bounds, start and the shape: the same in both kernels. */
 static void arg_shape(af_launch *l, const af_node *n)
@@ -74,7 +65,7 @@ static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, 
     af_arg_f32(l, n->attr.attention.scale);
     af_arg_f32(l, n->attr.attention.softcap);
     af_arg_i32(l, n->attr.attention.window);
-    af_arg_i32(l, lanes_of(E, vec));
+    af_arg_i32(l, af_cuda_lanes(E, vec));
     return AF_OK;
 }
 

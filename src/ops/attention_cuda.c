@@ -11,7 +11,7 @@ enum {
     ROW_TILES = 2,   /* AF_MT of the forward */
     PLAIN_ROWS = 32, /* rows a block of attention_plain.cu owns */
     PLAIN_THREADS = 256,
-    DELTA_WARPS = 8,
+    DELTA_THREADS = 256,
 };
 
 typedef struct plan {
@@ -196,24 +196,29 @@ static uint64_t attention_bwd_work(const af_cuda *cu, const af_node *n)
     return delta_bytes(&p) + (p.splits > 1 ? (uint64_t)(p.splits * part_elems(&p)) * size : 0);
 }
 
-static af_kernel *delta_kernel(af_cuda *cu, const char *name, const plan *p, const af_node *n)
+static int delta_vec(const plan *p, const af_node *n)
 {
     const int wide = af_cuda_wide(p->qkv);
     bool fits = p->E % wide == 0 && af_cuda_rows_fit(n->out[0], wide);
     for (int i = 0; i < n->n_in; i++)
         fits = fits && (n->in[i]->dtype != p->qkv->dtype || af_cuda_rows_fit(n->in[i], wide));
-    return af_cuda_kernel(
-        cu, "attention_delta.cu", name,
-        af_cuda_text(cu, "AF_T=%s AF_VEC=%d", af_cuda_ctype(p->qkv->dtype), fits ? wide : 1));
+    return fits ? wide : 1;
+}
+
+static af_kernel *delta_kernel(af_cuda *cu, const char *name, const plan *p, int vec)
+{
+    return af_cuda_kernel(cu, "attention_delta.cu", name,
+                          af_cuda_text(cu, "AF_T=%s AF_VEC=%d", af_cuda_ctype(p->qkv->dtype), vec));
 }
 
 static void launch_delta(af_cuda *cu, af_node *n, const plan *p)
 {
     const af_tensor *o = n->in[2], *dy = n->in[4];
     const int64_t heads = af_rows(p->qkv) * p->H;
+    const int vec = delta_vec(p, n), lanes = af_cuda_lanes(p->E, vec);
     af_launch *l =
-        af_cuda_launch(cu, n, delta_kernel(cu, "attention_delta", p, n),
-                       (heads + DELTA_WARPS - 1) / DELTA_WARPS, 1, 1, 32 * DELTA_WARPS, 0);
+        af_cuda_launch(cu, n, delta_kernel(cu, "attention_delta", p, vec),
+                       (heads * lanes + DELTA_THREADS - 1) / DELTA_THREADS, 1, 1, DELTA_THREADS, 0);
     af_arg_ptr(l, cu->work);
     af_arg_ptr(l, o->data);
     af_arg_ptr(l, dy->data);
@@ -222,6 +227,7 @@ static void launch_delta(af_cuda *cu, af_node *n, const plan *p)
     af_arg_i32(l, p->E);
     af_arg_i64(l, o->ld);
     af_arg_i64(l, dy->ld);
+    af_arg_i32(l, lanes);
 }
 
 /* dq, or one part of dk|dv, into `to` with row stride ld. */
@@ -266,7 +272,7 @@ static af_status attention_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_
     uint8_t *part = (uint8_t *)cu->work + delta_bytes(&p);
     launch_grad(cu, n, &p, true, part, width);
     const int64_t accesses = part_elems(&p) / 8;
-    af_launch *l = af_cuda_launch(cu, n, delta_kernel(cu, "attention_join", &p, n),
+    af_launch *l = af_cuda_launch(cu, n, delta_kernel(cu, "attention_join", &p, delta_vec(&p, n)),
                                   af_cuda_grid(cu, accesses, 256), 1, 1, 256, 0);
     af_arg_ptr(l, dkv);
     af_arg_ptr(l, part);

@@ -3,17 +3,16 @@
 // variants: AF_T=bf16 AF_VEC=8 | AF_T=bf16 AF_VEC=1 | AF_T=float AF_VEC=4 | AF_T=float AF_VEC=1 | AF_T=half AF_VEC=8 | AF_T=half AF_VEC=1
 #include "dev.cuh"
 
-/* delta[n][h] = sum_e o do: one warp a (row, head). */
+/* delta[n][h] = sum_e o do: `lanes` threads (a power of two, at most a warp) a (row, head). */
 extern "C" __global__ void attention_delta(float *delta, const AF_T *o, const AF_T *dout,
                                            long long heads, int H, int E, long long ldo,
-                                           long long lddo)
+                                           long long lddo, int lanes)
 {
-    const i64 i = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i >= heads)
-        return;
-    const i64 n = i / H, c = i % H * (i64)E;
+    const i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes;
+    const i64 n = min(i, heads - 1) / H, c = min(i, heads - 1) % H * (i64)E;
+    const int slot = threadIdx.x % lanes;
     float sum = 0.0f;
-    for (int e = threadIdx.x % 32 * AF_VEC; e < E; e += 32 * AF_VEC) {
+    for (int e = slot * AF_VEC; e < E; e += lanes * AF_VEC) {
         float a[AF_VEC], b[AF_VEC];
         load_n(a, o + n * ldo + c + e);
         load_n(b, dout + n * lddo + c + e);
@@ -21,8 +20,9 @@ extern "C" __global__ void attention_delta(float *delta, const AF_T *o, const AF
         for (int k = 0; k < AF_VEC; k++)
             sum += a[k] * b[k];
     }
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0)
+    for (int d = lanes / 2; d; d >>= 1)
+        sum += __shfl_xor_sync(FULL, sum, d);
+    if (slot == 0 && i < heads)
         delta[i] = sum;
 }
 

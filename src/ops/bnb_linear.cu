@@ -22,11 +22,13 @@ struct bnb_piece {
     const u8 *codes;
     const void *absmax;
     const float *nested;
-    float offset;
-    int end; /* first row of the stack behind it */
+    i64 end; /* first row of the stack behind it */
 };
 struct bnb_pieces {
     bnb_piece at[3];
+};
+struct bnb_offsets { /* of nested scales, known later than the rest */
+    float at[3];
 };
 /* One row of the stack: its codes, and the scales of its piece from its first segment on. */
 struct bnb_row {
@@ -54,18 +56,20 @@ DEV void mma_step(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1,
 /* Never launched with floats; there so that the file builds without defines. */
 DEV void mma_step(float (&)[4], u32, u32, u32, u32, u32, u32, float *) {}
 
-DEV bnb_row find_row(const bnb_pieces &w, int row, int I)
+DEV bnb_row find_row(const bnb_pieces &w, const bnb_offsets &offset, int row, int I)
 {
     bnb_piece p = w.at[0]; /* indexed by constants: arguments stay where they are */
+    float off = offset.at[0];
     int from = 0;
 #pragma unroll
     for (int i = 1; i < 3; i++)
-        if (row >= w.at[i - 1].end) {
+        if (row >= (int)w.at[i - 1].end) {
             p = w.at[i];
-            from = w.at[i - 1].end;
+            off = offset.at[i];
+            from = (int)w.at[i - 1].end;
         }
     const i64 first = (i64)(row - from) * I;
-    return {p.codes + first / 2, p.absmax, p.nested, p.offset, (u32)(first / 64)};
+    return {p.codes + first / 2, p.absmax, p.nested, off, (u32)(first / 64)};
 }
 /* Of value k. shift: log2 of the 64-value segments of a block; nested_shift as in scale_of. */
 DEV float row_scale(const bnb_row &r, const float *map, int k, int shift, int nested_shift)
@@ -87,7 +91,8 @@ DEV u32 pair_at(const AF_T *row, int col, int cols)
  * weights its columns; within 32 values i is permuted the same way on both sides, so that 16 bytes of
  * x are two fragments. bt: [R up to 16, zeros behind R][O], or R = 0. */
 extern "C" __global__ void __launch_bounds__(256, 2)
-    bnb_linear(AF_T *y, long long ldy, const AF_T *x, long long ldx, bnb_pieces w, const AF_T *bias,
+    bnb_linear(AF_T *y, long long ldy, const AF_T *x, long long ldx, bnb_pieces w, float off0,
+               float off1, float off2, const AF_T *bias,
                const AF_T *low, long long ldl, const AF_T *bt, int M, int O, int I, int R, int shift,
                int nested_shift, int kways)
 {
@@ -105,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     float next_scale[TILES];
 #pragma unroll
     for (int t = 0; t < TILES; t++)
-        row[t] = find_row(w, min(o0 + t * 8 + group, O - 1), I);
+        row[t] = find_row(w, {{off0, off1, off2}}, min(o0 + t * 8 + group, O - 1), I);
     int k = turn * STEP + p * 32;
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
@@ -221,7 +226,8 @@ DEV void token_fragments(u32 (&a)[AF_MT][4], const AF_T *x, i64 ld, int c, int M
  * more than one block a column the sums go to part[s][m][i] and bnb_join adds them up.
  * a: [R][I], or R = 0. */
 extern "C" __global__ void __launch_bounds__(256)
-    bnb_linear_dx(AF_T *dx, long long ldx, const AF_T *dy, long long ldy, bnb_pieces w, const AF_T *low,
+    bnb_linear_dx(AF_T *dx, long long ldx, const AF_T *dy, long long ldy, bnb_pieces w, float off0,
+                  float off1, float off2, const AF_T *low,
                   long long ldl, const AF_T *a, long long lda, float *part, int M, int O, int I, int R,
                   int shift, int nested_shift)
 {
@@ -236,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(256)
     bnb_map(map);
     __syncthreads();
     for (int o = turn * 16; o < O; o += ways * 16) {
-        const bnb_row row = find_row(w, min(o + r, O - 1), I);
+        const bnb_row row = find_row(w, {{off0, off1, off2}}, min(o + r, O - 1), I);
         const uint4 q = *(const uint4 *)(row.codes + c / 2);
         const u32 code[4] = {q.x, q.y, q.z, q.w};
         bnb_table table;

@@ -15,8 +15,7 @@ enum {
 
 typedef struct bnb_piece { /* as in bnb_linear.cu */
     const void *codes, *absmax, *nested;
-    float offset;
-    int32_t end;
+    int64_t end;
 } bnb_piece;
 
 static int log2_of(int64_t n)
@@ -77,10 +76,11 @@ static void arg_pieces(af_launch *l, const af_linear_group *p)
         const af_tensor *w = p->w[AF_MIN(i, p->pieces - 1)];
         end += i < p->pieces ? w->dim[0] : 0;
         piece[i] = (bnb_piece){w->data, w->quant->absmax->data,
-                               w->quant->nested ? w->quant->nested->data : NULL, w->quant->offset,
-                               (int32_t)end};
+                               w->quant->nested ? w->quant->nested->data : NULL, end};
     }
     af_arg_bytes(l, piece, sizeof piece);
+    for (int i = 0; i < AF_LINEAR_PIECES; i++)
+        af_arg_f32(l, p->w[AF_MIN(i, p->pieces - 1)]->quant->offset);
 }
 
 static void arg_shape(af_launch *l, const af_linear_group *p, int64_t tokens)

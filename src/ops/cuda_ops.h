@@ -42,6 +42,15 @@ static inline int64_t af_cuda_grid(const af_cuda *cu, int64_t items, int threads
     const int64_t need = (items + threads - 1) / threads, most = (int64_t)cu->sms * 16;
     return AF_MAX(AF_MIN(need, most), INT64_C(1));
 }
+/* Threads that share `count` elements: the power of two whose accesses hold them, at most a warp.
+ */
+static inline int af_cuda_lanes(int count, int vec)
+{
+    int lanes = 1;
+    while (lanes < 32 && lanes * vec < count)
+        lanes *= 2;
+    return lanes;
+}
 /* Rows cut among blocks: the number of cuts, and *threads so that they are even and whole warps. */
 static inline int64_t af_cuda_cuts(int64_t accesses, int most, int *threads)
 {
