@@ -169,6 +169,7 @@ int cmd_chat(int argc, char **argv)
     c.json = common.json;
     c.o.user = &c;
     c.messages = json_array();
+    flags.few_tokens = true;
     af_status st = af_cli_open_model(&c.m, arg[0], &flags, &common, &err);
     if (st == AF_OK)
         st = fill_sampling(&c, &s, &err);

@@ -258,6 +258,7 @@ static af_parsed parse(job *j, given *g, int argc, char **argv)
         {0, "ignore-eos", AF_OPT_FLAG, &j->o.ignore_eos, "go on after the end token"},
     };
     af_cli_model_rows(opts, &g->flags);
+    g->flags.few_tokens = true;
     return af_opts_parse("generate", "Continues a prompt.", "MODEL", opts, &g->common, argc, argv,
                          &g->model, 1, 1, &count);
 }

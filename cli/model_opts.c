@@ -43,6 +43,7 @@ af_status af_cli_open_model(af_model **out, const char *model, const af_model_fl
                        .f32 = f->f32,
                        .load_in_4bit = f->load_in_4bit,
                        .quant_scratch = f->quant_scratch,
+                       .few_tokens = f->few_tokens,
                        .adapters = f->adapter.count};
     if (f->adapter.count > AF_MODEL_ADAPTERS_MAX)
         return af_fail(err, AF_EUSAGE, "%d adapters are more than %d", f->adapter.count,

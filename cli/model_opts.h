@@ -9,6 +9,7 @@
 typedef struct af_model_flags {
     af_opt_list adapter; /* DIR or DIR=WEIGHT */
     bool load_in_4bit, quant_scratch, bf16, f32;
+    bool few_tokens; /* set by commands that generate */
 } af_model_flags;
 
 /* Appends the rows of these options to a table, which must have room for six more. */

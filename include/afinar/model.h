@@ -30,6 +30,8 @@ typedef struct af_model_opts {
     bool f32;           /* compute in f32 everywhere */
     bool load_in_4bit;  /* quantise the layers' linears to nf4 while loading */
     bool quant_scratch; /* keep 4-bit weights in 4 bits (less memory, the same numbers) */
+    bool few_tokens; /* most runs bring few tokens: on a GPU 4-bit weights stay in 4 bits, which is
+                        where such products read them fastest */
     const char *adapter[AF_MODEL_ADAPTERS_MAX]; /* PEFT folders */
     double adapter_weight[AF_MODEL_ADAPTERS_MAX];
     int adapters;

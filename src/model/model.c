@@ -38,7 +38,9 @@ static af_status open_parts(af_model *m, const char *model, const af_model_opts 
     const af_source_opts so = {.untie = untie,
                                .compute = m->compute,
                                .load_in_4bit = o->load_in_4bit,
-                               .quant_mode = o->quant_scratch ? AF_QUANT_SCRATCH : AF_QUANT_SHADOW};
+                               .quant_mode = o->quant_scratch || (o->few_tokens && !cpu)
+                                                 ? AF_QUANT_SCRATCH
+                                                 : AF_QUANT_SHADOW};
     AF_TRY(af_source_open(&m->source, m->path, &so, err));
     AF_TRY(open_adapters(m, o, err));
     af_say(AF_LOG_INFO, "device: %s, computing in %s", af_device_text(m->device),
