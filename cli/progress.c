@@ -1,8 +1,9 @@
 /* progress.c - the progress line. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE /* struct winsize */
 #include "progress.h"
 
 #include <math.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 void af_print_number(FILE *f, double v)
@@ -47,17 +48,17 @@ static void clock_text(char *out, size_t size, double seconds)
 }
 
 /* The last losses as bars between their own extremes. */
-static void spark(const af_progress_line *p, char *out)
+static void spark(const af_progress_line *p, int most, char *out)
 {
     static const char *const bar[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-    const int n = p->losses < AF_SPARK ? p->losses : AF_SPARK;
+    const int n = p->losses < most ? p->losses : most;
     double low = INFINITY, high = -INFINITY;
     for (int i = 0; i < n; i++) {
-        low = fmin(low, p->loss[i]);
-        high = fmax(high, p->loss[i]);
+        low = fmin(low, p->loss[(p->losses - n + i) % AF_SPARK]);
+        high = fmax(high, p->loss[(p->losses - n + i) % AF_SPARK]);
     }
     *out = '\0';
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) { /* n may be below 0: no room, no bars */
         const double v = p->loss[(p->losses - n + i) % AF_SPARK];
         const int level = high > low ? (int)((v - low) / (high - low) * 7.999) : 0;
         memcpy(out, bar[level], strlen(bar[level]) + 1);
@@ -65,15 +66,34 @@ static void spark(const af_progress_line *p, char *out)
     }
 }
 
+static int columns(void)
+{
+    struct winsize w;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
+}
+
+/* One line, never longer than the terminal is wide: a wrapped line could not be erased. The parts
+ * stand in order of worth, the last ones go first; the bars take what room is left. */
 static void draw(af_progress_line *p, const af_train_step *s)
 {
-    char eta[32], bars[AF_SPARK * 4 + 1];
+    char part[6][64], eta[32], bars[AF_SPARK * 4 + 1];
+    int room = columns() - 1, shown = 0;
     clock_text(eta, sizeof eta, s->eta_s);
-    spark(p, bars);
+    snprintf(part[0], sizeof part[0], "%lld/%lld", (long long)s->step, (long long)s->steps);
+    snprintf(part[1], sizeof part[1], " loss %.4f", s->loss);
+    snprintf(part[2], sizeof part[2], " %s left", eta);
+    snprintf(part[3], sizeof part[3], " %.0f tok/s", s->tok_s);
+    snprintf(part[4], sizeof part[4], " lr %.2e norm %.3f", s->learning_rate, s->grad_norm);
+    snprintf(part[5], sizeof part[5], " %.0f MiB", (double)s->memory / 0x1p20);
+    for (; shown < 6 && (int)strlen(part[shown]) <= room; shown++)
+        room -= (int)strlen(part[shown]);
+    spark(p, room - 1 < AF_SPARK ? room - 1 : AF_SPARK, bars);
     erase(p);
-    fprintf(stderr, "%lld/%lld %s loss %.4f  lr %.2e  norm %.3f  %.0f tok/s  %.0f MiB  %s left",
-            (long long)s->step, (long long)s->steps, bars, s->loss, s->learning_rate, s->grad_norm,
-            s->tok_s, (double)s->memory / 0x1p20, eta);
+    for (int i = 0; i < shown; i++) {
+        fputs(part[i], stderr);
+        if (i == 1 && *bars)
+            fprintf(stderr, " %s", bars);
+    }
     fflush(stderr);
     p->drawn = true;
 }

@@ -1,5 +1,6 @@
 /* hash.c - checksums by their published definitions (FNV-1a; FIPS 180-4; RFC 3720 for CRC-32C). */
 #include "base/hash.h"
+#include "base/sha256.h"
 
 #include <stdio.h>
 
@@ -11,7 +12,7 @@ uint64_t af_fnv1a(uint64_t h, const void *bytes, uint64_t n)
     return h;
 }
 
-static const uint32_t round_key[64] = {
+const uint32_t af_sha256_key[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
     0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -23,7 +24,7 @@ static const uint32_t round_key[64] = {
 
 static uint32_t ror(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
-static void compress(uint32_t s[8], const uint8_t *p)
+static void compress_one(uint32_t s[8], const uint8_t *p)
 {
     uint32_t w[64], v[8];
     for (int i = 0; i < 16; i++)
@@ -35,7 +36,7 @@ static void compress(uint32_t s[8], const uint8_t *p)
     memcpy(v, s, sizeof v);
     for (int i = 0; i < 64; i++) {
         const uint32_t t1 = v[7] + (ror(v[4], 6) ^ ror(v[4], 11) ^ ror(v[4], 25)) +
-                            ((v[4] & v[5]) ^ (~v[4] & v[6])) + round_key[i] + w[i];
+                            ((v[4] & v[5]) ^ (~v[4] & v[6])) + af_sha256_key[i] + w[i];
         const uint32_t t2 = (ror(v[0], 2) ^ ror(v[0], 13) ^ ror(v[0], 22)) +
                             ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
         memmove(v + 1, v, 7 * sizeof v[0]);
@@ -46,9 +47,17 @@ static void compress(uint32_t s[8], const uint8_t *p)
         s[i] += v[i];
 }
 
+static void compress(uint32_t s[8], const uint8_t *p, uint64_t blocks)
+{
+    for (; blocks > 0; blocks--, p += 64)
+        compress_one(s, p);
+}
+
 void af_sha256_init(af_sha256 *s)
 {
-    *s = (af_sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
+    af_sha256_compress *fast = af_sha256_fast();
+    *s = (af_sha256){.compress = fast ? fast : compress,
+                     .state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
                                0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
@@ -59,9 +68,9 @@ void af_sha256_add(af_sha256 *s, const void *bytes, uint64_t n)
     s->bytes += n;
     while (n > 0) {
         if (held == 0 && n >= 64) {
-            compress(s->state, p);
-            p += 64;
-            n -= 64;
+            s->compress(s->state, p, n / 64);
+            p += n / 64 * 64;
+            n %= 64;
             continue;
         }
         const uint64_t take = AF_MIN(n, 64 - held);
@@ -70,7 +79,7 @@ void af_sha256_add(af_sha256 *s, const void *bytes, uint64_t n)
         p += take;
         n -= take;
         if (held == 64) {
-            compress(s->state, s->block);
+            s->compress(s->state, s->block, 1);
             held = 0;
         }
     }

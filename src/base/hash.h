@@ -8,7 +8,10 @@
 /* Continues an FNV-1a hash; start with AF_FNV_START. */
 uint64_t af_fnv1a(uint64_t h, const void *bytes, uint64_t n);
 
+/* Takes whole blocks of 64 bytes into the state. */
+typedef void af_sha256_compress(uint32_t state[8], const uint8_t *p, uint64_t blocks);
 typedef struct af_sha256 {
+    af_sha256_compress *compress;
     uint32_t state[8];
     uint64_t bytes;
     uint8_t block[64];

@@ -6,7 +6,7 @@
 
 #include <strings.h>
 
-typedef enum key_kind { STRING, ROLES, EOS, BOOL, TYPE, NAMES, MAPPINGS, IGNORED } key_kind;
+typedef enum key_kind { STRING, ROLES, EOS, BOOL, TYPE, NAMES, MAPPINGS } key_kind;
 
 typedef struct key {
     const char *name;
@@ -43,8 +43,8 @@ static const key keys[] = {
     {"field_text", STRING, AT(field.text)},
     {"field", STRING, AT(field.text)},
     {"field_segments", STRING, AT(field.segments)},
-    {"split", IGNORED, 0},
-    {"name", IGNORED, 0},
+    {"split", STRING, AT(split)},
+    {"name", STRING, AT(name)},
 };
 
 static const struct {
@@ -258,8 +258,6 @@ static af_status set_key(const parse *p, const key *k, const af_yaml *n)
         return set_names(p, n);
     case MAPPINGS:
         return set_mappings(p, n);
-    case IGNORED:
-        break;
     }
     return AF_OK;
 }
@@ -319,19 +317,26 @@ af_status af_data_sources_read(af_data_source **out, int *count, const af_data_o
     return AF_OK;
 }
 
-static af_status folder_files(const af_data_source *s, const char *run_path, char ***files,
-                              int *count, af_error *err)
+static bool in_split(const char *name, const char *split)
+{
+    const size_t n = split ? strlen(split) : 0;
+    return !split || (strncmp(name, split, n) == 0 && strchr(".-_", name[n]) && name[n]);
+}
+
+static af_status folder_files(const af_data_source *s, const char *folder, const char *run_path,
+                              char ***files, int *count, af_error *err)
 {
     char **names = NULL;
     int n = 0, kept = 0;
-    af_status st = af_dir_list(&names, &n, s->path, err);
+    af_status st = af_dir_list(&names, &n, folder, err);
     for (int i = 0; st == AF_OK && i < n; i++) {
-        char *path = af_path_join(s->path, names[i]);
+        char *path = af_path_join(folder, names[i]);
         if (!path) {
-            st = af_fail_nomem(err, s->path, 0);
+            st = af_fail_nomem(err, folder, 0);
             break;
         }
-        const bool file = names[i][0] != '.' && af_file_exists(path);
+        const bool file =
+            names[i][0] != '.' && in_split(names[i], s->split) && af_file_exists(path);
         free(names[i]);
         names[i] = NULL;
         if (file)
@@ -340,7 +345,8 @@ static af_status folder_files(const af_data_source *s, const char *run_path, cha
             free(path);
     }
     if (st == AF_OK && kept == 0)
-        st = af_fail(err, AF_EUSAGE, "%s:%d: %s has no files", run_path, s->line, s->path);
+        st = af_fail(err, AF_EUSAGE, "%s:%d: %s has no files%s%s", run_path, s->line, folder,
+                     s->split ? " of split " : "", s->split ? s->split : "");
     if (st != AF_OK) {
         af_names_free(names, n);
         return st;
@@ -353,8 +359,21 @@ static af_status folder_files(const af_data_source *s, const char *run_path, cha
 af_status af_data_source_files(const af_data_source *s, const char *run_path, char ***files,
                                int *count, af_error *err)
 {
-    if (af_dir_exists(s->path))
-        return folder_files(s, run_path, files, count, err);
+    if (af_dir_exists(s->path)) {
+        char *folder = s->name ? af_path_join(s->path, s->name) : af_strdup(s->path);
+        if (!folder)
+            return af_fail_nomem(err, s->path, 0);
+        const af_status st = af_dir_exists(folder)
+                                 ? folder_files(s, folder, run_path, files, count, err)
+                                 : af_fail(err, AF_EUSAGE, "%s:%d: dataset %s has no folder '%s'",
+                                           run_path, s->line, s->path, s->name);
+        free(folder);
+        return st;
+    }
+    if (af_file_exists(s->path) && (s->name || s->split))
+        return af_fail(err, AF_EUSAGE, "%s:%d: '%s: %s' has no effect: %s is a file, not a folder",
+                       run_path, s->line, s->split ? "split" : "name",
+                       s->split ? s->split : s->name, s->path);
     if (!af_file_exists(s->path))
         return af_fail(err, AF_EUSAGE, "%s:%d: dataset %s is not there", run_path, s->line,
                        s->path);

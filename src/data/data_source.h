@@ -34,7 +34,8 @@ typedef struct af_role_name {
 
 typedef struct af_data_source {
     const char *path, *ds_type, *chat_template;
-    int line; /* in the run file */
+    const char *name, *split; /* of a folder: the subfolder, and how its files' names begin */
+    int line;                 /* in the run file */
     af_shape shape;
     bool shape_given;
     af_fields field;
@@ -50,8 +51,8 @@ typedef struct af_data_source {
  * borrowed from the YAML. An unknown key is an error with the nearest known one. */
 AF_CHECKED af_status af_data_sources_read(af_data_source **out, int *count, const af_data_opts *o,
                                           af_arena *mem, af_error *err);
-/* The files of a source, sorted: the path itself, or those in the folder. Free with af_names_free.
- */
+/* The files of a source, sorted: the path itself, or those in the folder (of the split: `train`
+ * takes train.jsonl and train-00000-of-00002.parquet). Free with af_names_free. */
 AF_CHECKED af_status af_data_source_files(const af_data_source *s, const char *run_path,
                                           char ***files, int *count, af_error *err);
 #endif

@@ -217,6 +217,45 @@ af_status af_trainer_state_text(const af_trainer *t, bool final, char **out, af_
     return *out ? AF_OK : af_fail_nomem(err, "trainer_state.json", 4096);
 }
 
+/* The totals once more, in the files HF's scripts leave. */
+static af_status write_results(const af_trainer *t, const char *name, const json_t *o,
+                               af_error *err)
+{
+    char *path = af_path_join(t->run->output_dir, name);
+    char *text = json_dumps(o, JSON_INDENT(4) | JSON_REAL_PRECISION(17));
+    const af_status st = path && text ? af_file_write(path, text, strlen(text), err)
+                                      : af_fail_nomem(err, name, 1024);
+    free(path);
+    free(text);
+    return st;
+}
+
+af_status af_metrics_results(const af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    json_t *history = log_history(t), *eval = NULL;
+    const double epoch =
+        (double)(t->progress.micro * t->run->micro_batch_size) / (double)af_stream_items(t->stream);
+    json_t *train = final_record(t, history, epoch), *all = json_object();
+    json_object_del(train, "step");
+    for (size_t i = 0; i < json_array_size(history); i++)
+        if (json_object_get(json_array_get(history, i), "eval_loss"))
+            eval = json_array_get(history, i);
+    json_object_del(eval, "step");
+    if (!train || !all || (eval && json_object_update(all, eval) != 0) ||
+        json_object_update(all, train) != 0)
+        AF_TRY(af_fail_nomem(err, "the results", 1024));
+    AF_TRY(write_results(t, "train_results.json", train, err));
+    if (eval)
+        AF_TRY(write_results(t, "eval_results.json", eval, err));
+    st = write_results(t, "all_results.json", all, err);
+done:
+    json_decref(train);
+    json_decref(all);
+    json_decref(history);
+    return st;
+}
+
 uint64_t af_resident_bytes(void)
 {
     unsigned long total = 0, resident = 0;

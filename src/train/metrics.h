@@ -12,6 +12,8 @@ AF_CHECKED af_status af_metrics_step(af_trainer *t, const af_train_step *s, cons
                                      af_error *err);
 AF_CHECKED af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double seconds,
                                      af_error *err);
+/* train_results.json, eval_results.json and all_results.json, at the end of a run. */
+AF_CHECKED af_status af_metrics_results(const af_trainer *t, af_error *err);
 /* Resident memory of this process in bytes: now, and the most it ever had. */
 uint64_t af_resident_bytes(void);
 uint64_t af_resident_peak(void);

@@ -85,7 +85,11 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
         t->spec = &o->spec;
         AF_TRY(guess_types(o, err));
     }
-    if (run->method != AF_METHOD_FULL) {
+    t->dropout = run->lora_dropout;
+    if (run->method != AF_METHOD_FULL && run->lora_model_dir) {
+        AF_TRY(af_adapter_read(&t->adapter, t->spec, run->lora_model_dir, err));
+        t->dropout = t->adapter->config.dropout;
+    } else if (run->method != AF_METHOD_FULL) {
         af_adapter_config c;
         af_method_lists lists;
         AF_TRY(af_method_adapter(&c, &lists, run, t->spec, err));

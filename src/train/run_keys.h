@@ -29,6 +29,7 @@ typedef enum af_key_need {
     AF_NEED_ADAM,
     AF_NEED_SGD,
     AF_NEED_SAMPLES,
+    AF_NEED_PLUS, /* LoRA+ */
 } af_key_need;
 
 typedef struct af_key_word {
@@ -53,4 +54,6 @@ extern const int af_keys_count;
 const af_key *af_key_find(const char *name); /* by name or alias; NULL */
 /* The known key nearest to a wrong one, or NULL when none is near. */
 const char *af_key_suggest(const char *wrong);
+/* What to do instead of a key that other trainers have and this one does not; NULL = not known. */
+const char *af_key_foreign(const char *name);
 #endif

@@ -148,8 +148,10 @@ static af_status set_presets(const parser *p)
 static af_status unknown(const parser *p, const char *key, int line)
 {
     char at[300];
-    const char *near = af_key_suggest(key);
+    const char *near = af_key_suggest(key), *word = af_key_foreign(key);
     place(p, line, at, sizeof at);
+    if (word)
+        return af_fail(p->err, AF_EUSAGE, "%s: '%s' has no effect here: %s", at, key, word);
     if (near)
         return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s'; did you mean '%s'?", at, key,
                        near);
@@ -162,6 +164,7 @@ static const af_yaml *translate(const parser *p, const char *key, const af_yaml 
                                 const char **name)
 {
     static const af_yaml yes = {.kind = AF_YAML_SCALAR, .text = "true"};
+    static const af_yaml no = {.kind = AF_YAML_SCALAR, .text = "false"};
     static const af_yaml all = {.kind = AF_YAML_SCALAR, .text = "all-linear"};
     (void)p;
     if (strcmp(key, "quantization_bit") == 0 && n->kind == AF_YAML_SCALAR &&
@@ -171,6 +174,11 @@ static const af_yaml *translate(const parser *p, const char *key, const af_yaml 
     }
     if (strcmp(key, "lora_target") == 0 && n->kind == AF_YAML_SCALAR && !strcmp(n->text, "all"))
         return &all;
+    bool b;
+    if (strcmp(key, "disable_gradient_checkpointing") == 0 && af_yaml_bool(n, &b)) {
+        *name = "gradient_checkpointing";
+        return b ? &no : &yes;
+    }
     if (strcmp(key, "gradient_checkpointing") == 0 && n->kind == AF_YAML_SCALAR &&
         !strcmp(n->text, "unsloth"))
         return &yes;
@@ -258,6 +266,7 @@ static const char *need_text(af_key_need need)
         [AF_NEED_ADAM] = "with this optimizer",
         [AF_NEED_SGD] = "unless 'optimizer: sgd'",
         [AF_NEED_SAMPLES] = "without 'generate_samples'",
+        [AF_NEED_PLUS] = "without 'loraplus_lr_ratio'",
     };
     return text[need];
 }
@@ -288,6 +297,8 @@ static bool has_effect(const af_run *r, af_key_need need)
         return r->optimizer == AF_OPTIMIZER_SGD;
     case AF_NEED_SAMPLES:
         return r->generate_samples.count > 0;
+    case AF_NEED_PLUS:
+        return r->method != AF_METHOD_FULL && r->loraplus_lr_ratio > 0;
     }
     return true;
 }
@@ -303,6 +314,16 @@ static af_status check_effects(const parser *p)
                            need_text(af_keys[i].need));
     }
     return AF_OK;
+}
+
+/* The line of a key that was given and says something: not false, not 0. */
+static int active(const af_run *r, const af_key *k)
+{
+    const void *at = (const char *)r + k->place;
+    const bool off = (k->kind == AF_KEY_BOOL && !*(const bool *)at) ||
+                     (k->kind == AF_KEY_I64 && *(const int64_t *)at == 0) ||
+                     (k->kind == AF_KEY_F64 && *(const double *)at == 0);
+    return off ? 0 : r->given[k - af_keys];
 }
 
 /* Two keys that cannot both be meant. */
@@ -321,7 +342,7 @@ static af_status check_pairs(const parser *p)
     };
     for (size_t i = 0; i < AF_LEN(pairs); i++) {
         const af_key *a = af_key_find(pairs[i][0]), *b = af_key_find(pairs[i][1]);
-        const int la = r->given[a - af_keys], lb = r->given[b - af_keys];
+        const int la = active(r, a), lb = active(r, b);
         if (la && lb)
             return af_fail(p->err, AF_EUSAGE, "%s: %s and %s contradict each other: give one",
                            place(p, AF_MAX(la, lb), at, sizeof at), a->name, b->name);
@@ -334,6 +355,11 @@ static af_status check_pairs(const parser *p)
         return af_fail(p->err, AF_EUSAGE,
                        "%s: val_set_size %g is neither a share below 1 nor a whole number",
                        af_run_place(r, "val_set_size", at, sizeof at), r->val_set_size);
+    if (r->tf32)
+        return af_fail(p->err, AF_EUSAGE,
+                       "%s: tf32: true has no effect: the products of an f32 run are f32; give "
+                       "bf16: true for speed",
+                       af_run_place(r, "tf32", at, sizeof at));
     if (strcmp(r->lora_init, "true") != 0 && strcmp(r->lora_init, "gaussian") != 0)
         return af_fail(p->err, AF_EUSAGE,
                        "%s: peft_init_lora_weights is '%.40s', not one of: true, gaussian",

@@ -198,7 +198,9 @@ static af_status clear_run(const char *output, af_error *err)
         if (strncmp(name, "checkpoint-", 11) && strncmp(name, "events.out.tfevents.", 20) &&
             strncmp(name, "replay-", 7) && strcmp(name, "metrics.jsonl") &&
             strcmp(name, finished_name) && strcmp(name, "trainer_state.json") &&
-            strcmp(name, "report.html") && strcmp(name, "samples.jsonl"))
+            strcmp(name, "report.html") && strcmp(name, "samples.jsonl") &&
+            strcmp(name, "train_results.json") && strcmp(name, "eval_results.json") &&
+            strcmp(name, "all_results.json"))
             continue;
         char *path = af_path_join(output, name);
         st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(name));
@@ -366,6 +368,7 @@ static af_status finish(af_trainer *t, af_error *err)
     AF_TRY(copy_side_files(t, err));
     AF_TRY(af_trainer_state_text(t, true, &state, err));
     AF_TRY(write_named(output, "trainer_state.json", state, err));
+    AF_TRY(af_metrics_results(t, err));
     AF_TRY(af_samples_ask(t, output, err));
     AF_TRY(af_samples_table(t, err));
     AF_TRY(af_report_write(t, err));

@@ -32,6 +32,7 @@ typedef struct af_trainer {
     af_source *source;
     const af_model_spec *spec;
     af_adapter *adapter;   /* NULL in full fine-tuning */
+    double dropout;        /* before the adapter: the run's, or that of the one it starts from */
     const af_dtype *dtype; /* by spec tensor, of frozen ones; NULL = the source says */
     /* data */
     af_token_store store, eval_store;

@@ -97,7 +97,7 @@ af_status af_trainer_record(af_trainer *t, af_recompute mode, af_error *err)
         .dtype = t->source ? af_source_dtypes(t->source) : t->dtype,
     };
     AF_TRY(af_model_leaves_init(&t->leaves, t->graph, t->spec, &o, err));
-    const af_forward_opts f = {.dropout = t->run->lora_dropout, .neftune = t->run->neftune_alpha};
+    const af_forward_opts f = {.dropout = t->dropout, .neftune = t->run->neftune_alpha};
     af_tensor *h = af_model_forward(&t->leaves, &t->in, &f);
     t->loss = af_model_loss(&t->leaves, h, t->labels, t->scale, 0, &t->rows);
     af_backward(t->graph, t->loss);
@@ -120,6 +120,82 @@ uint64_t af_trainer_resident(const af_trainer *t)
 
 static const char *const mode_names[] = {"none", "cheap", "wide", "block"};
 
+/* Records and plans; *fits tells whether that is within `free_bytes`. */
+static af_status try_mode(af_trainer *t, af_recompute mode, uint64_t free_bytes, bool *fits,
+                          af_error *err)
+{
+    const bool cpu = strcmp(af_device_kind(t->device), "cpu") == 0;
+    af_status st = af_trainer_record(t, mode, err);
+    if (st == AF_OK && t->source)
+        st = af_source_bind(t->source, &t->leaves, cpu, err);
+    if (st == AF_OK)
+        st = af_graph_plan(t->graph, t->device, &t->plan, err);
+    *fits = st == AF_OK && t->plan.total + (cpu ? af_trainer_copies(t) : 0) <= free_bytes;
+    return st;
+}
+
+/* Settings that would fit: more recomputation, then fewer rows in a pass (and as many more passes),
+ * then shorter rows. Empty when not even that does. Leaves the plan as it finds it. */
+static af_status find_remedy(af_trainer *t, uint64_t free_bytes, char *out, size_t size,
+                             af_error *err)
+{
+    const af_plan_info plan = t->plan;
+    const int64_t rows = t->rows_max, sequences = t->sequences_max;
+    const int64_t micro = t->run->micro_batch_size;
+    bool fits = false;
+    af_status st = AF_OK;
+    *out = '\0';
+    if (t->run->checkpointing == AF_TRI_NO) {
+        AF_TRY(try_mode(t, AF_RECOMPUTE_BLOCK, free_bytes, &fits, err));
+        snprintf(out, size, "gradient_checkpointing: true");
+    }
+    for (int64_t m = (micro + 1) / 2; !fits && micro > 1; m = (m + 1) / 2) {
+        t->rows_max = rows / micro * m;
+        t->sequences_max = AF_MAX(sequences / micro * m, 1);
+        AF_TRY(try_mode(t, AF_RECOMPUTE_BLOCK, free_bytes, &fits, err));
+        snprintf(out, size, "micro_batch_size: %" PRId64 ", gradient_accumulation_steps: %" PRId64,
+                 m, (micro * t->run->accumulation + m - 1) / m);
+        if (m == 1)
+            break;
+    }
+    for (int64_t len = rows / micro / 2; !fits && len >= 64; len /= 2) {
+        t->rows_max = len;
+        t->sequences_max = AF_MAX(AF_MIN(sequences / micro, len), 1);
+        AF_TRY(try_mode(t, AF_RECOMPUTE_BLOCK, free_bytes, &fits, err));
+        snprintf(out, size, "micro_batch_size: 1, sequence_len: %" PRId64, len);
+    }
+done:
+    if (!fits)
+        *out = '\0';
+    t->rows_max = rows;
+    t->sequences_max = sequences;
+    t->plan = plan;
+    return st;
+}
+
+static af_status does_not_fit(af_trainer *t, af_recompute last, uint64_t free_bytes, af_error *err)
+{
+    char remedy[128], text[200] = "";
+    const af_status st = find_remedy(t, free_bytes, remedy, sizeof remedy, err);
+    if (st != AF_OK)
+        return st;
+    const bool full = t->run->method == AF_METHOD_FULL;
+    if (*remedy)
+        snprintf(text, sizeof text, "; %s would fit", remedy);
+    else if (full)
+        snprintf(text, sizeof text, "; no length would fit: try adapter: lora");
+    else
+        snprintf(text, sizeof text, "; no length would fit: %s",
+                 t->run->method == AF_METHOD_LORA ? "try adapter: qlora" : "take a smaller model");
+    const af_plan_info *p = &t->plan;
+    return af_fail(err, AF_ENOMEM,
+                   "the run needs %.2f GiB with recompute %s, %.2f GiB are free (weights %.2f, "
+                   "trained %.2f, activations %.2f)%s",
+                   (double)p->total / 0x1p30, mode_names[last], (double)free_bytes / 0x1p30,
+                   (double)p->weights / 0x1p30, (double)(p->params + p->grads + p->state) / 0x1p30,
+                   (double)p->activations / 0x1p30, text);
+}
+
 af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
 {
     af_recompute first = AF_RECOMPUTE_NONE, last = AF_RECOMPUTE_BLOCK;
@@ -127,31 +203,14 @@ af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
         first = AF_RECOMPUTE_BLOCK;
     else if (t->run->checkpointing == AF_TRI_NO)
         last = AF_RECOMPUTE_NONE;
-    const bool cpu = strcmp(af_device_kind(t->device), "cpu") == 0;
     /* on a GPU rebuilding norms and gated units costs 3 % and saves a third of the activations */
-    if (!cpu && t->run->checkpointing == AF_TRI_AUTO)
+    if (strcmp(af_device_kind(t->device), "cpu") != 0 && t->run->checkpointing == AF_TRI_AUTO)
         first = AF_RECOMPUTE_CHEAP;
-    for (af_recompute mode = first;; mode++) {
-        af_status st = af_trainer_record(t, mode, err);
-        if (st == AF_OK && t->source)
-            st = af_source_bind(t->source, &t->leaves, cpu, err);
-        if (st == AF_OK)
-            st = af_graph_plan(t->graph, t->device, &t->plan, err);
-        if (st != AF_OK)
+    for (af_recompute mode = first; mode <= last; mode++) {
+        bool fits;
+        const af_status st = try_mode(t, mode, free_bytes, &fits, err);
+        if (st != AF_OK || fits)
             return st;
-        if (t->plan.total + (cpu ? af_trainer_copies(t) : 0) <= free_bytes)
-            return AF_OK;
-        if (mode == last)
-            break;
     }
-    return af_fail(
-        err, AF_ENOMEM,
-        "the run needs %.2f GiB with gradient_checkpointing %s, %.2f GiB are free; weights %.2f, "
-        "optimizer and gradients %.2f, activations %.2f GiB: try a smaller micro_batch_size "
-        "(%" PRId64 ") or sequence_len (%" PRId64 ")%s",
-        (double)t->plan.total / 0x1p30, mode_names[last], (double)free_bytes / 0x1p30,
-        (double)t->plan.weights / 0x1p30,
-        (double)(t->plan.params + t->plan.grads + t->plan.state) / 0x1p30,
-        (double)t->plan.activations / 0x1p30, t->run->micro_batch_size, t->run->sequence_len,
-        t->run->method == AF_METHOD_FULL ? ", or adapter: lora" : "");
+    return does_not_fit(t, last, free_bytes, err);
 }

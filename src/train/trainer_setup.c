@@ -1,6 +1,7 @@
 /* trainer_setup.c - opens everything a run needs, checking as early as possible and creating
  * nothing on disk. */
 #include "base/rng.h"
+#include "model/adapter_config.h"
 #include "train/method.h"
 #include "train/metrics.h"
 #include "train/samples.h"
@@ -157,11 +158,59 @@ static af_status new_adapter(af_trainer *t, af_error *err)
                : st;
 }
 
+static bool same_names(const af_strings *a, const char *const *b, int count)
+{
+    bool same = a->count == count;
+    for (int i = 0; i < count && same; i++) {
+        same = false;
+        for (int k = 0; k < a->count && !same; k++)
+            same = strcmp(a->item[k], b[i]) == 0;
+    }
+    return same;
+}
+
+/* Repeated targets may be written another way, as long as they mean the same modules. */
+static af_status check_targets(const af_trainer *t, af_error *err)
+{
+    static const char *const keys[] = {"lora_target_modules", "lora_target_linear",
+                                       "lora_exclude_modules", "lora_layers_to_transform"};
+    const af_run *r = t->run;
+    const char *given = NULL;
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        given = !given && af_run_given(r, keys[i]) ? keys[i] : given;
+    if (!given)
+        return AF_OK;
+    af_adapter_config c;
+    af_method_lists lists;
+    bool *target = af_calloc((uint64_t)t->spec->modules, sizeof *target);
+    if (!target)
+        return af_fail_nomem(err, "the targets", (uint64_t)t->spec->modules);
+    AF_TRY(af_method_adapter(&c, &lists, r, t->spec, err));
+    AF_TRY(af_adapter_targets(&c, t->spec, target, err));
+    for (int i = 0; i < t->spec->modules; i++)
+        if (target[i] != (t->adapter->module[i].rank > 0))
+            AF_TRY(af_fail(err, AF_EUSAGE, "%s: %s %s '%s', the adapter in '%s' %s", r->path, given,
+                           target[i] ? "has" : "has not", t->spec->module[i].path,
+                           r->lora_model_dir, target[i] ? "has not" : "has"));
+done:
+    free(target);
+    return st;
+}
+
 /* A repeated lora_* value must agree with the adapter it repeats. */
 static af_status check_repeated(const af_trainer *t, af_error *err)
 {
     const af_run *r = t->run;
     const af_adapter_config *c = &t->adapter->config;
+    if (af_run_given(r, "lora_dropout") && r->lora_dropout != c->dropout)
+        return af_fail(err, AF_EUSAGE, "%s: lora_dropout is %g, the adapter in '%s' has %g",
+                       r->path, r->lora_dropout, r->lora_model_dir, c->dropout);
+    if (af_run_given(r, "lora_modules_to_save") &&
+        !same_names(&r->lora_modules_to_save, c->modules_to_save, c->save_count))
+        return af_fail(err, AF_EUSAGE,
+                       "%s: lora_modules_to_save has %d names, the adapter in '%s' %d others",
+                       r->path, r->lora_modules_to_save.count, r->lora_model_dir, c->save_count);
     if (af_run_given(r, "lora_r") && r->lora_r != c->r)
         return af_fail(err, AF_EUSAGE, "%s: lora_r is %" PRId64 ", the adapter in '%s' has %d",
                        r->path, r->lora_r, r->lora_model_dir, c->r);
@@ -176,17 +225,21 @@ static af_status check_repeated(const af_trainer *t, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' says %s",
                        r->path, r->dora ? "true" : "false", r->lora_model_dir,
                        c->dora ? "true" : "false");
-    return AF_OK;
+    return check_targets(t, err);
 }
 
 static af_status open_adapter(af_trainer *t, af_error *err)
 {
     if (t->run->method == AF_METHOD_FULL)
         return AF_OK;
+    t->dropout = t->run->lora_dropout;
     if (!t->run->lora_model_dir)
         return new_adapter(t, err);
     const af_status st = af_adapter_read(&t->adapter, t->spec, t->run->lora_model_dir, err);
-    return st == AF_OK ? check_repeated(t, err) : st;
+    if (st != AF_OK)
+        return st;
+    t->dropout = t->adapter->config.dropout;
+    return check_repeated(t, err);
 }
 
 static af_status open_device(af_trainer *t, af_error *err)

@@ -95,6 +95,17 @@ key "warmup_steps and warmup_ratio contradict" warmup_steps=1 warmup_ratio=0.1
 key "'adapter: qlora' and 'load_in_4bit: false'" adapter=qlora load_in_4bit=false
 key "val_set_size and test_datasets" val_set_size=4 "test_datasets=[{path: x}]"
 key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
+# --- keys of others, and keys that do nothing
+more "run.yaml:6|'wandb_project' has no effect here|metrics.jsonl" 'wandb_project: x'
+more "run.yaml:6|'fp16'|see 'bf16'" 'fp16: true'
+key "tf32: true has no effect|bf16" tf32=true
+lora "loraplus_lr_embedding has no effect|loraplus_lr_ratio" loraplus_lr_embedding=1e-5
+key "'split: test' has no effect|is a file" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, split: test}]"
+key "has no files of split valid" "datasets=[{path: $AF_GOLDEN/models/data, split: valid}]"
+key "has no folder 'main'" "datasets=[{path: $AF_GOLDEN/models/data, name: main}]"
+lora "lora_target_modules has not|the adapter in" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_target_modules=[q_proj]'
+lora "lora_dropout is 0.5" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" lora_dropout=0.5
+lora "lora_modules_to_save" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_modules_to_save=[lm_head]'
 # --- the model
 key "no model '/nowhere/at/all'" base_model=/nowhere/at/all
 key "org/absent" base_model=org/absent

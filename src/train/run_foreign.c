@@ -1,0 +1,88 @@
+/* run_foreign.c - keys of other trainers that a run file may bring along and that mean nothing
+ * here: each has a word on what to do instead. (Those that mean the same as one of ours are aliases
+ * in run_keys.c.) */
+#include "train/run_keys.h"
+
+/* clang-format off */
+static const struct {
+    const char *key, *word;
+} foreign[] = {
+    {"fp16", "runs compute in bf16 or f32: see 'bf16'"},
+    {"pure_bf16", "runs compute in bf16 or f32: see 'bf16'"},
+    {"fp8", "runs compute in bf16 or f32: see 'bf16'"},
+    {"load_in_8bit", "a base is quantised to 4 bits ('load_in_4bit') or read as its file has it"},
+    {"quantization_bit", "a base is quantised to 4 bits ('load_in_4bit') or read as its file has it"},
+    {"quantization_method", "'load_in_4bit' is nf4 as bitsandbytes has it"},
+    {"double_quantization", "4-bit bases always have it"},
+    {"stage", "'train' is supervised fine-tuning, or pre-training when the dataset is text"},
+    {"do_train", "'afinar train' does"},
+    {"do_eval", "give 'val_set_size' or 'test_datasets'"},
+    {"eval_strategy", "give 'eval_steps' or 'evals_per_epoch'"},
+    {"evaluation_strategy", "give 'eval_steps' or 'evals_per_epoch'"},
+    {"save_strategy", "give 'save_steps' or 'saves_per_epoch'"},
+    {"logging_strategy", "give 'logging_steps'"},
+    {"metric_for_best_model", "the best evaluation is the one of the lowest eval_loss"},
+    {"greater_is_better", "the best evaluation is the one of the lowest eval_loss"},
+    {"rl", "preference training is not part of 'train'"},
+    {"rl_beta", "preference training is not part of 'train'"},
+    {"pref_beta", "preference training is not part of 'train'"},
+    {"pref_loss", "preference training is not part of 'train'"},
+    {"dpo_beta", "preference training is not part of 'train'"},
+    {"flash_attention", "attention is always fused"},
+    {"flash_attn", "attention is always fused"},
+    {"attn_implementation", "attention is always fused"},
+    {"sdp_attention", "attention is always fused"},
+    {"xformers_attention", "attention is always fused"},
+    {"activation_offloading", "activations are recomputed instead: see 'gradient_checkpointing'"},
+    {"gradient_checkpointing_kwargs", "there is one kind: see 'gradient_checkpointing'"},
+    {"upcast_layernorm", "norms are always computed in f32"},
+    {"group_by_length", "rows are not padded: there is nothing to gain"},
+    {"eval_sample_packing", "evaluation takes record by record"},
+    {"eval_batch_size", "evaluation takes record by record"},
+    {"per_device_eval_batch_size", "evaluation takes record by record"},
+    {"dataset_prepared_path", "tokenised data is kept in the cache folder (XDG_CACHE_HOME)"},
+    {"dataset_processes", "see 'threads'"},
+    {"preprocessing_num_workers", "see 'threads'"},
+    {"dataloader_num_workers", "see 'threads'"},
+    {"overwrite_cache", "the cache knows when data, tokenizer or settings have changed"},
+    {"dataset_dir", "give 'datasets' with paths"},
+    {"streaming", "data is always streamed from the disk"},
+    {"max_samples", "give a smaller dataset, or 'max_steps'"},
+    {"mask_history", "mark messages with \"train\": false, or see 'roles_to_train'"},
+    {"special_tokens", "tokens are those of the model's tokenizer"},
+    {"tokens", "tokens are those of the model's tokenizer"},
+    {"add_tokens", "tokens are those of the model's tokenizer"},
+    {"resize_vocab", "tokens are those of the model's tokenizer"},
+    {"tokenizer_type", "the tokenizer is the model's"},
+    {"model_type", "the model's config says it"},
+    {"trust_remote_code", "no code of a model is ever run"},
+    {"bnb_4bit_quant_type", "'load_in_4bit' is nf4"},
+    {"wandb_project", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
+    {"wandb_entity", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
+    {"wandb_name", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
+    {"wandb_watch", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
+    {"wandb_log_model", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
+    {"use_wandb", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
+    {"use_mlflow", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
+    {"use_tensorboard", "TensorBoard events are always written"},
+    {"report_to", "metrics.jsonl, TensorBoard events and report.html are always written"},
+    {"plot_loss", "report.html always has the curves"},
+    {"deepspeed", "a run is one process on one device"},
+    {"fsdp", "a run is one process on one device"},
+    {"fsdp_config", "a run is one process on one device"},
+    {"ddp_timeout", "a run is one process on one device"},
+    {"lora_fan_in_fan_out", "no model here stores its matrices transposed"},
+    {"pissa_init", "see 'peft_init_lora_weights'"},
+    {"loss_watchdog_threshold", "a loss that is not finite stops a run; see 'early_stopping_patience'"},
+    {"full_determinism", "runs of the same seed always give the same bytes"},
+    {"strict", "an unknown key is always an error"},
+};
+/* clang-format on */
+
+const char *af_key_foreign(const char *name)
+{
+    for (size_t i = 0; i < AF_LEN(foreign); i++)
+        if (strcmp(foreign[i].key, name) == 0)
+            return foreign[i].word;
+    return NULL;
+}
