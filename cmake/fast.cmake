@@ -1,6 +1,8 @@
 # src/ops/fast/*.c holds the fast CPU kernels. Each file is compiled once for every instruction set of the
 # target family with AF_ISA naming it; the program picks one at run time (src/ops/fast/).
 file(GLOB AF_FAST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/fast/*.c)
+# products and sums contract here; of the source, so that it comes after the project's -ffp-contract=off
+set_property(SOURCE ${AF_FAST_SOURCES} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=fast)
 set(AF_FAST_OBJECTS "")
 function(af_fast isa)
     if(NOT AF_FAST_SOURCES)
@@ -9,8 +11,8 @@ function(af_fast isa)
     add_library(af_fast_${isa} OBJECT ${AF_FAST_SOURCES})
     target_link_libraries(af_fast_${isa} PRIVATE af_flags)
     target_compile_definitions(af_fast_${isa} PRIVATE AF_ISA=${isa} AF_ISA_${isa}=1)
-    # contraction and no trapping maths are what makes these loops vectorise; results stay deterministic
-    target_compile_options(af_fast_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math
+    # no trapping maths is what makes these loops vectorise; results stay deterministic
+    target_compile_options(af_fast_${isa} PRIVATE -O3 -fno-trapping-math
         $<$<C_COMPILER_ID:GNU>:-fno-schedule-insns> ${ARGN})
     set_target_properties(af_fast_${isa} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     set(AF_FAST_OBJECTS ${AF_FAST_OBJECTS} $<TARGET_OBJECTS:af_fast_${isa}> PARENT_SCOPE)

@@ -222,6 +222,7 @@ typedef struct af_linear_opts {
     af_adapter_part part[AF_ADAPTER_PARTS];
     int parts;
     int64_t out; /* output columns; 0 = the sum of the weights' rows */
+    bool few;    /* generation: a handful of live rows may be summed in another order than many */
 } af_linear_opts;
 /* y [N][O] = x [N][I] W^T + bias + adapter; computed in x's type with f32 accumulation. */
 af_tensor *af_linear(af_graph *g, af_tensor *x, const af_linear_opts *o);

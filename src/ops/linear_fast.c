@@ -60,6 +60,7 @@ static void linear_run(const af_node *n, af_cpu *cpu)
                            .ldc = O,
                            .c_dtype = y->dtype,
                            .alpha = 1,
+                           .few = n->attr.linear.few,
                            .bias = bias ? bias->data : NULL,
                            .bias_dtype = bias ? bias->dtype : AF_DTYPE_F32};
         f->gemm(&g, cpu->pool, cpu->work);
@@ -82,6 +83,7 @@ static void linear_run(const af_node *n, af_cpu *cpu)
                            .ldc = O,
                            .c_dtype = y->dtype,
                            .alpha = 1,
+                           .few = n->attr.linear.few,
                            .add = true,
                            .exact = true};
         f->gemm(&g, cpu->pool, cpu->work);
@@ -107,6 +109,7 @@ static void adapter_down_run(const af_node *n, af_cpu *cpu)
                            .ldc = R,
                            .c_dtype = xa->dtype,
                            .alpha = q->scale,
+                           .few = n->attr.linear.few,
                            .exact = true};
         af_fast_get()->gemm(&g, cpu->pool, cpu->work);
     }

@@ -64,7 +64,7 @@ static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 130},   {4, 300, 1100},
                                    {37, 53, 71}, {97, 25, 600},  {8, 12, 512},   {130, 780, 33},
                                    {20, 40, 0},  {400, 16, 1030}};
 
-static void run_variant(const variant *v, const int64_t size[3])
+static void run_variant(const variant *v, const int64_t size[3], bool few)
 {
     const int64_t M = size[0], N = size[1], K = size[2];
     const af_fast *f = af_fast_get();
@@ -95,6 +95,7 @@ static void run_variant(const variant *v, const int64_t size[3])
                            .add = v->add,
                            .bias = v->bias ? bias.data : NULL,
                            .bias_dtype = AF_DTYPE_F32,
+                           .few = few,
                            .exact = v->exact};
         f->gemm(&g, pool, work);
         if (threads == 1) {
@@ -135,17 +136,22 @@ static void test_gemm_agrees_with_double(void **state)
     (void)state;
     for (size_t v = 0; v < AF_LEN(variants); v++)
         for (size_t s = 0; s < AF_LEN(sizes); s++)
-            run_variant(&variants[v], sizes[s]);
+            for (int few = 0; few < 2; few++)
+                run_variant(&variants[v], sizes[s], few);
 }
 
 /* Weights of block types: a few rows (decoded in registers) and many (decoded while packing) give
  * what the decoded values give. */
 static void test_block_weights(void **state)
 {
-    static const af_dtype types[] = {AF_DTYPE_Q8_0, AF_DTYPE_Q4_0, AF_DTYPE_Q4_1, AF_DTYPE_Q6_K};
-    static const int64_t rows[] = {1, 3, 4, 5, 40};
+    static const af_dtype types[] = {AF_DTYPE_Q8_0, AF_DTYPE_Q4_0,   AF_DTYPE_Q4_1,
+                                     AF_DTYPE_Q5_0, AF_DTYPE_Q5_1,   AF_DTYPE_Q2_K,
+                                     AF_DTYPE_Q3_K, AF_DTYPE_Q4_K,   AF_DTYPE_Q5_K,
+                                     AF_DTYPE_Q6_K, AF_DTYPE_IQ4_NL, AF_DTYPE_IQ4_XS};
+    static const int64_t rows[] = {1, 2, 3, 8, 9, 40};
     enum { N = 37, K = 512 };
     const af_fast *f = af_fast_get();
+    float alone[N];
     (void)state;
     matrix x = new_matrix(40, K, AF_DTYPE_F32, 1), w = new_matrix(N, K, AF_DTYPE_F32, 2);
     void *work = malloc(f->gemm_work(1)), *codes = calloc(N * K, 4);
@@ -163,7 +169,8 @@ static void test_block_weights(void **state)
                                .c = y,
                                .ldc = N,
                                .c_dtype = AF_DTYPE_F32,
-                               .alpha = 1};
+                               .alpha = 1,
+                               .few = true};
             double err2 = 0, ref2 = 0;
             f->gemm(&g, NULL, work);
             for (int64_t m = 0; m < rows[r]; m++)
@@ -174,6 +181,11 @@ static void test_block_weights(void **state)
                     err2 += (sum - (double)y[m * N + n]) * (sum - (double)y[m * N + n]);
                     ref2 += sum * sum;
                 }
+            if (rows[r] == 1)
+                memcpy(alone, y, sizeof alone);
+            if (rows[r] <= 8) /* generation side by side is generation alone */
+                CHECK_MSG(memcmp(alone, y, sizeof alone) == 0, "%s: a row beside %d others",
+                          af_dtype_name(types[t]), (int)rows[r] - 1);
             CHECK_MSG(sqrt(err2) <= 3e-6 * sqrt(ref2), "%s, %d rows: %.3g of %.3g",
                       af_dtype_name(types[t]), (int)rows[r], sqrt(err2), sqrt(ref2));
         }

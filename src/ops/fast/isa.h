@@ -100,7 +100,7 @@ enum {
     AF_GEMM_B_BYTES = 768 * 1024, /* of a packed strip of B, at most: WIDE * KC_WIDE floats */
     AF_GEMM_MS = 384,             /* rows and columns of the f32 scratch for sums in several */
     AF_GEMM_NS = 768,             /* steps into a bf16 C */
-    AF_THIN_ROWS = 4,             /* at most so many rows take the thin way */
+    AF_THIN_ROWS = 8,             /* at most so many rows take the thin way */
     AF_PACK_BUF = 6144, /* four f32 rows of KC; a row of WIDE (or KC_BF16) and its bf16 group */
 };
 #endif
