@@ -3,15 +3,6 @@
 
 enum { CHUNK_BLOCKS = 64 };
 
-/* The inputs of one tensor while it is merged. */
-typedef struct inputs {
-    const af_merge_run *r;
-    const af_merge_item *item;
-    af_given_view view[AF_MERGE_INPUTS_MAX]; /* of all, base included */
-    int place[AF_MERGE_INPUTS_MAX];          /* method's input -> view */
-    int base;                                /* view, or -1 */
-} inputs;
-
 /* ---- rows ---- */
 
 static void round_values(const af_merge_config *c, float *x, int64_t n)
@@ -22,69 +13,12 @@ static void round_values(const af_merge_config *c, float *x, int64_t n)
         x[i] = af_f32_from_f16(af_f16_from_f32(x[i]));
 }
 
-static int view_of_model(const inputs *in, int model)
-{
-    for (int i = 0; i < in->item->n; i++)
-        if (in->item->source[i]->model == model)
-            return i;
-    return -1;
-}
-
-static const int32_t *map_of(const inputs *in, int view)
-{
-    const af_merge_tokens *k = &in->r->tokens;
-    return k->map + in->item->source[view]->model * k->rows;
-}
-
-/* What stands in for a token that a model does not have. */
-static void read_stand_in(const inputs *in, int64_t row, int64_t cols, float *out, float *sum)
-{
-    const af_merge_tokens *k = &in->r->tokens;
-    const int from = k->from_model[row];
-    memset(out, 0, (size_t)cols * sizeof *out);
-    if (from == -2)
-        return;
-    if (from >= 0) {
-        const int v = view_of_model(in, from);
-        if (v >= 0 && k->from_row[row] < af_given_height(in->item->tensor[v]))
-            af_given_view_rows(&in->view[v], k->from_row[row], 1, out);
-        return;
-    }
-    int n = 0;
-    for (int v = 0; v < in->item->n; v++) {
-        const int32_t own = map_of(in, v)[row];
-        if (own < 0 || own >= af_given_height(in->item->tensor[v]))
-            continue;
-        af_given_view_rows(&in->view[v], own, 1, sum);
-        for (int64_t i = 0; i < cols; i++)
-            out[i] += sum[i];
-        n++;
-    }
-    for (int64_t i = 0; i < cols; i++)
-        out[i] /= (float)AF_MAX(n, 1);
-}
-
-static void read_token_rows(const inputs *in, int view, int64_t row, int64_t rows, float *out,
-                            float *spare)
-{
-    const af_merge_tokens *k = &in->r->tokens;
-    const int64_t cols = af_given_cols(in->item->tensor[view]);
-    const int64_t height = af_given_height(in->item->tensor[view]);
-    for (int64_t i = 0; i < rows; i++) {
-        const int32_t own = map_of(in, view)[row + i];
-        if (own >= 0 && own < height && !k->force[row + i])
-            af_given_view_rows(&in->view[view], own, 1, out + i * cols);
-        else
-            read_stand_in(in, row + i, cols, out + i * cols, spare);
-    }
-}
-
-static void read_rows(const inputs *in, int view, int64_t row, int64_t rows, float *out,
+static void read_rows(const af_merge_inputs *in, int view, int64_t row, int64_t rows, float *out,
                       float *spare)
 {
     const af_given_tensor *t = in->item->tensor[view];
     if (in->item->embed && in->r->tokens.active)
-        read_token_rows(in, view, row, rows, out, spare);
+        af_merge_token_rows(in, view, row, rows, out, spare);
     else
         af_given_view_rows(&in->view[view], row, rows, out);
     round_values(in->r->config, out, rows * af_given_cols(t));
@@ -93,7 +27,7 @@ static void read_rows(const inputs *in, int view, int64_t row, int64_t rows, flo
 static void read_block(const af_merge_task *t, int64_t row, int64_t rows, float *const *x,
                        float *base)
 {
-    const inputs *in = t->user;
+    const af_merge_inputs *in = t->user;
     /* Behind the inputs there is scratch of four blocks. */
     float *spare = x[t->n - 1] + t->block_rows * t->cols;
     for (int k = 0; k < t->n; k++)
@@ -182,11 +116,11 @@ static af_status read_shared(const af_merge_run *r, const af_merge_item *m, af_m
 
 /* ---- one tensor ---- */
 
-static af_status set_up(const af_merge_run *r, const af_merge_item *m, inputs *in, af_merge_task *t,
-                        af_error *err)
+static af_status set_up(const af_merge_run *r, const af_merge_item *m, af_merge_inputs *in,
+                        af_merge_task *t, af_error *err)
 {
     af_status st = AF_OK;
-    *in = (inputs){.r = r, .item = m, .base = -1};
+    *in = (af_merge_inputs){.r = r, .item = m, .base = -1};
     *t = (af_merge_task){.name = m->name,
                          .cols = m->ndim ? m->dim[m->ndim - 1] : 1,
                          .count = 1,
@@ -209,6 +143,8 @@ static af_status set_up(const af_merge_run *r, const af_merge_item *m, inputs *i
         in->place[t->n++] = i;
     }
     t->has_base = in->base >= 0;
+    if (m->embed && r->tokens.active)
+        AF_TRY(af_merge_token_rows_prepare(in, err));
     AF_TRY(read_shared(r, m, t, err));
 done:
     return st;
@@ -242,7 +178,7 @@ static af_status merge_item(const af_merge_run *r, const af_merge_item *m, af_sa
                             af_error *err)
 {
     af_status st = AF_OK;
-    inputs *in = af_calloc(1, sizeof *in);
+    af_merge_inputs *in = af_calloc(1, sizeof *in);
     af_merge_task *t = af_calloc(1, sizeof *t);
     if (!in || !t)
         AF_TRY(af_fail_nomem(err, m->name, sizeof *in + sizeof *t));
@@ -254,6 +190,8 @@ done:
     for (int i = 0; in && i < m->n; i++)
         if (in->view[i].in)
             af_given_view_close(&in->view[i]);
+    if (in)
+        free(in->mean);
     if (t) {
         free(t->equal_before);
         free(t->by_row);

@@ -25,8 +25,9 @@ typedef struct af_merge_item {
 typedef struct af_merge_tokens {
     bool active;
     int64_t rows;        /* of the new embedding */
+    int64_t used;        /* rows that have a token; padding behind is each model's mean row */
     int32_t *map;        /* [models][rows]: the model's own row, -1 = it has none */
-    int32_t *from_model; /* [rows]: whose row stands in; -1 = mean of all that have it, -2 = zero */
+    int32_t *from_model; /* [rows]: whose row the config wants; -1 = it does not say, -2 = zero */
     int32_t *from_row;   /* [rows] */
     uint8_t *force;      /* [rows]: it stands in for all */
     json_t *tokenizer;   /* the new tokenizer.json */
@@ -50,6 +51,22 @@ typedef struct af_merge_run {
 AF_CHECKED af_status af_merge_plan_items(af_merge_run *r, af_error *err);
 /* The number in "....layers.N....", or -1; *at, *end are where it stands. */
 int64_t af_merge_layer_of(const char *name, size_t *at, size_t *end);
+
+/* The inputs of one tensor while it is merged. */
+typedef struct af_merge_inputs {
+    const af_merge_run *r;
+    const af_merge_item *item;
+    af_given_view view[AF_MERGE_INPUTS_MAX]; /* of all, base included */
+    int place[AF_MERGE_INPUTS_MAX];          /* method's input -> view */
+    int base;                                /* view, or -1 */
+    float *mean;                             /* [n][cols]: rows of padding; NULL = none */
+} af_merge_inputs;
+
+/* For a tensor whose rows are tokens: checks that every row has a source, makes the mean rows. */
+AF_CHECKED af_status af_merge_token_rows_prepare(af_merge_inputs *in, af_error *err);
+/* Rows of one input in the new vocabulary; spare: [cols]. */
+void af_merge_token_rows(const af_merge_inputs *in, int view, int64_t row, int64_t rows, float *out,
+                         float *spare);
 
 /* Reads all tokenizers and decides where each row comes from, when the config asks for it. */
 AF_CHECKED af_status af_merge_tokens_init(af_merge_tokens *k, const af_merge_run *r, af_error *err);

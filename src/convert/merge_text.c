@@ -34,10 +34,14 @@ static const struct {
                "Instruction:\\n' + message['content'] + '\\n\\n' }}{% else %}{{ '### "
                "Response:\\n' + message['content'] + eos_token + '\\n\\n' }}{% endif %}{% endfor "
                "%}{% if add_generation_prompt %}{{ '### Response:\\n' }}{% endif %}"},
-    {"mistral", "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ "
-                "'[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == "
-                "'assistant' %}{{ message['content'] + eos_token }}{% else %}{{ "
-                "message['content'] + '\\n\\n' }}{% endif %}{% endfor %}"},
+    {"mistral",
+     "{{ bos_token }}{% set start = 0 %}{% set system = '' %}{% if messages[0]['role'] == 'system' "
+     "%}{% set start = 1 %}{% set system = messages[0]['content'] + '\\n\\n' %}{% endif %}{% for "
+     "message in messages[start:] %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) "
+     "%}{{ raise_exception('after the system message, user and assistant must take turns') }}{% "
+     "endif %}{% if message['role'] == 'user' %}{{ ' [INST] ' + (system if loop.first else '') + "
+     "message['content'] + ' [/INST]' }}{% else %}{{ ' ' + message['content'] + eos_token }}{% "
+     "endif %}{% endfor %}"},
     {"exaone", "{% for message in messages %}{{ '[|' + message['role'] + '|]' + "
                "message['content'] }}{% if message['role'] != 'user' %}{{ '[|endofturn|]' }}{% "
                "endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '[|assistant|]' "

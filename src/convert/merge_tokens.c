@@ -1,8 +1,9 @@
 /* merge_tokens.c - one vocabulary for models that differ in theirs.
  *
  * The new tokenizer is the base's, a model's, or the union: the base's with what the others add
- * behind. Every row of the new embedding has a token; a model that knows it gives its own row, for
- * the others a row of the base, of the only model that has it, or the mean stands in. */
+ * behind (words first, then added tokens). Every row of the new embedding has a token; a model that
+ * knows it gives its own row, for the others what the config says, a row of the base, of the only
+ * model that has it, or the mean stands in (merge_rows.c). */
 #include "convert/merge_run.h"
 
 #include "base/hash.h"
@@ -105,13 +106,27 @@ static void add_merges(json_t *to, const json_t *from, const json_t *vocab_befor
     }
 }
 
-/* Everything `from` has and `to` has not, behind what is there, in the order of its ids. */
-static af_status add_tokens(json_t *to, table *known, const json_t *from, af_arena *a,
+/* The entry of an added token, NULL when `text` is a plain word. */
+static const json_t *find_added(const json_t *tokenizer, const char *text)
+{
+    const json_t *list = json_object_get(tokenizer, "added_tokens");
+    for (size_t k = 0; k < json_array_size(list); k++) {
+        const json_t *x = json_array_get(list, k);
+        const char *s = json_string_value(json_object_get(x, "content"));
+        if (s && strcmp(s, text) == 0)
+            return x;
+    }
+    return NULL;
+}
+
+/* Added tokens, or words, that `from` has and `to` has not, behind what is there, in the order of
+ * their ids. */
+static af_status add_tokens(json_t *to, table *known, const json_t *from, bool added, af_arena *a,
                             af_error *err)
 {
     af_status st = AF_OK;
     table theirs;
-    json_t *vocab = (json_t *)vocab_of(to), *added = json_object_get(to, "added_tokens");
+    json_t *vocab = (json_t *)vocab_of(to), *list = json_object_get(to, "added_tokens");
     json_t *before = json_copy(vocab);
     const char **by_id = NULL;
     bool new_words = false;
@@ -123,24 +138,18 @@ static af_status add_tokens(json_t *to, table *known, const json_t *from, af_are
         if (theirs.text[k] && table_find(known, theirs.text[k]) < 0)
             by_id[theirs.id[k]] = theirs.text[k];
     for (int64_t i = 0; i < theirs.top; i++) {
-        if (!by_id[i])
+        const json_t *entry = by_id[i] ? find_added(from, by_id[i]) : NULL;
+        if (!by_id[i] || !entry == added)
             continue;
         const int64_t id = known->top;
-        const json_t *list = json_object_get(from, "added_tokens");
-        bool is_added = false;
-        for (size_t k = 0; k < json_array_size(list); k++) {
-            const json_t *x = json_array_get(list, k);
-            const char *s = json_string_value(json_object_get(x, "content"));
-            if (!s || strcmp(s, by_id[i]) != 0)
-                continue;
-            json_t *copy = json_deep_copy(x);
+        if (entry) {
+            json_t *copy = json_deep_copy(entry);
             json_object_set_new(copy, "id", json_integer(id));
-            json_array_append_new(added, copy);
-            is_added = true;
-        }
-        if (!is_added)
+            json_array_append_new(list, copy);
+        } else {
             json_object_set_new(vocab, by_id[i], json_integer(id));
-        new_words |= !is_added;
+        }
+        new_words |= !entry;
         table_put(known, by_id[i], id);
     }
     if (new_words)
@@ -151,25 +160,40 @@ done:
     return st;
 }
 
-/* ---- rows ---- */
-
-/* Where the row of a token comes from when a model has none: as mergekit decides. */
-static void choose_stand_in(af_merge_tokens *k, const af_merge_run *r, int64_t row)
+/* Readers number added tokens behind the words, unless they are among them: with words added behind
+ * them, they must be. */
+static void pin_added(json_t *tokenizer)
 {
-    int n = 0, only = -1;
-    for (int m = 0; m < r->config->models; m++)
-        if (k->map[m * k->rows + row] >= 0) {
-            n++;
-            only = m;
-        }
-    const int base = r->config->base;
-    if (n != 1 && base >= 0 && k->map[base * k->rows + row] >= 0)
-        only = base;
-    else if (n != 1)
-        only = n ? -1 : -2;
-    k->from_model[row] = only;
-    k->from_row[row] = only >= 0 ? k->map[only * k->rows + row] : 0;
+    json_t *vocab = (json_t *)vocab_of(tokenizer);
+    const json_t *added = json_object_get(tokenizer, "added_tokens");
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *x = json_array_get(added, i);
+        const char *s = json_string_value(json_object_get(x, "content"));
+        if (s && !json_object_get(vocab, s))
+            json_object_set(vocab, s, json_object_get(x, "id"));
+    }
 }
+
+/* Tokens the config speaks of and no tokenizer has. */
+static af_status add_named(af_merge_tokens *k, table *known, const af_yaml *list, af_error *err)
+{
+    json_t *added = json_object_get(k->tokenizer, "added_tokens");
+    for (int i = 0; list && list->kind == AF_YAML_MAP && i < list->count; i++) {
+        if (table_find(known, list->key[i]) >= 0)
+            continue;
+        const char *text = af_arena_strdup(&k->arena, list->key[i]);
+        if (!text)
+            return af_fail_nomem(err, "a token", strlen(list->key[i]));
+        json_array_append_new(added,
+                              json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id",
+                                        (json_int_t)known->top, "content", text, "single_word", 0,
+                                        "lstrip", 0, "rstrip", 0, "normalized", 1, "special", 0));
+        table_put(known, text, known->top);
+    }
+    return AF_OK;
+}
+
+/* ---- rows ---- */
 
 static af_status wrong(const af_merge_run *r, const af_yaml *n, const char *what, af_error *err)
 {
@@ -206,11 +230,16 @@ static af_status read_choice(af_merge_tokens *k, const af_merge_run *r, const af
     if (m < 0)
         return wrong(r, source, "the token's source is no model of this merge", err);
     id = id >= 0 ? id : table_find(&tables[m], other);
-    if (id < 0)
+    if (id < 0 || id >= r->in[m]->config.vocab_size)
         return wrong(r, source, "the token's source model does not have it", err);
     k->from_model[row] = m;
     k->from_row[row] = (int32_t)id;
     return AF_OK;
+}
+
+static const af_yaml *named_tokens(const af_merge_run *r)
+{
+    return r->config->tokenizer ? af_yaml_get(r->config->tokenizer, "tokens") : NULL;
 }
 
 static af_status fill_rows(af_merge_tokens *k, const af_merge_run *r, const table *all,
@@ -229,16 +258,14 @@ static af_status fill_rows(af_merge_tokens *k, const af_merge_run *r, const tabl
         for (int m = 0; all->text[p] && m < r->config->models; m++)
             if (all->id[p] < k->rows)
                 k->map[m * k->rows + all->id[p]] = table_find(&tables[m], all->text[p]);
-    for (int64_t row = 0; row < k->rows; row++)
-        choose_stand_in(k, r, row);
-    const af_yaml *list = r->config->tokenizer ? af_yaml_get(r->config->tokenizer, "tokens") : NULL;
+    memset(k->from_model, 0xff, n * sizeof *k->from_model);
+    const af_yaml *list = named_tokens(r);
     if (list && !af_yaml_is_null(list) && list->kind != AF_YAML_MAP)
         return wrong(r, list, "'tokens' is not a map", err);
     for (int i = 0; list && i < list->count; i++) {
         const int32_t row = table_find(all, list->key[i]);
         if (row < 0 || list->item[i]->kind != AF_YAML_MAP)
-            return wrong(r, list->item[i],
-                         row < 0 ? "this token is in no tokenizer" : "a token wants a map", err);
+            return wrong(r, list->item[i], "a token wants a map", err);
         AF_TRY(read_choice(k, r, list->item[i], row, list->key[i], tables, err));
     }
 done:
@@ -273,7 +300,8 @@ static af_status build(af_merge_tokens *k, const af_merge_run *r, json_t *const 
     k->tokenizer = json_deep_copy(json[k->text_model]);
     if (!k->tokenizer)
         return af_fail_nomem(err, "a tokenizer", 0);
-    uint64_t most = 1;
+    const af_yaml *named = named_tokens(r);
+    uint64_t most = 1 + (uint64_t)(named ? named->count : 0);
     for (int m = 0; m < r->config->models; m++)
         most += json_object_size(vocab_of(json[m])) +
                 json_array_size(json_object_get(json[m], "added_tokens"));
@@ -283,10 +311,15 @@ static af_status build(af_merge_tokens *k, const af_merge_run *r, json_t *const 
     for (uint64_t p = 0; p <= own.mask; p++)
         if (own.text[p])
             table_put(all, own.text[p], own.id[p]);
-    for (int m = 0; is_union && m < r->config->models; m++)
-        if (m != k->text_model)
-            AF_TRY(add_tokens(k->tokenizer, all, json[m], &k->arena, err));
-    k->rows = all->top;
+    const size_t words = json_object_size(vocab_of(k->tokenizer));
+    for (int added = 0; is_union && added < 2; added++)
+        for (int m = 0; m < r->config->models; m++)
+            if (m != k->text_model)
+                AF_TRY(add_tokens(k->tokenizer, all, json[m], added, &k->arena, err));
+    if (json_object_size(vocab_of(k->tokenizer)) > words)
+        pin_added(k->tokenizer);
+    AF_TRY(add_named(k, all, named, err));
+    k->used = k->rows = all->top;
     const af_yaml *pad =
         r->config->tokenizer ? af_yaml_get(r->config->tokenizer, "pad_to_multiple_of") : NULL;
     int64_t multiple = 1;
