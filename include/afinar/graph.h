@@ -303,11 +303,13 @@ void af_set_clock(af_graph *g, uint64_t count);
  * ------------------------------------------------------------------------------------ */
 
 typedef enum af_recompute {
-    AF_RECOMPUTE_NONE,  /* keep everything the backward needs             */
-    AF_RECOMPUTE_CHEAP, /* drop what a cheap kernel rebuilds              */
-    AF_RECOMPUTE_WIDE,  /* drop gate|up too                               */
-    AF_RECOMPUTE_BLOCK, /* keep block inputs only                         */
+    AF_RECOMPUTE_NONE,    /* keep everything the backward needs             */
+    AF_RECOMPUTE_CHEAP,   /* drop what a cheap kernel rebuilds              */
+    AF_RECOMPUTE_WIDE,    /* drop gate|up too                               */
+    AF_RECOMPUTE_BLOCK,   /* keep block inputs only                         */
+    AF_RECOMPUTE_OFFLOAD, /* and keep those in pinned host memory (a GPU's; the CPU: as BLOCK) */
 } af_recompute;
+const char *af_recompute_name(af_recompute mode); /* "none", "cheap", "wide", "block", "offload" */
 /* Nodes recorded from now on belong to block `index` (-1: none); recompute works block by block. */
 void af_block(af_graph *g, int index);
 /* Blocks [0, blocks) use `mode`. Before prepare. */
@@ -320,7 +322,10 @@ void af_set_live_rows(af_graph *g, int64_t rows);
 typedef struct af_plan_info {
     uint64_t inputs, weights, params, grads, state, activations, workspace, total; /* bytes */
     uint64_t bound; /* weights in memory the caller gave (not in total) */
+    uint64_t host;  /* pinned host memory for offloaded values (not in total) */
     double flops;   /* of one AF_RUN_STEP */
+    double effort;  /* each op's FLOPs, or 150 for each byte it moves where that is more: an
+                       estimate by which the times of two plans of one model compare */
     int nodes, tensors;
 } af_plan_info;
 /* Autodiff is done; lifetimes become offsets. Allocates nothing. May be called before prepare to

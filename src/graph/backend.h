@@ -5,10 +5,16 @@
 
 #include "graph/node.h"
 
+typedef struct af_random_fill {
+    uint64_t stream;     /* the same stream, the same numbers */
+    float scale, offset; /* scale * x + offset */
+    bool nf4;            /* quantised, as write_nf4 does it */
+} af_random_fill;
+
 typedef struct af_backend_ops {
     const char *kind;
     /* Before offsets are given: may pad rows (ld), make weights views of one fused tensor, and sets
-     * g->work_bytes. */
+     * g->work_bytes (beside the arenas) and the nodes' work (inside one). */
     af_status (*layout)(af_device *d, af_graph *g, af_error *err);
     /* Allocates every arena, sets tensor->data, picks and builds every kernel. */
     af_status (*prepare)(af_device *d, af_graph *g, af_error *err);
@@ -18,6 +24,14 @@ typedef struct af_backend_ops {
     /* As read, but the values may come with the next read. NULL = read waits for nothing. */
     af_status (*read_later)(af_device *d, af_graph *g, const af_tensor *t, void *data,
                             af_error *err);
+    /* Loading only (values of activations are lost): the rows, bf16, quantised to nf4 with double
+     * quantisation; t has the codes and t->quant the scales, or t is dense and gets the values that
+     * dequantise to. NULL = the host does it. */
+    af_status (*write_nf4)(af_device *d, af_graph *g, af_tensor *t, const uint16_t *rows,
+                           af_error *err);
+    /* Loading only: normal numbers. NULL = the host writes them. */
+    af_status (*write_noise)(af_device *d, af_graph *g, af_tensor *t, const af_random_fill *n,
+                             af_error *err);
     /* Frees what prepare made. */
     void (*release)(af_device *d, af_graph *g);
     uint64_t (*memory_free)(const af_device *d);
@@ -29,5 +43,6 @@ struct af_device {
     const af_backend_ops *ops;
     char text[160];
     af_counters counters;
+    bool tf32; /* products of f32 may round their factors to tf32 */
 };
 #endif

@@ -40,7 +40,7 @@ struct af_tensor {
     af_tensor
         *base; /* a view of base's memory, base_offset bytes in; base is never a view itself */
     uint64_t base_offset;
-    const af_quant *quant; /* nf4 and fp4 weights */
+    af_quant *quant;       /* nf4 and fp4 weights */
     bool needs_grad, keep; /* keep: readable after a run */
     af_tensor *grad;
     double lr_factor; /* params */
@@ -51,6 +51,7 @@ struct af_tensor {
     uint64_t offset;   /* inside the arena of its role */
     int first, last;   /* positions of first write and last use */
     int hold;          /* a backend's wish: not reused before this position */
+    int early;         /* and: no node makes it, the backend does, from this position on */
     const void *bound; /* memory of the caller */
     /* the backend: where the value lies (a host pointer, or a device address), and whatever else it
      * keeps */
@@ -66,11 +67,12 @@ struct af_node {
     af_tensor *in[AF_NODE_IN_MAX], *out[AF_NODE_OUT_MAX];
     af_attr attr;
     af_phase phase;
-    int block;       /* recompute group, -1 = none */
-    int at;          /* position in the order */
-    bool accumulate; /* adds to output accum_out-1 instead of writing it */
-    bool recomputed; /* a copy made by the recompute transform */
-    void *exec;      /* the backend's prepared launch */
+    int block;                  /* recompute group, -1 = none */
+    int at;                     /* position in the order */
+    bool accumulate;            /* adds to output accum_out-1 instead of writing it */
+    bool recomputed;            /* a copy made by the recompute transform */
+    uint64_t work, work_offset; /* bytes of the activations' arena it needs while it runs */
+    void *exec;                 /* the backend's prepared launch */
 };
 
 struct af_graph {
@@ -85,6 +87,7 @@ struct af_graph {
     bool differentiated, optimized, planned, prepared;
     af_recompute recompute;
     int recompute_blocks;
+    uint64_t guard; /* tests: spare bytes behind every tensor, and no memory is used twice */
     int64_t rows, live_rows; /* 0 = no token dimension */
     af_tensor *loss;
     /* one flat buffer each, same layout: every param, and its gradient */
@@ -99,8 +102,8 @@ struct af_graph {
     bool evaluating;
     double beta1, beta2;
     /* the plan */
-    uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes;
-    double flops;
+    uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes, host_bytes;
+    double flops, effort;
     af_device *device;
     void *backend; /* the backend's state of this graph */
 };
@@ -164,4 +167,5 @@ void af_graph_fuse_accumulate(af_graph *g);
 void af_graph_drop_dead(af_graph *g);
 void af_graph_apply_recompute(af_graph *g);
 AF_CHECKED af_status af_graph_layout(af_graph *g, af_error *err); /* lifetimes -> offsets */
+uint64_t af_graph_bytes(const af_graph *g);                       /* of all arenas, once laid out */
 #endif

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static uint64_t total_bytes(const af_graph *g)
+uint64_t af_graph_bytes(const af_graph *g)
 {
     uint64_t sum = g->work_bytes;
     for (int r = 0; r < AF_ROLE_COUNT; r++)
@@ -56,9 +56,11 @@ af_status af_graph_plan(af_graph *g, af_device *d, af_plan_info *info, af_error 
             .state = g->role_bytes[AF_ROLE_STATE],
             .activations = g->role_bytes[AF_ROLE_ACTIVATION],
             .workspace = g->work_bytes,
-            .total = total_bytes(g),
+            .total = af_graph_bytes(g),
             .bound = g->bound_bytes,
+            .host = g->host_bytes,
             .flops = g->flops,
+            .effort = g->effort,
             .nodes = g->n_nodes,
             .tensors = g->n_tensors,
         };
@@ -170,6 +172,12 @@ af_status af_graph_grad_norm(af_graph *g, double *norm, bool *finite, af_error *
         *finite = s[2] == 1.0f;
     }
     return st;
+}
+
+const char *af_recompute_name(af_recompute mode)
+{
+    static const char *const name[] = {"none", "cheap", "wide", "block", "offload"};
+    return name[mode];
 }
 
 const char *af_device_kind(const af_device *d) { return d->ops->kind; }

@@ -123,7 +123,7 @@ static bool dropped(const remaker *r, const af_tensor *t)
     if (n->op == AF_OP_RMSNORM_ADD) /* y follows from the sum alone; the sum itself only when the
                                        norm stays inside: at the end of a block it would take the
                                        whole block to rebuild it */
-        return t == n->out[0] || (t == n->out[1] && r->g->recompute == AF_RECOMPUTE_BLOCK &&
+        return t == n->out[0] || (t == n->out[1] && r->g->recompute >= AF_RECOMPUTE_BLOCK &&
                                   !r->crosses[t->id] && !r->crosses[n->out[0]->id]);
     if (r->crosses[t->id]) /* else one block's rebuilding would reach into all blocks before it */
         return false;
@@ -131,7 +131,7 @@ static bool dropped(const remaker *r, const af_tensor *t)
         return t == n->out[0];
     if (r->g->recompute >= AF_RECOMPUTE_WIDE && is_wide(n))
         return true;
-    return r->g->recompute == AF_RECOMPUTE_BLOCK;
+    return r->g->recompute >= AF_RECOMPUTE_BLOCK;
 }
 
 static void append(remaker *r, af_node *n)

@@ -187,6 +187,18 @@ bool af_bnb_weight_is_standard(const af_bnb_weight *b)
            (!b->nested_block || memcmp(b->nested_map, af_bnb_map(true), 256 * sizeof(float)) == 0);
 }
 
+af_bnb_weight af_bnb_weight_outline(int64_t count, int64_t cols, af_dtype round)
+{
+    return (af_bnb_weight){.type = AF_DTYPE_NF4,
+                           .count = count,
+                           .cols = cols,
+                           .block = AF_BNB_BLOCK,
+                           .nested_block = AF_BNB_NESTED_BLOCK,
+                           .map = af_bnb_table(AF_DTYPE_NF4),
+                           .nested_map = af_bnb_map(true),
+                           .round = round};
+}
+
 /* Codes, scale codes and outer scales lie in one piece of memory. */
 af_status af_bnb_weight_make(af_bnb_weight *out, float *x, int64_t count, int64_t cols,
                              af_dtype round, af_error *err)
@@ -209,18 +221,10 @@ af_status af_bnb_weight_make(af_bnb_weight *out, float *x, int64_t count, int64_
     const float offset = af_bnb_offset(absmax, blocks);
     af_bnb_nest(absmax, blocks, offset, mem + codes, nested);
     free(absmax);
-    *out = (af_bnb_weight){.type = AF_DTYPE_NF4,
-                           .codes = mem,
-                           .count = count,
-                           .cols = cols,
-                           .block = AF_BNB_BLOCK,
-                           .nested_block = AF_BNB_NESTED_BLOCK,
-                           .absmax = mem + codes,
-                           .nested = nested,
-                           .map = af_bnb_table(AF_DTYPE_NF4),
-                           .nested_map = af_bnb_map(true),
-                           .offset = offset,
-                           .round = round,
-                           .owned = mem};
+    *out = af_bnb_weight_outline(count, cols, round);
+    out->codes = out->owned = mem;
+    out->absmax = mem + codes;
+    out->nested = nested;
+    out->offset = offset;
     return AF_OK;
 }

@@ -29,6 +29,8 @@ AF_CHECKED af_status af_bnb_weight_read(af_bnb_weight *out, const af_weights *w,
 /* nf4 with double quantisation of values rounded to bf16; `x` has count values and is changed. */
 AF_CHECKED af_status af_bnb_weight_make(af_bnb_weight *out, float *x, int64_t count, int64_t cols,
                                         af_dtype round, af_error *err);
+/* The sizes such a weight will have; without values. */
+af_bnb_weight af_bnb_weight_outline(int64_t count, int64_t cols, af_dtype round);
 void af_bnb_weight_clear(af_bnb_weight *b);
 /* Elements [from, from + n) of the flattened matrix, rounded. */
 void af_bnb_weight_decode(const af_bnb_weight *b, int64_t from, int64_t n, float *out);

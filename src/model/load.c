@@ -415,6 +415,21 @@ void af_source_close(af_source *s)
     free(s);
 }
 
+bool af_source_packs(const af_source *s)
+{
+    bool packs = false;
+    for (int i = 0; i < s->spec.tensors; i++)
+        packs |= s->entry[i].quantise ||
+                 (s->entry[i].kind == AF_ENTRY_BNB && af_bnb_weight_is_standard(&s->entry[i].bnb));
+    return packs;
+}
+
+void af_source_set_mode(af_source *s, af_quant_mode mode)
+{
+    s->o.quant_mode = mode;
+    choose_types(s);
+}
+
 const af_model_spec *af_source_spec(const af_source *s) { return &s->spec; }
 const af_hf_config *af_source_config(const af_source *s) { return &s->config; }
 const af_weights *af_source_weights(const af_source *s) { return s->weights; }

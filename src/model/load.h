@@ -35,6 +35,10 @@ void af_source_close(af_source *s); /* NULL is allowed */
 const af_model_spec *af_source_spec(const af_source *s);
 const af_hf_config *af_source_config(const af_source *s);
 const af_weights *af_source_weights(const af_source *s);
+/* Has it weights that AF_QUANT_SCRATCH would keep in 4 bits? */
+bool af_source_packs(const af_source *s);
+/* From the next recording on: types change. */
+void af_source_set_mode(af_source *s, af_quant_mode mode);
 /* By spec tensor: the type to declare it with. */
 const af_dtype *af_source_dtypes(const af_source *s);
 /* Rows [from, from + n) of tensor i in our order, as f32 (dequantised, rounded as the graph will

@@ -2,7 +2,7 @@
  * graph. */
 #include "model/load_entry.h"
 
-#include "graph/node.h"
+#include "graph/backend.h"
 #include "tensor/codec.h"
 
 enum { CHUNK_VALUES = 1 << 16 }; /* converted at a time */
@@ -88,12 +88,13 @@ static af_status bind_codes(af_source *s, af_model_leaves *l, int i, bool cpu, a
 {
     af_entry *e = &s->entry[i];
     af_tensor *t = l->tensor[i];
-    if (e->quantise) {
+    const af_bnb_weight later = af_bnb_weight_outline(e->rows * e->cols, e->cols, s->o.compute);
+    if (e->quantise && cpu) {
         const af_status st = af_entry_quantise(s, i, err);
         if (st != AF_OK)
             return st;
     }
-    const af_bnb_weight *b = &e->bnb;
+    const af_bnb_weight *b = e->quantise && !cpu ? &later : &e->bnb; /* a GPU makes its own */
     af_quant *q = af_arena_take(&l->arena, sizeof *q);
     if (!q)
         return af_fail_nomem(err, "scales of a 4-bit tensor", sizeof *q);
@@ -199,6 +200,34 @@ done:
     return st;
 }
 
+/* Quantised by the device, from rows in bf16. */
+static af_status write_nf4(af_source *s, af_model_leaves *l, int i, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_entry *e = &s->entry[i];
+    const af_backend_ops *ops = l->graph->device->ops;
+    const bool direct = e->pieces == 1 && e->heads == 0 && e->add == 0 && !e->gate_up_split &&
+                        af_entry_type(e) == AF_DTYPE_BF16;
+    const int64_t step = AF_MAX(CHUNK_VALUES / e->cols, 1);
+    float *tmp = NULL;
+    uint16_t *rows = NULL;
+    if (!direct) {
+        tmp = af_calloc((uint64_t)(step * e->cols), sizeof *tmp);
+        rows = af_calloc((uint64_t)(e->rows * e->cols), sizeof *rows);
+        if (!tmp || !rows)
+            AF_TRY(af_fail_nomem(err, "a tensor to quantise", (uint64_t)(e->rows * e->cols) * 2));
+        convert_rows(s, e, rows, AF_DTYPE_BF16, tmp, step);
+    }
+    AF_TRY(ops->write_nf4(l->graph->device, l->graph, l->tensor[i],
+                          direct ? e->piece[0]->data : rows, err));
+    for (int k = 0; k < e->pieces; k++)
+        af_weights_forget(s->weights, e->piece[k]);
+done:
+    free(tmp);
+    free(rows);
+    return st;
+}
+
 static af_status write_codes(af_source *s, af_model_leaves *l, int i, af_error *err)
 {
     af_status st = AF_OK;
@@ -219,7 +248,9 @@ af_status af_source_write(af_source *s, af_model_leaves *l, af_error *err)
         af_tensor *t = l->tensor[i];
         if (t->bound || !is_ours(l, i))
             continue;
-        if (t->quant) {
+        if (s->entry[i].quantise && l->graph->device->ops->write_nf4) {
+            AF_TRY(write_nf4(s, l, i, err));
+        } else if (t->quant) {
             AF_TRY(write_codes(s, l, i, err));
         } else if (t->dtype == s->dtype[i] && is_direct(s, i)) {
             const af_stored *w = s->entry[i].piece[0];

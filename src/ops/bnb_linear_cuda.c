@@ -68,7 +68,7 @@ static af_kernel *kernel(af_cuda *cu, const af_linear_group *p, const char *name
                                                       : 4));
 }
 
-static void arg_pieces(af_launch *l, const af_linear_group *p)
+static void arg_pieces(af_cuda *cu, af_launch *l, const af_linear_group *p)
 {
     bnb_piece piece[AF_LINEAR_PIECES];
     int64_t end = 0;
@@ -80,7 +80,7 @@ static void arg_pieces(af_launch *l, const af_linear_group *p)
     }
     af_arg_bytes(l, piece, sizeof piece);
     for (int i = 0; i < AF_LINEAR_PIECES; i++)
-        af_arg_f32(l, p->w[AF_MIN(i, p->pieces - 1)]->quant->offset);
+        af_arg_f32_late(cu, l, &p->w[AF_MIN(i, p->pieces - 1)]->quant->offset);
 }
 
 static void arg_shape(af_launch *l, const af_linear_group *p, int64_t tokens)
@@ -113,7 +113,7 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     af_arg_i64(l, y->ld);
     af_arg_ptr(l, x->data);
     af_arg_i64(l, x->ld);
-    arg_pieces(l, p);
+    arg_pieces(cu, l, p);
     af_arg_ptr(l, p->bias ? p->bias->data : NULL);
     af_arg_ptr(l, low ? low->data : NULL);
     af_arg_i64(l, low ? low->ld : 0);
@@ -144,7 +144,7 @@ bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p)
     af_arg_i64(l, dx->ld);
     af_arg_ptr(l, dy->data);
     af_arg_i64(l, dy->ld);
-    arg_pieces(l, p);
+    arg_pieces(cu, l, p);
     af_arg_ptr(l, low ? low->data : NULL);
     af_arg_i64(l, low ? low->ld : 0);
     af_arg_ptr(l, low ? p->down->data : NULL);

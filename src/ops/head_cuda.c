@@ -6,7 +6,6 @@
 
 enum {
     CHUNK_USUAL = 1280, /* a wave of tiles of the gradient's product on a large GPU */
-    CHUNK_SMALL = 512,  /* when memory is short */
     OUT_DH = 2,
     OUT_DW = 3,
     ROW_THREADS = 1024,
@@ -20,25 +19,24 @@ typedef struct head {
     af_mat w;              /* [V][D] */
     int64_t N, D, V, ld;   /* ld of the logits */
     int64_t step;          /* rows of a chunk */
-    void *logits, *x, *dx; /* [step][ld]; packed h and dh, [N][D] */
+    void *logits, *x, *dx; /* [step][ld]; packed h and dh, [N][D], in one place without dw */
     float *row_loss, *row_hit;
     int32_t *labels, *index, *slot; /* [N] each */
     const void *scale;
 } head;
 
 /* Rows of a chunk: as many as wished, but no more than AF_CHUNKS_MAX chunks. */
-static int64_t chunk_of(const af_cuda *cu, const af_node *n)
+static int64_t chunk_of(const af_node *n)
 {
     const int64_t N = af_rows(n->in[0]), wish = n->attr.head.chunk_rows;
-    const int64_t usual = cu->graph->recompute >= AF_RECOMPUTE_WIDE ? CHUNK_SMALL : CHUNK_USUAL;
     const int64_t least = (N + AF_CHUNKS_MAX - 1) / AF_CHUNKS_MAX;
-    return AF_MIN(N, AF_MAX(wish ? wish : usual, least));
+    return AF_MIN(N, AF_MAX(wish ? wish : CHUNK_USUAL, least));
 }
 
 /* Places everything in the workspace; returns its size. */
 static uint64_t place(head *h, af_cuda *cu, af_node *n)
 {
-    *h = (head){.cu = cu, .n = n, .t = n->in[0]->dtype, .step = chunk_of(cu, n)};
+    *h = (head){.cu = cu, .n = n, .t = n->in[0]->dtype, .step = chunk_of(n)};
     h->N = af_rows(n->in[0]);
     h->D = af_last(n->in[0]);
     h->V = n->in[1]->dim[0];
@@ -58,7 +56,7 @@ static uint64_t place(head *h, af_cuda *cu, af_node *n)
     const uint64_t bytes[] = {af_linear_group_scratch(p),
                               (uint64_t)(h->step * h->ld * size),
                               (uint64_t)(h->N * h->D * size),
-                              n->attr.head.dh ? (uint64_t)(h->N * h->D * size) : 0,
+                              n->attr.head.dw ? (uint64_t)(h->N * h->D * size) : 0,
                               (uint64_t)h->N * 4,
                               (uint64_t)h->N * 4,
                               (uint64_t)h->N * 4,
@@ -69,6 +67,8 @@ static uint64_t place(head *h, af_cuda *cu, af_node *n)
         *part[i] = cu->work ? (uint8_t *)cu->work + at : NULL;
         at += AF_ALIGN_UP(bytes[i], (uint64_t)256);
     }
+    if (!n->attr.head.dw) /* nobody reads a chunk of h once its logits are there */
+        h->dx = h->x;
     return at;
 }
 

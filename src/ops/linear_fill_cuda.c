@@ -50,7 +50,7 @@ void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
         assert(q && "a 4-bit weight has its scales");
         af_arg_ptr(l, q->absmax->data);
         af_arg_ptr(l, q->nested ? q->nested->data : NULL);
-        af_arg_f32(l, q->offset);
+        af_arg_f32_late(cu, l, &q->offset);
     }
     af_arg_i64(l, dst.rows);
     af_arg_i64(l, dst.cols);

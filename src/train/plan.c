@@ -9,13 +9,10 @@
 
 #include <jansson.h>
 
-static const char *const mode_names[] = {"none", "cheap", "wide", "block"};
-
 typedef struct outline {
     af_trainer t;
     af_hf_config config; /* when there are no weights to read headers of */
     af_model_spec spec;
-    af_dtype *dtype;
     bool from_config;
 } outline;
 
@@ -30,7 +27,6 @@ static void close_outline(outline *o)
         af_model_spec_clear(&o->spec);
         af_hf_config_clear(&o->config);
     }
-    free(o->dtype);
     af_trainer_close(&o->t);
 }
 
@@ -44,21 +40,6 @@ static bool has_weights(const char *path)
     free(one);
     free(many);
     return yes;
-}
-
-/* Without headers: the config's type, nf4 for the layers' linears of a quantised base. */
-static af_status guess_types(outline *o, af_error *err)
-{
-    const af_model_spec *s = &o->spec;
-    o->dtype = af_calloc((uint64_t)s->tensors, sizeof *o->dtype);
-    if (!o->dtype)
-        return af_fail_nomem(err, "the plan", (uint64_t)s->tensors * sizeof *o->dtype);
-    for (int i = 0; i < s->tensors; i++) {
-        const bool linear = s->tensor[i].module >= 0 && s->tensor[i].layer >= 0;
-        o->dtype[i] = linear && af_method_quantises(o->t.run) ? AF_DTYPE_NF4 : o->config.dtype;
-    }
-    o->t.dtype = o->dtype;
-    return AF_OK;
 }
 
 static af_status open_outline(outline *o, const af_run *run, af_error *err)
@@ -83,7 +64,7 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
         AF_TRY(af_model_spec_init(&o->spec, &o->config, err));
         o->from_config = true;
         t->spec = &o->spec;
-        AF_TRY(guess_types(o, err));
+        t->plain = t->compute == AF_DTYPE_BF16 ? AF_DTYPE_BF16 : o->config.dtype;
     }
     t->dropout = run->lora_dropout;
     if (run->method != AF_METHOD_FULL && run->lora_model_dir) {
@@ -105,14 +86,6 @@ static void set_shape(af_trainer *t, int64_t sequence_len)
     t->sequences_max = t->run->micro_batch_size * (t->run->packing ? AF_MIN(sequence_len, 64) : 1);
 }
 
-static af_status plan_mode(af_trainer *t, af_recompute mode, af_plan_info *out, af_error *err)
-{
-    af_status st = af_trainer_record(t, mode, err);
-    if (st == AF_OK && t->source)
-        st = af_source_bind(t->source, &t->leaves, !strcmp(af_device_kind(t->device), "cpu"), err);
-    return st == AF_OK ? af_graph_plan(t->graph, t->device, out, err) : st;
-}
-
 static int64_t trained(const af_trainer *t)
 {
     int64_t n = t->adapter ? 0 : t->spec->params;
@@ -131,33 +104,37 @@ static int64_t trained(const af_trainer *t)
 enum { LENGTHS = 6 };
 
 typedef struct answer {
-    af_plan_info mode[AF_RECOMPUTE_BLOCK + 1];
-    int chosen; /* -1 = nothing fits */
+    af_rung rung[AF_RUNGS_MAX]; /* from the fastest to the smallest */
+    af_plan_info plan[AF_RUNGS_MAX];
+    int rungs;
+    int taken; /* the first allowed one that fits; else the smallest allowed one */
+    bool fits;
     uint64_t free_bytes;
     int64_t length[LENGTHS];
-    uint64_t total[LENGTHS]; /* at the chosen mode, or the smallest */
+    uint64_t total[LENGTHS]; /* of `taken` */
 } answer;
 
 static af_status fill(answer *a, af_trainer *t, uint64_t memory, af_error *err)
 {
     af_status st = AF_OK;
     a->free_bytes = memory ? memory : af_device_memory_free(t->device);
-    a->chosen = -1;
     set_shape(t, t->run->sequence_len);
-    const int first = t->run->checkpointing == AF_TRI_YES ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_NONE;
-    const int last = t->run->checkpointing == AF_TRI_NO ? AF_RECOMPUTE_NONE : AF_RECOMPUTE_BLOCK;
-    for (int m = AF_RECOMPUTE_NONE; m <= AF_RECOMPUTE_BLOCK; m++) {
-        AF_TRY(plan_mode(t, (af_recompute)m, &a->mode[m], err));
-        if (a->chosen < 0 && m >= first && m <= last && a->mode[m].total <= a->free_bytes)
-            a->chosen = m;
+    a->rungs = af_trainer_rungs(t, a->rung);
+    for (int i = 0; i < a->rungs; i++) {
+        AF_TRY(af_trainer_try(t, a->rung[i], err));
+        a->plan[i] = t->plan;
+        if (a->fits || !af_trainer_allows(t, a->rung[i]))
+            continue;
+        a->taken = i;
+        a->fits = t->plan.total <= a->free_bytes;
     }
     for (int i = 0; i < LENGTHS; i++) {
-        af_plan_info p;
         a->length[i] = AF_MAX(t->run->sequence_len >> 2, 1) << i;
         set_shape(t, a->length[i]);
-        AF_TRY(plan_mode(t, (af_recompute)(a->chosen < 0 ? last : a->chosen), &p, err));
-        a->total[i] = p.total;
+        AF_TRY(af_trainer_try(t, a->rung[a->taken], err));
+        a->total[i] = t->plan.total;
     }
+    set_shape(t, t->run->sequence_len);
 done:
     return st;
 }
@@ -170,34 +147,48 @@ static uint64_t resident(const af_plan_info *p)
     return p->total + p->bound + p->params + p->state;
 }
 
-static json_t *info_json(const af_plan_info *p)
+/* "block", "block+4bit": how much is recomputed, and whether 4-bit weights stay as they are. */
+static const char *rung_name(af_rung r, char buf[24])
 {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f}", "inputs", (json_int_t)p->inputs,
-                     "weights", (json_int_t)p->weights, "weights_mapped", (json_int_t)p->bound,
-                     "params", (json_int_t)p->params, "gradients", (json_int_t)p->grads, "state",
-                     (json_int_t)p->state, "activations", (json_int_t)p->activations, "workspace",
-                     (json_int_t)p->workspace, "total", (json_int_t)p->total, "flops", p->flops);
+    snprintf(buf, 24, "%s%s", af_recompute_name(r.mode), r.packed ? "+4bit" : "");
+    return buf;
+}
+
+/* An estimate: work against the work of the fastest way (af_plan_info.effort). */
+static double slower(const answer *a, int i) { return a->plan[i].effort / a->plan[0].effort; }
+
+static json_t *info_json(const answer *a, int i)
+{
+    const af_plan_info *p = &a->plan[i];
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f}", "inputs",
+                     (json_int_t)p->inputs, "weights", (json_int_t)p->weights, "weights_mapped",
+                     (json_int_t)p->bound, "params", (json_int_t)p->params, "gradients",
+                     (json_int_t)p->grads, "state", (json_int_t)p->state, "activations",
+                     (json_int_t)p->activations, "workspace", (json_int_t)p->workspace, "host",
+                     (json_int_t)p->host, "total", (json_int_t)p->total, "flops", p->flops,
+                     "time_estimate", slower(a, i));
 }
 
 static char *as_json(const answer *a, const af_trainer *t)
 {
-    const int m = a->chosen < 0 ? AF_RECOMPUTE_BLOCK : a->chosen;
+    char name[24];
+    const af_plan_info *p = &a->plan[a->taken];
     json_t *o = json_object(), *modes = json_object(), *lengths = json_array();
     json_object_set_new(o, "parameters", json_integer(t->spec->params));
     json_object_set_new(o, "trained_parameters", json_integer(trained(t)));
     json_object_set_new(o, "device", json_string(af_device_text(t->device)));
     json_object_set_new(o, "compute", json_string(af_dtype_name(t->compute)));
-    json_object_set_new(o, "fits", json_boolean(a->chosen >= 0));
-    json_object_set_new(o, "recompute", json_string(mode_names[m]));
+    json_object_set_new(o, "fits", json_boolean(a->fits));
+    json_object_set_new(o, "recompute", json_string(af_recompute_name(a->rung[a->taken].mode)));
+    json_object_set_new(o, "stays_in_4bit", json_boolean(a->rung[a->taken].packed));
     json_object_set_new(o, "free_bytes", json_integer((json_int_t)a->free_bytes));
-    json_object_set_new(o, "peak_bytes", json_integer((json_int_t)a->mode[m].total));
+    json_object_set_new(o, "peak_bytes", json_integer((json_int_t)p->total));
     if (on_cpu(t))
-        json_object_set_new(o, "resident_bytes", json_integer((json_int_t)resident(&a->mode[m])));
-    json_object_set_new(o, "flops_per_step",
-                        json_real(a->mode[m].flops * (double)t->run->accumulation));
-    json_object_set_new(o, "arenas", info_json(&a->mode[m]));
-    for (int i = 0; i <= AF_RECOMPUTE_BLOCK; i++)
-        json_object_set_new(modes, mode_names[i], info_json(&a->mode[i]));
+        json_object_set_new(o, "resident_bytes", json_integer((json_int_t)resident(p)));
+    json_object_set_new(o, "flops_per_step", json_real(p->flops * (double)t->run->accumulation));
+    json_object_set_new(o, "arenas", info_json(a, a->taken));
+    for (int i = 0; i < a->rungs; i++)
+        json_object_set_new(modes, rung_name(a->rung[i], name), info_json(a, i));
     json_object_set_new(o, "modes", modes);
     for (int i = 0; i < LENGTHS; i++)
         json_array_append_new(
@@ -211,19 +202,33 @@ static char *as_json(const answer *a, const af_trainer *t)
 
 static double gib(uint64_t b) { return (double)b / 0x1p30; }
 
+static void put_modes(af_buf *b, const answer *a, const af_trainer *t)
+{
+    char name[24];
+    af_buf_str(b, "recompute      peak GiB   FLOP a step   estimated time a step\n");
+    for (int i = 0; i < a->rungs; i++) {
+        const af_plan_info *p = &a->plan[i];
+        af_buf_printf(b, "%-12s %10.3f   %.3e     x %.2f", rung_name(a->rung[i], name),
+                      gib(p->total), p->flops * (double)t->run->accumulation, slower(a, i));
+        if (p->host)
+            af_buf_printf(b, ", %.3f GiB of host memory", gib(p->host));
+        af_buf_printf(b, "%s\n", i == a->taken && a->fits ? "  <- taken" : "");
+    }
+}
+
 static char *as_text(const answer *a, const af_trainer *t)
 {
     af_buf b = {0};
-    const int m = a->chosen < 0 ? AF_RECOMPUTE_BLOCK : a->chosen;
-    const af_plan_info *p = &a->mode[m];
+    char name[24];
+    const af_plan_info *p = &a->plan[a->taken];
+    rung_name(a->rung[a->taken], name);
     af_buf_printf(&b, "parameters   %.1f M, trained %.2f M; %s, %s\n",
                   (double)t->spec->params / 1e6, (double)trained(t) / 1e6,
                   af_device_text(t->device), af_dtype_name(t->compute));
     af_buf_printf(&b, "batch        %lld x %lld tokens, %lld passes a step, %.3g FLOP a step\n",
                   (long long)t->run->micro_batch_size, (long long)t->run->sequence_len,
                   (long long)t->run->accumulation, p->flops * (double)t->run->accumulation);
-    af_buf_printf(&b, "recompute    %s%s\n", mode_names[m],
-                  a->chosen < 0 ? " (and even that does not fit)" : "");
+    af_buf_printf(&b, "recompute    %s%s\n", name, a->fits ? "" : " (and even that does not fit)");
     af_buf_printf(&b, "weights      %8.3f GiB, and %.3f GiB read where they lie\n", gib(p->weights),
                   gib(p->bound));
     af_buf_printf(&b, "trained      %8.3f GiB, gradients %.3f, optimizer %.3f\n", gib(p->params),
@@ -231,17 +236,13 @@ static char *as_text(const answer *a, const af_trainer *t)
     af_buf_printf(&b, "activations  %8.3f GiB\nworkspace    %8.3f GiB\n", gib(p->activations),
                   gib(p->workspace));
     af_buf_printf(&b, "peak         %8.3f GiB of %.3f GiB free: %s\n", gib(p->total),
-                  gib(a->free_bytes), a->chosen < 0 ? "does not fit" : "fits");
+                  gib(a->free_bytes), a->fits ? "fits" : "does not fit");
     if (on_cpu(t))
         af_buf_printf(&b, "resident     %8.3f GiB with mapped weights and copies for checkpoints\n",
                       gib(resident(p)));
     af_buf_char(&b, '\n');
-    af_buf_str(&b, "recompute      peak GiB   FLOP a step\n");
-    for (int i = 0; i <= AF_RECOMPUTE_BLOCK; i++)
-        af_buf_printf(&b, "%-10s %12.3f   %.3g (x %.2f)\n", mode_names[i], gib(a->mode[i].total),
-                      a->mode[i].flops * (double)t->run->accumulation,
-                      a->mode[i].flops / a->mode[0].flops);
-    af_buf_printf(&b, "\nsequence_len   peak GiB (recompute %s)\n", mode_names[m]);
+    put_modes(&b, a, t);
+    af_buf_printf(&b, "\nsequence_len   peak GiB (recompute %s)\n", name);
     for (int i = 0; i < LENGTHS; i++)
         af_buf_printf(&b, "%12lld %10.3f   %s\n", (long long)a->length[i], gib(a->total[i]),
                       a->total[i] <= a->free_bytes ? "fits" : "does not fit");

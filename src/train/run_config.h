@@ -50,7 +50,7 @@ typedef struct af_run {
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
     double neftune_alpha;
     /* precision and memory */
-    int bf16, checkpointing; /* af_tri */
+    int bf16, checkpointing, offloading; /* af_tri */
     bool tf32;
     const char *device;
     int64_t threads;

@@ -182,6 +182,11 @@ static const af_yaml *translate(const parser *p, const char *key, const af_yaml 
     if (strcmp(key, "gradient_checkpointing") == 0 && n->kind == AF_YAML_SCALAR &&
         !strcmp(n->text, "unsloth"))
         return &yes;
+    if (strcmp(key, "gradient_checkpointing") == 0 && n->kind == AF_YAML_SCALAR &&
+        !strcmp(n->text, "offload")) {
+        *name = "activation_offloading";
+        return &yes;
+    }
     return n;
 }
 

@@ -248,7 +248,6 @@ static double mib(uint64_t bytes) { return (double)bytes / 0x1p20; }
 
 static void say_plan(const af_trainer *t)
 {
-    static const char *const modes[] = {"none", "cheap", "wide", "block"};
     af_trainer_say(t, "device: %s, computing in %s", af_device_text(t->device),
                    af_dtype_name(t->compute));
     af_trainer_say(t,
@@ -264,9 +263,10 @@ static void say_plan(const af_trainer *t)
     af_trainer_say(
         t,
         "memory: %.1f MiB planned (weights %.1f + %.1f mapped, trained %.1f, activations "
-        "%.1f), recompute %s",
+        "%.1f), recompute %s%s",
         mib(p->total), mib(p->weights), mib(p->bound), mib(p->params + p->grads + p->state),
-        mib(p->activations), modes[t->recompute]);
+        mib(p->activations), af_recompute_name(t->recompute),
+        t->packed ? ", weights stay in 4 bits" : "");
     if (on_cpu(t))
         af_trainer_say(t, "memory: %.1f MiB resident expected (with %.1f for checkpoints)",
                        mib(af_trainer_resident(t)), mib(af_trainer_copies(t)));

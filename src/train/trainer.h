@@ -31,9 +31,10 @@ typedef struct af_trainer {
     af_dtype compute;
     af_source *source;
     const af_model_spec *spec;
-    af_adapter *adapter;   /* NULL in full fine-tuning */
-    double dropout;        /* before the adapter: the run's, or that of the one it starts from */
-    const af_dtype *dtype; /* by spec tensor, of frozen ones; NULL = the source says */
+    af_adapter *adapter; /* NULL in full fine-tuning */
+    double dropout;      /* before the adapter: the run's, or that of the one it starts from */
+    af_dtype plain;      /* without a source: the type of weights that are not in 4 bits, */
+    af_dtype *dtype;     /* and of each, by spec tensor */
     /* data */
     af_token_store store, eval_store;
     af_data_counts counts, eval_counts;
@@ -48,6 +49,7 @@ typedef struct af_trainer {
     af_tensor *labels, *scale, *loss, *rows;
     int64_t rows_max, sequences_max, bounds_len;
     af_recompute recompute;
+    bool packed; /* 4-bit weights stay as they are */
     af_plan_info plan;
     uint64_t program_bytes; /* resident before anything was opened */
     /* loop */
@@ -72,7 +74,19 @@ void af_trainer_close(af_trainer *t);
 /* Records the graph for a run: shared with the plan command. `source` gives types; NULL = the
  * config's. */
 AF_CHECKED af_status af_trainer_record(af_trainer *t, af_recompute mode, af_error *err);
-/* Picks recompute so that the plan fits `free_bytes`, recording anew for each try. */
+/* The ways to run from the fastest to the smallest, whatever the run file says of them: how much is
+ * recomputed, and whether 4-bit weights stay as they are (else a dense copy is kept). */
+enum { AF_RUNGS_MAX = 10 };
+typedef struct af_rung {
+    af_recompute mode;
+    bool packed;
+} af_rung;
+int af_trainer_rungs(const af_trainer *t, af_rung out[AF_RUNGS_MAX]);
+/* May the run take it? The first allowed one that fits is taken. */
+bool af_trainer_allows(const af_trainer *t, af_rung r);
+/* Records and plans one. */
+AF_CHECKED af_status af_trainer_try(af_trainer *t, af_rung r, af_error *err);
+/* Tries them in order until the plan fits `free_bytes`. */
 AF_CHECKED af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err);
 
 /* Host memory beside the plan: the trained values once more (an adapter's, or a checkpoint's while

@@ -270,14 +270,6 @@ static af_status check_full(const af_trainer *t, af_error *err)
                    c->from_gguf ? "a GGUF file" : "a quantised model");
 }
 
-/* On a GPU: 4-bit weights are dequantised at each use where their dense copy would take most of the
- * memory, or where the run file asks for the smallest mode anyway. The numbers are the same. */
-static bool stays_in_4bit(const af_trainer *t, int64_t params)
-{
-    const uint64_t dense = (uint64_t)params * 2, unused = af_device_memory_free(t->device);
-    return t->run->checkpointing == AF_TRI_YES || dense > unused / 10 * 6;
-}
-
 static af_status open_model(af_trainer *t, af_error *err)
 {
     const af_run *r = t->run;
@@ -289,19 +281,13 @@ static af_status open_model(af_trainer *t, af_error *err)
     t->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
     bool untie;
     AF_TRY(af_method_unties(&untie, r, err));
-    af_source_opts o = {
+    const af_source_opts o = {
         .compute = t->compute,
         .untie = untie,
         .load_in_4bit = af_method_quantises(r),
         .quant_mode = AF_QUANT_SHADOW,
     };
     AF_TRY(af_source_open(&t->source, t->model_path, &o, err));
-    if (gpu && stays_in_4bit(t, af_source_spec(t->source)->params)) {
-        af_source_close(t->source);
-        t->source = NULL;
-        o.quant_mode = AF_QUANT_SCRATCH;
-        AF_TRY(af_source_open(&t->source, t->model_path, &o, err));
-    }
     t->spec = af_source_spec(t->source);
     st = check_full(t, err);
 done:
@@ -396,5 +382,6 @@ void af_trainer_close(af_trainer *t)
     free(t->losses);
     af_samples_free(t->samples);
     free(t->samples_html);
+    free(t->dtype);
     *t = (af_trainer){0};
 }

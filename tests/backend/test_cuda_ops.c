@@ -1,6 +1,7 @@
 /* test_cuda_ops.c - every op on the GPU against its CPU twin, on odd shapes, with the GPU's memory
- * poisoned before the run; captured = direct, run = run again, bit for bit. Skips without a GPU.
- * AF_CASE=name runs one case, AF_LIST=1 prints every error measured. */
+ * poisoned before the run and guards behind every tensor checked after it; captured = direct, run =
+ * run again, bit for bit. Skips without a GPU. AF_CASE=name runs one case, AF_LIST=1 prints every
+ * error measured. */
 #include "test.h"
 
 #include "backend/case_list.h"
@@ -24,7 +25,47 @@ static void clear(values *v)
     v->count = 0;
 }
 
-/* NaN in every activation and all of the workspace. */
+enum { GUARD = 512 };
+
+/* Calls fn for the guard behind every tensor, and behind what nodes use while they run. */
+static void each_guard(af_device *d, const af_graph *g,
+                       void (*fn)(af_cuda *cu, uint8_t *at, uint64_t n, const char *what, int *bad),
+                       int *bad)
+{
+    const af_cuda_graph *cg = g->backend;
+    for (int i = 0; i < g->n_tensors; i++) {
+        const af_tensor *t = g->tensors[i];
+        if (!t->base && t->data && (t->role != AF_ROLE_ACTIVATION || t->first >= 0))
+            fn((af_cuda *)d, (uint8_t *)t->data + af_tensor_extent(t), GUARD,
+               t->producer ? af_ops[t->producer->op]->name : t->name, bad);
+    }
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->work)
+            fn((af_cuda *)d,
+               cg->arena[AF_ROLE_ACTIVATION] + g->nodes[i]->work_offset + g->nodes[i]->work, GUARD,
+               af_ops[g->nodes[i]->op]->name, bad);
+}
+
+static void set_guard(af_cuda *cu, uint8_t *at, uint64_t n, const char *what, int *bad)
+{
+    (void)what, (void)bad;
+    cu->drv->fill(at, 0xa5, n, cu->stream);
+}
+
+static void check_guard(af_cuda *cu, uint8_t *at, uint64_t n, const char *what, int *bad)
+{
+    uint8_t here[GUARD];
+    cu->drv->copy_down(here, at, n, cu->stream);
+    cu->drv->stream_sync(cu->stream);
+    for (uint64_t i = 0; i < n; i++)
+        if (here[i] != 0xa5) {
+            print_error("'%s': byte %d behind its memory was written\n", what, (int)i);
+            ++*bad;
+            return;
+        }
+}
+
+/* NaN in every activation, and in what nodes use beside them. */
 static void poison(af_device *d, af_graph *g)
 {
     af_cuda *cu = (af_cuda *)d;
@@ -32,21 +73,22 @@ static void poison(af_device *d, af_graph *g)
     if (cg->arena[AF_ROLE_ACTIVATION])
         cu->drv->fill(cg->arena[AF_ROLE_ACTIVATION], 0xff, g->role_bytes[AF_ROLE_ACTIVATION],
                       cu->stream);
-    if (cg->work)
-        cu->drv->fill(cg->work, 0xff, g->work_bytes, cu->stream);
 }
 
 typedef struct how {
     af_dtype t;
     af_recompute recompute;
     int repeats;
+    bool guard; /* no memory is used twice, and what lies behind each tensor stays as it is */
 } how;
 
 static af_status run_case(const test_case *c, af_device *d, how h, values *out, af_error *err)
 {
     af_status st = AF_OK;
     rec r = {.t = h.t};
+    int bad = 0;
     AF_TRY(af_graph_new(&r.g, err));
+    r.g->guard = h.guard && d == gpu ? GUARD : 0;
     if (h.recompute)
         af_set_recompute(r.g, h.recompute, 1);
     c->record(&r);
@@ -54,8 +96,14 @@ static af_status run_case(const test_case *c, af_device *d, how h, values *out, 
     AF_TRY(rec_write(&r, err));
     if (d == gpu)
         poison(d, r.g);
+    if (r.g->guard)
+        each_guard(d, r.g, set_guard, &bad);
     for (int i = 0; i < h.repeats; i++)
         AF_TRY(af_graph_run(r.g, rec_mask(&r), err));
+    if (r.g->guard)
+        each_guard(d, r.g, check_guard, &bad);
+    if (bad)
+        AF_TRY(af_fail(err, AF_EDEVICE, "%d guards are broken", bad));
     out->count = r.outs;
     for (int i = 0; i < r.outs; i++) {
         const uint64_t bytes = af_tensor_bytes(r.out[i]);
@@ -145,7 +193,7 @@ static void test_every_case_agrees_with_the_cpu(void **state)
     for (size_t t = 0; t < AF_LEN(types); t++)
         for (size_t i = 0; i < AF_LEN(cases); i++)
             if (wanted(&cases[i]))
-                bad += compare(&cases[i], (how){types[t], AF_RECOMPUTE_NONE, 1}, "");
+                bad += compare(&cases[i], (how){types[t], AF_RECOMPUTE_NONE, 1, true}, "");
     assert_int_equal(bad, 0);
 }
 
@@ -157,8 +205,9 @@ static void test_every_case_runs_on_the_cpu(void **state)
         values v = {0};
         af_error err = {0};
         int worst;
-        CHECK_OK(run_case(&cases[i], cpu, (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1}, &v, &err),
-                 err);
+        CHECK_OK(
+            run_case(&cases[i], cpu, (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, false}, &v, &err),
+            err);
         CHECK_MSG(distance(&v, &v, &worst) == 0, "%s is not finite", cases[i].name);
         CHECK_MSG(v.count > 0, "%s compares nothing", cases[i].name);
         clear(&v);
@@ -177,8 +226,8 @@ static void test_own_products_agree_too(void **state)
     for (size_t k = 0; k < AF_LEN(names); k++)
         for (size_t i = 0; i < AF_LEN(cases); i++)
             if (strcmp(cases[i].name, names[k]) == 0 && wanted(&cases[i])) {
-                bad += compare(&cases[i], (how){AF_DTYPE_F32, AF_RECOMPUTE_NONE, 1}, "own");
-                bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1}, "own");
+                bad += compare(&cases[i], (how){AF_DTYPE_F32, AF_RECOMPUTE_NONE, 1, false}, "own");
+                bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, false}, "own");
             }
     ((af_cuda *)gpu)->no_lt = false;
     assert_int_equal(bad, 0);
@@ -218,7 +267,7 @@ static void test_adapters_beside_the_product_agree_too(void **state)
     for (size_t i = 0; i < AF_LEN(cases); i++)
         if ((strncmp(cases[i].name, "lora", 4) == 0 || !strcmp(cases[i].name, "block")) &&
             wanted(&cases[i]))
-            bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1}, "beside");
+            bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, false}, "beside");
     ((af_cuda *)gpu)->no_fold = false;
     assert_int_equal(bad, 0);
 }
@@ -245,7 +294,7 @@ static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **stat
                                m == 3   ? AF_RECOMPUTE_CHEAP
                                : m == 4 ? AF_RECOMPUTE_BLOCK
                                         : AF_RECOMPUTE_NONE,
-                               strcmp(names[k], "train") == 0 ? 50 : 3};
+                               strcmp(names[k], "train") == 0 ? 50 : 3, false};
                 ((af_cuda *)gpu)->no_side = m == 5;
                 ((af_cuda *)gpu)->no_graph = m == 1;
                 CHECK_OK(run_case(&cases[i], gpu, h, &v[m], &err), err);
@@ -274,8 +323,8 @@ static void test_shadow_and_scratch_are_the_same_bits(void **state)
         if (strcmp(cases[i].name, "gguf") == 0)
             for (int m = 0; m < 2; m++) {
                 ((af_cuda *)gpu)->scratch = m == 1;
-                CHECK_OK(run_case(&cases[i], gpu, (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 2}, &v[m],
-                                  &err),
+                CHECK_OK(run_case(&cases[i], gpu, (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 2, false},
+                                  &v[m], &err),
                          err);
                 ((af_cuda *)gpu)->scratch = false;
             }

@@ -125,6 +125,8 @@ void af_arg_ptr(af_launch *l, const void *p);
 void af_arg_i32(af_launch *l, int64_t v); /* asserts that it fits */
 void af_arg_i64(af_launch *l, int64_t v);
 void af_arg_f32(af_launch *l, double v);
+/* A number that is known when weights have been written, not yet while nodes are prepared. */
+void af_arg_f32_late(af_cuda *cu, af_launch *l, const float *from);
 void af_arg_f64(af_launch *l, double v);
 void af_arg_u64(af_launch *l, uint64_t v);
 /* A struct passed by value, at most 128 bytes, aligned to 8. */

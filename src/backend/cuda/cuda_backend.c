@@ -1,4 +1,4 @@
-/* cuda_backend.c - one GPU as a device: open, lay out, prepare, transfer.
+/* cuda_backend.c - one GPU as a device: open, prepare, transfer.
  *
  * prepare allocates each arena once, lets every launcher append its steps, builds all kernels
  * together, fixes the GEMM algorithms, and only then is anything of the model uploaded. */
@@ -7,12 +7,7 @@
 #include "backend/cuda/kernels.h"
 #include "ops/linear_cuda.h"
 
-enum {
-    RESERVE_BYTES = 256 << 20, /* left to the driver: modules, captured graphs, fragments */
-    /* values of a gradient whose product leaves room beside it: larger ones fill the GPU, and what
-     * runs beside them costs more than it hides (measured at 2048 and 8192 rows) */
-    ASIDE_MAX = 1 << 23,
-};
+enum { RESERVE_BYTES = 256 << 20 }; /* left to the driver: modules, captured graphs, fragments */
 
 static uint64_t cuda_memory_free(const af_device *d)
 {
@@ -21,151 +16,6 @@ static uint64_t cuda_memory_free(const af_device *d)
     if (cu->drv->context_set(cu->context) || cu->drv->mem_info(&unused, &total))
         return 0;
     return unused > RESERVE_BYTES ? unused - RESERVE_BYTES : 0;
-}
-
-/* ---- layout ---- */
-
-static af_status check_ops(const af_graph *g, af_error *err)
-{
-    for (int i = 0; i < g->n_nodes; i++) {
-        const af_node *n = g->nodes[i];
-        if (!af_ops[n->op]->view && !af_cuda_ops[n->op])
-            return af_fail(err, AF_EUNSUPPORTED, "op '%s' has no CUDA version",
-                           af_ops[n->op]->name);
-    }
-    return AF_OK;
-}
-
-static void set_work(af_cuda *cu, af_graph *g)
-{
-    cu->graph = g;
-    g->work_bytes = 0;
-    for (int i = 0; i < g->n_nodes; i++) {
-        const af_node *n = g->nodes[i];
-        const af_cuda_op *op = af_ops[n->op]->view ? NULL : af_cuda_ops[n->op];
-        if (op && op->work)
-            g->work_bytes = AF_MAX(g->work_bytes, op->work(cu, n));
-    }
-    g->work_bytes = AF_ALIGN_UP(g->work_bytes, (uint64_t)256);
-    cu->graph = NULL;
-}
-
-static uint64_t total_bytes(const af_graph *g)
-{
-    uint64_t sum = g->work_bytes;
-    for (int r = 0; r < AF_ROLE_COUNT; r++)
-        sum += g->role_bytes[r];
-    return sum;
-}
-
-static bool is_weight_gradient(af_op op)
-{
-    return op == AF_OP_LINEAR_DW || op == AF_OP_LINEAR_DBIAS || op == AF_OP_ADAPTER_DA ||
-           op == AF_OP_ADAPTER_DB;
-}
-
-/* What nodes [from, from + n) read is not reused before position `until`. */
-static void hold_inputs(const af_graph *g, int from, int n, int until)
-{
-    for (int i = from; i < from + n; i++)
-        for (int k = 0; k < g->nodes[i]->n_in; k++) {
-            af_tensor *t = g->nodes[i]->in[k];
-            t = t->base ? t->base : t;
-            t->hold = AF_MAX(t->hold, until);
-        }
-}
-
-static bool touches(const af_node *n, const af_tensor *t)
-{
-    bool found = false;
-    for (int k = 0; k < n->n_in; k++)
-        found |= n->in[k] == t || n->in[k]->base == t;
-    for (int k = 0; k < n->n_out; k++)
-        found |= n->out[k] == t || n->out[k]->base == t;
-    return found;
-}
-
-/* Delays the products that pass a gradient on until somebody reads their result: what the gradients
- * of weights (and recomputation) before that need is free again by then. */
-static void products_late(af_graph *g)
-{
-    for (int i = g->n_nodes - 2; i >= 0; i--) {
-        af_node *n = g->nodes[i];
-        if (n->op != AF_OP_LINEAR_DX)
-            continue;
-        int at = i;
-        for (; at + 1 < g->n_nodes && g->nodes[at + 1]->phase == n->phase &&
-               !touches(g->nodes[at + 1], n->out[0]);
-             at++) {
-            g->nodes[at] = g->nodes[at + 1];
-            g->nodes[at]->at = at;
-        }
-        g->nodes[at] = n;
-        n->at = at;
-    }
-}
-
-/* Gradients of weights that follow a LINEAR_DX run beside it. Until the next such place (or the end
- * of the pass) nothing they read may be overwritten. */
-static af_status place_aside(af_graph *g, af_cuda_graph *cg, af_error *err)
-{
-    int from = -1, count = 0;
-    cg->aside = af_arena_take(&g->mem, (uint64_t)g->n_nodes + 1);
-    if (!cg->aside)
-        return af_fail_nomem(err, "the plan", (uint64_t)g->n_nodes);
-    if (g->recompute >= AF_RECOMPUTE_WIDE) { /* memory is short: hold nothing longer than needed */
-        products_late(g);
-        return AF_OK;
-    }
-    for (int i = 0; i <= g->n_nodes; i++) {
-        const af_node *n = i < g->n_nodes ? g->nodes[i] : NULL;
-        int k = 0;
-        while (n && n->op == AF_OP_LINEAR_DX && af_count(n->out[0]) <= ASIDE_MAX &&
-               i + 1 + k < g->n_nodes && k < 255 && g->nodes[i + 1 + k]->phase == n->phase &&
-               is_weight_gradient(g->nodes[i + 1 + k]->op))
-            k++;
-        if ((k > 0 || !n || n->phase == AF_PHASE_UPDATE) && count > 0) {
-            hold_inputs(g, from, count, i);
-            count = 0;
-        }
-        if (k > 0) {
-            cg->aside[i] = (uint8_t)k;
-            from = i + 1;
-            count = k;
-            i += k;
-        }
-    }
-    return AF_OK;
-}
-
-static af_status cuda_layout(af_device *d, af_graph *g, af_error *err)
-{
-    af_cuda *cu = (af_cuda *)d;
-    af_status st = AF_OK;
-    af_cuda_graph *cg = af_arena_take(&g->mem, sizeof *cg);
-    if (!cg)
-        return af_fail_nomem(err, "the plan", sizeof *cg);
-    g->backend = cg;
-    AF_TRY(check_ops(g, err));
-    for (int i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i]->bound) { /* values lie in host memory: prepare uploads them */
-            g->tensors[i]->backend = (void *)g->tensors[i]->bound;
-            g->tensors[i]->bound = NULL;
-        }
-    AF_TRY(af_cuda_linear_layout(cu, g, err));
-    AF_TRY(place_aside(g, cg, err));
-    set_work(cu, g);
-    if (!af_cuda_linear_has_shadow(cg))
-        goto done;
-    af_cuda_linear_use_scratch(cg, cu->scratch);
-    set_work(cu, g);
-    AF_TRY(af_graph_layout(g, err)); /* to look: do the copies of other block types fit? */
-    if (total_bytes(g) > cuda_memory_free(d)) {
-        af_cuda_linear_use_scratch(cg, true);
-        set_work(cu, g);
-    }
-done:
-    return st;
 }
 
 /* ---- prepare ---- */
@@ -180,7 +30,7 @@ static af_status allocate(af_cuda *cu, uint8_t **out, uint64_t bytes, const af_g
         return af_fail(err, AF_ENOMEM,
                        "%s of %.2f GiB does not fit: the plan needs %.2f GiB (weights %.2f, "
                        "activations %.2f), %.2f GiB are free on %s",
-                       what, (double)bytes / 0x1p30, (double)total_bytes(g) / 0x1p30,
+                       what, (double)bytes / 0x1p30, (double)af_graph_bytes(g) / 0x1p30,
                        (double)g->role_bytes[AF_ROLE_WEIGHT] / 0x1p30,
                        (double)g->role_bytes[AF_ROLE_ACTIVATION] / 0x1p30,
                        (double)cuda_memory_free(&cu->device) / 0x1p30, cu->name);
@@ -197,7 +47,13 @@ static af_status allocate_all(af_cuda *cu, af_graph *g, af_error *err)
     af_status st = AF_OK;
     for (int r = 0; r < AF_ROLE_COUNT; r++)
         AF_TRY(allocate(cu, &cg->arena[r], g->role_bytes[r], g, name[r], err));
-    AF_TRY(allocate(cu, &cg->work, g->work_bytes, g, "the workspace", err));
+    if (cu->lt && !cu->lt->work)
+        AF_TRY(
+            allocate(cu, (uint8_t **)&cu->lt->work, AF_LT_WORKSPACE, g, "the GEMM workspace", err));
+    if (cu->lt && !cu->lt->side_work && g->work_bytes > AF_LT_WORKSPACE)
+        AF_TRY(allocate(cu, (uint8_t **)&cu->lt->side_work, AF_LT_WORKSPACE, g,
+                        "the second GEMM workspace", err));
+    AF_TRY(af_cuda_offload_prepare(cu, g, err));
 done:
     return st;
 }
@@ -211,9 +67,6 @@ static af_status zero_all(af_cuda *cu, const af_graph *g, af_error *err)
             AF_TRY(af_cu_check(cu->drv,
                                cu->drv->fill(cg->arena[r], 0, g->role_bytes[r], cu->stream),
                                "cuMemsetD8Async", "an arena", err));
-    if (cg->work)
-        AF_TRY(af_cu_check(cu->drv, cu->drv->fill(cg->work, 0, g->work_bytes, cu->stream),
-                           "cuMemsetD8Async", "the workspace", err));
 done:
     return st;
 }
@@ -234,9 +87,11 @@ static void point_tensors(af_graph *g, const af_cuda_graph *cg)
 
 static af_status prepare_level(af_cuda *cu, af_graph *g, af_error *err)
 {
+    const af_cuda_graph *cg = g->backend;
     af_status st = AF_OK;
     for (int i = 0; i < g->n_nodes && st == AF_OK; i++) {
         af_node *n = g->nodes[i];
+        cu->work = n->work ? cg->arena[AF_ROLE_ACTIVATION] + n->work_offset : NULL;
         if (!af_ops[n->op]->view)
             st = af_cuda_ops[n->op]->prepare(cu, g, n, err);
         if (st == AF_OK && cu->err.code != AF_OK)
@@ -316,13 +171,18 @@ static void cuda_release(af_device *d, af_graph *g)
     for (int r = 0; r < AF_ROLE_COUNT; r++)
         if (cg->arena[r])
             cu->drv->mem_free(cg->arena[r]);
-    if (cg->work)
-        cu->drv->mem_free(cg->work);
+    if (cg->temp)
+        cu->drv->mem_free(cg->temp);
+    if (cg->stash)
+        cu->drv->host_free(cg->stash);
     if (cg->tables)
         cu->drv->mem_free(cg->tables);
     af_arena_clear(&cg->mem);
-    const af_cuda_graph empty = {
-        .groups = cg->groups, .n_groups = cg->n_groups, .aside = cg->aside};
+    const af_cuda_graph empty = {.groups = cg->groups,
+                                 .n_groups = cg->n_groups,
+                                 .aside = cg->aside,
+                                 .move = cg->move,
+                                 .moves = cg->moves};
     *cg = empty; /* the layout stays: the graph may be prepared again */
     for (int i = 0; i < g->n_tensors; i++)
         g->tensors[i]->data = NULL;
@@ -342,7 +202,6 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
     AF_TRY(allocate_all(cu, g, err));
     AF_TRY(zero_all(cu, g, err));
     point_tensors(g, cg);
-    cu->work = cg->work;
     AF_TRY(prepare_nodes(cu, g, err));
     if (cu->lt && cu->lt->untuned)
         (void)af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
@@ -466,12 +325,14 @@ static void cuda_close(af_device *d)
 
 static const af_backend_ops cuda_ops = {
     .kind = "cuda",
-    .layout = cuda_layout,
+    .layout = af_cuda_layout,
     .prepare = cuda_prepare,
     .run = af_cuda_run,
     .write = cuda_write,
     .read = cuda_read,
     .read_later = cuda_read_later,
+    .write_nf4 = af_cuda_write_nf4,
+    .write_noise = af_cuda_write_noise,
     .release = cuda_release,
     .memory_free = cuda_memory_free,
     .close = cuda_close,

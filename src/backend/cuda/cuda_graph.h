@@ -26,6 +26,28 @@ typedef struct af_exec {
     int n, cap;
 } af_exec;
 
+/* An argument that follows a number of the host. */
+typedef struct af_late af_late;
+struct af_late {
+    void *to;
+    const float *from;
+    af_late *next;
+};
+
+/* A value leaves the device after a node, or comes back before one. */
+typedef enum af_move_kind {
+    AF_MOVE_OUT,
+    AF_MOVE_OUT_DONE,
+    AF_MOVE_IN_DONE,
+    AF_MOVE_IN
+} af_move_kind;
+typedef struct af_move {
+    int at; /* a position: behind it (out), before it (in) */
+    af_move_kind kind;
+    const af_tensor *t;
+    uint64_t host; /* where it lies in the stash */
+} af_move;
+
 /* node->exec: one af_exec a level. Level 0 computes every row; a graph that generates is prepared
  * for few rows as well, and a run takes the level its live rows fit. */
 enum { AF_RUN_MASKS = 8, AF_CHUNKS_MAX = 16, AF_ROW_LEVELS = 3 };
@@ -38,7 +60,10 @@ static inline const af_exec *af_exec_of(const af_node *n, int level)
 struct af_cuda_graph {
     af_arena mem; /* steps and their arguments */
     uint8_t *arena[AF_ROLE_COUNT];
-    uint8_t *work;
+    af_late *late;
+    void *temp; /* device memory that loading needs, freed by the first run */
+    uint64_t temp_bytes;
+    uint8_t *stash; /* pinned host memory of offloaded values */
     /* Not nodes of the graph: steps that bring copies of weights (dequantised, cast, fused) and of
      * params (the same, for trainable values) up to date. */
     af_node on_weights, on_params;
@@ -50,6 +75,8 @@ struct af_cuda_graph {
         uint64_t launches;
     } captured[AF_ROW_LEVELS][AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
     uint8_t *aside; /* by position: how many nodes behind this one run beside it */
+    af_move *move;  /* offload.c, by position */
+    int moves;
     const af_tensor *labels;
     int64_t chunk_rows;
     int chunks; /* in use now */
@@ -67,6 +94,7 @@ AF_CHECKED af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int 
 /* Checks what launchers asked for: grid and block limits, shared memory, argument sizes. */
 AF_CHECKED af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err);
 
+AF_CHECKED af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err);
 AF_CHECKED af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err);
 /* Rows a level computes: cuda_rows.c. */
 int64_t af_cuda_level_rows(const af_graph *g, int level);
@@ -77,6 +105,21 @@ void af_cuda_set_level(af_graph *g, int level);
 /* The level with the fewest rows that hold the live ones. */
 int af_cuda_level_of(const af_graph *g);
 void af_cuda_drop_captures(af_cuda *cu, af_cuda_graph *cg);
+
+/* ---- values that leave the device between the passes: offload.c ---- */
+AF_CHECKED af_status af_cuda_offload_layout(af_graph *g, af_cuda_graph *cg, af_error *err);
+AF_CHECKED af_status af_cuda_offload_prepare(af_cuda *cu, af_graph *g, af_error *err);
+/* Issues the moves around node `at`; *next is the first move not issued yet. */
+AF_CHECKED af_status af_cuda_offload_issue(af_cuda *cu, const af_cuda_graph *cg, int at,
+                                           bool before, int *next, af_error *err);
+
+/* ---- loading: load_cuda.c ---- */
+AF_CHECKED af_status af_cuda_write_nf4(af_device *d, af_graph *g, af_tensor *t,
+                                       const uint16_t *rows, af_error *err);
+AF_CHECKED af_status af_cuda_write_noise(af_device *d, af_graph *g, af_tensor *t,
+                                         const af_random_fill *n, af_error *err);
+/* Before a run: what was written reaches the arguments that depend on it. */
+AF_CHECKED af_status af_cuda_load_done(af_cuda *cu, af_cuda_graph *cg, af_error *err);
 
 /* ---- transfers: upload.c ---- */
 typedef struct af_upload af_upload;
@@ -89,6 +132,8 @@ AF_CHECKED af_status af_upload_rows(af_cuda *cu, void *to, uint64_t pitch, const
 /* A few bytes without waiting: they are at `to` after the next af_download_rows. */
 AF_CHECKED af_status af_download_later(af_cuda *cu, void *to, const void *from, uint64_t bytes,
                                        const char *what, af_error *err);
+/* Waits for them. */
+AF_CHECKED af_status af_download_settle(af_cuda *cu, af_error *err);
 void af_download_drop(af_cuda *cu); /* nobody waits for them any more */
 AF_CHECKED af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pitch,
                                       uint64_t width, uint64_t rows, const char *what,

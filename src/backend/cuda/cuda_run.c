@@ -95,12 +95,14 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
     const af_cuda_graph *cg = g->backend;
     af_status st = AF_OK;
     bool pending = false;
+    int next = 0;
     *count = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         const int aside = cu->no_side ? 0 : cg->aside[i];
         if (!(what & bit[n->phase]))
             continue;
+        AF_TRY(af_cuda_offload_issue(cu, cg, i, true, &next, err));
         if (aside || n->phase == AF_PHASE_UPDATE)
             AF_TRY(join_side(cu, &pending, err));
         if (aside) {
@@ -108,6 +110,7 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
             pending = true;
         }
         AF_TRY(af_cuda_issue(cu, af_exec_of(n, cg->level), what, cg->chunks, count, err));
+        AF_TRY(af_cuda_offload_issue(cu, cg, i, false, &next, err));
         i += aside;
     }
     AF_TRY(join_side(cu, &pending, err));
@@ -156,6 +159,8 @@ static af_status follow_writes(af_cuda *cu, af_cuda_graph *cg, af_error *err)
 {
     af_status st = AF_OK;
     uint64_t count = 0;
+    if (cg->weights_dirty)
+        AF_TRY(af_cuda_load_done(cu, cg, err));
     if (cg->weights_dirty)
         AF_TRY(af_cuda_issue(cu, af_exec_of(&cg->on_weights, 0), 0, 0, &count, err));
     cg->weights_dirty = false;

@@ -38,11 +38,6 @@ af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err)
     if (lt->api.create(&lt->handle) != 0)
         AF_TRY(af_fail(err, AF_EDEVICE, "cublasLtCreate failed on %s", cu->name));
     lt->version = lt->api.version();
-    AF_TRY(af_cu_check(cu->drv, cu->drv->mem_alloc(&lt->work, AF_LT_WORKSPACE), "cuMemAlloc",
-                       "the GEMM workspace", err));
-    AF_TRY(af_cu_check(cu->drv, cu->drv->mem_alloc(&lt->side_work, AF_LT_WORKSPACE), "cuMemAlloc",
-                       "the GEMM workspace", err));
-    cu->device.counters.allocations += 2;
     af_gemm_choices_read(lt, cu);
     *out = lt;
     lt = NULL;

@@ -30,7 +30,7 @@ struct af_gemm_plan {
 struct af_lt {
     af_lt_api api;
     void *handle;
-    void *work, *side_work; /* one for each stream */
+    void *work, *side_work; /* one for each stream; made by the first prepare that needs them */
     size_t version;
     char *path; /* file of kept choices, or NULL */
     af_gemm_choice **choice;
@@ -58,5 +58,5 @@ void af_gemm_choices_write(af_lt *lt);
 const af_gemm_choice *af_gemm_choice_find(const af_lt *lt, const char *key);
 const af_gemm_choice *af_gemm_choice_add(af_lt *lt, const char *key, const af_lt_algo *algo);
 
-enum { AF_LT_WORKSPACE = 64 << 20 };
+enum { AF_LT_WORKSPACE = 32 << 20 }; /* what NVIDIA advises for its largest GPUs */
 #endif

@@ -104,7 +104,8 @@ void af_gemm_choices_read(af_lt *lt, const af_cuda *cu)
     uint64_t size = 0;
     if (af_cache_dir(&folder, "gemm", NULL) != AF_OK)
         return;
-    snprintf(name, sizeof name, "%s-cublaslt-%zu.txt", cu->name, lt->version);
+    snprintf(name, sizeof name, "%s-cublaslt-%zu-%d.txt", cu->name, lt->version,
+             AF_LT_WORKSPACE >> 20);
     for (char *p = name; *p; p++)
         if (*p == ' ' || *p == '/')
             *p = '-';

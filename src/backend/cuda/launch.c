@@ -130,6 +130,18 @@ void af_arg_f32(af_launch *l, double v)
     add(l, &x, sizeof x, 4);
 }
 
+void af_arg_f32_late(af_cuda *cu, af_launch *l, const float *from)
+{
+    af_late *late = l ? af_arena_take(&cu->cg->mem, sizeof *late) : NULL;
+    af_arg_f32(l, *from);
+    if (!late) {
+        latch_nomem(cu);
+        return;
+    }
+    *late = (af_late){.to = l->arg[l->n_args - 1], .from = from, .next = cu->cg->late};
+    cu->cg->late = late;
+}
+
 void af_arg_f64(af_launch *l, double v) { add(l, &v, sizeof v, 8); }
 void af_arg_u64(af_launch *l, uint64_t v) { add(l, &v, sizeof v, 8); }
 

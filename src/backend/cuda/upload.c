@@ -66,6 +66,8 @@ static af_status next_segment(af_cuda *cu, af_error *err)
     u->at = (u->at + 1) % SEGMENTS;
     u->used = 0;
     if (u->pending[u->at])
+        cu->device.counters.host_syncs++;
+    if (u->pending[u->at])
         AF_TRY(af_cu_check(cu->drv, cu->drv->event_sync(u->event[u->at]), "cuEventSynchronize",
                            "an upload", err));
     u->pending[u->at] = false;
@@ -143,6 +145,18 @@ static void settle(af_upload *u)
     u->laters = 0;
 }
 
+af_status af_download_settle(af_cuda *cu, af_error *err)
+{
+    if (cu->upload->laters == 0)
+        return AF_OK;
+    cu->device.counters.host_syncs++;
+    const af_status st = af_cu_check(cu->drv, cu->drv->stream_sync(cu->stream),
+                                     "cuStreamSynchronize", "numbers on their way", err);
+    if (st == AF_OK)
+        settle(cu->upload);
+    return st;
+}
+
 af_status af_download_later(af_cuda *cu, void *to, const void *from, uint64_t bytes,
                             const char *what, af_error *err)
 {
@@ -179,6 +193,7 @@ af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pit
                            "cuMemcpyDtoHAsync", what, err));
     else
         AF_TRY(af_cu_check(drv, drv->copy_2d(&c, cu->stream), "cuMemcpy2DAsync", what, err));
+    cu->device.counters.host_syncs++;
     AF_TRY(af_cu_check(drv, drv->stream_sync(cu->stream), "cuStreamSynchronize", what, err));
     settle(cu->upload);
 done:

@@ -1,0 +1,155 @@
+/* cuda_layout.c - before offsets are given: matrices and spare columns of projections, what runs
+ * beside what, what leaves the device for a while, and how much room each node needs. */
+#include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/gemm.h"
+#include "ops/linear_cuda.h"
+
+enum {
+    /* values of a gradient whose product leaves room beside it: larger ones fill the GPU, and what
+     * runs beside them costs more than it hides (measured at 2048 and 8192 rows) */
+    ASIDE_MAX = 1 << 23,
+};
+
+static af_status check_ops(const af_graph *g, af_error *err)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        if (!af_ops[n->op]->view && !af_cuda_ops[n->op])
+            return af_fail(err, AF_EUNSUPPORTED, "op '%s' has no CUDA version",
+                           af_ops[n->op]->name);
+    }
+    return AF_OK;
+}
+
+static void set_work(af_cuda *cu, af_graph *g)
+{
+    cu->graph = g;
+    for (int i = 0; i < g->n_nodes; i++) {
+        af_node *n = g->nodes[i];
+        const af_cuda_op *op = af_ops[n->op]->view ? NULL : af_cuda_ops[n->op];
+        n->work = op && op->work ? op->work(cu, n) : 0;
+    }
+    cu->graph = NULL;
+}
+
+/* Does anything run on the second stream beside the products? */
+static bool uses_side(const af_graph *g, const af_cuda_graph *cg)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        if (cg->aside[i])
+            return true;
+    return false;
+}
+
+static bool is_weight_gradient(af_op op)
+{
+    return op == AF_OP_LINEAR_DW || op == AF_OP_LINEAR_DBIAS || op == AF_OP_ADAPTER_DA ||
+           op == AF_OP_ADAPTER_DB;
+}
+
+/* What nodes [from, from + n) read is not reused before position `until`. */
+static void hold_inputs(const af_graph *g, int from, int n, int until)
+{
+    for (int i = from; i < from + n; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            af_tensor *t = g->nodes[i]->in[k];
+            t = t->base ? t->base : t;
+            t->hold = AF_MAX(t->hold, until);
+        }
+}
+
+static bool touches(const af_node *n, const af_tensor *t)
+{
+    bool found = false;
+    for (int k = 0; k < n->n_in; k++)
+        found |= n->in[k] == t || n->in[k]->base == t;
+    for (int k = 0; k < n->n_out; k++)
+        found |= n->out[k] == t || n->out[k]->base == t;
+    return found;
+}
+
+/* Delays the products that pass a gradient on until somebody reads their result: what the gradients
+ * of weights (and recomputation) before that need is free again by then. */
+static void products_late(af_graph *g)
+{
+    for (int i = g->n_nodes - 2; i >= 0; i--) {
+        af_node *n = g->nodes[i];
+        if (n->op != AF_OP_LINEAR_DX)
+            continue;
+        int at = i;
+        for (; at + 1 < g->n_nodes && g->nodes[at + 1]->phase == n->phase &&
+               !touches(g->nodes[at + 1], n->out[0]);
+             at++) {
+            g->nodes[at] = g->nodes[at + 1];
+            g->nodes[at]->at = at;
+        }
+        g->nodes[at] = n;
+        n->at = at;
+    }
+}
+
+/* Gradients of weights that follow a LINEAR_DX run beside it. Until the next such place (or the end
+ * of the pass) nothing they read may be overwritten. */
+static af_status place_aside(af_graph *g, af_cuda_graph *cg, af_error *err)
+{
+    int from = -1, count = 0;
+    cg->aside = af_arena_take(&g->mem, (uint64_t)g->n_nodes + 1);
+    if (!cg->aside)
+        return af_fail_nomem(err, "the plan", (uint64_t)g->n_nodes);
+    if (g->recompute >= AF_RECOMPUTE_WIDE) { /* memory is short: hold nothing longer than needed */
+        products_late(g);
+        return AF_OK;
+    }
+    for (int i = 0; i <= g->n_nodes; i++) {
+        const af_node *n = i < g->n_nodes ? g->nodes[i] : NULL;
+        int k = 0;
+        while (n && n->op == AF_OP_LINEAR_DX && af_count(n->out[0]) <= ASIDE_MAX &&
+               i + 1 + k < g->n_nodes && k < 255 && g->nodes[i + 1 + k]->phase == n->phase &&
+               is_weight_gradient(g->nodes[i + 1 + k]->op))
+            k++;
+        if ((k > 0 || !n || n->phase == AF_PHASE_UPDATE) && count > 0) {
+            hold_inputs(g, from, count, i);
+            count = 0;
+        }
+        if (k > 0) {
+            cg->aside[i] = (uint8_t)k;
+            from = i + 1;
+            count = k;
+            i += k;
+        }
+    }
+    return AF_OK;
+}
+
+af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
+{
+    af_cuda *cu = (af_cuda *)d;
+    af_status st = AF_OK;
+    af_cuda_graph *cg = af_arena_take(&g->mem, sizeof *cg);
+    if (!cg)
+        return af_fail_nomem(err, "the plan", sizeof *cg);
+    g->backend = cg;
+    AF_TRY(check_ops(g, err));
+    for (int i = 0; i < g->n_tensors; i++)
+        if (g->tensors[i]->bound) { /* values lie in host memory: prepare uploads them */
+            g->tensors[i]->backend = (void *)g->tensors[i]->bound;
+            g->tensors[i]->bound = NULL;
+        }
+    AF_TRY(af_cuda_linear_layout(cu, g, err));
+    AF_TRY(place_aside(g, cg, err));
+    if (g->recompute >= AF_RECOMPUTE_OFFLOAD)
+        AF_TRY(af_cuda_offload_layout(g, cg, err));
+    g->work_bytes = cu->lt ? (uint64_t)AF_LT_WORKSPACE * (uses_side(g, cg) ? 2 : 1) : 0;
+    set_work(cu, g);
+    if (!af_cuda_linear_has_shadow(cg))
+        goto done;
+    af_cuda_linear_use_scratch(cg, cu->scratch);
+    set_work(cu, g);
+    AF_TRY(af_graph_layout(g, err)); /* to look: do the copies of other block types fit? */
+    if (af_graph_bytes(g) > d->ops->memory_free(d)) {
+        af_cuda_linear_use_scratch(cg, true);
+        set_work(cu, g);
+    }
+done:
+    return st;
+}

@@ -1,0 +1,188 @@
+/* trainer_fit.c - the ways to run a step, from the fastest to the smallest, and the first of them
+ * that fits into memory. */
+#include "graph/node.h"
+#include "model/bnb_weight.h"
+#include "train/method.h"
+#include "train/trainer.h"
+
+/* Without weights to look at: nf4 for the layers' linears when those stay in 4 bits. */
+static af_status guess_types(af_trainer *t, bool packed, af_error *err)
+{
+    const af_model_spec *s = t->spec;
+    if (!t->dtype)
+        t->dtype = af_calloc((uint64_t)s->tensors, sizeof *t->dtype);
+    if (!t->dtype)
+        return af_fail_nomem(err, "the plan", (uint64_t)s->tensors * sizeof *t->dtype);
+    for (int i = 0; i < s->tensors; i++) {
+        const bool linear = s->tensor[i].module >= 0 && s->tensor[i].layer >= 0;
+        t->dtype[i] = linear && packed ? AF_DTYPE_NF4 : t->plain;
+    }
+    return AF_OK;
+}
+
+static af_status guess_scales(af_trainer *t, af_error *err)
+{
+    af_model_leaves *l = &t->leaves;
+    for (int i = 0; i < t->spec->tensors; i++) {
+        af_tensor *w = l->tensor[i];
+        if (!w || w->dtype != AF_DTYPE_NF4)
+            continue;
+        const af_bnb_weight b = af_bnb_weight_outline(af_count(w), af_last(w), t->compute);
+        const int64_t blocks = af_bnb_weight_blocks(&b),
+                      outer = (blocks + b.nested_block - 1) / b.nested_block;
+        af_quant *q = af_arena_take(&l->arena, sizeof *q);
+        if (!q)
+            return af_fail_nomem(err, "scales of a 4-bit tensor", sizeof *q);
+        *q = (af_quant){.block = b.block, .nested_block = b.nested_block, .round = b.round};
+        q->absmax = af_weight(l->graph, "absmax", AF_DTYPE_U8, 1, &blocks);
+        q->nested = af_weight(l->graph, "nested", AF_DTYPE_F32, 1, &outer);
+        w->quant = q;
+    }
+    return af_graph_status(l->graph, err);
+}
+
+static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device), "cpu") == 0; }
+
+/* On a GPU, dequantising 4-bit weights at each use costs 2 to 3 %: less than any recomputation
+ * beyond the cheap one. On the CPU it costs more than all of them. */
+int af_trainer_rungs(const af_trainer *t, af_rung out[AF_RUNGS_MAX])
+{
+    const bool cpu = on_cpu(t);
+    const bool packs = t->source ? af_source_packs(t->source) : af_method_quantises(t->run);
+    const int last = cpu ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_OFFLOAD;
+    int n = 0;
+    for (int m = AF_RECOMPUTE_NONE; m <= (packs && !cpu ? AF_RECOMPUTE_CHEAP : last); m++)
+        out[n++] = (af_rung){(af_recompute)m, false};
+    for (int m = cpu ? last : AF_RECOMPUTE_NONE; packs && m <= last; m++)
+        out[n++] = (af_rung){(af_recompute)m, true};
+    return n;
+}
+
+bool af_trainer_allows(const af_trainer *t, af_rung r)
+{
+    const af_run *run = t->run;
+    if (run->offloading == AF_TRI_YES && !on_cpu(t))
+        return r.mode == AF_RECOMPUTE_OFFLOAD;
+    if (run->offloading == AF_TRI_NO && r.mode == AF_RECOMPUTE_OFFLOAD)
+        return false;
+    switch (run->checkpointing) {
+    case AF_TRI_YES:
+        return r.mode >= AF_RECOMPUTE_BLOCK;
+    case AF_TRI_NO:
+        return r.mode == AF_RECOMPUTE_NONE;
+    default:
+        /* on a GPU rebuilding norms and gated units costs 3 % and saves a third of the
+         * activations */
+        return on_cpu(t) || r.mode >= AF_RECOMPUTE_CHEAP;
+    }
+}
+
+af_status af_trainer_try(af_trainer *t, af_rung r, af_error *err)
+{
+    af_status st = AF_OK;
+    t->packed = r.packed;
+    if (t->source)
+        af_source_set_mode(t->source, r.packed ? AF_QUANT_SCRATCH : AF_QUANT_SHADOW);
+    else
+        AF_TRY(guess_types(t, r.packed, err));
+    AF_TRY(af_trainer_record(t, r.mode, err));
+    AF_TRY(t->source ? af_source_bind(t->source, &t->leaves, on_cpu(t), err)
+                     : guess_scales(t, err));
+    AF_TRY(af_graph_plan(t->graph, t->device, &t->plan, err));
+done:
+    return st;
+}
+
+static bool fits_in(const af_trainer *t, uint64_t free_bytes)
+{
+    return t->plan.total + (on_cpu(t) ? af_trainer_copies(t) : 0) <= free_bytes;
+}
+
+/* The smallest way, whatever the run says of recomputation. */
+static af_status try_smallest(af_trainer *t, uint64_t free_bytes, bool *fits, af_error *err)
+{
+    af_rung rung[AF_RUNGS_MAX];
+    int n = af_trainer_rungs(t, rung);
+    if (t->run->offloading == AF_TRI_NO && rung[n - 1].mode == AF_RECOMPUTE_OFFLOAD)
+        n--;
+    const af_status st = af_trainer_try(t, rung[n - 1], err);
+    *fits = st == AF_OK && fits_in(t, free_bytes);
+    return st;
+}
+
+/* Settings that would fit: more recomputation, then fewer rows in a pass (and as many more passes),
+ * then shorter rows. Empty when not even that does. Leaves the plan as it finds it. */
+static af_status find_remedy(af_trainer *t, uint64_t free_bytes, char *out, size_t size,
+                             af_error *err)
+{
+    const af_plan_info plan = t->plan;
+    const int64_t rows = t->rows_max, sequences = t->sequences_max;
+    const int64_t micro = t->run->micro_batch_size;
+    bool fits = false;
+    af_status st = AF_OK;
+    *out = '\0';
+    if (t->run->checkpointing == AF_TRI_NO) {
+        AF_TRY(try_smallest(t, free_bytes, &fits, err));
+        snprintf(out, size, "gradient_checkpointing: true");
+    }
+    for (int64_t m = (micro + 1) / 2; !fits && micro > 1; m = (m + 1) / 2) {
+        t->rows_max = rows / micro * m;
+        t->sequences_max = AF_MAX(sequences / micro * m, 1);
+        AF_TRY(try_smallest(t, free_bytes, &fits, err));
+        snprintf(out, size, "micro_batch_size: %" PRId64 ", gradient_accumulation_steps: %" PRId64,
+                 m, (micro * t->run->accumulation + m - 1) / m);
+        if (m == 1)
+            break;
+    }
+    for (int64_t len = rows / micro / 2; !fits && len >= 64; len /= 2) {
+        t->rows_max = len;
+        t->sequences_max = AF_MAX(AF_MIN(sequences / micro, len), 1);
+        AF_TRY(try_smallest(t, free_bytes, &fits, err));
+        snprintf(out, size, "micro_batch_size: 1, sequence_len: %" PRId64, len);
+    }
+done:
+    if (!fits)
+        *out = '\0';
+    t->rows_max = rows;
+    t->sequences_max = sequences;
+    t->plan = plan;
+    return st;
+}
+
+static af_status does_not_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
+{
+    char remedy[128], text[200] = "";
+    const af_recompute last = t->recompute;
+    const af_status st = find_remedy(t, free_bytes, remedy, sizeof remedy, err);
+    if (st != AF_OK)
+        return st;
+    const bool full = t->run->method == AF_METHOD_FULL;
+    if (*remedy)
+        snprintf(text, sizeof text, "; %s would fit", remedy);
+    else if (full)
+        snprintf(text, sizeof text, "; no length would fit: try adapter: lora");
+    else
+        snprintf(text, sizeof text, "; no length would fit: %s",
+                 t->run->method == AF_METHOD_LORA ? "try adapter: qlora" : "take a smaller model");
+    const af_plan_info *p = &t->plan;
+    return af_fail(err, AF_ENOMEM,
+                   "the run needs %.2f GiB with recompute %s, %.2f GiB are free (weights %.2f, "
+                   "trained %.2f, activations %.2f)%s",
+                   (double)p->total / 0x1p30, af_recompute_name(last), (double)free_bytes / 0x1p30,
+                   (double)p->weights / 0x1p30, (double)(p->params + p->grads + p->state) / 0x1p30,
+                   (double)p->activations / 0x1p30, text);
+}
+
+af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
+{
+    af_rung rung[AF_RUNGS_MAX];
+    const int n = af_trainer_rungs(t, rung);
+    for (int i = 0; i < n; i++) {
+        if (!af_trainer_allows(t, rung[i]))
+            continue;
+        const af_status st = af_trainer_try(t, rung[i], err);
+        if (st != AF_OK || fits_in(t, free_bytes))
+            return st;
+    }
+    return does_not_fit(t, free_bytes, err);
+}

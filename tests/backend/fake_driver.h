@@ -1,0 +1,254 @@
+/* fake_driver.h - a recording driver: device memory is host memory, kernels are looked up in the
+ * embedded sources and not run. Counters are in `seen`. */
+#ifndef AF_FAKE_DRIVER_H
+#define AF_FAKE_DRIVER_H
+
+#include "test.h"
+
+#include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/kernels.h"
+
+#include <ctype.h>
+
+typedef struct fake_module {
+    char file[64];
+} fake_module;
+typedef struct fake_func {
+    char name[64];
+    int n;
+    size_t size[AF_LAUNCH_ARGS];
+} fake_func;
+
+static struct {
+    int launches, graph_launches, captures, allocs, loads, syncs;
+    bool capturing;
+} seen;
+static void *kept[4096];
+static int n_kept;
+
+static void *keep(size_t n)
+{
+    assert_true(n_kept < 4096);
+    return kept[n_kept++] = calloc(1, n);
+}
+
+static int f_init(unsigned f) { return (void)f, 0; }
+static int f_version(int *v) { return *v = 13000, 0; }
+static int f_text(int e, const char **s) { return (void)e, *s = "fake error", 0; }
+static int f_count(int *n) { return *n = 1, 0; }
+static int f_get(int *d, int o) { return *d = o, 0; }
+static int f_name(char *s, int n, int d) { return (void)d, snprintf(s, (size_t)n, "Fake GPU"), 0; }
+static int f_attr(int *v, int a, int d)
+{
+    (void)d;
+    *v = a == AF_CU_ATTR_MAJOR ? 9 : a == AF_CU_ATTR_SMS ? 132 : a == AF_CU_ATTR_SMEM ? 232448 : 0;
+    return 0;
+}
+static int f_memory(size_t *n, int d) { return (void)d, *n = (size_t)1 << 34, 0; }
+static int f_retain(void **c, int d) { return (void)d, *c = keep(8), 0; }
+static int f_release(int d) { return (void)d, 0; }
+static int f_ctx(void *c) { return (void)c, 0; }
+static int f_sync(void) { return 0; }
+static int f_stream_new(void **s, unsigned f) { return (void)f, *s = keep(8), 0; }
+static int f_one(void *p) { return (void)p, 0; }
+static int f_stream_sync(void *s) { return (void)s, seen.syncs++, 0; }
+static int f_wait(void *s, void *e, unsigned f) { return (void)s, (void)e, (void)f, 0; }
+static int f_begin(void *s, int m) { return (void)s, (void)m, seen.capturing = true, 0; }
+static int f_end(void *s, void **g)
+{
+    (void)s;
+    seen.capturing = false;
+    seen.captures++;
+    return *g = keep(8), 0;
+}
+static int f_instantiate(void **e, void *g, unsigned long long f)
+{
+    return (void)g, (void)f, *e = keep(8), 0;
+}
+static int f_graph_launch(void *e, void *s) { return (void)e, (void)s, seen.graph_launches++, 0; }
+static int f_event_new(void **e, unsigned f) { return (void)f, *e = keep(8), 0; }
+static int f_record(void *e, void *s) { return (void)e, (void)s, 0; }
+static int f_elapsed(float *ms, void *a, void *b) { return (void)a, (void)b, *ms = 1, 0; }
+
+static int f_load(void **m, const void *image)
+{
+    fake_module *f = keep(sizeof *f);
+    seen.loads++;
+    memcpy(f->file, image, sizeof f->file);
+    return *m = f, 0;
+}
+
+static size_t size_of_type(const char *s, size_t n)
+{
+    char t[256];
+    snprintf(t, sizeof t, "%.*s", (int)n, s);
+    if (strchr(t, '*') || strstr(t, "long long") || strstr(t, "i64") || strstr(t, "u64") ||
+        strstr(t, "double"))
+        return 8;
+    if (strstr(t, "int") || strstr(t, "float") || strstr(t, "unsigned") || strstr(t, "u32"))
+        return 4;
+    return 0; /* a struct: not known here */
+}
+
+/* The parameter list behind "name(" in the kernel's text. */
+static int f_function(void **func, void *module, const char *name)
+{
+    const char *text = af_kernel_source(((fake_module *)module)->file), *p = text;
+    const size_t len = strlen(name);
+    while ((p = strstr(p, name)) != NULL) {
+        const bool whole = !isalnum((unsigned char)p[-1]) && p[-1] != '_' && p[len] == '(';
+        const char *line = p;
+        while (line > text && !(line[0] == '_' && strncmp(line, "__global__", 10) == 0) &&
+               p - line < 120)
+            line--;
+        if (whole && strncmp(line, "__global__", 10) == 0)
+            break;
+        p++;
+    }
+    if (!p)
+        return 500;
+    fake_func *f = keep(sizeof *f);
+    snprintf(f->name, sizeof f->name, "%s", name);
+    p += len + 1;
+    for (int depth = 0; depth >= 0;) {
+        const size_t n = strcspn(p, ",)");
+        if (n > 0 && strspn(p, " \n\t") < n)
+            f->size[f->n++] = size_of_type(p, n);
+        depth = p[n] == ')' ? -1 : 0;
+        p += n + 1;
+    }
+    return *func = f, 0;
+}
+static int f_set(void *f, int a, int v) { return (void)f, (void)a, (void)v, 0; }
+static int f_func_get(int *v, int a, void *f) { return (void)a, (void)f, *v = 0, 0; }
+static int f_param(void *func, size_t i, size_t *offset, size_t *size)
+{
+    const fake_func *f = func;
+    if (i >= (size_t)f->n)
+        return AF_CU_INVALID_VALUE;
+    *offset = 0;
+    *size = f->size[i];
+    return 0;
+}
+static int f_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                    unsigned bz, unsigned smem, void *s, void **args, void **extra)
+{
+    (void)s, (void)extra;
+    int passed = 0;
+    while (passed < AF_LAUNCH_ARGS && args[passed])
+        passed++;
+    CHECK_MSG(passed == ((fake_func *)f)->n, "kernel '%s' takes %d arguments, not %d",
+              ((fake_func *)f)->name, ((fake_func *)f)->n, passed);
+    assert_true(gx && gy && gz && by == 1 && bz == 1 && bx % 32 == 0 && bx <= 1024);
+    assert_true(smem <= 232448 && args);
+    seen.launches++;
+    return 0;
+}
+static int f_alloc(void **p, size_t n)
+{
+    seen.allocs++;
+    return (*p = calloc(1, n)) ? 0 : AF_CU_NO_MEMORY;
+}
+static int f_free(void *p) { return free(p), 0; }
+static int f_info(size_t *a, size_t *b) { return *a = (size_t)1 << 34, *b = (size_t)1 << 34, 0; }
+static int f_host(void **p, size_t n, unsigned f) { return (void)f, *p = calloc(1, n), 0; }
+static int f_copy(void *to, const void *from, size_t n, void *s)
+{
+    return (void)s, memcpy(to, from, n), 0;
+}
+static int f_copy_2d(const af_copy2d *c, void *s)
+{
+    (void)s;
+    const char *from = c->src_kind == AF_CU_KIND_HOST ? c->src_host : c->src_device;
+    char *to = c->dst_kind == AF_CU_KIND_HOST ? c->dst_host : c->dst_device;
+    for (size_t i = 0; i < c->height; i++)
+        memcpy(to + i * c->dst_pitch, from + i * c->src_pitch, c->width);
+    return 0;
+}
+static int f_fill(void *p, unsigned char b, size_t n, void *s)
+{
+    return (void)s, memset(p, b, n), 0;
+}
+
+static const af_driver fake = {
+    .init = f_init,
+    .driver_version = f_version,
+    .error_name = f_text,
+    .error_string = f_text,
+    .device_count = f_count,
+    .device_get = f_get,
+    .device_name = f_name,
+    .device_attribute = f_attr,
+    .device_memory = f_memory,
+    .context_retain = f_retain,
+    .context_release = f_release,
+    .context_set = f_ctx,
+    .context_sync = f_sync,
+    .stream_new = f_stream_new,
+    .stream_free = f_one,
+    .stream_sync = f_stream_sync,
+    .stream_wait = f_wait,
+    .capture_begin = f_begin,
+    .capture_end = f_end,
+    .graph_instantiate = f_instantiate,
+    .graph_launch = f_graph_launch,
+    .graph_upload = f_graph_launch,
+    .graph_free = f_one,
+    .graph_exec_free = f_one,
+    .event_new = f_event_new,
+    .event_free = f_one,
+    .event_record = f_record,
+    .event_sync = f_one,
+    .event_query = f_one,
+    .event_elapsed = f_elapsed,
+    .module_load = f_load,
+    .module_unload = f_one,
+    .module_function = f_function,
+    .func_set = f_set,
+    .func_get = f_func_get,
+    .func_param = f_param,
+    .launch = f_launch,
+    .mem_alloc = f_alloc,
+    .mem_free = f_free,
+    .mem_info = f_info,
+    .host_alloc = f_host,
+    .host_free = f_free,
+    .copy_up = f_copy,
+    .copy_down = f_copy,
+    .copy_inside = f_copy,
+    .copy_2d = f_copy_2d,
+    .fill = f_fill,
+};
+
+/* "Machine code" is the name of its source. A list of defines the file does not name is an error:
+ * the shipped pack would lack it. */
+static af_status fake_obtain(const af_kernels *k, af_module *m, af_error *err)
+{
+    char variant[256];
+    (void)k;
+    for (int at = 0; af_kernel_variant(m->file, &at, variant, sizeof variant);)
+        if (strcmp(variant, m->defines) == 0) {
+            m->size = sizeof(fake_module);
+            m->cubin = calloc(1, m->size);
+            snprintf((char *)m->cubin, m->size, "%s", m->file);
+            return AF_OK;
+        }
+    return af_fail(err, AF_EDEVICE, "%s does not list the variant '%s'", m->file, m->defines);
+}
+
+static af_device *open_fake(void)
+{
+    af_device *d = NULL;
+    af_error err = {0};
+    memset(&seen, 0, sizeof seen);
+    CHECK_OK(af_cuda_open_with(&d, &fake, 0, &err), err);
+    ((af_cuda *)d)->kernels->obtain = fake_obtain;
+    return d;
+}
+
+static void drop_kept(void)
+{
+    while (n_kept > 0)
+        free(kept[--n_kept]);
+}
+#endif

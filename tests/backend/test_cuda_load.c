@@ -1,0 +1,165 @@
+/* test_cuda_load.c - weights quantised on the device while they are loaded: codes, scales and
+ * dequantised values are the host codec's, byte for byte (that codec is held against bitsandbytes'
+ * own bytes by test_codec_bnb). Without a GPU the launches are checked over the fake driver. */
+#include "test.h"
+
+#include "backend/fake_driver.h"
+#include "model/bnb_weight.h"
+#include "tensor/half.h"
+
+#include <math.h>
+
+static af_device *gpu;
+
+typedef struct loaded {
+    af_graph *g;
+    af_tensor *w, *y;
+    af_quant q;
+} loaded;
+
+/* y = x w', so that w has a place and a use. */
+static void record(loaded *l, af_dtype type, int64_t rows, int64_t cols)
+{
+    af_error err = {0};
+    const int64_t blocks = (rows * cols + 63) / 64, outer = (blocks + 255) / 256;
+    CHECK_OK(af_graph_new(&l->g, &err), err);
+    const af_dtype compute = type == AF_DTYPE_NF4 ? AF_DTYPE_BF16 : type;
+    af_tensor *x = af_input(l->g, "x", compute, 2, (int64_t[]){3, cols});
+    l->w = af_weight(l->g, "w", type, 2, (int64_t[]){rows, cols});
+    if (type == AF_DTYPE_NF4) {
+        l->q = (af_quant){.block = 64, .nested_block = 256, .round = AF_DTYPE_BF16};
+        l->q.absmax = af_weight(l->g, "absmax", AF_DTYPE_U8, 1, &blocks);
+        l->q.nested = af_weight(l->g, "nested", AF_DTYPE_F32, 1, &outer);
+        l->w->quant = &l->q;
+    }
+    l->y = af_linear(l->g, x, &(af_linear_opts){.pieces = 1, .weight = {l->w}});
+    af_output(l->g, l->y);
+    CHECK_OK(af_graph_status(l->g, &err), err);
+}
+
+/* Normal values, and everything odd: a block of zeros, subnormals, values at the thresholds, one
+ * huge outlier. */
+static uint16_t *make_rows(int64_t n)
+{
+    uint16_t *rows = calloc((size_t)n, sizeof *rows);
+    uint64_t h = 88172645463325252u;
+    for (int64_t i = 0; i < n; i++) {
+        h = h * 6364136223846793005u + 1442695040888963407u;
+        const float u = (float)(h >> 40) / 8388608.0f - 1.0f;
+        float v = 0.02f * u * (1.0f + fabsf(u));
+        if (i / 64 % 97 == 3)
+            v = 0;
+        else if (i / 64 % 97 == 5)
+            v = u * 1e-39f;
+        else if (i / 64 % 97 == 7)
+            v = i % 64 == 0 ? 1.0f : (float)(i % 64) / 64.0f;
+        else if (i == 1000)
+            v = 40.0f;
+        rows[i] = af_bf16_from_f32(v);
+    }
+    return rows;
+}
+
+static bool same_bytes(const loaded *l, af_tensor *t, const void *want, const char *what)
+{
+    af_error err = {0};
+    const uint64_t n = af_tensor_bytes(t);
+    uint8_t *have = calloc(1, n);
+    CHECK_OK(af_tensor_read(l->g, t, have, n, &err), err);
+    uint64_t wrong = 0, first = 0;
+    for (uint64_t i = n; i-- > 0;)
+        if (have[i] != ((const uint8_t *)want)[i]) {
+            wrong++;
+            first = i;
+        }
+    if (wrong)
+        print_error("%s: %d of %d bytes differ, the first is %d\n", what, (int)wrong, (int)n,
+                    (int)first);
+    free(have);
+    return wrong == 0;
+}
+
+static int load_case(af_device *d, af_dtype type, int64_t rows, int64_t cols)
+{
+    af_error err = {0};
+    loaded l = {0};
+    af_bnb_weight want = {0};
+    const int64_t n = rows * cols;
+    uint16_t *x = make_rows(n);
+    float *f = calloc((size_t)n, sizeof *f), *values = calloc((size_t)n, sizeof *values);
+    int bad = 0;
+    record(&l, type, rows, cols);
+    CHECK_OK(af_graph_prepare(l.g, d, &err), err);
+    CHECK_OK(d->ops->write_nf4(d, l.g, l.w, x, &err), err);
+    CHECK_OK(af_graph_run(l.g, AF_RUN_FORWARD, &err), err);
+    for (int64_t i = 0; i < n; i++)
+        f[i] = af_f32_from_bf16(x[i]);
+    CHECK_OK(af_bnb_weight_make(&want, f, n, cols,
+                                type == AF_DTYPE_F32 ? AF_DTYPE_F32 : AF_DTYPE_BF16, &err),
+             err);
+    if (d == gpu && type == AF_DTYPE_NF4) {
+        bad += !same_bytes(&l, l.w, want.codes, "codes");
+        bad += !same_bytes(&l, l.q.absmax, want.absmax, "scales");
+        bad += !same_bytes(&l, l.q.nested, want.nested, "nested scales");
+        if (memcmp(&l.q.offset, &want.offset, sizeof want.offset) != 0) {
+            print_error("offset %a, not %a\n", (double)l.q.offset, (double)want.offset);
+            bad++;
+        }
+    } else if (d == gpu) {
+        af_bnb_weight_decode(&want, 0, n, values);
+        for (int64_t i = 0; i < n && type == AF_DTYPE_BF16; i++)
+            x[i] = af_bf16_from_f32(values[i]);
+        bad += !same_bytes(&l, l.w, type == AF_DTYPE_BF16 ? (void *)x : (void *)values, "values");
+    }
+    if (bad)
+        print_error("%s of %d x %d\n", af_dtype_name(type), (int)rows, (int)cols);
+    af_bnb_weight_clear(&want);
+    af_graph_free(l.g);
+    free(x);
+    free(f);
+    free(values);
+    return bad;
+}
+
+static int all_cases(af_device *d)
+{
+    static const af_dtype types[] = {AF_DTYPE_NF4, AF_DTYPE_BF16, AF_DTYPE_F32};
+    static const int64_t shape[][2] = {{64, 64}, {96, 160}, {33, 128}, {7, 36}, {700, 896}, {5, 7}};
+    int bad = 0;
+    for (size_t t = 0; t < AF_LEN(types); t++)
+        for (size_t i = 0; i < AF_LEN(shape); i++)
+            if (types[t] != AF_DTYPE_NF4 || shape[i][0] * shape[i][1] % 2 == 0)
+                bad += load_case(d, types[t], shape[i][0], shape[i][1]);
+    return bad;
+}
+
+static void test_bytes_are_those_of_the_host(void **state)
+{
+    af_error err = {0};
+    (void)state;
+    if (af_device_open(&gpu, "cuda", 0, &err) != AF_OK) {
+        print_message("SKIPPED: %s\n", err.msg);
+        skip();
+    }
+    const int bad = all_cases(gpu);
+    af_device_close(gpu);
+    gpu = NULL;
+    assert_int_equal(bad, 0);
+}
+
+static void test_launches_fit_their_kernels(void **state)
+{
+    af_device *d = open_fake();
+    (void)state;
+    assert_int_equal(all_cases(d), 0);
+    assert_true(seen.launches > 0);
+    af_device_close(d);
+    drop_kept();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_launches_fit_their_kernels),
+                                       cmocka_unit_test(test_bytes_are_those_of_the_host)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

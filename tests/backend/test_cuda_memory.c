@@ -1,0 +1,263 @@
+/* test_cuda_memory.c - what the plan of a QLoRA step needs in its smallest mode, at the shapes that
+ * are measured on real GPUs: planned over the fake driver, so that a change that makes it grow is
+ * seen without one. AF_PEAK=1 prints what lives at the peak. Where there is a GPU, every way to run
+ * must give the same bits. */
+#include "test.h"
+
+#include "backend/cuda/gemm.h"
+#include "backend/fake_driver.h"
+#include "train/bench_model.h"
+
+static int by_size(const void *a, const void *b)
+{
+    const uint64_t x = af_tensor_extent(*(af_tensor *const *)a),
+                   y = af_tensor_extent(*(af_tensor *const *)b);
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static bool alive(const af_tensor *t, int at)
+{
+    return t->role == AF_ROLE_ACTIVATION && !t->base && t->first >= 0 && t->first <= at &&
+           t->last >= at;
+}
+
+static void print_peak(const af_graph *g)
+{
+    uint64_t most = 0;
+    int peak = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        uint64_t sum = 0;
+        for (int k = 0; k < g->n_tensors; k++)
+            sum += alive(g->tensors[k], i) ? af_tensor_extent(g->tensors[k]) : 0;
+        if (sum > most) {
+            most = sum;
+            peak = i;
+        }
+    }
+    af_tensor **list = calloc((size_t)g->n_tensors, sizeof *list);
+    int n = 0;
+    for (int k = 0; k < g->n_tensors; k++)
+        if (alive(g->tensors[k], peak))
+            list[n++] = g->tensors[k];
+    qsort(list, (size_t)n, sizeof *list, by_size);
+    print_message("peak at node %d of %d (%s, block %d, phase %d): %.1f MB of %.1f\n", peak,
+                  g->n_nodes, af_ops[g->nodes[peak]->op]->name, g->nodes[peak]->block,
+                  (int)g->nodes[peak]->phase, (double)most / 1e6,
+                  (double)g->role_bytes[AF_ROLE_ACTIVATION] / 1e6);
+    for (int k = 0; k < AF_MIN(n, 24); k++) {
+        char text[96];
+        const af_node *p = list[k]->producer;
+        print_message("  %8.1f MB  %-28s %s, block %d, phase %d, %d to %d\n",
+                      (double)af_tensor_extent(list[k]) / 1e6,
+                      af_shape_text(list[k], text, sizeof text), p ? af_ops[p->op]->name : "-",
+                      p ? p->block : -1, p ? (int)p->phase : -1, list[k]->first, list[k]->last);
+    }
+    print_message("  %d tensors live\n", n);
+    for (int k = AF_MAX(peak - 12, 0); k < AF_MIN(peak + 12, g->n_nodes); k++)
+        print_message("   %c %d %s block %d%s\n", k == peak ? '>' : ' ', k,
+                      af_ops[g->nodes[k]->op]->name, g->nodes[k]->block,
+                      g->nodes[k]->recomputed ? " again" : "");
+    free(list);
+}
+
+typedef struct memory_case {
+    const char *shape;
+    int64_t batch, seq;
+    const char *memory;
+    double limit_gb;
+} memory_case;
+
+static af_bench_opts opts_of(const memory_case *c)
+{
+    return (af_bench_opts){.shape = c->shape,
+                           .method = "qlora",
+                           .dtype = "bf16",
+                           .memory = c->memory,
+                           .device = "cuda",
+                           .batch = c->batch,
+                           .seq = c->seq,
+                           .rank = 16};
+}
+
+static void print_plan(const char *shape, const char *mode, const af_plan_info *p)
+{
+    print_message("%s %-12s %7.3f GB (weights %.3f, params %.3f, gradients %.3f, state %.3f, "
+                  "activations %.3f, workspace %.3f; host %.3f), %.3e FLOP, effort %.3e\n",
+                  shape, mode, (double)p->total / 1e9, (double)p->weights / 1e9,
+                  (double)p->params / 1e9, (double)p->grads / 1e9, (double)p->state / 1e9,
+                  (double)p->activations / 1e9, (double)p->workspace / 1e9, (double)p->host / 1e9,
+                  p->flops, p->effort);
+}
+
+/* The fake has no cuBLASLt, whose workspace a real plan counts too. */
+static double gigabytes(const af_plan_info *p)
+{
+    return (double)(p->total + AF_LT_WORKSPACE) / 1e9;
+}
+
+static int plan_case(const memory_case *c)
+{
+    const af_bench_opts o = opts_of(c);
+    af_error err = {0};
+    af_bench_model b;
+    CHECK_OK(af_bench_model_init(&b, &o, &err), err);
+    b.t.device = open_fake();
+    CHECK_OK(af_bench_model_plan(&b, &err), err);
+    print_plan(c->shape, af_recompute_name(b.t.recompute), &b.t.plan);
+    if (getenv("AF_PEAK"))
+        print_peak(b.t.graph);
+    const bool over = gigabytes(&b.t.plan) > c->limit_gb;
+    af_bench_model_clear(&b);
+    drop_kept();
+    return over;
+}
+
+static void test_plans_stay_below_their_limits(void **state)
+{
+    static const memory_case list[] = {
+        {"1.5b", 4, 2048, "min", 2.4},
+        {"7b", 4, 2048, "min", 8.0},
+        {"1.5b", 4, 2048, "auto", 16.0},
+    };
+    int over = 0;
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(list); i++)
+        over += plan_case(&list[i]);
+    assert_int_equal(over, 0);
+}
+
+/* From one way to run to the next: less memory, more work. */
+static void test_every_smaller_mode_is_smaller(void **state)
+{
+    const memory_case c = {"1.5b", 4, 2048, "auto", 0};
+    const af_bench_opts o = opts_of(&c);
+    af_rung rung[AF_RUNGS_MAX];
+    af_plan_info last = {0};
+    af_error err = {0};
+    af_bench_model b;
+    (void)state;
+    CHECK_OK(af_bench_model_init(&b, &o, &err), err);
+    b.t.device = open_fake();
+    CHECK_OK(af_bench_model_plan(&b, &err), err);
+    const int n = af_trainer_rungs(&b.t, rung);
+    assert_int_equal(rung[n - 1].mode, AF_RECOMPUTE_OFFLOAD);
+    for (int i = 0; i < n; i++) {
+        CHECK_OK(af_trainer_try(&b.t, rung[i], &err), err);
+        print_plan(rung[i].packed ? "4-bit" : "dense", af_recompute_name(rung[i].mode), &b.t.plan);
+        if (i > 0 && rung[i].packed == rung[i - 1].packed) {
+            assert_true(b.t.plan.total < last.total);
+            assert_true(b.t.plan.effort >= last.effort);
+        }
+        last = b.t.plan;
+    }
+    af_bench_model_clear(&b);
+    drop_kept();
+}
+
+static bool overlap(const af_tensor *a, const af_tensor *b)
+{
+    const uint64_t ea = a->offset + af_tensor_extent(a), eb = b->offset + af_tensor_extent(b);
+    return a->offset < eb && b->offset < ea && a->first <= b->last && b->first <= a->last;
+}
+
+static bool takes_over(const af_tensor *a, const af_tensor *b) /* b's maker works in place on a */
+{
+    const af_node *n = b->producer;
+    const int k = n ? af_ops[n->op]->inplace - 1 : -1;
+    return k >= 0 && k < n->n_in && n->in[k] == a && a->last == b->first && a->offset == b->offset;
+}
+
+/* What waits in host memory has its place on the device given away, and what a node uses while it
+ * runs lies in the same arena: nothing that lives at the same time may share a byte. */
+static void test_nothing_alive_overlaps(void **state)
+{
+    const memory_case c = {"135m", 2, 256, "min", 0};
+    const af_bench_opts o = opts_of(&c);
+    af_error err = {0};
+    af_bench_model b;
+    int bad = 0, back = 0;
+    (void)state;
+    CHECK_OK(af_bench_model_init(&b, &o, &err), err);
+    b.t.device = open_fake();
+    CHECK_OK(af_bench_model_plan(&b, &err), err);
+    const af_graph *g = b.t.graph;
+    for (int i = 0; i < g->n_tensors; i++) {
+        const af_tensor *x = g->tensors[i];
+        if (x->role != AF_ROLE_ACTIVATION || x->base || x->first < 0)
+            continue;
+        back += x->early > 0;
+        for (int k = 0; k < i; k++) {
+            const af_tensor *y = g->tensors[k];
+            bad += y->role == AF_ROLE_ACTIVATION && !y->base && y->first >= 0 && overlap(x, y) &&
+                   !takes_over(x, y) && !takes_over(y, x);
+        }
+        for (int k = x->first; k <= AF_MIN(x->last, g->n_nodes - 1); k++) {
+            const af_node *n = g->nodes[k];
+            bad += n->work && x->offset < n->work_offset + n->work &&
+                   n->work_offset < x->offset + af_tensor_extent(x);
+        }
+    }
+    print_message("%d values come back from the host\n", back);
+    assert_int_equal(bad, 0);
+    assert_true(back >= 25);
+    CHECK_OK(af_graph_prepare(b.t.graph, b.t.device, &err), err);
+    CHECK_OK(af_bench_model_fill(&b, &err), err);
+    CHECK_OK(af_graph_run(b.t.graph, AF_RUN_STEP, &err), err);
+    af_bench_model_clear(&b);
+    drop_kept();
+}
+
+/* Three steps of a real shape in every way the planner knows: the same adapter, bit for bit. */
+static void test_every_mode_gives_the_same_bits(void **state)
+{
+    const memory_case c = {"135m", 2, 256, "auto", 0};
+    const af_bench_opts o = opts_of(&c);
+    af_rung rung[AF_RUNGS_MAX];
+    af_error err = {0};
+    int n = 1, bad = 0;
+    float *first = NULL;
+    (void)state;
+    for (int i = 0; i < n; i++) {
+        af_bench_model b;
+        CHECK_OK(af_bench_model_init(&b, &o, &err), err);
+        if (af_device_open(&b.t.device, "cuda", 0, &err) != AF_OK) {
+            print_message("SKIPPED: %s\n", err.msg);
+            af_bench_model_clear(&b);
+            skip();
+        }
+        CHECK_OK(af_bench_model_plan(&b, &err), err);
+        n = af_trainer_rungs(&b.t, rung);
+        CHECK_OK(af_trainer_try(&b.t, rung[i], &err), err);
+        CHECK_OK(af_graph_prepare(b.t.graph, b.t.device, &err), err);
+        CHECK_OK(af_bench_model_fill(&b, &err), err);
+        for (int k = 0; k < 3; k++)
+            CHECK_OK(af_graph_run(b.t.graph, AF_RUN_STEP, &err), err);
+        const af_tensor *p = b.t.graph->params_flat;
+        const uint64_t bytes = af_tensor_bytes(p);
+        float *v = calloc(1, bytes), loss = 0;
+        CHECK_OK(af_tensor_read(b.t.graph, p, v, bytes, &err), err);
+        CHECK_OK(af_tensor_read(b.t.graph, b.t.loss, &loss, sizeof loss, &err), err);
+        const bool same = !first || memcmp(first, v, bytes) == 0;
+        print_message("%s %-8s loss %.9g: %s\n", rung[i].packed ? "4-bit" : "dense",
+                      af_recompute_name(rung[i].mode), (double)loss, same ? "same" : "OTHER BITS");
+        bad += !same;
+        if (first)
+            free(v);
+        else
+            first = v;
+        af_bench_model_clear(&b);
+    }
+    free(first);
+    assert_int_equal(bad, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plans_stay_below_their_limits),
+        cmocka_unit_test(test_every_smaller_mode_is_smaller),
+        cmocka_unit_test(test_nothing_alive_overlaps),
+        cmocka_unit_test(test_every_mode_gives_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
