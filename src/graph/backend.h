@@ -43,6 +43,5 @@ struct af_device {
     const af_backend_ops *ops;
     char text[160];
     af_counters counters;
-    bool tf32; /* products of f32 may round their factors to tf32 */
 };
 #endif

@@ -401,7 +401,7 @@ static void test_few_tokens_from_four_bits_agree_with_dequantised(void **state)
             int worst;
             memset(v, 0, sizeof v);
             for (int m = 0; m < 3 && strcmp(cases[i].name, names[k]) == 0; m++) {
-                const how h = {AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1};
+                const how h = {AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, false};
                 ((af_cuda *)gpu)->no_bnb = m == 2;
                 CHECK_OK(run_case(&cases[i], gpu, h, &v[m], &err), err);
                 ((af_cuda *)gpu)->no_bnb = false;

@@ -118,6 +118,7 @@ typedef struct af_nvrtc {
     int (*cubin)(void *prog, char *cubin);
     void *lib;
     int major, minor;
+    bool quick; /* tests: code that compiles fast and runs slowly */
 } af_nvrtc;
 AF_CHECKED af_status af_nvrtc_open(af_nvrtc *out, af_error *err);
 

@@ -10,7 +10,7 @@
 #include <zlib.h>
 
 #define MAGIC "AFCUBIN1"
-enum { MAGIC_LEN = 8, SUM_LEN = 64, OPTIONS_MAX = 24, CUBIN_MAX = 64 << 20 };
+enum { MAGIC_LEN = 8, SUM_LEN = 64, OPTIONS_MAX = 24, CUBIN_MAX = 64 << 20, INCLUDES_MAX = 4 };
 
 const char *af_kernel_source(const char *file)
 {
@@ -58,13 +58,30 @@ bool af_kernel_variant(const char *file, int *at, char *out, size_t size)
 
 static void add_text(af_sha256 *s, const char *text) { af_sha256_add(s, text, strlen(text) + 1); }
 
+/* The headers a text includes, and theirs; each may come more than once. */
+static void add_headers(af_sha256 *s, const char *text, int depth)
+{
+    static const char word[] = "#include \"";
+    for (const char *p = text; depth < INCLUDES_MAX && (p = strstr(p, word)) != NULL;) {
+        char name[64];
+        p += sizeof word - 1;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "\"\n"), p);
+        const char *header = af_kernel_source(name);
+        add_text(s, name);
+        add_text(s, header ? header : "");
+        if (header)
+            add_headers(s, header, depth + 1);
+    }
+}
+
 void af_module_key(const af_nvrtc *rtc, const char *arch, const char *file, const char *defines,
                    char key[65])
 {
     char version[64];
     af_sha256 s;
     af_sha256_init(&s);
-    snprintf(version, sizeof version, "nvrtc %d.%d", rtc->major, rtc->minor);
+    snprintf(version, sizeof version, "nvrtc %d.%d%s", rtc->major, rtc->minor,
+             rtc->quick ? " quick" : "");
     add_text(&s, MAGIC);
     add_text(&s, version);
     add_text(&s, arch);
@@ -72,11 +89,7 @@ void af_module_key(const af_nvrtc *rtc, const char *arch, const char *file, cons
     add_text(&s, file);
     const char *text = af_kernel_source(file);
     add_text(&s, text ? text : "");
-    for (int i = 0; i < af_kernel_source_count; i++)
-        if (is_header(af_kernel_sources[i].name)) {
-            add_text(&s, af_kernel_sources[i].name);
-            add_text(&s, af_kernel_sources[i].text);
-        }
+    add_headers(&s, text ? text : "", 0);
     af_sha256_hex(&s, key);
 }
 
@@ -98,7 +111,7 @@ static af_status compile_error(const af_nvrtc *rtc, void *prog, const char *arch
 }
 
 /* "A=1 B" becomes "-DA=1", "-DB" behind the fixed options. The strings live in `text`. */
-static int make_options(const char *arch, const char *defines, af_buf *text,
+static int make_options(const char *arch, const char *defines, bool quick, af_buf *text,
                         const char *option[OPTIONS_MAX])
 {
     uint64_t at[OPTIONS_MAX];
@@ -110,6 +123,10 @@ static int make_options(const char *arch, const char *defines, af_buf *text,
     af_buf_add(text, "-std=c++17", 11);
     at[n++] = text->len;
     af_buf_add(text, "-default-device", 16);
+    if (quick) {
+        at[n++] = text->len;
+        af_buf_add(text, "--Ofast-compile=max", 20);
+    }
     while (*defines && n < OPTIONS_MAX) {
         const size_t len = strcspn(defines, " ");
         at[n++] = text->len;
@@ -140,7 +157,7 @@ af_status af_module_compile(const af_nvrtc *rtc, const char *arch, const char *f
     const char *source = af_kernel_source(file);
     if (!source)
         return af_fail(err, AF_EDEVICE, "there is no kernel source '%s' in this build", file);
-    const int options = make_options(arch, defines, &text, option);
+    const int options = make_options(arch, defines, rtc->quick, &text, option);
     if (text.bad)
         AF_TRY(af_fail_nomem(err, "compiler options", 1));
     if (rtc->create(&prog, source, file, headers, header, name) != 0)
