@@ -5,14 +5,13 @@
  * execution order hands out the best fitting free range and takes it back afterwards, so two live
  * tensors never overlap. An op that may work in place takes over its input's range when nobody
  * reads that input later. What a node needs only while it runs (node->work) is a range of the same
- * arena for that one position. */
-#include "graph/backend.h"
+ * arena for that one position. The tightest of a few sweeps, and of pack.c's way, is taken. */
+#include "graph/planner.h"
 
 #include <stdlib.h>
 
 /* what a GPU does while it moves a byte (H200 146, A100 201, 4090 165) */
 #define FLOP_PER_BYTE 150.0
-#define ALIGN         256u /* a cache line on the host, a comfortable vector row on a device */
 
 typedef struct range {
     uint64_t from, size;
@@ -27,13 +26,6 @@ typedef struct sweep {
 } sweep;
 
 static af_tensor *root(af_tensor *t) { return t->base ? t->base : t; }
-
-static bool in_arena(const af_tensor *t) { return t->role == AF_ROLE_ACTIVATION && !t->base; }
-
-static uint64_t size_of(const af_graph *g, const af_tensor *t)
-{
-    return AF_ALIGN_UP(af_tensor_extent(t) + g->guard, (uint64_t)ALIGN);
-}
 
 static void find_lifetimes(af_graph *g)
 {
@@ -128,14 +120,13 @@ static void release(sweep *s, uint64_t from, uint64_t size)
     }
 }
 
-/* The input whose range output 0 of n may take over, or NULL. */
-static af_tensor *inplace_input(const af_node *n)
+af_tensor *af_inplace_input(const af_node *n)
 {
     const int k = af_ops[n->op]->inplace - 1;
-    if (k < 0 || k >= n->n_in || !in_arena(n->out[0]))
+    if (k < 0 || k >= n->n_in || !af_in_arena(n->out[0]))
         return NULL;
     af_tensor *t = n->in[k];
-    if (!in_arena(t) || t->last != n->at || af_tensor_extent(t) != af_tensor_extent(n->out[0]) ||
+    if (!af_in_arena(t) || t->last != n->at || af_tensor_extent(t) != af_tensor_extent(n->out[0]) ||
         t->ld != n->out[0]->ld)
         return NULL;
     for (int i = 0; i < n->n_in; i++) /* the same memory read through another input is not safe */
@@ -156,25 +147,25 @@ static void take_early(sweep *s, int reach, const af_node *n)
     for (int i = 0; i < s->g->n_tensors; i++) {
         af_tensor *t = s->g->tensors[i];
         if (t->early > 0 && t->first == n->at)
-            t->offset = take(region(s, reach, t), size_of(s->g, t));
+            t->offset = take(region(s, reach, t), af_arena_size(s->g, t));
     }
 }
 
 static void sweep_node(sweep *s, int reach, af_node *n)
 {
-    af_tensor *given = inplace_input(n);
+    af_tensor *given = af_inplace_input(n);
     if (given && region(s, reach, given) != region(s, reach, n->out[0]))
         given = NULL;
     for (int k = 0; k < n->n_out; k++) {
         af_tensor *t = n->out[k];
-        if (!in_arena(t) || t->first != n->at)
+        if (!af_in_arena(t) || t->first != n->at)
             continue;
         if (k == 0 && given)
             t->offset = given->offset;
         else
-            t->offset = take(region(s, reach, t), size_of(s->g, t));
+            t->offset = take(region(s, reach, t), af_arena_size(s->g, t));
     }
-    const uint64_t work = AF_ALIGN_UP(n->work + (n->work ? s->g->guard : 0), (uint64_t)ALIGN);
+    const uint64_t work = af_work_size(s->g, n);
     if (work) {
         n->work_offset = take(s, work);
         if (!s->g->guard)
@@ -182,9 +173,9 @@ static void sweep_node(sweep *s, int reach, af_node *n)
     }
     for (int k = 0; k < n->n_in + n->n_out; k++) {
         af_tensor *t = root(k < n->n_in ? n->in[k] : n->out[k - n->n_in]);
-        if (!in_arena(t) || t->last != n->at || t == given)
+        if (!af_in_arena(t) || t->last != n->at || t == given)
             continue;
-        release(region(s, reach, t), t->offset, size_of(s->g, t));
+        release(region(s, reach, t), t->offset, af_arena_size(s->g, t));
         t->last = -2 - t->last; /* released: an input listed twice must not be released again */
     }
     for (int k = 0; k < n->n_in + n->n_out; k++) {
@@ -199,13 +190,13 @@ static void release_held(sweep *s, int reach, const af_node *n)
 {
     for (int i = 0; i < s->g->n_tensors; i++) {
         const af_tensor *t = s->g->tensors[i];
-        bool used = t->hold != n->at || t->last != n->at || t->first < 0 || !in_arena(t);
+        bool used = t->hold != n->at || t->last != n->at || t->first < 0 || !af_in_arena(t);
         for (int k = 0; k < n->n_in && !used; k++)
             used = root(n->in[k]) == t;
         for (int k = 0; k < n->n_out && !used; k++)
             used = root(n->out[k]) == t;
         if (!used)
-            release(region(s, reach, t), t->offset, size_of(s->g, t));
+            release(region(s, reach, t), t->offset, af_arena_size(s->g, t));
     }
 }
 
@@ -222,7 +213,7 @@ static void place_leaves(af_graph *g)
             continue;
         }
         t->offset = g->role_bytes[t->role];
-        g->role_bytes[t->role] += size_of(g, t);
+        g->role_bytes[t->role] += af_arena_size(g, t);
     }
 }
 
@@ -271,7 +262,7 @@ static uint64_t lay(af_graph *g, int reach, bool *failed)
     }
     for (int i = 0; i < g->n_tensors; i++) {
         af_tensor *t = g->tensors[i];
-        if (in_arena(t) && t->first >= 0 && region(s, reach, t) == &s[1])
+        if (af_in_arena(t) && t->first >= 0 && region(s, reach, t) == &s[1])
             t->offset += s[0].top;
     }
     *failed |= s[0].failed || s[1].failed;
@@ -283,20 +274,22 @@ static uint64_t lay(af_graph *g, int reach, bool *failed)
 af_status af_graph_layout(af_graph *g, af_error *err)
 {
     static const int reaches[] = {8, 24, 64, INT32_MAX};
-    int best = 0;
+    enum { WAYS = AF_LEN(reaches) + 1 };
+    size_t best = 0;
     uint64_t least = UINT64_MAX;
     bool failed = false;
     find_lifetimes(g);
     place_leaves(g);
-    for (size_t i = 0; i < AF_LEN(reaches); i++) {
-        const uint64_t bytes = lay(g, reaches[i], &failed);
+    for (size_t i = 0; i < WAYS && !failed; i++) {
+        const uint64_t bytes =
+            i < AF_LEN(reaches) ? lay(g, reaches[i], &failed) : af_graph_pack(g, &failed);
         if (bytes < least) {
             least = bytes;
-            best = reaches[i];
+            best = i;
         }
     }
-    if (best != reaches[AF_LEN(reaches) - 1])
-        (void)lay(g, best, &failed); /* the offsets of the better one again */
+    if (best + 1 < WAYS && !failed)
+        (void)lay(g, reaches[best], &failed); /* the offsets of the best one again */
     g->role_bytes[AF_ROLE_ACTIVATION] = least;
     count_work(g);
     return failed ? af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof(range)) : AF_OK;

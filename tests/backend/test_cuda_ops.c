@@ -241,7 +241,7 @@ static void test_tf32_products_round_their_operands(void **state)
     if (!gpu)
         skip();
     for (size_t i = 0; i < AF_LEN(cases); i++) {
-        const how h = {AF_DTYPE_F32, AF_RECOMPUTE_NONE, 1};
+        const how h = {AF_DTYPE_F32, AF_RECOMPUTE_NONE, 1, false};
         values a = {0}, b = {0};
         af_error err = {0};
         if (strcmp(cases[i].name, "matmul") != 0)
