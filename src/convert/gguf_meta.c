@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* strcasestr */
 /* gguf_meta.c - general.* and ARCH.* keys; see gguf_meta.h. */
 #include "convert/gguf_meta.h"
 
@@ -7,6 +8,8 @@
 
 #include <ctype.h>
 #include <math.h>
+
+#define FILE_BYTES_MAX (UINT64_C(256) << 20)
 
 typedef struct put {
     af_gguf_writer *w;
@@ -173,15 +176,37 @@ static void say_losses(const af_model_spec *s, const af_hf_config *c)
                c->query_pre_attn_scalar, s->head_dim);
 }
 
+/* llama.cpp refuses a file whose name has "phi3" in it when the vocabulary lacks a token of the
+ * original: then the name is written with a blank. */
+static void part_phi3(char *title, size_t size, const char *dir)
+{
+    char *at = strcasestr(title, "phi3");
+    char *path = at ? af_path_join(dir, "tokenizer.json") : NULL, *text = NULL;
+    uint64_t n;
+    if (!path)
+        return;
+    const bool whole = af_file_exists(path) &&
+                       af_file_read(&text, &n, path, FILE_BYTES_MAX, NULL) == AF_OK &&
+                       strstr(text, "\"<|endoftext|>\"") && strstr(text, "\"</s>\"");
+    const size_t tail = strlen(at + 3) + 1;
+    if (!whole && (size_t)(at - title) + 4 + tail <= size) {
+        memmove(at + 4, at + 3, tail);
+        at[3] = ' ';
+    }
+    free(path);
+    free(text);
+}
+
 af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_hf_config *c,
-                           const char *name, int file_type, af_error *err)
+                           const char *dir, int file_type, af_error *err)
 {
     put p = {.w = w, .arch = s->arch->gguf, .err = err};
     char title[256], label[32];
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
     const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
     say_losses(s, c);
-    af_model_title(title, sizeof title, name);
+    af_model_title(title, sizeof title, af_path_name(dir));
+    part_phi3(title, sizeof title, dir);
     af_size_label(label, sizeof label, s->params);
     put_str(&p, "general.architecture", p.arch);
     put_str(&p, "general.type", "model");
@@ -210,8 +235,6 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
 }
 
 /* ---- carried files ---- */
-
-#define FILE_BYTES_MAX (UINT64_C(256) << 20)
 
 static af_status put_file(af_gguf_writer *w, const char *dir, const char *name, const char *key,
                           af_error *err)

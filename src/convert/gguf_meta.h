@@ -6,9 +6,9 @@
 #include "format/gguf.h"
 #include "model/arch.h"
 
-/* general.* and ARCH.* keys. `name` is the model's folder name. */
+/* general.* and ARCH.* keys. `dir` is the model's folder, whose name is the model's. */
 AF_CHECKED af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s,
-                                      const af_hf_config *c, const char *name, int file_type,
+                                      const af_hf_config *c, const char *dir, int file_type,
                                       af_error *err);
 /* tokenizer.* keys from the files of a folder; `rows` is the height of the embedding. Nothing
  * when the folder has no tokenizer.json (says so in the log). */

@@ -10,6 +10,7 @@
 #include "convert/convert_report.h"
 #include "convert/folder_out.h"
 #include "convert/gguf_meta.h"
+#include "convert/gguf_text.h"
 #include "tensor/codec.h"
 
 #include <math.h>
@@ -393,6 +394,31 @@ done:
     return st;
 }
 
+/* w + 1 has not all the bits of w: what is missing, so that the folder can come back as it was. */
+static af_status put_norm_rest(job *j, const target *t, af_error *err)
+{
+    af_status st = AF_OK;
+    char key[NAME_BYTES + sizeof AF_GGUF_REST_KEY];
+    bool any = false;
+    float *w = af_calloc((uint64_t)t->cols, 2 * sizeof *w);
+    if (!w)
+        return af_fail_nomem(err, t->name, (uint64_t)t->cols * 8);
+    const target plain = {.spec = t->spec, .cols = t->cols, .part = -1};
+    j->t = &plain;
+    read_vector(j, w, w + t->cols);
+    for (int64_t i = 0; i < t->cols; i++) {
+        const float stored = w[i] + t->add, back = stored - t->add;
+        w[i] = w[i] - back;
+        any |= w[i] != 0;
+    }
+    snprintf(key, sizeof key, AF_GGUF_REST_KEY "%s", t->name);
+    if (any)
+        AF_TRY(af_gguf_put_array(j->w, key, AF_GGUF_F32, w, (uint64_t)t->cols, err));
+done:
+    free(w);
+    return st;
+}
+
 static af_status put_meta(job *j, af_error *err)
 {
     af_status st = AF_OK;
@@ -400,10 +426,13 @@ static af_status put_meta(job *j, af_error *err)
     const bool whole = !af_dtype_is_block(af_mix_get(j->o->mix)->base);
     if (af_given_is_gguf(in))
         return copy_keys(j, af_weights_gguf(in->weights), err);
-    AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, af_path_name(in->path),
-                            af_mix_get(j->o->mix)->file_type, err));
+    AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, in->path, af_mix_get(j->o->mix)->file_type,
+                            err));
     AF_TRY(af_gguf_put_tokenizer(j->w, in->path, &in->config, j->spec->vocab, err));
     AF_TRY(af_gguf_put_files(j->w, in->path, whole, err));
+    for (int i = 0; whole && i < j->count; i++)
+        if (j->list[i].add != 0)
+            AF_TRY(put_norm_rest(j, &j->list[i], err));
 done:
     return st;
 }

@@ -237,9 +237,9 @@ static af_status bpe_json(const af_gguf *g, const af_gguf_kv *tokens, json_t *o,
     }
     json_decref(p);
     /* Other readers want every field of it. */
-    json_object_update_missing_new(json_object_get(o, "decoder"),
-                                   json_pack("{s:b, s:b, s:b}", "add_prefix_space", 1,
-                                             "trim_offsets", 1, "use_regex", 1));
+    json_object_update_missing_new(
+        json_object_get(o, "decoder"),
+        json_pack("{s:b, s:b, s:b}", "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1));
     *add_bos = pre->add_bos;
     json_t *merges = merges_json(af_gguf_find_kv(g, "tokenizer.ggml.merges"));
     json_object_set_new(o, "model",

@@ -2,6 +2,7 @@
 #include "convert/model_input.h"
 
 #include "convert/adapter_apply.h"
+#include "convert/gguf_text.h"
 #include "tensor/codec.h"
 #include "tensor/codec_bnb.h"
 
@@ -313,6 +314,19 @@ static void read_packed(const af_given_view *v, int64_t from, int64_t n, float *
         out[i] = af_f32_from_f16(af_f16_from_f32(out[i]));
 }
 
+/* Norms that GGUF stores as 1 + w: the bits that were lost in it, where the writer kept them. */
+static void add_rest(const af_given_view *v, const af_model_spec *s, float *out)
+{
+    char key[512];
+    snprintf(key, sizeof key, AF_GGUF_REST_KEY "%s", s->tensor[v->t->spec].gguf);
+    const af_gguf_kv *kv = af_gguf_find_kv(af_weights_gguf(v->in->weights), key);
+    if (!kv || kv->type != AF_GGUF_ARRAY || kv->item != AF_GGUF_F32 ||
+        kv->count != (uint64_t)af_given_cols(v->t))
+        return;
+    for (uint64_t i = 0; i < kv->count; i++)
+        out[i] += (float)af_gguf_item_float(kv, i);
+}
+
 static void read_base(const af_given_view *v, int64_t from, int64_t n, float *out)
 {
     const af_given_tensor *t = v->t;
@@ -325,6 +339,8 @@ static void read_base(const af_given_view *v, int64_t from, int64_t n, float *ou
                                             single ? cols : n, out, NULL);
         assert(st == AF_OK); /* it can only fail while quantising */
         (void)st;
+        if (t->ndim == 1 && s->arch->gguf_norm_one)
+            add_rest(v, s, out);
     } else if (v->packed) {
         read_packed(v, from, n, out);
     } else {
