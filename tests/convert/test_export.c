@@ -84,6 +84,25 @@ static void test_every_family_that_gguf_can_say_agrees_with_its_source(void **st
     scratch_free(&d);
 }
 
+static void test_weights_of_every_family_come_back_bit_for_bit(void **state)
+{
+    static const char *const names[] = {"gemma", "gemma2_tiny",   "gemma3_text",
+                                        "olmo2", "phi3_longrope", "qwen3_tiny"};
+    scratch_dir d = scratch_new();
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char sub[64], model[PATH], out[PATH], back[PATH];
+        snprintf(sub, sizeof sub, "models/%s", names[i]);
+        gold(model, sizeof model, sub);
+        join(out, sizeof out, d.path, "m.gguf");
+        join(back, sizeof back, d.path, names[i]);
+        export(model, out, (af_export_opts){.type = "f32", .no_verify = true, .threads = 2});
+        export(out, back, (af_export_opts){.no_verify = true, .threads = 2});
+        CHECK_MSG(same_tensors(back, model), "%s", names[i]);
+    }
+    scratch_free(&d);
+}
+
 static void test_verification_fails_where_gguf_loses_something(void **state)
 {
     scratch_dir d = scratch_new();
@@ -228,6 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_folder_comes_back_from_gguf_as_it_was),
         cmocka_unit_test(test_every_family_that_gguf_can_say_agrees_with_its_source),
+        cmocka_unit_test(test_weights_of_every_family_come_back_bit_for_bit),
         cmocka_unit_test(test_verification_fails_where_gguf_loses_something),
         cmocka_unit_test(test_adapter_gguf_is_llama_cpps),
         cmocka_unit_test(test_adapter_gguf_has_the_strength_of_rslora),
