@@ -69,6 +69,7 @@ static void attend(const af_attn *a, const block *b, float *o, float *lse, uint8
     uint16_t *half = (uint16_t *)(s + AF_ATTN_Q * AF_ATTN_K);
     float *max = s + AF_ATTN_Q * AF_ATTN_K * 3 / 2 + AF_ATTN_Q * a->E, *sum = max + AF_ATTN_Q;
     void *work = (float *)scratch + a->share;
+    const bool one = a->cache && b->rows == 1; /* generation: nothing is worth packing */
     int64_t from, to, unused;
     af_attn_visible(a->n, b->first, b->keys, &from, &unused);
     af_attn_visible(a->n, b->first + b->rows - 1, b->keys, &unused, &to);
@@ -79,12 +80,19 @@ static void attend(const af_attn *a, const block *b, float *o, float *lse, uint8
     memset(o, 0, (size_t)(b->rows * a->E) * sizeof *o);
     for (int64_t at = from; at < to; at += AF_ATTN_K) {
         const int64_t n = AF_MIN((int64_t)AF_ATTN_K, to - at);
-        af_attn_product(a, b->q, shifted(b->k, at, true), b->rows, n, a->E, s, n,
-                        (float)a->n->attr.attention.scale, false, work);
+        const af_operand k = shifted(b->k, at, true), v = shifted(b->v, at, false);
+        if (one) {
+            af_attn_one_query(a, b->q, k, n, s, work);
+            soften(a, b, 0, at, n, s, max, sum, o);
+            a->f->weigh(o, s, &v, n, a->E);
+            continue;
+        }
+        af_attn_product(a, b->q, k, b->rows, n, a->E, s, n, (float)a->n->attr.attention.scale,
+                        false, work);
         for (int64_t i = 0; i < b->rows; i++)
             soften(a, b, i, at, n, s + i * n, &max[i], &sum[i], o + i * a->E);
-        af_attn_product(a, af_attn_sums(a, s, half, b->rows * n, n), shifted(b->v, at, false),
-                        b->rows, a->E, n, o, a->E, 1, true, work);
+        af_attn_product(a, af_attn_sums(a, s, half, b->rows * n, n), v, b->rows, a->E, n, o, a->E,
+                        1, true, work);
     }
     for (int64_t i = 0; i < b->rows; i++) {
         a->f->scale(o + i * a->E, 1.0f / sum[i], o + i * a->E, a->E);

@@ -76,6 +76,8 @@ typedef struct af_fast {
                     af_act act, int64_t n);
     /* rotates pairs (x[i], x[i+half]) */
     void (*rotate)(float *y, const float *x, const float *cos, const float *sin, int64_t half);
+    /* y [E] += sum of p[j] * row j of b (f32 or bf16), j < n */
+    void (*weigh)(float *y, const float *p, const af_operand *b, int64_t n, int64_t E);
     float (*max)(const float *x, int64_t n);
     /* y = exp(x*scale - shift); the sum of y */
     float (*exp_sum)(float *y, const float *x, float scale, float shift, int64_t n);

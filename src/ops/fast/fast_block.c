@@ -1,4 +1,4 @@
-/* fast_block.c - a few rows of activations times pairs of rows of GGUF blocks.
+/* fast_block.c - a few rows of activations times rows of GGUF blocks.
  *
  * With i8mm the products are of integers and exact: 32 activations become 24-bit integers with one
  * scale, cut into three planes of signed bytes (x = s * (65536 hi + 256 mid + lo)), so that nothing
@@ -28,7 +28,7 @@ bool AF_ISA_NAME(af_block_serves)(af_dtype type, int64_t K)
 
 uint64_t AF_ISA_NAME(af_block_work)(int64_t K)
 {
-    return (uint64_t)(AF_BLOCK_ROWS * (K / AF_BLOCK)) * (2 * sizeof(float) + PLANES);
+    return (uint64_t)(AF_BLOCK_ROWS * (K / AF_BLOCK)) * (5 * sizeof(float) + PLANES);
 }
 
 #if defined(INTEGER)
@@ -63,7 +63,7 @@ void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, i
 {
     const int64_t blocks = K / AF_BLOCK;
     float *sums = work, *scale = sums + AF_BLOCK_ROWS * blocks;
-    int8_t *planes = (int8_t *)(scale + AF_BLOCK_ROWS * blocks);
+    int8_t *planes = (int8_t *)(scale + 4 * AF_BLOCK_ROWS * blocks);
     assert(M <= AF_BLOCK_ROWS);
     for (int64_t k = 0; k < M * blocks; k++) {
         float s = 0;
@@ -71,93 +71,99 @@ void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, i
             s += x[k * AF_BLOCK + i];
         sums[k] = s;
 #if defined(INTEGER)
-        scale[k] = cut(planes + k * PLANES, x + k * AF_BLOCK);
+        const float by = cut(planes + k * PLANES, x + k * AF_BLOCK);
+        memcpy(scale + 4 * k, (float[]){by, 65536 * by, by, 65536 * by}, 4 * sizeof by);
 #endif
     }
     *out = (af_block_x){.x = x, .sums = sums, .scale = scale, .planes = planes, .M = M, .K = K};
 }
 
-/* ---- one pair ---- */
+/* ---- a few stored rows ---- */
+
+enum { PAIRS = 2 }; /* taken together, to read the activations once */
 
 #if defined(INTEGER)
 
-/* Two rows of 16 codes as two matrices of 2 x 8. */
-typedef struct rows16 {
-    int8x16_t first, second;
-} rows16;
+/* Two rows of 32 codes as four matrices of 2 x 8. */
+typedef struct codes {
+    int8x16_t at[4];
+} codes;
 
-AF_INLINE rows16 beside(af_i8v a, af_i8v b)
+AF_INLINE codes beside(af_dtype type, const uint8_t *w0, const uint8_t *w1, int j)
 {
-    const int64x2_t x = (int64x2_t)a, y = (int64x2_t)b;
-    return (rows16){(int8x16_t)vzip1q_s64(x, y), (int8x16_t)vzip2q_s64(x, y)};
+    af_i8v a, b, c, d;
+    af_codes(type, w0, j, &a, &b);
+    af_codes(type, w1, j, &c, &d);
+    return (codes){{(int8x16_t)vzip1q_s64((int64x2_t)a, (int64x2_t)c),
+                    (int8x16_t)vzip2q_s64((int64x2_t)a, (int64x2_t)c),
+                    (int8x16_t)vzip1q_s64((int64x2_t)b, (int64x2_t)d),
+                    (int8x16_t)vzip2q_s64((int64x2_t)b, (int64x2_t)d)}};
 }
 
-/* [row 0: mid * 256 + lo, hi; row 1: the same] over 16 elements of both */
-AF_INLINE int32x4_t products(int32x4_t s, rows16 w, const int8_t *p, const int8_t *lo)
+/* [row 0: mid * 256 + lo, hi; row 1: the same] over n of the four groups of 8, from the first */
+AF_INLINE float32x4_t products(const codes *w, const int8_t *p, int from, int n)
 {
-    const int8x8_t none = vdup_n_s8(0);
-    int32x4_t t = vdupq_n_s32(0);
-    s = vmmlaq_s32(s, w.first, vld1q_s8(p));
-    t = vmmlaq_s32(t, w.first, vcombine_s8(vld1_s8(lo), none));
-    s = vmmlaq_s32(s, w.second, vld1q_s8(p + 16));
-    t = vmmlaq_s32(t, w.second, vcombine_s8(vld1_s8(lo + 8), none));
-    return vmlaq_s32(t, s, (int32x4_t){256, 1, 256, 1});
-}
-
-AF_INLINE float32x4_t scale_of(float a, float b)
-{
-    return vcombine_f32(vmul_n_f32((float32x2_t){1, 65536}, a),
-                        vmul_n_f32((float32x2_t){1, 65536}, b));
-}
-
-AF_INLINE void pair(const af_block_x *x, af_dtype type, int64_t M, const uint8_t *w0,
-                    const uint8_t *w1, float *out)
-{
-    const int groups = af_groups(type), bytes = af_block_bytes(type);
-    const int64_t blocks = x->K / AF_BLOCK;
-    float32x4_t total[AF_BLOCK_ROWS];
-    float32x2_t rest[AF_BLOCK_ROWS];
-    for (int64_t m = 0; m < M; m++) {
-        total[m] = vdupq_n_f32(0);
-        rest[m] = vdup_n_f32(0);
+    int32x4_t s = vdupq_n_s32(0), t = s;
+#pragma GCC unroll 4
+    for (int i = from; i < from + n; i++) {
+        s = vmmlaq_s32(s, w->at[i], vld1q_s8(p + 16 * i));
+        t = vmmlaq_s32(t, w->at[i], vcombine_s8(vld1_s8(p + 64 + 8 * i), vdup_n_s8(0)));
     }
-    const int64_t next = 2 * (w1 - w0); /* where the next pair lies: one line ahead of need */
-    for (int64_t k = 0; k < blocks; w0 += bytes, w1 += bytes) {
-        float d0[16], d1[16], m0[8], m1[8];
-        __builtin_prefetch(w0 + next);
-        __builtin_prefetch(w1 + next);
-        af_scales(type, w0, d0, m0);
-        af_scales(type, w1, d1, m1);
+    return vcvtq_f32_s32(vmlaq_s32(t, s, (int32x4_t){256, 1, 256, 1}));
+}
+
+AF_INLINE float32x4_t twice(float a, float b) { return (float32x4_t){a, a, b, b}; }
+
+/* out [M] rows of ldo: 2 P stored rows, `bytes` apart. */
+AF_INLINE void some(const af_block_x *x, af_dtype type, int64_t M, int P, const uint8_t *w,
+                    int64_t bytes, float *out, int64_t ldo)
+{
+    const int groups = af_groups(type), size = af_block_bytes(type);
+    const int64_t blocks = x->K / AF_BLOCK;
+    const uint8_t *ahead = w + 2 * P * bytes; /* what is wanted next */
+    float32x4_t total[AF_BLOCK_ROWS][PAIRS];
+    float32x2_t rest[AF_BLOCK_ROWS][PAIRS];
+    memset(total, 0, sizeof total);
+    memset(rest, 0, sizeof rest);
+    for (int64_t k = 0; k < blocks; w += size) {
+        float d[2 * PAIRS][16], o[2 * PAIRS][8];
+        for (int r = 0; r < 2 * P; r++)
+            af_scales(type, w + r * bytes, d[r], o[r]);
+        for (int i = 0; i < 2 * P * size; i += 64, ahead += 64)
+            __builtin_prefetch(ahead);
         for (int j = 0; j < groups; j++, k++) {
-            af_i8v a0, a1, b0, b1;
-            af_codes(type, w0, j, &a0, &a1);
-            af_codes(type, w1, j, &b0, &b1);
-            const rows16 lo = beside(a0, b0), hi = beside(a1, b1);
-            const float32x4_t d = scale_of(d0[2 * j], d1[2 * j]);
+            codes c[PAIRS];
+            for (int q = 0; q < P; q++)
+                c[q] = beside(type, w + 2 * q * bytes, w + (2 * q + 1) * bytes, j);
             for (int64_t m = 0; m < M; m++) {
                 const int8_t *p = x->planes + (m * blocks + k) * PLANES;
-                const float s = x->scale[m * blocks + k];
-                if (af_by_16(type)) {
-                    const float32x4_t e = scale_of(d0[2 * j + 1], d1[2 * j + 1]);
-                    const float32x4_t u = vcvtq_f32_s32(products(vdupq_n_s32(0), lo, p, p + 64));
-                    const float32x4_t v =
-                        vcvtq_f32_s32(products(vdupq_n_s32(0), hi, p + 32, p + 80));
-                    total[m] = vfmaq_n_f32(total[m], vfmaq_f32(vmulq_f32(u, d), v, e), s);
-                    continue;
+                const float32x4_t s = vld1q_f32(x->scale + (m * blocks + k) * 4);
+#pragma GCC unroll 2
+                for (int q = 0; q < P; q++) {
+                    const float *d0 = d[2 * q] + 2 * j, *d1 = d[2 * q + 1] + 2 * j;
+                    float32x4_t *t = &total[m][q];
+                    if (af_by_16(type)) {
+                        float32x4_t y = vmulq_f32(products(&c[q], p, 0, 2), twice(d0[0], d1[0]));
+                        y = vfmaq_f32(y, products(&c[q], p, 2, 2), twice(d0[1], d1[1]));
+                        *t = vfmaq_f32(*t, y, s);
+                    } else {
+                        *t = vfmaq_f32(*t, products(&c[q], p, 0, 4),
+                                       vmulq_f32(s, twice(d0[0], d1[0])));
+                    }
+                    if (af_has_offset(type))
+                        rest[m][q] =
+                            vfma_n_f32(rest[m][q], (float32x2_t){o[2 * q][j], o[2 * q + 1][j]},
+                                       x->sums[m * blocks + k]);
                 }
-                int32x4_t u = products(vdupq_n_s32(0), lo, p, p + 64);
-                u = vaddq_s32(u, products(vdupq_n_s32(0), hi, p + 32, p + 80));
-                total[m] = vfmaq_f32(total[m], vcvtq_f32_s32(u), vmulq_n_f32(d, s));
-                if (af_has_offset(type))
-                    rest[m] =
-                        vfma_n_f32(rest[m], (float32x2_t){m0[j], m1[j]}, x->sums[m * blocks + k]);
             }
         }
     }
-    for (int64_t m = 0; m < M; m++) {
-        const float32x2_t t = vpadd_f32(vget_low_f32(total[m]), vget_high_f32(total[m]));
-        vst1_f32(out + 2 * m, vadd_f32(t, rest[m]));
-    }
+    for (int64_t m = 0; m < M; m++)
+        for (int q = 0; q < P; q++) {
+            const float32x4_t t = total[m][q];
+            vst1_f32(out + m * ldo + 2 * q,
+                     vadd_f32(vpadd_f32(vget_low_f32(t), vget_high_f32(t)), rest[m][q]));
+        }
 }
 #else
 
@@ -199,7 +205,8 @@ AF_INLINE float lanes(vec v)
     return s;
 }
 
-AF_INLINE void one(const af_block_x *x, af_dtype type, int64_t M, const uint8_t *w, float *out)
+AF_INLINE void one(const af_block_x *x, af_dtype type, int64_t M, const uint8_t *w, float *out,
+                   int64_t ldo)
 {
     const int groups = af_groups(type), bytes = af_block_bytes(type);
     const int64_t blocks = x->K / AF_BLOCK;
@@ -226,14 +233,14 @@ AF_INLINE void one(const af_block_x *x, af_dtype type, int64_t M, const uint8_t 
         }
     }
     for (int64_t m = 0; m < M; m++)
-        out[2 * m] = lanes(total[m]) + rest[m];
+        out[m * ldo] = lanes(total[m]) + rest[m];
 }
 
-AF_INLINE void pair(const af_block_x *x, af_dtype type, int64_t M, const uint8_t *w0,
-                    const uint8_t *w1, float *out)
+AF_INLINE void some(const af_block_x *x, af_dtype type, int64_t M, int P, const uint8_t *w,
+                    int64_t bytes, float *out, int64_t ldo)
 {
-    one(x, type, M, w0, out);
-    one(x, type, M, w1, out + 1);
+    for (int r = 0; r < 2 * P; r++)
+        one(x, type, M, w + r * bytes, out + r, ldo);
 }
 #endif
 
@@ -241,15 +248,14 @@ AF_INLINE void all(const af_block_x *x, af_dtype type, int64_t M, const uint8_t 
                    float *out, int64_t ldo)
 {
     const int64_t bytes = x->K / (AF_BLOCK * af_groups(type)) * af_block_bytes(type);
-    for (int64_t n = 0; n < rows; n += 2, w += 2 * bytes) {
-        float s[2 * AF_BLOCK_ROWS];
-        const bool two = n + 1 < rows;
-        pair(x, type, M, w, two ? w + bytes : w, s);
-        for (int64_t m = 0; m < M; m++) {
-            out[m * ldo + n] = s[2 * m];
-            if (two)
-                out[m * ldo + n + 1] = s[2 * m + 1];
-        }
+    int64_t n = 0;
+    for (; n + 2 * PAIRS <= rows; n += 2 * PAIRS)
+        some(x, type, M, PAIRS, w + n * bytes, bytes, out + n, ldo);
+    for (; n < rows; n++) { /* paired with itself: its sums are the same beside any other */
+        float s[AF_BLOCK_ROWS][2];
+        some(x, type, M, 1, w + n * bytes, 0, s[0], 2);
+        for (int64_t m = 0; m < M; m++)
+            out[m * ldo + n] = s[m][0];
     }
 }
 

@@ -24,7 +24,7 @@ typedef uint8_t af_u8v __attribute__((vector_size(16), aligned(1), may_alias));
 typedef struct af_block_x {
     const float *x;       /* [M][K] */
     const float *sums;    /* [M][K/32] */
-    const float *scale;   /* [M][K/32], of the planes */
+    const float *scale;   /* [M][K/32][4], of the planes: s, 65536 s, and again */
     const int8_t *planes; /* [M][K/32][96], where products are of integers; or NULL */
     int64_t M, K;
 } af_block_x;

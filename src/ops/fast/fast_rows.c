@@ -372,6 +372,7 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .glu = glu,
     .glu_bwd = glu_bwd,
     .rotate = rotate,
+    .weigh = AF_ISA_NAME(af_weigh),
     .max = max_of,
     .exp_sum = exp_sum,
     .softcap = softcap,

@@ -234,3 +234,47 @@ void AF_ISA_NAME(af_thin_run)(const af_gemm *g, af_pool *pool, void *work)
     (&t.block, a, g->M, g->K, buf + (int64_t)af_pool_threads(pool) * PIECE);
     af_pool_run(pool, (g->N + UNIT - 1) / UNIT, columns, &t);
 }
+
+/* ---- sums of rows ---- */
+
+AF_INLINE vec up(const uint8_t *row, af_dtype type, int64_t i)
+{
+    if (type == AF_DTYPE_F32)
+        return *(const vec *)((const float *)row + i);
+    vec v;
+    for (int k = 0; k < VL; k++)
+        v[k] = af_bf16_up(((const uint16_t *)row)[i + k]);
+    return v;
+}
+
+AF_INLINE void weigh(float *restrict y, const float *p, const uint8_t *rows, af_dtype type,
+                     int64_t stride, int64_t n, int64_t E)
+{
+    enum { WIDE = 8 }; /* vectors kept in registers */
+    int64_t i = 0;
+    for (; i + WIDE * VL <= E; i += WIDE * VL) {
+        vec s[WIDE];
+        for (int k = 0; k < WIDE; k++)
+            s[k] = *(const vec *)(y + i + k * VL);
+        for (int64_t j = 0; j < n; j++)
+#pragma GCC unroll 8
+            for (int k = 0; k < WIDE; k++)
+                s[k] += p[j] * up(rows + j * stride, type, i + k * VL);
+        for (int k = 0; k < WIDE; k++)
+            *(vec *)(y + i + k * VL) = s[k];
+    }
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t e = i; e < E; e++) {
+            const uint8_t *row = rows + j * stride;
+            y[e] += p[j] * (type == AF_DTYPE_F32 ? ((const float *)row)[e]
+                                                 : af_bf16_up(((const uint16_t *)row)[e]));
+        }
+}
+
+void AF_ISA_NAME(af_weigh)(float *y, const float *p, const af_operand *b, int64_t n, int64_t E)
+{
+    if (b->dtype == AF_DTYPE_F32)
+        weigh(y, p, b->data, AF_DTYPE_F32, b->ld * 4, n, E);
+    else
+        weigh(y, p, b->data, AF_DTYPE_BF16, b->ld * 2, n, E);
+}

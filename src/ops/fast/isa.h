@@ -84,6 +84,7 @@ void AF_ISA_NAME(af_tile_end)(void);
 bool AF_ISA_NAME(af_thin_serves)(const af_gemm *g);
 uint64_t AF_ISA_NAME(af_thin_work)(int threads);
 void AF_ISA_NAME(af_thin_run)(const af_gemm *g, af_pool *pool, void *work);
+void AF_ISA_NAME(af_weigh)(float *y, const float *p, const af_operand *b, int64_t n, int64_t E);
 
 /* ---- fast_store.c: the way out, C = alpha * s (+ C) (+ bias) for a block of sums at m, n. A f32 C
  * may be made in several steps: all but the first add. ---- */
