@@ -22,6 +22,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
     af_fast(sse2)
     af_fast(avx2 -mavx2 -mfma -mf16c)
     af_fast(avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512)
+    af_fast(amx -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mfma -mf16c -mprefer-vector-width=512
+        -mamx-tile -mamx-bf16)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
     af_fast(neon)
     af_fast(neonbf16 -march=armv8.2-a+bf16+fp16+dotprod+i8mm)

@@ -4,6 +4,10 @@
 
 #if defined(__aarch64__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 #include <stdatomic.h>
 
@@ -16,10 +20,27 @@ bool af_cpu_has_bf16(void)
 #endif
 }
 
+bool af_cpu_has_amx(void)
+{
 #if defined(__x86_64__)
-extern const af_fast af_fast_table_sse2, af_fast_table_avx2, af_fast_table_avx512;
-static const af_fast *const tables[] = {&af_fast_table_avx512, &af_fast_table_avx2,
-                                        &af_fast_table_sse2};
+    enum { AVX512_BF16 = 1 << 5, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    enum { REQUEST = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE))
+        return false;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & AVX512_BF16))
+        return false;
+    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0; /* the kernel grants it per process */
+#else
+    return false;
+#endif
+}
+
+#if defined(__x86_64__)
+extern const af_fast af_fast_table_sse2, af_fast_table_avx2, af_fast_table_avx512,
+    af_fast_table_amx;
+static const af_fast *const tables[] = {&af_fast_table_amx, &af_fast_table_avx512,
+                                        &af_fast_table_avx2, &af_fast_table_sse2};
 #elif defined(__aarch64__)
 extern const af_fast af_fast_table_neon, af_fast_table_neonbf16;
 static const af_fast *const tables[] = {&af_fast_table_neonbf16, &af_fast_table_neon};
@@ -38,6 +59,14 @@ const af_fast *af_fast_get(void)
             f = tables[i];
     atomic_store_explicit(&found, f, memory_order_relaxed);
     return f;
+}
+
+const af_fast *af_fast_at(int i)
+{
+    for (size_t t = 0; t < AF_LEN(tables); t++)
+        if ((t + 1 == AF_LEN(tables) || tables[t]->usable()) && i-- == 0)
+            return tables[t];
+    return NULL;
 }
 
 const char *af_cpu_isa(void) { return af_fast_get()->name; }

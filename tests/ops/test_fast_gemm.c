@@ -1,5 +1,6 @@
 /* test_fast_gemm.c - the packed product against sums in double: every layout, odd sizes, the edges
- * of tiles and blocks, alpha, bias, adding, and 1, 2 and 3 threads bit for bit.
+ * of tiles and blocks, alpha, bias, adding, and 1, 2 and 3 threads bit for bit, on every
+ * instruction set that this machine has.
  *
  * Tolerance (relative L2 of C): K products in f32 lose about sqrt(K) * 6e-8, under 3e-6 here; bf16
  * operands are exact, the matrix instruction rounds each of its four-term sums: the same bound. A
@@ -64,10 +65,9 @@ static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 130},   {4, 300, 1100},
                                    {37, 53, 71}, {97, 25, 600},  {8, 12, 512},   {130, 780, 33},
                                    {20, 40, 0},  {400, 16, 1030}};
 
-static void run_variant(const variant *v, const int64_t size[3], bool few)
+static void run_variant(const af_fast *f, const variant *v, const int64_t size[3], bool few)
 {
     const int64_t M = size[0], N = size[1], K = size[2];
-    const af_fast *f = af_fast_get();
     matrix a = new_matrix(v->ta ? K : M, v->ta ? M : K, v->a, 1),
            b = new_matrix(v->tb ? N : K, v->tb ? K : N, v->b, 2), c = new_matrix(M, N, v->c, 3),
            bias = new_matrix(1, N, AF_DTYPE_F32, 4);
@@ -102,8 +102,8 @@ static void run_variant(const variant *v, const int64_t size[3], bool few)
             first = malloc(bytes + 1);
             memcpy(first, got, bytes);
         }
-        CHECK_MSG(memcmp(first, got, bytes) == 0, "%s %dx%dx%d: %d threads change the result",
-                  v->why, (int)M, (int)N, (int)K, threads);
+        CHECK_MSG(memcmp(first, got, bytes) == 0, "%s, %s %dx%dx%d: %d threads change the result",
+                  f->name, v->why, (int)M, (int)N, (int)K, threads);
         free(work);
         af_pool_free(pool);
     }
@@ -116,13 +116,13 @@ static void run_variant(const variant *v, const int64_t size[3], bool few)
             sum =
                 sum * v->alpha + (v->add ? c.exact[m * N + n] : 0) + (v->bias ? bias.exact[n] : 0);
             const double x = af_load_f64(got, v->c, (uint64_t)(m * N + n));
-            CHECK_MSG(isfinite(x), "%s %dx%dx%d: %g at %d, %d", v->why, (int)M, (int)N, (int)K, x,
-                      (int)m, (int)n);
+            CHECK_MSG(isfinite(x), "%s, %s %dx%dx%d: %g at %d, %d", f->name, v->why, (int)M, (int)N,
+                      (int)K, x, (int)m, (int)n);
             err2 += (x - sum) * (x - sum);
             ref2 += sum * sum;
         }
-    CHECK_MSG(sqrt(err2) <= v->limit * sqrt(ref2) + 1e-12, "%s %dx%dx%d: %.3g of %.3g", v->why,
-              (int)M, (int)N, (int)K, sqrt(err2), sqrt(ref2));
+    CHECK_MSG(sqrt(err2) <= v->limit * sqrt(ref2) + 1e-12, "%s, %s %dx%dx%d: %.3g of %.3g", f->name,
+              v->why, (int)M, (int)N, (int)K, sqrt(err2), sqrt(ref2));
     free(first);
     free(got);
     free_matrix(&a);
@@ -134,15 +134,16 @@ static void run_variant(const variant *v, const int64_t size[3], bool few)
 static void test_gemm_agrees_with_double(void **state)
 {
     (void)state;
-    for (size_t v = 0; v < AF_LEN(variants); v++)
-        for (size_t s = 0; s < AF_LEN(sizes); s++)
-            for (int few = 0; few < 2; few++)
-                run_variant(&variants[v], sizes[s], few);
+    for (int i = 0; af_fast_at(i); i++)
+        for (size_t v = 0; v < AF_LEN(variants); v++)
+            for (size_t s = 0; s < AF_LEN(sizes); s++)
+                for (int few = 0; few < 2; few++)
+                    run_variant(af_fast_at(i), &variants[v], sizes[s], few);
 }
 
 /* Weights of block types: a few rows (decoded in registers) and many (decoded while packing) give
  * what the decoded values give. */
-static void test_block_weights(void **state)
+static void block_weights(const af_fast *f)
 {
     static const af_dtype types[] = {AF_DTYPE_Q8_0, AF_DTYPE_Q4_0,   AF_DTYPE_Q4_1,
                                      AF_DTYPE_Q5_0, AF_DTYPE_Q5_1,   AF_DTYPE_Q2_K,
@@ -150,9 +151,7 @@ static void test_block_weights(void **state)
                                      AF_DTYPE_Q6_K, AF_DTYPE_IQ4_NL, AF_DTYPE_IQ4_XS};
     static const int64_t rows[] = {1, 2, 3, 8, 9, 40};
     enum { N = 37, K = 512 };
-    const af_fast *f = af_fast_get();
     float alone[N];
-    (void)state;
     matrix x = new_matrix(40, K, AF_DTYPE_F32, 1), w = new_matrix(N, K, AF_DTYPE_F32, 2);
     void *work = malloc(f->gemm_work(1)), *codes = calloc(N * K, 4);
     float *y = calloc(40 * N, sizeof *y), *values = calloc(N * K, sizeof *values);
@@ -195,6 +194,13 @@ static void test_block_weights(void **state)
     free(values);
     free_matrix(&x);
     free_matrix(&w);
+}
+
+static void test_block_weights(void **state)
+{
+    (void)state;
+    for (int i = 0; af_fast_at(i); i++)
+        block_weights(af_fast_at(i));
 }
 
 int main(void)

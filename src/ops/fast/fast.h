@@ -92,4 +92,6 @@ typedef struct af_fast {
 
 /* The best table for this machine; never NULL. */
 const af_fast *af_fast_get(void);
+/* Tests: the i-th table that this machine runs, best first; NULL after the last. */
+const af_fast *af_fast_at(int i);
 #endif

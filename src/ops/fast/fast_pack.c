@@ -205,6 +205,7 @@ static inline void four_lines(uint16_t *p, const uint16_t *const *h, int64_t at)
 }
 #endif
 
+#if !defined(AF_ISA_amx)
 /* Stored rows are the k's: `group` of them are interleaved, line by line. */
 static void interleave(uint16_t *restrict p, const uint16_t *const *h, int64_t lines, int width,
                        int group, int64_t step)
@@ -229,28 +230,47 @@ static void interleave(uint16_t *restrict p, const uint16_t *const *h, int64_t l
         memset(p + w * group, 0, (size_t)((width - w) * group) * sizeof *p);
     }
 }
+#endif
 
-/* Stored rows are the lines, two at a time. */
+/* Lines that are packed together. */
+#if defined(AF_ISA_amx)
+enum { TOGETHER = 16 };
+#else
+enum { TOGETHER = 2 };
+#endif
+
+static void together(uint16_t *p, const uint16_t *const *h, int64_t kc, int64_t padded, int group,
+                     int64_t step)
+{
+#if defined(AF_ISA_amx)
+    if (group == BGB) {
+        AF_ISA_NAME(af_amx_lines)(p, h, kc, padded);
+        return;
+    }
+#elif defined(__ARM_NEON)
+    if (group == 4) {
+        two_lines(p, h[0], h[1], kc, padded, step);
+        return;
+    }
+#endif
+    for (int u = 0; u < TOGETHER; u++)
+        line_groups(p + u * group, h[u], kc, padded, group, step);
+}
+
+/* Stored rows are the lines. */
 static void lines_bf16(uint16_t *dst, const af_operand *o, int64_t line, int64_t lines, int64_t k0,
                        int64_t kc, int64_t padded, int width, int group, float *buf)
 {
     static const uint16_t zeros[AF_GEMM_KC_BF16];
     uint16_t *half = (uint16_t *)(buf + kc);
-    const int64_t all = (lines + width - 1) / width * width, step = (int64_t)width * group;
-    for (int64_t l = 0; l < all; l += 2) {
-        uint16_t *p = dst + l / width * width * padded + l % width * group;
-        const uint16_t *h[2];
-        for (int u = 0; u < 2; u++)
+    const int64_t all = (lines + width - 1) / width * width;
+    for (int64_t l = 0; l < all; l += TOGETHER) {
+        const uint16_t *h[TOGETHER];
+        for (int u = 0; u < TOGETHER; u++)
             h[u] = l + u < lines ? stored_row_bf16(o, line + l + u, k0, kc, buf, half + u * kc)
                                  : zeros;
-#if defined(__ARM_NEON)
-        if (group == 4) {
-            two_lines(p, h[0], h[1], kc, padded, step);
-            continue;
-        }
-#endif
-        for (int u = 0; u < 2; u++)
-            line_groups(p + u * group, h[u], kc, padded, group, step);
+        together(dst + l / width * width * padded + l % width * group, h, kc, padded, group,
+                 (int64_t)width * group);
     }
 }
 
@@ -270,6 +290,13 @@ void AF_ISA_NAME(af_pack_bf16)(uint16_t *dst, const af_operand *o, bool along, i
         for (int u = 0; u < group; u++)
             h[u] = k + u < kc ? stored_row_bf16(o, k0 + k + u, line, lines, buf, half + u * lines)
                               : zeros;
+#if defined(AF_ISA_amx)
+        if (group == BGA)
+            AF_ISA_NAME(af_amx_columns)(dst + k * width, h, lines, panel);
+        else
+            AF_ISA_NAME(af_amx_pairs)(dst + k * width, h, lines, panel);
+#else
         interleave(dst + k * width, h, lines, width, group, panel);
+#endif
     }
 }

@@ -327,7 +327,11 @@ static void adam(float *restrict w, float *restrict g, float *restrict m, float 
 
 static bool usable(void)
 {
-#if defined(AF_ISA_avx512)
+#if defined(AF_ISA_avx512) || defined(AF_ISA_amx)
+#if defined(AF_ISA_amx)
+    if (!af_cpu_has_amx())
+        return false;
+#endif
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 #elif defined(AF_ISA_avx2)
@@ -345,6 +349,8 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .name = "neon+bf16",
 #elif defined(AF_ISA_neon)
     .name = "neon",
+#elif defined(AF_ISA_amx)
+    .name = "avx512+amx",
 #elif defined(AF_ISA_avx512)
     .name = "avx512",
 #elif defined(AF_ISA_avx2)

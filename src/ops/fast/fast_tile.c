@@ -253,7 +253,7 @@ af_tile *AF_ISA_NAME(af_tile_for)(bool bf16, int width)
 
 bool AF_ISA_NAME(af_tile_rounds)(bool bf16, int width)
 {
-#if defined(AF_ISA_neonbf16)
+#if defined(AF_BF16_TILE)
     return bf16 && width == BN;
 #else
     (void)bf16, (void)width;

@@ -74,7 +74,16 @@ typedef void af_tile(int64_t kc, const void *a, const void *b, float *c, int64_t
 af_tile *AF_ISA_NAME(af_tile_for)(bool bf16, int width);
 bool AF_ISA_NAME(af_tile_rounds)(bool bf16, int width);
 #if defined(AF_ISA_amx)
-af_tile AF_ISA_NAME(af_tile_amx); /* fast_amx.c */
+/* ---- fast_amx.c ---- */
+af_tile AF_ISA_NAME(af_tile_amx);
+/* Sixteen stored lines into their half of a panel of B. */
+void AF_ISA_NAME(af_amx_lines)(uint16_t *p, const uint16_t *const h[16], int64_t kc,
+                               int64_t padded);
+/* Two stored rows of k's into panels of B, 32 of them into panels of A; panels are `step` apart. */
+void AF_ISA_NAME(af_amx_pairs)(uint16_t *p, const uint16_t *const h[2], int64_t lines,
+                               int64_t step);
+void AF_ISA_NAME(af_amx_columns)(uint16_t *p, const uint16_t *const h[32], int64_t lines,
+                                 int64_t step);
 #endif
 /* Around the bf16 tiles of one thread. */
 void AF_ISA_NAME(af_tile_begin)(void);
@@ -92,8 +101,12 @@ void AF_ISA_NAME(af_gemm_store)(const af_gemm *g, const float *s, int64_t lds, i
                                 int64_t rows, int64_t n, int64_t cols, bool first);
 
 enum {
-    AF_GEMM_KC = 640,             /* k's of a packed f32 block */
-    AF_GEMM_KC_BF16 = 1024,       /* and of a bf16 one */
+    AF_GEMM_KC = 640, /* k's of a packed f32 block */
+#if defined(AF_ISA_amx)
+    AF_GEMM_KC_BF16 = 640, /* and of a bf16 one: a panel of B stays in the first-level cache */
+#else
+    AF_GEMM_KC_BF16 = 1024,
+#endif
     AF_GEMM_KC_WIDE = 256,        /* and of wide strips, which take more columns instead */
     AF_GEMM_STRIP = 96,           /* columns of B packed at once */
     AF_GEMM_WIDE = 768,           /* the same where single values cost a block of 256 */
