@@ -43,51 +43,78 @@ static af_operand columns(const af_tensor *t, int64_t from, bool trans)
 
 static bool has_adapter(const af_node *n) { return n->attr.linear.parts > 0; }
 
+/* The adapter's share of part p, xa B^T, as a term of a product. */
+static af_gemm_term part_term(const af_node *n, int p)
+{
+    const af_tensor *b = n->in[n->n_in - 2], *xa = n->in[n->n_in - 1];
+    const af_adapter_part *q = &n->attr.linear.part[p];
+    af_gemm_term t = {q->rank, columns(xa, q->rank_from, false), af_fast_weight(b, q->rank, true),
+                      true};
+    t.b.data = column(b, af_linear_part_at(n, p));
+    return t;
+}
+
+/* The part that covers exactly columns [from, to), or -1. */
+static int part_of(const af_node *n, int64_t from, int64_t to)
+{
+    for (int p = 0; p < n->attr.linear.parts; p++)
+        if (n->attr.linear.part[p].out_from == from && n->attr.linear.part[p].out_rows == to - from)
+            return p;
+    return -1;
+}
+
+/* A part that stands beside no single piece: added to what is there. */
+static void add_part(const af_node *n, af_cpu *cpu, int p)
+{
+    const af_gemm_term t = part_term(n, p);
+    af_tensor *y = n->out[0];
+    const af_gemm g = {.M = af_live(n->in[0]),
+                       .N = n->attr.linear.part[p].out_rows,
+                       .K = t.K,
+                       .a = t.a,
+                       .b = t.b,
+                       .c = column(y, n->attr.linear.part[p].out_from),
+                       .ldc = af_last(y),
+                       .c_dtype = y->dtype,
+                       .alpha = 1,
+                       .few = n->attr.linear.few,
+                       .add = true,
+                       .exact = true};
+    af_fast_get()->gemm(&g, cpu->pool, cpu->work);
+}
+
 static void linear_run(const af_node *n, af_cpu *cpu)
 {
-    const af_fast *f = af_fast_get();
     const af_tensor *x = n->in[0];
     af_tensor *y = n->out[0];
     const int64_t N = af_live(x), I = af_last(x), O = af_last(y), *from = n->attr.linear.piece_from;
+    unsigned done = 0; /* parts that went with their piece */
     for (int i = 0; i < n->attr.linear.pieces; i++) {
         const af_tensor *bias = af_linear_bias(n, i);
-        const af_gemm g = {.M = N,
-                           .N = from[i + 1] - from[i],
-                           .K = I,
-                           .a = af_fast_operand(x, false),
-                           .b = af_fast_weight(n->in[1 + i], I, true),
-                           .c = column(y, from[i]),
-                           .ldc = O,
-                           .c_dtype = y->dtype,
-                           .alpha = 1,
-                           .few = n->attr.linear.few,
-                           .bias = bias ? bias->data : NULL,
-                           .bias_dtype = bias ? bias->dtype : AF_DTYPE_F32};
-        f->gemm(&g, cpu->pool, cpu->work);
+        const int p = part_of(n, from[i], from[i + 1]);
+        af_gemm g = {.M = N,
+                     .N = from[i + 1] - from[i],
+                     .K = I,
+                     .a = af_fast_operand(x, false),
+                     .b = af_fast_weight(n->in[1 + i], I, true),
+                     .c = column(y, from[i]),
+                     .ldc = O,
+                     .c_dtype = y->dtype,
+                     .alpha = 1,
+                     .few = n->attr.linear.few,
+                     .bias = bias ? bias->data : NULL,
+                     .bias_dtype = bias ? bias->dtype : AF_DTYPE_F32};
+        if (p >= 0) {
+            g.term[g.terms++] = part_term(n, p);
+            done |= 1u << p;
+        }
+        af_fast_get()->gemm(&g, cpu->pool, cpu->work);
     }
     if (n->attr.linear.pieces == 0)
         memset(y->data, 0, (size_t)(N * O) * (size_t)af_dtype_get(y->dtype)->bytes);
-    if (!has_adapter(n))
-        return;
-    const af_tensor *b = n->in[n->n_in - 2], *xa = n->in[n->n_in - 1];
-    for (int p = 0; p < n->attr.linear.parts; p++) {
-        const af_adapter_part *q = &n->attr.linear.part[p];
-        af_operand w = af_fast_weight(b, q->rank, true);
-        w.data = column(b, af_linear_part_at(n, p));
-        const af_gemm g = {.M = N,
-                           .N = q->out_rows,
-                           .K = q->rank,
-                           .a = columns(xa, q->rank_from, false),
-                           .b = w,
-                           .c = column(y, q->out_from),
-                           .ldc = O,
-                           .c_dtype = y->dtype,
-                           .alpha = 1,
-                           .few = n->attr.linear.few,
-                           .add = true,
-                           .exact = true};
-        f->gemm(&g, cpu->pool, cpu->work);
-    }
+    for (int p = 0; p < n->attr.linear.parts; p++)
+        if (!(done >> p & 1))
+            add_part(n, cpu, p);
 }
 
 /* xa = scale * x a^T, part by part. */
@@ -138,41 +165,35 @@ static void adapter_g_run(const af_node *n, af_cpu *cpu)
     }
 }
 
-/* dx = dy W + g a */
+/* dx = dy W + g a: one sum over the rows of all pieces and the ranks of the adapter. */
 static void linear_dx_run(const af_node *n, af_cpu *cpu)
 {
-    const af_fast *f = af_fast_get();
     const af_tensor *dy = n->in[0];
     af_tensor *dx = n->out[0];
-    const int64_t N = af_live(dy), I = af_last(dx), *from = n->attr.linear.piece_from;
-    for (int i = 0; i < n->attr.linear.pieces; i++) {
-        const af_gemm g = {.M = N,
-                           .N = I,
-                           .K = from[i + 1] - from[i],
-                           .a = columns(dy, from[i], false),
-                           .b = af_fast_weight(n->in[1 + i], I, false),
-                           .c = dx->data,
-                           .ldc = I,
-                           .c_dtype = dx->dtype,
-                           .alpha = 1,
-                           .add = i > 0};
-        f->gemm(&g, cpu->pool, cpu->work);
+    const int64_t I = af_last(dx), *from = n->attr.linear.piece_from;
+    af_gemm_term term[AF_LINEAR_PIECES + 1];
+    int terms = 0;
+    for (int i = 0; i < n->attr.linear.pieces; i++)
+        term[terms++] = (af_gemm_term){from[i + 1] - from[i], columns(dy, from[i], false),
+                                       af_fast_weight(n->in[1 + i], I, false), false};
+    if (has_adapter(n)) {
+        const af_tensor *a = n->in[n->n_in - 2], *gr = n->in[n->n_in - 1];
+        term[terms++] = (af_gemm_term){af_last(gr), af_fast_operand(gr, false),
+                                       af_fast_weight(a, I, false), true};
     }
-    if (!has_adapter(n))
-        return;
-    const af_tensor *a = n->in[n->n_in - 2], *gr = n->in[n->n_in - 1];
-    const af_gemm g = {.M = N,
-                       .N = I,
-                       .K = af_last(gr),
-                       .a = af_fast_operand(gr, false),
-                       .b = af_fast_weight(a, I, false),
-                       .c = dx->data,
-                       .ldc = I,
-                       .c_dtype = dx->dtype,
-                       .alpha = 1,
-                       .add = n->attr.linear.pieces > 0,
-                       .exact = true};
-    f->gemm(&g, cpu->pool, cpu->work);
+    af_gemm g = {.M = af_live(dy),
+                 .N = I,
+                 .K = term[0].K,
+                 .a = term[0].a,
+                 .b = term[0].b,
+                 .exact = term[0].exact,
+                 .c = dx->data,
+                 .ldc = I,
+                 .c_dtype = dx->dtype,
+                 .alpha = 1,
+                 .terms = terms - 1};
+    memcpy(g.term, term + 1, (size_t)(terms - 1) * sizeof *term);
+    af_fast_get()->gemm(&g, cpu->pool, cpu->work);
 }
 
 /* dW of one piece = dy^T x */

@@ -196,16 +196,116 @@ static void block_weights(const af_fast *f)
     free_matrix(&w);
 }
 
+/* The same across their rows (dX), where a strip of columns is not a whole number of blocks. */
+static void block_weights_across(const af_fast *f)
+{
+    static const af_dtype types[] = {AF_DTYPE_Q8_0, AF_DTYPE_Q6_K};
+    enum { M = 9, N = 1024, K = 300 };
+    matrix x = new_matrix(M, K, AF_DTYPE_F32, 1), w = new_matrix(K, N, AF_DTYPE_F32, 2);
+    void *work = malloc(f->gemm_work(1)), *codes = calloc(N * K, 4);
+    float *y = calloc(M * N, sizeof *y), *values = calloc(N * K, sizeof *values);
+    for (size_t t = 0; t < AF_LEN(types); t++) {
+        const af_tensor weight = {.dim = {K, N}, .ndim = 2, .dtype = types[t], .data = codes};
+        af_codec_encode_row(types[t], w.data, codes, N * K, NULL);
+        af_codec_decode_row(types[t], codes, values, N * K);
+        const af_gemm g = {.M = M,
+                           .N = N,
+                           .K = K,
+                           .a = {x.data, K, AF_DTYPE_F32, false, NULL, false},
+                           .b = {codes, N, AF_DTYPE_F32, false, &weight, false},
+                           .c = y,
+                           .ldc = N,
+                           .c_dtype = AF_DTYPE_F32,
+                           .alpha = 1};
+        double err2 = 0, ref2 = 0;
+        f->gemm(&g, NULL, work);
+        for (int64_t m = 0; m < M; m++)
+            for (int64_t n = 0; n < N; n++) {
+                double sum = 0;
+                for (int64_t k = 0; k < K; k++)
+                    sum += x.exact[m * K + k] * (double)values[k * N + n];
+                err2 += (sum - (double)y[m * N + n]) * (sum - (double)y[m * N + n]);
+                ref2 += sum * sum;
+            }
+        CHECK_MSG(sqrt(err2) <= 3e-6 * sqrt(ref2), "%s, %s: %.3g of %.3g", f->name,
+                  af_dtype_name(types[t]), sqrt(err2), sqrt(ref2));
+    }
+    free(work), free(codes), free(y), free(values);
+    free_matrix(&x);
+    free_matrix(&w);
+}
+
+/* A sum of products, as a projection with its adapter is: the second one exact, its B in f32. */
+static void terms(const af_fast *f, af_dtype type, int64_t M, const int64_t K[3], int threads)
+{
+    enum { N = 53 };
+    matrix a[3], b[3];
+    af_gemm g = {.M = M, .N = N, .ldc = N, .c_dtype = type, .alpha = 1, .terms = 2};
+    for (int i = 0; i < 3; i++) {
+        a[i] = new_matrix(M, K[i], type, 20 + (uint64_t)i);
+        b[i] = new_matrix(N, K[i], i == 1 ? AF_DTYPE_F32 : type, 30 + (uint64_t)i);
+        const af_gemm_term t = {K[i],
+                                {a[i].data, K[i], type, false, NULL, false},
+                                {b[i].data, K[i], b[i].type, true, NULL, false},
+                                i == 1};
+        if (i == 0)
+            g.K = t.K, g.a = t.a, g.b = t.b;
+        else
+            g.term[i - 1] = t;
+    }
+    g.c = calloc((size_t)(M * N), 4);
+    af_error err = {0};
+    af_pool *pool;
+    CHECK_OK(af_pool_new(&pool, threads, &err), err);
+    void *work = malloc(f->gemm_work(threads));
+    f->gemm(&g, pool, work);
+    double err2 = 0, ref2 = 0;
+    for (int64_t m = 0; m < M; m++)
+        for (int64_t n = 0; n < N; n++) {
+            double sum = 0;
+            for (int i = 0; i < 3; i++)
+                for (int64_t k = 0; k < K[i]; k++)
+                    sum += a[i].exact[m * K[i] + k] * b[i].exact[n * K[i] + k];
+            const double x = af_load_f64(g.c, type, (uint64_t)(m * N + n));
+            err2 += (x - sum) * (x - sum);
+            ref2 += sum * sum;
+        }
+    CHECK_MSG(sqrt(err2) <= (type == AF_DTYPE_F32 ? 3e-6 : 3e-3) * sqrt(ref2),
+              "%s, %s, %d rows: %.3g of %.3g", f->name, af_dtype_name(type), (int)M, sqrt(err2),
+              sqrt(ref2));
+    for (int i = 0; i < 3; i++) {
+        free_matrix(&a[i]);
+        free_matrix(&b[i]);
+    }
+    af_pool_free(pool);
+    free(work), free(g.c);
+}
+
+static void test_sums_of_products(void **state)
+{
+    static const int64_t depths[][3] = {{70, 5, 9}, {600, 16, 33}, {1500, 16, 700}};
+    (void)state;
+    for (int i = 0; af_fast_at(i); i++)
+        for (size_t k = 0; k < AF_LEN(depths); k++)
+            for (int m = 0; m < 3; m++) {
+                terms(af_fast_at(i), AF_DTYPE_F32, (int64_t[]){3, 41, 400}[m], depths[k], 1 + m);
+                terms(af_fast_at(i), AF_DTYPE_BF16, (int64_t[]){3, 41, 400}[m], depths[k], 1 + m);
+            }
+}
+
 static void test_block_weights(void **state)
 {
     (void)state;
     for (int i = 0; af_fast_at(i); i++)
         block_weights(af_fast_at(i));
+    for (int i = 0; af_fast_at(i); i++)
+        block_weights_across(af_fast_at(i));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_gemm_agrees_with_double),
+                                       cmocka_unit_test(test_sums_of_products),
                                        cmocka_unit_test(test_block_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,16 @@ typedef struct af_operand {
     bool rest; /* the product's own: x - bf16(x), the second half of a split operand */
 } af_operand;
 
-/* C [M][N] = alpha * A [M][K] B [K][N] + bias, or added to C. */
+/* One more product A [M][K] B [K][N] of the same sum. */
+typedef struct af_gemm_term {
+    int64_t K;
+    af_operand a, b;
+    bool exact;
+} af_gemm_term;
+
+enum { AF_GEMM_TERMS = 3 };
+
+/* C [M][N] = alpha * (A [M][K] B [K][N] + the terms) + bias, or added to C. */
 typedef struct af_gemm {
     int64_t M, N, K;
     af_operand a, b;
@@ -33,6 +42,8 @@ typedef struct af_gemm {
     af_dtype bias_dtype;
     bool few;   /* up to AF_THIN_ROWS rows may take the way of fast_thin.c */
     bool exact; /* f32 operands count as they are (to 2^-16 beside a bf16 one), not as bf16 */
+    int terms;  /* of the same types as the first product's */
+    af_gemm_term term[AF_GEMM_TERMS];
 } af_gemm;
 
 /* The numbers of one Adam step; the differences to 1 are taken in double. */

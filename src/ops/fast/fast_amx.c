@@ -38,11 +38,12 @@ void AF_ISA_NAME(af_tile_end)(void) { __asm__ volatile("tilerelease" : : : "memo
 
 /* c [32][32] (+)= a b, kc a multiple of 32 */
 void AF_ISA_NAME(af_tile_amx)(int64_t kc, const void *pa, const void *pb, float *c, int64_t ldc,
-                              bool add, const af_tile_out *out)
+                              af_tile_way way, const af_tile_half *half)
 {
+    float sums[BM * BN] __attribute__((aligned(64))), *to = way == AF_TILE_ADD ? sums : c;
     const uint16_t *a = pa, *b = pb;
-    const int64_t line = 64, row = BN * 4, ld = ldc * 4;
-    if (add) {
+    const int64_t line = 64, row = BN * 4, lds = way == AF_TILE_ADD ? BN : ldc, ld = lds * 4;
+    if (way == AF_TILE_CONTINUE) {
         LOAD(0, c, ld);
         LOAD(1, c + 16, ld);
         LOAD(2, c + 16 * ldc, ld);
@@ -63,15 +64,18 @@ void AF_ISA_NAME(af_tile_amx)(int64_t kc, const void *pa, const void *pb, float 
         PRODUCT(2, 5, 6);
         PRODUCT(3, 5, 7);
     }
-    STORE(0, c, ld);
-    STORE(1, c + 16, ld);
-    STORE(2, c + 16 * ldc, ld);
-    STORE(3, c + 16 * ldc + 16, ld);
-    for (int64_t i = 0; out && i < BM; i++) {
+    STORE(0, to, ld);
+    STORE(1, to + 16, ld);
+    STORE(2, to + 16 * lds, ld);
+    STORE(3, to + 16 * lds + 16, ld);
+    for (int64_t i = 0; half && i < BM; i++) {
         const __m512 lo = _mm512_loadu_ps(c + i * ldc), hi = _mm512_loadu_ps(c + i * ldc + 16);
         const __m512bh h = _mm512_cvtne2ps_pbh(hi, lo);
-        memcpy(out->half + i * out->ld, &h, sizeof h);
+        memcpy(half->to + i * half->ld, &h, sizeof h);
     }
+    for (int64_t i = 0; way == AF_TILE_ADD && i < BM; i++)
+        for (int64_t j = 0; j < BN; j++)
+            c[i * ldc + j] += sums[i * BN + j];
 }
 
 /* Rows of sixteen 32-bit values become columns. */

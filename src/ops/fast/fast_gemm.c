@@ -1,27 +1,35 @@
 /* fast_gemm.c - matrix products: panels are packed on the way (fast_pack.c), one register tile does
  * the arithmetic (fast_tile.c), the sums leave through one store (fast_store.c).
  *
- * K is walked in steps, M in blocks. The threads pack a block of A together, so that it fills the
- * second-level cache; then each takes panels of columns, packs a strip of them (a panel stays in
- * the first-level cache) and multiplies it with all of A. Every element of C is one sum in the
- * order of k, with the same tile code for edges (panels are padded with zeros): results do not
- * depend on the number of threads. */
+ * K (of all terms, one after another) is walked in steps, M in blocks. The threads pack a block of
+ * A together, so that it fills the second-level cache; then each takes panels of columns, packs a
+ * strip of them (a panel stays in the first-level cache) and multiplies it with all of A. Every
+ * element of C is one sum in the order of k, with the same tile code for edges (panels are padded
+ * with zeros): results do not depend on the number of threads. */
 #include "ops/fast/isa.h"
 
 enum { A_BYTES = AF_GEMM_A_BYTES, B_BYTES = AF_GEMM_B_BYTES, MS = AF_GEMM_MS, NS = AF_GEMM_NS };
 
+/* k's of one term that lie at `at` in the panels. */
+typedef struct chunk {
+    const af_operand *a, *b;
+    int64_t k, kc, at;
+    bool rest; /* what rounding B to bf16 lost: the second half of a split term */
+} chunk;
+
 typedef struct task {
     const af_gemm *g;
     uint8_t *a, *shares;
-    float *scratch; /* [MS][NS]: unfinished sums of a bf16 C */
+    float *scratch; /* [tiles of MS x NS]: unfinished sums of a bf16 C */
     bool bf16;
-    bool split;               /* bf16 A, f32 B that must not be rounded: B as two bf16 numbers */
     bool staged;              /* the sums wait in the scratch */
-    bool rest, first, last;   /* this step: the second half of a split; of this block of C */
+    bool first, last;         /* this step, of this block of C */
     int64_t m, rows, n, cols; /* the block of C */
-    int64_t k, kc, padded;    /* the step */
-    int64_t panels, wide;     /* panels of columns; how many of them have the full width */
-    int64_t pieces;           /* of the block's rows, when there are fewer panels than threads */
+    chunk chunk[AF_GEMM_CHUNKS];
+    int chunks;
+    int64_t depth;        /* k's of the step, padded */
+    int64_t panels, wide; /* panels of columns; how many of them have the full width */
+    int64_t pieces;       /* of the block's rows, when there are fewer panels than threads */
 } task;
 
 static int tile_rows(const task *t) { return t->bf16 ? BM : MR; }
@@ -43,28 +51,35 @@ static float *pack_buffer(const task *t, int share)
 static void pack_a(void *arg, int64_t from, int64_t to, int share)
 {
     const task *t = arg;
-    const af_operand *a = &t->g->a;
     const int64_t tm = tile_rows(t), end = AF_MIN(to * tm, t->rows);
     float *buf = pack_buffer(t, share);
     for (int64_t m = from * tm; m < end; m += MS) {
-        const int64_t rows = AF_MIN(end - m, (int64_t)MS), at = m * t->padded;
-        if (t->bf16)
-            AF_ISA_NAME(af_pack_bf16)
-        ((uint16_t *)t->a + at, a, !a->trans, t->m + m, rows, t->k, t->kc, BM, BGA, buf);
-        else AF_ISA_NAME(af_pack_f32)((float *)t->a + at, a, !a->trans, t->m + m, rows, t->k, t->kc,
-                                      MR, buf);
+        const int64_t rows = AF_MIN(end - m, (int64_t)MS);
+        for (int i = 0; i < t->chunks; i++) {
+            const chunk *c = &t->chunk[i];
+            const af_panels p = {t->a + m * t->depth * (t->bf16 ? 2 : 4), (int)tm, BGA, t->depth,
+                                 c->at};
+            if (t->bf16)
+                AF_ISA_NAME(af_pack_bf16)
+            (&p, c->a, !c->a->trans, t->m + m, rows, c->k, c->kc, buf);
+            else AF_ISA_NAME(af_pack_f32)(&p, c->a, !c->a->trans, t->m + m, rows, c->k, c->kc, buf);
+        }
     }
 }
 
 /* Columns [n, n+cols) of the block as panels. */
 static void pack_b(const task *t, void *strip, int64_t n, int64_t cols, int width, float *buf)
 {
-    af_operand b = t->g->b;
-    b.rest = t->rest;
-    if (t->bf16)
-        AF_ISA_NAME(af_pack_bf16)
-    (strip, &b, b.trans, t->n + n, cols, t->k, t->kc, width, BGB, buf);
-    else AF_ISA_NAME(af_pack_f32)(strip, &b, b.trans, t->n + n, cols, t->k, t->kc, width, buf);
+    for (int i = 0; i < t->chunks; i++) {
+        const chunk *c = &t->chunk[i];
+        const af_panels p = {strip, width, BGB, t->depth, c->at};
+        af_operand b = *c->b;
+        b.rest = c->rest;
+        if (t->bf16)
+            AF_ISA_NAME(af_pack_bf16)(&p, &b, b.trans, t->n + n, cols, c->k, c->kc, buf);
+        else
+            AF_ISA_NAME(af_pack_f32)(&p, &b, b.trans, t->n + n, cols, c->k, c->kc, buf);
+    }
 }
 
 /* One tile at row i, column j of the block, from packed panels to where its sums go. */
@@ -72,23 +87,24 @@ static void one_tile(const task *t, af_tile *tile, const void *a, const void *b,
                      int64_t j, int width)
 {
     const af_gemm *g = t->g;
-    const int64_t r = AF_MIN((int64_t)tile_rows(t), t->rows - i),
+    const int64_t tm = tile_rows(t), r = AF_MIN(tm, t->rows - i),
                   c = AF_MIN((int64_t)width, t->cols - j), m = t->m + i, n = t->n + j;
-    const bool f32 = g->c_dtype == AF_DTYPE_F32, plain = g->alpha == 1.0f && !g->add &&
-                                                         r == tile_rows(t) && c == width &&
+    const bool f32 = g->c_dtype == AF_DTYPE_F32, plain = g->alpha == 1.0f && r == tm &&
+                                                         c == width &&
                                                          !(g->bias && (!f32 || t->first));
     float sums[BM * BN > MR * NR ? BM * BN : MR * NR] __attribute__((aligned(64)));
-    float *s = t->staged ? t->scratch + i * NS + j : sums;
-    const int64_t lds = t->staged ? NS : width;
+    float *s = t->staged ? t->scratch + i * NS + j * tm : sums; /* whole tiles, one by one */
+    const af_tile_way way = t->staged && !t->first ? AF_TILE_CONTINUE : AF_TILE_SET;
     if (plain && f32) {
-        tile(t->padded, a, b, (float *)g->c + m * g->ldc + n, g->ldc, !t->first, NULL);
-    } else if (plain && t->last && AF_ISA_NAME(af_tile_rounds)(t->bf16, width)) {
-        const af_tile_out out = {(uint16_t *)g->c + m * g->ldc + n, g->ldc};
-        tile(t->padded, a, b, s, lds, !t->first, &out);
+        const af_tile_way onto = g->add ? AF_TILE_ADD : t->first ? AF_TILE_SET : AF_TILE_CONTINUE;
+        tile(t->depth, a, b, (float *)g->c + m * g->ldc + n, g->ldc, onto, NULL);
+    } else if (plain && !g->add && t->last && AF_ISA_NAME(af_tile_rounds)(t->bf16, width)) {
+        const af_tile_half half = {(uint16_t *)g->c + m * g->ldc + n, g->ldc};
+        tile(t->depth, a, b, s, width, way, &half);
     } else {
-        tile(t->padded, a, b, s, lds, t->staged && !t->first, NULL);
+        tile(t->depth, a, b, s, width, way, NULL);
         if (!t->staged || t->last)
-            AF_ISA_NAME(af_gemm_store)(g, s, lds, m, r, n, c, t->staged || t->first);
+            AF_ISA_NAME(af_gemm_store)(g, s, width, m, r, n, c, t->staged || t->first);
     }
 }
 
@@ -100,9 +116,17 @@ static int64_t panel_start(const task *t, int64_t p)
 }
 
 /* Reading one value of these types decodes a block of 256: strips of them are wide. */
-static bool is_coarse(const af_gemm *g)
+static bool is_coarse(const af_operand *b)
 {
-    return g->b.weight && !g->b.trans && af_dtype_get(g->b.weight->dtype)->elems >= 256;
+    return b->weight && !b->trans && af_dtype_get(b->weight->dtype)->elems >= 256;
+}
+
+static bool any_coarse(const af_gemm *g)
+{
+    bool coarse = is_coarse(&g->b);
+    for (int i = 0; i < g->terms; i++)
+        coarse |= is_coarse(&g->term[i].b);
+    return coarse;
 }
 
 /* Panels [p, end) of one piece of the rows. */
@@ -110,19 +134,19 @@ static void columns(const task *t, int64_t p, int64_t end, int64_t piece, int sh
 {
     const int64_t size = t->bf16 ? 2 : 4, tm = tile_rows(t), tiles = (t->rows + tm - 1) / tm;
     const int64_t from = tiles * piece / t->pieces * tm, to = tiles * (piece + 1) / t->pieces * tm;
-    const int64_t most = is_coarse(t->g) ? AF_GEMM_WIDE : AF_GEMM_STRIP;
+    const int64_t most = any_coarse(t->g) ? AF_GEMM_WIDE : AF_GEMM_STRIP;
     uint8_t *strip = t->shares + (uint64_t)share * share_bytes();
     while (p < end) {
         const int width = panel_width(t, p);
         int64_t n = AF_MIN(most / width, end - p); /* panels of the strip */
         if (p < t->wide)
             n = AF_MIN(n, t->wide - p);
-        const int64_t j = panel_start(t, p), bytes = t->padded * width * size;
+        const int64_t j = panel_start(t, p), bytes = t->depth * width * size;
         af_tile *tile = AF_ISA_NAME(af_tile_for)(t->bf16, width);
         pack_b(t, strip, j, AF_MIN(n * width, t->cols - j), width, pack_buffer(t, share));
         for (int64_t q = 0; q < n; q++)
             for (int64_t i = from; i < AF_MIN(to, t->rows); i += tm)
-                one_tile(t, tile, t->a + i * t->padded * size, strip + q * bytes, i, j + q * width,
+                one_tile(t, tile, t->a + i * t->depth * size, strip + q * bytes, i, j + q * width,
                          width);
         p += n;
     }
@@ -170,21 +194,73 @@ static int64_t even_part(int64_t size, int64_t most, int64_t unit)
     return (part + unit - 1) / unit * unit;
 }
 
+static af_gemm_term term_of(const af_gemm *g, int i)
+{
+    return i == 0 ? (af_gemm_term){g->K, g->a, g->b, g->exact} : g->term[i - 1];
+}
+
+/* A f32 B beside a bf16 A that must not be rounded is taken as two bf16 numbers. */
+static bool is_split(const task *t, const af_gemm_term *x)
+{
+    return t->bf16 && x->exact && (x->b.weight || x->b.dtype != AF_DTYPE_BF16);
+}
+
+static int64_t pad_k(const task *t, int64_t k)
+{
+    const int64_t unit = t->bf16 ? BK : KR;
+    return (k + unit - 1) / unit * unit;
+}
+
+static int64_t all_k(const task *t)
+{
+    int64_t sum = 0;
+    for (int i = 0; i <= t->g->terms; i++) {
+        const af_gemm_term x = term_of(t->g, i);
+        sum += pad_k(t, x.K) * (is_split(t, &x) ? 2 : 1);
+    }
+    return sum;
+}
+
+/* Where the walk along K stands: in which term, in which half of a split one, at which k. */
+typedef struct place {
+    int term;
+    bool rest;
+    int64_t k;
+} place;
+
+/* Fills the task's chunks with up to `step` k's; true when they are the last. */
+static bool take_step(task *t, place *at, int64_t step)
+{
+    t->depth = 0;
+    for (t->chunks = 0; at->term <= t->g->terms && t->depth < step; t->chunks++) {
+        assert(t->chunks < AF_GEMM_CHUNKS);
+        const af_gemm_term x = term_of(t->g, at->term);
+        const af_operand *a = at->term ? &t->g->term[at->term - 1].a : &t->g->a,
+                         *b = at->term ? &t->g->term[at->term - 1].b : &t->g->b;
+        const int64_t kc = AF_MIN(step - t->depth, x.K - at->k);
+        t->chunk[t->chunks] = (chunk){a, b, at->k, kc, t->depth, at->rest};
+        t->depth += pad_k(t, kc);
+        at->k += kc;
+        if (at->k < x.K)
+            continue;
+        at->k = 0;
+        at->rest = is_split(t, &x) && !at->rest;
+        at->term += !at->rest;
+    }
+    return at->term > t->g->terms;
+}
+
 /* All steps of one block of C. */
 static void block(task *t, af_pool *pool, int64_t step)
 {
-    const int64_t K = t->g->K, unit = t->bf16 ? BK : KR, tm = tile_rows(t);
+    const int64_t tm = tile_rows(t);
+    place at = {0, false, 0};
     cut_columns(t, af_pool_threads(pool));
-    for (t->k = 0; t->k < K; t->k += step) {
-        t->kc = AF_MIN(step, K - t->k);
-        t->padded = (t->kc + unit - 1) / unit * unit;
+    t->last = false;
+    for (t->first = true; !t->last; t->first = false) {
+        t->last = take_step(t, &at, step);
         af_pool_run(pool, (t->rows + tm - 1) / tm, pack_a, t);
-        for (int half = 0; half < (t->split ? 2 : 1); half++) {
-            t->rest = half;
-            t->first = t->k == 0 && !half;
-            t->last = t->k + step >= K && half == t->split;
-            af_pool_run(pool, t->panels * t->pieces, multiply, t);
-        }
+        af_pool_run(pool, t->panels * t->pieces, multiply, t);
     }
 }
 
@@ -200,9 +276,9 @@ static void run_blocks(task *t, af_pool *pool)
 {
     const af_gemm *g = t->g;
     const int64_t unit = t->bf16 ? BK : KR, size = t->bf16 ? 2 : 4, tm = tile_rows(t);
-    const int64_t most = is_coarse(g) ? AF_GEMM_KC_WIDE : t->bf16 ? AF_GEMM_KC_BF16 : AF_GEMM_KC;
-    const int64_t step = even_part(g->K, most, unit);
-    t->staged = g->c_dtype != AF_DTYPE_F32 && (g->K > step || t->split);
+    const int64_t most = any_coarse(g) ? AF_GEMM_KC_WIDE : t->bf16 ? AF_GEMM_KC_BF16 : AF_GEMM_KC;
+    const int64_t total = all_k(t), step = even_part(total, most, unit);
+    t->staged = g->c_dtype != AF_DTYPE_F32 && total > step;
     int64_t rows = A_BYTES / (step * size) / tm * tm;
     if (t->staged)
         rows = AF_MIN(rows, (int64_t)MS);
@@ -216,6 +292,24 @@ static void run_blocks(task *t, af_pool *pool)
         }
 }
 
+/* One to four rows: term after term. */
+static void run_thin(const af_gemm *g, af_pool *pool, void *work)
+{
+    af_gemm one = *g;
+    one.terms = 0;
+    AF_ISA_NAME(af_thin_run)(&one, pool, work);
+    for (int i = 0; i < g->terms; i++) {
+        const af_gemm_term *x = &g->term[i];
+        one.K = x->K;
+        one.a = x->a;
+        one.b = x->b;
+        one.exact = x->exact;
+        one.add = true;
+        one.bias = NULL;
+        AF_ISA_NAME(af_gemm_run)(&one, pool, work);
+    }
+}
+
 void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
 {
     task t = {.g = g, .a = work};
@@ -223,17 +317,16 @@ void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
     t.shares = (uint8_t *)(t.scratch + (int64_t)MS * NS);
     if (g->M <= 0 || g->N <= 0)
         return;
-    if (g->K <= 0) {
+    if (g->K <= 0) { /* then there are no terms either */
         store_nothing(g);
         return;
     }
     if (AF_ISA_NAME(af_thin_serves)(g)) {
-        AF_ISA_NAME(af_thin_run)(g, pool, work);
+        run_thin(g, pool, work);
         return;
     }
 #if defined(AF_BF16_TILE)
     t.bf16 = g->a.dtype == AF_DTYPE_BF16 && !g->a.weight;
-    t.split = t.bf16 && g->exact && (g->b.weight || g->b.dtype != AF_DTYPE_BF16);
 #endif
     run_blocks(&t, pool);
 }

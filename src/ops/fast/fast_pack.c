@@ -131,18 +131,21 @@ static void spread(float *p, const float *s, int64_t lines, int width, int64_t s
         spread_by(p, s, lines, width, step);
 }
 
-void AF_ISA_NAME(af_pack_f32)(float *dst, const af_operand *o, bool along, int64_t line,
-                              int64_t lines, int64_t k0, int64_t kc, int width, float *buf)
+void AF_ISA_NAME(af_pack_f32)(const af_panels *p, const af_operand *o, bool along, int64_t line,
+                              int64_t lines, int64_t k0, int64_t kc, float *buf)
 {
-    const int64_t padded = (kc + KR - 1) / KR * KR, panel = padded * width;
+    const int64_t padded = (kc + KR - 1) / KR * KR, panel = p->depth * p->width;
+    const int width = p->width;
+    float *dst = (float *)p->to + p->at * width;
     for (int64_t l = 0; along && l < lines; l += width)
-        panel_along(dst + l * padded, o, line + l, AF_MIN((int64_t)width, lines - l), k0, kc, width,
-                    buf);
+        panel_along(dst + l / width * panel, o, line + l, AF_MIN((int64_t)width, lines - l), k0, kc,
+                    width, buf);
     for (int64_t k = 0; !along && k < kc; k++)
         spread(dst + k * width, AF_ISA_NAME(af_stored_row)(o, k0 + k, line, lines, buf), lines,
                width, panel);
     for (int64_t l = 0; kc < padded && l < lines; l += width)
-        memset(dst + l * padded + kc * width, 0, (size_t)((padded - kc) * width) * sizeof *dst);
+        memset(dst + l / width * panel + kc * width, 0,
+               (size_t)((padded - kc) * width) * sizeof *dst);
 }
 
 /* One line into its place: groups of `group` values, `step` apart; the tail is zero. */
@@ -253,50 +256,57 @@ static void together(uint16_t *p, const uint16_t *const *h, int64_t kc, int64_t 
         return;
     }
 #endif
+#if defined(AF_ISA_amx)
+    /* block after block: a whole line at once would write to two sets of the cache */
+    for (int64_t k = 0; k < padded; k += group, p += step)
+        for (int u = 0; u < TOGETHER; u++)
+            line_groups(p + u * group, h[u] + k, AF_MIN(kc - k, (int64_t)group), group, group,
+                        step);
+#else
     for (int u = 0; u < TOGETHER; u++)
         line_groups(p + u * group, h[u], kc, padded, group, step);
+#endif
 }
 
 /* Stored rows are the lines. */
-static void lines_bf16(uint16_t *dst, const af_operand *o, int64_t line, int64_t lines, int64_t k0,
-                       int64_t kc, int64_t padded, int width, int group, float *buf)
+static void lines_bf16(const af_panels *p, const af_operand *o, int64_t line, int64_t lines,
+                       int64_t k0, int64_t kc, int64_t padded, float *buf)
 {
     static const uint16_t zeros[AF_GEMM_KC_BF16];
-    uint16_t *half = (uint16_t *)(buf + kc);
-    const int64_t all = (lines + width - 1) / width * width;
+    uint16_t *half = (uint16_t *)(buf + kc), *dst = (uint16_t *)p->to + p->at * p->width;
+    const int64_t all = (lines + p->width - 1) / p->width * p->width;
     for (int64_t l = 0; l < all; l += TOGETHER) {
         const uint16_t *h[TOGETHER];
         for (int u = 0; u < TOGETHER; u++)
             h[u] = l + u < lines ? stored_row_bf16(o, line + l + u, k0, kc, buf, half + u * kc)
                                  : zeros;
-        together(dst + l / width * width * padded + l % width * group, h, kc, padded, group,
-                 (int64_t)width * group);
+        together(dst + l / p->width * p->depth * p->width + l % p->width * p->group, h, kc, padded,
+                 p->group, (int64_t)p->width * p->group);
     }
 }
 
-void AF_ISA_NAME(af_pack_bf16)(uint16_t *dst, const af_operand *o, bool along, int64_t line,
-                               int64_t lines, int64_t k0, int64_t kc, int width, int group,
-                               float *buf)
+void AF_ISA_NAME(af_pack_bf16)(const af_panels *p, const af_operand *o, bool along, int64_t line,
+                               int64_t lines, int64_t k0, int64_t kc, float *buf)
 {
     static const uint16_t zeros[AF_GEMM_WIDE];
-    const int64_t padded = (kc + BK - 1) / BK * BK, panel = padded * width;
+    const int64_t padded = (kc + BK - 1) / BK * BK, panel = p->depth * p->width;
     if (along) {
-        lines_bf16(dst, o, line, lines, k0, kc, padded, width, group, buf);
+        lines_bf16(p, o, line, lines, k0, kc, padded, buf);
         return;
     }
-    uint16_t *half = (uint16_t *)(buf + lines);
-    for (int64_t k = 0; k < padded; k += group) {
+    uint16_t *half = (uint16_t *)(buf + lines), *dst = (uint16_t *)p->to + p->at * p->width;
+    for (int64_t k = 0; k < padded; k += p->group) {
         const uint16_t *h[BGA > BGB ? BGA : BGB];
-        for (int u = 0; u < group; u++)
+        for (int u = 0; u < p->group; u++)
             h[u] = k + u < kc ? stored_row_bf16(o, k0 + k + u, line, lines, buf, half + u * lines)
                               : zeros;
 #if defined(AF_ISA_amx)
-        if (group == BGA)
-            AF_ISA_NAME(af_amx_columns)(dst + k * width, h, lines, panel);
+        if (p->group == BGA)
+            AF_ISA_NAME(af_amx_columns)(dst + k * p->width, h, lines, panel);
         else
-            AF_ISA_NAME(af_amx_pairs)(dst + k * width, h, lines, panel);
+            AF_ISA_NAME(af_amx_pairs)(dst + k * p->width, h, lines, panel);
 #else
-        interleave(dst + k * width, h, lines, width, group, panel);
+        interleave(dst + k * p->width, h, lines, p->width, p->group, panel);
 #endif
     }
 }

@@ -46,47 +46,68 @@
 #define FROW(op, r0, r1, r2)                                                                       \
     op "p q" #r0 ", q" #r1 ", [%[c]]\n" op "r q" #r2 ", [%[c], #32]\n"                             \
        "add %[c], %[c], %[ld]\n"
-#define FROWS(op)                                                                                  \
-    FROW(op, 8, 9, 10)                                                                             \
-    FROW(op, 11, 12, 13)                                                                           \
-    FROW(op, 14, 15, 16)                                                                           \
-    FROW(op, 17, 18, 19)                                                                           \
-    FROW(op, 20, 21, 22) FROW(op, 23, 24, 25) FROW(op, 26, 27, 28) FROW(op, 29, 30, 31)
+#define FLOAD(r0, r1, r2)  FROW("ld", r0, r1, r2)
+#define FSTORE(r0, r1, r2) FROW("st", r0, r1, r2)
+#define FADD(r0, r1, r2)                                                                           \
+    "ldp q0, q1, [%[c]]\n"                                                                         \
+    "ldr q2, [%[c], #32]\n"                                                                        \
+    "fadd v" #r0 ".4s, v" #r0 ".4s, v0.4s\n"                                                       \
+    "fadd v" #r1 ".4s, v" #r1 ".4s, v1.4s\n"                                                       \
+    "fadd v" #r2 ".4s, v" #r2 ".4s, v2.4s\n" FSTORE(r0, r1, r2)
+#define FROWS(row)                                                                                 \
+    row(8, 9, 10) row(11, 12, 13) row(14, 15, 16) row(17, 18, 19) row(20, 21, 22) row(23, 24, 25)  \
+        row(26, 27, 28) row(29, 30, 31)
 
-/* c [8][12] (+)= a [kc][8] b [kc][12], kc a multiple of 2 */
-static void tile_f32(int64_t kc, const void *a, const void *b, float *c, int64_t ldc, bool add,
-                     const af_tile_out *out)
+/* c [8][12], kc a multiple of 2 */
+static void tile_f32(int64_t kc, const void *a, const void *b, float *c, int64_t ldc,
+                     af_tile_way way, const af_tile_half *half)
 {
     const float *back = c;
     int64_t n = kc / 2;
-    (void)out;
+    (void)half;
+    /* clang-format off */
     __asm__ volatile(
-        "cbz %w[add], 1f\n" FROWS("ld") "b 2f\n"
-                                        "1:\n" ZERO_ALL ".p2align 5\n"
-                                        "2:\n"
-                                        "ldp q0, q1, [%[a]]\n"
-                                        "ldp q2, q3, [%[b]]\n"
-                                        "ldr q4, [%[b], #32]\n" FK_LOADING FK(
-                                            5, 6, 7, 2, 3) "add %[a], %[a], #64\n"
-                                                           "add %[b], %[b], #96\n"
-                                                           "subs %[n], %[n], #1\n"
-                                                           "b.ne 2b\n"
-                                                           "mov %[c], %[back]\n" FROWS("st")
+        "cmp %w[way], #1\n"
+        "b.ne 1f\n"
+        FROWS(FLOAD)
+        "mov %[c], %[back]\n"
+        "b 2f\n"
+        "1:\n"
+        ZERO_ALL
+        ".p2align 5\n"
+        "2:\n"
+        "ldp q0, q1, [%[a]]\n"
+        "ldp q2, q3, [%[b]]\n"
+        "ldr q4, [%[b], #32]\n"
+        FK_LOADING
+        FK(5, 6, 7, 2, 3)
+        "add %[a], %[a], #64\n"
+        "add %[b], %[b], #96\n"
+        "subs %[n], %[n], #1\n"
+        "b.ne 2b\n"
+        "cmp %w[way], #2\n"
+        "b.eq 3f\n"
+        FROWS(FSTORE)
+        "b 4f\n"
+        "3:\n"
+        FROWS(FADD)
+        "4:\n"
         : [a] "+&r"(a), [b] "+&r"(b), [n] "+&r"(n), [c] "+&r"(c)
-        : [ld] "r"(ldc * 4), [add] "r"((int)add), [back] "r"(back)
+        : [ld] "r"(ldc * 4), [way] "r"((int)way), [back] "r"(back)
         : "memory", "cc", AF_ALL_V);
+    /* clang-format on */
 }
 
 /* c [8][8], for the last columns */
 static void tile_f32_narrow(int64_t kc, const void *pa, const void *pb, float *c, int64_t ldc,
-                            bool add, const af_tile_out *out)
+                            af_tile_way way, const af_tile_half *half)
 {
-    (void)out;
+    (void)half;
     const float *a = pa, *b = pb;
     float32x4_t s[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
-        s[i] = add ? vld1q_f32(c + i / 2 * ldc + i % 2 * 4) : vdupq_n_f32(0);
+        s[i] = way == AF_TILE_CONTINUE ? vld1q_f32(c + i / 2 * ldc + i % 2 * 4) : vdupq_n_f32(0);
     for (int64_t k = 0; k < kc; k++, a += 8, b += 8) {
         const float32x4_t x = vld1q_f32(b), y = vld1q_f32(b + 4);
 #pragma GCC unroll 8
@@ -96,22 +117,24 @@ static void tile_f32_narrow(int64_t kc, const void *pa, const void *pb, float *c
         }
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-        vst1q_f32(c + i / 2 * ldc + i % 2 * 4, s[i]);
+    for (int i = 0; i < 16; i++) {
+        float *at = c + i / 2 * ldc + i % 2 * 4;
+        vst1q_f32(at, way == AF_TILE_ADD ? vaddq_f32(vld1q_f32(at), s[i]) : s[i]);
+    }
 }
 #else
 /* c [MR][NR] (+)= a [kc][MR] b [kc][NR] */
-static void tile_f32(int64_t kc, const void *pa, const void *pb, float *c, int64_t ldc, bool add,
-                     const af_tile_out *out)
+static void tile_f32(int64_t kc, const void *pa, const void *pb, float *c, int64_t ldc,
+                     af_tile_way way, const af_tile_half *half)
 {
-    (void)out;
+    (void)half;
     const float *restrict a = pa, *restrict b = pb;
     vec s[MR][NV];
 #pragma GCC unroll 16
     for (int i = 0; i < MR; i++)
 #pragma GCC unroll 3
         for (int j = 0; j < NV; j++)
-            s[i][j] = add ? *(const vec *)(c + i * ldc + j * VL) : (vec){0};
+            s[i][j] = way == AF_TILE_CONTINUE ? *(const vec *)(c + i * ldc + j * VL) : (vec){0};
     for (int64_t k = 0; k < kc; k++, a += MR, b += NR) {
         vec x[NV];
 #pragma GCC unroll 3
@@ -126,8 +149,12 @@ static void tile_f32(int64_t kc, const void *pa, const void *pb, float *c, int64
 #pragma GCC unroll 16
     for (int i = 0; i < MR; i++)
 #pragma GCC unroll 3
-        for (int j = 0; j < NV; j++)
-            *(vec *)(c + i * ldc + j * VL) = s[i][j];
+        for (int j = 0; j < NV; j++) {
+            vec *at = (vec *)(c + i * ldc + j * VL);
+            if (way == AF_TILE_ADD)
+                s[i][j] += *at;
+            *at = s[i][j];
+        }
 }
 #endif
 
@@ -155,7 +182,14 @@ static void tile_f32(int64_t kc, const void *pa, const void *pb, float *c, int64
     ZIP("1", "2", #r0, #r1)                                                                        \
     "str q0, [%[c], #" at "]\n"                                                                    \
     "str q1, [x9, #" at "]\n"
-/* The same out, rounded. */
+/* The same added to c, or rounded. */
+#define BADD2(r0, r1, at)                                                                          \
+    "ldr q2, [%[c], #" at "]\n"                                                                    \
+    "ldr q3, [x9, #" at "]\n" ZIP("0", "1", #r0, #r1)                                              \
+        ZIP("1", "2", #r0, #r1) "fadd v0.4s, v0.4s, v2.4s\n"                                       \
+                                "fadd v1.4s, v1.4s, v3.4s\n"                                       \
+                                "str q0, [%[c], #" at "]\n"                                        \
+                                "str q1, [x9, #" at "]\n"
 #define BHALF2(r0, r1, at)                                                                         \
     ZIP("0", "1", #r0, #r1)                                                                        \
     ZIP("1", "2", #r0, #r1)                                                                        \
@@ -171,43 +205,61 @@ static void tile_f32(int64_t kc, const void *pa, const void *pb, float *c, int64
     BROWS(two, at1, at2, 14, 15, 16, 17, 18, 19)                                                   \
     BROWS(two, at1, at2, 20, 21, 22, 23, 24, 25) BROWS(two, at1, at2, 26, 27, 28, 29, 30, 31)
 
-/* c [8][12] (+)= a b, kc a multiple of 8 */
-static void tile_bf16(int64_t kc, const void *a, const void *b, float *c, int64_t ldc, bool add,
-                      const af_tile_out *out)
+/* c [8][12], kc a multiple of 8 */
+static void tile_bf16(int64_t kc, const void *a, const void *b, float *c, int64_t ldc,
+                      af_tile_way way, const af_tile_half *half)
 {
-    void *to = out ? (void *)out->half : c;
-    const int64_t ld = out ? out->ld * 2 : ldc * 4;
+    void *to = half ? (void *)half->to : c;
+    const int64_t ld = half ? half->ld * 2 : ldc * 4;
+    const int out = half ? 3 : (int)way;
     int64_t n = kc / 8, in = ldc * 4;
-    __asm__ volatile("cbz %w[add], 1f\n" BALL(BIN2, "16", "32") "b 2f\n"
-                                                                "1:\n" ZERO_ALL ".p2align 5\n2:\n"
-                     /* */
-                     BSTEP("0", "32", "0", "32", "64")
-                         BSTEP("64", "96", "96", "128",
-                               "160") "add %[a], %[a], #128\n"
-                                      "add %[b], %[b], #192\n"
-                                      "subs %[n], %[n], #1\n"
-                                      "b.ne 2b\n"
-                                      "mov %[c], %[to]\n"
-                                      "mov %[ld], %[outld]\n"
-                                      "cbnz %w[round], 3f\n" BALL(
-                                          BOUT2, "16", "32") "b 4f\n"
-                                                             "3:\n" BALL(BHALF2, "8", "16") "4:\n"
-                     : [a] "+&r"(a), [b] "+&r"(b), [n] "+&r"(n), [c] "+&r"(c), [ld] "+&r"(in)
-                     : [add] "r"((int)add), [to] "r"(to), [outld] "r"(ld), [round] "r"(out != NULL)
-                     : "memory", "cc", "x9", AF_ALL_V);
+    /* clang-format off */
+    __asm__ volatile(
+        "cmp %w[way], #1\n"
+        "b.ne 1f\n"
+        BALL(BIN2, "16", "32")
+        "b 2f\n"
+        "1:\n"
+        ZERO_ALL
+        ".p2align 5\n"
+        "2:\n"
+        BSTEP("0", "32", "0", "32", "64")
+        BSTEP("64", "96", "96", "128", "160")
+        "add %[a], %[a], #128\n"
+        "add %[b], %[b], #192\n"
+        "subs %[n], %[n], #1\n"
+        "b.ne 2b\n"
+        "mov %[c], %[to]\n"
+        "mov %[ld], %[outld]\n"
+        "cmp %w[out], #2\n"
+        "b.eq 3f\n"
+        "b.gt 4f\n"
+        BALL(BOUT2, "16", "32")
+        "b 5f\n"
+        "3:\n"
+        BALL(BADD2, "16", "32")
+        "b 5f\n"
+        "4:\n"
+        BALL(BHALF2, "8", "16")
+        "5:\n"
+        : [a] "+&r"(a), [b] "+&r"(b), [n] "+&r"(n), [c] "+&r"(c), [ld] "+&r"(in)
+        : [way] "r"((int)way), [to] "r"(to), [outld] "r"(ld), [out] "r"(out)
+        : "memory", "cc", "x9", AF_ALL_V);
+    /* clang-format on */
 }
 
 /* c [8][8], for the last columns */
 static void tile_bf16_narrow(int64_t kc, const void *pa, const void *pb, float *c, int64_t ldc,
-                             bool add, const af_tile_out *out)
+                             af_tile_way way, const af_tile_half *half)
 {
-    (void)out;
+    (void)half;
     const uint16_t *a = pa, *b = pb;
     float32x4_t s[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
         const float *at = c + i / 4 * 2 * ldc + i % 4 * 2;
-        s[i] = add ? vcombine_f32(vld1_f32(at), vld1_f32(at + ldc)) : vdupq_n_f32(0);
+        s[i] = way == AF_TILE_CONTINUE ? vcombine_f32(vld1_f32(at), vld1_f32(at + ldc))
+                                       : vdupq_n_f32(0);
     }
     for (int64_t k = 0; k < kc; k += 4, a += 32, b += 32) {
         bfloat16x8_t x[4], y[4];
@@ -223,6 +275,8 @@ static void tile_bf16_narrow(int64_t kc, const void *pa, const void *pb, float *
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
         float *at = c + i / 4 * 2 * ldc + i % 4 * 2;
+        if (way == AF_TILE_ADD)
+            s[i] = vaddq_f32(s[i], vcombine_f32(vld1_f32(at), vld1_f32(at + ldc)));
         vst1_f32(at, vget_low_f32(s[i]));
         vst1_f32(at + ldc, vget_high_f32(s[i]));
     }

@@ -47,30 +47,41 @@ void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work);
 
 /* ---- fast_pack.c ---- */
 
-/* Lines [line, line+lines) and k [k0, k0+kc) of an operand as f32 panels of `width` lines, each
- * [kc][width] with kc padded to a multiple of KR, missing values zero. `along`: the stored rows are
- * the lines (k runs inside a row), else they are the k's. buf: AF_PACK_BUF floats of scratch. */
-void AF_ISA_NAME(af_pack_f32)(float *dst, const af_operand *o, bool along, int64_t line,
-                              int64_t lines, int64_t k0, int64_t kc, int width, float *buf);
-/* The same in bf16: panels [k/group][width][group], k padded with zeros to a multiple of BK. */
-void AF_ISA_NAME(af_pack_bf16)(uint16_t *dst, const af_operand *o, bool along, int64_t line,
-                               int64_t lines, int64_t k0, int64_t kc, int width, int group,
-                               float *buf);
+/* Where an operand's lines go: panels of `width` lines with `depth` k's each, `at` k's from the
+ * start. A f32 panel is [depth][width], a bf16 one [depth/group][width][group]. */
+typedef struct af_panels {
+    void *to;
+    int width, group;
+    int64_t depth, at;
+} af_panels;
+
+/* Lines [line, line+lines) and k [k0, k0+kc) of an operand, kc padded with zeros to a multiple of
+ * KR or BK, missing lines zero. `along`: the stored rows are the lines (k runs inside a row), else
+ * they are the k's. buf: AF_PACK_BUF floats of scratch. */
+void AF_ISA_NAME(af_pack_f32)(const af_panels *p, const af_operand *o, bool along, int64_t line,
+                              int64_t lines, int64_t k0, int64_t kc, float *buf);
+void AF_ISA_NAME(af_pack_bf16)(const af_panels *p, const af_operand *o, bool along, int64_t line,
+                               int64_t lines, int64_t k0, int64_t kc, float *buf);
 /* Rounds to nearest even. */
 void AF_ISA_NAME(af_bf16_down)(uint16_t *dst, const float *src, int64_t n);
 /* Stored row `r`, columns [from, from+n), as f32: the matrix itself when it is f32, else buf. */
 const float *AF_ISA_NAME(af_stored_row)(const af_operand *o, int64_t r, int64_t from, int64_t n,
                                         float *buf);
 
-/* ---- fast_tile.c: c = a b, or c + a b, for one tile of packed panels; c has rows of ldc. With an
- * `out` the sums are rounded to bf16 there instead; only a tile that af_tile_rounds for. ---- */
-typedef struct af_tile_out {
-    uint16_t *half;
+/* ---- fast_tile.c: the sums of one tile of packed panels, into rows of ldc ---- */
+typedef enum af_tile_way {
+    AF_TILE_SET,      /* c = a b */
+    AF_TILE_CONTINUE, /* c = c + a b, in the order of k */
+    AF_TILE_ADD,      /* c = c + (a b) */
+} af_tile_way;
+/* Where the sums are rounded to instead of c. */
+typedef struct af_tile_half {
+    uint16_t *to;
     int64_t ld;
-} af_tile_out;
-typedef void af_tile(int64_t kc, const void *a, const void *b, float *c, int64_t ldc, bool add,
-                     const af_tile_out *out);
-/* The tile of MR (or BM) rows for panels of B of this width. */
+} af_tile_half;
+typedef void af_tile(int64_t kc, const void *a, const void *b, float *c, int64_t ldc,
+                     af_tile_way way, const af_tile_half *half);
+/* The tile of MR (or BM) rows for panels of B of this width; whether it can round (not adding). */
 af_tile *AF_ISA_NAME(af_tile_for)(bool bf16, int width);
 bool AF_ISA_NAME(af_tile_rounds)(bool bf16, int width);
 #if defined(AF_ISA_amx)
@@ -105,16 +116,17 @@ enum {
 #if defined(AF_ISA_amx)
     AF_GEMM_KC_BF16 = 640, /* and of a bf16 one: a panel of B stays in the first-level cache */
 #else
-    AF_GEMM_KC_BF16 = 1024,
+    AF_GEMM_KC_BF16 = 1088,
 #endif
     AF_GEMM_KC_WIDE = 256,        /* and of wide strips, which take more columns instead */
     AF_GEMM_STRIP = 96,           /* columns of B packed at once */
     AF_GEMM_WIDE = 768,           /* the same where single values cost a block of 256 */
     AF_GEMM_A_BYTES = 704 << 10,  /* of a packed block of A: most of a second-level cache */
     AF_GEMM_B_BYTES = 768 * 1024, /* of a packed strip of B, at most: WIDE * KC_WIDE floats */
-    AF_GEMM_MS = 384,             /* rows and columns of the f32 scratch for sums in several */
-    AF_GEMM_NS = 768,             /* steps into a bf16 C */
-    AF_THIN_ROWS = 8,             /* at most so many rows take the thin way */
+    AF_GEMM_CHUNKS = 2 * (1 + AF_GEMM_TERMS), /* of k's that one step may be made of */
+    AF_GEMM_MS = 384,   /* rows and columns of the f32 scratch for sums in several */
+    AF_GEMM_NS = 768,   /* steps into a bf16 C */
+    AF_THIN_ROWS = 8,   /* at most so many rows take the thin way */
     AF_PACK_BUF = 6144, /* four f32 rows of KC; a row of WIDE (or KC_BF16) and its bf16 group */
 };
 #endif
