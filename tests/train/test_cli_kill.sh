@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Kills a run with SIGKILL at random moments, resumes it, and compares the final adapter with that of an uninterrupted run,
-# byte for byte. Also: a full disk for a while, a damaged and a truncated newest checkpoint. AF_KILLS sets the number of kills.
+# byte for byte. Also: a full disk for a while, a damaged and a truncated newest checkpoint. AF_KILLS sets the number of kills,
+# AF_DEVICE the device.
 set -euo pipefail
 kills=${AF_KILLS:-10}
 tmp=$(mktemp -d)
@@ -18,7 +19,7 @@ save_steps: 3
 save_total_limit: 3
 val_set_size: 4
 eval_steps: 10
-device: cpu
+device: ${AF_DEVICE:-cpu}
 threads: 1
 YAML
 train() { "$AFINAR" train "$tmp/run.yaml" -q "$@"; }
