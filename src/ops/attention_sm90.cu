@@ -7,6 +7,7 @@
  * in flight while the next step's scores are softened: a step issues the next scores and then this
  * step's sums, and waits for the scores only. On other architectures the kernels are empty. */
 // variants: AF_EP=64 AF_BWD=0 | AF_EP=64 AF_BWD=1 | AF_EP=128 AF_BWD=0 | AF_EP=128 AF_BWD=1
+// common: AF_EP=64 AF_BWD=0 | AF_EP=64 AF_BWD=1 | AF_EP=128 AF_BWD=0 | AF_EP=128 AF_BWD=1
 #include "attention.cuh"
 #include "wgmma.cuh"
 

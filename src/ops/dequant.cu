@@ -6,6 +6,7 @@
  * whole 64-value segments take bnb_segments, those that are no multiple of 8 or not aligned a slow
  * path. The _gather kernels read row ids[n] of a table instead of row n. Blocks of 256 threads. */
 // variants: AF_T=bf16 | AF_T=float | AF_T=half
+// common: AF_T=bf16
 #include "bnb_decode.cuh"
 
 #define UNROLL 4

@@ -6,6 +6,7 @@
  * Sums are f32, each output summed by one thread or one block over a fixed range, the ranges added up
  * in order by reduce_parts. */
 // variants: AF_T=bf16 AF_VEC=8 | AF_T=bf16 AF_VEC=1 | AF_T=float AF_VEC=4 | AF_T=float AF_VEC=1 | AF_T=half AF_VEC=8 | AF_T=half AF_VEC=1
+// common: AF_T=bf16 AF_VEC=8 | AF_T=float AF_VEC=1
 #include "dev.cuh"
 
 #define EACH(i, n)                                                                                 \

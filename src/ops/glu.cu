@@ -4,6 +4,7 @@
  * columns is cut among `cuts` blocks (block b: row b / cuts, cut b % cuts); a thread makes one
  * access to each operand. Everything is read and written once. */
 // variants: AF_T=bf16 AF_VEC=8 AF_ACT=0 | AF_T=bf16 AF_VEC=8 AF_ACT=1 | AF_T=bf16 AF_VEC=8 AF_ACT=2 | AF_T=bf16 AF_VEC=8 AF_ACT=3 | AF_T=bf16 AF_VEC=1 AF_ACT=0 | AF_T=bf16 AF_VEC=1 AF_ACT=1 | AF_T=bf16 AF_VEC=1 AF_ACT=2 | AF_T=bf16 AF_VEC=1 AF_ACT=3 | AF_T=float AF_VEC=4 AF_ACT=0 | AF_T=float AF_VEC=4 AF_ACT=1 | AF_T=float AF_VEC=4 AF_ACT=2 | AF_T=float AF_VEC=4 AF_ACT=3 | AF_T=float AF_VEC=1 AF_ACT=0 | AF_T=float AF_VEC=1 AF_ACT=1 | AF_T=float AF_VEC=1 AF_ACT=2 | AF_T=float AF_VEC=1 AF_ACT=3 | AF_T=half AF_VEC=8 AF_ACT=0 | AF_T=half AF_VEC=8 AF_ACT=1 | AF_T=half AF_VEC=8 AF_ACT=2 | AF_T=half AF_VEC=8 AF_ACT=3 | AF_T=half AF_VEC=1 AF_ACT=0 | AF_T=half AF_VEC=1 AF_ACT=1 | AF_T=half AF_VEC=1 AF_ACT=2 | AF_T=half AF_VEC=1 AF_ACT=3
+// common: AF_T=bf16 AF_VEC=8 AF_ACT=0
 #include "dev.cuh"
 
 #ifndef AF_ACT

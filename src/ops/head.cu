@@ -6,6 +6,7 @@
  * overwrites the row. Sums are f32, per thread, then a tree. Rows start at multiples of ld, which
  * AF_VEC must divide; V need not be a multiple. */
 // variants: AF_T=bf16 AF_VEC=8 AF_GRAD=0 | AF_T=bf16 AF_VEC=8 AF_GRAD=1 | AF_T=bf16 AF_VEC=1 AF_GRAD=0 | AF_T=bf16 AF_VEC=1 AF_GRAD=1 | AF_T=float AF_VEC=4 AF_GRAD=0 | AF_T=float AF_VEC=4 AF_GRAD=1 | AF_T=float AF_VEC=1 AF_GRAD=0 | AF_T=float AF_VEC=1 AF_GRAD=1 | AF_T=half AF_VEC=8 AF_GRAD=0 | AF_T=half AF_VEC=8 AF_GRAD=1 | AF_T=half AF_VEC=1 AF_GRAD=0 | AF_T=half AF_VEC=1 AF_GRAD=1
+// common: AF_T=bf16 AF_VEC=8 AF_GRAD=1
 #include "dev.cuh"
 
 #ifndef AF_GRAD

@@ -3,6 +3,7 @@
  * Built with AF_T (activations). Rows keep their order: packed row k is row index[k]; slot[n] is
  * where row n went, -1 when its label is not counted. */
 // variants: AF_T=bf16 | AF_T=float | AF_T=half
+// common: AF_T=bf16
 #include "dev.cuh"
 
 /* One block of 1024 threads. index[k] = -1 behind the last packed row. */

@@ -7,6 +7,7 @@
  * the dequantised values at once.  Subnormals count as zero where bitsandbytes' kernels take them
  * so (.ftz). */
 // variants: AF_T=bf16 | AF_T=float | AF_T=half
+// common: AF_T=bf16 | AF_T=float
 #include "bnb.cuh"
 
 #define BLOCK 64

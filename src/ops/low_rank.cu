@@ -5,6 +5,7 @@
  * a time, then add up one after another. Within 32 values k is permuted the same way on both sides,
  * so that a 16-byte load is two fragments. K is a multiple of 32, rows are 16-byte aligned. */
 // variants: AF_T=bf16 AF_NT=2 AF_MT=1 | AF_T=bf16 AF_NT=2 AF_MT=2 | AF_T=bf16 AF_NT=2 AF_MT=4 | AF_T=bf16 AF_NT=4 AF_MT=1 | AF_T=bf16 AF_NT=4 AF_MT=2 | AF_T=bf16 AF_NT=6 AF_MT=1 | AF_T=bf16 AF_NT=6 AF_MT=2 | AF_T=bf16 AF_NT=8 AF_MT=1 | AF_T=bf16 AF_NT=8 AF_MT=2
+// common: AF_T=bf16 AF_NT=2 AF_MT=1 | AF_T=bf16 AF_NT=2 AF_MT=4 | AF_T=bf16 AF_NT=4 AF_MT=1 | AF_T=bf16 AF_NT=4 AF_MT=2 | AF_T=bf16 AF_NT=6 AF_MT=1 | AF_T=bf16 AF_NT=6 AF_MT=2
 #include "dev.cuh"
 
 #define WARPS 8

@@ -9,6 +9,7 @@
  * in rope_bwd, where qkv and dy are two buffers. Dynamic shared memory: AF_ROWS * (rot + 2 (H+K))
  * floats. E, rot/2 and the strides must be multiples of AF_VEC. */
 // variants: AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_NORM=0 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_NORM=1 | AF_T=bf16 AF_W=bf16 AF_VEC=1 AF_NORM=0 | AF_T=bf16 AF_W=bf16 AF_VEC=1 AF_NORM=1 | AF_T=bf16 AF_W=float AF_VEC=8 AF_NORM=1 | AF_T=bf16 AF_W=float AF_VEC=1 AF_NORM=1 | AF_T=float AF_W=float AF_VEC=4 AF_NORM=0 | AF_T=float AF_W=float AF_VEC=4 AF_NORM=1 | AF_T=float AF_W=float AF_VEC=1 AF_NORM=0 | AF_T=float AF_W=float AF_VEC=1 AF_NORM=1 | AF_T=float AF_W=bf16 AF_VEC=4 AF_NORM=1 | AF_T=float AF_W=bf16 AF_VEC=1 AF_NORM=1 | AF_T=half AF_W=half AF_VEC=8 AF_NORM=0 | AF_T=half AF_W=half AF_VEC=8 AF_NORM=1 | AF_T=half AF_W=half AF_VEC=1 AF_NORM=0 | AF_T=half AF_W=half AF_VEC=1 AF_NORM=1 | AF_T=half AF_W=float AF_VEC=8 AF_NORM=1 | AF_T=half AF_W=float AF_VEC=1 AF_NORM=1
+// common: AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_NORM=0
 #include "dev.cuh"
 
 #ifndef AF_W

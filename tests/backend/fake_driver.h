@@ -236,7 +236,7 @@ static af_status fake_obtain(const af_kernels *k, af_module *m, af_error *err)
     return af_fail(err, AF_EDEVICE, "%s does not list the variant '%s'", m->file, m->defines);
 }
 
-static af_device *open_fake(void)
+static inline af_device *open_fake(void)
 {
     af_device *d = NULL;
     af_error err = {0};

@@ -5,6 +5,7 @@
  * Operands pass through shared memory as [64][K] tiles whatever their order, so one inner loop
  * serves all four transposes. Sums are f32 and in a fixed order. */
 // variants: AF_T=bf16 AF_C=bf16 | AF_T=bf16 AF_C=float | AF_T=half AF_C=half | AF_T=half AF_C=float | AF_T=float AF_C=float | AF_T=float AF_C=bf16 | AF_T=float AF_C=half
+// common: AF_T=bf16 AF_C=bf16 | AF_T=bf16 AF_C=float
 #include "dev.cuh"
 
 #define TILE 64

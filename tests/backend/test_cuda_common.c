@@ -1,0 +1,123 @@
+/* test_cuda_common.c - what an ordinary run asks for is in the pack that a build ships.
+ *
+ * Full and adapter training in bf16 of the usual shapes, in the fastest and the smallest mode, is
+ * prepared over the fake driver; every program it wants must stand in its file's "// common:" line
+ * (or in its "// variants:" line, for files without one). AF_LIST=1 prints all of them. */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "backend/fake_driver.h"
+#include "train/bench_model.h"
+
+#include <sys/mman.h>
+
+/* Memory of real size that nobody touches. */
+static int big_alloc(void **p, size_t n)
+{
+    *p = mmap(NULL, n + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+              -1, 0);
+    if (*p == MAP_FAILED)
+        return AF_CU_NO_MEMORY;
+    *(size_t *)*p = n + 4096;
+    *p = (char *)*p + 4096;
+    return 0;
+}
+
+static int big_free(void *p)
+{
+    char *base = (char *)p - 4096;
+    return munmap(base, *(size_t *)(void *)base);
+}
+
+static int no_fill(void *p, unsigned char b, size_t n, void *s)
+{
+    return (void)p, (void)b, (void)n, (void)s, 0;
+}
+
+static int ampere(int *v, int a, int d)
+{
+    const int r = fake.device_attribute(v, a, d);
+    if (a == AF_CU_ATTR_MAJOR)
+        *v = 8;
+    return r;
+}
+
+static int much(size_t *a, size_t *b) { return *a = *b = (size_t)140 << 30, 0; }
+
+static bool listed(const char *file, const char *defines, const char *line)
+{
+    const char *p = strstr(af_kernel_source(file), line);
+    for (p = p ? p + strlen(line) : NULL; p;) {
+        p += strspn(p, " ");
+        size_t n = strcspn(p, "|\n");
+        const char *next = p[n] == '|' ? p + n + 1 : NULL;
+        while (n > 0 && p[n - 1] == ' ')
+            n--;
+        if (n == strlen(defines) && memcmp(p, defines, n) == 0)
+            return true;
+        p = next;
+    }
+    return false;
+}
+
+static int check_modules(const af_kernels *k)
+{
+    int bad = 0;
+    for (int i = 0; i < k->n; i++) {
+        const af_module *m = k->module[i];
+        const char *text = af_kernel_source(m->file);
+        if (getenv("AF_LIST"))
+            print_message("%s|%s\n", m->file, m->defines);
+        if (!strstr(text, "// variants:") || listed(m->file, m->defines, "// common:"))
+            continue;
+        print_error("%s: '%s' is not in its line of common variants\n", m->file, m->defines);
+        bad++;
+    }
+    return bad;
+}
+
+static void test_ordinary_runs_need_common_kernels_only(void **state)
+{
+    static const char *const shapes[] = {"135m", "0.5b", "1.5b", "7b"},
+                             *const methods[] = {"lora", "qlora", "full"},
+                             *const memory[] = {"auto", "min"};
+    static const int64_t length[] = {512, 2048};
+    af_driver driver = fake;
+    int bad = 0;
+    (void)state;
+    driver.mem_alloc = big_alloc;
+    driver.mem_free = big_free;
+    driver.fill = no_fill;
+    driver.mem_info = much;
+    for (int i = 0; i < 2 * 4 * 3 * 2 * 2; i++) {
+        driver.device_attribute = i < 4 * 3 * 2 * 2 ? fake.device_attribute : ampere;
+        const af_bench_opts o = {.shape = shapes[i / 12 % 4],
+                                 .method = methods[i % 12 / 4],
+                                 .dtype = "bf16",
+                                 .memory = memory[i % 4 / 2],
+                                 .device = "cuda",
+                                 .batch = 4,
+                                 .seq = length[i % 2],
+                                 .rank = 16};
+        af_error err = {0};
+        af_bench_model b;
+        memset(&seen, 0, sizeof seen);
+        CHECK_OK(af_bench_model_init(&b, &o, &err), err);
+        CHECK_OK(af_cuda_open_with(&b.t.device, &driver, 0, &err), err);
+        ((af_cuda *)b.t.device)->kernels->obtain = fake_obtain;
+        CHECK_OK(af_bench_model_plan(&b, &err), err);
+        CHECK_OK(af_graph_prepare(b.t.graph, b.t.device, &err), err);
+        CHECK_OK(af_bench_model_fill(&b, &err), err);
+        bad += check_modules(((af_cuda *)b.t.device)->kernels);
+        af_bench_model_clear(&b);
+        drop_kept();
+    }
+    assert_int_equal(bad, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ordinary_runs_need_common_kernels_only)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
