@@ -205,9 +205,14 @@ static af_status remove_old(const af_saver *s, af_error *err)
     if (s->limit <= 0)
         return AF_OK;
     af_status st = list_checkpoints(&names, &n, s->output, err);
-    for (int i = (int)s->limit; i < n && st == AF_OK; i++) {
-        char *path = af_path_join(s->output, names[i]);
-        if (path && (!s->keep || strcmp(path, s->keep) != 0))
+    int room = (int)AF_MIN(s->limit, INT32_MAX), best = -1;
+    for (int i = 0; i < n && s->keep; i++)
+        best = strcmp(names[i], af_path_name(s->keep)) == 0 ? i : best;
+    if (best >= room && room > 1) /* the best one counts, but never costs the newest its place */
+        room--;
+    for (int i = room; i < n && st == AF_OK; i++) {
+        char *path = i == best ? NULL : af_path_join(s->output, names[i]);
+        if (path)
             st = af_path_remove(path, err);
         free(path);
     }

@@ -104,6 +104,9 @@ typedef struct af_step_result {
     double epoch;
 } af_step_result;
 AF_CHECKED af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err);
+/* A micro-batch into the inputs of the graph; `scale` multiplies the loss. */
+AF_CHECKED af_status af_trainer_upload(af_trainer *t, const af_batch *b, float scale,
+                                       af_error *err);
 /* Mean loss over the held-out data. */
 AF_CHECKED af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, af_error *err);
 /* Stops with names: step, first bad tensor, records of the batch; writes replay-STEP.json. Always

@@ -1,6 +1,7 @@
 /* trainer_setup.c - opens everything a run needs, checking as early as possible and creating
  * nothing on disk. */
 #include "base/rng.h"
+#include "data/data_source.h"
 #include "model/adapter_config.h"
 #include "train/method.h"
 #include "train/metrics.h"
@@ -119,10 +120,34 @@ static af_status open_eval_stream(af_trainer *t, af_error *err)
     return af_stream_open(&t->eval_stream, store, &o, err);
 }
 
+/* Keys about turns and roles do nothing where every dataset is said to be plain text or tokens. */
+static af_status check_data_keys(const af_run *r, af_error *err)
+{
+    static const char *const keys[] = {"train_on_inputs", "roles_to_train", "train_on_eos",
+                                       "chat_template"};
+    af_arena mem = {0};
+    af_data_source *s = NULL;
+    int n = 0;
+    char at[300];
+    const af_data_opts o = {.datasets = r->datasets, .run_path = r->path};
+    af_status st = af_data_sources_read(&s, &n, &o, &mem, err);
+    bool plain = st == AF_OK;
+    for (int i = 0; i < n && plain; i++)
+        plain = s[i].shape == AF_SHAPE_TEXT || s[i].shape == AF_SHAPE_TOKENS;
+    for (size_t i = 0; i < AF_LEN(keys) && plain && st == AF_OK; i++)
+        if (af_run_given(r, keys[i]) && !(i == 3 && r->generate_samples.count) && !r->test_datasets)
+            st = af_fail(err, AF_EUSAGE,
+                         "%s: %s has no effect: every dataset is plain text or tokens",
+                         af_run_place(r, keys[i], at, sizeof at), keys[i]);
+    af_arena_clear(&mem);
+    return st;
+}
+
 static af_status open_streams(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
     af_stream_opts o = stream_opts(t);
+    AF_TRY(check_data_keys(t->run, err));
     AF_TRY(open_data(t, t->run->datasets, &t->store, &t->counts, err));
     if (t->run->test_datasets) {
         AF_TRY(open_data(t, t->run->test_datasets, &t->eval_store, &t->eval_counts, err));

@@ -1,12 +1,8 @@
-/* trainer_step.c - one optimizer step, one evaluation, and what to say when numbers stop being
- * numbers.
+/* trainer_step.c - one optimizer step and one evaluation.
  *
  * The loss of a step is the sum over all supervised tokens of its micro-batches over their number:
  * so k micro-batches of b are one batch of k*b. The batches are read before the first one runs,
  * because each needs the whole number. */
-#include "base/buf.h"
-#include "base/file.h"
-#include "graph/node.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -32,7 +28,7 @@ static int64_t rope_length(const af_trainer *t, const af_batch *b)
     return length;
 }
 
-static af_status upload(af_trainer *t, const af_batch *b, float scale, af_error *err)
+af_status af_trainer_upload(af_trainer *t, const af_batch *b, float scale, af_error *err)
 {
     af_status st = AF_OK;
     AF_TRY(write_rows(t, t->in.ids, b->ids, b->rows, 0, err));
@@ -78,7 +74,7 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     for (int64_t k = 0; k < t->run->accumulation; k++) {
         const af_batch *b;
         AF_TRY(af_stream_get(t->stream, t->progress.micro + k, &b, err));
-        AF_TRY(upload(t, b, scale, err));
+        AF_TRY(af_trainer_upload(t, b, scale, err));
         AF_TRY(af_graph_run(t->graph, AF_RUN_GRAD, err));
         AF_TRY(af_tensor_read_later(t->graph, t->loss, &t->losses[k], sizeof *t->losses, err));
     }
@@ -102,7 +98,7 @@ af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, af_erro
         const af_batch *b;
         af_status st = af_stream_get(t->eval_stream, i, &b, err);
         if (st == AF_OK)
-            st = upload(t, b, 0.0f, err);
+            st = af_trainer_upload(t, b, 0.0f, err);
         if (st == AF_OK)
             st = af_graph_run(t->graph, AF_RUN_FORWARD, err);
         if (st == AF_OK)
@@ -119,88 +115,4 @@ af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, af_erro
     *loss = tokens ? sum / (double)tokens : NAN;
     *accuracy = tokens ? hits / (double)tokens : NAN;
     return AF_OK;
-}
-
-static bool all_finite(const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(x[i]))
-            return false;
-    return true;
-}
-
-/* The first parameter whose gradient is not finite, after a repeated gradient run. */
-static const char *first_bad(af_trainer *t, af_error *err)
-{
-    for (int i = 0; i < t->graph->n_tensors; i++) {
-        const af_tensor *p = t->graph->tensors[i];
-        if (p->role != AF_ROLE_PARAM || !p->grad || p->base == NULL || !p->name[0])
-            continue;
-        float *v = af_calloc((uint64_t)af_count(p), sizeof *v);
-        const bool bad =
-            v && af_tensor_read(t->graph, p->grad, v, af_tensor_bytes(p->grad), err) == AF_OK &&
-            !all_finite(v, af_count(p));
-        free(v);
-        if (bad)
-            return p->name;
-    }
-    return NULL;
-}
-
-/* "file:line" of the records of a micro-batch, and the same as JSON. */
-static void name_records(af_trainer *t, const af_batch *b, af_buf *text, af_buf *json)
-{
-    for (int64_t i = 0; i < b->sequences; i++) {
-        const af_token_index *e = &t->store.index[b->record[i]];
-        const char *file = af_dataset_file(&t->store, (int)e->source);
-        if (i < 8)
-            af_buf_printf(text, "%s%s:%" PRIu64, text->len ? ", " : "", af_path_name(file),
-                          e->line);
-        af_buf_printf(json, "%s{\"record\": %" PRId64 ", \"line\": %" PRIu64 ", \"tokens\": %u}",
-                      json->len ? ", " : "", b->record[i], e->line, e->count);
-    }
-}
-
-af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r, af_error *err)
-{
-    af_buf text = {0}, json = {0}, file = {0};
-    const char *bad = NULL;
-    const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
-    for (int64_t k = 0; k < t->run->accumulation; k++) {
-        const af_batch *b;
-        float loss = NAN;
-        if (af_stream_get(t->stream, t->progress.micro + k, &b, err) != AF_OK ||
-            upload(t, b, scale, err) != AF_OK ||
-            af_graph_run(t->graph, AF_RUN_GRAD, err) != AF_OK ||
-            af_tensor_read(t->graph, t->loss, &loss, sizeof loss, err) != AF_OK)
-            break;
-        bad = isfinite(loss) ? first_bad(t, err) : "loss";
-        if (bad) {
-            name_records(t, b, &text, &json);
-            break;
-        }
-    }
-    char name[64];
-    snprintf(name, sizeof name, "replay-%" PRId64 ".json", t->progress.step + 1);
-    char *path = t->run->output_dir ? af_path_join(t->run->output_dir, name) : NULL;
-    af_buf_printf(
-        &file,
-        "{\"step\": %" PRId64 ", \"micro_batch\": %" PRId64 ", \"seed\": %" PRId64
-        ", \"loss\": \"%g\", \"grad_norm\": \"%g\", \"first_bad\": \"%s\", \"records\": [%s]}\n",
-        t->progress.step + 1, t->progress.micro, t->run->seed, r->loss, r->grad_norm,
-        bad ? bad : "", json.data ? json.data : "");
-    if (path && file.data && af_file_write(path, file.data, file.len, err) != AF_OK)
-        path[0] = '\0';
-    af_fail(err, AF_EUSAGE,
-            "step %" PRId64
-            ": loss %g, gradient norm %g: the first bad tensor is %s, in a batch of %s; the last "
-            "checkpoint is untouched%s%s",
-            t->progress.step + 1, r->loss, r->grad_norm, bad ? bad : "not found again",
-            text.data ? text.data : "?", path && path[0] ? ", the batch is in " : "",
-            path && path[0] ? path : "");
-    af_buf_clear(&text);
-    af_buf_clear(&json);
-    af_buf_clear(&file);
-    free(path);
-    return AF_EUSAGE;
 }
