@@ -22,7 +22,7 @@
 static af_status hash_file(af_sha256 *h, const char *path, uint64_t most, af_error *err)
 {
     af_map m;
-    const uint64_t step = (uint64_t)16 << 20;
+    const uint64_t step = (uint64_t)1 << 20;
     const af_status st = af_map_open(&m, path, err);
     if (st != AF_OK)
         return st;

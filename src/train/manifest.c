@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#define CHUNK (UINT64_C(8) << 20)
+#define CHUNK (UINT64_C(1) << 20)
 
 static af_status digest(const char *path, uint64_t *size, char hex[65], af_error *err)
 {

@@ -16,5 +16,6 @@ AF_CHECKED af_status af_metrics_eval(af_trainer *t, double loss, double accuracy
 AF_CHECKED af_status af_metrics_results(const af_trainer *t, af_error *err);
 /* Resident memory of this process in bytes: now, and the most it ever had. */
 uint64_t af_resident_bytes(void);
+uint64_t af_resident_own(void); /* without what is mapped from files */
 uint64_t af_resident_peak(void);
 #endif

@@ -51,7 +51,7 @@ typedef struct af_trainer {
     af_recompute recompute;
     bool packed; /* 4-bit weights stay as they are */
     af_plan_info plan;
-    uint64_t program_bytes; /* resident before anything was opened */
+    uint64_t program_bytes; /* resident before the graph's memory was taken */
     /* loop */
     int64_t steps, steps_per_epoch;
     af_schedule schedule;

@@ -347,10 +347,20 @@ static af_status make_schedule(af_trainer *t, af_error *err)
                        : af_fail_prefix(err, "%s", af_run_place(r, "lr_scheduler", at, sizeof at));
 }
 
+#define LATER_BYTES (UINT64_C(3) << 19) /* code and stacks that are touched after the start */
+
+/* What the process holds beside the plan: the program and its libraries, tokenizer, data, graph. */
+static void count_program(af_trainer *t)
+{
+    const uint64_t own = af_resident_own(), adapter = t->adapter ? t->plan.params : 0;
+    t->program_bytes += LATER_BYTES + (own > adapter ? own - adapter : 0);
+}
+
 static af_status load(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
     AF_TRY(af_trainer_fit(t, af_device_memory_free(t->device), err));
+    count_program(t);
     AF_TRY(af_graph_prepare(t->graph, t->device, err));
     AF_TRY(af_source_write(t->source, &t->leaves, err));
     if (t->adapter)
@@ -371,7 +381,12 @@ af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks
                           af_error *err)
 {
     af_status st = AF_OK;
-    *t = (af_trainer){.run = run, .hooks = hooks, .program_bytes = af_resident_bytes()};
+    *t = (af_trainer){
+        .run = run,
+        .hooks = hooks,
+    };
+    const uint64_t all = af_resident_bytes(), own = af_resident_own();
+    t->program_bytes = all > own ? all - own : 0; /* its code */
     t->progress.best_eval = t->progress.first_loss = t->progress.last_loss = NAN;
     AF_TRY(open_model(t, err));
     AF_TRY(open_streams(t, err));

@@ -52,12 +52,13 @@ static void cpu_release(af_device *d, af_graph *g)
         g->tensors[i]->data = NULL;
 }
 
-/* Zeroed, page-aligned, touched on first use. */
-static af_status map_zeroed(af_cpu *cpu, uint8_t **out, uint64_t bytes, af_error *err)
+/* Zeroed, page-aligned; taken from the system on first use, or all of it now. */
+static af_status map_zeroed(af_cpu *cpu, uint8_t **out, uint64_t bytes, bool now, af_error *err)
 {
     if (bytes == 0)
         return AF_OK;
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (now ? MAP_POPULATE : 0);
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (p == MAP_FAILED)
         return af_fail_nomem(err, "an arena", bytes);
     cpu->device.counters.allocations++;
@@ -101,9 +102,13 @@ static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
             "the graph needs %.2f GiB (weights %.2f, activations %.2f), %.2f GiB are free",
             (double)total / 0x1p30, (double)g->role_bytes[AF_ROLE_WEIGHT] / 0x1p30,
             (double)g->role_bytes[AF_ROLE_ACTIVATION] / 0x1p30, (double)free_bytes / 0x1p30));
+    /* a graph that trains takes its activations at once: what the system cannot give shows before
+     * the first step, and not at the first long batch */
+    const bool now = g->optimized;
     for (int r = 0; r < AF_ROLE_COUNT; r++)
-        AF_TRY(map_zeroed(cpu, &c->arena[r], g->role_bytes[r], err));
-    AF_TRY(map_zeroed(cpu, &c->work, g->work_bytes, err));
+        AF_TRY(
+            map_zeroed(cpu, &c->arena[r], g->role_bytes[r], now && r == AF_ROLE_ACTIVATION, err));
+    AF_TRY(map_zeroed(cpu, &c->work, g->work_bytes, now, err));
     point_tensors(g, c);
     for (int i = 0; i < g->n_nodes; i++)
         g->nodes[i]->exec = af_ops[g->nodes[i]->op]->view ? NULL : (void *)choose(cpu, g->nodes[i]);
