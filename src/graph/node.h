@@ -87,6 +87,7 @@ struct af_graph {
     bool differentiated, optimized, planned, prepared;
     af_recompute recompute;
     int recompute_blocks;
+    bool same_bits; /* no kernel that only one way to run has: they must agree to the last bit */
     uint64_t guard; /* tests: spare bytes behind every tensor, and no memory is used twice */
     int64_t rows, live_rows; /* 0 = no token dimension */
     af_tensor *loss;

@@ -53,9 +53,9 @@ static bool readable(const af_linear_group *p)
 /* 16-byte rows; the adapter's halves as the kernels want them. */
 static bool serves(const af_cuda *cu, const af_linear_group *p, const af_tensor *x)
 {
-    return p->scratch && !cu->no_bnb && af_rows(x) > 0 && af_rows(x) <= TOKENS_MAX &&
-           x->ld % 8 == 0 && (uintptr_t)x->data % AF_CUDA_ACCESS == 0 && readable(p) &&
-           (p->parts == 0 || (p->bt && p->down));
+    return p->scratch && !cu->no_bnb && !cu->graph->same_bits && af_rows(x) > 0 &&
+           af_rows(x) <= TOKENS_MAX && x->ld % 8 == 0 && (uintptr_t)x->data % AF_CUDA_ACCESS == 0 &&
+           readable(p) && (p->parts == 0 || (p->bt && p->down));
 }
 
 static af_kernel *kernel(af_cuda *cu, const af_linear_group *p, const char *name, int64_t tokens)

@@ -160,14 +160,15 @@ static void low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool dow
 {
     const af_tensor *x = n->in[0], *low = n->out[0];
     const bool beside = low->base == x;
-    const int64_t width = beside ? p->ext : p->R;
+    const int64_t width = beside || low->ld >= p->ext ? p->ext : p->R;
     bool one = true;
     for (int i = 1; i < p->parts; i++)
         one &= n->attr.linear.part[i].scale == n->attr.linear.part[0].scale;
     const bool copied = down ? p->down != NULL : p->bt != NULL;
     if (!copied)
         af_linear_group_fill(cu, n, p, down ? AF_FILL_A : AF_FILL_B);
-    if (one && narrow(cu, n, p, down, beside ? af_mat_cols(x, af_last(x), width) : af_mat_of(low)))
+    if (one && narrow(cu, n, p, down,
+                      beside ? af_mat_cols(x, af_last(x), width) : af_mat_cols(low, 0, width)))
         return;
     if (copied)
         af_linear_group_fill(cu, n, p, down ? AF_FILL_A : AF_FILL_B);

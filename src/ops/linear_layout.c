@@ -296,6 +296,20 @@ static void share(af_graph *g, const af_cuda_graph *cg)
     }
 }
 
+/* A result that lies elsewhere is as wide, and its rows as aligned, as it would be beside: the same
+ * products, with the same promises to their algorithms, in every mode. */
+static void widen(af_graph *g, const af_cuda_graph *cg)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        if (n->op != AF_OP_ADAPTER_DOWN && n->op != AF_OP_ADAPTER_G)
+            continue;
+        const af_linear_group *p = af_linear_group_of(cg, n);
+        if (p && p->R <= AF_FOLD_RANK && one_scale(n) && can_pad(g, n->out[0]))
+            n->out[0]->ld = p->bt ? AF_ALIGN_UP(p->R, (int64_t)8) : p->ext;
+    }
+}
+
 af_status af_cuda_linear_layout(af_cuda *cu, af_graph *g, af_error *err)
 {
     af_cuda_graph *cg = g->backend;
@@ -305,6 +319,7 @@ af_status af_cuda_linear_layout(af_cuda *cu, af_graph *g, af_error *err)
     pad(cu, g, cg);
     match_inplace(g);
     share(g, cg);
+    widen(g, cg);
     return AF_OK;
 }
 

@@ -134,7 +134,7 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     if (st != AF_OK)
         return st;
     af_bench_result r = {0};
-    af_bench_model b;
+    af_bench_model b = {0};
     AF_TRY(af_bench_model_init(&b, o, err));
     AF_TRY(af_device_open(&b.t.device, o->device, o->threads, err));
     const bool cpu = strcmp(af_device_kind(b.t.device), "cpu") == 0;

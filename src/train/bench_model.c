@@ -166,7 +166,8 @@ done:
 af_status af_bench_model_init(af_bench_model *b, const af_bench_opts *o, af_error *err)
 {
     af_status st = AF_OK;
-    *b = (af_bench_model){.o = o, .shape = af_bench_shape_find(o->shape)};
+    const af_bench_shape *own = b->shape;
+    *b = (af_bench_model){.o = o, .shape = own ? own : af_bench_shape_find(o->shape)};
     if (!b->shape)
         AF_TRY(
             af_fail(err, AF_EUSAGE, "unknown shape '%s': tiny, 135m, 0.5b, 1.5b or 7b", o->shape));

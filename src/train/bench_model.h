@@ -18,7 +18,8 @@ typedef struct af_bench_model {
 
 /* NULL when there is no such shape. */
 const af_bench_shape *af_bench_shape_find(const char *name);
-/* The spec and the run file of the options; nothing of the device is needed yet. */
+/* The spec and the run file of the options; nothing of the device is needed yet. *b is empty, or
+ * has a shape of the caller's that is taken instead of the named one. */
 AF_CHECKED af_status af_bench_model_init(af_bench_model *b, const af_bench_opts *o, af_error *err);
 void af_bench_model_clear(af_bench_model *b);
 /* Records and plans: the smallest mode (memory: min), or the fastest that fits. */

@@ -2,6 +2,7 @@
  *
  * The methods differ in which leaves are trainable and in the groups of the optimizer; the graph,
  * the loop and the checkpoints are the same for all. */
+#include "graph/node.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -88,6 +89,7 @@ af_status af_trainer_record(af_trainer *t, af_recompute mode, af_error *err)
     af_graph_free(t->graph);
     t->graph = NULL;
     AF_TRY(af_graph_new(&t->graph, err));
+    t->graph->same_bits = true;
     record_inputs(t);
     const af_leaves_opts o = {
         .compute = t->compute,

@@ -100,7 +100,7 @@ static void test_ordinary_runs_need_common_kernels_only(void **state)
                                  .seq = length[i % 2],
                                  .rank = 16};
         af_error err = {0};
-        af_bench_model b;
+        af_bench_model b = {0};
         memset(&seen, 0, sizeof seen);
         CHECK_OK(af_bench_model_init(&b, &o, &err), err);
         CHECK_OK(af_cuda_open_with(&b.t.device, &driver, 0, &err), err);

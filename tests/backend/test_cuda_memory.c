@@ -99,7 +99,7 @@ static int plan_case(const memory_case *c)
 {
     const af_bench_opts o = opts_of(c);
     af_error err = {0};
-    af_bench_model b;
+    af_bench_model b = {0};
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
     b.t.device = open_fake();
     CHECK_OK(af_bench_model_plan(&b, &err), err);
@@ -134,7 +134,7 @@ static void test_every_smaller_mode_is_smaller(void **state)
     af_rung rung[AF_RUNGS_MAX];
     af_plan_info last = {0};
     af_error err = {0};
-    af_bench_model b;
+    af_bench_model b = {0};
     (void)state;
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
     b.t.device = open_fake();
@@ -174,7 +174,7 @@ static void test_nothing_alive_overlaps(void **state)
     const memory_case c = {"135m", 2, 256, "min", 0};
     const af_bench_opts o = opts_of(&c);
     af_error err = {0};
-    af_bench_model b;
+    af_bench_model b = {0};
     int bad = 0, back = 0;
     (void)state;
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
@@ -207,6 +207,100 @@ static void test_nothing_alive_overlaps(void **state)
     drop_kept();
 }
 
+/* What decides the bits of a product: its shape, and what its operands promise to the algorithm. Or
+ * the program of a kernel. */
+static void describe_step(char text[256], const af_node *n, const af_step *s)
+{
+    if (s->kind == AF_STEP_LAUNCH) {
+        snprintf(text, 256, "%s: %s [%s]", af_ops[n->op]->name, s->launch->kernel->name,
+                 s->launch->kernel->module->defines);
+        return;
+    }
+    char key[AF_GEMM_KEY];
+    af_gemm_key(s->gemm, false, key);
+    snprintf(text, 256, "%s: %s", af_ops[n->op]->name, key);
+}
+
+enum { KINDS_MAX = 512 };
+
+typedef struct kinds {
+    char text[KINDS_MAX][256];
+    int n;
+} kinds;
+
+static bool known(const kinds *k, const char *text)
+{
+    for (int i = 0; i < k->n; i++)
+        if (strcmp(k->text[i], text) == 0)
+            return true;
+    return false;
+}
+
+static void collect_kinds(kinds *k, const af_graph *g)
+{
+    k->n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_exec *e = af_exec_of(g->nodes[i], 0);
+        for (int s = 0; e && s < e->n; s++) {
+            char text[256];
+            if (e->step[s].kind != AF_STEP_LAUNCH && e->step[s].kind != AF_STEP_GEMM)
+                continue;
+            describe_step(text, g->nodes[i], &e->step[s]);
+            if (strstr(text, "copy_2d") || strstr(text, "_dequant")) /* these only move values */
+                continue;
+            assert_true(k->n < KINDS_MAX);
+            if (!known(k, text))
+                memcpy(k->text[k->n++], text, sizeof text);
+        }
+    }
+}
+
+static int other_kinds(const kinds *a, const kinds *b, const char *mode)
+{
+    int bad = 0;
+    for (int i = 0; i < a->n; i++)
+        if (!known(b, a->text[i])) {
+            print_error("only with '%s': %s\n", mode, a->text[i]);
+            bad++;
+        }
+    return bad;
+}
+
+/* However odd the shape: every way to run makes the same products by the same algorithms and calls
+ * the same kernels, else their bits could not be the same. */
+static void test_every_mode_makes_the_same_products(void **state)
+{
+    static const af_bench_shape odd = {"odd", 2,    64,   4,    2,       16,
+                                       112,   1000, true, true, 10000.0, 1e-6};
+    static kinds first, k;
+    const char *const types[] = {"bf16", "f32"};
+    int bad = 0;
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        memory_case c = {"odd", 4, t / 2 ? 3 : 37, "auto", 0};
+        af_bench_opts o = opts_of(&c);
+        af_rung rung[AF_RUNGS_MAX];
+        af_error err = {0};
+        af_bench_model b = {.shape = &odd};
+        o.rank = 4;
+        o.dtype = types[t % 2];
+        CHECK_OK(af_bench_model_init(&b, &o, &err), err);
+        b.t.device = open_fake();
+        CHECK_OK(af_bench_model_plan(&b, &err), err);
+        const int n = af_trainer_rungs(&b.t, rung);
+        for (int i = 0; i < n; i++) {
+            CHECK_OK(af_trainer_try(&b.t, rung[i], &err), err);
+            CHECK_OK(af_graph_prepare(b.t.graph, b.t.device, &err), err);
+            collect_kinds(i ? &k : &first, b.t.graph);
+            bad += i ? other_kinds(&k, &first, af_recompute_name(rung[i].mode)) : 0;
+            bad += i ? other_kinds(&first, &k, "all kept, dense") : 0;
+        }
+        af_bench_model_clear(&b);
+        drop_kept();
+    }
+    assert_int_equal(bad, 0);
+}
+
 /* The adapter after some steps of a real shape; false when there is no GPU. */
 static bool train_some(af_rung rung, bool direct, bool one_stream, int steps, float **out,
                        uint64_t *bytes)
@@ -214,7 +308,7 @@ static bool train_some(af_rung rung, bool direct, bool one_stream, int steps, fl
     const memory_case c = {"135m", 2, 256, "auto", 0};
     const af_bench_opts o = opts_of(&c);
     af_error err = {0};
-    af_bench_model b;
+    af_bench_model b = {0};
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
     if (af_device_open(&b.t.device, "cuda", 0, &err) != AF_OK) {
         print_message("SKIPPED: %s\n", err.msg);
@@ -299,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_plans_stay_below_their_limits),
         cmocka_unit_test(test_every_smaller_mode_is_smaller),
         cmocka_unit_test(test_nothing_alive_overlaps),
+        cmocka_unit_test(test_every_mode_makes_the_same_products),
         cmocka_unit_test(test_every_mode_gives_the_same_bits),
         cmocka_unit_test(test_captured_and_direct_steps_are_the_same_bits),
     };

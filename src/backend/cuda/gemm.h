@@ -52,6 +52,11 @@ void af_gemm_release(af_cuda *cu, af_gemm_plan *p);
 
 /* The own kernels. */
 AF_CHECKED af_status af_gemm_own(af_cuda *cu, af_gemm_plan *p, af_error *err);
+/* The shape and what the operands promise. Row strides are left out: the same product must take the
+ * same algorithm wherever a plan puts its operands, because another algorithm is other bits. They
+ * are named (`exact`) only where an algorithm refuses one of them. */
+enum { AF_GEMM_KEY = 192 };
+void af_gemm_key(const af_gemm_plan *p, bool exact, char key[AF_GEMM_KEY]);
 /* Kept choices: read when the library is opened, written when new ones were made. */
 void af_gemm_choices_read(af_lt *lt, const af_cuda *cu);
 void af_gemm_choices_write(af_lt *lt);

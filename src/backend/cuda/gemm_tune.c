@@ -12,7 +12,7 @@
 enum {
     CANDIDATES = 12,
     REPEATS = 3,
-    KEY_MAX = 192,
+    ACCESS = 16, /* bytes of the widest access */
     CHOICES_MAX = 8 << 20,
     LT_PREF_WORKSPACE = 1,
     LT_PREF_REDUCTION = 3,
@@ -30,17 +30,29 @@ static unsigned alignment(const void *p)
     return a;
 }
 
-static void key_of(const af_gemm_plan *p, char key[KEY_MAX])
+/* What a matrix promises: the alignment of its address and rows, up to the widest access. */
+static unsigned promise(const af_mat *x, int64_t stride)
+{
+    const int64_t size = af_dtype_get(x->dtype)->bytes;
+    unsigned a = AF_MIN(alignment(x->data), (unsigned)ACCESS);
+    while (a > 1 && (x->ld * size % a || stride * size % a))
+        a /= 2;
+    return a;
+}
+
+void af_gemm_key(const af_gemm_plan *p, bool exact, char key[AF_GEMM_KEY])
 {
     const af_gemm *m = &p->m;
     const int64_t k = m->ta ? m->a.rows : m->a.cols;
-    snprintf(key, KEY_MAX,
-             "%s.%s.%c%c%c%c.%" PRId64 "x%" PRId64 "x%" PRId64 ".%" PRId64 ".%" PRId64 ".%" PRId64
-             ".b%d.a%u.%u.%u",
-             p->tf32 ? "tf32" : af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype),
-             m->ta ? 't' : 'n', m->tb ? 't' : 'n', m->bias ? 'b' : '-', m->beta != 0 ? '+' : '=',
-             m->c.rows, m->c.cols, k, m->a.ld, m->b.ld, m->c.ld, AF_MAX(m->batch, 1),
-             alignment(m->a.data), alignment(m->b.data), alignment(m->c.data));
+    int n = snprintf(
+        key, AF_GEMM_KEY, "%s.%s.%c%c%c%c.%" PRId64 "x%" PRId64 "x%" PRId64 ".b%d.a%u.%u.%u",
+        p->tf32 ? "tf32" : af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype), m->ta ? 't' : 'n',
+        m->tb ? 't' : 'n', m->bias ? 'b' : '-', m->beta != 0 ? '+' : '=', m->c.rows, m->c.cols, k,
+        AF_MAX(m->batch, 1), promise(&m->a, m->stride_a), promise(&m->b, m->stride_b),
+        promise(&m->c, m->stride_c));
+    if (exact && n > 0 && n < AF_GEMM_KEY)
+        snprintf(key + n, (size_t)(AF_GEMM_KEY - n), ".%" PRId64 ".%" PRId64 ".%" PRId64, m->a.ld,
+                 m->b.ld, m->c.ld);
 }
 
 const af_gemm_choice *af_gemm_choice_find(const af_lt *lt, const char *key)
@@ -150,8 +162,8 @@ static int candidates(const af_lt *lt, const af_gemm_plan *p, af_lt_result out[C
     int found = 0, kept = 0;
     const size_t work = AF_LT_WORKSPACE;
     const uint32_t fixed = LT_REDUCTION_FIXED;
-    const uint32_t align[] = {alignment(p->m.b.data), alignment(p->m.a.data),
-                              alignment(p->m.c.data), alignment(p->m.c.data)};
+    const uint32_t align[] = {promise(&p->m.b, p->m.stride_b), promise(&p->m.a, p->m.stride_a),
+                              promise(&p->m.c, p->m.stride_c), promise(&p->m.c, p->m.stride_c)};
     if (lt->api.pref_new(&pref))
         return 0;
     lt->api.pref_set(pref, LT_PREF_WORKSPACE, &work, sizeof work);
@@ -228,13 +240,17 @@ static af_status choose(af_cuda *cu, af_gemm_plan *p, const af_kernel *noise, bo
 {
     af_lt *lt = cu->lt;
     af_lt_result c[CANDIDATES], check;
-    char key[KEY_MAX];
-    key_of(p, key);
-    p->choice = af_gemm_choice_find(lt, key);
-    if (p->choice && lt->api.algo_check(lt->handle, p->desc, p->la, p->lb, p->lc, p->lc,
-                                        &p->choice->algo, &check) == 0) {
-        p->algo = p->choice->algo;
-        return AF_OK;
+    char key[AF_GEMM_KEY];
+    for (int exact = 0; exact < 2; exact++) {
+        af_gemm_key(p, exact, key);
+        p->choice = af_gemm_choice_find(lt, key);
+        if (!p->choice)
+            break;
+        if (lt->api.algo_check(lt->handle, p->desc, p->la, p->lb, p->lc, p->lc, &p->choice->algo,
+                               &check) == 0) {
+            p->algo = p->choice->algo;
+            return AF_OK;
+        }
     }
     const int n = candidates(lt, p, c);
     int best = 0;
