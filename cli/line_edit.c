@@ -99,6 +99,17 @@ static void insert(line *l, char c)
     l->len++;
 }
 
+/* A character whole, before anything is drawn: its other bytes are on their way. */
+static void insert_char(line *l, int first)
+{
+    int tails = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc0 ? 1 : 0;
+    if (l->len + (size_t)tails + 1 >= sizeof l->text)
+        return;
+    insert(l, (char)first);
+    for (int c; tails > 0 && (c = read_byte()) != KEY_EOF; tails--)
+        insert(l, (char)c);
+}
+
 static void set_text(line *l, const char *s)
 {
     l->len = strnlen(s, sizeof l->text - 1);
@@ -112,11 +123,37 @@ static int columns(void)
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 8 ? w.ws_col : 80;
 }
 
+/* The character at s, of n bytes, and its own length. */
+static unsigned char_at(const char *s, size_t n, size_t *len)
+{
+    const unsigned char c = (unsigned char)s[0];
+    const size_t tails = c >= 0xf0 ? 3 : c >= 0xe0 ? 2 : c >= 0xc0 ? 1 : 0;
+    unsigned v = tails ? c & (0x3fu >> tails) : c;
+    for (*len = 1; *len <= tails && *len < n && is_tail(s[*len]); ++*len)
+        v = v << 6 | ((unsigned char)s[*len] & 0x3f);
+    return v;
+}
+
+/* Columns of the screen: two for the wide scripts and pictures, none for marks on a letter. */
 static int width(const char *s, size_t n)
 {
+    static const struct {
+        unsigned from, to;
+        int width;
+    } odd[] = {{0x300, 0x36f, 0},     {0x1100, 0x115f, 2},   {0x200b, 0x200f, 0},
+               {0x2e80, 0xa4cf, 2},   {0xac00, 0xd7a3, 2},   {0xf900, 0xfaff, 2},
+               {0xfe00, 0xfe0f, 0},   {0xfe30, 0xfe6f, 2},   {0xff00, 0xff60, 2},
+               {0xffe0, 0xffe6, 2},   {0x1f300, 0x1f64f, 2}, {0x1f680, 0x1f6ff, 2},
+               {0x1f900, 0x1f9ff, 2}, {0x20000, 0x3fffd, 2}};
     int w = 0;
-    for (size_t i = 0; i < n; i++)
-        w += !is_tail(s[i]);
+    for (size_t i = 0, len; i < n; i += len) {
+        const unsigned c = char_at(s + i, n - i, &len);
+        int one = 1;
+        for (size_t k = 0; k < sizeof odd / sizeof odd[0]; k++)
+            if (c >= odd[k].from && c <= odd[k].to)
+                one = odd[k].width;
+        w += one;
+    }
     return w;
 }
 
@@ -221,7 +258,7 @@ static bool edit_line(const af_line_edit *e, line *l)
         else if (key == KEY_DOWN || key == 14)
             walk_history(e, l, &place, 1);
         else if (!edit(l, key) && key >= 32 && key < 256)
-            insert(l, (char)key);
+            insert_char(l, key);
     }
 }
 
