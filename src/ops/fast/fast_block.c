@@ -184,8 +184,10 @@ AF_INLINE void widen(af_i8v q, vec out[PER16])
     out[2] = (vec)vcvtq_f32_s32(vmovl_s16(vget_low_s16(b)));
     out[3] = (vec)vcvtq_f32_s32(vmovl_high_s16(b));
 #else
+    float f[16];
     for (int i = 0; i < 16; i++)
-        out[i / VL][i % VL] = (float)q[i];
+        f[i] = (float)q[i];
+    memcpy(out, f, sizeof f);
 #endif
 }
 
