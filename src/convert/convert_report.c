@@ -50,19 +50,36 @@ void af_convert_report_finish(af_convert_report *r)
     r->bits_per_weight = r->params ? (double)r->bytes * 8 / (double)r->params : 0;
 }
 
+/* In f32 over short runs of sixteen sums side by side, in double over the runs: relative errors of
+ * 1e-6, at the speed of memory. */
 void af_error_sums_measure(af_error_sums *s, const float *was, const float *is, int64_t n)
 {
-    double diff2 = 0, value2 = 0;
-    float most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const float d = fabsf(was[i] - is[i]);
-        diff2 += (double)d * d;
-        value2 += (double)was[i] * was[i];
-        most = d > most ? d : most;
+    enum { LANES = 16, RUN = 256 };
+    float most[LANES] = {0};
+    for (int64_t from = 0; from < n; from += RUN) {
+        const int64_t end = AF_MIN(from + RUN, n);
+        float diff2[LANES] = {0}, value2[LANES] = {0};
+        int64_t i = from;
+        for (; i + LANES <= end; i += LANES)
+            for (int k = 0; k < LANES; k++) {
+                const float d = fabsf(was[i + k] - is[i + k]);
+                diff2[k] += d * d;
+                value2[k] += was[i + k] * was[i + k];
+                most[k] = d > most[k] ? d : most[k];
+            }
+        for (; i < end; i++) {
+            const float d = fabsf(was[i] - is[i]);
+            diff2[0] += d * d;
+            value2[0] += was[i] * was[i];
+            most[0] = d > most[0] ? d : most[0];
+        }
+        for (int k = 0; k < LANES; k++) {
+            s->diff2 += (double)diff2[k];
+            s->value2 += (double)value2[k];
+        }
     }
-    s->diff2 += diff2;
-    s->value2 += value2;
-    s->max_abs = AF_MAX(s->max_abs, (double)most);
+    for (int k = 0; k < LANES; k++)
+        s->max_abs = AF_MAX(s->max_abs, (double)most[k]);
 }
 
 void af_error_sums_add(af_error_sums *to, const af_error_sums *from)
