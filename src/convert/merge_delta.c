@@ -12,27 +12,65 @@
 
 /* ---- the vote ---- */
 
-/* x[k] are weighted differences now. */
-static void add_up(const af_merge_task *t, const af_merge_block *b, bool vote)
+enum { RUN = AF_MERGE_RUN }; /* entries whose sums are held at once */
+
+/* Sums over the models of RUN entries from `at` on, in double; the entries that count are those of
+ * the sign of the total. */
+static void vote_run(const af_merge_task *t, const af_merge_block *b, int64_t at, double *mix,
+                     double *under)
+{
+    double total[RUN] = {0};
+    memset(mix, 0, RUN * sizeof *mix);
+    memset(under, 0, RUN * sizeof *under);
+    for (int k = 0; k < t->n; k++)
+        for (int i = 0; i < RUN; i++)
+            total[i] += (double)b->x[k][at + i];
+    for (int k = 0; k < t->n; k++) {
+        const double weight = t->w[k].weight;
+        for (int i = 0; i < RUN; i++) {
+            const double d = b->x[k][at + i], sign = total[i] >= 0 ? d : -d;
+            mix[i] += sign > 0 ? d : 0;
+            under[i] += sign > 0 ? weight : 0;
+        }
+    }
+    for (int i = 0; i < RUN; i++)
+        under[i] = under[i] == 0 ? 1 : under[i];
+}
+
+static void sum_run(const af_merge_task *t, const af_merge_block *b, int64_t at, double *mix)
+{
+    memset(mix, 0, RUN * sizeof *mix);
+    for (int k = 0; k < t->n; k++)
+        for (int i = 0; i < RUN; i++)
+            mix[i] += (double)b->x[k][at + i];
+}
+
+static double sum_of_weights(const af_merge_task *t)
 {
     double all = 0;
     for (int k = 0; k < t->n; k++)
         all += t->w[k].weight;
-    all = fabs(all) < 1e-8 ? 1 : all;
-    for (int64_t i = 0; i < b->len; i++) {
-        double total = 0, mix = 0, under = 0;
-        for (int k = 0; k < t->n; k++)
-            total += b->x[k][i];
-        for (int k = 0; k < t->n; k++) {
-            const float d = b->x[k][i];
-            if (!vote || (total >= 0 ? d > 0 : d < 0)) {
-                mix += d;
-                under += t->w[k].weight;
-            }
+    return fabs(all) < 1e-8 ? 1 : all;
+}
+
+/* x[k] are weighted differences now; behind a block's values there is room for a run. */
+static void add_up(const af_merge_task *t, const af_merge_block *b, bool vote)
+{
+    const double all = sum_of_weights(t);
+    double mix[RUN], under[RUN];
+    for (int i = 0; i < RUN; i++)
+        under[i] = all;
+    for (int64_t at = 0; at < b->len; at += RUN) {
+        const int n = (int)AF_MIN(RUN, b->len - at);
+        if (vote)
+            vote_run(t, b, at, mix, under);
+        else
+            sum_run(t, b, at, mix);
+        for (int i = 0; i < n; i++) {
+            const double change = t->p.lambda * (t->p.normalize ? mix[i] / under[i] : mix[i]);
+            const float base = b->base[at + i];
+            b->out[at + i] = change == 0 ? base : (float)(base + change);
         }
-        under = vote ? (under == 0 ? 1 : under) : all;
-        const double change = t->p.lambda * (t->p.normalize ? mix / under : mix);
-        b->out[i] = change == 0 ? b->base[i] : (float)(b->base[i] + change);
     }
 }
 
@@ -78,14 +116,23 @@ static void keep_top(const af_merge_task *t, const af_merge_block *b, int k)
 {
     const af_merge_cut *c = &t->cut[k];
     uint32_t *keys = (uint32_t *)b->scratch;
+    float *x = b->x[k];
     const float w = (float)t->w[k].weight;
-    int64_t equal = c->lo_ranks ? t->equal_before[(b->index * t->n + k) * 2] : 0;
-    if (!c->all)
-        af_merge_delta_keys(t, b, k, keys);
+    if (c->all) {
+        for (int64_t i = 0; i < b->len; i++)
+            x[i] = (x[i] - b->base[i]) * w;
+        return;
+    }
+    af_merge_delta_keys(t, b, k, keys);
+    if (c->lo_ranks) { /* the first of the equal ones stay: count them, and let them pass the cut */
+        int64_t equal = t->equal_before[(b->index * t->n + k) * 2];
+        for (int64_t i = 0; i < b->len; i++)
+            if (keys[i] == c->lo)
+                keys[i] -= equal++ >= c->lo_equal;
+    }
     for (int64_t i = 0; i < b->len; i++) {
-        const bool keep = c->all || keys[i] > c->lo ||
-                          (keys[i] == c->lo && (!c->lo_ranks || equal++ < c->lo_equal));
-        b->x[k][i] = keep ? (b->x[k][i] - b->base[i]) * w : 0;
+        const float d = (x[i] - b->base[i]) * w;
+        x[i] = keys[i] >= c->lo ? d : 0;
     }
 }
 

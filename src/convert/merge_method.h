@@ -10,7 +10,7 @@
 #include "base/pool.h"
 #include "tensor/dtype.h"
 
-enum { AF_MERGE_INPUTS_MAX = 64, AF_MERGE_BLOCK_VALUES = 1 << 14 };
+enum { AF_MERGE_INPUTS_MAX = 64, AF_MERGE_BLOCK_VALUES = 1 << 14, AF_MERGE_RUN = 64 };
 
 typedef enum af_base_use { AF_BASE_NONE, AF_BASE_OPTIONAL, AF_BASE_NEEDED } af_base_use;
 
@@ -30,7 +30,8 @@ typedef struct af_merge_block {
     int64_t index;                 /* which block */
     int64_t row, rows, cols, len;  /* len = rows * cols */
     int64_t at;                    /* flat index of the first value */
-    float *x[AF_MERGE_INPUTS_MAX]; /* may be overwritten by the method */
+    float *x[AF_MERGE_INPUTS_MAX]; /* may be overwritten by the method; readable (not meant) up to
+                                      a multiple of AF_MERGE_RUN */
     const float *base;             /* NULL when there is none */
     float *out;                    /* [len], emit only */
     float *scratch;                /* [4 * len], for the method */

@@ -5,12 +5,16 @@ enum { CHUNK_BLOCKS = 64 };
 
 /* ---- rows ---- */
 
-static void round_values(const af_merge_config *c, float *x, int64_t n)
+/* Values that are not of the merge's type already. */
+static void round_values(af_dtype dtype, float *x, int64_t n)
 {
-    for (int64_t i = 0; c->has_dtype && c->dtype == AF_DTYPE_BF16 && i < n; i++)
-        x[i] = af_f32_from_bf16(af_bf16_from_f32(x[i]));
-    for (int64_t i = 0; c->has_dtype && c->dtype == AF_DTYPE_F16 && i < n; i++)
-        x[i] = af_f32_from_f16(af_f16_from_f32(x[i]));
+    enum { RUN = 512 };
+    uint16_t half[RUN];
+    for (int64_t i = 0; i < n; i += RUN) {
+        const uint64_t count = (uint64_t)AF_MIN(RUN, n - i);
+        af_convert(half, dtype, x + i, AF_DTYPE_F32, count);
+        af_convert(x + i, AF_DTYPE_F32, half, dtype, count);
+    }
 }
 
 static void read_rows(const af_merge_inputs *in, int view, int64_t row, int64_t rows, float *out,
@@ -21,7 +25,12 @@ static void read_rows(const af_merge_inputs *in, int view, int64_t row, int64_t 
         af_merge_token_rows(in, view, row, rows, out, spare);
     else
         af_given_view_rows(&in->view[view], row, rows, out);
-    round_values(in->r->config, out, rows * af_given_cols(t));
+    const af_merge_config *c = in->r->config;
+    const bool half = c->has_dtype && (c->dtype == AF_DTYPE_BF16 || c->dtype == AF_DTYPE_F16);
+    const bool tokens = in->item->embed && in->r->tokens.active; /* means of rows */
+    if (half &&
+        (tokens || !af_given_view_is_plain(&in->view[view]) || t->stored->dtype != c->dtype))
+        round_values(c->dtype, out, rows * af_given_cols(t));
 }
 
 static void read_block(const af_merge_task *t, int64_t row, int64_t rows, float *const *x,

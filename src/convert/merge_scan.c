@@ -19,11 +19,17 @@ typedef struct scan {
     void (*emit)(const af_merge_task *, const af_merge_block *);
 } scan;
 
+/* Values of a block and a little more, so that methods may work in runs of AF_MERGE_RUN. */
+static int64_t block_room(const af_merge_task *t)
+{
+    return (t->block_rows * t->cols + AF_MERGE_RUN - 1) / AF_MERGE_RUN * AF_MERGE_RUN;
+}
+
 static void run_blocks(void *arg, int64_t from, int64_t to, int share)
 {
     const scan *s = arg;
     const af_merge_task *t = s->t;
-    const int64_t most = t->block_rows * t->cols;
+    const int64_t most = block_room(t);
     float *x[AF_MERGE_INPUTS_MAX], *base = s->room[share];
     for (int k = 0; k < t->n; k++)
         x[k] = s->room[share] + (k + 1) * most;
@@ -52,7 +58,7 @@ static af_status run_scan(scan *s, int64_t parts, int64_t blocks, af_error *err)
 {
     const af_merge_task *t = s->t;
     const int shares = af_pool_threads(t->pool);
-    const uint64_t room = (uint64_t)((t->n + 5) * t->block_rows * t->cols);
+    const uint64_t room = (uint64_t)((t->n + 5) * block_room(t));
     af_status st = AF_OK;
     s->parts = af_calloc((uint64_t)AF_MAX(parts, 1), s->part_size);
     s->room = af_calloc((uint64_t)shares, sizeof *s->room);
