@@ -259,16 +259,19 @@ static void measure(const shape *s, int64_t batch, int64_t seq)
     ((af_cuda *)d)->no_side = false;
     ((af_cuda *)d)->no_graph = true;
     const double direct = time_runs(&m, AF_RUN_STEP, 5, &loss, &err);
+    ((af_cuda *)d)->no_side = true;
+    const double direct_one = time_runs(&m, AF_RUN_STEP, 5, &loss, &err);
+    ((af_cuda *)d)->no_side = false;
     double norm;
     bool finite;
     CHECK_OK(af_graph_grad_norm(m.g, &norm, &finite, &err), err);
-    print_message("%s %ldx%ld%s: step %.2f ms (forward %.2f, backward %.2f), direct %.2f, one "
-                  "stream %.2f; open %.2f s, "
+    print_message("%s %ldx%ld%s: step %.2f ms (forward %.2f, backward %.2f), direct %.2f; one "
+                  "stream %.2f, direct %.2f; open %.2f s, "
                   "prepare %.2f s, write %.2f s, first step %.3f s; %.2f GiB (weights %.2f, act "
                   "%.2f, work %.2f), measured %.2f; %d compiles, %d loads, %d allocations; loss "
                   "%.4f -> %.4f, norm %.3f %s\n",
                   s->name, (long)batch, (long)seq, m.full ? " full" : "", ms, fwd, grad - fwd,
-                  direct, one, opened - start, prepared - opened, written - prepared,
+                  direct, one, direct_one, opened - start, prepared - opened, written - prepared,
                   first - written, (double)plan.total / 0x1p30, (double)plan.weights / 0x1p30,
                   (double)plan.activations / 0x1p30, (double)plan.workspace / 0x1p30, used,
                   (int)c.compiles, (int)c.module_loads, (int)c.allocations, (double)loss0,
