@@ -232,7 +232,8 @@ static af_status write_codes(af_source *s, af_model_leaves *l, int i, af_error *
 {
     af_status st = AF_OK;
     const af_bnb_weight *b = &s->entry[i].bnb;
-    const af_quant *q = l->tensor[i]->quant;
+    af_quant *q = l->tensor[i]->quant;
+    q->offset = b->offset; /* not known when it was bound, if it was quantised since */
     AF_TRY(af_tensor_write(l->graph, l->tensor[i], b->codes, af_tensor_bytes(l->tensor[i]), err));
     AF_TRY(af_tensor_write(l->graph, q->absmax, b->absmax, af_tensor_bytes(q->absmax), err));
     if (q->nested)
@@ -248,7 +249,7 @@ af_status af_source_write(af_source *s, af_model_leaves *l, af_error *err)
         af_tensor *t = l->tensor[i];
         if (t->bound || !is_ours(l, i))
             continue;
-        if (s->entry[i].quantise && l->graph->device->ops->write_nf4) {
+        if (s->entry[i].quantise && !s->entry[i].bnb.codes && l->graph->device->ops->write_nf4) {
             AF_TRY(write_nf4(s, l, i, err));
         } else if (t->quant) {
             AF_TRY(write_codes(s, l, i, err));
