@@ -1,7 +1,7 @@
 /* attention_cached_cuda.c - launcher of attention_cached (attention.c). */
 #include "ops/cuda_ops.h"
 
-enum { APPEND_THREADS = 128, THREADS = 256, HEAD_MAX = 256, ROWS_MAX = 65535 };
+enum { APPEND_THREADS = 128, THREADS = 256, HEAD_MAX = 256, ROWS_MAX = 65535, CLUSTER = 8 };
 
 /* bounds, start and the shape: the same in both kernels. */
 static void arg_shape(af_launch *l, const af_node *n)
@@ -45,7 +45,10 @@ static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, 
         return st;
     const int vec =
         E % wide == 0 && af_cuda_rows_fit(qkv, wide) && af_cuda_rows_fit(cache, wide) ? wide : 1;
-    const char *defines = af_cuda_text(cu, "AF_T=%s AF_VEC=%d", af_cuda_ctype(qkv->dtype), vec);
+    const int64_t heads = n->attr.attention.heads;
+    const int shared = cu->arch >= 90 && heads * rows < (int64_t)cu->sms * 2 ? CLUSTER : 1;
+    const char *defines =
+        af_cuda_text(cu, "AF_T=%s AF_VEC=%d AF_KS=%d", af_cuda_ctype(qkv->dtype), vec, shared);
     af_launch *l = af_cuda_launch(
         cu, n, af_cuda_kernel(cu, "attention_cached.cu", "attention_append", defines), rows, 1, 1,
         APPEND_THREADS, 0);
@@ -55,7 +58,7 @@ static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, 
     af_arg_i64(l, qkv->ld);
     l = af_cuda_launch(cu, n,
                        af_cuda_kernel(cu, "attention_cached.cu", "attention_cached", defines),
-                       n->attr.attention.heads, rows, 1, THREADS, 0);
+                       heads * shared, rows, 1, THREADS, 0);
     af_arg_ptr(l, o->data);
     af_arg_ptr(l, qkv->data);
     af_arg_ptr(l, cache->data);

@@ -8,8 +8,10 @@ enum {
     WARPS = 4,
     SM90_ROWS = 128, /* OWN of attention_sm90.cu */
     SM90_THREADS = 256,
-    ROW_TILES = 2,   /* AF_MT of the forward */
-    PLAIN_ROWS = 32, /* rows a block of attention_plain.cu owns */
+    SM90_FETCHERS = 128,
+    SM90_BARRIERS = 128, /* bytes */
+    ROW_TILES = 2,       /* AF_MT of the forward */
+    PLAIN_ROWS = 32,     /* rows a block of attention_plain.cu owns */
     PLAIN_THREADS = 256,
     DELTA_THREADS = 256,
 };
@@ -68,7 +70,7 @@ static bool plan_sm90(plan *p, const af_cuda *cu, bool back)
         return false;
     const int bn = back ? 64 : 128, tiles = back ? 6 : 4, row_bytes = p->E * 2;
     const int bytes = 1024 + (back ? 2 : 1) * SM90_ROWS * row_bytes + tiles * bn * row_bytes +
-                      (back ? 3 * bn * 8 : 0);
+                      (back ? 3 * bn * 8 : 0) + SM90_BARRIERS;
     if (bytes > cu->smem_max)
         return false;
     p->shared = (unsigned)bytes;
@@ -126,12 +128,18 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const plan *p, bool back
             cu, "attention_plain.cu", name,
             af_cuda_text(cu, "AF_T=%s AF_EP=%d", af_cuda_ctype(p->qkv->dtype), p->ep));
     if (p->sm90)
-        return af_cuda_kernel(cu, "attention_sm90.cu", name,
-                              af_cuda_text(cu, "AF_EP=%d AF_BWD=%d", p->ep, back));
+        return af_cuda_kernel(cu, back ? "attention_sm90.cu" : "attention_sm90_fwd.cu", name,
+                              af_cuda_text(cu, "AF_EP=%d", p->ep));
     return af_cuda_kernel(
         cu, "attention.cu", name,
         af_cuda_text(cu, "AF_BWD=%d AF_EP=%d AF_WARPS=%d AF_MT=%d AF_BN=%d AF_SOFTCAP=%d AF_VEC=8",
                      back, p->ep, WARPS, p->mt, p->bn, p->softcap));
+}
+
+/* All but dk, dv have a third warpgroup on Hopper. */
+static int threads_of(const plan *p, bool dkv)
+{
+    return p->threads + (p->sm90 && !dkv ? SM90_FETCHERS : 0);
 }
 
 static int64_t tiles(const plan *p)
@@ -165,7 +173,7 @@ static af_status attention_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     if (st != AF_OK || af_rows(p.qkv) == 0)
         return st;
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "attention_fwd", &p, false), p.H, tiles(&p), 1,
-                                  p.threads, p.shared);
+                                  threads_of(&p, false), p.shared);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_ptr(l, n->out[1]->data);
     af_arg_ptr(l, p.qkv->data);
@@ -236,7 +244,7 @@ static void launch_grad(af_cuda *cu, af_node *n, const plan *p, bool dkv, void *
     const af_tensor *dy = n->in[4];
     af_launch *l =
         af_cuda_launch(cu, n, kernel(cu, dkv ? "attention_dkv" : "attention_dq", p, true),
-                       dkv ? p->K * p->splits : p->H, tiles(p), 1, p->threads, p->shared);
+                       dkv ? p->K * p->splits : p->H, tiles(p), 1, threads_of(p, dkv), p->shared);
     af_arg_ptr(l, to);
     af_arg_ptr(l, p->qkv->data);
     af_arg_ptr(l, dy->data);

@@ -1,244 +1,17 @@
-/* attention_sm90.cu - attention on Hopper's warpgroup products, both directions, bf16.
+/* attention_sm90.cu - the gradients of attention on Hopper's warpgroup products, bf16.
  * Contract: attention.c; twin: attention_cpu.c.  Same work, grid and arguments as attention.cu, for
- * head sizes 64 and 128 without soft cap; everything else is attention.cu's.
+ * head sizes 64 and 128 without soft cap; everything else is attention.cu's. The forward is
+ * attention_sm90_fwd.cu.
  *
- * Built with AF_EP (64 or 128) and AF_BWD (0: forward, 1: the gradients). Blocks of two warpgroups own
- * 128 rows, 64 each. Tiles come by cp.async into swizzled shared memory. The products of one step are
- * in flight while the next step's scores are softened: a step issues the next scores and then this
- * step's sums, and waits for the scores only. On other architectures the kernels are empty. */
-// variants: AF_EP=64 AF_BWD=0 | AF_EP=64 AF_BWD=1 | AF_EP=128 AF_BWD=0 | AF_EP=128 AF_BWD=1
-// common: AF_EP=64 AF_BWD=0 | AF_EP=64 AF_BWD=1 | AF_EP=128 AF_BWD=0 | AF_EP=128 AF_BWD=1
-#include "attention.cuh"
-#include "wgmma.cuh"
-
-#ifndef AF_EP
-#define AF_EP 128
-#endif
-#ifndef AF_BWD
-#define AF_BWD 0
-#endif
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define SM90 1
-#else
-#define SM90 0
-#endif
-#define THREADS 256
-#define OWN 128           /* rows of a block */
-#define BN (AF_BWD ? 64 : 128) /* streamed rows */
-#define KS (AF_EP / 16)
-#define OACC (AF_EP / 2) /* accumulators of [64][EP] */
-#define SACC (BN / 2)
-#define OWN_BYTES (OWN * AF_EP * 2)
-#define TILE_BYTES (BN * AF_EP * 2)
-
-extern __shared__ u8 raw[];
-
-/* Shared memory from its first multiple of 1024. */
-DEV u32 shared_base() { return (smem_at(raw) + 1023) & ~1023u; }
-
-/* Rows [row0, row0+R) of a head; rows from `end` on are zeros. */
-template <int R> DEV void load_tile(u32 tile, const bf16 *src, i64 ld, int row0, int end)
-{
-    constexpr int C = AF_EP / 8, STEP = THREADS / C; /* rows between a thread's pieces: 16 or 32 */
-    const int r = threadIdx.x / C, c = threadIdx.x % C;
-    const u32 to = tile + piece_at<R>(r, c); /* STEP is a multiple of 8: the swizzle stays */
-    const bf16 *from = src + (i64)(row0 + r) * ld + c * 8;
-    const int left = end - row0 - r;
-#pragma unroll
-    for (int u = 0; u < R / STEP; u++) {
-        const bool in = u * STEP < left;
-        copy16(to + u * STEP * 128, in ? from + u * STEP * ld : src, in ? 16 : 0);
-    }
-}
-
-/* The warpgroup's accumulators times f, through its rows of an owned tile, to device memory. */
-DEV void store_rows(bf16 *dst, i64 ld, u32 tile, const float (&acc)[OACC], float f0, float f1,
-                    int row0, int end)
-{
-    const int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 16; /* rows of this warp */
-#pragma unroll
-    for (int j = 0; j < AF_EP / 8; j++) {
-        const u32 a = pack_bf16(acc[4 * j] * f0, acc[4 * j + 1] * f0);
-        const u32 b = pack_bf16(acc[4 * j + 2] * f1, acc[4 * j + 3] * f1);
-        const int r = mine + lane / 4;
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(tile + piece_at<OWN>(r, j) + lane % 4 * 4),
-                     "r"(a)
-                     : "memory");
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(tile + piece_at<OWN>(r + 8, j) + lane % 4 * 4),
-                     "r"(b)
-                     : "memory");
-    }
-    __syncwarp();
-#pragma unroll
-    for (int u = 0; u < AF_EP / 16; u++) {
-        const int i = u * 32 + lane, r = mine + i / (AF_EP / 8), c = i % (AF_EP / 8);
-        uint4 v;
-        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "r"(tile + piece_at<OWN>(r, c)));
-        if (row0 + r < end)
-            *(uint4 *)(dst + (i64)(row0 + r) * ld + c * 8) = v;
-    }
-}
-
-/* d[64][N] = own rows times tile^T over the head */
-template <int N> DEV void scores(float (&d)[N], u32 own, u32 tile)
-{
-#pragma unroll
-    for (int k = 0; k < KS; k++)
-        wgmma_ss(d, desc_k<OWN>(own, k), desc_k<BN>(tile, k), k > 0);
-}
-/* acc[64][EP] += p[64][BN] tile, p packed as operands */
-DEV void add_product(float (&acc)[OACC], const u32 (&p)[BN / 16][4], u32 tile)
-{
-#pragma unroll
-    for (int k = 0; k < BN / 16; k++)
-        wgmma_rs(acc, p[k], desc_mn<BN>(tile, k));
-}
-DEV void pack_operand(u32 (&p)[BN / 16][4], const float (&s)[SACC])
-{
-#pragma unroll
-    for (int k = 0; k < BN / 16; k++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            p[k][i] = pack_bf16(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
-}
-/* Copies have landed and every warpgroup is done with what may be overwritten next. */
-DEV void tiles_ready()
-{
-    copy_wait<0>();
-    fence_async();
-    __syncthreads();
-}
-
-#if !AF_BWD
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attention_fwd(bf16 *o, float *lse, const bf16 *qkv, const int *bounds, int S, int N, int H, int K,
-                  int E, long long ldo, long long ldx, float scale, float softcap, int window,
-                  int causal)
-{
-#if SM90
-    const af_mask mask = {causal, window};
-    const int h = blockIdx.x, kv = h / (H / K), lane = threadIdx.x % 32, group = threadIdx.x / 128;
-    af_tile t;
-    if (!find_tile(t, gridDim.y - 1 - blockIdx.y, bounds, S, N, OWN))
-        return;
-    const u32 q_tile = shared_base(), k_tile = q_tile + OWN_BYTES, v_tile = k_tile + 2 * TILE_BYTES;
-    const u32 mine = q_tile + group * 64 * 128; /* rows of this warpgroup */
-    const u32 nowhere = v_tile + 2 * TILE_BYTES;
-    const bf16 *q = qkv + (i64)h * E, *k = qkv + (i64)(H + kv) * E, *v = k + (i64)K * E;
-    const int lo = t.from + (first_key(mask, t.at, t.from) - t.from) / BN * BN;
-    const int hi = t.dead ? lo : end_key(mask, min(t.at + OWN, t.to), t.to);
-    const int steps = (hi - lo + BN - 1) / BN;
-    const int q0 = t.at + threadIdx.x / 32 * 16, qa = q0 + lane / 4; /* rows of this warp, lane */
-    const float factor = scale * LOG2E;
-    float acc[OACC], top[2] = {-INF, -INF}, sum[2] = {0.0f, 0.0f}, keep[2];
-    u32 p[BN / 16][4];
-#pragma unroll
-    for (int i = 0; i < OACC; i++)
-        acc[i] = 0.0f;
-
-    /* Scores of a step -> weights in place; keep: what the sums so far are multiplied with. */
-    auto soften = [&](float(&s)[SACC], int k0) {
-        if (k0 + BN > hi || (causal && k0 + BN - 1 > q0) || (window && k0 <= q0 + 15 - window)) {
-            const af_range see[2] = {keys_of(mask, qa, hi), keys_of(mask, qa + 8, hi)};
-#pragma unroll
-            for (int i = 0; i < SACC; i++) {
-                const int key = k0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-                s[i] = outside(see[i % 4 / 2], key) ? -INF : s[i];
-            }
-        }
-        float mx[4] = {top[0], top[0], top[1], top[1]}, add[4] = {}, base[2]; /* short chains */
-#pragma unroll
-        for (int i = 0; i < SACC; i++)
-            mx[i % 4] = fmaxf(mx[i % 4], s[i]);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float m = fmaxf(mx[2 * half], mx[2 * half + 1]);
-            m = fmaxf(m, __shfl_xor_sync(FULL, m, 1));
-            m = fmaxf(m, __shfl_xor_sync(FULL, m, 2));
-            base[half] = m == -INF ? 0.0f : m * factor;
-            keep[half] = exp2_fast(top[half] * factor - base[half]);
-            top[half] = m;
-        }
-#pragma unroll
-        for (int i = 0; i < SACC; i++) {
-            s[i] = exp2_fast(s[i] * factor - base[i % 4 / 2]);
-            add[i % 4] += s[i];
-        }
-        sum[0] = sum[0] * keep[0] + (add[0] + add[1]);
-        sum[1] = sum[1] * keep[1] + (add[2] + add[3]);
-    };
-    load_tile<OWN>(q_tile, q, ldx, t.at, t.to);
-    if (steps > 0)
-        load_tile<BN>(k_tile, k, ldx, lo, hi);
-    copy_commit();
-    tiles_ready();
-    if (steps > 0) {
-        float s[SACC];
-        wgmma_fence();
-        scores(s, mine, k_tile);
-        wgmma_commit();
-        load_tile<BN>(v_tile, v, ldx, lo, hi);
-        if (steps > 1)
-            load_tile<BN>(k_tile + TILE_BYTES, k, ldx, lo + BN, hi);
-        copy_commit();
-        wgmma_wait<0>();
-        pin(s);
-        soften(s, lo);
-        pack_operand(p, s);
-    }
-    for (int step = 1; step < steps; step++) {
-        const int k0 = lo + step * BN, buf = step & 1;
-        tiles_ready();
-        float s[SACC];
-        pin(acc);
-        pin(p);
-        wgmma_fence();
-        scores(s, mine, k_tile + buf * TILE_BYTES);
-        wgmma_commit();
-        add_product(acc, p, v_tile + (buf ^ 1) * TILE_BYTES);
-        wgmma_commit();
-        load_tile<BN>(v_tile + buf * TILE_BYTES, v, ldx, k0, hi);
-        if (step + 1 < steps)
-            load_tile<BN>(k_tile + (buf ^ 1) * TILE_BYTES, k, ldx, k0 + BN, hi);
-        copy_commit();
-        wgmma_wait<1>(); /* the scores; the sums of the step before still run */
-        pin(s);
-        soften(s, k0);
-        finish(sum, nowhere);
-        wgmma_wait<0>();
-        pin(acc);
-#pragma unroll
-        for (int i = 0; i < OACC; i++)
-            acc[i] *= keep[i % 4 / 2];
-        pack_operand(p, s);
-    }
-    if (steps > 0) {
-        tiles_ready();
-        pin(acc);
-        pin(p);
-        wgmma_fence();
-        add_product(acc, p, v_tile + ((steps - 1) & 1) * TILE_BYTES);
-        wgmma_commit();
-        wgmma_wait<0>();
-        pin(acc);
-    }
-    float inv[2];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float l = sum[half];
-        l += __shfl_xor_sync(FULL, l, 1);
-        l += __shfl_xor_sync(FULL, l, 2);
-        inv[half] = l > 0.0f ? 1.0f / l : 0.0f;
-        const int row = qa + half * 8;
-        if (lane % 4 == 0 && row < t.to)
-            lse[(i64)row * H + h] = l > 0.0f ? top[half] * scale + logf(l) : 0.0f;
-    }
-    store_rows(o + (i64)h * E, ldo, q_tile, acc, inv[0], inv[1], t.at, t.to);
-#endif
-}
-#else
+ * Built with AF_EP (64 or 128). Blocks own 128 rows, two warpgroups compute 64 each. Tiles come by
+ * cp.async into swizzled shared memory. The products of one step are in flight while the next step's
+ * scores are softened: a step issues the next scores and then this step's sums, and waits for the
+ * scores only. dq has a third warpgroup that fetches, as the forward; the sums of dk and dv leave no
+ * registers for one. On other architectures the kernels are empty. */
+// variants: AF_EP=64 | AF_EP=128
+// common: AF_EP=64 | AF_EP=128
+#define BN 64 /* streamed rows */
+#include "attention_sm90.cuh"
 
 /* dq = scale * sum over keys of ds k */
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -248,107 +21,152 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 {
 #if SM90
     const af_mask mask = {causal, window};
-    const int h = blockIdx.x, kv = h / (H / K), lane = threadIdx.x % 32, group = threadIdx.x / 128;
+    const int h = blockIdx.x, kv = h / (H / K), lane = threadIdx.x % 32;
+    const int group = __shfl_sync(FULL, threadIdx.x / 128, 0); /* uniform, and seen to be */
     af_tile t;
     if (!find_tile(t, gridDim.y - 1 - blockIdx.y, bounds, S, N, OWN))
         return;
     const u32 q_tile = shared_base(), o_tile = q_tile + OWN_BYTES, k_tile = o_tile + OWN_BYTES;
     const u32 v_tile = k_tile + 3 * TILE_BYTES, mine = group * 64 * 128;
-    const u32 nowhere = v_tile + 3 * TILE_BYTES;
-    const bf16 *k = qkv + (i64)(H + kv) * E, *v = k + (i64)K * E;
+    const u32 nowhere = v_tile + 3 * TILE_BYTES, k_full = nowhere + 16, k_free = k_full + 24;
+    const u32 v_full = k_free + 24, v_free = v_full + 24;
     const int lo = t.from + (first_key(mask, t.at, t.from) - t.from) / BN * BN;
     const int hi = t.dead ? lo : end_key(mask, min(t.at + OWN, t.to), t.to);
     const int steps = (hi - lo + BN - 1) / BN;
-    const int q0 = t.at + threadIdx.x / 32 * 16, qa = q0 + lane / 4;
-    const float factor = scale * LOG2E;
-    float acc[OACC], l[2], d[2];
-    u32 ds[BN / 16][4];
-#pragma unroll
-    for (int i = 0; i < OACC; i++)
-        acc[i] = 0.0f;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int row = qa + half * 8;
-        l[half] = row < t.to ? lse[(i64)row * H + h] * LOG2E : INF;
-        d[half] = row < t.to ? delta[(i64)row * H + h] : 0.0f;
+    if (threadIdx.x < 3) { /* two warps fill */
+        bar_init(k_full + threadIdx.x * 8, 2);
+        bar_init(v_full + threadIdx.x * 8, 2);
+        bar_init(k_free + threadIdx.x * 8, USERS / 32);
+        bar_init(v_free + threadIdx.x * 8, USERS / 32);
     }
-    auto fetch = [&](int step) {
-        if (step < steps) {
+    __syncthreads();
+    if (group == 2) {
+        registers_down();
+        const int values = threadIdx.x % 128 / 64, me = threadIdx.x % 64; /* two warps each */
+        const bf16 *src = qkv + (i64)(H + kv + values * K) * E;
+        const u32 tile = values ? v_tile : k_tile, full = values ? v_full : k_full;
+        const u32 free = values ? v_free : k_free;
+        for (int step = 0; step <= steps; step++) {
             const int slot = step % 3;
-            load_tile<BN>(k_tile + slot * TILE_BYTES, k, ldx, lo + step * BN, hi);
-            load_tile<BN>(v_tile + slot * TILE_BYTES, v, ldx, lo + step * BN, hi);
-        }
-        copy_commit();
-    };
-    /* s := ds */
-    auto slopes = [&](float(&s)[SACC], const float(&dp)[SACC], int k0) {
-        if (k0 + BN > hi || (causal && k0 + BN - 1 > q0) || (window && k0 <= q0 + 15 - window)) {
-            const af_range see[2] = {keys_of(mask, qa, hi), keys_of(mask, qa + 8, hi)};
-#pragma unroll
-            for (int i = 0; i < SACC; i++) {
-                const int key = k0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-                s[i] = outside(see[i % 4 / 2], key) ? -INF : s[i];
+            if (step < steps) {
+                bar_wait(free + slot * 8, (step / 3 + 1) & 1);
+                load_tile<BN, 64>(tile + slot * TILE_BYTES, src, ldx, lo + step * BN, hi, me);
             }
+            copy_commit();
+            copy_wait<1>(); /* the step before has landed */
+            fence_async();
+            __syncwarp();
+            if (step > 0 && lane == 0)
+                bar_arrive(full + (step - 1) % 3 * 8);
         }
+    } else {
+        registers_up();
+        const int q0 = t.at + threadIdx.x / 32 * 16, qa = q0 + lane / 4;
+        const float factor = scale * LOG2E;
+        float acc[OACC], l[2], d[2];
+        u32 ds[BN / 16][4];
 #pragma unroll
-        for (int i = 0; i < SACC; i++)
-            s[i] = exp2_fast(s[i] * factor - l[i % 4 / 2]) * (dp[i] - d[i % 4 / 2]);
-    };
-    load_tile<OWN>(q_tile, qkv + (i64)h * E, ldx, t.at, t.to);
-    load_tile<OWN>(o_tile, dout + (i64)h * E, lddo, t.at, t.to);
-    fetch(0);
-    tiles_ready();
-    if (steps > 0) {
-        float s[SACC], dp[SACC];
-        wgmma_fence();
-        scores(s, q_tile + mine, k_tile);
-        scores(dp, o_tile + mine, v_tile);
-        wgmma_commit();
-        fetch(1);
-        wgmma_wait<0>();
-        pin(s);
-        pin(dp);
-        slopes(s, dp, lo);
-        pack_operand(ds, s);
+        for (int i = 0; i < OACC; i++)
+            acc[i] = 0.0f;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = qa + half * 8;
+            l[half] = row < t.to ? lse[(i64)row * H + h] * LOG2E : INF;
+            d[half] = row < t.to ? delta[(i64)row * H + h] : 0.0f;
+        }
+        /* s := ds */
+        auto slopes = [&](float(&s)[SACC], const float(&dp)[SACC], int k0) {
+            if (k0 + BN > hi || (causal && k0 + BN - 1 > q0) || (window && k0 <= q0 + 15 - window)) {
+                const af_range see[2] = {keys_of(mask, qa, hi), keys_of(mask, qa + 8, hi)};
+#pragma unroll
+                for (int i = 0; i < SACC; i++) {
+                    const int key = k0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
+                    s[i] = outside(see[i % 4 / 2], key) ? -INF : s[i];
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < SACC; i++)
+                s[i] = exp2_fast(s[i] * factor - l[i % 4 / 2]) * (dp[i] - d[i % 4 / 2]);
+        };
+        load_tile<OWN, USERS>(q_tile, qkv + (i64)h * E, ldx, t.at, t.to, threadIdx.x);
+        load_tile<OWN, USERS>(o_tile, dout + (i64)h * E, lddo, t.at, t.to, threadIdx.x);
+        copy_commit();
+        copy_wait<0>();
+        fence_async();
+        users_meet();
+        if (steps > 0) {
+            float s[SACC], dp[SACC];
+            bar_wait(k_full, 0);
+            bar_wait(v_full, 0);
+            wgmma_fence();
+            scores(s, q_tile + mine, k_tile);
+            scores(dp, o_tile + mine, v_tile);
+            wgmma_commit();
+            wgmma_wait<0>();
+            pin(s);
+            pin(dp);
+            if (lane == 0)
+                bar_arrive(v_free);
+            slopes(s, dp, lo);
+            pack_operand(ds, s);
+        }
+        if (group == 1 && steps > 1)
+            turn_pass(1); /* the first turn is the other's */
+        for (int step = 1; step < steps; step++) {
+            const int slot = step % 3, old = (step - 1) % 3;
+            const u32 now = slot * TILE_BYTES, before = old * TILE_BYTES;
+            float s[SACC], dp[SACC];
+            bar_wait(k_full + slot * 8, step / 3 & 1);
+            bar_wait(v_full + slot * 8, step / 3 & 1);
+            turn_wait(1 + group);
+            pin(acc);
+            pin(ds);
+            wgmma_fence();
+            scores(s, q_tile + mine, k_tile + now);
+            scores(dp, o_tile + mine, v_tile + now);
+            wgmma_commit();
+            add_product(acc, ds, k_tile + before);
+            wgmma_commit();
+            if (group == 0 || step + 1 < steps)
+                turn_pass(2 - group);
+            wgmma_wait<1>();
+            pin(s);
+            pin(dp);
+            if (lane == 0)
+                bar_arrive(v_free + slot * 8);
+            slopes(s, dp, lo + step * BN);
+            finish(s, nowhere);
+            wgmma_wait<0>();
+            pin(acc);
+            if (lane == 0)
+                bar_arrive(k_free + old * 8);
+            pack_operand(ds, s);
+        }
+        if (steps > 0) {
+            pin(acc);
+            pin(ds);
+            wgmma_fence();
+            add_product(acc, ds, k_tile + (steps - 1) % 3 * TILE_BYTES);
+            wgmma_commit();
+            wgmma_wait<0>();
+            pin(acc);
+        }
+        users_meet(); /* q is staging space now */
+        store_rows(dqkv + (i64)h * E, lddx, q_tile, acc, scale, scale, t.at, t.to);
     }
-    for (int step = 1; step < steps; step++) {
-        const u32 now = step % 3 * TILE_BYTES, before = (step - 1) % 3 * TILE_BYTES;
-        tiles_ready();
-        float s[SACC], dp[SACC];
-        pin(acc);
-        pin(ds);
-        wgmma_fence();
-        scores(s, q_tile + mine, k_tile + now);
-        scores(dp, o_tile + mine, v_tile + now);
-        wgmma_commit();
-        add_product(acc, ds, k_tile + before);
-        wgmma_commit();
-        fetch(step + 1);
-        wgmma_wait<1>();
-        pin(s);
-        pin(dp);
-        slopes(s, dp, lo + step * BN);
-        finish(s, nowhere);
-        wgmma_wait<0>();
-        pin(acc);
-        pack_operand(ds, s);
-    }
-    if (steps > 0) {
-        pin(acc);
-        pin(ds);
-        wgmma_fence();
-        add_product(acc, ds, k_tile + (steps - 1) % 3 * TILE_BYTES);
-        wgmma_commit();
-        wgmma_wait<0>();
-        pin(acc);
-    }
-    __syncthreads(); /* q is staging space now */
-    store_rows(dqkv + (i64)h * E, lddx, q_tile, acc, scale, scale, t.at, t.to);
 #endif
 }
 
+/* Copies have landed and every warpgroup is done with what may be overwritten next. */
+DEV void tiles_ready()
+{
+    copy_wait<0>();
+    fence_async();
+    __syncthreads();
+}
+
 /* dv = sum over queries of p^T do, dk = scale * sum of ds^T q; as in attention.cu. */
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(USERS, 1)
     attention_dkv(bf16 *dkv, const bf16 *qkv, const bf16 *dout, const float *lse, const float *delta,
                   const int *bounds, int S, int N, int H, int K, int E, long long lddkv,
                   long long ldx, long long lddo, float scale, float softcap, int window, int causal,
@@ -380,8 +198,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (step < steps) {
             const int slot = step % 3, h = kv * (H / K) + split * heads + step / tiles;
             const int q0 = lo + step % tiles * BN;
-            load_tile<BN>(q_tile + slot * TILE_BYTES, qkv + (i64)h * E, ldx, q0, hi);
-            load_tile<BN>(o_tile + slot * TILE_BYTES, dout + (i64)h * E, lddo, q0, hi);
+            load_tile<BN, USERS>(q_tile + slot * TILE_BYTES, qkv + (i64)h * E, ldx, q0, hi, threadIdx.x);
+            load_tile<BN, USERS>(o_tile + slot * TILE_BYTES, dout + (i64)h * E, lddo, q0, hi, threadIdx.x);
             if (threadIdx.x < BN) {
                 const i64 at = (i64)(q0 + threadIdx.x) * H + h;
                 const bool in = q0 + (int)threadIdx.x < hi;
@@ -413,8 +231,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             }
         }
     };
-    load_tile<OWN>(k_tile, k, ldx, t.at, t.to);
-    load_tile<OWN>(v_tile, k + (i64)K * E, ldx, t.at, t.to);
+    load_tile<OWN, USERS>(k_tile, k, ldx, t.at, t.to, threadIdx.x);
+    load_tile<OWN, USERS>(v_tile, k + (i64)K * E, ldx, t.at, t.to, threadIdx.x);
     fetch(0);
     tiles_ready();
     if (steps > 0) {
@@ -478,4 +296,3 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     store_rows(dkv + (i64)K * E, lddkv, v_tile, dv, 1.0f, 1.0f, t.at, t.to);
 #endif
 }
-#endif

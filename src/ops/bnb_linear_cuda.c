@@ -1,15 +1,24 @@
-/* bnb_linear_cuda.c - projections of few tokens straight from 4-bit weights (bnb_linear.cu): which
- * nodes it serves, and its launches. Everything else dequantises and multiplies (linear_cuda.c). */
+/* bnb_linear_cuda.c - projections of few tokens straight from 4-bit weights (bnb_linear.cu and
+ * bnb_linear_dx.cu): which nodes they serve, and their launches. Everything else dequantises and
+ * multiplies (linear_cuda.c). */
 #include "ops/cuda_ops.h"
 #include "ops/linear_cuda.h"
 
 enum {
     TOKENS_MAX = 16, /* above, dequantise + GEMM is faster (measured) */
-    SEGMENT = 64,    /* values; a row is whole segments, a block holds at least one */
-    WARPS = 8,
-    WARP_ROWS = 16, /* of bnb_linear */
+    DX_TOKENS_MAX = 64,
+    SEGMENT = 64, /* values; a row is whole segments, a block holds at least one */
+    THREADS = 256,
+    /* bnb_linear.cu */
+    ROWS = 128,
+    STEP = 128,
+    STAGES = 3,
+    STAGE_CODES = 8192, /* bytes */
+    STAGE_TOKEN = 320,
+    TABLE_BYTES = 256 * 128 + 1024,
+    /* bnb_linear_dx.cu */
     DX_COLS = 64,
-    DX_ROWS = 128, /* a block of bnb_linear_dx takes at a time */
+    DX_ROWS = 128, /* a block takes at a time */
     DX_PARTS_MAX = 16,
 };
 
@@ -35,7 +44,7 @@ static bool same_format(const af_tensor *a, const af_tensor *b)
 static bool readable(const af_linear_group *p)
 {
     int64_t rows = 0;
-    if (p->pieces == 0 || p->I % SEGMENT || (p->type != AF_DTYPE_BF16 && p->type != AF_DTYPE_F16))
+    if (p->pieces == 0 || p->I % SEGMENT || p->type != AF_DTYPE_BF16)
         return false;
     for (int i = 0; i < p->pieces; i++) {
         const af_tensor *w = p->w[i];
@@ -50,23 +59,16 @@ static bool readable(const af_linear_group *p)
     return rows == p->O && p->O * p->I / SEGMENT <= INT32_MAX;
 }
 
-/* 16-byte rows; the adapter's halves as the kernels want them. */
-static bool serves(const af_cuda *cu, const af_linear_group *p, const af_tensor *x)
+/* 16-byte rows; the adapter's halves as the kernels want them. These sums have another
+ * order than dequantise + GEMM: not where bits must be the same however weights are kept. */
+static bool serves(const af_cuda *cu, const af_linear_group *p, const af_tensor *x, int most)
 {
     return p->scratch && !cu->no_bnb && !cu->graph->same_bits && af_rows(x) > 0 &&
-           af_rows(x) <= TOKENS_MAX && x->ld % 8 == 0 && (uintptr_t)x->data % AF_CUDA_ACCESS == 0 &&
+           af_rows(x) <= most && x->ld % 8 == 0 && (uintptr_t)x->data % AF_CUDA_ACCESS == 0 &&
            readable(p) && (p->parts == 0 || (p->bt && p->down));
 }
 
-static af_kernel *kernel(af_cuda *cu, const af_linear_group *p, const char *name, int64_t tokens)
-{
-    return af_cuda_kernel(cu, "bnb_linear.cu", name,
-                          af_cuda_text(cu, "AF_T=%s AF_BOOK=%s_bits AF_MT=%d",
-                                       af_cuda_ctype(p->type), af_dtype_name(p->w[0]->dtype),
-                                       tokens <= 16   ? 1
-                                       : tokens <= 32 ? 2
-                                                      : 4));
-}
+static const char *book(const af_linear_group *p) { return af_dtype_name(p->w[0]->dtype); }
 
 static void arg_pieces(af_cuda *cu, af_launch *l, const af_linear_group *p)
 {
@@ -98,17 +100,21 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
 {
     const af_tensor *x = n->in[0], *low = p->parts ? n->in[n->n_in - 1] : NULL, *y = n->out[0];
     const int64_t tokens = af_rows(x);
-    if (!serves(cu, p, x))
+    if (!serves(cu, p, x, TOKENS_MAX))
         return false;
-    /* a block takes as many rows as leave every multiprocessor with one; the fewer tokens there
-     * are, the less it matters that x is read again */
-    int ways = WARPS;
-    while (ways > (tokens > 16 ? 2 : 4) &&
-           p->O / (WARPS / ways * WARP_ROWS * 2) >= (int64_t)cu->sms * 2)
-        ways /= 2;
-    const int rows = WARPS / ways * WARP_ROWS;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, p, "bnb_linear", tokens),
-                                  (p->O + rows - 1) / rows, 1, 1, WARPS * 32, 0);
+    const int64_t blocks = (p->O + ROWS - 1) / ROWS, steps = (p->I + STEP - 1) / STEP;
+    const int room = tokens <= 8 ? 8 : TOKENS_MAX;
+    int shared = 1; /* blocks of a cluster that share rows */
+    if (cu->arch >= 90 && blocks < (int64_t)cu->sms * 2)
+        shared = blocks < cu->sms && steps >= 8 ? 8 : 2;
+    else if (blocks * 2 < cu->sms)
+        return false; /* most of the device would look on */
+    af_kernel *k = af_cuda_kernel(
+        cu, "bnb_linear.cu", "bnb_linear",
+        af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d AF_KS=%d", book(p), room, shared));
+    af_launch *l =
+        af_cuda_launch(cu, n, k, blocks * shared, 1, 1, THREADS,
+                       (unsigned)(STAGES * (STAGE_CODES + room * STAGE_TOKEN) + TABLE_BYTES));
     af_arg_ptr(l, y->data);
     af_arg_i64(l, y->ld);
     af_arg_ptr(l, x->data);
@@ -119,7 +125,6 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     af_arg_i64(l, low ? low->ld : 0);
     af_arg_ptr(l, low ? p->bt->data : NULL);
     arg_shape(l, p, tokens);
-    af_arg_i32(l, ways);
     return true;
 }
 
@@ -135,11 +140,16 @@ bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p)
 {
     const af_tensor *dy = n->in[0], *low = p->parts ? n->in[n->n_in - 1] : NULL, *dx = n->out[0];
     const int64_t tokens = af_rows(dy);
-    if (!serves(cu, p, dy))
+    if (!serves(cu, p, dy, DX_TOKENS_MAX))
         return false;
     const int64_t parts = parts_of(cu, p);
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, p, "bnb_linear_dx", tokens), p->I / DX_COLS,
-                                  parts, 1, WARPS * 32, 0);
+    const char *defines = af_cuda_text(cu, "AF_BOOK=%s_bits AF_MT=%d", book(p),
+                                       tokens <= 16   ? 1
+                                       : tokens <= 32 ? 2
+                                                      : 4);
+    af_launch *l =
+        af_cuda_launch(cu, n, af_cuda_kernel(cu, "bnb_linear_dx.cu", "bnb_linear_dx", defines),
+                       p->I / DX_COLS, parts, 1, THREADS, 0);
     af_arg_ptr(l, dx->data);
     af_arg_i64(l, dx->ld);
     af_arg_ptr(l, dy->data);
@@ -153,8 +163,8 @@ bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p)
     arg_shape(l, p, tokens);
     if (parts == 1)
         return true;
-    l = af_cuda_launch(cu, n, kernel(cu, p, "bnb_join", tokens),
-                       af_cuda_grid(cu, tokens * p->I, 256), 1, 1, 256, 0);
+    l = af_cuda_launch(cu, n, af_cuda_kernel(cu, "bnb_linear_dx.cu", "bnb_join", defines),
+                       af_cuda_grid(cu, tokens * p->I, THREADS), 1, 1, THREADS, 0);
     af_arg_ptr(l, dx->data);
     af_arg_i64(l, dx->ld);
     af_arg_ptr(l, cu->work);

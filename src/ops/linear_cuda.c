@@ -124,36 +124,6 @@ static af_status linear_dx_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     return AF_OK;
 }
 
-/* low_rank.cu, where rows are aligned and the rank fits. False when it does not serve. */
-static bool narrow(af_cuda *cu, af_node *n, const af_linear_group *p, bool down, af_mat c)
-{
-    const af_mat x = af_mat_of(n->in[0]);
-    if (!p->bt || cu->no_lt || x.ld % 8 || (uintptr_t)x.data % 16 || (p->I + p->ext) % 8)
-        return false;
-    const af_mat w = !down     ? af_mat_of(p->bt)
-                     : p->down ? af_mat_of(p->down)
-                               : af_linear_group_mat(cu, p, p->O, p->R, 0, p->I);
-    const int columns = (int)AF_ALIGN_UP(p->R, (int64_t)16) / 8;
-    const int tiles = x.rows >= 8192 && columns == 2 ? 4 : x.rows >= 4096 ? 2 : 1;
-    if ((uintptr_t)w.data % 16 || w.ld % 8)
-        return false;
-    af_kernel *k = af_cuda_kernel(
-        cu, "low_rank.cu", "low_rank",
-        af_cuda_text(cu, "AF_T=%s AF_NT=%d AF_MT=%d", af_cuda_ctype(p->type), columns, tiles));
-    af_launch *l = af_cuda_launch(cu, n, k, (x.rows + tiles * 16 - 1) / (tiles * 16), 1, 1, 256, 0);
-    af_arg_ptr(l, c.data);
-    af_arg_i64(l, c.ld);
-    af_arg_ptr(l, x.data);
-    af_arg_i64(l, x.ld);
-    af_arg_ptr(l, w.data);
-    af_arg_i64(l, w.ld);
-    af_arg_i64(l, x.rows);
-    af_arg_i32(l, x.cols);
-    af_arg_i32(l, c.cols);
-    af_arg_f32(l, n->attr.linear.part[0].scale);
-    return true;
-}
-
 /* low = scale * x A' (down) or scale * dy B (up): into the spare columns of x or dy at once when
  * the result lies there (all of them, so that those behind the ranks become zeros). */
 static void low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool down)
@@ -164,14 +134,10 @@ static void low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool dow
     bool one = true;
     for (int i = 1; i < p->parts; i++)
         one &= n->attr.linear.part[i].scale == n->attr.linear.part[0].scale;
-    const bool copied = down ? p->down != NULL : p->bt != NULL;
-    if (!copied)
-        af_linear_group_fill(cu, n, p, down ? AF_FILL_A : AF_FILL_B);
-    if (one && narrow(cu, n, p, down,
-                      beside ? af_mat_cols(x, af_last(x), width) : af_mat_cols(low, 0, width)))
+    if (one && af_low_rank(cu, n, p, down,
+                           beside ? af_mat_cols(x, af_last(x), width) : af_mat_cols(low, 0, width)))
         return;
-    if (copied)
-        af_linear_group_fill(cu, n, p, down ? AF_FILL_A : AF_FILL_B);
+    af_linear_group_fill(cu, n, p, down ? AF_FILL_A : AF_FILL_B);
     for (int i = 0; i < (one ? 1 : p->parts); i++) {
         const af_adapter_part *q = &n->attr.linear.part[i];
         const int64_t at = one ? 0 : q->rank_from, count = one ? width : q->rank;
@@ -252,6 +218,8 @@ static af_status adapter_db_prepare(af_cuda *cu, af_graph *g, af_node *n, af_err
     (void)g, (void)err;
     const af_tensor *out = n->out[0];
     uint8_t *at = out->data;
+    if (af_low_rank_db(cu, n))
+        return AF_OK;
     for (int i = 0; i < n->attr.linear.parts; i++) {
         const af_adapter_part *q = &n->attr.linear.part[i];
         outer(cu, n, af_mat_cols(n->in[0], q->out_from, q->out_rows),

@@ -28,8 +28,9 @@ typedef struct af_linear_group {
     bool scratch;     /* the matrix lives in the workspace, filled at each use */
     af_tensor *fused; /* [O + ext][I + ext]; NULL when direct */
     af_tensor *bias;  /* [O], or NULL */
-    af_tensor *bt;    /* B transposed, [R, up to 16][O], where low_rank.cu serves; else NULL */
-    af_tensor *down; /* A, [R, up to 16][I], where bt is and the pieces stay in 4 bits; else NULL */
+    /* where the pieces stay in 4 bits, and kernels of few rows want them; else NULL */
+    af_tensor *bt;   /* B transposed, [R, up to 16][O] */
+    af_tensor *down; /* A, [R, up to 16][I] */
 } af_linear_group;
 
 /* Finds the groups, makes their matrices, pads activations. */
@@ -57,6 +58,11 @@ af_mat af_linear_group_mat(const af_cuda *cu, const af_linear_group *p, int64_t 
  * say true, or false where dequantise + GEMM must do it. */
 bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p);
 bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p);
+
+/* Narrow products by own kernels (low_rank_cuda.c), with the same answer: c = scale * x A' (down)
+ * or scale * dy B; the gradient of B. */
+bool af_low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool down, af_mat c);
+bool af_low_rank_db(af_cuda *cu, af_node *n);
 
 /* Appends the dequantisation of a block-type weight (dequant.cu). */
 void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w);

@@ -156,19 +156,18 @@ static void make_matrix(af_graph *g, af_linear_group *p)
                           p->fused->ld);
 }
 
-/* Can low_rank.cu make x A' and dy B? Copies of A and B for it, where no matrix holds them. */
+/* Copies of A and B where no matrix holds them all the time. */
 static void make_narrow(af_graph *g, af_linear_group *p)
 {
     const int64_t ranks = AF_ALIGN_UP(p->R, (int64_t)16);
-    bool four = p->pieces > 0;
-    if (!p->parts || !p->pieces || p->R > AF_FOLD_RANK || p->type != AF_DTYPE_BF16 || p->O % 32 ||
-        p->I % 32)
+    bool four = p->parts && p->pieces && p->R <= AF_FOLD_RANK && p->type == AF_DTYPE_BF16 &&
+                p->O % 32 == 0 && p->I % 32 == 0;
+    for (int i = 0; i < p->pieces; i++)
+        four = four && p->w[i]->quant;
+    if (!four)
         return;
     p->bt = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){ranks, p->O});
-    for (int i = 0; i < p->pieces; i++)
-        four &= p->w[i]->quant != NULL;
-    if (four)
-        p->down = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){ranks, p->I});
+    p->down = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){ranks, p->I});
 }
 
 static af_status find_groups(af_graph *g, af_cuda_graph *cg, af_error *err)
@@ -306,7 +305,7 @@ static void widen(af_graph *g, const af_cuda_graph *cg)
             continue;
         const af_linear_group *p = af_linear_group_of(cg, n);
         if (p && p->R <= AF_FOLD_RANK && one_scale(n) && can_pad(g, n->out[0]))
-            n->out[0]->ld = p->bt ? AF_ALIGN_UP(p->R, (int64_t)8) : p->ext;
+            n->out[0]->ld = p->ext;
     }
 }
 

@@ -42,6 +42,12 @@ static void case_matmul_tn(rec *r)
     af_tensor *a = act_2(r, 37, 50), *b = act_2(r, 37, 24), *c = act_2(r, 16, 50);
     finish(r, af_matmul(r->g, af_matmul(r->g, a, b, AF_MATMUL_TN), c, AF_MATMUL_TT));
 }
+/* Rows on 16 bytes, more than one tile each way, ends inside tiles; gradients make every form. */
+static void case_matmul_tiles(rec *r)
+{
+    af_tensor *a = act_2(r, 203, 136), *b = act_2(r, 136, 152), *c = act_2(r, 144, 152);
+    finish(r, af_matmul(r->g, af_matmul(r->g, a, b, AF_MATMUL_NN), c, AF_MATMUL_NT));
+}
 static void case_matmul_batched(rec *r)
 {
     af_tensor *a = param_n(r, 3, (int64_t[]){3, 17, 24}, -1, 1);
@@ -281,6 +287,22 @@ static void case_lora(rec *r) { lora(r, 8, 0.5f, r->t); }
 static void case_lora_scales(rec *r) { lora(r, 8, 2.0f, r->t); }
 static void case_lora_high_rank(rec *r) { lora(r, 32, 0.5f, r->t); }
 static void case_lora_cast(rec *r) { lora(r, 8, 0.5f, AF_DTYPE_F32); }
+/* Rows and widths at which blocks share the narrow products. */
+static void shared_lora(rec *r, int64_t tokens, int64_t I, int64_t O)
+{
+    const double small = 1.0 / sqrt((double)I);
+    af_linear_opts o = {.weight = {weight_2(r, r->t, O - 32, I), weight_2(r, r->t, 32, I)},
+                        .pieces = 2,
+                        .parts = 2};
+    o.a = param_n(r, 2, (int64_t[]){24, I}, -small, small);
+    o.b = param_n(r, 1, (int64_t[]){(O - 32) * 16 + 32 * 8}, -0.3, 0.3);
+    o.part[0] = (af_adapter_part){0, O - 32, 0, 16, 0.5f};
+    o.part[1] = (af_adapter_part){O - 32, 32, 16, 8, 0.5f};
+    af_tensor *y = af_linear(r->g, normed(r, tokens, I), &o);
+    finish(r, af_rmsnorm(r->g, y, weight_1(r, AF_DTYPE_F32, O), 1e-6, false));
+}
+static void case_lora_many_rows(rec *r) { shared_lora(r, 530, 1024, 288); }
+static void case_lora_long_rows(rec *r) { shared_lora(r, 9, 2048, 96); }
 static void case_lora_plain_rows(rec *r)
 {
     af_linear_opts o = {.weight = {weight_2(r, r->t, 40, 48)}, .pieces = 1, .parts = 1};
@@ -436,6 +458,7 @@ static const test_case cases[] = {
     {"unary_positive", case_unary_positive, 0},
     {"matmul", case_matmul, 0},
     {"matmul_tn", case_matmul_tn, 0},
+    {"matmul_tiles", case_matmul_tiles, 0},
     {"matmul_batched", case_matmul_batched, 0},
     {"shape", case_shape, 0},
     {"reduce", case_reduce, 0},
@@ -469,11 +492,14 @@ static const test_case cases[] = {
     {"lora_scales", case_lora_scales, 1e-2},
     {"lora_high_rank", case_lora_high_rank, 1e-2},
     {"lora_cast", case_lora_cast, 1e-2},
+    {"lora_many_rows", case_lora_many_rows, 1e-2},
+    {"lora_long_rows", case_lora_long_rows, 1e-2},
     {"lora_plain_rows", case_lora_plain_rows, 1e-2},
     {"nf4", case_nf4, 1e-2},
     {"nf4_three", case_nf4_three, 1e-2},
     {"nf4_64_tokens", case_nf4_64_tokens, 1e-2},
     {"nf4_many_rows", case_nf4_many_rows, 1e-2},
+    {"nf4_long", case_nf4_long, 1e-2},
     {"nf4_odd", case_nf4_odd, 0},
     {"fp4", case_fp4, 1e-2},
     {"gguf", case_gguf, 1e-2},

@@ -112,6 +112,7 @@ static void three(rec *r, int64_t tokens, int64_t I, int64_t wide)
 }
 static void case_nf4_three(rec *r) { three(r, 7, 192, 40); }
 static void case_nf4_64_tokens(rec *r) { three(r, 64, 320, 40); }
+static void case_nf4_long(rec *r) { three(r, 5, 1088, 136); }
 /* Enough rows that several blocks share a column of dx. */
 static void case_nf4_many_rows(rec *r) { three(r, 29, 128, 1000); }
 /* No adapter, 37 + 20 rows, scales in f32, blocks of 128; the gradient passes through. */

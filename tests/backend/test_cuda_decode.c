@@ -212,7 +212,7 @@ static void measure(const shape *s)
     }
     if (getenv("AF_PROFILE")) {
         write_rows(&m, 1, 1000, &err);
-        profile(&m, cu, 2, &err);
+        profile(&m, cu, 3, &err);
         write_rows(&m, 64, 1000, &err);
         profile(&m, cu, 1, &err);
     }

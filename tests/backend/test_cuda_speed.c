@@ -148,41 +148,64 @@ static double time_runs(model *m, int what, int repeats, float *loss, af_error *
     return (seconds() - start) / repeats * 1e3;
 }
 
-/* Milliseconds by op, launched one by one with events around each node. */
+typedef struct line { /* of the profile: nodes of one op and shape */
+    af_op op;
+    af_phase phase;
+    int64_t in, out;
+    int count;
+    double ms;
+} line;
+
+static line *line_of(line *lines, int max, const af_node *n)
+{
+    const line key = {.op = n->op,
+                      .phase = n->phase,
+                      .in = n->n_in ? af_last(n->in[0]) : 0,
+                      .out = n->n_out ? af_last(n->out[0]) : 0};
+    int i = 0;
+    while (i < max && lines[i].count &&
+           (lines[i].op != key.op || lines[i].phase != key.phase || lines[i].in != key.in ||
+            lines[i].out != key.out))
+        i++;
+    assert_true(i < max);
+    if (lines[i].count == 0)
+        lines[i] = key;
+    return &lines[i];
+}
+
+/* Milliseconds by op and shape: every node a few times on end, events around them. */
 static void profile(model *m, af_cuda *cu, af_error *err)
 {
-    static float ms[AF_OP_COUNT][3];
-    static int count[AF_OP_COUNT][3];
+    enum { AGAIN = 4, LINES = 128 };
+    line lines[LINES] = {{0}};
     const af_graph *g = m->g;
     uint64_t steps = 0;
-    void **event = calloc((size_t)g->n_nodes + 1, sizeof *event);
-    memset(ms, 0, sizeof ms);
-    memset(count, 0, sizeof count);
-    for (int i = 0; i <= g->n_nodes; i++)
+    void *event[2];
+    double total = 0;
+    for (int i = 0; i < 2; i++)
         assert_int_equal(cu->drv->event_new(&event[i], 0), 0);
-    cu->drv->event_record(event[0], cu->stream);
     for (int i = 0; i < g->n_nodes; i++) {
-        CHECK_OK(
-            af_cuda_issue(cu, af_exec_of(g->nodes[i], 0), AF_RUN_STEP, AF_CHUNKS_MAX, &steps, err),
-            *err);
-        cu->drv->event_record(event[i + 1], cu->stream);
-    }
-    cu->drv->stream_sync(cu->stream);
-    for (int i = 0; i < g->n_nodes; i++) {
+        const af_exec *e = af_exec_of(g->nodes[i], 0);
         float t = 0;
-        const af_node *n = g->nodes[i];
-        cu->drv->event_elapsed(&t, event[i], event[i + 1]);
-        ms[n->op][n->phase] += t;
-        count[n->op][n->phase]++;
+        cu->drv->event_record(event[0], cu->stream);
+        for (int k = 0; k < AGAIN; k++)
+            CHECK_OK(af_cuda_issue(cu, e, AF_RUN_STEP, AF_CHUNKS_MAX, &steps, err), *err);
+        cu->drv->event_record(event[1], cu->stream);
+        cu->drv->event_sync(event[1]);
+        cu->drv->event_elapsed(&t, event[0], event[1]);
+        line *l = line_of(lines, LINES, g->nodes[i]);
+        l->count++;
+        l->ms += (double)t / AGAIN;
+        total += (double)t / AGAIN;
     }
-    for (int op = 0; op < AF_OP_COUNT; op++)
-        for (int p = 0; p < 3; p++)
-            if (count[op][p])
-                print_message("    %-14s phase %d  %5d nodes  %8.3f ms\n", af_ops[op]->name, p,
-                              count[op][p], (double)ms[op][p]);
-    for (int i = 0; i <= g->n_nodes; i++)
+    for (int i = 0; i < LINES && lines[i].count; i++)
+        print_message("    %-14s phase %d %6ld -> %6ld %5d nodes %8.3f ms, %7.1f us each\n",
+                      af_ops[lines[i].op]->name, lines[i].phase, (long)lines[i].in,
+                      (long)lines[i].out, lines[i].count, lines[i].ms,
+                      lines[i].ms / lines[i].count * 1e3);
+    print_message("    sum %.2f ms\n", total);
+    for (int i = 0; i < 2; i++)
         cu->drv->event_free(event[i]);
-    free(event);
 }
 
 /* The products of one step alone: every projection forward and dX (and dW), head forward and dX. */
@@ -231,6 +254,7 @@ static void measure(const shape *s, int64_t batch, int64_t seq)
     const double start = seconds();
     CHECK_OK(af_device_open(&d, "cuda", 0, &err), err);
     const double opened = seconds();
+    ((af_cuda *)d)->no_narrow = getenv("AF_NO_NARROW") != NULL;
     model m = {.s = s, .batch = batch, .seq = seq, .full = getenv("AF_FULL") != NULL};
     CHECK_OK(af_graph_new(&m.g, &err), err);
     if (recompute)

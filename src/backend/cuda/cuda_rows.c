@@ -4,7 +4,7 @@
  */
 #include "backend/cuda/cuda_graph.h"
 
-static const int64_t few[AF_ROW_LEVELS] = {0, 64, 8}; /* level 0: all */
+static const int64_t few[AF_ROW_LEVELS] = {0, 64, 8, 1}; /* level 0: all */
 
 int64_t af_cuda_level_rows(const af_graph *g, int level)
 {

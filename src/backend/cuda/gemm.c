@@ -13,6 +13,7 @@ enum {
     LT_EPILOGUE_BIAS = 4,
     LT_COMPUTE_32F = 68,
     LT_COMPUTE_TF32 = 77,
+    OWN_TILES_BYTES = 81920, /* shared memory of gemm_tiles.cu */
 };
 
 static int lt_type(af_dtype t)
@@ -164,23 +165,39 @@ af_status af_gemm_issue(af_cuda *cu, const af_gemm_plan *p, af_error *err)
                    m->c.rows, m->c.cols, inner(m));
 }
 
-/* gemm.cu: one block a tile of 64 x 64 (or 128 x 128), any stride, any transpose. */
+static bool aligned(const af_mat *x, int64_t stride, int batch)
+{
+    return (uintptr_t)x->data % 16 == 0 && x->ld % 8 == 0 && (batch <= 1 || stride % 8 == 0);
+}
+
+/* gemm_tiles.cu takes operands of two bytes whose rows start on 16. */
+static bool tiled(const af_cuda *cu, const af_gemm *m)
+{
+    return m->a.dtype != AF_DTYPE_F32 && aligned(&m->a, m->stride_a, m->batch) &&
+           aligned(&m->b, m->stride_b, m->batch) && cu->smem_max >= OWN_TILES_BYTES;
+}
+
+/* A block makes a tile of 64 x 64 (gemm.cu: any stride) or 128 x 128 (gemm_tiles.cu). */
 af_status af_gemm_own(af_cuda *cu, af_gemm_plan *p, af_error *err)
 {
     const af_gemm *m = &p->m;
     const bool plain = m->a.dtype == AF_DTYPE_F32;
     const char *defines =
         af_cuda_text(cu, "AF_T=%s AF_C=%s", af_cuda_ctype(m->a.dtype), af_cuda_ctype(m->c.dtype));
-    af_kernel *k = af_cuda_kernel(cu, "gemm.cu", plain ? "gemm_f32" : "gemm_mma", defines);
+    const bool tiles = tiled(cu, m);
+    const int side = tiles ? 128 : 64;
+    af_kernel *k = tiles ? af_cuda_kernel(cu, "gemm_tiles.cu", "gemm_tiles", defines)
+                         : af_cuda_kernel(cu, "gemm.cu", plain ? "gemm_f32" : "gemm_mma", defines);
     af_launch *l = af_arena_take(&cu->cg->mem, sizeof *l);
     if (!k || !l)
         return cu->err.code ? af_fail(err, cu->err.code, "%s", cu->err.msg)
                             : af_fail_nomem(err, "the prepared graph", sizeof *l);
     l->kernel = k;
-    l->grid[0] = (unsigned)((m->c.cols + 63) / 64);
-    l->grid[1] = (unsigned)((m->c.rows + 63) / 64);
+    l->grid[0] = (unsigned)((m->c.cols + side - 1) / side);
+    l->grid[1] = (unsigned)((m->c.rows + side - 1) / side);
     l->grid[2] = (unsigned)AF_MAX(m->batch, 1);
-    l->block = plain ? 256 : 128;
+    l->block = plain || tiles ? 256 : 128;
+    l->smem = tiles ? OWN_TILES_BYTES : 0;
     if (l->grid[1] > 65535)
         return af_fail(err, AF_EUNSUPPORTED, "a product of %" PRId64 " rows without cuBLASLt",
                        m->c.rows);

@@ -225,8 +225,9 @@ static af_status check_level(af_cuda *cu, const af_exec *e, af_error *err)
 {
     af_status st = AF_OK;
     for (int i = 0; e && i < e->n; i++) {
-        const af_launch *l = e->step[i].launch;
-        if (e->step[i].kind != AF_STEP_LAUNCH)
+        const af_step *s = &e->step[i];
+        const af_launch *l = s->kind == AF_STEP_GEMM ? s->gemm->own : s->launch;
+        if (!l)
             continue;
         if (!l->grid[0] || !l->grid[1] || !l->grid[2])
             return bad_launch(l, err, "a grid dimension", 0, 1);
