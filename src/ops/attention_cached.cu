@@ -5,6 +5,7 @@
  * 1) and AF_KS (blocks of a cluster that share a head's keys, where there are few rows). Heads up to
  * 256. Keys and values are read once a head, along the row, by the lanes of a group. */
 // variants: AF_T=bf16 AF_VEC=8 AF_KS=1 | AF_T=bf16 AF_VEC=8 AF_KS=8 | AF_T=bf16 AF_VEC=1 AF_KS=1 | AF_T=bf16 AF_VEC=1 AF_KS=8 | AF_T=half AF_VEC=8 AF_KS=1 | AF_T=half AF_VEC=8 AF_KS=8 | AF_T=half AF_VEC=1 AF_KS=1 | AF_T=half AF_VEC=1 AF_KS=8 | AF_T=float AF_VEC=4 AF_KS=1 | AF_T=float AF_VEC=4 AF_KS=8 | AF_T=float AF_VEC=1 AF_KS=1 | AF_T=float AF_VEC=1 AF_KS=8
+// common: AF_T=bf16 AF_VEC=8 AF_KS=1 | AF_T=bf16 AF_VEC=8 AF_KS=8
 #include "cluster.cuh"
 
 #define WARPS 8

@@ -15,8 +15,8 @@ bool af_low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool down, a
     const af_mat x = af_mat_of(n->in[0]);
     const af_tensor *copy = down ? p->down : p->bt;
     /* as in bnb_linear_cuda.c: not where bits must not depend on how weights are kept */
-    if (!copy || cu->graph->same_bits || cu->no_narrow ||
-        x.rows > ROWS_MAX || x.ld % 8 || (uintptr_t)x.data % AF_CUDA_ACCESS)
+    if (!copy || cu->graph->same_bits || cu->no_narrow || x.rows > ROWS_MAX || x.ld % 8 ||
+        (uintptr_t)x.data % AF_CUDA_ACCESS)
         return false;
     const af_mat w = af_mat_of(copy);
     const int columns = (int)w.rows / 8;

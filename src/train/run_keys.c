@@ -150,7 +150,7 @@ const af_key af_keys[] = {
     {"neftune_noise_alpha", AF_KEY_F64, AT(neftune_alpha), 0, 1000, "0",
      "noise on embeddings while training", {0}, 0, NULL},
     {"bf16", AF_KEY_TRI, AT(bf16), 0, 0, "auto", "bf16 compute: auto = on a GPU", {0}, 0, NULL},
-    {"tf32", AF_KEY_BOOL, AT(tf32), 0, 0, "false", "f32 runs keep f32 products: only false", {0}, 0,
+    {"tf32", AF_KEY_BOOL, AT(tf32), 0, 0, "false", "tf32 products in f32 runs on a GPU", {0}, 0,
      NULL},
     {"gradient_checkpointing", AF_KEY_TRI, AT(checkpointing), 0, 0, "auto",
      "recompute: auto = where memory needs it", {"grad_checkpoint"}, 0, NULL},

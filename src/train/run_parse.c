@@ -360,11 +360,6 @@ static af_status check_pairs(const parser *p)
         return af_fail(p->err, AF_EUSAGE,
                        "%s: val_set_size %g is neither a share below 1 nor a whole number",
                        af_run_place(r, "val_set_size", at, sizeof at), r->val_set_size);
-    if (r->tf32)
-        return af_fail(p->err, AF_EUSAGE,
-                       "%s: tf32: true has no effect: the products of an f32 run are f32; give "
-                       "bf16: true for speed",
-                       af_run_place(r, "tf32", at, sizeof at));
     if (strcmp(r->lora_init, "true") != 0 && strcmp(r->lora_init, "gaussian") != 0)
         return af_fail(p->err, AF_EUSAGE,
                        "%s: peft_init_lora_weights is '%.40s', not one of: true, gaussian",

@@ -98,7 +98,6 @@ key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
 # --- keys of others, and keys that do nothing
 more "run.yaml:6|'wandb_project' has no effect here|metrics.jsonl" 'wandb_project: x'
 more "run.yaml:6|'fp16'|see 'bf16'" 'fp16: true'
-key "tf32: true has no effect|bf16" tf32=true
 lora "loraplus_lr_embedding has no effect|loraplus_lr_ratio" loraplus_lr_embedding=1e-5
 key "'split: test' has no effect|is a file" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, split: test}]"
 key "roles_to_train has no effect|plain text" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, type: text}]" 'roles_to_train=[user]'

@@ -87,14 +87,14 @@ typedef struct af_cuda {
     af_error err;       /* latched by the helpers below; prepare returns it */
     bool tf32;          /* products of f32 values may round their operands */
     /* switches for tests */
-    bool no_graph;     /* direct launches instead of captured graphs */
-    bool no_lt;        /* own GEMM kernels even where cuBLASLt is there */
-    bool no_side;      /* everything on one stream */
-    bool no_fold;      /* adapters beside the GEMM, not inside it */
-    bool no_narrow;    /* adapters' narrow products as GEMMs */
-    bool no_bnb;       /* no products straight from 4-bit weights */
-    bool scratch;      /* quantised weights are dequantised at every use */
-    bool warned;       /* capture was impossible, said once */
+    bool no_graph;  /* direct launches instead of captured graphs */
+    bool no_lt;     /* own GEMM kernels even where cuBLASLt is there */
+    bool no_side;   /* everything on one stream */
+    bool no_fold;   /* adapters beside the GEMM, not inside it */
+    bool no_narrow; /* adapters' narrow products as GEMMs */
+    bool no_bnb;    /* no products straight from 4-bit weights */
+    bool scratch;   /* quantised weights are dequantised at every use */
+    bool warned;    /* capture was impossible, said once */
 } af_cuda;
 
 typedef struct af_cuda_op {

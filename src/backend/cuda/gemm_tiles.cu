@@ -6,6 +6,7 @@
  * have in device memory, and fragments are loaded straight or transposed. blockIdx.z is the batch.
  * Sums are f32 and in a fixed order. Dynamic shared memory: 4 * 2 * 10240 bytes. */
 // variants: AF_T=bf16 AF_C=bf16 | AF_T=bf16 AF_C=float | AF_T=half AF_C=half | AF_T=half AF_C=float
+// common: AF_T=bf16 AF_C=bf16 | AF_T=bf16 AF_C=float
 #include "dev.cuh"
 
 #ifndef AF_C
