@@ -40,6 +40,8 @@ void af_param_parts(af_graph *g, af_tensor *param, int n, const int64_t (*dim)[2
     param->parts = n;
 }
 
+void af_param_whole_moments(af_tensor *param) { param->whole_moments = true; }
+
 /* Elements of the largest matrix of a parameter. */
 static int64_t largest_part(const af_tensor *p)
 {
@@ -49,15 +51,16 @@ static int64_t largest_part(const af_tensor *p)
     return most;
 }
 
-static bool small_for_8bit(const collector *c, const af_tensor *p)
+static bool stays_f32(const collector *c, const af_tensor *p)
 {
-    return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && largest_part(p) < AF_ADAM_8BIT_MIN;
+    return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT &&
+           (p->whole_moments || largest_part(p) < AF_ADAM_8BIT_MIN);
 }
 
 static bool same_group(const collector *c, const af_tensor *a, const af_tensor *b)
 {
     return a->lr_factor == b->lr_factor && a->decay == b->decay &&
-           small_for_8bit(c, a) == small_for_8bit(c, b);
+           stays_f32(c, a) == stays_f32(c, b);
 }
 
 /* The trained parameters, members of a group next to each other, else in recording order. */
@@ -203,7 +206,7 @@ static void update_range(collector *c, int from, int to, int group)
         [AF_OPTIMIZER_LION] = AF_OP_LION,  [AF_OPTIMIZER_ADAFACTOR] = AF_OP_ADAFACTOR,
     };
     af_graph *g = c->g;
-    const af_op op = small_for_8bit(c, c->param[from]) ? AF_OP_ADAM : op_of[c->o->kind];
+    const af_op op = stays_f32(c, c->param[from]) ? AF_OP_ADAM : op_of[c->o->kind];
     const int64_t a = c->place[from], b = c->place[to];
     af_tensor *in[AF_NODE_IN_MAX] = {range_of(g, g->params_flat, a, b),
                                      range_of(g, g->grads_flat, a, b), g->hyper, g->stats};

@@ -12,6 +12,10 @@ enum { AF_ADAM_8BIT_BLOCK = 256, AF_ADAM_8BIT_MIN = 4096 };
 
 struct af_graph;
 struct af_tensor;
+/* 8-bit Adam keeps the moments of this parameter in f32. For embeddings: a row that is not in the
+ * batch has no gradient, a small second moment in 8 bits becomes 0, and the first one divided by
+ * its root is a jump. */
+void af_param_whole_moments(struct af_tensor *param);
 /* A trained tensor that is really n matrices of these sizes, one after another (adapters share
  * memory): what an optimizer does a tensor at a time is done a matrix at a time. The sizes are
  * copied. */

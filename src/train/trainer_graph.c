@@ -3,6 +3,7 @@
  * The methods differ in which leaves are trainable and in the groups of the optimizer; the graph,
  * the loop and the checkpoints are the same for all. */
 #include "graph/node.h"
+#include "ops/optimizer.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -31,6 +32,8 @@ static void group_base(const af_trainer *t)
     for (int i = 0; i < t->spec->tensors; i++) {
         af_tensor *p = t->leaves.tensor[i];
         const af_tensor_spec *s = &t->spec->tensor[i];
+        if (p && af_gradient(p) && i == t->spec->embed) /* as the HF trainer */
+            af_param_whole_moments(p);
         if (p && af_gradient(p))
             af_param_group(p, s->ndim == 1 ? plus_ratio(t) : 1.0, decays(t->run, s->name));
     }

@@ -363,6 +363,38 @@ static void test_matrices_that_share_memory_are_factored_apart(void **state)
     assert_memory_equal(together, apart, sizeof apart);
 }
 
+static void test_whole_moments_are_those_of_adamw(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    double after[2];
+    for (int k = 0; k < 2; k++) {
+        af_error err = {0};
+        af_graph *g;
+        af_device *d;
+        const int64_t n = N;
+        CHECK_OK(af_graph_new(&g, &err), err);
+        CHECK_OK(af_cpu_open(&d, 1, &err), err);
+        af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 1, &n);
+        af_tensor *x = af_input(g, "x", AF_DTYPE_F32, 1, &n);
+        af_param_whole_moments(p);
+        af_backward(g, af_sum_all(g, af_mul(g, p, x)));
+        af_optimizer(
+            g, &(af_optimizer_opts){.kind = k ? AF_OPTIMIZER_ADAMW_8BIT : AF_OPTIMIZER_ADAMW});
+        CHECK_OK(af_graph_prepare(g, d, &err), err);
+        af_set_learning_rate(g, 0.01);
+        for (int s = 0; s < 3; s++) { /* element 0: a small gradient once, then none */
+            for (int64_t i = 0; i < n; i++)
+                af_st(x, i, i ? 1 : s ? 0 : 1e-6);
+            CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+        }
+        after[k] = af_ld(p, 0);
+        af_graph_free(g);
+        af_device_close(d);
+    }
+    assert_true(after[0] == after[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_gradients_of_two_micro_batches_add_up),
         cmocka_unit_test(test_the_first_step_with_rate_zero_only_fills_the_moments),
         cmocka_unit_test(test_matrices_that_share_memory_are_factored_apart),
+        cmocka_unit_test(test_whole_moments_are_those_of_adamw),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,4 +39,9 @@ def make_optimizer(model, params, c):
     import bitsandbytes as bnb
     if kind == "lion":
         return bnb.optim.Lion32bit(lists, lr=lr, betas=betas)
+    manager = bnb.optim.GlobalOptimManager.get_instance()
+    for name, p in params:  # as the HF trainer does
+        if "embed_tokens" in name and "lora_" not in name:
+            manager.register_parameters([p])
+            manager.override_config(p, "optim_bits", 32)
     return bnb.optim.AdamW8bit(lists, lr=lr, betas=betas, eps=1e-8)
