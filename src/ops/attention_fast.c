@@ -3,17 +3,19 @@
  *
  * A block of scores is all that is ever held: the softmax is kept running (maximum, sum, weighted
  * values) and corrected when a later block raises the maximum. One item of work is one block of
- * queries of one head; key blocks are always taken in rising order from the first visible one, so
- * threads do not change results. With bf16 values the probabilities are rounded to bf16 before they
- * meet the values, as the values are. The backward is attention_bwd_fast.c. */
+ * queries of the heads that share keys (a few of them, stacked); key blocks are always taken in
+ * rising order from the first visible one, so threads do not change results. With bf16 values the
+ * probabilities are rounded to bf16 before they meet the values, as the values are. The backward is
+ * attention_bwd_fast.c. */
 #include "ops/attention_fast.h"
 
 #include <math.h>
 
+/* s [ROWS][K], its bf16 copy, o and the stacked queries [ROWS][E], maximum and sum [ROWS] */
 static int64_t share_floats(const af_node *n)
 {
     const int64_t E = n->attr.attention.head_dim;
-    return AF_ATTN_Q * AF_ATTN_K * 3 / 2 + AF_ATTN_Q * (E + 2) + 16;
+    return AF_ATTN_ROWS * AF_ATTN_K * 3 / 2 + AF_ATTN_ROWS * (2 * E + 2) + 16;
 }
 
 static int64_t blocks_of(const af_attn *a, int64_t s)
@@ -21,10 +23,16 @@ static int64_t blocks_of(const af_attn *a, int64_t s)
     return (a->bounds[s + 1] - a->bounds[s] + AF_ATTN_Q - 1) / AF_ATTN_Q;
 }
 
+/* Stacks of heads that share one kv head. */
+static int64_t stacks_of(const af_attn *a)
+{
+    return (a->H / a->K + AF_ATTN_HEADS - 1) / AF_ATTN_HEADS;
+}
+
 /* What one block of queries reads: rows from `q`, keys and values of `keys` positions. */
 typedef struct block {
     af_operand q, k, v;
-    int64_t rows, first, keys; /* first: position of the first query */
+    int64_t rows, each, first, keys; /* `each` rows a head; first: position of the first query */
 } block;
 
 static af_operand shifted(af_operand o, int64_t rows, bool trans)
@@ -39,40 +47,40 @@ static af_operand shifted(af_operand o, int64_t rows, bool trans)
 static void soften(const af_attn *a, const block *b, int64_t i, int64_t at, int64_t n, float *s,
                    float *max, float *sum, float *o)
 {
+    const float cap = (float)a->n->attr.attention.softcap, scale = af_attn_after(a);
     int64_t from, to;
-    af_attn_visible(a->n, b->first + i, b->keys, &from, &to);
+    af_attn_visible(a->n, b->first + i % b->each, b->keys, &from, &to);
     from = AF_MAX(from - at, INT64_C(0));
     to = AF_MIN(to - at, n);
     if (to <= from) {
         memset(s, 0, (size_t)n * sizeof *s);
         return;
     }
-    const float cap = (float)a->n->attr.attention.softcap;
     if (cap > 0)
         a->f->softcap(s + from, s + from, cap, to - from);
-    const float m = a->f->max(s + from, to - from);
+    const float m = a->f->max(s + from, to - from) * scale;
     if (m > *max) {
         const float fix = *max == -INFINITY ? 0.0f : expf(*max - m);
         *sum *= fix;
         a->f->scale(o, fix, o, a->E);
         *max = m;
     }
-    *sum += a->f->exp_sum(s + from, s + from, 1.0f, *max, to - from);
+    *sum += a->f->exp_sum(s + from, s + from, scale, *max, to - from);
     memset(s, 0, (size_t)from * sizeof *s);
     memset(s + to, 0, (size_t)(n - to) * sizeof *s);
 }
 
-/* o [rows][E] and lse (may be NULL) of one block of queries. */
+/* o [rows][E] and lse (of the first head; may be NULL) of one block of queries. */
 static void attend(const af_attn *a, const block *b, float *o, float *lse, uint8_t *scratch)
 {
     float *s = (float *)scratch;
-    uint16_t *half = (uint16_t *)(s + AF_ATTN_Q * AF_ATTN_K);
-    float *max = s + AF_ATTN_Q * AF_ATTN_K * 3 / 2 + AF_ATTN_Q * a->E, *sum = max + AF_ATTN_Q;
+    uint16_t *half = (uint16_t *)(s + AF_ATTN_ROWS * AF_ATTN_K);
+    float *max = s + AF_ATTN_ROWS * AF_ATTN_K * 3 / 2 + 2 * AF_ATTN_ROWS * a->E,
+          *sum = max + AF_ATTN_ROWS;
     void *work = (float *)scratch + a->share;
-    const bool one = a->cache && b->rows == 1; /* generation: nothing is worth packing */
     int64_t from, to, unused;
     af_attn_visible(a->n, b->first, b->keys, &from, &unused);
-    af_attn_visible(a->n, b->first + b->rows - 1, b->keys, &unused, &to);
+    af_attn_visible(a->n, b->first + b->each - 1, b->keys, &unused, &to);
     for (int64_t i = 0; i < b->rows; i++) {
         max[i] = -INFINITY;
         sum[i] = 0;
@@ -80,24 +88,17 @@ static void attend(const af_attn *a, const block *b, float *o, float *lse, uint8
     memset(o, 0, (size_t)(b->rows * a->E) * sizeof *o);
     for (int64_t at = from; at < to; at += AF_ATTN_K) {
         const int64_t n = AF_MIN((int64_t)AF_ATTN_K, to - at);
-        const af_operand k = shifted(b->k, at, true), v = shifted(b->v, at, false);
-        if (one) {
-            af_attn_one_query(a, b->q, k, n, s, work);
-            soften(a, b, 0, at, n, s, max, sum, o);
-            a->f->weigh(o, s, &v, n, a->E);
-            continue;
-        }
-        af_attn_product(a, b->q, k, b->rows, n, a->E, s, n, (float)a->n->attr.attention.scale,
+        af_attn_product(a, b->q, shifted(b->k, at, true), b->rows, n, a->E, s, n, af_attn_before(a),
                         false, work);
         for (int64_t i = 0; i < b->rows; i++)
             soften(a, b, i, at, n, s + i * n, &max[i], &sum[i], o + i * a->E);
-        af_attn_product(a, af_attn_sums(a, s, half, b->rows * n, n), v, b->rows, a->E, n, o, a->E,
-                        1, true, work);
+        af_attn_product(a, af_attn_sums(a, s, half, b->rows * n, n), shifted(b->v, at, false),
+                        b->rows, a->E, n, o, a->E, 1, true, work);
     }
     for (int64_t i = 0; i < b->rows; i++) {
         a->f->scale(o + i * a->E, 1.0f / sum[i], o + i * a->E, a->E);
         if (lse)
-            lse[i * a->H] = max[i] + logf(sum[i]);
+            lse[i % b->each * a->H + i / b->each] = max[i] + logf(sum[i]);
     }
 }
 
@@ -122,19 +123,25 @@ static af_operand cached(const af_attn *a, int64_t s, int64_t head)
     return o;
 }
 
-static void query_block(const af_attn *a, int64_t s, int64_t h, int64_t i, uint8_t *scratch)
+/* Block i of sequence s, stack `stack` of all its kv heads' stacks. */
+static void query_block(const af_attn *a, int64_t s, int64_t stack, int64_t i, uint8_t *scratch)
 {
-    const int64_t row = a->bounds[s] + i * AF_ATTN_Q, kv = h / (a->H / a->K);
+    const int64_t row = a->bounds[s] + i * AF_ATTN_Q, group = a->H / a->K,
+                  kv = stack / stacks_of(a), skip = stack % stacks_of(a) * AF_ATTN_HEADS,
+                  h = kv * group + skip, heads = AF_MIN((int64_t)AF_ATTN_HEADS, group - skip);
     const int64_t start = a->cache ? a->start[s] : 0;
-    block b = {.q = af_attn_head(a, h, row), .first = start + i * AF_ATTN_Q};
-    b.rows = AF_MIN((int64_t)AF_ATTN_Q, a->bounds[s + 1] - row);
+    float *o = (float *)scratch + AF_ATTN_ROWS * AF_ATTN_K * 3 / 2;
+    block b = {.first = start + i * AF_ATTN_Q};
+    b.each = AF_MIN((int64_t)AF_ATTN_Q, a->bounds[s + 1] - row);
+    b.rows = b.each * heads;
+    b.q = af_attn_stack(a, a->qkv, a->width, row, b.each, h, heads, o + AF_ATTN_ROWS * a->E);
     b.keys = start + a->bounds[s + 1] - a->bounds[s];
     b.k = a->cache ? cached(a, s, kv) : af_attn_head(a, a->H + kv, a->bounds[s]);
     b.v = a->cache ? cached(a, s, a->K + kv) : af_attn_head(a, a->H + a->K + kv, a->bounds[s]);
-    float *o = (float *)scratch + AF_ATTN_Q * AF_ATTN_K * 3 / 2;
     float *lse = a->cache ? NULL : (float *)a->n->out[1]->data + row * a->H + h;
     attend(a, &b, o, lse, scratch);
-    put_block(a, o, row, b.rows, h);
+    for (int64_t k = 0; k < heads; k++)
+        put_block(a, o + k * b.each * a->E, row, b.each, h + k);
 }
 
 static void items(void *arg, int64_t from, int64_t to, int share)
@@ -143,7 +150,7 @@ static void items(void *arg, int64_t from, int64_t to, int share)
     uint8_t *scratch = (uint8_t *)a->work + (uint64_t)share * a->share_bytes;
     int64_t at = 0; /* items before sequence s */
     for (int64_t s = 0; s < a->S && at < to; s++) {
-        const int64_t blocks = blocks_of(a, s), n = blocks * a->H;
+        const int64_t blocks = blocks_of(a, s), n = blocks * a->K * stacks_of(a);
         for (int64_t i = AF_MAX(from - at, INT64_C(0)); i < AF_MIN(n, to - at); i++)
             query_block(a, s, i / blocks, i % blocks, scratch);
         at += n;
@@ -174,7 +181,7 @@ static void attention_run(const af_node *n, af_cpu *cpu)
     af_attn a = af_attn_of(n, cpu, share_floats(n));
     int64_t count = 0;
     for (int64_t s = 0; s < a.S; s++)
-        count += blocks_of(&a, s) * a.H;
+        count += blocks_of(&a, s) * a.K * stacks_of(&a);
     af_attn_zero_rows(&a);
     if (a.cache)
         af_pool_run(cpu->pool, af_live(a.qkv), store_cache, &a);

@@ -4,7 +4,14 @@
 
 #include "ops/cpu_fast.h"
 
-enum { AF_ATTN_Q = 64, AF_ATTN_K = 256 }; /* queries by keys of a block of scores */
+/* Queries by keys of a block of scores, and how many heads that share keys are stacked in it (so
+ * that keys and values are packed once for all of them). */
+enum {
+    AF_ATTN_Q = 64,
+    AF_ATTN_K = 256,
+    AF_ATTN_HEADS = 4,
+    AF_ATTN_ROWS = AF_ATTN_Q * AF_ATTN_HEADS
+};
 
 typedef struct af_attn {
     const af_node *n;
@@ -61,6 +68,30 @@ static inline af_operand af_attn_head(const af_attn *a, int64_t head, int64_t ro
     o.data = (const uint8_t *)a->qkv->data +
              (row * a->width + head * a->E) * (int64_t)af_dtype_get(o.dtype)->bytes;
     return o;
+}
+
+/* Rows [row, row+m) of heads [h, h+heads), each `width` apart, head after head in `buf`. */
+static inline af_operand af_attn_stack(const af_attn *a, const af_tensor *t, int64_t width,
+                                       int64_t row, int64_t m, int64_t h, int64_t heads, void *buf)
+{
+    const int64_t size = (int64_t)af_dtype_get(t->dtype)->bytes;
+    uint8_t *to = buf;
+    for (int64_t k = h; k < h + heads; k++)
+        for (int64_t i = row; i < row + m; i++, to += a->E * size)
+            memcpy(to, (const uint8_t *)t->data + (i * width + k * a->E) * size,
+                   (size_t)(a->E * size));
+    return (af_operand){buf, a->E, t->dtype, false, NULL, false};
+}
+
+/* What scores are multiplied with before and after they leave the product: a soft cap wants them
+ * scaled, the exponential scales by itself. */
+static inline float af_attn_before(const af_attn *a)
+{
+    return a->n->attr.attention.softcap > 0 ? (float)a->n->attr.attention.scale : 1.0f;
+}
+static inline float af_attn_after(const af_attn *a)
+{
+    return a->n->attr.attention.softcap > 0 ? 1.0f : (float)a->n->attr.attention.scale;
 }
 
 /* A block of f32 numbers [rows][ld] as an operand: rounded to `half` when the values are bf16. */
