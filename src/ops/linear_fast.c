@@ -117,18 +117,33 @@ static void linear_run(const af_node *n, af_cpu *cpu)
             add_part(n, cpu, p);
 }
 
-/* xa = scale * x a^T, part by part. */
+/* Ranks of part p and of those after it that follow on with the same scale. */
+static int parts_alike(const af_node *n, int p, int64_t *ranks)
+{
+    const af_adapter_part *q = &n->attr.linear.part[p];
+    int count = 0;
+    *ranks = 0;
+    for (; p + count < n->attr.linear.parts && q[count].rank_from == q->rank_from + *ranks &&
+           q[count].scale == q->scale;
+         count++)
+        *ranks += q[count].rank;
+    return count;
+}
+
+/* xa = scale * x a^T */
 static void adapter_down_run(const af_node *n, af_cpu *cpu)
 {
     const af_tensor *x = n->in[0], *a = n->in[1];
     af_tensor *xa = n->out[0];
     const int64_t I = af_last(x), R = af_last(xa);
-    for (int p = 0; p < n->attr.linear.parts; p++) {
+    for (int p = 0; p < n->attr.linear.parts;) {
         const af_adapter_part *q = &n->attr.linear.part[p];
+        int64_t ranks;
+        p += parts_alike(n, p, &ranks);
         af_operand w = af_fast_weight(a, I, true);
         w.data = column(a, q->rank_from * I);
         const af_gemm g = {.M = af_live(x),
-                           .N = q->rank,
+                           .N = ranks,
                            .K = I,
                            .a = af_fast_operand(x, false),
                            .b = w,

@@ -30,6 +30,10 @@ void AF_ISA_NAME(af_tile_end)(void) { __asm__ volatile("tilerelease" : : : "memo
 
 #define LOAD(tile, at, stride)                                                                     \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(at), "r"(stride) : "memory")
+/* The same with a hint that it is read once: what streams past leaves the panel of B where it is.
+ */
+#define PASS(tile, at, stride)                                                                     \
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #tile : : "r"(at), "r"(stride) : "memory")
 #define STORE(tile, at, stride)                                                                    \
     __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(at), "r"(stride) : "memory")
 #define PRODUCT(sum, a, b)                                                                         \
@@ -55,12 +59,12 @@ void AF_ISA_NAME(af_tile_amx)(int64_t kc, const void *pa, const void *pb, float 
         ZERO(3);
     }
     for (int64_t k = 0; k < kc; k += BK, a += BK * BM, b += BK * BN) {
-        LOAD(4, a, line);
+        PASS(4, a, line);
         LOAD(6, b, row);
         PRODUCT(0, 4, 6);
         LOAD(7, b + 32, row);
         PRODUCT(1, 4, 7);
-        LOAD(5, a + 16 * BK, line);
+        PASS(5, a + 16 * BK, line);
         PRODUCT(2, 5, 6);
         PRODUCT(3, 5, 7);
     }

@@ -129,11 +129,50 @@ static bool any_coarse(const af_gemm *g)
     return coarse;
 }
 
+/* The memory of B that the strip after this one will be packed from, a little with every tile: it
+ * comes from far away and is read once. Plain types only. */
+typedef struct ahead {
+    const uint8_t *at;
+    int64_t rows, bytes, step; /* stored rows, bytes of each to fetch, bytes from row to row */
+    int64_t row, column;
+    int64_t lines; /* a tile */
+} ahead;
+
+enum { LINE = 64 };
+
+static ahead look_ahead(const task *t, int64_t n, int64_t cols, int64_t tiles)
+{
+    const chunk *c = &t->chunk[0];
+    const af_operand *b = c->b;
+    const int64_t size = af_dtype_get(b->dtype)->bytes, line = t->n + n;
+    if (b->weight || cols <= 0)
+        return (ahead){0};
+    ahead h = {.rows = b->trans ? cols : c->kc, .bytes = (b->trans ? c->kc : cols) * size};
+    h.step = b->ld * size;
+    h.at = (const uint8_t *)b->data + (b->trans ? line : c->k) * h.step +
+           (b->trans ? c->k : line) * size;
+    h.lines = (h.rows * ((h.bytes + LINE - 1) / LINE) + tiles - 1) / tiles;
+    return h;
+}
+
+static void fetch(ahead *h)
+{
+    for (int64_t i = 0; i < h->lines && h->row < h->rows; i++) {
+        __builtin_prefetch(h->at + h->row * h->step + h->column, 0, 2);
+        h->column += LINE;
+        if (h->column >= h->bytes) {
+            h->column = 0;
+            h->row++;
+        }
+    }
+}
+
 /* Panels [p, end) of one piece of the rows. */
 static void columns(const task *t, int64_t p, int64_t end, int64_t piece, int share)
 {
     const int64_t size = t->bf16 ? 2 : 4, tm = tile_rows(t), tiles = (t->rows + tm - 1) / tm;
-    const int64_t from = tiles * piece / t->pieces * tm, to = tiles * (piece + 1) / t->pieces * tm;
+    const int64_t from = tiles * piece / t->pieces * tm,
+                  to = AF_MIN(tiles * (piece + 1) / t->pieces * tm, t->rows);
     const int64_t most = any_coarse(t->g) ? AF_GEMM_WIDE : AF_GEMM_STRIP;
     uint8_t *strip = t->shares + (uint64_t)share * share_bytes();
     while (p < end) {
@@ -141,13 +180,17 @@ static void columns(const task *t, int64_t p, int64_t end, int64_t piece, int sh
         int64_t n = AF_MIN(most / width, end - p); /* panels of the strip */
         if (p < t->wide)
             n = AF_MIN(n, t->wide - p);
-        const int64_t j = panel_start(t, p), bytes = t->depth * width * size;
+        const int64_t j = panel_start(t, p), bytes = t->depth * width * size, next = j + n * width;
         af_tile *tile = AF_ISA_NAME(af_tile_for)(t->bf16, width);
+        ahead h = look_ahead(t, next, AF_MIN(most, panel_start(t, end) - next),
+                             n * ((to - from + tm - 1) / tm));
         pack_b(t, strip, j, AF_MIN(n * width, t->cols - j), width, pack_buffer(t, share));
         for (int64_t q = 0; q < n; q++)
-            for (int64_t i = from; i < AF_MIN(to, t->rows); i += tm)
+            for (int64_t i = from; i < to; i += tm) {
+                fetch(&h);
                 one_tile(t, tile, t->a + i * t->depth * size, strip + q * bytes, i, j + q * width,
                          width);
+            }
         p += n;
     }
 }

@@ -141,10 +141,15 @@ static void tile_f32(int64_t kc, const void *pa, const void *pb, float *c, int64
         for (int j = 0; j < NV; j++)
             x[j] = *(const vec *)(b + j * VL);
 #pragma GCC unroll 16
-        for (int i = 0; i < MR; i++)
+        for (int i = 0; i < MR; i++) {
+            vec y = a[i] - (vec){0};
+#if defined(__AVX512F__)
+            __asm__("" : "+v"(y)); /* in a register: else it is loaded again for each of NV */
+#endif
 #pragma GCC unroll 3
             for (int j = 0; j < NV; j++)
-                s[i][j] += x[j] * a[i];
+                s[i][j] += x[j] * y;
+        }
     }
 #pragma GCC unroll 16
     for (int i = 0; i < MR; i++)

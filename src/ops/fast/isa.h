@@ -12,7 +12,7 @@
 
 /* VL floats a vector; the f32 tile is MR rows of NV vectors (MR and NR multiples of 4). */
 #if defined(AF_ISA_avx512) || defined(AF_ISA_amx)
-enum { VL = 16, MR = 12, NV = 2 };
+enum { VL = 16, MR = 8, NV = 3 };
 #elif defined(AF_ISA_avx2)
 enum { VL = 8, MR = 4, NV = 3 };
 #elif defined(AF_ISA_sse2)
@@ -124,9 +124,9 @@ enum {
     AF_GEMM_A_BYTES = 704 << 10,  /* of a packed block of A: most of a second-level cache */
     AF_GEMM_B_BYTES = 768 * 1024, /* of a packed strip of B, at most: WIDE * KC_WIDE floats */
     AF_GEMM_CHUNKS = 2 * (1 + AF_GEMM_TERMS), /* of k's that one step may be made of */
-    AF_GEMM_MS = 384,   /* rows and columns of the f32 scratch for sums in several */
-    AF_GEMM_NS = 768,   /* steps into a bf16 C */
-    AF_THIN_ROWS = 8,   /* at most so many rows take the thin way */
-    AF_PACK_BUF = 6144, /* four f32 rows of KC; a row of WIDE (or KC_BF16) and its bf16 group */
+    AF_GEMM_MS = 384,    /* rows and columns of the f32 scratch for sums in several */
+    AF_GEMM_NS = 768,    /* steps into a bf16 C */
+    AF_THIN_ROWS = 8,    /* at most so many rows take the thin way */
+    AF_PACK_BUF = 12288, /* 4 f32 rows of KC; 1 and 16 bf16 of KC_BF16; 1 and 2 bf16 of WIDE */
 };
 #endif
