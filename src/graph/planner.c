@@ -141,13 +141,49 @@ static sweep *region(sweep *s, int reach, const af_tensor *t)
     return &s[t->last - t->first > reach];
 }
 
-/* Tensors that a backend fills from here on. */
-static void take_early(sweep *s, int reach, const af_node *n)
+/* Tensors that a backend fills, or held, by the position where their range begins or ends. */
+typedef struct listed {
+    int at;
+    af_tensor *t;
+} listed;
+typedef struct wishes {
+    listed *early, *held;
+    int n_early, n_held, next_early, next_held;
+} wishes;
+
+static int by_position(const void *a, const void *b)
 {
-    for (int i = 0; i < s->g->n_tensors; i++) {
-        af_tensor *t = s->g->tensors[i];
-        if (t->early > 0 && t->first == n->at)
-            t->offset = take(region(s, reach, t), af_arena_size(s->g, t));
+    const listed *x = a, *y = b;
+    return x->at != y->at ? x->at - y->at : x->t->id - y->t->id;
+}
+
+static bool collect_wishes(const af_graph *g, wishes *w)
+{
+    *w = (wishes){0};
+    w->early = af_calloc((uint64_t)g->n_tensors * 2 + 1, sizeof *w->early);
+    if (!w->early)
+        return false;
+    w->held = w->early + g->n_tensors;
+    for (int i = 0; i < g->n_tensors; i++) {
+        af_tensor *t = g->tensors[i];
+        if (!af_in_arena(t) || t->first < 0)
+            continue;
+        if (t->early > 0)
+            w->early[w->n_early++] = (listed){t->first, t};
+        if (t->hold > 0 && t->hold == t->last)
+            w->held[w->n_held++] = (listed){t->last, t};
+    }
+    qsort(w->early, (size_t)w->n_early, sizeof *w->early, by_position);
+    qsort(w->held, (size_t)w->n_held, sizeof *w->held, by_position);
+    return true;
+}
+
+/* Tensors that a backend fills from here on. */
+static void take_early(sweep *s, int reach, const af_node *n, wishes *w)
+{
+    for (; w->next_early < w->n_early && w->early[w->next_early].at <= n->at; w->next_early++) {
+        af_tensor *t = w->early[w->next_early].t;
+        t->offset = take(region(s, reach, t), af_arena_size(s->g, t));
     }
 }
 
@@ -186,11 +222,11 @@ static void sweep_node(sweep *s, int reach, af_node *n)
 }
 
 /* Tensors that were held for a backend and end here, though this node does not use them. */
-static void release_held(sweep *s, int reach, const af_node *n)
+static void release_held(sweep *s, int reach, const af_node *n, wishes *w)
 {
-    for (int i = 0; i < s->g->n_tensors; i++) {
-        const af_tensor *t = s->g->tensors[i];
-        bool used = t->hold != n->at || t->last != n->at || t->first < 0 || !af_in_arena(t);
+    for (; w->next_held < w->n_held && w->held[w->next_held].at <= n->at; w->next_held++) {
+        const af_tensor *t = w->held[w->next_held].t;
+        bool used = false;
         for (int k = 0; k < n->n_in && !used; k++)
             used = root(n->in[k]) == t;
         for (int k = 0; k < n->n_out && !used; k++)
@@ -248,18 +284,14 @@ static void count_work(af_graph *g)
 static uint64_t lay(af_graph *g, int reach, bool *failed)
 {
     sweep s[2] = {{.g = g}, {.g = g}};
-    bool held = false, early = false;
-    for (int i = 0; i < g->n_tensors; i++) {
-        held |= g->tensors[i]->hold > 0;
-        early |= g->tensors[i]->early > 0;
-    }
+    wishes w;
+    s[0].failed = !collect_wishes(g, &w);
     for (int i = 0; i < g->n_nodes && !s[0].failed && !s[1].failed; i++) {
-        if (early)
-            take_early(s, reach, g->nodes[i]);
+        take_early(s, reach, g->nodes[i], &w);
         sweep_node(s, reach, g->nodes[i]);
-        if (held)
-            release_held(s, reach, g->nodes[i]);
+        release_held(s, reach, g->nodes[i], &w);
     }
+    free(w.early);
     for (int i = 0; i < g->n_tensors; i++) {
         af_tensor *t = g->tensors[i];
         if (af_in_arena(t) && t->first >= 0 && region(s, reach, t) == &s[1])
