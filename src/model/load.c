@@ -242,6 +242,18 @@ static bool ends_with(const char *s, const char *tail)
     return n >= t && strcmp(s + n - t, tail) == 0;
 }
 
+/* What a model of several senses has beside the text part, which is all we take. */
+static bool is_other_sense(const char *name)
+{
+    static const char *const parts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
+                                        "audio_tower.",  "visual.",       "embed_vision."};
+    for (size_t i = 0; i < AF_LEN(parts); i++)
+        if (strncmp(name, parts[i], strlen(parts[i])) == 0 ||
+            (strncmp(name, "model.", 6) == 0 && strncmp(name + 6, parts[i], strlen(parts[i])) == 0))
+            return true;
+    return false;
+}
+
 /* Stored, not ours, and known to be harmless. */
 static bool may_be_left(const af_source *s, const char *name)
 {
@@ -251,9 +263,7 @@ static bool may_be_left(const af_source *s, const char *name)
         return true;
     if ((s->spec.tied || s->untied) && ends_with(name, "lm_head.weight"))
         return true; /* the same values, or unused ones */
-    /* the vision part of a model whose text part we take */
-    return s->config.raw && json_object_get(s->config.raw, "text_config") &&
-           strstr(name, "layers.") != NULL && strncmp(name, s->prefix, strlen(s->prefix)) != 0;
+    return s->config.raw && json_object_get(s->config.raw, "text_config") && is_other_sense(name);
 }
 
 static bool is_bnb_part(const char *name)

@@ -2,7 +2,7 @@
 computes in float32 beside what afinar computes. Development only: nothing of this ships or runs in
 the tests.
 
-    python judge_models.py AFINAR [--family F] [--seeds 0-9] [--keep DIR] [--grad] [--old]
+    python judge_models.py AFINAR [--family F] [--seeds 0-9] [--keep DIR] [--grad] [--old] [--gguf]
 
 Prints one line a case: relative L2 of the logits, of the loss, of all gradients (--grad), and
 whether the greedy tokens agree. Exits 1 when a case is beyond 1e-5 (gradients 2e-5)."""
@@ -300,6 +300,21 @@ def check_logits(afinar, path, tmp, model, r):
     return worst
 
 
+def check_gguf(afinar, path, tmp, model, r):
+    """Our own export read back; what GGUF cannot say is refused with a reason."""
+    ids = np.array([[r.randrange(model.config.vocab_size) for _ in range(13)]], np.int32)
+    try:
+        call([afinar, "export", path, "-o", tmp + "/x.gguf", "--type", "f32", "--no-verify", "-q"])
+    except RuntimeError as e:
+        return "refused: " + str(e).split(": ", 1)[-1][:110]
+    save_file({"input_ids": ids}, tmp + "/ids.safetensors")
+    call([afinar, "logits", tmp + "/x.gguf", "--ids", tmp + "/ids.safetensors", "-o",
+          tmp + "/out.safetensors", "--device", "cpu", "-q"])
+    with torch.no_grad():
+        ref = forward(model, ids)[0].numpy()
+    return rel(load_file(tmp + "/out.safetensors")["logits"][0], ref)
+
+
 def rope_depends(c):
     p = c.rope_parameters
     kinds = [p.get("rope_type")] if "rope_type" in p else [q["rope_type"] for q in p.values()]
@@ -392,6 +407,10 @@ def one(a, family, seed):
         word, margin = check_greedy(a.afinar, path, model, r)
         line = f"{family:12s} {seed:3d} {str(dtype)[6:]:8s} logits {err:.1e} greedy {word}"
         bad = err > 1e-5 or (word != "same" and margin > 1e-4)
+        if a.gguf:
+            g = check_gguf(a.afinar, path, tmp, model, r)
+            line += f" gguf {g if isinstance(g, str) else format(g, '.1e')}"
+            bad |= not isinstance(g, str) and g > 1e-5
         if a.grad and dtype == torch.float32:
             l, gn, ge, name = check_grad(a.afinar, path, tmp, model, r)
             line += f" loss {l:.1e} norm {gn:.1e} grad {ge:.1e} {name if ge > 1e-5 else ''}"
@@ -414,6 +433,7 @@ def main():
     p.add_argument("--keep")
     p.add_argument("--grad", action="store_true")
     p.add_argument("--old", action="store_true")
+    p.add_argument("--gguf", action="store_true", help="export to GGUF and read it back as well")
     a = p.parse_args()
     lo, _, hi = a.seeds.partition("-")
     bad = sum(one(a, f, s) for f in (a.family.split(",") if a.family else FAMILIES)
