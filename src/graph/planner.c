@@ -306,13 +306,14 @@ static uint64_t lay(af_graph *g, int reach, bool *failed)
 af_status af_graph_layout(af_graph *g, af_error *err)
 {
     static const int reaches[] = {8, 24, 64, INT32_MAX};
-    enum { WAYS = AF_LEN(reaches) + 1 };
+    /* where every value lives long, the sweeps find all there is to find */
+    const size_t ways = AF_LEN(reaches) + (g->recompute >= AF_RECOMPUTE_WIDE);
     size_t best = 0;
     uint64_t least = UINT64_MAX;
     bool failed = false;
     find_lifetimes(g);
     place_leaves(g);
-    for (size_t i = 0; i < WAYS && !failed; i++) {
+    for (size_t i = 0; i < ways && !failed; i++) {
         const uint64_t bytes =
             i < AF_LEN(reaches) ? lay(g, reaches[i], &failed) : af_graph_pack(g, &failed);
         if (bytes < least) {
@@ -320,7 +321,7 @@ af_status af_graph_layout(af_graph *g, af_error *err)
             best = i;
         }
     }
-    if (best + 1 < WAYS && !failed)
+    if (best + 1 < ways && !failed)
         (void)lay(g, reaches[best], &failed); /* the offsets of the best one again */
     g->role_bytes[AF_ROLE_ACTIVATION] = least;
     count_work(g);

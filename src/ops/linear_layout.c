@@ -13,12 +13,41 @@ static bool reads(const af_node *n, const af_tensor *t)
     return false;
 }
 
-static bool touches(const af_node *n, const af_tensor *t)
+/* What the graph does with a tensor, found in one walk. */
+typedef struct uses {
+    bool viewed; /* another tensor is a view of it */
+    bool fixed;  /* some op around it wants packed rows */
+    bool other;  /* read by something else than a projection */
+    int last;    /* position of the last node around it, -1 = none */
+    int narrow;  /* adapter products that read it */
+} uses;
+
+static void note_use(uses *u, const af_node *n, bool input)
 {
-    for (int k = 0; k < n->n_out; k++)
-        if (n->out[k] == t)
-            return true;
-    return reads(n, t);
+    u->last = n->at;
+    u->fixed |= af_ops[n->op]->view || !af_cuda_ops[n->op]->strided;
+    u->other |= input && !is_linear(n->op) && n->op != AF_OP_DORA_NORM;
+}
+
+/* By tensor, for those there are now. */
+static uses *find_uses(const af_graph *g)
+{
+    uses *u = af_calloc((uint64_t)g->n_tensors + 1, sizeof *u);
+    for (int i = 0; u && i < g->n_tensors; i++)
+        u[i].last = -1;
+    for (int i = 0; u && i < g->n_tensors; i++)
+        if (g->tensors[i]->base)
+            u[g->tensors[i]->base->id].viewed = true;
+    for (int i = 0; u && i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        for (int k = 0; k < n->n_in; k++)
+            note_use(&u[n->in[k]->id], n, true);
+        for (int k = 0; k < n->n_out; k++)
+            note_use(&u[n->out[k]->id], n, false);
+        if (n->op == AF_OP_ADAPTER_DOWN || n->op == AF_OP_ADAPTER_G)
+            u[n->in[0]->id].narrow++;
+    }
+    return u;
 }
 
 /* ---- groups ---- */
@@ -99,18 +128,10 @@ static void describe_linear(af_linear_group *p, const af_node *n)
 }
 
 /* May the piece become a view into the group's matrix? */
-static bool movable(const af_graph *g, const af_tensor *t, af_dtype type)
+static bool movable(const uses *u, const af_tensor *t, af_dtype type)
 {
-    if (t->role != AF_ROLE_WEIGHT || t->base || t->dtype != type || t->quant)
-        return false;
-    for (int i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i]->base == t)
-            return false;
-    for (int i = 0; i < g->n_nodes; i++)
-        if (reads(g->nodes[i], t) && !is_linear(g->nodes[i]->op) &&
-            g->nodes[i]->op != AF_OP_DORA_NORM)
-            return false;
-    return true;
+    return t->role == AF_ROLE_WEIGHT && !t->base && t->dtype == type && !t->quant &&
+           !u[t->id].viewed && !u[t->id].other;
 }
 
 static void move_into(af_tensor *t, af_tensor *base, int64_t element)
@@ -121,7 +142,7 @@ static void move_into(af_tensor *t, af_tensor *base, int64_t element)
         t->ld = base->ld;
 }
 
-static void make_bias(af_graph *g, af_linear_group *p)
+static void make_bias(af_graph *g, const uses *u, af_linear_group *p)
 {
     bool any = false;
     for (int i = 0; i < p->pieces; i++)
@@ -130,18 +151,18 @@ static void make_bias(af_graph *g, af_linear_group *p)
         return;
     p->bias = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 1, (int64_t[]){p->O});
     for (int i = 0; i < p->pieces && !af_graph_failed(g); i++)
-        if (p->bias_in[i] && movable(g, p->bias_in[i], p->type))
+        if (p->bias_in[i] && movable(u, p->bias_in[i], p->type))
             move_into(p->bias_in[i], p->bias, p->of->attr.linear.piece_from[i]);
 }
 
-static void make_matrix(af_graph *g, af_linear_group *p)
+static void make_matrix(af_graph *g, const uses *u, af_linear_group *p)
 {
     bool plain = p->parts == 0, can_move = true;
     int64_t covered = 0;
     for (int i = 0; i < p->pieces; i++) {
         plain &= p->w[i]->dtype == p->type;
         p->quant |= af_dtype_is_block(p->w[i]->dtype);
-        can_move &= movable(g, p->w[i], p->type);
+        can_move &= movable(u, p->w[i], p->type);
         covered += p->w[i]->dim[0];
     }
     p->direct = plain && covered == p->O && (p->pieces == 1 || !can_move);
@@ -150,7 +171,7 @@ static void make_matrix(af_graph *g, af_linear_group *p)
     p->fused =
         af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){p->O + p->ext, p->I + p->ext});
     for (int i = 0; i < p->pieces && !af_graph_failed(g); i++)
-        if (movable(g, p->w[i], p->type))
+        if (movable(u, p->w[i], p->type))
             move_into(p->w[i], p->fused,
                       (p->of->op == AF_OP_HEAD_LOSS ? 0 : p->of->attr.linear.piece_from[i]) *
                           p->fused->ld);
@@ -170,7 +191,7 @@ static void make_narrow(af_graph *g, af_linear_group *p)
     p->down = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){ranks, p->I});
 }
 
-static af_status find_groups(af_graph *g, af_cuda_graph *cg, af_error *err)
+static af_status find_groups(af_graph *g, const uses *u, af_cuda_graph *cg, af_error *err)
 {
     int n = 0;
     for (int i = 0; i < g->n_nodes; i++)
@@ -188,8 +209,8 @@ static af_status find_groups(af_graph *g, af_cuda_graph *cg, af_error *err)
             describe_linear(p, node);
         else
             describe_head(p, node);
-        make_matrix(g, p);
-        make_bias(g, p);
+        make_matrix(g, u, p);
+        make_bias(g, u, p);
         make_narrow(g, p);
     }
     return af_graph_status(g, err);
@@ -198,21 +219,13 @@ static af_status find_groups(af_graph *g, af_cuda_graph *cg, af_error *err)
 /* ---- spare columns ---- */
 
 /* Every op around t must honour its row stride, and nobody may look at it as another shape. */
-static bool can_pad(const af_graph *g, const af_tensor *t)
+static bool can_pad(const uses *u, const af_tensor *t)
 {
-    if (t->role != AF_ROLE_ACTIVATION || t->base || t->ld != af_last(t) || t->ndim < 2)
-        return false;
-    for (int i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i]->base == t)
-            return false;
-    for (int i = 0; i < g->n_nodes; i++)
-        if (touches(g->nodes[i], t) &&
-            (af_ops[g->nodes[i]->op]->view || !af_cuda_ops[g->nodes[i]->op]->strided))
-            return false;
-    return true;
+    return t->role == AF_ROLE_ACTIVATION && !t->base && t->ld == af_last(t) && t->ndim >= 2 &&
+           !u[t->id].viewed && !u[t->id].fixed;
 }
 
-static void pad(const af_cuda *cu, af_graph *g, const af_cuda_graph *cg)
+static void pad(const af_cuda *cu, af_graph *g, const uses *u, const af_cuda_graph *cg)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
@@ -220,22 +233,14 @@ static void pad(const af_cuda *cu, af_graph *g, const af_cuda_graph *cg)
         if (!p || !p->parts || !p->pieces || p->R > AF_FOLD_RANK || cu->no_fold)
             continue;
         af_tensor *t = n->in[0];
-        if (can_pad(g, t))
+        if (can_pad(u, t))
             t->ld = af_last(t) + p->ext;
     }
 }
 
-static int last_use(const af_graph *g, const af_tensor *t)
-{
-    for (int i = g->n_nodes - 1; i >= 0; i--)
-        if (touches(g->nodes[i], t))
-            return i;
-    return -1;
-}
-
 /* An op that could work in place does so only between equal row strides: the narrower side is
  * padded too. */
-static void match_inplace(af_graph *g)
+static void match_inplace(af_graph *g, const uses *u)
 {
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         const af_node *n = g->nodes[i];
@@ -245,18 +250,9 @@ static void match_inplace(af_graph *g)
             continue;
         af_tensor *narrow = n->in[k]->ld < n->out[0]->ld ? n->in[k] : n->out[0];
         const af_tensor *wide = narrow == n->in[k] ? n->out[0] : n->in[k];
-        if (last_use(g, n->in[k]) == i && can_pad(g, narrow))
+        if (u[n->in[k]->id].last == i && can_pad(u, narrow))
             narrow->ld = wide->ld;
     }
-}
-
-static int writers_beside(const af_graph *g, const af_tensor *t)
-{
-    int n = 0;
-    for (int i = 0; i < g->n_nodes; i++)
-        n += (g->nodes[i]->op == AF_OP_ADAPTER_DOWN || g->nodes[i]->op == AF_OP_ADAPTER_G) &&
-             g->nodes[i]->in[0] == t;
-    return n;
 }
 
 static bool one_scale(const af_node *n)
@@ -269,26 +265,26 @@ static bool one_scale(const af_node *n)
 
 /* The node's result may lie in the spare columns of its input when that lives as long (or a few
  * nodes less), nobody else writes there, and every product that reads it reads it from there. */
-static bool can_share(const af_graph *g, const af_node *n, const af_linear_group *p)
+static bool can_share(const af_graph *g, const uses *u, const af_node *n, const af_linear_group *p)
 {
     const af_tensor *x = n->in[0], *xa = n->out[0];
-    if (x->ld < af_last(x) + p->ext || !one_scale(n) || xa->keep || writers_beside(g, x) != 1 ||
-        last_use(g, xa) > last_use(g, x) + 3)
+    if (x->ld < af_last(x) + p->ext || !one_scale(n) || xa->keep || u[x->id].narrow != 1 ||
+        u[xa->id].last > u[x->id].last + 3)
         return false;
-    for (int i = 0; i < g->n_nodes; i++)
+    for (int i = n->at; i <= u[xa->id].last; i++)
         if (is_linear(g->nodes[i]->op) && reads(g->nodes[i], xa) && g->nodes[i]->in[0] != x)
             return false;
     return true;
 }
 
-static void share(af_graph *g, const af_cuda_graph *cg)
+static void share(af_graph *g, const uses *u, const af_cuda_graph *cg)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         if (n->op != AF_OP_ADAPTER_DOWN && n->op != AF_OP_ADAPTER_G)
             continue;
         const af_linear_group *p = af_linear_group_of(cg, n);
-        if (p && can_share(g, n, p)) {
+        if (p && can_share(g, u, n, p)) {
             move_into(n->out[0], n->in[0], af_last(n->in[0]));
             n->out[0]->ld = n->in[0]->ld;
         }
@@ -297,14 +293,14 @@ static void share(af_graph *g, const af_cuda_graph *cg)
 
 /* A result that lies elsewhere is as wide, and its rows as aligned, as it would be beside: the same
  * products, with the same promises to their algorithms, in every mode. */
-static void widen(af_graph *g, const af_cuda_graph *cg)
+static void widen(af_graph *g, const uses *u, const af_cuda_graph *cg)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         if (n->op != AF_OP_ADAPTER_DOWN && n->op != AF_OP_ADAPTER_G)
             continue;
         const af_linear_group *p = af_linear_group_of(cg, n);
-        if (p && p->R <= AF_FOLD_RANK && one_scale(n) && can_pad(g, n->out[0]))
+        if (p && p->R <= AF_FOLD_RANK && one_scale(n) && can_pad(u, n->out[0]))
             n->out[0]->ld = p->ext;
     }
 }
@@ -312,14 +308,18 @@ static void widen(af_graph *g, const af_cuda_graph *cg)
 af_status af_cuda_linear_layout(af_cuda *cu, af_graph *g, af_error *err)
 {
     af_cuda_graph *cg = g->backend;
-    const af_status st = find_groups(g, cg, err);
-    if (st != AF_OK)
-        return st;
-    pad(cu, g, cg);
-    match_inplace(g);
-    share(g, cg);
-    widen(g, cg);
-    return AF_OK;
+    uses *u = find_uses(g);
+    if (!u)
+        return af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof *u);
+    const af_status st = find_groups(g, u, cg, err);
+    if (st == AF_OK) {
+        pad(cu, g, u, cg);
+        match_inplace(g, u);
+        share(g, u, cg);
+        widen(g, u, cg);
+    }
+    free(u);
+    return st;
 }
 
 bool af_cuda_linear_has_shadow(const af_cuda_graph *cg)
