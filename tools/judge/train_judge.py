@@ -218,9 +218,9 @@ def run_file(c, folder, data, out, adapter_dir):
         if adapter_dir:
             y["lora_model_dir"] = adapter_dir
         else:
-            y.update({"lora_r": c["lora_r"], "lora_alpha": c["lora_alpha"],
-                      "lora_target_modules": c["targets"], "peft_use_rslora": c["rslora"],
-                      "peft_use_dora": c["dora"]})
+            y.update({"lora_r": c.get("lora_r"), "lora_alpha": c.get("lora_alpha"),
+                      "lora_target_modules": c.get("targets"), "peft_use_rslora": c.get("rslora"),
+                      "peft_use_dora": c.get("dora")})
             for k, name in (("modules_to_save", "lora_modules_to_save"), ("exclude", "lora_exclude_modules"),
                             ("layers", "lora_layers_to_transform")):
                 if c.get(k):

@@ -1,0 +1,116 @@
+/* test_judged.c - short runs of the tiny qwen2 against PyTorch + PEFT: optimizers, LoRA+, packing,
+ * a padding token in the data (tests/golden/judged, made by tools/judge/make_judged.py). */
+#define _DEFAULT_SOURCE
+#include "test.h"
+
+#include "afinar/train.h"
+#include "base/buf.h"
+#include "base/file.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/afinar-judged-XXXXXX";
+
+static int setup(void **state)
+{
+    (void)state;
+    return !mkdtemp(dir) || setenv("XDG_CACHE_HOME", dir, 1);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    af_error err;
+    return af_path_remove(dir, &err) != AF_OK;
+}
+
+static void write_run(const json_t *c, const char *path)
+{
+    af_buf b = {0};
+    af_error err = {0};
+    const char *key;
+    json_t *run = json_object_get(c, "run"), *v;
+    const char *data = json_is_true(json_object_get(c, "pads")) ? "judged/pads.jsonl"
+                                                                : "models/data/train_tokens.jsonl";
+    json_object_foreach(run, key, v)
+    {
+        char *text = json_dumps(v, JSON_ENCODE_ANY);
+        af_buf_printf(&b, "%s: %s\n", key, json_is_string(v) ? json_string_value(v) : text);
+        free(text);
+    }
+    af_buf_printf(&b, "base_model: %s/models/qwen2\noutput_dir: %s/out\n", golden_dir(), dir);
+    af_buf_printf(&b, "datasets: [{path: %s/%s, type: tokens}]\noverwrite_output_dir: true\n",
+                  golden_dir(), data);
+    if (json_object_get(run, "adapter"))
+        af_buf_printf(&b, "lora_model_dir: %s/runs/qwen2/lora/initial_adapter\n", golden_dir());
+    CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
+    af_buf_clear(&b);
+}
+
+static double number(const json_t *row, const char *key)
+{
+    return json_number_value(json_object_get(row, key));
+}
+
+/* Losses within 1e-5, norms within 1e-5 of their size (5e-5 where every weight is trained): the
+ * goldens' suggested tolerances. */
+static void compare(const char *name, const char *line, size_t len, const json_t *want, double norm)
+{
+    json_t *row = json_loadb(line, len, 0, NULL);
+    const double step = number(row, "step"), size = fmax(1, number(want, "grad_norm"));
+    CHECK_MSG(fabs(number(row, "loss") - number(want, "loss")) <= 1e-5,
+              "%s step %g: loss %.9g, %.9g", name, step, number(row, "loss"), number(want, "loss"));
+    CHECK_MSG(fabs(number(row, "grad_norm") - number(want, "grad_norm")) <= norm * size,
+              "%s step %g: norm %.9g, %.9g", name, step, number(row, "grad_norm"),
+              number(want, "grad_norm"));
+    CHECK_MSG(fabs(number(row, "learning_rate") - number(want, "lr")) <= 1e-9, "%s step %g: rate",
+              name, step);
+    CHECK_MSG(number(row, "supervised_tokens") == number(want, "label_tokens"),
+              "%s step %g: supervised tokens", name, step);
+    json_decref(row);
+}
+
+static void check_case(const char *name)
+{
+    char path[512], run[128], *text;
+    uint64_t size;
+    json_error_t why;
+    af_error err = {0};
+    af_train_result result;
+    size_t i = 0;
+    snprintf(path, sizeof path, "%s/judged/%s.json", golden_dir(), name);
+    json_t *c = json_load_file(path, 0, &why);
+    CHECK_MSG(c, "%s: %s", path, why.text);
+    snprintf(run, sizeof run, "%s/run.yaml", dir);
+    write_run(c, run);
+    CHECK_OK(af_train(run, NULL, 0, NULL, &result, &err), err);
+    snprintf(path, sizeof path, "%s/out/metrics.jsonl", dir);
+    CHECK_OK(af_file_read(&text, &size, path, 1 << 24, &err), err);
+    const json_t *steps = json_object_get(c, "steps");
+    const double norm = strncmp(name, "full", 4) == 0 ? 5e-5 : 1e-5;
+    for (char *line = text, *end; *line; line = end + 1, i++) {
+        end = strchr(line, '\n');
+        compare(name, line, (size_t)(end - line), json_array_get(steps, i), norm);
+    }
+    assert_int_equal(i, json_array_size(steps));
+    free(text);
+    json_decref(c);
+}
+
+static void test_runs_follow_pytorch_and_peft(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {"adafactor-lora",     "loraplus-matrices",
+                                        "sgd-packed",         "adam-inverse-sqrt",
+                                        "full-padding-token", "full-adafactor"};
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        check_case(cases[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs_follow_pytorch_and_peft)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
