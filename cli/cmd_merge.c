@@ -38,6 +38,7 @@ static int merge_adapters(const char *model, const flags *f, const af_common *c)
     af_merge_adapter_opts o = {.adapters = f->adapter.count,
                                .combine = f->combine,
                                .density = f->density,
+                               .seed = (uint64_t)f->seed,
                                .dtype = f->type,
                                .adapter_only = f->adapter_only,
                                .threads = (int)c->threads};
@@ -117,8 +118,9 @@ int cmd_merge(int argc, char **argv)
     const af_opt opts[] = {
         {'o', "output", AF_OPT_STR, &f.out, "folder to write"},
         {0, "adapter", AF_OPT_LIST, &f.adapter, "PEFT folder, or DIR=WEIGHT; may be repeated"},
-        {0, "combine", AF_OPT_STR, &f.combine, "several adapters: linear, cat or ties [linear]"},
-        {0, "density", AF_OPT_F64, &f.density, "share that ties keeps [0.5]"},
+        {0, "combine", AF_OPT_STR, &f.combine,
+         "several adapters: linear, cat, ties, dare_linear, dare_ties or magnitude_prune [linear]"},
+        {0, "density", AF_OPT_F64, &f.density, "share that all but linear and cat keep [0.5]"},
         {'t', "type", AF_OPT_STR, &f.type, "bf16, f16 or f32 [as the base]"},
         {0, "adapter-only", AF_OPT_FLAG, &f.adapter_only, "write the combined adapter alone"},
         {0, "extract-lora", AF_OPT_FLAG, &f.extract, "BASE MODEL: their difference as an adapter"},

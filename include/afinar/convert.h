@@ -87,8 +87,9 @@ typedef struct af_merge_adapter_opts {
     const char *adapter[AF_MERGE_ADAPTERS_MAX]; /* PEFT folders */
     double weight[AF_MERGE_ADAPTERS_MAX];
     int adapters;
-    const char *combine; /* linear (NULL), cat, ties */
-    double density;      /* of ties; 0 = 0.5 */
+    const char *combine; /* linear (NULL), cat, ties, dare_linear, dare_ties, magnitude_prune */
+    double density;      /* share that stays, but for linear and cat; 0 = 0.5 */
+    uint64_t seed;       /* of dare */
     const char *dtype;   /* of the result; NULL = the base's own */
     bool adapter_only;   /* write the combined adapter, not a model */
     int threads;

@@ -11,14 +11,18 @@ static af_status read_adapters(af_adapter **out, af_given *in, const af_merge_ad
 {
     af_status st = AF_OK;
     af_adapter *one[AF_MERGE_ADAPTERS_MAX] = {0};
-    af_combine how = AF_COMBINE_LINEAR;
+    af_combine_opts c = {.density = o->density > 0 ? o->density : 0.5, .seed = o->seed};
     char *dir = NULL;
     if (o->adapters < 1 || o->adapters > AF_MERGE_ADAPTERS_MAX)
         return af_fail(err, AF_EUSAGE, "%d adapters; 1 to %d can be merged", o->adapters,
                        AF_MERGE_ADAPTERS_MAX);
-    if (o->combine && !af_combine_by_name(&how, o->combine))
-        return af_fail(err, AF_EUSAGE, "combination '%.40s' is not one of linear, cat, ties",
+    if (o->combine && !af_combine_by_name(&c.how, o->combine))
+        return af_fail(err, AF_EUSAGE,
+                       "combination '%.40s' is not one of linear, cat, ties, dare_linear, "
+                       "dare_ties, magnitude_prune",
                        o->combine);
+    if (!(o->density >= 0 && o->density <= 1))
+        return af_fail(err, AF_EUSAGE, "density %g is not between 0 and 1", o->density);
     for (int i = 0; i < o->adapters; i++) {
         free(dir);
         dir = NULL;
@@ -29,11 +33,11 @@ static af_status read_adapters(af_adapter **out, af_given *in, const af_merge_ad
         *out = one[0];
         one[0] = NULL;
     } else if (o->adapters == 1) { /* a weight alone scales the change itself */
-        AF_TRY(af_adapter_combine(out, (const af_adapter *const *)one, o->weight, 1, AF_COMBINE_CAT,
-                                  1, err));
+        c.how = AF_COMBINE_CAT;
+        AF_TRY(af_adapter_combine(out, (const af_adapter *const *)one, o->weight, 1, &c, err));
     } else {
-        AF_TRY(af_adapter_combine(out, (const af_adapter *const *)one, o->weight, o->adapters, how,
-                                  o->density > 0 ? o->density : 0.5, err));
+        AF_TRY(af_adapter_combine(out, (const af_adapter *const *)one, o->weight, o->adapters, &c,
+                                  err));
     }
 done:
     free(dir);

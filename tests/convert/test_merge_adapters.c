@@ -153,6 +153,53 @@ static void test_mixtures_are_those_of_peft(void **state)
     scratch_free(&d);
 }
 
+/* With one adapter of weight nought, what is left of the other can be read off. */
+static void test_dare_keeps_its_share_and_makes_up_for_the_rest(void **state)
+{
+    scratch_dir d = scratch_new();
+    char base[PATH], a[PATH], b[PATH], plain[PATH], out[3][PATH];
+    af_error err = {0};
+    af_weights *x = NULL, *y = NULL;
+    int64_t kept = 0, all = 0;
+    (void)state;
+    gold(base, sizeof base, "merge/models/base");
+    gold(a, sizeof a, "peft/lora");
+    gold(b, sizeof b, "peft/lora2");
+    af_merge_adapter_opts o = {.adapter = {a, b},
+                               .weight = {0.7, 0},
+                               .adapters = 2,
+                               .combine = "linear",
+                               .adapter_only = true};
+    CHECK_OK(af_merge_adapters(base, join(plain, sizeof plain, d.path, "plain"), &o, NULL, &err),
+             err);
+    o.combine = "dare_linear";
+    o.density = 0.25;
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "dare%d", i);
+        o.seed = i == 2 ? 8 : 7;
+        CHECK_OK(af_merge_adapters(base, join(out[i], PATH, d.path, name), &o, NULL, &err), err);
+    }
+    assert_true(same_tensors(out[0], out[1]));
+    assert_false(same_tensors(out[0], out[2]));
+    CHECK_OK(af_weights_open(&x, plain, &err), err);
+    CHECK_OK(af_weights_open(&y, out[0], &err), err);
+    for (int i = 0; i < af_weights_count(x); i++) {
+        const af_stored *p = af_weights_at(x, i), *q = af_weights_find(y, p->name);
+        for (int64_t k = 0; k < af_weight_count(p); k++) {
+            const float was = ((const float *)p->data)[k], is = ((const float *)q->data)[k];
+            CHECK_MSG(is == 0 || fabsf(is - was / 0.25f) < 1e-6f, "%s", p->name);
+            kept += is != 0;
+            all += was != 0;
+        }
+    }
+    CHECK_MSG(fabs((double)kept / (double)all - 0.25) < 0.03, "%lld of %lld", (long long)kept,
+              (long long)all);
+    af_weights_close(x);
+    af_weights_close(y);
+    scratch_free(&d);
+}
+
 static void test_extracted_adapters_are_the_best_of_their_rank(void **state)
 {
     scratch_dir d = scratch_new();
@@ -241,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merged_weights_are_those_of_peft),
         cmocka_unit_test(test_mixtures_are_those_of_peft),
+        cmocka_unit_test(test_dare_keeps_its_share_and_makes_up_for_the_rest),
         cmocka_unit_test(test_extracted_adapters_are_the_best_of_their_rank),
         cmocka_unit_test(test_failures_leave_nothing),
     };
