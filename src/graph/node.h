@@ -45,7 +45,7 @@ struct af_tensor {
     af_tensor *grad;
     double lr_factor; /* params */
     bool decay;
-    bool whole_moments; /* params: f32 moments in 8-bit Adam too */
+    bool whole_moments;       /* params: f32 moments in 8-bit Adam too */
     const int64_t (*part)[2]; /* params that are several matrices: see af_param_parts */
     int parts;
     /* the plan */

@@ -1,10 +1,10 @@
 /* load.cu - what happens to weights while they are loaded: quantisation to nf4 with double
  * quantisation, the bytes of bitsandbytes (twin: tensor/codec_bnb.c), and random values for
- * benchmarks.  Values come as bf16 and lie one behind the other; blocks of 64 and, for their scales,
- * of 256.  Built with AF_T, the type of the dense results.
+ * benchmarks.  Values come as bf16 and lie one behind the other; blocks of 64 and, for their
+ * scales, of 256.  Built with AF_T, the type of the dense results.
  *
- * nf4_absmax -> nf4_offset -> nf4_nest give the scales; then nf4_codes writes the codes, or nf4_dense
- * the dequantised values at once.  Subnormals count as zero where bitsandbytes' kernels take them
+ * nf4_absmax -> nf4_offset -> nf4_nest give the scales; then nf4_codes writes the codes, or
+ * nf4_dense the dequantised values at once.  Subnormals count as zero where bitsandbytes' kernels take them
  * so (.ftz). */
 // variants: AF_T=bf16 | AF_T=float | AF_T=half
 // common: AF_T=bf16 | AF_T=float
@@ -33,7 +33,8 @@ DEV float inverse_flush(float a)
 }
 
 /* absmax[b] of elements [64 b, 64 b + 64), a warp a block; NaN is ignored. */
-extern "C" __global__ void __launch_bounds__(256) nf4_absmax(float *absmax, const bf16 *x, long long n)
+extern "C" __global__ void __launch_bounds__(256) nf4_absmax(float *absmax, const bf16 *x,
+                                                             long long n)
 {
     const i64 blocks = (n + BLOCK - 1) / BLOCK;
     const int lane = threadIdx.x % 32;
@@ -132,8 +133,9 @@ extern "C" __global__ void __launch_bounds__(256) nf4_codes(unsigned char *codes
 extern "C" __global__ void __launch_bounds__(256) nf4_dense(AF_T *dst, long long ld, const bf16 *x,
                                                             const float *absmax,
                                                             const unsigned char *q,
-                                                            const float *nested, const float *offset,
-                                                            long long rows, long long cols)
+                                                            const float *nested,
+                                                            const float *offset, long long rows,
+                                                            long long cols)
 {
     for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < rows * cols; i += gridDim.x * 256ll) {
         const i64 b = i / BLOCK;
@@ -145,10 +147,9 @@ extern "C" __global__ void __launch_bounds__(256) nf4_dense(AF_T *dst, long long
 }
 
 /* dst[r][c] = offset + scale * a normal number of (seed, stream, r cols + c). */
-extern "C" __global__ void __launch_bounds__(256) noise_rows(AF_T *dst, long long ld, long long rows,
-                                                             long long cols, unsigned long long seed,
-                                                             unsigned long long stream, float scale,
-                                                             float offset)
+extern "C" __global__ void __launch_bounds__(256) noise_rows(
+    AF_T *dst, long long ld, long long rows, long long cols, unsigned long long seed,
+    unsigned long long stream, float scale, float offset)
 {
     const i64 n = rows * cols;
     for (i64 g = (i64)blockIdx.x * 256 + threadIdx.x; g * 4 < n; g += gridDim.x * 256ll) {

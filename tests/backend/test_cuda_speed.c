@@ -245,6 +245,18 @@ static double floor_ms(af_device *d, const shape *s, int64_t N, bool full, af_er
     return total;
 }
 
+/* A step with direct launches, or on one stream. */
+static double time_way(model *m, af_cuda *cu, bool direct, bool one_stream, float *loss,
+                       af_error *err)
+{
+    cu->no_graph = direct;
+    cu->no_side = one_stream;
+    af_cuda_drop_captures(cu, m->g->backend);
+    const double ms = time_runs(m, AF_RUN_STEP, 5, loss, err);
+    cu->no_graph = cu->no_side = false;
+    return ms;
+}
+
 static void measure(const shape *s, int64_t batch, int64_t seq)
 {
     af_error err = {0};
@@ -277,15 +289,9 @@ static void measure(const shape *s, int64_t batch, int64_t seq)
     const double grad = time_runs(&m, AF_RUN_GRAD, 5, &loss, &err);
     const double used = (double)(before - af_device_memory_free(d)) / 0x1p30;
     const af_counters c = af_device_counters(d);
-    ((af_cuda *)d)->no_side = true;
-    af_cuda_drop_captures((af_cuda *)d, m.g->backend);
-    const double one = time_runs(&m, AF_RUN_STEP, 5, &loss, &err);
-    ((af_cuda *)d)->no_side = false;
-    ((af_cuda *)d)->no_graph = true;
-    const double direct = time_runs(&m, AF_RUN_STEP, 5, &loss, &err);
-    ((af_cuda *)d)->no_side = true;
-    const double direct_one = time_runs(&m, AF_RUN_STEP, 5, &loss, &err);
-    ((af_cuda *)d)->no_side = false;
+    const double one = time_way(&m, (af_cuda *)d, false, true, &loss, &err);
+    const double direct = time_way(&m, (af_cuda *)d, true, false, &loss, &err);
+    const double direct_one = time_way(&m, (af_cuda *)d, true, true, &loss, &err);
     double norm;
     bool finite;
     CHECK_OK(af_graph_grad_norm(m.g, &norm, &finite, &err), err);
@@ -304,7 +310,6 @@ static void measure(const shape *s, int64_t batch, int64_t seq)
         profile(&m, (af_cuda *)d, &err);
     const bool full = m.full;
     af_graph_free(m.g);
-    ((af_cuda *)d)->no_graph = false;
     const double gemms = floor_ms(d, s, batch * seq, full, &err);
     print_message("    products alone %.2f ms: the step is %.2fx\n", gemms, ms / gemms);
     af_device_close(d);
