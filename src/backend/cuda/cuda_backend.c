@@ -50,7 +50,7 @@ static af_status allocate_all(af_cuda *cu, af_graph *g, af_error *err)
     if (cu->lt && !cu->lt->work)
         AF_TRY(
             allocate(cu, (uint8_t **)&cu->lt->work, AF_LT_WORKSPACE, g, "the GEMM workspace", err));
-    if (cu->lt && !cu->lt->side_work && g->work_bytes > AF_LT_WORKSPACE)
+    if (cu->lt && !cu->lt->side_work && cg->sides)
         AF_TRY(allocate(cu, (uint8_t **)&cu->lt->side_work, AF_LT_WORKSPACE, g,
                         "the second GEMM workspace", err));
     AF_TRY(af_cuda_offload_prepare(cu, g, err));
@@ -181,6 +181,7 @@ static void cuda_release(af_device *d, af_graph *g)
     const af_cuda_graph empty = {.groups = cg->groups,
                                  .n_groups = cg->n_groups,
                                  .aside = cg->aside,
+                                 .sides = cg->sides,
                                  .move = cg->move,
                                  .moves = cg->moves};
     *cg = empty; /* the layout stays: the graph may be prepared again */

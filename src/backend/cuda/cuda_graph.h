@@ -75,6 +75,7 @@ struct af_cuda_graph {
         uint64_t launches;
     } captured[AF_ROW_LEVELS][AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
     uint8_t *aside; /* by position: how many nodes behind this one run beside it */
+    bool sides;     /* some do */
     af_move *move;  /* offload.c, by position */
     int moves;
     const af_tensor *labels;

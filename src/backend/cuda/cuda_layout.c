@@ -8,6 +8,7 @@ enum {
     /* values of a gradient whose product leaves room beside it: larger ones fill the GPU, and what
      * runs beside them costs more than it hides (measured at 2048 and 8192 rows) */
     ASIDE_MAX = 1 << 23,
+    CODE_BYTES = 16 << 20, /* modules and captured graphs of a step (9 to 25 MB measured) */
 };
 
 static af_status check_ops(const af_graph *g, af_error *err)
@@ -139,7 +140,8 @@ af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
     AF_TRY(place_aside(g, cg, err));
     if (g->recompute >= AF_RECOMPUTE_OFFLOAD)
         AF_TRY(af_cuda_offload_layout(g, cg, err));
-    g->work_bytes = cu->lt ? (uint64_t)AF_LT_WORKSPACE * (uses_side(g, cg) ? 2 : 1) : 0;
+    cg->sides = uses_side(g, cg);
+    g->work_bytes = CODE_BYTES + (cu->lt ? (uint64_t)AF_LT_WORKSPACE * (cg->sides ? 2 : 1) : 0);
     set_work(cu, g);
     if (!af_cuda_linear_has_shadow(cg))
         goto done;
