@@ -32,28 +32,42 @@ uint64_t AF_ISA_NAME(af_block_work)(int64_t K)
 }
 
 #if defined(INTEGER)
-/* Signed digits: lo and mid are the low bytes as they are, what they are too small or too large by
- * goes into the next. */
+/* Eight integers as signed digits: lo and mid are the low bytes as they are, what they are too
+ * small or too large by goes into the next. */
+AF_INLINE void digits(int8_t *p, int8_t *lo, int32x4_t a, int32x4_t b)
+{
+    int8x8_t digit[3];
+    for (int i = 0; i < 3; i++) {
+        const int16x8_t low = vcombine_s16(vmovn_s32(a), vmovn_s32(b));
+        digit[i] = vmovn_s16(low);
+        const int16x8_t back = vmovl_s8(digit[i]);
+        a = vshrq_n_s32(vsubw_s16(a, vget_low_s16(back)), 8);
+        b = vshrq_n_s32(vsubw_s16(b, vget_high_s16(back)), 8);
+    }
+    vst1_s8(lo, digit[0]);
+    vst1_s8(p, digit[1]);
+    vst1_s8(p + 8, digit[2]);
+}
+
+/* The planes of 32 numbers; their scale. */
 static float cut(int8_t *p, const float *x)
 {
     const float top = 8355000; /* three signed digits reach 0x7f7f7f, and rounding needs room */
-    float most = 0, all = 0;
-    for (int i = 0; i < AF_BLOCK; i++) {
-        all += fabsf(x[i]);
-        most = AF_MAX(most, fabsf(x[i]));
+    float32x4_t v[8], most4 = vdupq_n_f32(0), all4 = most4;
+    for (int i = 0; i < 8; i++) {
+        v[i] = vld1q_f32(x + 4 * i);
+        most4 = vmaxq_f32(most4, vabsq_f32(v[i]));
+        all4 = vaddq_f32(all4, vabsq_f32(v[i]));
     }
+    const float most = vmaxvq_f32(most4), all = vaddvq_f32(all4);
     const float by = most > 0 ? top / most : 0;
     if (!(all < INFINITY) || !(by < INFINITY)) { /* the scale tells: not a number, or nothing */
         memset(p, 0, PLANES);
         return all < INFINITY ? 0 : NAN;
     }
-    for (int i = 0; i < AF_BLOCK; i++) {
-        const int32_t v = (int32_t)lrintf(x[i] * by), lo = (int8_t)v, w = (v - lo) >> 8,
-                      mid = (int8_t)w;
-        p[16 * (i / 8) + i % 8] = (int8_t)mid;
-        p[16 * (i / 8) + 8 + i % 8] = (int8_t)((w - mid) >> 8);
-        p[64 + i] = (int8_t)lo;
-    }
+    for (int i = 0; i < 4; i++)
+        digits(p + 16 * i, p + 64 + 8 * i, vcvtnq_s32_f32(vmulq_n_f32(v[2 * i], by)),
+               vcvtnq_s32_f32(vmulq_n_f32(v[2 * i + 1], by)));
     return most / top;
 }
 #endif
