@@ -11,6 +11,8 @@
 
 #include <math.h>
 
+enum { ONE_KEYS = 128 }; /* of single queries: what their heads share stays in the first cache */
+
 /* s [ROWS][K], its bf16 copy, o and the stacked queries [ROWS][E], maximum and sum [ROWS] */
 static int64_t share_floats(const af_node *n)
 {
@@ -86,14 +88,22 @@ static void attend(const af_attn *a, const block *b, float *o, float *lse, uint8
         sum[i] = 0;
     }
     memset(o, 0, (size_t)(b->rows * a->E) * sizeof *o);
-    for (int64_t at = from; at < to; at += AF_ATTN_K) {
-        const int64_t n = AF_MIN((int64_t)AF_ATTN_K, to - at);
-        af_attn_product(a, b->q, shifted(b->k, at, true), b->rows, n, a->E, s, n, af_attn_before(a),
-                        false, work);
-        for (int64_t i = 0; i < b->rows; i++)
+    const bool one = a->cache && b->each == 1; /* generation: nothing is worth packing */
+    const int64_t step = one ? ONE_KEYS : AF_ATTN_K;
+    for (int64_t at = from; at < to; at += step) {
+        const int64_t n = AF_MIN(step, to - at);
+        const af_operand v = shifted(b->v, at, false);
+        af_attn_gemm(a, b->q, shifted(b->k, at, true), b->rows, n, a->E, s, n, af_attn_before(a),
+                     false, one, work);
+        for (int64_t i = 0; i < b->rows; i++) {
             soften(a, b, i, at, n, s + i * n, &max[i], &sum[i], o + i * a->E);
-        af_attn_product(a, af_attn_sums(a, s, half, b->rows * n, n), shifted(b->v, at, false),
-                        b->rows, a->E, n, o, a->E, 1, true, work);
+            if (one)
+                a->f->weigh(o + i * a->E, s + i * n, &v, n, a->E);
+        }
+        if (one)
+            continue;
+        af_attn_product(a, af_attn_sums(a, s, half, b->rows * n, n), v, b->rows, a->E, n, o, a->E,
+                        1, true, work);
     }
     for (int64_t i = 0; i < b->rows; i++) {
         a->f->scale(o + i * a->E, 1.0f / sum[i], o + i * a->E, a->E);

@@ -107,27 +107,10 @@ static inline af_operand af_attn_sums(const af_attn *a, const float *s, uint16_t
     return o;
 }
 
-/* c [N] f32 = scores of one query with N keys: a row of generation. */
-static inline void af_attn_one_query(const af_attn *a, af_operand x, af_operand y, int64_t N,
-                                     float *c, void *work)
-{
-    const af_gemm g = {.M = 1,
-                       .N = N,
-                       .K = a->E,
-                       .a = x,
-                       .b = y,
-                       .c = c,
-                       .ldc = N,
-                       .c_dtype = AF_DTYPE_F32,
-                       .alpha = (float)a->n->attr.attention.scale,
-                       .few = true};
-    a->f->gemm(&g, NULL, work);
-}
-
-/* c [M][N] f32 = alpha * x y, or added; in the calling thread. */
-static inline void af_attn_product(const af_attn *a, af_operand x, af_operand y, int64_t M,
-                                   int64_t N, int64_t K, float *c, int64_t ldc, float alpha,
-                                   bool add, void *work)
+/* c [M][N] f32 = alpha * x y, or added; in the calling thread. `few`: rows of generation. */
+static inline void af_attn_gemm(const af_attn *a, af_operand x, af_operand y, int64_t M, int64_t N,
+                                int64_t K, float *c, int64_t ldc, float alpha, bool add, bool few,
+                                void *work)
 {
     const af_gemm g = {.M = M,
                        .N = N,
@@ -138,8 +121,16 @@ static inline void af_attn_product(const af_attn *a, af_operand x, af_operand y,
                        .ldc = ldc,
                        .c_dtype = AF_DTYPE_F32,
                        .alpha = alpha,
-                       .add = add};
+                       .add = add,
+                       .few = few};
     a->f->gemm(&g, NULL, work);
+}
+
+static inline void af_attn_product(const af_attn *a, af_operand x, af_operand y, int64_t M,
+                                   int64_t N, int64_t K, float *c, int64_t ldc, float alpha,
+                                   bool add, void *work)
+{
+    af_attn_gemm(a, x, y, M, N, K, c, ldc, alpha, add, false, work);
 }
 
 /* Rows outside every sequence. */

@@ -1,14 +1,14 @@
 /* fast_thin.c - products of one to eight rows: each output column is a dot product with one stored
  * row of B, which is read once and never packed. This is what generation runs on; it is bound by
- * memory, so weights are read as they are stored and widened in registers, four rows at a time
- * (pairs of GGUF blocks: fast_block.c). Types without a kernel are decoded a piece at a time into a
- * buffer that stays in the first cache.
+ * memory, so weights are read as they are stored, row after row as one stream, and widened in
+ * registers (GGUF blocks: fast_block.c). Types without a kernel are decoded a piece at a time into
+ * a buffer that stays in the first cache.
  *
  * A column is always one sum over the whole of K in a fixed order, whoever computes it and beside
  * whatever other columns. */
 #include "ops/fast/fast_block.h"
 
-enum { PIECE = 1024, K_MAX = 1 << 15, LANES = 4, CHUNK = 64 };
+enum { PIECE = 1024, K_MAX = 1 << 15, LANES = 4, CHUNK = 64, AHEAD = 2048 };
 
 typedef uint32_t words __attribute__((vector_size(VL * 4), aligned(2), may_alias));
 
@@ -49,46 +49,47 @@ static float lanes(vec v)
     return s;
 }
 
-/* ---- four stored rows b, b + ld, ... times a ---- */
+/* ---- stored rows b, b + ld, ... times a; with ld 0 the first only ---- */
 
 static void dot_f32(const float *restrict a, const float *restrict b, int64_t ld, int64_t n,
                     float out[LANES])
 {
-    vec s[LANES][2] = {0};
-    int64_t k = 0;
-    for (; k + 2 * VL <= n; k += 2 * VL) {
-        const vec x = *(const vec *)(a + k), y = *(const vec *)(a + k + VL);
+    for (int r = 0; r < LANES; r++, b += ld) {
+        vec s[4] = {0};
+        int64_t k = 0;
+        for (; k + 4 * VL <= n; k += 4 * VL) {
+            __builtin_prefetch(b + k + AHEAD / 4);
 #pragma GCC unroll 4
-        for (int r = 0; r < LANES; r++) {
-            s[r][0] += x * *(const vec *)(b + r * ld + k);
-            s[r][1] += y * *(const vec *)(b + r * ld + k + VL);
+            for (int u = 0; u < 4; u++)
+                s[u] += *(const vec *)(a + k + u * VL) * *(const vec *)(b + k + u * VL);
         }
-    }
-    for (int r = 0; r < LANES; r++) {
-        out[r] = lanes(s[r][0] + s[r][1]);
-        for (int64_t i = k; i < n; i++)
-            out[r] += a[i] * b[r * ld + i];
+        out[r] = lanes((s[0] + s[1]) + (s[2] + s[3]));
+        for (; k < n; k++)
+            out[r] += a[k] * b[k];
+        if (ld == 0) /* the others are the same */
+            return;
     }
 }
 
 static void dot_bf16(const float *restrict a, const uint16_t *restrict b, int64_t ld, int64_t n,
                      float out[LANES])
 {
-    vec s[LANES][2] = {0};
-    int64_t k = 0;
-    for (; k + 2 * VL <= n; k += 2 * VL) {
-        const vec even = *(const vec *)(a + k), odd = *(const vec *)(a + k + VL);
-#pragma GCC unroll 4
-        for (int r = 0; r < LANES; r++) {
-            const words w = *(const words *)(b + r * ld + k); /* two numbers a word */
-            s[r][0] += even * (vec)(w << 16);
-            s[r][1] += odd * (vec)(w & 0xffff0000u);
+    for (int r = 0; r < LANES; r++, b += ld) {
+        vec s[4] = {0};
+        int64_t k = 0;
+        for (; k + 4 * VL <= n; k += 4 * VL) { /* a word has two numbers */
+            const words w = *(const words *)(b + k), x = *(const words *)(b + k + 2 * VL);
+            __builtin_prefetch(b + k + AHEAD / 2);
+            s[0] += *(const vec *)(a + k) * (vec)(w << 16);
+            s[1] += *(const vec *)(a + k + VL) * (vec)(w & 0xffff0000u);
+            s[2] += *(const vec *)(a + k + 2 * VL) * (vec)(x << 16);
+            s[3] += *(const vec *)(a + k + 3 * VL) * (vec)(x & 0xffff0000u);
         }
-    }
-    for (int r = 0; r < LANES; r++) {
-        out[r] = lanes(s[r][0] + s[r][1]);
-        for (int64_t i = k; i < n; i++)
-            out[r] += a[i] * af_bf16_up(b[r * ld + i]);
+        out[r] = lanes((s[0] + s[1]) + (s[2] + s[3]));
+        for (; k < n; k++)
+            out[r] += a[k] * af_bf16_up(b[k]);
+        if (ld == 0)
+            return;
     }
 }
 
@@ -96,7 +97,7 @@ static void dot_bf16(const float *restrict a, const uint16_t *restrict b, int64_
 static void part(float *a, int64_t n)
 {
     float t[2 * VL];
-    for (int64_t k = 0; k + 2 * VL <= n; k += 2 * VL) {
+    for (int64_t k = 0; k + 2 * VL <= n / (4 * VL) * (4 * VL); k += 2 * VL) {
         for (int i = 0; i < VL; i++) {
             t[i] = a[k + 2 * i];
             t[VL + i] = a[k + 2 * i + 1];
