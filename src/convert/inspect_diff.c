@@ -1,4 +1,5 @@
 /* inspect_diff.c - tensor by tensor, what two models have in common. */
+#include "convert/inspect_mixed.h"
 #include "convert/inspect_values.h"
 #include "format/hf_config.h"
 
@@ -106,7 +107,10 @@ af_status af_inspect_diff(af_diff_report **out, const char *a, const char *b,
     AF_TRY(af_pool_new(&pool, options->threads, err));
     r->path_a = af_arena_strdup(r->owner, pa);
     r->path_b = af_arena_strdup(r->owner, pb);
-    AF_TRY(fill(r, wa, wb, pool, err));
+    if (!af_weights_gguf(wa) == !af_weights_gguf(wb)) /* names of one kind */
+        AF_TRY(fill(r, wa, wb, pool, err));
+    else
+        AF_TRY(af_diff_mixed(r, pa, pb, err));
     *out = r;
     r = NULL;
 done:

@@ -35,6 +35,23 @@ has "$out" "rank 4 keeps"
 out=$("$AFINAR" merge "$tmp/nf4" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/m4" -q) || fail "4-bit base"
 has "$out" "dequantised"
 
+# a folder and a GGUF file are compared under the names of the folder
+"$AFINAR" quantize "$llama" -o "$tmp/f32.gguf" --type f32 -q >/dev/null || fail "quantize f32"
+out=$("$AFINAR" inspect --diff "$llama" "$tmp/f32.gguf") || fail "diff of two formats"
+has "$out" "21 tensors are the same, 0 changed, 0 are in one only"
+
+# an importance matrix from a text, kept in both formats
+for f in im.gguf im.dat; do
+    "$AFINAR" quantize "$llama" -o "$tmp/i.gguf" --type q5_1 --imatrix-data "$golden/imatrix/text.txt" --imatrix-chunks 1 \
+        --imatrix-out "$tmp/$f" --device cpu -q >/dev/null || fail "imatrix $f"
+    "$AFINAR" quantize "$llama" -o "$tmp/j.gguf" --type q5_1 --imatrix "$tmp/$f" -q >/dev/null || fail "use of $f"
+    out=$("$AFINAR" inspect --diff "$tmp/i.gguf" "$tmp/j.gguf")
+    has "$out" "0 changed, 0 are in one only"
+done
+out=$("$AFINAR" merge models/base --adapter "$golden/peft/lora=0.5" --adapter "$golden/peft/lora2=0.5" --combine dare_ties --random-seed 3 \
+    -o "$tmp/dare" -q) || fail "dare"
+has "$out" "2 adapters merged"
+
 # usage: exit 2
 "$AFINAR" quantize "$llama" --type q8_0 2>/dev/null; status $? 2 "no -o"
 "$AFINAR" merge ties.yml 2>/dev/null; status $? 2 "merge without -o"
