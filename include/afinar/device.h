@@ -31,7 +31,9 @@ uint64_t af_device_memory_free(const af_device *d);
  * on a GPU. Off by itself; the CPU takes no notice. */
 void af_device_allow_tf32(af_device *d, bool allow);
 
-/* Counters of what a step must not do. All of them stand still after af_graph_prepare. */
+/* Counters of what a step must not do. All of them stand still after af_graph_prepare (launches
+ * aside). upload_bytes is what the host sends beyond batches; values that AF_RECOMPUTE_OFFLOAD
+ * moves to host memory and back are part of the step and not counted. */
 typedef struct af_counters {
     uint64_t launches, compiles, module_loads, allocations, host_syncs, upload_bytes;
 } af_counters;
