@@ -115,8 +115,10 @@ enum {
     AF_GEMM_KC = 640, /* k's of a packed f32 block */
 #if defined(AF_ISA_amx)
     AF_GEMM_KC_BF16 = 640, /* and of a bf16 one: a panel of B stays in the first-level cache */
+    AF_GEMM_MS = 512,      /* rows of the f32 scratch for sums in several steps into a bf16 C */
 #else
     AF_GEMM_KC_BF16 = 1088,
+    AF_GEMM_MS = 384,
 #endif
     AF_GEMM_KC_WIDE = 256,        /* and of wide strips, which take more columns instead */
     AF_GEMM_STRIP = 96,           /* columns of B packed at once */
@@ -124,9 +126,8 @@ enum {
     AF_GEMM_A_BYTES = 704 << 10,  /* of a packed block of A: most of a second-level cache */
     AF_GEMM_B_BYTES = 768 * 1024, /* of a packed strip of B, at most: WIDE * KC_WIDE floats */
     AF_GEMM_CHUNKS = 2 * (1 + AF_GEMM_TERMS), /* of k's that one step may be made of */
-    AF_GEMM_MS = 384,    /* rows and columns of the f32 scratch for sums in several */
-    AF_GEMM_NS = 768,    /* steps into a bf16 C */
-    AF_THIN_ROWS = 8,    /* at most so many rows take the thin way */
+    AF_GEMM_NS = 768,                         /* columns of that scratch */
+    AF_THIN_ROWS = 8,                         /* at most so many rows take the thin way */
     AF_PACK_BUF = 12288, /* 4 f32 rows of KC; 1 and 16 bf16 of KC_BF16; 1 and 2 bf16 of WIDE */
 };
 #endif
