@@ -46,16 +46,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const bf16 *src = qkv + (i64)(H + kv + values * K) * E;
         const u32 tile = values ? v_tile : k_tile, full = values ? v_full : k_full;
         const u32 free = values ? v_free : k_free;
-        for (int step = 0; step < steps; step++) {
+        for (int step = 0; step <= steps; step++) {
             const int slot = step % 3;
-            bar_wait(free + slot * 8, (step / 3 + 1) & 1);
-            load_tile<BN, 64>(tile + slot * TILE_BYTES, src, ldx, lo + step * BN, hi, me);
+            if (step < steps) {
+                bar_wait(free + slot * 8, (step / 3 + 1) & 1);
+                load_tile<BN, 64>(tile + slot * TILE_BYTES, src, ldx, lo + step * BN, hi, me);
+            }
             copy_commit();
-            copy_wait<0>();
+            copy_wait<1>(); /* the step before has landed */
             fence_async();
             __syncwarp();
-            if (lane == 0)
-                bar_arrive(full + slot * 8);
+            if (step > 0 && lane == 0)
+                bar_arrive(full + (step - 1) % 3 * 8);
         }
     } else {
         registers_up();

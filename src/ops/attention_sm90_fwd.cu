@@ -41,16 +41,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const bf16 *src = qkv + (i64)(H + kv + values * K) * E;
         const u32 tile = values ? v_tile : k_tile, full = values ? v_full : k_full;
         const u32 free = values ? v_free : k_free;
-        for (int step = 0; step < steps; step++) {
+        for (int step = 0; step <= steps; step++) {
             const int buf = step & 1;
-            bar_wait(free + buf * 8, (step / 2 + 1) & 1);
-            load_tile<BN, 64>(tile + buf * TILE_BYTES, src, ldx, lo + step * BN, hi, me);
+            if (step < steps) {
+                bar_wait(free + buf * 8, (step / 2 + 1) & 1);
+                load_tile<BN, 64>(tile + buf * TILE_BYTES, src, ldx, lo + step * BN, hi, me);
+            }
             copy_commit();
-            copy_wait<0>(); /* told at once: the next stage is free only when this one is in use */
+            copy_wait<1>(); /* the step before has landed */
             fence_async();
             __syncwarp();
-            if (lane == 0)
-                bar_arrive(full + buf * 8);
+            if (step > 0 && lane == 0)
+                bar_arrive(full + (buf ^ 1) * 8);
         }
     } else {
         registers_up();
