@@ -94,7 +94,7 @@ static int merge_file(const char *config, const flags *f, const af_common *c)
                (unsigned long long)plan.read_bytes, (unsigned long long)plan.write_bytes,
                (unsigned long long)plan.memory_bytes);
     else
-        printf("%s%s of %d models, %d tensors, %.1fM parameters; read %.1f MB, %s %.1f MB, buffers "
+        printf("%s%s of %d models, %d tensors, %.1fM parameters; read %.1f MB, %s %.1f MB, memory "
                "%.1f MB\n",
                f->plan ? "plan: " : "", plan.method, plan.models, plan.tensors,
                (double)plan.params / 1e6, (double)plan.read_bytes / 1e6,

@@ -73,7 +73,7 @@ typedef struct af_merge_opts {
 typedef struct af_merge_plan {
     int tensors, models;
     int64_t params;
-    uint64_t read_bytes, write_bytes, memory_bytes; /* memory: buffers of ours */
+    uint64_t read_bytes, write_bytes, memory_bytes; /* memory: buffers, and mapped pages */
     const char *method;
 } af_merge_plan;
 

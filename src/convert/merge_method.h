@@ -10,7 +10,12 @@
 #include "base/pool.h"
 #include "tensor/dtype.h"
 
-enum { AF_MERGE_INPUTS_MAX = 64, AF_MERGE_BLOCK_VALUES = 1 << 14, AF_MERGE_RUN = 64 };
+enum {
+    AF_MERGE_INPUTS_MAX = 64,
+    AF_MERGE_BLOCK_VALUES = 1 << 14,
+    AF_MERGE_RUN = 64,
+    AF_MERGE_STRETCH = 2048, /* blocks between two pauses: 64 MB of bf16 an input */
+};
 
 typedef enum af_base_use { AF_BASE_NONE, AF_BASE_OPTIONAL, AF_BASE_NEEDED } af_base_use;
 
@@ -64,6 +69,7 @@ struct af_merge_task {
     uint64_t seed;
     af_pool *pool;
     af_merge_read *read;
+    void (*pause)(const af_merge_task *t); /* in long passes: what was read may leave memory */
     void *user;
     /* made here */
     int64_t block_rows, blocks;

@@ -1,7 +1,7 @@
 /* merge_run.c - af_merge_file: opens the models, runs the method over every tensor, writes. */
 #include "convert/merge_run.h"
 
-enum { CHUNK_BLOCKS = 64 };
+enum { CHUNK_BLOCKS = 64, PAUSE_CHUNKS = 32 };
 
 /* ---- rows ---- */
 
@@ -43,6 +43,15 @@ static void read_block(const af_merge_task *t, int64_t row, int64_t rows, float 
         read_rows(in, in->place[k], row, rows, x[k], spare);
     if (in->base >= 0)
         read_rows(in, in->base, row, rows, base, spare);
+}
+
+/* Mapped pages count as ours until they are given back. */
+static void forget_pages(const af_merge_task *t)
+{
+    const af_merge_inputs *in = t->user;
+    for (int i = 0; i < in->item->n; i++)
+        if (in->item->tensor[i]->stored)
+            af_weights_forget(in->view[i].in->weights, in->item->tensor[i]->stored);
 }
 
 /* ---- parameters ---- */
@@ -136,6 +145,7 @@ static af_status set_up(const af_merge_run *r, const af_merge_item *m, af_merge_
                          .seed = r->o->seed,
                          .pool = r->pool,
                          .read = read_block,
+                         .pause = forget_pages,
                          .user = in};
     for (int i = 0; i < m->ndim; i++)
         t->count *= m->dim[i];
@@ -176,6 +186,8 @@ static af_status write_chunks(const af_merge_run *r, const af_merge_item *m, af_
         AF_TRY(af_merge_emit(t, r->config->method->emit, from, n, out, err));
         af_convert(bytes, m->dtype, out, AF_DTYPE_F32, (uint64_t)(rows * t->cols));
         AF_TRY(af_safetensors_writer_data(w, bytes, (uint64_t)(rows * t->cols) * size, err));
+        if (from / step % PAUSE_CHUNKS == PAUSE_CHUNKS - 1)
+            forget_pages(t);
     }
 done:
     free(out);
@@ -248,15 +260,20 @@ static void fill_plan(const af_merge_run *r, af_merge_plan *p)
         p->params += (int64_t)n;
         (void)af_dtype_bytes(m->dtype, n, &bytes);
         p->write_bytes += bytes;
-        for (int k = 0; k < m->n; k++)
-            if (m->tensor[k]->stored)
-                p->read_bytes += m->tensor[k]->stored->bytes;
         const uint64_t cols = m->ndim ? (uint64_t)m->dim[m->ndim - 1] : 1;
         const uint64_t block = AF_MAX(AF_MERGE_BLOCK_VALUES, cols) * 4;
-        most =
-            AF_MAX(most, block * (uint64_t)(m->n + 5) * (uint64_t)af_pool_threads(r->pool) +
-                             block * CHUNK_BLOCKS * 2 +
-                             (uint64_t)m->n * 2 * (8 << 16) * (uint64_t)af_pool_threads(r->pool));
+        uint64_t mapped = 0;
+        for (int k = 0; k < m->n; k++)
+            if (m->tensor[k]->stored) {
+                const af_stored *s = m->tensor[k]->stored;
+                const uint64_t stretch = AF_MERGE_STRETCH * block / 4 * s->bytes;
+                p->read_bytes += s->bytes;
+                mapped += AF_MIN(s->bytes, stretch / (uint64_t)AF_MAX(af_weight_count(s), 1));
+            }
+        most = AF_MAX(most,
+                      mapped + block * (uint64_t)(m->n + 5) * (uint64_t)af_pool_threads(r->pool) +
+                          block * CHUNK_BLOCKS * 2 +
+                          (uint64_t)m->n * 2 * (8 << 16) * (uint64_t)af_pool_threads(r->pool));
     }
     p->memory_bytes = most;
 }

@@ -15,6 +15,7 @@ typedef struct scan {
     bool by_share;
     float **room;  /* by share */
     int64_t first; /* block that counts as 0 */
+    int64_t at;    /* blocks done in earlier stretches */
     float *out;    /* emit: where it begins */
     void (*emit)(const af_merge_task *, const af_merge_block *);
 } scan;
@@ -33,7 +34,7 @@ static void run_blocks(void *arg, int64_t from, int64_t to, int share)
     float *x[AF_MERGE_INPUTS_MAX], *base = s->room[share];
     for (int k = 0; k < t->n; k++)
         x[k] = s->room[share] + (k + 1) * most;
-    for (int64_t i = s->first + from; i < s->first + to; i++) {
+    for (int64_t i = s->first + s->at + from; i < s->first + s->at + to; i++) {
         af_merge_block b = {.index = i,
                             .row = i * t->block_rows,
                             .cols = t->cols,
@@ -69,7 +70,11 @@ static af_status run_scan(scan *s, int64_t parts, int64_t blocks, af_error *err)
         if (!s->room[i])
             AF_TRY(af_fail_nomem(err, "merging", room * 4));
     }
-    af_pool_run(t->pool, blocks, run_blocks, s);
+    for (; s->at < blocks; s->at += AF_MERGE_STRETCH) {
+        af_pool_run(t->pool, AF_MIN(AF_MERGE_STRETCH, blocks - s->at), run_blocks, s);
+        if (blocks > AF_MERGE_STRETCH && t->pause)
+            t->pause(t);
+    }
 done:
     for (int i = 0; s->room && i < shares; i++)
         free(s->room[i]);
