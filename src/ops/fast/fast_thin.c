@@ -125,16 +125,20 @@ AF_INLINE vec up_f16(const uint16_t *p)
 static void dot_f16(const float *restrict a, const uint16_t *restrict b, int64_t ld, int64_t n,
                     float out[LANES])
 {
-    vec s[LANES] = {0};
-    int64_t k = 0;
-    for (; k + VL <= n; k += VL)
+    for (int r = 0; r < LANES; r++, b += ld) {
+        vec s[4] = {0};
+        int64_t k = 0;
+        for (; k + 4 * VL <= n; k += 4 * VL) {
+            __builtin_prefetch(b + k + AHEAD / 2);
 #pragma GCC unroll 4
-        for (int r = 0; r < LANES; r++)
-            s[r] += *(const vec *)(a + k) * up_f16(b + r * ld + k);
-    for (int r = 0; r < LANES; r++) {
-        out[r] = lanes(s[r]);
-        for (int64_t i = k; i < n; i++)
-            out[r] += a[i] * af_f16_up(b[r * ld + i]);
+            for (int u = 0; u < 4; u++)
+                s[u] += *(const vec *)(a + k + u * VL) * up_f16(b + k + u * VL);
+        }
+        out[r] = lanes((s[0] + s[1]) + (s[2] + s[3]));
+        for (; k < n; k++)
+            out[r] += a[k] * af_f16_up(b[k]);
+        if (ld == 0)
+            return;
     }
 }
 
