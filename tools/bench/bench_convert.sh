@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Times conversions of a random model of about 0.5B shape against other programs on this machine, same threads.
 # usage: bench_convert.sh AFINAR WORKDIR [PYTHON]   (PYTHON with llama_cpp, bitsandbytes, torch for the comparison)
+# MERGEKIT=path of mergekit-yaml, to time the merge with it as well
 set -euo pipefail
 afinar=$(realpath "$1"); work=$2; python=${3:-}
 threads=${THREADS:-2}
@@ -59,4 +60,7 @@ f = safe_open('0.5b/model.safetensors', 'pt')
 for k in f.keys():
     t = f.get_tensor(k)
     if t.ndim == 2 and 'layers' in k: F.quantize_4bit(t, quant_type='nf4', compress_statistics=True)"
+fi
+if [ -n "${MERGEKIT:-}" ]; then
+    timed "mergekit ties, three models" env OMP_NUM_THREADS="$threads" "$MERGEKIT" ties.yml theirs --quiet
 fi
