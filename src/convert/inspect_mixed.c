@@ -82,7 +82,7 @@ static af_status fill(af_diff_report *r, af_given *a, af_given *b, af_error *err
         const af_given_tensor *tb = ta ? af_given_find(b, ta->name) : &b->tensor[i - a->count];
         if (!ta && af_given_find(a, tb->name))
             continue;
-        const af_given_tensor *t = ta ? ta : tb;
+        const af_given_tensor *t = i < a->count ? ta : tb;
         af_diff_row *row = &rows[r->row_count++];
         row->name = af_arena_strdup(r->owner, t->name);
         row->dtype_a = ta ? type_name(a, ta) : "";

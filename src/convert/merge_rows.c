@@ -19,7 +19,7 @@ static int32_t own_row(const af_merge_inputs *in, int view, int64_t row)
 
 static bool is_forced(const af_merge_tokens *k, int64_t row)
 {
-    return k->force[row] && row < k->used;
+    return row < k->used && k->force[row];
 }
 
 /* What stands in for a token that a model does not have: what the config says, else the base's row,

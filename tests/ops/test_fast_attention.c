@@ -166,7 +166,7 @@ static void test_head(void **state)
             }
 }
 
-/* A quarter of a million small terms: a denominator summed one by one in f32 would be off by 1e-4. */
+/* A quarter of a million small terms: a denominator summed one by one in f32 is off by 1e-4. */
 static void test_head_of_a_wide_vocabulary(void **state)
 {
     static const int64_t size[3] = {4, 8, 250001};

@@ -201,7 +201,7 @@ AF_INLINE void widen(af_i8v q, vec out[PER16])
     float f[16];
     for (int i = 0; i < 16; i++)
         f[i] = (float)q[i];
-    memcpy(out, f, sizeof f);
+    memcpy(out, f, sizeof f); // cppcheck-suppress bufferAccessOutOfBounds ; VL is unknown to it
 #endif
 }
 

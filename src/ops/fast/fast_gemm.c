@@ -220,6 +220,7 @@ static void cut_columns(task *t, int threads)
     if (AF_NARROW && left > 0 && left <= 2 * AF_NARROW - W && t->wide > 0) {
         t->wide--;
         narrow = 2;
+        // cppcheck-suppress incorrectLogicOperator ; AF_NARROW is 0 on some machines only
     } else if (AF_NARROW && left > 0 && left <= AF_NARROW) {
         narrow = 1;
     } else if (left > 0) {
