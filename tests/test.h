@@ -25,6 +25,21 @@
             fail_msg(__VA_ARGS__);                                                                 \
     } while (0)
 
+/* A program of which every test was skipped says so to ctest (SKIP_RETURN_CODE in
+ * cmake/tests.cmake) instead of counting as passed. */
+static size_t test_skips;
+static inline int test_result(int failed, size_t tests)
+{
+    return failed == 0 && test_skips == tests ? 77 : failed;
+}
+#undef skip
+#define skip() (test_skips++, _skip(__FILE__, __LINE__))
+#undef cmocka_run_group_tests
+#define cmocka_run_group_tests(tests, setup, teardown)                                             \
+    test_result(                                                                                   \
+        _cmocka_run_group_tests(#tests, tests, sizeof(tests) / sizeof(tests)[0], setup, teardown), \
+        sizeof(tests) / sizeof(tests)[0])
+
 /* tests/golden in the source tree. */
 static inline const char *golden_dir(void)
 {
