@@ -68,6 +68,7 @@ int cmd_bench(int argc, char **argv)
         {0, "rank", AF_OPT_I64, &o.rank, "of the adapter (16)"},
         {0, "dtype", AF_OPT_STR, &o.dtype, "bf16 or f32 (bf16)"},
         {0, "memory", AF_OPT_STR, &o.memory, "auto: the fastest plan that fits; min: the smallest"},
+        {0, "recompute", AF_OPT_STR, &o.recompute, "none, cheap, wide or block instead of that"},
         {0, "seconds", AF_OPT_F64, &o.seconds, "of timed steps, at least three (10)"},
         {0},
     };

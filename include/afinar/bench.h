@@ -9,10 +9,11 @@ extern "C" {
 #endif
 
 typedef struct af_bench_opts {
-    const char *shape;  /* tiny, 135m, 0.5b, 1.5b or 7b */
-    const char *method; /* lora, qlora or full */
-    const char *dtype;  /* bf16 or f32: of activations and frozen weights */
-    const char *memory; /* auto: the fastest plan that fits; min: the smallest */
+    const char *shape;     /* tiny, 135m, 0.5b, 1.5b or 7b */
+    const char *method;    /* lora, qlora or full */
+    const char *dtype;     /* bf16 or f32: of activations and frozen weights */
+    const char *memory;    /* auto: the fastest plan that fits; min: the smallest */
+    const char *recompute; /* NULL, or the one way to take: none, cheap, wide, block or offload */
     const char *device;
     int threads;
     int64_t batch, seq, rank;

@@ -57,12 +57,16 @@ static af_status make_run(af_bench_model *b, af_error *err)
     return af_run_parse(&b->run, text, (uint64_t)n, "bench", overrides, full ? 0 : 1, false, err);
 }
 
-/* Fills a tensor piece by piece: floats of size `scale`, bytes at random. */
+/* Fills a tensor piece by piece: floats of size `scale`, bytes at random. On the CPU where it lies:
+ * a copy of the largest tensor would be the peak of the whole run. */
 static af_status fill(af_bench_model *b, const float *noise, af_tensor *t, float scale,
                       float offset, af_error *err)
 {
     const uint64_t bytes = af_tensor_bytes(t);
-    uint8_t *data = af_calloc(1, bytes + NOISE * sizeof(float));
+    const uint64_t unit =
+        af_dtype_is_float(t->dtype) ? (uint64_t)NOISE * af_dtype_get(t->dtype)->bytes : NOISE;
+    const bool in_place = strcmp(b->t.device->ops->kind, "cpu") == 0 && bytes >= unit;
+    uint8_t *data = in_place ? t->data : af_calloc(1, bytes + unit);
     if (!data)
         return af_fail_nomem(err, "random weights", bytes);
     if (af_dtype_is_float(t->dtype)) {
@@ -74,10 +78,10 @@ static af_status fill(af_bench_model *b, const float *noise, af_tensor *t, float
         for (int i = 0; i < NOISE; i++)
             data[i] = (uint8_t)af_rng_u32(3, (uint64_t)t->id, (uint64_t)i);
     }
-    const uint64_t unit =
-        af_dtype_is_float(t->dtype) ? (uint64_t)NOISE * af_dtype_get(t->dtype)->bytes : NOISE;
     for (uint64_t at = unit; at < bytes; at += unit)
         memcpy(data + at, data, AF_MIN(unit, bytes - at));
+    if (in_place)
+        return AF_OK;
     const af_status st = af_tensor_write(b->t.graph, t, data, bytes, err);
     free(data);
     return st;
@@ -205,11 +209,18 @@ af_status af_bench_model_plan(af_bench_model *b, af_error *err)
     }
     t->rows_max = b->o->batch * b->o->seq;
     t->sequences_max = b->o->batch;
-    if (strcmp(b->o->memory, "min") != 0)
+    if (strcmp(b->o->memory, "min") != 0 && !b->o->recompute)
         return af_trainer_fit(t, af_device_memory_free(t->device), err);
     af_rung rung[AF_RUNGS_MAX];
     const int n = af_trainer_rungs(t, rung);
-    AF_TRY(af_trainer_try(t, rung[n - 1], err)); /* the smallest */
+    int i = b->o->recompute ? 0 : n - 1; /* the named one, else the smallest */
+    while (i < n && b->o->recompute &&
+           strcmp(af_recompute_name(rung[i].mode), b->o->recompute) != 0)
+        i++;
+    if (i == n)
+        AF_TRY(af_fail(err, AF_EUSAGE, "unknown recompute '%s' on this device: none to %s",
+                       b->o->recompute, af_recompute_name(rung[n - 1].mode)));
+    AF_TRY(af_trainer_try(t, rung[i], err));
 done:
     return st;
 }

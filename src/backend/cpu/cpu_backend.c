@@ -52,16 +52,48 @@ static void cpu_release(af_device *d, af_graph *g)
         g->tensors[i]->data = NULL;
 }
 
-/* Zeroed, page-aligned; taken from the system on first use, or all of it now. */
+enum { PAGE = 4096, HUGE = 2 << 20 };
+
+typedef struct touching {
+    uint8_t *from;
+    uint64_t bytes;
+} touching;
+
+static void touch_pages(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const touching *t = arg;
+    for (uint64_t at = (uint64_t)from * HUGE; at < AF_MIN((uint64_t)to * HUGE, t->bytes);
+         at += PAGE)
+        *(volatile uint8_t *)(t->from + at) = 0;
+}
+
+/* Zeroed, page-aligned; taken from the system on first use, or all of it now, by all threads and in
+ * huge pages where the system has them: a fault on every 4 KiB of a large model's state costs as
+ * much as half a step. */
 static af_status map_zeroed(af_cpu *cpu, uint8_t **out, uint64_t bytes, bool now, af_error *err)
 {
     if (bytes == 0)
         return AF_OK;
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (now ? MAP_POPULATE : 0);
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    const uint64_t spare = now && bytes >= HUGE ? HUGE : 0;
+    uint8_t *p =
+        mmap(NULL, bytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return af_fail_nomem(err, "an arena", bytes);
     cpu->device.counters.allocations++;
+    if (spare) { /* an arena begins where a huge page does */
+        const uint64_t end = AF_ALIGN_UP(bytes, (uint64_t)PAGE);
+        const uint64_t lead = AF_ALIGN_UP((uint64_t)(uintptr_t)p, (uint64_t)HUGE) - (uintptr_t)p;
+        if (lead)
+            munmap(p, lead);
+        p += lead;
+        if (end < bytes + spare - lead)
+            munmap(p + end, bytes + spare - lead - end);
+        (void)!madvise(p, bytes, MADV_HUGEPAGE); /* without them it is only slower */
+    }
+    if (now)
+        af_pool_run(cpu->pool, (int64_t)((bytes + HUGE - 1) / HUGE), touch_pages,
+                    &(touching){p, bytes});
     *out = p;
     return AF_OK;
 }
@@ -102,12 +134,11 @@ static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
             "the graph needs %.2f GiB (weights %.2f, activations %.2f), %.2f GiB are free",
             (double)total / 0x1p30, (double)g->role_bytes[AF_ROLE_WEIGHT] / 0x1p30,
             (double)g->role_bytes[AF_ROLE_ACTIVATION] / 0x1p30, (double)free_bytes / 0x1p30));
-    /* a graph that trains takes its activations at once: what the system cannot give shows before
-     * the first step, and not at the first long batch */
+    /* a graph that trains takes its memory at once: what the system cannot give shows before the
+     * first step, and not at the first long batch */
     const bool now = g->optimized;
     for (int r = 0; r < AF_ROLE_COUNT; r++)
-        AF_TRY(
-            map_zeroed(cpu, &c->arena[r], g->role_bytes[r], now && r == AF_ROLE_ACTIVATION, err));
+        AF_TRY(map_zeroed(cpu, &c->arena[r], g->role_bytes[r], now, err));
     AF_TRY(map_zeroed(cpu, &c->work, g->work_bytes, now, err));
     point_tensors(g, c);
     for (int i = 0; i < g->n_nodes; i++)
