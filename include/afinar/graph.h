@@ -314,6 +314,10 @@ const char *af_recompute_name(af_recompute mode); /* "none", "cheap", "wide", "b
 void af_block(af_graph *g, int index);
 /* Blocks [0, blocks) use `mode`. Before prepare. */
 void af_set_recompute(af_graph *g, af_recompute mode, int blocks);
+/* Every update follows exactly one gradient run: the first contribution to a gradient is written
+ * instead of added, and gradients may lie where activations lay that are no longer needed. Devices
+ * that cannot do so go on adding. Before prepare. */
+void af_set_one_pass(af_graph *g);
 /* The token dimension: inputs whose first axis is `rows` long may be run with fewer live rows
  * (af_set_live_rows); ops then skip the rest. Call before recording. */
 void af_set_rows(af_graph *g, int64_t rows);

@@ -71,6 +71,7 @@ struct af_node {
     int block;                  /* recompute group, -1 = none */
     int at;                     /* position in the order */
     bool accumulate;            /* adds to output accum_out-1 instead of writing it */
+    bool first;                 /* ACCUM: writes, as the first one of the only pass */
     bool recomputed;            /* a copy made by the recompute transform */
     uint64_t work, work_offset; /* bytes of the activations' arena it needs while it runs */
     void *exec;                 /* the backend's prepared launch */
@@ -88,6 +89,8 @@ struct af_graph {
     bool differentiated, optimized, planned, prepared;
     af_recompute recompute;
     int recompute_blocks;
+    bool one_pass;       /* see af_set_one_pass */
+    bool grads_in_arena; /* the plan: grads_flat is the beginning of the activations' arena */
     bool same_bits; /* no kernel that only one way to run has: they must agree to the last bit */
     uint64_t guard; /* tests: spare bytes behind every tensor, and no memory is used twice */
     int64_t rows, live_rows; /* 0 = no token dimension */
@@ -166,6 +169,7 @@ uint64_t af_tensor_extent(const af_tensor *t);
 
 /* ---- transforms and plan, in the order prepare runs them ---- */
 void af_graph_fuse_accumulate(af_graph *g);
+void af_graph_write_first(af_graph *g); /* one pass: the first one of a gradient does not add */
 void af_graph_drop_dead(af_graph *g);
 void af_graph_apply_recompute(af_graph *g);
 AF_CHECKED af_status af_graph_layout(af_graph *g, af_error *err); /* lifetimes -> offsets */

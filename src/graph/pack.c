@@ -2,7 +2,11 @@
  *
  * Values (and what nodes need while they run) are placed by falling size, each in the lowest gap
  * between those that live at the same time. A chain of ops that work in place is one value. This
- * finds tighter layouts than the sweep where a few large values rule, and costs more time. */
+ * finds tighter layouts than the sweep where a few large values rule, and costs more time.
+ *
+ * Gradients that are written anew each step have their place before everything else is placed: from
+ * the node that writes one first to the end of the update its range is taken, before that it is
+ * free. The backward pass writes them layer by layer while it drops activations layer by layer. */
 #include "graph/planner.h"
 
 #include <stdlib.h>
@@ -11,8 +15,10 @@ enum { STRIDE = 64 }; /* positions of a bucket */
 
 typedef struct item {
     uint64_t size, offset;
-    int first, last, id; /* id: a tensor's, or n_tensors + the position of a node */
+    int first, last, id; /* id: a tensor's, or n_tensors + the position of a node; fixed: FIXED */
 } item;
+
+enum { FIXED = -1 };
 
 typedef struct bucket {
     int *item; /* placed ones that live in these positions, by rank */
@@ -60,9 +66,54 @@ static void collect(packer *p)
                                      g->n_tensors + i};
 }
 
+static void fix(packer *p, uint64_t from, uint64_t to, int first)
+{
+    if (to > from)
+        p->item[p->n++] = (item){to - from, from, first, p->g->n_nodes, FIXED};
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const af_tensor *x = *(const af_tensor *const *)a, *y = *(const af_tensor *const *)b;
+    return x->base_offset < y->base_offset ? -1 : x->base_offset > y->base_offset;
+}
+
+/* The gradients, and the gaps between them, which stay zero: the norm reads them too. */
+static void collect_grads(packer *p)
+{
+    const af_graph *g = p->g;
+    int n = 0;
+    uint64_t at = 0;
+    af_tensor **grad = af_calloc((uint64_t)g->n_tensors + 1, sizeof *grad);
+    int *first = af_calloc((uint64_t)g->n_tensors + 1, sizeof *first); /* 1 + its position, or 0 */
+    p->failed |= !grad || !first;
+    for (int i = g->n_nodes - 1; i >= 0 && !p->failed; i--) {
+        const af_node *k = g->nodes[i];
+        for (int j = 0; j < k->n_in + k->n_out; j++)
+            first[(j < k->n_in ? k->in[j] : k->out[j - k->n_in])->id] = i + 1;
+    }
+    for (int i = 0; i < g->n_tensors && !p->failed; i++)
+        if (g->tensors[i]->role == AF_ROLE_PARAM && g->tensors[i]->grad)
+            grad[n++] = g->tensors[i]->grad;
+    if (!p->failed)
+        qsort(grad, (size_t)n, sizeof *grad, by_place);
+    for (int i = 0; i < n && !p->failed; i++) {
+        const uint64_t from = grad[i]->base_offset, to = from + af_tensor_extent(grad[i]);
+        fix(p, at, from, 0);
+        fix(p, from, to, AF_MAX(first[grad[i]->id] - 1, 0));
+        at = to;
+    }
+    if (!p->failed)
+        fix(p, at, af_arena_size(g, g->grads_flat), 0);
+    free(grad);
+    free(first);
+}
+
 static int by_size(const void *a, const void *b)
 {
     const item *x = a, *y = b;
+    if ((x->id == FIXED) != (y->id == FIXED))
+        return x->id == FIXED ? -1 : 1;
     if (x->size != y->size)
         return x->size < y->size ? 1 : -1;
     return x->first != y->first ? x->first - y->first : x->id - y->id;
@@ -114,7 +165,7 @@ static void enter(packer *p, int rank)
 static void place(packer *p, int rank)
 {
     item *x = &p->item[rank];
-    const int n = find_near(p, rank);
+    const int n = x->id == FIXED ? 0 : find_near(p, rank);
     for (int i = 0; i < n; i++) {
         if (p->near[i].offset >= x->offset + x->size)
             break;
@@ -128,6 +179,8 @@ static void give_offsets(const packer *p)
     af_graph *g = p->g;
     for (int i = 0; i < p->n; i++) {
         const item *x = &p->item[i];
+        if (x->id == FIXED)
+            continue;
         if (x->id < g->n_tensors)
             g->tensors[x->id]->offset = x->offset;
         else
@@ -138,9 +191,9 @@ static void give_offsets(const packer *p)
             g->tensors[i]->offset = g->tensors[p->chain[i]]->offset;
 }
 
-uint64_t af_graph_pack(af_graph *g, bool *failed)
+uint64_t af_graph_pack(af_graph *g, bool grads, bool *failed)
 {
-    const uint64_t most = (uint64_t)g->n_tensors + (uint64_t)g->n_nodes;
+    const uint64_t most = (uint64_t)g->n_tensors * (grads ? 3 : 1) + (uint64_t)g->n_nodes;
     packer p = {.g = g, .buckets = g->n_nodes / STRIDE + 1};
     uint64_t top = 0;
     p.item = af_calloc(most + 1, sizeof *p.item);
@@ -151,6 +204,8 @@ uint64_t af_graph_pack(af_graph *g, bool *failed)
     p.failed = !p.item || !p.near || !p.marked || !p.chain || !p.bucket;
     if (!p.failed) {
         collect(&p);
+        if (grads)
+            collect_grads(&p);
         memset(p.marked, 0, (size_t)most * sizeof *p.marked);
         qsort(p.item, (size_t)p.n, sizeof *p.item, by_size);
     }

@@ -238,6 +238,7 @@ static void release_held(sweep *s, int reach, const af_node *n, wishes *w)
 
 static void place_leaves(af_graph *g)
 {
+    g->grads_in_arena = false;
     memset(g->role_bytes, 0, sizeof g->role_bytes);
     g->bound_bytes = 0;
     for (int i = 0; i < g->n_tensors; i++) {
@@ -315,14 +316,24 @@ af_status af_graph_layout(af_graph *g, af_error *err)
     place_leaves(g);
     for (size_t i = 0; i < ways && !failed; i++) {
         const uint64_t bytes =
-            i < AF_LEN(reaches) ? lay(g, reaches[i], &failed) : af_graph_pack(g, &failed);
+            i < AF_LEN(reaches) ? lay(g, reaches[i], &failed) : af_graph_pack(g, false, &failed);
         if (bytes < least) {
             least = bytes;
             best = i;
         }
     }
-    if (best + 1 < ways && !failed)
-        (void)lay(g, reaches[best], &failed); /* the offsets of the best one again */
+    if (g->one_pass && !failed) {
+        const uint64_t bytes = af_graph_pack(g, true, &failed);
+        g->grads_in_arena = bytes < least + g->role_bytes[AF_ROLE_GRADIENT];
+        if (g->grads_in_arena) {
+            least = bytes;
+            g->role_bytes[AF_ROLE_GRADIENT] = 0;
+        }
+    }
+    /* the offsets of the best one again */
+    if (!g->grads_in_arena && !failed)
+        (void)(best < AF_LEN(reaches) ? lay(g, reaches[best], &failed)
+                                      : af_graph_pack(g, false, &failed));
     g->role_bytes[AF_ROLE_ACTIVATION] = least;
     count_work(g);
     return failed ? af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof(range)) : AF_OK;

@@ -32,6 +32,8 @@ static af_status plan(af_graph *g, af_device *d, af_error *err)
     AF_TRY(af_graph_status(g, err));
     silence_dropout(g);
     af_graph_fuse_accumulate(g);
+    g->one_pass = g->one_pass && g->optimized && d->ops->one_pass;
+    af_graph_write_first(g);
     af_graph_drop_dead(g);
     af_graph_apply_recompute(g);
     AF_TRY(af_graph_status(g, err));
@@ -47,14 +49,15 @@ done:
 af_status af_graph_plan(af_graph *g, af_device *d, af_plan_info *info, af_error *err)
 {
     const af_status st = plan(g, d, err);
+    const uint64_t shared = g->grads_in_arena ? af_tensor_extent(g->grads_flat) : 0;
     if (st == AF_OK && info)
         *info = (af_plan_info){
             .inputs = g->role_bytes[AF_ROLE_INPUT],
             .weights = g->role_bytes[AF_ROLE_WEIGHT],
             .params = g->role_bytes[AF_ROLE_PARAM],
-            .grads = g->role_bytes[AF_ROLE_GRADIENT],
+            .grads = g->role_bytes[AF_ROLE_GRADIENT] + shared,
             .state = g->role_bytes[AF_ROLE_STATE],
-            .activations = g->role_bytes[AF_ROLE_ACTIVATION],
+            .activations = g->role_bytes[AF_ROLE_ACTIVATION] - shared,
             .workspace = g->work_bytes,
             .total = af_graph_bytes(g),
             .bound = g->bound_bytes,

@@ -57,6 +57,27 @@ void af_graph_fuse_accumulate(af_graph *g)
     remove_null_nodes(g);
 }
 
+void af_graph_write_first(af_graph *g)
+{
+    bool *seen = g->one_pass ? af_calloc((uint64_t)g->n_tensors, sizeof *seen) : NULL;
+    if (!seen) {
+        g->one_pass = false;
+        return;
+    }
+    for (int i = 0; i < g->n_nodes; i++) {
+        af_node *n = g->nodes[i];
+        const af_tensor *t = n->op == AF_OP_ACCUM ? n->in[0]
+                             : n->accumulate      ? n->out[af_ops[n->op]->accum_out - 1]
+                                                  : NULL;
+        if (!t || seen[t->id])
+            continue;
+        seen[t->id] = true;
+        n->first = n->op == AF_OP_ACCUM;
+        n->accumulate = false;
+    }
+    free(seen);
+}
+
 static bool has_effect(const af_node *n)
 {
     bool effect = af_ops[n->op]->effect || n->accumulate;

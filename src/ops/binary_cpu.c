@@ -80,7 +80,7 @@ static void accum_run(const af_node *n, af_cpu *cpu)
     af_tensor *into = n->in[0];
     const int64_t count = af_count(into);
     for (int64_t i = 0; i < count; i++)
-        af_st(into, i, af_ld(into, i) + af_ld(n->in[1], i));
+        af_st(into, i, (n->first ? 0 : af_ld(into, i)) + af_ld(n->in[1], i));
 }
 
 static void fill_run(const af_node *n, af_cpu *cpu)

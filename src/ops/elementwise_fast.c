@@ -76,7 +76,10 @@ static void accum_pieces(void *arg, int64_t from, int64_t to, int share)
         const bool f32 = into->dtype == AF_DTYPE_F32;
         const float *x = span_of(j, into, at, n, a), *y = span_of(j, j->n->in[1], at, n, b);
         float *out = f32 ? (float *)into->data + at : a;
-        j->f->add(out, x, y, n);
+        if (j->n->first)
+            memcpy(out, y, (size_t)n * sizeof *out);
+        else
+            j->f->add(out, x, y, n);
         if (!f32)
             j->f->to_bf16((uint16_t *)into->data + at, out, n);
     }

@@ -109,6 +109,8 @@ af_status af_trainer_record(af_trainer *t, af_recompute mode, af_error *err)
     if (t->rows)
         af_output(t->graph, t->rows);
     record_optimizer(t);
+    if (t->run->accumulation == 1)
+        af_set_one_pass(t->graph);
     af_set_recompute(t->graph, mode, t->spec->layers);
     t->recompute = mode;
     st = af_graph_status(t->graph, err);

@@ -106,6 +106,8 @@ static void point_tensors(af_graph *g, const cpu_graph *c)
             continue;
         if (t->bound)
             t->data = (void *)t->bound;
+        else if (t == g->grads_flat && g->grads_in_arena)
+            t->data = c->arena[AF_ROLE_ACTIVATION];
         else if (t->role != AF_ROLE_ACTIVATION || t->first >= 0)
             t->data = c->arena[t->role] ? c->arena[t->role] + t->offset : NULL;
     }
@@ -243,6 +245,7 @@ static void cpu_close(af_device *d)
 
 static const af_backend_ops cpu_ops = {
     .kind = "cpu",
+    .one_pass = true,
     .layout = cpu_layout,
     .prepare = cpu_prepare,
     .run = cpu_run,
