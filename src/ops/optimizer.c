@@ -2,7 +2,8 @@
  *
  * af_optimizer moves every trained parameter and its gradient into two flat buffers of the same
  * layout (each starts on 256 bytes; 8-bit Adam: on a block of 256 elements; the gaps stay zero),
- * sorted by group, so that an update is one node a group, whatever the number of parameters.
+ * sorted by group, so that an update is one node a group, whatever the number of parameters. (8-bit
+ * Adam: more where a matrix inside a parameter does not begin on a block of the others.)
  *
  * With h = hyper (lr, 1 - beta1^t, sqrt(1 - beta2^t), t), g = gradient * clip, lr = h.lr * factor:
  *   sgd       g += wd w;  m = mu m + g;  g = nesterov ? g + mu m : m;  w -= lr g
@@ -18,12 +19,21 @@
 
 #define PLACE_BYTES 256u
 
+/* What keeps its own moments: a parameter, or in 8-bit Adam a matrix of one. */
+typedef struct unit {
+    const af_tensor *param;
+    int64_t from, to; /* elements of the flat buffers, the gap behind a parameter included */
+    bool whole;       /* f32 moments in 8-bit Adam */
+} unit;
+
 typedef struct collector {
     af_graph *g;
     const af_optimizer_opts *o;
     af_tensor **param; /* in flat order: groups are runs */
     int n;
     int64_t *place; /* first element in the flat buffers; [n] = their length */
+    unit *unit;     /* in the same order */
+    int units;
 } collector;
 
 void af_param_parts(af_graph *g, af_tensor *param, int n, const int64_t (*dim)[2])
@@ -147,6 +157,50 @@ static void flatten(collector *c)
     rebase_views(g);
 }
 
+/* bitsandbytes judges and codes each matrix for itself. Kernels for f32 moments want to begin on 4
+ * elements: matrices of odd sizes stay together. */
+static bool comes_apart(const collector *c, const af_tensor *p)
+{
+    bool apart = c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && p->parts > 1 && !p->whole_moments;
+    for (int i = 0; i < p->parts; i++)
+        apart &= p->part[i][0] * p->part[i][1] % 4 == 0;
+    return apart;
+}
+
+static bool find_units(collector *c)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < c->n; i++)
+        most += (uint64_t)AF_MAX(c->param[i]->parts, 1);
+    c->unit = af_arena_take(&c->g->mem, most * sizeof *c->unit);
+    if (!c->unit) {
+        af_fail_nomem(&c->g->err, "an optimizer", most * sizeof *c->unit);
+        return false;
+    }
+    for (int i = 0; i < c->n; i++) {
+        const af_tensor *p = c->param[i];
+        const int parts = comes_apart(c, p) ? p->parts : 1;
+        int64_t at = c->place[i];
+        for (int k = 0; k < parts; k++) {
+            const int64_t count = p->parts ? p->part[k][0] * p->part[k][1] : af_count(p);
+            const int64_t to = k + 1 == parts ? c->place[i + 1] : at + count;
+            const bool whole = parts > 1 ? count < AF_ADAM_8BIT_MIN : stays_f32(c, p);
+            c->unit[c->units++] = (unit){p, at, to, whole};
+            at = to;
+        }
+    }
+    return true;
+}
+
+/* May b, behind a, be updated by the node that begins with a? */
+static bool joins(const collector *c, const unit *a, const unit *b)
+{
+    const bool same = a->param->lr_factor == b->param->lr_factor &&
+                      a->param->decay == b->param->decay && a->whole == b->whole;
+    const bool coded = c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && !a->whole;
+    return same && (!coded || (b->from - a->from) % AF_ADAM_8BIT_BLOCK == 0);
+}
+
 /* Elements [from, to) of a flat buffer. */
 static af_tensor *range_of(af_graph *g, af_tensor *flat, int64_t from, int64_t to)
 {
@@ -198,7 +252,7 @@ static void set_attr(const collector *c, af_node *n, const af_tensor *first)
     n->attr.optim.weight_decay = first->decay ? o->weight_decay : 0;
 }
 
-static void update_range(collector *c, int from, int to, int group)
+static void update_range(collector *c, const unit *first, const unit *last, int group)
 {
     static const af_op op_of[] = {
         [AF_OPTIMIZER_SGD] = AF_OP_SGD,    [AF_OPTIMIZER_ADAM] = AF_OP_ADAM,
@@ -206,14 +260,14 @@ static void update_range(collector *c, int from, int to, int group)
         [AF_OPTIMIZER_LION] = AF_OP_LION,  [AF_OPTIMIZER_ADAFACTOR] = AF_OP_ADAFACTOR,
     };
     af_graph *g = c->g;
-    const af_op op = stays_f32(c, c->param[from]) ? AF_OP_ADAM : op_of[c->o->kind];
-    const int64_t a = c->place[from], b = c->place[to];
+    const af_op op = first->whole ? AF_OP_ADAM : op_of[c->o->kind];
+    const int64_t a = first->from, b = last->to;
     af_tensor *in[AF_NODE_IN_MAX] = {range_of(g, g->params_flat, a, b),
                                      range_of(g, g->grads_flat, a, b), g->hyper, g->stats};
     const int n_in = add_states(c, group, op, b - a, in);
     if (af_graph_failed(g))
         return;
-    set_attr(c, af_node_new(g, op, in, n_in), c->param[from]);
+    set_attr(c, af_node_new(g, op, in, n_in), first->param);
 }
 
 /* Matrices keep one mean a row and one a column; vectors keep every square (in `row`). */
@@ -277,11 +331,11 @@ static void record(collector *c)
         return;
     }
     int group = 0;
-    for (int from = 0, to; from < c->n && !af_graph_failed(g); from = to) {
+    for (int from = 0, to; from < c->units && !af_graph_failed(g); from = to) {
         to = from + 1;
-        while (to < c->n && same_group(c, c->param[from], c->param[to]))
+        while (to < c->units && joins(c, &c->unit[from], &c->unit[to]))
             to++;
-        update_range(c, from, to, group++);
+        update_range(c, &c->unit[from], &c->unit[to - 1], group++);
     }
 }
 
@@ -343,7 +397,7 @@ void af_optimizer(af_graph *g, const af_optimizer_opts *opts)
     g->beta2 = o.beta2;
     place(&c);
     flatten(&c);
-    if (!af_graph_failed(g))
+    if (!af_graph_failed(g) && find_units(&c))
         record(&c);
 }
 

@@ -317,50 +317,80 @@ static void test_the_first_step_with_rate_zero_only_fills_the_moments(void **sta
     close_trainer(&t);
 }
 
-/* One step on `params` tensors that are the matrices [3][17] and [13][5], together or apart. */
-static void step_on_matrices(float *out, bool together)
+/* Matrices, and three steps on them as one parameter or as several. */
+typedef struct matrices {
+    af_optimizer_kind kind;
+    int n;
+    int64_t dim[3][2];
+} matrices;
+
+static int64_t elements(const matrices *m, int k) { return m->dim[k][0] * m->dim[k][1]; }
+
+static void step_on_matrices(const matrices *m, float *out, int64_t all, bool together)
 {
-    static const int64_t dim[2][2] = {{3, 17}, {13, 5}};
     af_error err = {0};
     af_graph *g;
     af_device *d;
     CHECK_OK(af_graph_new(&g, &err), err);
     CHECK_OK(af_cpu_open(&d, 1, &err), err);
-    af_tensor *p[2], *x[2], *sum[2];
-    const int n = together ? 1 : 2;
+    af_tensor *p[3], *x[3], *loss = NULL;
+    const int n = together ? 1 : m->n;
     for (int k = 0; k < n; k++) {
-        const int64_t all = ALL;
-        p[k] = together ? af_param(g, "p", AF_DTYPE_F32, 1, &all)
-                        : af_param(g, k ? "b" : "a", AF_DTYPE_F32, 2, dim[k]);
-        x[k] = together ? af_input(g, "x", AF_DTYPE_F32, 1, &all)
-                        : af_input(g, k ? "y" : "x", AF_DTYPE_F32, 2, dim[k]);
-        sum[k] = af_sum_all(g, af_mul(g, p[k], x[k]));
+        const int64_t count = together ? all : 0, *dim = together ? &count : m->dim[k];
+        p[k] = af_param(g, "p", AF_DTYPE_F32, together ? 1 : 2, dim);
+        x[k] = af_input(g, "x", AF_DTYPE_F32, together ? 1 : 2, dim);
+        af_tensor *sum = af_sum_all(g, af_mul(g, p[k], x[k]));
+        loss = loss ? af_add(g, loss, sum) : sum;
     }
     if (together)
-        af_param_parts(g, p[0], 2, dim);
-    af_backward(g, together ? sum[0] : af_add(g, sum[0], sum[1]));
-    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAFACTOR, .weight_decay = 0.1});
+        af_param_parts(g, p[0], m->n, m->dim);
+    af_backward(g, loss);
+    af_optimizer(g, &(af_optimizer_opts){.kind = m->kind, .weight_decay = 0.1});
     CHECK_OK(af_graph_prepare(g, d, &err), err);
-    for (int i = 0; i < ALL; i++) {
-        const int k = together ? 0 : i >= A, at = together ? i : i - k * A;
-        af_st(p[k], at, formula(i, 0, 0));
-        af_st(x[k], at, formula(i, 2, 1));
-    }
     af_set_learning_rate(g, 0.01);
-    CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
-    for (int i = 0; i < ALL; i++)
-        out[i] = (float)(together ? af_ld(p[0], i) : i < A ? af_ld(p[0], i) : af_ld(p[1], i - A));
+    for (int step = 0; step <= 3; step++) {
+        int64_t i = 0;
+        for (int k = 0; k < m->n; k++)
+            for (int64_t e = 0; e < elements(m, k); e++, i++) {
+                af_tensor *w = p[together ? 0 : k], *grad = x[together ? 0 : k];
+                const int64_t at = together ? i : e;
+                if (step == 0)
+                    af_st(w, at, formula((int)i, 0, 0));
+                out[i] = (float)af_ld(w, at);
+                af_st(grad, at, formula((int)i, 2, step + 1));
+            }
+        if (step < 3)
+            CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+    }
     af_graph_free(g);
     af_device_close(d);
 }
 
-static void test_matrices_that_share_memory_are_factored_apart(void **state)
+static void test_matrices_that_share_memory_are_matrices_of_their_own(void **state)
 {
     (void)state;
-    float together[ALL], apart[ALL];
-    step_on_matrices(together, true);
-    step_on_matrices(apart, false);
-    assert_memory_equal(together, apart, sizeof apart);
+    static const struct {
+        const char *why;
+        matrices m;
+    } cases[] = {
+        {"factored apart", {AF_OPTIMIZER_ADAFACTOR, 2, {{3, 17}, {13, 5}}}},
+        {"no block of 256 has elements of two",
+         {AF_OPTIMIZER_ADAMW_8BIT, 2, {{20, 250}, {30, 150}}}},
+        {"f32 moments below 4096 elements only",
+         {AF_OPTIMIZER_ADAMW_8BIT, 3, {{16, 576}, {16, 64}, {100, 43}}}},
+        {"the small one first", {AF_OPTIMIZER_ADAMW_8BIT, 2, {{16, 64}, {16, 576}}}},
+    };
+    enum { MOST = 20000 };
+    static float together[MOST], apart[MOST];
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        int64_t all = 0;
+        for (int k = 0; k < cases[i].m.n; k++)
+            all += elements(&cases[i].m, k);
+        assert_true(all <= MOST);
+        step_on_matrices(&cases[i].m, together, all, true);
+        step_on_matrices(&cases[i].m, apart, all, false);
+        CHECK_MSG(memcmp(together, apart, (size_t)all * sizeof *apart) == 0, "%s", cases[i].why);
+    }
 }
 
 static void test_whole_moments_are_those_of_adamw(void **state)
@@ -405,7 +435,7 @@ int main(void)
         cmocka_unit_test(test_a_bad_gradient_changes_nothing_but_the_gradients),
         cmocka_unit_test(test_gradients_of_two_micro_batches_add_up),
         cmocka_unit_test(test_the_first_step_with_rate_zero_only_fills_the_moments),
-        cmocka_unit_test(test_matrices_that_share_memory_are_factored_apart),
+        cmocka_unit_test(test_matrices_that_share_memory_are_matrices_of_their_own),
         cmocka_unit_test(test_whole_moments_are_those_of_adamw),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

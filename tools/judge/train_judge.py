@@ -93,6 +93,8 @@ def draw(r, method):
         c["rslora"] = method == "rslora" or r.random() < 0.2
         c["dora"] = method == "dora"
         c["loraplus"] = r.choice([2, 16]) if method == "lora+" else 0
+        if c["optimizer"] == "adamw_8bit" and r.random() < 0.7:  # moments under 4096 elements stay f32
+            c["lora_r"] = r.choice([50, 66, 91, 128])
     return c
 
 
