@@ -5,7 +5,8 @@
 #include "graph/backend.h"
 #include "tensor/codec.h"
 
-enum { CHUNK_VALUES = 1 << 16 }; /* converted at a time */
+enum { CHUNK_VALUES = 1 << 16 };  /* converted at a time */
+enum { FORGET_VALUES = 1 << 22 }; /* after that many, pages of the file are given back */
 
 af_dtype af_entry_type(const af_entry *e)
 {
@@ -151,13 +152,28 @@ done:
 
 /* ---- after prepare ---- */
 
+/* What was read need not stay resident. */
+static void forget(const af_source *s, const af_entry *e)
+{
+    for (int k = 0; k < e->pieces; k++)
+        af_weights_forget(s->weights, e->piece[k]);
+}
+
+static bool forget_now(const af_entry *e, int64_t row, int64_t n)
+{
+    return row * e->cols / FORGET_VALUES != (row + n) * e->cols / FORGET_VALUES;
+}
+
 /* Rows as stored, in our order. */
 static void copy_rows(const af_source *s, const af_entry *e, uint8_t *out)
 {
     uint64_t bytes = 0;
     (void)af_dtype_bytes(af_entry_type(e), (uint64_t)e->cols, &bytes);
-    for (int64_t r = 0; r < e->rows; r++)
+    for (int64_t r = 0; r < e->rows; r++) {
         memcpy(out + (uint64_t)r * bytes, af_entry_row(s, e, r), bytes);
+        if (forget_now(e, r, 1))
+            forget(s, e);
+    }
 }
 
 static void convert_rows(const af_source *s, const af_entry *e, void *out, af_dtype to, float *tmp,
@@ -169,9 +185,12 @@ static void convert_rows(const af_source *s, const af_entry *e, void *out, af_dt
         rows_f32(s, e, r, n, tmp);
         af_convert((uint8_t *)out + (uint64_t)(r * e->cols) * size, to, tmp, AF_DTYPE_F32,
                    (uint64_t)(n * e->cols));
+        if (forget_now(e, r, n))
+            forget(s, e);
     }
 }
 
+/* On the CPU in place: a copy of the largest tensor would be more than the plan says. */
 static af_status write_converted(af_source *s, af_model_leaves *l, int i, af_error *err)
 {
     af_status st = AF_OK;
@@ -180,7 +199,8 @@ static af_status write_converted(af_source *s, af_model_leaves *l, int i, af_err
     const uint64_t bytes = af_tensor_bytes(t);
     const int64_t step = AF_MAX(CHUNK_VALUES / e->cols, 1);
     float *tmp = af_calloc((uint64_t)(step * e->cols), sizeof *tmp);
-    uint8_t *out = af_calloc(bytes, 1);
+    const bool host = l->graph->device->ops->host && t->data;
+    uint8_t *own = host ? NULL : af_calloc(bytes, 1), *out = host ? t->data : own;
     if (!tmp || !out)
         AF_TRY(af_fail_nomem(err, "a tensor to convert", bytes));
     if (e->quantise)
@@ -189,14 +209,14 @@ static af_status write_converted(af_source *s, af_model_leaves *l, int i, af_err
         copy_rows(s, e, out);
     else
         convert_rows(s, e, out, t->dtype, tmp, step);
-    AF_TRY(af_tensor_write(l->graph, t, out, bytes, err));
+    if (own)
+        AF_TRY(af_tensor_write(l->graph, t, out, bytes, err));
     if (e->quantise)
-        af_bnb_weight_clear(&e->bnb);   /* the dequantised copy stays; codes can be made again */
-    for (int k = 0; k < e->pieces; k++) /* read once: it need not stay resident */
-        af_weights_forget(s->weights, e->piece[k]);
+        af_bnb_weight_clear(&e->bnb); /* the dequantised copy stays; codes can be made again */
+    forget(s, e);
 done:
     free(tmp);
-    free(out);
+    free(own);
     return st;
 }
 
@@ -220,8 +240,7 @@ static af_status write_nf4(af_source *s, af_model_leaves *l, int i, af_error *er
     }
     AF_TRY(ops->write_nf4(l->graph->device, l->graph, l->tensor[i],
                           direct ? e->piece[0]->data : rows, err));
-    for (int k = 0; k < e->pieces; k++)
-        af_weights_forget(s->weights, e->piece[k]);
+    forget(s, e);
 done:
     free(tmp);
     free(rows);
@@ -253,7 +272,7 @@ af_status af_source_write(af_source *s, af_model_leaves *l, af_error *err)
             AF_TRY(write_nf4(s, l, i, err));
         } else if (t->quant) {
             AF_TRY(write_codes(s, l, i, err));
-        } else if (t->dtype == s->dtype[i] && is_direct(s, i)) {
+        } else if (t->dtype == s->dtype[i] && is_direct(s, i) && !l->graph->device->ops->host) {
             const af_stored *w = s->entry[i].piece[0];
             AF_TRY(af_tensor_write(l->graph, t, w->data, w->bytes, err));
             af_weights_forget(s->weights, w);

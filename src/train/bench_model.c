@@ -65,7 +65,7 @@ static af_status fill(af_bench_model *b, const float *noise, af_tensor *t, float
     const uint64_t bytes = af_tensor_bytes(t);
     const uint64_t unit =
         af_dtype_is_float(t->dtype) ? (uint64_t)NOISE * af_dtype_get(t->dtype)->bytes : NOISE;
-    const bool in_place = strcmp(b->t.device->ops->kind, "cpu") == 0 && bytes >= unit;
+    const bool in_place = b->t.device->ops->host && bytes >= unit;
     uint8_t *data = in_place ? t->data : af_calloc(1, bytes + unit);
     if (!data)
         return af_fail_nomem(err, "random weights", bytes);

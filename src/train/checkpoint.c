@@ -1,15 +1,19 @@
-/* checkpoint.c - saving (a snapshot in memory, then a thread that writes it) and loading. */
+/* checkpoint.c - saving in the background, and loading.
+ *
+ * Where the state lies in the host's memory, the thread writes it from there: nothing but an update
+ * changes it, and the next update waits until it has been read (af_saver_let_go). A GPU's is copied
+ * first. */
 #include "train/checkpoint.h"
 #include "base/file.h"
 #include "format/safetensors.h"
-#include "graph/node.h"
+#include "graph/backend.h"
 #include "train/manifest.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <unistd.h>
 
-/* A tensor copied to the host. */
+/* A tensor on the host: a copy, or where it lies. */
 typedef struct copy {
     char name[160];
     af_dtype dtype;
@@ -17,7 +21,7 @@ typedef struct copy {
     int ndim;
     void *data;
     uint64_t bytes;
-    bool borrowed; /* data lies inside that of the one before */
+    bool borrowed; /* data is the graph's, or lies inside that of the one before */
 } copy;
 
 typedef struct copies {
@@ -28,7 +32,10 @@ typedef struct copies {
 struct af_saver {
     pthread_t thread;
     bool busy;
-    af_error err; /* of the last write */
+    pthread_mutex_t lock;
+    pthread_cond_t read; /* `reading` became false */
+    bool reading;        /* the graph's memory */
+    af_error err;        /* of the last write */
     /* the snapshot */
     copies weights, state;
     const af_adapter *adapter;
@@ -69,6 +76,12 @@ static af_status add_copy(copies *c, af_trainer *t, const af_tensor *x, const ch
     *e = (copy){.dtype = x->dtype, .ndim = x->ndim, .bytes = af_tensor_bytes(x)};
     snprintf(e->name, sizeof e->name, "%s", name);
     memcpy(e->dim, x->dim, sizeof e->dim);
+    if (t->device->ops->host) {
+        e->data = x->data;
+        e->borrowed = true;
+        c->count++;
+        return AF_OK;
+    }
     e->data = malloc(AF_MAX(e->bytes, 1));
     if (!e->data)
         return af_fail_nomem(err, "a checkpoint", e->bytes);
@@ -106,7 +119,7 @@ static af_status split_last(copies *c, const af_model_spec *s, int tensor, af_er
     for (int p = 0; p < n; p++) {
         copy *e = &c->item[c->count++];
         int64_t from;
-        *e = (copy){.dtype = whole.dtype, .borrowed = p > 0};
+        *e = (copy){.dtype = whole.dtype, .borrowed = whole.borrowed || p > 0};
         af_disk_piece(s, tensor, p, e->name, sizeof e->name, e->dim, &e->ndim, &from);
         e->bytes = (uint64_t)(e->dim[0] * e->dim[1]) * sizeof(float);
         e->data = (float *)whole.data + from;
@@ -220,7 +233,23 @@ static af_status remove_old(const af_saver *s, af_error *err)
     return st;
 }
 
-static af_status write_all(const af_saver *s, const char *tmp, af_error *err)
+static void end_reading(af_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->reading = false;
+    pthread_cond_broadcast(&s->read);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void af_saver_let_go(af_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->reading)
+        pthread_cond_wait(&s->read, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static af_status write_all(af_saver *s, const char *tmp, af_error *err)
 {
     af_status st = AF_OK;
     AF_TRY(af_path_remove(tmp, err));
@@ -230,6 +259,7 @@ static af_status write_all(const af_saver *s, const char *tmp, af_error *err)
     else
         AF_TRY(write_copies(&s->weights, tmp, "model.safetensors", err));
     AF_TRY(write_copies(&s->state, tmp, "optimizer.safetensors", err));
+    end_reading(s);
     AF_TRY(write_text(tmp, "progress.json", s->progress, err));
     AF_TRY(write_text(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(write_text(tmp, "run.yaml", s->run_text, err));
@@ -251,6 +281,7 @@ static void *saver_main(void *arg)
     } else {
         s->err.code = AF_OK;
     }
+    end_reading(s); /* where writing failed */
     return NULL;
 }
 
@@ -259,6 +290,8 @@ af_status af_saver_new(af_saver **out, af_error *err)
     af_saver *s = af_calloc(1, sizeof *s);
     if (!s)
         return af_fail_nomem(err, "the checkpoint writer", sizeof *s);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->read, NULL);
     *out = s;
     return AF_OK;
 }
@@ -322,12 +355,14 @@ af_status af_saver_save(af_saver *s, af_trainer *t, af_error *err)
     if (st != AF_OK)
         return st;
     st = snapshot(s, t, err);
+    s->reading = st == AF_OK;
     if (st == AF_OK && pthread_create(&s->thread, NULL, saver_main, s) != 0)
         st = af_fail(err, AF_EIO, "the system gave no thread to write a checkpoint");
-    if (st != AF_OK)
+    s->busy = st == AF_OK;
+    if (st != AF_OK) {
+        s->reading = false;
         clear_snapshot(s);
-    else
-        s->busy = true;
+    }
     return st;
 }
 
@@ -337,10 +372,32 @@ void af_saver_free(af_saver *s)
     if (!s)
         return;
     (void)!af_saver_wait(s, &ignored);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->read);
     free(s);
 }
 
 /* ---- loading ---- */
+
+/* A stored tensor into the graph; the file's pages are given back as they are read, since the
+ * graph's memory is all taken already. */
+static af_status put_stored(af_trainer *t, const af_safetensors *f, af_tensor *x,
+                            const af_stored *e, af_error *err)
+{
+    const af_map *m = af_safetensors_map(f);
+    const uint64_t step = UINT64_C(16) << 20;
+    const uint8_t *p = e->data;
+    const bool mapped = p >= m->data && p < m->data + m->size;
+    if (!t->device->ops->host)
+        return af_tensor_write(t->graph, x, e->data, e->bytes, err);
+    for (uint64_t at = 0; at < e->bytes; at += step) {
+        const uint64_t n = AF_MIN(step, e->bytes - at);
+        memcpy((uint8_t *)x->data + at, p + at, n);
+        if (mapped)
+            af_map_forget(m, (uint64_t)(p - m->data) + at, n);
+    }
+    return AF_OK;
+}
 
 static af_status load_state(af_trainer *t, const char *dir, af_error *err)
 {
@@ -362,7 +419,7 @@ static af_status load_state(af_trainer *t, const char *dir, af_error *err)
                 err, AF_EFORMAT,
                 "'%s' does not fit this run: optimizer state '%s' is missing or of another size",
                 dir, name));
-        AF_TRY(af_tensor_write(t->graph, x, e->data, e->bytes, err));
+        AF_TRY(put_stored(t, f, x, e, err));
     }
 done:
     af_safetensors_close(f);
@@ -394,7 +451,7 @@ static af_status load_weight(af_trainer *t, const af_safetensors *f, int tensor,
         if (whole)
             memcpy(whole + from, e->data, bytes);
         else
-            AF_TRY(af_tensor_write(t->graph, x, e->data, bytes, err));
+            AF_TRY(put_stored(t, f, x, e, err));
     }
     if (whole)
         st = af_tensor_write(t->graph, x, whole, af_tensor_bytes(x), err);

@@ -12,9 +12,11 @@
 typedef struct af_saver af_saver;
 
 AF_CHECKED af_status af_saver_new(af_saver **out, af_error *err);
-/* Copies the state and starts writing; waits first for the one before. Its failure comes with the
- * next call. */
+/* Starts writing the state, or a copy of it; waits first for the one before. Its failure comes with
+ * the next call. */
 AF_CHECKED af_status af_saver_save(af_saver *s, af_trainer *t, af_error *err);
+/* Before anything changes the trained values or the optimizer state: waits until they are read. */
+void af_saver_let_go(af_saver *s);
 /* Waits until the last one is on disk. */
 AF_CHECKED af_status af_saver_wait(af_saver *s, af_error *err);
 void af_saver_free(af_saver *s);

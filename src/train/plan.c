@@ -141,10 +141,10 @@ done:
 
 static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device), "cpu") == 0; }
 
-/* On the CPU: with weights read in place and the copies a checkpoint is written from. */
-static uint64_t resident(const af_plan_info *p)
+/* On the CPU: with weights read in place and the host's copy of an adapter. */
+static uint64_t resident(const af_trainer *t, const af_plan_info *p)
 {
-    return p->total + p->bound + p->params + p->state;
+    return p->total + p->bound + (t->adapter ? p->params : 0);
 }
 
 /* "block", "block+4bit": how much is recomputed, and whether 4-bit weights stay as they are. */
@@ -184,7 +184,7 @@ static char *as_json(const answer *a, const af_trainer *t)
     json_object_set_new(o, "free_bytes", json_integer((json_int_t)a->free_bytes));
     json_object_set_new(o, "peak_bytes", json_integer((json_int_t)p->total));
     if (on_cpu(t))
-        json_object_set_new(o, "resident_bytes", json_integer((json_int_t)resident(p)));
+        json_object_set_new(o, "resident_bytes", json_integer((json_int_t)resident(t, p)));
     json_object_set_new(o, "flops_per_step", json_real(p->flops * (double)t->run->accumulation));
     json_object_set_new(o, "arenas", info_json(a, a->taken));
     for (int i = 0; i < a->rungs; i++)
@@ -238,8 +238,8 @@ static char *as_text(const answer *a, const af_trainer *t)
     af_buf_printf(&b, "peak         %8.3f GiB of %.3f GiB free: %s\n", gib(p->total),
                   gib(a->free_bytes), a->fits ? "fits" : "does not fit");
     if (on_cpu(t))
-        af_buf_printf(&b, "resident     %8.3f GiB with mapped weights and copies for checkpoints\n",
-                      gib(resident(p)));
+        af_buf_printf(&b, "resident     %8.3f GiB with mapped weights and a copy of the adapter\n",
+                      gib(resident(t, p)));
     af_buf_char(&b, '\n');
     put_modes(&b, a, t);
     af_buf_printf(&b, "\nsequence_len   peak GiB (recompute %s)\n", name);

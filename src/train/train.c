@@ -268,8 +268,7 @@ static void say_plan(const af_trainer *t)
         mib(p->activations), af_recompute_name(t->recompute),
         t->packed ? ", weights stay in 4 bits" : "");
     if (on_cpu(t))
-        af_trainer_say(t, "memory: %.1f MiB resident expected (with %.1f for checkpoints)",
-                       mib(af_trainer_resident(t)), mib(af_trainer_copies(t)));
+        af_trainer_say(t, "memory: %.1f MiB resident expected", mib(af_trainer_resident(t)));
     if (t->schedule.o.warmup > t->steps)
         af_trainer_say(
             t, "warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,

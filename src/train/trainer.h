@@ -89,8 +89,8 @@ AF_CHECKED af_status af_trainer_try(af_trainer *t, af_rung r, af_error *err);
 /* Tries them in order until the plan fits `free_bytes`. */
 AF_CHECKED af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err);
 
-/* Host memory beside the plan: the trained values once more (an adapter's, or a checkpoint's while
- * it is written in the background) and a checkpoint's copy of the optimizer state. */
+/* On the CPU, memory beside the plan: an adapter's values once more. Checkpoints are written from
+ * the graph's own memory. */
 uint64_t af_trainer_copies(const af_trainer *t);
 /* What the whole process is expected to hold on the CPU: the plan, weights read in place, those
  * copies, and the program itself. */

@@ -347,20 +347,29 @@ static af_status make_schedule(af_trainer *t, af_error *err)
                        : af_fail_prefix(err, "%s", af_run_place(r, "lr_scheduler", at, sizeof at));
 }
 
-#define LATER_BYTES (UINT64_C(3) << 19) /* code and stacks that are touched after the start */
+/* Code and stacks that are touched after the start; what a checkpoint's files that are being
+ * checked hold at a time. */
+#define LATER_BYTES (UINT64_C(3) << 19)
+#define CHECK_BYTES (UINT64_C(1) << 20)
 
-/* What the process holds beside the plan: the program and its libraries, tokenizer, data, graph. */
-static void count_program(af_trainer *t)
+/* What the process holds beside the plan: the program and its libraries, tokenizer, data, graph.
+ * The host's copy of an adapter is counted by itself (af_trainer_copies). */
+static void count_program(af_trainer *t, uint64_t adapter)
 {
-    const uint64_t own = af_resident_own(), adapter = t->adapter ? t->plan.params : 0;
-    t->program_bytes += LATER_BYTES + (own > adapter ? own - adapter : 0);
+    const uint64_t own = af_resident_own();
+    t->program_bytes += LATER_BYTES + (own > adapter ? own - adapter : 0) +
+                        AF_MIN(CHECK_BYTES, t->plan.params + t->plan.state);
 }
 
 static af_status load(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
+    const uint64_t before = af_resident_own();
+    AF_TRY(open_adapter(t, err));
+    const uint64_t adapter = af_resident_own() - before;
+    AF_TRY(af_samples_new(&t->samples, t, err));
     AF_TRY(af_trainer_fit(t, af_device_memory_free(t->device), err));
-    count_program(t);
+    count_program(t, adapter);
     AF_TRY(af_graph_prepare(t->graph, t->device, err));
     AF_TRY(af_source_write(t->source, &t->leaves, err));
     if (t->adapter)
@@ -391,8 +400,6 @@ af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks
     AF_TRY(open_model(t, err));
     AF_TRY(open_streams(t, err));
     AF_TRY(make_schedule(t, err));
-    AF_TRY(open_adapter(t, err));
-    AF_TRY(af_samples_new(&t->samples, t, err));
     AF_TRY(load(t, err));
 done:
     if (st != AF_OK)

@@ -3,7 +3,7 @@
  * The loss of a step is the sum over all supervised tokens of its micro-batches over their number:
  * so k micro-batches of b are one batch of k*b. The batches are read before the first one runs,
  * because each needs the whole number. */
-#include "train/trainer.h"
+#include "train/checkpoint.h"
 
 #include <math.h>
 
@@ -80,6 +80,8 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     }
     af_set_learning_rate(t->graph, af_schedule_lr(&t->schedule, t->progress.step));
     af_set_step(t->graph, t->progress.step + 1);
+    if (t->saver)
+        af_saver_let_go(t->saver);
     AF_TRY(af_graph_run(t->graph, AF_RUN_UPDATE, err));
     AF_TRY(af_graph_grad_norm(t->graph, &r->grad_norm, &r->finite, err)); /* the step's one wait */
     for (int64_t k = 0; k < t->run->accumulation; k++)

@@ -245,6 +245,7 @@ static void cpu_close(af_device *d)
 
 static const af_backend_ops cpu_ops = {
     .kind = "cpu",
+    .host = true,
     .one_pass = true,
     .layout = cpu_layout,
     .prepare = cpu_prepare,
