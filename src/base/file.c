@@ -151,7 +151,7 @@ uint64_t af_out_tell(const af_out *o) { return o->done; }
 af_status af_out_patch(af_out *o, uint64_t off, const void *bytes, uint64_t n, af_error *err)
 {
     assert(off <= o->done && n <= o->done - off);
-    const af_status st = out_flush(o, err);
+    const af_status st = o->held ? out_flush(o, err) : AF_OK;
     if (st != AF_OK)
         return st;
     const uint8_t *p = bytes;

@@ -24,7 +24,8 @@ AF_CHECKED af_status af_out_open(af_out **out, const char *path, af_error *err);
 AF_CHECKED af_status af_out_write(af_out *o, const void *bytes, uint64_t n, af_error *err);
 /* Bytes written so far. */
 uint64_t af_out_tell(const af_out *o);
-/* Overwrites n bytes at `off`, all of them already written (headers with totals). */
+/* Overwrites n bytes at `off`, all of them already written (headers with totals). After a reserve
+ * and until the next write threads may call it side by side. */
 AF_CHECKED af_status af_out_patch(af_out *o, uint64_t off, const void *bytes, uint64_t n,
                                   af_error *err);
 /* Adds n zero bytes (no disk is used for them yet), to be filled by af_out_patch in any order. */

@@ -1,6 +1,8 @@
 /* convert_report.c - see convert_report.h. */
 #include "convert/convert_report.h"
 
+#include "tensor/codec_vec.h"
+
 #include <math.h>
 
 af_status af_convert_report_new(af_convert_report **out, int rows_max, af_error *err)
@@ -54,32 +56,35 @@ void af_convert_report_finish(af_convert_report *r)
  * 1e-6, at the speed of memory. */
 void af_error_sums_measure(af_error_sums *s, const float *was, const float *is, int64_t n)
 {
-    enum { LANES = 16, RUN = 256 };
-    float most[LANES] = {0};
+    enum { QUADS = 4, LANES = 4 * QUADS, RUN = 1024 };
+    const af_iquad clear = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
+    af_quad most[QUADS] = {{0}};
     for (int64_t from = 0; from < n; from += RUN) {
         const int64_t end = AF_MIN(from + RUN, n);
-        float diff2[LANES] = {0}, value2[LANES] = {0};
+        af_quad diff2[QUADS] = {{0}}, value2[QUADS] = {{0}};
         int64_t i = from;
         for (; i + LANES <= end; i += LANES)
-            for (int k = 0; k < LANES; k++) {
-                const float d = fabsf(was[i + k] - is[i + k]);
+            for (int k = 0; k < QUADS; k++) {
+                const af_quad v = af_quad_at(was + i + 4 * k), d = v - af_quad_at(is + i + 4 * k);
                 diff2[k] += d * d;
-                value2[k] += was[i + k] * was[i + k];
-                most[k] = d > most[k] ? d : most[k];
+                value2[k] += v * v;
+                most[k] = af_quad_max((af_quad)((af_iquad)d & clear), most[k]);
             }
         for (; i < end; i++) {
             const float d = fabsf(was[i] - is[i]);
-            diff2[0] += d * d;
-            value2[0] += was[i] * was[i];
-            most[0] = d > most[0] ? d : most[0];
+            diff2[0][0] += d * d;
+            value2[0][0] += was[i] * was[i];
+            most[0][0] = d > most[0][0] ? d : most[0][0];
         }
-        for (int k = 0; k < LANES; k++) {
-            s->diff2 += (double)diff2[k];
-            s->value2 += (double)value2[k];
+        const af_quad d2 = (diff2[0] + diff2[1]) + (diff2[2] + diff2[3]);
+        const af_quad v2 = (value2[0] + value2[1]) + (value2[2] + value2[3]);
+        for (int k = 0; k < 4; k++) {
+            s->diff2 += (double)d2[k];
+            s->value2 += (double)v2[k];
         }
     }
     for (int k = 0; k < LANES; k++)
-        s->max_abs = AF_MAX(s->max_abs, (double)most[k]);
+        s->max_abs = AF_MAX(s->max_abs, (double)most[k / 4][k % 4]);
 }
 
 void af_error_sums_add(af_error_sums *to, const af_error_sums *from)

@@ -1,8 +1,8 @@
 /* gguf_model.c - see gguf_model.h.
  *
  * A tensor of the file is rows of a tensor of the spec in another order: q and k interleaved for
- * llama, gates and ups of experts apart. Rows are read, encoded and measured in parallel, written
- * in order; memory is a few megabytes whatever the model. */
+ * llama, gates and ups of experts apart. Rows are read, encoded, measured and written by every
+ * thread for itself; memory is a few megabytes whatever the model. */
 #include "convert/gguf_model.h"
 
 #include "base/log.h"
@@ -15,7 +15,7 @@
 
 #include <math.h>
 
-enum { NAME_BYTES = 256, PIECE_VALUES = 1 << 15, PIECES = 64 };
+enum { NAME_BYTES = 256, PIECE_VALUES = 1 << 16, SCRATCH_VALUES = 1 << 12 };
 
 typedef struct target {
     char name[NAME_BYTES];
@@ -31,6 +31,13 @@ typedef struct target {
     bool fell_back;
 } target;
 
+typedef struct worker {
+    float *x;       /* scratch_rows of values and one decoded row */
+    uint8_t *bytes; /* of one piece, encoded */
+    af_status st;
+    af_error err;
+} worker;
+
 typedef struct job {
     af_given *in;
     const af_model_spec *spec;
@@ -45,12 +52,11 @@ typedef struct job {
     const target *t;
     const float *importance; /* of the rows of one matrix; experts: one after another */
     int64_t importance_rows; /* rows that share one, then the next begins */
-    int64_t first, piece_rows, pieces;
-    uint64_t row_bytes;
-    float *values, *decoded;
-    uint8_t *bytes;
-    af_error_sums sums[PIECES];
-    af_arena arena;
+    int64_t piece_rows, scratch_rows;
+    uint64_t row_bytes, offset; /* offset: of the tensor in the file */
+    worker *worker;             /* one for each thread */
+    af_error_sums *sums;        /* one for each piece */
+    af_arena arena, room;       /* room: of the tensor at work */
 } job;
 
 /* ---- what goes into the file ---- */
@@ -260,60 +266,81 @@ static af_status find_importance(job *j, const target *t, af_error *err)
     return AF_OK;
 }
 
-static void encode_pieces(void *arg, int64_t from_piece, int64_t to_piece, int share)
+/* Rows [row, row+n), as many as fit the worker's scratch: read, encode and measure them while they
+ * are in the cache. */
+static void encode_rows(job *j, int64_t row, int64_t n, uint8_t *bytes, float *x,
+                        af_error_sums *sums)
+{
+    const target *t = j->t;
+    float *back = x + j->scratch_rows * t->cols;
+    read_base(j, row, n, x);
+    if (j->in->adapter)
+        apply_adapter(j, row, n, x);
+    for (int64_t r = 0; r < n; r++) {
+        const float *from = x + r * t->cols;
+        af_codec_encode_row(t->dtype, from, bytes, t->cols, importance_of(j, row + r));
+        if (t->dtype != AF_DTYPE_F32) {
+            af_codec_decode_row(t->dtype, bytes, back, t->cols);
+            af_error_sums_measure(sums, from, back, t->cols);
+        }
+        bytes += j->row_bytes;
+    }
+}
+
+static void write_pieces(void *arg, int64_t from_piece, int64_t to_piece, int share)
 {
     job *j = arg;
-    const target *t = j->t;
-    (void)share;
-    for (int64_t p = from_piece; p < to_piece; p++) {
-        const int64_t row = j->first + p * j->piece_rows;
-        const int64_t n = AF_MIN(j->piece_rows, t->rows - row);
-        float *x = j->values + p * j->piece_rows * t->cols;
-        uint8_t *bytes = j->bytes + (uint64_t)(p * j->piece_rows) * j->row_bytes;
-        read_base(j, row, n, x);
-        if (j->in->adapter)
-            apply_adapter(j, row, n, x);
-        for (int64_t r = 0; r < n; r++)
-            af_codec_encode_row(t->dtype, x + r * t->cols, bytes + (uint64_t)r * j->row_bytes,
-                                t->cols, importance_of(j, row + r));
-        j->sums[p] = (af_error_sums){0};
-        if (t->dtype == AF_DTYPE_F32)
-            continue;
-        float *back = j->decoded + p * j->piece_rows * t->cols;
-        for (int64_t r = 0; r < n; r++)
-            af_codec_decode_row(t->dtype, bytes + (uint64_t)r * j->row_bytes, back + r * t->cols,
-                                t->cols);
-        af_error_sums_measure(&j->sums[p], x, back, n * t->cols);
+    worker *w = &j->worker[share];
+    for (int64_t p = from_piece; p < to_piece && w->st == AF_OK; p++) {
+        const int64_t row = p * j->piece_rows, end = AF_MIN(row + j->piece_rows, j->t->rows);
+        for (int64_t r = row; r < end; r += j->scratch_rows)
+            encode_rows(j, r, AF_MIN(j->scratch_rows, end - r),
+                        w->bytes + (uint64_t)(r - row) * j->row_bytes, w->x, &j->sums[p]);
+        w->st = af_gguf_writer_fill(j->w, j->offset + (uint64_t)row * j->row_bytes, w->bytes,
+                                    (uint64_t)(end - row) * j->row_bytes, &w->err);
     }
+}
+
+/* Sizes for the tensor at work, and the room its workers need. */
+static af_status take_room(job *j, int64_t *pieces, af_error *err)
+{
+    const target *t = j->t;
+    const int threads = af_pool_threads(j->pool);
+    j->piece_rows = AF_MIN(AF_MAX(PIECE_VALUES / t->cols, 1), t->rows);
+    j->scratch_rows = AF_MIN(AF_MAX(SCRATCH_VALUES / t->cols, 1), j->piece_rows);
+    *pieces = (t->rows + j->piece_rows - 1) / j->piece_rows;
+    const uint64_t values = (uint64_t)((j->scratch_rows + 1) * t->cols);
+    const uint64_t bytes = (uint64_t)j->piece_rows * j->row_bytes;
+    j->worker = af_arena_take(&j->room, (uint64_t)threads * sizeof *j->worker);
+    j->sums = af_arena_take(&j->room, (uint64_t)*pieces * sizeof *j->sums);
+    for (int i = 0; i < threads && j->worker && j->sums; i++) {
+        worker *w = &j->worker[i];
+        w->x = af_arena_take(&j->room, values * sizeof *w->x);
+        w->bytes = af_arena_take(&j->room, bytes);
+        if (!w->x || !w->bytes)
+            return af_fail_nomem(err, t->name, values * sizeof *w->x + bytes);
+    }
+    return j->worker && j->sums ? AF_OK : af_fail_nomem(err, t->name, bytes);
 }
 
 static af_status write_matrix(job *j, af_error_sums *all, af_error *err)
 {
     af_status st = AF_OK;
     const target *t = j->t;
-    j->piece_rows = AF_MAX(PIECE_VALUES / t->cols, 1);
-    const int64_t step = AF_MIN(PIECES * j->piece_rows, t->rows);
-    const uint64_t room = (uint64_t)(step * t->cols);
+    int64_t pieces;
     if (!af_dtype_bytes(t->dtype, (uint64_t)t->cols, &j->row_bytes))
         return af_fail(err, AF_EUNSUPPORTED, "'%s': rows of %" PRId64 " do not fill blocks of %s",
                        t->name, t->cols, af_dtype_name(t->dtype));
-    j->values = af_calloc(room, sizeof *j->values);
-    j->decoded = af_calloc(room, sizeof *j->decoded);
-    j->bytes = af_calloc((uint64_t)step, j->row_bytes);
-    if (!j->values || !j->decoded || !j->bytes)
-        AF_TRY(af_fail_nomem(err, t->name, room * 8));
-    for (j->first = 0; j->first < t->rows; j->first += step) {
-        const int64_t n = AF_MIN(step, t->rows - j->first);
-        const int64_t pieces = (n + j->piece_rows - 1) / j->piece_rows;
-        af_pool_run(j->pool, pieces, encode_pieces, j);
-        for (int64_t p = 0; p < pieces; p++)
-            af_error_sums_add(all, &j->sums[p]);
-        AF_TRY(af_gguf_writer_data(j->w, j->bytes, (uint64_t)n * j->row_bytes, err));
-    }
+    AF_TRY(take_room(j, &pieces, err));
+    AF_TRY(af_gguf_writer_room(j->w, (uint64_t)t->rows * j->row_bytes, &j->offset, err));
+    af_pool_run(j->pool, pieces, write_pieces, j);
+    for (int i = 0; i < af_pool_threads(j->pool); i++)
+        if (j->worker[i].st != AF_OK)
+            AF_TRY(af_fail(err, j->worker[i].st, "%s", j->worker[i].err.msg));
+    for (int64_t p = 0; p < pieces; p++)
+        af_error_sums_add(all, &j->sums[p]);
 done:
-    free(j->values);
-    free(j->decoded);
-    free(j->bytes);
+    af_arena_clear(&j->room);
     return st;
 }
 
@@ -489,5 +516,6 @@ done:
     af_convert_report_free(j.report);
     af_pool_free(j.pool);
     af_arena_clear(&j.arena);
+    af_arena_clear(&j.room);
     return st;
 }

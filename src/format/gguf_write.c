@@ -268,6 +268,25 @@ done:
     return st;
 }
 
+af_status af_gguf_writer_room(af_gguf_writer *w, uint64_t n, uint64_t *offset, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_gguf_writer_data(w, "", 0, err)); /* pads the tensor before */
+    assert(w->at < w->count && w->at_bytes == 0 && n == w->list[w->at].bytes);
+    const uint64_t at = af_out_tell(w->out);
+    AF_TRY(af_out_reserve(w->out, n, err));
+    w->at_bytes = n;
+    *offset = at;
+done:
+    return st;
+}
+
+af_status af_gguf_writer_fill(af_gguf_writer *w, uint64_t offset, const void *bytes, uint64_t n,
+                              af_error *err)
+{
+    return af_out_patch(w->out, offset, bytes, n, err);
+}
+
 af_status af_gguf_writer_commit(af_gguf_writer *w, af_error *err)
 {
     af_status st = AF_OK;

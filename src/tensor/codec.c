@@ -24,6 +24,31 @@ static const codec codecs[AF_DTYPE_COUNT] = {
     [AF_DTYPE_MXFP4] = {af_mxfp4_decode, NULL},
 };
 
+#if defined(AF_CODEC_AVX2) /* the encoders built for wider vectors */
+af_encode_fn af_q4_0_encode_avx2, af_q4_1_encode_avx2, af_q5_0_encode_avx2, af_q5_1_encode_avx2;
+af_encode_fn af_q8_0_encode_avx2, af_q2_k_encode_avx2, af_q3_k_encode_avx2, af_q4_k_encode_avx2;
+af_encode_fn af_q5_k_encode_avx2, af_q6_k_encode_avx2, af_iq4_nl_encode_avx2, af_iq4_xs_encode_avx2;
+
+static af_encode_fn *const wider[AF_DTYPE_COUNT] = {
+    [AF_DTYPE_Q4_0] = af_q4_0_encode_avx2,     [AF_DTYPE_Q4_1] = af_q4_1_encode_avx2,
+    [AF_DTYPE_Q5_0] = af_q5_0_encode_avx2,     [AF_DTYPE_Q5_1] = af_q5_1_encode_avx2,
+    [AF_DTYPE_Q8_0] = af_q8_0_encode_avx2,     [AF_DTYPE_Q2_K] = af_q2_k_encode_avx2,
+    [AF_DTYPE_Q3_K] = af_q3_k_encode_avx2,     [AF_DTYPE_Q4_K] = af_q4_k_encode_avx2,
+    [AF_DTYPE_Q5_K] = af_q5_k_encode_avx2,     [AF_DTYPE_Q6_K] = af_q6_k_encode_avx2,
+    [AF_DTYPE_IQ4_NL] = af_iq4_nl_encode_avx2, [AF_DTYPE_IQ4_XS] = af_iq4_xs_encode_avx2,
+};
+#endif
+
+af_encode_fn *af_codec_encoder(af_dtype t, bool widest)
+{
+#if defined(AF_CODEC_AVX2)
+    if (widest && wider[t] && __builtin_cpu_supports("avx2"))
+        return wider[t];
+#endif
+    (void)widest;
+    return codecs[t].encode;
+}
+
 bool af_codec_can_decode(af_dtype t) { return !af_dtype_is_block(t) || codecs[t].decode != NULL; }
 
 bool af_codec_can_encode(af_dtype t)
@@ -45,7 +70,7 @@ void af_codec_encode_row(af_dtype t, const float *src, void *dst, int64_t n,
 {
     assert(af_codec_can_encode(t) && n % af_dtype_get(t)->elems == 0);
     if (codecs[t].encode)
-        codecs[t].encode(src, dst, n, importance);
+        af_codec_encoder(t, true)(src, dst, n, importance);
     else
         af_convert(dst, t, src, AF_DTYPE_F32, (uint64_t)n);
 }

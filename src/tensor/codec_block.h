@@ -19,6 +19,10 @@ af_encode_fn af_q4_0_encode, af_q4_1_encode, af_q5_0_encode, af_q5_1_encode, af_
 af_encode_fn af_q2_k_encode, af_q3_k_encode, af_q4_k_encode, af_q5_k_encode, af_q6_k_encode;
 af_encode_fn af_iq4_nl_encode, af_iq4_xs_encode;
 
+/* The encoder of a block type: the one for the widest vectors of this processor, or the one every
+ * processor of the family can run. Same bytes. */
+af_encode_fn *af_codec_encoder(af_dtype t, bool widest);
+
 /* Nearest integer, ties to even, by the float adder: exact for |x| < 2^22. */
 static inline float af_nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 

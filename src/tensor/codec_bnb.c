@@ -1,7 +1,7 @@
 /* codec_bnb.c - see codec_bnb.h. */
 #include "tensor/codec_bnb.h"
 
-#include "tensor/codec_search.h"
+#include "tensor/codec_vec.h"
 #include "tensor/half.h"
 
 #include <float.h>

@@ -3,6 +3,7 @@
  * Values must equal the reference bit for bit, so each product is formed in its order: first
  * scale times sub-scale, then times the code. Inner loops have constant counts and no branches. */
 #include "tensor/codec_block.h"
+#include "tensor/codec_vec.h"
 
 void af_q4_0_decode(const uint8_t *src, float *dst, int64_t n)
 {
@@ -33,16 +34,44 @@ static uint32_t u32_at(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+/* Thirty-two codes of five bits minus `less`: element i is in the low, i+16 in the high half of
+ * byte i, their fifth bits are those of h. */
+static inline void codes_of_5(af_quad code[8], uint32_t h, const uint8_t *q, int less)
+{
+    const af_bytes none = {0};
+    af_bytes both, half[2];
+    memcpy(&both, q, sizeof both);
+    half[0] = both & 15;
+    half[1] = both >> 4;
+    for (int k = 0; k < 8; k++) {
+        const af_bytes b = half[k / 4];
+        const af_bytes pair = k / 2 % 2
+                                  ? __builtin_shufflevector(b, none, 8, 16, 9, 17, 10, 18, 11, 19,
+                                                            12, 20, 13, 21, 14, 22, 15, 23)
+                                  : __builtin_shufflevector(b, none, 0, 16, 1, 17, 2, 18, 3, 19, 4,
+                                                            20, 5, 21, 6, 22, 7, 23);
+        const af_words w = (af_words)pair, zero = (af_words)none;
+        const af_iquad low =
+            (af_iquad)(k % 2 ? __builtin_shufflevector(w, zero, 4, 8, 5, 9, 6, 10, 7, 11)
+                             : __builtin_shufflevector(w, zero, 0, 8, 1, 9, 2, 10, 3, 11));
+        const uint32_t one = 1u << 4 * k;
+        const af_iquad bit = {(int32_t)one, (int32_t)(one << 1), (int32_t)(one << 2),
+                              (int32_t)(one << 3)};
+        const af_iquad clear = (bit & (int32_t)h) == 0;
+        code[k] = __builtin_convertvector(low + (16 - less) - (clear & 16), af_quad);
+    }
+}
+
 void af_q5_0_decode(const uint8_t *src, float *dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 32; b++, src += 22, dst += 32) {
         const float d = af_f16_at(src);
-        const uint32_t h = u32_at(src + 2);
-        const uint8_t *q = src + 6;
-        for (int i = 0; i < 16; i++)
-            dst[i] = (float)((int)((q[i] & 15) | (h >> i & 1) << 4) - 16) * d;
-        for (int i = 0; i < 16; i++)
-            dst[16 + i] = (float)((int)((uint32_t)(q[i] >> 4) | (h >> (16 + i) & 1) << 4) - 16) * d;
+        af_quad code[8];
+        codes_of_5(code, u32_at(src + 2), src + 6, 16);
+        for (int k = 0; k < 8; k++) {
+            code[k] *= d;
+            memcpy(dst + 4 * k, &code[k], sizeof code[k]);
+        }
     }
 }
 
@@ -50,12 +79,12 @@ void af_q5_1_decode(const uint8_t *src, float *dst, int64_t n)
 {
     for (int64_t b = 0; b < n / 32; b++, src += 24, dst += 32) {
         const float d = af_f16_at(src), m = af_f16_at(src + 2);
-        const uint32_t h = u32_at(src + 4);
-        const uint8_t *q = src + 8;
-        for (int i = 0; i < 16; i++)
-            dst[i] = (float)(int)((q[i] & 15) | (h >> i & 1) << 4) * d + m;
-        for (int i = 0; i < 16; i++)
-            dst[16 + i] = (float)(int)((uint32_t)(q[i] >> 4) | (h >> (16 + i) & 1) << 4) * d + m;
+        af_quad code[8];
+        codes_of_5(code, u32_at(src + 4), src + 8, 0);
+        for (int k = 0; k < 8; k++) {
+            code[k] = code[k] * d + m;
+            memcpy(dst + 4 * k, &code[k], sizeof code[k]);
+        }
     }
 }
 

@@ -11,49 +11,57 @@ static float sum_squares(const float *x, int64_t n)
     return sum;
 }
 
-/* Scales and codes of 16 sub-blocks of 16 with codes 0 .. 2*half-1. */
-static void search_subs(float *scale, uint8_t *code, float *total, const float *x, const float *w,
-                        float half)
+typedef struct signed_subs { /* of one super-block */
+    float scale[16], iscale[16];
+    float total[16]; /* sums of the weights */
+} signed_subs;
+
+/* Scales of 16 sub-blocks of 16 with codes 0 .. 2*half-1. */
+static void search_subs(signed_subs *s, const float *x, const float *w, float half)
 {
-    af_v4 v[16], u[16], c[16], s;
-    for (int j = 0; j < 16; j += 4) {
-        af_v4_load(v, x + 16 * j, 16, 4);
-        if (w) {
-            af_v4 sum = af_v4_all(0);
-            af_v4_load(u, w + 16 * j, 16, 4);
-            for (int i = 0; i < 16; i++)
-                sum += u[i];
-            af_search_signed(16, half, v, u, c, &s);
-            for (int k = 0; k < 4; k++)
-                total[j + k] = sum[k];
-        } else {
-            af_search_stepwise(16, half, v, c, &s);
+    af_vec v[16], u[16], scale, iscale;
+    for (int j = 0; j < 16; j += AF_LANES) {
+        af_vec sum = af_vec_all(0);
+        af_vec_load(v, 1, x + 16 * j, 16, AF_LANES);
+        if (w)
+            af_vec_load(u, 1, w + 16 * j, 16, AF_LANES);
+        for (int i = 0; i < 16; i++) {
+            u[i] = w ? u[i] : v[i] * v[i];
+            sum += u[i];
         }
-        for (int k = 0; k < 4; k++) {
-            scale[j + k] = s[k];
-            af_v4_codes(code + 16 * (j + k), c, 16, k);
-        }
+        af_search_signed(16, half, v, u, &scale, &iscale);
+        memcpy(s->scale + j, &scale, sizeof scale);
+        memcpy(s->iscale + j, &iscale, sizeof iscale);
+        memcpy(s->total + j, &sum, sizeof sum);
     }
 }
 
-/* Codes again from the rounded scales; a zero scale keeps the code of the search. */
-static void round_codes(uint8_t *code, const float *x, float step, float half)
+static uint8_t code_of(float x, float half)
 {
-    if (step == 0)
-        return;
-    for (int i = 0; i < 16; i++)
-        code[i] = (uint8_t)(af_clamp(af_nearest(x[i] / step), -half, half - 1) + half);
+    return (uint8_t)(af_clamp(af_nearest(x), -half, half - 1) + half);
+}
+
+/* Codes from the rounded scale of sub-block j; without one those of the search. */
+static void round_codes(uint8_t *code, const float *x, const signed_subs *s, int j, float step,
+                        float half)
+{
+    if (step != 0)
+        af_round_16(code, x, 0, step, -half, half - 1);
+    else
+        for (int i = 0; i < 16; i++)
+            code[i] = s->iscale[j] != 0 ? code_of(s->iscale[j] * x[i], half) : 0;
 }
 
 /* The sixteen scales of q3_k as 0 .. 63; returns their unit. */
 static float q3_k_scales(const float *scale, const float *total, uint8_t *six)
 {
     if (total) {
-        af_v4 v[16], w[16], c[16], unit;
-        af_v4_load(v, scale, 16, 1);
-        af_v4_load(w, total, 16, 1);
-        af_search_signed(16, 32, v, w, c, &unit);
-        af_v4_codes(six, c, 16, 0);
+        af_vec v[16], w[16], unit, iscale;
+        af_vec_load(v, 1, scale, 16, 1);
+        af_vec_load(w, 1, total, 16, 1);
+        af_search_signed(16, 32, v, w, &unit, &iscale);
+        for (int j = 0; j < 16; j++)
+            six[j] = iscale[0] != 0 ? code_of(iscale[0] * scale[j], 32) : 0;
         return unit[0];
     }
     float amax = 0, max = 0;
@@ -68,29 +76,50 @@ static float q3_k_scales(const float *scale, const float *total, uint8_t *six)
     }
     const float inverse = -32.0f / max;
     for (int j = 0; j < 16; j++)
-        six[j] = (uint8_t)(af_clamp(af_nearest(inverse * scale[j]), -32, 31) + 32);
+        six[j] = code_of(inverse * scale[j], 32);
     return 1 / inverse;
+}
+
+/* Without importance: scales by the other search, which has the codes at hand. */
+static void q3_k_plain(signed_subs *s, uint8_t *code, const float *x)
+{
+    af_vec v[16], c[16], scale;
+    for (int j = 0; j < 16; j += AF_LANES) {
+        af_vec_load(v, 1, x + 16 * j, 16, AF_LANES);
+        af_search_stepwise(16, 4, v, c, &scale);
+        memcpy(s->scale + j, &scale, sizeof scale);
+        for (int k = 0; k < AF_LANES; k++)
+            for (int i = 0; i < 16; i++)
+                code[16 * (j + k) + i] = (uint8_t)c[i][k];
+    }
 }
 
 void af_q3_k_encode(const float *x, uint8_t *dst, int64_t n, const float *importance)
 {
     for (int64_t b = 0; b < n / AF_SUPER; b++, x += AF_SUPER, dst += 110) {
         const float *imp = importance ? importance + b * AF_SUPER : NULL;
-        float w[AF_SUPER], scale[16], total[16];
+        float w[AF_SUPER];
         uint8_t code[AF_SUPER], six[16];
+        signed_subs s;
         const float sigma2 = imp ? 2 * sum_squares(x, AF_SUPER) / AF_SUPER : 0;
         for (int i = 0; imp && i < AF_SUPER; i++)
             w[i] = imp[i] * sqrtf(sigma2 + x[i] * x[i]);
-        search_subs(scale, code, total, x, imp ? w : NULL, 4);
+        if (imp)
+            search_subs(&s, x, w, 4);
+        else
+            q3_k_plain(&s, code, x);
         memset(dst, 0, 110);
-        af_f16_put(dst + 108, q3_k_scales(scale, imp ? total : NULL, six));
+        af_f16_put(dst + 108, q3_k_scales(s.scale, imp ? s.total : NULL, six));
         for (int j = 0; j < 16; j++) {
             dst[96 + j % 8] |= (uint8_t)((six[j] & 15) << (4 * (j / 8)));
             dst[104 + j % 4] |= (uint8_t)((six[j] >> 4) << (2 * (j / 4)));
         }
         const float d = af_f16_at(dst + 108);
-        for (int j = 0; j < 16; j++)
-            round_codes(code + 16 * j, x + 16 * j, d * (float)af_q3_k_scale(dst + 96, j), 4);
+        for (int j = 0; j < 16; j++) {
+            const float step = d * (float)af_q3_k_scale(dst + 96, j);
+            if (imp || step != 0) /* the plain search has left its codes */
+                round_codes(code + 16 * j, x + 16 * j, &s, j, step, 4);
+        }
         for (int i = 0; i < AF_SUPER; i++) {
             dst[i % 32] |= (uint8_t)((code[i] >> 2) << (i / 32));
             dst[32 + 32 * (i / 128) + i % 32] |= (uint8_t)((code[i] & 3) << (2 * (i / 32 % 4)));
@@ -113,15 +142,14 @@ static void q6_k_pack(uint8_t *dst, const uint8_t *code)
 void af_q6_k_encode(const float *x, uint8_t *dst, int64_t n, const float *importance)
 {
     for (int64_t b = 0; b < n / AF_SUPER; b++, x += AF_SUPER, dst += 210) {
-        float w[AF_SUPER], scale[16], total[16], amax = 0, max = 0;
+        float amax = 0, max = 0;
         uint8_t code[AF_SUPER];
-        for (int i = 0; i < AF_SUPER; i++)
-            w[i] = importance ? importance[b * AF_SUPER + i] : x[i] * x[i];
-        search_subs(scale, code, total, x, w, 32);
+        signed_subs s;
+        search_subs(&s, x, importance ? importance + b * AF_SUPER : NULL, 32);
         for (int j = 0; j < 16; j++)
-            if (fabsf(scale[j]) > amax) {
-                amax = fabsf(scale[j]);
-                max = scale[j];
+            if (fabsf(s.scale[j]) > amax) {
+                amax = fabsf(s.scale[j]);
+                max = s.scale[j];
             }
         memset(dst, 0, 210);
         if (!(amax >= 1e-15f))
@@ -130,33 +158,19 @@ void af_q6_k_encode(const float *x, uint8_t *dst, int64_t n, const float *import
         af_f16_put(dst + 208, 1 / inverse);
         const float d = af_f16_at(dst + 208);
         for (int j = 0; j < 16; j++) {
-            const float s = af_clamp(af_nearest(inverse * scale[j]), -128, 127);
-            dst[192 + j] = (uint8_t)(int8_t)s;
-            round_codes(code + 16 * j, x + 16 * j, d * s, 32);
+            const float scale = af_clamp(af_nearest(inverse * s.scale[j]), -128, 127);
+            dst[192 + j] = (uint8_t)(int8_t)scale;
+            round_codes(code + 16 * j, x + 16 * j, &s, j, d * scale, 32);
         }
         q6_k_pack(dst, code);
     }
 }
 
 /* Weights of the table types: importance * sqrt(2*mean square + x*x), or x*x. */
-static void iq4_weigh(af_v4 *w, const af_v4 *x, const af_v4 *importance, af_v4 sigma2)
+static void iq4_weigh(af_vec *w, const af_vec *x, const af_vec *importance, af_vec sigma2)
 {
-    for (int i = 0; i < 32; i++) {
-        const af_v4 s = sigma2 + x[i] * x[i];
-        w[i] = importance
-                   ? importance[i] * (af_v4){sqrtf(s[0]), sqrtf(s[1]), sqrtf(s[2]), sqrtf(s[3])}
-                   : x[i] * x[i];
-    }
-}
-
-static void iq4_codes(uint8_t *code, const float *x, float inverse)
-{
-    for (int i = 0; i < 32; i += 4) {
-        af_v4 value, c, v = {x[i], x[i + 1], x[i + 2], x[i + 3]};
-        af_iq4_nearest(v * af_v4_all(inverse), &value, &c);
-        for (int k = 0; k < 4; k++)
-            code[i + k] = (uint8_t)c[k];
-    }
+    for (int i = 0; i < 32; i++)
+        w[i] = importance ? importance[i] * af_vec_sqrt(sigma2 + x[i] * x[i]) : x[i] * x[i];
 }
 
 static void put_nibbles(uint8_t *dst, const uint8_t *code)
@@ -167,24 +181,24 @@ static void put_nibbles(uint8_t *dst, const uint8_t *code)
 
 void af_iq4_nl_encode(const float *x, uint8_t *dst, int64_t n, const float *importance)
 {
-    af_v4 v[32], q[32], w[32], scale;
+    af_vec v[32], q[32], w[32], scale;
     uint8_t code[32];
     const int64_t blocks = n / 32;
-    for (int64_t b = 0; b < blocks; b += 4) {
-        const int64_t count = AF_MIN(4, blocks - b);
-        af_v4 sigma2 = af_v4_all(0);
-        af_v4_load(v, x + 32 * b, 32, count);
+    for (int64_t b = 0; b < blocks; b += AF_LANES) {
+        const int64_t count = AF_MIN(AF_LANES, blocks - b);
+        af_vec sigma2 = af_vec_all(0);
+        af_vec_load(v, 1, x + 32 * b, 32, count);
         for (int i = 0; i < 32; i++)
             sigma2 += v[i] * v[i];
-        sigma2 *= af_v4_all(2.0f / 32);
+        sigma2 *= af_vec_all(2.0f / 32);
         if (importance)
-            af_v4_load(q, importance + 32 * b, 32, count);
+            af_vec_load(q, 1, importance + 32 * b, 32, count);
         iq4_weigh(w, v, importance ? q : NULL, sigma2);
         af_search_iq4(32, v, w, &scale);
         for (int k = 0; k < count; k++, dst += 18) {
             const float d = scale[k];
             af_f16_put(dst, d);
-            iq4_codes(code, x + 32 * (b + k), d != 0 ? 1 / d : 0);
+            af_iq4_codes(code, x + 32 * (b + k), 32, d != 0 ? 1 / d : 0);
             put_nibbles(dst + 2, code);
         }
     }
@@ -192,18 +206,17 @@ void af_iq4_nl_encode(const float *x, uint8_t *dst, int64_t n, const float *impo
 
 void af_iq4_xs_encode(const float *x, uint8_t *dst, int64_t n, const float *importance)
 {
-    af_v4 v[32], q[32], w[32], found;
+    af_vec v[32], q[32], w[32], found;
     for (int64_t b = 0; b < n / AF_SUPER; b++, x += AF_SUPER, dst += 136) {
-        const af_v4 sigma2 = af_v4_all(sum_squares(x, AF_SUPER) * (2.0f / AF_SUPER));
+        const af_vec sigma2 = af_vec_all(sum_squares(x, AF_SUPER) * (2.0f / AF_SUPER));
         float scale[8], amax = 0, max = 0;
-        for (int j = 0; j < 8; j += 4) {
-            af_v4_load(v, x + 32 * j, 32, 4);
+        for (int j = 0; j < 8; j += AF_LANES) {
+            af_vec_load(v, 1, x + 32 * j, 32, AF_LANES);
             if (importance)
-                af_v4_load(q, importance + b * AF_SUPER + 32 * j, 32, 4);
+                af_vec_load(q, 1, importance + b * AF_SUPER + 32 * j, 32, AF_LANES);
             iq4_weigh(w, v, importance ? q : NULL, sigma2);
             af_search_iq4(32, v, w, &found);
-            for (int k = 0; k < 4; k++)
-                scale[j + k] = found[k];
+            memcpy(scale + j, &found, sizeof found);
         }
         for (int j = 0; j < 8; j++)
             if (fabsf(scale[j]) > amax) {
@@ -217,7 +230,7 @@ void af_iq4_xs_encode(const float *x, uint8_t *dst, int64_t n, const float *impo
             uint8_t code[32];
             const float l = af_clamp(af_nearest(id * scale[j]), -32, 31), step = d * l;
             const unsigned six = (unsigned)(l + 32);
-            iq4_codes(code, x + 32 * j, step != 0 ? 1 / step : 0);
+            af_iq4_codes(code, x + 32 * j, 32, step != 0 ? 1 / step : 0);
             put_nibbles(dst + 8 + 16 * j, code);
             dst[4 + j / 2] |= (uint8_t)((six & 15) << (4 * (j % 2)));
             dst[2 + j / 4] |= (uint8_t)((six >> 4) << (2 * (j % 4)));

@@ -1,240 +1,353 @@
-/* codec_search.c - see codec_search.h. Order of operations is part of the contract here. */
+/* codec_search.c - see codec_search.h. Order of operations is part of the contract here.
+ *
+ * Inner loops take four elements of two vectors through one operation at a time: written element
+ * after element, each operation would wait for the one before it. */
 #include "tensor/codec_search.h"
 
 #include "tensor/codec_block.h"
 
-#if defined(__SSE2__)
-#include <xmmintrin.h>
-#elif defined(__ARM_NEON) && defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
 #define TINY 1e-15f /* blocks below it are zero */
 
-void af_v4_load(af_v4 *x, const float *src, int n, int64_t count)
+enum { STEP = 4, BATCH = 2 * STEP }; /* elements, and vectors, in flight */
+
+void af_vec_load(af_vec *x, int stride, const float *src, int n, int64_t count)
 {
-    const float *s[4];
-    for (int k = 0; k < 4; k++)
-        s[k] = src + AF_MIN(k, count - 1) * n;
-    for (int i = 0; i < n; i++)
-        x[i] = (af_v4){s[0][i], s[1][i], s[2][i], s[3][i]};
+    for (int lane = 0; lane < AF_LANES; lane += 4) {
+        const float *s[4];
+        for (int k = 0; k < 4; k++)
+            s[k] = src + AF_MIN(lane + k, count - 1) * n;
+        for (int i = 0; i < n; i += 4) {
+            af_quad got[4];
+            for (int k = 0; k < 4; k++)
+                memcpy(&got[k], s[k], sizeof got[k]);
+            af_quad_transpose(got);
+            for (int k = 0; k < 4; k++) {
+                memcpy((float *)(x + (i + k) * stride) + lane, &got[k], sizeof got[k]);
+                s[k] += 4;
+            }
+        }
+    }
 }
 
-void af_v4_codes(uint8_t *dst, const af_v4 *code, int n, int lane)
+void af_wide_load(af_wide *x, const float *src, int n, int64_t count)
 {
-    for (int i = 0; i < n; i++)
-        dst[i] = (uint8_t)code[i][lane];
-}
-
-static inline af_v4 nearest(af_v4 x)
-{
-    const af_v4 magic = af_v4_all(0x1.8p23f);
-    return (x + magic) - magic;
-}
-
-/* Into [lo, hi], NaN to lo. The intrinsics are one instruction each where the portable form is
- * four; results are the same. */
-static inline af_v4 clamp(af_v4 x, float lo, float hi)
-{
-    const af_v4 l = af_v4_all(lo), h = af_v4_all(hi);
-#if defined(__SSE2__)
-    return (af_v4)_mm_min_ps(_mm_max_ps((__m128)x, (__m128)l), (__m128)h);
-#elif defined(__ARM_NEON) && defined(__aarch64__)
-    return (af_v4)vminnmq_f32(vmaxnmq_f32((float32x4_t)x, (float32x4_t)l), (float32x4_t)h);
-#else
-    return af_v4_pick(x > h, h, af_v4_pick(x >= l, x, l));
-#endif
-}
-
-static inline af_v4 error_of(af_v4 diff, bool absolute)
-{
-    return absolute ? af_v4_abs(diff) : diff * diff;
+    const int64_t first = AF_MIN(count, AF_LANES), rest = count - first;
+    af_vec_load(&x->v[0], 2, src, n, first);
+    af_vec_load(&x->v[1], 2, rest ? src + AF_LANES * n : src, n, rest ? rest : first);
 }
 
 typedef struct affine {
-    af_v4 lo, hi, sum_w, sum_x; /* range and weighted sums of x */
+    af_wide lo, hi, sum_w, sum_x; /* range and weighted sums of x */
 } affine;
 
-static affine affine_start(int n, const af_v4 *x, const af_v4 *w)
+static affine affine_start(int n, const af_wide *x, const af_wide *w)
 {
-    affine a = {x[0], x[0], w[0], w[0] * x[0]};
-    for (int i = 1; i < n; i++) {
-        a.lo = af_v4_pick(x[i] < a.lo, x[i], a.lo);
-        a.hi = af_v4_pick(x[i] > a.hi, x[i], a.hi);
-        a.sum_w += w[i];
-        a.sum_x += w[i] * x[i];
+    affine a;
+    for (int p = 0; p < 2; p++) {
+        af_vec lo = x[0].v[p], hi = lo, sum_w = w[0].v[p], sum_x = sum_w * lo;
+        for (int i = 1; i < n; i++) {
+            const af_vec v = x[i].v[p], u = w[i].v[p];
+            lo = af_vec_pick(v < lo, v, lo);
+            hi = af_vec_pick(v > hi, v, hi);
+            sum_w += u;
+            sum_x += u * v;
+        }
+        a.lo.v[p] = af_vec_pick(lo > af_vec_all(0), af_vec_all(0), lo);
+        a.hi.v[p] = hi;
+        a.sum_w.v[p] = sum_w;
+        a.sum_x.v[p] = sum_x;
     }
-    a.lo = af_v4_pick(a.lo > af_v4_all(0), af_v4_all(0), a.lo);
     return a;
 }
 
-/* Codes for one step size, then the least-squares scale and min for them. Mask: solvable. */
-static af_i4 affine_fit(int n, float top, const af_v4 *x, const af_v4 *w, const affine *a,
-                        af_v4 iscale, af_v4 *code, af_v4 *scale, af_v4 *lo)
+static inline void affine_codes(af_vec l[BATCH], const af_wide *x, const af_wide *iscale,
+                                const af_wide *from, float top)
 {
-    af_v4 sum_l = af_v4_all(0), sum_l2 = sum_l, sum_xl = sum_l;
-    const af_v4 from = a->lo;
-    for (int i = 0; i < n; i++) {
-        const af_v4 l = clamp(nearest(iscale * (x[i] - from)), 0, top);
-        code[i] = l;
-        sum_l += w[i] * l;
-        sum_l2 += w[i] * l * l;
-        sum_xl += w[i] * l * x[i];
-    }
-    const af_v4 det = a->sum_w * sum_l2 - sum_l * sum_l, zero = af_v4_all(0);
-    const af_v4 s = (a->sum_w * sum_xl - a->sum_x * sum_l) / det;
-    const af_v4 m = (sum_l2 * a->sum_x - sum_l * sum_xl) / det;
-    const af_i4 positive = m > zero;
-    *scale = af_v4_pick(positive, sum_xl / sum_l2, s);
-    *lo = af_v4_pick(positive, zero, m);
-    return det > zero;
+    for (int k = 0; k < BATCH; k++)
+        l[k] = x[k / 2].v[k % 2] - from->v[k % 2];
+    for (int k = 0; k < BATCH; k++)
+        l[k] *= iscale->v[k % 2];
+    for (int k = 0; k < BATCH; k++)
+        l[k] += 0x1.8p23f;
+    for (int k = 0; k < BATCH; k++)
+        l[k] -= 0x1.8p23f;
+    for (int k = 0; k < BATCH; k++)
+        l[k] = af_vec_clamp(l[k], 0, top);
 }
 
-static af_v4 affine_error(int n, const af_v4 *x, const af_v4 *w, const af_v4 *code, af_v4 scale,
-                          af_v4 lo, bool absolute)
+typedef struct affine_sums {
+    af_wide l, l2, xl;
+} affine_sums;
+
+/* The codes for one step size, and their weighted sums. */
+static affine_sums affine_try(int n, float top, const af_wide *x, const af_wide *w,
+                              const af_wide *iscale, const af_wide *from, af_wide *code)
 {
-    af_v4 sum = af_v4_all(0);
-    for (int i = 0; i < n; i++)
-        sum += w[i] * error_of(scale * code[i] + lo - x[i], absolute);
+    const af_wide scale = *iscale, low = *from;
+    af_vec s[6] = {{0}};
+    for (int i = 0; i < n; i += STEP) {
+        af_vec l[BATCH], u[BATCH];
+        affine_codes(l, x + i, &scale, &low, top);
+        for (int k = 0; k < BATCH; k++)
+            code[i + k / 2].v[k % 2] = l[k];
+        for (int k = 0; k < BATCH; k++)
+            u[k] = w[i + k / 2].v[k % 2] * l[k];
+        for (int k = 0; k < BATCH; k++)
+            s[k % 2] += u[k];
+        for (int k = 0; k < BATCH; k++)
+            l[k] *= u[k];
+        for (int k = 0; k < BATCH; k++)
+            u[k] *= x[i + k / 2].v[k % 2];
+        for (int k = 0; k < BATCH; k++)
+            s[2 + k % 2] += l[k];
+        for (int k = 0; k < BATCH; k++)
+            s[4 + k % 2] += u[k];
+    }
+    return (affine_sums){{{s[0], s[1]}}, {{s[2], s[3]}}, {{s[4], s[5]}}};
+}
+
+static inline af_wide affine_error(int n, const af_wide *x, const af_wide *w, const af_wide *code,
+                                   const af_wide *scale, const af_wide *lo, bool absolute)
+{
+    const af_wide s = *scale, low = *lo;
+    af_wide sum = {{{0}}};
+    for (int i = 0; i < n; i += STEP) {
+        af_vec e[BATCH];
+        for (int k = 0; k < BATCH; k++)
+            e[k] = s.v[k % 2] * code[i + k / 2].v[k % 2];
+        for (int k = 0; k < BATCH; k++)
+            e[k] += low.v[k % 2];
+        for (int k = 0; k < BATCH; k++)
+            e[k] -= x[i + k / 2].v[k % 2];
+        for (int k = 0; k < BATCH; k++)
+            e[k] = absolute ? af_vec_abs(e[k]) : e[k] * e[k];
+        for (int k = 0; k < BATCH; k++)
+            e[k] *= w[i + k / 2].v[k % 2];
+        for (int k = 0; k < BATCH; k++)
+            sum.v[k % 2] += e[k];
+    }
     return sum;
 }
 
-void af_search_affine(int n, float top, const af_v4 *x, const af_v4 *w, af_v4 *code, af_v4 *scale,
-                      af_v4 *min, const af_affine_plan *plan)
+/* Least-squares scale and min of those sums. Mask: solvable. */
+static inline af_ivec affine_solve(af_vec sum_w, af_vec sum_x, af_vec l, af_vec l2, af_vec xl,
+                                   af_vec *scale, af_vec *lo)
 {
-    af_v4 trial[AF_SEARCH_MAX];
-    affine a = affine_start(n, x, w);
-    const af_v4 first_lo = a.lo, zero = af_v4_all(0);
-    const af_i4 flat = a.hi == a.lo;
-    af_v4 iscale = af_v4_all(top) / (a.hi - a.lo), best_scale = af_v4_all(1) / iscale;
-    for (int i = 0; i < n; i++)
-        code[i] = clamp(nearest(iscale * (x[i] - a.lo)), 0, top);
-    af_v4 best = affine_error(n, x, w, code, best_scale, a.lo, plan->absolute);
-    for (int k = 0; k <= plan->steps; k++) {
-        af_v4 s, lo;
-        iscale = af_v4_all(plan->first + plan->step * (float)k + top) / (a.hi - a.lo);
-        const af_i4 solved = affine_fit(n, top, x, w, &a, iscale, trial, &s, &lo);
-        const af_v4 error = affine_error(n, x, w, trial, s, lo, plan->absolute);
-        const af_i4 better = solved & (error < best);
-        if (!af_v4_any(better))
-            continue;
-        for (int i = 0; i < n; i++)
-            code[i] = af_v4_pick(better, trial[i], code[i]);
-        best = af_v4_pick(better, error, best);
-        best_scale = af_v4_pick(better, s, best_scale);
-        a.lo = af_v4_pick(better, lo, a.lo); /* later steps measure from the better min */
+    const af_vec det = sum_w * l2 - l * l, zero = af_vec_all(0);
+    const af_vec s = (sum_w * xl - sum_x * l) / det, m = (l2 * sum_x - l * xl) / det;
+    const af_ivec positive = m > zero;
+    *scale = af_vec_pick(positive, xl / l2, s);
+    *lo = af_vec_pick(positive, zero, m);
+    return det > zero;
+}
+
+/* One search at work: what is known of the blocks, the trial, and the best so far. */
+typedef struct affine_search {
+    const af_wide *x, *w;
+    affine a;
+    af_wide first_lo, iscale, scale, lo; /* of the trial */
+    af_ivec solved[2];
+    af_wide best_error, best_scale, best_iscale, best_from;
+    af_wide code[AF_SEARCH_MAX];
+} affine_search;
+
+static af_wide affine_error_by(const af_affine_plan *plan, int n, const affine_search *s)
+{
+    return plan->absolute ? affine_error(n, s->x, s->w, s->code, &s->scale, &s->lo, true)
+                          : affine_error(n, s->x, s->w, s->code, &s->scale, &s->lo, false);
+}
+
+static void affine_begin(affine_search *s, int n, float top, const af_affine_plan *plan)
+{
+    s->a = affine_start(n, s->x, s->w);
+    s->lo = s->first_lo = s->best_from = s->a.lo;
+    for (int p = 0; p < 2; p++) {
+        s->best_iscale.v[p] = af_vec_all(top) / (s->a.hi.v[p] - s->a.lo.v[p]);
+        s->best_scale.v[p] = s->scale.v[p] = af_vec_all(1) / s->best_iscale.v[p];
     }
-    for (int i = 0; i < n; i++)
-        code[i] = af_v4_pick(flat, zero, code[i]);
-    *scale = af_v4_pick(flat, zero, best_scale);
-    *min = -af_v4_pick(flat, first_lo, a.lo);
+    (void)affine_try(n, top, s->x, s->w, &s->best_iscale, &s->best_from, s->code);
+    s->best_error = affine_error_by(plan, n, s);
+}
+
+static void affine_fit(affine_search *s, int n, float top, float range)
+{
+    for (int p = 0; p < 2; p++)
+        s->iscale.v[p] = af_vec_all(range) / (s->a.hi.v[p] - s->a.lo.v[p]);
+    const affine_sums got = affine_try(n, top, s->x, s->w, &s->iscale, &s->a.lo, s->code);
+    for (int p = 0; p < 2; p++)
+        s->solved[p] = affine_solve(s->a.sum_w.v[p], s->a.sum_x.v[p], got.l.v[p], got.l2.v[p],
+                                    got.xl.v[p], &s->scale.v[p], &s->lo.v[p]);
+}
+
+static void affine_judge(affine_search *s, const af_wide *error)
+{
+    for (int p = 0; p < 2; p++) {
+        const af_ivec better = s->solved[p] & (error->v[p] < s->best_error.v[p]);
+        s->best_error.v[p] = af_vec_pick(better, error->v[p], s->best_error.v[p]);
+        s->best_scale.v[p] = af_vec_pick(better, s->scale.v[p], s->best_scale.v[p]);
+        s->best_iscale.v[p] = af_vec_pick(better, s->iscale.v[p], s->best_iscale.v[p]);
+        s->best_from.v[p] = af_vec_pick(better, s->a.lo.v[p], s->best_from.v[p]);
+        /* later steps measure from the better min */
+        s->a.lo.v[p] = af_vec_pick(better, s->lo.v[p], s->a.lo.v[p]);
+    }
+}
+
+static void affine_found(const affine_search *s, af_affine *out)
+{
+    for (int j = 0; j < AF_WIDE; j++) {
+        const int p = j / AF_LANES, k = j % AF_LANES;
+        const bool flat = s->a.hi.v[p][k] == s->first_lo.v[p][k];
+        out->scale[j] = flat ? 0 : s->best_scale.v[p][k];
+        out->min[j] = -(flat ? s->first_lo : s->a.lo).v[p][k];
+        out->iscale[j] = flat ? 0 : s->best_iscale.v[p][k];
+        out->from[j] = flat ? 0 : s->best_from.v[p][k];
+    }
+}
+
+/* Two searches take turns: while one solves its sums, the other computes. */
+void af_search_affine(int n, float top, int wides, const af_wide *x, const af_wide *w,
+                      af_affine *out, const af_affine_plan *plan)
+{
+    affine_search s[2];
+    af_wide error[2];
+    assert(wides == 1 || wides == 2);
+    for (int q = 0; q < wides; q++) {
+        s[q].x = x + q * n;
+        s[q].w = w + q * n;
+        affine_begin(&s[q], n, top, plan);
+    }
+    for (int k = 0; k <= plan->steps; k++) {
+        const float range = plan->first + plan->step * (float)k + top;
+        for (int q = 0; q < wides; q++)
+            affine_fit(&s[q], n, top, range);
+        for (int q = 0; q < wides; q++)
+            error[q] = affine_error_by(plan, n, &s[q]);
+        for (int q = 0; q < wides; q++)
+            affine_judge(&s[q], &error[q]);
+    }
+    for (int q = 0; q < wides; q++)
+        affine_found(&s[q], &out[q]);
 }
 
 /* The value of largest magnitude, with its sign. */
-static af_v4 largest(int n, const af_v4 *x, af_v4 *amax)
+static af_vec largest(int n, const af_vec *x, af_vec *amax)
 {
-    af_v4 big = af_v4_all(0), most = big;
+    af_vec big = af_vec_all(0), most = big;
     for (int i = 0; i < n; i++) {
-        const af_v4 a = af_v4_abs(x[i]);
-        const af_i4 more = a > most;
-        most = af_v4_pick(more, a, most);
-        big = af_v4_pick(more, x[i], big);
+        const af_vec a = af_vec_abs(x[i]);
+        const af_ivec more = a > most;
+        most = af_vec_pick(more, a, most);
+        big = af_vec_pick(more, x[i], big);
     }
     *amax = most;
     return big;
 }
 
-/* Sums of w*x*l and w*l*l for two step sizes at once: twice the work in flight. wx is w*x. */
+enum { TRIES = 4 }; /* step sizes at once */
+
+/* Sums of w*x*l and w*l*l, wx is w*x. */
 typedef struct sums {
-    af_v4 lx, l2;
+    af_vec lx[TRIES], l2[TRIES];
 } sums;
 
-static inline void signed_sums(int n, float half, const af_v4 *x, const af_v4 *w, const af_v4 *wx,
-                               const af_v4 iscale[2], sums out[2])
+static inline sums signed_sums(int n, float half, const af_vec *x, const af_vec *w,
+                               const af_vec *wx, const af_vec step[TRIES])
 {
-    sums a = {af_v4_all(0), af_v4_all(0)}, b = a;
-    for (int i = 0; i < n; i++) {
-        const af_v4 la = clamp(nearest(iscale[0] * x[i]), -half, half - 1);
-        const af_v4 lb = clamp(nearest(iscale[1] * x[i]), -half, half - 1);
-        a.lx += wx[i] * la;
-        a.l2 += w[i] * la * la;
-        b.lx += wx[i] * lb;
-        b.l2 += w[i] * lb * lb;
+    sums s = {{{0}}, {{0}}};
+    for (int i = 0; i < n; i += BATCH / TRIES) {
+        af_vec l[BATCH], u[BATCH];
+        for (int k = 0; k < BATCH; k++)
+            l[k] = step[k % TRIES] * x[i + k / TRIES];
+        for (int k = 0; k < BATCH; k++)
+            l[k] += 0x1.8p23f;
+        for (int k = 0; k < BATCH; k++)
+            l[k] -= 0x1.8p23f;
+        for (int k = 0; k < BATCH; k++)
+            l[k] = af_vec_clamp(l[k], -half, half - 1);
+        for (int k = 0; k < BATCH; k++)
+            u[k] = wx[i + k / TRIES] * l[k];
+        for (int k = 0; k < BATCH; k++)
+            s.lx[k % TRIES] += u[k];
+        for (int k = 0; k < BATCH; k++)
+            u[k] = w[i + k / TRIES] * l[k];
+        for (int k = 0; k < BATCH; k++)
+            u[k] *= l[k];
+        for (int k = 0; k < BATCH; k++)
+            s.l2[k % TRIES] += u[k];
     }
-    out[0] = a;
-    out[1] = b;
+    return s;
 }
 
-void af_search_signed(int n, float half, const af_v4 *x, const af_v4 *w, af_v4 *code, af_v4 *scale)
+void af_search_signed(int n, float half, const af_vec *x, const af_vec *w, af_vec *scale,
+                      af_vec *iscale)
 {
-    const af_v4 zero = af_v4_all(0);
-    af_v4 amax, wx[AF_SEARCH_MAX], best_scale = zero, best = zero;
-    const af_v4 big = largest(n, x, &amax);
-    af_v4 chosen = af_v4_all(-half) / big;
+    /* the plain step first, then all others; the twentieth is there to fill the last four */
+    static const int8_t tenths[20] = {0, -9, -8, -7, -6, -5, -4, -3, -2, -1,
+                                      1, 2,  3,  4,  5,  6,  7,  8,  9,  9};
+    const af_vec zero = af_vec_all(0);
+    af_vec amax, wx[AF_SEARCH_MAX], best_scale = zero, best = zero;
+    const af_vec big = largest(n, x, &amax);
+    af_vec chosen = af_vec_all(-half) / big;
     for (int i = 0; i < n; i++)
         wx[i] = w[i] * x[i];
-    /* the plain step first, then -9 .. 9 tenths without 0 */
-    for (int try = 0; try < 20; try += 2) {
-        af_v4 iscale[2];
-        sums got[2];
-        for (int k = 0; k < 2; k++) {
-            const int j = try + k, tenth = j == 0 ? 0 : j <= 9 ? j - 10 : j - 9;
-            iscale[k] = af_v4_all(-(half + 0.1f * (float)AF_MIN(tenth, 9))) / big;
+    for (int try = 0; try < 20; try += TRIES) {
+        af_vec step[TRIES], s[TRIES];
+        for (int k = 0; k < TRIES; k++)
+            step[k] = af_vec_all(-(half + 0.1f * (float)tenths[try + k])) / big;
+        const sums got = signed_sums(n, half, x, w, wx, step);
+        for (int k = 0; k < TRIES; k++)
+            s[k] = got.lx[k] / got.l2[k];
+        if (try == 0) {
+            best_scale = af_vec_pick(got.l2[0] != zero, s[0], zero);
+            best = best_scale * got.lx[0];
         }
-        signed_sums(n, half, x, w, wx, iscale, got);
-        for (int k = 0; k < 2 && try + k < 19; k++) {
-            const af_v4 lx = got[k].lx, l2 = got[k].l2, s = lx / l2;
-            if (try + k == 0) {
-                best_scale = af_v4_pick(l2 != zero, s, zero);
-                best = best_scale * lx;
-                continue;
-            }
-            const af_i4 better = (l2 > zero) & (lx * lx > best * l2);
-            chosen = af_v4_pick(better, iscale[k], chosen);
-            best_scale = af_v4_pick(better, s, best_scale);
-            best = af_v4_pick(better, s * lx, best);
+        for (int k = try == 0; k < TRIES; k++) {
+            const af_vec lx = got.lx[k], l2 = got.l2[k];
+            const af_ivec better = (l2 > zero) & (lx * lx > best * l2);
+            chosen = af_vec_pick(better, step[k], chosen);
+            best_scale = af_vec_pick(better, s[k], best_scale);
+            best = af_vec_pick(better, s[k] * lx, best);
         }
     }
-    const af_i4 tiny = amax < af_v4_all(TINY);
-    for (int i = 0; i < n; i++) {
-        const af_v4 l = clamp(nearest(chosen * x[i]), -half, half - 1) + af_v4_all(half);
-        code[i] = af_v4_pick(tiny, zero, l);
-    }
-    *scale = af_v4_pick(tiny, zero, best_scale);
+    const af_ivec tiny = amax < af_vec_all(TINY);
+    *iscale = af_vec_pick(tiny, zero, chosen);
+    *scale = af_vec_pick(tiny, zero, best_scale);
 }
 
-void af_search_stepwise(int n, float half, const af_v4 *x, af_v4 *code, af_v4 *scale)
+void af_search_stepwise(int n, float half, const af_vec *x, af_vec *code, af_vec *scale)
 {
-    const af_v4 zero = af_v4_all(0);
-    af_v4 amax, lx = zero, l2 = zero;
-    const af_v4 iscale = af_v4_all(-half) / largest(n, x, &amax);
+    const af_vec zero = af_vec_all(0);
+    af_vec amax, lx = zero, l2 = zero;
+    const af_vec iscale = af_vec_all(-half) / largest(n, x, &amax);
     for (int i = 0; i < n; i++) {
-        const af_v4 l = clamp(nearest(iscale * x[i]), -half, half - 1), w = x[i] * x[i];
+        const af_vec l = af_vec_clamp(af_vec_nearest(iscale * x[i]), -half, half - 1),
+                     w = x[i] * x[i];
         code[i] = l;
         lx += w * x[i] * l;
         l2 += w * l * l;
     }
     for (int round = 0; round < 5; round++) {
-        af_i4 changed = {0};
+        af_ivec changed = {0};
         for (int i = 0; i < n; i++) {
-            const af_v4 w = x[i] * x[i], old = code[i];
-            const af_v4 rest_lx = lx - w * x[i] * old, rest_l2 = l2 - w * old * old;
-            const af_v4 l = clamp(nearest(x[i] * rest_l2 / rest_lx), -half, half - 1);
-            const af_v4 new_lx = rest_lx + w * x[i] * l, new_l2 = rest_l2 + w * l * l;
-            const af_i4 better = (rest_lx > zero) & (l != old) & (new_l2 > zero) &
-                                 (new_lx * new_lx * l2 > lx * lx * new_l2);
-            code[i] = af_v4_pick(better, l, old);
-            lx = af_v4_pick(better, new_lx, lx);
-            l2 = af_v4_pick(better, new_l2, l2);
+            const af_vec w = x[i] * x[i], old = code[i];
+            const af_vec rest_lx = lx - w * x[i] * old, rest_l2 = l2 - w * old * old;
+            const af_vec l =
+                af_vec_clamp(af_vec_nearest(x[i] * rest_l2 / rest_lx), -half, half - 1);
+            const af_vec new_lx = rest_lx + w * x[i] * l, new_l2 = rest_l2 + w * l * l;
+            const af_ivec better = (rest_lx > zero) & (l != old) & (new_l2 > zero) &
+                                   (new_lx * new_lx * l2 > lx * lx * new_l2);
+            code[i] = af_vec_pick(better, l, old);
+            lx = af_vec_pick(better, new_lx, lx);
+            l2 = af_vec_pick(better, new_l2, l2);
             changed |= better;
         }
-        if (!af_v4_any(changed))
+        if (!af_vec_any(changed))
             break;
     }
-    const af_i4 tiny = amax < af_v4_all(TINY);
+    const af_ivec tiny = amax < af_vec_all(TINY);
     for (int i = 0; i < n; i++)
-        code[i] = af_v4_pick(tiny, zero, code[i] + af_v4_all(half));
-    *scale = af_v4_pick(tiny | ~(l2 > zero), zero, lx / l2);
+        code[i] = af_vec_pick(tiny, zero, code[i] + af_vec_all(half));
+    *scale = af_vec_pick(tiny | ~(l2 > zero), zero, lx / l2);
 }
 
 /* The reciprocal step among nine whose codes have the least weighted error. */
@@ -306,25 +419,36 @@ const int8_t af_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                   1,    13,   25,  38,  53,  69,  89,  113};
 
 /* Half-way points are exact in f32, and a tie takes the upper entry. */
-void af_iq4_nearest(af_v4 x, af_v4 *value, af_v4 *code)
+static inline af_vec iq4_nearest(af_vec x, af_vec *code)
 {
-    af_v4 v = af_v4_all(af_iq4_values[0]), c = af_v4_all(0);
+    af_vec v = af_vec_all(af_iq4_values[0]), c = af_vec_all(0);
     for (int t = 0; t < 15; t++) {
         const float low = af_iq4_values[t], high = af_iq4_values[t + 1];
-        const af_i4 up = x >= af_v4_all((low + high) * 0.5f);
-        v += (af_v4)(up & (af_i4)af_v4_all(high - low));
-        c += (af_v4)(up & (af_i4)af_v4_all(1));
+        const af_ivec up = x >= af_vec_all((low + high) * 0.5f);
+        v += (af_vec)(up & (af_ivec)af_vec_all(high - low));
+        c += (af_vec)(up & (af_ivec)af_vec_all(1));
     }
-    *value = v;
     *code = c;
+    return v;
 }
 
-static void iq4_sums(int n, const af_v4 *x, const af_v4 *w, af_v4 iscale, af_v4 *qx, af_v4 *q2)
+void af_iq4_codes(uint8_t *code, const float *x, int n, float inverse)
 {
-    af_v4 sum_qx = af_v4_all(0), sum_q2 = sum_qx;
+    for (int i = 0; i < n; i += AF_LANES) {
+        af_vec v, c;
+        memcpy(&v, x + i, sizeof v);
+        (void)iq4_nearest(v * inverse, &c);
+        for (int k = 0; k < AF_LANES; k++)
+            code[i + k] = (uint8_t)c[k];
+    }
+}
+
+static void iq4_sums(int n, const af_vec *x, const af_vec *w, af_vec iscale, af_vec *qx, af_vec *q2)
+{
+    af_vec sum_qx = af_vec_all(0), sum_q2 = sum_qx;
     for (int i = 0; i < n; i++) {
-        af_v4 q, c;
-        af_iq4_nearest(iscale * x[i], &q, &c);
+        af_vec c;
+        const af_vec q = iq4_nearest(iscale * x[i], &c);
         sum_qx += w[i] * q * x[i];
         sum_q2 += w[i] * q * q;
     }
@@ -332,20 +456,20 @@ static void iq4_sums(int n, const af_v4 *x, const af_v4 *w, af_v4 iscale, af_v4 
     *q2 = sum_q2;
 }
 
-void af_search_iq4(int n, const af_v4 *x, const af_v4 *w, af_v4 *scale)
+void af_search_iq4(int n, const af_vec *x, const af_vec *w, af_vec *scale)
 {
-    const af_v4 zero = af_v4_all(0), first = af_v4_all(af_iq4_values[0]);
-    af_v4 amax, qx, q2;
-    const af_v4 big = largest(n, x, &amax);
-    const af_v4 start = -big / first;
-    iq4_sums(n, x, w, af_v4_all(1) / start, &qx, &q2);
-    af_v4 d = qx / q2, best = d * qx;
+    const af_vec zero = af_vec_all(0), first = af_vec_all(af_iq4_values[0]);
+    af_vec amax, qx, q2;
+    const af_vec big = largest(n, x, &amax);
+    const af_vec start = -big / first;
+    iq4_sums(n, x, w, af_vec_all(1) / start, &qx, &q2);
+    af_vec d = qx / q2, best = d * qx;
     for (int k = -7; k <= 7; k++) {
-        iq4_sums(n, x, w, (af_v4_all((float)k) + first) / big, &qx, &q2);
-        const af_i4 better = (q2 > zero) & (qx * qx > best * q2);
-        const af_v4 s = qx / q2;
-        d = af_v4_pick(better, s, d);
-        best = af_v4_pick(better, s * qx, best);
+        iq4_sums(n, x, w, (af_vec_all((float)k) + first) / big, &qx, &q2);
+        const af_ivec better = (q2 > zero) & (qx * qx > best * q2);
+        const af_vec s = qx / q2;
+        d = af_vec_pick(better, s, d);
+        best = af_vec_pick(better, s * qx, best);
     }
-    *scale = af_v4_pick(amax < af_v4_all(TINY), zero, d);
+    *scale = af_vec_pick(amax < af_vec_all(TINY), zero, d);
 }

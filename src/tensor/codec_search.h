@@ -1,59 +1,26 @@
-/* codec_search.h - the searches for scales that the encoders share, four blocks at a time.
+/* codec_search.h - the searches for scales that the encoders share, many blocks at a time.
  *
  * The reference adds its sums one element after the other in f32, and the bytes depend on it. So
- * the lanes of a vector are four different blocks, each with its own sums in that same order:
- * identical results, a quarter of the time. Codes are small integers kept as floats. */
+ * the lanes of a vector are different blocks, each with its own sums in that same order: identical
+ * results in a fraction of the time. Codes are small integers kept as floats. */
 #ifndef AF_CODEC_SEARCH_H
 #define AF_CODEC_SEARCH_H
 
-#include "base/base.h"
+#include "tensor/codec_vec.h"
 
-typedef float af_v4 __attribute__((vector_size(16)));
-typedef int32_t af_i4 __attribute__((vector_size(16)));
+/* One element of AF_WIDE blocks: two vectors, because the sums of one alone leave the arithmetic
+ * waiting for itself. */
+typedef struct af_wide {
+    af_vec v[2];
+} af_wide;
 
-enum { AF_SEARCH_MAX = 32 }; /* elements of a block */
+enum { AF_SEARCH_MAX = 32, AF_WIDE = 2 * AF_LANES }; /* elements, and blocks, of one search */
 
-static inline af_v4 af_v4_all(float x) { return (af_v4){x, x, x, x}; }
-static inline af_v4 af_v4_pick(af_i4 mask, af_v4 yes, af_v4 no)
-{
-    return (af_v4)((mask & (af_i4)yes) | (~mask & (af_i4)no));
-}
-static inline af_v4 af_v4_abs(af_v4 x)
-{
-    return (af_v4)((af_i4)x & (af_i4){INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX});
-}
-static inline bool af_v4_any(af_i4 mask) { return (mask[0] | mask[1] | mask[2] | mask[3]) != 0; }
-
-/* The largest |x| of n values, NaN ignored. Four at a time: compilers keep the order of a float
- * maximum, which does not matter here. */
-static inline float af_amax(const float *x, int64_t n)
-{
-    af_v4 most[2] = {af_v4_all(0), af_v4_all(0)};
-    const uint64_t count = (uint64_t)n, whole = count - count % 8;
-    for (uint64_t i = 0; i < whole; i += 8) {
-        af_v4 v[2];
-        memcpy(v, x + i, sizeof v);
-        for (int k = 0; k < 2; k++) {
-            const af_v4 a = af_v4_abs(v[k]);
-            most[k] = af_v4_pick(a > most[k], a, most[k]);
-        }
-    }
-    most[0] = af_v4_pick(most[1] > most[0], most[1], most[0]);
-    float max = 0;
-    for (int k = 0; k < 4; k++)
-        max = most[0][k] > max ? most[0][k] : max;
-    for (uint64_t i = whole; i < count; i++) {
-        const float a = x[i] < 0 ? -x[i] : x[i];
-        max = a > max ? a : max;
-    }
-    return max;
-}
-
-/* x[i] = element i of `count` (1 to 4) blocks of n that lie one behind the other; missing blocks
- * repeat the last one. */
-void af_v4_load(af_v4 *x, const float *src, int n, int64_t count);
-/* The codes of lane k as bytes. */
-void af_v4_codes(uint8_t *dst, const af_v4 *code, int n, int lane);
+/* x[i] = element i of `count` (1 to AF_LANES) blocks of n that lie one behind the other, n a
+ * multiple of 4; missing blocks repeat the last one. Elements of x are `stride` apart. */
+void af_vec_load(af_vec *x, int stride, const float *src, int n, int64_t count);
+/* The same of up to AF_WIDE blocks. */
+void af_wide_load(af_wide *x, const float *src, int n, int64_t count);
 
 typedef struct af_affine_plan {
     float first, step; /* tried: top + first + step*k, k = 0 .. steps */
@@ -61,17 +28,26 @@ typedef struct af_affine_plan {
     bool absolute; /* sum of |error| instead of its square */
 } af_affine_plan;
 
-/* x ~ scale*code - min, codes 0 .. top, scale and min not negative. */
-void af_search_affine(int n, float top, const af_v4 *x, const af_v4 *w, af_v4 *code, af_v4 *scale,
-                      af_v4 *min, const af_affine_plan *plan);
-/* x ~ scale*(code - half), codes 0 .. 2*half-1. */
-void af_search_signed(int n, float half, const af_v4 *x, const af_v4 *w, af_v4 *code, af_v4 *scale);
+/* x ~ scale*code - min with code = clamp(nearest(iscale*(x - from)), 0, top). */
+typedef struct af_affine {
+    float scale[AF_WIDE], min[AF_WIDE];
+    float iscale[AF_WIDE], from[AF_WIDE];
+} af_affine;
+
+/* Codes 0 .. top, scale and min not negative; n a multiple of 4. One or two times AF_WIDE blocks,
+ * x and w: [wides][n]. */
+void af_search_affine(int n, float top, int wides, const af_wide *x, const af_wide *w,
+                      af_affine *out, const af_affine_plan *plan);
+/* x ~ scale*(code - half), code = clamp(nearest(iscale*x), -half, half-1) + half. An all but zero
+ * block has scale and iscale 0, and the code 0. */
+void af_search_signed(int n, float half, const af_vec *x, const af_vec *w, af_vec *scale,
+                      af_vec *iscale);
 /* The same by improving one code after the other; weights x*x. */
-void af_search_stepwise(int n, float half, const af_v4 *x, af_v4 *code, af_v4 *scale);
+void af_search_stepwise(int n, float half, const af_vec *x, af_vec *code, af_vec *scale);
 /* x ~ scale*code for one row of positive values, codes 0 .. top: for rows of scales. */
 float af_search_positive(int n, float top, const float *x, const float *w, uint8_t *code);
 /* x ~ scale*value[code] with the table of iq4_nl; only the scale is wanted. */
-void af_search_iq4(int n, const af_v4 *x, const af_v4 *w, af_v4 *scale);
-/* The nearest entry of that table, as value and as code. */
-void af_iq4_nearest(af_v4 x, af_v4 *value, af_v4 *code);
+void af_search_iq4(int n, const af_vec *x, const af_vec *w, af_vec *scale);
+/* The nearest entries of that table to inverse*x; n a multiple of AF_LANES. */
+void af_iq4_codes(uint8_t *code, const float *x, int n, float inverse);
 #endif

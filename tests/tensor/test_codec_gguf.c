@@ -1,6 +1,7 @@
 /* GGUF block types: bytes and values equal to llama.cpp's, on normal rows, outliers and edges. */
 #include "format/safetensors.h"
 #include "tensor/codec.h"
+#include "tensor/codec_block.h"
 #include "test.h"
 
 #include <math.h>
@@ -48,9 +49,15 @@ static int wrong_bytes(const af_safetensors *s, af_dtype t, const af_stored *wan
     assert_non_null(got);
     int wrong = 0;
     for (int64_t r = 0; r < rows; r++) {
-        af_codec_encode_row(t, (const float *)in->data + r * n, got, n, importance);
-        for (uint64_t i = 0; i < bytes; i++)
-            wrong += got[i] != ((const uint8_t *)want->data)[(uint64_t)r * bytes + i];
+        for (int widest = 0; widest < 2; widest++) {
+            const float *x = (const float *)in->data + r * n;
+            if (af_dtype_is_block(t))
+                af_codec_encoder(t, widest)(x, got, n, importance);
+            else
+                af_codec_encode_row(t, x, got, n, importance);
+            for (uint64_t i = 0; i < bytes; i++)
+                wrong += got[i] != ((const uint8_t *)want->data)[(uint64_t)r * bytes + i];
+        }
     }
     free(got);
     return wrong;
@@ -114,21 +121,97 @@ static void test_decoders_give_the_reference_values(void **state)
     assert_int_equal(checked, 3 * 13);
 }
 
+/* Searches run many blocks at a time; a row of any length must not see its neighbours. */
 static void test_odd_block_counts_equal_single_blocks(void **state)
 {
     (void)state;
-    /* Searches run four blocks at a time; a row of 1 to 7 blocks must not see its neighbours. */
-    float x[256], imp[256];
-    uint8_t whole[512], part[512];
-    for (int i = 0; i < 256; i++) {
-        x[i] = sinf((float)i * 1.7f) * (float)(1 + i % 5);
+    enum { BLOCKS = 37 };
+    float x[BLOCKS * 256], imp[BLOCKS * 256];
+    uint8_t whole[BLOCKS * 256], part[256];
+    for (int i = 0; i < BLOCKS * 256; i++) {
+        x[i] = sinf((float)i * 1.7f) * (float)(1 + i % 5) * (i / 256 == 5 ? 1e-9f : 1.0f);
         imp[i] = 1.0f + (float)(i % 3);
     }
-    for (int blocks = 1; blocks < 8; blocks++) {
-        af_codec_encode_row(AF_DTYPE_IQ4_NL, x, whole, 32 * blocks, imp);
-        for (int b = 0; b < blocks; b++) {
-            af_codec_encode_row(AF_DTYPE_IQ4_NL, x + 32 * b, part, 32, imp + 32 * b);
-            assert_memory_equal(part, whole + 18 * b, 18);
+    for (size_t t = 2; t < AF_LEN(types); t++) {
+        if (!af_codec_can_encode(types[t].dtype))
+            continue;
+        const int n = af_dtype_get(types[t].dtype)->elems,
+                  bytes = af_dtype_get(types[t].dtype)->bytes;
+        /* plain types weigh by the mean square of the row: only the others can be split */
+        const bool weighted = n == 256 || types[t].dtype == AF_DTYPE_IQ4_NL;
+        for (int k = 0; k < (weighted ? 4 : 2); k++)
+            for (int blocks = 1; blocks <= BLOCKS; blocks += blocks < 9 ? 1 : 7) {
+                const float *w = k / 2 ? imp : NULL;
+                af_encode_fn *encode = af_codec_encoder(types[t].dtype, k % 2);
+                encode(x, whole, n * blocks, w);
+                for (int b = 0; b < blocks; b++) {
+                    encode(x + n * b, part, n, w ? w + n * b : NULL);
+                    CHECK_MSG(memcmp(part, whole + bytes * b, (size_t)bytes) == 0,
+                              "%s: block %d of %d differs from itself alone", types[t].name, b,
+                              blocks);
+                }
+            }
+    }
+}
+
+/* The first of several largest magnitudes decides the sign of the scale. */
+static void test_first_of_equal_magnitudes_gives_the_sign(void **state)
+{
+    (void)state;
+    static const struct {
+        int plus, minus;
+    } cases[] = {{0, 1}, {1, 0}, {31, 30}, {3, 17}, {17, 3}, {31, 0}, {0, 31}};
+    for (size_t c = 0; c < AF_LEN(cases); c++)
+        for (int widest = 0; widest < 2; widest++) {
+            float x[32];
+            uint8_t out[22];
+            for (int i = 0; i < 32; i++)
+                x[i] = 0.01f * (float)(i - 16);
+            x[cases[c].plus] = 2;
+            x[cases[c].minus] = -2;
+            const float want = cases[c].plus < cases[c].minus ? -2.0f : 2.0f;
+            af_codec_encoder(AF_DTYPE_Q4_0, widest)(x, out, 32, NULL);
+            assert_true(af_f16_at(out) == want / 8);
+            af_codec_encoder(AF_DTYPE_Q5_0, widest)(x, out, 32, NULL);
+            assert_true(af_f16_at(out) == want / 16);
+        }
+}
+
+/* Scale and min of the reference's plain loops: zeros keep the sign they have there. */
+static void test_signs_of_zeros_are_the_reference_s(void **state)
+{
+    (void)state;
+    static const float pick[] = {0.0f, -0.0f, 0.0f, -0.0f, -0.0f, 0.0f, 1e-44f, 2.0f, -2.0f};
+    uint32_t seed = 1;
+    for (int round = 0; round < 400; round++) {
+        float x[32], max = 0, amax = 0, lo = 3e38f, hi = -3e38f;
+        uint8_t out[34];
+        for (int i = 0; i < 32; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            x[i] = pick[(seed >> 16) % (unsigned)(2 + round % 8)];
+            if (fabsf(x[i]) > amax) {
+                amax = fabsf(x[i]);
+                max = x[i];
+            }
+            lo = x[i] < lo ? x[i] : lo;
+            hi = x[i] > hi ? x[i] : hi;
+        }
+        for (int widest = 0; widest < 2; widest++) {
+            const struct {
+                af_dtype type;
+                float d, m;
+            } want[] = {{AF_DTYPE_Q4_0, max / -8, 0},
+                        {AF_DTYPE_Q5_0, max / -16, 0},
+                        {AF_DTYPE_Q8_0, amax / 127, 0},
+                        {AF_DTYPE_Q4_1, (hi - lo) / 15, lo},
+                        {AF_DTYPE_Q5_1, (hi - lo) / 31, lo}};
+            for (size_t t = 0; t < AF_LEN(want); t++) {
+                uint8_t half[4];
+                af_codec_encoder(want[t].type, widest)(x, out, 32, NULL);
+                af_f16_put(half, want[t].d);
+                af_f16_put(half + 2, want[t].m);
+                CHECK_MSG(memcmp(half, out, t < 3 ? 2 : 4) == 0, "round %d type %d", round, (int)t);
+            }
         }
     }
 }
@@ -156,6 +239,8 @@ int main(void)
         cmocka_unit_test(test_decoders_give_the_reference_values),
         cmocka_unit_test(test_encoders_give_the_reference_bytes),
         cmocka_unit_test(test_odd_block_counts_equal_single_blocks),
+        cmocka_unit_test(test_first_of_equal_magnitudes_gives_the_sign),
+        cmocka_unit_test(test_signs_of_zeros_are_the_reference_s),
         cmocka_unit_test(test_no_input_is_undefined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
