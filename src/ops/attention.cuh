@@ -39,6 +39,60 @@ DEV bool find_tile(af_tile &t, int tile, const int *bounds, int S, int N, int si
     return false;
 }
 
+/* Rows of sequence s of bounds, in tiles; the dead rows are sequence S. */
+DEV int tiles_of(int s, const int *bounds, int S, int N, int size)
+{
+    const int rows = s < S ? bounds[s + 1] - bounds[s] : s == S ? N - bounds[S] : 0;
+    return rows > 0 ? (rows + size - 1) / size : 0;
+}
+/* How many tiles have `least` or more of their sequence's tiles on one side of them, themselves
+ * counted. */
+DEV int tiles_from(int least, const int *bounds, int S, int N, int size)
+{
+    int sum = 0;
+    for (int s = threadIdx.x % 32; s <= S; s += 32)
+        sum += max(0, tiles_of(s, bounds, S, N, size) - least + 1);
+    return __reduce_add_sync(FULL, sum);
+}
+/* As find_tile, but those with the most tiles of their sequence before them come first (`behind`: the
+ * most after them): under a causal mask that is the order of what they cost. */
+DEV bool find_ranked(af_tile &t, int rank, bool behind, const int *bounds, int S, int N, int size)
+{
+    if (S > 256) /* many short sequences: their order is not worth the search */
+        return find_tile(t, rank, bounds, S, N, size);
+    int low = 1, high = (N + size - 1) / size + 1; /* most tiles of a sequence, and one more */
+    int above = 0;                                 /* tiles_from(high) */
+    if (tiles_from(low, bounds, S, N, size) <= rank)
+        return false;
+    while (high - low > 1) {
+        const int mid = (low + high) / 2, n = tiles_from(mid, bounds, S, N, size);
+        if (n > rank) {
+            low = mid;
+        } else {
+            high = mid;
+            above = n;
+        }
+    }
+    int left = rank - above; /* sequences with `low` tiles or more to pass over */
+    for (int s0 = 0; s0 <= S; s0 += 32) {
+        const int s = s0 + threadIdx.x % 32, count = tiles_of(s, bounds, S, N, size);
+        u32 hit = __ballot_sync(FULL, count >= low);
+        if (left >= __popc(hit)) {
+            left -= __popc(hit);
+            continue;
+        }
+        for (; left > 0; left--)
+            hit &= hit - 1;
+        const int who = s0 + __ffs(hit) - 1;
+        t.from = bounds[who];
+        t.to = who < S ? bounds[who + 1] : N;
+        t.at = t.from + (behind ? __shfl_sync(FULL, count, who - s0) - low : low - 1) * size;
+        t.dead = who == S;
+        return true;
+    }
+    return false;
+}
+
 struct af_mask {
     int causal, window; /* window 0 = none */
 };

@@ -1,15 +1,15 @@
 /* attention_cuda.c - launchers of attention.c. bf16 with aligned heads goes to the tensor cores:
- * attention_sm90.cu on Hopper for heads of 64 and 128, else attention.cu; other types, odd sizes,
+ * attention_sm90*.cu on Hopper for heads of 64 and 128, else attention.cu; other types, odd sizes,
  * and what does not fit the device's shared memory to attention_plain.cu. How rows are cut into
  * tiles is bounded here and found on the device. */
+#include "backend/cuda/driver.h"
 #include "ops/cuda_ops.h"
 
 enum {
     WARPS = 4,
-    SM90_ROWS = 128, /* OWN of attention_sm90.cu */
-    SM90_THREADS = 256,
-    SM90_FETCHERS = 128,
-    SM90_BARRIERS = 128, /* bytes */
+    SM90_ROWS = 128, /* OWN of attention_sm90.cuh */
+    SM90_THREADS = 384,
+    SM90_BARRIERS = 256, /* bytes, with what lies around them */
     ROW_TILES = 2,       /* AF_MT of the forward */
     PLAIN_ROWS = 32,     /* rows a block of attention_plain.cu owns */
     PLAIN_THREADS = 256,
@@ -63,14 +63,21 @@ static bool plan_mma(plan *p, const af_cuda *cu, const af_node *n, bool back)
     return p->shared <= (unsigned)cu->smem_max;
 }
 
-/* Hopper's warpgroup products take this node, which the tensor cores do. */
+/* Heads that Hopper's warpgroup products and copy engine take, if rows are aligned. */
+static bool hopper(const plan *p, const af_cuda *cu)
+{
+    return cu->arch == 90 && cu->drv->tensor_map && !p->softcap && (p->E == 64 || p->E == 128);
+}
+
+/* They take this node, which the tensor cores do. */
 static bool plan_sm90(plan *p, const af_cuda *cu, bool back)
 {
-    if (cu->arch != 90 || p->softcap || (p->E != 64 && p->E != 128))
+    if (!hopper(p, cu))
         return false;
-    const int bn = back ? 64 : 128, tiles = back ? 6 : 4, row_bytes = p->E * 2;
-    const int bytes = 1024 + (back ? 2 : 1) * SM90_ROWS * row_bytes + tiles * bn * row_bytes +
-                      (back ? 3 * bn * 8 : 0) + SM90_BARRIERS;
+    const int row_bytes = p->E * 2, owned = back ? 3 : 2, tiles = back ? 6 : 4;
+    const int bn = back ? 64 : 128, bytes = 1024 + owned * SM90_ROWS * row_bytes +
+                                            tiles * bn * row_bytes + (back ? 3 * bn * 8 : 0) +
+                                            SM90_BARRIERS;
     if (bytes > cu->smem_max)
         return false;
     p->shared = (unsigned)bytes;
@@ -94,12 +101,22 @@ static bool plan_plain(plan *p)
     return true;
 }
 
-/* Few kv heads and few rows leave the device idle: then each query head gets blocks of its own and
- * the parts are added up in order. */
+/* Few kv heads and few rows leave the device idle: then blocks share the query heads of one kv head
+ * and the parts are added up in order. On Hopper pieces are dealt out by what they cost: two for
+ * each multiprocessor, or nearly so, are enough. */
 static int splits_of(const plan *p, const af_cuda *cu)
 {
-    const int64_t blocks = af_rows(p->qkv) / p->rows * p->K;
-    return p->mma && blocks < (int64_t)cu->sms * 8 ? p->H / p->K : 1;
+    const int heads = p->H / p->K;
+    const bool few = hopper(p, cu);
+    const int64_t blocks = af_rows(p->qkv) / (few ? SM90_ROWS : p->rows) * p->K;
+    int splits = 1;
+    if (!p->mma)
+        return 1;
+    if (!few)
+        return blocks < (int64_t)cu->sms * 8 ? heads : 1;
+    while (splits < heads && (heads % splits || blocks * splits * 8 < (int64_t)cu->sms * 15))
+        splits++;
+    return splits;
 }
 
 AF_CHECKED static af_status plan_of(plan *p, const af_cuda *cu, const af_node *n, af_error *err)
@@ -136,15 +153,27 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const plan *p, bool back
                      back, p->ep, WARPS, p->mt, p->bn, p->softcap));
 }
 
-/* All but dk, dv have a third warpgroup on Hopper. */
-static int threads_of(const plan *p, bool dkv)
-{
-    return p->threads + (p->sm90 && !dkv ? SM90_FETCHERS : 0);
-}
-
 static int64_t tiles(const plan *p)
 {
     return af_rows(p->qkv) / p->rows + p->bounds->dim[0]; /* N / rows + S + 1 */
+}
+
+/* `heads` pieces of work a tile. On Hopper blocks stay and take piece after piece. */
+static af_launch *launch_tiles(af_cuda *cu, af_node *n, const plan *p, const char *name,
+                               int64_t heads)
+{
+    const bool back = n->op == AF_OP_ATTENTION_BWD;
+    const int64_t most = AF_MIN((int64_t)cu->sms, heads * tiles(p));
+    return af_cuda_launch(cu, n, kernel(cu, name, p, back), p->sm90 ? most : heads,
+                          p->sm90 ? 1 : tiles(p), 1, p->threads, p->shared);
+}
+
+static void arg_matrix(af_cuda *cu, af_launch *l, const plan *p, const af_tensor *t)
+{
+    if (p->sm90)
+        af_arg_map(cu, l, af_mat_of(t));
+    else
+        af_arg_ptr(l, t->data);
 }
 
 static void arg_shape(af_launch *l, const plan *p)
@@ -154,13 +183,25 @@ static void arg_shape(af_launch *l, const plan *p)
     af_arg_i32(l, af_rows(p->qkv));
     af_arg_i32(l, p->H);
     af_arg_i32(l, p->K);
-    af_arg_i32(l, p->E);
+    if (!p->sm90)
+        af_arg_i32(l, p->E);
 }
 
-static void arg_numbers(af_launch *l, const af_node *n)
+/* Row strides of what is written, of qkv and of the gradient where there is one. */
+static void arg_strides(af_launch *l, const plan *p, int64_t to, const af_tensor *dy)
+{
+    af_arg_i64(l, to);
+    if (!p->sm90)
+        af_arg_i64(l, p->qkv->ld);
+    if (!p->sm90 && dy)
+        af_arg_i64(l, dy->ld);
+}
+
+static void arg_numbers(af_launch *l, const plan *p, const af_node *n)
 {
     af_arg_f32(l, n->attr.attention.scale);
-    af_arg_f32(l, n->attr.attention.softcap);
+    if (!p->sm90)
+        af_arg_f32(l, n->attr.attention.softcap);
     af_arg_i32(l, n->attr.attention.window);
     af_arg_i32(l, n->attr.attention.causal);
 }
@@ -172,15 +213,13 @@ static af_status attention_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     const af_status st = plan_of(&p, cu, n, err);
     if (st != AF_OK || af_rows(p.qkv) == 0)
         return st;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "attention_fwd", &p, false), p.H, tiles(&p), 1,
-                                  threads_of(&p, false), p.shared);
+    af_launch *l = launch_tiles(cu, n, &p, "attention_fwd", p.H);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_ptr(l, n->out[1]->data);
-    af_arg_ptr(l, p.qkv->data);
+    arg_matrix(cu, l, &p, p.qkv);
     arg_shape(l, &p);
-    af_arg_i64(l, n->out[0]->ld);
-    af_arg_i64(l, p.qkv->ld);
-    arg_numbers(l, n);
+    arg_strides(l, &p, n->out[0]->ld, NULL);
+    arg_numbers(l, &p, n);
     return AF_OK;
 }
 
@@ -242,19 +281,16 @@ static void launch_delta(af_cuda *cu, af_node *n, const plan *p)
 static void launch_grad(af_cuda *cu, af_node *n, const plan *p, bool dkv, void *to, int64_t ld)
 {
     const af_tensor *dy = n->in[4];
-    af_launch *l =
-        af_cuda_launch(cu, n, kernel(cu, dkv ? "attention_dkv" : "attention_dq", p, true),
-                       dkv ? p->K * p->splits : p->H, tiles(p), 1, threads_of(p, dkv), p->shared);
+    af_launch *l = launch_tiles(cu, n, p, dkv ? "attention_dkv" : "attention_dq",
+                                dkv ? p->K * p->splits : p->H);
     af_arg_ptr(l, to);
-    af_arg_ptr(l, p->qkv->data);
-    af_arg_ptr(l, dy->data);
+    arg_matrix(cu, l, p, p->qkv);
+    arg_matrix(cu, l, p, dy);
     af_arg_ptr(l, n->in[3]->data);
     af_arg_ptr(l, cu->work);
     arg_shape(l, p);
-    af_arg_i64(l, ld);
-    af_arg_i64(l, p->qkv->ld);
-    af_arg_i64(l, dy->ld);
-    arg_numbers(l, n);
+    arg_strides(l, p, ld, dy);
+    arg_numbers(l, p, n);
     if (dkv) {
         af_arg_i32(l, p->splits);
         af_arg_i64(l, part_elems(p));

@@ -1,10 +1,18 @@
-/* attention_sm90.cuh - shared by the Hopper attention kernels: tiles of 128 owned rows, products of a
- * warpgroup's 64 rows with BN streamed ones (defined before), results through shared memory. */
+/* attention_sm90.cuh - shared by the Hopper attention kernels.
+ *
+ * A block stays on its multiprocessor and takes one piece of work after another: 128 rows of one
+ * sequence and head, whose other side streams by in tiles of BN rows, STAGES deep. Two warpgroups
+ * compute, 64 rows each; a warp of the third asks the copy engine for tiles, ahead of them and across
+ * the ends of pieces. Barriers in shared memory say what is full and what is free.
+ *
+ * Tiles come whole: rows behind a sequence's end are those of the next one (zeros behind the last row
+ * of all) and get weight zero, so they must be finite. */
 #ifndef AF_ATTENTION_SM90_CUH
 #define AF_ATTENTION_SM90_CUH
 #include "attention.cuh"
 #include "wgmma.cuh"
 
+/* Defined before: BN; STAGES; OWNED, the tiles of a piece's own rows. */
 #ifndef AF_EP
 #define AF_EP 128
 #endif
@@ -13,7 +21,7 @@
 #else
 #define SM90 0
 #endif
-#define OWN 128 /* rows of a block */
+#define OWN 128 /* rows of a piece */
 #define KS (AF_EP / 16)
 #define OACC (AF_EP / 2) /* accumulators of [64][EP] */
 #define SACC (BN / 2)
@@ -25,8 +33,27 @@
 
 extern __shared__ u8 raw[];
 
+/* A matrix as the copy engine sees it, in boxes of 64 rows and 64 columns: 128-byte swizzle. */
+struct __align__(64) af_map {
+    u64 word[16];
+};
+
+/* One piece: rows [at, to) of head `head` (-1: there is no more), whose other side are rows [lo, hi) in
+ * `steps` tiles. */
+struct af_piece {
+    int at, to, lo, hi, steps, head;
+};
+
 /* Shared memory from its first multiple of 1024. */
 DEV u32 shared_base() { return (smem_at(raw) + 1023) & ~1023u; }
+DEV void *shared_ptr(u32 at) { return raw + (at - smem_at(raw)); }
+
+/* The pieces of a block: every round goes over all blocks, there and back, so that those that began with
+ * a dear piece end with a cheap one. */
+DEV int rank_of(int round)
+{
+    return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
 
 /* ---- barriers in shared memory; a phase ends when all that are counted have arrived ---- */
 #if SM90
@@ -37,6 +64,13 @@ DEV void bar_init(u32 bar, int count)
 DEV void bar_arrive(u32 bar)
 {
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+/* Arrives, and announces bytes that the copy engine will bring. */
+DEV void bar_expect(u32 bar, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(bar),
+                 "r"(bytes)
+                 : "memory");
 }
 DEV void bar_wait(u32 bar, u32 parity)
 {
@@ -50,36 +84,146 @@ DEV void bar_wait(u32 bar, u32 parity)
                      : "memory");
     while (!done);
 }
+/* R rows of a head, whose columns begin at `col`, from row0. */
+template <int R> DEV void fetch_rows(u32 tile, const af_map *map, int col, int row0, u32 bar)
+{
+#pragma unroll
+    for (int slab = 0; slab < AF_EP / 64; slab++)
+#pragma unroll
+        for (int r = 0; r < R; r += 64)
+            asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                         "[%0], [%1, {%2, %3}], [%4];" ::"r"(tile + slab * (R * 128) + r * 128),
+                         "l"(map), "r"(col + slab * 64), "r"(row0 + r), "r"(bar)
+                         : "memory");
+}
 /* The warpgroups' turns: barrier id counts those who wait for their turn and those who pass it on. */
 DEV void turn_wait(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
 DEV void turn_pass(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
-/* The two warpgroups that compute, without the one that fetches. */
-DEV void users_meet() { asm volatile("bar.sync 3, 256;" ::: "memory"); }
 /* 168 registers a thread are there: those who compute take what those who fetch do not need. */
 DEV void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
 DEV void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 #endif
 
-/* Rows [row0, row0 + R) of a head, by T threads of which this is number `me`; rows from `end` on are
- * zeros. */
-template <int R, int T> DEV void load_tile(u32 tile, const bf16 *src, i64 ld, int row0, int end, int me)
+/* ---- shared memory: owned tiles, stages of two streams, a tile results leave through, lse and delta of
+ * streamed rows; then barriers, and the piece that is worked on ---- */
+struct places {
+    u32 own[2], tile[2], out, rows, nowhere, own_full, own_free, full[2], free[2], piece;
+};
+DEV places places_of()
 {
-    constexpr int C = AF_EP / 8, STEP = T / C; /* rows between a thread's pieces */
-    const int r = me / C, c = me % C;
-    const bf16 *from = src + (i64)(row0 + r) * ld + c * 8;
-    const int left = end - row0 - r;
-#pragma unroll
-    for (int u = 0; u < R / STEP; u++) {
-        const bool in = u * STEP < left;
-        copy16(tile + piece_at<R>(r + u * STEP, c), in ? from + u * STEP * ld : src, in ? 16 : 0);
+    places at;
+    at.own[0] = shared_base();
+    at.own[1] = at.own[0] + (OWNED - 1) * OWN_BYTES;
+    at.tile[0] = at.own[1] + OWN_BYTES;
+    at.tile[1] = at.tile[0] + STAGES * TILE_BYTES;
+    at.out = at.tile[1] + STAGES * TILE_BYTES;
+    at.rows = at.out + OWN_BYTES;
+    at.nowhere = at.rows + (OWNED - 1) * STAGES * BN * 8;
+    at.own_full = at.nowhere + 8;
+    at.own_free = at.own_full + 8;
+    at.full[0] = at.own_free + 8;
+    at.full[1] = at.full[0] + 8 * STAGES;
+    at.free[0] = at.full[1] + 8 * STAGES;
+    at.free[1] = at.free[0] + 8 * STAGES;
+    at.piece = at.free[1] + 8 * STAGES;
+    return at;
+}
+DEV const af_piece *piece_of(const places &at) { return (const af_piece *)shared_ptr(at.piece); }
+
+#if SM90
+/* `fillers` arrivals fill a stage of the first stream, one of the second. */
+DEV void bars_new(const places &at, int fillers)
+{
+    if (threadIdx.x == 0) {
+        bar_init(at.own_full, 1);
+        bar_init(at.own_free, USERS / 32);
+        for (int i = 0; i < 2 * STAGES; i++) {
+            bar_init(at.full[0] + i * 8, i < STAGES ? fillers : 1);
+            bar_init(at.free[0] + i * 8, USERS / 32);
+        }
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* the copy engine sees them */
+    __syncthreads();
+}
+DEV void wait_full(const places &at, int i, u32 turn)
+{
+    bar_wait(at.full[i] + turn % STAGES * 8, turn / STAGES & 1);
+}
+/* This warp has no more use for a stage of stream i. */
+DEV void release(const places &at, int i, u32 turn)
+{
+    if (threadIdx.x % 32 == 0)
+        bar_arrive(at.free[i] + turn % STAGES * 8);
+}
+/* This warp has no more use for the owned tiles, nor for what the piece says. */
+DEV void own_done(const places &at, bool yes)
+{
+    __syncwarp();
+    if (yes && threadIdx.x % 32 == 0)
+        bar_arrive(at.own_free);
+}
+DEV u32 stage_of(const places &at, int i, u32 turn) { return at.tile[i] + turn % STAGES * TILE_BYTES; }
+
+/* ---- the warp that fetches ---- */
+
+/* A piece becomes known to those who compute, its owned tiles are on their way. */
+DEV void announce(const places &at, const af_piece &p, int round, const af_map *m0, int col0,
+                  const af_map *m1, int col1)
+{
+    bar_wait(at.own_free, (round + 1) & 1);
+    if (threadIdx.x % 32 == 0) {
+        *(af_piece *)shared_ptr(at.piece) = p;
+        if (p.steps > 0) {
+            bar_expect(at.own_full, OWNED * OWN_BYTES);
+            fetch_rows<OWN>(at.own[0], m0, col0, p.at, at.own_full);
+            if (OWNED > 1)
+                fetch_rows<OWN>(at.own[1], m1, col1, p.at, at.own_full);
+        } else {
+            bar_arrive(at.own_full);
+        }
     }
 }
+/* One streamed tile of stream i; `turn` counts them all. */
+DEV void stream_tile(const places &at, int i, u32 turn, const af_map *map, int col, int row)
+{
+    const u32 full = at.full[i] + turn % STAGES * 8;
+    bar_wait(at.free[i] + turn % STAGES * 8, (turn / STAGES + 1) & 1);
+    if (threadIdx.x % 32 == 0) {
+        bar_expect(full, TILE_BYTES);
+        fetch_rows<BN>(stage_of(at, i, turn), map, col, row, full);
+    }
+}
+/* Rows of queries (and of the output's gradient), keys and values streaming by. */
+DEV void fetch_keys(const places &at, const af_map *qkv, const af_map *dout, const int *bounds, int S,
+                    int N, int H, int K, af_mask mask)
+{
+    u32 turn = 0;
+    for (int round = 0;; round++) {
+        const int rank = rank_of(round), h = rank % H, kv = H + h / (H / K);
+        af_piece p = {0, 0, 0, 0, 0, -1};
+        af_tile t;
+        if (find_ranked(t, rank / H, false, bounds, S, N, OWN)) {
+            p = {t.at, t.to, t.from + (first_key(mask, t.at, t.from) - t.from) / BN * BN, 0, 0, h};
+            p.hi = t.dead ? p.lo : end_key(mask, min(t.at + OWN, t.to), t.to);
+            p.steps = (p.hi - p.lo + BN - 1) / BN;
+        }
+        announce(at, p, round, qkv, h * AF_EP, dout, h * AF_EP);
+        if (p.head < 0)
+            return;
+        for (int step = 0; step < p.steps; step++, turn++) {
+            stream_tile(at, 0, turn, qkv, kv * AF_EP, p.lo + step * BN);
+            stream_tile(at, 1, turn, qkv, (kv + K) * AF_EP, p.lo + step * BN);
+        }
+    }
+}
+#endif
 
-/* The warpgroup's accumulators times f, through its rows of an owned tile, to device memory. */
+/* The warpgroup's accumulators times f, through its rows of a staging tile, to device memory. */
 DEV void store_rows(bf16 *dst, i64 ld, u32 tile, const float (&acc)[OACC], float f0, float f1,
                     int row0, int end)
 {
     const int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 16; /* rows of this warp */
+    __syncwarp();
 #pragma unroll
     for (int j = 0; j < AF_EP / 8; j++) {
         const u32 a = pack_bf16(acc[4 * j] * f0, acc[4 * j + 1] * f0);
@@ -99,7 +243,8 @@ DEV void store_rows(bf16 *dst, i64 ld, u32 tile, const float (&acc)[OACC], float
         uint4 v;
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
                      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "r"(tile + piece_at<OWN>(r, c)));
+                     : "r"(tile + piece_at<OWN>(r, c))
+                     : "memory");
         if (row0 + r < end)
             *(uint4 *)(dst + (i64)(row0 + r) * ld + c * 8) = v;
     }
@@ -111,6 +256,19 @@ template <int N> DEV void scores(float (&d)[N], u32 own, u32 tile)
 #pragma unroll
     for (int k = 0; k < KS; k++)
         wgmma_ss(d, desc_k<OWN>(own, k), desc_k<BN>(tile, k), k > 0);
+}
+/* Scores of keys from k0 that the warp's queries (16 from q0) do not see become -inf; none from `hi` on. */
+DEV void hide_keys(float (&s)[SACC], af_mask mask, int k0, int q0, int hi)
+{
+    const int lane = threadIdx.x % 32, qa = q0 + lane / 4;
+    if (k0 + BN <= hi && !(mask.causal && k0 + BN - 1 > q0) && !(mask.window && k0 <= q0 + 15 - mask.window))
+        return;
+    const af_range see[2] = {keys_of(mask, qa, hi), keys_of(mask, qa + 8, hi)};
+#pragma unroll
+    for (int i = 0; i < SACC; i++) {
+        const int key = k0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        s[i] = outside(see[i % 4 / 2], key) ? -INF : s[i];
+    }
 }
 /* acc[64][EP] += p[64][BN] tile, p packed as operands */
 DEV void add_product(float (&acc)[OACC], const u32 (&p)[BN / 16][4], u32 tile)

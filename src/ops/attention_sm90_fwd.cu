@@ -1,80 +1,53 @@
-/* attention_sm90_fwd.cu - the forward of attention_sm90.cu: same contract, grid and arguments.
+/* attention_sm90_fwd.cu - attention on Hopper's warpgroup products, bf16, forward.
+ * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and 128
+ * without soft cap; the gradients are attention_sm90.cu. One block a multiprocessor.
  *
- * Built with AF_EP (64 or 128). A block owns 128 rows: two warpgroups compute, 64 rows each, two warps
- * bring keys and two bring values, two stages each, by cp.async into swizzled shared memory; barriers
- * in shared memory say what is full and what is free. The warpgroups take turns at the tensor cores:
- * one issues its products while the other softens. A step issues its scores, then the sums of the step
- * before, and waits for the scores only. On other architectures the kernel is empty. */
+ * Built with AF_EP (64 or 128). Two stages of keys and of values. The warpgroups take turns at the tensor
+ * cores: one issues its products while the other softens. A step issues its scores, then the sums of the
+ * step before, and waits for the scores only. On other architectures the kernel is empty. */
 // variants: AF_EP=64 | AF_EP=128
 // common: AF_EP=64 | AF_EP=128
 #define BN 128 /* keys of a step */
+#define STAGES 2
+#define OWNED 1
 #include "attention_sm90.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attention_fwd(bf16 *o, float *lse, const bf16 *qkv, const int *bounds, int S, int N, int H, int K,
-                  int E, long long ldo, long long ldx, float scale, float softcap, int window,
-                  int causal)
+    attention_fwd(bf16 *o, float *lse, const __grid_constant__ af_map qkv, const int *bounds, int S,
+                  int N, int H, int K, long long ldo, float scale, int window, int causal)
 {
 #if SM90
     const af_mask mask = {causal, window};
-    const int h = blockIdx.x, kv = h / (H / K), lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % 32;
     const int group = __shfl_sync(FULL, threadIdx.x / 128, 0); /* uniform, and seen to be */
-    af_tile t;
-    if (!find_tile(t, gridDim.y - 1 - blockIdx.y, bounds, S, N, OWN))
-        return;
-    const u32 q_tile = shared_base(), k_tile = q_tile + OWN_BYTES;
-    const u32 v_tile = k_tile + 2 * TILE_BYTES, nowhere = v_tile + 2 * TILE_BYTES;
-    const u32 k_full = nowhere + 16, k_free = k_full + 16, v_full = k_full + 32, v_free = k_full + 48;
-    const int lo = t.from + (first_key(mask, t.at, t.from) - t.from) / BN * BN;
-    const int hi = t.dead ? lo : end_key(mask, min(t.at + OWN, t.to), t.to);
-    const int steps = (hi - lo + BN - 1) / BN;
-    if (threadIdx.x < 2) { /* two warps fill */
-        bar_init(k_full + threadIdx.x * 8, 2);
-        bar_init(v_full + threadIdx.x * 8, 2);
-        bar_init(k_free + threadIdx.x * 8, USERS / 32);
-        bar_init(v_free + threadIdx.x * 8, USERS / 32);
-    }
-    __syncthreads();
+    const places at = places_of();
+    bars_new(at, 1);
     if (group == 2) {
         registers_down();
-        const int values = threadIdx.x % 128 / 64, me = threadIdx.x % 64; /* which half of the four */
-        const bf16 *src = qkv + (i64)(H + kv + values * K) * E;
-        const u32 tile = values ? v_tile : k_tile, full = values ? v_full : k_full;
-        const u32 free = values ? v_free : k_free;
-        for (int step = 0; step <= steps; step++) {
-            const int buf = step & 1;
-            if (step < steps) {
-                bar_wait(free + buf * 8, (step / 2 + 1) & 1);
-                load_tile<BN, 64>(tile + buf * TILE_BYTES, src, ldx, lo + step * BN, hi, me);
-            }
-            copy_commit();
-            copy_wait<1>(); /* the step before has landed */
-            fence_async();
-            __syncwarp();
-            if (step > 0 && lane == 0)
-                bar_arrive(full + (buf ^ 1) * 8);
-        }
-    } else {
-        registers_up();
-        const u32 mine = q_tile + group * 64 * 128; /* rows of this warpgroup */
+        if (threadIdx.x < USERS + 32)
+            fetch_keys(at, &qkv, &qkv, bounds, S, N, H, K, mask);
+        return;
+    }
+    registers_up();
+    const float factor = scale * LOG2E;
+    u32 turn = 0;
+    for (int round = 0;; round++) {
+        bar_wait(at.own_full, round & 1);
+        const af_piece t = *piece_of(at);
+        if (t.head < 0)
+            return;
         const int q0 = t.at + threadIdx.x / 32 * 16, qa = q0 + lane / 4; /* rows of this warp, lane */
-        const float factor = scale * LOG2E;
         float acc[OACC], top[2] = {-INF, -INF}, sum[2] = {0.0f, 0.0f}, keep[2];
         u32 p[BN / 16][4];
+        const u32 mine = at.own[0] + group * 64 * 128; /* rows of this warpgroup */
+        own_done(at, t.steps == 0);
 #pragma unroll
         for (int i = 0; i < OACC; i++)
             acc[i] = 0.0f;
 
         /* Scores of a step -> weights in place; keep: what the sums so far are multiplied with. */
         auto soften = [&](float(&s)[SACC], int k0) {
-            if (k0 + BN > hi || (causal && k0 + BN - 1 > q0) || (window && k0 <= q0 + 15 - window)) {
-                const af_range see[2] = {keys_of(mask, qa, hi), keys_of(mask, qa + 8, hi)};
-#pragma unroll
-                for (int i = 0; i < SACC; i++) {
-                    const int key = k0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-                    s[i] = outside(see[i % 4 / 2], key) ? -INF : s[i];
-                }
-            }
+            hide_keys(s, mask, k0, q0, t.hi);
             float mx[4] = {top[0], top[0], top[1], top[1]}, add[4] = {}, base[2]; /* short chains */
 #pragma unroll
             for (int i = 0; i < SACC; i++)
@@ -96,65 +69,61 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             sum[0] = sum[0] * keep[0] + (add[0] + add[1]);
             sum[1] = sum[1] * keep[1] + (add[2] + add[3]);
         };
-        load_tile<OWN, USERS>(q_tile, qkv + (i64)h * E, ldx, t.at, t.to, threadIdx.x);
-        copy_commit();
-        copy_wait<0>();
-        fence_async();
-        users_meet();
-        if (steps > 0) {
+        if (t.steps > 0) {
             float s[SACC];
-            bar_wait(k_full, 0);
+            wait_full(at, 0, turn);
             wgmma_fence();
-            scores(s, mine, k_tile);
+            scores(s, mine, stage_of(at, 0, turn));
             wgmma_commit();
             wgmma_wait<0>();
             pin(s);
-            if (lane == 0)
-                bar_arrive(k_free);
-            soften(s, lo);
+            release(at, 0, turn);
+            own_done(at, t.steps == 1);
+            soften(s, t.lo);
             pack_operand(p, s);
         }
-        if (group == 1 && steps > 1)
+        if (group == 1 && t.steps > 1)
             turn_pass(1); /* the first turn is the other's */
-        for (int step = 1; step < steps; step++) {
-            const int k0 = lo + step * BN, buf = step & 1;
+        for (int step = 1; step < t.steps; step++) {
+            const u32 now = turn + step;
             float s[SACC];
-            bar_wait(k_full + buf * 8, step / 2 & 1);
-            bar_wait(v_full + (buf ^ 1) * 8, (step - 1) / 2 & 1);
+            wait_full(at, 0, now);
+            wait_full(at, 1, now - 1);
             turn_wait(1 + group);
             pin(acc);
             pin(p);
             wgmma_fence();
-            scores(s, mine, k_tile + buf * TILE_BYTES);
+            scores(s, mine, stage_of(at, 0, now));
             wgmma_commit();
-            add_product(acc, p, v_tile + (buf ^ 1) * TILE_BYTES);
+            add_product(acc, p, stage_of(at, 1, now - 1));
             wgmma_commit();
-            if (group == 0 || step + 1 < steps)
+            if (group == 0 || step + 1 < t.steps)
                 turn_pass(2 - group);
             wgmma_wait<1>(); /* the scores; the sums of the step before still run */
             pin(s);
-            if (lane == 0)
-                bar_arrive(k_free + buf * 8);
-            soften(s, k0);
-            finish(sum, nowhere);
+            release(at, 0, now);
+            own_done(at, step + 1 == t.steps);
+            soften(s, t.lo + step * BN);
+            finish(sum, at.nowhere);
             wgmma_wait<0>();
             pin(acc);
-            if (lane == 0)
-                bar_arrive(v_free + (buf ^ 1) * 8);
+            release(at, 1, now - 1);
 #pragma unroll
             for (int i = 0; i < OACC; i++)
                 acc[i] *= keep[i % 4 / 2];
             pack_operand(p, s);
         }
-        if (steps > 0) {
-            bar_wait(v_full + ((steps - 1) & 1) * 8, (steps - 1) / 2 & 1);
+        turn += t.steps;
+        if (t.steps > 0) {
+            wait_full(at, 1, turn - 1);
             pin(acc);
             pin(p);
             wgmma_fence();
-            add_product(acc, p, v_tile + ((steps - 1) & 1) * TILE_BYTES);
+            add_product(acc, p, stage_of(at, 1, turn - 1));
             wgmma_commit();
             wgmma_wait<0>();
             pin(acc);
+            release(at, 1, turn - 1);
         }
         float inv[2];
 #pragma unroll
@@ -165,9 +134,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             inv[half] = l > 0.0f ? 1.0f / l : 0.0f;
             const int row = qa + half * 8;
             if (lane % 4 == 0 && row < t.to)
-                lse[(i64)row * H + h] = l > 0.0f ? top[half] * scale + logf(l) : 0.0f;
+                lse[(i64)row * H + t.head] = l > 0.0f ? top[half] * scale + logf(l) : 0.0f;
         }
-        store_rows(o + (i64)h * E, ldo, q_tile, acc, inv[0], inv[1], t.at, t.to);
+        store_rows(o + (i64)t.head * AF_EP, ldo, at.out, acc, inv[0], inv[1], t.at, t.to);
     }
 #endif
 }

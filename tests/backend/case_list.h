@@ -163,6 +163,28 @@ static void case_attention_128(rec *r)
     attention(r, &(af_attention_opts){.heads = 2, .kv_heads = 1, .head_dim = 128, .causal = true},
               200, 1, b);
 }
+/* More pieces of work than multiprocessors, of different lengths, and dead rows: blocks that stay
+ * and take several must not mix them up. */
+static void case_attention_many(rec *r)
+{
+    enum { SHORT = 36 };
+    static int32_t b[SHORT + 3];
+    for (int i = 0; i < SHORT; i++)
+        b[i + 1] = b[i] + 17 + i * 37 % 150;
+    b[SHORT + 1] = b[SHORT] + 520;
+    b[SHORT + 2] = b[SHORT + 1] + 300;
+    attention(r, &(af_attention_opts){.heads = 4, .kv_heads = 2, .head_dim = 64, .causal = true},
+              b[SHORT + 2] + 200, SHORT + 2, b);
+}
+/* The same with a window, heads of 128. */
+static void case_attention_slide(rec *r)
+{
+    static const int32_t b[] = {0, 700, 777, 1200};
+    attention(r,
+              &(af_attention_opts){
+                  .heads = 3, .kv_heads = 1, .head_dim = 128, .causal = true, .window = 190},
+              1200, 3, b);
+}
 static void case_attention_window(rec *r)
 {
     static const int32_t b[] = {0, 90, 130};
@@ -477,6 +499,8 @@ static const test_case cases[] = {
     {"rope_norm", case_rope_norm, 0},
     {"attention", case_attention, 1e-2},
     {"attention_128", case_attention_128, 1e-2},
+    {"attention_many", case_attention_many, 1e-2},
+    {"attention_slide", case_attention_slide, 1e-2},
     {"attention_window", case_attention_window, 1e-2},
     {"attention_full", case_attention_full, 1e-2},
     {"attention_256", case_attention_256, 1e-2},

@@ -130,6 +130,17 @@ static int f_param(void *func, size_t i, size_t *offset, size_t *size)
     *size = f->size[i];
     return 0;
 }
+/* The copy engine's own rules. */
+static int f_map(void *map, int type, unsigned rank, void *data, const uint64_t *dim,
+                 const uint64_t *pitch, const unsigned *box, const unsigned *every, int interleave,
+                 int swizzle, int l2, int fill)
+{
+    (void)type, (void)swizzle, (void)l2, (void)fill;
+    assert_true((uintptr_t)map % 64 == 0 && (uintptr_t)data % 16 == 0 && rank == 2);
+    assert_true(dim[0] > 0 && dim[1] > 0 && pitch[0] % 16 == 0 && pitch[0] >= dim[0] * 2);
+    assert_true(box[0] * 2 <= 128 && box[1] <= 256 && every[0] == 1 && interleave == 0);
+    return 0;
+}
 static int f_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                     unsigned bz, unsigned smem, void *s, void **args, void **extra)
 {
@@ -207,6 +218,7 @@ static const af_driver fake = {
     .func_set = f_set,
     .func_get = f_func_get,
     .func_param = f_param,
+    .tensor_map = f_map,
     .launch = f_launch,
     .mem_alloc = f_alloc,
     .mem_free = f_free,

@@ -48,6 +48,7 @@ static const entry driver_entries[] = {
     {"cuFuncSetAttribute", offsetof(af_driver, func_set), 0},
     {"cuFuncGetAttribute", offsetof(af_driver, func_get), 0},
     {"cuFuncGetParamInfo", offsetof(af_driver, func_param), 1},
+    {"cuTensorMapEncodeTiled", offsetof(af_driver, tensor_map), 1},
     {"cuLaunchKernel", offsetof(af_driver, launch), 0},
     {"cuMemAlloc_v2", offsetof(af_driver, mem_alloc), 0},
     {"cuMemFree_v2", offsetof(af_driver, mem_free), 0},

@@ -41,6 +41,9 @@ enum {
     AF_CU_STREAM_NON_BLOCKING = 1,
     AF_CU_EVENT_NO_TIMING = 2,
     AF_CU_CAPTURE_THREAD = 1,
+    AF_CU_MAP_BF16 = 9,
+    AF_CU_MAP_SWIZZLE_128 = 3,
+    AF_CU_MAP_L2_256 = 3, /* bytes a miss brings */
 };
 
 /* libcuda.so.1; every function returns a CUresult. */
@@ -81,6 +84,10 @@ struct af_driver {
     int (*func_set)(void *func, int attribute, int value);
     int (*func_get)(int *value, int attribute, void *func);
     int (*func_param)(void *func, size_t index, size_t *offset, size_t *size); /* may be NULL */
+    /* may be NULL */
+    int (*tensor_map)(void *map, int type, unsigned rank, void *data, const uint64_t *dim,
+                      const uint64_t *pitch, const unsigned *box, const unsigned *every,
+                      int interleave, int swizzle, int l2, int fill);
     int (*launch)(void *func, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                   unsigned bz, unsigned smem, void *stream, void **args, void **extra);
     int (*mem_alloc)(void **p, size_t bytes);

@@ -151,6 +151,21 @@ void af_arg_bytes(af_launch *l, const void *p, unsigned n)
     add(l, p, n, 8);
 }
 
+void af_arg_map(af_cuda *cu, af_launch *l, af_mat m)
+{
+    _Alignas(64) uint8_t map[128] = {0};
+    const uint64_t dim[2] = {(uint64_t)m.cols, (uint64_t)m.rows}, pitch = (uint64_t)m.ld * 2;
+    const unsigned box[2] = {64, 64}, every[2] = {1, 1};
+    af_error err = {0};
+    assert(m.dtype == AF_DTYPE_BF16);
+    const int r = cu->drv->tensor_map(map, AF_CU_MAP_BF16, 2, m.data, dim, &pitch, box, every, 0,
+                                      AF_CU_MAP_SWIZZLE_128, AF_CU_MAP_L2_256, 0);
+    if (af_cu_check(cu->drv, r, "cuTensorMapEncodeTiled", "a matrix", &err) != AF_OK &&
+        cu->err.code == AF_OK)
+        cu->err = err;
+    af_arg_bytes(l, map, sizeof map);
+}
+
 void af_cuda_zero(af_cuda *cu, af_node *n, void *p, uint64_t bytes)
 {
     if (bytes == 0)
