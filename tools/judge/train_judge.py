@@ -7,6 +7,7 @@ compares per step loss, gradient norm, learning rate and supervised tokens, and 
 A development tool: nothing of the product or its tests needs it. Wants torch, transformers, peft,
 bitsandbytes, safetensors. One line a case; exit status 1 when a case is outside its tolerance."""
 import argparse
+import copy
 import json
 import math
 import os
@@ -336,14 +337,23 @@ def one_case(afinar, tokenizer, seed, where):
             theirs.save_pretrained(adapter_dir)
             model = theirs.unload()
         model = PeftModel.from_pretrained(train_models.reload(folder, model), adapter_dir, is_trainable=True)
+    exact = copy.deepcopy(model).double()
     steps = peer(model, c, rows)
     ours = afinar_train(afinar, run_file(c, folder, data, out, adapter_dir), where)
     name = "adapter_model.safetensors" if method != "full" else "model.safetensors"
     if os.environ.get("JUDGE_STEPS"):
         for a, b in zip(ours, steps):
             print(a["loss"], b[0], a["grad_norm"], b[1], a["learning_rate"], b[2])
-    worst = compare(ours, steps, load_file(os.path.join(out, name)), named(model), c)
-    return c, worst
+    final = load_file(os.path.join(out, name))
+    worst = compare(ours, steps, final, named(model), c)
+    if all(v <= 1 for v in worst.values()) or c["optimizer"] == "adamw_8bit":  # has no f64
+        return c, worst
+    # an unstable run is no fault: PyTorch's own float32 may be as far from float64
+    truth = peer(exact, c, rows)
+    rows32 = [{"loss": a[0], "grad_norm": a[1], "learning_rate": a[2], "supervised_tokens": a[3]} for a in steps]
+    noise = compare(rows32, truth, named(model), named(exact), c)
+    worst = compare(ours, truth, final, named(exact), c)
+    return c, {k: v / max(1, 8 * noise[k]) for k, v in worst.items()}
 
 
 def main():
