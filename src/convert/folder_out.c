@@ -9,16 +9,10 @@
 
 #define JSON_BYTES_MAX (UINT64_C(256) << 20)
 
-bool af_same_path(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 af_status af_output_check(const char *path, const char *const *inputs, int n, af_error *err)
 {
     for (int i = 0; i < n; i++)
-        if (inputs[i] && af_same_path(path, inputs[i]))
+        if (inputs[i] && af_path_same(path, inputs[i]))
             return af_fail(err, AF_EUSAGE, "the output '%s' is one of the inputs", path);
     return AF_OK;
 }

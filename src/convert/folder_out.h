@@ -31,8 +31,6 @@ AF_CHECKED af_status af_folder_json(const af_folder *f, const char *name, const 
 AF_CHECKED af_status af_folder_copy_text(const af_folder *f, const char *from, af_error *err);
 /* One JSON file of a folder; *out NULL when it is absent. json_decref it. */
 AF_CHECKED af_status af_json_read(json_t **out, const char *dir, const char *name, af_error *err);
-/* The same path, links followed. */
-bool af_same_path(const char *a, const char *b);
 /* Refuses an output file that is one of the inputs. */
 AF_CHECKED af_status af_output_check(const char *path, const char *const *inputs, int n,
                                      af_error *err);

@@ -274,7 +274,10 @@ static af_status read_values(af_adapter *a, const char *dir, af_error *err)
     af_weights *w = NULL;
     int used = 0;
     char name[NAME_BYTES];
-    AF_TRY(af_weights_open(&w, dir, err));
+    char *file = af_path_join(dir, "adapter_model.safetensors"); /* a model may lie beside it */
+    if (!file)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_weights_open(&w, af_file_exists(file) ? file : dir, err));
     for (int i = 0; i < s->modules; i++)
         if (a->module[i].rank)
             AF_TRY(read_module(a, i, w, &used, err));
@@ -291,6 +294,7 @@ static af_status read_values(af_adapter *a, const char *dir, af_error *err)
                        af_weights_count(w), used));
 done:
     af_weights_close(w);
+    free(file);
     return st;
 }
 

@@ -188,19 +188,35 @@ static bool has_run(const char *output)
     return yes;
 }
 
+/* Is it a file (or folder) of an earlier run? Its model too, where it is known to be the run's: the
+ * adapter of one run beside the weights of another would be read as neither. */
+static bool of_earlier(const char *name, bool model)
+{
+    static const char *const begins[] = {"checkpoint-", "events.out.tfevents.", "replay-"};
+    static const char *const files[] = {finished_name,         "metrics.jsonl",
+                                        "trainer_state.json",  "report.html",
+                                        "samples.jsonl",       "train_results.json",
+                                        "eval_results.json",   "all_results.json",
+                                        "adapter_config.json", "adapter_model.safetensors",
+                                        "model.safetensors",   "config.json"};
+    for (size_t i = 0; i < AF_LEN(begins); i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+            return true;
+    for (size_t i = 0; i < AF_LEN(files) - (model ? 0 : 4); i++)
+        if (strcmp(name, files[i]) == 0)
+            return true;
+    return false;
+}
+
 static af_status clear_run(const char *output, af_error *err)
 {
     char **names = NULL;
     int n = 0;
+    const bool model = has_run(output);
     af_status st = af_dir_list(&names, &n, output, err);
     for (int i = 0; i < n && st == AF_OK; i++) {
         const char *name = names[i];
-        if (strncmp(name, "checkpoint-", 11) && strncmp(name, "events.out.tfevents.", 20) &&
-            strncmp(name, "replay-", 7) && strcmp(name, "metrics.jsonl") &&
-            strcmp(name, finished_name) && strcmp(name, "trainer_state.json") &&
-            strcmp(name, "report.html") && strcmp(name, "samples.jsonl") &&
-            strcmp(name, "train_results.json") && strcmp(name, "eval_results.json") &&
-            strcmp(name, "all_results.json"))
+        if (!of_earlier(name, model))
             continue;
         char *path = af_path_join(output, name);
         st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(name));

@@ -1,5 +1,6 @@
 /* trainer_setup.c - opens everything a run needs, checking as early as possible and creating
  * nothing on disk. */
+#include "base/file.h"
 #include "base/rng.h"
 #include "data/data_source.h"
 #include "model/adapter_config.h"
@@ -295,11 +296,26 @@ static af_status check_full(const af_trainer *t, af_error *err)
                    c->from_gguf ? "a GGUF file" : "a quantised model");
 }
 
+/* A run never writes over what it starts from. */
+static af_status check_output(const af_trainer *t, af_error *err)
+{
+    const af_run *r = t->run;
+    char at[300];
+    const bool base = af_path_same(r->output_dir, t->model_path);
+    if (!base && !(r->lora_model_dir && af_path_same(r->output_dir, r->lora_model_dir)))
+        return AF_OK;
+    return af_fail(err, AF_EUSAGE,
+                   "%s: output_dir '%s' is the folder of %s: the run would write over it",
+                   af_run_place(r, "output_dir", at, sizeof at), r->output_dir,
+                   base ? "base_model" : "lora_model_dir");
+}
+
 static af_status open_model(af_trainer *t, af_error *err)
 {
     const af_run *r = t->run;
     af_status st = AF_OK;
     AF_TRY(af_model_resolve(&t->model_path, r->base_model, err));
+    AF_TRY(check_output(t, err));
     AF_TRY(open_device(t, err));
     const bool gpu = strcmp(af_device_kind(t->device), "cpu") != 0;
     const bool bf16 = r->bf16 == AF_TRI_YES || (r->bf16 == AF_TRI_AUTO && gpu);

@@ -168,6 +168,9 @@ printf x > "$tmp/file"
 key "$tmp/file" output_dir="$tmp/file"
 key "$tmp/file" output_dir="$tmp/file/out"
 key "/proc/nowhere" output_dir=/proc/nowhere
+key "base_model|write over" output_dir="$model/."
+mkdir "$tmp/adapter"
+key "lora_model_dir|write over" adapter=lora lora_model_dir="$tmp/adapter" output_dir="$tmp/adapter"
 key "no-checkpoint" resume_from_checkpoint="$tmp/no-checkpoint"
 key "empty" resume_from_checkpoint="$tmp/empty"
 key "resume_from_checkpoint and overwrite_output_dir" resume_from_checkpoint=auto overwrite_output_dir=true

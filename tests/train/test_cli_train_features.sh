@@ -139,6 +139,23 @@ grep -q 'class="samples"' "$tmp/asked/report.html" || die "no samples in the rep
 # full fine-tuning leaves a model that opens
 "$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/full" learning_rate=1e-3
 "$AFINAR" eval "$tmp/full" --data "$AF_GOLDEN/models/data/train_tokens.jsonl" --json --device cpu -q > "$tmp/eval"
+# a run over an earlier one of another kind leaves nothing of it
+train full overwrite_output_dir=true
+[ -e "$tmp/full/adapter_model.safetensors" ] && [ ! -e "$tmp/full/model.safetensors" ] || die "two models in one folder"
+# an adapter is read from its own file, whatever lies beside it
+cp "$AF_GOLDEN/models/qwen2/model.safetensors" "$tmp/full"
+train beside lora_model_dir="$tmp/full" max_steps=1
+
+# a number that is none: the step, the tensor, the records, and a replay file
+cp -r "$AF_GOLDEN/models/qwen2" "$tmp/bad"
+chmod -R u+w "$tmp/bad"
+printf '\300\177\300\177' | dd of="$tmp/bad/model.safetensors" bs=1 conv=notrunc status=none \
+    seek=$(($(stat -c %s "$tmp/bad/model.safetensors") - 4))
+train nan base_model="$tmp/bad" lora_dropout=0.1 2> "$tmp/err" && die "a run on a NaN went on"
+grep -q 'step 1: loss -\?nan.* the first bad tensor is model\.[a-z0-9_.]*weight, in a batch of train_tokens.jsonl:' "$tmp/err" ||
+    die "not named: $(cat "$tmp/err")"
+grep -q '"first_bad": "model\.' "$tmp/nan/replay-1.json" || die "no replay file"
+
 # other optimizers move, too
 for o in lion adafactor adamw_8bit adam sgd; do
     train "opt_$o" optimizer=$o max_steps=2
