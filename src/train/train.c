@@ -2,6 +2,7 @@
 #include "afinar/train.h"
 #include "base/file.h"
 #include "train/checkpoint.h"
+#include "train/method.h"
 #include "train/metrics.h"
 #include "train/report.h"
 #include "train/samples.h"
@@ -262,6 +263,22 @@ static af_status write_named(const char *dir, const char *name, const char *text
 
 static double mib(uint64_t bytes) { return (double)bytes / 0x1p20; }
 
+/* bitsandbytes quantises linears; the experts of a layer are one tensor in transformers 5, and stay
+ * as they are. Whoever counts on 4 bits should know. */
+static void say_experts(const af_trainer *t)
+{
+    int64_t n = 0;
+    for (int i = 0; i < t->spec->tensors && af_method_quantises(t->run); i++) {
+        const af_tensor_spec *s = &t->spec->tensor[i];
+        n += s->ndim == 3 ? s->dim[0] * s->dim[1] * s->dim[2] : 0;
+    }
+    if (n)
+        af_trainer_say(t,
+                       "note: the experts' %.1f M weights are not quantised to 4 bits, as with "
+                       "transformers 5 and bitsandbytes",
+                       (double)n / 1e6);
+}
+
 static void say_plan(const af_trainer *t)
 {
     af_trainer_say(t, "device: %s, computing in %s", af_device_text(t->device),
@@ -285,6 +302,7 @@ static void say_plan(const af_trainer *t)
         t->packed ? ", weights stay in 4 bits" : "");
     if (on_cpu(t))
         af_trainer_say(t, "memory: %.1f MiB resident expected", mib(af_trainer_resident(t)));
+    say_experts(t);
     if (t->schedule.o.warmup > t->steps)
         af_trainer_say(
             t, "warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,
