@@ -54,6 +54,7 @@ int cmd_bench(int argc, char **argv)
                        .method = "lora",
                        .dtype = "bf16",
                        .memory = "auto",
+                       .attention = "auto",
                        .batch = 4,
                        .seq = 2048,
                        .rank = 16};
@@ -69,6 +70,8 @@ int cmd_bench(int argc, char **argv)
         {0, "dtype", AF_OPT_STR, &o.dtype, "bf16 or f32 (bf16)"},
         {0, "memory", AF_OPT_STR, &o.memory, "auto: the fastest plan that fits; min: the smallest"},
         {0, "recompute", AF_OPT_STR, &o.recompute, "none, cheap, wide or block instead of that"},
+        {0, "attention", AF_OPT_STR, &o.attention,
+         "on a GPU: own kernels, cudnn, or auto: the faster one (auto)"},
         {0, "seconds", AF_OPT_F64, &o.seconds, "of timed steps, at least three (10)"},
         {0},
     };

@@ -14,6 +14,7 @@ typedef struct af_bench_opts {
     const char *dtype;     /* bf16 or f32: of activations and frozen weights */
     const char *memory;    /* auto: the fastest plan that fits; min: the smallest */
     const char *recompute; /* NULL, or the one way to take: none, cheap, wide, block or offload */
+    const char *attention; /* auto, own or cudnn; NULL = auto */
     const char *device;
     int threads;
     int64_t batch, seq, rank;

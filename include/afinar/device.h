@@ -31,6 +31,16 @@ uint64_t af_device_memory_free(const af_device *d);
  * on a GPU. Off by itself; the CPU takes no notice. */
 void af_device_allow_tf32(af_device *d, bool allow);
 
+/* Who computes attention in graphs prepared from now on, on a GPU: own kernels, cuDNN wherever it
+ * can (preparing fails where the library is missing), or whichever was faster when this machine
+ * first met the shape, which is kept. A device begins with its own; the CPU takes no notice. */
+typedef enum af_attention_by {
+    AF_ATTENTION_AUTO,
+    AF_ATTENTION_OWN,
+    AF_ATTENTION_CUDNN
+} af_attention_by;
+void af_device_set_attention(af_device *d, af_attention_by by);
+
 /* Counters of what a step must not do. All of them stand still after af_graph_prepare (launches
  * aside). upload_bytes is what the host sends beyond batches; values that AF_RECOMPUTE_OFFLOAD
  * moves to host memory and back are part of the step and not counted. */

@@ -29,6 +29,12 @@ void af_device_allow_tf32(af_device *d, bool allow)
         ((af_cuda *)d)->tf32 = allow;
 }
 
+void af_device_set_attention(af_device *d, af_attention_by by)
+{
+    if (strcmp(d->ops->kind, "cuda") == 0)
+        ((af_cuda *)d)->attention = by;
+}
+
 af_status af_device_open(af_device **out, const char *name, int threads, af_error *err)
 {
     int ordinal;

@@ -71,6 +71,7 @@ static void nvidia(af_finding *out, int *n)
     af_driver driver = {0};
     af_nvrtc nvrtc = {0};
     af_lt_api lt = {0};
+    af_cudnn_api dnn = {0};
     int version = 0, count = 0;
     const bool good = af_driver_open(&driver, &err) == AF_OK;
     if (good) {
@@ -92,6 +93,11 @@ static void nvidia(af_finding *out, int *n)
     else
         add(out, n, "cuBLASLt", AF_FINDING_ABSENT, "%s; without it no matrix product runs on a GPU",
             err.msg);
+    if (af_cudnn_api_open(&dnn, &err) == AF_OK)
+        add(out, n, "cuDNN", AF_FINDING_GOOD, "%zu: attention on the GPU, where it is faster",
+            dnn.version());
+    else
+        add(out, n, "cuDNN", AF_FINDING_ABSENT, "%s: attention runs in own kernels", err.msg);
 }
 
 static void caches(af_finding *out, int *n)

@@ -3,6 +3,7 @@
  * and what does not fit the device's shared memory to attention_plain.cu. How rows are cut into
  * tiles is bounded here and found on the device. */
 #include "backend/cuda/driver.h"
+#include "ops/attention_choice.h"
 #include "ops/cuda_ops.h"
 
 enum {
@@ -206,6 +207,12 @@ static void arg_numbers(af_launch *l, const plan *p, const af_node *n)
     af_arg_i32(l, n->attr.attention.causal);
 }
 
+static uint64_t attention_work(const af_cuda *cu, const af_node *n)
+{
+    plan p;
+    return plan_of(&p, cu, n, NULL) == AF_OK ? af_attention_dnn_work(cu, n, p.sm90) : 0;
+}
+
 static af_status attention_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
@@ -213,6 +220,7 @@ static af_status attention_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     const af_status st = plan_of(&p, cu, n, err);
     if (st != AF_OK || af_rows(p.qkv) == 0)
         return st;
+    af_dnn_use *dnn = af_attention_offer(cu, n, p.sm90);
     af_launch *l = launch_tiles(cu, n, &p, "attention_fwd", p.H);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_ptr(l, n->out[1]->data);
@@ -220,6 +228,7 @@ static af_status attention_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     arg_shape(l, &p);
     arg_strides(l, &p, n->out[0]->ld, NULL);
     arg_numbers(l, &p, n);
+    af_attention_over(cu, n, dnn, l);
     return AF_OK;
 }
 
@@ -327,5 +336,5 @@ static af_status attention_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_
     return AF_OK;
 }
 
-const af_cuda_op af_cuda_attention = {attention_prepare, NULL, true};
+const af_cuda_op af_cuda_attention = {attention_prepare, attention_work, true};
 const af_cuda_op af_cuda_attention_bwd = {attention_bwd_prepare, attention_bwd_work, true};

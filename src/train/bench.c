@@ -107,6 +107,18 @@ static af_status time_steps(af_bench_model *b, af_bench_result *r, af_error *err
     return AF_OK;
 }
 
+static const char *const attentions[] = {
+    [AF_ATTENTION_AUTO] = "auto", [AF_ATTENTION_OWN] = "own", [AF_ATTENTION_CUDNN] = "cudnn"};
+
+/* -1: no such word. */
+static int attention_by(const char *word)
+{
+    for (size_t i = 0; i < AF_LEN(attentions) && word; i++)
+        if (strcmp(word, attentions[i]) == 0)
+            return (int)i;
+    return word ? -1 : AF_ATTENTION_AUTO;
+}
+
 static af_status check(const af_bench_opts *o, af_error *err)
 {
     static const char *const methods[] = {"lora", "qlora", "full"};
@@ -119,6 +131,8 @@ static af_status check(const af_bench_opts *o, af_error *err)
         return af_fail(err, AF_EUSAGE, "unknown dtype '%s': bf16 or f32", o->dtype);
     if (strcmp(o->memory, "auto") != 0 && strcmp(o->memory, "min") != 0)
         return af_fail(err, AF_EUSAGE, "unknown memory '%s': auto or min", o->memory);
+    if (attention_by(o->attention) < 0)
+        return af_fail(err, AF_EUSAGE, "unknown attention '%s': auto, own or cudnn", o->attention);
     if (o->batch < 1 || o->seq < 2 || o->seq > 32768 || o->batch > 4096 || o->rank < 1 ||
         o->rank > 1024)
         return af_fail(err, AF_EUSAGE,
@@ -137,6 +151,7 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     af_bench_model b = {0};
     AF_TRY(af_bench_model_init(&b, o, err));
     AF_TRY(af_device_open(&b.t.device, o->device, o->threads, err));
+    af_device_set_attention(b.t.device, (af_attention_by)attention_by(o->attention));
     const bool cpu = strcmp(af_device_kind(b.t.device), "cpu") == 0;
     AF_TRY(af_bench_model_plan(&b, err));
     const uint64_t before = af_device_memory_free(b.t.device);

@@ -52,6 +52,7 @@ typedef struct af_run {
     /* precision and memory */
     int bf16, checkpointing, offloading; /* af_tri */
     bool tf32;
+    int attention; /* af_attention_by */
     const char *device;
     int64_t threads;
     /* saving and watching */

@@ -39,6 +39,9 @@ static const af_key_word optimizers[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                          {"sgd", AF_OPTIMIZER_SGD},
                                          {0}};
 
+static const af_key_word attentions[] = {
+    {"auto", AF_ATTENTION_AUTO}, {"own", AF_ATTENTION_OWN}, {"cudnn", AF_ATTENTION_CUDNN}, {0}};
+
 /* clang-format off */
 const af_key af_keys[] = {
     {"base_model", AF_KEY_STR, AT(base_model), 0, 0, NULL,
@@ -152,6 +155,9 @@ const af_key af_keys[] = {
     {"bf16", AF_KEY_TRI, AT(bf16), 0, 0, "auto", "bf16 compute: auto = on a GPU", {0}, 0, NULL},
     {"tf32", AF_KEY_BOOL, AT(tf32), 0, 0, "false", "tf32 products in f32 runs on a GPU", {0}, 0,
      NULL},
+    {"attention", AF_KEY_ENUM, AT(attention), 0, 0, "auto",
+     "on a GPU: own kernels, cudnn, or auto = the faster one, timed once for a shape", {0}, 0,
+     attentions},
     {"gradient_checkpointing", AF_KEY_TRI, AT(checkpointing), 0, 0, "auto",
      "recompute: auto = where memory needs it", {"grad_checkpoint"}, 0, NULL},
     {"activation_offloading", AF_KEY_TRI, AT(offloading), 0, 0, "auto",

@@ -275,6 +275,7 @@ static af_status open_device(af_trainer *t, af_error *err)
     const af_status st = af_device_open(&t->device, r->device, (int)r->threads, err);
     if (st == AF_OK) {
         af_device_allow_tf32(t->device, r->tf32);
+        af_device_set_attention(t->device, (af_attention_by)r->attention);
         return AF_OK;
     }
     af_run_place(r, "device", at, sizeof at);

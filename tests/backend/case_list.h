@@ -211,6 +211,12 @@ static void case_attention_80(rec *r)
     attention(r, &(af_attention_opts){.heads = 4, .kv_heads = 1, .head_dim = 80, .causal = true},
               150, 3, b);
 }
+static void case_attention_96(rec *r) /* rows enough for a choice between kernels */
+{
+    static const int32_t b[] = {0, 520, 520, 1021};
+    attention(r, &(af_attention_opts){.heads = 2, .kv_heads = 1, .head_dim = 96, .causal = true},
+              1030, 3, b);
+}
 static void case_attention_capped(rec *r)
 {
     static const int32_t b[] = {0, 100};
@@ -236,7 +242,7 @@ static void cached(rec *r, int head, int window, double softcap)
     r->out[r->outs++] = cache;
 }
 /* Room for 100 rows, as generation has it; runs bring fewer. */
-static af_tensor *case_generation(rec *r)
+static inline af_tensor *case_generation(rec *r)
 {
     static const int32_t bounds[] = {0, 100}, start[] = {0};
     const af_attention_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 32, .causal = true};
@@ -505,6 +511,7 @@ static const test_case cases[] = {
     {"attention_full", case_attention_full, 1e-2},
     {"attention_256", case_attention_256, 1e-2},
     {"attention_80", case_attention_80, 1e-2},
+    {"attention_96", case_attention_96, 1e-2},
     {"attention_capped", case_attention_capped, 1e-2},
     {"attention_cached", case_attention_cached, 0},
     {"attention_back", case_attention_back, 0},

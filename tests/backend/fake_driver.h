@@ -17,6 +17,7 @@ typedef struct fake_func {
     char name[64];
     int n;
     size_t size[AF_LAUNCH_ARGS];
+    bool large; /* may ask for much shared memory */
 } fake_func;
 
 static struct {
@@ -119,7 +120,11 @@ static int f_function(void **func, void *module, const char *name)
     }
     return *func = f, 0;
 }
-static int f_set(void *f, int a, int v) { return (void)f, (void)a, (void)v, 0; }
+static int f_set(void *f, int a, int v)
+{
+    ((fake_func *)f)->large |= a == AF_CU_FUNC_SMEM && v > 48 * 1024;
+    return 0;
+}
 static int f_func_get(int *v, int a, void *f) { return (void)a, (void)f, *v = 0, 0; }
 static int f_param(void *func, size_t i, size_t *offset, size_t *size)
 {
@@ -152,6 +157,9 @@ static int f_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
               ((fake_func *)f)->name, ((fake_func *)f)->n, passed);
     assert_true(gx && gy && gz && by == 1 && bz == 1 && bx % 32 == 0 && bx <= 1024);
     assert_true(smem <= 232448 && args);
+    CHECK_MSG(smem <= 48 * 1024 || ((fake_func *)f)->large,
+              "kernel '%s' was not allowed %u bytes of shared memory", ((fake_func *)f)->name,
+              smem);
     seen.launches++;
     return 0;
 }

@@ -7,6 +7,7 @@
 #include "backend/case_list.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/kernels.h"
 #include "base/pool.h"
 
@@ -313,6 +314,67 @@ static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **stat
     assert_int_equal(bad, 0);
 }
 
+/* Graphs prepared from now on go to cuDNN where it takes them; false when it is not there. */
+static bool use_cudnn(void)
+{
+    af_error err = {0};
+    af_cuda *cu = (af_cuda *)gpu;
+    if (gpu && !cu->dnn && af_dnn_open(cu, NULL, &err) != AF_OK)
+        print_message("SKIPPED: %s\n", err.msg);
+    if (!gpu || !cu->dnn)
+        return false;
+    af_device_set_attention(gpu, AF_ATTENTION_CUDNN);
+    return true;
+}
+
+static void test_attention_by_cudnn_agrees_too(void **state)
+{
+    int bad = 0;
+    (void)state;
+    if (!use_cudnn())
+        skip();
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        if ((strncmp(cases[i].name, "attention", 9) == 0 || !strcmp(cases[i].name, "block")) &&
+            wanted(&cases[i]))
+            bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, true}, "cuDNN");
+    assert_non_null(((af_cuda *)gpu)->dnn->plan); /* it did something */
+    af_device_set_attention(gpu, AF_ATTENTION_AUTO);
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        if (strcmp(cases[i].name, "attention_96") == 0 && wanted(&cases[i]))
+            bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, true}, "auto");
+    af_device_set_attention(gpu, AF_ATTENTION_OWN);
+    assert_int_equal(bad, 0);
+}
+
+static void test_attention_by_cudnn_is_the_same_bits_captured_direct_and_recomputed(void **state)
+{
+    static const char *const names[] = {"attention", "attention_128", "block"};
+    int bad = 0;
+    (void)state;
+    if (!use_cudnn())
+        skip();
+    for (size_t k = 0; k < AF_LEN(names); k++)
+        for (size_t i = 0; i < AF_LEN(cases); i++) {
+            values v[4];
+            af_error err = {0};
+            memset(v, 0, sizeof v);
+            if (strcmp(cases[i].name, names[k]) != 0 || !wanted(&cases[i]))
+                continue;
+            for (int m = 0; m < 4; m++) {
+                const how h = {AF_DTYPE_BF16, m == 3 ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_NONE, 5,
+                               false};
+                ((af_cuda *)gpu)->no_graph = m == 1;
+                CHECK_OK(run_case(&cases[i], gpu, h, &v[m], &err), err);
+                bad += !same(&v[0], &v[m]);
+            }
+            ((af_cuda *)gpu)->no_graph = false;
+            for (int m = 0; m < 4; m++)
+                clear(&v[m]);
+        }
+    af_device_set_attention(gpu, AF_ATTENTION_OWN);
+    assert_int_equal(bad, 0);
+}
+
 /* Quantised weights dequantised once, or at each use: the same bits. */
 static void test_shadow_and_scratch_are_the_same_bits(void **state)
 {
@@ -509,6 +571,8 @@ int main(void)
         cmocka_unit_test(test_tf32_products_round_their_operands),
         cmocka_unit_test(test_adapters_beside_the_product_agree_too),
         cmocka_unit_test(test_captured_direct_and_repeated_runs_are_the_same_bits),
+        cmocka_unit_test(test_attention_by_cudnn_agrees_too),
+        cmocka_unit_test(test_attention_by_cudnn_is_the_same_bits_captured_direct_and_recomputed),
         cmocka_unit_test(test_shadow_and_scratch_are_the_same_bits),
         cmocka_unit_test(test_few_live_rows_agree_with_the_cpu),
         cmocka_unit_test(test_few_tokens_from_four_bits_agree_with_dequantised),

@@ -267,6 +267,8 @@ static void measure(const shape *s, int64_t batch, int64_t seq)
     CHECK_OK(af_device_open(&d, "cuda", 0, &err), err);
     const double opened = seconds();
     ((af_cuda *)d)->no_narrow = getenv("AF_NO_NARROW") != NULL;
+    if (getenv("AF_CUDNN"))
+        af_device_set_attention(d, AF_ATTENTION_CUDNN);
     model m = {.s = s, .batch = batch, .seq = seq, .full = getenv("AF_FULL") != NULL};
     CHECK_OK(af_graph_new(&m.g, &err), err);
     if (recompute)

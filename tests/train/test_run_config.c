@@ -22,7 +22,7 @@ static void test_defaults_and_aliases(void **state)
               "lora\n"
               "lora_rank: 8\nlora_target: all\nper_device_train_batch_size: 3\noptim: adamw_torch\n"
               "lr_scheduler_type: linear\ncutoff_len: 77\nquantization_bit: 4\n",
-              (const char *[]){"learning_rate=3e-4", "lora_r=4"}, 2, &err),
+              (const char *[]){"learning_rate=3e-4", "lora_r=4", "attention=own"}, 3, &err),
         err);
     assert_string_equal(r.base_model, "m");
     assert_int_equal(r.method, AF_METHOD_LORA);
@@ -34,6 +34,7 @@ static void test_defaults_and_aliases(void **state)
     assert_int_equal(r.sequence_len, 77);
     assert_int_equal(r.load_in_4bit, AF_TRI_YES);
     assert_true(r.learning_rate == 3e-4);
+    assert_int_equal(r.attention, AF_ATTENTION_OWN);
     assert_true(r.max_grad_norm == 1.0);
     af_run_clear(&r);
 }
@@ -51,6 +52,7 @@ static void test_every_wrong_file_is_named(void **state)
         {BASE "adapter: lora\nlora_r: 0\n", {"run.yaml:6", "lora_r is 0", "between 1"}},
         {BASE "adapter: peft\n", {"run.yaml:5", "adapter is 'peft'", "qlora"}},
         {BASE "lora_r: 8\n", {"run.yaml:5", "lora_r has no effect", "adapter: lora"}},
+        {BASE "attention: flash\n", {"run.yaml:5", "attention is 'flash'", "cudnn"}},
         {BASE "learning_rate: fast\n", {"run.yaml:5", "wants a number", "'fast'"}},
         {BASE "learning_rate: -1\n", {"run.yaml:5", "learning_rate is -1", ""}},
         {BASE "learning_rate: .nan\n", {"run.yaml:5", "learning_rate", ".nan"}},

@@ -23,6 +23,7 @@
 
 typedef struct af_driver af_driver; /* driver.h */
 typedef struct af_lt af_lt;         /* gemm.h: cuBLASLt, its plans and its workspace */
+typedef struct af_dnn af_dnn;       /* cudnn.h */
 typedef struct af_kernels af_kernels;
 typedef struct af_cuda_graph af_cuda_graph;
 
@@ -77,6 +78,8 @@ typedef struct af_cuda {
     char name[64];
     af_kernels *kernels;
     af_lt *lt;
+    af_dnn *dnn; /* NULL until a graph wants it */
+    af_attention_by attention;
     struct af_upload *upload;
     /* set while a graph is being prepared */
     af_graph *graph;
@@ -87,14 +90,15 @@ typedef struct af_cuda {
     af_error err;       /* latched by the helpers below; prepare returns it */
     bool tf32;          /* products of f32 values may round their operands */
     /* switches for tests */
-    bool no_graph;  /* direct launches instead of captured graphs */
-    bool no_lt;     /* own GEMM kernels even where cuBLASLt is there */
-    bool no_side;   /* everything on one stream */
-    bool no_fold;   /* adapters beside the GEMM, not inside it */
-    bool no_narrow; /* adapters' narrow products as GEMMs */
-    bool no_bnb;    /* no products straight from 4-bit weights */
-    bool scratch;   /* quantised weights are dequantised at every use */
-    bool warned;    /* capture was impossible, said once */
+    const struct af_cudnn_api *dnn_api; /* instead of the installed library */
+    bool no_graph;                      /* direct launches instead of captured graphs */
+    bool no_lt;                         /* own GEMM kernels even where cuBLASLt is there */
+    bool no_side;                       /* everything on one stream */
+    bool no_fold;                       /* adapters beside the GEMM, not inside it */
+    bool no_narrow;                     /* adapters' narrow products as GEMMs */
+    bool no_bnb;                        /* no products straight from 4-bit weights */
+    bool scratch;                       /* quantised weights are dequantised at every use */
+    bool warned;                        /* capture was impossible, said once */
 } af_cuda;
 
 typedef struct af_cuda_op {

@@ -5,6 +5,7 @@
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels.h"
+#include "ops/attention_choice.h"
 #include "ops/linear_cuda.h"
 
 enum { RESERVE_BYTES = 256 << 20 }; /* left to the driver: modules, captured graphs, fragments */
@@ -164,6 +165,7 @@ static void cuda_release(af_device *d, af_graph *g)
     cu->drv->stream_sync(cu->stream);
     af_download_drop(cu);
     af_cuda_drop_captures(cu, cg);
+    af_attention_release(cu, cg);
     for (int i = 0; i < g->n_nodes; i++) {
         release_gemms(cu, g->nodes[i]);
         g->nodes[i]->exec = NULL;
@@ -204,12 +206,13 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
     AF_TRY(zero_all(cu, g, err));
     point_tensors(g, cg);
     AF_TRY(prepare_nodes(cu, g, err));
-    if (cu->lt && cu->lt->untuned)
+    if ((cu->lt && cu->lt->untuned) || cg->uses)
         (void)af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
     AF_TRY(af_kernels_build(cu->kernels, cu, err));
     AF_TRY(af_gemm_tune(cu, &dirtied, err));
     AF_TRY(af_kernels_build(cu->kernels, cu, err)); /* own products the tuning fell back to */
     AF_TRY(check_nodes(cu, g, err));
+    AF_TRY(af_attention_choose(cu, &dirtied, err));
     if (dirtied)
         AF_TRY(zero_all(cu, g, err));
     AF_TRY(upload_bound(d, g, err));
@@ -309,6 +312,7 @@ static void cuda_close(af_device *d)
             drv->stream_sync(cu->stream);
         af_upload_free(cu->upload, cu);
         af_lt_free(cu->lt, cu);
+        af_dnn_close(cu->dnn);
         af_kernels_free(cu->kernels, drv);
         if (cu->fork)
             drv->event_free(cu->fork);
@@ -383,6 +387,7 @@ af_status af_cuda_open_with(af_device **out, const af_driver *drv, int ordinal, 
     cu->device.ops = &cuda_ops;
     cu->drv = drv;
     cu->ordinal = ordinal;
+    cu->attention = AF_ATTENTION_OWN;
     AF_TRY(read_device(cu, err));
     AF_TRY(af_cu_check(drv, drv->context_set(cu->context), "cuCtxSetCurrent", cu->name, err));
     AF_TRY(af_cu_check(drv, drv->stream_new(&cu->stream, AF_CU_STREAM_NON_BLOCKING),

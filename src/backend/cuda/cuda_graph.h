@@ -7,6 +7,7 @@
 
 typedef struct af_gemm_plan af_gemm_plan;
 typedef struct af_linear_group af_linear_group;
+typedef struct af_dnn_use af_dnn_use;
 
 typedef enum af_step_kind { AF_STEP_LAUNCH, AF_STEP_GEMM, AF_STEP_ZERO, AF_STEP_COPY } af_step_kind;
 
@@ -15,6 +16,8 @@ typedef struct af_step {
     bool backward_only;
     uint8_t chunk;
     af_launch *launch;
+    af_dnn_use *instead; /* cuDNN may do what the launch does: ops/attention_choice.h */
+    bool before;         /* the launch is for cuDNN, and runs only with it */
     af_gemm_plan *gemm;
     void *to;
     const void *from;
@@ -83,6 +86,7 @@ struct af_cuda_graph {
     int chunks; /* in use now */
     bool capture_refused;
     void *tables;            /* device memory: what the copy_table launches of the two read */
+    af_dnn_use *uses;        /* of cuDNN */
     af_linear_group *groups; /* src/ops/linear_cuda.c */
     int n_groups;
 };

@@ -3,6 +3,7 @@
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/gemm.h"
 #include "base/log.h"
+#include "ops/attention_choice.h"
 
 af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uint64_t *count,
                         af_error *err)
@@ -14,7 +15,14 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
         const af_launch *l = s->launch;
         if ((s->backward_only && !(what & AF_RUN_BACKWARD)) || s->chunk > chunks)
             continue;
+        const bool dnn = s->instead && s->instead->pack;
+        if (s->before && !dnn)
+            continue;
         ++*count;
+        if (dnn && !s->before) {
+            AF_TRY(af_dnn_issue(cu, s->instead->plan, s->instead->pack, "attention", err));
+            continue;
+        }
         switch (s->kind) {
         case AF_STEP_LAUNCH:
             AF_TRY(

@@ -92,6 +92,20 @@ static const entry lt_entries[] = {
     {"cublasLtMatmul", offsetof(af_lt_api, matmul), 0},
 };
 
+static const entry cudnn_entries[] = {
+    {"cudnnGetVersion", offsetof(af_cudnn_api, version), 0},
+    {"cudnnCreate", offsetof(af_cudnn_api, create), 0},
+    {"cudnnDestroy", offsetof(af_cudnn_api, destroy), 0},
+    {"cudnnSetStream", offsetof(af_cudnn_api, stream_set), 0},
+    {"cudnnBackendCreateDescriptor", offsetof(af_cudnn_api, desc_new), 0},
+    {"cudnnBackendDestroyDescriptor", offsetof(af_cudnn_api, desc_free), 0},
+    {"cudnnBackendFinalize", offsetof(af_cudnn_api, desc_finalize), 0},
+    {"cudnnBackendSetAttribute", offsetof(af_cudnn_api, desc_set), 0},
+    {"cudnnBackendGetAttribute", offsetof(af_cudnn_api, desc_get), 0},
+    {"cudnnBackendExecute", offsetof(af_cudnn_api, execute), 0},
+    {"cudnnGetLastErrorString", offsetof(af_cudnn_api, last_error), 0},
+};
+
 static af_status resolve(void *lib, void *table, const entry *e, size_t n, const char *lib_name,
                          af_error *err)
 {
@@ -207,6 +221,53 @@ af_status af_lt_api_open(af_lt_api *out, af_error *err)
     if (!a.lib)
         return af_fail(err, AF_EDEVICE, "libcublasLt.so.13 (or .12) cannot be loaded");
     const af_status st = resolve(a.lib, &a, lt_entries, AF_LEN(lt_entries), "libcublasLt", err);
+    if (st == AF_OK)
+        *out = a;
+    return st;
+}
+
+/* The loader's own path, toolkits, then the wheels of Python environments: $VIRTUAL_ENV, $HOME,
+ * the system's. Its parts are found beside it. */
+static void *open_cudnn(void)
+{
+    static const char *const folder[] = {
+        "/usr/local/cuda*/lib64",
+        "/usr/local/cuda*/lib",
+        "/opt/cuda/lib64",
+        "/usr/local/lib/python3*/dist-packages/nvidia/cudnn/lib",
+        "/usr/local/lib/python3*/site-packages/nvidia/cudnn/lib",
+        "/usr/lib/python3*/dist-packages/nvidia/cudnn/lib",
+        "/opt/*/lib/python3*/site-packages/nvidia/cudnn/lib",
+    };
+    static const char *const home[][2] = {
+        {"CUDA_HOME", "lib64"},
+        {"VIRTUAL_ENV", "lib/python3*/site-packages/nvidia/cudnn/lib"},
+        {"CONDA_PREFIX", "lib"},
+        {"CONDA_PREFIX", "lib/python3*/site-packages/nvidia/cudnn/lib"},
+        {"HOME", ".local/lib/python3*/site-packages/nvidia/cudnn/lib"},
+    };
+    char name[512];
+    void *lib = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; i < AF_LEN(home) && !lib; i++) {
+        const char *root = getenv(home[i][0]);
+        snprintf(name, sizeof name, "%s/%s/libcudnn.so.9", root ? root : "", home[i][1]);
+        lib = root && *root ? open_matching(name) : NULL;
+    }
+    for (size_t i = 0; i < AF_LEN(folder) && !lib; i++) {
+        snprintf(name, sizeof name, "%s/libcudnn.so.9", folder[i]);
+        lib = open_matching(name);
+    }
+    return lib;
+}
+
+af_status af_cudnn_api_open(af_cudnn_api *out, af_error *err)
+{
+    af_cudnn_api a = {0};
+    a.lib = open_cudnn();
+    if (!a.lib)
+        return af_fail(err, AF_EDEVICE, "libcudnn.so.9 cannot be loaded");
+    const af_status st =
+        resolve(a.lib, &a, cudnn_entries, AF_LEN(cudnn_entries), "libcudnn.so.9", err);
     if (st == AF_OK)
         *out = a;
     return st;

@@ -167,4 +167,22 @@ typedef struct af_lt_api {
     void *lib;
 } af_lt_api;
 AF_CHECKED af_status af_lt_api_open(af_lt_api *out, af_error *err);
+
+/* libcudnn 9: descriptors are set up attribute by attribute (cudnn.h). Statuses are cudnnStatus_t.
+ */
+typedef struct af_cudnn_api {
+    size_t (*version)(void);
+    int (*create)(void **handle);
+    int (*destroy)(void *handle);
+    int (*stream_set)(void *handle, void *stream);
+    int (*desc_new)(int kind, void **desc);
+    int (*desc_free)(void *desc);
+    int (*desc_finalize)(void *desc);
+    int (*desc_set)(void *desc, int name, int type, int64_t n, const void *values);
+    int (*desc_get)(void *desc, int name, int type, int64_t wanted, int64_t *found, void *values);
+    int (*execute)(void *handle, void *plan, void *pack);
+    void (*last_error)(char *text, size_t size);
+    void *lib;
+} af_cudnn_api;
+AF_CHECKED af_status af_cudnn_api_open(af_cudnn_api *out, af_error *err);
 #endif

@@ -63,5 +63,10 @@ void af_gemm_choices_write(af_lt *lt);
 const af_gemm_choice *af_gemm_choice_find(const af_lt *lt, const char *key);
 const af_gemm_choice *af_gemm_choice_add(af_lt *lt, const char *key, const af_lt_algo *algo);
 
+/* Zeros run faster than data: what is timed gets small random values first. `k` is the kernel
+ * fill_noise of gemm.cu, or NULL: nothing is done. */
+void af_cuda_fill_noise(af_cuda *cu, const af_kernel *k, const af_mat *x, int batch,
+                        int64_t stride);
+
 enum { AF_LT_WORKSPACE = 32 << 20 }; /* what NVIDIA advises for its largest GPUs */
 #endif

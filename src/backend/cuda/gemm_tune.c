@@ -224,13 +224,12 @@ static int fastest(af_cuda *cu, af_gemm_plan *p, const af_lt_result *c, int n)
     return best;
 }
 
-/* Zeros run faster than data: operands are given small random values first. */
-static void fill_noise(af_cuda *cu, const af_kernel *k, const af_mat *x, int batch, int64_t stride)
+void af_cuda_fill_noise(af_cuda *cu, const af_kernel *k, const af_mat *x, int batch, int64_t stride)
 {
     void *p = x->data;
     int kind = x->dtype == AF_DTYPE_F32 ? 0 : x->dtype == AF_DTYPE_BF16 ? 1 : 2;
     int64_t n = (x->rows - 1) * x->ld + x->cols + (int64_t)(AF_MAX(batch, 1) - 1) * stride;
-    void *arg[] = {&p, &n, &kind};
+    void *arg[] = {&p, &n, &kind, NULL};
     if (k)
         (void)cu->drv->launch(k->func, 1024, 1, 1, 256, 1, 1, 0, cu->stream, arg, NULL);
 }
@@ -259,8 +258,8 @@ static af_status choose(af_cuda *cu, af_gemm_plan *p, const af_kernel *noise, bo
         return af_gemm_own(cu, p, err);
     }
     if (n > 1 && lt->path) {
-        fill_noise(cu, noise, &p->m.a, p->m.batch, p->m.stride_a);
-        fill_noise(cu, noise, &p->m.b, p->m.batch, p->m.stride_b);
+        af_cuda_fill_noise(cu, noise, &p->m.a, p->m.batch, p->m.stride_a);
+        af_cuda_fill_noise(cu, noise, &p->m.b, p->m.batch, p->m.stride_b);
         *dirtied = true;
         best = fastest(cu, p, c, n);
     }
