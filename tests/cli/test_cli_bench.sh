@@ -24,8 +24,11 @@ if "$afinar" bench --shape 3b --device cpu 2>/dev/null; then fail "an unknown sh
 message=$("$afinar" bench --shape 3b --device cpu 2>&1 || true)
 case $message in *"unknown shape '3b'"*) ;; *) fail "says '$message'" ;; esac
 
+message=$("$afinar" bench --shape tiny --device cpu --attention flash 2>&1 || true)
+case $message in *"unknown attention 'flash': auto, own or cudnn"*) ;; *) fail "says '$message'" ;; esac
+
 doctor=$("$afinar" doctor --device cpu --threads 1)
-for word in processor threads memory "GPU driver" NVRTC cuBLASLt "matrix product"; do
+for word in processor threads memory "GPU driver" NVRTC cuBLASLt cuDNN "matrix product"; do
     case $doctor in *"$word"*) ;; *) fail "doctor does not speak of $word" ;; esac
 done
 echo "test_cli_bench: passed"
