@@ -328,8 +328,8 @@ typedef struct af_plan_info {
     uint64_t bound; /* weights in memory the caller gave (not in total) */
     uint64_t host;  /* pinned host memory for offloaded values (not in total) */
     double flops;   /* of one AF_RUN_STEP */
-    double effort;  /* each op's FLOPs, or 150 for each byte it moves where that is more: an
-                       estimate by which the times of two plans of one model compare */
+    double effort;  /* each op's FLOPs, or 150 (a CPU: 5) for each byte it moves where that is more:
+                       an estimate by which the times of two plans of one model compare */
     int nodes, tensors;
 } af_plan_info;
 /* Autodiff is done; lifetimes become offsets. Allocates nothing. May be called before prepare to

@@ -109,6 +109,7 @@ struct af_graph {
     /* the plan */
     uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes, host_bytes;
     double flops, effort;
+    double flop_per_byte; /* what the device does while it moves a byte */
     af_device *device;
     void *backend; /* the backend's state of this graph */
 };

@@ -11,8 +11,6 @@
 
 #include <stdlib.h>
 
-enum { STRIDE = 64 }; /* positions of a bucket */
-
 typedef struct item {
     uint64_t size, offset;
     int first, last, id; /* id: a tensor's, or n_tensors + the position of a node; fixed: FIXED */
@@ -20,20 +18,14 @@ typedef struct item {
 
 enum { FIXED = -1 };
 
-typedef struct bucket {
-    int *item; /* placed ones that live in these positions, by rank */
-    int n, cap;
-} bucket;
-
 typedef struct packer {
     af_graph *g;
     item *item; /* by falling size */
     int n;
-    int *chain;  /* by tensor: the tensor whose memory it takes over, or itself */
-    item *near;  /* placed, and alive at the same time as the one being placed */
-    int *marked; /* by rank: 1 + the item whose neighbour it was found to be */
-    bucket *bucket;
-    int buckets;
+    int *chain; /* by tensor: the tensor whose memory it takes over, or itself */
+    int *at;    /* by tensor: where its item is */
+    item *low;  /* those that are placed, by offset */
+    int placed;
     bool failed;
 } packer;
 
@@ -47,17 +39,16 @@ static void collect(packer *p)
         if (t && g->nodes[i]->out[0]->first == i)
             p->chain[g->nodes[i]->out[0]->id] = p->chain[t->id];
     }
-    int *at = p->marked; /* by tensor, for now: where its item is */
     for (int i = 0; i < g->n_tensors; i++) {
         const af_tensor *t = g->tensors[i];
         if (!af_in_arena(t) || t->first < 0 || p->chain[i] != i)
             continue;
-        at[i] = p->n;
+        p->at[i] = p->n;
         p->item[p->n++] = (item){af_arena_size(g, t), 0, t->first, t->last, i};
     }
     for (int i = 0; i < g->n_tensors; i++)
         if (p->chain[i] != i) {
-            item *x = &p->item[at[p->chain[i]]];
+            item *x = &p->item[p->at[p->chain[i]]];
             x->last = AF_MAX(x->last, g->tensors[i]->last);
         }
     for (int i = 0; i < g->n_nodes; i++)
@@ -119,59 +110,32 @@ static int by_size(const void *a, const void *b)
     return x->first != y->first ? x->first - y->first : x->id - y->id;
 }
 
-static int by_offset(const void *a, const void *b)
+static void enter(packer *p, const item *x)
 {
-    const item *x = a, *y = b;
-    return x->offset != y->offset ? (x->offset < y->offset ? -1 : 1) : x->id - y->id;
-}
-
-static int find_near(packer *p, int rank)
-{
-    const item *x = &p->item[rank];
-    int n = 0;
-    for (int b = x->first / STRIDE; b <= x->last / STRIDE; b++)
-        for (int k = 0; k < p->bucket[b].n; k++) {
-            const int r = p->bucket[b].item[k];
-            const item *y = &p->item[r];
-            if (p->marked[r] == rank + 1 || y->first > x->last || y->last < x->first)
-                continue;
-            p->marked[r] = rank + 1;
-            p->near[n++] = *y;
-        }
-    qsort(p->near, (size_t)n, sizeof *p->near, by_offset);
-    return n;
-}
-
-static void enter(packer *p, int rank)
-{
-    const item *x = &p->item[rank];
-    for (int b = x->first / STRIDE; b <= x->last / STRIDE; b++) {
-        bucket *k = &p->bucket[b];
-        if (k->n == k->cap) {
-            const int cap = k->cap ? k->cap * 2 : 32;
-            int *more = af_realloc(k->item, (uint64_t)cap, sizeof *more);
-            if (!more) {
-                p->failed = true;
-                return;
-            }
-            k->item = more;
-            k->cap = cap;
-        }
-        k->item[k->n++] = rank;
+    int from = 0, to = p->placed; /* behind all that begin no higher */
+    while (from < to) {
+        const int middle = (from + to) / 2;
+        if (p->low[middle].offset <= x->offset)
+            from = middle + 1;
+        else
+            to = middle;
     }
+    memmove(p->low + from + 1, p->low + from, (size_t)(p->placed - from) * sizeof *p->low);
+    p->low[from] = *x;
+    p->placed++;
 }
 
 /* The lowest gap that holds it. */
-static void place(packer *p, int rank)
+static void place(packer *p, item *x)
 {
-    item *x = &p->item[rank];
-    const int n = x->id == FIXED ? 0 : find_near(p, rank);
-    for (int i = 0; i < n; i++) {
-        if (p->near[i].offset >= x->offset + x->size)
+    for (int i = 0; i < p->placed && x->id != FIXED; i++) {
+        const item *y = &p->low[i];
+        if (y->offset >= x->offset + x->size)
             break;
-        x->offset = AF_MAX(x->offset, p->near[i].offset + p->near[i].size);
+        if (y->first <= x->last && y->last >= x->first)
+            x->offset = AF_MAX(x->offset, y->offset + y->size);
     }
-    enter(p, rank);
+    enter(p, x);
 }
 
 static void give_offsets(const packer *p)
@@ -194,34 +158,29 @@ static void give_offsets(const packer *p)
 uint64_t af_graph_pack(af_graph *g, bool grads, bool *failed)
 {
     const uint64_t most = (uint64_t)g->n_tensors * (grads ? 3 : 1) + (uint64_t)g->n_nodes;
-    packer p = {.g = g, .buckets = g->n_nodes / STRIDE + 1};
+    packer p = {.g = g};
     uint64_t top = 0;
     p.item = af_calloc(most + 1, sizeof *p.item);
-    p.near = af_calloc(most + 1, sizeof *p.near);
-    p.marked = af_calloc(most + 1, sizeof *p.marked);
+    p.low = af_calloc(most + 1, sizeof *p.low);
+    p.at = af_calloc((uint64_t)g->n_tensors + 1, sizeof *p.at);
     p.chain = af_calloc((uint64_t)g->n_tensors + 1, sizeof *p.chain);
-    p.bucket = af_calloc((uint64_t)p.buckets, sizeof *p.bucket);
-    p.failed = !p.item || !p.near || !p.marked || !p.chain || !p.bucket;
+    p.failed = !p.item || !p.low || !p.at || !p.chain;
     if (!p.failed) {
         collect(&p);
         if (grads)
             collect_grads(&p);
-        memset(p.marked, 0, (size_t)most * sizeof *p.marked);
         qsort(p.item, (size_t)p.n, sizeof *p.item, by_size);
     }
     for (int i = 0; i < p.n && !p.failed; i++) {
-        place(&p, i);
+        place(&p, &p.item[i]);
         top = AF_MAX(top, p.item[i].offset + p.item[i].size);
     }
     if (!p.failed)
         give_offsets(&p);
-    for (int i = 0; p.bucket && i < p.buckets; i++)
-        free(p.bucket[i].item);
     free(p.item);
-    free(p.near);
-    free(p.marked);
+    free(p.low);
+    free(p.at);
     free(p.chain);
-    free(p.bucket);
     *failed |= p.failed;
     return p.failed ? 0 : top;
 }

@@ -10,9 +10,6 @@
 
 #include <stdlib.h>
 
-/* what a GPU does while it moves a byte (H200 146, A100 201, 4090 165) */
-#define FLOP_PER_BYTE 150.0
-
 typedef struct range {
     uint64_t from, size;
 } range;
@@ -256,7 +253,7 @@ static void place_leaves(af_graph *g)
 
 /* A node takes as long as its products or as its memory traffic, whichever is longer; weights that
  * are dequantised at each use are read and written once more. */
-static double effort_of(const af_node *n, double flops)
+static double effort_of(const af_node *n, double flops, double flop_per_byte)
 {
     double bytes = 0, more = 0;
     for (int k = 0; k < n->n_in + n->n_out; k++) {
@@ -264,7 +261,7 @@ static double effort_of(const af_node *n, double flops)
         bytes += t->quant ? 2.0 * (double)af_count(t) : (double)af_tensor_bytes(t);
         more += t->quant ? 2.5 * (double)af_count(t) : 0;
     }
-    return AF_MAX(flops, FLOP_PER_BYTE * bytes) + FLOP_PER_BYTE * more;
+    return AF_MAX(flops, flop_per_byte * bytes) + flop_per_byte * more;
 }
 
 static void count_work(af_graph *g)
@@ -276,7 +273,7 @@ static void count_work(af_graph *g)
         if (af_ops[n->op]->cost)
             af_ops[n->op]->cost(n, &c);
         g->flops += c.flops;
-        g->effort += af_ops[n->op]->view ? 0 : effort_of(n, c.flops);
+        g->effort += af_ops[n->op]->view ? 0 : effort_of(n, c.flops, g->flop_per_byte);
     }
 }
 
