@@ -147,6 +147,7 @@ af_status af_out_write(af_out *o, const void *bytes, uint64_t n, af_error *err)
 }
 
 uint64_t af_out_tell(const af_out *o) { return o->done; }
+const char *af_out_file(const af_out *o) { return o->tmp; }
 
 af_status af_out_patch(af_out *o, uint64_t off, const void *bytes, uint64_t n, af_error *err)
 {

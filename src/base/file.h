@@ -30,6 +30,8 @@ AF_CHECKED af_status af_out_patch(af_out *o, uint64_t off, const void *bytes, ui
                                   af_error *err);
 /* Adds n zero bytes (no disk is used for them yet), to be filled by af_out_patch in any order. */
 AF_CHECKED af_status af_out_reserve(af_out *o, uint64_t n, af_error *err);
+/* Its temporary name, where everything reserved and patched can be read. Borrowed. */
+const char *af_out_file(const af_out *o);
 /* fsync + rename + folder fsync. Closes `o` in every case. */
 AF_CHECKED af_status af_out_commit(af_out *o, af_error *err);
 /* Closes and removes the temporary file. NULL is allowed. */

@@ -97,8 +97,10 @@ static void put_rope_scaling(put *p, const af_hf_config *c)
         put_u32(p, "rope.scaling.original_context_length",
                 r->original_max_position_embeddings ? r->original_max_position_embeddings
                                                     : c->max_position_embeddings);
-        if (r->attention_factor > 0)
-            put_f32(p, "rope.scaling.attn_factor", r->attention_factor);
+        /* llama.cpp multiplies with what yarn prescribes for the factor: only the rest is said */
+        const double rest = af_rope_scale(r) / af_yarn_scale(r->factor);
+        if (fabs(rest - 1) > 1e-6)
+            put_f32(p, "rope.scaling.attn_factor", rest);
         if (r->beta_fast != 32)
             put_f32(p, "rope.scaling.yarn_beta_fast", r->beta_fast);
         if (r->beta_slow != 1)
@@ -155,27 +157,6 @@ static void put_family(put *p, const af_model_spec *s, const af_hf_config *c)
     }
 }
 
-/* What the format has no word for. */
-static void say_losses(const af_model_spec *s, const af_hf_config *c)
-{
-    const char *a = s->arch->gguf;
-    const bool llama = strcmp(a, "llama") == 0;
-    if (c->rope.type == AF_ROPE_DYNAMIC || c->rope.type == AF_ROPE_PROPORTIONAL)
-        af_say(AF_LOG_WARN, "GGUF has no rope scaling of type '%s': it is left out",
-               af_rope_type_name(c->rope.type));
-    for (int i = 0; llama && i < s->layers; i++)
-        if (s->layer[i].window) {
-            af_say(AF_LOG_WARN,
-                   "llama.cpp knows no sliding window for this architecture: beyond %d "
-                   "tokens it attends to more than the model did",
-                   s->layer[i].window);
-            break;
-        }
-    if (c->query_pre_attn_scalar > 0 && c->query_pre_attn_scalar != (double)c->head_dim)
-        af_say(AF_LOG_WARN, "GGUF has no word for query_pre_attn_scalar %g (head_dim is %d)",
-               c->query_pre_attn_scalar, s->head_dim);
-}
-
 /* llama.cpp refuses a file whose name has "phi3" in it when the vocabulary lacks a token of the
  * original: then the name is written with a blank. */
 static void part_phi3(char *title, size_t size, const char *dir)
@@ -204,7 +185,11 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     char title[256], label[32];
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
     const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
-    say_losses(s, c);
+    if (c->rope.type == AF_ROPE_DYNAMIC)
+        af_say(AF_LOG_WARN,
+               "GGUF has no rope scaling of type 'dynamic': the file is right up to %" PRId64
+               " tokens",
+               c->max_position_embeddings);
     af_model_title(title, sizeof title, af_path_name(dir));
     part_phi3(title, sizeof title, dir);
     af_size_label(label, sizeof label, s->params);

@@ -9,6 +9,7 @@
 #include "convert/adapter_apply.h"
 #include "convert/convert_report.h"
 #include "convert/folder_out.h"
+#include "convert/gguf_check.h"
 #include "convert/gguf_meta.h"
 #include "convert/gguf_text.h"
 #include "tensor/codec.h"
@@ -332,7 +333,7 @@ static af_status write_matrix(job *j, af_error_sums *all, af_error *err)
         return af_fail(err, AF_EUNSUPPORTED, "'%s': rows of %" PRId64 " do not fill blocks of %s",
                        t->name, t->cols, af_dtype_name(t->dtype));
     AF_TRY(take_room(j, &pieces, err));
-    AF_TRY(af_gguf_writer_room(j->w, (uint64_t)t->rows * j->row_bytes, &j->offset, err));
+    j->offset = af_gguf_writer_take(j->w, (int)(t - j->list));
     af_pool_run(j->pool, pieces, write_pieces, j);
     for (int i = 0; i < af_pool_threads(j->pool); i++)
         if (j->worker[i].st != AF_OK)
@@ -365,7 +366,8 @@ static af_status write_one(job *j, const target *t, af_error *err)
         if (!vector)
             AF_TRY(af_fail_nomem(err, t->name, (uint64_t)t->cols * 4));
         read_vector(j, vector, vector + t->cols);
-        AF_TRY(af_gguf_writer_data(j->w, vector, (uint64_t)t->cols * 4, err));
+        AF_TRY(af_gguf_writer_fill(j->w, af_gguf_writer_take(j->w, (int)(t - j->list)), vector,
+                                   (uint64_t)t->cols * 4, err));
     } else {
         AF_TRY(find_importance(j, t, err));
         AF_TRY(write_matrix(j, &all, err));
@@ -475,7 +477,12 @@ static af_status write_file(job *j, const char *out, af_error *err)
                                   j->list[i].ndim, err));
     AF_TRY(af_gguf_writer_begin(j->w, err));
     for (int i = 0; i < j->count; i++)
-        AF_TRY(write_one(j, &j->list[i], err));
+        if (j->list[i].spec < 0) /* rope factors: the check reads them */
+            AF_TRY(write_one(j, &j->list[i], err));
+    AF_TRY(af_gguf_check_said(j->spec, af_gguf_writer_file(j->w), err));
+    for (int i = 0; i < j->count; i++)
+        if (j->list[i].spec >= 0)
+            AF_TRY(write_one(j, &j->list[i], err));
     st = af_gguf_writer_commit(j->w, err);
     j->w = NULL;
 done:

@@ -113,12 +113,13 @@ AF_CHECKED af_status af_gguf_put_tensor(af_gguf_writer *w, const char *name, af_
 AF_CHECKED af_status af_gguf_writer_begin(af_gguf_writer *w, af_error *err);
 AF_CHECKED af_status af_gguf_writer_data(af_gguf_writer *w, const void *bytes, uint64_t n,
                                          af_error *err);
-/* Instead: room for the n bytes of the whole next tensor. They are put by af_gguf_writer_fill, in
- * any order and by any thread, before the next tensor. */
-AF_CHECKED af_status af_gguf_writer_room(af_gguf_writer *w, uint64_t n, uint64_t *offset,
-                                         af_error *err);
+/* Instead, in any order: takes the i-th tensor out of that row and tells where it begins; its bytes
+ * are put by af_gguf_writer_fill, from any thread. */
+uint64_t af_gguf_writer_take(af_gguf_writer *w, int i);
 AF_CHECKED af_status af_gguf_writer_fill(af_gguf_writer *w, uint64_t offset, const void *bytes,
                                          uint64_t n, af_error *err);
+/* After begin: the file as it grows, under its temporary name; bytes not yet put are zero. */
+const char *af_gguf_writer_file(const af_gguf_writer *w);
 AF_CHECKED af_status af_gguf_writer_commit(af_gguf_writer *w, af_error *err); /* frees w always */
 void af_gguf_writer_abandon(af_gguf_writer *w);                               /* NULL is allowed */
 #endif

@@ -1,7 +1,7 @@
-/* gguf_write.c - the core of the GGUF writer: keys, tensor list, then data in order, padded.
+/* gguf_write.c - the core of the GGUF writer: keys, tensor list, then data.
  *
  * Keys are serialised as they come; the header is written once, at begin, when every offset is
- * known. */
+ * known. The file has its whole length from then on, so tensors can come in any order. */
 #include "format/gguf.h"
 
 #include "base/arena.h"
@@ -12,7 +12,8 @@ typedef struct decl {
     af_dtype dtype;
     int ndim;
     int64_t dim[4];
-    uint64_t bytes;
+    uint64_t bytes, offset; /* offset: in the data */
+    bool taken;             /* its bytes come through af_gguf_writer_fill */
 } decl;
 
 struct af_gguf_writer {
@@ -23,8 +24,8 @@ struct af_gguf_writer {
     decl *list;
     int count, cap;
     uint64_t alignment;
-    int at;
-    uint64_t at_bytes;
+    int at; /* the tensor whose bytes af_gguf_writer_data gets next */
+    uint64_t at_bytes, data_at;
     bool begun;
     af_arena arena;
 };
@@ -224,19 +225,22 @@ af_status af_gguf_writer_begin(af_gguf_writer *w, af_error *err)
     add_uint(&b, w->key_count, 8);
     af_buf_add(&b, w->keys.data, w->keys.len);
     for (int i = 0; i < w->count; i++) {
-        const decl *d = &w->list[i];
+        decl *d = &w->list[i];
         add_string(&b, d->name, strlen(d->name));
         add_uint(&b, (uint64_t)d->ndim, 4);
         for (int k = d->ndim - 1; k >= 0; k--)
             add_uint(&b, (uint64_t)d->dim[k], 8);
         add_uint(&b, (uint64_t)af_dtype_get(d->dtype)->gguf, 4);
         add_uint(&b, offset, 8);
+        d->offset = offset;
         offset = AF_ALIGN_UP(offset + d->bytes, w->alignment);
     }
     if (b.bad)
         AF_TRY(af_fail_nomem(err, "the GGUF header", b.len));
     AF_TRY(af_out_write(w->out, b.data, b.len, err));
     AF_TRY(pad(w, err));
+    w->data_at = af_out_tell(w->out);
+    AF_TRY(af_out_reserve(w->out, offset, err));
 done:
     af_buf_clear(&b);
     return st;
@@ -248,8 +252,7 @@ af_status af_gguf_writer_data(af_gguf_writer *w, const void *bytes, uint64_t n, 
     const uint8_t *p = bytes;
     assert(w->begun);
     for (;;) {
-        while (w->at < w->count && w->at_bytes == w->list[w->at].bytes) {
-            AF_TRY(pad(w, err));
+        while (w->at < w->count && (w->list[w->at].taken || w->at_bytes == w->list[w->at].bytes)) {
             w->at++;
             w->at_bytes = 0;
         }
@@ -258,8 +261,9 @@ af_status af_gguf_writer_data(af_gguf_writer *w, const void *bytes, uint64_t n, 
         if (w->at == w->count)
             return af_fail(err, AF_EUSAGE, "%s: %" PRIu64 " bytes more than the declared tensors",
                            w->path, n);
-        const uint64_t k = AF_MIN(n, w->list[w->at].bytes - w->at_bytes);
-        AF_TRY(af_out_write(w->out, p, k, err));
+        const decl *d = &w->list[w->at];
+        const uint64_t k = AF_MIN(n, d->bytes - w->at_bytes);
+        AF_TRY(af_out_patch(w->out, w->data_at + d->offset + w->at_bytes, p, k, err));
         p += k;
         n -= k;
         w->at_bytes += k;
@@ -268,17 +272,11 @@ done:
     return st;
 }
 
-af_status af_gguf_writer_room(af_gguf_writer *w, uint64_t n, uint64_t *offset, af_error *err)
+uint64_t af_gguf_writer_take(af_gguf_writer *w, int i)
 {
-    af_status st = AF_OK;
-    AF_TRY(af_gguf_writer_data(w, "", 0, err)); /* pads the tensor before */
-    assert(w->at < w->count && w->at_bytes == 0 && n == w->list[w->at].bytes);
-    const uint64_t at = af_out_tell(w->out);
-    AF_TRY(af_out_reserve(w->out, n, err));
-    w->at_bytes = n;
-    *offset = at;
-done:
-    return st;
+    assert(w->begun && i >= 0 && i < w->count);
+    w->list[i].taken = true;
+    return w->data_at + w->list[i].offset;
 }
 
 af_status af_gguf_writer_fill(af_gguf_writer *w, uint64_t offset, const void *bytes, uint64_t n,
@@ -287,10 +285,16 @@ af_status af_gguf_writer_fill(af_gguf_writer *w, uint64_t offset, const void *by
     return af_out_patch(w->out, offset, bytes, n, err);
 }
 
+const char *af_gguf_writer_file(const af_gguf_writer *w)
+{
+    assert(w->begun);
+    return af_out_file(w->out);
+}
+
 af_status af_gguf_writer_commit(af_gguf_writer *w, af_error *err)
 {
     af_status st = AF_OK;
-    AF_TRY(af_gguf_writer_data(w, "", 0, err)); /* pads the last tensor */
+    AF_TRY(af_gguf_writer_data(w, "", 0, err)); /* past the complete ones */
     if (w->at < w->count)
         AF_TRY(af_fail(err, AF_EUSAGE, "%s: tensor '%s' has %" PRIu64 " of its %" PRIu64 " bytes",
                        w->path, w->list[w->at].name, w->at_bytes, w->list[w->at].bytes));

@@ -122,6 +122,7 @@ AF_CHECKED af_status af_hf_config_read(af_hf_config *out, const char *dir, af_er
 AF_CHECKED af_status af_hf_config_from_gguf(af_hf_config *out, const af_gguf *g, af_error *err);
 void af_hf_config_clear(af_hf_config *c);
 const char *af_rope_type_name(af_rope_type t); /* "llama3" */
+double af_yarn_scale(double factor);           /* 1 + ln(factor)/10: of cos and sin, by the paper */
 
 typedef struct af_generation_config {
     int64_t bos_token_id, pad_token_id; /* -1 = not said */

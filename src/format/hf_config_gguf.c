@@ -106,6 +106,8 @@ static af_status get_factors(const af_gguf *g, af_hf_config *c, const char *name
     return AF_OK;
 }
 
+double af_yarn_scale(double factor) { return factor <= 1 ? 1 : 0.1 * log(factor) + 1; }
+
 static af_status get_rope(source *s, af_hf_config *c, const af_family *f, af_error *err)
 {
     af_status st = AF_OK;
@@ -131,6 +133,8 @@ static af_status get_rope(source *s, af_hf_config *c, const af_family *f, af_err
     r.factor = get_num(s, "rope.scaling.factor", 1);
     r.original_max_position_embeddings = get_int(s, "rope.scaling.original_context_length", 0);
     r.attention_factor = get_num(s, "rope.scaling.attn_factor", 0);
+    if (r.type == AF_ROPE_YARN && r.attention_factor > 0)
+        r.attention_factor *= af_yarn_scale(r.factor); /* the file says what goes beyond it */
     if (r.original_max_position_embeddings < 0)
         return af_fail(err, AF_EFORMAT, "rope.scaling.original_context_length is negative");
     AF_TRY(get_factors(s->g, c, "rope_factors_short.weight", &r.short_factor, &r.short_count, err));

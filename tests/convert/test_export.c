@@ -84,21 +84,119 @@ static void test_every_family_that_gguf_can_say_agrees_with_its_source(void **st
     scratch_free(&d);
 }
 
-static void test_weights_of_every_family_come_back_bit_for_bit(void **state)
+/* A model of the golden folder with some keys of its config replaced. */
+static void patched(char *out, size_t size, const scratch_dir *d, const char *name,
+                    const char *patch)
 {
-    static const char *const names[] = {"gemma", "gemma2_tiny",   "gemma3_text",
-                                        "olmo2", "phi3_longrope", "qwen3_tiny"};
+    char from[PATH], sub[64], a[PATH], b[PATH];
+    af_error err = {0};
+    json_error_t why;
+    snprintf(sub, sizeof sub, "models/%s", name);
+    gold(from, sizeof from, sub);
+    join(out, size, d->path, "model");
+    CHECK_OK(af_dir_make(out, &err), err);
+    CHECK_OK(af_file_copy(join(a, sizeof a, from, "model.safetensors"),
+                          join(b, sizeof b, out, "model.safetensors"), &err),
+             err);
+    json_t *config = json_load_file(join(a, sizeof a, from, "config.json"), 0, NULL);
+    json_t *change = json_loads(patch, 0, &why);
+    CHECK_MSG(config && change, "%s: %s", patch, why.text);
+    json_object_update_recursive(config, change);
+    assert_int_equal(json_dump_file(config, join(b, sizeof b, out, "config.json"), 0), 0);
+    json_decref(config);
+    json_decref(change);
+}
+
+/* Also without verification: one sentence that names the key, and no file. */
+static void test_what_gguf_cannot_say_is_refused(void **state)
+{
+    static const struct {
+        const char *model, *patch, *key;
+    } cases[] = {
+        {"llama3_tiny", "{\"hidden_act\":\"gelu\"}", "hidden_act is 'gelu'"},
+        {"qwen3_tiny", "{\"hidden_act\":\"relu\"}", "hidden_act is 'relu'"},
+        {"gemma2_tiny", "{}", "query_pre_attn_scalar"},
+        {"gemma2_tiny",
+         "{\"query_pre_attn_scalar\":8,"
+         "\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
+         "layer_types"},
+        {"gemma3_text", "{\"query_pre_attn_scalar\":8}", "layer_types"},
+        {"yarn", "{\"rope_parameters\":{\"truncate\":false,\"beta_slow\":0.05}}",
+         "rope_scaling 'yarn'"},
+        {"smollm3", "{\"no_rope_layers\":[0,1,1,1]}", "no_rope_layers"},
+        {"qwen3_moe_raw", "{}", "norm_topk_prob"},
+    };
     scratch_dir d = scratch_new();
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char sub[64], model[PATH], out[PATH], back[PATH];
-        snprintf(sub, sizeof sub, "models/%s", names[i]);
-        gold(model, sizeof model, sub);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char model[PATH], out[PATH];
+        af_error err = {0};
+        af_convert_report *r = NULL;
+        af_verify_result v;
+        patched(model, sizeof model, &d, cases[i].model, cases[i].patch);
+        const af_status st =
+            af_export(model, join(out, sizeof out, d.path, "m.gguf"),
+                      &(af_export_opts){.type = "f32", .no_verify = true}, &r, &v, &err);
+        CHECK_MSG(st == AF_EUNSUPPORTED && strstr(err.msg, cases[i].key), "%s %s: %s",
+                  cases[i].model, cases[i].patch, err.msg);
+        assert_false(af_file_exists(out));
+        af_convert_report_free(r);
+    }
+    scratch_free(&d);
+}
+
+/* llama.cpp multiplies the file's factor with 1 + ln(4)/10, which is yarn's own. */
+static void test_yarn_says_only_what_goes_beyond_its_own_scale(void **state)
+{
+    static const struct {
+        const char *patch;
+        double factor; /* 0: the key is absent */
+    } cases[] = {
+        {"{}", 0},
+        {"{\"rope_parameters\":{\"attention_factor\":1.5}}", 1.5 / 1.1386294361},
+        {"{\"rope_parameters\":{\"mscale\":0.7,\"mscale_all_dim\":1.2}}",
+         1.0970406053 / 1.1663553233 / 1.1386294361},
+    };
+    scratch_dir d = scratch_new();
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char model[PATH], out[PATH];
+        af_error err = {0};
+        af_gguf *g = NULL;
+        patched(model, sizeof model, &d, "yarn", cases[i].patch);
+        const af_verify_result v =
+            export(model, join(out, sizeof out, d.path, "m.gguf"), (af_export_opts){.type = "f32"});
+        CHECK_MSG(v.ok && v.logit_error < 1e-5, "%s: %g", cases[i].patch, v.logit_error);
+        CHECK_OK(af_gguf_open(&g, out, &err), err);
+        const double got = af_gguf_float(g, "llama.rope.scaling.attn_factor", 0);
+        CHECK_MSG(fabs(got - cases[i].factor) < 1e-6, "%s: %.9g", cases[i].patch, got);
+        af_gguf_close(g);
+    }
+    scratch_free(&d);
+}
+
+static void test_weights_of_every_family_come_back_bit_for_bit(void **state)
+{
+    static const struct {
+        const char *name, *patch;
+    } cases[] = {{"gemma", "{}"},
+                 {"gemma2_tiny", "{\"query_pre_attn_scalar\":8}"},
+                 {"gemma3_text",
+                  "{\"query_pre_attn_scalar\":8,\"layer_types\":[\"sliding_attention\","
+                  "\"sliding_attention\",\"sliding_attention\"]}"},
+                 {"olmo2", "{}"},
+                 {"phi3_longrope", "{}"},
+                 {"qwen3_tiny", "{}"}};
+    scratch_dir d = scratch_new();
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char model[PATH], out[PATH], back[PATH];
+        patched(model, sizeof model, &d, cases[i].name, cases[i].patch);
         join(out, sizeof out, d.path, "m.gguf");
-        join(back, sizeof back, d.path, names[i]);
+        join(back, sizeof back, d.path, cases[i].name);
         export(model, out, (af_export_opts){.type = "f32", .no_verify = true, .threads = 2});
         export(out, back, (af_export_opts){.no_verify = true, .threads = 2});
-        CHECK_MSG(same_tensors(back, model), "%s", names[i]);
+        CHECK_MSG(same_tensors(back, model), "%s", cases[i].name);
     }
     scratch_free(&d);
 }
@@ -248,6 +346,8 @@ int main(void)
         cmocka_unit_test(test_a_folder_comes_back_from_gguf_as_it_was),
         cmocka_unit_test(test_every_family_that_gguf_can_say_agrees_with_its_source),
         cmocka_unit_test(test_weights_of_every_family_come_back_bit_for_bit),
+        cmocka_unit_test(test_what_gguf_cannot_say_is_refused),
+        cmocka_unit_test(test_yarn_says_only_what_goes_beyond_its_own_scale),
         cmocka_unit_test(test_verification_fails_where_gguf_loses_something),
         cmocka_unit_test(test_adapter_gguf_is_llama_cpps),
         cmocka_unit_test(test_adapter_gguf_has_the_strength_of_rslora),

@@ -1,0 +1,11 @@
+/* gguf_check.h - does a GGUF file say what the model is? */
+#ifndef AF_GGUF_CHECK_H
+#define AF_GGUF_CHECK_H
+
+#include "model/arch.h"
+
+/* Reads the metadata of the file back and compares the model it describes with `want`. A difference
+ * is AF_EUNSUPPORTED with the key of the config and both values. Weights are not looked at, but
+ * rope factors are. */
+AF_CHECKED af_status af_gguf_check_said(const af_model_spec *want, const char *path, af_error *err);
+#endif
