@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,18 +68,6 @@ struct af_out {
     uint8_t buf[1 << 16];
 };
 
-/* ".NAME.PID.N.tmp" in the target's folder: two runs never share it. */
-static char *temp_name(const char *path)
-{
-    static unsigned counter;
-    const char *name = af_path_name(path);
-    char *tmp = NULL;
-    const unsigned n = __atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED);
-    if (asprintf(&tmp, "%.*s.%s.%ld.%u.tmp", (int)(name - path), path, name, (long)getpid(), n) < 0)
-        return NULL;
-    return tmp;
-}
-
 static void out_free(af_out *o)
 {
     if (o->fd >= 0)
@@ -95,17 +84,19 @@ af_status af_out_open(af_out **out, const char *path, af_error *err)
         return af_fail_nomem(err, "an output file", sizeof *o);
     o->fd = -1;
     o->path = af_strdup(path);
-    o->tmp = temp_name(path);
+    o->tmp = af_path_temp(path, "tmp");
     if (!o->path || !o->tmp) {
         out_free(o);
         return af_fail_nomem(err, "a file name", strlen(path));
     }
+    af_path_sweep(path);
     o->fd = open(o->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (o->fd < 0) {
         const af_status st = fail_errno(err, "create", path);
         out_free(o);
         return st;
     }
+    (void)flock(o->fd, LOCK_EX | LOCK_NB); /* for af_path_sweep; not all file systems can */
     *out = o;
     return AF_OK;
 }
@@ -288,7 +279,7 @@ af_status af_path_replace(const char *from, const char *to, af_error *err)
 {
     char *old = NULL;
     if (af_dir_exists(to)) { /* rename cannot replace a folder that is not empty */
-        old = temp_name(to);
+        old = af_path_temp(to, "old");
         if (!old)
             return af_fail_nomem(err, "a path", strlen(to));
         if (rename(to, old) != 0) {

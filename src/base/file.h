@@ -2,7 +2,8 @@
  *
  * Reading is by read-only map. Writing is atomic: bytes go to a temporary name beside the target,
  * are fsync'ed, then renamed over it, then the folder is fsync'ed; until the last moment the old
- * file is untouched, and on any failure the temporary file is removed. */
+ * file is untouched, and on any failure the temporary file is removed. What a killed run left is
+ * removed by the next one that writes the same file. */
 #ifndef AF_FILE_H
 #define AF_FILE_H
 
@@ -64,6 +65,13 @@ AF_CHECKED af_status af_file_copy(const char *from, const char *to, af_error *er
 /* Names in a folder (no . and ..), sorted by bytes; free with af_names_free. */
 AF_CHECKED af_status af_dir_list(char ***names, int *n, const char *path, af_error *err);
 void af_names_free(char **names, int n);
+
+/* ".NAME.PID.N.SUFFIX" beside `path`: no other run has this name. free(); NULL when out of memory.
+ * The suffix is "tmp" for what becomes `path`, "old" for what was there. */
+char *af_path_temp(const char *path, const char *suffix);
+/* Removes what runs that no longer live left under such names of `path`; old content only when
+ * there is new. */
+void af_path_sweep(const char *path);
 
 /* "a/b" as a new string (free()); NULL when out of memory. */
 char *af_path_join(const char *a, const char *b);

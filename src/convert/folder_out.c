@@ -48,7 +48,6 @@ af_status af_folder_begin(af_folder *f, const char *path, const char *const *inp
                           int input_count, af_error *err)
 {
     af_status st = AF_OK;
-    af_buf b = {0};
     *f = (af_folder){0};
     size_t len = strlen(path);
     while (len > 1 && path[len - 1] == '/')
@@ -58,12 +57,10 @@ af_status af_folder_begin(af_folder *f, const char *path, const char *const *inp
     AF_TRY(af_output_check(path, inputs, input_count, err));
     AF_TRY(check_old(path, err));
     f->final = af_strndup(path, len);
-    af_buf_add(&b, path, len);
-    af_buf_printf(&b, ".part-%ld", (long)getpid());
-    f->temp = af_buf_take(&b);
-    if (!f->final || !f->temp)
+    f->temp = f->final ? af_path_temp(f->final, "tmp") : NULL;
+    if (!f->temp)
         AF_TRY(af_fail_nomem(err, "a path", len));
-    AF_TRY(af_path_remove(f->temp, err));
+    af_path_sweep(f->final);
     AF_TRY(af_dir_make(f->temp, err));
 done:
     if (st != AF_OK)

@@ -3,8 +3,11 @@
 #include "base/file.h"
 #include "test.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char dir[] = "/tmp/afinar-file-XXXXXX";
@@ -76,6 +79,82 @@ static void test_reserved_room_is_filled_in_any_order(void **state)
     CHECK_OK(af_out_commit(o, &err), err);
     check_content(in_dir("r"), "habcdt");
     CHECK_OK(af_path_remove(in_dir("r"), &err), err);
+}
+
+/* A run that was killed while it wrote `path`; its process number. */
+static long killed_run(const char *path)
+{
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        af_out *o;
+        if (af_out_open(&o, path, NULL) == AF_OK && af_out_write(o, "half", 4, NULL) == AF_OK)
+            raise(SIGKILL);
+        _exit(1);
+    }
+    int how;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFSIGNALED(how));
+    return (long)child;
+}
+
+static void test_leftovers_of_killed_runs_are_removed(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_out *o, *other;
+    char name[64];
+    const long dead = killed_run(in_dir("k"));
+    assert_int_equal(count_files(), 1);
+    /* what looks alike: another file, no number, a living owner, old content without new */
+    static const char *const alike[] = {".kk.%ld.0.tmp", ".k.%ldx.0.tmp", ".k.%ld.0.tmp.more",
+                                        ".k.%ld.tmp", ".k.%ld.1.old"};
+    for (size_t i = 0; i < AF_LEN(alike); i++) {
+        snprintf(name, sizeof name, alike[i], dead);
+        CHECK_OK(af_file_write(in_dir(name), "x", 1, &err), err);
+    }
+    snprintf(name, sizeof name, ".k.%ld.77.tmp", (long)getppid());
+    CHECK_OK(af_file_write(in_dir(name), "x", 1, &err), err);
+    snprintf(name, sizeof name, ".k.%ld.5.tmp", dead);
+    CHECK_OK(af_dir_make(in_dir(name), &err), err);
+    CHECK_OK(af_out_open(&o, in_dir("k"), &err), err);
+    assert_int_equal(count_files(), 1 + (int)AF_LEN(alike) + 1);
+    CHECK_OK(af_out_open(&other, in_dir("k"), &err), err); /* two at once do not meet */
+    CHECK_OK(af_out_write(o, "new", 3, &err), err);
+    CHECK_OK(af_out_commit(o, &err), err);
+    af_out_abandon(other);
+    check_content(in_dir("k"), "new");
+    assert_int_equal(count_files(), 1 + (int)AF_LEN(alike) + 1);
+    CHECK_OK(af_file_write(in_dir("k"), "newer", 5, &err), err); /* now the old content goes */
+    assert_int_equal(count_files(), 1 + (int)AF_LEN(alike));
+    for (size_t i = 0; i < AF_LEN(alike); i++) {
+        snprintf(name, sizeof name, alike[i], dead);
+        CHECK_OK(af_path_remove(in_dir(name), &err), err);
+    }
+    snprintf(name, sizeof name, ".k.%ld.77.tmp", (long)getppid());
+    CHECK_OK(af_path_remove(in_dir(name), &err), err);
+    CHECK_OK(af_path_remove(in_dir("k"), &err), err);
+}
+
+/* A process we cannot see may hold the file: its lock says so. */
+static void test_a_locked_file_is_no_leftover(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    char name[64], keep[4096];
+    const long dead = killed_run(in_dir("l"));
+    snprintf(name, sizeof name, ".l.%ld.9.tmp", dead);
+    snprintf(keep, sizeof keep, "%s", in_dir(name));
+    CHECK_OK(af_file_write(keep, "x", 1, &err), err);
+    const int fd = open(keep, O_RDONLY);
+    assert_true(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    CHECK_OK(af_file_write(in_dir("l"), "a", 1, &err), err);
+    assert_true(af_file_exists(keep));
+    close(fd);
+    CHECK_OK(af_file_write(in_dir("l"), "b", 1, &err), err);
+    assert_false(af_file_exists(keep));
+    assert_int_equal(count_files(), 1);
+    CHECK_OK(af_path_remove(in_dir("l"), &err), err);
 }
 
 /* The kernel refuses bytes past the limit, as a full disk does. */
@@ -204,6 +283,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_write_is_seen_only_after_commit),
         cmocka_unit_test(test_reserved_room_is_filled_in_any_order),
+        cmocka_unit_test(test_leftovers_of_killed_runs_are_removed),
+        cmocka_unit_test(test_a_locked_file_is_no_leftover),
         cmocka_unit_test(test_full_disk_leaves_the_old_file),
         cmocka_unit_test(test_errors_name_the_path),
         cmocka_unit_test(test_empty_files_can_be_mapped),
