@@ -327,21 +327,35 @@ static bool use_cudnn(void)
     return true;
 }
 
+static int dnn_plans(void)
+{
+    int n = 0;
+    for (const af_dnn_plan *p = ((af_cuda *)gpu)->dnn->plan; p; p = p->next)
+        n += p->desc != NULL;
+    return n;
+}
+
 static void test_attention_by_cudnn_agrees_too(void **state)
 {
+    static const char *const names[] = {"attention", "attention_128", "attention_80",
+                                        "attention_96", "block"};
+    const how h = {AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, true};
     int bad = 0;
     (void)state;
     if (!use_cudnn())
         skip();
-    for (size_t i = 0; i < AF_LEN(cases); i++)
-        if ((strncmp(cases[i].name, "attention", 9) == 0 || !strcmp(cases[i].name, "block")) &&
-            wanted(&cases[i]))
-            bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, true}, "cuDNN");
-    assert_non_null(((af_cuda *)gpu)->dnn->plan); /* it did something */
-    af_device_set_attention(gpu, AF_ATTENTION_AUTO);
+    for (size_t k = 0; k < AF_LEN(names); k++)
+        for (size_t i = 0; i < AF_LEN(cases); i++)
+            if (strcmp(cases[i].name, names[k]) == 0 && wanted(&cases[i])) {
+                const int before = dnn_plans();
+                bad += compare(&cases[i], h, "cuDNN");
+                CHECK_MSG(dnn_plans() > before || !strcmp(names[k], "block"),
+                          "%s did not go to cuDNN", names[k]);
+            }
+    af_device_set_attention(gpu, AF_ATTENTION_AUTO); /* by its own clock */
     for (size_t i = 0; i < AF_LEN(cases); i++)
         if (strcmp(cases[i].name, "attention_96") == 0 && wanted(&cases[i]))
-            bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, true}, "auto");
+            bad += compare(&cases[i], h, "auto");
     af_device_set_attention(gpu, AF_ATTENTION_OWN);
     assert_int_equal(bad, 0);
 }
