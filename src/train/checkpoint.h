@@ -27,6 +27,10 @@ AF_CHECKED af_status af_checkpoint_load(af_trainer *t, const char *dir, af_error
  * ones are named. */
 AF_CHECKED af_status af_checkpoint_newest(const af_trainer *t, const char *output, char **dir,
                                           af_error *err);
+/* Before loading: names the keys that the checkpoint's run file has otherwise; fails where its
+ * state would be misread. After loading: whether the data is still the same. */
+AF_CHECKED af_status af_resume_check(const af_trainer *t, const char *checkpoint, af_error *err);
+void af_resume_check_data(const af_trainer *t);
 /* Checks every file of a checkpoint against its manifest. */
 AF_CHECKED af_status af_checkpoint_verify(const char *dir, af_error *err);
 

@@ -25,6 +25,8 @@ af_status af_progress_text(const af_progress *p, uint64_t clock, char **out, af_
     json_object_set_new(o, "best_step", json_integer(p->best_step));
     json_object_set_new(o, "evals_without_gain", json_integer(p->evals_without_gain));
     json_object_set_new(o, "loss_count", json_integer(p->loss_count));
+    json_object_set_new(o, "data_records", json_integer(p->data_records));
+    json_object_set_new(o, "data_tokens", json_integer(p->data_tokens));
     put_double(o, "best_eval", p->best_eval);
     put_double(o, "seconds", p->seconds);
     put_double(o, "first_loss", p->first_loss);
@@ -65,6 +67,8 @@ af_status af_progress_read(af_progress *p, uint64_t *clock, const char *path, af
         get_int(o, "loss_count", &q.loss_count) && get_double(o, "best_eval", &q.best_eval) &&
         get_double(o, "seconds", &q.seconds) && get_double(o, "first_loss", &q.first_loss) &&
         get_double(o, "last_loss", &q.last_loss) && get_double(o, "loss_sum", &q.loss_sum);
+    if (!get_int(o, "data_records", &q.data_records) || !get_int(o, "data_tokens", &q.data_tokens))
+        q.data_records = q.data_tokens = -1;
     json_decref(o);
     if (!ok)
         return af_fail(err, AF_EFORMAT, "'%s' does not hold the progress of a run", path);

@@ -323,8 +323,13 @@ static af_status start(af_trainer *t, af_error *err)
     const char *output = t->run->output_dir;
     const bool made = !af_dir_exists(output);
     AF_TRY(choose_start(t, &checkpoint, err));
-    if (checkpoint)
+    t->progress.data_records = t->store.records;
+    t->progress.data_tokens = (int64_t)t->store.tokens;
+    if (checkpoint) {
+        AF_TRY(af_resume_check(t, checkpoint, err));
         AF_TRY(af_checkpoint_load(t, checkpoint, err));
+        af_resume_check_data(t);
+    }
     AF_TRY(af_dir_make(output, err));
     if (!checkpoint)
         AF_TRY(clear_run(output, err));

@@ -19,7 +19,8 @@ typedef struct af_progress {
     int64_t best_step, evals_without_gain;
     double seconds; /* of training, over all sessions of the run */
     double first_loss, last_loss;
-    double loss_sum; /* since the last log line, and of how many steps */
+    int64_t data_records, data_tokens; /* of the datasets when the run began; -1 = not known */
+    double loss_sum;                   /* since the last log line, and of how many steps */
     int64_t loss_count;
 } af_progress;
 

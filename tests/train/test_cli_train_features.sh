@@ -146,6 +146,17 @@ train full overwrite_output_dir=true
 cp "$AF_GOLDEN/models/qwen2/model.safetensors" "$tmp/full"
 train beside lora_model_dir="$tmp/full" max_steps=1
 
+# a resumed run says what is no longer as it was, and refuses another optimizer's state
+again() { rm -f "$tmp/changed/run_state.json"; "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/changed" resume_from_checkpoint=auto "$@" 2> "$tmp/err"; }
+train changed
+again optimizer=lion && die "lion went on with the state of adamw"
+grep -q 'the optimizer is lion, .* the state of adamw' "$tmp/err" || die "not said: $(cat "$tmp/err")"
+again max_steps=5 threads=2 logging_steps=2
+[ "$(grep -c '^note' "$tmp/err")" = 1 ] && grep -q '^note: max_steps is 5 now; .* with 4' "$tmp/err" || die "$(cat "$tmp/err")"
+head -9 "$AF_GOLDEN/models/data/train_tokens.jsonl" > "$tmp/nine.jsonl"
+again max_steps=6 datasets="[{path: $tmp/nine.jsonl}]"
+grep -q '^warning: the datasets have 9 records' "$tmp/err" || die "$(cat "$tmp/err")"
+
 # a number that is none: the step, the tensor, the records, and a replay file
 cp -r "$AF_GOLDEN/models/qwen2" "$tmp/bad"
 chmod -R u+w "$tmp/bad"
