@@ -108,6 +108,7 @@ struct af_graph {
     double beta1, beta2;
     /* the plan */
     uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes, host_bytes;
+    uint64_t pack_bytes; /* of work_bytes: weights packed once (CPU) */
     double flops, effort;
     double flop_per_byte; /* what the device does while it moves a byte */
     af_device *device;

@@ -80,7 +80,7 @@ static inline af_operand af_attn_stack(const af_attn *a, const af_tensor *t, int
         for (int64_t i = row; i < row + m; i++, to += a->E * size)
             memcpy(to, (const uint8_t *)t->data + (i * width + k * a->E) * size,
                    (size_t)(a->E * size));
-    return (af_operand){buf, a->E, t->dtype, false, NULL, false};
+    return (af_operand){buf, a->E, t->dtype, false, NULL, false, NULL};
 }
 
 /* What scores are multiplied with before and after they leave the product: a soft cap wants them
@@ -98,7 +98,7 @@ static inline float af_attn_after(const af_attn *a)
 static inline af_operand af_attn_sums(const af_attn *a, const float *s, uint16_t *half,
                                       int64_t count, int64_t ld)
 {
-    af_operand o = {s, ld, AF_DTYPE_F32, false, NULL, false};
+    af_operand o = {s, ld, AF_DTYPE_F32, false, NULL, false, NULL};
     if (a->qkv->dtype == AF_DTYPE_BF16) {
         a->f->to_bf16(half, s, count);
         o.data = half;

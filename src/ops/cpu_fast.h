@@ -56,14 +56,18 @@ static inline void af_fast_put_row(const af_fast *f, const af_tensor *t, int64_t
 /* An activation as an operand. */
 static inline af_operand af_fast_operand(const af_tensor *t, bool trans)
 {
-    return (af_operand){t->data, af_last(t), t->dtype, trans, NULL, false};
+    return (af_operand){t->data, af_last(t), t->dtype, trans, NULL, false, NULL};
 }
 /* A weight of any type as an operand with rows of `ld`. */
 static inline af_operand af_fast_weight(const af_tensor *t, int64_t ld, bool trans)
 {
     const bool plain =
         t->dtype == AF_DTYPE_F32 || t->dtype == AF_DTYPE_BF16 || t->dtype == AF_DTYPE_F16;
-    return (af_operand){t->data,          ld,   plain ? t->dtype : AF_DTYPE_F32, trans,
-                        plain ? NULL : t, false};
+    return (af_operand){.data = t->data,
+                        .ld = ld,
+                        .dtype = plain ? t->dtype : AF_DTYPE_F32,
+                        .trans = trans,
+                        .weight = plain ? NULL : t,
+                        .packed = af_cpu_packed(t, trans)};
 }
 #endif

@@ -135,8 +135,8 @@ static void scatter(const job *j, const uint8_t *from)
 static void run_chunk(job *j, af_cpu *cpu, void *h, void *dh, void *work, bool add_dw)
 {
     const af_node *n = j->n;
-    const af_operand rows = {h, j->D, n->in[0]->dtype, false, NULL, false};
-    af_operand dz = {j->z, is_bf16(j) ? 2 * j->V : j->V, n->in[0]->dtype, false, NULL, false};
+    const af_operand rows = {h, j->D, n->in[0]->dtype, false, NULL, false, NULL};
+    af_operand dz = {j->z, is_bf16(j) ? 2 * j->V : j->V, n->in[0]->dtype, false, NULL, false, NULL};
     gather(j, h);
     af_gemm g = {.M = j->rows,
                  .N = j->V,

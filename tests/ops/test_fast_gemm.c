@@ -61,9 +61,9 @@ static const variant variants[] = {
      3e-3},
 };
 
-static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 130},   {4, 300, 1100}, {5, 13, 3},
-                                   {37, 53, 71}, {97, 25, 600},  {8, 12, 512},   {130, 780, 33},
-                                   {20, 40, 0},  {400, 16, 1030}};
+static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 130},    {4, 300, 1100}, {5, 13, 3},
+                                   {37, 53, 71}, {97, 25, 600},   {8, 12, 512},   {130, 780, 33},
+                                   {20, 40, 0},  {400, 16, 1030}, {9, 784, 1300}, {40, 40, 4224}};
 
 static void run_variant(const af_fast *f, const variant *v, const int64_t size[3], bool few)
 {
@@ -74,7 +74,10 @@ static void run_variant(const af_fast *f, const variant *v, const int64_t size[3
     uint8_t *first = NULL, *got = calloc((size_t)(M * N) + 1, 8);
     const size_t bytes = (size_t)(M * N) * af_dtype_get(v->c)->bytes;
     double err2 = 0, ref2 = 0;
-    for (int threads = 1; threads <= 3; threads++) {
+    void *panels = aligned_alloc(64, f->packed_bytes(v->a, N, K) / 64 * 64 + 64);
+    for (int round = 1; round <= 6; round++) { /* 1 to 3 threads, then with B packed once */
+        const int threads = (round - 1) % 3 + 1;
+        af_packed packed = {0};
         af_error err = {0};
         af_pool *pool;
         CHECK_OK(af_pool_new(&pool, threads, &err), err);
@@ -83,27 +86,33 @@ static void run_variant(const af_fast *f, const variant *v, const int64_t size[3
         memcpy(got, c.data, bytes);
         if (!v->add)
             memset(got, 0xff, bytes); /* NaN: must be written, not read */
-        const af_gemm g = {.M = M,
-                           .N = N,
-                           .K = K,
-                           .a = {a.data, a.cols, v->a, v->ta, NULL, false},
-                           .b = {b.data, b.cols, v->b, v->tb, NULL, false},
-                           .c = got,
-                           .ldc = N,
-                           .c_dtype = v->c,
-                           .alpha = (float)v->alpha,
-                           .add = v->add,
-                           .bias = v->bias ? bias.data : NULL,
-                           .bias_dtype = AF_DTYPE_F32,
-                           .few = few,
-                           .exact = v->exact};
+        af_gemm g = {.M = M,
+                     .N = N,
+                     .K = K,
+                     .a = {a.data, a.cols, v->a, v->ta, NULL, false, NULL},
+                     .b = {b.data, b.cols, v->b, v->tb, NULL, false, NULL},
+                     .c = got,
+                     .ldc = N,
+                     .c_dtype = v->c,
+                     .alpha = (float)v->alpha,
+                     .add = v->add,
+                     .bias = v->bias ? bias.data : NULL,
+                     .bias_dtype = AF_DTYPE_F32,
+                     .few = few,
+                     .exact = v->exact};
+        if (round > 3 && f->packed_bytes(v->a, N, K) > 0) {
+            packed = f->pack_once(&g.b, v->a, N, K, panels, pool, work);
+            g.b.packed = &packed;
+            memset(work, 0xff, f->gemm_work(threads));
+        }
         f->gemm(&g, pool, work);
-        if (threads == 1) {
+        if (round == 1) {
             first = malloc(bytes + 1);
             memcpy(first, got, bytes);
         }
-        CHECK_MSG(memcmp(first, got, bytes) == 0, "%s, %s %dx%dx%d: %d threads change the result",
-                  f->name, v->why, (int)M, (int)N, (int)K, threads);
+        CHECK_MSG(memcmp(first, got, bytes) == 0, "%s, %s %dx%dx%d: %d threads%s change the result",
+                  f->name, v->why, (int)M, (int)N, (int)K, threads,
+                  round > 3 ? ", packed once," : "");
         free(work);
         af_pool_free(pool);
     }
@@ -123,8 +132,7 @@ static void run_variant(const af_fast *f, const variant *v, const int64_t size[3
         }
     CHECK_MSG(sqrt(err2) <= v->limit * sqrt(ref2) + 1e-12, "%s, %s %dx%dx%d: %.3g of %.3g", f->name,
               v->why, (int)M, (int)N, (int)K, sqrt(err2), sqrt(ref2));
-    free(first);
-    free(got);
+    free(first), free(got), free(panels);
     free_matrix(&a);
     free_matrix(&b);
     free_matrix(&c);
@@ -137,7 +145,7 @@ static void test_gemm_agrees_with_double(void **state)
     for (int i = 0; af_fast_at(i); i++)
         for (size_t v = 0; v < AF_LEN(variants); v++)
             for (size_t s = 0; s < AF_LEN(sizes); s++)
-                for (int few = 0; few < 2; few++)
+                for (int few = 0; few < (sizes[s][0] <= 8 ? 2 : 1); few++)
                     run_variant(af_fast_at(i), &variants[v], sizes[s], few);
 }
 
@@ -163,8 +171,8 @@ static void block_weights(const af_fast *f)
             const af_gemm g = {.M = rows[r],
                                .N = N,
                                .K = K,
-                               .a = {x.data, K, AF_DTYPE_F32, false, NULL, false},
-                               .b = {codes, K, AF_DTYPE_F32, true, &weight, false},
+                               .a = {x.data, K, AF_DTYPE_F32, false, NULL, false, NULL},
+                               .b = {codes, K, AF_DTYPE_F32, true, &weight, false, NULL},
                                .c = y,
                                .ldc = N,
                                .c_dtype = AF_DTYPE_F32,
@@ -211,8 +219,8 @@ static void block_weights_across(const af_fast *f)
         const af_gemm g = {.M = M,
                            .N = N,
                            .K = K,
-                           .a = {x.data, K, AF_DTYPE_F32, false, NULL, false},
-                           .b = {codes, N, AF_DTYPE_F32, false, &weight, false},
+                           .a = {x.data, K, AF_DTYPE_F32, false, NULL, false, NULL},
+                           .b = {codes, N, AF_DTYPE_F32, false, &weight, false, NULL},
                            .c = y,
                            .ldc = N,
                            .c_dtype = AF_DTYPE_F32,
@@ -235,6 +243,28 @@ static void block_weights_across(const af_fast *f)
     free_matrix(&w);
 }
 
+/* The same sum with the first and the last B packed once: to the last bit. */
+static void packed_terms(const af_fast *f, const af_gemm *each, const int64_t K[3], af_pool *pool,
+                         void *work)
+{
+    const size_t bytes = (size_t)(each->M * each->N) * af_dtype_get(each->c_dtype)->bytes;
+    void *panels[2];
+    af_packed packed[2];
+    af_gemm g = *each;
+    af_operand *b[2] = {&g.b, &g.term[1].b};
+    g.c = calloc(1, bytes);
+    for (int i = 0; i < 2; i++) {
+        const uint64_t need = f->packed_bytes(g.a.dtype, g.N, K[2 * i]);
+        panels[i] = aligned_alloc(64, need / 64 * 64 + 64);
+        packed[i] = f->pack_once(b[i], g.a.dtype, g.N, K[2 * i], panels[i], pool, work);
+        b[i]->packed = &packed[i];
+    }
+    f->gemm(&g, pool, work);
+    CHECK_MSG(memcmp(g.c, each->c, bytes) == 0, "%s, %d rows: packing once changes the sum",
+              f->name, (int)g.M);
+    free(panels[0]), free(panels[1]), free(g.c);
+}
+
 /* A sum of products, as a projection with its adapter is: the second one exact, its B in f32. */
 static void terms(const af_fast *f, af_dtype type, int64_t M, const int64_t K[3], int threads)
 {
@@ -245,8 +275,8 @@ static void terms(const af_fast *f, af_dtype type, int64_t M, const int64_t K[3]
         a[i] = new_matrix(M, K[i], type, 20 + (uint64_t)i);
         b[i] = new_matrix(N, K[i], i == 1 ? AF_DTYPE_F32 : type, 30 + (uint64_t)i);
         const af_gemm_term t = {K[i],
-                                {a[i].data, K[i], type, false, NULL, false},
-                                {b[i].data, K[i], b[i].type, true, NULL, false},
+                                {a[i].data, K[i], type, false, NULL, false, NULL},
+                                {b[i].data, K[i], b[i].type, true, NULL, false, NULL},
                                 i == 1};
         if (i == 0)
             g.K = t.K, g.a = t.a, g.b = t.b;
@@ -259,6 +289,7 @@ static void terms(const af_fast *f, af_dtype type, int64_t M, const int64_t K[3]
     CHECK_OK(af_pool_new(&pool, threads, &err), err);
     void *work = malloc(f->gemm_work(threads));
     f->gemm(&g, pool, work);
+    packed_terms(f, &g, K, pool, work);
     double err2 = 0, ref2 = 0;
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {

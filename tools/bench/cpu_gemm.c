@@ -4,7 +4,11 @@
  *   cc -O2 -Iinclude -Isrc tools/bench/cpu_gemm.c build/libafinar.a -ljansson -lyaml -lm -lpthread
  * -ldl -o build/cpu_gemm
  *
- *   cpu_gemm ROWS OUT IN f32|bf16 forward|dx|dw [seconds]     prints GFLOP/s, best of that time */
+ *   cpu_gemm ROWS OUT IN f32|bf16 forward|dx|dw [seconds [once|each [copies]]]
+ *
+ * prints GFLOP/s, best of that time. The weight is packed once beforehand where the library does
+ * that for frozen weights; "once" and "each" say which it shall be. With several copies of the
+ * weight, used in turn, it comes from memory and not from a cache, as in a training step. */
 #define _GNU_SOURCE
 #include "base/rng.h"
 #include "ops/fast/fast.h"
@@ -29,11 +33,15 @@ static void *pages(uint64_t bytes)
     return p;
 }
 
-static void *filled(int64_t n, af_dtype type)
+/* n random values, so many times. */
+static void *filled(int64_t n, af_dtype type, int64_t copies)
 {
-    void *p = pages((uint64_t)n * 4);
+    const int64_t bytes = n * af_dtype_get(type)->bytes;
+    uint8_t *p = pages((uint64_t)AF_MAX(n * 4, bytes * copies));
     for (int64_t i = 0; p && i < n; i++)
         af_store_f64(p, type, (uint64_t)i, af_rng_f64(1, 2, (uint64_t)i) - 0.5);
+    for (int64_t i = 1; p && i < copies; i++)
+        memcpy(p + i * bytes, p, (size_t)bytes);
     return p;
 }
 
@@ -47,10 +55,12 @@ int main(int argc, char **argv)
     const bool dx = strcmp(argv[5], "dx") == 0, dw = strcmp(argv[5], "dw") == 0;
     const double seconds = argc > 6 ? strtod(argv[6], NULL) : 0.3;
     const af_fast *f = af_fast_get();
-    void *x = filled(T * I, type), *w = filled(O * I, type), *y = filled(T * O, type);
+    const int64_t copies = argc > 8 ? strtol(argv[8], NULL, 10) : 1;
+    void *x = filled(T * I, type, 1), *w = filled(O * I, type, copies), *y = filled(T * O, type, 1);
     void *work = pages(f->gemm_work(1));
-    const af_operand xo = {x, I, type, false, NULL, false}, wo = {w, I, type, false, NULL, false},
-                     yo = {y, O, type, false, NULL, false};
+    const af_operand xo = {x, I, type, false, NULL, false, NULL},
+                     wo = {w, I, type, false, NULL, false, NULL},
+                     yo = {y, O, type, false, NULL, false, NULL};
     af_gemm g = {T, O, I, xo, wo, y, O, type, 1, false, NULL, AF_DTYPE_F32, false};
     g.b.trans = true;
     if (dx)
@@ -59,14 +69,26 @@ int main(int argc, char **argv)
         g = (af_gemm){O, I, T, yo, xo, w, I, AF_DTYPE_F32, 1, false, NULL, AF_DTYPE_F32, false};
         g.a.trans = true;
     }
+    const char *how = argc > 7 ? argv[7] : f->packs_once(type, g.b.trans) ? "once" : "each";
+    const uint64_t bytes = f->packed_bytes(type, g.N, g.K);
+    const int64_t size = af_dtype_get(type)->bytes;
+    uint8_t *panels = pages(bytes * (uint64_t)copies);
+    af_packed packed = {0};
+    for (int64_t i = 0; i < copies; i++)
+        packed = f->pack_once(&g.b, type, g.N, g.K, panels + (uint64_t)i * bytes, NULL, work);
+    if (!dw && bytes && strcmp(how, "once") == 0)
+        g.b.packed = &packed;
     double best = 1e9;
     const double end = now(CLOCK_MONOTONIC) + seconds;
     for (int i = 0; i < 3 || now(CLOCK_MONOTONIC) < end; i++) {
+        packed.panels = panels + (uint64_t)(i % copies) * bytes;
+        if (!dw)
+            g.b.data = (uint8_t *)w + i % copies * O * I * size;
         const double t = now(CLOCK_PROCESS_CPUTIME_ID);
         f->gemm(&g, NULL, work);
         best = AF_MIN(best, now(CLOCK_PROCESS_CPUTIME_ID) - t);
     }
     printf("%.1f\n", 2.0 * (double)T * (double)O * (double)I / best * 1e-9);
-    free(x), free(w), free(y), free(work);
+    free(x), free(w), free(y), free(work), free(panels);
     return 0;
 }

@@ -4,6 +4,8 @@
  *   cc -O2 -Iinclude -Isrc tools/bench/cpu_ops.c build/libafinar.a -ljansson -lyaml -lm -lpthread
  * -ldl
  *
+ *   cpu_ops [rows [f32|bf16 [name]]]     name: only ops whose name begins so
+ *
  * One JSON object a line: op, rows, dtype, cpu_ms (best of about a second). */
 #define _POSIX_C_SOURCE 200809L
 #include "backend/cpu/cpu.h"
@@ -85,8 +87,12 @@ static double time_nodes(af_graph *g, af_cpu *cpu, const af_op *ops, int n)
     return sum;
 }
 
+static const char *only = ""; /* ops whose name begins so */
+
 static void measure(const char *name, build *make, const af_op *ops, int n, double flops)
 {
+    if (strncmp(name, only, strlen(only)) != 0)
+        return;
     af_error err = {0};
     af_graph *g;
     af_device *d;
@@ -134,6 +140,7 @@ int main(int argc, char **argv)
         {"mm qkv", 960, D}, {"mm gate_up", 2 * F, D}, {"mm down", D, F}, {"mm head", V, D}};
     rows = argc > 1 ? strtol(argv[1], NULL, 10) : rows;
     type = argc > 2 && strcmp(argv[2], "bf16") == 0 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+    only = argc > 3 ? argv[3] : only;
     measure("rmsnorm forward+backward", build_rmsnorm,
             (af_op[]){AF_OP_RMSNORM, AF_OP_RMSNORM_BWD, AF_OP_RMSNORM_DW}, 3, 0);
     measure("swiglu forward+backward", build_glu, (af_op[]){AF_OP_GLU, AF_OP_GLU_BWD}, 2, 0);

@@ -33,6 +33,19 @@ extern const af_cpu_op *const af_cpu_ops[AF_OP_COUNT];
 /* The fast version for this node's types and shapes on this machine, or NULL: src/ops/cpu_fast.c.
  */
 const af_cpu_op *af_cpu_fast(const af_node *n);
+
+/* ---- frozen weights packed once, for machines that gain from it: src/ops/cpu_packs.c ---- */
+
+/* At layout: decides which forms of which weights there will be; their bytes. */
+uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g);
+/* At prepare: where they lie. NULL: there are none after all. */
+void af_cpu_packs_place(af_graph *g, uint8_t *memory);
+/* Before a run: packs what was never packed or has been written since. */
+void af_cpu_packs_fill(af_graph *g, af_cpu *cpu);
+void af_cpu_packs_touch(af_tensor *t);
+/* The weight in the form that this product reads, or NULL. trans: its rows are columns of B. */
+const struct af_packed *af_cpu_packed(const af_tensor *t, bool trans);
+
 /* Names the instruction set the fast versions use: "neon+bf16", "avx512", "none". */
 const char *af_cpu_isa(void);
 

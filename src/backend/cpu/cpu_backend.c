@@ -9,7 +9,7 @@
 
 typedef struct cpu_graph {
     uint8_t *arena[AF_ROLE_COUNT];
-    uint8_t *work;
+    uint8_t *work; /* what nodes need while they run, then the packed weights */
 } cpu_graph;
 
 static const af_cpu_op *choose(const af_cpu *cpu, const af_node *n)
@@ -32,6 +32,9 @@ static af_status cpu_layout(af_device *d, af_graph *g, af_error *err)
         if (op->work)
             g->work_bytes = AF_MAX(g->work_bytes, op->work(n, cpu->threads));
     }
+    g->work_bytes = AF_ALIGN_UP(g->work_bytes, (uint64_t)64);
+    g->pack_bytes = af_cpu_packs_plan(cpu, g);
+    g->work_bytes += g->pack_bytes;
     return AF_OK;
 }
 
@@ -130,6 +133,11 @@ static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
         return af_fail_nomem(err, "a graph", sizeof *c);
     g->backend = c;
     const uint64_t free_bytes = d->ops->memory_free(d);
+    if (total > free_bytes) { /* without packed weights, then */
+        total -= g->pack_bytes;
+        g->work_bytes -= g->pack_bytes;
+        g->pack_bytes = 0;
+    }
     if (total > free_bytes)
         AF_TRY(af_fail(
             err, AF_ENOMEM,
@@ -143,6 +151,7 @@ static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
         AF_TRY(map_zeroed(cpu, &c->arena[r], g->role_bytes[r], now, err));
     AF_TRY(map_zeroed(cpu, &c->work, g->work_bytes, now, err));
     point_tensors(g, c);
+    af_cpu_packs_place(g, g->pack_bytes ? c->work + g->work_bytes - g->pack_bytes : NULL);
     for (int i = 0; i < g->n_nodes; i++)
         g->nodes[i]->exec = af_ops[g->nodes[i]->op]->view ? NULL : (void *)choose(cpu, g->nodes[i]);
 done:
@@ -189,6 +198,8 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
                               [AF_PHASE_UPDATE] = AF_RUN_UPDATE};
     cpu->work = ((cpu_graph *)g->backend)->work;
     cpu->what = what;
+    if (g->pack_bytes)
+        af_cpu_packs_fill(g, cpu);
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         const af_cpu_op *op = n->exec;
@@ -208,6 +219,7 @@ static af_status cpu_write(af_device *d, af_graph *g, af_tensor *t, const void *
 {
     (void)d, (void)g, (void)err;
     memcpy(t->data, data, af_tensor_bytes(t));
+    af_cpu_packs_touch(t);
     return AF_OK;
 }
 

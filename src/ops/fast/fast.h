@@ -9,6 +9,13 @@
 
 #include "backend/cpu/cpu.h"
 
+/* A frozen B of a product in the panels its tiles read, packed once. */
+typedef struct af_packed {
+    const void *panels;
+    int64_t depth; /* k's of a panel, padded */
+    af_dtype rows; /* the type of A they are for */
+} af_packed;
+
 /* A matrix operand as it lies in memory. */
 typedef struct af_operand {
     const void *data; /* f32, bf16 or f16 */
@@ -18,6 +25,7 @@ typedef struct af_operand {
     /* instead of data: a weight of a block type, its rows of ld elements */
     const af_tensor *weight;
     bool rest; /* the product's own: x - bf16(x), the second half of a split operand */
+    const af_packed *packed; /* the same matrix packed, or NULL; B only */
 } af_operand;
 
 /* One more product A [M][K] B [K][N] of the same sum. */
@@ -63,6 +71,14 @@ typedef struct af_fast {
     /* Bytes of workspace a product needs on so many threads. */
     uint64_t (*gemm_work)(int threads);
     void (*gemm)(const af_gemm *g, af_pool *pool, void *work);
+    /* Whether products with rows of this type gain enough from a B packed once (trans: its rows are
+     * stored columns) to be worth the memory; its bytes for B [K][N] (0: it cannot be), and the
+     * packing: `to` is 64-byte aligned, its description comes back. The results are the same to the
+     * last bit. */
+    bool (*packs_once)(af_dtype rows, bool trans);
+    uint64_t (*packed_bytes)(af_dtype rows, int64_t N, int64_t K);
+    af_packed (*pack_once)(const af_operand *b, af_dtype rows, int64_t N, int64_t K, void *to,
+                           af_pool *pool, void *work);
     /* rows */
     void (*to_f32)(float *dst, const uint16_t *bf16, int64_t n);
     void (*to_bf16)(uint16_t *dst, const float *src, int64_t n);

@@ -1,5 +1,11 @@
 /* fast_amx.c - the bf16 tile of x86 machines with AMX, and its panels: [k/32][32 rows][32] of A,
- * [k/2][32 columns][2] of B, made of 16 x 16 pairs at a time.
+ * [k/32][2][16 pairs of k][16 columns][2] of B, so that a tile is 1 KiB in a row. Rows of A that
+ * lie as the instruction reads them anyway are not packed.
+ *
+ * Measured (docs/measurements/cpu.md): rows of A stay in the first-level cache and B passes by with
+ * the read-once hint, all four loads come before the products, and the sums of one tile are rounded
+ * while the next one is multiplied. Without the hint, or with B prefetched, it takes half as long
+ * again.
  *
  * The tile instructions are written out: gcc 12's _tile_loadconfig tells the compiler of 8 of the
  * 64 bytes it reads, and the stores of the others were dropped. */
@@ -30,8 +36,7 @@ void AF_ISA_NAME(af_tile_end)(void) { __asm__ volatile("tilerelease" : : : "memo
 
 #define LOAD(tile, at, stride)                                                                     \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(at), "r"(stride) : "memory")
-/* The same with a hint that it is read once: what streams past leaves the panel of B where it is.
- */
+/* The same with a hint that it is read once: what passes by leaves the rows of A where they are. */
 #define PASS(tile, at, stride)                                                                     \
     __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #tile : : "r"(at), "r"(stride) : "memory")
 #define STORE(tile, at, stride)                                                                    \
@@ -40,13 +45,51 @@ void AF_ISA_NAME(af_tile_end)(void) { __asm__ volatile("tilerelease" : : : "memo
     __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
 #define ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : : : "memory")
 
-/* c [32][32] (+)= a b, kc a multiple of 32 */
-void AF_ISA_NAME(af_tile_amx)(int64_t kc, const void *pa, const void *pb, float *c, int64_t ldc,
-                              af_tile_way way, const af_tile_half *half)
+static inline void round_row(const float *s, uint16_t *to)
+{
+    const __m512bh h = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(s + 16), _mm512_loadu_ps(s));
+    memcpy(to, &h, sizeof h);
+}
+
+void AF_ISA_NAME(af_amx_flush)(af_amx_later *l)
+{
+    for (; l->rows > 0; l->rows--, l->from += BN, l->to += l->ld)
+        round_row(l->from, l->to);
+}
+
+/* The products of one span; two rows of what is left for later go with each. */
+static inline void sum_span(const af_amx_span *s, af_amx_later *later)
+{
+    const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2;
+    const int64_t line = 64, row = s->row, step = s->step, ld = later->ld;
+    const float *from = later->from;
+    uint16_t *to = later->to;
+    int64_t rows = later->rows;
+    for (; b < end; a += step, b += BK * BN * 2) {
+        PASS(6, b, line);
+        LOAD(4, a, row);
+        PASS(7, b + 1024, line);
+        LOAD(5, a + 16 * row, row);
+        PRODUCT(0, 4, 6);
+        PRODUCT(1, 4, 7);
+        PRODUCT(2, 5, 6);
+        PRODUCT(3, 5, 7);
+        if (rows > 0) {
+            round_row(from, to);
+            round_row(from + BN, to + ld);
+            from += 2 * BN;
+            to += 2 * ld;
+            rows -= 2;
+        }
+    }
+    *later = (af_amx_later){from, to, ld, rows};
+}
+
+void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t ldc,
+                              af_tile_way way, af_amx_later *later)
 {
     float sums[BM * BN] __attribute__((aligned(64))), *to = way == AF_TILE_ADD ? sums : c;
-    const uint16_t *a = pa, *b = pb;
-    const int64_t line = 64, row = BN * 4, lds = way == AF_TILE_ADD ? BN : ldc, ld = lds * 4;
+    const int64_t lds = way == AF_TILE_ADD ? BN : ldc, ld = lds * 4;
     if (way == AF_TILE_CONTINUE) {
         LOAD(0, c, ld);
         LOAD(1, c + 16, ld);
@@ -58,25 +101,13 @@ void AF_ISA_NAME(af_tile_amx)(int64_t kc, const void *pa, const void *pb, float 
         ZERO(2);
         ZERO(3);
     }
-    for (int64_t k = 0; k < kc; k += BK, a += BK * BM, b += BK * BN) {
-        PASS(4, a, line);
-        LOAD(6, b, row);
-        PRODUCT(0, 4, 6);
-        LOAD(7, b + 32, row);
-        PRODUCT(1, 4, 7);
-        PASS(5, a + 16 * BK, line);
-        PRODUCT(2, 5, 6);
-        PRODUCT(3, 5, 7);
-    }
+    for (; spans > 0; spans--, s++)
+        sum_span(s, later);
+    AF_ISA_NAME(af_amx_flush)(later); /* before c becomes what is left */
     STORE(0, to, ld);
     STORE(1, to + 16, ld);
     STORE(2, to + 16 * lds, ld);
     STORE(3, to + 16 * lds + 16, ld);
-    for (int64_t i = 0; half && i < BM; i++) {
-        const __m512 lo = _mm512_loadu_ps(c + i * ldc), hi = _mm512_loadu_ps(c + i * ldc + 16);
-        const __m512bh h = _mm512_cvtne2ps_pbh(hi, lo);
-        memcpy(half->to + i * half->ld, &h, sizeof h);
-    }
     for (int64_t i = 0; way == AF_TILE_ADD && i < BM; i++)
         for (int64_t j = 0; j < BN; j++)
             c[i * ldc + j] += sums[i * BN + j];
@@ -116,7 +147,7 @@ static inline void transpose16(__m512i r[16])
 
 void AF_ISA_NAME(af_amx_lines)(uint16_t *p, const uint16_t *const h[16], int64_t kc, int64_t padded)
 {
-    for (int64_t k = 0; k < padded; k += 32, p += 16 * BN * 2) {
+    for (int64_t k = 0; k < padded; k += 32, p += BK * BN) {
         const int64_t left = AF_MAX(AF_MIN(kc - k, INT64_C(32)), INT64_C(0));
         const __mmask32 mask = left == 32 ? ~(__mmask32)0 : ((__mmask32)1 << left) - 1;
         __m512i r[16];
@@ -126,7 +157,7 @@ void AF_ISA_NAME(af_amx_lines)(uint16_t *p, const uint16_t *const h[16], int64_t
         transpose16(r);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
-            _mm512_storeu_si512(p + i * BN * 2, r[i]);
+            _mm512_storeu_si512(p + i * 32, r[i]);
     }
 }
 
@@ -140,12 +171,15 @@ static inline __m512i pairs(const uint16_t *even, const uint16_t *odd, int64_t l
     return _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16));
 }
 
-void AF_ISA_NAME(af_amx_pairs)(uint16_t *p, const uint16_t *const h[2], int64_t lines, int64_t step)
+void AF_ISA_NAME(af_amx_pairs)(uint16_t *p, const uint16_t *const h[32], int64_t lines,
+                               int64_t step)
 {
-    for (int64_t l = 0; l < lines; l += BN, p += step) {
-        _mm512_storeu_si512(p, pairs(h[0], h[1], l, lines));
-        _mm512_storeu_si512(p + 32, pairs(h[0], h[1], l + 16, lines));
-    }
+    for (int64_t l = 0; l < lines; l += BN, p += step)
+#pragma GCC unroll 4
+        for (int i = 0; i < 16; i++) {
+            _mm512_storeu_si512(p + i * 32, pairs(h[2 * i], h[2 * i + 1], l, lines));
+            _mm512_storeu_si512(p + (16 + i) * 32, pairs(h[2 * i], h[2 * i + 1], l + 16, lines));
+        }
 }
 
 void AF_ISA_NAME(af_amx_columns)(uint16_t *p, const uint16_t *const h[32], int64_t lines,

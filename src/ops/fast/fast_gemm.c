@@ -6,36 +6,7 @@
  * strip of them (a panel stays in the first-level cache) and multiplies it with all of A. Every
  * element of C is one sum in the order of k, with the same tile code for edges (panels are padded
  * with zeros): results do not depend on the number of threads. */
-#include "ops/fast/isa.h"
-
-enum { A_BYTES = AF_GEMM_A_BYTES, B_BYTES = AF_GEMM_B_BYTES, MS = AF_GEMM_MS, NS = AF_GEMM_NS };
-
-/* k's of one term that lie at `at` in the panels. */
-typedef struct chunk {
-    const af_operand *a, *b;
-    int64_t k, kc, at;
-    bool rest; /* what rounding B to bf16 lost: the second half of a split term */
-} chunk;
-
-typedef struct task {
-    const af_gemm *g;
-    uint8_t *a, *shares;
-    float *scratch; /* [tiles of MS x NS]: unfinished sums of a bf16 C */
-    bool bf16;
-    bool staged;              /* the sums wait in the scratch */
-    bool first, last;         /* this step, of this block of C */
-    int64_t m, rows, n, cols; /* the block of C */
-    chunk chunk[AF_GEMM_CHUNKS];
-    int chunks;
-    int64_t depth;        /* k's of the step, padded */
-    int64_t panels, wide; /* panels of columns; how many of them have the full width */
-    int64_t pieces;       /* of the block's rows, when there are fewer panels than threads */
-} task;
-
-static int tile_rows(const task *t) { return t->bf16 ? BM : MR; }
-static int tile_cols(const task *t) { return t->bf16 ? BN : NR; }
-
-static uint64_t share_bytes(void) { return B_BYTES + AF_PACK_BUF * sizeof(float); }
+#include "ops/fast/fast_task.h"
 
 uint64_t AF_ISA_NAME(af_gemm_work)(int threads)
 {
@@ -43,76 +14,59 @@ uint64_t AF_ISA_NAME(af_gemm_work)(int threads)
     return AF_MAX(all + (uint64_t)threads * share_bytes(), AF_ISA_NAME(af_thin_work)(threads));
 }
 
-static float *pack_buffer(const task *t, int share)
+void AF_ISA_NAME(af_task_pack)(const task *t, const af_panels *p, const af_operand *o, bool along,
+                               int64_t line, int64_t lines, int64_t k, int64_t kc, int share)
 {
-    return (float *)(t->shares + (uint64_t)share * share_bytes() + B_BYTES);
+    const int64_t most = t->bf16 ? AF_GEMM_KC_BF16 : AF_GEMM_KC;
+    af_panels q = *p;
+    for (int64_t at = 0; at < kc; at += most, q.at += most) {
+        const int64_t n = AF_MIN(most, kc - at);
+        float *buf = pack_buffer(t, share);
+        if (t->bf16)
+            AF_ISA_NAME(af_pack_bf16)(&q, o, along, line, lines, k + at, n, buf);
+        else
+            AF_ISA_NAME(af_pack_f32)(&q, o, along, line, lines, k + at, n, buf);
+    }
 }
 
+/* Rows [m, end) of the block as panels of A that are `depth` deep; `edge`: all chunks, as they
+ * follow one another in the sum, else those that are not in place. */
+static void pack_rows(const task *t, uint8_t *to, bool edge, int64_t m, int64_t end, int share)
+{
+    for (; m < end; m += MS)
+        for (int i = 0; i < t->chunks; i++) {
+            const chunk *c = &t->chunk[i];
+            const int64_t depth = edge ? t->depth : t->depth_a;
+            const af_panels p = {edge ? to : to + m * depth * value_bytes(t), tile_rows(t), BGA,
+                                 depth, edge ? c->at : c->at_a};
+            if (edge || !c->in_place)
+                AF_ISA_NAME(af_task_pack)
+            (t, &p, c->a, !c->a->trans, t->m + m, AF_MIN(end - m, (int64_t)MS), c->k, c->kc, share);
+        }
+}
+
+/* Tiles [from, to) of A: what is not in place, and the last part of a tile that is. */
 static void pack_a(void *arg, int64_t from, int64_t to, int share)
 {
     const task *t = arg;
-    const int64_t tm = tile_rows(t), end = AF_MIN(to * tm, t->rows);
-    float *buf = pack_buffer(t, share);
-    for (int64_t m = from * tm; m < end; m += MS) {
-        const int64_t rows = AF_MIN(end - m, (int64_t)MS);
-        for (int i = 0; i < t->chunks; i++) {
-            const chunk *c = &t->chunk[i];
-            const af_panels p = {t->a + m * t->depth * (t->bf16 ? 2 : 4), (int)tm, BGA, t->depth,
-                                 c->at};
-            if (t->bf16)
-                AF_ISA_NAME(af_pack_bf16)
-            (&p, c->a, !c->a->trans, t->m + m, rows, c->k, c->kc, buf);
-            else AF_ISA_NAME(af_pack_f32)(&p, c->a, !c->a->trans, t->m + m, rows, c->k, c->kc, buf);
-        }
-    }
+    const int64_t tm = tile_rows(t), end = AF_MIN(to * tm, t->rows),
+                  full = t->edge ? t->rows / tm * tm : t->rows;
+    pack_rows(t, t->a, false, from * tm, AF_MIN(end, full), share);
+    pack_rows(t, t->edge, true, AF_MAX(full, from * tm), end, share);
 }
 
-/* Columns [n, n+cols) of the block as panels. */
-static void pack_b(const task *t, void *strip, int64_t n, int64_t cols, int width, float *buf)
+/* Columns [n, n+cols) of the block as panels, where they are not there already. */
+static void pack_b(const task *t, void *strip, int64_t n, int64_t cols, int width, int share)
 {
     for (int i = 0; i < t->chunks; i++) {
         const chunk *c = &t->chunk[i];
-        const af_panels p = {strip, width, BGB, t->depth, c->at};
+        const af_panels p = {strip, width, BGB, t->depth_b, c->at_b};
         af_operand b = *c->b;
         b.rest = c->rest;
-        if (t->bf16)
-            AF_ISA_NAME(af_pack_bf16)(&p, &b, b.trans, t->n + n, cols, c->k, c->kc, buf);
-        else
-            AF_ISA_NAME(af_pack_f32)(&p, &b, b.trans, t->n + n, cols, c->k, c->kc, buf);
+        if (!c->once)
+            AF_ISA_NAME(af_task_pack)
+        (t, &p, &b, b.trans, t->n + n, cols, c->k, c->kc, share);
     }
-}
-
-/* One tile at row i, column j of the block, from packed panels to where its sums go. */
-static void one_tile(const task *t, af_tile *tile, const void *a, const void *b, int64_t i,
-                     int64_t j, int width)
-{
-    const af_gemm *g = t->g;
-    const int64_t tm = tile_rows(t), r = AF_MIN(tm, t->rows - i),
-                  c = AF_MIN((int64_t)width, t->cols - j), m = t->m + i, n = t->n + j;
-    const bool f32 = g->c_dtype == AF_DTYPE_F32, plain = g->alpha == 1.0f && r == tm &&
-                                                         c == width &&
-                                                         !(g->bias && (!f32 || t->first));
-    float sums[BM * BN > MR * NR ? BM * BN : MR * NR] __attribute__((aligned(64)));
-    float *s = t->staged ? t->scratch + i * NS + j * tm : sums; /* whole tiles, one by one */
-    const af_tile_way way = t->staged && !t->first ? AF_TILE_CONTINUE : AF_TILE_SET;
-    if (plain && f32) {
-        const af_tile_way onto = g->add ? AF_TILE_ADD : t->first ? AF_TILE_SET : AF_TILE_CONTINUE;
-        tile(t->depth, a, b, (float *)g->c + m * g->ldc + n, g->ldc, onto, NULL);
-    } else if (plain && !g->add && t->last && AF_ISA_NAME(af_tile_rounds)(t->bf16, width)) {
-        const af_tile_half half = {(uint16_t *)g->c + m * g->ldc + n, g->ldc};
-        tile(t->depth, a, b, s, width, way, &half);
-    } else {
-        tile(t->depth, a, b, s, width, way, NULL);
-        if (!t->staged || t->last)
-            AF_ISA_NAME(af_gemm_store)(g, s, width, m, r, n, c, t->staged || t->first);
-    }
-}
-
-static int panel_width(const task *t, int64_t p) { return p < t->wide ? tile_cols(t) : AF_NARROW; }
-
-static int64_t panel_start(const task *t, int64_t p)
-{
-    return AF_MIN(p, t->wide) * tile_cols(t) + AF_MAX(p - t->wide, INT64_C(0)) * AF_NARROW;
 }
 
 /* Reading one value of these types decodes a block of 256: strips of them are wide. */
@@ -140,13 +94,25 @@ typedef struct ahead {
 
 enum { LINE = 64 };
 
+/* The same of panels packed once. */
+static ahead packed_ahead(const task *t, const chunk *c, int64_t n, int64_t cols, int64_t tiles)
+{
+    const int64_t size = value_bytes(t), w = tile_cols(t), depth = c->b->packed->depth;
+    ahead h = {.rows = cols / w, .bytes = c->kc * w * size, .step = depth * w * size};
+    h.at = (const uint8_t *)c->b->packed->panels + ((t->n + n) * depth + c->k * w) * size;
+    h.lines = (h.rows * ((h.bytes + LINE - 1) / LINE) + tiles - 1) / tiles;
+    return h;
+}
+
 static ahead look_ahead(const task *t, int64_t n, int64_t cols, int64_t tiles)
 {
     const chunk *c = &t->chunk[0];
     const af_operand *b = c->b;
     const int64_t size = af_dtype_get(b->dtype)->bytes, line = t->n + n;
-    if (b->weight || cols <= 0)
+    if (cols <= 0 || (b->weight && !c->once))
         return (ahead){0};
+    if (c->once)
+        return packed_ahead(t, c, n, cols, tiles);
     ahead h = {.rows = b->trans ? cols : c->kc, .bytes = (b->trans ? c->kc : cols) * size};
     h.step = b->ld * size;
     h.at = (const uint8_t *)b->data + (b->trans ? line : c->k) * h.step +
@@ -167,30 +133,76 @@ static void fetch(ahead *h)
     }
 }
 
-/* Panels [p, end) of one piece of the rows. */
-static void columns(const task *t, int64_t p, int64_t end, int64_t piece, int share)
+/* `most` or less, so that the parts of `size` are alike and multiples of `unit`. */
+static int64_t even_part(int64_t size, int64_t most, int64_t unit)
 {
-    const int64_t size = t->bf16 ? 2 : 4, tm = tile_rows(t), tiles = (t->rows + tm - 1) / tm;
+    const int64_t parts = (size + most - 1) / most, part = (size + parts - 1) / parts;
+    return (part + unit - 1) / unit * unit;
+}
+
+/* Most panels of a strip. AMX reads them past a few rows of A: as many as stay in the second-level
+ * cache, and not too few, or A comes too often; if it packs them, then whole rows of B if it can.
+ */
+static int64_t strip_panels(const task *t)
+{
+    if (any_coarse(t->g))
+        return AF_GEMM_WIDE / tile_cols(t);
+#if defined(AF_ISA_amx)
+    const int64_t kept = AF_MAX(AF_GEMM_STRIP_BYTES / (t->depth * BN * 2), INT64_C(9)),
+                  fit = t->depth_b ? B_BYTES / (t->depth_b * BN * 2) : kept,
+                  most = AF_GEMM_WIDE / BN;
+    if (t->bf16)
+        return AF_MAX(AF_MIN(2 * t->depth_b > t->depth ? fit : AF_MIN(kept, fit), most),
+                      INT64_C(1));
+#endif
+    return AF_GEMM_STRIP / tile_cols(t);
+}
+
+#if defined(AF_ISA_amx)
+enum { ROWS_STAY = 1 };
+#else
+enum { ROWS_STAY = 0 };
+#endif
+
+/* A strip of n panels from column j of the block with rows [from, to): AMX keeps rows of A in the
+ * first-level cache and lets B pass, the others keep a panel of B. */
+static void strip_tiles(const task *t, const spot *first, int64_t n, int64_t to, ahead *next_b,
+                        hand *h)
+{
+    const int64_t tm = tile_rows(t), tiles = (to - first->i + tm - 1) / tm,
+                  bytes = t->depth_b * first->width * value_bytes(t);
+    const bool stay = ROWS_STAY && t->bf16;
+    const int64_t outer = stay ? tiles : n, inner = stay ? n : tiles;
+    for (int64_t u = 0; u < outer; u++) {
+        spot o = *first;
+        o.i += stay ? u * tm : 0;
+        for (int64_t v = stay ? AF_ISA_NAME(af_spot_row)(t, &o, n, h) : 0; v < inner; v++) {
+            const int64_t q = stay ? v : u, i = stay ? u : v;
+            o.i = first->i + i * tm;
+            o.j = first->j + q * first->width;
+            o.b = first->b + q * bytes;
+            fetch(next_b);
+            AF_ISA_NAME(af_spot_run)(t, &o, h);
+        }
+    }
+}
+
+/* Panels [p, end) of one piece of the rows. */
+static void columns(const task *t, int64_t p, int64_t end, int64_t piece, int share, hand *h)
+{
+    const int64_t tm = tile_rows(t), tiles = (t->rows + tm - 1) / tm, most = strip_panels(t);
     const int64_t from = tiles * piece / t->pieces * tm,
                   to = AF_MIN(tiles * (piece + 1) / t->pieces * tm, t->rows);
-    const int64_t most = any_coarse(t->g) ? AF_GEMM_WIDE : AF_GEMM_STRIP;
     uint8_t *strip = t->shares + (uint64_t)share * share_bytes();
     while (p < end) {
         const int width = panel_width(t, p);
-        int64_t n = AF_MIN(most / width, end - p); /* panels of the strip */
-        if (p < t->wide)
-            n = AF_MIN(n, t->wide - p);
-        const int64_t j = panel_start(t, p), bytes = t->depth * width * size, next = j + n * width;
-        af_tile *tile = AF_ISA_NAME(af_tile_for)(t->bf16, width);
-        ahead h = look_ahead(t, next, AF_MIN(most, panel_start(t, end) - next),
-                             n * ((to - from + tm - 1) / tm));
-        pack_b(t, strip, j, AF_MIN(n * width, t->cols - j), width, pack_buffer(t, share));
-        for (int64_t q = 0; q < n; q++)
-            for (int64_t i = from; i < to; i += tm) {
-                fetch(&h);
-                one_tile(t, tile, t->a + i * t->depth * size, strip + q * bytes, i, j + q * width,
-                         width);
-            }
+        const int64_t left = p < t->wide ? AF_MIN(end, t->wide) - p : end - p;
+        const int64_t n = even_part(left, most, 1), j = panel_start(t, p), next = j + n * width;
+        const spot first = {from, j, strip, width, AF_ISA_NAME(af_tile_for)(t->bf16, width)};
+        ahead next_b = look_ahead(t, next, AF_MIN(n * width, panel_start(t, end) - next),
+                                  n * ((to - from + tm - 1) / tm));
+        pack_b(t, strip, j, AF_MIN(n * width, t->cols - j), width, share);
+        strip_tiles(t, &first, n, to, &next_b, h);
         p += n;
     }
 }
@@ -198,21 +210,20 @@ static void columns(const task *t, int64_t p, int64_t end, int64_t piece, int sh
 static void multiply(void *arg, int64_t from, int64_t to, int share)
 {
     const task *t = arg;
-    if (t->bf16)
-        AF_ISA_NAME(af_tile_begin)();
+    hand h;
+    AF_ISA_NAME(af_spot_begin)(t, &h);
     while (from < to) {
         const int64_t piece = from / t->panels, p = from % t->panels,
                       end = AF_MIN(t->panels, p + to - from);
-        columns(t, p, end, piece, share);
+        columns(t, p, end, piece, share, &h);
         from += end - p;
     }
-    if (t->bf16)
-        AF_ISA_NAME(af_tile_end)();
+    AF_ISA_NAME(af_spot_end)(t, &h);
 }
 
 /* Cuts the block's columns into panels: the last sixteen or fewer go to narrow ones when that
  * leaves less of a panel empty. */
-static void cut_columns(task *t, int threads)
+void AF_ISA_NAME(af_task_cut)(task *t, int threads)
 {
     const int64_t W = tile_cols(t), left = t->cols % W, tm = tile_rows(t);
     int64_t narrow = 0;
@@ -231,13 +242,6 @@ static void cut_columns(task *t, int threads)
     t->pieces = threads == 1 ? 1 : AF_MAX(AF_MIN(pieces, (t->rows + tm - 1) / tm), INT64_C(1));
 }
 
-/* `most` or less, so that the parts of `size` are alike and multiples of `unit`. */
-static int64_t even_part(int64_t size, int64_t most, int64_t unit)
-{
-    const int64_t parts = (size + most - 1) / most, part = (size + parts - 1) / parts;
-    return (part + unit - 1) / unit * unit;
-}
-
 static af_gemm_term term_of(const af_gemm *g, int i)
 {
     return i == 0 ? (af_gemm_term){g->K, g->a, g->b, g->exact} : g->term[i - 1];
@@ -247,12 +251,6 @@ static af_gemm_term term_of(const af_gemm *g, int i)
 static bool is_split(const task *t, const af_gemm_term *x)
 {
     return t->bf16 && x->exact && (x->b.weight || x->b.dtype != AF_DTYPE_BF16);
-}
-
-static int64_t pad_k(const task *t, int64_t k)
-{
-    const int64_t unit = t->bf16 ? BK : KR;
-    return (k + unit - 1) / unit * unit;
 }
 
 static int64_t all_k(const task *t)
@@ -272,18 +270,37 @@ typedef struct place {
     int64_t k;
 } place;
 
+/* Whether whole tiles of these rows are read where they lie: AMX does, unless the rows fall on few
+ * sets of the cache. */
+static bool lies_right(const task *t, const af_operand *a, int64_t k)
+{
+#if defined(AF_ISA_amx)
+    return t->bf16 && a->dtype == AF_DTYPE_BF16 && !a->weight && !a->trans && k % BK == 0 &&
+           a->ld * 2 % AF_GEMM_ALIAS != 0;
+#else
+    (void)t, (void)a, (void)k;
+    return false;
+#endif
+}
+
 /* Fills the task's chunks with up to `step` k's; true when they are the last. */
 static bool take_step(task *t, place *at, int64_t step)
 {
-    t->depth = 0;
+    t->depth = t->depth_a = t->depth_b = 0;
     for (t->chunks = 0; at->term <= t->g->terms && t->depth < step; t->chunks++) {
         assert(t->chunks < AF_GEMM_CHUNKS);
         const af_gemm_term x = term_of(t->g, at->term);
         const af_operand *a = at->term ? &t->g->term[at->term - 1].a : &t->g->a,
                          *b = at->term ? &t->g->term[at->term - 1].b : &t->g->b;
         const int64_t kc = AF_MIN(step - t->depth, x.K - at->k);
-        t->chunk[t->chunks] = (chunk){a, b, at->k, kc, t->depth, at->rest};
+        chunk *c = &t->chunk[t->chunks];
+        *c = (chunk){a,          b,          at->k,           kc,       t->depth,
+                     t->depth_a, t->depth_b, is_split(t, &x), at->rest, lies_right(t, a, kc),
+                     false};
+        c->once = b->packed && !c->split && takes_bf16(b->packed->rows) == t->bf16;
         t->depth += pad_k(t, kc);
+        t->depth_a += c->in_place ? 0 : pad_k(t, kc);
+        t->depth_b += c->once ? 0 : pad_k(t, kc);
         at->k += kc;
         if (at->k < x.K)
             continue;
@@ -299,11 +316,12 @@ static void block(task *t, af_pool *pool, int64_t step)
 {
     const int64_t tm = tile_rows(t);
     place at = {0, false, 0};
-    cut_columns(t, af_pool_threads(pool));
+    AF_ISA_NAME(af_task_cut)(t, af_pool_threads(pool));
     t->last = false;
     for (t->first = true; !t->last; t->first = false) {
         t->last = take_step(t, &at, step);
-        af_pool_run(pool, (t->rows + tm - 1) / tm, pack_a, t);
+        if (t->depth_a > 0 || t->rows % tm != 0)
+            af_pool_run(pool, (t->rows + tm - 1) / tm, pack_a, t);
         af_pool_run(pool, t->panels * t->pieces, multiply, t);
     }
 }
@@ -316,14 +334,34 @@ static void store_nothing(const af_gemm *g)
         AF_ISA_NAME(af_gemm_store)(g, zeros, 0, 0, g->M, n, AF_MIN((int64_t)NS, g->N - n), true);
 }
 
+/* k's of all terms whose rows must be packed. */
+static int64_t packed_k(const task *t)
+{
+    int64_t sum = 0;
+    for (int i = 0; i <= t->g->terms; i++) {
+        const af_gemm_term x = term_of(t->g, i);
+        if (!lies_right(t, &x.a, x.K))
+            sum += pad_k(t, x.K) * (is_split(t, &x) ? 2 : 1);
+    }
+    return sum;
+}
+
 static void run_blocks(task *t, af_pool *pool)
 {
     const af_gemm *g = t->g;
-    const int64_t unit = t->bf16 ? BK : KR, size = t->bf16 ? 2 : 4, tm = tile_rows(t);
-    const int64_t most = any_coarse(g) ? AF_GEMM_KC_WIDE : t->bf16 ? AF_GEMM_KC_BF16 : AF_GEMM_KC;
-    const int64_t total = all_k(t), step = even_part(total, most, unit);
+    const int64_t unit = t->bf16 ? BK : KR, size = value_bytes(t), tm = tile_rows(t);
+    const int64_t total = all_k(t), packed = packed_k(t);
+    int64_t most = t->bf16 ? AF_GEMM_KC_BF16 : AF_GEMM_KC;
+    if (packed <= AF_GEMM_KC_BF16 / 2 && packed < total)
+        most = AF_GEMM_KC_PLACE;
+    if (any_coarse(g))
+        most = AF_GEMM_KC_WIDE;
+    const int64_t step = even_part(total, most, unit), edge = packed < total ? step * tm * size : 0;
     t->staged = g->c_dtype != AF_DTYPE_F32 && total > step;
-    int64_t rows = A_BYTES / (step * size) / tm * tm;
+    t->edge = edge ? t->a : NULL;
+    t->a += edge;
+    const int64_t deep = AF_MAX(AF_MIN(packed, step), INT64_C(1));
+    int64_t rows = AF_MAX((A_BYTES - edge) / (deep * size) / tm, INT64_C(1)) * tm;
     if (t->staged)
         rows = AF_MIN(rows, (int64_t)MS);
     rows = even_part(g->M, rows, tm);
@@ -369,8 +407,6 @@ void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
         run_thin(g, pool, work);
         return;
     }
-#if defined(AF_BF16_TILE)
-    t.bf16 = g->a.dtype == AF_DTYPE_BF16 && !g->a.weight;
-#endif
+    t.bf16 = takes_bf16(g->a.dtype) && !g->a.weight;
     run_blocks(&t, pool);
 }

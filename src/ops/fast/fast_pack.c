@@ -93,18 +93,26 @@ static void transpose4(float *restrict p, int width, const float *const s[4], in
             p[i] = s[i][k];
 }
 
+/* k's of all lines of a wide f32 panel that are packed before the next ones: it is written four
+ * lines at a time, and what is written shall stay in the first-level cache until it is whole. */
+enum { PIECE = VL == 4 ? AF_GEMM_KC : 64 };
+
 /* Stored rows are lines: one panel, four lines at a time. */
 static void panel_along(float *p, const af_operand *o, int64_t line, int64_t w, int64_t k0,
                         int64_t kc, int width, float *buf)
 {
     static const float zeros[AF_GEMM_KC];
-    for (int64_t i = 0; i < width; i += 4) {
-        const float *s[4];
-        for (int u = 0; u < 4; u++)
-            s[u] = i + u < w ? AF_ISA_NAME(af_stored_row)(o, line + i + u, k0, kc, buf + u * kc)
-                             : zeros;
-        transpose4(p + i, width, s, kc);
-    }
+    const int64_t piece = o->weight ? AF_GEMM_KC : PIECE; /* blocks are decoded whole */
+    for (int64_t k = 0; k < kc; k += piece, p += piece * width)
+        for (int64_t i = 0; i < width; i += 4) {
+            const int64_t n = AF_MIN(piece, kc - k);
+            const float *s[4];
+            for (int u = 0; u < 4; u++)
+                s[u] = i + u < w
+                           ? AF_ISA_NAME(af_stored_row)(o, line + i + u, k0 + k, n, buf + u * piece)
+                           : zeros;
+            transpose4(p + i, width, s, n);
+        }
 }
 
 /* One stored row of `lines` values into row k of every panel; the panels are `step` apart. */
@@ -280,8 +288,10 @@ static void lines_bf16(const af_panels *p, const af_operand *o, int64_t line, in
         for (int u = 0; u < TOGETHER; u++)
             h[u] = l + u < lines ? stored_row_bf16(o, line + l + u, k0, kc, buf, half + u * kc)
                                  : zeros;
-        together(dst + l / p->width * p->depth * p->width + l % p->width * p->group, h, kc, padded,
-                 p->group, (int64_t)p->width * p->group);
+        /* AMX: sixteen lines of 32 k's are a tile of 16 x 32, of B as of A */
+        const int64_t first = l % p->width * (TOGETHER == 16 ? BK : p->group);
+        together(dst + l / p->width * p->depth * p->width + first, h, kc, padded, p->group,
+                 (int64_t)p->width * p->group);
     }
 }
 
@@ -295,9 +305,10 @@ void AF_ISA_NAME(af_pack_bf16)(const af_panels *p, const af_operand *o, bool alo
         return;
     }
     uint16_t *half = (uint16_t *)(buf + lines), *dst = (uint16_t *)p->to + p->at * p->width;
-    for (int64_t k = 0; k < padded; k += p->group) {
-        const uint16_t *h[BGA > BGB ? BGA : BGB];
-        for (int u = 0; u < p->group; u++)
+    const int group = TOGETHER == 16 ? BK : p->group; /* rows of k's that are packed together */
+    for (int64_t k = 0; k < padded; k += group) {
+        const uint16_t *h[AF_MAX(BK, BGA)];
+        for (int u = 0; u < group; u++)
             h[u] = k + u < kc ? stored_row_bf16(o, k0 + k + u, line, lines, buf, half + u * lines)
                               : zeros;
 #if defined(AF_ISA_amx)

@@ -2,6 +2,9 @@
  * every element has the same arithmetic wherever it stands; outputs may be their own inputs. */
 #include "ops/fast/isa.h"
 
+#if defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
 #include <math.h>
 
 typedef int32_t ivec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
@@ -140,24 +143,47 @@ static void norm_dw(float *s, const float *x, const float *dy, float r, int64_t 
     }
 }
 
-/* exp to about 1 ulp: 2^n times a polynomial on [-ln2/2, ln2/2] (coefficients: Cephes' expf). */
+/* exp to about 1 ulp, in place, of one or four vectors: 2^n times a polynomial on [-ln2/2, ln2/2]
+ * (coefficients: Cephes' expf). Four are done step by step beside one another: one alone waits for
+ * itself most of the time. */
+static inline __attribute__((always_inline)) void exp_vecs(vec *restrict x, const int count)
+{
+    static const float series[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
+                                   1.6666665459e-1f, 5.0000001201e-1f};
+    const vec zero = {0}, low = zero - 87.0f, high = zero + 88.0f;
+    const vec magic = zero + 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    vec shifted[4], p[4];
+#pragma GCC unroll 4
+    for (int u = 0; u < count; u++) {
+#if defined(__ARM_NEON)
+        x[u] = (vec)vmaxq_f32(vminq_f32((float32x4_t)x[u], (float32x4_t)high), (float32x4_t)low);
+#else
+        x[u] = pick(x[u] < low, low, pick(x[u] > high, high, x[u]));
+#endif
+        shifted[u] = x[u] * 1.44269504088896341f + magic;
+    }
+#pragma GCC unroll 4
+    for (int u = 0; u < count; u++) {
+        x[u] = x[u] - (shifted[u] - magic) * 0.693359375f;
+        p[u] = zero + 1.9875691500e-4f;
+    }
+#pragma GCC unroll 4
+    for (int u = 0; u < count; u++)
+        x[u] = x[u] + (shifted[u] - magic) * 2.12194440e-4f;
+#pragma GCC unroll 5
+    for (int k = 0; k < 5; k++)
+#pragma GCC unroll 4
+        for (int u = 0; u < count; u++)
+            p[u] = p[u] * x[u] + series[k];
+#pragma GCC unroll 4
+    for (int u = 0; u < count; u++) /* n are the last bits of shifted */
+        x[u] = (p[u] * x[u] * x[u] + x[u] + 1.0f) * (vec)(((ivec)shifted[u] << 23) + (127 << 23));
+}
+
 static inline vec exp_vec(vec x)
 {
-    const vec zero = {0}, low = zero - 87.0f, high = zero + 88.0f;
-    x = pick(x < low, low, pick(x > high, high, x));
-    const vec magic = zero + 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    const vec shifted = x * 1.44269504088896341f + magic;
-    const vec n = shifted - magic;
-    x = x - n * 0.693359375f;
-    x = x + n * 2.12194440e-4f;
-    vec p = x * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * x + 8.3334519073e-3f;
-    p = p * x + 4.1665795894e-2f;
-    p = p * x + 1.6666665459e-1f;
-    p = p * x + 5.0000001201e-1f;
-    p = p * x * x + x + 1.0f;
-    const ivec two = (__builtin_convertvector(n, ivec) + 127) << 23;
-    return p * (vec)two;
+    exp_vecs(&x, 1);
+    return x;
 }
 
 static inline vec sigmoid_vec(vec x) { return 1.0f / (1.0f + exp_vec(-x)); }
@@ -254,15 +280,20 @@ static void rotate(float *y, const float *x, const float *cs, const float *sn, i
 
 static float max_of(const float *x, int64_t n)
 {
-    vec m = (vec){0} - INFINITY;
+    vec m[4];
     int64_t i = 0;
-    for (; i + VL <= n; i += VL) {
-        const vec v = *(const vec *)(x + i);
-        m = pick(v > m, v, m);
-    }
+#pragma GCC unroll 4
+    for (int u = 0; u < 4; u++)
+        m[u] = (vec){0} - INFINITY;
+    for (; i + 4 * VL <= n; i += 4 * VL)
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++) {
+            const vec v = *(const vec *)(x + i + u * VL);
+            m[u] = pick(v > m[u], v, m[u]);
+        }
     float best = -INFINITY;
-    for (int k = 0; k < VL; k++)
-        best = m[k] > best ? m[k] : best;
+    for (int k = 0; k < 4 * VL; k++)
+        best = m[k / VL][k % VL] > best ? m[k / VL][k % VL] : best;
     for (; i < n; i++)
         best = x[i] > best ? x[i] : best;
     return best;
@@ -270,18 +301,25 @@ static float max_of(const float *x, int64_t n)
 
 static float exp_sum(float *y, const float *x, float factor, float shift, int64_t n)
 {
-    vec s = {0};
+    vec s[4] = {0};
     int64_t i = 0;
-    for (; i + VL <= n; i += VL) {
-        const vec e = exp_vec(*(const vec *)(x + i) * factor - shift);
-        *(vec *)(y + i) = e;
-        s += e;
+    for (; i + 4 * VL <= n; i += 4 * VL) {
+        vec e[4];
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++)
+            e[u] = *(const vec *)(x + i + u * VL) * factor - shift;
+        exp_vecs(e, 4);
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++) {
+            *(vec *)(y + i + u * VL) = e[u];
+            s[u] += e[u];
+        }
     }
-    float t = lanes(s);
-    if (i < n) {
+    float t = lanes((s[0] + s[1]) + (s[2] + s[3]));
+    for (; i < n; i += VL) {
         const vec e = exp_vec(load(x + i, n - i) * factor - shift);
         store(y + i, e, n - i);
-        for (int k = 0; k < n - i; k++)
+        for (int k = 0; k < AF_MIN((int64_t)VL, n - i); k++)
             t += e[k];
     }
     return t;
@@ -363,6 +401,9 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .usable = usable,
     .gemm_work = AF_ISA_NAME(af_gemm_work),
     .gemm = AF_ISA_NAME(af_gemm_run),
+    .packs_once = AF_ISA_NAME(af_packs_once),
+    .packed_bytes = AF_ISA_NAME(af_packed_bytes),
+    .pack_once = AF_ISA_NAME(af_pack_once),
     .to_f32 = to_f32,
     .to_bf16 = AF_ISA_NAME(af_bf16_down),
     .dot = dot,

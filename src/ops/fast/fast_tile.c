@@ -295,10 +295,7 @@ void AF_ISA_NAME(af_tile_end)(void) {}
 
 af_tile *AF_ISA_NAME(af_tile_for)(bool bf16, int width)
 {
-#if defined(AF_ISA_amx)
-    if (bf16)
-        return AF_ISA_NAME(af_tile_amx);
-#elif defined(AF_ISA_neonbf16)
+#if defined(AF_ISA_neonbf16)
     if (bf16)
         return width == BN ? tile_bf16 : tile_bf16_narrow;
 #endif

@@ -44,6 +44,10 @@ typedef float vec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 
 uint64_t AF_ISA_NAME(af_gemm_work)(int threads);
 void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work);
+bool AF_ISA_NAME(af_packs_once)(af_dtype rows, bool trans);
+uint64_t AF_ISA_NAME(af_packed_bytes)(af_dtype rows, int64_t N, int64_t K);
+af_packed AF_ISA_NAME(af_pack_once)(const af_operand *b, af_dtype rows, int64_t N, int64_t K,
+                                    void *to, af_pool *pool, void *work);
 
 /* ---- fast_pack.c ---- */
 
@@ -86,12 +90,27 @@ af_tile *AF_ISA_NAME(af_tile_for)(bool bf16, int width);
 bool AF_ISA_NAME(af_tile_rounds)(bool bf16, int width);
 #if defined(AF_ISA_amx)
 /* ---- fast_amx.c ---- */
-af_tile AF_ISA_NAME(af_tile_amx);
+/* k's of one tile's sums: 32 rows of A, packed or as they lie, and a panel of B. */
+typedef struct af_amx_span {
+    const void *a, *b;
+    int64_t row, step; /* of A: bytes from row to row, and from 32 k's to the next */
+    int64_t depth;
+} af_amx_span;
+/* Rows of a tile of sums [BM][BN] that are still to be rounded to where they go, an even number. */
+typedef struct af_amx_later {
+    const float *from;
+    uint16_t *to;
+    int64_t ld, rows;
+} af_amx_later;
+/* c [BM][BN] = or += the spans' products; meanwhile what is left for later is done. */
+void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t ldc,
+                              af_tile_way way, af_amx_later *later);
+void AF_ISA_NAME(af_amx_flush)(af_amx_later *later);
 /* Sixteen stored lines into their half of a panel of B. */
 void AF_ISA_NAME(af_amx_lines)(uint16_t *p, const uint16_t *const h[16], int64_t kc,
                                int64_t padded);
-/* Two stored rows of k's into panels of B, 32 of them into panels of A; panels are `step` apart. */
-void AF_ISA_NAME(af_amx_pairs)(uint16_t *p, const uint16_t *const h[2], int64_t lines,
+/* 32 stored rows of k's into panels of B or of A, which are `step` apart. */
+void AF_ISA_NAME(af_amx_pairs)(uint16_t *p, const uint16_t *const h[32], int64_t lines,
                                int64_t step);
 void AF_ISA_NAME(af_amx_columns)(uint16_t *p, const uint16_t *const h[32], int64_t lines,
                                  int64_t step);
@@ -114,20 +133,27 @@ void AF_ISA_NAME(af_gemm_store)(const af_gemm *g, const float *s, int64_t lds, i
 enum {
     AF_GEMM_KC = 640, /* k's of a packed f32 block */
 #if defined(AF_ISA_amx)
-    AF_GEMM_KC_BF16 = 640, /* and of a bf16 one: a panel of B stays in the first-level cache */
-    AF_GEMM_MS = 512,      /* rows of the f32 scratch for sums in several steps into a bf16 C */
+    AF_GEMM_KC_BF16 = 1088, /* and of a bf16 one */
+    AF_GEMM_MS = 512,       /* rows of the f32 scratch for sums in several steps into a bf16 C */
 #else
     AF_GEMM_KC_BF16 = 1088,
     AF_GEMM_MS = 384,
 #endif
-    AF_GEMM_KC_WIDE = 256,        /* and of wide strips, which take more columns instead */
-    AF_GEMM_STRIP = 96,           /* columns of B packed at once */
-    AF_GEMM_WIDE = 768,           /* the same where single values cost a block of 256 */
-    AF_GEMM_A_BYTES = 704 << 10,  /* of a packed block of A: most of a second-level cache */
-    AF_GEMM_B_BYTES = 768 * 1024, /* of a packed strip of B, at most: WIDE * KC_WIDE floats */
+    AF_GEMM_KC_PLACE = 4096,         /* k's of a bf16 block whose rows of A are not packed */
+    AF_GEMM_ALIAS = 4096,            /* rows so many bytes apart meet in the cache */
+    AF_GEMM_STRIP_BYTES = 640 << 10, /* of B that passes by rows of A, or nine panels */
+    AF_GEMM_KC_WIDE = 256,           /* and of wide strips, which take more columns instead */
+    AF_GEMM_STRIP = 96,              /* columns of B packed at once */
+    AF_GEMM_WIDE = 768,              /* the same where single values cost a block of 256 */
+    AF_GEMM_A_BYTES = 704 << 10,     /* of a packed block of A: most of a second-level cache */
+#if defined(AF_ISA_amx)
+    AF_GEMM_B_BYTES = 1792 << 10, /* of a packed strip of B, at most */
+#else
+    AF_GEMM_B_BYTES = 768 << 10, /* the same: WIDE * KC_WIDE floats */
+#endif
     AF_GEMM_CHUNKS = 2 * (1 + AF_GEMM_TERMS), /* of k's that one step may be made of */
     AF_GEMM_NS = 768,                         /* columns of that scratch */
     AF_THIN_ROWS = 8,                         /* at most so many rows take the thin way */
-    AF_PACK_BUF = 12288, /* 4 f32 rows of KC; 1 and 16 bf16 of KC_BF16; 1 and 2 bf16 of WIDE */
+    AF_PACK_BUF = 13312, /* 1 f32 and 16 bf16 rows of KC_BF16, 1 and 32 bf16 rows of WIDE */
 };
 #endif

@@ -1,0 +1,56 @@
+/* fast_once.c - a frozen B in the panels that products read, packed once. A panel holds all k's, so
+ * that steps of any length read from it, and the panels follow one another. */
+#include "ops/fast/fast_task.h"
+
+/* With AMX the transposing of a bf16 weight takes an eighth of a product with 512 rows; across its
+ * rows packing is half as dear, and f32 products are slow enough to hide it. */
+bool AF_ISA_NAME(af_packs_once)(af_dtype rows, bool trans)
+{
+#if defined(AF_ISA_amx)
+    return rows == AF_DTYPE_BF16 && trans;
+#else
+    (void)rows, (void)trans;
+    return false;
+#endif
+}
+
+uint64_t AF_ISA_NAME(af_packed_bytes)(af_dtype rows, int64_t N, int64_t K)
+{
+    const task t = {.bf16 = takes_bf16(rows)};
+    const int64_t w = tile_cols(&t), lines = (N + w - 1) / w * w;
+    /* blocks of NS columns are cut like the whole, or it has no panels of its own */
+    if (N <= 0 || K <= 0 || (AF_NARROW && N > NS && N % NS > 0 && N % NS < w))
+        return 0;
+    return (uint64_t)(lines * pad_k(&t, K)) * (uint64_t)value_bytes(&t);
+}
+
+typedef struct whole {
+    task t;
+    const af_operand *b;
+    uint8_t *to;
+    int64_t K;
+} whole;
+
+static void pack_panels(void *arg, int64_t from, int64_t to, int share)
+{
+    const whole *w = arg;
+    const task *t = &w->t;
+    for (int64_t p = from; p < to; p++) {
+        const int64_t j = panel_start(t, p);
+        const int width = panel_width(t, p);
+        const af_panels q = {w->to + j * t->depth * value_bytes(t), width, BGB, t->depth, 0};
+        AF_ISA_NAME(af_task_pack)
+        (t, &q, w->b, w->b->trans, j, AF_MIN((int64_t)width, t->cols - j), 0, w->K, share);
+    }
+}
+
+af_packed AF_ISA_NAME(af_pack_once)(const af_operand *b, af_dtype rows, int64_t N, int64_t K,
+                                    void *to, af_pool *pool, void *work)
+{
+    whole w = {
+        .t = {.bf16 = takes_bf16(rows), .shares = work, .cols = N}, .b = b, .to = to, .K = K};
+    w.t.depth = pad_k(&w.t, K);
+    AF_ISA_NAME(af_task_cut)(&w.t, 1);
+    af_pool_run(pool, w.t.panels, pack_panels, &w);
+    return (af_packed){to, w.t.depth, rows};
+}

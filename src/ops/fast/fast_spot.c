@@ -1,0 +1,160 @@
+/* fast_spot.c - one tile of a product: its panels, packed for the step or lying elsewhere, into
+ * where its sums go. */
+#include "ops/fast/fast_task.h"
+
+void AF_ISA_NAME(af_spot_begin)(const task *t, hand *h)
+{
+    h->turn = 0;
+#if defined(AF_ISA_amx)
+    h->later = (af_amx_later){0};
+#endif
+    if (t->bf16)
+        AF_ISA_NAME(af_tile_begin)();
+}
+
+void AF_ISA_NAME(af_spot_end)(const task *t, hand *h)
+{
+#if defined(AF_ISA_amx)
+    AF_ISA_NAME(af_amx_flush)(&h->later);
+#endif
+    (void)h;
+    if (t->bf16)
+        AF_ISA_NAME(af_tile_end)();
+}
+
+static const uint8_t *panel_b(const task *t, const spot *o, const chunk *c)
+{
+    const af_packed *p = c->b->packed;
+    if (!c->once)
+        return o->b + c->at_b * o->width * value_bytes(t);
+    return (const uint8_t *)p->panels +
+           ((t->n + o->j) * p->depth + c->k * o->width) * value_bytes(t);
+}
+
+#if defined(AF_ISA_amx)
+static void find_spans(const task *t, const spot *o, af_amx_span s[AF_GEMM_CHUNKS])
+{
+    const bool full = t->rows - o->i >= BM;
+    for (int i = 0; i < t->chunks; i++) {
+        const chunk *q = &t->chunk[i];
+        s[i] = (af_amx_span){t->a + (o->i * t->depth_a + q->at_a * BM) * 2, panel_b(t, o, q), 64,
+                             BK * BM * 2, pad_k(t, q->kc)};
+        if (!full && t->edge) {
+            s[i].a = t->edge + q->at * BM * 2;
+        } else if (q->in_place) {
+            s[i].a = (const uint16_t *)q->a->data + (t->m + o->i) * q->a->ld + q->k;
+            s[i].row = q->a->ld * 2;
+            s[i].step = BK * 2;
+        }
+    }
+}
+
+static void sum_amx(const task *t, const spot *o, float *c, int64_t ldc, af_tile_way way, hand *h)
+{
+    af_amx_span s[AF_GEMM_CHUNKS];
+    find_spans(t, o, s);
+    AF_ISA_NAME(af_amx_tile)(s, t->chunks, c, ldc, way, &h->later);
+}
+
+int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *h)
+{
+    const af_gemm *g = t->g;
+    af_amx_span s[AF_GEMM_CHUNKS];
+    const int64_t full = t->rows - o->i >= BM ? AF_MIN(n, (t->cols - o->j) / BN) : 0;
+    if (!t->bf16 || g->c_dtype == AF_DTYPE_F32 || g->alpha != 1.0f || g->add || g->bias ||
+        t->staged)
+        return 0;
+    find_spans(t, o, s);
+    uint16_t *to = (uint16_t *)g->c + (t->m + o->i) * g->ldc + t->n + o->j;
+    for (int64_t q = 0; q < full; q++, to += BN, h->turn ^= 1) {
+        AF_ISA_NAME(af_amx_tile)(s, t->chunks, h->sums[h->turn], BN, AF_TILE_SET, &h->later);
+        h->later = (af_amx_later){h->sums[h->turn], to, g->ldc, BM};
+        for (int i = 0; i < t->chunks; i++) {
+            const chunk *c = &t->chunk[i];
+            s[i].b = (const uint16_t *)s[i].b + (c->once ? c->b->packed->depth : t->depth_b) * BN;
+        }
+    }
+    return full;
+}
+#else
+int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *h)
+{
+    (void)t, (void)o, (void)n, (void)h;
+    return 0;
+}
+#endif
+
+/* The sums of one tile. Chunks whose panels follow on are one sum for the tile. */
+static void sum_tile(const task *t, const spot *o, float *c, int64_t ldc, af_tile_way way,
+                     const af_tile_half *half)
+{
+    const uint8_t *a = t->a + o->i * t->depth * value_bytes(t);
+    for (int i = 0, next; i < t->chunks; i = next) {
+        const chunk *q = &t->chunk[i];
+        int64_t depth = pad_k(t, q->kc);
+        for (next = i + 1; next < t->chunks && !q->once && !t->chunk[next].once; next++)
+            depth += pad_k(t, t->chunk[next].kc);
+        o->tile(depth, a + q->at * tile_rows(t) * value_bytes(t), panel_b(t, o, q), c, ldc,
+                i ? AF_TILE_CONTINUE : way, next == t->chunks ? half : NULL);
+    }
+}
+
+/* Sums that are rounded and nothing else. */
+static void rounded_tile(const task *t, const spot *o, float *s, af_tile_way way, hand *h)
+{
+    const af_tile_half half = {(uint16_t *)t->g->c + (t->m + o->i) * t->g->ldc + t->n + o->j,
+                               t->g->ldc};
+#if defined(AF_ISA_amx)
+    sum_amx(t, o, s, BN, way, h);
+    h->later = (af_amx_later){s, half.to, half.ld, BM};
+    h->turn ^= 1;
+#else
+    (void)h;
+    sum_tile(t, o, s, o->width, way, &half);
+#endif
+}
+
+static void plain_tile(const task *t, const spot *o, float *c, int64_t ldc, af_tile_way way,
+                       hand *h)
+{
+#if defined(AF_ISA_amx)
+    if (t->bf16) {
+        sum_amx(t, o, c, ldc, way, h);
+        return;
+    }
+#endif
+    (void)h;
+    sum_tile(t, o, c, ldc, way, NULL);
+}
+
+/* Whether the tile is several calls, which cannot add to C one by one. */
+static bool in_parts(const task *t)
+{
+    for (int i = 0; i < t->chunks; i++)
+        if (t->chunk[i].once && t->chunks > 1)
+            return true;
+    return false;
+}
+
+void AF_ISA_NAME(af_spot_run)(const task *t, const spot *o, hand *h)
+{
+    const af_gemm *g = t->g;
+    const int64_t tm = tile_rows(t), r = AF_MIN(tm, t->rows - o->i),
+                  c = AF_MIN((int64_t)o->width, t->cols - o->j), m = t->m + o->i, n = t->n + o->j;
+    const bool f32 = g->c_dtype == AF_DTYPE_F32, plain = g->alpha == 1.0f && r == tm &&
+                                                         c == o->width &&
+                                                         !(g->bias && (!f32 || t->first));
+    /* the scratch holds whole tiles, one by one */
+    float *s = t->staged ? t->scratch + o->i * NS + o->j * tm : h->sums[h->turn];
+    const af_tile_way way = t->staged && !t->first ? AF_TILE_CONTINUE : AF_TILE_SET;
+    if (plain && f32 && !(g->add && in_parts(t))) {
+        const af_tile_way onto = g->add ? AF_TILE_ADD : t->first ? AF_TILE_SET : AF_TILE_CONTINUE;
+        plain_tile(t, o, (float *)g->c + m * g->ldc + n, g->ldc, onto, h);
+    } else if (plain && !g->add && t->last && AF_ISA_NAME(af_tile_rounds)(t->bf16, o->width)) {
+        rounded_tile(t, o, s, way, h);
+    } else {
+        plain_tile(t, o, s, o->width, way, h);
+        if (!t->staged || t->last)
+            AF_ISA_NAME(af_gemm_store)(g, s, o->width, m, r, n, c, t->staged || t->first);
+    }
+}

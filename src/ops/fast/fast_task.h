@@ -1,0 +1,98 @@
+/* fast_task.h - one product on its way: what the files of fast_gemm.c share. */
+#ifndef AF_FAST_TASK_H
+#define AF_FAST_TASK_H
+
+#include "ops/fast/isa.h"
+
+enum { TILE = BM * BN > MR *NR ? BM *BN : MR *NR };
+enum { A_BYTES = AF_GEMM_A_BYTES, B_BYTES = AF_GEMM_B_BYTES, MS = AF_GEMM_MS, NS = AF_GEMM_NS };
+
+/* k's of one term that lie at `at` in the sum, and so far in the panels that are packed for it. */
+typedef struct chunk {
+    const af_operand *a, *b;
+    int64_t k, kc, at, at_a, at_b;
+    bool split, rest; /* a half of a split term; what rounding B to bf16 lost, the second one */
+    bool in_place;    /* whole tiles of A are read where they lie */
+    bool once;        /* the panels of B are there already */
+} chunk;
+
+typedef struct task {
+    const af_gemm *g;
+    uint8_t *edge, *a, *shares; /* panels of A: of a last part of a tile in place, of the others */
+    float *scratch;             /* [tiles of MS x NS]: unfinished sums of a bf16 C */
+    bool bf16;
+    bool staged;              /* the sums wait in the scratch */
+    bool first, last;         /* this step, of this block of C */
+    int64_t m, rows, n, cols; /* the block of C */
+    chunk chunk[AF_GEMM_CHUNKS];
+    int chunks;
+    int64_t depth, depth_a, depth_b; /* k's of the step, padded; of those, packed for it */
+    int64_t panels, wide;            /* panels of columns; how many of them have the full width */
+    int64_t pieces; /* of the block's rows, when there are fewer panels than threads */
+} task;
+
+/* What a thread has at hand while it goes through tiles. */
+typedef struct hand {
+    float sums[2][TILE] __attribute__((aligned(64))); /* of this tile, and of the one before */
+    int turn;
+#if defined(AF_ISA_amx)
+    af_amx_later later;
+#endif
+} hand;
+
+/* Where one tile lies: row i and column j of the block, and its panel of the strip of B. */
+typedef struct spot {
+    int64_t i, j;
+    const uint8_t *b;
+    int width;
+    af_tile *tile;
+} spot;
+
+static inline bool takes_bf16(af_dtype rows)
+{
+#if defined(AF_BF16_TILE)
+    return rows == AF_DTYPE_BF16;
+#else
+    (void)rows;
+    return false;
+#endif
+}
+
+static inline int tile_rows(const task *t) { return t->bf16 ? BM : MR; }
+static inline int tile_cols(const task *t) { return t->bf16 ? BN : NR; }
+static inline int64_t value_bytes(const task *t) { return t->bf16 ? 2 : 4; }
+
+static inline int64_t pad_k(const task *t, int64_t k)
+{
+    const int64_t unit = t->bf16 ? BK : KR;
+    return (k + unit - 1) / unit * unit;
+}
+
+static inline uint64_t share_bytes(void) { return B_BYTES + AF_PACK_BUF * sizeof(float); }
+static inline float *pack_buffer(const task *t, int share)
+{
+    return (float *)(t->shares + (uint64_t)share * share_bytes() + B_BYTES);
+}
+
+static inline int panel_width(const task *t, int64_t p)
+{
+    return p < t->wide ? tile_cols(t) : AF_NARROW;
+}
+static inline int64_t panel_start(const task *t, int64_t p)
+{
+    return AF_MIN(p, t->wide) * tile_cols(t) + AF_MAX(p - t->wide, INT64_C(0)) * AF_NARROW;
+}
+
+/* Panels of k's [c->k, c->k + c->kc) of a matrix, in pieces that the packing's buffers take. */
+void AF_ISA_NAME(af_task_pack)(const task *t, const af_panels *p, const af_operand *o, bool along,
+                               int64_t line, int64_t lines, int64_t k, int64_t kc, int share);
+/* Cuts the block's columns into panels. */
+void AF_ISA_NAME(af_task_cut)(task *t, int threads);
+
+/* ---- fast_spot.c ---- */
+void AF_ISA_NAME(af_spot_run)(const task *t, const spot *o, hand *h);
+/* The first so many of n tiles side by side, where there is a short way for them: how many. */
+int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *h);
+void AF_ISA_NAME(af_spot_begin)(const task *t, hand *h);
+void AF_ISA_NAME(af_spot_end)(const task *t, hand *h);
+#endif
