@@ -26,15 +26,21 @@ static bool is_frozen(const af_tensor *t)
     return t->role == AF_ROLE_WEIGHT && plain && t->ndim == 2 && !t->base;
 }
 
+typedef struct plan {
+    af_graph *g;
+    bool all; /* on a machine that gains nothing too */
+    uint64_t total;
+} plan;
+
 /* One more use of a weight; the first type of rows that uses it is the one it is packed for. */
-static void use(af_graph *g, af_tensor *w, const af_tensor *x, bool trans, uint64_t *total)
+static void use(plan *l, af_tensor *w, const af_tensor *x, bool trans)
 {
     const af_fast *f = af_fast_get();
     packs *p = w->backend;
-    if (!is_frozen(w) || af_rows(x) < ROWS_MIN || !f->packs_once(x->dtype, trans))
+    if (!is_frozen(w) || af_rows(x) < ROWS_MIN || !(l->all || f->packs_once(x->dtype, trans)))
         return;
     if (!p)
-        p = w->backend = af_arena_take(&g->mem, sizeof *p);
+        p = w->backend = af_arena_take(&l->g->mem, sizeof *p);
     if (!p)
         return; /* a plan without packs is as good */
     if (!p->bytes[0] && !p->bytes[1])
@@ -42,34 +48,32 @@ static void use(af_graph *g, af_tensor *w, const af_tensor *x, bool trans, uint6
     if (p->rows != x->dtype || p->bytes[trans])
         return;
     p->bytes[trans] = f->packed_bytes(x->dtype, w->dim[trans ? 0 : 1], w->dim[trans ? 1 : 0]);
-    p->at[trans] = *total;
-    *total += AF_ALIGN_UP(p->bytes[trans], (uint64_t)64);
+    p->at[trans] = l->total;
+    l->total += AF_ALIGN_UP(p->bytes[trans], (uint64_t)64);
 }
 
-static void use_node(af_graph *g, const af_node *n, uint64_t *total)
+static void use_node(plan *l, const af_node *n)
 {
     if (n->op == AF_OP_LINEAR && !n->attr.linear.few)
         for (int i = 0; i < n->attr.linear.pieces; i++)
-            use(g, n->in[1 + i], n->in[0], true, total);
+            use(l, n->in[1 + i], n->in[0], true);
     else if (n->op == AF_OP_LINEAR_DX)
         for (int i = 0; i < n->attr.linear.pieces; i++)
-            use(g, n->in[1 + i], n->in[0], false, total);
+            use(l, n->in[1 + i], n->in[0], false);
     else if (n->op == AF_OP_MATMUL && !(n->attr.matmul.kind & AF_MATMUL_TN))
-        use(g, n->in[1], n->in[0], n->attr.matmul.kind & AF_MATMUL_NT, total);
+        use(l, n->in[1], n->in[0], n->attr.matmul.kind & AF_MATMUL_NT);
     else if (n->op == AF_OP_HEAD_LOSS)
         for (int trans = 1; trans >= (n->attr.head.dh ? 0 : 1); trans--)
-            use(g, n->in[1], n->in[0], trans, total);
+            use(l, n->in[1], n->in[0], trans);
 }
 
 uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g)
 {
-    uint64_t total = 0;
-    if (cpu->twins_only)
-        return 0;
-    for (int i = 0; i < g->n_nodes; i++)
+    plan l = {.g = g, .all = cpu->pack_all};
+    for (int i = 0; i < g->n_nodes && !cpu->twins_only; i++)
         if (af_cpu_fast(g->nodes[i]))
-            use_node(g, g->nodes[i], &total);
-    return total <= cpu->device.ops->memory_free(&cpu->device) / MEMORY_SHARE ? total : 0;
+            use_node(&l, g->nodes[i]);
+    return l.total <= cpu->device.ops->memory_free(&cpu->device) / MEMORY_SHARE ? l.total : 0;
 }
 
 void af_cpu_packs_place(af_graph *g, uint8_t *memory)

@@ -25,6 +25,7 @@ static void matmul_run(const af_node *n, af_cpu *cpu)
         af_operand x = af_fast_operand(a, ta), y = af_fast_operand(b, tb);
         x.data = at(a, batch * a_batch);
         y.data = at(b, batch * b_batch);
+        y.packed = b_batch ? NULL : af_cpu_packed(b, tb);
         const af_gemm g = {.M = AF_MIN(M, rows - r),
                            .N = N,
                            .K = K,

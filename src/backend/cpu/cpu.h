@@ -15,6 +15,7 @@ typedef struct af_cpu {
     af_pool *pool;
     int threads;
     bool twins_only; /* tests: never take a fast version */
+    bool pack_all;   /* tests: frozen weights are packed once on machines that gain nothing too */
     bool poison;     /* tests: fill outputs before, and dead values after, each node with NaN */
     void *work;      /* shared by all nodes of the running graph, 64-byte aligned */
     int what;        /* AF_RUN_* of the running call: a forward node may make gradients too */
