@@ -156,6 +156,63 @@ done:
     return st;
 }
 
+/* What llama.cpp's loader of an architecture takes beyond weights, norms and biases of q, k and v:
+ * a file with a tensor it does not know is refused there. */
+typedef struct taker {
+    const char *arch;
+    bool biases;  /* of the output projection and the mlp */
+    bool freqs;   /* rope_freqs: llama3 scaling */
+    bool factors; /* rope_factors_short and _long */
+    bool tied, untied;
+} taker;
+
+static const taker *taker_of(const char *arch)
+{
+    static const taker list[] = {
+        {"llama", true, true, true, true, true},      {"granite", true, true, true, true, true},
+        {"phi3", false, false, true, true, true},     {"gemma", false, false, false, true, false},
+        {"gemma2", false, false, false, true, false}, {"olmo2", false, false, false, false, true},
+        {"others", false, false, false, true, true},
+    };
+    size_t i = 0;
+    while (i + 1 < AF_LEN(list) && strcmp(list[i].arch, arch) != 0)
+        i++;
+    return &list[i];
+}
+
+static bool has_slot(const af_model_spec *s, af_slot slot)
+{
+    for (int i = 0; i < s->tensors; i++)
+        if (s->tensor[i].slot == slot)
+            return true;
+    return false;
+}
+
+af_status af_gguf_check_taken(const af_model_spec *s, af_error *err)
+{
+    const taker *t = taker_of(s->arch->gguf);
+    const bool mlp_bias = has_slot(s, AF_SLOT_GATE_BIAS) || has_slot(s, AF_SLOT_UP_BIAS) ||
+                          has_slot(s, AF_SLOT_DOWN_BIAS);
+    const char *what = NULL;
+    if (!t->biases && has_slot(s, AF_SLOT_O_BIAS))
+        what = "o_proj.bias (attention_bias)";
+    else if (!t->biases && mlp_bias)
+        what = "biases of the mlp (mlp_bias)";
+    else if (!t->freqs && s->rope[0].type == AF_ROPE_LLAMA3)
+        what = "rope_scaling of type 'llama3'";
+    else if (!t->factors && s->rope[0].type == AF_ROPE_LONGROPE)
+        what = "rope_scaling of type 'longrope'";
+    else if (!t->tied && s->tied)
+        what = "head that is the embedding (tie_word_embeddings true)";
+    else if (!t->untied && !s->tied)
+        what = "head of its own (tie_word_embeddings false)";
+    if (!what)
+        return AF_OK;
+    return af_fail(err, AF_EUNSUPPORTED,
+                   "GGUF cannot describe this model: llama.cpp knows no %s for architecture '%s'",
+                   what, s->arch->gguf);
+}
+
 af_status af_gguf_check_said(const af_model_spec *want, const char *path, af_error *err)
 {
     af_status st = AF_OK;

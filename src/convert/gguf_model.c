@@ -455,6 +455,7 @@ static af_status put_meta(job *j, af_error *err)
     const bool whole = !af_dtype_is_block(af_mix_get(j->o->mix)->base);
     if (af_given_is_gguf(in))
         return copy_keys(j, af_weights_gguf(in->weights), err);
+    AF_TRY(af_gguf_check_taken(j->spec, err));
     AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, in->path, af_mix_get(j->o->mix)->file_type,
                             err));
     AF_TRY(af_gguf_put_tokenizer(j->w, in->path, &in->config, j->spec->vocab, err));

@@ -125,6 +125,11 @@ static void test_what_gguf_cannot_say_is_refused(void **state)
          "rope_scaling 'yarn'"},
         {"smollm3", "{\"no_rope_layers\":[0,1,1,1]}", "no_rope_layers"},
         {"qwen3_moe_raw", "{}", "norm_topk_prob"},
+        {"olmo2", "{\"tie_word_embeddings\":true}", "tie_word_embeddings"},
+        {"qwen2_tiny",
+         "{\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+         "\"high_freq_factor\":4,\"original_max_position_embeddings\":16}}",
+         "llama3"},
     };
     scratch_dir d = scratch_new();
     (void)state;
