@@ -84,6 +84,21 @@ static bool has_key(const af_hf_config *c, const char *key)
     return v && !json_is_null(v);
 }
 
+/* Two sets of factors (tensors) and how much attention grows; phi3 always says the old length. */
+static void put_longrope(put *p, const af_hf_config *c)
+{
+    const af_rope_config *r = &c->rope;
+    const int64_t old = r->original_max_position_embeddings;
+    put_u32(p, "rope.scaling.original_context_length", old ? old : c->max_position_embeddings);
+    if (r->type != AF_ROPE_LONGROPE || old < 2)
+        return;
+    const double scale = (double)c->max_position_embeddings / (double)old;
+    const double attn = r->attention_factor > 0 ? r->attention_factor
+                        : scale <= 1            ? 1
+                                                : sqrt(1 + log(scale) / log((double)old));
+    put_f32(p, "rope.scaling.attn_factor", attn);
+}
+
 static void put_rope_scaling(put *p, const af_hf_config *c)
 {
     const af_rope_config *r = &c->rope;
@@ -106,21 +121,10 @@ static void put_rope_scaling(put *p, const af_hf_config *c)
         if (r->beta_slow != 1)
             put_f32(p, "rope.scaling.yarn_beta_slow", r->beta_slow);
     }
-}
-
-/* phi3: two sets of factors (tensors) and how much attention grows. */
-static void put_longrope(put *p, const af_hf_config *c)
-{
-    const af_rope_config *r = &c->rope;
-    const int64_t old = r->original_max_position_embeddings;
-    put_u32(p, "rope.scaling.original_context_length", old ? old : c->max_position_embeddings);
-    if (r->type != AF_ROPE_LONGROPE || old < 2)
-        return;
-    const double scale = (double)c->max_position_embeddings / (double)old;
-    const double attn = r->attention_factor > 0 ? r->attention_factor
-                        : scale <= 1            ? 1
-                                                : sqrt(1 + log(scale) / log((double)old));
-    put_f32(p, "rope.scaling.attn_factor", attn);
+    if (r->type == AF_ROPE_LONGROPE && strcmp(p->arch, "phi3") != 0) {
+        put_str(p, key_of(p, key, sizeof key, "rope.scaling.type"), "longrope");
+        put_longrope(p, c);
+    }
 }
 
 static void put_family(put *p, const af_model_spec *s, const af_hf_config *c)

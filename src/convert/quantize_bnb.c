@@ -7,6 +7,7 @@
 #include "convert/quantize_bnb.h"
 
 #include "base/buf.h"
+#include "base/log.h"
 #include "convert/convert_report.h"
 #include "convert/given_out.h"
 #include "tensor/codec_bnb.h"
@@ -36,10 +37,12 @@ typedef struct job {
     af_error_sums sums[GROUPS];
 } job;
 
-/* A linear inside the layers: what bitsandbytes replaces. */
+/* A linear inside the layers: what bitsandbytes replaces. Experts are one parameter for
+ * transformers 5, which it leaves alone. */
 static bool is_linear(const af_given_tensor *t)
 {
-    static const char *const keep[] = {"embed", "lm_head", "wte.", "wpe.", "norm", "mlp.gate."};
+    static const char *const keep[] = {"embed", "lm_head",   "wte.",     "wpe.",
+                                       "norm",  "mlp.gate.", ".experts."};
     const size_t n = strlen(t->name);
     if (t->ndim != 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
         return false;
@@ -402,6 +405,16 @@ done:
     return st;
 }
 
+static void say_experts(const af_given *in)
+{
+    for (int i = 0; i < in->count; i++)
+        if (strstr(in->tensor[i].name, ".experts.")) {
+            af_say(AF_LOG_WARN, "the experts stay as they are: transformers has one parameter for "
+                                "all of them, which bitsandbytes does not quantise");
+            return;
+        }
+}
+
 af_status af_quantize_bnb(af_convert_report **report, af_given *in, const char *out, af_dtype type,
                           const af_quantize_opts *o, af_error *err)
 {
@@ -420,6 +433,7 @@ af_status af_quantize_bnb(af_convert_report **report, af_given *in, const char *
     j.offset = af_calloc((uint64_t)AF_MAX(in->count, 1), sizeof *j.offset);
     if (!j.offset)
         AF_TRY(af_fail_nomem(err, "offsets", (uint64_t)in->count * 4));
+    say_experts(in);
     AF_TRY(write_folder(&j, &f, err));
     AF_TRY(af_folder_commit(&f, err));
     af_convert_report_finish(j.report);

@@ -285,6 +285,31 @@ static void test_fused_and_large_models_have_their_own_rules(void **state)
                      AF_DTYPE_Q5_K);
 }
 
+/* transformers 5 has one parameter for all experts, and bitsandbytes leaves it as it is. */
+static void test_experts_stay_in_bitsandbytes_folders(void **state)
+{
+    scratch_dir d = scratch_new();
+    char model[PATH], out[PATH], file[PATH];
+    af_error err = {0};
+    af_weights *w = NULL;
+    int plain = 0, packed = 0;
+    (void)state;
+    join(model, sizeof model, golden_dir(), "models/qwen3_moe");
+    join(out, sizeof out, d.path, "q");
+    quantize(model, out, (af_quantize_opts){.type = "nf4", .threads = 1});
+    CHECK_OK(af_weights_open(&w, join(file, sizeof file, out, "model.safetensors"), &err), err);
+    for (int i = 0; i < af_weights_count(w); i++) {
+        const af_stored *s = af_weights_at(w, i);
+        plain += strstr(s->name, ".experts.") != NULL && s->dtype != AF_DTYPE_U8;
+        packed +=
+            strstr(s->name, "_proj.weight") != NULL && s->dtype == AF_DTYPE_U8 && s->ndim == 2;
+        CHECK_MSG(!strstr(s->name, ".experts.") || !strstr(s->name, "quant"), "%s", s->name);
+    }
+    assert_true(plain > 0 && packed > 0);
+    af_weights_close(w);
+    scratch_free(&d);
+}
+
 static void test_failures_leave_nothing(void **state)
 {
     scratch_dir d = scratch_new();
@@ -330,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_mixes_are_llama_cpps),
         cmocka_unit_test(test_rows_that_do_not_fill_blocks_fall_back),
         cmocka_unit_test(test_fused_and_large_models_have_their_own_rules),
+        cmocka_unit_test(test_experts_stay_in_bitsandbytes_folders),
         cmocka_unit_test(test_failures_leave_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

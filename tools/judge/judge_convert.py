@@ -42,7 +42,7 @@ def our_logits(afinar, path, tmp, ids):
 def gguf(afinar, path, tmp, model, r):
     c = model.config
     ids = np.array([r.randrange(c.vocab_size) for _ in range(3)])  # windows are 3 and more
-    if c.model_type == "phi3" and c.rope_parameters.get("rope_type") == "longrope":
+    if c.rope_parameters.get("rope_type") == "longrope":
         return "longrope: llama.cpp takes the long factors by its context, 256 at least", True
     with torch.no_grad():
         want = forward(model, ids[None])[0].numpy()
