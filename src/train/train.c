@@ -301,7 +301,8 @@ static void say_plan(const af_trainer *t)
         mib(p->activations), af_recompute_name(t->recompute),
         t->packed ? ", weights stay in 4 bits" : "");
     if (on_cpu(t))
-        af_trainer_say(t, "memory: %.1f MiB resident expected", mib(af_trainer_resident(t)));
+        af_trainer_say(t, "memory: %.1f MiB resident expected%s", mib(af_trainer_resident(t)),
+                       t->samples ? ", and more while samples are generated" : "");
     say_experts(t);
     if (t->schedule.o.warmup > t->steps)
         af_trainer_say(

@@ -55,7 +55,7 @@ static void cpu_release(af_device *d, af_graph *g)
         g->tensors[i]->data = NULL;
 }
 
-enum { PAGE = 4096, HUGE = 2 << 20 };
+enum { TOUCH_STEP = 4096, HUGE_PAGE = 2 << 20 };
 
 typedef struct touching {
     uint8_t *from;
@@ -66,8 +66,8 @@ static void touch_pages(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
     const touching *t = arg;
-    for (uint64_t at = (uint64_t)from * HUGE; at < AF_MIN((uint64_t)to * HUGE, t->bytes);
-         at += PAGE)
+    for (uint64_t at = (uint64_t)from * HUGE_PAGE; at < AF_MIN((uint64_t)to * HUGE_PAGE, t->bytes);
+         at += TOUCH_STEP)
         *(volatile uint8_t *)(t->from + at) = 0;
 }
 
@@ -78,15 +78,16 @@ static af_status map_zeroed(af_cpu *cpu, uint8_t **out, uint64_t bytes, bool now
 {
     if (bytes == 0)
         return AF_OK;
-    const uint64_t spare = now && bytes >= HUGE ? HUGE : 0;
+    const uint64_t spare = now && bytes >= HUGE_PAGE ? HUGE_PAGE : 0;
     uint8_t *p =
         mmap(NULL, bytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return af_fail_nomem(err, "an arena", bytes);
     cpu->device.counters.allocations++;
     if (spare) { /* an arena begins where a huge page does */
-        const uint64_t end = AF_ALIGN_UP(bytes, (uint64_t)PAGE);
-        const uint64_t lead = AF_ALIGN_UP((uint64_t)(uintptr_t)p, (uint64_t)HUGE) - (uintptr_t)p;
+        const uint64_t end = AF_ALIGN_UP(bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+        const uint64_t lead =
+            AF_ALIGN_UP((uint64_t)(uintptr_t)p, (uint64_t)HUGE_PAGE) - (uintptr_t)p;
         if (lead)
             munmap(p, lead);
         p += lead;
@@ -95,7 +96,7 @@ static af_status map_zeroed(af_cpu *cpu, uint8_t **out, uint64_t bytes, bool now
         (void)!madvise(p, bytes, MADV_HUGEPAGE); /* without them it is only slower */
     }
     if (now)
-        af_pool_run(cpu->pool, (int64_t)((bytes + HUGE - 1) / HUGE), touch_pages,
+        af_pool_run(cpu->pool, (int64_t)((bytes + HUGE_PAGE - 1) / HUGE_PAGE), touch_pages,
                     &(touching){p, bytes});
     *out = p;
     return AF_OK;
