@@ -20,22 +20,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 {
 #if SM90
     const af_mask mask = {causal, window};
-    const int lane = threadIdx.x % 32;
-    const int group = __shfl_sync(FULL, threadIdx.x / 128, 0); /* uniform, and seen to be */
+    const int lane = threadIdx.x % 32, group = group_of();
     const places at = places_of();
-    bars_new(at, 1);
-    if (group == 2) {
-        registers_down();
-        if (threadIdx.x < USERS + 32)
-            fetch_keys(at, &qkv, &dout, bounds, S, N, H, K, mask);
+    if (!computes(at, group, [&] { fetch_keys(at, &qkv, &dout, bounds, S, N, H, K, mask); }))
         return;
-    }
-    registers_up();
     const float factor = scale * LOG2E;
-    u32 turn = 0;
-    for (int round = 0;; round++) {
-        bar_wait(at.own_full, round & 1);
-        const af_piece t = *piece_of(at);
+    u32 turn = 0, pieces = 0;
+    for (;;) {
+        const af_piece t = next_piece(at, group, pieces);
         if (t.head < 0)
             return;
         const int q0 = t.at + threadIdx.x / 32 * 16, qa = q0 + lane / 4;
@@ -48,7 +40,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             d[half] = row < t.to ? delta[(i64)row * H + t.head] : 0.0f;
         }
         const u32 q = at.own[0] + group * 64 * 128, go = at.own[1] + group * 64 * 128;
-        own_done(at, t.steps == 0);
+        /* keys of the last step may all lie behind the first warpgroup's rows: it leaves that out */
+        const int both = t.steps - (causal && t.lo + (t.steps - 1) * BN > t.at + 63);
+        const int steps = group ? t.steps : both;
 #pragma unroll
         for (int i = 0; i < OACC; i++)
             acc[i] = 0.0f;
@@ -71,18 +65,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(s);
             pin(dp);
             release(at, 1, turn);
-            own_done(at, t.steps == 1);
+            own_done(at, steps == 1);
             slopes(s, dp, t.lo);
             pack_operand(ds, s);
         }
-        if (group == 1 && t.steps > 1)
-            turn_pass(1); /* the first turn is the other's */
-        for (int step = 1; step < t.steps; step++) {
+        if (group == 1 && both > 1)
+            turn_pass(group); /* the first turn is the other's */
+        for (int step = 1; step < steps; step++) {
             const u32 now = turn + step;
             float s[SACC], dp[SACC];
             wait_full(at, 0, now);
             wait_full(at, 1, now);
-            turn_wait(1 + group);
+            if (step < both)
+                turn_wait(group);
             pin(acc);
             pin(ds);
             wgmma_fence();
@@ -91,13 +86,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             wgmma_commit();
             add_product(acc, ds, stage_of(at, 0, now - 1));
             wgmma_commit();
-            if (group == 0 || step + 1 < t.steps)
-                turn_pass(2 - group);
+            if (step + group < both)
+                turn_pass(group);
             wgmma_wait<1>();
             pin(s);
             pin(dp);
             release(at, 1, now);
-            own_done(at, step + 1 == t.steps);
+            own_done(at, step + 1 == steps);
             slopes(s, dp, t.lo + step * BN);
             finish(s, at.nowhere);
             wgmma_wait<0>();
@@ -105,36 +100,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             release(at, 0, now - 1);
             pack_operand(ds, s);
         }
-        turn += t.steps;
         if (t.steps > 0) {
             pin(acc);
             pin(ds);
             wgmma_fence();
-            add_product(acc, ds, stage_of(at, 0, turn - 1));
+            add_product(acc, ds, stage_of(at, 0, turn + steps - 1));
             wgmma_commit();
             wgmma_wait<0>();
             pin(acc);
-            release(at, 0, turn - 1);
+            release(at, 0, turn + steps - 1);
         }
+        turn += t.steps;
+        if (steps < t.steps)
+            pass_over(at, turn - 1);
         store_rows(dqkv + (i64)t.head * AF_EP, lddx, at.out, acc, scale, scale, t.at, t.to);
     }
 #endif
 }
 
 #if SM90
-/* Two warps: one asks for tiles, the other brings lse and delta of the streamed rows. `heads` query heads
- * of a kv head are walked one after another; piece.head is kv * splits + split. */
-DEV void dkv_fetch(const places &at, const af_map *qkv, const af_map *dout, const float *lse,
-                   const float *delta, const int *bounds, int S, int N, int H, int K, af_mask mask,
-                   int splits)
+/* Rows of keys and values, queries and the output's gradient streaming by: `heads` query heads of a kv head
+ * one after another. piece.head is kv * splits + split. */
+DEV void fetch_queries(const places &at, const af_map *qkv, const af_map *dout, const int *bounds, int S,
+                       int N, int H, int K, af_mask mask, int splits)
 {
-    const int lane = threadIdx.x % 32, heads = H / K / splits;
-    const bool tiles = threadIdx.x / 32 % 2 == 0;
-    float2 *rows = (float2 *)shared_ptr(at.rows);
-    u32 turn = 0;
+    const int heads = H / K / splits;
+    u32 turn = 0, pieces = 0;
     for (int round = 0;; round++) {
-        const int rank = rank_of(round), part = rank % (K * splits), kv = part / splits;
-        const int h0 = part * heads;
+        const int rank = rank_of(round), part = rank % (K * splits), kv = H + part / splits;
         af_piece p = {0, 0, 0, 0, 0, -1};
         af_tile t;
         if (find_ranked(t, rank / (K * splits), true, bounds, S, N, OWN)) {
@@ -142,32 +135,12 @@ DEV void dkv_fetch(const places &at, const af_map *qkv, const af_map *dout, cons
             p.hi = t.dead ? p.lo : end_query(mask, min(t.at + OWN, t.to), t.to);
             p.steps = p.hi > p.lo ? (p.hi - p.lo + BN - 1) / BN * heads : 0;
         }
-        if (tiles)
-            announce(at, p, round, qkv, (H + kv) * AF_EP, qkv, (H + K + kv) * AF_EP);
+        announce(at, p, round, pieces, qkv, kv * AF_EP, qkv, (kv + K) * AF_EP);
         if (p.head < 0)
             return;
-        for (int step = 0, row = p.lo, h = h0; step < p.steps; step++, turn++) {
-            const u32 stage = turn % STAGES;
-            if (tiles) {
-                stream_tile(at, 0, turn, qkv, h * AF_EP, row);
-                stream_tile(at, 1, turn, dout, h * AF_EP, row);
-            } else {
-                float2 v[BN / 32];
-#pragma unroll
-                for (int i = 0; i < BN / 32; i++) {
-                    const int r = row + i * 32 + lane;
-                    const i64 from = (i64)r * H + h;
-                    v[i] = r < p.hi ? make_float2(lse[from] * LOG2E, delta[from])
-                                    : make_float2(INF, 0.0f);
-                }
-                bar_wait(at.free[0] + stage * 8, (turn / STAGES + 1) & 1);
-#pragma unroll
-                for (int i = 0; i < BN / 32; i++)
-                    rows[stage * BN + i * 32 + lane] = v[i];
-                __syncwarp();
-                if (lane == 0)
-                    bar_arrive(at.full[0] + stage * 8);
-            }
+        for (int step = 0, row = p.lo, h = part * heads; step < p.steps; step++, turn++) {
+            stream_tile(at, 0, turn, qkv, h * AF_EP, row);
+            stream_tile(at, 1, turn, dout, h * AF_EP, row);
             h += row + BN >= p.hi;
             row = row + BN < p.hi ? row + BN : p.lo;
         }
@@ -184,35 +157,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 {
 #if SM90
     const af_mask mask = {causal, window};
-    const int lane = threadIdx.x % 32;
-    const int group = __shfl_sync(FULL, threadIdx.x / 128, 0); /* uniform, and seen to be */
+    const int lane = threadIdx.x % 32, group = group_of();
     const places at = places_of();
-    bars_new(at, 2);
-    if (group == 2) {
-        registers_down();
-        if (threadIdx.x < USERS + 64)
-            dkv_fetch(at, &qkv, &dout, lse, delta, bounds, S, N, H, K, mask, splits);
+    if (!computes(at, group, [&] {
+            fetch_queries(at, &qkv, &dout, bounds, S, N, H, K, mask, splits);
+        }))
         return;
-    }
-    registers_up();
     const float factor = scale * LOG2E;
     const u32 k = at.own[0] + group * 64 * 128, v = at.own[1] + group * 64 * 128;
-    u32 turn = 0;
-    for (int round = 0;; round++) {
-        bar_wait(at.own_full, round & 1);
-        const af_piece t = *piece_of(at);
+    const int heads = H / K / splits;
+    float *row_tile = (float *)shared_ptr(at.rows) + group * 4 * BN; /* of this warpgroup, twice */
+    u32 turn = 0, pieces = 0;
+    for (;;) {
+        const af_piece t = next_piece(at, group, pieces);
         if (t.head < 0)
             return;
         const int k0 = t.at + threadIdx.x / 32 * 16, ka = k0 + lane / 4;
         float dk[OACC], dv[OACC];
         u32 p[BN / 16][4], ds[BN / 16][4];
-        own_done(at, t.steps == 0);
+        /* A thread's share of lse and delta of a tile's 64 rows, asked for a step ahead. */
+        auto row_value = [&](int q0, int h) {
+            const int row = q0 + threadIdx.x % 64;
+            const i64 from = (i64)row * H + h;
+            if (threadIdx.x % 128 < 64)
+                return row < t.hi ? lse[from] : INF;
+            return row < t.hi ? delta[from] : 0.0f;
+        };
 #pragma unroll
         for (int i = 0; i < OACC; i++)
             dk[i] = dv[i] = 0.0f;
         /* s := p, dp := ds */
-        auto slopes = [&](float(&s)[SACC], float(&dp)[SACC], u32 stage, int q0) {
-            const float2 *rows = (const float2 *)shared_ptr(at.rows) + stage * BN + lane % 4 * 2;
+        auto slopes = [&](float(&s)[SACC], float(&dp)[SACC], const float *rows, int q0) {
             if ((causal && k0 + 15 > q0) || (window && k0 <= q0 + BN - 1 - window)) {
                 const af_range seen[2] = {queries_of(mask, ka), queries_of(mask, ka + 8)};
 #pragma unroll
@@ -223,32 +198,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             }
 #pragma unroll
             for (int j = 0; j < BN / 8; j++) {
-                const float4 r = *(const float4 *)(rows + j * 8);
+                const float2 l = *(const float2 *)(rows + j * 8 + lane % 4 * 2);
+                const float2 d = *(const float2 *)(rows + BN + j * 8 + lane % 4 * 2);
 #pragma unroll
                 for (int i = 4 * j; i < 4 * j + 4; i++) {
-                    s[i] = exp2_fast(s[i] * factor - (i % 2 ? r.z : r.x));
-                    dp[i] = s[i] * (dp[i] - (i % 2 ? r.w : r.y));
+                    s[i] = exp2_fast(s[i] * factor - (i % 2 ? l.y : l.x));
+                    dp[i] = s[i] * (dp[i] - (i % 2 ? d.y : d.x));
                 }
             }
         };
         if (group == 1 && t.steps > 0)
-            turn_pass(1); /* the first turn is the other's */
-        for (int step = 0, q0 = t.lo; step < t.steps; step++, turn++) {
-            float s[SACC], dp[SACC];
+            turn_pass(group); /* the first turn is the other's */
+        float ahead = row_value(t.lo, t.head * heads);
+        for (int step = 0, q0 = t.lo, h = t.head * heads; step < t.steps; step++, turn++) {
+            float s[SACC], dp[SACC], *rows = row_tile + turn % 2 * 2 * BN;
             wait_full(at, 0, turn);
             wait_full(at, 1, turn);
-            turn_wait(1 + group);
+            turn_wait(group);
             wgmma_fence();
             scores(s, k, stage_of(at, 0, turn));
             scores(dp, v, stage_of(at, 1, turn));
             wgmma_commit();
             if (group == 0 || step + 1 < t.steps)
-                turn_pass(2 - group);
+                turn_pass(group);
+            rows[threadIdx.x % 128] = ahead * (threadIdx.x % 128 < 64 ? LOG2E : 1.0f);
+            meet(ROWS_THERE + group, 128);
+            const int now = q0;
+            h += q0 + BN >= t.hi;
+            q0 = q0 + BN < t.hi ? q0 + BN : t.lo;
+            if (step + 1 < t.steps)
+                ahead = row_value(q0, h);
             wgmma_wait<0>();
             pin(s);
             pin(dp);
             own_done(at, step + 1 == t.steps);
-            slopes(s, dp, turn % STAGES, q0);
+            slopes(s, dp, rows, now);
             pack_operand(p, s);
             pack_operand(ds, dp);
             pin(dk);
@@ -259,7 +243,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             add_product(dv, p, stage_of(at, 1, turn));
             add_product(dk, ds, stage_of(at, 0, turn));
             wgmma_commit();
-            q0 = q0 + BN < t.hi ? q0 + BN : t.lo;
             wgmma_wait<0>();
             pin(dk);
             pin(dv);

@@ -96,16 +96,20 @@ template <int R> DEV void fetch_rows(u32 tile, const af_map *map, int col, int r
                          "l"(map), "r"(col + slab * 64), "r"(row0 + r), "r"(bar)
                          : "memory");
 }
-/* The warpgroups' turns: barrier id counts those who wait for their turn and those who pass it on. */
-DEV void turn_wait(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
-DEV void turn_pass(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
+/* ---- barriers of the block by number: those who wait, and those who only arrive ---- */
+enum { TURN = 1, ROWS_THERE = 3, PIECE_THERE = 5, PIECE_TAKEN = 7 }; /* one for each warpgroup */
+DEV void meet(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DEV void arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+/* The warpgroups' turns. */
+DEV void turn_wait(int group) { meet(TURN + group, USERS); }
+DEV void turn_pass(int group) { arrive(TURN + 1 - group, USERS); }
 /* 168 registers a thread are there: those who compute take what those who fetch do not need. */
 DEV void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
 DEV void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 #endif
 
 /* ---- shared memory: owned tiles, stages of two streams, a tile results leave through, lse and delta of
- * streamed rows; then barriers, and the piece that is worked on ---- */
+ * streamed rows for each warpgroup (twice); then barriers, and the piece that is worked on ---- */
 struct places {
     u32 own[2], tile[2], out, rows, nowhere, own_full, own_free, full[2], free[2], piece;
 };
@@ -118,7 +122,7 @@ DEV places places_of()
     at.tile[1] = at.tile[0] + STAGES * TILE_BYTES;
     at.out = at.tile[1] + STAGES * TILE_BYTES;
     at.rows = at.out + OWN_BYTES;
-    at.nowhere = at.rows + (OWNED - 1) * STAGES * BN * 8;
+    at.nowhere = at.rows + (OWNED - 1) * 4 * BN * 8;
     at.own_full = at.nowhere + 8;
     at.own_free = at.own_full + 8;
     at.full[0] = at.own_free + 8;
@@ -128,23 +132,33 @@ DEV places places_of()
     at.piece = at.free[1] + 8 * STAGES;
     return at;
 }
-DEV const af_piece *piece_of(const places &at) { return (const af_piece *)shared_ptr(at.piece); }
 
 #if SM90
-/* `fillers` arrivals fill a stage of the first stream, one of the second. */
-DEV void bars_new(const places &at, int fillers)
+/* Roles: true for the warps that compute, with their registers; the first warp of the third warpgroup
+ * runs fetch(). */
+template <class F> DEV bool computes(const places &at, int group, F fetch)
 {
     if (threadIdx.x == 0) {
         bar_init(at.own_full, 1);
         bar_init(at.own_free, USERS / 32);
         for (int i = 0; i < 2 * STAGES; i++) {
-            bar_init(at.full[0] + i * 8, i < STAGES ? fillers : 1);
+            bar_init(at.full[0] + i * 8, 1);
             bar_init(at.free[0] + i * 8, USERS / 32);
         }
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* the copy engine sees them */
     __syncthreads();
+    if (group < 2) {
+        registers_up();
+        return true;
+    }
+    registers_down();
+    if (threadIdx.x < USERS + 32)
+        fetch();
+    return false;
 }
+/* Number of the warpgroup: uniform, and seen to be. */
+DEV int group_of() { return __shfl_sync(FULL, threadIdx.x / 128, 0); }
 DEV void wait_full(const places &at, int i, u32 turn)
 {
     bar_wait(at.full[i] + turn % STAGES * 8, turn / STAGES & 1);
@@ -155,10 +169,29 @@ DEV void release(const places &at, int i, u32 turn)
     if (threadIdx.x % 32 == 0)
         bar_arrive(at.free[i] + turn % STAGES * 8);
 }
-/* This warp has no more use for the owned tiles, nor for what the piece says. */
+/* Nothing in the tiles of a turn concerns this warp. It waits for them all the same: a barrier counts for
+ * one turn at a time. */
+DEV void pass_over(const places &at, u32 turn)
+{
+    wait_full(at, 0, turn);
+    wait_full(at, 1, turn);
+    __syncwarp();
+    release(at, 0, turn);
+    release(at, 1, turn);
+}
+/* The next piece; its owned tiles are there if it has steps, which `pieces` counts. */
+DEV af_piece next_piece(const places &at, int group, u32 &pieces)
+{
+    meet(PIECE_THERE + group, 128 + 32);
+    const af_piece p = *(const af_piece *)shared_ptr(at.piece);
+    arrive(PIECE_TAKEN + group, 128 + 32);
+    if (p.steps > 0)
+        bar_wait(at.own_full, pieces++ & 1);
+    return p;
+}
+/* This warp has no more use for the owned tiles. */
 DEV void own_done(const places &at, bool yes)
 {
-    __syncwarp();
     if (yes && threadIdx.x % 32 == 0)
         bar_arrive(at.own_free);
 }
@@ -167,20 +200,25 @@ DEV u32 stage_of(const places &at, int i, u32 turn) { return at.tile[i] + turn %
 /* ---- the warp that fetches ---- */
 
 /* A piece becomes known to those who compute, its owned tiles are on their way. */
-DEV void announce(const places &at, const af_piece &p, int round, const af_map *m0, int col0,
+DEV void announce(const places &at, const af_piece &p, int round, u32 &pieces, const af_map *m0, int col0,
                   const af_map *m1, int col1)
 {
-    bar_wait(at.own_free, (round + 1) & 1);
-    if (threadIdx.x % 32 == 0) {
+    const bool first = threadIdx.x % 32 == 0;
+    for (int group = 0; group < 2 && round > 0; group++)
+        meet(PIECE_TAKEN + group, 128 + 32);
+    if (first)
         *(af_piece *)shared_ptr(at.piece) = p;
-        if (p.steps > 0) {
-            bar_expect(at.own_full, OWNED * OWN_BYTES);
-            fetch_rows<OWN>(at.own[0], m0, col0, p.at, at.own_full);
-            if (OWNED > 1)
-                fetch_rows<OWN>(at.own[1], m1, col1, p.at, at.own_full);
-        } else {
-            bar_arrive(at.own_full);
-        }
+    __syncwarp();
+    for (int group = 0; group < 2; group++)
+        arrive(PIECE_THERE + group, 128 + 32);
+    if (p.steps == 0)
+        return;
+    bar_wait(at.own_free, (pieces++ + 1) & 1);
+    if (first) {
+        bar_expect(at.own_full, OWNED * OWN_BYTES);
+        fetch_rows<OWN>(at.own[0], m0, col0, p.at, at.own_full);
+        if (OWNED > 1)
+            fetch_rows<OWN>(at.own[1], m1, col1, p.at, at.own_full);
     }
 }
 /* One streamed tile of stream i; `turn` counts them all. */
@@ -197,7 +235,7 @@ DEV void stream_tile(const places &at, int i, u32 turn, const af_map *map, int c
 DEV void fetch_keys(const places &at, const af_map *qkv, const af_map *dout, const int *bounds, int S,
                     int N, int H, int K, af_mask mask)
 {
-    u32 turn = 0;
+    u32 turn = 0, pieces = 0;
     for (int round = 0;; round++) {
         const int rank = rank_of(round), h = rank % H, kv = H + h / (H / K);
         af_piece p = {0, 0, 0, 0, 0, -1};
@@ -207,7 +245,7 @@ DEV void fetch_keys(const places &at, const af_map *qkv, const af_map *dout, con
             p.hi = t.dead ? p.lo : end_key(mask, min(t.at + OWN, t.to), t.to);
             p.steps = (p.hi - p.lo + BN - 1) / BN;
         }
-        announce(at, p, round, qkv, h * AF_EP, dout, h * AF_EP);
+        announce(at, p, round, pieces, qkv, h * AF_EP, dout, h * AF_EP);
         if (p.head < 0)
             return;
         for (int step = 0; step < p.steps; step++, turn++) {

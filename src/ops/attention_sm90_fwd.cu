@@ -18,29 +18,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 {
 #if SM90
     const af_mask mask = {causal, window};
-    const int lane = threadIdx.x % 32;
-    const int group = __shfl_sync(FULL, threadIdx.x / 128, 0); /* uniform, and seen to be */
+    const int lane = threadIdx.x % 32, group = group_of();
     const places at = places_of();
-    bars_new(at, 1);
-    if (group == 2) {
-        registers_down();
-        if (threadIdx.x < USERS + 32)
-            fetch_keys(at, &qkv, &qkv, bounds, S, N, H, K, mask);
+    if (!computes(at, group, [&] { fetch_keys(at, &qkv, &qkv, bounds, S, N, H, K, mask); }))
         return;
-    }
-    registers_up();
     const float factor = scale * LOG2E;
-    u32 turn = 0;
-    for (int round = 0;; round++) {
-        bar_wait(at.own_full, round & 1);
-        const af_piece t = *piece_of(at);
+    u32 turn = 0, pieces = 0;
+    for (;;) {
+        const af_piece t = next_piece(at, group, pieces);
         if (t.head < 0)
             return;
         const int q0 = t.at + threadIdx.x / 32 * 16, qa = q0 + lane / 4; /* rows of this warp, lane */
         float acc[OACC], top[2] = {-INF, -INF}, sum[2] = {0.0f, 0.0f}, keep[2];
         u32 p[BN / 16][4];
         const u32 mine = at.own[0] + group * 64 * 128; /* rows of this warpgroup */
-        own_done(at, t.steps == 0);
 #pragma unroll
         for (int i = 0; i < OACC; i++)
             acc[i] = 0.0f;
@@ -83,13 +74,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pack_operand(p, s);
         }
         if (group == 1 && t.steps > 1)
-            turn_pass(1); /* the first turn is the other's */
+            turn_pass(group); /* the first turn is the other's */
         for (int step = 1; step < t.steps; step++) {
             const u32 now = turn + step;
             float s[SACC];
             wait_full(at, 0, now);
             wait_full(at, 1, now - 1);
-            turn_wait(1 + group);
+            turn_wait(group);
             pin(acc);
             pin(p);
             wgmma_fence();
@@ -98,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             add_product(acc, p, stage_of(at, 1, now - 1));
             wgmma_commit();
             if (group == 0 || step + 1 < t.steps)
-                turn_pass(2 - group);
+                turn_pass(group);
             wgmma_wait<1>(); /* the scores; the sums of the step before still run */
             pin(s);
             release(at, 0, now);

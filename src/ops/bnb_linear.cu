@@ -9,8 +9,8 @@
  * Decoding is what bounds it: integer units are half as wide as the others. A byte of codes is looked
  * up as two floats in shared memory, a copy of the table for each pair of lanes so that no bank is hit
  * twice, scaled and rounded: two integer operations for two values. */
-// variants: AF_BOOK=nf4_bits AF_TOK=8 AF_KS=1 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=2 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=8 | AF_BOOK=nf4_bits AF_TOK=16 AF_KS=1 | AF_BOOK=nf4_bits AF_TOK=16 AF_KS=2 | AF_BOOK=nf4_bits AF_TOK=16 AF_KS=8 | AF_BOOK=fp4_bits AF_TOK=8 AF_KS=1 | AF_BOOK=fp4_bits AF_TOK=8 AF_KS=2 | AF_BOOK=fp4_bits AF_TOK=8 AF_KS=8 | AF_BOOK=fp4_bits AF_TOK=16 AF_KS=1 | AF_BOOK=fp4_bits AF_TOK=16 AF_KS=2 | AF_BOOK=fp4_bits AF_TOK=16 AF_KS=8
-// common: AF_BOOK=nf4_bits AF_TOK=8 AF_KS=1 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=2 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=8
+// variants: AF_BOOK=nf4_bits AF_TOK=8 AF_KS=1 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=2 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=4 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=8 | AF_BOOK=nf4_bits AF_TOK=16 AF_KS=1 | AF_BOOK=nf4_bits AF_TOK=16 AF_KS=2 | AF_BOOK=nf4_bits AF_TOK=16 AF_KS=4 | AF_BOOK=nf4_bits AF_TOK=16 AF_KS=8 | AF_BOOK=fp4_bits AF_TOK=8 AF_KS=1 | AF_BOOK=fp4_bits AF_TOK=8 AF_KS=2 | AF_BOOK=fp4_bits AF_TOK=8 AF_KS=4 | AF_BOOK=fp4_bits AF_TOK=8 AF_KS=8 | AF_BOOK=fp4_bits AF_TOK=16 AF_KS=1 | AF_BOOK=fp4_bits AF_TOK=16 AF_KS=2 | AF_BOOK=fp4_bits AF_TOK=16 AF_KS=4 | AF_BOOK=fp4_bits AF_TOK=16 AF_KS=8
+// common: AF_BOOK=nf4_bits AF_TOK=8 AF_KS=1 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=2 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=4 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=8
 #include "bnb_linear.cuh"
 #include "cluster.cuh"
 

@@ -13,6 +13,7 @@ enum {
     ROWS = 128,
     STEP = 128,
     STAGES = 3,
+    LONG_STEPS = 32,    /* rows from which eight blocks gain over four (measured) */
     STAGE_CODES = 8192, /* bytes */
     STAGE_TOKEN = 320,
     TABLE_BYTES = 256 * 128 + 1024,
@@ -106,7 +107,7 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     const int room = tokens <= 8 ? 8 : TOKENS_MAX;
     int shared = 1; /* blocks of a cluster that share rows */
     if (cu->arch >= 90 && blocks < (int64_t)cu->sms * 2)
-        shared = blocks < cu->sms && steps >= 8 ? 8 : 2;
+        shared = blocks >= cu->sms || steps < 8 ? 2 : steps < LONG_STEPS ? 4 : 8;
     else if (blocks * 2 < cu->sms)
         return false; /* most of the device would look on */
     af_kernel *k = af_cuda_kernel(

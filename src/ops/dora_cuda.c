@@ -57,8 +57,7 @@ static af_status dora_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
                                       af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(w.dtype)));
         af_launch *l = af_cuda_launch(cu, n, k, w.rows, 1, 1, 256, 0);
         af_arg_ptr(l, n->out[0]->data);
-        af_arg_ptr(l, w.data);
-        af_arg_i64(l, w.ld);
+        af_arg_mat(l, w);
         af_arg_i64(l, n->attr.linear.piece_from[i]);
         af_arg_i64(l, w.cols);
         af_arg_ptr(l, parts ? a->data : NULL);

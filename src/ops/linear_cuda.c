@@ -198,8 +198,7 @@ static af_status linear_dbias_prepare(af_cuda *cu, af_graph *g, af_node *n, af_e
                                                af_cuda_ctype(n->out[0]->dtype)));
     af_launch *l = af_cuda_launch(cu, n, k, (y.cols + 31) / 32, 1, 1, 256, 0);
     af_arg_ptr(l, n->out[0]->data);
-    af_arg_ptr(l, y.data);
-    af_arg_i64(l, y.ld);
+    af_arg_mat(l, y);
     af_arg_i64(l, y.rows);
     af_arg_i64(l, y.cols);
     af_arg_i32(l, n->accumulate);

@@ -24,10 +24,8 @@ void af_cuda_copy_2d(af_cuda *cu, af_node *n, af_mat dst, af_mat src, int64_t wi
         return;
     af_launch *l = af_cuda_launch(cu, n, k, AF_MIN((wide + 31) / 32, (int64_t)64),
                                   (dst.rows + 7) / 8, 1, 256, 0);
-    af_arg_ptr(l, dst.data);
-    af_arg_i64(l, dst.ld);
-    af_arg_ptr(l, src.data);
-    af_arg_i64(l, src.ld);
+    af_arg_mat(l, dst);
+    af_arg_mat(l, src);
     af_arg_i64(l, dst.rows);
     af_arg_i64(l, src.cols);
     af_arg_i64(l, wide);
@@ -43,8 +41,7 @@ void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
                        af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(dst.dtype)));
     const int64_t blocks = AF_MIN((dst.rows * dst.cols + 2047) / 2048, (int64_t)cu->sms * 16);
     af_launch *l = af_cuda_launch(cu, n, k, AF_MAX(blocks, (int64_t)1), 1, 1, 256, 0);
-    af_arg_ptr(l, dst.data);
-    af_arg_i64(l, dst.ld);
+    af_arg_mat(l, dst);
     af_arg_ptr(l, w->data);
     if (four) {
         assert(q && "a 4-bit weight has its scales");

@@ -8,23 +8,11 @@
  * so (.ftz). */
 // variants: AF_T=bf16 | AF_T=float | AF_T=half
 // common: AF_T=bf16 | AF_T=float
-#include "bnb.cuh"
+#include "bnb_decode.cuh"
 
 #define BLOCK 64
 #define FLT_MIN 1.17549435e-38f
 
-DEV float mul_flush(float a, float b)
-{
-    float c;
-    asm("mul.rn.ftz.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-    return c;
-}
-DEV float add_flush(float a, float b)
-{
-    float c;
-    asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-    return c;
-}
 DEV float inverse_flush(float a)
 {
     float c;

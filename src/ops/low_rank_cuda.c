@@ -25,12 +25,9 @@ bool af_low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool down, a
                                   af_cuda_text(cu, "AF_NT=%d AF_KS=%d", columns, shared));
     af_launch *l =
         af_cuda_launch(cu, n, k, (x.rows + BLOCK_ROWS - 1) / BLOCK_ROWS * shared, 1, 1, 256, 0);
-    af_arg_ptr(l, c.data);
-    af_arg_i64(l, c.ld);
-    af_arg_ptr(l, x.data);
-    af_arg_i64(l, x.ld);
-    af_arg_ptr(l, w.data);
-    af_arg_i64(l, w.ld);
+    af_arg_mat(l, c);
+    af_arg_mat(l, x);
+    af_arg_mat(l, w);
     af_arg_i64(l, x.rows);
     af_arg_i32(l, x.cols);
     af_arg_i32(l, c.cols);
@@ -89,10 +86,8 @@ static bool outer(af_cuda *cu, af_node *n, outer_part part[AF_ADAPTER_PARTS], in
     if (blocks == 0)
         return true;
     af_launch *l = af_cuda_launch(cu, n, k, blocks * shared, 1, 1, 256, bytes);
-    af_arg_ptr(l, y.data);
-    af_arg_i64(l, y.ld);
-    af_arg_ptr(l, z.data);
-    af_arg_i64(l, z.ld);
+    af_arg_mat(l, y);
+    af_arg_mat(l, z);
     af_arg_bytes(l, part, AF_ADAPTER_PARTS * sizeof *part);
     af_arg_i64(l, y.rows);
     af_arg_i32(l, n->accumulate);

@@ -13,17 +13,18 @@ template <int R> DEV u32 piece_at(int r, int c)
 {
     return c / 8 * (R * 128) + r * 128 + ((c ^ r) % 8) * 16;
 }
+/* Descriptors. Shared memory ends before 2^18, so the address's 14 bits need no mask and the next one is
+ * one addition away: between products of 32 cycles there is no time for more. */
+DEV u64 desc(u32 low) { return (u64)(1u << 30 | 64) << 32 | low; }
 /* 16 columns from 16*k of the tile at `at` (R rows), inner dimension along the columns. */
 template <int R> DEV u64 desc_k(u32 at, int k)
 {
-    const u32 a = at + k / 4 * (R * 128) + k % 4 * 32;
-    return (u64)(a >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+    return desc((at >> 4) + (1u << 16) + (k / 4 * (R * 8) + k % 4 * 2));
 }
 /* 16 rows from 16*k, inner dimension along the rows: all columns are outputs. */
 template <int R> DEV u64 desc_mn(u32 at, int k)
 {
-    const u32 a = at + k * 2048;
-    return (u64)(a >> 4 & 0x3fff) | (u64)(R * 8) << 16 | 64ull << 32 | 1ull << 62;
+    return desc((at >> 4) + ((u32)(R * 8) << 16) + k * 128);
 }
 DEV void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -1,7 +1,8 @@
 /* test_cuda_speed.c - a LoRA training step at the shapes of real models, with random weights, and
  * where its time goes. Not part of an ordinary test run: it skips unless AF_SPEED lists what to
  * measure, as "MODEL BATCHxSEQ" words: AF_SPEED="0.5b:4x2048 1.5b:4x512". AF_FULL=1 trains every
- * weight instead of adapters; AF_PROFILE=1 adds a table by op; AF_RECOMPUTE=1..3 recomputes. */
+ * weight instead of adapters; AF_PROFILE=1 adds a table by op; AF_RECOMPUTE=1..3 recomputes;
+ * AF_NO_LT=1 multiplies by own kernels. */
 #define _GNU_SOURCE
 #include "test.h"
 
@@ -269,6 +270,7 @@ static void measure(const shape *s, int64_t batch, int64_t seq)
     ((af_cuda *)d)->no_narrow = getenv("AF_NO_NARROW") != NULL;
     if (getenv("AF_CUDNN"))
         af_device_set_attention(d, AF_ATTENTION_CUDNN);
+    ((af_cuda *)d)->no_lt = getenv("AF_NO_LT") != NULL;
     model m = {.s = s, .batch = batch, .seq = seq, .full = getenv("AF_FULL") != NULL};
     CHECK_OK(af_graph_new(&m.g, &err), err);
     if (recompute)

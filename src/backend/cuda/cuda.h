@@ -136,6 +136,8 @@ void af_arg_f64(af_launch *l, double v);
 void af_arg_u64(af_launch *l, uint64_t v);
 /* A struct passed by value, at most 128 bytes, aligned to 8. */
 void af_arg_bytes(af_launch *l, const void *p, unsigned n);
+/* A matrix: its data and its row stride. */
+void af_arg_mat(af_launch *l, af_mat m);
 /* A matrix of bf16 as Hopper's copy engine sees it (af_map of attention_sm90.cuh): boxes of 64 rows
  * and 64 columns with the 128-byte swizzle, zeros outside. Rows start on 16 bytes. */
 void af_arg_map(af_cuda *cu, af_launch *l, af_mat m);

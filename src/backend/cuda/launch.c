@@ -151,6 +151,12 @@ void af_arg_bytes(af_launch *l, const void *p, unsigned n)
     add(l, p, n, 8);
 }
 
+void af_arg_mat(af_launch *l, af_mat m)
+{
+    af_arg_ptr(l, m.data);
+    af_arg_i64(l, m.ld);
+}
+
 void af_arg_map(af_cuda *cu, af_launch *l, af_mat m)
 {
     _Alignas(64) uint8_t map[128] = {0};

@@ -120,6 +120,12 @@ done:
     return st;
 }
 
+static af_status begin_write(af_cuda *cu, af_error *err)
+{
+    return af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a write",
+                       err);
+}
+
 static void note_write(af_cuda *cu, af_graph *g, const af_tensor *t, uint64_t bytes)
 {
     af_cuda_graph *cg = g->backend;
@@ -134,8 +140,7 @@ af_status af_cuda_write_nf4(af_device *d, af_graph *g, af_tensor *t, const uint1
     af_cuda *cu = (af_cuda *)d;
     af_status st = AF_OK;
     parts p;
-    AF_TRY(
-        af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a write", err));
+    AF_TRY(begin_write(cu, err));
     AF_TRY(place(&p, cu, g, t, err));
     const uint64_t bytes = (uint64_t)p.n * 2;
     AF_TRY(af_upload_rows(cu, p.rows, bytes, rows, bytes, 1, t->name, err));
@@ -160,8 +165,7 @@ af_status af_cuda_write_noise(af_device *d, af_graph *g, af_tensor *t, const af_
     af_cuda *cu = (af_cuda *)d;
     af_status st = AF_OK;
     parts p;
-    AF_TRY(
-        af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a write", err));
+    AF_TRY(begin_write(cu, err));
     note_write(cu, g, t, 0);
     if (!n->nf4)
         return noise(cu, t->data, t->ld, af_rows(t), af_last(t), t->dtype, *n, err);
