@@ -75,7 +75,7 @@ static bool plan_sm90(plan *p, const af_cuda *cu, bool back)
 {
     if (!hopper(p, cu))
         return false;
-    const int row_bytes = p->E * 2, owned = back ? 3 : 2, tiles = back ? 6 : 4;
+    const int row_bytes = p->E * 2, owned = back ? 3 : 2, tiles = back ? 7 : 5;
     const int bn = back ? 64 : 128, bytes = 1024 + owned * SM90_ROWS * row_bytes +
                                             tiles * bn * row_bytes + (back ? 4 * bn * 8 : 0) +
                                             SM90_BARRIERS;

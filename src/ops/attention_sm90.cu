@@ -9,7 +9,8 @@
 // variants: AF_EP=64 | AF_EP=128
 // common: AF_EP=64 | AF_EP=128
 #define BN 64 /* streamed rows */
-#define STAGES 3
+#define DEPTH_0 4 /* keys of dq are in use for two steps */
+#define DEPTH_1 3
 #define OWNED 2
 #include "attention_sm90.cuh"
 /* dq = scale * sum over keys of ds k */

@@ -1,7 +1,7 @@
 /* attention_sm90.cuh - shared by the Hopper attention kernels.
  *
  * A block stays on its multiprocessor and takes one piece of work after another: 128 rows of one
- * sequence and head, whose other side streams by in tiles of BN rows, STAGES deep. Two warpgroups
+ * sequence and head, whose other side streams by in tiles of BN rows. Two warpgroups
  * compute, 64 rows each; a warp of the third asks the copy engine for tiles, ahead of them and across
  * the ends of pieces. Barriers in shared memory say what is full and what is free.
  *
@@ -12,7 +12,7 @@
 #include "attention.cuh"
 #include "wgmma.cuh"
 
-/* Defined before: BN; STAGES; OWNED, the tiles of a piece's own rows. */
+/* Defined before: BN; DEPTH_0 and DEPTH_1, stages of the two streams; OWNED, tiles of a piece's own rows. */
 #ifndef AF_EP
 #define AF_EP 128
 #endif
@@ -119,17 +119,17 @@ DEV places places_of()
     at.own[0] = shared_base();
     at.own[1] = at.own[0] + (OWNED - 1) * OWN_BYTES;
     at.tile[0] = at.own[1] + OWN_BYTES;
-    at.tile[1] = at.tile[0] + STAGES * TILE_BYTES;
-    at.out = at.tile[1] + STAGES * TILE_BYTES;
+    at.tile[1] = at.tile[0] + DEPTH_0 * TILE_BYTES;
+    at.out = at.tile[1] + DEPTH_1 * TILE_BYTES;
     at.rows = at.out + OWN_BYTES;
     at.nowhere = at.rows + (OWNED - 1) * 4 * BN * 8;
     at.own_full = at.nowhere + 8;
     at.own_free = at.own_full + 8;
     at.full[0] = at.own_free + 8;
-    at.full[1] = at.full[0] + 8 * STAGES;
-    at.free[0] = at.full[1] + 8 * STAGES;
-    at.free[1] = at.free[0] + 8 * STAGES;
-    at.piece = at.free[1] + 8 * STAGES;
+    at.full[1] = at.full[0] + 8 * DEPTH_0;
+    at.free[0] = at.full[1] + 8 * DEPTH_1;
+    at.free[1] = at.free[0] + 8 * DEPTH_0;
+    at.piece = at.free[1] + 8 * DEPTH_1;
     return at;
 }
 
@@ -141,7 +141,7 @@ template <class F> DEV bool computes(const places &at, int group, F fetch)
     if (threadIdx.x == 0) {
         bar_init(at.own_full, 1);
         bar_init(at.own_free, USERS / 32);
-        for (int i = 0; i < 2 * STAGES; i++) {
+        for (int i = 0; i < DEPTH_0 + DEPTH_1; i++) {
             bar_init(at.full[0] + i * 8, 1);
             bar_init(at.free[0] + i * 8, USERS / 32);
         }
@@ -159,15 +159,18 @@ template <class F> DEV bool computes(const places &at, int group, F fetch)
 }
 /* Number of the warpgroup: uniform, and seen to be. */
 DEV int group_of() { return __shfl_sync(FULL, threadIdx.x / 128, 0); }
-DEV void wait_full(const places &at, int i, u32 turn)
-{
-    bar_wait(at.full[i] + turn % STAGES * 8, turn / STAGES & 1);
-}
+/* `turn` counts the tiles of a stream: which stage, and the parity of its uses so far. */
+DEV u32 depth(int i) { return i == 0 ? DEPTH_0 : DEPTH_1; }
+DEV u32 parity(int i, u32 turn) { return turn / depth(i) & 1; }
+DEV u32 full(const places &at, int i, u32 turn) { return at.full[i] + turn % depth(i) * 8; }
+DEV u32 unused(const places &at, int i, u32 turn) { return at.free[i] + turn % depth(i) * 8; }
+DEV u32 stage_of(const places &at, int i, u32 turn) { return at.tile[i] + turn % depth(i) * TILE_BYTES; }
+DEV void wait_full(const places &at, int i, u32 turn) { bar_wait(full(at, i, turn), parity(i, turn)); }
 /* This warp has no more use for a stage of stream i. */
 DEV void release(const places &at, int i, u32 turn)
 {
     if (threadIdx.x % 32 == 0)
-        bar_arrive(at.free[i] + turn % STAGES * 8);
+        bar_arrive(unused(at, i, turn));
 }
 /* Nothing in the tiles of a turn concerns this warp. It waits for them all the same: a barrier counts for
  * one turn at a time. */
@@ -195,7 +198,6 @@ DEV void own_done(const places &at, bool yes)
     if (yes && threadIdx.x % 32 == 0)
         bar_arrive(at.own_free);
 }
-DEV u32 stage_of(const places &at, int i, u32 turn) { return at.tile[i] + turn % STAGES * TILE_BYTES; }
 
 /* ---- the warp that fetches ---- */
 
@@ -221,14 +223,13 @@ DEV void announce(const places &at, const af_piece &p, int round, u32 &pieces, c
             fetch_rows<OWN>(at.own[1], m1, col1, p.at, at.own_full);
     }
 }
-/* One streamed tile of stream i; `turn` counts them all. */
+/* The next tile of stream i. */
 DEV void stream_tile(const places &at, int i, u32 turn, const af_map *map, int col, int row)
 {
-    const u32 full = at.full[i] + turn % STAGES * 8;
-    bar_wait(at.free[i] + turn % STAGES * 8, (turn / STAGES + 1) & 1);
+    bar_wait(unused(at, i, turn), parity(i, turn) ^ 1);
     if (threadIdx.x % 32 == 0) {
-        bar_expect(full, TILE_BYTES);
-        fetch_rows<BN>(stage_of(at, i, turn), map, col, row, full);
+        bar_expect(full(at, i, turn), TILE_BYTES);
+        fetch_rows<BN>(stage_of(at, i, turn), map, col, row, full(at, i, turn));
     }
 }
 /* Rows of queries (and of the output's gradient), keys and values streaming by. */

@@ -2,13 +2,14 @@
  * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and 128
  * without soft cap; the gradients are attention_sm90.cu. One block a multiprocessor.
  *
- * Built with AF_EP (64 or 128). Two stages of keys and of values. The warpgroups take turns at the tensor
+ * Built with AF_EP (64 or 128). The warpgroups take turns at the tensor
  * cores: one issues its products while the other softens. A step issues its scores, then the sums of the
  * step before, and waits for the scores only. On other architectures the kernel is empty. */
 // variants: AF_EP=64 | AF_EP=128
 // common: AF_EP=64 | AF_EP=128
 #define BN 128 /* keys of a step */
-#define STAGES 2
+#define DEPTH_0 2
+#define DEPTH_1 3 /* values are in use for two steps */
 #define OWNED 1
 #include "attention_sm90.cuh"
 
