@@ -37,7 +37,8 @@ static void use(plan *l, af_tensor *w, const af_tensor *x, bool trans)
 {
     const af_fast *f = af_fast_get();
     packs *p = w->backend;
-    if (!is_frozen(w) || af_rows(x) < ROWS_MIN || !(l->all || f->packs_once(x->dtype, trans)))
+    const int64_t N = w->dim[!trans], K = w->dim[trans];
+    if (!is_frozen(w) || af_rows(x) < ROWS_MIN || !(l->all || f->packs_once(x->dtype, trans, N, K)))
         return;
     if (!p)
         p = w->backend = af_arena_take(&l->g->mem, sizeof *p);
@@ -47,7 +48,7 @@ static void use(plan *l, af_tensor *w, const af_tensor *x, bool trans)
         p->rows = x->dtype;
     if (p->rows != x->dtype || p->bytes[trans])
         return;
-    p->bytes[trans] = f->packed_bytes(x->dtype, w->dim[trans ? 0 : 1], w->dim[trans ? 1 : 0]);
+    p->bytes[trans] = f->packed_bytes(x->dtype, N, K);
     p->at[trans] = l->total;
     l->total += AF_ALIGN_UP(p->bytes[trans], (uint64_t)64);
 }

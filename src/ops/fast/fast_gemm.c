@@ -141,19 +141,15 @@ static int64_t even_part(int64_t size, int64_t most, int64_t unit)
 }
 
 /* Most panels of a strip. AMX reads them past a few rows of A: as many as stay in the second-level
- * cache, and not too few, or A comes too often; if it packs them, then whole rows of B if it can.
- */
+ * cache beside those rows. */
 static int64_t strip_panels(const task *t)
 {
     if (any_coarse(t->g))
         return AF_GEMM_WIDE / tile_cols(t);
 #if defined(AF_ISA_amx)
-    const int64_t kept = AF_MAX(AF_GEMM_STRIP_BYTES / (t->depth * BN * 2), INT64_C(9)),
-                  fit = t->depth_b ? B_BYTES / (t->depth_b * BN * 2) : kept,
-                  most = AF_GEMM_WIDE / BN;
+    const int64_t kept = B_BYTES / (t->depth * BN * 2) - 1;
     if (t->bf16)
-        return AF_MAX(AF_MIN(2 * t->depth_b > t->depth ? fit : AF_MIN(kept, fit), most),
-                      INT64_C(1));
+        return AF_MAX(AF_MIN(kept, (int64_t)AF_GEMM_WIDE / BN), INT64_C(1));
 #endif
     return AF_GEMM_STRIP / tile_cols(t);
 }
@@ -225,15 +221,17 @@ static void multiply(void *arg, int64_t from, int64_t to, int share)
  * leaves less of a panel empty. */
 void AF_ISA_NAME(af_task_cut)(task *t, int threads)
 {
-    const int64_t W = tile_cols(t), left = t->cols % W, tm = tile_rows(t);
+    const int64_t W = tile_cols(t), left = t->cols % W, tm = tile_rows(t),
+                  small = ROWS_STAY && t->bf16 ? 0 : AF_NARROW;
     int64_t narrow = 0;
     t->wide = t->cols / W;
-    if (AF_NARROW && left > 0 && left <= 2 * AF_NARROW - W && t->wide > 0) {
+    if (left > 0 && left <= 2 * small - W && t->wide > 0) {
         t->wide--;
         narrow = 2;
-        // cppcheck-suppress incorrectLogicOperator ; AF_NARROW is 0 on some machines only
-    } else if (AF_NARROW && left > 0 && left <= AF_NARROW) {
+    } else if (left > 0 && left <= small) {
         narrow = 1;
+    } else if (left > 0 && left <= 2 * small && 2 * small < W) {
+        narrow = 2;
     } else if (left > 0) {
         t->wide++;
     }

@@ -2,14 +2,15 @@
  * that steps of any length read from it, and the panels follow one another. */
 #include "ops/fast/fast_task.h"
 
-/* With AMX the transposing of a bf16 weight takes an eighth of a product with 512 rows; across its
- * rows packing is half as dear, and f32 products are slow enough to hide it. */
-bool AF_ISA_NAME(af_packs_once)(af_dtype rows, bool trans)
+/* With AMX, packing takes a tenth to a quarter of a bf16 product with 512 rows; f32 products are
+ * slow enough to hide it. A weight that is multiplied both ways is packed for the longer sum, where
+ * the product itself is slower: both would double the memory of frozen weights once more. */
+bool AF_ISA_NAME(af_packs_once)(af_dtype rows, bool trans, int64_t N, int64_t K)
 {
 #if defined(AF_ISA_amx)
-    return rows == AF_DTYPE_BF16 && trans;
+    return rows == AF_DTYPE_BF16 && (K > N || (K == N && !trans));
 #else
-    (void)rows, (void)trans;
+    (void)rows, (void)trans, (void)N, (void)K;
     return false;
 #endif
 }

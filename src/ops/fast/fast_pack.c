@@ -135,6 +135,8 @@ static void spread(float *p, const float *s, int64_t lines, int width, int64_t s
         spread_by(p, s, lines, NR, step);
     else if (width == MR)
         spread_by(p, s, lines, MR, step);
+    else if (width == VL)
+        spread_by(p, s, lines, VL, step);
     else
         spread_by(p, s, lines, width, step);
 }

@@ -161,6 +161,32 @@ static void tile_f32(int64_t kc, const void *pa, const void *pb, float *c, int64
             *at = s[i][j];
         }
 }
+#if defined(AF_ISA_avx512) || defined(AF_ISA_amx)
+/* c [MR][VL], for the last columns */
+static void tile_f32_narrow(int64_t kc, const void *pa, const void *pb, float *c, int64_t ldc,
+                            af_tile_way way, const af_tile_half *half)
+{
+    (void)half;
+    const float *restrict a = pa, *restrict b = pb;
+    vec s[MR];
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; i++)
+        s[i] = way == AF_TILE_CONTINUE ? *(const vec *)(c + i * ldc) : (vec){0};
+    for (int64_t k = 0; k < kc; k++, a += MR, b += VL) {
+        const vec x = *(const vec *)b;
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; i++)
+            s[i] += x * a[i];
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; i++) {
+        vec *at = (vec *)(c + i * ldc);
+        if (way == AF_TILE_ADD)
+            s[i] += *at;
+        *at = s[i];
+    }
+}
+#endif
 #endif
 
 #if defined(AF_ISA_neonbf16)
@@ -299,7 +325,7 @@ af_tile *AF_ISA_NAME(af_tile_for)(bool bf16, int width)
     if (bf16)
         return width == BN ? tile_bf16 : tile_bf16_narrow;
 #endif
-#if defined(__ARM_NEON)
+#if defined(__ARM_NEON) || defined(AF_ISA_avx512) || defined(AF_ISA_amx)
     if (width != NR)
         return tile_f32_narrow;
 #endif

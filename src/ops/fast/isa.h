@@ -33,9 +33,11 @@ enum { BM = 32, BN = 32, BGA = 32, BGB = 2, BK = 32 };
 #if defined(AF_ISA_amx)
 #define AF_BF16_TILE 1
 #endif
-/* Where the last columns may go to panels of AF_NARROW lines instead of NR or BN. */
+/* Where the last columns may go to panels of AF_NARROW lines instead of NR or BN (AMX: NR only). */
 #if defined(__ARM_NEON)
 enum { AF_NARROW = 8 };
+#elif defined(AF_ISA_avx512) || defined(AF_ISA_amx)
+enum { AF_NARROW = VL };
 #else
 enum { AF_NARROW = 0 };
 #endif
@@ -44,7 +46,7 @@ typedef float vec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 
 uint64_t AF_ISA_NAME(af_gemm_work)(int threads);
 void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work);
-bool AF_ISA_NAME(af_packs_once)(af_dtype rows, bool trans);
+bool AF_ISA_NAME(af_packs_once)(af_dtype rows, bool trans, int64_t N, int64_t K);
 uint64_t AF_ISA_NAME(af_packed_bytes)(af_dtype rows, int64_t N, int64_t K);
 af_packed AF_ISA_NAME(af_pack_once)(const af_operand *b, af_dtype rows, int64_t N, int64_t K,
                                     void *to, af_pool *pool, void *work);
@@ -139,15 +141,14 @@ enum {
     AF_GEMM_KC_BF16 = 1088,
     AF_GEMM_MS = 384,
 #endif
-    AF_GEMM_KC_PLACE = 4096,         /* k's of a bf16 block whose rows of A are not packed */
-    AF_GEMM_ALIAS = 4096,            /* rows so many bytes apart meet in the cache */
-    AF_GEMM_STRIP_BYTES = 640 << 10, /* of B that passes by rows of A, or nine panels */
-    AF_GEMM_KC_WIDE = 256,           /* and of wide strips, which take more columns instead */
-    AF_GEMM_STRIP = 96,              /* columns of B packed at once */
-    AF_GEMM_WIDE = 768,              /* the same where single values cost a block of 256 */
-    AF_GEMM_A_BYTES = 704 << 10,     /* of a packed block of A: most of a second-level cache */
+    AF_GEMM_KC_PLACE = 4096,     /* k's of a bf16 block whose rows of A are not packed */
+    AF_GEMM_ALIAS = 4096,        /* rows so many bytes apart meet in the cache */
+    AF_GEMM_KC_WIDE = 256,       /* and of wide strips, which take more columns instead */
+    AF_GEMM_STRIP = 96,          /* columns of B packed at once */
+    AF_GEMM_WIDE = 768,          /* the same where single values cost a block of 256 */
+    AF_GEMM_A_BYTES = 704 << 10, /* of a packed block of A: most of a second-level cache */
 #if defined(AF_ISA_amx)
-    AF_GEMM_B_BYTES = 1792 << 10, /* of a packed strip of B, at most */
+    AF_GEMM_B_BYTES = 1856 << 10, /* of a packed strip of B, at most: most of an L2 of 2 MB */
 #else
     AF_GEMM_B_BYTES = 768 << 10, /* the same: WIDE * KC_WIDE floats */
 #endif
