@@ -217,6 +217,21 @@ static void multiply(void *arg, int64_t from, int64_t to, int share)
     AF_ISA_NAME(af_spot_end)(t, &h);
 }
 
+/* Into how many pieces the rows are cut when there are few panels: no more than keep the threads
+ * busy for nine tenths, because a strip of B is packed for each. */
+static int64_t row_pieces(int64_t panels, int64_t tiles, int threads)
+{
+    const int64_t most = AF_MIN((4 * threads + panels - 1) / panels, tiles);
+    int64_t pieces = 1;
+    while (pieces < most) {
+        const int64_t items = panels * pieces, share = (items + threads - 1) / threads;
+        if (10 * items >= 9 * threads * share)
+            break;
+        pieces++;
+    }
+    return threads == 1 ? 1 : pieces;
+}
+
 /* Cuts the block's columns into panels: the last sixteen or fewer go to narrow ones when that
  * leaves less of a panel empty. */
 void AF_ISA_NAME(af_task_cut)(task *t, int threads)
@@ -236,8 +251,7 @@ void AF_ISA_NAME(af_task_cut)(task *t, int threads)
         t->wide++;
     }
     t->panels = t->wide + narrow;
-    const int64_t pieces = (4 * threads + t->panels - 1) / t->panels;
-    t->pieces = threads == 1 ? 1 : AF_MAX(AF_MIN(pieces, (t->rows + tm - 1) / tm), INT64_C(1));
+    t->pieces = row_pieces(t->panels, (t->rows + tm - 1) / tm, threads);
 }
 
 static af_gemm_term term_of(const af_gemm *g, int i)
