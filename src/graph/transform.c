@@ -119,6 +119,7 @@ typedef struct remaker {
     af_graph *g;
     af_tensor **copy; /* by tensor id: the rebuilt tensor, or NULL */
     bool *crosses;    /* by tensor id: read by a forward node of another block */
+    bool *late;       /* by tensor id: read by a node behind the forward pass as it was recorded */
     af_node **order;
     int n, cap;
 } remaker;
@@ -131,6 +132,20 @@ static bool in_range(const af_graph *g, const af_node *n)
 static bool is_wide(const af_node *n)
 {
     return af_ops[n->op]->wide && n->n_in > 0 && af_last(n->out[0]) > af_last(n->in[0]);
+}
+
+static bool dropped(const remaker *r, const af_tensor *t);
+
+/* A sum of two values that nobody else needs later: to rebuild it both would be kept. */
+static bool costs_more(const remaker *r, const af_node *n)
+{
+    bool more = n->op == AF_OP_BINARY;
+    for (int k = 0; k < n->n_in && more; k++) {
+        const af_tensor *x = n->in[k];
+        more = x->role == AF_ROLE_ACTIVATION && af_same_shape(x, n->out[0]) && !r->late[x->id] &&
+               !dropped(r, x);
+    }
+    return more;
 }
 
 /* Is t rebuilt rather than kept? */
@@ -149,7 +164,7 @@ static bool dropped(const remaker *r, const af_tensor *t)
     if (r->crosses[t->id]) /* else one block's rebuilding would reach into all blocks before it */
         return false;
     if (af_ops[n->op]->cheap)
-        return t == n->out[0];
+        return t == n->out[0] && !costs_more(r, n);
     if (r->g->recompute >= AF_RECOMPUTE_WIDE && is_wide(n))
         return true;
     return r->g->recompute >= AF_RECOMPUTE_BLOCK;
@@ -230,9 +245,10 @@ static void find_crossings(remaker *r)
 {
     for (int i = 0; i < r->g->n_nodes; i++) {
         const af_node *n = r->g->nodes[i];
-        for (int k = 0; n->phase == AF_PHASE_FORWARD && k < n->n_in; k++) {
+        for (int k = 0; k < n->n_in; k++) {
             const af_tensor *t = n->in[k];
-            if (t->producer && t->producer->block != n->block)
+            r->late[t->id] |= n->phase != AF_PHASE_FORWARD;
+            if (n->phase == AF_PHASE_FORWARD && t->producer && t->producer->block != n->block)
                 r->crosses[t->id] = r->crosses[root(n->in[k])->id] = true;
         }
     }
@@ -246,8 +262,9 @@ void af_graph_apply_recompute(af_graph *g)
     remaker r = {.g = g};
     r.copy = af_calloc((uint64_t)g->n_tensors * 2, sizeof *r.copy);
     r.crosses = af_calloc((uint64_t)g->n_tensors * 2, sizeof *r.crosses);
+    r.late = af_calloc((uint64_t)g->n_tensors * 2, sizeof *r.late);
     const int n = g->n_nodes;
-    if (!r.copy || !r.crosses)
+    if (!r.copy || !r.crosses || !r.late)
         af_fail_nomem(&g->err, "a graph", (uint64_t)g->n_tensors * 16);
     else
         find_crossings(&r);
@@ -268,4 +285,5 @@ void af_graph_apply_recompute(af_graph *g)
     free(r.order);
     free(r.copy);
     free(r.crosses);
+    free(r.late);
 }

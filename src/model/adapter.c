@@ -115,6 +115,8 @@ void af_adapter_free(af_adapter *a)
 
 /* ---- new ---- */
 
+enum { UNIFORM_STEP = 256 };
+
 static void init_module(af_adapter *a, int i, uint64_t seed)
 {
     af_adapter_module *m = &a->module[i];
@@ -126,9 +128,15 @@ static void init_module(af_adapter *a, int i, uint64_t seed)
             m->b[k] = (float)af_rng_normal(seed, (uint64_t)i, (uint64_t)k);
         return;
     }
-    for (int64_t k = 0; k < m->rank * in; k++)
-        m->a[k] = (float)(gaussian ? af_rng_normal(seed, (uint64_t)i, (uint64_t)k) / m->rank
-                                   : (2 * af_rng_f64(seed, (uint64_t)i, (uint64_t)k) - 1) * bound);
+    const int64_t count = m->rank * in;
+    for (int64_t k = 0; k < count && gaussian; k++)
+        m->a[k] = (float)(af_rng_normal(seed, (uint64_t)i, (uint64_t)k) / m->rank);
+    for (int64_t k = 0; k < count && !gaussian; k += UNIFORM_STEP) {
+        double u[UNIFORM_STEP];
+        af_rng_f64_row(u, seed, (uint64_t)i, (uint64_t)k, UNIFORM_STEP);
+        for (int64_t e = 0; e < AF_MIN(count - k, UNIFORM_STEP); e++)
+            m->a[k + e] = (float)((2 * u[e] - 1) * bound);
+    }
 }
 
 /* DoRA starts from the row norms of the base. */

@@ -28,6 +28,21 @@ static void test_philox_known_answers(void **state)
     assert_int_equal(af_rng_u32(0, 0, 3), 0x9b00dbd8);
 }
 
+static void test_rows_are_the_single_numbers(void **state)
+{
+    (void)state;
+    uint32_t w[4 * 37];
+    double u[64];
+    const uint64_t seed = UINT64_C(0x123456789abcdef), stream = UINT64_C(0xfedcba987654321);
+    const uint64_t first = UINT64_C(0xfffffff0); /* the counter's second word changes on the way */
+    af_rng_words(w, seed, stream, first, 37);
+    for (uint64_t i = 0; i < AF_LEN(w); i++)
+        assert_int_equal(w[i], af_rng_u32(seed, stream, first * 4 + i));
+    af_rng_f64_row(u, seed, stream, first * 2, AF_LEN(u));
+    for (uint64_t i = 0; i < AF_LEN(u); i++)
+        assert_true(u[i] == af_rng_f64(seed, stream, first * 2 + i));
+}
+
 static void test_streams_and_seeds_differ(void **state)
 {
     (void)state;
@@ -69,6 +84,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_philox_known_answers),
+        cmocka_unit_test(test_rows_are_the_single_numbers),
         cmocka_unit_test(test_streams_and_seeds_differ),
         cmocka_unit_test(test_distributions),
     };

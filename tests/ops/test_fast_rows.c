@@ -46,6 +46,12 @@ static af_tensor *build_binary(fastcheck *c)
                       : af_add(c->g, af_add(c->g, x, row), y);
 }
 
+static af_tensor *build_dropout(fastcheck *c)
+{
+    af_tensor *x = fc_rows(c, c->shape[1]);
+    return af_dropout(c->g, af_dropout(c->g, x, 0.3, 11), c->variant ? 0.999 : 0.05, 12);
+}
+
 static void fill_positions(fastcheck *c, af_tensor *t)
 {
     if (strcmp(t->name, "positions") == 0)
@@ -108,6 +114,10 @@ static void test_rmsnorm_add(void **state)
     each("rmsnorm_add", build_rmsnorm_add, 2, (fastcheck){0});
 }
 static void test_glu(void **state) { (void)state, each("glu", build_glu, 4, (fastcheck){0}); }
+static void test_dropout(void **state)
+{
+    (void)state, each("dropout", build_dropout, 2, (fastcheck){0});
+}
 static void test_binary(void **state)
 {
     (void)state, each("binary", build_binary, 2, (fastcheck){0});
@@ -137,7 +147,7 @@ int main(void)
         cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_rmsnorm_add),
         cmocka_unit_test(test_glu),     cmocka_unit_test(test_binary),
         cmocka_unit_test(test_rope),    cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_update),
+        cmocka_unit_test(test_update),  cmocka_unit_test(test_dropout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
