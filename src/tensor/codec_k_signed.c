@@ -19,19 +19,18 @@ typedef struct signed_subs { /* of one super-block */
 /* Scales of 16 sub-blocks of 16 with codes 0 .. 2*half-1. */
 static void search_subs(signed_subs *s, const float *x, const float *w, float half)
 {
-    af_vec v[16], u[16], scale, iscale;
-    for (int j = 0; j < 16; j += AF_LANES) {
-        af_vec sum = af_vec_all(0);
-        af_vec_load(v, 1, x + 16 * j, 16, AF_LANES);
+    af_wide v[16], u[16];
+    for (int j = 0; j < 16; j += AF_WIDE) {
+        af_wide sum = {{{0}}};
+        af_wide_load(v, x + 16 * j, 16, AF_WIDE);
         if (w)
-            af_vec_load(u, 1, w + 16 * j, 16, AF_LANES);
-        for (int i = 0; i < 16; i++) {
-            u[i] = w ? u[i] : v[i] * v[i];
-            sum += u[i];
-        }
-        af_search_signed(16, half, v, u, &scale, &iscale);
-        memcpy(s->scale + j, &scale, sizeof scale);
-        memcpy(s->iscale + j, &iscale, sizeof iscale);
+            af_wide_load(u, w + 16 * j, 16, AF_WIDE);
+        for (int i = 0; i < 16; i++)
+            for (int p = 0; p < 2; p++) {
+                u[i].v[p] = w ? u[i].v[p] : v[i].v[p] * v[i].v[p];
+                sum.v[p] += u[i].v[p];
+            }
+        af_search_signed(16, half, v, u, s->scale + j, s->iscale + j);
         memcpy(s->total + j, &sum, sizeof sum);
     }
 }
@@ -56,10 +55,11 @@ static void round_codes(uint8_t *code, const float *x, const signed_subs *s, int
 static float q3_k_scales(const float *scale, const float *total, uint8_t *six)
 {
     if (total) {
-        af_vec v[16], w[16], unit, iscale;
-        af_vec_load(v, 1, scale, 16, 1);
-        af_vec_load(w, 1, total, 16, 1);
-        af_search_signed(16, 32, v, w, &unit, &iscale);
+        af_wide v[16], w[16];
+        float unit[AF_WIDE], iscale[AF_WIDE];
+        af_wide_load(v, scale, 16, 1);
+        af_wide_load(w, total, 16, 1);
+        af_search_signed(16, 32, v, w, unit, iscale);
         for (int j = 0; j < 16; j++)
             six[j] = iscale[0] != 0 ? code_of(iscale[0] * scale[j], 32) : 0;
         return unit[0];

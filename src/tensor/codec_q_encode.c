@@ -179,16 +179,18 @@ static inline void encode_signed(const float *x, uint8_t *dst, int64_t n, const 
             round_signed(x + b * BLOCK, dst + b * bytes, AF_MIN(4, blocks - b), half, bytes, put);
         return;
     }
-    af_vec v[BLOCK], w[BLOCK], scale, iscale;
+    af_wide v[BLOCK], w[BLOCK];
+    float scale[AF_WIDE], iscale[AF_WIDE];
     af_bytes code[2];
     const float sigma2 = mean_square(x, n);
-    for (int64_t b = 0; b < blocks; b += AF_LANES) {
-        const int64_t count = AF_MIN(AF_LANES, blocks - b);
-        af_vec_load(v, 1, x + b * BLOCK, BLOCK, count);
-        af_vec_load(w, 1, importance + b * BLOCK, BLOCK, count);
+    for (int64_t b = 0; b < blocks; b += AF_WIDE) {
+        const int64_t count = AF_MIN(AF_WIDE, blocks - b);
+        af_wide_load(v, x + b * BLOCK, BLOCK, count);
+        af_wide_load(w, importance + b * BLOCK, BLOCK, count);
         for (int i = 0; i < BLOCK; i++)
-            w[i] = weigh(w[i], v[i], sigma2);
-        af_search_signed(BLOCK, half, v, w, &scale, &iscale);
+            for (int p = 0; p < 2; p++)
+                w[i].v[p] = weigh(w[i].v[p], v[i].v[p], sigma2);
+        af_search_signed(BLOCK, half, v, w, scale, iscale);
         for (int k = 0; k < count; k++, dst += bytes) {
             for (int i = 0; i < BLOCK; i++) {
                 const float l = af_nearest(iscale[k] * x[(b + k) * BLOCK + i]);

@@ -243,75 +243,110 @@ static af_vec largest(int n, const af_vec *x, af_vec *amax)
     return big;
 }
 
-enum { TRIES = 4 }; /* step sizes at once */
-
-/* Sums of w*x*l and w*l*l, wx is w*x. */
+/* Sums of w*x*l and w*l*l for two step sizes, [2 * try + vector]; wx is w*x. */
 typedef struct sums {
-    af_vec lx[TRIES], l2[TRIES];
+    af_vec lx[4], l2[4];
 } sums;
 
-static inline sums signed_sums(int n, float half, const af_vec *x, const af_vec *w,
-                               const af_vec *wx, const af_vec step[TRIES])
+/* `low`: codes below -half are possible, which takes a step beyond half + 0.4. */
+static inline sums signed_sums(int n, float half, const af_wide *x, const af_wide *w,
+                               const af_wide *wx, const af_vec step[4], bool low)
 {
     sums s = {{{0}}, {{0}}};
-    for (int i = 0; i < n; i += BATCH / TRIES) {
+    for (int i = 0; i < n; i += BATCH / 4) {
         af_vec l[BATCH], u[BATCH];
         for (int k = 0; k < BATCH; k++)
-            l[k] = step[k % TRIES] * x[i + k / TRIES];
+            l[k] = step[k % 4] * x[i + k / 4].v[k % 2];
         for (int k = 0; k < BATCH; k++)
             l[k] += 0x1.8p23f;
         for (int k = 0; k < BATCH; k++)
             l[k] -= 0x1.8p23f;
         for (int k = 0; k < BATCH; k++)
-            l[k] = af_vec_clamp(l[k], -half, half - 1);
+            l[k] = low ? af_vec_clamp(l[k], -half, half - 1) : af_vec_min(l[k], half - 1);
         for (int k = 0; k < BATCH; k++)
-            u[k] = wx[i + k / TRIES] * l[k];
+            u[k] = wx[i + k / 4].v[k % 2] * l[k];
         for (int k = 0; k < BATCH; k++)
-            s.lx[k % TRIES] += u[k];
+            s.lx[k % 4] += u[k];
         for (int k = 0; k < BATCH; k++)
-            u[k] = w[i + k / TRIES] * l[k];
+            u[k] = w[i + k / 4].v[k % 2] * l[k];
         for (int k = 0; k < BATCH; k++)
             u[k] *= l[k];
         for (int k = 0; k < BATCH; k++)
-            s.l2[k % TRIES] += u[k];
+            s.l2[k % 4] += u[k];
     }
     return s;
 }
 
-void af_search_signed(int n, float half, const af_vec *x, const af_vec *w, af_vec *scale,
-                      af_vec *iscale)
+typedef struct signed_best {
+    af_wide big, amax, scale, iscale, fit;
+} signed_best;
+
+static inline void signed_judge(signed_best *b, const sums *got, const af_vec step[4], bool first)
 {
-    /* the plain step first, then all others; the twentieth is there to fill the last four */
+    const af_vec zero = af_vec_all(0);
+    af_vec s[4];
+    for (int k = 0; k < 4; k++)
+        s[k] = got->lx[k] / got->l2[k];
+    for (int k = 0; k < 4; k++) {
+        const af_vec lx = got->lx[k], l2 = got->l2[k];
+        const int p = k % 2;
+        if (first && k < 2) {
+            b->scale.v[p] = af_vec_pick(l2 != zero, s[k], zero);
+            b->fit.v[p] = b->scale.v[p] * lx;
+            continue;
+        }
+        const af_ivec better = (l2 > zero) & (lx * lx > b->fit.v[p] * l2);
+        b->iscale.v[p] = af_vec_pick(better, step[k], b->iscale.v[p]);
+        b->scale.v[p] = af_vec_pick(better, s[k], b->scale.v[p]);
+        b->fit.v[p] = af_vec_pick(better, s[k] * lx, b->fit.v[p]);
+    }
+}
+
+static void largest_of(int n, const af_wide *x, signed_best *b)
+{
+    for (int p = 0; p < 2; p++) {
+        af_vec big = af_vec_all(0), most = big;
+        for (int i = 0; i < n; i++) {
+            const af_vec v = x[i].v[p], a = af_vec_abs(v);
+            const af_ivec more = a > most;
+            most = af_vec_pick(more, a, most);
+            big = af_vec_pick(more, v, big);
+        }
+        b->big.v[p] = big;
+        b->amax.v[p] = most;
+    }
+}
+
+void af_search_signed(int n, float half, const af_wide *x, const af_wide *w, float *scale,
+                      float *iscale)
+{
+    /* the plain step first, then all others; the twentieth is there to fill the last pair */
     static const int8_t tenths[20] = {0, -9, -8, -7, -6, -5, -4, -3, -2, -1,
                                       1, 2,  3,  4,  5,  6,  7,  8,  9,  9};
     const af_vec zero = af_vec_all(0);
-    af_vec amax, wx[AF_SEARCH_MAX], best_scale = zero, best = zero;
-    const af_vec big = largest(n, x, &amax);
-    af_vec chosen = af_vec_all(-half) / big;
+    af_wide wx[AF_SEARCH_MAX];
+    signed_best b;
+    largest_of(n, x, &b);
+    for (int p = 0; p < 2; p++)
+        b.iscale.v[p] = af_vec_all(-half) / b.big.v[p];
     for (int i = 0; i < n; i++)
-        wx[i] = w[i] * x[i];
-    for (int try = 0; try < 20; try += TRIES) {
-        af_vec step[TRIES], s[TRIES];
-        for (int k = 0; k < TRIES; k++)
-            step[k] = af_vec_all(-(half + 0.1f * (float)tenths[try + k])) / big;
-        const sums got = signed_sums(n, half, x, w, wx, step);
-        for (int k = 0; k < TRIES; k++)
-            s[k] = got.lx[k] / got.l2[k];
-        if (try == 0) {
-            best_scale = af_vec_pick(got.l2[0] != zero, s[0], zero);
-            best = best_scale * got.lx[0];
-        }
-        for (int k = try == 0; k < TRIES; k++) {
-            const af_vec lx = got.lx[k], l2 = got.l2[k];
-            const af_ivec better = (l2 > zero) & (lx * lx > best * l2);
-            chosen = af_vec_pick(better, step[k], chosen);
-            best_scale = af_vec_pick(better, s[k], best_scale);
-            best = af_vec_pick(better, s[k] * lx, best);
-        }
+        for (int p = 0; p < 2; p++)
+            wx[i].v[p] = w[i].v[p] * x[i].v[p];
+    for (int try = 0; try < 20; try += 2) {
+        af_vec step[4];
+        for (int k = 0; k < 4; k++)
+            step[k] = af_vec_all(-(half + 0.1f * (float)tenths[try + k / 2])) / b.big.v[k % 2];
+        const sums got = tenths[try + 1] <= 4 ? signed_sums(n, half, x, w, wx, step, false)
+                                              : signed_sums(n, half, x, w, wx, step, true);
+        signed_judge(&b, &got, step, try == 0);
     }
-    const af_ivec tiny = amax < af_vec_all(TINY);
-    *iscale = af_vec_pick(tiny, zero, chosen);
-    *scale = af_vec_pick(tiny, zero, best_scale);
+    for (int p = 0; p < 2; p++) {
+        const af_ivec tiny = b.amax.v[p] < af_vec_all(TINY);
+        b.iscale.v[p] = af_vec_pick(tiny, zero, b.iscale.v[p]);
+        b.scale.v[p] = af_vec_pick(tiny, zero, b.scale.v[p]);
+    }
+    memcpy(scale, &b.scale, sizeof b.scale);
+    memcpy(iscale, &b.iscale, sizeof b.iscale);
 }
 
 void af_search_stepwise(int n, float half, const af_vec *x, af_vec *code, af_vec *scale)

@@ -38,10 +38,10 @@ typedef struct af_affine {
  * x and w: [wides][n]. */
 void af_search_affine(int n, float top, int wides, const af_wide *x, const af_wide *w,
                       af_affine *out, const af_affine_plan *plan);
-/* x ~ scale*(code - half), code = clamp(nearest(iscale*x), -half, half-1) + half. An all but zero
- * block has scale and iscale 0, and the code 0. */
-void af_search_signed(int n, float half, const af_vec *x, const af_vec *w, af_vec *scale,
-                      af_vec *iscale);
+/* x ~ scale*(code - half), code = clamp(nearest(iscale*x), -half, half-1) + half, of AF_WIDE
+ * blocks; n a multiple of 2. An all but zero block has scale and iscale 0, and the code 0. */
+void af_search_signed(int n, float half, const af_wide *x, const af_wide *w, float *scale,
+                      float *iscale);
 /* The same by improving one code after the other; weights x*x. */
 void af_search_stepwise(int n, float half, const af_vec *x, af_vec *code, af_vec *scale);
 /* x ~ scale*code for one row of positive values, codes 0 .. top: for rows of scales. */

@@ -169,6 +169,16 @@ static inline af_vec af_vec_clamp(af_vec x, float lo, float hi)
 #endif
 }
 
+/* The smaller; where x is NaN, hi. */
+static inline af_vec af_vec_min(af_vec x, float hi)
+{
+#if defined(__AVX2__)
+    return (af_vec)_mm256_min_ps((__m256)x, _mm256_set1_ps(hi));
+#else
+    return af_quad_min(x, af_quad_all(hi));
+#endif
+}
+
 static inline af_vec af_vec_sqrt(af_vec x)
 {
 #if defined(__AVX2__)
