@@ -100,8 +100,10 @@ static void measure(const char *name, build *make, const af_op *ops, int n, doub
         exit(1);
     af_tensor *y = make(g);
     af_output(g, y);
-    if (make != build_mm)
+    if (make != build_mm) { /* with an optimizer, as in training: memory in large pages */
         af_backward(g, make == build_head ? y : af_sum_all(g, y));
+        af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
+    }
     if (af_graph_prepare(g, d, &err) != AF_OK) {
         fprintf(stderr, "%s\n", err.msg);
         exit(1);

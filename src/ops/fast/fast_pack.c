@@ -93,25 +93,78 @@ static void transpose4(float *restrict p, int width, const float *const s[4], in
             p[i] = s[i][k];
 }
 
-/* k's of all lines of a wide f32 panel that are packed before the next ones: it is written four
- * lines at a time, and what is written shall stay in the first-level cache until it is whole. */
+#if defined(__AVX__) && defined(__x86_64__)
+typedef float v8 __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* Eight rows of eight values become columns of p [8][width]. */
+static inline void transpose8x8(float *restrict p, int width, const float *const s[8], int64_t k)
+{
+    v8 r[8], t[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        r[i] = *(const v8 *)(s[i] + k);
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) { /* pairs of rows, in both halves */
+        t[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        t[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) /* fours: columns 0 and 4, 1 and 5, ... */
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] =
+                __builtin_shufflevector(t[i + j], t[i + 2 + j], 0, 1, 8, 9, 4, 5, 12, 13);
+            r[i + 2 * j + 1] =
+                __builtin_shufflevector(t[i + j], t[i + 2 + j], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        *(v8 *)(p + c * width) = __builtin_shufflevector(r[c], r[4 + c], 0, 1, 2, 3, 8, 9, 10, 11);
+        *(v8 *)(p + (4 + c) * width) =
+            __builtin_shufflevector(r[c], r[4 + c], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+
+enum { LINES_TOGETHER = MR % 8 == 0 && NR % 8 == 0 ? 8 : 4 };
+#else
+enum { LINES_TOGETHER = 4 };
+#endif
+
+/* Four or eight rows of n values become columns of p [n][width]. */
+static void transpose(float *restrict p, int width, const float *const *s, int64_t n)
+{
+    int64_t k = 0;
+#if defined(__AVX__) && defined(__x86_64__)
+    for (; LINES_TOGETHER == 8 && k + 8 <= n; k += 8)
+        transpose8x8(p + k * width, width, s, k);
+#endif
+    const float *rest[LINES_TOGETHER];
+    for (int u = 0; u < LINES_TOGETHER; u++)
+        rest[u] = s[u] + k;
+    for (int u = 0; u < LINES_TOGETHER; u += 4)
+        transpose4(p + k * width + u, width, rest + u, n - k);
+}
+
+/* k's of all lines of a wide f32 panel that are packed before the next ones: it is written a
+ * few lines at a time, and what is written shall stay in the first-level cache until it is whole.
+ */
 enum { PIECE = VL == 4 ? AF_GEMM_KC : 64 };
 
-/* Stored rows are lines: one panel, four lines at a time. */
+/* Stored rows are lines: one panel, a few lines at a time. */
 static void panel_along(float *p, const af_operand *o, int64_t line, int64_t w, int64_t k0,
                         int64_t kc, int width, float *buf)
 {
     static const float zeros[AF_GEMM_KC];
     const int64_t piece = o->weight ? AF_GEMM_KC : PIECE; /* blocks are decoded whole */
     for (int64_t k = 0; k < kc; k += piece, p += piece * width)
-        for (int64_t i = 0; i < width; i += 4) {
+        for (int64_t i = 0; i < width; i += LINES_TOGETHER) {
             const int64_t n = AF_MIN(piece, kc - k);
-            const float *s[4];
-            for (int u = 0; u < 4; u++)
+            const float *s[LINES_TOGETHER];
+            for (int u = 0; u < LINES_TOGETHER; u++)
                 s[u] = i + u < w
                            ? AF_ISA_NAME(af_stored_row)(o, line + i + u, k0 + k, n, buf + u * piece)
                            : zeros;
-            transpose4(p + i, width, s, n);
+            transpose(p + i, width, s, n);
         }
 }
 
