@@ -101,6 +101,7 @@ const af_cpu_op *af_cpu_fast(const af_node *n)
         [AF_OP_HEAD_LOSS] = af_head_loss_fast,
         [AF_OP_GRAD_NORM] = af_grad_norm_fast,
         [AF_OP_ADAM] = af_adam_fast,
+        [AF_OP_ADAM_8BIT] = af_adam_8bit_fast,
     };
     return choose[n->op] ? choose[n->op](n) : NULL;
 }

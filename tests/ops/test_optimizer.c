@@ -393,6 +393,59 @@ static void test_matrices_that_share_memory_are_matrices_of_their_own(void **sta
     }
 }
 
+/* Five steps of 8-bit Adam on 7000 elements; the weights, and the codes behind them. */
+static void eight_bits(bool twin, float *out, uint8_t *codes)
+{
+    enum { N = 7000 };
+    af_error err = {0};
+    af_graph *g;
+    af_device *d;
+    const int64_t n = N;
+    CHECK_OK(af_graph_new(&g, &err), err);
+    CHECK_OK(af_cpu_open(&d, 2, &err), err);
+    ((af_cpu *)d)->twins_only = twin;
+    af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 1, &n),
+              *x = af_input(g, "x", AF_DTYPE_F32, 1, &n);
+    af_backward(g, af_sum_all(g, af_mul(g, p, x)));
+    af_optimizer(g, &(af_optimizer_opts){
+                        .kind = AF_OPTIMIZER_ADAMW_8BIT, .weight_decay = 0.1, .max_grad_norm = 1});
+    CHECK_OK(af_graph_prepare(g, d, &err), err);
+    af_set_learning_rate(g, 0.01);
+    for (int s = 0; s < 5; s++) { /* sizes over six decades, zeros among them */
+        for (int64_t i = 0; i < n; i++)
+            af_st(x, i, i % 11 ? formula((int)i, 2, s) * pow(10, -(double)(i % 7)) : 0);
+        CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+    }
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)af_ld(p, i);
+    int at = 0;
+    for (int i = 0; i < g->n_tensors; i++)
+        if (g->tensors[i]->role == AF_ROLE_STATE && g->tensors[i]->dtype == AF_DTYPE_U8) {
+            memcpy(codes + at, g->tensors[i]->data, N);
+            at += N;
+        }
+    af_graph_free(g);
+    af_device_close(d);
+}
+
+static void test_eight_bits_in_f32_are_those_of_the_twin(void **state)
+{
+    (void)state;
+    enum { N = 7000 };
+    static float w[2][N];
+    static uint8_t codes[2][2 * N];
+    int other = 0;
+    for (int k = 0; k < 2; k++)
+        eight_bits(k == 0, w[k], codes[k]);
+    for (int i = 0; i < N; i++)
+        assert_true(fabsf(w[0][i] - w[1][i]) <= 2e-3f);
+    for (int i = 0; i < 2 * N; i++) {
+        assert_true(abs(codes[0][i] - codes[1][i]) <= 1);
+        other += codes[0][i] != codes[1][i];
+    }
+    CHECK_MSG(other <= 2 * N / 500, "%d of %d codes differ", other, 2 * N); /* roundings at a tie */
+}
+
 static void test_whole_moments_are_those_of_adamw(void **state)
 {
     (void)state;
@@ -436,6 +489,7 @@ int main(void)
         cmocka_unit_test(test_gradients_of_two_micro_batches_add_up),
         cmocka_unit_test(test_the_first_step_with_rate_zero_only_fills_the_moments),
         cmocka_unit_test(test_matrices_that_share_memory_are_matrices_of_their_own),
+        cmocka_unit_test(test_eight_bits_in_f32_are_those_of_the_twin),
         cmocka_unit_test(test_whole_moments_are_those_of_adamw),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
