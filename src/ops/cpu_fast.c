@@ -95,6 +95,7 @@ const af_cpu_op *af_cpu_fast(const af_node *n)
         [AF_OP_BINARY] = af_binary_fast,
         [AF_OP_ACCUM] = af_accum_fast,
         [AF_OP_DROPOUT] = af_dropout_fast,
+        [AF_OP_DORA_NORM] = af_dora_norm_fast,
         [AF_OP_ATTENTION] = af_attention_fast,
         [AF_OP_ATTENTION_BWD] = af_attention_bwd_fast,
         [AF_OP_ATTENTION_CACHED] = af_attention_cached_fast,

@@ -52,6 +52,20 @@ static af_tensor *build_dropout(fastcheck *c)
     return af_dropout(c->g, af_dropout(c->g, x, 0.3, 11), c->variant ? 0.999 : 0.05, 12);
 }
 
+/* Two pieces of a weight, adapters on the first and on part of the second. */
+static af_tensor *build_dora(fastcheck *c)
+{
+    const int64_t D = c->shape[1], O = 9, R = 5;
+    const af_linear_opts o = {.weight = {fc_param(c, "w0", 4, D), fc_param(c, "w1", 5, D)},
+                              .pieces = 2,
+                              .a = fc_param(c, "a", R, D),
+                              .b = fc_param(c, "b", 0, 4 * 2 + 3 * 3),
+                              .part = {{0, 4, 0, 2, 0.5f}, {5, 3, 2, 3, 1.5f}},
+                              .parts = 2};
+    af_tensor *norm = af_dora_norm(c->g, &o), *x = fc_rows(c, O);
+    return af_mul(c->g, x, c->type == AF_DTYPE_F32 ? norm : af_cast(c->g, norm, c->type));
+}
+
 static void fill_positions(fastcheck *c, af_tensor *t)
 {
     if (strcmp(t->name, "positions") == 0)
@@ -118,6 +132,10 @@ static void test_dropout(void **state)
 {
     (void)state, each("dropout", build_dropout, 2, (fastcheck){0});
 }
+static void test_dora_norm(void **state)
+{
+    (void)state, each("dora_norm", build_dora, 1, (fastcheck){0});
+}
 static void test_binary(void **state)
 {
     (void)state, each("binary", build_binary, 2, (fastcheck){0});
@@ -144,10 +162,11 @@ static void test_update(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_rmsnorm_add),
-        cmocka_unit_test(test_glu),     cmocka_unit_test(test_binary),
-        cmocka_unit_test(test_rope),    cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_update),  cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_rmsnorm),   cmocka_unit_test(test_rmsnorm_add),
+        cmocka_unit_test(test_glu),       cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_rope),      cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_update),    cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_dora_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
