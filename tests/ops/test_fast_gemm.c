@@ -65,6 +65,29 @@ static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 130},    {4, 300, 1100}
                                    {37, 53, 71}, {97, 25, 600},   {8, 12, 512},   {130, 780, 33},
                                    {20, 40, 0},  {400, 16, 1030}, {9, 784, 1300}, {40, 40, 4224}};
 
+/* Against sums in double. */
+static void check_values(const af_fast *f, const variant *v, const int64_t size[3], const void *got,
+                         const matrix *a, const matrix *b, const matrix *c, const matrix *bias)
+{
+    const int64_t M = size[0], N = size[1], K = size[2];
+    double err2 = 0, ref2 = 0;
+    for (int64_t i = 0; i < M * N; i++) {
+        const int64_t m = i / N, n = i % N;
+        double sum = 0;
+        for (int64_t k = 0; k < K; k++)
+            sum +=
+                a->exact[v->ta ? k * M + m : m * K + k] * b->exact[v->tb ? n * K + k : k * N + n];
+        sum = sum * v->alpha + (v->add ? c->exact[i] : 0) + (v->bias ? bias->exact[n] : 0);
+        const double x = af_load_f64(got, v->c, (uint64_t)i);
+        CHECK_MSG(isfinite(x), "%s, %s %dx%dx%d: %g at %d, %d", f->name, v->why, (int)M, (int)N,
+                  (int)K, x, (int)m, (int)n);
+        err2 += (x - sum) * (x - sum);
+        ref2 += sum * sum;
+    }
+    CHECK_MSG(sqrt(err2) <= v->limit * sqrt(ref2) + 1e-12, "%s, %s %dx%dx%d: %.3g of %.3g", f->name,
+              v->why, (int)M, (int)N, (int)K, sqrt(err2), sqrt(ref2));
+}
+
 static void run_variant(const af_fast *f, const variant *v, const int64_t size[3], bool few)
 {
     const int64_t M = size[0], N = size[1], K = size[2];
@@ -73,7 +96,6 @@ static void run_variant(const af_fast *f, const variant *v, const int64_t size[3
            bias = new_matrix(1, N, AF_DTYPE_F32, 4);
     uint8_t *first = NULL, *got = calloc((size_t)(M * N) + 1, 8);
     const size_t bytes = (size_t)(M * N) * af_dtype_get(v->c)->bytes;
-    double err2 = 0, ref2 = 0;
     void *panels = aligned_alloc(64, f->packed_bytes(v->a, N, K) / 64 * 64 + 64);
     for (int round = 1; round <= 6; round++) { /* 1 to 3 threads, then with B packed once */
         const int threads = (round - 1) % 3 + 1;
@@ -116,22 +138,7 @@ static void run_variant(const af_fast *f, const variant *v, const int64_t size[3
         free(work);
         af_pool_free(pool);
     }
-    for (int64_t m = 0; m < M; m++)
-        for (int64_t n = 0; n < N; n++) {
-            double sum = 0;
-            for (int64_t k = 0; k < K; k++)
-                sum +=
-                    a.exact[v->ta ? k * M + m : m * K + k] * b.exact[v->tb ? n * K + k : k * N + n];
-            sum =
-                sum * v->alpha + (v->add ? c.exact[m * N + n] : 0) + (v->bias ? bias.exact[n] : 0);
-            const double x = af_load_f64(got, v->c, (uint64_t)(m * N + n));
-            CHECK_MSG(isfinite(x), "%s, %s %dx%dx%d: %g at %d, %d", f->name, v->why, (int)M, (int)N,
-                      (int)K, x, (int)m, (int)n);
-            err2 += (x - sum) * (x - sum);
-            ref2 += sum * sum;
-        }
-    CHECK_MSG(sqrt(err2) <= v->limit * sqrt(ref2) + 1e-12, "%s, %s %dx%dx%d: %.3g of %.3g", f->name,
-              v->why, (int)M, (int)N, (int)K, sqrt(err2), sqrt(ref2));
+    check_values(f, v, size, got, &a, &b, &c, &bias);
     free(first), free(got), free(panels);
     free_matrix(&a);
     free_matrix(&b);
