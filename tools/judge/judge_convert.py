@@ -1,8 +1,8 @@
 """Judge of the conversions: random tiny models of every family, exported to GGUF and read by
 llama.cpp, back to a folder and read by transformers, quantised and read by transformers with
-bitsandbytes. Development only: nothing of this ships or runs in the tests.
+bitsandbytes, adapters merged beside PEFT and as LoRA files in llama.cpp. Development only: nothing of this ships or runs in the tests.
 
-    python judge_convert.py AFINAR [--family F] [--seeds 0-9] [--only gguf,back,bnb]
+    python judge_convert.py AFINAR [--family F] [--seeds 0-9] [--only gguf,back,bnb,peft,lora]
 
 One line a case: relative L2 of the logits beside transformers in float32. Exits 1 when an f32 file
 is beyond 1e-4, when a smaller type is beyond what its bits allow, or when something does not load."""
@@ -100,6 +100,71 @@ def bnb(afinar, path, tmp, model, r):
     return " ".join(said), ok
 
 
+def make_adapter(model, path, r, plain):
+    """A random PEFT adapter on the model, saved in path; returns the PeftModel. plain: what a LoRA
+    GGUF file can hold."""
+    from peft import LoraConfig, get_peft_model
+    linears = sorted({n.split(".")[-1] for n, m in model.named_modules()
+                      if isinstance(m, torch.nn.Linear) and "lm_head" not in n and n.split(".")[-1] != "gate"})
+    some = r.sample(linears, r.randint(1, len(linears)))
+    kw = dict(r=r.choice([2, 4, 8]), lora_alpha=r.choice([3, 8, 16.5]), target_modules=some,
+              use_rslora=r.random() < .5)
+    if r.random() < .5:
+        kw["rank_pattern"] = {r.choice(some): r.choice([1, 3, 6])}
+    if r.random() < .5:
+        kw["alpha_pattern"] = {r.choice(some): r.choice([2, 7])}
+    if r.random() < .3:
+        kw["layers_to_transform"] = [0]
+    if not plain:
+        kw["use_dora"] = r.random() < .4
+        if not kw["use_dora"] and r.random() < .3:
+            kw["lora_bias"] = all(m.bias is not None for n, m in model.named_modules()
+                                  if n.split(".")[-1] in some)
+        if r.random() < .25 and not model.config.tie_word_embeddings:
+            kw["modules_to_save"] = ["lm_head"]
+    p = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **kw))
+    with torch.no_grad():
+        for n, x in p.named_parameters():
+            if "lora_" in n and "magnitude" not in n or "modules_to_save" in n:
+                x.copy_(torch.randn(x.shape) * .1)
+            elif "magnitude" in n:
+                x.mul_(1 + .2 * torch.randn(x.shape))
+    p.save_pretrained(path)
+    return p.eval(), kw
+
+
+def peft(afinar, path, tmp, model, r):
+    """afinar merge of an adapter beside merge_and_unload."""
+    m = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    p, kw = make_adapter(m, tmp + "/a", r, False)
+    want = p.merge_and_unload().state_dict()
+    call([afinar, "merge", path, "--adapter", tmp + "/a", "-o", tmp + "/o", "--type", "f32", "-q"])
+    got = transformers.AutoModelForCausalLM.from_pretrained(tmp + "/o", dtype=torch.float32).state_dict()
+    worst = max(float((got[k] - want[k]).abs().max()) for k in want)
+    return f"{worst:.1e} {kw}", worst < 1e-6 and set(got) == set(want)
+
+
+def lora(afinar, path, tmp, model, r):
+    """An adapter as LoRA GGUF in llama.cpp beside PEFT."""
+    p = subprocess.run([afinar, "export", path, "-o", tmp + "/m.gguf", "--type", "f32", "--no-verify", "-q"],
+                       capture_output=True, text=True, timeout=120)
+    if p.returncode or model.config.rope_parameters.get("rope_type") == "longrope":
+        return "refused", True
+    ids = [r.randrange(model.config.vocab_size) for _ in range(3)]
+    with torch.no_grad():
+        plain = forward(model, np.array(ids)[None])[0].numpy()
+    q, kw = make_adapter(model, tmp + "/a", r, True)
+    with torch.no_grad():
+        want = forward(q, np.array(ids)[None])[0].numpy()
+    call([afinar, "export", path, "--adapter", tmp + "/a", "--adapter-only", "-o", tmp + "/l.gguf", "-q"])
+    m = llama_cpp.Llama(tmp + "/m.gguf", logits_all=True, n_ctx=64, verbose=False, n_threads=1,
+                        type_k=0, type_v=0, flash_attn=False, lora_path=tmp + "/l.gguf")
+    m.eval(ids)
+    e = rel(np.array(m.scores[:3]), want)
+    m.close()
+    return f"{e:.1e} (without {rel(plain, want):.1e}) {kw}", e < 1e-3
+
+
 def ids_file(tmp, ids):
     from safetensors.numpy import save_file
     save_file({"input_ids": ids.numpy().astype(np.int32)}, tmp + "/ids.st")
@@ -111,7 +176,7 @@ def main():
     p.add_argument("afinar")
     p.add_argument("--family", default=",".join(FAMILIES))
     p.add_argument("--seeds", default="0-4")
-    p.add_argument("--only", default="gguf,back,bnb")
+    p.add_argument("--only", default="gguf,back,bnb,peft,lora")
     o = p.parse_args()
     lo, hi = (o.seeds + "-" + o.seeds).split("-")[:2]
     failed = 0
