@@ -94,6 +94,16 @@ void af_error_sums_add(af_error_sums *to, const af_error_sums *from)
     to->max_abs = AF_MAX(to->max_abs, from->max_abs);
 }
 
+af_status af_error_sums_check(const af_error_sums *s, const char *name, af_dtype type,
+                              af_error *err)
+{
+    if (isfinite(s->diff2 + s->value2))
+        return AF_OK;
+    return af_fail(err, AF_EFORMAT,
+                   "'%s' has values that are not finite, or larger than %s can hold", name,
+                   af_dtype_name(type));
+}
+
 void af_error_sums_report(const af_error_sums *s, af_convert_row *row)
 {
     row->lossy = true;

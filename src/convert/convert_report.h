@@ -4,6 +4,7 @@
 
 #include "afinar/convert.h"
 #include "base/arena.h"
+#include "tensor/dtype.h"
 
 AF_CHECKED af_status af_convert_report_new(af_convert_report **out, int rows_max, af_error *err);
 /* Adds a row; the name is copied. NULL when memory is used up. */
@@ -18,5 +19,8 @@ typedef struct af_error_sums {
 } af_error_sums;
 void af_error_sums_measure(af_error_sums *s, const float *was, const float *is, int64_t n);
 void af_error_sums_add(af_error_sums *to, const af_error_sums *from);
+/* AF_EFORMAT when a value was, or became, no finite number. */
+AF_CHECKED af_status af_error_sums_check(const af_error_sums *s, const char *name, af_dtype type,
+                                         af_error *err);
 void af_error_sums_report(const af_error_sums *s, af_convert_row *row);
 #endif

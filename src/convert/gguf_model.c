@@ -373,6 +373,7 @@ static af_status write_one(job *j, const target *t, af_error *err)
         AF_TRY(write_matrix(j, &all, err));
         forget(j, t);
     }
+    AF_TRY(af_error_sums_check(&all, t->name, t->dtype, err));
     (void)af_dtype_bytes(t->dtype, (uint64_t)(t->rows * t->cols), &bytes);
     af_convert_row *row = af_convert_report_add(j->report, t->name, af_dtype_name(t->dtype),
                                                 t->rows * t->cols, bytes);

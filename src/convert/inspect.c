@@ -1,6 +1,7 @@
 /* inspect.c - opens whatever the path is and collects what can be said about it. */
 #include "afinar/inspect.h"
 
+#include "base/file.h"
 #include "convert/inspect_facts.h"
 #include "convert/inspect_values.h"
 #include "format/hf_config.h"
@@ -77,12 +78,32 @@ done:
     return st;
 }
 
+/* By its name, or by its first bytes. */
+static bool holds_tensors(const char *path)
+{
+    static const char *const ends[] = {".safetensors", ".gguf", ".index.json"};
+    const size_t n = strlen(path);
+    af_map m = {0};
+    for (size_t i = 0; i < AF_LEN(ends); i++)
+        if (n > strlen(ends[i]) && strcmp(path + n - strlen(ends[i]), ends[i]) == 0)
+            return true;
+    if (af_map_open(&m, path, NULL) != AF_OK)
+        return true; /* the reader will say why */
+    const bool yes = m.size > 8 && (memcmp(m.data, "GGUF", 4) == 0 || m.data[8] == '{');
+    af_map_close(&m);
+    return yes;
+}
+
 /* The weights of a folder, or nothing when it has none (a tokenizer, a config alone). */
 static af_status open_weights(af_weights **w, const char *path, af_error *err)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
                                         "adapter_model.safetensors",
                                         "adapter_model.safetensors.index.json"};
+    if (!af_dir_exists(path) && !holds_tensors(path))
+        return af_fail(err, AF_EFORMAT,
+                       "'%s' is neither a safetensors nor a GGUF file (nor a folder with a model)",
+                       path);
     if (!af_dir_exists(path))
         return af_weights_open(w, path, err);
     for (size_t i = 0; i < AF_LEN(names); i++) {

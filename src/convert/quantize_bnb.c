@@ -320,6 +320,7 @@ static af_status write_linear(job *j, int i, af_error *err)
         AF_TRY(af_safetensors_writer_data(
             j->w, j->codes, (uint64_t)(j->type == AF_DTYPE_I8 ? count : af_bnb_bytes(count)), err));
     }
+    AF_TRY(af_error_sums_check(&all, t->name, j->type, err));
     if (j->type == AF_DTYPE_I8) {
         AF_TRY(af_safetensors_writer_data(j->w, j->absmax, (uint64_t)j->rows * 4, err));
         AF_TRY(af_safetensors_writer_data(j->w, "", 1, err));
@@ -405,6 +406,54 @@ done:
     return st;
 }
 
+static const char *dims_text(char *buf, size_t size, const int64_t *dim, int ndim)
+{
+    size_t n = 0;
+    for (int k = 0; k < ndim && n < size; k++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%" PRId64, k ? "x" : "", dim[k]);
+    return buf;
+}
+
+static af_status check_piece(const af_given *in, const char *name, const int64_t *dim, int ndim,
+                             af_error *err)
+{
+    const af_given_tensor *t = af_given_find(in, name);
+    char is[64], want[64];
+    if (!t)
+        return af_fail(err, AF_EFORMAT, "'%s' has no tensor '%s'", in->path, name);
+    dims_text(is, sizeof is, t->dim, t->ndim);
+    dims_text(want, sizeof want, dim, ndim);
+    if (strcmp(is, want) != 0)
+        return af_fail(err, AF_EFORMAT, "'%s' is %s, and by config.json %s", name, is, want);
+    return AF_OK;
+}
+
+/* Tensors as config.json says, where it is of a family we know. Experts have several spellings, and
+ * a folder of a larger model has its own names: those are left to whoever reads the result. */
+static af_status check_shapes(const af_given *in, af_error *err)
+{
+    af_status st = AF_OK;
+    af_model_spec s = {0};
+    if (!af_arch_find(in->config.model_type) || !af_given_find(in, "model.embed_tokens.weight"))
+        return AF_OK;
+    AF_TRY(af_model_spec_init(&s, &in->config, err));
+    for (int i = 0; i < s.tensors; i++) {
+        const af_slot slot = s.tensor[i].slot;
+        if (slot == AF_SLOT_EXPERTS_GATE_UP || slot == AF_SLOT_EXPERTS_DOWN)
+            continue;
+        for (int p = 0; p < af_disk_count(&s, i); p++) {
+            char name[NAME_BYTES];
+            int64_t dim[2], from;
+            int ndim;
+            af_disk_piece(&s, i, p, name, sizeof name, dim, &ndim, &from);
+            AF_TRY(check_piece(in, name, dim, ndim, err));
+        }
+    }
+done:
+    af_model_spec_clear(&s);
+    return st;
+}
+
 static void say_experts(const af_given *in)
 {
     for (int i = 0; i < in->count; i++)
@@ -427,6 +476,7 @@ af_status af_quantize_bnb(af_convert_report **report, af_given *in, const char *
     if (j.block < 32 || j.block > BLOCK_MAX || (j.block & (j.block - 1)))
         return af_fail(err, AF_EUSAGE, "block size %" PRId64 " is not a power of two from 32 to %d",
                        j.block, BLOCK_MAX);
+    AF_TRY(check_shapes(in, err));
     AF_TRY(af_folder_begin(&f, out, (const char *const[]){in->path}, 1, err));
     AF_TRY(af_pool_new(&j.pool, o->threads, err));
     AF_TRY(af_convert_report_new(&j.report, in->count, err));

@@ -310,12 +310,42 @@ static void test_experts_stay_in_bitsandbytes_folders(void **state)
     scratch_free(&d);
 }
 
+/* Puts a NaN into the first element of a linear. */
+static void spoil(const char *dir)
+{
+    char path[PATH], *text = NULL;
+    uint64_t n, header = 0, from = 0;
+    af_error err = {0};
+    CHECK_OK(
+        af_file_read(&text, &n, join(path, sizeof path, dir, "model.safetensors"), 1 << 24, &err),
+        err);
+    memcpy(&header, text, 8);
+    const char last = text[8 + header - 1];
+    text[8 + header - 1] = '\0'; /* for strstr */
+    const char *at = strstr(text + 8, "model.layers.0.self_attn.q_proj.weight");
+    at = at ? strstr(at, "\"data_offsets\":[") : NULL;
+    assert_non_null(at);
+    from = strtoull(at + strlen("\"data_offsets\":["), NULL, 10);
+    text[8 + header - 1] = last;
+    memcpy(text + 8 + header + from, "\xc0\x7f", 2);
+    CHECK_OK(af_file_write(path, text, n, &err), err);
+    free(text);
+}
+
 static void test_failures_leave_nothing(void **state)
 {
     scratch_dir d = scratch_new();
-    char model[PATH], broken[PATH], out[PATH], path[PATH];
+    char model[PATH], broken[PATH], out[PATH], path[PATH], other[PATH], nan[PATH];
+    char text[sizeof config_text];
     af_error err = {0};
     (void)state;
+    make_model(join(other, sizeof other, d.path, "other"));
+    memcpy(text, config_text, sizeof text);
+    memcpy(strstr(text, "112"), "128", 3); /* intermediate_size */
+    CHECK_OK(af_file_write(join(path, sizeof path, other, "config.json"), text, strlen(text), &err),
+             err);
+    make_model(join(nan, sizeof nan, d.path, "nan"));
+    spoil(nan);
     make_model(join(model, sizeof model, d.path, "model"));
     make_model(join(broken, sizeof broken, d.path, "broken"));
     CHECK_OK(af_file_write(join(path, sizeof path, broken, "model.safetensors"), "\1\2\3", 3, &err),
@@ -330,6 +360,11 @@ static void test_failures_leave_nothing(void **state)
         {"block size", model, out, {.type = "nf4", .block_size = 100}, "block size 100"},
         {"unreadable weights", broken, out, {.type = "nf4"}, "model.safetensors"},
         {"unreadable weights, GGUF", broken, out, {.type = "q8_0"}, "model.safetensors"},
+        {"other shapes", other, out, {.type = "nf4"}, "is 112x64, and by config.json 128x64"},
+        {"other shapes, GGUF", other, out, {.type = "q8_0"}, "112x64, not 128x64"},
+        {"not a number", nan, out, {.type = "nf4"}, "not finite"},
+        {"not a number, GGUF", nan, out, {.type = "q8_0"}, "not finite"},
+        {"not a number, halves", nan, out, {.type = "f16"}, "not finite"},
         {"no model", "/nowhere/at/all", out, {.type = "nf4"}, "/nowhere"},
         {"the output is the input", model, model, {.type = "nf4"}, "one of the inputs"},
         {"no such matrix", model, out, {.type = "q8_0", .imatrix = "/nowhere"}, "/nowhere"},
@@ -339,7 +374,7 @@ static void test_failures_leave_nothing(void **state)
         CHECK_MSG(af_quantize(&r, cases[i].model, cases[i].out, &cases[i].o, &err) != 0, "%s",
                   cases[i].why);
         CHECK_MSG(strstr(err.msg, cases[i].says), "%s: says '%s'", cases[i].why, err.msg);
-        check_nothing_left(d.path, 2);
+        check_nothing_left(d.path, 4);
     }
     check_nothing_left(model, 2);
     scratch_free(&d);
