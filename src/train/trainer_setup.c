@@ -366,7 +366,7 @@ static af_status make_schedule(af_trainer *t, af_error *err)
 
 /* Code and stacks that are touched after the start; what a checkpoint's files that are being
  * checked hold at a time. */
-#define LATER_BYTES (UINT64_C(3) << 19)
+#define LATER_BYTES (UINT64_C(13) << 17)
 #define CHECK_BYTES (UINT64_C(1) << 20)
 
 /* What the process holds beside the plan: the program and its libraries, tokenizer, data, graph.
@@ -374,8 +374,8 @@ static af_status make_schedule(af_trainer *t, af_error *err)
 static void count_program(af_trainer *t, uint64_t adapter)
 {
     const uint64_t own = af_resident_own();
-    t->program_bytes += LATER_BYTES + (own > adapter ? own - adapter : 0) +
-                        AF_MIN(CHECK_BYTES, t->plan.params + t->plan.state);
+    t->program_bytes +=
+        LATER_BYTES + (own > adapter ? own - adapter : 0) + AF_MIN(CHECK_BYTES, t->plan.state);
 }
 
 static af_status load(af_trainer *t, af_error *err)
