@@ -83,15 +83,14 @@ static float q3_k_scales(const float *scale, const float *total, uint8_t *six)
 /* Without importance: scales by the other search, which has the codes at hand. */
 static void q3_k_plain(signed_subs *s, uint8_t *code, const float *x)
 {
-    af_vec v[16], c[16], scale;
-    for (int j = 0; j < 16; j += AF_LANES) {
-        af_vec_load(v, 1, x + 16 * j, 16, AF_LANES);
-        af_search_stepwise(16, 4, v, c, &scale);
-        memcpy(s->scale + j, &scale, sizeof scale);
-        for (int k = 0; k < AF_LANES; k++)
-            for (int i = 0; i < 16; i++)
-                code[16 * (j + k) + i] = (uint8_t)c[i][k];
-    }
+    af_vec v[16 * AF_STEPWISE], c[16 * AF_STEPWISE], scale[AF_STEPWISE];
+    for (int q = 0; q < AF_STEPWISE; q++)
+        af_vec_load(v + q, AF_STEPWISE, x + 16 * q * AF_LANES, 16, AF_LANES);
+    af_search_stepwise(16, 4, v, c, scale);
+    memcpy(s->scale, scale, sizeof scale);
+    for (int j = 0; j < 16; j++)
+        for (int i = 0; i < 16; i++)
+            code[16 * j + i] = (uint8_t)c[i * AF_STEPWISE + j / AF_LANES][j % AF_LANES];
 }
 
 void af_q3_k_encode(const float *x, uint8_t *dst, int64_t n, const float *importance)

@@ -229,15 +229,15 @@ void af_search_affine(int n, float top, int wides, const af_wide *x, const af_wi
         affine_found(&s[q], &out[q]);
 }
 
-/* The value of largest magnitude, with its sign. */
-static af_vec largest(int n, const af_vec *x, af_vec *amax)
+/* The value of largest magnitude, with its sign; elements of x are `stride` apart. */
+static inline af_vec largest(int n, const af_vec *x, int stride, af_vec *amax)
 {
     af_vec big = af_vec_all(0), most = big;
     for (int i = 0; i < n; i++) {
-        const af_vec a = af_vec_abs(x[i]);
+        const af_vec v = x[i * stride], a = af_vec_abs(v);
         const af_ivec more = a > most;
         most = af_vec_pick(more, a, most);
-        big = af_vec_pick(more, x[i], big);
+        big = af_vec_pick(more, v, big);
     }
     *amax = most;
     return big;
@@ -302,21 +302,6 @@ static inline void signed_judge(signed_best *b, const sums *got, const af_vec st
     }
 }
 
-static void largest_of(int n, const af_wide *x, signed_best *b)
-{
-    for (int p = 0; p < 2; p++) {
-        af_vec big = af_vec_all(0), most = big;
-        for (int i = 0; i < n; i++) {
-            const af_vec v = x[i].v[p], a = af_vec_abs(v);
-            const af_ivec more = a > most;
-            most = af_vec_pick(more, a, most);
-            big = af_vec_pick(more, v, big);
-        }
-        b->big.v[p] = big;
-        b->amax.v[p] = most;
-    }
-}
-
 void af_search_signed(int n, float half, const af_wide *x, const af_wide *w, float *scale,
                       float *iscale)
 {
@@ -326,9 +311,10 @@ void af_search_signed(int n, float half, const af_wide *x, const af_wide *w, flo
     const af_vec zero = af_vec_all(0);
     af_wide wx[AF_SEARCH_MAX];
     signed_best b;
-    largest_of(n, x, &b);
-    for (int p = 0; p < 2; p++)
+    for (int p = 0; p < 2; p++) {
+        b.big.v[p] = largest(n, &x->v[p], 2, &b.amax.v[p]);
         b.iscale.v[p] = af_vec_all(-half) / b.big.v[p];
+    }
     for (int i = 0; i < n; i++)
         for (int p = 0; p < 2; p++)
             wx[i].v[p] = w[i].v[p] * x[i].v[p];
@@ -349,40 +335,52 @@ void af_search_signed(int n, float half, const af_wide *x, const af_wide *w, flo
     memcpy(iscale, &b.iscale, sizeof b.iscale);
 }
 
+/* One code of each of the vectors' blocks improved, where that helps; mask: where it did. */
+static inline af_ivec improve(af_vec x, float half, af_vec *code, af_vec *lx, af_vec *l2)
+{
+    const af_vec zero = af_vec_all(0), w = x * x, old = *code;
+    const af_vec rest_lx = *lx - w * x * old, rest_l2 = *l2 - w * old * old;
+    const af_vec l = af_vec_clamp(af_vec_nearest(x * rest_l2 / rest_lx), -half, half - 1);
+    const af_vec new_lx = rest_lx + w * x * l, new_l2 = rest_l2 + w * l * l;
+    const af_ivec better = (rest_lx > zero) & (l != old) & (new_l2 > zero) &
+                           (new_lx * new_lx * *l2 > *lx * *lx * new_l2);
+    *code = af_vec_pick(better, l, old);
+    *lx = af_vec_pick(better, new_lx, *lx);
+    *l2 = af_vec_pick(better, new_l2, *l2);
+    return better;
+}
+
 void af_search_stepwise(int n, float half, const af_vec *x, af_vec *code, af_vec *scale)
 {
+    enum { V = AF_STEPWISE };
     const af_vec zero = af_vec_all(0);
-    af_vec amax, lx = zero, l2 = zero;
-    const af_vec iscale = af_vec_all(-half) / largest(n, x, &amax);
-    for (int i = 0; i < n; i++) {
-        const af_vec l = af_vec_clamp(af_vec_nearest(iscale * x[i]), -half, half - 1),
-                     w = x[i] * x[i];
-        code[i] = l;
-        lx += w * x[i] * l;
-        l2 += w * l * l;
+    af_vec amax[V], lx[V], l2[V], iscale[V];
+    for (int q = 0; q < V; q++) {
+        iscale[q] = af_vec_all(-half) / largest(n, x + q, V, &amax[q]);
+        lx[q] = l2[q] = zero;
+    }
+    for (int k = 0; k < n * V; k++) {
+        const int q = k % V;
+        const af_vec l = af_vec_clamp(af_vec_nearest(iscale[q] * x[k]), -half, half - 1);
+        const af_vec w = x[k] * x[k];
+        code[k] = l;
+        lx[q] += w * x[k] * l;
+        l2[q] += w * l * l;
     }
     for (int round = 0; round < 5; round++) {
         af_ivec changed = {0};
-        for (int i = 0; i < n; i++) {
-            const af_vec w = x[i] * x[i], old = code[i];
-            const af_vec rest_lx = lx - w * x[i] * old, rest_l2 = l2 - w * old * old;
-            const af_vec l =
-                af_vec_clamp(af_vec_nearest(x[i] * rest_l2 / rest_lx), -half, half - 1);
-            const af_vec new_lx = rest_lx + w * x[i] * l, new_l2 = rest_l2 + w * l * l;
-            const af_ivec better = (rest_lx > zero) & (l != old) & (new_l2 > zero) &
-                                   (new_lx * new_lx * l2 > lx * lx * new_l2);
-            code[i] = af_vec_pick(better, l, old);
-            lx = af_vec_pick(better, new_lx, lx);
-            l2 = af_vec_pick(better, new_l2, l2);
-            changed |= better;
-        }
+        for (int i = 0; i < n; i++)
+            for (int q = 0; q < V; q++) /* V chains of divisions at once */
+                changed |= improve(x[i * V + q], half, &code[i * V + q], &lx[q], &l2[q]);
         if (!af_vec_any(changed))
             break;
     }
-    const af_ivec tiny = amax < af_vec_all(TINY);
-    for (int i = 0; i < n; i++)
-        code[i] = af_vec_pick(tiny, zero, code[i] + af_vec_all(half));
-    *scale = af_vec_pick(tiny | ~(l2 > zero), zero, lx / l2);
+    for (int q = 0; q < V; q++) {
+        const af_ivec tiny = amax[q] < af_vec_all(TINY);
+        for (int i = 0; i < n; i++)
+            code[i * V + q] = af_vec_pick(tiny, zero, code[i * V + q] + af_vec_all(half));
+        scale[q] = af_vec_pick(tiny | ~(l2[q] > zero), zero, lx[q] / l2[q]);
+    }
 }
 
 /* The reciprocal step among nine whose codes have the least weighted error. */
@@ -495,7 +493,7 @@ void af_search_iq4(int n, const af_vec *x, const af_vec *w, af_vec *scale)
 {
     const af_vec zero = af_vec_all(0), first = af_vec_all(af_iq4_values[0]);
     af_vec amax, qx, q2;
-    const af_vec big = largest(n, x, &amax);
+    const af_vec big = largest(n, x, 1, &amax);
     const af_vec start = -big / first;
     iq4_sums(n, x, w, af_vec_all(1) / start, &qx, &q2);
     af_vec d = qx / q2, best = d * qx;

@@ -42,7 +42,9 @@ void af_search_affine(int n, float top, int wides, const af_wide *x, const af_wi
  * blocks; n a multiple of 2. An all but zero block has scale and iscale 0, and the code 0. */
 void af_search_signed(int n, float half, const af_wide *x, const af_wide *w, float *scale,
                       float *iscale);
-/* The same by improving one code after the other; weights x*x. */
+/* The same of sixteen blocks, by improving one code after the other; weights x*x. x and code:
+ * [n][AF_STEPWISE], scale: [AF_STEPWISE]. */
+enum { AF_STEPWISE = 16 / AF_LANES };
 void af_search_stepwise(int n, float half, const af_vec *x, af_vec *code, af_vec *scale);
 /* x ~ scale*code for one row of positive values, codes 0 .. top: for rows of scales. */
 float af_search_positive(int n, float top, const float *x, const float *w, uint8_t *code);
