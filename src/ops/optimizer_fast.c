@@ -1,5 +1,5 @@
-/* optimizer_fast.c - the gradient norm and Adam of optimizer.c on f32 buffers. The norm is summed
- * over fixed pieces in a fixed order, as its twin's is. */
+/* optimizer_fast.c - the gradient norm, Adam, Lion and SGD of optimizer.c on f32 buffers. The norm
+ * is summed over fixed pieces in a fixed order, as its twin's is. */
 #include "ops/cpu_fast.h"
 #include "ops/norm_stats.h"
 #include "ops/twin.h"
@@ -77,16 +77,94 @@ static void adam_run(const af_node *n, af_cpu *cpu)
     af_pool_run(cpu->pool, (j.count + PIECE - 1) / PIECE, adam_pieces, &j);
 }
 
+/* ---- lion and sgd: loops a compiler makes vectors of ---- */
+
+typedef struct plain {
+    const af_node *n;
+    int64_t count;
+    float rate, keep, clip, decay, b1, new1, b2, new2, momentum;
+    bool nesterov;
+} plain;
+
+static void lion_pieces(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const plain *j = arg;
+    const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
+    float *restrict w = (float *)j->n->in[0]->data + at, *restrict g =
+                                                             (float *)j->n->in[1]->data + at;
+    float *restrict m = (float *)j->n->in[4]->data + at;
+    for (int64_t i = 0; i < n; i++) {
+        const float d = g[i] * j->clip, c = j->b1 * m[i] + j->new1 * d;
+        w[i] = w[i] * j->keep - (c > 0 ? j->rate : c < 0 ? -j->rate : 0.0f);
+        m[i] = j->b2 * m[i] + j->new2 * d;
+        g[i] = 0.0f;
+    }
+}
+
+static void sgd_pieces(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const plain *j = arg;
+    const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
+    float *restrict w = (float *)j->n->in[0]->data + at, *restrict g =
+                                                             (float *)j->n->in[1]->data + at;
+    float *restrict m = j->n->n_in > 4 ? (float *)j->n->in[4]->data + at : NULL;
+    for (int64_t i = 0; i < n && m; i++) {
+        const float d = g[i] * j->clip + j->decay * w[i];
+        m[i] = j->momentum * m[i] + d;
+        w[i] -= j->rate * (j->nesterov ? d + j->momentum * m[i] : m[i]);
+        g[i] = 0.0f;
+    }
+    for (int64_t i = 0; i < n && !m; i++) {
+        w[i] -= j->rate * (g[i] * j->clip + j->decay * w[i]);
+        g[i] = 0.0f;
+    }
+}
+
+static void run_plain(const af_node *n, af_cpu *cpu, af_pool_job *pieces)
+{
+    const double lr = af_ld(n->in[2], AF_HYPER_LR) * n->attr.optim.lr_factor;
+    const double decay = n->attr.optim.weight_decay, b1 = n->attr.optim.beta1,
+                 b2 = n->attr.optim.beta2;
+    plain j = {.n = n,
+               .count = af_count(n->in[0]),
+               .rate = (float)lr,
+               .keep = (float)(1 - lr * decay),
+               .clip = (float)af_ld(n->in[3], AF_STATS_CLIP),
+               .decay = (float)decay,
+               .b1 = (float)b1,
+               .new1 = (float)(1 - b1),
+               .b2 = (float)b2,
+               .new2 = (float)(1 - b2),
+               .momentum = (float)n->attr.optim.momentum,
+               .nesterov = n->attr.optim.nesterov};
+    if (af_ld(n->in[3], AF_STATS_FINITE) != 1)
+        memset(n->in[1]->data, 0, (size_t)j.count * sizeof(float));
+    else
+        af_pool_run(cpu->pool, (j.count + PIECE - 1) / PIECE, pieces, &j);
+}
+
+static void lion_run(const af_node *n, af_cpu *cpu) { run_plain(n, cpu, lion_pieces); }
+static void sgd_run(const af_node *n, af_cpu *cpu) { run_plain(n, cpu, sgd_pieces); }
+
+static const af_cpu_op lion_op = {lion_run, NULL}, sgd_op = {sgd_run, NULL};
+
+static bool all_f32(const af_node *n)
+{
+    bool f32 = true;
+    for (int i = 0; i < n->n_in; i++)
+        f32 &= n->in[i]->dtype == AF_DTYPE_F32;
+    return f32;
+}
+
+const af_cpu_op *af_lion_fast(const af_node *n) { return all_f32(n) ? &lion_op : NULL; }
+const af_cpu_op *af_sgd_fast(const af_node *n) { return all_f32(n) ? &sgd_op : NULL; }
+
 static const af_cpu_op norm_op = {grad_norm_run, grad_norm_work}, adam_op = {adam_run, NULL};
 
 const af_cpu_op *af_grad_norm_fast(const af_node *n)
 {
     return n->in[0]->dtype == AF_DTYPE_F32 ? &norm_op : NULL;
 }
-const af_cpu_op *af_adam_fast(const af_node *n)
-{
-    for (int i = 0; i < 6; i++)
-        if (n->in[i]->dtype != AF_DTYPE_F32)
-            return NULL;
-    return &adam_op;
-}
+const af_cpu_op *af_adam_fast(const af_node *n) { return all_f32(n) ? &adam_op : NULL; }
