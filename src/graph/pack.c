@@ -1,6 +1,6 @@
 /* pack.c - the arena of activations, the largest value first.
  *
- * Values (and what nodes need while they run) are placed by falling size, each in the lowest gap
+ * Values (and what nodes need while they run) are placed one by one, each in the lowest gap
  * between those that live at the same time. A chain of ops that work in place is one value. This
  * finds tighter layouts than the sweep where a few large values rule, and costs more time.
  *
@@ -110,6 +110,17 @@ static int by_size(const void *a, const void *b)
     return x->first != y->first ? x->first - y->first : x->id - y->id;
 }
 
+/* Among gradients the values that live longest are the ones hard to place: each fits only where the
+ * backward pass writes late. */
+static int by_life(const void *a, const void *b)
+{
+    const item *x = a, *y = b;
+    const int life = x->last - x->first, other = y->last - y->first;
+    if ((x->id == FIXED) == (y->id == FIXED) && life != other)
+        return life < other ? 1 : -1;
+    return by_size(a, b);
+}
+
 static void enter(packer *p, const item *x)
 {
     int from = 0, to = p->placed; /* behind all that begin no higher */
@@ -155,8 +166,9 @@ static void give_offsets(const packer *p)
             g->tensors[i]->offset = g->tensors[p->chain[i]]->offset;
 }
 
-uint64_t af_graph_pack(af_graph *g, bool grads, bool *failed)
+uint64_t af_graph_pack(af_graph *g, af_packing how, bool *failed)
 {
+    const bool grads = how != AF_PACK_LARGEST;
     const uint64_t most = (uint64_t)g->n_tensors * (grads ? 3 : 1) + (uint64_t)g->n_nodes;
     packer p = {.g = g};
     uint64_t top = 0;
@@ -169,7 +181,8 @@ uint64_t af_graph_pack(af_graph *g, bool grads, bool *failed)
         collect(&p);
         if (grads)
             collect_grads(&p);
-        qsort(p.item, (size_t)p.n, sizeof *p.item, by_size);
+        qsort(p.item, (size_t)p.n, sizeof *p.item,
+              how == AF_PACK_LONGEST_GRADS ? by_life : by_size);
     }
     for (int i = 0; i < p.n && !p.failed; i++) {
         place(&p, &p.item[i]);

@@ -312,15 +312,19 @@ af_status af_graph_layout(af_graph *g, af_error *err)
     find_lifetimes(g);
     place_leaves(g);
     for (size_t i = 0; i < ways && !failed; i++) {
-        const uint64_t bytes =
-            i < AF_LEN(reaches) ? lay(g, reaches[i], &failed) : af_graph_pack(g, false, &failed);
+        const uint64_t bytes = i < AF_LEN(reaches) ? lay(g, reaches[i], &failed)
+                                                   : af_graph_pack(g, AF_PACK_LARGEST, &failed);
         if (bytes < least) {
             least = bytes;
             best = i;
         }
     }
     if (g->one_pass && !failed) {
-        const uint64_t bytes = af_graph_pack(g, true, &failed);
+        uint64_t bytes = af_graph_pack(g, AF_PACK_LARGEST_GRADS, &failed);
+        const uint64_t other = af_graph_pack(g, AF_PACK_LONGEST_GRADS, &failed);
+        if (other >= bytes)
+            (void)af_graph_pack(g, AF_PACK_LARGEST_GRADS, &failed);
+        bytes = AF_MIN(bytes, other);
         g->grads_in_arena = bytes < least + g->role_bytes[AF_ROLE_GRADIENT];
         if (g->grads_in_arena) {
             least = bytes;
@@ -330,7 +334,7 @@ af_status af_graph_layout(af_graph *g, af_error *err)
     /* the offsets of the best one again */
     if (!g->grads_in_arena && !failed)
         (void)(best < AF_LEN(reaches) ? lay(g, reaches[best], &failed)
-                                      : af_graph_pack(g, false, &failed));
+                                      : af_graph_pack(g, AF_PACK_LARGEST, &failed));
     g->role_bytes[AF_ROLE_ACTIVATION] = least;
     count_work(g);
     return failed ? af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof(range)) : AF_OK;

@@ -25,7 +25,12 @@ static inline uint64_t af_work_size(const af_graph *g, const af_node *n)
 af_tensor *af_inplace_input(const af_node *n);
 
 /* pack.c: sets every offset of the arena; returns its bytes, or 0 with *failed set when memory for
- * the plan is gone. With `grads`, the flat gradients are its beginning: memory of activations until
+ * the plan is gone. With gradients, the flat ones are its beginning: memory of activations until
  * the first node writes there. */
-uint64_t af_graph_pack(af_graph *g, bool grads, bool *failed);
+typedef enum af_packing {
+    AF_PACK_LARGEST, /* first */
+    AF_PACK_LARGEST_GRADS,
+    AF_PACK_LONGEST_GRADS, /* what lives longest first */
+} af_packing;
+uint64_t af_graph_pack(af_graph *g, af_packing how, bool *failed);
 #endif
