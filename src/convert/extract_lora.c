@@ -98,7 +98,7 @@ static af_status add_tensor(job *j, const af_given_tensor *x, af_error *err)
     const af_given_tensor *y = af_given_find(j->model, x->name);
     const int64_t n = af_given_values(x);
     double sum = 0;
-    if (!y || y->ndim != x->ndim || memcmp(x->dim, y->dim, sizeof x->dim) != 0)
+    if (!y || !af_given_same_shape(x, y))
         return af_fail(err, AF_EFORMAT, "tensor '%s' is %s in '%s'", x->name,
                        y ? "of another shape" : "missing", j->model->path);
     float *d = af_calloc((uint64_t)n, sizeof *d);

@@ -65,11 +65,6 @@ done:
     return st;
 }
 
-static bool same_shape(const af_given_tensor *a, const af_given_tensor *b)
-{
-    return a->ndim == b->ndim && memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof *a->dim) == 0;
-}
-
 static af_status fill(af_diff_report *r, af_given *a, af_given *b, af_error *err)
 {
     af_status st = AF_OK;
@@ -95,7 +90,7 @@ static af_status fill(af_diff_report *r, af_given *a, af_given *b, af_error *err
             AF_TRY(af_fail_nomem(err, "a row", strlen(t->name)));
         if (!ta || !tb)
             row->kind = ta ? AF_DIFF_ONLY_A : AF_DIFF_ONLY_B;
-        else if (!same_shape(ta, tb))
+        else if (!af_given_same_shape(ta, tb))
             row->kind = AF_DIFF_SHAPE;
         else
             AF_TRY(compare(row, a, ta, b, tb, err));

@@ -171,6 +171,11 @@ void af_given_close(af_given *in)
     free(in);
 }
 
+bool af_given_same_shape(const af_given_tensor *a, const af_given_tensor *b)
+{
+    return a->ndim == b->ndim && memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof *a->dim) == 0;
+}
+
 const af_given_tensor *af_given_find(const af_given *in, const char *name)
 {
     for (int i = 0; i < in->count; i++)

@@ -42,6 +42,7 @@ AF_CHECKED af_status af_given_open(af_given **out, const char *model, af_error *
 void af_given_close(af_given *in); /* NULL is allowed */
 /* NULL when there is no such tensor. */
 const af_given_tensor *af_given_find(const af_given *in, const char *name);
+bool af_given_same_shape(const af_given_tensor *a, const af_given_tensor *b);
 bool af_given_is_gguf(const af_given *in);
 /* The spec of the model, made at first use. Borrowed. */
 AF_CHECKED af_status af_given_spec(af_given *in, const af_model_spec **out, af_error *err);

@@ -31,6 +31,13 @@ has "$out" "1 adapter merged"
 out=$("$AFINAR" merge --extract-lora models/base models/a --rank 4 -o "$tmp/x" -q 2>/dev/null) || fail "extract"
 has "$out" "rank 4 keeps"
 
+# what quantising took away, as an adapter: a model in any format beside its base
+"$AFINAR" quantize "$llama" -o "$tmp/q4.gguf" --type q4_0 -q >/dev/null || fail "quantize q4_0"
+for m in nf4 q4.gguf; do
+    out=$("$AFINAR" merge --extract-lora "$llama" "$tmp/$m" --rank 4 -o "$tmp/x_$m" -q 2>/dev/null) || fail "extract from $m"
+    has "$out" "rank 4 keeps"
+done
+
 # a base in 4 bits: merged onto its dequantised weights, and says so
 out=$("$AFINAR" merge "$tmp/nf4" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/m4" -q) || fail "4-bit base"
 has "$out" "dequantised"
