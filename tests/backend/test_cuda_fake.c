@@ -1,10 +1,12 @@
 /* test_cuda_fake.c - the CUDA backend over a recording fake driver (fake_driver.h). Launch geometry
  * and the number and size of every kernel's arguments are checked by prepare against the kernel's
- * own text. */
+ * own text, and their values against those of launches that passed on a GPU. */
 #include "test.h"
 
 #include "backend/case_list.h"
 #include "backend/fake_driver.h"
+
+#include <inttypes.h>
 
 enum { STRICT = 1 };
 
@@ -15,6 +17,26 @@ static const char *missing_op(const af_graph *g)
         if (!af_ops[g->nodes[i]->op]->view && !af_cuda_ops[g->nodes[i]->op])
             return af_ops[g->nodes[i]->op]->name;
     return NULL;
+}
+
+/* What a case launches, to the last number, is what it launched when it passed on a GPU. After a
+ * change that was meant (and run on one): AF_LAUNCHES=tests/golden/cuda/launches.txt, empty. */
+static int check_digest(const char *name, af_dtype t, bool fold)
+{
+    char line[256], want[256], file[512];
+    const char *write = getenv("AF_LAUNCHES");
+    snprintf(want, sizeof want, "%s %s %s %016" PRIx64 "\n", name, af_dtype_name(t),
+             fold ? "folded" : "beside", seen.digest);
+    snprintf(file, sizeof file, "%s/cuda/launches.txt", golden_dir());
+    FILE *f = fopen(write ? write : file, write ? "a" : "r");
+    CHECK_MSG(f, "cannot open %s", write ? write : file);
+    bool found = write && fputs(want, f) >= 0;
+    while (!found && fgets(line, sizeof line, f))
+        found = strcmp(line, want) == 0;
+    fclose(f);
+    if (!found)
+        print_error("other launches than those that passed on a GPU: %s", want);
+    return !found;
 }
 
 static int prepare_case(const test_case *c, af_dtype t, bool fold)
@@ -37,6 +59,7 @@ static int prepare_case(const test_case *c, af_dtype t, bool fold)
         print_error("%s (%s): %s\n", c->name, af_dtype_name(t), err.msg);
         failed = err.code != AF_EUNSUPPORTED || STRICT;
     } else {
+        failed = check_digest(c->name, t, fold);
         const af_counters before = af_device_counters(d);
         const int allocs = seen.allocs, syncs = seen.syncs;
         CHECK_OK(af_graph_run(r.g, rec_mask(&r), &err), err);
