@@ -21,9 +21,25 @@ static void print_json(const af_bench_opts *o, const af_bench_result *r)
            r->floor_ms / r->ms_per_step, r->recompute, r->loss);
     printf("\"kernels\": %" PRIu64 ", \"after_prepare\": {\"compiles\": %" PRIu64
            ", \"module_loads\": %" PRIu64 ", \"allocations\": %" PRIu64 ", \"host_syncs\": %" PRIu64
-           ", \"upload_bytes\": %" PRIu64 "}}\n",
+           ", \"upload_bytes\": %" PRIu64 "}",
            r->counters.launches, r->counters.compiles, r->counters.module_loads,
            r->counters.allocations, r->counters.host_syncs, r->counters.upload_bytes);
+    for (int i = 0; i < r->n_ops; i++)
+        printf("%s{\"op\": \"%s\", \"phase\": \"%s\", \"nodes\": %" PRId64 ", \"ms\": %.3f}",
+               i ? ", " : ", \"ops\": [", r->ops[i].op, r->ops[i].phase, r->ops[i].nodes,
+               r->ops[i].ms);
+    printf("%s}\n", r->n_ops ? "]" : "");
+}
+
+static void print_ops(const af_bench_result *r)
+{
+    double sum = 0;
+    for (int i = 0; i < r->n_ops; i++)
+        sum += r->ops[i].ms;
+    for (int i = 0; i < r->n_ops; i++)
+        printf("%s  %-16s %-9s %6" PRId64 " %10.2f %5.1f %%\n",
+               i ? "" : "  op               phase      nodes    ms a step\n", r->ops[i].op,
+               r->ops[i].phase, r->ops[i].nodes, r->ops[i].ms, 100 * r->ops[i].ms / sum);
 }
 
 static void print_text(const af_bench_opts *o, const af_bench_result *r)
@@ -73,6 +89,7 @@ int cmd_bench(int argc, char **argv)
         {0, "attention", AF_OPT_STR, &o.attention,
          "on a GPU: own kernels, cudnn, or auto: the faster one (auto)"},
         {0, "seconds", AF_OPT_F64, &o.seconds, "of timed steps, at least three (10)"},
+        {0, "by-op", AF_OPT_FLAG, &o.by_op, "CPU only: what each op of a step took, slowest first"},
         {0},
     };
     switch (af_opts_parse("bench", "Times training steps of a known shape with random weights.", "",
@@ -95,5 +112,7 @@ int cmd_bench(int argc, char **argv)
         print_json(&o, &r);
     else
         print_text(&o, &r);
+    if (!common.json)
+        print_ops(&r);
     return AF_EXIT_OK;
 }

@@ -19,7 +19,17 @@ typedef struct af_bench_opts {
     int threads;
     int64_t batch, seq, rank;
     double seconds; /* of timed steps, at least three of them; 0 = 10 */
+    bool by_op;     /* CPU only: what the nodes of each op took */
 } af_bench_opts;
+
+/* What the nodes of one op took in one phase of a step, on average over the timed ones. */
+typedef struct af_bench_op {
+    const char *op, *phase; /* "linear", "forward" */
+    int64_t nodes;
+    double ms;
+} af_bench_op;
+
+enum { AF_BENCH_OPS_MAX = 256 };
 
 typedef struct af_bench_result {
     char device[160];
@@ -38,6 +48,8 @@ typedef struct af_bench_result {
     double loss; /* of the last step */
     const char *recompute;
     af_counters counters; /* what the timed steps did: per step, rounded up */
+    int n_ops;            /* with by_op: slowest first */
+    af_bench_op ops[AF_BENCH_OPS_MAX];
 } af_bench_result;
 
 /* Runs the steps. Nothing is read from or written to disk. */

@@ -4,6 +4,7 @@
  * The floor (what the matrix products of such a step cost by themselves) is measured in the same
  * process by bench_floor.c. */
 #include "train/bench_model.h"
+#include "train/bench_ops.h"
 
 #include <math.h>
 #include <time.h>
@@ -71,7 +72,9 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static af_status time_steps(af_bench_model *b, af_bench_result *r, af_error *err)
+/* times: NULL, or where the steps' ops are added up. */
+static af_status time_steps(af_bench_model *b, af_cpu_times *times, af_bench_result *r,
+                            af_error *err)
 {
     const double limit = b->o->seconds > 0 ? b->o->seconds : 10;
     double ms[STEPS_MAX], begin = af_bench_now(false), processor = 0;
@@ -80,6 +83,7 @@ static af_status time_steps(af_bench_model *b, af_bench_result *r, af_error *err
         return st;
     r->first_step_s = af_bench_now(false) - begin;
     const af_counters before = af_device_counters(b->t.device);
+    af_bench_ops_begin(b->t.device, times);
     processor = af_bench_now(true);
     begin = af_bench_now(false);
     while (r->steps < STEPS_MAX && (r->steps < 3 || af_bench_now(false) - begin < limit)) {
@@ -89,6 +93,7 @@ static af_status time_steps(af_bench_model *b, af_bench_result *r, af_error *err
             return st;
         ms[r->steps++] = (af_bench_now(false) - at) * 1e3;
     }
+    af_bench_ops_end(b->t.device, times, r);
     const af_counters after = af_device_counters(b->t.device);
     const uint64_t n = (uint64_t)r->steps;
     r->cpu_ms = (af_bench_now(true) - processor) * 1e3 / (double)r->steps;
@@ -149,16 +154,19 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
         return st;
     af_bench_result r = {0};
     af_bench_model b = {0};
+    af_cpu_times *times = NULL;
     AF_TRY(af_bench_model_init(&b, o, err));
     AF_TRY(af_device_open(&b.t.device, o->device, o->threads, err));
     af_device_set_attention(b.t.device, (af_attention_by)attention_by(o->attention));
     const bool cpu = strcmp(af_device_kind(b.t.device), "cpu") == 0;
+    if (o->by_op)
+        AF_TRY(af_bench_ops_new(&times, b.t.device, err));
     AF_TRY(af_bench_model_plan(&b, err));
     const uint64_t before = af_device_memory_free(b.t.device);
     AF_TRY(af_graph_prepare(b.t.graph, b.t.device, err));
     AF_TRY(af_bench_model_fill(&b, err));
     r.startup_s = since_start();
-    AF_TRY(time_steps(&b, &r, err));
+    AF_TRY(time_steps(&b, times, &r, err));
     r.planned_gb = (double)b.t.plan.total / 1e9;
     r.peak_gb =
         cpu ? peak_resident_gb() : (double)(before - af_device_memory_free(b.t.device)) / 1e9;
@@ -173,6 +181,7 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     AF_TRY(af_bench_floor(&f, b.t.device, &r.floor_ms, &r.floor_cpu_ms, err));
     *out = r;
 done:
+    free(times);
     af_bench_model_clear(&b);
     return st;
 }

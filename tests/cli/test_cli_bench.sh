@@ -20,6 +20,19 @@ for method in lora qlora full; do
     done
 done
 
+# by op: every phase of a step has its rows, and they add up to no more than the step
+tiny=(bench --shape tiny --batch 2 --seq 24 --device cpu --threads 2 --seconds 0.05)
+line=$("$afinar" "${tiny[@]}" --by-op --json)
+for row in '"ops": [{"op": ' '"op": "linear", "phase": "forward", "nodes": ' \
+    '"op": "attention_bwd", "phase": "backward", ' '"op": "adam", "phase": "update", "nodes": 1, "ms": '; do
+    case $line in *"$row"*) ;; *) fail "no $row in $line" ;; esac
+done
+kernels=${line#*\"kernels\": } kernels=${kernels%%,*}
+nodes=$(grep -o '"nodes": [0-9]*' <<<"$line" | awk '{n += $2} END {print n}')
+[ "$nodes" = "$kernels" ] || fail "$nodes nodes are timed of $kernels"
+case $("$afinar" "${tiny[@]}" --json) in *'"ops"'*) fail "times by op that nobody asked for" ;; esac
+case $("$afinar" "${tiny[@]}" --by-op) in *"head_loss "*) ;; *) fail "no table of ops" ;; esac
+
 if "$afinar" bench --shape 3b --device cpu 2>/dev/null; then fail "an unknown shape was taken"; fi
 message=$("$afinar" bench --shape 3b --device cpu 2>&1 || true)
 case $message in *"unknown shape '3b'"*) ;; *) fail "says '$message'" ;; esac

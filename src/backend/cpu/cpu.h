@@ -10,6 +10,16 @@
 #include "graph/backend.h"
 #include "tensor/dtype.h"
 
+/* What the nodes of one op took in one phase. */
+typedef struct af_cpu_time {
+    uint64_t nodes;
+    double seconds;
+} af_cpu_time;
+
+typedef struct af_cpu_times {
+    af_cpu_time of[AF_OP_COUNT][AF_PHASE_UPDATE + 1];
+} af_cpu_times;
+
 typedef struct af_cpu {
     af_device device; /* first */
     af_pool *pool;
@@ -19,6 +29,7 @@ typedef struct af_cpu {
     bool poison;     /* tests: fill outputs before, and dead values after, each node with NaN */
     void *work;      /* shared by all nodes of the running graph, 64-byte aligned */
     int what;        /* AF_RUN_* of the running call: a forward node may make gradients too */
+    af_cpu_times *times; /* NULL, or where every node's time is added */
 } af_cpu;
 
 typedef void af_cpu_kernel(const af_node *n, af_cpu *cpu);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct cpu_graph {
@@ -190,6 +191,22 @@ static void poison_after(const af_node *n)
     }
 }
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void run_timed(const af_node *n, const af_cpu_op *op, af_cpu *cpu)
+{
+    af_cpu_time *t = &cpu->times->of[n->op][n->phase];
+    const double begin = now();
+    op->run(n, cpu);
+    t->seconds += now() - begin;
+    t->nodes++;
+}
+
 static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
 {
     (void)err;
@@ -208,7 +225,10 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
             continue;
         if (cpu->poison)
             poison_before(n);
-        op->run(n, cpu);
+        if (cpu->times)
+            run_timed(n, op, cpu);
+        else
+            op->run(n, cpu);
         d->counters.launches++;
         if (cpu->poison)
             poison_after(n);
