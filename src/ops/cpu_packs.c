@@ -28,7 +28,7 @@ static bool is_frozen(const af_tensor *t)
 
 typedef struct plan {
     af_graph *g;
-    bool all; /* on a machine that gains nothing too */
+    af_packing packing;
     uint64_t total;
 } plan;
 
@@ -38,7 +38,8 @@ static void use(plan *l, af_tensor *w, const af_tensor *x, bool trans)
     const af_fast *f = af_fast_get();
     packs *p = w->backend;
     const int64_t N = w->dim[!trans], K = w->dim[trans];
-    if (!is_frozen(w) || af_rows(x) < ROWS_MIN || !(l->all || f->packs_once(x->dtype, trans, N, K)))
+    if (!is_frozen(w) || af_rows(x) < ROWS_MIN ||
+        !(l->packing == AF_PACKS_ALL || f->packs_once(x->dtype, trans, N, K)))
         return;
     if (!p)
         p = w->backend = af_arena_take(&l->g->mem, sizeof *p);
@@ -70,8 +71,9 @@ static void use_node(plan *l, const af_node *n)
 
 uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g)
 {
-    plan l = {.g = g, .all = cpu->pack_all};
-    for (int i = 0; i < g->n_nodes && !cpu->twins_only; i++)
+    plan l = {.g = g, .packing = cpu->packing};
+    const bool none = cpu->twins_only || cpu->packing == AF_PACKS_NONE;
+    for (int i = 0; i < g->n_nodes && !none; i++)
         if (af_cpu_fast(g->nodes[i]))
             use_node(&l, g->nodes[i]);
     return l.total <= cpu->device.ops->memory_free(&cpu->device) / MEMORY_SHARE ? l.total : 0;

@@ -20,15 +20,22 @@ typedef struct af_cpu_times {
     af_cpu_time of[AF_OP_COUNT][AF_PHASE_UPDATE + 1];
 } af_cpu_times;
 
+/* Which frozen weights are packed once. */
+typedef enum af_packing {
+    AF_PACKS_THAT_PAY, /* on this machine */
+    AF_PACKS_NONE,     /* tests: this and the next, on any machine */
+    AF_PACKS_ALL,
+} af_packing;
+
 typedef struct af_cpu {
     af_device device; /* first */
     af_pool *pool;
     int threads;
     bool twins_only; /* tests: never take a fast version */
-    bool pack_all;   /* tests: frozen weights are packed once on machines that gain nothing too */
-    bool poison;     /* tests: fill outputs before, and dead values after, each node with NaN */
-    void *work;      /* shared by all nodes of the running graph, 64-byte aligned */
-    int what;        /* AF_RUN_* of the running call: a forward node may make gradients too */
+    af_packing packing;
+    bool poison;         /* tests: fill outputs before, and dead values after, each node with NaN */
+    void *work;          /* shared by all nodes of the running graph, 64-byte aligned */
+    int what;            /* AF_RUN_* of the running call: a forward node may make gradients too */
     af_cpu_times *times; /* NULL, or where every node's time is added */
 } af_cpu;
 
