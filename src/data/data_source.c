@@ -113,9 +113,20 @@ typedef struct parse {
     af_error *err;
 } parse;
 
+/* "run.yaml:12"; what the command line gives has no line. */
+static const char *place(char buf[300], const char *run_path, int line)
+{
+    if (line > 0)
+        snprintf(buf, 300, "%s:%d", run_path, line);
+    else
+        snprintf(buf, 300, "command line");
+    return buf;
+}
+
 static af_status unknown_key(const parse *p, const char *name, int line)
 {
     const char *near = NULL;
+    char at[300];
     int best = 4;
     for (size_t i = 0; i < AF_LEN(keys); i++) {
         const int d = af_word_distance(name, keys[i].name);
@@ -124,15 +135,17 @@ static af_status unknown_key(const parse *p, const char *name, int line)
             near = keys[i].name;
         }
     }
-    return af_fail(p->err, AF_EUSAGE, "%s:%d: unknown key '%s' of a dataset%s%s%s", p->o->run_path,
-                   line, name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' of a dataset%s%s%s",
+                   place(at, p->o->run_path, line), name, near ? "; did you mean '" : "",
+                   near ? near : "", near ? "'?" : "");
 }
 
 static af_status wants(const parse *p, const char *name, const af_yaml *n, const char *what)
 {
-    char show[80];
-    return af_fail(p->err, AF_EUSAGE, "%s:%d: %s of a dataset wants %s, not %s", p->o->run_path,
-                   n->line, name, what, af_yaml_show(n, show, sizeof show));
+    char show[80], at[300];
+    return af_fail(p->err, AF_EUSAGE, "%s: %s of a dataset wants %s, not %s",
+                   place(at, p->o->run_path, n->line), name, what,
+                   af_yaml_show(n, show, sizeof show));
 }
 
 static af_status set_type(const parse *p, const af_yaml *n)
@@ -148,13 +161,13 @@ static af_status set_type(const parse *p, const af_yaml *n)
             return AF_OK;
         }
     }
-    char list[300] = "";
+    char list[300] = "", at[300];
     size_t used = 0;
     for (int s = AF_SHAPE_ALPACA; s <= AF_SHAPE_TOKENS && used < sizeof list; s++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
                                  af_shape_name((af_shape)s));
-    return af_fail(p->err, AF_EUSAGE, "%s:%d: type is '%s', not one of: %s", p->o->run_path,
-                   n->line, n->text, list);
+    return af_fail(p->err, AF_EUSAGE, "%s: type is '%s', not one of: %s",
+                   place(at, p->o->run_path, n->line), n->text, list);
 }
 
 static af_status set_roles(const parse *p, const af_yaml *n)
@@ -215,6 +228,7 @@ static af_status set_mappings(const parse *p, const af_yaml *n)
 {
     if (n->kind != AF_YAML_MAP)
         return wants(p, "message_property_mappings", n, "a map");
+    char at[300];
     for (int i = 0; i < n->count; i++) {
         const af_yaml *v = n->item[i];
         if (v->kind != AF_YAML_SCALAR)
@@ -225,8 +239,8 @@ static af_status set_mappings(const parse *p, const af_yaml *n)
             p->s->field.content = p->s->field.value = v->text;
         else if (strcmp(n->key[i], v->text) != 0)
             return af_fail(p->err, AF_EUSAGE,
-                           "%s:%d: message_property_mappings can name role and content, not '%s'",
-                           p->o->run_path, n->key_line[i], n->key[i]);
+                           "%s: message_property_mappings can name role and content, not '%s'",
+                           place(at, p->o->run_path, n->key_line[i]), n->key[i]);
     }
     return AF_OK;
 }
@@ -264,6 +278,7 @@ static af_status set_key(const parse *p, const key *k, const af_yaml *n)
 
 static af_status read_entry(const parse *p, const af_yaml *n)
 {
+    char at[300];
     *p->s = (af_data_source){
         .line = n->line,
         .field = usual,
@@ -291,7 +306,8 @@ static af_status read_entry(const parse *p, const af_yaml *n)
             return st;
     }
     if (!p->s->path || !*p->s->path)
-        return af_fail(p->err, AF_EUSAGE, "%s:%d: a dataset has no path", p->o->run_path, n->line);
+        return af_fail(p->err, AF_EUSAGE, "%s: a dataset has no path",
+                       place(at, p->o->run_path, n->line));
     return AF_OK;
 }
 
@@ -299,10 +315,11 @@ af_status af_data_sources_read(af_data_source **out, int *count, const af_data_o
                                af_arena *mem, af_error *err)
 {
     const af_yaml *list = o->datasets;
+    char at[300];
     const int n = list->kind == AF_YAML_LIST ? list->count : 1;
     if (n == 0)
-        return af_fail(err, AF_EUSAGE, "%s:%d: the list of datasets is empty", o->run_path,
-                       list->line);
+        return af_fail(err, AF_EUSAGE, "%s: the list of datasets is empty",
+                       place(at, o->run_path, list->line));
     af_data_source *s = af_arena_take(mem, (uint64_t)n * sizeof *s);
     if (!s)
         return af_fail_nomem(err, "datasets", 0);
@@ -327,6 +344,7 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
                               char ***files, int *count, af_error *err)
 {
     char **names = NULL;
+    char at[300];
     int n = 0, kept = 0;
     af_status st = af_dir_list(&names, &n, folder, err);
     for (int i = 0; st == AF_OK && i < n; i++) {
@@ -345,8 +363,8 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
             free(path);
     }
     if (st == AF_OK && kept == 0)
-        st = af_fail(err, AF_EUSAGE, "%s:%d: %s has no files%s%s", run_path, s->line, folder,
-                     s->split ? " of split " : "", s->split ? s->split : "");
+        st = af_fail(err, AF_EUSAGE, "%s: %s has no files%s%s", place(at, run_path, s->line),
+                     folder, s->split ? " of split " : "", s->split ? s->split : "");
     if (st != AF_OK) {
         af_names_free(names, n);
         return st;
@@ -359,23 +377,24 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
 af_status af_data_source_files(const af_data_source *s, const char *run_path, char ***files,
                                int *count, af_error *err)
 {
+    char at[300];
     if (af_dir_exists(s->path)) {
         char *folder = s->name ? af_path_join(s->path, s->name) : af_strdup(s->path);
         if (!folder)
             return af_fail_nomem(err, s->path, 0);
         const af_status st = af_dir_exists(folder)
                                  ? folder_files(s, folder, run_path, files, count, err)
-                                 : af_fail(err, AF_EUSAGE, "%s:%d: dataset %s has no folder '%s'",
-                                           run_path, s->line, s->path, s->name);
+                                 : af_fail(err, AF_EUSAGE, "%s: dataset %s has no folder '%s'",
+                                           place(at, run_path, s->line), s->path, s->name);
         free(folder);
         return st;
     }
     if (af_file_exists(s->path) && (s->name || s->split))
-        return af_fail(err, AF_EUSAGE, "%s:%d: '%s: %s' has no effect: %s is a file, not a folder",
-                       run_path, s->line, s->split ? "split" : "name",
+        return af_fail(err, AF_EUSAGE, "%s: '%s: %s' has no effect: %s is a file, not a folder",
+                       place(at, run_path, s->line), s->split ? "split" : "name",
                        s->split ? s->split : s->name, s->path);
     if (!af_file_exists(s->path))
-        return af_fail(err, AF_EUSAGE, "%s:%d: dataset %s is not there", run_path, s->line,
+        return af_fail(err, AF_EUSAGE, "%s: dataset %s is not there", place(at, run_path, s->line),
                        s->path);
     char **one = af_calloc(1, sizeof *one);
     if (one)

@@ -167,6 +167,16 @@ af_status af_yaml_read(af_yaml **out, af_arena *mem, const char *path, af_error 
     return st;
 }
 
+void af_yaml_forget_lines(af_yaml *n)
+{
+    n->line = 0;
+    for (int i = 0; i < n->count; i++) {
+        if (n->kind == AF_YAML_MAP)
+            n->key_line[i] = 0;
+        af_yaml_forget_lines(n->item[i]);
+    }
+}
+
 af_yaml *af_yaml_get(const af_yaml *map, const char *key)
 {
     for (int i = 0; map && map->kind == AF_YAML_MAP && i < map->count; i++)

@@ -12,7 +12,7 @@ typedef enum af_yaml_kind { AF_YAML_SCALAR, AF_YAML_LIST, AF_YAML_MAP } af_yaml_
 typedef struct af_yaml af_yaml;
 struct af_yaml {
     af_yaml_kind kind;
-    int line;         /* from 1 */
+    int line;         /* from 1; 0 = from the command line */
     const char *text; /* scalars; NUL-terminated */
     bool quoted;      /* 'x' or "x": a string whatever it looks like */
     int count;        /* entries of a list or a map */
@@ -28,6 +28,8 @@ enum { AF_YAML_DEPTH_MAX = 32, AF_YAML_NODES_MAX = 200000, AF_YAML_BYTES_MAX = 1
 AF_CHECKED af_status af_yaml_parse(af_yaml **out, af_arena *mem, const char *text, uint64_t size,
                                    const char *name, af_error *err);
 AF_CHECKED af_status af_yaml_read(af_yaml **out, af_arena *mem, const char *path, af_error *err);
+/* Sets every line to 0: text of the command line has none. */
+void af_yaml_forget_lines(af_yaml *n);
 /* The value of a key, or NULL. */
 af_yaml *af_yaml_get(const af_yaml *map, const char *key);
 /* Plain scalars: null (also ~ and empty), true/false (yes/no/on/off too), numbers. False when it is

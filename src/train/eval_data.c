@@ -16,6 +16,8 @@ static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
         af_buf_printf(&text, "  type: '%s'\n", o->type);
     const af_status st = text.bad ? af_fail_nomem(err, "a path", strlen(path))
                                   : af_yaml_parse(out, mem, text.data, text.len, "--data", err);
+    if (st == AF_OK)
+        af_yaml_forget_lines(*out);
     af_buf_clear(&text);
     return st;
 }

@@ -84,6 +84,7 @@ static af_status look_at_data(look *l, af_error *err)
     if (list.bad)
         AF_TRY(af_fail(err, AF_EUSAGE, "the path of the dataset is not UTF-8"));
     AF_TRY(af_yaml_parse(&datasets, &mem, list.data, list.len, "command line", err));
+    af_yaml_forget_lines(datasets);
     const af_data_opts o = {.datasets = datasets,
                             .run_path = "init",
                             .model = l->path,

@@ -1,5 +1,6 @@
 /* method.c - from run-file keys to the adapter they mean. */
 #include "train/method.h"
+#include "model/adapter_config.h"
 
 bool af_method_quantises(const af_run *r)
 {
@@ -41,18 +42,40 @@ static af_status take_layers(af_method_lists *lists, const af_run *r, const af_m
     return AF_OK;
 }
 
+static bool is_regex(const af_strings *s)
+{
+    return s->count == 1 && strpbrk(s->item[0], "*()[]|\\^$+?");
+}
+
+/* A misspelt name would keep nothing out. */
+static af_status check_excluded(const af_adapter_config *c, const af_run *r,
+                                const af_model_spec *spec, af_error *err)
+{
+    char at[300];
+    for (int i = 0; i < c->exclude_count; i++) {
+        bool used = false;
+        for (int k = 0; k < spec->modules; k++)
+            used |= af_path_in_list(spec->module[k].path, &c->exclude[i], 1);
+        if (!used)
+            return af_fail(err, AF_EUSAGE,
+                           "%s: lora_exclude_modules has '%.128s', no module of this %s model",
+                           af_run_place(r, "lora_exclude_modules", at, sizeof at), c->exclude[i],
+                           spec->arch->model_type);
+    }
+    return AF_OK;
+}
+
 af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, const af_run *r,
                             const af_model_spec *spec, af_error *err)
 {
     const af_strings *target = &r->lora_target_modules;
+    char at[300];
     af_adapter_config c = {
         .r = (int)r->lora_r,
         .alpha = r->lora_alpha,
         .dropout = r->lora_dropout,
         .rslora = r->rslora,
         .dora = r->dora,
-        .exclude = r->lora_exclude_modules.item,
-        .exclude_count = r->lora_exclude_modules.count,
         .modules_to_save = r->lora_modules_to_save.item,
         .save_count = r->lora_modules_to_save.count,
         .base_model = r->base_model,
@@ -62,18 +85,26 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
         (target->count == 1 && !strcmp(target->item[0], "all-linear"))) {
         c.target = lists->name;
         c.target_count = linear_names(lists->name, spec);
-    } else if (target->count == 1 && strpbrk(target->item[0], "*()[]|\\^$+?")) {
+    } else if (is_regex(target)) {
         c.target_regex = target->item[0];
     } else {
         c.target = target->item;
         c.target_count = target->count;
     }
+    if (is_regex(&r->lora_exclude_modules)) {
+        c.exclude_regex = r->lora_exclude_modules.item[0];
+    } else {
+        c.exclude = r->lora_exclude_modules.item;
+        c.exclude_count = r->lora_exclude_modules.count;
+    }
     if (c.target_regex && r->lora_layers.count)
         return af_fail(err, AF_EUSAGE,
                        "%s: lora_layers_to_transform goes with a list of modules, not with the "
                        "regular expression '%.60s'",
-                       r->path, c.target_regex);
-    const af_status st = take_layers(lists, r, spec, err);
+                       af_run_place(r, "lora_layers_to_transform", at, sizeof at), c.target_regex);
+    af_status st = check_excluded(&c, r, spec, err);
+    if (st == AF_OK)
+        st = take_layers(lists, r, spec, err);
     if (st != AF_OK)
         return st;
     c.layers = r->lora_layers.count ? lists->layer : NULL;

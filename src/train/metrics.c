@@ -91,31 +91,52 @@ af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double se
     return st;
 }
 
-/* metrics.jsonl holds exactly the rows of the steps that the resumed state has done. */
-static af_status cut_metrics(af_trainer *t, af_error *err)
+/* Rows are missing that the checkpoint knows of. They stand beside it where a run goes on in
+ * another folder; else those that are left (`text`, whole ones) must do: no reason not to go on. */
+static af_status fetch_metrics(af_trainer *t, const char *checkpoint, const char *text,
+                               uint64_t size, af_error *err)
 {
-    char *text;
-    uint64_t size;
-    if (!af_file_exists(t->metrics_path))
-        return t->progress.metrics_bytes == 0
-                   ? AF_OK
-                   : af_fail(err, AF_EIO,
-                             "'%s' is gone; the checkpoint says it has %" PRIu64 " bytes",
-                             t->metrics_path, t->progress.metrics_bytes);
-    af_status st = af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, err);
-    if (st != AF_OK)
-        return st;
-    if (size < t->progress.metrics_bytes)
-        st = af_fail(err, AF_EIO,
-                     "'%s' has %" PRIu64 " bytes, the checkpoint says at least %" PRIu64,
-                     t->metrics_path, size, t->progress.metrics_bytes);
-    else if (size > t->progress.metrics_bytes)
-        st = af_file_write(t->metrics_path, text, t->progress.metrics_bytes, err);
+    char *path = af_path_join(checkpoint, "../metrics.jsonl"), *beside = NULL;
+    uint64_t there = 0;
+    af_error ignored;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(checkpoint));
+    if (af_file_exists(path) &&
+        af_file_read(&beside, &there, path, UINT64_MAX / 2, &ignored) == AF_OK &&
+        there >= t->progress.metrics_bytes) {
+        text = beside;
+        size = t->progress.metrics_bytes;
+    } else {
+        af_trainer_say(t, "note: rows of metrics.jsonl before step %" PRId64 " are gone",
+                       t->progress.step + 1);
+        while (size > 0 && text[size - 1] != '\n')
+            size--;
+    }
+    t->progress.metrics_bytes = size;
+    const af_status st = af_file_write(t->metrics_path, size ? text : "", size, err);
+    free(path);
+    free(beside);
+    return st;
+}
+
+/* metrics.jsonl holds exactly the rows of the steps that the resumed state has done. */
+static af_status cut_metrics(af_trainer *t, const char *checkpoint, af_error *err)
+{
+    char *text = NULL;
+    uint64_t size = 0;
+    af_status st = AF_OK;
+    const uint64_t want = t->progress.metrics_bytes;
+    if (af_file_exists(t->metrics_path))
+        st = af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, err);
+    if (st == AF_OK && size < want)
+        st = fetch_metrics(t, checkpoint, text, size, err);
+    else if (st == AF_OK && size > want)
+        st = af_file_write(t->metrics_path, text, want, err);
     free(text);
     return st;
 }
 
-af_status af_metrics_open(af_trainer *t, af_error *err)
+af_status af_metrics_open(af_trainer *t, const char *checkpoint, af_error *err)
 {
     char name[160], host[64] = "host";
     gethostname(host, sizeof host - 1);
@@ -125,7 +146,7 @@ af_status af_metrics_open(af_trainer *t, af_error *err)
     t->events_path = af_path_join(t->run->output_dir, name);
     if (!t->metrics_path || !t->events_path)
         return af_fail_nomem(err, "a path", strlen(name));
-    const af_status st = cut_metrics(t, err);
+    const af_status st = cut_metrics(t, checkpoint, err);
     return st == AF_OK ? af_tfevents_start(t->events_path, wall_time(), err) : st;
 }
 

@@ -5,9 +5,9 @@
 
 #include "train/trainer.h"
 
-/* Opens the files in the output folder; metrics.jsonl is cut back to what the progress knows (after
- * a resume). */
-AF_CHECKED af_status af_metrics_open(af_trainer *t, af_error *err);
+/* Opens the files in the output folder; after a resume (from `checkpoint`, else NULL) metrics.jsonl
+ * has the rows that the progress knows of. */
+AF_CHECKED af_status af_metrics_open(af_trainer *t, const char *checkpoint, af_error *err);
 AF_CHECKED af_status af_metrics_step(af_trainer *t, const af_train_step *s, const af_step_result *r,
                                      af_error *err);
 AF_CHECKED af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double seconds,

@@ -1,5 +1,6 @@
 /* nonfinite.c - what to say when numbers stop being numbers: the step, the first bad tensor, the
- * records of the batch.
+ * records of the batch; and what to leave behind: the records' tokens in replay-STEP.json, and
+ * replay-STEP.yaml, a run file that goes from the last checkpoint to the same end.
  *
  * The step is repeated with the state it found (an update with a bad norm changes nothing). Where
  * the loss itself is bad, the forward pass is walked node by node: on the CPU every output can be
@@ -8,7 +9,8 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "graph/backend.h"
-#include "train/trainer.h"
+#include "train/checkpoint.h"
+#include "train/run_keys.h"
 
 #include <math.h>
 
@@ -122,48 +124,94 @@ static bool walk_forward(af_trainer *t, char *out, size_t size)
     return found;
 }
 
-/* The first parameter whose gradient is not finite, after a repeated gradient run. */
-static bool bad_gradient(af_trainer *t, char *out, size_t size, af_error *err)
+/* The largest magnitude of a gradient; NaN when one of its elements is none. */
+static double largest(const float *x, int64_t n)
 {
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(x[i]))
+            return NAN;
+        most = fmax(most, fabs((double)x[i]));
+    }
+    return most;
+}
+
+/* The first parameter whose gradient is not finite, after a repeated gradient run. *most: the
+ * largest magnitude of those that are, and whose it is. */
+static bool bad_gradient(af_trainer *t, char *out, size_t size, double *most, const char **whose,
+                         af_error *err)
+{
+    *most = 0;
+    *whose = "";
     for (int i = 0; i < t->graph->n_tensors; i++) {
         const af_tensor *p = t->graph->tensors[i];
         if (p->role != AF_ROLE_PARAM || !p->grad || p->base == NULL || !p->name[0])
             continue;
         float *v = af_calloc((uint64_t)af_count(p), sizeof *v);
-        const bool bad =
-            v && af_tensor_read(t->graph, p->grad, v, af_tensor_bytes(p->grad), err) == AF_OK &&
-            !all_finite(v, af_count(p));
+        const bool read =
+            v && af_tensor_read(t->graph, p->grad, v, af_tensor_bytes(p->grad), err) == AF_OK;
+        const double m = read ? largest(v, af_count(p)) : 0;
         free(v);
-        if (bad) {
+        if (isnan(m)) {
             snprintf(out, size, "the gradient of %s", p->name);
             return true;
+        }
+        if (m > *most) {
+            *most = m;
+            *whose = p->name;
         }
     }
     return false;
 }
 
-/* "file:line" of the records of a micro-batch, and the same as JSON. */
-static void name_records(af_trainer *t, const af_batch *b, af_buf *text, af_buf *json)
+typedef struct finding {
+    char bad[256];
+    af_buf text, json; /* "file:line" of the records, and their tokens */
+} finding;
+
+static void put_tokens(af_buf *b, const uint32_t *word, uint32_t n)
 {
+    af_buf_str(b, "\"input_ids\": [");
+    for (uint32_t i = 0; i < n; i++)
+        af_buf_printf(b, "%s%u", i ? "," : "", word[i] & ~AF_TOKEN_NO_LOSS);
+    af_buf_str(b, "], \"labels\": [");
+    for (uint32_t i = 0; i < n; i++)
+        af_buf_printf(b, "%s%d", i ? "," : "", word[i] & AF_TOKEN_NO_LOSS ? -100 : (int)word[i]);
+    af_buf_str(b, "]");
+}
+
+static void name_records(af_trainer *t, const af_batch *b, finding *f)
+{
+    enum { NAMED = 8 };
     for (int64_t i = 0; i < b->sequences; i++) {
         const af_token_index *e = &t->store.index[b->record[i]];
         const char *file = af_dataset_file(&t->store, (int)e->source);
-        if (i < 8)
-            af_buf_printf(text, "%s%s:%" PRIu64, text->len ? ", " : "", af_path_name(file),
+        if (i < NAMED)
+            af_buf_printf(&f->text, "%s%s:%" PRIu64, f->text.len ? ", " : "", af_path_name(file),
                           e->line);
-        af_buf_printf(json, "%s{\"record\": %" PRId64 ", \"line\": %" PRIu64 ", \"tokens\": %u}",
-                      json->len ? ", " : "", b->record[i], e->line, e->count);
+        else if (i == NAMED)
+            af_buf_printf(&f->text, " and %" PRId64 " more", b->sequences - i);
+        af_buf_printf(&f->json,
+                      "%s{\"record\": %" PRId64 ", \"file\": ", f->json.len ? ",\n  " : "",
+                      b->record[i]);
+        af_put_quoted(&f->json, file);
+        af_buf_printf(&f->json, ", \"line\": %" PRIu64 ", \"tokens\": %u, ", e->line, e->count);
+        put_tokens(&f->json, af_token_words(&t->store, b->record[i]), e->count);
+        af_buf_char(&f->json, '}');
     }
 }
 
-af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r, af_error *err)
+/* Repeats the micro-batches of the step until one shows what is bad. Where none does, the norm of
+ * large gradients has overflowed: then it is the largest of them, and the records are those of the
+ * whole step. */
+static void repeat_step(af_trainer *t, const af_step_result *r, finding *f, af_error *err)
 {
-    af_buf text = {0}, json = {0}, file = {0};
-    char bad[256] = "";
     const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
     const uint64_t clock = af_clock(t->graph) - (uint64_t)t->run->accumulation;
+    double most = 0;
+    const char *whose = "";
+    const af_batch *b;
     for (int64_t k = 0; k < t->run->accumulation; k++) {
-        const af_batch *b;
         float loss = NAN;
         af_set_clock(t->graph, clock + (uint64_t)k);
         if (af_stream_get(t->stream, t->progress.micro + k, &b, err) != AF_OK ||
@@ -172,34 +220,99 @@ af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r, a
             af_tensor_read(t->graph, t->loss, &loss, sizeof loss, err) != AF_OK)
             break;
         af_set_clock(t->graph, clock + (uint64_t)k);
-        if (!isfinite(loss) && !walk_forward(t, bad, sizeof bad))
-            snprintf(bad, sizeof bad, "the loss");
-        if (*bad || bad_gradient(t, bad, sizeof bad, err)) {
-            name_records(t, b, &text, &json);
-            break;
+        if (!isfinite(loss) && !walk_forward(t, f->bad, sizeof f->bad))
+            snprintf(f->bad, sizeof f->bad, "the loss");
+        if (*f->bad || bad_gradient(t, f->bad, sizeof f->bad, &most, &whose, err)) {
+            name_records(t, b, f);
+            return;
         }
     }
-    char name[64];
-    snprintf(name, sizeof name, "replay-%" PRId64 ".json", t->progress.step + 1);
-    char *path = t->run->output_dir ? af_path_join(t->run->output_dir, name) : NULL;
-    af_buf_printf(
-        &file,
-        "{\"step\": %" PRId64 ", \"micro_batch\": %" PRId64 ", \"seed\": %" PRId64
-        ", \"loss\": \"%g\", \"grad_norm\": \"%g\", \"first_bad\": \"%s\", \"records\": [%s]}\n",
-        t->progress.step + 1, t->progress.micro, t->run->seed, r->loss, r->grad_norm, bad,
-        json.data ? json.data : "");
-    if (path && file.data && af_file_write(path, file.data, file.len, err) != AF_OK)
-        path[0] = '\0';
+    for (int64_t k = 0; k < t->run->accumulation; k++)
+        if (af_stream_get(t->stream, t->progress.micro + k, &b, err) == AF_OK)
+            name_records(t, b, f);
+    if (*whose)
+        snprintf(f->bad, sizeof f->bad, "the gradient of %s with elements up to %g", whose, most);
+}
+
+/* The run file of a run that comes to this step again. *checkpoint: where it starts, or NULL. */
+static af_status write_replay_run(const af_trainer *t, const char *path, char **checkpoint,
+                                  af_error *err)
+{
+    af_status st = AF_OK;
+    char *text = NULL, folder[4096];
+    af_run again = *t->run;
+    const af_run *r = t->run;
+    AF_TRY(af_saver_wait(t->saver, err));
+    AF_TRY(af_checkpoint_newest(t, r->output_dir, checkpoint, err));
+    snprintf(folder, sizeof folder, "%s/replay-%" PRId64, r->output_dir, t->progress.step + 1);
+    again.output_dir = folder;
+    again.auto_resume = false;
+    if (*checkpoint || (r->resume && strcmp(r->resume, "auto") == 0))
+        again.resume = *checkpoint;
+    again.overwrite_output_dir = true;
+    again.given[af_key_find("overwrite_output_dir") - af_keys] = -1;
+    again.given[af_key_find("resume_from_checkpoint") - af_keys] = again.resume ? -1 : 0;
+    again.given[af_key_find("auto_resume_from_checkpoints") - af_keys] = 0;
+    if (!*checkpoint && again.resume)
+        *checkpoint = af_strdup(again.resume);
+    AF_TRY(af_run_text(&again, &text, err));
+    st = af_file_write(path, text, strlen(text), err);
+done:
+    free(text);
+    return st;
+}
+
+static af_status write_replay_data(const af_trainer *t, const af_step_result *r, const finding *f,
+                                   const char *path, af_error *err)
+{
+    af_buf file = {0};
+    af_buf_printf(&file,
+                  "{\"step\": %" PRId64 ", \"micro_batch\": %" PRId64 ", \"seed\": %" PRId64
+                  ", \"loss\": \"%g\", \"grad_norm\": \"%g\", \"first_bad\": ",
+                  t->progress.step + 1, t->progress.micro, t->run->seed, r->loss, r->grad_norm);
+    af_put_quoted(&file, f->bad);
+    af_buf_printf(&file, ", \"records\": [\n  %s]}\n", f->json.data ? f->json.data : "");
+    const af_status st = file.bad ? af_fail_nomem(err, path, file.len)
+                                  : af_file_write(path, file.data, file.len, err);
+    af_buf_clear(&file);
+    return st;
+}
+
+af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r, af_error *err)
+{
+    finding f = {0};
+    char run[4096] = "", data[4096], *checkpoint = NULL;
+    const int64_t step = t->progress.step + 1;
+    repeat_step(t, r, &f, err);
+    snprintf(run, sizeof run, "%s/replay-%" PRId64 ".yaml", t->run->output_dir, step);
+    snprintf(data, sizeof data, "%s/replay-%" PRId64 ".json", t->run->output_dir, step);
+    af_error why = {0};
+    const bool left = write_replay_run(t, run, &checkpoint, &why) == AF_OK &&
+                      write_replay_data(t, r, &f, data, &why) == AF_OK;
     af_fail(err, AF_EUSAGE,
             "step %" PRId64
             ": loss %g, gradient norm %g: the first bad tensor is %s, in a batch of %s; the last "
-            "checkpoint is untouched%s%s",
-            t->progress.step + 1, r->loss, r->grad_norm, *bad ? bad : "not found again",
-            text.data ? text.data : "?", path && path[0] ? ", the batch is in " : "",
-            path && path[0] ? path : "");
-    af_buf_clear(&text);
-    af_buf_clear(&json);
-    af_buf_clear(&file);
-    free(path);
+            "good checkpoint is %s; %s%s%s%s%s",
+            step, r->loss, r->grad_norm, *f.bad ? f.bad : "not found again",
+            f.text.data ? f.text.data : "?", checkpoint ? af_path_name(checkpoint) : "none yet",
+            left ? "the batch is in " : why.msg, left ? data : "",
+            left ? ", and 'afinar train " : "", left ? run : "", left ? "' comes here again" : "");
+    af_buf_clear(&f.text);
+    af_buf_clear(&f.json);
+    free(checkpoint);
     return AF_EUSAGE;
+}
+
+af_status af_trainer_explain_eval(af_trainer *t, const af_batch *b, af_error *err)
+{
+    const af_token_store *store = t->eval_own_store ? &t->eval_store : &t->store;
+    const af_token_index *e = &store->index[b->record[0]];
+    char bad[256];
+    if (!walk_forward(t, bad, sizeof bad))
+        snprintf(bad, sizeof bad, "the loss");
+    return af_fail(
+        err, AF_EUSAGE,
+        "step %" PRId64 ": the loss of an evaluation is not finite: the first bad tensor "
+        "is %s, in %s:%" PRIu64 "; checkpoints are untouched",
+        t->progress.step, bad, af_path_name(af_dataset_file(store, (int)e->source)), e->line);
 }

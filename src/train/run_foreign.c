@@ -1,6 +1,6 @@
 /* run_foreign.c - keys of other trainers that a run file may bring along and that mean nothing
  * here: each has a word on what to do instead. (Those that mean the same as one of ours are aliases
- * in run_keys.c.) */
+ * in run_keys.c.) One that is left empty, or asks for what is done anyway, is no error. */
 #include "train/run_keys.h"
 
 /* clang-format off */
@@ -33,7 +33,7 @@ static const struct {
     {"attn_implementation", "attention is always fused"},
     {"sdp_attention", "attention is always fused"},
     {"xformers_attention", "attention is always fused"},
-    {"activation_offloading", "activations are recomputed instead: see 'gradient_checkpointing'"},
+    {"load_in_16bit", "a base is quantised to 4 bits ('load_in_4bit') or read as it is"},
     {"gradient_checkpointing_kwargs", "there is one kind: see 'gradient_checkpointing'"},
     {"upcast_layernorm", "norms are always computed in f32"},
     {"group_by_length", "rows are not padded: there is nothing to gain"},
@@ -66,6 +66,13 @@ static const struct {
     {"use_mlflow", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
     {"use_tensorboard", "TensorBoard events are always written"},
     {"report_to", "metrics.jsonl, TensorBoard events and report.html are always written"},
+    {"wandb_run_id", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
+    {"mlflow_experiment_name", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
+    {"hub_model_id", "nothing is uploaded: the adapter is in 'output_dir'"},
+    {"hub_strategy", "nothing is uploaded: the adapter is in 'output_dir'"},
+    {"push_to_hub", "nothing is uploaded: the adapter is in 'output_dir'"},
+    {"lr_scheduler_kwargs", "see 'cosine_min_lr_ratio', 'lr_power', 'lr_cycles', 'lr_decay_ratio'"},
+    {"local_rank", "a run is one process on one device"},
     {"plot_loss", "report.html always has the curves"},
     {"deepspeed", "a run is one process on one device"},
     {"fsdp", "a run is one process on one device"},
@@ -78,6 +85,53 @@ static const struct {
     {"strict", "an unknown key is always an error"},
 };
 /* clang-format on */
+
+/* Values that ask for what is done anyway. */
+static const struct {
+    const char *key, *value;
+} anyway[] = {
+    {"stage", "sft"},
+    {"do_train", "true"},
+    {"double_quantization", "true"},
+    {"quantization_method", "bnb"},
+    {"bnb_4bit_quant_type", "nf4"},
+    {"greater_is_better", "false"},
+    {"metric_for_best_model", "eval_loss"},
+    {"fp16", "false"},
+    {"pure_bf16", "false"},
+    {"fp8", "false"},
+    {"load_in_8bit", "false"},
+    {"load_in_16bit", "false"},
+    {"eval_sample_packing", "false"},
+    {"group_by_length", "false"},
+    {"mask_history", "false"},
+    {"resize_vocab", "false"},
+    {"trust_remote_code", "false"},
+    {"lora_fan_in_fan_out", "false"},
+    {"use_wandb", "false"},
+    {"use_mlflow", "false"},
+    {"use_tensorboard", "true"},
+    {"plot_loss", "true"},
+    {"push_to_hub", "false"},
+};
+
+bool af_key_asks_nothing(const char *name, const af_yaml *value)
+{
+    bool want, given;
+    if (!af_key_foreign(name))
+        return false;
+    if (af_yaml_is_null(value))
+        return true;
+    for (size_t i = 0; i < AF_LEN(anyway); i++) {
+        const af_yaml v = {.kind = AF_YAML_SCALAR, .text = anyway[i].value};
+        if (strcmp(anyway[i].key, name) != 0 || value->kind != AF_YAML_SCALAR)
+            continue;
+        if (af_yaml_bool(&v, &want))
+            return af_yaml_bool(value, &given) && given == want;
+        return strcmp(value->text, v.text) == 0;
+    }
+    return false;
+}
 
 const char *af_key_foreign(const char *name)
 {

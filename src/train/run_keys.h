@@ -2,6 +2,7 @@
 #ifndef AF_RUN_KEYS_H
 #define AF_RUN_KEYS_H
 
+#include "base/buf.h"
 #include "train/run_config.h"
 
 typedef enum af_key_kind {
@@ -56,4 +57,8 @@ const af_key *af_key_find(const char *name); /* by name or alias; NULL */
 const char *af_key_suggest(const char *wrong);
 /* What to do instead of a key that other trainers have and this one does not; NULL = not known. */
 const char *af_key_foreign(const char *name);
+/* Such a key that is left empty, or says no to what is not done anyway. */
+bool af_key_asks_nothing(const char *name, const af_yaml *value);
+/* A string in double quotes that YAML and JSON read back as it was. */
+void af_put_quoted(af_buf *b, const char *s);
 #endif

@@ -145,28 +145,27 @@ static af_status set_presets(const parser *p)
     return AF_OK;
 }
 
-static af_status unknown(const parser *p, const char *key, int line)
+static af_status unknown(const parser *p, const char *key, int line, const char *more)
 {
     char at[300];
     const char *near = af_key_suggest(key), *word = af_key_foreign(key);
     place(p, line, at, sizeof at);
     if (word)
-        return af_fail(p->err, AF_EUSAGE, "%s: '%s' has no effect here: %s", at, key, word);
+        return af_fail(p->err, AF_EUSAGE, "%s: '%s' has no effect here: %s%s", at, key, word, more);
     if (near)
-        return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s'; did you mean '%s'?", at, key,
-                       near);
-    return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' (afinar train --help lists them)", at,
-                   key);
+        return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s'; did you mean '%s'?%s", at, key,
+                       near, more);
+    return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' (afinar train --help lists them)%s", at,
+                   key, more);
 }
 
 /* Spellings whose value means something else than that of our key. */
-static const af_yaml *translate(const parser *p, const char *key, const af_yaml *n,
-                                const char **name)
+static const af_yaml *translate(const char *key, const af_yaml *n, const char **name)
 {
     static const af_yaml yes = {.kind = AF_YAML_SCALAR, .text = "true"};
     static const af_yaml no = {.kind = AF_YAML_SCALAR, .text = "false"};
     static const af_yaml all = {.kind = AF_YAML_SCALAR, .text = "all-linear"};
-    (void)p;
+    *name = key;
     if (strcmp(key, "quantization_bit") == 0 && n->kind == AF_YAML_SCALAR &&
         !strcmp(n->text, "4")) {
         *name = "load_in_4bit";
@@ -190,23 +189,69 @@ static const af_yaml *translate(const parser *p, const char *key, const af_yaml 
     return n;
 }
 
+static const af_key *find(const char *key, const af_yaml *n)
+{
+    const char *name;
+    translate(key, n, &name);
+    return af_key_find(name);
+}
+
+/* key=null on the command line takes back what the file says. */
+static af_status unset(const parser *p, const af_key *k)
+{
+    p->run->given[k - af_keys] = 0;
+    if (k->preset)
+        return set(p, k, &(af_yaml){.kind = AF_YAML_SCALAR, .text = k->preset}, 0);
+    void *at = (char *)p->run + k->place; /* only what may be absent has no default */
+    if (k->kind == AF_KEY_LIST)
+        *(af_strings *)at = (af_strings){0};
+    else
+        *(const void **)at = NULL;
+    return AF_OK;
+}
+
 static af_status apply(const parser *p, const char *key, const af_yaml *n, int line)
 {
-    const char *name = key;
-    n = translate(p, key, n, &name);
+    const char *name;
+    n = translate(key, n, &name);
     const af_key *k = af_key_find(name);
     char at[300];
     if (!k)
-        return unknown(p, key, line);
+        return af_key_asks_nothing(key, n) ? AF_OK : unknown(p, key, line, "");
     const int row = (int)(k - af_keys);
     const int before = p->run->given[row];
     if (line > 0 && before > 0)
         return af_fail(p->err, AF_EUSAGE, "%s: '%s' says the same as %s in line %d",
                        place(p, line, at, sizeof at), key, k->name, before);
     if (af_yaml_is_null(n)) /* "key:" with nothing means the default */
-        return AF_OK;
+        return line > 0 ? AF_OK : unset(p, k);
     p->run->given[row] = line > 0 ? line : -1;
     return set(p, k, n, line);
+}
+
+static bool is_unknown(const af_yaml *root, int i)
+{
+    return !find(root->key[i], root->item[i]) && !af_key_asks_nothing(root->key[i], root->item[i]);
+}
+
+/* The first key that is not ours, with a word about the others: a file of another trainer has many.
+ */
+static af_status check_names(const parser *p, const af_yaml *root)
+{
+    int first = 0, others = 0;
+    while (first < root->count && !is_unknown(root, first))
+        first++;
+    if (first == root->count)
+        return AF_OK;
+    char more[500] = "";
+    size_t used = 0;
+    for (int i = first + 1; i < root->count; i++)
+        if (is_unknown(root, i) && used < sizeof more)
+            used +=
+                (size_t)snprintf(more + used, sizeof more - used, "%s'%.40s' (line %d)",
+                                 others++ ? ", " : "; nor are these keys of a run: ", root->key[i],
+                                 root->key_line[i]);
+    return unknown(p, root->key[first], root->key_line[first], more);
 }
 
 static af_status apply_file(const parser *p, const af_yaml *root)
@@ -214,6 +259,9 @@ static af_status apply_file(const parser *p, const af_yaml *root)
     if (root->kind != AF_YAML_MAP)
         return af_fail(p->err, AF_EUSAGE, "%s:%d: a run file is a map of keys", p->name,
                        root->line);
+    const af_status names = check_names(p, root);
+    if (names != AF_OK)
+        return names;
     for (int i = 0; i < root->count; i++) {
         const af_status st = apply(p, root->key[i], root->item[i], root->key_line[i]);
         if (st != AF_OK)
@@ -236,7 +284,10 @@ static af_status apply_override(const parser *p, const char *text)
         body = "\"\"";
     const af_status st =
         af_yaml_parse(&value, &p->run->mem, body, strlen(body), "command line", p->err);
-    return st == AF_OK ? apply(p, key, value, 0) : st;
+    if (st != AF_OK)
+        return st;
+    af_yaml_forget_lines(value);
+    return apply(p, key, value, 0);
 }
 
 bool af_run_given(const af_run *r, const char *key)
@@ -343,7 +394,6 @@ static af_status check_pairs(const parser *p)
         {"save_steps", "saves_per_epoch"},
         {"eval_steps", "evals_per_epoch"},
         {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
-        {"resume_from_checkpoint", "overwrite_output_dir"},
     };
     for (size_t i = 0; i < AF_LEN(pairs); i++) {
         const af_key *a = af_key_find(pairs[i][0]), *b = af_key_find(pairs[i][1]);
@@ -356,6 +406,16 @@ static af_status check_pairs(const parser *p)
         return af_fail(p->err, AF_EUSAGE,
                        "%s: 'adapter: qlora' and 'load_in_4bit: false' contradict each other",
                        af_run_place(r, "load_in_4bit", at, sizeof at));
+    if (r->resume && strcmp(r->resume, "auto") == 0 && r->overwrite_output_dir)
+        return af_fail(p->err, AF_EUSAGE,
+                       "%s: resume_from_checkpoint and overwrite_output_dir contradict each other: "
+                       "give one",
+                       af_run_place(r, "resume_from_checkpoint", at, sizeof at));
+    if (r->checkpointing == AF_TRI_NO && r->offloading == AF_TRI_YES)
+        return af_fail(p->err, AF_EUSAGE,
+                       "%s: 'activation_offloading: true' recomputes: it and "
+                       "'gradient_checkpointing: false' contradict each other",
+                       af_run_place(r, "activation_offloading", at, sizeof at));
     if (r->val_set_size >= 1 && r->val_set_size != (double)(int64_t)r->val_set_size)
         return af_fail(p->err, AF_EUSAGE,
                        "%s: val_set_size %g is neither a share below 1 nor a whole number",
@@ -364,6 +424,23 @@ static af_status check_pairs(const parser *p)
         return af_fail(p->err, AF_EUSAGE,
                        "%s: peft_init_lora_weights is '%.40s', not one of: true, gaussian",
                        af_run_place(r, "peft_init_lora_weights", at, sizeof at), r->lora_init);
+    return AF_OK;
+}
+
+/* Lists whose absence means more than nothing. */
+static af_status check_lists(const parser *p)
+{
+    static const char *const keys[] = {"lora_target_modules", "lora_layers_to_transform",
+                                       "roles_to_train"};
+    char at[300];
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        const af_key *k = af_key_find(keys[i]);
+        const af_strings *list = (const void *)((const char *)p->run + k->place);
+        if (list->item && list->count == 0)
+            return af_fail(p->err, AF_EUSAGE,
+                           "%s: %s is an empty list; leave the key out for its default",
+                           af_run_place(p->run, k->name, at, sizeof at), k->name);
+    }
     return AF_OK;
 }
 
@@ -392,6 +469,8 @@ static af_status finish(const parser *p, bool for_training)
     af_status st = check_required(p, for_training);
     if (st == AF_OK)
         st = check_pairs(p);
+    if (st == AF_OK)
+        st = check_lists(p);
     if (st == AF_OK)
         st = check_effects(p);
     if (r->lora_alpha == 0)

@@ -2,8 +2,7 @@
 #include "base/buf.h"
 #include "train/run_keys.h"
 
-/* A scalar that reads back as the same string. */
-static void put_string(af_buf *b, const char *s)
+void af_put_quoted(af_buf *b, const char *s)
 {
     af_buf_char(b, '"');
     for (; *s; s++) {
@@ -15,7 +14,7 @@ static void put_string(af_buf *b, const char *s)
         else if (c == '\t')
             af_buf_str(b, "\\t");
         else if (c < 0x20)
-            af_buf_printf(b, "\\x%02x", c);
+            af_buf_printf(b, "\\u%04x", c);
         else
             af_buf_char(b, (char)c);
     }
@@ -26,7 +25,7 @@ static void put_tree(af_buf *b, const af_yaml *n)
 {
     if (n->kind == AF_YAML_SCALAR) {
         if (n->quoted)
-            put_string(b, n->text);
+            af_put_quoted(b, n->text);
         else
             af_buf_str(b, n->text[0] ? n->text : "null");
         return;
@@ -36,7 +35,7 @@ static void put_tree(af_buf *b, const af_yaml *n)
         if (i)
             af_buf_str(b, ", ");
         if (n->kind == AF_YAML_MAP) {
-            put_string(b, n->key[i]);
+            af_put_quoted(b, n->key[i]);
             af_buf_str(b, ": ");
         }
         put_tree(b, n->item[i]);
@@ -70,7 +69,7 @@ static void put_list(af_buf *b, const af_strings *l)
     for (int i = 0; i < l->count; i++) {
         if (i)
             af_buf_str(b, ", ");
-        put_string(b, l->item[i]);
+        af_put_quoted(b, l->item[i]);
     }
     af_buf_char(b, ']');
 }
@@ -84,7 +83,7 @@ static bool put_value(af_buf *b, const af_run *r, const af_key *k)
     case AF_KEY_STR:
         if (!*(const char *const *)at)
             return false;
-        put_string(b, *(const char *const *)at);
+        af_put_quoted(b, *(const char *const *)at);
         return true;
     case AF_KEY_BOOL:
         af_buf_str(b, *(const bool *)at ? "true" : "false");

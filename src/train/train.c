@@ -189,6 +189,17 @@ static bool has_run(const char *output)
     return yes;
 }
 
+/* A run that goes on is no longer finished, whatever it was. */
+static af_status reopen_run(const char *output, af_error *err)
+{
+    char *path = af_path_join(output, finished_name);
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(output));
+    const af_status st = af_file_exists(path) ? af_path_remove(path, err) : AF_OK;
+    free(path);
+    return st;
+}
+
 /* Is it a file (or folder) of an earlier run? Its model too, where it is known to be the run's: the
  * adapter of one run beside the weights of another would be read as neither. */
 static bool of_earlier(const char *name, bool model)
@@ -227,29 +238,63 @@ static af_status clear_run(const char *output, af_error *err)
     return st;
 }
 
+static af_status earlier_run(const af_run *r, af_error *err)
+{
+    return af_fail(err, AF_EUSAGE,
+                   "'%s' holds an earlier run: give resume_from_checkpoint: auto, "
+                   "overwrite_output_dir: true, or another output_dir",
+                   r->output_dir);
+}
+
+/* A checkpoint the user names. *own: it is one of the output folder's, and the run goes on there.
+ */
+static af_status choose_named(const af_run *r, char **checkpoint, bool *own, af_error *err)
+{
+    char at[300];
+    af_run_place(r, "resume_from_checkpoint", at, sizeof at);
+    if (!af_dir_exists(r->resume))
+        return af_fail(err, AF_EUSAGE, "%s: there is no checkpoint folder '%s'", at, r->resume);
+    char *up = af_path_join(r->resume, "..");
+    *own = up && af_path_same(up, r->output_dir);
+    free(up);
+    if (*own && r->overwrite_output_dir)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: '%s' is in output_dir, which overwrite_output_dir would empty: give "
+                       "one or the other",
+                       at, r->resume);
+    if (!*own && has_run(r->output_dir) && !r->overwrite_output_dir)
+        return earlier_run(r, err);
+    *checkpoint = af_strdup(r->resume);
+    return *checkpoint ? AF_OK : af_fail_nomem(err, "a path", strlen(r->resume));
+}
+
 /* What to do with an output folder that has seen a run: resume, start over, or refuse. */
-static af_status choose_start(af_trainer *t, char **checkpoint, af_error *err)
+static af_status choose_start(af_trainer *t, char **checkpoint, bool *own, af_error *err)
 {
     const af_run *r = t->run;
     const bool automatic = r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
-    if (automatic)
-        return af_checkpoint_newest(t, r->output_dir, checkpoint, err);
-    if (r->resume && !af_dir_exists(r->resume)) {
-        char at[300];
-        return af_fail(err, AF_EUSAGE, "%s: there is no checkpoint folder '%s'",
-                       af_run_place(r, "resume_from_checkpoint", at, sizeof at), r->resume);
+    *own = automatic;
+    if (automatic) {
+        const af_status st = af_checkpoint_newest(t, r->output_dir, checkpoint, err);
+        if (st == AF_OK && !*checkpoint && has_run(r->output_dir))
+            af_trainer_say(t, "no checkpoint of '%s' is whole: starting afresh", r->output_dir);
+        return st;
     }
-    if (r->resume) {
-        *checkpoint = af_strdup(r->resume);
-        return *checkpoint ? AF_OK : af_fail_nomem(err, "a path", strlen(r->resume));
+    if (r->resume)
+        return choose_named(r, checkpoint, own, err);
+    return has_run(r->output_dir) && !r->overwrite_output_dir ? earlier_run(r, err) : AF_OK;
+}
+
+/* A run that goes on in another folder leaves its best checkpoint behind. */
+static void leave_best(af_trainer *t)
+{
+    if (t->run->load_best && t->progress.best_step > 0)
+        af_trainer_say(t, "note: the best evaluation, of step %" PRId64 ", stays in the old folder",
+                       t->progress.best_step);
+    if (t->run->load_best) {
+        t->progress.best_eval = NAN;
+        t->progress.best_step = 0;
     }
-    if (has_run(r->output_dir) && !r->overwrite_output_dir)
-        return af_fail(err, AF_EUSAGE,
-                       "'%s' holds an earlier run: give resume_from_checkpoint: auto, "
-                       "overwrite_output_dir: true, or "
-                       "another output_dir",
-                       r->output_dir);
-    return AF_OK;
 }
 
 static af_status write_named(const char *dir, const char *name, const char *text, af_error *err)
@@ -323,18 +368,20 @@ static af_status start(af_trainer *t, af_error *err)
     char *checkpoint = NULL, *text = NULL;
     const char *output = t->run->output_dir;
     const bool made = !af_dir_exists(output);
-    AF_TRY(choose_start(t, &checkpoint, err));
+    bool own = false;
+    AF_TRY(choose_start(t, &checkpoint, &own, err));
     t->progress.data_records = t->store.records;
     t->progress.data_tokens = (int64_t)t->store.tokens;
     if (checkpoint) {
         AF_TRY(af_resume_check(t, checkpoint, err));
         AF_TRY(af_checkpoint_load(t, checkpoint, err));
         af_resume_check_data(t);
+        if (!own)
+            leave_best(t);
     }
     AF_TRY(af_dir_make(output, err));
-    if (!checkpoint)
-        AF_TRY(clear_run(output, err));
-    AF_TRY(af_metrics_open(t, err));
+    AF_TRY(checkpoint && own ? reopen_run(output, err) : clear_run(output, err));
+    AF_TRY(af_metrics_open(t, checkpoint, err));
     AF_TRY(af_samples_open(t, err));
     AF_TRY(af_run_text(t->run, &text, err));
     AF_TRY(write_named(output, "run.yaml", text, err));

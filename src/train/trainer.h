@@ -110,10 +110,13 @@ AF_CHECKED af_status af_trainer_upload(af_trainer *t, const af_batch *b, float s
                                        af_error *err);
 /* Mean loss over the held-out data. */
 AF_CHECKED af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, af_error *err);
-/* Stops with names: step, first bad tensor, records of the batch; writes replay-STEP.json. Always
- * fails. */
+/* Stops with names: step, first bad tensor, records of the batch; writes replay-STEP.json and
+ * replay-STEP.yaml. Always fails. */
 AF_CHECKED af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r,
                                                   af_error *err);
+
+/* The same for a record of the evaluation, which has just run. */
+AF_CHECKED af_status af_trainer_explain_eval(af_trainer *t, const af_batch *b, af_error *err);
 
 /* trainer_state.json as text (malloc'ed); `final` adds the record HF's trainer ends a run with. */
 AF_CHECKED af_status af_trainer_state_text(const af_trainer *t, bool final, char **out,

@@ -178,10 +178,17 @@ static af_status new_adapter(af_trainer *t, af_error *err)
 {
     af_adapter_config c;
     af_method_lists lists;
-    const af_status st = af_method_adapter(&c, &lists, t->run, t->spec, err);
-    return st == AF_OK
-               ? af_adapter_new(&t->adapter, &c, t->spec, t->source, (uint64_t)t->run->seed, err)
-               : st;
+    af_status st = af_method_adapter(&c, &lists, t->run, t->spec, err);
+    if (st != AF_OK)
+        return st;
+    st = af_adapter_new(&t->adapter, &c, t->spec, t->source, (uint64_t)t->run->seed, err);
+    if (st == AF_EUSAGE || st == AF_EUNSUPPORTED) {
+        char at[300];
+        const bool saved = strstr(err->msg, "modules_to_save") != NULL;
+        const char *key = saved ? "lora_modules_to_save" : "lora_target_modules";
+        af_fail_prefix(err, "%s", af_run_place(t->run, key, at, sizeof at));
+    }
+    return st;
 }
 
 static bool same_names(const af_strings *a, const char *const *b, int count)
@@ -202,6 +209,7 @@ static af_status check_targets(const af_trainer *t, af_error *err)
                                        "lora_exclude_modules", "lora_layers_to_transform"};
     const af_run *r = t->run;
     const char *given = NULL;
+    char at[300];
     af_status st = AF_OK;
     for (size_t i = 0; i < AF_LEN(keys); i++)
         given = !given && af_run_given(r, keys[i]) ? keys[i] : given;
@@ -216,7 +224,8 @@ static af_status check_targets(const af_trainer *t, af_error *err)
     AF_TRY(af_adapter_targets(&c, t->spec, target, err));
     for (int i = 0; i < t->spec->modules; i++)
         if (target[i] != (t->adapter->module[i].rank > 0))
-            AF_TRY(af_fail(err, AF_EUSAGE, "%s: %s %s '%s', the adapter in '%s' %s", r->path, given,
+            AF_TRY(af_fail(err, AF_EUSAGE, "%s: %s %s '%s', the adapter in '%s' %s",
+                           af_run_place(r, given, at, sizeof at), given,
                            target[i] ? "has" : "has not", t->spec->module[i].path,
                            r->lora_model_dir, target[i] ? "has not" : "has"));
 done:
@@ -229,28 +238,34 @@ static af_status check_repeated(const af_trainer *t, af_error *err)
 {
     const af_run *r = t->run;
     const af_adapter_config *c = &t->adapter->config;
+    char at[300];
     if (af_run_given(r, "lora_dropout") && r->lora_dropout != c->dropout)
         return af_fail(err, AF_EUSAGE, "%s: lora_dropout is %g, the adapter in '%s' has %g",
-                       r->path, r->lora_dropout, r->lora_model_dir, c->dropout);
+                       af_run_place(r, "lora_dropout", at, sizeof at), r->lora_dropout,
+                       r->lora_model_dir, c->dropout);
     if (af_run_given(r, "lora_modules_to_save") &&
         !same_names(&r->lora_modules_to_save, c->modules_to_save, c->save_count))
         return af_fail(err, AF_EUSAGE,
                        "%s: lora_modules_to_save has %d names, the adapter in '%s' %d others",
-                       r->path, r->lora_modules_to_save.count, r->lora_model_dir, c->save_count);
+                       af_run_place(r, "lora_modules_to_save", at, sizeof at),
+                       r->lora_modules_to_save.count, r->lora_model_dir, c->save_count);
     if (af_run_given(r, "lora_r") && r->lora_r != c->r)
         return af_fail(err, AF_EUSAGE, "%s: lora_r is %" PRId64 ", the adapter in '%s' has %d",
-                       r->path, r->lora_r, r->lora_model_dir, c->r);
+                       af_run_place(r, "lora_r", at, sizeof at), r->lora_r, r->lora_model_dir,
+                       c->r);
     if (af_run_given(r, "lora_alpha") && r->lora_alpha != c->alpha)
-        return af_fail(err, AF_EUSAGE, "%s: lora_alpha is %g, the adapter in '%s' has %g", r->path,
-                       r->lora_alpha, r->lora_model_dir, c->alpha);
+        return af_fail(err, AF_EUSAGE, "%s: lora_alpha is %g, the adapter in '%s' has %g",
+                       af_run_place(r, "lora_alpha", at, sizeof at), r->lora_alpha,
+                       r->lora_model_dir, c->alpha);
     if (af_run_given(r, "peft_use_rslora") && r->rslora != c->rslora)
         return af_fail(err, AF_EUSAGE, "%s: peft_use_rslora is %s, the adapter in '%s' says %s",
-                       r->path, r->rslora ? "true" : "false", r->lora_model_dir,
+                       af_run_place(r, "peft_use_rslora", at, sizeof at),
+                       r->rslora ? "true" : "false", r->lora_model_dir,
                        c->rslora ? "true" : "false");
     if (af_run_given(r, "peft_use_dora") && r->dora != c->dora)
         return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' says %s",
-                       r->path, r->dora ? "true" : "false", r->lora_model_dir,
-                       c->dora ? "true" : "false");
+                       af_run_place(r, "peft_use_dora", at, sizeof at), r->dora ? "true" : "false",
+                       r->lora_model_dir, c->dora ? "true" : "false");
     return check_targets(t, err);
 }
 
@@ -284,6 +299,21 @@ static af_status open_device(af_trainer *t, af_error *err)
                : af_fail_prefix(err, "%s: device '%s'", at, r->device);
 }
 
+/* What is asked of a GPU has no effect without one. */
+static af_status check_device_keys(const af_trainer *t, af_error *err)
+{
+    const af_run *r = t->run;
+    const char *key = r->tf32                             ? "tf32"
+                      : r->attention != AF_ATTENTION_AUTO ? "attention"
+                      : r->offloading == AF_TRI_YES       ? "activation_offloading"
+                                                          : NULL;
+    char at[300];
+    if (!key || strcmp(af_device_kind(t->device), "cpu") != 0)
+        return AF_OK;
+    return af_fail(err, AF_EUSAGE, "%s: %s has no effect on the CPU",
+                   af_run_place(r, key, at, sizeof at), key);
+}
+
 /* Full fine-tuning ends with a folder of plain weights beside the config it began with. */
 static af_status check_full(const af_trainer *t, af_error *err)
 {
@@ -315,9 +345,13 @@ static af_status open_model(af_trainer *t, af_error *err)
 {
     const af_run *r = t->run;
     af_status st = AF_OK;
-    AF_TRY(af_model_resolve(&t->model_path, r->base_model, err));
+    char at[300];
+    st = af_model_resolve(&t->model_path, r->base_model, err);
+    if (st != AF_OK)
+        return af_fail_prefix(err, "%s", af_run_place(r, "base_model", at, sizeof at));
     AF_TRY(check_output(t, err));
     AF_TRY(open_device(t, err));
+    AF_TRY(check_device_keys(t, err));
     const bool gpu = strcmp(af_device_kind(t->device), "cpu") != 0;
     const bool bf16 = r->bf16 == AF_TRI_YES || (r->bf16 == AF_TRI_AUTO && gpu);
     t->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;

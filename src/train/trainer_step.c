@@ -111,6 +111,8 @@ af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, af_erro
             sum += t->row_stats[2 * k];
             hits += t->row_stats[2 * k + 1];
         }
+        if (!isfinite(sum))
+            return af_trainer_explain_eval(t, b, err);
         tokens += b->supervised;
     }
     af_set_training(t->graph, true);

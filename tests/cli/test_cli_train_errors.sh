@@ -98,6 +98,11 @@ key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
 # --- keys of others, and keys that do nothing
 more "run.yaml:6|'wandb_project' has no effect here|metrics.jsonl" 'wandb_project: x'
 more "run.yaml:6|'fp16'|see 'bf16'" 'fp16: true'
+more "run.yaml:6|'stage' (line 7)" $'wandb_project: x\nstage: pt'
+key "command line|tf32 has no effect on the CPU" tf32=true
+key "command line|attention has no effect on the CPU" attention=cudnn
+more "run.yaml:6|activation_offloading has no effect on the CPU" 'activation_offloading: true'
+key "activation_offloading: true|gradient_checkpointing: false|contradict" activation_offloading=true gradient_checkpointing=false
 lora "loraplus_lr_embedding has no effect|loraplus_lr_ratio" loraplus_lr_embedding=1e-5
 key "'split: test' has no effect|is a file" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, split: test}]"
 key "roles_to_train has no effect|plain text" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, type: text}]" 'roles_to_train=[user]'
@@ -107,6 +112,7 @@ lora "lora_target_modules has not|the adapter in" lora_model_dir="$AF_GOLDEN/run
 lora "lora_dropout is 0.5" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" lora_dropout=0.5
 lora "lora_modules_to_save" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_modules_to_save=[lm_head]'
 # --- the model
+yaml "run.yaml:1|no model '/nowhere'" $'base_model: /nowhere\ndatasets: [{path: x}]\noutput_dir: '"$tmp/out"
 key "no model '/nowhere/at/all'" base_model=/nowhere/at/all
 key "org/absent" base_model=org/absent
 mkdir "$tmp/empty"
@@ -129,9 +135,11 @@ key "cuda" device=cuda:77
 key "device|tpu" device=tpu
 # --- the adapter
 lora "lora_r is 0" lora_r=0
-lora "nothing_like_it" 'lora_target_modules=[nothing_like_it]'
+lora "command line|nothing_like_it" 'lora_target_modules=[nothing_like_it]'
 lora "regular expression" 'lora_target_modules="(q_proj"'
-lora "lm_haed" 'lora_modules_to_save=[lm_haed]'
+lora "command line|lora_target_modules is an empty list" 'lora_target_modules=[]'
+lora "command line|lora_exclude_modules has 'q_prj'" 'lora_exclude_modules=[q_prj]'
+lora "command line|lm_haed" 'lora_modules_to_save=[lm_haed]'
 lora "lora_layers_to_transform has '7'|layers 0 to 1" 'lora_layers_to_transform=[7]'
 lora "lora_layers_to_transform|regular expression" 'lora_layers_to_transform=[0]' 'lora_target_modules=".*q_proj"'
 lora "lora_dropout is 1" lora_dropout=1
@@ -140,7 +148,8 @@ key "GGUF file|adapter: lora" base_model="$AF_GOLDEN/models/gguf/$(cd "$AF_GOLDE
 lora "/nowhere/adapter" lora_model_dir=/nowhere/adapter
 lora "lora_r is 3" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" lora_r=3
 # --- the data
-key "absent.jsonl" "datasets=[{path: $tmp/absent.jsonl}]"
+more "run.yaml:7: dataset $tmp/absent.jsonl" $'test_datasets:\n  - path: '"$tmp/absent.jsonl"
+key "command line: dataset|absent.jsonl" "datasets=[{path: $tmp/absent.jsonl}]"
 key "dataset nonsense" datasets=nonsense
 key "path" 'datasets=[{type: alpaca}]'
 key "tpye" "datasets=[{path: $tmp/data.jsonl, tpye: alpaca}]"

@@ -51,6 +51,10 @@ names layers | grep -q layers.1. || die "layer 1 has no adapter"
 train exclude 'lora_exclude_modules=[o_proj, down_proj]'
 [ "$(names exclude | grep -c lora_A)" = 10 ] || die "excluded modules have adapters"
 
+train outside 'lora_exclude_modules=.*_proj'  2> "$tmp/err" && die "an adapter of nothing"
+train outside 'lora_exclude_modules=.*[kv]_proj'
+[ "$(names outside | grep -c lora_A)" = 10 ] || die "the regular expression excluded something else"
+
 train regex "lora_target_modules='.*\\.1\\..*(q|v)_proj'"
 [ "$(names regex | grep -c lora_A)" = 2 ] || die "the regular expression matched something else"
 config regex '"target_modules": ".*'
@@ -164,6 +168,21 @@ head -9 "$AF_GOLDEN/models/data/train_tokens.jsonl" > "$tmp/nine.jsonl"
 again max_steps=6 datasets="[{path: $tmp/nine.jsonl}]"
 grep -q '^warning: the datasets have 9 records' "$tmp/err" || die "$(cat "$tmp/err")"
 
+# a checkpoint of another folder: the same end, and the same rows
+rows() { sed 's/"tok_s.*//; s/"eval_runtime.*//' "$tmp/$1/metrics.jsonl"; }
+there="val_set_size=8 eval_steps=1 save_steps=2 max_steps=6 lora_dropout=0.1"
+train here $there
+train moved $there resume_from_checkpoint="$tmp/here/checkpoint-2"
+same here moved
+[ "$(rows here)" = "$(rows moved)" ] || die "other rows: $(rows moved)"
+train moved $there resume_from_checkpoint="$tmp/here/checkpoint-2" 2> "$tmp/err" && die "a run went over another one"
+train moved $there resume_from_checkpoint="$tmp/here/checkpoint-4" overwrite_output_dir=true load_best_model_at_end=true
+train here $there resume_from_checkpoint="$tmp/here/checkpoint-2" overwrite_output_dir=true 2> "$tmp/err" && die "its own folder"
+mkdir "$tmp/lost" && cp -r "$tmp/here/checkpoint-4" "$tmp/lost" # only the checkpoint is left
+train lost $there resume_from_checkpoint=auto
+same here lost
+[ "$(rows lost | grep -c '"loss"')" = 2 ] || die "rows after the loss: $(rows lost)"
+
 # a number that is none: the step, the tensor, the records, and a replay file
 cp -r "$AF_GOLDEN/models/qwen2" "$tmp/bad"
 chmod -R u+w "$tmp/bad"
@@ -173,6 +192,19 @@ train nan base_model="$tmp/bad" lora_dropout=0.1 2> "$tmp/err" && die "a run on 
 grep -q 'step 1: loss -\?nan.* the first bad tensor is model\.[a-z0-9_.]*weight, in a batch of train_tokens.jsonl:' "$tmp/err" ||
     die "not named: $(cat "$tmp/err")"
 grep -q '"first_bad": "model\.' "$tmp/nan/replay-1.json" || die "no replay file"
+train nan_eval base_model="$tmp/bad" val_set_size=8 2> "$tmp/err" && die "an evaluation of NaN went on"
+grep -q 'step 0: .*evaluation is not finite: the first bad tensor is model\.' "$tmp/err" || die "not named: $(cat "$tmp/err")"
+# finite gradients whose norm is not: the largest is named, with the records of the whole step; and the replay comes there again
+"$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/inf" optimizer=sgd max_grad_norm=0 learning_rate=100 lr_scheduler=constant \
+    max_steps=100 save_steps=1 gradient_accumulation_steps=2 2> "$tmp/err" && die "a run to infinity ended well"
+step=$(sed -n 's/.*step \([0-9]*\): loss.*/\1/p' "$tmp/err")
+grep -q "bad tensor is the .*train_tokens.jsonl:[0-9]*, .*good checkpoint is checkpoint-$((step - 1));.*replay-$step.json" "$tmp/err" ||
+    die "not named: $(cat "$tmp/err")"
+grep -q '"input_ids": \[[0-9,]*\], "labels": \[' "$tmp/inf/replay-$step.json" || die "the records are not there"
+for again in first second; do
+    "$AFINAR" train "$tmp/inf/replay-$step.yaml" -q 2> "$tmp/replayed" && die "the $again replay ended well"
+    [ "$(sed 's/, in a batch.*//' "$tmp/err")" = "$(sed 's/, in a batch.*//' "$tmp/replayed")" ] || die "$(cat "$tmp/replayed")"
+done
 
 # other optimizers move, too
 for o in lion adafactor adamw_8bit adam sgd; do

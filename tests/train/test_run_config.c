@@ -85,6 +85,54 @@ static void test_every_wrong_file_is_named(void **state)
     }
 }
 
+/* A file of another trainer: what it leaves empty or wants anyway is no error, and the rest is
+ * named at once. */
+static void test_foreign_files(void **state)
+{
+    (void)state;
+    af_run r = {0};
+    af_error err = {0};
+    CHECK_OK(parse(&r,
+                   BASE "stage: sft\ndo_train: true\nwandb_project:\nwandb_name: ~\n"
+                        "load_in_8bit: false\nfp16: no\nspecial_tokens:\n",
+                   NULL, 0, &err),
+             err);
+    af_run_clear(&r);
+    assert_int_equal(parse(&r,
+                           BASE "wandb_project: x\nseed: 1\nmodel_typ: y\nfp16: true\nstage: pt\n",
+                           NULL, 0, &err),
+                     AF_EUSAGE);
+    for (int i = 0; i < 4; i++) {
+        static const char *const must[] = {"run.yaml:5: 'wandb_project' has no effect",
+                                           "'model_typ' (line 7)", "'fp16' (line 8)",
+                                           "'stage' (line 9)"};
+        CHECK_MSG(strstr(err.msg, must[i]), "'%s' lacks '%s'", err.msg, must[i]);
+    }
+}
+
+static void test_null_takes_a_key_back(void **state)
+{
+    (void)state;
+    static const char *const text =
+        BASE "adapter: lora\nlora_r: 8\nlora_target_modules: [q_proj]\nmax_steps: 3\n";
+    af_run r = {0};
+    af_error err = {0};
+    CHECK_OK(parse(&r, text,
+                   (const char *[]){"adapter=null", "lora_r=null", "lora_target_modules=~",
+                                    "max_steps=null"},
+                   4, &err),
+             err);
+    assert_int_equal(r.method, AF_METHOD_FULL);
+    assert_int_equal(r.lora_target_modules.count, 0);
+    assert_int_equal(r.max_steps, -1);
+    af_run_clear(&r);
+    assert_int_equal(parse(&r, text, (const char *[]){"datasets=null"}, 1, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "datasets is missing"));
+    assert_int_equal(parse(&r, text, (const char *[]){"lora_target_modules=[]"}, 1, &err),
+                     AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "lora_target_modules is an empty list"));
+}
+
 static void test_effective_file_reads_back(void **state)
 {
     (void)state;
@@ -119,6 +167,7 @@ static void test_table_is_sound(void **state)
         CHECK_MSG(af_key_find(k->name) == k, "%s is shadowed", k->name);
         for (size_t a = 0; a < 5 && k->alias[a]; a++)
             CHECK_MSG(af_key_find(k->alias[a]) == k, "alias %s is shadowed", k->alias[a]);
+        CHECK_MSG(!af_key_foreign(k->name), "%s is a key and has no effect", k->name);
     }
     char *help;
     af_error err = {0};
@@ -132,6 +181,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults_and_aliases),
         cmocka_unit_test(test_every_wrong_file_is_named),
+        cmocka_unit_test(test_foreign_files),
+        cmocka_unit_test(test_null_takes_a_key_back),
         cmocka_unit_test(test_effective_file_reads_back),
         cmocka_unit_test(test_table_is_sound),
     };

@@ -99,6 +99,18 @@ def draw(r, method):
     return c
 
 
+def draw_odd(r, c):
+    """What few runs have: drawn apart, so that a seed's other choices stay as they were."""
+    if c["warmup_steps"] and r.random() < 0.4:
+        c["warmup_ratio"] = r.choice([0.1, 0.25, 0.3])
+        c["warmup_steps"] = math.ceil(c["max_steps"] * c["warmup_ratio"])
+    if c["method"] == "qlora":
+        c["dora"] = r.random() < 0.5
+    c["odd_target"] = c["method"] != "full" and r.choice([None, None, "lm_head", "embed_tokens"])
+    c["odd_save"] = c["method"] == "qlora" and r.choice([None, None, ["lm_head"], ["embed_tokens"]])
+    c["resume_at"] = r.randint(1, c["max_steps"] - 1) if r.random() < 0.4 else 0
+
+
 # ---- the peer ----
 
 def nf4_folder(afinar, folder, out):
@@ -207,6 +219,9 @@ def run_file(c, folder, data, out, adapter_dir):
               "threads", "optimizer", "lr_scheduler", "warmup_steps", "sgd_momentum"):
         if k in c:
             y[k] = c[k]
+    if "warmup_ratio" in c:
+        del y["warmup_steps"]
+        y["warmup_ratio"] = c["warmup_ratio"]
     if c["optimizer"] not in ("sgd", "adafactor"):
         y["adam_beta1"], y["adam_beta2"] = c["adam_beta1"], c["adam_beta2"]
     for k, name in (("min_ratio", "cosine_min_lr_ratio"), ("cycles", "lr_cycles"), ("power", "lr_power")):
@@ -231,13 +246,25 @@ def run_file(c, folder, data, out, adapter_dir):
     return y
 
 
-def afinar_train(afinar, y, where):
+def afinar_resumed(afinar, y, where, step):
+    """A run that has lost everything after a checkpoint in its middle goes on from there."""
+    afinar_train(afinar, {**y, "save_steps": step}, where)
+    out = y["output_dir"]
+    kept = {f"checkpoint-{step}", "metrics.jsonl", "trainer_state.json", "run.yaml"}
+    for name in set(os.listdir(out)) - kept:
+        path = os.path.join(out, name)
+        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+    return afinar_train(afinar, {**y, "resume_from_checkpoint": "auto"}, where, False)
+
+
+def afinar_train(afinar, y, where, afresh=True):
     path = os.path.join(where, "run.yaml")
     with open(path, "w") as f:
         for k, v in y.items():
             f.write(f"{k}: {json.dumps(v)}\n" if not isinstance(v, str) or v not in ("true", "false", "auto")
                     else f"{k}: {v}\n")
-    shutil.rmtree(y["output_dir"], ignore_errors=True)
+    if afresh:
+        shutil.rmtree(y["output_dir"], ignore_errors=True)
     p = subprocess.run([afinar, "train", path, "-q"], capture_output=True, text=True)
     if p.returncode:
         raise RuntimeError(p.stderr.strip())
@@ -250,7 +277,7 @@ def afinar_train(afinar, y, where):
 def named(model):
     from peft import PeftModel, get_peft_model_state_dict
     if isinstance(model, PeftModel):
-        return get_peft_model_state_dict(model)
+        return {k: v for k, v in get_peft_model_state_dict(model).items() if ".base_layer." not in k}
     return train_models.disk_names(dict(model.named_parameters()))
 
 
@@ -285,6 +312,7 @@ def one_case(afinar, tokenizer, seed, where):
     torch.manual_seed(seed)
     method = r.choice(["lora", "rslora", "dora", "lora+", "qlora", "full"])
     c = draw(r, method)
+    draw_odd(random.Random(seed * 7919 + 1), c)
     c["family"] = r.choice(sorted(train_models.FAMILIES))
     folder = os.path.join(where, "model")
     model = train_models.make(r, c["family"], seed, folder, tokenizer)
@@ -318,6 +346,15 @@ def one_case(afinar, tokenizer, seed, where):
             c["modules_to_save"] = r.choice([["lm_head"], ["embed_tokens"], ["lm_head", "embed_tokens"],
                                              ["norm"], ["input_layernorm"] if "olmo2" not in c["family"]
                                              else ["post_attention_layernorm"]])
+        if c["odd_save"]:
+            c["modules_to_save"] = c["odd_save"]
+        saved = c.get("modules_to_save") or []
+        tied = model.config.tie_word_embeddings
+        if c["odd_target"] == "embed_tokens" and c["dora"]:
+            c["odd_target"] = None  # afinar says that it cannot
+        if c["odd_target"] and isinstance(c["targets"], list) and not c.get("layers") and not tied and \
+                c["odd_target"] not in saved:
+            c["targets"] = c["targets"] + [c["odd_target"]]
         adapter_dir = os.path.join(where, "initial")
         theirs = get_peft_model(model, lora_config(c))
         for n, p in theirs.named_parameters():  # B not zero, magnitudes off the row norms
@@ -339,7 +376,8 @@ def one_case(afinar, tokenizer, seed, where):
         model = PeftModel.from_pretrained(train_models.reload(folder, model), adapter_dir, is_trainable=True)
     exact = copy.deepcopy(model).double()
     steps = peer(model, c, rows)
-    ours = afinar_train(afinar, run_file(c, folder, data, out, adapter_dir), where)
+    y = run_file(c, folder, data, out, adapter_dir)
+    ours = afinar_resumed(afinar, y, where, c["resume_at"]) if c["resume_at"] else afinar_train(afinar, y, where)
     name = "adapter_model.safetensors" if method != "full" else "model.safetensors"
     if os.environ.get("JUDGE_STEPS"):
         for a, b in zip(ours, steps):
@@ -380,7 +418,8 @@ def main():
                 if not re.search(a.only, f"{family} {method} {c['optimizer']}"):
                     continue
             c, worst = one_case(a.afinar, a.tokenizer, seed, where)
-            words = f"{c['family']} {c['method']} {c['optimizer']} {c['lr_scheduler']} pack={c['sample_packing']}"
+            words = f"{c['family']} {c['method']} {c['optimizer']} {c['lr_scheduler']} pack={c['sample_packing']}" \
+                f" resume={c['resume_at']}" + " dora" * bool(c.get("dora"))
             fail = any(not v <= 1 for v in worst.values())
             text = " ".join(f"{k} {v:.2g}" for k, v in worst.items())
             if fail:
