@@ -312,8 +312,10 @@ typedef enum af_recompute {
 const char *af_recompute_name(af_recompute mode); /* "none", "cheap", "wide", "block", "offload" */
 /* Nodes recorded from now on belong to block `index` (-1: none); recompute works block by block. */
 void af_block(af_graph *g, int index);
-/* Blocks [0, blocks) use `mode`. Before prepare. */
+/* Blocks [0, blocks) use `mode`, those behind them NONE, or `mode` of the second call: what the
+ * first blocks keep is held longest. Before prepare. */
 void af_set_recompute(af_graph *g, af_recompute mode, int blocks);
+void af_set_recompute_rest(af_graph *g, af_recompute mode);
 /* Every update follows exactly one gradient run: the first contribution to a gradient is written
  * instead of added, and gradients may lie where activations lay that are no longer needed. Devices
  * that cannot do so go on adding. Before prepare. */

@@ -238,6 +238,8 @@ void af_set_recompute(af_graph *g, af_recompute mode, int blocks)
     g->recompute_blocks = blocks;
 }
 
+void af_set_recompute_rest(af_graph *g, af_recompute mode) { g->recompute_rest = mode; }
+
 void af_set_one_pass(af_graph *g) { g->one_pass = true; }
 
 void af_set_rows(af_graph *g, int64_t rows) { g->rows = g->live_rows = rows; }

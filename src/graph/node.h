@@ -87,7 +87,7 @@ struct af_graph {
     af_phase phase;
     int block;
     bool differentiated, optimized, planned, prepared;
-    af_recompute recompute;
+    af_recompute recompute, recompute_rest; /* of the first `recompute_blocks`, of the others */
     int recompute_blocks;
     bool one_pass;       /* see af_set_one_pass */
     bool grads_in_arena; /* the plan: grads_flat is the beginning of the activations' arena */

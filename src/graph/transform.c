@@ -124,9 +124,12 @@ typedef struct remaker {
     int n, cap;
 } remaker;
 
-static bool in_range(const af_graph *g, const af_node *n)
+/* Of the block that n is in. */
+static af_recompute mode_of(const af_graph *g, const af_node *n)
 {
-    return n && n->phase == AF_PHASE_FORWARD && n->block >= 0 && n->block < g->recompute_blocks;
+    if (!n || n->phase != AF_PHASE_FORWARD || n->block < 0)
+        return AF_RECOMPUTE_NONE;
+    return n->block < g->recompute_blocks ? g->recompute : g->recompute_rest;
 }
 
 static bool is_wide(const af_node *n)
@@ -152,22 +155,24 @@ static bool costs_more(const remaker *r, const af_node *n)
 static bool dropped(const remaker *r, const af_tensor *t)
 {
     const af_node *n = t->producer;
-    if (!in_range(r->g, n) || t->role != AF_ROLE_ACTIVATION || t->keep || af_ops[n->op]->effect)
+    const af_recompute mode = mode_of(r->g, n);
+    if (mode == AF_RECOMPUTE_NONE || t->role != AF_ROLE_ACTIVATION || t->keep ||
+        af_ops[n->op]->effect)
         return false;
     if (af_ops[n->op]->view)
         return dropped(r, n->in[0]);
     if (n->op == AF_OP_RMSNORM_ADD) /* y follows from the sum alone; the sum itself only when the
                                        norm stays inside: at the end of a block it would take the
                                        whole block to rebuild it */
-        return t == n->out[0] || (t == n->out[1] && r->g->recompute >= AF_RECOMPUTE_BLOCK &&
+        return t == n->out[0] || (t == n->out[1] && mode >= AF_RECOMPUTE_BLOCK &&
                                   !r->crosses[t->id] && !r->crosses[n->out[0]->id]);
     if (r->crosses[t->id]) /* else one block's rebuilding would reach into all blocks before it */
         return false;
     if (af_ops[n->op]->cheap)
         return t == n->out[0] && !costs_more(r, n);
-    if (r->g->recompute >= AF_RECOMPUTE_WIDE && is_wide(n))
+    if (mode >= AF_RECOMPUTE_WIDE && is_wide(n))
         return true;
-    return r->g->recompute >= AF_RECOMPUTE_BLOCK;
+    return mode >= AF_RECOMPUTE_BLOCK;
 }
 
 static void append(remaker *r, af_node *n)
@@ -256,7 +261,7 @@ static void find_crossings(remaker *r)
 
 void af_graph_apply_recompute(af_graph *g)
 {
-    if (g->recompute == AF_RECOMPUTE_NONE || !g->differentiated)
+    if (AF_MAX(g->recompute, g->recompute_rest) == AF_RECOMPUTE_NONE || !g->differentiated)
         return;
     /* every copied node adds at most its outputs once: ids stay below twice the present count */
     remaker r = {.g = g};

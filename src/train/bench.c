@@ -172,7 +172,7 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
         cpu ? peak_resident_gb() : (double)(before - af_device_memory_free(b.t.device)) / 1e9;
     r.flops = b.t.plan.flops;
     r.nodes = b.t.plan.nodes;
-    r.recompute = af_recompute_name(b.t.recompute);
+    af_rung_name(&b.t, b.t.rung, r.recompute);
     snprintf(r.device, sizeof r.device, "%s", af_device_text(b.t.device));
     const af_bench_floor_opts f = {.shape = b.shape,
                                    .rows = o->batch * o->seq,

@@ -104,15 +104,31 @@ static int64_t trained(const af_trainer *t)
 enum { LENGTHS = 6 };
 
 typedef struct answer {
-    af_rung rung[AF_RUNGS_MAX]; /* from the fastest to the smallest */
-    af_plan_info plan[AF_RUNGS_MAX];
+    af_rung rung[AF_RUNGS_MAX + 1]; /* from the fastest to the smallest */
+    af_plan_info plan[AF_RUNGS_MAX + 1];
     int rungs;
-    int taken; /* the first allowed one that fits; else the smallest allowed one */
+    int taken; /* what a run would take; if none fits, the smallest it may */
     bool fits;
     uint64_t free_bytes;
     int64_t length[LENGTHS];
     uint64_t total[LENGTHS]; /* of `taken` */
 } answer;
+
+/* Where it belongs among the others: some of the blocks before all of them. */
+static void enter_taken(answer *a, const af_trainer *t)
+{
+    const af_rung r = t->rung;
+    while (a->rung[a->taken].mode != r.mode || a->rung[a->taken].packed != r.packed)
+        a->taken++;
+    if (r.blocks == 0)
+        return;
+    for (int i = a->rungs++; i > a->taken; i--) {
+        a->rung[i] = a->rung[i - 1];
+        a->plan[i] = a->plan[i - 1];
+    }
+    a->rung[a->taken] = r;
+    a->plan[a->taken] = t->plan;
+}
 
 static af_status fill(answer *a, af_trainer *t, uint64_t memory, af_error *err)
 {
@@ -123,11 +139,9 @@ static af_status fill(answer *a, af_trainer *t, uint64_t memory, af_error *err)
     for (int i = 0; i < a->rungs; i++) {
         AF_TRY(af_trainer_try(t, a->rung[i], err));
         a->plan[i] = t->plan;
-        if (a->fits || !af_trainer_allows(t, a->rung[i]))
-            continue;
-        a->taken = i;
-        a->fits = t->plan.total <= a->free_bytes;
     }
+    AF_TRY(af_trainer_choose(t, a->free_bytes, &a->fits, err));
+    enter_taken(a, t);
     for (int i = 0; i < LENGTHS; i++) {
         a->length[i] = AF_MAX(t->run->sequence_len >> 2, 1) << i;
         set_shape(t, a->length[i]);
@@ -147,13 +161,6 @@ static uint64_t resident(const af_trainer *t, const af_plan_info *p)
     return p->total + p->bound + (t->adapter ? p->params : 0);
 }
 
-/* "block", "block+4bit": how much is recomputed, and whether 4-bit weights stay as they are. */
-static const char *rung_name(af_rung r, char buf[24])
-{
-    snprintf(buf, 24, "%s%s", af_recompute_name(r.mode), r.packed ? "+4bit" : "");
-    return buf;
-}
-
 /* An estimate: work against the work of the fastest way (af_plan_info.effort). */
 static double slower(const answer *a, int i) { return a->plan[i].effort / a->plan[0].effort; }
 
@@ -171,7 +178,7 @@ static json_t *info_json(const answer *a, int i)
 
 static char *as_json(const answer *a, const af_trainer *t)
 {
-    char name[24];
+    char name[AF_RUNG_NAME];
     const af_plan_info *p = &a->plan[a->taken];
     json_t *o = json_object(), *modes = json_object(), *lengths = json_array();
     json_object_set_new(o, "parameters", json_integer(t->spec->params));
@@ -180,6 +187,9 @@ static char *as_json(const answer *a, const af_trainer *t)
     json_object_set_new(o, "compute", json_string(af_dtype_name(t->compute)));
     json_object_set_new(o, "fits", json_boolean(a->fits));
     json_object_set_new(o, "recompute", json_string(af_recompute_name(a->rung[a->taken].mode)));
+    json_object_set_new(
+        o, "recompute_blocks",
+        json_integer(a->rung[a->taken].blocks ? a->rung[a->taken].blocks : t->spec->layers));
     json_object_set_new(o, "stays_in_4bit", json_boolean(a->rung[a->taken].packed));
     json_object_set_new(o, "free_bytes", json_integer((json_int_t)a->free_bytes));
     json_object_set_new(o, "peak_bytes", json_integer((json_int_t)p->total));
@@ -188,7 +198,7 @@ static char *as_json(const answer *a, const af_trainer *t)
     json_object_set_new(o, "flops_per_step", json_real(p->flops * (double)t->run->accumulation));
     json_object_set_new(o, "arenas", info_json(a, a->taken));
     for (int i = 0; i < a->rungs; i++)
-        json_object_set_new(modes, rung_name(a->rung[i], name), info_json(a, i));
+        json_object_set_new(modes, af_rung_name(t, a->rung[i], name), info_json(a, i));
     json_object_set_new(o, "modes", modes);
     for (int i = 0; i < LENGTHS; i++)
         json_array_append_new(
@@ -204,11 +214,11 @@ static double gib(uint64_t b) { return (double)b / 0x1p30; }
 
 static void put_modes(af_buf *b, const answer *a, const af_trainer *t)
 {
-    char name[24];
-    af_buf_str(b, "recompute      peak GiB   FLOP a step   estimated time a step\n");
+    char name[AF_RUNG_NAME];
+    af_buf_str(b, "recompute                 peak GiB   FLOP a step   estimated time a step\n");
     for (int i = 0; i < a->rungs; i++) {
         const af_plan_info *p = &a->plan[i];
-        af_buf_printf(b, "%-12s %10.3f   %.3e     x %.2f", rung_name(a->rung[i], name),
+        af_buf_printf(b, "%-23s %10.3f   %.3e     x %.2f", af_rung_name(t, a->rung[i], name),
                       gib(p->total), p->flops * (double)t->run->accumulation, slower(a, i));
         if (p->host)
             af_buf_printf(b, ", %.3f GiB of host memory", gib(p->host));
@@ -219,9 +229,9 @@ static void put_modes(af_buf *b, const answer *a, const af_trainer *t)
 static char *as_text(const answer *a, const af_trainer *t)
 {
     af_buf b = {0};
-    char name[24];
+    char name[AF_RUNG_NAME];
     const af_plan_info *p = &a->plan[a->taken];
-    rung_name(a->rung[a->taken], name);
+    af_rung_name(t, a->rung[a->taken], name);
     af_buf_printf(&b, "parameters   %.1f M, trained %.2f M; %s, %s\n",
                   (double)t->spec->params / 1e6, (double)trained(t) / 1e6,
                   af_device_text(t->device), af_dtype_name(t->compute));

@@ -338,13 +338,13 @@ static void say_plan(const af_trainer *t)
                        " lost their end-of-turn token), %" PRId64 " dropped",
                        t->counts.truncated, t->counts.lost_eot, t->counts.dropped);
     const af_plan_info *p = &t->plan;
+    char way[AF_RUNG_NAME];
     af_trainer_say(
         t,
         "memory: %.1f MiB planned (weights %.1f + %.1f mapped, trained %.1f, activations "
-        "%.1f), recompute %s%s",
+        "%.1f), recompute %s",
         mib(p->total), mib(p->weights), mib(p->bound), mib(p->params + p->grads + p->state),
-        mib(p->activations), af_recompute_name(t->recompute),
-        t->packed ? ", weights stay in 4 bits" : "");
+        mib(p->activations), af_rung_name(t, t->rung, way));
     if (on_cpu(t))
         af_trainer_say(t, "memory: %.1f MiB resident expected%s", mib(af_trainer_resident(t)),
                        t->samples ? ", and more while samples are generated" : "");

@@ -24,6 +24,15 @@ typedef struct af_progress {
     int64_t loss_count;
 } af_progress;
 
+/* A way to run a step: how much is recomputed, and whether 4-bit weights stay as they are (else a
+ * dense copy is kept). */
+typedef struct af_rung {
+    af_recompute mode;
+    bool packed;
+    int blocks; /* WIDE, BLOCK: of so many of the first blocks, one mode less of the others; 0 = all
+                 */
+} af_rung;
+
 typedef struct af_trainer {
     const af_run *run;
     const af_train_hooks *hooks;
@@ -49,8 +58,7 @@ typedef struct af_trainer {
     af_batch_inputs in;
     af_tensor *labels, *scale, *loss, *rows;
     int64_t rows_max, sequences_max, bounds_len;
-    af_recompute recompute;
-    bool packed; /* 4-bit weights stay as they are */
+    af_rung rung;
     af_plan_info plan;
     uint64_t program_bytes; /* resident before the graph's memory was taken */
     /* loop */
@@ -74,20 +82,20 @@ void af_trainer_close(af_trainer *t);
 
 /* Records the graph for a run: shared with the plan command. `source` gives types; NULL = the
  * config's. */
-AF_CHECKED af_status af_trainer_record(af_trainer *t, af_recompute mode, af_error *err);
-/* The ways to run from the fastest to the smallest, whatever the run file says of them: how much is
- * recomputed, and whether 4-bit weights stay as they are (else a dense copy is kept). */
-enum { AF_RUNGS_MAX = 10 };
-typedef struct af_rung {
-    af_recompute mode;
-    bool packed;
-} af_rung;
+AF_CHECKED af_status af_trainer_record(af_trainer *t, af_rung r, af_error *err);
+/* The ways to run from the fastest to the smallest, whatever the run file says of them; those for
+ * some of the blocks are between them. */
+enum { AF_RUNGS_MAX = 10, AF_RUNG_NAME = 48 };
 int af_trainer_rungs(const af_trainer *t, af_rung out[AF_RUNGS_MAX]);
-/* May the run take it? The first allowed one that fits is taken. */
-bool af_trainer_allows(const af_trainer *t, af_rung r);
+/* "block", "block+4bit", "wide, 15 of 30 blocks". */
+const char *af_rung_name(const af_trainer *t, af_rung r, char buf[AF_RUNG_NAME]);
 /* Records and plans one. */
 AF_CHECKED af_status af_trainer_try(af_trainer *t, af_rung r, af_error *err);
-/* Tries them in order until the plan fits `free_bytes`. */
+/* Tries those the run allows in order until the plan fits `free_bytes`: t->rung and t->plan are the
+ * first that does, else the smallest. */
+AF_CHECKED af_status af_trainer_choose(af_trainer *t, uint64_t free_bytes, bool *fits,
+                                       af_error *err);
+/* The same for a run: what does not fit is an error that says what would. */
 AF_CHECKED af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err);
 
 /* On the CPU, memory beside the plan: an adapter's values once more. Checkpoints are written from

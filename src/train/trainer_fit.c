@@ -52,13 +52,24 @@ int af_trainer_rungs(const af_trainer *t, af_rung out[AF_RUNGS_MAX])
     const int last = cpu ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_OFFLOAD;
     int n = 0;
     for (int m = AF_RECOMPUTE_NONE; m <= (packs && !cpu ? AF_RECOMPUTE_CHEAP : last); m++)
-        out[n++] = (af_rung){(af_recompute)m, false};
+        out[n++] = (af_rung){(af_recompute)m, false, 0};
     for (int m = cpu ? last : AF_RECOMPUTE_NONE; packs && m <= last; m++)
-        out[n++] = (af_rung){(af_recompute)m, true};
+        out[n++] = (af_rung){(af_recompute)m, true, 0};
     return n;
 }
 
-bool af_trainer_allows(const af_trainer *t, af_rung r)
+const char *af_rung_name(const af_trainer *t, af_rung r, char buf[AF_RUNG_NAME])
+{
+    const int n =
+        snprintf(buf, AF_RUNG_NAME, "%s%s", af_recompute_name(r.mode), r.packed ? "+4bit" : "");
+    if (r.blocks)
+        snprintf(buf + n, (size_t)(AF_RUNG_NAME - n), ", %d of %d blocks", r.blocks,
+                 t->spec->layers);
+    return buf;
+}
+
+/* May the run take it? */
+static bool allows(const af_trainer *t, af_rung r)
 {
     const af_run *run = t->run;
     if (run->offloading == AF_TRI_YES && !on_cpu(t))
@@ -80,12 +91,11 @@ bool af_trainer_allows(const af_trainer *t, af_rung r)
 af_status af_trainer_try(af_trainer *t, af_rung r, af_error *err)
 {
     af_status st = AF_OK;
-    t->packed = r.packed;
     if (t->source)
         af_source_set_mode(t->source, r.packed ? AF_QUANT_SCRATCH : AF_QUANT_SHADOW);
     else
         AF_TRY(guess_types(t, r.packed, err));
-    AF_TRY(af_trainer_record(t, r.mode, err));
+    AF_TRY(af_trainer_record(t, r, err));
     AF_TRY(t->source ? af_source_bind(t->source, &t->leaves, on_cpu(t), err)
                      : guess_scales(t, err));
     AF_TRY(af_graph_plan(t->graph, t->device, &t->plan, err));
@@ -151,8 +161,8 @@ done:
 
 static af_status does_not_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
 {
-    char remedy[128], text[200] = "";
-    const af_recompute last = t->recompute;
+    char remedy[128], text[200] = "", last[AF_RUNG_NAME];
+    af_rung_name(t, t->rung, last);
     const af_status st = find_remedy(t, free_bytes, remedy, sizeof remedy, err);
     if (st != AF_OK)
         return st;
@@ -168,21 +178,105 @@ static af_status does_not_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
     return af_fail(err, AF_ENOMEM,
                    "the run needs %.2f GiB with recompute %s, %.2f GiB are free (weights %.2f, "
                    "trained %.2f, activations %.2f)%s",
-                   (double)p->total / 0x1p30, af_recompute_name(last), (double)free_bytes / 0x1p30,
+                   (double)p->total / 0x1p30, last, (double)free_bytes / 0x1p30,
                    (double)p->weights / 0x1p30, (double)(p->params + p->grads + p->state) / 0x1p30,
                    (double)p->activations / 0x1p30, text);
 }
 
-af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
+/* ---- some of the blocks ---- */
+
+static bool same_rung(af_rung a, af_rung b)
+{
+    return a.mode == b.mode && a.packed == b.packed && a.blocks == b.blocks;
+}
+
+static af_status try_blocks(af_trainer *t, af_rung r, int blocks, af_error *err)
+{
+    r.blocks = blocks < t->spec->layers ? blocks : 0;
+    return same_rung(t->rung, r) ? AF_OK : af_trainer_try(t, r, err);
+}
+
+/* The fewest blocks of r that need no more than `bytes`: more than `no`, at most `yes`. */
+static af_status fewest_blocks(af_trainer *t, af_rung r, int no, int yes, uint64_t bytes,
+                               af_error *err)
+{
+    af_status st = AF_OK;
+    for (int at = yes - 1; yes - no > 1; at = (no + yes) / 2) { /* often one less is too few */
+        AF_TRY(try_blocks(t, r, at, err));
+        if (fits_in(t, bytes))
+            yes = at;
+        else
+            no = at;
+    }
+    st = try_blocks(t, r, yes, err);
+done:
+    return st;
+}
+
+/* A run with every weight trained holds its state several times over, and the peer as well: where
+ * the activations at the loss stand out above that, the first blocks are rebuilt for at most a
+ * twelfth of a step's work, if that saves a larger share of the memory than it adds work. */
+#define ECONOMY_WORK (1.0 / 12)
+
+static bool economises(const af_trainer *t, af_rung r)
+{
+    return t->run->method == AF_METHOD_FULL && on_cpu(t) && r.mode == AF_RECOMPUTE_CHEAP &&
+           t->run->checkpointing == AF_TRI_AUTO;
+}
+
+/* As many blocks as ECONOMY_WORK pays for, or fewer where the others save nothing; else r. */
+static af_status economise(af_trainer *t, af_rung r, af_error *err)
+{
+    af_status st = AF_OK;
+    const int layers = t->spec->layers;
+    const af_rung wide = {AF_RECOMPUTE_WIDE, r.packed, 0};
+    AF_TRY(af_trainer_try(t, wide, err));
+    const af_plan_info all = t->plan;
+    AF_TRY(af_trainer_try(t, r, err));
+    const af_plan_info none = t->plan;
+    const double each = (all.flops - none.flops) / layers, share = each / none.flops;
+    const double saved = 1 - (double)all.total / (double)none.total;
+    const int most = each > 0 ? (int)AF_MIN(ECONOMY_WORK / share, (double)layers) : 0;
+    if (most == 0 || saved < share)
+        goto done;
+    AF_TRY(try_blocks(t, wide, most, err));
+    const double gain = (double)none.total - (double)t->plan.total;
+    AF_TRY(fewest_blocks(t, wide, 0, most, none.total - (uint64_t)AF_MAX(gain * 0.98, 0), err));
+    const int taken = t->rung.blocks ? t->rung.blocks : layers;
+    if (gain / (double)none.total < share * taken)
+        AF_TRY(af_trainer_try(t, r, err));
+done:
+    return st;
+}
+
+af_status af_trainer_choose(af_trainer *t, uint64_t free_bytes, bool *fits, af_error *err)
 {
     af_rung rung[AF_RUNGS_MAX];
     const int n = af_trainer_rungs(t, rung);
-    for (int i = 0; i < n; i++) {
-        if (!af_trainer_allows(t, rung[i]))
+    const af_rung *last = NULL; /* did not fit */
+    int least = 0;              /* nor did so many blocks of the next one */
+    af_status st = AF_OK;
+    *fits = false;
+    for (int i = 0; i < n && !*fits; i++) {
+        const af_rung r = rung[i];
+        if (!allows(t, r))
             continue;
-        const af_status st = af_trainer_try(t, rung[i], err);
-        if (st != AF_OK || fits_in(t, free_bytes))
-            return st;
+        const bool between = last && r.mode >= AF_RECOMPUTE_WIDE && r.mode <= AF_RECOMPUTE_BLOCK &&
+                             r.mode == last->mode + 1 && r.packed == last->packed;
+        AF_TRY(economises(t, r) ? economise(t, r, err) : af_trainer_try(t, r, err));
+        *fits = fits_in(t, free_bytes);
+        if (*fits && between)
+            AF_TRY(fewest_blocks(t, r, least, t->spec->layers, free_bytes, err));
+        least = t->rung.blocks;
+        last = &rung[i];
     }
-    return does_not_fit(t, free_bytes, err);
+done:
+    return st;
+}
+
+af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
+{
+    bool fits;
+    const af_status st = af_trainer_choose(t, free_bytes, &fits, err);
+    return st != AF_OK || fits ? st : does_not_fit(t, free_bytes, err);
 }

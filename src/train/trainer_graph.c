@@ -85,7 +85,16 @@ static void record_inputs(af_trainer *t)
     t->bounds_len = af_graph_status(g, NULL) == AF_OK ? af_tensor_count(t->in.bounds) : 0;
 }
 
-af_status af_trainer_record(af_trainer *t, af_recompute mode, af_error *err)
+static void set_recompute(af_trainer *t, af_rung r)
+{
+    const bool some = r.blocks > 0 && r.blocks < t->spec->layers;
+    af_set_recompute(t->graph, r.mode, some ? r.blocks : t->spec->layers);
+    if (some)
+        af_set_recompute_rest(t->graph, (af_recompute)(r.mode - 1));
+    t->rung = r;
+}
+
+af_status af_trainer_record(af_trainer *t, af_rung r, af_error *err)
 {
     af_status st = AF_OK;
     af_model_leaves_clear(&t->leaves);
@@ -111,8 +120,7 @@ af_status af_trainer_record(af_trainer *t, af_recompute mode, af_error *err)
     record_optimizer(t);
     if (t->run->accumulation == 1)
         af_set_one_pass(t->graph);
-    af_set_recompute(t->graph, mode, t->spec->layers);
-    t->recompute = mode;
+    set_recompute(t, r);
     st = af_graph_status(t->graph, err);
 done:
     return st;

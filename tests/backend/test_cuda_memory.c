@@ -103,7 +103,7 @@ static int plan_case(const memory_case *c)
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
     b.t.device = open_fake();
     CHECK_OK(af_bench_model_plan(&b, &err), err);
-    print_plan(c->shape, af_recompute_name(b.t.recompute), &b.t.plan);
+    print_plan(c->shape, af_recompute_name(b.t.rung.mode), &b.t.plan);
     if (getenv("AF_PEAK"))
         print_peak(b.t.graph);
     const bool over = gigabytes(&b.t.plan) > c->limit_gb;
@@ -362,13 +362,13 @@ static void compare_ways(const way *w, int n, int steps)
 static void test_every_mode_gives_the_same_bits(void **state)
 {
     static const way ways[] = {
-        {"dense, all kept", {AF_RECOMPUTE_NONE, false}, false, false},
-        {"dense, cheap", {AF_RECOMPUTE_CHEAP, false}, false, false},
-        {"4 bits, all kept", {AF_RECOMPUTE_NONE, true}, false, false},
-        {"4 bits, cheap", {AF_RECOMPUTE_CHEAP, true}, false, false},
-        {"4 bits, wide", {AF_RECOMPUTE_WIDE, true}, false, false},
-        {"4 bits, block", {AF_RECOMPUTE_BLOCK, true}, false, false},
-        {"4 bits, offload", {AF_RECOMPUTE_OFFLOAD, true}, false, false},
+        {"dense, all kept", {AF_RECOMPUTE_NONE, false, 0}, false, false},
+        {"dense, cheap", {AF_RECOMPUTE_CHEAP, false, 0}, false, false},
+        {"4 bits, all kept", {AF_RECOMPUTE_NONE, true, 0}, false, false},
+        {"4 bits, cheap", {AF_RECOMPUTE_CHEAP, true, 0}, false, false},
+        {"4 bits, wide", {AF_RECOMPUTE_WIDE, true, 0}, false, false},
+        {"4 bits, block", {AF_RECOMPUTE_BLOCK, true, 0}, false, false},
+        {"4 bits, offload", {AF_RECOMPUTE_OFFLOAD, true, 0}, false, false},
     };
     (void)state;
     compare_ways(ways, AF_LEN(ways), 3);
@@ -377,11 +377,11 @@ static void test_every_mode_gives_the_same_bits(void **state)
 static void test_captured_and_direct_steps_are_the_same_bits(void **state)
 {
     static const way ways[] = {
-        {"captured", {AF_RECOMPUTE_CHEAP, false}, false, false},
-        {"captured again", {AF_RECOMPUTE_CHEAP, false}, false, false},
-        {"direct", {AF_RECOMPUTE_CHEAP, false}, true, false},
-        {"direct, one stream", {AF_RECOMPUTE_CHEAP, false}, true, true},
-        {"direct, offload", {AF_RECOMPUTE_OFFLOAD, true}, true, false},
+        {"captured", {AF_RECOMPUTE_CHEAP, false, 0}, false, false},
+        {"captured again", {AF_RECOMPUTE_CHEAP, false, 0}, false, false},
+        {"direct", {AF_RECOMPUTE_CHEAP, false, 0}, true, false},
+        {"direct, one stream", {AF_RECOMPUTE_CHEAP, false, 0}, true, true},
+        {"direct, offload", {AF_RECOMPUTE_OFFLOAD, true, 0}, true, false},
     };
     (void)state;
     compare_ways(ways, AF_LEN(ways), 50);

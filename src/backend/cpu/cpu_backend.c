@@ -10,7 +10,7 @@
 
 typedef struct cpu_graph {
     uint8_t *arena[AF_ROLE_COUNT];
-    uint8_t *work; /* what nodes need while they run, then the packed weights */
+    uint8_t *work; /* what most nodes need while they run, then the packed weights */
 } cpu_graph;
 
 static const af_cpu_op *choose(const af_cpu *cpu, const af_node *n)
@@ -19,19 +19,25 @@ static const af_cpu_op *choose(const af_cpu *cpu, const af_node *n)
     return fast ? fast : af_cpu_ops[n->op];
 }
 
+/* Nodes that need up to this share one workspace, which stays in the caches; the few that need more
+ * (the head's logits, attention of many threads) have a range of the activations' arena. */
+enum { SHARED_MAX = 8 << 20 };
+
 static af_status cpu_layout(af_device *d, af_graph *g, af_error *err)
 {
     const af_cpu *cpu = (const af_cpu *)d;
     g->work_bytes = 0;
     for (int i = 0; i < g->n_nodes; i++) {
-        const af_node *n = g->nodes[i];
+        af_node *n = g->nodes[i];
         if (af_ops[n->op]->view)
             continue;
         const af_cpu_op *op = choose(cpu, n);
         if (!op)
             return af_fail(err, AF_EUNSUPPORTED, "op '%s' has no CPU version", af_ops[n->op]->name);
-        if (op->work)
-            g->work_bytes = AF_MAX(g->work_bytes, op->work(n, cpu->threads));
+        const uint64_t work = op->work ? op->work(n, cpu->threads) : 0;
+        n->work = work > SHARED_MAX || cpu->work_apart ? work : 0;
+        if (!n->work)
+            g->work_bytes = AF_MAX(g->work_bytes, work);
     }
     g->work_bytes = AF_ALIGN_UP(g->work_bytes, (uint64_t)64);
     g->pack_bytes = af_cpu_packs_plan(cpu, g);
@@ -214,7 +220,8 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
     static const int bit[] = {[AF_PHASE_FORWARD] = AF_RUN_FORWARD,
                               [AF_PHASE_BACKWARD] = AF_RUN_BACKWARD,
                               [AF_PHASE_UPDATE] = AF_RUN_UPDATE};
-    cpu->work = ((cpu_graph *)g->backend)->work;
+    const cpu_graph *c = g->backend;
+    cpu->work = c->work;
     cpu->what = what;
     if (g->pack_bytes)
         af_cpu_packs_fill(g, cpu);
@@ -223,6 +230,7 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
         const af_cpu_op *op = n->exec;
         if (!(what & bit[n->phase]) || !op)
             continue;
+        cpu->work = n->work ? c->arena[AF_ROLE_ACTIVATION] + n->work_offset : c->work;
         if (cpu->poison)
             poison_before(n);
         if (cpu->times)

@@ -1,0 +1,194 @@
+/* test_fit.c - which way to run is taken: by default, and when memory is short. Plans only, but for
+ * the last test, which trains the same bits in every way. */
+#include "test.h"
+
+#include "graph/node.h"
+#include "train/bench_model.h"
+
+typedef struct model {
+    af_bench_opts o;
+    af_bench_model b;
+} model;
+
+static void open_model(model *m, const af_bench_shape *own, const char *method, const char *dtype,
+                       int64_t batch, int64_t seq)
+{
+    af_error err = {0};
+    *m = (model){.o = {.shape = "135m",
+                       .method = method,
+                       .dtype = dtype,
+                       .memory = "auto",
+                       .device = "cpu",
+                       .batch = batch,
+                       .seq = seq,
+                       .rank = 16,
+                       .threads = 2}};
+    m->b.shape = own;
+    CHECK_OK(af_bench_model_init(&m->b, &m->o, &err), err);
+    CHECK_OK(af_device_open(&m->b.t.device, "cpu", m->o.threads, &err), err);
+    CHECK_OK(af_bench_model_plan(&m->b, &err), err);
+}
+
+static bool choose(af_trainer *t, uint64_t bytes)
+{
+    af_error err = {0};
+    bool fits;
+    CHECK_OK(af_trainer_choose(t, bytes, &fits, &err), err);
+    return fits;
+}
+
+static uint64_t total_of(af_trainer *t, af_rung r)
+{
+    af_error err = {0};
+    CHECK_OK(af_trainer_try(t, r, &err), err);
+    return t->plan.total;
+}
+
+/* With memory enough: a full run on the CPU rebuilds some blocks where that saves more than it
+ * costs; the figures are those of the 135M shape. */
+static void test_default_way(void **state)
+{
+    static const struct {
+        const char *why, *method, *dtype;
+        int64_t batch, seq;
+        bool some;
+        double most; /* GB */
+    } cases[] = {
+        {"activations stand out above the gradients", "full", "f32", 2, 512, true, 2.31},
+        {"more of them", "full", "f32", 4, 512, true, 2.80},
+        {"gradients hide them", "full", "f32", 1, 256, false, 2.18},
+        {"half as large", "full", "bf16", 2, 512, false, 2.20},
+        {"an adapter", "lora", "f32", 2, 512, false, 1.80},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        model m;
+        open_model(&m, NULL, cases[i].method, cases[i].dtype, cases[i].batch, cases[i].seq);
+        af_trainer *t = &m.b.t;
+        assert_true(choose(t, UINT64_MAX));
+        const af_rung r = t->rung;
+        const af_plan_info p = t->plan;
+        (void)total_of(t, (af_rung){AF_RECOMPUTE_CHEAP, false, 0});
+        const double more = p.flops / t->plan.flops - 1,
+                     saved = 1 - (double)p.total / (double)t->plan.total;
+        print_message("%s, %s, %d x %d: mode %d on %d blocks, %.3f GB, %.1f %% less memory, "
+                      "%.1f %% more work\n",
+                      cases[i].method, cases[i].dtype, (int)cases[i].batch, (int)cases[i].seq,
+                      r.mode, r.blocks, (double)p.total / 1e9, saved * 100, more * 100);
+        CHECK_MSG((r.blocks > 0) == cases[i].some, "%s: %d blocks", cases[i].why, r.blocks);
+        CHECK_MSG(r.mode == (cases[i].some ? AF_RECOMPUTE_WIDE : AF_RECOMPUTE_CHEAP), "%s: mode %d",
+                  cases[i].why, r.mode);
+        CHECK_MSG((double)p.total <= cases[i].most * 1e9, "%s: %.3f GB", cases[i].why,
+                  (double)p.total / 1e9);
+        CHECK_MSG(more <= 1.0 / 12 && saved >= more, "%s: saves %g for %g", cases[i].why, saved,
+                  more);
+        af_bench_model_clear(&m.b);
+    }
+}
+
+/* From the default down to the smallest way: what is taken fits, and one block less would not. */
+static void test_short_memory_takes_the_fewest_blocks(void **state)
+{
+    (void)state;
+    for (int full = 0; full < 2; full++) {
+        model m;
+        open_model(&m, NULL, full ? "full" : "lora", "f32", 2, 512);
+        af_trainer *t = &m.b.t;
+        assert_true(choose(t, UINT64_MAX));
+        const af_rung first = t->rung;
+        const uint64_t most = t->plan.total, copies = af_trainer_copies(t);
+        const uint64_t least = AF_MIN(total_of(t, (af_rung){AF_RECOMPUTE_BLOCK, false, 0}),
+                                      total_of(t, (af_rung){AF_RECOMPUTE_WIDE, false, 0}));
+        int partial = 0;
+        for (int k = 0; k <= 8; k++) {
+            const uint64_t bytes = copies + least + (most - least) / 8 * (uint64_t)k;
+            assert_true(choose(t, bytes));
+            const af_rung r = t->rung;
+            char name[AF_RUNG_NAME];
+            print_message("%.3f GB: %s\n", (double)bytes / 1e9, af_rung_name(t, r, name));
+            assert_true(t->plan.total + copies <= bytes);
+            if (r.blocks == 0)
+                continue;
+            partial++;
+            const bool at_start = r.mode == first.mode && r.blocks == first.blocks;
+            const af_rung before = r.blocks > 1 ? (af_rung){r.mode, false, r.blocks - 1}
+                                                : (af_rung){(af_recompute)(r.mode - 1), false, 0};
+            CHECK_MSG(at_start || total_of(t, before) + copies > bytes, "%s is more than needed",
+                      af_rung_name(t, r, name));
+        }
+        assert_true(partial >= 4);
+        assert_false(choose(t, copies + least / 2));
+        af_bench_model_clear(&m.b);
+    }
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    model m;
+    char name[AF_RUNG_NAME];
+    open_model(&m, NULL, "qlora", "bf16", 1, 64);
+    assert_string_equal(af_rung_name(&m.b.t, (af_rung){AF_RECOMPUTE_WIDE, false, 17}, name),
+                        "wide, 17 of 30 blocks");
+    assert_string_equal(af_rung_name(&m.b.t, (af_rung){AF_RECOMPUTE_BLOCK, true, 0}, name),
+                        "block+4bit");
+    af_bench_model_clear(&m.b);
+}
+
+/* The parameters after three steps of a small model. */
+static uint8_t *trained(const char *method, const char *dtype, af_rung r, uint64_t *bytes)
+{
+    static const af_bench_shape small = {"small", 5,    64,    4,    2,       16,
+                                         160,     2048, false, true, 10000.0, 1e-6};
+    af_error err = {0};
+    model m;
+    open_model(&m, &small, method, dtype, 2, 48);
+    af_graph *g = NULL;
+    (void)total_of(&m.b.t, r);
+    g = m.b.t.graph;
+    CHECK_OK(af_graph_prepare(g, m.b.t.device, &err), err);
+    CHECK_OK(af_bench_model_fill(&m.b, &err), err);
+    for (int k = 0; k < 3; k++)
+        CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+    *bytes = af_tensor_bytes(g->params_flat);
+    uint8_t *v = malloc(*bytes);
+    assert_non_null(v);
+    CHECK_OK(af_tensor_read(g, g->params_flat, v, *bytes, &err), err);
+    af_bench_model_clear(&m.b);
+    return v;
+}
+
+static void test_every_way_trains_the_same_bits(void **state)
+{
+    static const af_rung ways[] = {
+        {AF_RECOMPUTE_NONE, false, 0},  {AF_RECOMPUTE_CHEAP, false, 0},
+        {AF_RECOMPUTE_WIDE, false, 1},  {AF_RECOMPUTE_WIDE, false, 3},
+        {AF_RECOMPUTE_WIDE, false, 0},  {AF_RECOMPUTE_BLOCK, false, 1},
+        {AF_RECOMPUTE_BLOCK, false, 4}, {AF_RECOMPUTE_BLOCK, false, 0},
+    };
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        const char *method = k / 2 ? "full" : "lora", *dtype = k % 2 ? "bf16" : "f32";
+        uint64_t size, n;
+        uint8_t *first = trained(method, dtype, ways[0], &size);
+        for (size_t i = 1; i < AF_LEN(ways); i++) {
+            uint8_t *v = trained(method, dtype, ways[i], &n);
+            CHECK_MSG(n == size && memcmp(v, first, size) == 0,
+                      "%s, %s: mode %d on %d blocks gives other bits", method, dtype, ways[i].mode,
+                      ways[i].blocks);
+            free(v);
+        }
+        free(first);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_default_way),
+        cmocka_unit_test(test_short_memory_takes_the_fewest_blocks),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_every_way_trains_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
