@@ -104,6 +104,7 @@ const af_cpu_op *af_cpu_fast(const af_node *n)
         [AF_OP_ADAM] = af_adam_fast,
         [AF_OP_ADAM_8BIT] = af_adam_8bit_fast,
         [AF_OP_LION] = af_lion_fast,
+        [AF_OP_ADAFACTOR] = af_adafactor_fast,
         [AF_OP_SGD] = af_sgd_fast,
     };
     return choose[n->op] ? choose[n->op](n) : NULL;

@@ -14,7 +14,7 @@ af_fast_chooser af_rmsnorm_fast, af_rmsnorm_add_fast, af_rmsnorm_bwd_fast, af_rm
 af_fast_chooser af_attention_fast, af_attention_bwd_fast, af_attention_cached_fast;
 af_fast_chooser af_head_loss_fast, af_embedding_fast, af_binary_fast, af_adam_fast,
     af_grad_norm_fast, af_accum_fast, af_dropout_fast, af_adam_8bit_fast, af_dora_norm_fast,
-    af_lion_fast, af_sgd_fast;
+    af_lion_fast, af_sgd_fast, af_adafactor_fast;
 
 /* f32 or bf16: what the fast versions compute in. */
 static inline bool af_fast_type(const af_tensor *t)

@@ -446,6 +446,85 @@ static void test_eight_bits_in_f32_are_those_of_the_twin(void **state)
     CHECK_MSG(other <= 2 * N / 500, "%d of %d codes differ", other, 2 * N); /* roundings at a tie */
 }
 
+enum { FACTORED = 1 << 18 };
+
+/* Values and moments of one parameter after five steps of Adafactor; how many. */
+static int factored(int ndim, const int64_t *dim, bool twin, int threads, float *out)
+{
+    af_error err = {0};
+    af_graph *g;
+    af_device *d;
+    CHECK_OK(af_graph_new(&g, &err), err);
+    CHECK_OK(af_cpu_open(&d, threads, &err), err);
+    ((af_cpu *)d)->twins_only = twin;
+    af_tensor *p = af_param(g, "p", AF_DTYPE_F32, ndim, dim),
+              *x = af_input(g, "x", AF_DTYPE_F32, ndim, dim);
+    af_backward(g, af_sum_all(g, af_mul(g, p, x)));
+    af_optimizer(g, &(af_optimizer_opts){
+                        .kind = AF_OPTIMIZER_ADAFACTOR, .weight_decay = 0.1, .max_grad_norm = 1});
+    CHECK_OK(af_graph_prepare(g, d, &err), err);
+    af_set_learning_rate(g, 0.01);
+    for (int64_t i = 0; i < af_count(p); i++)
+        af_st(p, i, formula(i, 1, 0));
+    for (int s = 0; s < 5; s++) { /* sizes over six decades; rows, columns and values of zero */
+        const int64_t cols = af_last(x);
+        for (int64_t i = 0; i < af_count(x); i++)
+            af_st(x, i,
+                  i % 11 == 0 || i % cols == 3 || i / cols == 5
+                      ? 0
+                      : formula(i, 2, s) * pow(10, -(double)(i % 7)));
+        if (s == 3) /* changes nothing */
+            af_st(x, 1, NAN);
+        CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+    }
+    int n = 0;
+    for (int i = 0; i < g->n_tensors; i++) {
+        const af_tensor *t = g->tensors[i];
+        const bool wanted = t == p || t == p->grad || t->role == AF_ROLE_STATE;
+        for (int64_t k = 0; wanted && k < af_count(t); k++) {
+            assert_true(n < FACTORED);
+            out[n++] = (float)af_ld(t, k);
+        }
+    }
+    af_graph_free(g);
+    af_device_close(d);
+    return n;
+}
+
+static void test_adafactor_in_f32_is_that_of_the_twin(void **state)
+{
+    static const struct {
+        int ndim;
+        int64_t dim[3];
+    } shapes[] = {
+        {1, {700}}, {2, {150, 701}}, {2, {2, 5000}}, {2, {5000, 3}}, {3, {3, 40, 333}}, {2, {1, 1}},
+    };
+    static float twin[FACTORED], fast[FACTORED], more[FACTORED];
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(shapes); i++) {
+        const int n = factored(shapes[i].ndim, shapes[i].dim, true, 1, twin);
+        int64_t values = 1; /* come first, moments behind them */
+        double worst = 0, moments = 0;
+        for (int k = 0; k < shapes[i].ndim; k++)
+            values *= shapes[i].dim[k];
+        assert_int_equal(factored(shapes[i].ndim, shapes[i].dim, false, 1, fast), n);
+        for (int k = 0; k < n; k++) {
+            const double off = fabs((double)fast[k] - (double)twin[k]);
+            if (k < values)
+                worst = fmax(worst, off);
+            else if (off > 0)
+                moments = fmax(moments, off / fabs((double)twin[k]));
+        }
+        CHECK_MSG(worst <= 1e-6 && moments <= 1e-6,
+                  "shape %zu: values are %g from the twin's, moments %g of theirs", i, worst,
+                  moments);
+        for (int threads = 2; threads <= 3; threads++) {
+            factored(shapes[i].ndim, shapes[i].dim, false, threads, more);
+            assert_memory_equal(more, fast, (size_t)n * sizeof *fast);
+        }
+    }
+}
+
 static void test_whole_moments_are_those_of_adamw(void **state)
 {
     (void)state;
@@ -490,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_the_first_step_with_rate_zero_only_fills_the_moments),
         cmocka_unit_test(test_matrices_that_share_memory_are_matrices_of_their_own),
         cmocka_unit_test(test_eight_bits_in_f32_are_those_of_the_twin),
+        cmocka_unit_test(test_adafactor_in_f32_is_that_of_the_twin),
         cmocka_unit_test(test_whole_moments_are_those_of_adamw),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
