@@ -130,6 +130,9 @@ typedef struct af_verify_result {
  * *verify. */
 AF_CHECKED af_status af_export(const char *model, const char *out, const af_export_opts *o,
                                af_convert_report **report, af_verify_result *verify, af_error *err);
+/* The text files of a GGUF model (tokenizer, chat template, generation config) as those of a
+ * folder, in a new folder `out`. */
+AF_CHECKED af_status af_export_texts(const char *gguf, const char *out, af_error *err);
 
 #ifdef __cplusplus
 }

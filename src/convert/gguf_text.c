@@ -1,5 +1,6 @@
 /* gguf_text.c - see gguf_text.h. */
 #include "convert/gguf_text.h"
+#include "afinar/convert.h"
 
 #include "convert/gguf_spm_text.h"
 #include "format/tokenizer_pre.h"
@@ -362,5 +363,25 @@ af_status af_gguf_text(const af_gguf *g, const af_hf_config *c, const af_folder 
 done:
     json_decref(made);
     json_decref(ids);
+    return st;
+}
+
+af_status af_export_texts(const char *gguf, const char *out, af_error *err)
+{
+    af_status st = AF_OK;
+    af_folder f = {0};
+    af_gguf *g = NULL;
+    af_hf_config c = {0};
+    json_t *config = NULL;
+    AF_TRY(af_gguf_open(&g, gguf, err));
+    AF_TRY(af_model_config(&c, gguf, err));
+    AF_TRY(af_folder_begin(&f, out, &gguf, 1, err));
+    AF_TRY(af_gguf_text(g, &c, &f, &config, err));
+    st = af_folder_commit(&f, err);
+done:
+    af_folder_abandon(&f);
+    json_decref(config);
+    af_hf_config_clear(&c);
+    af_gguf_close(g);
     return st;
 }

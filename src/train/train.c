@@ -5,6 +5,7 @@
 #include "train/method.h"
 #include "train/metrics.h"
 #include "train/report.h"
+#include "train/run_folder.h"
 #include "train/samples.h"
 
 #include <math.h>
@@ -169,143 +170,6 @@ done:
     return st;
 }
 
-/* ---- the output folder ---- */
-
-static const char finished_name[] = "run_state.json";
-
-static bool is_finished(const char *output)
-{
-    char *path = af_path_join(output, finished_name);
-    const bool yes = path && af_file_exists(path);
-    free(path);
-    return yes;
-}
-
-static bool has_run(const char *output)
-{
-    char *path = af_path_join(output, "metrics.jsonl");
-    const bool yes = (path && af_file_exists(path)) || is_finished(output);
-    free(path);
-    return yes;
-}
-
-/* A run that goes on is no longer finished, whatever it was. */
-static af_status reopen_run(const char *output, af_error *err)
-{
-    char *path = af_path_join(output, finished_name);
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(output));
-    const af_status st = af_file_exists(path) ? af_path_remove(path, err) : AF_OK;
-    free(path);
-    return st;
-}
-
-/* Is it a file (or folder) of an earlier run? Its model too, where it is known to be the run's: the
- * adapter of one run beside the weights of another would be read as neither. */
-static bool of_earlier(const char *name, bool model)
-{
-    static const char *const begins[] = {"checkpoint-", "events.out.tfevents.", "replay-"};
-    static const char *const files[] = {finished_name,         "metrics.jsonl",
-                                        "trainer_state.json",  "report.html",
-                                        "samples.jsonl",       "train_results.json",
-                                        "eval_results.json",   "all_results.json",
-                                        "adapter_config.json", "adapter_model.safetensors",
-                                        "model.safetensors",   "config.json"};
-    for (size_t i = 0; i < AF_LEN(begins); i++)
-        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
-            return true;
-    for (size_t i = 0; i < AF_LEN(files) - (model ? 0 : 4); i++)
-        if (strcmp(name, files[i]) == 0)
-            return true;
-    return false;
-}
-
-static af_status clear_run(const char *output, af_error *err)
-{
-    char **names = NULL;
-    int n = 0;
-    const bool model = has_run(output);
-    af_status st = af_dir_list(&names, &n, output, err);
-    for (int i = 0; i < n && st == AF_OK; i++) {
-        const char *name = names[i];
-        if (!of_earlier(name, model))
-            continue;
-        char *path = af_path_join(output, name);
-        st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(name));
-        free(path);
-    }
-    af_names_free(names, n);
-    return st;
-}
-
-static af_status earlier_run(const af_run *r, af_error *err)
-{
-    return af_fail(err, AF_EUSAGE,
-                   "'%s' holds an earlier run: give resume_from_checkpoint: auto, "
-                   "overwrite_output_dir: true, or another output_dir",
-                   r->output_dir);
-}
-
-/* A checkpoint the user names. *own: it is one of the output folder's, and the run goes on there.
- */
-static af_status choose_named(const af_run *r, char **checkpoint, bool *own, af_error *err)
-{
-    char at[300];
-    af_run_place(r, "resume_from_checkpoint", at, sizeof at);
-    if (!af_dir_exists(r->resume))
-        return af_fail(err, AF_EUSAGE, "%s: there is no checkpoint folder '%s'", at, r->resume);
-    char *up = af_path_join(r->resume, "..");
-    *own = up && af_path_same(up, r->output_dir);
-    free(up);
-    if (*own && r->overwrite_output_dir)
-        return af_fail(err, AF_EUSAGE,
-                       "%s: '%s' is in output_dir, which overwrite_output_dir would empty: give "
-                       "one or the other",
-                       at, r->resume);
-    if (!*own && has_run(r->output_dir) && !r->overwrite_output_dir)
-        return earlier_run(r, err);
-    *checkpoint = af_strdup(r->resume);
-    return *checkpoint ? AF_OK : af_fail_nomem(err, "a path", strlen(r->resume));
-}
-
-/* What to do with an output folder that has seen a run: resume, start over, or refuse. */
-static af_status choose_start(af_trainer *t, char **checkpoint, bool *own, af_error *err)
-{
-    const af_run *r = t->run;
-    const bool automatic = r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
-    *own = automatic;
-    if (automatic) {
-        const af_status st = af_checkpoint_newest(t, r->output_dir, checkpoint, err);
-        if (st == AF_OK && !*checkpoint && has_run(r->output_dir))
-            af_trainer_say(t, "no checkpoint of '%s' is whole: starting afresh", r->output_dir);
-        return st;
-    }
-    if (r->resume)
-        return choose_named(r, checkpoint, own, err);
-    return has_run(r->output_dir) && !r->overwrite_output_dir ? earlier_run(r, err) : AF_OK;
-}
-
-/* A run that goes on in another folder leaves its best checkpoint behind. */
-static void leave_best(af_trainer *t)
-{
-    if (t->run->load_best && t->progress.best_step > 0)
-        af_trainer_say(t, "note: the best evaluation, of step %" PRId64 ", stays in the old folder",
-                       t->progress.best_step);
-    if (t->run->load_best) {
-        t->progress.best_eval = NAN;
-        t->progress.best_step = 0;
-    }
-}
-
-static af_status write_named(const char *dir, const char *name, const char *text, af_error *err)
-{
-    char *path = af_path_join(dir, name);
-    const af_status st = path ? af_file_write(path, text, strlen(text), err)
-                              : af_fail_nomem(err, "a path", strlen(dir));
-    free(path);
-    return st;
-}
-
 static double mib(uint64_t bytes) { return (double)bytes / 0x1p20; }
 
 /* bitsandbytes quantises linears; the experts of a layer are one tensor in transformers 5, and stay
@@ -360,6 +224,18 @@ static void say_plan(const af_trainer *t)
                        (int64_t)t->store.longest, t->spec->max_positions);
 }
 
+/* A run that goes on in another folder leaves its best checkpoint behind. */
+static void leave_best(af_trainer *t)
+{
+    if (t->run->load_best && t->progress.best_step > 0)
+        af_trainer_say(t, "note: the best evaluation, of step %" PRId64 ", stays in the old folder",
+                       t->progress.best_step);
+    if (t->run->load_best) {
+        t->progress.best_eval = NAN;
+        t->progress.best_step = 0;
+    }
+}
+
 /* Nothing is made before everything that can be wrong has been looked at; and a folder that was
  * made for a run that does not start is taken away again. */
 static af_status start(af_trainer *t, af_error *err)
@@ -369,7 +245,7 @@ static af_status start(af_trainer *t, af_error *err)
     const char *output = t->run->output_dir;
     const bool made = !af_dir_exists(output);
     bool own = false;
-    AF_TRY(choose_start(t, &checkpoint, &own, err));
+    AF_TRY(af_run_folder_choose(t, &checkpoint, &own, err));
     t->progress.data_records = t->store.records;
     t->progress.data_tokens = (int64_t)t->store.tokens;
     if (checkpoint) {
@@ -380,11 +256,11 @@ static af_status start(af_trainer *t, af_error *err)
             leave_best(t);
     }
     AF_TRY(af_dir_make(output, err));
-    AF_TRY(checkpoint && own ? reopen_run(output, err) : clear_run(output, err));
+    AF_TRY(af_run_folder_clear(output, checkpoint && own, err));
     AF_TRY(af_metrics_open(t, checkpoint, err));
     AF_TRY(af_samples_open(t, err));
     AF_TRY(af_run_text(t->run, &text, err));
-    AF_TRY(write_named(output, "run.yaml", text, err));
+    AF_TRY(af_run_folder_write(output, "run.yaml", text, err));
     say_plan(t);
     if (checkpoint)
         af_trainer_say(t, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
@@ -394,35 +270,6 @@ done:
     free(checkpoint);
     free(text);
     return st;
-}
-
-/* Tokenizer and template beside the weights, so that the folder is complete. */
-static af_status copy_side_files(const af_trainer *t, af_error *err)
-{
-    static const char *const names[] = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "tokenizer.model",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "chat_template.jinja",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "generation_config.json",
-                                        "config.json"};
-    const int count =
-        (int)AF_LEN(names) - (t->adapter ? 2 : 0); /* configs only beside a whole model */
-    for (int i = 0; i < count && af_dir_exists(t->model_path); i++) {
-        char *from = af_path_join(t->model_path, names[i]),
-             *to = af_path_join(t->run->output_dir, names[i]);
-        af_status st = !from || !to ? af_fail_nomem(err, "a path", strlen(names[i])) : AF_OK;
-        if (st == AF_OK && af_file_exists(from))
-            st = af_file_copy(from, to, err);
-        free(from);
-        free(to);
-        if (st != AF_OK)
-            return st;
-    }
-    return AF_OK;
 }
 
 static void say_end(const af_trainer *t)
@@ -451,27 +298,20 @@ static af_status finish(af_trainer *t, af_error *err)
     } else {
         AF_TRY(af_trainer_write_model(t, output, err));
     }
-    AF_TRY(copy_side_files(t, err));
+    AF_TRY(af_run_folder_texts(t, err));
     AF_TRY(af_trainer_state_text(t, true, &state, err));
-    AF_TRY(write_named(output, "trainer_state.json", state, err));
+    AF_TRY(af_run_folder_write(output, "trainer_state.json", state, err));
     AF_TRY(af_metrics_results(t, err));
     AF_TRY(af_samples_ask(t, output, err));
     AF_TRY(af_samples_table(t, err));
     AF_TRY(af_report_write(t, err));
     AF_TRY(af_progress_text(&t->progress, af_clock(t->graph), &text, err));
-    AF_TRY(write_named(output, finished_name, text, err));
+    AF_TRY(af_run_folder_write(output, AF_RUN_FINISHED, text, err));
     say_end(t);
 done:
     free(state);
     free(text);
     return st;
-}
-
-/* A finished run asked to resume has nothing to do. */
-static bool nothing_to_do(const af_run *r)
-{
-    const bool automatic = r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
-    return automatic && is_finished(r->output_dir);
 }
 
 static af_status train(const af_run *run, const af_train_hooks *hooks, af_train_result *result,
@@ -504,7 +344,7 @@ af_status af_train(const char *run_file, const char *const *overrides, int count
     af_status st = af_run_read(&run, run_file, overrides, count, true, err);
     if (st != AF_OK)
         return st;
-    if (nothing_to_do(&run))
+    if (af_run_folder_finished(&run))
         result->nothing_to_do = true;
     else
         st = train(&run, hooks, result, err);

@@ -183,6 +183,20 @@ train lost $there resume_from_checkpoint=auto
 same here lost
 [ "$(rows lost | grep -c '"loss"')" = 2 ] || die "rows after the loss: $(rows lost)"
 
+# what another trainer left is not removed unasked
+mkdir -p "$tmp/used/checkpoint-500"
+train used 2> "$tmp/err" && die "checkpoints of another trainer were removed"
+[ -d "$tmp/used/checkpoint-500" ] || die "a refused run removed a checkpoint"
+train used overwrite_output_dir=true
+
+# a GGUF base: its tokenizer and template are beside the adapter, too
+"$AFINAR" export "$AF_GOLDEN/models/qwen2" -o "$tmp/base.gguf" --type q8_0 --no-verify -q > /dev/null
+train gguf base_model="$tmp/base.gguf"
+for f in tokenizer.json tokenizer_config.json chat_template.jinja; do
+    [ -s "$tmp/gguf/$f" ] || die "no $f beside the adapter of a GGUF model"
+done
+[ ! -e "$tmp/gguf/tokenizer.tmp" ] && cmp "$tmp/gguf/chat_template.jinja" "$AF_GOLDEN/models/qwen2/chat_template.jinja"
+
 # a number that is none: the step, the tensor, the records, and a replay file
 cp -r "$AF_GOLDEN/models/qwen2" "$tmp/bad"
 chmod -R u+w "$tmp/bad"

@@ -1,0 +1,206 @@
+/* run_folder.c - the output folder of a run: what an earlier one left there, where a run begins,
+ * and the files beside the weights. */
+#include "train/run_folder.h"
+#include "afinar/convert.h"
+#include "base/file.h"
+#include "train/checkpoint.h"
+
+static const char texts_name[] = "tokenizer.tmp";
+
+static bool is_finished(const char *output)
+{
+    char *path = af_path_join(output, AF_RUN_FINISHED);
+    const bool yes = path && af_file_exists(path);
+    free(path);
+    return yes;
+}
+
+static bool is_automatic(const af_run *r)
+{
+    return r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
+}
+
+bool af_run_folder_finished(const af_run *r)
+{
+    return is_automatic(r) && is_finished(r->output_dir);
+}
+
+/* A run of ours has begun here. */
+static bool has_run(const char *output)
+{
+    char *path = af_path_join(output, "metrics.jsonl");
+    const bool yes = (path && af_file_exists(path)) || is_finished(output);
+    free(path);
+    return yes;
+}
+
+/* There is something that a new run would remove: also the checkpoints of another trainer. */
+static bool is_used(const char *output)
+{
+    char **names = NULL;
+    int n = 0;
+    af_error ignored;
+    bool yes = has_run(output);
+    if (!af_dir_exists(output) || af_dir_list(&names, &n, output, &ignored) != AF_OK)
+        return yes;
+    for (int i = 0; i < n; i++)
+        yes |= strncmp(names[i], "checkpoint-", strlen("checkpoint-")) == 0;
+    af_names_free(names, n);
+    return yes;
+}
+
+/* A run that goes on is no longer finished, whatever it was. */
+static af_status reopen_run(const char *output, af_error *err)
+{
+    char *path = af_path_join(output, AF_RUN_FINISHED);
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(output));
+    const af_status st = af_file_exists(path) ? af_path_remove(path, err) : AF_OK;
+    free(path);
+    return st;
+}
+
+/* Is it a file (or folder) of an earlier run? Its model too, where it is known to be the run's: the
+ * adapter of one run beside the weights of another would be read as neither. */
+static bool of_earlier(const char *name, bool model)
+{
+    static const char *const begins[] = {"checkpoint-", "events.out.tfevents.", "replay-",
+                                         texts_name};
+    static const char *const files[] = {AF_RUN_FINISHED,       "metrics.jsonl",
+                                        "trainer_state.json",  "report.html",
+                                        "samples.jsonl",       "train_results.json",
+                                        "eval_results.json",   "all_results.json",
+                                        "adapter_config.json", "adapter_model.safetensors",
+                                        "model.safetensors",   "config.json"};
+    for (size_t i = 0; i < AF_LEN(begins); i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+            return true;
+    for (size_t i = 0; i < AF_LEN(files) - (model ? 0 : 4); i++)
+        if (strcmp(name, files[i]) == 0)
+            return true;
+    return false;
+}
+
+af_status af_run_folder_clear(const char *output, bool goes_on, af_error *err)
+{
+    if (goes_on)
+        return reopen_run(output, err);
+    char **names = NULL;
+    int n = 0;
+    const bool model = has_run(output);
+    af_status st = af_dir_list(&names, &n, output, err);
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        const char *name = names[i];
+        if (!of_earlier(name, model))
+            continue;
+        char *path = af_path_join(output, name);
+        st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(name));
+        free(path);
+    }
+    af_names_free(names, n);
+    return st;
+}
+
+static af_status earlier_run(const af_run *r, af_error *err)
+{
+    return af_fail(err, AF_EUSAGE,
+                   "'%s' holds an earlier run: give resume_from_checkpoint: auto, "
+                   "overwrite_output_dir: true, or another output_dir",
+                   r->output_dir);
+}
+
+/* A checkpoint the user names. *own: it is one of the output folder's, and the run goes on there.
+ */
+static af_status choose_named(const af_run *r, char **checkpoint, bool *own, af_error *err)
+{
+    char at[300];
+    af_run_place(r, "resume_from_checkpoint", at, sizeof at);
+    if (!af_dir_exists(r->resume))
+        return af_fail(err, AF_EUSAGE, "%s: there is no checkpoint folder '%s'", at, r->resume);
+    char *up = af_path_join(r->resume, "..");
+    *own = up && af_path_same(up, r->output_dir);
+    free(up);
+    if (*own && r->overwrite_output_dir)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: '%s' is in output_dir, which overwrite_output_dir would empty: give "
+                       "one or the other",
+                       at, r->resume);
+    if (!*own && is_used(r->output_dir) && !r->overwrite_output_dir)
+        return earlier_run(r, err);
+    *checkpoint = af_strdup(r->resume);
+    return *checkpoint ? AF_OK : af_fail_nomem(err, "a path", strlen(r->resume));
+}
+
+/* What to do with an output folder that has seen a run: resume, start over, or refuse. */
+af_status af_run_folder_choose(af_trainer *t, char **checkpoint, bool *own, af_error *err)
+{
+    const af_run *r = t->run;
+    *own = is_automatic(r);
+    if (*own) {
+        const af_status st = af_checkpoint_newest(t, r->output_dir, checkpoint, err);
+        if (st == AF_OK && !*checkpoint && has_run(r->output_dir))
+            af_trainer_say(t, "no checkpoint of '%s' is whole: starting afresh", r->output_dir);
+        return st;
+    }
+    if (r->resume)
+        return choose_named(r, checkpoint, own, err);
+    return is_used(r->output_dir) && !r->overwrite_output_dir ? earlier_run(r, err) : AF_OK;
+}
+
+af_status af_run_folder_write(const char *dir, const char *name, const char *text, af_error *err)
+{
+    char *path = af_path_join(dir, name);
+    const af_status st = path ? af_file_write(path, text, strlen(text), err)
+                              : af_fail_nomem(err, "a path", strlen(dir));
+    free(path);
+    return st;
+}
+
+/* Tokenizer and template beside the weights, so that the folder is complete. */
+static af_status copy_texts(const af_trainer *t, const char *model, af_error *err)
+{
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "chat_template.jinja",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "generation_config.json",
+                                        "config.json"};
+    const int count =
+        (int)AF_LEN(names) - (t->adapter ? 2 : 0); /* configs only beside a whole model */
+    for (int i = 0; i < count; i++) {
+        char *from = af_path_join(model, names[i]),
+             *to = af_path_join(t->run->output_dir, names[i]);
+        af_status st = !from || !to ? af_fail_nomem(err, "a path", strlen(names[i])) : AF_OK;
+        if (st == AF_OK && af_file_exists(from))
+            st = af_file_copy(from, to, err);
+        free(from);
+        free(to);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+/* Those of a GGUF file are made from what it knows; where that is too little, the run is whole all
+ * the same. */
+af_status af_run_folder_texts(const af_trainer *t, af_error *err)
+{
+    if (af_dir_exists(t->model_path))
+        return copy_texts(t, t->model_path, err);
+    char *dir = af_path_join(t->run->output_dir, texts_name);
+    af_error why = {0};
+    if (!dir)
+        return af_fail_nomem(err, "a path", strlen(t->run->output_dir));
+    af_status st = af_export_texts(t->model_path, dir, &why);
+    if (st == AF_OK)
+        st = copy_texts(t, dir, &why);
+    if (st != AF_OK)
+        af_trainer_say(t, "note: no tokenizer beside the adapter: %s", why.msg);
+    st = af_dir_exists(dir) ? af_path_remove(dir, err) : AF_OK;
+    free(dir);
+    return st;
+}

@@ -1,0 +1,22 @@
+/* run_folder.h - the output folder of a run. */
+#ifndef AF_RUN_FOLDER_H
+#define AF_RUN_FOLDER_H
+
+#include "train/trainer.h"
+
+/* The file that says that a run has ended. */
+#define AF_RUN_FINISHED "run_state.json"
+
+/* A finished run asked to resume by itself has nothing to do. */
+bool af_run_folder_finished(const af_run *r);
+/* What to do with a folder that has seen a run: go on, start over, or refuse. *checkpoint: where to
+ * start from, or NULL; *own: it is one of this folder's. */
+AF_CHECKED af_status af_run_folder_choose(af_trainer *t, char **checkpoint, bool *own,
+                                          af_error *err);
+/* Removes what an earlier run left; of one that goes on, only the word that it has ended. */
+AF_CHECKED af_status af_run_folder_clear(const char *output, bool goes_on, af_error *err);
+AF_CHECKED af_status af_run_folder_write(const char *dir, const char *name, const char *text,
+                                         af_error *err);
+/* Tokenizer and template beside the weights, so that the folder is complete. */
+AF_CHECKED af_status af_run_folder_texts(const af_trainer *t, af_error *err);
+#endif
