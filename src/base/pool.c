@@ -1,4 +1,10 @@
-/* pool.c - a fork-join pool: a generation counter starts a job, a countdown ends it. */
+/* pool.c - a fork-join pool: a generation counter starts a job, pieces of it are claimed, and the
+ * caller ends it when every piece is taken and nobody is inside any more.
+ *
+ * Two flags decide who waits for whom, each against a counter of the other side and all of them
+ * sequentially consistent: a worker that has counted itself in before the job is closed is waited
+ * for, a later one finds it closed; a sleeper that has counted itself is woken, a later one sees
+ * the new generation before it sleeps. */
 #define _GNU_SOURCE
 #include "base/pool.h"
 
@@ -6,26 +12,35 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
-#define SPINS 2000 /* some microseconds: longer than the gap between two kernels of a step */
+enum {
+    SPIN_NS = 60000, /* longer than the gap between two kernels of a step */
+    SPINS = 32,      /* between two looks at the clock */
+    PIECES = 8,      /* of a share: the first is half of it */
+    LINE = 64,
+};
+
+/* One thread: its share of the job, and how far that is taken. */
+typedef struct seat {
+    _Atomic int64_t taken; /* pieces */
+    af_pool *pool;
+    int share;
+    char apart[LINE - sizeof(int64_t) - sizeof(void *) - sizeof(int)];
+} seat;
 
 struct af_pool {
     int threads; /* the caller included */
     pthread_t *worker;
-    struct seat *seats;
+    seat *seats;
     pthread_mutex_t lock;
     pthread_cond_t wake, finished;
     _Atomic unsigned generation;
-    _Atomic int left;
-    _Atomic bool quit;
+    _Atomic int inside, asleep; /* workers */
+    _Atomic bool open, waits, quit;
     af_pool_job *job;
     void *arg;
-    int64_t count;
-};
-
-struct seat {
-    af_pool *pool;
-    int share;
+    int64_t count, least;
 };
 
 static void relax(void)
@@ -33,37 +48,71 @@ static void relax(void)
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    __asm__ volatile("yield");
+    __asm__ volatile("isb"); /* yield does nothing on most machines */
 #endif
 }
 
-static void run_share(af_pool *p, int share)
+static int64_t now_ns(void)
 {
-    const int64_t from = p->count * share / p->threads, to = p->count * (share + 1) / p->threads;
-    if (to > from)
-        p->job(p->arg, from, to, share);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Piece k of share i: false when there are no more. */
+static bool piece(const af_pool *p, int i, int64_t k, int64_t *from, int64_t *to)
+{
+    const int64_t first = p->count * i / p->threads, end = p->count * (i + 1) / p->threads,
+                  size = AF_MAX((end - first) / PIECES, p->least), half = (end - first + 1) / 2,
+                  lead = AF_MAX((half + size - 1) / size, INT64_C(1)) * size;
+    *from = k == 0 ? first : first + lead + (k - 1) * size;
+    *to = AF_MIN(k == 0 ? first + lead : *from + size, end);
+    return *from < *to;
+}
+
+static void take_pieces(af_pool *p, int share)
+{
+    int64_t from, to;
+    for (int n = 0; n < p->threads; n++) {
+        const int i = (share + n) % p->threads;
+        while (piece(p, i, atomic_fetch_add(&p->seats[i].taken, 1), &from, &to))
+            p->job(p->arg, from, to, share);
+    }
+}
+
+/* Until the generation is another than `seen`. */
+static void await_generation(af_pool *p, unsigned seen)
+{
+    const int64_t until = now_ns() + SPIN_NS;
+    do
+        for (int i = 0; i < SPINS; i++) {
+            if (atomic_load_explicit(&p->generation, memory_order_acquire) != seen)
+                return;
+            relax();
+        }
+    while (now_ns() < until);
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->asleep, 1);
+    while (atomic_load(&p->generation) == seen)
+        pthread_cond_wait(&p->wake, &p->lock);
+    atomic_fetch_sub(&p->asleep, 1);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void *worker_main(void *arg)
 {
-    const struct seat *seat = arg;
-    af_pool *p = seat->pool;
+    const seat *s = arg;
+    af_pool *p = s->pool;
     unsigned seen = 0;
     for (;;) {
-        int spins = SPINS;
-        while (atomic_load_explicit(&p->generation, memory_order_acquire) == seen && spins-- > 0)
-            relax();
-        if (atomic_load_explicit(&p->generation, memory_order_acquire) == seen) {
-            pthread_mutex_lock(&p->lock);
-            while (atomic_load(&p->generation) == seen)
-                pthread_cond_wait(&p->wake, &p->lock);
-            pthread_mutex_unlock(&p->lock);
-        }
-        seen++;
+        await_generation(p, seen);
+        seen = atomic_load(&p->generation);
         if (atomic_load(&p->quit))
             return NULL;
-        run_share(p, seat->share);
-        if (atomic_fetch_sub(&p->left, 1) == 1) {
+        atomic_fetch_add(&p->inside, 1);
+        if (atomic_load(&p->open))
+            take_pieces(p, s->share);
+        if (atomic_fetch_sub(&p->inside, 1) == 1 && atomic_load(&p->waits)) {
             pthread_mutex_lock(&p->lock);
             pthread_cond_signal(&p->finished);
             pthread_mutex_unlock(&p->lock);
@@ -79,10 +128,12 @@ int af_cpu_count(void)
 
 static void announce(af_pool *p)
 {
-    pthread_mutex_lock(&p->lock);
-    atomic_fetch_add_explicit(&p->generation, 1, memory_order_release);
-    pthread_cond_broadcast(&p->wake);
-    pthread_mutex_unlock(&p->lock);
+    atomic_fetch_add(&p->generation, 1);
+    if (atomic_load(&p->asleep) > 0) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+    }
 }
 
 void af_pool_free(af_pool *p)
@@ -115,7 +166,8 @@ af_status af_pool_new(af_pool **out, int threads, af_error *err)
     p->seats = af_calloc((uint64_t)threads, sizeof *p->seats);
     bool ok = p->worker && p->seats;
     for (int i = 1; ok && i < threads; i++) {
-        p->seats[i] = (struct seat){p, i};
+        p->seats[i].pool = p;
+        p->seats[i].share = i;
         ok = pthread_create(&p->worker[i], NULL, worker_main, &p->seats[i]) == 0;
         p->threads += ok;
     }
@@ -129,7 +181,26 @@ af_status af_pool_new(af_pool **out, int threads, af_error *err)
 
 int af_pool_threads(const af_pool *p) { return p ? p->threads : 1; }
 
-void af_pool_run(af_pool *p, int64_t count, af_pool_job *job, void *arg)
+/* Until no worker is inside. */
+static void await_workers(af_pool *p)
+{
+    const int64_t until = now_ns() + SPIN_NS;
+    do
+        for (int i = 0; i < SPINS; i++) {
+            if (atomic_load(&p->inside) == 0)
+                return;
+            relax();
+        }
+    while (now_ns() < until);
+    atomic_store(&p->waits, true);
+    pthread_mutex_lock(&p->lock);
+    while (atomic_load(&p->inside) > 0)
+        pthread_cond_wait(&p->finished, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+    atomic_store(&p->waits, false);
+}
+
+void af_pool_run_least(af_pool *p, int64_t count, int64_t least, af_pool_job *job, void *arg)
 {
     if (!p || p->threads == 1 || count <= 1) {
         if (count > 0)
@@ -139,15 +210,17 @@ void af_pool_run(af_pool *p, int64_t count, af_pool_job *job, void *arg)
     p->job = job;
     p->arg = arg;
     p->count = count;
-    atomic_store(&p->left, p->threads - 1);
+    p->least = AF_MAX(least, INT64_C(1));
+    for (int i = 0; i < p->threads; i++)
+        atomic_store_explicit(&p->seats[i].taken, 0, memory_order_relaxed);
+    atomic_store(&p->open, true);
     announce(p);
-    run_share(p, 0);
-    for (int spins = SPINS; spins > 0 && atomic_load(&p->left) > 0; spins--)
-        relax();
-    if (atomic_load(&p->left) > 0) {
-        pthread_mutex_lock(&p->lock);
-        while (atomic_load(&p->left) > 0)
-            pthread_cond_wait(&p->finished, &p->lock);
-        pthread_mutex_unlock(&p->lock);
-    }
+    take_pieces(p, 0);
+    atomic_store(&p->open, false);
+    await_workers(p);
+}
+
+void af_pool_run(af_pool *p, int64_t count, af_pool_job *job, void *arg)
+{
+    af_pool_run_least(p, count, 1, job, arg);
 }

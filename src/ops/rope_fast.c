@@ -24,7 +24,7 @@ typedef struct rope {
 static int64_t share_floats(const af_node *n)
 {
     const int64_t half = n->attr.rope.rotary_dim / 2;
-    return 6 * af_last(n->in[0]) + 2 * (2 * half * (STRIDE + 1)) + 2;
+    return 6 * af_last(n->in[0]) + 2 * (2 * half * (STRIDE + 1)) + 2 + 2 * 2;
 }
 
 static rope rope_of(const af_node *n, int first, void *work)
@@ -45,13 +45,18 @@ static rope rope_of(const af_node *n, int first, void *work)
     return r;
 }
 
+/* Which sines a thread has made; a job's calls go on with them. */
+typedef struct made {
+    int64_t anchor_at; /* -1 = none yet */
+    uint64_t rests;    /* bit j: rest j */
+} made;
+
 /* What one thread holds. */
 typedef struct seat {
     float *x, *g, *cs, *sn;
-    const float *qw, *kw;  /* norm weights as f32 */
+    const float *qw, *kw; /* norm weights as f32 */
+    made *made;
     double *anchor, *rest; /* [2][half] of `anchor_at`; [STRIDE][2][half] */
-    int64_t anchor_at;     /* -1 = none yet */
-    uint64_t rests;        /* bit j: rest j has been made */
 } seat;
 
 static seat seat_of(const rope *r, int share)
@@ -60,9 +65,9 @@ static seat seat_of(const rope *r, int share)
     seat s = {.x = w, .g = w + r->width, .cs = w + 2 * r->width};
     s.sn = s.cs + r->width;
     const uintptr_t behind = (uintptr_t)(w + 6 * r->width);
-    s.anchor = (double *)AF_ALIGN_UP(behind, (uintptr_t)8);
+    s.made = (made *)AF_ALIGN_UP(behind, (uintptr_t)8);
+    s.anchor = (double *)(s.made + 1);
     s.rest = s.anchor + 2 * r->half;
-    s.anchor_at = -1;
     if (r->q_norm) {
         s.qw = af_fast_row(r->f, r->q_norm, 0, af_count(r->q_norm), w + 4 * r->width);
         s.kw = af_fast_row(r->f, r->k_norm, 0, af_count(r->k_norm), w + 5 * r->width);
@@ -86,12 +91,12 @@ static void angles(const rope *r, seat *s, int64_t row, double sign)
     const double scale = r->n->attr.rope.scale;
     double *b = s->rest + j * 2 * half, *a = s->anchor;
     assert(p >= 0);
-    if (s->anchor_at != p - j)
+    if (s->made->anchor_at != p - j)
         exact(r, p - j, a);
-    s->anchor_at = p - j;
-    if (!(s->rests >> j & 1))
+    s->made->anchor_at = p - j;
+    if (!(s->made->rests >> j & 1))
         exact(r, j, b);
-    s->rests |= UINT64_C(1) << j;
+    s->made->rests |= UINT64_C(1) << j;
     for (int64_t i = 0; i < half; i++) {
         s->cs[i] = (float)(scale * (a[i] * b[i] - a[half + i] * b[half + i]));
         s->sn[i] = (float)(sign * scale * (a[half + i] * b[i] + a[i] * b[half + i]));
@@ -155,16 +160,15 @@ static void backward_rows(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
-static void rope_run(const af_node *n, af_cpu *cpu)
+static void run_rows(const af_node *n, af_cpu *cpu, int first, af_pool_job *rows)
 {
-    rope r = rope_of(n, 0, cpu->work);
-    af_pool_run(cpu->pool, af_live(r.qkv), forward_rows, &r);
+    rope r = rope_of(n, first, cpu->work);
+    for (int i = 0; i < cpu->threads; i++)
+        *seat_of(&r, i).made = (made){.anchor_at = -1};
+    af_pool_run_least(cpu->pool, af_live(r.qkv), STRIDE, rows, &r);
 }
-static void rope_bwd_run(const af_node *n, af_cpu *cpu)
-{
-    rope r = rope_of(n, 1, cpu->work);
-    af_pool_run(cpu->pool, af_live(r.qkv), backward_rows, &r);
-}
+static void rope_run(const af_node *n, af_cpu *cpu) { run_rows(n, cpu, 0, forward_rows); }
+static void rope_bwd_run(const af_node *n, af_cpu *cpu) { run_rows(n, cpu, 1, backward_rows); }
 
 static uint64_t work(const af_node *n, int threads)
 {

@@ -154,10 +154,11 @@ static int64_t strip_panels(const task *t)
     return AF_GEMM_STRIP / tile_cols(t);
 }
 
+/* LEAST_PANELS: what a thread takes at once, because a strip is packed and passes all of A. */
 #if defined(AF_ISA_amx)
-enum { ROWS_STAY = 1 };
+enum { ROWS_STAY = 1, LEAST_PANELS = 4 };
 #else
-enum { ROWS_STAY = 0 };
+enum { ROWS_STAY = 0, LEAST_PANELS = AF_GEMM_STRIP / AF_MIN((int)BN, (int)NR) };
 #endif
 
 /* A strip of n panels from column j of the block with rows [from, to): AMX keeps rows of A in the
@@ -332,9 +333,10 @@ static void block(task *t, af_pool *pool, int64_t step)
     t->last = false;
     for (t->first = true; !t->last; t->first = false) {
         t->last = take_step(t, &at, step);
+        const int64_t least = AF_MIN(strip_panels(t), (int64_t)LEAST_PANELS);
         if (t->depth_a > 0 || t->rows % tm != 0)
             af_pool_run(pool, (t->rows + tm - 1) / tm, pack_a, t);
-        af_pool_run(pool, t->panels * t->pieces, multiply, t);
+        af_pool_run_least(pool, t->panels * t->pieces, least, multiply, t);
     }
 }
 
