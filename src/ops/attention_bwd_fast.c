@@ -4,6 +4,7 @@
  * over the query heads of the group (a few at a time, stacked) and their blocks in order, so no two
  * threads share an output. Probabilities are made again from the stored log sums. */
 #include "ops/attention_fast.h"
+#include "ops/attention_tiles.h"
 
 #include <math.h>
 
@@ -165,5 +166,8 @@ static const af_cpu_op bwd_op = {attention_bwd_run, work};
 
 const af_cpu_op *af_attention_bwd_fast(const af_node *n)
 {
+    const af_cpu_op *tiles = af_attention_bwd_tiles(n);
+    if (tiles)
+        return tiles;
     return af_fast_type(n->in[0]) && af_fast_type(n->in[4]) ? &bwd_op : NULL;
 }

@@ -8,6 +8,7 @@
  * probabilities are rounded to bf16 before they meet the values, as the values are. The backward is
  * attention_bwd_fast.c. */
 #include "ops/attention_fast.h"
+#include "ops/attention_tiles.h"
 
 #include <math.h>
 
@@ -207,6 +208,9 @@ static const af_cpu_op attention_op = {attention_run, work};
 
 const af_cpu_op *af_attention_fast(const af_node *n)
 {
+    const af_cpu_op *tiles = af_attention_tiles(n);
+    if (tiles)
+        return tiles;
     return af_fast_type(n->in[0]) && af_fast_type(n->out[0]) ? &attention_op : NULL;
 }
 const af_cpu_op *af_attention_cached_fast(const af_node *n)

@@ -9,12 +9,13 @@ static const struct {
     double softcap;
     bool causal;
 } kinds[] = {
-    {2, 2, 0, 0, true}, {6, 2, 0, 0, true},  {4, 1, 7, 0, true},
-    {4, 2, 0, 5, true}, {3, 3, 0, 0, false}, {4, 2, 100, 30, true},
+    {2, 2, 0, 0, true},  {6, 2, 0, 0, true},    {4, 1, 7, 0, true},  {4, 2, 0, 5, true},
+    {3, 3, 0, 0, false}, {4, 2, 100, 30, true}, {5, 1, 40, 0, true},
 };
 
 /* rows, head size, sequences (the last row or two belong to none where rows allow) */
-static const int64_t shapes[][3] = {{1, 2, 1}, {9, 6, 3}, {70, 16, 2}, {333, 20, 1}, {300, 64, 4}};
+static const int64_t shapes[][3] = {{1, 2, 1},    {9, 6, 3},    {70, 16, 2},
+                                    {333, 20, 1}, {300, 64, 4}, {290, 96, 2}};
 
 static void fill_bounds(fastcheck *c, af_tensor *t)
 {

@@ -54,6 +54,31 @@ typedef struct af_gemm {
     af_gemm_term term[AF_GEMM_TERMS];
 } af_gemm;
 
+/* Attention over one sequence and one kv head in bf16, for machines whose tiles are worth a way of
+ * their own (attention_tiles.c). */
+typedef struct af_attend {
+    const uint16_t *q, *k, *v; /* rows of ld; q: the first of `heads` heads side by side */
+    int64_t ld, heads, len, E;
+    bool causal;
+    int window;
+    float scale;
+    uint16_t *y; /* the result of those heads, rows of ldy */
+    const uint16_t *dy;
+    int64_t ldy;
+    float *lse; /* one for each head, rows of ldl */
+    int64_t ldl;
+    uint16_t *dq, *dk, *dv; /* as q, k and v */
+} af_attend;
+
+/* Keys [from, to) that the query at position i sees. */
+static inline void af_attend_visible(const af_attend *a, int64_t i, int64_t *from, int64_t *to)
+{
+    *from = a->window && i - a->window + 1 > 0 ? i - a->window + 1 : 0;
+    *to = a->causal ? i + 1 : a->len;
+}
+
+enum { AF_ATTEND_Q = 32 }; /* queries of one of attend's blocks */
+
 /* The numbers of one Adam step; the differences to 1 are taken in double. */
 typedef struct af_adam_row {
     float rate;        /* lr / (1 - beta1^t) */
@@ -115,6 +140,13 @@ typedef struct af_fast {
                         float factor, float cap, int64_t n);
     /* one row of Adam; g is zeroed */
     void (*adam)(float *w, float *g, float *m, float *v, const af_adam_row *k, int64_t n);
+    /* NULL where there is no such way. Bytes of work for sequences up to len; keys and values into
+     * it; then blocks [from, to) of the queries. The backward needs no packing before. */
+    uint64_t (*attend_work)(int64_t len, int64_t E);
+    void (*attend_pack)(const af_attend *a, void *work);
+    void (*attend)(const af_attend *a, int64_t from, int64_t to, void *work);
+    uint64_t (*attend_bwd_work)(int64_t len, int64_t E);
+    void (*attend_bwd)(const af_attend *a, void *work);
 } af_fast;
 
 /* The best table for this machine; never NULL. */

@@ -5,14 +5,11 @@
  * Measured (docs/measurements/cpu.md): rows of A stay in the first-level cache and B passes by with
  * the read-once hint, all four loads come before the products, and the sums of one tile are rounded
  * while the next one is multiplied. Without the hint, or with B prefetched, it takes half as long
- * again.
- *
- * The tile instructions are written out: gcc 12's _tile_loadconfig tells the compiler of 8 of the
- * 64 bytes it reads, and the stores of the others were dropped. */
+ * again. */
 #include "ops/fast/isa.h"
 
 #if defined(AF_ISA_amx)
-#include <immintrin.h>
+#include "ops/fast/amx.h"
 
 typedef struct config {
     uint8_t palette, start_row, reserved[14];
@@ -28,22 +25,8 @@ static const config tiles __attribute__((aligned(64))) = {
     .rows = {16, 16, 16, 16, 16, 16, 16, 16},
 };
 
-void AF_ISA_NAME(af_tile_begin)(void)
-{
-    __asm__ volatile("ldtilecfg %0" : : "m"(tiles) : "memory");
-}
-void AF_ISA_NAME(af_tile_end)(void) { __asm__ volatile("tilerelease" : : : "memory"); }
-
-#define LOAD(tile, at, stride)                                                                     \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(at), "r"(stride) : "memory")
-/* The same with a hint that it is read once: what passes by leaves the rows of A where they are. */
-#define PASS(tile, at, stride)                                                                     \
-    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #tile : : "r"(at), "r"(stride) : "memory")
-#define STORE(tile, at, stride)                                                                    \
-    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(at), "r"(stride) : "memory")
-#define PRODUCT(sum, a, b)                                                                         \
-    __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
-#define ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : : : "memory")
+void AF_ISA_NAME(af_tile_begin)(void) { AF_AMX_CONFIG(tiles); }
+void AF_ISA_NAME(af_tile_end)(void) { AF_AMX_RELEASE(); }
 
 static inline void round_row(const float *s, uint16_t *to)
 {
@@ -66,14 +49,14 @@ static inline void sum_span(const af_amx_span *s, af_amx_later *later)
     uint16_t *to = later->to;
     int64_t rows = later->rows;
     for (; b < end; a += step, b += BK * BN * 2) {
-        PASS(6, b, line);
-        LOAD(4, a, row);
-        PASS(7, b + 1024, line);
-        LOAD(5, a + 16 * row, row);
-        PRODUCT(0, 4, 6);
-        PRODUCT(1, 4, 7);
-        PRODUCT(2, 5, 6);
-        PRODUCT(3, 5, 7);
+        AF_AMX_PASS(6, b, line);
+        AF_AMX_LOAD(4, a, row);
+        AF_AMX_PASS(7, b + 1024, line);
+        AF_AMX_LOAD(5, a + 16 * row, row);
+        AF_AMX_PRODUCT(0, 4, 6);
+        AF_AMX_PRODUCT(1, 4, 7);
+        AF_AMX_PRODUCT(2, 5, 6);
+        AF_AMX_PRODUCT(3, 5, 7);
         if (rows > 0) {
             round_row(from, to);
             round_row(from + BN, to + ld);
@@ -91,58 +74,26 @@ void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t
     float sums[BM * BN] __attribute__((aligned(64))), *to = way == AF_TILE_ADD ? sums : c;
     const int64_t lds = way == AF_TILE_ADD ? BN : ldc, ld = lds * 4;
     if (way == AF_TILE_CONTINUE) {
-        LOAD(0, c, ld);
-        LOAD(1, c + 16, ld);
-        LOAD(2, c + 16 * ldc, ld);
-        LOAD(3, c + 16 * ldc + 16, ld);
+        AF_AMX_LOAD(0, c, ld);
+        AF_AMX_LOAD(1, c + 16, ld);
+        AF_AMX_LOAD(2, c + 16 * ldc, ld);
+        AF_AMX_LOAD(3, c + 16 * ldc + 16, ld);
     } else {
-        ZERO(0);
-        ZERO(1);
-        ZERO(2);
-        ZERO(3);
+        AF_AMX_ZERO(0);
+        AF_AMX_ZERO(1);
+        AF_AMX_ZERO(2);
+        AF_AMX_ZERO(3);
     }
     for (; spans > 0; spans--, s++)
         sum_span(s, later);
     AF_ISA_NAME(af_amx_flush)(later); /* before c becomes what is left */
-    STORE(0, to, ld);
-    STORE(1, to + 16, ld);
-    STORE(2, to + 16 * lds, ld);
-    STORE(3, to + 16 * lds + 16, ld);
+    AF_AMX_STORE(0, to, ld);
+    AF_AMX_STORE(1, to + 16, ld);
+    AF_AMX_STORE(2, to + 16 * lds, ld);
+    AF_AMX_STORE(3, to + 16 * lds + 16, ld);
     for (int64_t i = 0; way == AF_TILE_ADD && i < BM; i++)
         for (int64_t j = 0; j < BN; j++)
             c[i * ldc + j] += sums[i * BN + j];
-}
-
-/* Rows of sixteen 32-bit values become columns. */
-static inline void transpose16(__m512i r[16])
-{
-    __m512i t[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { /* r[4i+j]: column j of each quarter, rows 4i .. 4i+3 */
-        r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-        r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-        r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-        r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        t[j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);
-        t[4 + j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);
-        t[8 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
-        t[12 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        r[j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0x88);
-        r[8 + j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0xdd);
-        r[4 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0x88);
-        r[12 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0xdd);
-    }
 }
 
 void AF_ISA_NAME(af_amx_lines)(uint16_t *p, const uint16_t *const h[16], int64_t kc, int64_t padded)
@@ -154,7 +105,7 @@ void AF_ISA_NAME(af_amx_lines)(uint16_t *p, const uint16_t *const h[16], int64_t
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
             r[i] = _mm512_maskz_loadu_epi16(mask, h[i] + k);
-        transpose16(r);
+        af_amx_transpose(r);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
             _mm512_storeu_si512(p + i * 32, r[i]);
@@ -192,7 +143,7 @@ void AF_ISA_NAME(af_amx_columns)(uint16_t *p, const uint16_t *const h[32], int64
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
             r[i] = pairs(h[2 * i], h[2 * i + 1], l, lines);
-        transpose16(r);
+        af_amx_transpose(r);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
             _mm512_storeu_si512(d + i * BGA, r[i]);

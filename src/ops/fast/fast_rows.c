@@ -4,6 +4,8 @@
 
 #if defined(__ARM_NEON)
 #include <arm_neon.h>
+#elif defined(__AVX512F__)
+#include <immintrin.h>
 #endif
 #include <math.h>
 
@@ -186,7 +188,23 @@ static inline vec exp_vec(vec x)
     return x;
 }
 
-static inline vec sigmoid_vec(vec x) { return 1.0f / (1.0f + exp_vec(-x)); }
+/* 1/x for x of at least one, where a division takes longer than everything around it: an estimate,
+ * bettered by Newton's rule to about 1 ulp. */
+static inline vec inverse_vec(vec x)
+{
+#if defined(__ARM_NEON)
+    float32x4_t r = vrecpeq_f32((float32x4_t)x);
+    r = vmulq_f32(r, vrecpsq_f32((float32x4_t)x, r));
+    return (vec)vmulq_f32(r, vrecpsq_f32((float32x4_t)x, r));
+#elif defined(__AVX512F__)
+    const vec r = (vec)_mm512_rcp14_ps((__m512)x);
+    return r + r * (1.0f - x * r);
+#else
+    return 1.0f / x;
+#endif
+}
+
+static inline vec sigmoid_vec(vec x) { return inverse_vec(1.0f + exp_vec(-x)); }
 
 /* tanh through exp; small arguments by its series, where 1 - 2/(e+1) would cancel. */
 static inline vec tanh_vec(vec x)
@@ -245,11 +263,51 @@ static inline void glu_bwd_rows(float *dgate, float *dup, const float *gate, con
     }
 }
 
+/* The most used one, four vectors beside one another. */
+static void silu_rows(float *y, const float *gate, const float *up, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 4 * VL <= n; i += 4 * VL) {
+        vec e[4];
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++)
+            e[u] = -*(const vec *)(gate + i + u * VL);
+        exp_vecs(e, 4);
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++)
+            *(vec *)(y + i + u * VL) = *(const vec *)(gate + i + u * VL) *
+                                       inverse_vec(1.0f + e[u]) * *(const vec *)(up + i + u * VL);
+    }
+    glu_rows(y + i, gate + i, up + i, AF_ACT_SILU, n - i);
+}
+
+static void silu_bwd_rows(float *dgate, float *dup, const float *gate, const float *up,
+                          const float *dy, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 4 * VL <= n; i += 4 * VL) {
+        vec e[4];
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++)
+            e[u] = -*(const vec *)(gate + i + u * VL);
+        exp_vecs(e, 4);
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++) {
+            const int64_t k = i + u * VL;
+            const vec x = *(const vec *)(gate + k), d = *(const vec *)(dy + k),
+                      s = inverse_vec(1.0f + e[u]), du = d * *(const vec *)(up + k);
+            *(vec *)(dup + k) = d * (x * s);
+            *(vec *)(dgate + k) = du * (s * (1.0f + x * (1.0f - s)));
+        }
+    }
+    glu_bwd_rows(dgate + i, dup + i, gate + i, up + i, dy + i, AF_ACT_SILU, n - i);
+}
+
 /* One copy of the loop an activation, so that the choice is not made inside. */
 static void glu(float *y, const float *gate, const float *up, af_act act, int64_t n)
 {
     if (act == AF_ACT_SILU)
-        glu_rows(y, gate, up, AF_ACT_SILU, n);
+        silu_rows(y, gate, up, n);
     else if (act == AF_ACT_GELU_TANH)
         glu_rows(y, gate, up, AF_ACT_GELU_TANH, n);
     else
@@ -260,7 +318,7 @@ static void glu_bwd(float *dgate, float *dup, const float *gate, const float *up
                     af_act act, int64_t n)
 {
     if (act == AF_ACT_SILU)
-        glu_bwd_rows(dgate, dup, gate, up, dy, AF_ACT_SILU, n);
+        silu_bwd_rows(dgate, dup, gate, up, dy, n);
     else if (act == AF_ACT_GELU_TANH)
         glu_bwd_rows(dgate, dup, gate, up, dy, AF_ACT_GELU_TANH, n);
     else
@@ -425,4 +483,11 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .softcap = softcap,
     .softmax_bwd = softmax_bwd,
     .adam = adam,
+#if defined(AF_ISA_amx)
+    .attend_work = AF_ISA_NAME(af_attend_work),
+    .attend_pack = AF_ISA_NAME(af_attend_pack),
+    .attend = AF_ISA_NAME(af_attend),
+    .attend_bwd_work = AF_ISA_NAME(af_attend_bwd_work),
+    .attend_bwd = AF_ISA_NAME(af_attend_bwd),
+#endif
 };

@@ -116,6 +116,12 @@ void AF_ISA_NAME(af_amx_pairs)(uint16_t *p, const uint16_t *const h[32], int64_t
                                int64_t step);
 void AF_ISA_NAME(af_amx_columns)(uint16_t *p, const uint16_t *const h[32], int64_t lines,
                                  int64_t step);
+/* ---- fast_amx_attention.c and fast_amx_attention_bwd.c ---- */
+uint64_t AF_ISA_NAME(af_attend_work)(int64_t len, int64_t E);
+void AF_ISA_NAME(af_attend_pack)(const af_attend *a, void *work);
+void AF_ISA_NAME(af_attend)(const af_attend *a, int64_t from, int64_t to, void *work);
+uint64_t AF_ISA_NAME(af_attend_bwd_work)(int64_t len, int64_t E);
+void AF_ISA_NAME(af_attend_bwd)(const af_attend *a, void *work);
 #endif
 /* Around the bf16 tiles of one thread. */
 void AF_ISA_NAME(af_tile_begin)(void);

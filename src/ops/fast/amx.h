@@ -1,0 +1,116 @@
+/* amx.h - the tile instructions of AMX and what its files share.
+ *
+ * They are written out: gcc 12's _tile_loadconfig tells the compiler of 8 of the 64 bytes it reads,
+ * and the stores of the others were dropped. */
+#ifndef AF_AMX_H
+#define AF_AMX_H
+
+#include "ops/fast/isa.h"
+
+#include <immintrin.h>
+
+#define AF_AMX_CONFIG(at) __asm__ volatile("ldtilecfg %0" : : "m"(at) : "memory")
+#define AF_AMX_RELEASE()  __asm__ volatile("tilerelease" : : : "memory")
+#define AF_AMX_LOAD(tile, at, stride)                                                              \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(at), "r"(stride) : "memory")
+/* The same with a hint that it is read once: what passes by leaves the rows of A where they are. */
+#define AF_AMX_PASS(tile, at, stride)                                                              \
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #tile : : "r"(at), "r"(stride) : "memory")
+#define AF_AMX_STORE(tile, at, stride)                                                             \
+    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(at), "r"(stride) : "memory")
+#define AF_AMX_PRODUCT(sum, a, b)                                                                  \
+    __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
+#define AF_AMX_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : : : "memory")
+
+/* Rows of sixteen 32-bit values become columns. */
+static inline void af_amx_transpose(__m512i r[16])
+{
+    __m512i t[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { /* r[4i+j]: column j of each quarter, rows 4i .. 4i+3 */
+        r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+        r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);
+        t[4 + j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);
+        t[8 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
+        t[12 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        r[j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0x88);
+        r[8 + j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0xdd);
+        r[4 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0x88);
+        r[12 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0xdd);
+    }
+}
+
+/* c [32][32] = or += A [32][32 steps] B [32 steps][32]: rows of A `row` bytes apart and `step_a`
+ * from 32 k's to the next, tiles of B side by side and `step_b` from 32 k's to the next. */
+static inline __attribute__((always_inline)) void af_amx_block(float *c, int64_t ldc, const void *a,
+                                                               int64_t row, int64_t step_a,
+                                                               const void *b, int64_t step_b,
+                                                               int64_t steps, bool add)
+{
+    const uint8_t *x = a, *y = b;
+    const int64_t line = 64, ld = ldc * 4;
+    if (add) {
+        AF_AMX_LOAD(0, c, ld);
+        AF_AMX_LOAD(1, c + 16, ld);
+        AF_AMX_LOAD(2, c + 16 * ldc, ld);
+        AF_AMX_LOAD(3, c + 16 * ldc + 16, ld);
+    } else {
+        AF_AMX_ZERO(0);
+        AF_AMX_ZERO(1);
+        AF_AMX_ZERO(2);
+        AF_AMX_ZERO(3);
+    }
+    for (int64_t i = 0; i < steps; i++, x += step_a, y += step_b) {
+        AF_AMX_LOAD(6, y, line);
+        AF_AMX_LOAD(4, x, row);
+        AF_AMX_LOAD(7, y + 1024, line);
+        AF_AMX_LOAD(5, x + 16 * row, row);
+        AF_AMX_PRODUCT(0, 4, 6);
+        AF_AMX_PRODUCT(1, 4, 7);
+        AF_AMX_PRODUCT(2, 5, 6);
+        AF_AMX_PRODUCT(3, 5, 7);
+    }
+    AF_AMX_STORE(0, c, ld);
+    AF_AMX_STORE(1, c + 16, ld);
+    AF_AMX_STORE(2, c + 16 * ldc, ld);
+    AF_AMX_STORE(3, c + 16 * ldc + 16, ld);
+}
+
+/* 2^x to about 1 ulp for x up to 127, 0 far below (coefficients: Cephes' exp2f). */
+static inline __m512 af_amx_exp2(__m512 x)
+{
+    x = _mm512_max_ps(x, _mm512_set1_ps(-200.0f));
+    const __m512 n = _mm512_roundscale_ps(x, 0), f = _mm512_sub_ps(x, n);
+    __m512 p = _mm512_set1_ps(1.535336188319500e-4f);
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.339887440266574e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.618437357674640e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.550332471162809e-2f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.402264791363012e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931472028550421e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* Two vectors rounded to 32 bf16. */
+static inline __m512i af_amx_round(__m512 low, __m512 high)
+{
+    const __m512bh h = _mm512_cvtne2ps_pbh(high, low);
+    __m512i r;
+    memcpy(&r, &h, sizeof r);
+    return r;
+}
+#endif

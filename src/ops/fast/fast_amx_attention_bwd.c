@@ -1,0 +1,336 @@
+/* fast_amx_attention_bwd.c - the gradient of fast_amx_attention.c.
+ *
+ * Scores are made transposed (keys by queries): then probabilities and their gradients come as rows
+ * of the operands of dv and dk, and, two rows interleaved, as columns of that of dq, which is made
+ * transposed too. A block is QUERIES positions of a few heads (their columns beside one another, so
+ * that dk and dv are summed over all of them at once) by KEYS keys; keys and values are packed once
+ * for the whole head. Probabilities are made again from the stored log sums. */
+#include "ops/fast/isa.h"
+
+#if defined(AF_ISA_amx)
+#include "ops/fast/amx.h"
+
+enum {
+    QUERIES = 64,
+    HEADS = 4,
+    PANELS = HEADS * QUERIES / 32, /* of 32 columns: one head's queries each */
+    KEYS = 128,
+    LDM = PANELS * 32 + 32, /* columns of a row of probabilities; not a power of two */
+    TILE = 1024,            /* bf16 values of two tiles beside one another */
+};
+
+static const float log2_e = 1.44269504088896341f;
+
+typedef struct room {
+    uint16_t *k, *v;        /* rows [len][E] */
+    uint16_t *kt;           /* [len/32][E/32][32 of e][32 keys] */
+    float *dk, *dv;         /* [len][E] */
+    uint16_t *ql, *gl;      /* of a panel's q and dy: columns, [PANELS][E/32][2][16 pairs][16][2] */
+    uint16_t *qp, *gp;      /* and rows, the same with pairs of queries */
+    uint16_t *p, *ds, *dsp; /* [KEYS][LDM] twice; [KEYS/32][PANELS][TILE], pairs of keys */
+    float *s, *dp;          /* [32][32] */
+    float *dq;              /* [PANELS][E][32], transposed */
+    float *lse, *delta;     /* [PANELS][32] */
+    int32_t *from, *to;     /* the same: keys that the query sees */
+    uint16_t *none;         /* a row of zeros */
+} room;
+
+static int64_t pad(int64_t n) { return (n + 31) / 32 * 32; }
+
+/* The bytes it takes; EP: E padded. */
+static uint64_t place(room *r, uint8_t *work, int64_t len, int64_t EP)
+{
+    const int64_t LP = pad(len);
+    uint64_t at = 0;
+    const struct {
+        void *field;
+        int64_t bytes;
+    } parts[] = {
+        {&r->k, LP * EP * 2},           {&r->v, LP * EP * 2},
+        {&r->kt, LP * EP * 2},          {&r->dk, LP * EP * 4},
+        {&r->dv, LP * EP * 4},          {&r->ql, PANELS * 32 * EP * 2},
+        {&r->gl, PANELS * 32 * EP * 2}, {&r->qp, PANELS * 32 * EP * 2},
+        {&r->gp, PANELS * 32 * EP * 2}, {&r->p, KEYS * LDM * 2},
+        {&r->ds, KEYS * LDM * 2},       {&r->dsp, KEYS / 32 * PANELS * TILE * 2},
+        {&r->s, 32 * 32 * 4},           {&r->dp, 32 * 32 * 4},
+        {&r->dq, PANELS * 32 * EP * 4}, {&r->lse, PANELS * 32 * 4},
+        {&r->delta, PANELS * 32 * 4},   {&r->from, PANELS * 32 * 4},
+        {&r->to, PANELS * 32 * 4},      {&r->none, EP * 2},
+    };
+    for (size_t i = 0; i < AF_LEN(parts); i++) {
+        if (work)
+            memcpy(parts[i].field, &(void *){work + at}, sizeof(void *));
+        at += AF_ALIGN_UP((uint64_t)parts[i].bytes, UINT64_C(64));
+    }
+    return at;
+}
+
+uint64_t AF_ISA_NAME(af_attend_bwd_work)(int64_t len, int64_t E)
+{
+    room r;
+    return place(&r, NULL, len, pad(E));
+}
+
+/* One block on its way. */
+typedef struct block {
+    const af_attend *a;
+    room r;
+    int64_t EP, panels;
+    int64_t row, rows; /* its queries */
+    int64_t head, heads;
+} block;
+
+static void pack_keys(const block *b)
+{
+    const af_attend *a = b->a;
+    const int64_t EP = b->EP;
+    for (int64_t i = 0; i < pad(a->len); i++) {
+        const int64_t n = i < a->len ? a->E : 0, at = (n ? i : 0) * a->ld;
+        memcpy(b->r.k + i * EP, a->k + at, (size_t)n * 2);
+        memcpy(b->r.v + i * EP, a->v + at, (size_t)n * 2);
+        memset(b->r.k + i * EP + n, 0, (size_t)(EP - n) * 2);
+        memset(b->r.v + i * EP + n, 0, (size_t)(EP - n) * 2);
+    }
+    for (int64_t i = 0; i < a->len; i += 32) {
+        const uint16_t *k[32];
+        for (int64_t j = 0; j < 32; j++)
+            k[j] = b->r.k + (i + j) * EP;
+        AF_ISA_NAME(af_amx_columns)(b->r.kt + i * EP, k, EP, TILE);
+    }
+}
+
+/* Both forms of 32 rows of one head. */
+static void pack_rows(const block *b, const uint16_t *x, int64_t ld, int64_t row, uint16_t *columns,
+                      uint16_t *pairs)
+{
+    const uint16_t *h[32];
+    for (int64_t j = 0; j < 32; j++)
+        h[j] = row + j < b->a->len ? x + (row + j) * ld : b->r.none;
+    AF_ISA_NAME(af_amx_lines)(columns, h, b->a->E, b->EP);
+    AF_ISA_NAME(af_amx_lines)(columns + 512, h + 16, b->a->E, b->EP);
+    AF_ISA_NAME(af_amx_pairs)(pairs, h, b->a->E, TILE);
+}
+
+static __m512 widen(const uint16_t *x, int64_t left)
+{
+    const __mmask16 mask = (__mmask16)(((uint32_t)1 << AF_MIN(left, INT64_C(16))) - 1);
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, x)), 16));
+}
+
+/* Panel c: 32 queries of one head from `row`. */
+static void pack_panel(const block *b, int64_t c, int64_t head, int64_t row)
+{
+    const af_attend *a = b->a;
+    const room *r = &b->r;
+    const int64_t at = c * 32 * b->EP;
+    pack_rows(b, a->q + head * a->E, a->ld, row, r->ql + at, r->qp + at);
+    pack_rows(b, a->dy + head * a->E, a->ldy, row, r->gl + at, r->gp + at);
+    for (int64_t i = 0; i < 32; i++) {
+        const bool there = row + i < b->row + b->rows;
+        const int64_t q = there ? row + i : b->row;
+        const uint16_t *y = a->y + q * a->ldy + head * a->E, *g = a->dy + q * a->ldy + head * a->E;
+        __m512 sum = _mm512_setzero_ps();
+        int64_t from = 0, to = 0;
+        for (int64_t e = 0; e < a->E; e += 16)
+            sum = _mm512_fmadd_ps(widen(y + e, a->E - e), widen(g + e, a->E - e), sum);
+        if (there)
+            af_attend_visible(a, q, &from, &to);
+        r->delta[c * 32 + i] = _mm512_reduce_add_ps(sum);
+        r->lse[c * 32 + i] = a->lse[q * a->ldl + head] * log2_e;
+        r->from[c * 32 + i] = (int32_t)from;
+        r->to[c * 32 + i] = (int32_t)to;
+    }
+}
+
+static void begin_block(block *b)
+{
+    const int64_t each = pad(b->rows) / 32;
+    b->panels = each * b->heads;
+    for (int64_t c = 0; c < b->panels; c++)
+        pack_panel(b, c, b->head + c / each, b->row + c % each * 32);
+    memset(b->r.dq, 0, (size_t)(b->panels * 32 * b->EP) * sizeof(float));
+}
+
+/* What one row of a cell needs: sixteen queries of a panel, twice. */
+typedef struct lanes {
+    __m512 lse[2], delta[2], scale;
+    __m512i from[2], to[2];
+} lanes;
+
+/* Row `key` of a cell: probabilities and their gradients of 32 queries, rounded. */
+static inline __attribute__((always_inline)) void cell_row(const lanes *l, const float *s,
+                                                           const float *dp, int64_t key, bool whole,
+                                                           __m512i *p, __m512i *ds)
+{
+    __m512 e[2], d[2];
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; v++) {
+        e[v] = af_amx_exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + 16 * v), l->scale, l->lse[v]));
+        if (!whole) {
+            const __m512i k = _mm512_set1_epi32((int32_t)key);
+            const __mmask16 seen =
+                _mm512_cmple_epi32_mask(l->from[v], k) & _mm512_cmplt_epi32_mask(k, l->to[v]);
+            e[v] = _mm512_maskz_mov_ps(seen, e[v]);
+        }
+        d[v] = _mm512_mul_ps(e[v], _mm512_sub_ps(_mm512_loadu_ps(dp + 16 * v), l->delta[v]));
+    }
+    *p = af_amx_round(e[0], e[1]);
+    *ds = af_amx_round(d[0], d[1]);
+}
+
+/* 32 keys from `key` (at row `at` of the block's scores) by panel c. */
+static inline __attribute__((always_inline)) void
+cell_rows(const room *r, const lanes *l, int64_t key, int64_t at, int64_t c, bool whole)
+{
+    static const uint16_t even[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    const __m512i low = _mm512_loadu_si512(even),
+                  high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    uint16_t *p = r->p + at * LDM + c * 32, *ds = r->ds + at * LDM + c * 32,
+             *pairs = r->dsp + (at / 32 * PANELS + c) * TILE;
+    for (int64_t i = 0; i < 32; i += 2, p += 2 * LDM, ds += 2 * LDM, pairs += 32) {
+        __m512i p0, p1, d0, d1;
+        cell_row(l, r->s + i * 32, r->dp + i * 32, key + i, whole, &p0, &d0);
+        cell_row(l, r->s + i * 32 + 32, r->dp + i * 32 + 32, key + i + 1, whole, &p1, &d1);
+        _mm512_storeu_si512(p, p0);
+        _mm512_storeu_si512(p + LDM, p1);
+        _mm512_storeu_si512(ds, d0);
+        _mm512_storeu_si512(ds + LDM, d1);
+        _mm512_storeu_si512(pairs, _mm512_permutex2var_epi16(d0, low, d1));
+        _mm512_storeu_si512(pairs + 512, _mm512_permutex2var_epi16(d0, high, d1));
+    }
+}
+
+static void no_cell(const room *r, int64_t at, int64_t c)
+{
+    for (int64_t i = at; i < at + 32; i++) {
+        memset(r->p + i * LDM + c * 32, 0, 64);
+        memset(r->ds + i * LDM + c * 32, 0, 64);
+    }
+    memset(r->dsp + (at / 32 * PANELS + c) * TILE, 0, TILE * 2);
+}
+
+static void cell(const block *b, int64_t key, int64_t at, int64_t c)
+{
+    const room *r = &b->r;
+    const int64_t EP = b->EP, each = b->panels / b->heads, first = b->row + c % each * 32,
+                  last = AF_MIN(first + 32, b->row + b->rows) - 1;
+    int64_t from, to, from_last, to_first;
+    af_attend_visible(b->a, first, &from, &to_first);
+    af_attend_visible(b->a, last, &from_last, &to);
+    if (key >= to || key + 32 <= from) {
+        no_cell(r, at, c);
+        return;
+    }
+    af_amx_block(r->s, 32, r->k + key * EP, EP * 2, 64, r->ql + c * 32 * EP, TILE * 2, EP / 32,
+                 false);
+    af_amx_block(r->dp, 32, r->v + key * EP, EP * 2, 64, r->gl + c * 32 * EP, TILE * 2, EP / 32,
+                 false);
+    lanes l = {.scale = _mm512_set1_ps(b->a->scale * log2_e)};
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; v++) {
+        l.lse[v] = _mm512_loadu_ps(r->lse + c * 32 + 16 * v);
+        l.delta[v] = _mm512_loadu_ps(r->delta + c * 32 + 16 * v);
+        l.from[v] = _mm512_loadu_si512(r->from + c * 32 + 16 * v);
+        l.to[v] = _mm512_loadu_si512(r->to + c * 32 + 16 * v);
+    }
+    if (last == first + 31 && from_last <= key && key + 32 <= to_first)
+        cell_rows(r, &l, key, at, c, true);
+    else
+        cell_rows(r, &l, key, at, c, false);
+}
+
+/* Keys [key, key+n) by all panels: scores, then what they add to dv, dk and dq. */
+static void key_block(const block *b, int64_t key, int64_t n)
+{
+    const room *r = &b->r;
+    const int64_t EP = b->EP, across = EP / 32 * TILE * 2;
+    for (int64_t at = 0; at < n; at += 32)
+        for (int64_t c = 0; c < b->panels; c++)
+            cell(b, key + at, at, c);
+    for (int64_t at = 0; at < n; at += 32)
+        for (int64_t e = 0; e < EP; e += 32) {
+            const int64_t to = (key + at) * EP + e;
+            af_amx_block(r->dv + to, EP, r->p + at * LDM, LDM * 2, 64, r->gp + e / 32 * TILE,
+                         across, b->panels, true);
+            af_amx_block(r->dk + to, EP, r->ds + at * LDM, LDM * 2, 64, r->qp + e / 32 * TILE,
+                         across, b->panels, true);
+        }
+    for (int64_t c = 0; c < b->panels; c++)
+        for (int64_t e = 0; e < EP; e += 32)
+            af_amx_block(r->dq + (c * EP + e) * 32, 32, r->kt + key * EP + e / 32 * TILE, 64,
+                         across, r->dsp + c * TILE, PANELS * TILE * 2, n / 32, true);
+}
+
+static void put(uint16_t *to, const float *x, __m512 scale, int64_t n)
+{
+    for (int64_t e = 0; e < n; e += 32) {
+        const __m512i r = af_amx_round(_mm512_mul_ps(_mm512_loadu_ps(x + e), scale),
+                                       _mm512_mul_ps(_mm512_loadu_ps(x + e + 16), scale));
+        memcpy(to + e, &r, (size_t)AF_MIN(n - e, INT64_C(32)) * sizeof *to);
+    }
+}
+
+/* Sixteen queries of a panel's dq, from query i: columns of [E][32]. */
+static void put_queries(const block *b, int64_t c, int64_t i)
+{
+    const af_attend *a = b->a;
+    const int64_t each = b->panels / b->heads, row = b->row + c % each * 32 + i,
+                  n = AF_MIN(INT64_C(16), b->row + b->rows - row);
+    const __m512 scale = _mm512_set1_ps(a->scale);
+    for (int64_t e = 0; e < a->E; e += 32) {
+        __m512i x[32];
+        for (int k = 0; k < 32; k++)
+            x[k] = _mm512_loadu_si512(b->r.dq + (c * b->EP + e + k) * 32 + i);
+        af_amx_transpose(x);
+        af_amx_transpose(x + 16);
+        for (int64_t k = 0; k < n; k++) {
+            float both[32];
+            _mm512_storeu_si512(both, x[k]);
+            _mm512_storeu_si512(both + 16, x[16 + k]);
+            put(a->dq + (row + k) * a->ld + (b->head + c / each) * a->E + e, both, scale,
+                AF_MIN(a->E - e, INT64_C(32)));
+        }
+    }
+}
+
+static void query_block(block *b)
+{
+    int64_t from, to, unused;
+    begin_block(b);
+    af_attend_visible(b->a, b->row, &from, &unused);
+    af_attend_visible(b->a, b->row + b->rows - 1, &unused, &to);
+    for (int64_t key = from / 32 * 32; key < to; key += KEYS)
+        key_block(b, key, pad(AF_MIN((int64_t)KEYS, to - key)));
+    for (int64_t c = 0; c < b->panels; c++)
+        for (int64_t i = 0; i < 32; i += 16)
+            put_queries(b, c, i);
+}
+
+void AF_ISA_NAME(af_attend_bwd)(const af_attend *a, void *work)
+{
+    block b = {.a = a, .EP = pad(a->E)};
+    place(&b.r, work, a->len, b.EP);
+    memset(b.r.none, 0, (size_t)b.EP * sizeof *b.r.none);
+    memset(b.r.dk, 0, (size_t)(pad(a->len) * b.EP) * sizeof *b.r.dk);
+    memset(b.r.dv, 0, (size_t)(pad(a->len) * b.EP) * sizeof *b.r.dv);
+    pack_keys(&b);
+    AF_ISA_NAME(af_tile_begin)();
+    for (b.head = 0; b.head < a->heads; b.head += HEADS) {
+        b.heads = AF_MIN((int64_t)HEADS, a->heads - b.head);
+        for (b.row = 0; b.row < a->len; b.row += QUERIES) {
+            b.rows = AF_MIN((int64_t)QUERIES, a->len - b.row);
+            query_block(&b);
+        }
+    }
+    AF_ISA_NAME(af_tile_end)();
+    for (int64_t i = 0; i < a->len; i++) {
+        put(a->dk + i * a->ld, b.r.dk + i * b.EP, _mm512_set1_ps(a->scale), a->E);
+        put(a->dv + i * a->ld, b.r.dv + i * b.EP, _mm512_set1_ps(1.0f), a->E);
+    }
+}
+
+#else
+typedef int af_no_amx_attention_bwd; /* a file must declare something */
+#endif
