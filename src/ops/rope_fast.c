@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { STRIDE = 64 }; /* positions between exact sines */
+enum { STRIDE = 64, STEP = 8 }; /* positions between exact sines; of the rests below STRIDE */
 
 typedef struct rope {
     const af_node *n;
@@ -85,18 +85,40 @@ static void exact(const rope *r, int64_t position, double *out)
     }
 }
 
+/* The sines of a + b from those of a and of b. */
+static void sum_of(double *out, const double *a, const double *b, int64_t half)
+{
+    for (int64_t i = 0; i < half; i++) {
+        const double c = a[i] * b[i] - a[half + i] * b[half + i];
+        out[half + i] = a[half + i] * b[i] + a[i] * b[half + i];
+        out[i] = c;
+    }
+}
+
+/* Rest j: exact for those below and the multiples of STEP, the others are sums of two. */
+static const double *rest_of(const rope *r, seat *s, int64_t j)
+{
+    double *b = s->rest + j * 2 * r->half;
+    if (s->made->rests >> j & 1)
+        return b;
+    s->made->rests |= UINT64_C(1) << j;
+    if (j < STEP || j % STEP == 0)
+        exact(r, j, b);
+    else
+        sum_of(b, rest_of(r, s, j / STEP * STEP), rest_of(r, s, j % STEP), r->half);
+    return b;
+}
+
 static void angles(const rope *r, seat *s, int64_t row, double sign)
 {
     const int64_t p = ((const int32_t *)r->positions->data)[row], j = p % STRIDE, half = r->half;
     const double scale = r->n->attr.rope.scale;
-    double *b = s->rest + j * 2 * half, *a = s->anchor;
+    const double *b = rest_of(r, s, j);
+    double *a = s->anchor;
     assert(p >= 0);
     if (s->made->anchor_at != p - j)
         exact(r, p - j, a);
     s->made->anchor_at = p - j;
-    if (!(s->made->rests >> j & 1))
-        exact(r, j, b);
-    s->made->rests |= UINT64_C(1) << j;
     for (int64_t i = 0; i < half; i++) {
         s->cs[i] = (float)(scale * (a[i] * b[i] - a[half + i] * b[half + i]));
         s->sn[i] = (float)(sign * scale * (a[half + i] * b[i] + a[i] * b[half + i]));
