@@ -136,6 +136,7 @@ typedef struct af_generate_opts {
     bool ignore_eos;
     bool skip_special; /* special tokens are left out of the text */
     bool ids_only;     /* no tokenizer, no text */
+    bool once;         /* the caches need not serve another call: no room for longer prompts */
     af_text_hook *hook;
     void *user;
 } af_generate_opts;

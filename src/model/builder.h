@@ -41,6 +41,10 @@ typedef struct af_leaves_opts {
 /* Declares the leaves of a model. Nothing is read yet: load.h fills them. */
 AF_CHECKED af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model_spec *s,
                                           const af_leaves_opts *o, af_error *err);
+/* The same leaves in another graph on the host: all weights, adapter included, bound to what `from`
+ * has. Its graph need not be prepared as long as this one is only planned. */
+AF_CHECKED af_status af_model_leaves_borrow(af_model_leaves *out, af_graph *g,
+                                            const af_model_leaves *from, af_error *err);
 void af_model_leaves_clear(af_model_leaves *l);
 
 /* Where the tokens of a forward come from. All i32. */

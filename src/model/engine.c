@@ -1,5 +1,6 @@
 /* engine.c - records, prepares and runs a model for inference; see engine.h. */
 #include "model/engine.h"
+#include "graph/node.h"
 
 static af_status record(af_engine *e, af_error *err)
 {
@@ -31,36 +32,73 @@ done:
     return st;
 }
 
-static af_status take_buffers(af_engine *e, af_error *err)
+static uint64_t host_ints(const af_engine *e) { return (uint64_t)(3 * e->N + 4 * e->S + 8); }
+
+/* The output as floats; before that, where it comes as something else, as it comes. */
+static uint64_t output_floats(const af_engine *e)
 {
-    const uint64_t ints = (uint64_t)(3 * e->N + 4 * e->S + 8);
-    const uint64_t values = (uint64_t)af_tensor_count(e->out);
-    e->host = af_calloc(ints, sizeof *e->host);
-    e->raw = af_calloc(values, 2 * sizeof(float)); /* as it comes, and as floats */
-    return e->host && e->raw ? AF_OK : af_fail_nomem(err, "the output", values * 8);
+    const bool f32 = af_tensor_dtype(e->out) == AF_DTYPE_F32;
+    return (uint64_t)af_tensor_count(e->out) * (f32 ? 1 : 2);
 }
 
-af_status af_engine_open(af_engine *out, af_engine_kind kind, af_device *d, af_source *s,
-                         const af_adapter *adapter, af_dtype compute, int64_t N, int64_t S,
-                         int64_t L, af_error *err)
+static af_status take_buffers(af_engine *e, af_error *err)
+{
+    e->host = af_calloc(host_ints(e), sizeof *e->host);
+    e->raw = af_calloc(output_floats(e), sizeof(float));
+    return e->host && e->raw ? AF_OK : af_fail_nomem(err, "the output", output_floats(e) * 4);
+}
+
+/* Everything up to the plan. */
+static af_status make(af_engine *e, af_device *d, const af_engine_from *from, af_error *err)
+{
+    af_status st = AF_OK;
+    const bool cpu = strcmp(af_device_kind(d), "cpu") == 0;
+    AF_TRY(af_graph_new(&e->graph, err));
+    af_set_rows(e->graph, e->N);
+    if (from->live) {
+        assert(cpu);
+        AF_TRY(af_model_leaves_borrow(&e->leaves, e->graph, from->live, err));
+    } else {
+        const af_leaves_opts lo = {.compute = from->compute,
+                                   .adapter = from->adapter,
+                                   .dtype = af_source_dtypes(from->source)};
+        AF_TRY(af_model_leaves_init(&e->leaves, e->graph, af_source_spec(from->source), &lo, err));
+        AF_TRY(af_source_bind(from->source, &e->leaves, cpu, err));
+    }
+    AF_TRY(record(e, err));
+done:
+    return st;
+}
+
+af_status af_engine_open(af_engine *out, af_engine_kind kind, af_device *d,
+                         const af_engine_from *from, int64_t N, int64_t S, int64_t L, af_error *err)
 {
     af_status st = AF_OK;
     af_engine e = {.kind = kind, .N = N, .S = S, .L = L};
-    const bool cpu = strcmp(af_device_kind(d), "cpu") == 0;
-    const af_leaves_opts lo = {
-        .compute = compute, .adapter = adapter, .dtype = af_source_dtypes(s)};
-    AF_TRY(af_graph_new(&e.graph, err));
-    af_set_rows(e.graph, N);
-    AF_TRY(af_model_leaves_init(&e.leaves, e.graph, af_source_spec(s), &lo, err));
-    AF_TRY(af_source_bind(s, &e.leaves, cpu, err));
-    AF_TRY(record(&e, err));
+    AF_TRY(make(&e, d, from, err));
     AF_TRY(af_graph_prepare(e.graph, d, err));
-    AF_TRY(af_source_write(s, &e.leaves, err));
-    if (adapter)
-        AF_TRY(af_adapter_upload(adapter, &e.leaves, err));
+    if (!from->live)
+        AF_TRY(af_source_write(from->source, &e.leaves, err));
+    if (!from->live && from->adapter)
+        AF_TRY(af_adapter_upload(from->adapter, &e.leaves, err));
     AF_TRY(take_buffers(&e, err));
     *out = e;
     e = (af_engine){0};
+done:
+    af_engine_close(&e);
+    return st;
+}
+
+af_status af_engine_plan(uint64_t *bytes, af_engine_kind kind, af_device *d,
+                         const af_engine_from *from, int64_t N, int64_t S, int64_t L, af_error *err)
+{
+    af_status st = AF_OK;
+    af_engine e = {.kind = kind, .N = N, .S = S, .L = L};
+    af_plan_info p;
+    AF_TRY(make(&e, d, from, err));
+    AF_TRY(af_graph_plan(e.graph, d, &p, err));
+    const uint64_t shared = from->live ? e.graph->work_bytes - e.graph->pack_bytes : 0;
+    *bytes = p.total - shared + host_ints(&e) * sizeof *e.host + output_floats(&e) * sizeof(float);
 done:
     af_engine_close(&e);
     return st;
@@ -137,10 +175,9 @@ af_status af_engine_run(af_engine *e, const af_feed *s, int64_t n, const float *
     AF_TRY(af_graph_run(e->graph, AF_RUN_FORWARD, err));
     if (out) {
         const uint64_t count = (uint64_t)af_tensor_count(e->out);
-        float *f = (float *)e->raw + count;
         const bool f32 = af_tensor_dtype(e->out) == AF_DTYPE_F32;
-        AF_TRY(af_tensor_read(e->graph, e->out, f32 ? (void *)f : e->raw, af_tensor_bytes(e->out),
-                              err));
+        float *f = f32 ? e->raw : (float *)e->raw + count;
+        AF_TRY(af_tensor_read(e->graph, e->out, e->raw, af_tensor_bytes(e->out), err));
         if (!f32)
             af_convert(f, AF_DTYPE_F32, e->raw, af_tensor_dtype(e->out), count);
         *out = f;

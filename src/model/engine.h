@@ -22,10 +22,24 @@ typedef struct af_engine {
     void *raw;     /* the output as it comes */
 } af_engine;
 
+/* Where its weights come from: a source and an adapter (or NULL); or, on the CPU, the leaves of
+ * another graph, read where they lie there with the values they have by then. */
+typedef struct af_engine_from {
+    af_source *source;
+    const af_adapter *adapter;
+    af_dtype compute;
+    const af_model_leaves *live; /* NULL, or instead of all the others */
+} af_engine_from;
+
 /* Builds, prepares and fills a graph of N rows and S sequences (caches of L positions). */
-AF_CHECKED af_status af_engine_open(af_engine *out, af_engine_kind kind, af_device *d, af_source *s,
-                                    const af_adapter *adapter, af_dtype compute, int64_t N,
-                                    int64_t S, int64_t L, af_error *err);
+AF_CHECKED af_status af_engine_open(af_engine *out, af_engine_kind kind, af_device *d,
+                                    const af_engine_from *from, int64_t N, int64_t S, int64_t L,
+                                    af_error *err);
+/* What that would take, weights that are read where they lie left out, and with leaves of another
+ * graph the workspace of both. Nothing is read: that graph needs no memory yet. */
+AF_CHECKED af_status af_engine_plan(uint64_t *bytes, af_engine_kind kind, af_device *d,
+                                    const af_engine_from *from, int64_t N, int64_t S, int64_t L,
+                                    af_error *err);
 void af_engine_close(af_engine *e); /* all zero is allowed */
 
 /* Sequence s of a run: n tokens at positions from, from + 1, ... (n = 0: not in this run). */

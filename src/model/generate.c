@@ -16,6 +16,7 @@ enum {
     CHUNK_GPU = 1024,
     SEQUENCES_MAX = 8, /* at once; more prompts go in turns */
     CACHE_STEP = 512,
+    CACHE_UNIT = 16,
 };
 
 typedef struct sequence {
@@ -322,19 +323,36 @@ static void keep_cache(generator *g)
     memcpy(m->cached, g->seq[0].ids, (size_t)m->cached_count * sizeof *m->cached);
 }
 
+/* Rows, sequences and positions of the graph for some of the prompts. A graph that is to serve this
+ * call alone has no room for others. */
+typedef struct sizes {
+    int64_t N, S, L;
+} sizes;
+
+static sizes sizes_of(const af_model *m, const af_generate_opts *o, int first, int n)
+{
+    const bool cpu = strcmp(af_device_kind(m->device), "cpu") == 0;
+    const int64_t chunk = cpu ? CHUNK_CPU : CHUNK_GPU, unit = o->once ? CACHE_UNIT : CACHE_STEP;
+    int64_t longest = 0, all = 0;
+    for (int i = first; i < first + n; i++) {
+        longest = AF_MAX(longest, o->prompt_len[i]);
+        all += o->prompt_len[i];
+    }
+    const int64_t need = longest + o->max_new + 1;
+    return (sizes){o->once ? AF_MIN(chunk, all) : chunk, n, (need + unit - 1) / unit * unit};
+}
+
+/* Prompts that are answered at the same time: tables that follow the length belong to one. */
+static int group_of(const af_model_spec *s) { return s->rope_by_length ? 1 : SEQUENCES_MAX; }
+
 static af_status generate_group(generator *g, int first, int n, af_generated *out, af_error *err)
 {
     af_status st = AF_OK;
-    const bool cpu = strcmp(af_device_kind(g->m->device), "cpu") == 0;
-    int64_t longest = 0;
+    const sizes z = sizes_of(g->m, g->o, first, n);
     g->n = n;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         AF_TRY(begin(g, &g->seq[i], first + i, err));
-        longest = AF_MAX(longest, g->seq[i].prompt);
-    }
-    const int64_t need = longest + g->o->max_new + 1;
-    const int64_t L = (need + CACHE_STEP - 1) / CACHE_STEP * CACHE_STEP;
-    AF_TRY(af_model_engine(g->m, AF_ENGINE_GENERATE, cpu ? CHUNK_CPU : CHUNK_GPU, n, L, err));
+    AF_TRY(af_model_engine(g->m, AF_ENGINE_GENERATE, z.N, z.S, z.L, err));
     reuse_cache(g);
     AF_TRY(run_group(g, err));
     keep_cache(g);
@@ -375,8 +393,7 @@ af_status af_model_generate(af_model *m, const af_generate_opts *o, af_generated
     g.logits = af_calloc((uint64_t)g.V, sizeof *g.logits);
     if (!g.scratch || !g.logits)
         AF_TRY(af_fail_nomem(err, "logits", (uint64_t)g.V * sizeof *g.scratch));
-    /* tables that follow the length belong to one sequence at a time */
-    const int group = af_source_spec(m->source)->rope_by_length ? 1 : SEQUENCES_MAX;
+    const int group = group_of(af_source_spec(m->source));
     for (int i = 0; i < o->sequences; i += group)
         AF_TRY(generate_group(&g, i, AF_MIN(group, o->sequences - i), out, err));
 done:
@@ -384,5 +401,24 @@ done:
         af_generated_clear(&out[i]);
     free(g.scratch);
     free(g.logits);
+    return st;
+}
+
+af_status af_model_generate_plan(const af_model *m, const af_generate_opts *o, uint64_t *bytes,
+                                 af_error *err)
+{
+    af_status st = AF_OK;
+    const af_engine_from from = {m->source, m->adapter, m->compute, m->live};
+    const af_model_spec *spec = m->live ? m->live->spec : af_source_spec(m->source);
+    const int group = group_of(spec);
+    *bytes = 0;
+    for (int i = 0; i < o->sequences; i += group) {
+        const sizes z = sizes_of(m, o, i, AF_MIN(group, o->sequences - i));
+        uint64_t some;
+        AF_TRY(af_engine_plan(&some, AF_ENGINE_GENERATE, m->device, &from, z.N, z.S, z.L, err));
+        *bytes =
+            AF_MAX(*bytes, some + (uint64_t)spec->vocab * sizeof(float)); /* and a row of logits */
+    }
+done:
     return st;
 }

@@ -1,4 +1,5 @@
 /* leaves.c - declares the weights, params and adapter tensors of a model in a graph. */
+#include "graph/node.h"
 #include "model/builder.h"
 #include "ops/optimizer.h"
 
@@ -138,6 +139,62 @@ af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model
     *out = l;
     l = (af_model_leaves){0};
 done:
+    af_model_leaves_clear(&l);
+    return st;
+}
+
+/* A graph that is only planned asks whether a tensor is bound, not to what. */
+static void borrow(af_tensor *t, const af_tensor *from)
+{
+    if (t && from)
+        af_tensor_bind(t, from->data ? from->data : from);
+}
+
+/* The scales beside 4-bit codes. */
+static af_status borrow_quant(af_model_leaves *l, af_tensor *t, const af_quant *from, af_error *err)
+{
+    af_quant *q = af_arena_take(&l->arena, sizeof *q);
+    if (!q)
+        return af_fail_nomem(err, "scales of a 4-bit tensor", sizeof *q);
+    *q = *from;
+    q->absmax = af_weight(l->graph, "absmax", from->absmax->dtype, 1, from->absmax->dim);
+    if (from->nested)
+        q->nested = af_weight(l->graph, "nested", from->nested->dtype, 1, from->nested->dim);
+    borrow(q->absmax, from->absmax);
+    borrow(q->nested, from->nested);
+    t->quant = q;
+    return AF_OK;
+}
+
+af_status af_model_leaves_borrow(af_model_leaves *out, af_graph *g, const af_model_leaves *from,
+                                 af_error *err)
+{
+    af_status st = AF_OK;
+    const af_model_spec *s = from->spec;
+    af_model_leaves l = {0};
+    af_dtype *type = af_calloc((uint64_t)s->tensors, sizeof *type);
+    if (!type)
+        return af_fail_nomem(err, "the leaves of a model", (uint64_t)s->tensors * sizeof *type);
+    for (int i = 0; i < s->tensors; i++)
+        type[i] = from->tensor[i]->dtype;
+    AF_TRY(af_model_leaves_init(
+        &l, g, s,
+        &(af_leaves_opts){.compute = from->compute, .adapter = from->adapter, .dtype = type}, err));
+    for (int i = 0; i < s->tensors; i++) {
+        borrow(l.tensor[i], from->tensor[i]);
+        if (from->tensor[i]->quant)
+            AF_TRY(borrow_quant(&l, l.tensor[i], from->tensor[i]->quant, err));
+    }
+    for (int i = 0; i < s->modules; i++) {
+        borrow(l.module[i].a, from->module[i].a);
+        borrow(l.module[i].b, from->module[i].b);
+        borrow(l.module[i].magnitude, from->module[i].magnitude);
+    }
+    AF_TRY(af_graph_status(g, err));
+    *out = l;
+    l = (af_model_leaves){0};
+done:
+    free(type);
     af_model_leaves_clear(&l);
     return st;
 }

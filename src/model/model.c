@@ -135,7 +135,9 @@ af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S
         return AF_OK;
     af_engine_close(e); /* first: two graphs need not fit */
     m->cached_count = 0;
-    return af_engine_open(e, kind, m->device, m->source, m->adapter, m->compute, N, S, L, err);
+    return af_engine_open(e, kind, m->device,
+                          &(af_engine_from){m->source, m->adapter, m->compute, m->live}, N, S, L,
+                          err);
 }
 
 af_status af_model_check_ids(const af_model *m, const int32_t *ids, int64_t n, af_error *err)

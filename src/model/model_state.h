@@ -11,7 +11,8 @@ struct af_model {
     af_source *source;
     af_adapter *adapter;
     af_dtype compute;
-    af_tokenizer *tokenizer; /* NULL until asked for */
+    const af_model_leaves *live; /* NULL, or where weights and adapter are being trained (CPU) */
+    af_tokenizer *tokenizer;     /* NULL until asked for */
     af_template *template;
     af_engine engine; /* the last graph that was built */
     /* what lies in the caches of the generation engine, for sequence 0 */
@@ -23,6 +24,10 @@ struct af_model {
 /* The engine of this kind with at least these sizes, built when the last one does not serve. */
 AF_CHECKED af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S,
                                      int64_t L, af_error *err);
+/* The most that af_model_generate takes for these prompts (their tokens are not looked at), beside
+ * the weights: the engine and the logits. Without a source, from m->live. */
+AF_CHECKED af_status af_model_generate_plan(const af_model *m, const af_generate_opts *o,
+                                            uint64_t *bytes, af_error *err);
 /* af_model_logits_of for a row of a batch `length` wide, which ropes may depend on. */
 AF_CHECKED af_status af_model_logits_in(af_model *m, const int32_t *ids, int64_t n, int64_t length,
                                         float *out, af_error *err);

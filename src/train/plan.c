@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "train/method.h"
+#include "train/samples.h"
 #include "train/trainer.h"
 
 #include <jansson.h>
@@ -19,9 +20,7 @@ typedef struct outline {
 static void close_outline(outline *o)
 {
     if (o->from_config) {
-        af_model_leaves_clear(&o->t.leaves);
-        af_graph_free(o->t.graph);
-        o->t.graph = NULL;
+        af_trainer_drop_graph(&o->t);
         af_adapter_free(o->t.adapter);
         o->t.adapter = NULL;
         af_model_spec_clear(&o->spec);
@@ -39,6 +38,14 @@ static bool has_weights(const char *path)
     const bool yes = one && many && (af_file_exists(one) || af_file_exists(many));
     free(one);
     free(many);
+    return yes;
+}
+
+static bool has_tokenizer(const char *path)
+{
+    char *json = af_path_join(path, "tokenizer.json");
+    const bool yes = !af_dir_exists(path) || (json && af_file_exists(json));
+    free(json);
     return yes;
 }
 
@@ -155,10 +162,10 @@ done:
 
 static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device), "cpu") == 0; }
 
-/* On the CPU: with weights read in place and the host's copy of an adapter. */
+/* On the CPU: with weights read in place, the host's copy of an adapter, and what samples need. */
 static uint64_t resident(const af_trainer *t, const af_plan_info *p)
 {
-    return p->total + p->bound + (t->adapter ? p->params : 0);
+    return p->total + p->bound + (t->adapter ? p->params : 0) + t->samples_bytes;
 }
 
 /* An estimate: work against the work of the fastest way (af_plan_info.effort). */
@@ -195,6 +202,7 @@ static char *as_json(const answer *a, const af_trainer *t)
     json_object_set_new(o, "peak_bytes", json_integer((json_int_t)p->total));
     if (on_cpu(t))
         json_object_set_new(o, "resident_bytes", json_integer((json_int_t)resident(t, p)));
+    json_object_set_new(o, "samples_bytes", json_integer((json_int_t)t->samples_bytes));
     json_object_set_new(o, "flops_per_step", json_real(p->flops * (double)t->run->accumulation));
     json_object_set_new(o, "arenas", info_json(a, a->taken));
     for (int i = 0; i < a->rungs; i++)
@@ -247,9 +255,13 @@ static char *as_text(const answer *a, const af_trainer *t)
                   gib(p->workspace));
     af_buf_printf(&b, "peak         %8.3f GiB of %.3f GiB free: %s\n", gib(p->total),
                   gib(a->free_bytes), a->fits ? "fits" : "does not fit");
+    if (t->samples)
+        af_buf_printf(&b, "samples      %8.3f GiB more while they are generated%s\n",
+                      gib(t->samples_bytes), on_cpu(t) ? "" : ", left out when that is not free");
     if (on_cpu(t))
-        af_buf_printf(&b, "resident     %8.3f GiB with mapped weights and a copy of the adapter\n",
-                      gib(resident(t, p)));
+        af_buf_printf(&b,
+                      "resident     %8.3f GiB with %smapped weights and a copy of the adapter\n",
+                      gib(resident(t, p)), t->samples ? "samples, " : "");
     af_buf_char(&b, '\n');
     put_modes(&b, a, t);
     af_buf_printf(&b, "\nsequence_len   peak GiB (recompute %s)\n", name);
@@ -269,6 +281,8 @@ af_status af_train_plan(const char *run_file, const char *const *overrides, int 
     outline o = {0};
     answer a = {0};
     AF_TRY(open_outline(&o, &run, err));
+    AF_TRY(has_tokenizer(o.t.model_path) ? af_samples_new(&o.t.samples, &o.t, err)
+                                         : af_samples_outline(&o.t.samples, &o.t, err));
     AF_TRY(fill(&a, &o.t, memory, err));
     *out = json ? as_json(&a, &o.t) : as_text(&a, &o.t);
     if (!*out)

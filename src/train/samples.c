@@ -56,22 +56,43 @@ done:
     return st;
 }
 
-af_status af_samples_new(af_samples **out, const af_trainer *t, af_error *err)
+static af_status take_prompts(af_samples **out, const af_strings *list, af_error *err)
 {
-    af_status st = AF_OK;
-    af_scribe scribe = {0};
-    const af_strings *list = &t->run->generate_samples;
-    if (list->count == 0)
-        return AF_OK;
     af_samples *s = af_calloc(1, sizeof *s);
     if (!s)
         return af_fail_nomem(err, "the samples", sizeof *s);
+    *out = s;
     s->count = list->count;
     s->prompt = list->item;
     s->ids = af_calloc((uint64_t)s->count, sizeof *s->ids);
     s->len = af_calloc((uint64_t)s->count, sizeof *s->len);
-    if (!s->ids || !s->len)
-        AF_TRY(af_fail_nomem(err, "the samples", (uint64_t)s->count * 16));
+    return s->ids && s->len ? AF_OK : af_fail_nomem(err, "the samples", (uint64_t)s->count * 16);
+}
+
+af_status af_samples_outline(af_samples **out, const af_trainer *t, af_error *err)
+{
+    enum { AROUND = 64 }; /* tokens of a template */
+    af_samples *s = NULL;
+    if (t->run->generate_samples.count == 0)
+        return AF_OK;
+    const af_status st = take_prompts(&s, &t->run->generate_samples, err);
+    for (int i = 0; i < t->run->generate_samples.count && st == AF_OK; i++)
+        s->len[i] = (int64_t)strlen(s->prompt[i]) + AROUND;
+    if (st == AF_OK)
+        *out = s;
+    else
+        af_samples_free(s);
+    return st;
+}
+
+af_status af_samples_new(af_samples **out, const af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    af_scribe scribe = {0};
+    af_samples *s = NULL;
+    if (t->run->generate_samples.count == 0)
+        return AF_OK;
+    AF_TRY(take_prompts(&s, &t->run->generate_samples, err));
     AF_TRY(af_tokenizer_open(&s->tokenizer, t->model_path, err));
     AF_TRY(af_scribe_init(&scribe, s->tokenizer, t->model_path, t->run->chat_template, err));
     for (int i = 0; i < s->count; i++)
@@ -105,21 +126,47 @@ done:
     return st;
 }
 
-static af_status generate(af_trainer *t, af_source *source, af_adapter *adapter, af_generated *out,
-                          af_error *err)
+static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device), "cpu") == 0; }
+
+/* `live`: read weights and adapter where they are being trained. */
+static af_model model_of(const af_trainer *t, af_source *source, af_adapter *adapter, bool live)
+{
+    return (af_model){.path = t->model_path,
+                      .device = t->device,
+                      .source = source,
+                      .adapter = adapter,
+                      .compute = t->compute,
+                      .live = live ? &t->leaves : NULL,
+                      .tokenizer = t->samples->tokenizer};
+}
+
+static af_generate_opts opts_of(const af_trainer *t)
 {
     const af_samples *s = t->samples;
-    af_model m = {.path = t->model_path,
-                  .device = t->device,
-                  .source = source,
-                  .adapter = adapter,
-                  .compute = t->compute,
-                  .tokenizer = s->tokenizer};
-    const af_generate_opts o = {.prompt = (const int32_t *const *)s->ids,
-                                .prompt_len = s->len,
-                                .sequences = s->count,
-                                .max_new = t->run->generate_samples_tokens,
-                                .skip_special = true};
+    return (af_generate_opts){.prompt = (const int32_t *const *)s->ids,
+                              .prompt_len = s->len,
+                              .sequences = s->count,
+                              .max_new = t->run->generate_samples_tokens,
+                              .skip_special = true,
+                              .once = true};
+}
+
+af_status af_samples_plan(const af_trainer *t, uint64_t *bytes, af_error *err)
+{
+    const bool live = on_cpu(t);
+    *bytes = 0;
+    if (!t->samples || (!live && !t->source))
+        return AF_OK;
+    const af_model m = model_of(t, t->source, t->adapter, live);
+    const af_generate_opts o = opts_of(t);
+    return af_model_generate_plan(&m, &o, bytes, err);
+}
+
+static af_status generate(af_trainer *t, af_source *source, af_adapter *adapter, bool live,
+                          af_generated *out, af_error *err)
+{
+    af_model m = model_of(t, source, adapter, live);
+    const af_generate_opts o = opts_of(t);
     const af_status st = af_model_generate(&m, &o, out, err);
     af_engine_close(&m.engine); /* the rest is the trainer's */
     free(m.cached);
@@ -132,7 +179,7 @@ static af_status ask_adapter(af_trainer *t, const char *dir, af_generated *out, 
     af_status st = dir ? af_adapter_read(&own, t->spec, dir, err)
                        : af_adapter_download(t->adapter, &t->leaves, err);
     if (st == AF_OK)
-        st = generate(t, t->source, own ? own : t->adapter, out, err);
+        st = generate(t, t->source, own ? own : t->adapter, false, out, err);
     af_adapter_free(own);
     return st;
 }
@@ -147,7 +194,7 @@ static af_status ask_whole(af_trainer *t, const char *dir, af_generated *out, af
     if (tmp)
         AF_TRY(write_whole(t, tmp, err));
     AF_TRY(af_source_open(&source, tmp ? tmp : dir, &(af_source_opts){.compute = t->compute}, err));
-    st = generate(t, source, NULL, out, err);
+    st = generate(t, source, NULL, false, out, err);
 done:
     af_source_close(source);
     if (tmp)
@@ -207,7 +254,9 @@ af_status af_samples_ask(af_trainer *t, const char *dir, af_error *err)
     af_generated *out = af_calloc((uint64_t)s->count, sizeof *out);
     if (!out)
         return af_fail_nomem(err, "the samples", (uint64_t)s->count * sizeof *out);
-    af_status st = t->adapter ? ask_adapter(t, dir, out, err) : ask_whole(t, dir, out, err);
+    af_status st = !dir && on_cpu(t) ? generate(t, t->source, t->adapter, true, out, err)
+                   : t->adapter      ? ask_adapter(t, dir, out, err)
+                                     : ask_whole(t, dir, out, err);
     if (st == AF_ENOMEM) {
         af_trainer_say(t, "no samples at step %" PRId64 ": %s", t->progress.step, err->msg);
         free(out);

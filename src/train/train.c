@@ -210,8 +210,10 @@ static void say_plan(const af_trainer *t)
         mib(p->total), mib(p->weights), mib(p->bound), mib(p->params + p->grads + p->state),
         mib(p->activations), af_rung_name(t, t->rung, way));
     if (on_cpu(t))
-        af_trainer_say(t, "memory: %.1f MiB resident expected%s", mib(af_trainer_resident(t)),
-                       t->samples ? ", and more while samples are generated" : "");
+        af_trainer_say(t, "memory: %.1f MiB resident expected", mib(af_trainer_resident(t)));
+    if (t->samples)
+        af_trainer_say(t, "memory: %.1f MiB %s while samples are generated", mib(t->samples_bytes),
+                       on_cpu(t) ? "of them" : "more, where they are free,");
     say_experts(t);
     if (t->schedule.o.warmup > t->steps)
         af_trainer_say(
@@ -302,10 +304,12 @@ static af_status finish(af_trainer *t, af_error *err)
     AF_TRY(af_trainer_state_text(t, true, &state, err));
     AF_TRY(af_run_folder_write(output, "trainer_state.json", state, err));
     AF_TRY(af_metrics_results(t, err));
+    const uint64_t clock = af_clock(t->graph);
+    af_trainer_drop_graph(t); /* the samples come from what was written */
     AF_TRY(af_samples_ask(t, output, err));
     AF_TRY(af_samples_table(t, err));
     AF_TRY(af_report_write(t, err));
-    AF_TRY(af_progress_text(&t->progress, af_clock(t->graph), &text, err));
+    AF_TRY(af_progress_text(&t->progress, clock, &text, err));
     AF_TRY(af_run_folder_write(output, AF_RUN_FINISHED, text, err));
     say_end(t);
 done:

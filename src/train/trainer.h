@@ -71,9 +71,12 @@ typedef struct af_trainer {
     float *row_stats;
     float *losses;              /* of the step's micro-batches */
     struct af_samples *samples; /* prompts of generate_samples, or NULL */
+    uint64_t samples_bytes;     /* what answering them needs beside the plan */
     char *samples_html;         /* answers before and after, for the report */
 } af_trainer;
 
+/* The graph and its memory, when the last step is done. */
+void af_trainer_drop_graph(af_trainer *t);
 /* Everything up to the first step: reads, checks, plans, prepares, loads. Creates nothing on disk.
  */
 AF_CHECKED af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks *hooks,
@@ -98,8 +101,8 @@ AF_CHECKED af_status af_trainer_choose(af_trainer *t, uint64_t free_bytes, bool 
 /* The same for a run: what does not fit is an error that says what would. */
 AF_CHECKED af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error *err);
 
-/* On the CPU, memory beside the plan: an adapter's values once more. Checkpoints are written from
- * the graph's own memory. */
+/* On the CPU, memory beside the plan: an adapter's values once more, and what answers the samples.
+ * Checkpoints are written from the graph's own memory. */
 uint64_t af_trainer_copies(const af_trainer *t);
 /* What the whole process is expected to hold on the CPU: the plan, weights read in place, those
  * copies, and the program itself. */

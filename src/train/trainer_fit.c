@@ -3,6 +3,7 @@
 #include "graph/node.h"
 #include "model/bnb_weight.h"
 #include "train/method.h"
+#include "train/samples.h"
 #include "train/trainer.h"
 
 /* Without weights to look at: nf4 for the layers' linears when those stay in 4 bits. */
@@ -99,6 +100,7 @@ af_status af_trainer_try(af_trainer *t, af_rung r, af_error *err)
     AF_TRY(t->source ? af_source_bind(t->source, &t->leaves, on_cpu(t), err)
                      : guess_scales(t, err));
     AF_TRY(af_graph_plan(t->graph, t->device, &t->plan, err));
+    AF_TRY(af_samples_plan(t, &t->samples_bytes, err));
 done:
     return st;
 }

@@ -126,7 +126,10 @@ done:
     return st;
 }
 
-uint64_t af_trainer_copies(const af_trainer *t) { return t->adapter ? t->plan.params : 0; }
+uint64_t af_trainer_copies(const af_trainer *t)
+{
+    return (t->adapter ? t->plan.params : 0) + t->samples_bytes;
+}
 
 uint64_t af_trainer_resident(const af_trainer *t)
 {

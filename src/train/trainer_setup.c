@@ -458,12 +458,18 @@ done:
     return st;
 }
 
+void af_trainer_drop_graph(af_trainer *t)
+{
+    af_model_leaves_clear(&t->leaves);
+    af_graph_free(t->graph);
+    t->graph = NULL;
+}
+
 void af_trainer_close(af_trainer *t)
 {
     af_stream_close(t->stream);
     af_stream_close(t->eval_stream);
-    af_model_leaves_clear(&t->leaves);
-    af_graph_free(t->graph);
+    af_trainer_drop_graph(t);
     af_adapter_free(t->adapter);
     af_token_store_close(&t->store);
     af_token_store_close(&t->eval_store);

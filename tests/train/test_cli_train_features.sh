@@ -140,6 +140,20 @@ got=$(sed 's/.*"step":\([0-9]*\),.*/\1/' "$tmp/asked/samples.jsonl" | tr '\n' ' 
 [ "$got" = "0 0 60 60 120 120 180 180 240 240 300 300 " ] || die "samples of steps: $got"
 grep -q 'class="samples"' "$tmp/asked/report.html" || die "no samples in the report"
 
+# a run that learns nothing answers the same from the weights in training and from what it wrote
+for run in "run lora" "run bf16=true" "run adapter=qlora" "run peft_use_dora=true" "full optimizer=adamw_torch" "full bf16=true"; do
+    read -r file keys <<< "$run"
+    [ "$keys" = lora ] && keys=
+    "$AFINAR" train "$tmp/$file.yaml" -q output_dir="$tmp/still" learning_rate=1e-30 max_steps=2 "$ask" generate_samples_steps=1 \
+        generate_samples_tokens=9 overwrite_output_dir=true $keys
+    [ "$(wc -l < "$tmp/still/samples.jsonl")" = 6 ] || die "$run: not six answers"
+    [ "$(sed 's/"step":[0-9]*,//' "$tmp/still/samples.jsonl" | sort -u | wc -l)" = 2 ] || die "$run: answers differ"
+done
+# and the plan counts what answering takes
+bytes() { "$AFINAR" plan "$tmp/run.yaml" output_dir="$tmp/none" --json "$@" | sed 's/.*"samples_bytes":\([0-9]*\).*/\1/'; }
+[ "$(bytes)" = 0 ] && [ "$(bytes "$ask" generate_samples_tokens=400)" -gt "$(bytes "$ask" generate_samples_tokens=4)" ] \
+    || die "samples are not planned"
+
 # full fine-tuning leaves a model that opens
 "$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/full" learning_rate=1e-3
 "$AFINAR" eval "$tmp/full" --data "$AF_GOLDEN/models/data/train_tokens.jsonl" --json --device cpu -q > "$tmp/eval"

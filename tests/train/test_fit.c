@@ -2,8 +2,12 @@
  * the last test, which trains the same bits in every way. */
 #include "test.h"
 
+#include "base/rng.h"
 #include "graph/node.h"
+#include "model/engine.h"
 #include "train/bench_model.h"
+
+#include <math.h>
 
 typedef struct model {
     af_bench_opts o;
@@ -135,11 +139,12 @@ static void test_names(void **state)
     af_bench_model_clear(&m.b);
 }
 
+static const af_bench_shape small = {"small", 5,    64,    4,    2,       16,
+                                     160,     2048, false, true, 10000.0, 1e-6};
+
 /* The parameters after three steps of a small model. */
 static uint8_t *trained(const char *method, const char *dtype, af_rung r, uint64_t *bytes)
 {
-    static const af_bench_shape small = {"small", 5,    64,    4,    2,       16,
-                                         160,     2048, false, true, 10000.0, 1e-6};
     af_error err = {0};
     model m;
     open_model(&m, &small, method, dtype, 2, 48);
@@ -182,6 +187,71 @@ static void test_every_way_trains_the_same_bits(void **state)
     }
 }
 
+/* Losses of the bench's batch (see fill_batch) by a second graph over the trained one's memory. */
+static double loss_beside(const model *m)
+{
+    af_error err = {0};
+    af_engine e;
+    const int64_t B = m->o.batch, T = m->o.seq, V = m->b.spec.vocab;
+    int32_t *ids = calloc((size_t)(2 * B * T), sizeof *ids), *labels = ids + B * T;
+    af_feed feed[2] = {{0}};
+    const float *rows;
+    double sum = 0;
+    assert_true(ids && B <= 2);
+    for (int64_t i = 0; i < B * T; i++)
+        ids[i] = (int32_t)af_rng_below(9, 9, (uint64_t)i, (uint64_t)V);
+    for (int64_t i = 0; i < B * T; i++)
+        labels[i] = i % T == T - 1 ? -100 : ids[i + 1];
+    for (int64_t b = 0; b < B; b++)
+        feed[b] = (af_feed){.ids = ids + b * T, .labels = labels + b * T, .n = T};
+    const af_engine_from from = {.live = &m->b.t.leaves};
+    CHECK_OK(af_engine_open(&e, AF_ENGINE_LOSS, m->b.t.device, &from, B * T, B, 0, &err), err);
+    CHECK_OK(af_engine_run(&e, feed, B, &rows, &err), err);
+    for (int64_t i = 0; i < B * T; i++)
+        sum += (double)rows[2 * i];
+    af_engine_close(&e);
+    free(ids);
+    return sum / (double)(B * (T - 1));
+}
+
+static void test_a_second_graph_reads_what_is_being_trained(void **state)
+{
+    static const struct {
+        const char *method, *dtype;
+        af_rung rung;
+    } cases[] = {
+        {"lora", "f32", {AF_RECOMPUTE_CHEAP, false, 0}},
+        {"lora", "bf16", {AF_RECOMPUTE_CHEAP, false, 0}},
+        {"full", "f32", {AF_RECOMPUTE_WIDE, false, 2}},
+        {"full", "bf16", {AF_RECOMPUTE_CHEAP, false, 0}},
+        {"qlora", "f32", {AF_RECOMPUTE_CHEAP, false, 0}},
+        {"qlora", "f32", {AF_RECOMPUTE_BLOCK, true, 0}},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        float before = 0, after = 0;
+        model m;
+        open_model(&m, &small, cases[i].method, cases[i].dtype, 2, 48);
+        (void)total_of(&m.b.t, cases[i].rung);
+        af_graph *g = m.b.t.graph;
+        CHECK_OK(af_graph_prepare(g, m.b.t.device, &err), err);
+        CHECK_OK(af_bench_model_fill(&m.b, &err), err);
+        af_set_learning_rate(g, 0.01);
+        for (int k = 0; k < 3; k++) {
+            CHECK_OK(af_graph_run(g, k < 2 ? AF_RUN_STEP : AF_RUN_FORWARD, &err), err);
+            CHECK_OK(af_tensor_read(g, m.b.t.loss, k ? &after : &before, sizeof after, &err), err);
+        }
+        const double beside = loss_beside(&m);
+        print_message("%s, %s: loss %.6f, then %.6f, beside %.6f\n", cases[i].method,
+                      cases[i].dtype, (double)before, (double)after, beside);
+        CHECK_MSG(fabsf(before - after) > 1e-3f, "nothing was learnt");
+        CHECK_MSG(fabs((double)after - beside) < 1e-5 * beside, "case %zu: %.8g, not %.8g", i,
+                  beside, (double)after);
+        af_bench_model_clear(&m.b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_short_memory_takes_the_fewest_blocks),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_every_way_trains_the_same_bits),
+        cmocka_unit_test(test_a_second_graph_reads_what_is_being_trained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,9 +33,11 @@ typedef struct af_cpu {
     int threads;
     bool twins_only; /* tests: never take a fast version */
     af_packing packing;
-    bool work_apart;     /* tests: every node's workspace is a range of the arena */
-    bool poison;         /* tests: fill outputs before, and dead values after, each node with NaN */
-    void *work;          /* of the running node, 64-byte aligned */
+    bool work_apart; /* tests: every node's workspace is a range of the arena */
+    bool poison;     /* tests: fill outputs before, and dead values after, each node with NaN */
+    void *work;      /* of the running node, 64-byte aligned */
+    uint8_t *shared; /* what most nodes work in: one for all graphs, which run in turn */
+    uint64_t shared_bytes;
     int what;            /* AF_RUN_* of the running call: a forward node may make gradients too */
     af_cpu_times *times; /* NULL, or where every node's time is added */
 } af_cpu;

@@ -10,7 +10,7 @@
 
 typedef struct cpu_graph {
     uint8_t *arena[AF_ROLE_COUNT];
-    uint8_t *work; /* what most nodes need while they run, then the packed weights */
+    uint8_t *packs;
 } cpu_graph;
 
 static const af_cpu_op *choose(const af_cpu *cpu, const af_node *n)
@@ -54,8 +54,8 @@ static void cpu_release(af_device *d, af_graph *g)
     for (int r = 0; r < AF_ROLE_COUNT; r++)
         if (c->arena[r])
             munmap(c->arena[r], g->role_bytes[r]);
-    if (c->work)
-        munmap(c->work, g->work_bytes);
+    if (c->packs)
+        munmap(c->packs, g->pack_bytes);
     free(c);
     g->backend = NULL;
     for (int i = 0; i < g->n_tensors; i++)
@@ -129,6 +129,20 @@ static void point_tensors(af_graph *g, const cpu_graph *c)
     }
 }
 
+/* The workspace of all graphs, at least as large as this one needs. */
+static af_status grow_shared(af_cpu *cpu, uint64_t bytes, bool now, af_error *err)
+{
+    if (bytes <= cpu->shared_bytes)
+        return AF_OK;
+    if (cpu->shared)
+        munmap(cpu->shared, cpu->shared_bytes);
+    cpu->shared = NULL;
+    cpu->shared_bytes = 0;
+    const af_status st = map_zeroed(cpu, &cpu->shared, bytes, now, err);
+    cpu->shared_bytes = st == AF_OK ? bytes : 0;
+    return st;
+}
+
 static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
 {
     af_cpu *cpu = (af_cpu *)d;
@@ -157,9 +171,10 @@ static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
     const bool now = g->optimized;
     for (int r = 0; r < AF_ROLE_COUNT; r++)
         AF_TRY(map_zeroed(cpu, &c->arena[r], g->role_bytes[r], now, err));
-    AF_TRY(map_zeroed(cpu, &c->work, g->work_bytes, now, err));
+    AF_TRY(map_zeroed(cpu, &c->packs, g->pack_bytes, now, err));
+    AF_TRY(grow_shared(cpu, g->work_bytes - g->pack_bytes, now, err));
     point_tensors(g, c);
-    af_cpu_packs_place(g, g->pack_bytes ? c->work + g->work_bytes - g->pack_bytes : NULL);
+    af_cpu_packs_place(g, c->packs);
     for (int i = 0; i < g->n_nodes; i++)
         g->nodes[i]->exec = af_ops[g->nodes[i]->op]->view ? NULL : (void *)choose(cpu, g->nodes[i]);
 done:
@@ -221,7 +236,7 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
                               [AF_PHASE_BACKWARD] = AF_RUN_BACKWARD,
                               [AF_PHASE_UPDATE] = AF_RUN_UPDATE};
     const cpu_graph *c = g->backend;
-    cpu->work = c->work;
+    cpu->work = cpu->shared;
     cpu->what = what;
     if (g->pack_bytes)
         af_cpu_packs_fill(g, cpu);
@@ -230,7 +245,7 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
         const af_cpu_op *op = n->exec;
         if (!(what & bit[n->phase]) || !op)
             continue;
-        cpu->work = n->work ? c->arena[AF_ROLE_ACTIVATION] + n->work_offset : c->work;
+        cpu->work = n->work ? c->arena[AF_ROLE_ACTIVATION] + n->work_offset : cpu->shared;
         if (cpu->poison)
             poison_before(n);
         if (cpu->times)
@@ -281,6 +296,8 @@ static void cpu_close(af_device *d)
 {
     af_cpu *cpu = (af_cpu *)d;
     af_pool_free(cpu->pool);
+    if (cpu->shared)
+        munmap(cpu->shared, cpu->shared_bytes);
     free(cpu);
 }
 
