@@ -79,6 +79,8 @@ uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g)
     return l.total <= cpu->device.ops->memory_free(&cpu->device) / MEMORY_SHARE ? l.total : 0;
 }
 
+uint64_t af_cpu_packs_work(const af_cpu *cpu) { return af_fast_get()->gemm_work(cpu->threads); }
+
 void af_cpu_packs_place(af_graph *g, uint8_t *memory)
 {
     for (int i = 0; i < g->n_tensors; i++) {

@@ -27,6 +27,7 @@ static void open_net(net *n, af_dtype type, af_dtype weights, int threads, bool 
     CHECK_OK(af_graph_new(&n->g, &err), err);
     CHECK_OK(af_cpu_open(&n->device, threads, &err), err);
     ((af_cpu *)n->device)->packing = packed ? AF_PACKS_ALL : AF_PACKS_NONE;
+    ((af_cpu *)n->device)->work_apart = true; /* filling them needs a workspace even then */
     af_graph *g = n->g;
     af_tensor *x = af_input(g, "x", type, 2, (int64_t[]){N, D}),
               *labels = af_input(g, "labels", AF_DTYPE_I32, 1, (int64_t[]){N});

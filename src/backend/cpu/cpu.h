@@ -60,6 +60,8 @@ const af_cpu_op *af_cpu_fast(const af_node *n);
 
 /* At layout: decides which forms of which weights there will be; their bytes. */
 uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g);
+/* Bytes of cpu->work that filling them needs. */
+uint64_t af_cpu_packs_work(const af_cpu *cpu);
 /* At prepare: where they lie. NULL: there are none after all. */
 void af_cpu_packs_place(af_graph *g, uint8_t *memory);
 /* Before a run: packs what was never packed or has been written since. */

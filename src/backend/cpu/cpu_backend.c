@@ -39,8 +39,10 @@ static af_status cpu_layout(af_device *d, af_graph *g, af_error *err)
         if (!n->work)
             g->work_bytes = AF_MAX(g->work_bytes, work);
     }
-    g->work_bytes = AF_ALIGN_UP(g->work_bytes, (uint64_t)64);
     g->pack_bytes = af_cpu_packs_plan(cpu, g);
+    if (g->pack_bytes)
+        g->work_bytes = AF_MAX(g->work_bytes, af_cpu_packs_work(cpu));
+    g->work_bytes = AF_ALIGN_UP(g->work_bytes, (uint64_t)64);
     g->work_bytes += g->pack_bytes;
     return AF_OK;
 }
