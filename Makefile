@@ -17,8 +17,9 @@ test: all
 check: deps
 	@tools/check
 
+# make install PREFIX=/somewhere; without it: /usr/local
 install: all
-	@cmake --install build
+	@cmake --install build $(if $(PREFIX),--prefix "$(PREFIX)")
 
 clean:
 	rm -rf build

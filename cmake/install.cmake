@@ -14,5 +14,7 @@ if(TARGET afinar_shared)
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/afinar)
 endif()
 install(DIRECTORY include/afinar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# the prefix is found from where the file lies: the tree may be installed, or moved, anywhere
+file(RELATIVE_PATH AF_PC_UP /x/${CMAKE_INSTALL_LIBDIR}/pkgconfig /x)
 configure_file(cmake/afinar.pc.in ${CMAKE_BINARY_DIR}/afinar.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/afinar.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -4,6 +4,7 @@
  * classified, and the program fails when fewer than 97 % are right.
  * Usage: example_mlp_classifier [STEPS]  (fewer than the default: no demand on the result) */
 #include "afinar/graph.h"
+#include "afinar/schedule.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -94,10 +95,12 @@ static af_status feed(network *n, uint64_t *state, int32_t *label, int what, af_
 static af_status train(network *n, long steps, uint64_t *state, af_error *err)
 {
     int32_t label[BATCH];
-    af_status st = AF_OK;
+    af_schedule rate;
+    af_status st = af_schedule_init(
+        &rate, &(af_schedule_opts){.name = "cosine", .peak = 0.01, .steps = steps}, err);
     for (long s = 0; s < steps && !st; s++) {
         float loss;
-        af_set_learning_rate(n->g, 0.01 * 0.5 * (1 + cos(3.14159265 * (double)s / (double)steps)));
+        af_set_learning_rate(n->g, af_schedule_lr(&rate, s));
         st = feed(n, state, label, AF_RUN_STEP, err);
         if (!st && s % 100 == 0 && (st = af_tensor_read(n->g, n->loss, &loss, 4, err)) == AF_OK)
             printf("step %4ld  loss %.4f\n", s, loss);

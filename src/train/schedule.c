@@ -1,5 +1,6 @@
 /* schedule.c - learning rates over a run. */
-#include "train/schedule.h"
+#include "afinar/schedule.h"
+#include "base/base.h"
 
 #include <math.h>
 

@@ -7,7 +7,7 @@
 #include "data/dataset.h"
 #include "model/load.h"
 #include "train/run_config.h"
-#include "train/schedule.h"
+#include "afinar/schedule.h"
 
 /* What a run has done so far: all of it is in every checkpoint. */
 typedef struct af_progress {

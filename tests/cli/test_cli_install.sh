@@ -25,6 +25,10 @@ cmake --build "$tmp/use/build" >/dev/null
 
 cc "$tmp/use/use.c" -I"$tmp/usr/include" -L"$tmp/usr/lib" -lafinar -lm -o "$tmp/use/plain"
 "$tmp/use/plain" | grep -q "loss 0.00"
+if command -v pkg-config > /dev/null; then # the flags are those of where it was put
+    eval cc "$tmp/use/use.c" $(pkg-config --cflags --libs afinar) -lm -o "$tmp/use/found"
+    "$tmp/use/found" | grep -q "loss 0.00"
+fi
 grep -q "Libs: -L\${libdir} -lafinar" "$tmp/usr/lib/pkgconfig/afinar.pc"
 "$tmp/usr/bin/afinar" --version | grep -q afinar
 echo "installed, linked two ways, af_ names only"

@@ -2,7 +2,8 @@
  * lr_scheduler at steps 0, 1, 4, 5, 17, 60, 79, 80, 99 of 100. */
 #include "test.h"
 
-#include "train/schedule.h"
+#include "afinar/schedule.h"
+#include "base/base.h"
 
 #include <math.h>
 

@@ -350,7 +350,7 @@ def one_case(afinar, tokenizer, seed, where):
             c["modules_to_save"] = c["odd_save"]
         saved = c.get("modules_to_save") or []
         tied = model.config.tie_word_embeddings
-        if c["odd_target"] == "embed_tokens" and c["dora"]:
+        if c["dora"]:
             c["odd_target"] = None  # afinar says that it cannot
         if c["odd_target"] and isinstance(c["targets"], list) and not c.get("layers") and not tied and \
                 c["odd_target"] not in saved:

@@ -2,11 +2,21 @@
  *
  * Step 0 is the first one. With warm-up the rate climbs linearly, peak * step / warmup, so that the
  * first step has rate 0; the meaning of every name is that of transformers.get_scheduler, or of
- * torch.optim.lr_scheduler for step, exponential and one_cycle. */
-#ifndef AF_SCHEDULE_H
-#define AF_SCHEDULE_H
+ * torch.optim.lr_scheduler for step, exponential and one_cycle.
+ *
+ *     af_schedule s;
+ *     af_schedule_init(&s, &(af_schedule_opts){.name = "cosine", .peak = 1e-3, .steps = 100},
+ * &err); af_set_learning_rate(g, af_schedule_lr(&s, step)); */
+#ifndef AFINAR_SCHEDULE_H
+#define AFINAR_SCHEDULE_H
 
-#include "base/base.h"
+#include "afinar/status.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 typedef enum af_schedule_kind {
     AF_SCHEDULE_CONSTANT,
@@ -51,4 +61,8 @@ AF_CHECKED af_status af_schedule_init(af_schedule *out, const af_schedule_opts *
 double af_schedule_lr(const af_schedule *s, int64_t step);
 /* "constant, linear, ...". Static storage. */
 const char *af_schedule_names(void);
+
+#ifdef __cplusplus
+}
+#endif
 #endif
