@@ -17,7 +17,8 @@
  * Errors. Recording functions never fail by themselves: the first wrong shape, dtype or argument is
  * latched in the graph with a sentence that has both values, the result is a handle that every
  * later call accepts, and af_graph_prepare (or af_graph_status) returns AF_EUSAGE with that
- * sentence.
+ * sentence. So is a handle that is NULL or of another graph. Token ids, labels and bounds are
+ * checked where they are written (af_tensor_write): the sentence has the element and its range.
  *
  * Tensors have 1 to 4 dimensions, row-major, the last one contiguous. Handles belong to the graph.
  * Recording order is execution order. A graph is used by one thread at a time. */

@@ -38,6 +38,8 @@ void af_device_set_attention(af_device *d, af_attention_by by)
 af_status af_device_open(af_device **out, const char *name, int threads, af_error *err)
 {
     int ordinal;
+    if (!name)
+        return af_fail(err, AF_EUSAGE, "no device is named: auto, cpu, cuda or cuda:N");
     if (strcmp(name, "cpu") == 0)
         return af_cpu_open(out, threads, err);
     if (parse_cuda(name, &ordinal))

@@ -52,7 +52,7 @@ static void differentiate(af_graph *g, int last)
 
 void af_backward(af_graph *g, af_tensor *loss)
 {
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, "backward", &loss, 1))
         return;
     char text[96];
     if (g->differentiated) {

@@ -34,6 +34,8 @@ void af_graph_free(af_graph *g)
 
 af_status af_graph_status(const af_graph *g, af_error *err)
 {
+    if (!g)
+        return af_fail(err, AF_EUSAGE, "the graph is NULL");
     return g->err.code == AF_OK ? AF_OK : af_fail(err, g->err.code, "%s", g->err.msg);
 }
 
@@ -56,6 +58,27 @@ af_tensor *af_graph_bad(af_graph *g, const char *fmt, ...)
         af_fail(&g->err, AF_EUSAGE, "%s", msg);
     }
     return af_graph_dummy(g);
+}
+
+bool af_graph_refuses(af_graph *g, const char *op, af_tensor *const *in, int n)
+{
+    for (int i = 0; i < n && !af_graph_failed(g); i++) {
+        if (!in[i])
+            af_graph_bad(g, "%s: input %d of %d is NULL", op, i, n);
+        else if (in[i]->graph != g)
+            af_graph_bad(g, "%s: input %d of %d, '%s', belongs to another graph", op, i, n,
+                         in[i]->name);
+    }
+    return af_graph_failed(g);
+}
+
+void af_expect(af_tensor *t, af_values values, int64_t limit)
+{
+    t = t->base ? t->base : t;
+    if (t->role != AF_ROLE_INPUT)
+        return; /* made by an op */
+    t->limit = t->values == AF_VALUES_ANY ? limit : AF_MIN(t->limit, limit);
+    t->values = values;
 }
 
 static af_tensor *no_memory(af_graph *g)
@@ -86,6 +109,11 @@ static af_tensor *new_tensor(af_graph *g, af_role role, const char *name, af_dty
     if (ndim < 1 || ndim > AF_NDIM_MAX)
         return af_graph_bad(g, "tensor '%s' has %d dimensions, not 1 to %d", name, ndim,
                             AF_NDIM_MAX);
+    if (!af_dtype_known(t))
+        return af_graph_bad(g, "tensor '%s': there is no dtype %d", name, (int)t);
+    if (!dim)
+        return af_graph_bad(g, "tensor '%s': no lengths are given for its %d dimensions", name,
+                            ndim);
     for (int i = 0; i < ndim; i++)
         if (dim[i] < 0 || dim[i] > AF_DIM_MAX || !af_mul_ok(count, (uint64_t)dim[i], &count))
             return af_graph_bad(g, "tensor '%s': dimension %d of %" PRId64 " is not possible", name,
@@ -98,6 +126,7 @@ static af_tensor *new_tensor(af_graph *g, af_role role, const char *name, af_dty
     if (!x || !copy || !room((void ***)&g->tensors, g->n_tensors, &g->cap_tensors))
         return no_memory(g);
     *x = (af_tensor){.name = copy,
+                     .graph = g,
                      .ndim = ndim,
                      .dtype = t,
                      .role = role,
@@ -118,7 +147,7 @@ af_tensor *af_leaf(af_graph *g, af_role role, const char *name, af_dtype t, int 
     if (af_graph_failed(g))
         return af_graph_dummy(g);
     if (g->planned)
-        return af_graph_bad(g, "tensor '%s' comes after the plan was made", name);
+        return af_graph_bad(g, "tensor '%s' comes after the plan was made", name ? name : "");
     af_tensor *x = new_tensor(g, role, name ? name : "", t, ndim, dim);
     if (af_graph_failed(g))
         return x;
@@ -223,7 +252,7 @@ af_tensor *af_node_view(af_graph *g, af_node *n, int ndim, const int64_t *dim)
 
 void af_output(af_graph *g, af_tensor *t)
 {
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, "output", &t, 1))
         return;
     t->keep = true;
     if (t->base)
@@ -234,20 +263,35 @@ void af_block(af_graph *g, int index) { g->block = index; }
 
 void af_set_recompute(af_graph *g, af_recompute mode, int blocks)
 {
+    if ((unsigned)mode > AF_RECOMPUTE_OFFLOAD)
+        af_graph_bad(g, "recompute %d is not one of 0 to %d", (int)mode, AF_RECOMPUTE_OFFLOAD);
     g->recompute = mode;
     g->recompute_blocks = blocks;
 }
 
-void af_set_recompute_rest(af_graph *g, af_recompute mode) { g->recompute_rest = mode; }
+void af_set_recompute_rest(af_graph *g, af_recompute mode)
+{
+    if ((unsigned)mode > AF_RECOMPUTE_OFFLOAD)
+        af_graph_bad(g, "recompute %d is not one of 0 to %d", (int)mode, AF_RECOMPUTE_OFFLOAD);
+    g->recompute_rest = mode;
+}
 
 void af_set_one_pass(af_graph *g) { g->one_pass = true; }
 
-void af_set_rows(af_graph *g, int64_t rows) { g->rows = g->live_rows = rows; }
+void af_set_rows(af_graph *g, int64_t rows)
+{
+    if (rows < 0)
+        af_graph_bad(g, "the token dimension cannot have %" PRId64 " rows", rows);
+    else
+        g->rows = g->live_rows = rows;
+}
 
 void af_set_live_rows(af_graph *g, int64_t rows)
 {
-    assert(rows >= 0 && rows <= g->rows);
-    g->live_rows = rows;
+    if (rows < 0 || rows > g->rows)
+        af_graph_bad(g, "%" PRId64 " live rows are not 0 to %" PRId64, rows, g->rows);
+    else
+        g->live_rows = rows;
 }
 
 void af_set_learning_rate(af_graph *g, double lr) { g->learning_rate = lr; }
@@ -264,22 +308,35 @@ void af_set_clock(af_graph *g, uint64_t count) { g->clock_count = count; }
 
 void af_param_group(af_tensor *param, double lr_factor, bool decay)
 {
+    if (!param || !param->graph)
+        return; /* the handle of a failed recording */
+    if (param->role != AF_ROLE_PARAM)
+        af_graph_bad(param->graph, "param_group: tensor '%s' is no parameter", param->name);
+    else if (param->graph->optimized)
+        af_graph_bad(param->graph, "param_group: '%s' comes after af_optimizer", param->name);
     param->lr_factor = lr_factor;
     param->decay = decay;
 }
 
 void af_tensor_bind(af_tensor *t, const void *data)
 {
-    assert(t->role == AF_ROLE_WEIGHT);
-    t->bound = data;
+    if (!t || !t->graph)
+        return; /* the handle of a failed recording */
+    if (t->role != AF_ROLE_WEIGHT)
+        af_graph_bad(t->graph, "tensor_bind: tensor '%s' is not a weight", t->name);
+    else
+        t->bound = data;
 }
 
 af_dtype af_tensor_dtype(const af_tensor *t) { return t->dtype; }
 int af_tensor_ndim(const af_tensor *t) { return t->ndim; }
-int64_t af_tensor_dim(const af_tensor *t, int axis) { return t->dim[axis]; }
+int64_t af_tensor_dim(const af_tensor *t, int axis)
+{
+    return axis >= 0 && axis < t->ndim ? t->dim[axis] : 0;
+}
 int64_t af_tensor_count(const af_tensor *t) { return af_count(t); }
 const char *af_tensor_name(const af_tensor *t) { return t->name; }
-af_tensor *af_gradient(const af_tensor *param) { return param->grad; }
+af_tensor *af_gradient(const af_tensor *param) { return param ? param->grad : NULL; }
 
 int64_t af_count(const af_tensor *t)
 {

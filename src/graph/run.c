@@ -30,6 +30,9 @@ static void silence_dropout(af_graph *g)
 static af_status plan(af_graph *g, af_device *d, af_error *err)
 {
     af_status st = AF_OK;
+    if (!g || !d)
+        return af_fail(err, AF_EUSAGE, "a plan needs a graph and a device: the %s is NULL",
+                       g ? "device" : "graph");
     if (g->planned)
         return g->device == d ? AF_OK
                               : af_fail(err, AF_EUSAGE, "the graph was planned for another device");
@@ -54,7 +57,7 @@ done:
 af_status af_graph_plan(af_graph *g, af_device *d, af_plan_info *info, af_error *err)
 {
     const af_status st = plan(g, d, err);
-    const uint64_t shared = g->grads_in_arena ? af_tensor_extent(g->grads_flat) : 0;
+    const uint64_t shared = st == AF_OK && g->grads_in_arena ? af_tensor_extent(g->grads_flat) : 0;
     if (st == AF_OK && info)
         *info = (af_plan_info){
             .inputs = g->role_bytes[AF_ROLE_INPUT],
@@ -113,8 +116,13 @@ done:
 
 af_status af_graph_run(af_graph *g, int what, af_error *err)
 {
-    if (!g->prepared)
+    if (!g || !g->prepared)
         return af_fail(err, AF_EUSAGE, "the graph is not prepared");
+    if (what & ~AF_RUN_STEP)
+        return af_fail(err, AF_EUSAGE, "there is no run %d: forward, backward and update make %d",
+                       what, AF_RUN_STEP);
+    if (af_graph_failed(g)) /* something was asked of it after it was prepared */
+        return af_graph_status(g, err);
     if (what & AF_RUN_BACKWARD && !g->differentiated)
         return af_fail(err, AF_EUSAGE, "the graph has no backward pass to run");
     if (what & AF_RUN_UPDATE && !g->optimized)
@@ -127,9 +135,17 @@ af_status af_graph_run(af_graph *g, int what, af_error *err)
     return st;
 }
 
-static af_status check_copy(const af_graph *g, const af_tensor *t, const char *verb, uint64_t bytes,
-                            af_error *err)
+static af_status check_copy(const af_graph *g, const af_tensor *t, const void *data,
+                            const char *verb, uint64_t bytes, af_error *err)
 {
+    if (!g || !t || !data)
+        return af_fail(err, AF_EUSAGE, "cannot %s: the %s is NULL", verb,
+                       !g   ? "graph"
+                       : !t ? "tensor"
+                            : "memory");
+    if (t->graph != g)
+        return af_fail(err, AF_EUSAGE, "cannot %s tensor '%s': it belongs to another graph", verb,
+                       t->name);
     if (!g->prepared)
         return af_fail(err, AF_EUSAGE, "cannot %s tensor '%s' before the graph is prepared", verb,
                        t->name);
@@ -142,10 +158,31 @@ static af_status check_copy(const af_graph *g, const af_tensor *t, const char *v
     return AF_OK;
 }
 
+/* Numbers that ops index with, before an op does. */
+static af_status check_values(const af_tensor *t, const int32_t *v, af_error *err)
+{
+    int64_t low = 0;
+    const int64_t high = t->limit - (t->values != AF_VALUES_BOUNDS), n = af_count(t);
+    for (int64_t i = 0; i < n; i++) {
+        if (v[i] == -100 && t->values == AF_VALUES_LABELS)
+            continue;
+        if (v[i] < low || v[i] > high)
+            return af_fail(err, AF_EUSAGE,
+                           "element %" PRId64 " of tensor '%s' is %d, not from %" PRId64
+                           " to %" PRId64,
+                           i, t->name, v[i], low, high);
+        if (t->values == AF_VALUES_BOUNDS)
+            low = v[i];
+    }
+    return AF_OK;
+}
+
 af_status af_tensor_write(af_graph *g, af_tensor *t, const void *data, uint64_t bytes,
                           af_error *err)
 {
-    const af_status st = check_copy(g, t, "write", bytes, err);
+    af_status st = check_copy(g, t, data, "write", bytes, err);
+    if (st == AF_OK && t->values != AF_VALUES_ANY)
+        st = check_values(t, data, err);
     if (st != AF_OK)
         return st;
     if (t->bound)
@@ -155,14 +192,14 @@ af_status af_tensor_write(af_graph *g, af_tensor *t, const void *data, uint64_t 
 
 af_status af_tensor_read(af_graph *g, const af_tensor *t, void *data, uint64_t bytes, af_error *err)
 {
-    const af_status st = check_copy(g, t, "read", bytes, err);
+    const af_status st = check_copy(g, t, data, "read", bytes, err);
     return st == AF_OK ? g->device->ops->read(g->device, g, t, data, err) : st;
 }
 
 af_status af_tensor_read_later(af_graph *g, const af_tensor *t, void *data, uint64_t bytes,
                                af_error *err)
 {
-    const af_status st = check_copy(g, t, "read", bytes, err);
+    const af_status st = check_copy(g, t, data, "read", bytes, err);
     if (st != AF_OK)
         return st;
     const af_backend_ops *ops = g->device->ops;
@@ -172,13 +209,13 @@ af_status af_tensor_read_later(af_graph *g, const af_tensor *t, void *data, uint
 af_status af_graph_grad_norm(af_graph *g, double *norm, bool *finite, af_error *err)
 {
     float s[4];
-    if (!g->stats)
+    if (!g || !g->stats)
         return af_fail(err, AF_EUSAGE, "the graph has no optimizer: there is no gradient norm");
     const af_status st = af_tensor_read(g, g->stats, s, sizeof s, err);
-    if (st == AF_OK) {
+    if (st == AF_OK && norm)
         *norm = s[0];
+    if (st == AF_OK && finite)
         *finite = s[2] == 1.0f;
-    }
     return st;
 }
 

@@ -19,6 +19,10 @@ static bool check(af_graph *g, const char *name, const af_tensor *qkv, const af_
                   const af_attention_opts *o)
 {
     char a[96];
+    if (!o) {
+        af_graph_bad(g, "%s: no options, so no heads", name);
+        return false;
+    }
     const int64_t width = (int64_t)(o->heads + 2 * o->kv_heads) * o->head_dim;
     if (o->heads < 1 || o->kv_heads < 1 || o->head_dim < 1 || o->heads % o->kv_heads)
         af_graph_bad(g, "%s: %d heads of %d cannot share %d kv heads", name, o->heads, o->head_dim,
@@ -49,8 +53,10 @@ static void set_attr(af_node *n, const af_attention_opts *o)
 
 af_tensor *af_attention(af_graph *g, af_tensor *qkv, af_tensor *bounds, const af_attention_opts *o)
 {
-    if (af_graph_failed(g) || !check(g, "attention", qkv, bounds, o))
+    if (af_graph_refuses(g, "attention", (af_tensor *[]){qkv, bounds}, 2) ||
+        !check(g, "attention", qkv, bounds, o))
         return af_graph_dummy(g);
+    af_expect(bounds, AF_VALUES_BOUNDS, qkv->dim[0]);
     af_node *n = af_node_new(g, AF_OP_ATTENTION, (af_tensor *[]){qkv, bounds}, 2);
     set_attr(n, o);
     const int64_t N = qkv->dim[0];
@@ -67,8 +73,10 @@ af_tensor *af_attention_cached(af_graph *g, af_tensor *qkv, af_tensor *cache, af
                                af_tensor *start, const af_attention_opts *o)
 {
     char a[96], b[96];
-    if (af_graph_failed(g) || !check(g, "attention_cached", qkv, bounds, o))
+    if (af_graph_refuses(g, "attention_cached", (af_tensor *[]){qkv, cache, bounds, start}, 4) ||
+        !check(g, "attention_cached", qkv, bounds, o))
         return af_graph_dummy(g);
+    af_expect(bounds, AF_VALUES_BOUNDS, qkv->dim[0]);
     const int64_t S = bounds->dim[0] - 1;
     if (start->dtype != AF_DTYPE_I32 || start->ndim != 1 || start->dim[0] != S)
         return af_graph_bad(g, "attention_cached: start %s does not fit bounds %s",

@@ -27,7 +27,7 @@ static af_tensor *binary(af_graph *g, af_tensor *a, af_tensor *b, af_binary_kind
     int ndim;
     int64_t dim[AF_NDIM_MAX];
     char ta[96], tb[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, name, (af_tensor *[]){a, b}, 2))
         return af_graph_dummy(g);
     if (a->dtype != b->dtype || !af_dtype_is_float(a->dtype) || !broadcast(a, b, &ndim, dim))
         return af_graph_bad(g, "%s: %s and %s do not fit together", name,

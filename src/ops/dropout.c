@@ -21,7 +21,7 @@ static af_tensor *dropout(af_graph *g, af_tensor *x, double p, uint64_t stream)
 af_tensor *af_dropout(af_graph *g, af_tensor *x, double p, uint64_t stream)
 {
     char text[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, "dropout", (af_tensor *[]){x}, 1))
         return af_graph_dummy(g);
     if (!(p >= 0 && p < 1))
         return af_graph_bad(g, "dropout: the probability is %g, it must be from 0 up to below %g",

@@ -11,7 +11,7 @@
 af_tensor *af_fake_quant(af_graph *g, af_tensor *x, int bits, int64_t group, bool symmetric)
 {
     char text[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, "fake_quant", (af_tensor *[]){x}, 1))
         return af_graph_dummy(g);
     if (!af_dtype_is_float(x->dtype))
         return af_graph_bad(g, "fake_quant: %s is not of a float type (f32, f64, bf16, f16)",

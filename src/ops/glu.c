@@ -9,8 +9,10 @@
 af_tensor *af_glu(af_graph *g, af_tensor *gate_up, af_act act)
 {
     char a[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, "glu", (af_tensor *[]){gate_up}, 1))
         return af_graph_dummy(g);
+    if ((unsigned)act > AF_ACT_RELU)
+        return af_graph_bad(g, "glu: activation %d is not one of 0 to %d", (int)act, AF_ACT_RELU);
     const int64_t width = af_last(gate_up);
     if (!af_dtype_is_float(gate_up->dtype) || width % 2)
         return af_graph_bad(g, "glu: %s has %" PRId64 " columns, not two equal halves",

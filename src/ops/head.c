@@ -42,10 +42,14 @@ static bool check(af_graph *g, const af_tensor *h, const af_tensor *w, const af_
 af_tensor *af_head_loss(af_graph *g, af_tensor *h, af_tensor *weight, af_tensor *labels,
                         const af_head_opts *o)
 {
+    static const af_head_opts none;
+    o = o ? o : &none;
     if (o->rows)
         *o->rows = af_graph_dummy(g);
-    if (af_graph_failed(g) || !check(g, h, weight, labels, o))
+    if (af_graph_refuses(g, "head_loss", (af_tensor *[]){h, weight, labels}, 3) ||
+        !check(g, h, weight, labels, o))
         return af_graph_dummy(g);
+    af_expect(labels, AF_VALUES_LABELS, weight->dim[0]);
     af_node *n = af_node_new(g, AF_OP_HEAD_LOSS, (af_tensor *[]){h, weight, labels, o->scale},
                              o->scale ? 4 : 3);
     n->block = -1; /* never part of a recomputed block: it makes gradients */

@@ -20,12 +20,18 @@
 static bool check_pieces(af_graph *g, const af_linear_opts *o, int64_t I)
 {
     char a[96], b[96];
+    if (!o) {
+        af_graph_bad(g, "linear: no options, so no weights for %" PRId64 " columns", I);
+        return false;
+    }
     if (o->pieces < 0 || o->pieces > AF_LINEAR_PIECES || o->parts < 0 ||
         o->parts > AF_ADAPTER_PARTS || o->pieces + o->parts == 0) {
         af_graph_bad(g, "linear: %d weights and %d adapter parts, not up to %d and %d", o->pieces,
                      o->parts, AF_LINEAR_PIECES, AF_ADAPTER_PARTS);
         return false;
     }
+    if (af_graph_refuses(g, "linear", o->weight, o->pieces))
+        return false;
     for (int i = 0; i < o->pieces; i++) {
         const af_tensor *w = o->weight[i], *bias = o->bias[i];
         if (!af_is_weight(w->dtype))
@@ -49,6 +55,8 @@ static bool check_adapter(af_graph *g, const af_linear_opts *o, int64_t I, int64
     int64_t count = 0;
     if (o->parts == 0)
         return true;
+    if (af_graph_refuses(g, "linear", (af_tensor *[]){o->a, o->b}, 2))
+        return false;
     if (o->a->ndim != 2 || o->a->dim[1] != I || !af_dtype_is_float(o->a->dtype) ||
         !af_dtype_is_float(o->b->dtype)) {
         af_graph_bad(g, "linear: adapter a %s does not take %" PRId64 " columns",
@@ -119,7 +127,7 @@ af_tensor *af_linear(af_graph *g, af_tensor *x, const af_linear_opts *o)
 {
     af_attr attr;
     char a[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, "linear", (af_tensor *[]){x}, 1))
         return af_graph_dummy(g);
     if (!af_dtype_is_float(x->dtype) || x->ndim < 2)
         return af_graph_bad(g, "linear: x is %s, not rows of floats in 2 to 4 dimensions",
@@ -150,8 +158,11 @@ af_tensor *af_dora_norm(af_graph *g, const af_linear_opts *o)
     af_attr attr;
     if (af_graph_failed(g))
         return af_graph_dummy(g);
-    if (o->pieces < 1)
-        return af_graph_bad(g, "dora_norm: %d weights, not 1 to %d", o->pieces, AF_LINEAR_PIECES);
+    const int pieces = o ? o->pieces : 0;
+    if (pieces < 1 || pieces > AF_LINEAR_PIECES)
+        return af_graph_bad(g, "dora_norm: %d weights, not 1 to %d", pieces, AF_LINEAR_PIECES);
+    if (af_graph_refuses(g, "dora_norm", o->weight, pieces))
+        return af_graph_dummy(g);
     if (!describe(g, o, af_last(o->weight[0]), &attr))
         return af_graph_dummy(g);
     af_tensor *in[AF_NODE_IN_MAX];

@@ -27,7 +27,7 @@ static af_tensor *loss(af_graph *g, af_tensor *x, af_tensor *target, af_loss_kin
                        double value, const char *name)
 {
     char tx[96], tt[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, name, (af_tensor *[]){x, target}, 2))
         return af_graph_dummy(g);
     if (!af_dtype_is_float(x->dtype) || x->dtype != target->dtype || !af_same_shape(x, target) ||
         af_count(x) == 0)
@@ -65,7 +65,7 @@ af_tensor *af_kl(af_graph *g, af_tensor *logq, af_tensor *p)
 af_tensor *af_cross_entropy(af_graph *g, af_tensor *x, af_tensor *labels, double smoothing)
 {
     char tx[96], tl[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, "cross_entropy", (af_tensor *[]){x, labels}, 2))
         return af_graph_dummy(g);
     if (!(smoothing >= 0 && smoothing < 1))
         return af_graph_bad(g, "cross_entropy: smoothing is %g, not from 0 up to below %g",
@@ -74,6 +74,7 @@ af_tensor *af_cross_entropy(af_graph *g, af_tensor *x, af_tensor *labels, double
         labels->dtype != AF_DTYPE_I32 || !af_dtype_is_float(x->dtype))
         return af_graph_bad(g, "cross_entropy: %s and labels %s do not fit together",
                             af_shape_text(x, tx, sizeof tx), af_shape_text(labels, tl, sizeof tl));
+    af_expect(labels, AF_VALUES_LABELS, x->dim[1]);
     return record(g, x, labels, AF_LOSS_CE, smoothing);
 }
 

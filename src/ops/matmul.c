@@ -27,7 +27,7 @@ af_tensor *af_matmul(af_graph *g, af_tensor *a, af_tensor *b, af_matmul_kind kin
 {
     static const char *const name[] = {"a b", "a b^T", "a^T b", "a^T b^T"};
     char ta[96], tb[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, "matmul", (af_tensor *[]){a, b}, 2))
         return af_graph_dummy(g);
     if ((unsigned)kind > AF_MATMUL_TT)
         return af_graph_bad(g, "matmul: kind %d is not one of 0 to %d", (int)kind, AF_MATMUL_TT);

@@ -15,8 +15,9 @@
 af_tensor *af_moe_route(af_graph *g, af_tensor *logits, int k, bool norm, af_tensor **index)
 {
     char a[96];
-    *index = af_graph_dummy(g);
-    if (af_graph_failed(g))
+    if (index)
+        *index = af_graph_dummy(g);
+    if (af_graph_refuses(g, "moe_route", &logits, 1))
         return af_graph_dummy(g);
     if (!af_dtype_is_float(logits->dtype) || logits->ndim != 2 || k < 1 || k > logits->dim[1])
         return af_graph_bad(g, "moe_route: cannot take %d experts of logits %s", k,
@@ -32,7 +33,8 @@ af_tensor *af_moe_route(af_graph *g, af_tensor *logits, int k, bool norm, af_ten
     if (af_graph_failed(g))
         return w;
     i->needs_grad = p->needs_grad = false;
-    *index = i;
+    if (index)
+        *index = i;
     return w;
 }
 
@@ -73,7 +75,11 @@ static bool check(af_graph *g, const af_tensor *x, const af_tensor *weights, con
 af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
                       af_tensor *gate_up, af_tensor *down, af_act act)
 {
-    if (af_graph_failed(g) || !check(g, x, weights, index, gate_up, down))
+    if ((unsigned)act > AF_ACT_RELU)
+        return af_graph_bad(g, "moe_ffn: activation %d is not one of 0 to %d", (int)act,
+                            AF_ACT_RELU);
+    if (af_graph_refuses(g, "moe_ffn", (af_tensor *[]){x, weights, index, gate_up, down}, 5) ||
+        !check(g, x, weights, index, gate_up, down))
         return af_graph_dummy(g);
     af_node *n =
         af_node_new(g, AF_OP_MOE_FFN, (af_tensor *[]){x, weights, index, gate_up, down}, 5);

@@ -9,7 +9,7 @@
 af_tensor *af_noise(af_graph *g, af_tensor *x, af_tensor *bounds, double alpha, uint64_t stream)
 {
     char text[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, "noise", (af_tensor *[]){x, bounds}, 2))
         return af_graph_dummy(g);
     if (!(alpha >= 0))
         return af_graph_bad(g, "noise: alpha is %g, it must be at least %g", alpha, 0.0);
@@ -21,6 +21,7 @@ af_tensor *af_noise(af_graph *g, af_tensor *x, af_tensor *bounds, double alpha, 
                             af_shape_text(bounds, text, sizeof text));
     if (alpha == 0)
         return x;
+    af_expect(bounds, AF_VALUES_BOUNDS, x->dim[0]);
     if (!g->clock)
         g->clock = af_leaf(g, AF_ROLE_INPUT, "clock", AF_DTYPE_I32, 1, (int64_t[]){4});
     if (af_graph_failed(g))

@@ -375,6 +375,8 @@ static bool check_options(af_graph *g, const af_optimizer_opts *o)
 
 void af_optimizer(af_graph *g, const af_optimizer_opts *opts)
 {
+    if (!opts)
+        af_graph_bad(g, "optimizer: no options, so no kind of 0 to %d", AF_OPTIMIZER_ADAFACTOR);
     if (af_graph_failed(g) || !check_options(g, opts))
         return;
     af_optimizer_opts o = *opts;

@@ -12,7 +12,7 @@ static af_tensor *reduce(af_graph *g, af_tensor *x, int axis, bool keep, af_redu
 {
     char text[96];
     int64_t dim[AF_NDIM_MAX];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, name, (af_tensor *[]){x}, 1))
         return af_graph_dummy(g);
     const int at = axis < 0 ? axis + x->ndim : axis;
     if (at < 0 || at >= x->ndim)
@@ -55,7 +55,7 @@ af_tensor *af_max(af_graph *g, af_tensor *x, int axis, bool keep)
 /* One long axis; axis by axis where the outermost has live rows, which flattening would lose. */
 static af_tensor *reduce_all(af_graph *g, af_tensor *x, af_reduce_kind kind, const char *name)
 {
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, name, (af_tensor *[]){x}, 1))
         return af_graph_dummy(g);
     if (!x->live)
         x = x->ndim == 1 ? x : af_reshape(g, x, 1, (int64_t[]){af_count(x)});

@@ -37,7 +37,7 @@ static void rstd_output(af_graph *g, af_node *n, const af_tensor *x)
 
 af_tensor *af_rmsnorm(af_graph *g, af_tensor *x, af_tensor *w, double eps, bool plus_one)
 {
-    if (af_graph_failed(g) || !check(g, "rmsnorm", x, w))
+    if (af_graph_refuses(g, "rmsnorm", (af_tensor *[]){x, w}, 2) || !check(g, "rmsnorm", x, w))
         return af_graph_dummy(g);
     af_node *n = af_node_new(g, AF_OP_RMSNORM, (af_tensor *[]){x, w}, 2);
     n->attr.norm.eps = eps;
@@ -51,8 +51,11 @@ af_tensor *af_rmsnorm_add(af_graph *g, af_tensor *x, af_tensor *residual, af_ten
                           bool plus_one, af_tensor **sum)
 {
     char a[96], b[96];
+    af_tensor *unused;
+    sum = sum ? sum : &unused;
     *sum = af_graph_dummy(g);
-    if (af_graph_failed(g) || !check(g, "rmsnorm_add", x, w))
+    if (af_graph_refuses(g, "rmsnorm_add", (af_tensor *[]){x, residual, w}, 3) ||
+        !check(g, "rmsnorm_add", x, w))
         return af_graph_dummy(g);
     if (!af_same_shape(x, residual) || x->dtype != residual->dtype)
         return af_graph_bad(g, "rmsnorm_add: x %s and residual %s do not fit together",

@@ -17,6 +17,10 @@ static bool check_shapes(af_graph *g, const af_tensor *qkv, const af_tensor *pos
                          const af_tensor *inv_freq, const af_rope_opts *o)
 {
     char a[96], b[96];
+    if (!o) {
+        af_graph_bad(g, "rope: no options, so no heads");
+        return false;
+    }
     const int64_t width = (int64_t)(o->heads + 2 * o->kv_heads) * o->head_dim;
     const int rotary = o->rotary_dim ? o->rotary_dim : o->head_dim;
     if (!af_dtype_is_float(qkv->dtype) || qkv->ndim != 2 || af_last(qkv) != width)
@@ -61,8 +65,8 @@ af_tensor *af_rope(af_graph *g, af_tensor *qkv, af_tensor *positions, af_tensor 
                    const af_rope_opts *o)
 {
     bool whole;
-    if (af_graph_failed(g) || !check_shapes(g, qkv, positions, inv_freq, o) ||
-        !check_norms(g, o, &whole))
+    if (af_graph_refuses(g, "rope", (af_tensor *[]){qkv, positions}, 2) ||
+        !check_shapes(g, qkv, positions, inv_freq, o) || !check_norms(g, o, &whole))
         return af_graph_dummy(g);
     af_tensor *in[5] = {qkv, positions};
     int n_in = 2;

@@ -9,7 +9,7 @@
 static af_tensor *softmax(af_graph *g, af_tensor *x, bool log, const char *name)
 {
     char text[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, name, (af_tensor *[]){x}, 1))
         return af_graph_dummy(g);
     if (!af_dtype_is_float(x->dtype))
         return af_graph_bad(g, "%s: %s is not of a float type (f32, f64, bf16, f16)", name,

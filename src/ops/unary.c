@@ -11,7 +11,7 @@ static af_tensor *unary(af_graph *g, af_tensor *x, af_unary_kind kind, double va
                         const char *name)
 {
     char text[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, name, (af_tensor *[]){x}, 1))
         return af_graph_dummy(g);
     if (!af_dtype_is_float(x->dtype))
         return af_graph_bad(g, "%s: %s is not of a float type (f32, f64, bf16, f16)", name,
@@ -86,10 +86,13 @@ static void unary_cost(const af_node *n, af_cost *c) { c->flops = (double)af_cou
 af_tensor *af_cast(af_graph *g, af_tensor *x, af_dtype t)
 {
     char text[96];
-    if (af_graph_failed(g))
+    if (af_graph_refuses(g, "cast", (af_tensor *[]){x}, 1))
         return af_graph_dummy(g);
     if (x->dtype == t)
         return x;
+    if (!af_dtype_known(t))
+        return af_graph_bad(g, "cast: there is no dtype %d for %s", (int)t,
+                            af_shape_text(x, text, sizeof text));
     if (af_dtype_is_block(x->dtype) || af_dtype_is_block(t))
         return af_graph_bad(g, "cast: %s cannot become %s: one of them is a block type",
                             af_shape_text(x, text, sizeof text), af_dtype_name(t));

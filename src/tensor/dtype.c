@@ -56,6 +56,8 @@ const af_dtype_info *af_dtype_get(af_dtype t)
     return &table[t];
 }
 
+bool af_dtype_known(af_dtype t) { return (unsigned)t < AF_DTYPE_COUNT; }
+
 const char *af_dtype_name(af_dtype t) { return (unsigned)t < AF_DTYPE_COUNT ? table[t].name : "?"; }
 
 bool af_dtype_by_name(af_dtype *out, const char *name)

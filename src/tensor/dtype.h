@@ -18,6 +18,7 @@ typedef struct af_dtype_info {
 
 /* Never NULL for a valid enum value. Static storage. */
 const af_dtype_info *af_dtype_get(af_dtype t);
+bool af_dtype_known(af_dtype t); /* false: a number that no type has */
 /* False when the name, or number, is unknown. Names are case-insensitive. */
 bool af_dtype_by_name(af_dtype *out, const char *name);
 bool af_dtype_by_safetensors(af_dtype *out, const char *name);

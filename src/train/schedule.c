@@ -54,6 +54,8 @@ static void fill_defaults(af_schedule *s)
 
 af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error *err)
 {
+    if (!o || !o->name)
+        return af_fail(err, AF_EUSAGE, "no schedule is named: %s", af_schedule_names());
     af_schedule s = {.o = *o};
     size_t k = 0;
     while (k < AF_LEN(kinds) && strcmp(kinds[k].name, o->name) != 0)

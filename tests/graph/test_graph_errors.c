@@ -97,6 +97,41 @@ static void optimizer_types(af_graph *g)
     af_backward(g, af_add(g, small_loss(g), af_cast(g, af_sum_all(g, d), AF_DTYPE_F32)));
     af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_SGD});
 }
+static void null_input(af_graph *g) { af_add(g, F32(3, 4), NULL); }
+static void null_in_a_list(af_graph *g) { af_concat(g, (af_tensor *[]){F32(3, 4), NULL}, 2, 0); }
+static void null_loss(af_graph *g) { af_backward(g, NULL); }
+static void null_output(af_graph *g) { af_output(g, NULL); }
+static void null_shape(af_graph *g) { af_input(g, "odd", AF_DTYPE_F32, 2, NULL); }
+static void null_options(af_graph *g) { af_linear(g, F32(3, 4), NULL); }
+static void null_piece(af_graph *g) { af_linear(g, F32(3, 4), &(af_linear_opts){.pieces = 1}); }
+static void null_heads(af_graph *g) { af_attention(g, F32(3, 4), I32(2, 0), NULL); }
+static void no_dtype(af_graph *g) { af_input(g, "odd", (af_dtype)999, 1, (int64_t[]){3}); }
+static void no_cast(af_graph *g) { af_cast(g, F32(3, 4), (af_dtype)-1); }
+static void no_act(af_graph *g) { af_glu(g, F32(3, 4), (af_act)9); }
+static void no_recompute(af_graph *g) { af_set_recompute(g, (af_recompute)7, 1); }
+static void no_rows(af_graph *g) { af_set_rows(g, -4); }
+static void live_rows(af_graph *g)
+{
+    af_set_rows(g, 4);
+    af_set_live_rows(g, 5);
+}
+static void group_of_an_input(af_graph *g) { af_param_group(F32(3, 4), 2, true); }
+static void bind_an_input(af_graph *g) { af_tensor_bind(F32(3, 4), g); }
+static void frozen_row(af_graph *g)
+{
+    af_embedding_frozen_row(g, af_embedding(g, I32(3, 0), F32(8, 2), AF_DTYPE_F32), 8);
+}
+static void frozen_row_of_nothing(af_graph *g) { af_embedding_frozen_row(g, F32(3, 4), 1); }
+static void another_graph(af_graph *g)
+{
+    af_graph *other;
+    if (af_graph_new(&other, NULL) != AF_OK)
+        return;
+    af_tensor *w = af_param(other, "strange", AF_DTYPE_F32, 1, (int64_t[]){4});
+    af_mul(g, F32(3, 4), w);
+    af_graph_free(other);
+}
+
 static void the_first_one_counts(af_graph *g)
 {
     af_tensor *bad = af_add(g, F32(3, 4), F32(3, 5));
@@ -145,6 +180,25 @@ static void test_a_wrong_call_gives_a_sentence_with_both_values(void **state)
         {"optimizer before backward", optimizer_first, {"af_backward", "gradients"}},
         {"beta1", optimizer_beta, {"1.5", "1"}},
         {"two types of parameters", optimizer_types, {"(f64)", "(f32)"}},
+        {"no handle", null_input, {"add: input 1 of 2", "NULL"}},
+        {"no handle in a list", null_in_a_list, {"concat: input 1 of 2", "NULL"}},
+        {"no loss", null_loss, {"backward", "NULL"}},
+        {"no output", null_output, {"output", "NULL"}},
+        {"no shape", null_shape, {"odd", "2 dimensions"}},
+        {"no options", null_options, {"linear", "4 columns"}},
+        {"no weight", null_piece, {"linear: input 0 of 1", "NULL"}},
+        {"no heads", null_heads, {"attention", "options"}},
+        {"no such type", no_dtype, {"odd", "999"}},
+        {"no such type to cast to", no_cast, {"-1", "[3 x 4]"}},
+        {"no such activation", no_act, {"9", "3"}},
+        {"no such recomputation", no_recompute, {"7", "4"}},
+        {"rows below zero", no_rows, {"-4", "rows"}},
+        {"more live rows than rows", live_rows, {"5 live rows", "0 to 4"}},
+        {"the group of an input", group_of_an_input, {"'x'", "no parameter"}},
+        {"an input bound", bind_an_input, {"'x'", "not a weight"}},
+        {"a frozen row behind the end", frozen_row, {"row 8", "table"}},
+        {"a frozen row of no table", frozen_row_of_nothing, {"row 1", "'x'"}},
+        {"another graph's tensor", another_graph, {"'strange'", "another graph"}},
         {"a chain of faults", the_first_one_counts, {"[3 x 4]", "[3 x 5]"}},
     };
     for (int i = 0; i < LEN(cases); i++) {
@@ -210,12 +264,65 @@ static void test_runs_and_copies_are_checked(void **state)
     bool finite;
     assert_int_equal(af_graph_grad_norm(g, &norm, &finite, &err), AF_EUSAGE);
     CHECK_OK(af_graph_run(g, AF_RUN_FORWARD, &err), err);
+    assert_int_equal(af_graph_run(g, 8, &err), AF_EUSAGE);
+    assert_int_equal(af_tensor_write(g, x, NULL, sizeof v, &err), AF_EUSAGE);
+    assert_int_equal(af_tensor_read(g, NULL, v, sizeof v, &err), AF_EUSAGE);
     af_reshape(g, y, 2, (int64_t[]){2, 2}); /* recording is over */
     af_exp(g, y);
     assert_int_equal(af_graph_status(g, &err), AF_EUSAGE);
     assert_non_null(strstr(err.msg, "after the plan"));
+    assert_int_equal(af_graph_run(g, AF_RUN_FORWARD, &err), AF_EUSAGE);
     af_graph_free(g);
     af_graph_free(NULL);
+}
+
+/* Numbers that ops index with are looked at before an op does. */
+static void test_written_indices_are_checked(void **state)
+{
+    (void)state;
+    enum { N = 4, V = 8 };
+    static const struct {
+        int which; /* ids, labels, bounds */
+        int32_t v[N];
+        const char *has; /* NULL = accepted */
+    } cases[] = {
+        {0, {0, 7, 3, 3}, NULL},
+        {0, {0, 8, 3, 3}, "element 1 of tensor 'ids' is 8, not from 0 to 7"},
+        {0, {0, 1, -1, 3}, "element 2 of tensor 'ids' is -1, not from 0 to 7"},
+        {1, {-100, 7, 0, -100}, NULL},
+        {1, {-100, 7, 0, -99}, "element 3 of tensor 'labels' is -99, not from 0 to 7"},
+        {1, {1 << 30, 7, 0, 0}, "element 0 of tensor 'labels' is 1073741824, not from 0 to 7"},
+        {2, {0, 0, 4, 4}, NULL},
+        {2, {0, 3, 2, 4}, "element 2 of tensor 'bounds' is 2, not from 3 to 4"},
+        {2, {0, 3, 4, 5}, "element 3 of tensor 'bounds' is 5, not from 4 to 4"},
+        {2, {-1, 3, 4, 4}, "element 0 of tensor 'bounds' is -1, not from 0 to 4"},
+    };
+    af_error err = {0};
+    af_graph *g;
+    CHECK_OK(af_graph_new(&g, &err), err);
+    static const char *const names[] = {"ids", "labels", "bounds"};
+    af_tensor *in[3];
+    for (int i = 0; i < 3; i++)
+        in[i] = af_input(g, names[i], AF_DTYPE_I32, 1, (int64_t[]){N});
+    af_tensor *table = af_param(g, "table", AF_DTYPE_F32, 2, (int64_t[]){V, V});
+    af_tensor *h = af_embedding(g, in[0], table, AF_DTYPE_F32);
+    h = af_attention(g, af_concat(g, (af_tensor *[]){h, h, h}, 3, 1), in[2],
+                     &(af_attention_opts){.heads = 2, .kv_heads = 2, .head_dim = 4});
+    af_backward(g, af_head_loss(g, h, table, in[1], NULL));
+    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
+    CHECK_OK(af_graph_prepare(g, device, &err), err);
+    for (int i = 0; i < LEN(cases); i++) {
+        err = (af_error){0};
+        const af_status st =
+            af_tensor_write(g, in[cases[i].which], cases[i].v, sizeof cases[i].v, &err);
+        CHECK_MSG(st == (cases[i].has ? AF_EUSAGE : AF_OK), "case %d: %s", i, err.msg);
+        CHECK_MSG(!cases[i].has || strcmp(err.msg, cases[i].has) == 0, "case %d: %s", i, err.msg);
+        CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+    }
+    af_param_group(table, 2, true);
+    assert_int_equal(af_graph_run(g, AF_RUN_STEP, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "'table' comes after af_optimizer"));
+    af_graph_free(g);
 }
 
 static void test_a_graph_stays_with_its_device(void **state)
@@ -240,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_a_wrong_call_gives_a_sentence_with_both_values),
         cmocka_unit_test(test_more_than_the_memory_is_refused_with_the_plan),
         cmocka_unit_test(test_runs_and_copies_are_checked),
+        cmocka_unit_test(test_written_indices_are_checked),
         cmocka_unit_test(test_a_graph_stays_with_its_device),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
