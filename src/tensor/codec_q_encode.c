@@ -170,6 +170,17 @@ static inline af_vec weigh(af_vec w, af_vec x, float sigma2)
     return w * af_vec_sqrt(sigma2 + x * x);
 }
 
+/* `count` blocks of values, and what their errors weigh. */
+static inline void load_weighed(af_wide v[BLOCK], af_wide w[BLOCK], const float *x,
+                                const float *importance, int64_t count, float sigma2)
+{
+    af_wide_load(v, x, BLOCK, count);
+    af_wide_load(w, importance, BLOCK, count);
+    for (int i = 0; i < BLOCK; i++)
+        for (int p = 0; p < 2; p++)
+            w[i].v[p] = weigh(w[i].v[p], v[i].v[p], sigma2);
+}
+
 static inline void encode_signed(const float *x, uint8_t *dst, int64_t n, const float *importance,
                                  float half, int bytes, put_fn *put)
 {
@@ -185,11 +196,7 @@ static inline void encode_signed(const float *x, uint8_t *dst, int64_t n, const 
     const float sigma2 = mean_square(x, n);
     for (int64_t b = 0; b < blocks; b += AF_WIDE) {
         const int64_t count = AF_MIN(AF_WIDE, blocks - b);
-        af_wide_load(v, x + b * BLOCK, BLOCK, count);
-        af_wide_load(w, importance + b * BLOCK, BLOCK, count);
-        for (int i = 0; i < BLOCK; i++)
-            for (int p = 0; p < 2; p++)
-                w[i].v[p] = weigh(w[i].v[p], v[i].v[p], sigma2);
+        load_weighed(v, w, x + b * BLOCK, importance + b * BLOCK, count, sigma2);
         af_search_signed(BLOCK, half, v, w, scale, iscale);
         for (int k = 0; k < count; k++, dst += bytes) {
             for (int i = 0; i < BLOCK; i++) {
@@ -218,11 +225,7 @@ static inline void encode_affine(const float *x, uint8_t *dst, int64_t n, const 
     const float sigma2 = mean_square(x, n);
     for (int64_t b = 0; b < blocks; b += AF_WIDE) {
         const int64_t count = AF_MIN(AF_WIDE, blocks - b);
-        af_wide_load(v, x + b * BLOCK, BLOCK, count);
-        af_wide_load(w, importance + b * BLOCK, BLOCK, count);
-        for (int i = 0; i < BLOCK; i++)
-            for (int p = 0; p < 2; p++)
-                w[i].v[p] = weigh(w[i].v[p], v[i].v[p], sigma2);
+        load_weighed(v, w, x + b * BLOCK, importance + b * BLOCK, count, sigma2);
         af_search_affine(BLOCK, top, 1, v, w, &found, &plan);
         for (int k = 0; k < count; k++, dst += bytes) {
             for (int i = 0; i < BLOCK; i++) {

@@ -137,14 +137,26 @@ void *af_dnn_tensor(af_dnn_graph *g, int id, af_dnn_type type, const af_dnn_shap
     return finish(g, d, "a tensor");
 }
 
+typedef struct kind { /* what is set in the description of an operation that has a mode */
+    int desc, mode, mode_type, precision;
+    const char *what;
+} kind;
+
+static void *describe(af_dnn_graph *g, const kind *k, int32_t mode, int32_t precision)
+{
+    void *d = make(g, k->desc, k->what);
+    set(g, d, k->mode, k->mode_type, 1, &mode, k->what);
+    set(g, d, k->precision, TYPE_DATA_TYPE, 1, &precision, k->what);
+    return d;
+}
+
 void af_dnn_point(af_dnn_graph *g, af_dnn_mode mode, af_dnn_type type, int axis, void *x, void *b,
                   void *t, void *y)
 {
-    const int32_t m = (int32_t)mode, precision = (int32_t)type;
+    static const kind point = {DESC_POINTWISE, POINT_MODE, TYPE_POINTWISE, POINT_PRECISION,
+                               "an elementwise operation"};
     const int64_t along = axis;
-    void *d = make(g, DESC_POINTWISE, "an elementwise operation");
-    set(g, d, POINT_MODE, TYPE_POINTWISE, 1, &m, "an elementwise operation");
-    set(g, d, POINT_PRECISION, TYPE_DATA_TYPE, 1, &precision, "an elementwise operation");
+    void *d = describe(g, &point, (int32_t)mode, (int32_t)type);
     if (mode == AF_DNN_INDEX)
         set(g, d, POINT_AXIS, TYPE_INT64, 1, &along, "an axis");
     finish(g, d, "an elementwise operation");
@@ -159,10 +171,9 @@ void af_dnn_point(af_dnn_graph *g, af_dnn_mode mode, af_dnn_type type, int axis,
 
 void af_dnn_reduce(af_dnn_graph *g, af_dnn_reduction mode, void *x, void *y)
 {
-    const int32_t m = (int32_t)mode, precision = AF_DNN_F32;
-    void *d = make(g, DESC_REDUCTION, "a reduction");
-    set(g, d, REDUCTION_OPERATOR, TYPE_REDUCTION, 1, &m, "a reduction");
-    set(g, d, REDUCTION_PRECISION, TYPE_DATA_TYPE, 1, &precision, "a reduction");
+    static const kind reduction = {DESC_REDUCTION, REDUCTION_OPERATOR, TYPE_REDUCTION,
+                                   REDUCTION_PRECISION, "a reduction"};
+    void *d = describe(g, &reduction, (int32_t)mode, AF_DNN_F32);
     finish(g, d, "a reduction");
     void *op = make(g, DESC_OP_REDUCTION, "a reduction");
     link_to(g, op, OP_REDUCTION_DESC, d, "a reduction");
