@@ -73,7 +73,8 @@ static void adam_run(const af_node *n, af_cpu *cpu)
                         .new2 = (float)(1 - b2),
                         .eps = (float)n->attr.optim.eps,
                         .root = (float)(1 / af_ld(n->in[2], AF_HYPER_CORRECTION2_SQRT)),
-                        .clip = (float)af_ld(n->in[3], AF_STATS_CLIP)};
+                        .clip = (float)af_ld(n->in[3], AF_STATS_CLIP),
+                        .spent = cpu->grads_spent};
     af_pool_run(cpu->pool, (j.count + PIECE - 1) / PIECE, adam_pieces, &j);
 }
 

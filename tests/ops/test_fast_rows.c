@@ -66,6 +66,30 @@ static af_tensor *build_dora(fastcheck *c)
     return af_mul(c->g, x, c->type == AF_DTYPE_F32 ? norm : af_cast(c->g, norm, c->type));
 }
 
+/* Adapters on pieces of a projection; variants: parts of different scales and ranks, one that is as
+ * wide as all of it, one that leaves columns out. The last shape's sizes fill tiles, others do not.
+ */
+static af_tensor *build_adapter(fastcheck *c)
+{
+    static const af_adapter_part parts[][3] = {
+        {{0, 64, 0, 16, 0.5f}, {64, 32, 16, 32, 1.5f}, {96, 32, 48, 16, 0.5f}},
+        {{0, 128, 0, 48, 2.0f}},
+        {{32, 64, 0, 16, 1.0f}, {96, 31, 16, 7, 1.0f}},
+    };
+    static const int count[] = {3, 1, 2};
+    const int64_t I = c->shape[1], v = c->variant;
+    int64_t ranks = 0, values = 0;
+    af_linear_opts o = {.pieces = 1, .parts = count[v], .weight = {fc_param(c, "base", 128, I)}};
+    for (int i = 0; i < count[v]; i++) {
+        o.part[i] = parts[v][i];
+        ranks += o.part[i].rank;
+        values += o.part[i].rank * o.part[i].out_rows;
+    }
+    o.a = fc_param(c, "a", ranks, I);
+    o.b = fc_param(c, "b", 0, values);
+    return af_linear(c->g, fc_rows(c, I), &o);
+}
+
 static void fill_positions(fastcheck *c, af_tensor *t)
 {
     if (strcmp(t->name, "positions") == 0)
@@ -136,6 +160,19 @@ static void test_dora_norm(void **state)
 {
     (void)state, each("dora_norm", build_dora, 1, (fastcheck){0});
 }
+static void test_adapters(void **state)
+{
+    static const int64_t sizes[][3] = {{5, 9, 0}, {70, 96, 0}, {129, 64, 0}, {200, 160, 0}};
+    (void)state;
+    for (size_t t = 0; t < AF_LEN(types); t++)
+        for (size_t s = 0; s < AF_LEN(sizes); s++)
+            for (int v = 0; v < 3; v++)
+                for (int live = 0; live < 2; live++) {
+                    fastcheck c = {.type = types[t], .shape = sizes[s], .variant = v};
+                    c.live = live ? (sizes[s][0] + 1) / 2 : 0;
+                    fastcheck_run("adapter", build_adapter, c);
+                }
+}
 static void test_binary(void **state)
 {
     (void)state, each("binary", build_binary, 2, (fastcheck){0});
@@ -166,7 +203,7 @@ int main(void)
         cmocka_unit_test(test_glu),       cmocka_unit_test(test_binary),
         cmocka_unit_test(test_rope),      cmocka_unit_test(test_embedding),
         cmocka_unit_test(test_update),    cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_dora_norm),
+        cmocka_unit_test(test_dora_norm), cmocka_unit_test(test_adapters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,7 @@ typedef struct af_cpu {
     uint8_t *shared; /* what most nodes work in: one for all graphs, which run in turn */
     uint64_t shared_bytes;
     int what;            /* AF_RUN_* of the running call: a forward node may make gradients too */
+    bool grads_spent;    /* gradients lie among activations: an update is the last to see them */
     af_cpu_times *times; /* NULL, or where every node's time is added */
 } af_cpu;
 

@@ -240,6 +240,7 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
     const cpu_graph *c = g->backend;
     cpu->work = cpu->shared;
     cpu->what = what;
+    cpu->grads_spent = g->grads_in_arena;
     if (g->pack_bytes)
         af_cpu_packs_fill(g, cpu);
     for (int i = 0; i < g->n_nodes; i++) {

@@ -12,12 +12,21 @@
 #define AF_AMX_CONFIG(at) __asm__ volatile("ldtilecfg %0" : : "m"(at) : "memory")
 #define AF_AMX_RELEASE()  __asm__ volatile("tilerelease" : : : "memory")
 #define AF_AMX_LOAD(tile, at, stride)                                                              \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(at), "r"(stride) : "memory")
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile                                            \
+                     :                                                                             \
+                     : "r"(at), "r"((int64_t)(stride))                                             \
+                     : "memory")
 /* The same with a hint that it is read once: what passes by leaves the rows of A where they are. */
 #define AF_AMX_PASS(tile, at, stride)                                                              \
-    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #tile : : "r"(at), "r"(stride) : "memory")
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #tile                                          \
+                     :                                                                             \
+                     : "r"(at), "r"((int64_t)(stride))                                             \
+                     : "memory")
 #define AF_AMX_STORE(tile, at, stride)                                                             \
-    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(at), "r"(stride) : "memory")
+    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)"                                        \
+                     :                                                                             \
+                     : "r"(at), "r"((int64_t)(stride))                                             \
+                     : "memory")
 #define AF_AMX_PRODUCT(sum, a, b)                                                                  \
     __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
 #define AF_AMX_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : : : "memory")
@@ -90,10 +99,11 @@ static inline __attribute__((always_inline)) void af_amx_block(float *c, int64_t
     AF_AMX_STORE(3, c + 16 * ldc + 16, ld);
 }
 
-/* 2^x to about 1 ulp for x up to 127, 0 far below (coefficients: Cephes' exp2f). */
+/* 2^x to about 1 ulp for x up to 127, and 2^-125 below that: what leaves the normal numbers takes a
+ * hundred cycles (coefficients: Cephes' exp2f). */
 static inline __m512 af_amx_exp2(__m512 x)
 {
-    x = _mm512_max_ps(x, _mm512_set1_ps(-200.0f));
+    x = _mm512_max_ps(x, _mm512_set1_ps(-125.0f));
     const __m512 n = _mm512_roundscale_ps(x, 0), f = _mm512_sub_ps(x, n);
     __m512 p = _mm512_set1_ps(1.535336188319500e-4f);
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.339887440266574e-3f));

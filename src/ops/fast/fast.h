@@ -79,6 +79,25 @@ static inline void af_attend_visible(const af_attend *a, int64_t i, int64_t *fro
 
 enum { AF_ATTEND_Q = 32 }; /* queries of one of attend's blocks */
 
+/* A product of bf16 rows x with a few columns, for machines whose tiles are worth a way of its own
+ * (adapter_tiles.c). cols is a multiple of 32, n of 16. */
+typedef struct af_slim {
+    const uint16_t *x; /* [rows][cols], rows of ldx */
+    int64_t rows, cols, ldx;
+    const uint16_t *packed; /* the few, from slim_pack or slim_turn */
+    int64_t n;
+    /* slim_rows: y [rows][n] = alpha x B */
+    float alpha;
+    uint16_t *y;
+    int64_t ldy;
+    /* slim_sums: c [n][cols], or its transpose, = or += g^T x */
+    float *c;
+    int64_t ldc;
+    bool trans, add;
+} af_slim;
+
+enum { AF_SLIM = 32 }; /* rows of one of slim_rows' blocks, columns of one of slim_sums' */
+
 /* The numbers of one Adam step; the differences to 1 are taken in double. */
 typedef struct af_adam_row {
     float rate;        /* lr / (1 - beta1^t) */
@@ -88,6 +107,7 @@ typedef struct af_adam_row {
     float beta2, new2;
     float eps, root; /* root: 1 / sqrt(1 - beta2^t) */
     float clip;
+    bool spent; /* nobody reads the gradient any more: it is not zeroed */
 } af_adam_row;
 
 typedef struct af_fast {
@@ -138,7 +158,7 @@ typedef struct af_fast {
     /* ds = p (dp - delta) factor, times 1 - (s/cap)^2 with a cap (s: the capped scores) */
     void (*softmax_bwd)(float *ds, const float *p, const float *dp, const float *s, float delta,
                         float factor, float cap, int64_t n);
-    /* one row of Adam; g is zeroed */
+    /* one row of Adam; g is zeroed, unless it is spent */
     void (*adam)(float *w, float *g, float *m, float *v, const af_adam_row *k, int64_t n);
     /* NULL where there is no such way. Bytes of work for sequences up to len; keys and values into
      * it; then blocks [from, to) of the queries. The backward needs no packing before. */
@@ -147,6 +167,13 @@ typedef struct af_fast {
     void (*attend)(const af_attend *a, int64_t from, int64_t to, void *work);
     uint64_t (*attend_bwd_work)(int64_t len, int64_t E);
     void (*attend_bwd)(const af_attend *a, void *work);
+    /* NULL where there is no such way. B [K][n] (trans: its columns are stored rows), 4 K n bytes;
+     * blocks of rows (edge: a block's worth of room); g [rows][n], 2 rows n bytes, both padded to
+     * 32; blocks of columns. */
+    void (*slim_pack)(uint16_t *to, const float *b, int64_t ld, bool trans, int64_t n, int64_t K);
+    void (*slim_rows)(const af_slim *s, int64_t from, int64_t to, uint16_t *edge);
+    void (*slim_turn)(uint16_t *to, const uint16_t *g, int64_t ld, int64_t n, int64_t rows);
+    void (*slim_sums)(const af_slim *s, int64_t from, int64_t to);
 } af_fast;
 
 /* The best table for this machine; never NULL. */

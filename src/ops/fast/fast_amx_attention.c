@@ -68,48 +68,84 @@ typedef struct block {
     float max[Q], sum[Q]; /* max: of scores times scale, to the base 2 */
 } block;
 
-/* Row i's scores of keys [at, at+n) become probabilities relative to its new maximum. */
-static void soften(block *b, int64_t i, int64_t at, int64_t n)
+/* Which of sixteen keys from j are in [from, to). */
+static inline __attribute__((always_inline)) __mmask16 seen(int64_t j, __m512i from, __m512i to,
+                                                            bool whole)
 {
-    float *s = b->r.s + i * LDS, *o = b->r.o + i * b->EP;
+    static const int32_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    if (whole)
+        return 0xffff;
+    const __m512i at = _mm512_add_epi32(_mm512_loadu_si512(lane), _mm512_set1_epi32((int32_t)j));
+    return _mm512_cmple_epi32_mask(from, at) & _mm512_cmplt_epi32_mask(at, to);
+}
+
+static inline __attribute__((always_inline)) __m512 scores(const float *s, int64_t j, __m512i from,
+                                                           __m512i to, bool whole)
+{
+    const __m512 x = _mm512_loadu_ps(s + j);
+    return whole ? x : _mm512_mask_blend_ps(seen(j, from, to, false), _mm512_set1_ps(-INFINITY), x);
+}
+
+/* 2^(x scale + shift) of sixteen scores from j, 0 of those that are not seen. */
+static inline __attribute__((always_inline)) __m512
+chances(const float *s, int64_t j, __m512 scale, __m512 shift, __m512i from, __m512i to, bool whole)
+{
+    const __m512 e = af_amx_exp2(_mm512_fmadd_ps(_mm512_loadu_ps(s + j), scale, shift));
+    return whole ? e : _mm512_maskz_mov_ps(seen(j, from, to, false), e);
+}
+
+/* Row i's scores of keys [at, at+n) become probabilities relative to its new maximum. */
+static inline __attribute__((always_inline)) void soften(block *b, int64_t i, int64_t at, int64_t n,
+                                                         bool whole)
+{
+    const float *s = b->r.s + i * LDS, factor = b->a->scale * log2_e;
+    float *o = b->r.o + i * b->EP;
     uint16_t *p = b->r.p + i * LDP;
-    int64_t from = 0, to = 0;
+    int64_t first = 0, end = 0;
     if (i < b->rows)
-        af_attend_visible(b->a, b->row + i, &from, &to);
-    from = AF_MAX(from - at, INT64_C(0));
-    to = AF_MIN(to - at, n);
-    if (to <= from) {
+        af_attend_visible(b->a, b->row + i, &first, &end);
+    if (end - at <= 0 || first - at >= n) {
         memset(p, 0, (size_t)n * sizeof *p);
         return;
     }
-    for (int64_t j = 0; j < from; j++)
-        s[j] = -INFINITY;
-    for (int64_t j = to; j < n; j++)
-        s[j] = -INFINITY;
-    const __m512 scale = _mm512_set1_ps(b->a->scale * log2_e);
-    __m512 m0 = _mm512_loadu_ps(s), m1 = _mm512_loadu_ps(s + 16);
+    const __m512i from = _mm512_set1_epi32((int32_t)(first - at)),
+                  to = _mm512_set1_epi32((int32_t)(end - at));
+    __m512 m0 = scores(s, 0, from, to, whole), m1 = scores(s, 16, from, to, whole);
     for (int64_t j = 32; j < n; j += 32) {
-        m0 = _mm512_max_ps(m0, _mm512_loadu_ps(s + j));
-        m1 = _mm512_max_ps(m1, _mm512_loadu_ps(s + j + 16));
+        m0 = _mm512_max_ps(m0, scores(s, j, from, to, whole));
+        m1 = _mm512_max_ps(m1, scores(s, j + 16, from, to, whole));
     }
-    const float m = _mm512_reduce_max_ps(_mm512_max_ps(m0, m1)) * (b->a->scale * log2_e);
+    const float m = _mm512_reduce_max_ps(_mm512_max_ps(m0, m1)) * factor;
     if (m > b->max[i]) {
-        const __m512 fix = _mm512_set1_ps(exp2f(b->max[i] - m)); /* 0 at first */
+        const __m512 fix = af_amx_exp2(_mm512_set1_ps(b->max[i] - m)); /* 0 at first */
         b->sum[i] *= _mm512_cvtss_f32(fix);
         for (int64_t e = 0; e < b->EP; e += 16)
             _mm512_storeu_ps(o + e, _mm512_mul_ps(_mm512_loadu_ps(o + e), fix));
         b->max[i] = m;
     }
-    const __m512 shift = _mm512_set1_ps(-b->max[i]);
+    const __m512 scale = _mm512_set1_ps(factor), shift = _mm512_set1_ps(-b->max[i]);
     __m512 t0 = _mm512_setzero_ps(), t1 = t0;
     for (int64_t j = 0; j < n; j += 32) {
-        const __m512 e0 = af_amx_exp2(_mm512_fmadd_ps(_mm512_loadu_ps(s + j), scale, shift)),
-                     e1 = af_amx_exp2(_mm512_fmadd_ps(_mm512_loadu_ps(s + j + 16), scale, shift));
+        const __m512 e0 = chances(s, j, scale, shift, from, to, whole),
+                     e1 = chances(s, j + 16, scale, shift, from, to, whole);
         t0 = _mm512_add_ps(t0, e0);
         t1 = _mm512_add_ps(t1, e1);
         _mm512_storeu_si512(p + j, af_amx_round(e0, e1));
     }
     b->sum[i] += _mm512_reduce_add_ps(_mm512_add_ps(t0, t1));
+}
+
+/* All rows of the block against keys [at, at+n). */
+static void soften_rows(block *b, int64_t at, int64_t n)
+{
+    int64_t from, to, unused;
+    af_attend_visible(b->a, b->row, &unused, &to);
+    af_attend_visible(b->a, b->row + b->rows - 1, &from, &unused);
+    const bool whole = b->rows == Q && from <= at && at + n <= to;
+    for (int64_t i = 0; whole && i < Q; i++)
+        soften(b, i, at, n, true);
+    for (int64_t i = 0; !whole && i < Q; i++)
+        soften(b, i, at, n, false);
 }
 
 /* The block's queries, missing ones zero. */
@@ -159,8 +195,7 @@ static void head_block(block *b, int64_t h)
         for (int64_t j = 0; j < n; j += 32)
             af_amx_block(r->s + j, LDS, r->q, EP * 2, 64, k + j / 32 * across, TILE_BYTES, EP / 32,
                          false);
-        for (int64_t i = 0; i < Q; i++)
-            soften(b, i, at, n);
+        soften_rows(b, at, n);
         for (int64_t e = 0; e < EP; e += 32)
             af_amx_block(r->o + e, EP, r->p, LDP * 2, 64, v + e / 32 * TILE_BYTES, across, n / 32,
                          true);

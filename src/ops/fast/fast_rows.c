@@ -407,18 +407,30 @@ static void softmax_bwd(float *ds, const float *p, const float *dp, const float 
     }
 }
 
-static void adam(float *restrict w, float *restrict g, float *restrict m, float *restrict v,
-                 const af_adam_row *row, int64_t n)
+/* spent: g is only read. */
+static inline __attribute__((always_inline)) void adam_row(float *restrict w, float *restrict g,
+                                                           float *restrict m, float *restrict v,
+                                                           const af_adam_row k, int64_t n,
+                                                           bool spent)
 {
-    const af_adam_row k = *row;
     for (int64_t i = 0; i < n; i++) {
         const float x = g[i] * k.clip + k.l2 * w[i];
         const float mm = k.beta1 * m[i] + k.new1 * x, vv = k.beta2 * v[i] + k.new2 * (x * x);
         m[i] = mm;
         v[i] = vv;
         w[i] = w[i] * k.keep - k.rate * mm / (sqrtf(vv) * k.root + k.eps);
-        g[i] = 0;
+        if (!spent)
+            g[i] = 0;
     }
+}
+
+static void adam(float *restrict w, float *restrict g, float *restrict m, float *restrict v,
+                 const af_adam_row *row, int64_t n)
+{
+    if (row->spent)
+        adam_row(w, g, m, v, *row, n, true);
+    else
+        adam_row(w, g, m, v, *row, n, false);
 }
 
 static bool usable(void)
@@ -489,5 +501,9 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .attend = AF_ISA_NAME(af_attend),
     .attend_bwd_work = AF_ISA_NAME(af_attend_bwd_work),
     .attend_bwd = AF_ISA_NAME(af_attend_bwd),
+    .slim_pack = AF_ISA_NAME(af_slim_pack),
+    .slim_rows = AF_ISA_NAME(af_slim_rows),
+    .slim_turn = AF_ISA_NAME(af_slim_turn),
+    .slim_sums = AF_ISA_NAME(af_slim_sums),
 #endif
 };

@@ -122,6 +122,13 @@ void AF_ISA_NAME(af_attend_pack)(const af_attend *a, void *work);
 void AF_ISA_NAME(af_attend)(const af_attend *a, int64_t from, int64_t to, void *work);
 uint64_t AF_ISA_NAME(af_attend_bwd_work)(int64_t len, int64_t E);
 void AF_ISA_NAME(af_attend_bwd)(const af_attend *a, void *work);
+/* ---- fast_amx_slim.c ---- */
+void AF_ISA_NAME(af_slim_pack)(uint16_t *to, const float *w, int64_t ld, bool trans, int64_t n,
+                               int64_t K);
+void AF_ISA_NAME(af_slim_rows)(const af_slim *s, int64_t from, int64_t to, uint16_t *edge);
+void AF_ISA_NAME(af_slim_turn)(uint16_t *to, const uint16_t *g, int64_t ld, int64_t n,
+                               int64_t rows);
+void AF_ISA_NAME(af_slim_sums)(const af_slim *s, int64_t from, int64_t to);
 #endif
 /* Around the bf16 tiles of one thread. */
 void AF_ISA_NAME(af_tile_begin)(void);
