@@ -8,6 +8,7 @@
 #include "format/safetensors.h"
 #include "graph/backend.h"
 #include "train/manifest.h"
+#include "train/run_folder.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -39,6 +40,7 @@ struct af_saver {
     /* the snapshot */
     copies weights, state;
     const af_adapter *adapter;
+    const char *model; /* the base's folder */
     char *progress, *trainer_state, *run_text;
     char *dir, *output, *keep; /* keep: the best checkpoint's folder, never removed */
     int64_t limit;
@@ -260,6 +262,8 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
         AF_TRY(write_copies(&s->weights, tmp, "model.safetensors", err));
     AF_TRY(write_copies(&s->state, tmp, "optimizer.safetensors", err));
     end_reading(s);
+    if (!s->adapter) /* a folder that opens as a model does */
+        AF_TRY(af_run_folder_copy(s->model, tmp, true, err));
     AF_TRY(write_text(tmp, "progress.json", s->progress, err));
     AF_TRY(write_text(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(write_text(tmp, "run.yaml", s->run_text, err));
@@ -337,6 +341,7 @@ static af_status snapshot(af_saver *s, af_trainer *t, af_error *err)
     AF_TRY(af_trainer_state_text(t, false, &s->trainer_state, err));
     AF_TRY(af_run_text(t->run, &s->run_text, err));
     s->limit = t->run->save_total_limit;
+    s->model = t->model_path;
     s->output = af_strdup(t->run->output_dir);
     s->dir = af_path_join(t->run->output_dir, name);
     if (t->run->load_best && t->progress.best_step > 0) {

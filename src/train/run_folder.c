@@ -156,8 +156,7 @@ af_status af_run_folder_write(const char *dir, const char *name, const char *tex
     return st;
 }
 
-/* Tokenizer and template beside the weights, so that the folder is complete. */
-static af_status copy_texts(const af_trainer *t, const char *model, af_error *err)
+af_status af_run_folder_copy(const char *model, const char *dir, bool whole, af_error *err)
 {
     static const char *const names[] = {"tokenizer.json",
                                         "tokenizer_config.json",
@@ -169,11 +168,9 @@ static af_status copy_texts(const af_trainer *t, const char *model, af_error *er
                                         "merges.txt",
                                         "generation_config.json",
                                         "config.json"};
-    const int count =
-        (int)AF_LEN(names) - (t->adapter ? 2 : 0); /* configs only beside a whole model */
+    const int count = (int)AF_LEN(names) - (whole ? 0 : 2); /* configs only beside a whole model */
     for (int i = 0; i < count; i++) {
-        char *from = af_path_join(model, names[i]),
-             *to = af_path_join(t->run->output_dir, names[i]);
+        char *from = af_path_join(model, names[i]), *to = af_path_join(dir, names[i]);
         af_status st = !from || !to ? af_fail_nomem(err, "a path", strlen(names[i])) : AF_OK;
         if (st == AF_OK && af_file_exists(from))
             st = af_file_copy(from, to, err);
@@ -189,15 +186,16 @@ static af_status copy_texts(const af_trainer *t, const char *model, af_error *er
  * the same. */
 af_status af_run_folder_texts(const af_trainer *t, af_error *err)
 {
+    const char *output = t->run->output_dir;
     if (af_dir_exists(t->model_path))
-        return copy_texts(t, t->model_path, err);
-    char *dir = af_path_join(t->run->output_dir, texts_name);
+        return af_run_folder_copy(t->model_path, output, !t->adapter, err);
+    char *dir = af_path_join(output, texts_name);
     af_error why = {0};
     if (!dir)
-        return af_fail_nomem(err, "a path", strlen(t->run->output_dir));
+        return af_fail_nomem(err, "a path", strlen(output));
     af_status st = af_export_texts(t->model_path, dir, &why);
     if (st == AF_OK)
-        st = copy_texts(t, dir, &why);
+        st = af_run_folder_copy(dir, output, !t->adapter, &why);
     if (st != AF_OK)
         af_trainer_say(t, "note: no tokenizer beside the adapter: %s", why.msg);
     st = af_dir_exists(dir) ? af_path_remove(dir, err) : AF_OK;

@@ -80,6 +80,26 @@ static void test_distributions(void **state)
     assert_int_equal(af_rng_below(1, 2, 3, 1), 0);
 }
 
+/* What weights made of a sine would show: neighbours, and whatever stands a row away, are alike. */
+static void test_neighbours_are_not_related(void **state)
+{
+    (void)state;
+    enum { COUNT = 20000, LAGS = 300 };
+    static double x[2][COUNT];
+    for (uint64_t i = 0; i < COUNT; i++) {
+        x[0][i] = af_rng_normal(7, 3, i);
+        x[1][i] = (af_rng_f64(7, 4, i) - 0.5) * sqrt(12);
+    }
+    for (int kind = 0; kind < 2; kind++)
+        for (int lag = 1; lag <= LAGS; lag++) {
+            double sum = 0;
+            for (int i = lag; i < COUNT; i++)
+                sum += x[kind][i] * x[kind][i - lag];
+            CHECK_MSG(fabs(sum) < 5 * sqrt(COUNT - lag), "kind %d, lag %d: %g", kind, lag,
+                      sum / (COUNT - lag));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -87,6 +107,7 @@ int main(void)
         cmocka_unit_test(test_rows_are_the_single_numbers),
         cmocka_unit_test(test_streams_and_seeds_differ),
         cmocka_unit_test(test_distributions),
+        cmocka_unit_test(test_neighbours_are_not_related),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

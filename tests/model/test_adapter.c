@@ -319,6 +319,44 @@ static void test_a_fresh_adapter_changes_nothing(void **state)
     }
 }
 
+/* A is uniform in +-1/sqrt(inputs), or normal of 1/rank: no two modules, rows or seeds alike. */
+static void test_a_fresh_adapter_is_drawn_as_peft_draws_it(void **state)
+{
+    (void)state;
+    enum { RANK = 64 };
+    for (int gaussian = 0; gaussian < 2; gaussian++) {
+        model_case c;
+        af_error err = {0};
+        af_adapter *other = NULL;
+        open_base(&c, "llama3_tiny", false);
+        const af_model_spec *s = af_source_spec(c.source);
+        const af_adapter_config config = {.r = RANK,
+                                          .alpha = 8,
+                                          .target_regex = "all-linear",
+                                          .init_weights = gaussian ? "gaussian" : "true"};
+        CHECK_OK(af_adapter_new(&c.adapter, &config, s, c.source, 5, &err), err);
+        CHECK_OK(af_adapter_new(&other, &config, s, c.source, 6, &err), err);
+        const int64_t in = s->module[0].in, n = RANK * in;
+        const float *a[] = {c.adapter->module[0].a, c.adapter->module[0].a + in,
+                            c.adapter->module[1].a, other->module[0].a};
+        const double variance = gaussian ? 1.0 / (RANK * RANK) : 1.0 / (3.0 * (double)in);
+        double square = 0;
+        for (int64_t k = 0; k < n; k++)
+            square += (double)a[0][k] * a[0][k];
+        CHECK_MSG(fabs(square / ((double)n * variance) - 1) < 5 * sqrt(2.0 / (double)n),
+                  "variance %g, not %g", square / (double)n, variance);
+        for (int with = 1; with < 4; with++) { /* the next row, another module, another seed */
+            const int64_t m = with == 1 ? n - in : n;
+            double sum = 0;
+            for (int64_t k = 0; k < m; k++)
+                sum += (double)a[0][k] * a[with][k];
+            CHECK_MSG(fabs(sum) < 5 * variance * sqrt((double)m), "%d: %g", with, sum / variance);
+        }
+        af_adapter_free(other);
+        case_close(&c);
+    }
+}
+
 static void test_mixtures_add_up(void **state)
 {
     (void)state;
@@ -409,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_folders_survive_a_round_trip),
         cmocka_unit_test(test_config_has_every_key_of_peft_sorted),
         cmocka_unit_test(test_a_fresh_adapter_changes_nothing),
+        cmocka_unit_test(test_a_fresh_adapter_is_drawn_as_peft_draws_it),
         cmocka_unit_test(test_mixtures_add_up),
         cmocka_unit_test(test_wrong_configs_are_refused_by_name),
     };

@@ -418,6 +418,52 @@ static void test_a_run_without_rows_gives_zeros(void **state)
         assert_true(r.grad[i] == 0);
 }
 
+/* No constant hidden in a kernel ends a long batch early: every row has a loss and a gradient, and
+ * the last token sees the first. */
+static void test_every_row_of_a_long_batch_counts(void **state)
+{
+    (void)state;
+    enum { N = 1500, D = 8, V = 16, W = 3 * D };
+    world w = begin();
+    af_tensor *h = af_param(w.g, "h", AF_DTYPE_F32, 2, (int64_t[]){N, D});
+    af_tensor *head = af_weight(w.g, "head", AF_DTYPE_F32, 2, (int64_t[]){V, D});
+    af_tensor *labels = af_input(w.g, "labels", AF_DTYPE_I32, 1, (int64_t[]){N}), *rows;
+    af_tensor *qkv = af_param(w.g, "qkv", AF_DTYPE_F32, 2, (int64_t[]){N, W});
+    af_tensor *bounds = af_input(w.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){2});
+    af_tensor *y = af_attention(
+        w.g, qkv, bounds,
+        &(af_attention_opts){.heads = 1, .kv_heads = 1, .head_dim = D, .causal = true});
+    af_tensor *last = af_sum_all(w.g, af_slice(w.g, y, 0, N - 1, 1));
+    af_tensor *loss = af_head_loss(w.g, h, head, labels, &(af_head_opts){.rows = &rows});
+    af_output(w.g, rows);
+    af_output(w.g, loss);
+    af_backward(w.g, af_add(w.g, loss, last));
+    prepare(w);
+    memcpy(bounds->data, (int32_t[]){0, N}, 2 * sizeof(int32_t));
+    for (int64_t i = 0; i < N * D; i++)
+        ((float *)h->data)[i] = (float)af_rng_normal(1, 1, (uint64_t)i);
+    for (int64_t i = 0; i < V * D; i++)
+        ((float *)head->data)[i] = (float)af_rng_normal(1, 2, (uint64_t)i);
+    for (int32_t i = 0; i < N; i++)
+        ((int32_t *)labels->data)[i] = i % V;
+    memset(qkv->data, 0, N * W * sizeof(float)); /* every key is seen alike */
+    go(w, AF_RUN_GRAD);
+    const float *row = rows->data, *dh = h->grad->data, *dqkv = qkv->grad->data;
+    double sum = 0;
+    for (int64_t i = 0; i < N; i++) {
+        float most = 0;
+        for (int64_t k = 0; k < D; k++)
+            most = fmaxf(most, fabsf(dh[i * D + k]));
+        CHECK_MSG(row[2 * i] > 0 && most > 0, "row %d has loss %g and gradient %g", (int)i,
+                  row[2 * i], most);
+        CHECK_MSG(fabs(dqkv[i * W + 2 * D] * N - 1) < 1e-4, "the value of row %d got %g", (int)i,
+                  dqkv[i * W + 2 * D]);
+        sum += row[2 * i];
+    }
+    assert_true(fabs(*(float *)loss->data / sum - 1) < 1e-5);
+    end(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_zero_sublayer_passes_the_gradient),
         cmocka_unit_test(test_frozen_weights_cost_no_gradient_nodes),
         cmocka_unit_test(test_a_run_without_rows_gives_zeros),
+        cmocka_unit_test(test_every_row_of_a_long_batch_counts),
         cmocka_unit_test(test_a_frozen_row_of_a_table_gets_no_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,6 +157,8 @@ bytes() { "$AFINAR" plan "$tmp/run.yaml" output_dir="$tmp/none" --json "$@" | se
 # full fine-tuning leaves a model that opens
 "$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/full" learning_rate=1e-3
 "$AFINAR" eval "$tmp/full" --data "$AF_GOLDEN/models/data/train_tokens.jsonl" --json --device cpu -q > "$tmp/eval"
+of_model() { "$AFINAR" eval "$tmp/$1" --data "$AF_GOLDEN/models/data/train.jsonl" --json --device cpu -q; }
+[ "$(of_model full)" = "$(of_model full/checkpoint-4)" ] || die "a checkpoint is no model, or another one"
 # a run over an earlier one of another kind leaves nothing of it
 train full overwrite_output_dir=true
 [ -e "$tmp/full/adapter_model.safetensors" ] && [ ! -e "$tmp/full/model.safetensors" ] || die "two models in one folder"
