@@ -45,8 +45,8 @@ typedef struct af_bench_result {
     double flops;        /* of one step, recomputation included */
     double floor_ms;     /* the step's projections and head alone, in the same process */
     double floor_cpu_ms;
-    double loss; /* of the last step */
-    char recompute[48]; /* the way to run: "cheap", "wide, 15 of 30 blocks" */
+    double loss;          /* of the last step */
+    char recompute[48];   /* the way to run: "cheap", "wide, 15 of 30 blocks" */
     af_counters counters; /* what the timed steps did: per step, rounded up */
     int n_ops;            /* with by_op: slowest first */
     af_bench_op ops[AF_BENCH_OPS_MAX];

@@ -2,12 +2,12 @@
 #ifndef AF_TRAINER_H
 #define AF_TRAINER_H
 
+#include "afinar/schedule.h"
 #include "afinar/train.h"
 #include "data/batch_stream.h"
 #include "data/dataset.h"
 #include "model/load.h"
 #include "train/run_config.h"
-#include "afinar/schedule.h"
 
 /* What a run has done so far: all of it is in every checkpoint. */
 typedef struct af_progress {
