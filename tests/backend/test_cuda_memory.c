@@ -364,6 +364,8 @@ static void test_every_mode_gives_the_same_bits(void **state)
     static const way ways[] = {
         {"dense, all kept", {AF_RECOMPUTE_NONE, false, 0}, false, false},
         {"dense, cheap", {AF_RECOMPUTE_CHEAP, false, 0}, false, false},
+        {"dense, wide on 7 of 30 blocks", {AF_RECOMPUTE_WIDE, false, 7}, false, false},
+        {"dense, block on 7 of 30 blocks", {AF_RECOMPUTE_BLOCK, false, 7}, false, false},
         {"4 bits, all kept", {AF_RECOMPUTE_NONE, true, 0}, false, false},
         {"4 bits, cheap", {AF_RECOMPUTE_CHEAP, true, 0}, false, false},
         {"4 bits, wide", {AF_RECOMPUTE_WIDE, true, 0}, false, false},
