@@ -172,8 +172,9 @@ af_status af_pool_new(af_pool **out, int threads, af_error *err)
         p->threads += ok;
     }
     if (!ok) {
+        const int given = p->threads;
         af_pool_free(p);
-        return af_fail(err, AF_EIO, "the system gave %d of %d threads", p->threads, threads);
+        return af_fail(err, AF_EIO, "the system gave %d of %d threads", given, threads);
     }
     *out = p;
     return AF_OK;

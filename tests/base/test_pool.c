@@ -3,7 +3,10 @@
 #include "test.h"
 
 #include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct job {
     int hits[1000];
@@ -112,6 +115,36 @@ static void test_no_pool_runs_in_the_caller(void **state)
     assert_true(af_cpu_count() >= 1);
 }
 
+/* In a child whose address space has no room for so many stacks. */
+static int ask_too_much(void)
+{
+    enum { MANY = 4000 };
+    af_pool *pool = NULL;
+    af_error err = {0};
+    int given = 0, of = 0;
+    const struct rlimit room = {UINT64_C(1) << 30, UINT64_C(1) << 30};
+    if (setrlimit(RLIMIT_AS, &room) != 0)
+        return 1;
+    if (af_pool_new(&pool, MANY, &err) != AF_EIO ||
+        sscanf(err.msg, "the system gave %d of %d threads", &given, &of) != 2)
+        return 2;
+    return of == MANY && given > 0 && given < MANY ? 0 : 3;
+}
+
+static void test_threads_that_are_not_to_be_had_are_counted(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* their shadow needs more than the limit */
+#endif
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(ask_too_much());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    CHECK_MSG(status == 0, "the child ended with %x", status);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -119,6 +152,7 @@ int main(void)
         cmocka_unit_test(test_a_share_is_one_thread_at_a_time),
         cmocka_unit_test(test_the_rest_of_a_slow_share_is_taken_by_others),
         cmocka_unit_test(test_no_pool_runs_in_the_caller),
+        cmocka_unit_test(test_threads_that_are_not_to_be_had_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
