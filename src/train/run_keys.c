@@ -215,22 +215,46 @@ const af_key *af_key_find(const char *name)
     return NULL;
 }
 
+/* Does every word of `wrong` stand in `word`? "neftune_alpha" means "neftune_noise_alpha". */
+static bool has_words(const char *word, const char *wrong)
+{
+    char part[64];
+    int n = 0;
+    for (const char *at = wrong; *at; n++) {
+        const size_t len = strcspn(at, "_-");
+        snprintf(part, sizeof part, "%.*s", (int)AF_MIN(len, sizeof part - 1), at);
+        if (!strstr(word, part))
+            return false;
+        at += len + (at[len] != '\0');
+    }
+    return n > 0;
+}
+
+/* How far a wrong key is from a right one; part of it, or it and a word more, is near. */
+static int remoteness(const char *wrong, const char *word)
+{
+    enum { PART = 4, WHOLE = 6, NEAR = 2 };
+    const int d = af_word_distance(wrong, word);
+    const bool part = strlen(wrong) >= PART && has_words(word, wrong);
+    const bool whole = strlen(word) >= WHOLE && strncmp(wrong, word, strlen(word)) == 0;
+    return part || whole ? AF_MIN(d, NEAR) : d;
+}
+
 const char *af_key_suggest(const char *wrong)
 {
     const char *best = NULL;
-    int best_distance = 0;
-    const int length = (int)strlen(wrong);
+    int least = 0, least_letters = 0;
+    const int most = AF_MAX(2, (int)strlen(wrong) / 4);
     for (int i = 0; i < af_keys_count; i++) {
         const af_key *k = &af_keys[i];
         for (int w = -1; w < (int)AF_LEN(k->alias) && (w < 0 || k->alias[w]); w++) {
             const char *word = w < 0 ? k->name : k->alias[w];
-            const int d = af_word_distance(wrong, word);
-            const bool part = length >= 4 && strstr(word, wrong);
-            const int score = part ? AF_MIN(d, 2) : d;
-            if (score <= AF_MAX(2, length / 4) && (!best || score < best_distance)) {
-                best = k->name;
-                best_distance = score;
-            }
+            const int far = remoteness(wrong, word), letters = af_word_distance(wrong, word);
+            if (far > most || (best && (far > least || (far == least && letters >= least_letters))))
+                continue;
+            best = k->name;
+            least = far;
+            least_letters = letters;
         }
     }
     return best;

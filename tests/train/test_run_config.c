@@ -110,6 +110,28 @@ static void test_foreign_files(void **state)
     }
 }
 
+static void test_suggestions(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"lora_rnak", "lora_r"},
+        {"steps", "max_steps"},
+        {"neftune_alpha", "neftune_noise_alpha"},
+        {"optimizer_type", "optimizer"},
+        {"epochs", "num_epochs"},
+        {"weight-decay", "weight_decay"},
+        {"use_gradient_checkpointing", "gradient_checkpointing"},
+        {"zzz", NULL},
+        {"a_key_longer_than_any_word_there_is_and_then_some_letters_more_to_be_sure", NULL},
+        {"_", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *got = af_key_suggest(cases[i][0]), *want = cases[i][1];
+        CHECK_MSG(got == want || (got && want && strcmp(got, want) == 0), "%s: %s, not %s",
+                  cases[i][0], got ? got : "none", want ? want : "none");
+    }
+}
+
 static void test_null_takes_a_key_back(void **state)
 {
     (void)state;
@@ -182,6 +204,7 @@ int main(void)
         cmocka_unit_test(test_defaults_and_aliases),
         cmocka_unit_test(test_every_wrong_file_is_named),
         cmocka_unit_test(test_foreign_files),
+        cmocka_unit_test(test_suggestions),
         cmocka_unit_test(test_null_takes_a_key_back),
         cmocka_unit_test(test_effective_file_reads_back),
         cmocka_unit_test(test_table_is_sound),
