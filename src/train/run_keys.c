@@ -244,7 +244,7 @@ const char *af_key_suggest(const char *wrong)
 {
     const char *best = NULL;
     int least = 0, least_letters = 0;
-    const int most = AF_MAX(2, (int)strlen(wrong) / 4);
+    const int length = (int)strlen(wrong), most = AF_MIN(AF_MAX(2, length / 4), length - 1);
     for (int i = 0; i < af_keys_count; i++) {
         const af_key *k = &af_keys[i];
         for (int w = -1; w < (int)AF_LEN(k->alias) && (w < 0 || k->alias[w]); w++) {
