@@ -166,7 +166,7 @@ static void give_offsets(const packer *p)
             g->tensors[i]->offset = g->tensors[p->chain[i]]->offset;
 }
 
-uint64_t af_graph_pack(af_graph *g, af_packing how, bool *failed)
+uint64_t af_graph_pack(af_graph *g, af_pack_way how, bool *failed)
 {
     const bool grads = how != AF_PACK_LARGEST;
     const uint64_t most = (uint64_t)g->n_tensors * (grads ? 3 : 1) + (uint64_t)g->n_nodes;

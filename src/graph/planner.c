@@ -301,40 +301,53 @@ static uint64_t lay(af_graph *g, int reach, bool *failed)
     return s[0].top + s[1].top;
 }
 
+/* Offsets of a layout that may turn out to be the best: of tensors, then of workspaces. */
+static void keep_offsets(const af_graph *g, uint64_t *kept)
+{
+    for (int i = 0; i < g->n_tensors; i++)
+        kept[i] = g->tensors[i]->offset;
+    for (int i = 0; i < g->n_nodes; i++)
+        kept[g->n_tensors + i] = g->nodes[i]->work_offset;
+}
+
+static void take_offsets(af_graph *g, const uint64_t *kept)
+{
+    for (int i = 0; i < g->n_tensors; i++)
+        g->tensors[i]->offset = kept[i];
+    for (int i = 0; i < g->n_nodes; i++)
+        g->nodes[i]->work_offset = kept[g->n_tensors + i];
+}
+
 af_status af_graph_layout(af_graph *g, af_error *err)
 {
     static const int reaches[] = {8, 24, 64, INT32_MAX};
     /* where every value lives long, the sweeps find all there is to find */
     const size_t ways = AF_LEN(reaches) + (g->recompute >= AF_RECOMPUTE_WIDE);
-    size_t best = 0;
     uint64_t least = UINT64_MAX;
-    bool failed = false;
+    uint64_t *kept = af_calloc((uint64_t)g->n_tensors + (uint64_t)g->n_nodes + 1, sizeof *kept);
+    bool failed = !kept;
     find_lifetimes(g);
     place_leaves(g);
     for (size_t i = 0; i < ways && !failed; i++) {
         const uint64_t bytes = i < AF_LEN(reaches) ? lay(g, reaches[i], &failed)
                                                    : af_graph_pack(g, AF_PACK_LARGEST, &failed);
-        if (bytes < least) {
+        if (bytes < least && !failed) {
             least = bytes;
-            best = i;
+            keep_offsets(g, kept);
         }
     }
-    if (g->one_pass && !failed) {
-        uint64_t bytes = af_graph_pack(g, AF_PACK_LARGEST_GRADS, &failed);
-        const uint64_t other = af_graph_pack(g, AF_PACK_LONGEST_GRADS, &failed);
-        if (other >= bytes)
-            (void)af_graph_pack(g, AF_PACK_LARGEST_GRADS, &failed);
-        bytes = AF_MIN(bytes, other);
-        g->grads_in_arena = bytes < least + g->role_bytes[AF_ROLE_GRADIENT];
-        if (g->grads_in_arena) {
-            least = bytes;
-            g->role_bytes[AF_ROLE_GRADIENT] = 0;
-        }
+    for (int how = AF_PACK_LARGEST_GRADS; how <= AF_PACK_LONGEST_GRADS && g->one_pass; how++) {
+        const uint64_t bytes = failed ? 0 : af_graph_pack(g, (af_pack_way)how, &failed);
+        if (failed || bytes >= least + g->role_bytes[AF_ROLE_GRADIENT])
+            continue;
+        least = bytes;
+        g->grads_in_arena = true;
+        g->role_bytes[AF_ROLE_GRADIENT] = 0;
+        keep_offsets(g, kept);
     }
-    /* the offsets of the best one again */
-    if (!g->grads_in_arena && !failed)
-        (void)(best < AF_LEN(reaches) ? lay(g, reaches[best], &failed)
-                                      : af_graph_pack(g, AF_PACK_LARGEST, &failed));
+    if (!failed)
+        take_offsets(g, kept);
+    free(kept);
     g->role_bytes[AF_ROLE_ACTIVATION] = least;
     count_work(g);
     return failed ? af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof(range)) : AF_OK;

@@ -27,10 +27,10 @@ af_tensor *af_inplace_input(const af_node *n);
 /* pack.c: sets every offset of the arena; returns its bytes, or 0 with *failed set when memory for
  * the plan is gone. With gradients, the flat ones are its beginning: memory of activations until
  * the first node writes there. */
-typedef enum af_packing {
+typedef enum af_pack_way {
     AF_PACK_LARGEST, /* first */
     AF_PACK_LARGEST_GRADS,
     AF_PACK_LONGEST_GRADS, /* what lives longest first */
-} af_packing;
-uint64_t af_graph_pack(af_graph *g, af_packing how, bool *failed);
+} af_pack_way;
+uint64_t af_graph_pack(af_graph *g, af_pack_way how, bool *failed);
 #endif

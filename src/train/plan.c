@@ -122,9 +122,8 @@ typedef struct answer {
 } answer;
 
 /* Where it belongs among the others: some of the blocks before all of them. */
-static void enter_taken(answer *a, const af_trainer *t)
+static void enter_taken(answer *a, af_rung r, const af_plan_info *plan)
 {
-    const af_rung r = t->rung;
     while (a->rung[a->taken].mode != r.mode || a->rung[a->taken].packed != r.packed)
         a->taken++;
     if (r.blocks == 0)
@@ -134,7 +133,20 @@ static void enter_taken(answer *a, const af_trainer *t)
         a->plan[i] = a->plan[i - 1];
     }
     a->rung[a->taken] = r;
-    a->plan[a->taken] = t->plan;
+    a->plan[a->taken] = *plan;
+}
+
+/* As it was planned on the way to the choice, or now. */
+static af_status plan_of(af_trainer *t, af_rung r, af_plan_info *out, af_error *err)
+{
+    for (int i = 0; i < t->tries; i++)
+        if (af_rung_same(t->tried[i].rung, r)) {
+            *out = t->tried[i].plan;
+            return AF_OK;
+        }
+    const af_status st = af_trainer_try(t, r, err);
+    *out = t->plan;
+    return st;
 }
 
 static af_status fill(answer *a, af_trainer *t, uint64_t memory, af_error *err)
@@ -143,12 +155,12 @@ static af_status fill(answer *a, af_trainer *t, uint64_t memory, af_error *err)
     a->free_bytes = memory ? memory : af_device_memory_free(t->device);
     set_shape(t, t->run->sequence_len);
     a->rungs = af_trainer_rungs(t, a->rung);
-    for (int i = 0; i < a->rungs; i++) {
-        AF_TRY(af_trainer_try(t, a->rung[i], err));
-        a->plan[i] = t->plan;
-    }
     AF_TRY(af_trainer_choose(t, a->free_bytes, &a->fits, err));
-    enter_taken(a, t);
+    const af_rung taken = t->rung;
+    const af_plan_info plan = t->plan;
+    for (int i = 0; i < a->rungs; i++)
+        AF_TRY(plan_of(t, a->rung[i], &a->plan[i], err));
+    enter_taken(a, taken, &plan);
     for (int i = 0; i < LENGTHS; i++) {
         a->length[i] = AF_MAX(t->run->sequence_len >> 2, 1) << i;
         set_shape(t, a->length[i]);

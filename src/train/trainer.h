@@ -33,6 +33,12 @@ typedef struct af_rung {
                  */
 } af_rung;
 
+enum { AF_TRIED_MAX = 24 };
+typedef struct af_tried {
+    af_rung rung;
+    af_plan_info plan;
+} af_tried;
+
 typedef struct af_trainer {
     const af_run *run;
     const af_train_hooks *hooks;
@@ -60,6 +66,8 @@ typedef struct af_trainer {
     int64_t rows_max, sequences_max, bounds_len;
     af_rung rung;
     af_plan_info plan;
+    af_tried tried[AF_TRIED_MAX]; /* plans made since the choice began */
+    int tries;
     uint64_t program_bytes; /* resident before the graph's memory was taken */
     /* loop */
     int64_t steps, steps_per_epoch;
@@ -92,6 +100,7 @@ enum { AF_RUNGS_MAX = 10, AF_RUNG_NAME = 48 };
 int af_trainer_rungs(const af_trainer *t, af_rung out[AF_RUNGS_MAX]);
 /* "block", "block+4bit", "wide, 15 of 30 blocks". */
 const char *af_rung_name(const af_trainer *t, af_rung r, char buf[AF_RUNG_NAME]);
+bool af_rung_same(af_rung a, af_rung b);
 /* Records and plans one. */
 AF_CHECKED af_status af_trainer_try(af_trainer *t, af_rung r, af_error *err);
 /* Tries those the run allows in order until the plan fits `free_bytes`: t->rung and t->plan are the

@@ -6,6 +6,8 @@
 #include "train/samples.h"
 #include "train/trainer.h"
 
+#include <math.h>
+
 /* Without weights to look at: nf4 for the layers' linears when those stay in 4 bits. */
 static af_status guess_types(af_trainer *t, bool packed, af_error *err)
 {
@@ -101,6 +103,8 @@ af_status af_trainer_try(af_trainer *t, af_rung r, af_error *err)
                      : guess_scales(t, err));
     AF_TRY(af_graph_plan(t->graph, t->device, &t->plan, err));
     AF_TRY(af_samples_plan(t, &t->samples_bytes, err));
+    if (t->tries < AF_TRIED_MAX)
+        t->tried[t->tries++] = (af_tried){r, t->plan};
 done:
     return st;
 }
@@ -187,7 +191,7 @@ static af_status does_not_fit(af_trainer *t, uint64_t free_bytes, af_error *err)
 
 /* ---- some of the blocks ---- */
 
-static bool same_rung(af_rung a, af_rung b)
+bool af_rung_same(af_rung a, af_rung b)
 {
     return a.mode == b.mode && a.packed == b.packed && a.blocks == b.blocks;
 }
@@ -195,22 +199,35 @@ static bool same_rung(af_rung a, af_rung b)
 static af_status try_blocks(af_trainer *t, af_rung r, int blocks, af_error *err)
 {
     r.blocks = blocks < t->spec->layers ? blocks : 0;
-    return same_rung(t->rung, r) ? AF_OK : af_trainer_try(t, r, err);
+    return af_rung_same(t->rung, r) ? AF_OK : af_trainer_try(t, r, err);
 }
 
-/* The fewest blocks of r that need no more than `bytes`: more than `no`, at most `yes`. */
-static af_status fewest_blocks(af_trainer *t, af_rung r, int no, int yes, uint64_t bytes,
+/* A number of blocks and what they need. */
+typedef struct probe {
+    int blocks;
+    double bytes;
+} probe;
+
+static double needed(const af_trainer *t)
+{
+    return (double)t->plan.total + (double)(on_cpu(t) ? af_trainer_copies(t) : 0);
+}
+
+/* The fewest blocks of r that need no more than `bytes`: more than `no`, at most `yes`. Every block
+ * saves about as much, so the place is guessed; halving comes where that does not help. */
+static af_status fewest_blocks(af_trainer *t, af_rung r, probe no, probe yes, double bytes,
                                af_error *err)
 {
     af_status st = AF_OK;
-    for (int at = yes - 1; yes - no > 1; at = (no + yes) / 2) { /* often one less is too few */
+    for (int tries = 0; yes.blocks - no.blocks > 1; tries++) {
+        const double slope = no.bytes - yes.bytes, span = (double)(yes.blocks - no.blocks);
+        const double part = tries < 4 && slope > 0 ? (no.bytes - bytes) / slope : 0.5;
+        const int guess = no.blocks + (int)ceil(part * span);
+        const int at = AF_MAX(AF_MIN(guess, yes.blocks - 1), no.blocks + 1);
         AF_TRY(try_blocks(t, r, at, err));
-        if (fits_in(t, bytes))
-            yes = at;
-        else
-            no = at;
+        *(needed(t) <= bytes ? &yes : &no) = (probe){at, needed(t)};
     }
-    st = try_blocks(t, r, yes, err);
+    st = try_blocks(t, r, yes.blocks, err);
 done:
     return st;
 }
@@ -243,7 +260,9 @@ static af_status economise(af_trainer *t, af_rung r, af_error *err)
         goto done;
     AF_TRY(try_blocks(t, wide, most, err));
     const double gain = (double)none.total - (double)t->plan.total;
-    AF_TRY(fewest_blocks(t, wide, 0, most, none.total - (uint64_t)AF_MAX(gain * 0.98, 0), err));
+    const double copies = needed(t) - (double)t->plan.total, before = (double)none.total + copies;
+    AF_TRY(fewest_blocks(t, wide, (probe){0, before}, (probe){most, needed(t)},
+                         before - AF_MAX(gain * 0.98, 0), err));
     const int taken = t->rung.blocks ? t->rung.blocks : layers;
     if (gain / (double)none.total < share * taken)
         AF_TRY(af_trainer_try(t, r, err));
@@ -256,9 +275,10 @@ af_status af_trainer_choose(af_trainer *t, uint64_t free_bytes, bool *fits, af_e
     af_rung rung[AF_RUNGS_MAX];
     const int n = af_trainer_rungs(t, rung);
     const af_rung *last = NULL; /* did not fit */
-    int least = 0;              /* nor did so many blocks of the next one */
+    probe least = {0, 0};       /* nor did so many blocks of the next one */
     af_status st = AF_OK;
     *fits = false;
+    t->tries = 0;
     for (int i = 0; i < n && !*fits; i++) {
         const af_rung r = rung[i];
         if (!allows(t, r))
@@ -268,8 +288,9 @@ af_status af_trainer_choose(af_trainer *t, uint64_t free_bytes, bool *fits, af_e
         AF_TRY(economises(t, r) ? economise(t, r, err) : af_trainer_try(t, r, err));
         *fits = fits_in(t, free_bytes);
         if (*fits && between)
-            AF_TRY(fewest_blocks(t, r, least, t->spec->layers, free_bytes, err));
-        least = t->rung.blocks;
+            AF_TRY(fewest_blocks(t, r, least, (probe){t->spec->layers, needed(t)},
+                                 (double)free_bytes, err));
+        least = (probe){t->rung.blocks, needed(t)};
         last = &rung[i];
     }
 done:
