@@ -39,9 +39,39 @@ static af_status check_bounds(const parser *p, const af_key *k, double v, int li
                    place(p, line, at, sizeof at), k->name, v, k->min, k->max);
 }
 
+/* "q_proj,v_proj", as LLaMA-Factory writes lists of names; prompts and patterns have commas of
+ * their own. */
+static bool is_joined(const af_key *k, const af_yaml *n)
+{
+    return n->kind == AF_YAML_SCALAR && strchr(n->text, ',') &&
+           !strpbrk(n->text, "*()[]{}|\\^$+?") && strcmp(k->name, "generate_samples") != 0;
+}
+
+static af_status set_joined(const parser *p, const af_key *k, af_strings *out, const char *text)
+{
+    int count = 1;
+    for (const char *c = text; *c; c++)
+        count += *c == ',';
+    const char **item = af_arena_take(&p->run->mem, (uint64_t)count * sizeof *item);
+    for (int i = 0; i < count && item; i++) {
+        const size_t skip = strspn(text, " "), len = strcspn(text + skip, ", ");
+        item[i] = af_arena_strndup(&p->run->mem, text + skip, len);
+        text += strcspn(text, ",");
+        text += *text == ',';
+        if (!item[i])
+            item = NULL;
+    }
+    if (!item)
+        return af_fail_nomem(p->err, k->name, (uint64_t)count * sizeof *item);
+    *out = (af_strings){item, count};
+    return AF_OK;
+}
+
 static af_status set_list(const parser *p, const af_key *k, af_strings *out, const af_yaml *n,
                           int line)
 {
+    if (is_joined(k, n))
+        return set_joined(p, k, out, n->text);
     const int count = n->kind == AF_YAML_LIST ? n->count : 1;
     const char **item = af_arena_take(&p->run->mem, (uint64_t)AF_MAX(count, 1) * sizeof *item);
     if (!item)

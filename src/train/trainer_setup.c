@@ -51,6 +51,10 @@ static af_status open_data(af_trainer *t, const af_yaml *list, af_token_store *s
         .vocab = t->spec->vocab,
     };
     const af_status st = af_dataset_open(store, counts, &o, err);
+    if (st != AF_OK && run->chat_template && strstr(err->msg, "chat template named")) {
+        char at[300];
+        af_fail_prefix(err, "%s", af_run_place(run, "chat_template", at, sizeof at));
+    }
     if (st == AF_OK && store->records == 0)
         return nothing_left(run, counts, err);
     if (st == AF_OK && store->supervised == 0)

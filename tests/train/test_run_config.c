@@ -110,6 +110,28 @@ static void test_foreign_files(void **state)
     }
 }
 
+/* One text with commas is a list of names; a pattern or a prompt is not. */
+static void test_lists_in_one_text(void **state)
+{
+    (void)state;
+    af_run r = {0};
+    af_error err = {0};
+    CHECK_OK(parse(&r,
+                   BASE "finetuning_type: lora\nlora_target: q_proj, v_proj\n"
+                        "additional_target: embed_tokens,lm_head\nexclude_modules: .*x{1,2}\n"
+                        "generate_samples: Hello, you\n",
+                   NULL, 0, &err),
+             err);
+    assert_int_equal(r.lora_target_modules.count, 2);
+    assert_string_equal(r.lora_target_modules.item[1], "v_proj");
+    assert_int_equal(r.lora_modules_to_save.count, 2);
+    assert_string_equal(r.lora_modules_to_save.item[0], "embed_tokens");
+    assert_int_equal(r.lora_exclude_modules.count, 1);
+    assert_int_equal(r.generate_samples.count, 1);
+    assert_string_equal(r.generate_samples.item[0], "Hello, you");
+    af_run_clear(&r);
+}
+
 static void test_suggestions(void **state)
 {
     (void)state;
@@ -204,6 +226,7 @@ int main(void)
         cmocka_unit_test(test_defaults_and_aliases),
         cmocka_unit_test(test_every_wrong_file_is_named),
         cmocka_unit_test(test_foreign_files),
+        cmocka_unit_test(test_lists_in_one_text),
         cmocka_unit_test(test_suggestions),
         cmocka_unit_test(test_null_takes_a_key_back),
         cmocka_unit_test(test_effective_file_reads_back),
