@@ -3,6 +3,8 @@
 #include "model_case.h"
 
 #include "afinar/model.h"
+#include "graph/node.h"
+#include "model/model_state.h"
 #include "model/sample.h"
 
 static const char *const models[] = {
@@ -104,6 +106,45 @@ static void test_a_batch_is_its_sequences_alone(void **state)
         af_generated_clear(&all[p]);
     }
     af_model_close(m);
+}
+
+/* A graph without room for another call: the same tokens, in as much memory as was planned. */
+static void test_a_graph_for_one_call_is_the_planned_one(void **state)
+{
+    static const char *const some[] = {"gemma3_text", "dynamic", "qwen2"};
+    static int32_t buf[PROMPTS][400];
+    const int32_t *ids[PROMPTS];
+    int64_t len[PROMPTS];
+    (void)state;
+    make_prompts(buf, ids, len);
+    for (size_t i = 0; i < AF_LEN(some); i++)
+        for (int n = 1; n <= PROMPTS; n += PROMPTS - 1) {
+            char dir[4096];
+            af_error err = {0};
+            af_generated r[2][PROMPTS];
+            uint64_t planned[2], taken[2];
+            for (int once = 0; once < 2; once++) {
+                af_model *m = open_model(some[i], dir, sizeof dir);
+                assert_non_null(m);
+                af_generate_opts o = greedy(ids, len, n, NEW);
+                o.once = once;
+                CHECK_OK(af_model_generate_plan(m, &o, &planned[once], &err), err);
+                CHECK_OK(af_model_generate(m, &o, r[once], &err), err);
+                taken[once] = af_graph_bytes(m->engine.graph); /* of the last group */
+                af_model_close(m);
+            }
+            CHECK_MSG(planned[1] < planned[0] && taken[1] < taken[0], "%s: no less room", some[i]);
+            for (int once = 0; once < 2; once++)
+                CHECK_MSG(taken[once] < planned[once] &&
+                              (n > 1 || planned[once] < taken[once] + (1 << 20)),
+                          "%s: %llu bytes planned, %llu taken", some[i],
+                          (unsigned long long)planned[once], (unsigned long long)taken[once]);
+            for (int p = 0; p < n; p++) {
+                assert_memory_equal(r[0][p].ids, r[1][p].ids, NEW * sizeof(int32_t));
+                af_generated_clear(&r[0][p]);
+                af_generated_clear(&r[1][p]);
+            }
+        }
 }
 
 /* Greedy with the cache = arg max of full recomputation; a continued prompt reuses the cache. */
@@ -274,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_greedy_tokens_are_those_of_transformers),
         cmocka_unit_test(test_a_batch_is_its_sequences_alone),
+        cmocka_unit_test(test_a_graph_for_one_call_is_the_planned_one),
         cmocka_unit_test(test_caches_equal_recomputation),
         cmocka_unit_test(test_a_conversation_reuses_the_cache),
         cmocka_unit_test(test_later_tokens_do_not_change_earlier_logits),
