@@ -423,6 +423,7 @@ static af_status check_pairs(const parser *p)
         {"val_set_size", "test_datasets"},
         {"save_steps", "saves_per_epoch"},
         {"eval_steps", "evals_per_epoch"},
+        {"train_on_inputs", "roles_to_train"},
         {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
     };
     for (size_t i = 0; i < AF_LEN(pairs); i++) {

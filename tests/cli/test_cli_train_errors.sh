@@ -94,6 +94,7 @@ key "generate_samples_steps has no effect" generate_samples_steps=2
 key "warmup_steps and warmup_ratio contradict" warmup_steps=1 warmup_ratio=0.1
 key "'adapter: qlora' and 'load_in_4bit: false'" adapter=qlora load_in_4bit=false
 key "val_set_size and test_datasets" val_set_size=4 "test_datasets=[{path: x}]"
+key "train_on_inputs and roles_to_train" train_on_inputs=true 'roles_to_train=[user]'
 key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
 # --- keys of others, and keys that do nothing
 more "run.yaml:6|'wandb_project' has no effect here|metrics.jsonl" 'wandb_project: x'
