@@ -389,10 +389,11 @@ af_status af_data_source_files(const af_data_source *s, const char *run_path, ch
         free(folder);
         return st;
     }
-    if (af_file_exists(s->path) && (s->name || s->split))
+    const bool other = s->split && strcmp(s->split, "train") != 0; /* a file is all "train" */
+    if (af_file_exists(s->path) && (s->name || other))
         return af_fail(err, AF_EUSAGE, "%s: '%s: %s' has no effect: %s is a file, not a folder",
-                       place(at, run_path, s->line), s->split ? "split" : "name",
-                       s->split ? s->split : s->name, s->path);
+                       place(at, run_path, s->line), other ? "split" : "name",
+                       other ? s->split : s->name, s->path);
     if (!af_file_exists(s->path))
         return af_fail(err, AF_EUSAGE, "%s: dataset %s is not there", place(at, run_path, s->line),
                        s->path);

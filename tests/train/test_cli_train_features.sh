@@ -199,6 +199,10 @@ train lost $there resume_from_checkpoint=auto
 same here lost
 [ "$(rows lost | grep -c '"loss"')" = 2 ] || die "rows after the loss: $(rows lost)"
 
+# a file is the split "train", as in the Hugging Face loaders
+train split "datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl, split: train}]"
+same plain split
+
 # what another trainer left is not removed unasked
 mkdir -p "$tmp/used/checkpoint-500"
 train used 2> "$tmp/err" && die "checkpoints of another trainer were removed"
