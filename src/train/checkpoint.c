@@ -8,7 +8,7 @@
 #include "format/safetensors.h"
 #include "graph/backend.h"
 #include "train/manifest.h"
-#include "train/run_folder.h"
+#include "train/side_files.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -263,7 +263,7 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     AF_TRY(write_copies(&s->state, tmp, "optimizer.safetensors", err));
     end_reading(s);
     if (!s->adapter) /* a folder that opens as a model does */
-        AF_TRY(af_run_folder_copy(s->model, tmp, true, err));
+        AF_TRY(af_side_files_copy(s->model, tmp, true, err));
     AF_TRY(write_text(tmp, "progress.json", s->progress, err));
     AF_TRY(write_text(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(write_text(tmp, "run.yaml", s->run_text, err));

@@ -4,6 +4,7 @@
 #include "afinar/convert.h"
 #include "base/file.h"
 #include "train/checkpoint.h"
+#include "train/side_files.h"
 
 static const char texts_name[] = "tokenizer.tmp";
 
@@ -156,46 +157,20 @@ af_status af_run_folder_write(const char *dir, const char *name, const char *tex
     return st;
 }
 
-af_status af_run_folder_copy(const char *model, const char *dir, bool whole, af_error *err)
-{
-    static const char *const names[] = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "tokenizer.model",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "chat_template.jinja",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "generation_config.json",
-                                        "config.json"};
-    const int count = (int)AF_LEN(names) - (whole ? 0 : 2); /* configs only beside a whole model */
-    for (int i = 0; i < count; i++) {
-        char *from = af_path_join(model, names[i]), *to = af_path_join(dir, names[i]);
-        af_status st = !from || !to ? af_fail_nomem(err, "a path", strlen(names[i])) : AF_OK;
-        if (st == AF_OK && af_file_exists(from))
-            st = af_file_copy(from, to, err);
-        free(from);
-        free(to);
-        if (st != AF_OK)
-            return st;
-    }
-    return AF_OK;
-}
-
 /* Those of a GGUF file are made from what it knows; where that is too little, the run is whole all
  * the same. */
 af_status af_run_folder_texts(const af_trainer *t, af_error *err)
 {
     const char *output = t->run->output_dir;
     if (af_dir_exists(t->model_path))
-        return af_run_folder_copy(t->model_path, output, !t->adapter, err);
+        return af_side_files_copy(t->model_path, output, !t->adapter, err);
     char *dir = af_path_join(output, texts_name);
     af_error why = {0};
     if (!dir)
         return af_fail_nomem(err, "a path", strlen(output));
     af_status st = af_export_texts(t->model_path, dir, &why);
     if (st == AF_OK)
-        st = af_run_folder_copy(dir, output, !t->adapter, &why);
+        st = af_side_files_copy(dir, output, !t->adapter, &why);
     if (st != AF_OK)
         af_trainer_say(t, "note: no tokenizer beside the adapter: %s", why.msg);
     st = af_dir_exists(dir) ? af_path_remove(dir, err) : AF_OK;

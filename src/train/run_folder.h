@@ -17,10 +17,6 @@ AF_CHECKED af_status af_run_folder_choose(af_trainer *t, char **checkpoint, bool
 AF_CHECKED af_status af_run_folder_clear(const char *output, bool goes_on, af_error *err);
 AF_CHECKED af_status af_run_folder_write(const char *dir, const char *name, const char *text,
                                          af_error *err);
-/* Copies tokenizer and template of a model folder, and its configs where the other is to be a whole
- * model. */
-AF_CHECKED af_status af_run_folder_copy(const char *model, const char *dir, bool whole,
-                                        af_error *err);
 /* Tokenizer and template beside the weights, so that the folder is complete. */
 AF_CHECKED af_status af_run_folder_texts(const af_trainer *t, af_error *err);
 #endif
