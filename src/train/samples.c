@@ -159,7 +159,11 @@ af_status af_samples_plan(const af_trainer *t, uint64_t *bytes, af_error *err)
         return AF_OK;
     const af_model m = model_of(t, t->source, t->adapter, live);
     const af_generate_opts o = opts_of(t);
-    return af_model_generate_plan(&m, &o, bytes, err);
+    const af_status st = af_model_generate_plan(&m, &o, bytes, err);
+    if (st == AF_OK || live)
+        return st;
+    *bytes = 0; /* a second graph that a GPU cannot have is said when it is asked for */
+    return AF_OK;
 }
 
 static af_status generate(af_trainer *t, af_source *source, af_adapter *adapter, bool live,
