@@ -374,7 +374,7 @@ def one_case(afinar, tokenizer, seed, where):
             theirs.save_pretrained(adapter_dir)
             model = theirs.unload()
         model = PeftModel.from_pretrained(train_models.reload(folder, model), adapter_dir, is_trainable=True)
-    exact = copy.deepcopy(model).double()
+    exact = copy.deepcopy(model)
     steps = peer(model, c, rows)
     y = run_file(c, folder, data, out, adapter_dir)
     ours = afinar_resumed(afinar, y, where, c["resume_at"]) if c["resume_at"] else afinar_train(afinar, y, where)
@@ -384,8 +384,12 @@ def one_case(afinar, tokenizer, seed, where):
             print(a["loss"], b[0], a["grad_norm"], b[1], a["learning_rate"], b[2])
     final = load_file(os.path.join(out, name))
     worst = compare(ours, steps, final, named(model), c)
-    if all(v <= 1 for v in worst.values()) or c["optimizer"] == "adamw_8bit":  # has no f64
+    if all(v <= 1 for v in worst.values()):
         return c, worst
+    if c["optimizer"] == "adamw_8bit":  # codes of bitsandbytes on a CPU are not the nearest ones
+        steps = peer(exact, {**c, "nearest": True}, rows)
+        return c, compare(ours, steps, final, named(exact), c)
+    exact = exact.double()
     # an unstable run is no fault: PyTorch's own float32 may be as far from float64
     truth = peer(exact, c, rows)
     rows32 = [{"loss": a[0], "grad_norm": a[1], "learning_rate": a[2], "supervised_tokens": a[3]} for a in steps]

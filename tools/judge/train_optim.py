@@ -1,10 +1,51 @@
 """The optimizers of a judged run: those of torch, transformers and bitsandbytes, with the parameter
 groups of the HF trainer and of PEFT's LoRA+."""
+import math
 import re
 
 import torch
 
+EMBEDDING_RATE = 1e-6
 NO_DECAY = re.compile(r"norm|\.bias$")
+
+
+class NearestAdamW8bit(torch.optim.Optimizer):
+    """bitsandbytes' 8-bit AdamW with the nearest codes, as its CUDA kernels take them: those of its CPU
+    path are not (a second moment of exactly 0 becomes 1.6e-5 of the block's largest)."""
+    BLOCK, SMALL = 256, 4096
+
+    def __init__(self, lists, lr, betas, eps, whole):
+        super().__init__(lists, {"lr": lr, "weight_decay": 0.0})
+        from bitsandbytes.functional import create_dynamic_map
+        self.maps = [create_dynamic_map(signed=True), create_dynamic_map(signed=False)]
+        self.betas, self.eps, self.whole = betas, eps, whole
+
+    def pack(self, x, k):
+        flat = torch.nn.functional.pad(x.flatten(), (0, -x.numel() % self.BLOCK)).view(-1, self.BLOCK)
+        most = flat.abs().amax(1, keepdim=True)
+        unit = flat / most.clamp(min=1e-38)
+        table = self.maps[k]
+        high = torch.searchsorted(table, unit).clamp(1, 255)
+        low = high - 1
+        code = torch.where(unit - table[low] < table[high] - unit, low, high)
+        if k == 0:  # a first moment keeps its sign
+            wrong = torch.signbit(table[code]) != torch.signbit(unit)
+            code = code + torch.where(wrong, torch.where(unit > 0, 1, -1), 0)
+        return (table[code] * most).flatten()[:x.numel()].view_as(x)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                st = self.state.setdefault(p, {"t": 0, "m": torch.zeros_like(p), "v": torch.zeros_like(p)})
+                st["t"] += 1
+                b1, b2 = self.betas
+                m, v = b1 * st["m"] + (1 - b1) * p.grad, b2 * st["v"] + (1 - b2) * p.grad ** 2
+                c1, c2 = 1 - b1 ** st["t"], math.sqrt(1 - b2 ** st["t"])
+                p.sub_(group["lr"] * c2 / c1 * m / (v.sqrt() + self.eps * c2))
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                small = p.numel() < self.SMALL or any(p is w for w in self.whole)
+                st["m"], st["v"] = (m, v) if small else (self.pack(m, 0), self.pack(v, 1))
 
 
 def groups(model, params, c):
@@ -15,8 +56,12 @@ def groups(model, params, c):
     for name, p in params:
         magnitude = "lora_magnitude" in name
         decayed = everywhere or magnitude or not NO_DECAY.search(name)
-        fast = ratio and ("lora_B" in name or p.ndim == 1)  # peft/optimizers/loraplus.py
-        sorted_out.setdefault((ratio if fast else 1, decayed), []).append(p)
+        # peft/optimizers/loraplus.py: adapters of embeddings have a rate of their own
+        fast = ratio and ("lora_B" in name or p.ndim == 1)
+        factor = ratio if fast else 1
+        if ratio and "lora_embedding" in name:
+            factor = EMBEDDING_RATE / c["learning_rate"]
+        sorted_out.setdefault((factor, decayed), []).append(p)
     return [(v, k[0], k[1]) for k, v in sorted_out.items()]
 
 
@@ -24,7 +69,7 @@ def make_optimizer(model, params, c):
     lr, wd = c["learning_rate"], c["weight_decay"]
     lists = [{"params": p, "lr": lr * factor, "weight_decay": wd if decayed else 0.0}
              for p, factor, decayed in groups(model, params, c)]
-    lists.sort(key=lambda g: g["lr"])  # the first group tells the rate of the run
+    lists.sort(key=lambda g: abs(g["lr"] - lr))  # the first group tells the rate of the run
     betas = (c["adam_beta1"], c["adam_beta2"])
     kind = c["optimizer"]
     if kind == "adamw":
@@ -39,9 +84,11 @@ def make_optimizer(model, params, c):
     import bitsandbytes as bnb
     if kind == "lion":
         return bnb.optim.Lion32bit(lists, lr=lr, betas=betas)
+    whole = [p for name, p in params if "embed_tokens" in name and "lora_" not in name]  # as the HF trainer does
+    if c.get("nearest"):
+        return NearestAdamW8bit(lists, lr, betas, 1e-8, whole)
     manager = bnb.optim.GlobalOptimManager.get_instance()
-    for name, p in params:  # as the HF trainer does
-        if "embed_tokens" in name and "lora_" not in name:
-            manager.register_parameters([p])
-            manager.override_config(p, "optim_bits", 32)
+    for p in whole:
+        manager.register_parameters([p])
+        manager.override_config(p, "optim_bits", 32)
     return bnb.optim.AdamW8bit(lists, lr=lr, betas=betas, eps=1e-8)
