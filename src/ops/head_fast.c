@@ -51,12 +51,20 @@ static double sum_row(const float *z, int64_t n)
     return sum;
 }
 
-/* Without a soft cap z holds exp(z - max); with one, the capped logits. */
+/* Without a soft cap z holds exp(z - max), and with bf16 rows the result is rounded already; with
+ * one, the capped logits. */
 static void row_gradient(const job *j, float *z, int32_t label, double lse, double sum)
 {
     const double s = j->n->attr.head.smoothing, k = j->scale * j->n->attr.head.logit_scale;
     const float cap = (float)j->n->attr.head.softcap, even = (float)(s / (double)j->V),
-                factor = (float)k, share = (float)(k / sum), shift = (float)(k * s / (double)j->V);
+                factor = (float)k, share = (float)(k / sum), shift = (float)(k * s / (double)j->V),
+                at = z[label];
+    if (!(cap > 0) && is_bf16(j)) {
+        uint16_t *half = (uint16_t *)z;
+        j->f->scale_half(half, z, share, shift, j->V);
+        half[label] = af_bf16_from_f32(at * share - shift - (float)(k * (1 - s)));
+        return;
+    }
     if (!(cap > 0)) {
         for (int64_t v = 0; v < j->V; v++)
             z[v] = z[v] * share - shift;
@@ -111,7 +119,7 @@ static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
         if (!j->dh && !j->dw)
             continue;
         row_gradient(j, z, label, lse, sum);
-        if (is_bf16(j))
+        if (is_bf16(j) && cap > 0)
             round_row(j, z);
     }
 }

@@ -123,4 +123,26 @@ static inline __m512i af_amx_round(__m512 low, __m512 high)
     memcpy(&r, &h, sizeof r);
     return r;
 }
+
+/* The first so many of 32 values. */
+static inline __mmask32 af_amx_first(int64_t left)
+{
+    return left >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << AF_MAX(left, INT64_C(0))) - 1;
+}
+
+/* n values of a row, and zeros up to `padded`, which is a multiple of 32. */
+static inline void af_amx_copy(uint16_t *to, const uint16_t *x, int64_t n, int64_t padded)
+{
+    for (int64_t e = 0; e < padded; e += 32)
+        _mm512_storeu_si512(to + e, _mm512_maskz_loadu_epi16(af_amx_first(n - e), x + e));
+}
+
+/* n values times `factor`, rounded; x has room for a multiple of 32. */
+static inline void af_amx_put(uint16_t *to, const float *x, __m512 factor, int64_t n)
+{
+    for (int64_t e = 0; e < n; e += 32)
+        _mm512_mask_storeu_epi16(to + e, af_amx_first(n - e),
+                                 af_amx_round(_mm512_mul_ps(_mm512_loadu_ps(x + e), factor),
+                                              _mm512_mul_ps(_mm512_loadu_ps(x + e + 16), factor)));
+}
 #endif

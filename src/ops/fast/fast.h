@@ -153,6 +153,8 @@ typedef struct af_fast {
     float (*max)(const float *x, int64_t n);
     /* y = exp(x*scale - shift); the sum of y */
     float (*exp_sum)(float *y, const float *x, float scale, float shift, int64_t n);
+    /* y = x * factor - minus, rounded to bf16; y may be the beginning of x */
+    void (*scale_half)(uint16_t *y, const float *x, float factor, float minus, int64_t n);
     /* y = cap * tanh(x / cap) */
     void (*softcap)(float *y, const float *x, float cap, int64_t n);
     /* ds = p (dp - delta) factor, times 1 - (s/cap)^2 with a cap (s: the capped scores) */

@@ -153,10 +153,8 @@ static void begin(block *b, const uint16_t *q)
 {
     const int64_t E = b->a->E;
     for (int64_t i = 0; i < Q; i++) {
-        uint16_t *to = b->r.q + i * b->EP;
         const int64_t n = i < b->rows ? E : 0;
-        memcpy(to, q + (b->row + (n ? i : 0)) * b->a->ld, (size_t)n * sizeof *to);
-        memset(to + n, 0, (size_t)(b->EP - n) * sizeof *to);
+        af_amx_copy(b->r.q + i * b->EP, q + (b->row + (n ? i : 0)) * b->a->ld, n, b->EP);
         b->max[i] = -INFINITY;
         b->sum[i] = 0;
     }
@@ -167,14 +165,8 @@ static void finish(const block *b, int64_t h)
 {
     const int64_t E = b->a->E;
     for (int64_t i = 0; i < b->rows; i++) {
-        const __m512 share = _mm512_set1_ps(1.0f / b->sum[i]);
-        const float *o = b->r.o + i * b->EP;
-        uint16_t *y = b->a->y + (b->row + i) * b->a->ldy + h * E;
-        for (int64_t e = 0; e < E; e += 32) {
-            const __m512i r = af_amx_round(_mm512_mul_ps(_mm512_loadu_ps(o + e), share),
-                                           _mm512_mul_ps(_mm512_loadu_ps(o + e + 16), share));
-            memcpy(y + e, &r, (size_t)AF_MIN(E - e, INT64_C(32)) * sizeof *y);
-        }
+        af_amx_put(b->a->y + (b->row + i) * b->a->ldy + h * E, b->r.o + i * b->EP,
+                   _mm512_set1_ps(1.0f / b->sum[i]), E);
         b->a->lse[(b->row + i) * b->a->ldl + h] = b->max[i] / log2_e + logf(b->sum[i]);
     }
 }

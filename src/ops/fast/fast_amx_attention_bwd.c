@@ -28,7 +28,7 @@ typedef struct room {
     uint16_t *ql, *gl;      /* of a panel's q and dy: columns, [PANELS][E/32][2][16 pairs][16][2] */
     uint16_t *qp, *gp;      /* and rows, the same with pairs of queries */
     uint16_t *p, *ds, *dsp; /* [KEYS][LDM] twice; [KEYS/32][PANELS][TILE], pairs of keys */
-    float *s, *dp;          /* [32][32] */
+    float *s;               /* of two cells: scores and dy v, [32][32] each */
     float *dq;              /* [PANELS][E][32], transposed */
     float *lse, *delta;     /* [PANELS][32] */
     int32_t *from, *to;     /* the same: keys that the query sees */
@@ -46,16 +46,25 @@ static uint64_t place(room *r, uint8_t *work, int64_t len, int64_t EP)
         void *field;
         int64_t bytes;
     } parts[] = {
-        {&r->k, LP * EP * 2},           {&r->v, LP * EP * 2},
-        {&r->kt, LP * EP * 2},          {&r->dk, LP * EP * 4},
-        {&r->dv, LP * EP * 4},          {&r->ql, PANELS * 32 * EP * 2},
-        {&r->gl, PANELS * 32 * EP * 2}, {&r->qp, PANELS * 32 * EP * 2},
-        {&r->gp, PANELS * 32 * EP * 2}, {&r->p, KEYS * LDM * 2},
-        {&r->ds, KEYS * LDM * 2},       {&r->dsp, KEYS / 32 * PANELS * TILE * 2},
-        {&r->s, 32 * 32 * 4},           {&r->dp, 32 * 32 * 4},
-        {&r->dq, PANELS * 32 * EP * 4}, {&r->lse, PANELS * 32 * 4},
-        {&r->delta, PANELS * 32 * 4},   {&r->from, PANELS * 32 * 4},
-        {&r->to, PANELS * 32 * 4},      {&r->none, EP * 2},
+        {&r->k, LP * EP * 2},
+        {&r->v, LP * EP * 2},
+        {&r->kt, LP * EP * 2},
+        {&r->dk, LP * EP * 4},
+        {&r->dv, LP * EP * 4},
+        {&r->ql, PANELS * 32 * EP * 2},
+        {&r->gl, PANELS * 32 * EP * 2},
+        {&r->qp, PANELS * 32 * EP * 2},
+        {&r->gp, PANELS * 32 * EP * 2},
+        {&r->p, KEYS * LDM * 2},
+        {&r->ds, KEYS * LDM * 2},
+        {&r->dsp, KEYS / 32 * PANELS * TILE * 2},
+        {&r->s, 2 * 2 * 1024 * 4},
+        {&r->dq, PANELS * 32 * EP * 4},
+        {&r->lse, PANELS * 32 * 4},
+        {&r->delta, PANELS * 32 * 4},
+        {&r->from, PANELS * 32 * 4},
+        {&r->to, PANELS * 32 * 4},
+        {&r->none, EP * 2},
     };
     for (size_t i = 0; i < AF_LEN(parts); i++) {
         if (work)
@@ -86,10 +95,8 @@ static void pack_keys(const block *b)
     const int64_t EP = b->EP;
     for (int64_t i = 0; i < pad(a->len); i++) {
         const int64_t n = i < a->len ? a->E : 0, at = (n ? i : 0) * a->ld;
-        memcpy(b->r.k + i * EP, a->k + at, (size_t)n * 2);
-        memcpy(b->r.v + i * EP, a->v + at, (size_t)n * 2);
-        memset(b->r.k + i * EP + n, 0, (size_t)(EP - n) * 2);
-        memset(b->r.v + i * EP + n, 0, (size_t)(EP - n) * 2);
+        af_amx_copy(b->r.k + i * EP, a->k + at, n, EP);
+        af_amx_copy(b->r.v + i * EP, a->v + at, n, EP);
     }
     for (int64_t i = 0; i < a->len; i += 32) {
         const uint16_t *k[32];
@@ -179,20 +186,28 @@ static inline __attribute__((always_inline)) void cell_row(const lanes *l, const
     *ds = af_amx_round(d[0], d[1]);
 }
 
-/* 32 keys from `key` (at row `at` of the block's scores) by panel c. */
-static inline __attribute__((always_inline)) void
-cell_rows(const room *r, const lanes *l, int64_t key, int64_t at, int64_t c, bool whole)
+/* 32 keys by one panel of queries. */
+typedef struct cell {
+    int64_t key, at, panel; /* at: row of the block's scores */
+    bool seen, whole;
+    float *s, *dp; /* [32][32] */
+} cell;
+
+static inline __attribute__((always_inline)) void cell_rows(const room *r, const lanes *l,
+                                                            const cell *x, bool whole)
 {
     static const uint16_t even[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                                       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
     const __m512i low = _mm512_loadu_si512(even),
                   high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-    uint16_t *p = r->p + at * LDM + c * 32, *ds = r->ds + at * LDM + c * 32,
-             *pairs = r->dsp + (at / 32 * PANELS + c) * TILE;
+    const int64_t to = x->at * LDM + x->panel * 32;
+    uint16_t *p = r->p + to, *ds = r->ds + to,
+             *pairs = r->dsp + (x->at / 32 * PANELS + x->panel) * TILE;
+    const float *s = x->s, *dp = x->dp;
     for (int64_t i = 0; i < 32; i += 2, p += 2 * LDM, ds += 2 * LDM, pairs += 32) {
         __m512i p0, p1, d0, d1;
-        cell_row(l, r->s + i * 32, r->dp + i * 32, key + i, whole, &p0, &d0);
-        cell_row(l, r->s + i * 32 + 32, r->dp + i * 32 + 32, key + i + 1, whole, &p1, &d1);
+        cell_row(l, s + i * 32, dp + i * 32, x->key + i, whole, &p0, &d0);
+        cell_row(l, s + i * 32 + 32, dp + i * 32 + 32, x->key + i + 1, whole, &p1, &d1);
         _mm512_storeu_si512(p, p0);
         _mm512_storeu_si512(p + LDM, p1);
         _mm512_storeu_si512(ds, d0);
@@ -202,53 +217,73 @@ cell_rows(const room *r, const lanes *l, int64_t key, int64_t at, int64_t c, boo
     }
 }
 
-static void no_cell(const room *r, int64_t at, int64_t c)
+static void no_cell(const room *r, const cell *x)
 {
-    for (int64_t i = at; i < at + 32; i++) {
-        memset(r->p + i * LDM + c * 32, 0, 64);
-        memset(r->ds + i * LDM + c * 32, 0, 64);
+    for (int64_t i = x->at; i < x->at + 32; i++) {
+        memset(r->p + i * LDM + x->panel * 32, 0, 64);
+        memset(r->ds + i * LDM + x->panel * 32, 0, 64);
     }
-    memset(r->dsp + (at / 32 * PANELS + c) * TILE, 0, TILE * 2);
+    memset(r->dsp + (x->at / 32 * PANELS + x->panel) * TILE, 0, TILE * 2);
 }
 
-static void cell(const block *b, int64_t key, int64_t at, int64_t c)
+/* Cell i of the block of keys from `key`: its scores and dy v, where queries see any of it. */
+static cell begin_cell(const block *b, int64_t key, int64_t i)
 {
     const room *r = &b->r;
-    const int64_t EP = b->EP, each = b->panels / b->heads, first = b->row + c % each * 32,
+    const int64_t EP = b->EP, each = b->panels / b->heads, panel = i % b->panels,
+                  first = b->row + panel % each * 32,
                   last = AF_MIN(first + 32, b->row + b->rows) - 1;
+    cell x = {.at = i / b->panels * 32, .panel = panel, .s = r->s + i % 2 * 2048};
     int64_t from, to, from_last, to_first;
+    x.key = key + x.at;
+    x.dp = x.s + 1024;
     af_attend_visible(b->a, first, &from, &to_first);
     af_attend_visible(b->a, last, &from_last, &to);
-    if (key >= to || key + 32 <= from) {
-        no_cell(r, at, c);
-        return;
-    }
-    af_amx_block(r->s, 32, r->k + key * EP, EP * 2, 64, r->ql + c * 32 * EP, TILE * 2, EP / 32,
+    x.seen = x.key < to && x.key + 32 > from;
+    x.whole = last == first + 31 && from_last <= x.key && x.key + 32 <= to_first;
+    if (!x.seen)
+        return x;
+    af_amx_block(x.s, 32, r->k + x.key * EP, EP * 2, 64, r->ql + panel * 32 * EP, TILE * 2, EP / 32,
                  false);
-    af_amx_block(r->dp, 32, r->v + key * EP, EP * 2, 64, r->gl + c * 32 * EP, TILE * 2, EP / 32,
-                 false);
-    lanes l = {.scale = _mm512_set1_ps(b->a->scale * log2_e)};
-#pragma GCC unroll 2
-    for (int v = 0; v < 2; v++) {
-        l.lse[v] = _mm512_loadu_ps(r->lse + c * 32 + 16 * v);
-        l.delta[v] = _mm512_loadu_ps(r->delta + c * 32 + 16 * v);
-        l.from[v] = _mm512_loadu_si512(r->from + c * 32 + 16 * v);
-        l.to[v] = _mm512_loadu_si512(r->to + c * 32 + 16 * v);
-    }
-    if (last == first + 31 && from_last <= key && key + 32 <= to_first)
-        cell_rows(r, &l, key, at, c, true);
-    else
-        cell_rows(r, &l, key, at, c, false);
+    af_amx_block(x.dp, 32, r->v + x.key * EP, EP * 2, 64, r->gl + panel * 32 * EP, TILE * 2,
+                 EP / 32, false);
+    return x;
 }
 
-/* Keys [key, key+n) by all panels: scores, then what they add to dv, dk and dq. */
+static void end_cell(const block *b, const cell *x)
+{
+    const room *r = &b->r;
+    lanes l = {.scale = _mm512_set1_ps(b->a->scale * log2_e)};
+    if (!x->seen) {
+        no_cell(r, x);
+        return;
+    }
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; v++) {
+        const int64_t at = x->panel * 32 + 16 * v;
+        l.lse[v] = _mm512_loadu_ps(r->lse + at);
+        l.delta[v] = _mm512_loadu_ps(r->delta + at);
+        l.from[v] = _mm512_loadu_si512(r->from + at);
+        l.to[v] = _mm512_loadu_si512(r->to + at);
+    }
+    if (x->whole)
+        cell_rows(r, &l, x, true);
+    else
+        cell_rows(r, &l, x, false);
+}
+
+/* Keys [key, key+n) by all panels: scores (the tiles of a cell while the rows of the one before are
+ * at work, which then does not wait for stores), and what they add to dv, dk and dq. */
 static void key_block(const block *b, int64_t key, int64_t n)
 {
     const room *r = &b->r;
-    const int64_t EP = b->EP, across = EP / 32 * TILE * 2;
-    for (int64_t at = 0; at < n; at += 32)
-        for (int64_t c = 0; c < b->panels; c++)
-            cell(b, key + at, at, c);
+    const int64_t EP = b->EP, across = EP / 32 * TILE * 2, cells = n / 32 * b->panels;
+    cell x = begin_cell(b, key, 0);
+    for (int64_t i = 1; i <= cells; i++) {
+        const cell next = i < cells ? begin_cell(b, key, i) : x;
+        end_cell(b, &x);
+        x = next;
+    }
     for (int64_t at = 0; at < n; at += 32)
         for (int64_t e = 0; e < EP; e += 32) {
             const int64_t to = (key + at) * EP + e;
@@ -261,15 +296,6 @@ static void key_block(const block *b, int64_t key, int64_t n)
         for (int64_t e = 0; e < EP; e += 32)
             af_amx_block(r->dq + (c * EP + e) * 32, 32, r->kt + key * EP + e / 32 * TILE, 64,
                          across, r->dsp + c * TILE, PANELS * TILE * 2, n / 32, true);
-}
-
-static void put(uint16_t *to, const float *x, __m512 scale, int64_t n)
-{
-    for (int64_t e = 0; e < n; e += 32) {
-        const __m512i r = af_amx_round(_mm512_mul_ps(_mm512_loadu_ps(x + e), scale),
-                                       _mm512_mul_ps(_mm512_loadu_ps(x + e + 16), scale));
-        memcpy(to + e, &r, (size_t)AF_MIN(n - e, INT64_C(32)) * sizeof *to);
-    }
 }
 
 /* Sixteen queries of a panel's dq, from query i: columns of [E][32]. */
@@ -285,13 +311,12 @@ static void put_queries(const block *b, int64_t c, int64_t i)
             x[k] = _mm512_loadu_si512(b->r.dq + (c * b->EP + e + k) * 32 + i);
         af_amx_transpose(x);
         af_amx_transpose(x + 16);
-        for (int64_t k = 0; k < n; k++) {
-            float both[32];
-            _mm512_storeu_si512(both, x[k]);
-            _mm512_storeu_si512(both + 16, x[16 + k]);
-            put(a->dq + (row + k) * a->ld + (b->head + c / each) * a->E + e, both, scale,
-                AF_MIN(a->E - e, INT64_C(32)));
-        }
+        uint16_t *to = a->dq + row * a->ld + (b->head + c / each) * a->E + e;
+        for (int64_t k = 0; k < n; k++)
+            _mm512_mask_storeu_epi16(
+                to + k * a->ld, af_amx_first(a->E - e),
+                af_amx_round(_mm512_mul_ps(_mm512_castsi512_ps(x[k]), scale),
+                             _mm512_mul_ps(_mm512_castsi512_ps(x[16 + k]), scale)));
     }
 }
 
@@ -326,8 +351,8 @@ void AF_ISA_NAME(af_attend_bwd)(const af_attend *a, void *work)
     }
     AF_ISA_NAME(af_tile_end)();
     for (int64_t i = 0; i < a->len; i++) {
-        put(a->dk + i * a->ld, b.r.dk + i * b.EP, _mm512_set1_ps(a->scale), a->E);
-        put(a->dv + i * a->ld, b.r.dv + i * b.EP, _mm512_set1_ps(1.0f), a->E);
+        af_amx_put(a->dk + i * a->ld, b.r.dk + i * b.EP, _mm512_set1_ps(a->scale), a->E);
+        af_amx_put(a->dv + i * a->ld, b.r.dv + i * b.EP, _mm512_set1_ps(1.0f), a->E);
     }
 }
 

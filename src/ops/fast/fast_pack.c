@@ -6,6 +6,8 @@
 
 #if defined(__ARM_NEON)
 #include <arm_neon.h>
+#elif defined(__AVX512BF16__)
+#include <immintrin.h>
 #endif
 
 typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias));
@@ -24,6 +26,11 @@ void AF_ISA_NAME(af_bf16_down)(uint16_t *restrict dst, const float *restrict src
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     for (; i + 4 <= n; i += 4)
         vst1_u16(dst + i, vreinterpret_u16_bf16(vcvt_bf16_f32(vld1q_f32(src + i))));
+#elif defined(__AVX512BF16__)
+    for (; i + 16 <= n; i += 16) {
+        const __m256bh h = _mm512_cvtneps_pbh(_mm512_loadu_ps(src + i));
+        memcpy(dst + i, &h, sizeof h);
+    }
 #endif
     for (; i < n; i++) {
         uint32_t u;

@@ -383,6 +383,20 @@ static float exp_sum(float *y, const float *x, float factor, float shift, int64_
     return t;
 }
 
+static void scale_half(uint16_t *y, const float *x, float factor, float minus, int64_t n)
+{
+    enum { RUN = 4 * VL };
+    for (int64_t i = 0; i < n; i += RUN) {
+        const int64_t m = AF_MIN((int64_t)RUN, n - i);
+        float e[RUN];
+        uint16_t h[RUN];
+        for (int64_t k = 0; k < m; k += VL)
+            store(e + k, load(x + i + k, m - k) * factor - minus, m - k);
+        AF_ISA_NAME(af_bf16_down)(h, e, m);
+        memcpy(y + i, h, (size_t)m * sizeof *h);
+    }
+}
+
 static void softcap(float *y, const float *x, float cap, int64_t n)
 {
     const float inv = 1.0f / cap;
@@ -492,6 +506,7 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .weigh = AF_ISA_NAME(af_weigh),
     .max = max_of,
     .exp_sum = exp_sum,
+    .scale_half = scale_half,
     .softcap = softcap,
     .softmax_bwd = softmax_bwd,
     .adam = adam,
