@@ -172,14 +172,15 @@ static inline __attribute__((always_inline)) void exp_vecs(vec *restrict x, cons
 #pragma GCC unroll 4
     for (int u = 0; u < count; u++)
         x[u] = x[u] + (shifted[u] - magic) * 2.12194440e-4f;
-#pragma GCC unroll 5
-    for (int k = 0; k < 5; k++)
 #pragma GCC unroll 4
-        for (int u = 0; u < count; u++)
-            p[u] = p[u] * x[u] + series[k];
+    for (int u = 0; u < count; u++) { /* pairs of terms: fewer steps that wait for one another */
+        const vec x2 = x[u] * x[u], a = p[u] * x[u] + series[0], b = series[1] * x[u] + series[2],
+                  c = series[3] * x[u] + series[4];
+        p[u] = ((a * x2 + b) * x2 + c) * x2 + x[u];
+    }
 #pragma GCC unroll 4
     for (int u = 0; u < count; u++) /* n are the last bits of shifted */
-        x[u] = (p[u] * x[u] * x[u] + x[u] + 1.0f) * (vec)(((ivec)shifted[u] << 23) + (127 << 23));
+        x[u] = (p[u] + 1.0f) * (vec)(((ivec)shifted[u] << 23) + (127 << 23));
 }
 
 static inline vec exp_vec(vec x)
