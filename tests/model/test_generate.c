@@ -111,7 +111,7 @@ static void test_a_batch_is_its_sequences_alone(void **state)
 /* A graph without room for another call: the same tokens, in as much memory as was planned. */
 static void test_a_graph_for_one_call_is_the_planned_one(void **state)
 {
-    static const char *const some[] = {"gemma3_text", "dynamic", "qwen2"};
+    static const char *const some[] = {"gemma3_text", "dynamic", "qwen2_tiny"};
     static int32_t buf[PROMPTS][400];
     const int32_t *ids[PROMPTS];
     int64_t len[PROMPTS];
