@@ -308,7 +308,7 @@ static bool take_step(task *t, place *at, int64_t step)
         const int64_t kc = AF_MIN(step - t->depth, x.K - at->k);
         chunk *c = &t->chunk[t->chunks];
         *c = (chunk){a,          b,          at->k,           kc,       t->depth,
-                     t->depth_a, t->depth_b, is_split(t, &x), at->rest, lies_right(t, a, kc),
+                     t->depth_a, t->depth_b, is_split(t, &x), at->rest, lies_right(t, a, x.K),
                      false};
         c->once = b->packed && !c->split && takes_bf16(b->packed->rows) == t->bf16;
         t->depth += pad_k(t, kc);
