@@ -51,7 +51,10 @@ static const variant variants[] = {
     {"dw f32", AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_F32, 1, 0, 1, 0, 0, 1, 3e-6},
     {"both transposed", AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_F32, 1, 1, 0, 0, 0, 1, 3e-6},
     {"bf16 weight, f32 rows", AF_DTYPE_F32, AF_DTYPE_BF16, AF_DTYPE_F32, 0, 1, 0, 0, 0, 1, 3e-6},
+    {"bf16 weight, columns", AF_DTYPE_F32, AF_DTYPE_BF16, AF_DTYPE_F32, 0, 0, 1, 0, 0, 1, 3e-6},
     {"f16 weight, f32 rows", AF_DTYPE_F32, AF_DTYPE_F16, AF_DTYPE_F32, 0, 0, 0, 0, 0, 1, 3e-6},
+    {"f16 weight, rows", AF_DTYPE_F32, AF_DTYPE_F16, AF_DTYPE_F32, 0, 1, 0, 1, 0, 2, 3e-6},
+    {"f32 rounded to bf16", AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_BF16, 0, 1, 0, 0, 0, 1, 3e-3},
     {"forward bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 1, 0, 1, 0, 1, 3e-3},
     {"dx bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 0, 1, 0, 0, 0.5, 3e-3},
     {"dw of bf16 into f32", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_F32, 1, 0, 1, 0, 0, 1, 3e-6},
@@ -63,7 +66,8 @@ static const variant variants[] = {
 
 static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 130},    {4, 300, 1100}, {5, 13, 3},
                                    {37, 53, 71}, {97, 25, 600},   {8, 12, 512},   {130, 780, 33},
-                                   {20, 40, 0},  {400, 16, 1030}, {9, 784, 1300}, {40, 40, 4224}};
+                                   {20, 40, 0},  {400, 16, 1030}, {9, 784, 1300}, {40, 40, 4224},
+                                   {64, 96, 64}, {65, 800, 257}};
 
 /* Against sums in double. */
 static void check_values(const af_fast *f, const variant *v, const int64_t size[3], const void *got,
@@ -272,15 +276,196 @@ static void packed_terms(const af_fast *f, const af_gemm *each, const int64_t K[
     free(panels[0]), free(panels[1]), free(g.c);
 }
 
-/* A sum of products, as a projection with its adapter is: the second one exact, its B in f32. */
-static void terms(const af_fast *f, af_dtype type, int64_t M, const int64_t K[3], int threads)
+/* Values of one row: of either sign, all positive, or of rows and places of very different size. */
+typedef enum spread { SPREAD_NORMAL, SPREAD_POSITIVE, SPREAD_WILD } spread;
+
+static void fill(float *x, int64_t rows, int64_t cols, spread how, uint64_t stream)
 {
+    for (int64_t i = 0; i < rows * cols; i++) {
+        const double v = af_rng_normal(31, stream, (uint64_t)i),
+                     row = af_rng_f64(32, stream, (uint64_t)(i / cols)) - 0.5,
+                     at = af_rng_f64(33, stream, (uint64_t)i) - 0.5;
+        x[i] = (float)(how == SPREAD_POSITIVE ? fabs(v)
+                       : how == SPREAD_WILD   ? v * pow(10, 16 * row + 6 * at)
+                                              : v);
+    }
+}
+
+/* The mean square error of sums, each in units of its products' length. */
+static double error_of(const float *c, const float *a, const float *b, int64_t M, int64_t N,
+                       int64_t K)
+{
+    double err2 = 0;
+    for (int64_t i = 0; i < M * N; i++) {
+        double sum = 0, length2 = 0;
+        for (int64_t k = 0; k < K; k++) {
+            const double x = (double)a[i / N * K + k] * (double)b[i % N * K + k];
+            sum += x;
+            length2 += x * x;
+        }
+        err2 += ((double)c[i] - sum) * ((double)c[i] - sum) / length2;
+    }
+    return err2;
+}
+
+/* f32 products are at least as exact as one chain of fused multiplications, whatever the unit. */
+static void as_exact_as_a_chain(int64_t K, spread how, bool half)
+{
+    enum { M = 33, N = 32 };
+    float *a = calloc((size_t)(M * K), sizeof *a), *b = calloc((size_t)(N * K), sizeof *b);
+    uint16_t *h = calloc((size_t)(N * K), sizeof *h);
+    float c[M * N], chain[M * N] = {0};
+    fill(a, M, K, how, 1);
+    fill(b, N, K, how, 2);
+    for (int64_t i = 0; half && i < N * K; i++) {
+        af_store_f64(h, AF_DTYPE_BF16, (uint64_t)i, (double)b[i]);
+        b[i] = (float)af_load_f64(h, AF_DTYPE_BF16, (uint64_t)i);
+    }
+    for (int64_t i = 0; i < M * N; i++)
+        for (int64_t k = 0; k < K; k++)
+            chain[i] = fmaf(a[i / N * K + k], b[i % N * K + k], chain[i]);
+    const double limit = 1.2 * sqrt(error_of(chain, a, b, M, N, K));
+    for (int i = 0; af_fast_at(i); i++) {
+        const af_fast *f = af_fast_at(i);
+        void *work = malloc(f->gemm_work(1));
+        const af_gemm g = {.M = M,
+                           .N = N,
+                           .K = K,
+                           .a = {a, K, AF_DTYPE_F32, false, NULL, false, NULL},
+                           .b = {half ? (void *)h : b, K, half ? AF_DTYPE_BF16 : AF_DTYPE_F32, true,
+                                 NULL, false, NULL},
+                           .c = c,
+                           .ldc = N,
+                           .c_dtype = AF_DTYPE_F32,
+                           .alpha = 1};
+        f->gemm(&g, NULL, work);
+        const double got = sqrt(error_of(c, a, b, M, N, K));
+        CHECK_MSG(got <= limit, "%s, K %d, values %d, %s: error %.3g, of a chain %.3g", f->name,
+                  (int)K, (int)how, half ? "bf16" : "f32", got, limit / 1.2);
+        free(work);
+    }
+    free(a), free(b), free(h);
+}
+
+static void test_f32_is_exact_to_f32(void **state)
+{
+    static const int64_t depths[] = {64, 576, 1536};
+    (void)state;
+    for (size_t k = 0; k < AF_LEN(depths); k++)
+        for (int how = SPREAD_NORMAL; how <= SPREAD_WILD; how++)
+            for (int half = 0; half < 2; half++)
+                as_exact_as_a_chain(depths[k], (spread)how, half);
+}
+
+/* What is not finite makes its row or column so; the largest finite numbers stay what they are. */
+static void extremes(const af_fast *f, float x, bool in_b, bool half, bool finite)
+{
+    enum { M = 40, N = 40, K = 70, LINE = 37, AT = 50 };
+    float a[M * K], b[N * K], c[M * N];
+    uint16_t h[N * K];
+    void *work = malloc(f->gemm_work(1));
+    for (int i = 0; i < M * K; i++)
+        a[i] = b[i] = 0.25f;
+    *(in_b ? &b[LINE * K + AT] : &a[LINE * K + AT]) = x;
+    for (int i = 0; i < N * K; i++)
+        af_store_f64(h, AF_DTYPE_BF16, (uint64_t)i, (double)b[i]);
+    const af_gemm g = {.M = M,
+                       .N = N,
+                       .K = K,
+                       .a = {a, K, AF_DTYPE_F32, false, NULL, false, NULL},
+                       .b = {half ? (void *)h : b, K, half ? AF_DTYPE_BF16 : AF_DTYPE_F32, true,
+                             NULL, false, NULL},
+                       .c = c,
+                       .ldc = N,
+                       .c_dtype = AF_DTYPE_F32,
+                       .alpha = 1};
+    f->gemm(&g, NULL, work);
+    for (int i = 0; i < M * N; i++) {
+        const bool hit = (in_b ? i % N : i / N) == LINE;
+        const double want = hit ? 0.25 * (double)x + 0.0625 * (K - 1) : 0.0625 * K;
+        if (hit && !finite)
+            CHECK_MSG(!isfinite(c[i]), "%s, %g: %g at %d", f->name, (double)x, (double)c[i], i);
+        else
+            CHECK_MSG(fabs((double)c[i] - want) <= 1e-6 * fabs(want), "%s, %g: %g at %d, not %g",
+                      f->name, (double)x, (double)c[i], i, want);
+    }
+    free(work);
+}
+
+static void test_extreme_values(void **state)
+{
+    (void)state;
+    for (int i = 0; af_fast_at(i); i++)
+        for (int way = 0; way < 4; way++) {
+            const bool in_b = way & 1, half = way & 2;
+            extremes(af_fast_at(i), INFINITY, in_b, half, false);
+            extremes(af_fast_at(i), -INFINITY, in_b, half, false);
+            extremes(af_fast_at(i), NAN, in_b, half, false);
+            extremes(af_fast_at(i), 3.3e38f, in_b, half && !in_b, true);
+            extremes(af_fast_at(i), -3.4028234e38f, in_b, half && !in_b, true);
+            extremes(af_fast_at(i), 1e-40f, in_b, half && !in_b, true);
+        }
+}
+
+/* Columns of a wider C: the same values, and nothing beside them is touched. */
+static void strided(const af_fast *f, const variant *v, int threads)
+{
+    enum { M = 70, N = 45, K = 130, LD = 61, AT = 7 };
+    const size_t size = af_dtype_get(v->c)->bytes;
+    matrix a = new_matrix(v->ta ? K : M, v->ta ? M : K, v->a, 1),
+           b = new_matrix(v->tb ? N : K, v->tb ? K : N, v->b, 2), c = new_matrix(M, N, v->c, 3);
+    uint8_t *wide = malloc(M * LD * size), *was = malloc(M * LD * size);
+    memset(was, 0x5a, M * LD * size);
+    for (size_t m = 0; m < M; m++)
+        memcpy(was + (m * LD + AT) * size, (uint8_t *)c.data + m * N * size, N * size);
+    memcpy(wide, was, M * LD * size);
+    af_gemm g = {.M = M,
+                 .N = N,
+                 .K = K,
+                 .a = {a.data, a.cols, v->a, v->ta, NULL, false, NULL},
+                 .b = {b.data, b.cols, v->b, v->tb, NULL, false, NULL},
+                 .c = c.data,
+                 .ldc = N,
+                 .c_dtype = v->c,
+                 .alpha = (float)v->alpha,
+                 .add = v->add,
+                 .exact = v->exact};
+    af_error err = {0};
+    af_pool *pool;
+    CHECK_OK(af_pool_new(&pool, threads, &err), err);
+    void *work = malloc(f->gemm_work(threads));
+    f->gemm(&g, pool, work);
+    g.c = wide + AT * size;
+    g.ldc = LD;
+    f->gemm(&g, pool, work);
+    for (size_t m = 0; m < M; m++)
+        memcpy(was + (m * LD + AT) * size, (uint8_t *)c.data + m * N * size, N * size);
+    CHECK_MSG(memcmp(wide, was, M * LD * size) == 0, "%s, %s: a wider C differs", f->name, v->why);
+    free(wide), free(was), free(work);
+    af_pool_free(pool);
+    free_matrix(&a), free_matrix(&b), free_matrix(&c);
+}
+
+static void test_columns_of_a_wider_c(void **state)
+{
+    (void)state;
+    for (int i = 0; af_fast_at(i); i++)
+        for (size_t v = 0; v < AF_LEN(variants); v++)
+            for (int threads = 1; threads <= 2; threads++)
+                strided(af_fast_at(i), &variants[v], threads);
+}
+
+/* A sum of products, as a projection with its adapter is: the second one exact, its B in f32. */
+static void terms(const af_fast *f, af_dtype type, af_dtype weights, int64_t M, const int64_t K[3],
+                  int threads)
+{
+    const af_dtype types[] = {weights, AF_DTYPE_F32, weights == type ? type : AF_DTYPE_F16};
     enum { N = 53 };
     matrix a[3], b[3];
     af_gemm g = {.M = M, .N = N, .ldc = N, .c_dtype = type, .alpha = 1, .terms = 2};
     for (int i = 0; i < 3; i++) {
         a[i] = new_matrix(M, K[i], type, 20 + (uint64_t)i);
-        b[i] = new_matrix(N, K[i], i == 1 ? AF_DTYPE_F32 : type, 30 + (uint64_t)i);
+        b[i] = new_matrix(N, K[i], types[i], 30 + (uint64_t)i);
         const af_gemm_term t = {K[i],
                                 {a[i].data, K[i], type, false, NULL, false, NULL},
                                 {b[i].data, K[i], b[i].type, true, NULL, false, NULL},
@@ -326,8 +511,11 @@ static void test_sums_of_products(void **state)
     for (int i = 0; af_fast_at(i); i++)
         for (size_t k = 0; k < AF_LEN(depths); k++)
             for (int m = 0; m < 3; m++) {
-                terms(af_fast_at(i), AF_DTYPE_F32, (int64_t[]){3, 41, 400}[m], depths[k], 1 + m);
-                terms(af_fast_at(i), AF_DTYPE_BF16, (int64_t[]){3, 41, 400}[m], depths[k], 1 + m);
+                const af_fast *f = af_fast_at(i);
+                const int64_t M = (int64_t[]){3, 41, 400}[m];
+                terms(f, AF_DTYPE_F32, AF_DTYPE_F32, M, depths[k], 1 + m);
+                terms(f, AF_DTYPE_F32, AF_DTYPE_BF16, M, depths[k], 1 + m);
+                terms(f, AF_DTYPE_BF16, AF_DTYPE_BF16, M, depths[k], 1 + m);
             }
 }
 
@@ -342,8 +530,9 @@ static void test_block_weights(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gemm_agrees_with_double),
-                                       cmocka_unit_test(test_sums_of_products),
-                                       cmocka_unit_test(test_block_weights)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gemm_agrees_with_double), cmocka_unit_test(test_f32_is_exact_to_f32),
+        cmocka_unit_test(test_extreme_values),          cmocka_unit_test(test_columns_of_a_wider_c),
+        cmocka_unit_test(test_sums_of_products),        cmocka_unit_test(test_block_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@
 #define AF_AMX_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : : : "memory")
 
 /* Rows of sixteen 32-bit values become columns. */
-static inline void af_amx_transpose(__m512i r[16])
+static inline __attribute__((always_inline)) void af_amx_transpose(__m512i r[16])
 {
     __m512i t[16];
 #pragma GCC unroll 8

@@ -85,7 +85,10 @@ void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t
         AF_AMX_ZERO(3);
     }
     for (; spans > 0; spans--, s++)
-        sum_span(s, later);
+        if (s->planes > 0)
+            AF_ISA_NAME(af_planes_span)(s);
+        else
+            sum_span(s, later);
     AF_ISA_NAME(af_amx_flush)(later); /* before c becomes what is left */
     AF_AMX_STORE(0, to, ld);
     AF_AMX_STORE(1, to + 16, ld);

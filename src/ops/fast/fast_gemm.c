@@ -17,12 +17,18 @@ uint64_t AF_ISA_NAME(af_gemm_work)(int threads)
 void AF_ISA_NAME(af_task_pack)(const task *t, const af_panels *p, const af_operand *o, bool along,
                                int64_t line, int64_t lines, int64_t k, int64_t kc, int share)
 {
-    const int64_t most = t->bf16 ? AF_GEMM_KC_BF16 : AF_GEMM_KC;
+    const int64_t most = t->kind == KIND_BF16 ? AF_GEMM_KC_BF16 : AF_GEMM_KC;
     af_panels q = *p;
-    for (int64_t at = 0; at < kc; at += most, q.at += most) {
+    for (int64_t at = 0; at < kc; at += most, q.at += most * p->planes) {
         const int64_t n = AF_MIN(most, kc - at);
         float *buf = pack_buffer(t, share);
-        if (t->bf16)
+#if defined(AF_ISA_amx)
+        if (t->kind == KIND_PLANES) {
+            AF_ISA_NAME(af_pack_planes)(&q, o, along, line, lines, k + at, n, buf);
+            continue;
+        }
+#endif
+        if (t->kind == KIND_BF16)
             AF_ISA_NAME(af_pack_bf16)(&q, o, along, line, lines, k + at, n, buf);
         else
             AF_ISA_NAME(af_pack_f32)(&q, o, along, line, lines, k + at, n, buf);
@@ -33,12 +39,11 @@ void AF_ISA_NAME(af_task_pack)(const task *t, const af_panels *p, const af_opera
  * follow one another in the sum, else those that are not in place. */
 static void pack_rows(const task *t, uint8_t *to, bool edge, int64_t m, int64_t end, int share)
 {
-    for (; m < end; m += MS)
+    const int64_t depth = edge ? t->depth : t->depth_a;
+    for (; m < end; m += MS, to += MS * depth * value_bytes(t))
         for (int i = 0; i < t->chunks; i++) {
             const chunk *c = &t->chunk[i];
-            const int64_t depth = edge ? t->depth : t->depth_a;
-            const af_panels p = {edge ? to : to + m * depth * value_bytes(t), tile_rows(t), BGA,
-                                 depth, edge ? c->at : c->at_a};
+            const af_panels p = {to, tile_rows(t), BGA, depth, edge ? c->at : c->at_a, planes_a(t)};
             if (edge || !c->in_place)
                 AF_ISA_NAME(af_task_pack)
             (t, &p, c->a, !c->a->trans, t->m + m, AF_MIN(end - m, (int64_t)MS), c->k, c->kc, share);
@@ -51,7 +56,9 @@ static void pack_a(void *arg, int64_t from, int64_t to, int share)
     const task *t = arg;
     const int64_t tm = tile_rows(t), end = AF_MIN(to * tm, t->rows),
                   full = t->edge ? t->rows / tm * tm : t->rows;
-    pack_rows(t, t->a, false, from * tm, AF_MIN(end, full), share);
+    if (!t->own)
+        pack_rows(t, t->a + from * tm * t->depth_a * value_bytes(t), false, from * tm,
+                  AF_MIN(end, full), share);
     pack_rows(t, t->edge, true, AF_MAX(full, from * tm), end, share);
 }
 
@@ -60,7 +67,7 @@ static void pack_b(const task *t, void *strip, int64_t n, int64_t cols, int widt
 {
     for (int i = 0; i < t->chunks; i++) {
         const chunk *c = &t->chunk[i];
-        const af_panels p = {strip, width, BGB, t->depth_b, c->at_b};
+        const af_panels p = {strip, width, BGB, t->depth_b, c->at_b, c->planes};
         af_operand b = *c->b;
         b.rest = c->rest;
         if (!c->once)
@@ -98,8 +105,9 @@ enum { LINE = 64 };
 static ahead packed_ahead(const task *t, const chunk *c, int64_t n, int64_t cols, int64_t tiles)
 {
     const int64_t size = value_bytes(t), w = tile_cols(t), depth = c->b->packed->depth;
-    ahead h = {.rows = cols / w, .bytes = c->kc * w * size, .step = depth * w * size};
-    h.at = (const uint8_t *)c->b->packed->panels + ((t->n + n) * depth + c->k * w) * size;
+    ahead h = {.rows = cols / w, .bytes = c->kc * c->planes * w * size, .step = depth * w * size};
+    h.at =
+        (const uint8_t *)c->b->packed->panels + ((t->n + n) * depth + c->k * c->planes * w) * size;
     h.lines = (h.rows * ((h.bytes + LINE - 1) / LINE) + tiles - 1) / tiles;
     return h;
 }
@@ -147,8 +155,8 @@ static int64_t strip_panels(const task *t)
     if (any_coarse(t->g))
         return AF_GEMM_WIDE / tile_cols(t);
 #if defined(AF_ISA_amx)
-    const int64_t kept = B_BYTES / (t->depth * BN * 2) - 1;
-    if (t->bf16)
+    const int64_t kept = B_BYTES / (t->depth * planes_a(t) * BN * 2) - 1;
+    if (t->kind != KIND_F32)
         return AF_MAX(AF_MIN(kept, (int64_t)AF_GEMM_WIDE / BN), INT64_C(1));
 #endif
     return AF_GEMM_STRIP / tile_cols(t);
@@ -164,15 +172,17 @@ enum { ROWS_STAY = 0, LEAST_PANELS = AF_GEMM_STRIP / AF_MIN((int)BN, (int)NR) };
 /* A strip of n panels from column j of the block with rows [from, to): AMX keeps rows of A in the
  * first-level cache and lets B pass, the others keep a panel of B. */
 static void strip_tiles(const task *t, const spot *first, int64_t n, int64_t to, ahead *next_b,
-                        hand *h)
+                        int share, hand *h)
 {
     const int64_t tm = tile_rows(t), tiles = (to - first->i + tm - 1) / tm,
                   bytes = t->depth_b * first->width * value_bytes(t);
-    const bool stay = ROWS_STAY && t->bf16;
+    const bool stay = ROWS_STAY && t->kind != KIND_F32;
     const int64_t outer = stay ? tiles : n, inner = stay ? n : tiles;
     for (int64_t u = 0; u < outer; u++) {
         spot o = *first;
         o.i += stay ? u * tm : 0;
+        if (t->own && (!t->edge || t->rows - o.i >= tm))
+            pack_rows(t, h->rows, false, o.i, AF_MIN(o.i + tm, t->rows), share);
         for (int64_t v = stay ? AF_ISA_NAME(af_spot_row)(t, &o, n, h) : 0; v < inner; v++) {
             const int64_t q = stay ? v : u, i = stay ? u : v;
             o.i = first->i + i * tm;
@@ -195,11 +205,12 @@ static void columns(const task *t, int64_t p, int64_t end, int64_t piece, int sh
         const int width = panel_width(t, p);
         const int64_t left = p < t->wide ? AF_MIN(end, t->wide) - p : end - p;
         const int64_t n = even_part(left, most, 1), j = panel_start(t, p), next = j + n * width;
-        const spot first = {from, j, strip, width, AF_ISA_NAME(af_tile_for)(t->bf16, width)};
+        const spot first = {from, j, strip, width,
+                            AF_ISA_NAME(af_tile_for)(t->kind == KIND_BF16, width)};
         ahead next_b = look_ahead(t, next, AF_MIN(n * width, panel_start(t, end) - next),
                                   n * ((to - from + tm - 1) / tm));
         pack_b(t, strip, j, AF_MIN(n * width, t->cols - j), width, share);
-        strip_tiles(t, &first, n, to, &next_b, h);
+        strip_tiles(t, &first, n, to, &next_b, share, h);
         p += n;
     }
 }
@@ -209,6 +220,7 @@ static void multiply(void *arg, int64_t from, int64_t to, int share)
     const task *t = arg;
     hand h;
     AF_ISA_NAME(af_spot_begin)(t, &h);
+    h.rows = own_rows(t, share);
     while (from < to) {
         const int64_t piece = from / t->panels, p = from % t->panels,
                       end = AF_MIN(t->panels, p + to - from);
@@ -238,7 +250,7 @@ static int64_t row_pieces(int64_t panels, int64_t tiles, int threads)
 void AF_ISA_NAME(af_task_cut)(task *t, int threads)
 {
     const int64_t W = tile_cols(t), left = t->cols % W, tm = tile_rows(t),
-                  small = ROWS_STAY && t->bf16 ? 0 : AF_NARROW;
+                  small = ROWS_STAY && t->kind != KIND_F32 ? 0 : AF_NARROW;
     int64_t narrow = 0;
     t->wide = t->cols / W;
     if (left > 0 && left <= 2 * small - W && t->wide > 0) {
@@ -263,7 +275,7 @@ static af_gemm_term term_of(const af_gemm *g, int i)
 /* A f32 B beside a bf16 A that must not be rounded is taken as two bf16 numbers. */
 static bool is_split(const task *t, const af_gemm_term *x)
 {
-    return t->bf16 && x->exact && (x->b.weight || x->b.dtype != AF_DTYPE_BF16);
+    return t->kind == KIND_BF16 && x->exact && (x->b.weight || x->b.dtype != AF_DTYPE_BF16);
 }
 
 static int64_t all_k(const task *t)
@@ -288,8 +300,8 @@ typedef struct place {
 static bool lies_right(const task *t, const af_operand *a, int64_t k)
 {
 #if defined(AF_ISA_amx)
-    return t->bf16 && a->dtype == AF_DTYPE_BF16 && !a->weight && !a->trans && k % BK == 0 &&
-           a->ld * 2 % AF_GEMM_ALIAS != 0;
+    return t->kind == KIND_BF16 && a->dtype == AF_DTYPE_BF16 && !a->weight && !a->trans &&
+           k % BK == 0 && a->ld * 2 % AF_GEMM_ALIAS != 0;
 #else
     (void)t, (void)a, (void)k;
     return false;
@@ -307,13 +319,17 @@ static bool take_step(task *t, place *at, int64_t step)
                          *b = at->term ? &t->g->term[at->term - 1].b : &t->g->b;
         const int64_t kc = AF_MIN(step - t->depth, x.K - at->k);
         chunk *c = &t->chunk[t->chunks];
-        *c = (chunk){a,          b,          at->k,           kc,       t->depth,
-                     t->depth_a, t->depth_b, is_split(t, &x), at->rest, lies_right(t, a, x.K),
-                     false};
-        c->once = b->packed && !c->split && takes_bf16(b->packed->rows) == t->bf16;
+        *c = (chunk){.a = a, .b = b, .k = at->k, .kc = kc, .rest = at->rest};
+        c->at = t->depth;
+        c->at_a = t->depth_a;
+        c->at_b = t->depth_b;
+        c->split = is_split(t, &x);
+        c->planes = planes_b(t, b);
+        c->in_place = lies_right(t, a, x.K);
+        c->once = b->packed && !c->split && kind_for(b->packed->rows, b) == t->kind;
         t->depth += pad_k(t, kc);
-        t->depth_a += c->in_place ? 0 : pad_k(t, kc);
-        t->depth_b += c->once ? 0 : pad_k(t, kc);
+        t->depth_a += c->in_place ? 0 : pad_k(t, kc) * planes_a(t);
+        t->depth_b += c->once ? 0 : pad_k(t, kc) * c->planes;
         at->k += kc;
         if (at->k < x.K)
             continue;
@@ -334,7 +350,7 @@ static void block(task *t, af_pool *pool, int64_t step)
     for (t->first = true; !t->last; t->first = false) {
         t->last = take_step(t, &at, step);
         const int64_t least = AF_MIN(strip_panels(t), (int64_t)LEAST_PANELS);
-        if (t->depth_a > 0 || t->rows % tm != 0)
+        if ((t->depth_a > 0 && !t->own) || (t->edge && t->rows % tm != 0))
             af_pool_run(pool, (t->rows + tm - 1) / tm, pack_a, t);
         af_pool_run_least(pool, t->panels * t->pieces, least, multiply, t);
     }
@@ -363,19 +379,26 @@ static int64_t packed_k(const task *t)
 static void run_blocks(task *t, af_pool *pool)
 {
     const af_gemm *g = t->g;
-    const int64_t unit = t->bf16 ? BK : KR, size = value_bytes(t), tm = tile_rows(t);
+    const int64_t unit = t->kind != KIND_F32 ? BK : KR, size = value_bytes(t) * planes_a(t),
+                  tm = tile_rows(t);
     const int64_t total = all_k(t), packed = packed_k(t);
-    int64_t most = t->bf16 ? AF_GEMM_KC_BF16 : AF_GEMM_KC;
+    int64_t most = t->kind == KIND_BF16     ? AF_GEMM_KC_BF16
+                   : t->kind == KIND_PLANES ? AF_GEMM_KC_PLANES
+                                            : AF_GEMM_KC;
     if (packed <= AF_GEMM_KC_BF16 / 2 && packed < total)
         most = AF_GEMM_KC_PLACE;
     if (any_coarse(g))
-        most = AF_GEMM_KC_WIDE;
+        most = AF_MIN(most, (int64_t)AF_GEMM_KC_WIDE);
     const int64_t step = even_part(total, most, unit), edge = packed < total ? step * tm * size : 0;
     t->staged = g->c_dtype != AF_DTYPE_F32 && total > step;
     t->edge = edge ? t->a : NULL;
     t->a += edge;
     const int64_t deep = AF_MAX(AF_MIN(packed, step), INT64_C(1));
     int64_t rows = AF_MAX((A_BYTES - edge) / (deep * size) / tm, INT64_C(1)) * tm;
+    /* several threads pack A together, each part of it once */
+    t->own = t->kind == KIND_PLANES && af_pool_threads(pool) == 1;
+    if (t->own)
+        rows = g->M;
     if (t->staged)
         rows = AF_MIN(rows, (int64_t)MS);
     rows = even_part(g->M, rows, tm);
@@ -406,6 +429,17 @@ static void run_thin(const af_gemm *g, af_pool *pool, void *work)
     }
 }
 
+/* Few rows leave most of an AMX tile empty. */
+static kind kind_of(const af_gemm *g)
+{
+    const kind k = kind_for(g->a.weight ? AF_DTYPE_F32 : g->a.dtype, &g->b);
+#if defined(AF_ISA_amx)
+    if (k == KIND_PLANES && AF_MIN(AF_MIN(g->M, g->N), g->K) < AF_PLANES_LEAST)
+        return KIND_F32;
+#endif
+    return k;
+}
+
 void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
 {
     task t = {.g = g, .a = work};
@@ -421,6 +455,6 @@ void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
         run_thin(g, pool, work);
         return;
     }
-    t.bf16 = takes_bf16(g->a.dtype) && !g->a.weight;
+    t.kind = kind_of(g);
     run_blocks(&t, pool);
 }

@@ -2,9 +2,10 @@
  * that steps of any length read from it, and the panels follow one another. */
 #include "ops/fast/fast_task.h"
 
-/* With AMX, packing takes a tenth to a quarter of a bf16 product with 512 rows; f32 products are
- * slow enough to hide it. A weight that is multiplied both ways is packed for the longer sum, where
- * the product itself is slower: both would double the memory of frozen weights once more. */
+/* With AMX, packing takes a tenth to a quarter of a bf16 product with 512 rows; of a f32 product it
+ * takes less, and planes would be one and a half times the weight. A weight that is multiplied both
+ * ways is packed for the longer sum, where the product itself is slower: both would double the
+ * memory of frozen weights once more. */
 bool AF_ISA_NAME(af_packs_once)(af_dtype rows, bool trans, int64_t N, int64_t K)
 {
 #if defined(AF_ISA_amx)
@@ -15,14 +16,26 @@ bool AF_ISA_NAME(af_packs_once)(af_dtype rows, bool trans, int64_t N, int64_t K)
 #endif
 }
 
-uint64_t AF_ISA_NAME(af_packed_bytes)(af_dtype rows, int64_t N, int64_t K)
+static uint64_t bytes_of(kind of, int64_t N, int64_t K)
 {
-    const task t = {.bf16 = takes_bf16(rows)};
+    const task t = {.kind = of};
     const int64_t w = tile_cols(&t), lines = (N + w - 1) / w * w;
     /* blocks of NS columns are cut like the whole, or it has no panels of its own */
     if (N <= 0 || K <= 0 || (AF_NARROW && N > NS && N % NS > 0 && N % NS < w))
         return 0;
     return (uint64_t)(lines * pad_k(&t, K)) * (uint64_t)value_bytes(&t);
+}
+
+uint64_t AF_ISA_NAME(af_packed_bytes)(af_dtype rows, int64_t N, int64_t K)
+{
+    if (takes_bf16(rows))
+        return bytes_of(KIND_BF16, N, K);
+    const uint64_t f32 = bytes_of(KIND_F32, N, K);
+#if defined(AF_ISA_amx) /* or in planes, one of which B has */
+    return f32 ? AF_MAX(f32, bytes_of(KIND_PLANES, N, K) * AF_PLANES_B) : 0;
+#else
+    return f32;
+#endif
 }
 
 typedef struct whole {
@@ -39,7 +52,8 @@ static void pack_panels(void *arg, int64_t from, int64_t to, int share)
     for (int64_t p = from; p < to; p++) {
         const int64_t j = panel_start(t, p);
         const int width = panel_width(t, p);
-        const af_panels q = {w->to + j * t->depth * value_bytes(t), width, BGB, t->depth, 0};
+        const af_panels q = {
+            w->to + j * t->depth * value_bytes(t), width, BGB, t->depth, 0, planes_b(t, w->b)};
         AF_ISA_NAME(af_task_pack)
         (t, &q, w->b, w->b->trans, j, AF_MIN((int64_t)width, t->cols - j), 0, w->K, share);
     }
@@ -49,8 +63,8 @@ af_packed AF_ISA_NAME(af_pack_once)(const af_operand *b, af_dtype rows, int64_t 
                                     void *to, af_pool *pool, void *work)
 {
     whole w = {
-        .t = {.bf16 = takes_bf16(rows), .shares = work, .cols = N}, .b = b, .to = to, .K = K};
-    w.t.depth = pad_k(&w.t, K);
+        .t = {.kind = kind_for(rows, b), .shares = work, .cols = N}, .b = b, .to = to, .K = K};
+    w.t.depth = pad_k(&w.t, K) * planes_b(&w.t, b);
     AF_ISA_NAME(af_task_cut)(&w.t, 1);
     af_pool_run(pool, w.t.panels, pack_panels, &w);
     return (af_packed){to, w.t.depth, rows};

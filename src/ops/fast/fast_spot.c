@@ -8,7 +8,7 @@ void AF_ISA_NAME(af_spot_begin)(const task *t, hand *h)
 #if defined(AF_ISA_amx)
     h->later = (af_amx_later){0};
 #endif
-    if (t->bf16)
+    if (t->kind != KIND_F32)
         AF_ISA_NAME(af_tile_begin)();
 }
 
@@ -18,7 +18,7 @@ void AF_ISA_NAME(af_spot_end)(const task *t, hand *h)
     AF_ISA_NAME(af_amx_flush)(&h->later);
 #endif
     (void)h;
-    if (t->bf16)
+    if (t->kind != KIND_F32)
         AF_ISA_NAME(af_tile_end)();
 }
 
@@ -28,17 +28,22 @@ static const uint8_t *panel_b(const task *t, const spot *o, const chunk *c)
     if (!c->once)
         return o->b + c->at_b * o->width * value_bytes(t);
     return (const uint8_t *)p->panels +
-           ((t->n + o->j) * p->depth + c->k * o->width) * value_bytes(t);
+           ((t->n + o->j) * p->depth + c->k * c->planes * o->width) * value_bytes(t);
 }
 
 #if defined(AF_ISA_amx)
-static void find_spans(const task *t, const spot *o, af_amx_span s[AF_GEMM_CHUNKS])
+static void find_spans(const task *t, const spot *o, const hand *h, af_amx_span s[AF_GEMM_CHUNKS])
 {
+    const uint8_t *rows = t->own ? h->rows : t->a + o->i * t->depth_a * 2;
     const bool full = t->rows - o->i >= BM;
     for (int i = 0; i < t->chunks; i++) {
         const chunk *q = &t->chunk[i];
-        s[i] = (af_amx_span){t->a + (o->i * t->depth_a + q->at_a * BM) * 2, panel_b(t, o, q), 64,
-                             BK * BM * 2, pad_k(t, q->kc)};
+        s[i] = (af_amx_span){rows + q->at_a * BM * 2,
+                             panel_b(t, o, q),
+                             64,
+                             BK * BM * 2,
+                             pad_k(t, q->kc),
+                             t->kind == KIND_PLANES ? q->planes : 0};
         if (!full && t->edge) {
             s[i].a = t->edge + q->at * BM * 2;
         } else if (q->in_place) {
@@ -52,7 +57,7 @@ static void find_spans(const task *t, const spot *o, af_amx_span s[AF_GEMM_CHUNK
 static void sum_amx(const task *t, const spot *o, float *c, int64_t ldc, af_tile_way way, hand *h)
 {
     af_amx_span s[AF_GEMM_CHUNKS];
-    find_spans(t, o, s);
+    find_spans(t, o, h, s);
     AF_ISA_NAME(af_amx_tile)(s, t->chunks, c, ldc, way, &h->later);
 }
 
@@ -61,10 +66,10 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
     const af_gemm *g = t->g;
     af_amx_span s[AF_GEMM_CHUNKS];
     const int64_t full = t->rows - o->i >= BM ? AF_MIN(n, (t->cols - o->j) / BN) : 0;
-    if (!t->bf16 || g->c_dtype == AF_DTYPE_F32 || g->alpha != 1.0f || g->add || g->bias ||
-        t->staged)
+    if (t->kind == KIND_F32 || g->c_dtype == AF_DTYPE_F32 || g->alpha != 1.0f || g->add ||
+        g->bias || t->staged)
         return 0;
-    find_spans(t, o, s);
+    find_spans(t, o, h, s);
     uint16_t *to = (uint16_t *)g->c + (t->m + o->i) * g->ldc + t->n + o->j;
     for (int64_t q = 0; q < full; q++, to += BN, h->turn ^= 1) {
         AF_ISA_NAME(af_amx_tile)(s, t->chunks, h->sums[h->turn], BN, AF_TILE_SET, &h->later);
@@ -118,7 +123,7 @@ static void plain_tile(const task *t, const spot *o, float *c, int64_t ldc, af_t
                        hand *h)
 {
 #if defined(AF_ISA_amx)
-    if (t->bf16) {
+    if (t->kind != KIND_F32) {
         sum_amx(t, o, c, ldc, way, h);
         return;
     }
@@ -146,11 +151,13 @@ void AF_ISA_NAME(af_spot_run)(const task *t, const spot *o, hand *h)
                                                          !(g->bias && (!f32 || t->first));
     /* the scratch holds whole tiles, one by one */
     float *s = t->staged ? t->scratch + o->i * NS + o->j * tm : h->sums[h->turn];
-    const af_tile_way way = t->staged && !t->first ? AF_TILE_CONTINUE : AF_TILE_SET;
+    const af_tile_way on = t->kind == KIND_PLANES ? AF_TILE_ADD : AF_TILE_CONTINUE;
+    const af_tile_way way = t->staged && !t->first ? on : AF_TILE_SET;
     if (plain && f32 && !(g->add && in_parts(t))) {
-        const af_tile_way onto = g->add ? AF_TILE_ADD : t->first ? AF_TILE_SET : AF_TILE_CONTINUE;
+        const af_tile_way onto = g->add ? AF_TILE_ADD : t->first ? AF_TILE_SET : on;
         plain_tile(t, o, (float *)g->c + m * g->ldc + n, g->ldc, onto, h);
-    } else if (plain && !g->add && t->last && AF_ISA_NAME(af_tile_rounds)(t->bf16, o->width)) {
+    } else if (plain && !g->add && t->last &&
+               AF_ISA_NAME(af_tile_rounds)(t->kind != KIND_F32, o->width)) {
         rounded_tile(t, o, s, way, h);
     } else {
         plain_tile(t, o, s, o->width, way, h);

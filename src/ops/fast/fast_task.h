@@ -12,29 +12,40 @@ typedef struct chunk {
     const af_operand *a, *b;
     int64_t k, kc, at, at_a, at_b;
     bool split, rest; /* a half of a split term; what rounding B to bf16 lost, the second one */
+    int planes;       /* of B: 1 but for f32 in planes */
     bool in_place;    /* whole tiles of A are read where they lie */
     bool once;        /* the panels of B are there already */
 } chunk;
+
+/* Which tile makes the sums. */
+typedef enum kind {
+    KIND_F32,
+    KIND_BF16,
+    KIND_PLANES, /* of bf16, for f32 operands as planes of bf16 */
+} kind;
 
 typedef struct task {
     const af_gemm *g;
     uint8_t *edge, *a, *shares; /* panels of A: of a last part of a tile in place, of the others */
     float *scratch;             /* [tiles of MS x NS]: unfinished sums of a bf16 C */
-    bool bf16;
-    bool staged;              /* the sums wait in the scratch */
-    bool first, last;         /* this step, of this block of C */
+    kind kind;
+    bool own;         /* rows of A are packed tile after tile, just before they are multiplied */
+    bool staged;      /* the sums wait in the scratch */
+    bool first, last; /* this step, of this block of C */
     int64_t m, rows, n, cols; /* the block of C */
     chunk chunk[AF_GEMM_CHUNKS];
     int chunks;
-    int64_t depth, depth_a, depth_b; /* k's of the step, padded; of those, packed for it */
-    int64_t panels, wide;            /* panels of columns; how many of them have the full width */
-    int64_t pieces; /* of the block's rows, when there are fewer panels than threads */
+    /* k's of the step, padded; values of a line that are packed for it (planes count each) */
+    int64_t depth, depth_a, depth_b;
+    int64_t panels, wide; /* panels of columns; how many of them have the full width */
+    int64_t pieces;       /* of the block's rows, when there are fewer panels than threads */
 } task;
 
 /* What a thread has at hand while it goes through tiles. */
 typedef struct hand {
     float sums[2][TILE] __attribute__((aligned(64))); /* of this tile, and of the one before */
     int turn;
+    uint8_t *rows; /* of A for this tile, where a thread packs its own */
 #if defined(AF_ISA_amx)
     af_amx_later later;
 #endif
@@ -58,20 +69,53 @@ static inline bool takes_bf16(af_dtype rows)
 #endif
 }
 
-static inline int tile_rows(const task *t) { return t->bf16 ? BM : MR; }
-static inline int tile_cols(const task *t) { return t->bf16 ? BN : NR; }
-static inline int64_t value_bytes(const task *t) { return t->bf16 ? 2 : 4; }
+/* The kind for rows of this type beside this B.
+ *
+ * f32 rows go to the bf16 unit of AMX beside a bf16 B, which takes three products. Beside a f32 one
+ * it takes six, and that is no gain on a core whose other thread is busy (decision 0018). */
+static inline kind kind_for(af_dtype rows, const af_operand *b)
+{
+    if (takes_bf16(rows))
+        return KIND_BF16;
+#if defined(AF_ISA_amx)
+    if (AF_ISA_NAME(af_planes_of)(b) <= AF_PLANES_B)
+        return KIND_PLANES;
+#endif
+    (void)b;
+    return KIND_F32;
+}
+
+static inline int tile_rows(const task *t) { return t->kind != KIND_F32 ? BM : MR; }
+static inline int tile_cols(const task *t) { return t->kind != KIND_F32 ? BN : NR; }
+static inline int64_t value_bytes(const task *t) { return t->kind != KIND_F32 ? 2 : 4; }
+static inline int planes_a(const task *t) { return t->kind == KIND_PLANES ? 3 : 1; }
+static inline int planes_b(const task *t, const af_operand *b)
+{
+#if defined(AF_ISA_amx)
+    return t->kind == KIND_PLANES ? AF_ISA_NAME(af_planes_of)(b) : 1;
+#else
+    (void)t, (void)b;
+    return 1;
+#endif
+}
 
 static inline int64_t pad_k(const task *t, int64_t k)
 {
-    const int64_t unit = t->bf16 ? BK : KR;
+    const int64_t unit = t->kind != KIND_F32 ? BK : KR;
     return (k + unit - 1) / unit * unit;
 }
 
-static inline uint64_t share_bytes(void) { return B_BYTES + AF_PACK_BUF * sizeof(float); }
+static inline uint64_t share_bytes(void)
+{
+    return B_BYTES + AF_GEMM_OWN + AF_PACK_BUF * sizeof(float);
+}
+static inline uint8_t *own_rows(const task *t, int share)
+{
+    return t->shares + (uint64_t)share * share_bytes() + B_BYTES;
+}
 static inline float *pack_buffer(const task *t, int share)
 {
-    return (float *)(t->shares + (uint64_t)share * share_bytes() + B_BYTES);
+    return (float *)(own_rows(t, share) + AF_GEMM_OWN);
 }
 
 static inline int panel_width(const task *t, int64_t p)

@@ -59,6 +59,7 @@ typedef struct af_panels {
     void *to;
     int width, group;
     int64_t depth, at;
+    int planes; /* of a value: depth and at count each of them */
 } af_panels;
 
 /* Lines [line, line+lines) and k [k0, k0+kc) of an operand, kc padded with zeros to a multiple of
@@ -97,6 +98,7 @@ typedef struct af_amx_span {
     const void *a, *b;
     int64_t row, step; /* of A: bytes from row to row, and from 32 k's to the next */
     int64_t depth;
+    int planes; /* of B beside three of A (fast_planes.c), or 0 */
 } af_amx_span;
 /* Rows of a tile of sums [BM][BN] that are still to be rounded to where they go, an even number. */
 typedef struct af_amx_later {
@@ -130,6 +132,17 @@ void AF_ISA_NAME(af_slim_turn)(uint16_t *to, const uint16_t *g, int64_t ld, int6
                                int64_t rows);
 void AF_ISA_NAME(af_slim_sums)(const af_slim *s, int64_t from, int64_t to);
 #endif
+#if defined(AF_ISA_amx)
+/* ---- fast_planes.c: f32 as bf16 numbers that add up to it ---- */
+enum { AF_PLANES = 3 };
+/* How many planes hold every value of the operand. */
+int AF_ISA_NAME(af_planes_of)(const af_operand *o);
+/* The products of one span, added to the sums in the tiles. */
+void AF_ISA_NAME(af_planes_span)(const af_amx_span *s);
+/* As af_pack_bf16, with p->planes of each value: a panel is [depth/32][planes][32 lines][32]. */
+void AF_ISA_NAME(af_pack_planes)(const af_panels *p, const af_operand *o, bool along, int64_t line,
+                                 int64_t lines, int64_t k0, int64_t kc, float *buf);
+#endif
 /* Around the bf16 tiles of one thread. */
 void AF_ISA_NAME(af_tile_begin)(void);
 void AF_ISA_NAME(af_tile_end)(void);
@@ -146,9 +159,12 @@ void AF_ISA_NAME(af_gemm_store)(const af_gemm *g, const float *s, int64_t lds, i
                                 int64_t rows, int64_t n, int64_t cols, bool first);
 
 enum {
-    AF_GEMM_KC = 640, /* k's of a packed f32 block */
+    AF_GEMM_KC = 640,        /* k's of a packed f32 block */
+    AF_GEMM_KC_PLANES = 192, /* of one of f32 as planes, whose rows of A shall stay near */
 #if defined(AF_ISA_amx)
     AF_GEMM_KC_BF16 = 1088, /* and of a bf16 one */
+    AF_PLANES_B = 1,        /* planes of a B for which f32 products go to the bf16 unit */
+    AF_PLANES_LEAST = 32,   /* products of fewer rows, columns or k's keep the f32 tile */
     AF_GEMM_MS = 512,       /* rows of the f32 scratch for sums in several steps into a bf16 C */
 #else
     AF_GEMM_KC_BF16 = 1088,
@@ -161,6 +177,11 @@ enum {
     AF_GEMM_WIDE = 768,          /* the same where single values cost a block of 256 */
     AF_GEMM_A_BYTES = 704 << 10, /* of a packed block of A: most of a second-level cache */
 #if defined(AF_ISA_amx)
+    AF_GEMM_OWN = 36 << 10, /* of a thread's own rows of A: a tile of KC_PLANES k's */
+#else
+    AF_GEMM_OWN = 0,
+#endif
+#if defined(AF_ISA_amx)
     AF_GEMM_B_BYTES = 1856 << 10, /* of a packed strip of B, at most: most of an L2 of 2 MB */
 #else
     AF_GEMM_B_BYTES = 768 << 10, /* the same: WIDE * KC_WIDE floats */
@@ -168,6 +189,10 @@ enum {
     AF_GEMM_CHUNKS = 2 * (1 + AF_GEMM_TERMS), /* of k's that one step may be made of */
     AF_GEMM_NS = 768,                         /* columns of that scratch */
     AF_THIN_ROWS = 8,                         /* at most so many rows take the thin way */
-    AF_PACK_BUF = 13312, /* 1 f32 and 16 bf16 rows of KC_BF16, 1 and 32 bf16 rows of WIDE */
+#if defined(AF_ISA_amx)
+    AF_PACK_BUF = 24576, /* 32 f32 rows of WIDE */
+#else
+    AF_PACK_BUF = 13312,         /* 1 f32 and 16 bf16 rows of KC_BF16, 1 and 32 bf16 rows of WIDE */
+#endif
 };
 #endif
