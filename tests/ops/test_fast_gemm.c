@@ -4,8 +4,8 @@
  *
  * Tolerance (relative L2 of C): K products in f32 lose about sqrt(K) * 6e-8, under 3e-6 here; bf16
  * operands are exact, the matrix instruction rounds each of its four-term sums: the same bound. A
- * bf16 C is rounded once: 2^-9 each, 2.3e-3 in the mean. A f32 B beside a bf16 A is rounded to bf16
- * unless the product is exact (then to 2^-16 of it). */
+ * bf16 C is rounded once: at most 2^-8 of it. A f32 B beside a bf16 A is rounded to bf16 unless the
+ * product is exact (then to 2^-16 of it). */
 #include "test.h"
 
 #include "base/rng.h"
@@ -21,12 +21,25 @@ typedef struct matrix {
     af_dtype type;
 } matrix;
 
+/* Normal numbers from a table, because drawing them took most of the time; its length is a prime,
+ * so that rows are not alike. */
+static double normal(uint64_t stream, uint64_t i)
+{
+    enum { DRAWN = 65521 };
+    static double drawn[DRAWN];
+    static bool ready;
+    for (uint64_t k = 0; !ready && k < DRAWN; k++)
+        drawn[k] = af_rng_normal(11, 0, k);
+    ready = true;
+    return drawn[(i + stream * 10007) % DRAWN];
+}
+
 static matrix new_matrix(int64_t rows, int64_t cols, af_dtype type, uint64_t stream)
 {
     const int64_t n = rows * cols;
     matrix m = {calloc((size_t)n + 1, 8), calloc((size_t)n + 1, sizeof(double)), rows, cols, type};
     for (int64_t i = 0; i < n; i++) {
-        af_store_f64(m.data, type, (uint64_t)i, af_rng_normal(11, stream, (uint64_t)i));
+        af_store_f64(m.data, type, (uint64_t)i, normal(stream, (uint64_t)i));
         m.exact[i] = af_load_f64(m.data, type, (uint64_t)i);
     }
     return m;
@@ -54,14 +67,14 @@ static const variant variants[] = {
     {"bf16 weight, columns", AF_DTYPE_F32, AF_DTYPE_BF16, AF_DTYPE_F32, 0, 0, 1, 0, 0, 1, 3e-6},
     {"f16 weight, f32 rows", AF_DTYPE_F32, AF_DTYPE_F16, AF_DTYPE_F32, 0, 0, 0, 0, 0, 1, 3e-6},
     {"f16 weight, rows", AF_DTYPE_F32, AF_DTYPE_F16, AF_DTYPE_F32, 0, 1, 0, 1, 0, 2, 3e-6},
-    {"f32 rounded to bf16", AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_BF16, 0, 1, 0, 0, 0, 1, 3e-3},
-    {"forward bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 1, 0, 1, 0, 1, 3e-3},
-    {"dx bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 0, 1, 0, 0, 0.5, 3e-3},
+    {"f32 rounded to bf16", AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_BF16, 0, 1, 0, 0, 0, 1, 4e-3},
+    {"forward bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 1, 0, 1, 0, 1, 4e-3},
+    {"dx bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 0, 1, 0, 0, 0.5, 4e-3},
     {"dw of bf16 into f32", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_F32, 1, 0, 1, 0, 0, 1, 3e-6},
-    {"f32 weight rounded", AF_DTYPE_BF16, AF_DTYPE_F32, AF_DTYPE_F32, 0, 1, 0, 0, 0, 1, 3e-3},
+    {"f32 weight rounded", AF_DTYPE_BF16, AF_DTYPE_F32, AF_DTYPE_F32, 0, 1, 0, 0, 0, 1, 4e-3},
     {"f32 weight exact", AF_DTYPE_BF16, AF_DTYPE_F32, AF_DTYPE_F32, 0, 1, 0, 0, 1, 1, 1.5e-5},
     {"f32 weight exact, columns", AF_DTYPE_BF16, AF_DTYPE_F32, AF_DTYPE_BF16, 0, 0, 1, 0, 1, 2,
-     3e-3},
+     4e-3},
 };
 
 static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 130},    {4, 300, 1100}, {5, 13, 3},
@@ -92,8 +105,32 @@ static void check_values(const af_fast *f, const variant *v, const int64_t size[
               v->why, (int)M, (int)N, (int)K, sqrt(err2), sqrt(ref2));
 }
 
-static void run_variant(const af_fast *f, const variant *v, const int64_t size[3], bool few)
+/* What products of one table run on. */
+typedef struct bench {
+    const af_fast *f;
+    af_pool *pool[3]; /* of 1 to 3 threads */
+    void *work;
+} bench;
+
+static bench new_bench(const af_fast *f)
 {
+    bench b = {.f = f, .work = malloc(f->gemm_work(3))};
+    af_error err = {0};
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(af_pool_new(&b.pool[i], i + 1, &err), err);
+    return b;
+}
+
+static void free_bench(bench *b)
+{
+    for (int i = 0; i < 3; i++)
+        af_pool_free(b->pool[i]);
+    free(b->work);
+}
+
+static void run_variant(const bench *with, const variant *v, const int64_t size[3], bool few)
+{
+    const af_fast *f = with->f;
     const int64_t M = size[0], N = size[1], K = size[2];
     matrix a = new_matrix(v->ta ? K : M, v->ta ? M : K, v->a, 1),
            b = new_matrix(v->tb ? N : K, v->tb ? K : N, v->b, 2), c = new_matrix(M, N, v->c, 3),
@@ -104,11 +141,9 @@ static void run_variant(const af_fast *f, const variant *v, const int64_t size[3
     for (int round = 1; round <= 6; round++) { /* 1 to 3 threads, then with B packed once */
         const int threads = (round - 1) % 3 + 1;
         af_packed packed = {0};
-        af_error err = {0};
-        af_pool *pool;
-        CHECK_OK(af_pool_new(&pool, threads, &err), err);
-        void *work = malloc(f->gemm_work(threads));
-        memset(work, 0xff, f->gemm_work(threads));
+        af_pool *pool = with->pool[threads - 1];
+        if (threads == 1) /* NaN; the others find what their predecessors left */
+            memset(with->work, 0xff, f->gemm_work(3));
         memcpy(got, c.data, bytes);
         if (!v->add)
             memset(got, 0xff, bytes); /* NaN: must be written, not read */
@@ -127,11 +162,10 @@ static void run_variant(const af_fast *f, const variant *v, const int64_t size[3
                      .few = few,
                      .exact = v->exact};
         if (round > 3 && f->packed_bytes(v->a, N, K) > 0) {
-            packed = f->pack_once(&g.b, v->a, N, K, panels, pool, work);
+            packed = f->pack_once(&g.b, v->a, N, K, panels, pool, with->work);
             g.b.packed = &packed;
-            memset(work, 0xff, f->gemm_work(threads));
         }
-        f->gemm(&g, pool, work);
+        f->gemm(&g, pool, with->work);
         if (round == 1) {
             first = malloc(bytes + 1);
             memcpy(first, got, bytes);
@@ -139,8 +173,6 @@ static void run_variant(const af_fast *f, const variant *v, const int64_t size[3
         CHECK_MSG(memcmp(first, got, bytes) == 0, "%s, %s %dx%dx%d: %d threads%s change the result",
                   f->name, v->why, (int)M, (int)N, (int)K, threads,
                   round > 3 ? ", packed once," : "");
-        free(work);
-        af_pool_free(pool);
     }
     check_values(f, v, size, got, &a, &b, &c, &bias);
     free(first), free(got), free(panels);
@@ -153,11 +185,14 @@ static void run_variant(const af_fast *f, const variant *v, const int64_t size[3
 static void test_gemm_agrees_with_double(void **state)
 {
     (void)state;
-    for (int i = 0; af_fast_at(i); i++)
+    for (int i = 0; af_fast_at(i); i++) {
+        bench with = new_bench(af_fast_at(i));
         for (size_t v = 0; v < AF_LEN(variants); v++)
             for (size_t s = 0; s < AF_LEN(sizes); s++)
                 for (int few = 0; few < (sizes[s][0] <= 8 ? 2 : 1); few++)
-                    run_variant(af_fast_at(i), &variants[v], sizes[s], few);
+                    run_variant(&with, &variants[v], sizes[s], few);
+        free_bench(&with);
+    }
 }
 
 /* Weights of block types: a few rows (decoded in registers) and many (decoded while packing) give
