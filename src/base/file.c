@@ -323,3 +323,14 @@ done:
     af_map_close(&m);
     return st;
 }
+
+af_status af_file_copy_into(const char *from, const char *to, const char *name, af_error *err)
+{
+    char *a = af_path_join(from, name), *b = af_path_join(to, name);
+    af_status st = !a || !b ? af_fail_nomem(err, "a path", strlen(name)) : AF_OK;
+    if (st == AF_OK && af_file_exists(a))
+        st = af_file_copy(a, b, err);
+    free(a);
+    free(b);
+    return st;
+}

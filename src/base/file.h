@@ -62,6 +62,9 @@ AF_CHECKED af_status af_dir_sync(const char *path, af_error *err);
 /* Removes a file or a whole folder; nothing there is fine. Never follows links. */
 AF_CHECKED af_status af_path_remove(const char *path, af_error *err);
 AF_CHECKED af_status af_file_copy(const char *from, const char *to, af_error *err);
+/* A file of one folder into another, where the first has it. */
+AF_CHECKED af_status af_file_copy_into(const char *from, const char *to, const char *name,
+                                       af_error *err);
 /* Names in a folder (no . and ..), sorted by bytes; free with af_names_free. */
 AF_CHECKED af_status af_dir_list(char ***names, int *n, const char *path, af_error *err);
 void af_names_free(char **names, int n);

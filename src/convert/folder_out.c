@@ -116,19 +116,6 @@ af_status af_folder_json(const af_folder *f, const char *name, const json_t *j, 
     return st;
 }
 
-static af_status copy_one(const af_folder *f, const char *from, const char *name, af_error *err)
-{
-    af_status st = AF_OK;
-    char *a = af_path_join(from, name), *b = af_path_join(f->temp, name);
-    if (!a || !b)
-        st = af_fail_nomem(err, "a path", strlen(name));
-    else if (af_file_exists(a))
-        st = af_file_copy(a, b, err);
-    free(a);
-    free(b);
-    return st;
-}
-
 static af_status copy_templates(const af_folder *f, const char *from, af_error *err)
 {
     static const char sub[] = "additional_chat_templates";
@@ -144,7 +131,8 @@ static af_status copy_templates(const af_folder *f, const char *from, af_error *
     AF_TRY(af_dir_make(b, err));
     for (int i = 0; i < n; i++) {
         char *name = af_path_join(sub, names[i]);
-        st = name ? copy_one(f, from, name, err) : af_fail_nomem(err, "a path", sizeof sub);
+        st = name ? af_file_copy_into(from, f->temp, name, err)
+                  : af_fail_nomem(err, "a path", sizeof sub);
         free(name);
         if (st != AF_OK)
             break;
@@ -176,7 +164,7 @@ af_status af_folder_copy_text(const af_folder *f, const char *from, af_error *er
         "NOTICE",
     };
     for (size_t i = 0; i < AF_LEN(names); i++) {
-        const af_status st = copy_one(f, from, names[i], err);
+        const af_status st = af_file_copy_into(from, f->temp, names[i], err);
         if (st != AF_OK)
             return st;
     }

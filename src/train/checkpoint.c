@@ -546,14 +546,7 @@ af_status af_checkpoint_copy_model(const char *checkpoint, const char *dir, af_e
     static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors",
                                         "model.safetensors"};
     for (size_t i = 0; i < AF_LEN(files); i++) {
-        char *from = af_path_join(checkpoint, files[i]), *to = af_path_join(dir, files[i]);
-        af_status st = AF_OK;
-        if (!from || !to)
-            st = af_fail_nomem(err, "a path", strlen(dir));
-        else if (af_file_exists(from))
-            st = af_file_copy(from, to, err);
-        free(from);
-        free(to);
+        const af_status st = af_file_copy_into(checkpoint, dir, files[i], err);
         if (st != AF_OK)
             return st;
     }

@@ -16,12 +16,7 @@ af_status af_side_files_copy(const char *model, const char *dir, bool whole, af_
                                         "config.json"};
     const int count = (int)AF_LEN(names) - (whole ? 0 : 2); /* configs only beside a whole model */
     for (int i = 0; i < count; i++) {
-        char *from = af_path_join(model, names[i]), *to = af_path_join(dir, names[i]);
-        af_status st = !from || !to ? af_fail_nomem(err, "a path", strlen(names[i])) : AF_OK;
-        if (st == AF_OK && af_file_exists(from))
-            st = af_file_copy(from, to, err);
-        free(from);
-        free(to);
+        const af_status st = af_file_copy_into(model, dir, names[i], err);
         if (st != AF_OK)
             return st;
     }

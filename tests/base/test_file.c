@@ -237,6 +237,12 @@ static void test_folders(void **state)
     assert_false(af_dir_exists(in_dir("x/y")));
     CHECK_OK(af_file_copy(in_dir("x/g"), in_dir("copy"), &err), err);
     check_content(in_dir("copy"), "3");
+    CHECK_OK(af_dir_make(in_dir("other"), &err), err);
+    CHECK_OK(af_file_copy_into(in_dir("x"), in_dir("other"), "g", &err), err);
+    check_content(in_dir("other/g"), "3");
+    CHECK_OK(af_file_copy_into(in_dir("x"), in_dir("other"), "absent", &err), err);
+    assert_false(af_file_exists(in_dir("other/absent")));
+    CHECK_OK(af_path_remove(in_dir("other"), &err), err);
     /* removing never follows links */
     assert_int_equal(symlink(in_dir("copy"), in_dir("x/link")), 0);
     CHECK_OK(af_path_remove(in_dir("x"), &err), err);
