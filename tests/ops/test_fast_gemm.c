@@ -1,5 +1,5 @@
 /* test_fast_gemm.c - the packed product against sums in double: every layout, odd sizes, the edges
- * of tiles and blocks, alpha, bias, adding, and 1, 2 and 3 threads bit for bit, on every
+ * of tiles and blocks, alpha, bias, adding, and 1, 2, 3 and 16 threads bit for bit, on every
  * instruction set that this machine has.
  *
  * Tolerance (relative L2 of C): K products in f32 lose about sqrt(K) * 6e-8, under 3e-6 here; bf16
@@ -79,7 +79,7 @@ static const variant variants[] = {
 
 static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 130},    {4, 300, 1100}, {5, 13, 3},
                                    {37, 53, 71}, {97, 25, 600},   {8, 12, 512},   {130, 780, 33},
-                                   {20, 40, 0},  {400, 16, 1030}, {9, 784, 1300}, {40, 40, 4224},
+                                   {20, 40, 0},  {400, 16, 1030}, {9, 784, 1300}, {40, 40, 5540},
                                    {64, 96, 64}, {65, 800, 257}};
 
 /* Against sums in double. */
@@ -105,25 +105,27 @@ static void check_values(const af_fast *f, const variant *v, const int64_t size[
               v->why, (int)M, (int)N, (int)K, sqrt(err2), sqrt(ref2));
 }
 
+static const int team[4] = {1, 2, 3, 16};
+
 /* What products of one table run on. */
 typedef struct bench {
     const af_fast *f;
-    af_pool *pool[3]; /* of 1 to 3 threads */
+    af_pool *pool[4]; /* of so many threads as `team` says */
     void *work;
 } bench;
 
 static bench new_bench(const af_fast *f)
 {
-    bench b = {.f = f, .work = malloc(f->gemm_work(3))};
+    bench b = {.f = f, .work = malloc(f->gemm_work(16))};
     af_error err = {0};
-    for (int i = 0; i < 3; i++)
-        CHECK_OK(af_pool_new(&b.pool[i], i + 1, &err), err);
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(af_pool_new(&b.pool[i], team[i], &err), err);
     return b;
 }
 
 static void free_bench(bench *b)
 {
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         af_pool_free(b->pool[i]);
     free(b->work);
 }
@@ -138,10 +140,10 @@ static void run_variant(const bench *with, const variant *v, const int64_t size[
     uint8_t *first = NULL, *got = calloc((size_t)(M * N) + 1, 8);
     const size_t bytes = (size_t)(M * N) * af_dtype_get(v->c)->bytes;
     void *panels = aligned_alloc(64, f->packed_bytes(v->a, N, K) / 64 * 64 + 64);
-    for (int round = 1; round <= 6; round++) { /* 1 to 3 threads, then with B packed once */
-        const int threads = (round - 1) % 3 + 1;
+    for (int round = 0; round < 8; round++) { /* the four, then with B packed once */
+        const int threads = team[round % 4];
         af_packed packed = {0};
-        af_pool *pool = with->pool[threads - 1];
+        af_pool *pool = with->pool[round % 4];
         if (threads == 1) /* NaN; the others find what their predecessors left */
             memset(with->work, 0xff, f->gemm_work(3));
         memcpy(got, c.data, bytes);
@@ -161,18 +163,18 @@ static void run_variant(const bench *with, const variant *v, const int64_t size[
                      .bias_dtype = AF_DTYPE_F32,
                      .few = few,
                      .exact = v->exact};
-        if (round > 3 && f->packed_bytes(v->a, N, K) > 0) {
+        if (round >= 4 && f->packed_bytes(v->a, N, K) > 0) {
             packed = f->pack_once(&g.b, v->a, N, K, panels, pool, with->work);
             g.b.packed = &packed;
         }
         f->gemm(&g, pool, with->work);
-        if (round == 1) {
+        if (round == 0) {
             first = malloc(bytes + 1);
             memcpy(first, got, bytes);
         }
         CHECK_MSG(memcmp(first, got, bytes) == 0, "%s, %s %dx%dx%d: %d threads%s change the result",
                   f->name, v->why, (int)M, (int)N, (int)K, threads,
-                  round > 3 ? ", packed once," : "");
+                  round >= 4 ? ", packed once," : "");
     }
     check_values(f, v, size, got, &a, &b, &c, &bias);
     free(first), free(got), free(panels);

@@ -1,14 +1,18 @@
-/* cpu_gemm.c - one matrix product of the fast CPU kernels, processor time of one thread: what
- * cpu_gemm.py runs beside torch and oneDNN. Development only, built by hand:
+/* cpu_gemm.c - one matrix product of the fast CPU kernels, processor time of one thread or wall
+ * time of several: what cpu_gemm.py runs beside torch and oneDNN. Development only, built by hand:
  *
  *   cc -O2 -Iinclude -Isrc tools/bench/cpu_gemm.c build/libafinar.a -ljansson -lyaml -lm -lpthread
  * -ldl -o build/cpu_gemm
  *
- *   cpu_gemm ROWS OUT IN f32|bf16 forward|dx|dw [seconds [once|each [copies]]]
+ *   cpu_gemm ROWS OUT IN f32|bf16 forward|dx|dw [seconds [once|each|auto [copies [threads]]]]
  *
  * prints GFLOP/s, best of that time. The weight is packed once beforehand where the library does
  * that for frozen weights; "once" and "each" say which it shall be. With several copies of the
- * weight, used in turn, it comes from memory and not from a cache, as in a training step. */
+ * weight, used in turn, it comes from memory and not from a cache, as in a training step.
+ *
+ *   cpu_gemm pool THREADS
+ *
+ * prints what a job of no work costs, in microseconds: median and worst tenth. */
 #define _GNU_SOURCE
 #include "base/rng.h"
 #include "ops/fast/fast.h"
@@ -45,8 +49,40 @@ static void *filled(int64_t n, af_dtype type, int64_t copies)
     return p;
 }
 
+static void nothing(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)arg, (void)from, (void)to, (void)share;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int time_pool(int threads)
+{
+    enum { RUNS = 20000 };
+    static double us[RUNS];
+    af_pool *pool = NULL;
+    af_error err = {0};
+    if (af_pool_new(&pool, threads, &err))
+        return 1;
+    for (int i = 0; i < RUNS; i++) {
+        const double t = now(CLOCK_MONOTONIC);
+        af_pool_run(pool, threads, nothing, NULL);
+        us[i] = (now(CLOCK_MONOTONIC) - t) * 1e6;
+    }
+    qsort(us, RUNS, sizeof *us, by_time);
+    printf("%d threads: %.2f us, worst tenth %.2f\n", threads, us[RUNS / 2], us[RUNS / 10 * 9]);
+    af_pool_free(pool);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "pool") == 0)
+        return time_pool((int)strtol(argv[2], NULL, 10));
     if (argc < 6)
         return 2;
     const int64_t T = strtol(argv[1], NULL, 10), O = strtol(argv[2], NULL, 10),
@@ -56,8 +92,14 @@ int main(int argc, char **argv)
     const double seconds = argc > 6 ? strtod(argv[6], NULL) : 0.3;
     const af_fast *f = af_fast_get();
     const int64_t copies = argc > 8 ? strtol(argv[8], NULL, 10) : 1;
+    const int threads = argc > 9 ? (int)strtol(argv[9], NULL, 10) : 1;
+    const clockid_t clock = threads > 1 ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID;
+    af_pool *pool = NULL;
+    af_error err = {0};
+    if (threads > 1 && af_pool_new(&pool, threads, &err))
+        return 1;
     void *x = filled(T * I, type, 1), *w = filled(O * I, type, copies), *y = filled(T * O, type, 1);
-    void *work = pages(f->gemm_work(1));
+    void *work = pages(f->gemm_work(threads));
     const af_operand xo = {x, I, type, false, NULL, false, NULL},
                      wo = {w, I, type, false, NULL, false, NULL},
                      yo = {y, O, type, false, NULL, false, NULL};
@@ -69,7 +111,7 @@ int main(int argc, char **argv)
         g = (af_gemm){O, I, T, yo, xo, w, I, AF_DTYPE_F32, 1, false, NULL, AF_DTYPE_F32, false};
         g.a.trans = true;
     }
-    const char *how = argc > 7                                   ? argv[7]
+    const char *how = argc > 7 && strcmp(argv[7], "auto") != 0   ? argv[7]
                       : f->packs_once(type, g.b.trans, g.N, g.K) ? "once"
                                                                  : "each";
     const uint64_t bytes = f->packed_bytes(type, g.N, g.K);
@@ -86,11 +128,12 @@ int main(int argc, char **argv)
         packed.panels = panels + (uint64_t)(i % copies) * bytes;
         if (!dw)
             g.b.data = (uint8_t *)w + i % copies * O * I * size;
-        const double t = now(CLOCK_PROCESS_CPUTIME_ID);
-        f->gemm(&g, NULL, work);
-        best = AF_MIN(best, now(CLOCK_PROCESS_CPUTIME_ID) - t);
+        const double t = now(clock);
+        f->gemm(&g, pool, work);
+        best = AF_MIN(best, now(clock) - t);
     }
     printf("%.1f\n", 2.0 * (double)T * (double)O * (double)I / best * 1e-9);
+    af_pool_free(pool);
     free(x), free(w), free(y), free(work), free(panels);
     return 0;
 }

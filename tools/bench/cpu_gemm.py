@@ -1,21 +1,34 @@
 #!/usr/bin/env python3
 """Development only: matrix products of the 135M model beside torch.mm and oneDNN with packed weights (the one inside torch:
-ACL kernels on aarch64, AMX on x86), GFLOP/s by processor time, one core, ours and the peers in turn.
+ACL kernels on aarch64, AMX on x86), GFLOP/s, ours and the peers in turn: by processor time on one core, by wall time with --threads.
 
-  python tools/bench/cpu_gemm.py [--binary build/cpu_gemm ...] [--rows 256,512] [--types bf16,f32] [--seconds 0.3] [--rounds 3]
+  python tools/bench/cpu_gemm.py [--binary build/cpu_gemm ...] [--rows 256,512] [--types bf16,f32] [--seconds 0.3] [--rounds 3] [--threads 1]
 
-The process pins itself to one core: torch's aarch64 kernels start a second thread even when told to use one.
+With one thread the process pins itself to one core: torch's aarch64 kernels start a second thread even when told to use one.
 """
 import argparse
 import os
 import subprocess
 import time
 
-os.environ["OMP_NUM_THREADS"] = "1"
-os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+p = argparse.ArgumentParser()
+p.add_argument("--binary", action="append")
+p.add_argument("--rows", default="256,512")
+p.add_argument("--types", default="bf16,f32")
+p.add_argument("--forms", default="forward,dx,dw")
+p.add_argument("--seconds", type=float, default=0.3)
+p.add_argument("--rounds", type=int, default=3)
+p.add_argument("--shapes", default="")
+p.add_argument("--threads", type=int, default=1)
+o = p.parse_args()
+
+os.environ["OMP_NUM_THREADS"] = str(o.threads)
+if o.threads == 1:
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 import torch  # noqa: E402
 
-torch.set_num_threads(1)
+torch.set_num_threads(o.threads)
+clock = time.process_time if o.threads == 1 else time.perf_counter
 SHAPES = ((576, 576), (192, 576), (1536, 576), (576, 1536), (960, 576), (3072, 576), (49152, 576))  # out, in
 
 
@@ -23,9 +36,9 @@ def best(fn, seconds):
     fn()
     least, end, runs = 1e9, time.time() + seconds, 0
     while runs < 3 or time.time() < end:
-        t = time.process_time()
+        t = clock()
         fn()
-        least = min(least, time.process_time() - t)
+        least = min(least, clock() - t)
         runs += 1
     return least
 
@@ -43,15 +56,6 @@ def peers(form, T, O, I, dtype):
 
 
 def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--binary", action="append")
-    p.add_argument("--rows", default="256,512")
-    p.add_argument("--types", default="bf16,f32")
-    p.add_argument("--forms", default="forward,dx,dw")
-    p.add_argument("--seconds", type=float, default=0.3)
-    p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--shapes", default="")
-    o = p.parse_args()
     binaries = o.binary or ["build/cpu_gemm"]
     shapes = [tuple(map(int, s.split("x"))) for s in o.shapes.split(",")] if o.shapes else SHAPES
     print("torch", torch.__version__, "| rows out in type form |", *binaries, "| torch.mm | packed | ours/mm | ours/packed")
@@ -64,7 +68,8 @@ def main():
                     fns = peers(form, T, O, I, dtype)
                     for _ in range(o.rounds):
                         for i, b in enumerate(binaries):
-                            run = subprocess.run([b, str(T), str(O), str(I), kind, form, str(o.seconds)], capture_output=True, text=True)
+                            run = subprocess.run([b, str(T), str(O), str(I), kind, form, str(o.seconds), "auto", "1", str(o.threads)],
+                                                 capture_output=True, text=True)
                             ours[i] = max(ours[i], float(run.stdout or 0))
                         for i, fn in enumerate(fns):
                             them[i] = max(them[i], 2e-9 * T * O * I / best(fn, o.seconds))

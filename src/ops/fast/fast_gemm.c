@@ -10,8 +10,9 @@
 
 uint64_t AF_ISA_NAME(af_gemm_work)(int threads)
 {
-    const uint64_t all = A_BYTES + (uint64_t)MS * NS * sizeof(float);
-    return AF_MAX(all + (uint64_t)threads * share_bytes(), AF_ISA_NAME(af_thin_work)(threads));
+    const uint64_t all = A_BYTES + (uint64_t)MS * NS * sizeof(float),
+                   share = B_BYTES + hand_bytes();
+    return AF_MAX(all + (uint64_t)threads * share, AF_ISA_NAME(af_thin_work)(threads));
 }
 
 void AF_ISA_NAME(af_task_pack)(const task *t, const af_panels *p, const af_operand *o, bool along,
@@ -90,18 +91,7 @@ static bool any_coarse(const af_gemm *g)
     return coarse;
 }
 
-/* The memory of B that the strip after this one will be packed from, a little with every tile: it
- * comes from far away and is read once. Plain types only. */
-typedef struct ahead {
-    const uint8_t *at;
-    int64_t rows, bytes, step; /* stored rows, bytes of each to fetch, bytes from row to row */
-    int64_t row, column;
-    int64_t lines; /* a tile */
-} ahead;
-
-enum { LINE = 64 };
-
-/* The same of panels packed once. */
+/* The panels packed once that the strip after this one will read. */
 static ahead packed_ahead(const task *t, const chunk *c, int64_t n, int64_t cols, int64_t tiles)
 {
     const int64_t size = value_bytes(t), w = tile_cols(t), depth = c->b->packed->depth;
@@ -112,6 +102,8 @@ static ahead packed_ahead(const task *t, const chunk *c, int64_t n, int64_t cols
     return h;
 }
 
+/* The memory of B that the strip after this one will be packed from: it comes from far away and is
+ * read once. Plain types only. */
 static ahead look_ahead(const task *t, int64_t n, int64_t cols, int64_t tiles)
 {
     const chunk *c = &t->chunk[0];
@@ -141,13 +133,6 @@ static void fetch(ahead *h)
     }
 }
 
-/* `most` or less, so that the parts of `size` are alike and multiples of `unit`. */
-static int64_t even_part(int64_t size, int64_t most, int64_t unit)
-{
-    const int64_t parts = (size + most - 1) / most, part = (size + parts - 1) / parts;
-    return (part + unit - 1) / unit * unit;
-}
-
 /* Most panels of a strip. AMX reads them past a few rows of A: as many as stay in the second-level
  * cache beside those rows. */
 static int64_t strip_panels(const task *t)
@@ -171,8 +156,8 @@ enum { ROWS_STAY = 0, LEAST_PANELS = AF_GEMM_STRIP / AF_MIN((int)BN, (int)NR) };
 
 /* A strip of n panels from column j of the block with rows [from, to): AMX keeps rows of A in the
  * first-level cache and lets B pass, the others keep a panel of B. */
-static void strip_tiles(const task *t, const spot *first, int64_t n, int64_t to, ahead *next_b,
-                        int share, hand *h)
+void AF_ISA_NAME(af_task_strip)(const task *t, const spot *first, int64_t n, int64_t to,
+                                ahead *next_b, int share, hand *h)
 {
     const int64_t tm = tile_rows(t), tiles = (to - first->i + tm - 1) / tm,
                   bytes = t->depth_b * first->width * value_bytes(t);
@@ -200,7 +185,7 @@ static void columns(const task *t, int64_t p, int64_t end, int64_t piece, int sh
     const int64_t tm = tile_rows(t), tiles = (t->rows + tm - 1) / tm, most = strip_panels(t);
     const int64_t from = tiles * piece / t->pieces * tm,
                   to = AF_MIN(tiles * (piece + 1) / t->pieces * tm, t->rows);
-    uint8_t *strip = t->shares + (uint64_t)share * share_bytes();
+    uint8_t *strip = t->strips + (uint64_t)share * B_BYTES;
     while (p < end) {
         const int width = panel_width(t, p);
         const int64_t left = p < t->wide ? AF_MIN(end, t->wide) - p : end - p;
@@ -210,7 +195,7 @@ static void columns(const task *t, int64_t p, int64_t end, int64_t piece, int sh
         ahead next_b = look_ahead(t, next, AF_MIN(n * width, panel_start(t, end) - next),
                                   n * ((to - from + tm - 1) / tm));
         pack_b(t, strip, j, AF_MIN(n * width, t->cols - j), width, share);
-        strip_tiles(t, &first, n, to, &next_b, share, h);
+        AF_ISA_NAME(af_task_strip)(t, &first, n, to, &next_b, share, h);
         p += n;
     }
 }
@@ -288,13 +273,6 @@ static int64_t all_k(const task *t)
     return sum;
 }
 
-/* Where the walk along K stands: in which term, in which half of a split one, at which k. */
-typedef struct place {
-    int term;
-    bool rest;
-    int64_t k;
-} place;
-
 /* Whether whole tiles of these rows are read where they lie: AMX does, unless the rows fall on few
  * sets of the cache. */
 static bool lies_right(const task *t, const af_operand *a, int64_t k)
@@ -308,8 +286,7 @@ static bool lies_right(const task *t, const af_operand *a, int64_t k)
 #endif
 }
 
-/* Fills the task's chunks with up to `step` k's; true when they are the last. */
-static bool take_step(task *t, place *at, int64_t step)
+bool AF_ISA_NAME(af_task_step)(task *t, place *at, int64_t step)
 {
     t->depth = t->depth_a = t->depth_b = 0;
     for (t->chunks = 0; at->term <= t->g->terms && t->depth < step; t->chunks++) {
@@ -348,7 +325,7 @@ static void block(task *t, af_pool *pool, int64_t step)
     AF_ISA_NAME(af_task_cut)(t, af_pool_threads(pool));
     t->last = false;
     for (t->first = true; !t->last; t->first = false) {
-        t->last = take_step(t, &at, step);
+        t->last = AF_ISA_NAME(af_task_step)(t, &at, step);
         const int64_t least = AF_MIN(strip_panels(t), (int64_t)LEAST_PANELS);
         if ((t->depth_a > 0 && !t->own) || (t->edge && t->rows % tm != 0))
             af_pool_run(pool, (t->rows + tm - 1) / tm, pack_a, t);
@@ -374,6 +351,17 @@ static int64_t packed_k(const task *t)
             sum += pad_k(t, x.K) * (is_split(t, &x) ? 2 : 1);
     }
     return sum;
+}
+
+/* Whether several threads, in blocks of so many rows, would pack the same panels of B again. */
+static bool packs_again(task *t, int64_t rows, int threads)
+{
+    if (threads == 1 || t->kind != KIND_F32 || t->staged || any_coarse(t->g))
+        return false;
+    t->rows = AF_MIN(rows, t->g->M);
+    t->cols = t->g->N;
+    AF_ISA_NAME(af_task_cut)(t, threads);
+    return rows < t->g->M || t->pieces > 1;
 }
 
 static void run_blocks(task *t, af_pool *pool)
@@ -403,6 +391,10 @@ static void run_blocks(task *t, af_pool *pool)
         rows = AF_MIN(rows, (int64_t)MS);
     rows = even_part(g->M, rows, tm);
     const int64_t cols = t->staged ? NS : g->N;
+    if (packs_again(t, rows, af_pool_threads(pool))) {
+        AF_ISA_NAME(af_team_run)(t, pool, step, total);
+        return;
+    }
     for (t->n = 0; t->n < g->N; t->n += cols)
         for (t->m = 0; t->m < g->M; t->m += rows) {
             t->rows = AF_MIN(rows, g->M - t->m);
@@ -442,9 +434,10 @@ static kind kind_of(const af_gemm *g)
 
 void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
 {
-    task t = {.g = g, .a = work};
-    t.scratch = (float *)(t.a + A_BYTES);
-    t.shares = (uint8_t *)(t.scratch + (int64_t)MS * NS);
+    task t = {.g = g, .scratch = work};
+    t.a = (uint8_t *)(t.scratch + (int64_t)MS * NS);
+    t.strips = t.a + A_BYTES;
+    t.hands = t.strips + (uint64_t)af_pool_threads(pool) * B_BYTES;
     if (g->M <= 0 || g->N <= 0)
         return;
     if (g->K <= 0) { /* then there are no terms either */

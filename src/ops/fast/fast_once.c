@@ -63,7 +63,7 @@ af_packed AF_ISA_NAME(af_pack_once)(const af_operand *b, af_dtype rows, int64_t 
                                     void *to, af_pool *pool, void *work)
 {
     whole w = {
-        .t = {.kind = kind_for(rows, b), .shares = work, .cols = N}, .b = b, .to = to, .K = K};
+        .t = {.kind = kind_for(rows, b), .hands = work, .cols = N}, .b = b, .to = to, .K = K};
     w.t.depth = pad_k(&w.t, K) * planes_b(&w.t, b);
     AF_ISA_NAME(af_task_cut)(&w.t, 1);
     af_pool_run(pool, w.t.panels, pack_panels, &w);

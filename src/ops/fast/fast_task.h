@@ -26,8 +26,11 @@ typedef enum kind {
 
 typedef struct task {
     const af_gemm *g;
-    uint8_t *edge, *a, *shares; /* panels of A: of a last part of a tile in place, of the others */
-    float *scratch;             /* [tiles of MS x NS]: unfinished sums of a bf16 C */
+    uint8_t *edge, *a; /* panels of A: of a last part of a tile in place, of the others */
+    uint8_t *b;        /* panels of B that all threads read (fast_team.c), or NULL */
+    uint8_t *strips;   /* of B, one of B_BYTES for each thread; they follow the panels of A */
+    uint8_t *hands;    /* the rest of what a thread needs, of hand_bytes for each */
+    float *scratch;    /* [tiles of MS x NS]: unfinished sums of a bf16 C */
     kind kind;
     bool own;         /* rows of A are packed tile after tile, just before they are multiplied */
     bool staged;      /* the sums wait in the scratch */
@@ -105,13 +108,10 @@ static inline int64_t pad_k(const task *t, int64_t k)
     return (k + unit - 1) / unit * unit;
 }
 
-static inline uint64_t share_bytes(void)
-{
-    return B_BYTES + AF_GEMM_OWN + AF_PACK_BUF * sizeof(float);
-}
+static inline uint64_t hand_bytes(void) { return AF_GEMM_OWN + AF_PACK_BUF * sizeof(float); }
 static inline uint8_t *own_rows(const task *t, int share)
 {
-    return t->shares + (uint64_t)share * share_bytes() + B_BYTES;
+    return t->hands + (uint64_t)share * hand_bytes();
 }
 static inline float *pack_buffer(const task *t, int share)
 {
@@ -132,6 +132,38 @@ void AF_ISA_NAME(af_task_pack)(const task *t, const af_panels *p, const af_opera
                                int64_t line, int64_t lines, int64_t k, int64_t kc, int share);
 /* Cuts the block's columns into panels. */
 void AF_ISA_NAME(af_task_cut)(task *t, int threads);
+
+/* `most` or less, so that the parts of `size` are alike and multiples of `unit`. */
+static inline int64_t even_part(int64_t size, int64_t most, int64_t unit)
+{
+    const int64_t parts = (size + most - 1) / most, part = (size + parts - 1) / parts;
+    return (part + unit - 1) / unit * unit;
+}
+
+/* Where the walk along K stands: in which term, in which half of a split one, at which k. */
+typedef struct place {
+    int term;
+    bool rest;
+    int64_t k;
+} place;
+/* Fills the task's chunks with up to `step` k's; true when they are the last. */
+bool AF_ISA_NAME(af_task_step)(task *t, place *at, int64_t step);
+
+/* Memory that will be read next, fetched a little with every tile. */
+typedef struct ahead {
+    const uint8_t *at;
+    int64_t rows, bytes, step; /* stored rows, bytes of each to fetch, bytes from row to row */
+    int64_t row, column;
+    int64_t lines; /* a tile */
+} ahead;
+enum { LINE = 64 };
+/* A strip of n panels, the first of which is at `first`, with the rows from there to `to`. */
+void AF_ISA_NAME(af_task_strip)(const task *t, const spot *first, int64_t n, int64_t to,
+                                ahead *next_b, int share, hand *h);
+
+/* ---- fast_team.c ---- */
+/* All of a f32 product whose steps are `step` of `total` k's, on several threads. */
+void AF_ISA_NAME(af_team_run)(const task *t, af_pool *pool, int64_t step, int64_t total);
 
 /* ---- fast_spot.c ---- */
 void AF_ISA_NAME(af_spot_run)(const task *t, const spot *o, hand *h);

@@ -1,0 +1,75 @@
+/* test_fast_team.c - products large enough that several threads cut A, B and K in blocks of other
+ * sizes than one thread does: the same bits as one thread, whose values test_fast_gemm.c checks. */
+#include "test.h"
+
+#include "base/rng.h"
+#include "ops/fast/fast.h"
+
+typedef struct product {
+    const char *why;
+    int64_t M, N, K;
+    bool ta, tb, add;
+} product;
+
+/* Forward on two threads: two blocks of rows and columns, three steps of k. dX of a head: more
+ * steps than are packed together. dW: transposed rows, added to what is there. */
+static const product products[] = {
+    {"forward", 700, 1210, 1290, false, true, false},
+    {"dX, long sums", 70, 130, 6000, false, false, false},
+    {"dW, many rows", 5000, 100, 650, true, false, true},
+};
+
+static float *values(int64_t n, uint64_t stream)
+{
+    float *x = calloc((size_t)n, sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)af_rng_f64(7, stream, (uint64_t)i) - 0.5f;
+    return x;
+}
+
+static void same_bits(const af_fast *f, const product *p)
+{
+    static const int team[] = {1, 2, 3, 16};
+    const size_t bytes = (size_t)(p->M * p->N) * sizeof(float);
+    float *a = values(p->M * p->K, 1), *b = values(p->N * p->K, 2), *c = values(p->M * p->N, 3);
+    float *first = malloc(bytes), *got = malloc(bytes);
+    for (size_t i = 0; i < AF_LEN(team); i++) {
+        af_pool *pool;
+        af_error err = {0};
+        CHECK_OK(af_pool_new(&pool, team[i], &err), err);
+        void *work = malloc(f->gemm_work(team[i]));
+        memset(work, 0xff, f->gemm_work(team[i])); /* NaN: must be written before it is read */
+        float *to = i ? got : first;
+        memcpy(to, c, bytes);
+        const af_gemm g = {.M = p->M,
+                           .N = p->N,
+                           .K = p->K,
+                           .a = {a, p->ta ? p->M : p->K, AF_DTYPE_F32, p->ta, NULL, false, NULL},
+                           .b = {b, p->tb ? p->K : p->N, AF_DTYPE_F32, p->tb, NULL, false, NULL},
+                           .c = to,
+                           .ldc = p->N,
+                           .c_dtype = AF_DTYPE_F32,
+                           .alpha = 1,
+                           .add = p->add};
+        f->gemm(&g, pool, work);
+        CHECK_MSG(memcmp(first, to, bytes) == 0, "%s, %s: %d threads change the result", f->name,
+                  p->why, team[i]);
+        free(work);
+        af_pool_free(pool);
+    }
+    free(a), free(b), free(c), free(first), free(got);
+}
+
+static void test_threads_do_not_change_large_products(void **state)
+{
+    (void)state;
+    for (int i = 0; af_fast_at(i); i++)
+        for (size_t k = 0; k < AF_LEN(products); k++)
+            same_bits(af_fast_at(i), &products[k]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_threads_do_not_change_large_products)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
