@@ -3,7 +3,7 @@
  *
  * Adapter products are never rounded to bf16: their values are f32 masters whose small updates must
  * be seen. */
-#include "ops/adapter_tiles.h"
+#include "ops/adapter_slim.h"
 #include "ops/cpu_fast.h"
 #include "ops/linear_parts.h"
 
@@ -282,13 +282,13 @@ const af_cpu_op *af_linear_fast(const af_node *n)
 }
 const af_cpu_op *af_adapter_down_fast(const af_node *n)
 {
-    const af_cpu_op *tiles = af_adapter_down_tiles(n);
-    return tiles ? tiles : served(n, 1) && no_f64(n) ? &down_op : NULL;
+    const af_cpu_op *slim = af_adapter_down_slim(n);
+    return slim ? slim : served(n, 1) && no_f64(n) ? &down_op : NULL;
 }
 const af_cpu_op *af_adapter_g_fast(const af_node *n)
 {
-    const af_cpu_op *tiles = af_adapter_g_tiles(n);
-    return tiles ? tiles : served(n, 1) && no_f64(n) ? &g_op : NULL;
+    const af_cpu_op *slim = af_adapter_g_slim(n);
+    return slim ? slim : served(n, 1) && no_f64(n) ? &g_op : NULL;
 }
 const af_cpu_op *af_linear_dx_fast(const af_node *n)
 {
@@ -300,11 +300,11 @@ const af_cpu_op *af_linear_dw_fast(const af_node *n)
 }
 const af_cpu_op *af_adapter_da_fast(const af_node *n)
 {
-    const af_cpu_op *tiles = af_adapter_da_tiles(n);
-    return tiles ? tiles : served(n, 2) && no_f64(n) ? &da_op : NULL;
+    const af_cpu_op *slim = af_adapter_da_slim(n);
+    return slim ? slim : served(n, 2) && no_f64(n) ? &da_op : NULL;
 }
 const af_cpu_op *af_adapter_db_fast(const af_node *n)
 {
-    const af_cpu_op *tiles = af_adapter_db_tiles(n);
-    return tiles ? tiles : served(n, 2) && no_f64(n) ? &db_op : NULL;
+    const af_cpu_op *slim = af_adapter_db_slim(n);
+    return slim ? slim : served(n, 2) && no_f64(n) ? &db_op : NULL;
 }

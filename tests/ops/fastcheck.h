@@ -1,9 +1,9 @@
 /* fastcheck.h - does a fast kernel compute what its plain twin computes?
  *
  * A case records a small network. It runs with the twins, then with the fast versions on 1, 2 and 3
- * threads, with every output and dead value filled with NaN, forward and backward twice over (so
- * that gradients are added to). The result and all parameter gradients must agree with the twins
- * within a tolerance, and among the thread counts bit for bit.
+ * threads (where asked for on 16 too), with every output and dead value filled with NaN, forward
+ * and backward twice over (so that gradients are added to). The result and all parameter gradients
+ * must agree with the twins within a tolerance, and among the thread counts bit for bit.
  *
  * Tolerances (relative L2 of a whole tensor). f32: sums of up to a few hundred products in f32
  * against double lose about sqrt(K) * 6e-8, some ops later less than 1e-5. bf16: both round to bf16
@@ -31,6 +31,7 @@ typedef struct fastcheck {
     int64_t live; /* 0 = all rows */
     int steps;    /* forward + backward so often; with update = optimizer steps */
     bool update;
+    bool many;                                       /* on 16 threads as well */
     void (*fill)(struct fastcheck *c, af_tensor *t); /* integer inputs by name, or NULL */
     double limit;                                    /* 0 = the type's */
     /* results of one run */
@@ -149,8 +150,9 @@ static inline void fastcheck_run(const char *why, fastcheck_build *build, fastch
     const double limit = c.limit > 0 ? c.limit : c.type == AF_DTYPE_BF16 ? 5e-3 : 1e-5;
     fastcheck twin = fc_run(c, build, 1, true), one = fc_run(c, build, 1, false);
     fc_compare(&twin, &one, limit, why);
-    for (int threads = 2; threads <= 3; threads++) {
-        fastcheck more = fc_run(c, build, threads, false);
+    static const int threads[] = {2, 3, 16};
+    for (int i = 0; i < (c.many ? 3 : 2); i++) {
+        fastcheck more = fc_run(c, build, threads[i], false);
         fc_compare(&one, &more, 0, "threads change the result");
         fc_clear(&more);
     }

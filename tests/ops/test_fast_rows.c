@@ -67,16 +67,20 @@ static af_tensor *build_dora(fastcheck *c)
 }
 
 /* Adapters on pieces of a projection; variants: parts of different scales and ranks, one that is as
- * wide as all of it, one that leaves columns out. The last shape's sizes fill tiles, others do not.
- */
+ * wide as all of it, one that leaves columns out, odd ranks of one scale (whose factors are taken
+ * together), 192 ranks in all, a rank for which the thin ways do not serve. The last shape's sizes
+ * fill tiles, others do not. */
 static af_tensor *build_adapter(fastcheck *c)
 {
     static const af_adapter_part parts[][3] = {
         {{0, 64, 0, 16, 0.5f}, {64, 32, 16, 32, 1.5f}, {96, 32, 48, 16, 0.5f}},
         {{0, 128, 0, 48, 2.0f}},
         {{32, 64, 0, 16, 1.0f}, {96, 31, 16, 7, 1.0f}},
+        {{0, 49, 0, 1, 2.0f}, {49, 3, 1, 3, 2.0f}, {60, 68, 4, 17, 2.0f}},
+        {{0, 48, 0, 64, 0.5f}, {48, 48, 64, 64, 0.5f}, {96, 32, 128, 64, 0.5f}},
+        {{0, 64, 0, 65, 1.0f}, {64, 64, 65, 8, 1.0f}},
     };
-    static const int count[] = {3, 1, 2};
+    static const int count[] = {3, 1, 2, 3, 3, 2};
     const int64_t I = c->shape[1], v = c->variant;
     int64_t ranks = 0, values = 0;
     af_linear_opts o = {.pieces = 1, .parts = count[v], .weight = {fc_param(c, "base", 128, I)}};
@@ -166,9 +170,10 @@ static void test_adapters(void **state)
     (void)state;
     for (size_t t = 0; t < AF_LEN(types); t++)
         for (size_t s = 0; s < AF_LEN(sizes); s++)
-            for (int v = 0; v < 3; v++)
+            for (int v = 0; v < 6; v++)
                 for (int live = 0; live < 2; live++) {
                     fastcheck c = {.type = types[t], .shape = sizes[s], .variant = v};
+                    c.many = s == 3 && !live;
                     c.live = live ? (sizes[s][0] + 1) / 2 : 0;
                     fastcheck_run("adapter", build_adapter, c);
                 }

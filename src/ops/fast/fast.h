@@ -79,24 +79,41 @@ static inline void af_attend_visible(const af_attend *a, int64_t i, int64_t *fro
 
 enum { AF_ATTEND_Q = 32 }; /* queries of one of attend's blocks */
 
-/* A product of bf16 rows x with a few columns, for machines whose tiles are worth a way of its own
- * (adapter_tiles.c). cols is a multiple of 32, n of 16. */
+/* A product of many rows x with a few columns (adapter_slim.c). */
 typedef struct af_slim {
-    const uint16_t *x; /* [rows][cols], rows of ldx */
+    const void *x; /* [rows][cols], rows of ldx */
     int64_t rows, cols, ldx;
-    const uint16_t *packed; /* the few, from slim_pack or slim_turn */
-    int64_t n;
-    /* slim_rows: y [rows][n] = alpha x B */
+    int64_t n;       /* the few */
+    const void *few; /* set by pack or turn: in their room, or where it was */
+    int64_t ldf;
+    bool half; /* x, y and the g of turn are bf16, else f32 */
+    /* rows: y [rows][n] = alpha x B */
     float alpha;
-    uint16_t *y;
+    void *y;
     int64_t ldy;
-    /* slim_sums: c [n][cols], or its transpose, = or += g^T x */
+    /* sums: c [n][cols], or its transpose, = or += g^T x */
     float *c;
     int64_t ldc;
     bool trans, add;
 } af_slim;
 
-enum { AF_SLIM = 32 }; /* rows of one of slim_rows' blocks, columns of one of slim_sums' */
+enum { AF_SLIM_MOST = 64 }; /* columns for which the way in f32 pays */
+
+/* How such products are made. */
+typedef struct af_slim_way {
+    int64_t rows, cols; /* of one of rows' blocks, of one of sums' */
+    int64_t unit, most; /* n is a multiple of one, at most the other */
+    int64_t even;       /* cols and ldx are multiples of it */
+    /* B [cols][n] (trans: its columns are stored rows), then blocks of rows (room: a thread's) */
+    uint64_t (*pack_bytes)(int64_t n, int64_t cols);
+    void (*pack)(af_slim *s, void *room, const float *b, int64_t ld, bool trans);
+    uint64_t (*rows_bytes)(int64_t cols); /* NULL: no room is needed */
+    void (*run_rows)(const af_slim *s, int64_t from, int64_t to, void *room);
+    /* g [rows][n], then blocks of columns */
+    uint64_t (*turn_bytes)(int64_t n, int64_t rows);
+    void (*turn)(af_slim *s, void *room, const void *g, int64_t ld);
+    void (*run_sums)(const af_slim *s, int64_t from, int64_t to);
+} af_slim_way;
 
 /* The numbers of one Adam step; the differences to 1 are taken in double. */
 typedef struct af_adam_row {
@@ -169,13 +186,8 @@ typedef struct af_fast {
     void (*attend)(const af_attend *a, int64_t from, int64_t to, void *work);
     uint64_t (*attend_bwd_work)(int64_t len, int64_t E);
     void (*attend_bwd)(const af_attend *a, void *work);
-    /* NULL where there is no such way. B [K][n] (trans: its columns are stored rows), 4 K n bytes;
-     * blocks of rows (edge: a block's worth of room); g [rows][n], 2 rows n bytes, both padded to
-     * 32; blocks of columns. */
-    void (*slim_pack)(uint16_t *to, const float *b, int64_t ld, bool trans, int64_t n, int64_t K);
-    void (*slim_rows)(const af_slim *s, int64_t from, int64_t to, uint16_t *edge);
-    void (*slim_turn)(uint16_t *to, const uint16_t *g, int64_t ld, int64_t n, int64_t rows);
-    void (*slim_sums)(const af_slim *s, int64_t from, int64_t to);
+    /* For rows of f32, and of bf16 (NULL where the packed product is the better way). */
+    const af_slim_way *slim, *slim_half;
 } af_fast;
 
 /* The best table for this machine; never NULL. */

@@ -50,17 +50,20 @@ static void pack_pairs(uint16_t *to, const float *w, int64_t ld)
     }
 }
 
-/* [n/16][K/32][2][TILE] */
-void AF_ISA_NAME(af_slim_pack)(uint16_t *to, const float *w, int64_t ld, bool trans, int64_t n,
-                               int64_t K)
+/* [n/16][cols/32][2][TILE] */
+static void pack(af_slim *s, void *room, const float *w, int64_t ld, bool trans)
 {
-    for (int64_t c = 0; c < n; c += 16)
-        for (int64_t k = 0; k < K; k += 32, to += 2 * TILE)
+    uint16_t *to = room;
+    s->few = room;
+    for (int64_t c = 0; c < s->n; c += 16)
+        for (int64_t k = 0; k < s->cols; k += 32, to += 2 * TILE)
             if (trans)
                 pack_lines(to, w + c * ld + k, ld);
             else
                 pack_pairs(to, w + k * ld + c, ld);
 }
+
+static uint64_t pack_bytes(int64_t n, int64_t cols) { return (uint64_t)(4 * n * cols); }
 
 /* c [32][32] = x [32][K] times the two tiles of each k; the rows after these are fetched. */
 static void pass_rows(float *c, const uint16_t *x, int64_t ld, int64_t K, const uint16_t *b,
@@ -89,14 +92,17 @@ static void pass_rows(float *c, const uint16_t *x, int64_t ld, int64_t K, const 
     AF_AMX_STORE(3, c + 16 * 32 + 16, 128);
 }
 
-void AF_ISA_NAME(af_slim_rows)(const af_slim *s, int64_t from, int64_t to, uint16_t *edge)
+static uint64_t rows_bytes(int64_t cols) { return (uint64_t)(ROWS * cols) * sizeof(uint16_t); }
+
+static void run_rows(const af_slim *s, int64_t from, int64_t to, void *room)
 {
+    uint16_t *edge = room;
     float c[ROWS * 32] __attribute__((aligned(64)));
     const __m512 alpha = _mm512_set1_ps(s->alpha);
     AF_ISA_NAME(af_tile_begin)();
     for (int64_t i = from * ROWS; i < AF_MIN(to * ROWS, s->rows); i += ROWS) {
         const int64_t rows = AF_MIN((int64_t)ROWS, s->rows - i);
-        const uint16_t *x = s->x + i * s->ldx,
+        const uint16_t *x = (const uint16_t *)s->x + i * s->ldx,
                        *next = i + 2 * ROWS <= s->rows ? x + ROWS * s->ldx : NULL;
         int64_t ld = s->ldx;
         if (rows < ROWS) { /* a tile reads all its rows */
@@ -107,12 +113,13 @@ void AF_ISA_NAME(af_slim_rows)(const af_slim *s, int64_t from, int64_t to, uint1
             ld = s->cols;
         }
         for (int64_t n = 0; n < s->n; n += 16) {
-            pass_rows(c, x, ld, s->cols, s->packed + n * s->cols * 2, n == 0 ? next : NULL);
+            pass_rows(c, x, ld, s->cols, (const uint16_t *)s->few + n * s->cols * 2,
+                      n == 0 ? next : NULL);
             for (int64_t r = 0; r < rows; r++) {
                 const __m512 sum =
                     _mm512_add_ps(_mm512_load_ps(c + r * 32), _mm512_load_ps(c + r * 32 + 16));
                 const __m512i h = af_amx_round(_mm512_mul_ps(sum, alpha), sum);
-                memcpy(s->y + (i + r) * s->ldy + n, &h, 32);
+                memcpy((uint16_t *)s->y + (i + r) * s->ldy + n, &h, 32);
             }
         }
     }
@@ -120,16 +127,24 @@ void AF_ISA_NAME(af_slim_rows)(const af_slim *s, int64_t from, int64_t to, uint1
 }
 
 /* [n/32][rows/32][2][TILE]: rows of g as columns. */
-void AF_ISA_NAME(af_slim_turn)(uint16_t *to, const uint16_t *g, int64_t ld, int64_t n, int64_t rows)
+static void turn(af_slim *s, void *room, const void *g, int64_t ld)
 {
     static const uint16_t none[32];
-    for (int64_t c = 0; c < n; c += 32)
-        for (int64_t i = 0; i < rows; i += 32, to += 2 * TILE) {
+    uint16_t *to = room;
+    s->few = room;
+    for (int64_t c = 0; c < s->n; c += 32)
+        for (int64_t i = 0; i < s->rows; i += 32, to += 2 * TILE) {
             const uint16_t *h[32];
             for (int64_t j = 0; j < 32; j++)
-                h[j] = i + j < rows ? g + (i + j) * ld + c : none;
-            AF_ISA_NAME(af_amx_columns)(to, h, AF_MIN(n - c, INT64_C(32)), 2 * TILE);
+                h[j] = i + j < s->rows ? (const uint16_t *)g + (i + j) * ld + c : none;
+            AF_ISA_NAME(af_amx_columns)(to, h, AF_MIN(s->n - c, INT64_C(32)), 2 * TILE);
         }
+}
+
+static uint64_t turn_bytes(int64_t n, int64_t rows)
+{
+    return AF_ALIGN_UP((uint64_t)n, UINT64_C(32)) * AF_ALIGN_UP((uint64_t)rows, UINT64_C(32)) *
+           sizeof(uint16_t);
 }
 
 /* 32 rows of x from row i, 32 columns from c, as two tiles of pairs; the next ones are fetched. */
@@ -139,7 +154,7 @@ static inline void interleave(uint16_t *to, const af_slim *s, int64_t i, int64_t
                                       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
     const __m512i low = _mm512_loadu_si512(even),
                   high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-    const uint16_t *x = s->x + i * s->ldx + c;
+    const uint16_t *x = (const uint16_t *)s->x + i * s->ldx + c;
     const int64_t rows = AF_MIN(s->rows - i, INT64_C(32));
     for (int64_t r = 0; r < 32; r += 2, to += 32, x += 2 * s->ldx) {
         const __m512i a = r < rows ? _mm512_loadu_si512(x) : _mm512_set1_epi32(0),
@@ -203,20 +218,32 @@ static void put_sums(const af_slim *s, const float *c, int64_t n, int64_t col)
     }
 }
 
-void AF_ISA_NAME(af_slim_sums)(const af_slim *s, int64_t from, int64_t to)
+static void run_sums(const af_slim *s, int64_t from, int64_t to)
 {
     float c[32 * 32] __attribute__((aligned(64)));
     const int64_t deep = (s->rows + 31) / 32 * 2 * TILE;
     AF_ISA_NAME(af_tile_begin)();
     for (int64_t p = from; p < to; p++)
         for (int64_t n = 0; n < s->n; n += 32) {
-            sum_rows(c, s, s->packed + n / 32 * deep, p * 32);
+            sum_rows(c, s, (const uint16_t *)s->few + n / 32 * deep, p * 32);
             for (int64_t half = 0; half < AF_MIN(s->n - n, INT64_C(32)); half += 16)
                 put_sums(s, c + half * 32, n + half, p * 32);
         }
     AF_ISA_NAME(af_tile_end)();
 }
 
+const af_slim_way AF_ISA_NAME(af_slim_tiles) = {.rows = ROWS,
+                                                .cols = 32,
+                                                .unit = 16,
+                                                .most = INT64_MAX,
+                                                .even = 32,
+                                                .pack_bytes = pack_bytes,
+                                                .pack = pack,
+                                                .rows_bytes = rows_bytes,
+                                                .run_rows = run_rows,
+                                                .turn_bytes = turn_bytes,
+                                                .turn = turn,
+                                                .run_sums = run_sums};
 #else
 typedef int af_no_amx_slim; /* a file must declare something */
 #endif

@@ -517,9 +517,9 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .attend = AF_ISA_NAME(af_attend),
     .attend_bwd_work = AF_ISA_NAME(af_attend_bwd_work),
     .attend_bwd = AF_ISA_NAME(af_attend_bwd),
-    .slim_pack = AF_ISA_NAME(af_slim_pack),
-    .slim_rows = AF_ISA_NAME(af_slim_rows),
-    .slim_turn = AF_ISA_NAME(af_slim_turn),
-    .slim_sums = AF_ISA_NAME(af_slim_sums),
+    .slim_half = &AF_ISA_NAME(af_slim_tiles),
+#elif !defined(AF_BF16_TILE)
+    .slim_half = &AF_ISA_NAME(af_slim_plain),
 #endif
+    .slim = &AF_ISA_NAME(af_slim_plain),
 };

@@ -125,12 +125,7 @@ void AF_ISA_NAME(af_attend)(const af_attend *a, int64_t from, int64_t to, void *
 uint64_t AF_ISA_NAME(af_attend_bwd_work)(int64_t len, int64_t E);
 void AF_ISA_NAME(af_attend_bwd)(const af_attend *a, void *work);
 /* ---- fast_amx_slim.c ---- */
-void AF_ISA_NAME(af_slim_pack)(uint16_t *to, const float *w, int64_t ld, bool trans, int64_t n,
-                               int64_t K);
-void AF_ISA_NAME(af_slim_rows)(const af_slim *s, int64_t from, int64_t to, uint16_t *edge);
-void AF_ISA_NAME(af_slim_turn)(uint16_t *to, const uint16_t *g, int64_t ld, int64_t n,
-                               int64_t rows);
-void AF_ISA_NAME(af_slim_sums)(const af_slim *s, int64_t from, int64_t to);
+extern const af_slim_way AF_ISA_NAME(af_slim_tiles);
 #endif
 #if defined(AF_ISA_amx)
 /* ---- fast_planes.c: f32 as bf16 numbers that add up to it ---- */
@@ -152,6 +147,10 @@ bool AF_ISA_NAME(af_thin_serves)(const af_gemm *g);
 uint64_t AF_ISA_NAME(af_thin_work)(int threads);
 void AF_ISA_NAME(af_thin_run)(const af_gemm *g, af_pool *pool, void *work);
 void AF_ISA_NAME(af_weigh)(float *y, const float *p, const af_operand *b, int64_t n, int64_t E);
+
+/* ---- fast_slim.c: products with a few columns; the second for bf16 rows beside a bf16 tile ----
+ */
+extern const af_slim_way AF_ISA_NAME(af_slim_plain), AF_ISA_NAME(af_slim_forward);
 
 /* ---- fast_store.c: the way out, C = alpha * s (+ C) (+ bias) for a block of sums at m, n. A f32 C
  * may be made in several steps: all but the first add. ---- */
