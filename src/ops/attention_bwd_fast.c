@@ -1,9 +1,9 @@
 /* attention_bwd_fast.c - the gradient of attention.c in the blocks of attention_fast.c.
  *
- * One item of work is one kv head of one sequence: its dk and dv are summed in the thread's scratch
- * over the query heads of the group (a few at a time, stacked) and their blocks in order, so no two
- * threads share an output. Probabilities are made again from the stored log sums. */
-#include "ops/attention_fast.h"
+ * One item of work is a part of a kv head of one sequence (attention_parts.h): its dk and dv are
+ * summed over the query heads of the group (a few at a time, stacked) and their blocks in order.
+ * Probabilities are made again from the stored log sums. */
+#include "ops/attention_parts.h"
 #include "ops/attention_tiles.h"
 
 #include <math.h>
@@ -22,6 +22,8 @@ typedef struct seat {
     float *s, *dp, *dq, *q, *go, *delta, *rows, *dk, *dv;
     uint16_t *p16, *ds16;
     void *work;
+    const af_part *part; /* dk and dv: from its first key on */
+    int64_t done;        /* keys before this have sums */
 } seat;
 
 static seat seat_of(const af_attn *a, int share)
@@ -81,6 +83,20 @@ static af_operand at_row(af_operand o, int64_t rows, bool trans)
     return o;
 }
 
+/* Whether sums of keys [from, to) are added to what is there, and zeros where nothing is yet. */
+static bool begin_sums(const af_attn *a, seat *t, int64_t from, int64_t to)
+{
+    const int64_t key = t->part->key, E = a->E;
+    const bool first = t->done == key;
+    const int64_t zero = first ? key : t->done, end = first ? from : to;
+    if (end > zero) {
+        memset(t->dk + (zero - key) * E, 0, (size_t)((end - zero) * E) * sizeof *t->dk);
+        memset(t->dv + (zero - key) * E, 0, (size_t)((end - zero) * E) * sizeof *t->dv);
+    }
+    t->done = AF_MAX(t->done, to);
+    return !first;
+}
+
 /* One block of m queries of `heads` heads from h: its dq, and its share of dk and dv. */
 static void query_block(const af_attn *a, seat *t, int64_t row, int64_t len, int64_t i, int64_t m,
                         int64_t h, int64_t heads)
@@ -98,9 +114,9 @@ static void query_block(const af_attn *a, seat *t, int64_t row, int64_t len, int
                       head_row(a, a->n->in[4], h + r / m, row + i + r % m, t->rows + E), E);
     af_attn_visible(a->n, i, len, &from, &unused);
     af_attn_visible(a->n, i + m - 1, len, &unused, &to);
-    memset(t->dq, 0, (size_t)(M * E) * sizeof *t->dq);
+    const bool add = begin_sums(a, t, from, to);
     for (int64_t at = from; at < to; at += AF_ATTN_K) {
-        const int64_t n = AF_MIN((int64_t)AF_ATTN_K, to - at);
+        const int64_t n = AF_MIN((int64_t)AF_ATTN_K, to - at), sum = (at - t->part->key) * E;
         af_attn_product(a, q, at_row(k, at, true), M, n, E, t->s, n, af_attn_before(a), false,
                         t->work);
         af_attn_product(a, go, at_row(v, at, true), M, n, E, t->dp, n, 1, false, t->work);
@@ -108,10 +124,10 @@ static void query_block(const af_attn *a, seat *t, int64_t row, int64_t len, int
             row_gradient(a, t, i + r % m, len, at, n, r, lse[r % m * a->H + r / m]);
         af_operand p = af_attn_sums(a, t->s, t->p16, M * n, n),
                    ds = af_attn_sums(a, t->dp, t->ds16, M * n, n);
-        af_attn_product(a, ds, at_row(k, at, false), M, E, n, t->dq, E, 1, true, t->work);
+        af_attn_product(a, ds, at_row(k, at, false), M, E, n, t->dq, E, 1, at > from, t->work);
         p.trans = ds.trans = true;
-        af_attn_product(a, p, go, n, E, M, t->dv + at * E, E, 1, true, t->work);
-        af_attn_product(a, ds, q, n, E, M, t->dk + at * E, E, 1, true, t->work);
+        af_attn_product(a, p, go, n, E, M, t->dv + sum, E, 1, add, t->work);
+        af_attn_product(a, ds, q, n, E, M, t->dk + sum, E, 1, add, t->work);
     }
 }
 
@@ -127,39 +143,45 @@ static void put_rows(const af_attn *a, const float *x, int64_t row, int64_t rows
     }
 }
 
-static void items(void *arg, int64_t from, int64_t to, int share)
+static void run_part(void *arg, const af_part *x, int share)
 {
-    const af_attn *a = arg;
+    const af_parts *p = arg;
+    const af_attn *a = p->a;
     seat t = seat_of(a, share);
-    const int64_t group = a->H / a->K;
-    for (int64_t item = from; item < to; item++) {
-        const int64_t s = item / a->K, kv = item % a->K, row = a->bounds[s],
-                      len = a->bounds[s + 1] - row;
-        memset(t.dk, 0, (size_t)(len * a->E) * sizeof *t.dk);
-        memset(t.dv, 0, (size_t)(len * a->E) * sizeof *t.dv);
-        for (int64_t h = kv * group; h < (kv + 1) * group; h += AF_ATTN_HEADS)
-            for (int64_t i = 0; i < len; i += AF_ATTN_Q) {
-                const int64_t m = AF_MIN((int64_t)AF_ATTN_Q, len - i),
-                              heads = AF_MIN((int64_t)AF_ATTN_HEADS, (kv + 1) * group - h);
-                query_block(a, &t, row, len, i, m, h, heads);
-                for (int64_t k = 0; k < heads; k++)
-                    put_rows(a, t.dq + k * m * a->E, row + i, m, h + k);
-            }
-        put_rows(a, t.dk, row, len, a->H + kv);
-        put_rows(a, t.dv, row, len, a->H + a->K + kv);
-    }
+    const int64_t row = a->bounds[x->seq], len = a->bounds[x->seq + 1] - row, group = a->H / a->K,
+                  end = (x->kv + 1) * group;
+    t.part = x;
+    t.done = x->key;
+    t.dk = x->dk ? x->dk : t.dk;
+    t.dv = x->dv ? x->dv : t.dv;
+    for (int64_t h = x->kv * group; h < end; h += AF_ATTN_HEADS)
+        for (int64_t i = x->from; i < x->to; i += AF_ATTN_Q) {
+            const int64_t m = AF_MIN((int64_t)AF_ATTN_Q, len - i),
+                          heads = AF_MIN((int64_t)AF_ATTN_HEADS, end - h);
+            query_block(a, &t, row, len, i, m, h, heads);
+            for (int64_t k = 0; k < heads; k++)
+                put_rows(a, t.dq + k * m * a->E, row + i, m, h + k);
+        }
+    if (!x->dk)
+        af_parts_put(p, x, 0, len, t.dk, t.dv);
+}
+
+static uint64_t shares_bytes(const af_node *n, int threads)
+{
+    return AF_ALIGN_UP((uint64_t)threads * af_attn_share_bytes(share_floats(n)), UINT64_C(64));
 }
 
 static void attention_bwd_run(const af_node *n, af_cpu *cpu)
 {
-    af_attn a = af_attn_of(n, cpu, share_floats(n));
+    const af_attn a = af_attn_of(n, cpu, share_floats(n));
+    af_parts p = {.a = &a, .width = a.E, .factor = 1, .run = run_part, .arg = &p};
     af_attn_zero_rows(&a);
-    af_pool_run(cpu->pool, a.S * a.K, items, &a);
+    af_parts_run(&p, cpu->pool, (uint8_t *)cpu->work + shares_bytes(n, af_pool_threads(cpu->pool)));
 }
 
 static uint64_t work(const af_node *n, int threads)
 {
-    return (uint64_t)threads * af_attn_share_bytes(share_floats(n));
+    return shares_bytes(n, threads) + af_parts_bytes(n, n->attr.attention.head_dim, threads);
 }
 
 static const af_cpu_op bwd_op = {attention_bwd_run, work};

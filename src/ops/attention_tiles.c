@@ -1,14 +1,17 @@
 /* attention_tiles.c - attention.c in bf16 where the machine's tiles have a way of their own
  * (af_attend in fast/fast.h). One item of work is a block of queries of all heads that share keys;
- * of the backward, all of a kv head, whose dk and dv are one sum. */
+ * of the backward, some of them (attention_parts.h), for which keys are packed before. */
 #include "ops/attention_tiles.h"
 
-#include "ops/attention_fast.h"
+#include "ops/attention_parts.h"
 
 typedef struct job {
     af_attn a;
     const af_fast *f;
     uint64_t share; /* bytes of a thread */
+    /* the backward's */
+    const af_parts *parts;
+    uint8_t *keys;
 } job;
 
 enum { LEAST_BLOCKS = 4 }; /* keys and values are packed again for what a thread takes at once */
@@ -17,17 +20,8 @@ static bool is_bf16(const af_tensor *t) { return t->dtype == AF_DTYPE_BF16; }
 
 static uint64_t share_bytes(const af_node *n)
 {
-    const af_fast *f = af_fast_get();
-    const int64_t N = n->in[0]->dim[0], E = n->attr.attention.head_dim;
-    const uint64_t bytes =
-        n->op == AF_OP_ATTENTION ? f->attend_work(N, E) : f->attend_bwd_work(N, E);
+    const uint64_t bytes = af_fast_get()->attend_work(n->in[0]->dim[0], n->attr.attention.head_dim);
     return AF_ALIGN_UP(bytes, UINT64_C(64));
-}
-
-static job job_of(const af_node *n, const af_cpu *cpu)
-{
-    const af_attn a = af_attn_of(n, cpu, 0);
-    return (job){a, a.f, share_bytes(n)};
 }
 
 /* kv head `kv` of sequence s: what both directions read. */
@@ -81,7 +75,8 @@ static void forward_blocks(void *arg, int64_t from, int64_t to, int share)
 
 static void forward_run(const af_node *n, af_cpu *cpu)
 {
-    job j = job_of(n, cpu);
+    const af_attn a = af_attn_of(n, cpu, 0);
+    job j = {.a = a, .f = a.f, .share = share_bytes(n)};
     int64_t count = 0;
     for (int64_t s = 0; s < j.a.S; s++)
         count += blocks_of(&j.a, s) * j.a.K;
@@ -89,35 +84,91 @@ static void forward_run(const af_node *n, af_cpu *cpu)
     af_pool_run_least(cpu->pool, count, LEAST_BLOCKS, forward_blocks, &j);
 }
 
-static void backward_heads(void *arg, int64_t from, int64_t to, int share)
+static int64_t padded_size(const af_node *n)
+{
+    return AF_ALIGN_UP((int64_t)n->attr.attention.head_dim, INT64_C(32));
+}
+
+/* Of a thread: the sums of a head that is not cut, and what the tiles want. */
+static uint64_t sums_floats(const af_node *n)
+{
+    return AF_ALIGN_UP((uint64_t)n->in[0]->dim[0], UINT64_C(32)) * (uint64_t)padded_size(n);
+}
+static uint64_t bwd_share_bytes(const af_node *n)
+{
+    return 2 * sums_floats(n) * sizeof(float) +
+           AF_ALIGN_UP(af_fast_get()->attend_bwd_work(n->attr.attention.head_dim), UINT64_C(64));
+}
+
+static uint8_t *keys_at(const job *j, const af_part *p)
+{
+    return j->keys + j->f->attend_bwd_keys(p->row, j->a.E);
+}
+
+static void pack_keys(void *arg, const af_part *p, int64_t from, int64_t to)
+{
+    const job *j = arg;
+    const af_attend x = head_of(&j->a, p->seq, p->kv);
+    j->f->attend_bwd_pack(&x, from, to, keys_at(j, p));
+}
+
+static void run_part(void *arg, const af_part *p, int share)
 {
     const job *j = arg;
     const af_attn *a = &j->a;
-    const int64_t group = a->H / a->K;
-    for (int64_t item = from; item < to; item++) {
-        const int64_t s = item / a->K, kv = item % a->K, row = a->bounds[s], h = kv * group;
-        uint16_t *d = (uint16_t *)a->n->out[0]->data + row * a->width;
-        af_attend x = head_of(a, s, kv);
-        x.y = result(a, a->n->in[2], row, h);
-        x.dy = result(a, a->n->in[4], row, h);
-        x.lse = (float *)a->n->in[3]->data + row * a->H + h;
-        x.dq = d + h * a->E;
-        x.dk = d + (a->H + kv) * a->E;
-        x.dv = d + (a->H + a->K + kv) * a->E;
-        j->f->attend_bwd(&x, (uint8_t *)a->work + (uint64_t)share * j->share);
-    }
+    const int64_t row = a->bounds[p->seq], h = p->kv * (a->H / a->K);
+    float *own = (float *)((uint8_t *)a->work + (uint64_t)share * j->share),
+          *rest = own + 2 * sums_floats(a->n);
+    af_attend x = head_of(a, p->seq, p->kv);
+    x.y = result(a, a->n->in[2], row, h);
+    x.dy = result(a, a->n->in[4], row, h);
+    x.lse = (float *)a->n->in[3]->data + row * a->H + h;
+    x.dq = (uint16_t *)a->n->out[0]->data + row * a->width + h * a->E;
+    x.keys = keys_at(j, p);
+    x.from = p->from;
+    x.to = p->to;
+    x.key = p->key;
+    x.dk_sums = p->dk ? p->dk : own;
+    x.dv_sums = p->dv ? p->dv : own + sums_floats(a->n);
+    j->f->attend_bwd(&x, rest);
+    if (!p->dk)
+        af_parts_put(j->parts, p, 0, x.len, x.dk_sums, x.dv_sums);
+}
+
+static uint64_t keys_bytes(const af_node *n, int threads)
+{
+    return af_fast_get()->attend_bwd_keys(af_parts_rows(n, threads), n->attr.attention.head_dim);
 }
 
 static void backward_run(const af_node *n, af_cpu *cpu)
 {
-    job j = job_of(n, cpu);
-    af_attn_zero_rows(&j.a);
-    af_pool_run(cpu->pool, j.a.S * j.a.K, backward_heads, &j);
+    const int threads = af_pool_threads(cpu->pool);
+    const af_attn a = af_attn_of(n, cpu, 0);
+    job j = {.a = a, .f = a.f, .share = bwd_share_bytes(n)};
+    af_parts p = {.a = &a,
+                  .width = padded_size(n),
+                  .factor = (float)n->attr.attention.scale,
+                  .ready = pack_keys,
+                  .run = run_part,
+                  .arg = &j};
+    j.parts = &p;
+    j.keys = (uint8_t *)cpu->work + (uint64_t)threads * j.share;
+    af_attn_zero_rows(&a);
+    af_parts_run(&p, cpu->pool, j.keys + keys_bytes(n, threads));
 }
 
-static uint64_t work(const af_node *n, int threads) { return (uint64_t)threads * share_bytes(n); }
+static uint64_t forward_work(const af_node *n, int threads)
+{
+    return (uint64_t)threads * share_bytes(n);
+}
+static uint64_t backward_work(const af_node *n, int threads)
+{
+    return (uint64_t)threads * bwd_share_bytes(n) + keys_bytes(n, threads) +
+           af_parts_bytes(n, padded_size(n), threads);
+}
 
-static const af_cpu_op forward_op = {forward_run, work}, backward_op = {backward_run, work};
+static const af_cpu_op forward_op = {forward_run, forward_work},
+                       backward_op = {backward_run, backward_work};
 
 /* A soft cap wants scores scaled and bent: the general way does that. */
 static bool served(const af_node *n)

@@ -68,6 +68,41 @@ static void test_attention(void **state)
             }
 }
 
+/* Packed sequences of very different lengths: the long ones are cut into parts, one that ends
+ * inside a block of queries, the others not. More threads than parts must not change a bit either.
+ */
+static const int32_t ragged[] = {0, 5, 5, 305, 369, 370, 521, 600};
+
+static void fill_ragged(fastcheck *c, af_tensor *t)
+{
+    (void)c;
+    if (strcmp(t->name, "bounds") == 0)
+        memcpy(t->data, ragged, sizeof ragged);
+}
+
+static void test_threads_on_ragged_sequences(void **state)
+{
+    static const int64_t shape[3] = {600, 32, AF_LEN(ragged) - 1};
+    static const int threads[] = {2, 3, 16};
+    (void)state;
+    for (size_t t = 0; t < AF_LEN(types); t++)
+        for (int v = 0; v < (int)AF_LEN(kinds); v++) {
+            const double limit = types[t] == AF_DTYPE_BF16 ? 2e-2 : 2e-5; /* as above */
+            const fastcheck c = {
+                .type = types[t], .shape = shape, .variant = v, .steps = 1, .fill = fill_ragged};
+            fastcheck twin = fc_run(c, build_attention, 1, true),
+                      one = fc_run(c, build_attention, 1, false);
+            fc_compare(&twin, &one, limit, "ragged sequences");
+            for (size_t i = 0; i < AF_LEN(threads); i++) {
+                fastcheck more = fc_run(c, build_attention, threads[i], false);
+                fc_compare(&one, &more, 0, "threads change the result");
+                fc_clear(&more);
+            }
+            fc_clear(&twin);
+            fc_clear(&one);
+        }
+}
+
 /* A prompt, then single tokens, through the cache; both devices must agree. */
 static void cached_outputs(const int64_t *shape, af_dtype type, int variant, int threads,
                            bool twins, double *out)
@@ -181,6 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_threads_on_ragged_sequences),
         cmocka_unit_test(test_attention_cached),
         cmocka_unit_test(test_head),
         cmocka_unit_test(test_head_of_a_wide_vocabulary),

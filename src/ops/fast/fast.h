@@ -67,7 +67,11 @@ typedef struct af_attend {
     int64_t ldy;
     float *lse; /* one for each head, rows of ldl */
     int64_t ldl;
-    uint16_t *dq, *dk, *dv; /* as q, k and v */
+    uint16_t *dq;     /* as q */
+    const void *keys; /* from attend_bwd_pack */
+    int64_t from, to; /* the queries whose gradients are made: multiples of 64, or the end */
+    int64_t key;      /* keys before it are not seen by these; a multiple of 32 */
+    float *dk_sums, *dv_sums; /* sums over them from that key on, rows of E padded to 32 */
 } af_attend;
 
 /* Keys [from, to) that the query at position i sees. */
@@ -180,11 +184,14 @@ typedef struct af_fast {
     /* one row of Adam; g is zeroed, unless it is spent */
     void (*adam)(float *w, float *g, float *m, float *v, const af_adam_row *k, int64_t n);
     /* NULL where there is no such way. Bytes of work for sequences up to len; keys and values into
-     * it; then blocks [from, to) of the queries. The backward needs no packing before. */
+     * it; then blocks [from, to) of the queries. The backward: bytes of the packed keys of a head,
+     * and the packing of keys [from, to), multiples of 32 or the end; then its work. */
     uint64_t (*attend_work)(int64_t len, int64_t E);
     void (*attend_pack)(const af_attend *a, void *work);
     void (*attend)(const af_attend *a, int64_t from, int64_t to, void *work);
-    uint64_t (*attend_bwd_work)(int64_t len, int64_t E);
+    uint64_t (*attend_bwd_keys)(int64_t len, int64_t E);
+    void (*attend_bwd_pack)(const af_attend *a, int64_t from, int64_t to, void *keys);
+    uint64_t (*attend_bwd_work)(int64_t E);
     void (*attend_bwd)(const af_attend *a, void *work);
     /* For rows of f32, and of bf16 (NULL where the packed product is the better way). */
     const af_slim_way *slim, *slim_half;

@@ -3,8 +3,9 @@
  * Scores are made transposed (keys by queries): then probabilities and their gradients come as rows
  * of the operands of dv and dk, and, two rows interleaved, as columns of that of dq, which is made
  * transposed too. A block is QUERIES positions of a few heads (their columns beside one another, so
- * that dk and dv are summed over all of them at once) by KEYS keys; keys and values are packed once
- * for the whole head. Probabilities are made again from the stored log sums. */
+ * that dk and dv are summed over all of them at once) by KEYS keys; keys and values are packed
+ * before, once for a head, whose queries may be done in parts. Probabilities are made again from
+ * the stored log sums. */
 #include "ops/fast/isa.h"
 
 #if defined(AF_ISA_amx)
@@ -21,10 +22,12 @@ enum {
 
 static const float log2_e = 1.44269504088896341f;
 
+/* Of a head: k and v as rows [len][E], and k as [len/32][E/32][32 of e][32 keys]. */
+typedef struct keys {
+    uint16_t *k, *v, *kt;
+} keys;
+
 typedef struct room {
-    uint16_t *k, *v;        /* rows [len][E] */
-    uint16_t *kt;           /* [len/32][E/32][32 of e][32 keys] */
-    float *dk, *dv;         /* [len][E] */
     uint16_t *ql, *gl;      /* of a panel's q and dy: columns, [PANELS][E/32][2][16 pairs][16][2] */
     uint16_t *qp, *gp;      /* and rows, the same with pairs of queries */
     uint16_t *p, *ds, *dsp; /* [KEYS][LDM] twice; [KEYS/32][PANELS][TILE], pairs of keys */
@@ -37,20 +40,20 @@ typedef struct room {
 
 static int64_t pad(int64_t n) { return (n + 31) / 32 * 32; }
 
-/* The bytes it takes; EP: E padded. */
-static uint64_t place(room *r, uint8_t *work, int64_t len, int64_t EP)
+static keys keys_of(const void *at, int64_t len, int64_t EP)
 {
-    const int64_t LP = pad(len);
+    uint16_t *k = (uint16_t *)at;
+    return (keys){k, k + pad(len) * EP, k + 2 * pad(len) * EP};
+}
+
+/* The bytes it takes; EP: E padded. */
+static uint64_t place(room *r, uint8_t *work, int64_t EP)
+{
     uint64_t at = 0;
     const struct {
         void *field;
         int64_t bytes;
     } parts[] = {
-        {&r->k, LP * EP * 2},
-        {&r->v, LP * EP * 2},
-        {&r->kt, LP * EP * 2},
-        {&r->dk, LP * EP * 4},
-        {&r->dv, LP * EP * 4},
         {&r->ql, PANELS * 32 * EP * 2},
         {&r->gl, PANELS * 32 * EP * 2},
         {&r->qp, PANELS * 32 * EP * 2},
@@ -74,37 +77,44 @@ static uint64_t place(room *r, uint8_t *work, int64_t len, int64_t EP)
     return at;
 }
 
-uint64_t AF_ISA_NAME(af_attend_bwd_work)(int64_t len, int64_t E)
+uint64_t AF_ISA_NAME(af_attend_bwd_keys)(int64_t len, int64_t E)
+{
+    return (uint64_t)(3 * pad(len) * pad(E)) * sizeof(uint16_t);
+}
+
+void AF_ISA_NAME(af_attend_bwd_pack)(const af_attend *a, int64_t from, int64_t to, void *at)
+{
+    const int64_t EP = pad(a->E);
+    const keys x = keys_of(at, a->len, EP);
+    for (int64_t i = from; i < pad(to); i++) {
+        const int64_t n = i < to ? a->E : 0, row = (n ? i : 0) * a->ld;
+        af_amx_copy(x.k + i * EP, a->k + row, n, EP);
+        af_amx_copy(x.v + i * EP, a->v + row, n, EP);
+    }
+    for (int64_t i = from; i < to; i += 32) {
+        const uint16_t *k[32];
+        for (int64_t j = 0; j < 32; j++)
+            k[j] = x.k + (i + j) * EP;
+        AF_ISA_NAME(af_amx_columns)(x.kt + i * EP, k, EP, TILE);
+    }
+}
+
+uint64_t AF_ISA_NAME(af_attend_bwd_work)(int64_t E)
 {
     room r;
-    return place(&r, NULL, len, pad(E));
+    return place(&r, NULL, pad(E));
 }
 
 /* One block on its way. */
 typedef struct block {
     const af_attend *a;
     room r;
+    keys x;
     int64_t EP, panels;
     int64_t row, rows; /* its queries */
     int64_t head, heads;
+    int64_t done; /* keys before this have sums */
 } block;
-
-static void pack_keys(const block *b)
-{
-    const af_attend *a = b->a;
-    const int64_t EP = b->EP;
-    for (int64_t i = 0; i < pad(a->len); i++) {
-        const int64_t n = i < a->len ? a->E : 0, at = (n ? i : 0) * a->ld;
-        af_amx_copy(b->r.k + i * EP, a->k + at, n, EP);
-        af_amx_copy(b->r.v + i * EP, a->v + at, n, EP);
-    }
-    for (int64_t i = 0; i < a->len; i += 32) {
-        const uint16_t *k[32];
-        for (int64_t j = 0; j < 32; j++)
-            k[j] = b->r.k + (i + j) * EP;
-        AF_ISA_NAME(af_amx_columns)(b->r.kt + i * EP, k, EP, TILE);
-    }
-}
 
 /* Both forms of 32 rows of one head. */
 static void pack_rows(const block *b, const uint16_t *x, int64_t ld, int64_t row, uint16_t *columns,
@@ -243,9 +253,9 @@ static cell begin_cell(const block *b, int64_t key, int64_t i)
     x.whole = last == first + 31 && from_last <= x.key && x.key + 32 <= to_first;
     if (!x.seen)
         return x;
-    af_amx_block(x.s, 32, r->k + x.key * EP, EP * 2, 64, r->ql + panel * 32 * EP, TILE * 2, EP / 32,
-                 false);
-    af_amx_block(x.dp, 32, r->v + x.key * EP, EP * 2, 64, r->gl + panel * 32 * EP, TILE * 2,
+    af_amx_block(x.s, 32, b->x.k + x.key * EP, EP * 2, 64, r->ql + panel * 32 * EP, TILE * 2,
+                 EP / 32, false);
+    af_amx_block(x.dp, 32, b->x.v + x.key * EP, EP * 2, 64, r->gl + panel * 32 * EP, TILE * 2,
                  EP / 32, false);
     return x;
 }
@@ -274,7 +284,7 @@ static void end_cell(const block *b, const cell *x)
 
 /* Keys [key, key+n) by all panels: scores (the tiles of a cell while the rows of the one before are
  * at work, which then does not wait for stores), and what they add to dv, dk and dq. */
-static void key_block(const block *b, int64_t key, int64_t n)
+static void key_block(const block *b, int64_t key, int64_t n, bool add)
 {
     const room *r = &b->r;
     const int64_t EP = b->EP, across = EP / 32 * TILE * 2, cells = n / 32 * b->panels;
@@ -286,15 +296,15 @@ static void key_block(const block *b, int64_t key, int64_t n)
     }
     for (int64_t at = 0; at < n; at += 32)
         for (int64_t e = 0; e < EP; e += 32) {
-            const int64_t to = (key + at) * EP + e;
-            af_amx_block(r->dv + to, EP, r->p + at * LDM, LDM * 2, 64, r->gp + e / 32 * TILE,
-                         across, b->panels, true);
-            af_amx_block(r->dk + to, EP, r->ds + at * LDM, LDM * 2, 64, r->qp + e / 32 * TILE,
-                         across, b->panels, true);
+            const int64_t to = (key + at - b->a->key) * EP + e;
+            af_amx_block(b->a->dv_sums + to, EP, r->p + at * LDM, LDM * 2, 64,
+                         r->gp + e / 32 * TILE, across, b->panels, add);
+            af_amx_block(b->a->dk_sums + to, EP, r->ds + at * LDM, LDM * 2, 64,
+                         r->qp + e / 32 * TILE, across, b->panels, add);
         }
     for (int64_t c = 0; c < b->panels; c++)
         for (int64_t e = 0; e < EP; e += 32)
-            af_amx_block(r->dq + (c * EP + e) * 32, 32, r->kt + key * EP + e / 32 * TILE, 64,
+            af_amx_block(r->dq + (c * EP + e) * 32, 32, b->x.kt + key * EP + e / 32 * TILE, 64,
                          across, r->dsp + c * TILE, PANELS * TILE * 2, n / 32, true);
 }
 
@@ -320,14 +330,31 @@ static void put_queries(const block *b, int64_t c, int64_t i)
     }
 }
 
+/* Whether sums of keys up to `to` are added to what is there: the first block's are not, and what
+ * later ones see beyond it begins with zeros. */
+static bool begin_sums(block *b, int64_t to)
+{
+    const af_attend *a = b->a;
+    const bool first = b->done == a->key;
+    if (!first && to > b->done) {
+        const int64_t at = (b->done - a->key) * b->EP;
+        const size_t bytes = (size_t)((to - b->done) * b->EP) * sizeof(float);
+        memset(a->dk_sums + at, 0, bytes);
+        memset(a->dv_sums + at, 0, bytes);
+    }
+    b->done = AF_MAX(b->done, to);
+    return !first;
+}
+
 static void query_block(block *b)
 {
     int64_t from, to, unused;
     begin_block(b);
     af_attend_visible(b->a, b->row, &from, &unused);
     af_attend_visible(b->a, b->row + b->rows - 1, &unused, &to);
+    const bool add = begin_sums(b, pad(to));
     for (int64_t key = from / 32 * 32; key < to; key += KEYS)
-        key_block(b, key, pad(AF_MIN((int64_t)KEYS, to - key)));
+        key_block(b, key, pad(AF_MIN((int64_t)KEYS, to - key)), add);
     for (int64_t c = 0; c < b->panels; c++)
         for (int64_t i = 0; i < 32; i += 16)
             put_queries(b, c, i);
@@ -335,25 +362,19 @@ static void query_block(block *b)
 
 void AF_ISA_NAME(af_attend_bwd)(const af_attend *a, void *work)
 {
-    block b = {.a = a, .EP = pad(a->E)};
-    place(&b.r, work, a->len, b.EP);
+    block b = {.a = a, .EP = pad(a->E), .done = a->key};
+    place(&b.r, work, b.EP);
+    b.x = keys_of(a->keys, a->len, b.EP);
     memset(b.r.none, 0, (size_t)b.EP * sizeof *b.r.none);
-    memset(b.r.dk, 0, (size_t)(pad(a->len) * b.EP) * sizeof *b.r.dk);
-    memset(b.r.dv, 0, (size_t)(pad(a->len) * b.EP) * sizeof *b.r.dv);
-    pack_keys(&b);
     AF_ISA_NAME(af_tile_begin)();
     for (b.head = 0; b.head < a->heads; b.head += HEADS) {
         b.heads = AF_MIN((int64_t)HEADS, a->heads - b.head);
-        for (b.row = 0; b.row < a->len; b.row += QUERIES) {
-            b.rows = AF_MIN((int64_t)QUERIES, a->len - b.row);
+        for (b.row = a->from; b.row < a->to; b.row += QUERIES) {
+            b.rows = AF_MIN((int64_t)QUERIES, a->to - b.row);
             query_block(&b);
         }
     }
     AF_ISA_NAME(af_tile_end)();
-    for (int64_t i = 0; i < a->len; i++) {
-        af_amx_put(a->dk + i * a->ld, b.r.dk + i * b.EP, _mm512_set1_ps(a->scale), a->E);
-        af_amx_put(a->dv + i * a->ld, b.r.dv + i * b.EP, _mm512_set1_ps(1.0f), a->E);
-    }
 }
 
 #else

@@ -122,7 +122,9 @@ void AF_ISA_NAME(af_amx_columns)(uint16_t *p, const uint16_t *const h[32], int64
 uint64_t AF_ISA_NAME(af_attend_work)(int64_t len, int64_t E);
 void AF_ISA_NAME(af_attend_pack)(const af_attend *a, void *work);
 void AF_ISA_NAME(af_attend)(const af_attend *a, int64_t from, int64_t to, void *work);
-uint64_t AF_ISA_NAME(af_attend_bwd_work)(int64_t len, int64_t E);
+uint64_t AF_ISA_NAME(af_attend_bwd_keys)(int64_t len, int64_t E);
+void AF_ISA_NAME(af_attend_bwd_pack)(const af_attend *a, int64_t from, int64_t to, void *keys);
+uint64_t AF_ISA_NAME(af_attend_bwd_work)(int64_t E);
 void AF_ISA_NAME(af_attend_bwd)(const af_attend *a, void *work);
 /* ---- fast_amx_slim.c ---- */
 extern const af_slim_way AF_ISA_NAME(af_slim_tiles);
