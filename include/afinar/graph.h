@@ -328,11 +328,12 @@ void af_set_live_rows(af_graph *g, int64_t rows);
 
 typedef struct af_plan_info {
     uint64_t inputs, weights, params, grads, state, activations, workspace, total; /* bytes */
-    uint64_t bound; /* weights in memory the caller gave (not in total) */
-    uint64_t host;  /* pinned host memory for offloaded values (not in total) */
-    double flops;   /* of one AF_RUN_STEP */
-    double effort;  /* each op's FLOPs, or 150 (a CPU: 5) for each byte it moves where that is more:
-                       an estimate by which the times of two plans of one model compare */
+    uint64_t bound;    /* weights in memory the caller gave (not in total) */
+    uint64_t returned; /* of those, in a mapped file: not resident once the CPU has packed them */
+    uint64_t host;     /* pinned host memory for offloaded values (not in total) */
+    double flops;      /* of one AF_RUN_STEP */
+    double effort; /* each op's FLOPs, or 150 (a CPU: 5) for each byte it moves where that is more:
+                   an estimate by which the times of two plans of one model compare */
     int nodes, tensors;
 } af_plan_info;
 /* Autodiff is done; lifetimes become offsets. Allocates nothing. May be called before prepare to
@@ -362,6 +363,9 @@ AF_CHECKED af_status af_tensor_read_later(af_graph *g, const af_tensor *t, void 
                                           uint64_t bytes, af_error *err);
 /* CPU only, before prepare: the weight's values are read where they lie (a mapped file). */
 void af_tensor_bind(af_tensor *t, const void *data);
+/* The same for a read-only or shared map of a file: where the device keeps the weight in another
+ * form, its pages are dropped; they come back from the file when they are read. */
+void af_tensor_bind_file(af_tensor *t, const void *data);
 
 /* After AF_RUN_UPDATE: the global gradient norm before clipping, and whether it was finite. */
 AF_CHECKED af_status af_graph_grad_norm(af_graph *g, double *norm, bool *finite, af_error *err);

@@ -5,11 +5,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 static const uint8_t empty_file[1];
@@ -58,6 +60,38 @@ void af_map_forget(const af_map *m, uint64_t off, uint64_t n)
     const uint64_t from = AF_ALIGN_UP(off, page), to = AF_MIN(off + n, m->size) & ~(page - 1);
     if (m->data != empty_file && to > from)
         madvise((void *)(m->data + from), to - from, MADV_DONTNEED);
+}
+
+void af_map_forget_at(const void *data, uint64_t n)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), lead = (uintptr_t)data % page;
+    const af_map m = {(const uint8_t *)data - lead, AF_ALIGN_UP(lead + n, page)};
+    af_map_forget(&m, 0, m.size);
+}
+
+af_status af_map_temp(af_map *out, uint64_t n, af_error *err)
+{
+    const char *given = getenv("TMPDIR"), *dir = given && *given ? given : "/var/tmp";
+    char path[4096];
+    struct statfs fs;
+    void *p = MAP_FAILED;
+    assert(n > 0);
+    snprintf(path, sizeof path, "%s/afinar.XXXXXX", dir);
+    const int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(err, "create a file in", dir);
+    unlink(path);
+    const bool disk = fstatfs(fd, &fs) == 0 && fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC;
+    errno = disk ? posix_fallocate(fd, 0, (off_t)n) : EINVAL; /* no surprise at the first write */
+    if (errno == 0)
+        p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (!disk)
+        return af_fail(err, AF_EIO, "'%s' is no disk", dir);
+    if (p == MAP_FAILED)
+        return fail_errno(err, "take a file in", dir);
+    *out = (af_map){p, n};
+    return AF_OK;
 }
 
 struct af_out {

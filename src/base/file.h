@@ -19,6 +19,12 @@ AF_CHECKED af_status af_map_open(af_map *out, const char *path, af_error *err);
 void af_map_close(af_map *m);
 /* Tells the system that [off, off+n) is not needed for now (page cache may drop it). */
 void af_map_forget(const af_map *m, uint64_t off, uint64_t n);
+/* The same for n bytes inside a map, and what else is on their pages. */
+void af_map_forget_at(const void *data, uint64_t n);
+
+/* A file of n zero bytes without a name, on a disk ($TMPDIR, or /var/tmp), mapped to be written;
+ * AF_EIO where there is none. */
+AF_CHECKED af_status af_map_temp(af_map *out, uint64_t n, af_error *err);
 
 typedef struct af_out af_out; /* a file being written */
 AF_CHECKED af_status af_out_open(af_out **out, const char *path, af_error *err);

@@ -281,11 +281,22 @@ const af_safetensors *af_weights_safetensors(const af_weights *w, int file)
     return w->files[file].st;
 }
 
-void af_weights_forget(const af_weights *w, const af_stored *t)
+static const af_map *map_of(const af_weights *w, const af_stored *t)
 {
     const source *f = &w->files[t->file];
-    const af_map *m = f->gguf ? af_gguf_map(f->gguf) : af_safetensors_map(f->st);
+    return f->gguf ? af_gguf_map(f->gguf) : af_safetensors_map(f->st);
+}
+
+bool af_weights_mapped(const af_weights *w, const af_stored *t)
+{
+    const af_map *m = map_of(w, t);
     const uint8_t *p = t->data;
-    if (p >= m->data && p < m->data + m->size) /* not one of the copies */
-        af_map_forget(m, (uint64_t)(p - m->data), t->bytes);
+    return p >= m->data && p < m->data + m->size;
+}
+
+void af_weights_forget(const af_weights *w, const af_stored *t)
+{
+    const af_map *m = map_of(w, t);
+    if (af_weights_mapped(w, t))
+        af_map_forget(m, (uint64_t)((const uint8_t *)t->data - m->data), t->bytes);
 }

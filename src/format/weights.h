@@ -29,6 +29,8 @@ const char *af_weights_file_path(const af_weights *w, int file);
 /* The GGUF behind it, or NULL when these are safetensors; and the other way round. */
 const af_gguf *af_weights_gguf(const af_weights *w);
 const af_safetensors *af_weights_safetensors(const af_weights *w, int file);
+/* True when it lies in the map of its file, false for one of the copies. */
+bool af_weights_mapped(const af_weights *w, const af_stored *t);
 /* The pages of this tensor may leave memory; reading it again maps them in again. */
 void af_weights_forget(const af_weights *w, const af_stored *t);
 #endif

@@ -328,6 +328,13 @@ void af_tensor_bind(af_tensor *t, const void *data)
         t->bound = data;
 }
 
+void af_tensor_bind_file(af_tensor *t, const void *data)
+{
+    af_tensor_bind(t, data);
+    if (t && t->graph)
+        t->mapped = t->bound == data;
+}
+
 af_dtype af_tensor_dtype(const af_tensor *t) { return t->dtype; }
 int af_tensor_ndim(const af_tensor *t) { return t->ndim; }
 int64_t af_tensor_dim(const af_tensor *t, int axis)

@@ -65,6 +65,7 @@ struct af_tensor {
     int hold;          /* a backend's wish: not reused before this position */
     int early;         /* and: no node makes it, the backend does, from this position on */
     const void *bound; /* memory of the caller */
+    bool mapped;       /* which is the map of a file: pages that are dropped come back from it */
     /* the backend: where the value lies (a host pointer, or a device address), and whatever else it
      * keeps */
     void *data;
@@ -119,7 +120,8 @@ struct af_graph {
     double beta1, beta2;
     /* the plan */
     uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes, host_bytes;
-    uint64_t pack_bytes; /* of work_bytes: weights packed once (CPU) */
+    uint64_t pack_bytes;     /* of work_bytes: weights packed once (CPU) */
+    uint64_t returned_bytes; /* of bound_bytes: given back once they are packed */
     double flops, effort;
     double flop_per_byte; /* what the device does while it moves a byte */
     af_device *device;

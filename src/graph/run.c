@@ -69,6 +69,7 @@ af_status af_graph_plan(af_graph *g, af_device *d, af_plan_info *info, af_error 
             .workspace = g->work_bytes,
             .total = af_graph_bytes(g),
             .bound = g->bound_bytes,
+            .returned = g->returned_bytes,
             .host = g->host_bytes,
             .flops = g->flops,
             .effort = g->effort,

@@ -144,7 +144,9 @@ af_status af_source_bind(af_source *s, af_model_leaves *l, bool cpu, af_error *e
             (s->entry[i].kind == AF_ENTRY_BNB || s->entry[i].quantise))
             AF_TRY(bind_codes(s, l, i, cpu, err));
         else if (cpu && is_direct(s, i))
-            af_tensor_bind(l->tensor[i], s->entry[i].piece[0]->data);
+            (af_weights_mapped(s->weights, s->entry[i].piece[0])
+                 ? af_tensor_bind_file
+                 : af_tensor_bind)(l->tensor[i], s->entry[i].piece[0]->data);
     }
 done:
     return st;

@@ -1,4 +1,5 @@
-/* bench.c - `afinar bench`: real training steps of a known shape, weights random, nothing on disk.
+/* bench.c - `afinar bench`: real training steps of a known shape, weights random, nothing that
+ * stays on disk.
  *
  * The graph, its optimizer and its memory plan come from the trainer's own code (bench_model.c).
  * The floor (what the matrix products of such a step cost by themselves) is measured in the same
@@ -167,7 +168,7 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     AF_TRY(af_bench_model_fill(&b, err));
     r.startup_s = since_start();
     AF_TRY(time_steps(&b, times, &r, err));
-    r.planned_gb = (double)b.t.plan.total / 1e9;
+    r.planned_gb = (double)(b.t.plan.total + af_plan_in_place(&b.t.plan)) / 1e9;
     r.peak_gb =
         cpu ? peak_resident_gb() : (double)(before - af_device_memory_free(b.t.device)) / 1e9;
     r.flops = b.t.plan.flops;

@@ -1,7 +1,8 @@
 /* bench_model.c - see bench_model.h. */
 #include "train/bench_model.h"
+#include "backend/cpu/cpu.h"
+#include "base/log.h"
 #include "base/rng.h"
-#include "graph/backend.h"
 #include "train/method.h"
 
 enum { NOISE = 1 << 16 };
@@ -65,21 +66,24 @@ static af_status fill(af_bench_model *b, const float *noise, af_tensor *t, float
     const uint64_t bytes = af_tensor_bytes(t);
     const uint64_t unit =
         af_dtype_is_float(t->dtype) ? (uint64_t)NOISE * af_dtype_get(t->dtype)->bytes : NOISE;
-    const bool in_place = b->t.device->ops->host && bytes >= unit;
+    const bool in_place = b->t.device->ops->host;
+    const int values = (int)AF_MIN((int64_t)NOISE, af_count(t));
     uint8_t *data = in_place ? t->data : af_calloc(1, bytes + unit);
     if (!data)
         return af_fail_nomem(err, "random weights", bytes);
     if (af_dtype_is_float(t->dtype)) {
         float part[NOISE];
-        for (int i = 0; i < NOISE; i++)
+        for (int i = 0; i < values; i++)
             part[i] = noise[(i + t->id * 7919) % NOISE] * scale + offset;
-        af_convert(data, t->dtype, part, AF_DTYPE_F32, NOISE);
+        af_convert(data, t->dtype, part, AF_DTYPE_F32, (uint64_t)values);
     } else {
-        for (int i = 0; i < NOISE; i++)
-            data[i] = (uint8_t)af_rng_u32(3, (uint64_t)t->id, (uint64_t)i);
+        for (uint64_t i = 0; i < AF_MIN(unit, bytes); i++)
+            data[i] = (uint8_t)af_rng_u32(3, (uint64_t)t->id, i);
     }
     for (uint64_t at = unit; at < bytes; at += unit)
         memcpy(data + at, data, AF_MIN(unit, bytes - at));
+    if (t->mapped) /* as a checkpoint's pages, which are not there before they are read */
+        af_map_forget_at(data, bytes);
     if (in_place)
         return AF_OK;
     const af_status st = af_tensor_write(b->t.graph, t, data, bytes, err);
@@ -197,10 +201,30 @@ void af_bench_model_clear(af_bench_model *b)
     af_run_clear(&b->run);
 }
 
+/* Where the CPU packs frozen weights, they lie in a file as those of a run do: only such are given
+ * back once they are packed. */
+static void use_file(af_bench_model *b)
+{
+    const af_model_spec *s = &b->spec;
+    af_error why = {0};
+    uint64_t bytes = 0;
+    if (b->run.method != AF_METHOD_LORA || !b->t.device->ops->host || b->t.frozen.data ||
+        !af_cpu_packs_pay(b->t.compute))
+        return;
+    for (int i = 0; i < s->tensors; i++)
+        if (s->tensor[i].ndim == 2)
+            bytes += AF_ALIGN_UP((uint64_t)(s->tensor[i].dim[0] * s->tensor[i].dim[1]) *
+                                     af_dtype_get(b->t.plain)->bytes,
+                                 (uint64_t)AF_FROZEN_ALIGN);
+    if (af_map_temp(&b->t.frozen, bytes, &why) != AF_OK)
+        af_say(AF_LOG_INFO, "bench: frozen weights stay in memory, packed one way: %s", why.msg);
+}
+
 af_status af_bench_model_plan(af_bench_model *b, af_error *err)
 {
     af_status st = AF_OK;
     af_trainer *t = &b->t;
+    use_file(b);
     if (b->run.method != AF_METHOD_FULL) {
         af_adapter_config c;
         af_method_lists lists;

@@ -177,7 +177,7 @@ static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device
 /* On the CPU: with weights read in place, the host's copy of an adapter, and what samples need. */
 static uint64_t resident(const af_trainer *t, const af_plan_info *p)
 {
-    return p->total + p->bound + (t->adapter ? p->params : 0) + t->samples_bytes;
+    return p->total + af_plan_in_place(p) + (t->adapter ? p->params : 0) + t->samples_bytes;
 }
 
 /* An estimate: work against the work of the fastest way (af_plan_info.effort). */
@@ -186,13 +186,13 @@ static double slower(const answer *a, int i) { return a->plan[i].effort / a->pla
 static json_t *info_json(const answer *a, int i)
 {
     const af_plan_info *p = &a->plan[i];
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f}", "inputs",
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f}", "inputs",
                      (json_int_t)p->inputs, "weights", (json_int_t)p->weights, "weights_mapped",
-                     (json_int_t)p->bound, "params", (json_int_t)p->params, "gradients",
-                     (json_int_t)p->grads, "state", (json_int_t)p->state, "activations",
-                     (json_int_t)p->activations, "workspace", (json_int_t)p->workspace, "host",
-                     (json_int_t)p->host, "total", (json_int_t)p->total, "flops", p->flops,
-                     "time_estimate", slower(a, i));
+                     (json_int_t)p->bound, "weights_given_back", (json_int_t)p->returned, "params",
+                     (json_int_t)p->params, "gradients", (json_int_t)p->grads, "state",
+                     (json_int_t)p->state, "activations", (json_int_t)p->activations, "workspace",
+                     (json_int_t)p->workspace, "host", (json_int_t)p->host, "total",
+                     (json_int_t)p->total, "flops", p->flops, "time_estimate", slower(a, i));
 }
 
 static char *as_json(const answer *a, const af_trainer *t)
@@ -259,8 +259,11 @@ static char *as_text(const answer *a, const af_trainer *t)
                   (long long)t->run->micro_batch_size, (long long)t->run->sequence_len,
                   (long long)t->run->accumulation, p->flops * (double)t->run->accumulation);
     af_buf_printf(&b, "recompute    %s%s\n", name, a->fits ? "" : " (and even that does not fit)");
-    af_buf_printf(&b, "weights      %8.3f GiB, and %.3f GiB read where they lie\n", gib(p->weights),
+    af_buf_printf(&b, "weights      %8.3f GiB, and %.3f GiB read where they lie", gib(p->weights),
                   gib(p->bound));
+    if (p->returned)
+        af_buf_printf(&b, " (%.3f GiB only until they are packed)", gib(p->returned));
+    af_buf_char(&b, '\n');
     af_buf_printf(&b, "trained      %8.3f GiB, gradients %.3f, optimizer %.3f\n", gib(p->params),
                   gib(p->grads), gib(p->state));
     af_buf_printf(&b, "activations  %8.3f GiB\nworkspace    %8.3f GiB\n", gib(p->activations),

@@ -263,6 +263,8 @@ static void put_tables(af_buf *b, const af_trainer *t)
     put_row(b, "planned, MiB", "%.1f", (double)q->total / 0x1p20);
     put_row(b, "weights, MiB", "%.1f", (double)q->weights / 0x1p20);
     put_row(b, "weights read in place, MiB", "%.1f", (double)q->bound / 0x1p20);
+    if (q->returned)
+        put_row(b, "of those, until they are packed, MiB", "%.1f", (double)q->returned / 0x1p20);
     put_row(b, "trained values, gradients, optimizer, MiB", "%.1f",
             (double)(q->params + q->grads + q->state) / 0x1p20);
     put_row(b, "activations, MiB", "%.1f", (double)q->activations / 0x1p20);

@@ -39,6 +39,8 @@ typedef struct af_tried {
     af_plan_info plan;
 } af_tried;
 
+enum { AF_FROZEN_ALIGN = 64 };
+
 typedef struct af_trainer {
     const af_run *run;
     const af_train_hooks *hooks;
@@ -50,7 +52,8 @@ typedef struct af_trainer {
     af_adapter *adapter; /* NULL in full fine-tuning */
     double dropout;      /* before the adapter: the run's, or that of the one it starts from */
     af_dtype plain;      /* without a source: the type of weights that are not in 4 bits, */
-    af_dtype *dtype;     /* and of each, by spec tensor */
+    af_dtype *dtype;     /* and of each, by spec tensor; */
+    af_map frozen;       /* the map of a file with frozen matrices, AF_FROZEN_ALIGN, or nothing */
     /* data */
     af_token_store store, eval_store;
     af_data_counts counts, eval_counts;
@@ -113,6 +116,8 @@ AF_CHECKED af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error
 /* On the CPU, memory beside the plan: an adapter's values once more, and what answers the samples.
  * Checkpoints are written from the graph's own memory. */
 uint64_t af_trainer_copies(const af_trainer *t);
+/* Weights that stay resident where they lie: those that are given back once packed do not. */
+uint64_t af_plan_in_place(const af_plan_info *p);
 /* What the whole process is expected to hold on the CPU: the plan, weights read in place, those
  * copies, and the program itself. */
 uint64_t af_trainer_resident(const af_trainer *t);

@@ -44,6 +44,29 @@ static af_status guess_scales(af_trainer *t, af_error *err)
     return af_graph_status(l->graph, err);
 }
 
+/* Frozen matrices, one after another. */
+static af_status bind_frozen(af_trainer *t, af_error *err)
+{
+    uint64_t at = 0;
+    for (int i = 0; i < t->spec->tensors && t->frozen.data; i++) {
+        af_tensor *w = t->leaves.tensor[i];
+        if (!w || w->role != AF_ROLE_WEIGHT || w->ndim != 2 || w->dtype != t->plain)
+            continue;
+        af_tensor_bind_file(w, t->frozen.data + at);
+        at += AF_ALIGN_UP(af_tensor_bytes(w), (uint64_t)AF_FROZEN_ALIGN);
+        assert(at <= t->frozen.size);
+    }
+    return af_graph_status(t->graph, err);
+}
+
+/* The graph that answers samples reads every weight as it is stored: none is given back. */
+static void keep_stored(const af_trainer *t)
+{
+    for (int i = 0; i < t->spec->tensors; i++)
+        if (t->leaves.tensor[i])
+            t->leaves.tensor[i]->mapped = false;
+}
+
 static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device), "cpu") == 0; }
 
 /* On a GPU, dequantising 4-bit weights at each use costs 2 to 3 %: less than any recomputation
@@ -101,6 +124,9 @@ af_status af_trainer_try(af_trainer *t, af_rung r, af_error *err)
     AF_TRY(af_trainer_record(t, r, err));
     AF_TRY(t->source ? af_source_bind(t->source, &t->leaves, on_cpu(t), err)
                      : guess_scales(t, err));
+    AF_TRY(bind_frozen(t, err));
+    if (t->samples)
+        keep_stored(t);
     AF_TRY(af_graph_plan(t->graph, t->device, &t->plan, err));
     AF_TRY(af_samples_plan(t, &t->samples_bytes, err));
     if (t->tries < AF_TRIED_MAX)

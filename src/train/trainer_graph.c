@@ -131,7 +131,9 @@ uint64_t af_trainer_copies(const af_trainer *t)
     return (t->adapter ? t->plan.params : 0) + t->samples_bytes;
 }
 
+uint64_t af_plan_in_place(const af_plan_info *p) { return p->bound - p->returned; }
+
 uint64_t af_trainer_resident(const af_trainer *t)
 {
-    return t->program_bytes + t->plan.total + t->plan.bound + af_trainer_copies(t);
+    return t->program_bytes + t->plan.total + af_plan_in_place(&t->plan) + af_trainer_copies(t);
 }

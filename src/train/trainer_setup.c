@@ -479,6 +479,7 @@ void af_trainer_close(af_trainer *t)
     af_token_store_close(&t->eval_store);
     af_source_close(t->source);
     af_device_close(t->device);
+    af_map_close(&t->frozen);
     free(t->train_subset);
     free(t->eval_subset);
     free(t->model_path);

@@ -221,6 +221,33 @@ static void test_empty_files_can_be_mapped(void **state)
     CHECK_OK(af_path_remove(in_dir("empty"), &err), err);
 }
 
+static void test_forgotten_pages_come_back_from_the_file(void **state)
+{
+    enum { SIZE = 100000 };
+    (void)state;
+    af_error err = {0};
+    af_map m = {0};
+    if (af_map_temp(&m, SIZE, &err) != AF_OK) {
+        print_message("skipped: %s\n", err.msg);
+        skip();
+    }
+    assert_int_equal(m.size, SIZE);
+    uint8_t *p = (uint8_t *)m.data; /* this one may be written */
+    for (int i = 0; i < SIZE; i++) {
+        assert_int_equal(p[i], 0);
+        p[i] = (uint8_t)(i * 7);
+    }
+    af_map_forget_at(p + 5000, SIZE - 10000);
+    for (int i = 0; i < SIZE; i++)
+        assert_int_equal(p[i], (uint8_t)(i * 7));
+    af_map_close(&m);
+    setenv("TMPDIR", in_dir("absent"), 1);
+    assert_int_equal(af_map_temp(&m, SIZE, &err), AF_EIO);
+    assert_non_null(strstr(err.msg, "absent"));
+    unsetenv("TMPDIR");
+    assert_int_equal(count_files(), 0);
+}
+
 static void test_folders(void **state)
 {
     (void)state;
@@ -294,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_full_disk_leaves_the_old_file),
         cmocka_unit_test(test_errors_name_the_path),
         cmocka_unit_test(test_empty_files_can_be_mapped),
+        cmocka_unit_test(test_forgotten_pages_come_back_from_the_file),
         cmocka_unit_test(test_folders),
         cmocka_unit_test(test_paths),
     };

@@ -1,9 +1,13 @@
 /* test_cpu_packs.c - frozen weights that are packed once: the same bits as when every product packs
- * them, a weight that is written again is packed again, and the plan has their bytes. */
+ * them, a weight that is written again is packed again, the plan has their bytes, and the pages of
+ * a mapped file that only products read are given back. */
 #include "test.h"
 
 #include "backend/cpu/cpu.h"
+#include "base/file.h"
 #include "base/rng.h"
+
+#include <unistd.h>
 
 enum { N = 80, D = 48, F = 70, V = 101, R = 4, STEPS = 3 };
 
@@ -118,8 +122,143 @@ static void test_packed_weights_change_no_bit(void **state)
         }
 }
 
+/* ---- weights in a mapped file ---- */
+
+enum { WIDE = 256, LONG = 640, WORDS = 512 };
+
+typedef struct mapped {
+    af_graph *g;
+    af_device *device;
+    af_plan_info plan;
+    af_map file[2]; /* two projections; a table that is an embedding and the head */
+    af_tensor *loss, *grad;
+} mapped;
+
+static const int64_t up_dim[] = {LONG, WIDE}, down_dim[] = {WIDE, LONG},
+                     table_dim[] = {WORDS, WIDE};
+
+/* A file of n bf16 values. */
+static void make_map(af_map *m, const char *path, int64_t n, uint64_t seed)
+{
+    af_error err = {0};
+    uint16_t *v = malloc((size_t)n * sizeof *v);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = af_bf16_from_f32((float)af_rng_normal(seed, 1, (uint64_t)i) * 0.1f);
+    CHECK_OK(af_file_write(path, v, (uint64_t)n * sizeof *v, &err), err);
+    free(v);
+    CHECK_OK(af_map_open(m, path, &err), err);
+    remove(path);
+}
+
+/* KiB of the map that holds this address which are resident now. */
+static long resident_kib(const void *at)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    char line[512];
+    unsigned long long from, to;
+    bool here = false;
+    long kib = -1;
+    while (f && kib < 0 && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2)
+            here = (uintptr_t)at >= from && (uintptr_t)at < to;
+        else if (here)
+            (void)!sscanf(line, "Rss: %ld kB", &kib);
+    }
+    if (f)
+        fclose(f);
+    return kib;
+}
+
+static void open_mapped(mapped *m, int threads, af_packing packing, const char *dir)
+{
+    af_error err = {0};
+    char path[2][512];
+    for (int i = 0; i < 2; i++)
+        snprintf(path[i], sizeof path[i], "%s/%d", dir, i);
+    make_map(&m->file[0], path[0], 2 * LONG * WIDE, 1);
+    make_map(&m->file[1], path[1], WORDS * WIDE, 2);
+    CHECK_OK(af_graph_new(&m->g, &err), err);
+    CHECK_OK(af_cpu_open(&m->device, threads, &err), err);
+    ((af_cpu *)m->device)->packing = packing;
+    af_graph *g = m->g;
+    const int64_t rows = N;
+    af_tensor *ids = af_input(g, "ids", AF_DTYPE_I32, 1, &rows),
+              *labels = af_input(g, "labels", AF_DTYPE_I32, 1, &rows),
+              *p = af_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){WIDE, WIDE}),
+              *up = af_weight(g, "up", AF_DTYPE_BF16, 2, up_dim),
+              *down = af_weight(g, "down", AF_DTYPE_BF16, 2, down_dim),
+              *table = af_weight(g, "table", AF_DTYPE_BF16, 2, table_dim);
+    af_tensor_bind_file(up, m->file[0].data);
+    af_tensor_bind_file(down, m->file[0].data + LONG * WIDE * 2);
+    af_tensor_bind_file(table, m->file[1].data);
+    af_tensor *h = af_embedding(g, ids, table, AF_DTYPE_BF16);
+    h = af_linear(g, h, &(af_linear_opts){.weight = {p}, .pieces = 1});
+    h = af_linear(g, h, &(af_linear_opts){.weight = {up}, .pieces = 1});
+    h = af_linear(g, h, &(af_linear_opts){.weight = {down}, .pieces = 1});
+    m->loss = af_head_loss(g, h, table, labels, &(af_head_opts){0});
+    af_output(g, m->loss);
+    af_backward(g, m->loss);
+    CHECK_OK(af_graph_plan(g, m->device, &m->plan, &err), err);
+    CHECK_OK(af_graph_prepare(g, m->device, &err), err);
+    m->grad = p->grad;
+    fill(p, 2);
+    for (int i = 0; i < N; i++) {
+        ((int32_t *)ids->data)[i] = i * 5 % WORDS;
+        ((int32_t *)labels->data)[i] = i * 7 % WORDS;
+    }
+}
+
+static void close_mapped(mapped *m)
+{
+    af_graph_free(m->g);
+    af_device_close(m->device);
+    af_map_close(&m->file[0]);
+    af_map_close(&m->file[1]);
+}
+
+static void test_a_mapped_weight_is_given_back_once_packed(void **state)
+{
+    enum { BYTES = LONG * WIDE * 2 };
+    char dir[] = "/tmp/afinar_packs_XXXXXX";
+    float loss = 0, grad[WIDE]; /* of the first run */
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    for (int threads = 1; threads <= 16; threads *= 4)
+        for (int packed = 0; packed < 2; packed++) {
+            af_error err = {0};
+            mapped m;
+            open_mapped(&m, threads, packed ? AF_PACKS_ALL : AF_PACKS_NONE, dir);
+            assert_int_equal(m.plan.bound, 2 * BYTES + WORDS * WIDE * 2);
+            assert_int_equal(m.plan.returned, packed ? 2 * BYTES : 0);
+            for (int s = 0; s < 2; s++)
+                CHECK_OK(af_graph_run(m.g, AF_RUN_GRAD, &err), err);
+            const bool first = threads == 1 && !packed;
+            loss = first ? *(const float *)m.loss->data : loss;
+            if (first)
+                memcpy(grad, m.grad->data, sizeof grad);
+            CHECK_MSG(loss == *(const float *)m.loss->data &&
+                          memcmp(grad, m.grad->data, sizeof grad) == 0,
+                      "%d threads%s: %g, not %g", threads, packed ? ", packed" : "",
+                      (double)*(const float *)m.loss->data, (double)loss);
+            const long layers = resident_kib(m.file[0].data), table = resident_kib(m.file[1].data);
+            CHECK_MSG(table > 0, "an embedding reads its table: %ld KiB", table);
+            CHECK_MSG(packed ? layers == 0 : layers == 2 * BYTES >> 10,
+                      "%d threads: %ld KiB of %d resident", threads, layers, 2 * BYTES >> 10);
+            /* and what is read again is what the file has */
+            CHECK_MSG(((const uint16_t *)m.file[0].data)[5] ==
+                          af_bf16_from_f32((float)af_rng_normal(1, 1, 5) * 0.1f),
+                      "a dropped page comes back");
+            assert_true(resident_kib(m.file[0].data) > 0);
+            close_mapped(&m);
+        }
+    rmdir(dir);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_packed_weights_change_no_bit)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_packed_weights_change_no_bit),
+        cmocka_unit_test(test_a_mapped_weight_is_given_back_once_packed),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * the last test, which trains the same bits in every way. */
 #include "test.h"
 
+#include "backend/cpu/cpu.h"
 #include "base/rng.h"
 #include "graph/node.h"
 #include "model/engine.h"
@@ -142,14 +143,23 @@ static void test_names(void **state)
 static const af_bench_shape small = {"small", 5,    64,    4,    2,       16,
                                      160,     2048, false, true, 10000.0, 1e-6};
 
-/* The parameters after three steps of a small model. */
-static uint8_t *trained(const char *method, const char *dtype, af_rung r, uint64_t *bytes)
+/* The parameters after three steps of a small model; `file`: its frozen weights lie in one and are
+ * packed, or nothing. */
+static uint8_t *trained(const char *method, const char *dtype, af_rung r, af_map *file,
+                        uint64_t *bytes)
 {
     af_error err = {0};
     model m;
     open_model(&m, &small, method, dtype, 2, 48);
     af_graph *g = NULL;
+    if (file) {
+        ((af_cpu *)m.b.t.device)->packing = AF_PACKS_ALL;
+        af_map_close(&m.b.t.frozen);
+        m.b.t.frozen = *file;
+        *file = (af_map){0};
+    }
     (void)total_of(&m.b.t, r);
+    assert_true(!file || m.b.t.plan.returned > 0);
     g = m.b.t.graph;
     CHECK_OK(af_graph_prepare(g, m.b.t.device, &err), err);
     CHECK_OK(af_bench_model_fill(&m.b, &err), err);
@@ -175,15 +185,36 @@ static void test_every_way_trains_the_same_bits(void **state)
     for (int k = 0; k < 4; k++) {
         const char *method = k / 2 ? "full" : "lora", *dtype = k % 2 ? "bf16" : "f32";
         uint64_t size, n;
-        uint8_t *first = trained(method, dtype, ways[0], &size);
+        uint8_t *first = trained(method, dtype, ways[0], NULL, &size);
         for (size_t i = 1; i < AF_LEN(ways); i++) {
-            uint8_t *v = trained(method, dtype, ways[i], &n);
+            uint8_t *v = trained(method, dtype, ways[i], NULL, &n);
             CHECK_MSG(n == size && memcmp(v, first, size) == 0,
                       "%s, %s: mode %d on %d blocks gives other bits", method, dtype, ways[i].mode,
                       ways[i].blocks);
             free(v);
         }
         free(first);
+    }
+}
+
+/* Weights whose pages were given back once they were packed, and a second graph over them. */
+static void test_weights_in_a_file_train_the_same_bits(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        const char *dtype = k ? "bf16" : "f32";
+        const af_rung r = {AF_RECOMPUTE_CHEAP, false, 0};
+        af_error err = {0};
+        af_map file = {0};
+        uint64_t size, n;
+        if (af_map_temp(&file, 4 << 20, &err) != AF_OK) {
+            print_message("skipped: %s\n", err.msg);
+            skip();
+        }
+        uint8_t *first = trained("lora", dtype, r, NULL, &size),
+                *v = trained("lora", dtype, r, &file, &n);
+        CHECK_MSG(n == size && memcmp(v, first, size) == 0, "%s: other bits", dtype);
+        free(first), free(v);
     }
 }
 
@@ -259,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_short_memory_takes_the_fewest_blocks),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_every_way_trains_the_same_bits),
+        cmocka_unit_test(test_weights_in_a_file_train_the_same_bits),
         cmocka_unit_test(test_a_second_graph_reads_what_is_being_trained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

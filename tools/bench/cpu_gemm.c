@@ -111,8 +111,8 @@ int main(int argc, char **argv)
         g = (af_gemm){O, I, T, yo, xo, w, I, AF_DTYPE_F32, 1, false, NULL, AF_DTYPE_F32, false};
         g.a.trans = true;
     }
-    const char *how = argc > 7 && strcmp(argv[7], "auto") != 0   ? argv[7]
-                      : f->packs_once(type, g.b.trans, g.N, g.K) ? "once"
+    const char *how = argc > 7 && strcmp(argv[7], "auto") != 0 ? argv[7]
+                      : f->packs_once(type)                      ? "once"
                                                                  : "each";
     const uint64_t bytes = f->packed_bytes(type, g.N, g.K);
     const int64_t size = af_dtype_get(type)->bytes;

@@ -59,7 +59,10 @@ const af_cpu_op *af_cpu_fast(const af_node *n);
 
 /* ---- frozen weights packed once, for machines that gain from it: src/ops/cpu_packs.c ---- */
 
-/* At layout: decides which forms of which weights there will be; their bytes. */
+/* Whether products with rows of this type gain from it on this machine. */
+bool af_cpu_packs_pay(af_dtype rows);
+/* At layout: decides which forms of which weights there will be; their bytes. What of bound weights
+ * need not stay resident then is g->returned_bytes. */
 uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g);
 /* Bytes of cpu->work that filling them needs. */
 uint64_t af_cpu_packs_work(const af_cpu *cpu);

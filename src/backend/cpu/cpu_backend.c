@@ -160,7 +160,7 @@ static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
     if (total > free_bytes) { /* without packed weights, then */
         total -= g->pack_bytes;
         g->work_bytes -= g->pack_bytes;
-        g->pack_bytes = 0;
+        g->pack_bytes = g->returned_bytes = 0;
     }
     if (total > free_bytes)
         AF_TRY(af_fail(

@@ -137,11 +137,10 @@ typedef struct af_fast {
     /* Bytes of workspace a product needs on so many threads. */
     uint64_t (*gemm_work)(int threads);
     void (*gemm)(const af_gemm *g, af_pool *pool, void *work);
-    /* Whether products with rows of this type gain enough from a B [K][N] packed once (trans: its
-     * columns are stored rows) to be worth the memory; its bytes (0: it cannot be), and the
-     * packing: `to` is 64-byte aligned, its description comes back. The results are the same to the
-     * last bit. */
-    bool (*packs_once)(af_dtype rows, bool trans, int64_t N, int64_t K);
+    /* Whether products with rows of this type gain enough from a B [K][N] packed once to be worth
+     * the memory; its bytes (0: it cannot be), and the packing: `to` is 64-byte aligned, its
+     * description comes back. The results are the same to the last bit. */
+    bool (*packs_once)(af_dtype rows);
     uint64_t (*packed_bytes)(af_dtype rows, int64_t N, int64_t K);
     af_packed (*pack_once)(const af_operand *b, af_dtype rows, int64_t N, int64_t K, void *to,
                            af_pool *pool, void *work);

@@ -3,15 +3,13 @@
 #include "ops/fast/fast_task.h"
 
 /* With AMX, packing takes a tenth to a quarter of a bf16 product with 512 rows; of a f32 product it
- * takes less, and planes would be one and a half times the weight. A weight that is multiplied both
- * ways is packed for the longer sum, where the product itself is slower: both would double the
- * memory of frozen weights once more. */
-bool AF_ISA_NAME(af_packs_once)(af_dtype rows, bool trans, int64_t N, int64_t K)
+ * takes less, and planes would be one and a half times the weight. */
+bool AF_ISA_NAME(af_packs_once)(af_dtype rows)
 {
 #if defined(AF_ISA_amx)
-    return rows == AF_DTYPE_BF16 && (K > N || (K == N && !trans));
+    return rows == AF_DTYPE_BF16;
 #else
-    (void)rows, (void)trans, (void)N, (void)K;
+    (void)rows;
     return false;
 #endif
 }

@@ -46,7 +46,7 @@ typedef float vec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 
 uint64_t AF_ISA_NAME(af_gemm_work)(int threads);
 void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work);
-bool AF_ISA_NAME(af_packs_once)(af_dtype rows, bool trans, int64_t N, int64_t K);
+bool AF_ISA_NAME(af_packs_once)(af_dtype rows);
 uint64_t AF_ISA_NAME(af_packed_bytes)(af_dtype rows, int64_t N, int64_t K);
 af_packed AF_ISA_NAME(af_pack_once)(const af_operand *b, af_dtype rows, int64_t N, int64_t K,
                                     void *to, af_pool *pool, void *work);
