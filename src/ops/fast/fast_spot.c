@@ -38,12 +38,12 @@ static void find_spans(const task *t, const spot *o, const hand *h, af_amx_span 
     const bool full = t->rows - o->i >= BM;
     for (int i = 0; i < t->chunks; i++) {
         const chunk *q = &t->chunk[i];
-        s[i] = (af_amx_span){rows + q->at_a * BM * 2,
-                             panel_b(t, o, q),
-                             64,
-                             BK * BM * 2,
-                             pad_k(t, q->kc),
-                             t->kind == KIND_PLANES ? q->planes : 0};
+        s[i] = (af_amx_span){.a = rows + q->at_a * BM * 2,
+                             .b = panel_b(t, o, q),
+                             .row = 64,
+                             .step = BK * BM * 2,
+                             .depth = pad_k(t, q->kc),
+                             .planes = t->kind == KIND_PLANES ? q->planes : 0};
         if (!full && t->edge) {
             s[i].a = t->edge + q->at * BM * 2;
         } else if (q->in_place) {
@@ -61,24 +61,52 @@ static void sum_amx(const task *t, const spot *o, float *c, int64_t ldc, af_tile
     AF_ISA_NAME(af_amx_tile)(s, t->chunks, c, ldc, way, &h->later);
 }
 
+/* k's [from, to) of the sums for panel q: the parts of the spans they lie in, how many. */
+static int cut_spans(const task *t, const af_amx_span s[AF_GEMM_CHUNKS], int64_t q, int64_t from,
+                     int64_t to, af_amx_span out[AF_GEMM_CHUNKS])
+{
+    int spans = 0;
+    for (int i = 0; i < t->chunks; i++) {
+        const chunk *c = &t->chunk[i];
+        const int64_t begin = AF_MAX(from - c->at, INT64_C(0)),
+                      end = AF_MIN(to - c->at, s[i].depth),
+                      panel = (c->once ? c->b->packed->depth : t->depth_b) * BN * 2;
+        if (begin >= end)
+            continue;
+        af_amx_span *x = &out[spans++];
+        *x = s[i];
+        x->a = (const uint8_t *)s[i].a + begin / BK * s[i].step;
+        x->b = (const uint8_t *)s[i].b + q * panel + begin * BN * 2;
+        x->depth = end - begin;
+    }
+    return spans;
+}
+
+_Static_assert(AF_GEMM_OWN >= AF_GEMM_WIDE / BN * TILE * 4, "the sums of a strip of tiles");
+
 int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *h)
 {
     const af_gemm *g = t->g;
-    af_amx_span s[AF_GEMM_CHUNKS];
+    af_amx_span s[AF_GEMM_CHUNKS], part[AF_GEMM_CHUNKS];
     const int64_t full = t->rows - o->i >= BM ? AF_MIN(n, (t->cols - o->j) / BN) : 0;
     if (t->kind == KIND_F32 || g->c_dtype == AF_DTYPE_F32 || g->alpha != 1.0f || g->add ||
         g->bias || t->staged)
         return 0;
     find_spans(t, o, h, s);
     uint16_t *to = (uint16_t *)g->c + (t->m + o->i) * g->ldc + t->n + o->j;
-    for (int64_t q = 0; q < full; q++, to += BN, h->turn ^= 1) {
-        AF_ISA_NAME(af_amx_tile)(s, t->chunks, h->sums[h->turn], BN, AF_TILE_SET, &h->later);
-        h->later = (af_amx_later){h->sums[h->turn], to, g->ldc, BM};
-        for (int i = 0; i < t->chunks; i++) {
-            const chunk *c = &t->chunk[i];
-            s[i].b = (const uint16_t *)s[i].b + (c->once ? c->b->packed->depth : t->depth_b) * BN;
+    /* planes are few k's at a time already, and their spans are deeper than their k's */
+    const int64_t near = t->kind == KIND_BF16 ? (int64_t)AF_GEMM_KC_NEAR : t->depth,
+                  parts = (t->depth + near - 1) / near;
+    for (int64_t p = 0; p < parts; p++)
+        for (int64_t q = 0; q < full; q++, h->turn ^= parts == 1) {
+            float *sums = parts > 1 ? (float *)h->rows + q * TILE : h->sums[h->turn];
+            const int spans = cut_spans(t, s, q, t->depth / BK * p / parts * BK,
+                                        t->depth / BK * (p + 1) / parts * BK, part);
+            AF_ISA_NAME(af_amx_tile)
+            (part, spans, sums, BN, p > 0 ? AF_TILE_CONTINUE : AF_TILE_SET, &h->later);
+            if (p == parts - 1)
+                h->later = (af_amx_later){sums, to + q * BN, g->ldc, BM};
         }
-    }
     return full;
 }
 #else

@@ -178,7 +178,9 @@ enum {
     AF_GEMM_WIDE = 768,          /* the same where single values cost a block of 256 */
     AF_GEMM_A_BYTES = 704 << 10, /* of a packed block of A: most of a second-level cache */
 #if defined(AF_ISA_amx)
-    AF_GEMM_OWN = 36 << 10, /* of a thread's own rows of A: a tile of KC_PLANES k's */
+    /* of a thread's own rows of A, a tile of KC_PLANES k's, or of a strip's sums between parts */
+    AF_GEMM_OWN = 96 << 10,
+    AF_GEMM_KC_NEAR = 640, /* k's of a bf16 sum for which rows of A stay in the first-level cache */
 #else
     AF_GEMM_OWN = 0,
 #endif
