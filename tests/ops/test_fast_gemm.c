@@ -6,9 +6,9 @@
  * operands are exact, the matrix instruction rounds each of its four-term sums: the same bound. A
  * bf16 C is rounded once: at most 2^-8 of it. A f32 B beside a bf16 A is rounded to bf16 unless the
  * product is exact (then to 2^-16 of it). */
+#include "normal.h"
 #include "test.h"
 
-#include "base/rng.h"
 #include "ops/fast/fast.h"
 #include "tensor/codec.h"
 
@@ -20,19 +20,6 @@ typedef struct matrix {
     int64_t rows, cols;
     af_dtype type;
 } matrix;
-
-/* Normal numbers from a table, because drawing them took most of the time; its length is a prime,
- * so that rows are not alike. */
-static double normal(uint64_t stream, uint64_t i)
-{
-    enum { DRAWN = 65521 };
-    static double drawn[DRAWN];
-    static bool ready;
-    for (uint64_t k = 0; !ready && k < DRAWN; k++)
-        drawn[k] = af_rng_normal(11, 0, k);
-    ready = true;
-    return drawn[(i + stream * 10007) % DRAWN];
-}
 
 static matrix new_matrix(int64_t rows, int64_t cols, af_dtype type, uint64_t stream)
 {
