@@ -3,6 +3,8 @@
 
 #include "base/buf.h"
 
+#include <jansson.h>
+
 static bool ends_with(const char *s, const char *tail)
 {
     const size_t n = strlen(s), t = strlen(tail);
@@ -162,6 +164,32 @@ static void take_ids(af_hf_config *c, const af_generation_config *g)
     }
 }
 
+/* A folder without config.json is no model; one that holds an adapter is told apart. */
+static af_status check_is_model(const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    char *config = af_path_join(dir, "config.json"), *path = NULL, *text = NULL;
+    uint64_t size = 0;
+    json_t *j = NULL;
+    if (!config)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    const bool model = af_file_exists(config);
+    free(config);
+    if (model || read_in(&text, &size, &path, dir, "adapter_config.json", NULL) != AF_OK)
+        goto done;
+    j = json_loadb(text, size, 0, NULL);
+    const char *base = json_string_value(json_object_get(j, "base_model_name_or_path"));
+    st = af_fail(err, AF_EUSAGE,
+                 "'%.70s' is an adapter, not a model: give its base, '%.50s', as the model and "
+                 "--adapter '%.70s' (lora_model_dir in a run file)",
+                 dir, base && *base ? base : "MODEL", dir);
+done:
+    json_decref(j);
+    free(path);
+    free(text);
+    return st;
+}
+
 af_status af_hf_config_read(af_hf_config *out, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
@@ -170,6 +198,7 @@ af_status af_hf_config_read(af_hf_config *out, const char *dir, af_error *err)
     af_hf_config c = {0};
     af_generation_config gen = {0};
     bool found = false;
+    AF_TRY(check_is_model(dir, err));
     AF_TRY(read_in(&text, &size, &path, dir, "config.json", err));
     AF_TRY(af_hf_config_parse(&c, text, size, path, err));
     AF_TRY(af_generation_config_read(&gen, &found, dir, err));

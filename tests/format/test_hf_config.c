@@ -302,6 +302,31 @@ static void test_names_lead_to_folders_and_the_cache(void **state)
     assert_int_equal(af_model_resolve(&path, "org/gone", &err), AF_EIO);
 }
 
+static void test_an_adapter_given_as_a_model_names_its_base(void **state)
+{
+    static const struct {
+        const char *config, *base;
+    } cases[] = {
+        {"{\"base_model_name_or_path\": \"org/tiny\", \"r\": 8}", "its base, 'org/tiny',"},
+        {"{\"base_model_name_or_path\": null}", "its base, 'MODEL',"},
+        {"not JSON", "its base, 'MODEL',"},
+    };
+    char dir[1024];
+    af_hf_config c = {0};
+    (void)state;
+    snprintf(dir, sizeof dir, "%s/lora", tmp_dir);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        write_in("lora/adapter_config.json", cases[i].config);
+        assert_int_equal(af_model_config(&c, dir, &err), AF_EUSAGE);
+        CHECK_MSG(strstr(err.msg, cases[i].base) && strstr(err.msg, "--adapter '"), "%s", err.msg);
+    }
+    af_error err = {0};
+    write_in("lora/config.json", CONFIG("llama", ""));
+    CHECK_OK(af_model_config(&c, dir, &err), err);
+    af_hf_config_clear(&c);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -324,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_wrong_values_have_one_clear_error),
         cmocka_unit_test(test_gguf_metadata_gives_the_same_struct),
         cmocka_unit_test(test_names_lead_to_folders_and_the_cache),
+        cmocka_unit_test(test_an_adapter_given_as_a_model_names_its_base),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
