@@ -1,6 +1,8 @@
 /* main.c - picks the subcommand. */
 #include "commands.h"
 
+#include "afinar/word.h"
+
 static void usage(FILE *f)
 {
     fprintf(f, "afinar %s - fine-tunes language models\n\nusage: afinar COMMAND [options]\n\n",
@@ -8,6 +10,17 @@ static void usage(FILE *f)
     for (const af_command *c = af_commands; c->name; c++)
         fprintf(f, "  %-10s %s\n", c->name, c->about);
     fprintf(f, "\n'afinar COMMAND --help' says more.\n");
+}
+
+static int no_command(const char *word)
+{
+    const char *known[64] = {0};
+    for (int i = 0; af_commands[i].name && i < 63; i++)
+        known[i] = af_commands[i].name;
+    const char *near = af_word_nearest(word, known);
+    fprintf(stderr, "afinar: no command '%s'%s%s%s (see 'afinar --help')\n", word,
+            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return AF_EXIT_USAGE;
 }
 
 int main(int argc, char **argv)
@@ -27,6 +40,5 @@ int main(int argc, char **argv)
     for (const af_command *c = af_commands; c->name; c++)
         if (!strcmp(c->name, argv[1]))
             return c->main(argc - 1, argv + 1);
-    fprintf(stderr, "afinar: no command '%s' (see 'afinar --help')\n", argv[1]);
-    return AF_EXIT_USAGE;
+    return no_command(argv[1]);
 }

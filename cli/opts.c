@@ -2,6 +2,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 
+#include "afinar/word.h"
+
 #include <errno.h>
 #include <unistd.h>
 
@@ -74,10 +76,22 @@ static void help(const char *command, const char *about, const char *positional,
     help_rows(common);
 }
 
-static af_parsed bad_option(const char *command, const char *word)
+static af_parsed bad_option(const char *command, const af_opt *opts, const af_opt *common,
+                            const char *word)
 {
-    fprintf(stderr, "afinar %s: unknown option '%s' (see 'afinar %s --help')\n", command, word,
-            command);
+    const char *known[128] = {0}, *near = NULL;
+    char name[64];
+    size_t n = 0;
+    for (int set = 0; set < 2; set++)
+        for (const af_opt *o = set ? common : opts; o->name || o->letter; o++)
+            if (o->name && n < sizeof known / sizeof known[0] - 1)
+                known[n++] = o->name;
+    if (word[1] == '-') {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+        near = af_word_nearest(name, known);
+    }
+    fprintf(stderr, "afinar %s: unknown option '%s'%s%s%s (see 'afinar %s --help')\n", command,
+            word, near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "", command);
     return AF_PARSED_BAD;
 }
 
@@ -95,11 +109,11 @@ static af_parsed option(const char *command, const af_opt *opts, const af_opt *c
     } else {
         o = find(opts, common, NULL, 0, word[1]);
         if (o && word[2] && o->kind == AF_OPT_FLAG)
-            return bad_option(command, word);
+            return bad_option(command, opts, common, word);
         value = word[2] ? word + 2 : NULL;
     }
     if (!o)
-        return bad_option(command, word);
+        return bad_option(command, opts, common, word);
     if (o->kind == AF_OPT_FLAG && value) {
         fprintf(stderr, "afinar %s: --%s takes no value\n", command, o->name);
         return AF_PARSED_BAD;

@@ -24,3 +24,27 @@ int af_word_distance(const char *a, const char *b)
     }
     return row[n % 3][m];
 }
+
+/* One begins with the other: an abbreviation, or a word more. */
+static bool begins(const char *a, const char *b)
+{
+    enum { LETTERS = 3 };
+    const size_t n = AF_MIN(strlen(a), strlen(b));
+    return n >= LETTERS && strncmp(a, b, n) == 0;
+}
+
+const char *af_word_nearest(const char *word, const char *const *known)
+{
+    const char *best = NULL;
+    const int most = 1 + (int)strlen(word) / 3;
+    for (int least = most + 1; *known; known++) {
+        int d = af_word_distance(word, *known);
+        if (begins(word, *known))
+            d = AF_MIN(d, most);
+        if (d < least) {
+            least = d;
+            best = *known;
+        }
+    }
+    return best;
+}

@@ -1,6 +1,7 @@
 /* merge_config.c - see merge_config.h. */
 #include "convert/merge_config.h"
 
+#include "base/word.h"
 #include "convert/given_out.h"
 
 #include <stdarg.h>
@@ -19,7 +20,7 @@ static af_status wrong(const af_merge_config *c, int line, af_error *err, const 
 static af_status unknown(const af_merge_config *c, int line, const char *what, const char *word,
                          const char *const *known, af_error *err)
 {
-    const char *near = af_merge_nearest(word, known);
+    const char *near = af_word_nearest(word, known);
     if (near)
         return wrong(c, line, err, "unknown %s '%.80s'; did you mean '%s'?", what, word, near);
     return wrong(c, line, err, "unknown %s '%.80s'", what, word);
@@ -117,7 +118,7 @@ static af_status check_params(const af_merge_config *c, const af_yaml *p, af_err
         while (c->method->params[k] && strcmp(c->method->params[k], p->key[i]) != 0)
             k++;
         if (!c->method->params[k]) {
-            const char *near = af_merge_nearest(p->key[i], c->method->params);
+            const char *near = af_word_nearest(p->key[i], c->method->params);
             return wrong(c, p->key_line[i], err, "method '%s' has no parameter '%.80s'%s%s%s",
                          c->method->name, p->key[i], near ? "; did you mean '" : "",
                          near ? near : "", near ? "'?" : "");
@@ -389,6 +390,11 @@ af_status af_merge_config_read(af_merge_config *out, const char *path, af_error 
 {
     char *text = NULL;
     uint64_t n = 0;
+    if (af_dir_exists(path))
+        return af_fail(err, AF_EUSAGE,
+                       "'%.120s' is a folder, not a merge file; adapters go into a model with "
+                       "'afinar merge MODEL --adapter DIR -o OUT'",
+                       path);
     af_status st = af_file_read(&text, &n, path, AF_YAML_BYTES_MAX, err);
     if (st == AF_OK)
         st = af_merge_config_parse(out, text, n, path, err);

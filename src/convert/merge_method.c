@@ -1,7 +1,6 @@
 /* merge_method.c - the table of methods. */
 #include "convert/merge_method.h"
 
-#include "base/word.h"
 
 enum { MANY = AF_MERGE_INPUTS_MAX - 1 };
 
@@ -244,18 +243,4 @@ const char *const *af_merge_method_names(void)
                                         "passthrough",
                                         NULL};
     return names;
-}
-
-const char *af_merge_nearest(const char *word, const char *const *known)
-{
-    const char *best = NULL;
-    int least = 2 + (int)strlen(word) / 3;
-    for (; *known; known++) {
-        const int d = af_word_distance(word, *known);
-        if (d < least) {
-            least = d;
-            best = *known;
-        }
-    }
-    return best;
 }

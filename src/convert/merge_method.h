@@ -94,8 +94,6 @@ typedef struct af_merge_method {
 
 const af_merge_method *af_merge_method_find(const char *name); /* NULL when unknown */
 const char *const *af_merge_method_names(void);                /* NULL at the end */
-/* The known word nearest to one that is not, or NULL when none is near. */
-const char *af_merge_nearest(const char *word, const char *const *known);
 
 /* ---- for the methods ---- */
 

@@ -125,16 +125,11 @@ static const char *place(char buf[300], const char *run_path, int line)
 
 static af_status unknown_key(const parse *p, const char *name, int line)
 {
-    const char *near = NULL;
+    const char *known[AF_LEN(keys) + 1] = {0};
     char at[300];
-    int best = 4;
-    for (size_t i = 0; i < AF_LEN(keys); i++) {
-        const int d = af_word_distance(name, keys[i].name);
-        if (d < best) {
-            best = d;
-            near = keys[i].name;
-        }
-    }
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        known[i] = keys[i].name;
+    const char *near = af_word_nearest(name, known);
     return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' of a dataset%s%s%s",
                    place(at, p->o->run_path, line), name, near ? "; did you mean '" : "",
                    near ? near : "", near ? "'?" : "");

@@ -30,11 +30,36 @@ static void looks_at_the_first_sixty_letters(void **state)
     assert_int_equal(af_word_distance(a, b), 1);
 }
 
+static void the_nearest_known_word_is_given_or_none(void **state)
+{
+    static const char *const known[] = {"train", "data", "eval", "generate", "quantize", NULL};
+    static const struct {
+        const char *word, *near;
+    } cases[] = {{"trian", "train"},
+                 {"trn", "train"},
+                 {"Train", "train"},
+                 {"dta", "data"},
+                 {"gen", "generate"},
+                 {"evaluate", "eval"},
+                 {"quantise", "quantize"},
+                 {"lora", NULL},
+                 {"finetune", NULL},
+                 {"x", NULL},
+                 {"", NULL}};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        const char *near = af_word_nearest(cases[i].word, known);
+        CHECK_MSG(near && cases[i].near ? !strcmp(near, cases[i].near) : near == cases[i].near,
+                  "'%s' gives %s", cases[i].word, near ? near : "none");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_edits),
         cmocka_unit_test(looks_at_the_first_sixty_letters),
+        cmocka_unit_test(the_nearest_known_word_is_given_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
