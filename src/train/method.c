@@ -7,6 +7,17 @@ bool af_method_quantises(const af_run *r)
     return r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES;
 }
 
+af_status af_method_check_base(const af_run *r, const af_hf_config *c, af_error *err)
+{
+    char at[300];
+    if (r->load_in_4bit != AF_TRI_NO || c->quant.method != AF_QUANT_BNB_4BIT)
+        return AF_OK;
+    return af_fail(err, AF_EUSAGE,
+                   "%s: 'load_in_4bit: false' has no effect: '%s' is stored in 4 bits; leave the "
+                   "key out, or name the plain model as base_model",
+                   af_run_place(r, "load_in_4bit", at, sizeof at), r->base_model);
+}
+
 /* Names of the layers' linears, each once. */
 static int linear_names(const char **out, const af_model_spec *s)
 {

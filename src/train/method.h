@@ -19,6 +19,8 @@ AF_CHECKED af_status af_method_adapter(af_adapter_config *out, af_method_lists *
                                        const af_run *r, const af_model_spec *spec, af_error *err);
 /* True when the frozen base is quantised to nf4 by the run itself. */
 bool af_method_quantises(const af_run *r);
+/* Whether the base as it is stored can be what the run asks for. */
+AF_CHECKED af_status af_method_check_base(const af_run *r, const af_hf_config *c, af_error *err);
 /* Whether the run trains the embedding or the head as a whole, so that tied ones are untied. */
 AF_CHECKED af_status af_method_unties(bool *out, const af_run *r, af_error *err);
 #endif

@@ -66,8 +66,10 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
             .compute = t->compute, .untie = untie, .load_in_4bit = af_method_quantises(run)};
         AF_TRY(af_source_open(&t->source, t->model_path, &so, err));
         t->spec = af_source_spec(t->source);
+        AF_TRY(af_method_check_base(run, af_source_config(t->source), err));
     } else {
         AF_TRY(af_model_config(&o->config, t->model_path, err));
+        AF_TRY(af_method_check_base(run, &o->config, err));
         AF_TRY(af_model_spec_init(&o->spec, &o->config, err));
         o->from_config = true;
         t->spec = &o->spec;

@@ -369,6 +369,7 @@ static af_status open_model(af_trainer *t, af_error *err)
     };
     AF_TRY(af_source_open(&t->source, t->model_path, &o, err));
     t->spec = af_source_spec(t->source);
+    AF_TRY(af_method_check_base(r, af_source_config(t->source), err));
     st = check_full(t, err);
 done:
     return st;

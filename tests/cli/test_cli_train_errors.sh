@@ -93,6 +93,8 @@ key "cosine_min_lr_ratio has no effect" lr_scheduler=linear cosine_min_lr_ratio=
 key "generate_samples_steps has no effect" generate_samples_steps=2
 key "warmup_steps and warmup_ratio contradict" warmup_steps=1 warmup_ratio=0.1
 key "'adapter: qlora' and 'load_in_4bit: false'" adapter=qlora load_in_4bit=false
+"$AFINAR" quantize "$model" -o "$tmp/nf4" --type nf4 > /dev/null || exit 1
+lora "load_in_4bit: false' has no effect|nf4' is stored in 4 bits" base_model="$tmp/nf4" load_in_4bit=false
 key "val_set_size and test_datasets" val_set_size=4 "test_datasets=[{path: x}]"
 key "train_on_inputs and roles_to_train" train_on_inputs=true 'roles_to_train=[user]'
 key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
