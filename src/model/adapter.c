@@ -37,7 +37,9 @@ static af_status lay_out(af_adapter *a, af_error *err)
         if (!target[i])
             continue;
         if (m->layer < 0 && c->dora)
-            AF_TRY(af_fail(err, AF_EUNSUPPORTED, "DoRA on '%s' is not supported", m->path));
+            AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                           "DoRA on '%s' is not supported: leave it out, or give plain LoRA",
+                           m->path));
         AF_TRY(
             af_adapter_pattern_value(&rank, c->rank_pattern, c->rank_patterns, m->path, c->r, err));
         AF_TRY(af_adapter_pattern_value(&alpha, c->alpha_pattern, c->alpha_patterns, m->path,
