@@ -31,6 +31,36 @@
     __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
 #define AF_AMX_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : : : "memory")
 
+/* Four tiles of sums [32][32], of two tiles of rows of A (4, 5) and two of columns of B (6, 7). */
+static inline __attribute__((always_inline)) void af_amx_zero(void)
+{
+    AF_AMX_ZERO(0);
+    AF_AMX_ZERO(1);
+    AF_AMX_ZERO(2);
+    AF_AMX_ZERO(3);
+}
+static inline __attribute__((always_inline)) void af_amx_load(const float *c, int64_t ldc)
+{
+    AF_AMX_LOAD(0, c, ldc * 4);
+    AF_AMX_LOAD(1, c + 16, ldc * 4);
+    AF_AMX_LOAD(2, c + 16 * ldc, ldc * 4);
+    AF_AMX_LOAD(3, c + 16 * ldc + 16, ldc * 4);
+}
+static inline __attribute__((always_inline)) void af_amx_store(float *c, int64_t ldc)
+{
+    AF_AMX_STORE(0, c, ldc * 4);
+    AF_AMX_STORE(1, c + 16, ldc * 4);
+    AF_AMX_STORE(2, c + 16 * ldc, ldc * 4);
+    AF_AMX_STORE(3, c + 16 * ldc + 16, ldc * 4);
+}
+static inline __attribute__((always_inline)) void af_amx_products(void)
+{
+    AF_AMX_PRODUCT(0, 4, 6);
+    AF_AMX_PRODUCT(1, 4, 7);
+    AF_AMX_PRODUCT(2, 5, 6);
+    AF_AMX_PRODUCT(3, 5, 7);
+}
+
 /* Rows of sixteen 32-bit values become columns. */
 static inline __attribute__((always_inline)) void af_amx_transpose(__m512i r[16])
 {
@@ -71,32 +101,19 @@ static inline __attribute__((always_inline)) void af_amx_block(float *c, int64_t
                                                                int64_t steps, bool add)
 {
     const uint8_t *x = a, *y = b;
-    const int64_t line = 64, ld = ldc * 4;
-    if (add) {
-        AF_AMX_LOAD(0, c, ld);
-        AF_AMX_LOAD(1, c + 16, ld);
-        AF_AMX_LOAD(2, c + 16 * ldc, ld);
-        AF_AMX_LOAD(3, c + 16 * ldc + 16, ld);
-    } else {
-        AF_AMX_ZERO(0);
-        AF_AMX_ZERO(1);
-        AF_AMX_ZERO(2);
-        AF_AMX_ZERO(3);
-    }
+    const int64_t line = 64;
+    if (add)
+        af_amx_load(c, ldc);
+    else
+        af_amx_zero();
     for (int64_t i = 0; i < steps; i++, x += step_a, y += step_b) {
         AF_AMX_LOAD(6, y, line);
         AF_AMX_LOAD(4, x, row);
         AF_AMX_LOAD(7, y + 1024, line);
         AF_AMX_LOAD(5, x + 16 * row, row);
-        AF_AMX_PRODUCT(0, 4, 6);
-        AF_AMX_PRODUCT(1, 4, 7);
-        AF_AMX_PRODUCT(2, 5, 6);
-        AF_AMX_PRODUCT(3, 5, 7);
+        af_amx_products();
     }
-    AF_AMX_STORE(0, c, ld);
-    AF_AMX_STORE(1, c + 16, ld);
-    AF_AMX_STORE(2, c + 16 * ldc, ld);
-    AF_AMX_STORE(3, c + 16 * ldc + 16, ld);
+    af_amx_store(c, ldc);
 }
 
 /* 2^x to about 1 ulp for x up to 127, and 2^-125 below that: what leaves the normal numbers takes a

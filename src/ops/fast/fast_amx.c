@@ -53,10 +53,7 @@ static inline void sum_span(const af_amx_span *s, af_amx_later *later)
         AF_AMX_LOAD(4, a, row);
         AF_AMX_PASS(7, b + 1024, line);
         AF_AMX_LOAD(5, a + 16 * row, row);
-        AF_AMX_PRODUCT(0, 4, 6);
-        AF_AMX_PRODUCT(1, 4, 7);
-        AF_AMX_PRODUCT(2, 5, 6);
-        AF_AMX_PRODUCT(3, 5, 7);
+        af_amx_products();
         if (rows > 0) {
             round_row(from, to);
             round_row(from + BN, to + ld);
@@ -72,28 +69,18 @@ void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t
                               af_tile_way way, af_amx_later *later)
 {
     float sums[BM * BN] __attribute__((aligned(64))), *to = way == AF_TILE_ADD ? sums : c;
-    const int64_t lds = way == AF_TILE_ADD ? BN : ldc, ld = lds * 4;
-    if (way == AF_TILE_CONTINUE) {
-        AF_AMX_LOAD(0, c, ld);
-        AF_AMX_LOAD(1, c + 16, ld);
-        AF_AMX_LOAD(2, c + 16 * ldc, ld);
-        AF_AMX_LOAD(3, c + 16 * ldc + 16, ld);
-    } else {
-        AF_AMX_ZERO(0);
-        AF_AMX_ZERO(1);
-        AF_AMX_ZERO(2);
-        AF_AMX_ZERO(3);
-    }
+    const int64_t lds = way == AF_TILE_ADD ? BN : ldc;
+    if (way == AF_TILE_CONTINUE)
+        af_amx_load(c, ldc);
+    else
+        af_amx_zero();
     for (; spans > 0; spans--, s++)
         if (s->planes > 0)
             AF_ISA_NAME(af_planes_span)(s);
         else
             sum_span(s, later);
     AF_ISA_NAME(af_amx_flush)(later); /* before c becomes what is left */
-    AF_AMX_STORE(0, to, ld);
-    AF_AMX_STORE(1, to + 16, ld);
-    AF_AMX_STORE(2, to + 16 * lds, ld);
-    AF_AMX_STORE(3, to + 16 * lds + 16, ld);
+    af_amx_store(to, lds);
     for (int64_t i = 0; way == AF_TILE_ADD && i < BM; i++)
         for (int64_t j = 0; j < BN; j++)
             c[i * ldc + j] += sums[i * BN + j];

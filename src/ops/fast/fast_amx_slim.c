@@ -70,10 +70,7 @@ static void pass_rows(float *c, const uint16_t *x, int64_t ld, int64_t K, const 
                       const uint16_t *next)
 {
     const int64_t line = 64, row = ld * 2;
-    AF_AMX_ZERO(0);
-    AF_AMX_ZERO(1);
-    AF_AMX_ZERO(2);
-    AF_AMX_ZERO(3);
+    af_amx_zero();
     for (int64_t k = 0; k < K; k += 32, b += 2 * TILE) {
         AF_AMX_LOAD(6, b, line);
         AF_AMX_LOAD(4, x + k, row);
@@ -81,15 +78,9 @@ static void pass_rows(float *c, const uint16_t *x, int64_t ld, int64_t K, const 
         AF_AMX_LOAD(5, x + k + 16 * ld, row);
         for (int i = 0; next && i < ROWS; i++)
             __builtin_prefetch(next + k + i * ld, 0, 2);
-        AF_AMX_PRODUCT(0, 4, 6);
-        AF_AMX_PRODUCT(1, 4, 7);
-        AF_AMX_PRODUCT(2, 5, 6);
-        AF_AMX_PRODUCT(3, 5, 7);
+        af_amx_products();
     }
-    AF_AMX_STORE(0, c, 128);
-    AF_AMX_STORE(1, c + 16, 128);
-    AF_AMX_STORE(2, c + 16 * 32, 128);
-    AF_AMX_STORE(3, c + 16 * 32 + 16, 128);
+    af_amx_store(c, 32);
 }
 
 static uint64_t rows_bytes(int64_t cols) { return (uint64_t)(ROWS * cols) * sizeof(uint16_t); }
@@ -173,10 +164,7 @@ static void sum_rows(float *c, const af_slim *s, const uint16_t *g, int64_t col)
 {
     uint16_t b[2][2 * TILE] __attribute__((aligned(64)));
     const int64_t line = 64, groups = (s->rows + 31) / 32;
-    AF_AMX_ZERO(0);
-    AF_AMX_ZERO(1);
-    AF_AMX_ZERO(2);
-    AF_AMX_ZERO(3);
+    af_amx_zero();
     interleave(b[0], s, 0, col);
     for (int64_t i = 0; i < groups; i++, g += 2 * TILE) {
         if (i + 1 < groups) /* ahead, so that no tile waits for what was just stored */
@@ -186,15 +174,9 @@ static void sum_rows(float *c, const af_slim *s, const uint16_t *g, int64_t col)
         AF_AMX_LOAD(4, g, line);
         AF_AMX_LOAD(7, t + TILE, line);
         AF_AMX_LOAD(5, g + TILE, line);
-        AF_AMX_PRODUCT(0, 4, 6);
-        AF_AMX_PRODUCT(1, 4, 7);
-        AF_AMX_PRODUCT(2, 5, 6);
-        AF_AMX_PRODUCT(3, 5, 7);
+        af_amx_products();
     }
-    AF_AMX_STORE(0, c, 128);
-    AF_AMX_STORE(1, c + 16, 128);
-    AF_AMX_STORE(2, c + 16 * 32, 128);
-    AF_AMX_STORE(3, c + 16 * 32 + 16, 128);
+    af_amx_store(c, 32);
 }
 
 static void put(float *to, __m512 v, bool add)

@@ -30,11 +30,6 @@ enum { PLANE = BM * BK * 2, HALF = PLANE / 2, LINE = 64 }; /* bytes */
 #define PASS_B(plane)                                                                              \
     AF_AMX_PASS(6, b + (plane)*PLANE, line);                                                       \
     AF_AMX_PASS(7, b + (plane)*PLANE + HALF, line)
-#define FOUR()                                                                                     \
-    AF_AMX_PRODUCT(0, 4, 6);                                                                       \
-    AF_AMX_PRODUCT(1, 4, 7);                                                                       \
-    AF_AMX_PRODUCT(2, 5, 6);                                                                       \
-    AF_AMX_PRODUCT(3, 5, 7)
 
 /* Of the six, any two neighbours share an operand, and B is loaded once. */
 static void three_planes(const af_amx_span *s)
@@ -44,17 +39,17 @@ static void three_planes(const af_amx_span *s)
     for (; b < end; a += 3 * PLANE, b += 3 * PLANE) {
         PASS_B(2);
         LOAD_A(0);
-        FOUR();
+        af_amx_products();
         PASS_B(1);
-        FOUR();
+        af_amx_products();
         LOAD_A(1);
-        FOUR();
+        af_amx_products();
         PASS_B(0);
-        FOUR();
+        af_amx_products();
         LOAD_A(2);
-        FOUR();
+        af_amx_products();
         LOAD_A(0);
-        FOUR();
+        af_amx_products();
     }
 }
 
@@ -65,15 +60,15 @@ static void two_planes(const af_amx_span *s)
     for (; b < end; a += 3 * PLANE, b += 2 * PLANE) {
         PASS_B(1);
         LOAD_A(0);
-        FOUR();
+        af_amx_products();
         LOAD_A(1);
-        FOUR();
+        af_amx_products();
         PASS_B(0);
-        FOUR();
+        af_amx_products();
         LOAD_A(2);
-        FOUR();
+        af_amx_products();
         LOAD_A(0);
-        FOUR();
+        af_amx_products();
     }
 }
 
@@ -84,11 +79,11 @@ static void one_plane(const af_amx_span *s)
     for (; b < end; a += 3 * PLANE, b += PLANE) {
         PASS_B(0);
         LOAD_A(2);
-        FOUR();
+        af_amx_products();
         LOAD_A(1);
-        FOUR();
+        af_amx_products();
         LOAD_A(0);
-        FOUR();
+        af_amx_products();
     }
 }
 
