@@ -2,7 +2,7 @@
 .PHONY: all deps demo test check install clean
 all: deps
 	@cmake --preset release >/dev/null
-	@cmake --build build
+	@cmake --build build --target product
 
 # Installs what is missing on Debian and Ubuntu; says what it does; does nothing when all is there.
 deps:
@@ -11,7 +11,7 @@ deps:
 demo: all
 	@examples/demo/run.sh
 
-test: all
+test: deps
 	@tools/run-tests
 
 check: deps

@@ -178,7 +178,8 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     const af_bench_floor_opts f = {.shape = b.shape,
                                    .rows = o->batch * o->seq,
                                    .type = b.t.compute,
-                                   .full = strcmp(o->method, "full") == 0};
+                                   .full = strcmp(o->method, "full") == 0,
+                                   .seconds = o->seconds > 0 ? o->seconds : 10};
     AF_TRY(af_bench_floor(&f, b.t.device, &r.floor_ms, &r.floor_cpu_ms, err));
     *out = r;
 done:

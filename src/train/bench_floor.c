@@ -7,10 +7,13 @@
 
 enum { HEAD_ROWS = 1024, PATTERN = 4099 };
 
+static const double most_seconds = 0.5; /* of runs of one part */
+
 typedef struct floor_graph {
     af_graph *g;
     af_tensor *last;
     af_dtype type;
+    double seconds; /* of runs, at least */
 } floor_graph;
 
 /* y = x W^T, dx = dy W, and dW = dy^T x. */
@@ -50,7 +53,7 @@ static af_status fill_inputs(floor_graph *f, af_error *err)
     return st;
 }
 
-/* Best of runs over half a second, after one that warms up. */
+/* Best of runs over f->seconds, after one that warms up. */
 static af_status measure(floor_graph *f, af_device *d, double *ms, double *cpu_ms, af_error *err)
 {
     af_status st = AF_OK;
@@ -64,7 +67,7 @@ static af_status measure(floor_graph *f, af_device *d, double *ms, double *cpu_m
     AF_TRY(af_tensor_read(f->g, f->last, sink, bytes, err));
     const double begin = af_bench_now(false);
     *ms = *cpu_ms = 1e30;
-    for (int i = 0; i < 3 || af_bench_now(false) - begin < 0.5; i++) {
+    for (int i = 0; i < 3 || af_bench_now(false) - begin < f->seconds; i++) {
         const double wall = af_bench_now(false), processor = af_bench_now(true);
         enum { REPEAT = 4 }; /* the one read at the end is little beside them */
         for (int k = 0; k < REPEAT; k++)
@@ -96,7 +99,7 @@ af_status af_bench_floor(const af_bench_floor_opts *o, af_device *d, double *ms,
     const af_bench_shape *s = o->shape;
     const int64_t q = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv_heads * s->head_dim,
                   head = AF_MIN(o->rows, (int64_t)HEAD_ROWS);
-    floor_graph f = {.type = o->type};
+    floor_graph f = {.type = o->type, .seconds = AF_MIN(o->seconds, most_seconds)};
     af_status st = af_graph_new(&f.g, err);
     *ms = *cpu_ms = 0;
     if (st != AF_OK)
@@ -120,7 +123,7 @@ af_status af_bench_gemm(const char *device, int threads, double *f32, double *bf
     af_device *d = NULL;
     af_status st = af_device_open(&d, device, threads, err);
     for (int i = 0; st == AF_OK && i < 2; i++) {
-        floor_graph f = {.type = i ? AF_DTYPE_BF16 : AF_DTYPE_F32};
+        floor_graph f = {.type = i ? AF_DTYPE_BF16 : AF_DTYPE_F32, .seconds = most_seconds};
         double ms = 0, processor = 0;
         st = af_graph_new(&f.g, err);
         if (st != AF_OK)

@@ -15,7 +15,8 @@ typedef struct af_bench_floor_opts {
     const af_bench_shape *shape;
     int64_t rows;
     af_dtype type;
-    bool full; /* weight gradients too */
+    bool full;      /* weight gradients too */
+    double seconds; /* at least so long for each of the two parts; more than half a one is cut */
 } af_bench_floor_opts;
 
 /* Milliseconds (wall, and of the processor) that the projections of all layers and the head take,
