@@ -3,8 +3,10 @@
 file(GLOB AF_FAST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/fast/*.c)
 # products and sums contract here; of the source, so that it comes after the project's -ffp-contract=off
 set_property(SOURCE ${AF_FAST_SOURCES} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=fast)
-# the innermost loop of every product, under the sanitizers too: it is half the time of some tests
-set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/ops/fast/fast_tile.c APPEND PROPERTY COMPILE_OPTIONS -O3)
+# -O3 under the sanitizers too (loops unroll into lane numbers), but for the one file that takes half a minute then
+if(AF_LOOPS STREQUAL "-O1")
+    set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/ops/fast/fast_block.c APPEND PROPERTY COMPILE_OPTIONS -O1)
+endif()
 set(AF_FAST_OBJECTS "")
 function(af_fast isa)
     if(NOT AF_FAST_SOURCES)
@@ -14,7 +16,7 @@ function(af_fast isa)
     target_link_libraries(af_fast_${isa} PRIVATE af_flags)
     target_compile_definitions(af_fast_${isa} PRIVATE AF_ISA=${isa} AF_ISA_${isa}=1)
     # no trapping maths is what makes these loops vectorise; results stay deterministic
-    target_compile_options(af_fast_${isa} PRIVATE ${AF_LOOPS} -fno-trapping-math
+    target_compile_options(af_fast_${isa} PRIVATE -O3 -fno-trapping-math
         $<$<C_COMPILER_ID:GNU>:-fno-schedule-insns> ${ARGN})
     set_target_properties(af_fast_${isa} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     set(AF_FAST_OBJECTS ${AF_FAST_OBJECTS} $<TARGET_OBJECTS:af_fast_${isa}> PARENT_SCOPE)
