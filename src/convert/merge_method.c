@@ -1,7 +1,6 @@
 /* merge_method.c - the table of methods. */
 #include "convert/merge_method.h"
 
-
 enum { MANY = AF_MERGE_INPUTS_MAX - 1 };
 
 #define DELTA_PARAMS "weight", "density", "normalize", "rescale", "lambda", "int8_mask"
