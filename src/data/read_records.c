@@ -168,8 +168,6 @@ void af_records_close(af_records *r)
     free(r);
 }
 
-af_records_kind af_records_what(const af_records *r) { return r->kind; }
-
 /* Where a block of text may end: behind its last newline, else its last blank, else a character. */
 static uint64_t cut_point(const af_buf *b)
 {

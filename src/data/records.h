@@ -44,6 +44,5 @@ AF_CHECKED af_status af_records_of(af_records **out, const char *name, const voi
                                    uint64_t size, af_records_kind kind, af_error *err);
 /* The next record; out->json is NULL at the end. Errors are "file:line: reason". */
 AF_CHECKED af_status af_records_next(af_records *r, af_record *out, af_error *err);
-af_records_kind af_records_what(const af_records *r);
 void af_records_close(af_records *r);
 #endif

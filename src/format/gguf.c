@@ -407,7 +407,6 @@ void af_gguf_close(af_gguf *g)
 }
 
 uint32_t af_gguf_version(const af_gguf *g) { return g->version; }
-uint64_t af_gguf_alignment(const af_gguf *g) { return g->alignment; }
 int af_gguf_kv_count(const af_gguf *g) { return g->kv_count; }
 int af_gguf_count(const af_gguf *g) { return g->count; }
 const af_map *af_gguf_map(const af_gguf *g) { return &g->map; }

@@ -59,7 +59,6 @@ AF_CHECKED af_status af_gguf_parse(af_gguf **out, const void *bytes, uint64_t si
 void af_gguf_close(af_gguf *g); /* NULL is allowed */
 
 uint32_t af_gguf_version(const af_gguf *g);
-uint64_t af_gguf_alignment(const af_gguf *g);
 int af_gguf_kv_count(const af_gguf *g);
 const af_gguf_kv *af_gguf_kv_at(const af_gguf *g, int i);
 const af_gguf_kv *af_gguf_find_kv(const af_gguf *g, const char *key); /* NULL when absent */

@@ -1,6 +1,5 @@
 /* yaml_tree.c - libyaml's document as our tree. */
 #include "format/yaml_tree.h"
-#include "base/file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -153,17 +152,6 @@ af_status af_yaml_parse(af_yaml **out, af_arena *mem, const char *text, uint64_t
     yaml_parser_set_input_string(&p, (const unsigned char *)text, size);
     const af_status st = load(out, &b, &p);
     yaml_parser_delete(&p);
-    return st;
-}
-
-af_status af_yaml_read(af_yaml **out, af_arena *mem, const char *path, af_error *err)
-{
-    af_map m;
-    af_status st = af_map_open(&m, path, err);
-    if (st != AF_OK)
-        return st;
-    st = af_yaml_parse(out, mem, (const char *)m.data, m.size, path, err);
-    af_map_close(&m);
     return st;
 }
 

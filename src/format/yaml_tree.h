@@ -27,7 +27,6 @@ enum { AF_YAML_DEPTH_MAX = 32, AF_YAML_NODES_MAX = 200000, AF_YAML_BYTES_MAX = 1
  * empty document is an empty map. */
 AF_CHECKED af_status af_yaml_parse(af_yaml **out, af_arena *mem, const char *text, uint64_t size,
                                    const char *name, af_error *err);
-AF_CHECKED af_status af_yaml_read(af_yaml **out, af_arena *mem, const char *path, af_error *err);
 /* Sets every line to 0: text of the command line has none. */
 void af_yaml_forget_lines(af_yaml *n);
 /* The value of a key, or NULL. */

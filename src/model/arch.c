@@ -426,14 +426,6 @@ int af_model_spec_tensor(const af_model_spec *s, const char *name)
     return -1;
 }
 
-int af_model_spec_module(const af_model_spec *s, const char *path)
-{
-    for (int i = 0; i < s->modules; i++)
-        if (strcmp(s->module[i].path, path) == 0)
-            return i;
-    return -1;
-}
-
 /* ---- how tensors lie on disk ---- */
 
 int af_disk_count(const af_model_spec *s, int tensor)

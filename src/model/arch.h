@@ -149,9 +149,8 @@ const af_arch *af_arch_find(const char *model_type);
 AF_CHECKED af_status af_model_spec_init(af_model_spec *out, const af_hf_config *c, af_error *err);
 void af_model_spec_clear(af_model_spec *s);
 
-/* Index by Hugging Face name; -1 when the model has no such tensor or module. */
+/* Index by Hugging Face name; -1 when the model has no such tensor. */
 int af_model_spec_tensor(const af_model_spec *s, const char *name);
-int af_model_spec_module(const af_model_spec *s, const char *path);
 
 /* How tensor i lies on disk in a Hugging Face folder: `count` tensors (1, or 1 to 2 an expert),
  * piece p being `dim` at element offset `from` of ours. Name goes to a caller's buffer. */
