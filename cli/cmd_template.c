@@ -45,7 +45,7 @@ int cmd_template(int argc, char **argv)
     };
     const af_parsed parsed = af_opts_parse(
         "template",
-        "renders JSON lines from stdin with a chat template: {\"messages\": [...]} in, "
+        "Renders JSON lines from stdin with a chat template: {\"messages\": [...]} in, "
         "{\"text\": ...} or {\"error\": ...} out",
         "MODEL|FILE.jinja|-", opts, &common, argc, argv, arg, 1, 1, &count);
     if (parsed != AF_PARSED_OK)

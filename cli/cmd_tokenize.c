@@ -147,7 +147,7 @@ int cmd_tokenize(int argc, char **argv)
          "read {\"ids\", \"skip_special_tokens\"}, write text"},
         {0},
     };
-    switch (af_opts_parse("tokenize", "text to token ids and back, JSON lines on stdin and stdout",
+    switch (af_opts_parse("tokenize", "Text to token ids and back, JSON lines on stdin and stdout.",
                           "MODEL", opts, &common, argc, argv, arg, 1, 1, &count)) {
     case AF_PARSED_HELP:
         return AF_EXIT_OK;

@@ -15,7 +15,7 @@ static void usage(FILE *f)
 static int no_command(const char *word)
 {
     const char *known[64] = {0};
-    for (int i = 0; af_commands[i].name && i < 63; i++)
+    for (int i = 0; i < 63 && af_commands[i].name; i++)
         known[i] = af_commands[i].name;
     const char *near = af_word_nearest(word, known);
     fprintf(stderr, "afinar: no command '%s'%s%s%s (see 'afinar --help')\n", word,
