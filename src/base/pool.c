@@ -29,18 +29,23 @@ typedef struct seat {
     char apart[LINE - sizeof(int64_t) - sizeof(void *) - sizeof(int)];
 } seat;
 
+/* What all wait for, what all write to, and what hardly changes are in cache lines of their own. */
 struct af_pool {
-    int threads; /* the caller included */
-    pthread_t *worker;
-    seat *seats;
-    pthread_mutex_t lock;
-    pthread_cond_t wake, finished;
     _Atomic unsigned generation;
-    _Atomic int inside, asleep; /* workers */
-    _Atomic bool open, waits, quit;
+    int threads; /* the caller included */
     af_pool_job *job;
     void *arg;
     int64_t count, least;
+    seat *seats;
+    char apart[LINE];
+    _Atomic int inside; /* workers */
+    _Atomic bool open;
+    char apart2[LINE];
+    _Atomic int asleep;
+    _Atomic bool waits, quit;
+    pthread_t *worker;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, finished;
 };
 
 static void relax(void)
@@ -59,25 +64,29 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Piece k of share i: false when there are no more. */
-static bool piece(const af_pool *p, int i, int64_t k, int64_t *from, int64_t *to)
+/* The pieces of share i. A look comes before each claim: most shares are gone when a thread comes
+ * by, and looking is cheaper when many do it at once. */
+static void take_share(af_pool *p, int i, int share)
 {
     const int64_t first = p->count * i / p->threads, end = p->count * (i + 1) / p->threads,
                   size = AF_MAX((end - first) / PIECES, p->least), half = (end - first + 1) / 2,
                   lead = AF_MAX((half + size - 1) / size, INT64_C(1)) * size;
-    *from = k == 0 ? first : first + lead + (k - 1) * size;
-    *to = AF_MIN(k == 0 ? first + lead : *from + size, end);
-    return *from < *to;
+    const int64_t pieces =
+        first == end ? 0 : 1 + AF_MAX(end - first - lead + size - 1, INT64_C(0)) / size;
+    _Atomic int64_t *taken = &p->seats[i].taken;
+    while (atomic_load_explicit(taken, memory_order_relaxed) < pieces) {
+        const int64_t k = atomic_fetch_add(taken, 1);
+        if (k >= pieces)
+            return;
+        const int64_t from = k == 0 ? first : first + lead + (k - 1) * size;
+        p->job(p->arg, from, AF_MIN(k == 0 ? first + lead : from + size, end), share);
+    }
 }
 
 static void take_pieces(af_pool *p, int share)
 {
-    int64_t from, to;
-    for (int n = 0; n < p->threads; n++) {
-        const int i = (share + n) % p->threads;
-        while (piece(p, i, atomic_fetch_add(&p->seats[i].taken, 1), &from, &to))
-            p->job(p->arg, from, to, share);
-    }
+    for (int n = 0; n < p->threads; n++)
+        take_share(p, (share + n) % p->threads, share);
 }
 
 /* Until the generation is another than `seen`. */
