@@ -91,6 +91,14 @@ static bool any_coarse(const af_gemm *g)
     return coarse;
 }
 
+static bool any_packed(const af_gemm *g)
+{
+    bool packed = g->b.packed != NULL;
+    for (int i = 0; i < g->terms; i++)
+        packed |= g->term[i].b.packed != NULL;
+    return packed;
+}
+
 /* The panels packed once that the strip after this one will read. */
 static ahead packed_ahead(const task *t, const chunk *c, int64_t n, int64_t cols, int64_t tiles)
 {
@@ -356,7 +364,7 @@ static int64_t packed_k(const task *t)
 /* Whether several threads, in blocks of so many rows, would pack the same panels of B again. */
 static bool packs_again(task *t, int64_t rows, int threads)
 {
-    if (threads == 1 || t->kind != KIND_F32 || t->staged || any_coarse(t->g))
+    if (threads == 1 || t->kind != KIND_F32 || t->staged || any_coarse(t->g) || any_packed(t->g))
         return false;
     t->rows = AF_MIN(rows, t->g->M);
     t->cols = t->g->N;
@@ -434,10 +442,11 @@ static kind kind_of(const af_gemm *g)
 
 void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
 {
-    task t = {.g = g, .scratch = work};
-    t.a = (uint8_t *)(t.scratch + (int64_t)MS * NS);
+    const uint64_t threads = (uint64_t)af_pool_threads(pool);
+    task t = {.g = g, .a = work};
     t.strips = t.a + A_BYTES;
-    t.hands = t.strips + (uint64_t)af_pool_threads(pool) * B_BYTES;
+    t.hands = t.strips + threads * B_BYTES;
+    t.scratch = (float *)(t.hands + threads * hand_bytes());
     if (g->M <= 0 || g->N <= 0)
         return;
     if (g->K <= 0) { /* then there are no terms either */

@@ -1,5 +1,5 @@
 /* fast_team.c - a f32 product on several threads that would pack the same panels of B again and
- * again, one for each piece of the rows that a thread takes: packing 48 columns costs as much as
+ * again, once for each piece of the rows that a thread takes: packing 48 columns costs as much as
  * multiplying them with some 20 rows.
  *
  * The threads pack A and B together, for as many steps of K as there is room for, and then multiply
@@ -8,13 +8,14 @@
 #include "ops/fast/fast_task.h"
 
 enum {
-    GROUP = 8,         /* steps that are packed together, at most */
-    ITEMS = 8,         /* for a thread to take, when the rows allow it */
-    LEAST_ROWS = 32,   /* of a piece: a panel of B comes from afar for each */
-    FEW_LINES = 16,    /* packed at once where a line is a stored row */
-    SOME_K = 192,      /* and k's, where those lines are a whole panel of B */
-    MANY_LINES = 96,   /* where a line is a stored column */
-    MANY_K = 128,      /* k's of those */
+    GROUP = 8,        /* steps that are packed together, at most */
+    ITEMS = 6,        /* for a thread to take, when the rows allow it */
+    LEAST_ROWS = 32,  /* of a piece: a panel of B comes from afar for each */
+    FEW_LINES = 16,   /* packed at once where a line is a stored row */
+    SOME_K = 192,     /* and k's, where those lines are a whole panel of B */
+    MANY_LINES = 768, /* of B where a line is a stored column: whole stored rows, or nearly */
+    TILE_LINES = 96, /* the same of A, whose narrow tiles would push one another out of the cache */
+    VALUES = 12288,  /* packed at once of such lines */
     MEETING = 1 << 14, /* values a thread could pack while all wait for one another */
 };
 
@@ -63,76 +64,76 @@ static plan make_plan(const task *t, int64_t step, int64_t total, int threads)
 /* How one matrix of a step is cut for packing: units are tiles of rows, or panels. */
 typedef struct cut {
     bool b;
-    int64_t units, deep, units_each, k_each;
+    int64_t units, units_each, k_each;
 } cut;
 
 static cut cut_of(const task *t, bool b)
 {
     const af_operand *o = b ? t->chunk[0].b : t->chunk[0].a;
     const int64_t wide = b ? tile_cols(t) : tile_rows(t);
-    cut c = {b, b ? t->panels : parts(t->rows, wide), b ? t->depth_b : t->depth_a, 0, 0};
+    cut c = {b, b ? t->panels : parts(t->rows, wide), parts(FEW_LINES, wide), t->depth};
     if (b ? o->trans : !o->trans) {
-        c.units_each = parts(FEW_LINES, wide);
-        c.k_each = b && !o->weight && wide > FEW_LINES ? SOME_K : c.deep;
-    } else {
-        c.units_each = MANY_LINES / wide;
-        c.k_each = MANY_K;
+        if (b && !o->weight && wide > FEW_LINES) /* blocks are decoded whole */
+            c.k_each = pad_k(t, SOME_K);
+        return c;
     }
+    c.units_each = (b ? MANY_LINES : TILE_LINES) / wide;
+    c.k_each = pad_k(t, VALUES / (AF_MIN(c.units, c.units_each) * wide));
     return c;
 }
 
-static int64_t cut_items(const cut *c)
+static int64_t cut_items(const task *t, const cut *c)
 {
-    return c->deep > 0 ? parts(c->units, c->units_each) * parts(c->deep, c->k_each) : 0;
+    return parts(c->units, c->units_each) * parts(t->depth, c->k_each);
 }
 
 /* k's [k, end) of the panels for lines [line, line+lines). */
-static void pack_chunks(const task *t, const cut *c, uint8_t *to, int width, int64_t line,
-                        int64_t lines, int64_t k, int64_t end, int share)
+static void pack_chunks(const task *t, bool b, uint8_t *to, int width, int64_t line, int64_t lines,
+                        int64_t k, int64_t end, int share)
 {
     for (int i = 0; i < t->chunks; i++) {
         const chunk *q = &t->chunk[i];
-        const af_operand *o = c->b ? q->b : q->a;
-        const int64_t at = c->b ? q->at_b : q->at_a, from = AF_MAX(k, at),
-                      n = AF_MIN(end, at + q->kc) - from;
-        const af_panels p = {to, width, 1, c->deep, from, 1};
-        if (n > 0 && !(c->b && q->once))
+        const int64_t from = AF_MAX(k, q->at), n = AF_MIN(end, q->at + q->kc) - from;
+        const af_panels p = {to, width, 1, t->depth, from, 1};
+        const af_operand *o = b ? q->b : q->a;
+        if (n > 0)
             AF_ISA_NAME(af_task_pack)
-        (t, &p, o, c->b ? o->trans : !o->trans, line, lines, q->k + from - at, n, share);
+        (t, &p, o, b ? o->trans : !o->trans, line, lines, q->k + from - q->at, n, share);
     }
 }
 
 static void pack_item(const task *t, const cut *c, int64_t item, int share)
 {
-    const int64_t across = parts(c->deep, c->k_each), k = item % across * c->k_each,
-                  end = AF_MIN(k + c->k_each, c->deep), size = value_bytes(t), tm = tile_rows(t);
+    const int64_t across = parts(t->depth, c->k_each), k = item % across * c->k_each,
+                  end = AF_MIN(k + c->k_each, t->depth), bytes = t->depth * value_bytes(t),
+                  tm = tile_rows(t);
     int64_t u = item / across * c->units_each;
     const int64_t to = AF_MIN(u + c->units_each, c->units);
     if (!c->b) {
-        pack_chunks(t, c, t->a + u * tm * c->deep * size, (int)tm, t->m + u * tm,
+        pack_chunks(t, false, t->a + u * tm * bytes, (int)tm, t->m + u * tm,
                     AF_MIN(to * tm, t->rows) - u * tm, k, end, share);
         return;
     }
     for (int64_t n; u < to; u += n) {
         const int width = panel_width(t, u);
-        n = u < t->wide ? AF_MIN(to, t->wide) - u : to - u;
         const int64_t j = panel_start(t, u);
-        pack_chunks(t, c, t->b + j * c->deep * size, width, t->n + j,
-                    AF_MIN(n * width, t->cols - j), k, end, share);
+        n = u < t->wide ? AF_MIN(to, t->wide) - u : to - u;
+        pack_chunks(t, true, t->b + j * bytes, width, t->n + j, AF_MIN(n * width, t->cols - j), k,
+                    end, share);
     }
 }
 
 static void pack(void *arg, int64_t from, int64_t to, int share)
 {
     const team *w = arg;
-    int64_t at = 0;
     for (int i = 0; i < 2 * w->steps; i++) {
         const task *t = &w->step[i / 2];
         const cut c = cut_of(t, i % 2);
-        const int64_t items = (i % 2 ? w->pack_b : w->pack_a) ? cut_items(&c) : 0;
-        for (int64_t k = AF_MAX(from - at, INT64_C(0)); k < AF_MIN(to - at, items); k++)
+        const int64_t items = (i % 2 ? w->pack_b : w->pack_a) ? cut_items(t, &c) : 0;
+        for (int64_t k = AF_MAX(from, INT64_C(0)); k < AF_MIN(to, items); k++)
             pack_item(t, &c, k, share);
-        at += items;
+        from -= items;
+        to -= items;
     }
 }
 
@@ -140,8 +141,9 @@ static int64_t pack_items(const team *w)
 {
     int64_t sum = 0;
     for (int i = 0; i < w->steps; i++) {
-        const cut a = cut_of(&w->step[i], false), b = cut_of(&w->step[i], true);
-        sum += (w->pack_a ? cut_items(&a) : 0) + (w->pack_b ? cut_items(&b) : 0);
+        const task *t = &w->step[i];
+        const cut a = cut_of(t, false), b = cut_of(t, true);
+        sum += (w->pack_a ? cut_items(t, &a) : 0) + (w->pack_b ? cut_items(t, &b) : 0);
     }
     return sum;
 }
@@ -152,12 +154,12 @@ static ahead next_panels(const team *w, int i, int64_t p, int64_t n, int64_t end
     const bool on = i + 1 < w->steps;
     const task *t = &w->step[on ? i + 1 : 0];
     const int64_t from = on ? p : p + n, to = AF_MIN(from + n, on ? p + n : end),
-                  j = panel_start(t, from);
+                  j = panel_start(t, from), bytes = t->depth * value_bytes(t);
     ahead h = {.rows = 1};
     if (to <= from)
         return (ahead){0};
-    h.at = t->b + j * t->depth_b * value_bytes(t);
-    h.bytes = (panel_start(t, to) - j) * t->depth_b * value_bytes(t);
+    h.at = t->b + j * bytes;
+    h.bytes = (panel_start(t, to) - j) * bytes;
     h.lines = parts(parts(h.bytes, LINE), tiles);
     return h;
 }
@@ -166,7 +168,7 @@ static ahead next_panels(const team *w, int i, int64_t p, int64_t n, int64_t end
 static void columns(const team *w, int64_t p, int64_t end, int64_t piece, int share, hand *h)
 {
     const task *t = w->step;
-    const int64_t tm = tile_rows(t), tiles = parts(t->rows, tm), size = value_bytes(t),
+    const int64_t tm = tile_rows(t), tiles = parts(t->rows, tm),
                   from = tiles * piece / t->pieces * tm,
                   to = AF_MIN(tiles * (piece + 1) / t->pieces * tm, t->rows);
     for (int64_t n; p < end; p += n) {
@@ -176,7 +178,7 @@ static void columns(const team *w, int64_t p, int64_t end, int64_t piece, int sh
         n = even_part(left, AF_GEMM_STRIP / tile_cols(t), 1);
         for (int i = 0; i < w->steps; i++) {
             const task *s = &w->step[i];
-            const spot first = {from, j, s->b + j * s->depth_b * size, width,
+            const spot first = {from, j, s->b + j * s->depth * value_bytes(t), width,
                                 AF_ISA_NAME(af_tile_for)(false, width)};
             ahead next = next_panels(w, i, p, n, end, n * parts(to - from, tm));
             AF_ISA_NAME(af_task_strip)(s, &first, n, to, &next, share, h);
@@ -198,14 +200,31 @@ static void multiply(void *arg, int64_t from, int64_t to, int share)
     AF_ISA_NAME(af_spot_end)(t, &h);
 }
 
-/* Pieces of the rows: small enough for the second-level cache, and many enough for the threads. */
+/* How long the threads are at work when none waits for another, of how long it takes. */
+static double busy(const task *t, int64_t pieces, int threads)
+{
+    const int64_t tiles = parts(t->rows, tile_rows(t)),
+                  longest = parts(t->panels * pieces, threads) * parts(tiles, pieces);
+    return (double)(tiles * t->panels) / (double)(longest * threads);
+}
+
+/* Pieces of the rows: small enough for the second-level cache, many enough that a thread that is
+ * slower leaves some to the others, and so many that all end together. */
 static int64_t row_pieces(const task *t, int64_t step, int threads)
 {
     const int64_t tiles = parts(t->rows, tile_rows(t)),
                   fit = parts(t->rows * step * value_bytes(t), A_BYTES),
-                  most = AF_MAX(t->rows / LEAST_ROWS, INT64_C(1)),
-                  want = parts((int64_t)ITEMS * threads, t->panels);
-    return AF_MIN(AF_MAX(AF_MIN(want, most), fit), tiles);
+                  most = AF_MAX(t->rows / LEAST_ROWS, fit),
+                  want = AF_MIN(parts((int64_t)ITEMS * threads, t->panels), most);
+    const int64_t near = AF_MAX(want, fit);
+    int64_t best = near;
+    for (int64_t n = near + 1; n <= AF_MIN(2 * near, most); n++)
+        if (busy(t, n, threads) > busy(t, best, threads))
+            best = n;
+    for (int64_t n = near - 1; n >= AF_MAX(near / 2, fit); n--)
+        if (busy(t, n, threads) > busy(t, best, threads))
+            best = n;
+    return AF_MIN(best, tiles);
 }
 
 /* The next steps of the block, and where their panels lie: those of A before those of B. */
@@ -217,15 +236,15 @@ static void take_group(team *w, const task *t, const plan *p, place *at)
     bool last = false;
     for (w->steps = 0; !last && w->steps < p->group; w->steps++) {
         task *s = &w->step[w->steps];
-        const bool first = at->term == 0 && at->k == 0;
+        const bool first = at->term == 0 && at->k == 0 && !at->rest;
         *s = *t;
         last = AF_ISA_NAME(af_task_step)(s, at, p->step);
         s->first = first;
         s->last = last;
         s->a = a;
         s->b = b;
-        a += rows * s->depth_a * size;
-        b += cols * s->depth_b * size;
+        a += rows * s->depth * size;
+        b += cols * s->depth * size;
     }
 }
 
@@ -234,8 +253,7 @@ static void run_block(team *w, const task *t, const plan *p, af_pool *pool)
     place at = {0, false, 0};
     do {
         take_group(w, t, p, &at);
-        const int64_t items = pack_items(w);
-        af_pool_run(pool, items, pack, w);
+        af_pool_run(pool, pack_items(w), pack, w);
         af_pool_run(pool, t->panels * t->pieces, multiply, w);
     } while (!w->step[w->steps - 1].last);
 }
