@@ -4,17 +4,18 @@
  * summed over the query heads of the group (a few at a time, stacked) and their blocks in order.
  * Probabilities are made again from the stored log sums. */
 #include "ops/attention_parts.h"
+#include "ops/attention_plain.h"
 #include "ops/attention_tiles.h"
 
 #include <math.h>
 
-enum { BLOCK = AF_ATTN_ROWS * AF_ATTN_K };
+enum { BLOCK = AF_ATTN_ROWS * AF_ATTN_LD };
 
 /* s, dp: blocks of f32; two bf16 copies; dq of a block, its q and do; delta; two rows; dk and dv of
  * a whole sequence */
 static int64_t share_floats(const af_node *n)
 {
-    const int64_t E = n->attr.attention.head_dim, N = n->in[0]->dim[0];
+    const int64_t E = n->attr.attention.head_dim, N = af_attn_padded(n->in[0]->dim[0]);
     return 2 * BLOCK + BLOCK + AF_ATTN_ROWS * (3 * E + 1) + 2 * E + 2 * N * E + 16;
 }
 
@@ -24,6 +25,8 @@ typedef struct seat {
     void *work;
     const af_part *part; /* dk and dv: from its first key on */
     int64_t done;        /* keys before this have sums */
+    const float *plain;  /* its head's keys, values and keys again (keys_of), or NULL */
+    int64_t ld;          /* of s and dp */
 } seat;
 
 static seat seat_of(const af_attn *a, int share)
@@ -37,7 +40,7 @@ static seat seat_of(const af_attn *a, int share)
     t.delta = t.go + AF_ATTN_ROWS * a->E;
     t.rows = t.delta + AF_ATTN_ROWS;
     t.dk = t.rows + 2 * a->E;
-    t.dv = t.dk + a->n->in[0]->dim[0] * a->E;
+    t.dv = t.dk + af_attn_padded(a->n->in[0]->dim[0]) * a->E;
     t.work = w + a->share;
     return t;
 }
@@ -57,7 +60,7 @@ static void row_gradient(const af_attn *a, seat *t, int64_t q, int64_t len, int6
                          int64_t i, float lse)
 {
     const float cap = (float)a->n->attr.attention.softcap;
-    float *s = t->s + i * n, *dp = t->dp + i * n;
+    float *s = t->s + i * t->ld, *dp = t->dp + i * t->ld;
     int64_t from, to;
     af_attn_visible(a->n, q, len, &from, &to);
     from = AF_MIN(AF_MAX(from - at, INT64_C(0)), n);
@@ -97,15 +100,86 @@ static bool begin_sums(const af_attn *a, seat *t, int64_t from, int64_t to)
     return !first;
 }
 
+/* A block of queries: `each` rows of some heads, M in all, and what they are multiplied with. */
+typedef struct block {
+    af_operand q, go, k, v;
+    int64_t M, each, first; /* first: position of the first query */
+} block;
+
+/* Scores of keys [at, at+n), and go v. */
+static void make_scores(const af_attn *a, seat *t, const block *b, int64_t at, int64_t n)
+{
+    t->ld = n;
+    af_attn_product(a, b->q, at_row(b->k, at, true), b->M, n, a->E, t->s, n, af_attn_before(a),
+                    false, t->work);
+    af_attn_product(a, b->go, at_row(b->v, at, true), b->M, n, a->E, t->dp, n, 1, false, t->work);
+}
+
+/* What the gradients of these scores add to dq, dv and dk; the first of dq, and unless `add` those
+ * of the others, are set. */
+static void add_gradients(const af_attn *a, seat *t, const block *b, int64_t at, int64_t n,
+                          bool first, bool add)
+{
+    const int64_t E = a->E, M = b->M, sum = (at - t->part->key) * E;
+    af_operand p = af_attn_sums(a, t->s, t->p16, M * n, n),
+               ds = af_attn_sums(a, t->dp, t->ds16, M * n, n);
+    af_attn_product(a, ds, at_row(b->k, at, false), M, E, n, t->dq, E, 1, !first, t->work);
+    p.trans = ds.trans = true;
+    af_attn_product(a, p, b->go, n, E, M, t->dv + sum, E, 1, add, t->work);
+    af_attn_product(a, ds, b->q, n, E, M, t->dk + sum, E, 1, add, t->work);
+}
+
+static int64_t length_of(const af_attn *a, const seat *t)
+{
+    return a->bounds[t->part->seq + 1] - a->bounds[t->part->seq];
+}
+
+/* The same two of what lies in t->plain: a few rows of one head at a time, with the keys that these
+ * see. */
+static void plain_scores(const af_attn *a, seat *t, const block *b, int64_t at, int64_t n)
+{
+    const int64_t E = a->E, len = length_of(a, t), keys = af_attn_padded(len);
+    t->ld = AF_ATTN_LD;
+    for (int64_t i = 0, m; i < b->M; i += m) {
+        const int64_t row = i % b->each;
+        m = AF_MIN((int64_t)AF_ATTN_FEW, b->each - row);
+        const int64_t seen = af_attn_seen(a, b->first + row + m - 1, len, at, n),
+                      to = i * AF_ATTN_LD;
+        af_plain_scores(a, t->q + i * E, t->plain + at * E, m, seen, t->s + to);
+        af_plain_scores(a, t->go + i * E, t->plain + (keys + at) * E, m, seen, t->dp + to);
+    }
+}
+
+static void plain_gradients(const af_attn *a, seat *t, const block *b, int64_t at, int64_t n,
+                            bool first, bool add)
+{
+    const int64_t E = a->E, len = length_of(a, t), keys = af_attn_padded(len),
+                  sum = (at - t->part->key) * E;
+    const float *rows = t->plain + 2 * keys * E + at * AF_PLAIN_COLS;
+    for (int64_t i = 0, m; i < b->M; i += m) {
+        const int64_t row = i % b->each;
+        m = AF_MIN((int64_t)AF_ATTN_FEW, b->each - row);
+        const int64_t seen = af_attn_seen(a, b->first + row + m - 1, len, at, n);
+        af_plain_weigh(a, t->dp + i * AF_ATTN_LD, rows, m, seen, keys, t->dq + i * E, !first);
+    }
+    af_plain_gather(a, t->s, t->go, b->M, n, t->dv + sum, add);
+    af_plain_gather(a, t->dp, t->q, b->M, n, t->dk + sum, add);
+}
+
 /* One block of m queries of `heads` heads from h: its dq, and its share of dk and dv. */
 static void query_block(const af_attn *a, seat *t, int64_t row, int64_t len, int64_t i, int64_t m,
                         int64_t h, int64_t heads)
 {
     const int64_t E = a->E, kv = h / (a->H / a->K), M = m * heads;
-    const af_operand k = af_attn_head(a, a->H + kv, row),
-                     v = af_attn_head(a, a->H + a->K + kv, row),
-                     q = af_attn_stack(a, a->qkv, a->width, row + i, m, h, heads, t->q),
-                     go = af_attn_stack(a, a->n->in[4], a->H * E, row + i, m, h, heads, t->go);
+    const block b = {
+        .q = af_attn_stack(a, a->qkv, a->width, row + i, m, h, heads, t->q),
+        .go = af_attn_stack(a, a->n->in[4], a->H * E, row + i, m, h, heads, t->go),
+        .k = af_attn_head(a, a->H + kv, row),
+        .v = af_attn_head(a, a->H + a->K + kv, row),
+        .M = M,
+        .each = m,
+        .first = i,
+    };
     const float *lse = (const float *)a->n->in[3]->data + (row + i) * a->H + h;
     int64_t from, to, unused;
     for (int64_t r = 0; r < M; r++)
@@ -114,20 +188,15 @@ static void query_block(const af_attn *a, seat *t, int64_t row, int64_t len, int
                       head_row(a, a->n->in[4], h + r / m, row + i + r % m, t->rows + E), E);
     af_attn_visible(a->n, i, len, &from, &unused);
     af_attn_visible(a->n, i + m - 1, len, &unused, &to);
+    from = t->plain ? from / AF_PLAIN_COLS * AF_PLAIN_COLS : from;
     const bool add = begin_sums(a, t, from, to);
     for (int64_t at = from; at < to; at += AF_ATTN_K) {
-        const int64_t n = AF_MIN((int64_t)AF_ATTN_K, to - at), sum = (at - t->part->key) * E;
-        af_attn_product(a, q, at_row(k, at, true), M, n, E, t->s, n, af_attn_before(a), false,
-                        t->work);
-        af_attn_product(a, go, at_row(v, at, true), M, n, E, t->dp, n, 1, false, t->work);
+        const int64_t n = AF_MIN((int64_t)AF_ATTN_K, to - at),
+                      wide = t->plain ? af_attn_padded(n) : n;
+        (t->plain ? plain_scores : make_scores)(a, t, &b, at, n);
         for (int64_t r = 0; r < M; r++)
-            row_gradient(a, t, i + r % m, len, at, n, r, lse[r % m * a->H + r / m]);
-        af_operand p = af_attn_sums(a, t->s, t->p16, M * n, n),
-                   ds = af_attn_sums(a, t->dp, t->ds16, M * n, n);
-        af_attn_product(a, ds, at_row(k, at, false), M, E, n, t->dq, E, 1, at > from, t->work);
-        p.trans = ds.trans = true;
-        af_attn_product(a, p, go, n, E, M, t->dv + sum, E, 1, add, t->work);
-        af_attn_product(a, ds, q, n, E, M, t->dk + sum, E, 1, add, t->work);
+            row_gradient(a, t, i + r % m, len, at, wide, r, lse[r % m * a->H + r / m]);
+        (t->plain ? plain_gradients : add_gradients)(a, t, &b, at, n, at == from, add);
     }
 }
 
@@ -143,15 +212,41 @@ static void put_rows(const af_attn *a, const float *x, int64_t row, int64_t rows
     }
 }
 
+typedef struct job {
+    af_attn a;
+    af_parts parts;
+    float *plain; /* of all heads at work, or NULL */
+} job;
+
+/* [keys] of k as columns, of v as columns, of k as rows */
+static float *keys_of(const job *j, const af_part *p)
+{
+    return j->plain ? j->plain + 3 * p->row * j->a.E : NULL;
+}
+
+static void ready_keys(void *arg, const af_part *p, int64_t from, int64_t to)
+{
+    const job *j = arg;
+    const af_attn *a = &j->a;
+    const int64_t row = a->bounds[p->seq], keys = af_attn_padded(a->bounds[p->seq + 1] - row);
+    const float *k = af_attn_head(a, a->H + p->kv, row).data,
+                *v = af_attn_head(a, a->H + a->K + p->kv, row).data;
+    float *x = keys_of(j, p);
+    af_attn_columns(a, x, k, from, to);
+    af_attn_columns(a, x + keys * a->E, v, from, to);
+    af_attn_rows(a, x + 2 * keys * a->E, k, from, to, keys);
+}
+
 static void run_part(void *arg, const af_part *x, int share)
 {
-    const af_parts *p = arg;
-    const af_attn *a = p->a;
+    const job *j = arg;
+    const af_attn *a = &j->a;
     seat t = seat_of(a, share);
     const int64_t row = a->bounds[x->seq], len = a->bounds[x->seq + 1] - row, group = a->H / a->K,
                   end = (x->kv + 1) * group;
     t.part = x;
     t.done = x->key;
+    t.plain = keys_of(j, x);
     t.dk = x->dk ? x->dk : t.dk;
     t.dv = x->dv ? x->dv : t.dv;
     for (int64_t h = x->kv * group; h < end; h += AF_ATTN_HEADS)
@@ -163,7 +258,7 @@ static void run_part(void *arg, const af_part *x, int share)
                 put_rows(a, t.dq + k * m * a->E, row + i, m, h + k);
         }
     if (!x->dk)
-        af_parts_put(p, x, 0, len, t.dk, t.dv);
+        af_parts_put(&j->parts, x, 0, len, t.dk, t.dv);
 }
 
 static uint64_t shares_bytes(const af_node *n, int threads)
@@ -171,17 +266,32 @@ static uint64_t shares_bytes(const af_node *n, int threads)
     return AF_ALIGN_UP((uint64_t)threads * af_attn_share_bytes(share_floats(n)), UINT64_C(64));
 }
 
+static uint64_t plain_bytes(const af_node *n, int threads)
+{
+    const int64_t floats = 3 * af_parts_rows(n, threads) * n->attr.attention.head_dim;
+    return af_attn_is_plain(n) ? AF_ALIGN_UP((uint64_t)floats * sizeof(float), UINT64_C(64)) : 0;
+}
+
 static void attention_bwd_run(const af_node *n, af_cpu *cpu)
 {
-    const af_attn a = af_attn_of(n, cpu, share_floats(n));
-    af_parts p = {.a = &a, .width = a.E, .factor = 1, .run = run_part, .arg = &p};
-    af_attn_zero_rows(&a);
-    af_parts_run(&p, cpu->pool, (uint8_t *)cpu->work + shares_bytes(n, af_pool_threads(cpu->pool)));
+    const int threads = af_pool_threads(cpu->pool);
+    uint8_t *rest = (uint8_t *)cpu->work + shares_bytes(n, threads);
+    job j = {.a = af_attn_of(n, cpu, share_floats(n))};
+    j.plain = af_attn_is_plain(n) ? (float *)rest : NULL;
+    j.parts.a = &j.a;
+    j.parts.width = j.a.E;
+    j.parts.factor = 1;
+    j.parts.ready = j.plain ? ready_keys : NULL;
+    j.parts.run = run_part;
+    j.parts.arg = &j;
+    af_attn_zero_rows(&j.a);
+    af_parts_run(&j.parts, cpu->pool, rest + plain_bytes(n, threads));
 }
 
 static uint64_t work(const af_node *n, int threads)
 {
-    return shares_bytes(n, threads) + af_parts_bytes(n, n->attr.attention.head_dim, threads);
+    return shares_bytes(n, threads) + plain_bytes(n, threads) +
+           af_parts_bytes(n, n->attr.attention.head_dim, threads);
 }
 
 static const af_cpu_op bwd_op = {attention_bwd_run, work};

@@ -5,20 +5,23 @@
  * values) and corrected when a later block raises the maximum. One item of work is one block of
  * queries of the heads that share keys (a few of them, stacked); key blocks are always taken in
  * rising order from the first visible one, so threads do not change results. With bf16 values the
- * probabilities are rounded to bf16 before they meet the values, as the values are. The backward is
- * attention_bwd_fast.c. */
-#include "ops/attention_fast.h"
+ * probabilities are rounded to bf16 before they meet the values, as the values are. In f32, where
+ * there are products that need no packing (attention_plain.h), keys and values are laid out once
+ * for a head and a few rows are done at a time. The backward is attention_bwd_fast.c. */
+#include "ops/attention_plain.h"
 #include "ops/attention_tiles.h"
 
 #include <math.h>
 
 enum { ONE_KEYS = 128 }; /* of single queries: what their heads share stays in the first cache */
 
-/* s [ROWS][K], its bf16 copy, o and the stacked queries [ROWS][E], maximum and sum [ROWS] */
+enum { BLOCK = AF_ATTN_ROWS * AF_ATTN_LD };
+
+/* s [ROWS][LD], its bf16 copy, o and the stacked queries [ROWS][E], maximum and sum [ROWS] */
 static int64_t share_floats(const af_node *n)
 {
     const int64_t E = n->attr.attention.head_dim;
-    return AF_ATTN_ROWS * AF_ATTN_K * 3 / 2 + AF_ATTN_ROWS * (2 * E + 2) + 16;
+    return BLOCK * 3 / 2 + AF_ATTN_ROWS * (2 * E + 2) + 16;
 }
 
 static int64_t blocks_of(const af_attn *a, int64_t s)
@@ -36,6 +39,7 @@ static int64_t stacks_of(const af_attn *a)
 typedef struct block {
     af_operand q, k, v;
     int64_t rows, each, first, keys; /* `each` rows a head; first: position of the first query */
+    const float *plain;              /* its head's keys and values (job), or NULL */
 } block;
 
 static af_operand shifted(af_operand o, int64_t rows, bool trans)
@@ -73,14 +77,51 @@ static void soften(const af_attn *a, const block *b, int64_t i, int64_t at, int6
     memset(s + to, 0, (size_t)(n - to) * sizeof *s);
 }
 
+/* Keys [at, at+n): their scores, what these become, and the values weighed with it. */
+static void key_block(const af_attn *a, const block *b, int64_t at, int64_t n, float *s, float *max,
+                      float *sum, float *o)
+{
+    const bool one = a->cache && b->each == 1; /* generation: nothing is worth packing */
+    const af_operand v = shifted(b->v, at, false);
+    uint16_t *half = (uint16_t *)(s + BLOCK);
+    void *work = s + a->share;
+    af_attn_gemm(a, b->q, shifted(b->k, at, true), b->rows, n, a->E, s, n, af_attn_before(a), false,
+                 one, work);
+    for (int64_t i = 0; i < b->rows; i++) {
+        soften(a, b, i, at, n, s + i * n, &max[i], &sum[i], o + i * a->E);
+        if (one)
+            a->f->weigh(o + i * a->E, s + i * n, &v, n, a->E);
+    }
+    if (!one)
+        af_attn_product(a, af_attn_sums(a, s, half, b->rows * n, n), v, b->rows, a->E, n, o, a->E,
+                        1, true, work);
+}
+
+/* The same a few rows of one head at a time, with the keys that these see. */
+static void plain_block(const af_attn *a, const block *b, int64_t at, int64_t n, float *s,
+                        float *max, float *sum, float *o)
+{
+    const int64_t keys = af_attn_padded(b->keys);
+    for (int64_t i = 0, m; i < b->rows; i += m) {
+        const int64_t row = i % b->each;
+        m = AF_MIN((int64_t)AF_ATTN_FEW, b->each - row);
+        const int64_t seen = af_attn_seen(a, b->first + row + m - 1, b->keys, at, n);
+        if (seen == 0)
+            continue;
+        af_plain_scores(a, (const float *)b->q.data + i * a->E, b->plain + at * a->E, m, seen, s);
+        for (int64_t r = i; r < i + m; r++)
+            soften(a, b, r, at, af_attn_padded(seen), s + (r - i) * AF_ATTN_LD, &max[r], &sum[r],
+                   o + r * a->E);
+        af_plain_weigh(a, s, b->plain + keys * a->E + at * AF_PLAIN_COLS, m, seen, keys,
+                       o + i * a->E, true);
+    }
+}
+
 /* o [rows][E] and lse (of the first head; may be NULL) of one block of queries. */
 static void attend(const af_attn *a, const block *b, float *o, float *lse, uint8_t *scratch)
 {
     float *s = (float *)scratch;
-    uint16_t *half = (uint16_t *)(s + AF_ATTN_ROWS * AF_ATTN_K);
-    float *max = s + AF_ATTN_ROWS * AF_ATTN_K * 3 / 2 + 2 * AF_ATTN_ROWS * a->E,
-          *sum = max + AF_ATTN_ROWS;
-    void *work = (float *)scratch + a->share;
+    float *max = s + BLOCK * 3 / 2 + 2 * AF_ATTN_ROWS * a->E, *sum = max + AF_ATTN_ROWS;
     int64_t from, to, unused;
     af_attn_visible(a->n, b->first, b->keys, &from, &unused);
     af_attn_visible(a->n, b->first + b->each - 1, b->keys, &unused, &to);
@@ -89,23 +130,10 @@ static void attend(const af_attn *a, const block *b, float *o, float *lse, uint8
         sum[i] = 0;
     }
     memset(o, 0, (size_t)(b->rows * a->E) * sizeof *o);
-    const bool one = a->cache && b->each == 1; /* generation: nothing is worth packing */
-    const int64_t step = one ? ONE_KEYS : AF_ATTN_K;
-    for (int64_t at = from; at < to; at += step) {
-        const int64_t n = AF_MIN(step, to - at);
-        const af_operand v = shifted(b->v, at, false);
-        af_attn_gemm(a, b->q, shifted(b->k, at, true), b->rows, n, a->E, s, n, af_attn_before(a),
-                     false, one, work);
-        for (int64_t i = 0; i < b->rows; i++) {
-            soften(a, b, i, at, n, s + i * n, &max[i], &sum[i], o + i * a->E);
-            if (one)
-                a->f->weigh(o + i * a->E, s + i * n, &v, n, a->E);
-        }
-        if (one)
-            continue;
-        af_attn_product(a, af_attn_sums(a, s, half, b->rows * n, n), v, b->rows, a->E, n, o, a->E,
-                        1, true, work);
-    }
+    const int64_t step = a->cache && b->each == 1 ? ONE_KEYS : AF_ATTN_K;
+    from = b->plain ? from / AF_PLAIN_COLS * AF_PLAIN_COLS : from;
+    for (int64_t at = from; at < to; at += step)
+        (b->plain ? plain_block : key_block)(a, b, at, AF_MIN(step, to - at), s, max, sum, o);
     for (int64_t i = 0; i < b->rows; i++) {
         a->f->scale(o + i * a->E, 1.0f / sum[i], o + i * a->E, a->E);
         if (lse)
@@ -134,14 +162,15 @@ static af_operand cached(const af_attn *a, int64_t s, int64_t head)
     return o;
 }
 
-/* Block i of sequence s, stack `stack` of all its kv heads' stacks. */
-static void query_block(const af_attn *a, int64_t s, int64_t stack, int64_t i, uint8_t *scratch)
+/* Block i of sequence s, stack `stack` of all its kv heads' stacks; plain: of its kv heads. */
+static void query_block(const af_attn *a, int64_t s, int64_t stack, int64_t i, const float *plain,
+                        uint8_t *scratch)
 {
     const int64_t row = a->bounds[s] + i * AF_ATTN_Q, group = a->H / a->K,
                   kv = stack / stacks_of(a), skip = stack % stacks_of(a) * AF_ATTN_HEADS,
                   h = kv * group + skip, heads = AF_MIN((int64_t)AF_ATTN_HEADS, group - skip);
     const int64_t start = a->cache ? a->start[s] : 0;
-    float *o = (float *)scratch + AF_ATTN_ROWS * AF_ATTN_K * 3 / 2;
+    float *o = (float *)scratch + BLOCK * 3 / 2;
     block b = {.first = start + i * AF_ATTN_Q};
     b.each = AF_MIN((int64_t)AF_ATTN_Q, a->bounds[s + 1] - row);
     b.rows = b.each * heads;
@@ -149,29 +178,67 @@ static void query_block(const af_attn *a, int64_t s, int64_t stack, int64_t i, u
     b.keys = start + a->bounds[s + 1] - a->bounds[s];
     b.k = a->cache ? cached(a, s, kv) : af_attn_head(a, a->H + kv, a->bounds[s]);
     b.v = a->cache ? cached(a, s, a->K + kv) : af_attn_head(a, a->H + a->K + kv, a->bounds[s]);
+    b.plain = plain ? plain + 2 * kv * af_attn_padded(b.keys) * a->E : NULL;
     float *lse = a->cache ? NULL : (float *)a->n->out[1]->data + row * a->H + h;
     attend(a, &b, o, lse, scratch);
     for (int64_t k = 0; k < heads; k++)
         put_block(a, o + k * b.each * a->E, row, b.each, h + k);
 }
 
+typedef struct job {
+    af_attn a;
+    float *plain; /* [sequence][kv head] of k as columns and of v as rows, or NULL */
+} job;
+
+static int64_t padded_keys(const af_attn *a, int64_t s)
+{
+    return af_attn_padded(a->bounds[s + 1] - a->bounds[s]);
+}
+
 static void items(void *arg, int64_t from, int64_t to, int share)
 {
-    const af_attn *a = arg;
+    const job *j = arg;
+    const af_attn *a = &j->a;
     uint8_t *scratch = (uint8_t *)a->work + (uint64_t)share * a->share_bytes;
+    const float *plain = j->plain;
     int64_t at = 0; /* items before sequence s */
     for (int64_t s = 0; s < a->S && at < to; s++) {
         const int64_t blocks = blocks_of(a, s), n = blocks * a->K * stacks_of(a);
         for (int64_t i = AF_MAX(from - at, INT64_C(0)); i < AF_MIN(n, to - at); i++)
-            query_block(a, s, i / blocks, i % blocks, scratch);
+            query_block(a, s, i / blocks, i % blocks, plain, scratch);
         at += n;
+        plain += plain ? 2 * a->K * padded_keys(a, s) * a->E : 0;
+    }
+}
+
+/* Items of AF_PLAIN_COLS keys of one kv head. */
+static void ready_keys(void *arg, int64_t from, int64_t to, int share)
+{
+    const job *j = arg;
+    const af_attn *a = &j->a;
+    float *plain = j->plain;
+    int64_t at = 0; /* items before sequence s */
+    (void)share;
+    for (int64_t s = 0; s < a->S && at < to; s++) {
+        const int64_t row = a->bounds[s], len = a->bounds[s + 1] - row, keys = padded_keys(a, s),
+                      each = keys / AF_PLAIN_COLS;
+        for (int64_t i = AF_MAX(from - at, INT64_C(0)); i < AF_MIN(each * a->K, to - at); i++) {
+            const int64_t kv = i / each, key = i % each * AF_PLAIN_COLS,
+                          end = AF_MIN(key + AF_PLAIN_COLS, len);
+            float *x = plain + 2 * kv * keys * a->E;
+            af_attn_columns(a, x, af_attn_head(a, a->H + kv, row).data, key, end);
+            af_attn_rows(a, x + keys * a->E, af_attn_head(a, a->H + a->K + kv, row).data, key, end,
+                         keys);
+        }
+        at += each * a->K;
+        plain += 2 * a->K * keys * a->E;
     }
 }
 
 /* New keys and values into the cache. */
 static void store_cache(void *arg, int64_t from, int64_t to, int share)
 {
-    const af_attn *a = arg;
+    const af_attn *a = &((const job *)arg)->a;
     const int64_t width = af_last(a->cache), L = a->cache->dim[1];
     (void)share;
     for (int64_t s = 0; s < a->S; s++)
@@ -187,21 +254,36 @@ static void store_cache(void *arg, int64_t from, int64_t to, int share)
         }
 }
 
+static uint64_t shares_bytes(const af_node *n, int threads)
+{
+    return AF_ALIGN_UP((uint64_t)threads * af_attn_share_bytes(share_floats(n)), UINT64_C(64));
+}
+
 static void attention_run(const af_node *n, af_cpu *cpu)
 {
-    af_attn a = af_attn_of(n, cpu, share_floats(n));
-    int64_t count = 0;
-    for (int64_t s = 0; s < a.S; s++)
-        count += blocks_of(&a, s) * a.K * stacks_of(&a);
-    af_attn_zero_rows(&a);
-    if (a.cache)
-        af_pool_run(cpu->pool, af_live(a.qkv), store_cache, &a);
-    af_pool_run(cpu->pool, count, items, &a);
+    job j = {.a = af_attn_of(n, cpu, share_floats(n))};
+    const af_attn *a = &j.a;
+    int64_t count = 0, keys = 0;
+    for (int64_t s = 0; s < a->S; s++) {
+        count += blocks_of(a, s) * a->K * stacks_of(a);
+        keys += padded_keys(a, s) * a->K;
+    }
+    af_attn_zero_rows(a);
+    if (a->cache)
+        af_pool_run(cpu->pool, af_live(a->qkv), store_cache, &j);
+    if (af_attn_is_plain(n)) {
+        j.plain = (float *)((uint8_t *)a->work + shares_bytes(n, af_pool_threads(cpu->pool)));
+        af_pool_run(cpu->pool, keys / AF_PLAIN_COLS, ready_keys, &j);
+    }
+    af_pool_run(cpu->pool, count, items, &j);
 }
 
 static uint64_t work(const af_node *n, int threads)
 {
-    return (uint64_t)threads * af_attn_share_bytes(share_floats(n));
+    const af_tensor *bounds = n->op == AF_OP_ATTENTION ? n->in[1] : n->in[2];
+    const int64_t keys = n->in[0]->dim[0] + (bounds->dim[0] - 1) * AF_PLAIN_COLS,
+                  floats = 2 * keys * n->attr.attention.kv_heads * n->attr.attention.head_dim;
+    return shares_bytes(n, threads) + (af_attn_is_plain(n) ? (uint64_t)floats * sizeof(float) : 0);
 }
 
 static const af_cpu_op attention_op = {attention_run, work};

@@ -54,6 +54,24 @@ typedef struct af_gemm {
     af_gemm_term term[AF_GEMM_TERMS];
 } af_gemm;
 
+/* c [M][N] = or += x [M][K] y [K][N] in f32, in the calling thread, of what is in a near cache. */
+typedef struct af_plain {
+    int64_t M, N, K; /* N: a multiple of AF_PLAIN_COLS */
+    const float *x;  /* x[i][k] is at i * row + k * step, one of which is 1 */
+    int64_t row, step;
+    const float *y; /* y[k][j] is at j / COLS * panel + k * ldy + j % COLS */
+    int64_t ldy, panel;
+    float *c;
+    int64_t ldc;
+    bool add;
+} af_plain;
+
+#if defined(__aarch64__)
+enum { AF_PLAIN_COLS = 16 };
+#else
+enum { AF_PLAIN_COLS = 32 };
+#endif
+
 /* Attention over one sequence and one kv head in bf16, for machines whose tiles are worth a way of
  * their own (attention_tiles.c). */
 typedef struct af_attend {
@@ -182,6 +200,8 @@ typedef struct af_fast {
                         float factor, float cap, int64_t n);
     /* one row of Adam; g is zeroed, unless it is spent */
     void (*adam)(float *w, float *g, float *m, float *v, const af_adam_row *k, int64_t n);
+    /* NULL where packing first is faster. */
+    void (*plain)(const af_plain *g);
     /* NULL where there is no such way. Bytes of work for sequences up to len; keys and values into
      * it; then blocks [from, to) of the queries. The backward: bytes of the packed keys of a head,
      * and the packing of keys [from, to), multiples of 32 or the end; then its work. */

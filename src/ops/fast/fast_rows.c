@@ -511,6 +511,9 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .softcap = softcap,
     .softmax_bwd = softmax_bwd,
     .adam = adam,
+#if defined(AF_PLAIN)
+    .plain = AF_ISA_NAME(af_plain_run),
+#endif
 #if defined(AF_ISA_amx)
     .attend_work = AF_ISA_NAME(af_attend_work),
     .attend_pack = AF_ISA_NAME(af_attend_pack),
