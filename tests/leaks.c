@@ -26,8 +26,8 @@ static void *wait_for_all(void *arg)
 __attribute__((constructor)) static void note_bytes(void)
 {
     static char buffer[BUFSIZ];
+    static pthread_barrier_t all; /* threads may wait for it after we return */
     pthread_t thread[THREADS];
-    pthread_barrier_t all;
     int n = 0;
     setvbuf(stdout, buffer, _IOLBF, sizeof buffer);
     tzset();
