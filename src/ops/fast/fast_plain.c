@@ -5,7 +5,7 @@
  * of y. */
 #include "ops/fast/isa.h"
 
-#if defined(AF_PLAIN)
+#if defined(AF_ISA_avx512) || defined(AF_ISA_amx) || defined(__aarch64__)
 
 enum { COLS = AF_PLAIN_COLS, ROWS = 24 * VL / COLS, NY = COLS / VL }; /* 24 registers of sums */
 

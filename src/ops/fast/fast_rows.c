@@ -511,7 +511,7 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .softcap = softcap,
     .softmax_bwd = softmax_bwd,
     .adam = adam,
-#if defined(AF_PLAIN)
+#if defined(AF_ISA_avx512) || defined(AF_ISA_amx) || defined(__aarch64__)
     .plain = AF_ISA_NAME(af_plain_run),
 #endif
 #if defined(AF_ISA_amx)

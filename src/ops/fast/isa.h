@@ -155,9 +155,6 @@ void AF_ISA_NAME(af_weigh)(float *y, const float *p, const af_operand *b, int64_
 extern const af_slim_way AF_ISA_NAME(af_slim_plain), AF_ISA_NAME(af_slim_forward);
 
 /* ---- fast_plain.c ---- */
-#if defined(AF_ISA_avx512) || defined(AF_ISA_amx) || defined(__ARM_NEON)
-#define AF_PLAIN 1
-#endif
 void AF_ISA_NAME(af_plain_run)(const af_plain *g);
 
 /* ---- fast_store.c: the way out, C = alpha * s (+ C) (+ bias) for a block of sums at m, n. A f32 C
