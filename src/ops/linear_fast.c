@@ -227,7 +227,8 @@ static void linear_dw_run(const af_node *n, af_cpu *cpu)
                        .ldc = I,
                        .c_dtype = n->out[0]->dtype,
                        .alpha = 1,
-                       .add = n->accumulate};
+                       .add = n->accumulate,
+                       .away = true};
     af_fast_get()->gemm(&g, cpu->pool, cpu->work);
 }
 

@@ -58,6 +58,7 @@ static const variant variants[] = {
     {"forward bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 1, 0, 1, 0, 1, 4e-3},
     {"dx bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 0, 1, 0, 0, 0.5, 4e-3},
     {"dw of bf16 into f32", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_F32, 1, 0, 1, 0, 0, 1, 3e-6},
+    {"dw of bf16, the first", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_F32, 1, 0, 0, 0, 0, 1, 3e-6},
     {"f32 weight rounded", AF_DTYPE_BF16, AF_DTYPE_F32, AF_DTYPE_F32, 0, 1, 0, 0, 0, 1, 4e-3},
     {"f32 weight exact", AF_DTYPE_BF16, AF_DTYPE_F32, AF_DTYPE_F32, 0, 1, 0, 0, 1, 1, 1.5e-5},
     {"f32 weight exact, columns", AF_DTYPE_BF16, AF_DTYPE_F32, AF_DTYPE_BF16, 0, 0, 1, 0, 1, 2,
@@ -67,7 +68,7 @@ static const variant variants[] = {
 static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 130},    {4, 300, 1100}, {5, 13, 3},
                                    {37, 53, 71}, {97, 25, 600},   {8, 12, 512},   {130, 780, 33},
                                    {20, 40, 0},  {400, 16, 1030}, {9, 784, 1300}, {40, 40, 5540},
-                                   {64, 96, 64}, {65, 800, 257}};
+                                   {64, 96, 64}, {65, 800, 257},  {70, 96, 1000}};
 
 /* Against sums in double. */
 static void check_values(const af_fast *f, const variant *v, const int64_t size[3], const void *got,
@@ -124,7 +125,7 @@ static void run_variant(const bench *with, const variant *v, const int64_t size[
     matrix a = new_matrix(v->ta ? K : M, v->ta ? M : K, v->a, 1),
            b = new_matrix(v->tb ? N : K, v->tb ? K : N, v->b, 2), c = new_matrix(M, N, v->c, 3),
            bias = new_matrix(1, N, AF_DTYPE_F32, 4);
-    uint8_t *first = NULL, *got = calloc((size_t)(M * N) + 1, 8);
+    uint8_t *first = NULL, *got = aligned_alloc(64, (size_t)(M * N) * 8 / 64 * 64 + 64);
     const size_t bytes = (size_t)(M * N) * af_dtype_get(v->c)->bytes;
     void *panels = aligned_alloc(64, f->packed_bytes(v->a, N, K) / 64 * 64 + 64);
     for (int round = 0; round < 8; round++) { /* the four, then with B packed once */
@@ -145,6 +146,7 @@ static void run_variant(const bench *with, const variant *v, const int64_t size[
                      .ldc = N,
                      .c_dtype = v->c,
                      .alpha = (float)v->alpha,
+                     .away = true,
                      .add = v->add,
                      .bias = v->bias ? bias.data : NULL,
                      .bias_dtype = AF_DTYPE_F32,

@@ -4,7 +4,8 @@
  *   cc -O2 -Iinclude -Isrc tools/bench/cpu_gemm.c build/libafinar.a -ljansson -lyaml -lm -lpthread
  * -ldl -o build/cpu_gemm
  *
- *   cpu_gemm ROWS OUT IN f32|bf16 forward|dx|dw [seconds [once|each|auto [copies [threads]]]]
+ *   cpu_gemm ROWS OUT IN f32|bf16 forward|dx|dw|dw_bf16 [seconds [once|each|auto [copies
+ * [threads]]]]
  *
  * prints GFLOP/s, best of that time. The weight is packed once beforehand where the library does
  * that for frozen weights; "once" and "each" say which it shall be. With several copies of the
@@ -88,7 +89,8 @@ int main(int argc, char **argv)
     const int64_t T = strtol(argv[1], NULL, 10), O = strtol(argv[2], NULL, 10),
                   I = strtol(argv[3], NULL, 10);
     const af_dtype type = strcmp(argv[4], "bf16") == 0 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
-    const bool dx = strcmp(argv[5], "dx") == 0, dw = strcmp(argv[5], "dw") == 0;
+    const bool dx = strcmp(argv[5], "dx") == 0, dw = strncmp(argv[5], "dw", 2) == 0,
+               half = strcmp(argv[5], "dw_bf16") == 0;
     const double seconds = argc > 6 ? strtod(argv[6], NULL) : 0.3;
     const af_fast *f = af_fast_get();
     const int64_t copies = argc > 8 ? strtol(argv[8], NULL, 10) : 1;
@@ -107,13 +109,15 @@ int main(int argc, char **argv)
     g.b.trans = true;
     if (dx)
         g = (af_gemm){T, I, O, yo, wo, x, I, type, 1, false, NULL, AF_DTYPE_F32, false};
-    if (dw) { /* the gradient is f32 */
-        g = (af_gemm){O, I, T, yo, xo, w, I, AF_DTYPE_F32, 1, false, NULL, AF_DTYPE_F32, false};
+    if (dw) { /* the gradient is f32, torch's of the type of its factors */
+        const af_dtype sums = half ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+        g = (af_gemm){O, I, T, yo, xo, w, I, sums, 1, false, NULL, AF_DTYPE_F32, false};
         g.a.trans = true;
+        g.away = true;
     }
     const char *how = argc > 7 && strcmp(argv[7], "auto") != 0 ? argv[7]
-                      : f->packs_once(type)                      ? "once"
-                                                                 : "each";
+                      : f->packs_once(type)                    ? "once"
+                                                               : "each";
     const uint64_t bytes = f->packed_bytes(type, g.N, g.K);
     const int64_t size = af_dtype_get(type)->bytes;
     uint8_t *panels = pages(bytes * (uint64_t)copies);

@@ -48,6 +48,7 @@ typedef struct af_gemm {
     bool add;
     const void *bias; /* [N] or NULL */
     af_dtype bias_dtype;
+    bool away;  /* C is not read again soon */
     bool few;   /* up to AF_THIN_ROWS rows may take the way of fast_thin.c */
     bool exact; /* f32 operands count as they are (to 2^-16 beside a bf16 one), not as bf16 */
     int terms;  /* of the same types as the first product's */

@@ -26,7 +26,11 @@ static const config tiles __attribute__((aligned(64))) = {
 };
 
 void AF_ISA_NAME(af_tile_begin)(void) { AF_AMX_CONFIG(tiles); }
-void AF_ISA_NAME(af_tile_end)(void) { AF_AMX_RELEASE(); }
+void AF_ISA_NAME(af_tile_end)(void)
+{
+    AF_AMX_RELEASE();
+    _mm_sfence(); /* what went past the caches is there for whoever comes after */
+}
 
 static inline void round_row(const float *s, uint16_t *to)
 {
@@ -34,35 +38,49 @@ static inline void round_row(const float *s, uint16_t *to)
     memcpy(to, &h, sizeof h);
 }
 
+static inline void stream_row(const float *s, float *to)
+{
+    _mm512_stream_ps(to, _mm512_loadu_ps(s));
+    _mm512_stream_ps(to + 16, _mm512_loadu_ps(s + 16));
+}
+
+static inline void bring_two(af_amx_later *l)
+{
+    if (l->away) {
+        stream_row(l->from, l->away);
+        stream_row(l->from + BN, l->away + l->ld);
+        l->away += 2 * l->ld;
+    } else {
+        round_row(l->from, l->to);
+        round_row(l->from + BN, l->to + l->ld);
+        l->to += 2 * l->ld;
+    }
+    l->from += 2 * BN;
+    l->rows -= 2;
+}
+
 void AF_ISA_NAME(af_amx_flush)(af_amx_later *l)
 {
-    for (; l->rows > 0; l->rows--, l->from += BN, l->to += l->ld)
-        round_row(l->from, l->to);
+    while (l->rows > 0)
+        bring_two(l);
 }
 
 /* The products of one span; two rows of what is left for later go with each. */
 static inline void sum_span(const af_amx_span *s, af_amx_later *later)
 {
     const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2;
-    const int64_t line = 64, row = s->row, step = s->step, ld = later->ld;
-    const float *from = later->from;
-    uint16_t *to = later->to;
-    int64_t rows = later->rows;
+    const int64_t line = 64, row = s->row, step = s->step;
+    af_amx_later l = *later;
     for (; b < end; a += step, b += BK * BN * 2) {
         AF_AMX_PASS(6, b, line);
         AF_AMX_LOAD(4, a, row);
         AF_AMX_PASS(7, b + 1024, line);
         AF_AMX_LOAD(5, a + 16 * row, row);
         af_amx_products();
-        if (rows > 0) {
-            round_row(from, to);
-            round_row(from + BN, to + ld);
-            from += 2 * BN;
-            to += 2 * ld;
-            rows -= 2;
-        }
+        if (l.rows > 0)
+            bring_two(&l);
     }
-    *later = (af_amx_later){from, to, ld, rows};
+    *later = l;
 }
 
 void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t ldc,

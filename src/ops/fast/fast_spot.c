@@ -82,6 +82,15 @@ static int cut_spans(const task *t, const af_amx_span s[AF_GEMM_CHUNKS], int64_t
     return spans;
 }
 
+/* Finished f32 sums that nobody reads soon and that fill lines of the cache: written past it, those
+ * need not be read first. */
+static bool goes_away(const task *t)
+{
+    const af_gemm *g = t->g;
+    return g->away && t->kind == KIND_BF16 && t->first && t->last && (uintptr_t)g->c % LINE == 0 &&
+           g->ldc * 4 % LINE == 0;
+}
+
 _Static_assert(AF_GEMM_OWN >= AF_GEMM_WIDE / BN * TILE * 4, "the sums of a strip of tiles");
 
 int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *h)
@@ -89,11 +98,12 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
     const af_gemm *g = t->g;
     af_amx_span s[AF_GEMM_CHUNKS], part[AF_GEMM_CHUNKS];
     const int64_t full = t->rows - o->i >= BM ? AF_MIN(n, (t->cols - o->j) / BN) : 0;
-    if (t->kind == KIND_F32 || g->c_dtype == AF_DTYPE_F32 || g->alpha != 1.0f || g->add ||
-        g->bias || t->staged)
+    const bool f32 = g->c_dtype == AF_DTYPE_F32;
+    if (t->kind == KIND_F32 || (f32 && !goes_away(t)) || g->alpha != 1.0f || g->add || g->bias ||
+        t->staged)
         return 0;
     find_spans(t, o, h, s);
-    uint16_t *to = (uint16_t *)g->c + (t->m + o->i) * g->ldc + t->n + o->j;
+    const int64_t at = (t->m + o->i) * g->ldc + t->n + o->j;
     /* planes are few k's at a time already, and their spans are deeper than their k's */
     const int64_t near = t->kind == KIND_BF16 ? (int64_t)AF_GEMM_KC_NEAR : t->depth,
                   parts = (t->depth + near - 1) / near;
@@ -105,7 +115,8 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
             AF_ISA_NAME(af_amx_tile)
             (part, spans, sums, BN, p > 0 ? AF_TILE_CONTINUE : AF_TILE_SET, &h->later);
             if (p == parts - 1)
-                h->later = (af_amx_later){sums, to + q * BN, g->ldc, BM};
+                h->later = (af_amx_later){sums, f32 ? NULL : (uint16_t *)g->c + at + q * BN,
+                                          f32 ? (float *)g->c + at + q * BN : NULL, g->ldc, BM};
         }
     return full;
 }
@@ -139,7 +150,7 @@ static void rounded_tile(const task *t, const spot *o, float *s, af_tile_way way
                                t->g->ldc};
 #if defined(AF_ISA_amx)
     sum_amx(t, o, s, BN, way, h);
-    h->later = (af_amx_later){s, half.to, half.ld, BM};
+    h->later = (af_amx_later){s, half.to, NULL, half.ld, BM};
     h->turn ^= 1;
 #else
     (void)h;

@@ -100,10 +100,12 @@ typedef struct af_amx_span {
     int64_t depth;
     int planes; /* of B beside three of A (fast_planes.c), or 0 */
 } af_amx_span;
-/* Rows of a tile of sums [BM][BN] that are still to be rounded to where they go, an even number. */
+/* Rows of a tile of sums [BM][BN] that are still to be brought to where they go, an even number:
+ * rounded, or as they are and past the caches. */
 typedef struct af_amx_later {
     const float *from;
     uint16_t *to;
+    float *away; /* instead of to; its rows are whole lines of the cache */
     int64_t ld, rows;
 } af_amx_later;
 /* c [BM][BN] = or += the spans' products; meanwhile what is left for later is done. */
