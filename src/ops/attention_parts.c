@@ -34,8 +34,8 @@ int64_t af_parts_rows(const af_node *n, int threads)
 uint64_t af_parts_bytes(const af_node *n, int64_t width, int threads)
 {
     const int64_t N = n->in[0]->dim[0], K = n->attr.attention.kv_heads, parts = most_parts(K),
-                  rows = N + AF_PART_ROWS * (threads == 1 ? 1 : WANTED / K),
-                  heads = threads == 1 ? 1 : K;
+                  cut = threads == 1 ? 1 : AF_MIN(WANTED / K, sequences_of(n)),
+                  rows = N + AF_PART_ROWS * cut, heads = threads == 1 ? 1 : K;
     return table_bytes(n) +
            (parts > 1 ? (uint64_t)(heads * parts * rows * 2 * width) * sizeof(float) : 0);
 }
