@@ -34,14 +34,24 @@ typedef struct af_cpu {
     bool twins_only; /* tests: never take a fast version */
     af_packing packing;
     bool work_apart; /* tests: every node's workspace is a range of the arena */
-    bool poison;     /* tests: fill outputs before, and dead values after, each node with NaN */
+    bool poison;     /* tests: nodes meet what cpu_poison.c prepares for them */
     void *work;      /* of the running node, 64-byte aligned */
     uint8_t *shared; /* what most nodes work in: one for all graphs, which run in turn */
     uint64_t shared_bytes;
+    uint8_t *guarded; /* poison: the workspace, and a page behind it that nobody may touch */
+    uint64_t guarded_bytes;
     int what;            /* AF_RUN_* of the running call: a forward node may make gradients too */
     bool grads_spent;    /* gradients lie among activations: an update is the last to see them */
     af_cpu_times *times; /* NULL, or where every node's time is added */
 } af_cpu;
+
+/* ---- tests: mistakes with memory made to show, src/backend/cpu/cpu_poison.c ---- */
+
+/* NaN in the outputs and in the workspace, which ends before a page that nobody may touch. */
+void af_cpu_poison_before(af_cpu *cpu, const af_node *n);
+/* NaN in values that nobody needs any more. */
+void af_cpu_poison_after(const af_node *n);
+void af_cpu_poison_free(af_cpu *cpu);
 
 typedef void af_cpu_kernel(const af_node *n, af_cpu *cpu);
 

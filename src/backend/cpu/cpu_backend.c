@@ -185,35 +185,6 @@ done:
     return st;
 }
 
-static void fill_nan(const af_tensor *t)
-{
-    if (af_dtype_is_float(t->dtype))
-        memset(t->data, 0xff, af_tensor_extent(t)); /* a NaN in every float type */
-}
-
-static void poison_before(const af_node *n)
-{
-    for (int k = 0; k < n->n_out; k++) {
-        bool aliased = n->accumulate || n->out[k]->role != AF_ROLE_ACTIVATION;
-        for (int i = 0; i < n->n_in; i++) /* in place: the output's memory is an input's */
-            aliased |= n->in[i]->data == n->out[k]->data;
-        if (!aliased)
-            fill_nan(n->out[k]);
-    }
-}
-
-static void poison_after(const af_node *n)
-{
-    for (int k = 0; k < n->n_in; k++) {
-        const af_tensor *t = n->in[k]->base ? n->in[k]->base : n->in[k];
-        bool dead = t->role == AF_ROLE_ACTIVATION && t->last == n->at;
-        for (int i = 0; i < n->n_out; i++)
-            dead &= n->out[i]->data != t->data;
-        if (dead)
-            fill_nan(t);
-    }
-}
-
 static double now(void)
 {
     struct timespec t;
@@ -250,14 +221,14 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
             continue;
         cpu->work = n->work ? c->arena[AF_ROLE_ACTIVATION] + n->work_offset : cpu->shared;
         if (cpu->poison)
-            poison_before(n);
+            af_cpu_poison_before(cpu, n);
         if (cpu->times)
             run_timed(n, op, cpu);
         else
             op->run(n, cpu);
         d->counters.launches++;
         if (cpu->poison)
-            poison_after(n);
+            af_cpu_poison_after(n);
     }
     return AF_OK;
 }
@@ -301,6 +272,7 @@ static void cpu_close(af_device *d)
     af_pool_free(cpu->pool);
     if (cpu->shared)
         munmap(cpu->shared, cpu->shared_bytes);
+    af_cpu_poison_free(cpu);
     free(cpu);
 }
 

@@ -1,0 +1,64 @@
+/* cpu_poison.c - for tests: values that were not written and memory that was not asked for show. */
+#define _GNU_SOURCE
+#include "backend/cpu/cpu.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void fill_nan(const af_tensor *t)
+{
+    if (af_dtype_is_float(t->dtype))
+        memset(t->data, 0xff, af_tensor_extent(t)); /* a NaN in every float type */
+}
+
+/* A workspace of this size: a node that writes or reads past what it asked for crashes. */
+static void *guarded_work(af_cpu *cpu, uint64_t bytes)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size = AF_ALIGN_UP(bytes, (uint64_t)64),
+                   all = AF_ALIGN_UP(size, page) + page;
+    if (all > cpu->guarded_bytes) {
+        af_cpu_poison_free(cpu);
+        cpu->guarded = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert(cpu->guarded != MAP_FAILED);
+        cpu->guarded_bytes = all;
+        if (mprotect(cpu->guarded + all - page, page, PROT_NONE) != 0)
+            assert(!"a page without rights");
+    }
+    uint8_t *work = cpu->guarded + cpu->guarded_bytes - page - size;
+    memset(work, 0xff, size);
+    return work;
+}
+
+void af_cpu_poison_free(af_cpu *cpu)
+{
+    if (cpu->guarded)
+        munmap(cpu->guarded, cpu->guarded_bytes);
+    cpu->guarded = NULL;
+    cpu->guarded_bytes = 0;
+}
+
+void af_cpu_poison_before(af_cpu *cpu, const af_node *n)
+{
+    const af_cpu_op *op = n->exec;
+    if (op->work && !cpu->work_apart)
+        cpu->work = guarded_work(cpu, op->work(n, cpu->threads));
+    for (int k = 0; k < n->n_out; k++) {
+        bool aliased = n->accumulate || n->out[k]->role != AF_ROLE_ACTIVATION;
+        for (int i = 0; i < n->n_in; i++) /* in place: the output's memory is an input's */
+            aliased |= n->in[i]->data == n->out[k]->data;
+        if (!aliased)
+            fill_nan(n->out[k]);
+    }
+}
+
+void af_cpu_poison_after(const af_node *n)
+{
+    for (int k = 0; k < n->n_in; k++) {
+        const af_tensor *t = n->in[k]->base ? n->in[k]->base : n->in[k];
+        bool dead = t->role == AF_ROLE_ACTIVATION && t->last == n->at;
+        for (int i = 0; i < n->n_out; i++)
+            dead &= n->out[i]->data != t->data;
+        if (dead)
+            fill_nan(t);
+    }
+}
