@@ -304,7 +304,7 @@ static af_status finish(af_trainer *t, af_error *err)
     AF_TRY(af_run_folder_write(output, "trainer_state.json", state, err));
     AF_TRY(af_metrics_results(t, err));
     const uint64_t clock = af_clock(t->graph);
-    af_trainer_drop_graph(t); /* the samples come from what was written */
+    af_trainer_drop_graph(t);            /* the samples come from what was written */
     AF_TRY(af_run_folder_texts(t, err)); /* a GGUF file's take memory to make */
     AF_TRY(af_samples_ask(t, output, err));
     AF_TRY(af_samples_table(t, err));
