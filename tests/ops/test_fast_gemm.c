@@ -334,6 +334,21 @@ static double error_of(const float *c, const float *a, const float *b, int64_t M
     return err2;
 }
 
+/* c = a b^T, a in f32, b too or in bf16. */
+static af_gemm rows_times_rows(int64_t M, int64_t N, int64_t K, const float *a, const void *b,
+                               bool half, float *c)
+{
+    return (af_gemm){.M = M,
+                     .N = N,
+                     .K = K,
+                     .a = {a, K, AF_DTYPE_F32, false, NULL, false, NULL},
+                     .b = {b, K, half ? AF_DTYPE_BF16 : AF_DTYPE_F32, true, NULL, false, NULL},
+                     .c = c,
+                     .ldc = N,
+                     .c_dtype = AF_DTYPE_F32,
+                     .alpha = 1};
+}
+
 /* f32 products are at least as exact as one chain of fused multiplications, whatever the unit. */
 static void as_exact_as_a_chain(int64_t K, spread how, bool half)
 {
@@ -354,16 +369,7 @@ static void as_exact_as_a_chain(int64_t K, spread how, bool half)
     for (int i = 0; af_fast_at(i); i++) {
         const af_fast *f = af_fast_at(i);
         void *work = malloc(f->gemm_work(1));
-        const af_gemm g = {.M = M,
-                           .N = N,
-                           .K = K,
-                           .a = {a, K, AF_DTYPE_F32, false, NULL, false, NULL},
-                           .b = {half ? (void *)h : b, K, half ? AF_DTYPE_BF16 : AF_DTYPE_F32, true,
-                                 NULL, false, NULL},
-                           .c = c,
-                           .ldc = N,
-                           .c_dtype = AF_DTYPE_F32,
-                           .alpha = 1};
+        const af_gemm g = rows_times_rows(M, N, K, a, half ? (void *)h : b, half, c);
         f->gemm(&g, NULL, work);
         const double got = sqrt(error_of(c, a, b, M, N, K));
         CHECK_MSG(got <= limit, "%s, K %d, values %d, %s: error %.3g, of a chain %.3g", f->name,
@@ -395,16 +401,7 @@ static void extremes(const af_fast *f, float x, bool in_b, bool half, bool finit
     *(in_b ? &b[LINE * K + AT] : &a[LINE * K + AT]) = x;
     for (int i = 0; i < N * K; i++)
         af_store_f64(h, AF_DTYPE_BF16, (uint64_t)i, (double)b[i]);
-    const af_gemm g = {.M = M,
-                       .N = N,
-                       .K = K,
-                       .a = {a, K, AF_DTYPE_F32, false, NULL, false, NULL},
-                       .b = {half ? (void *)h : b, K, half ? AF_DTYPE_BF16 : AF_DTYPE_F32, true,
-                             NULL, false, NULL},
-                       .c = c,
-                       .ldc = N,
-                       .c_dtype = AF_DTYPE_F32,
-                       .alpha = 1};
+    const af_gemm g = rows_times_rows(M, N, K, a, half ? (void *)h : b, half, c);
     f->gemm(&g, NULL, work);
     for (int i = 0; i < M * N; i++) {
         const bool hit = (in_b ? i % N : i / N) == LINE;
