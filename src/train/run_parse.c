@@ -367,6 +367,10 @@ af_status af_run_read(af_run *out, const char *path, const char *const *override
                       bool for_training, af_error *err)
 {
     af_map m;
+    if (af_dir_exists(path))
+        return af_fail(err, AF_EUSAGE,
+                       "'%s' is a folder, not a run file (afinar init MODEL DATASET writes one)",
+                       path);
     af_status st = af_map_open(&m, path, err);
     if (st != AF_OK)
         return st;

@@ -45,7 +45,7 @@ data() { printf '%s\n' "$2" > "$tmp/data.jsonl"; check "$1" "$tmp/base.yaml" "da
 
 # --- the run file itself
 check "absent.yaml" "$tmp/absent.yaml"
-check "$tmp" "$tmp"
+check "$tmp|is a folder, not a run file|afinar init" "$tmp"
 yaml "run.yaml" ''
 yaml "a map of keys" '- a list'
 yaml "run.yaml:2" $'base_model: x\n  bad indent: [1, 2'
