@@ -61,6 +61,44 @@ static inline __attribute__((always_inline)) void af_amx_products(void)
     AF_AMX_PRODUCT(3, 5, 7);
 }
 
+static inline void af_amx_round_row(const float *s, uint16_t *to)
+{
+    const __m512bh h = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(s + 16), _mm512_loadu_ps(s));
+    memcpy(to, &h, sizeof h);
+}
+
+static inline void af_amx_stream_row(const float *s, float *to)
+{
+    _mm512_stream_ps(to, _mm512_loadu_ps(s));
+    _mm512_stream_ps(to + 16, _mm512_loadu_ps(s + 16));
+}
+
+static inline void af_amx_add_row(const float *s, float *to)
+{
+    _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), _mm512_loadu_ps(s)));
+    _mm512_storeu_ps(to + 16, _mm512_add_ps(_mm512_loadu_ps(to + 16), _mm512_loadu_ps(s + 16)));
+}
+
+/* Two rows of what was left for later. */
+static inline void af_amx_bring(af_amx_later *l)
+{
+    if (l->onto) {
+        af_amx_add_row(l->from, l->onto);
+        af_amx_add_row(l->from + BN, l->onto + l->ld);
+        l->onto += 2 * l->ld;
+    } else if (l->away) {
+        af_amx_stream_row(l->from, l->away);
+        af_amx_stream_row(l->from + BN, l->away + l->ld);
+        l->away += 2 * l->ld;
+    } else {
+        af_amx_round_row(l->from, l->to);
+        af_amx_round_row(l->from + BN, l->to + l->ld);
+        l->to += 2 * l->ld;
+    }
+    l->from += 2 * BN;
+    l->rows -= 2;
+}
+
 /* Rows of sixteen 32-bit values become columns. */
 static inline __attribute__((always_inline)) void af_amx_transpose(__m512i r[16])
 {

@@ -32,37 +32,10 @@ void AF_ISA_NAME(af_tile_end)(void)
     _mm_sfence(); /* what went past the caches is there for whoever comes after */
 }
 
-static inline void round_row(const float *s, uint16_t *to)
-{
-    const __m512bh h = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(s + 16), _mm512_loadu_ps(s));
-    memcpy(to, &h, sizeof h);
-}
-
-static inline void stream_row(const float *s, float *to)
-{
-    _mm512_stream_ps(to, _mm512_loadu_ps(s));
-    _mm512_stream_ps(to + 16, _mm512_loadu_ps(s + 16));
-}
-
-static inline void bring_two(af_amx_later *l)
-{
-    if (l->away) {
-        stream_row(l->from, l->away);
-        stream_row(l->from + BN, l->away + l->ld);
-        l->away += 2 * l->ld;
-    } else {
-        round_row(l->from, l->to);
-        round_row(l->from + BN, l->to + l->ld);
-        l->to += 2 * l->ld;
-    }
-    l->from += 2 * BN;
-    l->rows -= 2;
-}
-
 void AF_ISA_NAME(af_amx_flush)(af_amx_later *l)
 {
     while (l->rows > 0)
-        bring_two(l);
+        af_amx_bring(l);
 }
 
 /* The products of one span; two rows of what is left for later go with each. */
@@ -78,13 +51,13 @@ static inline void sum_span(const af_amx_span *s, af_amx_later *later)
         AF_AMX_LOAD(5, a + 16 * row, row);
         af_amx_products();
         if (l.rows > 0)
-            bring_two(&l);
+            af_amx_bring(&l);
     }
     *later = l;
 }
 
 void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t ldc,
-                              af_tile_way way, af_amx_later *later)
+                              af_tile_way way, af_amx_beside *w)
 {
     float sums[BM * BN] __attribute__((aligned(64))), *to = way == AF_TILE_ADD ? sums : c;
     const int64_t lds = way == AF_TILE_ADD ? BN : ldc;
@@ -94,10 +67,11 @@ void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t
         af_amx_zero();
     for (; spans > 0; spans--, s++)
         if (s->planes > 0)
-            AF_ISA_NAME(af_planes_span)(s);
+            AF_ISA_NAME(af_planes_span)(s, w);
         else
-            sum_span(s, later);
-    AF_ISA_NAME(af_amx_flush)(later); /* before c becomes what is left */
+            sum_span(s, &w->later);
+    AF_ISA_NAME(af_amx_flush)(&w->later); /* before c becomes what is left */
+    w->fetch_rows = 0;
     af_amx_store(to, lds);
     for (int64_t i = 0; way == AF_TILE_ADD && i < BM; i++)
         for (int64_t j = 0; j < BN; j++)

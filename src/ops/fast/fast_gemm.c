@@ -174,8 +174,8 @@ void AF_ISA_NAME(af_task_strip)(const task *t, const spot *first, int64_t n, int
     for (int64_t u = 0; u < outer; u++) {
         spot o = *first;
         o.i += stay ? u * tm : 0;
-        if (t->own && (!t->edge || t->rows - o.i >= tm))
-            pack_rows(t, h->rows, false, o.i, AF_MIN(o.i + tm, t->rows), share);
+        if (t->own)
+            AF_ISA_NAME(af_spot_rows)(t, o.i, u + 1 < outer ? n : 0, share, h);
         for (int64_t v = stay ? AF_ISA_NAME(af_spot_row)(t, &o, n, h) : 0; v < inner; v++) {
             const int64_t q = stay ? v : u, i = stay ? u : v;
             o.i = first->i + i * tm;
@@ -212,8 +212,7 @@ static void multiply(void *arg, int64_t from, int64_t to, int share)
 {
     const task *t = arg;
     hand h;
-    AF_ISA_NAME(af_spot_begin)(t, &h);
-    h.rows = own_rows(t, share);
+    AF_ISA_NAME(af_spot_begin)(t, share, &h);
     while (from < to) {
         const int64_t piece = from / t->panels, p = from % t->panels,
                       end = AF_MIN(t->panels, p + to - from);

@@ -24,79 +24,6 @@ int AF_ISA_NAME(af_planes_of)(const af_operand *o)
 
 enum { PLANE = BM * BK * 2, HALF = PLANE / 2, LINE = 64 }; /* bytes */
 
-#define LOAD_A(plane)                                                                              \
-    AF_AMX_LOAD(4, a + (plane)*PLANE, line);                                                       \
-    AF_AMX_LOAD(5, a + (plane)*PLANE + HALF, line)
-#define PASS_B(plane)                                                                              \
-    AF_AMX_PASS(6, b + (plane)*PLANE, line);                                                       \
-    AF_AMX_PASS(7, b + (plane)*PLANE + HALF, line)
-
-/* Of the six, any two neighbours share an operand, and B is loaded once. */
-static void three_planes(const af_amx_span *s)
-{
-    const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2 * 3;
-    const int64_t line = LINE;
-    for (; b < end; a += 3 * PLANE, b += 3 * PLANE) {
-        PASS_B(2);
-        LOAD_A(0);
-        af_amx_products();
-        PASS_B(1);
-        af_amx_products();
-        LOAD_A(1);
-        af_amx_products();
-        PASS_B(0);
-        af_amx_products();
-        LOAD_A(2);
-        af_amx_products();
-        LOAD_A(0);
-        af_amx_products();
-    }
-}
-
-static void two_planes(const af_amx_span *s)
-{
-    const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2 * 2;
-    const int64_t line = LINE;
-    for (; b < end; a += 3 * PLANE, b += 2 * PLANE) {
-        PASS_B(1);
-        LOAD_A(0);
-        af_amx_products();
-        LOAD_A(1);
-        af_amx_products();
-        PASS_B(0);
-        af_amx_products();
-        LOAD_A(2);
-        af_amx_products();
-        LOAD_A(0);
-        af_amx_products();
-    }
-}
-
-static void one_plane(const af_amx_span *s)
-{
-    const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2;
-    const int64_t line = LINE;
-    for (; b < end; a += 3 * PLANE, b += PLANE) {
-        PASS_B(0);
-        LOAD_A(2);
-        af_amx_products();
-        LOAD_A(1);
-        af_amx_products();
-        LOAD_A(0);
-        af_amx_products();
-    }
-}
-
-void AF_ISA_NAME(af_planes_span)(const af_amx_span *s)
-{
-    if (s->planes == 3)
-        three_planes(s);
-    else if (s->planes == 2)
-        two_planes(s);
-    else
-        one_plane(s);
-}
-
 /* ---- packing ---- */
 
 /* A call for each of the ways that differ: gcc would make one with branches of them. */
@@ -300,6 +227,163 @@ void AF_ISA_NAME(af_pack_planes)(const af_panels *p, const af_operand *o, bool a
         pack_down(d + l / 32 * panel, &s, l);
     if (!along && !plain)
         pack_decoded(d, &s, panel, buf);
+}
+
+/* ---- beside the products ---- */
+
+/* Sixteen k's of sixteen lines, as rows of the block. */
+static void turn_part(const af_planes_rows *r, int part)
+{
+    const int64_t k = r->k + part % 2 * 16, line = part / 2 * 16;
+    const __mmask16 mask = first(r->lines - line);
+    const float *from = r->from + k * r->ld + line;
+    __m512i x[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        x[i] = k + i < r->kc ? floats(from + i * r->ld, 0, mask) : _mm512_setzero_si512();
+    for (int i = 0; i < 16 && k + 32 + i < r->kc && mask; i++)
+        __builtin_prefetch(from + (32 + i) * r->ld);
+    af_amx_transpose(x);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        _mm512_storeu_si512(r->block + (line + i) * BK + part % 2 * 16, x[i]);
+}
+
+/* 32 k's of one row, or a part of what comes before. */
+static void split_row(af_planes_rows *r)
+{
+    uint16_t *d = r->to + (r->k * AF_PLANES + r->row) * BM;
+    if (r->row < 0) {
+        turn_part(r, r->row + AF_TURN_PARTS);
+    } else if (r->turned) {
+        const float *x = r->block + r->row * BK;
+        put_row(d, floats(x, 0, 0xffff), floats(x, 16, 0xffff), AF_PLANES);
+    } else {
+        const int64_t left = r->row < r->lines ? r->kc - r->k : 0;
+        const float *x = r->from + (left ? r->row * r->ld + r->k : 0);
+        if (left > BK)
+            __builtin_prefetch(x + BK);
+        if (left > BK + 16)
+            __builtin_prefetch(x + BK + 16);
+        put_row(d, floats(x, 0, first(left)), floats(x, 16, first(left - 16)), AF_PLANES);
+    }
+    if (++r->row == BM) {
+        r->row = r->turned ? -AF_TURN_PARTS : 0;
+        r->k += BK;
+    }
+}
+
+static void split_some(af_amx_beside *w, int64_t rows)
+{
+    while (w->chunks > 0 && rows-- > 0) {
+        split_row(w->rows);
+        if (w->rows->k >= w->rows->kc) {
+            w->rows++;
+            w->chunks--;
+        }
+    }
+}
+
+void AF_ISA_NAME(af_planes_finish)(af_amx_beside *w) { split_some(w, INT64_MAX); }
+
+/* A little of what there is to do: about as much as the vector unit does while the other one is
+ * busy with four products. C comes first, then it is time for sums that have just been stored. */
+static __attribute__((noinline)) void do_some(af_amx_beside *w)
+{
+    if (w->fetch_rows > 0) {
+        for (int i = 0; i < 8; i++, w->fetch += w->fetch_ld) {
+            __builtin_prefetch(w->fetch, 1, 2);
+            __builtin_prefetch(w->fetch + BN / 2, 1, 2);
+        }
+        w->fetch_rows -= 8;
+    } else if (w->later.rows > 0) {
+        af_amx_bring(&w->later);
+        if (w->later.rows > 0)
+            af_amx_bring(&w->later);
+    } else {
+        split_some(w, w->each);
+    }
+}
+
+/* ---- products ---- */
+
+#define LOAD_A(plane)                                                                              \
+    AF_AMX_LOAD(4, a + (plane)*PLANE, line);                                                       \
+    AF_AMX_LOAD(5, a + (plane)*PLANE + HALF, line)
+#define PASS_B(plane)                                                                              \
+    AF_AMX_PASS(6, b + (plane)*PLANE, line);                                                       \
+    AF_AMX_PASS(7, b + (plane)*PLANE + HALF, line)
+
+static ALWAYS void products(af_amx_beside *w)
+{
+    af_amx_products();
+    do_some(w);
+}
+
+/* Of the six, any two neighbours share an operand, and B is loaded once. */
+static void three_planes(const af_amx_span *s, af_amx_beside *w)
+{
+    const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2 * 3;
+    const int64_t line = LINE;
+    for (; b < end; a += 3 * PLANE, b += 3 * PLANE) {
+        PASS_B(2);
+        LOAD_A(0);
+        products(w);
+        PASS_B(1);
+        products(w);
+        LOAD_A(1);
+        products(w);
+        PASS_B(0);
+        products(w);
+        LOAD_A(2);
+        products(w);
+        LOAD_A(0);
+        products(w);
+    }
+}
+
+static void two_planes(const af_amx_span *s, af_amx_beside *w)
+{
+    const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2 * 2;
+    const int64_t line = LINE;
+    for (; b < end; a += 3 * PLANE, b += 2 * PLANE) {
+        PASS_B(1);
+        LOAD_A(0);
+        products(w);
+        LOAD_A(1);
+        products(w);
+        PASS_B(0);
+        products(w);
+        LOAD_A(2);
+        products(w);
+        LOAD_A(0);
+        products(w);
+    }
+}
+
+static void one_plane(const af_amx_span *s, af_amx_beside *w)
+{
+    const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2;
+    const int64_t line = LINE;
+    for (; b < end; a += 3 * PLANE, b += PLANE) {
+        PASS_B(0);
+        LOAD_A(2);
+        products(w);
+        LOAD_A(1);
+        products(w);
+        LOAD_A(0);
+        products(w);
+    }
+}
+
+void AF_ISA_NAME(af_planes_span)(const af_amx_span *s, af_amx_beside *w)
+{
+    if (s->planes == 3)
+        three_planes(s, w);
+    else if (s->planes == 2)
+        two_planes(s, w);
+    else
+        one_plane(s, w);
 }
 
 #else

@@ -2,11 +2,13 @@
  * where its sums go. */
 #include "ops/fast/fast_task.h"
 
-void AF_ISA_NAME(af_spot_begin)(const task *t, hand *h)
+void AF_ISA_NAME(af_spot_begin)(const task *t, int share, hand *h)
 {
     h->turn = 0;
+    h->rows = own_rows(t, share);
 #if defined(AF_ISA_amx)
-    h->later = (af_amx_later){0};
+    h->spare = h->rows + AF_GEMM_OWN / 2;
+    h->beside = (af_amx_beside){0};
 #endif
     if (t->kind != KIND_F32)
         AF_ISA_NAME(af_tile_begin)();
@@ -15,7 +17,7 @@ void AF_ISA_NAME(af_spot_begin)(const task *t, hand *h)
 void AF_ISA_NAME(af_spot_end)(const task *t, hand *h)
 {
 #if defined(AF_ISA_amx)
-    AF_ISA_NAME(af_amx_flush)(&h->later);
+    AF_ISA_NAME(af_amx_flush)(&h->beside.later);
 #endif
     (void)h;
     if (t->kind != KIND_F32)
@@ -58,7 +60,23 @@ static void sum_amx(const task *t, const spot *o, float *c, int64_t ldc, af_tile
 {
     af_amx_span s[AF_GEMM_CHUNKS];
     find_spans(t, o, h, s);
-    AF_ISA_NAME(af_amx_tile)(s, t->chunks, c, ldc, way, &h->later);
+    AF_ISA_NAME(af_amx_tile)(s, t->chunks, c, ldc, way, &h->beside);
+}
+
+/* The same for whole sums of planes in a f32 C: what is added is so while the next tile is made. */
+static void sum_planes(const task *t, const spot *o, float *c, int64_t ldc, af_tile_way way,
+                       hand *h)
+{
+    const bool add = way == AF_TILE_ADD;
+    float *sums = h->sums[h->turn];
+    h->beside.fetch = c;
+    h->beside.fetch_ld = ldc;
+    h->beside.fetch_rows = BM;
+    sum_amx(t, o, add ? sums : c, add ? BN : ldc, AF_TILE_SET, h);
+    if (add) {
+        h->beside.later = (af_amx_later){.from = sums, .onto = c, .ld = ldc, .rows = BM};
+        h->turn ^= 1;
+    }
 }
 
 /* k's [from, to) of the sums for panel q: the parts of the spans they lie in, how many. */
@@ -91,6 +109,58 @@ static bool goes_away(const task *t)
            g->ldc * 4 % LINE == 0;
 }
 
+_Static_assert(AF_GEMM_OWN / 2 >= AF_GEMM_KC_PLANES * AF_PLANES * BM * 2, "two tiles of rows");
+
+/* The rows from i on become those that are packed beside the products of so many tiles; false where
+ * they must be decoded. */
+static bool begin_rows(const task *t, int64_t i, int64_t tiles, hand *h)
+{
+    int64_t rows = 0, groups = -AF_PLANES_TAKEN;
+    for (int c = 0; c < t->chunks; c++) {
+        const chunk *q = &t->chunk[c];
+        const af_operand *a = q->a;
+        const int64_t blocks = pad_k(t, q->kc) / BK, m = t->m + i;
+        if (a->weight || a->dtype != AF_DTYPE_F32)
+            return false;
+        h->next[c] = (af_planes_rows){
+            .from = (const float *)a->data + (a->trans ? q->k * a->ld + m : m * a->ld + q->k),
+            .ld = a->ld,
+            .turned = a->trans,
+            .lines = AF_MIN(t->rows - i, (int64_t)BM),
+            .kc = q->kc,
+            .to = (uint16_t *)h->spare + q->at_a * BM,
+            .block = h->block,
+            .row = a->trans ? -AF_TURN_PARTS : 0,
+        };
+        rows += blocks * (BM + AF_TURN_PARTS);
+        groups += blocks * (q->planes == 1 ? 3 : 3 + q->planes);
+    }
+    groups = AF_MAX(groups, INT64_C(1)) * tiles;
+    h->beside.rows = h->next;
+    h->beside.chunks = t->chunks;
+    h->beside.each = (int)((rows + groups - 1) / groups);
+    return true;
+}
+
+void AF_ISA_NAME(af_spot_rows)(const task *t, int64_t i, int64_t tiles, int share, hand *h)
+{
+    uint8_t *to = h->spare;
+    if (!h->beside.rows && !begin_rows(t, i, 1, h))
+        for (int c = 0; c < t->chunks; c++) {
+            const chunk *q = &t->chunk[c];
+            const af_panels p = {to, BM, BGA, t->depth_a, q->at_a, AF_PLANES};
+            AF_ISA_NAME(af_task_pack)
+            (t, &p, q->a, !q->a->trans, t->m + i, AF_MIN(t->rows - i, (int64_t)BM), q->k, q->kc,
+             share);
+        }
+    AF_ISA_NAME(af_planes_finish)(&h->beside);
+    h->beside.rows = NULL;
+    h->spare = h->rows;
+    h->rows = to;
+    if (tiles > 0)
+        begin_rows(t, i + BM, tiles, h);
+}
+
 _Static_assert(AF_GEMM_OWN >= AF_GEMM_WIDE / BN * TILE * 4, "the sums of a strip of tiles");
 
 int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *h)
@@ -113,10 +183,15 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
             const int spans = cut_spans(t, s, q, t->depth / BK * p / parts * BK,
                                         t->depth / BK * (p + 1) / parts * BK, part);
             AF_ISA_NAME(af_amx_tile)
-            (part, spans, sums, BN, p > 0 ? AF_TILE_CONTINUE : AF_TILE_SET, &h->later);
+            (part, spans, sums, BN, p > 0 ? AF_TILE_CONTINUE : AF_TILE_SET, &h->beside);
             if (p == parts - 1)
-                h->later = (af_amx_later){sums, f32 ? NULL : (uint16_t *)g->c + at + q * BN,
-                                          f32 ? (float *)g->c + at + q * BN : NULL, g->ldc, BM};
+                h->beside.later = (af_amx_later){
+                    .from = sums,
+                    .to = f32 ? NULL : (uint16_t *)g->c + at + q * BN,
+                    .away = f32 ? (float *)g->c + at + q * BN : NULL,
+                    .ld = g->ldc,
+                    .rows = BM,
+                };
         }
     return full;
 }
@@ -125,6 +200,11 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
 {
     (void)t, (void)o, (void)n, (void)h;
     return 0;
+}
+
+void AF_ISA_NAME(af_spot_rows)(const task *t, int64_t i, int64_t tiles, int share, hand *h)
+{
+    (void)t, (void)i, (void)tiles, (void)share, (void)h;
 }
 #endif
 
@@ -150,7 +230,7 @@ static void rounded_tile(const task *t, const spot *o, float *s, af_tile_way way
                                t->g->ldc};
 #if defined(AF_ISA_amx)
     sum_amx(t, o, s, BN, way, h);
-    h->later = (af_amx_later){s, half.to, NULL, half.ld, BM};
+    h->beside.later = (af_amx_later){.from = s, .to = half.to, .ld = half.ld, .rows = BM};
     h->turn ^= 1;
 #else
     (void)h;
@@ -169,6 +249,19 @@ static void plain_tile(const task *t, const spot *o, float *c, int64_t ldc, af_t
 #endif
     (void)h;
     sum_tile(t, o, c, ldc, way, NULL);
+}
+
+/* Sums that are what C shall be, or what is added to it. */
+static void whole_tile(const task *t, const spot *o, float *c, int64_t ldc, af_tile_way way,
+                       hand *h)
+{
+#if defined(AF_ISA_amx)
+    if (t->kind == KIND_PLANES) {
+        sum_planes(t, o, c, ldc, way, h);
+        return;
+    }
+#endif
+    plain_tile(t, o, c, ldc, way, h);
 }
 
 /* Whether the tile is several calls, which cannot add to C one by one. */
@@ -194,7 +287,7 @@ void AF_ISA_NAME(af_spot_run)(const task *t, const spot *o, hand *h)
     const af_tile_way way = t->staged && !t->first ? on : AF_TILE_SET;
     if (plain && f32 && !(g->add && in_parts(t))) {
         const af_tile_way onto = g->add ? AF_TILE_ADD : t->first ? AF_TILE_SET : on;
-        plain_tile(t, o, (float *)g->c + m * g->ldc + n, g->ldc, onto, h);
+        whole_tile(t, o, (float *)g->c + m * g->ldc + n, g->ldc, onto, h);
     } else if (plain && !g->add && t->last &&
                AF_ISA_NAME(af_tile_rounds)(t->kind != KIND_F32, o->width)) {
         rounded_tile(t, o, s, way, h);

@@ -50,7 +50,10 @@ typedef struct hand {
     int turn;
     uint8_t *rows; /* of A for this tile, where a thread packs its own */
 #if defined(AF_ISA_amx)
-    af_amx_later later;
+    uint8_t *spare; /* for the next rows, which are packed while these are multiplied */
+    af_planes_rows next[AF_GEMM_CHUNKS];
+    float block[BM * BK] __attribute__((aligned(64))); /* of them */
+    af_amx_beside beside;
 #endif
 } hand;
 
@@ -169,6 +172,9 @@ void AF_ISA_NAME(af_team_run)(const task *t, af_pool *pool, int64_t step, int64_
 void AF_ISA_NAME(af_spot_run)(const task *t, const spot *o, hand *h);
 /* The first so many of n tiles side by side, where there is a short way for them: how many. */
 int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *h);
-void AF_ISA_NAME(af_spot_begin)(const task *t, hand *h);
+void AF_ISA_NAME(af_spot_begin)(const task *t, int share, hand *h);
 void AF_ISA_NAME(af_spot_end)(const task *t, hand *h);
+/* A thread's own rows of A from i on; those after them will be packed while the next so many tiles
+ * are made, if any. */
+void AF_ISA_NAME(af_spot_rows)(const task *t, int64_t i, int64_t tiles, int share, hand *h);
 #endif

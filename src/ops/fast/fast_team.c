@@ -191,7 +191,7 @@ static void multiply(void *arg, int64_t from, int64_t to, int share)
     const team *w = arg;
     const task *t = w->step;
     hand h;
-    AF_ISA_NAME(af_spot_begin)(t, &h);
+    AF_ISA_NAME(af_spot_begin)(t, share, &h);
     while (from < to) {
         const int64_t p = from % t->panels, end = AF_MIN(t->panels, p + to - from);
         columns(w, p, end, from / t->panels, share, &h);

@@ -101,16 +101,40 @@ typedef struct af_amx_span {
     int planes; /* of B beside three of A (fast_planes.c), or 0 */
 } af_amx_span;
 /* Rows of a tile of sums [BM][BN] that are still to be brought to where they go, an even number:
- * rounded, or as they are and past the caches. */
+ * rounded, or as they are and past the caches, or added to what is there. */
 typedef struct af_amx_later {
     const float *from;
     uint16_t *to;
     float *away; /* instead of to; its rows are whole lines of the cache */
+    float *onto; /* instead of to */
     int64_t ld, rows;
 } af_amx_later;
-/* c [BM][BN] = or += the spans' products; meanwhile what is left for later is done. */
+/* 32 f32 rows of A, or columns where those are its rows, that become planes a little at a time. */
+typedef struct af_planes_rows {
+    const float *from;
+    int64_t ld;
+    bool turned; /* stored rows are k's */
+    int64_t lines, kc;
+    uint16_t *to;
+    float *block; /* [32][32], for turned ones */
+    int64_t k;    /* how far it is: in this k and the 31 after it, in this row, */
+    int row;      /* or in a part of turning the block, which come before: from -AF_TURN_PARTS on */
+} af_planes_rows;
+enum {
+    AF_TURN_PARTS = 4,
+    AF_PLANES_TAKEN = 12, /* groups of a tile's products beside which C is fetched and added to */
+};
+/* What the vector unit does while the other one multiplies. */
+typedef struct af_amx_beside {
+    const float *fetch; /* rows of C that will be needed */
+    int64_t fetch_ld, fetch_rows;
+    af_amx_later later;
+    af_planes_rows *rows; /* the next of A, as many chunks */
+    int chunks, each;     /* each: rows of 32 k's at once */
+} af_amx_beside;
+/* c [BM][BN] = or += the spans' products; meanwhile what else is to be done. */
 void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t ldc,
-                              af_tile_way way, af_amx_later *later);
+                              af_tile_way way, af_amx_beside *w);
 void AF_ISA_NAME(af_amx_flush)(af_amx_later *later);
 /* Sixteen stored lines into their half of a panel of B. */
 void AF_ISA_NAME(af_amx_lines)(uint16_t *p, const uint16_t *const h[16], int64_t kc,
@@ -136,8 +160,10 @@ extern const af_slim_way AF_ISA_NAME(af_slim_tiles);
 enum { AF_PLANES = 3 };
 /* How many planes hold every value of the operand. */
 int AF_ISA_NAME(af_planes_of)(const af_operand *o);
-/* The products of one span, added to the sums in the tiles. */
-void AF_ISA_NAME(af_planes_span)(const af_amx_span *s);
+/* The products of one span, added to the sums in the tiles; how many groups of them are 32 k's. */
+void AF_ISA_NAME(af_planes_span)(const af_amx_span *s, af_amx_beside *w);
+/* All that is left of the next rows. */
+void AF_ISA_NAME(af_planes_finish)(af_amx_beside *w);
 /* As af_pack_bf16, with p->planes of each value: a panel is [depth/32][planes][32 lines][32]. */
 void AF_ISA_NAME(af_pack_planes)(const af_panels *p, const af_operand *o, bool along, int64_t line,
                                  int64_t lines, int64_t k0, int64_t kc, float *buf);
