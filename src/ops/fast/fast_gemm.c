@@ -110,6 +110,25 @@ static ahead packed_ahead(const task *t, const chunk *c, int64_t n, int64_t cols
     return h;
 }
 
+/* The memory of B that the next step will begin with. It must not come before the last third of
+ * this one: C passes through the same cache. */
+static ahead next_step(const task *t, int64_t tiles)
+{
+    const chunk *c = &t->chunk[t->chunks - 1];
+    const af_operand *b = c->b;
+    const int64_t k = c->k + c->kc, size = af_dtype_get(b->dtype)->bytes,
+                  kc = AF_MIN(c->kc, t->g->K - k), last = AF_MAX(tiles / 3, INT64_C(1)),
+                  cols = AF_MIN(t->cols, (int64_t)AF_GEMM_WIDE);
+    if (b != &t->g->b || kc <= 0 || b->weight || c->once)
+        return (ahead){0};
+    ahead h = {.rows = b->trans ? cols : kc, .bytes = (b->trans ? kc : cols) * size};
+    h.step = b->ld * size;
+    h.at = (const uint8_t *)b->data + (b->trans ? t->n : k) * h.step + (b->trans ? k : t->n) * size;
+    h.lines = (h.rows * ((h.bytes + LINE - 1) / LINE) + last - 1) / last;
+    h.wait = tiles - last;
+    return h;
+}
+
 /* The memory of B that the strip after this one will be packed from: it comes from far away and is
  * read once. Plain types only. */
 static ahead look_ahead(const task *t, int64_t n, int64_t cols, int64_t tiles)
@@ -117,6 +136,8 @@ static ahead look_ahead(const task *t, int64_t n, int64_t cols, int64_t tiles)
     const chunk *c = &t->chunk[0];
     const af_operand *b = c->b;
     const int64_t size = af_dtype_get(b->dtype)->bytes, line = t->n + n;
+    if (cols <= 0 && t->own)
+        return next_step(t, tiles);
     if (cols <= 0 || (b->weight && !c->once))
         return (ahead){0};
     if (c->once)
@@ -129,16 +150,13 @@ static ahead look_ahead(const task *t, int64_t n, int64_t cols, int64_t tiles)
     return h;
 }
 
+/* With every tile. */
 static void fetch(ahead *h)
 {
-    for (int64_t i = 0; i < h->lines && h->row < h->rows; i++) {
-        __builtin_prefetch(h->at + h->row * h->step + h->column, 0, 2);
-        h->column += LINE;
-        if (h->column >= h->bytes) {
-            h->column = 0;
-            h->row++;
-        }
-    }
+    if (h->wait > 0)
+        h->wait--;
+    else
+        af_ahead_fetch(h, h->lines);
 }
 
 /* Most panels of a strip. AMX reads them past a few rows of A: as many as stay in the second-level
@@ -170,6 +188,7 @@ void AF_ISA_NAME(af_task_strip)(const task *t, const spot *first, int64_t n, int
     const int64_t tm = tile_rows(t), tiles = (to - first->i + tm - 1) / tm,
                   bytes = t->depth_b * first->width * value_bytes(t);
     const bool stay = ROWS_STAY && t->kind != KIND_F32;
+    AF_ISA_NAME(af_spot_ahead)(t, next_b, h);
     const int64_t outer = stay ? tiles : n, inner = stay ? n : tiles;
     for (int64_t u = 0; u < outer; u++) {
         spot o = *first;
@@ -181,7 +200,8 @@ void AF_ISA_NAME(af_task_strip)(const task *t, const spot *first, int64_t n, int
             o.i = first->i + i * tm;
             o.j = first->j + q * first->width;
             o.b = first->b + q * bytes;
-            fetch(next_b);
+            if (t->kind != KIND_PLANES)
+                fetch(next_b);
             AF_ISA_NAME(af_spot_run)(t, &o, h);
         }
     }

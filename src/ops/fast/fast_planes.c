@@ -241,8 +241,6 @@ static void turn_part(const af_planes_rows *r, int part)
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         x[i] = k + i < r->kc ? floats(from + i * r->ld, 0, mask) : _mm512_setzero_si512();
-    for (int i = 0; i < 16 && k + 32 + i < r->kc && mask; i++)
-        __builtin_prefetch(from + (32 + i) * r->ld);
     af_amx_transpose(x);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
@@ -256,7 +254,12 @@ static void split_row(af_planes_rows *r)
     if (r->row < 0) {
         turn_part(r, r->row + AF_TURN_PARTS);
     } else if (r->turned) {
-        const float *x = r->block + r->row * BK;
+        const float *x = r->block + r->row * BK, *next = r->from + (r->k + BK + r->row) * r->ld;
+        if (r->k + BK + r->row < r->kc) {
+            __builtin_prefetch(next);
+            if (r->lines > 16)
+                __builtin_prefetch(next + 16);
+        }
         put_row(d, floats(x, 0, 0xffff), floats(x, 16, 0xffff), AF_PLANES);
     } else {
         const int64_t left = r->row < r->lines ? r->kc - r->k : 0;
@@ -286,23 +289,22 @@ static void split_some(af_amx_beside *w, int64_t rows)
 
 void AF_ISA_NAME(af_planes_finish)(af_amx_beside *w) { split_some(w, INT64_MAX); }
 
-/* A little of what there is to do: about as much as the vector unit does while the other one is
- * busy with four products. C comes first, then it is time for sums that have just been stored. */
-static __attribute__((noinline)) void do_some(af_amx_beside *w)
+/* A little of what there is to do, after a group of a tile's products: all of it should be done
+ * when `pace` is 1 and the tile has 36. Sums that have just been stored rest for a while. */
+static __attribute__((noinline)) void do_some(af_amx_beside *w, int pace)
 {
-    if (w->fetch_rows > 0) {
-        for (int i = 0; i < 8; i++, w->fetch += w->fetch_ld) {
-            __builtin_prefetch(w->fetch, 1, 2);
-            __builtin_prefetch(w->fetch + BN / 2, 1, 2);
-        }
-        w->fetch_rows -= 8;
-    } else if (w->later.rows > 0) {
-        af_amx_bring(&w->later);
-        if (w->later.rows > 0)
-            af_amx_bring(&w->later);
-    } else {
-        split_some(w, w->each);
+    const int group = w->group++;
+    for (int i = 0; i < pace && w->fetch_rows > 0; i++, w->fetch_rows--, w->fetch += w->fetch_ld) {
+        __builtin_prefetch(w->fetch, 1, 2);
+        __builtin_prefetch(w->fetch + BN / 2, 1, 2);
     }
+    if (w->ahead->wait == 0)
+        af_ahead_fetch(w->ahead, w->lines);
+    if (group % 2 == 0)
+        split_some(w, w->each);
+    else if (group > 4 / pace)
+        for (int i = 0; i < pace && w->later.rows > 0; i++)
+            af_amx_bring(&w->later);
 }
 
 /* ---- products ---- */
@@ -314,10 +316,10 @@ static __attribute__((noinline)) void do_some(af_amx_beside *w)
     AF_AMX_PASS(6, b + (plane)*PLANE, line);                                                       \
     AF_AMX_PASS(7, b + (plane)*PLANE + HALF, line)
 
-static ALWAYS void products(af_amx_beside *w)
+static ALWAYS void products(af_amx_beside *w, const int pace)
 {
     af_amx_products();
-    do_some(w);
+    do_some(w, pace);
 }
 
 /* Of the six, any two neighbours share an operand, and B is loaded once. */
@@ -328,17 +330,17 @@ static void three_planes(const af_amx_span *s, af_amx_beside *w)
     for (; b < end; a += 3 * PLANE, b += 3 * PLANE) {
         PASS_B(2);
         LOAD_A(0);
-        products(w);
+        products(w, 1);
         PASS_B(1);
-        products(w);
+        products(w, 1);
         LOAD_A(1);
-        products(w);
+        products(w, 1);
         PASS_B(0);
-        products(w);
+        products(w, 1);
         LOAD_A(2);
-        products(w);
+        products(w, 1);
         LOAD_A(0);
-        products(w);
+        products(w, 1);
     }
 }
 
@@ -349,15 +351,15 @@ static void two_planes(const af_amx_span *s, af_amx_beside *w)
     for (; b < end; a += 3 * PLANE, b += 2 * PLANE) {
         PASS_B(1);
         LOAD_A(0);
-        products(w);
+        products(w, 1);
         LOAD_A(1);
-        products(w);
+        products(w, 1);
         PASS_B(0);
-        products(w);
+        products(w, 1);
         LOAD_A(2);
-        products(w);
+        products(w, 1);
         LOAD_A(0);
-        products(w);
+        products(w, 1);
     }
 }
 
@@ -368,11 +370,11 @@ static void one_plane(const af_amx_span *s, af_amx_beside *w)
     for (; b < end; a += 3 * PLANE, b += PLANE) {
         PASS_B(0);
         LOAD_A(2);
-        products(w);
+        products(w, 2);
         LOAD_A(1);
-        products(w);
+        products(w, 2);
         LOAD_A(0);
-        products(w);
+        products(w, 2);
     }
 }
 

@@ -67,16 +67,17 @@ static void sum_amx(const task *t, const spot *o, float *c, int64_t ldc, af_tile
 static void sum_planes(const task *t, const spot *o, float *c, int64_t ldc, af_tile_way way,
                        hand *h)
 {
+    af_amx_beside *w = &h->beside;
     const bool add = way == AF_TILE_ADD;
-    float *sums = h->sums[h->turn];
-    h->beside.fetch = c;
-    h->beside.fetch_ld = ldc;
-    h->beside.fetch_rows = BM;
-    sum_amx(t, o, add ? sums : c, add ? BN : ldc, AF_TILE_SET, h);
-    if (add) {
-        h->beside.later = (af_amx_later){.from = sums, .onto = c, .ld = ldc, .rows = BM};
-        h->turn ^= 1;
-    }
+    w->group = 0;
+    w->fetch = way == AF_TILE_CONTINUE ? c + BN : c;
+    w->fetch_ld = ldc;
+    w->fetch_rows = BM;
+    if (w->ahead->wait > 0)
+        w->ahead->wait--;
+    sum_amx(t, o, add ? h->sums[0] : c, add ? BN : ldc, add ? AF_TILE_SET : way, h);
+    if (add)
+        w->later = (af_amx_later){.from = h->sums[0], .onto = c, .ld = ldc, .rows = BM};
 }
 
 /* k's [from, to) of the sums for panel q: the parts of the spans they lie in, how many. */
@@ -111,11 +112,30 @@ static bool goes_away(const task *t)
 
 _Static_assert(AF_GEMM_OWN / 2 >= AF_GEMM_KC_PLANES * AF_PLANES * BM * 2, "two tiles of rows");
 
+/* Groups of four products that a tile of planes is made of. */
+static int64_t tile_groups(const task *t)
+{
+    int64_t groups = 0;
+    for (int c = 0; c < t->chunks; c++)
+        groups +=
+            pad_k(t, t->chunk[c].kc) / BK * (t->chunk[c].planes == 1 ? 3 : 3 + t->chunk[c].planes);
+    return groups;
+}
+
+void AF_ISA_NAME(af_spot_ahead)(const task *t, ahead *next_b, hand *h)
+{
+    if (t->kind != KIND_PLANES)
+        return;
+    const int64_t groups = tile_groups(t);
+    h->beside.ahead = next_b;
+    h->beside.lines = (int)((next_b->lines + groups - 1) / groups);
+}
+
 /* The rows from i on become those that are packed beside the products of so many tiles; false where
  * they must be decoded. */
 static bool begin_rows(const task *t, int64_t i, int64_t tiles, hand *h)
 {
-    int64_t rows = 0, groups = -AF_PLANES_TAKEN;
+    int64_t rows = 0;
     for (int c = 0; c < t->chunks; c++) {
         const chunk *q = &t->chunk[c];
         const af_operand *a = q->a;
@@ -133,9 +153,8 @@ static bool begin_rows(const task *t, int64_t i, int64_t tiles, hand *h)
             .row = a->trans ? -AF_TURN_PARTS : 0,
         };
         rows += blocks * (BM + AF_TURN_PARTS);
-        groups += blocks * (q->planes == 1 ? 3 : 3 + q->planes);
     }
-    groups = AF_MAX(groups, INT64_C(1)) * tiles;
+    const int64_t groups = (tile_groups(t) + 1) / 2 * tiles; /* every other */
     h->beside.rows = h->next;
     h->beside.chunks = t->chunks;
     h->beside.each = (int)((rows + groups - 1) / groups);
@@ -200,6 +219,11 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
 {
     (void)t, (void)o, (void)n, (void)h;
     return 0;
+}
+
+void AF_ISA_NAME(af_spot_ahead)(const task *t, ahead *next_b, hand *h)
+{
+    (void)t, (void)next_b, (void)h;
 }
 
 void AF_ISA_NAME(af_spot_rows)(const task *t, int64_t i, int64_t tiles, int share, hand *h)

@@ -152,13 +152,7 @@ typedef struct place {
 /* Fills the task's chunks with up to `step` k's; true when they are the last. */
 bool AF_ISA_NAME(af_task_step)(task *t, place *at, int64_t step);
 
-/* Memory that will be read next, fetched a little with every tile. */
-typedef struct ahead {
-    const uint8_t *at;
-    int64_t rows, bytes, step; /* stored rows, bytes of each to fetch, bytes from row to row */
-    int64_t row, column;
-    int64_t lines; /* a tile */
-} ahead;
+typedef af_ahead ahead;
 enum { LINE = 64 };
 /* A strip of n panels, the first of which is at `first`, with the rows from there to `to`. */
 void AF_ISA_NAME(af_task_strip)(const task *t, const spot *first, int64_t n, int64_t to,
@@ -174,6 +168,8 @@ void AF_ISA_NAME(af_spot_run)(const task *t, const spot *o, hand *h);
 int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *h);
 void AF_ISA_NAME(af_spot_begin)(const task *t, int share, hand *h);
 void AF_ISA_NAME(af_spot_end)(const task *t, hand *h);
+/* Of a strip: what is fetched while it is multiplied. */
+void AF_ISA_NAME(af_spot_ahead)(const task *t, ahead *next_b, hand *h);
 /* A thread's own rows of A from i on; those after them will be packed while the next so many tiles
  * are made, if any. */
 void AF_ISA_NAME(af_spot_rows)(const task *t, int64_t i, int64_t tiles, int share, hand *h);

@@ -91,6 +91,25 @@ typedef void af_tile(int64_t kc, const void *a, const void *b, float *c, int64_t
 /* The tile of MR (or BM) rows for panels of B of this width; whether it can round (not adding). */
 af_tile *AF_ISA_NAME(af_tile_for)(bool bf16, int width);
 bool AF_ISA_NAME(af_tile_rounds)(bool bf16, int width);
+/* Memory that will be read next, fetched a little at a time. */
+typedef struct af_ahead {
+    const uint8_t *at;
+    int64_t rows, bytes, step; /* stored rows, bytes of each to fetch, bytes from row to row */
+    int64_t row, column;
+    int64_t lines; /* a tile */
+    int64_t wait;  /* tiles before it begins */
+} af_ahead;
+static inline void af_ahead_fetch(af_ahead *h, int64_t lines)
+{
+    for (int64_t i = 0; i < lines && h->row < h->rows; i++) {
+        __builtin_prefetch(h->at + h->row * h->step + h->column, 0, 2);
+        h->column += 64;
+        if (h->column >= h->bytes) {
+            h->column = 0;
+            h->row++;
+        }
+    }
+}
 #if defined(AF_ISA_amx)
 /* ---- fast_amx.c ---- */
 /* k's of one tile's sums: 32 rows of A, packed or as they lie, and a panel of B. */
@@ -120,14 +139,16 @@ typedef struct af_planes_rows {
     int64_t k;    /* how far it is: in this k and the 31 after it, in this row, */
     int row;      /* or in a part of turning the block, which come before: from -AF_TURN_PARTS on */
 } af_planes_rows;
-enum {
-    AF_TURN_PARTS = 4,
-    AF_PLANES_TAKEN = 12, /* groups of a tile's products beside which C is fetched and added to */
-};
-/* What the vector unit does while the other one multiplies. */
+enum { AF_TURN_PARTS = 4 };
+/* What the vector unit does while the other one multiplies, a little after each group of four
+ * products. Lines of memory are asked for one by one: the first-level cache waits for sixteen at
+ * most, and needs some of these for the tiles. */
 typedef struct af_amx_beside {
+    int group;          /* of the tile */
     const float *fetch; /* rows of C that will be needed */
     int64_t fetch_ld, fetch_rows;
+    af_ahead *ahead;
+    int lines; /* of it at once */
     af_amx_later later;
     af_planes_rows *rows; /* the next of A, as many chunks */
     int chunks, each;     /* each: rows of 32 k's at once */
