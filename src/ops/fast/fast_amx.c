@@ -61,6 +61,7 @@ void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t
 {
     float sums[BM * BN] __attribute__((aligned(64))), *to = way == AF_TILE_ADD ? sums : c;
     const int64_t lds = way == AF_TILE_ADD ? BN : ldc;
+    w->group = 0;
     if (way == AF_TILE_CONTINUE)
         af_amx_load(c, ldc);
     else

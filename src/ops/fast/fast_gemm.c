@@ -110,25 +110,6 @@ static ahead packed_ahead(const task *t, const chunk *c, int64_t n, int64_t cols
     return h;
 }
 
-/* The memory of B that the next step will begin with. It must not come before the last third of
- * this one: C passes through the same cache. */
-static ahead next_step(const task *t, int64_t tiles)
-{
-    const chunk *c = &t->chunk[t->chunks - 1];
-    const af_operand *b = c->b;
-    const int64_t k = c->k + c->kc, size = af_dtype_get(b->dtype)->bytes,
-                  kc = AF_MIN(c->kc, t->g->K - k), last = AF_MAX(tiles / 3, INT64_C(1)),
-                  cols = AF_MIN(t->cols, (int64_t)AF_GEMM_WIDE);
-    if (b != &t->g->b || kc <= 0 || b->weight || c->once)
-        return (ahead){0};
-    ahead h = {.rows = b->trans ? cols : kc, .bytes = (b->trans ? kc : cols) * size};
-    h.step = b->ld * size;
-    h.at = (const uint8_t *)b->data + (b->trans ? t->n : k) * h.step + (b->trans ? k : t->n) * size;
-    h.lines = (h.rows * ((h.bytes + LINE - 1) / LINE) + last - 1) / last;
-    h.wait = tiles - last;
-    return h;
-}
-
 /* The memory of B that the strip after this one will be packed from: it comes from far away and is
  * read once. Plain types only. */
 static ahead look_ahead(const task *t, int64_t n, int64_t cols, int64_t tiles)
@@ -136,8 +117,6 @@ static ahead look_ahead(const task *t, int64_t n, int64_t cols, int64_t tiles)
     const chunk *c = &t->chunk[0];
     const af_operand *b = c->b;
     const int64_t size = af_dtype_get(b->dtype)->bytes, line = t->n + n;
-    if (cols <= 0 && t->own)
-        return next_step(t, tiles);
     if (cols <= 0 || (b->weight && !c->once))
         return (ahead){0};
     if (c->once)
@@ -148,15 +127,6 @@ static ahead look_ahead(const task *t, int64_t n, int64_t cols, int64_t tiles)
            (b->trans ? c->k : line) * size;
     h.lines = (h.rows * ((h.bytes + LINE - 1) / LINE) + tiles - 1) / tiles;
     return h;
-}
-
-/* With every tile. */
-static void fetch(ahead *h)
-{
-    if (h->wait > 0)
-        h->wait--;
-    else
-        af_ahead_fetch(h, h->lines);
 }
 
 /* Most panels of a strip. AMX reads them past a few rows of A: as many as stay in the second-level
@@ -201,7 +171,7 @@ void AF_ISA_NAME(af_task_strip)(const task *t, const spot *first, int64_t n, int
             o.j = first->j + q * first->width;
             o.b = first->b + q * bytes;
             if (t->kind != KIND_PLANES)
-                fetch(next_b);
+                af_ahead_fetch(next_b, next_b->lines);
             AF_ISA_NAME(af_spot_run)(t, &o, h);
         }
     }

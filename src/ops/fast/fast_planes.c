@@ -150,7 +150,7 @@ static inline void fetch_rows(const void *const h[32], int64_t at, bool half)
 typedef struct source {
     const af_operand *o;
     int64_t line, lines, k0, kc;
-    bool half, turn;
+    bool half, turn, plain; /* plain: not decoded */
     int planes;
 } source;
 
@@ -159,6 +159,7 @@ static void pack_lines(uint16_t *d, const source *s, int64_t l, float *buf)
 {
     static const float zeros[AF_GEMM_KC];
     const void *h[32];
+    const bool on = s->plain && l + 64 <= s->lines; /* another panel follows, as wide */
     for (int u = 0; u < 32; u++)
         h[u] = l + u < s->lines
                    ? row_of(s->o, s->half, s->line + l + u, s->k0, s->kc, buf + u * s->kc)
@@ -167,6 +168,8 @@ static void pack_lines(uint16_t *d, const source *s, int64_t l, float *buf)
         const __mmask16 a = first(s->kc - k), b = first(s->kc - k - 16);
         if (k + 3 * BK <= s->kc)
             fetch_rows(h, k + 2 * BK, s->half);
+        else if (on)
+            fetch_rows(h, 32 * s->o->ld + AF_MAX(k + 2 * BK - s->kc, INT64_C(0)), s->half);
         put_any(d, &(block){h, h, k, k + 16, a, b}, s->turn, s->planes);
         put_any(d + 16 * BK, &(block){h + 16, h + 16, k, k + 16, a, b}, s->turn, s->planes);
     }
@@ -180,19 +183,25 @@ static void pack_ks(uint16_t *d, const source *s, int64_t l, const void *const h
     put_any(d + 16 * BK, &(block){h, h + 16, at + 16, at + 16, b, b}, s->turn, s->planes);
 }
 
+/* 32 stored rows from k on, where they begin with the panel of line l. */
+static void down_rows(const void *h[32], const source *s, int64_t k, int64_t l)
+{
+    static const float zeros[32];
+    for (int u = 0; u < 32; u++)
+        h[u] = k + u < s->kc ? row_of(s->o, s->half, s->k0 + k + u, s->line + l, 32, NULL) : zeros;
+}
+
 /* All of a panel whose k's are stored rows that need not be decoded. */
 static void pack_down(uint16_t *d, const source *s, int64_t l)
 {
-    static const float zeros[32];
     const void *h[32], *next[32];
-    for (int u = 0; u < 32; u++)
-        next[u] = u < s->kc ? row_of(s->o, s->half, s->k0 + u, s->line + l, 32, NULL) : zeros;
+    down_rows(next, s, 0, l);
     for (int64_t k = 0; k < s->kc; k += BK, d += s->planes * BK * 32) {
         memcpy(h, next, sizeof h);
-        for (int u = 0; u < 32; u++)
-            next[u] = k + BK + u < s->kc
-                          ? row_of(s->o, s->half, s->k0 + k + BK + u, s->line + l, 32, NULL)
-                          : zeros;
+        if (k + BK < s->kc)
+            down_rows(next, s, k + BK, l);
+        else if (l + 32 < s->lines)
+            down_rows(next, s, 0, l + 32);
         fetch_rows(next, 0, s->half);
         pack_ks(d, s, l, h, 0);
     }
@@ -216,11 +225,12 @@ static void pack_decoded(uint16_t *d, const source *s, int64_t panel, float *buf
 void AF_ISA_NAME(af_pack_planes)(const af_panels *p, const af_operand *o, bool along, int64_t line,
                                  int64_t lines, int64_t k0, int64_t kc, float *buf)
 {
-    const source s = {o,        line, lines, k0, kc, p->planes == 1, along == (p->group == BGB),
-                      p->planes};
+    const bool half = p->planes == 1, plain = !o->weight && (half || o->dtype == AF_DTYPE_F32);
+    const source s = {
+        o, line, lines, k0, kc, half, along == (p->group == BGB), plain, p->planes,
+    };
     uint16_t *d = (uint16_t *)p->to + p->at * p->width;
     const int64_t panel = p->depth * p->width;
-    const bool plain = !o->weight && (s.half || o->dtype == AF_DTYPE_F32);
     for (int64_t l = 0; along && l < lines; l += 32)
         pack_lines(d + l / 32 * panel, &s, l, buf);
     for (int64_t l = 0; !along && plain && l < lines; l += 32)
@@ -298,8 +308,7 @@ static __attribute__((noinline)) void do_some(af_amx_beside *w, int pace)
         __builtin_prefetch(w->fetch, 1, 2);
         __builtin_prefetch(w->fetch + BN / 2, 1, 2);
     }
-    if (w->ahead->wait == 0)
-        af_ahead_fetch(w->ahead, w->lines);
+    af_ahead_fetch(w->ahead, w->lines);
     if (group % 2 == 0)
         split_some(w, w->each);
     else if (group > 4 / pace)

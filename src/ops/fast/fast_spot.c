@@ -69,13 +69,10 @@ static void sum_planes(const task *t, const spot *o, float *c, int64_t ldc, af_t
 {
     af_amx_beside *w = &h->beside;
     const bool add = way == AF_TILE_ADD;
-    w->group = 0;
-    w->fetch = way == AF_TILE_CONTINUE ? c + BN : c;
+    w->fetch = c;
     w->fetch_ld = ldc;
     w->fetch_rows = BM;
-    if (w->ahead->wait > 0)
-        w->ahead->wait--;
-    sum_amx(t, o, add ? h->sums[0] : c, add ? BN : ldc, add ? AF_TILE_SET : way, h);
+    sum_amx(t, o, add ? h->sums[0] : c, add ? BN : ldc, AF_TILE_SET, h);
     if (add)
         w->later = (af_amx_later){.from = h->sums[0], .onto = c, .ld = ldc, .rows = BM};
 }

@@ -97,7 +97,6 @@ typedef struct af_ahead {
     int64_t rows, bytes, step; /* stored rows, bytes of each to fetch, bytes from row to row */
     int64_t row, column;
     int64_t lines; /* a tile */
-    int64_t wait;  /* tiles before it begins */
 } af_ahead;
 static inline void af_ahead_fetch(af_ahead *h, int64_t lines)
 {
