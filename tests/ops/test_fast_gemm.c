@@ -52,6 +52,7 @@ static const variant variants[] = {
     {"both transposed", AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_F32, 1, 1, 0, 0, 0, 1, 3e-6},
     {"bf16 weight, f32 rows", AF_DTYPE_F32, AF_DTYPE_BF16, AF_DTYPE_F32, 0, 1, 0, 0, 0, 1, 3e-6},
     {"bf16 weight, turned rows", AF_DTYPE_F32, AF_DTYPE_BF16, AF_DTYPE_F32, 1, 0, 0, 0, 0, 1, 3e-6},
+    {"bf16 weight, rounded", AF_DTYPE_F32, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 1, 0, 0, 0, 1, 4e-3},
     {"bf16 weight, columns", AF_DTYPE_F32, AF_DTYPE_BF16, AF_DTYPE_F32, 0, 0, 1, 0, 0, 1, 3e-6},
     {"f16 weight, f32 rows", AF_DTYPE_F32, AF_DTYPE_F16, AF_DTYPE_F32, 0, 0, 0, 0, 0, 1, 3e-6},
     {"f16 weight, rows", AF_DTYPE_F32, AF_DTYPE_F16, AF_DTYPE_F32, 0, 1, 0, 1, 0, 2, 3e-6},
