@@ -9,29 +9,43 @@ typedef struct product {
     const char *why;
     int64_t M, N, K;
     bool ta, tb, add;
+    af_dtype weights; /* of B */
+    int64_t rank;     /* of a f32 term beside it, or 0 */
 } product;
 
 /* Forward on two threads: two blocks of rows and columns, three steps of k. dX of a head: more
- * steps than are packed together. dW: transposed rows, added to what is there. */
+ * steps than are packed together. dW: transposed rows, added to what is there. bf16 weights: f32 as
+ * planes of bf16, where there is such a way; with an adapter their panels are of several depths. */
 static const product products[] = {
-    {"forward", 700, 1210, 1290, false, true, false},
-    {"dX, long sums", 70, 130, 6000, false, false, false},
-    {"dW, many rows", 5000, 100, 650, true, false, true},
+    {"forward", 700, 1210, 1290, false, true, false, AF_DTYPE_F32, 0},
+    {"dX, long sums", 70, 130, 6000, false, false, false, AF_DTYPE_F32, 0},
+    {"dW, many rows", 5000, 100, 650, true, false, true, AF_DTYPE_F32, 0},
+    {"an adapter", 333, 350, 410, false, true, false, AF_DTYPE_F32, 20},
+    {"bf16 weights", 700, 1210, 700, false, true, true, AF_DTYPE_BF16, 0},
+    {"dX of bf16 weights", 70, 130, 6000, false, false, false, AF_DTYPE_BF16, 0},
+    {"bf16 weights and an adapter", 333, 610, 410, false, true, false, AF_DTYPE_BF16, 20},
 };
 
-static float *values(int64_t n, uint64_t stream)
+static void *values(int64_t n, af_dtype type, uint64_t stream)
 {
-    float *x = calloc((size_t)n, sizeof *x);
+    void *x = calloc((size_t)n, sizeof(float));
     for (int64_t i = 0; i < n; i++)
-        x[i] = (float)af_rng_f64(7, stream, (uint64_t)i) - 0.5f;
+        af_store_f64(x, type, (uint64_t)i, (float)af_rng_f64(7, stream, (uint64_t)i) - 0.5f);
     return x;
+}
+
+static af_operand operand(const void *data, int64_t rows, int64_t cols, af_dtype type, bool trans)
+{
+    return (af_operand){data, trans ? rows : cols, type, trans, NULL, false, NULL};
 }
 
 static void same_bits(const af_fast *f, const product *p)
 {
     static const int team[] = {1, 2, 3, 16};
     const size_t bytes = (size_t)(p->M * p->N) * sizeof(float);
-    float *a = values(p->M * p->K, 1), *b = values(p->N * p->K, 2), *c = values(p->M * p->N, 3);
+    void *a = values(p->M * p->K, AF_DTYPE_F32, 1), *b = values(p->N * p->K, p->weights, 2),
+         *c = values(p->M * p->N, AF_DTYPE_F32, 3), *down = values(p->M * 64, AF_DTYPE_F32, 4),
+         *up = values(p->N * 64, AF_DTYPE_F32, 5);
     float *first = malloc(bytes), *got = malloc(bytes);
     for (size_t i = 0; i < AF_LEN(team); i++) {
         af_pool *pool;
@@ -44,20 +58,23 @@ static void same_bits(const af_fast *f, const product *p)
         const af_gemm g = {.M = p->M,
                            .N = p->N,
                            .K = p->K,
-                           .a = {a, p->ta ? p->M : p->K, AF_DTYPE_F32, p->ta, NULL, false, NULL},
-                           .b = {b, p->tb ? p->K : p->N, AF_DTYPE_F32, p->tb, NULL, false, NULL},
+                           .a = operand(a, p->M, p->K, AF_DTYPE_F32, p->ta),
+                           .b = operand(b, p->K, p->N, p->weights, p->tb),
                            .c = to,
                            .ldc = p->N,
                            .c_dtype = AF_DTYPE_F32,
                            .alpha = 1,
-                           .add = p->add};
+                           .add = p->add,
+                           .terms = p->rank > 0,
+                           .term = {{p->rank, operand(down, p->M, p->rank, AF_DTYPE_F32, false),
+                                     operand(up, p->rank, p->N, AF_DTYPE_F32, true), false}}};
         f->gemm(&g, pool, work);
         CHECK_MSG(memcmp(first, to, bytes) == 0, "%s, %s: %d threads change the result", f->name,
                   p->why, team[i]);
         free(work);
         af_pool_free(pool);
     }
-    free(a), free(b), free(c), free(first), free(got);
+    free(a), free(b), free(c), free(down), free(up), free(first), free(got);
 }
 
 static void test_threads_do_not_change_large_products(void **state)

@@ -160,11 +160,16 @@ void AF_ISA_NAME(af_task_strip)(const task *t, const spot *first, int64_t n, int
     const bool stay = ROWS_STAY && t->kind != KIND_F32;
     AF_ISA_NAME(af_spot_ahead)(t, next_b, h);
     const int64_t outer = stay ? tiles : n, inner = stay ? n : tiles;
+    const task *then = h->then;
+    const int64_t then_row = h->then_row;
     for (int64_t u = 0; u < outer; u++) {
         spot o = *first;
         o.i += stay ? u * tm : 0;
-        if (t->own)
-            AF_ISA_NAME(af_spot_rows)(t, o.i, u + 1 < outer ? n : 0, share, h);
+        if (t->own) {
+            h->then = u + 1 < outer ? t : then;
+            h->then_row = u + 1 < outer ? o.i + tm : then_row;
+            AF_ISA_NAME(af_spot_rows)(t, o.i, n, share, h);
+        }
         for (int64_t v = stay ? AF_ISA_NAME(af_spot_row)(t, &o, n, h) : 0; v < inner; v++) {
             const int64_t q = stay ? v : u, i = stay ? u : v;
             o.i = first->i + i * tm;
@@ -353,8 +358,10 @@ static int64_t packed_k(const task *t)
 /* Whether several threads, in blocks of so many rows, would pack the same panels of B again. */
 static bool packs_again(task *t, int64_t rows, int threads)
 {
-    if (threads == 1 || t->kind != KIND_F32 || t->staged || any_coarse(t->g) || any_packed(t->g))
+    if (threads == 1 || t->kind == KIND_BF16 || t->staged || any_coarse(t->g) || any_packed(t->g))
         return false;
+    if (t->kind == KIND_PLANES)
+        return t->g->M > tile_rows(t);
     t->rows = AF_MIN(rows, t->g->M);
     t->cols = t->g->N;
     AF_ISA_NAME(af_task_cut)(t, threads);

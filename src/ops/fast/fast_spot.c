@@ -5,6 +5,7 @@
 void AF_ISA_NAME(af_spot_begin)(const task *t, int share, hand *h)
 {
     h->turn = 0;
+    h->then = NULL;
     h->rows = own_rows(t, share);
 #if defined(AF_ISA_amx)
     h->spare = h->rows + AF_GEMM_OWN / 2;
@@ -173,8 +174,8 @@ void AF_ISA_NAME(af_spot_rows)(const task *t, int64_t i, int64_t tiles, int shar
     h->beside.rows = NULL;
     h->spare = h->rows;
     h->rows = to;
-    if (tiles > 0)
-        begin_rows(t, i + BM, tiles, h);
+    if (h->then)
+        begin_rows(h->then, h->then_row, tiles, h);
 }
 
 _Static_assert(AF_GEMM_OWN >= AF_GEMM_WIDE / BN * TILE * 4, "the sums of a strip of tiles");

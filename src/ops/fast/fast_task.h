@@ -49,6 +49,8 @@ typedef struct hand {
     float sums[2][TILE] __attribute__((aligned(64))); /* of this tile, and of the one before */
     int turn;
     uint8_t *rows; /* of A for this tile, where a thread packs its own */
+    const task *then; /* whose rows from then_row on will follow a strip, where that is known */
+    int64_t then_row;
 #if defined(AF_ISA_amx)
     uint8_t *spare; /* for the next rows, which are packed while these are multiplied */
     af_planes_rows next[AF_GEMM_CHUNKS];
@@ -170,7 +172,6 @@ void AF_ISA_NAME(af_spot_begin)(const task *t, int share, hand *h);
 void AF_ISA_NAME(af_spot_end)(const task *t, hand *h);
 /* Of a strip: what is fetched while it is multiplied. */
 void AF_ISA_NAME(af_spot_ahead)(const task *t, ahead *next_b, hand *h);
-/* A thread's own rows of A from i on; those after them will be packed while the next so many tiles
- * are made, if any. */
+/* A thread's own rows of A from i on; h->then's will be packed while so many tiles are made. */
 void AF_ISA_NAME(af_spot_rows)(const task *t, int64_t i, int64_t tiles, int share, hand *h);
 #endif

@@ -16,6 +16,9 @@ enum {
     MANY_LINES = 768, /* of B where a line is a stored column: whole stored rows, or nearly */
     TILE_LINES = 96, /* the same of A, whose narrow tiles would push one another out of the cache */
     VALUES = 12288,  /* packed at once of such lines */
+    PLANE_LINES = 128, /* and of planes, which take 32 k's at least */
+    STRIP_MOST = 12,
+    ROWS_MOST = 8,     /* panels and tiles of rows that a thread takes of planes */
     MEETING = 1 << 14, /* values a thread could pack while all wait for one another */
 };
 
@@ -29,16 +32,28 @@ typedef struct team {
     task step[GROUP];
     int steps;
     bool pack_a, pack_b;
+    int64_t strips; /* of panels: a thread takes them one by one with a piece of the rows */
 } team;
 
 static int64_t parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
 
-/* Values packed in all, and the waiting. */
-static int64_t cost(const plan *p, const af_gemm *g, int64_t total, int threads)
+/* Bytes that one k of a line takes among the panels. */
+static int64_t bytes_a(const task *t) { return t->own ? 0 : value_bytes(t) * planes_a(t); }
+static int64_t bytes_b(const task *t)
 {
+    int planes = planes_b(t, &t->g->b);
+    for (int i = 0; i < t->g->terms; i++)
+        planes = AF_MAX(planes, planes_b(t, &t->g->term[i].b));
+    return value_bytes(t) * planes;
+}
+
+/* Values packed in all, and the waiting. */
+static int64_t cost(const plan *p, const task *t, int64_t total, int threads)
+{
+    const af_gemm *g = t->g;
     const int64_t m = parts(g->M, p->rows), n = parts(g->N, p->cols),
                   k = parts(total, p->group * p->step);
-    const int64_t times_a = k == 1 && m == 1 ? 1 : n, times_b = k == 1 ? 1 : m;
+    const int64_t times_a = t->own ? 0 : k == 1 && m == 1 ? 1 : n, times_b = k == 1 ? 1 : m;
     return total * (g->M * times_a + g->N * times_b) + 2 * m * n * k * threads * MEETING;
 }
 
@@ -50,12 +65,12 @@ static plan make_plan(const task *t, int64_t step, int64_t total, int threads)
                   tm = tile_rows(t), w = tile_cols(t);
     plan best = {0};
     for (int64_t group = AF_MIN(steps, (int64_t)GROUP); group > 0; group--) {
-        const int64_t line = group * step * value_bytes(t);
-        const int64_t rows = AF_MAX(room / 2 / line / tm, INT64_C(1)) * tm;
+        const int64_t line = group * step * bytes_a(t), column = group * step * bytes_b(t);
+        const int64_t rows = line ? AF_MAX(room / 2 / line / tm, INT64_C(1)) * tm : g->M;
         plan p = {group, even_part(g->M, rows, tm), 0, step, group == steps};
-        const int64_t cols = AF_MAX((room - p.rows * line) / line / w, INT64_C(1)) * w;
+        const int64_t cols = AF_MAX((room - p.rows * line) / column / w, INT64_C(1)) * w;
         p.cols = even_part(g->N, cols, w);
-        if (best.group == 0 || cost(&p, g, total, threads) < cost(&best, g, total, threads))
+        if (best.group == 0 || cost(&p, t, total, threads) < cost(&best, t, total, threads))
             best = p;
     }
     return best;
@@ -77,7 +92,8 @@ static cut cut_of(const task *t, bool b)
             c.k_each = pad_k(t, SOME_K);
         return c;
     }
-    c.units_each = (b ? MANY_LINES : TILE_LINES) / wide;
+    const int64_t lines = !b ? TILE_LINES : t->kind == KIND_PLANES ? PLANE_LINES : MANY_LINES;
+    c.units_each = lines / wide;
     c.k_each = pad_k(t, VALUES / (AF_MIN(c.units, c.units_each) * wide));
     return c;
 }
@@ -94,7 +110,13 @@ static void pack_chunks(const task *t, bool b, uint8_t *to, int width, int64_t l
     for (int i = 0; i < t->chunks; i++) {
         const chunk *q = &t->chunk[i];
         const int64_t from = AF_MAX(k, q->at), n = AF_MIN(end, q->at + q->kc) - from;
-        const af_panels p = {to, width, 1, t->depth, from, 1};
+        const int planes = b ? q->planes : planes_a(t);
+        const af_panels p = {to,
+                             width,
+                             b ? BGB : BGA,
+                             b ? t->depth_b : t->depth_a,
+                             (b ? q->at_b : q->at_a) + (from - q->at) * planes,
+                             planes};
         const af_operand *o = b ? q->b : q->a;
         if (n > 0)
             AF_ISA_NAME(af_task_pack)
@@ -105,8 +127,8 @@ static void pack_chunks(const task *t, bool b, uint8_t *to, int width, int64_t l
 static void pack_item(const task *t, const cut *c, int64_t item, int share)
 {
     const int64_t across = parts(t->depth, c->k_each), k = item % across * c->k_each,
-                  end = AF_MIN(k + c->k_each, t->depth), bytes = t->depth * value_bytes(t),
-                  tm = tile_rows(t);
+                  end = AF_MIN(k + c->k_each, t->depth), tm = tile_rows(t),
+                  bytes = (c->b ? t->depth_b : t->depth_a) * value_bytes(t);
     int64_t u = item / across * c->units_each;
     const int64_t to = AF_MIN(u + c->units_each, c->units);
     if (!c->b) {
@@ -154,7 +176,7 @@ static ahead next_panels(const team *w, int i, int64_t p, int64_t n, int64_t end
     const bool on = i + 1 < w->steps;
     const task *t = &w->step[on ? i + 1 : 0];
     const int64_t from = on ? p : p + n, to = AF_MIN(from + n, on ? p + n : end),
-                  j = panel_start(t, from), bytes = t->depth * value_bytes(t);
+                  j = panel_start(t, from), bytes = t->depth_b * value_bytes(t);
     ahead h = {.rows = 1};
     if (to <= from)
         return (ahead){0};
@@ -168,6 +190,8 @@ static ahead next_panels(const team *w, int i, int64_t p, int64_t n, int64_t end
 static void columns(const team *w, int64_t p, int64_t end, int64_t piece, int share, hand *h)
 {
     const task *t = w->step;
+    const int64_t most =
+        t->kind == KIND_F32 ? AF_GEMM_STRIP / tile_cols(t) : parts(t->panels, w->strips);
     const int64_t tm = tile_rows(t), tiles = parts(t->rows, tm),
                   from = tiles * piece / t->pieces * tm,
                   to = AF_MIN(tiles * (piece + 1) / t->pieces * tm, t->rows);
@@ -175,12 +199,14 @@ static void columns(const team *w, int64_t p, int64_t end, int64_t piece, int sh
         const int width = panel_width(t, p);
         const int64_t left = p < t->wide ? AF_MIN(end, t->wide) - p : end - p,
                       j = panel_start(t, p);
-        n = even_part(left, AF_GEMM_STRIP / tile_cols(t), 1);
+        n = even_part(left, most, 1);
         for (int i = 0; i < w->steps; i++) {
             const task *s = &w->step[i];
-            const spot first = {from, j, s->b + j * s->depth * value_bytes(t), width,
+            const spot first = {from, j, s->b + j * s->depth_b * value_bytes(t), width,
                                 AF_ISA_NAME(af_tile_for)(false, width)};
             ahead next = next_panels(w, i, p, n, end, n * parts(to - from, tm));
+            h->then = i + 1 < w->steps ? s + 1 : p + n < end ? w->step : NULL;
+            h->then_row = from;
             AF_ISA_NAME(af_task_strip)(s, &first, n, to, &next, share, h);
         }
     }
@@ -193,9 +219,10 @@ static void multiply(void *arg, int64_t from, int64_t to, int share)
     hand h;
     AF_ISA_NAME(af_spot_begin)(t, share, &h);
     while (from < to) {
-        const int64_t p = from % t->panels, end = AF_MIN(t->panels, p + to - from);
-        columns(w, p, end, from / t->panels, share, &h);
-        from += end - p;
+        const int64_t s = from % w->strips, end = AF_MIN(w->strips, s + to - from);
+        columns(w, t->panels * s / w->strips, t->panels * end / w->strips, from / w->strips, share,
+                &h);
+        from += end - s;
     }
     AF_ISA_NAME(af_spot_end)(t, &h);
 }
@@ -227,12 +254,32 @@ static int64_t row_pieces(const task *t, int64_t step, int threads)
     return AF_MIN(best, tiles);
 }
 
+/* The same for the tiles of AMX, where panels are cut as well: a tile of rows and a panel come from
+ * afar for each item. Costs are sixteenths of a tile's products; the last item is an eighth late.
+ */
+static void cut_planes(team *w, task *t, int threads)
+{
+    const int64_t tiles = parts(t->rows, tile_rows(t));
+    int64_t best = INT64_MAX;
+    for (int64_t rows = 1; rows <= AF_MIN((int64_t)ROWS_MOST, tiles); rows++)
+        for (int64_t cols = 1; cols <= AF_MIN((int64_t)STRIP_MOST, t->panels); cols++) {
+            const int64_t pieces = parts(tiles, rows), strips = parts(t->panels, cols);
+            const int64_t late = (8 * parts(pieces * strips, threads) + 1) *
+                                 (16 * rows * cols + (t->own ? 8 : 3) * rows + 2 * cols);
+            if (late >= best)
+                continue;
+            best = late;
+            t->pieces = pieces;
+            w->strips = strips;
+        }
+}
+
 /* The next steps of the block, and where their panels lie: those of A before those of B. */
 static void take_group(team *w, const task *t, const plan *p, place *at)
 {
     const int64_t tm = tile_rows(t), size = value_bytes(t), rows = parts(p->rows, tm) * tm,
                   cols = panel_start(t, t->panels);
-    uint8_t *a = t->a, *b = t->a + rows * p->group * p->step * size;
+    uint8_t *a = t->a, *b = t->a + rows * p->group * p->step * bytes_a(t);
     bool last = false;
     for (w->steps = 0; !last && w->steps < p->group; w->steps++) {
         task *s = &w->step[w->steps];
@@ -243,8 +290,8 @@ static void take_group(team *w, const task *t, const plan *p, place *at)
         s->last = last;
         s->a = a;
         s->b = b;
-        a += rows * s->depth * size;
-        b += cols * s->depth * size;
+        a += t->own ? 0 : rows * s->depth_a * size;
+        b += cols * s->depth_b * size;
     }
 }
 
@@ -254,7 +301,7 @@ static void run_block(team *w, const task *t, const plan *p, af_pool *pool)
     do {
         take_group(w, t, p, &at);
         af_pool_run(pool, pack_items(w), pack, w);
-        af_pool_run(pool, t->panels * t->pieces, multiply, w);
+        af_pool_run(pool, w->strips * t->pieces, multiply, w);
     } while (!w->step[w->steps - 1].last);
 }
 
@@ -262,17 +309,22 @@ void AF_ISA_NAME(af_team_run)(const task *of, af_pool *pool, int64_t step, int64
 {
     const af_gemm *g = of->g;
     const int threads = af_pool_threads(pool);
-    const plan p = make_plan(of, step, total, threads);
     task t = *of;
+    t.own = t.kind == KIND_PLANES;
+    const plan p = make_plan(&t, step, total, threads);
     team w;
     for (t.n = 0; t.n < g->N; t.n += p.cols)
         for (t.m = 0; t.m < g->M; t.m += p.rows) {
             t.rows = AF_MIN(p.rows, g->M - t.m);
             t.cols = AF_MIN(p.cols, g->N - t.n);
             AF_ISA_NAME(af_task_cut)(&t, threads);
-            t.pieces = row_pieces(&t, step, threads);
+            w.strips = t.panels;
+            if (t.kind == KIND_F32)
+                t.pieces = row_pieces(&t, step, threads);
+            else
+                cut_planes(&w, &t, threads);
             /* what lies there from the block before stays */
-            w.pack_a = !(p.all_k && p.rows >= g->M && t.n > 0);
+            w.pack_a = !t.own && !(p.all_k && p.rows >= g->M && t.n > 0);
             w.pack_b = !(p.all_k && t.m > 0);
             run_block(&w, &t, &p, pool);
         }
