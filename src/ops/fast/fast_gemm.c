@@ -355,13 +355,16 @@ static int64_t packed_k(const task *t)
     return sum;
 }
 
-/* Whether several threads, in blocks of so many rows, would pack the same panels of B again. */
+enum { MANY_PANELS = 32 }; /* of planes for a thread: it packs them in its own cache */
+
+/* Whether several threads, in blocks of so many rows, would pack the same panels of B again; with
+ * planes, whose C comes and goes with every step, it must be clearly better not to. */
 static bool packs_again(task *t, int64_t rows, int threads)
 {
     if (threads == 1 || t->kind == KIND_BF16 || t->staged || any_coarse(t->g) || any_packed(t->g))
         return false;
     if (t->kind == KIND_PLANES)
-        return t->g->M > tile_rows(t);
+        return rows < t->g->M || t->g->N < (int64_t)MANY_PANELS * BN * threads;
     t->rows = AF_MIN(rows, t->g->M);
     t->cols = t->g->N;
     AF_ISA_NAME(af_task_cut)(t, threads);

@@ -48,7 +48,7 @@ typedef struct task {
 typedef struct hand {
     float sums[2][TILE] __attribute__((aligned(64))); /* of this tile, and of the one before */
     int turn;
-    uint8_t *rows; /* of A for this tile, where a thread packs its own */
+    uint8_t *rows;    /* of A for this tile, where a thread packs its own */
     const task *then; /* whose rows from then_row on will follow a strip, where that is known */
     int64_t then_row;
 #if defined(AF_ISA_amx)

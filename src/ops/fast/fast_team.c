@@ -4,22 +4,32 @@
  *
  * The threads pack A and B together, for as many steps of K as there is room for, and then multiply
  * pieces of the rows with panels, each through all those steps. The steps are those of one thread,
- * so results are the same to the last bit. */
+ * so results are the same to the last bit.
+ *
+ * With planes of bf16 (fast_planes.c) they pack B only, and each splits the rows of A it needs
+ * beside its products. A thread whose core has nothing else to do is three times as fast there as
+ * one that shares it: a thread begins with many tiles, and at the end all take a few at a time. */
 #include "ops/fast/fast_task.h"
 
 enum {
-    GROUP = 8,        /* steps that are packed together, at most */
-    ITEMS = 6,        /* for a thread to take, when the rows allow it */
-    LEAST_ROWS = 32,  /* of a piece: a panel of B comes from afar for each */
-    FEW_LINES = 16,   /* packed at once where a line is a stored row */
-    SOME_K = 192,     /* and k's, where those lines are a whole panel of B */
-    MANY_LINES = 768, /* of B where a line is a stored column: whole stored rows, or nearly */
+    GROUP = 8,         /* steps that are packed together, at most */
+    GROUP_PLANES = 24, /* and of planes, whose steps are short */
+    ITEMS = 6,         /* for a thread to take, when the rows allow it */
+    LEAST_ROWS = 32,   /* of a piece: a panel of B comes from afar for each */
+    FEW_LINES = 16,    /* packed at once where a line is a stored row */
+    SOME_K = 192,      /* and k's, where those lines are a whole panel of B */
+    MANY_LINES = 768,  /* of B where a line is a stored column: whole stored rows, or nearly */
     TILE_LINES = 96, /* the same of A, whose narrow tiles would push one another out of the cache */
     VALUES = 12288,  /* packed at once of such lines */
-    PLANE_LINES = 128, /* and of planes, which take 32 k's at least */
-    STRIP_MOST = 12,
-    ROWS_MOST = 8,     /* panels and tiles of rows that a thread takes of planes */
+    PLANE_LINES = 192, /* the same of planes, of which 32 k's are packed at once */
+    STRIP_MOST = 18,   /* panels beside which rows of A are split: they stay in a near cache */
+    STRIP_LEAST = 6,   /* fewer do not hide the splitting */
+    OWN_TILES = 10,    /* of a thread's share: with fewer, A is packed together */
+    ROWS_MOST = 16,    /* tiles of rows that pass a strip: their sums stay as well */
+    LAST_PANELS = 3,   /* that a thread takes at the end */
     MEETING = 1 << 14, /* values a thread could pack while all wait for one another */
+    SLOTS = 8,         /* places for panels, at most */
+    PAGE = 4096,
 };
 
 /* How a product is cut. */
@@ -29,10 +39,12 @@ typedef struct plan {
 } plan;
 
 typedef struct team {
-    task step[GROUP];
+    task step[GROUP_PLANES];
     int steps;
     bool pack_a, pack_b;
-    int64_t strips; /* of panels: a thread takes them one by one with a piece of the rows */
+    int64_t slot; /* where the panels lie, of several places */
+    /* planes: strips of panels, and parts of them that are taken one by one with a tile of rows */
+    int64_t strips, parts;
 } team;
 
 static int64_t parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
@@ -57,18 +69,21 @@ static int64_t cost(const plan *p, const task *t, int64_t total, int threads)
     return total * (g->M * times_a + g->N * times_b) + 2 * m * n * k * threads * MEETING;
 }
 
-/* Room: for the panels of A and the strips of all threads. */
+/* For the panels of A and the strips of all threads. */
+static int64_t room(int threads) { return A_BYTES + (int64_t)threads * B_BYTES; }
+
 static plan make_plan(const task *t, int64_t step, int64_t total, int threads)
 {
     const af_gemm *g = t->g;
-    const int64_t room = A_BYTES + (int64_t)threads * B_BYTES, steps = parts(total, step),
-                  tm = tile_rows(t), w = tile_cols(t);
+    const int64_t all = room(threads), steps = parts(total, step), tm = tile_rows(t),
+                  w = tile_cols(t);
     plan best = {0};
-    for (int64_t group = AF_MIN(steps, (int64_t)GROUP); group > 0; group--) {
+    const int64_t most = t->kind == KIND_PLANES ? GROUP_PLANES : GROUP;
+    for (int64_t group = AF_MIN(steps, most); group > 0; group--) {
         const int64_t line = group * step * bytes_a(t), column = group * step * bytes_b(t);
-        const int64_t rows = line ? AF_MAX(room / 2 / line / tm, INT64_C(1)) * tm : g->M;
+        const int64_t rows = line ? AF_MAX(all / 2 / line / tm, INT64_C(1)) * tm : g->M;
         plan p = {group, even_part(g->M, rows, tm), 0, step, group == steps};
-        const int64_t cols = AF_MAX((room - p.rows * line) / column / w, INT64_C(1)) * w;
+        const int64_t cols = AF_MAX((all - p.rows * line) / column / w, INT64_C(1)) * w;
         p.cols = even_part(g->N, cols, w);
         if (best.group == 0 || cost(&p, t, total, threads) < cost(&best, t, total, threads))
             best = p;
@@ -170,13 +185,19 @@ static int64_t pack_items(const team *w)
     return sum;
 }
 
+/* Panels [p, end) with rows [from, to) of the block. */
+typedef struct item {
+    int64_t p, end, from, to;
+} item;
+
 /* What is read after n panels from p of step i: the same of the next step, or the panels after. */
-static ahead next_panels(const team *w, int i, int64_t p, int64_t n, int64_t end, int64_t tiles)
+static ahead next_panels(const team *w, int i, int64_t p, int64_t n, const item *of)
 {
     const bool on = i + 1 < w->steps;
     const task *t = &w->step[on ? i + 1 : 0];
-    const int64_t from = on ? p : p + n, to = AF_MIN(from + n, on ? p + n : end),
-                  j = panel_start(t, from), bytes = t->depth_b * value_bytes(t);
+    const int64_t from = on ? p : p + n, to = AF_MIN(from + n, on ? p + n : of->end),
+                  tiles = n * parts(of->to - of->from, tile_rows(t)), j = panel_start(t, from),
+                  bytes = t->depth_b * value_bytes(t);
     ahead h = {.rows = 1};
     if (to <= from)
         return (ahead){0};
@@ -186,45 +207,67 @@ static ahead next_panels(const team *w, int i, int64_t p, int64_t n, int64_t end
     return h;
 }
 
-/* Panels [p, end) with one piece of the rows, through all steps. */
-static void columns(const team *w, int64_t p, int64_t end, int64_t piece, int share, hand *h)
+/* One item through all steps; the rows of the one after it follow. */
+static void run_item(const team *w, const item *of, const item *then, int share, hand *h)
 {
     const task *t = w->step;
-    const int64_t most =
-        t->kind == KIND_F32 ? AF_GEMM_STRIP / tile_cols(t) : parts(t->panels, w->strips);
-    const int64_t tm = tile_rows(t), tiles = parts(t->rows, tm),
-                  from = tiles * piece / t->pieces * tm,
-                  to = AF_MIN(tiles * (piece + 1) / t->pieces * tm, t->rows);
-    for (int64_t n; p < end; p += n) {
+    const int64_t most = t->kind == KIND_F32 ? AF_GEMM_STRIP / tile_cols(t) : STRIP_MOST;
+    for (int64_t n, p = of->p; p < of->end; p += n) {
         const int width = panel_width(t, p);
-        const int64_t left = p < t->wide ? AF_MIN(end, t->wide) - p : end - p,
+        const int64_t left = p < t->wide ? AF_MIN(of->end, t->wide) - p : of->end - p,
                       j = panel_start(t, p);
         n = even_part(left, most, 1);
         for (int i = 0; i < w->steps; i++) {
             const task *s = &w->step[i];
-            const spot first = {from, j, s->b + j * s->depth_b * value_bytes(t), width,
+            const bool on = i + 1 < w->steps, more = on || p + n < of->end;
+            const spot first = {of->from, j, s->b + j * s->depth_b * value_bytes(t), width,
                                 AF_ISA_NAME(af_tile_for)(false, width)};
-            ahead next = next_panels(w, i, p, n, end, n * parts(to - from, tm));
-            h->then = i + 1 < w->steps ? s + 1 : p + n < end ? w->step : NULL;
-            h->then_row = from;
-            AF_ISA_NAME(af_task_strip)(s, &first, n, to, &next, share, h);
+            ahead next = next_panels(w, i, p, n, of);
+            h->then = on ? s + 1 : more || then ? w->step : NULL;
+            h->then_row = more || !then ? of->from : then->from;
+            AF_ISA_NAME(af_task_strip)(s, &first, n, of->to, &next, share, h);
         }
     }
+}
+
+/* The panels of one piece of the rows, or as many tiles of rows with a strip of panels as there are
+ * in [*at, to), or with a part of one; false after the last. */
+static bool next_item(const team *w, int64_t *at, int64_t to, item *out)
+{
+    const task *t = w->step;
+    const int64_t tm = tile_rows(t), tiles = parts(t->rows, tm);
+    if (*at >= to)
+        return false;
+    if (t->kind == KIND_F32) {
+        const int64_t piece = *at / t->panels, p = *at % t->panels;
+        *out = (item){p, AF_MIN(t->panels, p + to - *at), tiles * piece / t->pieces * tm,
+                      AF_MIN(tiles * (piece + 1) / t->pieces * tm, t->rows)};
+        *at += out->end - p;
+        return true;
+    }
+    const int64_t strip = *at / (tiles * w->parts), row = *at / w->parts % tiles,
+                  part = *at % w->parts, p = t->panels * strip / w->strips,
+                  n = t->panels * (strip + 1) / w->strips - p;
+    const int64_t rows = AF_MIN(AF_MIN((to - *at) / w->parts, tiles - row), (int64_t)ROWS_MOST);
+    const bool whole = part == 0 && rows > 0;
+    const int64_t end = whole ? w->parts : AF_MIN(w->parts, part + to - *at);
+    *out = (item){p + n * part / w->parts, p + n * end / w->parts, row * tm,
+                  AF_MIN((row + (whole ? rows : 1)) * tm, t->rows)};
+    *at += whole ? rows * w->parts : end - part;
+    return true;
 }
 
 static void multiply(void *arg, int64_t from, int64_t to, int share)
 {
     const team *w = arg;
-    const task *t = w->step;
     hand h;
-    AF_ISA_NAME(af_spot_begin)(t, share, &h);
-    while (from < to) {
-        const int64_t s = from % w->strips, end = AF_MIN(w->strips, s + to - from);
-        columns(w, t->panels * s / w->strips, t->panels * end / w->strips, from / w->strips, share,
-                &h);
-        from += end - s;
+    item a, b;
+    AF_ISA_NAME(af_spot_begin)(w->step, share, &h);
+    for (bool more = next_item(w, &from, to, &a); more; a = b) {
+        more = next_item(w, &from, to, &b);
+        run_item(w, &a, more ? &b : NULL, share, &h);
     }
-    AF_ISA_NAME(af_spot_end)(t, &h);
+    AF_ISA_NAME(af_spot_end)(w->step, &h);
 }
 
 /* How long the threads are at work when none waits for another, of how long it takes. */
@@ -254,32 +297,34 @@ static int64_t row_pieces(const task *t, int64_t step, int threads)
     return AF_MIN(best, tiles);
 }
 
-/* The same for the tiles of AMX, where panels are cut as well: a tile of rows and a panel come from
- * afar for each item. Costs are sixteenths of a tile's products; the last item is an eighth late.
- */
-static void cut_planes(team *w, task *t, int threads)
+/* Panels of a strip for planes: a thread's share of the tiles is about a square then. */
+static int64_t strip_panels(const task *t, int64_t tiles, int threads)
 {
-    const int64_t tiles = parts(t->rows, tile_rows(t));
-    int64_t best = INT64_MAX;
-    for (int64_t rows = 1; rows <= AF_MIN((int64_t)ROWS_MOST, tiles); rows++)
-        for (int64_t cols = 1; cols <= AF_MIN((int64_t)STRIP_MOST, t->panels); cols++) {
-            const int64_t pieces = parts(tiles, rows), strips = parts(t->panels, cols);
-            const int64_t late = (8 * parts(pieces * strips, threads) + 1) *
-                                 (16 * rows * cols + (t->own ? 8 : 3) * rows + 2 * cols);
-            if (late >= best)
-                continue;
-            best = late;
-            t->pieces = pieces;
-            w->strips = strips;
-        }
+    int64_t side = t->own ? STRIP_LEAST : 1;
+    while (side < STRIP_MOST && side * side * threads < tiles * t->panels)
+        side++;
+    return side;
+}
+
+static void cut_strips(team *w, const task *t, int threads)
+{
+    const int64_t tiles = parts(t->rows, tile_rows(t)), each = tiles * t->panels / threads,
+                  last = AF_MAX(AF_MIN(each / 8, (int64_t)LAST_PANELS), INT64_C(1));
+    w->strips = parts(t->panels, strip_panels(t, tiles, threads));
+    w->parts = parts(parts(t->panels, w->strips), last);
 }
 
 /* The next steps of the block, and where their panels lie: those of A before those of B. */
-static void take_group(team *w, const task *t, const plan *p, place *at)
+static void take_group(team *w, const task *t, const plan *p, place *at, int threads)
 {
     const int64_t tm = tile_rows(t), size = value_bytes(t), rows = parts(p->rows, tm) * tm,
-                  cols = panel_start(t, t->panels);
-    uint8_t *a = t->a, *b = t->a + rows * p->group * p->step * bytes_a(t);
+                  cols = panel_start(t, t->panels), deep = p->group * p->step,
+                  all_a = rows * deep * bytes_a(t), all = all_a + p->cols * deep * bytes_b(t);
+    const int64_t places = room(threads) / AF_ALIGN_UP(all, (int64_t)PAGE);
+    uint8_t *a = t->a;
+    if (t->kind == KIND_PLANES && places > 1)
+        a += w->slot % AF_MIN(places, (int64_t)SLOTS) * AF_ALIGN_UP(all, (int64_t)PAGE);
+    uint8_t *b = a + all_a;
     bool last = false;
     for (w->steps = 0; !last && w->steps < p->group; w->steps++) {
         task *s = &w->step[w->steps];
@@ -297,12 +342,24 @@ static void take_group(team *w, const task *t, const plan *p, place *at)
 
 static void run_block(team *w, const task *t, const plan *p, af_pool *pool)
 {
+    const int64_t tiles = parts(t->rows, tile_rows(t)), items = t->kind == KIND_F32
+                                                                    ? t->panels * t->pieces
+                                                                    : w->strips * w->parts * tiles;
     place at = {0, false, 0};
     do {
-        take_group(w, t, p, &at);
+        take_group(w, t, p, &at, af_pool_threads(pool));
         af_pool_run(pool, pack_items(w), pack, w);
-        af_pool_run(pool, w->strips * t->pieces, multiply, w);
+        af_pool_run(pool, items, multiply, w);
+        w->slot += t->own || !p->all_k; /* else the next block finds panels there */
     } while (!w->step[w->steps - 1].last);
+}
+
+/* Writing over panels of B takes twice as long when all threads have just read them, as they have
+ * in the product before: products differ in where theirs begin. */
+static int64_t first_slot(const af_gemm *g)
+{
+    const uint64_t mixed = ((uint64_t)(uintptr_t)g->b.data ^ (uint64_t)(uintptr_t)g->c) >> 6;
+    return (int64_t)(mixed * UINT64_C(0x9e3779b97f4a7c15) >> 48);
 }
 
 void AF_ISA_NAME(af_team_run)(const task *of, af_pool *pool, int64_t step, int64_t total)
@@ -310,19 +367,17 @@ void AF_ISA_NAME(af_team_run)(const task *of, af_pool *pool, int64_t step, int64
     const af_gemm *g = of->g;
     const int threads = af_pool_threads(pool);
     task t = *of;
-    t.own = t.kind == KIND_PLANES;
+    t.own = t.kind == KIND_PLANES && parts(g->M, BM) * parts(g->N, BN) >= OWN_TILES * threads;
     const plan p = make_plan(&t, step, total, threads);
     team w;
+    w.slot = first_slot(g);
     for (t.n = 0; t.n < g->N; t.n += p.cols)
         for (t.m = 0; t.m < g->M; t.m += p.rows) {
             t.rows = AF_MIN(p.rows, g->M - t.m);
             t.cols = AF_MIN(p.cols, g->N - t.n);
             AF_ISA_NAME(af_task_cut)(&t, threads);
-            w.strips = t.panels;
-            if (t.kind == KIND_F32)
-                t.pieces = row_pieces(&t, step, threads);
-            else
-                cut_planes(&w, &t, threads);
+            t.pieces = row_pieces(&t, step, threads);
+            cut_strips(&w, &t, threads);
             /* what lies there from the block before stays */
             w.pack_a = !t.own && !(p.all_k && p.rows >= g->M && t.n > 0);
             w.pack_b = !(p.all_k && t.m > 0);
