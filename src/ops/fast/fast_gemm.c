@@ -363,8 +363,9 @@ static bool packs_again(task *t, int64_t rows, int threads)
 {
     if (threads == 1 || t->kind == KIND_BF16 || t->staged || any_coarse(t->g) || any_packed(t->g))
         return false;
-    if (t->kind == KIND_PLANES)
-        return rows < t->g->M || t->g->N < (int64_t)MANY_PANELS * BN * threads;
+    if (t->kind == KIND_PLANES) /* one plane is soon packed, and its products hide less */
+        return planes_b(t, &t->g->b) > 1 &&
+               (rows < t->g->M || t->g->N < (int64_t)MANY_PANELS * BN * threads);
     t->rows = AF_MIN(rows, t->g->M);
     t->cols = t->g->N;
     AF_ISA_NAME(af_task_cut)(t, threads);
