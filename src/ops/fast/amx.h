@@ -61,10 +61,15 @@ static inline __attribute__((always_inline)) void af_amx_products(void)
     AF_AMX_PRODUCT(3, 5, 7);
 }
 
-static inline void af_amx_round_row(const float *s, uint16_t *to)
+static inline void af_amx_round_row(const float *s, uint16_t *to, bool past)
 {
     const __m512bh h = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(s + 16), _mm512_loadu_ps(s));
-    memcpy(to, &h, sizeof h);
+    __m512i r;
+    memcpy(&r, &h, sizeof r);
+    if (past)
+        _mm512_stream_si512((__m512i *)to, r);
+    else
+        _mm512_storeu_si512(to, r);
 }
 
 static inline void af_amx_stream_row(const float *s, float *to)
@@ -91,8 +96,8 @@ static inline void af_amx_bring(af_amx_later *l)
         af_amx_stream_row(l->from + BN, l->away + l->ld);
         l->away += 2 * l->ld;
     } else {
-        af_amx_round_row(l->from, l->to);
-        af_amx_round_row(l->from + BN, l->to + l->ld);
+        af_amx_round_row(l->from, l->to, l->past);
+        af_amx_round_row(l->from + BN, l->to + l->ld, l->past);
         l->to += 2 * l->ld;
     }
     l->from += 2 * BN;

@@ -38,12 +38,74 @@ void AF_ISA_NAME(af_amx_flush)(af_amx_later *l)
         af_amx_bring(l);
 }
 
-/* The products of one span; two rows of what is left for later go with each. */
-static inline void sum_span(const af_amx_span *s, af_amx_later *later)
+/* Eight lines of four rows of k's, side by side. */
+static inline __attribute__((always_inline)) __m512i four_rows(const uint16_t *r, int64_t apart)
+{
+    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)r));
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(r + apart)), 1);
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(r + 2 * apart)), 2);
+    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(r + 3 * apart)), 3);
+}
+
+/* Eight rows of eight 16-bit values, in each quarter, become columns. */
+static inline __attribute__((always_inline)) void turn_eight(uint16_t *to, __m512i r[8])
+{
+    __m512i t[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm512_unpacklo_epi16(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi16(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) { /* r[i+j]: columns 2j and 2j+1 of rows i .. i+3 */
+        r[i] = _mm512_unpacklo_epi32(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi32(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi32(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi32(t[i + 1], t[i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        _mm512_storeu_si512(to + 2 * j * BGA, _mm512_unpacklo_epi64(r[j], r[4 + j]));
+        _mm512_storeu_si512(to + (2 * j + 1) * BGA, _mm512_unpackhi_epi64(r[j], r[4 + j]));
+    }
+}
+
+/* A piece; half a line of the cache is read at once, because rows may fall on few sets of it. The
+ * same of the lines after these is asked for: rows are far apart, the hardware does not know what
+ * comes next. Half as many shuffles as af_amx_columns takes. */
+static __attribute__((noinline)) void turn_piece(af_amx_turn *t)
+{
+    const int64_t ld = t->ld, half = t->left % 2;
+    const uint16_t *from = t->from + 16 * half, *next = t->from + 16 * half * ld + BM;
+    uint16_t *to = t->to + 16 * half * BGA;
+    __m512i a[8], b[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        a[i] = four_rows(from + i * ld, 8 * ld);
+        b[i] = four_rows(from + i * ld + 8, 8 * ld);
+    }
+    turn_eight(to, a);
+    turn_eight(to + 8 * BGA, b);
+    for (int i = 0; i < 16; i++)
+        __builtin_prefetch(next + i * ld, 0, 2);
+    t->left--;
+    t->from += half * BK * ld;
+    t->to += half * BM * BK;
+}
+
+void AF_ISA_NAME(af_amx_turned)(af_amx_turn *t)
+{
+    while (t->left > 0)
+        turn_piece(t);
+}
+
+/* The products of one span; two rows of what is left for later go with each, and a piece of the
+ * next rows of A. */
+static inline void sum_span(const af_amx_span *s, af_amx_beside *w)
 {
     const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2;
     const int64_t line = 64, row = s->row, step = s->step;
-    af_amx_later l = *later;
+    af_amx_later l = w->later;
     for (; b < end; a += step, b += BK * BN * 2) {
         AF_AMX_PASS(6, b, line);
         AF_AMX_LOAD(4, a, row);
@@ -52,8 +114,10 @@ static inline void sum_span(const af_amx_span *s, af_amx_later *later)
         af_amx_products();
         if (l.rows > 0)
             af_amx_bring(&l);
+        if (w->turn.left > 0)
+            turn_piece(&w->turn);
     }
-    *later = l;
+    w->later = l;
 }
 
 void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t ldc,
@@ -70,7 +134,7 @@ void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t
         if (s->planes > 0)
             AF_ISA_NAME(af_planes_span)(s, w);
         else
-            sum_span(s, &w->later);
+            sum_span(s, w);
     AF_ISA_NAME(af_amx_flush)(&w->later); /* before c becomes what is left */
     w->fetch_rows = 0;
     af_amx_store(to, lds);

@@ -355,6 +355,23 @@ static int64_t packed_k(const task *t)
     return sum;
 }
 
+/* Whether threads pack rows of A themselves, tile after tile. Planes: one thread does, several pack
+ * them together, each part once. bf16: those of a gradient of weights, whose stored rows are k's,
+ * where they pass few strips: they are turned beside the products, and B is packed once for all of
+ * them. */
+static bool packs_own(const task *t, int threads)
+{
+    if (t->kind == KIND_PLANES)
+        return threads == 1;
+#if defined(AF_ISA_amx)
+    const af_gemm *g = t->g;
+    return t->kind == KIND_BF16 && g->a.trans && all_k(t) == g->K && g->M >= 2 * BM &&
+           g->N >= 2 * BN && g->N <= 2 * AF_GEMM_WIDE;
+#else
+    return false;
+#endif
+}
+
 enum { MANY_PANELS = 32 }; /* of planes for a thread: it packs them in its own cache */
 
 /* Whether several threads, in blocks of so many rows, would pack the same panels of B again; with
@@ -391,8 +408,7 @@ static void run_blocks(task *t, af_pool *pool)
     t->a += edge;
     const int64_t deep = AF_MAX(AF_MIN(packed, step), INT64_C(1));
     int64_t rows = AF_MAX((A_BYTES - edge) / (deep * size) / tm, INT64_C(1)) * tm;
-    /* several threads pack A together, each part of it once */
-    t->own = t->kind == KIND_PLANES && af_pool_threads(pool) == 1;
+    t->own = packs_own(t, af_pool_threads(pool));
     if (t->own)
         rows = g->M;
     if (t->staged)

@@ -9,6 +9,11 @@ void AF_ISA_NAME(af_spot_begin)(const task *t, int share, hand *h)
     h->rows = own_rows(t, share);
 #if defined(AF_ISA_amx)
     h->spare = h->rows + AF_GEMM_OWN / 2;
+    h->waiting = (float *)h->rows;
+    if (t->own && t->kind == KIND_BF16) { /* a strip leaves room for them */
+        h->spare = t->strips + (uint64_t)(share + 1) * B_BYTES - t->depth * BM * 2;
+        h->rows = h->spare - t->depth * BM * 2;
+    }
     h->beside = (af_amx_beside){0};
 #endif
     if (t->kind != KIND_F32)
@@ -99,13 +104,13 @@ static int cut_spans(const task *t, const af_amx_span s[AF_GEMM_CHUNKS], int64_t
     return spans;
 }
 
-/* Finished f32 sums that nobody reads soon and that fill lines of the cache: written past it, those
+/* Finished sums that nobody reads soon and that fill lines of the cache: written past it, those
  * need not be read first. */
 static bool goes_away(const task *t)
 {
     const af_gemm *g = t->g;
     return g->away && t->kind == KIND_BF16 && t->first && t->last && (uintptr_t)g->c % LINE == 0 &&
-           g->ldc * 4 % LINE == 0;
+           g->ldc * af_dtype_get(g->c_dtype)->bytes % LINE == 0;
 }
 
 _Static_assert(AF_GEMM_OWN / 2 >= AF_GEMM_KC_PLANES * AF_PLANES * BM * 2, "two tiles of rows");
@@ -159,17 +164,56 @@ static bool begin_rows(const task *t, int64_t i, int64_t tiles, hand *h)
     return true;
 }
 
+/* Rows of A from i on, as they are packed anywhere. */
+static void pack_rows(const task *t, int64_t i, uint8_t *to, int share)
+{
+    for (int c = 0; c < t->chunks; c++) {
+        const chunk *q = &t->chunk[c];
+        const af_panels p = {to, BM, BGA, t->depth_a, q->at_a, planes_a(t)};
+        AF_ISA_NAME(af_task_pack)
+        (t, &p, q->a, !q->a->trans, t->m + i, AF_MIN(t->rows - i, (int64_t)BM), q->k, q->kc, share);
+    }
+}
+
+_Static_assert((AF_GEMM_WIDE / BN + 2) * AF_GEMM_KC_BF16 * BM * 2 <= B_BYTES,
+               "two tiles of rows beside a strip");
+
+/* Rows of a bf16 A from i on, whose stored rows are k's, to be turned. */
+static af_amx_turn turn_of(const task *t, int64_t i, uint8_t *to)
+{
+    const chunk *c = &t->chunk[0];
+    return (af_amx_turn){.from = (const uint16_t *)c->a->data + c->k * c->a->ld + t->m + i,
+                         .to = (uint16_t *)to,
+                         .ld = c->a->ld,
+                         .left = 2 * (c->kc / BK)};
+}
+
+/* As af_spot_rows. */
+static void turn_rows(const task *t, int64_t i, int share, hand *h)
+{
+    af_amx_turn *next = &h->beside.turn;
+    uint8_t *to = h->spare;
+    if (!next->to && t->rows - i >= BM)
+        *next = turn_of(t, i, to);
+    else if (!next->to)
+        pack_rows(t, i, to, share);
+    AF_ISA_NAME(af_amx_turned)(next);
+    h->spare = h->rows;
+    h->rows = to;
+    *next = (af_amx_turn){0};
+    if (h->then && h->then->rows - h->then_row >= BM)
+        *next = turn_of(h->then, h->then_row, h->spare);
+}
+
 void AF_ISA_NAME(af_spot_rows)(const task *t, int64_t i, int64_t tiles, int share, hand *h)
 {
     uint8_t *to = h->spare;
+    if (t->kind == KIND_BF16) {
+        turn_rows(t, i, share, h);
+        return;
+    }
     if (!h->beside.rows && !begin_rows(t, i, 1, h))
-        for (int c = 0; c < t->chunks; c++) {
-            const chunk *q = &t->chunk[c];
-            const af_panels p = {to, BM, BGA, t->depth_a, q->at_a, AF_PLANES};
-            AF_ISA_NAME(af_task_pack)
-            (t, &p, q->a, !q->a->trans, t->m + i, AF_MIN(t->rows - i, (int64_t)BM), q->k, q->kc,
-             share);
-        }
+        pack_rows(t, i, to, share);
     AF_ISA_NAME(af_planes_finish)(&h->beside);
     h->beside.rows = NULL;
     h->spare = h->rows;
@@ -185,9 +229,8 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
     const af_gemm *g = t->g;
     af_amx_span s[AF_GEMM_CHUNKS], part[AF_GEMM_CHUNKS];
     const int64_t full = t->rows - o->i >= BM ? AF_MIN(n, (t->cols - o->j) / BN) : 0;
-    const bool f32 = g->c_dtype == AF_DTYPE_F32;
-    if (t->kind == KIND_F32 || (f32 && !goes_away(t)) || g->alpha != 1.0f || g->add || g->bias ||
-        t->staged)
+    const bool f32 = g->c_dtype == AF_DTYPE_F32, past = goes_away(t);
+    if (t->kind == KIND_F32 || (f32 && !past) || g->alpha != 1.0f || g->add || g->bias || t->staged)
         return 0;
     find_spans(t, o, h, s);
     const int64_t at = (t->m + o->i) * g->ldc + t->n + o->j;
@@ -196,7 +239,7 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
                   parts = (t->depth + near - 1) / near;
     for (int64_t p = 0; p < parts; p++)
         for (int64_t q = 0; q < full; q++, h->turn ^= parts == 1) {
-            float *sums = parts > 1 ? (float *)h->rows + q * TILE : h->sums[h->turn];
+            float *sums = parts > 1 ? h->waiting + q * TILE : h->sums[h->turn];
             const int spans = cut_spans(t, s, q, t->depth / BK * p / parts * BK,
                                         t->depth / BK * (p + 1) / parts * BK, part);
             AF_ISA_NAME(af_amx_tile)
@@ -208,6 +251,7 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
                     .away = f32 ? (float *)g->c + at + q * BN : NULL,
                     .ld = g->ldc,
                     .rows = BM,
+                    .past = past,
                 };
         }
     return full;

@@ -55,6 +55,7 @@ typedef struct hand {
     uint8_t *spare; /* for the next rows, which are packed while these are multiplied */
     af_planes_rows next[AF_GEMM_CHUNKS];
     float block[BM * BK] __attribute__((aligned(64))); /* of them */
+    float *waiting;                                    /* the sums of a strip between parts */
     af_amx_beside beside;
 #endif
 } hand;
