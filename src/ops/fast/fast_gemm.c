@@ -355,10 +355,10 @@ static int64_t packed_k(const task *t)
     return sum;
 }
 
-/* Whether threads pack rows of A themselves, tile after tile. Planes: one thread does, several pack
- * them together, each part once. bf16: those of a gradient of weights, whose stored rows are k's,
- * where they pass few strips: they are turned beside the products, and B is packed once for all of
- * them. */
+/* Whether threads pack rows of A themselves, tile after tile. Planes: one thread does, several only
+ * as a team (fast_team.c), else they pack them together, each part once. bf16: those of a gradient
+ * of weights, whose stored rows are k's, where they pass few strips: they are turned beside the
+ * products, and B is packed once for all of them. */
 static bool packs_own(const task *t, int threads)
 {
     if (t->kind == KIND_PLANES)
