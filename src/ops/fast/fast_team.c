@@ -28,6 +28,8 @@ enum {
     ROWS_MOST = 16,    /* tiles of rows that pass a strip: their sums stay as well */
     LAST_PANELS = 3,   /* that a thread takes at the end */
     MEETING = 1 << 14, /* values a thread could pack while all wait for one another */
+    SLOTS = 8,         /* places for panels, at most */
+    PAGE = 4096,
 };
 
 /* How a product is cut. */
@@ -40,6 +42,7 @@ typedef struct team {
     task step[GROUP_PLANES];
     int steps;
     bool pack_a, pack_b;
+    int64_t slot; /* where the panels lie, of several places */
     /* planes: strips of panels, and parts of them that are taken one by one with a tile of rows */
     int64_t strips, parts;
 } team;
@@ -66,19 +69,21 @@ static int64_t cost(const plan *p, const task *t, int64_t total, int threads)
     return total * (g->M * times_a + g->N * times_b) + 2 * m * n * k * threads * MEETING;
 }
 
-/* Room: for the panels of A and the strips of all threads. */
+/* For the panels of A and the strips of all threads. */
+static int64_t room(int threads) { return A_BYTES + (int64_t)threads * B_BYTES; }
+
 static plan make_plan(const task *t, int64_t step, int64_t total, int threads)
 {
     const af_gemm *g = t->g;
-    const int64_t room = A_BYTES + (int64_t)threads * B_BYTES, steps = parts(total, step),
-                  tm = tile_rows(t), w = tile_cols(t);
+    const int64_t all = room(threads), steps = parts(total, step), tm = tile_rows(t),
+                  w = tile_cols(t);
     plan best = {0};
     const int64_t most = t->kind == KIND_PLANES ? GROUP_PLANES : GROUP;
     for (int64_t group = AF_MIN(steps, most); group > 0; group--) {
         const int64_t line = group * step * bytes_a(t), column = group * step * bytes_b(t);
-        const int64_t rows = line ? AF_MAX(room / 2 / line / tm, INT64_C(1)) * tm : g->M;
+        const int64_t rows = line ? AF_MAX(all / 2 / line / tm, INT64_C(1)) * tm : g->M;
         plan p = {group, even_part(g->M, rows, tm), 0, step, group == steps};
-        const int64_t cols = AF_MAX((room - p.rows * line) / column / w, INT64_C(1)) * w;
+        const int64_t cols = AF_MAX((all - p.rows * line) / column / w, INT64_C(1)) * w;
         p.cols = even_part(g->N, cols, w);
         if (best.group == 0 || cost(&p, t, total, threads) < cost(&best, t, total, threads))
             best = p;
@@ -310,11 +315,16 @@ static void cut_strips(team *w, const task *t, int threads)
 }
 
 /* The next steps of the block, and where their panels lie: those of A before those of B. */
-static void take_group(team *w, const task *t, const plan *p, place *at)
+static void take_group(team *w, const task *t, const plan *p, place *at, int threads)
 {
     const int64_t tm = tile_rows(t), size = value_bytes(t), rows = parts(p->rows, tm) * tm,
-                  cols = panel_start(t, t->panels);
-    uint8_t *a = t->a, *b = t->a + rows * p->group * p->step * bytes_a(t);
+                  cols = panel_start(t, t->panels), deep = p->group * p->step,
+                  all_a = rows * deep * bytes_a(t), all = all_a + p->cols * deep * bytes_b(t);
+    const int64_t places = room(threads) / AF_ALIGN_UP(all, (int64_t)PAGE);
+    uint8_t *a = t->a;
+    if (t->kind == KIND_PLANES && places > 1)
+        a += w->slot % AF_MIN(places, (int64_t)SLOTS) * AF_ALIGN_UP(all, (int64_t)PAGE);
+    uint8_t *b = a + all_a;
     bool last = false;
     for (w->steps = 0; !last && w->steps < p->group; w->steps++) {
         task *s = &w->step[w->steps];
@@ -337,10 +347,19 @@ static void run_block(team *w, const task *t, const plan *p, af_pool *pool)
                                                                     : w->strips * w->parts * tiles;
     place at = {0, false, 0};
     do {
-        take_group(w, t, p, &at);
+        take_group(w, t, p, &at, af_pool_threads(pool));
         af_pool_run(pool, pack_items(w), pack, w);
         af_pool_run(pool, items, multiply, w);
+        w->slot += t->own || !p->all_k; /* else the next block finds panels there */
     } while (!w->step[w->steps - 1].last);
+}
+
+/* Writing over panels of B takes twice as long when all threads have just read them, as they have
+ * in the product before: products differ in where theirs begin. */
+static int64_t first_slot(const af_gemm *g)
+{
+    const uint64_t mixed = ((uint64_t)(uintptr_t)g->b.data ^ (uint64_t)(uintptr_t)g->c) >> 6;
+    return (int64_t)(mixed * UINT64_C(0x9e3779b97f4a7c15) >> 48);
 }
 
 void AF_ISA_NAME(af_team_run)(const task *of, af_pool *pool, int64_t step, int64_t total)
@@ -351,6 +370,7 @@ void AF_ISA_NAME(af_team_run)(const task *of, af_pool *pool, int64_t step, int64
     t.own = t.kind == KIND_PLANES && parts(g->M, BM) * parts(g->N, BN) >= OWN_TILES * threads;
     const plan p = make_plan(&t, step, total, threads);
     team w;
+    w.slot = first_slot(g);
     for (t.n = 0; t.n < g->N; t.n += p.cols)
         for (t.m = 0; t.m < g->M; t.m += p.rows) {
             t.rows = AF_MIN(p.rows, g->M - t.m);
