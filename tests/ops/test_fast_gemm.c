@@ -68,10 +68,10 @@ static const variant variants[] = {
      4e-3},
 };
 
-static const int64_t sizes[][3] = {{1, 1, 1},    {1, 37, 130},    {4, 300, 1100}, {5, 13, 3},
-                                   {37, 53, 71}, {97, 25, 600},   {8, 12, 512},   {130, 780, 33},
-                                   {20, 40, 0},  {400, 16, 1030}, {9, 784, 1300}, {40, 40, 5540},
-                                   {64, 96, 64}, {65, 800, 257},  {70, 96, 1000}, {100, 800, 704}};
+static const int64_t sizes[][3] = {
+    {1, 1, 1},    {1, 37, 130},   {4, 300, 1100}, {5, 13, 3},      {37, 53, 71},   {97, 25, 600},
+    {8, 12, 512}, {130, 780, 33}, {20, 40, 0},    {400, 16, 1030}, {9, 784, 1300}, {40, 40, 5540},
+    {64, 96, 64}, {65, 800, 257}, {70, 96, 1000}, {100, 800, 704}, {100, 96, 2240}};
 
 /* Against sums in double. */
 static void check_values(const af_fast *f, const variant *v, const int64_t size[3], const void *got,
@@ -248,7 +248,7 @@ static void block_weights(const af_fast *f)
 static void block_weights_across(const af_fast *f)
 {
     static const af_dtype types[] = {AF_DTYPE_Q8_0, AF_DTYPE_Q6_K};
-    enum { M = 9, N = 1024, K = 300 };
+    enum { M = 40, N = 1024, K = 300 };
     matrix x = new_matrix(M, K, AF_DTYPE_F32, 1), w = new_matrix(K, N, AF_DTYPE_F32, 2);
     void *work = malloc(f->gemm_work(1)), *codes = calloc(N * K, 4);
     float *y = calloc(M * N, sizeof *y), *values = calloc(N * K, sizeof *values);

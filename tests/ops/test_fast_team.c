@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "ops/fast/fast.h"
+#include "tensor/codec.h"
 
 typedef struct product {
     const char *why;
@@ -13,9 +14,10 @@ typedef struct product {
     int64_t rank;     /* of a f32 term beside it, or 0 */
 } product;
 
-/* Forward on two threads: two blocks of rows and columns, three steps of k. dX of a head: more
- * steps than are packed together. dW: transposed rows, added to what is there. bf16 weights: f32 as
- * planes of bf16, where there is such a way; with an adapter their panels are of several depths. */
+/* Forward on two threads: several blocks and steps of k. dX of a head: more steps than are packed
+ * together. dW: transposed rows, added to what is there. bf16 weights: one plane beside the three
+ * of f32, where there is such a way; with an adapter their panels are of several depths. Blocks are
+ * decoded on the way. Few lines and long sums: a second block finds panels of the first. */
 static const product products[] = {
     {"forward", 700, 1210, 1290, false, true, false, AF_DTYPE_F32, 0},
     {"dX, long sums", 70, 130, 6000, false, false, false, AF_DTYPE_F32, 0},
@@ -24,14 +26,24 @@ static const product products[] = {
     {"bf16 weights", 700, 1210, 700, false, true, true, AF_DTYPE_BF16, 0},
     {"dX of bf16 weights", 70, 130, 6000, false, false, false, AF_DTYPE_BF16, 0},
     {"bf16 weights and an adapter", 333, 610, 410, false, true, false, AF_DTYPE_BF16, 20},
+    {"blocks and an adapter", 333, 350, 416, false, true, false, AF_DTYPE_Q8_0, 20},
+    {"dX of blocks", 333, 416, 350, false, false, false, AF_DTYPE_Q8_0, 0},
+    {"columns in blocks", 51, 106, 4423, false, false, false, AF_DTYPE_F32, 0},
+    {"rows in blocks", 273, 95, 4562, false, true, false, AF_DTYPE_F32, 0},
 };
 
 static void *values(int64_t n, af_dtype type, uint64_t stream)
 {
-    void *x = calloc((size_t)n, sizeof(float));
+    const bool blocks = af_dtype_get(type)->elems > 1;
+    void *x = calloc((size_t)n, sizeof(float)), *codes = blocks ? calloc((size_t)n, 2) : NULL;
     for (int64_t i = 0; i < n; i++)
-        af_store_f64(x, type, (uint64_t)i, (float)af_rng_f64(7, stream, (uint64_t)i) - 0.5f);
-    return x;
+        af_store_f64(x, blocks ? AF_DTYPE_F32 : type, (uint64_t)i,
+                     (float)af_rng_f64(7, stream, (uint64_t)i) - 0.5f);
+    if (!blocks)
+        return x;
+    af_codec_encode_row(type, x, codes, n, NULL);
+    free(x);
+    return codes;
 }
 
 static af_operand operand(const void *data, int64_t rows, int64_t cols, af_dtype type, bool trans)
@@ -43,10 +55,15 @@ static void same_bits(const af_fast *f, const product *p)
 {
     static const int team[] = {1, 2, 3, 16};
     const size_t bytes = (size_t)(p->M * p->N) * sizeof(float);
+    const bool blocks = af_dtype_get(p->weights)->elems > 1;
     void *a = values(p->M * p->K, AF_DTYPE_F32, 1), *b = values(p->N * p->K, p->weights, 2),
          *c = values(p->M * p->N, AF_DTYPE_F32, 3), *down = values(p->M * 64, AF_DTYPE_F32, 4),
          *up = values(p->N * 64, AF_DTYPE_F32, 5);
     float *first = malloc(bytes), *got = malloc(bytes);
+    const af_tensor weight = {.dim = {p->tb ? p->N : p->K, p->tb ? p->K : p->N},
+                              .ndim = 2,
+                              .dtype = p->weights,
+                              .data = b};
     for (size_t i = 0; i < AF_LEN(team); i++) {
         af_pool *pool;
         af_error err = {0};
@@ -55,19 +72,21 @@ static void same_bits(const af_fast *f, const product *p)
         memset(work, 0xff, f->gemm_work(team[i])); /* NaN: must be written before it is read */
         float *to = i ? got : first;
         memcpy(to, c, bytes);
-        const af_gemm g = {.M = p->M,
-                           .N = p->N,
-                           .K = p->K,
-                           .a = operand(a, p->M, p->K, AF_DTYPE_F32, p->ta),
-                           .b = operand(b, p->K, p->N, p->weights, p->tb),
-                           .c = to,
-                           .ldc = p->N,
-                           .c_dtype = AF_DTYPE_F32,
-                           .alpha = 1,
-                           .add = p->add,
-                           .terms = p->rank > 0,
-                           .term = {{p->rank, operand(down, p->M, p->rank, AF_DTYPE_F32, false),
-                                     operand(up, p->rank, p->N, AF_DTYPE_F32, true), false}}};
+        af_gemm g = {.M = p->M,
+                     .N = p->N,
+                     .K = p->K,
+                     .a = operand(a, p->M, p->K, AF_DTYPE_F32, p->ta),
+                     .b = operand(b, p->K, p->N, blocks ? AF_DTYPE_F32 : p->weights, p->tb),
+                     .c = to,
+                     .ldc = p->N,
+                     .c_dtype = AF_DTYPE_F32,
+                     .alpha = 1,
+                     .add = p->add,
+                     .terms = p->rank > 0,
+                     .term = {{p->rank, operand(down, p->M, p->rank, AF_DTYPE_F32, false),
+                               operand(up, p->rank, p->N, AF_DTYPE_F32, true), false}}};
+        if (blocks)
+            g.b.weight = &weight;
         f->gemm(&g, pool, work);
         CHECK_MSG(memcmp(first, to, bytes) == 0, "%s, %s: %d threads change the result", f->name,
                   p->why, team[i]);

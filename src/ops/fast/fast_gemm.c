@@ -305,7 +305,7 @@ bool AF_ISA_NAME(af_task_step)(task *t, place *at, int64_t step)
         c->split = is_split(t, &x);
         c->planes = planes_b(t, b);
         c->in_place = lies_right(t, a, x.K);
-        c->once = b->packed && !c->split && kind_for(b->packed->rows, b) == t->kind;
+        c->once = b->packed && !c->split && kind_for(b->packed->rows) == t->kind;
         t->depth += pad_k(t, kc);
         t->depth_a += c->in_place ? 0 : pad_k(t, kc) * planes_a(t);
         t->depth_b += c->once ? 0 : pad_k(t, kc) * c->planes;
@@ -374,8 +374,8 @@ static bool packs_own(const task *t, int threads)
 
 enum { MANY_PANELS = 32 }; /* of planes for a thread: it packs them in its own cache */
 
-/* Whether several threads, in blocks of so many rows, would pack the same panels of B again; with
- * planes, whose C comes and goes with every step, it must be clearly better not to. */
+/* Whether several threads, in blocks of so many rows, would pack the same panels of B again. Planes
+ * are taken as if they always would, but for few rows beside so many panels that they do not. */
 static bool packs_again(task *t, int64_t rows, int threads)
 {
     if (threads == 1 || t->kind == KIND_BF16 || t->staged || any_coarse(t->g) || any_packed(t->g))
@@ -448,7 +448,7 @@ static void run_thin(const af_gemm *g, af_pool *pool, void *work)
 /* Few rows leave most of an AMX tile empty. */
 static kind kind_of(const af_gemm *g)
 {
-    const kind k = kind_for(g->a.weight ? AF_DTYPE_F32 : g->a.dtype, &g->b);
+    const kind k = kind_for(g->a.weight ? AF_DTYPE_F32 : g->a.dtype);
 #if defined(AF_ISA_amx)
     if (k == KIND_PLANES && AF_MIN(AF_MIN(g->M, g->N), g->K) < AF_PLANES_LEAST)
         return KIND_F32;

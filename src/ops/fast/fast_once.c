@@ -29,8 +29,8 @@ uint64_t AF_ISA_NAME(af_packed_bytes)(af_dtype rows, int64_t N, int64_t K)
     if (takes_bf16(rows))
         return bytes_of(KIND_BF16, N, K);
     const uint64_t f32 = bytes_of(KIND_F32, N, K);
-#if defined(AF_ISA_amx) /* or in planes, one of which B has */
-    return f32 ? AF_MAX(f32, bytes_of(KIND_PLANES, N, K) * AF_PLANES_B) : 0;
+#if defined(AF_ISA_amx) /* or in planes, as many as there may be */
+    return f32 ? AF_MAX(f32, bytes_of(KIND_PLANES, N, K) * AF_PLANES) : 0;
 #else
     return f32;
 #endif
@@ -60,8 +60,7 @@ static void pack_panels(void *arg, int64_t from, int64_t to, int share)
 af_packed AF_ISA_NAME(af_pack_once)(const af_operand *b, af_dtype rows, int64_t N, int64_t K,
                                     void *to, af_pool *pool, void *work)
 {
-    whole w = {
-        .t = {.kind = kind_for(rows, b), .hands = work, .cols = N}, .b = b, .to = to, .K = K};
+    whole w = {.t = {.kind = kind_for(rows), .hands = work, .cols = N}, .b = b, .to = to, .K = K};
     w.t.depth = pad_k(&w.t, K) * planes_b(&w.t, b);
     AF_ISA_NAME(af_task_cut)(&w.t, 1);
     af_pool_run(pool, w.t.panels, pack_panels, &w);

@@ -11,7 +11,8 @@
  * rows of the tile before to C, splits a row of A for the tile after, or asks for memory that will
  * be needed. On an idle core that is a sixth faster than one after the other.
  *
- * Infinities become NaN (what they leave is not a number), and what is under 2^-126 counts as zero.
+ * Infinities become NaN (what they leave is not a number). A plane under 2^-126 counts as zero, so
+ * values under 2^-110 lose their last bits.
  *
  * Panels are those of fast_amx.c, plane after plane within 32 k's, but a pair is k and k + 16: then
  * two vectors of f32 become pairs without a shuffle. */

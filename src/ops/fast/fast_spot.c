@@ -6,6 +6,7 @@ void AF_ISA_NAME(af_spot_begin)(const task *t, int share, hand *h)
 {
     h->turn = 0;
     h->then = NULL;
+    h->then_row = 0;
     h->rows = own_rows(t, share);
 #if defined(AF_ISA_amx)
     h->spare = h->rows + AF_GEMM_OWN / 2;

@@ -32,9 +32,9 @@ typedef struct task {
     uint8_t *hands;    /* the rest of what a thread needs, of hand_bytes for each */
     float *scratch;    /* [tiles of MS x NS]: unfinished sums of a bf16 C */
     kind kind;
-    bool own;         /* rows of A are packed tile after tile, just before they are multiplied */
-    bool staged;      /* the sums wait in the scratch */
-    bool first, last; /* this step, of this block of C */
+    bool own;    /* rows of A are packed tile after tile, beside the products of those before */
+    bool staged; /* the sums wait in the scratch */
+    bool first, last;         /* this step, of this block of C */
     int64_t m, rows, n, cols; /* the block of C */
     chunk chunk[AF_GEMM_CHUNKS];
     int chunks;
@@ -78,21 +78,20 @@ static inline bool takes_bf16(af_dtype rows)
 #endif
 }
 
-/* The kind for rows of this type beside this B.
+/* The kind for rows of this type.
  *
  * f32 rows go to the bf16 unit of AMX: beside a bf16 B that takes three products, beside a f32 one
- * six, which is twice as fast as the vector unit on an idle core and no slower on one whose other
- * thread is busy (decision 0018). */
-static inline kind kind_for(af_dtype rows, const af_operand *b)
+ * six, which is twice as fast as the vector unit on an idle core and about as fast on one whose
+ * other thread is busy (decision 0018). */
+static inline kind kind_for(af_dtype rows)
 {
     if (takes_bf16(rows))
         return KIND_BF16;
 #if defined(AF_ISA_amx)
-    if (AF_ISA_NAME(af_planes_of)(b) <= AF_PLANES_B)
-        return KIND_PLANES;
-#endif
-    (void)b;
+    return KIND_PLANES;
+#else
     return KIND_F32;
+#endif
 }
 
 static inline int tile_rows(const task *t) { return t->kind != KIND_F32 ? BM : MR; }

@@ -6,9 +6,10 @@
  * pieces of the rows with panels, each through all those steps. The steps are those of one thread,
  * so results are the same to the last bit.
  *
- * With planes of bf16 (fast_planes.c) they pack B only, and each splits the rows of A it needs
- * beside its products. A thread whose core has nothing else to do is three times as fast there as
- * one that shares it: a thread begins with many tiles, and at the end all take a few at a time. */
+ * With planes of bf16 (fast_planes.c) they pack B only, where each has tiles enough, and each
+ * splits the rows of A it needs beside its products. A thread whose core has nothing else to do is
+ * three times as fast there as one that shares it: a thread begins with many tiles, and at the end
+ * all take a few at a time. */
 #include "ops/fast/fast_task.h"
 
 enum {
@@ -311,7 +312,7 @@ static void cut_strips(team *w, const task *t, int threads)
     const int64_t tiles = parts(t->rows, tile_rows(t)), each = tiles * t->panels / threads,
                   last = AF_MAX(AF_MIN(each / 8, (int64_t)LAST_PANELS), INT64_C(1));
     w->strips = parts(t->panels, strip_panels(t, tiles, threads));
-    w->parts = parts(parts(t->panels, w->strips), last);
+    w->parts = AF_MIN(parts(parts(t->panels, w->strips), last), t->panels / w->strips);
 }
 
 /* The next steps of the block, and where their panels lie: those of A before those of B. */

@@ -190,7 +190,7 @@ extern const af_slim_way AF_ISA_NAME(af_slim_tiles);
 enum { AF_PLANES = 3 };
 /* How many planes hold every value of the operand. */
 int AF_ISA_NAME(af_planes_of)(const af_operand *o);
-/* The products of one span, added to the sums in the tiles; how many groups of them are 32 k's. */
+/* The products of one span, added to the sums in the tiles. */
 void AF_ISA_NAME(af_planes_span)(const af_amx_span *s, af_amx_beside *w);
 /* All that is left of the next rows. */
 void AF_ISA_NAME(af_planes_finish)(af_amx_beside *w);
@@ -225,7 +225,6 @@ enum {
     AF_GEMM_KC_PLANES = 192, /* of one of f32 as planes, whose rows of A shall stay near */
 #if defined(AF_ISA_amx)
     AF_GEMM_KC_BF16 = 1088, /* and of a bf16 one */
-    AF_PLANES_B = 3,        /* planes of a B for which f32 products go to the bf16 unit */
     AF_PLANES_LEAST = 32,   /* products of fewer rows, columns or k's keep the f32 tile */
     AF_GEMM_MS = 512,       /* rows of the f32 scratch for sums in several steps into a bf16 C */
 #else
@@ -239,7 +238,8 @@ enum {
     AF_GEMM_WIDE = 768,          /* the same where single values cost a block of 256 */
     AF_GEMM_A_BYTES = 704 << 10, /* of a packed block of A: most of a second-level cache */
 #if defined(AF_ISA_amx)
-    /* of a thread's own rows of A, a tile of KC_PLANES k's, or of a strip's sums between parts */
+    /* of a thread's own rows of A, two tiles of KC_PLANES k's, or of a strip's sums between parts
+     */
     AF_GEMM_OWN = 96 << 10,
     AF_GEMM_KC_NEAR = 640, /* k's of a bf16 sum for which rows of A stay in the first-level cache */
 #else
