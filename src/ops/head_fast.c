@@ -7,7 +7,15 @@
 
 #include <math.h>
 
-enum { RUN = 512, CHUNK_BYTES = 64 << 20, CHUNK_MAX = 256, CHUNK_MIN = 16 };
+enum {
+    RUN = 512,
+    CHUNK_BYTES = 72 << 20, /* of logits at a time; each chunk packs the weights twice */
+    CHUNK_MAX = 384,
+    CHUNK_MIN = 16,
+    CHUNK_UNIT = 32,
+    PAGE = 4096 / (int)sizeof(float),
+    APART = 128 / (int)sizeof(float),
+};
 
 typedef struct job {
     const af_node *n;
@@ -16,17 +24,30 @@ typedef struct job {
     bool dh, dw;
     double scale;
     const int32_t *index; /* of the chunk's rows */
-    float *z;             /* [chunk][V] */
-    double *loss;         /* [chunk] */
+    float *z;             /* [chunk] rows of `stride` */
+    int64_t stride;
+    double *loss; /* [chunk] */
 } job;
 
+/* From row to row of the logits: rows that begin a multiple of a page apart, as many vocabularies
+ * have them, fall on the same few sets of the caches. */
+static int64_t stride_of(int64_t V) { return (V + PAGE - 1) / PAGE * PAGE + APART; }
+
+/* Rows of one of the chunks, which are alike, of at most so many. */
+static int64_t even_rows(int64_t count, int64_t most)
+{
+    const int64_t chunks = AF_MAX((count + most - 1) / most, INT64_C(1)),
+                  rows = AF_ALIGN_UP((count + chunks - 1) / chunks, (int64_t)CHUNK_UNIT);
+    return AF_MAX(AF_MIN(rows, AF_MIN(most, count)), INT64_C(1));
+}
+
+/* Rows for which there is room. */
 static int64_t chunk_rows(const af_node *n)
 {
-    const int64_t V = n->in[1]->dim[0], N = af_rows(n->in[0]);
-    int64_t rows = n->attr.head.chunk_rows;
-    if (rows == 0)
-        rows = AF_MIN((int64_t)CHUNK_MAX, CHUNK_BYTES / (V * (int64_t)sizeof(float)) / 8 * 8);
-    return AF_MAX(AF_MIN(AF_MAX(rows, (int64_t)CHUNK_MIN), N), INT64_C(1));
+    const int64_t row = stride_of(n->in[1]->dim[0]) * (int64_t)sizeof(float),
+                  fit = AF_MIN((int64_t)CHUNK_MAX, CHUNK_BYTES / row / CHUNK_UNIT * CHUNK_UNIT),
+                  wish = n->attr.head.chunk_rows ? n->attr.head.chunk_rows : fit;
+    return even_rows(af_rows(n->in[0]), AF_MAX(wish, (int64_t)CHUNK_MIN));
 }
 
 static bool is_bf16(const job *j) { return j->n->in[0]->dtype == AF_DTYPE_BF16; }
@@ -103,7 +124,7 @@ static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
     (void)share;
     for (int64_t i = from; i < to; i++) {
         const int32_t row = j->index[i], label = ((const int32_t *)j->n->in[2]->data)[row];
-        float *z = j->z + i * j->V, *out = (float *)j->n->out[1]->data + 2 * (int64_t)row;
+        float *z = j->z + i * j->stride, *out = (float *)j->n->out[1]->data + 2 * (int64_t)row;
         assert(label >= 0 && label < j->V);
         if (cap > 0)
             j->f->softcap(z, z, cap, j->V);
@@ -144,7 +165,8 @@ static void run_chunk(job *j, af_cpu *cpu, void *h, void *dh, void *work, bool a
 {
     const af_node *n = j->n;
     const af_operand rows = {h, j->D, n->in[0]->dtype, false, NULL, false, NULL};
-    af_operand dz = {j->z, is_bf16(j) ? 2 * j->V : j->V, n->in[0]->dtype, false, NULL, false, NULL};
+    af_operand dz = {
+        j->z, is_bf16(j) ? 2 * j->stride : j->stride, n->in[0]->dtype, false, NULL, false, NULL};
     gather(j, h);
     af_gemm g = {.M = j->rows,
                  .N = j->V,
@@ -152,7 +174,7 @@ static void run_chunk(job *j, af_cpu *cpu, void *h, void *dh, void *work, bool a
                  .a = rows,
                  .b = af_fast_weight(n->in[1], j->D, true),
                  .c = j->z,
-                 .ldc = j->V,
+                 .ldc = j->stride,
                  .c_dtype = AF_DTYPE_F32,
                  .alpha = (float)n->attr.head.logit_scale};
     j->f->gemm(&g, cpu->pool, work);
@@ -209,17 +231,18 @@ static void head_loss_run(const af_node *n, af_cpu *cpu)
 {
     const bool back = cpu->what & AF_RUN_BACKWARD;
     job j = {.n = n, .f = af_fast_get(), .D = n->in[1]->dim[1], .V = n->in[1]->dim[0]};
-    const int64_t chunk = chunk_rows(n), N = af_rows(n->in[0]);
+    const int64_t N = af_rows(n->in[0]), room = chunk_rows(n);
     j.dh = back && n->attr.head.dh;
     j.dw = back && n->attr.head.dw;
     j.scale = n->attr.head.scaled ? af_ld(n->in[3], 0) : 1;
     j.z = cpu->work;
-    float *h = j.z + chunk * j.V, *dh = h + chunk * j.D;
-    int32_t *index = (int32_t *)(dh + chunk * j.D);
+    j.stride = stride_of(j.V);
+    float *h = j.z + room * j.stride, *dh = h + room * j.D;
+    int32_t *index = (int32_t *)(dh + room * j.D);
     j.loss = (double *)((uint8_t *)cpu->work +
                         AF_ALIGN_UP((uint64_t)((uint8_t *)(index + N) - (uint8_t *)cpu->work), 64));
-    void *work = (uint8_t *)j.loss + AF_ALIGN_UP((uint64_t)chunk * sizeof(double), 64);
-    const int64_t count = select_rows(&j, index);
+    void *work = (uint8_t *)j.loss + AF_ALIGN_UP((uint64_t)room * sizeof(double), 64);
+    const int64_t count = select_rows(&j, index), chunk = even_rows(count, room);
     double total = 0;
     for (int64_t at = 0; at < count; at += chunk) {
         j.index = index + at;
@@ -233,9 +256,9 @@ static void head_loss_run(const af_node *n, af_cpu *cpu)
 
 static uint64_t work(const af_node *n, int threads)
 {
-    const uint64_t V = (uint64_t)n->in[1]->dim[0], D = (uint64_t)n->in[1]->dim[1],
-                   chunk = (uint64_t)chunk_rows(n), N = (uint64_t)af_rows(n->in[0]);
-    return chunk * (V + 2 * D) * sizeof(float) + N * sizeof(int32_t) + chunk * sizeof(double) +
+    const uint64_t stride = (uint64_t)stride_of(n->in[1]->dim[0]), N = (uint64_t)af_rows(n->in[0]),
+                   D = (uint64_t)n->in[1]->dim[1], chunk = (uint64_t)chunk_rows(n);
+    return chunk * (stride + 2 * D) * sizeof(float) + N * sizeof(int32_t) + chunk * sizeof(double) +
            3 * 64 + af_fast_get()->gemm_work(threads);
 }
 
