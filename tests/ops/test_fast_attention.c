@@ -189,8 +189,8 @@ static af_tensor *build_head(fastcheck *c)
 
 static void test_head(void **state)
 {
-    static const int64_t sizes[][3] = {
-        {1, 4, 3}, {7, 16, 65}, {65, 33, 130}, {90, 64, 1030}, {300, 8, 9001}};
+    static const int64_t sizes[][3] = {{1, 4, 3},      {7, 16, 65},    {65, 33, 130},
+                                       {90, 64, 1030}, {300, 8, 9001}, {1100, 8, 33}};
     (void)state;
     for (size_t t = 0; t < AF_LEN(types); t++)
         for (size_t s = 0; s < AF_LEN(sizes); s++)
