@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+enum { WINDOW = 512, SEQUENCE_LEN = 2048, NOT_GIVEN = INT32_MIN };
+
 /* Plain text has no records: it is cut into windows. */
 static bool is_text(const char *path)
 {
@@ -28,11 +30,27 @@ static void print_result(const af_eval_result *r, bool json)
                exp(r->loss), r->accuracy, (long long)r->tokens, (long long)r->rows);
 }
 
+/* What the options cannot mean together, or NULL. */
+static const char *contradiction(const char *data, int64_t seq, const af_eval_data_opts *o)
+{
+    if (!data)
+        return "--data FILE is needed";
+    const bool window = seq != NOT_GIVEN, length = o->sequence_len != NOT_GIVEN;
+    if ((window && seq < 2) || (length && o->sequence_len < 2))
+        return "--seq and --sequence-len want 2 or more tokens";
+    if (!is_text(data) && window)
+        return "--seq is for plain text (.txt), records have --sequence-len";
+    if (is_text(data) && (length || o->type || o->chat_template))
+        return "--sequence-len, --type and --chat-template have no effect on plain text (--seq "
+               "has)";
+    return NULL;
+}
+
 int cmd_eval(int argc, char **argv)
 {
     const char *data = NULL, *arg[1];
-    int64_t seq = 512;
-    af_eval_data_opts o = {.sequence_len = 2048};
+    int64_t seq = NOT_GIVEN;
+    af_eval_data_opts o = {.sequence_len = NOT_GIVEN};
     int count;
     af_common common = {0};
     af_model_flags flags = {0};
@@ -53,16 +71,22 @@ int cmd_eval(int argc, char **argv)
                                       "MODEL", opts, &common, argc, argv, arg, 1, 1, &count);
     if (p != AF_PARSED_OK)
         return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
-    if (!data) {
-        fprintf(stderr, "afinar eval: --data FILE is needed\n");
+    const char *wrong = contradiction(data, seq, &o);
+    if (wrong) {
+        fprintf(stderr, "afinar eval: %s\n", wrong);
         return AF_EXIT_USAGE;
     }
+    seq = seq == NOT_GIVEN ? WINDOW : seq;
+    o.sequence_len = o.sequence_len == NOT_GIVEN ? SEQUENCE_LEN : o.sequence_len;
     af_cli_log(&common);
     af_status st = af_cli_open_model(&m, arg[0], &flags, &common, &err);
     if (st == AF_OK)
         st = is_text(data) ? af_model_eval_text(m, data, seq, &r, &err)
                            : af_model_eval_dataset(m, data, &o, &r, &err);
     af_model_close(m);
+    if (st == AF_OK && !isfinite(r.loss))
+        st = af_fail(&err, AF_EFORMAT, "the loss of '%s' over %lld tokens of '%s' is not a number",
+                     arg[0], (long long)r.tokens, data);
     if (st != AF_OK)
         return af_report("eval", &err);
     print_result(&r, common.json);

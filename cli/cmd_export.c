@@ -3,6 +3,9 @@
 #include "afinar/convert.h"
 #include "commands.h"
 #include "convert_print.h"
+#include "model_opts.h"
+
+#include <math.h>
 
 static void print_verify(const af_verify_result *v, bool json)
 {
@@ -14,14 +17,26 @@ static void print_verify(const af_verify_result *v, bool json)
            (long long)v->positions, v->stops ? "turns end" : "turns do not end");
 }
 
+/* JSON has no NaN: an error that is no number is null. */
+static void print_json(const char *out, const af_convert_report *r, const af_verify_result *v)
+{
+    fputs("{\"output\": ", stdout);
+    af_cli_json_text(stdout, out, strlen(out));
+    printf(", \"bytes\": %llu, \"verified\": %s, \"ok\": %s, \"logit_error\": ",
+           (unsigned long long)(r ? r->bytes : 0), v->ran ? "true" : "false",
+           v->ok ? "true" : "false");
+    if (isfinite(v->logit_error))
+        printf("%.9g", v->logit_error);
+    else
+        fputs("null", stdout);
+    printf(", \"stops\": %s}\n", v->stops ? "true" : "false");
+}
+
 static int report(const char *out, const af_convert_report *r, const af_verify_result *v,
                   const af_common *c)
 {
     if (c->json)
-        printf("{\"output\": \"%s\", \"bytes\": %llu, \"verified\": %s, \"ok\": %s, "
-               "\"logit_error\": %.9g, \"stops\": %s}\n",
-               out, (unsigned long long)(r ? r->bytes : 0), v->ran ? "true" : "false",
-               v->ok ? "true" : "false", v->logit_error, v->stops ? "true" : "false");
+        print_json(out, r, v);
     else if (r)
         af_print_convert(r, out, c->verbose);
     else
@@ -29,7 +44,10 @@ static int report(const char *out, const af_convert_report *r, const af_verify_r
     print_verify(v, c->json);
     if (v->ok)
         return AF_EXIT_OK;
-    fprintf(stderr, "afinar export: '%s' is not what was exported: %s\n", out, v->message);
+    fprintf(stderr, "afinar export: '%s' %s: %s\n", out,
+            v->same ? "is written, but its turns do not end"
+                    : "is not what was exported and is removed (--no-verify keeps it)",
+            v->message);
     return AF_EXIT_FAILED;
 }
 

@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "model_opts.h"
 
+#include <errno.h>
 #include <jansson.h>
 
 enum { PROMPTS_MAX = 1 << 16 };
@@ -85,7 +86,7 @@ static af_status add_ids(job *j, const char *list, af_error *err)
     return add_encoding(j, e, err);
 }
 
-/* One row of a .jsonl file: {"prompt": "..."}, {"messages": [...]} or {"ids": [...]}. */
+/* One row of a .jsonl file: {"prompt": "..."} or {"messages": [...]}. */
 static af_status add_row(job *j, const char *line, size_t len, int number, af_error *err)
 {
     json_error_t je;
@@ -117,7 +118,7 @@ static af_status add_file(job *j, const char *path, af_error *err)
     size_t len = 0, cap = 0, got;
     af_status st = AF_OK;
     if (!f)
-        return af_fail(err, AF_EIO, "cannot open '%s'", path);
+        return af_fail(err, AF_EIO, "cannot open '%s': %s", path, strerror(errno));
     do {
         cap = cap ? cap * 2 : 65536;
         char *p = realloc(text, cap + 1);
@@ -129,6 +130,8 @@ static af_status add_file(job *j, const char *path, af_error *err)
         got = fread(text + len, 1, cap - len, f);
         len += got;
     } while (len == cap);
+    if (st == AF_OK && ferror(f))
+        st = af_fail(err, AF_EIO, "cannot read '%s': %s", path, strerror(errno));
     fclose(f);
     const size_t n = strlen(path);
     const bool rows = n > 6 && !strcmp(path + n - 6, ".jsonl");
@@ -263,6 +266,18 @@ static af_parsed parse(job *j, given *g, int argc, char **argv)
                          &g->model, 1, 1, &count);
 }
 
+/* What the options cannot mean, or NULL: known before a model is opened. */
+static const char *contradiction(const job *j, const given *g)
+{
+    if (!g->prompts.count && !g->file && !g->ids)
+        return "give a prompt with -p, -f or --prompt-ids";
+    if (j->system && !j->chat)
+        return "--system has no effect without --chat";
+    if (j->o.max_new < 0)
+        return "-n wants 0 or more tokens";
+    return NULL;
+}
+
 /* Ids alone can be continued without a tokenizer: then there is no text. */
 static void try_tokenizer(job *j)
 {
@@ -304,8 +319,9 @@ int cmd_generate(int argc, char **argv)
     const af_parsed p = parse(&j, &g, argc, argv);
     if (p != AF_PARSED_OK)
         return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
-    if (!g.prompts.count && !g.file && !g.ids) {
-        fprintf(stderr, "afinar generate: give a prompt with -p, -f or --prompt-ids\n");
+    const char *wrong = contradiction(&j, &g);
+    if (wrong) {
+        fprintf(stderr, "afinar generate: %s\n", wrong);
         return AF_EXIT_USAGE;
     }
     af_cli_log(&g.common);

@@ -2,8 +2,9 @@
  * models as an adapter. */
 #include "afinar/convert.h"
 #include "commands.h"
+#include "model_opts.h"
 
-enum { DIR_BYTES = 4096 };
+enum { DIR_BYTES = 4096, RANK = 16, RANK_NOT_GIVEN = INT32_MIN };
 
 typedef struct flags {
     const char *out, *combine, *type, *shard;
@@ -13,23 +14,11 @@ typedef struct flags {
     bool extract, plan, adapter_only;
 } flags;
 
-/* DIR=WEIGHT, unless what is behind the last '=' is no number. */
-static bool split_weight(const char *s, char *dir, double *weight)
+/* {"output": "DIR", and the rest follows */
+static void json_output(const char *out)
 {
-    const char *eq = strrchr(s, '=');
-    char *end = NULL;
-    *weight = 1;
-    if (strlen(s) >= DIR_BYTES)
-        return false;
-    snprintf(dir, DIR_BYTES, "%s", s);
-    if (eq && eq[1]) {
-        const double w = strtod(eq + 1, &end);
-        if (*end == '\0') {
-            *weight = w;
-            dir[eq - s] = '\0';
-        }
-    }
-    return true;
+    fputs("{\"output\": ", stdout);
+    af_cli_json_text(stdout, out, strlen(out));
 }
 
 static int merge_adapters(const char *model, const flags *f, const af_common *c)
@@ -46,8 +35,9 @@ static int merge_adapters(const char *model, const flags *f, const af_common *c)
     af_error err = {0};
     int rc = AF_EXIT_OK;
     for (int i = 0; dirs && i < o.adapters; i++) {
-        if (!split_weight(f->adapter.item[i], dirs[i], &o.weight[i])) {
-            fprintf(stderr, "afinar merge: the adapter's path is too long\n");
+        if (!af_cli_split_weight(f->adapter.item[i], dirs[i], DIR_BYTES, &o.weight[i])) {
+            fprintf(stderr, "afinar merge: --adapter '%.200s' is no DIR or DIR=WEIGHT\n",
+                    f->adapter.item[i]);
             free(dirs);
             return AF_EXIT_USAGE;
         }
@@ -56,7 +46,7 @@ static int merge_adapters(const char *model, const flags *f, const af_common *c)
     if (!dirs || af_merge_adapters(model, f->out, &o, &note, &err) != AF_OK)
         rc = af_report("merge", &err);
     else if (c->json)
-        printf("{\"output\": \"%s\", \"adapters\": %d}\n", f->out, o.adapters);
+        json_output(f->out), printf(", \"adapters\": %d}\n", o.adapters);
     else
         printf("%s: %d adapter%s merged%s%s\n", f->out, o.adapters, o.adapters == 1 ? "" : "s",
                *note ? "; " : "", note);
@@ -71,8 +61,8 @@ static int extract(const char *base, const char *model, const flags *f, const af
     if (af_extract_lora(base, model, f->out, (int)f->rank, (int)c->threads, &kept, &err) != AF_OK)
         return af_report("merge", &err);
     if (c->json)
-        printf("{\"output\": \"%s\", \"rank\": %lld, \"kept\": %.9g}\n", f->out, (long long)f->rank,
-               kept);
+        json_output(f->out),
+            printf(", \"rank\": %lld, \"kept\": %.9g}\n", (long long)f->rank, kept);
     else
         printf("%s: rank %lld keeps %.2f%% of the squared difference\n", f->out, (long long)f->rank,
                kept * 100);
@@ -109,11 +99,34 @@ static int usage(const char *what)
     return AF_EXIT_USAGE;
 }
 
+/* What the options cannot mean together, or NULL. */
+static const char *contradiction(const flags *f, int words)
+{
+    if (f->extract != (words == 2))
+        return f->extract ? "--extract-lora wants BASE and MODEL" : "one word too many";
+    if (f->plan && (f->extract || f->adapter.count))
+        return "--plan is for a merge file";
+    if (!f->out && !f->plan)
+        return "-o OUT is needed";
+    if (f->extract && f->adapter.count)
+        return "--extract-lora and --adapter contradict each other";
+    const bool ranked = f->rank != RANK_NOT_GIVEN;
+    if (ranked && !f->extract)
+        return "--rank has no effect without --extract-lora";
+    if (ranked && (f->rank < 1 || f->rank > 65536))
+        return "--rank is not between 1 and 65536";
+    if ((f->combine || f->density != 0 || f->adapter_only) && !f->adapter.count)
+        return "--combine, --density and --adapter-only have no effect without --adapter";
+    if (f->type && !f->adapter.count)
+        return "--type has no effect without --adapter (a merge file says dtype or out_dtype)";
+    return NULL;
+}
+
 int cmd_merge(int argc, char **argv)
 {
     const char *arg[2];
     int count;
-    flags f = {.rank = 16};
+    flags f = {.rank = RANK_NOT_GIVEN};
     af_common common = {0};
     const af_opt opts[] = {
         {'o', "output", AF_OPT_STR, &f.out, "folder to write"},
@@ -135,12 +148,11 @@ int cmd_merge(int argc, char **argv)
                       argc, argv, arg, 1, 2, &count);
     if (p != AF_PARSED_OK)
         return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
-    if (!f.out && !f.plan)
-        return usage("-o OUT is needed");
-    if (f.extract != (count == 2))
-        return usage(f.extract ? "--extract-lora wants BASE and MODEL" : "one word too many");
-    if (f.rank < 1 || f.rank > 65536)
-        return usage("--rank is not between 1 and 65536");
+    const char *wrong = contradiction(&f, count);
+    if (wrong)
+        return usage(wrong);
+    if (f.rank == RANK_NOT_GIVEN)
+        f.rank = RANK;
     af_cli_log(&common);
     if (f.extract)
         return extract(arg[0], arg[1], &f, &common);

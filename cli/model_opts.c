@@ -1,6 +1,9 @@
 /* model_opts.c - opening a model from options, and small output helpers. */
 #include "model_opts.h"
 
+#include <math.h>
+#include <sys/stat.h>
+
 void af_cli_model_rows(af_opt *table, af_model_flags *f)
 {
     const af_opt rows[] = {
@@ -16,21 +19,23 @@ void af_cli_model_rows(af_opt *table, af_model_flags *f)
     memcpy(table, rows, sizeof rows);
 }
 
-/* DIR=WEIGHT, unless the whole is a folder's name. */
-static bool split_weight(const char *s, char *dir, size_t size, double *weight)
+bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight)
 {
     const char *eq = strrchr(s, '=');
-    char *end;
+    char *end = NULL;
+    struct stat as_it_is;
     *weight = 1;
+    if (strlen(s) >= size)
+        return false;
     snprintf(dir, size, "%s", s);
-    if (!eq || !eq[1])
+    if (!eq || !eq[1] || stat(s, &as_it_is) == 0)
         return true;
     const double w = strtod(eq + 1, &end);
     if (*end)
         return true;
     *weight = w;
-    snprintf(dir, size, "%.*s", (int)(eq - s), s);
-    return strlen(s) < size;
+    dir[eq - s] = '\0';
+    return isfinite(w);
 }
 
 af_status af_cli_open_model(af_model **out, const char *model, const af_model_flags *f,
@@ -49,8 +54,9 @@ af_status af_cli_open_model(af_model **out, const char *model, const af_model_fl
         return af_fail(err, AF_EUSAGE, "%d adapters are more than %d", f->adapter.count,
                        AF_MODEL_ADAPTERS_MAX);
     for (int i = 0; i < f->adapter.count; i++) {
-        if (!split_weight(f->adapter.item[i], dirs[i], sizeof dirs[i], &o.adapter_weight[i]))
-            return af_fail(err, AF_EUSAGE, "the adapter's path is too long");
+        if (!af_cli_split_weight(f->adapter.item[i], dirs[i], sizeof dirs[i], &o.adapter_weight[i]))
+            return af_fail(err, AF_EUSAGE, "--adapter '%.200s' is no DIR or DIR=WEIGHT",
+                           f->adapter.item[i]);
         o.adapter[i] = dirs[i];
     }
     return af_model_open(out, model, &o, err);

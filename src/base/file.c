@@ -113,6 +113,8 @@ static void out_free(af_out *o)
 
 af_status af_out_open(af_out **out, const char *path, af_error *err)
 {
+    if (af_dir_exists(path)) /* now, not when all is written and cannot be renamed */
+        return af_fail(err, AF_EUSAGE, "'%s' is a folder, a file is to be written", path);
     af_out *o = af_calloc(1, sizeof *o);
     if (!o)
         return af_fail_nomem(err, "an output file", sizeof *o);

@@ -14,10 +14,15 @@ static bool ends_with(const char *s, const char *tail)
     return n > t && strcmp(s + n - t, tail) == 0;
 }
 
-/* Without a wish: the bits the model has. */
+/* Without a wish: the bits the model has, as its config or else its matrices say. */
 static af_mix default_mix(const af_given *in)
 {
-    const af_dtype d = in->config.has_dtype ? in->config.dtype : AF_DTYPE_F16;
+    af_dtype d = in->config.has_dtype ? in->config.dtype : AF_DTYPE_F16;
+    for (int i = 0; !in->config.has_dtype && i < in->count; i++)
+        if (in->tensor[i].ndim == 2) {
+            d = in->tensor[i].dtype;
+            break;
+        }
     return d == AF_DTYPE_BF16 ? AF_MIX_BF16 : d == AF_DTYPE_F32 ? AF_MIX_F32 : AF_MIX_F16;
 }
 
@@ -32,17 +37,26 @@ static af_status choose_mix(af_mix *out, const af_given *in, const char *type, a
 
 /* ---- Modelfile ---- */
 
+/* Beside the GGUF file; free(), NULL when out of memory. */
+static char *modelfile_path(const char *gguf)
+{
+    const char *name = af_path_name(gguf);
+    char *path = af_calloc((uint64_t)(name - gguf) + sizeof "Modelfile", 1);
+    if (path) {
+        memcpy(path, gguf, (size_t)(name - gguf));
+        memcpy(path + (name - gguf), "Modelfile", sizeof "Modelfile");
+    }
+    return path;
+}
+
 static af_status write_modelfile(const char *gguf, const char *adapter, af_error *err)
 {
     af_status st = AF_OK;
     af_turn_text t = {0};
-    char *text = NULL, *path = NULL;
+    char *text = NULL, *path = modelfile_path(gguf);
     const char *name = af_path_name(gguf);
-    path = af_calloc((uint64_t)(name - gguf) + sizeof "Modelfile", 1);
     if (!path)
         return af_fail_nomem(err, "a path", strlen(gguf));
-    memcpy(path, gguf, (size_t)(name - gguf));
-    memcpy(path + (name - gguf), "Modelfile", sizeof "Modelfile");
     AF_TRY(af_turn_text_read(&t, gguf, err));
     AF_TRY(af_modelfile_text(&text, name, &t, adapter, err));
     AF_TRY(af_file_write(path, text, strlen(text), err));
@@ -53,15 +67,28 @@ done:
     return st;
 }
 
+/* What failed its verification is not left for the next program to take. */
+static void remove_written(const char *out, bool gguf)
+{
+    char *modelfile = gguf ? modelfile_path(out) : NULL;
+    if (af_path_remove(out, NULL) != AF_OK)
+        af_say(AF_LOG_WARN, "'%s' could not be removed", out);
+    if (modelfile && af_path_remove(modelfile, NULL) != AF_OK)
+        af_say(AF_LOG_WARN, "'%s' could not be removed", modelfile);
+    free(modelfile);
+}
+
 /* A file that cannot even be opened again is a failed verification. */
 static void verify_written(const af_given *in, const char *adapter, const char *out, double bits,
                            int threads, af_verify_result *verify)
 {
     af_error why = {0};
-    if (af_export_verify(in->path, adapter, out, bits, threads, verify, &why) == AF_OK)
-        return;
-    *verify = (af_verify_result){.ran = true};
-    snprintf(verify->message, sizeof verify->message, "%.255s", why.msg);
+    if (af_export_verify(in->path, adapter, out, bits, threads, verify, &why) != AF_OK) {
+        *verify = (af_verify_result){.ran = true};
+        snprintf(verify->message, sizeof verify->message, "%.255s", why.msg);
+    }
+    if (!verify->ok && !verify->same)
+        remove_written(out, af_file_exists(out));
 }
 
 /* ---- to GGUF ---- */
@@ -212,7 +239,7 @@ af_status af_export(const char *model, const char *out, const af_export_opts *o,
             return af_fail(err, AF_EUSAGE, "which adapter? --adapter DIR is missing");
         return adapter_to_gguf(model, o->adapter, out, err);
     }
-    AF_TRY(af_model_resolve(&path, model, err));
+    AF_TRY(af_model_resolve_whole(&path, model, err));
     AF_TRY(af_adapter_kind_of(&kind, path, err));
     if (kind == AF_ADAPTER_PEFT && !ends_with(out, ".gguf"))
         AF_TRY(af_adapter_to_mlx(path, out, err));

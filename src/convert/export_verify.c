@@ -134,12 +134,14 @@ af_status af_export_verify(const char *model, const char *adapter, const char *w
     out->logit_error = s.spread2 > 0 ? sqrt(s.diff2 / s.spread2) : sqrt(s.diff2);
     out->same_top = s.same_top;
     out->positions = s.positions;
-    const bool close = out->logit_error <= out->allowed; /* false for NaN */
-    if (!close)
+    out->same = out->logit_error <= out->allowed; /* false for NaN */
+    if (isnan(out->logit_error))
+        snprintf(out->message, sizeof out->message, "the logits are not numbers");
+    else if (!out->same)
         snprintf(out->message, sizeof out->message,
                  "logits differ by %.3g of their spread, %.3g is allowed", out->logit_error,
                  out->allowed);
-    out->ok = close && out->stops;
+    out->ok = out->same && out->stops;
 done:
     af_model_close(a);
     af_model_close(b);

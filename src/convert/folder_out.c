@@ -25,7 +25,20 @@ static bool has_file(const char *dir, const char *name)
     return yes;
 }
 
-/* An existing folder may be replaced when it is empty or holds what we write. */
+/* The first folder among the names that no model has, or NULL: checkpoints, a repository. */
+static const char *foreign_folder(const char *path, char *const *names, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char *p = af_path_join(path, names[i]);
+        const bool dir = p && af_dir_exists(p);
+        free(p);
+        if (dir && strcmp(names[i], "additional_chat_templates") != 0)
+            return names[i];
+    }
+    return NULL;
+}
+
+/* An existing folder may be replaced when it is empty or holds what we write, and no more. */
 static af_status check_old(const char *path, af_error *err)
 {
     char **names = NULL;
@@ -34,14 +47,20 @@ static af_status check_old(const char *path, af_error *err)
         return af_fail(err, AF_EUSAGE, "the output '%s' is a file, a folder is wanted", path);
     if (!af_dir_exists(path))
         return AF_OK;
-    const af_status st = af_dir_list(&names, &n, path, err);
+    af_status st = af_dir_list(&names, &n, path, err);
     if (st != AF_OK)
         return st;
-    af_names_free(names, n);
+    const char *other = foreign_folder(path, names, n);
     if (n && !has_file(path, "config.json") && !has_file(path, "adapter_config.json"))
-        return af_fail(err, AF_EUSAGE,
-                       "the output folder '%s' exists and is neither empty nor a model", path);
-    return AF_OK;
+        st = af_fail(err, AF_EUSAGE,
+                     "the output folder '%s' exists and is neither empty nor a model", path);
+    else if (other)
+        st = af_fail(err, AF_EUSAGE,
+                     "the output folder '%s' is not replaced, because '%s' in it would be lost: "
+                     "choose another name",
+                     path, other);
+    af_names_free(names, n);
+    return st;
 }
 
 af_status af_folder_begin(af_folder *f, const char *path, const char *const *inputs,

@@ -123,7 +123,7 @@ static af_status open_plain(af_given **out, const char *model, af_error *err)
     af_given *in = af_calloc(1, sizeof *in);
     if (!in)
         return af_fail_nomem(err, "a model", sizeof *in);
-    AF_TRY(af_model_resolve(&in->path, model, err));
+    AF_TRY(af_model_resolve_whole(&in->path, model, err));
     AF_TRY(open_parts(in, err));
     *out = in;
     in = NULL;

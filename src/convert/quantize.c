@@ -103,8 +103,12 @@ af_status af_quantize(af_convert_report **report, const char *model, const char 
                        o->type, af_mix_names());
     if (folder && (o->imatrix || o->imatrix_data || o->imatrix_out || o->pure))
         return af_fail(err, AF_EUSAGE, "%s has no mixes and no importance matrix", o->type);
-    if (!folder && (o->block_size || o->no_double_quant))
+    if ((!folder || packed == AF_DTYPE_I8) && (o->block_size || o->no_double_quant))
         return af_fail(err, AF_EUSAGE, "block size and double quantisation are for nf4 and fp4");
+    const char *ext = strrchr(out, '.');
+    if (folder && ext && strcmp(ext, ".gguf") == 0)
+        return af_fail(err, AF_EUSAGE, "%s makes a folder, but the output '%s' is named as GGUF",
+                       o->type, out);
     AF_TRY(open_with_adapter(&in, model, o->adapter, err));
     AF_TRY(folder ? af_quantize_bnb(report, in, out, packed, o, err)
                   : to_gguf(report, in, out, mix, o, err));

@@ -105,6 +105,23 @@ done:
     return st;
 }
 
+/* A part of a model folder was named instead of the folder. */
+static af_status fail_part(const char *model, af_error *err)
+{
+    const char *slash = strrchr(model, '/');
+    return af_fail(err, AF_EUSAGE,
+                   "'%s' is one file of a model: give its folder, '%.*s', or a .gguf file", model,
+                   slash ? (int)(slash - model) : 1, slash ? model : ".");
+}
+
+af_status af_model_resolve_whole(char **path, const char *model, af_error *err)
+{
+    if (af_file_exists(model) &&
+        (ends_with(model, ".safetensors") || ends_with(model, ".json") || ends_with(model, ".bin")))
+        return fail_part(model, err);
+    return af_model_resolve(path, model, err);
+}
+
 af_status af_model_resolve(char **path, const char *model, af_error *err)
 {
     if (af_dir_exists(model) || af_file_exists(model)) {

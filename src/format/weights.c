@@ -210,6 +210,16 @@ static af_status open_folder(af_weights *w, const char *dir, af_error *err)
         if (af_file_exists(index))
             return open_index(w, index, err);
     }
+    static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                          "adapter_model.bin"};
+    for (size_t i = 0; i < AF_LEN(pickles); i++) {
+        const char *path = af_arena_printf(&w->arena, "%s/%s", dir, pickles[i]);
+        if (path && af_file_exists(path))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "folder '%s' has its weights in %s, a Python pickle, which is not read: "
+                           "save it as safetensors (save_pretrained does)",
+                           dir, pickles[i]);
+    }
     return af_fail(err, AF_EFORMAT,
                    "folder '%s' has neither model.safetensors nor model.safetensors.index.json nor "
                    "adapter_model.safetensors",

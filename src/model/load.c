@@ -102,7 +102,8 @@ static void shape_text(char *out, size_t size, const int64_t *dim, int ndim)
         at += (size_t)snprintf(out + at, size - at, "%s%" PRId64, i ? "x" : "", dim[i]);
 }
 
-/* Finds a stored tensor and checks its shape; NULL after noting what is wrong. */
+/* Finds a stored tensor, NULL after noting that it is missing; one of another shape is noted and
+ * still returned, so that it does not count as left over. */
 static const af_stored *find(const af_source *s, faults *f, const char *name, const int64_t *dim,
                              int ndim)
 {
@@ -116,7 +117,6 @@ static const af_stored *find(const af_source *s, faults *f, const char *name, co
         shape_text(has, sizeof has, w->dim, w->ndim);
         shape_text(want, sizeof want, dim, ndim);
         note(&f->shape, &f->n_shape, "%s is %s, not %s", name, has, want);
-        return NULL;
     }
     return w;
 }
@@ -226,6 +226,12 @@ static af_status match(af_source *s, faults *f, int i, af_error *err)
             return af_fail(err, AF_EUNSUPPORTED,
                            "%s: tensor '%s' has type %s, which this build "
                            "cannot read",
+                           s->path, w->name, af_dtype_name(w->dtype));
+        if (w && !af_dtype_is_block(w->dtype) && !af_dtype_is_float(w->dtype) &&
+            w->dtype != AF_DTYPE_E4M3 && w->dtype != AF_DTYPE_E5M2)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "%s: tensor '%s' has type %s, but weights are floating point or "
+                           "quantised in a known way",
                            s->path, w->name, af_dtype_name(w->dtype));
         if (!w)
             break; /* noted already */

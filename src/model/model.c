@@ -28,7 +28,7 @@ done:
 static af_status open_parts(af_model *m, const char *model, const af_model_opts *o, af_error *err)
 {
     af_status st = AF_OK;
-    AF_TRY(af_model_resolve(&m->path, model, err));
+    AF_TRY(af_model_resolve_whole(&m->path, model, err));
     AF_TRY(af_device_open(&m->device, o->device ? o->device : "auto", o->threads, err));
     const bool cpu = strcmp(af_device_kind(m->device), "cpu") == 0;
     m->compute = !o->f32 && (o->bf16 || !cpu) ? AF_DTYPE_BF16 : AF_DTYPE_F32;

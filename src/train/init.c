@@ -61,7 +61,7 @@ static void put_quoted(af_buf *b, const char *text)
 static af_status look_at_model(look *l, af_error *err)
 {
     af_status st = AF_OK;
-    AF_TRY(af_model_resolve(&l->path, l->model, err));
+    AF_TRY(af_model_resolve_whole(&l->path, l->model, err));
     AF_TRY(af_model_config(&l->config, l->path, err));
     AF_TRY(af_model_spec_init(&l->spec, &l->config, err));
     l->has_spec = true;

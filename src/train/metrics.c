@@ -22,11 +22,14 @@ static double wall_time(void)
 static void put_number(af_buf *b, const char *key, double v)
 {
     char text[40] = "null";
-    for (int digits = 6; isfinite(v) && digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, v);
-        if (strtod(text, NULL) == v)
-            break;
-    }
+    if (v == floor(v) && fabs(v) < 1e15) /* a count stays one: no exponent */
+        snprintf(text, sizeof text, "%.0f", v);
+    else
+        for (int digits = 6; isfinite(v) && digits <= 17; digits++) {
+            snprintf(text, sizeof text, "%.*g", digits, v);
+            if (strtod(text, NULL) == v)
+                break;
+        }
     af_buf_printf(b, "%s\"%s\": %s", b->len > 1 ? ", " : "", key, text);
 }
 

@@ -54,7 +54,7 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
     af_trainer *t = &o->t;
     af_status st = AF_OK;
     t->run = run;
-    AF_TRY(af_model_resolve(&t->model_path, run->base_model, err));
+    AF_TRY(af_model_resolve_whole(&t->model_path, run->base_model, err));
     AF_TRY(af_device_open(&t->device, run->device, (int)run->threads, err));
     const bool gpu = strcmp(af_device_kind(t->device), "cpu") != 0;
     t->compute =

@@ -350,7 +350,7 @@ static af_status open_model(af_trainer *t, af_error *err)
     const af_run *r = t->run;
     af_status st = AF_OK;
     char at[300];
-    st = af_model_resolve(&t->model_path, r->base_model, err);
+    st = af_model_resolve_whole(&t->model_path, r->base_model, err);
     if (st != AF_OK)
         return af_fail_prefix(err, "%s", af_run_place(r, "base_model", at, sizeof at));
     AF_TRY(check_output(t, err));

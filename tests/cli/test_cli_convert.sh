@@ -38,6 +38,47 @@ for m in nf4 q4.gguf; do
     has "$out" "rank 4 keeps"
 done
 
+# a folder whose name looks like DIR=WEIGHT is that folder
+cp -r "$golden/peft/lora" "$tmp/lr=0.5"
+"$AFINAR" merge models/base --adapter "$tmp/lr=0.5" -o "$tmp/named" -q >/dev/null || fail "an adapter folder with '='"
+"$AFINAR" merge models/base --adapter "$golden/peft/lora" -o "$tmp/plain" -q >/dev/null || fail "the same adapter"
+cmp "$tmp/named/model.safetensors" "$tmp/plain/model.safetensors" || fail "the name's number is no weight"
+
+# JSON stays JSON whatever the name is
+mkdir "$tmp/q\"q"
+for c in "merge models/base --adapter $golden/peft/lora" "merge --extract-lora models/base models/a --rank 2" "export $llama --type q8_0"; do
+    # shellcheck disable=SC2086 # words of a command
+    out=$("$AFINAR" $c -o "$tmp/q\"q/o.gguf" --json -q 2>/dev/null) || fail "$c --json"
+    has "$out" 'q\"q/o.gguf"'
+    rm -rf "$tmp/q\"q/o.gguf"
+done
+
+# options that contradict each other, or would do nothing
+wrong() {
+    local want=$1 words=$2
+    shift 2
+    out=$("$AFINAR" "$@" 2>&1)
+    status $? "$want" "$*"
+    has "$out" "$words"
+    left "$*"
+}
+wrong 2 "--plan is for a merge file" merge models/base --adapter "$golden/peft/lora" --plan -o "$tmp/out/p"
+wrong 2 "--plan is for a merge file" merge --extract-lora models/base models/a --plan
+wrong 2 "--rank has no effect" merge models/base --adapter "$golden/peft/lora" --rank 4 -o "$tmp/out/p"
+wrong 2 "--type has no effect" merge ties.yml --type f32 -o "$tmp/out/p"
+wrong 2 "is no DIR or DIR=WEIGHT" merge models/base --adapter "$golden/peft/lora=nan" -o "$tmp/out/p"
+wrong 1 "nf4 makes a folder" quantize "$llama" -o "$tmp/out/p.gguf" --type nf4
+wrong 1 "are for nf4 and fp4" quantize "$llama" -o "$tmp/out/p" --type int8 --block-size 32
+wrong 1 "is a folder, a file is to be written" export "$llama" -o "$tmp/out" --type f16
+wrong 1 "give its folder" export "$llama/model.safetensors" -o "$tmp/out/p.gguf"
+
+# a folder that holds more than a model is not replaced
+cp -r "$tmp/nf4" "$tmp/run"
+mkdir "$tmp/run/checkpoint-3"
+wrong 1 "'checkpoint-3' in it would be lost" quantize "$llama" -o "$tmp/run" --type nf4
+[ -d "$tmp/run/checkpoint-3" ] || fail "the checkpoint is lost"
+"$AFINAR" quantize "$llama" -o "$tmp/nf4" --type nf4 -q >/dev/null || fail "a model is replaced"
+
 # a base in 4 bits: merged onto its dequantised weights, and says so
 out=$("$AFINAR" merge "$tmp/nf4" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/m4" -q) || fail "4-bit base"
 has "$out" "dequantised"

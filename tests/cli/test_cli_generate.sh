@@ -51,4 +51,44 @@ grep -q "unknown option '--promt-ids=1'; did you mean '--prompt-ids'?" "$tmp/err
 printf '{"input_ids": [3, 4, 5, 6], "labels": [-100, 4, 5, 6]}\n' >"$tmp/rows.jsonl"
 "$AFINAR" logits "$models/qwen2_tiny" --device cpu --ids "$tmp/rows.jsonl" -o "$tmp/x" 2>/dev/null && fail "jsonl as ids passes"
 [ ! -e "$tmp/x" ] || fail "a failed command leaves a file"
+
+# what cannot be meant is said before a model is opened
+usage() {
+    "$AFINAR" "${@:2}" >"$tmp/out" 2>"$tmp/err"
+    [ $? -eq 2 ] || fail "not wrong usage: ${*:2}"
+    grep -qF -- "$1" "$tmp/err" || fail "${*:2}: $(cat "$tmp/err")"
+}
+qwen=$models/qwen2_tiny
+usage "--system has no effect without --chat" generate "$qwen" --prompt-ids 1 --system x
+usage "0 or more tokens" generate "$qwen" --prompt-ids 1 -n -3
+usage "--seq is for plain text" eval "$qwen" --data "$tmp/rows.jsonl" --seq 64
+usage "2 or more tokens" eval "$qwen" --data "$tmp/rows.jsonl" --sequence-len -4
+usage "no effect on plain text" eval "$qwen" --data x.txt --type messages
+"$AFINAR" generate "$qwen" --device cpu -f "$tmp" >/dev/null 2>"$tmp/err"
+[ $? -eq 1 ] || fail "a folder as a prompt passes"
+grep -q "cannot read '$tmp'" "$tmp/err" || fail "a folder as a prompt: $(cat "$tmp/err")"
+"$AFINAR" generate "$qwen/model.safetensors" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "a file of a folder passes"
+grep -qF "give its folder, '$qwen'" "$tmp/err" || fail "a file of a folder: $(cat "$tmp/err")"
+
+# weights that are not numbers: a failure, and no 'nan' where JSON should be
+cp -r "$qwen" "$tmp/nan" && chmod -R u+w "$tmp/nan"
+bytes=$(wc -c <"$tmp/nan/model.safetensors")
+printf '\377\377\377\377' | dd of="$tmp/nan/model.safetensors" bs=1 seek=$((bytes - 4)) conv=notrunc status=none
+"$AFINAR" eval "$qwen" --device cpu --data "$tmp/rows.jsonl" --json >/dev/null 2>"$tmp/err" || fail "eval: $(cat "$tmp/err")"
+"$AFINAR" eval "$tmp/nan" --device cpu --data "$tmp/rows.jsonl" --json >"$tmp/out" 2>"$tmp/err"
+[ $? -eq 1 ] || fail "a loss that is not a number passes"
+[ ! -s "$tmp/out" ] || fail "it is printed: $(cat "$tmp/out")"
+grep -q "is not a number" "$tmp/err" || fail "$(cat "$tmp/err")"
+
+# whole numbers are no weights, and a tensor of another shape is not also left over
+sed 's/"F32"/"I32"/g' "$qwen/model.safetensors" >"$tmp/nan/model.safetensors"
+"$AFINAR" generate "$tmp/nan" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "weights of type I32 pass"
+grep -q "has type i32" "$tmp/err" || fail "$(cat "$tmp/err")"
+cp "$qwen/model.safetensors" "$tmp/nan/" && sed -i 's/"vocab_size": [0-9]*/"vocab_size": 999/' "$tmp/nan/config.json"
+"$AFINAR" generate "$tmp/nan" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "another vocabulary passes"
+grep -q "of another shape" "$tmp/err" || fail "$(cat "$tmp/err")"
+grep -q "not of this model" "$tmp/err" && fail "told twice: $(cat "$tmp/err")"
+mv "$tmp/nan/model.safetensors" "$tmp/nan/pytorch_model.bin"
+"$AFINAR" generate "$tmp/nan" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "a pickle passes"
+grep -q "pytorch_model.bin, a Python pickle" "$tmp/err" || fail "$(cat "$tmp/err")"
 echo passed

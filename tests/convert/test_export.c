@@ -216,6 +216,11 @@ static void test_verification_fails_where_gguf_loses_something(void **state)
                                       (af_export_opts){.type = "f32", .threads = 2});
     assert_true(v.ran && !v.ok);
     assert_true(v.message[0] != '\0');
+    assert_false(af_file_exists(out)); /* nobody takes it for the model */
+    assert_false(af_file_exists(join(out, sizeof out, d.path, "Modelfile")));
+    const af_verify_result kept = export(model, join(out, sizeof out, d.path, "m.gguf"),
+                                         (af_export_opts){.type = "f32", .no_verify = true});
+    assert_true(kept.ok && af_file_exists(out));
     scratch_free(&d);
 }
 

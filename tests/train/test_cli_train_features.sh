@@ -96,6 +96,8 @@ train log logging_steps=2
 awk -v a="$(loss plain 3)" -v b="$(loss plain 4)" -v c="$(loss log 4)" \
     'BEGIN { d = (a + b) / 2 - c; exit !(d * d < 1e-12) }' || die "the logged loss is not the mean"
 same plain log
+grep -q '"memory_bytes": [0-9]*}' "$tmp/log/metrics.jsonl" || die "a count of bytes is not a whole number"
+! grep -qE '"(tokens|memory_bytes)": [0-9.]*e' "$tmp/plain/metrics.jsonl" || die "a count has an exponent"
 
 # checkpoints: limit, per epoch
 train limit save_steps=1 save_total_limit=2 max_steps=5
