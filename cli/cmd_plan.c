@@ -50,6 +50,8 @@ int cmd_plan(int argc, char **argv)
         fprintf(stderr, "afinar plan: --memory wants a size such as 24GiB, not '%s'\n", memory);
         return AF_EXIT_USAGE;
     }
+    common.quiet = !common.verbose; /* a plan is what is asked for; warnings come all the same */
+    af_cli_log(&common);
     char device[64], *text;
     if (strcmp(common.device, "auto") != 0) {
         snprintf(device, sizeof device, "device=%s", common.device);

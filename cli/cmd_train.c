@@ -84,11 +84,14 @@ int cmd_train(int argc, char **argv)
     }
     af_progress_line line;
     af_progress_init(&line, common.quiet);
+    line.verbose = common.verbose;
+    af_log_set(af_progress_log, &line);
     const af_train_hooks hooks = {&line, af_progress_step, af_progress_say, &stop_asked};
     af_train_result result;
     af_error err = {0};
     listen_for_interrupts();
     const af_status st = af_train(arg[0], arg + 1, count - 1, &hooks, &result, &err);
+    af_log_set(NULL, NULL);
     af_progress_end(&line);
     if (common.json)
         report_json(&result);

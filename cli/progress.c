@@ -38,6 +38,15 @@ void af_progress_say(void *user, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
+void af_progress_log(void *user, af_log_level level, const char *line)
+{
+    af_progress_line *p = user;
+    if (level != AF_LOG_WARN && !p->verbose)
+        return;
+    erase(p);
+    fprintf(stderr, "%s%s\n", level == AF_LOG_WARN ? "warning: " : "", line);
+}
+
 static void clock_text(char *out, size_t size, double seconds)
 {
     const long s = (long)(seconds + 0.5);

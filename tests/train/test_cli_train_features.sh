@@ -99,6 +99,14 @@ same plain log
 grep -q '"memory_bytes": [0-9]*}' "$tmp/log/metrics.jsonl" || die "a count of bytes is not a whole number"
 ! grep -qE '"(tokens|memory_bytes)": [0-9.]*e' "$tmp/plain/metrics.jsonl" || die "a count has an exponent"
 
+# what the data and the model deserve a look for is said by a run as well, also a quiet one
+{
+    cat "$AF_GOLDEN/models/data/train.jsonl"
+    echo '{"messages": [{"role": "user", "content": "and?"}]}'
+} > "$tmp/look.jsonl"
+"$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/look" "datasets=[{path: $tmp/look.jsonl}]" max_steps=1 2> "$tmp/err"
+grep -q "^warning: $tmp/look.jsonl:65: .*record skipped" "$tmp/err" || die "a skipped record is not told: $(cat "$tmp/err")"
+
 # checkpoints: limit, per epoch
 train limit save_steps=1 save_total_limit=2 max_steps=5
 [ "$(cd "$tmp/limit" && echo checkpoint-*)" = "checkpoint-4 checkpoint-5" ] || die "save_total_limit kept $(ls "$tmp/limit")"
