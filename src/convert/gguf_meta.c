@@ -243,7 +243,16 @@ done:
     return st;
 }
 
-af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, bool whole, af_error *err)
+/* Where the file is taken from: what goes with the template from `texts`, where there is one. */
+static const char *home_of(const char *name, const char *dir, const char *texts)
+{
+    const bool text =
+        strcmp(name, "tokenizer_config.json") == 0 || strcmp(name, "chat_template.jinja") == 0;
+    return text && texts ? texts : dir;
+}
+
+af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, const char *texts, bool whole,
+                            af_error *err)
 {
     static const char *const names[] = {"config.json",           "generation_config.json",
                                         "tokenizer_config.json", "special_tokens_map.json",
@@ -252,7 +261,7 @@ af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, bool whole, af_e
     char key[128];
     for (size_t i = 0; i < AF_LEN(names); i++) {
         snprintf(key, sizeof key, AF_GGUF_FILE_KEY "%s", names[i]);
-        AF_TRY(put_file(w, dir, names[i], key, err));
+        AF_TRY(put_file(w, home_of(names[i], dir, texts), names[i], key, err));
     }
     if (whole)
         AF_TRY(put_file(w, dir, "tokenizer.json", AF_GGUF_TOKENIZER_KEY, err));

@@ -11,13 +11,14 @@ AF_CHECKED af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s,
                                       const af_hf_config *c, const char *dir, int file_type,
                                       af_error *err);
 /* tokenizer.* keys from the files of a folder; `rows` is the height of the embedding. Nothing
- * when the folder has no tokenizer.json (says so in the log). */
-AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const char *dir,
+ * when the folder has no tokenizer.json (says so in the log). The chat template is that of `texts`,
+ * where this is not NULL. */
+AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const char *dir, const char *texts,
                                            const af_hf_config *c, int64_t rows, af_error *err);
 /* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json.
  */
-AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, bool whole,
-                                       af_error *err);
+AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, const char *texts,
+                                       bool whole, af_error *err);
 /* The chat template of a folder as llama.cpp's key has it: *text malloc'ed, NULL when there is
  * none. A template in both places that differs is named in the log; transformers' choice is taken.
  */

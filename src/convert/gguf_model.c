@@ -459,8 +459,8 @@ static af_status put_meta(job *j, af_error *err)
     AF_TRY(af_gguf_check_taken(j->spec, err));
     AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, in->path, af_mix_get(j->o->mix)->file_type,
                             err));
-    AF_TRY(af_gguf_put_tokenizer(j->w, in->path, &in->config, j->spec->vocab, err));
-    AF_TRY(af_gguf_put_files(j->w, in->path, whole, err));
+    AF_TRY(af_gguf_put_tokenizer(j->w, in->path, in->texts, &in->config, j->spec->vocab, err));
+    AF_TRY(af_gguf_put_files(j->w, in->path, in->texts, whole, err));
     for (int i = 0; whole && i < j->count; i++)
         if (j->list[i].add != 0)
             AF_TRY(put_norm_rest(j, &j->list[i], err));

@@ -1,7 +1,9 @@
 /* given_out.c - see given_out.h. */
 #include "convert/given_out.h"
 
+#include "convert/gguf_meta.h"
 #include "convert/gguf_text.h"
+#include "format/chat_template.h"
 
 enum { PIECE_VALUES = 1 << 16, PIECES = 32 };
 
@@ -67,7 +69,7 @@ done:
     return st;
 }
 
-af_status af_given_text(const af_given *in, const af_folder *f, json_t **config, af_error *err)
+static af_status own_text(const af_given *in, const af_folder *f, json_t **config, af_error *err)
 {
     if (af_given_is_gguf(in))
         return af_gguf_text(af_weights_gguf(in->weights), &in->config, f, config, err);
@@ -76,6 +78,20 @@ af_status af_given_text(const af_given *in, const af_folder *f, json_t **config,
         return af_fail_nomem(err, "config.json", 0);
     json_object_del(*config, "quantization_config");
     return af_folder_copy_text(f, in->path, err);
+}
+
+af_status af_given_text(const af_given *in, const af_folder *f, json_t **config, af_error *err)
+{
+    af_status st = AF_OK;
+    char *text = NULL;
+    AF_TRY(own_text(in, f, config, err));
+    if (in->texts) {
+        AF_TRY(af_folder_template(&text, in->texts, err));
+        AF_TRY(af_template_put(f->temp, text, strlen(text), err));
+    }
+done:
+    free(text);
+    return st;
 }
 
 const char *af_torch_name(af_dtype t)

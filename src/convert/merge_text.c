@@ -1,5 +1,6 @@
 /* merge_text.c - the files around the merged weights: config, tokenizer, chat template. */
 #include "convert/merge_run.h"
+#include "format/chat_template.h"
 
 #include "convert/gguf_meta.h"
 
@@ -97,22 +98,6 @@ static af_status choose_template(const af_merge_run *r, char **out, af_error *er
     return *out ? AF_OK : af_fail_nomem(err, "a template", strlen(text));
 }
 
-/* The template is written to both places, so that no reader takes another one. */
-static af_status put_template(const af_folder *f, const char *text, af_error *err)
-{
-    af_status st = AF_OK;
-    json_t *config = NULL;
-    AF_TRY(af_folder_text(f, "chat_template.jinja", text, strlen(text), err));
-    AF_TRY(af_json_read(&config, f->temp, "tokenizer_config.json", err));
-    if (config && json_object_get(config, "chat_template")) {
-        json_object_set_new(config, "chat_template", json_string(text));
-        AF_TRY(af_folder_json(f, "tokenizer_config.json", config, err));
-    }
-done:
-    json_decref(config);
-    return st;
-}
-
 static void put_number(json_t *config, const char *key, int64_t v)
 {
     json_t *text = json_object_get(config, "text_config");
@@ -150,7 +135,7 @@ af_status af_merge_text(const af_merge_run *r, const af_folder *f, af_error *err
         AF_TRY(af_folder_json(f, "tokenizer.json", r->tokens.tokenizer, err));
     AF_TRY(choose_template(r, &template, err));
     if (template)
-        AF_TRY(put_template(f, template, err));
+        AF_TRY(af_template_put(f->temp, template, strlen(template), err));
 done:
     json_decref(config);
     free(template);

@@ -215,6 +215,18 @@ static af_status untie(af_given *in, af_error *err)
     return AF_OK;
 }
 
+static bool has_texts(const char *dir)
+{
+    static const char *const names[] = {"tokenizer.json", "chat_template.jinja"};
+    bool all = true;
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        char *path = af_path_join(dir, names[i]);
+        all = all && path && af_file_exists(path);
+        free(path);
+    }
+    return all;
+}
+
 af_status af_given_read_adapter(af_given *in, const char *dir, af_adapter **out, af_error *err)
 {
     af_status st = AF_OK;
@@ -225,6 +237,8 @@ af_status af_given_read_adapter(af_given *in, const char *dir, af_adapter **out,
         AF_TRY(untie(in, err));
     AF_TRY(af_given_spec(in, &spec, err));
     AF_TRY(af_adapter_read(out, spec, dir, err));
+    in->texts =
+        in->adapters_read++ == 0 && has_texts(dir) ? af_arena_printf(&in->arena, "%s", dir) : NULL;
     for (int i = 0; i < spec->modules; i++)
         if ((*out)->module[i].rank && spec->tensor[spec->module[i].weight].module != i) {
             st = af_fail(err, AF_EUNSUPPORTED,

@@ -32,6 +32,9 @@ typedef struct af_given {
     af_given_tensor *tensor;
     int count;
     af_adapter *adapter; /* owned; NULL = none */
+    const char *texts;   /* a folder with tokenizer and chat template: a single adapter's, which was
+                            trained with those, or NULL: the model's own */
+    int adapters_read;
     bool any_quantised;
     bool untied; /* the adapter has an embedding or head of its own */
     af_arena arena;

@@ -45,27 +45,41 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-static af_status open_template(af_scribe *s, const char *model, const char *given, af_error *err)
+bool af_scribe_own_template(const char *given)
 {
-    if (!given || strcmp(given, "tokenizer_default") == 0) {
-        (void)!af_template_open(&s->chat, model, &s->why); /* said when it is needed */
-        return AF_OK;
-    }
+    return !given || strcmp(given, "tokenizer_default") == 0;
+}
+
+af_status af_scribe_template(af_template **out, bool *bare, const char *model, const char *given,
+                             af_error *err)
+{
+    *bare = false;
+    if (af_scribe_own_template(given))
+        return af_template_open(out, model, err);
     const bool text = strstr(given, "{%") || strstr(given, "{{");
     const bool plain = !text && strcmp(given, "chatml") == 0;
     if (!text && !plain && !ends_with(given, ".jinja") && !ends_with(given, ".j2"))
-        return af_template_open_named(&s->chat, model, given, err);
-    s->extra = token_variables(s->tokenizer);
-    if (!s->extra)
-        return af_fail_nomem(err, "the chat template", 0);
+        return af_template_open_named(out, model, given, err);
+    *bare = true;
     if (plain)
-        return af_template_parse(&s->chat, chatml, strlen(chatml), err);
-    if (text) {
-        const af_status st = af_template_parse(&s->chat, given, strlen(given), err);
-        return st == AF_OK ? AF_OK : af_fail_prefix(err, "chat_template");
-    }
-    const af_status st = af_template_open(&s->chat, given, err);
+        return af_template_parse(out, chatml, strlen(chatml), err);
+    const af_status st = text ? af_template_parse(out, given, strlen(given), err)
+                              : af_template_open(out, given, err);
     return st == AF_OK ? AF_OK : af_fail_prefix(err, "chat_template");
+}
+
+static af_status open_template(af_scribe *s, const char *model, const char *given, af_error *err)
+{
+    bool bare;
+    if (af_scribe_own_template(given)) {
+        (void)!af_scribe_template(&s->chat, &bare, model, given, &s->why); /* said when needed */
+        return AF_OK;
+    }
+    const af_status st = af_scribe_template(&s->chat, &bare, model, given, err);
+    if (st != AF_OK || !bare)
+        return st;
+    s->extra = token_variables(s->tokenizer);
+    return s->extra ? AF_OK : af_fail_nomem(err, "the chat template", 0);
 }
 
 af_status af_scribe_init(af_scribe *s, const af_tokenizer *tokenizer, const char *model,

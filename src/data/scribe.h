@@ -43,6 +43,11 @@ typedef struct af_scribe {
 AF_CHECKED af_status af_scribe_init(af_scribe *s, const af_tokenizer *tokenizer, const char *model,
                                     const char *chat_template, af_error *err);
 void af_scribe_clear(af_scribe *s);
+/* `chat_template` asks for the model's own one. */
+bool af_scribe_own_template(const char *chat_template);
+/* The template such words mean. *bare: it came without the model's special tokens. */
+AF_CHECKED af_status af_scribe_template(af_template **out, bool *bare, const char *model,
+                                        const char *chat_template, af_error *err);
 
 /* Messages of *err have no file and line. */
 AF_CHECKED af_status af_scribe_row(af_scribe *s, af_row *out, const af_talk *t,

@@ -23,4 +23,9 @@ typedef struct af_render_opts {
 AF_CHECKED af_status af_template_render(const af_template *t, char **text, uint64_t *len,
                                         const af_render_opts *o, af_spans *generation,
                                         af_error *err);
+
+/* Writes a template to a folder, as chat_template.jinja and over one in its tokenizer_config.json,
+ * so that no reader takes another one. */
+AF_CHECKED af_status af_template_put(const char *dir, const char *text, uint64_t len,
+                                     af_error *err);
 #endif

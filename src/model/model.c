@@ -1,6 +1,7 @@
 /* model.c - opens a model for inference and keeps its parts; see afinar/model.h. */
 #include "model/model_state.h"
 
+#include "base/file.h"
 #include "base/log.h"
 
 static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *err)
@@ -18,6 +19,11 @@ static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *er
     } else if (o->adapters > 0) {
         AF_TRY(af_adapter_mix(&m->adapter, (const af_adapter *const *)one, o->adapter_weight,
                               o->adapters, err));
+    }
+    if (o->adapters == 1) {
+        m->adapter_dir = af_strdup(o->adapter[0]);
+        if (!m->adapter_dir)
+            AF_TRY(af_fail_nomem(err, "a path", strlen(o->adapter[0])));
     }
 done:
     for (int i = 0; i < AF_MODEL_ADAPTERS_MAX; i++)
@@ -75,6 +81,7 @@ void af_model_close(af_model *m)
     af_device_close(m->device);
     free(m->cached);
     free(m->path);
+    free(m->adapter_dir);
     free(m);
 }
 
@@ -110,10 +117,20 @@ af_status af_model_tokenizer(af_model *m, const af_tokenizer **out, af_error *er
     return AF_OK;
 }
 
+const char *af_model_template_path(const af_model *m)
+{
+    if (!m->adapter_dir)
+        return m->path;
+    char *jinja = af_path_join(m->adapter_dir, "chat_template.jinja");
+    const bool has = jinja && af_file_exists(jinja);
+    free(jinja);
+    return has ? m->adapter_dir : m->path;
+}
+
 af_status af_model_template(af_model *m, const af_template **out, af_error *err)
 {
     if (!m->template) {
-        const af_status st = af_template_open(&m->template, m->path, err);
+        const af_status st = af_template_open(&m->template, af_model_template_path(m), err);
         if (st != AF_OK)
             return st;
     }

@@ -7,6 +7,7 @@
 
 struct af_model {
     char *path;
+    char *adapter_dir; /* of a single adapter, or NULL */
     af_device *device;
     af_source *source;
     af_adapter *adapter;
@@ -21,6 +22,9 @@ struct af_model {
     af_generate_times times;
 };
 
+/* The folder whose chat template serves: the adapter's, where it has one, for with that it was
+ * trained; else the model's path. */
+const char *af_model_template_path(const af_model *m);
 /* The engine of this kind with at least these sizes, built when the last one does not serve. */
 AF_CHECKED af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S,
                                      int64_t L, af_error *err);

@@ -45,11 +45,15 @@ af_status af_model_eval_dataset(af_model *m, const char *path, const af_eval_dat
     af_eval *e = NULL;
     int32_t *buf = NULL;
     const int64_t most = AF_MAX(o->sequence_len, 2);
+    const char *texts = af_model_template_path(m);
+    const char *template = o->chat_template;
+    if (!template && texts != m->path) /* the adapter's own */
+        template = af_arena_printf(&mem, "%s/chat_template.jinja", texts);
     AF_TRY(dataset_list(&list, &mem, path, o, err));
     const af_data_opts data = {.datasets = list,
                                .run_path = "--data",
                                .model = m->path,
-                               .chat_template = o->chat_template,
+                               .chat_template = template,
                                .train_on_inputs = o->train_on_inputs,
                                .excess = AF_EXCESS_TRUNCATE,
                                .sequence_len = most,

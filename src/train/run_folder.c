@@ -162,8 +162,11 @@ af_status af_run_folder_write(const char *dir, const char *name, const char *tex
 af_status af_run_folder_texts(const af_trainer *t, af_error *err)
 {
     const char *output = t->run->output_dir;
-    if (af_dir_exists(t->model_path))
-        return af_side_files_copy(t->model_path, output, !t->adapter, err);
+    const char *given = t->run->chat_template;
+    if (af_dir_exists(t->model_path)) {
+        const af_status copied = af_side_files_copy(t->model_path, output, !t->adapter, err);
+        return copied == AF_OK ? af_side_files_template(t->model_path, given, output, err) : copied;
+    }
     char *dir = af_path_join(output, texts_name);
     af_error why = {0};
     if (!dir)
@@ -171,6 +174,8 @@ af_status af_run_folder_texts(const af_trainer *t, af_error *err)
     af_status st = af_export_texts(t->model_path, dir, &why);
     if (st == AF_OK)
         st = af_side_files_copy(dir, output, !t->adapter, &why);
+    if (st == AF_OK)
+        st = af_side_files_template(t->model_path, given, output, &why);
     if (st != AF_OK)
         af_trainer_say(t, "note: no tokenizer beside the adapter: %s", why.msg);
     st = af_dir_exists(dir) ? af_path_remove(dir, err) : AF_OK;

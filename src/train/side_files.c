@@ -1,6 +1,8 @@
 /* side_files.c - what stands beside the weights of a model folder. */
 #include "train/side_files.h"
 #include "base/file.h"
+#include "data/scribe.h"
+#include "format/chat_template.h"
 
 af_status af_side_files_copy(const char *model, const char *dir, bool whole, af_error *err)
 {
@@ -21,4 +23,39 @@ af_status af_side_files_copy(const char *model, const char *dir, bool whole, af_
             return st;
     }
     return AF_OK;
+}
+
+/* Two that differ become one: chat_template.jinja, as transformers reads them. */
+static af_status settle_own(const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    char *text = NULL, *jinja = af_path_join(dir, "chat_template.jinja");
+    uint64_t len = 0;
+    if (!jinja)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    if (af_file_exists(jinja)) {
+        AF_TRY(af_file_read(&text, &len, jinja, AF_TEMPLATE_SOURCE_MAX, err));
+        AF_TRY(af_template_put(dir, text, len, err));
+    }
+done:
+    free(text);
+    free(jinja);
+    return st;
+}
+
+af_status af_side_files_template(const char *model, const char *given, const char *dir,
+                                 af_error *err)
+{
+    af_template *t = NULL;
+    bool bare;
+    uint64_t len;
+    if (af_scribe_own_template(given))
+        return settle_own(dir, err);
+    af_status st = af_scribe_template(&t, &bare, model, given, err);
+    if (st != AF_OK)
+        return st;
+    const char *text = af_template_source(t, &len);
+    st = af_template_put(dir, text, len, err);
+    af_template_close(t);
+    return st;
 }

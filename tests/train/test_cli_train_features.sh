@@ -107,6 +107,27 @@ grep -q '"memory_bytes": [0-9]*}' "$tmp/log/metrics.jsonl" || die "a count of by
 "$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/look" "datasets=[{path: $tmp/look.jsonl}]" max_steps=1 2> "$tmp/err"
 grep -q "^warning: $tmp/look.jsonl:65: .*record skipped" "$tmp/err" || die "a skipped record is not told: $(cat "$tmp/err")"
 
+# the chat template a run was trained with goes with its results, in both places where readers look, and is used again
+printf '%s' '{% for m in messages %}[{{ m.role }}]{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}' \
+    > "$tmp/own.jinja"
+base=$AF_GOLDEN/models/qwen2
+talks="datasets=[{path: $AF_GOLDEN/models/data/train.jsonl}]"
+train styled "$talks" chat_template="$tmp/own.jinja" max_steps=2
+"$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/styled_full" "$talks" chat_template="$tmp/own.jinja" max_steps=2 save_steps=1
+"$AFINAR" merge "$base" --adapter "$tmp/styled" -o "$tmp/styled_merged" -q > /dev/null
+"$AFINAR" export "$base" --adapter "$tmp/styled" -o "$tmp/styled.gguf" --device cpu -q > /dev/null
+for d in styled styled_full styled_full/checkpoint-1 styled_merged; do
+    cmp "$tmp/own.jinja" "$tmp/$d/chat_template.jinja" || die "$d: another template than the run's"
+    grep -qF '"{% for m in messages %}[{{ m.role }}]' "$tmp/$d/tokenizer_config.json" || die "$d: tokenizer_config.json has another template"
+done
+for d in styled styled_merged styled.gguf; do
+    echo '{"messages": [{"role": "user", "content": "hi"}], "add_generation_prompt": true}' | "$AFINAR" template "$tmp/$d" > "$tmp/said"
+    grep -qF '"[user]hi<|im_end|>[assistant]"' "$tmp/said" || die "$d renders $(cat "$tmp/said")"
+done
+"$AFINAR" generate "$base" --adapter "$tmp/styled" --chat -p hi -n 1 --json --device cpu -q > "$tmp/with"
+"$AFINAR" generate "$base" -p '[user]hi<|im_end|>[assistant]' -n 1 --json --device cpu -q > "$tmp/without"
+[ "$(cut -d']' -f1 "$tmp/with")" = "$(cut -d']' -f1 "$tmp/without")" ] || die "the adapter is asked with another template"
+
 # checkpoints: limit, per epoch
 train limit save_steps=1 save_total_limit=2 max_steps=5
 [ "$(cd "$tmp/limit" && echo checkpoint-*)" = "checkpoint-4 checkpoint-5" ] || die "save_total_limit kept $(ls "$tmp/limit")"
