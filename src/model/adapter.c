@@ -75,6 +75,17 @@ static af_status lay_out_saved(af_adapter *a, af_error *err)
                            path));
         AF_TRY(alloc(a, &a->saved[i], t->dim[0] * (t->ndim > 1 ? t->dim[1] : 1), err));
     }
+done:
+    return st;
+}
+
+/* Of a run file, where a misspelt name must not pass in silence. PEFT writes into its own configs
+ * names that this model does not have; there the tensors tell what is adapted. */
+static af_status check_names(const af_adapter *a, af_error *err)
+{
+    const af_model_spec *s = a->spec;
+    const af_adapter_config *c = &a->config;
+    char path[NAME_BYTES];
     for (int k = 0; k < c->save_count; k++) {
         bool used = false;
         for (int i = 0; i < s->tensors; i++) {
@@ -83,12 +94,11 @@ static af_status lay_out_saved(af_adapter *a, af_error *err)
             used |= a->saved[i] && af_path_ends_in(path, &c->modules_to_save[k], 1);
         }
         if (!used)
-            AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+            return af_fail(err, AF_EUNSUPPORTED,
                            "modules_to_save '%.128s' is no module of this model",
-                           c->modules_to_save[k]));
+                           c->modules_to_save[k]);
     }
-done:
-    return st;
+    return af_adapter_names_used(c, s, err);
 }
 
 static af_status create(af_adapter **out, const af_model_spec *s, af_error *err)
@@ -196,6 +206,7 @@ af_status af_adapter_outline(af_adapter **out, const af_adapter_config *c, const
     AF_TRY(af_adapter_config_copy(&a->config, c, &a->arena, err));
     AF_TRY(lay_out(a, err));
     AF_TRY(lay_out_saved(a, err));
+    AF_TRY(check_names(a, err));
     *out = a;
     a = NULL;
 done:

@@ -84,7 +84,7 @@ AF_CHECKED af_status af_adapter_write(const af_adapter *a, const char *dir, af_e
 /* Host values into the graph's tensors, and back. After prepare. */
 AF_CHECKED af_status af_adapter_upload(const af_adapter *a, af_model_leaves *l, af_error *err);
 AF_CHECKED af_status af_adapter_download(af_adapter *a, const af_model_leaves *l, af_error *err);
-/* True when module m of the spec is a target of the config. */
+/* True where module m of the spec is a target of the config; no target at all is an error. */
 AF_CHECKED af_status af_adapter_targets(const af_adapter_config *c, const af_model_spec *s,
                                         bool *target, af_error *err);
 #endif

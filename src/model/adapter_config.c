@@ -132,7 +132,13 @@ af_status af_adapter_targets(const af_adapter_config *c, const af_model_spec *s,
                        : c->target_count ? c->target[0]
                                          : "no target_modules",
                        c->target_count > 1 ? ", ..." : "");
-    for (int i = 0; i < c->target_count; i++) { /* a misspelt entry must not pass in silence */
+done:
+    return st;
+}
+
+af_status af_adapter_names_used(const af_adapter_config *c, const af_model_spec *s, af_error *err)
+{
+    for (int i = 0; i < c->target_count; i++) {
         bool used = false;
         for (int k = 0; k < s->modules; k++)
             used |= af_path_in_list(s->module[k].path, &c->target[i], 1);
@@ -141,8 +147,7 @@ af_status af_adapter_targets(const af_adapter_config *c, const af_model_spec *s,
                            "target module '%.128s' matches nothing in this %s model", c->target[i],
                            s->arch->model_type);
     }
-done:
-    return st;
+    return AF_OK;
 }
 
 /* ---- reading ---- */
@@ -262,15 +267,36 @@ static const int64_t *get_layers(reader *r, int *n)
     return list;
 }
 
+/* The list of layers has this name in every model we know; another would choose other modules. */
+static void check_layers_pattern(reader *r)
+{
+    const json_t *v = get(r, "layers_pattern");
+    const size_t n = json_is_array(v) ? json_array_size(v) : v != NULL;
+    bool fits = n == 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
+        fits |= name && (strcmp(name, "layers") == 0 || (n == 1 && *name == '\0'));
+    }
+    if (!fits)
+        wrong(r, "layers_pattern", "'layers', the one list of layers this build knows");
+}
+
 /* Kinds of adapter that compute something else than we do. */
 static void refuse_others(reader *r)
 {
-    static const char *const off[] = {
-        "alora_invocation_tokens", "arrow_config", "fan_in_fan_out",
-        "layer_replication",       "lora_bias",    "target_parameters",
-        "trainable_token_indices", "use_bdlora",   "use_qalora",
-        "layers_pattern",          "kasa_config",  "lora_ga_config",
-        "monteclora_config",       "velora_config"};
+    static const char *const off[] = {"alora_invocation_tokens",
+                                      "arrow_config",
+                                      "fan_in_fan_out",
+                                      "layer_replication",
+                                      "lora_bias",
+                                      "target_parameters",
+                                      "trainable_token_indices",
+                                      "use_bdlora",
+                                      "use_qalora",
+                                      "kasa_config",
+                                      "lora_ga_config",
+                                      "monteclora_config",
+                                      "velora_config"};
     const char *type = json_string_value(get(r, "peft_type"));
     const char *bias = json_string_value(get(r, "bias"));
     if (!type || strcmp(type, "LORA") != 0)
@@ -302,6 +328,7 @@ static const char *get_init(reader *r)
 static void read_all(reader *r, af_adapter_config *c)
 {
     refuse_others(r);
+    check_layers_pattern(r);
     const double rank = get_num(r, "r", 8);
     if (!(rank >= 1) || rank > AF_ADAPTER_RANK_MAX || rank != floor(rank))
         wrong(r, "r", "a rank from 1 to 65536");

@@ -15,6 +15,10 @@ AF_CHECKED af_status af_adapter_config_copy(af_adapter_config *out, const af_ada
 /* The JSON text, with every key PEFT writes. free() it; NULL when memory is used up. */
 char *af_adapter_config_text(const af_adapter_config *c);
 
+/* An error that names the first target of the list that no module of the model has. */
+AF_CHECKED af_status af_adapter_names_used(const af_adapter_config *c, const af_model_spec *s,
+                                           af_error *err);
+
 /* True when a path is an entry of the list or ends with "." and one. */
 bool af_path_in_list(const char *path, const char *const *list, int n);
 /* The rule of modules_to_save, which PEFT makes without a dot: 'norm' means 'input_layernorm' too.

@@ -404,8 +404,9 @@ static void test_wrong_configs_are_refused_by_name(void **state)
         {"rank of a million",
          "{\"peft_type\": \"LORA\", \"r\": 1000000, \"target_modules\": [\"q_proj\"]}", "r "},
         {"no such module", "{\"peft_type\": \"LORA\", \"target_modules\": [\"c_attn\"]}", "c_attn"},
-        {"one misspelt module",
-         "{\"peft_type\": \"LORA\", \"target_modules\": [\"q_proj\", \"v_porj\"]}", "v_porj"},
+        {"layers of another name",
+         "{\"peft_type\": \"LORA\", \"layers_pattern\": \"h\", \"target_modules\": [\"q_proj\"]}",
+         "layers_pattern"},
         {"a broken pattern", "{\"peft_type\": \"LORA\", \"target_modules\": \"(q_proj\"}",
          "regular expression"},
         {"a bias", "{\"peft_type\": \"LORA\", \"bias\": \"all\", \"target_modules\": [\"q_proj\"]}",
@@ -440,6 +441,64 @@ static void test_wrong_configs_are_refused_by_name(void **state)
     case_close(&c);
 }
 
+/* PEFT keeps every name it was given, also those that its model has not: q_proj for a phi3. */
+static void test_names_the_model_lacks_are_peft_s_to_write(void **state)
+{
+    (void)state;
+    trained t = {0};
+    af_error err = {0};
+    af_adapter *again = NULL;
+    char dir[] = "/tmp/af_adapter_XXXXXX", path[256];
+    assert_non_null(mkdtemp(dir));
+    trained_open(&t, "lora");
+    const af_model_spec *s = af_source_spec(t.c.source);
+    CHECK_OK(af_adapter_write(t.c.adapter, dir, &err), err);
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    json_t *o = json_load_file(path, 0, NULL), *targets = json_object_get(o, "target_modules");
+    assert_true(json_is_array(targets));
+    json_array_append_new(targets, json_string("qkv_proj"));
+    json_object_set_new(o, "modules_to_save", json_pack("[s]", "classifier"));
+    json_object_set_new(o, "layers_pattern", json_string("layers"));
+    assert_int_equal(json_dump_file(o, path, 0), 0);
+    json_decref(o);
+    CHECK_OK(af_adapter_read(&again, s, dir, &err), err);
+    for (int i = 0; i < s->modules; i++)
+        assert_int_equal(again->module[i].rank, t.c.adapter->module[i].rank);
+    af_adapter_free(again);
+    CHECK_OK(af_path_remove(dir, &err), err);
+    trained_close(&t);
+}
+
+static void test_misspelt_names_of_a_fresh_adapter_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *target[2], *saved[1];
+        int saved_count;
+        const char *says;
+    } cases[] = {
+        {{"q_proj", "v_porj"}, {NULL}, 0, "v_porj"},
+        {{"q_proj", "v_proj"}, {"lm_haed"}, 1, "lm_haed"},
+    };
+    model_case c;
+    open_base(&c, "llama3_tiny", false);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        af_adapter *a = NULL;
+        const af_adapter_config config = {.r = 4,
+                                          .alpha = 8,
+                                          .target = cases[i].target,
+                                          .target_count = 2,
+                                          .modules_to_save = cases[i].saved,
+                                          .save_count = cases[i].saved_count};
+        CHECK_MSG(af_adapter_outline(&a, &config, af_source_spec(c.source), &err) != AF_OK,
+                  "'%s' passes", cases[i].says);
+        CHECK_MSG(strstr(err.msg, cases[i].says), "'%s' does not name '%s'", err.msg,
+                  cases[i].says);
+    }
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +509,8 @@ int main(void)
         cmocka_unit_test(test_a_fresh_adapter_is_drawn_as_peft_draws_it),
         cmocka_unit_test(test_mixtures_add_up),
         cmocka_unit_test(test_wrong_configs_are_refused_by_name),
+        cmocka_unit_test(test_names_the_model_lacks_are_peft_s_to_write),
+        cmocka_unit_test(test_misspelt_names_of_a_fresh_adapter_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
