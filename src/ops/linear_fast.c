@@ -212,10 +212,13 @@ static void linear_dx_run(const af_node *n, af_cpu *cpu)
     af_fast_get()->gemm(&g, cpu->pool, cpu->work);
 }
 
-/* dW of one piece = dy^T x */
+/* dW of one piece = dy^T x. The pieces of a projection come one after another and share x. */
 static void linear_dw_run(const af_node *n, af_cpu *cpu)
 {
     const af_tensor *x = n->in[0], *dy = n->in[1];
+    const af_node *before = cpu->before;
+    if (!before || before->op != AF_OP_LINEAR_DW || before->in[0] != x)
+        cpu->kept = (af_kept){0};
     const int i = n->attr.linear.piece;
     const int64_t *from = n->attr.linear.piece_from, I = af_last(x);
     const af_gemm g = {.M = from[i + 1] - from[i],
@@ -228,7 +231,8 @@ static void linear_dw_run(const af_node *n, af_cpu *cpu)
                        .c_dtype = n->out[0]->dtype,
                        .alpha = 1,
                        .add = n->accumulate,
-                       .away = true};
+                       .away = true,
+                       .kept = &cpu->kept};
     af_fast_get()->gemm(&g, cpu->pool, cpu->work);
 }
 

@@ -104,8 +104,69 @@ static void test_threads_do_not_change_large_products(void **state)
             same_bits(af_fast_at(i), &products[k]);
 }
 
+/* Products with the same B, one right after the other, as the gradients of weights that read the
+ * same rows: where one finds the panels of the one before, what B has become is not seen. */
+static bool shares_panels(const af_fast *f, int threads)
+{
+    enum { N = 330, K = 700, ROWS = 900 };
+    static const int64_t M[] = {600, 200, 900};
+    float *a = values(ROWS * K, AF_DTYPE_F32, 1), *old = values(N * K, AF_DTYPE_F32, 2),
+          *new = values(N * K, AF_DTYPE_F32, 3), *b = values(N * K, AF_DTYPE_F32, 2),
+          *c[3]; /* of b; of what it was, of what it became */
+    af_pool *pool;
+    af_error err = {0};
+    af_kept kept = {0};
+    bool shared = false;
+    CHECK_OK(af_pool_new(&pool, threads, &err), err);
+    void *work = malloc(f->gemm_work(threads)), *other = malloc(f->gemm_work(threads));
+    for (int k = 0; k < 3; k++)
+        c[k] = calloc(ROWS * N, sizeof *c[k]);
+    for (size_t i = 0; i < AF_LEN(M); i++) {
+        const size_t bytes = (size_t)(M[i] * N) * sizeof(float);
+        const float *from[] = {b, old, new};
+        for (int k = 0; k < 3; k++) {
+            const af_gemm g = {.M = M[i],
+                               .N = N,
+                               .K = K,
+                               .a = operand(a, M[i], K, AF_DTYPE_F32, true),
+                               .b = operand(from[k], K, N, AF_DTYPE_F32, false),
+                               .c = c[k],
+                               .ldc = N,
+                               .c_dtype = AF_DTYPE_F32,
+                               .alpha = 1,
+                               .kept = k ? NULL : &kept};
+            f->gemm(&g, pool, k ? other : work);
+        }
+        const bool was = memcmp(c[0], c[1], bytes) == 0, is = memcmp(c[0], c[2], bytes) == 0;
+        CHECK_MSG(was || (i > 0 && is), "%s, %d threads: product %zu of three differs", f->name,
+                  threads, i);
+        shared |= i > 0 && was && !is;
+        memcpy(b, new, N * K * sizeof *b);
+        if (!kept.panels) /* the next one must see what B is */
+            memcpy(old, new, N * K * sizeof *b);
+    }
+    af_pool_free(pool);
+    free(a), free(b), free(old), free(new), free(c[0]), free(c[1]), free(c[2]), free(work);
+    free(other);
+    return shared;
+}
+
+static void test_products_of_one_b_share_its_panels(void **state)
+{
+    (void)state;
+    for (int i = 0; af_fast_at(i); i++) {
+        bool shared = false;
+        for (int threads = 1; threads <= 16; threads *= 2)
+            shared |= shares_panels(af_fast_at(i), threads);
+        CHECK_MSG(shared, "%s: no product kept its panels", af_fast_at(i)->name);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_threads_do_not_change_large_products)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads_do_not_change_large_products),
+        cmocka_unit_test(test_products_of_one_b_share_its_panels),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

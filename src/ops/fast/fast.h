@@ -51,7 +51,9 @@ typedef struct af_gemm {
     bool away;  /* C is not read again soon */
     bool few;   /* up to AF_THIN_ROWS rows may take the way of fast_thin.c */
     bool exact; /* f32 operands count as they are (to 2^-16 beside a bf16 one), not as bf16 */
-    int terms;  /* of the same types as the first product's */
+    af_kept
+        *kept; /* NULL, or what the product before left of its B, and where to say what this did */
+    int terms; /* of the same types as the first product's */
     af_gemm_term term[AF_GEMM_TERMS];
 } af_gemm;
 

@@ -469,6 +469,10 @@ void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
         store_nothing(g);
         return;
     }
+    if (g->kept) { /* this product writes over it, unless it finds what it needs */
+        t.kept = *g->kept;
+        *g->kept = (af_kept){0};
+    }
     if (AF_ISA_NAME(af_thin_serves)(g)) {
         run_thin(g, pool, work);
         return;

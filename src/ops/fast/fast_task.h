@@ -31,6 +31,7 @@ typedef struct task {
     uint8_t *strips;   /* of B, one of B_BYTES for each thread; they follow the panels of A */
     uint8_t *hands;    /* the rest of what a thread needs, of hand_bytes for each */
     float *scratch;    /* [tiles of MS x NS]: unfinished sums of a bf16 C */
+    af_kept kept;      /* by the product before, of the same B */
     kind kind;
     bool own;    /* rows of A are packed tile after tile, beside the products of those before */
     bool staged; /* the sums wait in the scratch */

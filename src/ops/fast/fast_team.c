@@ -43,7 +43,9 @@ typedef struct team {
     task step[GROUP_PLANES];
     int steps;
     bool pack_a, pack_b;
-    int64_t slot; /* where the panels lie, of several places */
+    bool kept;       /* the panels of B are those of the product before */
+    uint8_t *panels; /* of B, those of A follow them */
+    int64_t slot;    /* where they lie, of several places */
     /* planes: strips of panels, and parts of them that are taken one by one with a tile of rows */
     int64_t strips, parts;
 } team;
@@ -315,17 +317,31 @@ static void cut_strips(team *w, const task *t, int threads)
     w->parts = AF_MIN(parts(parts(t->panels, w->strips), last), t->panels / w->strips);
 }
 
-/* The next steps of the block, and where their panels lie: those of A before those of B. */
-static void take_group(team *w, const task *t, const plan *p, place *at, int threads)
+/* Bytes that panels of B, and of both, take in one group of steps. */
+static int64_t group_b(const task *t, const plan *p)
+{
+    return p->cols * p->group * p->step * bytes_b(t);
+}
+static int64_t group_bytes(const task *t, const plan *p)
+{
+    const int64_t rows = parts(p->rows, tile_rows(t)) * tile_rows(t);
+    return AF_ALIGN_UP(group_b(t, p) + rows * p->group * p->step * bytes_a(t), (int64_t)PAGE);
+}
+
+/* Where the panels of a group lie. */
+static uint8_t *find_place(const team *w, const task *t, const plan *p, int threads)
+{
+    const int64_t all = group_bytes(t, p), places = room(threads) / all;
+    const bool change = t->kind == KIND_PLANES && places > 1;
+    return t->a + (change ? w->slot % AF_MIN(places, (int64_t)SLOTS) * all : 0);
+}
+
+/* The next steps of the block. */
+static void take_group(team *w, const task *t, const plan *p, place *at)
 {
     const int64_t tm = tile_rows(t), size = value_bytes(t), rows = parts(p->rows, tm) * tm,
-                  cols = panel_start(t, t->panels), deep = p->group * p->step,
-                  all_a = rows * deep * bytes_a(t), all = all_a + p->cols * deep * bytes_b(t);
-    const int64_t places = room(threads) / AF_ALIGN_UP(all, (int64_t)PAGE);
-    uint8_t *a = t->a;
-    if (t->kind == KIND_PLANES && places > 1)
-        a += w->slot % AF_MIN(places, (int64_t)SLOTS) * AF_ALIGN_UP(all, (int64_t)PAGE);
-    uint8_t *b = a + all_a;
+                  cols = panel_start(t, t->panels);
+    uint8_t *b = w->panels, *a = b + group_b(t, p);
     bool last = false;
     for (w->steps = 0; !last && w->steps < p->group; w->steps++) {
         task *s = &w->step[w->steps];
@@ -348,7 +364,9 @@ static void run_block(team *w, const task *t, const plan *p, af_pool *pool)
                                                                     : w->strips * w->parts * tiles;
     place at = {0, false, 0};
     do {
-        take_group(w, t, p, &at, af_pool_threads(pool));
+        if (!w->kept)
+            w->panels = find_place(w, t, p, af_pool_threads(pool));
+        take_group(w, t, p, &at);
         af_pool_run(pool, pack_items(w), pack, w);
         af_pool_run(pool, items, multiply, w);
         w->slot += t->own || !p->all_k; /* else the next block finds panels there */
@@ -363,6 +381,24 @@ static int64_t first_slot(const af_gemm *g)
     return (int64_t)(mixed * UINT64_C(0x9e3779b97f4a7c15) >> 48);
 }
 
+/* Whether B is packed whole, once, in one place. */
+static bool packs_whole(const task *t, const plan *p)
+{
+    return p->all_k && p->cols >= t->g->N && t->g->terms == 0 && !t->g->b.weight;
+}
+
+/* The same panels where the product before left them, if there is room for this one's A after. */
+static uint8_t *kept_panels(const task *t, const plan *p, int threads)
+{
+    const af_gemm *g = t->g;
+    const af_kept *k = &t->kept;
+    const bool same = packs_whole(t, p) && k->data == g->b.data && k->N == g->N && k->K == g->K &&
+                      k->step == p->step;
+    return same && k->panels >= t->a && k->panels + group_bytes(t, p) <= t->a + room(threads)
+               ? k->panels
+               : NULL;
+}
+
 void AF_ISA_NAME(af_team_run)(const task *of, af_pool *pool, int64_t step, int64_t total)
 {
     const af_gemm *g = of->g;
@@ -372,6 +408,8 @@ void AF_ISA_NAME(af_team_run)(const task *of, af_pool *pool, int64_t step, int64
     const plan p = make_plan(&t, step, total, threads);
     team w;
     w.slot = first_slot(g);
+    w.panels = kept_panels(&t, &p, threads);
+    w.kept = w.panels;
     for (t.n = 0; t.n < g->N; t.n += p.cols)
         for (t.m = 0; t.m < g->M; t.m += p.rows) {
             t.rows = AF_MIN(p.rows, g->M - t.m);
@@ -381,7 +419,9 @@ void AF_ISA_NAME(af_team_run)(const task *of, af_pool *pool, int64_t step, int64
             cut_strips(&w, &t, threads);
             /* what lies there from the block before stays */
             w.pack_a = !t.own && !(p.all_k && p.rows >= g->M && t.n > 0);
-            w.pack_b = !(p.all_k && t.m > 0);
+            w.pack_b = !w.kept && !(p.all_k && t.m > 0);
             run_block(&w, &t, &p, pool);
         }
+    if (g->kept && packs_whole(&t, &p))
+        *g->kept = (af_kept){g->b.data, w.panels, g->N, g->K, p.step};
 }
