@@ -1,5 +1,7 @@
-/* cmd_bench.c - `afinar bench [--shape 135m] [--batch 4] [--seq 2048] [--method lora] ...`. */
+/* cmd_bench.c - `afinar bench [MODEL | --shape 135m] [--batch 4] [--seq 2048] [--method lora] ...`.
+ */
 #include "commands.h"
+#include "model_opts.h"
 
 #include "afinar/bench.h"
 
@@ -7,10 +9,12 @@
 
 static void print_json(const af_bench_opts *o, const af_bench_result *r)
 {
-    printf("{\"kind\": \"afinar\", \"shape\": \"%s\", \"mode\": \"%s\", \"dtype\": \"%s\", "
+    fputs("{\"kind\": \"afinar\", \"shape\": ", stdout);
+    af_cli_json_text(stdout, o->shape, strlen(o->shape));
+    printf(", \"mode\": \"%s\", \"dtype\": \"%s\", "
            "\"batch\": %" PRId64 ", \"seq\": %" PRId64 ", \"rank\": %" PRId64
            ", \"device\": \"%s\", ",
-           o->shape, o->method, o->dtype, o->batch, o->seq, o->rank, r->device);
+           o->method, o->dtype, o->batch, o->seq, o->rank, r->device);
     printf("\"ms_per_step\": %.3f, \"ms_best\": %.3f, \"cpu_ms\": %.3f, \"tok_s\": %.1f, "
            "\"peak_gb\": %.3f, \"planned_gb\": %.3f, \"startup_s\": %.3f, \"first_step_s\": %.3f, ",
            r->ms_per_step, r->ms_best, r->cpu_ms, r->tok_s, r->peak_gb, r->planned_gb, r->startup_s,
@@ -66,8 +70,7 @@ static void print_text(const af_bench_opts *o, const af_bench_result *r)
 
 int cmd_bench(int argc, char **argv)
 {
-    af_bench_opts o = {.shape = "135m",
-                       .method = "lora",
+    af_bench_opts o = {.method = "lora",
                        .dtype = "bf16",
                        .memory = "auto",
                        .attention = "auto",
@@ -78,7 +81,7 @@ int cmd_bench(int argc, char **argv)
     int count;
     af_common common = {0};
     const af_opt opts[] = {
-        {0, "shape", AF_OPT_STR, &o.shape, "tiny, 135m, 0.5b, 1.5b or 7b (135m)"},
+        {0, "shape", AF_OPT_STR, &o.shape, "tiny, 135m, 0.5b, 1.5b, 7b, or a model (135m)"},
         {0, "batch", AF_OPT_I64, &o.batch, "sequences in a step (4)"},
         {0, "seq", AF_OPT_I64, &o.seq, "tokens in a sequence (2048)"},
         {0, "method", AF_OPT_STR, &o.method, "lora, qlora or full (lora)"},
@@ -92,8 +95,9 @@ int cmd_bench(int argc, char **argv)
         {0, "by-op", AF_OPT_FLAG, &o.by_op, "CPU only: what each op of a step took, slowest first"},
         {0},
     };
-    switch (af_opts_parse("bench", "Times training steps of a known shape with random weights.", "",
-                          opts, &common, argc, argv, arg, 0, 0, &count)) {
+    switch (af_opts_parse(
+        "bench", "Times training steps of a known shape, or a model's, with random weights.",
+        "[MODEL]", opts, &common, argc, argv, arg, 0, 1, &count)) {
     case AF_PARSED_HELP:
         return AF_EXIT_OK;
     case AF_PARSED_BAD:
@@ -101,6 +105,12 @@ int cmd_bench(int argc, char **argv)
     case AF_PARSED_OK:
         break;
     }
+    if (o.shape && count) {
+        fprintf(stderr, "afinar bench: --shape '%s' and the model '%s' are two shapes\n", o.shape,
+                arg[0]);
+        return AF_EXIT_USAGE;
+    }
+    o.shape = count ? arg[0] : o.shape ? o.shape : "135m";
     af_cli_log(&common);
     o.device = common.device;
     o.threads = (int)common.threads;

@@ -5,7 +5,9 @@
 
 #include <strings.h>
 
-/* "24GiB", "24G", "800MB", "1000000". False when it is not a size. */
+enum { MEMORY_MIN = 1 << 20 };
+
+/* "24GiB", "24G", "800MB", "25000000000". False when it is not a size of a memory. */
 static bool parse_size(const char *text, uint64_t *bytes)
 {
     static const struct {
@@ -21,7 +23,7 @@ static bool parse_size(const char *text, uint64_t *bytes)
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
         if (!strcasecmp(end, units[i].unit)) {
             *bytes = (uint64_t)(v * units[i].factor);
-            return true;
+            return *bytes >= MEMORY_MIN; /* "24" forgot its unit */
         }
     return false;
 }

@@ -40,6 +40,39 @@ static af_status make_spec(af_bench_model *b, af_error *err)
     return st == AF_OK ? af_model_spec_init(&b->spec, &b->config, err) : st;
 }
 
+/* The shape of a model that is there: its config alone is read, the weights are random all the
+ * same. */
+static af_status take_model(af_bench_model *b, af_error *err)
+{
+    af_status st = AF_OK;
+    char *path = NULL;
+    const af_model_spec *s = &b->spec;
+    af_error why = {0};
+    if (af_model_resolve_whole(&path, b->o->shape, &why) != AF_OK)
+        return af_fail(err, AF_EUSAGE,
+                       "unknown shape '%s': tiny, 135m, 0.5b, 1.5b, 7b, or a model (%s)",
+                       b->o->shape, why.msg);
+    AF_TRY(af_model_config(&b->config, path, err));
+    AF_TRY(af_model_spec_init(&b->spec, &b->config, err));
+    if (s->experts)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                       "'%s' is a mixture of %d experts, of which bench knows no GEMM floor",
+                       b->o->shape, s->experts));
+    b->of_model = (af_bench_shape){.name = b->o->shape,
+                                   .layers = s->layers,
+                                   .width = (int)s->width,
+                                   .heads = s->heads,
+                                   .kv_heads = s->kv_heads,
+                                   .head_dim = s->head_dim,
+                                   .ffn = (int)s->ffn,
+                                   .vocab = (int)s->vocab,
+                                   .tied = s->tied};
+    b->shape = &b->of_model;
+done:
+    free(path);
+    return st;
+}
+
 static af_status make_run(af_bench_model *b, af_error *err)
 {
     const bool full = strcmp(b->o->method, "full") == 0;
@@ -176,10 +209,7 @@ af_status af_bench_model_init(af_bench_model *b, const af_bench_opts *o, af_erro
     af_status st = AF_OK;
     const af_bench_shape *own = b->shape;
     *b = (af_bench_model){.o = o, .shape = own ? own : af_bench_shape_find(o->shape)};
-    if (!b->shape)
-        AF_TRY(
-            af_fail(err, AF_EUSAGE, "unknown shape '%s': tiny, 135m, 0.5b, 1.5b or 7b", o->shape));
-    AF_TRY(make_spec(b, err));
+    AF_TRY(b->shape ? make_spec(b, err) : take_model(b, err));
     AF_TRY(make_run(b, err));
     b->t.run = &b->run;
     b->t.spec = &b->spec;

@@ -10,6 +10,7 @@
 typedef struct af_bench_model {
     const af_bench_opts *o;
     const af_bench_shape *shape;
+    af_bench_shape of_model; /* where the shape is a model's */
     af_hf_config config;
     af_model_spec spec;
     af_run run;

@@ -37,6 +37,13 @@ if "$afinar" bench --shape 3b --device cpu 2>/dev/null; then fail "an unknown sh
 message=$("$afinar" bench --shape 3b --device cpu 2>&1 || true)
 case $message in *"unknown shape '3b'"*) ;; *) fail "says '$message'" ;; esac
 
+# a model's shape in place of a named one
+model=$AF_GOLDEN/models/qwen2
+line=$("$afinar" bench "$model" --batch 2 --seq 24 --device cpu --threads 2 --seconds 0.05 --dtype f32 --json)
+case $line in *"\"shape\": \"$model\""*'"loss": 6.'*) ;; *) fail "another shape, or vocabulary than 512: $line" ;; esac
+message=$("$afinar" bench "$model" --shape tiny 2>&1 || true)
+case $message in *"are two shapes"*) ;; *) fail "says '$message'" ;; esac
+
 message=$("$afinar" bench --shape tiny --device cpu --attention flash 2>&1 || true)
 case $message in *"unknown attention 'flash': auto, own or cudnn"*) ;; *) fail "says '$message'" ;; esac
 
