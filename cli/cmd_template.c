@@ -27,8 +27,8 @@ static int answer_rows(const af_template *t)
         free(json);
     }
     free(line);
-    if (ferror(stdin) || fflush(stdout)) {
-        fprintf(stderr, "afinar template: %s\n", strerror(errno));
+    if (ferror(stdin)) {
+        fprintf(stderr, "afinar template: cannot read the lines: %s\n", strerror(errno));
         status = AF_EXIT_FAILED;
     }
     return status;

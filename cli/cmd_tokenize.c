@@ -5,6 +5,7 @@
 
 #include "afinar/text.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <sys/stat.h>
 
@@ -130,8 +131,8 @@ static af_status all_lines(job *j, af_error *err)
             fflush(stdout);
     }
     free(line);
-    if (st == AF_OK && (ferror(stdin) || fflush(stdout) != 0))
-        st = af_fail(err, AF_EIO, "cannot read the lines or write the answers");
+    if (st == AF_OK && ferror(stdin))
+        st = af_fail(err, AF_EIO, "cannot read the lines: %s", strerror(errno));
     return st;
 }
 

@@ -25,6 +25,10 @@ static void listen_for_interrupts(void)
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
+    struct sigaction old; /* a terminal that went away; nohup has it ignored */
+    if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &a, NULL);
+    signal(SIGPIPE, SIG_IGN); /* who reads the lines may leave, the run goes on */
 }
 
 static void report_json(const af_train_result *r)

@@ -1,7 +1,12 @@
-/* main.c - picks the subcommand. */
+/* main.c - picks the subcommand, and sees that what it printed has arrived. */
+#define _POSIX_C_SOURCE 200809L
 #include "commands.h"
 
 #include "afinar/word.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 static void usage(FILE *f)
 {
@@ -23,22 +28,46 @@ static int no_command(const char *word)
     return AF_EXIT_USAGE;
 }
 
+/* Where the caller closed one of the three streams, no file of ours may take its number: it would
+ * get what is printed. A write there fails, as it would have. */
+static bool fill_streams(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            return false;
+    return true;
+}
+
+/* A result that could not be written is a failure, whatever the command thought. */
+static int finish(int rc, const char *command)
+{
+    errno = 0;
+    const bool lost = ferror(stdout) != 0;
+    if (fflush(stdout) == 0 && !lost)
+        return rc;
+    fprintf(stderr, "afinar %s: the output could not be written%s%s\n", command, errno ? ": " : "",
+            errno ? strerror(errno) : "");
+    return rc == AF_EXIT_OK ? AF_EXIT_FAILED : rc;
+}
+
 int main(int argc, char **argv)
 {
+    if (!fill_streams())
+        return AF_EXIT_FAILED;
     if (argc < 2) {
         usage(stderr);
         return AF_EXIT_USAGE;
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         usage(stdout);
-        return AF_EXIT_OK;
+        return finish(AF_EXIT_OK, "--help");
     }
     if (!strcmp(argv[1], "--version")) {
         printf("afinar %s\n", af_version());
-        return AF_EXIT_OK;
+        return finish(AF_EXIT_OK, "--version");
     }
     for (const af_command *c = af_commands; c->name; c++)
         if (!strcmp(c->name, argv[1]))
-            return c->main(argc - 1, argv + 1);
+            return finish(c->main(argc - 1, argv + 1), c->name);
     return no_command(argv[1]);
 }

@@ -91,4 +91,18 @@ grep -q "not of this model" "$tmp/err" && fail "told twice: $(cat "$tmp/err")"
 mv "$tmp/nan/model.safetensors" "$tmp/nan/pytorch_model.bin"
 "$AFINAR" generate "$tmp/nan" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "a pickle passes"
 grep -q "pytorch_model.bin, a Python pickle" "$tmp/err" || fail "$(cat "$tmp/err")"
+
+# what was printed and did not arrive is a failure; a closed stream is not lent to a file of ours
+if [ -w /dev/full ]; then
+    for words in "inspect $qwen --json" "--help" "generate $qwen --device cpu --prompt-ids 1 -n 2 -q" "init --help" \
+        "eval $qwen --device cpu --data $tmp/rows.jsonl -q"; do
+        "$AFINAR" $words >/dev/full 2>"$tmp/err"
+        [ $? -eq 1 ] || fail "a full disk passes: $words"
+        grep -q "the output could not be written: No space" "$tmp/err" || fail "$words: $(cat "$tmp/err")"
+    done
+    echo '{"messages": []}' | "$AFINAR" template "$AF_GOLDEN/models/qwen2" >/dev/full 2>"$tmp/err"
+    [ $? -eq 1 ] && [ "$(wc -l <"$tmp/err")" = 1 ] || fail "template on a full disk: $(cat "$tmp/err")"
+fi
+"$AFINAR" logits "$qwen" --device cpu --ids "$qwen/golden.safetensors" -o "$tmp/m.safetensors" -q >&- 2>"$tmp/err"
+cmp "$tmp/l.safetensors" "$tmp/m.safetensors" || fail "a file differs when stdout is closed"
 echo passed

@@ -128,6 +128,16 @@ done
 "$AFINAR" generate "$base" -p '[user]hi<|im_end|>[assistant]' -n 1 --json --device cpu -q > "$tmp/without"
 [ "$(cut -d']' -f1 "$tmp/with")" = "$(cut -d']' -f1 "$tmp/without")" ] || die "the adapter is asked with another template"
 
+# who reads the lines may leave: the run goes on; a terminal that goes away is a Ctrl-C
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/alone" max_steps=200 2>&1 | head -1 > /dev/null
+[ -f "$tmp/alone/run_state.json" ] || die "a run ends with the reader of its lines"
+"$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/hung" max_steps=1000000 2> "$tmp/err" &
+run=$!
+until [ -s "$tmp/hung/metrics.jsonl" ] || ! kill -0 $run; do sleep 0.05; done
+kill -HUP $run
+wait $run || die "a run without its terminal fails: $(cat "$tmp/err")"
+ls -d "$tmp"/hung/checkpoint-* > /dev/null || die "a run without its terminal leaves no checkpoint"
+
 # checkpoints: limit, per epoch
 train limit save_steps=1 save_total_limit=2 max_steps=5
 [ "$(cd "$tmp/limit" && echo checkpoint-*)" = "checkpoint-4 checkpoint-5" ] || die "save_total_limit kept $(ls "$tmp/limit")"
