@@ -40,6 +40,8 @@ static const char *contradiction(const char *data, int64_t seq, const af_eval_da
         return "--seq and --sequence-len want 2 or more tokens";
     if (!is_text(data) && window)
         return "--seq is for plain text (.txt), records have --sequence-len";
+    if (*data == '{' && o->type)
+        return "--type and a dataset with keys of its own: give type as one of them";
     if (is_text(data) && (length || o->type || o->chat_template))
         return "--sequence-len, --type and --chat-template have no effect on plain text (--seq "
                "has)";
@@ -58,7 +60,9 @@ int cmd_eval(int argc, char **argv)
     af_eval_result r = {0};
     af_error err = {0};
     af_opt opts[16] = {
-        {0, "data", AF_OPT_STR, &data, "any dataset; .txt: plain text in windows"},
+        {0, "data", AF_OPT_STR, &data,
+         "any dataset, also {path: FILE, field_prompt: question, ...} as in a run file; .txt: "
+         "plain text in windows"},
         {0, "seq", AF_OPT_I64, &seq, "tokens of a window of plain text [512]"},
         {0, "type", AF_OPT_STR, &o.type, "shape of the dataset [detected]"},
         {0, "sequence-len", AF_OPT_I64, &o.sequence_len, "longer records are cut [2048]"},

@@ -73,6 +73,16 @@ static const struct {
     {"tokenized", AF_SHAPE_TOKENS},
 };
 
+const char *af_data_source_key(int i)
+{
+    return i >= 0 && (size_t)i < AF_LEN(keys) ? keys[i].name : NULL;
+}
+
+const char *af_data_source_type(int i)
+{
+    return i >= 0 && (size_t)i < AF_LEN(types) ? types[i].word : NULL;
+}
+
 const char *af_shape_name(af_shape s)
 {
     for (size_t i = 0; i < AF_LEN(types); i++)
@@ -105,6 +115,41 @@ static const af_fields usual = {
     .input_ids = "input_ids",
     .labels = "labels",
 };
+
+#define ONLY(s) (1u << AF_SHAPE_##s)
+/* Which shapes read a field that a run file may name. */
+static const struct {
+    const char *key;
+    size_t place;
+    unsigned shapes;
+} readers[] = {
+    {"field_messages", AT(field.messages),
+     ONLY(MESSAGES) | ONLY(SHAREGPT) | ONLY(KTO) | ONLY(PREFERENCE)},
+    {"field_instruction", AT(field.instruction), ONLY(ALPACA) | ONLY(KTO) | ONLY(PREFERENCE)},
+    {"field_input", AT(field.input), ONLY(ALPACA) | ONLY(KTO) | ONLY(PREFERENCE)},
+    {"field_output", AT(field.output), ONLY(ALPACA) | ONLY(KTO)},
+    {"field_history", AT(field.history), ONLY(ALPACA) | ONLY(KTO) | ONLY(PREFERENCE)},
+    {"field_prompt", AT(field.prompt), ONLY(PROMPT) | ONLY(KTO) | ONLY(PREFERENCE)},
+    {"field_completion", AT(field.completion), ONLY(PROMPT) | ONLY(KTO)},
+    {"field_chosen", AT(field.chosen), ONLY(PREFERENCE)},
+    {"field_rejected", AT(field.rejected), ONLY(PREFERENCE)},
+    {"field_label", AT(field.label), ONLY(KTO)},
+    {"field_text", AT(field.text), ONLY(TEXT)},
+    {"field_segments", AT(field.segments), ONLY(SEGMENTS)},
+};
+
+const char *af_data_source_idle_field(const af_data_source *s)
+{
+    for (size_t i = 0; i < AF_LEN(readers); i++) {
+        const size_t in_fields = readers[i].place - offsetof(af_data_source, field);
+        const char *now, *before;
+        memcpy(&now, (const char *)s + readers[i].place, sizeof now);
+        memcpy(&before, (const char *)&usual + in_fields, sizeof before);
+        if (now != before && !(readers[i].shapes & 1u << s->shape)) /* another string: given */
+            return readers[i].key;
+    }
+    return NULL;
+}
 
 typedef struct parse {
     const af_data_opts *o;

@@ -55,4 +55,10 @@ AF_CHECKED af_status af_data_sources_read(af_data_source **out, int *count, cons
  * takes train.jsonl and train-00000-of-00002.parquet). Free with af_names_free. */
 AF_CHECKED af_status af_data_source_files(const af_data_source *s, const char *run_path,
                                           char ***files, int *count, af_error *err);
+/* The key of a field that the source names and records of its shape do not have, or NULL. */
+const char *af_data_source_idle_field(const af_data_source *s);
+/* The keys a dataset of a run file may have, and the words of its type, one after the other; NULL
+ * behind the last. */
+const char *af_data_source_key(int i);
+const char *af_data_source_type(int i);
 #endif

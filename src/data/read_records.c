@@ -22,6 +22,9 @@ static const struct {
     {".text", "txt", AF_RECORDS_TEXT},     {".md", "md", AF_RECORDS_TEXT},
 };
 
+/* Others say json for both. */
+static bool is_json(af_records_kind k) { return k == AF_RECORDS_JSON || k == AF_RECORDS_JSONL; }
+
 af_status af_records_kind_of(af_records_kind *out, const char *path, const char *ds_type,
                              af_error *err)
 {
@@ -35,17 +38,25 @@ af_status af_records_kind_of(af_records_kind *out, const char *path, const char 
                        "%s: parquet and arrow files are not read here; write the dataset as jsonl "
                        "(in Python: datasets.load_dataset(...).to_json(\"data.jsonl\"))",
                        path);
-    for (size_t i = 0; i < AF_LEN(kinds); i++) {
-        if (ends_with(path, n, kinds[i].ending)) {
-            *out = kinds[i].kind;
-            return AF_OK;
-        }
-    }
-    for (size_t i = 0; ds_type && i < AF_LEN(kinds); i++) {
+    bool said = false;
+    af_records_kind wish = AF_RECORDS_JSON;
+    for (size_t i = 0; ds_type && i < AF_LEN(kinds); i++)
         if (strcasecmp(ds_type, kinds[i].word) == 0) {
-            *out = kinds[i].kind;
-            return AF_OK;
+            wish = kinds[i].kind;
+            said = true;
         }
+    for (size_t i = 0; i < AF_LEN(kinds); i++) {
+        if (!ends_with(path, n, kinds[i].ending))
+            continue;
+        *out = kinds[i].kind;
+        if (said && wish != *out && !(is_json(wish) && is_json(*out)))
+            return af_fail(err, AF_EUSAGE, "%s: 'ds_type: %s' and the name's %s contradict", path,
+                           ds_type, kinds[i].ending);
+        return AF_OK;
+    }
+    if (said) {
+        *out = wish;
+        return AF_OK;
     }
     return af_fail(err, AF_EUSAGE,
                    "%s: the name does not say what the file is (.jsonl, .json, .csv, .tsv, .txt, "

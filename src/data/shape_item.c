@@ -88,6 +88,12 @@ af_status af_shape_detect(af_data_source *s, const json_t *record, const af_plac
                              "messages, prompt and completion, text, preference, kto, "
                              "input_output); say which fields are meant (type, field_...)",
                              keys_of(record, keys, sizeof keys));
+    const char *idle = af_data_source_idle_field(s);
+    if (idle)
+        return af_place_fail(p, err,
+                             "%s has no effect: the record (its keys: [%s]) is of shape %s; say "
+                             "what is meant with type, or leave it out",
+                             idle, keys_of(record, keys, sizeof keys), af_shape_name(s->shape));
     if (s->shape == AF_SHAPE_SHAREGPT) {
         /* "conversations" whose turns have role and content are messages under another name */
         const json_t *turns = json_object_get(record, s->field.conversations);

@@ -8,11 +8,15 @@ static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
                               const af_eval_data_opts *o, af_error *err)
 {
     af_buf text = {0};
-    af_buf_str(&text, "- path: '");
-    for (const char *p = path; *p; p++) /* a quote inside quotes is written twice */
-        af_buf_printf(&text, *p == '\'' ? "%c'" : "%c", *p);
-    af_buf_str(&text, "'\n");
-    if (o->type)
+    if (*path == '{') { /* the entry itself, as in a run file */
+        af_buf_printf(&text, "- %s\n", path);
+    } else {
+        af_buf_str(&text, "- path: '");
+        for (const char *p = path; *p; p++) /* a quote inside quotes is written twice */
+            af_buf_printf(&text, *p == '\'' ? "%c'" : "%c", *p);
+        af_buf_str(&text, "'\n");
+    }
+    if (o->type && *path != '{')
         af_buf_printf(&text, "  type: '%s'\n", o->type);
     const af_status st = text.bad ? af_fail_nomem(err, "a path", strlen(path))
                                   : af_yaml_parse(out, mem, text.data, text.len, "--data", err);

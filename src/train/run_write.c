@@ -1,5 +1,6 @@
 /* run_write.c - the table of keys as text: the effective run file, and the help. */
 #include "base/buf.h"
+#include "data/data_source.h"
 #include "train/run_keys.h"
 
 void af_put_quoted(af_buf *b, const char *s)
@@ -162,6 +163,22 @@ af_status af_run_text(const af_run *r, char **out, af_error *err)
     return *out ? AF_OK : af_fail_nomem(err, "the run file", 4096);
 }
 
+/* "  word, word, ..." broken before column 100. */
+static void put_words(af_buf *b, const char *title, const char *(*word)(int))
+{
+    af_buf_printf(b, "\n%s\n ", title);
+    size_t column = 1;
+    for (int i = 0; word(i); i++) {
+        const size_t n = strlen(word(i)) + 2;
+        if (column + n > 98) {
+            af_buf_str(b, "\n ");
+            column = 1;
+        }
+        af_buf_printf(b, " %s%s", word(i), word(i + 1) ? "," : "\n");
+        column += n;
+    }
+}
+
 af_status af_run_help(char **out, af_error *err)
 {
     af_buf b = {0};
@@ -174,6 +191,8 @@ af_status af_run_help(char **out, af_error *err)
             af_buf_printf(&b, "%s%s", a ? ", " : "; also ", k->alias[a]);
         af_buf_char(&b, '\n');
     }
+    put_words(&b, "keys of an entry of datasets (path is needed):", af_data_source_key);
+    put_words(&b, "its type [detected from the first record]:", af_data_source_type);
     *out = af_buf_take(&b);
     return *out ? AF_OK : af_fail_nomem(err, "the help", 4096);
 }

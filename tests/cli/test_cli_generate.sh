@@ -80,6 +80,12 @@ printf '\377\377\377\377' | dd of="$tmp/nan/model.safetensors" bs=1 seek=$((byte
 [ ! -s "$tmp/out" ] || fail "it is printed: $(cat "$tmp/out")"
 grep -q "is not a number" "$tmp/err" || fail "$(cat "$tmp/err")"
 
+# a dataset with fields of its own, as a run file has it
+printf '{"q": "what is it", "a": "this"}\n' >"$tmp/qa.jsonl"
+"$AFINAR" eval "$AF_GOLDEN/models/qwen2" --device cpu --data "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" --json -q \
+    >"$tmp/out" 2>"$tmp/err" || fail "eval of named fields: $(cat "$tmp/err")"
+grep -q '"rows": 1}' "$tmp/out" || fail "eval of named fields: $(cat "$tmp/out")"
+
 # whole numbers are no weights, and a tensor of another shape is not also left over
 sed 's/"F32"/"I32"/g' "$qwen/model.safetensors" >"$tmp/nan/model.safetensors"
 "$AFINAR" generate "$tmp/nan" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "weights of type I32 pass"

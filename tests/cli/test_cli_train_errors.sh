@@ -109,6 +109,8 @@ key "activation_offloading: true|gradient_checkpointing: false|contradict" activ
 lora "loraplus_lr_embedding has no effect|loraplus_lr_ratio" loraplus_lr_embedding=1e-5
 key "'split: test' has no effect|is a file" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, split: test}]"
 key "roles_to_train has no effect|plain text" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, type: text}]" 'roles_to_train=[user]'
+key "field_prompt has no effect|is of shape messages" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, field_prompt: question}]"
+key "'ds_type: csv' and the name's .jsonl contradict" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: csv}]"
 key "has no files of split valid" "datasets=[{path: $AF_GOLDEN/models/data, split: valid}]"
 key "has no folder 'main'" "datasets=[{path: $AF_GOLDEN/models/data, name: main}]"
 lora "lora_target_modules has not|the adapter in" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_target_modules=[q_proj]'
