@@ -1,4 +1,5 @@
 /* tokenizer_load.c - opening and closing a tokenizer; what the config files say about it. */
+#include "format/hf_config.h"
 #include "format/tokenizer.h"
 
 #include "base/file.h"
@@ -232,7 +233,7 @@ done:
     return st;
 }
 
-af_status af_tokenizer_open(af_tokenizer **out, const char *path, af_error *err)
+static af_status open_found(af_tokenizer **out, const char *path, af_error *err)
 {
     const size_t n = strlen(path);
     if (!af_dir_exists(path)) {
@@ -249,6 +250,16 @@ af_status af_tokenizer_open(af_tokenizer **out, const char *path, af_error *err)
     else
         st = open_json(out, file, path, err);
     free(file);
+    return st;
+}
+
+af_status af_tokenizer_open(af_tokenizer **out, const char *path, af_error *err)
+{
+    char *found = NULL;
+    af_status st = af_model_resolve(&found, path, err);
+    if (st == AF_OK)
+        st = open_found(out, found, err);
+    free(found);
     return st;
 }
 

@@ -80,6 +80,15 @@ printf '\377\377\377\377' | dd of="$tmp/nan/model.safetensors" bs=1 seek=$((byte
 [ ! -s "$tmp/out" ] || fail "it is printed: $(cat "$tmp/out")"
 grep -q "is not a number" "$tmp/err" || fail "$(cat "$tmp/err")"
 
+# a name of the local cache, for every command that takes a model
+hub=$tmp/hf/hub/models--acme--tiny
+mkdir -p "$hub/refs" "$hub/snapshots" && printf abc >"$hub/refs/main" && cp -r "$AF_GOLDEN/models/qwen2" "$hub/snapshots/abc"
+for words in "tokenize acme/tiny" "template acme/tiny" "tokenize acme/tiny --decode"; do
+    echo '{"text": "hi", "ids": [5], "messages": []}' | HF_HOME=$tmp/hf "$AFINAR" $words >"$tmp/out" 2>"$tmp/err" ||
+        fail "$words of the cache: $(cat "$tmp/err")"
+    [ -s "$tmp/out" ] || fail "$words says nothing"
+done
+
 # a dataset with fields of its own, as a run file has it
 printf '{"q": "what is it", "a": "this"}\n' >"$tmp/qa.jsonl"
 "$AFINAR" eval "$AF_GOLDEN/models/qwen2" --device cpu --data "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" --json -q \
