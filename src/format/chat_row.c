@@ -33,6 +33,12 @@ static af_status row_options(af_render_opts *o, const json_t *row, af_error *err
     };
     if (!o->raw && !o->messages)
         return af_fail(err, AF_EFORMAT, "the row has no 'messages'");
+    if (!o->raw && o->continue_final_message && o->add_generation_prompt) /* as transformers says */
+        return af_fail(err, AF_EUSAGE,
+                       "continue_final_message and add_generation_prompt are not compatible. Use "
+                       "continue_final_message when you want the model to continue the final "
+                       "message, and add_generation_prompt when you want to add a header that will "
+                       "prompt it to start a new assistant message instead.");
     return AF_OK;
 }
 

@@ -57,6 +57,13 @@ static void test_what_surrounds_a_template(void **state)
          "{\"messages\": [{\"content\": null}], \"continue_final_message\": true}",
          "error: line 1: continue_final_message is set but the final message has no \"content\" to "
          "continue!"},
+        {"a message goes on or a new one begins", "{{ messages[0].content }}",
+         "{\"messages\": [{\"content\": \"a\"}], \"continue_final_message\": true, "
+         "\"add_generation_prompt\": true}",
+         "error: continue_final_message and add_generation_prompt are not compatible. Use "
+         "continue_final_message when you want the model to continue the final message, and "
+         "add_generation_prompt when you want to add a header that will prompt it to start a new "
+         "assistant message instead."},
         {"a message that is no object", "x", "{\"messages\": [1]}",
          "error: line 1: message 0 is not an object"},
         {"a fixed time", "{{ strftime_now('%d %b %Y %H:%M:%S') }}",
