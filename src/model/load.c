@@ -340,11 +340,13 @@ static af_dtype choose_type(const af_source *s, int i)
     return stored == AF_DTYPE_BF16 || stored == AF_DTYPE_F16 ? stored : AF_DTYPE_F32;
 }
 
+/* Linears that a bitsandbytes folder has as plain tensors were left so on purpose. */
 static void choose_types(af_source *s)
 {
+    const bool plain = s->config.quant.method == AF_QUANT_NONE;
     for (int i = 0; i < s->spec.tensors; i++) {
         const af_tensor_spec *t = &s->spec.tensor[i];
-        s->entry[i].quantise = s->o.load_in_4bit && s->entry[i].kind == AF_ENTRY_ROWS &&
+        s->entry[i].quantise = s->o.load_in_4bit && plain && s->entry[i].kind == AF_ENTRY_ROWS &&
                                t->module >= 0 && t->layer >= 0;
         s->dtype[i] = choose_type(s, i);
     }
@@ -363,7 +365,9 @@ static void report(const af_source *s)
                           af_dtype_name((af_dtype)t));
     af_say(AF_LOG_INFO, "%s: %s, %.1fM parameters: %s%s", s->path, s->config.model_type,
            (double)s->spec.params / 1e6, text.data ? text.data : "",
-           s->o.load_in_4bit ? "; linears quantised to nf4" : "");
+           s->o.load_in_4bit && s->config.quant.method == AF_QUANT_NONE
+               ? "; linears quantised to nf4"
+               : "");
     af_buf_clear(&text);
 }
 

@@ -40,23 +40,32 @@ static void patch_state(char *text, uint64_t size, const char *dtype)
     memcpy(at, want, strlen(want));
 }
 
-static void add_all(af_safetensors_writer *w, const af_safetensors *f, const af_safetensors *skip)
+/* What a folder takes of the plain model (codes given) or of the codes (NULL): the linears whose
+ * name has `keep` stay plain. */
+static bool is_taken(const char *name, const af_safetensors *codes, const char *keep)
+{
+    const bool kept = keep && strstr(name, keep);
+    return codes ? kept || !af_safetensors_find(codes, name) : !kept;
+}
+
+static void add_all(af_safetensors_writer *w, const af_safetensors *f, const af_safetensors *codes,
+                    const char *keep)
 {
     af_error err = {0};
     for (int i = 0; i < af_safetensors_count(f); i++) {
         const af_stored *t = af_safetensors_at(f, i);
-        if (!skip || !af_safetensors_find(skip, t->name))
+        if (is_taken(t->name, codes, keep))
             CHECK_OK(af_safetensors_writer_add(w, t->name, t->dtype, t->dim, t->ndim, &err), err);
     }
 }
 
-static void write_all(af_safetensors_writer *w, const af_safetensors *f, const af_safetensors *skip,
-                      const char *dtype)
+static void write_all(af_safetensors_writer *w, const af_safetensors *f,
+                      const af_safetensors *codes, const char *keep, const char *dtype)
 {
     af_error err = {0};
     for (int i = 0; i < af_safetensors_count(f); i++) {
         const af_stored *t = af_safetensors_at(f, i);
-        if (skip && af_safetensors_find(skip, t->name))
+        if (!is_taken(t->name, codes, keep))
             continue;
         char *copy = malloc(t->bytes + 1);
         assert_non_null(copy);
@@ -77,8 +86,8 @@ static void copy_file(const char *from_dir, const char *to_dir, const char *name
     CHECK_OK(af_file_copy(from, to, &err), err);
 }
 
-/* qwen2 with its linears in nf4. */
-static void make_folder(const char *to, const char *dtype)
+/* qwen2 with its linears in nf4, but for those whose name has `keep`. */
+static void make_folder(const char *to, const char *dtype, const char *keep)
 {
     char base[512], path[600], stored[600];
     af_error err = {0};
@@ -96,11 +105,11 @@ static void make_folder(const char *to, const char *dtype)
     CHECK_OK(af_safetensors_open(&codes, stored, &err), err);
     snprintf(path, sizeof path, "%s/model.safetensors", to);
     CHECK_OK(af_safetensors_writer_new(&w, path, 0, &err), err);
-    add_all(w, plain, codes);
-    add_all(w, codes, NULL);
+    add_all(w, plain, codes, keep);
+    add_all(w, codes, NULL, keep);
     CHECK_OK(af_safetensors_writer_begin(w, &err), err);
-    write_all(w, plain, codes, dtype);
-    write_all(w, codes, NULL, dtype);
+    write_all(w, plain, codes, keep, dtype);
+    write_all(w, codes, NULL, keep, dtype);
     CHECK_OK(af_safetensors_writer_commit(w, &err), err);
     af_safetensors_close(plain);
     af_safetensors_close(codes);
@@ -115,7 +124,7 @@ static void make_folder(const char *to, const char *dtype)
     json_decref(config);
 }
 
-static void train_on(const char *base, const char *out, const char *extra)
+static void train_on(const char *base, const char *out, const char *adapter)
 {
     af_buf b = {0};
     char path[300];
@@ -123,12 +132,12 @@ static void train_on(const char *base, const char *out, const char *extra)
     af_train_result result;
     af_buf_printf(&b,
                   "base_model: %s\ndatasets: [{path: %s/models/data/train.jsonl}]\noutput_dir: %s\n"
-                  "adapter: lora\nlora_model_dir: %s/runs/qwen2/lora/initial_adapter\n"
+                  "adapter: %s\nlora_model_dir: %s/runs/qwen2/lora/initial_adapter\n"
                   "micro_batch_size: 2\ngradient_accumulation_steps: 2\nmax_steps: 30\n"
                   "weight_decay: 0.01\nweight_decay_on: all\nlr_scheduler: cosine\n"
                   "warmup_steps: 3\nmax_grad_norm: 1.0\nlearning_rate: 0.001\nshuffle: false\n"
-                  "bf16: false\ndevice: cpu\n%s",
-                  base, golden_dir(), out, golden_dir(), extra);
+                  "bf16: false\ndevice: cpu\n",
+                  base, golden_dir(), out, adapter, golden_dir());
     snprintf(path, sizeof path, "%s/run.yaml", dir);
     CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
     CHECK_OK(af_train(path, NULL, 0, NULL, &result, &err), err);
@@ -177,16 +186,40 @@ static void test_the_quant_state_decides_the_rounding(void **state)
         char base[256], out[256];
         snprintf(base, sizeof base, "%s/base-%s", dir, cases[i].dtype);
         snprintf(out, sizeof out, "%s/out-%s", dir, cases[i].dtype);
-        make_folder(base, cases[i].dtype);
-        train_on(base, out, "");
+        make_folder(base, cases[i].dtype, NULL);
+        train_on(base, out, "lora");
         compare(cases[i].run, out);
     }
+}
+
+/* Some folders keep a few linears as they were (llm_int8_skip_modules): a qlora run has no say in
+ * what is stored, and computes what a lora run over the same folder does. */
+static void test_what_a_folder_keeps_plain_stays_plain(void **state)
+{
+    (void)state;
+    static const char *const adapter[] = {"lora", "qlora"};
+    char base[256], out[256], path[300], *bytes[2];
+    uint64_t size[2];
+    snprintf(base, sizeof base, "%s/base-kept", dir);
+    make_folder(base, "float32", ".mlp.gate_proj.");
+    for (int i = 0; i < 2; i++) {
+        af_error err = {0};
+        snprintf(out, sizeof out, "%s/out-%s", dir, adapter[i]);
+        snprintf(path, sizeof path, "%s/adapter_model.safetensors", out);
+        train_on(base, out, adapter[i]);
+        CHECK_OK(af_file_read(&bytes[i], &size[i], path, 1 << 24, &err), err);
+    }
+    assert_int_equal(size[0], size[1]);
+    assert_memory_equal(bytes[0], bytes[1], size[0]);
+    free(bytes[0]);
+    free(bytes[1]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_quant_state_decides_the_rounding),
+        cmocka_unit_test(test_what_a_folder_keeps_plain_stays_plain),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
