@@ -16,14 +16,42 @@ static bool is_finished(const char *output)
     return yes;
 }
 
+/* "true" is what the HF trainer calls it. */
 static bool is_automatic(const af_run *r)
 {
-    return r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
+    return r->auto_resume ||
+           (r->resume && (strcmp(r->resume, "auto") == 0 || strcmp(r->resume, "true") == 0));
+}
+
+/* The number behind `key` in a file of the output folder, or `none`. */
+static double number_in(const char *output, const char *file, const char *key, double none)
+{
+    char *path = af_path_join(output, file), *text = NULL;
+    uint64_t size = 0;
+    double v = none;
+    if (path && af_file_read(&text, &size, path, UINT64_C(1) << 24, NULL) == AF_OK) {
+        const char *at = strstr(text, key);
+        v = at ? strtod(at + strlen(key), NULL) : none;
+    }
+    free(text);
+    free(path);
+    return v;
+}
+
+/* A run that ended, and is now asked to go further than it was then. */
+static bool is_longer(const af_run *r)
+{
+    const double steps = number_in(r->output_dir, "run.yaml", "\nmax_steps: ", -1);
+    const double epochs = number_in(r->output_dir, "run.yaml", "\nnum_epochs: ", r->num_epochs);
+    const double done = number_in(r->output_dir, AF_RUN_FINISHED, "\"step\": ", 0);
+    if (r->max_steps > 0)
+        return (double)r->max_steps > (steps > 0 ? steps : done);
+    return steps <= 0 && r->num_epochs > epochs;
 }
 
 bool af_run_folder_finished(const af_run *r)
 {
-    return is_automatic(r) && is_finished(r->output_dir);
+    return is_automatic(r) && is_finished(r->output_dir) && !is_longer(r);
 }
 
 /* A run of ours has begun here. */

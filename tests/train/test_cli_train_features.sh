@@ -138,6 +138,19 @@ kill -HUP $run
 wait $run || die "a run without its terminal fails: $(cat "$tmp/err")"
 ls -d "$tmp"/hung/checkpoint-* > /dev/null || die "a run without its terminal leaves no checkpoint"
 
+# a finished run goes further when it is asked to, and is left alone when it is not
+flat="lr_scheduler=constant save_steps=2"
+train six $flat max_steps=6
+train longer $flat
+train longer $flat resume_from_checkpoint=auto
+[ "$(wc -l < "$tmp/longer/metrics.jsonl")" = 4 ] || die "a finished run went on"
+train longer $flat max_steps=6 resume_from_checkpoint=auto
+same six longer
+[ "$(wc -l < "$tmp/longer/metrics.jsonl")" = 6 ] || die "steps are missing or doubled"
+train longer $flat max_steps=6 resume_from_checkpoint=true
+train longer $flat max_steps=5 resume_from_checkpoint=auto
+same six longer
+
 # checkpoints: limit, per epoch
 train limit save_steps=1 save_total_limit=2 max_steps=5
 [ "$(cd "$tmp/limit" && echo checkpoint-*)" = "checkpoint-4 checkpoint-5" ] || die "save_total_limit kept $(ls "$tmp/limit")"
