@@ -251,6 +251,28 @@ static const char *home_of(const char *name, const char *dir, const char *texts)
     return text && texts ? texts : dir;
 }
 
+bool af_gguf_is_template_key(const char *key)
+{
+    return strcmp(key, "tokenizer.chat_template") == 0 ||
+           strcmp(key, AF_GGUF_FILE_KEY "tokenizer_config.json") == 0 ||
+           strcmp(key, AF_GGUF_FILE_KEY "chat_template.jinja") == 0;
+}
+
+af_status af_gguf_put_template(af_gguf_writer *w, const char *texts, af_error *err)
+{
+    af_status st = AF_OK;
+    char *text = NULL;
+    AF_TRY(af_folder_template(&text, texts, err));
+    if (text)
+        AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template", text, strlen(text), err));
+    AF_TRY(
+        put_file(w, texts, "tokenizer_config.json", AF_GGUF_FILE_KEY "tokenizer_config.json", err));
+    AF_TRY(put_file(w, texts, "chat_template.jinja", AF_GGUF_FILE_KEY "chat_template.jinja", err));
+done:
+    free(text);
+    return st;
+}
+
 af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, const char *texts, bool whole,
                             af_error *err)
 {

@@ -19,6 +19,10 @@ AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const char *dir, c
  */
 AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, const char *texts,
                                        bool whole, af_error *err);
+/* The keys that af_gguf_put_template writes: the chat template of a folder, and the files with it.
+ */
+bool af_gguf_is_template_key(const char *key);
+AF_CHECKED af_status af_gguf_put_template(af_gguf_writer *w, const char *texts, af_error *err);
 /* The chat template of a folder as llama.cpp's key has it: *text malloc'ed, NULL when there is
  * none. A template in both places that differs is named in the log; transformers' choice is taken.
  */

@@ -395,9 +395,12 @@ static af_status copy_keys(job *j, const af_gguf *g, af_error *err)
         if (strncmp(kv->key, "quantize.imatrix.", 17) != 0 &&
             strcmp(kv->key, "general.file_type") != 0 &&
             strcmp(kv->key, "general.quantization_version") != 0 &&
-            strcmp(kv->key, "general.alignment") != 0)
+            strcmp(kv->key, "general.alignment") != 0 &&
+            !(j->in->texts && af_gguf_is_template_key(kv->key)))
             AF_TRY(af_gguf_put_kv(j->w, kv, err));
     }
+    if (j->in->texts)
+        AF_TRY(af_gguf_put_template(j->w, j->in->texts, err));
     AF_TRY(af_gguf_put_u32(j->w, "general.file_type", (uint32_t)af_mix_get(j->o->mix)->file_type,
                            err));
     AF_TRY(af_gguf_put_u32(j->w, "general.quantization_version", 2, err));

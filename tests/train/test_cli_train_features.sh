@@ -120,7 +120,9 @@ for d in styled styled_full styled_full/checkpoint-1 styled_merged; do
     cmp "$tmp/own.jinja" "$tmp/$d/chat_template.jinja" || die "$d: another template than the run's"
     grep -qF '"{% for m in messages %}[{{ m.role }}]' "$tmp/$d/tokenizer_config.json" || die "$d: tokenizer_config.json has another template"
 done
-for d in styled styled_merged styled.gguf; do
+"$AFINAR" quantize "$base" -o "$tmp/plain.gguf" -t q8_0 -q > /dev/null
+"$AFINAR" export "$tmp/plain.gguf" --adapter "$tmp/styled" -o "$tmp/styled2.gguf" --device cpu -q > /dev/null
+for d in styled styled_merged styled.gguf styled2.gguf; do
     echo '{"messages": [{"role": "user", "content": "hi"}], "add_generation_prompt": true}' | "$AFINAR" template "$tmp/$d" > "$tmp/said"
     grep -qF '"[user]hi<|im_end|>[assistant]"' "$tmp/said" || die "$d renders $(cat "$tmp/said")"
 done
