@@ -341,13 +341,19 @@ static af_dtype choose_type(const af_source *s, int i)
 }
 
 /* Linears that a bitsandbytes folder has as plain tensors were left so on purpose. */
+static bool to_quantise(const af_source *s, int i)
+{
+    const af_tensor_spec *t = &s->spec.tensor[i];
+    const af_entry *e = &s->entry[i];
+    return s->o.load_in_4bit && s->config.quant.method == AF_QUANT_NONE &&
+           e->kind == AF_ENTRY_ROWS && t->module >= 0 && t->layer >= 0 &&
+           !(s->o.keep_blocks && af_dtype_is_block(af_entry_type(e)));
+}
+
 static void choose_types(af_source *s)
 {
-    const bool plain = s->config.quant.method == AF_QUANT_NONE;
     for (int i = 0; i < s->spec.tensors; i++) {
-        const af_tensor_spec *t = &s->spec.tensor[i];
-        s->entry[i].quantise = s->o.load_in_4bit && plain && s->entry[i].kind == AF_ENTRY_ROWS &&
-                               t->module >= 0 && t->layer >= 0;
+        s->entry[i].quantise = to_quantise(s, i);
         s->dtype[i] = choose_type(s, i);
     }
 }
@@ -356,18 +362,19 @@ static void report(const af_source *s)
 {
     int64_t count[AF_DTYPE_COUNT] = {0};
     af_buf text = {0};
-    for (int i = 0; i < s->spec.tensors; i++)
-        count[s->entry[i].kind == AF_ENTRY_BNB ? s->entry[i].bnb.type
-                                               : af_entry_type(&s->entry[i])]++;
+    bool quantised = false;
+    for (int i = 0; i < s->spec.tensors; i++) {
+        const af_entry *e = &s->entry[i];
+        count[e->kind == AF_ENTRY_BNB ? e->bnb.type : af_entry_type(e)]++;
+        quantised |= e->quantise;
+    }
     for (int t = 0; t < AF_DTYPE_COUNT; t++)
         if (count[t])
             af_buf_printf(&text, "%s%" PRId64 " tensors %s", text.len ? ", " : "", count[t],
                           af_dtype_name((af_dtype)t));
     af_say(AF_LOG_INFO, "%s: %s, %.1fM parameters: %s%s", s->path, s->config.model_type,
            (double)s->spec.params / 1e6, text.data ? text.data : "",
-           s->o.load_in_4bit && s->config.quant.method == AF_QUANT_NONE
-               ? "; linears quantised to nf4"
-               : "");
+           quantised ? "; linears quantised to nf4" : "");
     af_buf_clear(&text);
 }
 

@@ -24,6 +24,7 @@ typedef enum af_quant_mode {
 typedef struct af_source_opts {
     af_dtype compute;  /* f32 or bf16: what quantised weights are dequantised to */
     bool load_in_4bit; /* quantise the layers' linears of a plain model to nf4 + double quant */
+    bool keep_blocks;  /* but not those that a GGUF file has in blocks */
     af_quant_mode quant_mode;
     bool untie; /* a tied head becomes a tensor of its own (modules_to_save trains one of them) */
 } af_source_opts;

@@ -17,7 +17,8 @@ typedef struct af_method_lists {
  * `lists`. all-linear becomes the list of names it means, as PEFT writes it. */
 AF_CHECKED af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists,
                                        const af_run *r, const af_model_spec *spec, af_error *err);
-/* True when the frozen base is quantised to nf4 by the run itself. */
+/* True when the frozen base is quantised to nf4 by the run itself; blocks of a GGUF file only where
+ * load_in_4bit asks for it. */
 bool af_method_quantises(const af_run *r);
 /* Whether the base as it is stored can be what the run asks for. */
 AF_CHECKED af_status af_method_check_base(const af_run *r, const af_hf_config *c, af_error *err);

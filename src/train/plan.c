@@ -62,8 +62,10 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
     if (has_weights(t->model_path)) {
         bool untie;
         AF_TRY(af_method_unties(&untie, run, err));
-        const af_source_opts so = {
-            .compute = t->compute, .untie = untie, .load_in_4bit = af_method_quantises(run)};
+        const af_source_opts so = {.compute = t->compute,
+                                   .untie = untie,
+                                   .load_in_4bit = af_method_quantises(run),
+                                   .keep_blocks = run->load_in_4bit != AF_TRI_YES};
         AF_TRY(af_source_open(&t->source, t->model_path, &so, err));
         t->spec = af_source_spec(t->source);
         AF_TRY(af_method_check_base(run, af_source_config(t->source), err));

@@ -365,6 +365,7 @@ static af_status open_model(af_trainer *t, af_error *err)
         .compute = t->compute,
         .untie = untie,
         .load_in_4bit = af_method_quantises(r),
+        .keep_blocks = r->load_in_4bit != AF_TRI_YES,
         .quant_mode = AF_QUANT_SHADOW,
     };
     AF_TRY(af_source_open(&t->source, t->model_path, &o, err));

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "test.h"
 
+#include "afinar/convert.h"
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -192,27 +193,61 @@ static void test_the_quant_state_decides_the_rounding(void **state)
     }
 }
 
+/* The final adapter's bytes of runs over one base; free() them. */
+static void train_each(const char *base, const char *const *adapter, int n, char **bytes,
+                       uint64_t *size)
+{
+    for (int i = 0; i < n; i++) {
+        char out[256], path[300];
+        af_error err = {0};
+        snprintf(out, sizeof out, "%s/out-%d", dir, i);
+        snprintf(path, sizeof path, "%s/adapter_model.safetensors", out);
+        CHECK_OK(af_path_remove(out, &err), err);
+        train_on(base, out, adapter[i]);
+        CHECK_OK(af_file_read(&bytes[i], &size[i], path, 1 << 24, &err), err);
+    }
+}
+
 /* Some folders keep a few linears as they were (llm_int8_skip_modules): a qlora run has no say in
  * what is stored, and computes what a lora run over the same folder does. */
 static void test_what_a_folder_keeps_plain_stays_plain(void **state)
 {
     (void)state;
     static const char *const adapter[] = {"lora", "qlora"};
-    char base[256], out[256], path[300], *bytes[2];
+    char base[256], *bytes[2];
     uint64_t size[2];
     snprintf(base, sizeof base, "%s/base-kept", dir);
     make_folder(base, "float32", ".mlp.gate_proj.");
-    for (int i = 0; i < 2; i++) {
-        af_error err = {0};
-        snprintf(out, sizeof out, "%s/out-%s", dir, adapter[i]);
-        snprintf(path, sizeof path, "%s/adapter_model.safetensors", out);
-        train_on(base, out, adapter[i]);
-        CHECK_OK(af_file_read(&bytes[i], &size[i], path, 1 << 24, &err), err);
-    }
+    train_each(base, adapter, 2, bytes, size);
     assert_int_equal(size[0], size[1]);
     assert_memory_equal(bytes[0], bytes[1], size[0]);
     free(bytes[0]);
     free(bytes[1]);
+}
+
+/* Blocks of a GGUF file are a quantised base already: a qlora run takes them as they are, unless
+ * it is told to make them nf4. */
+static void test_qlora_takes_gguf_blocks_as_they_are(void **state)
+{
+    (void)state;
+    static const char *const adapter[] = {"lora", "qlora", "qlora\nload_in_4bit: true"};
+    char model[512], base[256], *bytes[3];
+    uint64_t size[3];
+    af_error err = {0};
+    af_convert_report *report = NULL;
+    af_verify_result verify;
+    snprintf(model, sizeof model, "%s/models/qwen2", golden_dir());
+    snprintf(base, sizeof base, "%s/q8.gguf", dir);
+    const af_export_opts o = {.type = "q8_0"};
+    CHECK_OK(af_export(model, base, &o, &report, &verify, &err), err);
+    af_convert_report_free(report);
+    train_each(base, adapter, 3, bytes, size);
+    assert_int_equal(size[0], size[1]);
+    assert_memory_equal(bytes[0], bytes[1], size[0]);
+    assert_int_equal(size[0], size[2]);
+    assert_memory_not_equal(bytes[0], bytes[2], size[0]);
+    for (int i = 0; i < 3; i++)
+        free(bytes[i]);
 }
 
 int main(void)
@@ -220,6 +255,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_quant_state_decides_the_rounding),
         cmocka_unit_test(test_what_a_folder_keeps_plain_stays_plain),
+        cmocka_unit_test(test_qlora_takes_gguf_blocks_as_they_are),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
