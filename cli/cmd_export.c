@@ -3,6 +3,7 @@
 #include "afinar/convert.h"
 #include "commands.h"
 #include "convert_print.h"
+#include "interrupt.h"
 #include "model_opts.h"
 
 #include <math.h>
@@ -82,6 +83,7 @@ int cmd_export(int argc, char **argv)
         return AF_EXIT_USAGE;
     }
     af_cli_log(&common);
+    af_cli_discard_when_stopped(out);
     o.threads = (int)common.threads;
     if (af_export(arg[0], out, &o, &r, &v, &err) != AF_OK) {
         af_convert_report_free(r);

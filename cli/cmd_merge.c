@@ -2,6 +2,7 @@
  * models as an adapter. */
 #include "afinar/convert.h"
 #include "commands.h"
+#include "interrupt.h"
 #include "model_opts.h"
 
 enum { DIR_BYTES = 4096, RANK = 16, RANK_NOT_GIVEN = INT32_MIN };
@@ -154,6 +155,7 @@ int cmd_merge(int argc, char **argv)
     if (f.rank == RANK_NOT_GIVEN)
         f.rank = RANK;
     af_cli_log(&common);
+    af_cli_discard_when_stopped(f.out);
     if (f.extract)
         return extract(arg[0], arg[1], &f, &common);
     return f.adapter.count ? merge_adapters(arg[0], &f, &common) : merge_file(arg[0], &f, &common);

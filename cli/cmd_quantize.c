@@ -2,6 +2,7 @@
 #include "afinar/convert.h"
 #include "commands.h"
 #include "convert_print.h"
+#include "interrupt.h"
 #include "model_opts.h"
 
 #include <math.h>
@@ -83,6 +84,7 @@ int cmd_quantize(int argc, char **argv)
         return AF_EXIT_USAGE;
     }
     af_cli_log(&common);
+    af_cli_discard_when_stopped(out);
     o.threads = (int)common.threads;
     o.device = common.device;
     if (af_quantize(&r, arg[0], out, &o, &err) != AF_OK)

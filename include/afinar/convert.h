@@ -61,6 +61,10 @@ AF_CHECKED af_status af_quantize(af_convert_report **report, const char *model, 
 /* True for nf4, fp4 and int8, whose result is a folder. */
 bool af_quantize_makes_folder(const char *type);
 
+/* For a program that is told to stop while it writes `out`: what is written of it so far goes, and
+ * what was there before stays. The process must end then. */
+void af_convert_discard(const char *out);
+
 /* ---- merge ---- */
 
 typedef struct af_merge_opts {

@@ -81,6 +81,9 @@ char *af_path_temp(const char *path, const char *suffix);
 /* Removes what runs that no longer live left under such names of `path`; old content only when
  * there is new. */
 void af_path_sweep(const char *path);
+/* Removes what this process has under such names of `path`, before it ends in the middle of writing
+ * it; what was there before and is moved away comes back. */
+void af_path_discard(const char *path);
 
 /* "a/b" as a new string (free()); NULL when out of memory. */
 char *af_path_join(const char *a, const char *b);

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "convert/folder_out.h"
 
+#include "afinar/convert.h"
 #include "base/buf.h"
 
 #include <sys/stat.h>
@@ -61,6 +62,17 @@ static af_status check_old(const char *path, af_error *err)
                      path, other);
     af_names_free(names, n);
     return st;
+}
+
+void af_convert_discard(const char *out)
+{
+    size_t len = strlen(out);
+    while (len > 1 && out[len - 1] == '/')
+        len--;
+    char *path = af_strndup(out, len);
+    if (path)
+        af_path_discard(path);
+    free(path);
 }
 
 af_status af_folder_begin(af_folder *f, const char *path, const char *const *inputs,

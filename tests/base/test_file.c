@@ -136,6 +136,33 @@ static void test_leftovers_of_killed_runs_are_removed(void **state)
     CHECK_OK(af_path_remove(in_dir("k"), &err), err);
 }
 
+/* Told to stop in the middle: what this process wrote goes, what was there stays or comes back. */
+static void test_what_is_half_written_is_discarded(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_out *o;
+    char name[64], stranger[64];
+    snprintf(stranger, sizeof stranger, ".s.%ld.3.tmp", (long)getppid());
+    CHECK_OK(af_file_write(in_dir(stranger), "x", 1, &err), err);
+    CHECK_OK(af_file_write(in_dir("s"), "before", 6, &err), err);
+    CHECK_OK(af_out_open(&o, in_dir("s"), &err), err);
+    CHECK_OK(af_out_write(o, "half", 4, &err), err);
+    assert_int_equal(count_files(), 3);
+    af_path_discard(in_dir("s"));
+    assert_int_equal(count_files(), 2);
+    check_content(in_dir("s"), "before");
+    af_out_abandon(o);
+    snprintf(name, sizeof name, ".s.%ld.900.old", (long)getpid()); /* a folder just moved away */
+    CHECK_OK(af_path_remove(in_dir("s"), &err), err);
+    CHECK_OK(af_dir_make(in_dir(name), &err), err);
+    af_path_discard(in_dir("s"));
+    assert_true(af_dir_exists(in_dir("s")));
+    assert_int_equal(count_files(), 2);
+    CHECK_OK(af_path_remove(in_dir("s"), &err), err);
+    CHECK_OK(af_path_remove(in_dir(stranger), &err), err);
+}
+
 /* A process we cannot see may hold the file: its lock says so. */
 static void test_a_locked_file_is_no_leftover(void **state)
 {
@@ -317,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_write_is_seen_only_after_commit),
         cmocka_unit_test(test_reserved_room_is_filled_in_any_order),
         cmocka_unit_test(test_leftovers_of_killed_runs_are_removed),
+        cmocka_unit_test(test_what_is_half_written_is_discarded),
         cmocka_unit_test(test_a_locked_file_is_no_leftover),
         cmocka_unit_test(test_full_disk_leaves_the_old_file),
         cmocka_unit_test(test_errors_name_the_path),
