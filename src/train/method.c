@@ -18,14 +18,19 @@ af_status af_method_check_base(const af_run *r, const af_hf_config *c, af_error 
                    af_run_place(r, "load_in_4bit", at, sizeof at), r->base_model);
 }
 
-/* Names of the layers' linears, each once. */
+bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m)
+{
+    return s->arch->moe && (m->group == AF_GROUP_GATE_UP || m->group == AF_GROUP_DOWN);
+}
+
+/* Names of the layers' linears, each once; those that PEFT would not load are left out. */
 static int linear_names(const char **out, const af_model_spec *s)
 {
     int n = 0;
     for (int i = 0; i < s->modules && n < AF_METHOD_NAMES_MAX; i++) {
         const char *dot = strrchr(s->module[i].path, '.');
         const char *name = dot ? dot + 1 : s->module[i].path;
-        bool known = s->module[i].layer < 0;
+        bool known = s->module[i].layer < 0 || af_method_lost_in_peft(s, &s->module[i]);
         for (int k = 0; k < n; k++)
             known |= strcmp(out[k], name) == 0;
         if (!known)

@@ -17,6 +17,9 @@ typedef struct af_method_lists {
  * `lists`. all-linear becomes the list of names it means, as PEFT writes it. */
 AF_CHECKED af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists,
                                        const af_run *r, const af_model_spec *spec, af_error *err);
+/* In a mixture of experts PEFT (0.21) takes gate_proj, up_proj and down_proj for the experts'
+ * weights, whatever the layer: the adapter of a dense layer would get lost there. */
+bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m);
 /* True when the frozen base is quantised to nf4 by the run itself; blocks of a GGUF file only where
  * load_in_4bit asks for it. */
 bool af_method_quantises(const af_run *r);

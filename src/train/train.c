@@ -172,20 +172,31 @@ done:
 
 static double mib(uint64_t bytes) { return (double)bytes / 0x1p20; }
 
-/* bitsandbytes quantises linears; the experts of a layer are one tensor in transformers 5, and stay
- * as they are. Whoever counts on 4 bits should know. */
+/* What a run does not do to a mixture of experts, and somebody may count on. bitsandbytes quantises
+ * linears; the experts of a layer are one tensor in transformers 5, and stay as they are. */
 static void say_experts(const af_trainer *t)
 {
     int64_t n = 0;
-    for (int i = 0; i < t->spec->tensors && af_method_quantises(t->run); i++) {
+    const char *lost = NULL;
+    for (int i = 0; i < t->spec->tensors && t->adapter; i++) {
         const af_tensor_spec *s = &t->spec->tensor[i];
         n += s->ndim == 3 ? s->dim[0] * s->dim[1] * s->dim[2] : 0;
     }
-    if (n)
+    if (n == 0)
+        return;
+    af_trainer_say(t, "note: the adapter leaves the experts' %.1f M weights as they are",
+                   (double)n / 1e6);
+    if (af_method_quantises(t->run))
+        af_trainer_say(t, "note: the experts are not quantised to 4 bits, as with transformers 5 "
+                          "and bitsandbytes");
+    for (int i = 0; i < t->spec->modules && !lost; i++)
+        if (t->adapter->module[i].rank && af_method_lost_in_peft(t->spec, &t->spec->module[i]))
+            lost = t->spec->module[i].path;
+    if (lost)
         af_trainer_say(t,
-                       "note: the experts' %.1f M weights are not quantised to 4 bits, as with "
-                       "transformers 5 and bitsandbytes",
-                       (double)n / 1e6);
+                       "note: PEFT takes targets like '%s' of this model for its experts, and will "
+                       "not load their adapters",
+                       lost);
 }
 
 static void say_plan(const af_trainer *t)

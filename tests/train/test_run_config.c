@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "afinar/graph.h"
+#include "train/method.h"
 #include "train/run_keys.h"
 
 #define BASE "base_model: m\ndatasets:\n  - path: d.jsonl\noutput_dir: out\n"
@@ -220,6 +221,32 @@ static void test_table_is_sound(void **state)
     free(help);
 }
 
+/* One layer of this model is dense: PEFT would take the names of its mlp for the experts'. */
+static void test_all_linear_of_a_mixture_is_what_peft_loads(void **state)
+{
+    (void)state;
+    static const char *const want[] = {"q_proj", "k_proj", "v_proj", "o_proj"};
+    char path[512];
+    af_run r = {0};
+    af_error err = {0};
+    af_hf_config config;
+    af_model_spec spec;
+    af_adapter_config c;
+    af_method_lists lists;
+    snprintf(path, sizeof path, "%s/models/qwen3_moe", golden_dir());
+    CHECK_OK(af_model_config(&config, path, &err), err);
+    CHECK_OK(af_model_spec_init(&spec, &config, &err), err);
+    CHECK_OK(parse(&r, BASE "adapter: lora\nlora_target_modules: all-linear\n", NULL, 0, &err),
+             err);
+    CHECK_OK(af_method_adapter(&c, &lists, &r, &spec, &err), err);
+    assert_int_equal(c.target_count, 4);
+    for (int i = 0; i < 4; i++)
+        assert_string_equal(c.target[i], want[i]);
+    af_run_clear(&r);
+    af_model_spec_clear(&spec);
+    af_hf_config_clear(&config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_null_takes_a_key_back),
         cmocka_unit_test(test_effective_file_reads_back),
         cmocka_unit_test(test_table_is_sound),
+        cmocka_unit_test(test_all_linear_of_a_mixture_is_what_peft_loads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
