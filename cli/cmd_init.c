@@ -33,9 +33,12 @@ int cmd_init(int argc, char **argv)
         {0, "force", AF_OPT_FLAG, &force, "replace a file that is there"},
         {0},
     };
-    const af_parsed p =
-        af_opts_parse("init", "Writes a commented run file for a model and a dataset.",
-                      "MODEL DATASET", opts, &common, argc, argv, arg, 2, 2, &count);
+    const af_parsed p = af_opts_parse(
+        "init",
+        "Writes a commented run file for a model and a dataset. A dataset with fields of its\n"
+        "own is given as in a run file: '{path: FILE, field_prompt: question, "
+        "field_completion: answer}'.",
+        "MODEL DATASET", opts, &common, argc, argv, arg, 2, 2, &count);
     if (p != AF_PARSED_OK)
         return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
     af_cli_log(&common);

@@ -69,6 +69,18 @@ done:
     return st;
 }
 
+/* The dataset as an entry of a list: a path, or a map with fields of its own as it was given. */
+static void put_entry(af_buf *b, const look *l)
+{
+    if (*l->dataset == '{') {
+        af_buf_printf(b, "- %s\n", l->dataset);
+        return;
+    }
+    af_buf_str(b, "- path: ");
+    put_quoted(b, l->dataset);
+    af_buf_char(b, '\n');
+}
+
 static af_status look_at_data(look *l, af_error *err)
 {
     af_status st = AF_OK;
@@ -78,9 +90,7 @@ static af_status look_at_data(look *l, af_error *err)
     af_data_kit kit = {0};
     af_data_counts counts = {0};
     af_walk_times times = {0};
-    af_buf_str(&list, "- path: ");
-    put_quoted(&list, l->dataset);
-    af_buf_char(&list, '\n');
+    put_entry(&list, l);
     if (list.bad)
         AF_TRY(af_fail(err, AF_EUSAGE, "the path of the dataset is not UTF-8"));
     AF_TRY(af_yaml_parse(&datasets, &mem, list.data, list.len, "command line", err));
@@ -141,9 +151,10 @@ static void put_data(af_buf *b, const look *l)
     const bool text = l->shape == AF_SHAPE_TEXT;
     af_buf_printf(b, "# %s%" PRId64 " records of type %s, %" PRId64 " tokens, ",
                   l->more ? "the first " : "", l->records, af_shape_name(l->shape), l->tokens);
-    af_buf_printf(b, "the longest %" PRId64 "\ndatasets:\n  - path: ", l->longest);
-    put_quoted(b, l->dataset);
-    af_buf_printf(b, "\n    type: %s\n", af_shape_name(l->shape));
+    af_buf_printf(b, "the longest %" PRId64 "\ndatasets:\n  ", l->longest);
+    put_entry(b, l);
+    if (*l->dataset != '{')
+        af_buf_printf(b, "    type: %s\n", af_shape_name(l->shape));
     if (l->records >= 100)
         af_buf_str(b, "val_set_size: 0.05        # held out, to see what the model does not know "
                       "by heart\nevals_per_epoch: 4\n");

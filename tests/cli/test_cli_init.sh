@@ -26,3 +26,9 @@ for bad in "$tmp/absent.jsonl" "$tmp/err"; do # not there, no dataset
     [ "$(wc -l < "$tmp/why")" = 1 ] && [ ! -e "$tmp/bad.yaml" ]
 done
 if "$AFINAR" init "$tmp" "$data" 2> "$tmp/why"; then echo "an empty folder was taken as a model"; exit 1; fi
+
+# fields of its own, as in a run file
+printf '{"q": "one", "a": "two"}\n' > "$tmp/qa.jsonl"
+"$AFINAR" init "$model" "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" > "$tmp/qa.yaml"
+grep -qF "  - {path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" "$tmp/qa.yaml"
+"$AFINAR" train "$tmp/qa.yaml" -q max_steps=1 device=cpu output_dir="$tmp/qa"
