@@ -81,6 +81,9 @@ char *af_path_temp(const char *path, const char *suffix);
 /* Removes what runs that no longer live left under such names of `path`; old content only when
  * there is new. */
 void af_path_sweep(const char *path);
+/* Holds a folder against other processes until *fd is closed, or this process ends however it does;
+ * false when another one has it. Where a file system has no locks, nobody is kept out. */
+bool af_dir_hold(const char *path, int *fd);
 /* Removes what this process has under such names of `path`, before it ends in the middle of writing
  * it; what was there before and is moved away comes back. */
 void af_path_discard(const char *path);

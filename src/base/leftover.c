@@ -25,6 +25,16 @@ char *af_path_temp(const char *path, const char *suffix)
     return tmp;
 }
 
+bool af_dir_hold(const char *path, int *fd)
+{
+    *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0 || flock(*fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return true;
+    close(*fd);
+    *fd = -1;
+    return false;
+}
+
 /* The process number in ".NAME.PID.N.tmp", or 0. */
 static long owner_of(const char *entry, const char *name, const char *suffix)
 {

@@ -6,6 +6,8 @@
 #include "train/checkpoint.h"
 #include "train/side_files.h"
 
+#include <unistd.h>
+
 static const char texts_name[] = "tokenizer.tmp";
 
 static bool is_finished(const char *output)
@@ -209,4 +211,22 @@ af_status af_run_folder_texts(const af_trainer *t, af_error *err)
     st = af_dir_exists(dir) ? af_path_remove(dir, err) : AF_OK;
     free(dir);
     return st;
+}
+
+af_status af_run_folder_hold(af_trainer *t, af_error *err)
+{
+    int fd;
+    if (t->output_held || !af_dir_exists(t->run->output_dir))
+        return AF_OK;
+    if (!af_dir_hold(t->run->output_dir, &fd))
+        return af_fail(err, AF_EUSAGE, "another run is writing to '%s'", t->run->output_dir);
+    t->output_held = fd + 1;
+    return AF_OK;
+}
+
+void af_run_folder_let_go(af_trainer *t)
+{
+    if (t->output_held)
+        close(t->output_held - 1);
+    t->output_held = 0;
 }

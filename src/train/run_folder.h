@@ -19,4 +19,8 @@ AF_CHECKED af_status af_run_folder_write(const char *dir, const char *name, cons
                                          af_error *err);
 /* Tokenizer and template beside the weights, so that the folder is complete. */
 AF_CHECKED af_status af_run_folder_texts(const af_trainer *t, af_error *err);
+/* Nobody else writes to the output folder until it is let go (or the process ends): two runs in one
+ * folder would be neither. Does nothing while the folder is not there, or is held already. */
+AF_CHECKED af_status af_run_folder_hold(af_trainer *t, af_error *err);
+void af_run_folder_let_go(af_trainer *t);
 #endif

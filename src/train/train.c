@@ -256,8 +256,9 @@ static af_status start(af_trainer *t, af_error *err)
     af_status st = AF_OK;
     char *checkpoint = NULL, *text = NULL;
     const char *output = t->run->output_dir;
-    const bool made = !af_dir_exists(output);
-    bool own = false;
+    const bool absent = !af_dir_exists(output);
+    bool own = false, made = false;
+    AF_TRY(af_run_folder_hold(t, err));
     AF_TRY(af_run_folder_choose(t, &checkpoint, &own, err));
     t->progress.data_records = t->store.records;
     t->progress.data_tokens = (int64_t)t->store.tokens;
@@ -269,6 +270,8 @@ static af_status start(af_trainer *t, af_error *err)
             leave_best(t);
     }
     AF_TRY(af_dir_make(output, err));
+    AF_TRY(af_run_folder_hold(t, err)); /* another run may have made it in the meantime */
+    made = absent;
     AF_TRY(af_run_folder_clear(output, checkpoint && own, err));
     AF_TRY(af_metrics_open(t, checkpoint, err));
     AF_TRY(af_samples_open(t, err));

@@ -45,6 +45,7 @@ typedef struct af_trainer {
     const af_run *run;
     const af_train_hooks *hooks;
     char *model_path; /* resolved */
+    int output_held;  /* 1 + the number under which the output folder is held, or 0 */
     af_device *device;
     af_dtype compute;
     af_source *source;

@@ -6,6 +6,7 @@
 #include "model/adapter_config.h"
 #include "train/method.h"
 #include "train/metrics.h"
+#include "train/run_folder.h"
 #include "train/samples.h"
 #include "train/trainer.h"
 
@@ -491,6 +492,7 @@ void af_trainer_close(af_trainer *t)
     free(t->staging);
     free(t->row_stats);
     free(t->losses);
+    af_run_folder_let_go(t);
     af_samples_free(t->samples);
     free(t->samples_html);
     free(t->dtype);

@@ -136,6 +136,10 @@ done
 "$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/hung" max_steps=1000000 2> "$tmp/err" &
 run=$!
 until [ -s "$tmp/hung/metrics.jsonl" ] || ! kill -0 $run; do sleep 0.05; done
+for how in resume_from_checkpoint=auto overwrite_output_dir=true; do # two runs in one folder would be neither
+    "$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/hung" max_steps=1000000 $how 2> "$tmp/why" && die "a second run writes to the folder"
+    grep -q "another run is writing to '$tmp/hung'" "$tmp/why" || die "$(cat "$tmp/why")"
+done
 kill -HUP $run
 wait $run || die "a run without its terminal fails: $(cat "$tmp/err")"
 ls -d "$tmp"/hung/checkpoint-* > /dev/null || die "a run without its terminal leaves no checkpoint"
