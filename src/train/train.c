@@ -68,8 +68,14 @@ static af_status log_step(af_trainer *t, const af_step_result *r, double seconds
     return st;
 }
 
-/* Evaluates and keeps count of gains. *stop: patience has run out. */
-static af_status evaluate(af_trainer *t, bool *stop, af_error *err)
+static bool out_of_patience(const af_trainer *t)
+{
+    const int64_t patience = t->run->early_stopping_patience;
+    return patience > 0 && t->progress.evals_without_gain >= patience;
+}
+
+/* Evaluates and keeps count of gains. */
+static af_status evaluate(af_trainer *t, af_error *err)
 {
     double loss, accuracy;
     const double start = now();
@@ -90,8 +96,6 @@ static af_status evaluate(af_trainer *t, bool *stop, af_error *err)
             &(af_train_step){.step = p->step, .steps = t->steps, .loss = NAN, .eval_loss = loss});
     if (st == AF_OK && better && t->run->load_best && p->step > 0)
         st = af_saver_save(t->saver, t, err);
-    *stop = t->run->early_stopping_patience > 0 &&
-            p->evals_without_gain >= t->run->early_stopping_patience;
     return st;
 }
 
@@ -113,7 +117,7 @@ static af_status ask_samples(af_trainer *t, const char *dir, af_error *err)
     return st == AF_OK ? af_samples_ask(t, dir, err) : st;
 }
 
-static af_status one_step(af_trainer *t, bool *stop, af_error *err)
+static af_status one_step(af_trainer *t, af_error *err)
 {
     af_step_result r;
     af_progress *p = &t->progress;
@@ -132,7 +136,7 @@ static af_status one_step(af_trainer *t, bool *stop, af_error *err)
     p->seconds += seconds;
     st = log_step(t, &r, seconds, lr, err);
     if (st == AF_OK && eval_due(t))
-        st = evaluate(t, stop, err);
+        st = evaluate(t, err);
     if (st == AF_OK && due(t, t->run->generate_samples_steps, 0) && p->step < t->steps)
         st = ask_samples(t, NULL, err);
     if (st == AF_OK && due(t, t->run->save_steps, t->run->saves_per_epoch) && p->step < t->steps)
@@ -143,14 +147,13 @@ static af_status one_step(af_trainer *t, bool *stop, af_error *err)
 static af_status loop(af_trainer *t, af_train_result *result, af_error *err)
 {
     af_status st = AF_OK;
-    bool enough = false;
     if (t->eval_items && t->progress.step == 0)
-        AF_TRY(evaluate(t, &enough, err));
+        AF_TRY(evaluate(t, err));
     if (t->progress.step == 0)
         AF_TRY(ask_samples(t, NULL, err));
-    enough = false;
-    while (t->progress.step < t->steps && !enough) {
-        AF_TRY(one_step(t, &enough, err));
+    /* a run that was killed after its last evaluation resumes at its end */
+    while (t->progress.step < t->steps && !out_of_patience(t)) {
+        AF_TRY(one_step(t, err));
         if (stop_asked(t) && t->progress.step < t->steps) {
             AF_TRY(af_saver_save(t->saver, t, err));
             AF_TRY(af_saver_wait(t->saver, err));
@@ -161,7 +164,7 @@ static af_status loop(af_trainer *t, af_train_result *result, af_error *err)
                            t->progress.step, t->steps, t->progress.step, t->run->output_dir);
         }
     }
-    if (enough)
+    if (out_of_patience(t))
         af_trainer_say(t, "early stop after step %" PRId64 ": no better evaluation in %" PRId64,
                        t->progress.step, t->progress.evals_without_gain);
     AF_TRY(af_saver_save(t->saver, t, err)); /* the end is a checkpoint too */

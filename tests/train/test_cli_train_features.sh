@@ -169,6 +169,12 @@ train early $worse
 [ "$(ls -d "$tmp"/early/checkpoint-* | wc -l)" = 1 ]
 steps=$(grep -c '"loss"' "$tmp/early/metrics.jsonl")
 [ "$steps" -lt 40 ] || die "the run did not stop early"
+# killed when all it still had to do was to write its results: there is no step more after a resume
+cp -r "$tmp/early" "$tmp/killed"
+(cd "$tmp/killed" && rm -r adapter_* *_results.json run_state.json report.html)
+train killed $worse resume_from_checkpoint=auto
+[ "$(grep -c '"loss"' "$tmp/killed/metrics.jsonl")" = "$steps" ] || die "a resumed run went on after its early stop"
+same early killed
 train best val_set_size=8 eval_steps=1 max_steps=6 learning_rate=0.3 lr_scheduler=constant load_best_model_at_end=true \
     save_total_limit=1
 best=$(sed -n 's/.*"best_global_step": \([0-9]*\).*/\1/p' "$tmp/best/trainer_state.json")
