@@ -250,30 +250,6 @@ static af_status keep(const af_trainer *t, int i, const af_generated *g, af_erro
     return st;
 }
 
-af_status af_samples_ask(af_trainer *t, const char *dir, af_error *err)
-{
-    const af_samples *s = t->samples;
-    if (!s)
-        return AF_OK;
-    af_generated *out = af_calloc((uint64_t)s->count, sizeof *out);
-    if (!out)
-        return af_fail_nomem(err, "the samples", (uint64_t)s->count * sizeof *out);
-    af_status st = !dir && on_cpu(t) ? generate(t, t->source, t->adapter, true, out, err)
-                   : t->adapter      ? ask_adapter(t, dir, out, err)
-                                     : ask_whole(t, dir, out, err);
-    if (st == AF_ENOMEM) {
-        af_trainer_say(t, "no samples at step %" PRId64 ": %s", t->progress.step, err->msg);
-        free(out);
-        return AF_OK;
-    }
-    for (int i = 0; i < s->count && st == AF_OK; i++)
-        st = keep(t, i, &out[i], err);
-    for (int i = 0; i < s->count; i++)
-        af_generated_clear(&out[i]);
-    free(out);
-    return st;
-}
-
 /* ---- samples.jsonl ---- */
 
 /* Rows of samples.jsonl, one after another: an object, or NULL at the end. */
@@ -298,7 +274,8 @@ static af_status read_rows(const af_trainer *t, char **path, char **text, af_err
     return af_file_exists(*path) ? af_file_read(text, &size, *path, UINT64_MAX / 2, err) : AF_OK;
 }
 
-af_status af_samples_open(const af_trainer *t, af_error *err)
+/* Keeps the rows of steps before `from`. */
+static af_status keep_before(const af_trainer *t, int64_t from, af_error *err)
 {
     char *path = NULL, *text = NULL;
     af_buf kept = {0};
@@ -309,8 +286,7 @@ af_status af_samples_open(const af_trainer *t, af_error *err)
         const char *at = text;
         for (json_t *row; (row = next_row(&at, &line, &len)); json_decref(row)) {
             const json_t *step = json_object_get(row, "step");
-            if (t->progress.step > 0 && json_is_integer(step) &&
-                json_integer_value(step) <= t->progress.step)
+            if (json_is_integer(step) && json_integer_value(step) < from)
                 af_buf_add(&kept, line, len);
         }
         st = kept.bad ? af_fail_nomem(err, "samples.jsonl", kept.len)
@@ -319,6 +295,37 @@ af_status af_samples_open(const af_trainer *t, af_error *err)
     af_buf_clear(&kept);
     free(path);
     free(text);
+    return st;
+}
+
+af_status af_samples_open(const af_trainer *t, af_error *err)
+{
+    return keep_before(t, t->progress.step > 0 ? t->progress.step + 1 : 0, err);
+}
+
+af_status af_samples_ask(af_trainer *t, const char *dir, af_error *err)
+{
+    const af_samples *s = t->samples;
+    if (!s)
+        return AF_OK;
+    af_generated *out = af_calloc((uint64_t)s->count, sizeof *out);
+    if (!out)
+        return af_fail_nomem(err, "the samples", (uint64_t)s->count * sizeof *out);
+    af_status st = !dir && on_cpu(t) ? generate(t, t->source, t->adapter, true, out, err)
+                   : t->adapter      ? ask_adapter(t, dir, out, err)
+                                     : ask_whole(t, dir, out, err);
+    if (st == AF_ENOMEM) {
+        af_trainer_say(t, "no samples at step %" PRId64 ": %s", t->progress.step, err->msg);
+        free(out);
+        return AF_OK;
+    }
+    if (st == AF_OK && dir) /* the last answers stand for their step, also after a resume */
+        st = keep_before(t, t->progress.step, err);
+    for (int i = 0; i < s->count && st == AF_OK; i++)
+        st = keep(t, i, &out[i], err);
+    for (int i = 0; i < s->count; i++)
+        af_generated_clear(&out[i]);
+    free(out);
     return st;
 }
 

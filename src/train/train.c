@@ -74,8 +74,8 @@ static bool out_of_patience(const af_trainer *t)
     return patience > 0 && t->progress.evals_without_gain >= patience;
 }
 
-/* Evaluates and keeps count of gains. */
-static af_status evaluate(af_trainer *t, af_error *err)
+/* Evaluates and keeps count of gains. *keep: the run wants a checkpoint of this step. */
+static af_status evaluate(af_trainer *t, bool *keep, af_error *err)
 {
     double loss, accuracy;
     const double start = now();
@@ -94,8 +94,7 @@ static af_status evaluate(af_trainer *t, af_error *err)
         t->hooks->step(
             t->hooks->user,
             &(af_train_step){.step = p->step, .steps = t->steps, .loss = NAN, .eval_loss = loss});
-    if (st == AF_OK && better && t->run->load_best && p->step > 0)
-        st = af_saver_save(t->saver, t, err);
+    *keep = better && t->run->load_best;
     return st;
 }
 
@@ -117,9 +116,11 @@ static af_status ask_samples(af_trainer *t, const char *dir, af_error *err)
     return st == AF_OK ? af_samples_ask(t, dir, err) : st;
 }
 
+/* The checkpoint comes last: what a step leaves is there when a run resumes behind it. */
 static af_status one_step(af_trainer *t, af_error *err)
 {
     af_step_result r;
+    bool keep = false;
     af_progress *p = &t->progress;
     const double start = now(), lr = af_schedule_lr(&t->schedule, p->step);
     af_status st = af_trainer_step(t, &r, err);
@@ -136,10 +137,11 @@ static af_status one_step(af_trainer *t, af_error *err)
     p->seconds += seconds;
     st = log_step(t, &r, seconds, lr, err);
     if (st == AF_OK && eval_due(t))
-        st = evaluate(t, err);
+        st = evaluate(t, &keep, err);
     if (st == AF_OK && due(t, t->run->generate_samples_steps, 0) && p->step < t->steps)
         st = ask_samples(t, NULL, err);
-    if (st == AF_OK && due(t, t->run->save_steps, t->run->saves_per_epoch) && p->step < t->steps)
+    keep |= due(t, t->run->save_steps, t->run->saves_per_epoch) && p->step < t->steps;
+    if (st == AF_OK && keep)
         st = af_saver_save(t->saver, t, err);
     return st;
 }
@@ -147,8 +149,9 @@ static af_status one_step(af_trainer *t, af_error *err)
 static af_status loop(af_trainer *t, af_train_result *result, af_error *err)
 {
     af_status st = AF_OK;
+    bool keep; /* there is nothing to keep before the first step */
     if (t->eval_items && t->progress.step == 0)
-        AF_TRY(evaluate(t, err));
+        AF_TRY(evaluate(t, &keep, err));
     if (t->progress.step == 0)
         AF_TRY(ask_samples(t, NULL, err));
     /* a run that was killed after its last evaluation resumes at its end */

@@ -164,7 +164,7 @@ train epoch saves_per_epoch=2 max_steps=-1 num_epochs=1 micro_batch_size=8
 [ "$(cd "$tmp/epoch" && echo checkpoint-*)" = "checkpoint-4 checkpoint-8" ] || die "saves_per_epoch kept $(ls "$tmp/epoch")"
 
 # a rate so high that evaluation gets worse: the run stops, and the best one is taken
-worse="val_set_size=8 eval_steps=1 early_stopping_patience=2 max_steps=40 learning_rate=1 lr_scheduler=constant"
+worse="val_set_size=8 eval_steps=1 early_stopping_patience=2 max_steps=40 learning_rate=1 lr_scheduler=constant generate_samples=[hello] generate_samples_steps=1"
 train early $worse
 [ "$(ls -d "$tmp"/early/checkpoint-* | wc -l)" = 1 ]
 steps=$(grep -c '"loss"' "$tmp/early/metrics.jsonl")
@@ -175,6 +175,7 @@ cp -r "$tmp/early" "$tmp/killed"
 train killed $worse resume_from_checkpoint=auto
 [ "$(grep -c '"loss"' "$tmp/killed/metrics.jsonl")" = "$steps" ] || die "a resumed run went on after its early stop"
 same early killed
+cmp "$tmp/early/samples.jsonl" "$tmp/killed/samples.jsonl" || die "a resumed run asked for its last samples twice"
 train best val_set_size=8 eval_steps=1 max_steps=6 learning_rate=0.3 lr_scheduler=constant load_best_model_at_end=true \
     save_total_limit=1
 best=$(sed -n 's/.*"best_global_step": \([0-9]*\).*/\1/p' "$tmp/best/trainer_state.json")
