@@ -62,7 +62,7 @@ static void test_default_way(void **state)
         {"activations stand out above the gradients", "full", "f32", 2, 512, true, 2.31},
         {"more of them", "full", "f32", 4, 512, true, 2.80},
         {"gradients hide them", "full", "f32", 1, 256, false, 2.18},
-        {"half as large", "full", "bf16", 2, 512, false, 2.20},
+        {"half as large", "full", "bf16", 1, 512, false, 2.20},
         {"an adapter", "lora", "f32", 2, 512, false, 1.80},
     };
     (void)state;
