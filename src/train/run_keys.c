@@ -51,7 +51,7 @@ const af_key af_keys[] = {
      "lora, qlora, or absent for full fine-tuning", {"finetuning_type", "fine_tune_type"}, 0,
      methods},
     {"load_in_4bit", AF_KEY_TRI, AT(load_in_4bit), 0, 0, "auto",
-     "quantise the frozen base to nf4 (qlora does, but for GGUF blocks)", {0}, AF_NEED_ADAPTER, NULL},
+     "quantise the frozen base to nf4 (qlora does; not GGUF blocks)", {0}, AF_NEED_ADAPTER, NULL},
     {"lora_r", AF_KEY_I64, AT(lora_r), 1, 4096, "16", "rank of the adapter", {"lora_rank"},
      AF_NEED_NEW_ADAPTER, NULL},
     {"lora_alpha", AF_KEY_F64, AT(lora_alpha), 0, 1e6, "0",
