@@ -5,7 +5,9 @@
 #include "interrupt.h"
 #include "model_opts.h"
 
+#include <errno.h>
 #include <math.h>
+#include <unistd.h>
 
 /* Records, not plain text. */
 static bool is_rows(const char *path)
@@ -82,6 +84,10 @@ int cmd_quantize(int argc, char **argv)
     if (!out || !o.type) {
         fprintf(stderr, "afinar quantize: %s is needed\n", out ? "--type T" : "-o OUT");
         return AF_EXIT_USAGE;
+    }
+    if (eval && access(eval, R_OK) != 0) { /* now, not when all is written */
+        fprintf(stderr, "afinar quantize: --eval: cannot read '%s': %s\n", eval, strerror(errno));
+        return AF_EXIT_FAILED;
     }
     af_cli_log(&common);
     af_cli_discard_when_stopped(out);

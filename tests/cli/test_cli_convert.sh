@@ -69,6 +69,7 @@ wrong 2 "--type has no effect" merge ties.yml --type f32 -o "$tmp/out/p"
 wrong 2 "is no DIR or DIR=WEIGHT" merge models/base --adapter "$golden/peft/lora=nan" -o "$tmp/out/p"
 wrong 1 "nf4 makes a folder" quantize "$llama" -o "$tmp/out/p.gguf" --type nf4
 wrong 1 "are for nf4 and fp4" quantize "$llama" -o "$tmp/out/p" --type int8 --block-size 32
+wrong 1 "cannot read '$tmp/absent.txt'" quantize "$llama" -o "$tmp/out/p" --type nf4 --eval "$tmp/absent.txt"
 wrong 1 "is a folder, a file is to be written" export "$llama" -o "$tmp/out" --type f16
 wrong 1 "give its folder" export "$llama/model.safetensors" -o "$tmp/out/p.gguf"
 
