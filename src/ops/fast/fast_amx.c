@@ -70,37 +70,39 @@ static inline __attribute__((always_inline)) void turn_eight(uint16_t *to, __m51
     }
 }
 
-/* A piece; half a line of the cache is read at once, because rows may fall on few sets of it. The
- * same of the lines after these is asked for: rows are far apart, the hardware does not know what
- * comes next. Half as many shuffles as af_amx_columns takes. */
-static __attribute__((noinline)) void turn_piece(af_amx_turn *t)
+/* 32 k's, half a line of the cache at a time, because rows may fall on few sets of it. The lines
+ * after these are asked for: rows are far apart, the hardware does not know what comes next. Half
+ * as many shuffles as af_amx_columns takes. */
+static __attribute__((noinline)) void turn_block(af_amx_turn *t)
 {
-    const int64_t ld = t->ld, half = t->left % 2;
-    const uint16_t *from = t->from + 16 * half, *next = t->from + 16 * half * ld + BM;
-    uint16_t *to = t->to + 16 * half * BGA;
-    __m512i a[8], b[8];
+    const int64_t ld = t->ld;
+    for (int half = 0; half < 2; half++) {
+        const uint16_t *from = t->from + 16 * half, *next = t->from + 16 * half * ld + BM;
+        uint16_t *to = t->to + 16 * half * BGA;
+        __m512i a[8], b[8];
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        a[i] = four_rows(from + i * ld, 8 * ld);
-        b[i] = four_rows(from + i * ld + 8, 8 * ld);
+        for (int i = 0; i < 8; i++) {
+            a[i] = four_rows(from + i * ld, 8 * ld);
+            b[i] = four_rows(from + i * ld + 8, 8 * ld);
+        }
+        turn_eight(to, a);
+        turn_eight(to + 8 * BGA, b);
+        for (int i = 0; i < 16; i++)
+            __builtin_prefetch(next + i * ld, 0, 2);
     }
-    turn_eight(to, a);
-    turn_eight(to + 8 * BGA, b);
-    for (int i = 0; i < 16; i++)
-        __builtin_prefetch(next + i * ld, 0, 2);
     t->left--;
-    t->from += half * BK * ld;
-    t->to += half * BM * BK;
+    t->from += BK * ld;
+    t->to += BM * BK;
 }
 
 void AF_ISA_NAME(af_amx_turned)(af_amx_turn *t)
 {
     while (t->left > 0)
-        turn_piece(t);
+        turn_block(t);
 }
 
-/* The products of one span; two rows of what is left for later go with each, and a piece of the
- * next rows of A. */
+/* The products of one span; two rows of what is left for later go with each, and 32 k's of the next
+ * rows of A, which may lie where those are that were just multiplied. */
 static inline void sum_span(const af_amx_span *s, af_amx_beside *w)
 {
     const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2;
@@ -115,7 +117,7 @@ static inline void sum_span(const af_amx_span *s, af_amx_beside *w)
         if (l.rows > 0)
             af_amx_bring(&l);
         if (w->turn.left > 0)
-            turn_piece(&w->turn);
+            turn_block(&w->turn);
     }
     w->later = l;
 }
@@ -169,15 +171,29 @@ static inline __m512i pairs(const uint16_t *even, const uint16_t *odd, int64_t l
     return _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16));
 }
 
+/* Two rows of k's of a panel of B; whole lines of the cache are read, which counts when they come
+ * from far away. */
+static inline void pair_rows(uint16_t *p, __m512i even, __m512i odd)
+{
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), /* unpacking takes quarters */
+        e = _mm512_permutexvar_epi64(order, even), o = _mm512_permutexvar_epi64(order, odd);
+    _mm512_storeu_si512(p, _mm512_unpacklo_epi16(e, o));
+    _mm512_storeu_si512(p + 16 * 32, _mm512_unpackhi_epi16(e, o));
+}
+
 void AF_ISA_NAME(af_amx_pairs)(uint16_t *p, const uint16_t *const h[32], int64_t lines,
                                int64_t step)
 {
-    for (int64_t l = 0; l < lines; l += BN, p += step)
+    int64_t l = 0;
+    for (; l + BN <= lines; l += BN, p += step)
 #pragma GCC unroll 4
-        for (int i = 0; i < 16; i++) {
-            _mm512_storeu_si512(p + i * 32, pairs(h[2 * i], h[2 * i + 1], l, lines));
-            _mm512_storeu_si512(p + (16 + i) * 32, pairs(h[2 * i], h[2 * i + 1], l + 16, lines));
-        }
+        for (int i = 0; i < 16; i++)
+            pair_rows(p + i * 32, _mm512_loadu_si512(h[2 * i] + l),
+                      _mm512_loadu_si512(h[2 * i + 1] + l));
+    const __mmask32 rest = af_amx_first(lines - l);
+    for (int i = 0; i < 16 && l < lines; i++)
+        pair_rows(p + i * 32, _mm512_maskz_loadu_epi16(rest, h[2 * i] + l),
+                  _mm512_maskz_loadu_epi16(rest, h[2 * i + 1] + l));
 }
 
 void AF_ISA_NAME(af_amx_columns)(uint16_t *p, const uint16_t *const h[32], int64_t lines,

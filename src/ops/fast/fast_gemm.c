@@ -175,6 +175,7 @@ void AF_ISA_NAME(af_task_strip)(const task *t, const spot *first, int64_t n, int
             o.i = first->i + i * tm;
             o.j = first->j + q * first->width;
             o.b = first->b + q * bytes;
+            h->last = q == n - 1;
             if (t->kind != KIND_PLANES)
                 af_ahead_fetch(next_b, next_b->lines);
             AF_ISA_NAME(af_spot_run)(t, &o, h);

@@ -7,14 +7,13 @@ void AF_ISA_NAME(af_spot_begin)(const task *t, int share, hand *h)
     h->turn = 0;
     h->then = NULL;
     h->then_row = 0;
+    h->last = false;
     h->rows = own_rows(t, share);
 #if defined(AF_ISA_amx)
     h->spare = h->rows + AF_GEMM_OWN / 2;
     h->waiting = (float *)h->rows;
-    if (t->own && t->kind == KIND_BF16) { /* a strip leaves room for them */
-        h->spare = t->strips + (uint64_t)(share + 1) * B_BYTES - t->depth * BM * 2;
-        h->rows = h->spare - t->depth * BM * 2;
-    }
+    if (t->own && t->kind == KIND_BF16) /* a strip leaves room for them */
+        h->rows = t->strips + (uint64_t)(share + 1) * B_BYTES - t->depth * BM * 2;
     h->beside = (af_amx_beside){0};
 #endif
     if (t->kind != KIND_F32)
@@ -63,10 +62,18 @@ static void find_spans(const task *t, const spot *o, const hand *h, af_amx_span 
     }
 }
 
+/* So many k's of the next rows, where there are some to be turned, beside the products of these. */
+static void turn_beside(int64_t depth, hand *h)
+{
+    h->beside.turn.left = h->beside.turn.to ? depth / BK : 0;
+}
+
 static void sum_amx(const task *t, const spot *o, float *c, int64_t ldc, af_tile_way way, hand *h)
 {
     af_amx_span s[AF_GEMM_CHUNKS];
     find_spans(t, o, h, s);
+    if (h->last)
+        turn_beside(t->depth, h);
     AF_ISA_NAME(af_amx_tile)(s, t->chunks, c, ldc, way, &h->beside);
 }
 
@@ -176,8 +183,8 @@ static void pack_rows(const task *t, int64_t i, uint8_t *to, int share)
     }
 }
 
-_Static_assert((AF_GEMM_WIDE / BN + 2) * AF_GEMM_KC_BF16 * BM * 2 <= B_BYTES,
-               "two tiles of rows beside a strip");
+_Static_assert((AF_GEMM_WIDE / BN + 1) * AF_GEMM_KC_BF16 * BM * 2 <= B_BYTES,
+               "a tile of rows beside a strip");
 
 /* Rows of a bf16 A from i on, whose stored rows are k's, to be turned. */
 static af_amx_turn turn_of(const task *t, int64_t i, uint8_t *to)
@@ -185,25 +192,24 @@ static af_amx_turn turn_of(const task *t, int64_t i, uint8_t *to)
     const chunk *c = &t->chunk[0];
     return (af_amx_turn){.from = (const uint16_t *)c->a->data + c->k * c->a->ld + t->m + i,
                          .to = (uint16_t *)to,
-                         .ld = c->a->ld,
-                         .left = 2 * (c->kc / BK)};
+                         .ld = c->a->ld};
 }
 
-/* As af_spot_rows. */
+/* As af_spot_rows. The next rows come where these are, k's after k's, when the last tile has read
+ * them (turn_beside): a second place would push this one out of the first-level cache. */
 static void turn_rows(const task *t, int64_t i, int share, hand *h)
 {
     af_amx_turn *next = &h->beside.turn;
-    uint8_t *to = h->spare;
-    if (!next->to && t->rows - i >= BM)
-        *next = turn_of(t, i, to);
-    else if (!next->to)
-        pack_rows(t, i, to, share);
-    AF_ISA_NAME(af_amx_turned)(next);
-    h->spare = h->rows;
-    h->rows = to;
+    if (!next->to && t->rows - i >= BM) {
+        *next = turn_of(t, i, h->rows);
+        next->left = t->depth / BK;
+        AF_ISA_NAME(af_amx_turned)(next);
+    } else if (!next->to) {
+        pack_rows(t, i, h->rows, share);
+    }
     *next = (af_amx_turn){0};
     if (h->then && h->then->rows - h->then_row >= BM)
-        *next = turn_of(h->then, h->then_row, h->spare);
+        *next = turn_of(h->then, h->then_row, h->rows);
 }
 
 void AF_ISA_NAME(af_spot_rows)(const task *t, int64_t i, int64_t tiles, int share, hand *h)
@@ -241,8 +247,11 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
     for (int64_t p = 0; p < parts; p++)
         for (int64_t q = 0; q < full; q++, h->turn ^= parts == 1) {
             float *sums = parts > 1 ? h->waiting + q * TILE : h->sums[h->turn];
-            const int spans = cut_spans(t, s, q, t->depth / BK * p / parts * BK,
-                                        t->depth / BK * (p + 1) / parts * BK, part);
+            const int64_t from = t->depth / BK * p / parts * BK,
+                          to = t->depth / BK * (p + 1) / parts * BK;
+            const int spans = cut_spans(t, s, q, from, to, part);
+            if (q == n - 1)
+                turn_beside(to - from, h);
             AF_ISA_NAME(af_amx_tile)
             (part, spans, sums, BN, p > 0 ? AF_TILE_CONTINUE : AF_TILE_SET, &h->beside);
             if (p == parts - 1)

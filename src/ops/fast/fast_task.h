@@ -52,8 +52,9 @@ typedef struct hand {
     uint8_t *rows;    /* of A for this tile, where a thread packs its own */
     const task *then; /* whose rows from then_row on will follow a strip, where that is known */
     int64_t then_row;
+    bool last; /* of the strip's tiles that read these rows */
 #if defined(AF_ISA_amx)
-    uint8_t *spare; /* for the next rows, which are packed while these are multiplied */
+    uint8_t *spare; /* for the next rows of planes, which are packed while these are multiplied */
     af_planes_rows next[AF_GEMM_CHUNKS];
     float block[BM * BK] __attribute__((aligned(64))); /* of them */
     float *waiting;                                    /* the sums of a strip between parts */

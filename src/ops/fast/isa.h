@@ -140,11 +140,11 @@ typedef struct af_planes_rows {
     int row;      /* or in a part of turning the block, which come before: from -AF_TURN_PARTS on */
 } af_planes_rows;
 enum { AF_TURN_PARTS = 4 };
-/* 32 lines of A from stored rows of k's, of bf16, in pieces of sixteen lines of 32 k's. */
+/* 32 lines of A from stored rows of k's, of bf16, 32 k's at a time. */
 typedef struct af_amx_turn {
     const uint16_t *from;
     uint16_t *to;
-    int64_t ld, left; /* values from row to row; pieces */
+    int64_t ld, left; /* values from row to row; how many times 32 k's */
 } af_amx_turn;
 /* What the vector unit does while the other one multiplies, a little after each group of four
  * products. Lines of memory are asked for one by one: the first-level cache waits for sixteen at
@@ -158,7 +158,7 @@ typedef struct af_amx_beside {
     af_amx_later later;
     af_planes_rows *rows; /* the next of A, as many chunks */
     int chunks, each;     /* each: rows of 32 k's at once */
-    af_amx_turn turn;     /* the next of a bf16 A, where they must be turned: a piece at once */
+    af_amx_turn turn;     /* the next of a bf16 A, where they must be turned: 32 k's at once */
 } af_amx_beside;
 /* c [BM][BN] = or += the spans' products; meanwhile what else is to be done. */
 void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t ldc,
@@ -172,7 +172,7 @@ void AF_ISA_NAME(af_amx_pairs)(uint16_t *p, const uint16_t *const h[32], int64_t
                                int64_t step);
 void AF_ISA_NAME(af_amx_columns)(uint16_t *p, const uint16_t *const h[32], int64_t lines,
                                  int64_t step);
-/* All pieces that are left. */
+/* All that is left. */
 void AF_ISA_NAME(af_amx_turned)(af_amx_turn *t);
 /* ---- fast_amx_attention.c and fast_amx_attention_bwd.c ---- */
 uint64_t AF_ISA_NAME(af_attend_work)(int64_t len, int64_t E);
