@@ -162,11 +162,51 @@ static void test_products_of_one_b_share_its_panels(void **state)
     }
 }
 
+/* As many rows as take another tile than the product before: its panels are laid out otherwise. */
+static void test_few_rows_do_not_take_panels_of_another_kind(void **state)
+{
+    (void)state;
+    enum { N = 96, K = 64, ROWS = 512 };
+    static const int64_t M[] = {512, 24, 512};
+    const int threads = 16;
+    float *a = values(ROWS * K, AF_DTYPE_F32, 1), *b = values(N * K, AF_DTYPE_F32, 2);
+    float *c[2] = {calloc(ROWS * N, sizeof(float)), calloc(ROWS * N, sizeof(float))};
+    af_pool *pool;
+    af_error err = {0};
+    CHECK_OK(af_pool_new(&pool, threads, &err), err);
+    for (int i = 0; af_fast_at(i); i++) {
+        const af_fast *f = af_fast_at(i);
+        void *work = malloc(f->gemm_work(threads)), *other = malloc(f->gemm_work(threads));
+        af_kept kept = {0};
+        for (size_t m = 0; m < AF_LEN(M); m++) {
+            for (int k = 0; k < 2; k++) {
+                const af_gemm g = {.M = M[m],
+                                   .N = N,
+                                   .K = K,
+                                   .a = operand(a, M[m], K, AF_DTYPE_F32, true),
+                                   .b = operand(b, K, N, AF_DTYPE_F32, false),
+                                   .c = c[k],
+                                   .ldc = N,
+                                   .c_dtype = AF_DTYPE_F32,
+                                   .alpha = 1,
+                                   .kept = k ? NULL : &kept};
+                f->gemm(&g, pool, k ? other : work);
+            }
+            CHECK_MSG(memcmp(c[0], c[1], (size_t)(M[m] * N) * sizeof(float)) == 0,
+                      "%s: product %zu differs", f->name, m);
+        }
+        free(work), free(other);
+    }
+    af_pool_free(pool);
+    free(a), free(b), free(c[0]), free(c[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_do_not_change_large_products),
         cmocka_unit_test(test_products_of_one_b_share_its_panels),
+        cmocka_unit_test(test_few_rows_do_not_take_panels_of_another_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,6 +32,7 @@ typedef struct af_kept {
     const void *data;
     uint8_t *panels;    /* NULL where nothing was kept */
     int64_t N, K, step; /* step: k's of one of its parts */
+    int kind;           /* how values lie in them; products of few rows have another one */
 } af_kept;
 
 typedef struct af_cpu {

@@ -393,7 +393,7 @@ static uint8_t *kept_panels(const task *t, const plan *p, int threads)
     const af_gemm *g = t->g;
     const af_kept *k = &t->kept;
     const bool same = packs_whole(t, p) && k->data == g->b.data && k->N == g->N && k->K == g->K &&
-                      k->step == p->step;
+                      k->step == p->step && k->kind == (int)t->kind;
     return same && k->panels >= t->a && k->panels + group_bytes(t, p) <= t->a + room(threads)
                ? k->panels
                : NULL;
@@ -423,5 +423,5 @@ void AF_ISA_NAME(af_team_run)(const task *of, af_pool *pool, int64_t step, int64
             run_block(&w, &t, &p, pool);
         }
     if (g->kept && packs_whole(&t, &p))
-        *g->kept = (af_kept){g->b.data, w.panels, g->N, g->K, p.step};
+        *g->kept = (af_kept){g->b.data, w.panels, g->N, g->K, p.step, (int)t.kind};
 }
