@@ -158,8 +158,20 @@ static af_status check_required(const af_run *r, bool for_training, af_error *er
     return AF_OK;
 }
 
+/* The HF trainer also takes yes for the newest checkpoint, and no for none. */
+static void settle_resume(af_run *r)
+{
+    if (r->resume && strcmp(r->resume, "true") == 0)
+        r->resume = "auto";
+    if (r->resume && strcmp(r->resume, "false") == 0) {
+        r->resume = NULL;
+        r->given[af_key_find("resume_from_checkpoint") - af_keys] = 0;
+    }
+}
+
 af_status af_run_check(af_run *r, bool for_training, af_error *err)
 {
+    settle_resume(r);
     af_status st = check_required(r, for_training, err);
     if (st == AF_OK)
         st = check_pairs(r, err);

@@ -18,11 +18,9 @@ static bool is_finished(const char *output)
     return yes;
 }
 
-/* "true" is what the HF trainer calls it. */
 static bool is_automatic(const af_run *r)
 {
-    return r->auto_resume ||
-           (r->resume && (strcmp(r->resume, "auto") == 0 || strcmp(r->resume, "true") == 0));
+    return r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
 }
 
 /* The number behind `key` in a file of the output folder, or `none`. */
@@ -169,6 +167,11 @@ af_status af_run_folder_choose(af_trainer *t, char **checkpoint, bool *own, af_e
     *own = is_automatic(r);
     if (*own) {
         const af_status st = af_checkpoint_newest(t, r->output_dir, checkpoint, err);
+        if (st == AF_OK && !*checkpoint && is_finished(r->output_dir))
+            return af_fail(err, AF_EUSAGE,
+                           "'%s' holds a finished run and no checkpoint from which it could go on: "
+                           "give overwrite_output_dir: true instead, or another output_dir",
+                           r->output_dir);
         if (st == AF_OK && !*checkpoint && has_run(r->output_dir))
             af_trainer_say(t, "no checkpoint of '%s' is whole: starting afresh", r->output_dir);
         return st;

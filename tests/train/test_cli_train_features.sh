@@ -156,6 +156,10 @@ same six longer
 train longer $flat max_steps=6 resume_from_checkpoint=true
 train longer $flat max_steps=5 resume_from_checkpoint=auto
 same six longer
+rm -r "$tmp"/longer/checkpoint-* # then it cannot, and its result must not be lost over that
+train longer $flat max_steps=8 resume_from_checkpoint=auto 2> "$tmp/err" && die "a finished run without a checkpoint went on"
+grep -q "no checkpoint from which it could go on" "$tmp/err" || die "$(cat "$tmp/err")"
+same six longer
 
 # checkpoints: limit, per epoch
 train limit save_steps=1 save_total_limit=2 max_steps=5

@@ -57,6 +57,8 @@ static void test_every_wrong_file_is_named(void **state)
         {BASE "learning_rate: fast\n", {"run.yaml:5", "wants a number", "'fast'"}},
         {BASE "learning_rate: -1\n", {"run.yaml:5", "learning_rate is -1", ""}},
         {BASE "learning_rate: .nan\n", {"run.yaml:5", "learning_rate", ".nan"}},
+        {BASE "resume_from_checkpoint: true\noverwrite_output_dir: true\n",
+         {"run.yaml:5", "contradict", "overwrite_output_dir"}},
         {BASE "warmup_steps: 3\nwarmup_ratio: 0.1\n", {"run.yaml:6", "contradict", "warmup_ratio"}},
         {BASE "adapter: qlora\nload_in_4bit: false\n", {"contradict", "qlora", ""}},
         {BASE "cosine_min_lr_ratio: 0.1\nlr_scheduler: linear\n",
@@ -221,6 +223,21 @@ static void test_table_is_sound(void **state)
     free(help);
 }
 
+static void test_resume_is_also_yes_and_no(void **state)
+{
+    (void)state;
+    af_run r = {0};
+    af_error err = {0};
+    CHECK_OK(parse(&r, BASE "resume_from_checkpoint: true\n", NULL, 0, &err), err);
+    assert_string_equal(r.resume, "auto");
+    af_run_clear(&r);
+    CHECK_OK(parse(&r, BASE "resume_from_checkpoint: false\noverwrite_output_dir: true\n", NULL, 0,
+                   &err),
+             err);
+    assert_null(r.resume);
+    af_run_clear(&r);
+}
+
 /* One layer of this model is dense: PEFT would take the names of its mlp for the experts'. */
 static void test_all_linear_of_a_mixture_is_what_peft_loads(void **state)
 {
@@ -258,6 +275,7 @@ int main(void)
         cmocka_unit_test(test_null_takes_a_key_back),
         cmocka_unit_test(test_effective_file_reads_back),
         cmocka_unit_test(test_table_is_sound),
+        cmocka_unit_test(test_resume_is_also_yes_and_no),
         cmocka_unit_test(test_all_linear_of_a_mixture_is_what_peft_loads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
