@@ -4,6 +4,7 @@
 
 #include "afinar/convert.h"
 #include "base/buf.h"
+#include "format/json_text.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -64,15 +65,15 @@ static af_status check_old(const char *path, af_error *err)
     return st;
 }
 
-void af_convert_discard(const char *out)
+bool af_convert_discard(const char *out)
 {
     size_t len = strlen(out);
     while (len > 1 && out[len - 1] == '/')
         len--;
     char *path = af_strndup(out, len);
-    if (path)
-        af_path_discard(path);
+    const bool any = path && af_path_discard(path);
     free(path);
+    return any;
 }
 
 af_status af_folder_begin(af_folder *f, const char *path, const char *const *inputs,
@@ -205,7 +206,6 @@ af_status af_folder_copy_text(const af_folder *f, const char *from, af_error *er
 af_status af_json_read(json_t **out, const char *dir, const char *name, af_error *err)
 {
     af_status st = AF_OK;
-    json_error_t why;
     char *path = af_path_join(dir, name), *text = NULL;
     uint64_t n = 0;
     *out = NULL;
@@ -214,11 +214,7 @@ af_status af_json_read(json_t **out, const char *dir, const char *name, af_error
     if (!af_file_exists(path))
         goto done;
     AF_TRY(af_file_read(&text, &n, path, JSON_BYTES_MAX, err));
-    *out = json_loadb(text, n, JSON_ALLOW_NUL, &why);
-    if (!*out && json_error_code(&why) == json_error_numeric_overflow) /* "no limit" as 1e30 */
-        *out = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
-    if (!*out)
-        st = af_fail(err, AF_EFORMAT, "%s:%d: %s", path, why.line, why.text);
+    AF_TRY(af_json_parse(out, text, n, path, err));
 done:
     free(text);
     free(path);

@@ -4,8 +4,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
-
-#include <jansson.h>
+#include "format/json_text.h"
 
 #define CONFIG_MAX ((uint64_t)64 << 20) /* bytes of a tokenizer_config.json */
 
@@ -13,15 +12,11 @@ static af_status read_config(json_t **out, const char *path, af_error *err)
 {
     char *text = NULL;
     uint64_t size = 0;
-    json_error_t why;
-    const af_status st = af_file_read(&text, &size, path, CONFIG_MAX, err);
-    if (st != AF_OK)
-        return st;
-    *out = json_loadb(text, size, JSON_ALLOW_NUL, &why);
-    if (!*out && json_error_code(&why) == json_error_numeric_overflow) /* "no limit" as 1e30 */
-        *out = json_loadb(text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+    af_status st = af_file_read(&text, &size, path, CONFIG_MAX, err);
+    if (st == AF_OK)
+        st = af_json_parse(out, text, size, path, err);
     free(text);
-    return *out ? AF_OK : af_fail(err, AF_EFORMAT, "%s:%d: %s", path, why.line, why.text);
+    return st;
 }
 
 /* The place of the default template in a config, or NULL: a string, or one of a list. */

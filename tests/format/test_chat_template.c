@@ -170,6 +170,28 @@ static void test_open_finds_the_template_as_transformers(void **state)
     af_log_set(NULL, NULL);
 }
 
+/* A number that is no integer of ours stays what it is, and makes no reals of the others. */
+static void test_put_leaves_the_rest_of_a_config(void **state)
+{
+    (void)state;
+    char path[300], *text = NULL;
+    uint64_t len = 0;
+    af_error err = {0};
+    put("tokenizer_config.json", "{\"chat_template\": \"old\", \"stride\": 0, \"x\": [512, 0.5, "
+                                 "{\"y\": -3}], \"model_max_length\": "
+                                 "1000000000000000019884624838656}");
+    CHECK_OK(af_template_put(folder, "new", 3, &err), err);
+    check_open(folder, NULL, "new");
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+    CHECK_OK(af_file_read(&text, &len, path, 4096, &err), err);
+    static const char *const must[] = {"\"stride\": 0,", "512,", " 0.5,", "\"y\": -3\n",
+                                       "\"model_max_length\": 1e30"};
+    for (size_t i = 0; i < AF_LEN(must); i++)
+        CHECK_MSG(strstr(text, must[i]), "no %s in %s", must[i], text);
+    free(text);
+    put("chat_template.jinja", NULL);
+}
+
 static void test_open_reads_gguf_and_jinja_files(void **state)
 {
     (void)state;
@@ -262,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_what_surrounds_a_template),
         cmocka_unit_test(test_answers_are_json_lines),
         cmocka_unit_test(test_open_finds_the_template_as_transformers),
+        cmocka_unit_test(test_put_leaves_the_rest_of_a_config),
         cmocka_unit_test(test_open_reads_gguf_and_jinja_files),
         cmocka_unit_test(test_real_templates_render_byte_for_byte),
     };
