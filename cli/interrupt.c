@@ -27,9 +27,13 @@ static void *watch(void *out)
     stop_signals(&set);
     if (sigwait(&set, &sig) != 0)
         return NULL;
-    af_convert_discard(out);
-    af_convert_discard(out); /* a file may have come while the first was removed */
-    fprintf(stderr, "\nafinar: stopped; what was written of '%s' is removed\n", (const char *)out);
+    bool removed = af_convert_discard(out);
+    removed |= af_convert_discard(out); /* a file may have come while the first was removed */
+    if (removed)
+        fprintf(stderr, "\nafinar: stopped; what was written of '%s' is removed\n",
+                (const char *)out);
+    else
+        fprintf(stderr, "\nafinar: stopped\n");
     signal(sig, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     raise(sig);

@@ -62,8 +62,9 @@ AF_CHECKED af_status af_quantize(af_convert_report **report, const char *model, 
 bool af_quantize_makes_folder(const char *type);
 
 /* For a program that is told to stop while it writes `out`: what is written of it so far goes, and
- * what was there before stays. The process must end then. */
-void af_convert_discard(const char *out);
+ * what was there before stays. The process must end then. False when there was nothing: not begun
+ * yet, or `out` is whole already. */
+bool af_convert_discard(const char *out);
 
 /* ---- merge ---- */
 

@@ -108,21 +108,25 @@ static void give_up(const char *dir, const char *entry, const char *path, bool w
     free(own);
 }
 
-void af_path_discard(const char *path)
+bool af_path_discard(const char *path)
 {
     const char *name = af_path_name(path);
     char *dir = folder_of(path), **names = NULL;
     int n = 0;
+    bool any = false;
     const long self = (long)getpid();
     if (dir && *name && af_dir_list(&names, &n, dir, NULL) == AF_OK) {
         for (int i = 0; i < n; i++) {
             const bool old = owner_of(names[i], name, "old") == self;
-            if (old || owner_of(names[i], name, "tmp") == self)
+            if (old || owner_of(names[i], name, "tmp") == self) {
                 give_up(dir, names[i], path, old);
+                any = true;
+            }
         }
         af_names_free(names, n);
     }
     free(dir);
+    return any;
 }
 
 void af_path_sweep(const char *path)

@@ -78,17 +78,22 @@ static void remove_written(const char *out, bool gguf)
     free(modelfile);
 }
 
-/* A file that cannot even be opened again is a failed verification. */
-static void verify_written(const af_given *in, const char *adapter, const char *out, double bits,
-                           int threads, af_verify_result *verify)
+/* A file that cannot even be opened again is a failed verification; one for which there is too
+ * little memory is not: it stays, and is called unverified. */
+static af_status verify_written(const af_given *in, const char *adapter, const char *out,
+                                double bits, int threads, af_verify_result *verify, af_error *err)
 {
     af_error why = {0};
-    if (af_export_verify(in->path, adapter, out, bits, threads, verify, &why) != AF_OK) {
+    const af_status st = af_export_verify(in->path, adapter, out, bits, threads, verify, &why);
+    if (st == AF_ENOMEM)
+        return af_fail(err, st, "'%s' is written, but could not be verified: %.160s", out, why.msg);
+    if (st != AF_OK) {
         *verify = (af_verify_result){.ran = true};
         snprintf(verify->message, sizeof verify->message, "%.255s", why.msg);
     }
     if (!verify->ok && !verify->same)
         remove_written(out, af_file_exists(out));
+    return AF_OK;
 }
 
 /* ---- to GGUF ---- */
@@ -117,7 +122,8 @@ static af_status model_to_gguf(const char *model, const char *out, const af_expo
     if (!o->no_verify) {
         const af_dtype base = af_mix_get(g.mix)->base;
         const af_dtype_info *d = af_dtype_get(base);
-        verify_written(in, o->adapter, out, (double)d->bytes * 8 / d->elems, o->threads, verify);
+        AF_TRY(verify_written(in, o->adapter, out, (double)d->bytes * 8 / d->elems, o->threads,
+                              verify, err));
     }
 done:
     af_imatrix_clear(&imatrix);
@@ -215,7 +221,8 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
     AF_TRY(af_folder_commit(&f, err));
     af_convert_report_finish(r);
     if (!o->no_verify)
-        verify_written(in, o->adapter, out, dtype == AF_DTYPE_F32 ? 32 : 16, o->threads, verify);
+        AF_TRY(verify_written(in, o->adapter, out, dtype == AF_DTYPE_F32 ? 32 : 16, o->threads,
+                              verify, err));
     *report = r;
     r = NULL;
 done:

@@ -73,6 +73,16 @@ wrong 1 "cannot read '$tmp/absent.txt'" quantize "$llama" -o "$tmp/out/p" --type
 wrong 1 "is a folder, a file is to be written" export "$llama" -o "$tmp/out" --type f16
 wrong 1 "give its folder" export "$llama/model.safetensors" -o "$tmp/out/p.gguf"
 
+# what there was no memory to verify has not failed: it stays (how much is too little depends on the build)
+for kib in 12000 20000 28000; do
+    out=$( (ulimit -v $kib && "$AFINAR" export "$llama" -o "$tmp/tight.gguf" --type f16 --threads 1 -q) 2>&1)
+    case "$out" in
+    *"is removed"*) fail "removed with too little memory to verify: $out" ;;
+    *"could not be verified"*) [ -f "$tmp/tight.gguf" ] || fail "said to be written, and is not there: $out" ;;
+    esac
+    rm -f "$tmp/tight.gguf"
+done
+
 # a folder that holds more than a model is not replaced
 cp -r "$tmp/nf4" "$tmp/run"
 mkdir "$tmp/run/checkpoint-3"
