@@ -47,7 +47,7 @@ static int report(const char *out, const af_convert_report *r, const af_verify_r
         return AF_EXIT_OK;
     fprintf(stderr, "afinar export: '%s' %s: %s\n", out,
             v->same ? "is written, but its turns do not end"
-                    : "is not what was exported and is removed (--no-verify keeps it)",
+                    : "is not written (--no-verify would): what was made is not what was exported",
             v->message);
     return AF_EXIT_FAILED;
 }

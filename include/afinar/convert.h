@@ -123,7 +123,7 @@ typedef struct af_export_opts {
 
 typedef struct af_verify_result {
     bool ran, ok;
-    bool same; /* the logits are within what is allowed; else what was written is removed */
+    bool same; /* the logits are within what is allowed; else what was there before stays */
     double logit_error; /* rms of the difference over the spread of the logits */
     double allowed;
     int64_t same_top, positions; /* positions with the same most likely token */

@@ -8,6 +8,8 @@
 #include "convert/given_out.h"
 #include "convert/turn_text.h"
 
+#include <unistd.h>
+
 static bool ends_with(const char *s, const char *tail)
 {
     const size_t n = strlen(s), t = strlen(tail);
@@ -67,36 +69,75 @@ done:
     return st;
 }
 
-/* What failed its verification is not left for the next program to take. */
-static void remove_written(const char *out, bool gguf)
+/* ---- verification ---- */
+
+/* What was made against what was meant. UNSURE: too little memory to tell. */
+typedef enum verdict { FITS, UNSURE, DIFFERS } verdict;
+
+static verdict judge(const af_given *in, const af_export_opts *o, const char *made, double bits,
+                     af_verify_result *verify, af_error *why)
 {
-    char *modelfile = gguf ? modelfile_path(out) : NULL;
-    if (af_path_remove(out, NULL) != AF_OK)
-        af_say(AF_LOG_WARN, "'%s' could not be removed", out);
-    if (modelfile && af_path_remove(modelfile, NULL) != AF_OK)
-        af_say(AF_LOG_WARN, "'%s' could not be removed", modelfile);
-    free(modelfile);
+    if (o->no_verify)
+        return FITS;
+    const af_status st =
+        af_export_verify(in->path, o->adapter, made, bits, o->threads, verify, why);
+    if (st == AF_ENOMEM)
+        return UNSURE;
+    if (st != AF_OK) { /* it cannot even be opened again */
+        *verify = (af_verify_result){.ran = true};
+        snprintf(verify->message, sizeof verify->message, "%.255s", why->msg);
+    }
+    return verify->ok || verify->same ? FITS : DIFFERS;
 }
 
-/* A file that cannot even be opened again is a failed verification; one for which there is too
- * little memory is not: it stays, and is called unverified. */
-static af_status verify_written(const af_given *in, const char *adapter, const char *out,
-                                double bits, int threads, af_verify_result *verify, af_error *err)
+static af_status fail_unsure(const char *out, const af_error *why, af_error *err)
 {
-    af_error why = {0};
-    const af_status st = af_export_verify(in->path, adapter, out, bits, threads, verify, &why);
-    if (st == AF_ENOMEM)
-        return af_fail(err, st, "'%s' is written, but could not be verified: %.160s", out, why.msg);
-    if (st != AF_OK) {
-        *verify = (af_verify_result){.ran = true};
-        snprintf(verify->message, sizeof verify->message, "%.255s", why.msg);
-    }
-    if (!verify->ok && !verify->same)
-        remove_written(out, af_file_exists(out));
-    return AF_OK;
+    return af_fail(err, AF_ENOMEM, "'%s' is written, but could not be verified: %.160s", out,
+                   why->msg);
+}
+
+/* A second name of the file that is there, until what replaces it has been verified. NULL: there is
+ * none, or a file system has no second names. */
+static char *keep_old(const char *out)
+{
+    char *old = af_file_exists(out) ? af_path_temp(out, "old") : NULL;
+    if (old && link(out, old) == 0)
+        return old;
+    free(old);
+    return NULL;
+}
+
+static void put_back(const char *out, const char *old)
+{
+    if ((old ? af_path_replace(old, out, NULL) : af_path_remove(out, NULL)) != AF_OK)
+        af_say(AF_LOG_WARN, "'%s' could not be taken away", out);
 }
 
 /* ---- to GGUF ---- */
+
+/* Writes the file; one that is not what was meant leaves what was there before. */
+static af_status write_gguf(af_given *in, const char *out, const af_export_opts *o,
+                            const af_gguf_model_opts *g, af_convert_report **report,
+                            af_verify_result *verify, af_error *err)
+{
+    af_status st = AF_OK;
+    af_error why = {0};
+    const af_dtype_info *d = af_dtype_get(af_mix_get(g->mix)->base);
+    char *old = o->no_verify ? NULL : keep_old(out);
+    AF_TRY(af_gguf_model_write(report, in, out, g, err));
+    const verdict v = judge(in, o, out, (double)d->bytes * 8 / d->elems, verify, &why);
+    if (v == DIFFERS)
+        put_back(out, old);
+    else
+        AF_TRY(write_modelfile(out, NULL, err));
+    if (v == UNSURE)
+        AF_TRY(fail_unsure(out, &why, err));
+done:
+    if (old && af_path_remove(old, NULL) != AF_OK)
+        af_say(AF_LOG_WARN, "'%s' could not be removed", old);
+    free(old);
+    return st;
+}
 
 static af_status model_to_gguf(const char *model, const char *out, const af_export_opts *o,
                                af_convert_report **report, af_verify_result *verify, af_error *err)
@@ -117,14 +158,7 @@ static af_status model_to_gguf(const char *model, const char *out, const af_expo
         g.imatrix = &imatrix;
         g.imatrix_file = o->imatrix;
     }
-    AF_TRY(af_gguf_model_write(report, in, out, &g, err));
-    AF_TRY(write_modelfile(out, NULL, err));
-    if (!o->no_verify) {
-        const af_dtype base = af_mix_get(g.mix)->base;
-        const af_dtype_info *d = af_dtype_get(base);
-        AF_TRY(verify_written(in, o->adapter, out, (double)d->bytes * 8 / d->elems, o->threads,
-                              verify, err));
-    }
+    AF_TRY(write_gguf(in, out, o, &g, report, verify, err));
 done:
     af_imatrix_clear(&imatrix);
     af_given_close(in);
@@ -202,6 +236,7 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
     af_convert_report *r = NULL;
     json_t *config = NULL;
     af_dtype dtype;
+    af_error why = {0};
     AF_TRY(af_given_open(&in, model, err));
     if (o->adapter) {
         AF_TRY(af_given_read_adapter(in, o->adapter, &a, err));
@@ -218,11 +253,12 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
         af_config_set_dtype(config, dtype);
     AF_TRY(af_folder_json(&f, "config.json", config, err));
     AF_TRY(write_weights(in, &f, dtype, o->threads, r, err));
-    AF_TRY(af_folder_commit(&f, err));
     af_convert_report_finish(r);
-    if (!o->no_verify)
-        AF_TRY(verify_written(in, o->adapter, out, dtype == AF_DTYPE_F32 ? 32 : 16, o->threads,
-                              verify, err));
+    const verdict v = judge(in, o, f.temp, dtype == AF_DTYPE_F32 ? 32 : 16, verify, &why);
+    if (v != DIFFERS)
+        AF_TRY(af_folder_commit(&f, err));
+    if (v == UNSURE)
+        AF_TRY(fail_unsure(out, &why, err));
     *report = r;
     r = NULL;
 done:

@@ -218,6 +218,15 @@ static void test_verification_fails_where_gguf_loses_something(void **state)
     assert_true(v.message[0] != '\0');
     assert_false(af_file_exists(out)); /* nobody takes it for the model */
     assert_false(af_file_exists(join(out, sizeof out, d.path, "Modelfile")));
+    af_error err = {0};
+    char **names;
+    int count;
+    CHECK_OK(af_file_write(join(out, sizeof out, d.path, "m.gguf"), "old", 3, &err), err);
+    assert_false(export(model, out, (af_export_opts){.type = "f32", .threads = 2}).ok);
+    assert_int_equal(af_file_size(out), 3); /* what was there stays, and nothing else */
+    CHECK_OK(af_dir_list(&names, &count, d.path, &err), err);
+    assert_int_equal(count, 1);
+    af_names_free(names, count);
     const af_verify_result kept = export(model, join(out, sizeof out, d.path, "m.gguf"),
                                          (af_export_opts){.type = "f32", .no_verify = true});
     assert_true(kept.ok && af_file_exists(out));
