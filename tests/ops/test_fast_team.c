@@ -104,6 +104,22 @@ static void test_threads_do_not_change_large_products(void **state)
             same_bits(af_fast_at(i), &products[k]);
 }
 
+/* dW of f32: A [K][M] turned, times B [K][N]. */
+static af_gemm gradient(int64_t M, int64_t N, int64_t K, const float *a, const float *b, float *c,
+                        af_kept *kept)
+{
+    return (af_gemm){.M = M,
+                     .N = N,
+                     .K = K,
+                     .a = operand(a, M, K, AF_DTYPE_F32, true),
+                     .b = operand(b, K, N, AF_DTYPE_F32, false),
+                     .c = c,
+                     .ldc = N,
+                     .c_dtype = AF_DTYPE_F32,
+                     .alpha = 1,
+                     .kept = kept};
+}
+
 /* Products with the same B, one right after the other, as the gradients of weights that read the
  * same rows: where one finds the panels of the one before, what B has become is not seen. */
 static bool shares_panels(const af_fast *f, int threads)
@@ -125,16 +141,7 @@ static bool shares_panels(const af_fast *f, int threads)
         const size_t bytes = (size_t)(M[i] * N) * sizeof(float);
         const float *from[] = {b, old, new};
         for (int k = 0; k < 3; k++) {
-            const af_gemm g = {.M = M[i],
-                               .N = N,
-                               .K = K,
-                               .a = operand(a, M[i], K, AF_DTYPE_F32, true),
-                               .b = operand(from[k], K, N, AF_DTYPE_F32, false),
-                               .c = c[k],
-                               .ldc = N,
-                               .c_dtype = AF_DTYPE_F32,
-                               .alpha = 1,
-                               .kept = k ? NULL : &kept};
+            const af_gemm g = gradient(M[i], N, K, a, from[k], c[k], k ? NULL : &kept);
             f->gemm(&g, pool, k ? other : work);
         }
         const bool was = memcmp(c[0], c[1], bytes) == 0, is = memcmp(c[0], c[2], bytes) == 0;
@@ -180,16 +187,7 @@ static void test_few_rows_do_not_take_panels_of_another_kind(void **state)
         af_kept kept = {0};
         for (size_t m = 0; m < AF_LEN(M); m++) {
             for (int k = 0; k < 2; k++) {
-                const af_gemm g = {.M = M[m],
-                                   .N = N,
-                                   .K = K,
-                                   .a = operand(a, M[m], K, AF_DTYPE_F32, true),
-                                   .b = operand(b, K, N, AF_DTYPE_F32, false),
-                                   .c = c[k],
-                                   .ldc = N,
-                                   .c_dtype = AF_DTYPE_F32,
-                                   .alpha = 1,
-                                   .kept = k ? NULL : &kept};
+                const af_gemm g = gradient(M[m], N, K, a, b, c[k], k ? NULL : &kept);
                 f->gemm(&g, pool, k ? other : work);
             }
             CHECK_MSG(memcmp(c[0], c[1], (size_t)(M[m] * N) * sizeof(float)) == 0,
