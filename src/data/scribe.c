@@ -27,18 +27,6 @@ void af_row_clear(af_row *r)
     *r = (af_row){0};
 }
 
-static json_t *token_variables(const af_tokenizer *t)
-{
-    const char *const text[] = {af_tokenizer_bos_text(t), af_tokenizer_eos_text(t),
-                                af_tokenizer_pad_text(t), af_tokenizer_unk_text(t)};
-    static const char *const name[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
-    json_t *o = json_object();
-    for (size_t i = 0; o && i < AF_LEN(text); i++)
-        if (text[i])
-            json_object_set_new(o, name[i], json_string(text[i]));
-    return o;
-}
-
 static bool ends_with(const char *s, const char *end)
 {
     const size_t n = strlen(s), m = strlen(end);
@@ -50,21 +38,38 @@ bool af_scribe_own_template(const char *given)
     return !given || strcmp(given, "tokenizer_default") == 0;
 }
 
+static bool is_text(const char *s) { return strstr(s, "{%") || strstr(s, "{{"); }
+
+static af_status open_file(af_template **out, const char *path, af_error *err)
+{
+    af_template *t = NULL;
+    const af_status st = af_template_open(&t, path, err);
+    if (st != AF_OK)
+        return st;
+    if (is_text(af_template_source(t, NULL))) {
+        *out = t;
+        return AF_OK;
+    }
+    af_template_close(t);
+    return af_fail(err, AF_EFORMAT,
+                   "%s has neither {{ nor {%%: every conversation would have the same text", path);
+}
+
 af_status af_scribe_template(af_template **out, bool *bare, const char *model, const char *given,
                              af_error *err)
 {
     *bare = false;
     if (af_scribe_own_template(given))
         return af_template_open(out, model, err);
-    const bool text = strstr(given, "{%") || strstr(given, "{{");
+    const bool text = is_text(given);
     const bool plain = !text && strcmp(given, "chatml") == 0;
     if (!text && !plain && !ends_with(given, ".jinja") && !ends_with(given, ".j2"))
         return af_template_open_named(out, model, given, err);
     *bare = true;
     if (plain)
         return af_template_parse(out, chatml, strlen(chatml), err);
-    const af_status st = text ? af_template_parse(out, given, strlen(given), err)
-                              : af_template_open(out, given, err);
+    const af_status st =
+        text ? af_template_parse(out, given, strlen(given), err) : open_file(out, given, err);
     return st == AF_OK ? AF_OK : af_fail_prefix(err, "chat_template");
 }
 
@@ -78,8 +83,7 @@ static af_status open_template(af_scribe *s, const char *model, const char *give
     const af_status st = af_scribe_template(&s->chat, &bare, model, given, err);
     if (st != AF_OK || !bare)
         return st;
-    s->extra = token_variables(s->tokenizer);
-    return s->extra ? AF_OK : af_fail_nomem(err, "the chat template", 0);
+    return af_template_lend_tokens(s->chat, s->tokenizer, err);
 }
 
 af_status af_scribe_init(af_scribe *s, const af_tokenizer *tokenizer, const char *model,
@@ -100,7 +104,6 @@ done:
 void af_scribe_clear(af_scribe *s)
 {
     af_template_close(s->chat);
-    json_decref(s->extra);
     for (int i = 0; i < s->eots; i++)
         free(s->eot[i]);
     af_encoding_clear(&s->encoding);
@@ -131,10 +134,8 @@ af_status af_scribe_render(af_scribe *s, char **text, uint64_t *len, const af_ta
         if (!part)
             return af_fail_nomem(err, "a conversation", n);
     }
-    const af_render_opts o = {.messages = part ? part : t->messages,
-                              .tools = t->tools,
-                              .extra = s->extra,
-                              .add_generation_prompt = prompt};
+    const af_render_opts o = {
+        .messages = part ? part : t->messages, .tools = t->tools, .add_generation_prompt = prompt};
     af_status st = af_template_render(s->chat, text, len, &o, generation, err);
     if (st != AF_OK)
         st = af_fail_prefix(err, "the chat template refuses this conversation");

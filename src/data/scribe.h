@@ -31,7 +31,6 @@ typedef struct af_scribe {
     af_template *chat;             /* NULL: no template; `why` says why */
     af_error why;
     bool want_text; /* rows of token ids get their text, too */
-    json_t *extra;  /* special tokens, for a template that came without a model */
     char *eot[AF_EOT_MAX];
     int eots;
     af_encoding encoding; /* scratch */

@@ -35,6 +35,21 @@ const char *af_template_source(const af_template *t, uint64_t *len)
 
 bool af_template_marks_generation(const af_template *t) { return t->marks_generation; }
 
+af_status af_template_lend_tokens(af_template *t, const af_tokenizer *k, af_error *err)
+{
+    const char *const text[] = {af_tokenizer_bos_text(k), af_tokenizer_eos_text(k),
+                                af_tokenizer_pad_text(k), af_tokenizer_unk_text(k)};
+    static const char *const name[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
+    if (json_object_size(t->tokens) > 0)
+        return AF_OK;
+    json_decref(t->tokens);
+    t->tokens = json_object();
+    for (size_t i = 0; t->tokens && i < AF_LEN(text); i++)
+        if (text[i])
+            json_object_set_new(t->tokens, name[i], json_string(text[i]));
+    return t->tokens ? AF_OK : af_fail_nomem(err, "the chat template", 0);
+}
+
 static bool name_byte(char c)
 {
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');

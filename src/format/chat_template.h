@@ -5,6 +5,7 @@
 #include "base/base.h"
 
 #include "afinar/chat.h"
+#include "afinar/text.h"
 
 #include <jansson.h>
 
@@ -23,6 +24,9 @@ typedef struct af_render_opts {
 AF_CHECKED af_status af_template_render(const af_template *t, char **text, uint64_t *len,
                                         const af_render_opts *o, af_spans *generation,
                                         af_error *err);
+
+/* The special tokens of a tokenizer, for a template that came without any. */
+AF_CHECKED af_status af_template_lend_tokens(af_template *t, const af_tokenizer *k, af_error *err);
 
 /* Writes a template to a folder, as chat_template.jinja and over one in its tokenizer_config.json,
  * so that no reader takes another one. */

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "format/chat_template.h"
 
 static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *err)
 {
@@ -129,13 +130,23 @@ const char *af_model_template_path(const af_model *m)
 
 af_status af_model_template(af_model *m, const af_template **out, af_error *err)
 {
+    af_status st = AF_OK;
+    const af_tokenizer *base;
+    const char *path = af_model_template_path(m);
+    af_template *t = NULL;
     if (!m->template) {
-        const af_status st = af_template_open(&m->template, af_model_template_path(m), err);
-        if (st != AF_OK)
-            return st;
+        AF_TRY(af_template_open(&t, path, err));
+        if (path != m->path) { /* beside an adapter there need be no tokenizer */
+            AF_TRY(af_model_tokenizer(m, &base, err));
+            AF_TRY(af_template_lend_tokens(t, base, err));
+        }
+        m->template = t;
+        t = NULL;
     }
     *out = m->template;
-    return AF_OK;
+done:
+    af_template_close(t);
+    return st;
 }
 
 const char *af_model_arch(const af_model *m) { return af_source_spec(m->source)->arch->model_type; }

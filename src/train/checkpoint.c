@@ -262,10 +262,9 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
         AF_TRY(write_copies(&s->weights, tmp, "model.safetensors", err));
     AF_TRY(write_copies(&s->state, tmp, "optimizer.safetensors", err));
     end_reading(s);
-    if (!s->adapter) { /* a folder that opens as a model does */
-        AF_TRY(af_side_files_copy(s->model, tmp, true, err));
-        AF_TRY(af_side_files_template(s->model, s->chat_template, tmp, err));
-    }
+    /* a folder that opens as a model does, or as an adapter */
+    AF_TRY(af_side_files_copy(s->model, tmp, !s->adapter, err));
+    AF_TRY(af_side_files_template(s->model, s->chat_template, tmp, err));
     AF_TRY(write_text(tmp, "progress.json", s->progress, err));
     AF_TRY(write_text(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(write_text(tmp, "run.yaml", s->run_text, err));
@@ -344,7 +343,7 @@ static af_status snapshot(af_saver *s, af_trainer *t, af_error *err)
     AF_TRY(af_run_text(t->run, &s->run_text, err));
     s->limit = t->run->save_total_limit;
     s->model = t->model_path;
-    s->chat_template = t->run->chat_template;
+    s->chat_template = t->chat_template;
     s->output = af_strdup(t->run->output_dir);
     s->dir = af_path_join(t->run->output_dir, name);
     if (t->run->load_best && t->progress.best_step > 0) {

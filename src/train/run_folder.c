@@ -195,7 +195,7 @@ af_status af_run_folder_write(const char *dir, const char *name, const char *tex
 af_status af_run_folder_texts(const af_trainer *t, af_error *err)
 {
     const char *output = t->run->output_dir;
-    const char *given = t->run->chat_template;
+    const char *given = t->chat_template;
     if (af_dir_exists(t->model_path)) {
         const af_status copied = af_side_files_copy(t->model_path, output, !t->adapter, err);
         return copied == AF_OK ? af_side_files_template(t->model_path, given, output, err) : copied;

@@ -44,8 +44,9 @@ enum { AF_FROZEN_ALIGN = 64 };
 typedef struct af_trainer {
     const af_run *run;
     const af_train_hooks *hooks;
-    char *model_path; /* resolved */
-    int output_held;  /* 1 + the number under which the output folder is held, or 0 */
+    char *model_path;    /* resolved */
+    char *chat_template; /* as af_scribe_init takes it: that of a file was read, once */
+    int output_held;     /* 1 + the number under which the output folder is held, or 0 */
     af_device *device;
     af_dtype compute;
     af_source *source;

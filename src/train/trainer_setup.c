@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "data/data_source.h"
+#include "data/scribe.h"
 #include "model/adapter_config.h"
 #include "train/method.h"
 #include "train/metrics.h"
@@ -42,7 +43,7 @@ static af_status open_data(af_trainer *t, const af_yaml *list, af_token_store *s
         .datasets = list,
         .run_path = run->path,
         .model = t->model_path,
-        .chat_template = run->chat_template,
+        .chat_template = t->chat_template,
         .train_on_inputs = run->train_on_inputs,
         .roles = run->roles_to_train.item,
         .role_count = run->roles_to_train.count,
@@ -52,10 +53,6 @@ static af_status open_data(af_trainer *t, const af_yaml *list, af_token_store *s
         .vocab = t->spec->vocab,
     };
     const af_status st = af_dataset_open(store, counts, &o, err);
-    if (st != AF_OK && run->chat_template && strstr(err->msg, "chat template named")) {
-        char at[300];
-        af_fail_prefix(err, "%s", af_run_place(run, "chat_template", at, sizeof at));
-    }
     if (st == AF_OK && store->records == 0)
         return nothing_left(run, counts, err);
     if (st == AF_OK && store->supervised == 0)
@@ -149,11 +146,31 @@ static af_status check_data_keys(const af_run *r, af_error *err)
     return st;
 }
 
+/* A file may change while a run goes on: it is read once, and what was read is written with the
+ * results. */
+static af_status read_template(af_trainer *t, af_error *err)
+{
+    const char *given = t->run->chat_template;
+    af_template *chat = NULL;
+    bool bare;
+    if (af_scribe_own_template(given))
+        return AF_OK;
+    af_status st = af_scribe_template(&chat, &bare, t->model_path, given, err);
+    if (st != AF_OK) {
+        char at[300];
+        return af_fail_prefix(err, "%s", af_run_place(t->run, "chat_template", at, sizeof at));
+    }
+    t->chat_template = af_strdup(bare ? af_template_source(chat, NULL) : given);
+    af_template_close(chat);
+    return t->chat_template ? AF_OK : af_fail_nomem(err, "the chat template", 0);
+}
+
 static af_status open_streams(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
     af_stream_opts o = stream_opts(t);
     AF_TRY(check_data_keys(t->run, err));
+    AF_TRY(read_template(t, err));
     AF_TRY(open_data(t, t->run->datasets, &t->store, &t->counts, err));
     if (t->run->test_datasets) {
         AF_TRY(open_data(t, t->run->test_datasets, &t->eval_store, &t->eval_counts, err));
@@ -486,6 +503,7 @@ void af_trainer_close(af_trainer *t)
     free(t->train_subset);
     free(t->eval_subset);
     free(t->model_path);
+    free(t->chat_template);
     free(t->metrics_path);
     free(t->events_path);
     free(t->bounds);

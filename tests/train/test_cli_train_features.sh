@@ -130,6 +130,27 @@ done
 "$AFINAR" generate "$base" -p '[user]hi<|im_end|>[assistant]' -n 1 --json --device cpu -q > "$tmp/without"
 [ "$(cut -d']' -f1 "$tmp/with")" = "$(cut -d']' -f1 "$tmp/without")" ] || die "the adapter is asked with another template"
 
+# a checkpoint is asked as the final adapter is; without a tokenizer beside it, the special tokens are the base's
+answer() { "$AFINAR" generate "$base" --adapter "$1" --chat -p hi -n 3 --json --device cpu -q; }
+[ "$(answer "$tmp/styled")" = "$(answer "$tmp/styled/checkpoint-2")" ] || die "a checkpoint answers otherwise: $(answer "$tmp/styled/checkpoint-2")"
+mkdir "$tmp/bare" && cp "$tmp"/styled/adapter_* "$tmp/bare"
+printf '%s' '{{ eos_token }}{% for m in messages %}{{ m.content }}{% endfor %}' > "$tmp/bare/chat_template.jinja"
+"$AFINAR" generate "$base" -p '<|im_end|>hi' -n 1 --json --device cpu -q > "$tmp/without"
+[ "$(answer "$tmp/bare" | cut -d']' -f1)" = "$(cut -d']' -f1 "$tmp/without")" ] || die "a template without a tokenizer knows no special tokens"
+
+# a template's file is read once: what is written is what was trained with, whatever became of the file
+cp "$tmp/own.jinja" "$tmp/gone.jinja"
+"$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/gone" "$talks" chat_template="$tmp/gone.jinja" max_steps=1000000 2> "$tmp/err" &
+run=$!
+until [ -s "$tmp/gone/metrics.jsonl" ] || ! kill -0 $run; do sleep 0.05; done
+rm "$tmp/gone.jinja"
+kill -INT $run
+wait $run || die "a run whose template is gone: $(cat "$tmp/err")"
+cmp "$tmp/own.jinja" "$(echo "$tmp"/gone/checkpoint-*)/chat_template.jinja" || die "another template than the one that was read"
+echo 'no tags' > "$tmp/gone.jinja"
+train tagless "$talks" chat_template="$tmp/gone.jinja" 2> "$tmp/err" && die "a template without tags passes"
+grep -q "chat_template: $tmp/gone.jinja has neither {{ nor {%: every conversation" "$tmp/err" || die "$(cat "$tmp/err")"
+
 # who reads the lines may leave: the run goes on; a terminal that goes away is a Ctrl-C
 "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/alone" max_steps=200 2>&1 | head -1 > /dev/null
 [ -f "$tmp/alone/run_state.json" ] || die "a run ends with the reader of its lines"
