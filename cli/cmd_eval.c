@@ -9,7 +9,7 @@ enum { WINDOW = 512, SEQUENCE_LEN = 2048, NOT_GIVEN = INT32_MIN };
 /* Plain text has no records: it is cut into windows. */
 static bool is_text(const char *path)
 {
-    static const char *const ends[] = {".txt", ".text", ".md"};
+    static const char *const ends[] = {".txt", ".text", ".md", ".raw"};
     const size_t n = strlen(path);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         const size_t k = strlen(ends[i]);

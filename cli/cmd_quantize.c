@@ -9,41 +9,68 @@
 #include <math.h>
 #include <unistd.h>
 
+static const af_eval_data_opts eval_opts = {.sequence_len = 2048};
+
 /* Records, not plain text. */
-static bool is_rows(const char *path)
+static bool is_rows(const char *data)
 {
-    const char *dot = strrchr(path, '.');
-    return dot && (!strncmp(dot, ".json", 5) || !strcmp(dot, ".csv") || !strcmp(dot, ".parquet"));
+    static const char *const ends[] = {".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet"};
+    const size_t n = strlen(data);
+    const size_t k = n > 3 && !strcmp(data + n - 3, ".gz")    ? n - 3
+                     : n > 4 && !strcmp(data + n - 4, ".zst") ? n - 4
+                                                              : n;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const size_t e = strlen(ends[i]);
+        if (k > e && !strncmp(data + k - e, ends[i], e))
+            return true;
+    }
+    return *data == '{'; /* a dataset as a run file has it */
 }
 
-/* Perplexity of one model over a file. */
-static af_status perplexity(const char *model, const char *file, const af_common *c, double *out,
-                            af_error *err)
+/* What can be said of the data now, not when all is written. */
+static af_status find_data(const char *data, af_error *err)
+{
+    if (is_rows(data))
+        return af_eval_data_find(data, &eval_opts, err);
+    return access(data, R_OK) == 0
+               ? AF_OK
+               : af_fail(err, AF_EIO, "--eval: cannot read '%s': %s", data, strerror(errno));
+}
+
+/* Perplexity of one model; `adapter` may be NULL. */
+static af_status perplexity(const char *model, const char *adapter, const char *data,
+                            const af_common *c, double *out, af_error *err)
 {
     af_model *m = NULL;
     af_eval_result r = {0};
-    const af_model_opts o = {.device = c->device, .threads = (int)c->threads};
+    const af_model_opts o = {.device = c->device,
+                             .threads = (int)c->threads,
+                             .adapters = adapter ? 1 : 0,
+                             .adapter = {adapter},
+                             .adapter_weight = {1}};
     af_status st = af_model_open(&m, model, &o, err);
     if (st == AF_OK)
-        st = is_rows(file) ? af_model_eval_dataset(
-                                 m, file, &(af_eval_data_opts){.sequence_len = 2048}, &r, err)
-                           : af_model_eval_text(m, file, 512, &r, err);
+        st = is_rows(data) ? af_model_eval_dataset(m, data, &eval_opts, &r, err)
+                           : af_model_eval_text(m, data, 512, &r, err);
     af_model_close(m);
     *out = exp(r.loss);
     return st;
 }
 
-static int report(const char *model, const char *out, const char *eval, const af_common *c,
-                  const af_convert_report *r)
+static int report(const char *model, const char *adapter, const char *out, const char *eval,
+                  const af_common *c, const af_convert_report *r)
 {
     af_error err = {0};
     double before = 0, after = 0;
     if (eval) {
-        af_status st = perplexity(model, eval, c, &before, &err);
+        af_status st = perplexity(model, adapter, eval, c, &before, &err);
         if (st == AF_OK)
-            st = perplexity(out, eval, c, &after, &err);
-        if (st != AF_OK)
-            return af_report("quantize", &err);
+            st = perplexity(out, NULL, eval, c, &after, &err);
+        if (st != AF_OK) {
+            fprintf(stderr, "afinar quantize: '%s' is written, but --eval failed: %s\n", out,
+                    err.msg);
+            return AF_EXIT_FAILED;
+        }
     }
     if (c->json) {
         af_print_convert_json(r, out, eval ? &before : NULL, eval ? &after : NULL);
@@ -74,7 +101,8 @@ int cmd_quantize(int argc, char **argv)
         {0, "imatrix-chunks", AF_OPT_I64, &o.imatrix_chunks, "512-token chunks of it to use [all]"},
         {0, "imatrix-out", AF_OPT_STR, &o.imatrix_out, "where to keep it (.dat or .gguf)"},
         {0, "adapter", AF_OPT_STR, &o.adapter, "PEFT folder to merge in first"},
-        {0, "eval", AF_OPT_STR, &eval, "text: perplexity before and after"},
+        {0, "eval", AF_OPT_STR, &eval,
+         "text or dataset, as of eval --data: perplexity before and after"},
         {0},
     };
     const af_parsed p = af_opts_parse("quantize", "Writes a model with fewer bits a weight.",
@@ -85,17 +113,15 @@ int cmd_quantize(int argc, char **argv)
         fprintf(stderr, "afinar quantize: %s is needed\n", out ? "--type T" : "-o OUT");
         return AF_EXIT_USAGE;
     }
-    if (eval && access(eval, R_OK) != 0) { /* now, not when all is written */
-        fprintf(stderr, "afinar quantize: --eval: cannot read '%s': %s\n", eval, strerror(errno));
-        return AF_EXIT_FAILED;
-    }
+    if (eval && find_data(eval, &err) != AF_OK)
+        return af_report("quantize", &err);
     af_cli_log(&common);
     af_cli_discard_when_stopped(out);
     o.threads = (int)common.threads;
     o.device = common.device;
     if (af_quantize(&r, arg[0], out, &o, &err) != AF_OK)
         return af_report("quantize", &err);
-    const int rc = report(arg[0], out, eval, &common, r);
+    const int rc = report(arg[0], o.adapter, out, eval, &common, r);
     af_convert_report_free(r);
     return rc;
 }

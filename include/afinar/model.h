@@ -96,6 +96,8 @@ typedef struct af_eval_data_opts {
 AF_CHECKED af_status af_model_eval_dataset(af_model *m, const char *path,
                                            const af_eval_data_opts *o, af_eval_result *out,
                                            af_error *err);
+/* The dataset is there and its keys are known: what can be said of it before any work. */
+AF_CHECKED af_status af_eval_data_find(const char *path, const af_eval_data_opts *o, af_error *err);
 
 /* ---- generation ---- */
 

@@ -49,7 +49,8 @@ af_status af_records_kind_of(af_records_kind *out, const char *path, const char 
         if (!ends_with(path, n, kinds[i].ending))
             continue;
         *out = kinds[i].kind;
-        if (said && wish != *out && !(is_json(wish) && is_json(*out)))
+        if (said && wish != *out && !(is_json(wish) && is_json(*out)) &&
+            !(wish == AF_RECORDS_CSV && *out == AF_RECORDS_TSV)) /* the name says with what */
             return af_fail(err, AF_EUSAGE, "%s: 'ds_type: %s' and the name's %s contradict", path,
                            ds_type, kinds[i].ending);
         return AF_OK;

@@ -1,7 +1,11 @@
 /* eval_data.c - loss and accuracy of a model over a dataset of any shape the trainer reads. */
 #include "base/buf.h"
+#include "base/file.h"
+#include "data/data_source.h"
 #include "data/dataset.h"
 #include "model/model_state.h"
+
+static const char place[] = "command line";
 
 /* The list of one dataset, as a run file would have it. */
 static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
@@ -19,10 +23,31 @@ static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
     if (o->type && *path != '{')
         af_buf_printf(&text, "  type: '%s'\n", o->type);
     const af_status st = text.bad ? af_fail_nomem(err, "a path", strlen(path))
-                                  : af_yaml_parse(out, mem, text.data, text.len, "--data", err);
+                                  : af_yaml_parse(out, mem, text.data, text.len, place, err);
     if (st == AF_OK)
         af_yaml_forget_lines(*out);
     af_buf_clear(&text);
+    return st;
+}
+
+af_status af_eval_data_find(const char *path, const af_eval_data_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    af_arena mem = {0};
+    af_yaml *list = NULL;
+    af_data_source *source = NULL;
+    int sources = 0;
+    AF_TRY(dataset_list(&list, &mem, path, o, err));
+    const af_data_opts data = {.datasets = list, .run_path = place};
+    AF_TRY(af_data_sources_read(&source, &sources, &data, &mem, err));
+    for (int i = 0; i < sources; i++) {
+        char **files = NULL;
+        int n = 0;
+        AF_TRY(af_data_source_files(&source[i], data.run_path, &files, &n, err));
+        af_names_free(files, n);
+    }
+done:
+    af_arena_clear(&mem);
     return st;
 }
 
@@ -55,7 +80,7 @@ af_status af_model_eval_dataset(af_model *m, const char *path, const af_eval_dat
         template = af_arena_printf(&mem, "%s/chat_template.jinja", texts);
     AF_TRY(dataset_list(&list, &mem, path, o, err));
     const af_data_opts data = {.datasets = list,
-                               .run_path = "--data",
+                               .run_path = place,
                                .model = m->path,
                                .chat_template = template,
                                .train_on_inputs = o->train_on_inputs,

@@ -70,6 +70,8 @@ wrong 2 "is no DIR or DIR=WEIGHT" merge models/base --adapter "$golden/peft/lora
 wrong 1 "nf4 makes a folder" quantize "$llama" -o "$tmp/out/p.gguf" --type nf4
 wrong 1 "are for nf4 and fp4" quantize "$llama" -o "$tmp/out/p" --type int8 --block-size 32
 wrong 1 "cannot read '$tmp/absent.txt'" quantize "$llama" -o "$tmp/out/p" --type nf4 --eval "$tmp/absent.txt"
+wrong 1 "dataset $tmp/absent.jsonl is not there" quantize "$llama" -o "$tmp/out/p" --type nf4 --eval "{path: $tmp/absent.jsonl}"
+wrong 1 "unknown key 'feld'" quantize "$llama" -o "$tmp/out/p" --type nf4 --eval "{path: $golden/imatrix/text.txt, feld: q}"
 wrong 1 "is a folder, a file is to be written" export "$llama" -o "$tmp/out" --type f16
 wrong 1 "give its folder" export "$llama/model.safetensors" -o "$tmp/out/p.gguf"
 
@@ -82,6 +84,23 @@ for kib in 12000 20000 28000; do
     esac
     rm -f "$tmp/tight.gguf"
 done
+
+# perplexity before and after, over a dataset as a run file has it; a .tsv is one of tabs, whatever ds_type calls it
+qwen="$golden/models/qwen2"
+printf '{"q": "what, is it", "a": "this"}\n' >"$tmp/qa.jsonl"
+printf 'prompt\tcompletion\nwhat, is it\tthis\n' >"$tmp/qa.tsv"
+for d in "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" "$tmp/qa.tsv" "{path: $tmp/qa.tsv, ds_type: csv}"; do
+    out=$("$AFINAR" quantize "$qwen" -o "$tmp/qa" --type nf4 --eval "$d" --json --device cpu -q) || fail "quantize --eval $d"
+    grep -o '"perplexity_before".*' <<<"$out"
+done >"$tmp/ppl"
+[ "$(wc -l <"$tmp/ppl") $(sort -u "$tmp/ppl" | wc -l)" = "3 1" ] || fail "quantize --eval: $(cat "$tmp/ppl")"
+out=$("$AFINAR" quantize "$qwen" -o "$tmp/qa" --type nf4 --eval "$tmp/qa.jsonl" --device cpu -q 2>&1) && fail "unknown fields pass"
+has "$out" "'$tmp/qa' is written, but --eval failed: $tmp/qa.jsonl:1: keys [q, a]"
+
+# with an adapter, what is before quantising has it, too
+out=$("$AFINAR" quantize "$llama" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/qa.gguf" --type f32 --eval "$golden/imatrix/text.txt" \
+    --device cpu -q) || fail "quantize --adapter --eval"
+grep -q '(+0.00%)\|(-0.00%)' <<<"$out" || fail "f32 is not what the adapter's model was: $out"
 
 # a folder that holds more than a model is not replaced
 cp -r "$tmp/nf4" "$tmp/run"

@@ -95,6 +95,13 @@ printf '{"q": "what is it", "a": "this"}\n' >"$tmp/qa.jsonl"
     >"$tmp/out" 2>"$tmp/err" || fail "eval of named fields: $(cat "$tmp/err")"
 grep -q '"rows": 1}' "$tmp/out" || fail "eval of named fields: $(cat "$tmp/out")"
 
+# plain text under the names it has elsewhere
+for f in text.txt wiki.test.raw; do
+    printf 'what is it, this or that? it is this. ' >"$tmp/$f"
+    "$AFINAR" eval "$AF_GOLDEN/models/qwen2" --device cpu --data "$tmp/$f" --json -q 2>&1
+done >"$tmp/out"
+[ "$(wc -l <"$tmp/out") $(sort -u "$tmp/out" | wc -l)" = "2 1" ] || fail "eval of plain text: $(cat "$tmp/out")"
+
 # whole numbers are no weights, and a tensor of another shape is not also left over
 sed 's/"F32"/"I32"/g' "$qwen/model.safetensors" >"$tmp/nan/model.safetensors"
 "$AFINAR" generate "$tmp/nan" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "weights of type I32 pass"
