@@ -102,6 +102,11 @@ out=$("$AFINAR" quantize "$llama" --adapter "$golden/gguf_models/llama/lora" -o 
     --device cpu -q) || fail "quantize --adapter --eval"
 grep -q '(+0.00%)\|(-0.00%)' <<<"$out" || fail "f32 is not what the adapter's model was: $out"
 
+# a window that GGUF has no place for: said, and compared as far as both are the same
+out=$("$AFINAR" export "$golden/models/mistral_tiny" -o "$tmp/window.gguf" --type f32 -q 2>&1) || fail "export of a window: $out"
+has "$out" "no sliding window for architecture 'llama': beyond 4 tokens"
+has "$out" "same top token at 8 of 8 places"
+
 # a folder that holds more than a model is not replaced
 cp -r "$tmp/nf4" "$tmp/run"
 mkdir "$tmp/run/checkpoint-3"
