@@ -157,6 +157,9 @@ typedef struct af_fast {
     bool (*usable)(void);
     /* Bytes of workspace a product needs on so many threads. */
     uint64_t (*gemm_work)(int threads);
+    /* Products of two f32 matrices have the same bits with all numbers of threads up to this one,
+     * and with all above it; every other product with any number. */
+    int alike;
     void (*gemm)(const af_gemm *g, af_pool *pool, void *work);
     /* Whether products with rows of this type gain enough from a B [K][N] packed once to be worth
      * the memory; its bytes (0: it cannot be), and the packing: `to` is 64-byte aligned, its

@@ -5,7 +5,7 @@
  * A together, so that it fills the second-level cache; then each takes panels of columns, packs a
  * strip of them (a panel stays in the first-level cache) and multiplies it with all of A. Every
  * element of C is one sum in the order of k, with the same tile code for edges (panels are padded
- * with zeros): results do not depend on the number of threads. */
+ * with zeros): results do not depend on the number of threads (but see kind_of). */
 #include "ops/fast/fast_task.h"
 
 uint64_t AF_ISA_NAME(af_gemm_work)(int threads)
@@ -446,14 +446,19 @@ static void run_thin(const af_gemm *g, af_pool *pool, void *work)
     }
 }
 
-/* Few rows leave most of an AMX tile empty. */
-static kind kind_of(const af_gemm *g)
+/* Few rows leave most of an AMX tile empty. And more than a few threads multiply f32 with f32
+ * sooner on the vector unit: planes of both are half as many bytes again, which all of them
+ * exchange. The one choice by which the number of threads changes a result (decision 0018). */
+static kind kind_of(const af_gemm *g, int threads)
 {
     const kind k = kind_for(g->a.weight ? AF_DTYPE_F32 : g->a.dtype);
 #if defined(AF_ISA_amx)
-    if (k == KIND_PLANES && AF_MIN(AF_MIN(g->M, g->N), g->K) < AF_PLANES_LEAST)
+    const bool both = !g->b.weight && g->b.dtype == AF_DTYPE_F32;
+    if (k == KIND_PLANES && (AF_MIN(AF_MIN(g->M, g->N), g->K) < AF_PLANES_LEAST ||
+                             (both && threads > AF_PLANES_THREADS)))
         return KIND_F32;
 #endif
+    (void)threads;
     return k;
 }
 
@@ -478,6 +483,6 @@ void AF_ISA_NAME(af_gemm_run)(const af_gemm *g, af_pool *pool, void *work)
         run_thin(g, pool, work);
         return;
     }
-    t.kind = kind_of(g);
+    t.kind = kind_of(g, (int)threads);
     run_blocks(&t, pool);
 }

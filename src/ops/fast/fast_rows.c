@@ -7,6 +7,7 @@
 #elif defined(__AVX512F__)
 #include <immintrin.h>
 #endif
+#include <limits.h>
 #include <math.h>
 
 typedef int32_t ivec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
@@ -485,6 +486,11 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
 #endif
     .usable = usable,
     .gemm_work = AF_ISA_NAME(af_gemm_work),
+#if defined(AF_ISA_amx)
+    .alike = AF_PLANES_THREADS,
+#else
+    .alike = INT_MAX,
+#endif
     .gemm = AF_ISA_NAME(af_gemm_run),
     .packs_once = AF_ISA_NAME(af_packs_once),
     .packed_bytes = AF_ISA_NAME(af_packed_bytes),
