@@ -59,6 +59,7 @@ static const variant variants[] = {
     {"f32 rounded to bf16", AF_DTYPE_F32, AF_DTYPE_F32, AF_DTYPE_BF16, 0, 1, 0, 0, 0, 1, 4e-3},
     {"forward bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 1, 0, 1, 0, 1, 4e-3},
     {"dx bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 0, 1, 0, 0, 0.5, 4e-3},
+    {"dx bf16 and no more", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 0, 0, 0, 0, 0, 1, 4e-3},
     {"dw of bf16 into f32", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_F32, 1, 0, 1, 0, 0, 1, 3e-6},
     {"dw of bf16", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_BF16, 1, 0, 0, 0, 0, 1, 4e-3},
     {"dw of bf16, the first", AF_DTYPE_BF16, AF_DTYPE_BF16, AF_DTYPE_F32, 1, 0, 0, 0, 0, 1, 3e-6},
@@ -69,9 +70,10 @@ static const variant variants[] = {
 };
 
 static const int64_t sizes[][3] = {
-    {1, 1, 1},    {1, 37, 130},   {4, 300, 1100}, {5, 13, 3},      {37, 53, 71},    {97, 25, 600},
-    {8, 12, 512}, {130, 780, 33}, {20, 40, 0},    {400, 16, 1030}, {9, 784, 1300},  {40, 40, 5540},
-    {64, 96, 64}, {65, 800, 257}, {70, 96, 1000}, {100, 800, 704}, {100, 96, 2240}, {96, 90, 96}};
+    {1, 1, 1},       {1, 37, 130},    {4, 300, 1100}, {5, 13, 3},     {37, 53, 71},
+    {97, 25, 600},   {8, 12, 512},    {130, 780, 33}, {20, 40, 0},    {400, 16, 1030},
+    {9, 784, 1300},  {40, 40, 5540},  {64, 96, 64},   {65, 800, 257}, {70, 96, 1000},
+    {100, 800, 704}, {100, 96, 2240}, {96, 90, 96},   {40, 70, 5504}};
 
 /* Against sums in double. */
 static void check_values(const af_fast *f, const variant *v, const int64_t size[3], const void *got,

@@ -237,7 +237,8 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
     af_amx_span s[AF_GEMM_CHUNKS], part[AF_GEMM_CHUNKS];
     const int64_t full = t->rows - o->i >= BM ? AF_MIN(n, (t->cols - o->j) / BN) : 0;
     const bool f32 = g->c_dtype == AF_DTYPE_F32, past = goes_away(t);
-    if (t->kind == KIND_F32 || (f32 && !past) || g->alpha != 1.0f || g->add || g->bias || t->staged)
+    if (t->kind == KIND_F32 || (f32 && !past) || g->alpha != 1.0f || g->add || g->bias ||
+        (t->staged && t->kind == KIND_PLANES)) /* whose steps are sums of their own */
         return 0;
     find_spans(t, o, h, s);
     const int64_t at = (t->m + o->i) * g->ldc + t->n + o->j;
@@ -246,15 +247,18 @@ int64_t AF_ISA_NAME(af_spot_row)(const task *t, const spot *o, int64_t n, hand *
                   parts = (t->depth + near - 1) / near;
     for (int64_t p = 0; p < parts; p++)
         for (int64_t q = 0; q < full; q++, h->turn ^= parts == 1) {
-            float *sums = parts > 1 ? h->waiting + q * TILE : h->sums[h->turn];
+            float *sums = t->staged   ? t->scratch + o->i * NS + (o->j + q * BN) * BM
+                          : parts > 1 ? h->waiting + q * TILE
+                                      : h->sums[h->turn];
+            const bool begun = p > 0 || (t->staged && !t->first);
             const int64_t from = t->depth / BK * p / parts * BK,
                           to = t->depth / BK * (p + 1) / parts * BK;
             const int spans = cut_spans(t, s, q, from, to, part);
             if (q == n - 1)
                 turn_beside(to - from, h);
             AF_ISA_NAME(af_amx_tile)
-            (part, spans, sums, BN, p > 0 ? AF_TILE_CONTINUE : AF_TILE_SET, &h->beside);
-            if (p == parts - 1)
+            (part, spans, sums, BN, begun ? AF_TILE_CONTINUE : AF_TILE_SET, &h->beside);
+            if (p == parts - 1 && (t->last || !t->staged))
                 h->beside.later = (af_amx_later){
                     .from = sums,
                     .to = f32 ? NULL : (uint16_t *)g->c + at + q * BN,
