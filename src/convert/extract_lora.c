@@ -107,9 +107,13 @@ static af_status add_tensor(job *j, const af_given_tensor *x, af_error *err)
     AF_TRY(read_delta(j, x, y, d, err));
     for (int64_t i = 0; i < n; i++)
         sum += (double)d[i] * d[i];
-    if (sum > 0 && !is_linear(x)) {
+    if (sum != 0 && !is_linear(x)) { /* also when it is not a number */
         j->skipped++;
         af_say(AF_LOG_WARN, "'%s' differs, but an adapter does not hold it", x->name);
+    } else if (!isfinite(sum)) {
+        st =
+            af_fail(err, AF_EFORMAT, "the difference of tensor '%s' in '%s' and '%s' is not finite",
+                    x->name, j->base->path, j->model->path);
     } else if (sum > 0) {
         part *p = &j->list[j->count++];
         *p = (part){.base = x, .model = y};

@@ -1,9 +1,13 @@
 /* given_out.c - see given_out.h. */
 #include "convert/given_out.h"
 
+#include "base/log.h"
+#include "convert/convert_report.h"
 #include "convert/gguf_meta.h"
 #include "convert/gguf_text.h"
 #include "format/chat_template.h"
+
+#include <stdatomic.h>
 
 enum { PIECE_VALUES = 1 << 16, PIECES = 32 };
 
@@ -14,17 +18,20 @@ typedef struct copy {
     uint64_t size; /* of an element */
     float *values; /* [PIECES][piece_rows * cols] */
     uint8_t *bytes;
+    atomic_bool odd; /* a value is not finite */
 } copy;
 
 static void convert_piece(void *arg, int64_t from, int64_t to, int share)
 {
-    const copy *c = arg;
+    copy *c = arg;
     (void)share;
     for (int64_t p = from; p < to; p++) {
         const int64_t row = c->first + p * c->piece_rows;
         const int64_t n = AF_MIN(c->piece_rows, c->rows - row);
         float *x = c->values + p * c->piece_rows * c->cols;
         af_given_view_rows(c->v, row, n, x);
+        if (!c->odd && !af_given_rows_finite(c->v, row, n, x))
+            c->odd = true;
         af_convert(c->bytes + (uint64_t)(p * c->piece_rows * c->cols) * c->size, c->dtype, x,
                    AF_DTYPE_F32, (uint64_t)(n * c->cols));
     }
@@ -52,18 +59,48 @@ done:
     return st;
 }
 
+/* As it is: looked at while a cache holds it, then written. */
+static af_status copy_bytes(const af_stored *s, bool *odd, af_safetensors_writer *w, af_error *err)
+{
+    const uint64_t piece = UINT64_C(1) << 18, size = (uint64_t)af_dtype_get(s->dtype)->bytes;
+    uint64_t at = 0, n;
+    af_status st;
+    do {
+        const uint8_t *data = (const uint8_t *)s->data + at;
+        n = AF_MIN(piece, s->bytes - at);
+        *odd = *odd || !af_all_finite(s->dtype, data, (int64_t)(n / size));
+        st = af_safetensors_writer_data(w, data, n, err);
+    } while (st == AF_OK && (at += n) < s->bytes);
+    return st;
+}
+
+/* Said once a model, of its first tensor. */
+static void say_odd(af_given *in, const af_given_view *v)
+{
+    af_given_view base = *v;
+    base.module = NULL;
+    base.saved = NULL;
+    af_say(AF_LOG_WARN, "tensor '%s' of %s '%s' has values that are NaN or infinite", v->t->name,
+           af_given_view_finite(&base) ? "the adapter for" : "model", in->path);
+    in->odd_said = true;
+}
+
 af_status af_given_copy(af_given *in, const af_given_tensor *t, af_dtype dtype, af_pool *pool,
                         af_safetensors_writer *w, af_error *err)
 {
     af_status st = AF_OK;
     af_given_view v = {0};
+    bool odd = false; /* a value is not finite */
     AF_TRY(af_given_view_open(&v, in, t, err));
     if (af_given_view_is_plain(&v) && t->stored->dtype == dtype) {
-        AF_TRY(af_safetensors_writer_data(w, t->stored->data, t->stored->bytes, err));
+        AF_TRY(copy_bytes(t->stored, &odd, w, err));
     } else {
         copy c = {.v = &v, .cols = af_given_cols(t), .rows = af_given_height(t), .dtype = dtype};
         AF_TRY(copy_rows(&c, pool, w, err));
+        odd = c.odd;
     }
+    if (odd && !in->odd_said)
+        say_odd(in, &v);
 done:
     af_given_view_close(&v);
     return st;

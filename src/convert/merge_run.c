@@ -1,6 +1,9 @@
 /* merge_run.c - af_merge_file: opens the models, runs the method over every tensor, writes. */
 #include "convert/merge_run.h"
 
+#include "base/log.h"
+#include "convert/convert_report.h"
+
 enum { CHUNK_BLOCKS = 64, PAUSE_CHUNKS = 32 };
 
 /* ---- rows ---- */
@@ -21,13 +24,18 @@ static void read_rows(const af_merge_inputs *in, int view, int64_t row, int64_t 
                       float *spare)
 {
     const af_given_tensor *t = in->item->tensor[view];
-    if (in->item->embed && in->r->tokens.active)
+    const bool tokens = in->item->embed && in->r->tokens.active; /* means of rows */
+    if (tokens)
         af_merge_token_rows(in, view, row, rows, out, spare);
     else
         af_given_view_rows(&in->view[view], row, rows, out);
+    af_merge_watch *w = in->r->watch;
+    if (in->last && !w->odd &&
+        !(tokens ? af_all_finite(AF_DTYPE_F32, out, rows * af_given_cols(t))
+                 : af_given_rows_finite(&in->view[view], row, rows, out)))
+        w->odd = true;
     const af_merge_config *c = in->r->config;
     const bool half = c->has_dtype && (c->dtype == AF_DTYPE_BF16 || c->dtype == AF_DTYPE_F16);
-    const bool tokens = in->item->embed && in->r->tokens.active; /* means of rows */
     if (half &&
         (tokens || !af_given_view_is_plain(&in->view[view]) || t->stored->dtype != c->dtype))
         round_values(c->dtype, out, rows * af_given_cols(t));
@@ -52,6 +60,20 @@ static void forget_pages(const af_merge_task *t)
     for (int i = 0; i < in->item->n; i++)
         if (in->item->tensor[i]->stored)
             af_weights_forget(in->view[i].in->weights, in->item->tensor[i]->stored);
+}
+
+/* Said once, of the first tensor: a merge carries it into the result, or drops it, without a word.
+ */
+static void say_odd(const af_merge_inputs *in, af_merge_watch *w)
+{
+    const af_merge_item *m = in->item;
+    for (int i = 0; i < m->n && !w->said; i++) {
+        if (af_given_view_finite(&in->view[i]))
+            continue;
+        w->said = true;
+        af_say(AF_LOG_WARN, "tensor '%s' of model '%s' has values that are NaN or infinite",
+               m->tensor[i]->name, in->r->config->model[m->source[i]->model]);
+    }
 }
 
 /* ---- parameters ---- */
@@ -206,7 +228,10 @@ static af_status merge_item(const af_merge_run *r, const af_merge_item *m, af_sa
     AF_TRY(set_up(r, m, in, t, err));
     if (r->config->method->prepare)
         AF_TRY(r->config->method->prepare(t, err));
+    in->last = true;
     AF_TRY(write_chunks(r, m, t, w, err));
+    if (r->watch->odd && !r->watch->said)
+        say_odd(in, r->watch);
 done:
     for (int i = 0; in && i < m->n; i++)
         if (in->view[i].in)
@@ -312,12 +337,14 @@ af_status af_merge_file(const char *config, const char *out, const af_merge_opts
 {
     af_status st = AF_OK;
     af_merge_config c = {0};
+    af_merge_watch watch = {0};
     af_merge_run *r = af_calloc(1, sizeof *r);
     if (!r)
         return af_fail_nomem(err, "a merge", sizeof *r);
     AF_TRY(af_merge_config_read(&c, config, err));
     r->config = &c;
     r->o = o;
+    r->watch = &watch;
     AF_TRY(run_all(r, out, plan, err));
 done:
     for (int i = 0; i < AF_MERGE_MODELS_MAX; i++)

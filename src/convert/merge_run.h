@@ -6,6 +6,8 @@
 #include "convert/given_out.h"
 #include "convert/merge_config.h"
 
+#include <stdatomic.h>
+
 /* One tensor of the result. */
 typedef struct af_merge_item {
     const char *name;
@@ -35,6 +37,12 @@ typedef struct af_merge_tokens {
     af_arena arena;
 } af_merge_tokens;
 
+/* What is said once: a model has values that are not finite. */
+typedef struct af_merge_watch {
+    atomic_bool odd;
+    bool said;
+} af_merge_watch;
+
 typedef struct af_merge_run {
     const af_merge_config *config;
     const af_merge_opts *o;
@@ -43,6 +51,7 @@ typedef struct af_merge_run {
     int items;
     int64_t layers; /* of the result */
     af_merge_tokens tokens;
+    af_merge_watch *watch;
     af_pool *pool;
     af_arena arena;
 } af_merge_run;
@@ -60,6 +69,7 @@ typedef struct af_merge_inputs {
     int place[AF_MERGE_INPUTS_MAX];          /* method's input -> view */
     int base;                                /* view, or -1 */
     float *mean;                             /* [n][cols]: rows of padding; NULL = none */
+    bool last;                               /* pass over the values: they are looked at */
 } af_merge_inputs;
 
 /* For a tensor whose rows are tokens: checks that every row has a source, makes the mean rows. */

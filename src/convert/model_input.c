@@ -2,6 +2,7 @@
 #include "convert/model_input.h"
 
 #include "convert/adapter_apply.h"
+#include "convert/convert_report.h"
 #include "convert/gguf_text.h"
 #include "tensor/codec.h"
 #include "tensor/codec_bnb.h"
@@ -389,4 +390,27 @@ void af_given_view_rows(const af_given_view *v, int64_t from, int64_t n, float *
 bool af_given_view_is_plain(const af_given_view *v)
 {
     return v->t->stored && !v->packed && !v->module && !v->saved;
+}
+
+bool af_given_rows_finite(const af_given_view *v, int64_t from, int64_t n, const float *rows)
+{
+    const af_stored *s = v->t->stored;
+    const int64_t cols = af_given_cols(v->t);
+    uint64_t skip = 0;
+    if (!af_given_view_is_plain(v) || !af_dtype_bytes(s->dtype, (uint64_t)(from * cols), &skip))
+        return af_all_finite(AF_DTYPE_F32, rows, n * cols);
+    return af_all_finite(s->dtype, (const uint8_t *)s->data + skip, n * cols);
+}
+
+bool af_given_view_finite(const af_given_view *v)
+{
+    const int64_t rows = af_given_height(v->t);
+    float *row = af_calloc((uint64_t)AF_MAX(af_given_cols(v->t), 1), sizeof *row);
+    bool finite = true; /* where there is no memory to look, too */
+    for (int64_t r = 0; row && finite && r < rows; r++) {
+        af_given_view_rows(v, r, 1, row);
+        finite = af_given_rows_finite(v, r, 1, row);
+    }
+    free(row);
+    return finite;
 }

@@ -36,7 +36,8 @@ typedef struct af_given {
                             trained with those, or NULL: the model's own */
     int adapters_read;
     bool any_quantised;
-    bool untied; /* the adapter has an embedding or head of its own */
+    bool odd_said; /* that a value is not finite */
+    bool untied;   /* the adapter has an embedding or head of its own */
     af_arena arena;
 } af_given;
 
@@ -92,4 +93,8 @@ void af_given_view_close(af_given_view *v);
 void af_given_view_rows(const af_given_view *v, int64_t from, int64_t n, float *out);
 /* True when a tensor's values are its stored bytes, which may then be copied. */
 bool af_given_view_is_plain(const af_given_view *v);
+/* No value of these rows (`rows` are what af_given_view_rows gave), or of all, is NaN or infinite.
+ */
+bool af_given_rows_finite(const af_given_view *v, int64_t from, int64_t n, const float *rows);
+bool af_given_view_finite(const af_given_view *v);
 #endif

@@ -107,6 +107,40 @@ out=$("$AFINAR" export "$golden/models/mistral_tiny" -o "$tmp/window.gguf" --typ
 has "$out" "no sliding window for architecture 'llama': beyond 4 tokens"
 has "$out" "same top token at 8 of 8 places"
 
+# values that are not finite: the first tensor and its model are named, once, and the merge goes on
+odd() { # FOLDER 0|1: an infinity at the beginning of its first tensor, or at the end of its last
+    cp -r models/a "$1" && chmod -R u+w "$1"
+    local f=$1/model.safetensors
+    local head=$(($(od -An -t u8 -N 8 "$f")))
+    printf '\0\0\200\177' | dd of="$f" bs=1 conv=notrunc status=none \
+        seek=$(($2 ? $(stat -c %s "$f") - 4 : head + 8))
+}
+odd "$tmp/last" 1
+odd "$tmp/first" 0
+{
+    echo 'merge_method: linear'
+    echo 'models:'
+    for m in models/base "$tmp/last" "$tmp/first"; do echo "  - {model: $m, parameters: {weight: 1}}"; done
+} >"$tmp/odd.yml"
+once() { # WORDS COMMAND...
+    out=$("${@:2}" -o "$tmp/odd" 2>&1) || fail "${*:2}: $out"
+    [ "$(grep -c 'NaN or infinite' <<<"$out")" = 1 ] || fail "not said once: $out"
+    has "$out" "$1 has values that are NaN or infinite"
+}
+once "tensor 'lm_head.weight' of model '$tmp/first'" "$AFINAR" merge "$tmp/odd.yml"
+once "tensor 'model.norm.weight' of model '$tmp/last'" "$AFINAR" merge "$tmp/last" --adapter "$golden/peft/lora"
+once "tensor 'model.norm.weight' of model '$tmp/last'" "$AFINAR" merge "$tmp/last" --adapter "$golden/peft/lora" --type bf16
+cp -r "$golden/peft/lora" "$tmp/lora_odd" && chmod -R u+w "$tmp/lora_odd"
+f=$tmp/lora_odd/adapter_model.safetensors
+printf '\0\0\200\177' | dd of="$f" bs=1 conv=notrunc status=none seek=$(($(stat -c %s "$f") - 4))
+once "of the adapter for 'models/base'" "$AFINAR" merge models/base --adapter "$tmp/lora_odd"
+out=$("$AFINAR" merge ties.yml -o "$tmp/odd" 2>&1) || fail "$out"
+grep -q NaN <<<"$out" && fail "said of finite values: $out"
+out=$("$AFINAR" merge --extract-lora models/base "$tmp/last" --rank 2 -o "$tmp/odd" 2>&1) || fail "$out"
+has "$out" "'model.norm.weight' differs"
+wrong 1 "the difference of tensor 'lm_head.weight' in 'models/base' and '$tmp/first' is not finite" \
+    merge --extract-lora models/base "$tmp/first" --rank 2 -o "$tmp/out/p"
+
 # a folder that holds more than a model is not replaced
 cp -r "$tmp/nf4" "$tmp/run"
 mkdir "$tmp/run/checkpoint-3"

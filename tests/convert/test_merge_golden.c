@@ -2,6 +2,7 @@
 #include "convert_case.h"
 
 #include "base/buf.h"
+#include "convert/convert_report.h"
 
 enum { PATH = 1024 };
 
@@ -247,6 +248,37 @@ static void test_output_that_is_an_input_is_refused(void **state)
     assert_non_null(strstr(err.msg, "one of the inputs"));
 }
 
+/* Every place of every length around a run of the loop, at any address. */
+static void test_what_is_not_finite_is_seen_anywhere(void **state)
+{
+    static const struct {
+        af_dtype dtype;
+        uint32_t largest, infinite, nan, low_nan, minus;
+    } types[] = {
+        {AF_DTYPE_F32, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x7f800001, 0xff800000},
+        {AF_DTYPE_BF16, 0x7f7f, 0x7f80, 0x7fc0, 0x7f81, 0xff80},
+        {AF_DTYPE_F16, 0x7bff, 0x7c00, 0x7e00, 0x7c01, 0xfc00},
+    };
+    enum { MOST = 70 };
+    uint8_t room[MOST * 4 + 8];
+    (void)state;
+    for (size_t k = 0; k < AF_LEN(types); k++) {
+        const size_t size = (size_t)af_dtype_get(types[k].dtype)->bytes;
+        const uint32_t odd[] = {types[k].infinite, types[k].nan, types[k].low_nan, types[k].minus};
+        for (int n = 0; n <= MOST; n++) {
+            uint8_t *x = room + (size_t)(n % 2) * size;
+            for (int i = 0; i < MOST; i++)
+                memcpy(x + (size_t)i * size, &types[k].largest, size);
+            assert_true(af_all_finite(types[k].dtype, x, n));
+            for (int i = 0; i < MOST; i++) {
+                memcpy(x + (size_t)i * size, &odd[i % 4], size);
+                assert_int_equal(af_all_finite(types[k].dtype, x, n), i >= n);
+                memcpy(x + (size_t)i * size, &types[k].largest, size);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_what_a_file_gets_wrong_is_named),
         cmocka_unit_test(test_plan_writes_nothing_and_counts),
         cmocka_unit_test(test_output_that_is_an_input_is_refused),
+        cmocka_unit_test(test_what_is_not_finite_is_seen_anywhere),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }
