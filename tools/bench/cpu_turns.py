@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Development only: a CPU step of afinar and of PyTorch + PEFT in turns of a few seconds, for machines whose speed changes while one looks at it.
 
-  python tools/bench/cpu_turns.py PEFT_STEP.py [--binary build/afinar ...] [--mode lora] [--dtype f32] [--threads 2] [--cpus 0-1] [--turns 5]
+  python tools/bench/cpu_turns.py PEFT_STEP.py [--binary build/afinar ...] [--mode lora] [--dtype f32] [--threads 2] [--cpus 0-1] [--turns 5] [--limit 0]
 
 The peer starts once and is stopped (SIGSTOP) while ours runs; of each of its turns the first interval, in which it was stopped, is left out. With several
 binaries each has its turn. One JSON line: medians of all steps, the best, ratios turn by turn, processor time where the peer tells it.
@@ -13,6 +13,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
 
 p = argparse.ArgumentParser()
 p.add_argument("peft_step")
@@ -25,6 +26,7 @@ p.add_argument("--shape", default="135m")
 p.add_argument("--threads", type=int, default=2)
 p.add_argument("--cpus", default="")
 p.add_argument("--turns", type=int, default=5)
+p.add_argument("--limit", type=float, default=0, help="seconds after which no turn begins, the peer's start-up included (0: none)")
 p.add_argument("--steps", type=int, default=3, help="of the peer in a turn")
 p.add_argument("--seconds", type=float, default=1, help="of ours, at least three steps")
 o = p.parse_args()
@@ -72,7 +74,7 @@ def peak_gb(pid):
 
 
 def main():
-    binaries = o.binary or ["build/afinar"]
+    binaries, begin = o.binary or ["build/afinar"], time.time()
     env = dict(os.environ, OMP_NUM_THREADS=str(o.threads), CUDA_VISIBLE_DEVICES="")
     peer = subprocess.Popen([*PIN, sys.executable, "-c", STAMP, o.peft_step, *SAME, "--mode", o.mode, "--warm", "2", "--steps", "100000"],
                             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=env)
@@ -80,7 +82,7 @@ def main():
         stamp(peer)
     peer.send_signal(signal.SIGSTOP)
     ours, theirs = [[] for _ in binaries], []
-    for _ in range(o.turns):
+    while len(theirs) < o.turns and not (theirs and o.limit and time.time() - begin > o.limit):
         for turn, b in zip(ours, binaries):
             turn.append(our_turn(b))
         theirs.append(peer_turn(peer))
