@@ -7,6 +7,8 @@
 #include <jansson.h>
 #include <signal.h>
 
+enum { NOT_GIVEN = INT32_MIN };
+
 static volatile sig_atomic_t stop_asked;
 
 static void on_interrupt(int sig)
@@ -18,6 +20,7 @@ static void on_interrupt(int sig)
 typedef struct chat {
     af_model *m;
     json_t *messages;
+    char *system; /* message that a conversation begins with, or NULL */
     af_generate_opts o;
     bool json;
 } chat;
@@ -33,12 +36,19 @@ static bool print_text(void *user, int sequence, int32_t id, const char *text, u
     return !stop_asked;
 }
 
-static void reset(chat *c, const char *system)
+static void reset(chat *c)
 {
     json_array_clear(c->messages);
-    if (system && *system)
+    if (c->system && *c->system)
         json_array_append_new(c->messages,
-                              json_pack("{s:s, s:s}", "role", "system", "content", system));
+                              json_pack("{s:s, s:s}", "role", "system", "content", c->system));
+}
+
+static void set_system(chat *c, const char *text)
+{
+    free(c->system);
+    c->system = text ? strdup(text) : NULL;
+    reset(c);
 }
 
 static void add(chat *c, const char *role, const char *text, size_t len)
@@ -90,11 +100,13 @@ static bool command(chat *c, const char *s)
     if (!strcmp(s, "/exit") || !strcmp(s, "/quit"))
         return false;
     if (!strcmp(s, "/reset")) {
-        reset(c, NULL);
+        reset(c);
         fputs("(a new conversation)\n", stderr);
     } else if (!strncmp(s, "/system", 7) && (s[7] == ' ' || !s[7])) {
-        reset(c, s[7] ? s + 8 : NULL);
-        fputs("(a new conversation with this system message)\n", stderr);
+        set_system(c, s[7] ? s + 8 : NULL);
+        fputs(c->system ? "(a new conversation with this system message)\n"
+                        : "(a new conversation without a system message)\n",
+              stderr);
     } else {
         fputs("/reset          start again\n/system TEXT    start again with a system message\n"
               "/exit           leave (also Ctrl-D)\nCtrl-C stops an answer.\n",
@@ -129,9 +141,9 @@ static af_status fill_sampling(chat *c, const af_sample_opts *given, af_error *e
     const af_status st = af_model_sampling(c->m, &s, err);
     if (st != AF_OK)
         return st;
-    s.temperature = given->temperature >= 0 ? given->temperature : s.temperature;
-    s.top_p = given->top_p > 0 ? given->top_p : s.top_p;
-    s.top_k = given->top_k > 0 ? given->top_k : s.top_k;
+    s.temperature = given->temperature != NOT_GIVEN ? given->temperature : s.temperature;
+    s.top_p = given->top_p != NOT_GIVEN ? af_cli_top_p(given->top_p) : s.top_p;
+    s.top_k = given->top_k != NOT_GIVEN ? given->top_k : s.top_k;
     s.min_p = given->min_p;
     s.repeat_penalty = given->repeat_penalty > 0 ? given->repeat_penalty : s.repeat_penalty;
     s.seed = given->seed;
@@ -142,7 +154,7 @@ static af_status fill_sampling(chat *c, const af_sample_opts *given, af_error *e
 int cmd_chat(int argc, char **argv)
 {
     chat c = {.o = {.max_new = 1024, .skip_special = true, .hook = print_text}};
-    af_sample_opts s = {.temperature = -1};
+    af_sample_opts s = {.temperature = NOT_GIVEN, .top_p = NOT_GIVEN, .top_k = NOT_GIVEN};
     af_model_flags flags = {0};
     const char *system = NULL, *arg[1];
     int64_t seed = 0;
@@ -175,10 +187,11 @@ int cmd_chat(int argc, char **argv)
         st = fill_sampling(&c, &s, &err);
     const struct sigaction a = {.sa_handler = on_interrupt};
     sigaction(SIGINT, &a, NULL);
-    reset(&c, system);
+    set_system(&c, system);
     if (st == AF_OK)
         st = talk(&c, &err);
     json_decref(c.messages);
+    free(c.system);
     af_model_close(c.m);
     return st == AF_OK ? AF_EXIT_OK : af_report("chat", &err);
 }

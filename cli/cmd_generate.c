@@ -66,28 +66,35 @@ static af_status add_text(job *j, const char *text, size_t len, af_error *err)
     return st;
 }
 
-/* "1,2,3" */
+/* "1,2,3", or as --json prints them: "[1, 2, 3]" */
 static af_status add_ids(job *j, const char *list, af_error *err)
 {
     af_encoding e = {.cap = (int64_t)strlen(list) / 2 + 1};
     e.ids = calloc((size_t)e.cap, sizeof *e.ids);
     if (!e.ids)
         return af_fail(err, AF_ENOMEM, "no memory for the prompt");
-    for (const char *at = list; *at;) {
+    const bool bracket = *list == '[';
+    bool wrong = bracket && list[strlen(list) - 1] != ']';
+    for (const char *at = list + bracket; *at && !wrong && !(bracket && !strcmp(at, "]"));) {
         char *end;
         const long v = strtol(at, &end, 10);
-        if (end == at || (*end && *end != ',') || v < 0 || v > INT32_MAX || e.count == e.cap) {
-            af_encoding_clear(&e);
-            return af_fail(err, AF_EUSAGE, "'%.40s' is not a list of token ids", at);
-        }
-        e.ids[e.count++] = (int32_t)v;
-        at = *end ? end + 1 : end;
+        wrong = end == at || v < 0 || v > INT32_MAX || e.count == e.cap;
+        end += strspn(end, " ");
+        wrong |= *end && *end != ',' && !(bracket && !strcmp(end, "]"));
+        if (!wrong)
+            e.ids[e.count++] = (int32_t)v;
+        at = *end == ',' ? end + 1 : end;
     }
-    return add_encoding(j, e, err);
+    const af_status st = wrong ? af_fail(err, AF_EUSAGE, "'%.80s' is not a list of token ids", list)
+                               : add_encoding(j, e, err);
+    if (st != AF_OK)
+        af_encoding_clear(&e);
+    return st;
 }
 
 /* One row of a .jsonl file: {"prompt": "..."} or {"messages": [...]}. */
-static af_status add_row(job *j, const char *line, size_t len, int number, af_error *err)
+static af_status add_row(job *j, const char *line, size_t len, const char *path, int number,
+                         af_error *err)
 {
     json_error_t je;
     json_t *row = json_loadb(line, len, 0, &je);
@@ -104,8 +111,12 @@ static af_status add_row(job *j, const char *line, size_t len, int number, af_er
         if (st != AF_OK)
             af_encoding_clear(&e);
         free(text);
+    } else if (!row) {
+        st = af_fail(err, AF_EFORMAT, "%s:%d: %s", path, number, je.text);
     } else {
-        st = af_fail(err, AF_EFORMAT, "line %d has neither \"prompt\" nor \"messages\"", number);
+        st = af_fail(err, AF_EFORMAT,
+                     "%s:%d: neither \"prompt\" (a text) nor \"messages\" (a list) is there", path,
+                     number);
     }
     json_decref(row);
     return st;
@@ -113,7 +124,7 @@ static af_status add_row(job *j, const char *line, size_t len, int number, af_er
 
 static af_status add_file(job *j, const char *path, af_error *err)
 {
-    FILE *f = fopen(path, "rb");
+    FILE *f = strcmp(path, "-") != 0 ? fopen(path, "rb") : stdin;
     char *text = NULL;
     size_t len = 0, cap = 0, got;
     af_status st = AF_OK;
@@ -132,7 +143,8 @@ static af_status add_file(job *j, const char *path, af_error *err)
     } while (len == cap);
     if (st == AF_OK && ferror(f))
         st = af_fail(err, AF_EIO, "cannot read '%s': %s", path, strerror(errno));
-    fclose(f);
+    if (f != stdin)
+        fclose(f);
     const size_t n = strlen(path);
     const bool rows = n > 6 && !strcmp(path + n - 6, ".jsonl");
     if (st == AF_OK && !rows)
@@ -142,9 +154,11 @@ static af_status add_file(job *j, const char *path, af_error *err)
         const char *end = memchr(text + at, '\n', len - at);
         const size_t size = end ? (size_t)(end - text) - at : len - at;
         if (size > 1)
-            st = add_row(j, text + at, size, number, err);
+            st = add_row(j, text + at, size, path, number, err);
         at += size + 1;
     }
+    if (st == AF_OK && j->n == 0)
+        st = af_fail(err, AF_EFORMAT, "%s: no prompts", path);
     free(text);
     return st;
 }
@@ -246,7 +260,7 @@ static af_parsed parse(job *j, given *g, int argc, char **argv)
     int count;
     af_opt opts[24] = {
         {'p', "prompt", AF_OPT_LIST, &g->prompts, "text to continue; may be repeated"},
-        {'f', "file", AF_OPT_STR, &g->file, "file with the prompt; .jsonl: one a line"},
+        {'f', "file", AF_OPT_STR, &g->file, "file with the prompt, - = stdin; .jsonl: one a line"},
         {0, "prompt-ids", AF_OPT_STR, &g->ids, "token ids to continue: 1,2,3"},
         {0, "chat", AF_OPT_FLAG, &j->chat, "wrap the prompt with the chat template"},
         {0, "system", AF_OPT_STR, &j->system, "system message (with --chat)"},
@@ -273,6 +287,8 @@ static const char *contradiction(const job *j, const given *g)
         return "give a prompt with -p, -f or --prompt-ids";
     if (j->system && !j->chat)
         return "--system has no effect without --chat";
+    if (j->chat && !g->prompts.count && !g->file)
+        return "--chat has no effect on --prompt-ids";
     if (j->o.max_new < 0)
         return "-n wants 0 or more tokens";
     return NULL;
@@ -313,7 +329,7 @@ static af_status generate(job *j, const given *g, af_error *err)
 
 int cmd_generate(int argc, char **argv)
 {
-    job j = {.o = {.max_new = 128}};
+    job j = {.o = {.max_new = 128, .sample = {.top_p = 1}}};
     given g = {0};
     af_error err = {0};
     const af_parsed p = parse(&j, &g, argc, argv);
@@ -326,6 +342,10 @@ int cmd_generate(int argc, char **argv)
     }
     af_cli_log(&g.common);
     j.json = g.common.json;
+    const af_sample_opts *s = &j.o.sample;
+    if (s->temperature == 0 && (s->top_p != 1 || s->top_k || s->min_p != 0))
+        fputs("warning: --top-p, --top-k and --min-p have no effect at temperature 0\n", stderr);
+    j.o.sample.top_p = af_cli_top_p(s->top_p);
     j.o.sample.seed = (uint64_t)g.seed;
     j.o.stops = g.stops.count;
     for (int i = 0; i < g.stops.count; i++)

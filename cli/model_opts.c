@@ -1,6 +1,7 @@
 /* model_opts.c - opening a model from options, and small output helpers. */
 #include "model_opts.h"
 
+#include <float.h>
 #include <math.h>
 #include <sys/stat.h>
 
@@ -18,6 +19,8 @@ void af_cli_model_rows(af_opt *table, af_model_flags *f)
         table++;
     memcpy(table, rows, sizeof rows);
 }
+
+double af_cli_top_p(double given) { return given == 0 ? DBL_MIN : given; }
 
 bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight)
 {
@@ -50,6 +53,8 @@ af_status af_cli_open_model(af_model **out, const char *model, const af_model_fl
                        .quant_scratch = f->quant_scratch,
                        .few_tokens = f->few_tokens,
                        .adapters = f->adapter.count};
+    if (f->bf16 && f->f32)
+        return af_fail(err, AF_EUSAGE, "--bf16 and --f32 contradict each other");
     if (f->adapter.count > AF_MODEL_ADAPTERS_MAX)
         return af_fail(err, AF_EUSAGE, "%d adapters are more than %d", f->adapter.count,
                        AF_MODEL_ADAPTERS_MAX);

@@ -17,6 +17,8 @@ void af_cli_model_rows(af_opt *table, af_model_flags *f);
 /* Opens the model as the options say. */
 AF_CHECKED af_status af_cli_open_model(af_model **out, const char *model, const af_model_flags *f,
                                        const af_common *c, af_error *err);
+/* The probability of --top-p: 0 is the most likely token alone, where the library has it off. */
+double af_cli_top_p(double given);
 /* DIR or DIR=WEIGHT, unless the whole is a folder's name; false: the path is too long or the weight
  * not finite. */
 bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight);

@@ -412,6 +412,17 @@ done:
     return st;
 }
 
+int64_t af_spec_context(const af_model_spec *s)
+{
+    double most = (double)s->max_positions;
+    for (int i = 0; i < s->ropes; i++) {
+        const int64_t old = s->rope[i].original_max_position_embeddings;
+        if (s->rope[i].factor > 1)
+            most = AF_MAX(most, s->rope[i].factor * (double)(old > 0 ? old : s->max_positions));
+    }
+    return (int64_t)AF_MIN(most, 9e18);
+}
+
 void af_model_spec_clear(af_model_spec *s)
 {
     af_arena_clear(&s->arena);

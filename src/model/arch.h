@@ -127,7 +127,7 @@ typedef struct af_model_spec {
     af_rope_config rope[2];                          /* of full layers, of sliding layers */
     int ropes;
     bool rope_by_length;   /* one of them changes with the length of the batch */
-    int64_t max_positions; /* the config's context length */
+    int64_t max_positions; /* the config's context length; see af_spec_context */
     double router_aux_coef;
 
     int embed, final_norm, head; /* tensor indexes; head = embed when tied */
@@ -148,6 +148,8 @@ const af_arch *af_arch_find(const char *model_type);
  * fit llama is taken as llama with a warning. */
 AF_CHECKED af_status af_model_spec_init(af_model_spec *out, const af_hf_config *c, af_error *err);
 void af_model_spec_clear(af_model_spec *s);
+/* Tokens the model was made for, what its ropes were stretched to included; 0 = not known. */
+int64_t af_spec_context(const af_model_spec *s);
 
 /* Index by Hugging Face name; -1 when the model has no such tensor. */
 int af_model_spec_tensor(const af_model_spec *s, const char *name);

@@ -236,11 +236,12 @@ static void say_plan(const af_trainer *t)
         af_trainer_say(
             t, "warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,
             t->schedule.o.warmup, t->steps);
-    if (t->spec->max_positions > 0 && (int64_t)t->store.longest > t->spec->max_positions)
+    const int64_t context = af_spec_context(t->spec);
+    if (context > 0 && (int64_t)t->store.longest > context)
         af_trainer_say(t,
                        "warning: the longest record has %" PRId64
                        " tokens, the model's context is %" PRId64,
-                       (int64_t)t->store.longest, t->spec->max_positions);
+                       (int64_t)t->store.longest, context);
 }
 
 /* A run that goes on in another folder leaves its best checkpoint behind. */

@@ -60,6 +60,7 @@ usage() {
 }
 qwen=$models/qwen2_tiny
 usage "--system has no effect without --chat" generate "$qwen" --prompt-ids 1 --system x
+usage "--chat has no effect on --prompt-ids" generate "$qwen" --prompt-ids 1 --chat
 usage "0 or more tokens" generate "$qwen" --prompt-ids 1 -n -3
 usage "--seq is for plain text" eval "$qwen" --data "$tmp/rows.jsonl" --seq 64
 usage "2 or more tokens" eval "$qwen" --data "$tmp/rows.jsonl" --sequence-len -4
@@ -79,6 +80,44 @@ printf '\377\377\377\377' | dd of="$tmp/nan/model.safetensors" bs=1 seek=$((byte
 [ $? -eq 1 ] || fail "a loss that is not a number passes"
 [ ! -s "$tmp/out" ] || fail "it is printed: $(cat "$tmp/out")"
 grep -q "is not a number" "$tmp/err" || fail "$(cat "$tmp/err")"
+
+# ids as --json prints them, a prompt from a pipe, and what a list, a file and two options cannot mean
+talk=$AF_GOLDEN/models/qwen2
+gen() { "$AFINAR" generate "$talk" --device cpu -n 3 --json -q "$@" 2>"$tmp/err"; }
+for list in "1, 2 ,3" "[1, 2, 3]"; do
+    [ "$(gen --prompt-ids "$list")" = "$(gen --prompt-ids 1,2,3)" ] || fail "ids '$list': $(cat "$tmp/err")"
+done
+for list in "1 2" "[1,2" "1]" "1,,2" "-1"; do
+    gen --prompt-ids "$list" && fail "ids '$list' pass"
+    grep -qF "'$list' is not a list of token ids" "$tmp/err" || fail "ids '$list': $(cat "$tmp/err")"
+done
+[ "$(printf 'hello' | gen -f -)" = "$(gen -p hello)" ] || fail "a prompt from a pipe: $(cat "$tmp/err")"
+: >"$tmp/p.jsonl"
+gen -f "$tmp/p.jsonl" && fail "no prompts pass"
+grep -q "p.jsonl: no prompts" "$tmp/err" || fail "$(cat "$tmp/err")"
+printf '{"prompt": "hi"}\n{"prompt": \n' >"$tmp/p.jsonl"
+gen -f "$tmp/p.jsonl" && fail "a broken line passes"
+grep -q "p.jsonl:2: .*end of file" "$tmp/err" || fail "$(cat "$tmp/err")"
+gen -p hello --bf16 --f32 && fail "two types pass"
+grep -q -- "--bf16 and --f32 contradict" "$tmp/err" || fail "$(cat "$tmp/err")"
+# the smallest set of all is the most likely token; greedy choice has no use for sets
+[ "$(gen -p hello --temperature 1 --top-p 0)" = "$(gen -p hello)" ] || fail "--top-p 0 is not the most likely token"
+gen -p hello --top-k 3 >/dev/null && grep -q "^warning: .*--top-k .*no effect at temperature 0" "$tmp/err" || fail "$(cat "$tmp/err")"
+# beyond the context: said once, and not before
+gen -p hello -n 253 --ignore-eos >/dev/null && [ ! -s "$tmp/err" ] || fail "253 + 3 tokens: $(cat "$tmp/err")"
+gen -p hello -n 300 --ignore-eos >/dev/null && [ "$(cat "$tmp/err")" = "warning: the text is longer than the model's context of 256 tokens" ] ||
+    fail "303 tokens: $(cat "$tmp/err")"
+
+# a conversation that begins again keeps its system message; --top-k 0 is none, whatever the model suggests
+chat() { "$AFINAR" chat "$1" --device cpu -n 9 --json -q "${@:2}" 2>"$tmp/err"; }
+printf 'hi there\n/reset\nhi there\n/system\nhi there\n' | chat "$talk" --system "be brief" >"$tmp/out" || fail "chat: $(cat "$tmp/err")"
+[ "$(sed -n 1p "$tmp/out")" = "$(sed -n 2p "$tmp/out")" ] || fail "/reset: $(cat "$tmp/out")"
+[ "$(sed -n 1p "$tmp/out")" != "$(sed -n 3p "$tmp/out")" ] || fail "/system: $(cat "$tmp/out")"
+cp -r "$talk" "$tmp/suggests" && chmod -R u+w "$tmp/suggests"
+echo '{"do_sample": true, "temperature": 1.0, "top_k": 1}' >"$tmp/suggests/generation_config.json"
+echo hi >"$tmp/line"
+[ "$(chat "$tmp/suggests" <"$tmp/line")" = "$(chat "$talk" <"$tmp/line")" ] || fail "a suggested top_k is not taken"
+[ "$(chat "$tmp/suggests" --top-k 0 <"$tmp/line")" != "$(chat "$talk" <"$tmp/line")" ] || fail "--top-k 0 is not taken"
 
 # a name of the local cache, for every command that takes a model
 hub=$tmp/hf/hub/models--acme--tiny
