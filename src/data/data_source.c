@@ -175,6 +175,11 @@ static af_status unknown_key(const parse *p, const char *name, int line)
     for (size_t i = 0; i < AF_LEN(keys); i++)
         known[i] = keys[i].name;
     const char *near = af_word_nearest(name, known);
+    if (strcmp(name, "data_files") == 0)
+        return af_fail(p->err, AF_EUSAGE,
+                       "%s: unknown key '%s' of a dataset; give each file as a "
+                       "'path'",
+                       place(at, p->o->run_path, line), name);
     return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' of a dataset%s%s%s",
                    place(at, p->o->run_path, line), name, near ? "; did you mean '" : "",
                    near ? near : "", near ? "'?" : "");
@@ -191,7 +196,7 @@ static af_status wants(const parse *p, const char *name, const af_yaml *n, const
 static af_status set_type(const parse *p, const af_yaml *n)
 {
     if (n->kind != AF_YAML_SCALAR)
-        return wants(p, "type", n, "one word");
+        return wants(p, "type", n, "one word, with fields beside it (field_prompt, ...)");
     /* "alpaca:chat", "chat_template.default": the part behind is about prompts of their own */
     const size_t len = strcspn(n->text, ".:");
     for (size_t i = 0; i < AF_LEN(types); i++) {
@@ -380,8 +385,59 @@ static bool in_split(const char *name, const char *split)
     return !split || (strncmp(name, split, n) == 0 && strchr(".-_", name[n]) && name[n]);
 }
 
+/* What lies beside the data of a published dataset and is none of it. */
+static bool is_about(const char *name)
+{
+    static const char *const words[] = {"readme",   "license",      "licence",      "notice",
+                                        "citation", "dataset_info", "dataset_infos"};
+    for (size_t i = 0; i < AF_LEN(words); i++) {
+        const size_t n = strlen(words[i]);
+        if (strncasecmp(name, words[i], n) == 0 && (!name[n] || name[n] == '.'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_text(const char *name)
+{
+    af_records_kind kind;
+    return af_records_kind_of(&kind, name, NULL, NULL) == AF_OK && kind == AF_RECORDS_TEXT;
+}
+
+/* Beside other texts, a text is one of them. */
+static bool is_about_no_text(const char *name) { return is_about(name) && !is_text(name); }
+
+static bool is_held_out(const char *name)
+{
+    static const char *const splits[] = {"test", "testing", "eval",  "evaluation",
+                                         "dev",  "val",     "valid", "validation"};
+    for (size_t i = 0; i < AF_LEN(splits); i++)
+        if (in_split(name, splits[i]))
+            return true;
+    return false;
+}
+
+/* Drops files by their name, unless none would be left. Returns how many stay. */
+static int drop_named(char **files, int count, bool (*drop)(const char *))
+{
+    int left = 0, kept = 0;
+    for (int i = 0; i < count; i++)
+        left += !drop(af_path_name(files[i]));
+    if (left == 0)
+        return count;
+    for (int i = 0; i < count; i++) {
+        char *path = files[i];
+        files[i] = NULL;
+        if (drop(af_path_name(path)))
+            free(path);
+        else
+            files[kept++] = path;
+    }
+    return kept;
+}
+
 static af_status folder_files(const af_data_source *s, const char *folder, const char *run_path,
-                              char ***files, int *count, af_error *err)
+                              char ***files, int *count, int *held_out, af_error *err)
 {
     char **names = NULL;
     char at[300];
@@ -402,6 +458,14 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
         else
             free(path);
     }
+    if (st == AF_OK && !s->split) { /* as the Hugging Face loaders: then it is `train` */
+        bool rows = false;
+        for (int i = 0; i < kept; i++)
+            rows |= !is_about(af_path_name(names[i])) && !is_text(names[i]);
+        const int data = drop_named(names, kept, rows ? is_about : is_about_no_text);
+        kept = drop_named(names, data, is_held_out);
+        *held_out = data - kept;
+    }
     if (st == AF_OK && kept == 0)
         st = af_fail(err, AF_EUSAGE, "%s: %s has no files%s%s", place(at, run_path, s->line),
                      folder, s->split ? " of split " : "", s->split ? s->split : "");
@@ -415,15 +479,16 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
 }
 
 af_status af_data_source_files(const af_data_source *s, const char *run_path, char ***files,
-                               int *count, af_error *err)
+                               int *count, int *held_out, af_error *err)
 {
+    *held_out = 0;
     char at[300];
     if (af_dir_exists(s->path)) {
         char *folder = s->name ? af_path_join(s->path, s->name) : af_strdup(s->path);
         if (!folder)
             return af_fail_nomem(err, s->path, 0);
         const af_status st = af_dir_exists(folder)
-                                 ? folder_files(s, folder, run_path, files, count, err)
+                                 ? folder_files(s, folder, run_path, files, count, held_out, err)
                                  : af_fail(err, AF_EUSAGE, "%s: dataset %s has no folder '%s'",
                                            place(at, run_path, s->line), s->path, s->name);
         free(folder);
@@ -435,8 +500,9 @@ af_status af_data_source_files(const af_data_source *s, const char *run_path, ch
                        place(at, run_path, s->line), other ? "split" : "name",
                        other ? s->split : s->name, s->path);
     if (!af_file_exists(s->path))
-        return af_fail(err, AF_EUSAGE, "%s: dataset %s is not there", place(at, run_path, s->line),
-                       s->path);
+        return af_fail(err, AF_EUSAGE,
+                       "%s: dataset %s is not there (a file or a folder of this machine is wanted)",
+                       place(at, run_path, s->line), s->path);
     char **one = af_calloc(1, sizeof *one);
     if (one)
         one[0] = af_strdup(s->path);

@@ -52,9 +52,10 @@ typedef struct af_data_source {
 AF_CHECKED af_status af_data_sources_read(af_data_source **out, int *count, const af_data_opts *o,
                                           af_arena *mem, af_error *err);
 /* The files of a source, sorted: the path itself, or those in the folder (of the split: `train`
- * takes train.jsonl and train-00000-of-00002.parquet). Free with af_names_free. */
+ * takes train.jsonl and train-00000-of-00002.parquet). A folder without a split is what its names
+ * do not keep for tests; *held_out counts those. Free with af_names_free. */
 AF_CHECKED af_status af_data_source_files(const af_data_source *s, const char *run_path,
-                                          char ***files, int *count, af_error *err);
+                                          char ***files, int *count, int *held_out, af_error *err);
 /* The key of a field that the source names and records of its shape do not have, or NULL. */
 const char *af_data_source_idle_field(const af_data_source *s);
 /* The keys a dataset of a run file may have, and the words of its type, one after the other; NULL

@@ -100,8 +100,8 @@ static af_status hash_files(af_sha256 *h, const af_data_source *s, const char *r
                             af_error *err)
 {
     char **files = NULL;
-    int n = 0;
-    af_status st = af_data_source_files(s, run_path, &files, &n, err);
+    int n = 0, held_out;
+    af_status st = af_data_source_files(s, run_path, &files, &n, &held_out, err);
     for (int i = 0; i < n && st == AF_OK; i++) {
         hash_text(h, files[i]); /* names stand in messages */
         st = hash_file(h, files[i], UINT64_MAX, err);
@@ -167,8 +167,8 @@ static af_status write_note(af_buf *b, const af_data_kit *k, const af_data_count
     af_buf_add(b, "}", 2);
     for (int i = 0; i < k->sources && st == AF_OK; i++) {
         char **files = NULL;
-        int n = 0;
-        st = af_data_source_files(&k->source[i], k->o->run_path, &files, &n, err);
+        int n = 0, held_out;
+        st = af_data_source_files(&k->source[i], k->o->run_path, &files, &n, &held_out, err);
         for (int f = 0; f < n && st == AF_OK; f++)
             af_buf_add(b, files[f], strlen(files[f]) + 1);
         af_names_free(files, n);

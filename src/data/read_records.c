@@ -45,6 +45,10 @@ af_status af_records_kind_of(af_records_kind *out, const char *path, const char 
             wish = kinds[i].kind;
             said = true;
         }
+    if (ds_type && !said)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: 'ds_type: %.40s' is not one of jsonl, json, csv, tsv, text", path,
+                       ds_type);
     for (size_t i = 0; i < AF_LEN(kinds); i++) {
         if (!ends_with(path, n, kinds[i].ending))
             continue;
@@ -61,8 +65,8 @@ af_status af_records_kind_of(af_records_kind *out, const char *path, const char 
     }
     return af_fail(err, AF_EUSAGE,
                    "%s: the name does not say what the file is (.jsonl, .json, .csv, .tsv, .txt, "
-                   "each with .gz or .zst behind it)%s",
-                   path, ds_type ? "" : "; say it with ds_type");
+                   "each with .gz or .zst behind it); say it with ds_type",
+                   path);
 }
 
 af_status af_records_fail(const af_records *r, int64_t line, af_error *err, const char *fmt, ...)

@@ -15,6 +15,19 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Files of a folder that are not read are named by their number, once. */
+static void say_held_out(const af_data_source *s, const char *run_path)
+{
+    char **files = NULL;
+    int n = 0, held_out = 0;
+    if (af_data_source_files(s, run_path, &files, &n, &held_out, NULL) == AF_OK && held_out)
+        af_say(AF_LOG_WARN,
+               "%s: %d of %d files are of other splits than train and left out; 'split' says "
+               "which is meant",
+               s->path, held_out, n + held_out);
+    af_names_free(files, n);
+}
+
 af_status af_data_kit_open(af_data_kit *k, const af_data_opts *o, af_error *err)
 {
     af_status st = AF_OK;
@@ -32,6 +45,7 @@ af_status af_data_kit_open(af_data_kit *k, const af_data_opts *o, af_error *err)
         const char *given = k->source[i].chat_template;
         AF_TRY(af_scribe_init(&k->scribe[i], k->tokenizer, o->model,
                               given ? given : o->chat_template, err));
+        say_held_out(&k->source[i], o->run_path);
     }
 done:
     if (st != AF_OK)
@@ -500,7 +514,7 @@ static void hands_close(walk *w)
 static af_status one_source(walk *w, int i)
 {
     char **files = NULL;
-    int n = 0;
+    int n = 0, held_out;
     af_data_source *s = &w->k->source[i];
     const af_data_source before = *s; /* detection may rename a field */
     w->source = s;
@@ -509,7 +523,7 @@ static af_status one_source(walk *w, int i)
     w->scribe->times = (af_scribe_times){0};
     w->tools_said = false;
     hands_open(w);
-    af_status st = af_data_source_files(s, w->k->o->run_path, &files, &n, w->err);
+    af_status st = af_data_source_files(s, w->k->o->run_path, &files, &n, &held_out, w->err);
     for (int f = 0; f < n && st == AF_OK && !w->ended; f++) {
         *s = before;
         st = one_file(w, files[f]);

@@ -42,8 +42,8 @@ af_status af_eval_data_find(const char *path, const af_eval_data_opts *o, af_err
     AF_TRY(af_data_sources_read(&source, &sources, &data, &mem, err));
     for (int i = 0; i < sources; i++) {
         char **files = NULL;
-        int n = 0;
-        AF_TRY(af_data_source_files(&source[i], data.run_path, &files, &n, err));
+        int n = 0, held_out;
+        AF_TRY(af_data_source_files(&source[i], data.run_path, &files, &n, &held_out, err));
         af_names_free(files, n);
     }
 done:

@@ -111,6 +111,10 @@ key "'split: test' has no effect|is a file" "datasets=[{path: $AF_GOLDEN/models/
 key "roles_to_train has no effect|plain text" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, type: text}]" 'roles_to_train=[user]'
 key "field_prompt has no effect|is of shape messages" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, field_prompt: question}]"
 key "'ds_type: csv' and the name's .jsonl contradict" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: csv}]"
+key "'ds_type: parquet' is not one of jsonl" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: parquet}]"
+key "unknown key 'data_files'|give each file as a 'path'" "datasets=[{path: json, data_files: x.jsonl}]"
+key "type of a dataset wants one word, with fields beside it" "datasets=[{path: x.jsonl, type: {field_instruction: q}}]"
+key "dataset org/name is not there (a file or a folder of this machine" "datasets=[{path: org/name}]"
 key "has no files of split valid" "datasets=[{path: $AF_GOLDEN/models/data, split: valid}]"
 key "has no folder 'main'" "datasets=[{path: $AF_GOLDEN/models/data, name: main}]"
 lora "lora_target_modules has not|the adapter in" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_target_modules=[q_proj]'

@@ -295,6 +295,23 @@ same here lost
 train split "datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl, split: train}]"
 same plain split
 
+# a folder is its split "train", too: neither its test file nor what is written about it is trained on
+mkdir "$tmp/published"
+cp "$AF_GOLDEN/models/data/train_tokens.jsonl" "$tmp/published/train-0.jsonl"
+head -3 "$AF_GOLDEN/models/data/train_tokens.jsonl" > "$tmp/published/test.jsonl"
+for f in README.md LICENSE dataset_infos.json .gitattributes; do echo '{"about": "it"}' > "$tmp/published/$f"; done
+train folder "datasets=[{path: $tmp/published}]" 2> "$tmp/err"
+same plain folder
+grep -q "^warning: $tmp/published: 1 of 2 files are of other splits than train and left out" "$tmp/err" || die "not said: $(cat "$tmp/err")"
+[ "$(grep -c 'left out' "$tmp/err")" = 1 ] || die "said twice: $(cat "$tmp/err")"
+records() { "$AFINAR" data check "$tmp/run.yaml" "datasets=[{path: $tmp/published${1:-}}]" 2> /dev/null | sed -n 's/^records *//p'; }
+[ "$(records ', split: test')" = 3 ] || die "the split test has $(records ', split: test') records"
+rm "$tmp/published/train-0.jsonl"
+[ "$(records)" = 3 ] || die "a folder of test files alone has $(records) records"
+rm "$tmp"/published/*.json*
+echo "another text" > "$tmp/published/guide.md"
+[ "$(records)" = 2 ] || die "a folder of two texts has $(records) records"
+
 # what another trainer left is not removed unasked
 mkdir -p "$tmp/used/checkpoint-500"
 train used 2> "$tmp/err" && die "checkpoints of another trainer were removed"
