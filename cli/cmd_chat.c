@@ -176,6 +176,10 @@ int cmd_chat(int argc, char **argv)
                                       &common, argc, argv, arg, 1, 1, &count);
     if (p != AF_PARSED_OK)
         return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+    if (c.o.max_new < 1) {
+        fputs("afinar chat: -n wants 1 or more tokens\n", stderr);
+        return AF_EXIT_USAGE;
+    }
     af_cli_log(&common);
     s.seed = (uint64_t)seed;
     c.json = common.json;
@@ -183,6 +187,9 @@ int cmd_chat(int argc, char **argv)
     c.messages = json_array();
     flags.few_tokens = true;
     af_status st = af_cli_open_model(&c.m, arg[0], &flags, &common, &err);
+    const af_template *template;
+    if (st == AF_OK) /* now, not behind the first line */
+        st = af_model_template(c.m, &template, &err);
     if (st == AF_OK)
         st = fill_sampling(&c, &s, &err);
     const struct sigaction a = {.sa_handler = on_interrupt};

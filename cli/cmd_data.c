@@ -181,6 +181,8 @@ static void print_json(const af_data_report *r, bool stats)
            (long long)r->truncated, (long long)r->dropped, (long long)r->lost_eot,
            (long long)r->empty_answers, (long long)r->double_bos, (long long)r->missing_eot,
            (long long)r->nothing_to_learn, (long long)r->warnings, (long long)r->errors);
+    if (r->test_records >= 0)
+        printf(", \"test_records\": %lld", (long long)r->test_records);
     if (stats)
         printf(", \"packs\": %lld, \"pack_fill\": %.4f, \"seconds\": {\"read\": %.3f, \"convert\": "
                "%.3f, \"render\": %.3f, \"encode\": %.3f, \"write\": %.3f, \"pack\": %.3f, "
@@ -212,6 +214,8 @@ static void print_table(const af_data_report *r, bool stats)
     row("double BOS", r->double_bos, true);
     row("missing end-of-turn", r->missing_eot, true);
     row("nothing to learn, skipped", r->nothing_to_learn, true);
+    if (r->test_records >= 0)
+        row("records of test_datasets", r->test_records, false);
     row("warnings", r->warnings, true);
     row("errors", r->errors, true);
     if (!stats)

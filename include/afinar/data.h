@@ -54,6 +54,7 @@ typedef struct af_data_report {
     int64_t records, tokens, supervised;
     int64_t truncated, dropped, lost_eot; /* by sequence_len; lost_eot: end-of-turn token cut off */
     int64_t empty_answers, double_bos, missing_eot, nothing_to_learn;
+    int64_t test_records; /* of test_datasets; -1 = the run has none */
     int64_t warnings, errors;
     /* seconds: parsing files, checking and converting records, templates, tokenizer, writing the
      * token store, packing; and all of it */
@@ -62,9 +63,9 @@ typedef struct af_data_report {
     double pack_fill; /* 0 .. 1 */
 } af_data_report;
 
-/* Reads everything and counts. Each faulty record is told to `fault` ("file:line: reason"); then
- * the call fails at the end, with *out filled. `stats`: also makes a token store and packs it, as
- * training would, for the times. */
+/* Reads everything and counts; of test_datasets only records, warnings and errors. Each faulty
+ * record is told to `fault` ("file:line: reason"); then the call fails at the end, with *out
+ * filled. `stats`: also makes a token store and packs it, as training would, for the times. */
 AF_CHECKED af_status af_data_check(const char *run_file, const char *const *overrides, int count,
                                    bool stats, void (*fault)(void *user, const char *message),
                                    void *user, af_data_report *out, af_error *err);

@@ -63,8 +63,15 @@ af_status af_scribe_template(af_template **out, bool *bare, const char *model, c
         return af_template_open(out, model, err);
     const bool text = is_text(given);
     const bool plain = !text && strcmp(given, "chatml") == 0;
-    if (!text && !plain && !ends_with(given, ".jinja") && !ends_with(given, ".j2"))
-        return af_template_open_named(out, model, given, err);
+    if (!text && !plain && !ends_with(given, ".jinja") && !ends_with(given, ".j2")) {
+        const af_status named = af_template_open_named(out, model, given, err);
+        return named != AF_EFORMAT || !err || !strstr(err->msg, "no chat template")
+                   ? named
+                   : af_fail(err, AF_EUSAGE,
+                             "chat_template '%.60s' is not tokenizer_default, chatml or a .jinja "
+                             "file, and %s has no template of that name",
+                             given, model);
+    }
     *bare = true;
     if (plain)
         return af_template_parse(out, chatml, strlen(chatml), err);

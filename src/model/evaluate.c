@@ -69,6 +69,7 @@ af_status af_eval_add(af_eval *e, af_token_row row, af_error *err)
         return af_fail(err, AF_EUSAGE, "a row of %" PRId64 " tokens does not fit into %" PRId64,
                        row.count, e->N);
     AF_TRY(af_model_check_ids(e->m, row.ids, row.count, err));
+    af_model_watch_length(e->m, row.count);
     if (e->used + row.count > e->N || e->feeds == e->feeds_max)
         AF_TRY(flush(e, err));
     int32_t *ids = e->ids + e->used, *labels = e->labels + e->used;

@@ -6,7 +6,6 @@
 #include "model/model_state.h"
 
 #include "base/buf.h"
-#include "base/log.h"
 #include "model/sample.h"
 
 #include <math.h>
@@ -168,17 +167,6 @@ done:
     return st;
 }
 
-/* Said once a model. */
-static void watch_length(const generator *g, const sequence *s)
-{
-    const int64_t context = af_spec_context(af_source_spec(g->m->source));
-    if (g->m->long_said || context == 0 || s->count <= context)
-        return;
-    g->m->long_said = true;
-    af_say(AF_LOG_WARN, "the text is longer than the model's context of %" PRId64 " tokens",
-           context);
-}
-
 /* ---- the loop ---- */
 
 /* Rotary tables that change with the length make cached keys stale. */
@@ -228,7 +216,7 @@ static af_status step(generator *g, af_error *err)
         if (tables_differ(af_source_spec(g->m->source), s->count, s->count + 1))
             s->cached = 0;
         AF_TRY(add_token(g, s, id, err));
-        watch_length(g, s);
+        af_model_watch_length(g->m, s->count);
     }
 done:
     return st;
@@ -277,7 +265,7 @@ static af_status begin(generator *g, sequence *s, int index, af_error *err)
     if (g->tokenizer)
         af_decode_stream_init(&s->stream, g->tokenizer, g->o->skip_special);
     s->done = g->o->max_new == 0;
-    watch_length(g, s);
+    af_model_watch_length(g->m, n);
     return AF_OK;
 }
 

@@ -179,6 +179,15 @@ af_status af_model_check_ids(const af_model *m, const int32_t *ids, int64_t n, a
     return AF_OK;
 }
 
+void af_model_watch_length(af_model *m, int64_t tokens)
+{
+    const int64_t context = af_spec_context(af_source_spec(m->source));
+    if (m->long_said || context == 0 || tokens <= context)
+        return;
+    m->long_said = true;
+    af_say(AF_LOG_WARN, "a text is longer than the model's context of %" PRId64 " tokens", context);
+}
+
 af_status af_model_logits_of(af_model *m, const int32_t *ids, int64_t n, float *out, af_error *err)
 {
     return af_model_logits_in(m, ids, n, n, out, err);

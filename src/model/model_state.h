@@ -36,6 +36,8 @@ AF_CHECKED af_status af_model_generate_plan(const af_model *m, const af_generate
 /* af_model_logits_of for a row of a batch `length` wide, which ropes may depend on. */
 AF_CHECKED af_status af_model_logits_in(af_model *m, const int32_t *ids, int64_t n, int64_t length,
                                         float *out, af_error *err);
+/* Says once that a text goes beyond the model's context. */
+void af_model_watch_length(af_model *m, int64_t tokens);
 /* Every id is one of the model's. */
 AF_CHECKED af_status af_model_check_ids(const af_model *m, const int32_t *ids, int64_t n,
                                         af_error *err);

@@ -32,7 +32,12 @@ static af_status tool_open(tool *t, const char *run_file, const char *const *ove
     af_status st = AF_OK;
     *t = (tool){0};
     AF_TRY(af_run_read(&t->run, run_file, overrides, count, false, err));
-    AF_TRY(af_model_resolve(&t->model, t->run.base_model, err));
+    st = af_model_resolve(&t->model, t->run.base_model, err);
+    if (st != AF_OK) {
+        char at[300];
+        af_fail_prefix(err, "%s", af_run_place(&t->run, "base_model", at, sizeof at));
+        goto done;
+    }
     t->o = (af_data_opts){
         .datasets = t->run.datasets,
         .run_path = t->run.path,
@@ -188,6 +193,7 @@ static void fill(af_data_report *out, const af_data_counts *c, const af_walk_tim
         .double_bos = c->double_bos,
         .missing_eot = c->missing_eot,
         .nothing_to_learn = c->nothing_to_learn,
+        .test_records = -1,
         .warnings = c->warnings,
         .errors = c->errors,
         .read_s = t->read,
@@ -271,6 +277,29 @@ done:
     return st;
 }
 
+/* What the run is evaluated on is read when it begins, too. */
+static af_status check_tests(const tool *t, void (*fault)(void *user, const char *message),
+                             void *user, af_data_report *out, af_error *err)
+{
+    af_data_opts o = t->o;
+    af_data_kit kit = {0};
+    af_data_counts counts = {0};
+    o.datasets = t->run.test_datasets;
+    if (!o.datasets)
+        return AF_OK;
+    af_status st = af_data_kit_open(&kit, &o, err);
+    if (st != AF_OK)
+        return st;
+    kit.fault = fault;
+    kit.fault_user = user;
+    st = af_data_walk(&kit, AF_WALK_CHECK, NULL, NULL, &counts, NULL, err);
+    out->test_records = counts.records;
+    out->warnings += counts.warnings;
+    out->errors += counts.errors;
+    af_data_kit_close(&kit);
+    return st;
+}
+
 af_status af_data_check(const char *run_file, const char *const *overrides, int count, bool stats,
                         void (*fault)(void *user, const char *message), void *user,
                         af_data_report *out, af_error *err)
@@ -290,13 +319,15 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
         st = af_data_walk(&t.kit, AF_WALK_CHECK, NULL, NULL, &counts, &times, err);
         fill(out, &counts, &times);
     }
-    if (st == AF_OK && counts.errors)
+    if (st == AF_OK)
+        st = check_tests(&t, fault, user, out, err);
+    if (st == AF_OK && out->errors)
         st =
             af_fail(err, AF_EFORMAT, "%s: %" PRId64 " record%s of the datasets would train wrongly",
-                    run_file, counts.errors, counts.errors == 1 ? "" : "s");
-    else if (st == AF_OK && out->records == 0)
-        st = af_fail(err, AF_EFORMAT, "%s: no record of the datasets has anything to learn",
-                     run_file);
+                    run_file, out->errors, out->errors == 1 ? "" : "s");
+    else if (st == AF_OK && (out->records == 0 || out->test_records == 0))
+        st = af_fail(err, AF_EFORMAT, "%s: no record of %s has anything to learn", run_file,
+                     out->records == 0 ? "the datasets" : "test_datasets");
     tool_close(&t);
     return st;
 }

@@ -94,7 +94,9 @@ af_status af_samples_new(af_samples **out, const af_trainer *t, af_error *err)
         return AF_OK;
     AF_TRY(take_prompts(&s, &t->run->generate_samples, err));
     AF_TRY(af_tokenizer_open(&s->tokenizer, t->model_path, err));
-    AF_TRY(af_scribe_init(&scribe, s->tokenizer, t->model_path, t->chat_template, err));
+    /* a plan has read none */
+    const char *template = t->chat_template ? t->chat_template : t->run->chat_template;
+    AF_TRY(af_scribe_init(&scribe, s->tokenizer, t->model_path, template, err));
     for (int i = 0; i < s->count; i++)
         AF_TRY(encode(s, &scribe, i, err));
     *out = s;

@@ -105,8 +105,19 @@ grep -q -- "--bf16 and --f32 contradict" "$tmp/err" || fail "$(cat "$tmp/err")"
 gen -p hello --top-k 3 >/dev/null && grep -q "^warning: .*--top-k .*no effect at temperature 0" "$tmp/err" || fail "$(cat "$tmp/err")"
 # beyond the context: said once, and not before
 gen -p hello -n 253 --ignore-eos >/dev/null && [ ! -s "$tmp/err" ] || fail "253 + 3 tokens: $(cat "$tmp/err")"
-gen -p hello -n 300 --ignore-eos >/dev/null && [ "$(cat "$tmp/err")" = "warning: the text is longer than the model's context of 256 tokens" ] ||
+gen -p hello -n 300 --ignore-eos >/dev/null && [ "$(cat "$tmp/err")" = "warning: a text is longer than the model's context of 256 tokens" ] ||
     fail "303 tokens: $(cat "$tmp/err")"
+
+printf 'what is it, this or that? it is this. %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 >"$tmp/long.txt"
+for words in "--seq 256" "--seq 257"; do # shellcheck disable=SC2086 # words of a command
+    "$AFINAR" eval "$talk" --device cpu --data "$tmp/long.txt" $words -q 2>&1 >/dev/null
+done >"$tmp/err"
+[ "$(cat "$tmp/err")" = "warning: a text is longer than the model's context of 256 tokens" ] || fail "eval beyond the context: $(cat "$tmp/err")"
+
+# what a conversation lacks is said before its first line
+usage "-n wants 1 or more tokens" chat "$talk" -n -1
+"$AFINAR" chat "$qwen" --device cpu -q </dev/null 2>"$tmp/err" && fail "a chat without a template begins"
+grep -q "no chat template" "$tmp/err" || fail "$(cat "$tmp/err")"
 
 # a conversation that begins again keeps its system message; --top-k 0 is none, whatever the model suggests
 chat() { "$AFINAR" chat "$1" --device cpu -n 9 --json -q "${@:2}" 2>"$tmp/err"; }

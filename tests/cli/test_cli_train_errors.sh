@@ -180,6 +180,7 @@ data "sequence_len 12|1 are longer" '{"messages": [{"role": "user", "content": "
 data "sequence_len 4|1 were cut" '{"messages": [{"role": "user", "content": "one two three four five six seven"}, {"role": "assistant", "content": "b"}]}' sequence_len=4
 data "excess_length_strategy" "$(head -3 "$AF_GOLDEN/models/data/train.jsonl")" sample_packing=true sequence_len=16 excess_length_strategy=error
 key "chat_template" chat_template=absent.jinja
+key "command line: chat_template 'llama9' is not tokenizer_default, chatml or a .jinja file|no template of that name" chat_template=llama9
 key "chat_template|line 1" 'chat_template="{% if %}"'
 # --- the output
 printf x > "$tmp/file"
@@ -192,5 +193,11 @@ key "lora_model_dir|write over" adapter=lora lora_model_dir="$tmp/adapter" outpu
 key "no-checkpoint" resume_from_checkpoint="$tmp/no-checkpoint"
 key "empty" resume_from_checkpoint="$tmp/empty"
 key "resume_from_checkpoint and overwrite_output_dir" resume_from_checkpoint=auto overwrite_output_dir=true
+# --- the same of the commands that only look
+for words in "plan $tmp/base.yaml" "data preview $tmp/base.yaml" "data check $tmp/base.yaml"; do
+    cases=$((cases + 1))
+    "$AFINAR" $words base_model=/nowhere > /dev/null 2> "$tmp/err" && fail "$words: no model passes"
+    grep -q "command line: no model '/nowhere'" "$tmp/err" || fail "$words names no place"
+done
 echo "$cases wrong runs, $failed faults"
 [ $failed = 0 ] && [ $cases -ge 60 ]

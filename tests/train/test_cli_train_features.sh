@@ -242,9 +242,11 @@ for run in "run lora" "run bf16=true" "run adapter=qlora" "run peft_use_dora=tru
     [ "$(sed 's/"step":[0-9]*,//' "$tmp/still/samples.jsonl" | sort -u | wc -l)" = 2 ] || die "$run: answers differ"
 done
 # and the plan counts what answering takes
+printf '%s' "{% for m in messages %}$(seq -s ' ' 900){{ m.content }}{% endfor %}" > "$tmp/long.jinja"
 bytes() { "$AFINAR" plan "$tmp/run.yaml" output_dir="$tmp/none" --json "$@" | sed 's/.*"samples_bytes":\([0-9]*\).*/\1/'; }
 [ "$(bytes)" = 0 ] && [ "$(bytes "$ask" generate_samples_tokens=400)" -gt "$(bytes "$ask" generate_samples_tokens=4)" ] \
     || die "samples are not planned"
+[ "$(bytes "$ask" chat_template="$tmp/long.jinja")" -gt "$(bytes "$ask")" ] || die "samples are planned with another template"
 
 # full fine-tuning leaves a model that opens
 "$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/full" learning_rate=1e-3
@@ -311,6 +313,15 @@ rm "$tmp/published/train-0.jsonl"
 rm "$tmp"/published/*.json*
 echo "another text" > "$tmp/published/guide.md"
 [ "$(records)" = 2 ] || die "a folder of two texts has $(records) records"
+
+# a check reads what the run is evaluated on, too: a run would not begin with it
+cp "$AF_GOLDEN/models/data/train.jsonl" "$tmp/good.jsonl"
+{ head -2 "$tmp/good.jsonl"; echo '{"text": "another shape"}'; } > "$tmp/faulty.jsonl"
+checked() { "$AFINAR" data check "$tmp/run.yaml" "datasets=[{path: $tmp/good.jsonl}]" "test_datasets=[{path: $tmp/$1}]" --json 2> "$tmp/err"; }
+checked good.jsonl | grep -q '"records": 64, .*"errors": 0, "test_records": 64}' || die "test_datasets are not counted"
+checked faulty.jsonl > "$tmp/said" && die "faulty test_datasets pass"
+grep -q '"errors": 1, "test_records": 2}' "$tmp/said" && grep -q "^error: $tmp/faulty.jsonl:3: " "$tmp/err" || die "$(cat "$tmp/said" "$tmp/err")"
+checked absent.jsonl > /dev/null && die "absent test_datasets pass"
 
 # what another trainer left is not removed unasked
 mkdir -p "$tmp/used/checkpoint-500"
