@@ -254,6 +254,7 @@ void af_saver_let_go(af_saver *s)
 static af_status write_all(af_saver *s, const char *tmp, af_error *err)
 {
     af_status st = AF_OK;
+    af_error no_tokenizer; /* the end of the run says so */
     AF_TRY(af_path_remove(tmp, err));
     AF_TRY(af_dir_make(tmp, err));
     if (s->adapter)
@@ -263,8 +264,7 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     AF_TRY(write_copies(&s->state, tmp, "optimizer.safetensors", err));
     end_reading(s);
     /* a folder that opens as a model does, or as an adapter */
-    AF_TRY(af_side_files_copy(s->model, tmp, !s->adapter, err));
-    AF_TRY(af_side_files_template(s->model, s->chat_template, tmp, err));
+    AF_TRY(af_side_files_put(s->model, s->chat_template, tmp, !s->adapter, &no_tokenizer, err));
     AF_TRY(write_text(tmp, "progress.json", s->progress, err));
     AF_TRY(write_text(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(write_text(tmp, "run.yaml", s->run_text, err));

@@ -1,14 +1,11 @@
 /* run_folder.c - the output folder of a run: what an earlier one left there, where a run begins,
  * and the files beside the weights. */
 #include "train/run_folder.h"
-#include "afinar/convert.h"
 #include "base/file.h"
 #include "train/checkpoint.h"
 #include "train/side_files.h"
 
 #include <unistd.h>
-
-static const char texts_name[] = "tokenizer.tmp";
 
 static bool is_finished(const char *output)
 {
@@ -94,7 +91,7 @@ static af_status reopen_run(const char *output, af_error *err)
 static bool of_earlier(const char *name, bool model)
 {
     static const char *const begins[] = {"checkpoint-", "events.out.tfevents.", "replay-",
-                                         texts_name};
+                                         AF_SIDE_FILES_TEMP};
     static const char *const files[] = {AF_RUN_FINISHED,       "metrics.jsonl",
                                         "trainer_state.json",  "report.html",
                                         "samples.jsonl",       "train_results.json",
@@ -190,29 +187,13 @@ af_status af_run_folder_write(const char *dir, const char *name, const char *tex
     return st;
 }
 
-/* Those of a GGUF file are made from what it knows; where that is too little, the run is whole all
- * the same. */
 af_status af_run_folder_texts(const af_trainer *t, af_error *err)
 {
-    const char *output = t->run->output_dir;
-    const char *given = t->chat_template;
-    if (af_dir_exists(t->model_path)) {
-        const af_status copied = af_side_files_copy(t->model_path, output, !t->adapter, err);
-        return copied == AF_OK ? af_side_files_template(t->model_path, given, output, err) : copied;
-    }
-    char *dir = af_path_join(output, texts_name);
     af_error why = {0};
-    if (!dir)
-        return af_fail_nomem(err, "a path", strlen(output));
-    af_status st = af_export_texts(t->model_path, dir, &why);
-    if (st == AF_OK)
-        st = af_side_files_copy(dir, output, !t->adapter, &why);
-    if (st == AF_OK)
-        st = af_side_files_template(t->model_path, given, output, &why);
-    if (st != AF_OK)
+    const af_status st = af_side_files_put(t->model_path, t->chat_template, t->run->output_dir,
+                                           !t->adapter, &why, err);
+    if (why.code != AF_OK)
         af_trainer_say(t, "note: no tokenizer beside the adapter: %s", why.msg);
-    st = af_dir_exists(dir) ? af_path_remove(dir, err) : AF_OK;
-    free(dir);
     return st;
 }
 

@@ -1,10 +1,11 @@
 /* side_files.c - what stands beside the weights of a model folder. */
 #include "train/side_files.h"
+#include "afinar/convert.h"
 #include "base/file.h"
 #include "data/scribe.h"
 #include "format/chat_template.h"
 
-af_status af_side_files_copy(const char *model, const char *dir, bool whole, af_error *err)
+static af_status copy_texts(const char *model, const char *dir, bool whole, af_error *err)
 {
     static const char *const names[] = {"tokenizer.json",
                                         "tokenizer_config.json",
@@ -43,8 +44,7 @@ done:
     return st;
 }
 
-af_status af_side_files_template(const char *model, const char *given, const char *dir,
-                                 af_error *err)
+static af_status put_template(const char *model, const char *given, const char *dir, af_error *err)
 {
     af_template *t = NULL;
     bool bare;
@@ -58,4 +58,25 @@ af_status af_side_files_template(const char *model, const char *given, const cha
     st = af_template_put(dir, text, len, err);
     af_template_close(t);
     return st;
+}
+
+static af_status make_texts(const char *gguf, const char *dir, bool whole, af_error *why,
+                            af_error *err)
+{
+    char *temp = af_path_join(dir, AF_SIDE_FILES_TEMP);
+    if (!temp)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    if (af_export_texts(gguf, temp, why) == AF_OK)
+        (void)!copy_texts(temp, dir, whole, why);
+    const af_status st = af_dir_exists(temp) ? af_path_remove(temp, err) : AF_OK;
+    free(temp);
+    return st;
+}
+
+af_status af_side_files_put(const char *model, const char *given, const char *dir, bool whole,
+                            af_error *why, af_error *err)
+{
+    const af_status st = af_dir_exists(model) ? copy_texts(model, dir, whole, err)
+                                              : make_texts(model, dir, whole, why, err);
+    return st == AF_OK ? put_template(model, given, dir, err) : st;
 }

@@ -4,12 +4,13 @@
 
 #include "base/base.h"
 
-/* Copies tokenizer and template of a model folder, and its configs where the other is to be a whole
- * model. */
-AF_CHECKED af_status af_side_files_copy(const char *model, const char *dir, bool whole,
-                                        af_error *err);
-/* The template a run was trained with (`given` as in its run file, NULL = the model's own), in
- * every place where readers look for one: they take different ones. */
-AF_CHECKED af_status af_side_files_template(const char *model, const char *given, const char *dir,
-                                            af_error *err);
+/* Where the texts of a GGUF file lie for a moment. */
+#define AF_SIDE_FILES_TEMP "tokenizer.tmp"
+
+/* Tokenizer of a model (beside a whole model its configs, too), and the template a run was trained
+ * with (`given` as af_scribe_init takes it, NULL = the model's own) in every place where readers
+ * look for one: they take different ones. The texts of a GGUF file are made from what it knows;
+ * where that is too little, `why` says so, and the rest is written. */
+AF_CHECKED af_status af_side_files_put(const char *model, const char *given, const char *dir,
+                                       bool whole, af_error *why, af_error *err);
 #endif

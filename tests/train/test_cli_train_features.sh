@@ -329,13 +329,13 @@ train used 2> "$tmp/err" && die "checkpoints of another trainer were removed"
 [ -d "$tmp/used/checkpoint-500" ] || die "a refused run removed a checkpoint"
 train used overwrite_output_dir=true
 
-# a GGUF base: its tokenizer and template are beside the adapter, too
+# a GGUF base: its tokenizer and template are beside the adapter and its checkpoints, too
 "$AFINAR" export "$AF_GOLDEN/models/qwen2" -o "$tmp/base.gguf" --type q8_0 --no-verify -q > /dev/null
 train gguf base_model="$tmp/base.gguf"
-for f in tokenizer.json tokenizer_config.json chat_template.jinja; do
-    [ -s "$tmp/gguf/$f" ] || die "no $f beside the adapter of a GGUF model"
+for f in {,checkpoint-4/}{tokenizer.json,tokenizer_config.json,chat_template.jinja}; do
+    [ -s "$tmp/gguf/$f" ] || die "no $f of the adapter of a GGUF model"
 done
-[ ! -e "$tmp/gguf/tokenizer.tmp" ] && cmp "$tmp/gguf/chat_template.jinja" "$AF_GOLDEN/models/qwen2/chat_template.jinja"
+[ ! -e "$tmp/gguf/tokenizer.tmp" ] && [ ! -e "$tmp/gguf/checkpoint-4/tokenizer.tmp" ] && cmp "$tmp/gguf/chat_template.jinja" "$AF_GOLDEN/models/qwen2/chat_template.jinja"
 
 # a number that is none: the step, the tensor, the records, and a replay file
 cp -r "$AF_GOLDEN/models/qwen2" "$tmp/bad"
