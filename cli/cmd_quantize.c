@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const af_eval_data_opts eval_opts = {.sequence_len = 2048};
@@ -24,7 +25,9 @@ static bool is_rows(const char *data)
         if (k > e && !strncmp(data + k - e, ends[i], e))
             return true;
     }
-    return *data == '{'; /* a dataset as a run file has it */
+    struct stat s;
+    const bool folder = stat(data, &s) == 0 && S_ISDIR(s.st_mode);
+    return folder || *data == '{'; /* a dataset as a run file has it */
 }
 
 /* What can be said of the data now, not when all is written. */

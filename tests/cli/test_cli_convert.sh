@@ -89,11 +89,12 @@ done
 qwen="$golden/models/qwen2"
 printf '{"q": "what, is it", "a": "this"}\n' >"$tmp/qa.jsonl"
 printf 'prompt\tcompletion\nwhat, is it\tthis\n' >"$tmp/qa.tsv"
-for d in "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" "$tmp/qa.tsv" "{path: $tmp/qa.tsv, ds_type: csv}"; do
+mkdir "$tmp/rows" && cp "$tmp/qa.tsv" "$tmp/rows"
+for d in "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" "$tmp/qa.tsv" "{path: $tmp/qa.tsv, ds_type: csv}" "$tmp/rows"; do
     out=$("$AFINAR" quantize "$qwen" -o "$tmp/qa" --type nf4 --eval "$d" --json --device cpu -q) || fail "quantize --eval $d"
     grep -o '"perplexity_before".*' <<<"$out"
 done >"$tmp/ppl"
-[ "$(wc -l <"$tmp/ppl") $(sort -u "$tmp/ppl" | wc -l)" = "3 1" ] || fail "quantize --eval: $(cat "$tmp/ppl")"
+[ "$(wc -l <"$tmp/ppl") $(sort -u "$tmp/ppl" | wc -l)" = "4 1" ] || fail "quantize --eval: $(cat "$tmp/ppl")"
 out=$("$AFINAR" quantize "$qwen" -o "$tmp/qa" --type nf4 --eval "$tmp/qa.jsonl" --device cpu -q 2>&1) && fail "unknown fields pass"
 has "$out" "'$tmp/qa' is written, but --eval failed: $tmp/qa.jsonl:1: keys [q, a]"
 
