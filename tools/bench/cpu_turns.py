@@ -4,7 +4,7 @@
   python tools/bench/cpu_turns.py PEFT_STEP.py [--binary build/afinar ...] [--mode lora] [--dtype f32] [--threads 2] [--cpus 0-1] [--turns 5] [--limit 0]
 
 The peer starts once and is stopped (SIGSTOP) while ours runs; of each of its turns the first interval, in which it was stopped, is left out. With several
-binaries each has its turn. One JSON line: medians of all steps, the best, ratios turn by turn, processor time where the peer tells it.
+binaries each has its turn. One JSON line: medians (of all steps; of ours, of the turns'), the best, both turn by turn, processor time where the peer tells it.
 """
 import argparse
 import json
@@ -57,14 +57,18 @@ def stamp(peer):
 
 def peer_turn(peer):
     """Seconds and processor seconds of some whole steps."""
+    begin = time.perf_counter()
     peer.send_signal(signal.SIGCONT)
-    at = [stamp(peer) for _ in range(o.steps + 1)]
+    at = [stamp(peer)]
+    while at[0][0] < begin:  # it ended a step just before it was stopped
+        at = [stamp(peer)]
+    at += [stamp(peer) for _ in range(o.steps)]
     peer.send_signal(signal.SIGSTOP)
     return [(b[0] - a[0], b[1] - a[1]) for a, b in zip(at, at[1:])]
 
 
 def our_turn(binary):
-    run = subprocess.run([*PIN, binary, "bench", *SAME, "--method", o.mode, "--seconds", str(o.seconds), "--json"], capture_output=True, text=True, check=True)
+    run = subprocess.run([*PIN, binary, "bench", *SAME, "--method", o.mode, "--seconds", str(o.seconds), "--json"], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(run.stdout)
 
 
@@ -78,17 +82,18 @@ def main():
     env = dict(os.environ, OMP_NUM_THREADS=str(o.threads), CUDA_VISIBLE_DEVICES="")
     peer = subprocess.Popen([*PIN, sys.executable, "-c", STAMP, o.peft_step, *SAME, "--mode", o.mode, "--warm", "2", "--steps", "100000"],
                             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=env)
-    for _ in range(3):
-        stamp(peer)
-    peer.send_signal(signal.SIGSTOP)
     ours, theirs = [[] for _ in binaries], []
-    while len(theirs) < o.turns and not (theirs and o.limit and time.time() - begin > o.limit):
-        for turn, b in zip(ours, binaries):
-            turn.append(our_turn(b))
-        theirs.append(peer_turn(peer))
-    gb = peak_gb(peer.pid)
-    peer.kill()
-    peer.send_signal(signal.SIGCONT)
+    try:
+        for _ in range(3):
+            stamp(peer)
+        peer.send_signal(signal.SIGSTOP)
+        while len(theirs) < o.turns and not (theirs and o.limit and time.time() - begin > o.limit):
+            for turn, b in zip(ours, binaries):
+                turn.append(our_turn(b))
+            theirs.append(peer_turn(peer))
+        gb = peak_gb(peer.pid)
+    finally:  # or it would stay, stopped, with all its memory
+        peer.kill()
     steps = [1e3 * s for turn in theirs for s, _ in turn]
     line = {"mode": o.mode, "dtype": o.dtype, "batch": o.batch, "seq": o.seq, "threads": o.threads, "peer_ms": statistics.median(steps), "peer_best": min(steps),
             "peer_cpu_ms": 1e3 * statistics.mean(c for turn in theirs for _, c in turn), "peer_gb": gb}
