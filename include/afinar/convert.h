@@ -3,7 +3,7 @@
  *
  * Every call streams tensor by tensor and writes under a temporary name that is renamed at the end:
  * on failure nothing is left behind and no input is touched. The same inputs give the same bytes
- * with any number of threads. */
+ * with any number of threads (but for an imatrix of a f32 model: docs/decisions/0018). */
 #ifndef AFINAR_CONVERT_H
 #define AFINAR_CONVERT_H
 
