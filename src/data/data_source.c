@@ -458,12 +458,15 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
         else
             free(path);
     }
-    if (st == AF_OK && !s->split) { /* as the Hugging Face loaders: then it is `train` */
-        bool rows = false;
-        for (int i = 0; i < kept; i++)
-            rows |= !is_about(af_path_name(names[i])) && !is_text(names[i]);
+    if (st == AF_OK && !s->split) {       /* as the Hugging Face loaders: then it is `train` */
+        bool rows = false, train = false; /* neither is seen in what is about the data */
+        for (int i = 0; i < kept; i++) {
+            const char *name = af_path_name(names[i]);
+            rows |= !is_about(name) && !is_text(name);
+            train |= !is_about(name) && !is_held_out(name);
+        }
         const int data = drop_named(names, kept, rows ? is_about : is_about_no_text);
-        kept = drop_named(names, data, is_held_out);
+        kept = train ? drop_named(names, data, is_held_out) : data;
         *held_out = data - kept;
     }
     if (st == AF_OK && kept == 0)

@@ -310,6 +310,9 @@ records() { "$AFINAR" data check "$tmp/run.yaml" "datasets=[{path: $tmp/publishe
 [ "$(records ', split: test')" = 3 ] || die "the split test has $(records ', split: test') records"
 rm "$tmp/published/train-0.jsonl"
 [ "$(records)" = 3 ] || die "a folder of test files alone has $(records) records"
+rm "$tmp/published/test.jsonl"
+echo 'this is it' > "$tmp/published/test.txt"
+[ "$(records)" = 2 ] || die "a test file gave way to what is written about it: $(records) records"
 rm "$tmp"/published/*.json*
 echo "another text" > "$tmp/published/guide.md"
 [ "$(records)" = 2 ] || die "a folder of two texts has $(records) records"
