@@ -84,20 +84,30 @@ static inline void af_amx_add_row(const float *s, float *to)
     _mm512_storeu_ps(to + 16, _mm512_add_ps(_mm512_loadu_ps(to + 16), _mm512_loadu_ps(s + 16)));
 }
 
-/* Two rows of what was left for later. */
-static inline void af_amx_bring(af_amx_later *l)
+/* What becomes of what was left for later. */
+typedef enum af_amx_fate { AF_FATE_ADDED, AF_FATE_AWAY, AF_FATE_ROUNDED, AF_FATE_PAST } af_amx_fate;
+static inline af_amx_fate af_amx_fate_of(const af_amx_later *l)
 {
-    if (l->onto) {
+    return l->onto   ? AF_FATE_ADDED
+           : l->away ? AF_FATE_AWAY
+           : l->past ? AF_FATE_PAST
+                     : AF_FATE_ROUNDED;
+}
+
+/* Two rows of what was left for later. */
+static inline __attribute__((always_inline)) void af_amx_bring(af_amx_later *l, af_amx_fate fate)
+{
+    if (fate == AF_FATE_ADDED) {
         af_amx_add_row(l->from, l->onto);
         af_amx_add_row(l->from + BN, l->onto + l->ld);
         l->onto += 2 * l->ld;
-    } else if (l->away) {
+    } else if (fate == AF_FATE_AWAY) {
         af_amx_stream_row(l->from, l->away);
         af_amx_stream_row(l->from + BN, l->away + l->ld);
         l->away += 2 * l->ld;
     } else {
-        af_amx_round_row(l->from, l->to, l->past);
-        af_amx_round_row(l->from + BN, l->to + l->ld, l->past);
+        af_amx_round_row(l->from, l->to, fate == AF_FATE_PAST);
+        af_amx_round_row(l->from + BN, l->to + l->ld, fate == AF_FATE_PAST);
         l->to += 2 * l->ld;
     }
     l->from += 2 * BN;

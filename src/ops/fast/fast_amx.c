@@ -34,8 +34,9 @@ void AF_ISA_NAME(af_tile_end)(void)
 
 void AF_ISA_NAME(af_amx_flush)(af_amx_later *l)
 {
+    const af_amx_fate fate = af_amx_fate_of(l);
     while (l->rows > 0)
-        af_amx_bring(l);
+        af_amx_bring(l, fate);
 }
 
 /* Eight lines of four rows of k's, side by side. */
@@ -102,8 +103,11 @@ void AF_ISA_NAME(af_amx_turned)(af_amx_turn *t)
 }
 
 /* The products of one span; two rows of what is left for later go with each, and 32 k's of the next
- * rows of A, which may lie where those are that were just multiplied. */
-static inline void sum_span(const af_amx_span *s, af_amx_beside *w)
+ * rows of A, which may lie where those are that were just multiplied. The fate is known beforehand
+ * so that all of `later` stays in registers: tiles are loaded from everywhere in a page, and a load
+ * waits for the stores before it whose address ends alike, be it only on the stack. */
+static inline __attribute__((always_inline)) void sum_beside(const af_amx_span *s, af_amx_beside *w,
+                                                             const af_amx_fate fate)
 {
     const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2;
     const int64_t line = 64, row = s->row, step = s->step;
@@ -115,11 +119,29 @@ static inline void sum_span(const af_amx_span *s, af_amx_beside *w)
         AF_AMX_LOAD(5, a + 16 * row, row);
         af_amx_products();
         if (l.rows > 0)
-            af_amx_bring(&l);
+            af_amx_bring(&l, fate);
         if (w->turn.left > 0)
             turn_block(&w->turn);
     }
     w->later = l;
+}
+
+static void sum_span(const af_amx_span *s, af_amx_beside *w)
+{
+    switch (af_amx_fate_of(&w->later)) {
+    case AF_FATE_ADDED:
+        sum_beside(s, w, AF_FATE_ADDED);
+        break;
+    case AF_FATE_AWAY:
+        sum_beside(s, w, AF_FATE_AWAY);
+        break;
+    case AF_FATE_ROUNDED:
+        sum_beside(s, w, AF_FATE_ROUNDED);
+        break;
+    case AF_FATE_PAST:
+        sum_beside(s, w, AF_FATE_PAST);
+        break;
+    }
 }
 
 void AF_ISA_NAME(af_amx_tile)(const af_amx_span *s, int spans, float *c, int64_t ldc,
@@ -181,19 +203,26 @@ static inline void pair_rows(uint16_t *p, __m512i even, __m512i odd)
     _mm512_storeu_si512(p + 16 * 32, _mm512_unpackhi_epi16(e, o));
 }
 
+/* Eight rows at a time: their lines are asked for in advance by the hardware, those of 32 are not.
+ */
+enum { PAIRS = 4 };
+
 void AF_ISA_NAME(af_amx_pairs)(uint16_t *p, const uint16_t *const h[32], int64_t lines,
                                int64_t step)
 {
-    int64_t l = 0;
-    for (; l + BN <= lines; l += BN, p += step)
+    for (int i = 0; i < 16; i += PAIRS) {
+        uint16_t *to = p + i * 32;
+        int64_t l = 0;
+        for (; l + BN <= lines; l += BN, to += step)
 #pragma GCC unroll 4
-        for (int i = 0; i < 16; i++)
-            pair_rows(p + i * 32, _mm512_loadu_si512(h[2 * i] + l),
-                      _mm512_loadu_si512(h[2 * i + 1] + l));
-    const __mmask32 rest = af_amx_first(lines - l);
-    for (int i = 0; i < 16 && l < lines; i++)
-        pair_rows(p + i * 32, _mm512_maskz_loadu_epi16(rest, h[2 * i] + l),
-                  _mm512_maskz_loadu_epi16(rest, h[2 * i + 1] + l));
+            for (int u = 0; u < PAIRS; u++)
+                pair_rows(to + u * 32, _mm512_loadu_si512(h[2 * (i + u)] + l),
+                          _mm512_loadu_si512(h[2 * (i + u) + 1] + l));
+        const __mmask32 rest = af_amx_first(lines - l);
+        for (int u = 0; u < PAIRS && l < lines; u++)
+            pair_rows(to + u * 32, _mm512_maskz_loadu_epi16(rest, h[2 * (i + u)] + l),
+                      _mm512_maskz_loadu_epi16(rest, h[2 * (i + u) + 1] + l));
+    }
 }
 
 void AF_ISA_NAME(af_amx_columns)(uint16_t *p, const uint16_t *const h[32], int64_t lines,

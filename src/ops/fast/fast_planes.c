@@ -317,7 +317,7 @@ static __attribute__((noinline)) void do_some(af_amx_beside *w, int pace)
         split_some(w, w->each);
     else if (group > 4 / pace)
         for (int i = 0; i < pace && w->later.rows > 0; i++)
-            af_amx_bring(&w->later);
+            af_amx_bring(&w->later, af_amx_fate_of(&w->later));
 }
 
 /* ---- products ---- */
