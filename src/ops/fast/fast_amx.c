@@ -117,9 +117,9 @@ static inline __attribute__((always_inline)) void sum_beside(const af_amx_span *
         AF_AMX_LOAD(4, a, row);
         AF_AMX_PASS(7, b + 1024, line);
         AF_AMX_LOAD(5, a + 16 * row, row);
-        af_amx_products();
         if (l.rows > 0)
             af_amx_bring(&l, fate);
+        af_amx_products();
         if (w->turn.left > 0)
             turn_block(&w->turn);
     }
@@ -203,26 +203,36 @@ static inline void pair_rows(uint16_t *p, __m512i even, __m512i odd)
     _mm512_storeu_si512(p + 16 * 32, _mm512_unpackhi_epi16(e, o));
 }
 
-/* Eight rows at a time: their lines are asked for in advance by the hardware, those of 32 are not.
- */
 enum { PAIRS = 4 };
 
+/* Some of the pairs of rows of a panel, for all panels; where they lie is kept in registers. */
+static inline __attribute__((always_inline)) void some_pairs(uint16_t *p, const uint16_t *const *h,
+                                                             int64_t lines, int64_t step)
+{
+    const uint16_t *r[2 * PAIRS];
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * PAIRS; i++)
+        r[i] = h[i];
+    int64_t l = 0;
+    for (; l + BN <= lines; l += BN, p += step)
+#pragma GCC unroll 4
+        for (int i = 0; i < PAIRS; i++)
+            pair_rows(p + i * 32, _mm512_loadu_si512(r[2 * i] + l),
+                      _mm512_loadu_si512(r[2 * i + 1] + l));
+    const __mmask32 rest = af_amx_first(lines - l);
+    if (l < lines)
+#pragma GCC unroll 4
+        for (int i = 0; i < PAIRS; i++)
+            pair_rows(p + i * 32, _mm512_maskz_loadu_epi16(rest, r[2 * i] + l),
+                      _mm512_maskz_loadu_epi16(rest, r[2 * i + 1] + l));
+}
+
+/* Eight rows at a time: the hardware fetches the lines that follow in so many, not in 32. */
 void AF_ISA_NAME(af_amx_pairs)(uint16_t *p, const uint16_t *const h[32], int64_t lines,
                                int64_t step)
 {
-    for (int i = 0; i < 16; i += PAIRS) {
-        uint16_t *to = p + i * 32;
-        int64_t l = 0;
-        for (; l + BN <= lines; l += BN, to += step)
-#pragma GCC unroll 4
-            for (int u = 0; u < PAIRS; u++)
-                pair_rows(to + u * 32, _mm512_loadu_si512(h[2 * (i + u)] + l),
-                          _mm512_loadu_si512(h[2 * (i + u) + 1] + l));
-        const __mmask32 rest = af_amx_first(lines - l);
-        for (int u = 0; u < PAIRS && l < lines; u++)
-            pair_rows(to + u * 32, _mm512_maskz_loadu_epi16(rest, h[2 * (i + u)] + l),
-                      _mm512_maskz_loadu_epi16(rest, h[2 * (i + u) + 1] + l));
-    }
+    for (int i = 0; i < 16; i += PAIRS)
+        some_pairs(p + i * 32, h + 2 * i, lines, step);
 }
 
 void AF_ISA_NAME(af_amx_columns)(uint16_t *p, const uint16_t *const h[32], int64_t lines,
