@@ -104,8 +104,8 @@ void AF_ISA_NAME(af_amx_turned)(af_amx_turn *t)
 
 /* The products of one span; two rows of what is left for later go with each, and 32 k's of the next
  * rows of A, which may lie where those are that were just multiplied. The fate is known beforehand
- * so that all of `later` stays in registers: tiles are loaded from everywhere in a page, and a load
- * waits for the stores before it whose address ends alike, be it only on the stack. */
+ * so that all of `later` stays in registers: stores between the tile loads, be it only to the
+ * stack, cost more than they look (docs/measurements/cpu.md). */
 static inline __attribute__((always_inline)) void sum_beside(const af_amx_span *s, af_amx_beside *w,
                                                              const af_amx_fate fate)
 {
