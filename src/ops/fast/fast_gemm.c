@@ -317,11 +317,6 @@ bool AF_ISA_NAME(af_task_step)(task *t, place *at, int64_t step)
         at->rest = is_split(t, &x) && !at->rest;
         at->term += !at->rest;
     }
-#if defined(AF_ISA_amx)
-    /* panels are written side by side, a few lines of each: whole pages apart these would meet */
-    if (t->kind == KIND_BF16 && t->depth_b > 0 && t->depth_b * BN * 2 % AF_GEMM_ALIAS == 0)
-        t->depth_b += BK;
-#endif
     return at->term > t->g->terms;
 }
 

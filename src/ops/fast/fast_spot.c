@@ -183,7 +183,7 @@ static void pack_rows(const task *t, int64_t i, uint8_t *to, int share)
     }
 }
 
-_Static_assert((AF_GEMM_WIDE / BN + 1) * (AF_GEMM_KC_BF16 + BK) * BM * 2 <= B_BYTES,
+_Static_assert((AF_GEMM_WIDE / BN + 1) * AF_GEMM_KC_BF16 * BM * 2 <= B_BYTES,
                "a tile of rows beside a strip");
 
 /* Rows of a bf16 A from i on, whose stored rows are k's, to be turned. */
