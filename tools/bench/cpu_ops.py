@@ -2,7 +2,7 @@
 """Development only: what torch's eager CPU ops take (processor time, one thread) for the maths of the fused kernels, beside the
 same kernels of afinar (`tools/bench/cpu_ops` of the build, see cpu_ops.c there). One JSON object a line.
 
-  python tools/bench/cpu_ops.py [rows] [f32|bf16]
+  python tools/bench/cpu_ops.py [rows] [f32|bf16] [ops whose name begins so]
 """
 import json
 import sys
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 512
 dtype = torch.bfloat16 if len(sys.argv) > 2 and sys.argv[2] == "bf16" else torch.float32
+only = sys.argv[3] if len(sys.argv) > 3 else ""
 torch.set_num_threads(1)
 torch.manual_seed(0)
 D, FF, H, K, E, V = 576, 1536, 9, 3, 64, 49152
@@ -28,7 +29,10 @@ def best(fn, seconds=1.0):
     return least * 1e3
 
 
-def say(op, ms, flops=None):
+def say(op, fn, flops=None):
+    if not op.startswith(only):
+        return
+    ms = best(fn)
     line = {"by": "torch " + torch.__version__, "op": op, "rows": rows, "dtype": str(dtype)[6:], "cpu_ms": round(ms, 4)}
     if flops:
         line["gflops"] = round(flops / ms * 1e-6, 1)
@@ -55,15 +59,15 @@ def rmsnorm():
     return w * (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-5)).to(dtype)
 
 
-say("rmsnorm forward+backward", best(both(rmsnorm, [x, w], dy)))
+say("rmsnorm forward+backward", both(rmsnorm, [x, w], dy))
 gu, dg = leaf(rows, 2 * FF), torch.randn(rows, FF, dtype=dtype)
-say("swiglu forward+backward", best(both(lambda: F.silu(gu[:, :FF]) * gu[:, FF:], [gu], dg)))
+say("swiglu forward+backward", both(lambda: F.silu(gu[:, :FF]) * gu[:, FF:], [gu], dg))
 
 q, dq = leaf(1, H + K, rows, E), torch.randn(1, H + K, rows, E, dtype=dtype)
 angle = torch.arange(rows)[:, None] * 10000.0 ** (-torch.arange(E // 2) / (E // 2))
 cos, sin = torch.cat([angle.cos()] * 2, -1).to(dtype), torch.cat([angle.sin()] * 2, -1).to(dtype)
 say("rope forward+backward",
-    best(both(lambda: q * cos + torch.cat((-q[..., E // 2:], q[..., :E // 2]), -1) * sin, [q], dq)))
+    both(lambda: q * cos + torch.cat((-q[..., E // 2:], q[..., :E // 2]), -1) * sin, [q], dq))
 
 qq, kk, vv = leaf(1, H, rows, E), leaf(1, K, rows, E), leaf(1, K, rows, E)
 do = torch.randn(1, H, rows, E, dtype=dtype)
@@ -76,8 +80,10 @@ def eager():
     return s @ v
 
 
-say("attention forward+backward", best(both(eager, [qq, kk, vv], do)))
-h, head = leaf(rows, D), torch.randn(V, D, dtype=dtype)
+say("attention forward+backward", both(eager, [qq, kk, vv], do))
+# small, as ours: logits of a hundred would make denormal gradients, with which x86 multiplies twenty times slower
+h, head = ((torch.rand(n, D) - 0.5).to(dtype) for n in (rows, V))
+h.requires_grad_()
 labels = torch.randint(0, V, (rows,))
 
 
@@ -86,7 +92,7 @@ def loss():
     F.cross_entropy((h @ head.T).float(), labels).backward()
 
 
-say("head and loss forward+backward", best(loss))
+say("head and loss forward+backward", loss)
 for name, n, k in (("qkv", 960, D), ("gate_up", 2 * FF, D), ("down", D, FF), ("head", V, D)):
     a, b = torch.randn(rows, k, dtype=dtype), torch.randn(n, k, dtype=dtype)
-    say("mm " + name, best(lambda: torch.mm(a, b.T)), 2.0 * rows * n * k)
+    say("mm " + name, lambda: torch.mm(a, b.T), 2.0 * rows * n * k)

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Development only: a CPU step of afinar and of PyTorch + PEFT in turns of a few seconds, for machines whose speed changes while one looks at it.
 
-  python tools/bench/cpu_turns.py PEFT_STEP.py [--binary build/afinar ...] [--mode lora] [--dtype f32] [--threads 2] [--cpus 0-1] [--turns 5] [--limit 0]
+  python tools/bench/cpu_turns.py PEFT_STEP.py [--binary build/afinar ...] [--mode lora] [--dtype f32] [--threads 2] [--cpus 0-1 | --probe CMD] [--turns 5] [--limit 0]
 
 The peer starts once and is stopped (SIGSTOP) while ours runs; of each of its turns the first interval, in which it was stopped, is left out. With several
-binaries each has its turn. One JSON line: medians (of all steps; of ours, of the turns'), the best, both turn by turn, processor time where the peer tells it.
+binaries each has its turn. With --probe CMD (a command that prints a speed) every turn, ours and the peer's, has the processors that CMD finds the
+fastest just before it: on a machine shared with others that is nearest to one of one's own. One JSON line: medians (of all steps; of ours, of the turns'), the best, both turn by turn, processor time where the peer tells it.
 """
 import argparse
 import json
 import os
+import shlex
 import signal
 import statistics
 import subprocess
@@ -25,6 +27,7 @@ p.add_argument("--seq", type=int, default=512)
 p.add_argument("--shape", default="135m")
 p.add_argument("--threads", type=int, default=2)
 p.add_argument("--cpus", default="")
+p.add_argument("--probe", default="")
 p.add_argument("--turns", type=int, default=5)
 p.add_argument("--limit", type=float, default=0, help="seconds after which no turn begins, the peer's start-up included (0: none)")
 p.add_argument("--steps", type=int, default=3, help="of the peer in a turn")
@@ -45,7 +48,26 @@ sys.path.insert(0, sys.argv[0].rpartition("/")[0] or ".")
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 SAME = ["--shape", o.shape, "--dtype", o.dtype, "--batch", str(o.batch), "--seq", str(o.seq), "--threads", str(o.threads), "--device", "cpu"]
+CPUS = sorted(os.sched_getaffinity(0))
+probed = []  # speeds of the slowest processor of each turn
 PIN = ["taskset", "-c", o.cpus] if o.cpus else []
+
+
+def idlest():
+    """The processors for the next turn; None: as they are."""
+    if not o.probe:
+        return None
+    def speed(cpu):
+        out = subprocess.run(shlex.split(o.probe), stdout=subprocess.PIPE, text=True, check=True, preexec_fn=lambda: os.sched_setaffinity(0, {cpu})).stdout
+        return float(out.split()[0])
+    found = sorted(((speed(cpu), cpu) for cpu in CPUS), reverse=True)[:o.threads]
+    probed.append(round(found[-1][0]))
+    return {cpu for _, cpu in found}
+
+
+def move(pid, cpus):
+    for task in os.listdir(f"/proc/{pid}/task") if cpus else []:
+        os.sched_setaffinity(int(task), cpus)
 
 
 def stamp(peer):
@@ -57,6 +79,7 @@ def stamp(peer):
 
 def peer_turn(peer):
     """Seconds and processor seconds of some whole steps."""
+    move(peer.pid, idlest())
     begin = time.perf_counter()
     peer.send_signal(signal.SIGCONT)
     at = [stamp(peer)]
@@ -68,7 +91,9 @@ def peer_turn(peer):
 
 
 def our_turn(binary):
-    run = subprocess.run([*PIN, binary, "bench", *SAME, "--method", o.mode, "--seconds", str(o.seconds), "--json"], stdout=subprocess.PIPE, text=True, check=True)
+    cpus = idlest()
+    pin = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else PIN
+    run = subprocess.run([*pin, binary, "bench", *SAME, "--method", o.mode, "--seconds", str(o.seconds), "--json"], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(run.stdout)
 
 
@@ -102,6 +127,8 @@ def main():
         line[b] = {"ms": ms, "best": min(t["ms_best"] for t in turns), "cpu_ms": statistics.mean(t["cpu_ms"] for t in turns), "gb": turns[0]["peak_gb"],
                    "first_s": max(t["startup_s"] + t["first_step_s"] for t in turns), "ratio": line["peer_ms"] / ms, "of_best": line["peer_best"] / min(t["ms_best"] for t in turns),
                    "turns": [[round(t["ms_per_step"]), round(1e3 * statistics.median(s for s, _ in q))] for t, q in zip(turns, theirs)]}
+    if probed:
+        line["probed"] = probed
     print(json.dumps(line), flush=True)
 
 
