@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Development only: a CPU step of afinar and of PyTorch + PEFT in turns of a few seconds, for machines whose speed changes while one looks at it.
 
-  python tools/bench/cpu_turns.py PEFT_STEP.py [--binary build/afinar ...] [--mode lora] [--dtype f32] [--threads 2] [--cpus 0-1 | --probe CMD] [--turns 5] [--limit 0]
+  python tools/bench/cpu_turns.py PEFT_STEP.py [--binary build/afinar ...] [--mode lora] [--dtype f32] [--threads 2] [--cpus 0-1 [--probe CMD]] [--turns 5] [--limit 0]
 
 The peer starts once and is stopped (SIGSTOP) while ours runs; of each of its turns the first interval, in which it was stopped, is left out. With several
-binaries each has its turn. With --probe CMD (a command that prints a speed) every turn, ours and the peer's, has the processors that CMD finds the
-fastest just before it: on a machine shared with others that is nearest to one of one's own. One JSON line: medians (of all steps; of ours, of the turns'), the best, both turn by turn, processor time where the peer tells it.
+binaries each has its turn. With --probe CMD (a command that prints a speed) every turn, ours and the peer's, has those of --cpus that CMD finds the
+fastest just before it, the nearest to a machine of one's own where others work too; --cpus must then name one processor of each core, or two of them may
+be halves of the same. One JSON line: medians (of all steps; of ours, of the turns'), the best, both turn by turn, processor time where the peer tells it.
 """
 import argparse
 import json
@@ -33,6 +34,8 @@ p.add_argument("--limit", type=float, default=0, help="seconds after which no tu
 p.add_argument("--steps", type=int, default=3, help="of the peer in a turn")
 p.add_argument("--seconds", type=float, default=1, help="of ours, at least three steps")
 o = p.parse_args()
+if o.probe and not o.cpus:
+    p.error("--probe needs --cpus, the processors to choose from")
 
 # stamps the end of every optimizer step, then runs the peer's script as it is
 STAMP = """
@@ -48,9 +51,13 @@ sys.path.insert(0, sys.argv[0].rpartition("/")[0] or ".")
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 SAME = ["--shape", o.shape, "--dtype", o.dtype, "--batch", str(o.batch), "--seq", str(o.seq), "--threads", str(o.threads), "--device", "cpu"]
-CPUS = sorted(os.sched_getaffinity(0))
-probed = []  # speeds of the slowest processor of each turn
+probed = []  # of each turn: its processors, and the speed of the slower one
 PIN = ["taskset", "-c", o.cpus] if o.cpus else []
+
+
+def numbers(cpus):
+    spans = [[int(v) for v in part.split("-")] for part in cpus.split(",")]
+    return [k for span in spans for k in range(span[0], span[-1] + 1)]
 
 
 def idlest():
@@ -60,8 +67,8 @@ def idlest():
     def speed(cpu):
         out = subprocess.run(shlex.split(o.probe), stdout=subprocess.PIPE, text=True, check=True, preexec_fn=lambda: os.sched_setaffinity(0, {cpu})).stdout
         return float(out.split()[0])
-    found = sorted(((speed(cpu), cpu) for cpu in CPUS), reverse=True)[:o.threads]
-    probed.append(round(found[-1][0]))
+    found = sorted(((speed(cpu), cpu) for cpu in numbers(o.cpus)), reverse=True)[:o.threads]
+    probed.append([sorted(cpu for _, cpu in found), round(found[-1][0])])
     return {cpu for _, cpu in found}
 
 
