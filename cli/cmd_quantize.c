@@ -1,5 +1,6 @@
 /* cmd_quantize.c - `afinar quantize MODEL -o OUT --type T`: to a 4-bit or 8-bit folder, or GGUF. */
 #include "afinar/convert.h"
+#include "afinar/data.h"
 #include "commands.h"
 #include "convert_print.h"
 #include "interrupt.h"
@@ -15,19 +16,9 @@ static const af_eval_data_opts eval_opts = {.sequence_len = 2048};
 /* Records, not plain text. */
 static bool is_rows(const char *data)
 {
-    static const char *const ends[] = {".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet"};
-    const size_t n = strlen(data);
-    const size_t k = n > 3 && !strcmp(data + n - 3, ".gz")    ? n - 3
-                     : n > 4 && !strcmp(data + n - 4, ".zst") ? n - 4
-                                                              : n;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        const size_t e = strlen(ends[i]);
-        if (k > e && !strncmp(data + k - e, ends[i], e))
-            return true;
-    }
     struct stat s;
     const bool folder = stat(data, &s) == 0 && S_ISDIR(s.st_mode);
-    return folder || *data == '{'; /* a dataset as a run file has it */
+    return af_data_is_records(data) || folder || *data == '{'; /* a dataset as a run file has it */
 }
 
 /* What can be said of the data now, not when all is written. */

@@ -16,6 +16,9 @@
 extern "C" {
 #endif
 
+/* Whether the name is one of a file of records (.jsonl, .csv, ...), not of running text. */
+bool af_data_is_records(const char *path);
+
 /* labels[i] is ids[i], or -100 where the token carries no loss; not shifted. */
 typedef struct af_data_row {
     const char *text;

@@ -1,6 +1,7 @@
 /* read_records.c - opening a dataset file, the checks every kind needs, and plain text. */
 #include "data/read_records.h"
 
+#include "afinar/data.h"
 #include "format/unicode.h"
 
 #include <stdarg.h>
@@ -22,18 +23,35 @@ static const struct {
     {".text", "txt", AF_RECORDS_TEXT},     {".md", "md", AF_RECORDS_TEXT},
 };
 
+/* Of the name without what says that the file is compressed. */
+static uint64_t unpacked_length(const char *path)
+{
+    const uint64_t n = strlen(path);
+    return n - (ends_with(path, n, ".gz") ? 3 : ends_with(path, n, ".zst") ? 4 : 0);
+}
+
+static bool is_columns(const char *path, uint64_t n)
+{
+    return ends_with(path, n, ".parquet") || ends_with(path, n, ".arrow");
+}
+
+bool af_data_is_records(const char *path)
+{
+    const uint64_t n = unpacked_length(path);
+    bool records = is_columns(path, n);
+    for (size_t i = 0; i < AF_LEN(kinds); i++)
+        records |= kinds[i].kind != AF_RECORDS_TEXT && ends_with(path, n, kinds[i].ending);
+    return records;
+}
+
 /* Others say json for both. */
 static bool is_json(af_records_kind k) { return k == AF_RECORDS_JSON || k == AF_RECORDS_JSONL; }
 
 af_status af_records_kind_of(af_records_kind *out, const char *path, const char *ds_type,
                              af_error *err)
 {
-    uint64_t n = strlen(path);
-    if (ends_with(path, n, ".gz"))
-        n -= 3;
-    else if (ends_with(path, n, ".zst"))
-        n -= 4;
-    if (ends_with(path, n, ".parquet") || ends_with(path, n, ".arrow"))
+    const uint64_t n = unpacked_length(path);
+    if (is_columns(path, n))
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s: parquet and arrow files are not read here; write the dataset as jsonl "
                        "(in Python: datasets.load_dataset(...).to_json(\"data.jsonl\"))",
