@@ -64,16 +64,45 @@ static const json_t *config_template(const json_t *config, const char *name)
 }
 
 /* Tokens are strings or added-token objects; null ones are not passed. */
-static json_t *config_tokens(const json_t *config)
+static void add_tokens(json_t *out, const json_t *config)
 {
-    json_t *out = json_object();
     for (size_t i = 0; out && i < AF_LEN(token_names); i++) {
         json_t *v = json_object_get(config, token_names[i]);
         v = json_is_object(v) ? json_object_get(v, "content") : v;
         if (json_is_string(v))
             json_object_set(out, token_names[i], v);
     }
+}
+
+static json_t *config_tokens(const json_t *config)
+{
+    json_t *out = json_object();
+    add_tokens(out, config);
     return out;
+}
+
+/* Those of a folder: older ones keep them in special_tokens_map.json, and transformers lets it win
+ * where the config does not list its added tokens. */
+static af_status folder_tokens(json_t **out, const json_t *config, const char *folder,
+                               af_error *err)
+{
+    af_status st = AF_OK;
+    json_t *map = NULL, *tokens = config_tokens(config);
+    char *path = af_path_join(folder, "special_tokens_map.json");
+    if (!path || !tokens) {
+        st = af_fail_nomem(err, "the special tokens", strlen(folder));
+        goto done;
+    }
+    if (!json_object_get(config, "added_tokens_decoder") && af_file_exists(path)) {
+        AF_TRY(read_json(&map, path, err));
+        add_tokens(tokens, map);
+    }
+    *out = json_incref(tokens);
+done:
+    json_decref(tokens);
+    json_decref(map);
+    free(path);
+    return st;
 }
 
 static af_status parse_config(af_template **out, const json_t *config, const char *path,
@@ -172,8 +201,10 @@ static af_status open_folder(af_template **out, const char *folder, const char *
                      folder, name ? " named " : "", name ? name : "");
         goto done;
     }
+    json_t *tokens = NULL;
+    AF_TRY(folder_tokens(&tokens, config, folder, err));
     json_decref(t->tokens);
-    t->tokens = config_tokens(config);
+    t->tokens = tokens;
     *out = t;
     t = NULL;
 done:

@@ -193,15 +193,25 @@ done:
     return st;
 }
 
+static void read_names(af_tokenizer *t, const af_jval *v)
+{
+    read_named(t, v, "bos_token", &t->bos_text, &t->bos);
+    read_named(t, v, "eos_token", &t->eos_text, &t->eos);
+    read_named(t, v, "pad_token", &t->pad_text, &t->pad);
+    read_named(t, v, "unk_token", &t->unk_text, &t->unk);
+}
+
 static af_status read_configs(af_tokenizer *t, const char *folder, af_error *err)
 {
     af_status st = AF_OK;
-    af_jval v;
+    af_jval v, map;
     AF_TRY(read_config(t, &v, folder, "tokenizer_config.json", err));
-    read_named(t, &v, "bos_token", &t->bos_text, &t->bos);
-    read_named(t, &v, "eos_token", &t->eos_text, &t->eos);
-    read_named(t, &v, "pad_token", &t->pad_text, &t->pad);
-    read_named(t, &v, "unk_token", &t->unk_text, &t->unk);
+    read_names(t, &v);
+    /* older folders keep the names here, and transformers lets them win */
+    if (af_jval_get(&v, "added_tokens_decoder")->type == AF_JSON_NONE) {
+        AF_TRY(read_config(t, &map, folder, "special_tokens_map.json", err));
+        read_names(t, &map);
+    }
     if (t->eos >= 0)
         AF_TRY(af_tokenizer_add_stop(t, t->eos, err));
     AF_TRY(read_config(t, &v, folder, "generation_config.json", err));

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* mkdtemp */
 #include "jinja_rows.h"
 
+#include "afinar/text.h"
 #include "base/log.h"
 #include "format/gguf.h"
 
@@ -170,6 +171,36 @@ static void test_open_finds_the_template_as_transformers(void **state)
     af_log_set(NULL, NULL);
 }
 
+/* Older folders name the special tokens only there. */
+static void test_special_tokens_map_counts_without_a_list_of_added_tokens(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_tokenizer *t = NULL;
+    put("chat_template.jinja", "{{ bos_token }}{{ eos_token }}");
+    put("special_tokens_map.json",
+        "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\", \"x\": [\"a\"]}");
+    put("tokenizer.json", "{\"model\": {\"type\": \"WordLevel\", \"unk_token\": \"u\", "
+                          "\"vocab\": {\"u\": 0, \"</s>\": 1, \"<s>\": 2}}}");
+    put("tokenizer_config.json", "{\"eos_token\": \"u\"}");
+    check_open(folder, NULL, "<s></s>");
+    CHECK_OK(af_tokenizer_open(&t, folder, &err), err);
+    assert_int_equal(af_tokenizer_bos(t), 2);
+    assert_int_equal(af_tokenizer_eos(t), 1);
+    af_tokenizer_close(t);
+    put("tokenizer_config.json", NULL);
+    check_open(folder, NULL, "<s></s>");
+    put("tokenizer_config.json", "{\"eos_token\": \"u\", \"added_tokens_decoder\": {}}");
+    check_open(folder, NULL, "u");
+    CHECK_OK(af_tokenizer_open(&t, folder, &err), err);
+    assert_int_equal(af_tokenizer_bos(t), -1);
+    assert_int_equal(af_tokenizer_eos(t), 0);
+    af_tokenizer_close(t);
+    put("chat_template.jinja", NULL);
+    put("special_tokens_map.json", NULL);
+    put("tokenizer.json", NULL);
+}
+
 /* A number that is no integer of ours stays what it is, and makes no reals of the others. */
 static void test_put_leaves_the_rest_of_a_config(void **state)
 {
@@ -284,6 +315,7 @@ int main(void)
         cmocka_unit_test(test_what_surrounds_a_template),
         cmocka_unit_test(test_answers_are_json_lines),
         cmocka_unit_test(test_open_finds_the_template_as_transformers),
+        cmocka_unit_test(test_special_tokens_map_counts_without_a_list_of_added_tokens),
         cmocka_unit_test(test_put_leaves_the_rest_of_a_config),
         cmocka_unit_test(test_open_reads_gguf_and_jinja_files),
         cmocka_unit_test(test_real_templates_render_byte_for_byte),
