@@ -36,6 +36,7 @@ typedef struct af_opt {
 /* Options every command has; filled by af_opts_parse. */
 typedef struct af_common {
     const char *device; /* "auto", "cpu", "cuda", "cuda:N" */
+    bool device_given;  /* by the user: also "auto" then takes back what a run file says */
     int64_t threads;    /* 0 = all cores */
     bool quiet, verbose, json;
 } af_common;

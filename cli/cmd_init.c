@@ -3,12 +3,14 @@
 
 #include "afinar/train.h"
 
+#include <errno.h>
+
 static int write_new(const char *path, const char *text, bool force)
 {
     FILE *f = fopen(path, force ? "w" : "wx");
     if (!f) {
-        fprintf(stderr, "afinar init: cannot write '%s'%s\n", path,
-                force ? "" : ": it is there already (--force replaces it), or its folder is not");
+        fprintf(stderr, "afinar init: cannot write '%s': %s\n", path,
+                errno == EEXIST ? "it is there already (--force replaces it)" : strerror(errno));
         return AF_EXIT_FAILED;
     }
     const bool bad = fputs(text, f) < 0;

@@ -55,7 +55,7 @@ int cmd_plan(int argc, char **argv)
     common.quiet = !common.verbose; /* a plan is what is asked for; warnings come all the same */
     af_cli_log(&common);
     char device[64], *text;
-    if (strcmp(common.device, "auto") != 0) {
+    if (common.device_given) {
         snprintf(device, sizeof device, "device=%s", common.device);
         arg[count++] = device;
     }

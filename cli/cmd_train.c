@@ -52,7 +52,7 @@ static int help(const af_opt *opts, af_common *common)
     char *argv[] = {(char *)"train", (char *)"--help"};
     af_opts_parse(
         "train",
-        "Trains a model from a run file. Every key of the run file can be given as key=value.",
+        "Trains a model from a run file (- = stdin). Every key of it can be given as key=value.",
         "RUN.yaml [key=value ...]", opts, common, 2, argv, words, 0, 0, &count);
     if (af_train_help(&keys, &err) != AF_OK)
         return af_report("train", &err);
@@ -74,11 +74,12 @@ int cmd_train(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
             return help(opts, &common);
-    if (af_opts_parse("train", "", "RUN.yaml [key=value ...]", opts, &common, argc, argv, arg, 1,
-                      120, &count) != AF_PARSED_OK)
-        return AF_EXIT_USAGE;
+    const af_parsed p = af_opts_parse("train", "", "RUN.yaml [key=value ...]", opts, &common, argc,
+                                      argv, arg, 1, 120, &count);
+    if (p != AF_PARSED_OK)
+        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
     char device[64], threads[64];
-    if (strcmp(common.device, "auto") != 0) {
+    if (common.device_given) {
         snprintf(device, sizeof device, "device=%s", common.device);
         arg[count++] = device;
     }
@@ -97,7 +98,7 @@ int cmd_train(int argc, char **argv)
     const af_status st = af_train(arg[0], arg + 1, count - 1, &hooks, &result, &err);
     af_log_set(NULL, NULL);
     af_progress_end(&line);
-    if (common.json)
+    if (common.json && (st == AF_OK || st == AF_ESTOPPED))
         report_json(&result);
     if (st == AF_ESTOPPED) {
         fprintf(stderr, "afinar train: %s\n", err.msg);

@@ -50,6 +50,14 @@ static int finish(int rc, const char *command)
     return rc == AF_EXIT_OK ? AF_EXIT_FAILED : rc;
 }
 
+static int run_command(int argc, char **argv)
+{
+    for (const af_command *c = af_commands; c->name; c++)
+        if (!strcmp(c->name, argv[0]))
+            return finish(c->main(argc, argv), c->name);
+    return no_command(argv[0]);
+}
+
 int main(int argc, char **argv)
 {
     if (!fill_streams())
@@ -58,6 +66,8 @@ int main(int argc, char **argv)
         usage(stderr);
         return AF_EXIT_USAGE;
     }
+    if (!strcmp(argv[1], "help") && argc > 2) /* "help train" is "train --help" */
+        return run_command(2, (char *[]){argv[2], (char *)"--help", NULL});
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         usage(stdout);
         return finish(AF_EXIT_OK, "--help");
@@ -66,8 +76,5 @@ int main(int argc, char **argv)
         printf("afinar %s\n", af_version());
         return finish(AF_EXIT_OK, "--version");
     }
-    for (const af_command *c = af_commands; c->name; c++)
-        if (!strcmp(c->name, argv[1]))
-            return finish(c->main(argc - 1, argv + 1), c->name);
-    return no_command(argv[1]);
+    return run_command(argc - 1, argv + 1);
 }

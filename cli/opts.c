@@ -132,8 +132,8 @@ af_parsed af_opts_parse(const char *command, const char *about, const char *posi
                         const af_opt *opts, af_common *common, int argc, char **argv,
                         const char **arg, int min, int max, int *count)
 {
-    bool want_help = false;
-    common->device = common->device ? common->device : "auto";
+    bool want_help = false, want_version = false;
+    common->device = NULL;
     const af_opt shared[] = {
         {0, "device", AF_OPT_STR, &common->device, "auto, cpu, cuda or cuda:N"},
         {0, "threads", AF_OPT_I64, &common->threads, "CPU threads (0 = every core)"},
@@ -141,6 +141,7 @@ af_parsed af_opts_parse(const char *command, const char *about, const char *posi
         {'v', "verbose", AF_OPT_FLAG, &common->verbose, "say more"},
         {0, "json", AF_OPT_FLAG, &common->json, "results as JSON on stdout"},
         {'h', "help", AF_OPT_FLAG, &want_help, "this text"},
+        {0, "version", AF_OPT_FLAG, &want_version, "which afinar this is"},
         {0},
     };
     bool only_words = false;
@@ -160,8 +161,15 @@ af_parsed af_opts_parse(const char *command, const char *about, const char *posi
             arg[(*count)++] = word;
         }
     }
+    common->device_given = common->device != NULL;
+    if (!common->device_given)
+        common->device = "auto";
     if (want_help) {
         help(command, about, positional, opts, shared);
+        return AF_PARSED_HELP;
+    }
+    if (want_version) {
+        printf("afinar %s\n", af_version());
         return AF_PARSED_HELP;
     }
     if (*count < min) {

@@ -1,6 +1,7 @@
 /* file.c - maps and atomic writes; see file.h. */
 #define _GNU_SOURCE
 #include "base/file.h"
+#include "base/buf.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -278,8 +279,41 @@ af_status af_file_write(const char *path, const void *bytes, uint64_t n, af_erro
     return af_out_commit(o, err);
 }
 
+/* A pipe has no size: it is read until it ends. */
+static af_status read_pipe(char **out, uint64_t *size, const char *path, uint64_t limit,
+                           af_error *err)
+{
+    af_buf b = {0};
+    char part[4096];
+    ssize_t n = 0;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(err, "open", path);
+    while (b.len <= limit && ((n = read(fd, part, sizeof part)) > 0 || (n < 0 && errno == EINTR)))
+        if (n > 0)
+            af_buf_add(&b, part, (uint64_t)n);
+    af_status st = n < 0 ? fail_errno(err, "read", path) : AF_OK;
+    close(fd);
+    if (b.len > limit)
+        st = af_fail(err, AF_EFORMAT, "'%s' has more than the %" PRIu64 " bytes allowed", path,
+                     limit);
+    *size = b.len;
+    if (st == AF_OK && !(*out = af_buf_take(&b)))
+        st = af_fail_nomem(err, path, *size);
+    af_buf_clear(&b);
+    return st;
+}
+
+static bool is_pipe(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && (S_ISFIFO(s.st_mode) || S_ISCHR(s.st_mode));
+}
+
 af_status af_file_read(char **out, uint64_t *size, const char *path, uint64_t limit, af_error *err)
 {
+    if (is_pipe(path))
+        return read_pipe(out, size, path, limit, err);
     af_map m = {0};
     const af_status st = af_map_open(&m, path, err);
     if (st != AF_OK)

@@ -46,7 +46,8 @@ void af_out_abandon(af_out *o);
 
 /* Whole small file in one call. */
 AF_CHECKED af_status af_file_write(const char *path, const void *bytes, uint64_t n, af_error *err);
-/* Reads a whole file of at most `limit` bytes; *out is malloc'ed and NUL-terminated. */
+/* Reads a whole file (or what comes through a pipe) of at most `limit` bytes; *out is malloc'ed and
+ * NUL-terminated. */
 AF_CHECKED af_status af_file_read(char **out, uint64_t *size, const char *path, uint64_t limit,
                                   af_error *err);
 /* Appends bytes to a log-like file (created when absent) and flushes them to the disk when `sync`.

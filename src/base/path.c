@@ -168,10 +168,11 @@ af_status af_cache_dir(char **out, const char *sub, af_error *err)
         return af_fail(err, AF_EUSAGE, "no cache folder: neither XDG_CACHE_HOME nor HOME is set");
     if (n < 0)
         return af_fail_nomem(err, "a path", strlen(sub));
-    const af_status st = af_dir_make(p, err);
-    if (st != AF_OK)
-        free(p);
-    else
+    af_error why = {0};
+    if (af_dir_make(p, &why) == AF_OK) {
         *out = p;
-    return st;
+        return AF_OK;
+    }
+    free(p);
+    return af_fail(err, why.code, "%s (XDG_CACHE_HOME names the folder for caches)", why.msg);
 }

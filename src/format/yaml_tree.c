@@ -66,17 +66,64 @@ static af_status build_key(builder *b, af_yaml *n, int i, const yaml_node_t *k)
     return AF_OK;
 }
 
+static af_status take_map(builder *b, af_yaml *n, int count)
+{
+    if (count > 4096) /* keys are compared with each other */
+        return too_big(b, n->line, "keys in one map", 4096);
+    n->count = count;
+    n->item = af_arena_take(b->mem, (uint64_t)count * sizeof *n->item);
+    n->key = af_arena_take(b->mem, (uint64_t)count * sizeof *n->key);
+    n->key_line = af_arena_take(b->mem, (uint64_t)count * sizeof *n->key_line);
+    return n->item && n->key && n->key_line ? AF_OK : no_memory(b);
+}
+
+/* The keys of `from` that `n` does not have; n has the room. */
+static void add_absent(af_yaml *n, const af_yaml *from)
+{
+    for (int i = 0; i < from->count; i++) {
+        if (strcmp(from->key[i], "<<") == 0 || af_yaml_get(n, from->key[i]))
+            continue;
+        n->key[n->count] = from->key[i];
+        n->key_line[n->count] = from->key_line[i];
+        n->item[n->count++] = from->item[i];
+    }
+}
+
+/* "<<: *defaults", or a list of such: their keys count as given here, where they are not. */
+static af_status merge(builder *b, af_yaml *n)
+{
+    const af_yaml own = *n, *with = af_yaml_get(n, "<<");
+    if (!with)
+        return AF_OK;
+    const bool one = with->kind == AF_YAML_MAP;
+    const int maps = one ? 1 : with->kind == AF_YAML_LIST ? with->count : 0;
+    int count = own.count;
+    bool good = maps > 0;
+    for (int i = 0; i < maps; i++) {
+        const af_yaml *m = one ? with : with->item[i];
+        good &= m->kind == AF_YAML_MAP;
+        count += m->count;
+    }
+    if (!good)
+        return af_fail(b->err, AF_EFORMAT, "%s:%d: '<<' wants a map or a list of maps", b->name,
+                       with->line);
+    const af_status st = take_map(b, n, count);
+    if (st != AF_OK)
+        return st;
+    n->count = 0;
+    add_absent(n, &own);
+    for (int i = 0; i < maps; i++)
+        add_absent(n, one ? with : with->item[i]);
+    return AF_OK;
+}
+
 static af_status build_map(builder *b, af_yaml *n, const yaml_node_t *y, int depth)
 {
     n->kind = AF_YAML_MAP;
-    n->count = (int)(y->data.mapping.pairs.top - y->data.mapping.pairs.start);
-    if (n->count > 4096) /* keys are compared with each other */
-        return too_big(b, n->line, "keys in one map", 4096);
-    n->item = af_arena_take(b->mem, (uint64_t)n->count * sizeof *n->item);
-    n->key = af_arena_take(b->mem, (uint64_t)n->count * sizeof *n->key);
-    n->key_line = af_arena_take(b->mem, (uint64_t)n->count * sizeof *n->key_line);
-    if (!n->item || !n->key || !n->key_line)
-        return no_memory(b);
+    const af_status taken =
+        take_map(b, n, (int)(y->data.mapping.pairs.top - y->data.mapping.pairs.start));
+    if (taken != AF_OK)
+        return taken;
     for (int i = 0; i < n->count; i++) {
         const yaml_node_pair_t *p = y->data.mapping.pairs.start + i;
         af_status st = build_key(b, n, i, yaml_document_get_node(b->doc, p->key));
@@ -85,7 +132,7 @@ static af_status build_map(builder *b, af_yaml *n, const yaml_node_t *y, int dep
         if (st != AF_OK)
             return st;
     }
-    return AF_OK;
+    return merge(b, n);
 }
 
 static af_status build(builder *b, af_yaml **out, int id, int depth)
@@ -108,12 +155,21 @@ static af_status build(builder *b, af_yaml **out, int id, int depth)
     return y ? build_scalar(b, n, y) : AF_EFORMAT;
 }
 
+/* What libyaml found wrong; its word for a tab does not name it. */
+static af_status not_yaml(const builder *b, const yaml_parser_t *p)
+{
+    const char *word = p->problem ? p->problem : "not YAML";
+    const bool tab = p->buffer.pointer && p->buffer.pointer < p->buffer.last &&
+                     *p->buffer.pointer == '\t' && strstr(word, "cannot start any token");
+    return af_fail(b->err, AF_EFORMAT, "%s:%zu: %s", b->name, p->problem_mark.line + 1,
+                   tab ? "a tab stands where spaces must indent" : word);
+}
+
 static af_status load(af_yaml **out, builder *b, yaml_parser_t *p)
 {
     yaml_document_t doc, second;
     if (!yaml_parser_load(p, &doc))
-        return af_fail(b->err, AF_EFORMAT, "%s:%zu: %s", b->name, p->problem_mark.line + 1,
-                       p->problem ? p->problem : "not YAML");
+        return not_yaml(b, p);
     b->doc = &doc;
     af_status st = AF_OK;
     if (!yaml_document_get_root_node(&doc)) {
@@ -131,8 +187,7 @@ static af_status load(af_yaml **out, builder *b, yaml_parser_t *p)
                              extra->start_mark.line + 1);
             yaml_document_delete(&second);
         } else if (st == AF_OK) {
-            st = af_fail(b->err, AF_EFORMAT, "%s:%zu: %s", b->name, p->problem_mark.line + 1,
-                         p->problem ? p->problem : "not YAML");
+            st = not_yaml(b, p);
         }
     }
     yaml_document_delete(&doc);

@@ -1,7 +1,7 @@
 /* yaml_tree.h - a YAML document as a tree whose every node knows its line. Parsing is libyaml's.
  *
- * Bounded: depth, nodes, bytes. Aliases are expanded within those bounds; a key given twice is an
- * error. */
+ * Bounded: depth, nodes, bytes. Aliases are expanded within those bounds, and so are merge keys
+ * ("<<"); a key given twice is an error. */
 #ifndef AF_YAML_TREE_H
 #define AF_YAML_TREE_H
 

@@ -23,7 +23,7 @@ static const char *need_text(af_key_need need)
     return text[need];
 }
 
-static bool has_effect(const af_run *r, af_key_need need)
+bool af_key_has_effect(const af_run *r, af_key_need need)
 {
     switch (need) {
     case AF_NEED_NOTHING:
@@ -59,7 +59,7 @@ static af_status check_effects(const af_run *r, af_error *err)
 {
     char at[300];
     for (int i = 0; i < af_keys_count; i++) {
-        if (r->given[i] && !has_effect(r, af_keys[i].need))
+        if (r->given[i] && !af_key_has_effect(r, af_keys[i].need))
             return af_fail(err, AF_EUSAGE, "%s: %s has no effect %s",
                            af_run_place(r, af_keys[i].name, at, sizeof at), af_keys[i].name,
                            need_text(af_keys[i].need));

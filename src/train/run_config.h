@@ -68,9 +68,9 @@ typedef struct af_run {
     af_arena mem;
 } af_run;
 
-/* Reads a run file and key=value overrides into *out (all zero before). Every fault is one sentence
- * with file and line and, for an unknown key, the nearest known one. `for_training` false: keys
- * that a data command does not need (output_dir, ...) may be missing. */
+/* Reads a run file ("-" = stdin) and key=value overrides into *out (all zero before). Every fault
+ * is one sentence with file and line and, for an unknown key, the nearest known one. `for_training`
+ * false: keys that a data command does not need (output_dir, ...) may be missing. */
 AF_CHECKED af_status af_run_read(af_run *out, const char *path, const char *const *overrides,
                                  int count, bool for_training, af_error *err);
 AF_CHECKED af_status af_run_parse(af_run *out, const char *text, uint64_t size, const char *name,

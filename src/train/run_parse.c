@@ -366,16 +366,18 @@ done:
 af_status af_run_read(af_run *out, const char *path, const char *const *overrides, int count,
                       bool for_training, af_error *err)
 {
-    af_map m;
+    const bool piped = strcmp(path, "-") == 0;
+    char *text = NULL;
+    uint64_t size = 0;
     if (af_dir_exists(path))
         return af_fail(err, AF_EUSAGE,
                        "'%s' is a folder, not a run file (afinar init MODEL DATASET writes one)",
                        path);
-    af_status st = af_map_open(&m, path, err);
-    if (st != AF_OK)
-        return st;
-    st = af_run_parse(out, (const char *)m.data, m.size, path, overrides, count, for_training, err);
-    af_map_close(&m);
+    af_status st = af_file_read(&text, &size, piped ? "/dev/stdin" : path, AF_YAML_BYTES_MAX, err);
+    if (st == AF_OK)
+        st = af_run_parse(out, text, size, piped ? "stdin" : path, overrides, count, for_training,
+                          err);
+    free(text);
     return st;
 }
 

@@ -22,10 +22,14 @@ void af_put_quoted(af_buf *b, const char *s)
     af_buf_char(b, '"');
 }
 
+/* Plain words of a block may not stand plain between brackets ("a, b.jsonl"); numbers, yes and no
+ * have none of these. */
+static bool needs_quotes(const char *text) { return strpbrk(text, ",[]{}:#\"'\\\n") != NULL; }
+
 static void put_tree(af_buf *b, const af_yaml *n)
 {
     if (n->kind == AF_YAML_SCALAR) {
-        if (n->quoted)
+        if (n->quoted || needs_quotes(n->text))
             af_put_quoted(b, n->text);
         else
             af_buf_str(b, n->text[0] ? n->text : "null");
@@ -115,32 +119,29 @@ static bool put_value(af_buf *b, const af_run *r, const af_key *k)
     return false;
 }
 
-/* Defaults of keys that would have no effect in this run are left out, so that the file reads back.
- */
-static bool matters(const af_run *r, const af_key *k)
-{
-    return r->given[k - af_keys] || k->need == AF_NEED_NOTHING ||
-           ((k->need == AF_NEED_ADAPTER || k->need == AF_NEED_NEW_ADAPTER) &&
-            r->method != AF_METHOD_FULL);
-}
-
-/* A default beside its rival would contradict the one the user gave. */
+/* A default beside the rival that the user gave says nothing. */
 static bool rival_given(const af_run *r, const af_key *k)
 {
     static const char *const rivals[][2] = {
         {"warmup_steps", "warmup_ratio"},
         {"save_steps", "saves_per_epoch"},
+        {"eval_steps", "evals_per_epoch"},
         {"lora_target_linear", "lora_target_modules"},
         {"val_set_size", "test_datasets"},
         {"auto_resume_from_checkpoints", "resume_from_checkpoint"},
         {"overwrite_output_dir", "resume_from_checkpoint"}};
-    if (r->given[k - af_keys])
-        return false;
     for (size_t i = 0; i < AF_LEN(rivals); i++)
         for (int side = 0; side < 2; side++)
-            if (strcmp(rivals[i][side], k->name) == 0)
+            if (strcmp(rivals[i][side], k->name) == 0 && af_run_given(r, rivals[i][!side]))
                 return true;
     return false;
+}
+
+/* Defaults of keys that would have no effect in this run are left out, so that the file reads back.
+ */
+static bool matters(const af_run *r, const af_key *k)
+{
+    return af_run_given(r, k->name) || (af_key_has_effect(r, k->need) && !rival_given(r, k));
 }
 
 af_status af_run_text(const af_run *r, char **out, af_error *err)
@@ -149,7 +150,7 @@ af_status af_run_text(const af_run *r, char **out, af_error *err)
     for (int i = 0; i < af_keys_count; i++) {
         const af_key *k = &af_keys[i];
         const uint64_t start = b.len;
-        if (!matters(r, k) || rival_given(r, k))
+        if (!matters(r, k))
             continue;
         af_buf_printf(&b, "%s: ", k->name);
         if (put_value(&b, r, k))

@@ -205,6 +205,79 @@ static void test_effective_file_reads_back(void **state)
     af_run_clear(&again);
 }
 
+/* A word that is plain in a block would fall apart between the brackets it is written in. */
+static void test_effective_file_keeps_paths(void **state)
+{
+    static const char *const paths[] = {"a, b.jsonl", "a] b.jsonl", "{a}.jsonl", "a: b.jsonl",
+                                        "it's \"a\".jsonl"};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(paths); i++) {
+        af_run r = {0}, again = {0};
+        af_error err = {0};
+        char file[300], *text;
+        af_buf quoted = {0};
+        af_put_quoted(&quoted, paths[i]);
+        const bool block = i < 2; /* the others need quotes there, too */
+        snprintf(file, sizeof file,
+                 "base_model: m\noutput_dir: o\ndatasets:\n  - path: %.*s\n    split: train\n",
+                 block ? 100 : (int)quoted.len, block ? paths[i] : quoted.data);
+        CHECK_OK(parse(&r, file, NULL, 0, &err), err);
+        CHECK_OK(af_run_text(&r, &text, &err), err);
+        CHECK_OK(parse(&again, text, NULL, 0, &err), err);
+        assert_string_equal(af_yaml_get(again.datasets->item[0], "path")->text, paths[i]);
+        free(text);
+        af_buf_clear(&quoted);
+        af_run_clear(&r);
+        af_run_clear(&again);
+    }
+}
+
+/* Every value in force stands there, also one that nobody gave. */
+static void test_effective_file_has_the_defaults(void **state)
+{
+    static const char *const want[] = {"adam_beta2: 0.999\n", "warmup_steps: 0\n",
+                                       "eval_steps: 0\n", "save_steps: 0\n",
+                                       "cosine_min_lr_ratio: 0\n"};
+    static const char *const absent[] = {"sgd_momentum", "lora_r", "lr_power",
+                                         "generate_samples_tokens"};
+    (void)state;
+    af_run r = {0};
+    af_error err = {0};
+    char *text;
+    CHECK_OK(parse(&r, BASE "val_set_size: 3\n", NULL, 0, &err), err);
+    CHECK_OK(af_run_text(&r, &text, &err), err);
+    for (size_t i = 0; i < AF_LEN(want); i++)
+        CHECK_MSG(strstr(text, want[i]), "no %s", want[i]);
+    for (size_t i = 0; i < AF_LEN(absent); i++)
+        CHECK_MSG(!strstr(text, absent[i]), "%s has no effect, and is there", absent[i]);
+    free(text);
+    af_run_clear(&r);
+}
+
+/* As PyYAML reads them: own keys win, an earlier map of a list wins over a later one. */
+static void test_merge_keys(void **state)
+{
+    (void)state;
+    af_run r = {0};
+    af_error err = {0};
+    CHECK_OK(
+        parse(&r,
+              "base_model: m\noutput_dir: o\ndatasets:\n  - &a\n    path: a\n    type: alpaca\n"
+              "  - &b {path: b, split: train}\n  - {<<: *a, path: c}\n  - <<: [*b, *a]\n",
+              NULL, 0, &err),
+        err);
+    const af_yaml *c = r.datasets->item[2], *d = r.datasets->item[3];
+    assert_int_equal(c->count, 2);
+    assert_string_equal(af_yaml_get(c, "path")->text, "c");
+    assert_string_equal(af_yaml_get(c, "type")->text, "alpaca");
+    assert_int_equal(d->count, 3);
+    assert_string_equal(af_yaml_get(d, "path")->text, "b");
+    assert_string_equal(af_yaml_get(d, "type")->text, "alpaca");
+    af_run_clear(&r);
+    assert_int_not_equal(parse(&r, BASE "<<: 3\n", NULL, 0, &err), AF_OK);
+    assert_non_null(strstr(err.msg, "run.yaml:5: '<<' wants a map or a list of maps"));
+}
+
 static void test_table_is_sound(void **state)
 {
     (void)state;
@@ -274,6 +347,9 @@ int main(void)
         cmocka_unit_test(test_suggestions),
         cmocka_unit_test(test_null_takes_a_key_back),
         cmocka_unit_test(test_effective_file_reads_back),
+        cmocka_unit_test(test_effective_file_keeps_paths),
+        cmocka_unit_test(test_effective_file_has_the_defaults),
+        cmocka_unit_test(test_merge_keys),
         cmocka_unit_test(test_table_is_sound),
         cmocka_unit_test(test_resume_is_also_yes_and_no),
         cmocka_unit_test(test_all_linear_of_a_mixture_is_what_peft_loads),

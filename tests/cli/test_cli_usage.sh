@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# What every command has in common: help, version, where output goes, and run files from a pipe.
+set -euo pipefail
+tmp=$(mktemp -d)
+export XDG_CACHE_HOME="$tmp/cache" HF_HOME="$tmp/hf"
+trap 'rm -rf "$tmp"' EXIT
+die() { echo "$1"; exit 1; }
+cat > "$tmp/run.yaml" <<YAML
+base_model: $AF_GOLDEN/models/qwen2
+datasets: [{path: $AF_GOLDEN/models/data/train.jsonl}]
+max_steps: 1
+device: cpu
+YAML
+
+"$AFINAR" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' > "$tmp/commands"
+[ "$(wc -l < "$tmp/commands")" -ge 16 ] || die "the help lists too few commands"
+while read -r command; do
+    "$AFINAR" "$command" --help > "$tmp/help" 2> "$tmp/err" < /dev/null || die "$command --help fails"
+    [ -s "$tmp/err" ] && die "$command --help talks on stderr"
+    grep -q "^usage: afinar $command" "$tmp/help" || die "$command --help has no usage"
+    cmp -s "$tmp/help" <("$AFINAR" help "$command") || die "help $command is not $command --help"
+    [ "$("$AFINAR" "$command" --version < /dev/null)" = "$("$AFINAR" --version)" ] || die "$command has no --version"
+    "$AFINAR" "$command" --nonsense > "$tmp/out" 2> "$tmp/err" < /dev/null && die "$command takes --nonsense"
+    [ -s "$tmp/out" ] && die "$command --nonsense prints on stdout"
+    grep -q "unknown option '--nonsense'" "$tmp/err" || die "$command does not name --nonsense"
+done < "$tmp/commands"
+rc=0; "$AFINAR" help trian 2> "$tmp/err" || rc=$?
+[ $rc = 2 ] && grep -q "did you mean 'train'" "$tmp/err" || die "help of no command: $rc"
+
+# a run file from a pipe, for every command that reads one
+"$AFINAR" train - -q output_dir="$tmp/piped" < <(cat "$tmp/run.yaml")
+"$AFINAR" train <(cat "$tmp/run.yaml") -q output_dir="$tmp/other"
+cmp "$tmp/piped/model.safetensors" "$tmp/other/model.safetensors"
+"$AFINAR" plan - < "$tmp/run.yaml" > /dev/null 2>&1
+"$AFINAR" data check - < "$tmp/run.yaml" > /dev/null 2>&1
+echo 'zzz: 1' | "$AFINAR" train - 2> "$tmp/err" && die "a wrong run file passes"
+grep -q "^afinar train: stdin:1: unknown key 'zzz'" "$tmp/err" || die "a wrong line of stdin is not named"
+"$AFINAR" train - < /dev/null 2> "$tmp/err" && die "nothing is a run file"
+grep -q "stdin: base_model is missing" "$tmp/err" || die "nothing on stdin: $(cat "$tmp/err")"
+
+# a run that failed has no results
+"$AFINAR" train "$tmp/run.yaml" --json zzz=1 > "$tmp/out" 2> /dev/null && die "an unknown key passes"
+[ -s "$tmp/out" ] && die "a run that failed prints results"
+"$AFINAR" train "$tmp/run.yaml" -q --json output_dir="$tmp/json" > "$tmp/out"
+grep -q '^{"steps": 1, .*}$' "$tmp/out" || die "no JSON object: $(cat "$tmp/out")"
+
+# --device auto is a word, too: it takes back what the file says
+sed -i 's/device: cpu/device: cuda:77/' "$tmp/run.yaml"
+"$AFINAR" plan "$tmp/run.yaml" --device auto > /dev/null 2>&1 || die "--device auto has no effect"
+
+# messages name what is wrong
+"$AFINAR" init "$AF_GOLDEN/models/qwen2" "$AF_GOLDEN/models/data/train.jsonl" -o "$tmp/none/run.yaml" 2> "$tmp/err" && die "no folder"
+grep -q "none/run.yaml': No such file or directory" "$tmp/err" || die "init: $(cat "$tmp/err")"
+printf x > "$tmp/file"
+XDG_CACHE_HOME="$tmp/file" "$AFINAR" train "$tmp/run.yaml" device=cpu output_dir="$tmp/uncached" 2> "$tmp/err" && die "no cache"
+grep -q "cannot make folder.*file.*XDG_CACHE_HOME" "$tmp/err" || die "cache: $(cat "$tmp/err")"
+[ ! -e "$tmp/uncached" ] || die "a run that did not start left a folder"
