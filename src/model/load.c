@@ -180,6 +180,8 @@ static af_status match_folder(af_source *s, faults *f, int i, af_error *err)
     char name[NAME_MAX_BYTES], ours[NAME_MAX_BYTES];
     af_status st = AF_OK;
     disk_name(s, t->name, name, sizeof name);
+    if (t->slot == AF_SLOT_EMBED && s->head_only)
+        disk_name(s, "lm_head.weight", name, sizeof name);
     if (t->ndim == 2 && is_bnb(s, name)) {
         e->kind = AF_ENTRY_BNB;
         return af_bnb_weight_read(&e->bnb, s->weights, name, t->dim[0], t->dim[1], s->config.dtype,
@@ -238,6 +240,60 @@ static af_status match(af_source *s, faults *f, int i, af_error *err)
     }
 done:
     return st;
+}
+
+/* ---- tied heads ---- */
+
+static bool same_values(const af_stored *a, const af_stored *b)
+{
+    enum { STEP = 512 };
+    float x[STEP], y[STEP];
+    if (a->dtype == b->dtype && memcmp(a->data, b->data, a->bytes) == 0)
+        return true;
+    const uint64_t n = (uint64_t)a->dim[0] * (uint64_t)a->dim[1];
+    const uint64_t one = (uint64_t)af_dtype_get(a->dtype)->bytes;
+    const uint64_t other = (uint64_t)af_dtype_get(b->dtype)->bytes;
+    for (uint64_t i = 0; i < n; i += STEP) {
+        const uint64_t k = AF_MIN(n - i, (uint64_t)STEP);
+        af_convert(x, AF_DTYPE_F32, (const uint8_t *)a->data + i * one, a->dtype, k);
+        af_convert(y, AF_DTYPE_F32, (const uint8_t *)b->data + i * other, b->dtype, k);
+        for (uint64_t j = 0; j < k; j++)
+            if (x[j] != y[j])
+                return false;
+    }
+    return true;
+}
+
+/* As transformers: a folder that says its head is the embedding, and has another head, is not
+ * tied; one that has the head alone is. */
+static af_status settle_head(af_source *s, af_error *err)
+{
+    char name[NAME_MAX_BYTES];
+    if (!s->config.tie_word_embeddings && !s->untied)
+        return AF_OK;
+    if (af_weights_gguf(s->weights))
+        return AF_OK;
+    disk_name(s, "lm_head.weight", name, sizeof name);
+    const af_stored *head = af_weights_find(s->weights, name);
+    disk_name(s, "model.embed_tokens.weight", name, sizeof name);
+    const af_stored *embed = af_weights_find(s->weights, name);
+    const int64_t want[2] = {s->spec.vocab, s->spec.width};
+    s->head_only = head && !embed;
+    if (!head || !embed || !same_dims(head, want, 2) || !same_dims(embed, want, 2) ||
+        !af_dtype_is_float(head->dtype) || !af_dtype_is_float(embed->dtype))
+        return AF_OK;
+    const bool same = same_values(head, embed);
+    af_weights_forget(s->weights, head);
+    af_weights_forget(s->weights, embed);
+    if (same)
+        return AF_OK;
+    af_say(AF_LOG_WARN,
+           "%s: tie_word_embeddings is true, but lm_head.weight is stored with other values than "
+           "the embedding: it is used as the head",
+           s->path);
+    s->untied = s->config.tie_word_embeddings = false;
+    af_model_spec_clear(&s->spec);
+    return af_model_spec_init(&s->spec, &s->config, err);
 }
 
 /* ---- what is left over ---- */
@@ -391,12 +447,13 @@ static af_status open_parts(af_source *s, af_error *err)
         s->config.tie_word_embeddings = false;
     AF_TRY(af_model_spec_init(&s->spec, &s->config, err));
     AF_TRY(af_weights_open(&s->weights, s->path, err));
+    find_prefix(s);
+    AF_TRY(settle_head(s, err));
     const uint64_t n = (uint64_t)s->spec.tensors;
     s->entry = af_arena_take(&s->arena, n * sizeof *s->entry);
     s->dtype = af_arena_take(&s->arena, n * sizeof *s->dtype);
     if (!s->entry || !s->dtype)
         return af_fail_nomem(err, "the list of tensors", n * sizeof *s->entry);
-    find_prefix(s);
     for (int i = 0; i < s->spec.tensors && st == AF_OK; i++)
         st = match(s, &f, i, err);
     if (st == AF_OK)

@@ -28,7 +28,8 @@ struct af_source {
     af_source_opts o;
     af_hf_config config;
     bool has_config;
-    bool untied; /* the head's values are those of the embedding */
+    bool untied;    /* the head's values are those of the embedding */
+    bool head_only; /* the tied embedding is stored under the head's name */
     af_model_spec spec;
     af_weights *weights;
     const char *prefix; /* what "model." is called in this folder */

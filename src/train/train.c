@@ -8,6 +8,7 @@
 #include "train/run_folder.h"
 #include "train/samples.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <time.h>
 
@@ -205,6 +206,24 @@ static void say_experts(const af_trainer *t)
                        lost);
 }
 
+/* What the config asks of a training run in transformers, and this one does not do. */
+static void say_left_out(const af_trainer *t)
+{
+    static const char *const keys[] = {"attention_dropout", "resid_pdrop", "embd_pdrop"};
+    const json_t *c = af_source_config(t->source)->raw;
+    const json_t *text = json_object_get(c, "text_config");
+    c = text ? text : c;
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        const double p = json_number_value(json_object_get(c, keys[i]));
+        if (p > 0)
+            af_trainer_say(t, "warning: the config has %s %g: the run trains without it", keys[i],
+                           p);
+    }
+    if (t->spec->arch->moe && json_is_true(json_object_get(c, "output_router_logits")))
+        af_trainer_say(t, "warning: the config has output_router_logits: the run trains without "
+                          "the loss that balances the experts");
+}
+
 static void say_plan(const af_trainer *t)
 {
     af_trainer_say(t, "device: %s, computing in %s", af_device_text(t->device),
@@ -232,6 +251,7 @@ static void say_plan(const af_trainer *t)
         af_trainer_say(t, "memory: %.1f MiB %s while samples are generated", mib(t->samples_bytes),
                        on_cpu(t) ? "of them" : "more, where they are free,");
     say_experts(t);
+    say_left_out(t);
     if (t->schedule.o.warmup > t->steps)
         af_trainer_say(
             t, "warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,

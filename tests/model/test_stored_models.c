@@ -3,6 +3,8 @@
  */
 #include "model_case.h"
 
+#include "format/safetensors.h"
+
 typedef struct wanted {
     af_weights *w;
     const int32_t *ids;
@@ -134,6 +136,85 @@ static void test_bitsandbytes_folders(void **state)
     af_weights_close(x.w);
 }
 
+/* A copy of a tied golden in `dir` whose embedding is called `embed`, and which has a head of
+ * `factor` times that (0 = none). */
+static void write_tied(const char *dir, const char *golden, const char *embed, float factor)
+{
+    af_error err = {0};
+    af_weights *w;
+    af_safetensors_writer *out;
+    char path[8192], command[16384];
+    CHECK_OK(af_weights_open(&w, golden, &err), err);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
+    const af_stored *e = case_golden(w, "model.embed_tokens.weight");
+    const int n = af_weights_count(w);
+    for (int i = 0; i < n; i++) {
+        const af_stored *t = af_weights_at(w, i);
+        CHECK_OK(af_safetensors_writer_add(out, t == e ? embed : t->name, t->dtype, t->dim, t->ndim,
+                                           &err),
+                 err);
+    }
+    if (factor != 0)
+        CHECK_OK(af_safetensors_writer_add(out, "lm_head.weight", AF_DTYPE_F32, e->dim, 2, &err),
+                 err);
+    CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    for (int i = 0; i < n; i++) {
+        const af_stored *t = af_weights_at(w, i);
+        CHECK_OK(af_safetensors_writer_data(out, t->data, t->bytes, &err), err);
+    }
+    assert_int_equal(e->dtype, AF_DTYPE_F32);
+    for (int64_t i = 0; factor != 0 && i < e->dim[0] * e->dim[1]; i++) {
+        const float v = factor * ((const float *)e->data)[i];
+        CHECK_OK(af_safetensors_writer_data(out, &v, sizeof v, &err), err);
+    }
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+    af_weights_close(w);
+    snprintf(command, sizeof command, "cp '%s/config.json' '%s/'", golden, dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* transformers 5: a stored head that is not the embedding is the head, whatever the config says. */
+static void test_tied_folders_with_a_stored_head(void **state)
+{
+    (void)state;
+    enum { N = 5 };
+    static const struct {
+        const char *embed;
+        float factor, logits; /* times those of the golden */
+    } cases[] = {
+        {"model.embed_tokens.weight", 0, 1},
+        {"model.embed_tokens.weight", 1, 1},
+        {"model.embed_tokens.weight", 2, 2},
+        {"lm_head.weight", 0, 1},
+    };
+    char golden[4096];
+    snprintf(golden, sizeof golden, "%s/models/qwen2_tiny", golden_dir());
+    float *first = NULL;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char dir[] = "/tmp/af-tied-XXXXXX", command[64];
+        const int32_t ids[N] = {1, 7, 3, 9, 2};
+        model_case c;
+        assert_non_null(mkdtemp(dir));
+        write_tied(dir, golden, cases[i].embed, cases[i].factor);
+        case_open(&c, dir, &(case_opts){.rows = N, .seqs = 1});
+        assert_true(af_source_spec(c.source)->tied == (cases[i].logits == 1));
+        case_run(&c, ids, NULL, (int64_t[]){N}, 1);
+        float *y = case_read(&c, c.logits);
+        first = first ? first : y;
+        for (int64_t k = 0; k < af_tensor_count(c.logits); k++)
+            CHECK_MSG(fabsf(y[k] - cases[i].logits * first[k]) <= 1e-5f,
+                      "case %zu: logit %g where %g times %g is meant", i, (double)y[k],
+                      (double)cases[i].logits, (double)first[k]);
+        if (y != first)
+            free(y);
+        case_close(&c);
+        snprintf(command, sizeof command, "rm -r '%s'", dir);
+        assert_int_equal(system(command), 0);
+    }
+    free(first);
+}
+
 static void same_bits(const char *what, float *a, float *b, int64_t n)
 {
     CHECK_MSG(memcmp(a, b, (size_t)n * sizeof *a) == 0, "%s: results differ by %g", what,
@@ -217,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_gguf_architectures),
         cmocka_unit_test(test_adapter_on_a_gguf_base_is_the_same),
         cmocka_unit_test(test_bitsandbytes_folders),
+        cmocka_unit_test(test_tied_folders_with_a_stored_head),
         cmocka_unit_test(test_shadow_and_scratch_give_the_same_numbers),
         cmocka_unit_test(test_peft_folders),
         cmocka_unit_test(test_doubling_alpha_doubles_the_delta),

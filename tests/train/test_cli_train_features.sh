@@ -363,6 +363,13 @@ for again in first second; do
     [ "$(sed 's/, in a batch.*//' "$tmp/err")" = "$(sed 's/, in a batch.*//' "$tmp/replayed")" ] || die "$(cat "$tmp/replayed")"
 done
 
+# what a config asks of training elsewhere, and is not done here, is said
+cp -r "$AF_GOLDEN/models/qwen2" "$tmp/drops"
+chmod -R u+w "$tmp/drops"
+sed -i 's/"attention_dropout": [0-9.]*/"attention_dropout": 0.1/' "$tmp/drops/config.json"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/dropped" base_model="$tmp/drops" 2> "$tmp/err" > /dev/null
+grep -q 'warning: the config has attention_dropout 0.1' "$tmp/err" || die "a dropout that is left out is not said"
+
 # other optimizers move, too
 for o in lion adafactor adamw_8bit adam sgd; do
     train "opt_$o" optimizer=$o max_steps=2
