@@ -154,6 +154,9 @@ static const struct {
     {"double_bos", offsetof(af_data_counts, double_bos)},
     {"missing_eot", offsetof(af_data_counts, missing_eot)},
     {"nothing_to_learn", offsetof(af_data_counts, nothing_to_learn)},
+    {"of_text", offsetof(af_data_counts, of_text)},
+    {"of_tokens", offsetof(af_data_counts, of_tokens)},
+    {"of_segments", offsetof(af_data_counts, of_segments)},
     {"warnings", offsetof(af_data_counts, warnings)},
 };
 

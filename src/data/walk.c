@@ -167,12 +167,16 @@ static af_status fit(walk *w, af_row *r, bool *keep)
     return AF_OK;
 }
 
-static void count_rows(walk *w, const af_row *row, int rows)
+static void count_rows(walk *w, const af_example *e)
 {
-    w->notes.counts.records++;
-    for (int i = 0; i < rows; i++) {
-        w->notes.counts.tokens += row[i].count;
-        w->notes.counts.supervised += supervised(&row[i]);
+    af_data_counts *c = &w->notes.counts;
+    c->records++;
+    c->of_text += e->shape == AF_SHAPE_TEXT;
+    c->of_tokens += e->shape == AF_SHAPE_TOKENS;
+    c->of_segments += e->shape == AF_SHAPE_SEGMENTS;
+    for (int i = 0; i < e->rows; i++) {
+        c->tokens += e->row[i].count;
+        c->supervised += supervised(&e->row[i]);
     }
 }
 
@@ -209,7 +213,7 @@ static af_status rows_out(walk *w, const af_item *item, af_row *row)
         if (!keep)
             goto done;
     }
-    count_rows(w, row, item->talks);
+    count_rows(w, &e);
     if (item->prompt_text) {
         e.prompt = json_string_value(item->prompt_text);
         e.prompt_len = json_string_length(item->prompt_text);
@@ -410,7 +414,7 @@ static af_status text_window(walk *w, int64_t n)
                           .shape = AF_SHAPE_TEXT,
                           .rows = 1,
                           .row = &r};
-    count_rows(w, &r, 1);
+    count_rows(w, &e);
     AF_TRY(hand_out(w, &e));
     w->text.count -= n;
     memmove(w->text.ids, w->text.ids + n, (uint64_t)w->text.count * sizeof *w->text.ids);

@@ -11,11 +11,12 @@ static const char *need_text(af_key_need need)
         [AF_NEED_NEW_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
         [AF_NEED_PACKING] = "without 'sample_packing: true'",
         [AF_NEED_EVAL] = "without 'val_set_size' or 'test_datasets'",
-        [AF_NEED_COSINE] = "unless 'lr_scheduler' is a cosine",
+        [AF_NEED_COSINE] = "unless 'lr_scheduler' is a cosine or warmup_stable_decay",
         [AF_NEED_POLYNOMIAL] = "unless 'lr_scheduler: polynomial'",
         [AF_NEED_RESTARTS] = "unless 'lr_scheduler: cosine_with_restarts'",
         [AF_NEED_WSD] = "unless 'lr_scheduler: warmup_stable_decay'",
         [AF_NEED_ADAM] = "with this optimizer",
+        [AF_NEED_ROOT] = "with this optimizer",
         [AF_NEED_SGD] = "unless 'optimizer: sgd'",
         [AF_NEED_SAMPLES] = "without 'generate_samples'",
         [AF_NEED_PLUS] = "without 'loraplus_lr_ratio'",
@@ -36,7 +37,7 @@ bool af_key_has_effect(const af_run *r, af_key_need need)
     case AF_NEED_EVAL:
         return r->val_set_size > 0 || r->test_datasets;
     case AF_NEED_COSINE:
-        return strstr(r->lr_scheduler, "cosine") != NULL;
+        return strstr(r->lr_scheduler, "cosine") || af_key_has_effect(r, AF_NEED_WSD);
     case AF_NEED_POLYNOMIAL:
         return strcmp(r->lr_scheduler, "polynomial") == 0;
     case AF_NEED_RESTARTS:
@@ -45,6 +46,8 @@ bool af_key_has_effect(const af_run *r, af_key_need need)
         return strcmp(r->lr_scheduler, "warmup_stable_decay") == 0;
     case AF_NEED_ADAM:
         return r->optimizer != AF_OPTIMIZER_SGD && r->optimizer != AF_OPTIMIZER_ADAFACTOR;
+    case AF_NEED_ROOT:
+        return af_key_has_effect(r, AF_NEED_ADAM) && r->optimizer != AF_OPTIMIZER_LION;
     case AF_NEED_SGD:
         return r->optimizer == AF_OPTIMIZER_SGD;
     case AF_NEED_SAMPLES:

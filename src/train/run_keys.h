@@ -28,6 +28,7 @@ typedef enum af_key_need {
     AF_NEED_RESTARTS,
     AF_NEED_WSD,
     AF_NEED_ADAM,
+    AF_NEED_ROOT, /* an optimizer that divides by a root */
     AF_NEED_SGD,
     AF_NEED_SAMPLES,
     AF_NEED_PLUS, /* LoRA+ */

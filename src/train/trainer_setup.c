@@ -123,27 +123,61 @@ static af_status open_eval_stream(af_trainer *t, af_error *err)
     return af_stream_open(&t->eval_stream, store, &o, err);
 }
 
-/* Keys about turns and roles do nothing where every dataset is said to be plain text or tokens. */
-static af_status check_data_keys(const af_run *r, af_error *err)
+/* Keys about turns and roles do nothing where no record has them. `c`: how many records of which
+ * shape there are. */
+static af_status check_turn_keys(const af_run *r, const af_data_counts *c, af_error *err)
 {
-    static const char *const keys[] = {"train_on_inputs", "roles_to_train", "train_on_eos",
-                                       "chat_template"};
+    const int64_t fixed = c->of_tokens + c->of_segments;
+    const bool none = c->of_text + fixed == c->records,
+               bare = c->of_text + c->of_tokens == c->records;
+    const bool no_eos = fixed == c->records ? r->train_on_eos != AF_TRAIN_EOS_TURN
+                                            : none && (r->train_on_eos == AF_TRAIN_EOS_ALL ||
+                                                       r->train_on_eos == AF_TRAIN_EOS_LAST);
+    const struct {
+        const char *key;
+        bool idle;
+    } keys[] = {{"train_on_inputs", bare && r->train_on_inputs},
+                {"roles_to_train", none},
+                {"train_on_eos", no_eos},
+                {"chat_template", none && !r->generate_samples.count}};
+    char at[300];
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        if (keys[i].idle && af_run_given(r, keys[i].key))
+            return af_fail(err, AF_EUSAGE, "%s: %s has no effect: every dataset is %s",
+                           af_run_place(r, keys[i].key, at, sizeof at), keys[i].key,
+                           c->of_segments ? "text, tokens or segments" : "plain text or tokens");
+    return AF_OK;
+}
+
+/* The same before anything is read, where every dataset says its type. */
+static af_status check_said_types(const af_run *r, af_error *err)
+{
     af_arena mem = {0};
     af_data_source *s = NULL;
     int n = 0;
-    char at[300];
     const af_data_opts o = {.datasets = r->datasets, .run_path = r->path};
     af_status st = af_data_sources_read(&s, &n, &o, &mem, err);
-    bool plain = st == AF_OK;
-    for (int i = 0; i < n && plain; i++)
-        plain = s[i].shape == AF_SHAPE_TEXT || s[i].shape == AF_SHAPE_TOKENS;
-    for (size_t i = 0; i < AF_LEN(keys) && plain && st == AF_OK; i++)
-        if (af_run_given(r, keys[i]) && !(i == 3 && r->generate_samples.count) && !r->test_datasets)
-            st = af_fail(err, AF_EUSAGE,
-                         "%s: %s has no effect: every dataset is plain text or tokens",
-                         af_run_place(r, keys[i], at, sizeof at), keys[i]);
+    af_data_counts c = {.records = n + (r->test_datasets != NULL)};
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        c.of_text += s[i].shape == AF_SHAPE_TEXT;
+        c.of_tokens += s[i].shape == AF_SHAPE_TOKENS;
+        c.of_segments += s[i].shape == AF_SHAPE_SEGMENTS;
+    }
+    if (st == AF_OK)
+        st = check_turn_keys(r, &c, err);
     af_arena_clear(&mem);
     return st;
+}
+
+/* And when every record has shown its shape. */
+static af_status check_seen_types(const af_trainer *t, af_error *err)
+{
+    const af_data_counts *a = &t->counts, *b = &t->eval_counts;
+    const af_data_counts c = {.records = a->records + b->records,
+                              .of_text = a->of_text + b->of_text,
+                              .of_tokens = a->of_tokens + b->of_tokens,
+                              .of_segments = a->of_segments + b->of_segments};
+    return check_turn_keys(t->run, &c, err);
 }
 
 /* A file may change while a run goes on: it is read once, and what was read is written with the
@@ -169,7 +203,7 @@ static af_status open_streams(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
     af_stream_opts o = stream_opts(t);
-    AF_TRY(check_data_keys(t->run, err));
+    AF_TRY(check_said_types(t->run, err));
     AF_TRY(read_template(t, err));
     AF_TRY(open_data(t, t->run->datasets, &t->store, &t->counts, err));
     if (t->run->test_datasets) {
@@ -179,6 +213,7 @@ static af_status open_streams(af_trainer *t, af_error *err)
     } else if (t->run->val_set_size > 0) {
         AF_TRY(split(t, err));
     }
+    AF_TRY(check_seen_types(t, err));
     o.subset = t->train_subset;
     o.count = t->store.records - (t->eval_own_store ? 0 : t->eval_items);
     AF_TRY(af_stream_open(&t->stream, &t->store, &o, err));

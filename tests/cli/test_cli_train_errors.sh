@@ -110,6 +110,13 @@ key "activation_offloading: true|gradient_checkpointing: false|contradict" activ
 lora "loraplus_lr_embedding has no effect|loraplus_lr_ratio" loraplus_lr_embedding=1e-5
 key "'split: test' has no effect|is a file" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, split: test}]"
 key "roles_to_train has no effect|plain text" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, type: text}]" 'roles_to_train=[user]'
+files=$AF_GOLDEN/data/files
+key "roles_to_train has no effect|plain text" "datasets=[{path: $files/text.jsonl}]" 'roles_to_train=[user]'
+key "train_on_inputs has no effect|tokens" "datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl}]" train_on_inputs=true
+key "chat_template has no effect|segments" "datasets=[{path: $files/input_output.jsonl}]" chat_template=chatml
+key "train_on_eos has no effect" "datasets=[{path: $files/text.jsonl}]" train_on_eos=last
+key "adam_epsilon has no effect" optimizer=lion adam_epsilon=1e-6
+key "bf16 wants true, false or auto, not 'true' in quotes" 'bf16="true"'
 key "field_prompt has no effect|is of shape messages" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, field_prompt: question}]"
 key "'ds_type: csv' and the name's .jsonl contradict" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: csv}]"
 key "'ds_type: parquet' is not one of jsonl" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: parquet}]"
