@@ -82,6 +82,8 @@ int cmd_export(int argc, char **argv)
         fprintf(stderr, "afinar export: -o OUT is needed\n");
         return AF_EXIT_USAGE;
     }
+    if (af_cli_on_cpu("export", &common, &err) != AF_OK)
+        return af_report("export", &err);
     af_cli_log(&common);
     af_cli_discard_when_stopped(out);
     o.threads = (int)common.threads;

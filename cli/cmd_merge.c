@@ -128,6 +128,7 @@ int cmd_merge(int argc, char **argv)
     const char *arg[2];
     int count;
     flags f = {.rank = RANK_NOT_GIVEN};
+    af_error err = {0};
     af_common common = {0};
     const af_opt opts[] = {
         {'o', "output", AF_OPT_STR, &f.out, "folder to write"},
@@ -154,6 +155,8 @@ int cmd_merge(int argc, char **argv)
         return usage(wrong);
     if (f.rank == RANK_NOT_GIVEN)
         f.rank = RANK;
+    if (af_cli_on_cpu("merge", &common, &err) != AF_OK)
+        return af_report("merge", &err);
     af_cli_log(&common);
     af_cli_discard_when_stopped(f.out);
     if (f.extract)

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 
+#include "afinar/device.h"
 #include "afinar/word.h"
 
 #include <errno.h>
@@ -188,6 +189,20 @@ int af_report(const char *command, const af_error *err)
 {
     fprintf(stderr, "afinar %s: %s\n", command, err->msg);
     return AF_EXIT_FAILED;
+}
+
+af_status af_cli_on_cpu(const char *command, const af_common *c, af_error *err)
+{
+    af_device *d;
+    if (!strcmp(c->device, "auto") || !strcmp(c->device, "cpu"))
+        return AF_OK;
+    const af_status st = af_device_open(&d, c->device, 1, err);
+    if (st != AF_OK)
+        return st;
+    if (!c->quiet)
+        fprintf(stderr, "note: %s computes on the CPU, not on %s\n", command, c->device);
+    af_device_close(d);
+    return AF_OK;
 }
 
 bool af_tty(FILE *f)

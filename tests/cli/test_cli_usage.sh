@@ -55,3 +55,12 @@ printf x > "$tmp/file"
 XDG_CACHE_HOME="$tmp/file" "$AFINAR" train "$tmp/run.yaml" device=cpu output_dir="$tmp/uncached" 2> "$tmp/err" && die "no cache"
 grep -q "cannot make folder.*file.*XDG_CACHE_HOME" "$tmp/err" || die "cache: $(cat "$tmp/err")"
 [ ! -e "$tmp/uncached" ] || die "a run that did not start left a folder"
+
+# a device that is not there is an error also of commands that would not compute on it
+for words in "quantize --type nf4" merge export; do
+    set -- $words
+    "$AFINAR" "$@" "$AF_GOLDEN/models/qwen2" --adapter "$AF_GOLDEN/runs/qwen2/lora/initial_adapter" -o "$tmp/$1.gguf" --device cuda:77 \
+        > /dev/null 2> "$tmp/err" && die "$1 takes a device that is not there"
+    [ ! -e "$tmp/$1.gguf" ] || die "$1 wrote something"
+    grep -q "cuda" "$tmp/err" || die "$1: $(cat "$tmp/err")"
+done
