@@ -92,7 +92,9 @@ static af_status check_names(const af_given *in, const af_adapter *a, af_error *
     for (int i = 0; i < a->spec->tensors; i++) {
         const af_tensor_spec *t = &a->spec->tensor[i];
         const bool used = a->saved[i] || (t->module >= 0 && a->module[t->module].rank);
-        if (used && !af_given_find(in, t->name))
+        char name[512];
+        af_source_disk_name(in->source, t->name, name, sizeof name);
+        if (used && !af_given_find(in, name))
             return af_fail(err, AF_EUNSUPPORTED,
                            "the adapter changes '%s', which '%s' stores under another name",
                            t->name, in->path);

@@ -264,7 +264,11 @@ void af_given_set_adapter(af_given *in, af_adapter *a)
 static void find_adapter_part(af_given_view *v)
 {
     const af_adapter *a = v->in->adapter;
-    const int i = a ? af_model_spec_tensor(a->spec, v->t->name) : -1;
+    char name[512];
+    if (!a)
+        return;
+    af_source_own_name(v->in->source, v->t->name, name, sizeof name);
+    const int i = af_model_spec_tensor(a->spec, name);
     if (i < 0)
         return;
     const int m = a->spec->tensor[i].module;

@@ -410,6 +410,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     const json_t *text = json_object_get(root, "text_config");
     if (json_is_object(text) && !json_object_get(root, "hidden_size"))
         s.obj = text;
+    c->nested = s.obj == text;
     if (!value_of(&s, "model_type"))
         return af_fail(err, AF_EFORMAT, "%s: there is no model_type", name);
     c->model_type = get_str(&s, &c->arena, "model_type", "");

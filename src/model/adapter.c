@@ -56,6 +56,13 @@ done:
     return st;
 }
 
+/* The module a tensor belongs to, as PEFT calls it. */
+static void module_path(const af_model_spec *s, const af_tensor_spec *t, char path[NAME_BYTES])
+{
+    af_spec_whole_name(s, t->name, path, NAME_BYTES);
+    *strrchr(path, '.') = '\0';
+}
+
 /* Room for the tensors of modules_to_save. */
 static af_status lay_out_saved(af_adapter *a, af_error *err)
 {
@@ -65,9 +72,8 @@ static af_status lay_out_saved(af_adapter *a, af_error *err)
     char path[NAME_BYTES];
     for (int i = 0; i < s->tensors && c->save_count; i++) {
         const af_tensor_spec *t = &s->tensor[i];
-        const size_t n = strlen(t->name);
-        snprintf(path, sizeof path, "%.*s", (int)(strrchr(t->name, '.') - t->name), t->name);
-        if (n > sizeof path - 1 || !af_path_ends_in(path, c->modules_to_save, c->save_count))
+        module_path(s, t, path);
+        if (!af_path_ends_in(path, c->modules_to_save, c->save_count))
             continue;
         if (s->tied && (t->slot == AF_SLOT_EMBED || t->slot == AF_SLOT_HEAD))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
@@ -89,8 +95,7 @@ static af_status check_names(const af_adapter *a, af_error *err)
     for (int k = 0; k < c->save_count; k++) {
         bool used = false;
         for (int i = 0; i < s->tensors; i++) {
-            snprintf(path, sizeof path, "%.*s",
-                     (int)(strrchr(s->tensor[i].name, '.') - s->tensor[i].name), s->tensor[i].name);
+            module_path(s, &s->tensor[i], path);
             used |= a->saved[i] && af_path_ends_in(path, &c->modules_to_save[k], 1);
         }
         if (!used)
@@ -239,11 +244,49 @@ static void low_name(char *name, const af_module_spec *m, char which)
              m->path, which);
 }
 
+/* The stored name of a tensor of modules_to_save. */
+static void saved_name(const af_model_spec *s, const af_tensor_spec *t, char name[NAME_BYTES])
+{
+    const size_t n = strlen(PREFIX);
+    memcpy(name, PREFIX, n);
+    af_spec_whole_name(s, t->name, name + n, NAME_BYTES - n);
+}
+
+/* Finds a tensor by its name. Inside a model of several senses the text model is called as the
+ * version of transformers had it, or as when it is alone. */
+static const af_stored *find_stored(const af_adapter *a, const af_weights *w, const char *name)
+{
+    static const char *const others[] = {"language_model.model.", "model."};
+    const char *inner = a->spec->inner, *rest = name + strlen(PREFIX);
+    const af_stored *t = af_weights_find(w, name);
+    char other[NAME_BYTES + 32];
+    if (strcmp(inner, "model.") == 0 || strncmp(rest, inner, strlen(inner)) != 0)
+        return t;
+    for (size_t i = 0; i < AF_LEN(others) && !t; i++) {
+        snprintf(other, sizeof other, PREFIX "%s%s", others[i], rest + strlen(inner));
+        t = af_weights_find(w, other);
+    }
+    return t;
+}
+
+/* Tensors for what such a model has beside its text part. */
+static int other_senses(const af_adapter *a, const af_weights *w)
+{
+    int n = 0;
+    for (int i = 0; i < af_weights_count(w) && strcmp(a->spec->inner, "model.") != 0; i++)
+        n += strstr(af_weights_at(w, i)->name, "vision_tower.") != NULL ||
+             strstr(af_weights_at(w, i)->name, "multi_modal_projector.") != NULL;
+    if (n)
+        af_say(AF_LOG_WARN, "%d tensors of the adapter are not of the text model and are left out",
+               n);
+    return n;
+}
+
 /* One tensor of the folder as f32, room for it taken once its shape is right; counts it as used. */
 static af_status read_tensor(af_adapter *a, float **to, const af_weights *w, const char *name,
                              int64_t rows, int64_t cols, int *used, af_error *err)
 {
-    const af_stored *t = af_weights_find(w, name);
+    const af_stored *t = find_stored(a, w, name);
     if (!t)
         return af_fail(err, AF_EFORMAT, "the adapter has no tensor '%s'", name);
     const int64_t d0 = t->ndim > 0 ? t->dim[0] : 1, d1 = t->ndim > 1 ? t->dim[1] : 1;
@@ -273,14 +316,13 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     low_name(name, m, 'B');
     AF_TRY(read_tensor(a, &am->b, w, name, m->out, am->rank, used, err));
     snprintf(name, sizeof name, PREFIX "%s.base_layer.weight", m->path);
-    if (m->layer < 0 &&
-        af_weights_find(w, name)) { /* PEFT stores a targeted embedding's base too */
+    if (m->layer < 0 && find_stored(a, w, name)) { /* PEFT stores a targeted embedding's base too */
         af_say(AF_LOG_WARN, "the adapter's own copy of '%s' is not used; the model's is", m->path);
         (*used)++;
     }
     if (a->config.dora) {
         snprintf(name, sizeof name, PREFIX "%s.lora_magnitude_vector", m->path);
-        if (!af_weights_find(w, name)) /* as old versions wrote it */
+        if (!find_stored(a, w, name)) /* as old versions wrote it */
             snprintf(name, sizeof name, PREFIX "%s.lora_magnitude_vector.weight", m->path);
         AF_TRY(read_tensor(a, &am->magnitude, w, name, m->out, 1, used, err));
     }
@@ -304,11 +346,12 @@ static af_status read_values(af_adapter *a, const char *dir, af_error *err)
             AF_TRY(read_module(a, i, w, &used, err));
     for (int i = 0; i < s->tensors; i++) {
         const af_tensor_spec *t = &s->tensor[i];
-        snprintf(name, sizeof name, PREFIX "%s", t->name);
+        saved_name(s, t, name);
         if (a->saved[i])
             AF_TRY(read_tensor(a, &a->saved[i], w, name, t->dim[0], t->ndim > 1 ? t->dim[1] : 1,
                                &used, err));
     }
+    used += other_senses(a, w);
     if (used != af_weights_count(w))
         AF_TRY(af_fail(err, AF_EFORMAT,
                        "%s has %d tensors, its config and this model account for %d of them", dir,
@@ -455,7 +498,7 @@ static int collect(const af_adapter *a, item *list)
         if (a->saved[i]) {
             const af_tensor_spec *t = &s->tensor[i];
             list[n] = (item){.dim = {t->dim[0], t->dim[1]}, .ndim = t->ndim, .data = a->saved[i]};
-            snprintf(list[n++].name, NAME_BYTES, PREFIX "%s", t->name);
+            saved_name(s, t, list[n++].name);
         }
     return n;
 }

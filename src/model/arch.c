@@ -165,7 +165,6 @@ static void add_linear(lister *l, int layer, af_group group, af_slot slot, int64
     int64_t from = 0;
     for (int i = 0; i < piece; i++)
         from += s->module[ls->module[group][i]].out;
-    const char *name = s->tensor[w].name;
     s->module[m] = (af_module_spec){.layer = layer,
                                     .group = group,
                                     .piece = piece,
@@ -174,8 +173,11 @@ static void add_linear(lister *l, int layer, af_group group, af_slot slot, int64
                                     .in = in,
                                     .weight = w,
                                     .bias = b};
-    if (name)
+    if (s->tensor[w].name) {
+        char name[256];
+        af_spec_whole_name(s, s->tensor[w].name, name, sizeof name);
         s->module[m].path = af_arena_strndup(&s->arena, name, strlen(name) - strlen(".weight"));
+    }
     l->failed |= !s->module[m].path;
     ls->module[group][piece] = m;
     s->tensor[w].module = m;
@@ -279,7 +281,9 @@ static af_status list_all(af_model_spec *s, const af_hf_config *c, af_error *err
     if (!s->tied)
         add_outer(&l, AF_SLOT_HEAD, &s->head, "lm_head.weight", "output.weight", 2, s->vocab,
                   s->width);
-    s->embed_module = add_outer_module(&l, AF_GROUP_EMBED, "model.embed_tokens", s->embed);
+    const char *embed = af_arena_printf(&s->arena, "%sembed_tokens", s->inner);
+    l.failed |= !embed;
+    s->embed_module = add_outer_module(&l, AF_GROUP_EMBED, embed, s->embed);
     s->head_module = add_outer_module(&l, AF_GROUP_HEAD, "lm_head", s->head);
     if (l.failed)
         return af_fail(err, AF_EFORMAT,
@@ -371,6 +375,7 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     s->tied = c->tie_word_embeddings;
     s->eps = c->rms_norm_eps;
     s->router_aux_coef = c->router_aux_loss_coef;
+    s->inner = c->nested ? "model.language_model." : "model.";
     const af_arch *a = s->arch; /* a key the family does not read changes nothing */
     s->attn_softcap = a->attn_cap ? c->attn_logit_softcapping : 0;
     s->logit_softcap = a->logit_cap ? c->final_logit_softcapping : 0;
@@ -427,6 +432,12 @@ void af_model_spec_clear(af_model_spec *s)
 {
     af_arena_clear(&s->arena);
     *s = (af_model_spec){0};
+}
+
+void af_spec_whole_name(const af_model_spec *s, const char *name, char *out, size_t size)
+{
+    const bool inside = strncmp(name, "model.", 6) == 0;
+    snprintf(out, size, "%s%s", inside ? s->inner : "", name + (inside ? 6 : 0));
 }
 
 int af_model_spec_tensor(const af_model_spec *s, const char *name)

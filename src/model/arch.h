@@ -129,6 +129,7 @@ typedef struct af_model_spec {
     bool rope_by_length;   /* one of them changes with the length of the batch */
     int64_t max_positions; /* the config's context length; see af_spec_context */
     double router_aux_coef;
+    const char *inner; /* what "model." is called among the modules of the whole model */
 
     int embed, final_norm, head; /* tensor indexes; head = embed when tied */
     int embed_module, head_module;
@@ -150,6 +151,9 @@ AF_CHECKED af_status af_model_spec_init(af_model_spec *out, const af_hf_config *
 void af_model_spec_clear(af_model_spec *s);
 /* Tokens the model was made for, what its ropes were stretched to included; 0 = not known. */
 int64_t af_spec_context(const af_model_spec *s);
+
+/* "model.norm.weight" as the whole model calls it, which PEFT does too. */
+void af_spec_whole_name(const af_model_spec *s, const char *name, char *out, size_t size);
 
 /* Index by Hugging Face name; -1 when the model has no such tensor. */
 int af_model_spec_tensor(const af_model_spec *s, const char *name);

@@ -73,8 +73,7 @@ static void find_prefix(af_source *s)
     }
 }
 
-/* Our Hugging Face name as this folder spells it. */
-static void disk_name(const af_source *s, const char *name, char *out, size_t size)
+void af_source_disk_name(const af_source *s, const char *name, char *out, size_t size)
 {
     if (strncmp(name, "model.", 6) == 0)
         snprintf(out, size, "%s%s", s->prefix, name + 6);
@@ -82,6 +81,17 @@ static void disk_name(const af_source *s, const char *name, char *out, size_t si
         snprintf(out, size, "language_model.%s", name);
     else
         snprintf(out, size, "%s", name);
+}
+
+void af_source_own_name(const af_source *s, const char *stored, char *out, size_t size)
+{
+    const size_t n = strlen(s->prefix);
+    const bool head = strstr(stored, "lm_head.") != NULL;
+    const bool outer = strncmp(stored, "language_model.", 15) == 0;
+    if (!head && strncmp(stored, s->prefix, n) == 0)
+        snprintf(out, size, "model.%s", stored + n);
+    else
+        snprintf(out, size, "%s", head && outer ? stored + 15 : stored);
 }
 
 static bool same_dims(const af_stored *w, const int64_t *dim, int ndim)
@@ -179,9 +189,9 @@ static af_status match_folder(af_source *s, faults *f, int i, af_error *err)
     af_entry *e = &s->entry[i];
     char name[NAME_MAX_BYTES], ours[NAME_MAX_BYTES];
     af_status st = AF_OK;
-    disk_name(s, t->name, name, sizeof name);
+    af_source_disk_name(s, t->name, name, sizeof name);
     if (t->slot == AF_SLOT_EMBED && s->head_only)
-        disk_name(s, "lm_head.weight", name, sizeof name);
+        af_source_disk_name(s, "lm_head.weight", name, sizeof name);
     if (t->ndim == 2 && is_bnb(s, name)) {
         e->kind = AF_ENTRY_BNB;
         return af_bnb_weight_read(&e->bnb, s->weights, name, t->dim[0], t->dim[1], s->config.dtype,
@@ -198,7 +208,7 @@ static af_status match_folder(af_source *s, faults *f, int i, af_error *err)
         int64_t dim[2], from;
         int ndim;
         af_disk_piece(&s->spec, i, p, ours, sizeof ours, dim, &ndim, &from);
-        disk_name(s, ours, name, sizeof name);
+        af_source_disk_name(s, ours, name, sizeof name);
         e->piece[p] = find(s, f, name, dim, ndim);
     }
 done:
@@ -273,9 +283,9 @@ static af_status settle_head(af_source *s, af_error *err)
         return AF_OK;
     if (af_weights_gguf(s->weights))
         return AF_OK;
-    disk_name(s, "lm_head.weight", name, sizeof name);
+    af_source_disk_name(s, "lm_head.weight", name, sizeof name);
     const af_stored *head = af_weights_find(s->weights, name);
-    disk_name(s, "model.embed_tokens.weight", name, sizeof name);
+    af_source_disk_name(s, "model.embed_tokens.weight", name, sizeof name);
     const af_stored *embed = af_weights_find(s->weights, name);
     const int64_t want[2] = {s->spec.vocab, s->spec.width};
     s->head_only = head && !embed;

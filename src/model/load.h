@@ -40,6 +40,9 @@ const af_weights *af_source_weights(const af_source *s);
 bool af_source_packs(const af_source *s);
 /* From the next recording on: types change. */
 void af_source_set_mode(af_source *s, af_quant_mode mode);
+/* Our Hugging Face name as this folder spells it, and the other way round. */
+void af_source_disk_name(const af_source *s, const char *name, char *out, size_t size);
+void af_source_own_name(const af_source *s, const char *stored, char *out, size_t size);
 /* By spec tensor: the type to declare it with. */
 const af_dtype *af_source_dtypes(const af_source *s);
 /* Rows [from, from + n) of tensor i in our order, as f32 (dequantised, rounded as the graph will

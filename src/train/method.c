@@ -2,6 +2,8 @@
 #include "train/method.h"
 #include "model/adapter_config.h"
 
+#define OTHER_SENSES ".*(vision_tower|multi_modal_projector).*"
+
 bool af_method_quantises(const af_run *r)
 {
     return r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES;
@@ -113,6 +115,8 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
         c.exclude = r->lora_exclude_modules.item;
         c.exclude_count = r->lora_exclude_modules.count;
     }
+    if (strcmp(spec->inner, "model.") != 0 && !c.exclude_regex && !c.exclude_count)
+        c.exclude_regex = OTHER_SENSES; /* they have modules of the same names */
     if (c.target_regex && r->lora_layers.count)
         return af_fail(err, AF_EUSAGE,
                        "%s: lora_layers_to_transform goes with a list of modules, not with the "

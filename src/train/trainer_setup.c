@@ -375,6 +375,11 @@ static af_status check_device_keys(const af_trainer *t, af_error *err)
 static af_status check_full(const af_trainer *t, af_error *err)
 {
     const af_hf_config *c = af_source_config(t->source);
+    if (t->run->method == AF_METHOD_FULL && c->nested)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s: '%s' has more than a text model, which is all that is trained: give "
+                       "adapter: lora",
+                       t->run->path, t->run->base_model);
     if (t->run->method != AF_METHOD_FULL || (!c->from_gguf && c->quant.method == AF_QUANT_NONE))
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,

@@ -2,6 +2,7 @@
  * read again, fresh adapters, mixtures, and configs that are refused. */
 #include "model_case.h"
 
+#include "base/buf.h"
 #include "model/adapter_config.h"
 
 #include <jansson.h>
@@ -499,6 +500,75 @@ static void test_misspelt_names_of_a_fresh_adapter_are_refused(void **state)
     case_close(&c);
 }
 
+/* The config of a golden as the text part of a model of several senses. */
+static void nested_spec(af_hf_config *config, af_model_spec *spec, const char *golden)
+{
+    af_error err = {0};
+    char path[4096], *text;
+    uint64_t size;
+    af_buf whole = {0};
+    snprintf(path, sizeof path, "%s/models/%s/config.json", golden_dir(), golden);
+    CHECK_OK(af_file_read(&text, &size, path, 1 << 20, &err), err);
+    af_buf_printf(&whole, "{\"model_type\": \"gemma3\", \"text_config\": %s}", text);
+    CHECK_OK(af_hf_config_parse(config, whole.data, whole.len, path, &err), err);
+    CHECK_OK(af_model_spec_init(spec, config, &err), err);
+    af_buf_clear(&whole);
+    free(text);
+}
+
+/* transformers has such a model's text part in "model.language_model", older versions in
+ * "language_model.model", and it may have been trained alone. */
+static void test_text_parts_of_larger_models_have_their_names(void **state)
+{
+    (void)state;
+    static const char *const stored[] = {
+        "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_A.weight",
+        "base_model.model.model.language_model.norm.weight",
+        "base_model.model.model.language_model.embed_tokens.lora_embedding_B",
+    };
+    static const char *const targets[] = {"q_proj", "embed_tokens"}, *const saved[] = {"norm"};
+    char dir[] = "/tmp/af_adapter_XXXXXX", path[256];
+    model_case c;
+    af_hf_config config;
+    af_model_spec spec;
+    af_error err = {0};
+    af_adapter *a, *back;
+    af_weights *w;
+    assert_non_null(mkdtemp(dir));
+    open_base(&c, "gemma3_text", false);
+    nested_spec(&config, &spec, "gemma3_text");
+    const af_adapter_config want = {.r = 2,
+                                    .alpha = 4,
+                                    .target = targets,
+                                    .target_count = 2,
+                                    .modules_to_save = saved,
+                                    .save_count = 1};
+    for (int alone = 0; alone < 2; alone++) {
+        const af_model_spec *s = alone ? af_source_spec(c.source) : &spec;
+        CHECK_OK(af_adapter_new(&a, &want, s, c.source, 5, &err), err);
+        CHECK_OK(af_adapter_write(a, dir, &err), err);
+        snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+        CHECK_OK(af_weights_open(&w, path, &err), err);
+        for (size_t i = 0; i < AF_LEN(stored); i++)
+            CHECK_MSG((af_weights_find(w, stored[i]) != NULL) != alone, "%s", stored[i]);
+        af_weights_close(w);
+        CHECK_OK(af_adapter_read(&back, &spec, dir, &err), err);
+        for (int i = 0; i < spec.modules; i++)
+            if (a->module[i].rank)
+                assert_memory_equal(a->module[i].a, back->module[i].a,
+                                    (size_t)(2 * spec.module[i].in) * sizeof(float));
+        af_adapter_free(back);
+        af_adapter_free(a);
+    }
+    const af_adapter_config regex = {.r = 2, .target_regex = "model\\.language_model\\..*q_proj"};
+    CHECK_OK(af_adapter_outline(&a, &regex, &spec, &err), err);
+    af_adapter_free(a);
+    af_model_spec_clear(&spec);
+    af_hf_config_clear(&config);
+    case_close(&c);
+    CHECK_OK(af_path_remove(dir, &err), err);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_mixtures_add_up),
         cmocka_unit_test(test_wrong_configs_are_refused_by_name),
         cmocka_unit_test(test_names_the_model_lacks_are_peft_s_to_write),
+        cmocka_unit_test(test_text_parts_of_larger_models_have_their_names),
         cmocka_unit_test(test_misspelt_names_of_a_fresh_adapter_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
