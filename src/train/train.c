@@ -34,15 +34,15 @@ static bool due(const af_trainer *t, int64_t every, int64_t per_epoch)
 
 static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device), "cpu") == 0; }
 
+static bool log_due(const af_trainer *t)
+{
+    return t->progress.step % t->run->logging_steps == 0 || t->progress.step == t->steps;
+}
+
 static af_status log_step(af_trainer *t, const af_step_result *r, double seconds, double lr,
                           af_error *err)
 {
     af_progress *p = &t->progress;
-    const bool last = p->step == t->steps;
-    p->loss_sum += r->loss;
-    p->loss_count++;
-    if (p->step % t->run->logging_steps != 0 && !last)
-        return AF_OK;
     const af_train_step s = {
         .step = p->step,
         .steps = t->steps,
@@ -136,9 +136,14 @@ static af_status one_step(af_trainer *t, af_error *err)
     p->supervised += r.supervised;
     p->padded += r.padded;
     p->seconds += seconds;
-    st = log_step(t, &r, seconds, lr, err);
+    p->loss_sum += r.loss;
+    p->loss_count++;
+    if (log_due(t))
+        st = log_step(t, &r, seconds, lr, err);
     if (st == AF_OK && eval_due(t))
         st = evaluate(t, &keep, err);
+    if (st == AF_OK && out_of_patience(t) && p->loss_count > 0) /* the last one, as it turns out */
+        st = log_step(t, &r, seconds, lr, err);
     if (st == AF_OK && due(t, t->run->generate_samples_steps, 0) && p->step < t->steps)
         st = ask_samples(t, NULL, err);
     keep |= due(t, t->run->save_steps, t->run->saves_per_epoch) && p->step < t->steps;
@@ -232,6 +237,12 @@ static void say_plan(const af_trainer *t)
                    "data: %" PRId64 " records, %" PRIu64 " tokens, %" PRIu64 " with loss; %" PRId64
                    " steps",
                    t->store.records, t->store.tokens, t->store.supervised, t->steps);
+    if (t->eval_items)
+        af_trainer_say(t,
+                       t->eval_own_store ? "data: evaluated with %" PRId64 " other records"
+                                         : "data: evaluated with %" PRId64
+                                           " of the records, which are held out",
+                       t->eval_items);
     if (t->counts.truncated || t->counts.dropped)
         af_trainer_say(t,
                        "data: %" PRId64 " records truncated (%" PRId64

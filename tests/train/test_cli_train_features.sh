@@ -194,6 +194,13 @@ train early $worse
 [ "$(ls -d "$tmp"/early/checkpoint-* | wc -l)" = 1 ]
 steps=$(grep -c '"loss"' "$tmp/early/metrics.jsonl")
 [ "$steps" -lt 40 ] || die "the run did not stop early"
+# its last step is logged, whatever logging_steps says, and the mean is that of all steps
+train rare $worse logging_steps=30
+[ "$(grep -c '"loss"' "$tmp/rare/metrics.jsonl")" = 1 ] || die "the step at which a run stopped early is not logged"
+mean() { sed -n 's/ *"train_loss": \([0-9]*\.[0-9]\{4\}\).*/\1/p' "$tmp/$1/train_results.json"; }
+[ "$(mean rare)" = "$(mean early)" ] || die "the mean loss is $(mean rare), not $(mean early)"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/rare" overwrite_output_dir=true $worse 2>&1 | grep -q "8 of the records, which are held out" ||
+    die "nothing is said of what is held out"
 # killed when all it still had to do was to write its results: there is no step more after a resume
 cp -r "$tmp/early" "$tmp/killed"
 (cd "$tmp/killed" && rm -r adapter_* *_results.json run_state.json report.html)
