@@ -91,8 +91,11 @@ static af_parsed bad_option(const char *command, const af_opt *opts, const af_op
         snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
         near = af_word_nearest(name, known);
     }
-    fprintf(stderr, "afinar %s: unknown option '%s'%s%s%s (see 'afinar %s --help')\n", command,
-            word, near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "", command);
+    const bool keys = !strcmp(command, "train") || !strcmp(command, "plan");
+    fprintf(stderr, "afinar %s: unknown option '%s'%s%s%s (%ssee 'afinar %s --help')\n", command,
+            word, near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "",
+            keys && !near && word[1] == '-' ? "keys of a run file are given as key=value; " : "",
+            command);
     return AF_PARSED_BAD;
 }
 

@@ -289,6 +289,6 @@ const char *af_yaml_show(const af_yaml *n, char *buf, size_t size)
     else if (n->kind == AF_YAML_LIST)
         snprintf(buf, size, "a list");
     else
-        snprintf(buf, size, "'%.60s'%s", n->text, n->quoted ? " in quotes" : "");
+        snprintf(buf, size, "'%.60s'%s", n->text, n->quoted && n->text[0] ? " in quotes" : "");
     return buf;
 }

@@ -146,11 +146,11 @@ static af_status check_lists(const af_run *r, af_error *err)
 static af_status check_required(const af_run *r, bool for_training, af_error *err)
 {
     char at[300];
-    if (!r->base_model)
+    if (!r->base_model || !r->base_model[0])
         return af_fail(err, AF_EUSAGE, "%s: base_model is missing", r->path);
     if (!r->datasets)
         return af_fail(err, AF_EUSAGE, "%s: datasets is missing", r->path);
-    if (for_training && !r->output_dir)
+    if (for_training && (!r->output_dir || !r->output_dir[0]))
         return af_fail(err, AF_EUSAGE, "%s: output_dir is missing", r->path);
     if (for_training && r->max_steps == 0)
         return af_fail(err, AF_EUSAGE, "%s: max_steps is 0: the run would do nothing",

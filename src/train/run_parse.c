@@ -310,10 +310,11 @@ static af_status apply_override(const parser *p, const char *text)
     const char *body = eq + 1;
     if (!*body)
         body = "\"\"";
-    const af_status st =
-        af_yaml_parse(&value, &p->run->mem, body, strlen(body), "command line", p->err);
+    af_error why = {0};
+    const af_status st = af_yaml_parse(&value, &p->run->mem, body, strlen(body), key, &why);
+    const char *word = strstr(why.msg, ": "); /* behind the line, which is of no interest */
     if (st != AF_OK)
-        return st;
+        return af_fail(p->err, st, "command line: %s%s", key, word ? word : "");
     af_yaml_forget_lines(value);
     return apply(p, key, value, 0);
 }

@@ -60,6 +60,9 @@ more "run.yaml:6|line 4" 'max_steps: 3'
 more "run.yaml:7|iters|max_steps|line 4" $'seed: 1\niters: 3'
 key "command line|is not key=value" notakey
 key "command line|unknown key 'lr_'" lr_=1
+key "command line: lora_target_modules: did not find" 'lora_target_modules=[q_proj'
+key "unknown option '--max_steps=3'|key=value" --max_steps=3
+key "output_dir is missing" output_dir=
 # --- values
 key "max_steps wants a whole number|soon" max_steps=soon
 key "max_steps wants a whole number|2.5" max_steps=2.5
