@@ -117,6 +117,9 @@ static const struct {
     {"pissa_init", "see 'peft_init_lora_weights'"},
     {"loss_watchdog_threshold", "a loss that is not finite stops a run; 'early_stopping_patience'"},
     {"full_determinism", "runs of the same seed always give the same bytes"},
+    {"debug", "see the option -v"},
+    {"loss_watchdog_patience", "a loss that is not finite stops a run"},
+    {"eval_max_new_tokens", "see 'generate_samples_tokens'"},
     {"strict", "an unknown key is always an error"},
 };
 /* clang-format on */
@@ -153,6 +156,8 @@ static const struct {
     {"mask_prompt", "true"},
     {"train_on_completions", "true"},
     {"torch_compile", "false"},
+    {"flash_attention", "true"},
+    {"report_to", "tensorboard"},
     {"auto_find_batch_size", "false"},
 };
 

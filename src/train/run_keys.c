@@ -240,10 +240,15 @@ static int remoteness(const char *wrong, const char *word)
     return part || whole ? AF_MIN(d, NEAR) : d;
 }
 
-const char *af_key_suggest(const char *wrong)
+const char *af_key_suggest(const char *given)
 {
     const char *best = NULL;
     int least = 0, least_letters = 0;
+    char wrong[128]; /* in small letters, as all keys are; no key is as long */
+    size_t n = 0;
+    for (; given[n] && n < sizeof wrong - 1; n++)
+        wrong[n] = (char)(given[n] >= 'A' && given[n] <= 'Z' ? given[n] + ('a' - 'A') : given[n]);
+    wrong[n] = '\0';
     const int length = (int)strlen(wrong), most = AF_MIN(AF_MAX(2, length / 4), length - 1);
     for (int i = 0; i < af_keys_count; i++) {
         const af_key *k = &af_keys[i];

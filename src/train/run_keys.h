@@ -55,7 +55,7 @@ extern const af_key af_keys[];
 extern const int af_keys_count;
 const af_key *af_key_find(const char *name); /* by name or alias; NULL */
 /* The known key nearest to a wrong one, or NULL when none is near. */
-const char *af_key_suggest(const char *wrong);
+const char *af_key_suggest(const char *given);
 /* What to do instead of a key that other trainers have and this one does not; NULL = not known. */
 const char *af_key_foreign(const char *name);
 /* Such a key that is left empty, or says no to what is not done anyway. */

@@ -95,11 +95,13 @@ static void test_foreign_files(void **state)
     (void)state;
     af_run r = {0};
     af_error err = {0};
-    CHECK_OK(parse(&r,
-                   BASE "stage: sft\ndo_train: true\nwandb_project:\nwandb_name: ~\n"
-                        "load_in_8bit: false\nfp16: no\nspecial_tokens:\n",
-                   NULL, 0, &err),
-             err);
+    CHECK_OK(
+        parse(&r,
+              BASE
+              "stage: sft\ndo_train: true\nwandb_project:\nwandb_name: ~\n"
+              "load_in_8bit: false\nfp16: no\nspecial_tokens:\nflash_attention: true\ndebug:\n",
+              NULL, 0, &err),
+        err);
     af_run_clear(&r);
     assert_int_equal(parse(&r,
                            BASE "wandb_project: x\nseed: 1\nmodel_typ: y\nfp16: true\nstage: pt\n",
@@ -146,6 +148,8 @@ static void test_suggestions(void **state)
         {"epochs", "num_epochs"},
         {"weight-decay", "weight_decay"},
         {"use_gradient_checkpointing", "gradient_checkpointing"},
+        {"LORA_ALPHA", "lora_alpha"},
+        {"learningRate", "learning_rate"},
         {"zzz", NULL},
         {"a_key_longer_than_any_word_there_is_and_then_some_letters_more_to_be_sure", NULL},
         {"_", NULL},
