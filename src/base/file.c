@@ -371,9 +371,16 @@ af_status af_path_replace(const char *from, const char *to, af_error *err)
     return st;
 }
 
+/* Piece by piece: a model is not to lie in memory as a whole because it is copied. */
 static af_status copy_body(af_out *o, const af_map *m, af_error *err)
 {
-    const af_status st = af_out_write(o, m->data, m->size, err);
+    enum { PIECE = 1 << 20 };
+    af_status st = AF_OK;
+    for (uint64_t at = 0; at < m->size && st == AF_OK; at += PIECE) {
+        const uint64_t n = AF_MIN((uint64_t)PIECE, m->size - at);
+        st = af_out_write(o, m->data + at, n, err);
+        af_map_forget(m, at, n);
+    }
     if (st != AF_OK) {
         af_out_abandon(o);
         return st;

@@ -159,6 +159,10 @@ static void forget(const af_source *s, const af_entry *e)
 {
     for (int k = 0; k < e->pieces; k++)
         af_weights_forget(s->weights, e->piece[k]);
+    const af_stored *codes =
+        e->kind == AF_ENTRY_BNB && e->bnb.name ? af_weights_find(s->weights, e->bnb.name) : NULL;
+    if (codes)
+        af_weights_forget(s->weights, codes);
 }
 
 static bool forget_now(const af_entry *e, int64_t row, int64_t n)

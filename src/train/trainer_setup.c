@@ -11,6 +11,9 @@
 #include "train/samples.h"
 #include "train/trainer.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <math.h>
 #include <stdarg.h>
 
@@ -476,6 +479,14 @@ static void count_program(af_trainer *t, uint64_t adapter)
         LATER_BYTES + (own > adapter ? own - adapter : 0) + AF_MIN(CHECK_BYTES, t->plan.state);
 }
 
+/* What quantising the weights took and malloc keeps for the next one: there is none. */
+static void give_back(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
 static af_status load(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
@@ -487,6 +498,7 @@ static af_status load(af_trainer *t, af_error *err)
     count_program(t, adapter);
     AF_TRY(af_graph_prepare(t->graph, t->device, err));
     AF_TRY(af_source_write(t->source, &t->leaves, err));
+    give_back();
     if (t->adapter)
         AF_TRY(af_adapter_upload(t->adapter, &t->leaves, err));
     AF_TRY(af_model_write_rope(&t->leaves, t->run->sequence_len, err));
