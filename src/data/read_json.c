@@ -4,6 +4,10 @@
  * So only one record is ever in memory. */
 #include "data/read_records.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+
 static bool blank(int c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 static const char *json_type_name(const json_t *v)
@@ -13,6 +17,62 @@ static const char *json_type_name(const json_t *v)
     return names[json_typeof(v)];
 }
 
+static bool in_number(char c) { return c == '-' || c == '+' || c == '.' || isalnum((uint8_t)c); }
+
+/* A number that jansson has no place for: NaN, Infinity, 2^64, 1e999. */
+static bool unreadable(const char *s, uint64_t n)
+{
+    char *end;
+    char text[400];
+    if (n >= sizeof text)
+        return false;
+    memcpy(text, s, n);
+    text[n] = 0;
+    const char *name = text + (*text == '-');
+    if (strcmp(name, "NaN") == 0 || strcmp(name, "Infinity") == 0)
+        return true;
+    if (strspn(name, "0123456789.eE+-") != strlen(name))
+        return false;
+    errno = 0;
+    if (strpbrk(name, ".eE"))
+        return isinf(strtod(text, &end)) && !*end;
+    (void)strtoll(text, &end, 10);
+    return errno == ERANGE && !*end;
+}
+
+/* Fields of the record itself that hold such a number (ids, scores) are none that anything is
+ * learned from: they become 0, so that the rest can be read as other loaders read it. What stands
+ * deeper can be shown to a template and stays an error. True when there was one. */
+static bool drop_unreadable(af_buf *b)
+{
+    int64_t depth = 0;
+    bool in_string = false, any = false;
+    for (uint64_t i = 0; i < b->len; i++) {
+        const char c = b->data[i];
+        if (in_string) {
+            i += c == '\\';
+            in_string = c != '"';
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if (c == '}' || c == ']') {
+            depth--;
+        } else if (depth == 1 && in_number(c)) {
+            uint64_t n = 1;
+            while (i + n < b->len && in_number(b->data[i + n]))
+                n++;
+            if (unreadable(b->data + i, n)) {
+                memset(b->data + i, ' ', n);
+                b->data[i] = '0';
+                any = true;
+            }
+            i += n - 1;
+        }
+    }
+    return any;
+}
+
 af_status af_records_parse(af_records *r, json_t **out, int64_t line, af_error *err)
 {
     json_error_t why;
@@ -20,6 +80,8 @@ af_status af_records_parse(af_records *r, json_t **out, int64_t line, af_error *
     if (st != AF_OK)
         return st;
     json_t *v = json_loadb(r->buf.data, r->buf.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    if (!v && drop_unreadable(&r->buf))
+        v = json_loadb(r->buf.data, r->buf.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (json_is_object(v)) {
         *out = v;
         return AF_OK;

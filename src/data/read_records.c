@@ -145,6 +145,16 @@ static af_status look_at_start(af_records *r, af_error *err)
     return AF_OK;
 }
 
+/* Files called .jsonl are now and then one array of objects; other loaders read those, too. */
+static bool begins_array(const af_records *r)
+{
+    const uint8_t *p = r->p;
+    int seen = 0;
+    for (; p < r->end && (*p == '[' || strchr(" \t\r\n", *p)); p++)
+        seen += *p == '[';
+    return seen == 1 && p < r->end && *p == '{';
+}
+
 static af_status finish_open(af_records **out, af_records *r, af_records_kind kind,
                              const char *name, af_error *err)
 {
@@ -157,6 +167,8 @@ static af_status finish_open(af_records **out, af_records *r, af_records_kind ki
         goto done;
     }
     AF_TRY(look_at_start(r, err));
+    if (kind == AF_RECORDS_JSONL && begins_array(r))
+        r->kind = AF_RECORDS_JSON;
     *out = r;
     r = NULL;
 done:
