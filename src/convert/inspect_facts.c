@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "format/hf_config.h"
+#include "format/unicode.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -208,8 +209,13 @@ static void say_folder(af_inspect_report *r, list *l, const char *path)
 static const char *gguf_text(af_arena *a, const af_gguf_kv *kv, bool *number)
 {
     *number = false;
-    if (kv->type == AF_GGUF_STRING)
-        return af_arena_strndup(a, kv->str[0].at, AF_MIN(kv->str[0].len, META_TEXT_MAX));
+    if (kv->type == AF_GGUF_STRING) {
+        uint64_t n = AF_MIN(kv->str[0].len, META_TEXT_MAX);
+        if (n < kv->str[0].len) /* between two characters */
+            while (n > META_TEXT_MAX - 3 && af_utf8_is_tail(kv->str[0].at[n]))
+                n--;
+        return af_arena_strndup(a, kv->str[0].at, n);
+    }
     if (kv->type == AF_GGUF_ARRAY)
         return af_arena_printf(a, "[%s x %" PRIu64 "]", af_gguf_type_name(kv->item), kv->count);
     *number = true;
@@ -218,6 +224,11 @@ static const char *gguf_text(af_arena *a, const af_gguf_kv *kv, bool *number)
     if (kv->type == AF_GGUF_F32 || kv->type == AF_GGUF_F64) {
         *number = isfinite(af_gguf_item_float(kv, 0));
         return af_arena_printf(a, "%.9g", af_gguf_item_float(kv, 0));
+    }
+    if (kv->type == AF_GGUF_U64) {
+        const uint64_t n = (uint64_t)af_gguf_item_int(kv, 0);
+        *number = n <= INT64_MAX; /* JSON's reader has no larger integers */
+        return af_arena_printf(a, "%" PRIu64, n);
     }
     return af_arena_printf(a, "%" PRId64, af_gguf_item_int(kv, 0));
 }
