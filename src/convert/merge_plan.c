@@ -66,6 +66,16 @@ static bool same_shape(const af_given_tensor *a, const af_given_tensor *b, int f
     return true;
 }
 
+/* Without a dtype in the config: that of the inputs, f32 where they differ, so that the result of
+ * a model in f32 and one in bf16 is not rounded by the order in which they are named. */
+static af_dtype common_type(const af_merge_item *m)
+{
+    for (int i = 1; i < m->n; i++)
+        if (m->tensor[i]->dtype != m->tensor[0]->dtype)
+            return AF_DTYPE_F32;
+    return m->tensor[0]->dtype;
+}
+
 /* All inputs have one shape; embeddings may differ in rows: the common ones stay. */
 static af_status settle_shape(const af_merge_run *r, af_merge_item *m, af_error *err)
 {
@@ -90,7 +100,7 @@ static af_status settle_shape(const af_merge_run *r, af_merge_item *m, af_error 
     if (m->embed && r->tokens.active)
         m->dim[0] = r->tokens.rows;
     const af_merge_config *c = r->config;
-    m->dtype = c->has_out_dtype ? c->out_dtype : c->has_dtype ? c->dtype : a->dtype;
+    m->dtype = c->has_out_dtype ? c->out_dtype : c->has_dtype ? c->dtype : common_type(m);
     if (!af_dtype_is_float(a->dtype))
         return af_fail(err, AF_EUNSUPPORTED, "tensor '%s' is %s and cannot be merged", m->name,
                        af_dtype_name(a->dtype));

@@ -176,6 +176,33 @@ static void test_a_model_with_itself_is_itself_bit_for_bit(void **state)
     scratch_free(&d);
 }
 
+/* No dtype in the file: one input in bf16 does not round the others, whichever comes first. */
+static void test_mixed_inputs_without_a_dtype_give_f32(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        scratch_dir d = scratch_new();
+        af_error err = {0};
+        af_weights *w = NULL;
+        char text[3 * PATH], config[PATH], half[PATH], out[PATH];
+        write_config(
+            &d, "merge_method: passthrough\nout_dtype: bfloat16\nmodels: [{model: models/a}]\n",
+            config, sizeof config);
+        merge(config, join(half, sizeof half, d.path, "half"), 0, 1);
+        snprintf(
+            text, sizeof text,
+            "merge_method: linear\nparameters: {weight: 1}\nmodels: [{model: %s}, {model: %s}]\n",
+            first ? "models/b" : half, first ? half : "models/b");
+        write_config(&d, text, config, sizeof config);
+        merge(config, join(out, sizeof out, d.path, "out"), 0, 1);
+        CHECK_OK(af_weights_open(&w, out, &err), err);
+        for (int k = 0; k < af_weights_count(w); k++)
+            assert_int_equal(af_weights_at(w, k)->dtype, AF_DTYPE_F32);
+        af_weights_close(w);
+        scratch_free(&d);
+    }
+}
+
 static void test_what_a_file_gets_wrong_is_named(void **state)
 {
     static const struct {
@@ -286,6 +313,7 @@ int main(void)
         cmocka_unit_test(test_random_masks_follow_the_formula),
         cmocka_unit_test(test_same_seed_same_bytes_any_threads),
         cmocka_unit_test(test_a_model_with_itself_is_itself_bit_for_bit),
+        cmocka_unit_test(test_mixed_inputs_without_a_dtype_give_f32),
         cmocka_unit_test(test_what_a_file_gets_wrong_is_named),
         cmocka_unit_test(test_plan_writes_nothing_and_counts),
         cmocka_unit_test(test_output_that_is_an_input_is_refused),
