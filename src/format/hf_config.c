@@ -195,16 +195,21 @@ static void get_ropes(source *s, af_hf_config *c, const af_family *f)
     }
     const json_t *full = json_object_get(v5, "full_attention");
     const json_t *local = json_object_get(v5, "sliding_attention");
-    if (v4 && !v5)
-        get_rope(s, v4, &c->arena, &c->rope);
-    if (v5 && !full && !local)
+    v4 = json_object_size(v4) ? v4 : NULL;
+    if (v5 && !full && !local && !v4) /* somebody has put the old key beside the new one */
         get_rope(s, v5, &c->arena, &c->rope);
     if (json_is_object(full))
         get_rope(s, full, &c->arena, &c->rope);
+    if (v4)
+        get_rope(s, v4, &c->arena, &c->rope);
     if (json_is_object(local)) {
         c->has_local_rope = true;
         get_rope(s, local, &c->arena, &c->local_rope);
     }
+    const double part = c->rope.partial_rotary_factor;
+    if (f->partial == 0 && c->rope.type == AF_ROPE_DEFAULT && part > 0 && part <= 1)
+        /* this family does not read it */
+        c->rope.partial_rotary_factor = c->local_rope.partial_rotary_factor = 1;
     if (c->rope.type == AF_ROPE_LONGROPE && c->rope.factor == 1 &&
         c->rope.original_max_position_embeddings > 0)
         c->rope.factor =
@@ -404,6 +409,19 @@ static void get_scales(source *s, af_hf_config *c, const af_family *f)
     c->logits_scaling = get_num(s, "logits_scaling", 1);
 }
 
+/* Models that attend to later tokens, too, are made for other things than the next token. */
+static af_status check_causal(const source *s, const char *model_type)
+{
+    const bool gemma3 = strcmp(model_type, "gemma3_text") == 0;
+    const bool both = gemma3 && json_is_true(value_of(s, "use_bidirectional_attention"));
+    if (!both && !json_is_false(value_of(s, "is_causal")))
+        return AF_OK;
+    return af_fail(s->err, AF_EUNSUPPORTED,
+                   "%s: %s: the tokens of this model see later ones, and only models of the next "
+                   "token are supported",
+                   s->name, both ? "use_bidirectional_attention is true" : "is_causal is false");
+}
+
 static af_status read_object(af_hf_config *c, const json_t *root, const char *name, af_error *err)
 {
     source s = {root, name, err, AF_OK};
@@ -414,6 +432,9 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     if (!value_of(&s, "model_type"))
         return af_fail(err, AF_EFORMAT, "%s: there is no model_type", name);
     c->model_type = get_str(&s, &c->arena, "model_type", "");
+    const af_status causal = check_causal(&s, c->model_type);
+    if (causal != AF_OK)
+        return causal;
     const af_family *f = af_family_find(c->model_type);
     const json_t *arch = json_object_get(root, "architectures");
     const char *first = json_string_value(json_array_get(arch, 0));
@@ -422,8 +443,12 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     get_sizes(&s, c, f);
     c->hidden_act = get_str(&s, &c->arena, "hidden_act", f->act);
     c->hidden_act = get_str(&s, &c->arena, "hidden_activation", c->hidden_act);
-    if (strncmp(c->model_type, "gemma", 5) == 0 && !value_of(&s, "hidden_activation"))
-        c->hidden_act = f->act; /* early gemma files say "gelu" and mean the tanh form */
+    if (strcmp(c->model_type, "gemma") == 0) {
+        if (strcmp(c->hidden_act, "gelu") == 0)
+            c->hidden_act = f->act; /* early files say "gelu" and mean the tanh form */
+    } else if (strncmp(c->model_type, "gemma", 5) == 0 && !value_of(&s, "hidden_activation")) {
+        c->hidden_act = f->act; /* the later ones do not read hidden_act */
+    }
     get_scales(&s, c, f);
     c->tie_word_embeddings = get_bool(&s, "tie_word_embeddings", f->tied);
     c->attention_bias = get_bool(&s, "attention_bias", false);

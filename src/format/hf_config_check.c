@@ -74,6 +74,7 @@ static const af_family families[] = {
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e4,
+     .partial = 1,
      .sliding = AF_SLIDING_ALL},
     {.model_type = "phi", .act = "gelu_new", .eps = 1e-5, .theta = 1e4, .partial = 0.5},
     {.model_type = "smollm3",

@@ -155,6 +155,41 @@ static void test_family_details(void **state)
     af_hf_config_clear(&c);
 }
 
+/* Keys that transformers reads in one family and not in another, or in one spelling first. */
+static void test_keys_are_read_where_transformers_reads_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double part, theta;
+        af_rope_type rope;
+        const char *act;
+    } cases[] = {
+        {CONFIG("llama", ",\"partial_rotary_factor\":0.5"), 1, 1e4, AF_ROPE_DEFAULT, "silu"},
+        {CONFIG("phi3", ",\"partial_rotary_factor\":0.5"), 0.5, 1e4, AF_ROPE_DEFAULT, "silu"},
+        {CONFIG("qwen2", ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5},"
+                         "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"
+                         "\"original_max_position_embeddings\":32},\"rope_theta\":7e5"),
+         1, 7e5, AF_ROPE_YARN, "silu"},
+        {CONFIG("qwen2", ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2.0,"
+                         "\"rope_theta\":5e5},\"rope_scaling\":{}"),
+         1, 5e5, AF_ROPE_LINEAR, "silu"},
+        {CONFIG("gemma", ",\"hidden_act\":\"gelu\""), 1, 1e4, AF_ROPE_DEFAULT, "gelu_pytorch_tanh"},
+        {CONFIG("gemma", ",\"hidden_act\":\"relu\""), 1, 1e4, AF_ROPE_DEFAULT, "relu"},
+        {CONFIG("gemma2", ",\"hidden_act\":\"relu\""), 1, 1e4, AF_ROPE_DEFAULT,
+         "gelu_pytorch_tanh"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_hf_config c = {0};
+        parse(&c, cases[i].text);
+        CHECK_MSG(c.rope.partial_rotary_factor == cases[i].part && c.rope.theta == cases[i].theta &&
+                      c.rope.type == cases[i].rope && strcmp(c.hidden_act, cases[i].act) == 0,
+                  "case %zu: part %g, theta %g, rope %s, act %s", i, c.rope.partial_rotary_factor,
+                  c.rope.theta, af_rope_type_name(c.rope.type), c.hidden_act);
+        af_hf_config_clear(&c);
+    }
+}
+
 static void test_longrope(void **state)
 {
     (void)state;
@@ -200,6 +235,8 @@ static void test_wrong_values_have_one_clear_error(void **state)
         {CONFIG("llama", ",\"eos_token_id\":-7"), "eos_token_id"},
         {CONFIG("llama", ",\"tie_word_embeddings\":1"), "true or false"},
         {CONFIG("llama", ",\"torch_dtype\":\"int3\""), "dtype"},
+        {CONFIG("llama", ",\"is_causal\":false"), "is_causal is false"},
+        {CONFIG("gemma3_text", ",\"use_bidirectional_attention\":true"), "use_bidirectional"},
         {CONFIG("gemma2", ",\"sliding_window\":-1"), "sliding_window is -1"},
         {CONFIG("gemma2", ",\"sliding_window_pattern\":0"), "sliding_window_pattern is 0"},
         {CONFIG("gemma2", ",\"layer_types\":[\"full_attention\"]"), "one entry a layer"},
@@ -345,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_v4_and_v5_spellings_agree),
         cmocka_unit_test(test_sliding_layers_by_family),
         cmocka_unit_test(test_family_details),
+        cmocka_unit_test(test_keys_are_read_where_transformers_reads_them),
         cmocka_unit_test(test_longrope),
         cmocka_unit_test(test_wrong_values_have_one_clear_error),
         cmocka_unit_test(test_gguf_metadata_gives_the_same_struct),
