@@ -160,19 +160,22 @@ static af_status find_remedy(af_trainer *t, uint64_t free_bytes, char *out, size
     const af_plan_info plan = t->plan;
     const int64_t rows = t->rows_max, sequences = t->sequences_max;
     const int64_t micro = t->run->micro_batch_size;
+    const char *recompute = "";
     bool fits = false;
     af_status st = AF_OK;
     *out = '\0';
     if (t->run->checkpointing == AF_TRI_NO) {
         AF_TRY(try_smallest(t, free_bytes, &fits, err));
         snprintf(out, size, "gradient_checkpointing: true");
+        recompute = "gradient_checkpointing: true, "; /* what is tried below needs it, too */
     }
     for (int64_t m = (micro + 1) / 2; !fits && micro > 1; m = (m + 1) / 2) {
         t->rows_max = rows / micro * m;
         t->sequences_max = AF_MAX(sequences / micro * m, 1);
         AF_TRY(try_smallest(t, free_bytes, &fits, err));
-        snprintf(out, size, "micro_batch_size: %" PRId64 ", gradient_accumulation_steps: %" PRId64,
-                 m, (micro * t->run->accumulation + m - 1) / m);
+        snprintf(out, size,
+                 "%smicro_batch_size: %" PRId64 ", gradient_accumulation_steps: %" PRId64,
+                 recompute, m, (micro * t->run->accumulation + m - 1) / m);
         if (m == 1)
             break;
     }
@@ -180,7 +183,7 @@ static af_status find_remedy(af_trainer *t, uint64_t free_bytes, char *out, size
         t->rows_max = len;
         t->sequences_max = AF_MAX(AF_MIN(sequences / micro, len), 1);
         AF_TRY(try_smallest(t, free_bytes, &fits, err));
-        snprintf(out, size, "micro_batch_size: 1, sequence_len: %" PRId64, len);
+        snprintf(out, size, "%smicro_batch_size: 1, sequence_len: %" PRId64, recompute, len);
     }
 done:
     if (!fits)

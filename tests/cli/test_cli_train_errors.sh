@@ -131,6 +131,7 @@ key "has no folder 'main'" "datasets=[{path: $AF_GOLDEN/models/data, name: main}
 lora "lora_target_modules has not|the adapter in" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_target_modules=[q_proj]'
 lora "lora_dropout is 0.5" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" lora_dropout=0.5
 lora "lora_modules_to_save" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_modules_to_save=[lm_head]'
+key "gradient_checkpointing: true, micro_batch_size: |would fit" micro_batch_size=1000000 pad_to_sequence_len=true gradient_checkpointing=false
 # --- the model
 yaml "run.yaml:1|no model '/nowhere'" $'base_model: /nowhere\ndatasets: [{path: x}]\noutput_dir: '"$tmp/out"
 key "no model '/nowhere/at/all'" base_model=/nowhere/at/all
