@@ -102,6 +102,34 @@ static af_status check_names(const af_given *in, const af_adapter *a, af_error *
     return AF_OK;
 }
 
+/* Did the run that left this adapter quantise its base itself? Its run file says so. */
+static bool beside_4bit(const char *dir)
+{
+    char *path = af_path_join(dir, "run.yaml"), *text = NULL;
+    uint64_t size;
+    bool yes = false;
+    if (path && af_file_exists(path) &&
+        af_file_read(&text, &size, path, UINT64_C(1) << 20, NULL) == AF_OK)
+        yes = strstr(text, "\nadapter: qlora\n") || strstr(text, "\nload_in_4bit: true\n");
+    free(text);
+    free(path);
+    return yes;
+}
+
+/* On what the adapters were merged, where that is not what they were trained with. */
+static const char *what_base(const af_given *in, const af_merge_adapter_opts *o)
+{
+    if (o->adapter_only)
+        return "";
+    if (in->any_quantised)
+        return "the base is quantised: the adapter was merged onto its dequantised weights";
+    for (int i = 0; i < o->adapters; i++)
+        if (beside_4bit(o->adapter[i]))
+            return "the adapter was trained beside a 4-bit copy of its base and is merged into the "
+                   "base as it is (to merge it into that copy: afinar quantize --type nf4 first)";
+    return "";
+}
+
 af_status af_merge_adapters(const char *model, const char *out, const af_merge_adapter_opts *o,
                             const char **note, af_error *err)
 {
@@ -129,9 +157,7 @@ af_status af_merge_adapters(const char *model, const char *out, const af_merge_a
     }
     AF_TRY(af_folder_commit(&f, err));
     if (note)
-        *note = in->any_quantised && !o->adapter_only
-                    ? "the base is quantised: the adapter was merged onto its dequantised weights"
-                    : "";
+        *note = what_base(in, o);
 done:
     af_folder_abandon(&f);
     af_adapter_free(a);

@@ -153,6 +153,16 @@ wrong 1 "'checkpoint-3' in it would be lost" quantize "$llama" -o "$tmp/run" --t
 out=$("$AFINAR" merge "$tmp/nf4" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/m4" -q) || fail "4-bit base"
 has "$out" "dequantised"
 
+# an adapter of a run that quantised its base: says on what it is merged, and names the other way
+cp -r "$golden/gguf_models/llama/lora" "$tmp/qlora"
+chmod -R u+w "$tmp/qlora"
+out=$("$AFINAR" merge "$llama" --adapter "$tmp/qlora" -o "$tmp/m5" -q) || fail "plain adapter"
+case $out in *4-bit*) fail "an adapter of a plain base: $out" ;; esac
+printf 'base_model: x\nadapter: qlora\nload_in_4bit: auto\n' > "$tmp/qlora/run.yaml"
+out=$("$AFINAR" merge "$llama" --adapter "$tmp/qlora" -o "$tmp/m5" -q) || fail "adapter of qlora"
+has "$out" "trained beside a 4-bit copy"
+has "$out" "quantize --type nf4"
+
 # a folder and a GGUF file are compared under the names of the folder
 "$AFINAR" quantize "$llama" -o "$tmp/f32.gguf" --type f32 -q >/dev/null || fail "quantize f32"
 out=$("$AFINAR" inspect --diff "$llama" "$tmp/f32.gguf") || fail "diff of two formats"
