@@ -213,6 +213,8 @@ static af_status list_checkpoints(char ***names, int *n, const char *output, af_
     return AF_OK;
 }
 
+/* Behind the newest `limit` of the run: those above the one just written were skipped or left when
+ * it resumed, and never cost it its place. */
 static af_status remove_old(const af_saver *s, af_error *err)
 {
     char **names = NULL;
@@ -220,12 +222,15 @@ static af_status remove_old(const af_saver *s, af_error *err)
     if (s->limit <= 0)
         return AF_OK;
     af_status st = list_checkpoints(&names, &n, s->output, err);
-    int room = (int)AF_MIN(s->limit, INT32_MAX), best = -1;
-    for (int i = 0; i < n && s->keep; i++)
+    int room = (int)AF_MIN(s->limit, INT32_MAX), best = -1, own = 0;
+    while (own < n && step_of(names[own]) > step_of(af_path_name(s->dir)))
+        own++;
+    for (int i = own; i < n && s->keep; i++)
         best = strcmp(names[i], af_path_name(s->keep)) == 0 ? i : best;
-    if (best >= room && room > 1) /* the best one counts, but never costs the newest its place */
+    if (best - own >= room &&
+        room > 1) /* the best one counts, but never costs the newest its place */
         room--;
-    for (int i = room; i < n && st == AF_OK; i++) {
+    for (int i = own + room; i < n && st == AF_OK; i++) {
         char *path = i == best ? NULL : af_path_join(s->output, names[i]);
         if (path)
             st = af_path_remove(path, err);

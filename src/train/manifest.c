@@ -100,11 +100,17 @@ af_status af_manifest_check(const char *dir, af_error *err)
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
     json_error_t why;
-    json_t *root = json_load_file(path, 0, &why);
+    const bool there = af_file_exists(path);
+    json_t *root = there ? json_load_file(path, 0, &why) : NULL;
     free(path);
     json_t *files = json_object_get(root, "files");
     af_status st = AF_OK;
-    if (!json_is_object(files) || json_object_size(files) == 0)
+    if (!there)
+        st = af_fail(err, AF_EFORMAT,
+                     "'%s' has no manifest.json: it is no checkpoint of afinar (lora_model_dir "
+                     "starts from an adapter)",
+                     dir);
+    else if (!json_is_object(files) || json_object_size(files) == 0)
         st = af_fail(err, AF_EFORMAT, "'%s' has no whole manifest.json", dir);
     const char *name;
     json_t *entry;

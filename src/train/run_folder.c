@@ -107,7 +107,15 @@ static bool of_earlier(const char *name, bool model)
     return false;
 }
 
-af_status af_run_folder_clear(const char *output, bool goes_on, af_error *err)
+/* A checkpoint that was skipped may be worth something to somebody, or be another trainer's. */
+static bool is_checkpoint(const char *name)
+{
+    const char *number = name + strlen("checkpoint-");
+    return strncmp(name, "checkpoint-", strlen("checkpoint-")) == 0 && *number &&
+           strspn(number, "0123456789") == strlen(number);
+}
+
+af_status af_run_folder_clear(const char *output, bool goes_on, bool keep, af_error *err)
 {
     if (goes_on)
         return reopen_run(output, err);
@@ -117,7 +125,7 @@ af_status af_run_folder_clear(const char *output, bool goes_on, af_error *err)
     af_status st = af_dir_list(&names, &n, output, err);
     for (int i = 0; i < n && st == AF_OK; i++) {
         const char *name = names[i];
-        if (!of_earlier(name, model))
+        if (!of_earlier(name, model) || (keep && is_checkpoint(name)))
             continue;
         char *path = af_path_join(output, name);
         st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(name));

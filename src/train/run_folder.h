@@ -13,8 +13,10 @@ bool af_run_folder_finished(const af_run *r);
  * start from, or NULL; *own: it is one of this folder's. */
 AF_CHECKED af_status af_run_folder_choose(af_trainer *t, char **checkpoint, bool *own,
                                           af_error *err);
-/* Removes what an earlier run left; of one that goes on, only the word that it has ended. */
-AF_CHECKED af_status af_run_folder_clear(const char *output, bool goes_on, af_error *err);
+/* Removes what an earlier run left (`keep`: not its checkpoints); of one that goes on, only the
+ * word that it has ended. */
+AF_CHECKED af_status af_run_folder_clear(const char *output, bool goes_on, bool keep,
+                                         af_error *err);
 AF_CHECKED af_status af_run_folder_write(const char *dir, const char *name, const char *text,
                                          af_error *err);
 /* Tokenizer and template beside the weights, so that the folder is complete. */

@@ -383,6 +383,20 @@ for o in lion adafactor adamw_8bit adam sgd; do
     differ plain "opt_$o"
 done
 
+# a checkpoint that is skipped does not cost those of the run their place, and is not lost when the run starts afresh
+train skipped save_steps=1
+for step in 4 3; do truncate -s -1 "$tmp/skipped/checkpoint-$step/optimizer.safetensors"; done
+rm "$tmp/skipped/run_state.json" # as if killed
+"$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/skipped" save_steps=1 save_total_limit=1 resume_from_checkpoint=auto \
+    max_steps=3 2> "$tmp/err" || die "$(cat "$tmp/err")"
+[ -d "$tmp/skipped/checkpoint-3" ] && [ ! -d "$tmp/skipped/checkpoint-2" ] || die "the wrong checkpoint was removed: $(ls "$tmp/skipped")"
+mkdir -p "$tmp/foreign/checkpoint-500"
+echo theirs > "$tmp/foreign/checkpoint-500/optimizer.pt"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/foreign" save_steps=1 save_total_limit=1 resume_from_checkpoint=auto 2> "$tmp/err" || die "$(cat "$tmp/err")"
+grep -q "skipping checkpoint-500: .*no checkpoint of afinar" "$tmp/err" || die "nothing is said of another trainer's checkpoint"
+[ -f "$tmp/foreign/checkpoint-500/optimizer.pt" ] || die "another trainer's checkpoint was removed"
+[ "$(cd "$tmp/foreign" && echo checkpoint-*)" = "checkpoint-4 checkpoint-500" ] || die "$(ls "$tmp/foreign")"
+
 # measured memory is what was expected, also when the best model is copied at the end (its file is larger than what may be amiss)
 if ! grep -qa __asan_init "$AFINAR"; then
     "$AFINAR" train "$tmp/full.yaml" output_dir="$tmp/resident" base_model="$AF_SOURCE/examples/demo/base" \
