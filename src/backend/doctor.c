@@ -102,22 +102,18 @@ static void nvidia(af_finding *out, int *n)
 
 static void caches(af_finding *out, int *n)
 {
-    const char *home = getenv("HOME");
-    char path[400], *kernels = NULL;
+    char *kernels = NULL;
     if (af_cache_dir(&kernels, "kernels", NULL) == AF_OK)
         add(out, n, "kernel cache", AF_FINDING_GOOD, "%s", kernels);
     else
         add(out, n, "kernel cache", AF_FINDING_ABSENT,
             "no cache folder can be written: kernels for a GPU are compiled in every run");
     free(kernels);
-    const char *hub = getenv("HF_HOME");
-    snprintf(path, sizeof path, "%s%s",
-             hub    ? hub
-             : home ? home
-                    : "",
-             hub ? "/hub" : "/.cache/huggingface/hub");
-    add(out, n, "model cache", af_dir_exists(path) ? AF_FINDING_GOOD : AF_FINDING_ABSENT, "%s%s",
-        path, af_dir_exists(path) ? "" : ": not there; models are then given as folders or files");
+    char *hub = af_hub_dir();
+    const bool there = hub && af_dir_exists(hub);
+    add(out, n, "model cache", there ? AF_FINDING_GOOD : AF_FINDING_ABSENT, "%s%s", hub ? hub : "",
+        there ? "" : ": not there; models are then given as folders or files");
+    free(hub);
 }
 
 int af_doctor(af_finding out[AF_FINDINGS_MAX])

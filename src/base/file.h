@@ -98,4 +98,7 @@ const char *af_path_name(const char *path);
 bool af_path_is_inner(const char *path);
 /* $XDG_CACHE_HOME/afinar or ~/.cache/afinar with `sub` appended, created. free() the result. */
 AF_CHECKED af_status af_cache_dir(char **out, const char *sub, af_error *err);
+/* Where the Hugging Face hub keeps models: HF_HUB_CACHE, HF_HOME/hub, or huggingface/hub in
+ * $XDG_CACHE_HOME or ~/.cache; it need not be there. free(); NULL when out of memory. */
+char *af_hub_dir(void);
 #endif

@@ -1,5 +1,6 @@
 /* path.c - names, folders and what is in them; the other half of file.h. */
 #define _GNU_SOURCE
+#include "base/buf.h"
 #include "base/file.h"
 
 #include <dirent.h>
@@ -175,4 +176,22 @@ af_status af_cache_dir(char **out, const char *sub, af_error *err)
     }
     free(p);
     return af_fail(err, why.code, "%s (XDG_CACHE_HOME names the folder for caches)", why.msg);
+}
+
+char *af_hub_dir(void)
+{
+    const char *hub = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME");
+    const char *xdg = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
+    af_buf b = {0};
+    if (hub && *hub)
+        af_buf_str(&b, hub);
+    else if (home && *home)
+        af_buf_printf(&b, "%s/hub", home);
+    else if (xdg && *xdg)
+        af_buf_printf(&b, "%s/huggingface/hub", xdg);
+    else
+        af_buf_printf(&b, "%s/.cache/huggingface/hub", user ? user : "");
+    char *path = af_buf_take(&b);
+    af_buf_clear(&b);
+    return path;
 }

@@ -11,25 +11,6 @@ static bool ends_with(const char *s, const char *tail)
     return n >= t && strcmp(s + n - t, tail) == 0;
 }
 
-/* The hub's folder: HF_HUB_CACHE, HF_HOME/hub, $XDG_CACHE_HOME or ~/.cache with huggingface/hub. */
-static char *hub_dir(void)
-{
-    const char *hub = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME");
-    const char *xdg = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
-    af_buf b = {0};
-    if (hub && *hub)
-        af_buf_str(&b, hub);
-    else if (home && *home)
-        af_buf_printf(&b, "%s/hub", home);
-    else if (xdg && *xdg)
-        af_buf_printf(&b, "%s/huggingface/hub", xdg);
-    else
-        af_buf_printf(&b, "%s/.cache/huggingface/hub", user ? user : "");
-    char *path = af_buf_take(&b);
-    af_buf_clear(&b);
-    return path;
-}
-
 /* "org/name" or "name": letters, digits, '-', '_', '.' and at most one slash. */
 static bool is_repo_name(const char *s)
 {
@@ -90,7 +71,7 @@ done:
 static af_status from_cache(char **out, const char *model, af_error *err)
 {
     af_status st = AF_OK;
-    char *hub = hub_dir(), *repo = hub ? repo_dir(hub, model) : NULL;
+    char *hub = af_hub_dir(), *repo = hub ? repo_dir(hub, model) : NULL;
     if (!repo)
         AF_TRY(af_fail_nomem(err, "a path", strlen(model)));
     if (!af_dir_exists(repo))

@@ -495,6 +495,7 @@ static af_status load(af_trainer *t, af_error *err)
     const uint64_t adapter = af_resident_own() - before;
     AF_TRY(af_samples_new(&t->samples, t, err));
     AF_TRY(af_trainer_fit(t, af_device_memory_free(t->device), err));
+    give_back(); /* before it is counted */
     count_program(t, adapter);
     AF_TRY(af_graph_prepare(t->graph, t->device, err));
     AF_TRY(af_source_write(t->source, &t->leaves, err));

@@ -64,3 +64,10 @@ for words in "quantize --type nf4" merge export; do
     [ ! -e "$tmp/$1.gguf" ] || die "$1 wrote something"
     grep -q "cuda" "$tmp/err" || die "$1: $(cat "$tmp/err")"
 done
+
+# doctor and the commands that look for org/name mean the same folder
+mkdir -p "$tmp/xdg/huggingface/hub"
+env -u HF_HOME XDG_CACHE_HOME="$tmp/xdg" "$AFINAR" doctor --threads 1 > "$tmp/out"
+grep -q "model cache  *yes $tmp/xdg/huggingface/hub" "$tmp/out" || die "doctor looks elsewhere: $(cat "$tmp/out")"
+env -u HF_HOME XDG_CACHE_HOME="$tmp/xdg" "$AFINAR" inspect org/absent 2> "$tmp/err" && die "org/absent is there"
+grep -q "the cache '$tmp/xdg/huggingface/hub'" "$tmp/err" || die "inspect looks elsewhere"
