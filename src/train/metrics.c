@@ -201,6 +201,17 @@ static json_t *final_record(const af_trainer *t, const json_t *history, double e
                      (double)p->step / s);
 }
 
+/* The folder of the best evaluation, where there is one: it is there, or being written. */
+static json_t *best_checkpoint(const af_trainer *t, bool final)
+{
+    const af_progress *p = &t->progress;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, t->run->output_dir, p->best_step);
+    const bool there =
+        p->best_step > 0 && (af_dir_exists(path) || (!final && p->best_step == p->step));
+    return there ? json_string(path) : json_null();
+}
+
 af_status af_trainer_state_text(const af_trainer *t, bool final, char **out, af_error *err)
 {
     const af_progress *p = &t->progress;
@@ -212,10 +223,7 @@ af_status af_trainer_state_text(const af_trainer *t, bool final, char **out, af_
                         p->best_step ? json_integer(p->best_step) : json_null());
     json_object_set_new(o, "best_metric",
                         isnan(p->best_eval) ? json_null() : json_real(p->best_eval));
-    json_object_set_new(
-        o, "best_model_checkpoint",
-        p->best_step ? json_sprintf("%s/checkpoint-%lld", r->output_dir, (long long)p->best_step)
-                     : json_null());
+    json_object_set_new(o, "best_model_checkpoint", best_checkpoint(t, final));
     json_object_set_new(o, "epoch", json_real(epoch));
     json_object_set_new(o, "eval_steps", json_integer(r->eval_steps));
     json_object_set_new(o, "global_step", json_integer(p->step));

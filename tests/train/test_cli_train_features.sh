@@ -194,6 +194,14 @@ train early $worse
 [ "$(ls -d "$tmp"/early/checkpoint-* | wc -l)" = 1 ]
 steps=$(grep -c '"loss"' "$tmp/early/metrics.jsonl")
 [ "$steps" -lt 40 ] || die "the run did not stop early"
+# the checkpoint of the best evaluation is named where it is there, and only there
+best() { sed -n "s/.*\"$2\": \(.*\),/\1/p" "$tmp/$1/trainer_state.json" | tr -d '"'; }
+rough="val_set_size=8 eval_steps=1 max_steps=14 learning_rate=2 lr_scheduler=constant"
+train unkept $rough
+[ "$(best unkept best_global_step)" -lt 14 ] || die "the last evaluation is the best one: this says nothing"
+[ "$(best unkept best_model_checkpoint)" = null ] || die "$(best unkept best_model_checkpoint) is named, and not there"
+train kept $rough load_best_model_at_end=true
+cmp "$(best kept best_model_checkpoint)/adapter_model.safetensors" "$tmp/kept/adapter_model.safetensors"
 # its last step is logged, whatever logging_steps says, and the mean is that of all steps
 train rare $worse logging_steps=30
 [ "$(grep -c '"loss"' "$tmp/rare/metrics.jsonl")" = 1 ] || die "the step at which a run stopped early is not logged"
