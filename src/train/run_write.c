@@ -1,4 +1,5 @@
 /* run_write.c - the table of keys as text: the effective run file, and the help. */
+#include "afinar/schedule.h"
 #include "base/buf.h"
 #include "data/data_source.h"
 #include "train/run_keys.h"
@@ -164,19 +165,33 @@ af_status af_run_text(const af_run *r, char **out, af_error *err)
     return *out ? AF_OK : af_fail_nomem(err, "the run file", 4096);
 }
 
-/* "  word, word, ..." broken before column 100. */
+/* One more of "  word, word, ...", broken before column 100. */
+static void put_word(af_buf *b, size_t *column, const char *word, size_t len, bool last)
+{
+    if (*column + len + 2 > 98) {
+        af_buf_str(b, "\n ");
+        *column = 1;
+    }
+    af_buf_printf(b, " %.*s%s", (int)len, word, last ? "\n" : ",");
+    *column += len + 2;
+}
+
 static void put_words(af_buf *b, const char *title, const char *(*word)(int))
 {
-    af_buf_printf(b, "\n%s\n ", title);
     size_t column = 1;
-    for (int i = 0; word(i); i++) {
-        const size_t n = strlen(word(i)) + 2;
-        if (column + n > 98) {
-            af_buf_str(b, "\n ");
-            column = 1;
-        }
-        af_buf_printf(b, " %s%s", word(i), word(i + 1) ? "," : "\n");
-        column += n;
+    af_buf_printf(b, "\n%s\n ", title);
+    for (int i = 0; word(i); i++)
+        put_word(b, &column, word(i), strlen(word(i)), !word(i + 1));
+}
+
+/* The same of "word, word". */
+static void put_names(af_buf *b, const char *title, const char *names)
+{
+    size_t column = 1, n;
+    af_buf_printf(b, "\n%s\n ", title);
+    for (; *names; names += n + strspn(names + n, ", ")) {
+        n = strcspn(names, ",");
+        put_word(b, &column, names, n, !names[n]);
     }
 }
 
@@ -192,6 +207,7 @@ af_status af_run_help(char **out, af_error *err)
             af_buf_printf(&b, "%s%s", a ? ", " : "; also ", k->alias[a]);
         af_buf_char(&b, '\n');
     }
+    put_names(&b, "values of lr_scheduler:", af_schedule_names());
     put_words(&b, "keys of an entry of datasets (path is needed):", af_data_source_key);
     put_words(&b, "its type [detected from the first record]:", af_data_source_type);
     *out = af_buf_take(&b);
