@@ -34,6 +34,7 @@ typedef struct af_merge_tokens {
     uint8_t *force;      /* [rows]: it stands in for all */
     json_t *tokenizer;   /* the new tokenizer.json */
     int text_model;      /* whose other files are copied */
+    const char *text_at; /* instead: a folder that is no model of the merge; NULL = none */
     af_arena arena;
 } af_merge_tokens;
 

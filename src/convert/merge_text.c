@@ -112,8 +112,11 @@ af_status af_merge_text(const af_merge_run *r, const af_folder *f, af_error *err
     const af_given *from = r->in[r->tokens.text_model];
     const af_given *shape =
         r->in[r->config->base >= 0 ? r->config->base : r->config->slice[0].source[0].model];
-    AF_TRY(af_given_text(from, f, &config, err));
-    if (shape != from && shape->config.raw) {
+    if (r->tokens.text_at)
+        AF_TRY(af_folder_copy_text(f, r->tokens.text_at, err));
+    else
+        AF_TRY(af_given_text(from, f, &config, err));
+    if ((shape != from || !config) && shape->config.raw) {
         json_decref(config);
         config = json_deep_copy(shape->config.raw);
         if (!config)

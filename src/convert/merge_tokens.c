@@ -283,6 +283,26 @@ static af_status load_tokenizer(json_t **out, const af_given *in, af_error *err)
     return st;
 }
 
+/* A tokenizer of a model that is not merged itself. */
+static af_status open_outside(af_merge_tokens *k, const af_merge_run *r, af_error *err)
+{
+    const char *source = r->config->tokenizer_source;
+    af_error why = {0};
+    char *found = NULL;
+    if (af_model_resolve(&found, source, &why) == AF_OK && af_dir_exists(found))
+        k->text_at = af_arena_strdup(&k->arena, found);
+    free(found);
+    if (k->text_at && af_json_read(&k->tokenizer, k->text_at, "tokenizer.json", err) != AF_OK)
+        return AF_EFORMAT;
+    if (!k->tokenizer)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: tokenizer source '%.100s' is not union, base, a model of this merge, "
+                       "or a folder with a tokenizer.json",
+                       r->config->file, source);
+    k->text_model = r->config->base >= 0 ? r->config->base : 0;
+    return AF_OK;
+}
+
 /* The new tokenizer: `source` is union, base, or a model. */
 static af_status build(af_merge_tokens *k, const af_merge_run *r, json_t *const *json, table *all,
                        af_error *err)
@@ -294,14 +314,15 @@ static af_status build(af_merge_tokens *k, const af_merge_run *r, json_t *const 
     k->text_model =
         is_union || strcmp(source, "base") == 0 ? base : af_merge_config_model(r->config, source);
     if (k->text_model < 0)
-        return af_fail(err, AF_EUSAGE,
-                       "%s: tokenizer source '%.100s' is not union, base, or a model of this merge",
-                       r->config->file, source);
-    k->tokenizer = json_deep_copy(json[k->text_model]);
+        AF_TRY(open_outside(k, r, err));
+    else
+        k->tokenizer = json_deep_copy(json[k->text_model]);
     if (!k->tokenizer)
         return af_fail_nomem(err, "a tokenizer", 0);
     const af_yaml *named = named_tokens(r);
-    uint64_t most = 1 + (uint64_t)(named ? named->count : 0);
+    uint64_t most = 1 + (uint64_t)(named ? named->count : 0) +
+                    json_object_size(vocab_of(k->tokenizer)) +
+                    json_array_size(json_object_get(k->tokenizer, "added_tokens"));
     for (int m = 0; m < r->config->models; m++)
         most += json_object_size(vocab_of(json[m])) +
                 json_array_size(json_object_get(json[m], "added_tokens"));

@@ -153,6 +153,35 @@ static void test_tokens_come_from_where_the_file_says(void **state)
     scratch_free(&p.d);
 }
 
+/* The tokenizer of a folder that is not merged: its ids, rows by text, zeros where nobody has one.
+ */
+static void test_a_tokenizer_may_come_from_outside(void **state)
+{
+    pair p;
+    af_error err = {0};
+    char other[PATH], text[2 * PATH], path[PATH];
+    af_weights *wa, *wo;
+    (void)state;
+    pair_new(&p);
+    CHECK_OK(af_dir_make(join(other, sizeof other, p.d.path, "other"), &err), err);
+    write_tokenizer(other, "y", "<c>");
+    snprintf(text, sizeof text, "tokenizer_source: %s", other);
+    CHECK_OK(merge(&p, text, &err), err);
+    json_t *t = json_load_file(join(path, sizeof path, p.out, "tokenizer.json"), 0, NULL);
+    assert_int_equal(id_of(t, "y"), 126);
+    assert_int_equal(id_of(t, "x"), -1);
+    json_decref(t);
+    assert_true(af_file_exists(join(path, sizeof path, p.out, "config.json")));
+    const float *a = embedding(&wa, p.a, V), *o = embedding(&wo, p.out, V);
+    for (int k = 0; k < D; k++) {
+        assert_true(fabsf(o[126 * D + k] - a[126 * D + k]) < 1e-6f);
+        assert_true(o[127 * D + k] == 0);
+    }
+    af_weights_close(wa);
+    af_weights_close(wo);
+    scratch_free(&p.d);
+}
+
 static void test_impossible_rows_are_refused(void **state)
 {
     static const struct {
@@ -186,6 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_union_has_a_row_for_every_token),
         cmocka_unit_test(test_tokens_come_from_where_the_file_says),
+        cmocka_unit_test(test_a_tokenizer_may_come_from_outside),
         cmocka_unit_test(test_impossible_rows_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
