@@ -243,12 +243,17 @@ done:
     return st;
 }
 
-/* Where the file is taken from: what goes with the template from `texts`, where there is one. */
-static const char *home_of(const char *name, const char *dir, const char *texts)
+/* Where the file is taken from: what goes with tokenizer and template from the adapter's folder,
+ * where it has them. */
+static const char *home_of(const char *name, const af_gguf_homes *h)
 {
-    const bool text =
-        strcmp(name, "tokenizer_config.json") == 0 || strcmp(name, "chat_template.jinja") == 0;
-    return text && texts ? texts : dir;
+    const bool config = strcmp(name, "tokenizer_config.json") == 0;
+    if (strcmp(name, "chat_template.jinja") == 0 || (config && !h->tokens))
+        return h->texts ? h->texts : h->dir;
+    return h->tokens && (config || strcmp(name, "special_tokens_map.json") == 0 ||
+                         strcmp(name, "added_tokens.json") == 0)
+               ? h->tokens
+               : h->dir;
 }
 
 bool af_gguf_is_template_key(const char *key)
@@ -273,8 +278,7 @@ done:
     return st;
 }
 
-af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, const char *texts, bool whole,
-                            af_error *err)
+af_status af_gguf_put_files(af_gguf_writer *w, const af_gguf_homes *h, bool whole, af_error *err)
 {
     static const char *const names[] = {"config.json",           "generation_config.json",
                                         "tokenizer_config.json", "special_tokens_map.json",
@@ -283,10 +287,11 @@ af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, const char *text
     char key[128];
     for (size_t i = 0; i < AF_LEN(names); i++) {
         snprintf(key, sizeof key, AF_GGUF_FILE_KEY "%s", names[i]);
-        AF_TRY(put_file(w, home_of(names[i], dir, texts), names[i], key, err));
+        AF_TRY(put_file(w, home_of(names[i], h), names[i], key, err));
     }
     if (whole)
-        AF_TRY(put_file(w, dir, "tokenizer.json", AF_GGUF_TOKENIZER_KEY, err));
+        AF_TRY(put_file(w, h->tokens ? h->tokens : h->dir, "tokenizer.json", AF_GGUF_TOKENIZER_KEY,
+                        err));
 done:
     return st;
 }

@@ -10,15 +10,21 @@
 AF_CHECKED af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s,
                                       const af_hf_config *c, const char *dir, int file_type,
                                       af_error *err);
-/* tokenizer.* keys from the files of a folder; `rows` is the height of the embedding. Nothing
- * when the folder has no tokenizer.json (says so in the log). The chat template is that of `texts`,
- * where this is not NULL. */
-AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const char *dir, const char *texts,
+/* Where the texts of a model lie; see af_given. */
+typedef struct af_gguf_homes {
+    const char *dir;    /* the model's */
+    const char *texts;  /* the chat template's, or NULL: the model's */
+    const char *tokens; /* the tokenizer's, or NULL: the model's */
+} af_gguf_homes;
+
+/* tokenizer.* keys; `rows` is the height of the embedding. Nothing when there is no tokenizer.json
+ * (says so in the log). */
+AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_gguf_homes *h,
                                            const af_hf_config *c, int64_t rows, af_error *err);
 /* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json.
  */
-AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const char *dir, const char *texts,
-                                       bool whole, af_error *err);
+AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const af_gguf_homes *h, bool whole,
+                                       af_error *err);
 /* The keys that af_gguf_put_template writes: the chat template of a folder, and the files with it.
  */
 bool af_gguf_is_template_key(const char *key);

@@ -456,14 +456,15 @@ static af_status put_meta(job *j, af_error *err)
 {
     af_status st = AF_OK;
     const af_given *in = j->in;
+    const af_gguf_homes homes = {in->path, in->texts, in->tokens};
     const bool whole = !af_dtype_is_block(af_mix_get(j->o->mix)->base);
     if (af_given_is_gguf(in))
         return copy_keys(j, af_weights_gguf(in->weights), err);
     AF_TRY(af_gguf_check_taken(j->spec, err));
     AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, in->path, af_mix_get(j->o->mix)->file_type,
                             err));
-    AF_TRY(af_gguf_put_tokenizer(j->w, in->path, in->texts, &in->config, j->spec->vocab, err));
-    AF_TRY(af_gguf_put_files(j->w, in->path, in->texts, whole, err));
+    AF_TRY(af_gguf_put_tokenizer(j->w, &homes, &in->config, j->spec->vocab, err));
+    AF_TRY(af_gguf_put_files(j->w, &homes, whole, err));
     for (int i = 0; whole && i < j->count; i++)
         if (j->list[i].add != 0)
             AF_TRY(put_norm_rest(j, &j->list[i], err));

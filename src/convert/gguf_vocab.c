@@ -364,10 +364,11 @@ done:
     return st;
 }
 
-af_status af_gguf_put_tokenizer(af_gguf_writer *w, const char *dir, const char *texts,
-                                const af_hf_config *c, int64_t rows, af_error *err)
+af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_gguf_homes *h, const af_hf_config *c,
+                                int64_t rows, af_error *err)
 {
     af_status st = AF_OK;
+    const char *dir = h->tokens ? h->tokens : h->dir, *texts = h->texts ? h->texts : h->dir;
     vocab v = {.rows = rows};
     json_t *json = NULL, *config = NULL;
     char *template = NULL;
@@ -392,9 +393,9 @@ af_status af_gguf_put_tokenizer(af_gguf_writer *w, const char *dir, const char *
     v.score = af_calloc((uint64_t)rows, sizeof *v.score);
     if (!v.token || !v.type || !v.score)
         AF_TRY(af_fail_nomem(err, "the vocabulary", (uint64_t)rows * 24));
-    AF_TRY(af_turn_text_read(&turn, texts ? texts : dir, err));
+    AF_TRY(af_turn_text_read(&turn, texts, err));
     AF_TRY(put_all(&v, w, c, turn.end_id, err));
-    AF_TRY(af_folder_template(&template, texts ? texts : dir, err));
+    AF_TRY(af_folder_template(&template, texts, err));
     if (template)
         AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template", template, strlen(template), err));
 done:

@@ -117,15 +117,45 @@ static af_status own_text(const af_given *in, const af_folder *f, json_t **confi
     return af_folder_copy_text(f, in->path, err);
 }
 
+/* The tokenizer an adapter was trained with takes the place of the base's, all files of it. */
+static af_status take_tokenizer(const char *from, const af_folder *f, af_error *err)
+{
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "chat_template.jinja",
+                                        "chat_template.json",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "vocab.txt",
+                                        "tokenizer.model",
+                                        "spiece.model"};
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        char *path = af_path_join(f->temp, names[i]);
+        af_status st = path ? AF_OK : af_fail_nomem(err, "a path", strlen(f->temp));
+        if (path && af_file_exists(path))
+            st = af_path_remove(path, err);
+        free(path);
+        if (st == AF_OK)
+            st = af_file_copy_into(from, f->temp, names[i], err);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
 af_status af_given_text(const af_given *in, const af_folder *f, json_t **config, af_error *err)
 {
     af_status st = AF_OK;
     char *text = NULL;
     AF_TRY(own_text(in, f, config, err));
-    if (in->texts) {
-        AF_TRY(af_folder_template(&text, in->texts, err));
+    if (in->texts || in->tokens)
+        AF_TRY(af_folder_template(&text, in->texts ? in->texts : f->temp, err));
+    if (in->tokens)
+        AF_TRY(take_tokenizer(in->tokens, f, err));
+    if (text)
         AF_TRY(af_template_put(f->temp, text, strlen(text), err));
-    }
 done:
     free(text);
     return st;

@@ -4,6 +4,7 @@
 #include "convert/adapter_apply.h"
 #include "convert/convert_report.h"
 #include "convert/gguf_text.h"
+#include "model/adapter_texts.h"
 #include "tensor/codec.h"
 #include "tensor/codec_bnb.h"
 
@@ -216,16 +217,12 @@ static af_status untie(af_given *in, af_error *err)
     return AF_OK;
 }
 
-static bool has_texts(const char *dir)
+static bool has_tokenizer(const char *dir)
 {
-    static const char *const names[] = {"tokenizer.json", "chat_template.jinja"};
-    bool all = true;
-    for (size_t i = 0; i < AF_LEN(names); i++) {
-        char *path = af_path_join(dir, names[i]);
-        all = all && path && af_file_exists(path);
-        free(path);
-    }
-    return all;
+    char *path = af_path_join(dir, "tokenizer.json");
+    const bool has = path && af_file_exists(path);
+    free(path);
+    return has;
 }
 
 af_status af_given_read_adapter(af_given *in, const char *dir, af_adapter **out, af_error *err)
@@ -238,8 +235,10 @@ af_status af_given_read_adapter(af_given *in, const char *dir, af_adapter **out,
         AF_TRY(untie(in, err));
     AF_TRY(af_given_spec(in, &spec, err));
     AF_TRY(af_adapter_read(out, spec, dir, err));
-    in->texts =
-        in->adapters_read++ == 0 && has_texts(dir) ? af_arena_printf(&in->arena, "%s", dir) : NULL;
+    const bool first = in->adapters_read++ == 0;
+    const char *copy = first ? af_arena_strdup(&in->arena, dir) : NULL;
+    in->texts = copy && has_tokenizer(dir) && af_adapter_has_template(dir) ? copy : NULL;
+    in->tokens = copy && af_adapter_has_tokenizer(dir, in->path, spec->vocab) ? copy : NULL;
     for (int i = 0; i < spec->modules; i++)
         if ((*out)->module[i].rank && spec->tensor[spec->module[i].weight].module != i) {
             st = af_fail(err, AF_EUNSUPPORTED,

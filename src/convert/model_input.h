@@ -32,8 +32,9 @@ typedef struct af_given {
     af_given_tensor *tensor;
     int count;
     af_adapter *adapter; /* owned; NULL = none */
-    const char *texts;   /* a folder with tokenizer and chat template: a single adapter's, which was
-                            trained with those, or NULL: the model's own */
+    const char *texts;   /* the folder of the chat template: a single adapter's, which was trained
+                            with that, or NULL: the model's own */
+    const char *tokens;  /* the same of the tokenizer */
     int adapters_read;
     bool any_quantised;
     bool odd_said; /* that a value is not finite */

@@ -98,6 +98,15 @@ static bool layer_chosen(const af_adapter_config *c, int layer)
     return c->layer_count == 0;
 }
 
+/* A module that is named in full is chosen whatever the list of layers says, as in PEFT. */
+static bool is_entry(const char *path, const char *const *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(path, list[i]) == 0)
+            return true;
+    return false;
+}
+
 static af_status is_target(bool *out, const af_adapter_config *c, const af_module_spec *m,
                            af_error *err)
 {
@@ -109,8 +118,8 @@ static af_status is_target(bool *out, const af_adapter_config *c, const af_modul
         hit = m->layer >= 0 && layer_chosen(c, m->layer);
     else if (c->target_regex)
         AF_TRY(full_match(&hit, c->target_regex, m->path, err));
-    else
-        hit = af_path_in_list(m->path, c->target, c->target_count) && layer_chosen(c, m->layer);
+    else if (af_path_in_list(m->path, c->target, c->target_count))
+        hit = layer_chosen(c, m->layer) || is_entry(m->path, c->target, c->target_count);
     *out = hit && !excluded;
 done:
     return st;

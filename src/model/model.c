@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "format/chat_template.h"
+#include "model/adapter_texts.h"
 
 static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *err)
 {
@@ -101,13 +102,23 @@ static af_status check_vocab(const af_model *m, const af_tokenizer *t, af_error 
     return AF_OK;
 }
 
+const char *af_model_tokenizer_path(const af_model *m)
+{
+    return m->adapter_dir && af_adapter_own_tokenizer(m->adapter_dir, m->path, af_model_vocab(m))
+               ? m->adapter_dir
+               : m->path;
+}
+
 af_status af_model_tokenizer(af_model *m, const af_tokenizer **out, af_error *err)
 {
     if (!m->tokenizer) {
         af_tokenizer *t = NULL;
-        af_status st = af_tokenizer_open(&t, m->path, err);
+        const char *path = af_model_tokenizer_path(m);
+        af_status st = af_tokenizer_open(&t, path, err);
         if (st == AF_OK)
             st = check_vocab(m, t, err);
+        if (st == AF_OK && path != m->path)
+            st = af_adapter_add_stops(t, m->path, err);
         if (st != AF_OK) {
             af_tokenizer_close(t);
             return st;
@@ -120,12 +131,7 @@ af_status af_model_tokenizer(af_model *m, const af_tokenizer **out, af_error *er
 
 const char *af_model_template_path(const af_model *m)
 {
-    if (!m->adapter_dir)
-        return m->path;
-    char *jinja = af_path_join(m->adapter_dir, "chat_template.jinja");
-    const bool has = jinja && af_file_exists(jinja);
-    free(jinja);
-    return has ? m->adapter_dir : m->path;
+    return m->adapter_dir && af_adapter_has_template(m->adapter_dir) ? m->adapter_dir : m->path;
 }
 
 af_status af_model_template(af_model *m, const af_template **out, af_error *err)

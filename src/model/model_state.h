@@ -26,6 +26,8 @@ struct af_model {
 /* The folder whose chat template serves: the adapter's, where it has one, for with that it was
  * trained; else the model's path. */
 const char *af_model_template_path(const af_model *m);
+/* The adapter's folder where it has a tokenizer of its own, else the model. */
+const char *af_model_tokenizer_path(const af_model *m);
 /* The engine of this kind with at least these sizes, built when the last one does not serve. */
 AF_CHECKED af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S,
                                      int64_t L, af_error *err);

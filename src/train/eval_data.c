@@ -63,6 +63,23 @@ static af_status add_record(af_eval *e, const af_token_store *s, int64_t i, int3
     return af_eval_add(e, (af_token_row){buf, buf + n, n}, err);
 }
 
+/* The adapter's own: the file, or its text where it stands in tokenizer_config.json. */
+static af_status own_template(const char **out, af_arena *mem, const char *dir, af_error *err)
+{
+    af_template *t = NULL;
+    *out = af_arena_printf(mem, "%s/chat_template.jinja", dir);
+    if (!*out)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    if (af_file_exists(*out))
+        return AF_OK;
+    *out = NULL;
+    const af_status st = af_template_open(&t, dir, err);
+    if (st == AF_OK)
+        *out = af_arena_strdup(mem, af_template_source(t, NULL));
+    af_template_close(t);
+    return st != AF_OK || *out ? st : af_fail_nomem(err, "a template", 0);
+}
+
 af_status af_model_eval_dataset(af_model *m, const char *path, const af_eval_data_opts *o,
                                 af_eval_result *out, af_error *err)
 {
@@ -76,12 +93,15 @@ af_status af_model_eval_dataset(af_model *m, const char *path, const af_eval_dat
     const int64_t most = AF_MAX(o->sequence_len, 2);
     const char *texts = af_model_template_path(m);
     const char *template = o->chat_template;
-    if (!template && texts != m->path) /* the adapter's own */
-        template = af_arena_printf(&mem, "%s/chat_template.jinja", texts);
+    const char *tokens = af_model_tokenizer_path(m);
+    if (!template && texts != tokens && texts != m->path)
+        AF_TRY(own_template(&template, &mem, texts, err));
+    else if (!template && texts != tokens) /* the base's, which need not have one */
+        (void)!own_template(&template, &mem, texts, NULL);
     AF_TRY(dataset_list(&list, &mem, path, o, err));
     const af_data_opts data = {.datasets = list,
                                .run_path = place,
-                               .model = m->path,
+                               .model = tokens,
                                .chat_template = template,
                                .train_on_inputs = o->train_on_inputs,
                                .excess = AF_EXCESS_TRUNCATE,

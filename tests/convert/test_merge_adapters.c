@@ -2,6 +2,9 @@
  * models. */
 #include "convert_case.h"
 
+#include "afinar/text.h"
+#include "format/chat_template.h"
+
 enum { PATH = 1024 };
 
 static const char *gold(char *buf, size_t size, const char *name)
@@ -75,6 +78,64 @@ static void test_merged_weights_are_those_of_peft(void **state)
         CHECK_MSG(g.off == 0, "%s: bf16 differs in %lld", cases[i].name, (long long)g.off);
     }
     scratch_free(&d);
+}
+
+static void put_text(const char *dir, const char *name, const char *text)
+{
+    af_error err = {0};
+    char path[PATH];
+    CHECK_OK(af_file_write(join(path, sizeof path, dir, name), text, strlen(text), &err), err);
+}
+
+/* The folder with its weights and config, and texts of its own. */
+static void make_with_texts(const char *dir, const char *from, const char *const *files,
+                            const char *tokenizer, const char *config)
+{
+    af_error err = {0};
+    CHECK_OK(af_dir_make(dir, &err), err);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(af_file_copy_into(from, dir, files[i], &err), err);
+    put_text(dir, "tokenizer.json", tokenizer);
+    put_text(dir, "tokenizer_config.json", config);
+}
+
+#define WORDS(more)                                                                                \
+    "{\"model\": {\"type\": \"WordLevel\", \"unk_token\": \"a\", \"vocab\": {\"a\": 0, \"b\": "    \
+    "1" more "}}}"
+
+/* An adapter comes with the tokenizer and the template it was trained with, the latter where older
+ * versions of transformers wrote it; a tokenizer with more tokens than rows is left. */
+static void test_texts_beside_an_adapter_go_with_it(void **state)
+{
+    static const char *const model[] = {"config.json", "model.safetensors"};
+    static const char *const peft[] = {"adapter_config.json", "adapter_model.safetensors"};
+    static const struct {
+        const char *tokenizer, *token;
+    } cases[] = {{WORDS(", \"new\": 127"), "new"}, {WORDS(", \"new\": 128"), NULL}};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        scratch_dir d = scratch_new();
+        af_error err = {0};
+        af_tokenizer *t = NULL;
+        af_template *chat = NULL;
+        char base[PATH], adapter[PATH], out[PATH], path[PATH];
+        make_with_texts(join(base, sizeof base, d.path, "base"),
+                        gold(path, sizeof path, "merge/models/base"), model, WORDS(""),
+                        "{\"chat_template\": \"base\", \"eos_token\": \"a\"}");
+        put_text(base, "special_tokens_map.json", "{\"eos_token\": \"a\"}");
+        make_with_texts(join(adapter, sizeof adapter, d.path, "adapter"),
+                        gold(path, sizeof path, "peft/lora"), peft, cases[i].tokenizer,
+                        "{\"chat_template\": \"trained with\", \"eos_token\": \"b\"}");
+        merge_one(base, adapter, join(out, sizeof out, d.path, "out"));
+        CHECK_OK(af_template_open(&chat, out, &err), err);
+        assert_string_equal(af_template_source(chat, NULL), "trained with");
+        CHECK_OK(af_tokenizer_open(&t, out, &err), err);
+        assert_int_equal(af_tokenizer_id(t, "new", 3), cases[i].token ? 127 : -1);
+        assert_int_equal(af_tokenizer_eos(t), cases[i].token ? 1 : 0);
+        af_tokenizer_close(t);
+        af_template_close(chat);
+        scratch_free(&d);
+    }
 }
 
 static void read_f32(const af_weights *w, const char *name, const float **x, int64_t dim[2])
@@ -287,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merged_weights_are_those_of_peft),
+        cmocka_unit_test(test_texts_beside_an_adapter_go_with_it),
         cmocka_unit_test(test_mixtures_are_those_of_peft),
         cmocka_unit_test(test_dare_keeps_its_share_and_makes_up_for_the_rest),
         cmocka_unit_test(test_extracted_adapters_are_the_best_of_their_rank),

@@ -500,6 +500,34 @@ static void test_misspelt_names_of_a_fresh_adapter_are_refused(void **state)
     case_close(&c);
 }
 
+/* layers_to_transform has no say over a module that is named in full. */
+static void test_a_head_beside_chosen_layers_is_a_target(void **state)
+{
+    (void)state;
+    static const char *const target[] = {"q_proj", "lm_head"};
+    static const int64_t layers[] = {1};
+    model_case c;
+    af_error err = {0};
+    af_adapter *a = NULL;
+    open_base(&c, "llama3_tiny", true);
+    const af_model_spec *s = af_source_spec(c.source);
+    const af_adapter_config config = {.r = 4,
+                                      .alpha = 8,
+                                      .target = target,
+                                      .target_count = 2,
+                                      .layers = layers,
+                                      .layer_count = 1};
+    CHECK_OK(af_adapter_outline(&a, &config, s, &err), err);
+    for (int i = 0; i < s->modules; i++) {
+        const char *path = s->module[i].path;
+        const bool want =
+            !strcmp(path, "lm_head") || !strcmp(path, "model.layers.1.self_attn.q_proj");
+        CHECK_MSG((a->module[i].rank == 4) == want, "%s has rank %d", path, a->module[i].rank);
+    }
+    af_adapter_free(a);
+    case_close(&c);
+}
+
 /* The config of a golden as the text part of a model of several senses. */
 static void nested_spec(af_hf_config *config, af_model_spec *spec, const char *golden)
 {
@@ -582,6 +610,7 @@ int main(void)
         cmocka_unit_test(test_names_the_model_lacks_are_peft_s_to_write),
         cmocka_unit_test(test_text_parts_of_larger_models_have_their_names),
         cmocka_unit_test(test_misspelt_names_of_a_fresh_adapter_are_refused),
+        cmocka_unit_test(test_a_head_beside_chosen_layers_is_a_target),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

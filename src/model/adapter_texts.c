@@ -1,0 +1,69 @@
+/* adapter_texts.c - see adapter_texts.h. */
+#include "model/adapter_texts.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "format/chat_template.h"
+
+static bool has_file(const char *dir, const char *name)
+{
+    char *path = af_path_join(dir, name);
+    const bool has = path && af_file_exists(path);
+    free(path);
+    return has;
+}
+
+bool af_adapter_has_template(const char *dir)
+{
+    af_template *t = NULL;
+    if (has_file(dir, "chat_template.jinja"))
+        return true; /* also one that cannot be read: whoever opens it says why */
+    const bool has =
+        has_file(dir, "tokenizer_config.json") && af_template_open(&t, dir, NULL) == AF_OK;
+    af_template_close(t);
+    return has;
+}
+
+/* Opens, and its ids fit. */
+static bool fits(const char *dir, int64_t rows)
+{
+    af_error err = {0};
+    af_tokenizer *t = NULL;
+    if (af_tokenizer_open(&t, dir, &err) != AF_OK) {
+        af_say(AF_LOG_WARN, "the tokenizer beside the adapter is not used: %s", err.msg);
+        return false;
+    }
+    const int64_t n = af_tokenizer_vocab_size(t);
+    if (n > rows)
+        af_say(AF_LOG_WARN,
+               "the tokenizer beside the adapter is not used: it has %" PRId64
+               " tokens, the model %" PRId64 " rows",
+               n, rows);
+    af_tokenizer_close(t);
+    return n <= rows;
+}
+
+static bool same_file(const char *a, const char *b, const char *name)
+{
+    af_map x = {0}, y = {0};
+    char *p = af_path_join(a, name), *q = af_path_join(b, name);
+    const bool same = p && q && af_map_open(&x, p, NULL) == AF_OK &&
+                      af_map_open(&y, q, NULL) == AF_OK && x.size == y.size &&
+                      memcmp(x.data, y.data, x.size) == 0;
+    af_map_close(&x);
+    af_map_close(&y);
+    free(p);
+    free(q);
+    return same;
+}
+
+bool af_adapter_own_tokenizer(const char *dir, const char *base, int64_t rows)
+{
+    return af_dir_exists(base) && has_file(dir, "tokenizer.json") &&
+           !same_file(dir, base, "tokenizer.json") && fits(dir, rows);
+}
+
+bool af_adapter_has_tokenizer(const char *dir, const char *base, int64_t rows)
+{
+    return same_file(dir, base, "tokenizer.json") || af_adapter_own_tokenizer(dir, base, rows);
+}
