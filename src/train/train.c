@@ -84,8 +84,9 @@ static af_status evaluate(af_trainer *t, bool *keep, af_error *err)
     if (st != AF_OK)
         return st;
     af_progress *p = &t->progress;
-    const bool better = isnan(p->best_eval) || loss < p->best_eval;
-    p->evals_without_gain = better ? 0 : p->evals_without_gain + 1;
+    const bool first = p->step == 0; /* what was before the run is not one of its results */
+    const bool better = !first && (isnan(p->best_eval) || loss < p->best_eval);
+    p->evals_without_gain = better || first ? 0 : p->evals_without_gain + 1;
     if (better) {
         p->best_eval = loss;
         p->best_step = p->step;

@@ -202,6 +202,12 @@ train unkept $rough
 [ "$(best unkept best_model_checkpoint)" = null ] || die "$(best unkept best_model_checkpoint) is named, and not there"
 train kept $rough load_best_model_at_end=true
 cmp "$(best kept best_model_checkpoint)/adapter_model.safetensors" "$tmp/kept/adapter_model.safetensors"
+# also where all are worse than what was there before the run
+train spoilt $rough max_steps=3 learning_rate=20 load_best_model_at_end=true
+evals=$(sed -n 's/.*"eval_loss": \([^,]*\),.*/\1/p' "$tmp/spoilt/metrics.jsonl")
+[ "$(echo "$evals" | sort -g | head -1)" = "$(echo "$evals" | head -1)" ] || die "the run made something better: this says nothing"
+[ "$(best spoilt best_global_step)" = "$(echo "$evals" | sed 1d | cat -n | sort -gk2 | head -1 | awk '{print $1}')" ] || die "the best step is $(best spoilt best_global_step)"
+cmp "$(best spoilt best_model_checkpoint)/adapter_model.safetensors" "$tmp/spoilt/adapter_model.safetensors"
 # its last step is logged, whatever logging_steps says, and the mean is that of all steps
 train rare $worse logging_steps=30
 [ "$(grep -c '"loss"' "$tmp/rare/metrics.jsonl")" = 1 ] || die "the step at which a run stopped early is not logged"
