@@ -43,6 +43,10 @@ int cmd_init(int argc, char **argv)
         "MODEL DATASET", opts, &common, argc, argv, arg, 2, 2, &count);
     if (p != AF_PARSED_OK)
         return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+    if (common.json) {
+        fprintf(stderr, "afinar init: --json has no effect: a run file is YAML\n");
+        return AF_EXIT_USAGE;
+    }
     af_cli_log(&common);
     if (af_train_init(arg[0], arg[1], &text, &err) != AF_OK)
         return af_report("init", &err);

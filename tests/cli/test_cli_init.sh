@@ -27,6 +27,9 @@ for bad in "$tmp/absent.jsonl" "$tmp/err"; do # not there, no dataset
 done
 if "$AFINAR" init "$tmp" "$data" 2> "$tmp/why"; then echo "an empty folder was taken as a model"; exit 1; fi
 
+rc=0; "$AFINAR" init "$model" "$data" --json > "$tmp/json" 2> /dev/null || rc=$?
+[ $rc = 2 ] && [ ! -s "$tmp/json" ] || { echo "YAML where JSON was asked for"; exit 1; }
+
 # fields of its own, as in a run file
 printf '{"q": "one", "a": "two"}\n' > "$tmp/qa.jsonl"
 "$AFINAR" init "$model" "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" > "$tmp/qa.yaml"
