@@ -1,6 +1,6 @@
-/* tfevents.c - Event{wall_time=1: double, step=2: int64, file_version=3: string, summary=5:
- * Summary{value=1: Value{tag=1: string, simple_value=2: float}}} in protobuf's wire format, each in
- * a frame: u64 length, masked CRC-32C of it, bytes, masked CRC-32C of them. */
+/* tfevents.c - Event{wall_time=1: double, step=2: int64, file_version=3: string, session_log=7,
+ * summary=5: Summary{value=1: Value{tag=1: string, simple_value=2: float}}} in protobuf's wire
+ * format, each in a frame: u64 length, masked CRC-32C of it, bytes, masked CRC-32C of them. */
 #include "format/tfevents.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -61,6 +61,15 @@ af_status af_tfevents_start(const char *path, double wall_time, af_error *err)
     af_buf event = {0};
     put_start(&event, wall_time, 0);
     put_bytes(&event, 3, "brain.Event:2", 13);
+    return append_frame(path, &event, err);
+}
+
+/* SessionLog{status=1: START}: readers drop what earlier files say of this step and later ones. */
+af_status af_tfevents_resume(const char *path, double wall_time, int64_t step, af_error *err)
+{
+    af_buf event = {0};
+    put_start(&event, wall_time, step);
+    put_bytes(&event, 7, "\x08\x01", 2);
     return append_frame(path, &event, err);
 }
 

@@ -6,6 +6,9 @@
 
 /* Writes the opening frame ("brain.Event:2") of a new file. */
 AF_CHECKED af_status af_tfevents_start(const char *path, double wall_time, af_error *err);
+/* Says that the run goes on with `step`: what earlier files have of it and later steps is void. */
+AF_CHECKED af_status af_tfevents_resume(const char *path, double wall_time, int64_t step,
+                                        af_error *err);
 /* Appends one scalar per tag at a step; flushed with the call. */
 AF_CHECKED af_status af_tfevents_scalars(const char *path, double wall_time, int64_t step,
                                          const char *const *tag, const double *value, int n,

@@ -149,8 +149,12 @@ af_status af_metrics_open(af_trainer *t, const char *checkpoint, af_error *err)
     t->events_path = af_path_join(t->run->output_dir, name);
     if (!t->metrics_path || !t->events_path)
         return af_fail_nomem(err, "a path", strlen(name));
-    const af_status st = cut_metrics(t, checkpoint, err);
-    return st == AF_OK ? af_tfevents_start(t->events_path, wall_time(), err) : st;
+    af_status st = cut_metrics(t, checkpoint, err);
+    if (st == AF_OK)
+        st = af_tfevents_start(t->events_path, wall_time(), err);
+    if (st == AF_OK && checkpoint)
+        st = af_tfevents_resume(t->events_path, wall_time(), t->progress.step + 1, err);
+    return st;
 }
 
 /* The rows written so far, under the names HF's log_history has. */

@@ -89,7 +89,7 @@ void af_html_put(af_buf *b, const char *text)
         }
 }
 
-enum { W = 560, H = 220, LEFT = 64, RIGHT = 12, TOP = 12, BOTTOM = 30 };
+enum { W = 560, H = 220, LEFT = 64, RIGHT = 12, TOP = 12, BOTTOM = 30, EDGE = 20 };
 
 static void widen(const series *s, double *x0, double *x1, double *y0, double *y1)
 {
@@ -164,8 +164,9 @@ static void put_axes(af_buf *b, double x0, double x1, double y0, double y1)
         af_buf_str(b, "</text>");
     }
     for (double x = ceil(x0 / tx) * tx; x <= x1 + tx * 1e-9; x += tx) {
-        af_buf_printf(b, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">",
-                      LEFT + (x - x0) / (x1 - x0) * (W - LEFT - RIGHT), H - 10);
+        const double at = LEFT + (x - x0) / (x1 - x0) * (W - LEFT - RIGHT);
+        af_buf_printf(b, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">", at, H - 10,
+                      at > W - EDGE ? "end" : "middle"); /* a long number would be cut off */
         put_label(b, x);
         af_buf_str(b, "</text>");
     }

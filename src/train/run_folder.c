@@ -75,14 +75,29 @@ static bool is_used(const char *output)
     return yes;
 }
 
-/* A run that goes on is no longer finished, whatever it was. */
+static bool ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), m = strlen(tail);
+    return n >= m && strcmp(s + n - m, tail) == 0;
+}
+
+/* A run that goes on is no longer finished, whatever it was; and what it was writing when it was
+ * killed will not be finished. */
 static af_status reopen_run(const char *output, af_error *err)
 {
-    char *path = af_path_join(output, AF_RUN_FINISHED);
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(output));
-    const af_status st = af_file_exists(path) ? af_path_remove(path, err) : AF_OK;
-    free(path);
+    char **names = NULL;
+    int n = 0;
+    af_status st = af_dir_list(&names, &n, output, err);
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        const bool half = strncmp(names[i], "checkpoint-", strlen("checkpoint-")) == 0 &&
+                          ends_with(names[i], ".tmp");
+        if (!half && strcmp(names[i], AF_RUN_FINISHED) != 0)
+            continue;
+        char *path = af_path_join(output, names[i]);
+        st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(output));
+        free(path);
+    }
+    af_names_free(names, n);
     return st;
 }
 

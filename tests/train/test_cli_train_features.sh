@@ -397,6 +397,15 @@ for o in lion adafactor adamw_8bit adam sgd; do
     differ plain "opt_$o"
 done
 
+# what was being written when a run was killed is gone when it goes on, and TensorBoard is told from which step that is
+train halved save_steps=2
+mkdir "$tmp/halved/checkpoint-3.tmp"
+rm -rf "$tmp/halved/checkpoint-4" "$tmp/halved/run_state.json"
+train halved save_steps=2 resume_from_checkpoint=auto
+[ ! -e "$tmp/halved/checkpoint-3.tmp" ] || die "half a checkpoint stays for ever"
+restart=$(printf '\x10\x03\x3a\x02\x08\x01') # step 3, SessionLog.START
+[ "$(grep -laF "$restart" "$tmp"/halved/events.out.tfevents.* | wc -l)" = 1 ] || die "the resumed events do not say so"
+
 # a checkpoint that is skipped does not cost those of the run their place, and is not lost when the run starts afresh
 train skipped save_steps=1
 for step in 4 3; do truncate -s -1 "$tmp/skipped/checkpoint-$step/optimizer.safetensors"; done
