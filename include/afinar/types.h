@@ -48,6 +48,16 @@ typedef enum af_dtype {
     AF_DTYPE_TQ1_0,
     AF_DTYPE_TQ2_0,
     AF_DTYPE_MXFP4,
+    AF_DTYPE_NVFP4, /* from here on by name and size only, too */
+    AF_DTYPE_Q1_0,
+    AF_DTYPE_Q2_0,
+    AF_DTYPE_E8M0, /* safetensors */
+    AF_DTYPE_E4M3FNUZ,
+    AF_DTYPE_E5M2FNUZ,
+    AF_DTYPE_F4,
+    AF_DTYPE_F6_E2M3,
+    AF_DTYPE_F6_E3M2,
+    AF_DTYPE_C64,
     AF_DTYPE_COUNT
 } af_dtype;
 

@@ -49,7 +49,12 @@ af_encode_fn *af_codec_encoder(af_dtype t, bool widest)
     return codecs[t].encode;
 }
 
-bool af_codec_can_decode(af_dtype t) { return !af_dtype_is_block(t) || codecs[t].decode != NULL; }
+bool af_codec_can_decode(af_dtype t)
+{
+    const bool sized = t == AF_DTYPE_E8M0 || t == AF_DTYPE_E4M3FNUZ || t == AF_DTYPE_E5M2FNUZ ||
+                       t == AF_DTYPE_C64; /* nothing of them is known but how large they are */
+    return (!af_dtype_is_block(t) && !sized) || codecs[t].decode != NULL;
+}
 
 bool af_codec_can_encode(af_dtype t)
 {

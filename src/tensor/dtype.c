@@ -48,6 +48,16 @@ static const af_dtype_info table[AF_DTYPE_COUNT] = {
     [AF_DTYPE_TQ1_0] = {"tq1_0", NULL, 34, 256, 54},
     [AF_DTYPE_TQ2_0] = {"tq2_0", NULL, 35, 256, 66},
     [AF_DTYPE_MXFP4] = {"mxfp4", NULL, 39, 32, 17},
+    [AF_DTYPE_NVFP4] = {"nvfp4", NULL, 40, 64, 36},
+    [AF_DTYPE_Q1_0] = {"q1_0", NULL, 41, 128, 18},
+    [AF_DTYPE_Q2_0] = {"q2_0", NULL, 42, 64, 18},
+    [AF_DTYPE_E8M0] = {"e8m0", "F8_E8M0", -1, 1, 1},
+    [AF_DTYPE_E4M3FNUZ] = {"e4m3fnuz", "F8_E4M3FNUZ", -1, 1, 1},
+    [AF_DTYPE_E5M2FNUZ] = {"e5m2fnuz", "F8_E5M2FNUZ", -1, 1, 1},
+    [AF_DTYPE_F4] = {"f4", "F4", -1, 2, 1},
+    [AF_DTYPE_F6_E2M3] = {"f6_e2m3", "F6_E2M3", -1, 4, 3},
+    [AF_DTYPE_F6_E3M2] = {"f6_e3m2", "F6_E3M2", -1, 4, 3},
+    [AF_DTYPE_C64] = {"c64", "C64", -1, 1, 8},
 };
 
 const af_dtype_info *af_dtype_get(af_dtype t)

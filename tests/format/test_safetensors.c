@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "format/weights.h"
+#include "tensor/codec.h"
 #include "test.h"
 
 #include <unistd.h>
@@ -123,6 +124,38 @@ static void test_reader_finds_tensors_and_metadata(void **state)
     assert_int_equal(af_safetensors_meta_count(s), 2);
     af_safetensors_close(s);
     free(p);
+}
+
+/* Every type of the format has a size; those that cannot be decoded are known to be so. */
+static void test_every_type_of_the_format_is_known(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int bytes; /* of 8 elements */
+        bool decoded;
+    } types[] = {{"BOOL", 8, true},        {"U8", 8, true},       {"I8", 8, true},
+                 {"F8_E5M2", 8, true},     {"F8_E4M3", 8, true},  {"I16", 16, true},
+                 {"U16", 16, true},        {"F16", 16, true},     {"BF16", 16, true},
+                 {"I32", 32, true},        {"U32", 32, true},     {"F32", 32, true},
+                 {"F64", 64, true},        {"I64", 64, true},     {"U64", 64, true},
+                 {"C64", 64, false},       {"F8_E8M0", 8, false}, {"F4", 4, false},
+                 {"F6_E2M3", 6, false},    {"F6_E3M2", 6, false}, {"F8_E4M3FNUZ", 8, false},
+                 {"F8_E5M2FNUZ", 8, false}};
+    for (size_t i = 0; i < AF_LEN(types); i++) {
+        char header[128];
+        af_error err = {0};
+        af_safetensors *st = NULL;
+        uint64_t size;
+        snprintf(header, sizeof header, "{" T("a", "%s", "[2,4]", "[0,%d]") "}", types[i].name,
+                 types[i].bytes);
+        uint8_t *p = file_of(header, (uint64_t)types[i].bytes, &size);
+        CHECK_OK(af_safetensors_parse(&st, p, size, "f", &err), err);
+        const af_stored *t = af_safetensors_find(st, "a");
+        CHECK_MSG(t && af_codec_can_decode(t->dtype) == types[i].decoded, "%s", types[i].name);
+        af_safetensors_close(st);
+        free(p);
+    }
 }
 
 static void test_unaligned_tensors_can_be_indexed(void **state)
@@ -285,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_reader_rejects_hostile_files),
         cmocka_unit_test(test_reader_rejects_absurd_header_lengths),
         cmocka_unit_test(test_reader_finds_tensors_and_metadata),
+        cmocka_unit_test(test_every_type_of_the_format_is_known),
         cmocka_unit_test(test_unaligned_tensors_can_be_indexed),
         cmocka_unit_test(test_written_files_read_back),
         cmocka_unit_test(test_shards_and_index),
