@@ -6,17 +6,22 @@
 #include "afinar/train.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 static volatile int stop_asked;
+static volatile sig_atomic_t silent;
 
 /* The first Ctrl-C asks for a checkpoint and a clean end; the second ends at once. */
 static void on_interrupt(int sig)
 {
+    static const char word[] = "\nstopping with a checkpoint (once more: at once)\n";
     if (stop_asked) {
         signal(sig, SIG_DFL);
         raise(sig);
     }
     stop_asked = 1;
+    if (!silent)
+        (void)!write(STDERR_FILENO, word, sizeof word - 1);
 }
 
 static void listen_for_interrupts(void)
@@ -94,6 +99,7 @@ int cmd_train(int argc, char **argv)
     const af_train_hooks hooks = {&line, af_progress_step, af_progress_say, &stop_asked};
     af_train_result result;
     af_error err = {0};
+    silent = common.quiet;
     listen_for_interrupts();
     const af_status st = af_train(arg[0], arg + 1, count - 1, &hooks, &result, &err);
     af_log_set(NULL, NULL);

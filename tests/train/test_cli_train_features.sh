@@ -235,6 +235,7 @@ until grep -q '^step' "$tmp/err" 2> /dev/null; do kill -0 $pid; done
 kill -INT $pid
 wait $pid || die "Ctrl-C: exit $?"
 grep -q "stopped after step" "$tmp/err" || die "the run did not say that it stopped"
+grep -q "^stopping with a checkpoint (once more: at once)" "$tmp/err" || die "Ctrl-C is not answered"
 [ "$(ls -d "$tmp"/cut/checkpoint-* | wc -l)" = 1 ] && [ ! -e "$tmp/cut/adapter_model.safetensors" ]
 train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto
 same long cut
