@@ -91,8 +91,9 @@ af_status af_merge_top_prepare(af_merge_task *t, af_error *err)
     for (int k = 0; k < t->n; k++) {
         const double density = t->w[k].density;
         t->cut[k].all = density >= 1;
+        t->cut[k].lo = UINT32_MAX; /* none */
         const int64_t keep = (int64_t)AF_MAX(1, (int64_t)(density * (double)t->count));
-        if (!t->cut[k].all)
+        if (!t->cut[k].all && density > 0)
             rank[n++] = (af_merge_rank){.set = k, .rank = t->count - keep};
     }
     if (n == 0)

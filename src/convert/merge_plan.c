@@ -131,6 +131,8 @@ static af_status add_item(af_merge_run *r, int slice, const char *like, int64_t 
         m->source[m->n] = src;
         m->tensor[m->n++] = x;
     }
+    for (int i = 0; i < m->n && is_head(m->name); i++)
+        r->untied |= !r->in[m->source[i]->model]->config.tie_word_embeddings;
     r->items++;
     return settle_shape(r, m, err);
 }
@@ -160,6 +162,20 @@ static af_status check_layers(const af_merge_run *r, af_error *err)
     return AF_OK;
 }
 
+/* The head of a model that has one of its own, and none of the models before it in the slice; NULL
+ * when that is the first, or there is none. */
+static const char *later_head(const af_merge_run *r, int slice)
+{
+    const af_merge_slice *s = &r->config->slice[slice];
+    for (int k = 0; k < s->sources; k++) {
+        const af_given *in = r->in[s->source[k].model];
+        for (int i = 0; i < in->count; i++)
+            if (is_head(in->tensor[i].name) && (k == 0 || !in->config.tie_word_embeddings))
+                return k ? in->tensor[i].name : NULL;
+    }
+    return NULL;
+}
+
 /* The tensors outside the layers: the embedding from the first slice, the rest from the last. */
 static af_status add_outer(af_merge_run *r, bool before, af_error *err)
 {
@@ -174,7 +190,8 @@ static af_status add_outer(af_merge_run *r, bool before, af_error *err)
         if (st != AF_OK)
             return st;
     }
-    return AF_OK;
+    const char *head = before ? NULL : later_head(r, slice);
+    return head ? add_item(r, slice, head, -1, -1, 0, err) : AF_OK;
 }
 
 static af_status add_slice(af_merge_run *r, int slice, af_error *err)

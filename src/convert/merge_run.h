@@ -51,6 +51,7 @@ typedef struct af_merge_run {
     af_merge_item *item;
     int items;
     int64_t layers; /* of the result */
+    bool untied;    /* a model has a head that is not its embedding: so has the result */
     af_merge_tokens tokens;
     af_merge_watch *watch;
     af_pool *pool;

@@ -131,6 +131,10 @@ af_status af_merge_text(const af_merge_run *r, const af_folder *f, af_error *err
     for (int i = 0; i < r->items; i++)
         if (r->item[i].embed)
             put_number(config, "vocab_size", r->item[i].dim[0]);
+    if (r->untied && shape->config.tie_word_embeddings) {
+        json_t *text = json_object_get(config, "text_config");
+        json_object_set_new(text ? text : config, "tie_word_embeddings", json_false());
+    }
     if (r->items)
         af_config_set_dtype(config, r->item[0].dtype);
     AF_TRY(af_folder_json(f, "config.json", config, err));

@@ -84,32 +84,6 @@ static void test_every_family_that_gguf_can_say_agrees_with_its_source(void **st
     scratch_free(&d);
 }
 
-/* A tied model has no head of its own: one that is stored would be used. */
-static void copy_without_head(const char *from, const char *to)
-{
-    af_error err = {0};
-    af_weights *w = NULL;
-    af_safetensors_writer *out = NULL;
-    CHECK_OK(af_weights_open(&w, from, &err), err);
-    CHECK_OK(af_safetensors_writer_new(&out, to, 0, &err), err);
-    for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < af_weights_count(w); i++) {
-            const af_stored *t = af_weights_at(w, i);
-            if (strcmp(t->name, "lm_head.weight") == 0)
-                continue;
-            if (pass)
-                CHECK_OK(af_safetensors_writer_data(out, t->data, t->bytes, &err), err);
-            else
-                CHECK_OK(af_safetensors_writer_add(out, t->name, t->dtype, t->dim, t->ndim, &err),
-                         err);
-        }
-        if (!pass)
-            CHECK_OK(af_safetensors_writer_begin(out, &err), err);
-    }
-    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
-    af_weights_close(w);
-}
-
 /* A model of the golden folder with some keys of its config replaced. */
 static void patched(char *out, size_t size, const scratch_dir *d, const char *name,
                     const char *patch)

@@ -4,6 +4,8 @@
 #include "base/buf.h"
 #include "convert/convert_report.h"
 
+#include <jansson.h>
+
 enum { PATH = 1024 };
 
 static char old_dir[PATH];
@@ -203,6 +205,62 @@ static void test_mixed_inputs_without_a_dtype_give_f32(void **state)
     }
 }
 
+/* A tied model beside one with a head of its own, in either order: the result has a head. */
+static void test_a_head_of_its_own_is_merged_with_a_tied_one(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        scratch_dir d = scratch_new();
+        af_error err = {0};
+        af_weights *w = NULL, *a = NULL, *b = NULL;
+        char text[3 * PATH], config[PATH], tied[PATH], out[PATH], path[PATH];
+        CHECK_OK(af_dir_make(join(tied, sizeof tied, d.path, "tied"), &err), err);
+        copy_without_head("models/a/model.safetensors",
+                          join(path, sizeof path, tied, "model.safetensors"));
+        json_t *c = json_load_file("models/a/config.json", 0, NULL);
+        json_object_set_new(c, "tie_word_embeddings", json_true());
+        assert_int_equal(json_dump_file(c, join(path, sizeof path, tied, "config.json"), 0), 0);
+        json_decref(c);
+        snprintf(text, sizeof text,
+                 "merge_method: linear\nparameters: {weight: 1}\nmodels: [{model: %s}, {model: "
+                 "%s}]\n",
+                 first ? "models/b" : tied, first ? tied : "models/b");
+        write_config(&d, text, config, sizeof config);
+        merge(config, join(out, sizeof out, d.path, "out"), 0, 1);
+        CHECK_OK(af_weights_open(&w, out, &err), err);
+        CHECK_OK(af_weights_open(&a, tied, &err), err);
+        CHECK_OK(af_weights_open(&b, "models/b", &err), err);
+        const af_stored *head = af_weights_find(w, "lm_head.weight");
+        assert_non_null(head);
+        const float *x = head->data, *y = af_weights_find(a, "model.embed_tokens.weight")->data,
+                    *z = af_weights_find(b, "lm_head.weight")->data;
+        for (int64_t i = 0; i < af_weight_count(head); i++)
+            assert_true(fabsf(x[i] - (y[i] + z[i]) / 2) < 1e-6f);
+        c = json_load_file(join(path, sizeof path, out, "config.json"), 0, NULL);
+        assert_true(json_is_false(json_object_get(c, "tie_word_embeddings")));
+        json_decref(c);
+        af_weights_close(w);
+        af_weights_close(a);
+        af_weights_close(b);
+        scratch_free(&d);
+    }
+}
+
+static void test_density_nought_keeps_nothing(void **state)
+{
+    scratch_dir d = scratch_new();
+    char config[PATH], out[PATH];
+    (void)state;
+    write_config(&d,
+                 "merge_method: ties\nbase_model: models/base\nmodels:\n"
+                 "  - {model: models/a, parameters: {weight: 1, density: 0}}\n"
+                 "  - {model: models/b, parameters: {weight: 1, density: 0}}\n",
+                 config, sizeof config);
+    merge(config, join(out, sizeof out, d.path, "out"), 0, 1);
+    assert_true(same_tensors(out, "models/base"));
+    scratch_free(&d);
+}
+
 static void test_what_a_file_gets_wrong_is_named(void **state)
 {
     static const struct {
@@ -314,6 +372,8 @@ int main(void)
         cmocka_unit_test(test_same_seed_same_bytes_any_threads),
         cmocka_unit_test(test_a_model_with_itself_is_itself_bit_for_bit),
         cmocka_unit_test(test_mixed_inputs_without_a_dtype_give_f32),
+        cmocka_unit_test(test_a_head_of_its_own_is_merged_with_a_tied_one),
+        cmocka_unit_test(test_density_nought_keeps_nothing),
         cmocka_unit_test(test_what_a_file_gets_wrong_is_named),
         cmocka_unit_test(test_plan_writes_nothing_and_counts),
         cmocka_unit_test(test_output_that_is_an_input_is_refused),
