@@ -33,6 +33,26 @@ static const af_stored *find_ints(const af_safetensors *f, const char *name)
     return t && t->ndim == 2 && (t->dtype == AF_DTYPE_I32 || t->dtype == AF_DTYPE_I64) ? t : NULL;
 }
 
+/* Padding before or behind a row; between its tokens it would have a place, and windows a width,
+ * that rows without it have not. */
+static af_status check_mask(const rows *r, const char *path, af_error *err)
+{
+    for (int64_t b = 0; b < r->B; b++) {
+        int64_t ended = -1;
+        const bool *mask = r->mask + b * r->T;
+        for (int64_t t = 1; t < r->T; t++) {
+            if (mask[t - 1] && !mask[t] && ended < 0)
+                ended = t;
+            else if (mask[t] && ended >= 0)
+                return af_fail(err, AF_EUNSUPPORTED,
+                               "%s: row %" PRId64 " of attention_mask has a hole at %" PRId64
+                               ": padding is before or behind the tokens",
+                               path, b, ended);
+        }
+    }
+    return AF_OK;
+}
+
 static af_status read_rows(rows *out, const char *path, af_error *err)
 {
     af_status st = AF_OK;
@@ -62,6 +82,8 @@ static af_status read_rows(rows *out, const char *path, af_error *err)
         AF_TRY(read_ints(mask, m, "attention_mask", err));
     for (uint64_t i = 0; m && i < n; i++)
         r.mask[i] = mask[i] != 0;
+    if (m)
+        AF_TRY(check_mask(&r, path, err));
     *out = r;
     r = (rows){0};
 done:

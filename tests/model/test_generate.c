@@ -3,6 +3,8 @@
 #include "model_case.h"
 
 #include "afinar/model.h"
+#include "base/file.h"
+#include "format/safetensors.h"
 #include "graph/node.h"
 #include "model/model_state.h"
 #include "model/sample.h"
@@ -310,6 +312,51 @@ static void test_sampling_draws_from_the_right_distribution(void **state)
     check_shares("greedy", (af_sample_opts){.temperature = 0}, (double[]){1}, 1);
 }
 
+static void write_ids(const char *path, const int32_t *ids, const int32_t *mask, int64_t n)
+{
+    af_safetensors_writer *w;
+    af_error err = {0};
+    const int64_t dim[2] = {1, n};
+    const uint64_t bytes = (uint64_t)n * sizeof *ids;
+    CHECK_OK(af_safetensors_writer_new(&w, path, 0, &err), err);
+    CHECK_OK(af_safetensors_writer_add(w, "input_ids", AF_DTYPE_I32, dim, 2, &err), err);
+    CHECK_OK(af_safetensors_writer_add(w, "attention_mask", AF_DTYPE_I32, dim, 2, &err), err);
+    CHECK_OK(af_safetensors_writer_begin(w, &err), err);
+    CHECK_OK(af_safetensors_writer_data(w, ids, bytes, &err), err);
+    CHECK_OK(af_safetensors_writer_data(w, mask, bytes, &err), err);
+    CHECK_OK(af_safetensors_writer_commit(w, &err), err);
+}
+
+/* Positions count from the first token of a row, so padding may not lie between tokens. */
+static void test_padding_is_before_or_behind_the_tokens(void **state)
+{
+    (void)state;
+    enum { N = 5 };
+    static const struct {
+        int32_t mask[N];
+        bool fine;
+    } cases[] = {{{0, 0, 1, 1, 1}, true}, {{1, 1, 1, 0, 0}, true},  {{0, 1, 1, 1, 0}, true},
+                 {{0, 0, 0, 0, 0}, true}, {{1, 0, 1, 1, 1}, false}, {{1, 1, 0, 0, 1}, false},
+                 {{0, 1, 0, 1, 0}, false}};
+    const int32_t ids[N] = {3, 9, 4, 11, 30};
+    char dir[4096], in[] = "/tmp/af_ids_XXXXXX", out[64];
+    af_model *m = open_model("qwen2_tiny", dir, sizeof dir);
+    assert_non_null(m);
+    assert_non_null(mkdtemp(in));
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char path[64];
+        af_error err = {0};
+        snprintf(path, sizeof path, "%s/ids.safetensors", in);
+        snprintf(out, sizeof out, "%s/logits.safetensors", in);
+        write_ids(path, ids, cases[i].mask, N);
+        const bool fine = af_model_logits_file(m, path, out, &err) == AF_OK;
+        CHECK_MSG(fine == cases[i].fine, "case %zu: %s", i, fine ? "passes" : err.msg);
+    }
+    af_error err = {0};
+    CHECK_OK(af_path_remove(in, &err), err);
+    af_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_caches_equal_recomputation),
         cmocka_unit_test(test_a_conversation_reuses_the_cache),
         cmocka_unit_test(test_later_tokens_do_not_change_earlier_logits),
+        cmocka_unit_test(test_padding_is_before_or_behind_the_tokens),
         cmocka_unit_test(test_seeds_reproduce),
         cmocka_unit_test(test_sampling_draws_from_the_right_distribution),
     };
