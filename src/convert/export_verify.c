@@ -4,8 +4,10 @@
  * A wrong permutation, scale, norm or rotation moves them by as much as they spread. */
 #include "convert/export_verify.h"
 
+#include "afinar/chat.h"
 #include "afinar/model.h"
 #include "base/base.h"
+#include "base/log.h"
 #include "convert/turn_text.h"
 #include "model/model_state.h"
 
@@ -110,7 +112,54 @@ static double allowed_error(double bits)
                         : 0.95;
 }
 
-/* The tokenizer of the file says the same ids, and the end of a turn stops. */
+/* 1 when the two tokenizers give other ids for a text, 0 when they agree or one cannot. */
+static int cuts_differ(const af_tokenizer *a, const af_tokenizer *b, const char *text, uint64_t n,
+                       bool special)
+{
+    af_encoding x = {0}, y = {0};
+    const bool both = af_tokenizer_encode(a, &x, text, n, special, NULL) == AF_OK &&
+                      af_tokenizer_encode(b, &y, text, n, special, NULL) == AF_OK;
+    const bool same =
+        x.count == y.count && memcmp(x.ids, y.ids, (size_t)x.count * sizeof *x.ids) == 0;
+    af_encoding_clear(&x);
+    af_encoding_clear(&y);
+    return both && !same;
+}
+
+/* What a GGUF file says of a tokenizer is less than tokenizer.json does. Whoever reads the file
+ * cuts texts as our own reader of it: where that is not what was trained with, it is said. */
+static void compare_tokens(af_model *a, af_model *b)
+{
+    static const char *const texts[] = {
+        "The quick brown fox jumps over the lazy dog, and then it counts to 12.",
+        "def add(a, b):\n    return a + b  # sum of two numbers\n",
+        " a blank in front, 1234567 of them,\n\n\tand don't I'LL ...",
+        "na\xc3\xafve caf\xc3\xa9, \xe6\x9d\xb1\xe4\xba\xac, \xd0\x9c\xd0\xbe\xd1\x81\xd0\xba"};
+    static const char row[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi there.\"}, "
+                              "{\"role\": \"assistant\", \"content\": \"Hello!\"}]}";
+    const af_tokenizer *x, *y;
+    const af_template *chat;
+    char *text = NULL;
+    uint64_t n = 0;
+    int other = 0;
+    if (af_model_tokenizer(a, &x, NULL) != AF_OK || af_model_tokenizer(b, &y, NULL) != AF_OK)
+        return;
+    for (size_t i = 0; i < AF_LEN(texts); i++)
+        other += cuts_differ(x, y, texts[i], strlen(texts[i]), true);
+    const bool talks =
+        af_model_template(a, &chat, NULL) == AF_OK &&
+        af_template_render_row(chat, row, strlen(row), &text, &n, NULL, NULL) == AF_OK;
+    const bool chats = talks && cuts_differ(x, y, text, n, false);
+    free(text);
+    if (other || chats)
+        af_say(
+            AF_LOG_WARN,
+            "the tokenizer that GGUF can describe cuts %d of %d sample texts%s into other tokens "
+            "than tokenizer.json: so will programs that read the file",
+            other, (int)AF_LEN(texts), chats ? " and a conversation" : "");
+}
+
+/* The end of a turn stops. */
 static af_status check_turns(const char *written, af_verify_result *r, af_error *err)
 {
     af_turn_text t = {0};
@@ -142,6 +191,7 @@ af_status af_export_verify(const char *model, const char *adapter, const char *w
     }
     AF_TRY(af_model_open(&a, model, &o, err));
     AF_TRY(run_prompts(a, b, &s, err));
+    compare_tokens(a, b);
     AF_TRY(check_turns(written, out, err));
     out->logit_error = s.spread2 > 0 ? sqrt(s.diff2 / s.spread2) : sqrt(s.diff2);
     out->same_top = s.same_top;

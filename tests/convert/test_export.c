@@ -1,6 +1,8 @@
 /* test_export.c - GGUF and back, adapters in other formats, verification, Modelfile. */
 #include "convert_case.h"
 
+#include "base/log.h"
+
 #include "base/hash.h"
 #include "convert/imatrix.h"
 #include "format/gguf.h"
@@ -389,6 +391,46 @@ static void test_importance_matrices_are_read_and_written(void **state)
     scratch_free(&d);
 }
 
+static void count_cuts(void *user, af_log_level level, const char *line)
+{
+    *(int *)user += level == AF_LOG_WARN && strstr(line, "other tokens than tokenizer.json");
+}
+
+/* GGUF has no place for a normalizer: texts are cut in other ways, which must not be silent. */
+static void test_a_tokenizer_that_gguf_changes_is_told(void **state)
+{
+    (void)state;
+    for (int lower = 0; lower < 2; lower++) {
+        static const char *const files[] = {"config.json", "model.safetensors",
+                                            "tokenizer_config.json"};
+        scratch_dir d = scratch_new();
+        char from[PATH], model[PATH], path[PATH], out[PATH];
+        af_error err = {0};
+        af_convert_report *r = NULL;
+        af_verify_result v;
+        int warnings = 0;
+        gold(from, sizeof from, "gguf_models/llama/hf");
+        CHECK_OK(af_dir_make(join(model, sizeof model, d.path, "model"), &err), err);
+        for (size_t i = 0; i < AF_LEN(files); i++)
+            CHECK_OK(af_file_copy_into(from, model, files[i], &err), err);
+        json_t *t = json_load_file(join(path, sizeof path, from, "tokenizer.json"), 0, NULL);
+        assert_non_null(t);
+        if (lower)
+            json_object_set_new(t, "normalizer", json_pack("{s:s}", "type", "Lowercase"));
+        assert_int_equal(json_dump_file(t, join(path, sizeof path, model, "tokenizer.json"), 0), 0);
+        json_decref(t);
+        af_log_set(count_cuts, &warnings);
+        CHECK_OK(af_export(model, join(out, sizeof out, d.path, "m.gguf"),
+                           &(af_export_opts){.type = "f32"}, &r, &v, &err),
+                 err);
+        af_log_set(NULL, NULL);
+        assert_true(v.ok);
+        assert_int_equal(warnings, lower);
+        af_convert_report_free(r);
+        scratch_free(&d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_adapter_gguf_has_the_strength_of_rslora),
         cmocka_unit_test(test_adapters_go_to_mlx_and_back),
         cmocka_unit_test(test_modelfile_stops_at_the_end_of_a_turn),
+        cmocka_unit_test(test_a_tokenizer_that_gguf_changes_is_told),
         cmocka_unit_test(test_importance_matrices_are_read_and_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
