@@ -79,7 +79,7 @@ static void say_odd(af_given *in, const af_given_view *v)
 {
     af_given_view base = *v;
     base.module = NULL;
-    base.saved = NULL;
+    base.saved = in->resized ? v->saved : NULL; /* the base has fewer rows */
     af_say(AF_LOG_WARN, "tensor '%s' of %s '%s' has values that are NaN or infinite", v->t->name,
            af_given_view_finite(&base) ? "the adapter for" : "model", in->path);
     in->odd_said = true;

@@ -166,6 +166,8 @@ void af_given_close(af_given *in)
     af_adapter_free(in->adapter);
     af_source_close(in->source);
     af_weights_close(in->weights);
+    if (in->resized)
+        af_model_spec_clear(&in->wide);
     if (in->has_config)
         af_hf_config_clear(&in->config);
     af_arena_clear(&in->arena);
@@ -192,7 +194,7 @@ af_status af_given_spec(af_given *in, const af_model_spec **out, af_error *err)
 {
     const af_status st = open_source(in, err);
     if (st == AF_OK)
-        *out = af_source_spec(in->source);
+        *out = in->resized ? &in->wide : af_source_spec(in->source);
     return st;
 }
 
@@ -217,6 +219,40 @@ static af_status untie(af_given *in, af_error *err)
     return AF_OK;
 }
 
+/* The vocabulary was changed before the adapter was trained: embedding and head are its own. */
+static af_status resize(af_given *in, const char *dir, int64_t rows, af_error *err)
+{
+    af_status st = AF_OK;
+    if (af_given_is_gguf(in) || !in->may_resize || !in->config.raw)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "'%s' has %" PRId64 " rows of embedding, '%s' has %" PRId64
+                       ": merge it alone into a folder of the model first (afinar merge)",
+                       dir, rows, in->path, in->config.vocab_size);
+    const bool tied = in->config.tie_word_embeddings && !in->untied;
+    for (int i = 0; i < in->count; i++) {
+        char name[NAME_BYTES];
+        af_given_tensor *t = &in->tensor[i];
+        af_source_own_name(in->source, t->name, name, sizeof name);
+        const bool head = strcmp(name, "lm_head.weight") == 0;
+        if (head && tied) { /* a copy of the embedding, which is no longer that */
+            memmove(t, t + 1, (size_t)(in->count - i - 1) * sizeof *t);
+            in->count--;
+            i--;
+        } else if (head || strcmp(name, "model.embed_tokens.weight") == 0) {
+            t->dim[0] = rows;
+        }
+    }
+    af_hf_config c = in->config;
+    c.tie_word_embeddings = tied;
+    in->config.vocab_size = c.vocab_size = rows;
+    json_t *text = json_object_get(in->config.raw, "text_config");
+    json_object_set_new(text ? text : in->config.raw, "vocab_size", json_integer(rows));
+    AF_TRY(af_model_spec_init(&in->wide, &c, err));
+    in->resized = true;
+done:
+    return st;
+}
+
 static bool has_tokenizer(const char *dir)
 {
     char *path = af_path_join(dir, "tokenizer.json");
@@ -230,11 +266,19 @@ af_status af_given_read_adapter(af_given *in, const char *dir, af_adapter **out,
     af_status st = AF_OK;
     const af_model_spec *spec;
     bool unties = false;
+    int64_t rows = 0;
     AF_TRY(af_adapter_unties(&unties, dir, err));
     if (unties)
         AF_TRY(untie(in, err));
     AF_TRY(af_given_spec(in, &spec, err));
-    AF_TRY(af_adapter_read(out, spec, dir, err));
+    AF_TRY(af_adapter_vocab(&rows, dir, err));
+    if (rows && rows != spec->vocab && !in->resized) {
+        AF_TRY(resize(in, dir, rows, err));
+        AF_TRY(af_given_spec(in, &spec, err));
+        AF_TRY(af_adapter_read_resized(out, spec, dir, err));
+    } else {
+        AF_TRY(af_adapter_read(out, spec, dir, err));
+    }
     const bool first = in->adapters_read++ == 0;
     const char *copy = first ? af_arena_strdup(&in->arena, dir) : NULL;
     in->texts = copy && has_tokenizer(dir) && af_adapter_has_template(dir) ? copy : NULL;
@@ -272,7 +316,7 @@ static void find_adapter_part(af_given_view *v)
         return;
     const int m = a->spec->tensor[i].module;
     v->saved = a->saved[i];
-    if (!v->saved && m >= 0 && a->module[m].rank)
+    if ((!v->saved || a->resized) && m >= 0 && a->module[m].rank)
         v->module = &a->module[m];
     v->embedding = m >= 0 && a->spec->module[m].group == AF_GROUP_EMBED;
 }
@@ -379,11 +423,10 @@ static void read_base(const af_given_view *v, int64_t from, int64_t n, float *ou
 void af_given_view_rows(const af_given_view *v, int64_t from, int64_t n, float *out)
 {
     const int64_t cols = af_given_cols(v->t);
-    if (v->saved) {
+    if (v->saved)
         memcpy(out, v->saved + from * cols, (size_t)(n * cols) * sizeof *out);
-        return;
-    }
-    read_base(v, from, n, out);
+    else
+        read_base(v, from, n, out);
     if (v->module && v->embedding)
         af_adapter_apply_embedding(v->module, out, from, n, cols, v->t->dim[0]);
     else if (v->module)

@@ -39,6 +39,9 @@ typedef struct af_given {
     bool any_quantised;
     bool odd_said; /* that a value is not finite */
     bool untied;   /* the adapter has an embedding or head of its own */
+    bool may_resize;
+    bool resized; /* the adapter has another vocabulary: config, tensors and `wide` have that */
+    af_model_spec wide;
     af_arena arena;
 } af_given;
 

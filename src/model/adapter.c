@@ -316,7 +316,11 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     low_name(name, m, 'B');
     AF_TRY(read_tensor(a, &am->b, w, name, m->out, am->rank, used, err));
     snprintf(name, sizeof name, PREFIX "%s.base_layer.weight", m->path);
-    if (m->layer < 0 && find_stored(a, w, name)) { /* PEFT stores a targeted embedding's base too */
+    if (m->layer < 0 && a->resized) {
+        const af_tensor_spec *t = &a->spec->tensor[m->weight];
+        AF_TRY(read_tensor(a, &a->saved[m->weight], w, name, t->dim[0], t->dim[1], used, err));
+    } else if (m->layer < 0 &&
+               find_stored(a, w, name)) { /* PEFT stores a targeted embedding's base too */
         af_say(AF_LOG_WARN, "the adapter's own copy of '%s' is not used; the model's is", m->path);
         (*used)++;
     }
@@ -328,6 +332,38 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     }
 done:
     return st;
+}
+
+static bool is_copy(const char *name)
+{
+    static const char *const ends[] = {".modules_to_save.weight", ".original_module.weight"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < AF_LEN(ends); i++)
+        if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Embedding and head where the vocabulary was changed: stored whole, whatever the config says, and
+ * those of modules_to_save once more under the names PEFT has for them while it trains. */
+static af_status read_resized(af_adapter *a, const af_weights *w, int *used, af_error *err)
+{
+    const af_model_spec *s = a->spec;
+    char name[NAME_BYTES];
+    for (int i = 0; i < s->tensors; i++) {
+        const af_tensor_spec *t = &s->tensor[i];
+        if ((t->slot != AF_SLOT_EMBED && t->slot != AF_SLOT_HEAD) || a->saved[i])
+            continue;
+        saved_name(s, t, name);
+        const af_status st = read_tensor(a, &a->saved[i], w, name, t->dim[0], t->dim[1], used, err);
+        if (st != AF_OK)
+            return st;
+    }
+    for (int i = 0; i < af_weights_count(w); i++)
+        *used += is_copy(af_weights_at(w, i)->name);
+    if (s->tied && find_stored(a, w, PREFIX "lm_head.weight"))
+        (*used)++; /* the same values */
+    return AF_OK;
 }
 
 static af_status read_values(af_adapter *a, const char *dir, af_error *err)
@@ -347,10 +383,12 @@ static af_status read_values(af_adapter *a, const char *dir, af_error *err)
     for (int i = 0; i < s->tensors; i++) {
         const af_tensor_spec *t = &s->tensor[i];
         saved_name(s, t, name);
-        if (a->saved[i])
+        if (a->saved[i] && (t->module < 0 || !a->module[t->module].rank))
             AF_TRY(read_tensor(a, &a->saved[i], w, name, t->dim[0], t->ndim > 1 ? t->dim[1] : 1,
                                &used, err));
     }
+    if (a->resized)
+        AF_TRY(read_resized(a, w, &used, err));
     used += other_senses(a, w);
     if (used != af_weights_count(w))
         AF_TRY(af_fail(err, AF_EFORMAT,
@@ -362,7 +400,8 @@ done:
     return st;
 }
 
-af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir, af_error *err)
+static af_status read_folder(af_adapter **out, const af_model_spec *s, const char *dir,
+                             bool resized, af_error *err)
 {
     af_status st = AF_OK;
     af_adapter *a = NULL;
@@ -372,6 +411,7 @@ af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_file_read(&text, &size, path, AF_ADAPTER_CONFIG_MAX, err));
     AF_TRY(create(&a, s, err));
+    a->resized = resized;
     AF_TRY(af_adapter_config_parse(&a->config, &a->arena, text, size, path, err));
     AF_TRY(lay_out(a, err));
     AF_TRY(lay_out_saved(a, err));
@@ -385,29 +425,15 @@ done:
     return st;
 }
 
-bool af_adapter_config_unties(const af_adapter_config *c)
+af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir, af_error *err)
 {
-    return af_path_ends_in("model.embed_tokens", c->modules_to_save, c->save_count) ||
-           af_path_ends_in("lm_head", c->modules_to_save, c->save_count);
+    return read_folder(out, s, dir, false, err);
 }
 
-af_status af_adapter_unties(bool *out, const char *dir, af_error *err)
+af_status af_adapter_read_resized(af_adapter **out, const af_model_spec *s, const char *dir,
+                                  af_error *err)
 {
-    af_status st = AF_OK;
-    af_arena arena = {0};
-    af_adapter_config c = {0};
-    char *text = NULL, *path = af_path_join(dir, "adapter_config.json");
-    uint64_t size;
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    AF_TRY(af_file_read(&text, &size, path, AF_ADAPTER_CONFIG_MAX, err));
-    AF_TRY(af_adapter_config_parse(&c, &arena, text, size, path, err));
-    *out = af_adapter_config_unties(&c);
-done:
-    af_arena_clear(&arena);
-    free(text);
-    free(path);
-    return st;
+    return read_folder(out, s, dir, true, err);
 }
 
 /* ---- mix ---- */

@@ -54,6 +54,7 @@ typedef struct af_adapter {
     const af_model_spec *spec;
     af_adapter_module *module; /* by spec module */
     float **saved;             /* by spec tensor: modules_to_save, else NULL */
+    bool resized;              /* the spec has its vocabulary, not the base's */
     af_arena arena;
 } af_adapter;
 
@@ -69,6 +70,13 @@ AF_CHECKED af_status af_adapter_new(af_adapter **out, const af_adapter_config *c
 /* From a PEFT folder. */
 AF_CHECKED af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir,
                                      af_error *err);
+/* Rows of the embedding or head that the folder has whole, 0 when it has neither. PEFT writes them
+ * when the vocabulary was changed before training. */
+AF_CHECKED af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err);
+/* As af_adapter_read, for a spec with the vocabulary of the adapter: embedding and head come from
+ * the folder, also where low-rank parts lie over them. For merging alone. */
+AF_CHECKED af_status af_adapter_read_resized(af_adapter **out, const af_model_spec *s,
+                                             const char *dir, af_error *err);
 /* sum of weight[i] * adapter i, as one adapter of the summed ranks (no DoRA). */
 AF_CHECKED af_status af_adapter_mix(af_adapter **out, const af_adapter *const *in,
                                     const double *weight, int n, af_error *err);

@@ -138,6 +138,84 @@ static void test_texts_beside_an_adapter_go_with_it(void **state)
     }
 }
 
+/* The adapter of the goldens with an embedding and a head of 130 rows: row r is r, and -r. */
+static void make_resized(const char *dir)
+{
+    enum { ROWS = 130, COLS = 32 };
+    static const char *const names[] = {"base_model.model.model.embed_tokens.weight",
+                                        "base_model.model.lm_head.weight",
+                                        "base_model.model.lm_head.original_module.weight"};
+    static const int64_t dim[] = {ROWS, COLS};
+    static float x[ROWS * COLS];
+    af_error err = {0};
+    af_weights *w = NULL;
+    af_safetensors_writer *out = NULL;
+    char from[PATH], path[PATH];
+    gold(from, sizeof from, "peft/lora");
+    CHECK_OK(af_dir_make(dir, &err), err);
+    CHECK_OK(af_file_copy_into(from, dir, "adapter_config.json", &err), err);
+    CHECK_OK(af_weights_open(&w, join(path, sizeof path, from, "adapter_model.safetensors"), &err),
+             err);
+    CHECK_OK(af_safetensors_writer_new(
+                 &out, join(path, sizeof path, dir, "adapter_model.safetensors"), 0, &err),
+             err);
+    for (int i = 0; i < af_weights_count(w); i++) {
+        const af_stored *t = af_weights_at(w, i);
+        CHECK_OK(af_safetensors_writer_add(out, t->name, t->dtype, t->dim, t->ndim, &err), err);
+    }
+    for (size_t i = 0; i < AF_LEN(names); i++)
+        CHECK_OK(af_safetensors_writer_add(out, names[i], AF_DTYPE_F32, dim, 2, &err), err);
+    CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    for (int i = 0; i < af_weights_count(w); i++) {
+        const af_stored *t = af_weights_at(w, i);
+        CHECK_OK(af_safetensors_writer_data(out, t->data, t->bytes, &err), err);
+    }
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        for (int k = 0; k < ROWS * COLS; k++)
+            x[k] = (float)(i == 0 ? k / COLS : -(k / COLS));
+        CHECK_OK(af_safetensors_writer_data(out, x, sizeof x, &err), err);
+    }
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+    af_weights_close(w);
+}
+
+/* Tokens were added before training: PEFT stores embedding and head, whatever the config says. */
+static void test_an_adapter_with_more_tokens_is_merged(void **state)
+{
+    scratch_dir d = scratch_new();
+    af_error err = {0};
+    af_weights *w = NULL;
+    char base[PATH], adapter[PATH], out[PATH], path[PATH];
+    (void)state;
+    gold(base, sizeof base, "merge/models/base");
+    make_resized(join(adapter, sizeof adapter, d.path, "adapter"));
+    merge_one(base, adapter, join(out, sizeof out, d.path, "out"));
+    CHECK_OK(af_weights_open(&w, out, &err), err);
+    for (int i = 0; i < 2; i++) {
+        const af_stored *t = af_weights_find(w, i ? "lm_head.weight" : "model.embed_tokens.weight");
+        assert_true(t && t->dim[0] == 130);
+        for (int k = 0; k < 130 * 32; k++)
+            assert_true(((const float *)t->data)[k] == (float)(i ? -(k / 32) : k / 32));
+    }
+    af_weights_close(w);
+    gold(path, sizeof path, "peft/lora.safetensors");
+    const tensor_gap g = compare_files(out, path, "merged.f32.", 0);
+    assert_true(g.off == 0); /* the low-rank parts as ever */
+    char *config = NULL;
+    uint64_t n = 0;
+    CHECK_OK(af_file_read(&config, &n, join(path, sizeof path, out, "config.json"), 1 << 20, &err),
+             err);
+    assert_non_null(strstr(config, "\"vocab_size\": 130"));
+    free(config);
+    const af_merge_adapter_opts two = {
+        .adapter = {adapter, adapter}, .weight = {1, 1}, .adapters = 2, .threads = 1};
+    assert_int_equal(
+        af_merge_adapters(base, join(out, sizeof out, d.path, "two"), &two, NULL, &err),
+        AF_EUNSUPPORTED);
+    CHECK_MSG(strstr(err.msg, "130 rows") && strstr(err.msg, "has 128"), "%s", err.msg);
+    scratch_free(&d);
+}
+
 static void read_f32(const af_weights *w, const char *name, const float **x, int64_t dim[2])
 {
     const af_stored *t = af_weights_find(w, name);
@@ -349,6 +427,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merged_weights_are_those_of_peft),
         cmocka_unit_test(test_texts_beside_an_adapter_go_with_it),
+        cmocka_unit_test(test_an_adapter_with_more_tokens_is_merged),
         cmocka_unit_test(test_mixtures_are_those_of_peft),
         cmocka_unit_test(test_dare_keeps_its_share_and_makes_up_for_the_rest),
         cmocka_unit_test(test_extracted_adapters_are_the_best_of_their_rank),

@@ -1,0 +1,53 @@
+/* adapter_vocab.c - what an adapter's folder says of embeddings and head before it is read. */
+#include "base/file.h"
+#include "format/weights.h"
+#include "model/adapter.h"
+#include "model/adapter_config.h"
+
+bool af_adapter_config_unties(const af_adapter_config *c)
+{
+    return af_path_ends_in("model.embed_tokens", c->modules_to_save, c->save_count) ||
+           af_path_ends_in("lm_head", c->modules_to_save, c->save_count);
+}
+
+af_status af_adapter_unties(bool *out, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    af_arena arena = {0};
+    af_adapter_config c = {0};
+    char *text = NULL, *path = af_path_join(dir, "adapter_config.json");
+    uint64_t size;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_file_read(&text, &size, path, AF_ADAPTER_CONFIG_MAX, err));
+    AF_TRY(af_adapter_config_parse(&c, &arena, text, size, path, err));
+    *out = af_adapter_config_unties(&c);
+done:
+    af_arena_clear(&arena);
+    free(text);
+    free(path);
+    return st;
+}
+
+af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err)
+{
+    static const char *const ends[] = {".embed_tokens.weight", ".embed_tokens.base_layer.weight",
+                                       ".lm_head.weight", ".lm_head.base_layer.weight"};
+    af_weights *w = NULL;
+    char *file = af_path_join(dir, "adapter_model.safetensors");
+    *out = 0;
+    af_status st = file ? AF_OK : af_fail_nomem(err, "a path", strlen(dir));
+    if (st == AF_OK)
+        st = af_weights_open(&w, af_file_exists(file) ? file : dir, err);
+    for (int i = 0; st == AF_OK && i < af_weights_count(w); i++) {
+        const af_stored *t = af_weights_at(w, i);
+        const size_t n = strlen(t->name);
+        for (size_t k = 0; k < AF_LEN(ends); k++)
+            if (t->ndim == 2 && n > strlen(ends[k]) &&
+                strcmp(t->name + n - strlen(ends[k]), ends[k]) == 0)
+                *out = t->dim[0];
+    }
+    af_weights_close(w);
+    free(file);
+    return st;
+}
