@@ -83,7 +83,9 @@ af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double se
     put_number(&b, "eval_loss", loss);
     put_number(&b, "eval_accuracy", accuracy);
     put_number(&b, "eval_runtime", seconds);
-    put_number(&b, "eval_samples_per_second", seconds > 0 ? (double)t->eval_items / seconds : 0);
+    const double rate = seconds > 0 ? (double)t->eval_items / seconds : 0;
+    put_number(&b, "eval_samples_per_second", rate);
+    put_number(&b, "eval_steps_per_second", rate); /* a record is a step */
     af_status st = append_row(t, &b, err);
     af_buf_clear(&b);
     static const char *const tags[] = {"eval/loss", "eval/accuracy", "eval/runtime"};
@@ -274,9 +276,13 @@ af_status af_metrics_results(const af_trainer *t, af_error *err)
         (double)(t->progress.micro * t->run->micro_batch_size) / (double)af_stream_items(t->stream);
     json_t *train = final_record(t, history, epoch), *all = json_object();
     json_object_del(train, "step");
-    for (size_t i = 0; i < json_array_size(history); i++)
-        if (json_object_get(json_array_get(history, i), "eval_loss"))
-            eval = json_array_get(history, i);
+    const bool best = t->run->load_best && t->progress.best_step > 0; /* that is what was written */
+    for (size_t i = 0; i < json_array_size(history); i++) {
+        json_t *row = json_array_get(history, i);
+        if (json_object_get(row, "eval_loss") &&
+            (!best || json_integer_value(json_object_get(row, "step")) == t->progress.best_step))
+            eval = row;
+    }
     json_object_del(eval, "step");
     if (!train || !all || (eval && json_object_update(all, eval) != 0) ||
         json_object_update(all, train) != 0)

@@ -202,6 +202,7 @@ train unkept $rough
 [ "$(best unkept best_model_checkpoint)" = null ] || die "$(best unkept best_model_checkpoint) is named, and not there"
 train kept $rough load_best_model_at_end=true
 cmp "$(best kept best_model_checkpoint)/adapter_model.safetensors" "$tmp/kept/adapter_model.safetensors"
+grep -q "\"eval_loss\": $(best kept best_metric)" "$tmp/kept/eval_results.json" || die "eval_results.json is not of the model beside it"
 # also where all are worse than what was there before the run
 train spoilt $rough max_steps=3 learning_rate=20 load_best_model_at_end=true
 evals=$(sed -n 's/.*"eval_loss": \([^,]*\),.*/\1/p' "$tmp/spoilt/metrics.jsonl")
