@@ -455,6 +455,8 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     c->mlp_bias = get_bool(&s, "mlp_bias", false);
     c->bos_token_id = get_int(&s, "bos_token_id", -1);
     c->padding_row = c->pad_token_id = get_int(&s, "pad_token_id", -1);
+    if (!json_object_get(s.obj, "pad_token_id"))
+        c->padding_row = f->pad - 1;
     c->eos_count = get_ids(&s, "eos_token_id", c->eos_token_id);
     get_dtype(&s, c);
     get_ropes(&s, c, f);

@@ -155,6 +155,31 @@ static void test_family_details(void **state)
     af_hf_config_clear(&c);
 }
 
+/* torch's padding_idx: the class's own when the config has no word on it. */
+static void test_rows_of_padding_by_family(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t row;
+    } cases[] = {
+        {CONFIG("llama", ""), -1},
+        {CONFIG("gemma2", ""), 0},
+        {CONFIG("olmo2", ""), 1},
+        {CONFIG("olmo2", ",\"pad_token_id\":null"), -1},
+        {CONFIG("gemma", ",\"pad_token_id\":7"), 7},
+        {CONFIG("phi3", ""), 32000},
+        {CONFIG("smollm3", ""), 128004},
+        {CONFIG("qwen3", ""), -1},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_hf_config c = {0};
+        parse(&c, cases[i].text);
+        CHECK_MSG(c.padding_row == cases[i].row, "%s: row %d", cases[i].text, (int)c.padding_row);
+        af_hf_config_clear(&c);
+    }
+}
+
 /* Keys that transformers reads in one family and not in another, or in one spelling first. */
 static void test_keys_are_read_where_transformers_reads_them(void **state)
 {
@@ -382,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_v4_and_v5_spellings_agree),
         cmocka_unit_test(test_sliding_layers_by_family),
         cmocka_unit_test(test_family_details),
+        cmocka_unit_test(test_rows_of_padding_by_family),
         cmocka_unit_test(test_keys_are_read_where_transformers_reads_them),
         cmocka_unit_test(test_longrope),
         cmocka_unit_test(test_wrong_values_have_one_clear_error),
