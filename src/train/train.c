@@ -230,6 +230,29 @@ static void say_left_out(const af_trainer *t)
                           "the loss that balances the experts");
 }
 
+/* What is done as it was said, and was perhaps not meant. */
+static void say_doubts(const af_trainer *t)
+{
+    const int64_t rows = af_stream_items(t->stream);
+    const int64_t batch = t->run->micro_batch_size * t->run->accumulation;
+    if (batch > rows)
+        af_trainer_say(t,
+                       "warning: a step takes %" PRId64
+                       " rows (micro_batch_size x gradient_accumulation_steps), and there are "
+                       "%" PRId64 ": they come more than once in it",
+                       batch, rows);
+    if (t->schedule.o.warmup > t->steps)
+        af_trainer_say(
+            t, "warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,
+            t->schedule.o.warmup, t->steps);
+    const int64_t context = af_spec_context(t->spec);
+    if (context > 0 && (int64_t)t->store.longest > context)
+        af_trainer_say(t,
+                       "warning: the longest record has %" PRId64
+                       " tokens, the model's context is %" PRId64,
+                       (int64_t)t->store.longest, context);
+}
+
 static void say_plan(const af_trainer *t)
 {
     af_trainer_say(t, "device: %s, computing in %s", af_device_text(t->device),
@@ -264,16 +287,7 @@ static void say_plan(const af_trainer *t)
                        on_cpu(t) ? "of them" : "more, where they are free,");
     say_experts(t);
     say_left_out(t);
-    if (t->schedule.o.warmup > t->steps)
-        af_trainer_say(
-            t, "warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,
-            t->schedule.o.warmup, t->steps);
-    const int64_t context = af_spec_context(t->spec);
-    if (context > 0 && (int64_t)t->store.longest > context)
-        af_trainer_say(t,
-                       "warning: the longest record has %" PRId64
-                       " tokens, the model's context is %" PRId64,
-                       (int64_t)t->store.longest, context);
+    say_doubts(t);
 }
 
 /* A run that goes on in another folder leaves its best checkpoint behind. */

@@ -209,6 +209,9 @@ evals=$(sed -n 's/.*"eval_loss": \([^,]*\),.*/\1/p' "$tmp/spoilt/metrics.jsonl")
 [ "$(echo "$evals" | sort -g | head -1)" = "$(echo "$evals" | head -1)" ] || die "the run made something better: this says nothing"
 [ "$(best spoilt best_global_step)" = "$(echo "$evals" | sed 1d | cat -n | sort -gk2 | head -1 | awk '{print $1}')" ] || die "the best step is $(best spoilt best_global_step)"
 cmp "$(best spoilt best_model_checkpoint)/adapter_model.safetensors" "$tmp/spoilt/adapter_model.safetensors"
+# more rows in a step than there are
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/more" max_steps=1 micro_batch_size=40 gradient_accumulation_steps=2 2> "$tmp/err"
+grep -q "warning: a step takes 80 rows .* there are 64: " "$tmp/err" || die "nothing is said of records that come twice in a step"
 # its last step is logged, whatever logging_steps says, and the mean is that of all steps
 train rare $worse logging_steps=30
 [ "$(grep -c '"loss"' "$tmp/rare/metrics.jsonl")" = 1 ] || die "the step at which a run stopped early is not logged"
