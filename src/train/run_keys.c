@@ -129,7 +129,8 @@ const af_key af_keys[] = {
     {"warmup_ratio", AF_KEY_F64, AT(warmup_ratio), 0, 1, "0", "share of the run that warms up",
      {0}, 0, NULL},
     {"cosine_min_lr_ratio", AF_KEY_F64, AT(min_lr_ratio), 0, 1, "0",
-     "where the learning rate ends, as a share of the peak", {"min_lr_ratio"}, AF_NEED_COSINE, NULL},
+     "where the learning rate ends, as a share of the peak", {"min_lr_ratio"}, AF_NEED_COSINE,
+     NULL},
     {"lr_power", AF_KEY_F64, AT(lr_power), 0, 100, "1", "exponent of the polynomial schedule", {0},
      AF_NEED_POLYNOMIAL, NULL},
     {"lr_cycles", AF_KEY_F64, AT(lr_cycles), 0, 1e6, "1", "cycles of cosine_with_restarts",
@@ -246,7 +247,7 @@ const char *af_key_suggest(const char *given)
     int least = 0, least_letters = 0;
     char wrong[128]; /* in small letters, as all keys are; no key is as long */
     size_t n = 0;
-    for (; given[n] && n < sizeof wrong - 1; n++)
+    for (; n < sizeof wrong - 1 && given[n]; n++)
         wrong[n] = (char)(given[n] >= 'A' && given[n] <= 'Z' ? given[n] + ('a' - 'A') : given[n]);
     wrong[n] = '\0';
     const int length = (int)strlen(wrong), most = AF_MIN(AF_MAX(2, length / 4), length - 1);
