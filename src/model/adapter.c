@@ -400,6 +400,18 @@ done:
     return st;
 }
 
+static af_status check_vocab(const af_model_spec *s, const char *dir, af_error *err)
+{
+    int64_t rows = 0;
+    const af_status st = af_adapter_vocab(&rows, dir, err);
+    if (st == AF_OK && rows && rows != s->vocab)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "'%s' was trained with %" PRId64 " tokens, the model has %" PRId64
+                       ": merge it into a folder first (afinar merge)",
+                       dir, rows, s->vocab);
+    return st;
+}
+
 static af_status read_folder(af_adapter **out, const af_model_spec *s, const char *dir,
                              bool resized, af_error *err)
 {
@@ -415,6 +427,7 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     AF_TRY(af_adapter_config_parse(&a->config, &a->arena, text, size, path, err));
     AF_TRY(lay_out(a, err));
     AF_TRY(lay_out_saved(a, err));
+    AF_TRY(check_vocab(s, dir, err));
     AF_TRY(read_values(a, dir, err));
     *out = a;
     a = NULL;

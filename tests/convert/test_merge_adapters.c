@@ -2,6 +2,7 @@
  * models. */
 #include "convert_case.h"
 
+#include "afinar/model.h"
 #include "afinar/text.h"
 #include "format/chat_template.h"
 
@@ -213,6 +214,11 @@ static void test_an_adapter_with_more_tokens_is_merged(void **state)
         af_merge_adapters(base, join(out, sizeof out, d.path, "two"), &two, NULL, &err),
         AF_EUNSUPPORTED);
     CHECK_MSG(strstr(err.msg, "130 rows") && strstr(err.msg, "has 128"), "%s", err.msg);
+    af_model *m = NULL;
+    const af_model_opts o = {
+        .device = "cpu", .adapter = {adapter}, .adapter_weight = {1}, .adapters = 1};
+    assert_int_equal(af_model_open(&m, base, &o, &err), AF_EUNSUPPORTED);
+    CHECK_MSG(strstr(err.msg, "130 tokens") && strstr(err.msg, "merge it"), "%s", err.msg);
     scratch_free(&d);
 }
 
