@@ -57,13 +57,20 @@ static bool same_file(const char *a, const char *b, const char *name)
     return same;
 }
 
+/* With the file that names its special tokens. */
+static bool is_whole(const char *dir)
+{
+    return has_file(dir, "tokenizer.json") && has_file(dir, "tokenizer_config.json");
+}
+
 bool af_adapter_own_tokenizer(const char *dir, const char *base, int64_t rows)
 {
-    return af_dir_exists(base) && has_file(dir, "tokenizer.json") &&
-           !same_file(dir, base, "tokenizer.json") && fits(dir, rows);
+    return af_dir_exists(base) && is_whole(dir) && !same_file(dir, base, "tokenizer.json") &&
+           fits(dir, rows);
 }
 
 bool af_adapter_has_tokenizer(const char *dir, const char *base, int64_t rows)
 {
-    return same_file(dir, base, "tokenizer.json") || af_adapter_own_tokenizer(dir, base, rows);
+    return is_whole(dir) &&
+           (same_file(dir, base, "tokenizer.json") || af_adapter_own_tokenizer(dir, base, rows));
 }

@@ -97,12 +97,15 @@ static void make_with_texts(const char *dir, const char *from, const char *const
     for (int i = 0; i < 2; i++)
         CHECK_OK(af_file_copy_into(from, dir, files[i], &err), err);
     put_text(dir, "tokenizer.json", tokenizer);
-    put_text(dir, "tokenizer_config.json", config);
+    if (config)
+        put_text(dir, "tokenizer_config.json", config);
 }
 
 #define WORDS(more)                                                                                \
     "{\"model\": {\"type\": \"WordLevel\", \"unk_token\": \"a\", \"vocab\": {\"a\": 0, \"b\": "    \
     "1" more "}}}"
+
+#define TRAINED "{\"chat_template\": \"trained with\", \"eos_token\": \"b\"}"
 
 /* An adapter comes with the tokenizer and the template it was trained with, the latter where older
  * versions of transformers wrote it; a tokenizer with more tokens than rows is left. */
@@ -111,8 +114,10 @@ static void test_texts_beside_an_adapter_go_with_it(void **state)
     static const char *const model[] = {"config.json", "model.safetensors"};
     static const char *const peft[] = {"adapter_config.json", "adapter_model.safetensors"};
     static const struct {
-        const char *tokenizer, *token;
-    } cases[] = {{WORDS(", \"new\": 127"), "new"}, {WORDS(", \"new\": 128"), NULL}};
+        const char *tokenizer, *config, *token;
+    } cases[] = {{WORDS(", \"new\": 127"), TRAINED, "new"},
+                 {WORDS(", \"new\": 128"), TRAINED, NULL},
+                 {WORDS(""), NULL, NULL}}; /* no more than a copy of the vocabulary */
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         scratch_dir d = scratch_new();
@@ -126,10 +131,11 @@ static void test_texts_beside_an_adapter_go_with_it(void **state)
         put_text(base, "special_tokens_map.json", "{\"eos_token\": \"a\"}");
         make_with_texts(join(adapter, sizeof adapter, d.path, "adapter"),
                         gold(path, sizeof path, "peft/lora"), peft, cases[i].tokenizer,
-                        "{\"chat_template\": \"trained with\", \"eos_token\": \"b\"}");
+                        cases[i].config);
         merge_one(base, adapter, join(out, sizeof out, d.path, "out"));
         CHECK_OK(af_template_open(&chat, out, &err), err);
-        assert_string_equal(af_template_source(chat, NULL), "trained with");
+        assert_string_equal(af_template_source(chat, NULL),
+                            cases[i].config ? "trained with" : "base");
         CHECK_OK(af_tokenizer_open(&t, out, &err), err);
         assert_int_equal(af_tokenizer_id(t, "new", 3), cases[i].token ? 127 : -1);
         assert_int_equal(af_tokenizer_eos(t), cases[i].token ? 1 : 0);
