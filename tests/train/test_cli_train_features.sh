@@ -209,8 +209,10 @@ rm "$tmp/hurt/run_state.json" "$tmp/hurt/adapter_model.safetensors"
 hurt=$tmp/hurt/checkpoint-$(best kept best_global_step)/adapter_model.safetensors
 printf '\377' | dd of="$hurt" bs=1 seek="$(($(stat -c %s "$hurt") - 3))" conv=notrunc 2> /dev/null
 train hurt $rough load_best_model_at_end=true resume_from_checkpoint=auto 2> "$tmp/err" && die "a damaged model is taken for the best one"
-grep -q "the best model of the run cannot be taken: .*is damaged" "$tmp/err" || die "$(cat "$tmp/err")"
+grep -q "the best model of the run cannot be taken (load_best_model_at_end: false .*is damaged" "$tmp/err" || die "$(cat "$tmp/err")"
 [ ! -e "$tmp/hurt/adapter_model.safetensors" ] || die "a damaged model was written"
+train hurt $rough resume_from_checkpoint=auto
+same hurt unkept
 # also where all are worse than what was there before the run
 train spoilt $rough max_steps=3 learning_rate=20 load_best_model_at_end=true
 evals=$(sed -n 's/.*"eval_loss": \([^,]*\),.*/\1/p' "$tmp/spoilt/metrics.jsonl")
