@@ -122,8 +122,8 @@ static af_status check_rope(const af_model_spec *a, const af_model_spec *b, int 
                        af_rope_scale(y), err);
     for (int k = 0; k < 2; k++) {
         const int64_t length = k ? a->max_positions : 1;
-        af_rope_inv_freq(f, x, a->rotary_dim, a->max_positions, length);
-        af_rope_inv_freq(g, y, b->rotary_dim, b->max_positions, length);
+        af_rope_inv_freq(f, x, a->rope_dim, a->max_positions, length);
+        af_rope_inv_freq(g, y, b->rope_dim, b->max_positions, length);
         for (int i = 0; i < half; i++)
             if (fabsf(f[i] - g[i]) > 1e-5f * fabsf(f[i]))
                 return af_fail(err, AF_EUNSUPPORTED,

@@ -333,10 +333,13 @@ static af_status fill_rope(af_model_spec *s, const af_hf_config *c, af_error *er
         s->rope_by_length |= af_rope_depends_on_length(&s->rope[i]);
     s->max_positions = c->max_position_embeddings;
     const double part = c->rope.type == AF_ROPE_PROPORTIONAL ? 1 : c->rope.partial_rotary_factor;
-    s->rotary_dim = (int)((double)s->head_dim * part);
-    if (s->rotary_dim < 2 || s->rotary_dim % 2 || s->rotary_dim > s->head_dim)
+    s->rope_dim = (int)((double)s->head_dim * part);
+    const bool odd = s->rope_dim % 2 == 1; /* torch rotates whole pairs all the same */
+    s->rotary_dim = s->rope_dim + odd;
+    if (s->rotary_dim < 2 || (odd && (part == 1 || c->rope.type != AF_ROPE_DEFAULT)) ||
+        s->rotary_dim > s->head_dim)
         return af_fail(err, AF_EFORMAT,
-                       "%d rotary dimensions of head_dim %d are not an even number", s->rotary_dim,
+                       "%d rotary dimensions of head_dim %d are not an even number", s->rope_dim,
                        s->head_dim);
     return AF_OK;
 }

@@ -118,6 +118,7 @@ typedef struct af_model_spec {
     const af_arch *arch;
     int64_t vocab, width, ffn, expert_ffn; /* V D F, and F of an expert */
     int layers, heads, kv_heads, head_dim, rotary_dim;
+    int rope_dim; /* what the exponents of the frequencies are shares of: rotary_dim, or 1 less */
     int experts, experts_used;
     int64_t padding_row; /* embeddings[this] gets no gradient; -1 = none */
     bool norm_topk, tied;

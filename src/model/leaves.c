@@ -215,7 +215,7 @@ af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err)
     if (!f)
         return af_fail_nomem(err, "rotary frequencies", (uint64_t)s->rotary_dim * 2);
     for (int r = 0; r < s->ropes; r++) {
-        af_rope_inv_freq(f, &s->rope[r], s->rotary_dim, s->max_positions, length);
+        af_rope_inv_freq(f, &s->rope[r], s->rope_dim, s->max_positions, length);
         AF_TRY(af_tensor_write(l->graph, l->inv_freq[r], f, (uint64_t)s->rotary_dim / 2 * sizeof *f,
                                err));
     }

@@ -17,7 +17,7 @@ static float power(double base, int i, int dim)
 
 static void plain(float *f, double base, int dim)
 {
-    for (int i = 0; i < dim / 2; i++)
+    for (int i = 0; i < (dim + 1) / 2; i++)
         f[i] = 1.0f / power(base, i, dim);
 }
 

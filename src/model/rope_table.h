@@ -5,10 +5,11 @@
 
 #include "format/hf_config.h"
 
-/* Fills inv_freq[rotary_dim / 2] for a batch whose largest position is length - 1 (dynamic and
- * longrope depend on it). `max_positions` is the config's max_position_embeddings. */
-void af_rope_inv_freq(float *inv_freq, const af_rope_config *c, int rotary_dim,
-                      int64_t max_positions, int64_t length);
+/* Fills inv_freq[rope_dim / 2], rounded up for an odd part of a head (default type only), for a
+ * batch whose largest position is length - 1 (dynamic and longrope depend on it). `max_positions`
+ * is the config's max_position_embeddings. */
+void af_rope_inv_freq(float *inv_freq, const af_rope_config *c, int rope_dim, int64_t max_positions,
+                      int64_t length);
 /* What cos and sin are multiplied with. */
 double af_rope_scale(const af_rope_config *c);
 /* True when inv_freq changes with the length of the batch. */

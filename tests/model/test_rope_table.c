@@ -25,6 +25,13 @@ static const struct {
      1.0,
      {0x3f800000, 0x3ea1e89b, 0x3dcccccd, 0x3d0186e3, 0x3c23d70a, 0x3b4f3e38, 0x3a83126f,
       0x39a5cb60}},
+    {"an odd part of the head",
+     {.type = AF_ROPE_DEFAULT, .theta = 1e4},
+     9,
+     2048,
+     10,
+     1.0,
+     {0x3f800000, 0x3e044133, 0x3c88a69b, 0x3b0d3169, 0x3991e2e1}},
     {"a large base",
      {.type = AF_ROPE_DEFAULT, .theta = 1e6},
      24,
@@ -139,7 +146,7 @@ static void test_frequencies_are_those_of_transformers(void **state)
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         float f[64];
         af_rope_inv_freq(f, &cases[i].c, cases[i].dim, cases[i].max_positions, cases[i].length);
-        for (int k = 0; k < cases[i].dim / 2; k++) {
+        for (int k = 0; k < (cases[i].dim + 1) / 2; k++) {
             uint32_t bits;
             memcpy(&bits, &f[k], sizeof bits);
             const int64_t off = (int64_t)bits - (int64_t)cases[i].bits[k];
