@@ -395,6 +395,9 @@ static af_status train(const af_run *run, const af_train_hooks *hooks, af_train_
     af_status st = af_trainer_open(&t, run, hooks, err);
     if (st != AF_OK)
         return st;
+    result->stopped = stop_asked(&t); /* while it was read and tokenised */
+    if (result->stopped)
+        AF_TRY(af_fail(err, AF_ESTOPPED, "stopped before the first step; nothing was written"));
     AF_TRY(af_saver_new(&t.saver, err));
     AF_TRY(start(&t, err));
     AF_TRY(loop(&t, result, err));

@@ -244,6 +244,7 @@ cmp "$tmp/best/adapter_model.safetensors" "$tmp/best/checkpoint-$best/adapter_mo
 
 # Ctrl-C: a checkpoint, exit 0, and the resumed run ends with the same bytes
 train long max_steps=300 lora_dropout=0.1
+: > "$tmp/err" # nothing of another run is to be waited for
 "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/cut" max_steps=300 lora_dropout=0.1 2> "$tmp/err" & pid=$!
 until grep -q '^step' "$tmp/err" 2> /dev/null; do kill -0 $pid; done
 kill -INT $pid
@@ -255,9 +256,21 @@ train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto
 same long cut
 train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto # nothing to do
 
+# Ctrl-C before anything was written
+mkfifo "$tmp/slow"
+"$AFINAR" train "$tmp/slow" output_dir="$tmp/never" 2> "$tmp/err" & pid=$!
+exec 9> "$tmp/slow" # it waits for its run file now
+kill -INT $pid
+cat "$tmp/run.yaml" >&9
+exec 9>&-
+wait $pid || die "Ctrl-C before the first step: exit $?"
+grep -q "stopped before the first step" "$tmp/err" || die "$(cat "$tmp/err")"
+[ ! -e "$tmp/never" ] || die "a run that did not begin left a folder"
+
 # answers while training: each step's once, also over a stop and a resume
 ask='generate_samples=[Hello, "How many?"]'
 asked() { train asked max_steps=300 "$ask" generate_samples_steps=60 generate_samples_tokens=4 "$@"; }
+: > "$tmp/err"
 "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/asked" max_steps=300 "$ask" generate_samples_steps=60 \
     generate_samples_tokens=4 save_steps=50 2> "$tmp/err" & pid=$!
 until grep -q '^step 7[0-9]/' "$tmp/err" 2> /dev/null; do kill -0 $pid; done
