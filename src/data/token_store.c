@@ -1,25 +1,45 @@
 /* token_store.c - see token_store.h for the layout. */
 #include "data/token_store.h"
 #include "base/buf.h"
+#include "base/hash.h"
 
 #include <stdlib.h>
 
 #define MAGIC   0x314b4f54464c4146ull /* "AFLFTOK1" */
-#define VERSION 1u
+#define VERSION 2u
 
 typedef struct header {
     uint64_t magic;
     uint32_t version, longest;
     uint64_t words, records, supervised;
     uint32_t shortest, spare;
-    uint64_t note_size;
+    uint64_t note_size, sum;
 } header;
 
 struct af_token_writer {
     af_out *out;
     af_buf index;
-    header head;
+    header head; /* its sum: of the words so far */
 };
+
+/* FNV-1a of words instead of bytes: a file is read at the speed of memory, and every changed bit
+ * changes the sum. */
+static uint64_t sum_words(uint64_t h, const void *words, uint64_t bytes)
+{
+    const uint32_t *w = words;
+    for (uint64_t i = 0; i < bytes / sizeof *w; i++)
+        h = (h ^ w[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+/* What follows on the words: the index, the note, and the header itself without a sum. */
+static uint64_t sum_rest(header h, const void *index, uint64_t index_bytes, const void *note)
+{
+    uint64_t sum = sum_words(h.sum, index, index_bytes);
+    sum = af_fnv1a(sum, note, h.note_size);
+    h.sum = 0;
+    return af_fnv1a(sum, &h, sizeof h);
+}
 
 af_status af_token_writer_open(af_token_writer **out, const char *path, af_error *err)
 {
@@ -34,6 +54,7 @@ af_status af_token_writer_open(af_token_writer **out, const char *path, af_error
         af_token_writer_abandon(w);
         return st;
     }
+    w->head.sum = AF_FNV_START;
     *out = w;
     return AF_OK;
 }
@@ -52,6 +73,7 @@ af_status af_token_writer_add(af_token_writer *w, const int32_t *ids, const int3
             chunk[m] = (uint32_t)ids[i] | (loss ? 0 : AF_TOKEN_NO_LOSS);
             w->head.supervised += loss && i > 0; /* nothing predicts the first token */
         }
+        w->head.sum = sum_words(w->head.sum, chunk, (uint64_t)m * sizeof chunk[0]);
         st = af_out_write(w->out, chunk, (uint64_t)m * sizeof chunk[0], err);
     }
     af_buf_add(&w->index, &entry, sizeof entry);
@@ -74,12 +96,16 @@ af_status af_token_writer_commit_note(af_token_writer *w, const void *note, uint
 {
     static const uint32_t pad = 0;
     af_status st = AF_OK;
-    if (w->head.words % 2) /* the index is 8-byte aligned */
+    const void *index = w->index.data ? w->index.data : "";
+    if (w->head.words % 2) { /* the index is 8-byte aligned */
+        w->head.sum = sum_words(w->head.sum, &pad, sizeof pad);
         AF_TRY(af_out_write(w->out, &pad, sizeof pad, err));
-    AF_TRY(af_out_write(w->out, w->index.data ? w->index.data : "", w->index.len, err));
+    }
+    AF_TRY(af_out_write(w->out, index, w->index.len, err));
     w->head.magic = MAGIC;
     w->head.version = VERSION;
     w->head.note_size = size;
+    w->head.sum = sum_rest(w->head, index, w->index.len, note);
     AF_TRY(af_out_write(w->out, note, w->head.note_size, err));
     AF_TRY(af_out_patch(w->out, 0, &w->head, sizeof w->head, err));
     st = af_out_commit(w->out, err);
@@ -103,19 +129,26 @@ static af_status bad_store(const char *path, af_error *err)
     return af_fail(err, AF_EFORMAT, "'%s' is not a whole token file", path);
 }
 
-/* The sizes of the header must add up to the file, and every record must lie inside the words. */
+/* The sizes of the header must add up to the file, its sum must be right, and every record must
+ * lie inside the words. */
 static bool consistent(const af_map *m, header *h)
 {
     uint64_t words, index, need;
     if (m->size < sizeof *h)
         return false;
     memcpy(h, m->data, sizeof *h);
-    if (h->magic != MAGIC || h->version != VERSION ||
+    if (h->magic != MAGIC || h->version != VERSION || h->words > m->size ||
         !af_mul_ok(h->words + h->words % 2, 4, &words) ||
         !af_mul_ok(h->records, sizeof(af_token_index), &index) || !af_add_ok(words, index, &need) ||
-        !af_add_ok(need, sizeof *h + h->note_size, &need) || need != m->size)
+        !af_add_ok(need, sizeof *h, &need) || !af_add_ok(need, h->note_size, &need) ||
+        need != m->size)
         return false;
-    const af_token_index *e = (const void *)(m->data + sizeof *h + words);
+    const uint8_t *at = m->data + sizeof *h + words;
+    const uint64_t sum = h->sum;
+    h->sum = sum_words(AF_FNV_START, m->data + sizeof *h, words);
+    if (sum_rest(*h, at, index, at + index) != sum)
+        return false;
+    const af_token_index *e = (const void *)at;
     for (uint64_t i = 0; i < h->records; i++)
         if (e[i].at > h->words || e[i].count > h->words - e[i].at || e[i].count == 0)
             return false;

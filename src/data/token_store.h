@@ -2,8 +2,8 @@
  *
  * A record is a run of 32-bit words: the token id, with the top bit set where the token carries no
  * loss. The file ends with an index (first word, length, source file, line of each record) and a
- * header that is written last, so that a file cut short is never taken for a whole one. Reading
- * needs no memory of its own. */
+ * header with a sum over everything that is written last, so that a file cut short or changed is
+ * never taken for a whole one. Reading needs no memory of its own. */
 #ifndef AF_TOKEN_STORE_H
 #define AF_TOKEN_STORE_H
 

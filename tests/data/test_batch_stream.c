@@ -202,6 +202,27 @@ static void test_cut_store_is_refused(void **state)
     free(bytes);
 }
 
+static void test_changed_store_is_refused(void **state)
+{
+    (void)state;
+    char *bytes;
+    uint64_t size;
+    af_error err = {0};
+    af_token_store store;
+    write_store(7);
+    CHECK_OK(af_file_read(&bytes, &size, path, 1 << 20, &err), err);
+    for (uint64_t at = 0; at < size; at += at < 128 ? 1 : 19) {
+        bytes[at] ^= (char)(1 << at % 8);
+        CHECK_OK(af_file_write(path, bytes, size, &err), err);
+        assert_int_equal(af_token_store_open(&store, path, &err), AF_EFORMAT);
+        bytes[at] ^= (char)(1 << at % 8);
+    }
+    CHECK_OK(af_file_write(path, bytes, size, &err), err);
+    CHECK_OK(af_token_store_open(&store, path, &err), err);
+    af_token_store_close(&store);
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +231,7 @@ int main(void)
         cmocka_unit_test(test_stream_is_complete_and_resumable),
         cmocka_unit_test(test_sequential_packing_ignores_windows),
         cmocka_unit_test(test_cut_store_is_refused),
+        cmocka_unit_test(test_changed_store_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
