@@ -5,6 +5,7 @@
 
 #include "afinar/train.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -17,11 +18,14 @@ static void on_interrupt(int sig)
     static const char word[] = "\nstopping with a checkpoint (once more: at once)\n";
     if (stop_asked) {
         signal(sig, SIG_DFL);
-        raise(sig);
+        raise(sig); /* comes when this has returned */
+        return;
     }
     stop_asked = 1;
+    const int was = errno; /* of whatever was interrupted */
     if (!silent)
         (void)!write(STDERR_FILENO, word, sizeof word - 1);
+    errno = was;
 }
 
 static void listen_for_interrupts(void)

@@ -268,6 +268,17 @@ exec 9>&-
 wait $pid || die "Ctrl-C before the first step: exit $?"
 grep -q "stopped before the first step" "$tmp/err" || die "$(cat "$tmp/err")"
 [ ! -e "$tmp/never" ] || die "a run that did not begin left a folder"
+# and twice: it ends at once, and does not promise a checkpoint once more
+: > "$tmp/err"
+"$AFINAR" train "$tmp/slow" output_dir="$tmp/never" 2> "$tmp/err" & pid=$!
+exec 9> "$tmp/slow"
+kill -INT $pid
+until grep -q "^stopping with a checkpoint" "$tmp/err"; do kill -0 $pid; done
+kill -INT $pid
+rc=0; wait $pid 2> /dev/null || rc=$?
+exec 9>&-
+[ $rc = 130 ] || die "a second Ctrl-C: exit $rc"
+[ "$(grep -c "^stopping with a checkpoint" "$tmp/err")" = 1 ] || die "a second Ctrl-C: $(cat "$tmp/err")"
 
 # answers while training: each step's once, also over a stop and a resume
 ask='generate_samples=[Hello, "How many?"]'
