@@ -53,6 +53,8 @@ af_parsed af_opts_parse(const char *command, const char *about, const char *posi
 /* Prints "afinar COMMAND: message" on stderr; the exit status to return. */
 int af_report(const char *command, const af_error *err);
 
+/* An error where the device that was asked for is not there: before anything is written. */
+af_status af_cli_has_device(const af_common *c, af_error *err);
 /* For a command whose work is the CPU's: an error where the device that was asked for is not there,
  * a word where it is. */
 af_status af_cli_on_cpu(const char *command, const af_common *c, af_error *err);

@@ -109,7 +109,9 @@ int cmd_quantize(int argc, char **argv)
     }
     if (eval && find_data(eval, &err) != AF_OK)
         return af_report("quantize", &err);
-    if (!eval && !o.imatrix_data && af_cli_on_cpu("quantize", &common, &err) != AF_OK)
+    const bool computes = eval || o.imatrix_data;
+    if ((computes ? af_cli_has_device(&common, &err) : af_cli_on_cpu("quantize", &common, &err)) !=
+        AF_OK)
         return af_report("quantize", &err);
     af_cli_log(&common);
     af_cli_discard_when_stopped(out);

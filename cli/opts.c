@@ -194,18 +194,26 @@ int af_report(const char *command, const af_error *err)
     return AF_EXIT_FAILED;
 }
 
+static bool asks_for_gpu(const af_common *c)
+{
+    return strcmp(c->device, "auto") != 0 && strcmp(c->device, "cpu") != 0;
+}
+
+af_status af_cli_has_device(const af_common *c, af_error *err)
+{
+    af_device *d = NULL;
+    const af_status st = asks_for_gpu(c) ? af_device_open(&d, c->device, 1, err) : AF_OK;
+    if (st == AF_OK)
+        af_device_close(d);
+    return st;
+}
+
 af_status af_cli_on_cpu(const char *command, const af_common *c, af_error *err)
 {
-    af_device *d;
-    if (!strcmp(c->device, "auto") || !strcmp(c->device, "cpu"))
-        return AF_OK;
-    const af_status st = af_device_open(&d, c->device, 1, err);
-    if (st != AF_OK)
-        return st;
-    if (!c->quiet)
+    const af_status st = af_cli_has_device(c, err);
+    if (st == AF_OK && asks_for_gpu(c) && !c->quiet)
         fprintf(stderr, "note: %s computes on the CPU, not on %s\n", command, c->device);
-    af_device_close(d);
-    return AF_OK;
+    return st;
 }
 
 bool af_tty(FILE *f)

@@ -57,7 +57,7 @@ grep -q "cannot make folder.*file.*XDG_CACHE_HOME" "$tmp/err" || die "cache: $(c
 [ ! -e "$tmp/uncached" ] || die "a run that did not start left a folder"
 
 # a device that is not there is an error also of commands that would not compute on it
-for words in "quantize --type nf4" merge export; do
+for words in "quantize --type nf4" "quantize --type q8_0 --eval $AF_GOLDEN/models/data/train.jsonl" merge export; do
     set -- $words
     "$AFINAR" "$@" "$AF_GOLDEN/models/qwen2" --adapter "$AF_GOLDEN/runs/qwen2/lora/initial_adapter" -o "$tmp/$1.gguf" --device cuda:77 \
         > /dev/null 2> "$tmp/err" && die "$1 takes a device that is not there"
