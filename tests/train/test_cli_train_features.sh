@@ -466,5 +466,11 @@ if ! grep -qa __asan_init "$AFINAR"; then
     "$AFINAR" train "$tmp/full.yaml" output_dir="$tmp/resident" base_model="$AF_SOURCE/examples/demo/base" \
         datasets="[{path: $AF_SOURCE/examples/demo/train.jsonl}]" learning_rate=1e-5 val_set_size=8 eval_steps=1 load_best_model_at_end=true 2> "$tmp/err"
     grep -Eq 'resident at most, [0-9.]* expected \([+-]([0-9]|1[01])\.' "$tmp/err" || die "$(grep 'resident at most' "$tmp/err")"
+    # nor do the tokens of a large dataset stay because they were checked
+    awk 'BEGIN { for (i = 0; i < 6000; i++) { printf "{\"text\": \"%d", i; for (k = 0; k < 250; k++) printf " x"; print "\"}" } }' > "$tmp/large.jsonl"
+    for again in made kept; do
+        "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/large_$again" datasets="[{path: $tmp/large.jsonl}]" max_steps=1 2> "$tmp/err"
+        grep -Eq 'resident at most, [0-9.]* expected \([+-]([0-9]|1[0-9])\.' "$tmp/err" || die "large, $again: $(grep 'resident at most' "$tmp/err")"
+    done
 fi
 echo "every feature"
