@@ -207,7 +207,8 @@ static void get_ropes(source *s, af_hf_config *c, const af_family *f)
         get_rope(s, local, &c->arena, &c->local_rope);
     }
     const double part = c->rope.partial_rotary_factor;
-    if (f->partial == 0 && c->rope.type == AF_ROPE_DEFAULT && part > 0 && part <= 1)
+    const bool known = strcmp(f->model_type, c->model_type) == 0; /* others may read it */
+    if (known && f->partial == 0 && c->rope.type == AF_ROPE_DEFAULT && part > 0 && part <= 1)
         /* this family does not read it */
         c->rope.partial_rotary_factor = c->local_rope.partial_rotary_factor = 1;
     if (c->rope.type == AF_ROPE_LONGROPE && c->rope.factor == 1 &&

@@ -191,6 +191,9 @@ static void test_keys_are_read_where_transformers_reads_them(void **state)
         const char *act;
     } cases[] = {
         {CONFIG("llama", ",\"partial_rotary_factor\":0.5"), 1, 1e4, AF_ROPE_DEFAULT, "silu"},
+        {CONFIG("newer", ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1e4,"
+                         "\"partial_rotary_factor\":0.5}"),
+         0.5, 1e4, AF_ROPE_DEFAULT, "silu"},
         {CONFIG("phi3", ",\"partial_rotary_factor\":0.5"), 0.5, 1e4, AF_ROPE_DEFAULT, "silu"},
         {CONFIG("qwen2", ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5},"
                          "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"
