@@ -253,14 +253,16 @@ static void saved_name(const af_model_spec *s, const af_tensor_spec *t, char nam
 }
 
 /* Finds a tensor by its name. Inside a model of several senses the text model is called as the
- * version of transformers had it, or as when it is alone. */
+ * version of transformers had it, or as when it is alone; and where it is alone (a GGUF file of
+ * such a model) the adapter may be of the whole. */
 static const af_stored *find_stored(const af_adapter *a, const af_weights *w, const char *name)
 {
-    static const char *const others[] = {"language_model.model.", "model."};
+    static const char *const others[] = {"model.language_model.", "language_model.model.",
+                                         "model."};
     const char *inner = a->spec->inner, *rest = name + strlen(PREFIX);
     const af_stored *t = af_weights_find(w, name);
     char other[NAME_BYTES + 32];
-    if (strcmp(inner, "model.") == 0 || strncmp(rest, inner, strlen(inner)) != 0)
+    if (strncmp(rest, inner, strlen(inner)) != 0)
         return t;
     for (size_t i = 0; i < AF_LEN(others) && !t; i++) {
         snprintf(other, sizeof other, PREFIX "%s%s", others[i], rest + strlen(inner));

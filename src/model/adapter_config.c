@@ -107,12 +107,26 @@ static bool is_entry(const char *path, const char *const *list, int n)
     return false;
 }
 
+/* Part of what is trained whole, which PEFT never adapts beside: a name of modules_to_save stands
+ * between dots anywhere in the path. */
+static bool is_saved(const char *path, const char *const *list, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const size_t k = strlen(list[i]);
+        for (const char *p = k ? strstr(path, list[i]) : NULL; p; p = strstr(p + 1, list[i]))
+            if ((p == path || p[-1] == '.') && (p[k] == '.' || p[k] == '\0'))
+                return true;
+    }
+    return false;
+}
+
 static af_status is_target(bool *out, const af_adapter_config *c, const af_module_spec *m,
                            af_error *err)
 {
     af_status st = AF_OK;
-    bool hit = false, excluded = af_path_in_list(m->path, c->exclude, c->exclude_count);
-    if (c->exclude_regex)
+    bool hit = false, excluded = af_path_in_list(m->path, c->exclude, c->exclude_count) ||
+                                 is_saved(m->path, c->modules_to_save, c->save_count);
+    if (c->exclude_regex && !excluded)
         AF_TRY(full_match(&excluded, c->exclude_regex, m->path, err));
     if (c->target_regex && strcmp(c->target_regex, "all-linear") == 0)
         hit = m->layer >= 0 && layer_chosen(c, m->layer);

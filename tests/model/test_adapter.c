@@ -528,6 +528,35 @@ static void test_a_head_beside_chosen_layers_is_a_target(void **state)
     case_close(&c);
 }
 
+/* What modules_to_save names is trained whole and not adapted, as in PEFT. */
+static void test_modules_to_save_are_no_targets(void **state)
+{
+    (void)state;
+    static const char *const target[] = {"q_proj", "up_proj", "lm_head"};
+    static const char *const saved[] = {"lm_head", "layers.0.mlp.up_proj"};
+    model_case c;
+    af_error err = {0};
+    af_adapter *a = NULL;
+    open_base(&c, "llama3_tiny", true);
+    const af_model_spec *s = af_source_spec(c.source);
+    const af_adapter_config config = {.r = 4,
+                                      .alpha = 8,
+                                      .target = target,
+                                      .target_count = 3,
+                                      .exclude_regex = "nothing",
+                                      .modules_to_save = saved,
+                                      .save_count = 2};
+    CHECK_OK(af_adapter_outline(&a, &config, s, &err), err);
+    for (int i = 0; i < s->modules; i++) {
+        const char *path = s->module[i].path;
+        const bool want = strstr(path, ".q_proj") ||
+                          (strstr(path, ".up_proj") && strcmp(path, "model.layers.0.mlp.up_proj"));
+        CHECK_MSG((a->module[i].rank == 4) == want, "%s has rank %d", path, a->module[i].rank);
+    }
+    af_adapter_free(a);
+    case_close(&c);
+}
+
 /* The config of a golden as the text part of a model of several senses. */
 static void nested_spec(af_hf_config *config, af_model_spec *spec, const char *golden)
 {
@@ -580,12 +609,14 @@ static void test_text_parts_of_larger_models_have_their_names(void **state)
         for (size_t i = 0; i < AF_LEN(stored); i++)
             CHECK_MSG((af_weights_find(w, stored[i]) != NULL) != alone, "%s", stored[i]);
         af_weights_close(w);
-        CHECK_OK(af_adapter_read(&back, &spec, dir, &err), err);
-        for (int i = 0; i < spec.modules; i++)
-            if (a->module[i].rank)
-                assert_memory_equal(a->module[i].a, back->module[i].a,
-                                    (size_t)(2 * spec.module[i].in) * sizeof(float));
-        af_adapter_free(back);
+        for (int k = 0; k < 2; k++) { /* a GGUF file has the text part alone */
+            CHECK_OK(af_adapter_read(&back, k ? af_source_spec(c.source) : &spec, dir, &err), err);
+            for (int i = 0; i < spec.modules; i++)
+                if (a->module[i].rank)
+                    assert_memory_equal(a->module[i].a, back->module[i].a,
+                                        (size_t)(2 * spec.module[i].in) * sizeof(float));
+            af_adapter_free(back);
+        }
         af_adapter_free(a);
     }
     const af_adapter_config regex = {.r = 2, .target_regex = "model\\.language_model\\..*q_proj"};
@@ -611,6 +642,7 @@ int main(void)
         cmocka_unit_test(test_text_parts_of_larger_models_have_their_names),
         cmocka_unit_test(test_misspelt_names_of_a_fresh_adapter_are_refused),
         cmocka_unit_test(test_a_head_beside_chosen_layers_is_a_target),
+        cmocka_unit_test(test_modules_to_save_are_no_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
