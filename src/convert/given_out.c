@@ -6,6 +6,7 @@
 #include "convert/gguf_meta.h"
 #include "convert/gguf_text.h"
 #include "format/chat_template.h"
+#include "model/adapter_texts.h"
 
 #include <stdatomic.h>
 
@@ -117,9 +118,11 @@ static af_status own_text(const af_given *in, const af_folder *f, json_t **confi
     return af_folder_copy_text(f, in->path, err);
 }
 
-/* The tokenizer an adapter was trained with takes the place of the base's, all files of it. */
-static af_status take_tokenizer(const char *from, const af_folder *f, af_error *err)
+/* The tokenizer an adapter was trained with takes the place of the base's, all files of it. Where
+ * it is the base's, the older forms of its vocabulary that only the base has stay true. */
+static af_status take_tokenizer(const af_given *in, const af_folder *f, af_error *err)
 {
+    enum { FORMS = 6 }; /* names from here on: the vocabulary once more */
     static const char *const names[] = {"tokenizer.json",
                                         "tokenizer_config.json",
                                         "special_tokens_map.json",
@@ -131,14 +134,15 @@ static af_status take_tokenizer(const char *from, const af_folder *f, af_error *
                                         "vocab.txt",
                                         "tokenizer.model",
                                         "spiece.model"};
-    for (size_t i = 0; i < AF_LEN(names); i++) {
+    const bool own = af_adapter_own_tokenizer(in->tokens, in->path, in->config.vocab_size);
+    for (size_t i = 0; i < (own ? AF_LEN(names) : FORMS); i++) {
         char *path = af_path_join(f->temp, names[i]);
         af_status st = path ? AF_OK : af_fail_nomem(err, "a path", strlen(f->temp));
         if (path && af_file_exists(path))
             st = af_path_remove(path, err);
         free(path);
         if (st == AF_OK)
-            st = af_file_copy_into(from, f->temp, names[i], err);
+            st = af_file_copy_into(in->tokens, f->temp, names[i], err);
         if (st != AF_OK)
             return st;
     }
@@ -153,7 +157,7 @@ af_status af_given_text(const af_given *in, const af_folder *f, json_t **config,
     if (in->texts || in->tokens)
         AF_TRY(af_folder_template(&text, in->texts ? in->texts : f->temp, err));
     if (in->tokens)
-        AF_TRY(take_tokenizer(in->tokens, f, err));
+        AF_TRY(take_tokenizer(in, f, err));
     if (text)
         AF_TRY(af_template_put(f->temp, text, strlen(text), err));
 done:

@@ -117,7 +117,8 @@ static void test_texts_beside_an_adapter_go_with_it(void **state)
         const char *tokenizer, *config, *token;
     } cases[] = {{WORDS(", \"new\": 127"), TRAINED, "new"},
                  {WORDS(", \"new\": 128"), TRAINED, NULL},
-                 {WORDS(""), NULL, NULL}}; /* no more than a copy of the vocabulary */
+                 {WORDS(""), TRAINED, "b"}, /* the base's: its older forms stay */
+                 {WORDS(""), NULL, NULL}};  /* no more than a copy of the vocabulary */
     (void)state;
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         scratch_dir d = scratch_new();
@@ -129,6 +130,7 @@ static void test_texts_beside_an_adapter_go_with_it(void **state)
                         gold(path, sizeof path, "merge/models/base"), model, WORDS(""),
                         "{\"chat_template\": \"base\", \"eos_token\": \"a\"}");
         put_text(base, "special_tokens_map.json", "{\"eos_token\": \"a\"}");
+        put_text(base, "tokenizer.model", "the same");
         make_with_texts(join(adapter, sizeof adapter, d.path, "adapter"),
                         gold(path, sizeof path, "peft/lora"), peft, cases[i].tokenizer,
                         cases[i].config);
@@ -137,7 +139,9 @@ static void test_texts_beside_an_adapter_go_with_it(void **state)
         assert_string_equal(af_template_source(chat, NULL),
                             cases[i].config ? "trained with" : "base");
         CHECK_OK(af_tokenizer_open(&t, out, &err), err);
-        assert_int_equal(af_tokenizer_id(t, "new", 3), cases[i].token ? 127 : -1);
+        const bool own = cases[i].token && strcmp(cases[i].token, "new") == 0;
+        assert_int_equal(af_tokenizer_id(t, "new", 3), own ? 127 : -1);
+        assert_true(af_file_exists(join(path, sizeof path, out, "tokenizer.model")) != own);
         assert_int_equal(af_tokenizer_eos(t), cases[i].token ? 1 : 0);
         af_tokenizer_close(t);
         af_template_close(chat);
