@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 
-enum { TOKENS_MAX = 1 << 24 };
+enum { TOKENS_MAX = 1 << 24, PAD_MAX = 1 << 16 };
 
 /* Token texts and ids of one model, for lookups by text. */
 typedef struct table {
@@ -344,8 +344,9 @@ static af_status build(af_merge_tokens *k, const af_merge_run *r, json_t *const 
     const af_yaml *pad =
         r->config->tokenizer ? af_yaml_get(r->config->tokenizer, "pad_to_multiple_of") : NULL;
     int64_t multiple = 1;
-    if (pad && !af_yaml_is_null(pad) && (!af_yaml_i64(pad, &multiple) || multiple < 1))
-        return wrong(r, pad, "'pad_to_multiple_of' is not a positive number", err);
+    if (pad && !af_yaml_is_null(pad) &&
+        (!af_yaml_i64(pad, &multiple) || multiple < 1 || multiple > PAD_MAX))
+        return wrong(r, pad, "'pad_to_multiple_of' is not a number from 1 to 65536", err);
     k->rows = (k->rows + multiple - 1) / multiple * multiple;
 done:
     return st;
