@@ -176,31 +176,52 @@ done:
     return st;
 }
 
+/* A tokenizer's files; from FORMS on the vocabulary once more, as older programs want it. */
+enum { FORMS = 6 };
+static const char *const tokenizer_files[] = {
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+};
+
 af_status af_folder_copy_text(const af_folder *f, const char *from, af_error *err)
 {
-    static const char *const names[] = {
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "generation_config.json",
-        "chat_template.jinja",
-        "chat_template.json",
-        "vocab.json",
-        "merges.txt",
-        "vocab.txt",
-        "tokenizer.model",
-        "spiece.model",
-        "LICENSE",
-        "LICENSE.txt",
-        "NOTICE",
-    };
-    for (size_t i = 0; i < AF_LEN(names); i++) {
-        const af_status st = af_file_copy_into(from, f->temp, names[i], err);
+    static const char *const others[] = {"generation_config.json", "LICENSE", "LICENSE.txt",
+                                         "NOTICE"};
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(tokenizer_files); i++)
+        AF_TRY(af_file_copy_into(from, f->temp, tokenizer_files[i], err));
+    for (size_t i = 0; i < AF_LEN(others); i++)
+        AF_TRY(af_file_copy_into(from, f->temp, others[i], err));
+    st = copy_templates(f, from, err);
+done:
+    return st;
+}
+
+af_status af_folder_replace_tokenizer(const af_folder *f, const char *from, bool forms,
+                                      af_error *err)
+{
+    const size_t n = forms ? AF_LEN(tokenizer_files) : FORMS;
+    for (size_t i = 0; i < n; i++) {
+        char *path = af_path_join(f->temp, tokenizer_files[i]);
+        af_status st = path ? AF_OK : af_fail_nomem(err, "a path", strlen(f->temp));
+        if (path && af_file_exists(path))
+            st = af_path_remove(path, err);
+        free(path);
+        if (st == AF_OK)
+            st = af_file_copy_into(from, f->temp, tokenizer_files[i], err);
         if (st != AF_OK)
             return st;
     }
-    return copy_templates(f, from, err);
+    return AF_OK;
 }
 
 af_status af_json_read(json_t **out, const char *dir, const char *name, af_error *err)

@@ -29,6 +29,10 @@ AF_CHECKED af_status af_folder_json(const af_folder *f, const char *name, const 
                                     af_error *err);
 /* Copies tokenizer, template and generation files of a model folder, where they are there. */
 AF_CHECKED af_status af_folder_copy_text(const af_folder *f, const char *from, af_error *err);
+/* Puts another folder's tokenizer and template in the place of those copied; `forms`: also of the
+ * vocabulary in its older forms. */
+AF_CHECKED af_status af_folder_replace_tokenizer(const af_folder *f, const char *from, bool forms,
+                                                 af_error *err);
 /* One JSON file of a folder; *out NULL when it is absent. json_decref it. */
 AF_CHECKED af_status af_json_read(json_t **out, const char *dir, const char *name, af_error *err);
 /* Refuses an output file that is one of the inputs. */

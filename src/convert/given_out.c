@@ -122,31 +122,8 @@ static af_status own_text(const af_given *in, const af_folder *f, json_t **confi
  * it is the base's, the older forms of its vocabulary that only the base has stay true. */
 static af_status take_tokenizer(const af_given *in, const af_folder *f, af_error *err)
 {
-    enum { FORMS = 6 }; /* names from here on: the vocabulary once more */
-    static const char *const names[] = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "chat_template.jinja",
-                                        "chat_template.json",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "vocab.txt",
-                                        "tokenizer.model",
-                                        "spiece.model"};
     const bool own = af_adapter_own_tokenizer(in->tokens, in->path, in->config.vocab_size);
-    for (size_t i = 0; i < (own ? AF_LEN(names) : FORMS); i++) {
-        char *path = af_path_join(f->temp, names[i]);
-        af_status st = path ? AF_OK : af_fail_nomem(err, "a path", strlen(f->temp));
-        if (path && af_file_exists(path))
-            st = af_path_remove(path, err);
-        free(path);
-        if (st == AF_OK)
-            st = af_file_copy_into(in->tokens, f->temp, names[i], err);
-        if (st != AF_OK)
-            return st;
-    }
-    return AF_OK;
+    return af_folder_replace_tokenizer(f, in->tokens, own, err);
 }
 
 af_status af_given_text(const af_given *in, const af_folder *f, json_t **config, af_error *err)

@@ -165,4 +165,16 @@ static inline const af_stored *case_golden(const af_weights *w, const char *name
     CHECK_MSG(t, "the golden has no '%s'", name);
     return t;
 }
+
+/* A golden model alone, no graph of it yet. */
+static inline void case_open_base(model_case *c, const char *base, bool untie)
+{
+    char dir[4096], sub[256];
+    af_error err = {0};
+    *c = (model_case){0};
+    snprintf(sub, sizeof sub, "models/%s", base);
+    CHECK_MSG(case_dir(dir, sizeof dir, sub), "no %s", sub);
+    CHECK_OK(af_device_open(&c->device, "cpu", 2, &err), err);
+    CHECK_OK(af_source_open(&c->source, dir, &(af_source_opts){.untie = untie}, &err), err);
+}
 #endif

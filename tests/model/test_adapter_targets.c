@@ -1,0 +1,179 @@
+/* test_adapter_targets.c - which modules an adapter changes, and what they are called. */
+#include "model_case.h"
+
+#include "base/buf.h"
+#include "model/adapter_config.h"
+
+#include <unistd.h>
+
+static void test_misspelt_names_of_a_fresh_adapter_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *target[2], *saved[1];
+        int saved_count;
+        const char *says;
+    } cases[] = {
+        {{"q_proj", "v_porj"}, {NULL}, 0, "v_porj"},
+        {{"q_proj", "v_proj"}, {"lm_haed"}, 1, "lm_haed"},
+    };
+    model_case c;
+    case_open_base(&c, "llama3_tiny", false);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        af_adapter *a = NULL;
+        const af_adapter_config config = {.r = 4,
+                                          .alpha = 8,
+                                          .target = cases[i].target,
+                                          .target_count = 2,
+                                          .modules_to_save = cases[i].saved,
+                                          .save_count = cases[i].saved_count};
+        CHECK_MSG(af_adapter_outline(&a, &config, af_source_spec(c.source), &err) != AF_OK,
+                  "'%s' passes", cases[i].says);
+        CHECK_MSG(strstr(err.msg, cases[i].says), "'%s' does not name '%s'", err.msg,
+                  cases[i].says);
+    }
+    case_close(&c);
+}
+
+/* Of llama3_tiny with a head of its own, exactly the modules that `want` says have a rank. */
+static void check_targets(const af_adapter_config *config, bool (*want)(const char *path))
+{
+    model_case c;
+    af_error err = {0};
+    af_adapter *a = NULL;
+    case_open_base(&c, "llama3_tiny", true);
+    const af_model_spec *s = af_source_spec(c.source);
+    CHECK_OK(af_adapter_outline(&a, config, s, &err), err);
+    for (int i = 0; i < s->modules; i++) {
+        const char *path = s->module[i].path;
+        CHECK_MSG((a->module[i].rank == config->r) == want(path), "%s has rank %d", path,
+                  a->module[i].rank);
+    }
+    af_adapter_free(a);
+    case_close(&c);
+}
+
+static bool is_head_or_q_of_layer_1(const char *path)
+{
+    return !strcmp(path, "lm_head") || !strcmp(path, "model.layers.1.self_attn.q_proj");
+}
+
+/* layers_to_transform has no say over a module that is named in full. */
+static void test_a_head_beside_chosen_layers_is_a_target(void **state)
+{
+    (void)state;
+    static const char *const target[] = {"q_proj", "lm_head"};
+    static const int64_t layers[] = {1};
+    check_targets(&(af_adapter_config){.r = 4,
+                                       .alpha = 8,
+                                       .target = target,
+                                       .target_count = 2,
+                                       .layers = layers,
+                                       .layer_count = 1},
+                  is_head_or_q_of_layer_1);
+}
+
+static bool is_q_or_later_up(const char *path)
+{
+    return strstr(path, ".q_proj") ||
+           (strstr(path, ".up_proj") && strcmp(path, "model.layers.0.mlp.up_proj") != 0);
+}
+
+/* What modules_to_save names is trained whole and not adapted, as in PEFT. */
+static void test_modules_to_save_are_no_targets(void **state)
+{
+    (void)state;
+    static const char *const target[] = {"q_proj", "up_proj", "lm_head"};
+    static const char *const saved[] = {"lm_head", "layers.0.mlp.up_proj"};
+    check_targets(&(af_adapter_config){.r = 4,
+                                       .alpha = 8,
+                                       .target = target,
+                                       .target_count = 3,
+                                       .exclude_regex = "nothing",
+                                       .modules_to_save = saved,
+                                       .save_count = 2},
+                  is_q_or_later_up);
+}
+
+/* The config of a golden as the text part of a model of several senses. */
+static void nested_spec(af_hf_config *config, af_model_spec *spec, const char *golden)
+{
+    af_error err = {0};
+    char path[4096], *text;
+    uint64_t size;
+    af_buf whole = {0};
+    snprintf(path, sizeof path, "%s/models/%s/config.json", golden_dir(), golden);
+    CHECK_OK(af_file_read(&text, &size, path, 1 << 20, &err), err);
+    af_buf_printf(&whole, "{\"model_type\": \"gemma3\", \"text_config\": %s}", text);
+    CHECK_OK(af_hf_config_parse(config, whole.data, whole.len, path, &err), err);
+    CHECK_OK(af_model_spec_init(spec, config, &err), err);
+    af_buf_clear(&whole);
+    free(text);
+}
+
+/* transformers has such a model's text part in "model.language_model", older versions in
+ * "language_model.model", and it may have been trained alone. */
+static void test_text_parts_of_larger_models_have_their_names(void **state)
+{
+    (void)state;
+    static const char *const stored[] = {
+        "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_A.weight",
+        "base_model.model.model.language_model.norm.weight",
+        "base_model.model.model.language_model.embed_tokens.lora_embedding_B",
+    };
+    static const char *const targets[] = {"q_proj", "embed_tokens"}, *const saved[] = {"norm"};
+    char dir[] = "/tmp/af_adapter_XXXXXX", path[256];
+    model_case c;
+    af_hf_config config;
+    af_model_spec spec;
+    af_error err = {0};
+    af_adapter *a, *back;
+    af_weights *w;
+    assert_non_null(mkdtemp(dir));
+    case_open_base(&c, "gemma3_text", false);
+    nested_spec(&config, &spec, "gemma3_text");
+    const af_adapter_config want = {.r = 2,
+                                    .alpha = 4,
+                                    .target = targets,
+                                    .target_count = 2,
+                                    .modules_to_save = saved,
+                                    .save_count = 1};
+    for (int alone = 0; alone < 2; alone++) {
+        const af_model_spec *s = alone ? af_source_spec(c.source) : &spec;
+        CHECK_OK(af_adapter_new(&a, &want, s, c.source, 5, &err), err);
+        CHECK_OK(af_adapter_write(a, dir, &err), err);
+        snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+        CHECK_OK(af_weights_open(&w, path, &err), err);
+        for (size_t i = 0; i < AF_LEN(stored); i++)
+            CHECK_MSG((af_weights_find(w, stored[i]) != NULL) != alone, "%s", stored[i]);
+        af_weights_close(w);
+        for (int k = 0; k < 2; k++) { /* a GGUF file has the text part alone */
+            CHECK_OK(af_adapter_read(&back, k ? af_source_spec(c.source) : &spec, dir, &err), err);
+            for (int i = 0; i < spec.modules; i++)
+                if (a->module[i].rank)
+                    assert_memory_equal(a->module[i].a, back->module[i].a,
+                                        (size_t)(2 * spec.module[i].in) * sizeof(float));
+            af_adapter_free(back);
+        }
+        af_adapter_free(a);
+    }
+    const af_adapter_config regex = {.r = 2, .target_regex = "model\\.language_model\\..*q_proj"};
+    CHECK_OK(af_adapter_outline(&a, &regex, &spec, &err), err);
+    af_adapter_free(a);
+    af_model_spec_clear(&spec);
+    af_hf_config_clear(&config);
+    case_close(&c);
+    CHECK_OK(af_path_remove(dir, &err), err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_misspelt_names_of_a_fresh_adapter_are_refused),
+        cmocka_unit_test(test_a_head_beside_chosen_layers_is_a_target),
+        cmocka_unit_test(test_modules_to_save_are_no_targets),
+        cmocka_unit_test(test_text_parts_of_larger_models_have_their_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
