@@ -446,16 +446,19 @@ static void run_thin(const af_gemm *g, af_pool *pool, void *work)
     }
 }
 
-/* Few rows leave most of an AMX tile empty. And more than a few threads multiply f32 with f32
- * sooner on the vector unit: planes of both are half as many bytes again, which all of them
- * exchange. The one choice by which the number of threads changes a result (decision 0018). */
+/* Few columns leave most of an AMX tile empty, and so do few rows of a transposed A, as an
+ * adapter's gradient has them. (Rows of A as it is are tokens: a sequence must not get other bits
+ * alone than in a batch.) And more than a few threads multiply f32 with f32 sooner on the vector
+ * unit: planes of both are half as many bytes again, which all of them exchange. The one choice
+ * by which the number of threads changes a result (decision 0018). */
 static kind kind_of(const af_gemm *g, int threads)
 {
     const kind k = kind_for(g->a.weight ? AF_DTYPE_F32 : g->a.dtype);
 #if defined(AF_ISA_amx)
     const bool both = !g->b.weight && g->b.dtype == AF_DTYPE_F32;
-    if (k == KIND_PLANES && (AF_MIN(AF_MIN(g->M, g->N), g->K) < AF_PLANES_LEAST ||
-                             (both && threads > AF_PLANES_THREADS)))
+    if (k == KIND_PLANES &&
+        (AF_MIN(g->N, g->K) < AF_PLANES_LEAST || (g->a.trans && g->M < AF_PLANES_LEAST) ||
+         (both && threads > AF_PLANES_THREADS)))
         return KIND_F32;
 #endif
     (void)threads;

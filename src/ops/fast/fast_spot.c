@@ -353,6 +353,21 @@ static bool in_parts(const task *t)
     return false;
 }
 
+/* A part of a tile goes on from what C has, as a whole one does: a row of few has the bits of a row
+ * of many. */
+static void part_goes_on(const task *t, const spot *o, float *s, int64_t rows, int64_t cols,
+                         hand *h)
+{
+    float *c = (float *)t->g->c + (t->m + o->i) * t->g->ldc + t->n + o->j;
+    const size_t bytes = (size_t)cols * sizeof *c;
+    memset(s, 0, (size_t)(tile_rows(t) * o->width) * sizeof *s);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(s + i * o->width, c + i * t->g->ldc, bytes);
+    plain_tile(t, o, s, o->width, AF_TILE_CONTINUE, h);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(c + i * t->g->ldc, s + i * o->width, bytes);
+}
+
 void AF_ISA_NAME(af_spot_run)(const task *t, const spot *o, hand *h)
 {
     const af_gemm *g = t->g;
@@ -371,6 +386,8 @@ void AF_ISA_NAME(af_spot_run)(const task *t, const spot *o, hand *h)
     } else if (plain && !g->add && t->last &&
                AF_ISA_NAME(af_tile_rounds)(t->kind != KIND_F32, o->width)) {
         rounded_tile(t, o, s, way, h);
+    } else if (f32 && !t->first && !g->add && g->alpha == 1.0f && on == AF_TILE_CONTINUE) {
+        part_goes_on(t, o, s, r, c, h);
     } else {
         plain_tile(t, o, s, o->width, way, h);
         if (!t->staged || t->last)

@@ -225,7 +225,7 @@ enum {
     AF_GEMM_KC_PLANES = 192, /* of one of f32 as planes, whose rows of A shall stay near */
 #if defined(AF_ISA_amx)
     AF_GEMM_KC_BF16 = 1088, /* and of a bf16 one */
-    AF_PLANES_LEAST = 32,   /* products of fewer rows, columns or k's keep the f32 tile */
+    AF_PLANES_LEAST = 32,   /* products of fewer columns or k's keep the f32 tile */
     AF_PLANES_THREADS = 8,  /* and those of two f32 matrices on more threads */
     AF_GEMM_MS = 512,       /* rows of the f32 scratch for sums in several steps into a bf16 C */
 #else
