@@ -376,15 +376,16 @@ static void two_planes(const af_amx_span *s, af_amx_beside *w)
     }
 }
 
+/* In the order of the others: a bf16 B has the same sums as its values in f32. */
 static void one_plane(const af_amx_span *s, af_amx_beside *w)
 {
     const uint8_t *a = s->a, *b = s->b, *end = b + s->depth * BN * 2;
     const int64_t line = LINE;
     for (; b < end; a += 3 * PLANE, b += PLANE) {
         PASS_B(0);
-        LOAD_A(2);
-        products(w, 2);
         LOAD_A(1);
+        products(w, 2);
+        LOAD_A(2);
         products(w, 2);
         LOAD_A(0);
         products(w, 2);

@@ -353,21 +353,6 @@ static bool in_parts(const task *t)
     return false;
 }
 
-/* A part of a tile goes on from what C has, as a whole one does: a row of few has the bits of a row
- * of many. */
-static void part_goes_on(const task *t, const spot *o, float *s, int64_t rows, int64_t cols,
-                         hand *h)
-{
-    float *c = (float *)t->g->c + (t->m + o->i) * t->g->ldc + t->n + o->j;
-    const size_t bytes = (size_t)cols * sizeof *c;
-    memset(s, 0, (size_t)(tile_rows(t) * o->width) * sizeof *s);
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(s + i * o->width, c + i * t->g->ldc, bytes);
-    plain_tile(t, o, s, o->width, AF_TILE_CONTINUE, h);
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(c + i * t->g->ldc, s + i * o->width, bytes);
-}
-
 void AF_ISA_NAME(af_spot_run)(const task *t, const spot *o, hand *h)
 {
     const af_gemm *g = t->g;
@@ -380,14 +365,13 @@ void AF_ISA_NAME(af_spot_run)(const task *t, const spot *o, hand *h)
     float *s = t->staged ? t->scratch + o->i * NS + o->j * tm : h->sums[h->turn];
     const af_tile_way on = t->kind == KIND_PLANES ? AF_TILE_ADD : AF_TILE_CONTINUE;
     const af_tile_way way = t->staged && !t->first ? on : AF_TILE_SET;
-    if (plain && f32 && !(g->add && in_parts(t))) {
-        const af_tile_way onto = g->add ? AF_TILE_ADD : t->first ? AF_TILE_SET : on;
-        whole_tile(t, o, (float *)g->c + m * g->ldc + n, g->ldc, onto, h);
-    } else if (plain && !g->add && t->last &&
+    const bool add = g->add || !t->first; /* as the parts of tiles are added */
+    if (plain && f32 && !(add && in_parts(t))) {
+        whole_tile(t, o, (float *)g->c + m * g->ldc + n, g->ldc, add ? AF_TILE_ADD : AF_TILE_SET,
+                   h);
+    } else if (plain && !f32 && !g->add && t->last &&
                AF_ISA_NAME(af_tile_rounds)(t->kind != KIND_F32, o->width)) {
         rounded_tile(t, o, s, way, h);
-    } else if (f32 && !t->first && !g->add && g->alpha == 1.0f && on == AF_TILE_CONTINUE) {
-        part_goes_on(t, o, s, r, c, h);
     } else {
         plain_tile(t, o, s, o->width, way, h);
         if (!t->staged || t->last)
