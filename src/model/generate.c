@@ -15,6 +15,7 @@ enum {
     CHUNK_CPU = 256, /* prompt tokens a run */
     CHUNK_GPU = 1024,
     SEQUENCES_MAX = 8, /* at once; more prompts go in turns */
+    FEW = 8,           /* tokens of a run that takes the way of few rows (decision 0015) */
     CACHE_STEP = 512,
     CACHE_UNIT = 16,
 };
@@ -183,21 +184,41 @@ static bool tables_differ(const af_model_spec *s, int64_t before, int64_t after)
     return false;
 }
 
-/* Feeds as much as fits in one run; every sequence whose last token went in gets its next token. */
+/* Tokens that a sequence would feed if it were alone. */
+static int64_t wanted(const generator *g, const sequence *s)
+{
+    return s->done ? 0 : AF_MIN(s->count - s->cached, g->m->engine.N);
+}
+
+/* Who goes into the next run: the sequence with most to feed, and beside it those that fit and
+ * would take the same way, few rows or many. So all go in the pieces and on the ways that they
+ * take alone. */
+static void choose(const generator *g, af_feed feed[SEQUENCES_MAX])
+{
+    int most = 0;
+    for (int i = 1; i < g->n; i++)
+        if (wanted(g, &g->seq[i]) > wanted(g, &g->seq[most]))
+            most = i;
+    const bool many = wanted(g, &g->seq[most]) > FEW;
+    int64_t room = (many ? g->m->engine.N : FEW) - wanted(g, &g->seq[most]);
+    for (int i = 0; i < g->n; i++) {
+        const sequence *s = &g->seq[i];
+        const int64_t n = wanted(g, s);
+        const bool goes = i == most || (n <= room && (n > FEW) == many);
+        feed[i] = (af_feed){.ids = s->ids + s->cached, .from = s->cached, .length = s->count};
+        feed[i].n = goes ? n : 0;
+        room -= i == most ? 0 : feed[i].n;
+    }
+}
+
+/* One run; every sequence whose last token went in gets its next token. */
 static af_status step(generator *g, af_error *err)
 {
     af_status st = AF_OK;
     af_engine *e = &g->m->engine;
     af_feed feed[SEQUENCES_MAX] = {0};
-    int64_t room = e->N;
     const float *logits;
-    for (int i = 0; i < g->n; i++) {
-        sequence *s = &g->seq[i];
-        const int64_t n = s->done ? 0 : AF_MIN(s->count - s->cached, room);
-        feed[i] =
-            (af_feed){.ids = s->ids + s->cached, .n = n, .from = s->cached, .length = s->count};
-        room -= n;
-    }
+    choose(g, feed);
     AF_TRY(af_engine_run(e, feed, g->n, &logits, err));
     for (int i = 0; i < g->n; i++) {
         sequence *s = &g->seq[i];
