@@ -201,14 +201,42 @@ static void test_update(void **state)
             (fastcheck){.type = AF_DTYPE_F32, .shape = shapes[s], .update = true, .steps = 5});
 }
 
+/* A value is rounded alike in a whole vector and in what is left of one: where it stands depends on
+ * how many rows there are. */
+static void test_rounding_does_not_depend_on_the_place(void **state)
+{
+    static const float values[] = {1.00390625f, -3e-39f, 1e-45f, 3.4e38f, INFINITY, NAN};
+    enum { MOST = 40 };
+    (void)state;
+    for (int t = 0; af_fast_at(t); t++)
+        for (size_t v = 0; v < AF_LEN(values); v++)
+            for (int n = 1; n <= MOST; n++) {
+                float x[MOST];
+                uint16_t y[MOST], one;
+                for (int i = 0; i < n; i++)
+                    x[i] = values[v];
+                af_fast_at(t)->to_bf16(&one, x, 1);
+                af_fast_at(t)->to_bf16(y, x, n);
+                for (int i = 0; i < n; i++)
+                    CHECK_MSG(y[i] == one, "%s: %g becomes %04x at %d of %d, alone %04x",
+                              af_fast_at(t)->name, (double)x[i], y[i], i, n, one);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rmsnorm),   cmocka_unit_test(test_rmsnorm_add),
-        cmocka_unit_test(test_glu),       cmocka_unit_test(test_binary),
-        cmocka_unit_test(test_rope),      cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_update),    cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_dora_norm), cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_rounding_does_not_depend_on_the_place),
+        cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_rmsnorm_add),
+        cmocka_unit_test(test_glu),
+        cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_update),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_dora_norm),
+        cmocka_unit_test(test_adapters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,9 +27,10 @@ void AF_ISA_NAME(af_bf16_down)(uint16_t *restrict dst, const float *restrict src
     for (; i + 4 <= n; i += 4)
         vst1_u16(dst + i, vreinterpret_u16_bf16(vcvt_bf16_f32(vld1q_f32(src + i))));
 #elif defined(__AVX512BF16__)
-    for (; i + 16 <= n; i += 16) {
-        const __m256bh h = _mm512_cvtneps_pbh(_mm512_loadu_ps(src + i));
-        memcpy(dst + i, &h, sizeof h);
+    for (; i < n; i += 16) { /* the last ones too: it makes zero of what is not normal */
+        const __mmask16 there = (__mmask16)(n - i < 16 ? (1 << (n - i)) - 1 : 0xffff);
+        const __m256bh h = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(there, src + i));
+        _mm256_mask_storeu_epi16(dst + i, there, (__m256i)h);
     }
 #endif
     for (; i < n; i++) {
