@@ -4,8 +4,9 @@
  * K (of all terms, one after another) is walked in steps, M in blocks. The threads pack a block of
  * A together, so that it fills the second-level cache; then each takes panels of columns, packs a
  * strip of them (a panel stays in the first-level cache) and multiplies it with all of A. Every
- * element of C is one sum in the order of k, with the same tile code for edges (panels are padded
- * with zeros): results do not depend on the number of threads (but see kind_of). */
+ * element of C is one sum in the order of k (a f32 C of several steps: the sum of theirs), with the
+ * same tile code for edges (panels are padded with zeros): results do not depend on the number of
+ * rows, nor on that of threads (but see kind_of). */
 #include "ops/fast/fast_task.h"
 
 uint64_t AF_ISA_NAME(af_gemm_work)(int threads)

@@ -344,9 +344,13 @@ static void whole_tile(const task *t, const spot *o, float *c, int64_t ldc, af_t
     plain_tile(t, o, c, ldc, way, h);
 }
 
-/* Whether the tile is several calls, which cannot add to C one by one. */
+/* Whether the tile is several calls, which cannot add to C one by one. (AMX takes all at once.) */
 static bool in_parts(const task *t)
 {
+#if defined(AF_ISA_amx)
+    if (t->kind != KIND_F32)
+        return false;
+#endif
     for (int i = 0; i < t->chunks; i++)
         if (t->chunk[i].once && t->chunks > 1)
             return true;
