@@ -88,7 +88,7 @@ af_status af_shape_detect(af_data_source *s, const json_t *record, const af_plac
                              "messages, prompt and completion, text, preference, kto, "
                              "input_output); say which fields are meant (type, field_...)",
                              keys_of(record, keys, sizeof keys));
-    const char *idle = af_data_source_idle_field(s);
+    const char *idle = af_data_source_idle_key(s, s->shape);
     if (idle)
         return af_place_fail(p, err,
                              "%s has no effect: the record (its keys: [%s]) is of shape %s; say "
