@@ -326,6 +326,8 @@ static af_status start(af_trainer *t, af_error *err)
     AF_TRY(af_run_folder_hold(t, err)); /* another run may have made it in the meantime */
     made = absent;
     AF_TRY(af_run_folder_clear(output, checkpoint && own, own, err));
+    if (checkpoint && own)
+        AF_TRY(af_run_folder_set_aside(t, err));
     AF_TRY(af_metrics_open(t, checkpoint, err));
     AF_TRY(af_samples_open(t, err));
     AF_TRY(af_run_text(t->run, &text, err));

@@ -438,6 +438,31 @@ for o in lion adafactor adamw_8bit adam sgd; do
     differ plain "opt_$o"
 done
 
+# a run that goes on from a named checkpoint leaves the later ones: `auto` does not take them, killed before its first checkpoint or
+# after; they are set aside, those of other trainers are not, and can still be named
+branch="save_steps=2 lr_scheduler=constant max_steps=8"
+train left $branch
+mkdir "$tmp/left/checkpoint-900"
+cp -r "$tmp/left/checkpoint-6" "$tmp/six_before"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/left" $branch max_steps=3 seed=7 resume_from_checkpoint="$tmp/left/checkpoint-2" 2> "$tmp/err"
+grep -q "note: 3 checkpoints behind step 2 of what the run leaves: set aside as checkpoint-STEP.left" "$tmp/err" || die "$(cat "$tmp/err")"
+[ "$(cd "$tmp/left" && echo checkpoint-*)" = "checkpoint-2 checkpoint-3 checkpoint-4.left checkpoint-6.left checkpoint-8.left checkpoint-900" ] ||
+    die "left: $(ls "$tmp/left")"
+diff -r "$tmp/six_before" "$tmp/left/checkpoint-6.left" || die "a checkpoint that is set aside has changed"
+cp -r "$tmp/left" "$tmp/left_killed"
+rm -r "$tmp"/left_killed/{checkpoint-3,run_state.json} # as if killed before it
+for d in left left_killed; do train $d $branch seed=7 resume_from_checkpoint=auto 2> "$tmp/err"; done
+train left_alone $branch
+cp -r "$tmp/left_alone/checkpoint-2" "$tmp/two"
+train left_alone $branch seed=7 resume_from_checkpoint="$tmp/two" overwrite_output_dir=true
+for d in left left_killed; do same left_alone $d; done
+[ "$(grep -c '"loss"' "$tmp/left/metrics.jsonl")" = 8 ] || die "steps are missing or doubled behind a branch"
+train left $branch resume_from_checkpoint="$tmp/left/checkpoint-6.left"
+train left_whole $branch
+same left_whole left
+steps_of() { sed -n 's/^{"step": \([0-9]*\), .*}$/\1/p' "$tmp/$1/metrics.jsonl" | tr '\n' ' '; }
+[ "$(steps_of left)" = "1 2 3 4 5 6 7 8 " ] && [ "$(wc -l < "$tmp/left/metrics.jsonl")" = 8 ] || die "rows: $(cat "$tmp/left/metrics.jsonl")"
+
 # what was being written when a run was killed is gone when it goes on, and TensorBoard is told from which step that is
 train halved save_steps=2
 mkdir "$tmp/halved/checkpoint-3.tmp"
