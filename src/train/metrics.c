@@ -149,7 +149,10 @@ static af_status cut_metrics(af_trainer *t, const char *checkpoint, af_error *er
     if (st == AF_OK && size < want)
         st = fetch_metrics(t, checkpoint, text, size, err);
     else if (st == AF_OK && size > want) {
-        t->progress.metrics_bytes = rows_until(text, t->progress.step);
+        const uint64_t rows = rows_until(text, t->progress.step);
+        /* fewer where the step's evaluation was still to come */
+        const bool fewer = want < rows && (want == 0 || text[want - 1] == '\n');
+        t->progress.metrics_bytes = fewer ? want : rows;
         st = af_file_write(t->metrics_path, text, t->progress.metrics_bytes, err);
     }
     free(text);

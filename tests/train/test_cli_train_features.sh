@@ -258,6 +258,39 @@ train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto
 same long cut
 train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto # nothing to do
 
+# Ctrl-C in an evaluation or in answers does not wait for their end: the step's checkpoint says what is owed, the resumed run begins
+# with it, and ends as the uninterrupted one did; also before the first step, and when that is stopped as well
+for i in $(seq 6); do cat "$AF_GOLDEN/models/data/train_tokens.jsonl"; done > "$tmp/much.jsonl"
+slow=("test_datasets=[{path: $tmp/much.jsonl}]" eval_steps=2 max_steps=4 learning_rate=1 lr_scheduler=constant lora_dropout=0.1 logging_steps=3
+    early_stopping_patience=1 load_best_model_at_end=true generate_samples=[Hello] generate_samples_steps=2 generate_samples_tokens=200)
+said() { sed 's/"tok_s.*//; s/"eval_runtime.*//' "$tmp/$1/metrics.jsonl"; }
+train calm "${slow[@]}"
+rounds=0
+until [ -f "$tmp/hasty/run_state.json" ]; do
+    rounds=$((rounds + 1))
+    [ $rounds -lt 60 ] || die "a run that is stopped again and again never ends"
+    : > "$tmp/err"
+    "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/hasty" resume_from_checkpoint=auto "${slow[@]}" 2> "$tmp/err" & pid=$!
+    until grep -q 'resident expected' "$tmp/err" || ! kill -0 $pid 2> /dev/null; do sleep 0.01; done
+    sleep "$(awk "BEGIN { print $rounds * 0.04 }")" # long enough in the end
+    kill -INT $pid 2> /dev/null || true
+    wait $pid || die "stopped: exit $?, $(cat "$tmp/err")"
+    [ -d "$tmp/owing" ] || ! grep -q "step 2 .*not evaluated yet" "$tmp/err" || cp -r "$tmp/hasty" "$tmp/owing"
+    grep -E "not evaluated yet|samples are not there yet|before its samples" "$tmp/err" >> "$tmp/hasty_said" || true
+done
+[ -s "$tmp/hasty_said" ] || die "no stop came in an evaluation: this says nothing"
+same calm hasty
+[ "$(said calm)" = "$(said hasty)" ] || die "other rows: $(diff <(said calm) <(said hasty))"
+cmp "$tmp/calm/samples.jsonl" "$tmp/hasty/samples.jsonl" || die "other samples"
+if [ -d "$tmp/owing" ]; then # and killed when it had done what was owed: nothing stands there twice
+    cp -r "$tmp/owing/checkpoint-2" "$tmp/owed"
+    train owing "${slow[@]}" resume_from_checkpoint=auto
+    (cd "$tmp/owing" && rm -r run_state.json checkpoint-[24] && cp -r ../owed checkpoint-2)
+    train owing "${slow[@]}" resume_from_checkpoint=auto
+    same calm owing
+    [ "$(said calm)" = "$(said owing)" ] && cmp "$tmp/calm/samples.jsonl" "$tmp/owing/samples.jsonl" || die "twice: $(diff <(said calm) <(said owing))"
+fi
+
 # Ctrl-C before anything was written
 mkfifo "$tmp/slow"
 "$AFINAR" train "$tmp/slow" output_dir="$tmp/never" 2> "$tmp/err" & pid=$!
