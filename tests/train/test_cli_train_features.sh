@@ -373,6 +373,18 @@ head -9 "$AF_GOLDEN/models/data/train_tokens.jsonl" > "$tmp/nine.jsonl"
 again max_steps=6 datasets="[{path: $tmp/nine.jsonl}]"
 grep -q '^warning: the datasets have 9 records' "$tmp/err" || die "$(cat "$tmp/err")"
 
+# a template's file that was changed, though neither its name nor the number of tokens was
+cp "$tmp/own.jinja" "$tmp/edited.jinja"
+again overwrite_output_dir=true resume_from_checkpoint=null "$talks" chat_template="$tmp/edited.jinja"
+again max_steps=6 "$talks" chat_template="$tmp/edited.jinja"
+! grep -q 'chat template' "$tmp/err" || die "the same template is another one"
+sed -i 's/\[{{ m.role }}\]/({{ m.role }})/; s/\[assistant\]/(assistant)/' "$tmp/edited.jinja"
+again max_steps=7 "$talks" chat_template="$tmp/edited.jinja" || die "$(cat "$tmp/err")"
+grep -q '^warning: the chat template is not the one the checkpoint was made with' "$tmp/err" || die "$(cat "$tmp/err")"
+again overwrite_output_dir=true resume_from_checkpoint=null "$talks"
+again max_steps=6 "$talks"
+! grep -q 'chat template' "$tmp/err" || die "the model's own template is another one"
+
 # a checkpoint of another folder: the same end, and the same rows
 rows() { sed 's/"tok_s.*//; s/"eval_runtime.*//' "$tmp/$1/metrics.jsonl"; }
 there="val_set_size=8 eval_steps=1 save_steps=2 max_steps=6 lora_dropout=0.1"
