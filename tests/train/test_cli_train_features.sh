@@ -400,6 +400,15 @@ train lost $there resume_from_checkpoint=auto
 same here lost
 [ "$(rows lost | grep -c '"loss"')" = 2 ] || die "rows after the loss: $(rows lost)"
 
+# turns that a run file calls by the names they have in sharegpt are sharegpt's, calls of functions too
+gpt=$AF_GOLDEN/data/files/sharegpt.jsonl
+for more in '' ', type: chat_template, message_property_mappings: {role: from, content: value}' \
+    ', field_messages: conversations, message_field_role: from, message_field_content: value'; do
+    "$AFINAR" data preview "$tmp/run.yaml" "datasets=[{path: $gpt$more}]" --json -n 0 > "$tmp/turns" 2> "$tmp/err" || die "$more: $(cat "$tmp/err")"
+    [ -n "$more" ] || cp "$tmp/turns" "$tmp/turns_as_they_are"
+    cmp "$tmp/turns" "$tmp/turns_as_they_are" || die "other tokens: $more"
+done
+
 # a file is the split "train", as in the Hugging Face loaders
 train split "datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl, split: train}]"
 same plain split
