@@ -99,7 +99,9 @@ static void test_foreign_files(void **state)
         parse(&r,
               BASE
               "stage: sft\ndo_train: true\nwandb_project:\nwandb_name: ~\n"
-              "load_in_8bit: false\nfp16: no\nspecial_tokens:\nflash_attention: true\ndebug:\n",
+              "load_in_8bit: false\nfp16: no\nspecial_tokens:\nflash_attention: true\ndebug:\n"
+              "model_type: AutoModelForCausalLM\ntokenizer_type: AutoTokenizer\ns2_attention:\n"
+              "lora_qkv_kernel: true\nassistant_only_loss: true\n",
               NULL, 0, &err),
         err);
     af_run_clear(&r);
