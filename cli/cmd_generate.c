@@ -147,8 +147,8 @@ static af_status add_file(job *j, const char *path, af_error *err)
         fclose(f);
     const size_t n = strlen(path);
     const bool rows = n > 6 && !strcmp(path + n - 6, ".jsonl");
-    if (st == AF_OK && !rows)
-        st = add_text(j, text, len, err);
+    if (st == AF_OK && !rows) /* the end of the last line is the editor's, not the prompt's */
+        st = add_text(j, text, len - (len > 0 && text[len - 1] == '\n'), err);
     int number = 1;
     for (size_t at = 0; rows && st == AF_OK && at < len; number++) {
         const char *end = memchr(text + at, '\n', len - at);
@@ -260,7 +260,8 @@ static af_parsed parse(job *j, given *g, int argc, char **argv)
     int count;
     af_opt opts[24] = {
         {'p', "prompt", AF_OPT_LIST, &g->prompts, "text to continue; may be repeated"},
-        {'f', "file", AF_OPT_STR, &g->file, "file with the prompt, - = stdin; .jsonl: one a line"},
+        {'f', "file", AF_OPT_STR, &g->file,
+         "file with the prompt (less its last newline), - = stdin; .jsonl: one a line"},
         {0, "prompt-ids", AF_OPT_STR, &g->ids, "token ids to continue: 1,2,3"},
         {0, "chat", AF_OPT_FLAG, &j->chat, "wrap the prompt with the chat template"},
         {0, "system", AF_OPT_STR, &j->system, "system message (with --chat)"},

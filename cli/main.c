@@ -66,7 +66,8 @@ int main(int argc, char **argv)
         usage(stderr);
         return AF_EXIT_USAGE;
     }
-    if (!strcmp(argv[1], "help") && argc > 2) /* "help train" is "train --help" */
+    /* "help train" is "train --help"; "help help" is this one */
+    if (!strcmp(argv[1], "help") && argc > 2 && strcmp(argv[2], "help") != 0)
         return run_command(2, (char *[]){argv[2], (char *)"--help", NULL});
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         usage(stdout);

@@ -12,39 +12,46 @@ typedef struct key {
     const char *name;
     key_kind kind;
     size_t place;
+    unsigned shapes; /* that it says something about; 0: all */
 } key;
 
 #define AT(member) offsetof(af_data_source, member)
+#define ONLY(s)    (1u << AF_SHAPE_##s)
+enum {
+    PAIRS = ONLY(KTO) | ONLY(PREFERENCE),
+    TURNS = ONLY(MESSAGES) | ONLY(SHAREGPT) | ONLY(PROMPT) | PAIRS, /* may be lists of them */
+    CHATS = TURNS | ONLY(ALPACA),
+};
 static const key keys[] = {
-    {"path", STRING, AT(path)},
-    {"type", TYPE, AT(shape)},
-    {"ds_type", STRING, AT(ds_type)},
-    {"chat_template", STRING, AT(chat_template)},
-    {"roles_to_train", ROLES, 0},
-    {"train_on_eos", EOS, AT(train_on_eos)},
-    {"train_on_inputs", BOOL, AT(train_on_inputs)},
-    {"roles", NAMES, 0},
-    {"message_property_mappings", MAPPINGS, 0},
-    {"message_field_role", STRING, AT(field.role)},
-    {"message_field_content", STRING, AT(field.content)},
-    {"message_field_training", STRING, AT(field.train)},
-    {"field_messages", STRING, AT(field.messages)},
-    {"field_instruction", STRING, AT(field.instruction)},
-    {"field_input", STRING, AT(field.input)},
-    {"field_output", STRING, AT(field.output)},
-    {"field_system", STRING, AT(field.system)},
-    {"field_history", STRING, AT(field.history)},
-    {"field_tools", STRING, AT(field.tools)},
-    {"field_prompt", STRING, AT(field.prompt)},
-    {"field_completion", STRING, AT(field.completion)},
-    {"field_chosen", STRING, AT(field.chosen)},
-    {"field_rejected", STRING, AT(field.rejected)},
-    {"field_label", STRING, AT(field.label)},
-    {"field_text", STRING, AT(field.text)},
-    {"field", STRING, AT(field.text)},
-    {"field_segments", STRING, AT(field.segments)},
-    {"split", STRING, AT(split)},
-    {"name", STRING, AT(name)},
+    {"path", STRING, AT(path), 0},
+    {"type", TYPE, AT(shape), 0},
+    {"ds_type", STRING, AT(ds_type), 0},
+    {"chat_template", STRING, AT(chat_template), CHATS},
+    {"roles_to_train", ROLES, 0, CHATS},
+    {"train_on_eos", EOS, AT(train_on_eos), CHATS},
+    {"train_on_inputs", BOOL, AT(train_on_inputs), CHATS | ONLY(SEGMENTS)},
+    {"roles", NAMES, 0, TURNS},
+    {"message_property_mappings", MAPPINGS, 0, TURNS},
+    {"message_field_role", STRING, AT(field.role), TURNS},
+    {"message_field_content", STRING, AT(field.content), TURNS},
+    {"message_field_training", STRING, AT(field.train), TURNS},
+    {"field_messages", STRING, AT(field.messages), ONLY(MESSAGES) | ONLY(SHAREGPT) | PAIRS},
+    {"field_instruction", STRING, AT(field.instruction), ONLY(ALPACA) | PAIRS},
+    {"field_input", STRING, AT(field.input), ONLY(ALPACA) | PAIRS},
+    {"field_output", STRING, AT(field.output), ONLY(ALPACA) | ONLY(KTO)},
+    {"field_system", STRING, AT(field.system), CHATS},
+    {"field_history", STRING, AT(field.history), ONLY(ALPACA) | PAIRS},
+    {"field_tools", STRING, AT(field.tools), TURNS},
+    {"field_prompt", STRING, AT(field.prompt), ONLY(PROMPT) | PAIRS},
+    {"field_completion", STRING, AT(field.completion), ONLY(PROMPT) | ONLY(KTO)},
+    {"field_chosen", STRING, AT(field.chosen), ONLY(PREFERENCE)},
+    {"field_rejected", STRING, AT(field.rejected), ONLY(PREFERENCE)},
+    {"field_label", STRING, AT(field.label), ONLY(KTO)},
+    {"field_text", STRING, AT(field.text), ONLY(TEXT)},
+    {"field", STRING, AT(field.text), ONLY(TEXT)},
+    {"field_segments", STRING, AT(field.segments), ONLY(SEGMENTS)},
+    {"split", STRING, AT(split), 0},
+    {"name", STRING, AT(name), 0},
 };
 
 static const struct {
@@ -116,37 +123,21 @@ static const af_fields usual = {
     .labels = "labels",
 };
 
-#define ONLY(s) (1u << AF_SHAPE_##s)
-/* Which shapes read a field that a run file may name. */
-static const struct {
-    const char *key;
-    size_t place;
-    unsigned shapes;
-} readers[] = {
-    {"field_messages", AT(field.messages),
-     ONLY(MESSAGES) | ONLY(SHAREGPT) | ONLY(KTO) | ONLY(PREFERENCE)},
-    {"field_instruction", AT(field.instruction), ONLY(ALPACA) | ONLY(KTO) | ONLY(PREFERENCE)},
-    {"field_input", AT(field.input), ONLY(ALPACA) | ONLY(KTO) | ONLY(PREFERENCE)},
-    {"field_output", AT(field.output), ONLY(ALPACA) | ONLY(KTO)},
-    {"field_history", AT(field.history), ONLY(ALPACA) | ONLY(KTO) | ONLY(PREFERENCE)},
-    {"field_prompt", AT(field.prompt), ONLY(PROMPT) | ONLY(KTO) | ONLY(PREFERENCE)},
-    {"field_completion", AT(field.completion), ONLY(PROMPT) | ONLY(KTO)},
-    {"field_chosen", AT(field.chosen), ONLY(PREFERENCE)},
-    {"field_rejected", AT(field.rejected), ONLY(PREFERENCE)},
-    {"field_label", AT(field.label), ONLY(KTO)},
-    {"field_text", AT(field.text), ONLY(TEXT)},
-    {"field_segments", AT(field.segments), ONLY(SEGMENTS)},
-};
-
-const char *af_data_source_idle_field(const af_data_source *s)
+/* A value that asks for what is done anyway. */
+static bool asks_nothing(const af_data_source *s, const key *k, af_shape shape)
 {
-    for (size_t i = 0; i < AF_LEN(readers); i++) {
-        const size_t in_fields = readers[i].place - offsetof(af_data_source, field);
-        const char *now, *before;
-        memcpy(&now, (const char *)s + readers[i].place, sizeof now);
-        memcpy(&before, (const char *)&usual + in_fields, sizeof before);
-        if (now != before && !(readers[i].shapes & 1u << s->shape)) /* another string: given */
-            return readers[i].key;
+    if (k->kind == BOOL)
+        return !s->train_on_inputs;
+    const bool end = s->train_on_eos == AF_TRAIN_EOS_ALL || s->train_on_eos == AF_TRAIN_EOS_LAST;
+    return k->kind == EOS && (shape == AF_SHAPE_TEXT ? !end : s->train_on_eos == AF_TRAIN_EOS_TURN);
+}
+
+const char *af_data_source_idle_key(const af_data_source *s, af_shape shape)
+{
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        const bool said = keys[i].shapes == 0 || keys[i].shapes & 1u << shape;
+        if (s->given >> i & 1 && !said && !asks_nothing(s, &keys[i], shape))
+            return keys[i].name;
     }
     return NULL;
 }
@@ -349,6 +340,7 @@ static af_status read_entry(const parse *p, const af_yaml *n)
         const af_status st = set_key(p, k, n->item[i]);
         if (st != AF_OK)
             return st;
+        p->s->given |= UINT64_C(1) << (k - keys);
     }
     if (!p->s->path || !*p->s->path)
         return af_fail(p->err, AF_EUSAGE, "%s: a dataset has no path",

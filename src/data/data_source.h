@@ -36,6 +36,7 @@ typedef struct af_data_source {
     const char *path, *ds_type, *chat_template;
     const char *name, *split; /* of a folder: the subfolder, and how its files' names begin */
     int line;                 /* in the run file */
+    uint64_t given;           /* which keys the entry has: bits by their place in the table */
     af_shape shape;
     bool shape_given;
     af_fields field;
@@ -56,8 +57,8 @@ AF_CHECKED af_status af_data_sources_read(af_data_source **out, int *count, cons
  * do not keep for tests; *held_out counts those. Free with af_names_free. */
 AF_CHECKED af_status af_data_source_files(const af_data_source *s, const char *run_path,
                                           char ***files, int *count, int *held_out, af_error *err);
-/* The key of a field that the source names and records of its shape do not have, or NULL. */
-const char *af_data_source_idle_field(const af_data_source *s);
+/* A key that the source gives and that says nothing about records of this shape, or NULL. */
+const char *af_data_source_idle_key(const af_data_source *s, af_shape shape);
 /* The keys a dataset of a run file may have, and the words of its type, one after the other; NULL
  * behind the last. */
 const char *af_data_source_key(int i);

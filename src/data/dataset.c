@@ -74,8 +74,8 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     }
     for (int i = 0; i < s->role_count; i++)
         hash_text(h, s->roles[i]);
-    snprintf(text, sizeof text, "%d %d %d %d", (int)s->shape, s->shape_given, (int)s->train_on_eos,
-             s->train_on_inputs);
+    snprintf(text, sizeof text, "%d %d %d %d %" PRIx64, (int)s->shape, s->shape_given,
+             (int)s->train_on_eos, s->train_on_inputs, s->given); /* keys that do nothing, too */
     hash_text(h, text);
 }
 

@@ -43,9 +43,9 @@ static bool speaks_sharegpt(const af_data_source *s, const json_t *turns)
     const json_t *first = json_array_get(turns, 0);
     if (!json_is_object(first))
         return strcmp(s->field.messages, s->field.conversations) != 0;
-    return !has(first, s->field.role) || !has(first, s->field.content)
-               ? has(first, s->field.from) || has(first, s->field.value)
-               : false;
+    if (has(first, s->field.role) && has(first, s->field.content)) /* as a run file may call them */
+        return strcmp(s->field.role, "from") == 0 && strcmp(s->field.content, "value") == 0;
+    return has(first, s->field.from) || has(first, s->field.value);
 }
 
 static af_shape shape_of(af_data_source *s, const json_t *r)
@@ -88,7 +88,7 @@ af_status af_shape_detect(af_data_source *s, const json_t *record, const af_plac
                              "messages, prompt and completion, text, preference, kto, "
                              "input_output); say which fields are meant (type, field_...)",
                              keys_of(record, keys, sizeof keys));
-    const char *idle = af_data_source_idle_field(s);
+    const char *idle = af_data_source_idle_key(s, s->shape);
     if (idle)
         return af_place_fail(p, err,
                              "%s has no effect: the record (its keys: [%s]) is of shape %s; say "

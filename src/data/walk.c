@@ -454,7 +454,11 @@ done:
 
 static af_status text_file(walk *w, af_records *r, int64_t *records)
 {
+    const char *idle = af_data_source_idle_key(w->source, AF_SHAPE_TEXT);
     af_status st = AF_OK;
+    if (idle)
+        return af_fail(w->err, AF_EUSAGE, "%s: %s has no effect: the file is plain text",
+                       w->place.file, idle);
     w->text.count = 0;
     while (st == AF_OK && !w->ended) {
         af_record rec = {0};

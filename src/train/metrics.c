@@ -124,6 +124,19 @@ static af_status fetch_metrics(af_trainer *t, const char *checkpoint, const char
     return st;
 }
 
+/* The bytes of the rows up to a step: what a checkpoint counted, unless the rows are those of
+ * another branch, which was as long but not to the byte. */
+static uint64_t rows_until(const char *text, int64_t step)
+{
+    static const char begin[] = "{\"step\": ";
+    const char *at = text;
+    for (const char *end; (end = strchr(at, '\n')); at = end + 1)
+        if (strncmp(at, begin, sizeof begin - 1) != 0 ||
+            strtoll(at + sizeof begin - 1, NULL, 10) > step)
+            break;
+    return (uint64_t)(at - text);
+}
+
 /* metrics.jsonl holds exactly the rows of the steps that the resumed state has done. */
 static af_status cut_metrics(af_trainer *t, const char *checkpoint, af_error *err)
 {
@@ -135,8 +148,13 @@ static af_status cut_metrics(af_trainer *t, const char *checkpoint, af_error *er
         st = af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, err);
     if (st == AF_OK && size < want)
         st = fetch_metrics(t, checkpoint, text, size, err);
-    else if (st == AF_OK && size > want)
-        st = af_file_write(t->metrics_path, text, want, err);
+    else if (st == AF_OK && size > want) {
+        const uint64_t rows = rows_until(text, t->progress.step);
+        /* fewer where the step's evaluation was still to come */
+        const bool fewer = want < rows && (want == 0 || text[want - 1] == '\n');
+        t->progress.metrics_bytes = fewer ? want : rows;
+        st = af_file_write(t->metrics_path, text, t->progress.metrics_bytes, err);
+    }
     free(text);
     return st;
 }

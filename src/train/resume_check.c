@@ -5,6 +5,8 @@
  * another optimizer would read the old one's state as its own, and is refused. */
 #include "base/buf.h"
 #include "base/file.h"
+#include "data/scribe.h"
+#include "format/chat_template.h"
 #include "train/checkpoint.h"
 
 #define RUN_BYTES_MAX (UINT64_C(1) << 20)
@@ -106,6 +108,24 @@ static af_status compare_texts(const af_trainer *t, const char *now, const char 
     return st;
 }
 
+/* The run file has the name of a template's file, or none: what stood in it is beside the
+ * checkpoint. */
+static void compare_templates(const af_trainer *t, const char *checkpoint)
+{
+    const af_data_counts *c = &t->counts;
+    af_template *now = NULL, *then = NULL;
+    af_error ignored;
+    bool bare;
+    if (c->of_text + c->of_tokens + c->of_segments < c->records &&
+        af_scribe_template(&now, &bare, t->model_path, t->chat_template, &ignored) == AF_OK &&
+        af_template_open(&then, checkpoint, &ignored) == AF_OK &&
+        strcmp(af_template_source(now, NULL), af_template_source(then, NULL)) != 0)
+        af_trainer_say(t, "warning: the chat template is not the one the checkpoint was made with "
+                          "(chat_template.jinja beside it)");
+    af_template_close(now);
+    af_template_close(then);
+}
+
 af_status af_resume_check(const af_trainer *t, const char *checkpoint, af_error *err)
 {
     af_status st = AF_OK;
@@ -118,6 +138,7 @@ af_status af_resume_check(const af_trainer *t, const char *checkpoint, af_error 
         AF_TRY(af_file_read(&then, &size, path, RUN_BYTES_MAX, err));
         AF_TRY(compare_texts(t, now, then, err));
     }
+    compare_templates(t, checkpoint);
 done:
     free(path);
     free(now);

@@ -97,9 +97,11 @@ static af_status check_pairs(const af_run *r, af_error *err)
         const af_key *a = af_key_find(pairs[i][0]), *b = af_key_find(pairs[i][1]);
         const int la = active(r, a), lb = active(r, b);
         if (la && lb)
-            return af_fail(err, AF_EUSAGE, "%s: %s and %s contradict each other: give one",
+            return af_fail(err, AF_EUSAGE, "%s: %s and %s contradict each other: give one%s%s%s",
                            af_run_place(r, (la > lb ? a : b)->name, at, sizeof at), a->name,
-                           b->name);
+                           b->name, la * lb < 0 ? " (" : "",
+                           la * lb < 0 ? (la > lb ? a : b)->name : "",
+                           la * lb < 0 ? "=null takes the file's back)" : "");
     }
     if (r->method == AF_METHOD_QLORA && r->load_in_4bit == AF_TRI_NO)
         return af_fail(err, AF_EUSAGE,

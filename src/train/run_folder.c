@@ -1,6 +1,7 @@
 /* run_folder.c - the output folder of a run: what an earlier one left there, where a run begins,
  * and the files beside the weights. */
 #include "train/run_folder.h"
+#include "base/buf.h"
 #include "base/file.h"
 #include "train/checkpoint.h"
 #include "train/side_files.h"
@@ -146,6 +147,52 @@ af_status af_run_folder_clear(const char *output, bool goes_on, bool keep, af_er
         st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(name));
         free(path);
     }
+    af_names_free(names, n);
+    return st;
+}
+
+/* A later checkpoint of ours: another trainer's says nothing to a run that resumes by itself. */
+static bool is_left(const char *output, const char *name, int64_t step)
+{
+    if (!is_checkpoint(name) || strtoll(name + strlen("checkpoint-"), NULL, 10) <= step)
+        return false;
+    char *dir = af_path_join(output, name), *path = dir ? af_path_join(dir, "manifest.json") : NULL;
+    const bool ours = path && af_file_exists(path);
+    free(dir);
+    free(path);
+    return ours;
+}
+
+static af_status set_one_aside(const char *output, const char *name, af_error *err)
+{
+    char *path = af_path_join(output, name);
+    af_buf left = {0};
+    af_buf_printf(&left, "%s" AF_CHECKPOINT_LEFT, path ? path : "");
+    const af_status st = path && !left.bad ? af_path_replace(path, left.data, err)
+                                           : af_fail_nomem(err, "a path", strlen(name));
+    af_buf_clear(&left);
+    free(path);
+    return st;
+}
+
+af_status af_run_folder_set_aside(const af_trainer *t, af_error *err)
+{
+    char **names = NULL;
+    int n = 0, left = 0;
+    const char *output = t->run->output_dir;
+    if (is_automatic(t->run))
+        return AF_OK;
+    af_status st = af_dir_list(&names, &n, output, err);
+    for (int i = 0; i < n && st == AF_OK; i++)
+        if (is_left(output, names[i], t->progress.step)) {
+            st = set_one_aside(output, names[i], err);
+            left++;
+        }
+    if (left && st == AF_OK)
+        af_trainer_say(t,
+                       "note: %d checkpoint%s behind step %" PRId64
+                       " of what the run leaves: set aside as checkpoint-STEP" AF_CHECKPOINT_LEFT,
+                       left, left > 1 ? "s" : "", t->progress.step);
     af_names_free(names, n);
     return st;
 }

@@ -17,6 +17,11 @@ AF_CHECKED af_status af_run_folder_choose(af_trainer *t, char **checkpoint, bool
  * word that it has ended. */
 AF_CHECKED af_status af_run_folder_clear(const char *output, bool goes_on, bool keep,
                                          af_error *err);
+/* A run that goes on from a checkpoint the user named leaves the later ones: from here on they are
+ * not those of the run, and one that resumes by itself must not take them. They get another name
+ * (AF_CHECKPOINT_LEFT), and can still be named. */
+#define AF_CHECKPOINT_LEFT ".left"
+AF_CHECKED af_status af_run_folder_set_aside(const af_trainer *t, af_error *err);
 AF_CHECKED af_status af_run_folder_write(const char *dir, const char *name, const char *text,
                                          af_error *err);
 /* Tokenizer and template beside the weights, so that the folder is complete. */

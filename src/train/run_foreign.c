@@ -121,6 +121,24 @@ static const struct {
     {"loss_watchdog_patience", "a loss that is not finite stops a run"},
     {"eval_max_new_tokens", "see 'generate_samples_tokens'"},
     {"strict", "an unknown key is always an error"},
+    {"plugins", "no code beside afinar's own is run; heads and losses are always fused"},
+    {"lora_mlp_kernel", "adapters are always computed with their linears"},
+    {"lora_qkv_kernel", "adapters are always computed with their linears"},
+    {"lora_o_kernel", "adapters are always computed with their linears"},
+    {"s2_attention", "attention is always fused"},
+    {"dataset_name", "give 'datasets' with paths"},
+    {"use_peft", "see 'adapter'"},
+    {"assistant_only_loss", "prompts carry no loss without 'train_on_inputs'"},
+    {"completion_only_loss", "prompts carry no loss without 'train_on_inputs'"},
+    {"dtype", "a base is read as it is stored; for computing, see 'bf16'"},
+    {"torch_dtype", "a base is read as it is stored; for computing, see 'bf16'"},
+    {"dataloader_drop_last", "rows that are left over begin the next epoch's first step"},
+    {"logging_first_step", "give 'logging_steps'"},
+    {"disable_tqdm", "see the option -q"},
+    {"use_cpu", "see 'device'"},
+    {"no_cuda", "see 'device'"},
+    {"random_state", "see 'seed'"},
+    {"eval_on_start", "what is evaluated is evaluated before the first step, too"},
 };
 /* clang-format on */
 
@@ -159,6 +177,18 @@ static const struct {
     {"flash_attention", "true"},
     {"report_to", "tensorboard"},
     {"auto_find_batch_size", "false"},
+    {"model_type", "AutoModelForCausalLM"},
+    {"tokenizer_type", "AutoTokenizer"},
+    {"strict", "true"},
+    {"lora_mlp_kernel", "true"},
+    {"lora_qkv_kernel", "true"},
+    {"lora_o_kernel", "true"},
+    {"s2_attention", "false"},
+    {"assistant_only_loss", "true"},
+    {"completion_only_loss", "true"},
+    {"use_cpu", "false"},
+    {"no_cuda", "false"},
+    {"eval_on_start", "true"},
 };
 
 bool af_key_asks_nothing(const char *name, const af_yaml *value)

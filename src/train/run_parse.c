@@ -1,5 +1,6 @@
 /* run_parse.c - from YAML and key=value to an af_run. */
 #include "base/file.h"
+#include "base/log.h"
 #include "train/run_keys.h"
 
 #include <strings.h>
@@ -336,14 +337,42 @@ const char *af_run_place(const af_run *r, const char *key, char *buf, size_t siz
     return buf;
 }
 
+/* The command line may take the effect from a key of the file (optimizer=lion that of
+ * adam_epsilon): then the file is not wrong, and an effective run file has every such key. */
+static af_status drop_overridden(const parser *p, const bool *had_effect)
+{
+    const af_run *r = p->run;
+    af_status st = AF_OK;
+    char names[500] = "";
+    size_t used = 0;
+    for (int i = 0; st == AF_OK && i < af_keys_count; i++) {
+        const af_key *k = &af_keys[i];
+        if (r->given[i] <= 0 || !had_effect[i] || af_key_has_effect(r, k->need))
+            continue;
+        if (used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s (line %d)",
+                                     used ? ", " : "", k->name, r->given[i]);
+        st = unset(p, k);
+    }
+    if (used)
+        af_say(AF_LOG_WARN, "%s: without effect beside what the command line says: %s", p->name,
+               names);
+    return st;
+}
+
 static af_status run_all(const parser *p, const af_yaml *root, const char *const *overrides,
                          int count, bool for_training)
 {
+    bool had_effect[AF_LEN(p->run->given)] = {0};
     af_status st = set_presets(p);
     if (st == AF_OK)
         st = apply_file(p, root);
+    for (int i = 0; i < af_keys_count; i++)
+        had_effect[i] = st == AF_OK && af_key_has_effect(p->run, af_keys[i].need);
     for (int i = 0; st == AF_OK && i < count; i++)
         st = apply_override(p, overrides[i]);
+    if (st == AF_OK)
+        st = drop_overridden(p, had_effect);
     return st == AF_OK ? af_run_check(p->run, for_training, p->err) : st;
 }
 

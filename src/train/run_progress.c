@@ -27,6 +27,13 @@ af_status af_progress_text(const af_progress *p, uint64_t clock, char **out, af_
     json_object_set_new(o, "loss_count", json_integer(p->loss_count));
     json_object_set_new(o, "data_records", json_integer(p->data_records));
     json_object_set_new(o, "data_tokens", json_integer(p->data_tokens));
+    json_object_set_new(o, "owed", json_integer(p->owed));
+    json_object_set_new(o, "last_tokens", json_integer(p->last.tokens));
+    json_object_set_new(o, "last_supervised", json_integer(p->last.supervised));
+    json_object_set_new(o, "last_padded", json_integer(p->last.padded));
+    put_double(o, "last_grad_norm", p->last.grad_norm);
+    put_double(o, "last_epoch", p->last.epoch);
+    put_double(o, "last_seconds", p->last_seconds);
     put_double(o, "best_eval", p->best_eval);
     put_double(o, "seconds", p->seconds);
     put_double(o, "first_loss", p->first_loss);
@@ -52,6 +59,18 @@ static bool get_double(const json_t *o, const char *key, double *out)
     return s && end != s && !*end;
 }
 
+/* The last step; a checkpoint of an earlier version does not know it, and owes nothing. */
+static void get_last(const json_t *o, af_progress *p)
+{
+    if (!get_int(o, "owed", &p->owed) || !get_int(o, "last_tokens", &p->last.tokens) ||
+        !get_int(o, "last_supervised", &p->last.supervised) ||
+        !get_int(o, "last_padded", &p->last.padded) ||
+        !get_double(o, "last_grad_norm", &p->last.grad_norm) ||
+        !get_double(o, "last_epoch", &p->last.epoch) ||
+        !get_double(o, "last_seconds", &p->last_seconds))
+        p->owed = AF_OWED_NOTHING;
+}
+
 af_status af_progress_read(af_progress *p, uint64_t *clock, const char *path, af_error *err)
 {
     json_error_t why;
@@ -69,6 +88,7 @@ af_status af_progress_read(af_progress *p, uint64_t *clock, const char *path, af
         get_double(o, "last_loss", &q.last_loss) && get_double(o, "loss_sum", &q.loss_sum);
     if (!get_int(o, "data_records", &q.data_records) || !get_int(o, "data_tokens", &q.data_tokens))
         q.data_records = q.data_tokens = -1;
+    get_last(o, &q);
     json_decref(o);
     if (!ok)
         return af_fail(err, AF_EFORMAT, "'%s' does not hold the progress of a run", path);

@@ -168,11 +168,19 @@ af_status af_samples_plan(const af_trainer *t, uint64_t *bytes, af_error *err)
     return AF_OK;
 }
 
+static bool goes_on(void *user, int sequence, int32_t id, const char *text, uint64_t len)
+{
+    (void)sequence, (void)id, (void)text, (void)len;
+    return !af_trainer_stop_asked(user);
+}
+
 static af_status generate(af_trainer *t, af_source *source, af_adapter *adapter, bool live,
                           af_generated *out, af_error *err)
 {
     af_model m = model_of(t, source, adapter, live);
-    const af_generate_opts o = opts_of(t);
+    af_generate_opts o = opts_of(t);
+    o.hook = goes_on;
+    o.user = t;
     const af_status st = af_model_generate(&m, &o, out, err);
     af_engine_close(&m.engine); /* the rest is the trainer's */
     free(m.cached);
@@ -302,12 +310,13 @@ static af_status keep_before(const af_trainer *t, int64_t from, af_error *err)
 
 af_status af_samples_open(const af_trainer *t, af_error *err)
 {
-    return keep_before(t, t->progress.step > 0 ? t->progress.step + 1 : 0, err);
+    return keep_before(t, t->progress.step + (t->progress.owed == AF_OWED_NOTHING), err);
 }
 
-af_status af_samples_ask(af_trainer *t, const char *dir, af_error *err)
+af_status af_samples_ask(af_trainer *t, const char *dir, bool *whole, af_error *err)
 {
     const af_samples *s = t->samples;
+    *whole = true;
     if (!s)
         return AF_OK;
     af_generated *out = af_calloc((uint64_t)s->count, sizeof *out);
@@ -321,9 +330,11 @@ af_status af_samples_ask(af_trainer *t, const char *dir, af_error *err)
         free(out);
         return AF_OK;
     }
-    if (st == AF_OK && dir) /* the last answers stand for their step, also after a resume */
+    *whole = !af_trainer_stop_asked(t);
+    if (st == AF_OK && *whole &&
+        dir) /* the last answers stand for their step, also after a resume */
         st = keep_before(t, t->progress.step, err);
-    for (int i = 0; i < s->count && st == AF_OK; i++)
+    for (int i = 0; i < s->count && st == AF_OK && *whole; i++)
         st = keep(t, i, &out[i], err);
     for (int i = 0; i < s->count; i++)
         af_generated_clear(&out[i]);

@@ -23,8 +23,9 @@ AF_CHECKED af_status af_samples_plan(const af_trainer *t, uint64_t *bytes, af_er
 /* Drops rows of steps the (resumed) run has not done. */
 AF_CHECKED af_status af_samples_open(const af_trainer *t, af_error *err);
 /* Answers every prompt. `dir`: the finished adapter or model; NULL = the weights as they are now.
- * No checkpoint may be in writing. Too little memory for a second graph is said, not an error. */
-AF_CHECKED af_status af_samples_ask(af_trainer *t, const char *dir, af_error *err);
+ * No checkpoint may be in writing. Too little memory for a second graph is said, not an error.
+ * *whole is false, and no answer kept, when a stop was asked for. */
+AF_CHECKED af_status af_samples_ask(af_trainer *t, const char *dir, bool *whole, af_error *err);
 /* The before/after table, as HTML, from samples.jsonl: t->samples_html. */
 AF_CHECKED af_status af_samples_table(af_trainer *t, af_error *err);
 #endif

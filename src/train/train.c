@@ -19,11 +19,6 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static bool stop_asked(const af_trainer *t)
-{
-    return t->hooks && t->hooks->stop && *t->hooks->stop;
-}
-
 /* Every n steps; n = 0 with a per-epoch count spreads that many over each epoch. */
 static bool due(const af_trainer *t, int64_t every, int64_t per_epoch)
 {
@@ -39,17 +34,19 @@ static bool log_due(const af_trainer *t)
     return t->progress.step % t->run->logging_steps == 0 || t->progress.step == t->steps;
 }
 
-static af_status log_step(af_trainer *t, const af_step_result *r, double seconds, double lr,
-                          af_error *err)
+/* The last one. */
+static af_status log_step(af_trainer *t, af_error *err)
 {
     af_progress *p = &t->progress;
+    const af_step_result *r = &p->last;
+    const double seconds = p->last_seconds;
     const af_train_step s = {
         .step = p->step,
         .steps = t->steps,
         .epoch = r->epoch,
         .loss = p->loss_sum / (double)p->loss_count,
         .grad_norm = r->grad_norm,
-        .learning_rate = lr,
+        .learning_rate = af_schedule_lr(&t->schedule, p->step - 1),
         .tok_s = seconds > 0 ? (double)r->tokens / seconds : 0,
         .step_ms = seconds * 1e3,
         .eta_s = p->seconds / (double)p->step * (double)(t->steps - p->step),
@@ -76,12 +73,12 @@ static bool out_of_patience(const af_trainer *t)
 }
 
 /* Evaluates and keeps count of gains. *keep: the run wants a checkpoint of this step. */
-static af_status evaluate(af_trainer *t, bool *keep, af_error *err)
+static af_status evaluate(af_trainer *t, bool *keep, bool *whole, af_error *err)
 {
     double loss, accuracy;
     const double start = now();
-    af_status st = af_trainer_eval(t, &loss, &accuracy, err);
-    if (st != AF_OK)
+    af_status st = af_trainer_eval(t, &loss, &accuracy, whole, err);
+    if (st != AF_OK || !*whole)
         return st;
     af_progress *p = &t->progress;
     const bool first = p->step == 0; /* what was before the run is not one of its results */
@@ -110,70 +107,112 @@ static bool eval_due(const af_trainer *t)
 }
 
 /* Waits for a checkpoint in writing first: it reads the host's copy of the adapter. */
-static af_status ask_samples(af_trainer *t, const char *dir, af_error *err)
+static af_status ask_samples(af_trainer *t, bool *whole, af_error *err)
 {
     if (!t->samples)
         return AF_OK;
     const af_status st = af_saver_wait(t->saver, err);
-    return st == AF_OK ? af_samples_ask(t, dir, err) : st;
+    return st == AF_OK ? af_samples_ask(t, NULL, whole, err) : st;
 }
 
-/* The checkpoint comes last: what a step leaves is there when a run resumes behind it. */
+static bool samples_due(const af_trainer *t)
+{
+    const int64_t step = t->progress.step;
+    return step == 0 || (due(t, t->run->generate_samples_steps, 0) && step < t->steps);
+}
+
+/* What is due at the step the run stands at. A stop leaves it owed: the checkpoint says so, and the
+ * resumed run begins with it. The checkpoint comes last: what a step leaves is there when a run
+ * resumes behind it. */
+static af_status settle(af_trainer *t, af_error *err)
+{
+    af_progress *p = &t->progress;
+    bool keep = false, whole = true; /* there is nothing to keep before the first step */
+    af_status st = AF_OK;
+    if (p->owed == AF_OWED_NOTHING) /* resumed behind it */
+        return AF_OK;
+    if (p->owed == AF_OWED_EVAL) {
+        if (eval_due(t))
+            AF_TRY(evaluate(t, &keep, &whole, err));
+        if (!whole)
+            return AF_OK;
+        if (out_of_patience(t) && p->loss_count > 0) /* the last one, as it turns out */
+            AF_TRY(log_step(t, err));
+        p->owed = AF_OWED_SAMPLES;
+    }
+    if (p->owed == AF_OWED_SAMPLES && samples_due(t))
+        AF_TRY(ask_samples(t, &whole, err));
+    if (!whole)
+        return AF_OK;
+    p->owed = AF_OWED_NOTHING;
+    keep |=
+        p->step > 0 && p->step < t->steps && due(t, t->run->save_steps, t->run->saves_per_epoch);
+    if (keep)
+        st = af_saver_save(t->saver, t, err);
+done:
+    return st;
+}
+
 static af_status one_step(af_trainer *t, af_error *err)
 {
     af_step_result r;
-    bool keep = false;
     af_progress *p = &t->progress;
-    const double start = now(), lr = af_schedule_lr(&t->schedule, p->step);
+    const double start = now();
     af_status st = af_trainer_step(t, &r, err);
     if (st != AF_OK)
         return st;
     if (!r.finite)
         return af_trainer_explain_nonfinite(t, &r, err);
-    const double seconds = now() - start;
+    p->last = r;
+    p->last_seconds = now() - start;
+    p->owed = AF_OWED_EVAL;
     p->step++;
     p->micro += t->run->accumulation;
     p->tokens += r.tokens;
     p->supervised += r.supervised;
     p->padded += r.padded;
-    p->seconds += seconds;
+    p->seconds += p->last_seconds;
     p->loss_sum += r.loss;
     p->loss_count++;
     if (log_due(t))
-        st = log_step(t, &r, seconds, lr, err);
-    if (st == AF_OK && eval_due(t))
-        st = evaluate(t, &keep, err);
-    if (st == AF_OK && out_of_patience(t) && p->loss_count > 0) /* the last one, as it turns out */
-        st = log_step(t, &r, seconds, lr, err);
-    if (st == AF_OK && due(t, t->run->generate_samples_steps, 0) && p->step < t->steps)
-        st = ask_samples(t, NULL, err);
-    keep |= due(t, t->run->save_steps, t->run->saves_per_epoch) && p->step < t->steps;
-    if (st == AF_OK && keep)
-        st = af_saver_save(t->saver, t, err);
+        st = log_step(t, err);
+    return st == AF_OK ? settle(t, err) : st;
+}
+
+static bool stops(const af_trainer *t)
+{
+    return t->progress.owed != AF_OWED_NOTHING ||
+           (af_trainer_stop_asked(t) && t->progress.step < t->steps);
+}
+
+static af_status stop_here(af_trainer *t, af_train_result *result, af_error *err)
+{
+    af_status st = AF_OK;
+    const int64_t step = t->progress.step;
+    AF_TRY(af_saver_save(t->saver, t, err));
+    AF_TRY(af_saver_wait(t->saver, err));
+    result->stopped = true;
+    st = af_fail(err, AF_ESTOPPED,
+                 "stopped after step %" PRId64 " of %" PRId64 "%s; checkpoint-%" PRId64
+                 " is in '%s'",
+                 step, t->steps,
+                 t->progress.owed == AF_OWED_EVAL      ? " (it is not evaluated yet)"
+                 : t->progress.owed == AF_OWED_SAMPLES ? " (its samples are not there yet)"
+                                                       : "",
+                 step, t->run->output_dir);
+done:
     return st;
 }
 
 static af_status loop(af_trainer *t, af_train_result *result, af_error *err)
 {
     af_status st = AF_OK;
-    bool keep; /* there is nothing to keep before the first step */
-    if (t->eval_items && t->progress.step == 0)
-        AF_TRY(evaluate(t, &keep, err));
-    if (t->progress.step == 0)
-        AF_TRY(ask_samples(t, NULL, err));
+    AF_TRY(settle(t, err));
     /* a run that was killed after its last evaluation resumes at its end */
-    while (t->progress.step < t->steps && !out_of_patience(t)) {
+    while (!stops(t) && t->progress.step < t->steps && !out_of_patience(t))
         AF_TRY(one_step(t, err));
-        if (stop_asked(t) && t->progress.step < t->steps) {
-            AF_TRY(af_saver_save(t->saver, t, err));
-            AF_TRY(af_saver_wait(t->saver, err));
-            result->stopped = true;
-            return af_fail(err, AF_ESTOPPED,
-                           "stopped after step %" PRId64 " of %" PRId64 "; checkpoint-%" PRId64
-                           " is in '%s'",
-                           t->progress.step, t->steps, t->progress.step, t->run->output_dir);
-        }
-    }
+    if (stops(t))
+        return stop_here(t, result, err);
     if (out_of_patience(t))
         af_trainer_say(t, "early stop after step %" PRId64 ": no better evaluation in %" PRId64,
                        t->progress.step, t->progress.evals_without_gain);
@@ -326,6 +365,8 @@ static af_status start(af_trainer *t, af_error *err)
     AF_TRY(af_run_folder_hold(t, err)); /* another run may have made it in the meantime */
     made = absent;
     AF_TRY(af_run_folder_clear(output, checkpoint && own, own, err));
+    if (checkpoint && own)
+        AF_TRY(af_run_folder_set_aside(t, err));
     AF_TRY(af_metrics_open(t, checkpoint, err));
     AF_TRY(af_samples_open(t, err));
     AF_TRY(af_run_text(t->run, &text, err));
@@ -353,9 +394,10 @@ static void say_end(const af_trainer *t)
                        expected, (peak / expected - 1) * 100);
 }
 
-static af_status finish(af_trainer *t, af_error *err)
+static af_status finish(af_trainer *t, af_train_result *result, af_error *err)
 {
     af_status st = AF_OK;
+    bool whole;
     const char *output = t->run->output_dir;
     char *state = NULL, *text = NULL;
     if (t->run->load_best && t->progress.best_step > 0) {
@@ -376,7 +418,13 @@ static af_status finish(af_trainer *t, af_error *err)
     const uint64_t clock = af_clock(t->graph);
     af_trainer_drop_graph(t);            /* the samples come from what was written */
     AF_TRY(af_run_folder_texts(t, err)); /* a GGUF file's take memory to make */
-    AF_TRY(af_samples_ask(t, output, err));
+    AF_TRY(af_samples_ask(t, output, &whole, err));
+    result->stopped = !whole;
+    if (!whole)
+        AF_TRY(af_fail(err, AF_ESTOPPED,
+                       "stopped after the last step, before its samples; the result is in '%s', "
+                       "and resume_from_checkpoint: auto adds samples and report",
+                       output));
     AF_TRY(af_samples_table(t, err));
     AF_TRY(af_report_write(t, err));
     AF_TRY(af_progress_text(&t->progress, clock, &text, err));
@@ -395,13 +443,13 @@ static af_status train(const af_run *run, const af_train_hooks *hooks, af_train_
     af_status st = af_trainer_open(&t, run, hooks, err);
     if (st != AF_OK)
         return st;
-    result->stopped = stop_asked(&t); /* while it was read and tokenised */
+    result->stopped = af_trainer_stop_asked(&t); /* while it was read and tokenised */
     if (result->stopped)
         AF_TRY(af_fail(err, AF_ESTOPPED, "stopped before the first step; nothing was written"));
     AF_TRY(af_saver_new(&t.saver, err));
     AF_TRY(start(&t, err));
     AF_TRY(loop(&t, result, err));
-    AF_TRY(finish(&t, err));
+    AF_TRY(finish(&t, result, err));
 done:
     result->steps = t.progress.step;
     result->first_loss = t.progress.first_loss;

@@ -9,6 +9,18 @@
 #include "model/load.h"
 #include "train/run_config.h"
 
+/* One optimizer step: k micro-batches, then the update. */
+typedef struct af_step_result {
+    double loss, grad_norm;
+    bool finite;
+    int64_t tokens, supervised, padded;
+    double epoch;
+} af_step_result;
+
+/* What the step a run stands at has still to do: its evaluation and then its samples, or these. A
+ * run may be asked to stop before that. */
+typedef enum af_owed { AF_OWED_NOTHING, AF_OWED_EVAL, AF_OWED_SAMPLES } af_owed;
+
 /* What a run has done so far: all of it is in every checkpoint. */
 typedef struct af_progress {
     int64_t step;                       /* optimizer steps done */
@@ -22,6 +34,9 @@ typedef struct af_progress {
     int64_t data_records, data_tokens; /* of the datasets when the run began; -1 = not known */
     double loss_sum;                   /* since the last log line, and of how many steps */
     int64_t loss_count;
+    int64_t owed;        /* af_owed */
+    af_step_result last; /* the last step, which may be logged when it has been evaluated */
+    double last_seconds;
 } af_progress;
 
 /* A way to run a step: how much is recomputed, and whether 4-bit weights stay as they are (else a
@@ -124,19 +139,14 @@ uint64_t af_plan_in_place(const af_plan_info *p);
  * copies, and the program itself. */
 uint64_t af_trainer_resident(const af_trainer *t);
 
-/* One optimizer step: k micro-batches, then the update. */
-typedef struct af_step_result {
-    double loss, grad_norm;
-    bool finite;
-    int64_t tokens, supervised, padded;
-    double epoch;
-} af_step_result;
 AF_CHECKED af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err);
 /* A micro-batch into the inputs of the graph; `scale` multiplies the loss. */
 AF_CHECKED af_status af_trainer_upload(af_trainer *t, const af_batch *b, float scale,
                                        af_error *err);
-/* Mean loss over the held-out data. */
-AF_CHECKED af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, af_error *err);
+/* Mean loss over the held-out data. *whole is false, and nothing else set, when a stop was asked
+ * for in between. */
+AF_CHECKED af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, bool *whole,
+                                     af_error *err);
 /* Stops with names: step, first bad tensor, records of the batch; writes replay-STEP.json and
  * replay-STEP.yaml. Always fails. */
 AF_CHECKED af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r,
@@ -149,6 +159,8 @@ AF_CHECKED af_status af_trainer_explain_eval(af_trainer *t, const af_batch *b, a
 AF_CHECKED af_status af_trainer_state_text(const af_trainer *t, bool final, char **out,
                                            af_error *err);
 
+/* The caller wants the run to end soon: long work looks here. */
+bool af_trainer_stop_asked(const af_trainer *t);
 void af_trainer_say(const af_trainer *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 #endif

@@ -29,6 +29,11 @@ void af_trainer_say(const af_trainer *t, const char *fmt, ...)
     t->hooks->say(t->hooks->user, line);
 }
 
+bool af_trainer_stop_asked(const af_trainer *t)
+{
+    return t->hooks && t->hooks->stop && *t->hooks->stop;
+}
+
 static af_status nothing_left(const af_run *run, const af_data_counts *c, af_error *err)
 {
     return af_fail(err, AF_EUSAGE,
@@ -525,6 +530,7 @@ af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks
     const uint64_t all = af_resident_bytes(), own = af_resident_own();
     t->program_bytes = all > own ? all - own : 0; /* its code */
     t->progress.best_eval = t->progress.first_loss = t->progress.last_loss = NAN;
+    t->progress.owed = AF_OWED_EVAL; /* of what was before the first step */
     AF_TRY(open_model(t, err));
     AF_TRY(open_streams(t, err));
     AF_TRY(make_schedule(t, err));

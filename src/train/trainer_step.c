@@ -91,12 +91,12 @@ done:
     return st;
 }
 
-af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, af_error *err)
+af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, bool *whole, af_error *err)
 {
     double sum = 0, hits = 0;
-    int64_t tokens = 0;
+    int64_t tokens = 0, i = 0;
     af_set_training(t->graph, false);
-    for (int64_t i = 0; i < t->eval_items; i++) {
+    for (; i < t->eval_items && !af_trainer_stop_asked(t); i++) {
         const af_batch *b;
         af_status st = af_stream_get(t->eval_stream, i, &b, err);
         if (st == AF_OK)
@@ -116,6 +116,9 @@ af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, af_erro
         tokens += b->supervised;
     }
     af_set_training(t->graph, true);
+    *whole = i == t->eval_items;
+    if (!*whole)
+        return AF_OK;
     *loss = tokens ? sum / (double)tokens : NAN;
     *accuracy = tokens ? hits / (double)tokens : NAN;
     return AF_OK;

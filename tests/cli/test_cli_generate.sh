@@ -92,6 +92,11 @@ for list in "1 2" "[1,2" "1]" "1,,2" "-1"; do
     grep -qF "'$list' is not a list of token ids" "$tmp/err" || fail "ids '$list': $(cat "$tmp/err")"
 done
 [ "$(printf 'hello' | gen -f -)" = "$(gen -p hello)" ] || fail "a prompt from a pipe: $(cat "$tmp/err")"
+# the newline with which a text file ends is not part of the prompt, as in llama.cpp; one before it is
+echo hello >"$tmp/p.txt"
+[ "$(gen -f "$tmp/p.txt")" = "$(gen -p hello)" ] || fail "the end of a file's last line is asked, too"
+echo >>"$tmp/p.txt"
+[ "$(gen -f "$tmp/p.txt")" = "$(gen -p $'hello\n')" ] || fail "an empty line at the end is lost"
 : >"$tmp/p.jsonl"
 gen -f "$tmp/p.jsonl" && fail "no prompts pass"
 grep -q "p.jsonl: no prompts" "$tmp/err" || fail "$(cat "$tmp/err")"

@@ -121,6 +121,16 @@ key "train_on_eos has no effect" "datasets=[{path: $files/text.jsonl}]" train_on
 key "adam_epsilon has no effect" optimizer=lion adam_epsilon=1e-6
 key "bf16 wants true, false or auto, not 'true' in quotes" 'bf16="true"'
 key "field_prompt has no effect|is of shape messages" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, field_prompt: question}]"
+# keys of turns in the entry of a dataset without turns
+echo 'plain text' > "$tmp/plain.txt"
+for entry in 'message_field_role: role' 'message_property_mappings: {role: from}' 'message_field_training: t' 'roles: {user: human}' \
+    'roles_to_train: [user]' 'train_on_inputs: true' 'train_on_eos: last' 'chat_template: chatml' 'field_tools: t' 'field_system: s'; do
+    for file in "$files/text.jsonl" "$tmp/plain.txt" "$AF_GOLDEN/models/data/train_tokens.jsonl"; do
+        key "${entry%%:*} has no effect" "datasets=[{path: $file, $entry}]"
+    done
+done
+key "message_field_content has no effect|is of shape alpaca" "datasets=[{path: $files/alpaca.jsonl, message_field_content: text}]"
+key "train_on_eos has no effect|is of shape tokens" "datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl, train_on_eos: none}]"
 key "'ds_type: csv' and the name's .jsonl contradict" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: csv}]"
 key "'ds_type: parquet' is not one of jsonl" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: parquet}]"
 key "unknown key 'data_files'|give each file as a 'path'" "datasets=[{path: json, data_files: x.jsonl}]"

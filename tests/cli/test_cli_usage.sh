@@ -24,6 +24,7 @@ while read -r command; do
     [ -s "$tmp/out" ] && die "$command --nonsense prints on stdout"
     grep -q "unknown option '--nonsense'" "$tmp/err" || die "$command does not name --nonsense"
 done < "$tmp/commands"
+cmp -s <("$AFINAR" help help) <("$AFINAR" --help) || die "help help is not the help"
 rc=0; "$AFINAR" help trian 2> "$tmp/err" || rc=$?
 [ $rc = 2 ] && grep -q "did you mean 'train'" "$tmp/err" || die "help of no command: $rc"
 

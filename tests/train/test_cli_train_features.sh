@@ -258,6 +258,39 @@ train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto
 same long cut
 train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto # nothing to do
 
+# Ctrl-C in an evaluation or in answers does not wait for their end: the step's checkpoint says what is owed, the resumed run begins
+# with it, and ends as the uninterrupted one did; also before the first step, and when that is stopped as well
+for i in $(seq 6); do cat "$AF_GOLDEN/models/data/train_tokens.jsonl"; done > "$tmp/much.jsonl"
+slow=("test_datasets=[{path: $tmp/much.jsonl}]" eval_steps=2 max_steps=4 learning_rate=1 lr_scheduler=constant lora_dropout=0.1 logging_steps=3
+    early_stopping_patience=1 load_best_model_at_end=true generate_samples=[Hello] generate_samples_steps=2 generate_samples_tokens=200)
+said() { sed 's/"tok_s.*//; s/"eval_runtime.*//' "$tmp/$1/metrics.jsonl"; }
+train calm "${slow[@]}"
+rounds=0
+until [ -f "$tmp/hasty/run_state.json" ]; do
+    rounds=$((rounds + 1))
+    [ $rounds -lt 60 ] || die "a run that is stopped again and again never ends"
+    : > "$tmp/err"
+    "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/hasty" resume_from_checkpoint=auto "${slow[@]}" 2> "$tmp/err" & pid=$!
+    until grep -q 'resident expected' "$tmp/err" || ! kill -0 $pid 2> /dev/null; do sleep 0.01; done
+    sleep "$(awk "BEGIN { print $rounds * 0.04 }")" # long enough in the end
+    kill -INT $pid 2> /dev/null || true
+    wait $pid || die "stopped: exit $?, $(cat "$tmp/err")"
+    [ -d "$tmp/owing" ] || ! grep -q "step 2 .*not evaluated yet" "$tmp/err" || cp -r "$tmp/hasty" "$tmp/owing"
+    grep -E "not evaluated yet|samples are not there yet|before its samples" "$tmp/err" >> "$tmp/hasty_said" || true
+done
+[ -s "$tmp/hasty_said" ] || die "no stop came in an evaluation: this says nothing"
+same calm hasty
+[ "$(said calm)" = "$(said hasty)" ] || die "other rows: $(diff <(said calm) <(said hasty))"
+cmp "$tmp/calm/samples.jsonl" "$tmp/hasty/samples.jsonl" || die "other samples"
+if [ -d "$tmp/owing" ]; then # and killed when it had done what was owed: nothing stands there twice
+    cp -r "$tmp/owing/checkpoint-2" "$tmp/owed"
+    train owing "${slow[@]}" resume_from_checkpoint=auto
+    (cd "$tmp/owing" && rm -r run_state.json checkpoint-[24] && cp -r ../owed checkpoint-2)
+    train owing "${slow[@]}" resume_from_checkpoint=auto
+    same calm owing
+    [ "$(said calm)" = "$(said owing)" ] && cmp "$tmp/calm/samples.jsonl" "$tmp/owing/samples.jsonl" || die "twice: $(diff <(said calm) <(said owing))"
+fi
+
 # Ctrl-C before anything was written
 mkfifo "$tmp/slow"
 "$AFINAR" train "$tmp/slow" output_dir="$tmp/never" 2> "$tmp/err" & pid=$!
@@ -340,6 +373,18 @@ head -9 "$AF_GOLDEN/models/data/train_tokens.jsonl" > "$tmp/nine.jsonl"
 again max_steps=6 datasets="[{path: $tmp/nine.jsonl}]"
 grep -q '^warning: the datasets have 9 records' "$tmp/err" || die "$(cat "$tmp/err")"
 
+# a template's file that was changed, though neither its name nor the number of tokens was
+cp "$tmp/own.jinja" "$tmp/edited.jinja"
+again overwrite_output_dir=true resume_from_checkpoint=null "$talks" chat_template="$tmp/edited.jinja"
+again max_steps=6 "$talks" chat_template="$tmp/edited.jinja"
+! grep -q 'chat template' "$tmp/err" || die "the same template is another one"
+sed -i 's/\[{{ m.role }}\]/({{ m.role }})/; s/\[assistant\]/(assistant)/' "$tmp/edited.jinja"
+again max_steps=7 "$talks" chat_template="$tmp/edited.jinja" || die "$(cat "$tmp/err")"
+grep -q '^warning: the chat template is not the one the checkpoint was made with' "$tmp/err" || die "$(cat "$tmp/err")"
+again overwrite_output_dir=true resume_from_checkpoint=null "$talks"
+again max_steps=6 "$talks"
+! grep -q 'chat template' "$tmp/err" || die "the model's own template is another one"
+
 # a checkpoint of another folder: the same end, and the same rows
 rows() { sed 's/"tok_s.*//; s/"eval_runtime.*//' "$tmp/$1/metrics.jsonl"; }
 there="val_set_size=8 eval_steps=1 save_steps=2 max_steps=6 lora_dropout=0.1"
@@ -354,6 +399,15 @@ mkdir "$tmp/lost" && cp -r "$tmp/here/checkpoint-4" "$tmp/lost" # only the check
 train lost $there resume_from_checkpoint=auto
 same here lost
 [ "$(rows lost | grep -c '"loss"')" = 2 ] || die "rows after the loss: $(rows lost)"
+
+# turns that a run file calls by the names they have in sharegpt are sharegpt's, calls of functions too
+gpt=$AF_GOLDEN/data/files/sharegpt.jsonl
+for more in '' ', type: chat_template, message_property_mappings: {role: from, content: value}' \
+    ', field_messages: conversations, message_field_role: from, message_field_content: value'; do
+    "$AFINAR" data preview "$tmp/run.yaml" "datasets=[{path: $gpt$more}]" --json -n 0 > "$tmp/turns" 2> "$tmp/err" || die "$more: $(cat "$tmp/err")"
+    [ -n "$more" ] || cp "$tmp/turns" "$tmp/turns_as_they_are"
+    cmp "$tmp/turns" "$tmp/turns_as_they_are" || die "other tokens: $more"
+done
 
 # a file is the split "train", as in the Hugging Face loaders
 train split "datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl, split: train}]"
@@ -437,6 +491,31 @@ for o in lion adafactor adamw_8bit adam sgd; do
     train "opt_$o" optimizer=$o max_steps=2
     differ plain "opt_$o"
 done
+
+# a run that goes on from a named checkpoint leaves the later ones: `auto` does not take them, killed before its first checkpoint or
+# after; they are set aside, those of other trainers are not, and can still be named
+branch="save_steps=2 lr_scheduler=constant max_steps=8"
+train left $branch
+mkdir "$tmp/left/checkpoint-900"
+cp -r "$tmp/left/checkpoint-6" "$tmp/six_before"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/left" $branch max_steps=3 seed=7 resume_from_checkpoint="$tmp/left/checkpoint-2" 2> "$tmp/err"
+grep -q "note: 3 checkpoints behind step 2 of what the run leaves: set aside as checkpoint-STEP.left" "$tmp/err" || die "$(cat "$tmp/err")"
+[ "$(cd "$tmp/left" && echo checkpoint-*)" = "checkpoint-2 checkpoint-3 checkpoint-4.left checkpoint-6.left checkpoint-8.left checkpoint-900" ] ||
+    die "left: $(ls "$tmp/left")"
+diff -r "$tmp/six_before" "$tmp/left/checkpoint-6.left" || die "a checkpoint that is set aside has changed"
+cp -r "$tmp/left" "$tmp/left_killed"
+rm -r "$tmp"/left_killed/{checkpoint-3,run_state.json} # as if killed before it
+for d in left left_killed; do train $d $branch seed=7 resume_from_checkpoint=auto 2> "$tmp/err"; done
+train left_alone $branch
+cp -r "$tmp/left_alone/checkpoint-2" "$tmp/two"
+train left_alone $branch seed=7 resume_from_checkpoint="$tmp/two" overwrite_output_dir=true
+for d in left left_killed; do same left_alone $d; done
+[ "$(grep -c '"loss"' "$tmp/left/metrics.jsonl")" = 8 ] || die "steps are missing or doubled behind a branch"
+train left $branch resume_from_checkpoint="$tmp/left/checkpoint-6.left"
+train left_whole $branch
+same left_whole left
+steps_of() { sed -n 's/^{"step": \([0-9]*\), .*}$/\1/p' "$tmp/$1/metrics.jsonl" | tr '\n' ' '; }
+[ "$(steps_of left)" = "1 2 3 4 5 6 7 8 " ] && [ "$(wc -l < "$tmp/left/metrics.jsonl")" = 8 ] || die "rows: $(cat "$tmp/left/metrics.jsonl")"
 
 # what was being written when a run was killed is gone when it goes on, and TensorBoard is told from which step that is
 train halved save_steps=2

@@ -99,7 +99,9 @@ static void test_foreign_files(void **state)
         parse(&r,
               BASE
               "stage: sft\ndo_train: true\nwandb_project:\nwandb_name: ~\n"
-              "load_in_8bit: false\nfp16: no\nspecial_tokens:\nflash_attention: true\ndebug:\n",
+              "load_in_8bit: false\nfp16: no\nspecial_tokens:\nflash_attention: true\ndebug:\n"
+              "model_type: AutoModelForCausalLM\ntokenizer_type: AutoTokenizer\ns2_attention:\n"
+              "lora_qkv_kernel: true\nassistant_only_loss: true\n",
               NULL, 0, &err),
         err);
     af_run_clear(&r);
@@ -258,6 +260,34 @@ static void test_effective_file_has_the_defaults(void **state)
     af_run_clear(&r);
 }
 
+/* An effective run file has every key with an effect: one override may take it from many of them,
+ * and the file is not wrong for that. What had none before is, and so is a rival. */
+static void test_an_override_takes_the_effect_of_others(void **state)
+{
+    static const char *const takes[] = {"optimizer=lion", "optimizer=sgd", "adapter=full",
+                                        "lr_scheduler=linear", "val_set_size=0"};
+    static const char *const rival[] = {"warmup_ratio=0.1"};
+    (void)state;
+    af_run r = {0}, again = {0};
+    af_error err = {0};
+    char *text;
+    CHECK_OK(parse(&r,
+                   BASE "adapter: lora\nlora_r: 8\nval_set_size: 3\neval_steps: 2\n"
+                        "adam_epsilon: 1e-6\nwarmup_steps: 3\n",
+                   NULL, 0, &err),
+             err);
+    CHECK_OK(af_run_text(&r, &text, &err), err);
+    for (size_t i = 0; i < AF_LEN(takes); i++) {
+        CHECK_OK(parse(&again, text, &takes[i], 1, &err), err);
+        af_run_clear(&again);
+    }
+    assert_int_equal(parse(&again, text, rival, 1, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "warmup_steps=null takes the file's back"), "%s", err.msg);
+    assert_int_equal(parse(&again, BASE "lora_r: 8\n", takes, 1, &err), AF_EUSAGE);
+    free(text);
+    af_run_clear(&r);
+}
+
 /* As PyYAML reads them: own keys win, an earlier map of a list wins over a later one. */
 static void test_merge_keys(void **state)
 {
@@ -354,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_effective_file_reads_back),
         cmocka_unit_test(test_effective_file_keeps_paths),
         cmocka_unit_test(test_effective_file_has_the_defaults),
+        cmocka_unit_test(test_an_override_takes_the_effect_of_others),
         cmocka_unit_test(test_merge_keys),
         cmocka_unit_test(test_table_is_sound),
         cmocka_unit_test(test_resume_is_also_yes_and_no),
