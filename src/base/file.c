@@ -348,7 +348,12 @@ af_status af_file_append(const char *path, const void *bytes, uint64_t n, bool s
 af_status af_path_replace(const char *from, const char *to, af_error *err)
 {
     char *old = NULL;
-    if (af_dir_exists(to)) { /* rename cannot replace a folder that is not empty */
+    if (af_dir_exists(to) && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) ==
+                                 0) { /* never a moment without */
+        const af_status st = sync_parent(to, err);
+        return st == AF_OK ? af_path_remove(from, err) : st;
+    }
+    if (af_dir_exists(to)) { /* cannot be exchanged there, nor replaced while it is not empty */
         old = af_path_temp(to, "old");
         if (!old)
             return af_fail_nomem(err, "a path", strlen(to));

@@ -307,6 +307,33 @@ static void test_folders(void **state)
     assert_int_equal(count_files(), 0);
 }
 
+/* A run may be killed at any moment: its one checkpoint must not be away in one of them. */
+static void test_a_replaced_folder_is_always_there(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    CHECK_OK(af_dir_make(in_dir("there/full"), &err), err);
+    CHECK_OK(af_dir_make(in_dir("next/full"), &err), err);
+    if (renameat2(AT_FDCWD, in_dir("next"), AT_FDCWD, in_dir("there"), RENAME_EXCHANGE) != 0)
+        skip(); /* not on this file system */
+    const pid_t watcher = fork();
+    if (watcher == 0)
+        for (;;)
+            if (access(in_dir("there"), F_OK) != 0)
+                _exit(access(in_dir("end"), F_OK) == 0 ? 0 : 1);
+    for (int i = 0; i < 300; i++) {
+        CHECK_OK(af_dir_make(in_dir("next/full"), &err), err);
+        CHECK_OK(af_path_replace(in_dir("next"), in_dir("there"), &err), err);
+    }
+    int status = 0;
+    CHECK_OK(af_dir_make(in_dir("end"), &err), err);
+    CHECK_OK(af_path_remove(in_dir("there"), &err), err);
+    assert_int_equal(waitpid(watcher, &status, 0), watcher);
+    assert_int_equal(status, 0);
+    CHECK_OK(af_path_remove(in_dir("end"), &err), err);
+    assert_int_equal(count_files(), 0);
+}
+
 static void test_paths(void **state)
 {
     (void)state;
@@ -352,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_empty_files_can_be_mapped),
         cmocka_unit_test(test_forgotten_pages_come_back_from_the_file),
         cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_a_replaced_folder_is_always_there),
         cmocka_unit_test(test_paths),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
