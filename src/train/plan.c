@@ -70,6 +70,7 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
         bool untie;
         AF_TRY(af_method_unties(&untie, run, err));
         const af_source_opts so = {.compute = t->compute,
+                                   .outline = true,
                                    .untie = untie,
                                    .load_in_4bit = af_method_quantises(run),
                                    .keep_blocks = run->load_in_4bit != AF_TRI_YES};
