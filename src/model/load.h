@@ -26,7 +26,8 @@ typedef struct af_source_opts {
     bool load_in_4bit; /* quantise the layers' linears of a plain model to nf4 + double quant */
     bool keep_blocks;  /* but not those that a GGUF file has in blocks */
     af_quant_mode quant_mode;
-    bool untie; /* a tied head becomes a tensor of its own (modules_to_save trains one of them) */
+    bool outline; /* for a plan: nothing is quantised, whatever is bound */
+    bool untie;   /* a tied head becomes a tensor of its own (modules_to_save trains one of them) */
 } af_source_opts;
 
 /* `path` is resolved already (af_model_resolve). */

@@ -90,12 +90,13 @@ static af_status bind_codes(af_source *s, af_model_leaves *l, int i, bool cpu, a
     af_entry *e = &s->entry[i];
     af_tensor *t = l->tensor[i];
     const af_bnb_weight later = af_bnb_weight_outline(e->rows * e->cols, e->cols, s->o.compute);
-    if (e->quantise && cpu) {
+    const bool made = cpu && !s->o.outline; /* a GPU makes its own */
+    if (e->quantise && made) {
         const af_status st = af_entry_quantise(s, i, err);
         if (st != AF_OK)
             return st;
     }
-    const af_bnb_weight *b = e->quantise && !cpu ? &later : &e->bnb; /* a GPU makes its own */
+    const af_bnb_weight *b = e->quantise && !made ? &later : &e->bnb;
     af_quant *q = af_arena_take(&l->arena, sizeof *q);
     if (!q)
         return af_fail_nomem(err, "scales of a 4-bit tensor", sizeof *q);
@@ -112,10 +113,11 @@ static af_status bind_codes(af_source *s, af_model_leaves *l, int i, bool cpu, a
     }
     t->quant = q;
     if (cpu && af_graph_status(l->graph, err) == AF_OK) {
-        af_tensor_bind(t, b->codes);
-        af_tensor_bind(q->absmax, b->absmax);
+        const bool there = b->codes != NULL; /* else any address: nothing reads it */
+        af_tensor_bind(t, there ? (const void *)b->codes : q);
+        af_tensor_bind(q->absmax, there ? (const void *)b->absmax : q);
         if (q->nested)
-            af_tensor_bind(q->nested, b->nested);
+            af_tensor_bind(q->nested, there ? (const void *)b->nested : q);
     }
     return af_graph_status(l->graph, err);
 }

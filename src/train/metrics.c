@@ -6,6 +6,9 @@
 #include "format/tfevents.h"
 
 #include <jansson.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <math.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -345,4 +348,11 @@ uint64_t af_resident_peak(void)
 {
     struct rusage u;
     return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
+}
+
+void af_resident_give_back(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }

@@ -18,4 +18,6 @@ AF_CHECKED af_status af_metrics_results(const af_trainer *t, af_error *err);
 uint64_t af_resident_bytes(void);
 uint64_t af_resident_own(void); /* without what is mapped from files */
 uint64_t af_resident_peak(void);
+/* What quantising weights took and malloc keeps for the next one: there is none. */
+void af_resident_give_back(void);
 #endif

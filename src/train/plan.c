@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "train/method.h"
+#include "train/metrics.h"
 #include "train/samples.h"
 #include "train/trainer.h"
 
@@ -15,6 +16,7 @@ typedef struct outline {
     af_hf_config config; /* when there are no weights to read headers of */
     af_model_spec spec;
     bool from_config;
+    uint64_t adapter; /* bytes of the one that was read */
 } outline;
 
 static void close_outline(outline *o)
@@ -54,6 +56,7 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
     af_trainer *t = &o->t;
     af_status st = AF_OK;
     t->run = run;
+    af_trainer_count_code(t);
     st = af_model_resolve_whole(&t->model_path, run->base_model, err);
     if (st != AF_OK) {
         char at[300];
@@ -67,6 +70,7 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
         bool untie;
         AF_TRY(af_method_unties(&untie, run, err));
         const af_source_opts so = {.compute = t->compute,
+                                   .outline = true,
                                    .untie = untie,
                                    .load_in_4bit = af_method_quantises(run),
                                    .keep_blocks = run->load_in_4bit != AF_TRI_YES};
@@ -82,6 +86,7 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
         t->plain = t->compute == AF_DTYPE_BF16 ? AF_DTYPE_BF16 : o->config.dtype;
     }
     t->dropout = run->lora_dropout;
+    const uint64_t before = af_resident_own();
     if (run->method != AF_METHOD_FULL && run->lora_model_dir) {
         AF_TRY(af_adapter_read(&t->adapter, t->spec, run->lora_model_dir, err));
         t->dropout = t->adapter->config.dropout;
@@ -91,6 +96,7 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
         AF_TRY(af_method_adapter(&c, &lists, run, t->spec, err));
         AF_TRY(af_adapter_outline(&t->adapter, &c, t->spec, err));
     }
+    o->adapter = af_resident_own() - before;
 done:
     return st;
 }
@@ -182,12 +188,6 @@ done:
 
 static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device), "cpu") == 0; }
 
-/* On the CPU: with weights read in place, the host's copy of an adapter, and what samples need. */
-static uint64_t resident(const af_trainer *t, const af_plan_info *p)
-{
-    return p->total + af_plan_in_place(p) + (t->adapter ? p->params : 0) + t->samples_bytes;
-}
-
 /* An estimate: work against the work of the fastest way (af_plan_info.effort). */
 static double slower(const answer *a, int i) { return a->plan[i].effort / a->plan[0].effort; }
 
@@ -221,7 +221,8 @@ static char *as_json(const answer *a, const af_trainer *t)
     json_object_set_new(o, "free_bytes", json_integer((json_int_t)a->free_bytes));
     json_object_set_new(o, "peak_bytes", json_integer((json_int_t)p->total));
     if (on_cpu(t))
-        json_object_set_new(o, "resident_bytes", json_integer((json_int_t)resident(t, p)));
+        json_object_set_new(o, "resident_bytes",
+                            json_integer((json_int_t)af_trainer_resident(t, p)));
     json_object_set_new(o, "samples_bytes", json_integer((json_int_t)t->samples_bytes));
     json_object_set_new(o, "flops_per_step", json_real(p->flops * (double)t->run->accumulation));
     json_object_set_new(o, "arenas", info_json(a, a->taken));
@@ -282,9 +283,10 @@ static char *as_text(const answer *a, const af_trainer *t)
         af_buf_printf(&b, "samples      %8.3f GiB more while they are generated%s\n",
                       gib(t->samples_bytes), on_cpu(t) ? "" : ", left out when that is not free");
     if (on_cpu(t))
-        af_buf_printf(&b,
-                      "resident     %8.3f GiB with %smapped weights and a copy of the adapter\n",
-                      gib(resident(t, p)), t->samples ? "samples, " : "");
+        af_buf_printf(
+            &b,
+            "resident     %8.3f GiB with the program, %smapped weights and a copy of the adapter\n",
+            gib(af_trainer_resident(t, p)), t->samples ? "samples, " : "");
     af_buf_char(&b, '\n');
     put_modes(&b, a, t);
     af_buf_printf(&b, "\nsequence_len   peak GiB (recompute %s)\n", name);
@@ -307,6 +309,7 @@ af_status af_train_plan(const char *run_file, const char *const *overrides, int 
     AF_TRY(has_tokenizer(o.t.model_path) ? af_samples_new(&o.t.samples, &o.t, err)
                                          : af_samples_outline(&o.t.samples, &o.t, err));
     AF_TRY(fill(&a, &o.t, memory, err));
+    af_trainer_count_program(&o.t, o.adapter);
     *out = json ? as_json(&a, &o.t) : as_text(&a, &o.t);
     if (!*out)
         st = af_fail_nomem(err, "the plan", 4096);

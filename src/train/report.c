@@ -272,7 +272,8 @@ static void put_tables(af_buf *b, const af_trainer *t)
     put_row(b, "workspace, MiB", "%.1f", (double)q->workspace / 0x1p20);
     if (strcmp(af_device_kind(t->device), "cpu") == 0) {
         put_row(b, "the adapter once more, MiB", "%.1f", (double)af_trainer_copies(t) / 0x1p20);
-        put_row(b, "resident, expected, MiB", "%.1f", (double)af_trainer_resident(t) / 0x1p20);
+        put_row(b, "resident, expected, MiB", "%.1f",
+                (double)af_trainer_resident(t, &t->plan) / 0x1p20);
     }
     put_row(b, "resident at most, measured, MiB", "%.1f", (double)af_resident_peak() / 0x1p20);
     af_buf_str(b, "</table></section></div>");

@@ -320,7 +320,8 @@ static void say_plan(const af_trainer *t)
         mib(p->total), mib(p->weights), mib(p->bound), mib(p->params + p->grads + p->state),
         mib(p->activations), af_rung_name(t, t->rung, way));
     if (on_cpu(t))
-        af_trainer_say(t, "memory: %.1f MiB resident expected", mib(af_trainer_resident(t)));
+        af_trainer_say(t, "memory: %.1f MiB resident expected",
+                       mib(af_trainer_resident(t, &t->plan)));
     if (t->samples)
         af_trainer_say(t, "memory: %.1f MiB %s while samples are generated", mib(t->samples_bytes),
                        on_cpu(t) ? "of them" : "more, where they are free,");
@@ -385,7 +386,7 @@ done:
 static void say_end(const af_trainer *t)
 {
     const af_progress *p = &t->progress;
-    const double peak = mib(af_resident_peak()), expected = mib(af_trainer_resident(t));
+    const double peak = mib(af_resident_peak()), expected = mib(af_trainer_resident(t, &t->plan));
     af_trainer_say(t, "done: %" PRId64 " steps in %.1f s, loss %.5f -> %.5f, %.0f tokens/s; '%s'",
                    p->step, p->seconds, p->first_loss, p->last_loss,
                    p->seconds > 0 ? (double)p->tokens / p->seconds : 0, t->run->output_dir);

@@ -135,9 +135,14 @@ AF_CHECKED af_status af_trainer_fit(af_trainer *t, uint64_t free_bytes, af_error
 uint64_t af_trainer_copies(const af_trainer *t);
 /* Weights that stay resident where they lie: those that are given back once packed do not. */
 uint64_t af_plan_in_place(const af_plan_info *p);
-/* What the whole process is expected to hold on the CPU: the plan, weights read in place, those
- * copies, and the program itself. */
-uint64_t af_trainer_resident(const af_trainer *t);
+/* What the process holds beside the plan: the program and its libraries, at the start; data, graph
+ * and the like, when all is read but the plan's memory is not taken. `adapter`: the host's copy of
+ * one among that, which is counted by itself (af_trainer_copies). */
+void af_trainer_count_code(af_trainer *t);
+void af_trainer_count_program(af_trainer *t, uint64_t adapter);
+/* What the whole process is expected to hold on the CPU with this plan: its total, weights read in
+ * place, those copies, and what was counted. */
+uint64_t af_trainer_resident(const af_trainer *t, const af_plan_info *p);
 
 AF_CHECKED af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err);
 /* A micro-batch into the inputs of the graph; `scale` multiplies the loss. */

@@ -4,6 +4,7 @@
  * the loop and the checkpoints are the same for all. */
 #include "graph/node.h"
 #include "ops/optimizer.h"
+#include "train/metrics.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -126,14 +127,35 @@ done:
     return st;
 }
 
-uint64_t af_trainer_copies(const af_trainer *t)
+static uint64_t copies(const af_trainer *t, const af_plan_info *p)
 {
-    return (t->adapter ? t->plan.params : 0) + t->samples_bytes;
+    return (t->adapter ? p->params : 0) + t->samples_bytes;
 }
+
+uint64_t af_trainer_copies(const af_trainer *t) { return copies(t, &t->plan); }
 
 uint64_t af_plan_in_place(const af_plan_info *p) { return p->bound - p->returned; }
 
-uint64_t af_trainer_resident(const af_trainer *t)
+/* Code and stacks that are touched after the start; what a checkpoint's files that are being
+ * checked hold at a time. */
+#define LATER_BYTES (UINT64_C(13) << 17)
+#define CHECK_BYTES (UINT64_C(1) << 20)
+
+void af_trainer_count_code(af_trainer *t)
 {
-    return t->program_bytes + t->plan.total + af_plan_in_place(&t->plan) + af_trainer_copies(t);
+    const uint64_t all = af_resident_bytes(), own = af_resident_own();
+    t->program_bytes = all > own ? all - own : 0;
+}
+
+void af_trainer_count_program(af_trainer *t, uint64_t adapter)
+{
+    af_resident_give_back();
+    const uint64_t own = af_resident_own();
+    t->program_bytes +=
+        LATER_BYTES + (own > adapter ? own - adapter : 0) + AF_MIN(CHECK_BYTES, t->plan.state);
+}
+
+uint64_t af_trainer_resident(const af_trainer *t, const af_plan_info *p)
+{
+    return t->program_bytes + p->total + af_plan_in_place(p) + copies(t, p);
 }

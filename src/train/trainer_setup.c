@@ -11,9 +11,6 @@
 #include "train/samples.h"
 #include "train/trainer.h"
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 #include <math.h>
 #include <stdarg.h>
 
@@ -470,28 +467,6 @@ static af_status make_schedule(af_trainer *t, af_error *err)
                        : af_fail_prefix(err, "%s", af_run_place(r, "lr_scheduler", at, sizeof at));
 }
 
-/* Code and stacks that are touched after the start; what a checkpoint's files that are being
- * checked hold at a time. */
-#define LATER_BYTES (UINT64_C(13) << 17)
-#define CHECK_BYTES (UINT64_C(1) << 20)
-
-/* What the process holds beside the plan: the program and its libraries, tokenizer, data, graph.
- * The host's copy of an adapter is counted by itself (af_trainer_copies). */
-static void count_program(af_trainer *t, uint64_t adapter)
-{
-    const uint64_t own = af_resident_own();
-    t->program_bytes +=
-        LATER_BYTES + (own > adapter ? own - adapter : 0) + AF_MIN(CHECK_BYTES, t->plan.state);
-}
-
-/* What quantising the weights took and malloc keeps for the next one: there is none. */
-static void give_back(void)
-{
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
-}
-
 static af_status load(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
@@ -500,11 +475,10 @@ static af_status load(af_trainer *t, af_error *err)
     const uint64_t adapter = af_resident_own() - before;
     AF_TRY(af_samples_new(&t->samples, t, err));
     AF_TRY(af_trainer_fit(t, af_device_memory_free(t->device), err));
-    give_back(); /* before it is counted */
-    count_program(t, adapter);
+    af_trainer_count_program(t, adapter);
     AF_TRY(af_graph_prepare(t->graph, t->device, err));
     AF_TRY(af_source_write(t->source, &t->leaves, err));
-    give_back();
+    af_resident_give_back();
     if (t->adapter)
         AF_TRY(af_adapter_upload(t->adapter, &t->leaves, err));
     AF_TRY(af_model_write_rope(&t->leaves, t->run->sequence_len, err));
@@ -527,8 +501,7 @@ af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks
         .run = run,
         .hooks = hooks,
     };
-    const uint64_t all = af_resident_bytes(), own = af_resident_own();
-    t->program_bytes = all > own ? all - own : 0; /* its code */
+    af_trainer_count_code(t);
     t->progress.best_eval = t->progress.first_loss = t->progress.last_loss = NAN;
     t->progress.owed = AF_OWED_EVAL; /* of what was before the first step */
     AF_TRY(open_model(t, err));

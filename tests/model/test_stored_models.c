@@ -4,6 +4,8 @@
 #include "model_case.h"
 
 #include "format/safetensors.h"
+#include "graph/node.h"
+#include "model/load_entry.h"
 
 typedef struct wanted {
     af_weights *w;
@@ -291,6 +293,39 @@ static void test_doubling_alpha_doubles_the_delta(void **state)
     af_weights_close(x.w);
 }
 
+/* A plan asks for the memory of 4-bit weights without making them, which takes a while. */
+static void test_an_outline_quantises_nothing(void **state)
+{
+    (void)state;
+    char dir[4096];
+    af_error err = {0};
+    CHECK_MSG(case_dir(dir, sizeof dir, "models/qwen2_tiny"), "no qwen2_tiny");
+    for (int outline = 0; outline < 2; outline++) {
+        const af_source_opts o = {
+            .load_in_4bit = true, .quant_mode = AF_QUANT_SCRATCH, .outline = outline};
+        af_source *s = NULL;
+        af_graph *g = NULL;
+        af_model_leaves l = {0};
+        int bound = 0;
+        CHECK_OK(af_source_open(&s, dir, &o, &err), err);
+        CHECK_OK(af_graph_new(&g, &err), err);
+        const af_leaves_opts lo = {.dtype = af_source_dtypes(s)};
+        CHECK_OK(af_model_leaves_init(&l, g, af_source_spec(s), &lo, &err), err);
+        CHECK_OK(af_source_bind(s, &l, true, &err), err);
+        for (int i = 0; i < s->spec.tensors; i++) {
+            if (!s->entry[i].quantise)
+                continue;
+            assert_true(l.tensor[i]->bound && l.tensor[i]->quant->absmax->bound);
+            assert_int_equal(s->entry[i].bnb.codes == NULL, outline);
+            bound++;
+        }
+        assert_true(bound > 0);
+        af_model_leaves_clear(&l);
+        af_graph_free(g);
+        af_source_close(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_bitsandbytes_folders),
         cmocka_unit_test(test_tied_folders_with_a_stored_head),
         cmocka_unit_test(test_shadow_and_scratch_give_the_same_numbers),
+        cmocka_unit_test(test_an_outline_quantises_nothing),
         cmocka_unit_test(test_peft_folders),
         cmocka_unit_test(test_doubling_alpha_doubles_the_delta),
     };

@@ -545,6 +545,15 @@ if ! grep -qa __asan_init "$AFINAR"; then
     "$AFINAR" train "$tmp/full.yaml" output_dir="$tmp/resident" base_model="$AF_SOURCE/examples/demo/base" \
         datasets="[{path: $AF_SOURCE/examples/demo/train.jsonl}]" learning_rate=1e-5 val_set_size=8 eval_steps=1 load_best_model_at_end=true 2> "$tmp/err"
     grep -Eq 'resident at most, [0-9.]* expected \([+-]([0-9]|1[01])\.' "$tmp/err" || die "$(grep 'resident at most' "$tmp/err")"
+    # and the plan says the same beforehand, the program itself included
+    for keys in "" "adapter=lora lora_r=8" "adapter=qlora lora_r=8"; do
+        set -- base_model="$AF_SOURCE/examples/demo/base" datasets="[{path: $AF_SOURCE/examples/demo/train.jsonl}]" sequence_len=256 pad_to_sequence_len=true $keys
+        planned=$("$AFINAR" plan "$tmp/full.yaml" output_dir="$tmp/none" "$@" --json | sed 's/.*"resident_bytes":\([0-9]*\).*/\1/')
+        rm -rf "$tmp/planned"
+        "$AFINAR" train "$tmp/full.yaml" output_dir="$tmp/planned" "$@" 2> "$tmp/err" || die "$(cat "$tmp/err")"
+        sed -n 's/.*memory: \([0-9.]*\) MiB resident at most.*/\1/p' "$tmp/err" | awk -v p="$planned" '{ d = $1 * 1048576 / p - 1; exit !(d < 0.08 && d > -0.08) }' \
+            || die "'$keys': $planned bytes resident planned, $(grep 'resident at most' "$tmp/err")"
+    done
     # nor do the tokens of a large dataset stay because they were checked
     awk 'BEGIN { for (i = 0; i < 6000; i++) { printf "{\"text\": \"%d", i; for (k = 0; k < 250; k++) printf " x"; print "\"}" } }' > "$tmp/large.jsonl"
     for again in made kept; do
