@@ -75,27 +75,56 @@ static const int64_t sizes[][3] = {
     {9, 784, 1300},  {40, 40, 5540},  {64, 96, 64},   {65, 800, 257}, {70, 96, 1000},
     {100, 800, 704}, {100, 96, 2240}, {96, 90, 96},   {40, 70, 5504}};
 
-/* Against sums in double. */
-static void check_values(const af_fast *f, const variant *v, const int64_t size[3], const void *got,
-                         const matrix *a, const matrix *b, const matrix *c, const matrix *bias)
+/* One product of a variant: its factors, and its values in double, which all tables must make. */
+typedef struct product {
+    const variant *v;
+    int64_t M, N, K;
+    matrix a, b, c, bias;
+    double *want;
+} product;
+
+static product new_product(const variant *v, const int64_t size[3])
 {
     const int64_t M = size[0], N = size[1], K = size[2];
-    double err2 = 0, ref2 = 0;
+    product p = {v, M, N, K, .want = calloc((size_t)(M * N) + 1, sizeof(double))};
+    p.a = new_matrix(v->ta ? K : M, v->ta ? M : K, v->a, 1);
+    p.b = new_matrix(v->tb ? N : K, v->tb ? K : N, v->b, 2);
+    p.c = new_matrix(M, N, v->c, 3);
+    p.bias = new_matrix(1, N, AF_DTYPE_F32, 4);
+    const int64_t am = v->ta ? 1 : K, ak = v->ta ? M : 1, bn = v->tb ? K : 1, bk = v->tb ? 1 : N;
     for (int64_t i = 0; i < M * N; i++) {
-        const int64_t m = i / N, n = i % N;
+        const double *a = p.a.exact + i / N * am, *b = p.b.exact + i % N * bn;
         double sum = 0;
         for (int64_t k = 0; k < K; k++)
-            sum +=
-                a->exact[v->ta ? k * M + m : m * K + k] * b->exact[v->tb ? n * K + k : k * N + n];
-        sum = sum * v->alpha + (v->add ? c->exact[i] : 0) + (v->bias ? bias->exact[n] : 0);
-        const double x = af_load_f64(got, v->c, (uint64_t)i);
-        CHECK_MSG(isfinite(x), "%s, %s %dx%dx%d: %g at %d, %d", f->name, v->why, (int)M, (int)N,
-                  (int)K, x, (int)m, (int)n);
-        err2 += (x - sum) * (x - sum);
-        ref2 += sum * sum;
+            sum += a[k * ak] * b[k * bk];
+        p.want[i] =
+            sum * v->alpha + (v->add ? p.c.exact[i] : 0) + (v->bias ? p.bias.exact[i % N] : 0);
+    }
+    return p;
+}
+
+static void free_product(product *p)
+{
+    free_matrix(&p->a);
+    free_matrix(&p->b);
+    free_matrix(&p->c);
+    free_matrix(&p->bias);
+    free(p->want);
+}
+
+static void check_values(const af_fast *f, const product *p, const void *got)
+{
+    const variant *v = p->v;
+    double err2 = 0, ref2 = 0;
+    for (int64_t i = 0; i < p->M * p->N; i++) {
+        const double x = af_load_f64(got, v->c, (uint64_t)i), want = p->want[i];
+        CHECK_MSG(isfinite(x), "%s, %s %dx%dx%d: %g at %d, %d", f->name, v->why, (int)p->M,
+                  (int)p->N, (int)p->K, x, (int)(i / p->N), (int)(i % p->N));
+        err2 += (x - want) * (x - want);
+        ref2 += want * want;
     }
     CHECK_MSG(sqrt(err2) <= v->limit * sqrt(ref2) + 1e-12, "%s, %s %dx%dx%d: %.3g of %.3g", f->name,
-              v->why, (int)M, (int)N, (int)K, sqrt(err2), sqrt(ref2));
+              v->why, (int)p->M, (int)p->N, (int)p->K, sqrt(err2), sqrt(ref2));
 }
 
 /* Tables that this machine has but does not use: the first few teams. */
@@ -127,14 +156,12 @@ static void free_bench(bench *b)
     free(b->work);
 }
 
-static void run_variant(const bench *with, const variant *v, const int64_t size[3], bool few)
+static void run_product(const bench *with, const product *p, bool few)
 {
     const af_fast *f = with->f;
+    const variant *v = p->v;
     const int teams = with->teams;
-    const int64_t M = size[0], N = size[1], K = size[2];
-    matrix a = new_matrix(v->ta ? K : M, v->ta ? M : K, v->a, 1),
-           b = new_matrix(v->tb ? N : K, v->tb ? K : N, v->b, 2), c = new_matrix(M, N, v->c, 3),
-           bias = new_matrix(1, N, AF_DTYPE_F32, 4);
+    const int64_t M = p->M, N = p->N, K = p->K;
     const bool both = v->a == AF_DTYPE_F32 && v->b == AF_DTYPE_F32;
     uint8_t *first[2] = {0}, *got = aligned_alloc(64, (size_t)(M * N) * 8 / 64 * 64 + 64);
     const size_t bytes = (size_t)(M * N) * af_dtype_get(v->c)->bytes;
@@ -147,21 +174,21 @@ static void run_variant(const bench *with, const variant *v, const int64_t size[
         af_pool *pool = with->pool[round % teams];
         if (threads == 1) /* NaN; the others find what their predecessors left */
             memset(with->work, 0xff, f->gemm_work(3));
-        memcpy(got, c.data, bytes);
+        memcpy(got, p->c.data, bytes);
         if (!v->add)
             memset(got, 0xff, bytes); /* NaN: must be written, not read */
         af_gemm g = {.M = rows,
                      .N = N,
                      .K = K,
-                     .a = {a.data, a.cols, v->a, v->ta, NULL, false, NULL},
-                     .b = {b.data, b.cols, v->b, v->tb, NULL, false, NULL},
+                     .a = {p->a.data, p->a.cols, v->a, v->ta, NULL, false, NULL},
+                     .b = {p->b.data, p->b.cols, v->b, v->tb, NULL, false, NULL},
                      .c = got,
                      .ldc = N,
                      .c_dtype = v->c,
                      .alpha = (float)v->alpha,
                      .away = true,
                      .add = v->add,
-                     .bias = v->bias ? bias.data : NULL,
+                     .bias = v->bias ? p->bias.data : NULL,
                      .bias_dtype = AF_DTYPE_F32,
                      .few = few,
                      .exact = v->exact};
@@ -173,7 +200,7 @@ static void run_variant(const bench *with, const variant *v, const int64_t size[
         if (!first[way]) {
             first[way] = malloc(bytes + 1);
             memcpy(first[way], got, bytes);
-            check_values(f, v, size, got, &a, &b, &c, &bias);
+            check_values(f, p, got);
         }
         CHECK_MSG(memcmp(first[way], got, bytes / (size_t)M * (size_t)rows) == 0,
                   "%s, %s %dx%dx%d: %d threads, %d rows%s change the result", f->name, v->why,
@@ -181,23 +208,28 @@ static void run_variant(const bench *with, const variant *v, const int64_t size[
                   round / teams == 1 ? ", packed once," : "");
     }
     free(first[0]), free(first[1]), free(got), free(panels);
-    free_matrix(&a);
-    free_matrix(&b);
-    free_matrix(&c);
-    free_matrix(&bias);
 }
 
 static void test_gemm_agrees_with_double(void **state)
 {
+    enum { TABLES = 8 };
     (void)state;
-    for (int i = 0; af_fast_at(i); i++) {
-        bench with = new_bench(i);
-        for (size_t v = 0; v < AF_LEN(variants); v++)
-            for (size_t s = 0; s < AF_LEN(sizes); s++)
-                for (int few = 0; few < (sizes[s][0] <= 8 ? 2 : 1); few++)
-                    run_variant(&with, &variants[v], sizes[s], few);
-        free_bench(&with);
+    bench with[TABLES];
+    int tables = 0;
+    for (; af_fast_at(tables); tables++) {
+        assert_true(tables < TABLES);
+        with[tables] = new_bench(tables);
     }
+    for (size_t v = 0; v < AF_LEN(variants); v++)
+        for (size_t s = 0; s < AF_LEN(sizes); s++) {
+            product p = new_product(&variants[v], sizes[s]);
+            for (int i = 0; i < tables; i++)
+                for (int few = 0; few < (p.M <= 8 ? 2 : 1); few++)
+                    run_product(&with[i], &p, few);
+            free_product(&p);
+        }
+    while (tables > 0)
+        free_bench(&with[--tables]);
 }
 
 /* Weights of block types: a few rows (decoded in registers) and many (decoded while packing) give
