@@ -1,6 +1,6 @@
 /* main.c - picks the subcommand, and sees that what it printed has arrived. */
 #define _POSIX_C_SOURCE 200809L
-#include "commands.h"
+#include "commands/commands.h"
 
 #include "afinar/word.h"
 

@@ -4,8 +4,7 @@
 set(AF_CUBINS "auto" CACHE STRING "machine code of the CUDA kernels: none, common, all, or auto")
 set(AF_CUBIN_ARCHS "sm_80,sm_86,sm_89,sm_90a,sm_100,sm_120" CACHE STRING "architectures of that pack")
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-file(GLOB AF_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*.cu ${CMAKE_SOURCE_DIR}/src/ops/*.cuh
-     ${CMAKE_SOURCE_DIR}/src/backend/cuda/*.cu ${CMAKE_SOURCE_DIR}/src/backend/cuda/*.cuh)
+file(GLOB_RECURSE AF_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cu ${CMAKE_SOURCE_DIR}/src/*.cuh)
 set(AF_EMBED ${CMAKE_SOURCE_DIR}/tools/embed-kernels)
 set(AF_GENERATED ${CMAKE_BINARY_DIR}/generated)
 add_custom_command(OUTPUT ${AF_GENERATED}/kernel_sources.c

@@ -28,7 +28,7 @@ add_library(af_flags INTERFACE)
 target_include_directories(af_flags INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
                                               ${CMAKE_BINARY_DIR}/generated)
 target_compile_definitions(af_flags INTERFACE AF_VERSION="${PROJECT_VERSION}" _POSIX_C_SOURCE=200809L)
-# No contraction: the same C gives the same bits on every machine. src/ops/fast opts out.
+# No contraction: the same C gives the same bits on every machine. src/cpu opts out.
 target_compile_options(af_flags INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes
     -Wmissing-prototypes -Wpointer-arith -Wvla -ffp-contract=off -fno-math-errno)
 if(AF_SANITIZE)

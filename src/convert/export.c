@@ -1,12 +1,12 @@
 /* export.c - af_export: from what the paths are to what is done. */
 #include "afinar/convert.h"
 #include "base/log.h"
-#include "convert/adapter_gguf.h"
-#include "convert/convert_report.h"
-#include "convert/export_verify.h"
-#include "convert/gguf_model.h"
-#include "convert/given_out.h"
-#include "convert/turn_text.h"
+#include "convert/adapter/adapter_gguf.h"
+#include "convert/gguf/export_verify.h"
+#include "convert/gguf/gguf_model.h"
+#include "convert/gguf/turn_text.h"
+#include "convert/output/convert_report.h"
+#include "convert/output/given_out.h"
 
 #include <unistd.h>
 

@@ -1,9 +1,9 @@
 /* quantize.c - af_quantize: which way a type leads. */
-#include "convert/adapter_apply.h"
-#include "convert/folder_out.h"
-#include "convert/gguf_model.h"
-#include "convert/imatrix_collect.h"
-#include "convert/quantize_bnb.h"
+#include "convert/gguf/gguf_model.h"
+#include "convert/input/adapter_apply.h"
+#include "convert/output/folder_out.h"
+#include "convert/quantize/imatrix_collect.h"
+#include "convert/quantize/quantize_bnb.h"
 
 #include <strings.h>
 

@@ -72,12 +72,12 @@ bool af_graph_refuses(af_graph *g, const char *op, af_tensor *const *in, int n)
     return af_graph_failed(g);
 }
 
-void af_expect(af_tensor *t, af_values values, int64_t limit)
+void af_expect(af_tensor *t, af_value_rule values, int64_t limit)
 {
     t = t->base ? t->base : t;
     if (t->role != AF_ROLE_INPUT)
         return; /* made by an op */
-    t->limit = t->values == AF_VALUES_ANY ? limit : AF_MIN(t->limit, limit);
+    t->limit = t->values == AF_VALUE_ANY ? limit : AF_MIN(t->limit, limit);
     t->values = values;
 }
 

@@ -28,12 +28,12 @@ typedef struct af_quant {
 } af_quant;
 
 /* What the values of an i32 input must be; checked when it is written. */
-typedef enum af_values {
-    AF_VALUES_ANY,
-    AF_VALUES_ROWS,   /* from 0 up to below limit */
-    AF_VALUES_LABELS, /* the same, or -100 */
-    AF_VALUES_BOUNDS, /* from 0 up to limit, never falling */
-} af_values;
+typedef enum af_value_rule {
+    AF_VALUE_ANY,
+    AF_VALUE_ROWS,   /* from 0 up to below limit */
+    AF_VALUE_LABELS, /* the same, or -100 */
+    AF_VALUE_BOUNDS, /* from 0 up to limit, never falling */
+} af_value_rule;
 
 struct af_tensor {
     const char *name; /* "" when it has none */
@@ -51,7 +51,7 @@ struct af_tensor {
     uint64_t base_offset;
     af_quant *quant;       /* nf4 and fp4 weights */
     bool needs_grad, keep; /* keep: readable after a run */
-    af_values values;
+    af_value_rule values;
     int64_t limit;
     af_tensor *grad;
     double lr_factor; /* params */
@@ -156,7 +156,7 @@ af_tensor *af_graph_dummy(af_graph *g);
 /* The same, and fails when one of the handles is NULL or of another graph. */
 bool af_graph_refuses(af_graph *g, const char *op, af_tensor *const *in, int n);
 /* What an op wants of an input's values; of two, the narrower limit counts. */
-void af_expect(af_tensor *t, af_values values, int64_t limit);
+void af_expect(af_tensor *t, af_value_rule values, int64_t limit);
 /* A leaf of any role. */
 af_tensor *af_leaf(af_graph *g, af_role role, const char *name, af_dtype t, int ndim,
                    const int64_t *dim);

@@ -163,16 +163,16 @@ static af_status check_copy(const af_graph *g, const af_tensor *t, const void *d
 static af_status check_values(const af_tensor *t, const int32_t *v, af_error *err)
 {
     int64_t low = 0;
-    const int64_t high = t->limit - (t->values != AF_VALUES_BOUNDS), n = af_count(t);
+    const int64_t high = t->limit - (t->values != AF_VALUE_BOUNDS), n = af_count(t);
     for (int64_t i = 0; i < n; i++) {
-        if (v[i] == -100 && t->values == AF_VALUES_LABELS)
+        if (v[i] == -100 && t->values == AF_VALUE_LABELS)
             continue;
         if (v[i] < low || v[i] > high)
             return af_fail(err, AF_EUSAGE,
                            "element %" PRId64 " of tensor '%s' is %d, not from %" PRId64
                            " to %" PRId64,
                            i, t->name, v[i], low, high);
-        if (t->values == AF_VALUES_BOUNDS)
+        if (t->values == AF_VALUE_BOUNDS)
             low = v[i];
     }
     return AF_OK;
@@ -182,7 +182,7 @@ af_status af_tensor_write(af_graph *g, af_tensor *t, const void *data, uint64_t 
                           af_error *err)
 {
     af_status st = check_copy(g, t, data, "write", bytes, err);
-    if (st == AF_OK && t->values != AF_VALUES_ANY)
+    if (st == AF_OK && t->values != AF_VALUE_ANY)
         st = check_values(t, data, err);
     if (st != AF_OK)
         return st;

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
-#include "format/weights.h"
+#include "format/weights/weights.h"
 #include "graph/node.h"
 #include "model/adapter_config.h"
 #include "model/load.h"

@@ -1,6 +1,6 @@
 /* adapter_stops.c - see adapter_texts.h; a file of its own, for tokenizers and templates both call
  * something a span. */
-#include "format/tokenizer.h"
+#include "format/tokenizer/tokenizer.h"
 #include "model/adapter_texts.h"
 
 af_status af_adapter_add_stops(af_tokenizer *t, const char *base, af_error *err)

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "format/chat_template.h"
+#include "format/chat/chat_template.h"
 
 static bool has_file(const char *dir, const char *name)
 {

@@ -1,6 +1,6 @@
 /* adapter_vocab.c - what an adapter's folder says of embeddings and head before it is read. */
 #include "base/file.h"
-#include "format/weights.h"
+#include "format/weights/weights.h"
 #include "model/adapter.h"
 #include "model/adapter_config.h"
 

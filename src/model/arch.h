@@ -8,7 +8,7 @@
 
 #include "afinar/graph.h"
 #include "base/arena.h"
-#include "format/hf_config.h"
+#include "format/config/hf_config.h"
 #include "model/rope_table.h"
 
 /* What a tensor is for. Layer slots come first. */

@@ -2,7 +2,7 @@
 #ifndef AF_ARCH_FIT_H
 #define AF_ARCH_FIT_H
 
-#include "format/hf_config.h"
+#include "format/config/hf_config.h"
 
 /* AF_OK (with a warning that says so) when every key of the config is one that llama has, or says
  * nothing about the computation; else an error that names the key. */

@@ -2,7 +2,7 @@
 #ifndef AF_BNB_WEIGHT_H
 #define AF_BNB_WEIGHT_H
 
-#include "format/weights.h"
+#include "format/weights/weights.h"
 
 enum { AF_BNB_STATE_MAX = 1 << 16 }; /* bytes of a quant_state blob */
 

@@ -1,7 +1,7 @@
 /* leaves.c - declares the weights, params and adapter tensors of a model in a graph. */
 #include "graph/node.h"
 #include "model/builder.h"
-#include "ops/optimizer.h"
+#include "ops/optim/optimizer.h"
 
 static bool is_param(const af_leaves_opts *o, int tensor)
 {

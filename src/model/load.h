@@ -11,7 +11,7 @@
 #ifndef AF_LOAD_H
 #define AF_LOAD_H
 
-#include "format/weights.h"
+#include "format/weights/weights.h"
 #include "model/builder.h"
 
 typedef struct af_source af_source;

@@ -1,7 +1,7 @@
 /* logits_file.c - logits of token rows from a safetensors file into another. */
 #include "model/model_state.h"
 
-#include "format/safetensors.h"
+#include "format/weights/safetensors.h"
 
 typedef struct rows {
     int64_t B, T;

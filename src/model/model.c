@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "format/chat_template.h"
+#include "format/chat/chat_template.h"
 #include "model/adapter_texts.h"
 
 static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *err)

@@ -3,7 +3,7 @@
 #ifndef AF_ROPE_TABLE_H
 #define AF_ROPE_TABLE_H
 
-#include "format/hf_config.h"
+#include "format/config/hf_config.h"
 
 /* Fills inv_freq[rope_dim / 2], rounded up for an odd part of a head (default type only), for a
  * batch whose largest position is length - 1 (dynamic and longrope depend on it). `max_positions`

@@ -7,7 +7,7 @@
 #include "test.h"
 
 #include "backend/fake_driver.h"
-#include "train/bench_model.h"
+#include "bench/bench_model.h"
 
 #include <sys/mman.h>
 

@@ -8,7 +8,7 @@
 #include "backend/fake_cudnn.h"
 #include "backend/fake_driver.h"
 #include "base/file.h"
-#include "ops/attention_choice.h"
+#include "ops/attention/attention_choice.h"
 
 #include <unistd.h>
 

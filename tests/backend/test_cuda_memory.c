@@ -6,7 +6,7 @@
 
 #include "backend/cuda/gemm.h"
 #include "backend/fake_driver.h"
-#include "train/bench_model.h"
+#include "bench/bench_model.h"
 
 static int by_size(const void *a, const void *b)
 {
@@ -103,7 +103,7 @@ static int plan_case(const memory_case *c)
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
     b.t.device = open_fake();
     CHECK_OK(af_bench_model_plan(&b, &err), err);
-    print_plan(c->shape, af_recompute_name(b.t.rung.mode), &b.t.plan);
+    print_plan(c->shape, af_recompute_name(b.t.memory_mode.mode), &b.t.plan);
     if (getenv("AF_PEAK"))
         print_peak(b.t.graph);
     const bool over = gigabytes(&b.t.plan) > c->limit_gb;
@@ -131,7 +131,7 @@ static void test_every_smaller_mode_is_smaller(void **state)
 {
     const memory_case c = {"1.5b", 4, 2048, "auto", 0};
     const af_bench_opts o = opts_of(&c);
-    af_rung rung[AF_RUNGS_MAX];
+    af_memory_mode memory_mode[AF_MEMORY_MODES_MAX];
     af_plan_info last = {0};
     af_error err = {0};
     af_bench_model b = {0};
@@ -139,12 +139,13 @@ static void test_every_smaller_mode_is_smaller(void **state)
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
     b.t.device = open_fake();
     CHECK_OK(af_bench_model_plan(&b, &err), err);
-    const int n = af_trainer_rungs(&b.t, rung);
-    assert_int_equal(rung[n - 1].mode, AF_RECOMPUTE_OFFLOAD);
+    const int n = af_trainer_memory_modes(&b.t, memory_mode);
+    assert_int_equal(memory_mode[n - 1].mode, AF_RECOMPUTE_OFFLOAD);
     for (int i = 0; i < n; i++) {
-        CHECK_OK(af_trainer_try(&b.t, rung[i], &err), err);
-        print_plan(rung[i].packed ? "4-bit" : "dense", af_recompute_name(rung[i].mode), &b.t.plan);
-        if (i > 0 && rung[i].packed == rung[i - 1].packed) {
+        CHECK_OK(af_trainer_try(&b.t, memory_mode[i], &err), err);
+        print_plan(memory_mode[i].packed ? "4-bit" : "dense",
+                   af_recompute_name(memory_mode[i].mode), &b.t.plan);
+        if (i > 0 && memory_mode[i].packed == memory_mode[i - 1].packed) {
             assert_true(b.t.plan.total < last.total);
             assert_true(b.t.plan.effort >= last.effort);
         }
@@ -217,7 +218,7 @@ static void describe_step(char text[256], const af_node *n, const af_step *s)
         return;
     }
     char key[AF_GEMM_KEY];
-    af_gemm_key(s->gemm, false, key);
+    af_cuda_gemm_key(s->gemm, false, key);
     snprintf(text, 256, "%s: %s", af_ops[n->op]->name, key);
 }
 
@@ -279,7 +280,7 @@ static void test_every_mode_makes_the_same_products(void **state)
     for (int t = 0; t < 4; t++) {
         memory_case c = {"odd", 4, t / 2 ? 3 : 37, "auto", 0};
         af_bench_opts o = opts_of(&c);
-        af_rung rung[AF_RUNGS_MAX];
+        af_memory_mode memory_mode[AF_MEMORY_MODES_MAX];
         af_error err = {0};
         af_bench_model b = {.shape = &odd};
         o.rank = 4;
@@ -287,12 +288,12 @@ static void test_every_mode_makes_the_same_products(void **state)
         CHECK_OK(af_bench_model_init(&b, &o, &err), err);
         b.t.device = open_fake();
         CHECK_OK(af_bench_model_plan(&b, &err), err);
-        const int n = af_trainer_rungs(&b.t, rung);
+        const int n = af_trainer_memory_modes(&b.t, memory_mode);
         for (int i = 0; i < n; i++) {
-            CHECK_OK(af_trainer_try(&b.t, rung[i], &err), err);
+            CHECK_OK(af_trainer_try(&b.t, memory_mode[i], &err), err);
             CHECK_OK(af_graph_prepare(b.t.graph, b.t.device, &err), err);
             collect_kinds(i ? &k : &first, b.t.graph);
-            bad += i ? other_kinds(&k, &first, af_recompute_name(rung[i].mode)) : 0;
+            bad += i ? other_kinds(&k, &first, af_recompute_name(memory_mode[i].mode)) : 0;
             bad += i ? other_kinds(&first, &k, "all kept, dense") : 0;
         }
         af_bench_model_clear(&b);
@@ -302,8 +303,8 @@ static void test_every_mode_makes_the_same_products(void **state)
 }
 
 /* The adapter after some steps of a real shape; false when there is no GPU. */
-static bool train_some(af_rung rung, bool direct, bool one_stream, int steps, float **out,
-                       uint64_t *bytes)
+static bool train_some(af_memory_mode memory_mode, bool direct, bool one_stream, int steps,
+                       float **out, uint64_t *bytes)
 {
     const memory_case c = {"135m", 2, 256, "auto", 0};
     const af_bench_opts o = opts_of(&c);
@@ -318,7 +319,7 @@ static bool train_some(af_rung rung, bool direct, bool one_stream, int steps, fl
     ((af_cuda *)b.t.device)->no_graph = direct;
     ((af_cuda *)b.t.device)->no_side = one_stream;
     CHECK_OK(af_bench_model_plan(&b, &err), err);
-    CHECK_OK(af_trainer_try(&b.t, rung, &err), err);
+    CHECK_OK(af_trainer_try(&b.t, memory_mode, &err), err);
     CHECK_OK(af_graph_prepare(b.t.graph, b.t.device, &err), err);
     CHECK_OK(af_bench_model_fill(&b, &err), err);
     for (int k = 0; k < steps; k++)
@@ -333,7 +334,7 @@ static bool train_some(af_rung rung, bool direct, bool one_stream, int steps, fl
 
 typedef struct way {
     const char *name;
-    af_rung rung;
+    af_memory_mode memory_mode;
     bool direct, one_stream;
 } way;
 
@@ -345,7 +346,7 @@ static void compare_ways(const way *w, int n, int steps)
     for (int i = 0; i < n; i++) {
         float *v = NULL;
         uint64_t bytes = 0;
-        if (!train_some(w[i].rung, w[i].direct, w[i].one_stream, steps, &v, &bytes))
+        if (!train_some(w[i].memory_mode, w[i].direct, w[i].one_stream, steps, &v, &bytes))
             skip();
         const bool same = !first || memcmp(first, v, bytes) == 0;
         print_message("%s, %d steps: %s\n", w[i].name, steps, same ? "same bits" : "OTHER BITS");

@@ -4,7 +4,7 @@
 
 #include "afinar/convert.h"
 #include "base/file.h"
-#include "format/weights.h"
+#include "format/weights/weights.h"
 #include "test.h"
 
 #include <math.h>

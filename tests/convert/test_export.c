@@ -4,8 +4,8 @@
 #include "base/log.h"
 
 #include "base/hash.h"
-#include "convert/imatrix.h"
-#include "format/gguf.h"
+#include "convert/quantize/imatrix.h"
+#include "format/weights/gguf.h"
 
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 /* test_imatrix.c - importance matrices: computed, kept, and used. */
-#include "convert/imatrix_collect.h"
+#include "convert/quantize/imatrix_collect.h"
 #include "convert_case.h"
-#include "format/safetensors.h"
+#include "format/weights/safetensors.h"
 
 enum { PATH = 1024 };
 

@@ -4,7 +4,7 @@
 
 #include "afinar/inspect.h"
 #include "base/file.h"
-#include "format/gguf.h"
+#include "format/weights/gguf.h"
 
 static const char *fact_of(const af_inspect_report *r, const char *key)
 {

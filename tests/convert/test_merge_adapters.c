@@ -4,7 +4,7 @@
 
 #include "afinar/model.h"
 #include "afinar/text.h"
-#include "format/chat_template.h"
+#include "format/chat/chat_template.h"
 
 enum { PATH = 1024 };
 

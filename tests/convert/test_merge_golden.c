@@ -2,7 +2,7 @@
 #include "convert_case.h"
 
 #include "base/buf.h"
-#include "convert/convert_report.h"
+#include "convert/output/convert_report.h"
 
 #include <jansson.h>
 

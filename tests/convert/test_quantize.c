@@ -2,8 +2,8 @@
 #include "convert_case.h"
 
 #include "base/hash.h"
-#include "convert/quant_mix.h"
-#include "format/bnb_state.h"
+#include "convert/quantize/quant_mix.h"
+#include "format/weights/bnb_state.h"
 
 #include <jansson.h>
 

@@ -4,8 +4,8 @@
 #include "test.h"
 
 #include "base/rng.h"
-#include "data/batch_stream.h"
-#include "data/order.h"
+#include "data/store/batch_stream.h"
+#include "data/store/order.h"
 
 #include <unistd.h>
 

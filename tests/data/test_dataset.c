@@ -3,8 +3,8 @@
 #define _GNU_SOURCE
 #include "data_case.h"
 
-#include "data/dataset.h"
-#include "format/yaml_tree.h"
+#include "data/store/dataset.h"
+#include "format/text/yaml_tree.h"
 
 #include <strings.h>
 

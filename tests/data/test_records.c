@@ -5,8 +5,8 @@
 
 #include "afinar/data.h"
 #include "base/buf.h"
-#include "data/read_bytes.h"
-#include "data/records.h"
+#include "data/read/read_bytes.h"
+#include "data/read/records.h"
 
 #include <zlib.h>
 #include <zstd.h>

@@ -4,7 +4,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
-#include "format/chat_template.h"
+#include "format/chat/chat_template.h"
 #include "test.h"
 
 /* Calls `row` for each JSON line of a file; returns how many there were. Lines end at \n only. */

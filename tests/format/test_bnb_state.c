@@ -1,6 +1,6 @@
 /* Quantised weights in a file: found, checked, and equal to quantising the original. */
 #define _GNU_SOURCE
-#include "format/bnb_state.h"
+#include "format/weights/bnb_state.h"
 #include "tensor/codec_bnb.h"
 #include "test.h"
 

@@ -5,7 +5,7 @@
 
 #include "afinar/text.h"
 #include "base/log.h"
-#include "format/gguf.h"
+#include "format/weights/gguf.h"
 
 #include <unistd.h>
 

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "base/buf.h"
 #include "base/file.h"
-#include "format/weights.h"
+#include "format/weights/weights.h"
 #include "test.h"
 
 #include <unistd.h>

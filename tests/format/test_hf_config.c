@@ -1,7 +1,7 @@
 /* config.json in both spellings, from GGUF, hostile values, and where MODEL names lead. */
 #define _GNU_SOURCE
 #include "base/file.h"
-#include "format/hf_config.h"
+#include "format/config/hf_config.h"
 #include "test.h"
 
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* The safetensors reader against hostile files, the writer against the reader, and folders. */
 #define _GNU_SOURCE
 #include "base/file.h"
-#include "format/weights.h"
+#include "format/weights/weights.h"
 #include "tensor/codec.h"
 #include "test.h"
 

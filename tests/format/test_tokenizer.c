@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "format/tokenizer.h"
+#include "format/tokenizer/tokenizer.h"
 
 #include <jansson.h>
 

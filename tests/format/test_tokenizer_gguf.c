@@ -2,8 +2,8 @@
  * tokenizer.json; names and kinds we do not know are refused by name. */
 #include "test.h"
 
-#include "format/gguf.h"
-#include "format/tokenizer.h"
+#include "format/tokenizer/tokenizer.h"
+#include "format/weights/gguf.h"
 
 #include <jansson.h>
 #include <unistd.h>

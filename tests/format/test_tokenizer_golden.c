@@ -7,7 +7,7 @@
 #include "afinar/text.h"
 #include "base/buf.h"
 #include "base/hash.h"
-#include "format/unicode.h"
+#include "format/text/unicode.h"
 
 #include <jansson.h>
 

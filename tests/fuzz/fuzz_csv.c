@@ -1,5 +1,5 @@
 /* fuzz_csv.c - any bytes as a csv, tsv or text file. */
-#include "data/records.h"
+#include "data/read/records.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

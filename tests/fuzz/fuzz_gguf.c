@@ -1,6 +1,6 @@
 /* Any bytes are a GGUF file or a clean error; what opens can be read whole, and its metadata can be
  * turned into a config or a clean error. */
-#include "format/hf_config.h"
+#include "format/config/hf_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

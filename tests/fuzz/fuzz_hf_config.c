@@ -1,5 +1,5 @@
 /* Any bytes are a config.json and a generation_config.json or clean errors. */
-#include "format/hf_config.h"
+#include "format/config/hf_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

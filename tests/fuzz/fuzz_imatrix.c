@@ -1,5 +1,5 @@
 /* fuzz_imatrix.c - importance matrices in llama.cpp's binary format. */
-#include "convert/imatrix.h"
+#include "convert/quantize/imatrix.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

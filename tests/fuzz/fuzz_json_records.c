@@ -1,7 +1,7 @@
 /* fuzz_json_records.c - any bytes as a json or jsonl file, and what comes out of it as a record of
  * any shape. */
-#include "data/records.h"
-#include "data/shape.h"
+#include "data/read/records.h"
+#include "data/shape/shape.h"
 
 #include <string.h>
 
@@ -21,7 +21,7 @@ static void read_records(const uint8_t *data, size_t size, af_records_kind kind)
     if (af_records_of(&r, "f", data, size, kind, &err) != AF_OK)
         r = NULL;
     while (r && af_records_next(r, &rec, &err) == AF_OK && rec.json) {
-        const af_place p = {"f", rec.line, rec.number, false, &notes};
+        const af_source_loc p = {"f", rec.line, rec.number, false, &notes};
         af_item item = {0};
         source->shape = AF_SHAPE_AUTO;
         if (af_shape_detect(source, rec.json, &p, &err) == AF_OK)

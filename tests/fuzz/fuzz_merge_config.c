@@ -1,5 +1,5 @@
 /* fuzz_merge_config.c - mergekit files: parsing, checking and evaluating parameters. */
-#include "convert/merge_config.h"
+#include "convert/merge/merge_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

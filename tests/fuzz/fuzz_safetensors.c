@@ -1,5 +1,5 @@
 /* Any bytes are a safetensors file or a clean error. */
-#include "format/safetensors.h"
+#include "format/weights/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

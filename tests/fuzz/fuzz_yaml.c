@@ -1,5 +1,5 @@
 /* fuzz_yaml.c - any bytes as a YAML document. */
-#include "format/yaml_tree.h"
+#include "format/text/yaml_tree.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -5,7 +5,7 @@
 
 #include "test.h"
 
-#include "format/weights.h"
+#include "format/weights/weights.h"
 #include "model/load.h"
 
 #include <math.h>

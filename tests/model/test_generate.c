@@ -5,7 +5,7 @@
 #include "afinar/convert.h"
 #include "afinar/model.h"
 #include "base/file.h"
-#include "format/safetensors.h"
+#include "format/weights/safetensors.h"
 #include "graph/node.h"
 #include "model/model_state.h"
 #include "model/sample.h"

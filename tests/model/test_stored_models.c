@@ -3,7 +3,7 @@
  */
 #include "model_case.h"
 
-#include "format/safetensors.h"
+#include "format/weights/safetensors.h"
 #include "graph/node.h"
 #include "model/load_entry.h"
 

@@ -18,7 +18,7 @@
 #include "test.h"
 
 #include "backend/cpu/cpu.h"
-#include "ops/fast/fast.h"
+#include "cpu/gemm/fast.h"
 
 #include <math.h>
 

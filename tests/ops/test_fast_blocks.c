@@ -2,7 +2,7 @@
  * machine has. */
 #include "matrix.h"
 
-#include "ops/fast/fast.h"
+#include "cpu/gemm/fast.h"
 
 #include <math.h>
 

@@ -8,7 +8,7 @@
  * product is exact (then to 2^-16 of it). */
 #include "matrix.h"
 
-#include "ops/fast/fast.h"
+#include "cpu/gemm/fast.h"
 
 #include <math.h>
 

@@ -8,7 +8,7 @@
 #include "test.h"
 
 #include "base/rng.h"
-#include "ops/fast/fast.h"
+#include "cpu/gemm/fast.h"
 #include "tensor/half.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "base/rng.h"
-#include "ops/fast/fast.h"
+#include "cpu/gemm/fast.h"
 #include "tensor/codec.h"
 
 typedef struct product {

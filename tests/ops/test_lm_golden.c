@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "backend/cpu/cpu.h"
-#include "format/safetensors.h"
+#include "format/weights/safetensors.h"
 
 #include <math.h>
 

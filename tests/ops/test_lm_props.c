@@ -5,7 +5,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
-#include "format/safetensors.h"
+#include "format/weights/safetensors.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "backend/cpu/cpu.h"
-#include "ops/optimizer.h"
+#include "ops/optim/optimizer.h"
 #include "tensor/dynamic_map.h"
 
 #include <math.h>

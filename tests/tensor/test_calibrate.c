@@ -2,7 +2,7 @@
 #include "afinar/calibrate.h"
 #include "afinar/graph.h"
 #include "base/base.h"
-#include "format/safetensors.h"
+#include "format/weights/safetensors.h"
 #include "test.h"
 
 #include <math.h>

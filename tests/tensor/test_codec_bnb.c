@@ -1,6 +1,6 @@
 /* bitsandbytes formats: bytes equal to its CUDA kernels, ties, zero blocks, denormals, odd sizes.
  */
-#include "format/safetensors.h"
+#include "format/weights/safetensors.h"
 #include "tensor/codec_bnb.h"
 #include "test.h"
 

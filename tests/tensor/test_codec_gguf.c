@@ -1,5 +1,5 @@
 /* GGUF block types: bytes and values equal to llama.cpp's, on normal rows, outliers and edges. */
-#include "format/safetensors.h"
+#include "format/weights/safetensors.h"
 #include "tensor/codec.h"
 #include "tensor/codec_block.h"
 #include "test.h"

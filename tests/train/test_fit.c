@@ -4,9 +4,9 @@
 
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
+#include "bench/bench_model.h"
 #include "graph/node.h"
 #include "model/engine.h"
-#include "train/bench_model.h"
 
 #include <math.h>
 
@@ -42,7 +42,7 @@ static bool choose(af_trainer *t, uint64_t bytes)
     return fits;
 }
 
-static uint64_t total_of(af_trainer *t, af_rung r)
+static uint64_t total_of(af_trainer *t, af_memory_mode r)
 {
     af_error err = {0};
     CHECK_OK(af_trainer_try(t, r, &err), err);
@@ -71,9 +71,9 @@ static void test_default_way(void **state)
         open_model(&m, NULL, cases[i].method, cases[i].dtype, cases[i].batch, cases[i].seq);
         af_trainer *t = &m.b.t;
         assert_true(choose(t, UINT64_MAX));
-        const af_rung r = t->rung;
+        const af_memory_mode r = t->memory_mode;
         const af_plan_info p = t->plan;
-        (void)total_of(t, (af_rung){AF_RECOMPUTE_CHEAP, false, 0});
+        (void)total_of(t, (af_memory_mode){AF_RECOMPUTE_CHEAP, false, 0});
         const double more = p.flops / t->plan.flops - 1,
                      saved = 1 - (double)p.total / (double)t->plan.total;
         print_message("%s, %s, %d x %d: mode %d on %d blocks, %.3f GB, %.1f %% less memory, "
@@ -100,26 +100,27 @@ static void test_short_memory_takes_the_fewest_blocks(void **state)
         open_model(&m, NULL, full ? "full" : "lora", "f32", 2, 512);
         af_trainer *t = &m.b.t;
         assert_true(choose(t, UINT64_MAX));
-        const af_rung first = t->rung;
+        const af_memory_mode first = t->memory_mode;
         const uint64_t most = t->plan.total, copies = af_trainer_copies(t);
-        const uint64_t least = AF_MIN(total_of(t, (af_rung){AF_RECOMPUTE_BLOCK, false, 0}),
-                                      total_of(t, (af_rung){AF_RECOMPUTE_WIDE, false, 0}));
+        const uint64_t least = AF_MIN(total_of(t, (af_memory_mode){AF_RECOMPUTE_BLOCK, false, 0}),
+                                      total_of(t, (af_memory_mode){AF_RECOMPUTE_WIDE, false, 0}));
         int partial = 0;
         for (int k = 0; k <= 8; k++) {
             const uint64_t bytes = copies + least + (most - least) / 8 * (uint64_t)k;
             assert_true(choose(t, bytes));
-            const af_rung r = t->rung;
-            char name[AF_RUNG_NAME];
-            print_message("%.3f GB: %s\n", (double)bytes / 1e9, af_rung_name(t, r, name));
+            const af_memory_mode r = t->memory_mode;
+            char name[AF_MEMORY_MODE_NAME];
+            print_message("%.3f GB: %s\n", (double)bytes / 1e9, af_memory_mode_name(t, r, name));
             assert_true(t->plan.total + copies <= bytes);
             if (r.blocks == 0)
                 continue;
             partial++;
             const bool at_start = r.mode == first.mode && r.blocks == first.blocks;
-            const af_rung before = r.blocks > 1 ? (af_rung){r.mode, false, r.blocks - 1}
-                                                : (af_rung){(af_recompute)(r.mode - 1), false, 0};
+            const af_memory_mode before =
+                r.blocks > 1 ? (af_memory_mode){r.mode, false, r.blocks - 1}
+                             : (af_memory_mode){(af_recompute)(r.mode - 1), false, 0};
             CHECK_MSG(at_start || total_of(t, before) + copies > bytes, "%s is more than needed",
-                      af_rung_name(t, r, name));
+                      af_memory_mode_name(t, r, name));
         }
         assert_true(partial >= 4);
         assert_false(choose(t, copies + least / 2));
@@ -131,12 +132,14 @@ static void test_names(void **state)
 {
     (void)state;
     model m;
-    char name[AF_RUNG_NAME];
+    char name[AF_MEMORY_MODE_NAME];
     open_model(&m, NULL, "qlora", "bf16", 1, 64);
-    assert_string_equal(af_rung_name(&m.b.t, (af_rung){AF_RECOMPUTE_WIDE, false, 17}, name),
-                        "wide, 17 of 30 blocks");
-    assert_string_equal(af_rung_name(&m.b.t, (af_rung){AF_RECOMPUTE_BLOCK, true, 0}, name),
-                        "block+4bit");
+    assert_string_equal(
+        af_memory_mode_name(&m.b.t, (af_memory_mode){AF_RECOMPUTE_WIDE, false, 17}, name),
+        "wide, 17 of 30 blocks");
+    assert_string_equal(
+        af_memory_mode_name(&m.b.t, (af_memory_mode){AF_RECOMPUTE_BLOCK, true, 0}, name),
+        "block+4bit");
     af_bench_model_clear(&m.b);
 }
 
@@ -145,7 +148,7 @@ static const af_bench_shape small = {"small", 5,    64,    4,    2,       16,
 
 /* The parameters after three steps of a small model; `file`: its frozen weights lie in one and are
  * packed, or nothing. */
-static uint8_t *trained(const char *method, const char *dtype, af_rung r, af_map *file,
+static uint8_t *trained(const char *method, const char *dtype, af_memory_mode r, af_map *file,
                         uint64_t *bytes)
 {
     af_error err = {0};
@@ -175,7 +178,7 @@ static uint8_t *trained(const char *method, const char *dtype, af_rung r, af_map
 
 static void test_every_way_trains_the_same_bits(void **state)
 {
-    static const af_rung ways[] = {
+    static const af_memory_mode ways[] = {
         {AF_RECOMPUTE_NONE, false, 0},  {AF_RECOMPUTE_CHEAP, false, 0},
         {AF_RECOMPUTE_WIDE, false, 1},  {AF_RECOMPUTE_WIDE, false, 3},
         {AF_RECOMPUTE_WIDE, false, 0},  {AF_RECOMPUTE_BLOCK, false, 1},
@@ -203,7 +206,7 @@ static void test_weights_in_a_file_train_the_same_bits(void **state)
     (void)state;
     for (int k = 0; k < 2; k++) {
         const char *dtype = k ? "bf16" : "f32";
-        const af_rung r = {AF_RECOMPUTE_CHEAP, false, 0};
+        const af_memory_mode r = {AF_RECOMPUTE_CHEAP, false, 0};
         af_error err = {0};
         af_map file = {0};
         uint64_t size, n;
@@ -249,7 +252,7 @@ static void test_a_second_graph_reads_what_is_being_trained(void **state)
 {
     static const struct {
         const char *method, *dtype;
-        af_rung rung;
+        af_memory_mode memory_mode;
     } cases[] = {
         {"lora", "f32", {AF_RECOMPUTE_CHEAP, false, 0}},
         {"lora", "bf16", {AF_RECOMPUTE_CHEAP, false, 0}},
@@ -264,7 +267,7 @@ static void test_a_second_graph_reads_what_is_being_trained(void **state)
         float before = 0, after = 0;
         model m;
         open_model(&m, &small, cases[i].method, cases[i].dtype, 2, 48);
-        (void)total_of(&m.b.t, cases[i].rung);
+        (void)total_of(&m.b.t, cases[i].memory_mode);
         af_graph *g = m.b.t.graph;
         CHECK_OK(af_graph_prepare(g, m.b.t.device, &err), err);
         CHECK_OK(af_bench_model_fill(&m.b, &err), err);

@@ -2,8 +2,8 @@
 #include "test.h"
 
 #include "afinar/graph.h"
-#include "train/method.h"
-#include "train/run_keys.h"
+#include "train/run/method.h"
+#include "train/run/run_keys.h"
 
 #define BASE "base_model: m\ndatasets:\n  - path: d.jsonl\noutput_dir: out\n"
 

@@ -8,7 +8,7 @@
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
-#include "format/safetensors.h"
+#include "format/weights/safetensors.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -16,7 +16,7 @@
  * prints what a job of no work costs, in microseconds: median and worst tenth. */
 #define _GNU_SOURCE
 #include "base/rng.h"
-#include "ops/fast/fast.h"
+#include "cpu/gemm/fast.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

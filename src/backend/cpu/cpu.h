@@ -2,7 +2,7 @@
  *
  * Every op has a plain twin, written for reading and exact enough to be the reference: it loads any
  * float type as double, computes in double, rounds once. Hot ops have a fast version beside it
- * (src/ops/fast), chosen at prepare. */
+ * (src/cpu), chosen at prepare. */
 #ifndef AF_CPU_H
 #define AF_CPU_H
 
@@ -73,11 +73,13 @@ typedef struct af_cpu_op {
 /* Indexed by af_op: src/ops/registry_cpu.c. */
 extern const af_cpu_op *const af_cpu_ops[AF_OP_COUNT];
 
-/* The fast version for this node's types and shapes on this machine, or NULL: src/ops/cpu_fast.c.
+/* The fast version for this node's types and shapes on this machine, or NULL:
+ * src/ops/common/cpu_fast.c.
  */
 const af_cpu_op *af_cpu_fast(const af_node *n);
 
-/* ---- frozen weights packed once, for machines that gain from it: src/ops/cpu_packs.c ---- */
+/* ---- frozen weights packed once, for machines that gain from it: src/ops/common/cpu_packs.c ----
+ */
 
 /* Whether products with rows of this type gain from it on this machine. */
 bool af_cpu_packs_pay(af_dtype rows);

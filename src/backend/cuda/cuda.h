@@ -55,14 +55,14 @@ typedef struct af_mat {
 
 /* c = alpha * op(a) op(b) + beta * c, plus bias [c.cols] on every row when set. op is the
  * transpose where ta, tb say so; f32 accumulation. Batched when batch > 1: strides in elements. */
-typedef struct af_gemm {
+typedef struct af_cuda_gemm {
     af_mat a, b, c;
     bool ta, tb;
     float alpha, beta;
     const void *bias; /* of c's type */
     int batch;        /* 0 = 1 */
     int64_t stride_a, stride_b, stride_c;
-} af_gemm;
+} af_cuda_gemm;
 
 typedef struct af_cuda {
     af_device device; /* first */
@@ -144,7 +144,7 @@ void af_arg_map(af_cuda *cu, af_launch *l, af_mat m);
 
 /* Appends c = alpha op(a) op(b) + beta c. Types: f32, bf16 or f16 operands (both the same), c of
  * that type or f32. */
-void af_cuda_gemm(af_cuda *cu, af_node *n, const af_gemm *m);
+void af_cuda_add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m);
 /* Appends a fill of `bytes` bytes with zeros, and a copy inside device memory. */
 void af_cuda_zero(af_cuda *cu, af_node *n, void *p, uint64_t bytes);
 void af_cuda_copy(af_cuda *cu, af_node *n, void *to, const void *from, uint64_t bytes);

@@ -5,8 +5,8 @@
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels.h"
-#include "ops/attention_choice.h"
-#include "ops/linear_cuda.h"
+#include "ops/attention/attention_choice.h"
+#include "ops/linear/linear_cuda.h"
 
 enum { RESERVE_BYTES = 256 << 20 }; /* left to the driver: modules, captured graphs, fragments */
 
@@ -151,7 +151,7 @@ static void release_gemms(af_cuda *cu, const af_node *n)
         const af_exec *e = af_exec_of(n, level);
         for (int i = 0; i < e->n; i++)
             if (e->step[i].kind == AF_STEP_GEMM)
-                af_gemm_release(cu, e->step[i].gemm);
+                af_cuda_gemm_release(cu, e->step[i].gemm);
     }
 }
 
@@ -209,7 +209,7 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
     if ((cu->lt && cu->lt->untuned) || cg->uses)
         (void)af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
     AF_TRY(af_kernels_build(cu->kernels, cu, err));
-    AF_TRY(af_gemm_tune(cu, &dirtied, err));
+    AF_TRY(af_cuda_gemm_tune(cu, &dirtied, err));
     AF_TRY(af_kernels_build(cu->kernels, cu, err)); /* own products the tuning fell back to */
     AF_TRY(check_nodes(cu, g, err));
     AF_TRY(af_attention_choose(cu, &dirtied, err));

@@ -5,7 +5,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/driver.h"
 
-typedef struct af_gemm_plan af_gemm_plan;
+typedef struct af_cuda_gemm_plan af_cuda_gemm_plan;
 typedef struct af_linear_group af_linear_group;
 typedef struct af_dnn_use af_dnn_use;
 
@@ -18,7 +18,7 @@ typedef struct af_step {
     af_launch *launch;
     af_dnn_use *instead; /* cuDNN may do what the launch does: ops/attention_choice.h */
     bool before;         /* the launch is for cuDNN, and runs only with it */
-    af_gemm_plan *gemm;
+    af_cuda_gemm_plan *gemm;
     void *to;
     const void *from;
     uint64_t bytes;
@@ -87,7 +87,7 @@ struct af_cuda_graph {
     bool capture_refused;
     void *tables;            /* device memory: what the copy_table launches of the two read */
     af_dnn_use *uses;        /* of cuDNN */
-    af_linear_group *groups; /* src/ops/linear_cuda.c */
+    af_linear_group *groups; /* src/ops/linear/linear_cuda.c */
     int n_groups;
 };
 

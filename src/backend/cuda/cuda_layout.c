@@ -2,7 +2,7 @@
  * beside what, what leaves the device for a while, and how much room each node needs. */
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/gemm.h"
-#include "ops/linear_cuda.h"
+#include "ops/linear/linear_cuda.h"
 
 enum {
     /* values of a gradient whose product leaves room beside it: larger ones fill the GPU, and what

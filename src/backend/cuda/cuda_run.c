@@ -3,7 +3,7 @@
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/gemm.h"
 #include "base/log.h"
-#include "ops/attention_choice.h"
+#include "ops/attention/attention_choice.h"
 
 af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uint64_t *count,
                         af_error *err)
@@ -32,7 +32,7 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
                             "cuLaunchKernel", l->kernel->name, err));
             break;
         case AF_STEP_GEMM:
-            AF_TRY(af_gemm_issue(cu, s->gemm, err));
+            AF_TRY(af_cuda_gemm_issue(cu, s->gemm, err));
             break;
         case AF_STEP_ZERO:
             AF_TRY(af_cu_check(drv, drv->fill(s->to, 0, s->bytes, cu->stream), "cuMemsetD8Async",

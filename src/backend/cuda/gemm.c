@@ -39,7 +39,7 @@ af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err)
     if (lt->api.create(&lt->handle) != 0)
         AF_TRY(af_fail(err, AF_EDEVICE, "cublasLtCreate failed on %s", cu->name));
     lt->version = lt->api.version();
-    af_gemm_choices_read(lt, cu);
+    af_cuda_gemm_choices_read(lt, cu);
     *out = lt;
     lt = NULL;
 done:
@@ -66,9 +66,9 @@ void af_lt_free(af_lt *lt, af_cuda *cu)
     free(lt);
 }
 
-static int64_t inner(const af_gemm *m) { return m->ta ? m->a.rows : m->a.cols; }
+static int64_t inner(const af_cuda_gemm *m) { return m->ta ? m->a.rows : m->a.cols; }
 
-static void check_shapes(const af_gemm *m)
+static void check_shapes(const af_cuda_gemm *m)
 {
     assert(inner(m) == (m->tb ? m->b.cols : m->b.rows));
     assert(m->c.rows == (m->ta ? m->a.cols : m->a.rows));
@@ -77,7 +77,7 @@ static void check_shapes(const af_gemm *m)
     assert(m->a.dtype == m->b.dtype);
 }
 
-static bool add_layout(const af_lt *lt, void **out, const af_mat *x, const af_gemm *m,
+static bool add_layout(const af_lt *lt, void **out, const af_mat *x, const af_cuda_gemm *m,
                        int64_t stride)
 {
     if (lt->api.layout_new(out, lt_type(x->dtype), (uint64_t)x->cols, (uint64_t)x->rows, x->ld))
@@ -89,9 +89,9 @@ static bool add_layout(const af_lt *lt, void **out, const af_mat *x, const af_ge
            lt->api.layout_set(*out, LT_LAYOUT_STRIDE, &stride, sizeof stride) == 0;
 }
 
-static bool describe(const af_lt *lt, af_gemm_plan *p)
+static bool describe(const af_lt *lt, af_cuda_gemm_plan *p)
 {
-    const af_gemm *m = &p->m;
+    const af_cuda_gemm *m = &p->m;
     const int compute = p->tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_32F;
     const int32_t ta = m->tb, tb = m->ta; /* a and b trade places */
     const int32_t epilogue = LT_EPILOGUE_BIAS;
@@ -106,7 +106,7 @@ static bool describe(const af_lt *lt, af_gemm_plan *p)
            add_layout(lt, &p->lc, &m->c, m, m->stride_c);
 }
 
-void af_gemm_release(af_cuda *cu, af_gemm_plan *p)
+void af_cuda_gemm_release(af_cuda *cu, af_cuda_gemm_plan *p)
 {
     if (!cu->lt)
         return;
@@ -120,7 +120,7 @@ void af_gemm_release(af_cuda *cu, af_gemm_plan *p)
     p->desc = p->la = p->lb = p->lc = NULL;
 }
 
-af_status af_gemm_add(af_cuda *cu, af_node *n, const af_gemm *m, af_error *err)
+af_status af_cuda_gemm_add(af_cuda *cu, af_node *n, const af_cuda_gemm *m, af_error *err)
 {
     check_shapes(m);
     if (m->c.rows == 0 || m->c.cols == 0)
@@ -128,27 +128,27 @@ af_status af_gemm_add(af_cuda *cu, af_node *n, const af_gemm *m, af_error *err)
     if (!computable(m->a.dtype) || !computable(m->c.dtype))
         return af_fail(err, AF_EUNSUPPORTED, "a GPU product of %s into %s: use f32, bf16 or f16",
                        af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype));
-    af_gemm_plan *p = af_arena_take(&cu->cg->mem, sizeof *p);
+    af_cuda_gemm_plan *p = af_arena_take(&cu->cg->mem, sizeof *p);
     af_step *s = p ? af_cuda_step(cu, n, AF_STEP_GEMM) : NULL;
     if (!s)
         return af_fail_nomem(err, "the prepared graph", sizeof *p);
-    *p = (af_gemm_plan){.m = *m, .tf32 = cu->tf32 && m->a.dtype == AF_DTYPE_F32};
+    *p = (af_cuda_gemm_plan){.m = *m, .tf32 = cu->tf32 && m->a.dtype == AF_DTYPE_F32};
     s->gemm = p;
     if (!cu->lt || cu->no_lt || inner(m) == 0)
-        return af_gemm_own(cu, p, err);
+        return af_cuda_gemm_own(cu, p, err);
     if (!describe(cu->lt, p)) {
-        af_gemm_release(cu, p);
-        return af_gemm_own(cu, p, err);
+        af_cuda_gemm_release(cu, p);
+        return af_cuda_gemm_own(cu, p, err);
     }
     p->next = cu->lt->untuned;
     cu->lt->untuned = p;
     return AF_OK;
 }
 
-af_status af_gemm_issue(af_cuda *cu, const af_gemm_plan *p, af_error *err)
+af_status af_cuda_gemm_issue(af_cuda *cu, const af_cuda_gemm_plan *p, af_error *err)
 {
     const af_launch *l = p->own;
-    const af_gemm *m = &p->m;
+    const af_cuda_gemm *m = &p->m;
     if (l)
         return af_cu_check(cu->drv,
                            cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
@@ -171,16 +171,16 @@ static bool aligned(const af_mat *x, int64_t stride, int batch)
 }
 
 /* gemm_tiles.cu takes operands of two bytes whose rows start on 16. */
-static bool tiled(const af_cuda *cu, const af_gemm *m)
+static bool tiled(const af_cuda *cu, const af_cuda_gemm *m)
 {
     return m->a.dtype != AF_DTYPE_F32 && aligned(&m->a, m->stride_a, m->batch) &&
            aligned(&m->b, m->stride_b, m->batch) && cu->smem_max >= OWN_TILES_BYTES;
 }
 
 /* A block makes a tile of 64 x 64 (gemm.cu: any stride) or 128 x 128 (gemm_tiles.cu). */
-af_status af_gemm_own(af_cuda *cu, af_gemm_plan *p, af_error *err)
+af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
 {
-    const af_gemm *m = &p->m;
+    const af_cuda_gemm *m = &p->m;
     const bool plain = m->a.dtype == AF_DTYPE_F32;
     const char *defines =
         af_cuda_text(cu, "AF_T=%s AF_C=%s", af_cuda_ctype(m->a.dtype), af_cuda_ctype(m->c.dtype));

@@ -2,29 +2,29 @@
  * missing or refuses.
  *
  * A plan is made while a node is prepared; the algorithm is chosen afterwards, when every plan of
- * the graph is known (af_gemm_tune): from the choices kept on disk for this GPU and library, else
- * by timing the library's candidates, once. Only reductions with a fixed order are allowed, the
- * workspace has one size and one stream uses it: the same shape gives the same bits. */
+ * the graph is known (af_cuda_gemm_tune): from the choices kept on disk for this GPU and library,
+ * else by timing the library's candidates, once. Only reductions with a fixed order are allowed,
+ * the workspace has one size and one stream uses it: the same shape gives the same bits. */
 #ifndef AF_GEMM_H
 #define AF_GEMM_H
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/driver.h"
 
-typedef struct af_gemm_choice {
+typedef struct af_cuda_gemm_choice {
     char *key; /* shape, types, strides */
     af_lt_algo algo;
-} af_gemm_choice;
+} af_cuda_gemm_choice;
 
-typedef struct af_gemm_plan af_gemm_plan;
-struct af_gemm_plan {
-    af_gemm m;
+typedef struct af_cuda_gemm_plan af_cuda_gemm_plan;
+struct af_cuda_gemm_plan {
+    af_cuda_gemm m;
     bool tf32;
     void *desc, *la, *lb, *lc;
-    const af_gemm_choice *choice; /* NULL until tuned */
+    const af_cuda_gemm_choice *choice; /* NULL until tuned */
     af_lt_algo algo;
     af_launch *own; /* the fallback, when set */
-    af_gemm_plan *next;
+    af_cuda_gemm_plan *next;
 };
 
 struct af_lt {
@@ -33,35 +33,37 @@ struct af_lt {
     void *work, *side_work; /* one for each stream; made by the first prepare that needs them */
     size_t version;
     char *path; /* file of kept choices, or NULL */
-    af_gemm_choice **choice;
+    af_cuda_gemm_choice **choice;
     int n, cap;
     bool changed;
-    af_gemm_plan *untuned; /* plans of the graph being prepared */
+    af_cuda_gemm_plan *untuned; /* plans of the graph being prepared */
 };
 
 /* cuBLASLt and its workspace. *out stays NULL, without an error, when the library is not there. */
 AF_CHECKED af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err);
 void af_lt_free(af_lt *lt, af_cuda *cu);
 
-AF_CHECKED af_status af_gemm_add(af_cuda *cu, af_node *n, const af_gemm *m, af_error *err);
+AF_CHECKED af_status af_cuda_gemm_add(af_cuda *cu, af_node *n, const af_cuda_gemm *m,
+                                      af_error *err);
 /* Chooses the algorithm of every new plan. Times candidates on the plans' own memory, which it
  * fills with noise: `*dirtied` is set when it did. */
-AF_CHECKED af_status af_gemm_tune(af_cuda *cu, bool *dirtied, af_error *err);
-AF_CHECKED af_status af_gemm_issue(af_cuda *cu, const af_gemm_plan *p, af_error *err);
-void af_gemm_release(af_cuda *cu, af_gemm_plan *p);
+AF_CHECKED af_status af_cuda_gemm_tune(af_cuda *cu, bool *dirtied, af_error *err);
+AF_CHECKED af_status af_cuda_gemm_issue(af_cuda *cu, const af_cuda_gemm_plan *p, af_error *err);
+void af_cuda_gemm_release(af_cuda *cu, af_cuda_gemm_plan *p);
 
 /* The own kernels. */
-AF_CHECKED af_status af_gemm_own(af_cuda *cu, af_gemm_plan *p, af_error *err);
+AF_CHECKED af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err);
 /* The shape and what the operands promise. Row strides are left out: the same product must take the
  * same algorithm wherever a plan puts its operands, because another algorithm is other bits. They
  * are named (`exact`) only where an algorithm refuses one of them. */
 enum { AF_GEMM_KEY = 192 };
-void af_gemm_key(const af_gemm_plan *p, bool exact, char key[AF_GEMM_KEY]);
+void af_cuda_gemm_key(const af_cuda_gemm_plan *p, bool exact, char key[AF_GEMM_KEY]);
 /* Kept choices: read when the library is opened, written when new ones were made. */
-void af_gemm_choices_read(af_lt *lt, const af_cuda *cu);
-void af_gemm_choices_write(af_lt *lt);
-const af_gemm_choice *af_gemm_choice_find(const af_lt *lt, const char *key);
-const af_gemm_choice *af_gemm_choice_add(af_lt *lt, const char *key, const af_lt_algo *algo);
+void af_cuda_gemm_choices_read(af_lt *lt, const af_cuda *cu);
+void af_cuda_gemm_choices_write(af_lt *lt);
+const af_cuda_gemm_choice *af_cuda_gemm_choice_find(const af_lt *lt, const char *key);
+const af_cuda_gemm_choice *af_cuda_gemm_choice_add(af_lt *lt, const char *key,
+                                                   const af_lt_algo *algo);
 
 /* Zeros run faster than data: what is timed gets small random values first. `k` is the kernel
  * fill_noise of gemm.cu, or NULL: nothing is done. */

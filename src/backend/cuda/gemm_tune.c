@@ -41,9 +41,9 @@ static unsigned promise(const af_mat *x, int64_t stride)
     return a;
 }
 
-void af_gemm_key(const af_gemm_plan *p, bool exact, char key[AF_GEMM_KEY])
+void af_cuda_gemm_key(const af_cuda_gemm_plan *p, bool exact, char key[AF_GEMM_KEY])
 {
-    const af_gemm *m = &p->m;
+    const af_cuda_gemm *m = &p->m;
     const int64_t k = m->ta ? m->a.rows : m->a.cols;
     int n = snprintf(
         key, AF_GEMM_KEY, "%s.%s.%c%c%c%c.%" PRId64 "x%" PRId64 "x%" PRId64 ".b%d.a%u.%u.%u",
@@ -56,7 +56,7 @@ void af_gemm_key(const af_gemm_plan *p, bool exact, char key[AF_GEMM_KEY])
                  m->b.ld, m->c.ld);
 }
 
-const af_gemm_choice *af_gemm_choice_find(const af_lt *lt, const char *key)
+const af_cuda_gemm_choice *af_cuda_gemm_choice_find(const af_lt *lt, const char *key)
 {
     for (int i = 0; i < lt->n; i++)
         if (strcmp(lt->choice[i]->key, key) == 0)
@@ -64,17 +64,19 @@ const af_gemm_choice *af_gemm_choice_find(const af_lt *lt, const char *key)
     return NULL;
 }
 
-const af_gemm_choice *af_gemm_choice_add(af_lt *lt, const char *key, const af_lt_algo *algo)
+const af_cuda_gemm_choice *af_cuda_gemm_choice_add(af_lt *lt, const char *key,
+                                                   const af_lt_algo *algo)
 {
     if (lt->n == lt->cap) {
         const int cap = lt->cap ? lt->cap * 2 : 32;
-        af_gemm_choice **p = af_realloc(lt->choice, (uint64_t)cap, sizeof(af_gemm_choice *));
+        af_cuda_gemm_choice **p =
+            af_realloc(lt->choice, (uint64_t)cap, sizeof(af_cuda_gemm_choice *));
         if (!p)
             return NULL;
         lt->choice = p;
         lt->cap = cap;
     }
-    af_gemm_choice *c = af_calloc(1, sizeof *c);
+    af_cuda_gemm_choice *c = af_calloc(1, sizeof *c);
     char *copy = af_strdup(key);
     if (!c || !copy) {
         free(c);
@@ -111,7 +113,7 @@ static bool parse_line(char *line, char **key, af_lt_algo *algo)
     return true;
 }
 
-void af_gemm_choices_read(af_lt *lt, const af_cuda *cu)
+void af_cuda_gemm_choices_read(af_lt *lt, const af_cuda *cu)
 {
     char *folder = NULL, *text = NULL, name[160];
     uint64_t size = 0;
@@ -132,14 +134,14 @@ void af_gemm_choices_read(af_lt *lt, const af_cuda *cu)
         const bool last = *end == '\0';
         af_lt_algo algo;
         *end = '\0';
-        if (parse_line(line, &key, &algo) && !af_gemm_choice_find(lt, key))
-            (void)af_gemm_choice_add(lt, key, &algo);
+        if (parse_line(line, &key, &algo) && !af_cuda_gemm_choice_find(lt, key))
+            (void)af_cuda_gemm_choice_add(lt, key, &algo);
         line = last ? end : end + 1;
     }
     free(text);
 }
 
-void af_gemm_choices_write(af_lt *lt)
+void af_cuda_gemm_choices_write(af_lt *lt)
 {
     af_buf b = {0};
     for (int i = 0; i < lt->n; i++) {
@@ -157,7 +159,7 @@ void af_gemm_choices_write(af_lt *lt)
 
 /* ---- timing ---- */
 
-static int candidates(const af_lt *lt, const af_gemm_plan *p, af_lt_result out[CANDIDATES])
+static int candidates(const af_lt *lt, const af_cuda_gemm_plan *p, af_lt_result out[CANDIDATES])
 {
     void *pref = NULL;
     int found = 0, kept = 0;
@@ -187,14 +189,14 @@ static int candidates(const af_lt *lt, const af_gemm_plan *p, af_lt_result out[C
 }
 
 /* Milliseconds of one product, or a negative number when the algorithm refuses. */
-static float time_one(af_cuda *cu, af_gemm_plan *p, void *event[2], int repeats)
+static float time_one(af_cuda *cu, af_cuda_gemm_plan *p, void *event[2], int repeats)
 {
     float ms = -1;
-    if (af_gemm_issue(cu, p, NULL) != AF_OK) /* also loads its kernels */
+    if (af_cuda_gemm_issue(cu, p, NULL) != AF_OK) /* also loads its kernels */
         return -1;
     cu->drv->event_record(event[0], cu->stream);
     for (int i = 0; i < repeats; i++)
-        if (af_gemm_issue(cu, p, NULL) != AF_OK)
+        if (af_cuda_gemm_issue(cu, p, NULL) != AF_OK)
             return -1;
     cu->drv->event_record(event[1], cu->stream);
     if (cu->drv->event_sync(event[1]) || cu->drv->event_elapsed(&ms, event[0], event[1]))
@@ -204,7 +206,7 @@ static float time_one(af_cuda *cu, af_gemm_plan *p, void *event[2], int repeats)
 
 /* The best time of each counts, and every round goes over all that are near the best: something
  * else that runs on the device for a while does not decide what is kept on disk. */
-static int fastest(af_cuda *cu, af_gemm_plan *p, const af_lt_result *c, int n)
+static int fastest(af_cuda *cu, af_cuda_gemm_plan *p, const af_lt_result *c, int n)
 {
     void *event[2] = {0};
     float ms[CANDIDATES];
@@ -237,15 +239,15 @@ void af_cuda_fill_noise(af_cuda *cu, const af_kernel *k, const af_mat *x, int ba
         (void)cu->drv->launch(k->func, 1024, 1, 1, 256, 1, 1, 0, cu->stream, arg, NULL);
 }
 
-static af_status choose(af_cuda *cu, af_gemm_plan *p, const af_kernel *noise, bool *dirtied,
+static af_status choose(af_cuda *cu, af_cuda_gemm_plan *p, const af_kernel *noise, bool *dirtied,
                         af_error *err)
 {
     af_lt *lt = cu->lt;
     af_lt_result c[CANDIDATES], check;
     char key[AF_GEMM_KEY];
     for (int exact = 0; exact < 2; exact++) {
-        af_gemm_key(p, exact, key);
-        p->choice = af_gemm_choice_find(lt, key);
+        af_cuda_gemm_key(p, exact, key);
+        p->choice = af_cuda_gemm_choice_find(lt, key);
         if (!p->choice)
             break;
         if (lt->api.algo_check(lt->handle, p->desc, p->la, p->lb, p->lc, p->lc, &p->choice->algo,
@@ -257,8 +259,8 @@ static af_status choose(af_cuda *cu, af_gemm_plan *p, const af_kernel *noise, bo
     const int n = candidates(lt, p, c);
     int best = 0;
     if (n == 0) { /* the library cannot (odd alignment): our kernel can */
-        af_gemm_release(cu, p);
-        return af_gemm_own(cu, p, err);
+        af_cuda_gemm_release(cu, p);
+        return af_cuda_gemm_own(cu, p, err);
     }
     if (n > 1 && lt->path) {
         af_cuda_fill_noise(cu, noise, &p->m.a, p->m.batch, p->m.stride_a);
@@ -269,22 +271,22 @@ static af_status choose(af_cuda *cu, af_gemm_plan *p, const af_kernel *noise, bo
     if (best < 0)
         return af_fail(err, AF_EDEVICE, "no cuBLASLt algorithm runs for %s", key);
     p->algo = c[best].algo;
-    p->choice = af_gemm_choice_add(lt, key, &p->algo);
+    p->choice = af_cuda_gemm_choice_add(lt, key, &p->algo);
     lt->changed = true;
     return p->choice ? AF_OK : af_fail_nomem(err, "GEMM choices", sizeof *p->choice);
 }
 
-af_status af_gemm_tune(af_cuda *cu, bool *dirtied, af_error *err)
+af_status af_cuda_gemm_tune(af_cuda *cu, bool *dirtied, af_error *err)
 {
     af_lt *lt = cu->lt;
     af_status st = AF_OK;
     if (!lt || !lt->untuned)
         return AF_OK;
     af_kernel *noise = af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
-    for (af_gemm_plan *p = lt->untuned; p; p = p->next)
+    for (af_cuda_gemm_plan *p = lt->untuned; p; p = p->next)
         AF_TRY(choose(cu, p, noise && noise->func ? noise : NULL, dirtied, err));
     if (lt->changed)
-        af_gemm_choices_write(lt);
+        af_cuda_gemm_choices_write(lt);
 done:
     lt->untuned = NULL;
     return st;

@@ -187,7 +187,7 @@ done:
 static bool from_pack(const af_kernels *k, af_module *m)
 {
     for (int i = 0; i < af_cubin_count && !k->no_pack; i++) {
-        const af_packed *p = &af_cubins[i];
+        const af_cubin_entry *p = &af_cubins[i];
         if (strcmp(p->file, m->file) || strcmp(p->defines, m->defines) || strcmp(p->arch, k->arch))
             continue;
         uLongf n = (uLongf)p->size;

@@ -18,11 +18,11 @@ extern const af_kernel_text af_kernel_sources[];
 extern const int af_kernel_source_count;
 
 /* One shipped cubin, deflated. Generated; the count is 0 in builds without a pack. */
-typedef struct af_packed {
+typedef struct af_cubin_entry {
     const char *file, *defines, *arch; /* "rmsnorm.cu", "AF_T=bf16", "sm_90a" */
     uint64_t from, packed, size;       /* bytes of af_cubin_pack; inflated size */
-} af_packed;
-extern const af_packed af_cubins[];
+} af_cubin_entry;
+extern const af_cubin_entry af_cubins[];
 extern const int af_cubin_count;
 extern const uint8_t af_cubin_pack[];
 

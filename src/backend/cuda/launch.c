@@ -195,10 +195,10 @@ void af_cuda_copy(af_cuda *cu, af_node *n, void *to, const void *from, uint64_t 
     }
 }
 
-void af_cuda_gemm(af_cuda *cu, af_node *n, const af_gemm *m)
+void af_cuda_add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m)
 {
     af_error err = {0};
-    if (af_gemm_add(cu, n, m, &err) != AF_OK && cu->err.code == AF_OK)
+    if (af_cuda_gemm_add(cu, n, m, &err) != AF_OK && cu->err.code == AF_OK)
         cu->err = err;
 }
 

@@ -1,0 +1,204 @@
+/* cmd_chat.c - `afinar chat MODEL`: a conversation in the terminal. */
+#define _GNU_SOURCE
+#include "commands/commands.h"
+#include "commands/model_opts.h"
+#include "term/line_edit.h"
+
+#include <jansson.h>
+#include <signal.h>
+
+enum { NOT_GIVEN = INT32_MIN };
+
+static volatile sig_atomic_t stop_asked;
+
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    stop_asked = 1;
+}
+
+typedef struct chat {
+    af_model *m;
+    json_t *messages;
+    char *system; /* message that a conversation begins with, or NULL */
+    af_generate_opts o;
+    bool json;
+} chat;
+
+static bool print_text(void *user, int sequence, int32_t id, const char *text, uint64_t len)
+{
+    const chat *c = user;
+    (void)sequence, (void)id;
+    if (!c->json) {
+        fwrite(text, 1, len, stdout);
+        fflush(stdout);
+    }
+    return !stop_asked;
+}
+
+static void reset(chat *c)
+{
+    json_array_clear(c->messages);
+    if (c->system && *c->system)
+        json_array_append_new(c->messages,
+                              json_pack("{s:s, s:s}", "role", "system", "content", c->system));
+}
+
+static void set_system(chat *c, const char *text)
+{
+    free(c->system);
+    c->system = text ? strdup(text) : NULL;
+    reset(c);
+}
+
+static void add(chat *c, const char *role, const char *text, size_t len)
+{
+    json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", role, "content",
+                                                 json_stringn_nocheck(text, len)));
+}
+
+/* One turn: the answer is streamed and becomes part of the conversation. */
+static af_status answer(chat *c, const char *text, af_error *err)
+{
+    af_encoding e = {0};
+    af_generated r = {0};
+    add(c, "user", text, strlen(text));
+    char *messages = json_dumps(c->messages, JSON_COMPACT);
+    af_status st = messages ? af_cli_chat_ids(c->m, messages, &e, err)
+                            : af_fail(err, AF_EUSAGE, "the line is not UTF-8");
+    free(messages);
+    if (st == AF_OK) {
+        const int32_t *ids = e.ids;
+        c->o.prompt = &ids;
+        c->o.prompt_len = &e.count;
+        c->o.sequences = 1;
+        c->o.sample.seed++;
+        stop_asked = 0;
+        st = af_model_generate(c->m, &c->o, &r, err);
+    }
+    if (st == AF_OK) {
+        add(c, "assistant", r.text, r.text_len);
+        if (c->json) {
+            fputs("{\"text\": ", stdout);
+            af_cli_json_text(stdout, r.text, r.text_len);
+            printf(", \"stop\": \"%s\"}\n", af_stop_name(r.stop));
+        } else {
+            puts(r.stop == AF_STOP_USER ? " [stopped]" : "");
+        }
+        fflush(stdout);
+    } else {
+        json_array_remove(c->messages, json_array_size(c->messages) - 1);
+    }
+    af_generated_clear(&r);
+    af_encoding_clear(&e);
+    return st;
+}
+
+/* Lines that begin with a slash; false ends the conversation. */
+static bool command(chat *c, const char *s)
+{
+    if (!strcmp(s, "/exit") || !strcmp(s, "/quit"))
+        return false;
+    if (!strcmp(s, "/reset")) {
+        reset(c);
+        fputs("(a new conversation)\n", stderr);
+    } else if (!strncmp(s, "/system", 7) && (s[7] == ' ' || !s[7])) {
+        set_system(c, s[7] ? s + 8 : NULL);
+        fputs(c->system ? "(a new conversation with this system message)\n"
+                        : "(a new conversation without a system message)\n",
+              stderr);
+    } else {
+        fputs("/reset          start again\n/system TEXT    start again with a system message\n"
+              "/exit           leave (also Ctrl-D)\nCtrl-C stops an answer.\n",
+              stderr);
+    }
+    return true;
+}
+
+static af_status talk(chat *c, af_error *err)
+{
+    af_line_edit edit = {0};
+    af_status st = AF_OK;
+    char *s;
+    while (st == AF_OK && (s = af_line_read(&edit, "> "))) {
+        bool more = true;
+        if (*s == '/')
+            more = command(c, s);
+        else if (*s)
+            st = answer(c, s, err);
+        free(s);
+        if (!more)
+            break;
+    }
+    af_line_edit_clear(&edit);
+    return st;
+}
+
+/* Options the user did not give come from the model's own suggestion. */
+static af_status fill_sampling(chat *c, const af_sample_opts *given, af_error *err)
+{
+    af_sample_opts s;
+    const af_status st = af_model_sampling(c->m, &s, err);
+    if (st != AF_OK)
+        return st;
+    s.temperature = given->temperature != NOT_GIVEN ? given->temperature : s.temperature;
+    s.top_p = given->top_p != NOT_GIVEN ? af_cli_top_p(given->top_p) : s.top_p;
+    s.top_k = given->top_k != NOT_GIVEN ? given->top_k : s.top_k;
+    s.min_p = given->min_p;
+    s.repeat_penalty = given->repeat_penalty > 0 ? given->repeat_penalty : s.repeat_penalty;
+    s.seed = given->seed;
+    c->o.sample = s;
+    return AF_OK;
+}
+
+int cmd_chat(int argc, char **argv)
+{
+    chat c = {.o = {.max_new = 1024, .skip_special = true, .hook = print_text}};
+    af_sample_opts s = {.temperature = NOT_GIVEN, .top_p = NOT_GIVEN, .top_k = NOT_GIVEN};
+    af_model_flags flags = {0};
+    const char *system = NULL, *arg[1];
+    int64_t seed = 0;
+    int count;
+    af_common common = {0};
+    af_error err = {0};
+    af_opt opts[20] = {
+        {0, "system", AF_OPT_STR, &system, "system message"},
+        {'n', "max-new-tokens", AF_OPT_I64, &c.o.max_new, "tokens of an answer at most [1024]"},
+        {0, "temperature", AF_OPT_F64, &s.temperature, "0 = greedy [the model's own]"},
+        {0, "top-p", AF_OPT_F64, &s.top_p, "smallest set with this probability"},
+        {0, "top-k", AF_OPT_I64, &s.top_k, "the k most likely"},
+        {0, "min-p", AF_OPT_F64, &s.min_p, "at least this share of the most likely"},
+        {0, "repeat-penalty", AF_OPT_F64, &s.repeat_penalty, "1 = none"},
+        {0, "seed", AF_OPT_I64, &seed, "of the random choice [0]"},
+    };
+    af_cli_model_rows(opts, &flags);
+    const af_parsed p = af_opts_parse("chat", "A conversation with a model.", "MODEL", opts,
+                                      &common, argc, argv, arg, 1, 1, &count);
+    if (p != AF_PARSED_OK)
+        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+    if (c.o.max_new < 1) {
+        fputs("afinar chat: -n wants 1 or more tokens\n", stderr);
+        return AF_EXIT_USAGE;
+    }
+    af_cli_log(&common);
+    s.seed = (uint64_t)seed;
+    c.json = common.json;
+    c.o.user = &c;
+    c.messages = json_array();
+    flags.few_tokens = true;
+    af_status st = af_cli_open_model(&c.m, arg[0], &flags, &common, &err);
+    const af_template *template;
+    if (st == AF_OK) /* now, not behind the first line */
+        st = af_model_template(c.m, &template, &err);
+    if (st == AF_OK)
+        st = fill_sampling(&c, &s, &err);
+    const struct sigaction a = {.sa_handler = on_interrupt};
+    sigaction(SIGINT, &a, NULL);
+    set_system(&c, system);
+    if (st == AF_OK)
+        st = talk(&c, &err);
+    json_decref(c.messages);
+    free(c.system);
+    af_model_close(c.m);
+    return st == AF_OK ? AF_EXIT_OK : af_report("chat", &err);
+}

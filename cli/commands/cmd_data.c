@@ -1,0 +1,279 @@
+/* cmd_data.c - `afinar data preview RUN.yaml` and `afinar data check RUN.yaml`. */
+#include "commands/commands.h"
+
+#include "afinar/data.h"
+
+/* --- preview ------------------------------------------------------------------------------- */
+
+typedef struct look {
+    bool colour, json, bad;
+    int64_t shown;
+} look;
+
+typedef enum tint { TINT_PLAIN, TINT_PLAIN2, TINT_LOSS, TINT_LOSS2, TINT_SPECIAL, TINT_TITLE } tint;
+
+/* Colours of the terminal's own palette, so that they suit dark and light ones. */
+static const char *const tints[] = {
+    [TINT_PLAIN] = "\033[0;2m",    [TINT_PLAIN2] = "\033[0m",     [TINT_LOSS] = "\033[0;1;32m",
+    [TINT_LOSS2] = "\033[0;1;36m", [TINT_SPECIAL] = "\033[0;35m", [TINT_TITLE] = "\033[0;1m",
+};
+
+static void set_tint(const look *l, tint t)
+{
+    if (l->colour)
+        fputs(tints[t], stdout);
+}
+
+static void end_tint(const look *l)
+{
+    if (l->colour)
+        fputs("\033[0m", stdout);
+}
+
+/* Newlines and tabs stay visible; other control characters must not reach the terminal. */
+static void put_text(const char *s, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)s[i];
+        if (c == '\n')
+            fputs("\xe2\x86\xb5\n", stdout);
+        else if (c == '\t')
+            fputs("\xe2\x86\x92\t", stdout);
+        else if (c < 0x20 || c == 0x7f)
+            printf("\\x%02x", c);
+        else
+            putchar(c);
+    }
+}
+
+static void put_token(const look *l, const af_data_example *e, const char *s, uint64_t n,
+                      int32_t id, bool loss, int64_t i)
+{
+    const bool special = e->tokenizer && af_tokenizer_is_special(e->tokenizer, id);
+    if (loss)
+        set_tint(l, i % 2 ? TINT_LOSS : TINT_LOSS2);
+    else if (special)
+        set_tint(l, TINT_SPECIAL);
+    else
+        set_tint(l, i % 2 ? TINT_PLAIN : TINT_PLAIN2);
+    put_text(s, n);
+}
+
+static bool put_tokens(const look *l, const af_data_example *e, const af_data_row *r)
+{
+    af_decode_stream s;
+    bool good = true, inside = false;
+    if (!e->tokenizer) {
+        printf("(no tokenizer: %lld token ids)\n", (long long)r->count);
+        return true;
+    }
+    af_decode_stream_init(&s, e->tokenizer, false);
+    for (int64_t i = 0; i < r->count && good; i++) {
+        const char *text = "";
+        uint64_t n = 0;
+        const bool loss = r->labels[i] != -100;
+        good = af_decode_stream_next(&s, r->ids[i], &text, &n, NULL) == AF_OK;
+        if (good && !l->colour && loss != inside)
+            fputs(loss ? "\xe2\x9f\xa6" : "\xe2\x9f\xa7", stdout);
+        inside = loss;
+        if (good)
+            put_token(l, e, text, n, r->ids[i], loss, i);
+    }
+    if (!l->colour && inside)
+        fputs("\xe2\x9f\xa7", stdout);
+    end_tint(l);
+    putchar('\n');
+    af_decode_stream_clear(&s);
+    return good;
+}
+
+static void legend(const look *l)
+{
+    if (!l->colour) {
+        printf("\xe2\x9f\xa6supervised\xe2\x9f\xa7: the model learns to write this; everything "
+               "else is only read. \xe2\x86\xb5 is a newline, <|...|> and the like are special "
+               "tokens.\n\n");
+        return;
+    }
+    set_tint(l, TINT_LOSS);
+    fputs("super", stdout);
+    set_tint(l, TINT_LOSS2);
+    fputs("vised", stdout);
+    end_tint(l);
+    fputs(" (the model learns to write this)   ", stdout);
+    set_tint(l, TINT_PLAIN2);
+    fputs("con", stdout);
+    set_tint(l, TINT_PLAIN);
+    fputs("text", stdout);
+    end_tint(l);
+    fputs(" (only read)   ", stdout);
+    set_tint(l, TINT_SPECIAL);
+    fputs("<special>", stdout);
+    end_tint(l);
+    fputs("   shades alternate by token, \xe2\x86\xb5 is a newline\n\n", stdout);
+}
+
+static void title(const look *l, const af_data_example *e, const char *what, const af_data_row *r)
+{
+    int64_t loss = 0;
+    for (int64_t i = 0; i < r->count; i++)
+        loss += r->labels[i] != -100;
+    set_tint(l, TINT_TITLE);
+    printf("%s:%lld", e->file, (long long)e->line);
+    end_tint(l);
+    printf("  record %lld, %s%s%s: %lld tokens, %lld supervised", (long long)e->record, e->shape,
+           *what ? ", " : "", what, (long long)r->count, (long long)loss);
+    if (e->has_label)
+        printf(", label %s", e->label ? "true" : "false");
+    if (r->count > e->sequence_len)
+        printf(", longer than sequence_len %lld", (long long)e->sequence_len);
+    putchar('\n');
+}
+
+static bool show(void *user, const af_data_example *e)
+{
+    look *l = user;
+    if (l->json) {
+        char *line = af_data_example_json(e);
+        l->bad = !line || printf("%s\n", line) < 0;
+        free(line);
+        return !l->bad;
+    }
+    if (l->shown++ == 0)
+        legend(l);
+    static const char *const what[] = {"chosen", "rejected"};
+    for (int i = 0; i < e->rows; i++) {
+        title(l, e, e->rows == 2 ? what[i] : "", &e->row[i]);
+        l->bad = l->bad || !put_tokens(l, e, &e->row[i]);
+    }
+    putchar('\n');
+    return !l->bad && !ferror(stdout);
+}
+
+static int preview(const char *const *arg, int count, int64_t n, const af_common *common)
+{
+    look l = {.colour = af_tty(stdout), .json = common->json};
+    af_error err = {0};
+    if (af_data_preview(arg[0], arg + 1, count - 1, n, show, &l, &err) != AF_OK) {
+        fflush(stdout);
+        return af_report("data", &err);
+    }
+    if (l.bad && !ferror(stdout)) /* the end of main says that */
+        fprintf(stderr, "afinar data: no memory for a line\n");
+    return l.bad ? AF_EXIT_FAILED : AF_EXIT_OK;
+}
+
+/* --- check --------------------------------------------------------------------------------- */
+
+static void say_fault(void *user, const char *message)
+{
+    (void)user;
+    fprintf(stderr, "error: %s\n", message);
+}
+
+static void print_json(const af_data_report *r, bool stats)
+{
+    printf("{\"records\": %lld, \"tokens\": %lld, \"supervised_tokens\": %lld, \"truncated\": "
+           "%lld, \"dropped\": %lld, \"lost_end_of_turn\": %lld, \"empty_answers\": %lld, "
+           "\"double_bos\": %lld, \"missing_end_of_turn\": %lld, \"nothing_to_learn\": %lld, "
+           "\"warnings\": %lld, \"errors\": %lld",
+           (long long)r->records, (long long)r->tokens, (long long)r->supervised,
+           (long long)r->truncated, (long long)r->dropped, (long long)r->lost_eot,
+           (long long)r->empty_answers, (long long)r->double_bos, (long long)r->missing_eot,
+           (long long)r->nothing_to_learn, (long long)r->warnings, (long long)r->errors);
+    if (r->test_records >= 0)
+        printf(", \"test_records\": %lld", (long long)r->test_records);
+    if (stats)
+        printf(", \"packs\": %lld, \"pack_fill\": %.4f, \"seconds\": {\"read\": %.3f, \"convert\": "
+               "%.3f, \"render\": %.3f, \"encode\": %.3f, \"write\": %.3f, \"pack\": %.3f, "
+               "\"all\": %.3f}, \"tok_s\": %.0f",
+               (long long)r->packs, r->pack_fill, r->read_s, r->convert_s, r->render_s, r->encode_s,
+               r->write_s, r->pack_s, r->all_s, r->all_s > 0 ? (double)r->tokens / r->all_s : 0.0);
+    printf("}\n");
+}
+
+static void row(const char *name, int64_t value, bool worth_a_look)
+{
+    printf("%-28s %12lld%s\n", name, (long long)value, worth_a_look && value ? "  <-" : "");
+}
+
+static void share(const char *name, double s, double all)
+{
+    printf("  %-26s %9.2f s  %5.1f %%\n", name, s, all > 0 ? 100 * s / all : 0.0);
+}
+
+static void print_table(const af_data_report *r, bool stats)
+{
+    row("records", r->records, false);
+    row("tokens", r->tokens, false);
+    row("supervised tokens", r->supervised, false);
+    row("cut at sequence_len", r->truncated, true);
+    row("  of them without their end", r->lost_eot, true);
+    row("dropped as too long", r->dropped, true);
+    row("empty answers", r->empty_answers, true);
+    row("double BOS", r->double_bos, true);
+    row("missing end-of-turn", r->missing_eot, true);
+    row("nothing to learn, skipped", r->nothing_to_learn, true);
+    if (r->test_records >= 0)
+        row("records of test_datasets", r->test_records, false);
+    row("warnings", r->warnings, true);
+    row("errors", r->errors, true);
+    if (!stats)
+        return;
+    printf("%-28s %12lld  %.1f %% full\n", "packs", (long long)r->packs, 100 * r->pack_fill);
+    printf("%-28s %12.0f tokens/s\n", "speed", r->all_s > 0 ? (double)r->tokens / r->all_s : 0.0);
+    share("read and parse", r->read_s, r->all_s);
+    share("check and convert", r->convert_s, r->all_s);
+    share("render templates", r->render_s, r->all_s);
+    share("tokenise", r->encode_s, r->all_s);
+    share("write the token store", r->write_s, r->all_s);
+    share("pack", r->pack_s, r->all_s);
+}
+
+static int check(const char *const *arg, int count, bool stats, const af_common *common)
+{
+    af_data_report r;
+    af_error err = {0};
+    const af_status st =
+        af_data_check(arg[0], arg + 1, count - 1, stats, say_fault, NULL, &r, &err);
+    if (st == AF_OK || r.records || r.errors) {
+        if (common->json)
+            print_json(&r, stats);
+        else
+            print_table(&r, stats);
+        fflush(stdout);
+    }
+    return st == AF_OK ? AF_EXIT_OK : af_report("data", &err);
+}
+
+int cmd_data(int argc, char **argv)
+{
+    const char *arg[128];
+    int count;
+    int64_t n = 5;
+    bool stats = false;
+    af_common common = {0};
+    const af_opt opts[] = {
+        {'n', "number", AF_OPT_I64, &n, "records to preview, 0 = all [5]"},
+        {0, "stats", AF_OPT_FLAG, &stats, "check: also pack, and say where the time goes"},
+        {0},
+    };
+    const af_parsed p = af_opts_parse(
+        "data",
+        "preview: shows the records of a run's datasets as training sees them.\n"
+        "check: reads all of them and says what is wrong.",
+        "preview|check RUN.yaml [key=value ...]", opts, &common, argc, argv, arg, 2, 120, &count);
+    if (p != AF_PARSED_OK)
+        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+    const bool is_preview = strcmp(arg[0], "preview") == 0;
+    if ((!is_preview && strcmp(arg[0], "check") != 0) || n < 0) {
+        fprintf(stderr,
+                n < 0 ? "afinar data: -n wants a number from 0\n"
+                      : "afinar data: 'preview' or 'check', not '%s'\n",
+                arg[0]);
+        return AF_EXIT_USAGE;
+    }
+    af_cli_log(&common);
+    return is_preview ? preview(arg + 1, count - 1, n, &common)
+                      : check(arg + 1, count - 1, stats, &common);
+}

@@ -1,0 +1,355 @@
+/* cmd_generate.c - `afinar generate MODEL -p TEXT`: continues prompts. */
+#include "commands/commands.h"
+#include "commands/model_opts.h"
+
+#include <errno.h>
+#include <jansson.h>
+
+enum { PROMPTS_MAX = 1 << 16 };
+
+typedef struct job {
+    af_model *m;
+    af_generate_opts o;
+    af_encoding *prompt; /* [n] */
+    int n;
+    bool chat, json;
+    const char *system;
+} job;
+
+/* ---- prompts ---- */
+
+static af_status messages_of(char **out, const job *j, const char *text, size_t len, af_error *err)
+{
+    json_t *list = json_array();
+    if (j->system)
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s}", "role", "system", "content", j->system));
+    json_array_append_new(
+        list, json_pack("{s:s, s:o}", "role", "user", "content", json_stringn(text, len)));
+    *out = json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    return *out ? AF_OK : af_fail(err, AF_EUSAGE, "the prompt is not UTF-8");
+}
+
+static af_status add_encoding(job *j, af_encoding e, af_error *err)
+{
+    if (j->n == PROMPTS_MAX)
+        return af_fail(err, AF_EUSAGE, "there are more than %d prompts", PROMPTS_MAX);
+    af_encoding *p = realloc(j->prompt, (size_t)(j->n + 1) * sizeof *p);
+    if (!p)
+        return af_fail(err, AF_ENOMEM, "no memory for %d prompts", j->n + 1);
+    j->prompt = p;
+    j->prompt[j->n++] = e;
+    return AF_OK;
+}
+
+static af_status add_text(job *j, const char *text, size_t len, af_error *err)
+{
+    af_encoding e = {0};
+    const af_tokenizer *tok;
+    af_status st;
+    if (j->chat) {
+        char *messages = NULL;
+        st = messages_of(&messages, j, text, len, err);
+        if (st == AF_OK)
+            st = af_cli_chat_ids(j->m, messages, &e, err);
+        free(messages);
+    } else {
+        st = af_model_tokenizer(j->m, &tok, err);
+        if (st == AF_OK)
+            st = af_tokenizer_encode(tok, &e, text, len, true, err);
+    }
+    if (st == AF_OK)
+        st = add_encoding(j, e, err);
+    if (st != AF_OK)
+        af_encoding_clear(&e);
+    return st;
+}
+
+/* "1,2,3", or as --json prints them: "[1, 2, 3]" */
+static af_status add_ids(job *j, const char *list, af_error *err)
+{
+    af_encoding e = {.cap = (int64_t)strlen(list) / 2 + 1};
+    e.ids = calloc((size_t)e.cap, sizeof *e.ids);
+    if (!e.ids)
+        return af_fail(err, AF_ENOMEM, "no memory for the prompt");
+    const bool bracket = *list == '[';
+    bool wrong = bracket && list[strlen(list) - 1] != ']';
+    for (const char *at = list + bracket; *at && !wrong && !(bracket && !strcmp(at, "]"));) {
+        char *end;
+        const long v = strtol(at, &end, 10);
+        wrong = end == at || v < 0 || v > INT32_MAX || e.count == e.cap;
+        end += strspn(end, " ");
+        wrong |= *end && *end != ',' && !(bracket && !strcmp(end, "]"));
+        if (!wrong)
+            e.ids[e.count++] = (int32_t)v;
+        at = *end == ',' ? end + 1 : end;
+    }
+    const af_status st = wrong ? af_fail(err, AF_EUSAGE, "'%.80s' is not a list of token ids", list)
+                               : add_encoding(j, e, err);
+    if (st != AF_OK)
+        af_encoding_clear(&e);
+    return st;
+}
+
+/* One row of a .jsonl file: {"prompt": "..."} or {"messages": [...]}. */
+static af_status add_row(job *j, const char *line, size_t len, const char *path, int number,
+                         af_error *err)
+{
+    json_error_t je;
+    json_t *row = json_loadb(line, len, 0, &je);
+    const json_t *prompt = json_object_get(row, "prompt");
+    json_t *messages = json_object_get(row, "messages");
+    af_status st = AF_OK;
+    if (json_is_string(prompt)) {
+        st = add_text(j, json_string_value(prompt), json_string_length(prompt), err);
+    } else if (json_is_array(messages)) {
+        af_encoding e = {0};
+        char *text = json_dumps(messages, JSON_COMPACT);
+        st = text ? af_cli_chat_ids(j->m, text, &e, err) : af_fail(err, AF_ENOMEM, "no memory");
+        st = st == AF_OK ? add_encoding(j, e, err) : st;
+        if (st != AF_OK)
+            af_encoding_clear(&e);
+        free(text);
+    } else if (!row) {
+        st = af_fail(err, AF_EFORMAT, "%s:%d: %s", path, number, je.text);
+    } else {
+        st = af_fail(err, AF_EFORMAT,
+                     "%s:%d: neither \"prompt\" (a text) nor \"messages\" (a list) is there", path,
+                     number);
+    }
+    json_decref(row);
+    return st;
+}
+
+static af_status add_file(job *j, const char *path, af_error *err)
+{
+    FILE *f = strcmp(path, "-") != 0 ? fopen(path, "rb") : stdin;
+    char *text = NULL;
+    size_t len = 0, cap = 0, got;
+    af_status st = AF_OK;
+    if (!f)
+        return af_fail(err, AF_EIO, "cannot open '%s': %s", path, strerror(errno));
+    do {
+        cap = cap ? cap * 2 : 65536;
+        char *p = realloc(text, cap + 1);
+        if (!p) {
+            st = af_fail(err, AF_ENOMEM, "no memory for '%s'", path);
+            break;
+        }
+        text = p;
+        got = fread(text + len, 1, cap - len, f);
+        len += got;
+    } while (len == cap);
+    if (st == AF_OK && ferror(f))
+        st = af_fail(err, AF_EIO, "cannot read '%s': %s", path, strerror(errno));
+    if (f != stdin)
+        fclose(f);
+    const size_t n = strlen(path);
+    const bool rows = n > 6 && !strcmp(path + n - 6, ".jsonl");
+    if (st == AF_OK && !rows) /* the end of the last line is the editor's, not the prompt's */
+        st = add_text(j, text, len - (len > 0 && text[len - 1] == '\n'), err);
+    int number = 1;
+    for (size_t at = 0; rows && st == AF_OK && at < len; number++) {
+        const char *end = memchr(text + at, '\n', len - at);
+        const size_t size = end ? (size_t)(end - text) - at : len - at;
+        if (size > 1)
+            st = add_row(j, text + at, size, path, number, err);
+        at += size + 1;
+    }
+    if (st == AF_OK && j->n == 0)
+        st = af_fail(err, AF_EFORMAT, "%s: no prompts", path);
+    free(text);
+    return st;
+}
+
+/* ---- output ---- */
+
+static bool print_text(void *user, int sequence, int32_t id, const char *text, uint64_t len)
+{
+    (void)user, (void)sequence, (void)id;
+    fwrite(text, 1, len, stdout);
+    fflush(stdout);
+    return !ferror(stdout);
+}
+
+static af_status print_json(const job *j, const af_encoding *prompt, const af_generated *r,
+                            af_error *err)
+{
+    const af_tokenizer *tok;
+    char *text = NULL;
+    uint64_t len = 0;
+    af_status st = j->o.ids_only ? AF_OK : af_model_tokenizer(j->m, &tok, err);
+    if (st == AF_OK && !j->o.ids_only && r->stop != AF_STOP_STRING)
+        st = af_tokenizer_decode(tok, &text, &len, r->ids, r->count, false, err);
+    if (st != AF_OK)
+        return st;
+    fputs("{\"prompt_ids\": ", stdout);
+    af_cli_json_ids(stdout, prompt->ids, prompt->count);
+    fputs(", \"ids\": ", stdout);
+    af_cli_json_ids(stdout, r->ids, r->count);
+    fputs(", \"text\": ", stdout);
+    if (j->o.ids_only)
+        fputs("null", stdout);
+    else
+        af_cli_json_text(stdout, text ? text : r->text, text ? len : r->text_len);
+    printf(", \"stop\": \"%s\"}\n", af_stop_name(r->stop));
+    free(text);
+    return AF_OK;
+}
+
+static void print_times(const job *j)
+{
+    const af_generate_times t = af_model_times(j->m);
+    fprintf(stderr, "prompt: %lld tokens in %.3f s (%.1f/s); new: %lld tokens in %.3f s (%.1f/s)\n",
+            (long long)t.prompt_tokens, t.prompt_s,
+            t.prompt_s > 0 ? (double)t.prompt_tokens / t.prompt_s : 0, (long long)t.new_tokens,
+            t.token_s, t.token_s > 0 ? (double)t.new_tokens / t.token_s : 0);
+}
+
+static af_status run(job *j, af_error *err)
+{
+    af_generated *out = calloc((size_t)j->n, sizeof *out);
+    const int32_t **ids = calloc((size_t)j->n, sizeof *ids);
+    int64_t *len = calloc((size_t)j->n, sizeof *len);
+    af_status st = AF_OK;
+    if (!out || !ids || !len)
+        st = af_fail(err, AF_ENOMEM, "no memory for %d prompts", j->n);
+    for (int i = 0; st == AF_OK && i < j->n; i++) {
+        ids[i] = j->prompt[i].ids;
+        len[i] = j->prompt[i].count;
+    }
+    j->o.prompt = ids;
+    j->o.prompt_len = len;
+    j->o.sequences = j->n;
+    j->o.skip_special = !j->json;
+    if (!j->json && j->n == 1)
+        j->o.hook = print_text;
+    if (st == AF_OK)
+        st = af_model_generate(j->m, &j->o, out, err);
+    for (int i = 0; st == AF_OK && i < j->n; i++) {
+        if (j->json)
+            st = print_json(j, &j->prompt[i], &out[i], err);
+        else if (j->n > 1 && !j->o.ids_only)
+            fwrite(out[i].text, 1, out[i].text_len, stdout);
+        if (!j->json && j->o.ids_only)
+            af_cli_json_ids(stdout, out[i].ids, out[i].count);
+        if (!j->json)
+            putchar('\n');
+    }
+    for (int i = 0; out && i < j->n; i++)
+        af_generated_clear(&out[i]);
+    free(out);
+    free(ids);
+    free(len);
+    return st;
+}
+
+/* What the options left behind. */
+typedef struct given {
+    af_common common;
+    af_model_flags flags;
+    af_opt_list prompts, stops;
+    const char *file, *ids, *model;
+    int64_t seed;
+} given;
+
+static af_parsed parse(job *j, given *g, int argc, char **argv)
+{
+    af_sample_opts *s = &j->o.sample;
+    int count;
+    af_opt opts[24] = {
+        {'p', "prompt", AF_OPT_LIST, &g->prompts, "text to continue; may be repeated"},
+        {'f', "file", AF_OPT_STR, &g->file,
+         "file with the prompt (less its last newline), - = stdin; .jsonl: one a line"},
+        {0, "prompt-ids", AF_OPT_STR, &g->ids, "token ids to continue: 1,2,3"},
+        {0, "chat", AF_OPT_FLAG, &j->chat, "wrap the prompt with the chat template"},
+        {0, "system", AF_OPT_STR, &j->system, "system message (with --chat)"},
+        {'n', "max-new-tokens", AF_OPT_I64, &j->o.max_new, "tokens to make at most [128]"},
+        {0, "temperature", AF_OPT_F64, &s->temperature, "0 = greedy [0]"},
+        {0, "top-p", AF_OPT_F64, &s->top_p, "smallest set with this probability"},
+        {0, "top-k", AF_OPT_I64, &s->top_k, "the k most likely"},
+        {0, "min-p", AF_OPT_F64, &s->min_p, "at least this share of the most likely"},
+        {0, "repeat-penalty", AF_OPT_F64, &s->repeat_penalty, "1 = none"},
+        {0, "seed", AF_OPT_I64, &g->seed, "of the random choice [0]"},
+        {0, "stop", AF_OPT_LIST, &g->stops, "text that ends the answer; may be repeated"},
+        {0, "ignore-eos", AF_OPT_FLAG, &j->o.ignore_eos, "go on after the end token"},
+    };
+    af_cli_model_rows(opts, &g->flags);
+    g->flags.few_tokens = true;
+    return af_opts_parse("generate", "Continues a prompt.", "MODEL", opts, &g->common, argc, argv,
+                         &g->model, 1, 1, &count);
+}
+
+/* What the options cannot mean, or NULL: known before a model is opened. */
+static const char *contradiction(const job *j, const given *g)
+{
+    if (!g->prompts.count && !g->file && !g->ids)
+        return "give a prompt with -p, -f or --prompt-ids";
+    if (j->system && !j->chat)
+        return "--system has no effect without --chat";
+    if (j->chat && !g->prompts.count && !g->file)
+        return "--chat has no effect on --prompt-ids";
+    if (j->o.max_new < 0)
+        return "-n wants 0 or more tokens";
+    return NULL;
+}
+
+/* Ids alone can be continued without a tokenizer: then there is no text. */
+static void try_tokenizer(job *j)
+{
+    const af_tokenizer *tok;
+    af_error why = {0};
+    if (af_model_tokenizer(j->m, &tok, &why) == AF_OK)
+        return;
+    fprintf(stderr, "warning: no text, only ids: %s\n", why.msg);
+    j->o.ids_only = true;
+}
+
+static af_status generate(job *j, const given *g, af_error *err)
+{
+    af_status st = af_cli_open_model(&j->m, g->model, &g->flags, &g->common, err);
+    for (int i = 0; st == AF_OK && i < g->prompts.count; i++)
+        st = add_text(j, g->prompts.item[i], strlen(g->prompts.item[i]), err);
+    if (st == AF_OK && g->file)
+        st = add_file(j, g->file, err);
+    if (st == AF_OK && g->ids)
+        st = add_ids(j, g->ids, err);
+    if (st == AF_OK && g->ids && j->n == 1)
+        try_tokenizer(j);
+    if (st == AF_OK)
+        st = run(j, err);
+    if (st == AF_OK && g->common.verbose)
+        print_times(j);
+    for (int i = 0; i < j->n; i++)
+        af_encoding_clear(&j->prompt[i]);
+    free(j->prompt);
+    af_model_close(j->m);
+    return st;
+}
+
+int cmd_generate(int argc, char **argv)
+{
+    job j = {.o = {.max_new = 128, .sample = {.top_p = 1}}};
+    given g = {0};
+    af_error err = {0};
+    const af_parsed p = parse(&j, &g, argc, argv);
+    if (p != AF_PARSED_OK)
+        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+    const char *wrong = contradiction(&j, &g);
+    if (wrong) {
+        fprintf(stderr, "afinar generate: %s\n", wrong);
+        return AF_EXIT_USAGE;
+    }
+    af_cli_log(&g.common);
+    j.json = g.common.json;
+    const af_sample_opts *s = &j.o.sample;
+    if (s->temperature == 0 && (s->top_p != 1 || s->top_k || s->min_p != 0))
+        fputs("warning: --top-p, --top-k and --min-p have no effect at temperature 0\n", stderr);
+    j.o.sample.top_p = af_cli_top_p(s->top_p);
+    j.o.sample.seed = (uint64_t)g.seed;
+    j.o.stops = g.stops.count;
+    for (int i = 0; i < g.stops.count; i++)
+        j.o.stop[i] = g.stops.item[i];
+    return generate(&j, &g, &err) == AF_OK ? AF_EXIT_OK : af_report("generate", &err);
+}

@@ -1,0 +1,62 @@
+/* cmd_init.c - `afinar init MODEL DATASET [-o run.yaml]`: a run file to start from. */
+#include "commands/commands.h"
+
+#include "afinar/train.h"
+
+#include <errno.h>
+
+static int write_new(const char *path, const char *text, bool force)
+{
+    FILE *f = fopen(path, force ? "w" : "wx");
+    if (!f) {
+        fprintf(stderr, "afinar init: cannot write '%s': %s\n", path,
+                errno == EEXIST ? "it is there already (--force replaces it)" : strerror(errno));
+        return AF_EXIT_FAILED;
+    }
+    const bool bad = fputs(text, f) < 0;
+    if (fclose(f) != 0 || bad) {
+        fprintf(stderr, "afinar init: '%s' was not written\n", path);
+        remove(path);
+        return AF_EXIT_FAILED;
+    }
+    return AF_EXIT_OK;
+}
+
+int cmd_init(int argc, char **argv)
+{
+    const char *arg[2], *out = NULL;
+    bool force = false;
+    int count;
+    char *text;
+    af_common common = {0};
+    af_error err = {0};
+    const af_opt opts[] = {
+        {'o', "output", AF_OPT_STR, &out, "the run file to write; without it: stdout"},
+        {0, "force", AF_OPT_FLAG, &force, "replace a file that is there"},
+        {0},
+    };
+    const af_parsed p = af_opts_parse(
+        "init",
+        "Writes a commented run file for a model and a dataset. A dataset with fields of its\n"
+        "own is given as in a run file: '{path: FILE, field_prompt: question, "
+        "field_completion: answer}'.",
+        "MODEL DATASET", opts, &common, argc, argv, arg, 2, 2, &count);
+    if (p != AF_PARSED_OK)
+        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+    if (common.json) {
+        fprintf(stderr, "afinar init: --json has no effect: a run file is YAML\n");
+        return AF_EXIT_USAGE;
+    }
+    af_cli_log(&common);
+    if (af_train_init(arg[0], arg[1], &text, &err) != AF_OK)
+        return af_report("init", &err);
+    int rc = AF_EXIT_OK;
+    if (out)
+        rc = write_new(out, text, force);
+    else
+        fputs(text, stdout);
+    if (rc == AF_EXIT_OK && out && !common.quiet)
+        fprintf(stderr, "wrote %s\n", out);
+    free(text);
+    return rc;
+}

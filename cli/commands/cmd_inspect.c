@@ -1,0 +1,326 @@
+/* cmd_inspect.c - afinar inspect: what is in a file or folder, and what changed between two. */
+#include "afinar/inspect.h"
+
+#include "commands/commands.h"
+#include "term/table.h"
+
+#include <inttypes.h>
+
+static void shape_text(char *buf, size_t size, const int64_t *dim, int ndim)
+{
+    size_t n = 0;
+    buf[0] = '\0';
+    for (int i = 0; i < ndim && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%" PRId64, i ? " x " : "", dim[i]);
+    if (ndim == 0)
+        snprintf(buf, size, "scalar");
+}
+
+/* The first number that is a whole component of the name, or NULL: where layers differ. */
+static const char *layer_number(const char *name, size_t *digits)
+{
+    for (const char *p = name; *p; p++) {
+        if (p > name && p[-1] != '.')
+            continue;
+        const size_t n = strspn(p, "0123456789");
+        if (n && (p[n] == '.' || p[n] == '\0')) {
+            *digits = n;
+            return p;
+        }
+    }
+    return NULL;
+}
+
+/* True when b is the same tensor of another layer. */
+static bool alike(const af_inspect_tensor *a, const af_inspect_tensor *b)
+{
+    size_t na = 0, nb = 0;
+    const char *la = layer_number(a->name, &na), *lb = layer_number(b->name, &nb);
+    if (!la || !lb || la - a->name != lb - b->name || strcmp(la + na, lb + nb) != 0)
+        return false;
+    return memcmp(a->name, b->name, (size_t)(la - a->name)) == 0 && a->ndim == b->ndim &&
+           strcmp(a->dtype, b->dtype) == 0 && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
+}
+
+/* A histogram as one line of bars. */
+static void bars(char *buf, const int64_t *bins)
+{
+    static const char *const bar[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    int64_t most = 1;
+    for (int i = 0; i < AF_INSPECT_BINS; i++)
+        most = bins[i] > most ? bins[i] : most;
+    for (int i = 0; i < AF_INSPECT_BINS; i++) {
+        const int level = bins[i] ? (int)(bins[i] * 7 / most) : -1;
+        const char *s = level < 0 ? " " : bar[level];
+        memcpy(buf, s, strlen(s));
+        buf += strlen(s);
+    }
+    *buf = '\0';
+}
+
+static void print_stats(const af_inspect_report *r, bool all)
+{
+    static const char *const titles[] = {"tensor", "type",  ">min",   ">max",      ">mean", ">std",
+                                         ">l2",    ">zero", ">>6std", "histogram", NULL};
+    af_table t;
+    af_table_init(&t, titles);
+    for (int i = 0; i < r->tensor_count; i++) {
+        const af_inspect_tensor *x = &r->tensors[i];
+        const af_inspect_stats *s = &x->stats;
+        char line[AF_INSPECT_BINS * 4 + 32];
+        if (!x->has_stats || (x->part && !all))
+            continue;
+        bars(line, s->bins);
+        if (s->nans || s->infs)
+            snprintf(line, sizeof line, "%" PRId64 " NaN, %" PRId64 " inf", s->nans, s->infs);
+        af_table_cell(&t, "%s", x->name);
+        af_table_cell(&t, "%s", x->dtype);
+        af_table_cell(&t, "%.4g", s->min);
+        af_table_cell(&t, "%.4g", s->max);
+        af_table_cell(&t, "%.3g", s->mean);
+        af_table_cell(&t, "%.4g", s->std);
+        af_table_cell(&t, "%.4g", s->l2);
+        af_table_cell(&t, "%.1f%%", x->count ? 100.0 * (double)s->zeros / (double)x->count : 0.0);
+        af_table_cell(&t, "%" PRId64, s->outliers);
+        af_table_cell(&t, "%s", line);
+    }
+    af_table_print(&t, stdout, af_term_width(stdout));
+    af_table_clear(&t);
+}
+
+/* One line a tensor; the same tensor of all layers is one line unless `all`. */
+static void print_tensors(const af_inspect_report *r, bool all)
+{
+    static const char *const titles[] = {"tensor", ">layers", "type", "shape", ">size", "", NULL};
+    af_table t;
+    af_table_init(&t, titles);
+    bool *seen = calloc((size_t)r->tensor_count + 1, sizeof *seen);
+    for (int i = 0; seen && i < r->tensor_count; i++) {
+        const af_inspect_tensor *x = &r->tensors[i];
+        char shape[128], size[32], name[512];
+        size_t digits = 0;
+        int layers = 1;
+        uint64_t bytes = x->bytes;
+        if (seen[i] || (x->part && !all))
+            continue;
+        for (int k = i + 1; !all && k < r->tensor_count; k++)
+            if (!seen[k] && alike(x, &r->tensors[k])) {
+                seen[k] = true;
+                layers++;
+                bytes += r->tensors[k].bytes;
+            }
+        const char *at = layers > 1 ? layer_number(x->name, &digits) : NULL;
+        if (at)
+            snprintf(name, sizeof name, "%.*s*%s", (int)(at - x->name), x->name, at + digits);
+        else
+            snprintf(name, sizeof name, "%s", x->name);
+        shape_text(shape, sizeof shape, x->dim, x->ndim);
+        af_table_cell(&t, "%s", name);
+        if (layers > 1)
+            af_table_cell(&t, "%d", layers);
+        else
+            af_table_cell(&t, "%s", "");
+        af_table_cell(&t, "%s", x->dtype);
+        af_table_cell(&t, "%s", shape);
+        af_table_cell(&t, "%s", af_say_bytes(size, bytes));
+        af_table_cell(&t, "%s", x->note);
+    }
+    free(seen);
+    af_table_print(&t, stdout, af_term_width(stdout));
+    af_table_clear(&t);
+}
+
+static void print_dtypes(const af_inspect_report *r)
+{
+    const char *name[64];
+    int64_t count[64];
+    uint64_t bytes[64];
+    int n = 0;
+    for (int i = 0; i < r->tensor_count; i++) {
+        const af_inspect_tensor *x = &r->tensors[i];
+        int k = 0;
+        while (k < n && strcmp(name[k], x->dtype) != 0)
+            k++;
+        if (k == 64)
+            continue;
+        if (k == n) {
+            name[n] = x->dtype;
+            count[n] = 0;
+            bytes[n++] = 0;
+        }
+        count[k]++;
+        bytes[k] += x->bytes;
+    }
+    printf("  %-24s ", "types");
+    for (int k = 0; k < n; k++) {
+        char b[32];
+        printf("%s%s %" PRId64 " tensors, %s", k ? "; " : "", name[k], count[k],
+               af_say_bytes(b, bytes[k]));
+    }
+    printf("\n");
+}
+
+/* A value on one line, cut to the terminal; control characters do not reach it. */
+static void print_fact(const af_inspect_fact *f, int keys, int width)
+{
+    const int room = width > keys + 16 ? width - keys - 4 : 200;
+    printf("  %-*s ", keys, f->key);
+    int n = 0;
+    for (const char *p = f->value; *p && n < room; p++) {
+        if (*p == '\n')
+            fputs("\\n", stdout);
+        else
+            putchar((unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p);
+        n += (*p & 0xc0) != 0x80;
+    }
+    printf("%s\n", n >= room ? "…" : "");
+}
+
+static void print_facts(const af_inspect_fact *f, int n, int width)
+{
+    int keys = 24;
+    for (int i = 0; i < n; i++) {
+        const int k = (int)strlen(f[i].key);
+        keys = k > keys && k <= 44 ? k : keys;
+    }
+    for (int i = 0; i < n; i++)
+        print_fact(&f[i], keys, width);
+}
+
+static void print_report(const af_inspect_report *r, bool stats, bool all)
+{
+    char params[32], bytes[32];
+    const int width = af_term_width(stdout);
+    printf("%s: %s\n", r->path, r->kind);
+    print_facts(r->facts, r->fact_count, width);
+    if (r->tensor_count) {
+        printf("  %-24s %s (%" PRId64 "), %s in %d tensors", "parameters",
+               af_say_count(params, r->parameters), r->parameters, af_say_bytes(bytes, r->bytes),
+               r->tensor_count);
+        if (r->parameters)
+            printf(", %.2f bits each", 8.0 * (double)r->bytes / (double)r->parameters);
+        printf("\n");
+        print_dtypes(r);
+    }
+    if (r->meta_count)
+        printf("\nmetadata\n");
+    print_facts(r->meta, r->meta_count, width);
+    if (r->tensor_count) {
+        printf("\n");
+        if (stats)
+            print_stats(r, all);
+        else
+            print_tensors(r, all);
+    }
+}
+
+static void print_diff(const af_diff_report *r, bool all)
+{
+    static const char *const titles[] = {"tensor",    "type",      "shape", ">changed", ">largest",
+                                         ">relative", ">1-cosine", "",      NULL};
+    static const char *const words[] = {"same",   "",       "shapes differ",
+                                        "only A", "only B", "cannot be decoded"};
+    af_table t;
+    af_table_init(&t, titles);
+    for (int i = 0; i < r->row_count; i++) {
+        const af_diff_row *d = &r->rows[i];
+        char shape[128];
+        const bool measured = d->kind == AF_DIFF_CHANGED;
+        if (d->kind == AF_DIFF_SAME && !all)
+            continue;
+        shape_text(shape, sizeof shape, d->dim, d->ndim);
+        af_table_cell(&t, "%s", d->name);
+        af_table_cell(&t, "%s%s%s", d->dtype_a,
+                      strcmp(d->dtype_a, d->dtype_b) && *d->dtype_a && *d->dtype_b ? "/" : "",
+                      strcmp(d->dtype_a, d->dtype_b) ? d->dtype_b : "");
+        af_table_cell(&t, "%s", shape);
+        if (measured) {
+            af_table_cell(&t, "%.1f%%", 100.0 * (double)d->changed / (double)d->count);
+            af_table_cell(&t, "%.3g", d->max_abs);
+            af_table_cell(&t, "%.3g", d->relative);
+            af_table_cell(&t, "%.3g", 1 - d->cosine);
+        }
+        for (int k = 0; k < 4 && !measured; k++)
+            af_table_cell(&t, "%s", "");
+        af_table_cell(&t, "%s", words[d->kind]);
+    }
+    printf("A %s\nB %s\n%d tensors are the same, %d changed, %d are in one only or cannot be "
+           "compared\n",
+           r->path_a, r->path_b, r->same, r->changed, r->other);
+    if (t.rows) {
+        printf("\n");
+        af_table_print(&t, stdout, af_term_width(stdout));
+    }
+    af_table_clear(&t);
+}
+
+static int run_diff(const char *a, const char *b, const af_common *common,
+                    const af_inspect_options *o, bool all)
+{
+    af_error err = {0};
+    af_diff_report *r = NULL;
+    char *json = NULL;
+    if (af_inspect_diff(&r, a, b, o, &err) != AF_OK)
+        return af_report("inspect", &err);
+    int code = AF_EXIT_OK;
+    if (!common->json)
+        print_diff(r, all);
+    else if (af_inspect_diff_json(&json, r, &err) == AF_OK)
+        puts(json);
+    else
+        code = af_report("inspect", &err);
+    free(json);
+    af_inspect_diff_free(r);
+    return code;
+}
+
+static int run_inspect(const char *path, const af_common *common, const af_inspect_options *o,
+                       bool all)
+{
+    af_error err = {0};
+    af_inspect_report *r = NULL;
+    char *json = NULL;
+    if (af_inspect(&r, path, o, &err) != AF_OK)
+        return af_report("inspect", &err);
+    int code = AF_EXIT_OK;
+    if (!common->json)
+        print_report(r, o->stats, all);
+    else if (af_inspect_json(&json, r, &err) == AF_OK)
+        puts(json);
+    else
+        code = af_report("inspect", &err);
+    free(json);
+    af_inspect_free(r);
+    return code;
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+    bool stats = false, diff = false, all = false;
+    const char *arg[2];
+    int count = 0;
+    af_common common = {0};
+    const af_opt opts[] = {
+        {0, "stats", AF_OPT_FLAG, &stats, "norms, range, outliers, zeros and histogram"},
+        {0, "diff", AF_OPT_FLAG, &diff, "compare two: which tensors changed, and how much"},
+        {'a', "all", AF_OPT_FLAG, &all, "every tensor on its own line"},
+        {0},
+    };
+    switch (af_opts_parse("inspect", "Shows what is in a model, adapter or checkpoint.",
+                          "FILE|DIR | --diff A B", opts, &common, argc, argv, arg, 1, 2, &count)) {
+    case AF_PARSED_HELP:
+        return AF_EXIT_OK;
+    case AF_PARSED_BAD:
+        return AF_EXIT_USAGE;
+    default:
+        break;
+    }
+    const af_inspect_options o = {.stats = stats, .threads = (int)common.threads};
+    if (diff != (count == 2)) {
+        fprintf(stderr, "afinar inspect: %s\n",
+                diff ? "--diff wants two files or folders" : "two paths need --diff");
+        return AF_EXIT_USAGE;
+    }
+    return diff ? run_diff(arg[0], arg[1], &common, &o, all)
+                : run_inspect(arg[0], &common, &o, all);
+}

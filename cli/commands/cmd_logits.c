@@ -1,0 +1,33 @@
+/* cmd_logits.c - `afinar logits MODEL --ids FILE -o OUT`: logits of token rows. */
+#include "commands/commands.h"
+#include "commands/model_opts.h"
+
+int cmd_logits(int argc, char **argv)
+{
+    const char *ids = NULL, *out = NULL, *arg[1];
+    int count;
+    af_common common = {0};
+    af_model_flags flags = {0};
+    af_model *m = NULL;
+    af_error err = {0};
+    af_opt opts[16] = {
+        {0, "ids", AF_OPT_STR, &ids, "safetensors with input_ids [B,T] (and attention_mask)"},
+        {'o', "output", AF_OPT_STR, &out, "safetensors to write: logits F32 [B,T,V]"},
+        {0},
+    };
+    af_cli_model_rows(opts, &flags);
+    const af_parsed p = af_opts_parse("logits", "Writes the logits of token rows.", "MODEL", opts,
+                                      &common, argc, argv, arg, 1, 1, &count);
+    if (p != AF_PARSED_OK)
+        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+    if (!ids || !out) {
+        fprintf(stderr, "afinar logits: --ids FILE and -o OUT are needed\n");
+        return AF_EXIT_USAGE;
+    }
+    af_cli_log(&common);
+    af_status st = af_cli_open_model(&m, arg[0], &flags, &common, &err);
+    if (st == AF_OK)
+        st = af_model_logits_file(m, ids, out, &err);
+    af_model_close(m);
+    return st == AF_OK ? AF_EXIT_OK : af_report("logits", &err);
+}

@@ -1,0 +1,165 @@
+/* cmd_merge.c - `afinar merge`: a mergekit YAML, adapters into a base, or the difference of two
+ * models as an adapter. */
+#include "afinar/convert.h"
+#include "commands/commands.h"
+#include "commands/model_opts.h"
+#include "term/interrupt.h"
+
+enum { DIR_BYTES = 4096, RANK = 16, RANK_NOT_GIVEN = INT32_MIN };
+
+typedef struct flags {
+    const char *out, *combine, *type, *shard;
+    af_opt_list adapter;
+    double density;
+    int64_t seed, rank;
+    bool extract, plan, adapter_only;
+} flags;
+
+/* {"output": "DIR", and the rest follows */
+static void json_output(const char *out)
+{
+    fputs("{\"output\": ", stdout);
+    af_cli_json_text(stdout, out, strlen(out));
+}
+
+static int merge_adapters(const char *model, const flags *f, const af_common *c)
+{
+    char(*dirs)[DIR_BYTES] = calloc(AF_MERGE_ADAPTERS_MAX, sizeof *dirs);
+    af_merge_adapter_opts o = {.adapters = f->adapter.count,
+                               .combine = f->combine,
+                               .density = f->density,
+                               .seed = (uint64_t)f->seed,
+                               .dtype = f->type,
+                               .adapter_only = f->adapter_only,
+                               .threads = (int)c->threads};
+    const char *note = "";
+    af_error err = {0};
+    int rc = AF_EXIT_OK;
+    for (int i = 0; dirs && i < o.adapters; i++) {
+        if (!af_cli_split_weight(f->adapter.item[i], dirs[i], DIR_BYTES, &o.weight[i])) {
+            fprintf(stderr, "afinar merge: --adapter '%.200s' is no DIR or DIR=WEIGHT\n",
+                    f->adapter.item[i]);
+            free(dirs);
+            return AF_EXIT_USAGE;
+        }
+        o.adapter[i] = dirs[i];
+    }
+    if (!dirs || af_merge_adapters(model, f->out, &o, &note, &err) != AF_OK)
+        rc = af_report("merge", &err);
+    else if (c->json)
+        json_output(f->out), printf(", \"adapters\": %d}\n", o.adapters);
+    else
+        printf("%s: %d adapter%s merged%s%s\n", f->out, o.adapters, o.adapters == 1 ? "" : "s",
+               *note ? "; " : "", note);
+    free(dirs);
+    return rc;
+}
+
+static int extract(const char *base, const char *model, const flags *f, const af_common *c)
+{
+    af_error err = {0};
+    double kept = 0;
+    if (af_extract_lora(base, model, f->out, (int)f->rank, (int)c->threads, &kept, &err) != AF_OK)
+        return af_report("merge", &err);
+    if (c->json)
+        json_output(f->out),
+            printf(", \"rank\": %lld, \"kept\": %.9g}\n", (long long)f->rank, kept);
+    else
+        printf("%s: rank %lld keeps %.2f%% of the squared difference\n", f->out, (long long)f->rank,
+               kept * 100);
+    return AF_EXIT_OK;
+}
+
+static int merge_file(const char *config, const flags *f, const af_common *c)
+{
+    const af_merge_opts o = {
+        .seed = (uint64_t)f->seed, .plan = f->plan, .threads = (int)c->threads};
+    af_merge_plan plan = {0};
+    af_error err = {0};
+    if (af_merge_file(config, f->out, &o, &plan, &err) != AF_OK)
+        return af_report("merge", &err);
+    if (c->json)
+        printf("{\"method\": \"%s\", \"models\": %d, \"tensors\": %d, \"parameters\": %lld, "
+               "\"read_bytes\": %llu, \"write_bytes\": %llu, \"memory_bytes\": %llu}\n",
+               plan.method, plan.models, plan.tensors, (long long)plan.params,
+               (unsigned long long)plan.read_bytes, (unsigned long long)plan.write_bytes,
+               (unsigned long long)plan.memory_bytes);
+    else
+        printf("%s%s of %d models, %d tensors, %.1fM parameters; read %.1f MB, %s %.1f MB, memory "
+               "%.1f MB\n",
+               f->plan ? "plan: " : "", plan.method, plan.models, plan.tensors,
+               (double)plan.params / 1e6, (double)plan.read_bytes / 1e6,
+               f->plan ? "would write" : "wrote", (double)plan.write_bytes / 1e6,
+               (double)plan.memory_bytes / 1e6);
+    return AF_EXIT_OK;
+}
+
+static int usage(const char *what)
+{
+    fprintf(stderr, "afinar merge: %s (see 'afinar merge --help')\n", what);
+    return AF_EXIT_USAGE;
+}
+
+/* What the options cannot mean together, or NULL. */
+static const char *contradiction(const flags *f, int words)
+{
+    if (f->extract != (words == 2))
+        return f->extract ? "--extract-lora wants BASE and MODEL" : "one word too many";
+    if (f->plan && (f->extract || f->adapter.count))
+        return "--plan is for a merge file";
+    if (!f->out && !f->plan)
+        return "-o OUT is needed";
+    if (f->extract && f->adapter.count)
+        return "--extract-lora and --adapter contradict each other";
+    const bool ranked = f->rank != RANK_NOT_GIVEN;
+    if (ranked && !f->extract)
+        return "--rank has no effect without --extract-lora";
+    if (ranked && (f->rank < 1 || f->rank > 65536))
+        return "--rank is not between 1 and 65536";
+    if ((f->combine || f->density != 0 || f->adapter_only) && !f->adapter.count)
+        return "--combine, --density and --adapter-only have no effect without --adapter";
+    if (f->type && !f->adapter.count)
+        return "--type has no effect without --adapter (a merge file says dtype or out_dtype)";
+    return NULL;
+}
+
+int cmd_merge(int argc, char **argv)
+{
+    const char *arg[2];
+    int count;
+    flags f = {.rank = RANK_NOT_GIVEN};
+    af_error err = {0};
+    af_common common = {0};
+    const af_opt opts[] = {
+        {'o', "output", AF_OPT_STR, &f.out, "folder to write"},
+        {0, "adapter", AF_OPT_LIST, &f.adapter, "PEFT folder, or DIR=WEIGHT; may be repeated"},
+        {0, "combine", AF_OPT_STR, &f.combine,
+         "several adapters: linear, cat, ties, dare_linear, dare_ties or magnitude_prune [linear]"},
+        {0, "density", AF_OPT_F64, &f.density, "share that all but linear and cat keep [0.5]"},
+        {'t', "type", AF_OPT_STR, &f.type, "bf16, f16 or f32 [as the base]"},
+        {0, "adapter-only", AF_OPT_FLAG, &f.adapter_only, "write the combined adapter alone"},
+        {0, "extract-lora", AF_OPT_FLAG, &f.extract, "BASE MODEL: their difference as an adapter"},
+        {0, "rank", AF_OPT_I64, &f.rank, "of the extracted adapter [16]"},
+        {0, "random-seed", AF_OPT_I64, &f.seed, "of dare and della [0]"},
+        {0, "plan", AF_OPT_FLAG, &f.plan, "say what would be read, written and needed"},
+        {0},
+    };
+    const af_parsed p =
+        af_opts_parse("merge", "Merges models by a mergekit file, or adapters into their base.",
+                      "CONFIG.yml | MODEL --adapter DIR | --extract-lora BASE MODEL", opts, &common,
+                      argc, argv, arg, 1, 2, &count);
+    if (p != AF_PARSED_OK)
+        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+    const char *wrong = contradiction(&f, count);
+    if (wrong)
+        return usage(wrong);
+    if (f.rank == RANK_NOT_GIVEN)
+        f.rank = RANK;
+    if (af_cli_on_cpu("merge", &common, &err) != AF_OK)
+        return af_report("merge", &err);
+    af_cli_log(&common);
+    af_cli_discard_when_stopped(f.out);
+    if (f.extract)
+        return extract(arg[0], arg[1], &f, &common);
+    return f.adapter.count ? merge_adapters(arg[0], &f, &common) : merge_file(arg[0], &f, &common);
+}

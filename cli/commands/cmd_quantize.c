@@ -1,0 +1,125 @@
+/* cmd_quantize.c - `afinar quantize MODEL -o OUT --type T`: to a 4-bit or 8-bit folder, or GGUF. */
+#include "afinar/convert.h"
+#include "afinar/data.h"
+#include "commands/commands.h"
+#include "commands/convert_print.h"
+#include "commands/model_opts.h"
+#include "term/interrupt.h"
+
+#include <errno.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const af_eval_data_opts eval_opts = {.sequence_len = 2048};
+
+/* Records, not plain text. */
+static bool is_rows(const char *data)
+{
+    struct stat s;
+    const bool folder = stat(data, &s) == 0 && S_ISDIR(s.st_mode);
+    return af_data_is_records(data) || folder || *data == '{'; /* a dataset as a run file has it */
+}
+
+/* What can be said of the data now, not when all is written. */
+static af_status find_data(const char *data, af_error *err)
+{
+    if (is_rows(data))
+        return af_eval_data_find(data, &eval_opts, err);
+    return access(data, R_OK) == 0
+               ? AF_OK
+               : af_fail(err, AF_EIO, "--eval: cannot read '%s': %s", data, strerror(errno));
+}
+
+/* Perplexity of one model; `adapter` may be NULL. */
+static af_status perplexity(const char *model, const char *adapter, const char *data,
+                            const af_common *c, double *out, af_error *err)
+{
+    af_model *m = NULL;
+    af_eval_result r = {0};
+    const af_model_opts o = {.device = c->device,
+                             .threads = (int)c->threads,
+                             .adapters = adapter ? 1 : 0,
+                             .adapter = {adapter},
+                             .adapter_weight = {1}};
+    af_status st = af_model_open(&m, model, &o, err);
+    if (st == AF_OK)
+        st = is_rows(data) ? af_model_eval_dataset(m, data, &eval_opts, &r, err)
+                           : af_model_eval_text(m, data, 512, &r, err);
+    af_model_close(m);
+    *out = exp(r.loss);
+    return st;
+}
+
+static int report(const char *model, const char *adapter, const char *out, const char *eval,
+                  const af_common *c, const af_convert_report *r)
+{
+    af_error err = {0};
+    double before = 0, after = 0;
+    if (eval) {
+        af_status st = perplexity(model, adapter, eval, c, &before, &err);
+        if (st == AF_OK)
+            st = perplexity(out, NULL, eval, c, &after, &err);
+        if (st != AF_OK) {
+            fprintf(stderr, "afinar quantize: '%s' is written, but --eval failed: %s\n", out,
+                    err.msg);
+            return AF_EXIT_FAILED;
+        }
+    }
+    if (c->json) {
+        af_print_convert_json(r, out, eval ? &before : NULL, eval ? &after : NULL);
+        return AF_EXIT_OK;
+    }
+    af_print_convert(r, out, c->verbose);
+    if (eval)
+        printf("perplexity %.4f -> %.4f (%+.2f%%)\n", before, after, (after / before - 1) * 100);
+    return AF_EXIT_OK;
+}
+
+int cmd_quantize(int argc, char **argv)
+{
+    const char *out = NULL, *eval = NULL, *arg[1];
+    int count;
+    af_common common = {0};
+    af_quantize_opts o = {0};
+    af_convert_report *r = NULL;
+    af_error err = {0};
+    const af_opt opts[] = {
+        {'o', "output", AF_OPT_STR, &out, "folder (nf4, fp4, int8) or .gguf file to write"},
+        {'t', "type", AF_OPT_STR, &o.type, "nf4 fp4 int8, or f16 bf16 q8_0 q4_k_m q6_k iq4_xs ..."},
+        {0, "block-size", AF_OPT_I64, &o.block_size, "values that share a scale (nf4, fp4) [64]"},
+        {0, "no-double-quant", AF_OPT_FLAG, &o.no_double_quant, "keep the scales in f32"},
+        {0, "pure", AF_OPT_FLAG, &o.pure, "GGUF: one type for all matrices"},
+        {0, "imatrix", AF_OPT_STR, &o.imatrix, "GGUF: importance matrix to use"},
+        {0, "imatrix-data", AF_OPT_STR, &o.imatrix_data, "GGUF: text to compute one from"},
+        {0, "imatrix-chunks", AF_OPT_I64, &o.imatrix_chunks, "512-token chunks of it to use [all]"},
+        {0, "imatrix-out", AF_OPT_STR, &o.imatrix_out, "where to keep it (.dat or .gguf)"},
+        {0, "adapter", AF_OPT_STR, &o.adapter, "PEFT folder to merge in first"},
+        {0, "eval", AF_OPT_STR, &eval,
+         "text or dataset, as of eval --data: perplexity before and after"},
+        {0},
+    };
+    const af_parsed p = af_opts_parse("quantize", "Writes a model with fewer bits a weight.",
+                                      "MODEL", opts, &common, argc, argv, arg, 1, 1, &count);
+    if (p != AF_PARSED_OK)
+        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+    if (!out || !o.type) {
+        fprintf(stderr, "afinar quantize: %s is needed\n", out ? "--type T" : "-o OUT");
+        return AF_EXIT_USAGE;
+    }
+    if (eval && find_data(eval, &err) != AF_OK)
+        return af_report("quantize", &err);
+    const bool computes = eval || o.imatrix_data;
+    if ((computes ? af_cli_has_device(&common, &err) : af_cli_on_cpu("quantize", &common, &err)) !=
+        AF_OK)
+        return af_report("quantize", &err);
+    af_cli_log(&common);
+    af_cli_discard_when_stopped(out);
+    o.threads = (int)common.threads;
+    o.device = common.device;
+    if (af_quantize(&r, arg[0], out, &o, &err) != AF_OK)
+        return af_report("quantize", &err);
+    const int rc = report(arg[0], o.adapter, out, eval, &common, r);
+    af_convert_report_free(r);
+    return rc;
+}

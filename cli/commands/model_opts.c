@@ -1,0 +1,118 @@
+/* model_opts.c - opening a model from options, and small output helpers. */
+#include "commands/model_opts.h"
+
+#include <float.h>
+#include <math.h>
+#include <sys/stat.h>
+
+void af_cli_model_rows(af_opt *table, af_model_flags *f)
+{
+    const af_opt rows[] = {
+        {0, "adapter", AF_OPT_LIST, &f->adapter, "PEFT folder, or DIR=WEIGHT; may be repeated"},
+        {0, "load-in-4bit", AF_OPT_FLAG, &f->load_in_4bit, "quantise the linears to nf4"},
+        {0, "quant-scratch", AF_OPT_FLAG, &f->quant_scratch, "keep 4-bit weights in 4 bits"},
+        {0, "bf16", AF_OPT_FLAG, &f->bf16, "compute in bf16"},
+        {0, "f32", AF_OPT_FLAG, &f->f32, "compute in f32"},
+        {0},
+    };
+    while (table->name)
+        table++;
+    memcpy(table, rows, sizeof rows);
+}
+
+double af_cli_top_p(double given) { return given == 0 ? DBL_MIN : given; }
+
+bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight)
+{
+    const char *eq = strrchr(s, '=');
+    char *end = NULL;
+    struct stat as_it_is;
+    *weight = 1;
+    if (strlen(s) >= size)
+        return false;
+    snprintf(dir, size, "%s", s);
+    if (!eq || !eq[1] || stat(s, &as_it_is) == 0)
+        return true;
+    const double w = strtod(eq + 1, &end);
+    if (*end)
+        return true;
+    *weight = w;
+    dir[eq - s] = '\0';
+    return isfinite(w);
+}
+
+af_status af_cli_open_model(af_model **out, const char *model, const af_model_flags *f,
+                            const af_common *c, af_error *err)
+{
+    static char dirs[AF_MODEL_ADAPTERS_MAX][4096];
+    af_model_opts o = {.device = c->device,
+                       .threads = (int)c->threads,
+                       .bf16 = f->bf16,
+                       .f32 = f->f32,
+                       .load_in_4bit = f->load_in_4bit,
+                       .quant_scratch = f->quant_scratch,
+                       .few_tokens = f->few_tokens,
+                       .adapters = f->adapter.count};
+    if (f->bf16 && f->f32)
+        return af_fail(err, AF_EUSAGE, "--bf16 and --f32 contradict each other");
+    if (f->adapter.count > AF_MODEL_ADAPTERS_MAX)
+        return af_fail(err, AF_EUSAGE, "%d adapters are more than %d", f->adapter.count,
+                       AF_MODEL_ADAPTERS_MAX);
+    for (int i = 0; i < f->adapter.count; i++) {
+        if (!af_cli_split_weight(f->adapter.item[i], dirs[i], sizeof dirs[i], &o.adapter_weight[i]))
+            return af_fail(err, AF_EUSAGE, "--adapter '%.200s' is no DIR or DIR=WEIGHT",
+                           f->adapter.item[i]);
+        o.adapter[i] = dirs[i];
+    }
+    return af_model_open(out, model, &o, err);
+}
+
+void af_cli_json_text(FILE *f, const char *s, uint64_t len)
+{
+    fputc('"', f);
+    for (uint64_t i = 0; i < len; i++) {
+        const unsigned char c = (unsigned char)s[i];
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else if (c == '\n')
+            fputs("\\n", f);
+        else if (c < 0x20 || c == 0x7f)
+            fprintf(f, "\\u%04x", c);
+        else
+            fputc(c, f);
+    }
+    fputc('"', f);
+}
+
+void af_cli_json_ids(FILE *f, const int32_t *ids, int64_t n)
+{
+    fputc('[', f);
+    for (int64_t i = 0; i < n; i++)
+        fprintf(f, i ? ", %d" : "%d", (int)ids[i]);
+    fputc(']', f);
+}
+
+af_status af_cli_chat_ids(af_model *m, const char *messages, af_encoding *out, af_error *err)
+{
+    const af_template *t;
+    const af_tokenizer *tok;
+    char *row = NULL, *text = NULL;
+    uint64_t len = 0;
+    const size_t need = strlen(messages) + 80;
+    af_status st = af_model_template(m, &t, err);
+    if (st == AF_OK)
+        st = af_model_tokenizer(m, &tok, err);
+    if (st != AF_OK)
+        return st;
+    row = malloc(need);
+    if (!row)
+        return af_fail(err, AF_ENOMEM, "no memory for the conversation");
+    const int n =
+        snprintf(row, need, "{\"messages\": %s, \"add_generation_prompt\": true}", messages);
+    st = af_template_render_row(t, row, (uint64_t)n, &text, &len, NULL, err);
+    if (st == AF_OK)
+        st = af_tokenizer_encode(tok, out, text, len, false, err);
+    free(row);
+    free(text);
+    return st;
+}

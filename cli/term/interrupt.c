@@ -1,0 +1,55 @@
+/* interrupt.c - Ctrl-C while a file or folder is written: a thread waits for it, takes away what is
+ * there so far, and lets the signal end the program. */
+#define _POSIX_C_SOURCE 200809L
+#include "term/interrupt.h"
+
+#include "afinar/convert.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+/* Those that end a program, but for what nohup and the like have ignored. */
+static void stop_signals(sigset_t *set)
+{
+    static const int all[] = {SIGINT, SIGTERM, SIGHUP};
+    sigemptyset(set);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct sigaction a;
+        if (sigaction(all[i], NULL, &a) == 0 && a.sa_handler != SIG_IGN)
+            sigaddset(set, all[i]);
+    }
+}
+
+static void *watch(void *out)
+{
+    sigset_t set;
+    int sig = 0;
+    stop_signals(&set);
+    if (sigwait(&set, &sig) != 0)
+        return NULL;
+    bool removed = af_convert_discard(out);
+    removed |= af_convert_discard(out); /* a file may have come while the first was removed */
+    if (removed)
+        fprintf(stderr, "\nafinar: stopped; what was written of '%s' is removed\n",
+                (const char *)out);
+    else
+        fprintf(stderr, "\nafinar: stopped\n");
+    signal(sig, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(sig);
+    return NULL;
+}
+
+void af_cli_discard_when_stopped(const char *out)
+{
+    sigset_t set;
+    pthread_t thread;
+    if (!out)
+        return;
+    stop_signals(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL); /* threads that come later inherit it */
+    if (pthread_create(&thread, NULL, watch, (void *)out) == 0)
+        pthread_detach(thread);
+    else
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}

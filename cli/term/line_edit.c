@@ -1,0 +1,327 @@
+/* line_edit.c - a small line editor: one logical line, UTF-8, redrawn whole after every key. */
+#define _GNU_SOURCE
+#include "term/line_edit.h"
+
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 1 << 16 };
+
+enum key {
+    KEY_NONE = 256,
+    KEY_LEFT,
+    KEY_RIGHT,
+    KEY_UP,
+    KEY_DOWN,
+    KEY_HOME,
+    KEY_END,
+    KEY_DELETE,
+    KEY_EOF
+};
+
+typedef struct line {
+    char text[LINE_MAX_BYTES];
+    size_t len, at; /* bytes */
+    const char *prompt;
+} line;
+
+static int read_byte(void)
+{
+    unsigned char c;
+    return read(STDIN_FILENO, &c, 1) == 1 ? c : KEY_EOF;
+}
+
+/* What an escape sequence means. */
+static int read_escape(void)
+{
+    int c = read_byte();
+    if (c != '[' && c != 'O')
+        return KEY_NONE;
+    c = read_byte();
+    switch (c) {
+    case 'A':
+        return KEY_UP;
+    case 'B':
+        return KEY_DOWN;
+    case 'C':
+        return KEY_RIGHT;
+    case 'D':
+        return KEY_LEFT;
+    case 'H':
+        return KEY_HOME;
+    case 'F':
+        return KEY_END;
+    default:
+        break;
+    }
+    const int digit = c;
+    while (c != KEY_EOF && (c < '@' || c > '~')) /* to the end of the sequence */
+        c = read_byte();
+    if (c != '~')
+        return KEY_NONE;
+    return digit == '3'                   ? KEY_DELETE
+           : digit == '1' || digit == '7' ? KEY_HOME
+           : digit == '4' || digit == '8' ? KEY_END
+                                          : KEY_NONE;
+}
+
+static bool is_tail(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+
+static size_t left_of(const line *l, size_t at)
+{
+    while (at > 0 && is_tail(l->text[--at]))
+        ;
+    return at;
+}
+
+static size_t right_of(const line *l, size_t at)
+{
+    at += at < l->len;
+    while (at < l->len && is_tail(l->text[at]))
+        at++;
+    return at;
+}
+
+static void erase(line *l, size_t from, size_t to)
+{
+    memmove(l->text + from, l->text + to, l->len - to);
+    l->len -= to - from;
+    l->at = from;
+}
+
+static void insert(line *l, char c)
+{
+    if (l->len + 1 >= sizeof l->text)
+        return;
+    memmove(l->text + l->at + 1, l->text + l->at, l->len - l->at);
+    l->text[l->at++] = c;
+    l->len++;
+}
+
+/* A character whole, before anything is drawn: its other bytes are on their way. */
+static void insert_char(line *l, int first)
+{
+    int tails = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc0 ? 1 : 0;
+    if (l->len + (size_t)tails + 1 >= sizeof l->text)
+        return;
+    insert(l, (char)first);
+    for (int c; tails > 0 && (c = read_byte()) != KEY_EOF; tails--)
+        insert(l, (char)c);
+}
+
+static void set_text(line *l, const char *s)
+{
+    l->len = strnlen(s, sizeof l->text - 1);
+    memcpy(l->text, s, l->len);
+    l->at = l->len;
+}
+
+static int columns(void)
+{
+    struct winsize w;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 8 ? w.ws_col : 80;
+}
+
+/* The character at s, of n bytes, and its own length. */
+static unsigned char_at(const char *s, size_t n, size_t *len)
+{
+    const unsigned char c = (unsigned char)s[0];
+    const size_t tails = c >= 0xf0 ? 3 : c >= 0xe0 ? 2 : c >= 0xc0 ? 1 : 0;
+    unsigned v = tails ? c & (0x3fu >> tails) : c;
+    for (*len = 1; *len <= tails && *len < n && is_tail(s[*len]); ++*len)
+        v = v << 6 | ((unsigned char)s[*len] & 0x3f);
+    return v;
+}
+
+/* Columns of the screen: two for the wide scripts and pictures, none for marks on a letter. */
+static int width(const char *s, size_t n)
+{
+    static const struct {
+        unsigned from, to;
+        int width;
+    } odd[] = {{0x300, 0x36f, 0},     {0x1100, 0x115f, 2},   {0x200b, 0x200f, 0},
+               {0x2e80, 0xa4cf, 2},   {0xac00, 0xd7a3, 2},   {0xf900, 0xfaff, 2},
+               {0xfe00, 0xfe0f, 0},   {0xfe30, 0xfe6f, 2},   {0xff00, 0xff60, 2},
+               {0xffe0, 0xffe6, 2},   {0x1f300, 0x1f64f, 2}, {0x1f680, 0x1f6ff, 2},
+               {0x1f900, 0x1f9ff, 2}, {0x20000, 0x3fffd, 2}};
+    int w = 0;
+    for (size_t i = 0, len; i < n; i += len) {
+        const unsigned c = char_at(s + i, n - i, &len);
+        int one = 1;
+        for (size_t k = 0; k < sizeof odd / sizeof odd[0]; k++)
+            if (c >= odd[k].from && c <= odd[k].to)
+                one = odd[k].width;
+        w += one;
+    }
+    return w;
+}
+
+/* One row of the screen: text that does not fit scrolls sideways. */
+static void draw(const line *l)
+{
+    const int room = columns() - width(l->prompt, strlen(l->prompt)) - 1;
+    size_t from = 0, to = l->len;
+    while (width(l->text + from, l->at - from) >= room)
+        from = right_of(l, from);
+    while (width(l->text + from, to - from) > room)
+        to = left_of(l, to);
+    printf("\r%s%.*s\033[K", l->prompt, (int)(to - from), l->text + from);
+    const int back = width(l->text + l->at, to > l->at ? to - l->at : 0);
+    if (back > 0)
+        printf("\033[%dD", back);
+    fflush(stdout);
+}
+
+static size_t word_left(const line *l)
+{
+    size_t at = l->at;
+    while (at > 0 && l->text[at - 1] == ' ')
+        at--;
+    while (at > 0 && l->text[at - 1] != ' ')
+        at--;
+    return at;
+}
+
+/* Editing keys; false when the key is none of them. */
+static bool edit(line *l, int key)
+{
+    switch (key) {
+    case KEY_LEFT:
+    case 2: /* ^B */
+        l->at = left_of(l, l->at);
+        return true;
+    case KEY_RIGHT:
+    case 6: /* ^F */
+        l->at = right_of(l, l->at);
+        return true;
+    case KEY_HOME:
+    case 1: /* ^A */
+        l->at = 0;
+        return true;
+    case KEY_END:
+    case 5: /* ^E */
+        l->at = l->len;
+        return true;
+    case 8:
+    case 127: /* backspace */
+        erase(l, left_of(l, l->at), l->at);
+        return true;
+    case KEY_DELETE:
+    case 4: /* ^D on a line with text */
+        erase(l, l->at, right_of(l, l->at));
+        return true;
+    case 11: /* ^K */
+        l->len = l->at;
+        return true;
+    case 21: /* ^U */
+        erase(l, 0, l->at);
+        return true;
+    case 23: /* ^W */
+        erase(l, word_left(l), l->at);
+        return true;
+    case 12: /* ^L */
+        printf("\033[H\033[2J");
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void walk_history(const af_line_edit *e, line *l, int *place, int by)
+{
+    const int to = *place + by;
+    if (to < 0 || to > e->count)
+        return;
+    *place = to;
+    set_text(l, to == e->count ? "" : e->history[to]);
+}
+
+/* True when a line is complete; false at the end of input. */
+static bool edit_line(const af_line_edit *e, line *l)
+{
+    int place = e->count;
+    for (;;) {
+        draw(l);
+        int key = read_byte();
+        key = key == 27 ? read_escape() : key;
+        if (key == KEY_EOF || (key == 4 && l->len == 0))
+            return false;
+        if (key == '\r' || key == '\n')
+            return true;
+        if (key == 3) { /* ^C */
+            l->len = 0;
+            return true;
+        }
+        if (key == KEY_UP || key == 16)
+            walk_history(e, l, &place, -1);
+        else if (key == KEY_DOWN || key == 14)
+            walk_history(e, l, &place, 1);
+        else if (!edit(l, key) && key >= 32 && key < 256)
+            insert_char(l, key);
+    }
+}
+
+static void remember(af_line_edit *e, const char *s)
+{
+    if (!*s || (e->count && !strcmp(e->history[e->count - 1], s)))
+        return;
+    char *copy = strdup(s);
+    if (!copy)
+        return;
+    if (e->count == AF_HISTORY_MAX) {
+        free(e->history[0]);
+        memmove(e->history, e->history + 1, (AF_HISTORY_MAX - 1) * sizeof e->history[0]);
+        e->count--;
+    }
+    e->history[e->count++] = copy;
+}
+
+static char *read_plain(void)
+{
+    char *s = NULL;
+    size_t cap = 0;
+    ssize_t n = getline(&s, &cap, stdin);
+    if (n < 0) {
+        free(s);
+        return NULL;
+    }
+    while (n > 0 && (s[n - 1] == '\n' || s[n - 1] == '\r'))
+        s[--n] = '\0';
+    return s;
+}
+
+char *af_line_read(af_line_edit *e, const char *prompt)
+{
+    struct termios old, raw;
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &old) != 0)
+        return read_plain();
+    line *l = calloc(1, sizeof *l);
+    char *out = NULL;
+    if (!l)
+        return NULL;
+    l->prompt = prompt;
+    raw = old;
+    raw.c_iflag &= (tcflag_t) ~(BRKINT | ICRNL | INPCK | ISTRIP | IXON);
+    raw.c_lflag &= (tcflag_t) ~(ECHO | ICANON | IEXTEN | ISIG);
+    raw.c_cc[VMIN] = 1;
+    raw.c_cc[VTIME] = 0;
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
+    const bool ok = edit_line(e, l);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &old);
+    putchar('\n');
+    if (ok) {
+        l->text[l->len] = '\0';
+        out = strdup(l->text);
+        remember(e, l->text);
+    }
+    free(l);
+    return out;
+}
+
+void af_line_edit_clear(af_line_edit *e)
+{
+    for (int i = 0; i < e->count; i++)
+        free(e->history[i]);
+    e->count = 0;
+}

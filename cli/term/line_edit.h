@@ -1,0 +1,18 @@
+/* line_edit.h - reads a line from a terminal with editing and history; plain reading elsewhere. */
+#ifndef AF_CLI_LINE_EDIT_H
+#define AF_CLI_LINE_EDIT_H
+
+#include "term/cli.h"
+
+enum { AF_HISTORY_MAX = 500 };
+
+typedef struct af_line_edit {
+    char *history[AF_HISTORY_MAX];
+    int count;
+} af_line_edit;
+
+/* The next line without its newline (free() it); NULL at the end of input. Ctrl-C gives an empty
+ * line. Arrows, Home, End, Ctrl-A/E/B/F/U/K/W/D/L work; up and down walk through the history. */
+char *af_line_read(af_line_edit *e, const char *prompt);
+void af_line_edit_clear(af_line_edit *e);
+#endif

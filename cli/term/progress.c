@@ -1,0 +1,137 @@
+/* progress.c - the progress line. */
+#define _DEFAULT_SOURCE /* struct winsize */
+#include "term/progress.h"
+
+#include <math.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+void af_print_number(FILE *f, double v)
+{
+    char text[40] = "null";
+    for (int digits = 6; isfinite(v) && digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    fputs(text, f);
+}
+
+void af_progress_init(af_progress_line *p, bool quiet)
+{
+    *p = (af_progress_line){.quiet = quiet, .tty = isatty(STDERR_FILENO) != 0};
+}
+
+static void erase(af_progress_line *p)
+{
+    if (p->drawn)
+        fputs("\r\033[K", stderr);
+    p->drawn = false;
+}
+
+void af_progress_say(void *user, const char *line)
+{
+    af_progress_line *p = user;
+    if (p->quiet)
+        return;
+    erase(p);
+    fprintf(stderr, "%s\n", line);
+}
+
+void af_progress_log(void *user, af_log_level level, const char *line)
+{
+    af_progress_line *p = user;
+    if (level != AF_LOG_WARN && !p->verbose)
+        return;
+    erase(p);
+    fprintf(stderr, "%s%s\n", level == AF_LOG_WARN ? "warning: " : "", line);
+}
+
+static void clock_text(char *out, size_t size, double seconds)
+{
+    const long s = (long)(seconds + 0.5);
+    if (s >= 3600)
+        snprintf(out, size, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(out, size, "%ld:%02ld", s / 60, s % 60);
+}
+
+/* The last losses as bars between their own extremes. */
+static void spark(const af_progress_line *p, int most, char *out)
+{
+    static const char *const bar[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    const int n = p->losses < most ? p->losses : most;
+    double low = INFINITY, high = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        low = fmin(low, p->loss[(p->losses - n + i) % AF_SPARK]);
+        high = fmax(high, p->loss[(p->losses - n + i) % AF_SPARK]);
+    }
+    *out = '\0';
+    for (int i = 0; i < n; i++) { /* n may be below 0: no room, no bars */
+        const double v = p->loss[(p->losses - n + i) % AF_SPARK];
+        const int level = high > low ? (int)((v - low) / (high - low) * 7.999) : 0;
+        memcpy(out, bar[level], strlen(bar[level]) + 1);
+        out += strlen(bar[level]);
+    }
+}
+
+static int columns(void)
+{
+    struct winsize w;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
+}
+
+/* One line, never longer than the terminal is wide: a wrapped line could not be erased. The parts
+ * stand in order of worth, the last ones go first; the bars take what room is left. */
+static void draw(af_progress_line *p, const af_train_step *s)
+{
+    char part[6][64], eta[32], bars[AF_SPARK * 4 + 1];
+    int room = columns() - 1, shown = 0;
+    clock_text(eta, sizeof eta, s->eta_s);
+    snprintf(part[0], sizeof part[0], "%lld/%lld", (long long)s->step, (long long)s->steps);
+    snprintf(part[1], sizeof part[1], " loss %.4f", s->loss);
+    snprintf(part[2], sizeof part[2], " %s left", eta);
+    snprintf(part[3], sizeof part[3], " %.0f tok/s", s->tok_s);
+    snprintf(part[4], sizeof part[4], " lr %.2e norm %.3f", s->learning_rate, s->grad_norm);
+    snprintf(part[5], sizeof part[5], " %.0f MiB", (double)s->memory / 0x1p20);
+    for (; shown < 6 && (int)strlen(part[shown]) <= room; shown++)
+        room -= (int)strlen(part[shown]);
+    spark(p, room - 1 < AF_SPARK ? room - 1 : AF_SPARK, bars);
+    erase(p);
+    for (int i = 0; i < shown; i++) {
+        fputs(part[i], stderr);
+        if (i == 1 && *bars)
+            fprintf(stderr, " %s", bars);
+    }
+    fflush(stderr);
+    p->drawn = true;
+}
+
+void af_progress_step(void *user, const af_train_step *s)
+{
+    af_progress_line *p = user;
+    if (p->quiet)
+        return;
+    if (!isnan(s->eval_loss)) {
+        erase(p);
+        fprintf(stderr, "step %lld/%lld: eval_loss %.5f\n", (long long)s->step, (long long)s->steps,
+                s->eval_loss);
+        return;
+    }
+    p->loss[p->losses++ % AF_SPARK] = s->loss;
+    if (p->tty)
+        draw(p, s);
+    else
+        fprintf(
+            stderr,
+            "step %lld/%lld epoch %.3f loss %.5f grad_norm %.4f lr %.3e tokens %lld (%.0f tok/s)\n",
+            (long long)s->step, (long long)s->steps, s->epoch, s->loss, s->grad_norm,
+            s->learning_rate, (long long)s->tokens, s->tok_s);
+}
+
+void af_progress_end(af_progress_line *p)
+{
+    if (p->drawn)
+        fputc('\n', stderr);
+    p->drawn = false;
+}

@@ -1,0 +1,189 @@
+/* bench.c - `afinar bench`: real training steps of a known shape, weights random, nothing that
+ * stays on disk.
+ *
+ * The graph, its optimizer and its memory plan come from the trainer's own code (bench_model.c).
+ * The floor (what the matrix products of such a step cost by themselves) is measured in the same
+ * process by bench_floor.c. */
+#include "bench/bench_model.h"
+#include "bench/bench_ops.h"
+
+#include <math.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STEPS_MAX = 512 };
+
+double af_bench_now(bool processor)
+{
+    struct timespec t;
+    clock_gettime(processor ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Seconds since the process was made. */
+static double since_start(void)
+{
+    char text[1024];
+    double up = 0;
+    unsigned long long ticks = 0;
+    FILE *f = fopen("/proc/uptime", "re");
+    if (!f || fscanf(f, "%lf", &up) != 1)
+        up = 0;
+    if (f)
+        fclose(f);
+    f = fopen("/proc/self/stat", "re");
+    const char *p = f && fgets(text, sizeof text, f) ? strrchr(text, ')') : NULL;
+    for (int i = 0; p && i < 20; i++) /* field 22: start time */
+        p = strchr(p + 1, ' ');
+    if (p)
+        ticks = strtoull(p, NULL, 10);
+    if (f)
+        fclose(f);
+    return up > 0 && ticks ? up - (double)ticks / (double)sysconf(_SC_CLK_TCK) : 0;
+}
+
+static double peak_resident_gb(void)
+{
+    char line[256];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %lf kB", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib * 1024 / 1e9;
+}
+
+static af_status step(af_bench_model *b, double *loss, af_error *err)
+{
+    float value = 0;
+    af_status st = af_graph_run(b->t.graph, AF_RUN_STEP, err);
+    if (st == AF_OK) /* reading waits for the device */
+        st = af_tensor_read(b->t.graph, b->t.loss, &value, sizeof value, err);
+    *loss = (double)value;
+    if (st == AF_OK && !isfinite(value))
+        st = af_fail(err, AF_EDEVICE, "the loss of a bench step is %g", (double)value);
+    return st;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* times: NULL, or where the steps' ops are added up. */
+static af_status time_steps(af_bench_model *b, af_cpu_times *times, af_bench_result *r,
+                            af_error *err)
+{
+    const double limit = b->o->seconds > 0 ? b->o->seconds : 10;
+    double ms[STEPS_MAX], begin = af_bench_now(false), processor = 0;
+    af_status st = step(b, &r->loss, err);
+    if (st != AF_OK)
+        return st;
+    r->first_step_s = af_bench_now(false) - begin;
+    const af_counters before = af_device_counters(b->t.device);
+    af_bench_ops_begin(b->t.device, times);
+    processor = af_bench_now(true);
+    begin = af_bench_now(false);
+    while (r->steps < STEPS_MAX && (r->steps < 3 || af_bench_now(false) - begin < limit)) {
+        const double at = af_bench_now(false);
+        st = step(b, &r->loss, err);
+        if (st != AF_OK)
+            return st;
+        ms[r->steps++] = (af_bench_now(false) - at) * 1e3;
+    }
+    af_bench_ops_end(b->t.device, times, r);
+    const af_counters after = af_device_counters(b->t.device);
+    const uint64_t n = (uint64_t)r->steps;
+    r->cpu_ms = (af_bench_now(true) - processor) * 1e3 / (double)r->steps;
+    qsort(ms, (size_t)r->steps, sizeof *ms, compare);
+    r->ms_best = ms[0];
+    r->ms_per_step = ms[r->steps / 2];
+    r->tok_s = (double)(b->o->batch * b->o->seq) / r->ms_per_step * 1e3;
+    r->counters = (af_counters){
+        .launches = (after.launches - before.launches + n - 1) / n,
+        .compiles = (after.compiles - before.compiles + n - 1) / n,
+        .module_loads = (after.module_loads - before.module_loads + n - 1) / n,
+        .allocations = (after.allocations - before.allocations + n - 1) / n,
+        .host_syncs = (after.host_syncs - before.host_syncs + n - 1) / n,
+        .upload_bytes = (after.upload_bytes - before.upload_bytes + n - 1) / n,
+    };
+    return AF_OK;
+}
+
+static const char *const attentions[] = {
+    [AF_ATTENTION_AUTO] = "auto", [AF_ATTENTION_OWN] = "own", [AF_ATTENTION_CUDNN] = "cudnn"};
+
+/* -1: no such word. */
+static int attention_by(const char *word)
+{
+    for (size_t i = 0; i < AF_LEN(attentions) && word; i++)
+        if (strcmp(word, attentions[i]) == 0)
+            return (int)i;
+    return word ? -1 : AF_ATTENTION_AUTO;
+}
+
+static af_status check(const af_bench_opts *o, af_error *err)
+{
+    static const char *const methods[] = {"lora", "qlora", "full"};
+    bool known = false;
+    for (size_t i = 0; i < AF_LEN(methods); i++)
+        known |= strcmp(o->method, methods[i]) == 0;
+    if (!known)
+        return af_fail(err, AF_EUSAGE, "unknown method '%s': lora, qlora or full", o->method);
+    if (strcmp(o->dtype, "bf16") != 0 && strcmp(o->dtype, "f32") != 0)
+        return af_fail(err, AF_EUSAGE, "unknown dtype '%s': bf16 or f32", o->dtype);
+    if (strcmp(o->memory, "auto") != 0 && strcmp(o->memory, "min") != 0)
+        return af_fail(err, AF_EUSAGE, "unknown memory '%s': auto or min", o->memory);
+    if (attention_by(o->attention) < 0)
+        return af_fail(err, AF_EUSAGE, "unknown attention '%s': auto, own or cudnn", o->attention);
+    if (o->batch < 1 || o->seq < 2 || o->seq > 32768 || o->batch > 4096 || o->rank < 1 ||
+        o->rank > 1024)
+        return af_fail(err, AF_EUSAGE,
+                       "batch %" PRId64 " (1 to 4096), seq %" PRId64
+                       " (2 to 32768) or rank %" PRId64 " (1 to 1024) is outside its range",
+                       o->batch, o->seq, o->rank);
+    return AF_OK;
+}
+
+af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
+{
+    af_status st = check(o, err);
+    if (st != AF_OK)
+        return st;
+    af_bench_result r = {0};
+    af_bench_model b = {0};
+    af_cpu_times *times = NULL;
+    AF_TRY(af_bench_model_init(&b, o, err));
+    AF_TRY(af_device_open(&b.t.device, o->device, o->threads, err));
+    af_device_set_attention(b.t.device, (af_attention_by)attention_by(o->attention));
+    const bool cpu = strcmp(af_device_kind(b.t.device), "cpu") == 0;
+    if (o->by_op)
+        AF_TRY(af_bench_ops_new(&times, b.t.device, err));
+    AF_TRY(af_bench_model_plan(&b, err));
+    const uint64_t before = af_device_memory_free(b.t.device);
+    AF_TRY(af_graph_prepare(b.t.graph, b.t.device, err));
+    AF_TRY(af_bench_model_fill(&b, err));
+    r.startup_s = since_start();
+    AF_TRY(time_steps(&b, times, &r, err));
+    r.planned_gb = (double)(b.t.plan.total + af_plan_in_place(&b.t.plan)) / 1e9;
+    r.peak_gb =
+        cpu ? peak_resident_gb() : (double)(before - af_device_memory_free(b.t.device)) / 1e9;
+    r.flops = b.t.plan.flops;
+    r.nodes = b.t.plan.nodes;
+    af_memory_mode_name(&b.t, b.t.memory_mode, r.recompute);
+    snprintf(r.device, sizeof r.device, "%s", af_device_text(b.t.device));
+    const af_bench_floor_opts f = {.shape = b.shape,
+                                   .rows = o->batch * o->seq,
+                                   .type = b.t.compute,
+                                   .full = strcmp(o->method, "full") == 0,
+                                   .seconds = o->seconds > 0 ? o->seconds : 10};
+    AF_TRY(af_bench_floor(&f, b.t.device, &r.floor_ms, &r.floor_cpu_ms, err));
+    *out = r;
+done:
+    free(times);
+    af_bench_model_clear(&b);
+    return st;
+}

@@ -1,0 +1,286 @@
+/* bench_model.c - see bench_model.h. */
+#include "bench/bench_model.h"
+#include "backend/cpu/cpu.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "train/run/method.h"
+
+enum { NOISE = 1 << 16 };
+
+static const af_bench_shape shapes[] = {
+    {"tiny", 2, 128, 4, 2, 32, 256, 1024, true, true, 10000.0, 1e-6},
+    {"135m", 30, 576, 9, 3, 64, 1536, 49152, true, false, 100000.0, 1e-5},
+    {"0.5b", 24, 896, 14, 2, 64, 4864, 151936, true, true, 1000000.0, 1e-6},
+    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, true, true, 1000000.0, 1e-6},
+    {"7b", 28, 3584, 28, 4, 128, 18944, 152064, false, true, 1000000.0, 1e-6},
+};
+
+const af_bench_shape *af_bench_shape_find(const char *name)
+{
+    for (size_t i = 0; i < AF_LEN(shapes); i++)
+        if (strcmp(shapes[i].name, name) == 0)
+            return &shapes[i];
+    return NULL;
+}
+
+static af_status make_spec(af_bench_model *b, af_error *err)
+{
+    const af_bench_shape *s = b->shape;
+    char text[1024];
+    const int n = snprintf(
+        text, sizeof text,
+        "{\"model_type\": \"%s\", \"hidden_act\": \"silu\", \"hidden_size\": %d, "
+        "\"intermediate_size\": %d, \"max_position_embeddings\": 32768, "
+        "\"num_attention_heads\": %d, \"num_hidden_layers\": %d, \"num_key_value_heads\": %d, "
+        "\"rms_norm_eps\": %g, \"rope_theta\": %g, \"tie_word_embeddings\": %s, "
+        "\"torch_dtype\": \"bfloat16\", \"vocab_size\": %d, \"head_dim\": %d}",
+        s->bias ? "qwen2" : "llama", s->width, s->ffn, s->heads, s->layers, s->kv_heads, s->eps,
+        s->theta, s->tied ? "true" : "false", s->vocab, s->head_dim);
+    af_status st = af_hf_config_parse(&b->config, text, (uint64_t)n, "bench", err);
+    return st == AF_OK ? af_model_spec_init(&b->spec, &b->config, err) : st;
+}
+
+/* The shape of a model that is there: its config alone is read, the weights are random all the
+ * same. */
+static af_status take_model(af_bench_model *b, af_error *err)
+{
+    af_status st = AF_OK;
+    char *path = NULL;
+    const af_model_spec *s = &b->spec;
+    af_error why = {0};
+    if (af_model_resolve_whole(&path, b->o->shape, &why) != AF_OK)
+        return af_fail(err, AF_EUSAGE,
+                       "unknown shape '%s': tiny, 135m, 0.5b, 1.5b, 7b, or a model (%s)",
+                       b->o->shape, why.msg);
+    AF_TRY(af_model_config(&b->config, path, err));
+    AF_TRY(af_model_spec_init(&b->spec, &b->config, err));
+    if (s->experts)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                       "'%s' is a mixture of %d experts, of which bench knows no GEMM floor",
+                       b->o->shape, s->experts));
+    b->of_model = (af_bench_shape){.name = b->o->shape,
+                                   .layers = s->layers,
+                                   .width = (int)s->width,
+                                   .heads = s->heads,
+                                   .kv_heads = s->kv_heads,
+                                   .head_dim = s->head_dim,
+                                   .ffn = (int)s->ffn,
+                                   .vocab = (int)s->vocab,
+                                   .tied = s->tied};
+    b->shape = &b->of_model;
+done:
+    free(path);
+    return st;
+}
+
+static af_status make_run(af_bench_model *b, af_error *err)
+{
+    const bool full = strcmp(b->o->method, "full") == 0;
+    char text[1024];
+    const int n =
+        snprintf(text, sizeof text,
+                 "base_model: bench\n%s%s%sdatasets:\n  - path: none\nsequence_len: %" PRId64
+                 "\nmicro_batch_size: %" PRId64 "\nlearning_rate: 0.0001\nmax_grad_norm: 1.0\n"
+                 "weight_decay: 0.01\noptimizer: adamw_torch\nbf16: %s\ndevice: %s\n",
+                 full ? "" : "adapter: ", full ? "" : b->o->method,
+                 full ? "" : "\nlora_alpha: 32\nlora_target_linear: true\n", b->o->seq, b->o->batch,
+                 strcmp(b->o->dtype, "bf16") == 0 ? "true" : "false", b->o->device);
+    char rank[32];
+    snprintf(rank, sizeof rank, "lora_r=%" PRId64, b->o->rank);
+    const char *overrides[] = {rank};
+    return af_run_parse(&b->run, text, (uint64_t)n, "bench", overrides, full ? 0 : 1, false, err);
+}
+
+/* Fills a tensor piece by piece: floats of size `scale`, bytes at random. On the CPU where it lies:
+ * a copy of the largest tensor would be the peak of the whole run. */
+static af_status fill(af_bench_model *b, const float *noise, af_tensor *t, float scale,
+                      float offset, af_error *err)
+{
+    const uint64_t bytes = af_tensor_bytes(t);
+    const uint64_t unit =
+        af_dtype_is_float(t->dtype) ? (uint64_t)NOISE * af_dtype_get(t->dtype)->bytes : NOISE;
+    const bool in_place = b->t.device->ops->host;
+    const int values = (int)AF_MIN((int64_t)NOISE, af_count(t));
+    uint8_t *data = in_place ? t->data : af_calloc(1, bytes + unit);
+    if (!data)
+        return af_fail_nomem(err, "random weights", bytes);
+    if (af_dtype_is_float(t->dtype)) {
+        float part[NOISE];
+        for (int i = 0; i < values; i++)
+            part[i] = noise[(i + t->id * 7919) % NOISE] * scale + offset;
+        af_convert(data, t->dtype, part, AF_DTYPE_F32, (uint64_t)values);
+    } else {
+        for (uint64_t i = 0; i < AF_MIN(unit, bytes); i++)
+            data[i] = (uint8_t)af_rng_u32(3, (uint64_t)t->id, i);
+    }
+    for (uint64_t at = unit; at < bytes; at += unit)
+        memcpy(data + at, data, AF_MIN(unit, bytes - at));
+    if (t->mapped) /* as a checkpoint's pages, which are not there before they are read */
+        af_map_forget_at(data, bytes);
+    if (in_place)
+        return AF_OK;
+    const af_status st = af_tensor_write(b->t.graph, t, data, bytes, err);
+    free(data);
+    return st;
+}
+
+/* Into one tensor; what is quantised is quantised by the device too. */
+static af_status put(af_bench_model *b, const float *noise, af_tensor *t, const af_random_fill *n,
+                     af_error *err)
+{
+    const af_backend_ops *ops = b->t.device->ops;
+    af_status st = AF_OK;
+    if (ops->write_noise)
+        return ops->write_noise(b->t.device, b->t.graph, t, n, err);
+    AF_TRY(fill(b, noise, t, n->scale, n->offset, err));
+    if (t->quant) {
+        AF_TRY(fill(b, noise, t->quant->absmax, 0, 0, err));
+        AF_TRY(fill(b, noise, t->quant->nested, 0, 0.04f, err));
+    }
+done:
+    return st;
+}
+
+static af_status fill_weights(af_bench_model *b, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_model_leaves *l = &b->t.leaves;
+    const bool four = af_method_quantises(&b->run);
+    float *noise = af_calloc(NOISE, sizeof *noise);
+    if (!noise)
+        return af_fail_nomem(err, "random weights", NOISE * sizeof *noise);
+    for (int i = 0; i < NOISE; i++)
+        noise[i] = (float)af_rng_normal(1, 2, (uint64_t)i);
+    for (int i = 0; i < b->spec.tensors; i++) {
+        const af_tensor_spec *s = &b->spec.tensor[i];
+        const bool norm = strstr(s->name, "norm") != NULL;
+        const af_random_fill n = {.stream = (uint64_t)i,
+                                  .scale = norm ? 0.0f : 0.02f,
+                                  .offset = norm ? 1.0f : 0.0f,
+                                  .nf4 = four && s->module >= 0 && s->layer >= 0 && s->ndim == 2};
+        AF_TRY(put(b, noise, l->tensor[i], &n, err));
+    }
+    for (int i = 0; i < b->spec.modules; i++)
+        if (l->module[i].a) {
+            const af_random_fill n = {.stream = (uint64_t)(b->spec.tensors + i), .scale = 0.02f};
+            AF_TRY(put(b, noise, l->module[i].a, &n, err));
+            AF_TRY(put(b, noise, l->module[i].b, &(af_random_fill){0}, err));
+        }
+    st = af_model_write_rope(&b->t.leaves, b->o->seq, err);
+done:
+    free(noise);
+    return st;
+}
+
+/* Random ids, labels = the next id, whole sequences: no padding, every token but the last counts.
+ */
+static af_status fill_batch(af_bench_model *b, af_error *err)
+{
+    af_status st = AF_OK;
+    af_trainer *t = &b->t;
+    const int64_t N = t->rows_max, T = b->o->seq;
+    int32_t *ids = af_calloc((uint64_t)N * 3 + (uint64_t)t->bounds_len, sizeof *ids);
+    if (!ids)
+        return af_fail_nomem(err, "a batch", (uint64_t)N * 12);
+    int32_t *positions = ids + N, *labels = positions + N, *bounds = labels + N;
+    for (int64_t i = 0; i < N; i++) {
+        ids[i] = (int32_t)af_rng_below(9, 9, (uint64_t)i, (uint64_t)b->spec.vocab);
+        positions[i] = (int32_t)(i % T);
+    }
+    for (int64_t i = 0; i < N; i++)
+        labels[i] = i % T == T - 1 ? -100 : ids[i + 1];
+    for (int64_t i = 0; i < t->bounds_len; i++)
+        bounds[i] = (int32_t)(AF_MIN(i, b->o->batch) * T);
+    const float scale = 1.0f / (float)(N - b->o->batch);
+    AF_TRY(af_tensor_write(t->graph, t->in.ids, ids, (uint64_t)N * 4, err));
+    AF_TRY(af_tensor_write(t->graph, t->in.positions, positions, (uint64_t)N * 4, err));
+    AF_TRY(af_tensor_write(t->graph, t->labels, labels, (uint64_t)N * 4, err));
+    AF_TRY(af_tensor_write(t->graph, t->in.bounds, bounds, (uint64_t)t->bounds_len * 4, err));
+    AF_TRY(af_tensor_write(t->graph, t->scale, &scale, sizeof scale, err));
+    af_set_live_rows(t->graph, N);
+    af_set_learning_rate(t->graph, 1e-4);
+done:
+    free(ids);
+    return st;
+}
+
+af_status af_bench_model_init(af_bench_model *b, const af_bench_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_bench_shape *own = b->shape;
+    *b = (af_bench_model){.o = o, .shape = own ? own : af_bench_shape_find(o->shape)};
+    AF_TRY(b->shape ? make_spec(b, err) : take_model(b, err));
+    AF_TRY(make_run(b, err));
+    b->t.run = &b->run;
+    b->t.spec = &b->spec;
+    b->t.compute = b->t.plain = strcmp(o->dtype, "bf16") == 0 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+done:
+    return st;
+}
+
+void af_bench_model_clear(af_bench_model *b)
+{
+    af_model_leaves_clear(&b->t.leaves);
+    af_graph_free(b->t.graph);
+    b->t.graph = NULL;
+    af_adapter_free(b->t.adapter);
+    b->t.adapter = NULL;
+    af_trainer_close(&b->t);
+    af_model_spec_clear(&b->spec);
+    af_hf_config_clear(&b->config);
+    af_run_clear(&b->run);
+}
+
+/* Where the CPU packs frozen weights, they lie in a file as those of a run do: only such are given
+ * back once they are packed. */
+static void use_file(af_bench_model *b)
+{
+    const af_model_spec *s = &b->spec;
+    af_error why = {0};
+    uint64_t bytes = 0;
+    if (b->run.method != AF_METHOD_LORA || !b->t.device->ops->host || b->t.frozen.data ||
+        !af_cpu_packs_pay(b->t.compute))
+        return;
+    for (int i = 0; i < s->tensors; i++)
+        if (s->tensor[i].ndim == 2)
+            bytes += AF_ALIGN_UP((uint64_t)(s->tensor[i].dim[0] * s->tensor[i].dim[1]) *
+                                     af_dtype_get(b->t.plain)->bytes,
+                                 (uint64_t)AF_FROZEN_ALIGN);
+    if (af_map_temp(&b->t.frozen, bytes, &why) != AF_OK)
+        af_say(AF_LOG_INFO, "bench: frozen weights stay in memory, packed one way: %s", why.msg);
+}
+
+af_status af_bench_model_plan(af_bench_model *b, af_error *err)
+{
+    af_status st = AF_OK;
+    af_trainer *t = &b->t;
+    use_file(b);
+    if (b->run.method != AF_METHOD_FULL) {
+        af_adapter_config c;
+        af_method_lists lists;
+        AF_TRY(af_method_adapter(&c, &lists, &b->run, &b->spec, err));
+        AF_TRY(af_adapter_outline(&t->adapter, &c, &b->spec, err));
+    }
+    t->rows_max = b->o->batch * b->o->seq;
+    t->sequences_max = b->o->batch;
+    if (strcmp(b->o->memory, "min") != 0 && !b->o->recompute)
+        return af_trainer_fit(t, af_device_memory_free(t->device), err);
+    af_memory_mode memory_mode[AF_MEMORY_MODES_MAX];
+    const int n = af_trainer_memory_modes(t, memory_mode);
+    int i = b->o->recompute ? 0 : n - 1; /* the named one, else the smallest */
+    while (i < n && b->o->recompute &&
+           strcmp(af_recompute_name(memory_mode[i].mode), b->o->recompute) != 0)
+        i++;
+    if (i == n)
+        AF_TRY(af_fail(err, AF_EUSAGE, "unknown recompute '%s' on this device: none to %s",
+                       b->o->recompute, af_recompute_name(memory_mode[n - 1].mode)));
+    AF_TRY(af_trainer_try(t, memory_mode[i], err));
+done:
+    return st;
+}
+
+af_status af_bench_model_fill(af_bench_model *b, af_error *err)
+{
+    const af_status st = fill_weights(b, err);
+    return st == AF_OK ? fill_batch(b, err) : st;
+}

@@ -1,0 +1,30 @@
+/* bench_model.h - a model of a known shape with random weights, recorded by the trainer's own code:
+ * what `afinar bench` times, and what tests of the plan look at. */
+#ifndef AF_BENCH_MODEL_H
+#define AF_BENCH_MODEL_H
+
+#include "afinar/bench.h"
+#include "bench/bench_floor.h"
+#include "train/trainer/trainer.h"
+
+typedef struct af_bench_model {
+    const af_bench_opts *o;
+    const af_bench_shape *shape;
+    af_bench_shape of_model; /* where the shape is a model's */
+    af_hf_config config;
+    af_model_spec spec;
+    af_run run;
+    af_trainer t; /* the device is the caller's to set, and closed with the model */
+} af_bench_model;
+
+/* NULL when there is no such shape. */
+const af_bench_shape *af_bench_shape_find(const char *name);
+/* The spec and the run file of the options; nothing of the device is needed yet. *b is empty, or
+ * has a shape of the caller's that is taken instead of the named one. */
+AF_CHECKED af_status af_bench_model_init(af_bench_model *b, const af_bench_opts *o, af_error *err);
+void af_bench_model_clear(af_bench_model *b);
+/* Records and plans: the smallest mode (memory: min), or the fastest that fits. */
+AF_CHECKED af_status af_bench_model_plan(af_bench_model *b, af_error *err);
+/* After prepare: random weights and a batch. */
+AF_CHECKED af_status af_bench_model_fill(af_bench_model *b, af_error *err);
+#endif

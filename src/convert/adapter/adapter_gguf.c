@@ -1,0 +1,124 @@
+/* adapter_gguf.c - an adapter as GGUF LoRA; see adapter_gguf.h. */
+#include "convert/adapter/adapter_gguf.h"
+
+#include "convert/gguf/gguf_meta.h"
+
+enum { NAME_BYTES = 256 };
+
+static af_status check(const af_adapter *a, af_error *err)
+{
+    for (int i = 0; i < a->spec->tensors; i++)
+        if (a->saved[i])
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "a GGUF adapter cannot hold '%s' (modules_to_save); merge it instead",
+                           a->spec->tensor[i].name);
+    if (a->config.dora)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "a GGUF adapter cannot hold DoRA magnitudes; merge it instead");
+    return AF_OK;
+}
+
+/* The alpha to write: that of the first module, so that alpha / rank is its scale. */
+static double common_alpha(const af_adapter *a)
+{
+    for (int i = 0; i < a->spec->modules; i++)
+        if (a->module[i].rank)
+            return (double)a->module[i].scale * a->module[i].rank;
+    return 1;
+}
+
+/* Row r of the file's B is this row of PEFT's: q and k of llama are interleaved. */
+static int64_t source_row(const af_adapter *a, int module, int64_t r)
+{
+    const af_module_spec *m = &a->spec->module[module];
+    const int64_t heads = a->spec->tensor[m->weight].row_heads;
+    if (!a->spec->arch->gguf_permuted || !heads)
+        return r;
+    const int64_t E = m->out / heads;
+    return r / E * E + r % 2 * (E / 2) + r % E / 2;
+}
+
+static af_status write_a(const af_adapter *a, int i, af_gguf_writer *w, af_error *err)
+{
+    const af_module_spec *m = &a->spec->module[i];
+    const af_adapter_module *am = &a->module[i];
+    const uint64_t n = (uint64_t)(am->rank * m->in);
+    if (m->group != AF_GROUP_EMBED)
+        return af_gguf_writer_data(w, am->a, n * 4, err);
+    float *turned = af_calloc(n, sizeof *turned); /* one row a token */
+    if (!turned)
+        return af_fail_nomem(err, m->path, n * 4);
+    for (int64_t v = 0; v < m->in; v++)
+        for (int r = 0; r < am->rank; r++)
+            turned[v * am->rank + r] = am->a[r * m->in + v];
+    const af_status st = af_gguf_writer_data(w, turned, n * 4, err);
+    free(turned);
+    return st;
+}
+
+static af_status write_b(const af_adapter *a, int i, double alpha, af_gguf_writer *w, af_error *err)
+{
+    const af_module_spec *m = &a->spec->module[i];
+    const af_adapter_module *am = &a->module[i];
+    const float fold = (float)((double)am->scale * am->rank / alpha);
+    float *rows = af_calloc((uint64_t)(m->out * am->rank), sizeof *rows);
+    if (!rows)
+        return af_fail_nomem(err, m->path, (uint64_t)(m->out * am->rank) * 4);
+    for (int64_t r = 0; r < m->out; r++)
+        for (int k = 0; k < am->rank; k++)
+            rows[r * am->rank + k] = am->b[source_row(a, i, r) * am->rank + k] * fold;
+    const af_status st =
+        af_gguf_writer_data(w, rows, (uint64_t)(m->out * am->rank) * sizeof *rows, err);
+    free(rows);
+    return st;
+}
+
+static af_status put_module(const af_adapter *a, int i, af_gguf_writer *w, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_module_spec *m = &a->spec->module[i];
+    const char *base = a->spec->tensor[m->weight].gguf;
+    const int64_t R = a->module[i].rank;
+    const bool embed = m->group == AF_GROUP_EMBED;
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "%s.lora_a", base);
+    AF_TRY(af_gguf_put_tensor(w, name, AF_DTYPE_F32,
+                              (int64_t[]){embed ? m->in : R, embed ? R : m->in}, 2, err));
+    snprintf(name, sizeof name, "%s.lora_b", base);
+    AF_TRY(af_gguf_put_tensor(w, name, AF_DTYPE_F32, (int64_t[]){m->out, R}, 2, err));
+done:
+    return st;
+}
+
+af_status af_adapter_gguf_write(const af_adapter *a, const char *name, const char *out,
+                                af_error *err)
+{
+    af_status st = AF_OK;
+    af_gguf_writer *w = NULL;
+    char title[256];
+    const char *arch = a->spec->arch->gguf;
+    const double alpha = common_alpha(a);
+    AF_TRY(check(a, err));
+    af_model_title(title, sizeof title, name);
+    AF_TRY(af_gguf_writer_new(&w, out, err));
+    AF_TRY(af_gguf_put_str(w, "general.architecture", arch, strlen(arch), err));
+    AF_TRY(af_gguf_put_str(w, "general.type", "adapter", 7, err));
+    AF_TRY(af_gguf_put_str(w, "adapter.type", "lora", 4, err));
+    AF_TRY(af_gguf_put_str(w, "general.name", title, strlen(title), err));
+    AF_TRY(af_gguf_put_f32(w, "adapter.lora.alpha", (float)alpha, err));
+    AF_TRY(af_gguf_put_u32(w, "general.quantization_version", 2, err));
+    for (int i = 0; i < a->spec->modules; i++)
+        if (a->module[i].rank)
+            AF_TRY(put_module(a, i, w, err));
+    AF_TRY(af_gguf_writer_begin(w, err));
+    for (int i = 0; i < a->spec->modules; i++)
+        if (a->module[i].rank) {
+            AF_TRY(write_a(a, i, w, err));
+            AF_TRY(write_b(a, i, alpha, w, err));
+        }
+    st = af_gguf_writer_commit(w, err);
+    w = NULL;
+done:
+    af_gguf_writer_abandon(w);
+    return st;
+}

@@ -1,0 +1,262 @@
+/* adapter_mlx.c - PEFT folders to mlx-lm's adapters and back; see adapter_gguf.h.
+ *
+ * mlx-lm stores "PATH.lora_a" [in][r] and "PATH.lora_b" [r][out], both turned, in
+ * adapters.safetensors, and one scale for all in adapter_config.json. Where PEFT's scale differs
+ * between modules the difference is folded into lora_b. */
+#include "base/buf.h"
+#include "convert/adapter/adapter_gguf.h"
+#include "convert/output/folder_out.h"
+#include "format/weights/weights.h"
+#include "model/adapter_config.h"
+
+#include <math.h>
+
+enum { NAME_BYTES = 1024 };
+
+#define PEFT_PREFIX "base_model.model."
+
+af_status af_adapter_kind_of(af_adapter_kind *out, const char *dir, af_error *err)
+{
+    json_t *j = NULL;
+    *out = AF_ADAPTER_NONE;
+    if (!af_dir_exists(dir))
+        return AF_OK;
+    const af_status st = af_json_read(&j, dir, "adapter_config.json", err);
+    if (st == AF_OK && json_object_get(j, "peft_type"))
+        *out = AF_ADAPTER_PEFT;
+    else if (st == AF_OK && json_object_get(j, "fine_tune_type"))
+        *out = AF_ADAPTER_MLX;
+    json_decref(j);
+    return st;
+}
+
+/* One matrix on its way: read as f32, turned, scaled. */
+static af_status write_turned(af_safetensors_writer *w, const af_stored *t, float scale,
+                              af_error *err)
+{
+    const int64_t rows = t->dim[0], cols = t->dim[1];
+    const uint64_t n = (uint64_t)(rows * cols);
+    float *x = af_calloc(n, sizeof *x), *y = af_calloc(n, sizeof *y);
+    af_status st = AF_OK;
+    if (!x || !y)
+        AF_TRY(af_fail_nomem(err, t->name, n * 8));
+    af_convert(x, AF_DTYPE_F32, t->data, t->dtype, n);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            y[c * rows + r] = x[r * cols + c] * scale;
+    AF_TRY(af_safetensors_writer_data(w, y, n * sizeof *y, err));
+done:
+    free(x);
+    free(y);
+    return st;
+}
+
+/* "PATH" and which of the two, of a tensor's name in either format. */
+static bool split_name(const char *name, char *path, char *which)
+{
+    static const struct {
+        const char *tail;
+        char which;
+    } tails[] = {
+        {".lora_A.weight", 'a'}, {".lora_B.weight", 'b'}, {".lora_a", 'a'}, {".lora_b", 'b'}};
+    const size_t skip =
+        strncmp(name, PEFT_PREFIX, strlen(PEFT_PREFIX)) == 0 ? strlen(PEFT_PREFIX) : 0;
+    for (size_t i = 0; i < AF_LEN(tails); i++) {
+        const size_t n = strlen(name), t = strlen(tails[i].tail);
+        if (n > t + skip && n < NAME_BYTES && strcmp(name + n - t, tails[i].tail) == 0) {
+            snprintf(path, NAME_BYTES, "%.*s", (int)(n - t - skip), name + skip);
+            *which = tails[i].which;
+            return true;
+        }
+    }
+    return false;
+}
+
+static double scale_of(const af_adapter_config *c, const char *path, int64_t rank, af_error *err,
+                       af_status *st)
+{
+    double alpha = 0;
+    *st =
+        af_adapter_pattern_value(&alpha, c->alpha_pattern, c->alpha_patterns, path, c->alpha, err);
+    return c->rslora ? alpha / sqrt((double)rank) : alpha / (double)rank;
+}
+
+static int64_t layers_in(const af_weights *w)
+{
+    int64_t most = 0;
+    for (int i = 0; i < af_weights_count(w); i++) {
+        const char *p = strstr(af_weights_at(w, i)->name, "layers.");
+        const long n = p ? strtol(p + 7, NULL, 10) : -1;
+        most = AF_MAX(most, n + 1);
+    }
+    return most;
+}
+
+/* Module names inside a layer, each once: "self_attn.q_proj". */
+static json_t *keys_in(const af_weights *w)
+{
+    json_t *seen = json_object(), *list = json_array();
+    for (int i = 0; i < af_weights_count(w); i++) {
+        char path[NAME_BYTES], which;
+        const char *p = NULL;
+        if (split_name(af_weights_at(w, i)->name, path, &which))
+            p = strstr(path, "layers.");
+        p = p ? strchr(p + 7, '.') : NULL;
+        if (p && !json_object_get(seen, p + 1)) {
+            json_object_set_new(seen, p + 1, json_true());
+            json_array_append_new(list, json_string(p + 1));
+        }
+    }
+    json_decref(seen);
+    return list;
+}
+
+/* Declares and writes every tensor under its new name; `scale` NULL = 1 for all. */
+static af_status write_all(const af_weights *in, const char *path, bool mlx,
+                           const af_adapter_config *c, double common, af_error *err)
+{
+    af_status st = AF_OK;
+    af_safetensors_writer *w = NULL;
+    char module[NAME_BYTES], name[NAME_BYTES + 64], which;
+    AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < af_weights_count(in); i++) {
+            const af_stored *t = af_weights_at(in, i);
+            if (!split_name(t->name, module, &which) || t->ndim != 2 ||
+                !af_dtype_is_float(t->dtype))
+                AF_TRY(af_fail(err, AF_EUNSUPPORTED, "tensor '%s' has no place in the other format",
+                               t->name));
+            snprintf(name, sizeof name, mlx ? "%s.lora_%c" : PEFT_PREFIX "%s.lora_%c.weight",
+                     module, mlx ? which : which - 32);
+            if (pass == 0) {
+                AF_TRY(af_safetensors_writer_add(w, name, AF_DTYPE_F32,
+                                                 (int64_t[]){t->dim[1], t->dim[0]}, 2, err));
+                continue;
+            }
+            double fold = 1;
+            if (c && which == 'b')
+                fold = scale_of(c, module, t->dim[1], err, &st) / common;
+            if (st != AF_OK)
+                goto done;
+            AF_TRY(write_turned(w, t, (float)fold, err));
+        }
+        if (pass == 0)
+            AF_TRY(af_safetensors_writer_begin(w, err));
+    }
+    st = af_safetensors_writer_commit(w, err);
+    w = NULL;
+done:
+    af_safetensors_writer_abandon(w);
+    return st;
+}
+
+static af_status finish(const af_weights *in, const char *out, const char *dir, bool mlx,
+                        json_t *config, const af_adapter_config *c, double common, af_error *err)
+{
+    af_status st = AF_OK;
+    af_folder f = {0};
+    char *path = NULL;
+    AF_TRY(af_folder_begin(&f, out, &dir, 1, err));
+    path = af_path_join(f.temp, mlx ? "adapters.safetensors" : "adapter_model.safetensors");
+    if (!path)
+        AF_TRY(af_fail_nomem(err, "a path", 0));
+    AF_TRY(write_all(in, path, mlx, c, common, err));
+    AF_TRY(af_folder_json(&f, "adapter_config.json", config, err));
+    AF_TRY(af_folder_commit(&f, err));
+done:
+    af_folder_abandon(&f);
+    free(path);
+    return st;
+}
+
+af_status af_adapter_to_mlx(const char *dir, const char *out, af_error *err)
+{
+    af_status st = AF_OK;
+    af_weights *w = NULL;
+    af_arena arena = {0};
+    af_adapter_config c = {0};
+    json_t *config = NULL;
+    char *path = af_path_join(dir, "adapter_config.json"), *text = NULL;
+    uint64_t n;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_file_read(&text, &n, path, AF_ADAPTER_CONFIG_MAX, err));
+    AF_TRY(af_adapter_config_parse(&c, &arena, text, n, path, err));
+    if (c.dora || c.save_count)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "%s: %s cannot be written for MLX", dir,
+                       c.dora ? "DoRA magnitudes" : "modules_to_save"));
+    AF_TRY(af_weights_open(&w, dir, err));
+    const double scale = c.rslora ? c.alpha / sqrt(c.r) : c.alpha / c.r;
+    config = json_pack("{s:s, s:s, s:I, s:{s:i, s:f, s:f, s:o}}", "fine_tune_type", "lora", "model",
+                       c.base_model ? c.base_model : "", "num_layers", (json_int_t)layers_in(w),
+                       "lora_parameters", "rank", c.r, "scale", scale, "dropout", c.dropout, "keys",
+                       keys_in(w));
+    if (!config)
+        AF_TRY(af_fail_nomem(err, "adapter_config.json", 0));
+    AF_TRY(finish(w, out, dir, true, config, &c, scale, err));
+done:
+    af_weights_close(w);
+    af_arena_clear(&arena);
+    json_decref(config);
+    free(path);
+    free(text);
+    return st;
+}
+
+/* Ranks as the tensors have them: "rank" of the config may be missing in old files. */
+static int64_t rank_in(const af_weights *w)
+{
+    char module[NAME_BYTES], which;
+    for (int i = 0; i < af_weights_count(w); i++) {
+        const af_stored *t = af_weights_at(w, i);
+        if (split_name(t->name, module, &which) && which == 'a' && t->ndim == 2)
+            return t->dim[1];
+    }
+    return 1;
+}
+
+static json_t *targets_in(const af_weights *w)
+{
+    json_t *list = json_array();
+    char module[NAME_BYTES], which;
+    for (int i = 0; i < af_weights_count(w); i++)
+        if (split_name(af_weights_at(w, i)->name, module, &which) && which == 'a')
+            json_array_append_new(list, json_string(module));
+    return list;
+}
+
+af_status af_adapter_from_mlx(const char *dir, const char *out, af_error *err)
+{
+    af_status st = AF_OK;
+    af_weights *w = NULL;
+    json_t *mlx = NULL, *config = NULL;
+    char *path = af_path_join(dir, "adapters.safetensors");
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_json_read(&mlx, dir, "adapter_config.json", err));
+    const char *type = json_string_value(json_object_get(mlx, "fine_tune_type"));
+    if (!type || strcmp(type, "lora") != 0)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "%s: fine_tune_type '%.32s' is not lora", dir,
+                       type ? type : "?"));
+    AF_TRY(af_weights_open(&w, path, err));
+    const json_t *p = json_object_get(mlx, "lora_parameters"), *s = json_object_get(p, "scale");
+    const json_t *base = json_object_get(mlx, "model");
+    const int64_t rank = rank_in(w);
+    const double alpha = (json_is_number(s) ? json_number_value(s) : 20.0) * (double)rank;
+    config = json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:o, s:b, s:b, s:b, s:s, s:b, s:n}",
+                       "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
+                       json_is_string(base) ? json_string_value(base) : "", "r", (json_int_t)rank,
+                       "lora_alpha", alpha, "lora_dropout",
+                       json_number_value(json_object_get(p, "dropout")), "target_modules",
+                       targets_in(w), "use_rslora", 0, "use_dora", 0, "inference_mode", 1, "bias",
+                       "none", "fan_in_fan_out", 0, "modules_to_save");
+    if (!config)
+        AF_TRY(af_fail_nomem(err, "adapter_config.json", 0));
+    AF_TRY(finish(w, out, dir, false, config, NULL, 1, err));
+done:
+    af_weights_close(w);
+    json_decref(mlx);
+    json_decref(config);
+    free(path);
+    return st;
+}

@@ -1,0 +1,235 @@
+/* extract_lora.c - the difference of two models as a PEFT adapter: af_extract_lora.
+ *
+ * Every linear of the layers gets B = U sqrt(S), A = sqrt(S) V^T of its difference; alpha = r, so
+ * that the scale is 1. Linears that do not differ are left out. What an adapter cannot hold
+ * (embeddings, norms, biases) is named in the log when it differs. */
+#include "afinar/convert.h"
+#include "base/log.h"
+#include "convert/adapter/svd.h"
+#include "convert/input/model_input.h"
+#include "convert/output/folder_out.h"
+
+#include <math.h>
+
+enum { NAME_BYTES = 1024 };
+
+typedef struct part {
+    const af_given_tensor *base, *model;
+    int64_t rank;
+    float *a, *b; /* [rank][cols], [rows][rank] */
+} part;
+
+typedef struct job {
+    af_given *base, *model;
+    af_pool *pool;
+    int rank;
+    part *list;
+    int count, skipped;
+    double all2, kept2;
+    af_arena arena;
+} job;
+
+/* A linear that PEFT can adapt: inside the layers, or the head. */
+static bool is_linear(const af_given_tensor *t)
+{
+    const size_t n = strlen(t->name);
+    if (t->ndim != 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
+        return false;
+    return (strstr(t->name, "layers.") || strcmp(t->name, "lm_head.weight") == 0) &&
+           !strstr(t->name, "norm");
+}
+
+static af_status read_delta(job *j, const af_given_tensor *x, const af_given_tensor *y, float *out,
+                            af_error *err)
+{
+    af_status st = AF_OK;
+    af_given_view vx = {0}, vy = {0};
+    float *row = af_calloc((uint64_t)af_given_cols(x), sizeof *row);
+    if (!row)
+        return af_fail_nomem(err, x->name, (uint64_t)af_given_cols(x) * 4);
+    AF_TRY(af_given_view_open(&vx, j->base, x, err));
+    AF_TRY(af_given_view_open(&vy, j->model, y, err));
+    const int64_t rows = af_given_height(x), cols = af_given_cols(x);
+    for (int64_t r = 0; r < rows; r++) {
+        af_given_view_rows(&vx, r, 1, row);
+        af_given_view_rows(&vy, r, 1, out + r * cols);
+        for (int64_t c = 0; c < cols; c++)
+            out[r * cols + c] -= row[c];
+    }
+done:
+    free(row);
+    if (vx.in)
+        af_given_view_close(&vx);
+    if (vy.in)
+        af_given_view_close(&vy);
+    return st;
+}
+
+static af_status decompose(job *j, part *p, const float *d, af_error *err)
+{
+    af_status st = AF_OK;
+    const int64_t rows = af_given_height(p->base), cols = af_given_cols(p->base), R = p->rank;
+    double *s = af_calloc((uint64_t)R, sizeof *s);
+    double *u = af_calloc((uint64_t)(R * rows), sizeof *u);
+    double *v = af_calloc((uint64_t)(R * cols), sizeof *v);
+    p->a = af_arena_take(&j->arena, (uint64_t)(R * cols) * sizeof *p->a);
+    p->b = af_arena_take(&j->arena, (uint64_t)(R * rows) * sizeof *p->b);
+    if (!s || !u || !v || !p->a || !p->b)
+        AF_TRY(af_fail_nomem(err, p->base->name, (uint64_t)(R * (rows + cols)) * 12));
+    AF_TRY(af_svd(d, rows, cols, R, 0, j->pool, s, u, v, err));
+    for (int64_t k = 0; k < R; k++) {
+        const double root = sqrt(s[k]);
+        j->kept2 += s[k] * s[k];
+        for (int64_t c = 0; c < cols; c++)
+            p->a[k * cols + c] = (float)(root * v[k * cols + c]);
+        for (int64_t r = 0; r < rows; r++)
+            p->b[r * R + k] = (float)(root * u[k * rows + r]);
+    }
+done:
+    free(s);
+    free(u);
+    free(v);
+    return st;
+}
+
+static af_status add_tensor(job *j, const af_given_tensor *x, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_given_tensor *y = af_given_find(j->model, x->name);
+    const int64_t n = af_given_values(x);
+    double sum = 0;
+    if (!y || !af_given_same_shape(x, y))
+        return af_fail(err, AF_EFORMAT, "tensor '%s' is %s in '%s'", x->name,
+                       y ? "of another shape" : "missing", j->model->path);
+    float *d = af_calloc((uint64_t)n, sizeof *d);
+    if (!d)
+        return af_fail_nomem(err, x->name, (uint64_t)n * 4);
+    AF_TRY(read_delta(j, x, y, d, err));
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)d[i] * d[i];
+    if (sum != 0 && !is_linear(x)) { /* also when it is not a number */
+        j->skipped++;
+        af_say(AF_LOG_WARN, "'%s' differs, but an adapter does not hold it", x->name);
+    } else if (!isfinite(sum)) {
+        st =
+            af_fail(err, AF_EFORMAT, "the difference of tensor '%s' in '%s' and '%s' is not finite",
+                    x->name, j->base->path, j->model->path);
+    } else if (sum > 0) {
+        part *p = &j->list[j->count++];
+        *p = (part){.base = x, .model = y};
+        p->rank = AF_MIN(j->rank, AF_MIN(x->dim[0], x->dim[1]));
+        j->all2 += sum;
+        AF_TRY(decompose(j, p, d, err));
+    }
+done:
+    free(d);
+    return st;
+}
+
+/* ---- the adapter's files ---- */
+
+/* "model.layers.0.self_attn.q_proj" of the weight's name. */
+static int path_length(const part *p) { return (int)strlen(p->base->name) - 7; }
+
+static void put_targets(const job *j, json_t *config)
+{
+    json_t *list = json_array(), *ranks = json_object(), *alphas = json_object();
+    for (int i = 0; i < j->count; i++) {
+        char path[NAME_BYTES];
+        snprintf(path, sizeof path, "%.*s", path_length(&j->list[i]), j->list[i].base->name);
+        json_array_append_new(list, json_string(path));
+        if (j->list[i].rank != j->rank) { /* narrower than the rank */
+            json_object_set_new(ranks, path, json_integer(j->list[i].rank));
+            json_object_set_new(alphas, path, json_integer(j->list[i].rank));
+        }
+    }
+    json_object_set_new(config, "target_modules", list);
+    json_object_set_new(config, "rank_pattern", ranks);
+    json_object_set_new(config, "alpha_pattern", alphas);
+}
+
+static af_status write_config(const job *j, const af_folder *f, const char *base, af_error *err)
+{
+    json_t *c = json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:b, s:b, s:b, s:b, s:n, s:s, s:b, s:n}",
+                          "base_model_name_or_path", base, "peft_type", "LORA", "task_type",
+                          "CAUSAL_LM", "r", j->rank, "lora_alpha", j->rank, "lora_dropout", 0.0,
+                          "use_rslora", 0, "use_dora", 0, "inference_mode", 1, "fan_in_fan_out", 0,
+                          "modules_to_save", "bias", "none", "init_lora_weights", 1, "revision");
+    if (!c)
+        return af_fail_nomem(err, "adapter_config.json", 0);
+    put_targets(j, c);
+    const af_status st = af_folder_json(f, "adapter_config.json", c, err);
+    json_decref(c);
+    return st;
+}
+
+static af_status write_values(const job *j, const af_folder *f, af_error *err)
+{
+    af_status st = AF_OK;
+    af_safetensors_writer *w = NULL;
+    char name[NAME_BYTES];
+    char *path = af_path_join(f->temp, "adapter_model.safetensors");
+    if (!path)
+        return af_fail_nomem(err, "a path", 0);
+    AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
+    for (int i = 0; i < j->count; i++) {
+        const part *p = &j->list[i];
+        const int64_t cols = af_given_cols(p->base), rows = af_given_height(p->base);
+        snprintf(name, sizeof name, "base_model.model.%.*s.lora_A.weight", path_length(p),
+                 p->base->name);
+        AF_TRY(
+            af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){p->rank, cols}, 2, err));
+        snprintf(name, sizeof name, "base_model.model.%.*s.lora_B.weight", path_length(p),
+                 p->base->name);
+        AF_TRY(
+            af_safetensors_writer_add(w, name, AF_DTYPE_F32, (int64_t[]){rows, p->rank}, 2, err));
+    }
+    AF_TRY(af_safetensors_writer_begin(w, err));
+    for (int i = 0; i < j->count; i++) {
+        const part *p = &j->list[i];
+        const uint64_t R = (uint64_t)p->rank * 4;
+        AF_TRY(af_safetensors_writer_data(w, p->a, R * (uint64_t)af_given_cols(p->base), err));
+        AF_TRY(af_safetensors_writer_data(w, p->b, R * (uint64_t)af_given_height(p->base), err));
+    }
+    st = af_safetensors_writer_commit(w, err);
+    w = NULL;
+done:
+    af_safetensors_writer_abandon(w);
+    free(path);
+    return st;
+}
+
+af_status af_extract_lora(const char *base, const char *model, const char *out, int rank,
+                          int threads, double *kept, af_error *err)
+{
+    af_status st = AF_OK;
+    job j = {.rank = rank};
+    af_folder f = {0};
+    if (rank < 1 || rank > AF_ADAPTER_RANK_MAX)
+        return af_fail(err, AF_EUSAGE, "rank %d is not between 1 and %d", rank,
+                       AF_ADAPTER_RANK_MAX);
+    AF_TRY(af_given_open(&j.base, base, err));
+    AF_TRY(af_given_open(&j.model, model, err));
+    AF_TRY(af_folder_begin(&f, out, (const char *const[]){j.base->path, j.model->path}, 2, err));
+    AF_TRY(af_pool_new(&j.pool, threads, err));
+    j.list = af_calloc((uint64_t)AF_MAX(j.base->count, 1), sizeof *j.list);
+    if (!j.list)
+        AF_TRY(af_fail_nomem(err, "the tensor list", (uint64_t)j.base->count * sizeof *j.list));
+    for (int i = 0; i < j.base->count; i++)
+        AF_TRY(add_tensor(&j, &j.base->tensor[i], err));
+    if (j.count == 0)
+        AF_TRY(af_fail(err, AF_EUSAGE, "'%s' and '%s' do not differ in any linear", base, model));
+    AF_TRY(write_config(&j, &f, base, err));
+    AF_TRY(write_values(&j, &f, err));
+    AF_TRY(af_folder_commit(&f, err));
+    if (kept)
+        *kept = j.all2 > 0 ? j.kept2 / j.all2 : 1;
+done:
+    af_folder_abandon(&f);
+    free(j.list);
+    af_pool_free(j.pool);
+    af_given_close(j.base);
+    af_given_close(j.model);
+    af_arena_clear(&j.arena);
+    return st;
+}

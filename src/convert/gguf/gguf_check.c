@@ -1,0 +1,237 @@
+/* gguf_check.c - see gguf_check.h.
+ *
+ * What GGUF has no key for, a reader takes from the architecture's name. A model that departs from
+ * it would be written without a word and answer nonsense; so the file is read as any reader would,
+ * and the two descriptions are compared where a difference changes what the model computes. */
+#include "convert/gguf/gguf_check.h"
+
+#include "base/log.h"
+
+#include <math.h>
+
+typedef struct fact {
+    const char *key;
+    double want, got;
+} fact;
+
+static bool same(double a, double b) { return fabs(a - b) <= 2e-6 * AF_MAX(fabs(a), fabs(b)); }
+
+static af_status differs(const char *key, double want, double got, af_error *err)
+{
+    return af_fail(err, AF_EUNSUPPORTED,
+                   "GGUF cannot describe this model: %s is %.9g, and the file would be read as "
+                   "%.9g",
+                   key, want, got);
+}
+
+static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_error *err)
+{
+    const fact facts[] = {
+        {"vocab_size", (double)a->vocab, (double)b->vocab},
+        {"hidden_size", (double)a->width, (double)b->width},
+        {"intermediate_size", (double)a->ffn, (double)b->ffn},
+        {"num_hidden_layers", a->layers, b->layers},
+        {"num_attention_heads", a->heads, b->heads},
+        {"num_key_value_heads", a->kv_heads, b->kv_heads},
+        {"head_dim", a->head_dim, b->head_dim},
+        {"partial_rotary_factor (rotated values)", a->rotary_dim, b->rotary_dim},
+        {"num_experts", a->experts, b->experts},
+        {"num_experts_per_tok", a->experts_used, b->experts_used},
+        {"moe_intermediate_size", (double)a->expert_ffn, (double)b->expert_ffn},
+        {"norm_topk_prob", a->norm_topk && a->experts, b->norm_topk && b->experts},
+        {"tie_word_embeddings", a->tied, b->tied},
+        {"rms_norm_eps", a->eps, b->eps},
+        {"the scale of attention (query_pre_attn_scalar, attention_multiplier)", a->attn_scale,
+         b->attn_scale},
+        {"attn_logit_softcapping", a->attn_softcap, b->attn_softcap},
+        {"final_logit_softcapping", a->logit_softcap, b->logit_softcap},
+        {"embedding_multiplier", a->embed_scale, b->embed_scale},
+        {"residual_multiplier", a->residual_scale, b->residual_scale},
+        {"logits_scaling", a->logit_scale, b->logit_scale},
+        {"max_position_embeddings", (double)a->max_positions, (double)b->max_positions},
+        {"the number of tensors (attention_bias, mlp_bias, norms)", a->tensors, b->tensors},
+    };
+    for (size_t i = 0; i < AF_LEN(facts); i++)
+        if (!same(facts[i].want, facts[i].got))
+            return differs(facts[i].key, facts[i].want, facts[i].got, err);
+    return AF_OK;
+}
+
+static const char *act_name(af_act a)
+{
+    return a == AF_ACT_SILU        ? "silu"
+           : a == AF_ACT_GELU_TANH ? "gelu_pytorch_tanh"
+           : a == AF_ACT_GELU      ? "gelu"
+                                   : "relu";
+}
+
+static bool has_window(const af_model_spec *s)
+{
+    for (int i = 0; i < s->layers; i++)
+        if (s->layer[i].window)
+            return true;
+    return false;
+}
+
+/* A file without any window is read with full attention, which is right for short texts: that is
+ * said. Another pattern of windows is wrong for all but the shortest. */
+static af_status check_windows(const af_model_spec *a, const af_model_spec *b, af_error *err)
+{
+    if (has_window(a) && !has_window(b)) {
+        int i = 0;
+        while (!a->layer[i].window)
+            i++;
+        af_say(AF_LOG_WARN,
+               "GGUF knows no sliding window for architecture '%s': beyond %d tokens the file "
+               "attends to more than the model did",
+               a->arch->gguf, a->layer[i].window);
+        return AF_OK;
+    }
+    for (int i = 0; i < a->layers; i++)
+        if (a->layer[i].window != b->layer[i].window)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "GGUF cannot describe this model: the window of layer %d "
+                           "(sliding_window, layer_types) is %d, and the file would be read as %d",
+                           i, a->layer[i].window, b->layer[i].window);
+    return AF_OK;
+}
+
+static const af_rope_config *rope_of(const af_model_spec *s, int layer)
+{
+    return s->layer[layer].rope < 0 ? NULL : &s->rope[s->layer[layer].rope];
+}
+
+/* Frequencies for a short text and for one of full length, and the scale of cos and sin. */
+static af_status check_rope(const af_model_spec *a, const af_model_spec *b, int layer,
+                            af_error *err)
+{
+    enum { HALF_MAX = 4096 };
+    const af_rope_config *x = rope_of(a, layer), *y = rope_of(b, layer);
+    const int half = a->rotary_dim / 2;
+    static const char *const where[] = {"short", "long"};
+    float f[HALF_MAX], g[HALF_MAX];
+    if (!x != !y)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "GGUF cannot describe this model: layer %d has %s rotary embedding "
+                       "(no_rope_layers), and the file would be read with%s",
+                       layer, x ? "a" : "no", y ? " one" : "out");
+    if (!x || half > HALF_MAX)
+        return AF_OK;
+    if (!same(af_rope_scale(x), af_rope_scale(y)))
+        return differs("the scale of rotary embedding (attention_factor, mscale)", af_rope_scale(x),
+                       af_rope_scale(y), err);
+    for (int k = 0; k < 2; k++) {
+        const int64_t length = k ? a->max_positions : 1;
+        af_rope_inv_freq(f, x, a->rope_dim, a->max_positions, length);
+        af_rope_inv_freq(g, y, b->rope_dim, b->max_positions, length);
+        for (int i = 0; i < half; i++)
+            if (fabsf(f[i] - g[i]) > 1e-5f * fabsf(f[i]))
+                return af_fail(err, AF_EUNSUPPORTED,
+                               "GGUF cannot describe this model: with rope_scaling '%s' frequency "
+                               "%d of layer %d is %.9g for a %s text, and the file would be read "
+                               "as %.9g",
+                               af_rope_type_name(x->type), i, layer, (double)f[i], where[k],
+                               (double)g[i]);
+    }
+    return AF_OK;
+}
+
+static af_status check_layers(const af_model_spec *a, const af_model_spec *b, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(check_windows(a, b, err));
+    for (int i = 0; i < a->layers; i++) {
+        if (a->layer[i].moe != b->layer[i].moe)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "GGUF cannot describe this model: layer %d has %s experts "
+                           "(decoder_sparse_step, mlp_only_layers), and the file would be read "
+                           "with%s",
+                           i, a->layer[i].moe ? "its" : "no", b->layer[i].moe ? " them" : "out");
+        /* every layer of one kind has the same rotation as the first of it */
+        if (i == 0 || a->layer[i].rope != a->layer[i - 1].rope ||
+            b->layer[i].rope != b->layer[i - 1].rope)
+            AF_TRY(check_rope(a, b, i, err));
+    }
+done:
+    return st;
+}
+
+/* What llama.cpp's loader of an architecture takes beyond weights, norms and biases of q, k and v:
+ * a file with a tensor it does not know is refused there. */
+typedef struct taker {
+    const char *arch;
+    bool biases;  /* of the output projection and the mlp */
+    bool freqs;   /* rope_freqs: llama3 scaling */
+    bool factors; /* rope_factors_short and _long */
+    bool tied, untied;
+} taker;
+
+static const taker *taker_of(const char *arch)
+{
+    static const taker list[] = {
+        {"llama", true, true, true, true, true},      {"granite", true, true, true, true, true},
+        {"phi3", false, false, true, true, true},     {"gemma", false, false, false, true, false},
+        {"gemma2", false, false, false, true, false}, {"olmo2", false, false, false, false, true},
+        {"others", false, false, false, true, true},
+    };
+    size_t i = 0;
+    while (i + 1 < AF_LEN(list) && strcmp(list[i].arch, arch) != 0)
+        i++;
+    return &list[i];
+}
+
+static bool has_slot(const af_model_spec *s, af_slot slot)
+{
+    for (int i = 0; i < s->tensors; i++)
+        if (s->tensor[i].slot == slot)
+            return true;
+    return false;
+}
+
+af_status af_gguf_check_taken(const af_model_spec *s, af_error *err)
+{
+    const taker *t = taker_of(s->arch->gguf);
+    const bool mlp_bias = has_slot(s, AF_SLOT_GATE_BIAS) || has_slot(s, AF_SLOT_UP_BIAS) ||
+                          has_slot(s, AF_SLOT_DOWN_BIAS);
+    const char *what = NULL;
+    if (!t->biases && has_slot(s, AF_SLOT_O_BIAS))
+        what = "o_proj.bias (attention_bias)";
+    else if (!t->biases && mlp_bias)
+        what = "biases of the mlp (mlp_bias)";
+    else if (!t->freqs && s->rope[0].type == AF_ROPE_LLAMA3)
+        what = "rope_scaling of type 'llama3'";
+    else if (!t->factors && s->rope[0].type == AF_ROPE_LONGROPE)
+        what = "rope_scaling of type 'longrope'";
+    else if (!t->tied && s->tied)
+        what = "head that is the embedding (tie_word_embeddings true)";
+    else if (!t->untied && !s->tied)
+        what = "head of its own (tie_word_embeddings false)";
+    if (!what)
+        return AF_OK;
+    return af_fail(err, AF_EUNSUPPORTED,
+                   "GGUF cannot describe this model: llama.cpp knows no %s for architecture '%s'",
+                   what, s->arch->gguf);
+}
+
+af_status af_gguf_check_said(const af_model_spec *want, const char *path, af_error *err)
+{
+    af_status st = AF_OK;
+    af_gguf *g = NULL;
+    af_hf_config c = {0};
+    af_model_spec got = {0};
+    AF_TRY(af_gguf_open(&g, path, err));
+    AF_TRY(af_hf_config_from_gguf(&c, g, err));
+    AF_TRY(af_model_spec_init(&got, &c, err));
+    AF_TRY(check_sizes(want, &got, err));
+    if (want->act != got.act)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                       "GGUF cannot describe this model: hidden_act is '%s', and the file would be "
+                       "read as '%s'",
+                       act_name(want->act), act_name(got.act)));
+    AF_TRY(check_layers(want, &got, err));
+done:
+    af_model_spec_clear(&got);
+    af_hf_config_clear(&c);
+    af_gguf_close(g);
+    return st;
+}

@@ -1,0 +1,343 @@
+#define _GNU_SOURCE /* strcasestr */
+/* gguf_meta.c - general.* and ARCH.* keys; see gguf_meta.h. */
+#include "convert/gguf/gguf_meta.h"
+
+#include "base/log.h"
+#include "convert/input/gguf_text.h"
+#include "convert/output/folder_out.h"
+
+#include <ctype.h>
+#include <math.h>
+
+#define FILE_BYTES_MAX (UINT64_C(256) << 20)
+
+typedef struct put {
+    af_gguf_writer *w;
+    const char *arch;
+    af_status st;
+    af_error *err;
+} put;
+
+static const char *key_of(const put *p, char *buf, size_t size, const char *suffix)
+{
+    snprintf(buf, size, "%s.%s", p->arch, suffix);
+    return buf;
+}
+
+static void put_u32(put *p, const char *suffix, int64_t v)
+{
+    char key[128];
+    if (p->st == AF_OK)
+        p->st = af_gguf_put_u32(p->w, key_of(p, key, sizeof key, suffix), (uint32_t)v, p->err);
+}
+
+static void put_f32(put *p, const char *suffix, double v)
+{
+    char key[128];
+    if (p->st == AF_OK)
+        p->st = af_gguf_put_f32(p->w, key_of(p, key, sizeof key, suffix), (float)v, p->err);
+}
+
+static void put_str(put *p, const char *key, const char *s)
+{
+    if (p->st == AF_OK)
+        p->st = af_gguf_put_str(p->w, key, s, strlen(s), p->err);
+}
+
+void af_model_title(char *out, size_t size, const char *folder)
+{
+    size_t n = 0;
+    bool start = true;
+    while (*folder && n + 1 < size) {
+        const char *end = folder + strcspn(folder, "- ");
+        bool lower = true, digit = isdigit((unsigned char)*folder) != 0, any = false;
+        for (const char *c = folder; c < end; c++) {
+            lower &= !isupper((unsigned char)*c);
+            any |= islower((unsigned char)*c) != 0;
+        }
+        digit |= *folder == 'v' && isdigit((unsigned char)folder[1]);
+        for (const char *c = folder; c < end && n + 1 < size; c++) {
+            out[n++] = start && lower && any && !digit ? (char)toupper((unsigned char)*c) : *c;
+            start = !isalpha((unsigned char)*c);
+        }
+        folder = end + strspn(end, "- ");
+        start = true;
+        if (*folder && n + 1 < size)
+            out[n++] = ' ';
+    }
+    out[n] = '\0';
+}
+
+void af_size_label(char *out, size_t size, int64_t params)
+{
+    const double n = (double)params;
+    const double scaled = n > 1e12 ? n / 1e12 : n > 1e9 ? n / 1e9 : n > 1e6 ? n / 1e6 : n / 1e3;
+    const char suffix = n > 1e12 ? 'T' : n > 1e9 ? 'B' : n > 1e6 ? 'M' : 'K';
+    snprintf(out, size, "%.*f%c", scaled < 9.5 ? 1 : 0, scaled, suffix);
+}
+
+static bool has_key(const af_hf_config *c, const char *key)
+{
+    const json_t *raw = (const json_t *)c->raw;
+    const json_t *text = json_object_get(raw, "text_config");
+    const json_t *v = json_object_get(text ? text : raw, key);
+    return v && !json_is_null(v);
+}
+
+/* Two sets of factors (tensors) and how much attention grows; phi3 always says the old length. */
+static void put_longrope(put *p, const af_hf_config *c)
+{
+    const af_rope_config *r = &c->rope;
+    const int64_t old = r->original_max_position_embeddings;
+    put_u32(p, "rope.scaling.original_context_length", old ? old : c->max_position_embeddings);
+    if (r->type != AF_ROPE_LONGROPE || old < 2)
+        return;
+    const double scale = (double)c->max_position_embeddings / (double)old;
+    const double attn = r->attention_factor > 0 ? r->attention_factor
+                        : scale <= 1            ? 1
+                                                : sqrt(1 + log(scale) / log((double)old));
+    put_f32(p, "rope.scaling.attn_factor", attn);
+}
+
+static void put_rope_scaling(put *p, const af_hf_config *c)
+{
+    const af_rope_config *r = &c->rope;
+    char key[128];
+    if (r->type == AF_ROPE_LINEAR || r->type == AF_ROPE_YARN) {
+        put_str(p, key_of(p, key, sizeof key, "rope.scaling.type"),
+                r->type == AF_ROPE_LINEAR ? "linear" : "yarn");
+        put_f32(p, "rope.scaling.factor", r->factor);
+    }
+    if (r->type == AF_ROPE_YARN) {
+        put_u32(p, "rope.scaling.original_context_length",
+                r->original_max_position_embeddings ? r->original_max_position_embeddings
+                                                    : c->max_position_embeddings);
+        /* llama.cpp multiplies with what yarn prescribes for the factor: only the rest is said */
+        const double rest = af_rope_scale(r) / af_yarn_scale(r->factor);
+        if (fabs(rest - 1) > 1e-6)
+            put_f32(p, "rope.scaling.attn_factor", rest);
+        if (r->beta_fast != 32)
+            put_f32(p, "rope.scaling.yarn_beta_fast", r->beta_fast);
+        if (r->beta_slow != 1)
+            put_f32(p, "rope.scaling.yarn_beta_slow", r->beta_slow);
+    }
+    if (r->type == AF_ROPE_LONGROPE && strcmp(p->arch, "phi3") != 0) {
+        put_str(p, key_of(p, key, sizeof key, "rope.scaling.type"), "longrope");
+        put_longrope(p, c);
+    }
+}
+
+static void put_family(put *p, const af_model_spec *s, const af_hf_config *c)
+{
+    const char *a = p->arch;
+    const bool gemma = strncmp(a, "gemma", 5) == 0;
+    if (strcmp(a, "llama") == 0 || strcmp(a, "smollm3") == 0 || strcmp(a, "granite") == 0) {
+        put_u32(p, "vocab_size", c->vocab_size);
+        put_u32(p, "rope.dimension_count", s->rotary_dim);
+    }
+    if (strcmp(a, "phi3") == 0) {
+        put_u32(p, "rope.dimension_count", s->rotary_dim);
+        put_longrope(p, c);
+        put_u32(p, "attention.sliding_window", c->sliding_window);
+    }
+    if ((gemma || strcmp(a, "olmo2") == 0) && c->sliding_window)
+        put_u32(p, "attention.sliding_window", c->sliding_window);
+    if (c->has_local_rope)
+        put_f32(p, "rope.freq_base_swa", c->local_rope.theta);
+    if (c->attn_logit_softcapping > 0)
+        put_f32(p, "attn_logit_softcapping", c->attn_logit_softcapping);
+    if (c->final_logit_softcapping > 0)
+        put_f32(p, "final_logit_softcapping", c->final_logit_softcapping);
+    if (strcmp(a, "granite") == 0) {
+        put_f32(p, "attention.scale", s->attn_scale);
+        put_f32(p, "embedding_scale", c->embedding_multiplier);
+        put_f32(p, "residual_scale", c->residual_multiplier);
+        put_f32(p, "logit_scale", c->logits_scaling);
+    }
+    if (c->num_experts) {
+        put_u32(p, "expert_count", c->num_experts);
+        put_u32(p, "expert_used_count", c->num_experts_per_tok);
+        put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
+    }
+}
+
+/* llama.cpp refuses a file whose name has "phi3" in it when the vocabulary lacks a token of the
+ * original: then the name is written with a blank. */
+static void part_phi3(char *title, size_t size, const char *dir)
+{
+    char *at = strcasestr(title, "phi3");
+    char *path = at ? af_path_join(dir, "tokenizer.json") : NULL, *text = NULL;
+    uint64_t n;
+    if (!path)
+        return;
+    const bool whole = af_file_exists(path) &&
+                       af_file_read(&text, &n, path, FILE_BYTES_MAX, NULL) == AF_OK &&
+                       strstr(text, "\"<|endoftext|>\"") && strstr(text, "\"</s>\"");
+    const size_t tail = strlen(at + 3) + 1;
+    if (!whole && (size_t)(at - title) + 4 + tail <= size) {
+        memmove(at + 4, at + 3, tail);
+        at[3] = ' ';
+    }
+    free(path);
+    free(text);
+}
+
+af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_hf_config *c,
+                           const char *dir, int file_type, af_error *err)
+{
+    put p = {.w = w, .arch = s->arch->gguf, .err = err};
+    char title[256], label[32];
+    const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
+    const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
+    if (c->rope.type == AF_ROPE_DYNAMIC)
+        af_say(AF_LOG_WARN,
+               "GGUF has no rope scaling of type 'dynamic': the file is right up to %" PRId64
+               " tokens",
+               c->max_position_embeddings);
+    af_model_title(title, sizeof title, af_path_name(dir));
+    part_phi3(title, sizeof title, dir);
+    af_size_label(label, sizeof label, s->params);
+    put_str(&p, "general.architecture", p.arch);
+    put_str(&p, "general.type", "model");
+    put_str(&p, "general.name", title);
+    put_str(&p, "general.size_label", label);
+    put_u32(&p, "block_count", s->layers);
+    put_u32(&p, "context_length", c->max_position_embeddings);
+    put_u32(&p, "embedding_length", s->width);
+    put_u32(&p, "feed_forward_length", s->ffn);
+    put_u32(&p, "attention.head_count", s->heads);
+    put_u32(&p, "attention.head_count_kv", s->kv_heads);
+    put_rope_scaling(&p, c);
+    if (!gemma || c->has_local_rope || c->rope.theta != 10000)
+        put_f32(&p, "rope.freq_base", c->rope.theta);
+    put_f32(&p, "attention.layer_norm_rms_epsilon", c->rms_norm_eps);
+    if (own_head) {
+        put_u32(&p, "attention.key_length", s->head_dim);
+        put_u32(&p, "attention.value_length", s->head_dim);
+    }
+    put_family(&p, s, c);
+    if (p.st == AF_OK)
+        p.st = af_gguf_put_u32(w, "general.file_type", (uint32_t)file_type, err);
+    if (p.st == AF_OK)
+        p.st = af_gguf_put_u32(w, "general.quantization_version", 2, err);
+    return p.st;
+}
+
+/* ---- carried files ---- */
+
+static af_status put_file(af_gguf_writer *w, const char *dir, const char *name, const char *key,
+                          af_error *err)
+{
+    af_status st = AF_OK;
+    char *path = af_path_join(dir, name), *text = NULL;
+    uint64_t n = 0;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(name));
+    if (af_file_exists(path)) {
+        AF_TRY(af_file_read(&text, &n, path, FILE_BYTES_MAX, err));
+        AF_TRY(af_gguf_put_str(w, key, text, n, err));
+    }
+done:
+    free(path);
+    free(text);
+    return st;
+}
+
+/* Where the file is taken from: what goes with tokenizer and template from the adapter's folder,
+ * where it has them. */
+static const char *home_of(const char *name, const af_gguf_homes *h)
+{
+    const bool config = strcmp(name, "tokenizer_config.json") == 0;
+    if (strcmp(name, "chat_template.jinja") == 0 || (config && !h->tokens))
+        return h->texts ? h->texts : h->dir;
+    return h->tokens && (config || strcmp(name, "special_tokens_map.json") == 0 ||
+                         strcmp(name, "added_tokens.json") == 0)
+               ? h->tokens
+               : h->dir;
+}
+
+bool af_gguf_is_template_key(const char *key)
+{
+    return strcmp(key, "tokenizer.chat_template") == 0 ||
+           strcmp(key, AF_GGUF_FILE_KEY "tokenizer_config.json") == 0 ||
+           strcmp(key, AF_GGUF_FILE_KEY "chat_template.jinja") == 0;
+}
+
+af_status af_gguf_put_template(af_gguf_writer *w, const char *texts, af_error *err)
+{
+    af_status st = AF_OK;
+    char *text = NULL;
+    AF_TRY(af_folder_template(&text, texts, err));
+    if (text)
+        AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template", text, strlen(text), err));
+    AF_TRY(
+        put_file(w, texts, "tokenizer_config.json", AF_GGUF_FILE_KEY "tokenizer_config.json", err));
+    AF_TRY(put_file(w, texts, "chat_template.jinja", AF_GGUF_FILE_KEY "chat_template.jinja", err));
+done:
+    free(text);
+    return st;
+}
+
+af_status af_gguf_put_files(af_gguf_writer *w, const af_gguf_homes *h, bool whole, af_error *err)
+{
+    static const char *const names[] = {"config.json",           "generation_config.json",
+                                        "tokenizer_config.json", "special_tokens_map.json",
+                                        "added_tokens.json",     "chat_template.jinja"};
+    af_status st = AF_OK;
+    char key[128];
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        snprintf(key, sizeof key, AF_GGUF_FILE_KEY "%s", names[i]);
+        AF_TRY(put_file(w, home_of(names[i], h), names[i], key, err));
+    }
+    if (whole)
+        AF_TRY(put_file(w, h->tokens ? h->tokens : h->dir, "tokenizer.json", AF_GGUF_TOKENIZER_KEY,
+                        err));
+done:
+    return st;
+}
+
+/* ---- chat template ---- */
+
+/* The template inside tokenizer_config.json: a string, or the "default" of a list. */
+static const char *inner_template(const json_t *config)
+{
+    const json_t *t = json_object_get(config, "chat_template");
+    if (json_is_string(t))
+        return json_string_value(t);
+    for (size_t i = 0; i < json_array_size(t); i++) {
+        const json_t *one = json_array_get(t, i);
+        const char *name = json_string_value(json_object_get(one, "name"));
+        if (name && strcmp(name, "default") == 0)
+            return json_string_value(json_object_get(one, "template"));
+    }
+    return NULL;
+}
+
+af_status af_folder_template(char **text, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    json_t *config = NULL;
+    uint64_t n;
+    char *path = af_path_join(dir, "chat_template.jinja");
+    *text = NULL;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_json_read(&config, dir, "tokenizer_config.json", err));
+    const char *inner = inner_template(config);
+    if (af_file_exists(path)) {
+        AF_TRY(af_file_read(text, &n, path, UINT64_C(4) << 20, err));
+        if (inner && strcmp(inner, *text) != 0)
+            af_say(AF_LOG_WARN,
+                   "%s: chat_template.jinja and the template in tokenizer_config.json differ; the "
+                   "former is used, as transformers does",
+                   dir);
+    } else if (inner) {
+        *text = af_strdup(inner);
+        if (!*text)
+            AF_TRY(af_fail_nomem(err, "a template", strlen(inner)));
+    }
+done:
+    json_decref(config);
+    free(path);
+    return st;
+}

@@ -1,0 +1,44 @@
+/* gguf_meta.h - the metadata of a GGUF file from a model folder: architecture, tokenizer, template.
+ */
+#ifndef AF_GGUF_META_H
+#define AF_GGUF_META_H
+
+#include "format/weights/gguf.h"
+#include "model/arch.h"
+
+/* general.* and ARCH.* keys. `dir` is the model's folder, whose name is the model's. */
+AF_CHECKED af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s,
+                                      const af_hf_config *c, const char *dir, int file_type,
+                                      af_error *err);
+/* Where the texts of a model lie; see af_given. */
+typedef struct af_gguf_homes {
+    const char *dir;    /* the model's */
+    const char *texts;  /* the chat template's, or NULL: the model's */
+    const char *tokens; /* the tokenizer's, or NULL: the model's */
+} af_gguf_homes;
+
+/* tokenizer.* keys; `rows` is the height of the embedding. Nothing when there is no tokenizer.json
+ * (says so in the log). */
+AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_gguf_homes *h,
+                                           const af_hf_config *c, int64_t rows, af_error *err);
+/* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json.
+ */
+AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const af_gguf_homes *h, bool whole,
+                                       af_error *err);
+/* The keys that af_gguf_put_template writes: the chat template of a folder, and the files with it.
+ */
+bool af_gguf_is_template_key(const char *key);
+AF_CHECKED af_status af_gguf_put_template(af_gguf_writer *w, const char *texts, af_error *err);
+/* The chat template of a folder as llama.cpp's key has it: *text malloc'ed, NULL when there is
+ * none. A template in both places that differs is named in the log; transformers' choice is taken.
+ */
+AF_CHECKED af_status af_folder_template(char **text, const char *dir, af_error *err);
+/* "Qwen2.5 0.5B Instruct" from "Qwen2.5-0.5B-Instruct". */
+void af_model_title(char *out, size_t size, const char *folder);
+/* "1.5B", "135M", "127K". */
+void af_size_label(char *out, size_t size, int64_t params);
+/* llama.cpp's name for a pre_tokenizer of a tokenizer.json, or NULL. `model_type` decides between
+ * names that stand for the same split. Static storage. */
+struct json_t;
+const char *af_pre_name_of(const struct json_t *tokenizer, const char *model_type);
+#endif

@@ -1,0 +1,534 @@
+/* gguf_model.c - see gguf_model.h.
+ *
+ * A tensor of the file is rows of a tensor of the spec in another order: q and k interleaved for
+ * llama, gates and ups of experts apart. Rows are read, encoded, measured and written by every
+ * thread for itself; memory is a few megabytes whatever the model. */
+#include "convert/gguf/gguf_model.h"
+
+#include "base/log.h"
+#include "convert/gguf/gguf_check.h"
+#include "convert/gguf/gguf_meta.h"
+#include "convert/input/adapter_apply.h"
+#include "convert/input/gguf_text.h"
+#include "convert/output/convert_report.h"
+#include "convert/output/folder_out.h"
+#include "tensor/codec.h"
+
+#include <math.h>
+
+enum { NAME_BYTES = 256, PIECE_VALUES = 1 << 16, SCRATCH_VALUES = 1 << 12 };
+
+typedef struct target {
+    char name[NAME_BYTES];
+    af_dtype dtype;
+    int ndim, layer;
+    int64_t dim[3], rows, cols;
+    int spec;             /* -1: `values` or `raw` */
+    int64_t heads;        /* rows interleaved per head */
+    int part, expert_ffn; /* experts: part 0 gates, 1 ups of [X][2F][D]; -1 = plain */
+    float add;            /* gemma norms */
+    float *values;        /* computed here */
+    const af_stored *raw; /* copied as it is */
+    bool fell_back;
+} target;
+
+typedef struct worker {
+    float *x;       /* scratch_rows of values and one decoded row */
+    uint8_t *bytes; /* of one piece, encoded */
+    af_status st;
+    af_error err;
+} worker;
+
+typedef struct job {
+    af_given *in;
+    const af_model_spec *spec;
+    const af_gguf_model_opts *o;
+    af_mix_model mix;
+    target *list;
+    int count;
+    af_pool *pool;
+    af_gguf_writer *w;
+    af_convert_report *report;
+    /* the tensor at work */
+    const target *t;
+    const float *importance; /* of the rows of one matrix; experts: one after another */
+    int64_t importance_rows; /* rows that share one, then the next begins */
+    int64_t piece_rows, scratch_rows;
+    uint64_t row_bytes, offset; /* offset: of the tensor in the file */
+    worker *worker;             /* one for each thread */
+    af_error_sums *sums;        /* one for each piece */
+    af_arena arena, room;       /* room: of the tensor at work */
+} job;
+
+/* ---- what goes into the file ---- */
+
+static target *add(job *j, const char *name, int ndim, int64_t a, int64_t b, int64_t c, int layer)
+{
+    target *t = &j->list[j->count++];
+    *t = (target){.ndim = ndim, .layer = layer, .dim = {a, b, c}, .spec = -1, .part = -1};
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->cols = t->dim[ndim - 1];
+    t->rows = ndim == 1 ? 1 : ndim == 2 ? a : a * b;
+    t->dtype = af_mix_type(j->o->mix, &j->mix, name, ndim, t->cols, layer, &t->fell_back);
+    return t;
+}
+
+static void list_tensor(job *j, int i)
+{
+    const af_tensor_spec *s = &j->spec->tensor[i];
+    const af_arch *arch = j->spec->arch;
+    char name[NAME_BYTES];
+    if (s->slot == AF_SLOT_EXPERTS_GATE_UP) {
+        for (int part = 0; part < 2; part++) {
+            snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", s->layer,
+                     part ? "up" : "gate");
+            target *t = add(j, name, 3, s->dim[0], s->dim[1] / 2, s->dim[2], s->layer);
+            t->spec = i;
+            t->part = part;
+            t->expert_ffn = (int)(s->dim[1] / 2);
+        }
+        return;
+    }
+    target *t = add(j, s->gguf, s->ndim, s->dim[0], s->dim[1], s->dim[2], s->layer);
+    t->spec = i;
+    t->heads = arch->gguf_permuted ? s->row_heads : 0;
+    t->add = s->ndim == 1 && strstr(s->gguf, "norm") && arch->gguf_norm_one ? 1.0f : 0.0f;
+}
+
+/* What llama3 scaling divides each frequency by. */
+static void llama3_factors(const af_rope_config *r, int dim, float *out)
+{
+    const double old = (double)r->original_max_position_embeddings;
+    const double low = old / r->low_freq_factor, high = old / r->high_freq_factor;
+    for (int i = 0; i < dim / 2; i++) {
+        const float freq = 1.0f / (float)pow(r->theta, (double)(2 * i) / dim);
+        const double wave = 2 * 3.14159265358979323846 / (double)freq;
+        const double smooth =
+            (old / wave - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
+        out[i] = (float)(wave < high  ? 1
+                         : wave > low ? r->factor
+                                      : 1 / ((1 - smooth) / r->factor + smooth));
+    }
+}
+
+static af_status add_factors(job *j, const char *name, const double *from, int n, af_error *err)
+{
+    float *v = af_arena_take(&j->arena, (uint64_t)n * sizeof *v);
+    if (!v)
+        return af_fail_nomem(err, name, (uint64_t)n * 4);
+    for (int i = 0; from && i < n; i++)
+        v[i] = (float)from[i];
+    if (!from)
+        llama3_factors(&j->in->config.rope, j->spec->rotary_dim, v);
+    add(j, name, 1, n, 1, 1, -1)->values = v;
+    return AF_OK;
+}
+
+static af_status list_rope(job *j, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_rope_config *r = &j->in->config.rope;
+    if (af_given_is_gguf(j->in)) { /* as they are */
+        for (int i = 0; i < af_weights_count(j->in->weights); i++) {
+            const af_stored *s = af_weights_at(j->in->weights, i);
+            if (strncmp(s->name, "rope_", 5) == 0 && s->ndim == 1) {
+                target *t = add(j, s->name, 1, s->dim[0], 1, 1, -1);
+                t->raw = s;
+                t->dtype = s->dtype;
+            }
+        }
+        return AF_OK;
+    }
+    if (r->type == AF_ROPE_LLAMA3)
+        AF_TRY(add_factors(j, "rope_freqs.weight", NULL, j->spec->rotary_dim / 2, err));
+    if (r->type == AF_ROPE_LONGROPE && r->short_factor && r->long_factor) {
+        AF_TRY(add_factors(j, "rope_factors_long.weight", r->long_factor, r->long_count, err));
+        AF_TRY(add_factors(j, "rope_factors_short.weight", r->short_factor, r->short_count, err));
+    }
+done:
+    return st;
+}
+
+static af_status list_all(job *j, af_error *err)
+{
+    const af_model_spec *s = j->spec;
+    const uint64_t most =
+        (uint64_t)s->tensors * 2 + 8 +
+        (uint64_t)(af_given_is_gguf(j->in) ? af_weights_count(j->in->weights) : 0);
+    j->list = af_arena_take(&j->arena, most * sizeof *j->list);
+    if (!j->list)
+        return af_fail_nomem(err, "the tensor list", most * sizeof *j->list);
+    j->mix = (af_mix_model){.layers = s->layers,
+                            .experts = s->experts,
+                            .gqa = s->kv_heads ? s->heads / s->kv_heads : 1,
+                            .tied = s->tied,
+                            .has_imatrix = j->o->imatrix != NULL,
+                            .pure = j->o->pure};
+    for (int i = 0; i < s->tensors; i++)
+        list_tensor(j, i);
+    return list_rope(j, err);
+}
+
+/* ---- values ---- */
+
+/* Which row of the spec's tensor is row r of the file's. */
+static int64_t spec_row(const target *t, int64_t r)
+{
+    if (t->heads) {
+        const int64_t E = t->rows / t->heads, h = r / E, i = r % E / 2, half = r % 2;
+        return h * E + half * (E / 2) + i;
+    }
+    if (t->part >= 0) {
+        const int64_t F = t->expert_ffn;
+        return r / F * 2 * F + t->part * F + r % F;
+    }
+    return r;
+}
+
+static void read_base(const job *j, int64_t from, int64_t n, float *out)
+{
+    const target *t = j->t;
+    const bool plain = !t->heads && t->part < 0;
+    for (int64_t r = 0; r < n; r += plain ? n : 1) {
+        const int64_t rows = plain ? n : 1;
+        const af_status st = af_source_rows(j->in->source, t->spec, spec_row(t, from + r), rows,
+                                            out + r * t->cols, NULL);
+        assert(st == AF_OK); /* it can only fail while quantising */
+        (void)st;
+    }
+}
+
+static void apply_adapter(const job *j, int64_t from, int64_t n, float *out)
+{
+    const target *t = j->t;
+    const af_adapter *a = j->in->adapter;
+    const int m = j->spec->tensor[t->spec].module;
+    if (a->saved[t->spec]) {
+        for (int64_t r = 0; r < n; r++)
+            memcpy(out + r * t->cols, a->saved[t->spec] + spec_row(t, from + r) * t->cols,
+                   (size_t)t->cols * sizeof *out);
+    } else if (m >= 0 && a->module[m].rank) {
+        const bool embedding = j->spec->module[m].group == AF_GROUP_EMBED;
+        for (int64_t r = 0; r < n && embedding; r++)
+            af_adapter_apply_embedding(&a->module[m], out + r * t->cols, from + r, 1, t->cols,
+                                       t->rows);
+        for (int64_t r = 0; r < n && !embedding; r++)
+            af_adapter_apply_rows(&a->module[m], out + r * t->cols, spec_row(t, from + r), 1,
+                                  t->cols);
+    }
+}
+
+/* A vector: biases of q and k are interleaved too. */
+static void read_vector(const job *j, float *out, float *scratch)
+{
+    const target *t = j->t;
+    if (t->values) {
+        memcpy(out, t->values, (size_t)t->cols * sizeof *out);
+        return;
+    }
+    if (t->raw) {
+        af_convert(out, AF_DTYPE_F32, t->raw->data, t->raw->dtype, (uint64_t)t->cols);
+        return;
+    }
+    const float *saved = j->in->adapter ? j->in->adapter->saved[t->spec] : NULL;
+    /* Of a GGUF file, interleaved vectors are rows of one value. */
+    const int64_t rows = t->heads && af_given_is_gguf(j->in) ? t->cols : 1;
+    const target as_rows = {.rows = t->cols, .heads = t->heads, .part = -1};
+    const af_status st =
+        saved ? AF_OK : af_source_rows(j->in->source, t->spec, 0, rows, scratch, NULL);
+    assert(st == AF_OK); /* it can only fail while quantising */
+    (void)st;
+    for (int64_t i = 0; i < t->cols; i++)
+        out[i] = (saved ? saved : scratch)[spec_row(&as_rows, i)];
+    for (int64_t i = 0; i < t->cols; i++)
+        out[i] += t->add;
+}
+
+static const float *importance_of(const job *j, int64_t row)
+{
+    return j->importance ? j->importance + row / j->importance_rows * j->t->cols : NULL;
+}
+
+/* The embedding's rows are looked up, not multiplied: an entry for it means nothing. */
+static af_status find_importance(job *j, const target *t, af_error *err)
+{
+    const af_imatrix_entry *e = af_imatrix_find(j->o->imatrix, t->name);
+    const int64_t matrices = t->ndim == 3 ? t->dim[0] : 1, need = matrices * t->cols;
+    j->importance = NULL;
+    j->importance_rows = t->rows / matrices;
+    if (!e || (e->count != need && strcmp(t->name, "token_embd.weight") == 0))
+        return AF_OK;
+    if (e->count != need)
+        return af_fail(err, AF_EFORMAT,
+                       "the importance matrix has %" PRId64 " values for '%s', which has %" PRId64
+                       " columns: it is of another model",
+                       e->count, t->name, need);
+    j->importance = e->values;
+    return AF_OK;
+}
+
+/* Rows [row, row+n), as many as fit the worker's scratch: read, encode and measure them while they
+ * are in the cache. */
+static void encode_rows(job *j, int64_t row, int64_t n, uint8_t *bytes, float *x,
+                        af_error_sums *sums)
+{
+    const target *t = j->t;
+    float *back = x + j->scratch_rows * t->cols;
+    read_base(j, row, n, x);
+    if (j->in->adapter)
+        apply_adapter(j, row, n, x);
+    for (int64_t r = 0; r < n; r++) {
+        const float *from = x + r * t->cols;
+        af_codec_encode_row(t->dtype, from, bytes, t->cols, importance_of(j, row + r));
+        if (t->dtype != AF_DTYPE_F32) {
+            af_codec_decode_row(t->dtype, bytes, back, t->cols);
+            af_error_sums_measure(sums, from, back, t->cols);
+        }
+        bytes += j->row_bytes;
+    }
+}
+
+static void write_pieces(void *arg, int64_t from_piece, int64_t to_piece, int share)
+{
+    job *j = arg;
+    worker *w = &j->worker[share];
+    for (int64_t p = from_piece; p < to_piece && w->st == AF_OK; p++) {
+        const int64_t row = p * j->piece_rows, end = AF_MIN(row + j->piece_rows, j->t->rows);
+        for (int64_t r = row; r < end; r += j->scratch_rows)
+            encode_rows(j, r, AF_MIN(j->scratch_rows, end - r),
+                        w->bytes + (uint64_t)(r - row) * j->row_bytes, w->x, &j->sums[p]);
+        w->st = af_gguf_writer_fill(j->w, j->offset + (uint64_t)row * j->row_bytes, w->bytes,
+                                    (uint64_t)(end - row) * j->row_bytes, &w->err);
+    }
+}
+
+/* Sizes for the tensor at work, and the room its workers need. */
+static af_status take_room(job *j, int64_t *pieces, af_error *err)
+{
+    const target *t = j->t;
+    const int threads = af_pool_threads(j->pool);
+    j->piece_rows = AF_MIN(AF_MAX(PIECE_VALUES / t->cols, 1), t->rows);
+    j->scratch_rows = AF_MIN(AF_MAX(SCRATCH_VALUES / t->cols, 1), j->piece_rows);
+    *pieces = (t->rows + j->piece_rows - 1) / j->piece_rows;
+    const uint64_t values = (uint64_t)((j->scratch_rows + 1) * t->cols);
+    const uint64_t bytes = (uint64_t)j->piece_rows * j->row_bytes;
+    j->worker = af_arena_take(&j->room, (uint64_t)threads * sizeof *j->worker);
+    j->sums = af_arena_take(&j->room, (uint64_t)*pieces * sizeof *j->sums);
+    for (int i = 0; i < threads && j->worker && j->sums; i++) {
+        worker *w = &j->worker[i];
+        w->x = af_arena_take(&j->room, values * sizeof *w->x);
+        w->bytes = af_arena_take(&j->room, bytes);
+        if (!w->x || !w->bytes)
+            return af_fail_nomem(err, t->name, values * sizeof *w->x + bytes);
+    }
+    return j->worker && j->sums ? AF_OK : af_fail_nomem(err, t->name, bytes);
+}
+
+static af_status write_matrix(job *j, af_error_sums *all, af_error *err)
+{
+    af_status st = AF_OK;
+    const target *t = j->t;
+    int64_t pieces;
+    if (!af_dtype_bytes(t->dtype, (uint64_t)t->cols, &j->row_bytes))
+        return af_fail(err, AF_EUNSUPPORTED, "'%s': rows of %" PRId64 " do not fill blocks of %s",
+                       t->name, t->cols, af_dtype_name(t->dtype));
+    AF_TRY(take_room(j, &pieces, err));
+    j->offset = af_gguf_writer_take(j->w, (int)(t - j->list));
+    af_pool_run(j->pool, pieces, write_pieces, j);
+    for (int i = 0; i < af_pool_threads(j->pool); i++)
+        if (j->worker[i].st != AF_OK)
+            AF_TRY(af_fail(err, j->worker[i].st, "%s", j->worker[i].err.msg));
+    for (int64_t p = 0; p < pieces; p++)
+        af_error_sums_add(all, &j->sums[p]);
+done:
+    af_arena_clear(&j->room);
+    return st;
+}
+
+static void forget(const job *j, const target *t)
+{
+    const af_weights *w = af_source_weights(j->in->source);
+    const af_tensor_spec *s = &j->spec->tensor[t->spec];
+    const af_stored *stored = af_weights_find(w, af_given_is_gguf(j->in) ? s->gguf : s->name);
+    if (stored)
+        af_weights_forget(w, stored);
+}
+
+static af_status write_one(job *j, const target *t, af_error *err)
+{
+    af_status st = AF_OK;
+    af_error_sums all = {0};
+    float *vector = NULL;
+    uint64_t bytes = 0;
+    j->t = t;
+    if (t->ndim == 1) {
+        vector = af_calloc((uint64_t)t->cols, 2 * sizeof *vector);
+        if (!vector)
+            AF_TRY(af_fail_nomem(err, t->name, (uint64_t)t->cols * 4));
+        read_vector(j, vector, vector + t->cols);
+        AF_TRY(af_gguf_writer_fill(j->w, af_gguf_writer_take(j->w, (int)(t - j->list)), vector,
+                                   (uint64_t)t->cols * 4, err));
+    } else {
+        AF_TRY(find_importance(j, t, err));
+        AF_TRY(write_matrix(j, &all, err));
+        forget(j, t);
+    }
+    AF_TRY(af_error_sums_check(&all, t->name, t->dtype, err));
+    (void)af_dtype_bytes(t->dtype, (uint64_t)(t->rows * t->cols), &bytes);
+    af_convert_row *row = af_convert_report_add(j->report, t->name, af_dtype_name(t->dtype),
+                                                t->rows * t->cols, bytes);
+    if (row && t->dtype != AF_DTYPE_F32)
+        af_error_sums_report(&all, row);
+done:
+    free(vector);
+    return st;
+}
+
+/* ---- metadata ---- */
+
+/* Of a GGUF file: as it is, but the type. */
+static af_status copy_keys(job *j, const af_gguf *g, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < af_gguf_kv_count(g); i++) {
+        const af_gguf_kv *kv = af_gguf_kv_at(g, i);
+        if (strncmp(kv->key, "quantize.imatrix.", 17) != 0 &&
+            strcmp(kv->key, "general.file_type") != 0 &&
+            strcmp(kv->key, "general.quantization_version") != 0 &&
+            strcmp(kv->key, "general.alignment") != 0 &&
+            !(j->in->texts && af_gguf_is_template_key(kv->key)))
+            AF_TRY(af_gguf_put_kv(j->w, kv, err));
+    }
+    if (j->in->texts)
+        AF_TRY(af_gguf_put_template(j->w, j->in->texts, err));
+    AF_TRY(af_gguf_put_u32(j->w, "general.file_type", (uint32_t)af_mix_get(j->o->mix)->file_type,
+                           err));
+    AF_TRY(af_gguf_put_u32(j->w, "general.quantization_version", 2, err));
+done:
+    return st;
+}
+
+/* The keys llama.cpp's quantiser leaves. */
+static af_status put_imatrix_keys(job *j, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_imatrix *m = j->o->imatrix;
+    const char *file = j->o->imatrix_file;
+    if (!m)
+        return AF_OK;
+    if (file)
+        AF_TRY(af_gguf_put_str(j->w, "quantize.imatrix.file", file, strlen(file), err));
+    if (m->dataset)
+        AF_TRY(
+            af_gguf_put_str(j->w, "quantize.imatrix.dataset", m->dataset, strlen(m->dataset), err));
+    AF_TRY(af_gguf_put_u32(j->w, "quantize.imatrix.entries_count", (uint32_t)m->count, err));
+    AF_TRY(af_gguf_put_u32(j->w, "quantize.imatrix.chunks_count", (uint32_t)m->chunks, err));
+done:
+    return st;
+}
+
+/* w + 1 has not all the bits of w: what is missing, so that the folder can come back as it was. */
+static af_status put_norm_rest(job *j, const target *t, af_error *err)
+{
+    af_status st = AF_OK;
+    char key[NAME_BYTES + sizeof AF_GGUF_REST_KEY];
+    bool any = false;
+    float *w = af_calloc((uint64_t)t->cols, 2 * sizeof *w);
+    if (!w)
+        return af_fail_nomem(err, t->name, (uint64_t)t->cols * 8);
+    const target plain = {.spec = t->spec, .cols = t->cols, .part = -1};
+    j->t = &plain;
+    read_vector(j, w, w + t->cols);
+    for (int64_t i = 0; i < t->cols; i++) {
+        const float stored = w[i] + t->add, back = stored - t->add;
+        w[i] = w[i] - back;
+        any |= w[i] != 0;
+    }
+    snprintf(key, sizeof key, AF_GGUF_REST_KEY "%s", t->name);
+    if (any)
+        AF_TRY(af_gguf_put_array(j->w, key, AF_GGUF_F32, w, (uint64_t)t->cols, err));
+done:
+    free(w);
+    return st;
+}
+
+static af_status put_meta(job *j, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_given *in = j->in;
+    const af_gguf_homes homes = {in->path, in->texts, in->tokens};
+    const bool whole = !af_dtype_is_block(af_mix_get(j->o->mix)->base);
+    if (af_given_is_gguf(in))
+        return copy_keys(j, af_weights_gguf(in->weights), err);
+    AF_TRY(af_gguf_check_taken(j->spec, err));
+    AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, in->path, af_mix_get(j->o->mix)->file_type,
+                            err));
+    AF_TRY(af_gguf_put_tokenizer(j->w, &homes, &in->config, j->spec->vocab, err));
+    AF_TRY(af_gguf_put_files(j->w, &homes, whole, err));
+    for (int i = 0; whole && i < j->count; i++)
+        if (j->list[i].add != 0)
+            AF_TRY(put_norm_rest(j, &j->list[i], err));
+done:
+    return st;
+}
+
+static af_status write_file(job *j, const char *out, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_gguf_writer_new(&j->w, out, err));
+    AF_TRY(put_meta(j, err));
+    AF_TRY(put_imatrix_keys(j, err));
+    for (int i = 0; i < j->count; i++)
+        AF_TRY(af_gguf_put_tensor(j->w, j->list[i].name, j->list[i].dtype, j->list[i].dim,
+                                  j->list[i].ndim, err));
+    AF_TRY(af_gguf_writer_begin(j->w, err));
+    for (int i = 0; i < j->count; i++)
+        if (j->list[i].spec < 0) /* rope factors: the check reads them */
+            AF_TRY(write_one(j, &j->list[i], err));
+    AF_TRY(af_gguf_check_said(j->spec, af_gguf_writer_file(j->w), err));
+    for (int i = 0; i < j->count; i++)
+        if (j->list[i].spec >= 0)
+            AF_TRY(write_one(j, &j->list[i], err));
+    st = af_gguf_writer_commit(j->w, err);
+    j->w = NULL;
+done:
+    af_gguf_writer_abandon(j->w);
+    return st;
+}
+
+static void say_fallbacks(const job *j)
+{
+    int n = 0;
+    for (int i = 0; i < j->count; i++)
+        n += j->list[i].fell_back;
+    if (n)
+        af_say(AF_LOG_WARN,
+               "%d of %d tensors have rows that do not fill the blocks of %s and got "
+               "another type",
+               n, j->count, af_mix_get(j->o->mix)->name);
+}
+
+af_status af_gguf_model_write(af_convert_report **report, af_given *in, const char *out,
+                              const af_gguf_model_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    job j = {.in = in, .o = o};
+    AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(af_given_spec(in, &j.spec, err));
+    AF_TRY(af_pool_new(&j.pool, o->threads, err));
+    AF_TRY(list_all(&j, err));
+    AF_TRY(af_convert_report_new(&j.report, j.count, err));
+    say_fallbacks(&j);
+    AF_TRY(write_file(&j, out, err));
+    af_convert_report_finish(j.report);
+    if (in->any_quantised)
+        j.report->note = "the source was quantised already: its dequantised values were used";
+    *report = j.report;
+    j.report = NULL;
+done:
+    af_convert_report_free(j.report);
+    af_pool_free(j.pool);
+    af_arena_clear(&j.arena);
+    af_arena_clear(&j.room);
+    return st;
+}

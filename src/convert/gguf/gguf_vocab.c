@@ -1,0 +1,411 @@
+/* gguf_vocab.c - tokenizer.* keys from tokenizer.json and tokenizer_config.json; see gguf_meta.h.
+ */
+#include "base/buf.h"
+#include "base/log.h"
+#include "convert/gguf/gguf_meta.h"
+#include "convert/gguf/turn_text.h"
+#include "convert/output/folder_out.h"
+#include "format/tokenizer/tokenizer_pre.h"
+
+enum {
+    TYPE_NORMAL = 1,
+    TYPE_UNKNOWN = 2,
+    TYPE_CONTROL = 3,
+    TYPE_USER = 4,
+    TYPE_UNUSED = 5,
+    TYPE_BYTE = 6
+};
+
+typedef struct vocab {
+    af_arena arena;
+    af_gguf_str *token; /* [rows] */
+    int32_t *type;
+    float *score;
+    int64_t rows;
+    bool spm;
+    const json_t *json, *config; /* tokenizer.json, tokenizer_config.json (or NULL) */
+    const json_t *model;
+} vocab;
+
+/* ---- the name of the split ---- */
+
+/* The regular expressions of a pre_tokenizer, one after another, and what else it does. */
+static void describe(const json_t *p, af_buf *out)
+{
+    const char *type = json_string_value(json_object_get(p, "type"));
+    if (!type)
+        return;
+    if (strcmp(type, "Sequence") == 0) {
+        const json_t *list = json_object_get(p, "pretokenizers");
+        for (size_t i = 0; i < json_array_size(list); i++)
+            describe(json_array_get(list, i), out);
+    } else if (strcmp(type, "Split") == 0) {
+        const json_t *pattern = json_object_get(p, "pattern");
+        const char *s = json_string_value(json_object_get(pattern, "Regex"));
+        s = s ? s : json_string_value(json_object_get(pattern, "String"));
+        af_buf_printf(out, "[%s]", s ? s : "?");
+    } else if (strcmp(type, "Digits") == 0) {
+        af_buf_str(out, json_is_true(json_object_get(p, "individual_digits")) ? "[\\p{N}]"
+                                                                              : "[\\p{N}+]");
+    } else if (strcmp(type, "ByteLevel") == 0) {
+        const json_t *regex = json_object_get(p, "use_regex");
+        if (!regex || json_is_true(regex))
+            af_buf_str(out, "['s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|"
+                            "\\s+(?!\\S)|\\s+]");
+    } else {
+        af_buf_printf(out, "<%s>", type);
+    }
+}
+
+static bool same_split(const af_buf *ours, const char *name)
+{
+    const af_pre_name *pre = af_pre_name_find(name, strlen(name));
+    json_t *parts = pre ? json_loads(pre->parts, 0, NULL) : NULL;
+    af_buf b = {0};
+    describe(json_object_get(parts, "pre_tokenizer"), &b);
+    const bool same = b.data && ours->data && strcmp(b.data, ours->data) == 0;
+    af_buf_clear(&b);
+    json_decref(parts);
+    return same;
+}
+
+const char *af_pre_name_of(const struct json_t *tokenizer, const char *model_type)
+{
+    static const char *const names[] = {"gpt-2",          "llama-bpe", "qwen2",  "qwen35",
+                                        "smollm",         "tekken",    "gpt-4o", "deepseek-v3",
+                                        "deepseek-coder", "default"};
+    const char *found = NULL;
+    af_buf ours = {0};
+    describe(json_object_get(tokenizer, "pre_tokenizer"), &ours);
+    for (size_t i = 0; i < AF_LEN(names) && !found; i++)
+        if (same_split(&ours, names[i]))
+            found = names[i];
+    af_buf_clear(&ours);
+    if (found && strcmp(found, "gpt-2") == 0 && strcmp(model_type, "phi") == 0)
+        return "phi-2";
+    if (found && strcmp(found, "gpt-2") == 0 && strcmp(model_type, "olmo2") == 0)
+        return "olmo";
+    return found;
+}
+
+/* ---- tokens ---- */
+
+/* As llama.cpp's converter: these are control tokens although nobody marked them so. */
+static bool looks_special(const char *s)
+{
+    const size_t n = strlen(s);
+    return strcmp(s, "<pad>") == 0 || strcmp(s, "<mask>") == 0 || strcmp(s, "<2mass>") == 0 ||
+           strcmp(s, "[@BOS@]") == 0 ||
+           (n > 4 && strncmp(s, "<|", 2) == 0 && strcmp(s + n - 2, "|>") == 0) ||
+           (n > 8 && strncmp(s, "<\xef\xbd\x9c", 4) == 0 &&
+            strcmp(s + n - 4, "\xef\xbd\x9c>") == 0) ||
+           (n > 8 && strncmp(s, "<unused", 7) == 0 && s[n - 1] == '>');
+}
+
+static bool is_byte_token(const char *s, size_t n)
+{
+    return n == 6 && strncmp(s, "<0x", 3) == 0 && s[5] == '>';
+}
+
+static af_status set_token(vocab *v, json_int_t id, const char *s, size_t n, int32_t type,
+                           int64_t *beyond, af_error *err)
+{
+    if (id < 0)
+        return af_fail(err, AF_EFORMAT, "token id %lld is negative", (long long)id);
+    if (id >= v->rows) {
+        (*beyond)++;
+        return AF_OK;
+    }
+    v->token[id].at = af_arena_strndup(&v->arena, s, n);
+    v->token[id].len = n;
+    v->type[id] = type;
+    return v->token[id].at ? AF_OK : af_fail_nomem(err, "a token", n);
+}
+
+static af_status read_vocab(vocab *v, af_error *err)
+{
+    af_status st = AF_OK;
+    int64_t beyond = 0;
+    const json_t *map = json_object_get(v->model, "vocab");
+    const char *unk = json_string_value(json_object_get(v->model, "unk_token"));
+    for (void *it = json_object_iter((json_t *)map); it;
+         it = json_object_iter_next((json_t *)map, it)) {
+        const char *s = json_object_iter_key(it);
+        const size_t n = json_object_iter_key_len(it);
+        const int32_t type = v->spm && is_byte_token(s, n)          ? TYPE_BYTE
+                             : v->spm && unk && strcmp(unk, s) == 0 ? TYPE_UNKNOWN
+                                                                    : TYPE_NORMAL;
+        AF_TRY(
+            set_token(v, json_integer_value(json_object_iter_value(it)), s, n, type, &beyond, err));
+    }
+    const json_t *added = json_object_get(v->json, "added_tokens");
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *a = json_array_get(added, i);
+        const char *s = json_string_value(json_object_get(a, "content"));
+        if (!s)
+            continue;
+        const bool special = json_is_true(json_object_get(a, "special")) || looks_special(s);
+        const int32_t type = v->spm && unk && strcmp(unk, s) == 0 ? TYPE_UNKNOWN
+                             : special                            ? TYPE_CONTROL
+                                                                  : TYPE_USER;
+        AF_TRY(set_token(v, json_integer_value(json_object_get(a, "id")), s,
+                         json_string_length(json_object_get(a, "content")), type, &beyond, err));
+    }
+    if (beyond)
+        af_say(AF_LOG_WARN, "%" PRId64 " tokens have no row in the embedding and are left out",
+               beyond);
+    for (int64_t i = 0; i < v->rows; i++) /* holes */
+        if (!v->token[i].at) {
+            v->token[i].at = af_arena_printf(&v->arena, "[PAD%" PRId64 "]", i);
+            if (!v->token[i].at)
+                AF_TRY(af_fail_nomem(err, "a token", 16));
+            v->token[i].len = strlen(v->token[i].at);
+            v->type[i] = TYPE_UNUSED;
+        }
+done:
+    return st;
+}
+
+/* Merges as "a b". A blank inside a part would cut it wrongly: it becomes U+0120, as byte-level
+ * vocabularies write it. */
+static af_status merge_text(vocab *v, const json_t *m, af_gguf_str *out, af_error *err)
+{
+    af_buf b = {0};
+    if (json_is_string(m)) {
+        out->at = json_string_value(m);
+        out->len = json_string_length(m);
+        return AF_OK;
+    }
+    for (size_t k = 0; k < 2; k++) {
+        const char *s = json_string_value(json_array_get(m, k));
+        if (!s)
+            return af_fail(err, AF_EFORMAT, "a merge of tokenizer.json is not two strings");
+        for (; *s; s++) {
+            if (*s == ' ')
+                af_buf_utf8(&b, 0x120);
+            else
+                af_buf_char(&b, *s);
+        }
+        if (k == 0)
+            af_buf_char(&b, ' ');
+    }
+    out->len = b.len;
+    out->at = b.bad ? NULL : af_arena_strndup(&v->arena, b.data, b.len);
+    af_buf_clear(&b);
+    return out->at ? AF_OK : af_fail_nomem(err, "a merge", 64);
+}
+
+static af_status put_merges(vocab *v, af_gguf_writer *w, af_error *err)
+{
+    af_status st = AF_OK;
+    const json_t *merges = json_object_get(v->model, "merges");
+    const size_t n = json_array_size(merges);
+    af_gguf_str *list = af_calloc(AF_MAX(n, 1), sizeof *list);
+    if (!list)
+        return af_fail_nomem(err, "the merges", n * sizeof *list);
+    for (size_t i = 0; i < n; i++)
+        AF_TRY(merge_text(v, json_array_get(merges, i), &list[i], err));
+    AF_TRY(af_gguf_put_strs(w, "tokenizer.ggml.merges", list, n, err));
+done:
+    free(list);
+    return st;
+}
+
+/* SentencePiece scores: the earlier a merge, the higher what it makes. */
+static af_status put_scores(vocab *v, af_gguf_writer *w, af_error *err)
+{
+    const json_t *merges = json_object_get(v->model, "merges"), *map;
+    map = json_object_get(v->model, "vocab");
+    af_buf b = {0};
+    for (int64_t i = 0; i < v->rows; i++)
+        v->score[i] = v->type[i] == TYPE_NORMAL ? -1e6f : 0;
+    for (size_t i = json_array_size(merges); i-- > 0;) {
+        const json_t *m = json_array_get(merges, i);
+        const char *left = json_string_value(json_is_string(m) ? m : json_array_get(m, 0));
+        const char *right = json_is_string(m) ? "" : json_string_value(json_array_get(m, 1));
+        b.len = 0;
+        for (const char *c = left ? left : ""; *c; c++)
+            if (!json_is_string(m) || *c != ' ')
+                af_buf_char(&b, *c);
+        af_buf_str(&b, right ? right : "");
+        const json_t *id = b.data ? json_object_get(map, b.data) : NULL;
+        if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < v->rows)
+            v->score[json_integer_value(id)] = -(float)i;
+    }
+    af_buf_clear(&b);
+    return af_gguf_put_array(w, "tokenizer.ggml.scores", AF_GGUF_F32, v->score, (uint64_t)v->rows,
+                             err);
+}
+
+/* ---- special tokens ---- */
+
+static int64_t id_of(const vocab *v, const char *text)
+{
+    for (int64_t i = 0; text && i < v->rows; i++)
+        if (v->token[i].len == strlen(text) && memcmp(v->token[i].at, text, v->token[i].len) == 0)
+            return i;
+    return -1;
+}
+
+/* "bos_token": a string, or an object with "content". */
+static const char *config_token(const vocab *v, const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s_token", name);
+    const json_t *t = json_object_get(v->config, key);
+    return json_string_value(json_is_object(t) ? json_object_get(t, "content") : t);
+}
+
+/* What TemplateProcessing puts in front or behind: 1 yes, 0 something else, -1 nothing. */
+static int adds(const vocab *v, const char *text, bool last)
+{
+    const json_t *post = json_object_get(v->json, "post_processor");
+    const json_t *list = json_object_get(post, "processors");
+    const size_t n = json_is_array(list) ? json_array_size(list) : 1;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *p = json_is_array(list) ? json_array_get(list, i) : post;
+        const char *type = json_string_value(json_object_get(p, "type"));
+        const json_t *single = json_object_get(p, "single");
+        const size_t parts = json_array_size(single);
+        if (!type || strcmp(type, "TemplateProcessing") != 0 || parts < 2)
+            continue;
+        const json_t *part = json_array_get(single, last ? parts - 1 : 0);
+        const char *id =
+            json_string_value(json_object_get(json_object_get(part, "SpecialToken"), "id"));
+        if (id)
+            return text && strcmp(id, text) == 0;
+    }
+    return -1;
+}
+
+static af_status put_special(vocab *v, af_gguf_writer *w, const af_hf_config *c, int32_t turn_end,
+                             af_error *err)
+{
+    static const struct {
+        const char *name, *gguf;
+    } kinds[] = {{"bos", "bos"}, {"eos", "eos"}, {"unk", "unknown"}, {"pad", "padding"}};
+    af_status st = AF_OK;
+    char key[96];
+    int64_t eos = -1;
+    for (size_t i = 0; i < AF_LEN(kinds); i++) {
+        int64_t id = id_of(v, config_token(v, kinds[i].name));
+        if (id < 0)
+            id = i == 0   ? c->bos_token_id
+                 : i == 1 ? (c->eos_count ? c->eos_token_id[0] : -1)
+                 : i == 3 ? c->pad_token_id
+                          : -1;
+        eos = i == 1 ? id : eos;
+        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", kinds[i].gguf);
+        if (id >= 0 && id < v->rows)
+            AF_TRY(af_gguf_put_u32(w, key, (uint32_t)id, err));
+    }
+    /* Further ends of generation: the first two have keys of their own. */
+    int more = 0;
+    bool known = turn_end < 0 || turn_end == eos || turn_end >= v->rows;
+    if (!known) { /* without this, answers never stop */
+        AF_TRY(af_gguf_put_u32(w, "tokenizer.ggml.eot_token_id", (uint32_t)turn_end, err));
+        more++;
+    }
+    for (int i = 0; i < c->eos_count && more < 2; i++)
+        if (c->eos_token_id[i] != eos && c->eos_token_id[i] < v->rows &&
+            (known || c->eos_token_id[i] != turn_end))
+            AF_TRY(af_gguf_put_u32(
+                w, more++ ? "tokenizer.ggml.eom_token_id" : "tokenizer.ggml.eot_token_id",
+                (uint32_t)c->eos_token_id[i], err));
+    for (int k = 0; k < 2; k++) {
+        const char *name = k ? "eos" : "bos";
+        snprintf(key, sizeof key, "add_%s_token", name);
+        const json_t *said = json_object_get(v->config, key);
+        const int found = adds(v, config_token(v, name), k == 1);
+        snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", name);
+        if (json_is_boolean(said))
+            AF_TRY(af_gguf_put_bool(w, key, json_is_true(said), err));
+        else if (found >= 0)
+            AF_TRY(af_gguf_put_bool(w, key, found == 1, err));
+    }
+done:
+    return st;
+}
+
+/* True when the normalizer puts a blank in front of a text. */
+static bool prepends(const json_t *json)
+{
+    char *text = json_dumps(json_object_get(json, "normalizer"), JSON_ENCODE_ANY);
+    const bool yes = text && strstr(text, "\"Prepend\"");
+    free(text);
+    const json_t *pre = json_object_get(json, "pre_tokenizer"); /* Metaspace does it there */
+    const char *scheme = json_string_value(json_object_get(pre, "prepend_scheme"));
+    return yes || (scheme && strcmp(scheme, "never") != 0);
+}
+
+static af_status put_all(vocab *v, af_gguf_writer *w, const af_hf_config *c, int32_t turn_end,
+                         af_error *err)
+{
+    af_status st = AF_OK;
+    const char *model = v->spm ? "llama" : "gpt2";
+    const char *pre = v->spm ? "default" : af_pre_name_of(v->json, c->model_type);
+    if (!pre)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "the pre_tokenizer of tokenizer.json is none that llama.cpp has a name for");
+    AF_TRY(af_gguf_put_str(w, "tokenizer.ggml.model", model, strlen(model), err));
+    AF_TRY(af_gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre), err));
+    AF_TRY(read_vocab(v, err));
+    AF_TRY(af_gguf_put_strs(w, "tokenizer.ggml.tokens", v->token, (uint64_t)v->rows, err));
+    if (v->spm)
+        AF_TRY(put_scores(v, w, err));
+    AF_TRY(af_gguf_put_array(w, "tokenizer.ggml.token_type", AF_GGUF_I32, v->type,
+                             (uint64_t)v->rows, err));
+    if (!v->spm)
+        AF_TRY(put_merges(v, w, err));
+    AF_TRY(put_special(v, w, c, turn_end, err));
+    if (v->spm)
+        AF_TRY(af_gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", prepends(v->json), err));
+done:
+    return st;
+}
+
+af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_gguf_homes *h, const af_hf_config *c,
+                                int64_t rows, af_error *err)
+{
+    af_status st = AF_OK;
+    const char *dir = h->tokens ? h->tokens : h->dir, *texts = h->texts ? h->texts : h->dir;
+    vocab v = {.rows = rows};
+    json_t *json = NULL, *config = NULL;
+    char *template = NULL;
+    af_turn_text turn = {.end_id = -1};
+    AF_TRY(af_json_read(&json, dir, "tokenizer.json", err));
+    AF_TRY(af_json_read(&config, dir, "tokenizer_config.json", err));
+    if (!json) {
+        af_say(AF_LOG_WARN, "%s has no tokenizer.json: the GGUF file gets no tokenizer", dir);
+        goto done;
+    }
+    v.json = json;
+    v.config = config;
+    v.model = json_object_get(json, "model");
+    const char *type = json_string_value(json_object_get(v.model, "type"));
+    if (type && strcmp(type, "BPE") != 0)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                       "%s: tokenizers of type '%.32s' cannot be written to GGUF, BPE can", dir,
+                       type));
+    v.spm = json_is_true(json_object_get(v.model, "byte_fallback"));
+    v.token = af_calloc((uint64_t)rows, sizeof *v.token);
+    v.type = af_calloc((uint64_t)rows, sizeof *v.type);
+    v.score = af_calloc((uint64_t)rows, sizeof *v.score);
+    if (!v.token || !v.type || !v.score)
+        AF_TRY(af_fail_nomem(err, "the vocabulary", (uint64_t)rows * 24));
+    AF_TRY(af_turn_text_read(&turn, texts, err));
+    AF_TRY(put_all(&v, w, c, turn.end_id, err));
+    AF_TRY(af_folder_template(&template, texts, err));
+    if (template)
+        AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template", template, strlen(template), err));
+done:
+    af_turn_text_clear(&turn);
+    free(template);
+    free(v.token);
+    free(v.type);
+    free(v.score);
+    af_arena_clear(&v.arena);
+    json_decref(json);
+    json_decref(config);
+    return st;
+}

@@ -1,0 +1,24 @@
+/* gguf_text.h - the text files of a model folder, made from the metadata of a GGUF file.
+ *
+ * Files that afinar itself carried along ("afinar.file.NAME", and tokenizer.huggingface.json) come
+ * back as they were; without them they are rebuilt from what GGUF knows. */
+#ifndef AF_GGUF_TEXT_H
+#define AF_GGUF_TEXT_H
+
+#include "convert/output/folder_out.h"
+#include "format/config/hf_config.h"
+
+#define AF_GGUF_FILE_KEY "afinar.file."
+/* Of a norm stored as 1 + w: f32s to add to what is read, for the bits the sum has lost. */
+#define AF_GGUF_REST_KEY      "afinar.norm_rest."
+#define AF_GGUF_TOKENIZER_KEY "tokenizer.huggingface.json"
+
+/* *config as in af_given_text. */
+AF_CHECKED af_status af_gguf_text(const af_gguf *g, const af_hf_config *c, const af_folder *f,
+                                  json_t **config, af_error *err);
+/* tokenizer.json from the tokenizer.ggml.* keys: byte-level BPE, or BPE with byte fallback for
+ * SentencePiece vocabularies. json_decref it. */
+AF_CHECKED af_status af_gguf_tokenizer_json(const af_gguf *g, json_t **out, af_error *err);
+/* config.json of a model that has none. */
+json_t *af_config_json(const af_hf_config *c);
+#endif

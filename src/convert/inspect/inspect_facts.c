@@ -1,0 +1,294 @@
+/* inspect_facts.c - see inspect_facts.h. */
+#include "convert/inspect/inspect_facts.h"
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "format/config/hf_config.h"
+#include "format/text/unicode.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+
+enum { FACTS_MAX = 64, META_TEXT_MAX = 4096 };
+
+typedef struct list {
+    af_inspect_fact *at;
+    int count, cap;
+    af_arena *arena;
+} list;
+
+static void put(list *l, bool number, const char *key, const char *value)
+{
+    if (l->count == l->cap || !value)
+        return;
+    const char *k = af_arena_strdup(l->arena, key);
+    if (k)
+        l->at[l->count++] = (af_inspect_fact){k, value, number};
+}
+
+static void say(list *l, const char *key, const char *text)
+{
+    if (text && *text)
+        put(l, false, key, af_arena_strdup(l->arena, text));
+}
+
+static void count(list *l, const char *key, int64_t v)
+{
+    put(l, true, key, af_arena_printf(l->arena, "%" PRId64, v));
+}
+
+static void real(list *l, const char *key, double v)
+{
+    if (isfinite(v))
+        put(l, true, key, af_arena_printf(l->arena, "%.9g", v));
+}
+
+static void flag(list *l, const char *key, bool v) { put(l, true, key, v ? "true" : "false"); }
+
+static void say_rope(list *l, const af_rope_config *r)
+{
+    real(l, "rope_theta", r->theta);
+    if (r->type != AF_ROPE_DEFAULT) {
+        say(l, "rope_type", af_rope_type_name(r->type));
+        real(l, "rope_factor", r->factor);
+    }
+    if (r->partial_rotary_factor != 1)
+        real(l, "partial_rotary_factor", r->partial_rotary_factor);
+}
+
+static void say_config(list *l, const af_hf_config *c)
+{
+    say(l, "architecture", *c->architecture ? c->architecture : c->model_type);
+    say(l, "model_type", c->model_type);
+    count(l, "num_hidden_layers", c->num_hidden_layers);
+    count(l, "hidden_size", c->hidden_size);
+    count(l, "intermediate_size", c->intermediate_size);
+    count(l, "num_attention_heads", c->num_attention_heads);
+    count(l, "num_key_value_heads", c->num_key_value_heads);
+    count(l, "head_dim", c->head_dim);
+    count(l, "vocab_size", c->vocab_size);
+    count(l, "max_position_embeddings", c->max_position_embeddings);
+    say_rope(l, &c->rope);
+    if (c->sliding_window)
+        count(l, "sliding_window", c->sliding_window);
+    if (c->num_experts) {
+        count(l, "num_experts", c->num_experts);
+        count(l, "num_experts_per_tok", c->num_experts_per_tok);
+    }
+    flag(l, "tie_word_embeddings", c->tie_word_embeddings);
+    if (c->has_dtype)
+        say(l, "dtype", af_dtype_name(c->dtype));
+    if (c->quant.method == AF_QUANT_BNB_4BIT)
+        say(l, "quantization",
+            c->quant.type == AF_DTYPE_NF4
+                ? (c->quant.double_quant ? "bitsandbytes nf4, double quantised"
+                                         : "bitsandbytes nf4")
+                : (c->quant.double_quant ? "bitsandbytes fp4, double quantised"
+                                         : "bitsandbytes fp4"));
+    if (c->quant.method == AF_QUANT_BNB_8BIT)
+        say(l, "quantization", "bitsandbytes int8");
+}
+
+static json_t *load_json(const char *dir, const char *name)
+{
+    char *path = af_path_join(dir, name), *text = NULL;
+    uint64_t n = 0;
+    json_t *j = NULL;
+    if (path && af_file_read(&text, &n, path, AF_CONFIG_BYTES_MAX, NULL) == AF_OK)
+        j = json_loadb(text, n, 0, NULL);
+    free(text);
+    free(path);
+    return j;
+}
+
+/* One value of a JSON object as a fact: strings, numbers, booleans, lists of strings. */
+static void say_json(list *l, const json_t *obj, const char *key)
+{
+    const json_t *j = json_object_get(obj, key);
+    if (json_is_string(j)) {
+        say(l, key, json_string_value(j));
+    } else if (json_is_integer(j)) {
+        count(l, key, json_integer_value(j));
+    } else if (json_is_real(j)) {
+        real(l, key, json_real_value(j));
+    } else if (json_is_boolean(j)) {
+        flag(l, key, json_is_true(j));
+    } else if (json_is_array(j)) {
+        af_buf b = {0};
+        for (size_t i = 0; i < json_array_size(j); i++) {
+            const char *s = json_string_value(json_array_get(j, i));
+            af_buf_printf(&b, "%s%s", i ? ", " : "", s ? s : "?");
+        }
+        say(l, key, b.data);
+        af_buf_clear(&b);
+    }
+}
+
+static bool say_adapter(list *l, const char *dir)
+{
+    static const char *const keys[] = {"base_model_name_or_path",
+                                       "peft_type",
+                                       "task_type",
+                                       "r",
+                                       "lora_alpha",
+                                       "lora_dropout",
+                                       "use_rslora",
+                                       "use_dora",
+                                       "target_modules",
+                                       "modules_to_save",
+                                       "fine_tune_type"};
+    json_t *j = load_json(dir, "adapter_config.json");
+    if (!json_is_object(j)) {
+        json_decref(j);
+        return false;
+    }
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        say_json(l, j, keys[i]);
+    const double r = json_number_value(json_object_get(j, "r"));
+    const double alpha = json_number_value(json_object_get(j, "lora_alpha"));
+    if (r > 0)
+        real(l, "scale", alpha / (json_is_true(json_object_get(j, "use_rslora")) ? sqrt(r) : r));
+    json_decref(j);
+    return true;
+}
+
+static bool say_trainer(list *l, const char *dir)
+{
+    static const char *const keys[] = {"global_step", "max_steps", "epoch", "num_train_epochs",
+                                       "best_metric"};
+    json_t *j = load_json(dir, "trainer_state.json");
+    if (!json_is_object(j)) {
+        json_decref(j);
+        return false;
+    }
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        say_json(l, j, keys[i]);
+    const json_t *log = json_object_get(j, "log_history");
+    for (size_t i = json_array_size(log); i-- > 0;) {
+        const json_t *loss = json_object_get(json_array_get(log, i), "loss");
+        if (json_is_number(loss)) {
+            real(l, "last_loss", json_number_value(loss));
+            break;
+        }
+    }
+    json_decref(j);
+    return true;
+}
+
+static bool in_folder(const char *dir, const char *name)
+{
+    char *p = af_path_join(dir, name);
+    const bool there = p && af_file_exists(p);
+    free(p);
+    return there;
+}
+
+static void say_folder(af_inspect_report *r, list *l, const char *path)
+{
+    af_hf_config c = {0};
+    af_error err = {0};
+    const bool trainer = say_trainer(l, path), adapter = say_adapter(l, path);
+    if (in_folder(path, "config.json")) {
+        if (af_hf_config_read(&c, path, &err) == AF_OK)
+            say_config(l, &c);
+        else
+            say(l, "config", err.msg);
+        af_hf_config_clear(&c);
+    }
+    if (in_folder(path, "tokenizer.json"))
+        flag(l, "tokenizer", true);
+    if (in_folder(path, "chat_template.jinja"))
+        flag(l, "chat_template", true);
+    if (in_folder(path, "optimizer.safetensors"))
+        flag(l, "optimizer_state", true);
+    r->kind = trainer ? "checkpoint folder" : adapter ? "adapter folder" : "model folder";
+}
+
+/* One metadata value for reading: long text and long arrays are cut. */
+static const char *gguf_text(af_arena *a, const af_gguf_kv *kv, bool *number)
+{
+    *number = false;
+    if (kv->type == AF_GGUF_STRING) {
+        uint64_t n = AF_MIN(kv->str[0].len, META_TEXT_MAX);
+        if (n < kv->str[0].len) /* between two characters */
+            while (n > META_TEXT_MAX - 3 && af_utf8_is_tail(kv->str[0].at[n]))
+                n--;
+        return af_arena_strndup(a, kv->str[0].at, n);
+    }
+    if (kv->type == AF_GGUF_ARRAY)
+        return af_arena_printf(a, "[%s x %" PRIu64 "]", af_gguf_type_name(kv->item), kv->count);
+    *number = true;
+    if (kv->type == AF_GGUF_BOOL)
+        return af_gguf_item_int(kv, 0) ? "true" : "false";
+    if (kv->type == AF_GGUF_F32 || kv->type == AF_GGUF_F64) {
+        *number = isfinite(af_gguf_item_float(kv, 0));
+        return af_arena_printf(a, "%.9g", af_gguf_item_float(kv, 0));
+    }
+    if (kv->type == AF_GGUF_U64) {
+        const uint64_t n = (uint64_t)af_gguf_item_int(kv, 0);
+        *number = n <= INT64_MAX; /* JSON's reader has no larger integers */
+        return af_arena_printf(a, "%" PRIu64, n);
+    }
+    return af_arena_printf(a, "%" PRId64, af_gguf_item_int(kv, 0));
+}
+
+static void say_gguf(af_inspect_report *r, list *l, list *meta, const af_gguf *g)
+{
+    af_hf_config c = {0};
+    af_error err = {0};
+    const af_gguf_str name = af_gguf_string(g, "general.name");
+    r->kind = "GGUF file";
+    count(l, "gguf_version", af_gguf_version(g));
+    if (name.at)
+        put(l, false, "name", af_arena_strndup(l->arena, name.at, AF_MIN(name.len, 256)));
+    const af_gguf_str type = af_gguf_string(g, "general.type");
+    if (type.len == 7 && memcmp(type.at, "adapter", 7) == 0)
+        r->kind = "GGUF adapter file";
+    else if (af_hf_config_from_gguf(&c, g, &err) == AF_OK)
+        say_config(l, &c);
+    else
+        say(l, "config", err.msg);
+    af_hf_config_clear(&c);
+    for (int i = 0; i < af_gguf_kv_count(g); i++) {
+        bool number;
+        const af_gguf_kv *kv = af_gguf_kv_at(g, i);
+        const char *text = gguf_text(meta->arena, kv, &number);
+        put(meta, number, kv->key, text);
+    }
+}
+
+static void say_safetensors(list *meta, const af_safetensors *s)
+{
+    for (int i = 0; i < af_safetensors_meta_count(s); i++) {
+        const char *key, *value;
+        af_safetensors_meta_at(s, i, &key, &value);
+        say(meta, key, value);
+    }
+}
+
+af_status af_inspect_facts(af_inspect_report *r, const char *path, const af_weights *w,
+                           af_error *err)
+{
+    const af_gguf *g = w ? af_weights_gguf(w) : NULL;
+    const af_safetensors *s = w && !g && af_weights_files(w) ? af_weights_safetensors(w, 0) : NULL;
+    const int n = g ? af_gguf_kv_count(g) : s ? af_safetensors_meta_count(s) : 0;
+    list facts = {af_arena_take(r->owner, FACTS_MAX * sizeof(af_inspect_fact)), 0, FACTS_MAX,
+                  r->owner};
+    list meta = {af_arena_take(r->owner, (uint64_t)AF_MAX(n, 1) * sizeof(af_inspect_fact)), 0, n,
+                 r->owner};
+    if (!facts.at || !meta.at)
+        return af_fail_nomem(err, "the report", (uint64_t)n * sizeof(af_inspect_fact));
+    r->kind = "safetensors file";
+    if (g)
+        say_gguf(r, &facts, &meta, g);
+    if (s)
+        say_safetensors(&meta, s);
+    if (af_dir_exists(path))
+        say_folder(r, &facts, path);
+    r->facts = facts.at;
+    r->fact_count = facts.count;
+    r->meta = meta.at;
+    r->meta_count = meta.count;
+    return AF_OK;
+}

@@ -1,0 +1,13 @@
+/* inspect_facts.h - what configs and metadata say, as key and value. */
+#ifndef AF_INSPECT_FACTS_H
+#define AF_INSPECT_FACTS_H
+
+#include "afinar/inspect.h"
+#include "base/arena.h"
+#include "format/weights/weights.h"
+
+/* Fills kind, facts and meta. `w` may be NULL. A config that cannot be read becomes a fact that
+ * says why, so that the rest can still be looked at. */
+AF_CHECKED af_status af_inspect_facts(af_inspect_report *r, const char *path, const af_weights *w,
+                                      af_error *err);
+#endif

@@ -1,0 +1,216 @@
+/* inspect_values.c - see inspect_values.h. */
+#include "convert/inspect/inspect_values.h"
+
+#include "tensor/codec.h"
+#include "tensor/codec_bnb.h"
+
+#include <math.h>
+
+af_status af_tensor_values_open(af_tensor_values *out, bool *readable, const af_weights *w,
+                                const af_stored *t, af_error *err)
+{
+    af_tensor_values v = {.t = t, .count = af_weight_count(t)};
+    const af_status st = af_bnb_state_find(&v.state, &v.packed, w, t->name, err);
+    if (st != AF_OK)
+        return st;
+    *readable = v.packed || af_codec_can_decode(t->dtype);
+    if (v.packed) {
+        const int64_t blocks = af_bnb_blocks(v.state.count, v.state.block);
+        v.count = v.state.count;
+        v.absmax = af_calloc((uint64_t)blocks, sizeof *v.absmax);
+        if (!v.absmax)
+            return af_fail_nomem(err, t->name, (uint64_t)blocks * sizeof *v.absmax);
+        af_bnb_state_absmax(&v.state, v.absmax);
+    }
+    *out = v;
+    return AF_OK;
+}
+
+void af_tensor_values_close(af_tensor_values *v)
+{
+    free(v->absmax);
+    *v = (af_tensor_values){0};
+}
+
+static void read_int8(const af_tensor_values *v, int64_t from, int64_t to, float *dst)
+{
+    const int64_t cols = v->state.block;
+    while (from < to) {
+        const int64_t row = from / cols, end = AF_MIN(to, (row + 1) * cols);
+        af_int8_decode_row((const int8_t *)v->state.codes + from, v->absmax[row], end - from, dst);
+        dst += end - from;
+        from = end;
+    }
+}
+
+void af_tensor_values_read(const af_tensor_values *v, int64_t from, int64_t to, float *dst)
+{
+    const af_dtype_info *d = af_dtype_get(v->t->dtype);
+    assert(from % AF_VALUES_PIECE == 0 && to - from <= AF_VALUES_PIECE);
+    if (v->packed && v->state.type == AF_DTYPE_I8)
+        read_int8(v, from, to, dst);
+    else if (v->packed)
+        af_bnb_decode(v->state.type, v->state.table, v->state.codes, v->absmax, v->state.block,
+                      from, to, dst, AF_DTYPE_F32);
+    else
+        af_codec_decode_row(v->t->dtype, (const uint8_t *)v->t->data + from / d->elems * d->bytes,
+                            dst, to - from);
+}
+
+/* The sums of one piece. */
+typedef struct part {
+    double sum, sum2, min, max;
+    int64_t zeros, nans, infs, outliers;
+    int64_t bins[AF_INSPECT_BINS];
+    double diff2, dot, b2, max_abs; /* for differences: sum2 is A's */
+    int64_t changed;
+} part;
+
+typedef struct work {
+    const af_tensor_values *a, *b;
+    part *parts;
+    double mean, std; /* of the second pass */
+} work;
+
+static void first_pass(void *arg, int64_t from, int64_t to, int share)
+{
+    const work *w = arg;
+    float x[AF_VALUES_PIECE];
+    (void)share;
+    for (int64_t k = from; k < to; k++) {
+        const int64_t at = k * AF_VALUES_PIECE, end = AF_MIN(w->a->count, at + AF_VALUES_PIECE);
+        part p = {.min = INFINITY, .max = -INFINITY};
+        af_tensor_values_read(w->a, at, end, x);
+        for (int64_t i = 0; i < end - at; i++) {
+            const double v = x[i];
+            p.nans += isnan(v);
+            p.infs += isinf(v);
+            p.zeros += v == 0;
+            if (!isfinite(v))
+                continue;
+            p.sum += v;
+            p.sum2 += v * v;
+            p.min = v < p.min ? v : p.min;
+            p.max = v > p.max ? v : p.max;
+        }
+        w->parts[k] = p;
+    }
+}
+
+static void second_pass(void *arg, int64_t from, int64_t to, int share)
+{
+    const work *w = arg;
+    float x[AF_VALUES_PIECE];
+    (void)share;
+    const double scale = w->std > 0 ? AF_INSPECT_BINS / (8 * w->std) : 0;
+    for (int64_t k = from; k < to; k++) {
+        const int64_t at = k * AF_VALUES_PIECE, end = AF_MIN(w->a->count, at + AF_VALUES_PIECE);
+        part *p = &w->parts[k];
+        af_tensor_values_read(w->a, at, end, x);
+        for (int64_t i = 0; i < end - at; i++) {
+            const double d = (double)x[i] - w->mean;
+            if (!isfinite(d))
+                continue;
+            const double bin = floor(d * scale) + AF_INSPECT_BINS / 2;
+            p->bins[bin < 0 ? 0 : bin >= AF_INSPECT_BINS ? AF_INSPECT_BINS - 1 : (int)bin]++;
+            p->outliers += w->std > 0 && fabs(d) > 6 * w->std;
+        }
+    }
+}
+
+static af_status take_parts(work *w, int64_t *pieces, af_error *err)
+{
+    *pieces = (w->a->count + AF_VALUES_PIECE - 1) / AF_VALUES_PIECE;
+    w->parts = af_calloc((uint64_t)AF_MAX(*pieces, 1), sizeof *w->parts);
+    return w->parts ? AF_OK : af_fail_nomem(err, w->a->t->name, (uint64_t)*pieces * sizeof(part));
+}
+
+af_status af_tensor_values_stats(const af_tensor_values *v, af_pool *pool, af_inspect_stats *out,
+                                 af_error *err)
+{
+    work w = {.a = v};
+    int64_t pieces, finite = v->count;
+    const af_status st = take_parts(&w, &pieces, err);
+    if (st != AF_OK)
+        return st;
+    af_inspect_stats s = {.min = INFINITY, .max = -INFINITY};
+    double sum = 0, sum2 = 0;
+    af_pool_run(pool, pieces, first_pass, &w);
+    for (int64_t k = 0; k < pieces; k++) {
+        const part *p = &w.parts[k];
+        sum += p->sum;
+        sum2 += p->sum2;
+        s.min = AF_MIN(s.min, p->min);
+        s.max = AF_MAX(s.max, p->max);
+        s.zeros += p->zeros;
+        s.nans += p->nans;
+        s.infs += p->infs;
+    }
+    finite -= s.nans + s.infs;
+    if (finite == 0)
+        s.min = s.max = 0;
+    w.mean = s.mean = finite ? sum / (double)finite : 0;
+    w.std = s.std = finite ? sqrt(fmax(0, sum2 / (double)finite - s.mean * s.mean)) : 0;
+    s.l2 = sqrt(sum2);
+    af_pool_run(pool, pieces, second_pass, &w);
+    for (int64_t k = 0; k < pieces; k++) {
+        s.outliers += w.parts[k].outliers;
+        for (int i = 0; i < AF_INSPECT_BINS; i++)
+            s.bins[i] += w.parts[k].bins[i];
+    }
+    free(w.parts);
+    *out = s;
+    return AF_OK;
+}
+
+static void diff_pass(void *arg, int64_t from, int64_t to, int share)
+{
+    const work *w = arg;
+    float x[AF_VALUES_PIECE], y[AF_VALUES_PIECE];
+    (void)share;
+    for (int64_t k = from; k < to; k++) {
+        const int64_t at = k * AF_VALUES_PIECE, end = AF_MIN(w->a->count, at + AF_VALUES_PIECE);
+        part p = {0};
+        af_tensor_values_read(w->a, at, end, x);
+        af_tensor_values_read(w->b, at, end, y);
+        for (int64_t i = 0; i < end - at; i++) {
+            const double a = x[i], b = y[i], d = b - a;
+            const bool same = a == b || (isnan(a) && isnan(b));
+            p.changed += !same;
+            p.sum2 += a * a;
+            p.b2 += b * b;
+            p.dot += a * b;
+            p.diff2 += same ? 0 : d * d;
+            p.max_abs = !same && !(fabs(d) <= p.max_abs) ? fabs(d) : p.max_abs;
+        }
+        w->parts[k] = p;
+    }
+}
+
+af_status af_tensor_values_diff(const af_tensor_values *a, const af_tensor_values *b, af_pool *pool,
+                                af_diff_row *row, af_error *err)
+{
+    work w = {.a = a, .b = b};
+    int64_t pieces;
+    const af_status st = take_parts(&w, &pieces, err);
+    if (st != AF_OK)
+        return st;
+    part all = {0};
+    af_pool_run(pool, pieces, diff_pass, &w);
+    for (int64_t k = 0; k < pieces; k++) {
+        const part *p = &w.parts[k];
+        all.changed += p->changed;
+        all.sum2 += p->sum2;
+        all.b2 += p->b2;
+        all.dot += p->dot;
+        all.diff2 += p->diff2;
+        all.max_abs = !(p->max_abs <= all.max_abs) ? p->max_abs : all.max_abs;
+    }
+    free(w.parts);
+    row->changed = all.changed;
+    row->max_abs = all.max_abs;
+    row->relative = all.diff2 == 0 ? 0 : sqrt(all.diff2) / sqrt(all.sum2);
+    row->cosine = all.sum2 == 0 && all.b2 == 0 ? 1 : all.dot / sqrt(all.sum2 * all.b2);
+    row->kind = all.changed ? AF_DIFF_CHANGED : AF_DIFF_SAME;
+    return AF_OK;
+}

@@ -1,0 +1,167 @@
+/* merge_adapters.c - adapters into their base: af_merge_adapters.
+ *
+ * Every changed tensor is computed in f32 from the base's values and rounded once to the type it is
+ * written in. */
+#include "afinar/convert.h"
+#include "convert/input/adapter_apply.h"
+#include "convert/output/given_out.h"
+
+static af_status read_adapters(af_adapter **out, af_given *in, const af_merge_adapter_opts *o,
+                               af_error *err)
+{
+    af_status st = AF_OK;
+    af_adapter *one[AF_MERGE_ADAPTERS_MAX] = {0};
+    af_combine_opts c = {.density = o->density > 0 ? o->density : 0.5, .seed = o->seed};
+    char *dir = NULL;
+    if (o->adapters < 1 || o->adapters > AF_MERGE_ADAPTERS_MAX)
+        return af_fail(err, AF_EUSAGE, "%d adapters; 1 to %d can be merged", o->adapters,
+                       AF_MERGE_ADAPTERS_MAX);
+    if (o->combine && !af_combine_by_name(&c.how, o->combine))
+        return af_fail(err, AF_EUSAGE,
+                       "combination '%.40s' is not one of linear, cat, ties, dare_linear, "
+                       "dare_ties, magnitude_prune",
+                       o->combine);
+    if (!(o->density >= 0 && o->density <= 1))
+        return af_fail(err, AF_EUSAGE, "density %g is not between 0 and 1", o->density);
+    in->may_resize = o->adapters == 1 && o->weight[0] == 1 && !o->adapter_only;
+    for (int i = 0; i < o->adapters; i++) {
+        free(dir);
+        dir = NULL;
+        AF_TRY(af_model_resolve(&dir, o->adapter[i], err));
+        AF_TRY(af_given_read_adapter(in, dir, &one[i], err));
+    }
+    if (o->adapters == 1 && o->weight[0] == 1) {
+        *out = one[0];
+        one[0] = NULL;
+    } else if (o->adapters == 1) { /* a weight alone scales the change itself */
+        c.how = AF_COMBINE_CAT;
+        AF_TRY(af_adapter_combine(out, (const af_adapter *const *)one, o->weight, 1, &c, err));
+    } else {
+        AF_TRY(af_adapter_combine(out, (const af_adapter *const *)one, o->weight, o->adapters, &c,
+                                  err));
+    }
+done:
+    free(dir);
+    for (int i = 0; i < AF_MERGE_ADAPTERS_MAX; i++)
+        af_adapter_free(one[i]);
+    return st;
+}
+
+static af_dtype type_of(const af_given_tensor *t, const af_dtype *all)
+{
+    return all && af_dtype_is_float(t->dtype) ? *all : t->dtype;
+}
+
+static af_status write_model(af_given *in, const af_folder *f, const af_dtype *dtype, int threads,
+                             af_error *err)
+{
+    af_status st = AF_OK;
+    af_pool *pool = NULL;
+    af_safetensors_writer *w = NULL;
+    json_t *config = NULL;
+    char *path = af_path_join(f->temp, "model.safetensors");
+    if (!path)
+        return af_fail_nomem(err, "a path", 0);
+    AF_TRY(af_pool_new(&pool, threads, err));
+    AF_TRY(af_given_text(in, f, &config, err));
+    if (in->untied)
+        json_object_set_new(config, "tie_word_embeddings", json_false());
+    if (dtype)
+        af_config_set_dtype(config, *dtype);
+    AF_TRY(af_folder_json(f, "config.json", config, err));
+    AF_TRY(af_safetensors_writer_new(&w, path, AF_SHARD_BYTES, err));
+    for (int i = 0; i < in->count; i++) {
+        const af_given_tensor *t = &in->tensor[i];
+        AF_TRY(af_safetensors_writer_add(w, t->name, type_of(t, dtype), t->dim, t->ndim, err));
+    }
+    AF_TRY(af_safetensors_writer_begin(w, err));
+    for (int i = 0; i < in->count; i++)
+        AF_TRY(af_given_copy(in, &in->tensor[i], type_of(&in->tensor[i], dtype), pool, w, err));
+    st = af_safetensors_writer_commit(w, err);
+    w = NULL;
+done:
+    af_safetensors_writer_abandon(w);
+    af_pool_free(pool);
+    json_decref(config);
+    free(path);
+    return st;
+}
+
+/* An adapter on a name this folder does not have would be dropped without a word. */
+static af_status check_names(const af_given *in, const af_adapter *a, af_error *err)
+{
+    for (int i = 0; i < a->spec->tensors; i++) {
+        const af_tensor_spec *t = &a->spec->tensor[i];
+        const bool used = a->saved[i] || (t->module >= 0 && a->module[t->module].rank);
+        char name[512];
+        af_source_disk_name(in->source, t->name, name, sizeof name);
+        if (used && !af_given_find(in, name))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "the adapter changes '%s', which '%s' stores under another name",
+                           t->name, in->path);
+    }
+    return AF_OK;
+}
+
+/* Did the run that left this adapter quantise its base itself? Its run file says so. */
+static bool beside_4bit(const char *dir)
+{
+    char *path = af_path_join(dir, "run.yaml"), *text = NULL;
+    uint64_t size;
+    bool yes = false;
+    if (path && af_file_exists(path) &&
+        af_file_read(&text, &size, path, UINT64_C(1) << 20, NULL) == AF_OK)
+        yes = strstr(text, "\nadapter: qlora\n") || strstr(text, "\nload_in_4bit: true\n");
+    free(text);
+    free(path);
+    return yes;
+}
+
+/* On what the adapters were merged, where that is not what they were trained with. */
+static const char *what_base(const af_given *in, const af_merge_adapter_opts *o)
+{
+    if (o->adapter_only)
+        return "";
+    if (in->any_quantised)
+        return "the base is quantised: the adapter was merged onto its dequantised weights";
+    for (int i = 0; i < o->adapters; i++)
+        if (beside_4bit(o->adapter[i]))
+            return "the adapter was trained beside a 4-bit copy of its base and is merged into the "
+                   "base as it is (to merge it into that copy: afinar quantize --type nf4 first)";
+    return "";
+}
+
+af_status af_merge_adapters(const char *model, const char *out, const af_merge_adapter_opts *o,
+                            const char **note, af_error *err)
+{
+    af_status st = AF_OK;
+    af_given *in = NULL;
+    af_adapter *a = NULL;
+    af_folder f = {0};
+    af_dtype dtype;
+    const char *inputs[AF_MERGE_ADAPTERS_MAX + 1];
+    if (o->dtype && !af_torch_type(&dtype, o->dtype))
+        return af_fail(err, AF_EUSAGE, "type '%.40s' is not one of bf16, f16, f32", o->dtype);
+    AF_TRY(af_given_open(&in, model, err));
+    AF_TRY(read_adapters(&a, in, o, err));
+    inputs[0] = in->path;
+    for (int i = 0; i < o->adapters; i++)
+        inputs[i + 1] = o->adapter[i];
+    AF_TRY(af_folder_begin(&f, out, inputs, o->adapters + 1, err));
+    if (o->adapter_only) {
+        AF_TRY(af_adapter_write(a, f.temp, err));
+    } else {
+        AF_TRY(check_names(in, a, err));
+        af_given_set_adapter(in, a);
+        a = NULL;
+        AF_TRY(write_model(in, &f, o->dtype ? &dtype : NULL, o->threads, err));
+    }
+    AF_TRY(af_folder_commit(&f, err));
+    if (note)
+        *note = what_base(in, o);
+done:
+    af_folder_abandon(&f);
+    af_adapter_free(a);
+    af_given_close(in);
+    return st;
+}

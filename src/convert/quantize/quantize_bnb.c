@@ -1,0 +1,500 @@
+/* quantize_bnb.c - a model folder with bitsandbytes 4-bit or 8-bit linears; see quantize_bnb.h.
+ *
+ * Two passes over each linear: the first finds the mean of the block scales (double quantisation
+ * needs it, and the JSON that holds it has to be declared before any data is written), the second
+ * encodes and streams. Rows are taken in groups that end at a block's end, so that threads can
+ * encode groups apart. */
+#include "convert/quantize/quantize_bnb.h"
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "convert/output/convert_report.h"
+#include "convert/output/given_out.h"
+#include "tensor/codec_bnb.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { NAME_BYTES = 1024, GROUP_VALUES = 1 << 17, GROUPS = 16, BLOCK_MAX = 4096 };
+
+typedef struct job {
+    af_given *in;
+    const char *dir; /* the source, for its text files; NULL for GGUF */
+    af_dtype type;
+    int64_t block;
+    bool nested;
+    af_pool *pool;
+    float *offset; /* by tensor */
+    af_safetensors_writer *w;
+    af_convert_report *report;
+    /* one tensor at a time */
+    af_given_view view;
+    int64_t cols, rows, group_rows;
+    float *values, *decoded; /* [GROUPS][group_rows * cols] */
+    uint8_t *codes;
+    float *absmax; /* of the whole tensor; int8: SCB */
+    int64_t first; /* row of group 0 */
+    af_error_sums sums[GROUPS];
+} job;
+
+/* A linear inside the layers: what bitsandbytes replaces. Experts are one parameter for
+ * transformers 5, which it leaves alone. */
+static bool is_linear(const af_given_tensor *t)
+{
+    static const char *const keep[] = {"embed", "lm_head",   "wte.",     "wpe.",
+                                       "norm",  "mlp.gate.", ".experts."};
+    const size_t n = strlen(t->name);
+    if (t->ndim != 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
+        return false;
+    for (size_t i = 0; i < AF_LEN(keep); i++)
+        if (strstr(t->name, keep[i]))
+            return false;
+    return strstr(t->name, "layers.") || strstr(t->name, ".h.");
+}
+
+static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
+
+/* Rows of a group: its elements fill whole blocks. */
+static int64_t group_rows(const job *j)
+{
+    const int64_t step = j->type == AF_DTYPE_I8 ? 1 : j->block / gcd(j->cols, j->block);
+    const int64_t most = AF_MAX(GROUP_VALUES / AF_MAX(j->cols, 1), 1);
+    return AF_MAX(most / step, 1) * step;
+}
+
+static void group_range(const job *j, int64_t g, int64_t *from, int64_t *n)
+{
+    *from = j->first + g * j->group_rows;
+    *n = AF_MIN(j->group_rows, j->rows - *from);
+}
+
+/* ---- the first pass ---- */
+
+static void find_absmax(void *arg, int64_t from_group, int64_t to_group, int share)
+{
+    job *j = arg;
+    (void)share;
+    for (int64_t g = from_group; g < to_group; g++) {
+        int64_t from, n;
+        group_range(j, g, &from, &n);
+        float *x = j->values + g * j->group_rows * j->cols;
+        af_given_view_rows(&j->view, from, n, x);
+        const int64_t count = n * j->cols, block0 = from * j->cols / j->block;
+        for (int64_t at = 0; at < count; at += j->block) {
+            float most = 0;
+            for (int64_t i = at; i < AF_MIN(at + j->block, count); i++) {
+                const float a = fabsf(x[i]);
+                most = a > most ? a : most;
+            }
+            j->absmax[block0 + at / j->block] = most < FLT_MIN ? 0 : most; /* as the GPU: flushed */
+        }
+    }
+}
+
+/* ---- the second pass ---- */
+
+static void encode_rows8(job *j, int64_t g, int64_t from, int64_t n)
+{
+    const int64_t at = g * j->group_rows * j->cols;
+    for (int64_t r = 0; r < n; r++) {
+        const int64_t k = at + r * j->cols;
+        j->absmax[from + r] = af_int8_encode_row(j->values + k, j->cols, (int8_t *)j->codes + k);
+        af_int8_decode_row((int8_t *)j->codes + k, j->absmax[from + r], j->cols, j->decoded + k);
+    }
+}
+
+static void encode_group(void *arg, int64_t from_group, int64_t to_group, int share)
+{
+    job *j = arg;
+    (void)share;
+    for (int64_t g = from_group; g < to_group; g++) {
+        int64_t from, n;
+        group_range(j, g, &from, &n);
+        const int64_t at = g * j->group_rows * j->cols, count = n * j->cols;
+        af_given_view_rows(&j->view, from, n, j->values + at);
+        if (j->type == AF_DTYPE_I8) {
+            encode_rows8(j, g, from, n);
+        } else {
+            float *absmax = j->absmax + from * j->cols / j->block;
+            uint8_t *codes = j->codes + at / 2;
+            af_bnb_encode(j->type, j->values + at, count, j->block, codes, absmax);
+            af_bnb_decode(j->type, NULL, codes, absmax, j->block, 0, count, j->decoded + at,
+                          AF_DTYPE_F32);
+        }
+        j->sums[g] = (af_error_sums){0};
+        af_error_sums_measure(&j->sums[g], j->values + at, j->decoded + at, count);
+    }
+}
+
+static af_status open_tensor(job *j, const af_given_tensor *t, af_error *err)
+{
+    const af_status st = af_given_view_open(&j->view, j->in, t, err);
+    if (st != AF_OK)
+        return st;
+    j->cols = af_given_cols(t);
+    j->rows = af_given_height(t);
+    j->group_rows = group_rows(j);
+    const uint64_t room = (uint64_t)(GROUPS * j->group_rows * j->cols);
+    const int64_t scales =
+        j->type == AF_DTYPE_I8 ? j->rows : af_bnb_blocks(j->rows * j->cols, j->block);
+    j->values = af_calloc(room, sizeof *j->values);
+    j->decoded = af_calloc(room, sizeof *j->decoded);
+    j->codes = af_calloc(room, 1);
+    j->absmax = af_calloc((uint64_t)scales, sizeof *j->absmax);
+    if (!j->values || !j->decoded || !j->codes || !j->absmax)
+        return af_fail_nomem(err, t->name, room * 9 + (uint64_t)scales * 4);
+    return AF_OK;
+}
+
+static void close_tensor(job *j)
+{
+    af_given_view_close(&j->view);
+    free(j->values);
+    free(j->decoded);
+    free(j->codes);
+    free(j->absmax);
+    j->values = j->decoded = j->absmax = NULL;
+    j->codes = NULL;
+}
+
+static int64_t groups_at(const job *j, int64_t first)
+{
+    return AF_MIN(GROUPS, (j->rows - first + j->group_rows - 1) / j->group_rows);
+}
+
+static af_status find_offset(job *j, int i, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(open_tensor(j, &j->in->tensor[i], err));
+    for (j->first = 0; j->first < j->rows; j->first += GROUPS * j->group_rows)
+        af_pool_run(j->pool, groups_at(j, j->first), find_absmax, j);
+    j->offset[i] = af_bnb_offset(j->absmax, af_bnb_blocks(j->rows * j->cols, j->block));
+done:
+    close_tensor(j);
+    return st;
+}
+
+/* ---- declarations ---- */
+
+/* The shortest text that reads back as the same double, as Python prints it. */
+static void put_number(af_buf *b, double v)
+{
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    af_buf_str(b, text);
+    if (!strpbrk(text, ".en"))
+        af_buf_str(b, ".0");
+}
+
+static void state_text(const job *j, int i, af_buf *b)
+{
+    const af_given_tensor *t = &j->in->tensor[i];
+    af_buf_printf(b,
+                  "{\"quant_type\": \"%s\", \"blocksize\": %" PRId64
+                  ", \"dtype\": \"%s\", \"shape\": [%" PRId64 ", %" PRId64 "]",
+                  af_dtype_name(j->type), j->block, af_torch_name(t->dtype), t->dim[0], t->dim[1]);
+    if (j->nested) {
+        af_buf_printf(b, ", \"nested_blocksize\": %d, \"nested_dtype\": \"float32\"",
+                      AF_BNB_NESTED_BLOCK);
+        af_buf_str(b, ", \"nested_offset\": ");
+        put_number(b, (double)j->offset[i]);
+    }
+    af_buf_char(b, '}');
+}
+
+static af_status add(job *j, const char *name, const char *tail, af_dtype dtype, int64_t a,
+                     int64_t b, int ndim, af_error *err)
+{
+    char full[2 * NAME_BYTES];
+    snprintf(full, sizeof full, "%s%s", name, tail);
+    return af_safetensors_writer_add(j->w, full, dtype, (int64_t[]){a, b}, ndim, err);
+}
+
+/* "x.weight" without ".weight": what SCB hangs on. */
+static void module_name(const af_given_tensor *t, char *out, size_t size)
+{
+    snprintf(out, size, "%.*s", (int)(strlen(t->name) - 7), t->name);
+}
+
+static af_status declare_linear(job *j, int i, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_given_tensor *t = &j->in->tensor[i];
+    const int64_t n = af_given_values(t), blocks = af_bnb_blocks(n, j->block);
+    const char *state = j->type == AF_DTYPE_NF4 ? ".quant_state.bitsandbytes__nf4"
+                                                : ".quant_state.bitsandbytes__fp4";
+    af_buf text = {0};
+    char module[NAME_BYTES];
+    if (j->type == AF_DTYPE_I8) {
+        module_name(t, module, sizeof module);
+        AF_TRY(add(j, t->name, "", AF_DTYPE_I8, t->dim[0], t->dim[1], 2, err));
+        AF_TRY(add(j, module, ".SCB", AF_DTYPE_F32, t->dim[0], 1, 1, err));
+        return add(j, module, ".weight_format", AF_DTYPE_U8, 1, 1, 0, err);
+    }
+    state_text(j, i, &text);
+    AF_TRY(add(j, t->name, "", AF_DTYPE_U8, af_bnb_bytes(n), 1, 2, err));
+    AF_TRY(add(j, t->name, ".absmax", j->nested ? AF_DTYPE_U8 : AF_DTYPE_F32, blocks, 1, 1, err));
+    AF_TRY(add(j, t->name, ".quant_map", AF_DTYPE_F32, 16, 1, 1, err));
+    if (j->nested) {
+        const int64_t outer = af_bnb_blocks(blocks, AF_BNB_NESTED_BLOCK);
+        AF_TRY(add(j, t->name, ".nested_absmax", AF_DTYPE_F32, outer, 1, 1, err));
+        AF_TRY(add(j, t->name, ".nested_quant_map", AF_DTYPE_F32, 256, 1, 1, err));
+    }
+    AF_TRY(add(j, t->name, state, AF_DTYPE_U8, (int64_t)text.len, 1, 1, err));
+done:
+    af_buf_clear(&text);
+    return st;
+}
+
+static af_status declare(job *j, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < j->in->count; i++) {
+        const af_given_tensor *t = &j->in->tensor[i];
+        if (is_linear(t))
+            AF_TRY(declare_linear(j, i, err));
+        else
+            AF_TRY(af_safetensors_writer_add(j->w, t->name, t->dtype, t->dim, t->ndim, err));
+    }
+done:
+    return st;
+}
+
+/* ---- data ---- */
+
+static af_status write_scales(job *j, int i, af_error *err)
+{
+    af_status st = AF_OK;
+    const int64_t blocks = af_bnb_blocks(j->rows * j->cols, j->block);
+    const int64_t outer = af_bnb_blocks(blocks, AF_BNB_NESTED_BLOCK);
+    uint8_t *q = af_calloc((uint64_t)blocks, 1);
+    float *nested = af_calloc((uint64_t)outer, sizeof *nested);
+    af_buf text = {0};
+    if (!q || !nested)
+        AF_TRY(af_fail_nomem(err, "block scales", (uint64_t)blocks));
+    if (j->nested) {
+        af_bnb_nest(j->absmax, blocks, j->offset[i], q, nested);
+        AF_TRY(af_safetensors_writer_data(j->w, q, (uint64_t)blocks, err));
+    } else {
+        AF_TRY(af_safetensors_writer_data(j->w, j->absmax, (uint64_t)blocks * 4, err));
+    }
+    AF_TRY(af_safetensors_writer_data(j->w, af_bnb_table(j->type), 64, err));
+    if (j->nested) {
+        AF_TRY(af_safetensors_writer_data(j->w, nested, (uint64_t)outer * 4, err));
+        AF_TRY(af_safetensors_writer_data(j->w, af_bnb_map(true), 1024, err));
+    }
+    state_text(j, i, &text);
+    AF_TRY(af_safetensors_writer_data(j->w, text.data, text.len, err));
+done:
+    free(q);
+    free(nested);
+    af_buf_clear(&text);
+    return st;
+}
+
+static uint64_t linear_bytes(const job *j, int64_t n)
+{
+    const uint64_t blocks = (uint64_t)af_bnb_blocks(n, j->block);
+    if (j->type == AF_DTYPE_I8)
+        return (uint64_t)n + (uint64_t)j->rows * 4;
+    return (uint64_t)af_bnb_bytes(n) + (j->nested ? blocks + blocks / 64 : blocks * 4);
+}
+
+static af_status write_linear(job *j, int i, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_given_tensor *t = &j->in->tensor[i];
+    af_error_sums all = {0};
+    AF_TRY(open_tensor(j, t, err));
+    for (j->first = 0; j->first < j->rows; j->first += GROUPS * j->group_rows) {
+        const int64_t n = groups_at(j, j->first);
+        const int64_t rows = AF_MIN(GROUPS * j->group_rows, j->rows - j->first);
+        af_pool_run(j->pool, n, encode_group, j);
+        for (int64_t g = 0; g < n; g++)
+            af_error_sums_add(&all, &j->sums[g]);
+        const int64_t count = rows * j->cols;
+        AF_TRY(af_safetensors_writer_data(
+            j->w, j->codes, (uint64_t)(j->type == AF_DTYPE_I8 ? count : af_bnb_bytes(count)), err));
+    }
+    AF_TRY(af_error_sums_check(&all, t->name, j->type, err));
+    if (j->type == AF_DTYPE_I8) {
+        AF_TRY(af_safetensors_writer_data(j->w, j->absmax, (uint64_t)j->rows * 4, err));
+        AF_TRY(af_safetensors_writer_data(j->w, "", 1, err));
+    } else {
+        AF_TRY(write_scales(j, i, err));
+    }
+    const int64_t n = af_given_values(t);
+    af_convert_row *row = af_convert_report_add(
+        j->report, t->name, j->type == AF_DTYPE_I8 ? "int8" : af_dtype_name(j->type), n,
+        linear_bytes(j, n));
+    if (row)
+        af_error_sums_report(&all, row);
+done:
+    close_tensor(j);
+    return st;
+}
+
+static af_status write_data(job *j, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < j->in->count; i++) {
+        const af_given_tensor *t = &j->in->tensor[i];
+        uint64_t bytes = 0;
+        if (is_linear(t)) {
+            AF_TRY(write_linear(j, i, err));
+            continue;
+        }
+        AF_TRY(af_given_copy(j->in, t, t->dtype, j->pool, j->w, err));
+        (void)af_dtype_bytes(t->dtype, (uint64_t)af_given_values(t), &bytes);
+        af_convert_report_add(j->report, t->name, af_dtype_name(t->dtype), af_given_values(t),
+                              bytes);
+    }
+done:
+    return st;
+}
+
+/* ---- the folder ---- */
+
+static json_t *quant_config(const job *j, af_dtype model)
+{
+    const bool four = j->type != AF_DTYPE_I8;
+    return json_pack("{s:s, s:b, s:b, s:b, s:b, s:s, s:s, s:s, s:b, s:b, s:b, s:n, s:f}",
+                     "quant_method", "bitsandbytes", "load_in_4bit", four, "load_in_8bit", !four,
+                     "_load_in_4bit", four, "_load_in_8bit", !four, "bnb_4bit_compute_dtype",
+                     four ? af_torch_name(model) : "float32", "bnb_4bit_quant_storage", "uint8",
+                     "bnb_4bit_quant_type", j->type == AF_DTYPE_NF4 ? "nf4" : "fp4",
+                     "bnb_4bit_use_double_quant", four && j->nested,
+                     "llm_int8_enable_fp32_cpu_offload", 0, "llm_int8_has_fp16_weight", 0,
+                     "llm_int8_skip_modules", "llm_int8_threshold", 6.0);
+}
+
+static af_dtype linear_type(const af_given *in)
+{
+    for (int i = 0; i < in->count; i++)
+        if (is_linear(&in->tensor[i]))
+            return in->tensor[i].dtype;
+    return AF_DTYPE_F32;
+}
+
+static af_status write_folder(job *j, const af_folder *f, af_error *err)
+{
+    af_status st = AF_OK;
+    json_t *config = NULL;
+    char *path = af_path_join(f->temp, "model.safetensors");
+    if (!path)
+        return af_fail_nomem(err, "a path", 0);
+    AF_TRY(af_given_text(j->in, f, &config, err));
+    json_object_set_new(config, "quantization_config", quant_config(j, linear_type(j->in)));
+    AF_TRY(af_folder_json(f, "config.json", config, err));
+    for (int i = 0; j->nested && i < j->in->count; i++)
+        if (is_linear(&j->in->tensor[i]))
+            AF_TRY(find_offset(j, i, err));
+    AF_TRY(af_safetensors_writer_new(&j->w, path, AF_SHARD_BYTES, err));
+    AF_TRY(declare(j, err));
+    AF_TRY(af_safetensors_writer_begin(j->w, err));
+    AF_TRY(write_data(j, err));
+    st = af_safetensors_writer_commit(j->w, err);
+    j->w = NULL;
+done:
+    af_safetensors_writer_abandon(j->w);
+    json_decref(config);
+    free(path);
+    return st;
+}
+
+static const char *dims_text(char *buf, size_t size, const int64_t *dim, int ndim)
+{
+    size_t n = 0;
+    for (int k = 0; k < ndim && n < size; k++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%" PRId64, k ? "x" : "", dim[k]);
+    return buf;
+}
+
+static af_status check_piece(const af_given *in, const char *name, const int64_t *dim, int ndim,
+                             af_error *err)
+{
+    const af_given_tensor *t = af_given_find(in, name);
+    char is[64], want[64];
+    if (!t)
+        return af_fail(err, AF_EFORMAT, "'%s' has no tensor '%s'", in->path, name);
+    dims_text(is, sizeof is, t->dim, t->ndim);
+    dims_text(want, sizeof want, dim, ndim);
+    if (strcmp(is, want) != 0)
+        return af_fail(err, AF_EFORMAT, "'%s' is %s, and by config.json %s", name, is, want);
+    return AF_OK;
+}
+
+/* Tensors as config.json says, where it is of a family we know. Experts have several spellings, and
+ * a folder of a larger model has its own names: those are left to whoever reads the result. */
+static af_status check_shapes(const af_given *in, af_error *err)
+{
+    af_status st = AF_OK;
+    af_model_spec s = {0};
+    if (!af_arch_find(in->config.model_type) || !af_given_find(in, "model.embed_tokens.weight"))
+        return AF_OK;
+    AF_TRY(af_model_spec_init(&s, &in->config, err));
+    for (int i = 0; i < s.tensors; i++) {
+        const af_slot slot = s.tensor[i].slot;
+        if (slot == AF_SLOT_EXPERTS_GATE_UP || slot == AF_SLOT_EXPERTS_DOWN)
+            continue;
+        for (int p = 0; p < af_disk_count(&s, i); p++) {
+            char name[NAME_BYTES];
+            int64_t dim[2], from;
+            int ndim;
+            af_disk_piece(&s, i, p, name, sizeof name, dim, &ndim, &from);
+            AF_TRY(check_piece(in, name, dim, ndim, err));
+        }
+    }
+done:
+    af_model_spec_clear(&s);
+    return st;
+}
+
+static void say_experts(const af_given *in)
+{
+    for (int i = 0; i < in->count; i++)
+        if (strstr(in->tensor[i].name, ".experts.")) {
+            af_say(AF_LOG_WARN, "the experts stay as they are: transformers has one parameter for "
+                                "all of them, which bitsandbytes does not quantise");
+            return;
+        }
+}
+
+af_status af_quantize_bnb(af_convert_report **report, af_given *in, const char *out, af_dtype type,
+                          const af_quantize_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    af_folder f = {0};
+    job j = {.in = in,
+             .type = type,
+             .block = o->block_size ? o->block_size : 64,
+             .nested = type != AF_DTYPE_I8 && !o->no_double_quant};
+    if (j.block < 32 || j.block > BLOCK_MAX || (j.block & (j.block - 1)))
+        return af_fail(err, AF_EUSAGE, "block size %" PRId64 " is not a power of two from 32 to %d",
+                       j.block, BLOCK_MAX);
+    AF_TRY(check_shapes(in, err));
+    AF_TRY(af_folder_begin(&f, out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(af_pool_new(&j.pool, o->threads, err));
+    AF_TRY(af_convert_report_new(&j.report, in->count, err));
+    j.offset = af_calloc((uint64_t)AF_MAX(in->count, 1), sizeof *j.offset);
+    if (!j.offset)
+        AF_TRY(af_fail_nomem(err, "offsets", (uint64_t)in->count * 4));
+    say_experts(in);
+    AF_TRY(write_folder(&j, &f, err));
+    AF_TRY(af_folder_commit(&f, err));
+    af_convert_report_finish(j.report);
+    if (in->any_quantised)
+        j.report->note = "the source was quantised already: its dequantised values were used";
+    *report = j.report;
+    j.report = NULL;
+done:
+    af_folder_abandon(&f);
+    af_convert_report_free(j.report);
+    af_pool_free(j.pool);
+    free(j.offset);
+    return st;
+}

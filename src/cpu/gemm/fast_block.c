@@ -1,0 +1,305 @@
+/* fast_block.c - a few rows of activations times rows of GGUF blocks.
+ *
+ * With i8mm the products are of integers and exact: 32 activations become 24-bit integers with one
+ * scale, cut into three planes of signed bytes (x = s * (65536 hi + 256 mid + lo)), so that nothing
+ * is lost against f32 (the largest of the 32 keeps 23 bits). One SMMLA multiplies two weight rows
+ * with two planes. Elsewhere the codes are widened to f32 in registers.
+ *
+ * A row's sum is the same whatever row it is paired with. */
+#include "cpu/gemm/fast_block.h"
+
+enum { PLANES = 96 }; /* bytes of 32 activations: 4 x (8 mid, 8 hi), then 32 lo */
+
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#define INTEGER 1
+#endif
+
+static const af_dtype served[] = {AF_DTYPE_Q8_0, AF_DTYPE_Q4_0,   AF_DTYPE_Q4_1,  AF_DTYPE_Q5_0,
+                                  AF_DTYPE_Q5_1, AF_DTYPE_Q3_K,   AF_DTYPE_Q4_K,  AF_DTYPE_Q5_K,
+                                  AF_DTYPE_Q6_K, AF_DTYPE_IQ4_NL, AF_DTYPE_IQ4_XS};
+
+bool AF_ISA_NAME(af_block_serves)(af_dtype type, int64_t K)
+{
+    for (size_t i = 0; i < AF_LEN(served); i++)
+        if (served[i] == type)
+            return K % af_dtype_get(type)->elems == 0;
+    return false;
+}
+
+uint64_t AF_ISA_NAME(af_block_work)(int64_t K)
+{
+    return (uint64_t)(AF_BLOCK_ROWS * (K / AF_BLOCK)) * (5 * sizeof(float) + PLANES);
+}
+
+#if defined(INTEGER)
+/* Eight integers as signed digits: lo and mid are the low bytes as they are, what they are too
+ * small or too large by goes into the next. */
+AF_INLINE void digits(int8_t *p, int8_t *lo, int32x4_t a, int32x4_t b)
+{
+    int8x8_t digit[3];
+    for (int i = 0; i < 3; i++) {
+        const int16x8_t low = vcombine_s16(vmovn_s32(a), vmovn_s32(b));
+        digit[i] = vmovn_s16(low);
+        const int16x8_t back = vmovl_s8(digit[i]);
+        a = vshrq_n_s32(vsubw_s16(a, vget_low_s16(back)), 8);
+        b = vshrq_n_s32(vsubw_s16(b, vget_high_s16(back)), 8);
+    }
+    vst1_s8(lo, digit[0]);
+    vst1_s8(p, digit[1]);
+    vst1_s8(p + 8, digit[2]);
+}
+
+/* The planes of 32 numbers; their scale. */
+static float cut(int8_t *p, const float *x)
+{
+    const float top = 8355000; /* three signed digits reach 0x7f7f7f, and rounding needs room */
+    float32x4_t v[8], most4 = vdupq_n_f32(0), all4 = most4;
+    for (int i = 0; i < 8; i++) {
+        v[i] = vld1q_f32(x + 4 * i);
+        most4 = vmaxq_f32(most4, vabsq_f32(v[i]));
+        all4 = vaddq_f32(all4, vabsq_f32(v[i]));
+    }
+    const float most = vmaxvq_f32(most4), all = vaddvq_f32(all4);
+    const float by = most > 0 ? top / most : 0;
+    if (!(all < INFINITY) || !(by < INFINITY)) { /* the scale tells: not a number, or nothing */
+        memset(p, 0, PLANES);
+        return all < INFINITY ? 0 : NAN;
+    }
+    for (int i = 0; i < 4; i++)
+        digits(p + 16 * i, p + 64 + 8 * i, vcvtnq_s32_f32(vmulq_n_f32(v[2 * i], by)),
+               vcvtnq_s32_f32(vmulq_n_f32(v[2 * i + 1], by)));
+    return most / top;
+}
+#endif
+
+void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, int64_t K,
+                                   void *work)
+{
+    const int64_t blocks = K / AF_BLOCK;
+    float *sums = work, *scale = sums + AF_BLOCK_ROWS * blocks;
+    int8_t *planes = (int8_t *)(scale + 4 * AF_BLOCK_ROWS * blocks);
+    assert(M <= AF_BLOCK_ROWS);
+    for (int64_t k = 0; k < M * blocks; k++) {
+        float s = 0;
+        for (int i = 0; i < AF_BLOCK; i++)
+            s += x[k * AF_BLOCK + i];
+        sums[k] = s;
+#if defined(INTEGER)
+        const float by = cut(planes + k * PLANES, x + k * AF_BLOCK);
+        memcpy(scale + 4 * k, (float[]){by, 65536 * by, by, 65536 * by}, 4 * sizeof by);
+#endif
+    }
+    *out = (af_block_x){.x = x, .sums = sums, .scale = scale, .planes = planes, .M = M, .K = K};
+}
+
+/* ---- a few stored rows ---- */
+
+enum { PAIRS = 2 }; /* taken together, to read the activations once */
+
+#if defined(INTEGER)
+
+/* Two rows of 32 codes as four matrices of 2 x 8. */
+typedef struct codes {
+    int8x16_t at[4];
+} codes;
+
+AF_INLINE codes beside(af_dtype type, const uint8_t *w0, const uint8_t *w1, int j)
+{
+    af_i8v a, b, c, d;
+    af_codes(type, w0, j, &a, &b);
+    af_codes(type, w1, j, &c, &d);
+    return (codes){{(int8x16_t)vzip1q_s64((int64x2_t)a, (int64x2_t)c),
+                    (int8x16_t)vzip2q_s64((int64x2_t)a, (int64x2_t)c),
+                    (int8x16_t)vzip1q_s64((int64x2_t)b, (int64x2_t)d),
+                    (int8x16_t)vzip2q_s64((int64x2_t)b, (int64x2_t)d)}};
+}
+
+/* [row 0: mid * 256 + lo, hi; row 1: the same] over n of the four groups of 8, from the first */
+AF_INLINE float32x4_t products(const codes *w, const int8_t *p, int from, int n)
+{
+    int32x4_t s = vdupq_n_s32(0), t = s;
+#pragma GCC unroll 4
+    for (int i = from; i < from + n; i++) {
+        s = vmmlaq_s32(s, w->at[i], vld1q_s8(p + 16 * i));
+        t = vmmlaq_s32(t, w->at[i], vcombine_s8(vld1_s8(p + 64 + 8 * i), vdup_n_s8(0)));
+    }
+    return vcvtq_f32_s32(vmlaq_s32(t, s, (int32x4_t){256, 1, 256, 1}));
+}
+
+AF_INLINE float32x4_t twice(float a, float b) { return (float32x4_t){a, a, b, b}; }
+
+/* out [M] rows of ldo: 2 P stored rows, `bytes` apart. */
+AF_INLINE void some(const af_block_x *x, af_dtype type, int64_t M, int P, const uint8_t *w,
+                    int64_t bytes, float *out, int64_t ldo)
+{
+    const int groups = af_groups(type), size = af_block_bytes(type);
+    const int64_t blocks = x->K / AF_BLOCK;
+    const uint8_t *ahead = w + 2 * P * bytes; /* what is wanted next */
+    float32x4_t total[AF_BLOCK_ROWS][PAIRS];
+    float32x2_t rest[AF_BLOCK_ROWS][PAIRS];
+    memset(total, 0, sizeof total);
+    memset(rest, 0, sizeof rest);
+    for (int64_t k = 0; k < blocks; w += size) {
+        float d[2 * PAIRS][16], o[2 * PAIRS][8];
+        for (int r = 0; r < 2 * P; r++)
+            af_scales(type, w + r * bytes, d[r], o[r]);
+        for (int i = 0; i < 2 * P * size; i += 64, ahead += 64)
+            __builtin_prefetch(ahead);
+        for (int j = 0; j < groups; j++, k++) {
+            codes c[PAIRS];
+            for (int q = 0; q < P; q++)
+                c[q] = beside(type, w + 2 * q * bytes, w + (2 * q + 1) * bytes, j);
+            for (int64_t m = 0; m < M; m++) {
+                const int8_t *p = x->planes + (m * blocks + k) * PLANES;
+                const float32x4_t s = vld1q_f32(x->scale + (m * blocks + k) * 4);
+#pragma GCC unroll 2
+                for (int q = 0; q < P; q++) {
+                    const float *d0 = d[2 * q] + 2 * j, *d1 = d[2 * q + 1] + 2 * j;
+                    float32x4_t *t = &total[m][q];
+                    if (af_by_16(type)) {
+                        float32x4_t y = vmulq_f32(products(&c[q], p, 0, 2), twice(d0[0], d1[0]));
+                        y = vfmaq_f32(y, products(&c[q], p, 2, 2), twice(d0[1], d1[1]));
+                        *t = vfmaq_f32(*t, y, s);
+                    } else {
+                        *t = vfmaq_f32(*t, products(&c[q], p, 0, 4),
+                                       vmulq_f32(s, twice(d0[0], d1[0])));
+                    }
+                    if (af_has_offset(type))
+                        rest[m][q] =
+                            vfma_n_f32(rest[m][q], (float32x2_t){o[2 * q][j], o[2 * q + 1][j]},
+                                       x->sums[m * blocks + k]);
+                }
+            }
+        }
+    }
+    for (int64_t m = 0; m < M; m++)
+        for (int q = 0; q < P; q++) {
+            const float32x4_t t = total[m][q];
+            vst1_f32(out + m * ldo + 2 * q,
+                     vadd_f32(vpadd_f32(vget_low_f32(t), vget_high_f32(t)), rest[m][q]));
+        }
+}
+#else
+
+/* Sixteen codes as vectors of f32. */
+enum { PER16 = VL < 16 ? 16 / VL : 1 };
+
+AF_INLINE void widen(af_i8v q, vec out[PER16])
+{
+#if defined(__AVX512F__)
+    out[0] = (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)q));
+#elif defined(__AVX2__)
+    out[0] = (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32((__m128i)q));
+    out[1] = (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128((__m128i)q, 8)));
+#elif defined(__ARM_NEON)
+    const int16x8_t a = vmovl_s8(vget_low_s8((int8x16_t)q)), b = vmovl_high_s8((int8x16_t)q);
+    out[0] = (vec)vcvtq_f32_s32(vmovl_s16(vget_low_s16(a)));
+    out[1] = (vec)vcvtq_f32_s32(vmovl_high_s16(a));
+    out[2] = (vec)vcvtq_f32_s32(vmovl_s16(vget_low_s16(b)));
+    out[3] = (vec)vcvtq_f32_s32(vmovl_high_s16(b));
+#else
+    float f[16];
+    for (int i = 0; i < 16; i++)
+        f[i] = (float)q[i];
+    memcpy(out, f, sizeof f); // cppcheck-suppress bufferAccessOutOfBounds ; VL is unknown to it
+#endif
+}
+
+AF_INLINE vec products(const vec w[PER16], const float *x)
+{
+    vec s = w[0] * *(const vec *)x;
+    for (int i = 1; i < PER16; i++)
+        s += w[i] * *(const vec *)(x + i * VL);
+    return s;
+}
+
+AF_INLINE float lanes(vec v)
+{
+    float s = 0;
+    for (int i = 0; i < VL; i++)
+        s += v[i];
+    return s;
+}
+
+AF_INLINE void one(const af_block_x *x, af_dtype type, int64_t M, const uint8_t *w, float *out,
+                   int64_t ldo)
+{
+    const int groups = af_groups(type), bytes = af_block_bytes(type);
+    const int64_t blocks = x->K / AF_BLOCK;
+    vec total[AF_BLOCK_ROWS] = {0};
+    float rest[AF_BLOCK_ROWS] = {0};
+    for (int64_t k = 0; k < blocks; w += bytes) {
+        float d[16], o[8];
+        af_scales(type, w, d, o);
+        for (int j = 0; j < groups; j++, k++) {
+            af_i8v q, r;
+            vec lo[PER16], hi[PER16];
+            af_codes(type, w, j, &q, &r);
+            widen(q, lo);
+            widen(r, hi);
+            for (int64_t m = 0; m < M; m++) {
+                const float *a = x->x + m * x->K + k * AF_BLOCK;
+                if (af_by_16(type))
+                    total[m] += products(lo, a) * d[2 * j] + products(hi, a + 16) * d[2 * j + 1];
+                else
+                    total[m] += (products(lo, a) + products(hi, a + 16)) * d[2 * j];
+                if (af_has_offset(type))
+                    rest[m] += o[j] * x->sums[m * blocks + k];
+            }
+        }
+    }
+    for (int64_t m = 0; m < M; m++)
+        out[m * ldo] = lanes(total[m]) + rest[m];
+}
+
+AF_INLINE void some(const af_block_x *x, af_dtype type, int64_t M, int P, const uint8_t *w,
+                    int64_t bytes, float *out, int64_t ldo)
+{
+    for (int r = 0; r < 2 * P; r++)
+        one(x, type, M, w + r * bytes, out + r, ldo);
+}
+#endif
+
+AF_INLINE void all(const af_block_x *x, af_dtype type, int64_t M, const uint8_t *w, int64_t rows,
+                   float *out, int64_t ldo)
+{
+    const int64_t bytes = x->K / (AF_BLOCK * af_groups(type)) * af_block_bytes(type);
+    int64_t n = 0;
+    for (; n + 2 * PAIRS <= rows; n += 2 * PAIRS)
+        some(x, type, M, PAIRS, w + n * bytes, bytes, out + n, ldo);
+    for (; n < rows; n++) { /* paired with itself: its sums are the same beside any other */
+        float s[AF_BLOCK_ROWS][2];
+        some(x, type, M, 1, w + n * bytes, 0, s[0], 2);
+        for (int64_t m = 0; m < M; m++)
+            out[m * ldo + n] = s[m][0];
+    }
+}
+
+/* The type and the single row are constants of the loops. */
+#define CASE(T)                                                                                    \
+    case T:                                                                                        \
+        if (x->M == 1)                                                                             \
+            all(x, T, 1, w, rows, out, ldo);                                                       \
+        else                                                                                       \
+            all(x, T, x->M, w, rows, out, ldo);                                                    \
+        return
+
+void AF_ISA_NAME(af_block_rows)(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,
+                                float *out, int64_t ldo)
+{
+    switch (type) {
+        CASE(AF_DTYPE_Q8_0);
+        CASE(AF_DTYPE_Q4_0);
+        CASE(AF_DTYPE_Q4_1);
+        CASE(AF_DTYPE_Q5_0);
+        CASE(AF_DTYPE_Q5_1);
+        CASE(AF_DTYPE_Q3_K);
+        CASE(AF_DTYPE_Q4_K);
+        CASE(AF_DTYPE_Q5_K);
+        CASE(AF_DTYPE_Q6_K);
+        CASE(AF_DTYPE_IQ4_NL);
+        CASE(AF_DTYPE_IQ4_XS);
+    default:
+        assert(!"a type af_block_serves refused");
+    }
+}

@@ -1,0 +1,363 @@
+/* scribe.c - see scribe.h. */
+#define _GNU_SOURCE /* clock_gettime */
+#include "data/render/renderer.h"
+
+#include "base/buf.h"
+#include "format/chat/chat_template.h"
+
+#include <time.h>
+
+static const char chatml[] =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
+    "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}"
+    "{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void af_row_clear(af_row *r)
+{
+    free(r->text);
+    free(r->ids);
+    free(r->labels);
+    *r = (af_row){0};
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+bool af_renderer_own_template(const char *given)
+{
+    return !given || strcmp(given, "tokenizer_default") == 0;
+}
+
+static bool is_text(const char *s) { return strstr(s, "{%") || strstr(s, "{{"); }
+
+static af_status open_file(af_template **out, const char *path, af_error *err)
+{
+    af_template *t = NULL;
+    const af_status st = af_template_open(&t, path, err);
+    if (st != AF_OK)
+        return st;
+    if (is_text(af_template_source(t, NULL))) {
+        *out = t;
+        return AF_OK;
+    }
+    af_template_close(t);
+    return af_fail(err, AF_EFORMAT,
+                   "%s has neither {{ nor {%%: every conversation would have the same text", path);
+}
+
+af_status af_renderer_template(af_template **out, bool *bare, const char *model, const char *given,
+                               af_error *err)
+{
+    *bare = false;
+    if (af_renderer_own_template(given))
+        return af_template_open(out, model, err);
+    const bool text = is_text(given);
+    const bool plain = !text && strcmp(given, "chatml") == 0;
+    if (!text && !plain && !ends_with(given, ".jinja") && !ends_with(given, ".j2")) {
+        const af_status named = af_template_open_named(out, model, given, err);
+        return named != AF_EFORMAT || !err || !strstr(err->msg, "no chat template")
+                   ? named
+                   : af_fail(err, AF_EUSAGE,
+                             "chat_template '%.60s' is not tokenizer_default, chatml or a .jinja "
+                             "file, and %s has no template of that name",
+                             given, model);
+    }
+    *bare = true;
+    if (plain)
+        return af_template_parse(out, chatml, strlen(chatml), err);
+    const af_status st =
+        text ? af_template_parse(out, given, strlen(given), err) : open_file(out, given, err);
+    return st == AF_OK ? AF_OK : af_fail_prefix(err, "chat_template");
+}
+
+static af_status open_template(af_renderer *s, const char *model, const char *given, af_error *err)
+{
+    bool bare;
+    if (af_renderer_own_template(given)) {
+        (void)!af_renderer_template(&s->chat, &bare, model, given, &s->why); /* said when needed */
+        return AF_OK;
+    }
+    const af_status st = af_renderer_template(&s->chat, &bare, model, given, err);
+    if (st != AF_OK || !bare)
+        return st;
+    return af_template_lend_tokens(s->chat, s->tokenizer, err);
+}
+
+af_status af_renderer_init(af_renderer *s, const af_tokenizer *tokenizer, const char *model,
+                           const char *chat_template, af_error *err)
+{
+    af_status st = AF_OK;
+    *s = (af_renderer){.tokenizer = tokenizer};
+    if (!tokenizer)
+        return AF_OK;
+    AF_TRY(open_template(s, model, chat_template, err));
+    AF_TRY(af_renderer_find_eot(s, err));
+done:
+    if (st != AF_OK)
+        af_renderer_clear(s);
+    return st;
+}
+
+void af_renderer_clear(af_renderer *s)
+{
+    af_template_close(s->chat);
+    for (int i = 0; i < s->eots; i++)
+        free(s->eot[i]);
+    af_encoding_clear(&s->encoding);
+    *s = (af_renderer){0};
+}
+
+bool af_renderer_is_eot(const af_renderer *s, int32_t id)
+{
+    for (int i = 0; i < s->eots; i++)
+        if (af_tokenizer_id(s->tokenizer, s->eot[i], strlen(s->eot[i])) == id)
+            return true;
+    return s->tokenizer && id == af_tokenizer_eos(s->tokenizer);
+}
+
+af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const af_conversation *t,
+                             size_t n, bool prompt, bool tail, af_spans *generation, af_error *err)
+{
+    const double began = now();
+    json_t *part = NULL;
+    const size_t all = json_array_size(t->messages);
+    if (n < all || tail) {
+        part = json_array();
+        for (size_t i = 0; part && i < n; i++)
+            json_array_append(part, json_array_get(t->messages, i));
+        if (part && tail)
+            json_array_append_new(part,
+                                  json_pack("{s:s,s:s}", "role", "user", "content", "\xc2\xa7"));
+        if (!part)
+            return af_fail_nomem(err, "a conversation", n);
+    }
+    const af_render_opts o = {
+        .messages = part ? part : t->messages, .tools = t->tools, .add_generation_prompt = prompt};
+    af_status st = af_template_render(s->chat, text, len, &o, generation, err);
+    if (st != AF_OK)
+        st = af_fail_prefix(err, "the chat template refuses this conversation");
+    json_decref(part);
+    s->times.render += now() - began;
+    return st;
+}
+
+static af_status need_template(const af_renderer *s, af_error *err)
+{
+    if (s->chat)
+        return AF_OK;
+    return af_fail(err, AF_EUSAGE,
+                   "a conversation needs a chat template: %s (or give one with "
+                   "chat_template)",
+                   s->why.msg);
+}
+
+af_status af_renderer_prompt(af_renderer *s, char **text, uint64_t *len, const af_conversation *t,
+                             size_t n, af_error *err)
+{
+    const af_status st = need_template(s, err);
+    return st == AF_OK ? af_renderer_render(s, text, len, t, n, true, false, NULL, err) : st;
+}
+
+static af_status encode(af_renderer *s, const char *text, uint64_t len, bool special, af_error *err)
+{
+    const double began = now();
+    const af_status st = af_tokenizer_encode(s->tokenizer, &s->encoding, text, len, special, err);
+    s->times.encode += now() - began;
+    return st;
+}
+
+/* Room for `more` tokens behind those of the row. */
+static af_status grow(af_row *r, int64_t more, af_error *err)
+{
+    const uint64_t want = (uint64_t)(r->count + more);
+    int32_t *ids = af_realloc(r->ids, AF_MAX(want, 1), sizeof *ids);
+    if (ids)
+        r->ids = ids;
+    int32_t *labels = af_realloc(r->labels, AF_MAX(want, 1), sizeof *labels);
+    if (labels)
+        r->labels = labels;
+    return ids && labels ? AF_OK : af_fail_nomem(err, "token ids", want * 8);
+}
+
+/* Appends the encoding; every token gets `loss`. */
+static af_status append(af_row *r, const af_encoding *e, bool loss, af_error *err)
+{
+    const af_status st = grow(r, e->count, err);
+    if (st != AF_OK)
+        return st;
+    for (int64_t i = 0; i < e->count; i++) {
+        r->ids[r->count] = e->ids[i];
+        r->labels[r->count++] = loss ? e->ids[i] : -100;
+    }
+    return AF_OK;
+}
+
+/* Sets the labels of the tokens that hold a byte of [begin, end), and of those between them. */
+static void label_span(af_row *r, const af_encoding *e, af_span s, bool loss)
+{
+    int64_t lo = 0, hi = e->count;
+    while (lo < hi && !(e->end[lo] > s.begin && e->start[lo] < s.end))
+        lo++;
+    while (hi > lo && !(e->end[hi - 1] > s.begin && e->start[hi - 1] < s.end))
+        hi--;
+    for (int64_t i = lo; i < hi; i++)
+        r->labels[i] = loss ? r->ids[i] : -100;
+}
+
+static af_status chat_row(af_renderer *s, af_row *out, const af_conversation *t,
+                          const af_data_source *source, af_error *err)
+{
+    af_status st = AF_OK;
+    af_loss_spans spans = {0};
+    AF_TRY(need_template(s, err));
+    AF_TRY(af_mask_spans(s, &spans, t, source, err));
+    AF_TRY(encode(s, spans.text, spans.len, false, err));
+    AF_TRY(append(out, &s->encoding, !spans.inside, err));
+    for (int i = 0; i < spans.count; i++)
+        label_span(out, &s->encoding, spans.span[i], spans.inside);
+    out->text = spans.text;
+    out->len = spans.len;
+    spans.text = NULL;
+done:
+    af_loss_spans_clear(&spans);
+    return st;
+}
+
+static af_status append_eos(const af_renderer *s, af_row *r, const af_data_source *source,
+                            af_error *err)
+{
+    const char *eos = af_tokenizer_eos_text(s->tokenizer);
+    const int32_t id = af_tokenizer_eos(s->tokenizer);
+    const uint64_t n = eos ? strlen(eos) : 0;
+    if (id < 0 || (n && r->text && r->len >= n && memcmp(r->text + r->len - n, eos, n) == 0))
+        return AF_OK;
+    const af_status st = grow(r, 1, err);
+    if (st != AF_OK)
+        return st;
+    r->ids[r->count] = id;
+    r->labels[r->count++] = source->train_on_eos == AF_TRAIN_EOS_NONE ? -100 : id;
+    return AF_OK;
+}
+
+/* No template: prompt and completion in one piece, then eos. */
+static af_status plain_row(af_renderer *s, af_row *out, const af_conversation *t,
+                           const af_data_source *source, af_error *err)
+{
+    af_buf b = {0};
+    af_status st = AF_OK;
+    const uint64_t prompt = json_string_length(t->prompt);
+    if (t->prompt)
+        af_buf_add(&b, json_string_value(t->prompt), prompt);
+    af_buf_add(&b, json_string_value(t->completion), json_string_length(t->completion));
+    af_buf_str(&b, "");
+    out->len = b.len;
+    out->text = af_buf_take(&b);
+    if (!out->text)
+        return af_fail_nomem(err, "a record", out->len);
+    const bool all = prompt == 0 || source->train_on_inputs;
+    AF_TRY(encode(s, out->text, out->len, true, err));
+    AF_TRY(append(out, &s->encoding, all, err));
+    if (!all)
+        label_span(out, &s->encoding, (af_span){prompt, out->len}, true);
+    AF_TRY(append_eos(s, out, source, err));
+done:
+    return st;
+}
+
+af_status af_renderer_append_text(af_renderer *s, af_row *row, const char *text, uint64_t len,
+                                  bool first, bool last, const af_data_source *source,
+                                  af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(encode(s, text, len, first, err));
+    AF_TRY(append(row, &s->encoding, true, err));
+    if (last)
+        AF_TRY(append_eos(s, row, source, err));
+done:
+    return st;
+}
+
+static af_status segment_row(af_renderer *s, af_row *out, const af_conversation *t,
+                             const af_data_source *source, af_error *err)
+{
+    af_buf b = {0};
+    af_status st = AF_OK;
+    for (size_t i = 0; i < json_array_size(t->segments); i++) {
+        const json_t *g = json_array_get(t->segments, i);
+        const json_t *text = json_object_get(g, "text");
+        const bool loss = json_is_true(json_object_get(g, "label")) || source->train_on_inputs;
+        AF_TRY(encode(s, json_string_value(text), json_string_length(text), false, err));
+        AF_TRY(append(out, &s->encoding, loss, err));
+        af_buf_add(&b, json_string_value(text), json_string_length(text));
+    }
+    af_buf_str(&b, "");
+    out->len = b.len;
+    out->text = af_buf_take(&b);
+    if (!out->text)
+        st = af_fail_nomem(err, "a record", out->len);
+done:
+    af_buf_clear(&b);
+    return st;
+}
+
+static af_status token_row(af_renderer *s, af_row *out, const af_conversation *t, af_error *err)
+{
+    const size_t n = json_array_size(t->ids);
+    af_status st = grow(out, (int64_t)n, err);
+    if (st != AF_OK)
+        return st;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(t->ids, i);
+        const json_t *label = t->labels ? json_array_get(t->labels, i) : id;
+        const json_int_t v = json_integer_value(id), l = json_integer_value(label);
+        if (!json_is_integer(id) || v < 0 || v >= AF_TOKENIZER_ID_MAX)
+            return af_fail(err, AF_EFORMAT, "input_ids[%zu] is not a token id", i);
+        if (!json_is_integer(label) || (l != -100 && l != v))
+            return af_fail(err, AF_EFORMAT,
+                           "labels[%zu] is neither -100 nor input_ids[%zu], which is %lld", i, i,
+                           (long long)v);
+        out->ids[i] = (int32_t)v;
+        out->labels[i] = (int32_t)l;
+    }
+    out->count = (int64_t)n;
+    if (!s->tokenizer || !s->want_text)
+        return AF_OK;
+    return af_tokenizer_decode(s->tokenizer, &out->text, &out->len, out->ids, out->count, false,
+                               err);
+}
+
+af_status af_renderer_row(af_renderer *s, af_row *out, const af_conversation *t,
+                          const af_data_source *source, af_error *err)
+{
+    af_row r = {0};
+    af_status st = AF_OK;
+    switch (t->kind) {
+    case AF_CONVERSATION_CHAT:
+        st = chat_row(s, &r, t, source, err);
+        break;
+    case AF_CONVERSATION_PLAIN:
+        st = plain_row(s, &r, t, source, err);
+        break;
+    case AF_CONVERSATION_SEGMENTS:
+        st = segment_row(s, &r, t, source, err);
+        break;
+    case AF_CONVERSATION_TOKENS:
+        st = token_row(s, &r, t, err);
+        break;
+    }
+    if (st != AF_OK)
+        af_row_clear(&r);
+    else
+        *out = r;
+    return st;
+}

@@ -1,0 +1,81 @@
+/* scribe.h - from a talk to token ids with labels: rendering, loss mask, tokenising.
+ *
+ * The loss mask of a conversation is found by differential rendering, so that it is right for any
+ * template: what an assistant must produce begins where the rendering of the turns before it, with
+ * the generation prompt, ends, and goes up to and including its end-of-turn token. Templates with
+ * {% generation %} blocks say it themselves. A rule that does not fit a template is refused with
+ * the message's number, never guessed. */
+#ifndef AF_RENDERER_H
+#define AF_RENDERER_H
+
+#include "afinar/chat.h"
+#include "afinar/text.h"
+#include "data/shape/shape.h"
+
+enum { AF_EOT_MAX = 8 };
+
+typedef struct af_row {
+    char *text;
+    uint64_t len;
+    int32_t *ids, *labels; /* labels[i] is ids[i] or -100 */
+    int64_t count;
+} af_row;
+void af_row_clear(af_row *r);
+
+typedef struct af_renderer_times {
+    double render, encode; /* seconds */
+} af_renderer_times;
+
+typedef struct af_renderer {
+    const af_tokenizer *tokenizer; /* NULL: only token ids can be taken */
+    af_template *chat;             /* NULL: no template; `why` says why */
+    af_error why;
+    bool want_text; /* rows of token ids get their text, too */
+    char *eot[AF_EOT_MAX];
+    int eots;
+    af_encoding encoding; /* scratch */
+    af_renderer_times times;
+} af_renderer;
+
+/* `model`: resolved folder or file. `chat_template`: NULL, a .jinja file, a name the model has, or
+ * "chatml", or the template itself. A missing template is an error only once it is needed. */
+AF_CHECKED af_status af_renderer_init(af_renderer *s, const af_tokenizer *tokenizer,
+                                      const char *model, const char *chat_template, af_error *err);
+void af_renderer_clear(af_renderer *s);
+/* `chat_template` asks for the model's own one. */
+bool af_renderer_own_template(const char *chat_template);
+/* The template such words mean. *bare: it came without the model's special tokens. */
+AF_CHECKED af_status af_renderer_template(af_template **out, bool *bare, const char *model,
+                                          const char *chat_template, af_error *err);
+
+/* Messages of *err have no file and line. */
+AF_CHECKED af_status af_renderer_row(af_renderer *s, af_row *out, const af_conversation *t,
+                                     const af_data_source *source, af_error *err);
+/* The first n messages with the generation prompt. */
+AF_CHECKED af_status af_renderer_prompt(af_renderer *s, char **text, uint64_t *len,
+                                        const af_conversation *t, size_t n, af_error *err);
+/* Appends a block of plain text to a row: special tokens with the first block, eos with the last.
+ */
+AF_CHECKED af_status af_renderer_append_text(af_renderer *s, af_row *row, const char *text,
+                                             uint64_t len, bool first, bool last,
+                                             const af_data_source *source, af_error *err);
+bool af_renderer_is_eot(const af_renderer *s, int32_t id);
+
+/* mask.c: the byte spans of a rendered conversation that carry loss. */
+typedef struct af_loss_spans {
+    char *text; /* the rendering */
+    uint64_t len;
+    af_span *span; /* sorted by message */
+    int count;
+    bool inside; /* false: loss outside the spans (train_on_inputs) */
+} af_loss_spans;
+AF_CHECKED af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_conversation *t,
+                                   const af_data_source *source, af_error *err);
+void af_loss_spans_clear(af_loss_spans *s);
+/* eot.c: which tokens end a turn, found by rendering a probe. */
+AF_CHECKED af_status af_renderer_find_eot(af_renderer *s, af_error *err);
+/* Renders the first n messages, and a user turn behind them when `tail`. */
+AF_CHECKED af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len,
+                                        const af_conversation *t, size_t n, bool prompt, bool tail,
+                                        af_spans *generation, af_error *err);
+#endif

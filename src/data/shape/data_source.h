@@ -1,0 +1,66 @@
+/* data_source.h - one entry of a run file's `datasets`: where its files are, what shape its records
+ * have, and how the fields are called. */
+#ifndef AF_DATA_SOURCE_H
+#define AF_DATA_SOURCE_H
+
+#include "data/store/dataset.h"
+
+typedef enum af_shape {
+    AF_SHAPE_AUTO,
+    AF_SHAPE_ALPACA,
+    AF_SHAPE_SHAREGPT,
+    AF_SHAPE_MESSAGES,
+    AF_SHAPE_PROMPT, /* prompt and completion */
+    AF_SHAPE_TEXT,
+    AF_SHAPE_PREFERENCE,
+    AF_SHAPE_KTO,
+    AF_SHAPE_SEGMENTS,
+    AF_SHAPE_TOKENS,
+} af_shape;
+
+/* The word for messages and for `type:`. */
+const char *af_shape_name(af_shape s);
+
+typedef struct af_fields {
+    const char *messages, *conversations, *role, *content, *from, *value;
+    const char *instruction, *input, *output, *system, *history, *tools;
+    const char *prompt, *completion, *chosen, *rejected, *label, *text, *segments, *train;
+    const char *input_ids, *labels;
+} af_fields;
+
+typedef struct af_role_name {
+    const char *from, *to;
+} af_role_name;
+
+typedef struct af_data_source {
+    const char *path, *ds_type, *chat_template;
+    const char *name, *split; /* of a folder: the subfolder, and how its files' names begin */
+    int line;                 /* in the run file */
+    uint64_t given;           /* which keys the entry has: bits by their place in the table */
+    af_shape shape;
+    bool shape_given;
+    af_fields field;
+    af_role_name *role_names; /* from `roles`; before the built-in ones */
+    int role_name_count;
+    const char *const *roles; /* roles_to_train */
+    int role_count;
+    af_train_eos train_on_eos;
+    bool train_on_inputs;
+} af_data_source;
+
+/* Reads o->datasets (a list of maps, or a single map or path). Memory comes from `mem`; strings are
+ * borrowed from the YAML. An unknown key is an error with the nearest known one. */
+AF_CHECKED af_status af_data_sources_read(af_data_source **out, int *count, const af_data_opts *o,
+                                          af_arena *mem, af_error *err);
+/* The files of a source, sorted: the path itself, or those in the folder (of the split: `train`
+ * takes train.jsonl and train-00000-of-00002.parquet). A folder without a split is what its names
+ * do not keep for tests; *held_out counts those. Free with af_names_free. */
+AF_CHECKED af_status af_data_source_files(const af_data_source *s, const char *run_path,
+                                          char ***files, int *count, int *held_out, af_error *err);
+/* A key that the source gives and that says nothing about records of this shape, or NULL. */
+const char *af_data_source_idle_key(const af_data_source *s, af_shape shape);
+/* The keys a dataset of a run file may have, and the words of its type, one after the other; NULL
+ * behind the last. */
+const char *af_data_source_key(int i);
+const char *af_data_source_type(int i);
+#endif

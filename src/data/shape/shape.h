@@ -1,0 +1,59 @@
+/* shape.h - from a record of any known shape to what is to be tokenised.
+ *
+ * An item has one talk (most shapes) or two (preference: chosen, rejected). A talk is a
+ * conversation for the chat template, a prompt with its completion, segments, or token ids. */
+#ifndef AF_SHAPE_H
+#define AF_SHAPE_H
+
+#include "data/shape/data_source.h"
+#include "data/store/data_notes.h"
+
+#include <jansson.h>
+
+typedef enum af_conversation_kind {
+    AF_CONVERSATION_CHAT,
+    AF_CONVERSATION_PLAIN,
+    AF_CONVERSATION_SEGMENTS,
+    AF_CONVERSATION_TOKENS,
+} af_conversation_kind;
+
+typedef struct af_conversation {
+    af_conversation_kind kind;
+    json_t *messages;                  /* chat: own; as the template sees them */
+    bool *train;                       /* chat: own; [messages] false = no loss whatever the role */
+    json_t *tools;                     /* chat: own, or NULL */
+    const json_t *prompt, *completion; /* plain: strings of the record; prompt NULL = none */
+    const json_t *segments;            /* of the record */
+    const json_t *ids, *labels;        /* of the record */
+} af_conversation;
+
+typedef struct af_item {
+    af_conversation talk[2];
+    int talks;                 /* 0: the record is skipped, and that has been said */
+    bool has_label, label;     /* kto */
+    const json_t *prompt_text; /* preference: a string of the record, or */
+    json_t *prompt;            /* own: messages */
+} af_item;
+
+/* The shape of a first record by its fields. */
+AF_CHECKED af_status af_shape_detect(af_data_source *s, const json_t *record,
+                                     const af_source_loc *p, af_error *err);
+/* Checks a record against the source's shape and converts it. Clear *out with af_item_clear. */
+AF_CHECKED af_status af_shape_item(af_item *out, const af_data_source *s, const json_t *record,
+                                   const af_source_loc *p, af_error *err);
+void af_item_clear(af_item *i);
+
+/* shape_chat.c */
+/* Takes a list of turns into *out (appended to what is there), checked and cleaned. `field` names
+ * the list in messages. */
+AF_CHECKED af_status af_turns_take(af_conversation *out, const af_data_source *s,
+                                   const json_t *turns, const char *field, bool sharegpt,
+                                   const af_source_loc *p, af_error *err);
+AF_CHECKED af_status af_turn_add(af_conversation *t, const char *role, const json_t *content,
+                                 bool train, af_error *err);
+AF_CHECKED af_status af_tools_take(af_conversation *t, const af_data_source *s,
+                                   const json_t *record, const af_source_loc *p, af_error *err);
+bool af_role_trained(const af_data_source *s, const char *role);
+const char *af_type_words(const json_t *v); /* "a list", "a number", ... */
+void af_conversation_clear(af_conversation *t);
+#endif

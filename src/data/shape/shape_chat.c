@@ -1,0 +1,362 @@
+/* shape_chat.c - turns of a conversation: roles, contents, tool calls, flags, checked and brought
+ * to what chat templates expect. */
+#include "data/shape/shape.h"
+
+#include <math.h>
+
+const char *af_type_words(const json_t *v)
+{
+    static const char *const names[] = {"an object", "a list",        "a string",      "a number",
+                                        "a number",  "true or false", "true or false", "null"};
+    return v ? names[json_typeof(v)] : "nothing";
+}
+
+void af_conversation_clear(af_conversation *t)
+{
+    json_decref(t->messages);
+    json_decref(t->tools);
+    free(t->train);
+    *t = (af_conversation){0};
+}
+
+bool af_role_trained(const af_data_source *s, const char *role)
+{
+    if (s->role_count == 0)
+        return strcmp(role, "assistant") == 0;
+    for (int i = 0; i < s->role_count; i++)
+        if (strcmp(s->roles[i], role) == 0 || strcmp(s->roles[i], "all") == 0 ||
+            (strcmp(s->roles[i], "gpt") == 0 && strcmp(role, "assistant") == 0) ||
+            (strcmp(s->roles[i], "human") == 0 && strcmp(role, "user") == 0))
+            return true;
+    return false;
+}
+
+/* The template's word for a role, or NULL. */
+static const char *role_of(const af_data_source *s, const char *name)
+{
+    static const af_role_name known[] = {
+        {"system", "system"},     {"user", "user"},           {"assistant", "assistant"},
+        {"tool", "tool"},         {"human", "user"},          {"gpt", "assistant"},
+        {"observation", "tool"},  {"developer", "developer"}, {"ipython", "ipython"},
+        {"function", "function"}, {"chatgpt", "assistant"},   {"function_response", "tool"},
+    };
+    for (int i = 0; i < s->role_name_count; i++)
+        if (strcmp(s->role_names[i].from, name) == 0)
+            return s->role_names[i].to;
+    for (size_t i = 0; i < AF_LEN(known); i++)
+        if (strcmp(known[i].from, name) == 0)
+            return known[i].to;
+    return NULL;
+}
+
+static af_status append(af_conversation *t, json_t *message, bool train, af_error *err)
+{
+    const size_t n = json_array_size(t->messages);
+    bool *flags = af_realloc(t->train, n + 1, sizeof *flags);
+    if (flags) {
+        t->train = flags;
+        flags[n] = train;
+    }
+    if (!flags || !message || json_array_append_new(t->messages, message))
+        return af_fail_nomem(err, "a conversation", n);
+    return AF_OK;
+}
+
+af_status af_turn_add(af_conversation *t, const char *role, const json_t *content, bool train,
+                      af_error *err)
+{
+    json_t *m = json_object();
+    if (!m || json_object_set_new(m, "role", json_string(role)) ||
+        json_object_set(m, "content", (json_t *)content)) {
+        json_decref(m);
+        return af_fail_nomem(err, "a conversation", 0);
+    }
+    return append(t, m, train, err);
+}
+
+typedef struct turn {
+    const af_data_source *s;
+    const af_source_loc *p;
+    size_t number; /* from 1 */
+    const char *role_key, *content_key;
+    const json_t *json;
+    const char *role;
+    bool train;
+    af_error *err;
+} turn;
+
+static af_status read_role(turn *t, bool sharegpt)
+{
+    const json_t *v = json_object_get(t->json, t->role_key);
+    if (!v)
+        return af_source_loc_fail(t->p, t->err, "message %zu has no field \"%s\"", t->number,
+                                  t->role_key);
+    if (!json_is_string(v))
+        return af_source_loc_fail(t->p, t->err, "message %zu: \"%s\" should be a string, got %s",
+                                  t->number, t->role_key, af_type_words(v));
+    t->role = role_of(t->s, json_string_value(v));
+    if (!t->role && sharegpt && strcmp(json_string_value(v), "function_call") == 0)
+        t->role = "function_call";
+    if (!t->role)
+        return af_source_loc_fail(
+            t->p, t->err, "message %zu: unknown role \"%s\" (known: system, user, assistant, tool)",
+            t->number, json_string_value(v));
+    return AF_OK;
+}
+
+static bool is_assistant(const turn *t)
+{
+    return strcmp(t->role, "assistant") == 0 || strcmp(t->role, "function_call") == 0;
+}
+
+/* "train": bool and "weight": 0 or 1. */
+static af_status read_flags(turn *t)
+{
+    const json_t *train = json_object_get(t->json, t->s->field.train);
+    const json_t *weight = json_object_get(t->json, "weight");
+    const bool mine = is_assistant(t) || af_role_trained(t->s, t->role);
+    t->train = true;
+    if (json_object_get(t->json, "train_detail") &&
+        !json_is_null(json_object_get(t->json, "train_detail")))
+        return af_source_loc_fail(t->p, t->err, "message %zu: \"train_detail\" is not supported",
+                                  t->number);
+    if (train && !json_is_null(train)) {
+        if (!json_is_boolean(train))
+            return af_source_loc_fail(t->p, t->err,
+                                      "message %zu: \"%s\" should be true or false, got %s",
+                                      t->number, t->s->field.train, af_type_words(train));
+        if (!mine && json_is_true(train))
+            return af_source_loc_fail(t->p, t->err,
+                                      "message %zu: \"%s\" is only allowed on assistant messages "
+                                      "(roles_to_train names others)",
+                                      t->number, t->s->field.train);
+        t->train = json_is_true(train);
+    }
+    if (weight && !json_is_null(weight)) {
+        if (!mine)
+            return af_source_loc_fail(
+                t->p, t->err, "message %zu: \"weight\" is only allowed on assistant messages",
+                t->number);
+        const double w = json_number_value(weight);
+        if (!json_is_number(weight) || (w != 0 && w != 1)) {
+            char *shown = json_dumps(weight, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+            const af_status st = af_source_loc_fail(
+                t->p, t->err, "message %zu: \"weight\" must be 0 or 1, got %.40s", t->number,
+                shown ? shown : "");
+            free(shown);
+            return st;
+        }
+        t->train = t->train && w == 1;
+    }
+    return AF_OK;
+}
+
+static bool some(const json_t *m, const char *key)
+{
+    const json_t *v = json_object_get(m, key);
+    return json_array_size(v) > 0 || json_string_length(v) > 0;
+}
+
+static bool has_other_content(const json_t *m)
+{
+    return some(m, "tool_calls") || some(m, "reasoning_content") || some(m, "thinking") ||
+           some(m, "reasoning");
+}
+
+/* Arguments given as a string of JSON become the object. */
+static af_status fix_arguments(const turn *t, json_t *message)
+{
+    const json_t *old = json_object_get(message, "tool_calls");
+    if (!old || json_is_null(old))
+        return AF_OK;
+    if (!json_is_array(old))
+        return af_source_loc_fail(t->p, t->err,
+                                  "message %zu: \"tool_calls\" should be a list, got %s", t->number,
+                                  af_type_words(old));
+    json_t *calls = json_deep_copy(old);
+    if (!calls || json_object_set_new(message, "tool_calls", calls))
+        return af_fail_nomem(t->err, "tool calls", 0);
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        json_t *call = json_array_get(calls, i);
+        json_t *f = json_object_get(call, "function");
+        f = json_is_object(f) ? f : call;
+        if (!json_is_object(f))
+            return af_source_loc_fail(t->p, t->err,
+                                      "message %zu: tool_calls[%zu] should be an object, got %s",
+                                      t->number, i, af_type_words(call));
+        const json_t *a = json_object_get(f, "arguments");
+        if (!json_is_string(a))
+            continue;
+        json_error_t why;
+        json_t *parsed = json_loadb(json_string_value(a), json_string_length(a),
+                                    JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+        if (!parsed)
+            return af_source_loc_fail(
+                t->p, t->err, "message %zu: tool_calls[%zu].function.arguments is not valid JSON",
+                t->number, i);
+        json_object_set_new(f, "arguments", parsed);
+    }
+    return AF_OK;
+}
+
+/* The value of a sharegpt function_call is the call itself, as JSON. */
+static af_status add_function_call(af_conversation *out, const turn *t)
+{
+    const json_t *v = json_object_get(t->json, t->content_key);
+    json_error_t why;
+    json_t *call = json_is_string(v) ? json_loadb(json_string_value(v), json_string_length(v),
+                                                  JSON_ALLOW_NUL, &why)
+                                     : NULL;
+    if (!json_is_object(call)) {
+        json_decref(call);
+        return af_source_loc_fail(t->p, t->err,
+                                  "message %zu: \"%s\" of a function_call is not a JSON object",
+                                  t->number, t->content_key);
+    }
+    char id[32];
+    snprintf(id, sizeof id, "call%05zu", t->number - 1);
+    json_t *m = json_pack("{s:s, s:s, s:[{s:s, s:s, s:o}]}", "role", "assistant", "content", "",
+                          "tool_calls", "id", id, "type", "function", "function", call);
+    af_status st = m ? fix_arguments(t, m) : AF_OK;
+    if (st != AF_OK) {
+        json_decref(m);
+        return st;
+    }
+    return append(out, m, t->train, t->err);
+}
+
+static af_status check_content(const turn *t, const json_t *v)
+{
+    if (!v)
+        return af_source_loc_fail(t->p, t->err, "message %zu has no field \"%s\"", t->number,
+                                  t->content_key);
+    if (json_is_string(v))
+        return AF_OK;
+    bool parts = json_is_array(v);
+    for (size_t i = 0; parts && i < json_array_size(v); i++)
+        parts = json_is_object(json_array_get(v, i)) || json_is_string(json_array_get(v, i));
+    if (!parts)
+        return af_source_loc_fail(t->p, t->err, "message %zu: \"%s\" should be a string, got %s",
+                                  t->number, t->content_key, af_type_words(v));
+    return AF_OK;
+}
+
+static bool only_blanks(const json_t *v)
+{
+    if (json_is_array(v))
+        return json_array_size(v) == 0;
+    const char *s = json_string_value(v);
+    const size_t n = json_string_length(v);
+    for (size_t i = 0; i < n; i++)
+        if (!strchr(" \t\r\n", s[i]) || !s[i])
+            return false;
+    return true;
+}
+
+/* A copy without our flags and under the standard names. */
+static json_t *clean_copy(const turn *t, const json_t *content)
+{
+    json_t *m = json_copy((json_t *)t->json);
+    if (!m)
+        return NULL;
+    json_object_del(m, "train");
+    json_object_del(m, "weight");
+    json_object_del(m, t->s->field.train);
+    if (strcmp(t->role_key, "role") != 0)
+        json_object_del(m, t->role_key);
+    if (strcmp(t->content_key, "content") != 0)
+        json_object_del(m, t->content_key);
+    const char *role = json_string_value(json_object_get(m, "role"));
+    int bad = 0;
+    if (!role || strcmp(role, t->role) != 0)
+        bad |= json_object_set_new(m, "role", json_string(t->role));
+    bad |= content ? json_object_set(m, "content", (json_t *)content)
+                   : json_object_set_new(m, "content", json_string(""));
+    if (bad) {
+        json_decref(m);
+        return NULL;
+    }
+    return m;
+}
+
+static af_status take_turn(af_conversation *out, turn *t, bool sharegpt)
+{
+    af_status st = AF_OK;
+    json_t *m = NULL;
+    if (!json_is_object(t->json))
+        return af_source_loc_fail(t->p, t->err, "message %zu should be an object, got %s",
+                                  t->number, af_type_words(t->json));
+    AF_TRY(read_role(t, sharegpt));
+    AF_TRY(read_flags(t));
+    if (strcmp(t->role, "function_call") == 0)
+        return add_function_call(out, t);
+    const json_t *content = json_object_get(t->json, t->content_key);
+    const bool other = is_assistant(t) && has_other_content(t->json);
+    if (other && (!content || json_is_null(content)))
+        content = NULL;
+    else
+        AF_TRY(check_content(t, content));
+    if (is_assistant(t) && !other && t->train && only_blanks(content)) {
+        t->p->notes->counts.empty_answers++;
+        af_note(t->p, AF_NOTE_EMPTY, "message %zu: empty assistant turn", t->number);
+    }
+    m = clean_copy(t, content);
+    if (!m)
+        return af_fail_nomem(t->err, "a message", 0);
+    AF_TRY(fix_arguments(t, m));
+    st = append(out, m, t->train, t->err);
+    m = NULL;
+done:
+    json_decref(m);
+    return st;
+}
+
+af_status af_turns_take(af_conversation *out, const af_data_source *s, const json_t *turns,
+                        const char *field, bool sharegpt, const af_source_loc *p, af_error *err)
+{
+    if (!json_is_array(turns))
+        return af_source_loc_fail(p, err, "field \"%s\" should be a list, got %s", field,
+                                  af_type_words(turns));
+    if (!out->messages && !(out->messages = json_array()))
+        return af_fail_nomem(err, "a conversation", 0);
+    out->kind = AF_CONVERSATION_CHAT;
+    if (json_array_size(turns) == 0)
+        return af_source_loc_fail(p, err, "the conversation has no messages (\"%s\" is empty)",
+                                  field);
+    for (size_t i = 0; i < json_array_size(turns); i++) {
+        turn t = {.s = s,
+                  .p = p,
+                  .number = i + 1,
+                  .role_key = sharegpt ? s->field.from : s->field.role,
+                  .content_key = sharegpt ? s->field.value : s->field.content,
+                  .json = json_array_get(turns, i),
+                  .err = err};
+        const af_status st = take_turn(out, &t, sharegpt);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+af_status af_tools_take(af_conversation *t, const af_data_source *s, const json_t *record,
+                        const af_source_loc *p, af_error *err)
+{
+    json_t *v = json_object_get(record, s->field.tools);
+    if (!v || json_is_null(v))
+        return AF_OK;
+    if (json_is_string(v)) {
+        json_error_t why;
+        if (json_string_length(v) == 0)
+            return AF_OK;
+        t->tools = json_loadb(json_string_value(v), json_string_length(v), JSON_ALLOW_NUL, &why);
+        if (!t->tools)
+            return af_source_loc_fail(p, err, "field \"%s\" is a string that is not valid JSON",
+                                      s->field.tools);
+    } else {
+        t->tools = json_incref(v);
+    }
+    if (!json_is_array(t->tools))
+        return af_source_loc_fail(p, err, "field \"%s\" should be a list, got %s", s->field.tools,
+                                  af_type_words(t->tools));
+    return AF_OK;
+}

@@ -1,0 +1,262 @@
+/* dataset.c - the cached token store of the datasets of a run.
+ *
+ * The store's name is a hash of everything its content depends on, so a store that is there is
+ * right, and two runs that make the same one at the same time rename equal files over each other.
+ * Its note is a line of JSON with the counts, then the names of the dataset files, each closed by a
+ * NUL byte. */
+#define _GNU_SOURCE /* localtime_r */
+#include "data/store/dataset.h"
+
+#include "base/buf.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "data/store/dataset_reader.h"
+
+#include <time.h>
+
+#define CACHE_VERSION "afinar tokens 1"
+#define GGUF_HEAD     ((uint64_t)64 << 20) /* bytes of a GGUF file that can hold its tokenizer */
+
+/* --- the key ------------------------------------------------------------------------------- */
+
+static af_status hash_file(af_sha256 *h, const char *path, uint64_t most, af_error *err)
+{
+    af_map m;
+    const uint64_t step = (uint64_t)1 << 20;
+    const af_status st = af_map_open(&m, path, err);
+    if (st != AF_OK)
+        return st;
+    const uint64_t size = AF_MIN(m.size, most);
+    af_sha256_add(h, &m.size, sizeof m.size);
+    for (uint64_t at = 0; at < size; at += step) {
+        const uint64_t n = AF_MIN(step, size - at);
+        af_sha256_add(h, m.data + at, n);
+        af_map_forget(&m, at, n);
+    }
+    af_map_close(&m);
+    return AF_OK;
+}
+
+static void hash_text(af_sha256 *h, const char *s)
+{
+    af_sha256_add(h, s ? s : "\1", strlen(s ? s : "\1") + 1);
+}
+
+static af_status hash_model(af_sha256 *h, const char *model, af_error *err)
+{
+    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json",
+                                        "special_tokens_map.json", "added_tokens.json"};
+    if (!af_dir_exists(model))
+        return af_file_exists(model) ? hash_file(h, model, GGUF_HEAD, err) : AF_OK;
+    for (size_t i = 0; i < AF_LEN(files); i++) {
+        char *path = af_path_join(model, files[i]);
+        af_status st = path ? AF_OK : af_fail_nomem(err, "a path", 0);
+        hash_text(h, files[i]);
+        if (path && af_file_exists(path))
+            st = hash_file(h, path, UINT64_MAX, err);
+        free(path);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+static void hash_source(af_sha256 *h, const af_data_source *s)
+{
+    const char *const *field = (const char *const *)&s->field;
+    char text[128];
+    hash_text(h, s->ds_type);
+    for (size_t i = 0; i < sizeof s->field / sizeof *field; i++)
+        hash_text(h, field[i]);
+    for (int i = 0; i < s->role_name_count; i++) {
+        hash_text(h, s->role_names[i].from);
+        hash_text(h, s->role_names[i].to);
+    }
+    for (int i = 0; i < s->role_count; i++)
+        hash_text(h, s->roles[i]);
+    snprintf(text, sizeof text, "%d %d %d %d %" PRIx64, (int)s->shape, s->shape_given,
+             (int)s->train_on_eos, s->train_on_inputs, s->given); /* keys that do nothing, too */
+    hash_text(h, text);
+}
+
+static void hash_scribe(af_sha256 *h, const af_renderer *s)
+{
+    uint64_t n = 0;
+    const char *source = s->chat ? af_template_source(s->chat, &n) : NULL;
+    hash_text(h, source ? "template" : "none");
+    if (source)
+        af_sha256_add(h, source, n);
+    if (source && af_template_mentions(s->chat, "strftime_now")) { /* its text changes by the day */
+        const time_t t = time(NULL);
+        struct tm tm;
+        char day[32] = "";
+        if (localtime_r(&t, &tm))
+            strftime(day, sizeof day, "%Y-%m-%d", &tm);
+        hash_text(h, day);
+    }
+}
+
+static af_status hash_files(af_sha256 *h, const af_data_source *s, const char *run_path,
+                            af_error *err)
+{
+    char **files = NULL;
+    int n = 0, held_out;
+    af_status st = af_data_source_files(s, run_path, &files, &n, &held_out, err);
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        hash_text(h, files[i]); /* names stand in messages */
+        st = hash_file(h, files[i], UINT64_MAX, err);
+    }
+    af_names_free(files, n);
+    return st;
+}
+
+static af_status store_path(char **out, const af_data_pipeline *k, af_error *err)
+{
+    af_sha256 h;
+    char text[128], hex[65], *dir = NULL;
+    af_status st = AF_OK;
+    af_buf path = {0};
+    af_sha256_init(&h);
+    hash_text(&h, CACHE_VERSION);
+    snprintf(text, sizeof text, "%d %" PRId64 " %" PRId64, (int)k->o->excess, k->o->sequence_len,
+             k->o->vocab);
+    hash_text(&h, text);
+    AF_TRY(hash_model(&h, k->o->model, err));
+    for (int i = 0; i < k->sources; i++) {
+        hash_source(&h, &k->source[i]);
+        hash_scribe(&h, &k->scribe[i]);
+        AF_TRY(hash_files(&h, &k->source[i], k->o->run_path, err));
+    }
+    af_sha256_hex(&h, hex);
+    AF_TRY(af_cache_dir(&dir, "tokens", err));
+    af_buf_printf(&path, "%s/%.32s.tokens", dir, hex);
+    *out = af_buf_take(&path);
+    if (!*out)
+        st = af_fail_nomem(err, "a path", 0);
+done:
+    free(dir);
+    return st;
+}
+
+/* --- the note ------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    size_t place;
+} count_fields[] = {
+    {"records", offsetof(af_data_counts, records)},
+    {"tokens", offsetof(af_data_counts, tokens)},
+    {"supervised", offsetof(af_data_counts, supervised)},
+    {"truncated", offsetof(af_data_counts, truncated)},
+    {"dropped", offsetof(af_data_counts, dropped)},
+    {"lost_eot", offsetof(af_data_counts, lost_eot)},
+    {"empty_answers", offsetof(af_data_counts, empty_answers)},
+    {"double_bos", offsetof(af_data_counts, double_bos)},
+    {"missing_eot", offsetof(af_data_counts, missing_eot)},
+    {"nothing_to_learn", offsetof(af_data_counts, nothing_to_learn)},
+    {"of_text", offsetof(af_data_counts, of_text)},
+    {"of_tokens", offsetof(af_data_counts, of_tokens)},
+    {"of_segments", offsetof(af_data_counts, of_segments)},
+    {"warnings", offsetof(af_data_counts, warnings)},
+};
+
+static af_status write_note(af_buf *b, const af_data_pipeline *k, const af_data_counts *c,
+                            af_error *err)
+{
+    af_status st = AF_OK;
+    af_buf_char(b, '{');
+    for (size_t i = 0; i < AF_LEN(count_fields); i++)
+        af_buf_printf(b, "%s\"%s\": %" PRId64, i ? ", " : "", count_fields[i].name,
+                      *(const int64_t *)((const char *)c + count_fields[i].place));
+    af_buf_add(b, "}", 2);
+    for (int i = 0; i < k->sources && st == AF_OK; i++) {
+        char **files = NULL;
+        int n = 0, held_out;
+        st = af_data_source_files(&k->source[i], k->o->run_path, &files, &n, &held_out, err);
+        for (int f = 0; f < n && st == AF_OK; f++)
+            af_buf_add(b, files[f], strlen(files[f]) + 1);
+        af_names_free(files, n);
+    }
+    return st == AF_OK && b->bad ? af_fail_nomem(err, "a token file", b->len) : st;
+}
+
+static bool read_note(af_data_counts *c, const af_token_store *s)
+{
+    const char *end = s->note_size ? memchr(s->note, 0, s->note_size) : NULL;
+    json_error_t why;
+    if (!end || s->note[s->note_size - 1] != 0)
+        return false;
+    json_t *o = json_loadb(s->note, (size_t)(end - s->note), 0, &why);
+    bool good = json_is_object(o);
+    *c = (af_data_counts){0};
+    for (size_t i = 0; good && i < AF_LEN(count_fields); i++) {
+        const json_t *v = json_object_get(o, count_fields[i].name);
+        good = json_is_integer(v);
+        *(int64_t *)((char *)c + count_fields[i].place) = json_integer_value(v);
+    }
+    json_decref(o);
+    return good;
+}
+
+const char *af_dataset_file(const af_token_store *s, int source)
+{
+    const char *at = s->note, *end = s->note + s->note_size;
+    for (int i = -1; at < end; i++) {
+        if (i == source)
+            return at;
+        at += strlen(at) + 1;
+    }
+    return "dataset";
+}
+
+/* --- the store ----------------------------------------------------------------------------- */
+
+static af_status keep(void *user, const af_example *e, af_error *err)
+{
+    const af_row *r = &e->row[0];
+    return af_token_writer_add(user, r->ids, r->labels, r->count, e->source, e->line, err);
+}
+
+static af_status make_store(const char *path, af_data_pipeline *k, af_data_counts *counts,
+                            af_error *err)
+{
+    af_status st = AF_OK;
+    af_token_writer *w = NULL;
+    af_buf note = {0};
+    AF_TRY(af_token_writer_open(&w, path, err));
+    AF_TRY(af_dataset_read(k, AF_READ_TRAIN, keep, w, counts, NULL, err));
+    AF_TRY(write_note(&note, k, counts, err));
+    st = af_token_writer_commit_note(w, note.data, note.len, err);
+    w = NULL;
+done:
+    af_token_writer_abandon(w);
+    af_buf_clear(&note);
+    return st;
+}
+
+af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_data_opts *o,
+                          af_error *err)
+{
+    af_data_pipeline k = {0};
+    char *path = NULL;
+    af_error ignored;
+    af_status st = AF_OK;
+    AF_TRY(af_data_pipeline_open(&k, o, err));
+    AF_TRY(store_path(&path, &k, err));
+    if (af_file_exists(path) && af_token_store_open(out, path, &ignored) == AF_OK) {
+        if (read_note(counts, out)) {
+            af_say(AF_LOG_DEBUG, "tokens taken from %s", path);
+            if (counts->warnings)
+                af_say(AF_LOG_WARN, "the datasets had %" PRId64 " warnings when they were read",
+                       counts->warnings);
+            goto done;
+        }
+        af_token_store_close(out);
+    }
+    AF_TRY(make_store(path, &k, counts, err));
+    AF_TRY(af_token_store_open(out, path, err));
+done:
+    free(path);
+    af_data_pipeline_close(&k);
+    return st;
+}

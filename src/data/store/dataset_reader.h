@@ -1,0 +1,57 @@
+/* walk.h - every record of the datasets of a run, tokenised, one after another.
+ *
+ * The one loop behind training data, `data preview` and `data check`. Memory does not grow with the
+ * files. */
+#ifndef AF_READ_H
+#define AF_READ_H
+
+#include "data/render/renderer.h"
+
+typedef struct af_example {
+    const char *file; /* borrowed for the call */
+    int source;       /* number of the file over all datasets */
+    int64_t line, record;
+    af_shape shape;
+    int rows; /* 2: chosen, rejected */
+    const af_row *row;
+    const char *prompt; /* preference: the prompt as text */
+    uint64_t prompt_len;
+    bool label; /* kto */
+} af_example;
+
+/* Called for each record that is not skipped. AF_ESTOPPED ends the walk without an error. */
+typedef af_status af_example_fn(void *user, const af_example *e, af_error *err);
+
+enum { AF_FAULTS_MAX = 50 }; /* so many, then the walk ends */
+
+typedef enum af_read_mode {
+    AF_READ_TRAIN,   /* cut to length; shapes that cannot be trained are refused */
+    AF_READ_CHECK,   /* cut to length; every shape */
+    AF_READ_PREVIEW, /* as it is */
+} af_read_mode;
+
+typedef struct af_read_times { /* seconds */
+    double read, convert, render, encode, emit, all;
+} af_read_times;
+
+/* What the datasets are read with; made once. */
+typedef struct af_data_pipeline {
+    const af_data_opts *o;
+    af_arena mem;
+    af_data_source *source;
+    int sources;
+    af_tokenizer *tokenizer; /* NULL: there is none; `why` says why */
+    af_error why;
+    af_renderer *scribe; /* [sources] */
+    /* AF_READ_CHECK: told of each faulty record, and the walk goes on; NULL = it ends there. */
+    void (*fault)(void *user, const char *message);
+    void *fault_user;
+} af_data_pipeline;
+AF_CHECKED af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o,
+                                           af_error *err);
+void af_data_pipeline_close(af_data_pipeline *k);
+
+AF_CHECKED af_status af_dataset_read(af_data_pipeline *k, af_read_mode mode, af_example_fn *emit,
+                                     void *user, af_data_counts *counts, af_read_times *times,
+                                     af_error *err);
+#endif

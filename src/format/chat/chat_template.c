@@ -1,0 +1,349 @@
+/* chat_template.c - what transformers' apply_chat_template does around a template.
+ *
+ * Not here: the interpreter (jinja_*.c) and finding a model's template (chat_template_open.c). */
+#define _GNU_SOURCE /* memmem, localtime_r */
+#include "format/chat/chat_template.h"
+
+#include "format/jinja/jinja.h"
+
+#include <time.h>
+
+#define CONTINUE_TAG "CONTINUE_FINAL_MESSAGE_TAG "
+
+void af_spans_clear(af_spans *s)
+{
+    free(s->item);
+    *s = (af_spans){0};
+}
+
+void af_template_close(af_template *t)
+{
+    if (!t)
+        return;
+    json_decref(t->tokens);
+    af_arena_clear(&t->mem);
+    free(t->source);
+    free(t);
+}
+
+const char *af_template_source(const af_template *t, uint64_t *len)
+{
+    if (len)
+        *len = t->source_len;
+    return t->source;
+}
+
+bool af_template_marks_generation(const af_template *t) { return t->marks_generation; }
+
+af_status af_template_lend_tokens(af_template *t, const af_tokenizer *k, af_error *err)
+{
+    const char *const text[] = {af_tokenizer_bos_text(k), af_tokenizer_eos_text(k),
+                                af_tokenizer_pad_text(k), af_tokenizer_unk_text(k)};
+    static const char *const name[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
+    if (json_object_size(t->tokens) > 0)
+        return AF_OK;
+    json_decref(t->tokens);
+    t->tokens = json_object();
+    for (size_t i = 0; t->tokens && i < AF_LEN(text); i++)
+        if (text[i])
+            json_object_set_new(t->tokens, name[i], json_string(text[i]));
+    return t->tokens ? AF_OK : af_fail_nomem(err, "the chat template", 0);
+}
+
+static bool name_byte(char c)
+{
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+bool af_template_mentions(const af_template *t, const char *name)
+{
+    const size_t n = strlen(name);
+    const char *end = t->source + t->source_len;
+    for (const char *p = t->source; n && (size_t)(end - p) >= n; p++)
+        if (!memcmp(p, name, n) && (p == t->source || !name_byte(p[-1])) &&
+            (p + n == end || !name_byte(p[n])))
+            return true;
+    return false;
+}
+
+/* --- JSON to values ------------------------------------------------------------------------- */
+
+static af_jv from_json(af_jinja *j, const json_t *v)
+{
+    af_jv out = af_jnone();
+    if (!v || !af_jenter(j))
+        return out;
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: {
+        af_jdict *d = af_jdict_new(j, (int64_t)json_object_size(v));
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)v, key, value)
+        {
+            const af_jv k = af_jstr_new(j, key, strlen(key));
+            const af_jv item = from_json(j, value);
+            if (!j->failed)
+                af_jdict_set(j, d, k, item);
+        }
+        out = af_jdict_v(d);
+        break;
+    }
+    case JSON_ARRAY: {
+        af_jlist *l = af_jlist_new(j, (int64_t)json_array_size(v));
+        for (size_t i = 0; i < json_array_size(v) && !j->failed; i++)
+            af_jlist_add(j, l, from_json(j, json_array_get(v, i)));
+        out = af_jlist_v(l);
+        break;
+    }
+    case JSON_STRING:
+        out = af_jstr_new(j, json_string_value(v), json_string_length(v));
+        break;
+    case JSON_INTEGER:
+        out = af_jint(json_integer_value(v));
+        break;
+    case JSON_REAL:
+        out = af_jfloat(json_real_value(v));
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        out = af_jbool(json_is_true(v));
+        break;
+    case JSON_NULL:
+        break;
+    }
+    af_jleave(j);
+    return out;
+}
+
+static void pass_object(af_jinja *j, const json_t *o)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)o, key, value)
+    {
+        const af_jv k = af_jstr_new(j, key, strlen(key));
+        const af_jv v = from_json(j, value);
+        if (!j->failed)
+            af_jdict_set(j, j->vars, k, v);
+    }
+}
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+/* The reasoning under its standard name, and under `thinking` for templates that read that. */
+static af_jv alias_reasoning(af_jinja *j, af_jv message)
+{
+    static const char *const fields[] = {"reasoning_content", "thinking", "reasoning"};
+    const af_jv *reasoning = NULL;
+    for (size_t i = 0; i < AF_LEN(fields) && !reasoning; i++) {
+        reasoning = af_jdict_find(j, message.d, fields[i]);
+        reasoning = reasoning && reasoning->kind != AF_J_NONE ? reasoning : NULL;
+    }
+    if (!reasoning)
+        return message;
+    const af_jv r = *reasoning;
+    af_jdict *d = af_jdict_new(j, message.d->n + 2);
+    af_jdict_put(j, d, "thinking", r);
+    for (int64_t i = 0; i < message.d->n && !j->failed; i++)
+        af_jdict_set(j, d, message.d->pair[i].key, message.d->pair[i].val);
+    af_jdict_put(j, d, "reasoning_content", r);
+    return af_jdict_v(d);
+}
+
+static af_jv messages_value(af_jinja *j, const json_t *messages)
+{
+    if (!json_is_array(messages))
+        return af_jfail(j, "messages is not a list");
+    af_jlist *out = af_jlist_new(j, (int64_t)json_array_size(messages));
+    for (size_t i = 0; i < json_array_size(messages) && !j->failed; i++) {
+        const json_t *m = json_array_get(messages, i);
+        if (!json_is_object(m)) {
+            af_jfail(j, "message %zu is not an object", i);
+            break;
+        }
+        const af_jv v = from_json(j, m);
+        if (!j->failed)
+            af_jlist_add(j, out, alias_reasoning(j, v));
+    }
+    return af_jlist_v(out);
+}
+
+static af_jv objects_value(af_jinja *j, const json_t *list, const char *what)
+{
+    if (!list || json_is_null(list))
+        return af_jnone();
+    if (!json_is_array(list))
+        return af_jfail(j, "%s is not a list", what);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!json_is_object(json_array_get(list, i)))
+            return af_jfail(j, "item %zu of %s is not an object", i, what);
+    return from_json(j, list);
+}
+
+/* --- continuing the last message ---------------------------------------------------------------
+ */
+
+static af_jv tagged(af_jinja *j, af_jv text)
+{
+    return af_jbinary(j, AF_N_ADD, text, af_jstr_lit(j, CONTINUE_TAG));
+}
+
+/* Puts the tag behind the text to continue; that text goes to *text. */
+static void tag_last(af_jinja *j, af_jlist *messages, af_jv *text)
+{
+    if (messages->n == 0) {
+        af_jfail(j, "continue_final_message is set but there is no message");
+        return;
+    }
+    const af_jdict *last = messages->item[messages->n - 1].d;
+    af_jv *content = af_jdict_find(j, last, "content");
+    if (!content || content->kind == AF_J_NONE)
+        af_jfail(j, "continue_final_message is set but the final message has no \"content\" to "
+                    "continue!");
+    else if (!memmem(j->t->source, j->t->source_len, "content", 7))
+        af_jfail(j, "continue_final_message is set to \"content\" but this is not an accepted "
+                    "field in the chat_template");
+    if (j->failed)
+        return;
+    if (content->kind != AF_J_LIST) {
+        *text = *content;
+        *content = tagged(j, *content);
+        return;
+    }
+    for (int64_t i = content->l->n; i-- > 0;) {
+        const af_jv block = content->l->item[i];
+        af_jv *part = block.kind == AF_J_DICT ? af_jdict_find(j, block.d, "text") : NULL;
+        if (part) {
+            *text = *part;
+            *part = tagged(j, *part);
+            return;
+        }
+    }
+    af_jfail(j, "continue_final_message is set but we could not find any text to continue in the "
+                "final message!");
+}
+
+/* Cuts the rendering at the last tag. */
+static void cut_at_tag(af_jinja *j, af_jv text)
+{
+    const uint64_t n = strlen(CONTINUE_TAG) - 1; /* without its blank */
+    const af_jstr *wanted = af_jstrip(j, text, (af_jv){.kind = AF_J_MISSING}, 'b').s;
+    af_buf *b = j->root;
+    const char *data = b->len ? b->data : "";
+    const char *tag = NULL;
+    for (const char *p = data; (p = memmem(p, b->len - (uint64_t)(p - data), CONTINUE_TAG, n)); p++)
+        tag = p;
+    if (!tag || (wanted->n && !memmem(data, b->len, wanted->p, wanted->n))) {
+        af_jfail(j, "continue_final_message is set but the final message does not appear in the "
+                    "chat after applying the chat template");
+        return;
+    }
+    uint64_t len = (uint64_t)(tag - data);
+    if (tag[n] != ' ') { /* the template trimmed the message */
+        const af_jv head = af_jstr_new(j, data, len);
+        len = j->failed ? len : af_jstrip(j, head, (af_jv){.kind = AF_J_MISSING}, 'r').s->n;
+    }
+    b->len = len;
+    b->data[len] = 0;
+}
+
+/* --- rendering
+ * ------------------------------------------------------------------------------------ */
+
+static bool set_now(af_jtime *out, const char *now)
+{
+    if (!now) {
+        const time_t t = time(NULL);
+        struct tm tm;
+        if (!localtime_r(&t, &tm))
+            return false;
+        *out = (af_jtime){tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
+                          tm.tm_hour,        tm.tm_min,     AF_MIN(tm.tm_sec, 59)};
+        return true;
+    }
+    af_jtime t = {0};
+    const int got = sscanf(now, "%4d-%2d-%2d%*1[T ]%2d:%2d:%2d", &t.year, &t.month, &t.day, &t.hour,
+                           &t.minute, &t.second);
+    if ((got != 3 && got != 5 && got != 6) || t.year < 1 || t.month < 1 || t.month > 12 ||
+        t.day < 1 || t.day > 31 || t.hour < 0 || t.hour > 23 || t.minute < 0 || t.minute > 59 ||
+        t.second < 0 || t.second > 59)
+        return false;
+    *out = t;
+    return true;
+}
+
+static void render(af_jinja *j, const af_render_opts *o)
+{
+    af_jv text = af_jnone();
+    j->vars = af_jdict_new(j, 16);
+    if (j->t->tokens && !o->raw)
+        pass_object(j, j->t->tokens);
+    if (!o->raw) {
+        const af_jv messages = messages_value(j, o->messages);
+        if (o->continue_final_message && !j->failed)
+            tag_last(j, messages.l, &text);
+        const af_jv tools = objects_value(j, o->tools, "tools");
+        const af_jv documents = objects_value(j, o->documents, "documents");
+        if (j->failed)
+            return;
+        af_jdict_put(j, j->vars, "messages", messages);
+        af_jdict_put(j, j->vars, "tools", tools);
+        af_jdict_put(j, j->vars, "documents", documents);
+        af_jdict_put(j, j->vars, "add_generation_prompt", af_jbool(o->add_generation_prompt));
+    }
+    if (o->extra)
+        pass_object(j, o->extra);
+    if (!j->failed)
+        af_jrun(j);
+    if (!j->failed && o->continue_final_message && !o->raw)
+        cut_at_tag(j, text);
+}
+
+static af_status take_spans(af_spans *out, af_buf *spans, uint64_t len, af_error *err)
+{
+    af_spans s = {.count = spans->len / sizeof(af_span)};
+    if (spans->bad || (s.count && !(s.item = af_calloc(s.count, sizeof *s.item))))
+        return af_fail_nomem(err, "the spans of a rendering", spans->len);
+    if (s.count)
+        memcpy(s.item, spans->data, s.count * sizeof *s.item);
+    for (uint64_t i = 0; i < s.count; i++) { /* what was cut off has no span */
+        s.item[i].begin = AF_MIN(s.item[i].begin, len);
+        s.item[i].end = AF_MIN(s.item[i].end, len);
+    }
+    *out = s;
+    return AF_OK;
+}
+
+af_status af_template_render(const af_template *t, char **text, uint64_t *len,
+                             const af_render_opts *o, af_spans *generation, af_error *err)
+{
+    af_status st = AF_OK;
+    af_error local = {0};
+    af_buf out = {.limit = AF_TEMPLATE_OUTPUT_MAX};
+    af_jinja j = {.t = t, .err = &local, .root = &out, .line = 1};
+    j.mem.limit = AF_TEMPLATE_MEMORY_MAX;
+    j.no_str = (af_jstr){.p = "", .hash = 1};
+
+    if (!set_now(&j.now, o->now)) {
+        st = af_fail(err, AF_EUSAGE, "'%s' is not a time like 2025-03-14T09:26:53",
+                     o->now ? o->now : "now");
+        goto done;
+    }
+    render(&j, o);
+    if (j.failed) {
+        st = af_fail(err, local.code, "%s", local.msg);
+        goto done;
+    }
+    if (generation)
+        AF_TRY(take_spans(generation, &j.spans, out.len, err));
+    af_buf_str(&out, ""); /* an empty rendering is a string too */
+    *len = out.len;
+    *text = af_buf_take(&out);
+    if (!*text)
+        st = af_fail_nomem(err, "a rendering", out.len);
+done:
+    af_buf_clear(&j.spans);
+    af_buf_clear(&out);
+    af_arena_clear(&j.mem);
+    return st;
+}

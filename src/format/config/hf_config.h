@@ -1,0 +1,150 @@
+/* hf_config.h - what a model says about itself: config.json in its v4 and v5 spellings, or the
+ * metadata of a GGUF file, in one struct; and where a MODEL name leads.
+ *
+ * Reading checks bounds (one clear error each) but does not judge whether this build can run the
+ * model: that is the architecture table's business. */
+#ifndef AF_HF_CONFIG_H
+#define AF_HF_CONFIG_H
+
+#include "base/arena.h"
+#include "format/weights/gguf.h"
+
+enum {
+    AF_CONFIG_LAYERS_MAX = 4096,
+    AF_CONFIG_HEADS_MAX = 1 << 16,
+    AF_CONFIG_WIDTH_MAX = 1 << 24, /* hidden, ffn and head sizes */
+    AF_CONFIG_VOCAB_MAX = 1 << 26,
+    AF_CONFIG_EXPERTS_MAX = 1 << 14,
+    AF_CONFIG_EOS_MAX = 64,
+    AF_CONFIG_ROPE_FACTORS_MAX = 1 << 16,
+};
+#define AF_CONFIG_BYTES_MAX (UINT64_C(16) << 20) /* of a config.json */
+
+typedef enum af_rope_type {
+    AF_ROPE_DEFAULT,
+    AF_ROPE_LINEAR,
+    AF_ROPE_DYNAMIC,
+    AF_ROPE_YARN,
+    AF_ROPE_LONGROPE,
+    AF_ROPE_LLAMA3,
+    AF_ROPE_PROPORTIONAL,
+} af_rope_type;
+
+/* Absent numbers are 0 unless said otherwise. */
+typedef struct af_rope_config {
+    af_rope_type type;
+    double theta;
+    double factor; /* 1 when absent */
+    double low_freq_factor, high_freq_factor;
+    int64_t original_max_position_embeddings; /* 0 = absent */
+    double attention_factor;                  /* 0 = absent: computed from factor */
+    double beta_fast, beta_slow;              /* 32 and 1 when absent */
+    double mscale, mscale_all_dim;            /* 0 = absent */
+    bool truncate;                            /* true when absent */
+    double partial_rotary_factor;             /* 1 when absent */
+    const double *short_factor, *long_factor; /* longrope, and rope_freqs.weight as `freq_factor` */
+    int short_count, long_count;
+    const double *freq_factor; /* GGUF rope_freqs.weight: frequencies are divided by it; or NULL */
+    int freq_count;
+} af_rope_config;
+
+typedef enum af_layer_type { AF_LAYER_FULL, AF_LAYER_SLIDING } af_layer_type;
+
+typedef enum af_quant_method {
+    AF_QUANT_NONE,
+    AF_QUANT_BNB_4BIT,
+    AF_QUANT_BNB_8BIT
+} af_quant_method;
+
+typedef struct af_quant_config {
+    af_quant_method method;
+    af_dtype type; /* AF_DTYPE_NF4 or AF_DTYPE_FP4 for 4 bit */
+    bool double_quant;
+    const char *const *skip_modules; /* module names that stay as they are */
+    int skip_count;
+} af_quant_config;
+
+typedef struct af_hf_config {
+    const char *model_type;   /* "llama", "qwen2", ... never NULL */
+    const char *architecture; /* architectures[0], or "" */
+    int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers;
+    int64_t num_attention_heads, num_key_value_heads, head_dim;
+    const char *hidden_act; /* "silu", "gelu_pytorch_tanh", ... */
+    int64_t max_position_embeddings;
+    double rms_norm_eps; /* also layer_norm_eps / layer_norm_epsilon */
+    double initializer_range;
+    bool tie_word_embeddings, attention_bias, mlp_bias;
+
+    int64_t bos_token_id, pad_token_id; /* -1 = none */
+    int64_t padding_row; /* pad_token_id of config.json itself: its embedding learns nothing */
+    int64_t eos_token_id[AF_CONFIG_EOS_MAX];
+    int eos_count;
+
+    bool has_dtype;
+    af_dtype dtype; /* of the stored weights; f32 when not said */
+
+    af_rope_config rope; /* full-attention layers, and all layers where there is one set */
+    bool has_local_rope; /* a second set for sliding layers (gemma3) */
+    af_rope_config local_rope;
+
+    int64_t sliding_window; /* 0 = off */
+    bool use_sliding_window;
+    int64_t max_window_layers, sliding_window_pattern;
+    const af_layer_type *layer_types; /* [num_hidden_layers], always filled */
+    const bool *no_rope;              /* [num_hidden_layers] true = no rotary (smollm3), or NULL */
+
+    double query_pre_attn_scalar;                           /* 0 = absent: head_dim */
+    double attn_logit_softcapping, final_logit_softcapping; /* 0 = off */
+
+    int64_t num_experts, num_experts_per_tok, moe_intermediate_size, decoder_sparse_step;
+    bool norm_topk_prob;
+    double router_aux_loss_coef;
+    const int64_t *mlp_only_layers;
+    int mlp_only_count;
+
+    /* granite; all 1 when absent (attention_multiplier: 0 = absent, 1/sqrt(head_dim)) */
+    double embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling;
+
+    af_quant_config quant;
+    const char *transformers_version; /* "" when absent */
+    bool from_gguf;
+    bool nested;        /* the text part of a model of several senses */
+    struct json_t *raw; /* the whole config.json, for carrying through; NULL from GGUF */
+    af_arena arena;     /* owns everything above */
+} af_hf_config;
+
+/* From a config.json's bytes. `name` is for messages. On success *out is to be cleared with
+ * af_hf_config_clear. A multimodal config gives its text_config. */
+AF_CHECKED af_status af_hf_config_parse(af_hf_config *out, const char *text, uint64_t size,
+                                        const char *name, af_error *err);
+/* From DIR/config.json, and the ids of DIR/generation_config.json where it has them. */
+AF_CHECKED af_status af_hf_config_read(af_hf_config *out, const char *dir, af_error *err);
+/* From the metadata of a GGUF file. */
+AF_CHECKED af_status af_hf_config_from_gguf(af_hf_config *out, const af_gguf *g, af_error *err);
+void af_hf_config_clear(af_hf_config *c);
+const char *af_rope_type_name(af_rope_type t); /* "llama3" */
+double af_yarn_scale(double factor);           /* 1 + ln(factor)/10: of cos and sin, by the paper */
+
+typedef struct af_generation_config {
+    int64_t bos_token_id, pad_token_id; /* -1 = not said */
+    int64_t eos_token_id[AF_CONFIG_EOS_MAX];
+    int eos_count; /* 0 = not said */
+    bool do_sample;
+    double temperature, top_p, repetition_penalty; /* 1 when absent */
+    int64_t top_k, max_new_tokens;                 /* 0 when absent */
+} af_generation_config;
+
+AF_CHECKED af_status af_generation_config_parse(af_generation_config *out, const char *text,
+                                                uint64_t size, const char *name, af_error *err);
+/* DIR/generation_config.json; *found says whether it is there. */
+AF_CHECKED af_status af_generation_config_read(af_generation_config *out, bool *found,
+                                               const char *dir, af_error *err);
+
+/* Where MODEL leads: a folder, a .gguf file, or org/name in the local Hugging Face cache
+ * (HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub). free() the result. */
+AF_CHECKED af_status af_model_resolve(char **path, const char *model, af_error *err);
+/* The same for who needs all of a model: refuses a single file of a folder. */
+AF_CHECKED af_status af_model_resolve_whole(char **path, const char *model, af_error *err);
+/* A resolved path's config: config.json of a folder, metadata of a .gguf file. */
+AF_CHECKED af_status af_model_config(af_hf_config *out, const char *path, af_error *err);
+#endif

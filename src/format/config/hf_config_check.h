@@ -1,0 +1,39 @@
+/* hf_config_check.h - between the two readers of af_hf_config (JSON, GGUF): families and the last
+ * checks. */
+#ifndef AF_HF_CONFIG_CHECK_H
+#define AF_HF_CONFIG_CHECK_H
+
+#include "format/config/hf_config.h"
+
+/* How a family decides which layers slide when layer_types is absent. */
+typedef enum af_sliding_rule {
+    AF_SLIDING_NEVER,
+    AF_SLIDING_ALL,      /* wherever sliding_window is set (mistral, phi3) */
+    AF_SLIDING_SWITCHED, /* all, but only with use_sliding_window (qwen3_moe) */
+    AF_SLIDING_UPPER,    /* from max_window_layers on, with use_sliding_window (qwen2, qwen3) */
+    AF_SLIDING_PATTERN,  /* every pattern-th layer is full (gemma2, gemma3) */
+    AF_SLIDING_ROPELESS, /* the layers without rope, with use_sliding_window (smollm3) */
+} af_sliding_rule;
+
+/* What transformers assumes when a key is absent. 0 = the key is needed, or off. */
+typedef struct af_family {
+    const char *model_type, *gguf; /* gguf: general.architecture, or NULL */
+    const char *act;
+    double eps, theta, local_theta;
+    int heads, kv_heads, head_dim, vocab, window, pattern;
+    int pad; /* pad_token_id + 1: the embedding of that token is not trained */
+    af_sliding_rule sliding;
+    bool tied;
+    double query_scalar, attn_softcap, final_softcap, partial;
+} af_family;
+
+/* The row of a model_type; an unknown one gets the row of llama. Static storage. */
+const af_family *af_family_find(const char *model_type);
+const af_family *af_family_by_gguf(const char *architecture); /* NULL when unknown */
+
+/* Fills layer_types unless `explicit_types`, and judges the whole. `name` is for messages. */
+AF_CHECKED af_status af_hf_config_finish(af_hf_config *c, const af_family *f, bool explicit_types,
+                                         const char *name, af_error *err);
+AF_CHECKED af_status af_rope_check(const af_hf_config *c, af_rope_config *r, const char *name,
+                                   af_error *err);
+#endif

@@ -1,0 +1,270 @@
+/* hf_config_gguf.c - the same config from the metadata (and tensor list) of a GGUF file.
+ *
+ * Key names are "ARCH.key". What GGUF does not say is known from the family or read off the
+ * tensors: a tied head has no output.weight, biases are there or not. */
+#include "format/config/hf_config_check.h"
+
+#include <math.h>
+
+typedef struct source {
+    const af_gguf *g;
+    const char *arch;
+    char key[256];
+} source;
+
+/* "ARCH.suffix"; good until the next call. */
+static const char *key_of(source *s, const char *suffix)
+{
+    snprintf(s->key, sizeof s->key, "%s.%s", s->arch, suffix);
+    return s->key;
+}
+
+static int64_t get_int(source *s, const char *suffix, int64_t absent)
+{
+    return af_gguf_int(s->g, key_of(s, suffix), absent);
+}
+
+static double get_num(source *s, const char *suffix, double absent)
+{
+    return af_gguf_float(s->g, key_of(s, suffix), absent);
+}
+
+/* A number, or an array with one a layer; layers that differ are more than we can say. */
+static af_status get_per_layer(source *s, const char *suffix, int64_t absent, int64_t *out,
+                               af_error *err)
+{
+    const af_gguf_kv *kv = af_gguf_find_kv(s->g, key_of(s, suffix));
+    *out = absent;
+    if (!kv || kv->str || kv->count == 0)
+        return AF_OK;
+    *out = af_gguf_item_int(kv, 0);
+    for (uint64_t i = 1; i < kv->count; i++)
+        if (af_gguf_item_int(kv, i) != *out)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "%s differs between layers (%" PRId64 ", %" PRId64 ")", s->key, *out,
+                           af_gguf_item_int(kv, i));
+    return AF_OK;
+}
+
+static const char *copy_str(af_hf_config *c, const af_gguf *g, const char *key, const char *absent)
+{
+    const af_gguf_str s = af_gguf_string(g, key);
+    const char *v =
+        s.at ? af_arena_strndup(&c->arena, s.at, s.len) : af_arena_strdup(&c->arena, absent);
+    return v ? v : "";
+}
+
+static af_status get_sizes(source *s, af_hf_config *c, const af_family *f, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_stored *embd = af_gguf_find(s->g, "token_embd.weight");
+    const af_gguf_kv *tokens = af_gguf_find_kv(s->g, "tokenizer.ggml.tokens");
+    c->hidden_size = get_int(s, "embedding_length", -1);
+    c->num_hidden_layers = get_int(s, "block_count", -1);
+    c->max_position_embeddings = get_int(s, "context_length", -1);
+    c->vocab_size =
+        embd ? embd->dim[0] : get_int(s, "vocab_size", tokens ? (int64_t)tokens->count : -1);
+    AF_TRY(get_per_layer(s, "feed_forward_length", -1, &c->intermediate_size, err));
+    AF_TRY(get_per_layer(s, "attention.head_count", -1, &c->num_attention_heads, err));
+    AF_TRY(get_per_layer(s, "attention.head_count_kv", c->num_attention_heads,
+                         &c->num_key_value_heads, err));
+    c->head_dim = get_int(s, "attention.key_length", 0);
+    const int64_t v = get_int(s, "attention.value_length", c->head_dim);
+    if (v != c->head_dim)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s.attention.key_length %" PRId64 " and value_length %" PRId64 " differ",
+                       s->arch, c->head_dim, v);
+    c->rms_norm_eps = get_num(s, "attention.layer_norm_rms_epsilon", f->eps);
+    c->num_experts = get_int(s, "expert_count", 0);
+    c->num_experts_per_tok = get_int(s, "expert_used_count", 0);
+    c->moe_intermediate_size = get_int(s, "expert_feed_forward_length", 0);
+    c->decoder_sparse_step = c->num_experts ? 1 : 0;
+    c->norm_topk_prob = c->num_experts != 0; /* what llama.cpp computes for qwen3moe */
+    if (c->num_experts && c->intermediate_size < 1)
+        c->intermediate_size = c->moe_intermediate_size;
+done:
+    return st;
+}
+
+/* A one-dimensional f32 tensor as numbers. */
+static af_status get_factors(const af_gguf *g, af_hf_config *c, const char *name,
+                             const double **out, int *count, af_error *err)
+{
+    const af_stored *w = af_gguf_find(g, name);
+    if (!w)
+        return AF_OK;
+    const int64_t n = af_weight_count(w);
+    if (w->dtype != AF_DTYPE_F32 || n > AF_CONFIG_ROPE_FACTORS_MAX)
+        return af_fail(err, AF_EFORMAT, "tensor '%s' is not a short row of f32", name);
+    double *v = af_arena_take(&c->arena, (uint64_t)AF_MAX(n, 1) * sizeof *v);
+    if (!v)
+        return af_fail_nomem(err, name, (uint64_t)n * sizeof *v);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = ((const float *)w->data)[i];
+    *out = v;
+    *count = (int)n;
+    return AF_OK;
+}
+
+double af_yarn_scale(double factor) { return factor <= 1 ? 1 : 0.1 * log(factor) + 1; }
+
+static af_status get_rope(source *s, af_hf_config *c, const af_family *f, af_error *err)
+{
+    af_status st = AF_OK;
+    af_rope_config r = {.theta = get_num(s, "rope.freq_base", 10000),
+                        .factor = 1,
+                        .beta_fast = get_num(s, "rope.scaling.yarn_beta_fast", 32),
+                        .beta_slow = get_num(s, "rope.scaling.yarn_beta_slow", 1),
+                        .truncate = true,
+                        .partial_rotary_factor = 1};
+    const int64_t head = c->head_dim                  ? c->head_dim
+                         : c->num_attention_heads > 0 ? c->hidden_size / c->num_attention_heads
+                                                      : 0;
+    const int64_t dims = get_int(s, "rope.dimension_count", 0);
+    if (dims > 0 && head > 0)
+        r.partial_rotary_factor = (double)dims / (double)head;
+    const char *type = copy_str(c, s->g, key_of(s, "rope.scaling.type"), "none");
+    if (strcmp(type, "linear") == 0)
+        r.type = AF_ROPE_LINEAR;
+    else if (strcmp(type, "yarn") == 0)
+        r.type = AF_ROPE_YARN;
+    else if (strcmp(type, "none") != 0 && strcmp(type, "longrope") != 0)
+        return af_fail(err, AF_EUNSUPPORTED, "rope.scaling.type '%.64s' is not known", type);
+    r.factor = get_num(s, "rope.scaling.factor", 1);
+    r.original_max_position_embeddings = get_int(s, "rope.scaling.original_context_length", 0);
+    r.attention_factor = get_num(s, "rope.scaling.attn_factor", 0);
+    if (r.type == AF_ROPE_YARN && r.attention_factor > 0)
+        r.attention_factor *= af_yarn_scale(r.factor); /* the file says what goes beyond it */
+    if (r.original_max_position_embeddings < 0)
+        return af_fail(err, AF_EFORMAT, "rope.scaling.original_context_length is negative");
+    AF_TRY(get_factors(s->g, c, "rope_factors_short.weight", &r.short_factor, &r.short_count, err));
+    AF_TRY(get_factors(s->g, c, "rope_factors_long.weight", &r.long_factor, &r.long_count, err));
+    if (r.short_factor && r.long_factor) {
+        r.type = AF_ROPE_LONGROPE;
+        if (r.original_max_position_embeddings > 0)
+            r.factor =
+                (double)c->max_position_embeddings / (double)r.original_max_position_embeddings;
+    }
+    AF_TRY(get_factors(s->g, c, "rope_freqs.weight", &r.freq_factor, &r.freq_count, err));
+    c->rope = c->local_rope = r;
+    c->has_local_rope = f->local_theta > 0;
+    c->local_rope.type = AF_ROPE_DEFAULT; /* gemma3 scales its global layers only */
+    c->local_rope.factor = 1;
+    c->local_rope.theta =
+        get_num(s, "rope.freq_base_swa", f->local_theta > 0 ? f->local_theta : 10000);
+done:
+    return st;
+}
+
+static void add_eos(af_hf_config *c, int64_t id)
+{
+    for (int i = 0; i < c->eos_count; i++)
+        if (c->eos_token_id[i] == id)
+            return;
+    if (id >= 0)
+        c->eos_token_id[c->eos_count++] = id;
+}
+
+static void get_tokens(const af_gguf *g, af_hf_config *c)
+{
+    c->bos_token_id = af_gguf_int(g, "tokenizer.ggml.bos_token_id", -1);
+    c->pad_token_id = af_gguf_int(g, "tokenizer.ggml.padding_token_id", -1);
+    add_eos(c, af_gguf_int(g, "tokenizer.ggml.eos_token_id", -1));
+    add_eos(c, af_gguf_int(g, "tokenizer.ggml.eot_token_id", -1));
+    add_eos(c, af_gguf_int(g, "tokenizer.ggml.eom_token_id", -1));
+}
+
+static af_status get_window(source *s, af_hf_config *c, const af_family *f, af_error *err)
+{
+    c->sliding_window = get_int(s, "attention.sliding_window", 0);
+    c->sliding_window_pattern = get_int(s, "attention.sliding_window_pattern", 0);
+    if (c->sliding_window_pattern < 1)
+        c->sliding_window_pattern = f->pattern ? f->pattern : 1;
+    if (strcmp(f->model_type, "smollm3") != 0 || c->num_hidden_layers < 1 ||
+        c->num_hidden_layers > AF_CONFIG_LAYERS_MAX)
+        return AF_OK;
+    bool *none = af_arena_take(&c->arena, (uint64_t)c->num_hidden_layers * sizeof *none);
+    if (!none)
+        return af_fail_nomem(err, "no_rope_layers", (uint64_t)c->num_hidden_layers);
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        none[i] = (i + 1) % 4 == 0;
+    c->no_rope = none;
+    return AF_OK;
+}
+
+static void get_scales(source *s, af_hf_config *c, const af_family *f)
+{
+    c->attn_logit_softcapping = get_num(s, "attn_logit_softcapping", f->attn_softcap);
+    c->final_logit_softcapping = get_num(s, "final_logit_softcapping", f->final_softcap);
+    c->embedding_multiplier = get_num(s, "embedding_scale", 1);
+    c->residual_multiplier = get_num(s, "residual_scale", 1);
+    c->logits_scaling = get_num(s, "logit_scale", 1);
+    c->attention_multiplier = get_num(s, "attention.scale", 0);
+    c->initializer_range = 0.02;
+    /* The two 27B models scale queries by hidden/heads; GGUF files do not say so. */
+    const bool g2 = strcmp(f->model_type, "gemma2") == 0 && c->num_hidden_layers == 46;
+    const bool g3 = strcmp(f->model_type, "gemma3_text") == 0 && c->num_hidden_layers == 62;
+    if ((g2 || g3) && c->num_attention_heads > 0)
+        c->query_pre_attn_scalar = (double)(c->hidden_size / c->num_attention_heads);
+}
+
+/* "LlamaForCausalLM" from "llama". */
+static const char *class_of(const char *model_type)
+{
+    static const char *const names[][2] = {
+        {"llama", "LlamaForCausalLM"},        {"qwen2", "Qwen2ForCausalLM"},
+        {"qwen3", "Qwen3ForCausalLM"},        {"qwen3_moe", "Qwen3MoeForCausalLM"},
+        {"gemma", "GemmaForCausalLM"},        {"gemma2", "Gemma2ForCausalLM"},
+        {"gemma3_text", "Gemma3ForCausalLM"}, {"phi3", "Phi3ForCausalLM"},
+        {"smollm3", "SmolLM3ForCausalLM"},    {"olmo2", "Olmo2ForCausalLM"},
+        {"granite", "GraniteForCausalLM"},
+    };
+    for (size_t i = 0; i < AF_LEN(names); i++)
+        if (strcmp(names[i][0], model_type) == 0)
+            return names[i][1];
+    return "";
+}
+
+static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
+{
+    af_status st = AF_OK;
+    source s = {.g = g, .arch = copy_str(c, g, "general.architecture", "")};
+    const char *kind = copy_str(c, g, "general.type", "model");
+    if (strcmp(kind, "model") != 0)
+        return af_fail(err, AF_EUSAGE, "the GGUF file is of type '%.32s', not a model", kind);
+    const af_family *f = af_family_by_gguf(s.arch);
+    if (!f)
+        return af_fail(err, AF_EUNSUPPORTED, "general.architecture '%.64s' is not supported",
+                       s.arch);
+    c->from_gguf = true;
+    c->model_type = f->model_type;
+    c->architecture = class_of(f->model_type);
+    c->hidden_act = f->act;
+    c->transformers_version = "";
+    AF_TRY(get_sizes(&s, c, f, err));
+    AF_TRY(get_rope(&s, c, f, err));
+    AF_TRY(get_window(&s, c, f, err));
+    get_scales(&s, c, f);
+    get_tokens(g, c);
+    c->tie_word_embeddings = !af_gguf_find(g, "output.weight");
+    c->attention_bias = af_gguf_find(g, "blk.0.attn_q.bias") != NULL;
+    c->mlp_bias = af_gguf_find(g, "blk.0.ffn_gate.bias") != NULL;
+    const af_stored *w = af_gguf_find(g, "blk.0.attn_output.weight");
+    c->has_dtype = w && af_dtype_is_float(w->dtype);
+    c->dtype = c->has_dtype ? w->dtype : AF_DTYPE_F32;
+    AF_TRY(af_hf_config_finish(c, f, false, "GGUF metadata", err));
+done:
+    return st;
+}
+
+af_status af_hf_config_from_gguf(af_hf_config *out, const af_gguf *g, af_error *err)
+{
+    af_hf_config c = {0};
+    const af_status st = fill(&c, g, err);
+    if (st != AF_OK) {
+        af_hf_config_clear(&c);
+        return st;
+    }
+    *out = c;
+    return AF_OK;
+}

@@ -1,0 +1,225 @@
+/* model_find.c - where a MODEL name leads: a folder, a file, or the local Hugging Face cache. */
+#include "format/config/hf_config.h"
+
+#include "base/buf.h"
+
+#include <jansson.h>
+
+static bool ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), t = strlen(tail);
+    return n >= t && strcmp(s + n - t, tail) == 0;
+}
+
+/* "org/name" or "name": letters, digits, '-', '_', '.' and at most one slash. */
+static bool is_repo_name(const char *s)
+{
+    int slashes = 0;
+    for (const char *p = s; *p; p++) {
+        const bool word = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+                          (*p >= '0' && *p <= '9') || *p == '-' || *p == '_' || *p == '.';
+        slashes += *p == '/';
+        if (!word && *p != '/')
+            return false;
+    }
+    return *s && *s != '/' && s[strlen(s) - 1] != '/' && slashes <= 1 && af_path_is_inner(s);
+}
+
+/* HUB/models--org--name */
+static char *repo_dir(const char *hub, const char *model)
+{
+    af_buf b = {0};
+    af_buf_printf(&b, "%s/models--", hub);
+    for (const char *p = model; *p; p++)
+        af_buf_str(&b, *p == '/' ? "--" : (char[]){*p, 0});
+    char *path = af_buf_take(&b);
+    af_buf_clear(&b);
+    return path;
+}
+
+static af_status snapshot(char **out, const char *repo, const char *model, af_error *err)
+{
+    af_status st = AF_OK;
+    char *ref = NULL, *hash = NULL;
+    uint64_t size = 0;
+    af_buf b = {0};
+    ref = af_path_join(repo, "refs/main");
+    if (!ref)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(repo)));
+    AF_TRY(af_file_read(&hash, &size, ref, 256, err));
+    hash[strcspn(hash, " \r\n\t")] = '\0';
+    if (!af_path_is_inner(hash) || strchr(hash, '/'))
+        AF_TRY(af_fail(err, AF_EFORMAT, "'%s' does not hold the name of a snapshot", ref));
+    af_buf_printf(&b, "%s/snapshots/%s", repo, hash);
+    char *path = af_buf_take(&b);
+    if (!path)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(repo)));
+    if (!af_dir_exists(path)) {
+        st = af_fail(err, AF_EIO, "the cache of '%s' names the snapshot %s, which is not there",
+                     model, hash);
+        free(path);
+        goto done;
+    }
+    *out = path;
+done:
+    af_buf_clear(&b);
+    free(ref);
+    free(hash);
+    return st;
+}
+
+static af_status from_cache(char **out, const char *model, af_error *err)
+{
+    af_status st = AF_OK;
+    char *hub = af_hub_dir(), *repo = hub ? repo_dir(hub, model) : NULL;
+    if (!repo)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(model)));
+    if (!af_dir_exists(repo))
+        AF_TRY(af_fail(err, AF_EUSAGE,
+                       "no model '%s': there is no such folder or file, and the cache '%s' does "
+                       "not have it",
+                       model, hub));
+    AF_TRY(snapshot(out, repo, model, err));
+done:
+    free(hub);
+    free(repo);
+    return st;
+}
+
+/* A part of a model folder was named instead of the folder. */
+static af_status fail_part(const char *model, af_error *err)
+{
+    const char *slash = strrchr(model, '/');
+    return af_fail(err, AF_EUSAGE,
+                   "'%s' is one file of a model: give its folder, '%.*s', or a .gguf file", model,
+                   slash ? (int)(slash - model) : 1, slash ? model : ".");
+}
+
+af_status af_model_resolve_whole(char **path, const char *model, af_error *err)
+{
+    if (af_file_exists(model) &&
+        (ends_with(model, ".safetensors") || ends_with(model, ".json") || ends_with(model, ".bin")))
+        return fail_part(model, err);
+    return af_model_resolve(path, model, err);
+}
+
+af_status af_model_resolve(char **path, const char *model, af_error *err)
+{
+    if (af_dir_exists(model) || af_file_exists(model)) {
+        char *copy = af_strdup(model);
+        if (!copy)
+            return af_fail_nomem(err, "a path", strlen(model));
+        *path = copy;
+        return AF_OK;
+    }
+    if (!is_repo_name(model) || ends_with(model, ".gguf"))
+        return af_fail(err, AF_EUSAGE, "no model '%s': there is no such folder or file", model);
+    return from_cache(path, model, err);
+}
+
+static af_status read_in(char **text, uint64_t *size, char **path, const char *dir,
+                         const char *name, af_error *err)
+{
+    *path = af_path_join(dir, name);
+    if (!*path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    return af_file_read(text, size, *path, AF_CONFIG_BYTES_MAX, err);
+}
+
+af_status af_generation_config_read(af_generation_config *out, bool *found, const char *dir,
+                                    af_error *err)
+{
+    af_status st = AF_OK;
+    char *path = af_path_join(dir, "generation_config.json"), *text = NULL, *again = NULL;
+    uint64_t size = 0;
+    if (!path)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(dir)));
+    *found = af_file_exists(path);
+    if (!*found)
+        goto done;
+    AF_TRY(read_in(&text, &size, &again, dir, "generation_config.json", err));
+    AF_TRY(af_generation_config_parse(out, text, size, path, err));
+done:
+    free(path);
+    free(again);
+    free(text);
+    return st;
+}
+
+/* A generation config names every end-of-turn token; config.json often only one. */
+static void take_ids(af_hf_config *c, const af_generation_config *g)
+{
+    if (g->bos_token_id >= 0 && c->bos_token_id < 0)
+        c->bos_token_id = g->bos_token_id;
+    if (g->pad_token_id >= 0 && c->pad_token_id < 0)
+        c->pad_token_id = g->pad_token_id;
+    for (int i = 0; i < g->eos_count && c->eos_count < AF_CONFIG_EOS_MAX; i++) {
+        int k = 0;
+        while (k < c->eos_count && c->eos_token_id[k] != g->eos_token_id[i])
+            k++;
+        if (k == c->eos_count)
+            c->eos_token_id[c->eos_count++] = g->eos_token_id[i];
+    }
+}
+
+/* A folder without config.json is no model; one that holds an adapter is told apart. */
+static af_status check_is_model(const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    char *config = af_path_join(dir, "config.json"), *path = NULL, *text = NULL;
+    uint64_t size = 0;
+    json_t *j = NULL;
+    if (!config)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    const bool model = af_file_exists(config);
+    free(config);
+    if (model || read_in(&text, &size, &path, dir, "adapter_config.json", NULL) != AF_OK)
+        goto done;
+    j = json_loadb(text, size, 0, NULL);
+    const char *base = json_string_value(json_object_get(j, "base_model_name_or_path"));
+    st = af_fail(err, AF_EUSAGE,
+                 "'%.70s' is an adapter, not a model: give its base, '%.50s', as the model and "
+                 "--adapter '%.70s' (lora_model_dir in a run file)",
+                 dir, base && *base ? base : "MODEL", dir);
+done:
+    json_decref(j);
+    free(path);
+    free(text);
+    return st;
+}
+
+af_status af_hf_config_read(af_hf_config *out, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    char *path = NULL, *text = NULL;
+    uint64_t size = 0;
+    af_hf_config c = {0};
+    af_generation_config gen = {0};
+    bool found = false;
+    AF_TRY(check_is_model(dir, err));
+    AF_TRY(read_in(&text, &size, &path, dir, "config.json", err));
+    AF_TRY(af_hf_config_parse(&c, text, size, path, err));
+    AF_TRY(af_generation_config_read(&gen, &found, dir, err));
+    if (found)
+        take_ids(&c, &gen);
+    *out = c;
+    c = (af_hf_config){0};
+done:
+    af_hf_config_clear(&c);
+    free(path);
+    free(text);
+    return st;
+}
+
+af_status af_model_config(af_hf_config *out, const char *path, af_error *err)
+{
+    if (af_dir_exists(path))
+        return af_hf_config_read(out, path, err);
+    af_gguf *g;
+    af_status st = af_gguf_open(&g, path, err);
+    if (st != AF_OK)
+        return st;
+    st = af_hf_config_from_gguf(out, g, err);
+    af_gguf_close(g);
+    return st != AF_OK && err ? af_fail_prefix(err, "%s", path) : st;
+}

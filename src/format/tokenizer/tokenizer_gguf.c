@@ -1,0 +1,251 @@
+/* tokenizer_gguf.c - a tokenizer from the metadata of a GGUF file.
+ *
+ * "gpt2" is byte-level BPE: the name in tokenizer.ggml.pre stands for the split patterns, which the
+ * file does not hold. "llama" is SentencePiece BPE with scores. Control and user-defined tokens are
+ * added tokens. A family whose own tokenizer normalises (Qwen: NFC) does so here, too. */
+#include "format/tokenizer/tokenizer.h"
+#include "format/tokenizer/tokenizer_pre.h"
+#include "format/weights/gguf.h"
+
+enum { TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };
+
+static af_status read_tokens(af_tokenizer *t, const af_gguf *g, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_gguf_kv *tokens = af_gguf_find_kv(g, "tokenizer.ggml.tokens");
+    if (!tokens || tokens->type != AF_GGUF_ARRAY || !tokens->str || tokens->count == 0)
+        return af_fail(err, AF_EFORMAT, "tokenizer.ggml.tokens is not a list of strings");
+    if (tokens->count > AF_TOKENIZER_ID_MAX)
+        return af_fail(err, AF_EFORMAT, "tokenizer.ggml.tokens has %" PRIu64 " entries",
+                       tokens->count);
+    AF_TRY(af_vocab_reserve(&t->vocab, tokens->count, err));
+    for (uint64_t i = 0; i < tokens->count; i++) {
+        const af_gguf_str s = tokens->str[i];
+        if (af_utf8_valid(s.at, s.len) != s.len)
+            return af_fail(err, AF_EFORMAT, "token %" PRIu64 " is not UTF-8", i);
+        const int32_t old = af_vocab_find(&t->vocab, s.at, s.len);
+        AF_TRY(af_vocab_add(&t->vocab, &t->arena, s.at, s.len, (int32_t)i, err));
+        if (old >= 0) /* a string twice: the map has the last, both ids have the string */
+            t->vocab.token[old] = t->vocab.token[i];
+    }
+done:
+    return st;
+}
+
+static af_status read_types(af_tokenizer *t, const af_gguf *g, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_gguf_kv *types = af_gguf_find_kv(g, "tokenizer.ggml.token_type");
+    if (!types)
+        return AF_OK;
+    if (types->type != AF_GGUF_ARRAY || types->count != (uint64_t)t->vocab.count)
+        return af_fail(err, AF_EFORMAT,
+                       "tokenizer.ggml.token_type has %" PRIu64 " entries for %" PRId32 " tokens",
+                       types->count, t->vocab.count);
+    for (uint64_t i = 0; i < types->count; i++) {
+        const int64_t type = af_gguf_item_int(types, i);
+        const bool special = type == TYPE_CONTROL || type == TYPE_UNKNOWN;
+        if (!special && type != TYPE_USER)
+            continue;
+        const af_added a = {.content = t->vocab.token[i], .special = special};
+        AF_TRY(af_added_insert(t, a, (int64_t)i, err));
+    }
+done:
+    return st;
+}
+
+/* "a b", cut at the first blank behind the first character. */
+static af_status read_merges(af_tokenizer *t, const af_gguf *g, af_error *err)
+{
+    af_status st = AF_OK;
+    af_buf both = {0};
+    const af_gguf_kv *merges = af_gguf_find_kv(g, "tokenizer.ggml.merges");
+    if (!merges || merges->type != AF_GGUF_ARRAY || (!merges->str && merges->count))
+        return af_fail(err, AF_EFORMAT, "tokenizer.ggml.merges is not a list of strings");
+    if (merges->count > UINT32_MAX / 2)
+        return af_fail(err, AF_EFORMAT, "tokenizer.ggml.merges has %" PRIu64 " entries",
+                       merges->count);
+    AF_TRY(af_merges_init(&t->model, merges->count, err));
+    for (uint64_t i = 0; i < merges->count; i++) {
+        const af_gguf_str m = merges->str[i];
+        const char *space = m.len > 1 ? memchr(m.at + 1, ' ', m.len - 1) : NULL;
+        if (!space) {
+            st = af_fail(err, AF_EFORMAT, "merge %" PRIu64 " is not two words", i);
+            goto done;
+        }
+        const uint64_t left = (uint64_t)(space - m.at), right = m.len - left - 1;
+        both.len = 0;
+        af_buf_add(&both, m.at, left);
+        af_buf_add(&both, space + 1, right);
+        if (both.bad) {
+            st = af_fail_nomem(err, "the merges", m.len);
+            goto done;
+        }
+        const int32_t a = af_vocab_find(&t->vocab, m.at, left);
+        const int32_t b = af_vocab_find(&t->vocab, space + 1, right);
+        const int32_t id = af_vocab_find(&t->vocab, both.data, both.len);
+        if (a < 0 || b < 0 || id < 0) {
+            st = af_fail(err, AF_EFORMAT, "merge %" PRIu64 " has a token that is not in the list",
+                         i);
+            goto done;
+        }
+        af_merges_put(&t->model, a, b, (uint32_t)i, id);
+    }
+done:
+    af_buf_clear(&both);
+    return st;
+}
+
+static af_status use_parts(af_tokenizer *t, const char *json, af_error *err)
+{
+    af_jval parts;
+    const af_status st = af_jval_parse(&parts, &t->arena, json, strlen(json), NULL, err);
+    return st == AF_OK ? af_parts_parse(t, &parts, err) : st;
+}
+
+static af_status read_bpe(af_tokenizer *t, const af_gguf *g, bool *add_bos, af_error *err)
+{
+    af_status st = AF_OK;
+    af_gguf_str name = af_gguf_string(g, "tokenizer.ggml.pre");
+    if (!name.at) /* llama.cpp warns and guesses; a guess gives wrong ids */
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "there is no tokenizer.ggml.pre, so how to split the text is unknown");
+    const af_pre_name *pre = af_pre_name_find(name.at, name.len);
+    if (!pre)
+        return af_fail(err, AF_EUNSUPPORTED, "tokenizer.ggml.pre \"%.*s\" is not known",
+                       (int)AF_MIN(name.len, 60), name.at);
+    t->model.kind = AF_MODEL_BPE;
+    t->model.ignore_merges = pre->ignore_merges;
+    *add_bos = pre->add_bos;
+    AF_TRY(use_parts(t, pre->parts, err));
+    AF_TRY(read_merges(t, g, err));
+done:
+    return st;
+}
+
+static bool marks_only_in_front(const af_vocab *v)
+{
+    for (int32_t id = 0; id < v->count; id++) {
+        const af_str s = v->token[id];
+        for (uint32_t i = 1; s.s && i + 3 <= s.n; i++)
+            if (memcmp(s.s + i, "\xe2\x96\x81", 3) == 0 &&
+                (i < 3 || memcmp(s.s + i - 3, "\xe2\x96\x81", 3) != 0))
+                return false;
+    }
+    return true;
+}
+
+static af_status read_spm(af_tokenizer *t, const af_gguf *g, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_gguf_kv *scores = af_gguf_find_kv(g, "tokenizer.ggml.scores");
+    if (!scores || scores->type != AF_GGUF_ARRAY || scores->count != (uint64_t)t->vocab.count)
+        return af_fail(err, AF_EFORMAT, "tokenizer.ggml.scores does not have %" PRId32 " entries",
+                       t->vocab.count);
+    t->model.kind = AF_MODEL_SPM;
+    t->model.score = af_calloc((uint64_t)t->vocab.count, sizeof *t->model.score);
+    if (!t->model.score)
+        return af_fail_nomem(err, "the scores", (uint64_t)t->vocab.count * 8);
+    for (int32_t i = 0; i < t->vocab.count; i++)
+        t->model.score[i] = af_gguf_item_float(scores, (uint64_t)i);
+    const bool blank = af_gguf_bool(g, "tokenizer.ggml.add_space_prefix", true);
+    AF_TRY(use_parts(
+        t,
+        blank
+            ? "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\","
+              "\"prepend\":\"\xe2\x96\x81\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
+              "\"content\":\"\xe2\x96\x81\"}]},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{"
+              "\"type\":\"Replace\",\"pattern\":{\"String\":\"\xe2\x96\x81\"},\"content\":\" \"},{"
+              "\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":"
+              "\" \",\"start\":1,\"stop\":0}]}}"
+            : "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
+              "\"content\":\"\xe2\x96\x81\"},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{"
+              "\"type\":\"Replace\",\"pattern\":{\"String\":\"\xe2\x96\x81\"},\"content\":\" \"},{"
+              "\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]}}",
+        err));
+    t->model.cut_at_mark = marks_only_in_front(&t->vocab);
+done:
+    return st;
+}
+
+static int32_t named_id(const af_tokenizer *t, const af_gguf *g, const char *key, af_str *text)
+{
+    const int64_t id = af_gguf_int(g, key, -1);
+    if (id < 0 || id >= t->vocab.count)
+        return -1;
+    if (text)
+        *text = t->vocab.token[id];
+    return (int32_t)id;
+}
+
+static af_status read_named(af_tokenizer *t, const af_gguf *g, bool bos, bool eos, af_error *err)
+{
+    af_status st = AF_OK;
+    t->bos = named_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos_text);
+    t->eos = named_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos_text);
+    t->pad = named_id(t, g, "tokenizer.ggml.padding_token_id", &t->pad_text);
+    t->unk = named_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unk_text);
+    t->model.unk_id = t->model.kind == AF_MODEL_SPM ? t->unk : -1;
+    const int32_t ends[] = {t->eos, named_id(t, g, "tokenizer.ggml.eot_token_id", NULL),
+                            named_id(t, g, "tokenizer.ggml.eom_token_id", NULL)};
+    for (size_t i = 0; i < AF_LEN(ends); i++)
+        if (ends[i] >= 0)
+            AF_TRY(af_tokenizer_add_stop(t, ends[i], err));
+    bos = af_gguf_bool(g, "tokenizer.ggml.add_bos_token", bos) && t->bos >= 0;
+    eos = af_gguf_bool(g, "tokenizer.ggml.add_eos_token", eos) && t->eos >= 0;
+    if (!bos && !eos)
+        return AF_OK;
+    int32_t *ids = af_arena_take(&t->arena, 3 * sizeof *ids);
+    if (!ids)
+        return af_fail_nomem(err, "a template", 3 * sizeof *ids);
+    af_post *p = &t->post[t->posts++];
+    *p = (af_post){.kind = AF_POST_TEMPLATE, .ids = ids};
+    if (bos)
+        ids[p->count++] = t->bos;
+    ids[p->count++] = AF_POST_TEXT;
+    if (eos)
+        ids[p->count++] = t->eos;
+done:
+    return st;
+}
+
+static af_status read_all(af_tokenizer *t, const af_gguf *g, af_error *err)
+{
+    af_status st = AF_OK;
+    bool add_bos = true;
+    const af_gguf_str model = af_gguf_string(g, "tokenizer.ggml.model");
+    const bool bpe = model.len == 4 && memcmp(model.at, "gpt2", 4) == 0;
+    const bool spm = model.len == 5 && memcmp(model.at, "llama", 5) == 0;
+    t->model.unk_id = -1;
+    if (!bpe && !spm)
+        return af_fail(err, AF_EUNSUPPORTED, "tokenizer.ggml.model \"%.*s\" is not known",
+                       (int)AF_MIN(model.len, 60), model.at ? model.at : "");
+    AF_TRY(read_tokens(t, g, err));
+    AF_TRY(bpe ? read_bpe(t, g, &add_bos, err) : read_spm(t, g, err));
+    AF_TRY(af_model_finish(t, err));
+    AF_TRY(read_types(t, g, err));
+    AF_TRY(af_added_build(t, err));
+    AF_TRY(read_named(t, g, add_bos, false, err));
+done:
+    return st;
+}
+
+af_status af_tokenizer_from_gguf(af_tokenizer **out, const char *path, af_error *err)
+{
+    af_status st = AF_OK;
+    af_tokenizer *t = NULL;
+    af_gguf *g = NULL;
+    AF_TRY(af_gguf_open(&g, path, err));
+    AF_TRY(af_tokenizer_new(&t, err));
+    st = read_all(t, g, err);
+    if (st != AF_OK) {
+        af_fail_prefix(err, "%s", path);
+        goto done;
+    }
+    *out = t;
+    t = NULL;
+done:
+    af_tokenizer_close(t);
+    af_gguf_close(g);
+    return st;
+}

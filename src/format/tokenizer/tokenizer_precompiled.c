@@ -1,0 +1,150 @@
+/* tokenizer_precompiled.c - the character map that SentencePiece compiles into its models.
+ *
+ * Base64 of: u32 size, a double-array trie of that many bytes, then NUL-terminated replacements.
+ * A grapheme shorter than 6 bytes is looked up whole, otherwise its characters one by one; in both
+ * cases the shortest prefix that the trie knows decides and the whole is replaced. That is how the
+ * `tokenizers` package does it. */
+#include "format/tokenizer/tokenizer.h"
+
+#include <utf8proc.h>
+
+enum { GRAPHEME_MAX = 6 };
+
+static int digit64(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+static bool decode64(uint8_t *out, uint64_t *n, const char *s, uint64_t len)
+{
+    uint32_t bits = 0;
+    int have = 0;
+    *n = 0;
+    while (len > 0 && s[len - 1] == '=')
+        len--;
+    for (uint64_t i = 0; i < len; i++) {
+        const int d = digit64(s[i]);
+        if (d < 0)
+            return false;
+        bits = bits << 6 | (uint32_t)d;
+        have += 6;
+        if (have >= 8) {
+            have -= 8;
+            out[(*n)++] = (uint8_t)(bits >> have);
+        }
+    }
+    return true;
+}
+
+af_status af_precompiled_parse(af_norm *n, af_arena *a, const char *base64, uint64_t len,
+                               af_error *err)
+{
+    uint64_t size;
+    uint8_t *bytes = af_arena_take(a, len + 8);
+    if (!bytes)
+        return af_fail_nomem(err, "the precompiled character map", len);
+    if (!decode64(bytes, &size, base64, len))
+        return af_fail(err, AF_EFORMAT, "precompiled_charsmap is not base64");
+    uint32_t trie = 0;
+    if (size >= 4)
+        memcpy(&trie, bytes, 4);
+    if (size < 4 || trie > size - 4 || trie % 4 || trie == 0)
+        return af_fail(err, AF_EFORMAT,
+                       "precompiled_charsmap has a trie of %" PRIu32 " bytes in %" PRIu64, trie,
+                       size);
+    n->units = (const uint32_t *)(const void *)(bytes + 4); /* arena pieces are 16-byte aligned */
+    n->units_count = trie / 4;
+    n->strings = (const char *)bytes + 4 + trie;
+    n->strings_len = (uint32_t)(size - 4 - trie);
+    if (af_utf8_valid(n->strings, n->strings_len) != n->strings_len)
+        return af_fail(err, AF_EFORMAT, "precompiled_charsmap has replacements that are not UTF-8");
+    return AF_OK;
+}
+
+static uint32_t unit_offset(uint32_t u) { return (u >> 10) << ((u & (1u << 9)) >> 6); }
+
+/* The replacement of the shortest known prefix; false when there is none. */
+static bool lookup(const af_norm *n, const char *s, uint32_t len, af_str *out)
+{
+    uint32_t at = unit_offset(n->units[0]);
+    for (uint32_t i = 0; i < len && s[i]; i++) {
+        at ^= (uint8_t)s[i];
+        if (at >= n->units_count)
+            return false;
+        const uint32_t u = n->units[at];
+        if ((u & (UINT32_C(1) << 31 | 0xff)) != (uint8_t)s[i])
+            return false;
+        at ^= unit_offset(u);
+        if ((u >> 8 & 1) == 0)
+            continue;
+        if (at >= n->units_count)
+            return false;
+        const uint32_t value = n->units[at] & (UINT32_C(0x7fffffff));
+        if (value > n->strings_len)
+            return false;
+        const char *from = n->strings + value;
+        if (value < n->strings_len && af_utf8_is_tail(*from))
+            return false;
+        const char *end = memchr(from, 0, n->strings_len - value);
+        *out = (af_str){from, (uint32_t)((end ? end : n->strings + n->strings_len) - from)};
+        return true;
+    }
+    return false;
+}
+
+static af_status put(af_work *w, af_stage *to, af_str s, af_byte_span place)
+{
+    const af_status st = af_stage_room(to, s.n, w->err);
+    if (st == AF_OK)
+        af_stage_add(to, s.s, s.n, place);
+    return st;
+}
+
+static uint32_t grapheme_end(const af_piece *p, uint32_t i)
+{
+    uint32_t cp, next;
+    utf8proc_int32_t state = 0;
+    uint32_t end = i + af_utf8_get(p->text + i, &cp);
+    while (end < p->len) {
+        const uint32_t n = af_utf8_get(p->text + end, &next);
+        if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)cp, (utf8proc_int32_t)next, &state))
+            break;
+        cp = next;
+        end += n;
+    }
+    return end;
+}
+
+af_status af_precompiled_run(af_work *w, const af_norm *n, af_piece *p, af_stage *to)
+{
+    af_status st = AF_OK;
+    bool changed = false;
+    af_str found;
+    AF_TRY(af_stage_begin(to, p->len, w->err));
+    for (uint32_t i = 0, end; i < p->len; i = end) {
+        end = grapheme_end(p, i);
+        if (end - i < GRAPHEME_MAX && lookup(n, p->text + i, end - i, &found)) {
+            AF_TRY(put(w, to, found, af_piece_span(p, i, end)));
+            changed = true;
+            continue;
+        }
+        for (uint32_t k = i, len; k < end; k += len) {
+            len = af_utf8_len(p->text[k]);
+            const bool hit = lookup(n, p->text + k, len, &found);
+            if (!hit)
+                found = (af_str){p->text + k, len};
+            changed |= hit;
+            AF_TRY(put(w, to, found, af_piece_span(p, k, k + len)));
+        }
+    }
+    if (changed)
+        *p = af_stage_piece(to, p);
+done:
+    return st;
+}

@@ -1,0 +1,312 @@
+/* weights.c - the tensors of a folder or file behind one lookup; see weights.h. */
+#include "format/weights/weights.h"
+
+#include <jansson.h>
+
+typedef struct source {
+    char *path;
+    af_safetensors *st; /* one of the two */
+    af_gguf *gguf;
+} source;
+
+struct af_weights {
+    source *files;
+    int file_count;
+    af_stored *list;
+    const af_stored **sort; /* by name */
+    int count;
+    af_arena arena;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const af_stored *const *)a)->name, (*(const af_stored *const *)b)->name);
+}
+
+static bool ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), t = strlen(tail);
+    return n >= t && strcmp(s + n - t, tail) == 0;
+}
+
+/* A GGUF file by its first bytes, whatever its name. */
+static bool is_gguf(const char *path)
+{
+    af_map m = {0};
+    if (ends_with(path, ".gguf"))
+        return true;
+    if (ends_with(path, ".safetensors") || af_map_open(&m, path, NULL) != AF_OK)
+        return false;
+    const bool yes = m.size >= 4 && memcmp(m.data, "GGUF", 4) == 0;
+    af_map_close(&m);
+    return yes;
+}
+
+static af_status open_file(af_weights *w, const char *path, af_error *err)
+{
+    source *f = &w->files[w->file_count++];
+    f->path = af_strdup(path);
+    if (!f->path)
+        return af_fail_nomem(err, "a path", strlen(path));
+    if (is_gguf(path))
+        return af_gguf_open(&f->gguf, path, err);
+    return af_safetensors_open(&f->st, path, err);
+}
+
+static int source_count(const source *f)
+{
+    return f->gguf ? af_gguf_count(f->gguf) : af_safetensors_count(f->st);
+}
+
+static const af_stored *source_at(const source *f, int i)
+{
+    return f->gguf ? af_gguf_at(f->gguf, i) : af_safetensors_at(f->st, i);
+}
+
+static af_status collect(af_weights *w, af_error *err)
+{
+    uint64_t n = 0;
+    for (int f = 0; f < w->file_count; f++)
+        n += (uint64_t)source_count(&w->files[f]);
+    if (n > INT32_MAX)
+        return af_fail(err, AF_EFORMAT, "%" PRIu64 " tensors are too many", n);
+    w->list = af_arena_take(&w->arena, AF_MAX(n, 1) * sizeof *w->list);
+    w->sort = af_arena_take(&w->arena, AF_MAX(n, 1) * sizeof *w->sort);
+    if (!w->list || !w->sort)
+        return af_fail_nomem(err, "the tensor list", n * sizeof *w->list);
+    for (int f = 0; f < w->file_count; f++)
+        for (int i = 0; i < source_count(&w->files[f]); i++) {
+            w->list[w->count] = *source_at(&w->files[f], i);
+            w->list[w->count].file = f;
+            w->sort[w->count] = &w->list[w->count];
+            w->count++;
+        }
+    if (w->count)
+        qsort(w->sort, (size_t)w->count, sizeof *w->sort, by_name);
+    for (int i = 1; i < w->count; i++)
+        if (strcmp(w->sort[i - 1]->name, w->sort[i]->name) == 0)
+            return af_fail(err, AF_EFORMAT, "tensor '%s' is in both '%s' and '%s'",
+                           w->sort[i]->name, w->files[w->sort[i - 1]->file].path,
+                           w->files[w->sort[i]->file].path);
+    return AF_OK;
+}
+
+/* The file names of an index, each once, in order of first use. */
+static af_status index_files(const json_t *map, const char *index, const char **names, int *count,
+                             af_error *err)
+{
+    const char *key, *last = NULL;
+    json_t *value;
+    json_object_foreach((json_t *)map, key, value)
+    {
+        const char *file = json_string_value(value);
+        if (!file || !af_path_is_inner(file))
+            return af_fail(err, AF_EFORMAT,
+                           "%s: tensor '%.200s' is said to be in '%.200s', which is not a file of "
+                           "this folder",
+                           index, key, file ? file : "(not a string)");
+        if (last && strcmp(last, file) == 0)
+            continue;
+        last = file;
+        int k = 0;
+        while (k < *count && strcmp(names[k], file) != 0)
+            k++;
+        if (k < *count)
+            continue;
+        if (*count == AF_WEIGHTS_FILES_MAX)
+            return af_fail(err, AF_EFORMAT, "%s: more than %d files", index, AF_WEIGHTS_FILES_MAX);
+        names[(*count)++] = file;
+    }
+    return AF_OK;
+}
+
+/* Every tensor the index names must be in the file it names. */
+static af_status check_index(const af_weights *w, const json_t *map, const char *index,
+                             af_error *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)map, key, value)
+    {
+        const af_stored *t = af_weights_find(w, key);
+        const char *file = json_string_value(value);
+        if (!t)
+            return af_fail(err, AF_EFORMAT, "%s: tensor '%.200s' is not in '%.200s'", index, key,
+                           file);
+        if (strcmp(w->files[t->file].path + (af_path_name(index) - index), file) != 0)
+            return af_fail(err, AF_EFORMAT,
+                           "%s: tensor '%.200s' is not in '%.200s' but in '%.200s'", index, key,
+                           file, af_path_name(w->files[t->file].path));
+    }
+    return AF_OK;
+}
+
+static af_status open_names(af_weights *w, const char *index, const char **names, int n,
+                            af_error *err)
+{
+    const int dir = (int)(af_path_name(index) - index);
+    w->files = af_calloc((uint64_t)AF_MAX(n, 1), sizeof *w->files);
+    if (!w->files)
+        return af_fail_nomem(err, "the file list", (uint64_t)n * sizeof *w->files);
+    for (int i = 0; i < n; i++) {
+        const char *path = af_arena_printf(&w->arena, "%.*s%s", dir, index, names[i]);
+        if (!path)
+            return af_fail_nomem(err, "a path", strlen(index));
+        const af_status st = open_file(w, path, err);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+static af_status open_index(af_weights *w, const char *index, af_error *err)
+{
+    af_status st = AF_OK;
+    char *text = NULL;
+    uint64_t size = 0;
+    json_t *root = NULL;
+    json_error_t je;
+    int n = 0;
+    const char **names = af_calloc(AF_WEIGHTS_FILES_MAX, sizeof *names);
+    if (!names)
+        AF_TRY(af_fail_nomem(err, "the file list", AF_WEIGHTS_FILES_MAX * sizeof *names));
+    AF_TRY(af_file_read(&text, &size, index, AF_WEIGHTS_INDEX_MAX, err));
+    root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &je);
+    if (!root)
+        AF_TRY(af_fail(err, AF_EFORMAT, "%s:%d: %s", index, je.line, je.text));
+    const json_t *map = json_object_get(root, "weight_map");
+    if (!json_is_object(map))
+        AF_TRY(af_fail(err, AF_EFORMAT, "%s: there is no weight_map", index));
+    AF_TRY(index_files(map, index, names, &n, err));
+    AF_TRY(open_names(w, index, names, n, err));
+    AF_TRY(collect(w, err));
+    AF_TRY(check_index(w, map, index, err));
+done:
+    json_decref(root);
+    free(text);
+    free(names);
+    return st;
+}
+
+static af_status open_one(af_weights *w, const char *path, af_error *err)
+{
+    w->files = af_calloc(1, sizeof *w->files);
+    if (!w->files)
+        return af_fail_nomem(err, "the file list", sizeof *w->files);
+    const af_status st = open_file(w, path, err);
+    return st != AF_OK ? st : collect(w, err);
+}
+
+static af_status open_folder(af_weights *w, const char *dir, af_error *err)
+{
+    static const char *const singles[] = {"model.safetensors", "adapter_model.safetensors"};
+    for (size_t i = 0; i < AF_LEN(singles); i++) {
+        const char *path = af_arena_printf(&w->arena, "%s/%s", dir, singles[i]);
+        const char *index = af_arena_printf(&w->arena, "%s/%s.index.json", dir, singles[i]);
+        if (!path || !index)
+            return af_fail_nomem(err, "a path", strlen(dir));
+        if (af_file_exists(path))
+            return open_one(w, path, err);
+        if (af_file_exists(index))
+            return open_index(w, index, err);
+    }
+    static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                          "adapter_model.bin"};
+    for (size_t i = 0; i < AF_LEN(pickles); i++) {
+        const char *path = af_arena_printf(&w->arena, "%s/%s", dir, pickles[i]);
+        if (path && af_file_exists(path))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "folder '%s' has its weights in %s, a Python pickle, which is not read: "
+                           "save it as safetensors (save_pretrained does)",
+                           dir, pickles[i]);
+    }
+    return af_fail(err, AF_EFORMAT,
+                   "folder '%s' has neither model.safetensors nor model.safetensors.index.json nor "
+                   "adapter_model.safetensors",
+                   dir);
+}
+
+af_status af_weights_open(af_weights **out, const char *path, af_error *err)
+{
+    af_weights *w = af_calloc(1, sizeof *w);
+    if (!w)
+        return af_fail_nomem(err, "a weights reader", sizeof *w);
+    const af_status st = af_dir_exists(path)              ? open_folder(w, path, err)
+                         : ends_with(path, ".index.json") ? open_index(w, path, err)
+                                                          : open_one(w, path, err);
+    if (st != AF_OK) {
+        af_weights_close(w);
+        return st;
+    }
+    *out = w;
+    return AF_OK;
+}
+
+void af_weights_close(af_weights *w)
+{
+    if (!w)
+        return;
+    for (int i = 0; i < w->file_count; i++) {
+        af_safetensors_close(w->files[i].st);
+        af_gguf_close(w->files[i].gguf);
+        free(w->files[i].path);
+    }
+    free(w->files);
+    af_arena_clear(&w->arena);
+    free(w);
+}
+
+int af_weights_count(const af_weights *w) { return w->count; }
+
+const af_stored *af_weights_at(const af_weights *w, int i)
+{
+    assert(i >= 0 && i < w->count);
+    return &w->list[i];
+}
+
+const af_stored *af_weights_find(const af_weights *w, const char *name)
+{
+    const af_stored key = {.name = name}, *p = &key;
+    const af_stored **hit =
+        w->count ? bsearch(&p, w->sort, (size_t)w->count, sizeof *w->sort, by_name) : NULL;
+    return hit ? *hit : NULL;
+}
+
+int af_weights_files(const af_weights *w) { return w->file_count; }
+
+const char *af_weights_file_path(const af_weights *w, int file)
+{
+    assert(file >= 0 && file < w->file_count);
+    return w->files[file].path;
+}
+
+const af_gguf *af_weights_gguf(const af_weights *w)
+{
+    return w->file_count ? w->files[0].gguf : NULL;
+}
+
+const af_safetensors *af_weights_safetensors(const af_weights *w, int file)
+{
+    assert(file >= 0 && file < w->file_count);
+    return w->files[file].st;
+}
+
+static const af_map *map_of(const af_weights *w, const af_stored *t)
+{
+    const source *f = &w->files[t->file];
+    return f->gguf ? af_gguf_map(f->gguf) : af_safetensors_map(f->st);
+}
+
+bool af_weights_mapped(const af_weights *w, const af_stored *t)
+{
+    const af_map *m = map_of(w, t);
+    const uint8_t *p = t->data;
+    return p >= m->data && p < m->data + m->size;
+}
+
+void af_weights_forget(const af_weights *w, const af_stored *t)
+{
+    const af_map *m = map_of(w, t);
+    if (af_weights_mapped(w, t))
+        af_map_forget(m, (uint64_t)((const uint8_t *)t->data - m->data), t->bytes);
+}

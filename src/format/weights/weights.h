@@ -1,0 +1,36 @@
+/* weights.h - the tensors of a model, wherever they are: a folder with model.safetensors or its
+ * shards, an adapter folder, one .safetensors file, or one .gguf file.
+ *
+ * One lookup for all of them. Names are as stored (GGUF names stay GGUF names). Safe to share
+ * between threads. */
+#ifndef AF_WEIGHTS_H
+#define AF_WEIGHTS_H
+
+#include "format/weights/gguf.h"
+#include "format/weights/safetensors.h"
+
+enum { AF_WEIGHTS_FILES_MAX = 4096 };
+#define AF_WEIGHTS_INDEX_MAX UINT64_C(100000000) /* bytes of an index file */
+
+typedef struct af_weights af_weights;
+
+/* `path`: a folder (model.safetensors, model.safetensors.index.json, or
+ * adapter_model.safetensors), a .safetensors or .safetensors.index.json file, or a .gguf file. */
+AF_CHECKED af_status af_weights_open(af_weights **out, const char *path, af_error *err);
+void af_weights_close(af_weights *w); /* NULL is allowed */
+
+int af_weights_count(const af_weights *w);
+/* Tensors in file order, then data order. Borrowed until close. */
+const af_stored *af_weights_at(const af_weights *w, int i);
+/* NULL when there is no such name. */
+const af_stored *af_weights_find(const af_weights *w, const char *name);
+int af_weights_files(const af_weights *w);
+const char *af_weights_file_path(const af_weights *w, int file);
+/* The GGUF behind it, or NULL when these are safetensors; and the other way round. */
+const af_gguf *af_weights_gguf(const af_weights *w);
+const af_safetensors *af_weights_safetensors(const af_weights *w, int file);
+/* True when it lies in the map of its file, false for one of the copies. */
+bool af_weights_mapped(const af_weights *w, const af_stored *t);
+/* The pages of this tensor may leave memory; reading it again maps them in again. */
+void af_weights_forget(const af_weights *w, const af_stored *t);
+#endif

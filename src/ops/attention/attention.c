@@ -1,0 +1,124 @@
+/* attention.c - softmax attention over packed sequences, and over a cache for generation.
+ *
+ * ATTENTION  qkv [N][(H+2K)E], bounds i32 [S+1]: sequence s is rows bounds[s] .. bounds[s+1]. Head
+ * h reads kv head h / (H/K). For query row q and key row k of one sequence (positions count from
+ * its start): s = scale * q.k;  s = cap tanh(s / cap) with a soft cap;  p = softmax over the keys
+ *              that q may see (all; k <= q when causal; q - window < k <= q with a window)
+ *              o[q] = sum_k p v[k];   lse[q][h] = log sum_k exp(s), kept for the backward
+ *            Rows outside every sequence give o = 0, lse = 0, and take no gradient.
+ *            o: [N][H*E]; lse: f32 (f64 for f64) [N][H]. Nothing of size S x S is ever held.
+ * ATTENTION_BWD     qkv, bounds, o, lse, do -> dqkv
+ * ATTENTION_CACHED  qkv, cache [S][L][2*K*E] (in place), bounds, start i32 [S] -> o: new rows are
+ *                   stored at positions start[s] .., then see the cache up to themselves. */
+#include "graph/node.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+
+static bool check(af_graph *g, const char *name, const af_tensor *qkv, const af_tensor *bounds,
+                  const af_attention_opts *o)
+{
+    char a[96];
+    if (!o) {
+        af_graph_bad(g, "%s: no options, so no heads", name);
+        return false;
+    }
+    const int64_t width = (int64_t)(o->heads + 2 * o->kv_heads) * o->head_dim;
+    if (o->heads < 1 || o->kv_heads < 1 || o->head_dim < 1 || o->heads % o->kv_heads)
+        af_graph_bad(g, "%s: %d heads of %d cannot share %d kv heads", name, o->heads, o->head_dim,
+                     o->kv_heads);
+    else if (!af_dtype_is_float(qkv->dtype) || qkv->ndim != 2 || af_last(qkv) != width)
+        af_graph_bad(g, "%s: qkv is %s, but (%d + 2*%d) heads of %d make %" PRId64 " columns", name,
+                     af_shape_text(qkv, a, sizeof a), o->heads, o->kv_heads, o->head_dim, width);
+    else if (bounds->dtype != AF_DTYPE_I32 || bounds->ndim != 1 || bounds->dim[0] < 1)
+        af_graph_bad(g, "%s: bounds are %s, not i32 [S+1]", name,
+                     af_shape_text(bounds, a, sizeof a));
+    else if (o->window < 0 || o->softcap < 0)
+        af_graph_bad(g, "%s: window %d or soft cap %g is negative", name, o->window, o->softcap);
+    else if (o->window && !o->causal)
+        af_graph_bad(g, "%s: a window of %d needs causal attention", name, o->window);
+    return !af_graph_failed(g);
+}
+
+static void set_attr(af_node *n, const af_attention_opts *o)
+{
+    n->attr.attention.heads = o->heads;
+    n->attr.attention.kv_heads = o->kv_heads;
+    n->attr.attention.head_dim = o->head_dim;
+    n->attr.attention.window = o->window;
+    n->attr.attention.scale = o->scale != 0 ? o->scale : 1.0 / sqrt((double)o->head_dim);
+    n->attr.attention.softcap = o->softcap;
+    n->attr.attention.causal = o->causal;
+}
+
+af_tensor *af_attention(af_graph *g, af_tensor *qkv, af_tensor *bounds, const af_attention_opts *o)
+{
+    if (af_graph_refuses(g, "attention", (af_tensor *[]){qkv, bounds}, 2) ||
+        !check(g, "attention", qkv, bounds, o))
+        return af_graph_dummy(g);
+    af_expect(bounds, AF_VALUE_BOUNDS, qkv->dim[0]);
+    af_node *n = af_node_new(g, AF_OP_ATTENTION, (af_tensor *[]){qkv, bounds}, 2);
+    set_attr(n, o);
+    const int64_t N = qkv->dim[0];
+    af_tensor *y =
+        af_node_output(g, n, qkv->dtype, 2, (int64_t[]){N, (int64_t)o->heads * o->head_dim});
+    const af_dtype stat = qkv->dtype == AF_DTYPE_F64 ? AF_DTYPE_F64 : AF_DTYPE_F32;
+    af_tensor *lse = af_node_output(g, n, stat, 2, (int64_t[]){N, o->heads});
+    if (!af_graph_failed(g))
+        lse->needs_grad = false;
+    return y;
+}
+
+af_tensor *af_attention_cached(af_graph *g, af_tensor *qkv, af_tensor *cache, af_tensor *bounds,
+                               af_tensor *start, const af_attention_opts *o)
+{
+    char a[96], b[96];
+    if (af_graph_refuses(g, "attention_cached", (af_tensor *[]){qkv, cache, bounds, start}, 4) ||
+        !check(g, "attention_cached", qkv, bounds, o))
+        return af_graph_dummy(g);
+    af_expect(bounds, AF_VALUE_BOUNDS, qkv->dim[0]);
+    const int64_t S = bounds->dim[0] - 1;
+    if (start->dtype != AF_DTYPE_I32 || start->ndim != 1 || start->dim[0] != S)
+        return af_graph_bad(g, "attention_cached: start %s does not fit bounds %s",
+                            af_shape_text(start, a, sizeof a), af_shape_text(bounds, b, sizeof b));
+    if (cache->role != AF_ROLE_STATE || !af_dtype_is_float(cache->dtype) || cache->ndim != 3 ||
+        cache->dim[0] != S || cache->dim[2] != (int64_t)2 * o->kv_heads * o->head_dim)
+        return af_graph_bad(
+            g, "attention_cached: cache %s is not a state of %" PRId64 " sequences x L x %d",
+            af_shape_text(cache, a, sizeof a), S, 2 * o->kv_heads * o->head_dim);
+    af_node *n =
+        af_node_new(g, AF_OP_ATTENTION_CACHED, (af_tensor *[]){qkv, cache, bounds, start}, 4);
+    set_attr(n, o);
+    return af_node_output(g, n, qkv->dtype, 2,
+                          (int64_t[]){qkv->dim[0], (int64_t)o->heads * o->head_dim});
+}
+
+static void attention_grad(af_graph *g, af_node *n, af_tensor *const *dout)
+{
+    af_tensor *in[] = {n->in[0], n->in[1], n->out[0], n->out[1], dout[0]};
+    if (!dout[0])
+        return;
+    af_node *b = af_node_new(g, AF_OP_ATTENTION_BWD, in, 5);
+    b->attr = n->attr;
+    af_tensor *d = af_node_output_like(g, b, n->in[0]);
+    if (!af_graph_failed(g))
+        af_grad_add(g, n->in[0], d);
+}
+
+/* As if the rows were `S` sequences of equal length: bounds are not known when planning. */
+static double pairs(const af_node *n)
+{
+    const double N = (double)n->in[0]->dim[0], S = (double)AF_MAX(n->in[1]->dim[0] - 1, INT64_C(1)),
+                 T = N / S;
+    double keys = n->attr.attention.causal ? T / 2 : T;
+    if (n->attr.attention.window)
+        keys = AF_MIN(keys, n->attr.attention.window);
+    return N * keys * n->attr.attention.heads * n->attr.attention.head_dim;
+}
+static void attention_cost(const af_node *n, af_cost *c) { c->flops = 4 * pairs(n); }
+static void attention_bwd_cost(const af_node *n, af_cost *c) { c->flops = 10 * pairs(n); }
+
+const af_op_info af_op_attention = {
+    .name = "attention", .grad = attention_grad, .cost = attention_cost};
+const af_op_info af_op_attention_bwd = {.name = "attention_bwd", .cost = attention_bwd_cost};
+const af_op_info af_op_attention_cached = {.name = "attention_cached", .effect = true};

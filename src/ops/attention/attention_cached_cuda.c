@@ -1,0 +1,75 @@
+/* attention_cached_cuda.c - launcher of attention_cached (attention.c). */
+#include "ops/common/cuda_ops.h"
+
+enum { APPEND_THREADS = 128, THREADS = 256, HEAD_MAX = 256, ROWS_MAX = 65535, CLUSTER = 8 };
+
+/* bounds, start and the shape: the same in both kernels. */
+static void arg_shape(af_launch *l, const af_node *n)
+{
+    const af_tensor *cache = n->in[1], *bounds = n->in[2], *start = n->in[3];
+    af_arg_ptr(l, bounds->data);
+    af_arg_ptr(l, start->data);
+    af_arg_i32(l, bounds->dim[0] - 1);
+    af_arg_i64(l, cache->dim[1]);
+    af_arg_i32(l, n->attr.attention.heads);
+    af_arg_i32(l, n->attr.attention.kv_heads);
+    af_arg_i32(l, n->attr.attention.head_dim);
+}
+
+AF_CHECKED static af_status check(const af_node *n, af_error *err)
+{
+    const af_tensor *qkv = n->in[0], *cache = n->in[1];
+    if (!af_cuda_float(qkv))
+        return af_cuda_no_type(n, qkv, err);
+    if (cache->dtype != qkv->dtype)
+        return af_fail(err, AF_EUNSUPPORTED, "attention_cached on CUDA: the cache is %s, qkv is %s",
+                       af_dtype_name(cache->dtype), af_dtype_name(qkv->dtype));
+    if (n->attr.attention.head_dim > HEAD_MAX)
+        return af_fail(err, AF_EUNSUPPORTED, "attention on CUDA: a head of %d is larger than %d",
+                       n->attr.attention.head_dim, HEAD_MAX);
+    if (af_rows(qkv) > ROWS_MAX)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "attention_cached on CUDA: %" PRId64 " rows at once, at most %d",
+                       af_rows(qkv), ROWS_MAX);
+    return AF_OK;
+}
+
+static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    const af_status st = check(n, err);
+    const af_tensor *qkv = n->in[0], *cache = n->in[1], *o = n->out[0];
+    const int64_t rows = af_rows(qkv);
+    const int E = n->attr.attention.head_dim, wide = af_cuda_wide(qkv);
+    if (st != AF_OK || rows == 0)
+        return st;
+    const int vec =
+        E % wide == 0 && af_cuda_rows_fit(qkv, wide) && af_cuda_rows_fit(cache, wide) ? wide : 1;
+    const int64_t heads = n->attr.attention.heads;
+    const int shared = cu->arch >= 90 && heads * rows < (int64_t)cu->sms * 2 ? CLUSTER : 1;
+    const char *defines =
+        af_cuda_text(cu, "AF_T=%s AF_VEC=%d AF_KS=%d", af_cuda_ctype(qkv->dtype), vec, shared);
+    af_launch *l = af_cuda_launch(
+        cu, n, af_cuda_kernel(cu, "attention_cached.cu", "attention_append", defines), rows, 1, 1,
+        APPEND_THREADS, 0);
+    af_arg_ptr(l, cache->data);
+    af_arg_ptr(l, qkv->data);
+    arg_shape(l, n);
+    af_arg_i64(l, qkv->ld);
+    l = af_cuda_launch(cu, n,
+                       af_cuda_kernel(cu, "attention_cached.cu", "attention_cached", defines),
+                       heads * shared, rows, 1, THREADS, 0);
+    af_arg_ptr(l, o->data);
+    af_arg_ptr(l, qkv->data);
+    af_arg_ptr(l, cache->data);
+    arg_shape(l, n);
+    af_arg_i64(l, o->ld);
+    af_arg_i64(l, qkv->ld);
+    af_arg_f32(l, n->attr.attention.scale);
+    af_arg_f32(l, n->attr.attention.softcap);
+    af_arg_i32(l, n->attr.attention.window);
+    af_arg_i32(l, af_cuda_lanes(E, vec));
+    return AF_OK;
+}
+
+const af_cuda_op af_cuda_attention_cached = {attention_cached_prepare, NULL, true};

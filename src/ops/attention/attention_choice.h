@@ -1,0 +1,37 @@
+/* attention_choice.h - cuDNN instead of an own attention kernel: which nodes, and when.
+ *
+ * While a node is prepared it is offered (af_attention_offer, af_attention_over); when every kernel
+ * is built, af_attention_choose decides for the whole graph. A choice holds for a shape on this
+ * GPU: it is timed once, kept in the cache folder, and not timed again, so that the same machine
+ * makes the same bits in every later run. Where nothing can be kept, own kernels do it. */
+#ifndef AF_ATTENTION_CHOICE_H
+#define AF_ATTENTION_CHOICE_H
+
+#include "backend/cuda/cuda_graph.h"
+#include "ops/attention/attention_cudnn.h"
+
+struct af_dnn_use {
+    af_dnn_attention a;
+    const af_node *node;
+    const af_launch *own, *before;
+    float scale, low; /* read when it runs */
+    int64_t *at_qkv, *at_o, *at_lse;
+    int32_t *length;
+    void *work;
+    uint64_t room;           /* bytes there */
+    const af_dnn_plan *plan; /* both set: cuDNN does it */
+    void *pack;
+    af_dnn_use *next;
+};
+
+/* Bytes of workspace of a node that may go to cuDNN, else 0. `best`: the own kernel is Hopper's,
+ * which cuDNN does not beat; then it must be asked for. */
+uint64_t af_attention_dnn_work(const af_cuda *cu, const af_node *n, bool best);
+/* NULL: not for cuDNN. Otherwise the steps before its work have been appended. */
+af_dnn_use *af_attention_offer(af_cuda *cu, af_node *n, bool best);
+/* `own`, the launch appended last, is what cuDNN may take over. */
+void af_attention_over(af_cuda *cu, af_node *n, af_dnn_use *u, const af_launch *own);
+/* Decides. `*dirtied`: timing wrote over activations and inputs. */
+AF_CHECKED af_status af_attention_choose(af_cuda *cu, bool *dirtied, af_error *err);
+void af_attention_release(af_cuda *cu, af_cuda_graph *cg);
+#endif

@@ -1,0 +1,340 @@
+/* attention_cuda.c - launchers of attention.c. bf16 with aligned heads goes to the tensor cores:
+ * attention_sm90*.cu on Hopper for heads of 64 and 128, else attention.cu; other types, odd sizes,
+ * and what does not fit the device's shared memory to attention_plain.cu. How rows are cut into
+ * tiles is bounded here and found on the device. */
+#include "backend/cuda/driver.h"
+#include "ops/attention/attention_choice.h"
+#include "ops/common/cuda_ops.h"
+
+enum {
+    WARPS = 4,
+    SM90_ROWS = 128, /* OWN of attention_sm90.cuh */
+    SM90_THREADS = 384,
+    SM90_BARRIERS = 256, /* bytes, with what lies around them */
+    ROW_TILES = 2,       /* AF_MT of the forward */
+    PLAIN_ROWS = 32,     /* rows a block of attention_plain.cu owns */
+    PLAIN_THREADS = 256,
+    DELTA_THREADS = 256,
+};
+
+typedef struct plan {
+    const af_tensor *qkv, *bounds;
+    int H, K, E;
+    bool mma, sm90, softcap;
+    int ep, mt, bn; /* padded head; 16-row tiles a warp; streamed rows */
+    int rows;       /* a block owns */
+    int threads;
+    unsigned shared;
+    int splits; /* blocks that share the query heads of one kv head (dk, dv) */
+} plan;
+
+static unsigned mma_shared(int owned, int streamed, int ep)
+{
+    return (unsigned)((owned + streamed) * (ep + 8) * 2);
+}
+
+/* The tensor core kernels take this node. */
+static bool plan_mma(plan *p, const af_cuda *cu, const af_node *n, bool back)
+{
+    static const int heads[] = {32, 64, 80, 96, 128, 256}, capped[] = {64, 128, 256};
+    if (p->qkv->dtype != AF_DTYPE_BF16 || p->E % 8 || p->E > 256)
+        return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->dtype == AF_DTYPE_BF16 && !af_cuda_rows_fit(n->in[i], 8))
+            return false;
+    if (!af_cuda_rows_fit(n->out[0], 8))
+        return false;
+    for (size_t i = 0; i < AF_LEN(heads) && p->ep < p->E && !p->softcap; i++)
+        p->ep = heads[i];
+    for (size_t i = 0; i < AF_LEN(capped) && p->ep < p->E && p->softcap; i++)
+        p->ep = capped[i];
+    p->mt = back || p->ep > 128 ? 1 : ROW_TILES;
+    p->bn = p->ep > 128 ? 32 : 64;
+    p->rows = WARPS * 16 * p->mt;
+    p->threads = WARPS * 32;
+    if (!back) {
+        p->shared = mma_shared(p->rows, 2 * p->bn, p->ep);
+    } else {
+        p->shared = mma_shared(2 * p->rows, 4 * p->bn, p->ep) + (unsigned)p->bn * 16;
+        if (p->shared > (unsigned)cu->smem_max && p->ep == 128) {
+            p->bn = 32;
+            p->shared = mma_shared(2 * p->rows, 4 * p->bn, p->ep) + (unsigned)p->bn * 16;
+        }
+    }
+    return p->shared <= (unsigned)cu->smem_max;
+}
+
+/* Heads that Hopper's warpgroup products and copy engine take, if rows are aligned. */
+static bool hopper(const plan *p, const af_cuda *cu)
+{
+    return cu->arch == 90 && cu->drv->tensor_map && !p->softcap && (p->E == 64 || p->E == 128);
+}
+
+/* They take this node, which the tensor cores do. */
+static bool plan_sm90(plan *p, const af_cuda *cu, bool back)
+{
+    if (!hopper(p, cu))
+        return false;
+    const int row_bytes = p->E * 2, owned = back ? 3 : 2, tiles = back ? 7 : 5;
+    const int bn = back ? 64 : 128, bytes = 1024 + owned * SM90_ROWS * row_bytes +
+                                            tiles * bn * row_bytes + (back ? 4 * bn * 8 : 0) +
+                                            SM90_BARRIERS;
+    if (bytes > cu->smem_max)
+        return false;
+    p->shared = (unsigned)bytes;
+    p->ep = p->E;
+    p->rows = SM90_ROWS;
+    p->threads = SM90_THREADS;
+    return true;
+}
+
+static bool plan_plain(plan *p)
+{
+    static const int heads[] = {32, 64, 96, 128, 192, 256};
+    if (p->E > 256)
+        return false;
+    p->ep = 0;
+    for (size_t i = 0; i < AF_LEN(heads) && p->ep < p->E; i++)
+        p->ep = heads[i];
+    p->rows = PLAIN_ROWS;
+    p->threads = PLAIN_THREADS;
+    p->shared = (unsigned)((2 * 32 * (p->ep + 1) + 16 * p->ep) * 4);
+    return true;
+}
+
+/* Few kv heads and few rows leave the device idle: then blocks share the query heads of one kv head
+ * and the parts are added up in order. On Hopper pieces are dealt out by what they cost: two for
+ * each multiprocessor, or nearly so, are enough. */
+static int splits_of(const plan *p, const af_cuda *cu)
+{
+    const int heads = p->H / p->K;
+    const bool few = hopper(p, cu);
+    const int64_t blocks = af_rows(p->qkv) / (few ? SM90_ROWS : p->rows) * p->K;
+    int splits = 1;
+    if (!p->mma)
+        return 1;
+    if (!few)
+        return blocks < (int64_t)cu->sms * 8 ? heads : 1;
+    while (splits < heads && (heads % splits || blocks * splits * 8 < (int64_t)cu->sms * 15))
+        splits++;
+    return splits;
+}
+
+AF_CHECKED static af_status plan_of(plan *p, const af_cuda *cu, const af_node *n, af_error *err)
+{
+    const bool back = n->op == AF_OP_ATTENTION_BWD;
+    *p = (plan){.qkv = n->in[0], .bounds = n->in[1]};
+    p->H = n->attr.attention.heads;
+    p->K = n->attr.attention.kv_heads;
+    p->E = n->attr.attention.head_dim;
+    p->softcap = n->attr.attention.softcap > 0;
+    if (!af_cuda_float(p->qkv))
+        return af_cuda_no_type(n, p->qkv, err);
+    p->mma = plan_mma(p, cu, n, back);
+    p->sm90 = p->mma && plan_sm90(p, cu, back);
+    if (!p->mma && !plan_plain(p))
+        return af_fail(err, AF_EUNSUPPORTED, "attention on CUDA: a head of %d is larger than %d",
+                       p->E, 256);
+    p->splits = splits_of(p, cu);
+    return AF_OK;
+}
+
+static af_kernel *kernel(af_cuda *cu, const char *name, const plan *p, bool back)
+{
+    if (!p->mma)
+        return af_cuda_kernel(
+            cu, "attention_plain.cu", name,
+            af_cuda_text(cu, "AF_T=%s AF_EP=%d", af_cuda_ctype(p->qkv->dtype), p->ep));
+    if (p->sm90)
+        return af_cuda_kernel(cu, back ? "attention_sm90.cu" : "attention_sm90_fwd.cu", name,
+                              af_cuda_text(cu, "AF_EP=%d", p->ep));
+    return af_cuda_kernel(
+        cu, "attention.cu", name,
+        af_cuda_text(cu, "AF_BWD=%d AF_EP=%d AF_WARPS=%d AF_MT=%d AF_BN=%d AF_SOFTCAP=%d AF_VEC=8",
+                     back, p->ep, WARPS, p->mt, p->bn, p->softcap));
+}
+
+static int64_t tiles(const plan *p)
+{
+    return af_rows(p->qkv) / p->rows + p->bounds->dim[0]; /* N / rows + S + 1 */
+}
+
+/* `heads` pieces of work a tile. On Hopper blocks stay and take piece after piece. */
+static af_launch *launch_tiles(af_cuda *cu, af_node *n, const plan *p, const char *name,
+                               int64_t heads)
+{
+    const bool back = n->op == AF_OP_ATTENTION_BWD;
+    const int64_t most = AF_MIN((int64_t)cu->sms, heads * tiles(p));
+    return af_cuda_launch(cu, n, kernel(cu, name, p, back), p->sm90 ? most : heads,
+                          p->sm90 ? 1 : tiles(p), 1, p->threads, p->shared);
+}
+
+static void arg_matrix(af_cuda *cu, af_launch *l, const plan *p, const af_tensor *t)
+{
+    if (p->sm90)
+        af_arg_map(cu, l, af_mat_of(t));
+    else
+        af_arg_ptr(l, t->data);
+}
+
+static void arg_shape(af_launch *l, const plan *p)
+{
+    af_arg_ptr(l, p->bounds->data);
+    af_arg_i32(l, p->bounds->dim[0] - 1);
+    af_arg_i32(l, af_rows(p->qkv));
+    af_arg_i32(l, p->H);
+    af_arg_i32(l, p->K);
+    if (!p->sm90)
+        af_arg_i32(l, p->E);
+}
+
+/* Row strides of what is written, of qkv and of the gradient where there is one. */
+static void arg_strides(af_launch *l, const plan *p, int64_t to, const af_tensor *dy)
+{
+    af_arg_i64(l, to);
+    if (!p->sm90)
+        af_arg_i64(l, p->qkv->ld);
+    if (!p->sm90 && dy)
+        af_arg_i64(l, dy->ld);
+}
+
+static void arg_numbers(af_launch *l, const plan *p, const af_node *n)
+{
+    af_arg_f32(l, n->attr.attention.scale);
+    if (!p->sm90)
+        af_arg_f32(l, n->attr.attention.softcap);
+    af_arg_i32(l, n->attr.attention.window);
+    af_arg_i32(l, n->attr.attention.causal);
+}
+
+static uint64_t attention_work(const af_cuda *cu, const af_node *n)
+{
+    plan p;
+    return plan_of(&p, cu, n, NULL) == AF_OK ? af_attention_dnn_work(cu, n, p.sm90) : 0;
+}
+
+static af_status attention_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    plan p;
+    const af_status st = plan_of(&p, cu, n, err);
+    if (st != AF_OK || af_rows(p.qkv) == 0)
+        return st;
+    af_dnn_use *dnn = af_attention_offer(cu, n, p.sm90);
+    af_launch *l = launch_tiles(cu, n, &p, "attention_fwd", p.H);
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_ptr(l, n->out[1]->data);
+    arg_matrix(cu, l, &p, p.qkv);
+    arg_shape(l, &p);
+    arg_strides(l, &p, n->out[0]->ld, NULL);
+    arg_numbers(l, &p, n);
+    af_attention_over(cu, n, dnn, l);
+    return AF_OK;
+}
+
+static uint64_t delta_bytes(const plan *p)
+{
+    return AF_ALIGN_UP((uint64_t)(af_rows(p->qkv) * p->H) * sizeof(float), (uint64_t)256);
+}
+
+static int64_t part_elems(const plan *p) { return af_rows(p->qkv) * 2 * p->K * p->E; }
+
+/* Pointers are not known yet: room for the parts whichever kernels it will be. */
+static uint64_t attention_bwd_work(const af_cuda *cu, const af_node *n)
+{
+    plan p;
+    if (plan_of(&p, cu, n, NULL) != AF_OK)
+        return 0;
+    p.mma = p.qkv->dtype == AF_DTYPE_BF16;
+    p.rows = SM90_ROWS; /* the fewest blocks: the most splits */
+    p.splits = splits_of(&p, cu);
+    const uint64_t size = (uint64_t)af_dtype_get(p.qkv->dtype)->bytes;
+    return delta_bytes(&p) + (p.splits > 1 ? (uint64_t)(p.splits * part_elems(&p)) * size : 0);
+}
+
+static int delta_vec(const plan *p, const af_node *n)
+{
+    const int wide = af_cuda_wide(p->qkv);
+    bool fits = p->E % wide == 0 && af_cuda_rows_fit(n->out[0], wide);
+    for (int i = 0; i < n->n_in; i++)
+        fits = fits && (n->in[i]->dtype != p->qkv->dtype || af_cuda_rows_fit(n->in[i], wide));
+    return fits ? wide : 1;
+}
+
+static af_kernel *delta_kernel(af_cuda *cu, const char *name, const plan *p, int vec)
+{
+    return af_cuda_kernel(cu, "attention_delta.cu", name,
+                          af_cuda_text(cu, "AF_T=%s AF_VEC=%d", af_cuda_ctype(p->qkv->dtype), vec));
+}
+
+static void launch_delta(af_cuda *cu, af_node *n, const plan *p)
+{
+    const af_tensor *o = n->in[2], *dy = n->in[4];
+    const int64_t heads = af_rows(p->qkv) * p->H;
+    const int vec = delta_vec(p, n), lanes = af_cuda_lanes(p->E, vec);
+    af_launch *l =
+        af_cuda_launch(cu, n, delta_kernel(cu, "attention_delta", p, vec),
+                       (heads * lanes + DELTA_THREADS - 1) / DELTA_THREADS, 1, 1, DELTA_THREADS, 0);
+    af_arg_ptr(l, cu->work);
+    af_arg_ptr(l, o->data);
+    af_arg_ptr(l, dy->data);
+    af_arg_i64(l, heads);
+    af_arg_i32(l, p->H);
+    af_arg_i32(l, p->E);
+    af_arg_i64(l, o->ld);
+    af_arg_i64(l, dy->ld);
+    af_arg_i32(l, lanes);
+}
+
+/* dq, or one part of dk|dv, into `to` with row stride ld. */
+static void launch_grad(af_cuda *cu, af_node *n, const plan *p, bool dkv, void *to, int64_t ld)
+{
+    const af_tensor *dy = n->in[4];
+    af_launch *l = launch_tiles(cu, n, p, dkv ? "attention_dkv" : "attention_dq",
+                                dkv ? p->K * p->splits : p->H);
+    af_arg_ptr(l, to);
+    arg_matrix(cu, l, p, p->qkv);
+    arg_matrix(cu, l, p, dy);
+    af_arg_ptr(l, n->in[3]->data);
+    af_arg_ptr(l, cu->work);
+    arg_shape(l, p);
+    arg_strides(l, p, ld, dy);
+    arg_numbers(l, p, n);
+    if (dkv) {
+        af_arg_i32(l, p->splits);
+        af_arg_i64(l, part_elems(p));
+    }
+}
+
+static af_status attention_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    plan p;
+    const af_status st = plan_of(&p, cu, n, err);
+    if (st != AF_OK || af_rows(p.qkv) == 0)
+        return st;
+    const af_tensor *dx = n->out[0];
+    const int64_t width = (int64_t)2 * p.K * p.E, size = af_dtype_get(dx->dtype)->bytes;
+    uint8_t *dkv = (uint8_t *)dx->data + (int64_t)p.H * p.E * size;
+    launch_delta(cu, n, &p);
+    launch_grad(cu, n, &p, false, dx->data, dx->ld);
+    if (p.splits == 1) {
+        launch_grad(cu, n, &p, true, dkv, dx->ld);
+        return AF_OK;
+    }
+    uint8_t *part = (uint8_t *)cu->work + delta_bytes(&p);
+    launch_grad(cu, n, &p, true, part, width);
+    const int64_t accesses = part_elems(&p) / 8;
+    af_launch *l = af_cuda_launch(cu, n, delta_kernel(cu, "attention_join", &p, delta_vec(&p, n)),
+                                  af_cuda_grid(cu, accesses, 256), 1, 1, 256, 0);
+    af_arg_ptr(l, dkv);
+    af_arg_ptr(l, part);
+    af_arg_i64(l, af_rows(p.qkv));
+    af_arg_i32(l, width);
+    af_arg_i64(l, dx->ld);
+    af_arg_i32(l, p.splits);
+    return AF_OK;
+}
+
+const af_cuda_op af_cuda_attention = {attention_prepare, attention_work, true};
+const af_cuda_op af_cuda_attention_bwd = {attention_bwd_prepare, attention_bwd_work, true};

@@ -1,0 +1,74 @@
+/* cpu_fast.h - the fast CPU versions: one chooser an op, which gives the kernel when it serves the
+ * node's types. */
+#ifndef AF_CPU_FAST_H
+#define AF_CPU_FAST_H
+
+#include "cpu/gemm/fast.h"
+
+typedef const af_cpu_op *af_fast_chooser(const af_node *n);
+
+af_fast_chooser af_linear_fast, af_linear_dx_fast, af_linear_dw_fast, af_linear_dbias_fast,
+    af_adapter_down_fast, af_adapter_g_fast, af_adapter_da_fast, af_adapter_db_fast, af_matmul_fast;
+af_fast_chooser af_rmsnorm_fast, af_rmsnorm_add_fast, af_rmsnorm_bwd_fast, af_rmsnorm_dw_fast,
+    af_glu_fast, af_glu_bwd_fast, af_rope_fast, af_rope_bwd_fast;
+af_fast_chooser af_attention_fast, af_attention_bwd_fast, af_attention_cached_fast;
+af_fast_chooser af_head_loss_fast, af_embedding_fast, af_binary_fast, af_adam_fast,
+    af_grad_norm_fast, af_accum_fast, af_dropout_fast, af_adam_8bit_fast, af_dora_norm_fast,
+    af_lion_fast, af_sgd_fast, af_adafactor_fast;
+
+/* f32 or bf16: what the fast versions compute in. */
+static inline bool af_fast_type(const af_tensor *t)
+{
+    return t->dtype == AF_DTYPE_F32 || t->dtype == AF_DTYPE_BF16;
+}
+
+/* Every value of the node is. */
+static inline bool af_fast_all(const af_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (!af_fast_type(n->in[i]))
+            return false;
+    for (int i = 0; i < n->n_out; i++)
+        if (!af_fast_type(n->out[i]))
+            return false;
+    return true;
+}
+
+/* Row r of a f32 or bf16 tensor as f32: the tensor's own memory, or `buf`. */
+static inline const float *af_fast_row(const af_fast *f, const af_tensor *t, int64_t r, int64_t n,
+                                       float *buf)
+{
+    if (t->dtype == AF_DTYPE_F32)
+        return (const float *)t->data + r * n;
+    f->to_f32(buf, (const uint16_t *)t->data + r * n, n);
+    return buf;
+}
+/* Where to compute an output row: its own memory, or `buf` for af_fast_put_row to round from. */
+static inline float *af_fast_out_row(const af_tensor *t, int64_t r, int64_t n, float *buf)
+{
+    return t->dtype == AF_DTYPE_F32 ? (float *)t->data + r * n : buf;
+}
+static inline void af_fast_put_row(const af_fast *f, const af_tensor *t, int64_t r, int64_t n,
+                                   const float *buf)
+{
+    if (t->dtype == AF_DTYPE_BF16)
+        f->to_bf16((uint16_t *)t->data + r * n, buf, n);
+}
+/* An activation as an operand. */
+static inline af_operand af_fast_operand(const af_tensor *t, bool trans)
+{
+    return (af_operand){t->data, af_last(t), t->dtype, trans, NULL, false, NULL};
+}
+/* A weight of any type as an operand with rows of `ld`. */
+static inline af_operand af_fast_weight(const af_tensor *t, int64_t ld, bool trans)
+{
+    const bool plain =
+        t->dtype == AF_DTYPE_F32 || t->dtype == AF_DTYPE_BF16 || t->dtype == AF_DTYPE_F16;
+    return (af_operand){.data = t->data,
+                        .ld = ld,
+                        .dtype = plain ? t->dtype : AF_DTYPE_F32,
+                        .trans = trans,
+                        .weight = plain ? NULL : t,
+                        .packed = af_cpu_packed(t, trans)};
+}
+#endif

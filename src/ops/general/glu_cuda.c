@@ -1,0 +1,49 @@
+/* glu_cuda.c - launchers of glu.c: each row is cut among blocks, one access an operand a thread. */
+#include "ops/common/cuda_ops.h"
+
+enum { THREADS = 256 };
+
+static af_kernel *kernel(af_cuda *cu, const char *name, const af_node *n, int vec)
+{
+    return af_cuda_kernel(cu, "glu.cu", name,
+                          af_cuda_text(cu, "AF_T=%s AF_VEC=%d AF_ACT=%d",
+                                       af_cuda_ctype(n->in[0]->dtype), vec, n->attr.glu.act));
+}
+
+static af_status glu_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    const bool back = n->op == AF_OP_GLU_BWD;
+    const af_tensor *x = n->in[0], *dy = back ? n->in[1] : NULL, *out = n->out[0];
+    if (!af_cuda_float(x))
+        return af_cuda_no_type(n, x, err);
+    const int64_t F = af_last(x) / 2, rows = af_rows(x);
+    const int wide = af_cuda_wide(x);
+    const bool fits = F % wide == 0 && af_cuda_rows_fit(x, wide) && af_cuda_rows_fit(dy, wide) &&
+                      af_cuda_rows_fit(out, wide);
+    const int vec = fits ? wide : 1;
+    int threads;
+    const int64_t cuts = af_cuda_cuts(F / vec, THREADS, &threads);
+    if (rows == 0)
+        return AF_OK;
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "glu_bwd" : "glu_fwd", n, vec),
+                                  rows * cuts, 1, 1, threads, 0);
+    af_arg_ptr(l, out->data);
+    if (back)
+        af_arg_ptr(l, NULL); /* h: nobody asks for it yet */
+    af_arg_ptr(l, x->data);
+    if (back)
+        af_arg_ptr(l, dy->data);
+    af_arg_i32(l, F);
+    af_arg_i32(l, cuts);
+    af_arg_i64(l, out->ld);
+    if (back)
+        af_arg_i64(l, 0);
+    af_arg_i64(l, x->ld);
+    if (back)
+        af_arg_i64(l, dy->ld);
+    return AF_OK;
+}
+
+const af_cuda_op af_cuda_glu = {glu_prepare, NULL, true};
+const af_cuda_op af_cuda_glu_bwd = {glu_prepare, NULL, true};

@@ -1,0 +1,56 @@
+/* glu_fast.c - the gated unit of glu.c row by row in f32. */
+#include "ops/common/cpu_fast.h"
+
+typedef struct job {
+    const af_node *n;
+    const af_fast *f;
+    float *work;
+    int64_t F;
+} job;
+
+static void forward_rows(void *arg, int64_t from, int64_t to, int share)
+{
+    const job *j = arg;
+    float *x = j->work + share * 5 * j->F, *out = x + 2 * j->F;
+    for (int64_t r = from; r < to; r++) {
+        const float *gate = af_fast_row(j->f, j->n->in[0], r, 2 * j->F, x);
+        float *y = af_fast_out_row(j->n->out[0], r, j->F, out);
+        j->f->glu(y, gate, gate + j->F, j->n->attr.glu.act, j->F);
+        af_fast_put_row(j->f, j->n->out[0], r, j->F, y);
+    }
+}
+
+static void backward_rows(void *arg, int64_t from, int64_t to, int share)
+{
+    const job *j = arg;
+    const int64_t F = j->F;
+    float *x = j->work + share * 5 * F, *d = x + 2 * F, *out = d + F;
+    for (int64_t r = from; r < to; r++) {
+        const float *gate = af_fast_row(j->f, j->n->in[0], r, 2 * F, x);
+        const float *dy = af_fast_row(j->f, j->n->in[1], r, F, d);
+        float *dgate = af_fast_out_row(j->n->out[0], r, 2 * F, out);
+        j->f->glu_bwd(dgate, dgate + F, gate, gate + F, dy, j->n->attr.glu.act, F);
+        af_fast_put_row(j->f, j->n->out[0], r, 2 * F, dgate);
+    }
+}
+
+static uint64_t work(const af_node *n, int threads)
+{
+    return (uint64_t)threads * 5 * (uint64_t)af_last(n->in[0]) / 2 * sizeof(float);
+}
+
+static void glu_run(const af_node *n, af_cpu *cpu)
+{
+    job j = {n, af_fast_get(), cpu->work, af_last(n->in[0]) / 2};
+    af_pool_run(cpu->pool, af_live(n->in[0]), forward_rows, &j);
+}
+static void glu_bwd_run(const af_node *n, af_cpu *cpu)
+{
+    job j = {n, af_fast_get(), cpu->work, af_last(n->in[0]) / 2};
+    af_pool_run(cpu->pool, af_live(n->in[0]), backward_rows, &j);
+}
+
+static const af_cpu_op glu_op = {glu_run, work}, bwd_op = {glu_bwd_run, work};
+
+const af_cpu_op *af_glu_fast(const af_node *n) { return af_fast_all(n) ? &glu_op : NULL; }
+const af_cpu_op *af_glu_bwd_fast(const af_node *n) { return af_fast_all(n) ? &bwd_op : NULL; }

@@ -1,0 +1,117 @@
+/* head.c - the output projection and its cross-entropy in one op; logits exist a few rows at a
+ * time.
+ *
+ * HEAD_LOSS  h, w, labels, scale? -> loss, rows, [dh, [dw]]
+ *   z[n][v] = logit_scale * sum_d h[n][d] w[v][d];  z = cap tanh(z / cap) with a soft cap
+ *   t[n][v] = (1 - smoothing) [v = label n] + smoothing / V
+ *   row loss = - sum_v t log softmax(z);  rows[n] = {row loss, 1 if the label is the (first) arg
+ * max} loss = scale * sum of row losses;  dh, dw = the gradients of that loss Rows with label -100
+ * count nothing: loss 0, hit 0, dh 0. h: [N][D]; w: [V][D] of any type; labels: i32 [N]; scale: f32
+ * [1]; loss: f32 (f64 for f64) [1]; rows: f32 [N][2]; dh: like h; dw: like w, may be added to. The
+ * gradient rule turns on dh (and dw): they are made in the forward pass, from the logits that are
+ * there anyway. A backend leaves them out when a run has no backward pass. */
+#include "graph/node.h"
+#include "ops/common/weight_type.h"
+
+enum { OUT_DH = 2, OUT_DW = 3 };
+
+static bool check(af_graph *g, const af_tensor *h, const af_tensor *w, const af_tensor *labels,
+                  const af_head_opts *o)
+{
+    char a[96], b[96];
+    if (!af_dtype_is_float(h->dtype) || h->ndim != 2 || w->ndim != 2 || w->dim[1] != h->dim[1])
+        af_graph_bad(g, "head_loss: h %s and weight %s do not fit together",
+                     af_shape_text(h, a, sizeof a), af_shape_text(w, b, sizeof b));
+    else if (!af_is_weight(w->dtype))
+        af_graph_bad(g, "head_loss: weight %s cannot be read beside h %s",
+                     af_shape_text(w, a, sizeof a), af_shape_text(h, b, sizeof b));
+    else if (labels->dtype != AF_DTYPE_I32 || labels->ndim != 1 || labels->dim[0] != h->dim[0])
+        af_graph_bad(g, "head_loss: labels %s do not fit h %s", af_shape_text(labels, a, sizeof a),
+                     af_shape_text(h, b, sizeof b));
+    else if (o->scale && (o->scale->dtype != AF_DTYPE_F32 || af_count(o->scale) != 1))
+        af_graph_bad(g, "head_loss: the scale is %s, not [1] f32",
+                     af_shape_text(o->scale, a, sizeof a));
+    else if (o->softcap < 0 || o->smoothing < 0 || o->smoothing >= 1 || o->chunk_rows < 0)
+        af_graph_bad(g,
+                     "head_loss: soft cap %g, smoothing %g or chunk of %" PRId64
+                     " rows is outside its range",
+                     o->softcap, o->smoothing, o->chunk_rows);
+    return !af_graph_failed(g);
+}
+
+af_tensor *af_head_loss(af_graph *g, af_tensor *h, af_tensor *weight, af_tensor *labels,
+                        const af_head_opts *o)
+{
+    static const af_head_opts none;
+    o = o ? o : &none;
+    if (o->rows)
+        *o->rows = af_graph_dummy(g);
+    if (af_graph_refuses(g, "head_loss", (af_tensor *[]){h, weight, labels}, 3) ||
+        !check(g, h, weight, labels, o))
+        return af_graph_dummy(g);
+    af_expect(labels, AF_VALUE_LABELS, weight->dim[0]);
+    af_node *n = af_node_new(g, AF_OP_HEAD_LOSS, (af_tensor *[]){h, weight, labels, o->scale},
+                             o->scale ? 4 : 3);
+    n->block = -1; /* never part of a recomputed block: it makes gradients */
+    n->attr.head.softcap = o->softcap;
+    n->attr.head.logit_scale = o->logit_scale != 0 ? o->logit_scale : 1;
+    n->attr.head.smoothing = o->smoothing;
+    n->attr.head.chunk_rows = o->chunk_rows;
+    n->attr.head.scaled = o->scale != NULL;
+    const af_dtype type = h->dtype == AF_DTYPE_F64 ? AF_DTYPE_F64 : AF_DTYPE_F32;
+    af_tensor *loss = af_node_output(g, n, type, 1, (int64_t[]){1});
+    af_tensor *rows = af_node_output(g, n, AF_DTYPE_F32, 2, (int64_t[]){h->dim[0], 2});
+    if (af_graph_failed(g))
+        return loss;
+    loss->live = NULL;
+    rows->needs_grad = false;
+    if (o->rows)
+        *o->rows = rows;
+    return loss;
+}
+
+/* The gradient as it is when the seed is 1, else times the seed. */
+static void add_scaled(af_graph *g, af_tensor *t, af_tensor *dt, af_tensor *seed)
+{
+    const af_node *p = seed->producer;
+    if (af_graph_failed(g) || !t->needs_grad)
+        return;
+    if (!p || p->op != AF_OP_FILL || p->attr.fill.value != 1.0) {
+        seed = seed->dtype == dt->dtype ? seed : af_cast(g, seed, dt->dtype);
+        dt = af_mul(g, dt, seed);
+    }
+    if (!af_graph_failed(g))
+        af_grad_add(g, t, dt);
+}
+
+static void head_grad(af_graph *g, af_node *n, af_tensor *const *dout)
+{
+    af_tensor *h = n->in[0], *w = n->in[1];
+    if (!dout[0])
+        return;
+    n->attr.head.dh = true;
+    af_tensor *dh = af_node_output_like(g, n, h), *dw = NULL;
+    if (w->needs_grad) {
+        n->attr.head.dw = true;
+        dw = af_node_output(g, n, w->dtype, 2, w->dim);
+    }
+    if (af_graph_failed(g))
+        return;
+    dh->needs_grad = false;
+    add_scaled(g, h, dh, dout[0]);
+    if (dw) {
+        dw->needs_grad = false;
+        dw->live = NULL;
+        add_scaled(g, w, dw, dout[0]);
+    }
+}
+
+static void head_cost(const af_node *n, af_cost *c)
+{
+    const double pass = 2.0 * (double)af_rows(n->in[0]) * (double)af_count(n->in[1]);
+    c->flops = pass * (1 + n->attr.head.dh + n->attr.head.dw);
+}
+
+_Static_assert(OUT_DH == 2, "dh is appended behind loss and rows");
+const af_op_info af_op_head_loss = {
+    .name = "head_loss", .grad = head_grad, .cost = head_cost, .accum_out = OUT_DW + 1};

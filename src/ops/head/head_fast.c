@@ -1,0 +1,271 @@
+/* head_fast.c - head.c through the packed product: rows that have a label are gathered first, then
+ * a chunk of them at a time gives logits, loss and gradients.
+ *
+ * With bf16 rows the logits' gradients are rounded to bf16 before the two products that use them,
+ * in the place of the logits. Sums over the vocabulary are short f32 runs added up in double. */
+#include "ops/common/cpu_fast.h"
+
+#include <math.h>
+
+enum {
+    RUN = 512,
+    CHUNK_BYTES = 72 << 20, /* of logits at a time; each chunk packs the weights twice */
+    CHUNK_MAX = 384,
+    CHUNK_MIN = 16,
+    CHUNK_UNIT = 32,
+    PAGE = 4096 / (int)sizeof(float),
+    APART = 128 / (int)sizeof(float),
+};
+
+typedef struct job {
+    const af_node *n;
+    const af_fast *f;
+    int64_t D, V, rows; /* rows of the chunk */
+    bool dh, dw;
+    double scale;
+    const int32_t *index; /* of the chunk's rows */
+    float *z;             /* [chunk] rows of `stride` */
+    int64_t stride;
+    double *loss; /* [chunk] */
+} job;
+
+/* From row to row of the logits: rows that begin a multiple of a page apart, as many vocabularies
+ * have them, fall on the same few sets of the caches. */
+static int64_t stride_of(int64_t V) { return (V + PAGE - 1) / PAGE * PAGE + APART; }
+
+/* Rows of one of the chunks, which are alike, of at most so many. */
+static int64_t even_rows(int64_t count, int64_t most)
+{
+    const int64_t chunks = AF_MAX((count + most - 1) / most, INT64_C(1)),
+                  rows = AF_ALIGN_UP((count + chunks - 1) / chunks, (int64_t)CHUNK_UNIT);
+    return AF_MAX(AF_MIN(rows, AF_MIN(most, count)), INT64_C(1));
+}
+
+/* Rows for which there is room. */
+static int64_t chunk_rows(const af_node *n)
+{
+    const int64_t row = stride_of(n->in[1]->dim[0]) * (int64_t)sizeof(float),
+                  fit = AF_MIN((int64_t)CHUNK_MAX, CHUNK_BYTES / row / CHUNK_UNIT * CHUNK_UNIT),
+                  wish = n->attr.head.chunk_rows ? n->attr.head.chunk_rows : fit;
+    return even_rows(af_rows(n->in[0]), AF_MAX(wish, (int64_t)CHUNK_MIN));
+}
+
+static bool is_bf16(const job *j) { return j->n->in[0]->dtype == AF_DTYPE_BF16; }
+
+/* exp(z - shift) over z, in place when it may be; its sum. */
+static double exp_row(const job *j, float *z, float shift, bool keep)
+{
+    float e[RUN];
+    double sum = 0;
+    for (int64_t v = 0; v < j->V; v += RUN) {
+        const int64_t n = AF_MIN((int64_t)RUN, j->V - v);
+        sum += (double)j->f->exp_sum(keep ? e : z + v, z + v, 1.0f, shift, n);
+    }
+    return sum;
+}
+
+static double sum_row(const float *z, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)z[i];
+    return sum;
+}
+
+/* Without a soft cap z holds exp(z - max), and with bf16 rows the result is rounded already; with
+ * one, the capped logits. */
+static void row_gradient(const job *j, float *z, int32_t label, double lse, double sum)
+{
+    const double s = j->n->attr.head.smoothing, k = j->scale * j->n->attr.head.logit_scale;
+    const float cap = (float)j->n->attr.head.softcap, even = (float)(s / (double)j->V),
+                factor = (float)k, share = (float)(k / sum), shift = (float)(k * s / (double)j->V),
+                at = z[label];
+    if (!(cap > 0) && is_bf16(j)) {
+        uint16_t *half = (uint16_t *)z;
+        j->f->scale_half(half, z, share, shift, j->V);
+        half[label] = af_bf16_from_f32(at * share - shift - (float)(k * (1 - s)));
+        return;
+    }
+    if (!(cap > 0)) {
+        for (int64_t v = 0; v < j->V; v++)
+            z[v] = z[v] * share - shift;
+        z[label] -= (float)(k * (1 - s));
+        return;
+    }
+    const float inv = 1.0f / cap;
+    float e[RUN];
+    for (int64_t v = 0; v < j->V; v += RUN) {
+        const int64_t n = AF_MIN((int64_t)RUN, j->V - v);
+        j->f->exp_sum(e, z + v, 1.0f, (float)lse, n);
+        if (label >= v && label < v + n)
+            e[label - v] -= (float)(1 - s);
+        for (int64_t i = 0; i < n; i++) {
+            const float t = z[v + i] * inv;
+            z[v + i] = (e[i] - even) * (1.0f - t * t) * factor;
+        }
+    }
+}
+
+static void round_row(const job *j, float *z)
+{
+    uint16_t half[RUN];
+    for (int64_t v = 0; v < j->V; v += RUN) {
+        const int64_t n = AF_MIN((int64_t)RUN, j->V - v);
+        j->f->to_bf16(half, z + v, n);
+        memcpy((uint16_t *)z + v, half, (size_t)n * sizeof *half);
+    }
+}
+
+static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
+{
+    const job *j = arg;
+    const double s = j->n->attr.head.smoothing;
+    const float cap = (float)j->n->attr.head.softcap;
+    (void)share;
+    for (int64_t i = from; i < to; i++) {
+        const int32_t row = j->index[i], label = ((const int32_t *)j->n->in[2]->data)[row];
+        float *z = j->z + i * j->stride, *out = (float *)j->n->out[1]->data + 2 * (int64_t)row;
+        assert(label >= 0 && label < j->V);
+        if (cap > 0)
+            j->f->softcap(z, z, cap, j->V);
+        const float max = j->f->max(z, j->V), at = z[label];
+        bool hit = at == max;
+        for (int32_t v = 0; hit && v < label; v++)
+            hit = z[v] < max; /* the first of equal ones counts */
+        const double all = s > 0 ? sum_row(z, j->V) : 0;
+        const double sum = exp_row(j, z, max, cap > 0), lse = (double)max + log(sum);
+        j->loss[i] = lse - (1 - s) * (double)at - s * all / (double)j->V;
+        out[0] = (float)j->loss[i];
+        out[1] = hit ? 1.0f : 0.0f;
+        if (!j->dh && !j->dw)
+            continue;
+        row_gradient(j, z, label, lse, sum);
+        if (is_bf16(j) && cap > 0)
+            round_row(j, z);
+    }
+}
+
+/* The chunk's rows of h, one after another. */
+static void gather(const job *j, uint8_t *to)
+{
+    const int64_t row = j->D * (int64_t)af_dtype_get(j->n->in[0]->dtype)->bytes;
+    for (int64_t i = 0; i < j->rows; i++)
+        memcpy(to + i * row, (const uint8_t *)j->n->in[0]->data + j->index[i] * row, (size_t)row);
+}
+
+static void scatter(const job *j, const uint8_t *from)
+{
+    const int64_t row = j->D * (int64_t)af_dtype_get(j->n->out[2]->dtype)->bytes;
+    for (int64_t i = 0; i < j->rows; i++)
+        memcpy((uint8_t *)j->n->out[2]->data + j->index[i] * row, from + i * row, (size_t)row);
+}
+
+/* The three products of a chunk. h and dh: its gathered rows. */
+static void run_chunk(job *j, af_cpu *cpu, void *h, void *dh, void *work, bool add_dw)
+{
+    const af_node *n = j->n;
+    const af_operand rows = {h, j->D, n->in[0]->dtype, false, NULL, false, NULL};
+    af_operand dz = {
+        j->z, is_bf16(j) ? 2 * j->stride : j->stride, n->in[0]->dtype, false, NULL, false, NULL};
+    gather(j, h);
+    af_gemm g = {.M = j->rows,
+                 .N = j->V,
+                 .K = j->D,
+                 .a = rows,
+                 .b = af_fast_weight(n->in[1], j->D, true),
+                 .c = j->z,
+                 .ldc = j->stride,
+                 .c_dtype = AF_DTYPE_F32,
+                 .alpha = (float)n->attr.head.logit_scale};
+    j->f->gemm(&g, cpu->pool, work);
+    af_pool_run(cpu->pool, j->rows, softmax_rows, j);
+    if (j->dh) {
+        g = (af_gemm){.M = j->rows,
+                      .N = j->D,
+                      .K = j->V,
+                      .a = dz,
+                      .b = af_fast_weight(n->in[1], j->D, false),
+                      .c = dh,
+                      .ldc = j->D,
+                      .c_dtype = n->out[2]->dtype,
+                      .alpha = 1};
+        j->f->gemm(&g, cpu->pool, work);
+        scatter(j, dh);
+    }
+    if (j->dw) {
+        dz.trans = true;
+        g = (af_gemm){.M = j->V,
+                      .N = j->D,
+                      .K = j->rows,
+                      .a = dz,
+                      .b = rows,
+                      .c = n->out[3]->data,
+                      .ldc = j->D,
+                      .c_dtype = n->out[3]->dtype,
+                      .alpha = 1,
+                      .add = add_dw};
+        j->f->gemm(&g, cpu->pool, work);
+    }
+}
+
+/* Rows with a label, in order; the others' results are zero. Returns how many. */
+static int64_t select_rows(const job *j, int32_t *index)
+{
+    const int64_t N = af_live(j->n->in[0]);
+    const int32_t *label = j->n->in[2]->data;
+    float *rows = j->n->out[1]->data;
+    int64_t count = 0;
+    memset(rows, 0, (size_t)(2 * N) * sizeof *rows);
+    for (int64_t i = 0; i < N; i++)
+        if (label[i] != -100)
+            index[count++] = (int32_t)i;
+    if (j->dh && count < N)
+        memset(j->n->out[2]->data, 0,
+               (size_t)(N * j->D) * (size_t)af_dtype_get(j->n->out[2]->dtype)->bytes);
+    if (j->dw && count == 0 && !j->n->accumulate)
+        memset(j->n->out[3]->data, 0, af_tensor_extent(j->n->out[3]));
+    return count;
+}
+
+static void head_loss_run(const af_node *n, af_cpu *cpu)
+{
+    const bool back = cpu->what & AF_RUN_BACKWARD;
+    job j = {.n = n, .f = af_fast_get(), .D = n->in[1]->dim[1], .V = n->in[1]->dim[0]};
+    const int64_t N = af_rows(n->in[0]), room = chunk_rows(n);
+    j.dh = back && n->attr.head.dh;
+    j.dw = back && n->attr.head.dw;
+    j.scale = n->attr.head.scaled ? af_ld(n->in[3], 0) : 1;
+    j.z = cpu->work;
+    j.stride = stride_of(j.V);
+    float *h = j.z + room * j.stride, *dh = h + room * j.D;
+    int32_t *index = (int32_t *)(dh + room * j.D);
+    j.loss = (double *)((uint8_t *)cpu->work +
+                        AF_ALIGN_UP((uint64_t)((uint8_t *)(index + N) - (uint8_t *)cpu->work), 64));
+    void *work = (uint8_t *)j.loss + AF_ALIGN_UP((uint64_t)room * sizeof(double), 64);
+    const int64_t count = select_rows(&j, index), chunk = even_rows(count, room);
+    double total = 0;
+    for (int64_t at = 0; at < count; at += chunk) {
+        j.index = index + at;
+        j.rows = AF_MIN(chunk, count - at);
+        run_chunk(&j, cpu, h, dh, work, n->accumulate || at > 0);
+        for (int64_t i = 0; i < j.rows; i++)
+            total += j.loss[i];
+    }
+    af_st(n->out[0], 0, total * j.scale);
+}
+
+static uint64_t work(const af_node *n, int threads)
+{
+    const uint64_t stride = (uint64_t)stride_of(n->in[1]->dim[0]), N = (uint64_t)af_rows(n->in[0]),
+                   D = (uint64_t)n->in[1]->dim[1], chunk = (uint64_t)chunk_rows(n);
+    return chunk * (stride + 2 * D) * sizeof(float) + N * sizeof(int32_t) + chunk * sizeof(double) +
+           3 * 64 + af_fast_get()->gemm_work(threads);
+}
+
+static const af_cpu_op head_op = {head_loss_run, work};
+
+const af_cpu_op *af_head_loss_fast(const af_node *n)
+{
+    const bool dw = n->n_out < 4 || af_fast_type(n->out[3]);
+    return af_fast_type(n->in[0]) && n->in[1]->dtype != AF_DTYPE_F64 && dw ? &head_op : NULL;
+}

@@ -1,0 +1,176 @@
+/* bnb_linear_cuda.c - projections of few tokens straight from 4-bit weights (bnb_linear.cu and
+ * bnb_linear_dx.cu): which nodes they serve, and their launches. Everything else dequantises and
+ * multiplies (linear_cuda.c). */
+#include "ops/common/cuda_ops.h"
+#include "ops/linear/linear_cuda.h"
+
+enum {
+    TOKENS_MAX = 16, /* above, dequantise + GEMM is faster (measured) */
+    DX_TOKENS_MAX = 64,
+    SEGMENT = 64, /* values; a row is whole segments, a block holds at least one */
+    THREADS = 256,
+    /* bnb_linear.cu */
+    ROWS = 128,
+    STEP = 128,
+    STAGES = 3,
+    LONG_STEPS = 32,    /* rows from which eight blocks gain over four (measured) */
+    STAGE_CODES = 8192, /* bytes */
+    STAGE_TOKEN = 320,
+    TABLE_BYTES = 256 * 128 + 1024,
+    /* bnb_linear_dx.cu */
+    DX_COLS = 64,
+    DX_ROWS = 128, /* a block takes at a time */
+    DX_PARTS_MAX = 16,
+};
+
+typedef struct bnb_piece { /* as in bnb_linear.cu */
+    const void *codes, *absmax, *nested;
+    int64_t end;
+} bnb_piece;
+
+static int log2_of(int64_t n)
+{
+    int k = 0;
+    while (INT64_C(1) << k < n)
+        k++;
+    return k;
+}
+
+static bool same_format(const af_tensor *a, const af_tensor *b)
+{
+    return a->dtype == b->dtype && a->quant->block == b->quant->block &&
+           a->quant->nested_block == b->quant->nested_block;
+}
+
+static bool readable(const af_linear_group *p)
+{
+    int64_t rows = 0;
+    if (p->pieces == 0 || p->I % SEGMENT || p->type != AF_DTYPE_BF16)
+        return false;
+    for (int i = 0; i < p->pieces; i++) {
+        const af_tensor *w = p->w[i];
+        const af_quant *q = w->quant;
+        if (!q || (w->dtype != AF_DTYPE_NF4 && w->dtype != AF_DTYPE_FP4) ||
+            !same_format(w, p->w[0]) || q->block < SEGMENT || q->block & (q->block - 1) ||
+            q->nested_block & (q->nested_block - 1) || p->of->attr.linear.piece_from[i] != rows ||
+            (uintptr_t)w->data % AF_CUDA_ACCESS)
+            return false;
+        rows += w->dim[0];
+    }
+    return rows == p->O && p->O * p->I / SEGMENT <= INT32_MAX;
+}
+
+/* 16-byte rows; the adapter's halves as the kernels want them. These sums have another
+ * order than dequantise + GEMM: not where bits must be the same however weights are kept. */
+static bool serves(const af_cuda *cu, const af_linear_group *p, const af_tensor *x, int most)
+{
+    return p->scratch && !cu->no_bnb && !cu->graph->same_bits && af_rows(x) > 0 &&
+           af_rows(x) <= most && x->ld % 8 == 0 && (uintptr_t)x->data % AF_CUDA_ACCESS == 0 &&
+           readable(p) && (p->parts == 0 || (p->bt && p->down));
+}
+
+static const char *book(const af_linear_group *p) { return af_dtype_name(p->w[0]->dtype); }
+
+static void arg_pieces(af_cuda *cu, af_launch *l, const af_linear_group *p)
+{
+    bnb_piece piece[AF_LINEAR_PIECES];
+    int64_t end = 0;
+    for (int i = 0; i < AF_LINEAR_PIECES; i++) {
+        const af_tensor *w = p->w[AF_MIN(i, p->pieces - 1)];
+        end += i < p->pieces ? w->dim[0] : 0;
+        piece[i] = (bnb_piece){w->data, w->quant->absmax->data,
+                               w->quant->nested ? w->quant->nested->data : NULL, end};
+    }
+    af_arg_bytes(l, piece, sizeof piece);
+    for (int i = 0; i < AF_LINEAR_PIECES; i++)
+        af_arg_f32_late(cu, l, &p->w[AF_MIN(i, p->pieces - 1)]->quant->offset);
+}
+
+static void arg_shape(af_launch *l, const af_linear_group *p, int64_t tokens)
+{
+    const af_quant *q = p->w[0]->quant;
+    af_arg_i32(l, tokens);
+    af_arg_i32(l, p->O);
+    af_arg_i32(l, p->I);
+    af_arg_i32(l, p->parts ? p->R : 0);
+    af_arg_i32(l, log2_of(q->block / SEGMENT));
+    af_arg_i32(l, q->nested_block ? log2_of(q->nested_block) : -1);
+}
+
+bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
+{
+    const af_tensor *x = n->in[0], *low = p->parts ? n->in[n->n_in - 1] : NULL, *y = n->out[0];
+    const int64_t tokens = af_rows(x);
+    if (!serves(cu, p, x, TOKENS_MAX))
+        return false;
+    const int64_t blocks = (p->O + ROWS - 1) / ROWS, steps = (p->I + STEP - 1) / STEP;
+    const int room = tokens <= 8 ? 8 : TOKENS_MAX;
+    int shared = 1; /* blocks of a cluster that share rows */
+    if (cu->arch >= 90 && blocks < (int64_t)cu->sms * 2)
+        shared = blocks >= cu->sms || steps < 8 ? 2 : steps < LONG_STEPS ? 4 : 8;
+    else if (blocks * 2 < cu->sms)
+        return false; /* most of the device would look on */
+    af_kernel *k = af_cuda_kernel(
+        cu, "bnb_linear.cu", "bnb_linear",
+        af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d AF_KS=%d", book(p), room, shared));
+    af_launch *l =
+        af_cuda_launch(cu, n, k, blocks * shared, 1, 1, THREADS,
+                       (unsigned)(STAGES * (STAGE_CODES + room * STAGE_TOKEN) + TABLE_BYTES));
+    af_arg_ptr(l, y->data);
+    af_arg_i64(l, y->ld);
+    af_arg_ptr(l, x->data);
+    af_arg_i64(l, x->ld);
+    arg_pieces(cu, l, p);
+    af_arg_ptr(l, p->bias ? p->bias->data : NULL);
+    af_arg_ptr(l, low ? low->data : NULL);
+    af_arg_i64(l, low ? low->ld : 0);
+    af_arg_ptr(l, low ? p->bt->data : NULL);
+    arg_shape(l, p, tokens);
+    return true;
+}
+
+/* Blocks that share a column of dx. Their sums fit the group's part of the workspace: a block has
+ * at least DX_ROWS rows, so 64 tokens in f32 take no more than those rows in two bytes. */
+static int64_t parts_of(const af_cuda *cu, const af_linear_group *p)
+{
+    const int64_t want = (int64_t)cu->sms * 2 / (p->I / DX_COLS), most = p->O / DX_ROWS;
+    return AF_MAX(AF_MIN(AF_MIN(want, most), (int64_t)DX_PARTS_MAX), (int64_t)1);
+}
+
+bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p)
+{
+    const af_tensor *dy = n->in[0], *low = p->parts ? n->in[n->n_in - 1] : NULL, *dx = n->out[0];
+    const int64_t tokens = af_rows(dy);
+    if (!serves(cu, p, dy, DX_TOKENS_MAX))
+        return false;
+    const int64_t parts = parts_of(cu, p);
+    const char *defines = af_cuda_text(cu, "AF_BOOK=%s_bits AF_MT=%d", book(p),
+                                       tokens <= 16   ? 1
+                                       : tokens <= 32 ? 2
+                                                      : 4);
+    af_launch *l =
+        af_cuda_launch(cu, n, af_cuda_kernel(cu, "bnb_linear_dx.cu", "bnb_linear_dx", defines),
+                       p->I / DX_COLS, parts, 1, THREADS, 0);
+    af_arg_ptr(l, dx->data);
+    af_arg_i64(l, dx->ld);
+    af_arg_ptr(l, dy->data);
+    af_arg_i64(l, dy->ld);
+    arg_pieces(cu, l, p);
+    af_arg_ptr(l, low ? low->data : NULL);
+    af_arg_i64(l, low ? low->ld : 0);
+    af_arg_ptr(l, low ? p->down->data : NULL);
+    af_arg_i64(l, low ? p->down->ld : 0);
+    af_arg_ptr(l, parts > 1 ? cu->work : NULL);
+    arg_shape(l, p, tokens);
+    if (parts == 1)
+        return true;
+    l = af_cuda_launch(cu, n, af_cuda_kernel(cu, "bnb_linear_dx.cu", "bnb_join", defines),
+                       af_cuda_grid(cu, tokens * p->I, THREADS), 1, 1, THREADS, 0);
+    af_arg_ptr(l, dx->data);
+    af_arg_i64(l, dx->ld);
+    af_arg_ptr(l, cu->work);
+    af_arg_i32(l, tokens);
+    af_arg_i32(l, p->I);
+    af_arg_i32(l, parts);
+    return true;
+}

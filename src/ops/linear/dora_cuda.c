@@ -1,0 +1,81 @@
+/* dora_cuda.c - launcher of DORA_NORM (linear.c): a launch a piece. */
+#include "backend/cuda/cuda_graph.h"
+#include "ops/linear/linear_cuda.h"
+
+typedef struct dora_part { /* as in dora.cu */
+    int32_t out_from, out_rows, rank_from, rank;
+    float scale;
+    int32_t pad;
+    int64_t at;
+} dora_part;
+
+static bool plain(const af_tensor *t)
+{
+    return t->dtype == AF_DTYPE_F32 || t->dtype == AF_DTYPE_BF16 || t->dtype == AF_DTYPE_F16;
+}
+
+static void describe(const af_node *n, dora_part part[AF_ADAPTER_PARTS])
+{
+    int64_t at = 0;
+    memset(part, 0, AF_ADAPTER_PARTS * sizeof *part);
+    for (int i = 0; i < n->attr.linear.parts; i++) {
+        const af_adapter_part *q = &n->attr.linear.part[i];
+        part[i] = (dora_part){.out_from = (int32_t)q->out_from,
+                              .out_rows = (int32_t)q->out_rows,
+                              .rank_from = q->rank_from,
+                              .rank = q->rank,
+                              .scale = q->scale,
+                              .at = at};
+        at += q->out_rows * q->rank;
+    }
+}
+
+/* A quantised piece passes through the workspace, in the type its values are rounded to. */
+static af_mat readable(af_cuda *cu, af_node *n, const af_tensor *w)
+{
+    if (plain(w))
+        return af_mat_of(w);
+    const af_dtype t = w->quant && w->quant->round == AF_DTYPE_BF16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+    const af_mat m = {cu->work, w->dim[0], w->dim[1], w->dim[1], t};
+    af_cuda_dequantise(cu, n, m, w);
+    return m;
+}
+
+static af_status dora_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    dora_part part[AF_ADAPTER_PARTS];
+    const int parts = n->attr.linear.parts;
+    const af_tensor *a = parts ? n->in[n->n_in - 2] : NULL, *b = parts ? n->in[n->n_in - 1] : NULL;
+    if (n->out[0]->dtype != AF_DTYPE_F32 ||
+        (parts && (a->dtype != AF_DTYPE_F32 || b->dtype != AF_DTYPE_F32)))
+        return af_fail(err, AF_EUNSUPPORTED, "dora_norm on the GPU: adapters are f32");
+    describe(n, part);
+    for (int i = 0; i < n->attr.linear.pieces; i++) {
+        const af_mat w = readable(cu, n, n->in[i]);
+        af_kernel *k = af_cuda_kernel(cu, "dora.cu", "dora_norm",
+                                      af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(w.dtype)));
+        af_launch *l = af_cuda_launch(cu, n, k, w.rows, 1, 1, 256, 0);
+        af_arg_ptr(l, n->out[0]->data);
+        af_arg_mat(l, w);
+        af_arg_i64(l, n->attr.linear.piece_from[i]);
+        af_arg_i64(l, w.cols);
+        af_arg_ptr(l, parts ? a->data : NULL);
+        af_arg_ptr(l, parts ? b->data : NULL);
+        af_arg_i32(l, parts);
+        af_arg_bytes(l, part, sizeof part);
+    }
+    return AF_OK;
+}
+
+static uint64_t dora_norm_work(const af_cuda *cu, const af_node *n)
+{
+    uint64_t most = 0;
+    (void)cu;
+    for (int i = 0; i < n->attr.linear.pieces; i++)
+        if (!plain(n->in[i]))
+            most = AF_MAX(most, (uint64_t)af_count(n->in[i]) * 4);
+    return most;
+}
+
+const af_cuda_op af_cuda_dora_norm = {dora_norm_prepare, dora_norm_work, true};

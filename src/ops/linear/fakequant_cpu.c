@@ -1,0 +1,59 @@
+/* fakequant_cpu.c - the twins of fakequant.c. */
+#include "ops/common/twin.h"
+
+#include <math.h>
+
+typedef struct grid {
+    double scale, zero, low, high; /* y = scale * (clamp(round(x / scale) + zero) - zero) */
+} grid;
+
+static grid grid_of(const af_node *n, int64_t from, int64_t to)
+{
+    const double levels = (double)(1 << n->attr.fake_quant.bits);
+    double min = 0, max = 0;
+    for (int64_t i = from; i < to; i++) {
+        min = fmin(min, af_ld(n->in[0], i));
+        max = fmax(max, af_ld(n->in[0], i));
+    }
+    grid q = {.scale = 1};
+    if (n->attr.fake_quant.symmetric) {
+        q.low = -levels / 2;
+        q.high = levels / 2 - 1;
+        if (fmax(max, -min) > 0)
+            q.scale = fmax(max, -min) / q.high;
+    } else {
+        q.high = levels - 1;
+        if (max > min)
+            q.scale = (max - min) / q.high;
+        q.zero = rint(-min / q.scale);
+    }
+    return q;
+}
+
+static void fake_quant_run(const af_node *n, af_cpu *cpu)
+{
+    (void)cpu;
+    const af_tensor *x = n->in[0];
+    const int64_t group = n->attr.fake_quant.group, count = af_live_count(x);
+    const int64_t len = group > 0 ? group : group < 0 ? af_last(x) : count;
+    for (int64_t from = 0; from < count; from += len) {
+        const grid q = grid_of(n, from, from + len);
+        for (int64_t i = from; i < from + len; i++) {
+            const double code = rint(af_ld(x, i) / q.scale) + q.zero;
+            af_st(n->out[0], i, q.scale * (fmin(fmax(code, q.low), q.high) - q.zero));
+            ((uint8_t *)n->out[1]->data)[i] = code >= q.low && code <= q.high;
+        }
+    }
+}
+
+static void fake_quant_bwd_run(const af_node *n, af_cpu *cpu)
+{
+    (void)cpu;
+    const uint8_t *mask = n->in[0]->data;
+    const int64_t count = af_live_count(n->out[0]);
+    for (int64_t i = 0; i < count; i++)
+        af_st(n->out[0], i, mask[i] ? af_ld(n->in[1], i) : 0);
+}
+
+const af_cpu_op af_cpu_fake_quant = {fake_quant_run, NULL};
+const af_cpu_op af_cpu_fake_quant_bwd = {fake_quant_bwd_run, NULL};

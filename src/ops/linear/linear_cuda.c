@@ -1,0 +1,252 @@
+/* linear_cuda.c - launchers of linear.c: products over the extended matrices of linear_cuda.h. */
+#include "ops/linear/linear_cuda.h"
+#include "backend/cuda/cuda_graph.h"
+
+static af_status no_group(const af_node *n, af_error *err)
+{
+    return af_fail(err, AF_EUNSUPPORTED,
+                   "op '%s' of type %s has no projection it belongs to on the GPU",
+                   af_ops[n->op]->name, af_dtype_name(n->in[0]->dtype));
+}
+
+static const af_linear_group *group(const af_graph *g, const af_node *n)
+{
+    return af_linear_group_of(g->backend, n);
+}
+
+static void *bias_at(const af_linear_group *p, int64_t from)
+{
+    return p->bias
+               ? (uint8_t *)p->bias->data + (uint64_t)from * (uint64_t)af_dtype_get(p->type)->bytes
+               : NULL;
+}
+
+static bool folded(const af_linear_group *p, const af_tensor *t)
+{
+    return p->parts && p->pieces && p->R <= AF_FOLD_RANK && t->ld >= af_last(t) + p->ext;
+}
+
+/* The adapter's values beside t: there already, or copied now, zeros behind them. */
+static void bring_beside(af_cuda *cu, af_node *n, const af_linear_group *p, const af_tensor *t,
+                         const af_tensor *low)
+{
+    if (low->base != t)
+        af_cuda_copy_2d(cu, n, af_mat_cols(t, af_last(t), p->ext), af_mat_of(low), p->ext, 1.0f);
+}
+
+static void direct_fwd(af_cuda *cu, af_node *n, const af_linear_group *p)
+{
+    const int64_t *from = n->attr.linear.piece_from;
+    for (int i = 0; i < p->pieces; i++)
+        af_cuda_add_gemm(
+            cu, n,
+            &(af_cuda_gemm){.a = af_mat_of(n->in[0]),
+                            .b = af_mat_of(p->w[i]),
+                            .c = af_mat_cols(n->out[0], from[i], from[i + 1] - from[i]),
+                            .tb = true,
+                            .alpha = 1,
+                            .bias = bias_at(p, from[i])});
+}
+
+static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    const af_linear_group *p = group(g, n);
+    if (!p)
+        return no_group(n, err);
+    const af_tensor *x = n->in[0], *xa = p->parts ? n->in[n->n_in - 1] : NULL;
+    const af_mat y = af_mat_of(n->out[0]);
+    if (p->direct) {
+        direct_fwd(cu, n, p);
+        return AF_OK;
+    }
+    if (af_bnb_linear(cu, n, p))
+        return AF_OK;
+    af_linear_group_fill(cu, n, p, AF_FILL_W | AF_FILL_B);
+    const bool fold = folded(p, x);
+    const int64_t K = fold ? p->I + p->ext : p->I;
+    if (fold)
+        bring_beside(cu, n, p, x, xa);
+    if (p->pieces)
+        af_cuda_add_gemm(cu, n,
+                         &(af_cuda_gemm){.a = af_mat_cols(x, 0, K),
+                                         .b = af_linear_group_mat(cu, p, 0, p->O, 0, K),
+                                         .c = y,
+                                         .tb = true,
+                                         .alpha = 1,
+                                         .bias = bias_at(p, 0)});
+    if (p->parts && !fold)
+        af_cuda_add_gemm(cu, n,
+                         &(af_cuda_gemm){.a = af_mat_of(xa),
+                                         .b = af_linear_group_mat(cu, p, 0, p->O, p->I, p->R),
+                                         .c = y,
+                                         .tb = true,
+                                         .alpha = 1,
+                                         .beta = p->pieces ? 1 : 0});
+    return AF_OK;
+}
+
+static af_status linear_dx_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    const af_linear_group *p = group(g, n);
+    if (!p)
+        return no_group(n, err);
+    const af_tensor *dy = n->in[0], *low = p->parts ? n->in[n->n_in - 1] : NULL;
+    const af_mat dx = af_mat_of(n->out[0]);
+    const int64_t *from = n->attr.linear.piece_from;
+    for (int i = 0; i < p->pieces && p->direct; i++)
+        af_cuda_add_gemm(cu, n,
+                         &(af_cuda_gemm){.a = af_mat_cols(dy, from[i], from[i + 1] - from[i]),
+                                         .b = af_mat_of(p->w[i]),
+                                         .c = dx,
+                                         .alpha = 1,
+                                         .beta = i ? 1 : 0});
+    if (p->direct)
+        return AF_OK;
+    if (af_bnb_linear_dx(cu, n, p))
+        return AF_OK;
+    af_linear_group_fill(cu, n, p, AF_FILL_W | AF_FILL_A);
+    const bool fold = folded(p, dy);
+    const int64_t K = fold ? p->O + p->ext : p->O;
+    if (fold)
+        bring_beside(cu, n, p, dy, low);
+    if (p->pieces)
+        af_cuda_add_gemm(cu, n,
+                         &(af_cuda_gemm){.a = af_mat_cols(dy, 0, K),
+                                         .b = af_linear_group_mat(cu, p, 0, K, 0, p->I),
+                                         .c = dx,
+                                         .alpha = 1});
+    if (p->parts && !fold)
+        af_cuda_add_gemm(cu, n,
+                         &(af_cuda_gemm){.a = af_mat_of(low),
+                                         .b = af_linear_group_mat(cu, p, p->O, p->R, 0, p->I),
+                                         .c = dx,
+                                         .alpha = 1,
+                                         .beta = p->pieces ? 1 : 0});
+    return AF_OK;
+}
+
+/* low = scale * x A' (down) or scale * dy B (up): into the spare columns of x or dy at once when
+ * the result lies there (all of them, so that those behind the ranks become zeros). */
+static void low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool down)
+{
+    const af_tensor *x = n->in[0], *low = n->out[0];
+    const bool beside = low->base == x;
+    const int64_t width = beside || low->ld >= p->ext ? p->ext : p->R;
+    bool one = true;
+    for (int i = 1; i < p->parts; i++)
+        one &= n->attr.linear.part[i].scale == n->attr.linear.part[0].scale;
+    if (one && af_low_rank(cu, n, p, down,
+                           beside ? af_mat_cols(x, af_last(x), width) : af_mat_cols(low, 0, width)))
+        return;
+    af_linear_group_fill(cu, n, p, down ? AF_FILL_A : AF_FILL_B);
+    for (int i = 0; i < (one ? 1 : p->parts); i++) {
+        const af_adapter_part *q = &n->attr.linear.part[i];
+        const int64_t at = one ? 0 : q->rank_from, count = one ? width : q->rank;
+        af_mat c = beside ? af_mat_cols(x, af_last(x), width) : af_mat_cols(low, at, count);
+        af_cuda_add_gemm(
+            cu, n,
+            &(af_cuda_gemm){.a = af_mat_of(x),
+                            .b = down ? af_linear_group_mat(cu, p, p->O + at, count, 0, p->I)
+                                      : af_linear_group_mat(cu, p, 0, p->O, p->I + at, count),
+                            .c = c,
+                            .tb = down,
+                            .alpha = q->scale});
+    }
+}
+
+static af_status adapter_down_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    const af_linear_group *p = group(g, n);
+    if (!p)
+        return no_group(n, err);
+    low_rank(cu, n, p, true);
+    return AF_OK;
+}
+
+static af_status adapter_g_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    const af_linear_group *p = group(g, n);
+    if (!p)
+        return no_group(n, err);
+    low_rank(cu, n, p, false);
+    return AF_OK;
+}
+
+/* out[o][i] (+)= sum_n y[n][o] x[n][i] */
+static void outer(af_cuda *cu, af_node *n, af_mat y, af_mat x, af_mat out)
+{
+    af_cuda_add_gemm(
+        cu, n,
+        &(af_cuda_gemm){
+            .a = y, .b = x, .c = out, .ta = true, .alpha = 1, .beta = n->accumulate ? 1 : 0});
+}
+
+static af_status linear_dw_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g, (void)err;
+    const int64_t *from = n->attr.linear.piece_from + n->attr.linear.piece;
+    outer(cu, n, af_mat_cols(n->in[1], from[0], from[1] - from[0]), af_mat_of(n->in[0]),
+          af_mat_of(n->out[0]));
+    return AF_OK;
+}
+
+static af_status linear_dbias_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g, (void)err;
+    const int64_t *from = n->attr.linear.piece_from + n->attr.linear.piece;
+    const af_mat y = af_mat_cols(n->in[0], from[0], from[1] - from[0]);
+    af_kernel *k = af_cuda_kernel(cu, "core.cu", "sum_rows",
+                                  af_cuda_text(cu, "AF_S=%s AF_D=%s", af_cuda_ctype(y.dtype),
+                                               af_cuda_ctype(n->out[0]->dtype)));
+    af_launch *l = af_cuda_launch(cu, n, k, (y.cols + 31) / 32, 1, 1, 256, 0);
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_mat(l, y);
+    af_arg_i64(l, y.rows);
+    af_arg_i64(l, y.cols);
+    af_arg_i32(l, n->accumulate);
+    return AF_OK;
+}
+
+static af_status adapter_da_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g, (void)err;
+    outer(cu, n, af_mat_of(n->in[1]), af_mat_of(n->in[0]), af_mat_of(n->out[0]));
+    return AF_OK;
+}
+
+static af_status adapter_db_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g, (void)err;
+    const af_tensor *out = n->out[0];
+    uint8_t *at = out->data;
+    if (af_low_rank_db(cu, n))
+        return AF_OK;
+    for (int i = 0; i < n->attr.linear.parts; i++) {
+        const af_adapter_part *q = &n->attr.linear.part[i];
+        outer(cu, n, af_mat_cols(n->in[0], q->out_from, q->out_rows),
+              af_mat_cols(n->in[1], q->rank_from, q->rank),
+              (af_mat){at, q->out_rows, q->rank, q->rank, out->dtype});
+        at += (uint64_t)(q->out_rows * q->rank) * (uint64_t)af_dtype_get(out->dtype)->bytes;
+    }
+    return AF_OK;
+}
+
+/* Groups are found in the graph being laid out or prepared. */
+static uint64_t group_work(const af_cuda *cu, const af_node *n)
+{
+    (void)cu;
+    uint64_t bytes = 0;
+    /* the matrix of this node, whatever type its pieces have: asked for in scratch mode only */
+    if (cu->graph)
+        bytes = af_linear_group_scratch(group(cu->graph, n));
+    return bytes;
+}
+
+const af_cuda_op af_cuda_linear = {linear_prepare, group_work, true};
+const af_cuda_op af_cuda_linear_dx = {linear_dx_prepare, group_work, true};
+const af_cuda_op af_cuda_adapter_down = {adapter_down_prepare, group_work, true};
+const af_cuda_op af_cuda_adapter_g = {adapter_g_prepare, group_work, true};
+const af_cuda_op af_cuda_linear_dw = {linear_dw_prepare, NULL, true};
+const af_cuda_op af_cuda_linear_dbias = {linear_dbias_prepare, NULL, true};
+const af_cuda_op af_cuda_adapter_da = {adapter_da_prepare, NULL, true};
+const af_cuda_op af_cuda_adapter_db = {adapter_db_prepare, NULL, true};

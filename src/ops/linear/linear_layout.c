@@ -1,0 +1,354 @@
+/* linear_layout.c - before offsets are given: which projections share a matrix, which activations
+ * get spare columns, which adapter values lie in them. */
+#include "backend/cuda/cuda_graph.h"
+#include "ops/linear/linear_cuda.h"
+
+static bool is_linear(af_op op) { return op == AF_OP_LINEAR || op == AF_OP_LINEAR_DX; }
+
+static bool reads(const af_node *n, const af_tensor *t)
+{
+    for (int k = 0; k < n->n_in; k++)
+        if (n->in[k] == t)
+            return true;
+    return false;
+}
+
+/* What the graph does with a tensor, found in one walk. */
+typedef struct uses {
+    bool viewed; /* another tensor is a view of it */
+    bool fixed;  /* some op around it wants packed rows */
+    bool other;  /* read by something else than a projection */
+    int last;    /* position of the last node around it, -1 = none */
+    int narrow;  /* adapter products that read it */
+} uses;
+
+static void note_use(uses *u, const af_node *n, bool input)
+{
+    u->last = n->at;
+    u->fixed |= af_ops[n->op]->view || !af_cuda_ops[n->op]->strided;
+    u->other |= input && !is_linear(n->op) && n->op != AF_OP_DORA_NORM;
+}
+
+/* By tensor, for those there are now. */
+static uses *find_uses(const af_graph *g)
+{
+    uses *u = af_calloc((uint64_t)g->n_tensors + 1, sizeof *u);
+    for (int i = 0; u && i < g->n_tensors; i++)
+        u[i].last = -1;
+    for (int i = 0; u && i < g->n_tensors; i++)
+        if (g->tensors[i]->base)
+            u[g->tensors[i]->base->id].viewed = true;
+    for (int i = 0; u && i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        for (int k = 0; k < n->n_in; k++)
+            note_use(&u[n->in[k]->id], n, true);
+        for (int k = 0; k < n->n_out; k++)
+            note_use(&u[n->out[k]->id], n, false);
+        if (n->op == AF_OP_ADAPTER_DOWN || n->op == AF_OP_ADAPTER_G)
+            u[n->in[0]->id].narrow++;
+    }
+    return u;
+}
+
+/* ---- groups ---- */
+
+static const af_tensor *adapter_of(const af_node *n, int back)
+{
+    return n->attr.linear.parts ? n->in[n->n_in - back] : NULL;
+}
+
+static bool same_pieces(const af_linear_group *p, const af_node *n)
+{
+    if (p->pieces != n->attr.linear.pieces)
+        return false;
+    for (int i = 0; i < p->pieces; i++)
+        if (p->w[i] != n->in[1 + i])
+            return false;
+    return true;
+}
+
+static bool serves(const af_linear_group *p, const af_node *n)
+{
+    switch (n->op) {
+    case AF_OP_LINEAR:
+        return same_pieces(p, n) && p->a == adapter_of(n, 3) && p->type == n->in[0]->dtype &&
+               p->of->op != AF_OP_HEAD_LOSS;
+    case AF_OP_LINEAR_DX:
+        return same_pieces(p, n) && p->a == adapter_of(n, 2) && p->type == n->in[0]->dtype &&
+               p->of->op != AF_OP_HEAD_LOSS;
+    case AF_OP_ADAPTER_DOWN:
+        return p->a == n->in[1] && p->type == n->in[0]->dtype;
+    case AF_OP_ADAPTER_G:
+        return p->b == n->in[1] && p->type == n->in[0]->dtype;
+    case AF_OP_HEAD_LOSS:
+        return p->of->op == AF_OP_HEAD_LOSS && p->w[0] == n->in[1] && p->type == n->in[0]->dtype;
+    default:
+        return false;
+    }
+}
+
+const af_linear_group *af_linear_group_of(const af_cuda_graph *cg, const af_node *n)
+{
+    for (int i = 0; i < cg->n_groups; i++)
+        if (serves(&cg->groups[i], n))
+            return &cg->groups[i];
+    return NULL;
+}
+
+static void describe_head(af_linear_group *p, const af_node *n)
+{
+    *p = (af_linear_group){.of = n,
+                           .w = {n->in[1]},
+                           .pieces = 1,
+                           .I = af_last(n->in[1]),
+                           .O = n->in[1]->dim[0],
+                           .type = n->in[0]->dtype};
+}
+
+static void describe_linear(af_linear_group *p, const af_node *n)
+{
+    *p = (af_linear_group){.of = n,
+                           .pieces = n->attr.linear.pieces,
+                           .parts = n->attr.linear.parts,
+                           .I = af_last(n->in[0]),
+                           .O = n->attr.linear.out,
+                           .type = n->in[0]->dtype};
+    int at = 1;
+    for (int i = 0; i < p->pieces; i++)
+        p->w[i] = n->in[at++];
+    for (int i = 0; i < p->pieces; i++)
+        if (n->attr.linear.biases & 1 << i)
+            p->bias_in[i] = n->in[at++];
+    if (p->parts) {
+        p->a = n->in[at++];
+        p->b = n->in[at++];
+        p->R = p->a->dim[0];
+        p->ext = AF_ALIGN_UP(p->R, (int64_t)AF_FOLD_RANK);
+    }
+}
+
+/* May the piece become a view into the group's matrix? */
+static bool movable(const uses *u, const af_tensor *t, af_dtype type)
+{
+    return t->role == AF_ROLE_WEIGHT && !t->base && t->dtype == type && !t->quant &&
+           !u[t->id].viewed && !u[t->id].other;
+}
+
+static void move_into(af_tensor *t, af_tensor *base, int64_t element)
+{
+    t->base = base;
+    t->base_offset = (uint64_t)element * (uint64_t)af_dtype_get(base->dtype)->bytes;
+    if (t->ndim > 1)
+        t->ld = base->ld;
+}
+
+static void make_bias(af_graph *g, const uses *u, af_linear_group *p)
+{
+    bool any = false;
+    for (int i = 0; i < p->pieces; i++)
+        any |= p->bias_in[i] != NULL;
+    if (!any)
+        return;
+    p->bias = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 1, (int64_t[]){p->O});
+    for (int i = 0; i < p->pieces && !af_graph_failed(g); i++)
+        if (p->bias_in[i] && movable(u, p->bias_in[i], p->type))
+            move_into(p->bias_in[i], p->bias, p->of->attr.linear.piece_from[i]);
+}
+
+static void make_matrix(af_graph *g, const uses *u, af_linear_group *p)
+{
+    bool plain = p->parts == 0, can_move = true;
+    int64_t covered = 0;
+    for (int i = 0; i < p->pieces; i++) {
+        plain &= p->w[i]->dtype == p->type;
+        p->quant |= af_dtype_is_block(p->w[i]->dtype);
+        can_move &= movable(u, p->w[i], p->type);
+        covered += p->w[i]->dim[0];
+    }
+    p->direct = plain && covered == p->O && (p->pieces == 1 || !can_move);
+    if (p->direct)
+        return;
+    p->fused =
+        af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){p->O + p->ext, p->I + p->ext});
+    for (int i = 0; i < p->pieces && !af_graph_failed(g); i++)
+        if (movable(u, p->w[i], p->type))
+            move_into(p->w[i], p->fused,
+                      (p->of->op == AF_OP_HEAD_LOSS ? 0 : p->of->attr.linear.piece_from[i]) *
+                          p->fused->ld);
+}
+
+/* Copies of A and B where no matrix holds them all the time. */
+static void make_narrow(af_graph *g, af_linear_group *p)
+{
+    const int64_t ranks = AF_ALIGN_UP(p->R, (int64_t)16);
+    bool four = p->parts && p->pieces && p->R <= AF_FOLD_RANK && p->type == AF_DTYPE_BF16 &&
+                p->O % 32 == 0 && p->I % 32 == 0;
+    for (int i = 0; i < p->pieces; i++)
+        four = four && p->w[i]->quant;
+    if (!four)
+        return;
+    p->bt = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){ranks, p->O});
+    p->down = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){ranks, p->I});
+}
+
+static af_status find_groups(af_graph *g, const uses *u, af_cuda_graph *cg, af_error *err)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        n += g->nodes[i]->op == AF_OP_LINEAR || g->nodes[i]->op == AF_OP_HEAD_LOSS;
+    cg->groups = af_arena_take(&g->mem, (uint64_t)(n + 1) * sizeof *cg->groups);
+    if (!cg->groups)
+        return af_fail_nomem(err, "the plan", (uint64_t)n * sizeof *cg->groups);
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *node = g->nodes[i];
+        if ((node->op != AF_OP_LINEAR && node->op != AF_OP_HEAD_LOSS) ||
+            af_linear_group_of(cg, node))
+            continue;
+        af_linear_group *p = &cg->groups[cg->n_groups++];
+        if (node->op == AF_OP_LINEAR)
+            describe_linear(p, node);
+        else
+            describe_head(p, node);
+        make_matrix(g, u, p);
+        make_bias(g, u, p);
+        make_narrow(g, p);
+    }
+    return af_graph_status(g, err);
+}
+
+/* ---- spare columns ---- */
+
+/* Every op around t must honour its row stride, and nobody may look at it as another shape. */
+static bool can_pad(const uses *u, const af_tensor *t)
+{
+    return t->role == AF_ROLE_ACTIVATION && !t->base && t->ld == af_last(t) && t->ndim >= 2 &&
+           !u[t->id].viewed && !u[t->id].fixed;
+}
+
+static void pad(const af_cuda *cu, af_graph *g, const uses *u, const af_cuda_graph *cg)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        const af_linear_group *p = is_linear(n->op) ? af_linear_group_of(cg, n) : NULL;
+        if (!p || !p->parts || !p->pieces || p->R > AF_FOLD_RANK || cu->no_fold)
+            continue;
+        af_tensor *t = n->in[0];
+        if (can_pad(u, t))
+            t->ld = af_last(t) + p->ext;
+    }
+}
+
+/* An op that could work in place does so only between equal row strides: the narrower side is
+ * padded too. */
+static void match_inplace(af_graph *g, const uses *u)
+{
+    for (int i = g->n_nodes - 1; i >= 0; i--) {
+        const af_node *n = g->nodes[i];
+        const int k = af_ops[n->op]->inplace - 1;
+        if (k < 0 || k >= n->n_in || !af_same_shape(n->in[k], n->out[0]) ||
+            n->in[k]->ld == n->out[0]->ld || n->in[k]->dtype != n->out[0]->dtype)
+            continue;
+        af_tensor *narrow = n->in[k]->ld < n->out[0]->ld ? n->in[k] : n->out[0];
+        const af_tensor *wide = narrow == n->in[k] ? n->out[0] : n->in[k];
+        if (u[n->in[k]->id].last == i && can_pad(u, narrow))
+            narrow->ld = wide->ld;
+    }
+}
+
+static bool one_scale(const af_node *n)
+{
+    for (int i = 1; i < n->attr.linear.parts; i++)
+        if (n->attr.linear.part[i].scale != n->attr.linear.part[0].scale)
+            return false;
+    return true;
+}
+
+/* The node's result may lie in the spare columns of its input when that lives as long (or a few
+ * nodes less), nobody else writes there, and every product that reads it reads it from there. */
+static bool can_share(const af_graph *g, const uses *u, const af_node *n, const af_linear_group *p)
+{
+    const af_tensor *x = n->in[0], *xa = n->out[0];
+    if (x->ld < af_last(x) + p->ext || !one_scale(n) || xa->keep || u[x->id].narrow != 1 ||
+        u[xa->id].last > u[x->id].last + 3)
+        return false;
+    for (int i = n->at; i <= u[xa->id].last; i++)
+        if (is_linear(g->nodes[i]->op) && reads(g->nodes[i], xa) && g->nodes[i]->in[0] != x)
+            return false;
+    return true;
+}
+
+static void share(af_graph *g, const uses *u, const af_cuda_graph *cg)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        if (n->op != AF_OP_ADAPTER_DOWN && n->op != AF_OP_ADAPTER_G)
+            continue;
+        const af_linear_group *p = af_linear_group_of(cg, n);
+        if (p && can_share(g, u, n, p)) {
+            move_into(n->out[0], n->in[0], af_last(n->in[0]));
+            n->out[0]->ld = n->in[0]->ld;
+        }
+    }
+}
+
+/* A result that lies elsewhere is as wide, and its rows as aligned, as it would be beside: the same
+ * products, with the same promises to their algorithms, in every mode. */
+static void widen(af_graph *g, const uses *u, const af_cuda_graph *cg)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *n = g->nodes[i];
+        if (n->op != AF_OP_ADAPTER_DOWN && n->op != AF_OP_ADAPTER_G)
+            continue;
+        const af_linear_group *p = af_linear_group_of(cg, n);
+        if (p && p->R <= AF_FOLD_RANK && one_scale(n) && can_pad(u, n->out[0]))
+            n->out[0]->ld = p->ext;
+    }
+}
+
+af_status af_cuda_linear_layout(af_cuda *cu, af_graph *g, af_error *err)
+{
+    af_cuda_graph *cg = g->backend;
+    uses *u = find_uses(g);
+    if (!u)
+        return af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof *u);
+    const af_status st = find_groups(g, u, cg, err);
+    if (st == AF_OK) {
+        pad(cu, g, u, cg);
+        match_inplace(g, u);
+        share(g, u, cg);
+        widen(g, u, cg);
+    }
+    free(u);
+    return st;
+}
+
+bool af_cuda_linear_has_shadow(const af_cuda_graph *cg)
+{
+    for (int i = 0; i < cg->n_groups; i++)
+        if (cg->groups[i].quant)
+            return true;
+    return false;
+}
+
+void af_cuda_linear_use_scratch(af_cuda_graph *cg, bool all_types)
+{
+    for (int i = 0; i < cg->n_groups; i++) {
+        af_linear_group *p = &cg->groups[i];
+        bool all = p->quant, four = false;
+        for (int k = 0; k < p->pieces; k++) {
+            all &= af_dtype_is_block(p->w[k]->dtype); /* a dense piece lives in the matrix */
+            four |= p->w[k]->quant != NULL;
+        }
+        if (!all || !(four || all_types))
+            continue;
+        p->scratch = true;
+        p->fused->dim[0] = 0; /* takes no memory of its own */
+    }
+}
+
+uint64_t af_linear_group_scratch(const af_linear_group *p)
+{
+    return p && p->scratch ? (uint64_t)(p->O + p->ext) * (uint64_t)(p->I + p->ext) *
+                                 (uint64_t)af_dtype_get(p->type)->bytes
+                           : 0;
+}

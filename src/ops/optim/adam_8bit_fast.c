@@ -1,0 +1,138 @@
+/* adam_8bit_fast.c - Adam with moments in 8 bits on f32 buffers, block by block as its twin.
+ *
+ * A code is found from the leading bits of the value: a table holds the code at the lower end of
+ * every range of floats that share their sign, exponent and five bits of the fraction, and only a
+ * few codes lie inside such a range. The arithmetic is f32, as on a GPU. */
+#include "ops/common/cpu_fast.h"
+#include "ops/common/twin.h"
+#include "ops/optim/optimizer.h"
+#include "tensor/dynamic_map.h"
+
+#include <math.h>
+
+enum { DROPPED_BITS = 18, RANGES = 1 << (32 - DROPPED_BITS), BLOCK = AF_ADAM_8BIT_BLOCK };
+
+typedef struct book {
+    float map[AF_DYNAMIC_CODES];
+    uint8_t low[RANGES]; /* the last code not above any value of the range */
+} book;
+
+typedef struct job {
+    const af_node *n;
+    const book *m, *v;
+    int64_t count;
+    float lr, keep, clip, c1, c2, b1, b2, rest1, rest2, eps;
+    bool finite;
+} job;
+
+static float of_bits(uint32_t b)
+{
+    float x;
+    memcpy(&x, &b, sizeof x);
+    return x;
+}
+
+static void open_book(book *b, bool with_sign)
+{
+    af_dynamic_map(b->map, with_sign);
+    for (uint32_t r = 0; r < RANGES; r++) {
+        const uint32_t first = r << DROPPED_BITS, rest = (1u << DROPPED_BITS) - 1;
+        const float least = of_bits(first >> 31 ? first | rest : first);
+        int low = 0, high = AF_DYNAMIC_CODES;
+        while (high - low > 1) {
+            const int mid = (low + high) / 2;
+            if (b->map[mid] <= least)
+                low = mid;
+            else
+                high = mid;
+        }
+        b->low[r] = (uint8_t)low;
+    }
+}
+
+/* As af_dynamic_code. */
+static uint8_t code(const book *b, float x)
+{
+    uint32_t bits;
+    if (!(x > b->map[0]))
+        return 0;
+    if (x >= b->map[AF_DYNAMIC_CODES - 1])
+        return AF_DYNAMIC_CODES - 1;
+    memcpy(&bits, &x, sizeof bits);
+    int low = b->low[bits >> DROPPED_BITS];
+    while (b->map[low + 1] <= x)
+        low++;
+    return (uint8_t)(x - b->map[low] <= b->map[low + 1] - x ? low : low + 1);
+}
+
+static void update_block(const job *j, int64_t block)
+{
+    af_tensor *const *in = j->n->in;
+    const int64_t at = block * BLOCK, n = AF_MIN(j->count - at, (int64_t)BLOCK);
+    float *w = (float *)in[0]->data + at, *g = (float *)in[1]->data + at;
+    uint8_t *m8 = (uint8_t *)in[4]->data + at, *v8 = (uint8_t *)in[5]->data + at;
+    float *m_scale = (float *)in[6]->data + block, *v_scale = (float *)in[7]->data + block;
+    float m[BLOCK], v[BLOCK], m_max = 0, v_max = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const float x = g[k] * j->clip;
+        m[k] = j->b1 * (j->m->map[m8[k]] * *m_scale) + j->rest1 * x;
+        v[k] = j->b2 * (j->v->map[v8[k]] * *v_scale) + j->rest2 * x * x;
+        m_max = fmaxf(m_max, fabsf(m[k]));
+        v_max = fmaxf(v_max, v[k]);
+    }
+    for (int64_t k = 0; k < n; k++)
+        w[k] = w[k] * j->keep - j->lr / j->c1 * m[k] / (sqrtf(v[k]) / j->c2 + j->eps);
+    for (int64_t k = 0; k < n; k++) {
+        m8[k] = code(j->m, m_max > 0 ? m[k] / m_max : 0);
+        v8[k] = code(j->v, v_max > 0 ? v[k] / v_max : 0);
+    }
+    *m_scale = m_max;
+    *v_scale = v_max;
+}
+
+static void blocks(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const job *j = arg;
+    for (int64_t b = from; b < to && j->finite; b++)
+        update_block(j, b);
+    const int64_t at = from * BLOCK, end = AF_MIN(to * BLOCK, j->count);
+    memset((float *)j->n->in[1]->data + at, 0, (size_t)(end - at) * sizeof(float));
+}
+
+static uint64_t work(const af_node *n, int threads)
+{
+    (void)n, (void)threads;
+    return 2 * sizeof(book);
+}
+
+static void run(const af_node *n, af_cpu *cpu)
+{
+    book *b = cpu->work;
+    const double lr = af_ld(n->in[2], AF_HYPER_LR) * n->attr.optim.lr_factor;
+    open_book(&b[0], true);
+    open_book(&b[1], false);
+    job j = {.n = n,
+             .m = &b[0],
+             .v = &b[1],
+             .count = af_count(n->in[0]),
+             .lr = (float)lr,
+             .keep = (float)(1 - lr * n->attr.optim.weight_decay),
+             .clip = (float)af_ld(n->in[3], AF_STATS_CLIP),
+             .c1 = (float)af_ld(n->in[2], AF_HYPER_CORRECTION1),
+             .c2 = (float)af_ld(n->in[2], AF_HYPER_CORRECTION2_SQRT),
+             .b1 = (float)n->attr.optim.beta1,
+             .b2 = (float)n->attr.optim.beta2,
+             .rest1 = (float)(1 - n->attr.optim.beta1),
+             .rest2 = (float)(1 - n->attr.optim.beta2),
+             .eps = (float)n->attr.optim.eps,
+             .finite = af_ld(n->in[3], AF_STATS_FINITE) == 1};
+    af_pool_run(cpu->pool, (j.count + BLOCK - 1) / BLOCK, blocks, &j);
+}
+
+static const af_cpu_op op = {run, work};
+
+const af_cpu_op *af_adam_8bit_fast(const af_node *n)
+{
+    return n->in[0]->dtype == AF_DTYPE_F32 && n->in[1]->dtype == AF_DTYPE_F32 ? &op : NULL;
+}

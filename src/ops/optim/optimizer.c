@@ -1,0 +1,416 @@
+/* optimizer.c - global norm, clipping and the update of all parameters, as nodes on flat buffers.
+ *
+ * af_optimizer moves every trained parameter and its gradient into two flat buffers of the same
+ * layout (each starts on 256 bytes; 8-bit Adam: on a block of 256 elements; the gaps stay zero),
+ * sorted by group, so that an update is one node a group, whatever the number of parameters. (8-bit
+ * Adam: more where a matrix inside a parameter does not begin on a block of the others.)
+ *
+ * With h = hyper (lr, 1 - beta1^t, sqrt(1 - beta2^t), t), g = gradient * clip, lr = h.lr * factor:
+ *   sgd       g += wd w;  m = mu m + g;  g = nesterov ? g + mu m : m;  w -= lr g
+ *   adam      g += wd w, then as adamw without decay
+ *   adamw     w -= lr wd w;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
+ *             w -= lr / c1 * m / (sqrt(v) / c2 + eps)
+ *   lion      w -= lr wd w;  w -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
+ *   adafactor see adafactor_cpu.c
+ * A norm that is not finite leaves parameters and moments alone. Gradients always end as zeros. */
+#include "ops/optim/optimizer.h"
+#include "graph/node.h"
+#include "tensor/dtype.h"
+
+#define PLACE_BYTES 256u
+
+/* What keeps its own moments: a parameter, or in 8-bit Adam a matrix of one. */
+typedef struct unit {
+    const af_tensor *param;
+    int64_t from, to; /* elements of the flat buffers, the gap behind a parameter included */
+    bool whole;       /* f32 moments in 8-bit Adam */
+} unit;
+
+typedef struct collector {
+    af_graph *g;
+    const af_optimizer_opts *o;
+    af_tensor **param; /* in flat order: groups are runs */
+    int n;
+    int64_t *place; /* first element in the flat buffers; [n] = their length */
+    unit *unit;     /* in the same order */
+    int units;
+} collector;
+
+void af_param_parts(af_graph *g, af_tensor *param, int n, const int64_t (*dim)[2])
+{
+    if (af_graph_failed(g))
+        return;
+    int64_t(*part)[2] = af_arena_take(&g->mem, (uint64_t)n * sizeof *part);
+    if (!part) {
+        af_fail_nomem(&g->err, "the parts of a parameter", (uint64_t)n * sizeof *part);
+        return;
+    }
+    memcpy(part, dim, (size_t)n * sizeof *part);
+    param->part = (const int64_t(*)[2])part;
+    param->parts = n;
+}
+
+void af_param_whole_moments(af_tensor *param) { param->whole_moments = true; }
+
+/* Elements of the largest matrix of a parameter. */
+static int64_t largest_part(const af_tensor *p)
+{
+    int64_t most = p->parts ? 0 : af_count(p);
+    for (int i = 0; i < p->parts; i++)
+        most = AF_MAX(most, p->part[i][0] * p->part[i][1]);
+    return most;
+}
+
+static bool stays_f32(const collector *c, const af_tensor *p)
+{
+    return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT &&
+           (p->whole_moments || largest_part(p) < AF_ADAM_8BIT_MIN);
+}
+
+static bool same_group(const collector *c, const af_tensor *a, const af_tensor *b)
+{
+    return a->lr_factor == b->lr_factor && a->decay == b->decay &&
+           stays_f32(c, a) == stays_f32(c, b);
+}
+
+/* The trained parameters, members of a group next to each other, else in recording order. */
+static bool collect(collector *c)
+{
+    af_graph *g = c->g;
+    c->param = af_arena_take(&g->mem, (uint64_t)g->n_tensors * sizeof *c->param);
+    c->place = af_arena_take(&g->mem, ((uint64_t)g->n_tensors + 1) * sizeof *c->place);
+    if (!c->param || !c->place) {
+        af_fail_nomem(&g->err, "an optimizer", (uint64_t)g->n_tensors * 16);
+        return false;
+    }
+    int total = 0;
+    for (int i = 0; i < g->n_tensors; i++)
+        total += g->tensors[i]->role == AF_ROLE_PARAM && g->tensors[i]->grad;
+    for (int start = 0; start < g->n_tensors && c->n < total; start++) {
+        const af_tensor *first = g->tensors[start];
+        if (first->role != AF_ROLE_PARAM || !first->grad)
+            continue;
+        bool taken = false;
+        for (int k = 0; k < c->n && !taken; k++)
+            taken = c->param[k] == first;
+        for (int i = start; i < g->n_tensors && !taken; i++) {
+            af_tensor *t = g->tensors[i];
+            if (t->role == AF_ROLE_PARAM && t->grad && same_group(c, t, first))
+                c->param[c->n++] = t;
+        }
+    }
+    for (int i = 1; i < c->n; i++)
+        if (c->param[i]->dtype != c->param[0]->dtype) {
+            af_graph_bad(g, "parameters '%s' (%s) and '%s' (%s): one optimizer needs one type",
+                         c->param[0]->name, af_dtype_name(c->param[0]->dtype), c->param[i]->name,
+                         af_dtype_name(c->param[i]->dtype));
+            return false;
+        }
+    return true;
+}
+
+static void place(collector *c)
+{
+    const uint64_t size = (uint64_t)af_dtype_get(c->param[0]->dtype)->bytes;
+    const uint64_t elems =
+        c->o->kind == AF_OPTIMIZER_ADAMW_8BIT ? AF_ADAM_8BIT_BLOCK : PLACE_BYTES / size;
+    uint64_t at = 0;
+    for (int i = 0; i < c->n; i++) {
+        c->place[i] = (int64_t)at;
+        at += AF_ALIGN_UP((uint64_t)af_count(c->param[i]), elems);
+    }
+    c->place[c->n] = (int64_t)at;
+}
+
+/* Views of what became a view itself look through it: a base is never a view. */
+static void rebase_views(af_graph *g)
+{
+    for (int i = 0; i < g->n_tensors; i++) {
+        af_tensor *t = g->tensors[i];
+        if (t->base && t->base->base) {
+            t->base_offset += t->base->base_offset;
+            t->base = t->base->base;
+        }
+    }
+}
+
+static void lay_into(af_tensor *t, af_tensor *flat, uint64_t offset)
+{
+    t->base = flat;
+    t->base_offset = offset;
+}
+
+static void flatten(collector *c)
+{
+    af_graph *g = c->g;
+    const af_dtype t = c->param[0]->dtype;
+    const int64_t total = c->place[c->n];
+    g->params_flat = af_leaf(g, AF_ROLE_PARAM, "params", t, 1, &total);
+    g->grads_flat = af_leaf(g, AF_ROLE_GRADIENT, "grads", t, 1, &total);
+    if (af_graph_failed(g))
+        return;
+    const uint64_t size = (uint64_t)af_dtype_get(t)->bytes;
+    for (int i = 0; i < c->n; i++) {
+        lay_into(c->param[i], g->params_flat, (uint64_t)c->place[i] * size);
+        lay_into(c->param[i]->grad, g->grads_flat, (uint64_t)c->place[i] * size);
+    }
+    rebase_views(g);
+}
+
+/* bitsandbytes judges and codes each matrix for itself. Kernels for f32 moments want to begin on 4
+ * elements: matrices of odd sizes stay together. */
+static bool comes_apart(const collector *c, const af_tensor *p)
+{
+    bool apart = c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && p->parts > 1 && !p->whole_moments;
+    for (int i = 0; i < p->parts; i++)
+        apart &= p->part[i][0] * p->part[i][1] % 4 == 0;
+    return apart;
+}
+
+static bool find_units(collector *c)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < c->n; i++)
+        most += (uint64_t)AF_MAX(c->param[i]->parts, 1);
+    c->unit = af_arena_take(&c->g->mem, most * sizeof *c->unit);
+    if (!c->unit) {
+        af_fail_nomem(&c->g->err, "an optimizer", most * sizeof *c->unit);
+        return false;
+    }
+    for (int i = 0; i < c->n; i++) {
+        const af_tensor *p = c->param[i];
+        const int parts = comes_apart(c, p) ? p->parts : 1;
+        int64_t at = c->place[i];
+        for (int k = 0; k < parts; k++) {
+            const int64_t count = p->parts ? p->part[k][0] * p->part[k][1] : af_count(p);
+            const int64_t to = k + 1 == parts ? c->place[i + 1] : at + count;
+            const bool whole = parts > 1 ? count < AF_ADAM_8BIT_MIN : stays_f32(c, p);
+            c->unit[c->units++] = (unit){p, at, to, whole};
+            at = to;
+        }
+    }
+    return true;
+}
+
+/* May b, behind a, be updated by the node that begins with a? */
+static bool joins(const collector *c, const unit *a, const unit *b)
+{
+    const bool same = a->param->lr_factor == b->param->lr_factor &&
+                      a->param->decay == b->param->decay && a->whole == b->whole;
+    const bool coded = c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && !a->whole;
+    return same && (!coded || (b->from - a->from) % AF_ADAM_8BIT_BLOCK == 0);
+}
+
+/* Elements [from, to) of a flat buffer. */
+static af_tensor *range_of(af_graph *g, af_tensor *flat, int64_t from, int64_t to)
+{
+    af_tensor *t = af_leaf(g, flat->role, "", flat->dtype, 1, (int64_t[]){to - from});
+    if (!af_graph_failed(g))
+        lay_into(t, flat, (uint64_t)from * (uint64_t)af_dtype_get(flat->dtype)->bytes);
+    return t;
+}
+
+static af_tensor *moment(af_graph *g, int group, const char *what, af_dtype t, int64_t count)
+{
+    char name[64];
+    snprintf(name, sizeof name, "optimizer.%d.%s", group, what);
+    return af_state(g, name, t, 1, &count);
+}
+
+/* The states of one update node behind its four common inputs; the number of inputs in all. */
+static int add_states(collector *c, int group, af_op op, int64_t count, af_tensor **in)
+{
+    af_graph *g = c->g;
+    const af_dtype t = c->param[0]->dtype;
+    const int64_t blocks = (count + AF_ADAM_8BIT_BLOCK - 1) / AF_ADAM_8BIT_BLOCK;
+    int n = 4;
+    if (op == AF_OP_ADAM_8BIT) {
+        in[n++] = moment(g, group, "m8", AF_DTYPE_U8, count);
+        in[n++] = moment(g, group, "v8", AF_DTYPE_U8, count);
+        in[n++] = moment(g, group, "m_scale", AF_DTYPE_F32, blocks);
+        in[n++] = moment(g, group, "v_scale", AF_DTYPE_F32, blocks);
+    } else if (op == AF_OP_ADAM) {
+        in[n++] = moment(g, group, "m", t, count);
+        in[n++] = moment(g, group, "v", t, count);
+    } else if (op == AF_OP_LION || (op == AF_OP_SGD && c->o->momentum != 0)) {
+        in[n++] = moment(g, group, "m", t, count);
+    }
+    return n;
+}
+
+static void set_attr(const collector *c, af_node *n, const af_tensor *first)
+{
+    const af_optimizer_opts *o = c->o;
+    n->attr.optim.kind = o->kind;
+    n->attr.optim.beta1 = o->beta1;
+    n->attr.optim.beta2 = o->beta2;
+    n->attr.optim.eps = o->eps;
+    n->attr.optim.momentum = o->momentum;
+    n->attr.optim.nesterov = o->nesterov;
+    n->attr.optim.max_norm = o->max_grad_norm;
+    n->attr.optim.lr_factor = first->lr_factor;
+    n->attr.optim.weight_decay = first->decay ? o->weight_decay : 0;
+}
+
+static void update_range(collector *c, const unit *first, const unit *last, int group)
+{
+    static const af_op op_of[] = {
+        [AF_OPTIMIZER_SGD] = AF_OP_SGD,    [AF_OPTIMIZER_ADAM] = AF_OP_ADAM,
+        [AF_OPTIMIZER_ADAMW] = AF_OP_ADAM, [AF_OPTIMIZER_ADAMW_8BIT] = AF_OP_ADAM_8BIT,
+        [AF_OPTIMIZER_LION] = AF_OP_LION,  [AF_OPTIMIZER_ADAFACTOR] = AF_OP_ADAFACTOR,
+    };
+    af_graph *g = c->g;
+    const af_op op = first->whole ? AF_OP_ADAM : op_of[c->o->kind];
+    const int64_t a = first->from, b = last->to;
+    af_tensor *in[AF_NODE_IN_MAX] = {range_of(g, g->params_flat, a, b),
+                                     range_of(g, g->grads_flat, a, b), g->hyper, g->stats};
+    const int n_in = add_states(c, group, op, b - a, in);
+    if (af_graph_failed(g))
+        return;
+    set_attr(c, af_node_new(g, op, in, n_in), first->param);
+}
+
+/* Matrices keep one mean a row and one a column; vectors keep every square (in `row`). */
+static void update_factored(collector *c, af_tensor *p, af_tensor *grad, int i)
+{
+    af_graph *g = c->g;
+    const int64_t cols = af_last(p), rows = af_rows(p);
+    const bool matrix = p->ndim >= 2;
+    const int64_t batches = matrix && p->dim[p->ndim - 2] ? rows / p->dim[p->ndim - 2] : 1;
+    af_tensor *row = moment(g, i, "row", p->dtype, matrix ? rows : af_count(p));
+    af_tensor *col = moment(g, i, "col", p->dtype, matrix ? batches * cols : 1);
+    if (af_graph_failed(g))
+        return;
+    af_node *n =
+        af_node_new(g, AF_OP_ADAFACTOR, (af_tensor *[]){p, grad, g->hyper, g->stats, row, col}, 6);
+    set_attr(c, n, p);
+}
+
+/* A matrix of a parameter (or its gradient) of several, `from` elements in. */
+static af_tensor *part_of(af_graph *g, af_tensor *whole, const int64_t *dim, int64_t from)
+{
+    af_tensor *t = af_leaf(g, whole->role, "", whole->dtype, 2, dim);
+    if (af_graph_failed(g))
+        return NULL;
+    const uint64_t size = (uint64_t)af_dtype_get(whole->dtype)->bytes;
+    lay_into(t, whole->base, whole->base_offset + (uint64_t)from * size);
+    t->lr_factor = whole->lr_factor;
+    t->decay = whole->decay;
+    return t;
+}
+
+static int update_adafactor(collector *c, af_tensor *p, int number)
+{
+    if (!p->parts)
+        update_factored(c, p, p->grad, number++);
+    int64_t from = 0;
+    for (int i = 0; i < p->parts && !af_graph_failed(c->g); i++) {
+        af_tensor *w = part_of(c->g, p, p->part[i], from);
+        af_tensor *grad = part_of(c->g, p->grad, p->part[i], from);
+        if (w && grad)
+            update_factored(c, w, grad, number++);
+        from += p->part[i][0] * p->part[i][1];
+    }
+    return number;
+}
+
+static void record(collector *c)
+{
+    af_graph *g = c->g;
+    g->hyper = af_leaf(g, AF_ROLE_INPUT, "hyper", AF_DTYPE_F32, 1, (int64_t[]){AF_HYPER_COUNT});
+    if (af_graph_failed(g))
+        return;
+    af_node *norm = af_node_new(g, AF_OP_GRAD_NORM, (af_tensor *[]){g->grads_flat}, 1);
+    norm->attr.optim.max_norm = c->o->max_grad_norm;
+    g->stats = af_node_output(g, norm, AF_DTYPE_F32, 1, (int64_t[]){AF_STATS_COUNT});
+    af_output(g, g->stats);
+    if (c->o->kind == AF_OPTIMIZER_ADAFACTOR) {
+        int number = 0;
+        for (int i = 0; i < c->n && !af_graph_failed(g); i++)
+            number = update_adafactor(c, c->param[i], number);
+        return;
+    }
+    int group = 0;
+    for (int from = 0, to; from < c->units && !af_graph_failed(g); from = to) {
+        to = from + 1;
+        while (to < c->units && joins(c, &c->unit[from], &c->unit[to]))
+            to++;
+        update_range(c, &c->unit[from], &c->unit[to - 1], group++);
+    }
+}
+
+/* False, with the error latched, when an option is out of its range. */
+static bool check_options(af_graph *g, const af_optimizer_opts *o)
+{
+    const struct {
+        const char *name;
+        double value, below;
+    } v[] = {
+        {"beta1", o->beta1, 1},
+        {"beta2", o->beta2, 1},
+        {"eps", o->eps, 1},
+        {"momentum", o->momentum, 1},
+        {"weight_decay", o->weight_decay, 1e6},
+        {"max_grad_norm", o->max_grad_norm, 1e30},
+    };
+    for (size_t i = 0; i < AF_LEN(v); i++)
+        if (!(v[i].value >= 0 && v[i].value < v[i].below)) {
+            af_graph_bad(g, "optimizer: %s is %g, it must be from 0 up to below %g", v[i].name,
+                         v[i].value, v[i].below);
+            return false;
+        }
+    if ((unsigned)o->kind > AF_OPTIMIZER_ADAFACTOR)
+        af_graph_bad(g, "optimizer: kind %d is not one of 0 to %d", (int)o->kind,
+                     AF_OPTIMIZER_ADAFACTOR);
+    else if (o->nesterov && o->momentum == 0)
+        af_graph_bad(g, "optimizer: nesterov needs momentum above 0, not %g", o->momentum);
+    else if (o->kind == AF_OPTIMIZER_ADAFACTOR && o->beta1 != 0)
+        af_graph_bad(g, "optimizer: adafactor keeps no first moment, beta1 is %g, not 0", o->beta1);
+    else if (!g->differentiated)
+        af_graph_bad(g, "the optimizer comes before af_backward: there are no gradients yet");
+    else if (g->optimized)
+        af_graph_bad(g, "the graph has an optimizer already");
+    return !af_graph_failed(g);
+}
+
+void af_optimizer(af_graph *g, const af_optimizer_opts *opts)
+{
+    if (!opts)
+        af_graph_bad(g, "optimizer: no options, so no kind of 0 to %d", AF_OPTIMIZER_ADAFACTOR);
+    if (af_graph_failed(g) || !check_options(g, opts))
+        return;
+    af_optimizer_opts o = *opts;
+    const bool lion = o.kind == AF_OPTIMIZER_LION, factor = o.kind == AF_OPTIMIZER_ADAFACTOR;
+    o.beta1 = o.beta1 > 0 || factor ? o.beta1 : 0.9;
+    if (o.beta2 == 0) /* adafactor: the exponent of its decay, 1 - t^-0.8 */
+        o.beta2 = lion ? 0.99 : factor ? 0.8 : 0.999;
+    if (o.eps == 0)
+        o.eps = factor ? 1e-30 : 1e-8;
+    collector c = {.g = g, .o = &o};
+    if (!collect(&c))
+        return;
+    if (c.n == 0) {
+        af_graph_bad(g, "the optimizer has %d parameters with a gradient", c.n);
+        return;
+    }
+    g->phase = AF_PHASE_UPDATE;
+    g->optimized = true;
+    g->beta1 = o.beta1;
+    g->beta2 = o.beta2;
+    place(&c);
+    flatten(&c);
+    if (!af_graph_failed(g) && find_units(&c))
+        record(&c);
+}
+
+static void update_cost(const af_node *n, af_cost *c)
+{
+    c->flops = 12.0 * (double)af_count(n->in[0]);
+}
+
+const af_op_info af_op_grad_norm = {.name = "grad_norm", .cost = update_cost};
+const af_op_info af_op_sgd = {.name = "sgd", .cost = update_cost, .effect = true};
+const af_op_info af_op_adam = {.name = "adam", .cost = update_cost, .effect = true};
+const af_op_info af_op_adam_8bit = {.name = "adam_8bit", .cost = update_cost, .effect = true};
+const af_op_info af_op_lion = {.name = "lion", .cost = update_cost, .effect = true};
+const af_op_info af_op_adafactor = {.name = "adafactor", .cost = update_cost, .effect = true};

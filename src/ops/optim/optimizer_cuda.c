@@ -1,0 +1,226 @@
+/* optimizer_cuda.c - launchers of optimizer.c: the norm in two launches, an update in one a group.
+ */
+#include "ops/common/cuda_ops.h"
+#include "ops/optim/optimizer.h"
+
+enum { THREADS = 256, NORM_BLOCKS_PER_SM = 8, FACTOR_PARTS = 256 };
+
+static af_kernel *kernel(af_cuda *cu, const char *name)
+{
+    return af_cuda_kernel(cu, "optimizer.cu", name, "");
+}
+
+AF_CHECKED static af_status check(const af_node *n, af_error *err)
+{
+    if (n->in[0]->dtype != AF_DTYPE_F32)
+        return af_fail(err, AF_EUNSUPPORTED, "%s on CUDA works on f32 parameters, not on %s",
+                       af_ops[n->op]->name, af_dtype_name(n->in[0]->dtype));
+    return AF_OK;
+}
+
+static int64_t norm_parts(const af_cuda *cu, const af_node *n)
+{
+    const int64_t need = (af_count(n->in[0]) / 4 + THREADS - 1) / THREADS;
+    return AF_MAX(AF_MIN(need, (int64_t)cu->sms * NORM_BLOCKS_PER_SM), INT64_C(1));
+}
+
+static uint64_t grad_norm_work(const af_cuda *cu, const af_node *n)
+{
+    return (uint64_t)norm_parts(cu, n) * sizeof(float);
+}
+
+static af_status grad_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    const af_status st = check(n, err);
+    if (st != AF_OK)
+        return st;
+    const int64_t parts = norm_parts(cu, n);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "grad_norm_parts"), parts, 1, 1, THREADS, 0);
+    af_arg_ptr(l, cu->work);
+    af_arg_ptr(l, n->in[0]->data);
+    af_arg_i64(l, af_count(n->in[0]));
+    l = af_cuda_launch(cu, n, kernel(cu, "grad_norm_final"), 1, 1, 1, 32, 0);
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_ptr(l, cu->work);
+    af_arg_i32(l, parts);
+    af_arg_f32(l, n->attr.optim.max_norm);
+    af_arg_f32(l, AF_CLIP_EPS);
+    return AF_OK;
+}
+
+/* The inputs every update has; but for 8-bit blocks, ranges begin and end on 4 elements
+ * (optimizer.c places them so). */
+static af_launch *launch_update(af_cuda *cu, af_node *n, const char *name)
+{
+    const int64_t count = af_count(n->in[0]);
+    const bool blocks = n->op == AF_OP_ADAM_8BIT;
+    assert(blocks || count % 4 == 0);
+    const int64_t grid = blocks ? (count + AF_ADAM_8BIT_BLOCK - 1) / AF_ADAM_8BIT_BLOCK
+                                : af_cuda_grid(cu, count / 4, THREADS);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, name), grid, 1, 1, THREADS, 0);
+    for (int i = 0; i < n->n_in; i++)
+        af_arg_ptr(l, n->in[i]->data);
+    if (n->op == AF_OP_SGD && n->n_in == 4)
+        af_arg_ptr(l, NULL); /* no momentum */
+    af_arg_i64(l, count);
+    return l;
+}
+
+static void arg_betas(af_launch *l, const af_node *n)
+{
+    af_arg_f32(l, n->attr.optim.beta1);
+    af_arg_f32(l, n->attr.optim.beta2);
+    af_arg_f32(l, 1 - n->attr.optim.beta1);
+    af_arg_f32(l, 1 - n->attr.optim.beta2);
+}
+
+static af_status adam_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    const af_status st = check(n, err);
+    if (st != AF_OK || af_count(n->in[0]) == 0)
+        return st;
+    af_launch *l = launch_update(cu, n, n->op == AF_OP_ADAM ? "adam" : "adam_8bit");
+    arg_betas(l, n);
+    af_arg_f32(l, n->attr.optim.eps);
+    af_arg_f32(l, n->attr.optim.weight_decay);
+    af_arg_f32(l, n->attr.optim.lr_factor);
+    if (n->op == AF_OP_ADAM)
+        af_arg_i32(l, n->attr.optim.kind == AF_OPTIMIZER_ADAM);
+    return AF_OK;
+}
+
+static af_status sgd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    const af_status st = check(n, err);
+    if (st != AF_OK || af_count(n->in[0]) == 0)
+        return st;
+    af_launch *l = launch_update(cu, n, "sgd");
+    af_arg_f32(l, n->attr.optim.momentum);
+    af_arg_f32(l, n->attr.optim.weight_decay);
+    af_arg_f32(l, n->attr.optim.lr_factor);
+    af_arg_i32(l, n->attr.optim.nesterov);
+    return AF_OK;
+}
+
+static af_status lion_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    const af_status st = check(n, err);
+    if (st != AF_OK || af_count(n->in[0]) == 0)
+        return st;
+    af_launch *l = launch_update(cu, n, "lion");
+    arg_betas(l, n);
+    af_arg_f32(l, n->attr.optim.weight_decay);
+    af_arg_f32(l, n->attr.optim.lr_factor);
+    return AF_OK;
+}
+
+/* ---- adafactor ---- */
+typedef struct factors {
+    const af_tensor *w, *g, *hyper, *stats, *row, *col;
+    int64_t count, batches, rows, cols;
+    bool vector;
+    float *mean, *part; /* [batches], [FACTOR_PARTS] */
+} factors;
+
+static factors open_factors(const af_node *n, void *work)
+{
+    const af_tensor *w = n->in[0];
+    factors f = {w, n->in[1], n->in[2],   n->in[3],    n->in[4], n->in[5], af_count(w),
+                 1, 1,        af_last(w), w->ndim < 2, NULL,     NULL};
+    if (!f.vector) {
+        f.rows = w->dim[w->ndim - 2];
+        f.batches = f.rows ? af_rows(w) / f.rows : 1;
+    }
+    if (work) {
+        f.part = work;
+        f.mean = f.part + FACTOR_PARTS;
+    }
+    return f;
+}
+
+static uint64_t adafactor_work(const af_cuda *cu, const af_node *n)
+{
+    (void)cu;
+    return (uint64_t)(FACTOR_PARTS + open_factors(n, NULL).batches) * sizeof(float);
+}
+
+static void launch_moments(af_cuda *cu, af_node *n, const factors *f)
+{
+    const int64_t columns = (f->cols + THREADS - 1) / THREADS;
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "adafactor_rows"),
+                                  f->vector ? columns : f->batches * f->rows, 1, 1, THREADS, 0);
+    af_arg_ptr(l, f->row->data);
+    af_arg_ptr(l, f->g->data);
+    af_arg_ptr(l, f->hyper->data);
+    af_arg_ptr(l, f->stats->data);
+    af_arg_i64(l, f->cols);
+    af_arg_f32(l, n->attr.optim.beta2);
+    af_arg_f32(l, n->attr.optim.eps);
+    af_arg_i32(l, f->vector);
+    if (f->vector)
+        return;
+    l = af_cuda_launch(cu, n, kernel(cu, "adafactor_cols"), columns, f->batches, 1, THREADS, 0);
+    af_arg_ptr(l, f->col->data);
+    af_arg_ptr(l, f->g->data);
+    af_arg_ptr(l, f->hyper->data);
+    af_arg_ptr(l, f->stats->data);
+    af_arg_i64(l, f->rows);
+    af_arg_i64(l, f->cols);
+    af_arg_f32(l, n->attr.optim.beta2);
+    af_arg_f32(l, n->attr.optim.eps);
+    l = af_cuda_launch(cu, n, kernel(cu, "adafactor_means"), f->batches, 1, 1, THREADS, 0);
+    af_arg_ptr(l, f->mean);
+    af_arg_ptr(l, f->row->data);
+    af_arg_i64(l, f->rows);
+}
+
+static void launch_step(af_cuda *cu, af_node *n, const factors *f, bool apply)
+{
+    const int64_t grid = AF_MIN(af_cuda_grid(cu, f->count, THREADS), (int64_t)FACTOR_PARTS);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, apply ? "adafactor_apply" : "adafactor_parts"),
+                                  grid, 1, 1, THREADS, 0);
+    af_arg_ptr(l, apply ? f->w->data : (void *)f->part);
+    af_arg_ptr(l, f->g->data);
+    af_arg_ptr(l, f->row->data);
+    af_arg_ptr(l, f->col->data);
+    af_arg_ptr(l, f->mean);
+    if (apply) {
+        af_arg_ptr(l, f->part);
+        af_arg_i32(l, grid);
+        af_arg_ptr(l, f->hyper->data);
+    }
+    af_arg_ptr(l, f->stats->data);
+    af_arg_i64(l, f->count);
+    af_arg_i64(l, f->rows);
+    af_arg_i64(l, f->cols);
+    if (apply) {
+        af_arg_f32(l, n->attr.optim.weight_decay);
+        af_arg_f32(l, n->attr.optim.lr_factor);
+        af_arg_f32(l, AF_ADAFACTOR_THRESHOLD);
+    }
+    af_arg_i32(l, f->vector);
+}
+
+static af_status adafactor_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    const af_status st = check(n, err);
+    if (st != AF_OK || af_count(n->in[0]) == 0)
+        return st;
+    const factors f = open_factors(n, cu->work);
+    launch_moments(cu, n, &f);
+    launch_step(cu, n, &f, false);
+    launch_step(cu, n, &f, true);
+    return AF_OK;
+}
+
+const af_cuda_op af_cuda_grad_norm = {grad_norm_prepare, grad_norm_work, false};
+const af_cuda_op af_cuda_sgd = {sgd_prepare, NULL, false};
+const af_cuda_op af_cuda_adam = {adam_prepare, NULL, false};
+const af_cuda_op af_cuda_adam_8bit = {adam_prepare, NULL, false};
+const af_cuda_op af_cuda_lion = {lion_prepare, NULL, false};
+const af_cuda_op af_cuda_adafactor = {adafactor_prepare, adafactor_work, false};

@@ -1,0 +1,171 @@
+/* optimizer_fast.c - the gradient norm, Adam, Lion and SGD of optimizer.c on f32 buffers. The norm
+ * is summed over fixed pieces in a fixed order, as its twin's is. */
+#include "ops/common/cpu_fast.h"
+#include "ops/common/twin.h"
+#include "ops/optim/norm_stats.h"
+
+#include <math.h>
+
+enum { PIECE = 1 << 14, RUN = 512 };
+
+typedef struct job {
+    const af_node *n;
+    const af_fast *f;
+    double *sum; /* one a piece */
+    int64_t count;
+    af_adam_row k;
+} job;
+
+static void norm_pieces(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const job *j = arg;
+    const float *g = j->n->in[0]->data;
+    for (int64_t p = from; p < to; p++) {
+        double sum = 0; /* short runs in f32, added up in double: 1e-7 of the norm */
+        for (int64_t i = p * PIECE; i < AF_MIN((p + 1) * PIECE, j->count); i += RUN)
+            sum += (double)j->f->sum_squares(g + i, AF_MIN((int64_t)RUN, j->count - i));
+        j->sum[p] = sum;
+    }
+}
+
+static void grad_norm_run(const af_node *n, af_cpu *cpu)
+{
+    job j = {.n = n, .f = af_fast_get(), .sum = cpu->work, .count = af_count(n->in[0])};
+    const int64_t pieces = (j.count + PIECE - 1) / PIECE;
+    af_pool_run(cpu->pool, pieces, norm_pieces, &j);
+    af_norm_stats(n, j.sum, pieces);
+}
+
+static uint64_t grad_norm_work(const af_node *n, int threads)
+{
+    (void)threads;
+    return (uint64_t)((af_count(n->in[0]) + PIECE - 1) / PIECE) * sizeof(double);
+}
+
+static void adam_pieces(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const job *j = arg;
+    const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
+    af_tensor *const *in = j->n->in;
+    j->f->adam((float *)in[0]->data + at, (float *)in[1]->data + at, (float *)in[4]->data + at,
+               (float *)in[5]->data + at, &j->k, n);
+}
+
+static void adam_run(const af_node *n, af_cpu *cpu)
+{
+    job j = {.n = n, .f = af_fast_get(), .count = af_count(n->in[0])};
+    if (af_ld(n->in[3], AF_STATS_FINITE) != 1) { /* no step, and no gradient either */
+        memset(n->in[1]->data, 0, (size_t)j.count * sizeof(float));
+        return;
+    }
+    const bool coupled = n->attr.optim.kind == AF_OPTIMIZER_ADAM;
+    const double lr = af_ld(n->in[2], AF_HYPER_LR) * n->attr.optim.lr_factor;
+    const double decay = n->attr.optim.weight_decay;
+    const double b1 = n->attr.optim.beta1, b2 = n->attr.optim.beta2;
+    j.k = (af_adam_row){.rate = (float)(lr / af_ld(n->in[2], AF_HYPER_CORRECTION1)),
+                        .keep = coupled ? 1.0f : (float)(1 - lr * decay),
+                        .l2 = coupled ? (float)decay : 0.0f,
+                        .beta1 = (float)b1,
+                        .new1 = (float)(1 - b1),
+                        .beta2 = (float)b2,
+                        .new2 = (float)(1 - b2),
+                        .eps = (float)n->attr.optim.eps,
+                        .root = (float)(1 / af_ld(n->in[2], AF_HYPER_CORRECTION2_SQRT)),
+                        .clip = (float)af_ld(n->in[3], AF_STATS_CLIP),
+                        .spent = cpu->grads_spent};
+    af_pool_run(cpu->pool, (j.count + PIECE - 1) / PIECE, adam_pieces, &j);
+}
+
+/* ---- lion and sgd: loops a compiler makes vectors of ---- */
+
+typedef struct plain {
+    const af_node *n;
+    int64_t count;
+    float rate, keep, clip, decay, b1, new1, b2, new2, momentum;
+    bool nesterov;
+} plain;
+
+static void lion_pieces(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const plain *j = arg;
+    const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
+    float *restrict w = (float *)j->n->in[0]->data + at, *restrict g =
+                                                             (float *)j->n->in[1]->data + at;
+    float *restrict m = (float *)j->n->in[4]->data + at;
+    for (int64_t i = 0; i < n; i++) {
+        const float d = g[i] * j->clip, c = j->b1 * m[i] + j->new1 * d;
+        w[i] = w[i] * j->keep - (c > 0 ? j->rate : c < 0 ? -j->rate : 0.0f);
+        m[i] = j->b2 * m[i] + j->new2 * d;
+        g[i] = 0.0f;
+    }
+}
+
+static void sgd_pieces(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const plain *j = arg;
+    const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
+    float *restrict w = (float *)j->n->in[0]->data + at, *restrict g =
+                                                             (float *)j->n->in[1]->data + at;
+    float *restrict m = j->n->n_in > 4 ? (float *)j->n->in[4]->data + at : NULL;
+    for (int64_t i = 0; i < n && m; i++) {
+        const float d = g[i] * j->clip + j->decay * w[i];
+        m[i] = j->momentum * m[i] + d;
+        w[i] -= j->rate * (j->nesterov ? d + j->momentum * m[i] : m[i]);
+        g[i] = 0.0f;
+    }
+    for (int64_t i = 0; i < n && !m; i++) {
+        w[i] -= j->rate * (g[i] * j->clip + j->decay * w[i]);
+        g[i] = 0.0f;
+    }
+}
+
+static void run_plain(const af_node *n, af_cpu *cpu, af_pool_job *pieces)
+{
+    const double lr = af_ld(n->in[2], AF_HYPER_LR) * n->attr.optim.lr_factor;
+    const double decay = n->attr.optim.weight_decay, b1 = n->attr.optim.beta1,
+                 b2 = n->attr.optim.beta2;
+    plain j = {.n = n,
+               .count = af_count(n->in[0]),
+               .rate = (float)lr,
+               .keep = (float)(1 - lr * decay),
+               .clip = (float)af_ld(n->in[3], AF_STATS_CLIP),
+               .decay = (float)decay,
+               .b1 = (float)b1,
+               .new1 = (float)(1 - b1),
+               .b2 = (float)b2,
+               .new2 = (float)(1 - b2),
+               .momentum = (float)n->attr.optim.momentum,
+               .nesterov = n->attr.optim.nesterov};
+    if (af_ld(n->in[3], AF_STATS_FINITE) != 1)
+        memset(n->in[1]->data, 0, (size_t)j.count * sizeof(float));
+    else
+        af_pool_run(cpu->pool, (j.count + PIECE - 1) / PIECE, pieces, &j);
+}
+
+static void lion_run(const af_node *n, af_cpu *cpu) { run_plain(n, cpu, lion_pieces); }
+static void sgd_run(const af_node *n, af_cpu *cpu) { run_plain(n, cpu, sgd_pieces); }
+
+static const af_cpu_op lion_op = {lion_run, NULL}, sgd_op = {sgd_run, NULL};
+
+static bool all_f32(const af_node *n)
+{
+    bool f32 = true;
+    for (int i = 0; i < n->n_in; i++)
+        f32 &= n->in[i]->dtype == AF_DTYPE_F32;
+    return f32;
+}
+
+const af_cpu_op *af_lion_fast(const af_node *n) { return all_f32(n) ? &lion_op : NULL; }
+const af_cpu_op *af_sgd_fast(const af_node *n) { return all_f32(n) ? &sgd_op : NULL; }
+
+static const af_cpu_op norm_op = {grad_norm_run, grad_norm_work}, adam_op = {adam_run, NULL};
+
+const af_cpu_op *af_grad_norm_fast(const af_node *n)
+{
+    return n->in[0]->dtype == AF_DTYPE_F32 ? &norm_op : NULL;
+}
+const af_cpu_op *af_adam_fast(const af_node *n) { return all_f32(n) ? &adam_op : NULL; }

@@ -1,0 +1,139 @@
+/* rope_cuda.c - launchers of rope.c: one block does four rows. */
+#include "ops/common/cuda_ops.h"
+
+enum { ROWS = 4 /* AF_ROWS of rope.cu */, THREADS = 256, DNORM_PARTS = 128 };
+
+typedef struct rope {
+    const af_tensor *dy, *qkv, *positions, *inv_freq, *q_norm, *k_norm;
+    int H, K, E, rot, vec;
+    bool whole;
+} rope;
+
+/* Finds the inputs; `back`: dy comes first. */
+AF_CHECKED static af_status open(rope *r, const af_node *n, bool back, af_error *err)
+{
+    int i = 0;
+    *r = (rope){.H = n->attr.rope.heads, .K = n->attr.rope.kv_heads, .E = n->attr.rope.head_dim};
+    r->dy = back ? n->in[i++] : NULL;
+    r->qkv = n->in[i++];
+    r->positions = n->in[i++];
+    r->inv_freq = n->attr.rope.rotate ? n->in[i++] : NULL;
+    r->q_norm = n->attr.rope.norm ? n->in[i++] : NULL;
+    r->k_norm = n->attr.rope.norm ? n->in[i++] : NULL;
+    r->rot = n->attr.rope.rotate ? n->attr.rope.rotary_dim : 0;
+    r->whole = n->attr.rope.norm_whole;
+    if (!af_cuda_float(r->qkv))
+        return af_cuda_no_type(n, r->qkv, err);
+    if (r->inv_freq && r->inv_freq->dtype != AF_DTYPE_F32)
+        return af_fail(err, AF_EUNSUPPORTED, "rope on CUDA needs inv_freq in %s, not %s", "f32",
+                       af_dtype_name(r->inv_freq->dtype));
+    if (r->q_norm && (r->q_norm->dtype != r->k_norm->dtype || !af_cuda_float(r->q_norm)))
+        return af_fail(err, AF_EUNSUPPORTED, "rope on CUDA cannot mix norm weights in %s and %s",
+                       af_dtype_name(r->q_norm->dtype), af_dtype_name(r->k_norm->dtype));
+    const int wide = af_cuda_wide(r->qkv);
+    bool fits = r->E % wide == 0 && r->rot / 2 % wide == 0 && af_cuda_rows_fit(r->qkv, wide) &&
+                af_cuda_rows_fit(r->dy, wide) && af_cuda_rows_fit(r->q_norm, wide) &&
+                af_cuda_rows_fit(r->k_norm, wide);
+    if (n->op != AF_OP_ROPE_DNORM)
+        fits = fits && af_cuda_rows_fit(n->out[0], wide);
+    r->vec = fits ? wide : 1;
+    return AF_OK;
+}
+
+static af_kernel *kernel(af_cuda *cu, const char *name, const rope *r)
+{
+    const af_dtype t = r->qkv->dtype, w = r->q_norm ? r->q_norm->dtype : t;
+    return af_cuda_kernel(cu, "rope.cu", name,
+                          af_cuda_text(cu, "AF_T=%s AF_W=%s AF_VEC=%d AF_NORM=%d", af_cuda_ctype(t),
+                                       af_cuda_ctype(w), r->vec, r->q_norm != NULL));
+}
+
+static unsigned shared_bytes(const rope *r)
+{
+    return (unsigned)(ROWS * (r->rot + 2 * (r->H + r->K))) * (unsigned)sizeof(float);
+}
+
+static void arg_tensor(af_launch *l, const af_tensor *t) { af_arg_ptr(l, t ? t->data : NULL); }
+
+static void arg_inputs(af_launch *l, const rope *r)
+{
+    arg_tensor(l, r->qkv);
+    arg_tensor(l, r->positions);
+    arg_tensor(l, r->inv_freq);
+    arg_tensor(l, r->q_norm);
+    arg_tensor(l, r->k_norm);
+    af_arg_i64(l, af_rows(r->qkv));
+    af_arg_i32(l, r->H);
+    af_arg_i32(l, r->K);
+    af_arg_i32(l, r->E);
+    af_arg_i32(l, r->rot);
+}
+
+static void arg_numbers(af_launch *l, const af_node *n)
+{
+    af_arg_f32(l, n->attr.rope.scale);
+    af_arg_f32(l, n->attr.rope.eps);
+    af_arg_f32(l, n->attr.rope.plus_one);
+    af_arg_i32(l, n->attr.rope.norm_whole);
+}
+
+static af_status rope_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    rope r;
+    const bool back = n->op == AF_OP_ROPE_BWD;
+    const af_status st = open(&r, n, back, err);
+    const int64_t rows = st == AF_OK ? af_rows(r.qkv) : 0;
+    if (rows == 0)
+        return st;
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "rope_bwd" : "rope_fwd", &r),
+                                  (rows + ROWS - 1) / ROWS, 1, 1, THREADS, shared_bytes(&r));
+    arg_tensor(l, n->out[0]);
+    if (back)
+        arg_tensor(l, r.dy);
+    arg_inputs(l, &r);
+    af_arg_i64(l, n->out[0]->ld);
+    if (back)
+        af_arg_i64(l, r.dy->ld);
+    af_arg_i64(l, r.qkv->ld);
+    arg_numbers(l, n);
+    return AF_OK;
+}
+
+static int64_t dnorm_parts(const af_node *n)
+{
+    return AF_MAX(AF_MIN(af_rows(n->in[1]) / (2 * ROWS), (int64_t)DNORM_PARTS), INT64_C(1));
+}
+
+static uint64_t rope_dnorm_work(const af_cuda *cu, const af_node *n)
+{
+    (void)cu;
+    return (uint64_t)(dnorm_parts(n) * (af_count(n->out[0]) + af_count(n->out[1]))) * sizeof(float);
+}
+
+static af_status rope_dnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    rope r;
+    const af_status st = open(&r, n, true, err);
+    if (st != AF_OK)
+        return st;
+    const int64_t parts = dnorm_parts(n), rows = af_rows(r.qkv), q = af_count(n->out[0]),
+                  width = q + af_count(n->out[1]);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "rope_dnorm", &r), parts, 1, 1, THREADS,
+                                  shared_bytes(&r) + (unsigned)width * (unsigned)sizeof(float));
+    af_arg_ptr(l, cu->work);
+    arg_tensor(l, r.dy);
+    arg_inputs(l, &r);
+    af_arg_i64(l, r.dy->ld);
+    af_arg_i64(l, r.qkv->ld);
+    arg_numbers(l, n);
+    af_arg_i64(l, (rows + parts - 1) / parts);
+    af_cuda_reduce_parts(cu, n, n->out[0], cu->work, width, parts, 1, false);
+    af_cuda_reduce_parts(cu, n, n->out[1], (const float *)cu->work + q, width, parts, 1, false);
+    return AF_OK;
+}
+
+const af_cuda_op af_cuda_rope = {rope_prepare, NULL, true};
+const af_cuda_op af_cuda_rope_bwd = {rope_prepare, NULL, true};
+const af_cuda_op af_cuda_rope_dnorm = {rope_dnorm_prepare, rope_dnorm_work, true};

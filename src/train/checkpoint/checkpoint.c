@@ -1,0 +1,575 @@
+/* checkpoint.c - saving in the background, and loading.
+ *
+ * Where the state lies in the host's memory, the thread writes it from there: nothing but an update
+ * changes it, and the next update waits until it has been read (af_saver_let_go). A GPU's is copied
+ * first. */
+#include "train/checkpoint/checkpoint.h"
+#include "base/file.h"
+#include "format/weights/safetensors.h"
+#include "graph/backend.h"
+#include "train/checkpoint/manifest.h"
+#include "train/checkpoint/side_files.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+
+/* A tensor on the host: a copy, or where it lies. */
+typedef struct copy {
+    char name[160];
+    af_dtype dtype;
+    int64_t dim[4];
+    int ndim;
+    void *data;
+    uint64_t bytes;
+    bool borrowed; /* data is the graph's, or lies inside that of the one before */
+} copy;
+
+typedef struct copies {
+    copy *item;
+    int count, cap;
+} copies;
+
+struct af_saver {
+    pthread_t thread;
+    bool busy;
+    pthread_mutex_t lock;
+    pthread_cond_t read; /* `reading` became false */
+    bool reading;        /* the graph's memory */
+    af_error err;        /* of the last write */
+    /* the snapshot */
+    copies weights, state;
+    const af_adapter *adapter;
+    const char *model, *chat_template; /* the base's folder; the run's wish */
+    char *progress, *trainer_state, *run_text;
+    char *dir, *output, *keep; /* keep: the best checkpoint's folder, never removed */
+    int64_t limit;
+};
+
+static void clear_copies(copies *c)
+{
+    for (int i = 0; i < c->count; i++)
+        if (!c->item[i].borrowed)
+            free(c->item[i].data);
+    free(c->item);
+    *c = (copies){0};
+}
+
+static af_status make_room(copies *c, int more, af_error *err)
+{
+    if (c->count + more <= c->cap)
+        return AF_OK;
+    const int cap = AF_MAX(c->cap * 2, c->count + more + 32);
+    copy *p = af_realloc(c->item, (uint64_t)cap, sizeof *p);
+    if (!p)
+        return af_fail_nomem(err, "a checkpoint", (uint64_t)cap * sizeof *p);
+    c->item = p;
+    c->cap = cap;
+    return AF_OK;
+}
+
+static af_status add_copy(copies *c, af_trainer *t, const af_tensor *x, const char *name,
+                          af_error *err)
+{
+    const af_status st = make_room(c, 1, err);
+    if (st != AF_OK)
+        return st;
+    copy *e = &c->item[c->count];
+    *e = (copy){.dtype = x->dtype, .ndim = x->ndim, .bytes = af_tensor_bytes(x)};
+    snprintf(e->name, sizeof e->name, "%s", name);
+    memcpy(e->dim, x->dim, sizeof e->dim);
+    if (t->device->ops->host) {
+        e->data = x->data;
+        e->borrowed = true;
+        c->count++;
+        return AF_OK;
+    }
+    e->data = malloc(AF_MAX(e->bytes, 1));
+    if (!e->data)
+        return af_fail_nomem(err, "a checkpoint", e->bytes);
+    c->count++;
+    return af_tensor_read(t->graph, x, e->data, e->bytes, err);
+}
+
+/* Optimizer moments and every other state, in the order they were recorded. */
+static af_status copy_state(copies *c, af_trainer *t, af_error *err)
+{
+    for (int i = 0; i < t->graph->n_tensors; i++) {
+        const af_tensor *x = t->graph->tensors[i];
+        char name[160];
+        if (x->role != AF_ROLE_STATE || x->base || !x->data)
+            continue;
+        snprintf(name, sizeof name, "%d.%s", c->count, x->name);
+        const af_status st = add_copy(c, t, x, name, err);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+/* Experts are one tensor here and one matrix each in a Hugging Face folder: the last copy becomes
+ * those. */
+static af_status split_last(copies *c, const af_model_spec *s, int tensor, af_error *err)
+{
+    const int n = af_disk_count(s, tensor);
+    if (n == 1)
+        return AF_OK;
+    const af_status st = make_room(c, n - 1, err);
+    if (st != AF_OK)
+        return st;
+    const copy whole = c->item[--c->count];
+    for (int p = 0; p < n; p++) {
+        copy *e = &c->item[c->count++];
+        int64_t from;
+        *e = (copy){.dtype = whole.dtype, .borrowed = whole.borrowed || p > 0};
+        af_disk_piece(s, tensor, p, e->name, sizeof e->name, e->dim, &e->ndim, &from);
+        e->bytes = (uint64_t)(e->dim[0] * e->dim[1]) * sizeof(float);
+        e->data = (float *)whole.data + from;
+    }
+    return AF_OK;
+}
+
+static af_status copy_weights(copies *c, af_trainer *t, af_error *err)
+{
+    for (int i = 0; i < t->spec->tensors; i++) {
+        const af_tensor *x = t->leaves.tensor[i];
+        if (x->role != AF_ROLE_PARAM)
+            continue;
+        af_status st = add_copy(c, t, x, t->spec->tensor[i].name, err);
+        if (st == AF_OK)
+            st = split_last(c, t->spec, i, err);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+static af_status write_copies(const copies *c, const char *dir, const char *file, af_error *err)
+{
+    af_status st = AF_OK;
+    af_safetensors_writer *w = NULL;
+    char *path = af_path_join(dir, file);
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
+    AF_TRY(af_safetensors_writer_meta(w, "format", "pt", err));
+    for (int i = 0; i < c->count; i++)
+        AF_TRY(af_safetensors_writer_add(w, c->item[i].name, c->item[i].dtype, c->item[i].dim,
+                                         c->item[i].ndim, err));
+    AF_TRY(af_safetensors_writer_begin(w, err));
+    for (int i = 0; i < c->count; i++)
+        AF_TRY(af_safetensors_writer_data(w, c->item[i].data, c->item[i].bytes, err));
+    st = af_safetensors_writer_commit(w, err);
+    w = NULL;
+done:
+    if (w)
+        af_safetensors_writer_abandon(w);
+    free(path);
+    return st;
+}
+
+static af_status write_text(const char *dir, const char *file, const char *text, af_error *err)
+{
+    char *path = af_path_join(dir, file);
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    const af_status st = af_file_write(path, text, strlen(text), err);
+    free(path);
+    return st;
+}
+
+/* checkpoint-N of a name, or -1. */
+static int64_t step_of(const char *name)
+{
+    char *end;
+    if (strncmp(name, "checkpoint-", 11) != 0 || name[11] < '0' || name[11] > '9')
+        return -1;
+    errno = 0;
+    const long long n = strtoll(name + 11, &end, 10);
+    return *end || errno ? -1 : n;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const int64_t x = step_of(*(char *const *)a), y = step_of(*(char *const *)b);
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Finished checkpoints of an output folder, newest first; other names are dropped from the list. */
+static af_status list_checkpoints(char ***names, int *n, const char *output, af_error *err)
+{
+    const af_status st = af_dir_list(names, n, output, err);
+    if (st != AF_OK)
+        return st;
+    int kept = 0;
+    for (int i = 0; i < *n; i++)
+        if (step_of((*names)[i]) >= 0)
+            (*names)[kept++] = (*names)[i];
+        else
+            free((*names)[i]);
+    *n = kept;
+    if (kept)
+        qsort(*names, (size_t)kept, sizeof **names, newest_first);
+    return AF_OK;
+}
+
+/* Behind the newest `limit` of the run: those above the one just written were skipped or left when
+ * it resumed, and never cost it its place. */
+static af_status remove_old(const af_saver *s, af_error *err)
+{
+    char **names = NULL;
+    int n = 0;
+    if (s->limit <= 0)
+        return AF_OK;
+    af_status st = list_checkpoints(&names, &n, s->output, err);
+    int room = (int)AF_MIN(s->limit, INT32_MAX), best = -1, own = 0;
+    while (own < n && step_of(names[own]) > step_of(af_path_name(s->dir)))
+        own++;
+    for (int i = own; i < n && s->keep; i++)
+        best = strcmp(names[i], af_path_name(s->keep)) == 0 ? i : best;
+    if (best - own >= room &&
+        room > 1) /* the best one counts, but never costs the newest its place */
+        room--;
+    for (int i = own + room; i < n && st == AF_OK; i++) {
+        char *path = i == best ? NULL : af_path_join(s->output, names[i]);
+        if (path)
+            st = af_path_remove(path, err);
+        free(path);
+    }
+    af_names_free(names, n);
+    return st;
+}
+
+static void end_reading(af_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->reading = false;
+    pthread_cond_broadcast(&s->read);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void af_saver_let_go(af_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->reading)
+        pthread_cond_wait(&s->read, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static af_status write_all(af_saver *s, const char *tmp, af_error *err)
+{
+    af_status st = AF_OK;
+    af_error no_tokenizer; /* the end of the run says so */
+    AF_TRY(af_path_remove(tmp, err));
+    AF_TRY(af_dir_make(tmp, err));
+    if (s->adapter)
+        AF_TRY(af_adapter_write(s->adapter, tmp, err));
+    else
+        AF_TRY(write_copies(&s->weights, tmp, "model.safetensors", err));
+    AF_TRY(write_copies(&s->state, tmp, "optimizer.safetensors", err));
+    end_reading(s);
+    /* a folder that opens as a model does, or as an adapter */
+    AF_TRY(af_side_files_put(s->model, s->chat_template, tmp, !s->adapter, &no_tokenizer, err));
+    AF_TRY(write_text(tmp, "progress.json", s->progress, err));
+    AF_TRY(write_text(tmp, "trainer_state.json", s->trainer_state, err));
+    AF_TRY(write_text(tmp, "run.yaml", s->run_text, err));
+    AF_TRY(af_manifest_write(tmp, err));
+    AF_TRY(af_path_replace(tmp, s->dir, err));
+    st = remove_old(s, err);
+done:
+    return st;
+}
+
+static void *saver_main(void *arg)
+{
+    af_saver *s = arg;
+    char tmp[4096];
+    snprintf(tmp, sizeof tmp, "%s.tmp", s->dir);
+    if (write_all(s, tmp, &s->err) != AF_OK) {
+        af_error ignored;
+        (void)!af_path_remove(tmp, &ignored);
+    } else {
+        s->err.code = AF_OK;
+    }
+    end_reading(s); /* where writing failed */
+    return NULL;
+}
+
+af_status af_saver_new(af_saver **out, af_error *err)
+{
+    af_saver *s = af_calloc(1, sizeof *s);
+    if (!s)
+        return af_fail_nomem(err, "the checkpoint writer", sizeof *s);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->read, NULL);
+    *out = s;
+    return AF_OK;
+}
+
+static void clear_snapshot(af_saver *s)
+{
+    clear_copies(&s->weights);
+    clear_copies(&s->state);
+    free(s->progress);
+    free(s->trainer_state);
+    free(s->run_text);
+    free(s->dir);
+    free(s->output);
+    free(s->keep);
+    s->progress = s->trainer_state = s->run_text = s->dir = s->output = s->keep = NULL;
+}
+
+af_status af_saver_wait(af_saver *s, af_error *err)
+{
+    if (!s->busy)
+        return AF_OK;
+    pthread_join(s->thread, NULL);
+    s->busy = false;
+    clear_snapshot(s);
+    return s->err.code == AF_OK
+               ? AF_OK
+               : af_fail(err, s->err.code, "the checkpoint was not written: %s", s->err.msg);
+}
+
+static af_status snapshot(af_saver *s, af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    char name[64];
+    snprintf(name, sizeof name, "checkpoint-%" PRId64, t->progress.step);
+    if (t->adapter) {
+        AF_TRY(af_adapter_download(t->adapter, &t->leaves, err));
+        s->adapter = t->adapter;
+    } else {
+        AF_TRY(copy_weights(&s->weights, t, err));
+    }
+    AF_TRY(copy_state(&s->state, t, err));
+    AF_TRY(af_progress_text(&t->progress, af_clock(t->graph), &s->progress, err));
+    AF_TRY(af_trainer_state_text(t, false, &s->trainer_state, err));
+    AF_TRY(af_run_text(t->run, &s->run_text, err));
+    s->limit = t->run->save_total_limit;
+    s->model = t->model_path;
+    s->chat_template = t->chat_template;
+    s->output = af_strdup(t->run->output_dir);
+    s->dir = af_path_join(t->run->output_dir, name);
+    if (t->run->load_best && t->progress.best_step > 0) {
+        snprintf(name, sizeof name, "checkpoint-%" PRId64, t->progress.best_step);
+        s->keep = af_path_join(t->run->output_dir, name);
+    }
+    if (!s->output || !s->dir)
+        st = af_fail_nomem(err, "a path", strlen(name));
+done:
+    return st;
+}
+
+af_status af_saver_save(af_saver *s, af_trainer *t, af_error *err)
+{
+    af_status st = af_saver_wait(s, err);
+    if (st != AF_OK)
+        return st;
+    st = snapshot(s, t, err);
+    s->reading = st == AF_OK;
+    if (st == AF_OK && pthread_create(&s->thread, NULL, saver_main, s) != 0)
+        st = af_fail(err, AF_EIO, "the system gave no thread to write a checkpoint");
+    s->busy = st == AF_OK;
+    if (st != AF_OK) {
+        s->reading = false;
+        clear_snapshot(s);
+    }
+    return st;
+}
+
+void af_saver_free(af_saver *s)
+{
+    af_error ignored;
+    if (!s)
+        return;
+    (void)!af_saver_wait(s, &ignored);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->read);
+    free(s);
+}
+
+/* ---- loading ---- */
+
+/* A stored tensor into the graph; the file's pages are given back as they are read, since the
+ * graph's memory is all taken already. */
+static af_status put_stored(af_trainer *t, const af_safetensors *f, af_tensor *x,
+                            const af_stored *e, af_error *err)
+{
+    const af_map *m = af_safetensors_map(f);
+    const uint64_t step = UINT64_C(16) << 20;
+    const uint8_t *p = e->data;
+    const bool mapped = p >= m->data && p < m->data + m->size;
+    if (!t->device->ops->host)
+        return af_tensor_write(t->graph, x, e->data, e->bytes, err);
+    for (uint64_t at = 0; at < e->bytes; at += step) {
+        const uint64_t n = AF_MIN(step, e->bytes - at);
+        memcpy((uint8_t *)x->data + at, p + at, n);
+        if (mapped)
+            af_map_forget(m, (uint64_t)(p - m->data) + at, n);
+    }
+    return AF_OK;
+}
+
+static af_status load_state(af_trainer *t, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    af_safetensors *f = NULL;
+    char *path = af_path_join(dir, "optimizer.safetensors");
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_safetensors_open(&f, path, err));
+    for (int i = 0, k = 0; i < t->graph->n_tensors; i++) {
+        af_tensor *x = t->graph->tensors[i];
+        char name[160];
+        if (x->role != AF_ROLE_STATE || x->base || !x->data)
+            continue;
+        snprintf(name, sizeof name, "%d.%s", k++, x->name);
+        const af_stored *e = af_safetensors_find(f, name);
+        if (!e || e->dtype != x->dtype || e->bytes != af_tensor_bytes(x))
+            AF_TRY(af_fail(
+                err, AF_EFORMAT,
+                "'%s' does not fit this run: optimizer state '%s' is missing or of another size",
+                dir, name));
+        AF_TRY(put_stored(t, f, x, e, err));
+    }
+done:
+    af_safetensors_close(f);
+    free(path);
+    return st;
+}
+
+/* One trained tensor from its pieces on disk. */
+static af_status load_weight(af_trainer *t, const af_safetensors *f, int tensor, const char *dir,
+                             af_error *err)
+{
+    af_status st = AF_OK;
+    af_tensor *x = t->leaves.tensor[tensor];
+    const int pieces = af_disk_count(t->spec, tensor);
+    float *whole = pieces > 1 ? malloc(AF_MAX(af_tensor_bytes(x), 1)) : NULL;
+    if (pieces > 1 && !whole)
+        return af_fail_nomem(err, "a checkpoint", af_tensor_bytes(x));
+    for (int p = 0; p < pieces; p++) {
+        char name[160];
+        int64_t dim[2], from;
+        int ndim;
+        af_disk_piece(t->spec, tensor, p, name, sizeof name, dim, &ndim, &from);
+        const af_stored *e = af_safetensors_find(f, name);
+        const uint64_t bytes = (uint64_t)(dim[0] * (ndim > 1 ? dim[1] : 1)) * sizeof(float);
+        if (!e || e->dtype != x->dtype || e->bytes != bytes)
+            AF_TRY(af_fail(err, AF_EFORMAT,
+                           "'%s' does not fit this run: tensor '%s' is missing or of another size",
+                           dir, name));
+        if (whole)
+            memcpy(whole + from, e->data, bytes);
+        else
+            AF_TRY(put_stored(t, f, x, e, err));
+    }
+    if (whole)
+        st = af_tensor_write(t->graph, x, whole, af_tensor_bytes(x), err);
+done:
+    free(whole);
+    return st;
+}
+
+static af_status load_weights(af_trainer *t, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    af_safetensors *f = NULL;
+    char *path = af_path_join(dir, "model.safetensors");
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_safetensors_open(&f, path, err));
+    for (int i = 0; i < t->spec->tensors; i++)
+        if (t->leaves.tensor[i]->role == AF_ROLE_PARAM)
+            AF_TRY(load_weight(t, f, i, dir, err));
+done:
+    af_safetensors_close(f);
+    free(path);
+    return st;
+}
+
+static af_status load_adapter(af_trainer *t, const char *dir, af_error *err)
+{
+    af_adapter *a = NULL;
+    af_status st = af_adapter_read(&a, t->spec, dir, err);
+    if (st == AF_OK && a->config.r != t->adapter->config.r)
+        st = af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run %d", dir, a->config.r,
+                     t->adapter->config.r);
+    if (st == AF_OK)
+        st = af_adapter_upload(a, &t->leaves, err);
+    af_adapter_free(a);
+    return st;
+}
+
+af_status af_checkpoint_verify(const char *dir, af_error *err)
+{
+    return af_manifest_check(dir, err);
+}
+
+af_status af_checkpoint_load(af_trainer *t, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    uint64_t clock = 0;
+    af_progress p;
+    char *path = af_path_join(dir, "progress.json");
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_checkpoint_verify(dir, err));
+    AF_TRY(af_progress_read(&p, &clock, path, err));
+    AF_TRY(t->adapter ? load_adapter(t, dir, err) : load_weights(t, dir, err));
+    AF_TRY(load_state(t, dir, err));
+    t->progress = p;
+    af_set_clock(t->graph, clock);
+done:
+    free(path);
+    return st;
+}
+
+af_status af_checkpoint_newest(const af_trainer *t, const char *output, char **dir, af_error *err)
+{
+    char **names = NULL;
+    int n = 0;
+    *dir = NULL;
+    if (!af_dir_exists(output))
+        return AF_OK;
+    const af_status st = list_checkpoints(&names, &n, output, err);
+    for (int i = 0; i < n && !*dir && st == AF_OK; i++) {
+        af_error why = {0};
+        char *path = af_path_join(output, names[i]);
+        if (path && af_checkpoint_verify(path, &why) == AF_OK) {
+            *dir = path;
+        } else {
+            af_trainer_log(t, "skipping %s: %s", names[i], why.msg);
+            free(path);
+        }
+    }
+    af_names_free(names, n);
+    return st;
+}
+
+af_status af_checkpoint_copy_model(const char *checkpoint, const char *dir, af_error *err)
+{
+    static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors",
+                                        "model.safetensors"};
+    for (size_t i = 0; i < AF_LEN(files); i++) {
+        const af_status st = af_file_copy_into(checkpoint, dir, files[i], err);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+af_status af_trainer_write_model(af_trainer *t, const char *dir, af_error *err)
+{
+    if (t->adapter) {
+        const af_status st = af_adapter_download(t->adapter, &t->leaves, err);
+        return st == AF_OK ? af_adapter_write(t->adapter, dir, err) : st;
+    }
+    copies c = {0};
+    af_status st = copy_weights(&c, t, err);
+    if (st == AF_OK)
+        st = write_copies(&c, dir, "model.safetensors", err);
+    clear_copies(&c);
+    return st;
+}

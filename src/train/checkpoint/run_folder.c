@@ -1,0 +1,286 @@
+/* run_folder.c - the output folder of a run: what an earlier one left there, where a run begins,
+ * and the files beside the weights. */
+#include "train/checkpoint/run_folder.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/side_files.h"
+
+#include <unistd.h>
+
+static bool is_finished(const char *output)
+{
+    char *path = af_path_join(output, AF_RUN_FINISHED);
+    const bool yes = path && af_file_exists(path);
+    free(path);
+    return yes;
+}
+
+static bool is_automatic(const af_run *r)
+{
+    return r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
+}
+
+/* The number behind `key` in a file of the output folder, or `none`. */
+static double number_in(const char *output, const char *file, const char *key, double none)
+{
+    char *path = af_path_join(output, file), *text = NULL;
+    uint64_t size = 0;
+    double v = none;
+    if (path && af_file_read(&text, &size, path, UINT64_C(1) << 24, NULL) == AF_OK) {
+        const char *at = strstr(text, key);
+        v = at ? strtod(at + strlen(key), NULL) : none;
+    }
+    free(text);
+    free(path);
+    return v;
+}
+
+/* A run that ended, and is now asked to go further than it was then. */
+static bool is_longer(const af_run *r)
+{
+    const double steps = number_in(r->output_dir, "run.yaml", "\nmax_steps: ", -1);
+    const double epochs = number_in(r->output_dir, "run.yaml", "\nnum_epochs: ", r->num_epochs);
+    const double done = number_in(r->output_dir, AF_RUN_FINISHED, "\"step\": ", 0);
+    if (r->max_steps > 0)
+        return (double)r->max_steps > (steps > 0 ? steps : done);
+    return steps <= 0 && r->num_epochs > epochs;
+}
+
+bool af_run_folder_finished(const af_run *r)
+{
+    return is_automatic(r) && is_finished(r->output_dir) && !is_longer(r);
+}
+
+/* A run of ours has begun here. */
+static bool has_run(const char *output)
+{
+    char *path = af_path_join(output, "metrics.jsonl");
+    const bool yes = (path && af_file_exists(path)) || is_finished(output);
+    free(path);
+    return yes;
+}
+
+/* There is something that a new run would remove: also the checkpoints of another trainer. */
+static bool is_used(const char *output)
+{
+    char **names = NULL;
+    int n = 0;
+    af_error ignored;
+    bool yes = has_run(output);
+    if (!af_dir_exists(output) || af_dir_list(&names, &n, output, &ignored) != AF_OK)
+        return yes;
+    for (int i = 0; i < n; i++)
+        yes |= strncmp(names[i], "checkpoint-", strlen("checkpoint-")) == 0;
+    af_names_free(names, n);
+    return yes;
+}
+
+static bool ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), m = strlen(tail);
+    return n >= m && strcmp(s + n - m, tail) == 0;
+}
+
+/* A run that goes on is no longer finished, whatever it was; and what it was writing when it was
+ * killed will not be finished. */
+static af_status reopen_run(const char *output, af_error *err)
+{
+    char **names = NULL;
+    int n = 0;
+    af_status st = af_dir_list(&names, &n, output, err);
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        const bool half = strncmp(names[i], "checkpoint-", strlen("checkpoint-")) == 0 &&
+                          ends_with(names[i], ".tmp");
+        if (!half && strcmp(names[i], AF_RUN_FINISHED) != 0)
+            continue;
+        char *path = af_path_join(output, names[i]);
+        st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(output));
+        free(path);
+    }
+    af_names_free(names, n);
+    return st;
+}
+
+/* Is it a file (or folder) of an earlier run? Its model too, where it is known to be the run's: the
+ * adapter of one run beside the weights of another would be read as neither. */
+static bool of_earlier(const char *name, bool model)
+{
+    static const char *const begins[] = {"checkpoint-", "events.out.tfevents.", "replay-",
+                                         AF_SIDE_FILES_TEMP};
+    static const char *const files[] = {AF_RUN_FINISHED,       "metrics.jsonl",
+                                        "trainer_state.json",  "report.html",
+                                        "samples.jsonl",       "train_results.json",
+                                        "eval_results.json",   "all_results.json",
+                                        "adapter_config.json", "adapter_model.safetensors",
+                                        "model.safetensors",   "config.json"};
+    for (size_t i = 0; i < AF_LEN(begins); i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+            return true;
+    for (size_t i = 0; i < AF_LEN(files) - (model ? 0 : 4); i++)
+        if (strcmp(name, files[i]) == 0)
+            return true;
+    return false;
+}
+
+/* A checkpoint that was skipped may be worth something to somebody, or be another trainer's. */
+static bool is_checkpoint(const char *name)
+{
+    const char *number = name + strlen("checkpoint-");
+    return strncmp(name, "checkpoint-", strlen("checkpoint-")) == 0 && *number &&
+           strspn(number, "0123456789") == strlen(number);
+}
+
+af_status af_run_folder_clear(const char *output, bool goes_on, bool keep, af_error *err)
+{
+    if (goes_on)
+        return reopen_run(output, err);
+    char **names = NULL;
+    int n = 0;
+    const bool model = has_run(output);
+    af_status st = af_dir_list(&names, &n, output, err);
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        const char *name = names[i];
+        if (!of_earlier(name, model) || (keep && is_checkpoint(name)))
+            continue;
+        char *path = af_path_join(output, name);
+        st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(name));
+        free(path);
+    }
+    af_names_free(names, n);
+    return st;
+}
+
+/* A later checkpoint of ours: another trainer's says nothing to a run that resumes by itself. */
+static bool is_left(const char *output, const char *name, int64_t step)
+{
+    if (!is_checkpoint(name) || strtoll(name + strlen("checkpoint-"), NULL, 10) <= step)
+        return false;
+    char *dir = af_path_join(output, name), *path = dir ? af_path_join(dir, "manifest.json") : NULL;
+    const bool ours = path && af_file_exists(path);
+    free(dir);
+    free(path);
+    return ours;
+}
+
+static af_status set_one_aside(const char *output, const char *name, af_error *err)
+{
+    char *path = af_path_join(output, name);
+    af_buf left = {0};
+    af_buf_printf(&left, "%s" AF_CHECKPOINT_LEFT, path ? path : "");
+    const af_status st = path && !left.bad ? af_path_replace(path, left.data, err)
+                                           : af_fail_nomem(err, "a path", strlen(name));
+    af_buf_clear(&left);
+    free(path);
+    return st;
+}
+
+af_status af_run_folder_set_aside(const af_trainer *t, af_error *err)
+{
+    char **names = NULL;
+    int n = 0, left = 0;
+    const char *output = t->run->output_dir;
+    if (is_automatic(t->run))
+        return AF_OK;
+    af_status st = af_dir_list(&names, &n, output, err);
+    for (int i = 0; i < n && st == AF_OK; i++)
+        if (is_left(output, names[i], t->progress.step)) {
+            st = set_one_aside(output, names[i], err);
+            left++;
+        }
+    if (left && st == AF_OK)
+        af_trainer_log(t,
+                       "note: %d checkpoint%s behind step %" PRId64
+                       " of what the run leaves: set aside as checkpoint-STEP" AF_CHECKPOINT_LEFT,
+                       left, left > 1 ? "s" : "", t->progress.step);
+    af_names_free(names, n);
+    return st;
+}
+
+static af_status earlier_run(const af_run *r, af_error *err)
+{
+    return af_fail(err, AF_EUSAGE,
+                   "'%s' holds an earlier run: give resume_from_checkpoint: auto, "
+                   "overwrite_output_dir: true, or another output_dir",
+                   r->output_dir);
+}
+
+/* A checkpoint the user names. *own: it is one of the output folder's, and the run goes on there.
+ */
+static af_status choose_named(const af_run *r, char **checkpoint, bool *own, af_error *err)
+{
+    char at[300];
+    af_run_place(r, "resume_from_checkpoint", at, sizeof at);
+    if (!af_dir_exists(r->resume))
+        return af_fail(err, AF_EUSAGE, "%s: there is no checkpoint folder '%s'", at, r->resume);
+    char *up = af_path_join(r->resume, "..");
+    *own = up && af_path_same(up, r->output_dir);
+    free(up);
+    if (*own && r->overwrite_output_dir)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: '%s' is in output_dir, which overwrite_output_dir would empty: give "
+                       "one or the other",
+                       at, r->resume);
+    if (!*own && is_used(r->output_dir) && !r->overwrite_output_dir)
+        return earlier_run(r, err);
+    *checkpoint = af_strdup(r->resume);
+    return *checkpoint ? AF_OK : af_fail_nomem(err, "a path", strlen(r->resume));
+}
+
+/* What to do with an output folder that has seen a run: resume, start over, or refuse. */
+af_status af_run_folder_choose(af_trainer *t, char **checkpoint, bool *own, af_error *err)
+{
+    const af_run *r = t->run;
+    *own = is_automatic(r);
+    if (*own) {
+        const af_status st = af_checkpoint_newest(t, r->output_dir, checkpoint, err);
+        if (st == AF_OK && !*checkpoint && is_finished(r->output_dir))
+            return af_fail(err, AF_EUSAGE,
+                           "'%s' holds a finished run and no checkpoint from which it could go on: "
+                           "give overwrite_output_dir: true instead, or another output_dir",
+                           r->output_dir);
+        if (st == AF_OK && !*checkpoint && has_run(r->output_dir))
+            af_trainer_log(t, "no checkpoint of '%s' is whole: starting afresh", r->output_dir);
+        return st;
+    }
+    if (r->resume)
+        return choose_named(r, checkpoint, own, err);
+    return is_used(r->output_dir) && !r->overwrite_output_dir ? earlier_run(r, err) : AF_OK;
+}
+
+af_status af_run_folder_write(const char *dir, const char *name, const char *text, af_error *err)
+{
+    char *path = af_path_join(dir, name);
+    const af_status st = path ? af_file_write(path, text, strlen(text), err)
+                              : af_fail_nomem(err, "a path", strlen(dir));
+    free(path);
+    return st;
+}
+
+af_status af_run_folder_texts(const af_trainer *t, af_error *err)
+{
+    af_error why = {0};
+    const af_status st = af_side_files_put(t->model_path, t->chat_template, t->run->output_dir,
+                                           !t->adapter, &why, err);
+    if (why.code != AF_OK)
+        af_trainer_log(t, "note: no tokenizer beside the adapter: %s", why.msg);
+    return st;
+}
+
+af_status af_run_folder_hold(af_trainer *t, af_error *err)
+{
+    int fd;
+    if (t->output_held || !af_dir_exists(t->run->output_dir))
+        return AF_OK;
+    if (!af_dir_hold(t->run->output_dir, &fd))
+        return af_fail(err, AF_EUSAGE, "another run is writing to '%s'", t->run->output_dir);
+    t->output_held = fd + 1;
+    return AF_OK;
+}
+
+void af_run_folder_let_go(af_trainer *t)
+{
+    if (t->output_held)
+        close(t->output_held - 1);
+    t->output_held = 0;
+}

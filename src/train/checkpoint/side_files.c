@@ -1,0 +1,82 @@
+/* side_files.c - what stands beside the weights of a model folder. */
+#include "train/checkpoint/side_files.h"
+#include "afinar/convert.h"
+#include "base/file.h"
+#include "data/render/renderer.h"
+#include "format/chat/chat_template.h"
+
+static af_status copy_texts(const char *model, const char *dir, bool whole, af_error *err)
+{
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "chat_template.jinja",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "generation_config.json",
+                                        "config.json"};
+    const int count = (int)AF_LEN(names) - (whole ? 0 : 2); /* configs only beside a whole model */
+    for (int i = 0; i < count; i++) {
+        const af_status st = af_file_copy_into(model, dir, names[i], err);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+/* Two that differ become one: chat_template.jinja, as transformers reads them. */
+static af_status settle_own(const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    char *text = NULL, *jinja = af_path_join(dir, "chat_template.jinja");
+    uint64_t len = 0;
+    if (!jinja)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    if (af_file_exists(jinja)) {
+        AF_TRY(af_file_read(&text, &len, jinja, AF_TEMPLATE_SOURCE_MAX, err));
+        AF_TRY(af_template_put(dir, text, len, err));
+    }
+done:
+    free(text);
+    free(jinja);
+    return st;
+}
+
+static af_status put_template(const char *model, const char *given, const char *dir, af_error *err)
+{
+    af_template *t = NULL;
+    bool bare;
+    uint64_t len;
+    if (af_renderer_own_template(given))
+        return settle_own(dir, err);
+    af_status st = af_renderer_template(&t, &bare, model, given, err);
+    if (st != AF_OK)
+        return st;
+    const char *text = af_template_source(t, &len);
+    st = af_template_put(dir, text, len, err);
+    af_template_close(t);
+    return st;
+}
+
+static af_status make_texts(const char *gguf, const char *dir, bool whole, af_error *why,
+                            af_error *err)
+{
+    char *temp = af_path_join(dir, AF_SIDE_FILES_TEMP);
+    if (!temp)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    if (af_export_texts(gguf, temp, why) == AF_OK)
+        (void)!copy_texts(temp, dir, whole, why);
+    const af_status st = af_dir_exists(temp) ? af_path_remove(temp, err) : AF_OK;
+    free(temp);
+    return st;
+}
+
+af_status af_side_files_put(const char *model, const char *given, const char *dir, bool whole,
+                            af_error *why, af_error *err)
+{
+    const af_status st = af_dir_exists(model) ? copy_texts(model, dir, whole, err)
+                                              : make_texts(model, dir, whole, why, err);
+    return st == AF_OK ? put_template(model, given, dir, err) : st;
+}

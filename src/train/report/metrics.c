@@ -1,0 +1,358 @@
+/* metrics.c - rows of metrics.jsonl, the same as TensorBoard scalars, and the trainer_state.json
+ * other tools read. */
+#include "train/report/metrics.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "format/text/tfevents.h"
+
+#include <jansson.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+#include <math.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+static double wall_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Shortest text that reads back to the same double; JSON has no NaN. */
+static void put_number(af_buf *b, const char *key, double v)
+{
+    char text[40] = "null";
+    if (v == floor(v) && fabs(v) < 1e15) /* a count stays one: no exponent */
+        snprintf(text, sizeof text, "%.0f", v);
+    else
+        for (int digits = 6; isfinite(v) && digits <= 17; digits++) {
+            snprintf(text, sizeof text, "%.*g", digits, v);
+            if (strtod(text, NULL) == v)
+                break;
+        }
+    af_buf_printf(b, "%s\"%s\": %s", b->len > 1 ? ", " : "", key, text);
+}
+
+static af_status append_row(af_trainer *t, af_buf *b, af_error *err)
+{
+    af_buf_str(b, "}\n");
+    if (b->bad)
+        return af_fail_nomem(err, "a metrics row", b->len);
+    const af_status st = af_file_append(t->metrics_path, b->data, b->len, false, err);
+    if (st == AF_OK)
+        t->progress.metrics_bytes += b->len;
+    return st;
+}
+
+af_status af_metrics_step(af_trainer *t, const af_train_step *s, const af_step_result *r,
+                          af_error *err)
+{
+    af_buf b = {0};
+    af_buf_char(&b, '{');
+    put_number(&b, "step", (double)s->step);
+    put_number(&b, "epoch", s->epoch);
+    put_number(&b, "loss", s->loss);
+    put_number(&b, "grad_norm", s->grad_norm);
+    put_number(&b, "learning_rate", s->learning_rate);
+    put_number(&b, "tokens", (double)s->tokens);
+    put_number(&b, "supervised_tokens", (double)s->supervised);
+    put_number(&b, "padded_tokens", (double)r->padded);
+    put_number(&b, "tok_s", s->tok_s);
+    put_number(&b, "step_ms", s->step_ms);
+    put_number(&b, "memory_bytes", (double)s->memory);
+    af_status st = append_row(t, &b, err);
+    af_buf_clear(&b);
+    static const char *const tags[] = {"train/loss", "train/grad_norm", "train/learning_rate",
+                                       "train/epoch", "train/tok_s"};
+    const double values[] = {s->loss, s->grad_norm, s->learning_rate, s->epoch, s->tok_s};
+    if (st == AF_OK)
+        st = af_tfevents_scalars(t->events_path, wall_time(), s->step, tags, values,
+                                 (int)AF_LEN(tags), err);
+    return st;
+}
+
+af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double seconds,
+                          af_error *err)
+{
+    af_buf b = {0};
+    const double epoch =
+        (double)(t->progress.micro * t->run->micro_batch_size) / (double)af_stream_items(t->stream);
+    af_buf_char(&b, '{');
+    put_number(&b, "step", (double)t->progress.step);
+    put_number(&b, "epoch", epoch);
+    put_number(&b, "eval_loss", loss);
+    put_number(&b, "eval_accuracy", accuracy);
+    put_number(&b, "eval_runtime", seconds);
+    const double rate = seconds > 0 ? (double)t->eval_items / seconds : 0;
+    put_number(&b, "eval_samples_per_second", rate);
+    put_number(&b, "eval_steps_per_second", rate); /* a record is a step */
+    af_status st = append_row(t, &b, err);
+    af_buf_clear(&b);
+    static const char *const tags[] = {"eval/loss", "eval/accuracy", "eval/runtime"};
+    const double values[] = {loss, accuracy, seconds};
+    if (st == AF_OK)
+        st = af_tfevents_scalars(t->events_path, wall_time(), t->progress.step, tags, values,
+                                 (int)AF_LEN(tags), err);
+    return st;
+}
+
+/* Rows are missing that the checkpoint knows of. They stand beside it where a run goes on in
+ * another folder; else those that are left (`text`, whole ones) must do: no reason not to go on. */
+static af_status fetch_metrics(af_trainer *t, const char *checkpoint, const char *text,
+                               uint64_t size, af_error *err)
+{
+    char *path = af_path_join(checkpoint, "../metrics.jsonl"), *beside = NULL;
+    uint64_t there = 0;
+    af_error ignored;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(checkpoint));
+    if (af_file_exists(path) &&
+        af_file_read(&beside, &there, path, UINT64_MAX / 2, &ignored) == AF_OK &&
+        there >= t->progress.metrics_bytes) {
+        text = beside;
+        size = t->progress.metrics_bytes;
+    } else {
+        af_trainer_log(t, "note: rows of metrics.jsonl before step %" PRId64 " are gone",
+                       t->progress.step + 1);
+        while (size > 0 && text[size - 1] != '\n')
+            size--;
+    }
+    t->progress.metrics_bytes = size;
+    const af_status st = af_file_write(t->metrics_path, size ? text : "", size, err);
+    free(path);
+    free(beside);
+    return st;
+}
+
+/* The bytes of the rows up to a step: what a checkpoint counted, unless the rows are those of
+ * another branch, which was as long but not to the byte. */
+static uint64_t rows_until(const char *text, int64_t step)
+{
+    static const char begin[] = "{\"step\": ";
+    const char *at = text;
+    for (const char *end; (end = strchr(at, '\n')); at = end + 1)
+        if (strncmp(at, begin, sizeof begin - 1) != 0 ||
+            strtoll(at + sizeof begin - 1, NULL, 10) > step)
+            break;
+    return (uint64_t)(at - text);
+}
+
+/* metrics.jsonl holds exactly the rows of the steps that the resumed state has done. */
+static af_status cut_metrics(af_trainer *t, const char *checkpoint, af_error *err)
+{
+    char *text = NULL;
+    uint64_t size = 0;
+    af_status st = AF_OK;
+    const uint64_t want = t->progress.metrics_bytes;
+    if (af_file_exists(t->metrics_path))
+        st = af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, err);
+    if (st == AF_OK && size < want)
+        st = fetch_metrics(t, checkpoint, text, size, err);
+    else if (st == AF_OK && size > want) {
+        const uint64_t rows = rows_until(text, t->progress.step);
+        /* fewer where the step's evaluation was still to come */
+        const bool fewer = want < rows && (want == 0 || text[want - 1] == '\n');
+        t->progress.metrics_bytes = fewer ? want : rows;
+        st = af_file_write(t->metrics_path, text, t->progress.metrics_bytes, err);
+    }
+    free(text);
+    return st;
+}
+
+af_status af_metrics_open(af_trainer *t, const char *checkpoint, af_error *err)
+{
+    char name[160], host[64] = "host";
+    gethostname(host, sizeof host - 1);
+    snprintf(name, sizeof name, "events.out.tfevents.%lld.%s.%ld.0", (long long)time(NULL), host,
+             (long)getpid());
+    t->metrics_path = af_path_join(t->run->output_dir, "metrics.jsonl");
+    t->events_path = af_path_join(t->run->output_dir, name);
+    if (!t->metrics_path || !t->events_path)
+        return af_fail_nomem(err, "a path", strlen(name));
+    af_status st = cut_metrics(t, checkpoint, err);
+    if (st == AF_OK)
+        st = af_tfevents_start(t->events_path, wall_time(), err);
+    if (st == AF_OK && checkpoint)
+        st = af_tfevents_resume(t->events_path, wall_time(), t->progress.step + 1, err);
+    return st;
+}
+
+/* The rows written so far, under the names HF's log_history has. */
+static json_t *log_history(const af_trainer *t)
+{
+    json_t *list = json_array();
+    char *text = NULL;
+    uint64_t size = 0;
+    af_error ignored;
+    if (!t->metrics_path ||
+        af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, &ignored) != AF_OK)
+        return list;
+    for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
+        end = strchr(line, '\n');
+        json_t *row =
+            json_loadb(line, end ? (size_t)(end - line) : strlen(line), JSON_DECODE_ANY, NULL);
+        static const char *const ours[] = {"tokens", "supervised_tokens", "padded_tokens",
+                                           "tok_s",  "step_ms",           "memory_bytes"};
+        for (size_t i = 0; i < AF_LEN(ours); i++)
+            json_object_del(row, ours[i]);
+        if (row)
+            json_array_append_new(list, row);
+    }
+    free(text);
+    return list;
+}
+
+/* Totals under HF's names; the loss is the mean over all steps (a row stands for those since the
+ * last one). */
+static json_t *final_record(const af_trainer *t, const json_t *history, double epoch)
+{
+    const af_progress *p = &t->progress;
+    double sum = 0, before = 0;
+    for (size_t i = 0; i < json_array_size(history); i++) {
+        const json_t *row = json_array_get(history, i), *loss = json_object_get(row, "loss");
+        const double step = json_number_value(json_object_get(row, "step"));
+        if (!json_is_number(loss))
+            continue;
+        sum += json_number_value(loss) * (step - before);
+        before = step;
+    }
+    const double s = p->seconds > 0 ? p->seconds : 1e-9;
+    const double samples = (double)(p->micro * t->run->micro_batch_size);
+    return json_pack("{s:f,s:I,s:f,s:f,s:f,s:f,s:f}", "epoch", epoch, "step", (json_int_t)p->step,
+                     "total_flos", t->plan.flops * (double)p->micro, "train_loss",
+                     before > 0 ? sum / before : 0.0, "train_runtime", p->seconds,
+                     "train_samples_per_second", samples / s, "train_steps_per_second",
+                     (double)p->step / s);
+}
+
+/* The folder of the best evaluation, where there is one: it is there, or being written. */
+static json_t *best_checkpoint(const af_trainer *t, bool final)
+{
+    const af_progress *p = &t->progress;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, t->run->output_dir, p->best_step);
+    const bool there =
+        p->best_step > 0 && (af_dir_exists(path) || (!final && p->best_step == p->step));
+    return there ? json_string(path) : json_null();
+}
+
+af_status af_trainer_state_text(const af_trainer *t, bool final, char **out, af_error *err)
+{
+    const af_progress *p = &t->progress;
+    const af_run *r = t->run;
+    json_t *o = json_object();
+    const double epoch =
+        (double)(p->micro * r->micro_batch_size) / (double)af_stream_items(t->stream);
+    json_object_set_new(o, "best_global_step",
+                        p->best_step ? json_integer(p->best_step) : json_null());
+    json_object_set_new(o, "best_metric",
+                        isnan(p->best_eval) ? json_null() : json_real(p->best_eval));
+    json_object_set_new(o, "best_model_checkpoint", best_checkpoint(t, final));
+    json_object_set_new(o, "epoch", json_real(epoch));
+    json_object_set_new(o, "eval_steps", json_integer(r->eval_steps));
+    json_object_set_new(o, "global_step", json_integer(p->step));
+    json_object_set_new(o, "is_hyper_param_search", json_false());
+    json_object_set_new(o, "is_local_process_zero", json_true());
+    json_object_set_new(o, "is_world_process_zero", json_true());
+    json_t *history = log_history(t);
+    if (final)
+        json_array_append_new(history, final_record(t, history, epoch));
+    json_object_set_new(o, "log_history", history);
+    json_object_set_new(o, "logging_steps", json_integer(r->logging_steps));
+    json_object_set_new(o, "max_steps", json_integer(t->steps));
+    json_object_set_new(o, "num_input_tokens_seen", json_integer(p->tokens));
+    json_object_set_new(o, "num_train_epochs", json_real(r->num_epochs));
+    json_object_set_new(o, "save_steps", json_integer(r->save_steps));
+    json_object_set_new(o, "stateful_callbacks", json_object());
+    json_object_set_new(o, "total_flos", json_real(t->plan.flops * (double)p->micro));
+    json_object_set_new(o, "train_batch_size", json_integer(r->micro_batch_size));
+    json_object_set_new(o, "trial_name", json_null());
+    json_object_set_new(o, "trial_params", json_null());
+    *out = o ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(o);
+    return *out ? AF_OK : af_fail_nomem(err, "trainer_state.json", 4096);
+}
+
+/* The totals once more, in the files HF's scripts leave. */
+static af_status write_results(const af_trainer *t, const char *name, const json_t *o,
+                               af_error *err)
+{
+    char *path = af_path_join(t->run->output_dir, name);
+    char *text = json_dumps(o, JSON_INDENT(4) | JSON_REAL_PRECISION(17));
+    const af_status st = path && text ? af_file_write(path, text, strlen(text), err)
+                                      : af_fail_nomem(err, name, 1024);
+    free(path);
+    free(text);
+    return st;
+}
+
+af_status af_metrics_results(const af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    json_t *history = log_history(t), *eval = NULL;
+    const double epoch =
+        (double)(t->progress.micro * t->run->micro_batch_size) / (double)af_stream_items(t->stream);
+    json_t *train = final_record(t, history, epoch), *all = json_object();
+    json_object_del(train, "step");
+    const bool best = t->run->load_best && t->progress.best_step > 0; /* that is what was written */
+    for (size_t i = 0; i < json_array_size(history); i++) {
+        json_t *row = json_array_get(history, i);
+        if (json_object_get(row, "eval_loss") &&
+            (!best || json_integer_value(json_object_get(row, "step")) == t->progress.best_step))
+            eval = row;
+    }
+    json_object_del(eval, "step");
+    if (!train || !all || (eval && json_object_update(all, eval) != 0) ||
+        json_object_update(all, train) != 0)
+        AF_TRY(af_fail_nomem(err, "the results", 1024));
+    AF_TRY(write_results(t, "train_results.json", train, err));
+    if (eval)
+        AF_TRY(write_results(t, "eval_results.json", eval, err));
+    st = write_results(t, "all_results.json", all, err);
+done:
+    json_decref(train);
+    json_decref(all);
+    json_decref(history);
+    return st;
+}
+
+uint64_t af_resident_bytes(void)
+{
+    unsigned long total = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f)
+        return 0;
+    if (fscanf(f, "%lu %lu", &total, &resident) != 2)
+        resident = 0;
+    fclose(f);
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+uint64_t af_resident_own(void)
+{
+    char line[256];
+    uint64_t kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %" SCNu64 " kB", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+uint64_t af_resident_peak(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
+}
+
+void af_resident_give_back(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}

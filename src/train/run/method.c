@@ -1,0 +1,147 @@
+/* method.c - from run-file keys to the adapter they mean. */
+#include "train/run/method.h"
+#include "model/adapter_config.h"
+
+#define OTHER_SENSES ".*(vision_tower|multi_modal_projector).*"
+
+bool af_method_quantises(const af_run *r)
+{
+    return r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES;
+}
+
+af_status af_method_check_base(const af_run *r, const af_hf_config *c, af_error *err)
+{
+    char at[300];
+    if (r->load_in_4bit != AF_TRI_NO || c->quant.method != AF_QUANT_BNB_4BIT)
+        return AF_OK;
+    return af_fail(err, AF_EUSAGE,
+                   "%s: 'load_in_4bit: false' has no effect: '%s' is stored in 4 bits; leave the "
+                   "key out, or name the plain model as base_model",
+                   af_run_place(r, "load_in_4bit", at, sizeof at), r->base_model);
+}
+
+bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m)
+{
+    return s->arch->moe && (m->group == AF_GROUP_GATE_UP || m->group == AF_GROUP_DOWN);
+}
+
+/* Names of the layers' linears, each once; those that PEFT would not load are left out. */
+static int linear_names(const char **out, const af_model_spec *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->modules && n < AF_METHOD_NAMES_MAX; i++) {
+        const char *dot = strrchr(s->module[i].path, '.');
+        const char *name = dot ? dot + 1 : s->module[i].path;
+        bool known = s->module[i].layer < 0 || af_method_lost_in_peft(s, &s->module[i]);
+        for (int k = 0; k < n; k++)
+            known |= strcmp(out[k], name) == 0;
+        if (!known)
+            out[n++] = name;
+    }
+    return n;
+}
+
+static af_status take_layers(af_method_lists *lists, const af_run *r, const af_model_spec *spec,
+                             af_error *err)
+{
+    char at[300];
+    af_run_place(r, "lora_layers_to_transform", at, sizeof at);
+    if (r->lora_layers.count > AF_METHOD_LAYERS_MAX)
+        return af_fail(err, AF_EUSAGE, "%s: lora_layers_to_transform has %d entries, at most %d",
+                       at, r->lora_layers.count, AF_METHOD_LAYERS_MAX);
+    for (int i = 0; i < r->lora_layers.count; i++) {
+        const af_yaml n = {.kind = AF_YAML_SCALAR, .text = r->lora_layers.item[i]};
+        int64_t *v = &lists->layer[i];
+        if (!af_yaml_i64(&n, v) || *v < 0 || *v >= spec->layers)
+            return af_fail(err, AF_EUSAGE,
+                           "%s: lora_layers_to_transform has '%s'; the model has layers 0 to %d",
+                           at, n.text, spec->layers - 1);
+    }
+    return AF_OK;
+}
+
+static bool is_regex(const af_strings *s)
+{
+    return s->count == 1 && strpbrk(s->item[0], "*()[]|\\^$+?");
+}
+
+/* A misspelt name would keep nothing out. */
+static af_status check_excluded(const af_adapter_config *c, const af_run *r,
+                                const af_model_spec *spec, af_error *err)
+{
+    char at[300];
+    for (int i = 0; i < c->exclude_count; i++) {
+        bool used = false;
+        for (int k = 0; k < spec->modules; k++)
+            used |= af_path_in_list(spec->module[k].path, &c->exclude[i], 1);
+        if (!used)
+            return af_fail(err, AF_EUSAGE,
+                           "%s: lora_exclude_modules has '%.128s', no module of this %s model",
+                           af_run_place(r, "lora_exclude_modules", at, sizeof at), c->exclude[i],
+                           spec->arch->model_type);
+    }
+    return AF_OK;
+}
+
+af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, const af_run *r,
+                            const af_model_spec *spec, af_error *err)
+{
+    const af_strings *target = &r->lora_target_modules;
+    char at[300];
+    af_adapter_config c = {
+        .r = (int)r->lora_r,
+        .alpha = r->lora_alpha,
+        .dropout = r->lora_dropout,
+        .rslora = r->rslora,
+        .dora = r->dora,
+        .modules_to_save = r->lora_modules_to_save.item,
+        .save_count = r->lora_modules_to_save.count,
+        .base_model = r->base_model,
+        .init_weights = r->lora_init,
+    };
+    if (target->count == 0 || r->lora_target_linear ||
+        (target->count == 1 && !strcmp(target->item[0], "all-linear"))) {
+        c.target = lists->name;
+        c.target_count = linear_names(lists->name, spec);
+    } else if (is_regex(target)) {
+        c.target_regex = target->item[0];
+    } else {
+        c.target = target->item;
+        c.target_count = target->count;
+    }
+    if (is_regex(&r->lora_exclude_modules)) {
+        c.exclude_regex = r->lora_exclude_modules.item[0];
+    } else {
+        c.exclude = r->lora_exclude_modules.item;
+        c.exclude_count = r->lora_exclude_modules.count;
+    }
+    if (strcmp(spec->inner, "model.") != 0 && !c.exclude_regex && !c.exclude_count)
+        c.exclude_regex = OTHER_SENSES; /* they have modules of the same names */
+    if (c.target_regex && r->lora_layers.count)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: lora_layers_to_transform goes with a list of modules, not with the "
+                       "regular expression '%.60s'",
+                       af_run_place(r, "lora_layers_to_transform", at, sizeof at), c.target_regex);
+    af_status st = check_excluded(&c, r, spec, err);
+    if (st == AF_OK)
+        st = take_layers(lists, r, spec, err);
+    if (st != AF_OK)
+        return st;
+    c.layers = r->lora_layers.count ? lists->layer : NULL;
+    c.layer_count = r->lora_layers.count;
+    *out = c;
+    return AF_OK;
+}
+
+af_status af_method_unties(bool *out, const af_run *r, af_error *err)
+{
+    *out = false;
+    if (r->method == AF_METHOD_FULL)
+        return AF_OK;
+    if (r->lora_model_dir)
+        return af_adapter_unties(out, r->lora_model_dir, err);
+    *out = af_adapter_config_unties(
+        &(af_adapter_config){.modules_to_save = r->lora_modules_to_save.item,
+                             .save_count = r->lora_modules_to_save.count});
+    return AF_OK;
+}

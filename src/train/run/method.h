@@ -1,0 +1,30 @@
+/* method.h - what a run's method asks of the model: which adapter, which types. */
+#ifndef AF_METHOD_H
+#define AF_METHOD_H
+
+#include "model/adapter.h"
+#include "train/run/run_config.h"
+
+enum { AF_METHOD_LAYERS_MAX = 4096, AF_METHOD_NAMES_MAX = 64 };
+
+/* What an af_adapter_config of a run points to. */
+typedef struct af_method_lists {
+    int64_t layer[AF_METHOD_LAYERS_MAX];
+    const char *name[AF_METHOD_NAMES_MAX];
+} af_method_lists;
+
+/* The adapter a run file describes. Strings are borrowed from the run and the spec, lists from
+ * `lists`. all-linear becomes the list of names it means, as PEFT writes it. */
+AF_CHECKED af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists,
+                                       const af_run *r, const af_model_spec *spec, af_error *err);
+/* In a mixture of experts PEFT (0.21) takes gate_proj, up_proj and down_proj for the experts'
+ * weights, whatever the layer: the adapter of a dense layer would get lost there. */
+bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m);
+/* True when the frozen base is quantised to nf4 by the run itself; blocks of a GGUF file only where
+ * load_in_4bit asks for it. */
+bool af_method_quantises(const af_run *r);
+/* Whether the base as it is stored can be what the run asks for. */
+AF_CHECKED af_status af_method_check_base(const af_run *r, const af_hf_config *c, af_error *err);
+/* Whether the run trains the embedding or the head as a whole, so that tied ones are untied. */
+AF_CHECKED af_status af_method_unties(bool *out, const af_run *r, af_error *err);
+#endif

@@ -1,0 +1,88 @@
+/* run_config.h - everything a run file can say, after defaults, aliases, overrides and checks.
+ *
+ * One table (run_keys.c) has a row for each key: its kind, place, bounds, default, help, other
+ * spellings, and when it has an effect. The table parses the YAML, applies key=value, prints the
+ * help and writes the effective run file. */
+#ifndef AF_RUN_CONFIG_H
+#define AF_RUN_CONFIG_H
+
+#include "data/store/dataset.h"
+
+typedef enum af_tri { AF_TRI_AUTO, AF_TRI_NO, AF_TRI_YES } af_tri;
+
+typedef struct af_strings {
+    const char **item;
+    int count;
+} af_strings;
+
+typedef enum af_method { AF_METHOD_FULL, AF_METHOD_LORA, AF_METHOD_QLORA } af_method;
+typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
+
+typedef struct af_run {
+    const char *path; /* of the run file, for messages */
+    /* model */
+    const char *base_model, *chat_template;
+    /* method */
+    int method; /* af_method */
+    int load_in_4bit;
+    int64_t lora_r;
+    double lora_alpha, lora_dropout; /* alpha 0 = 2 r */
+    af_strings lora_target_modules, lora_modules_to_save, lora_exclude_modules, lora_layers;
+    bool lora_target_linear, rslora, dora;
+    double loraplus_lr_ratio, loraplus_lr_embedding;
+    const char *lora_init, *lora_model_dir;
+    /* data: the lists stay YAML, src/data reads them */
+    const af_yaml *datasets, *test_datasets;
+    double val_set_size;
+    bool train_on_inputs;
+    af_strings roles_to_train;
+    int train_on_eos, excess;
+    int64_t sequence_len;
+    bool packing, packing_sequentially, pad_to_sequence_len, shuffle;
+    int64_t seed;
+    /* loop */
+    int64_t micro_batch_size, accumulation, max_steps;
+    double num_epochs;
+    int optimizer; /* af_optimizer_kind */
+    double learning_rate, weight_decay, beta1, beta2, epsilon, max_grad_norm, momentum;
+    int decay_on;
+    const char *lr_scheduler;
+    double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
+    double neftune_alpha;
+    /* precision and memory */
+    int bf16, checkpointing, offloading; /* af_tri */
+    bool tf32;
+    int attention; /* af_attention_by */
+    const char *device;
+    int64_t threads;
+    /* saving and watching */
+    const char *output_dir, *resume, *run_name;
+    int64_t logging_steps, save_steps, saves_per_epoch, save_total_limit, eval_steps,
+        evals_per_epoch;
+    int64_t early_stopping_patience;
+    bool auto_resume, load_best, overwrite_output_dir, save_only_model;
+    af_strings generate_samples;
+    int64_t generate_samples_steps, generate_samples_tokens;
+    /* which keys the user gave (by row of the table), and where */
+    int given[128];
+    af_arena mem;
+} af_run;
+
+/* Reads a run file ("-" = stdin) and key=value overrides into *out (all zero before). Every fault
+ * is one sentence with file and line and, for an unknown key, the nearest known one. `for_training`
+ * false: keys that a data command does not need (output_dir, ...) may be missing. */
+AF_CHECKED af_status af_run_read(af_run *out, const char *path, const char *const *overrides,
+                                 int count, bool for_training, af_error *err);
+AF_CHECKED af_status af_run_parse(af_run *out, const char *text, uint64_t size, const char *name,
+                                  const char *const *overrides, int count, bool for_training,
+                                  af_error *err);
+void af_run_clear(af_run *r);
+/* The effective run file: every key that counts, with its value, as YAML (malloc'ed). */
+AF_CHECKED af_status af_run_text(const af_run *r, char **out, af_error *err);
+/* The table as help text (malloc'ed). */
+AF_CHECKED af_status af_run_help(char **out, af_error *err);
+/* Where the user wrote this key: "run.yaml:12", "command line", or the file alone. Returns buf. */
+const char *af_run_place(const af_run *r, const char *key, char *buf, size_t size);
+/* True when the user wrote this key. */
+bool af_run_given(const af_run *r, const char *key);
+#endif

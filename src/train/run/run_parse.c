@@ -1,0 +1,418 @@
+/* run_parse.c - from YAML and key=value to an af_run. */
+#include "base/file.h"
+#include "base/log.h"
+#include "train/run/run_keys.h"
+
+#include <strings.h>
+
+typedef struct parser {
+    af_run *run;
+    const char *name; /* of the file, or "command line" */
+    af_error *err;
+} parser;
+
+/* "run.yaml:12" or "command line". */
+static const char *place(const parser *p, int line, char *buf, size_t size)
+{
+    if (line > 0)
+        snprintf(buf, size, "%s:%d", p->name, line);
+    else
+        snprintf(buf, size, "command line");
+    return buf;
+}
+
+static af_status wrong_kind(const parser *p, const af_key *k, const af_yaml *n, int line,
+                            const char *want)
+{
+    char at[300], show[80];
+    return af_fail(p->err, AF_EUSAGE, "%s: %s wants %s, not %s", place(p, line, at, sizeof at),
+                   k->name, want, af_yaml_show(n, show, sizeof show));
+}
+
+static af_status check_bounds(const parser *p, const af_key *k, double v, int line)
+{
+    char at[300];
+    if (v >= k->min && v <= k->max)
+        return AF_OK;
+    return af_fail(p->err, AF_EUSAGE, "%s: %s is %.10g, not between %.10g and %.10g",
+                   place(p, line, at, sizeof at), k->name, v, k->min, k->max);
+}
+
+/* "q_proj,v_proj", as LLaMA-Factory writes lists of names; prompts and patterns have commas of
+ * their own. */
+static bool is_joined(const af_key *k, const af_yaml *n)
+{
+    return n->kind == AF_YAML_SCALAR && strchr(n->text, ',') &&
+           !strpbrk(n->text, "*()[]{}|\\^$+?") && strcmp(k->name, "generate_samples") != 0;
+}
+
+static af_status set_joined(const parser *p, const af_key *k, af_strings *out, const char *text)
+{
+    int count = 1;
+    for (const char *c = text; *c; c++)
+        count += *c == ',';
+    const char **item = af_arena_take(&p->run->mem, (uint64_t)count * sizeof *item);
+    for (int i = 0; i < count && item; i++) {
+        const size_t skip = strspn(text, " "), len = strcspn(text + skip, ", ");
+        item[i] = af_arena_strndup(&p->run->mem, text + skip, len);
+        text += strcspn(text, ",");
+        text += *text == ',';
+        if (!item[i])
+            item = NULL;
+    }
+    if (!item)
+        return af_fail_nomem(p->err, k->name, (uint64_t)count * sizeof *item);
+    *out = (af_strings){item, count};
+    return AF_OK;
+}
+
+static af_status set_list(const parser *p, const af_key *k, af_strings *out, const af_yaml *n,
+                          int line)
+{
+    if (is_joined(k, n))
+        return set_joined(p, k, out, n->text);
+    const int count = n->kind == AF_YAML_LIST ? n->count : 1;
+    const char **item = af_arena_take(&p->run->mem, (uint64_t)AF_MAX(count, 1) * sizeof *item);
+    if (!item)
+        return af_fail_nomem(p->err, k->name, (uint64_t)count * sizeof *item);
+    if (n->kind == AF_YAML_MAP)
+        return wrong_kind(p, k, n, line, "a list of words");
+    for (int i = 0; i < count; i++) {
+        const af_yaml *e = n->kind == AF_YAML_LIST ? n->item[i] : n;
+        if (e->kind != AF_YAML_SCALAR)
+            return wrong_kind(p, k, e, line ? e->line : 0, "a list of words");
+        item[i] = e->text;
+    }
+    *out = (af_strings){item, count};
+    return AF_OK;
+}
+
+static af_status set_enum(const parser *p, const af_key *k, int *out, const af_yaml *n, int line)
+{
+    char list[200] = "", at[300];
+    size_t used = 0;
+    for (const af_key_word *w = k->words; w->word; w++) {
+        if (n->kind == AF_YAML_SCALAR && strcasecmp(w->word, n->text) == 0) {
+            *out = w->value;
+            return AF_OK;
+        }
+        if (used < sizeof list)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+                                     w->word);
+    }
+    if (n->kind != AF_YAML_SCALAR)
+        return wrong_kind(p, k, n, line, "one word");
+    return af_fail(p->err, AF_EUSAGE, "%s: %s is '%s', not one of: %s",
+                   place(p, line, at, sizeof at), k->name, n->text, list);
+}
+
+static af_status set_tri(const parser *p, const af_key *k, int *out, const af_yaml *n, int line)
+{
+    bool b;
+    if (n->kind == AF_YAML_SCALAR && strcasecmp(n->text, "auto") == 0)
+        *out = AF_TRI_AUTO;
+    else if (af_yaml_bool(n, &b))
+        *out = b ? AF_TRI_YES : AF_TRI_NO;
+    else
+        return wrong_kind(p, k, n, line, "true, false or auto");
+    return AF_OK;
+}
+
+static af_status set_number(const parser *p, const af_key *k, void *at, const af_yaml *n, int line)
+{
+    double v;
+    int64_t whole;
+    if (k->kind == AF_KEY_I64) {
+        if (!af_yaml_i64(n, &whole))
+            return wrong_kind(p, k, n, line, "a whole number");
+        *(int64_t *)at = whole;
+        return check_bounds(p, k, (double)whole, line);
+    }
+    if (!af_yaml_f64(n, &v))
+        return wrong_kind(p, k, n, line, "a number");
+    *(double *)at = v;
+    return check_bounds(p, k, v, line);
+}
+
+static af_status set(const parser *p, const af_key *k, const af_yaml *n, int line)
+{
+    void *at = (char *)p->run + k->place;
+    switch (k->kind) {
+    case AF_KEY_STR:
+        if (n->kind != AF_YAML_SCALAR)
+            return wrong_kind(p, k, n, line, "one value");
+        *(const char **)at = n->text;
+        return AF_OK;
+    case AF_KEY_BOOL:
+        return af_yaml_bool(n, at) ? AF_OK : wrong_kind(p, k, n, line, "true or false");
+    case AF_KEY_TRI:
+        return set_tri(p, k, at, n, line);
+    case AF_KEY_I64:
+    case AF_KEY_F64:
+        return set_number(p, k, at, n, line);
+    case AF_KEY_LIST:
+        return set_list(p, k, at, n, line);
+    case AF_KEY_ENUM:
+        return set_enum(p, k, at, n, line);
+    case AF_KEY_TREE:
+        *(const af_yaml **)at = n;
+        return AF_OK;
+    }
+    return AF_OK;
+}
+
+static af_status set_presets(const parser *p)
+{
+    for (int i = 0; i < af_keys_count; i++) {
+        if (!af_keys[i].preset)
+            continue;
+        const af_yaml n = {.kind = AF_YAML_SCALAR, .text = af_keys[i].preset};
+        const af_status st = set(p, &af_keys[i], &n, 0);
+        if (st != AF_OK)
+            return st; /* a wrong row of our own table; a test catches it */
+    }
+    return AF_OK;
+}
+
+static af_status unknown(const parser *p, const char *key, int line, const char *more)
+{
+    char at[300];
+    const char *near = af_key_suggest(key), *word = af_key_foreign(key);
+    place(p, line, at, sizeof at);
+    if (word)
+        return af_fail(p->err, AF_EUSAGE, "%s: '%s' has no effect here: %s%s", at, key, word, more);
+    if (near)
+        return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s'; did you mean '%s'?%s", at, key,
+                       near, more);
+    return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' (afinar train --help lists them)%s", at,
+                   key, more);
+}
+
+/* Spellings whose value means something else than that of our key. */
+static const af_yaml *translate(const char *key, const af_yaml *n, const char **name)
+{
+    static const af_yaml yes = {.kind = AF_YAML_SCALAR, .text = "true"};
+    static const af_yaml no = {.kind = AF_YAML_SCALAR, .text = "false"};
+    static const af_yaml all = {.kind = AF_YAML_SCALAR, .text = "all-linear"};
+    *name = key;
+    if (strcmp(key, "quantization_bit") == 0 && n->kind == AF_YAML_SCALAR &&
+        !strcmp(n->text, "4")) {
+        *name = "load_in_4bit";
+        return &yes;
+    }
+    if (strcmp(key, "lora_target") == 0 && n->kind == AF_YAML_SCALAR && !strcmp(n->text, "all"))
+        return &all;
+    bool b;
+    if (strcmp(key, "disable_gradient_checkpointing") == 0 && af_yaml_bool(n, &b)) {
+        *name = "gradient_checkpointing";
+        return b ? &no : &yes;
+    }
+    if (strcmp(key, "gradient_checkpointing") == 0 && n->kind == AF_YAML_SCALAR &&
+        !strcmp(n->text, "unsloth"))
+        return &yes;
+    if (strcmp(key, "gradient_checkpointing") == 0 && n->kind == AF_YAML_SCALAR &&
+        !strcmp(n->text, "offload")) {
+        *name = "activation_offloading";
+        return &yes;
+    }
+    return n;
+}
+
+static const af_key *find(const char *key, const af_yaml *n)
+{
+    const char *name;
+    translate(key, n, &name);
+    return af_key_find(name);
+}
+
+/* key=null on the command line takes back what the file says. */
+static af_status unset(const parser *p, const af_key *k)
+{
+    p->run->given[k - af_keys] = 0;
+    if (k->preset)
+        return set(p, k, &(af_yaml){.kind = AF_YAML_SCALAR, .text = k->preset}, 0);
+    void *at = (char *)p->run + k->place; /* only what may be absent has no default */
+    if (k->kind == AF_KEY_LIST)
+        *(af_strings *)at = (af_strings){0};
+    else
+        *(const void **)at = NULL;
+    return AF_OK;
+}
+
+static af_status apply(const parser *p, const char *key, const af_yaml *n, int line)
+{
+    const char *name;
+    n = translate(key, n, &name);
+    const af_key *k = af_key_find(name);
+    char at[300];
+    if (!k)
+        return af_key_asks_nothing(key, n) ? AF_OK : unknown(p, key, line, "");
+    const int row = (int)(k - af_keys);
+    const int before = p->run->given[row];
+    if (line > 0 && before > 0)
+        return af_fail(p->err, AF_EUSAGE, "%s: '%s' says the same as %s in line %d",
+                       place(p, line, at, sizeof at), key, k->name, before);
+    if (af_yaml_is_null(n)) /* "key:" with nothing means the default */
+        return line > 0 ? AF_OK : unset(p, k);
+    p->run->given[row] = line > 0 ? line : -1;
+    return set(p, k, n, line);
+}
+
+static bool is_unknown(const af_yaml *root, int i)
+{
+    return !find(root->key[i], root->item[i]) && !af_key_asks_nothing(root->key[i], root->item[i]);
+}
+
+/* The first key that is not ours, with a word about the others: a file of another trainer has many.
+ */
+static af_status check_names(const parser *p, const af_yaml *root)
+{
+    int first = 0, others = 0;
+    while (first < root->count && !is_unknown(root, first))
+        first++;
+    if (first == root->count)
+        return AF_OK;
+    char more[500] = "";
+    size_t used = 0;
+    for (int i = first + 1; i < root->count; i++)
+        if (is_unknown(root, i) && used < sizeof more)
+            used +=
+                (size_t)snprintf(more + used, sizeof more - used, "%s'%.40s' (line %d)",
+                                 others++ ? ", " : "; nor are these keys of a run: ", root->key[i],
+                                 root->key_line[i]);
+    return unknown(p, root->key[first], root->key_line[first], more);
+}
+
+static af_status apply_file(const parser *p, const af_yaml *root)
+{
+    if (root->kind != AF_YAML_MAP)
+        return af_fail(p->err, AF_EUSAGE, "%s:%d: a run file is a map of keys", p->name,
+                       root->line);
+    const af_status names = check_names(p, root);
+    if (names != AF_OK)
+        return names;
+    for (int i = 0; i < root->count; i++) {
+        const af_status st = apply(p, root->key[i], root->item[i], root->key_line[i]);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+static af_status apply_override(const parser *p, const char *text)
+{
+    const char *eq = strchr(text, '=');
+    if (!eq || eq == text)
+        return af_fail(p->err, AF_EUSAGE, "command line: '%s' is not key=value", text);
+    char *key = af_arena_strndup(&p->run->mem, text, (uint64_t)(eq - text));
+    af_yaml *value;
+    if (!key)
+        return af_fail_nomem(p->err, "an override", strlen(text));
+    const char *body = eq + 1;
+    if (!*body)
+        body = "\"\"";
+    af_error why = {0};
+    const af_status st = af_yaml_parse(&value, &p->run->mem, body, strlen(body), key, &why);
+    const char *word = strstr(why.msg, ": "); /* behind the line, which is of no interest */
+    if (st != AF_OK)
+        return af_fail(p->err, st, "command line: %s%s", key, word ? word : "");
+    af_yaml_forget_lines(value);
+    return apply(p, key, value, 0);
+}
+
+bool af_run_given(const af_run *r, const char *key)
+{
+    const af_key *k = af_key_find(key);
+    return k && r->given[k - af_keys] != 0;
+}
+
+const char *af_run_place(const af_run *r, const char *key, char *buf, size_t size)
+{
+    const af_key *k = af_key_find(key);
+    const int line = k ? r->given[k - af_keys] : 0;
+    if (line > 0)
+        snprintf(buf, size, "%s:%d", r->path, line);
+    else
+        snprintf(buf, size, "%s", line < 0 ? "command line" : r->path);
+    return buf;
+}
+
+/* The command line may take the effect from a key of the file (optimizer=lion that of
+ * adam_epsilon): then the file is not wrong, and an effective run file has every such key. */
+static af_status drop_overridden(const parser *p, const bool *had_effect)
+{
+    const af_run *r = p->run;
+    af_status st = AF_OK;
+    char names[500] = "";
+    size_t used = 0;
+    for (int i = 0; st == AF_OK && i < af_keys_count; i++) {
+        const af_key *k = &af_keys[i];
+        if (r->given[i] <= 0 || !had_effect[i] || af_key_has_effect(r, k->need))
+            continue;
+        if (used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s (line %d)",
+                                     used ? ", " : "", k->name, r->given[i]);
+        st = unset(p, k);
+    }
+    if (used)
+        af_say(AF_LOG_WARN, "%s: without effect beside what the command line says: %s", p->name,
+               names);
+    return st;
+}
+
+static af_status run_all(const parser *p, const af_yaml *root, const char *const *overrides,
+                         int count, bool for_training)
+{
+    bool had_effect[AF_LEN(p->run->given)] = {0};
+    af_status st = set_presets(p);
+    if (st == AF_OK)
+        st = apply_file(p, root);
+    for (int i = 0; i < af_keys_count; i++)
+        had_effect[i] = st == AF_OK && af_key_has_effect(p->run, af_keys[i].need);
+    for (int i = 0; st == AF_OK && i < count; i++)
+        st = apply_override(p, overrides[i]);
+    if (st == AF_OK)
+        st = drop_overridden(p, had_effect);
+    return st == AF_OK ? af_run_check(p->run, for_training, p->err) : st;
+}
+
+af_status af_run_parse(af_run *out, const char *text, uint64_t size, const char *name,
+                       const char *const *overrides, int count, bool for_training, af_error *err)
+{
+    af_status st = AF_OK;
+    af_yaml *root;
+    parser p = {.run = out, .err = err};
+    p.name = out->path = af_arena_strdup(&out->mem, name);
+    if (!p.name)
+        return af_fail_nomem(err, name, strlen(name));
+    AF_TRY(af_yaml_parse(&root, &out->mem, text, size, p.name, err));
+    AF_TRY(run_all(&p, root, overrides, count, for_training));
+done:
+    if (st != AF_OK)
+        af_run_clear(out);
+    return st;
+}
+
+af_status af_run_read(af_run *out, const char *path, const char *const *overrides, int count,
+                      bool for_training, af_error *err)
+{
+    const bool piped = strcmp(path, "-") == 0;
+    char *text = NULL;
+    uint64_t size = 0;
+    if (af_dir_exists(path))
+        return af_fail(err, AF_EUSAGE,
+                       "'%s' is a folder, not a run file (afinar init MODEL DATASET writes one)",
+                       path);
+    af_status st = af_file_read(&text, &size, piped ? "/dev/stdin" : path, AF_YAML_BYTES_MAX, err);
+    if (st == AF_OK)
+        st = af_run_parse(out, text, size, piped ? "stdin" : path, overrides, count, for_training,
+                          err);
+    free(text);
+    return st;
+}
+
+void af_run_clear(af_run *r)
+{
+    af_arena_clear(&r->mem);
+    *r = (af_run){0};
+}
