@@ -9,23 +9,28 @@
 #include <signal.h>
 #include <unistd.h>
 
-static volatile int stop_asked;
-static volatile sig_atomic_t silent;
+static volatile sig_atomic_t stop_requested, silent;
 
 /* The first Ctrl-C asks for a checkpoint and a clean end; the second ends at once. */
 static void on_interrupt(int sig)
 {
     static const char word[] = "\nstopping with a checkpoint (once more: at once)\n";
-    if (stop_asked) {
+    if (stop_requested) {
         signal(sig, SIG_DFL);
         raise(sig); /* comes when this has returned */
         return;
     }
-    stop_asked = 1;
+    stop_requested = 1;
     const int was = errno; /* of whatever was interrupted */
     if (!silent)
         (void)!write(STDERR_FILENO, word, sizeof word - 1);
     errno = was;
+}
+
+static bool wants_stop(void *user)
+{
+    (void)user;
+    return stop_requested != 0;
 }
 
 static void listen_for_interrupts(void)
@@ -100,7 +105,7 @@ int cmd_train(int argc, char **argv)
     af_progress_init(&line, common.quiet);
     line.verbose = common.verbose;
     af_log_set(af_progress_log, &line);
-    const af_train_hooks hooks = {&line, af_progress_step, af_progress_say, &stop_asked};
+    const af_train_hooks hooks = {&line, af_progress_step, af_progress_say, wants_stop};
     af_train_result result;
     af_error err = {0};
     silent = common.quiet;

@@ -12,7 +12,7 @@ extern "C" {
 
 /* One logged step. */
 typedef struct af_train_step {
-    int64_t step, steps; /* done, of */
+    int64_t step, steps; /* completed; total */
     double epoch, loss, grad_norm, learning_rate;
     double tok_s, step_ms, eta_s;
     int64_t tokens, supervised; /* of this step: real tokens, tokens with loss */
@@ -20,11 +20,12 @@ typedef struct af_train_step {
     double eval_loss;           /* NaN unless this is an evaluation row */
 } af_train_step;
 
+/* Every function may be NULL. They are called on the thread that trains. */
 typedef struct af_train_hooks {
     void *user;
     void (*step)(void *user, const af_train_step *s);
-    void (*say)(void *user, const char *line); /* what was chosen, loaded, skipped, written */
-    const volatile int *stop; /* non-zero: write a checkpoint and end cleanly; may be NULL */
+    void (*log)(void *user, const char *line); /* what was chosen, loaded, skipped, written */
+    bool (*stop)(void *user); /* true: write a checkpoint and end cleanly; asked often */
 } af_train_hooks;
 
 typedef struct af_train_result {
