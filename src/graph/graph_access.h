@@ -24,7 +24,8 @@ typedef enum af_role {
 af_role af_tensor_role(const af_tensor *t);
 const int64_t *af_tensor_dims(const af_tensor *t); /* af_tensor_ndim of them */
 int64_t af_tensor_last_dim(const af_tensor *t);
-/* Elements in use by the next run: all of them, or those of the live rows (af_set_live_rows). */
+/* Elements in use by the next run: all of them, or those of the live rows (af_graph_set_live_rows).
+ */
 int64_t af_tensor_live_count(const af_tensor *t);
 /* True after prepare for a tensor with memory of its own: no view, and something uses it. */
 bool af_tensor_is_stored(const af_tensor *t);
@@ -92,7 +93,7 @@ uint64_t af_graph_shared_bytes(const af_graph *g);
 /* A node that has run, as af_graph_run_until shows it. */
 typedef struct af_ran_node {
     const char *op; /* its name */
-    int block;      /* af_block, -1 = none */
+    int block;      /* af_graph_block, -1 = none */
     const af_tensor *const *in;
     int n_in;
     const af_tensor *out[4]; /* activations whose values are still there */
