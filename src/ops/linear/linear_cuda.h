@@ -11,6 +11,7 @@
 #define AF_LINEAR_CUDA_H
 
 #include "backend/cuda/cuda.h"
+#include "ops/linear/linear_in.h"
 
 enum { AF_FOLD_RANK = 64 }; /* spare columns; adapters of a higher rank stay beside the product */
 
