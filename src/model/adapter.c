@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "format/weights/weights.h"
-#include "graph/node.h"
 #include "model/adapter_config.h"
 #include "model/loader.h"
 
