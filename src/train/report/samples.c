@@ -31,12 +31,12 @@ static bool keep_going(void *user, int sequence, int32_t id, const char *text, u
     return !af_run_stop_requested(user);
 }
 
-static af_status generate(const af_samples *s, af_source *source, af_adapter *adapter, bool live,
+static af_status generate(const af_samples *s, af_loader *loader, af_adapter *adapter, bool live,
                           af_generated *out, af_error *err)
 {
     const af_prompts *p = s->step->prompts;
     af_model m =
-        af_prompts_model(p, s->step->model, source, adapter, live ? &s->step->leaves : NULL);
+        af_prompts_model(p, s->step->model, loader, adapter, live ? &s->step->leaves : NULL);
     af_generate_opts o = af_prompts_opts(p);
     o.hook = keep_going;
     o.user = (void *)s->hooks;
@@ -53,7 +53,7 @@ static af_status ask_adapter(const af_samples *s, const char *dir, af_generated 
     af_status st = dir ? af_adapter_read(&own, m->spec, dir, err)
                        : af_adapter_download(m->adapter, &s->step->leaves, err);
     if (st == AF_OK)
-        st = generate(s, m->source, own ? own : m->adapter, false, out, err);
+        st = generate(s, m->loader, own ? own : m->adapter, false, out, err);
     af_adapter_free(own);
     return st;
 }
@@ -61,17 +61,17 @@ static af_status ask_adapter(const af_samples *s, const char *dir, af_generated 
 static af_status ask_whole(const af_samples *s, const char *dir, af_generated *out, af_error *err)
 {
     af_status st = AF_OK;
-    af_source *source = NULL;
+    af_loader *loader = NULL;
     char *tmp = dir ? NULL : af_path_join(s->step->run->output_dir, "samples.tmp");
     if (!dir && !tmp)
         return af_fail_nomem(err, "a path", 16);
     if (tmp)
         AF_TRY(write_whole(s->step, tmp, err));
-    const af_source_opts o = {.compute = s->step->model->compute};
-    AF_TRY(af_source_open(&source, tmp ? tmp : dir, &o, err));
-    st = generate(s, source, NULL, false, out, err);
+    const af_loader_opts o = {.compute = s->step->model->compute};
+    AF_TRY(af_loader_open(&loader, tmp ? tmp : dir, &o, err));
+    st = generate(s, loader, NULL, false, out, err);
 done:
-    af_source_close(source);
+    af_loader_close(loader);
     if (tmp)
         (void)!af_path_remove(tmp, NULL);
     free(tmp);
@@ -180,7 +180,7 @@ static af_status answer_all(const af_samples *s, const char *dir, af_generated *
 {
     const af_run_model *m = s->step->model;
     if (!dir && af_run_model_on_cpu(m))
-        return generate(s, m->source, m->adapter, true, out, err);
+        return generate(s, m->loader, m->adapter, true, out, err);
     return m->adapter ? ask_adapter(s, dir, out, err) : ask_whole(s, dir, out, err);
 }
 

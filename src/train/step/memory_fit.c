@@ -72,7 +72,7 @@ int af_memory_modes(const af_step_graph *s, af_memory_mode out[AF_MEMORY_MODES_M
 {
     const bool cpu = af_run_model_on_cpu(s->model);
     const bool packs =
-        s->model->source ? af_source_packs(s->model->source) : af_method_quantises(s->run);
+        s->model->loader ? af_loader_packs(s->model->loader) : af_method_quantises(s->run);
     const int last = cpu ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_OFFLOAD;
     int n = 0;
     for (int m = AF_RECOMPUTE_NONE; m <= (packs && !cpu ? AF_RECOMPUTE_CHEAP : last); m++)
@@ -116,13 +116,13 @@ static bool allows(const af_step_graph *s, af_memory_mode m)
 af_status af_memory_plan(af_step_graph *s, af_memory_mode m, af_error *err)
 {
     af_status st = AF_OK;
-    if (s->model->source)
-        af_source_set_mode(s->model->source, m.packed ? AF_QUANT_SCRATCH : AF_QUANT_SHADOW);
+    if (s->model->loader)
+        af_loader_set_mode(s->model->loader, m.packed ? AF_QUANT_SCRATCH : AF_QUANT_SHADOW);
     else
         AF_TRY(guess_types(s->model, m.packed, err));
     AF_TRY(af_step_graph_record(s, m, err));
-    AF_TRY(s->model->source
-               ? af_source_bind(s->model->source, &s->leaves, af_run_model_on_cpu(s->model), err)
+    AF_TRY(s->model->loader
+               ? af_loader_bind(s->model->loader, &s->leaves, af_run_model_on_cpu(s->model), err)
                : guess_scales(s, err));
     AF_TRY(bind_frozen(s, err));
     if (s->prompts)

@@ -97,12 +97,12 @@ done:
     return st;
 }
 
-af_model af_prompts_model(const af_prompts *p, const af_run_model *m, af_source *source,
+af_model af_prompts_model(const af_prompts *p, const af_run_model *m, af_loader *loader,
                           af_adapter *adapter, const af_model_leaves *live)
 {
     return (af_model){.path = m->path,
                       .device = m->device,
-                      .source = source,
+                      .loader = loader,
                       .adapter = adapter,
                       .compute = m->compute,
                       .live = live,
@@ -124,9 +124,9 @@ af_status af_prompts_plan(const af_prompts *p, const af_run_model *m, const af_m
 {
     const bool live = af_run_model_on_cpu(m);
     *bytes = 0;
-    if (!p || (!live && !m->source))
+    if (!p || (!live && !m->loader))
         return AF_OK;
-    const af_model model = af_prompts_model(p, m, m->source, m->adapter, live ? leaves : NULL);
+    const af_model model = af_prompts_model(p, m, m->loader, m->adapter, live ? leaves : NULL);
     const af_generate_opts o = af_prompts_opts(p);
     const af_status st = af_model_generate_plan(&model, &o, bytes, err);
     if (st == AF_OK || live)

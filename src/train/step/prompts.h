@@ -25,9 +25,9 @@ AF_CHECKED af_status af_prompts_new(af_prompts **out, const af_run_config *run, 
 AF_CHECKED af_status af_prompts_outline(af_prompts **out, const af_run_config *run, af_error *err);
 void af_prompts_free(af_prompts *p); /* NULL is allowed */
 
-/* A model that answers from `source` and `adapter`, or, with `live`, from the weights as they are
+/* A model that answers from `loader` and `adapter`, or, with `live`, from the weights as they are
  * being trained. Everything is borrowed but its engine. */
-af_model af_prompts_model(const af_prompts *p, const af_run_model *m, af_source *source,
+af_model af_prompts_model(const af_prompts *p, const af_run_model *m, af_loader *loader,
                           af_adapter *adapter, const af_model_leaves *live);
 af_generate_opts af_prompts_opts(const af_prompts *p);
 /* Bytes the second graph needs in addition to the recorded one; 0 without prompts. */

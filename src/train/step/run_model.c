@@ -12,7 +12,7 @@ static af_status new_adapter(af_run_model *m, af_error *err)
     af_status st = af_method_adapter(&c, &lists, m->run, m->spec, err);
     if (st != AF_OK)
         return st;
-    st = af_adapter_new(&m->adapter, &c, m->spec, m->source, (uint64_t)m->run->seed, err);
+    st = af_adapter_new(&m->adapter, &c, m->spec, m->loader, (uint64_t)m->run->seed, err);
     if (st == AF_EUSAGE || st == AF_EUNSUPPORTED) {
         char at[300];
         const bool saved = strstr(err->msg, "modules_to_save") != NULL;
@@ -160,7 +160,7 @@ static af_status check_device_keys(const af_run_model *m, af_error *err)
 /* Full fine-tuning ends with a folder of plain weights and the config it began with. */
 static af_status check_full(const af_run_model *m, af_error *err)
 {
-    const af_hf_config *c = af_source_config(m->source);
+    const af_hf_config *c = af_loader_config(m->loader);
     if (m->run->method == AF_METHOD_FULL && c->nested)
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s: '%s' is more than a text model, and full fine-tuning would write only "
@@ -206,13 +206,13 @@ static void choose_compute(af_run_model *m)
     m->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
 }
 
-static af_status open_source(af_run_model *m, bool outline, af_error *err)
+static af_status open_loader(af_run_model *m, bool outline, af_error *err)
 {
     af_status st = AF_OK;
     const af_run_config *r = m->run;
     bool untie;
     AF_TRY(af_method_unties(&untie, r, err));
-    const af_source_opts o = {
+    const af_loader_opts o = {
         .compute = m->compute,
         .untie = untie,
         .load_in_4bit = af_method_quantises(r),
@@ -220,9 +220,9 @@ static af_status open_source(af_run_model *m, bool outline, af_error *err)
         .quant_mode = AF_QUANT_SHADOW,
         .outline = outline,
     };
-    AF_TRY(af_source_open(&m->source, m->path, &o, err));
-    m->spec = af_source_spec(m->source);
-    st = af_method_check_base(r, af_source_config(m->source), err);
+    AF_TRY(af_loader_open(&m->loader, m->path, &o, err));
+    m->spec = af_loader_spec(m->loader);
+    st = af_method_check_base(r, af_loader_config(m->loader), err);
 done:
     return st;
 }
@@ -235,7 +235,7 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_error 
     AF_TRY(open_device(m, err));
     AF_TRY(check_device_keys(m, err));
     choose_compute(m);
-    AF_TRY(open_source(m, false, err));
+    AF_TRY(open_loader(m, false, err));
     st = check_full(m, err);
 done:
     return st;
@@ -282,7 +282,7 @@ af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, a
     AF_TRY(resolve(m, run, err));
     AF_TRY(af_device_open(&m->device, run->device, (int)run->threads, err));
     choose_compute(m);
-    AF_TRY(has_weights(m->path) ? open_source(m, true, err) : read_config(m, err));
+    AF_TRY(has_weights(m->path) ? open_loader(m, true, err) : read_config(m, err));
     m->dropout = run->lora_dropout;
     const uint64_t before = af_resident_own();
     if (run->method != AF_METHOD_FULL && run->lora_model_dir) {
@@ -299,7 +299,7 @@ done:
 void af_run_model_close(af_run_model *m)
 {
     af_adapter_free(m->adapter);
-    af_source_close(m->source);
+    af_loader_close(m->loader);
     if (m->has_own_spec)
         af_model_spec_clear(&m->own_spec);
     af_hf_config_clear(&m->config);

@@ -2,7 +2,7 @@
 #ifndef AF_RUN_MODEL_H
 #define AF_RUN_MODEL_H
 
-#include "model/load.h"
+#include "model/loader.h"
 #include "train/run/run_config.h"
 
 enum { AF_FROZEN_ALIGN = 64 };
@@ -12,12 +12,12 @@ typedef struct af_run_model {
     char *path;               /* resolved */
     af_device *device;
     af_dtype compute;
-    af_source *source;         /* NULL when the config alone is known */
-    const af_model_spec *spec; /* the source's, or own_spec */
+    af_loader *loader;         /* NULL when the config alone is known */
+    const af_model_spec *spec; /* the loader's, or own_spec */
     af_adapter *adapter;       /* NULL in full fine-tuning */
     double dropout;            /* on the adapter's input: the run's, or the stored adapter's */
     uint64_t adapter_bytes;    /* resident memory of the adapter's host copy */
-    /* without a source */
+    /* without a loader */
     af_hf_config config;
     af_model_spec own_spec;
     bool has_own_spec;

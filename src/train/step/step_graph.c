@@ -106,7 +106,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
         .train_base = s->run->method == AF_METHOD_FULL,
         .train_adapter = s->model->adapter != NULL,
         .adapter = s->model->adapter,
-        .dtype = s->model->source ? af_source_dtypes(s->model->source) : s->model->dtype,
+        .dtype = s->model->loader ? af_loader_dtypes(s->model->loader) : s->model->dtype,
     };
     AF_TRY(af_model_leaves_init(&s->leaves, s->graph, s->model->spec, &o, err));
     const af_forward_opts f = {.dropout = s->model->dropout, .neftune = s->run->neftune_alpha};
@@ -152,7 +152,7 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     af_status st = AF_OK;
     af_run_model *m = s->model;
     AF_TRY(af_graph_prepare(s->graph, m->device, err));
-    AF_TRY(af_source_write(m->source, &s->leaves, err));
+    AF_TRY(af_loader_write(m->loader, &s->leaves, err));
     af_resident_trim();
     if (m->adapter)
         AF_TRY(af_adapter_upload(m->adapter, &s->leaves, err));

@@ -45,7 +45,7 @@ typedef struct af_step_graph {
 
 /* An empty one for this run and model. Counts the code of the program: call it first. */
 void af_step_graph_init(af_step_graph *s, const af_run_config *run, af_run_model *model);
-/* Records the step. Weight types come from the model's source, or are guessed from its config. */
+/* Records the step. Weight types come from the model's loader, or are guessed from its config. */
 AF_CHECKED af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *err);
 /* After a choice (memory_fit.h): takes the memory and fills in weights, adapter and ropes. */
 AF_CHECKED af_status af_step_graph_load(af_step_graph *s, af_error *err);
