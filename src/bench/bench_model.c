@@ -3,6 +3,7 @@
 #include "backend/cpu/cpu.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "graph/graph_access.h"
 #include "train/run/method.h"
 
 enum { NOISE = 1 << 16 };
@@ -92,51 +93,52 @@ static af_status make_run(af_bench_model *b, af_error *err)
                                err);
 }
 
-/* Fills a tensor piece by piece: floats of size `scale`, bytes at random. On the CPU where it lies:
- * a copy of the largest tensor would be the peak of the whole run. */
-static af_status fill(af_bench_model *b, const float *noise, af_tensor *t, float scale,
-                      float offset, af_error *err)
+/* Fills a tensor piece by piece: floats of size `scale`, bytes at random. On the CPU in place: a
+ * copy of the largest tensor would be the peak of the whole run. */
+static af_status fill(af_bench_model *b, const float *noise, af_tensor *t, const af_random_fill *n,
+                      af_error *err)
 {
     const uint64_t bytes = af_tensor_bytes(t);
+    const af_dtype type = af_tensor_dtype(t);
     const uint64_t unit =
-        af_dtype_is_float(t->dtype) ? (uint64_t)NOISE * af_dtype_get(t->dtype)->bytes : NOISE;
-    const bool in_place = b->model.device->ops->host;
-    const int values = (int)AF_MIN((int64_t)NOISE, af_count(t));
-    uint8_t *data = in_place ? t->data : af_calloc(1, bytes + unit);
+        af_dtype_is_float(type) ? (uint64_t)NOISE * af_dtype_get(type)->bytes : NOISE;
+    uint8_t *const view = af_tensor_host_view(t);
+    const int values = (int)AF_MIN((int64_t)NOISE, af_tensor_count(t));
+    uint8_t *data = view ? view : af_calloc(1, bytes + unit);
     if (!data)
         return af_fail_nomem(err, "random weights", bytes);
-    if (af_dtype_is_float(t->dtype)) {
+    if (af_dtype_is_float(type)) {
         float part[NOISE];
         for (int i = 0; i < values; i++)
-            part[i] = noise[(i + t->id * 7919) % NOISE] * scale + offset;
-        af_convert(data, t->dtype, part, AF_DTYPE_F32, (uint64_t)values);
+            part[i] = noise[((uint64_t)i + n->stream * 7919) % NOISE] * n->scale + n->offset;
+        af_convert(data, type, part, AF_DTYPE_F32, (uint64_t)values);
     } else {
         for (uint64_t i = 0; i < AF_MIN(unit, bytes); i++)
-            data[i] = (uint8_t)af_rng_u32(3, (uint64_t)t->id, i);
+            data[i] = (uint8_t)af_rng_u32(3, n->stream, i);
     }
     for (uint64_t at = unit; at < bytes; at += unit)
         memcpy(data + at, data, AF_MIN(unit, bytes - at));
-    if (t->mapped) /* as a checkpoint's pages, which are not there before they are read */
+    if (af_weight_is_bound(t)) /* as a checkpoint's pages, which are absent until they are read */
         af_map_forget_at(data, bytes);
-    if (in_place)
+    if (view)
         return AF_OK;
     const af_status st = af_tensor_write(b->step.graph, t, data, bytes, err);
     free(data);
     return st;
 }
 
-/* Into one tensor; what is quantised is quantised by the device too. */
+/* Fills one tensor; the device quantises 4-bit weights itself where it can. */
 static af_status put(af_bench_model *b, const float *noise, af_tensor *t, const af_random_fill *n,
                      af_error *err)
 {
-    const af_backend_ops *ops = b->model.device->ops;
+    const af_quant *q = af_weight_quant(t);
     af_status st = AF_OK;
-    if (ops->write_noise)
-        return ops->write_noise(b->model.device, b->step.graph, t, n, err);
-    AF_TRY(fill(b, noise, t, n->scale, n->offset, err));
-    if (t->quant) {
-        AF_TRY(fill(b, noise, t->quant->absmax, 0, 0, err));
-        AF_TRY(fill(b, noise, t->quant->nested, 0, 0.04f, err));
+    if (af_graph_can_write_noise(b->step.graph))
+        return af_weight_write_noise(b->step.graph, t, n, err);
+    AF_TRY(fill(b, noise, t, n, err));
+    if (q) {
+        AF_TRY(fill(b, noise, q->absmax, &(af_random_fill){.stream = n->stream + 1}, err));
+        AF_TRY(fill(b, noise, q->nested, &(af_random_fill){.offset = 0.04f}, err));
     }
 done:
     return st;
@@ -237,8 +239,8 @@ static void use_file(af_bench_model *b)
     const af_model_spec *s = &b->model.own_spec;
     af_error why = {0};
     uint64_t bytes = 0;
-    if (b->run.method != AF_METHOD_LORA || !b->model.device->ops->host || b->model.frozen.data ||
-        !af_cpu_packs_pay(b->model.compute))
+    if (b->run.method != AF_METHOD_LORA || !af_run_model_on_cpu(&b->model) ||
+        b->model.frozen.data || !af_cpu_packs_pay(b->model.compute))
         return;
     for (int i = 0; i < s->tensors; i++)
         if (s->tensor[i].ndim == 2)

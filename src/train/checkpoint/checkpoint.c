@@ -5,7 +5,7 @@
 #include "train/checkpoint/checkpoint.h"
 #include "base/file.h"
 #include "format/weights/safetensors.h"
-#include "graph/backend.h"
+#include "graph/graph_access.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/side_files.h"
 
@@ -74,11 +74,13 @@ static af_status add_copy(tensor_copies *c, const af_step_graph *g, const af_ten
     if (st != AF_OK)
         return st;
     tensor_copy *e = &c->item[c->count];
-    *e = (tensor_copy){.dtype = x->dtype, .ndim = x->ndim, .bytes = af_tensor_bytes(x)};
+    *e = (tensor_copy){.dtype = af_tensor_dtype(x),
+                       .ndim = af_tensor_ndim(x),
+                       .bytes = af_tensor_bytes(x),
+                       .data = af_tensor_host_view(x)};
     snprintf(e->name, sizeof e->name, "%s", name);
-    memcpy(e->dim, x->dim, sizeof e->dim);
-    if (g->model->device->ops->host) {
-        e->data = x->data;
+    memcpy(e->dim, af_tensor_dims(x), (size_t)e->ndim * sizeof *e->dim);
+    if (e->data) {
         e->borrowed = true;
         c->count++;
         return AF_OK;
@@ -93,12 +95,11 @@ static af_status add_copy(tensor_copies *c, const af_step_graph *g, const af_ten
 /* Optimizer moments and every other state, in the order they were recorded. */
 static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *err)
 {
-    for (int i = 0; i < g->graph->n_tensors; i++) {
-        const af_tensor *x = g->graph->tensors[i];
+    for (af_tensor *x = NULL; (x = af_graph_next(g->graph, AF_ROLE_STATE, x));) {
         char name[160];
-        if (x->role != AF_ROLE_STATE || x->base || !x->data)
+        if (!af_tensor_is_stored(x))
             continue;
-        snprintf(name, sizeof name, "%d.%s", c->count, x->name);
+        snprintf(name, sizeof name, "%d.%s", c->count, af_tensor_name(x));
         const af_status st = add_copy(c, g, x, name, err);
         if (st != AF_OK)
             return st;
@@ -133,7 +134,7 @@ static af_status copy_weights(tensor_copies *c, const af_step_graph *g, af_error
     const af_model_spec *spec = g->model->spec;
     for (int i = 0; i < spec->tensors; i++) {
         const af_tensor *x = g->leaves.tensor[i];
-        if (x->role != AF_ROLE_PARAM)
+        if (af_tensor_role(x) != AF_ROLE_PARAM)
             continue;
         af_status st = add_copy(c, g, x, spec->tensor[i].name, err);
         if (st == AF_OK)
@@ -403,11 +404,12 @@ static af_status put_stored(const af_step_graph *g, const af_safetensors *f, af_
     const uint64_t step = UINT64_C(16) << 20;
     const uint8_t *p = e->data;
     const bool mapped = p >= m->data && p < m->data + m->size;
-    if (!g->model->device->ops->host)
+    uint8_t *to = af_tensor_host_view(x);
+    if (!to)
         return af_tensor_write(g->graph, x, e->data, e->bytes, err);
     for (uint64_t at = 0; at < e->bytes; at += step) {
         const uint64_t n = AF_MIN(step, e->bytes - at);
-        memcpy((uint8_t *)x->data + at, p + at, n);
+        memcpy(to + at, p + at, n);
         if (mapped)
             af_map_forget(m, (uint64_t)(p - m->data) + at, n);
     }
@@ -422,14 +424,14 @@ static af_status load_state(const af_step_graph *g, const char *dir, af_error *e
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_safetensors_open(&f, path, err));
-    for (int i = 0, k = 0; i < g->graph->n_tensors; i++) {
-        af_tensor *x = g->graph->tensors[i];
+    int k = 0;
+    for (af_tensor *x = NULL; (x = af_graph_next(g->graph, AF_ROLE_STATE, x));) {
         char name[160];
-        if (x->role != AF_ROLE_STATE || x->base || !x->data)
+        if (!af_tensor_is_stored(x))
             continue;
-        snprintf(name, sizeof name, "%d.%s", k++, x->name);
+        snprintf(name, sizeof name, "%d.%s", k++, af_tensor_name(x));
         const af_stored *e = af_safetensors_find(f, name);
-        if (!e || e->dtype != x->dtype || e->bytes != af_tensor_bytes(x))
+        if (!e || e->dtype != af_tensor_dtype(x) || e->bytes != af_tensor_bytes(x))
             AF_TRY(af_fail(
                 err, AF_EFORMAT,
                 "'%s' does not match this run: optimizer state '%s' is missing or has another size",
@@ -460,7 +462,7 @@ static af_status load_weight(const af_step_graph *g, const af_safetensors *f, in
         af_disk_piece(spec, tensor, p, name, sizeof name, dim, &ndim, &from);
         const af_stored *e = af_safetensors_find(f, name);
         const uint64_t bytes = (uint64_t)(dim[0] * (ndim > 1 ? dim[1] : 1)) * sizeof(float);
-        if (!e || e->dtype != x->dtype || e->bytes != bytes)
+        if (!e || e->dtype != af_tensor_dtype(x) || e->bytes != bytes)
             AF_TRY(
                 af_fail(err, AF_EFORMAT,
                         "'%s' does not match this run: tensor '%s' is missing or has another size",
@@ -486,7 +488,7 @@ static af_status load_weights(const af_step_graph *g, const char *dir, af_error 
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_safetensors_open(&f, path, err));
     for (int i = 0; i < g->model->spec->tensors; i++)
-        if (g->leaves.tensor[i]->role == AF_ROLE_PARAM)
+        if (af_tensor_role(g->leaves.tensor[i]) == AF_ROLE_PARAM)
             AF_TRY(load_weight(g, f, i, dir, err));
 done:
     af_safetensors_close(f);

@@ -1,6 +1,6 @@
 /* memory_fit.c - see memory_fit.h. */
 #include "train/step/memory_fit.h"
-#include "graph/node.h"
+#include "graph/graph_access.h"
 #include "model/bnb_weight.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
@@ -27,18 +27,20 @@ static af_status guess_scales(af_step_graph *s, af_error *err)
     af_model_leaves *l = &s->leaves;
     for (int i = 0; i < s->model->spec->tensors; i++) {
         af_tensor *w = l->tensor[i];
-        if (!w || w->dtype != AF_DTYPE_NF4)
+        if (!w || af_tensor_dtype(w) != AF_DTYPE_NF4)
             continue;
-        const af_bnb_weight b = af_bnb_weight_outline(af_count(w), af_last(w), s->model->compute);
+        const af_bnb_weight b =
+            af_bnb_weight_outline(af_tensor_count(w), af_tensor_last_dim(w), s->model->compute);
         const int64_t blocks = af_bnb_weight_blocks(&b),
                       outer = (blocks + b.nested_block - 1) / b.nested_block;
-        af_quant *q = af_arena_take(&l->arena, sizeof *q);
-        if (!q)
-            return af_fail_nomem(err, "scales of a 4-bit tensor", sizeof *q);
-        *q = (af_quant){.block = b.block, .nested_block = b.nested_block, .round = b.round};
-        q->absmax = af_graph_weight(l->graph, "absmax", AF_DTYPE_U8, 1, &blocks);
-        q->nested = af_graph_weight(l->graph, "nested", AF_DTYPE_F32, 1, &outer);
-        w->quant = q;
+        const af_quant q = {
+            .block = b.block,
+            .nested_block = b.nested_block,
+            .round = b.round,
+            .absmax = af_graph_weight(l->graph, "absmax", AF_DTYPE_U8, 1, &blocks),
+            .nested = af_graph_weight(l->graph, "nested", AF_DTYPE_F32, 1, &outer),
+        };
+        af_weight_set_quant(w, &q);
     }
     return af_graph_status(l->graph, err);
 }
@@ -49,7 +51,8 @@ static af_status bind_frozen(af_step_graph *s, af_error *err)
     uint64_t at = 0;
     for (int i = 0; i < s->model->spec->tensors && s->model->frozen.data; i++) {
         af_tensor *w = s->leaves.tensor[i];
-        if (!w || w->role != AF_ROLE_WEIGHT || w->ndim != 2 || w->dtype != s->model->plain)
+        if (!w || af_tensor_role(w) != AF_ROLE_WEIGHT || af_tensor_ndim(w) != 2 ||
+            af_tensor_dtype(w) != s->model->plain)
             continue;
         af_tensor_bind_file(w, s->model->frozen.data + at);
         at += AF_ALIGN_UP(af_tensor_bytes(w), (uint64_t)AF_FROZEN_ALIGN);
@@ -63,7 +66,7 @@ static void keep_stored(const af_step_graph *s)
 {
     for (int i = 0; i < s->model->spec->tensors; i++)
         if (s->leaves.tensor[i])
-            s->leaves.tensor[i]->mapped = false;
+            af_weight_set_mapped(s->leaves.tensor[i], false);
 }
 
 /* On a GPU, dequantising 4-bit weights at each use costs 2 to 3 %: less than any recomputation

@@ -3,7 +3,7 @@
  * The methods differ in which leaves are trainable and in the groups of the optimizer; the graph,
  * the loop and the checkpoints are the same for all. */
 #include "train/step/step_graph.h"
-#include "graph/node.h"
+#include "graph/graph_access.h"
 #include "ops/optim/optimizer.h"
 #include "train/step/resident.h"
 
@@ -99,7 +99,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     af_status st = AF_OK;
     af_step_graph_drop(s);
     AF_TRY(af_graph_new(&s->graph, err));
-    s->graph->same_bits = true;
+    af_graph_set_same_bits(s->graph);
     record_inputs(s);
     const af_leaves_opts o = {
         .compute = s->model->compute,

@@ -8,7 +8,8 @@
  * the backward pass are examined there, and the message says so. */
 #include "base/buf.h"
 #include "base/file.h"
-#include "graph/backend.h"
+#include "graph/graph_access.h"
+#include "tensor/dtype.h"
 #include "train/run/run_keys.h"
 #include "train/trainer/trainer.h"
 
@@ -28,12 +29,13 @@ enum { PIECE = 4096 };
 static bool is_finite(const af_step_graph *s, const af_tensor *t)
 {
     float part[PIECE];
-    if (!af_dtype_is_float(t->dtype) || !t->data)
-        return true;
-    const int64_t n = t->ndim == 1 ? af_live(t) : af_live(t) * af_last(t);
-    const uint8_t *p = t->data;
-    void *copy = s->model->device->ops->host ? NULL : malloc(AF_MAX(af_tensor_bytes(t), 1));
-    if (!s->model->device->ops->host) {
+    const af_dtype type = af_tensor_dtype(t);
+    const uint8_t *p = af_tensor_host_view(t);
+    void *copy = NULL;
+    if (!af_dtype_is_float(type) || (!p && af_run_model_on_cpu(s->model)))
+        return true; /* or without memory */
+    if (!p) {
+        copy = malloc(AF_MAX(af_tensor_bytes(t), 1));
         if (!copy || af_tensor_read(s->graph, t, copy, af_tensor_bytes(t), NULL) != AF_OK) {
             free(copy);
             return true; /* not known to be bad */
@@ -41,88 +43,63 @@ static bool is_finite(const af_step_graph *s, const af_tensor *t)
         p = copy;
     }
     bool finite = true;
+    const int64_t n = af_tensor_live_count(t);
     for (int64_t at = 0; at < n; at += PIECE) {
         const int64_t now = AF_MIN(PIECE, n - at);
-        af_convert(part, AF_DTYPE_F32, p + at * af_dtype_get(t->dtype)->bytes, t->dtype,
-                   (uint64_t)now);
+        af_convert(part, AF_DTYPE_F32, p + at * af_dtype_get(type)->bytes, type, (uint64_t)now);
         finite &= all_finite(part, now);
     }
     free(copy);
     return finite;
 }
 
-/* The first named input of a node: the weight it works with. */
-static const char *weight_of(const af_node *n)
+/* The search for the first tensor that is not finite. */
+typedef struct nonfinite_search {
+    const af_step_graph *step;
+    char *out; /* its description */
+    size_t size;
+} nonfinite_search;
+
+static bool is_named_weight(const af_tensor *t)
 {
-    for (int i = 0; i < n->n_in; i++)
-        if (n->in[i]->name[0] &&
-            (n->in[i]->role == AF_ROLE_PARAM || n->in[i]->role == AF_ROLE_WEIGHT))
-            return n->in[i]->name;
-    return NULL;
+    const af_role role = af_tensor_role(t);
+    return (role == AF_ROLE_PARAM || role == AF_ROLE_WEIGHT) && af_tensor_name(t)[0];
 }
 
-/* Examines the outputs that are in use beyond position `kept`. */
-static bool describe(const af_step_graph *s, const af_node *n, int kept, char *out, size_t size)
+static bool examine(void *user, const af_ran_node *n)
 {
-    const char *weight = weight_of(n),
-               *more = kept < 0 ? "" : " (of those kept for the backward pass)";
-    for (int i = 0; i < n->n_in; i++)
-        if ((n->in[i]->role == AF_ROLE_PARAM || n->in[i]->role == AF_ROLE_WEIGHT) &&
-            n->in[i]->name[0] && !is_finite(s, n->in[i])) {
-            snprintf(out, size, "%s", n->in[i]->name);
+    const nonfinite_search *f = user;
+    const char *weight = NULL; /* the first named one: what the node works with */
+    const char *more = n->whole_pass ? " (of those kept for the backward pass)" : "";
+    for (int i = 0; i < n->n_in; i++) {
+        if (!is_named_weight(n->in[i]))
+            continue;
+        weight = weight ? weight : af_tensor_name(n->in[i]);
+        if (!is_finite(f->step, n->in[i])) {
+            snprintf(f->out, f->size, "%s", af_tensor_name(n->in[i]));
             return true;
         }
+    }
     for (int i = 0; i < n->n_out; i++) {
-        const af_tensor *x = n->out[i], *root = x->base ? x->base : x;
-        if (root->role != AF_ROLE_ACTIVATION || root->last <= kept || is_finite(s, x))
+        if (is_finite(f->step, n->out[i]))
             continue;
-        const char *op = af_ops[n->op]->name;
         if (weight)
-            snprintf(out, size, "the output of %s (%s)%s", weight, op, more);
+            snprintf(f->out, f->size, "the output of %s (%s)%s", weight, n->op, more);
         else if (n->block >= 0)
-            snprintf(out, size, "the output of %s in layer %d%s", op, n->block, more);
+            snprintf(f->out, f->size, "the output of %s in layer %d%s", n->op, n->block, more);
         else
-            snprintf(out, size, "the output of %s%s", op, more);
+            snprintf(f->out, f->size, "the output of %s%s", n->op, more);
         return true;
     }
     return false;
 }
 
-/* After a forward pass as a whole. */
-static bool find_kept(af_step_graph *s, char *out, size_t size)
-{
-    const af_graph *g = s->graph;
-    int end = 0;
-    while (end < g->n_nodes && g->nodes[end]->phase == AF_PHASE_FORWARD)
-        end++;
-    if (af_graph_run(s->graph, AF_RUN_FORWARD, NULL) != AF_OK)
-        return false;
-    for (int i = 0; i < end; i++)
-        if (describe(s, g->nodes[i], end - 1, out, size))
-            return true;
-    return false;
-}
-
-/* The first bad tensor of the forward pass of the batch that is uploaded; false = none found. */
+/* The first tensor that is not finite in the forward pass of the uploaded batch; false = none. */
 static bool find_forward(af_step_graph *s, char *out, size_t size)
 {
-    af_graph *g = s->graph;
-    af_node **const nodes = g->nodes;
-    const int n = g->n_nodes;
+    nonfinite_search f = {s, out, size};
     bool found = false;
-    if (!s->model->device->ops->host)
-        return find_kept(s, out, size);
-    const uint64_t clock = af_graph_clock(g); /* every node sees the dropout of the batch */
-    g->n_nodes = 1;
-    for (int i = 0; i < n && !found; i++) {
-        g->nodes = nodes + i;
-        af_graph_set_clock(g, clock);
-        if (nodes[i]->phase == AF_PHASE_FORWARD && af_graph_run(g, AF_RUN_FORWARD, NULL) == AF_OK)
-            found = describe(s, nodes[i], -1, out, size);
-    }
-    g->nodes = nodes;
-    g->n_nodes = n;
-    return found;
+    return af_graph_run_until(s->graph, examine, &f, &found, NULL) == AF_OK && found;
 }
 
 /* The largest magnitude of a gradient; NaN when an element is not finite. */
@@ -144,22 +121,23 @@ static bool bad_gradient(af_step_graph *s, char *out, size_t size, double *most,
 {
     *most = 0;
     *whose = "";
-    for (int i = 0; i < s->graph->n_tensors; i++) {
-        const af_tensor *p = s->graph->tensors[i];
-        if (p->role != AF_ROLE_PARAM || !p->grad || p->base == NULL || !p->name[0])
+    for (af_tensor *p = NULL; (p = af_graph_next(s->graph, AF_ROLE_PARAM, p));) {
+        const af_tensor *grad = af_tensor_gradient(p);
+        if (!grad || !af_tensor_name(p)[0])
             continue;
-        float *v = af_calloc((uint64_t)af_count(p), sizeof *v);
+        const int64_t n = af_tensor_count(p);
+        float *v = af_calloc((uint64_t)n, sizeof *v);
         const bool read =
-            v && af_tensor_read(s->graph, p->grad, v, af_tensor_bytes(p->grad), err) == AF_OK;
-        const double m = read ? largest(v, af_count(p)) : 0;
+            v && af_tensor_read(s->graph, grad, v, af_tensor_bytes(grad), err) == AF_OK;
+        const double m = read ? largest(v, n) : 0;
         free(v);
         if (isnan(m)) {
-            snprintf(out, size, "the gradient of %s", p->name);
+            snprintf(out, size, "the gradient of %s", af_tensor_name(p));
             return true;
         }
         if (m > *most) {
             *most = m;
-            *whose = p->name;
+            *whose = af_tensor_name(p);
         }
     }
     return false;
