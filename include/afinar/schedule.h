@@ -6,7 +6,7 @@
  *
  *     af_schedule s;
  *     af_schedule_init(&s, &(af_schedule_opts){.name = "cosine", .peak = 1e-3, .steps = 100},
- * &err); af_set_learning_rate(g, af_schedule_lr(&s, step)); */
+ * &err); af_graph_set_learning_rate(g, af_schedule_lr(&s, step)); */
 #ifndef AFINAR_SCHEDULE_H
 #define AFINAR_SCHEDULE_H
 

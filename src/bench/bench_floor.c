@@ -20,14 +20,14 @@ typedef struct floor_graph {
 static void add_products(floor_graph *f, int64_t rows, int64_t out, int64_t in, bool full)
 {
     af_graph *g = f->g;
-    af_tensor *x = af_input(g, "x", f->type, 2, (int64_t[]){rows, in}),
-              *dy = af_input(g, "dy", f->type, 2, (int64_t[]){rows, out}),
-              *w = af_weight(g, "w", f->type, 2, (int64_t[]){out, in});
-    af_output(g, af_matmul(g, x, w, AF_MATMUL_NT));
+    af_tensor *x = af_graph_input(g, "x", f->type, 2, (int64_t[]){rows, in}),
+              *dy = af_graph_input(g, "dy", f->type, 2, (int64_t[]){rows, out}),
+              *w = af_graph_weight(g, "w", f->type, 2, (int64_t[]){out, in});
+    af_graph_output(g, af_matmul(g, x, w, AF_MATMUL_NT));
     f->last = af_matmul(g, dy, w, AF_MATMUL_NN);
-    af_output(g, f->last);
+    af_graph_output(g, f->last);
     if (full)
-        af_output(g, af_matmul(g, dy, x, AF_MATMUL_TN));
+        af_graph_output(g, af_matmul(g, dy, x, AF_MATMUL_TN));
 }
 
 /* Random numbers, because zeros run faster; a prime number of them, over and over. */

@@ -197,8 +197,8 @@ static af_status fill_batch(af_bench_model *b, af_error *err)
     AF_TRY(af_tensor_write(t->graph, t->labels, labels, (uint64_t)N * 4, err));
     AF_TRY(af_tensor_write(t->graph, t->in.bounds, bounds, (uint64_t)t->bounds_len * 4, err));
     AF_TRY(af_tensor_write(t->graph, t->scale, &scale, sizeof scale, err));
-    af_set_live_rows(t->graph, N);
-    af_set_learning_rate(t->graph, 1e-4);
+    af_graph_set_live_rows(t->graph, N);
+    af_graph_set_learning_rate(t->graph, 1e-4);
 done:
     free(ids);
     return st;

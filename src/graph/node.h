@@ -101,7 +101,7 @@ struct af_graph {
     bool differentiated, optimized, planned, prepared;
     af_recompute recompute, recompute_rest; /* of the first `recompute_blocks`, of the others */
     int recompute_blocks;
-    bool one_pass;       /* see af_set_one_pass */
+    bool one_pass;       /* see af_graph_set_one_pass */
     bool grads_in_arena; /* the plan: grads_flat is the beginning of the activations' arena */
     bool same_bits; /* no kernel that only one way to run has: they must agree to the last bit */
     uint64_t guard; /* tests: spare bytes behind every tensor, and no memory is used twice */

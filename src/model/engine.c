@@ -10,8 +10,8 @@ static af_status record(af_engine *e, af_error *err)
     af_forward_opts o = {0};
     e->in = af_batch_inputs_new(g, e->N, e->S);
     if (e->kind == AF_ENGINE_GENERATE) {
-        e->in.start = af_input(g, "start", AF_DTYPE_I32, 1, &e->S);
-        e->last = af_input(g, "last", AF_DTYPE_I32, 1, &e->S);
+        e->in.start = af_graph_input(g, "start", AF_DTYPE_I32, 1, &e->S);
+        e->last = af_graph_input(g, "last", AF_DTYPE_I32, 1, &e->S);
         o.cache = af_arena_take(&l->arena, (uint64_t)l->spec->layers * sizeof *o.cache);
         if (!o.cache)
             return af_fail_nomem(err, "the caches", (uint64_t)l->spec->layers * 8);
@@ -19,14 +19,14 @@ static af_status record(af_engine *e, af_error *err)
     }
     af_tensor *h = af_model_forward(l, &e->in, &o);
     if (e->kind == AF_ENGINE_LOSS) {
-        e->labels = af_input(g, "labels", AF_DTYPE_I32, 1, &e->N);
-        af_output(g, af_model_loss(l, h, e->labels, NULL, 0, &e->out));
+        e->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &e->N);
+        af_graph_output(g, af_model_loss(l, h, e->labels, NULL, 0, &e->out));
     } else {
         if (e->kind == AF_ENGINE_GENERATE) /* a gather of the wanted rows */
             h = af_embedding(g, e->last, h, l->compute);
         e->out = af_model_logits(l, h, &o);
     }
-    af_output(g, e->out);
+    af_graph_output(g, e->out);
     AF_TRY(af_graph_status(g, err));
 done:
     return st;
@@ -54,7 +54,7 @@ static af_status make(af_engine *e, af_device *d, const af_engine_from *from, af
     af_status st = AF_OK;
     const bool cpu = strcmp(af_device_kind(d), "cpu") == 0;
     AF_TRY(af_graph_new(&e->graph, err));
-    af_set_rows(e->graph, e->N);
+    af_graph_set_rows(e->graph, e->N);
     if (from->live) {
         assert(cpu);
         AF_TRY(af_model_leaves_borrow(&e->leaves, e->graph, from->live, err));
@@ -171,7 +171,7 @@ af_status af_engine_run(af_engine *e, const af_feed *s, int64_t n, const float *
     AF_TRY(put(e, e->in.start, m.start, err));
     AF_TRY(put(e, e->last, m.last, err));
     AF_TRY(put(e, e->labels, m.labels, err));
-    af_set_live_rows(e->graph, live);
+    af_graph_set_live_rows(e->graph, live);
     AF_TRY(af_graph_run(e->graph, AF_RUN_FORWARD, err));
     if (out) {
         const uint64_t count = (uint64_t)af_tensor_count(e->out);

@@ -23,8 +23,8 @@ static af_status declare_tensors(af_model_leaves *l, const af_leaves_opts *o, af
         const af_tensor_spec *t = &s->tensor[i];
         snprintf(name, sizeof name, "%s%s", o->prefix ? o->prefix : "", t->name);
         l->tensor[i] = is_param(o, i)
-                           ? af_param(l->graph, name, AF_DTYPE_F32, t->ndim, t->dim)
-                           : af_weight(l->graph, name, frozen_type(o, i), t->ndim, t->dim);
+                           ? af_graph_param(l->graph, name, AF_DTYPE_F32, t->ndim, t->dim)
+                           : af_graph_weight(l->graph, name, frozen_type(o, i), t->ndim, t->dim);
     }
     return af_graph_status(l->graph, err);
 }
@@ -34,8 +34,8 @@ static af_tensor *adapter_tensor(af_model_leaves *l, const af_leaves_opts *o, co
 {
     char name[512];
     snprintf(name, sizeof name, "%s%s.%s", o->prefix ? o->prefix : "", path, tail);
-    return o->train_adapter ? af_param(l->graph, name, AF_DTYPE_F32, ndim, dim)
-                            : af_weight(l->graph, name, AF_DTYPE_F32, ndim, dim);
+    return o->train_adapter ? af_graph_param(l->graph, name, AF_DTYPE_F32, ndim, dim)
+                            : af_graph_weight(l->graph, name, AF_DTYPE_F32, ndim, dim);
 }
 
 /* For the optimizer each is a matrix of its own. */
@@ -120,7 +120,7 @@ static void declare_rope(af_model_leaves *l)
     const int64_t half = l->spec->rotary_dim / 2;
     for (int r = 0; r < l->spec->ropes; r++)
         l->inv_freq[r] =
-            af_weight(l->graph, r ? "inv_freq.local" : "inv_freq", AF_DTYPE_F32, 1, &half);
+            af_graph_weight(l->graph, r ? "inv_freq.local" : "inv_freq", AF_DTYPE_F32, 1, &half);
 }
 
 af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model_spec *s,
@@ -157,9 +157,9 @@ static af_status borrow_quant(af_model_leaves *l, af_tensor *t, const af_quant *
     if (!q)
         return af_fail_nomem(err, "scales of a 4-bit tensor", sizeof *q);
     *q = *from;
-    q->absmax = af_weight(l->graph, "absmax", from->absmax->dtype, 1, from->absmax->dim);
+    q->absmax = af_graph_weight(l->graph, "absmax", from->absmax->dtype, 1, from->absmax->dim);
     if (from->nested)
-        q->nested = af_weight(l->graph, "nested", from->nested->dtype, 1, from->nested->dim);
+        q->nested = af_graph_weight(l->graph, "nested", from->nested->dtype, 1, from->nested->dim);
     borrow(q->absmax, from->absmax);
     borrow(q->nested, from->nested);
     t->quant = q;

@@ -105,11 +105,12 @@ static af_status bind_codes(af_source *s, af_model_leaves *l, int i, bool cpu, a
     *q = (af_quant){
         .block = b->block, .nested_block = b->nested_block, .offset = b->offset, .round = b->round};
     snprintf(name, sizeof name, "%s.absmax", t->name);
-    q->absmax = af_weight(l->graph, name, b->nested_block ? AF_DTYPE_U8 : AF_DTYPE_F32, 1, &blocks);
+    q->absmax =
+        af_graph_weight(l->graph, name, b->nested_block ? AF_DTYPE_U8 : AF_DTYPE_F32, 1, &blocks);
     if (b->nested_block) {
         const int64_t outer = (blocks + b->nested_block - 1) / b->nested_block;
         snprintf(name, sizeof name, "%s.nested_absmax", t->name);
-        q->nested = af_weight(l->graph, name, AF_DTYPE_F32, 1, &outer);
+        q->nested = af_graph_weight(l->graph, name, AF_DTYPE_F32, 1, &outer);
     }
     t->quant = q;
     if (cpu && af_graph_status(l->graph, err) == AF_OK) {

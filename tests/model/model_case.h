@@ -74,7 +74,7 @@ static inline void case_open(model_case *c, const char *dir, const case_opts *o)
             c->adapter->module[i].scale *= (float)(o->alpha_factor ? o->alpha_factor : 1);
     }
     CHECK_OK(af_graph_new(&c->graph, &err), err);
-    af_set_rows(c->graph, c->N);
+    af_graph_set_rows(c->graph, c->N);
     const af_leaves_opts lo = {.compute = o->source.compute,
                                .train_base = o->train,
                                .adapter = c->adapter,
@@ -82,17 +82,17 @@ static inline void case_open(model_case *c, const char *dir, const case_opts *o)
     CHECK_OK(af_model_leaves_init(&c->leaves, c->graph, s, &lo, &err), err);
     CHECK_OK(af_source_bind(c->source, &c->leaves, true, &err), err);
     c->in = af_batch_inputs_new(c->graph, c->N, c->S);
-    c->labels = af_input(c->graph, "labels", AF_DTYPE_I32, 1, &c->N);
-    c->scale = af_input(c->graph, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    c->labels = af_graph_input(c->graph, "labels", AF_DTYPE_I32, 1, &c->N);
+    c->scale = af_graph_input(c->graph, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     af_tensor *h = af_model_forward(&c->leaves, &c->in, NULL);
     c->logits = af_model_logits(&c->leaves, h, NULL);
-    af_output(c->graph, c->logits);
+    af_graph_output(c->graph, c->logits);
     c->loss = af_model_loss(&c->leaves, h, c->labels, c->scale, 0, &c->rows);
-    af_output(c->graph, c->loss);
-    af_output(c->graph, c->rows);
+    af_graph_output(c->graph, c->loss);
+    af_graph_output(c->graph, c->rows);
     if (o->train)
-        af_backward(c->graph, c->loss);
-    af_set_recompute(c->graph, o->recompute, s->layers);
+        af_graph_backward(c->graph, c->loss);
+    af_graph_set_recompute(c->graph, o->recompute, s->layers);
     CHECK_OK(af_graph_prepare(c->graph, c->device, &err), err);
     CHECK_OK(af_source_write(c->source, &c->leaves, &err), err);
     if (c->adapter)
@@ -139,8 +139,9 @@ static inline void case_run(model_case *c, const int32_t *ids, const int32_t *la
     CHECK_OK(af_tensor_write(c->graph, c->labels, l, rows, &err), err);
     CHECK_OK(af_tensor_write(c->graph, c->in.bounds, b, (uint64_t)nb * sizeof *b, &err), err);
     CHECK_OK(af_tensor_write(c->graph, c->scale, &scale, sizeof scale, &err), err);
-    af_set_live_rows(c->graph, live);
-    CHECK_OK(af_graph_run(c->graph, af_gradient(c->leaves.tensor[0]) ? AF_RUN_GRAD : AF_RUN_FORWARD,
+    af_graph_set_live_rows(c->graph, live);
+    CHECK_OK(af_graph_run(c->graph,
+                          af_tensor_gradient(c->leaves.tensor[0]) ? AF_RUN_GRAD : AF_RUN_FORWARD,
                           &err),
              err);
     free(buf);

@@ -24,22 +24,22 @@ static void build(model_case *c, af_adapter *a, bool train, int64_t n)
     c->N = n;
     c->S = 1;
     CHECK_OK(af_graph_new(&c->graph, &err), err);
-    af_set_rows(c->graph, n);
+    af_graph_set_rows(c->graph, n);
     const af_leaves_opts lo = {
         .adapter = a, .train_adapter = train, .dtype = af_source_dtypes(c->source)};
     CHECK_OK(af_model_leaves_init(&c->leaves, c->graph, af_source_spec(c->source), &lo, &err), err);
     CHECK_OK(af_source_bind(c->source, &c->leaves, true, &err), err);
     c->in = af_batch_inputs_new(c->graph, n, 1);
-    c->labels = af_input(c->graph, "labels", AF_DTYPE_I32, 1, &n);
-    c->scale = af_input(c->graph, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    c->labels = af_graph_input(c->graph, "labels", AF_DTYPE_I32, 1, &n);
+    c->scale = af_graph_input(c->graph, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     af_tensor *h = af_model_forward(&c->leaves, &c->in, NULL);
     c->logits = af_model_logits(&c->leaves, h, NULL);
-    af_output(c->graph, c->logits);
+    af_graph_output(c->graph, c->logits);
     c->loss = af_model_loss(&c->leaves, h, c->labels, c->scale, 0, &c->rows);
-    af_output(c->graph, c->loss);
-    af_output(c->graph, c->rows);
+    af_graph_output(c->graph, c->loss);
+    af_graph_output(c->graph, c->rows);
     if (train)
-        af_backward(c->graph, c->loss);
+        af_graph_backward(c->graph, c->loss);
     CHECK_OK(af_graph_prepare(c->graph, c->device, &err), err);
     CHECK_OK(af_source_write(c->source, &c->leaves, &err), err);
     if (a)
@@ -125,14 +125,15 @@ static double worst_gradient(trained *t)
         const char *path = s->module[i].path;
         if (!c->adapter->module[i].rank)
             continue;
-        float *a = case_read(c, af_gradient(l->a)), *b = case_read(c, af_gradient(l->b));
+        float *a = case_read(c, af_tensor_gradient(l->a)),
+              *b = case_read(c, af_tensor_gradient(l->b));
         const bool embed = s->module[i].group == AF_GROUP_EMBED;
         const char *tail_a = embed ? ".lora_embedding_A" : ".lora_A.weight";
         const char *tail_b = embed ? ".lora_embedding_B" : ".lora_B.weight";
         worst = fmax(worst, off(a + l->a_row * s->module[i].in, grad_of(t, path, tail_a)));
         worst = fmax(worst, off(b + l->b_from, grad_of(t, path, tail_b)));
         if (l->magnitude) {
-            float *m = case_read(c, af_gradient(l->magnitude));
+            float *m = case_read(c, af_tensor_gradient(l->magnitude));
             worst = fmax(worst, off(m, grad_of(t, path, ".lora_magnitude_vector")));
             free(m);
         }
@@ -141,7 +142,7 @@ static double worst_gradient(trained *t)
     }
     for (int i = 0; i < s->tensors; i++)
         if (c->adapter->saved[i]) {
-            float *x = case_read(c, af_gradient(c->leaves.tensor[i]));
+            float *x = case_read(c, af_tensor_gradient(c->leaves.tensor[i]));
             worst = fmax(worst, off(x, grad_of(t, s->tensor[i].name, "")));
             free(x);
         }

@@ -87,7 +87,7 @@ static void check_gradients(const char *name, const golden *g, model_case *c)
         const af_stored *want = af_weights_find(g->w, key);
         if (!want)
             continue;
-        const af_tensor *grad = af_gradient(c->leaves.tensor[i]);
+        const af_tensor *grad = af_tensor_gradient(c->leaves.tensor[i]);
         CHECK_MSG(grad, "%s: %s has no gradient", name, s->tensor[i].name);
         assert_int_equal(af_tensor_count(grad), af_weight_count(want));
         float *x = case_read(c, grad);

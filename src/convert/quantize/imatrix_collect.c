@@ -30,7 +30,7 @@ static void add_tap(void *user, int layer, af_group group, af_tensor *x)
 {
     collector *c = user;
     af_tensor *s = af_sum(c->graph, af_mul(c->graph, x, x), 0, false);
-    af_output(c->graph, s);
+    af_graph_output(c->graph, s);
     c->tap[c->taps++] = (tapped){.layer = layer, .group = group, .squares = s};
 }
 

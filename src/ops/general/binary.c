@@ -95,7 +95,7 @@ static void binary_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 static void sum_to_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
     /* only made inside backward passes; a stretched add of zeros is its gradient */
-    af_tensor *zero = af_constant(g, n->in[0]->dtype, n->in[0]->ndim, n->in[0]->dim, 0);
+    af_tensor *zero = af_graph_constant(g, n->in[0]->dtype, n->in[0]->ndim, n->in[0]->dim, 0);
     af_grad_add(g, n->in[0], af_add(g, zero, dout[0]));
 }
 

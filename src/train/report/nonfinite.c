@@ -111,11 +111,11 @@ static bool walk_forward(af_trainer *t, char *out, size_t size)
     bool found = false;
     if (!t->device->ops->host)
         return look_at_kept(t, out, size);
-    const uint64_t clock = af_clock(g); /* every node sees the dropout of the batch */
+    const uint64_t clock = af_graph_clock(g); /* every node sees the dropout of the batch */
     g->n_nodes = 1;
     for (int i = 0; i < n && !found; i++) {
         g->nodes = nodes + i;
-        af_set_clock(g, clock);
+        af_graph_set_clock(g, clock);
         if (nodes[i]->phase == AF_PHASE_FORWARD && af_graph_run(g, AF_RUN_FORWARD, NULL) == AF_OK)
             found = describe(t, nodes[i], -1, out, size);
     }
@@ -207,19 +207,19 @@ static void name_records(af_trainer *t, const af_batch *b, finding *f)
 static void repeat_step(af_trainer *t, const af_step_result *r, finding *f, af_error *err)
 {
     const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
-    const uint64_t clock = af_clock(t->graph) - (uint64_t)t->run->accumulation;
+    const uint64_t clock = af_graph_clock(t->graph) - (uint64_t)t->run->accumulation;
     double most = 0;
     const char *whose = "";
     const af_batch *b;
     for (int64_t k = 0; k < t->run->accumulation; k++) {
         float loss = NAN;
-        af_set_clock(t->graph, clock + (uint64_t)k);
+        af_graph_set_clock(t->graph, clock + (uint64_t)k);
         if (af_stream_get(t->stream, t->progress.micro + k, &b, err) != AF_OK ||
             af_trainer_upload(t, b, scale, err) != AF_OK ||
             af_graph_run(t->graph, AF_RUN_GRAD, err) != AF_OK ||
             af_tensor_read(t->graph, t->loss, &loss, sizeof loss, err) != AF_OK)
             break;
-        af_set_clock(t->graph, clock + (uint64_t)k);
+        af_graph_set_clock(t->graph, clock + (uint64_t)k);
         if (!isfinite(loss) && !walk_forward(t, f->bad, sizeof f->bad))
             snprintf(f->bad, sizeof f->bad, "the loss");
         if (*f->bad || bad_gradient(t, f->bad, sizeof f->bad, &most, &whose, err)) {

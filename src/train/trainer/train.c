@@ -418,7 +418,7 @@ static af_status finish(af_trainer *t, af_train_result *result, af_error *err)
     AF_TRY(af_trainer_state_text(t, true, &state, err));
     AF_TRY(af_run_folder_write(output, "trainer_state.json", state, err));
     AF_TRY(af_metrics_results(t, err));
-    const uint64_t clock = af_clock(t->graph);
+    const uint64_t clock = af_graph_clock(t->graph);
     af_trainer_drop_graph(t);            /* the samples come from what was written */
     AF_TRY(af_run_folder_texts(t, err)); /* a GGUF file's take memory to make */
     AF_TRY(af_samples_ask(t, output, &whole, err));

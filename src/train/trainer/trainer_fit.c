@@ -37,8 +37,8 @@ static af_status guess_scales(af_trainer *t, af_error *err)
         if (!q)
             return af_fail_nomem(err, "scales of a 4-bit tensor", sizeof *q);
         *q = (af_quant){.block = b.block, .nested_block = b.nested_block, .round = b.round};
-        q->absmax = af_weight(l->graph, "absmax", AF_DTYPE_U8, 1, &blocks);
-        q->nested = af_weight(l->graph, "nested", AF_DTYPE_F32, 1, &outer);
+        q->absmax = af_graph_weight(l->graph, "absmax", AF_DTYPE_U8, 1, &blocks);
+        q->nested = af_graph_weight(l->graph, "nested", AF_DTYPE_F32, 1, &outer);
         w->quant = q;
     }
     return af_graph_status(l->graph, err);

@@ -483,7 +483,7 @@ static af_status load(af_trainer *t, af_error *err)
     if (t->adapter)
         AF_TRY(af_adapter_upload(t->adapter, &t->leaves, err));
     AF_TRY(af_model_write_rope(&t->leaves, t->run->sequence_len, err));
-    af_set_seed(t->graph, (uint64_t)t->run->seed);
+    af_graph_set_seed(t->graph, (uint64_t)t->run->seed);
     t->bounds = af_calloc((uint64_t)t->bounds_len, sizeof *t->bounds);
     t->row_stats = af_calloc((uint64_t)t->rows_max * 2, sizeof *t->row_stats);
     t->staging = af_calloc((uint64_t)t->rows_max, sizeof *t->staging);
