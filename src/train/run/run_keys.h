@@ -58,6 +58,8 @@ const af_key *af_key_find(const char *name); /* by name or alias; NULL */
 const char *af_key_suggest(const char *given);
 /* What to do instead of a key that other trainers have and this one does not; NULL = not known. */
 const char *af_key_foreign(const char *name);
+/* The i-th of those keys and its advice; NULL after the last. */
+const char *af_key_foreign_at(int i, const char **advice);
 /* Such a key that is left empty, or says no to what is not done anyway. */
 bool af_key_asks_nothing(const char *name, const af_yaml *value);
 /* Is there in this run what such a key needs? */
