@@ -6,21 +6,18 @@
 
 #include "afinar/train.h"
 
-static const char *const kinds[] = {
-    [AF_KEY_STR] = "string",    [AF_KEY_BOOL] = "bool",  [AF_KEY_TRI] = "bool or auto",
-    [AF_KEY_I64] = "integer",   [AF_KEY_F64] = "number", [AF_KEY_LIST] = "list",
-    [AF_KEY_ENUM] = "one word", [AF_KEY_TREE] = "YAML",
-};
-
 static void put_item(af_buf *b, bool first, const char *text)
 {
     af_buf_str(b, first ? "" : ", ");
     af_put_quoted(b, text);
 }
 
-static void put_key(af_buf *b, const af_key *k)
+static void put_key(void *user, const af_key *k)
 {
-    af_buf_printf(b, "{\"name\": \"%s\", \"type\": \"%s\", \"default\": ", k->name, kinds[k->kind]);
+    af_buf *b = user;
+    af_buf_str(b, k == af_keys ? "\n" : ",\n");
+    af_buf_printf(b, "{\"name\": \"%s\", \"type\": \"%s\", \"default\": ", k->name,
+                  af_key_kind_name(k));
     af_put_quoted(b, k->preset ? k->preset : "");
     if (k->kind == AF_KEY_I64 || k->kind == AF_KEY_F64)
         af_buf_printf(b, ", \"min\": %.9g, \"max\": %.9g", k->min, k->max);
@@ -30,8 +27,8 @@ static void put_key(af_buf *b, const af_key *k)
     for (size_t i = 0; i < AF_LEN(k->alias) && k->alias[i]; i++)
         put_item(b, i == 0, k->alias[i]);
     af_buf_str(b, "], \"values\": [");
-    for (int i = 0; k->words && k->words[i].word; i++)
-        put_item(b, i == 0, k->words[i].word);
+    for (int i = 0; k->choices && k->choices->names[i].name; i++)
+        put_item(b, i == 0, k->choices->names[i].name);
     af_buf_str(b, "]}");
 }
 
@@ -48,10 +45,7 @@ af_status af_train_keys_json(char **out, af_error *err)
     af_buf b = {0};
     const char *advice, *key;
     af_buf_str(&b, "{\"keys\": [");
-    for (int i = 0; i < af_keys_count; i++) {
-        af_buf_str(&b, i ? ",\n" : "\n");
-        put_key(&b, &af_keys[i]);
-    }
+    af_run_keys_each(put_key, &b);
     af_buf_str(&b, "],\n\"lr_scheduler\": ");
     af_put_quoted(&b, af_schedule_names());
     put_list(&b, "dataset_keys", af_data_source_key);
