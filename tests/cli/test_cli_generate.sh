@@ -62,8 +62,8 @@ qwen=$models/qwen2_tiny
 usage "--system has no effect without --chat" generate "$qwen" --prompt-ids 1 --system x
 usage "--chat has no effect on --prompt-ids" generate "$qwen" --prompt-ids 1 --chat
 usage "--max-new-tokens must be at least 0" generate "$qwen" --prompt-ids 1 -n -3
-usage "--seq is for plain text" eval "$qwen" --data "$tmp/rows.jsonl" --seq 64
-usage "2 or more tokens" eval "$qwen" --data "$tmp/rows.jsonl" --sequence-len -4
+usage "--seq applies to plain text" eval "$qwen" --data "$tmp/rows.jsonl" --seq 64
+usage "must be at least 2" eval "$qwen" --data "$tmp/rows.jsonl" --sequence-len -4
 usage "no effect on plain text" eval "$qwen" --data x.txt --type messages
 "$AFINAR" generate "$qwen" --device cpu -f "$tmp" >/dev/null 2>"$tmp/err"
 [ $? -eq 1 ] || fail "a folder as a prompt passes"
