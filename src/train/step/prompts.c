@@ -91,7 +91,7 @@ af_status af_prompts_new(af_prompts **out, const af_run_config *run, const char 
     p = NULL;
 done:
     if (st != AF_OK)
-        af_fail_prefix(err, "%s: generate_samples", run->path);
+        af_fail_prefix(st, err, "%s: generate_samples", run->path);
     af_renderer_clear(&renderer);
     af_prompts_free(p);
     return st;

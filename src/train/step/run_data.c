@@ -175,7 +175,7 @@ static af_status read_template(af_run_data *d, const af_run_config *run, const c
     af_status st = af_renderer_template(&chat, &bare, model, wanted, err);
     if (st != AF_OK) {
         char at[300];
-        return af_fail_prefix(err, "%s", af_run_key_loc(run, "chat_template", at, sizeof at));
+        return af_fail_prefix(st, err, "%s", af_run_key_loc(run, "chat_template", at, sizeof at));
     }
     d->chat_template = af_strdup(bare ? af_template_source(chat, NULL) : wanted);
     af_template_close(chat);

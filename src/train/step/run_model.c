@@ -15,9 +15,9 @@ static af_status new_adapter(af_run_model *m, af_error *err)
     st = af_adapter_new(&m->adapter, &c, m->spec, m->loader, (uint64_t)m->run->seed, err);
     if (st == AF_EUSAGE || st == AF_EUNSUPPORTED) {
         char at[300];
-        const bool saved = strstr(err->msg, "modules_to_save") != NULL;
+        const bool saved = strcmp(err->subject, "modules_to_save") == 0;
         const char *key = saved ? "lora_modules_to_save" : "lora_target_modules";
-        af_fail_prefix(err, "%s", af_run_key_loc(m->run, key, at, sizeof at));
+        af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, key, at, sizeof at));
     }
     return st;
 }
@@ -137,9 +137,9 @@ static af_status open_device(af_run_model *m, af_error *err)
         return AF_OK;
     }
     af_run_key_loc(r, "device", at, sizeof at);
-    return strstr(err->msg, "unknown device")
-               ? af_fail_prefix(err, "%s", at)
-               : af_fail_prefix(err, "%s: device '%s'", at, r->device);
+    return strcmp(err->subject, "device") == 0
+               ? af_fail_prefix(st, err, "%s", at)
+               : af_fail_prefix(st, err, "%s: device '%s'", at, r->device);
 }
 
 /* Keys for a GPU have no effect without one. */
@@ -196,7 +196,7 @@ static af_status resolve(af_run_model *m, const af_run_config *run, af_error *er
     const af_status st = af_model_resolve_whole(&m->path, run->base_model, err);
     return st == AF_OK
                ? AF_OK
-               : af_fail_prefix(err, "%s", af_run_key_loc(run, "base_model", at, sizeof at));
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(run, "base_model", at, sizeof at));
 }
 
 static void choose_compute(af_run_model *m)

@@ -45,7 +45,7 @@ af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int
     char at[300];
     return st == AF_OK
                ? AF_OK
-               : af_fail_prefix(err, "%s", af_run_key_loc(run, "lr_scheduler", at, sizeof at));
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(run, "lr_scheduler", at, sizeof at));
 }
 
 double af_run_progress_epoch(const af_run_progress *p)

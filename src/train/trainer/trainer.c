@@ -295,9 +295,11 @@ static af_status write_result(af_trainer *t, af_error *err)
     snprintf(best, sizeof best, "%s/checkpoint-%" PRId64, output, t->progress.best_step);
     af_run_log(t->hooks, "the best evaluation was at step %" PRId64 ": writing that model",
                t->progress.best_step);
-    if (af_checkpoint_verify(best, err) != AF_OK) /* damaged, or removed meanwhile */
-        return af_fail_prefix(err, "cannot write the best model of the run "
-                                   "(load_best_model_at_end: false writes the last one)");
+    const af_status st = af_checkpoint_verify(best, err);
+    if (st != AF_OK) /* damaged, or removed meanwhile */
+        return af_fail_prefix(st, err,
+                              "cannot write the best model of the run "
+                              "(load_best_model_at_end: false writes the last one)");
     return af_checkpoint_copy_model(best, output, err);
 }
 
