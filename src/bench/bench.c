@@ -129,6 +129,9 @@ static af_status check(const af_bench_opts *o, af_error *err)
 {
     static const char *const methods[] = {"lora", "qlora", "full"};
     bool known = false;
+    if (!o || !o->shape || !o->method || !o->dtype || !o->memory || !o->device)
+        return af_fail(err, AF_EUSAGE,
+                       "af_bench: shape, method, dtype, memory and device must be set");
     for (size_t i = 0; i < AF_LEN(methods); i++)
         known |= strcmp(o->method, methods[i]) == 0;
     if (!known)
@@ -150,6 +153,8 @@ static af_status check(const af_bench_opts *o, af_error *err)
 
 af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
 {
+    af_error unread;
+    err = af_error_or(err, &unread);
     af_status st = check(o, err);
     if (st != AF_OK)
         return st;

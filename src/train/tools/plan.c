@@ -247,6 +247,8 @@ af_status af_train_plan(const char *run_file, const char *const *overrides, int 
                         uint64_t memory, bool json, char **out, af_error *err)
 {
     af_run_config run = {0};
+    af_error unread;
+    err = af_error_or(err, &unread);
     af_status st = af_run_config_read(&run, run_file, overrides, count, false, err);
     if (st != AF_OK)
         return st;

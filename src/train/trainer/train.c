@@ -84,6 +84,10 @@ af_status af_train(const char *run_file, const char *const *overrides, int count
                    const af_train_hooks *hooks, af_train_result *result, af_error *err)
 {
     af_run_config run = {0};
+    af_error unread;
+    af_train_result ignored;
+    err = af_error_or(err, &unread);
+    result = result ? result : &ignored;
     *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};
     af_status st = af_run_config_read(&run, run_file, overrides, count, true, err);
     if (st != AF_OK)

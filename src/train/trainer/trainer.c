@@ -27,7 +27,7 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
                           af_error *err)
 {
     af_status st = AF_OK;
-    *t = (af_trainer){.run = run, .hooks = hooks};
+    *t = (af_trainer){.run = run, .hooks = hooks, .eval_loss = NAN};
     af_step_graph_init(&t->step, run, &t->model);
     AF_TRY(af_run_model_open(&t->model, run, err));
     AF_TRY(af_run_data_open(&t->data, run, &t->model, err));
@@ -184,6 +184,7 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
     if (st != AF_OK || !*whole)
         return st;
     af_run_progress *p = &t->progress;
+    t->eval_loss = loss;
     const bool first = p->step == 0; /* the base model is not a result of the run */
     const bool better = !first && (isnan(p->best_eval) || loss < p->best_eval);
     p->evals_without_gain = better || first ? 0 : p->evals_without_gain + 1;
@@ -267,6 +268,7 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
         return st;
     if (!r.finite)
         return af_trainer_explain_nonfinite(t, &r, err);
+    t->eval_loss = NAN;
     p->last = r;
     p->last_seconds = now() - start;
     p->pending = AF_PENDING_EVAL;

@@ -20,6 +20,7 @@ typedef struct af_trainer {
     af_step_graph step;
     af_run_progress progress;
     af_run_output output;
+    double eval_loss; /* of the current step; NaN = not evaluated */
 } af_trainer;
 
 /* Everything up to the first step: reads, checks, plans, prepares, loads. Creates nothing on disk.
