@@ -1,23 +1,24 @@
 /* attention_sm90.cu - the gradients of attention on Hopper's warpgroup products, bf16.
- * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and 128
- * without soft cap; the forward is attention_sm90_fwd.cu. One block a multiprocessor.
+ * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and
+ * 128 without soft cap; the forward is attention_sm90_fwd.cu. One block a multiprocessor.
  *
- * Built with AF_EP (64 or 128). The warpgroups take turns at the tensor cores. In dq the products of one
- * step are in flight while the next step's scores are softened; the sums of dk and dv leave no registers
- * for that, so one warpgroup's products run beside the other's softening alone. On other architectures
- * the kernels are empty. */
-// variants: AF_EP=64 | AF_EP=128
-// common: AF_EP=64 | AF_EP=128
-#define BN 64 /* streamed rows */
-#define DEPTH_0 4 /* keys of dq are in use for two steps */
+ * Built with AF_EP (64 or 128). The warpgroups take turns at the tensor cores. In dq the products
+ * of one step are in flight while the next step's scores are softened; the sums of dk and dv leave
+ * no registers for that, so one warpgroup's products run beside the other's softening alone. On
+ * other architectures the kernels are empty. */
+// variants: AF_EP=64,128
+// common: AF_EP=64,128
+#define BN      64 /* streamed rows */
+#define DEPTH_0 4  /* keys of dq are in use for two steps */
 #define DEPTH_1 3
-#define OWNED 2
+#define OWNED   2
 #include "attention_sm90.cuh"
 /* dq = scale * sum over keys of ds k */
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attention_dq(bf16 *dqkv, const __grid_constant__ af_map qkv, const __grid_constant__ af_map dout,
-                 const float *lse, const float *delta, const int *bounds, int S, int N, int H, int K,
-                 long long lddx, float scale, int window, int causal)
+    attention_dq(bf16 *dqkv, const __grid_constant__ af_map qkv,
+                 const __grid_constant__ af_map dout, const float *lse, const float *delta,
+                 const int *bounds, int S, int N, int H, int K, long long lddx, float scale,
+                 int window, int causal)
 {
 #if SM90
     const af_mask mask = {causal, window};
@@ -41,7 +42,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             d[half] = row < t.to ? delta[(i64)row * H + t.head] : 0.0f;
         }
         const u32 q = at.own[0] + group * 64 * 128, go = at.own[1] + group * 64 * 128;
-        /* keys of the last step may all lie behind the first warpgroup's rows: it leaves that out */
+        /* keys of the last step may all lie behind the first warpgroup's rows: it leaves that out
+         */
         const int both = t.steps - (causal && t.lo + (t.steps - 1) * BN > t.at + 63);
         const int steps = group ? t.steps : both;
 #pragma unroll
@@ -120,10 +122,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 }
 
 #if SM90
-/* Rows of keys and values, queries and the output's gradient streaming by: `heads` query heads of a kv head
- * one after another. piece.head is kv * splits + split. */
-DEV void fetch_queries(const places &at, const af_map *qkv, const af_map *dout, const int *bounds, int S,
-                       int N, int H, int K, af_mask mask, int splits)
+/* Rows of keys and values, queries and the output's gradient streaming by: `heads` query heads of a
+ * kv head one after another. piece.head is kv * splits + split. */
+DEV void fetch_queries(const places &at, const af_map *qkv, const af_map *dout, const int *bounds,
+                       int S, int N, int H, int K, af_mask mask, int splits)
 {
     const int heads = H / K / splits;
     u32 turn = 0, pieces = 0;
@@ -152,17 +154,17 @@ DEV void fetch_queries(const places &at, const af_map *qkv, const af_map *dout, 
 /* dv = sum over queries of p^T do, dk = scale * sum of ds^T q; part `split` of the query heads at
  * dkv + split * stride. */
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attention_dkv(bf16 *dkv, const __grid_constant__ af_map qkv, const __grid_constant__ af_map dout,
-                  const float *lse, const float *delta, const int *bounds, int S, int N, int H, int K,
-                  long long lddkv, float scale, int window, int causal, int splits, long long stride)
+    attention_dkv(bf16 *dkv, const __grid_constant__ af_map qkv,
+                  const __grid_constant__ af_map dout, const float *lse, const float *delta,
+                  const int *bounds, int S, int N, int H, int K, long long lddkv, float scale,
+                  int window, int causal, int splits, long long stride)
 {
 #if SM90
     const af_mask mask = {causal, window};
     const int lane = threadIdx.x % 32, group = group_of();
     const places at = places_of();
-    if (!computes(at, group, [&] {
-            fetch_queries(at, &qkv, &dout, bounds, S, N, H, K, mask, splits);
-        }))
+    if (!computes(at, group,
+                  [&] { fetch_queries(at, &qkv, &dout, bounds, S, N, H, K, mask, splits); }))
         return;
     const float factor = scale * LOG2E;
     const u32 k = at.own[0] + group * 64 * 128, v = at.own[1] + group * 64 * 128;

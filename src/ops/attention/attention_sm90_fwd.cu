@@ -1,16 +1,16 @@
 /* attention_sm90_fwd.cu - attention on Hopper's warpgroup products, bf16, forward.
- * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and 128
- * without soft cap; the gradients are attention_sm90.cu. One block a multiprocessor.
+ * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and
+ * 128 without soft cap; the gradients are attention_sm90.cu. One block a multiprocessor.
  *
  * Built with AF_EP (64 or 128). The warpgroups take turns at the tensor
- * cores: one issues its products while the other softens. A step issues its scores, then the sums of the
- * step before, and waits for the scores only. On other architectures the kernel is empty. */
-// variants: AF_EP=64 | AF_EP=128
-// common: AF_EP=64 | AF_EP=128
-#define BN 128 /* keys of a step */
+ * cores: one issues its products while the other softens. A step issues its scores, then the sums
+ * of the step before, and waits for the scores only. On other architectures the kernel is empty. */
+// variants: AF_EP=64,128
+// common: AF_EP=64,128
+#define BN      128 /* keys of a step */
 #define DEPTH_0 2
 #define DEPTH_1 3 /* values are in use for two steps */
-#define OWNED 1
+#define OWNED   1
 #include "attention_sm90.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -29,7 +29,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const af_piece t = next_piece(at, group, pieces);
         if (t.head < 0)
             return;
-        const int q0 = t.at + threadIdx.x / 32 * 16, qa = q0 + lane / 4; /* rows of this warp, lane */
+        const int q0 = t.at + threadIdx.x / 32 * 16,
+                  qa = q0 + lane / 4; /* rows of this warp, lane */
         float acc[OACC], top[2] = {-INF, -INF}, sum[2] = {0.0f, 0.0f}, keep[2];
         u32 p[BN / 16][4];
         const u32 mine = at.own[0] + group * 64 * 128; /* rows of this warpgroup */
