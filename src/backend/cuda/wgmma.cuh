@@ -66,16 +66,21 @@ template <int N> DEV void finish(const float (&v)[N], u32 nowhere)
                  : "memory");
 }
 
+/* The accumulators as operands, and their names in the text. */
 #define F4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define F16(d, i) F4(d, i), F4(d, i + 4), F4(d, i + 8), F4(d, i + 12)
+#define D32                                                                                        \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                       \
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define D64                                                                                        \
+    D32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                        \
+        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 
 /* d[64][64] (+)= a b^T, both with the inner dimension along their columns. */
 DEV void wgmma_ss(float (&d)[32], u64 a, u64 b, int add)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" D32 "}, "
                  "%32, %33, p, 1, 1, 0, 0;\n}"
                  : F16(d, 0), F16(d, 16)
                  : "l"(a), "l"(b), "r"(add));
@@ -83,9 +88,7 @@ DEV void wgmma_ss(float (&d)[32], u64 a, u64 b, int add)
 /* d[64][64] += a b: a from registers, b with the inner dimension along its rows. */
 DEV void wgmma_rs(float (&d)[32], const u32 (&a)[4], u64 b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" D32 "}, "
                  "{%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
                  : F16(d, 0), F16(d, 16)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
@@ -95,11 +98,7 @@ DEV void wgmma_rs(float (&d)[32], const u32 (&a)[4], u64 b)
 DEV void wgmma_ss(float (&d)[64], u64 a, u64 b, int add)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" D64 "}, "
                  "%64, %65, p, 1, 1, 0, 0;\n}"
                  : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48)
                  : "l"(a), "l"(b), "r"(add));
@@ -107,11 +106,7 @@ DEV void wgmma_ss(float (&d)[64], u64 a, u64 b, int add)
 /* d[64][128] += a b: a from registers, b with the inner dimension along its rows. */
 DEV void wgmma_rs(float (&d)[64], const u32 (&a)[4], u64 b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" D64 "}, "
                  "{%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
                  : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));

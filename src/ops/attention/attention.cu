@@ -176,6 +176,39 @@ DEV float cap_slope(float s, float softcap)
 }
 
 #if !AF_BWD
+/* Scores become weights relative to the largest score so far; the sums follow it. A thread has two
+ * rows, 8 apart. */
+DEV void online_softmax(float (&s)[AF_BN / 8][4], float (&acc)[AF_EP / 8][4], float (&top)[2],
+                        float (&sum)[2])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float mx = top[half];
+#pragma unroll
+        for (int n = 0; n < AF_BN / 8; n++)
+            mx = fmaxf(mx, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+        mx = fmaxf(mx, __shfl_xor_sync(FULL, mx, 1));
+        mx = fmaxf(mx, __shfl_xor_sync(FULL, mx, 2));
+        const float base = mx == -INF ? 0.0f : mx;
+        const float keep = exp2_fast(top[half] - base);
+        top[half] = mx;
+        float add = 0.0f;
+#pragma unroll
+        for (int n = 0; n < AF_BN / 8; n++)
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; i++) {
+                s[n][i] = exp2_fast(s[n][i] - base);
+                add += s[n][i];
+            }
+        sum[half] = sum[half] * keep + add;
+#pragma unroll
+        for (int n = 0; n < AF_EP / 8; n++) {
+            acc[n][2 * half] *= keep;
+            acc[n][2 * half + 1] *= keep;
+        }
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_fwd(bf16 *o, float *lse, const bf16 *qkv, const int *bounds, int S, int N, int H,
                   int K, int E, long long ldo, long long ldx, float scale, float softcap,
@@ -238,32 +271,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                         s[m][n][i] = outside(see[i / 2], key) ? -INF : s[m][n][i];
                     }
             }
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                float mx = top[m][half];
-#pragma unroll
-                for (int n = 0; n < NT; n++)
-                    mx = fmaxf(mx, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-                mx = fmaxf(mx, __shfl_xor_sync(FULL, mx, 1));
-                mx = fmaxf(mx, __shfl_xor_sync(FULL, mx, 2));
-                const float base = mx == -INF ? 0.0f : mx;
-                const float keep = exp2_fast(top[m][half] - base);
-                top[m][half] = mx;
-                float add = 0.0f;
-#pragma unroll
-                for (int n = 0; n < NT; n++)
-#pragma unroll
-                    for (int i = 2 * half; i < 2 * half + 2; i++) {
-                        s[m][n][i] = exp2_fast(s[m][n][i] - base);
-                        add += s[m][n][i];
-                    }
-                sum[m][half] = sum[m][half] * keep + add;
-#pragma unroll
-                for (int n = 0; n < AF_EP / 8; n++) {
-                    acc[m][n][2 * half] *= keep;
-                    acc[m][n][2 * half + 1] *= keep;
-                }
-            }
+            online_softmax(s[m], acc[m], top[m], sum[m]);
         }
         copy_wait<0>();
         __syncthreads();
@@ -380,6 +388,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     store_rows(dqkv + (i64)h * E, lddx, q_tile + warp * 16 * LDS, 16, q0, t.to, E);
 }
 
+/* Scores of queries from q0 become weights, 0 where `edge` and not seen; slope: that of the soft
+ * cap. lt: log sum exp of the queries. */
+DEV void weigh_queries(float (&s)[AF_BN / 8][4], float (&slope)[AF_BN / 8][4], const float *lt,
+                       const af_range (&seen)[2], bool edge, int q0, float softcap)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < AF_BN / 8; n++) {
+        const float2 l = *(const float2 *)(lt + n * 8);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            slope[n][i] = cap_slope(s[n][i], softcap);
+            s[n][i] = exp2_fast(s[n][i] - (i % 2 ? l.y : l.x));
+            if (edge & outside(seen[i / 2], q0 + n * 8 + lane % 4 * 2 + i % 2))
+                s[n][i] = 0.0f;
+        }
+    }
+}
+
 /* dv = sum over queries of p^T do, dk = scale * sum of ds^T q; part `split` of `splits` goes to
  * dkv + split * stride: row n, columns kv*E (dk) and (K+kv)*E (dv). */
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -437,17 +464,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         mul_nt(s, at_rows(k_tile + warp * 16 * LDS), at_cols(qt));
         cap_scores(s, scale, softcap);
         const bool edge = (causal && k0 + 15 > q0) || (window && k0 <= q0 + AF_BN - 1 - window);
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            const float2 l = *(const float2 *)(lt + n * 8);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                slope[n][i] = cap_slope(s[n][i], softcap);
-                s[n][i] = exp2_fast(s[n][i] - (i % 2 ? l.y : l.x));
-                if (edge & outside(seen[i / 2], q0 + n * 8 + lane % 4 * 2 + i % 2))
-                    s[n][i] = 0.0f;
-            }
-        }
+        weigh_queries(s, slope, lt, seen, edge, q0, softcap);
         mul_nn(dv, s, at_rows(ot));
         mul_nt(dp, at_rows(v_tile + warp * 16 * LDS), at_cols(ot));
 #pragma unroll

@@ -99,6 +99,26 @@ DEV float group_sum(float v, int lanes)
     return v;
 }
 
+/* The running softmaxes of the block's groups, joined in order, in `mine`: E sums, then the largest
+ * score and the sum of weights. */
+DEV void join_groups(float *mine, const float *part, const float *tops, const float *sums,
+                     int groups, int E)
+{
+    float mx = -INF, l = 0.0f, a = 0.0f;
+    for (int w = 0; w < groups; w++)
+        mx = fmaxf(mx, tops[w]);
+    for (int w = 0; w < groups; w++) {
+        const float f = mx == -INF ? 0.0f : expf(tops[w] - mx);
+        l += sums[w] * f;
+        a += threadIdx.x < E ? part[w * E + threadIdx.x] * f : 0.0f;
+    }
+    mine[threadIdx.x] = a;
+    if (threadIdx.x == 0) {
+        mine[256] = mx;
+        mine[257] = l;
+    }
+}
+
 /* Second half: block (h * AF_KS + rank, n) attends row n to its sequence's cache up to itself.
  * `lanes` threads (a power of two, enough for a head in SLOTS accesses) take one key after another,
  * the next ones on their way meanwhile; each group has its own running softmax, all of them are
@@ -187,22 +207,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
         sums[group] = sum;
     }
     __syncthreads();
-    float mx = -INF, l = 0.0f, a = 0.0f;
-    for (int w = 0; w < groups; w++)
-        mx = fmaxf(mx, tops[w]);
-    for (int w = 0; w < groups; w++) {
-        const float f = mx == -INF ? 0.0f : expf(tops[w] - mx);
-        l += sums[w] * f;
-        a += threadIdx.x < E ? part[w * E + threadIdx.x] * f : 0.0f;
-    }
-    mine[threadIdx.x] = a;
-    if (threadIdx.x == 0) {
-        mine[256] = mx;
-        mine[257] = l;
-    }
+    join_groups(mine, part, tops, sums, groups, E);
     cluster_meet();
     for (int e = rank * 256 + threadIdx.x; e < E; e += AF_KS * 256) {
-        mx = -INF, l = 0.0f, a = 0.0f;
+        float mx = -INF, l = 0.0f, a = 0.0f;
         for (int r = 0; r < AF_KS; r++)
             mx = fmaxf(mx, peer(&mine[256], r));
         for (int r = 0; r < AF_KS; r++) {

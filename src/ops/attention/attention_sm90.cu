@@ -13,6 +13,32 @@
 #define DEPTH_1 3
 #define OWNED   2
 #include "attention_sm90.cuh"
+#if SM90
+/* s := ds of a step, from scores and dp; l, d: log sum exp and delta of a thread's two rows */
+DEV void key_slopes(float (&s)[SACC], const float (&dp)[SACC], const float (&l)[2],
+                    const float (&d)[2], float factor)
+{
+#pragma unroll
+    for (int i = 0; i < SACC; i++)
+        s[i] = exp2_fast(s[i] * factor - l[i % 4 / 2]) * (dp[i] - d[i % 4 / 2]);
+}
+/* s := p, dp := ds of a step; rows: log sum exp of the streamed queries, then their delta */
+DEV void query_slopes(float (&s)[SACC], float (&dp)[SACC], const float *rows, int lane,
+                      float factor)
+{
+#pragma unroll
+    for (int j = 0; j < BN / 8; j++) {
+        const float2 l = *(const float2 *)(rows + j * 8 + lane % 4 * 2);
+        const float2 d = *(const float2 *)(rows + BN + j * 8 + lane % 4 * 2);
+#pragma unroll
+        for (int i = 4 * j; i < 4 * j + 4; i++) {
+            s[i] = exp2_fast(s[i] * factor - (i % 2 ? l.y : l.x));
+            dp[i] = s[i] * (dp[i] - (i % 2 ? d.y : d.x));
+        }
+    }
+}
+#endif
+
 /* dq = scale * sum over keys of ds k */
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     attention_dq(bf16 *dqkv, const __grid_constant__ af_map qkv,
@@ -49,13 +75,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
         for (int i = 0; i < OACC; i++)
             acc[i] = 0.0f;
-        /* s := ds */
-        auto slopes = [&](float(&s)[SACC], const float(&dp)[SACC], int k0) {
-            hide_keys(s, mask, k0, q0, t.hi);
-#pragma unroll
-            for (int i = 0; i < SACC; i++)
-                s[i] = exp2_fast(s[i] * factor - l[i % 4 / 2]) * (dp[i] - d[i % 4 / 2]);
-        };
         if (t.steps > 0) {
             float s[SACC], dp[SACC];
             wait_full(at, 0, turn);
@@ -69,7 +88,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(dp);
             release(at, 1, turn);
             own_done(at, steps == 1);
-            slopes(s, dp, t.lo);
+            hide_keys(s, mask, t.lo, q0, t.hi);
+            key_slopes(s, dp, l, d, factor);
             pack_operand(ds, s);
         }
         if (group == 1 && both > 1)
@@ -96,7 +116,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(dp);
             release(at, 1, now);
             own_done(at, step + 1 == steps);
-            slopes(s, dp, t.lo + step * BN);
+            hide_keys(s, mask, t.lo + step * BN, q0, t.hi);
+            key_slopes(s, dp, l, d, factor);
             finish(s, at.nowhere);
             wgmma_wait<0>();
             pin(acc);
@@ -189,24 +210,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
         for (int i = 0; i < OACC; i++)
             dk[i] = dv[i] = 0.0f;
-        /* s := p, dp := ds */
-        auto slopes = [&](float(&s)[SACC], float(&dp)[SACC], const float *rows, int q0) {
+        /* scores of queries from q0 that do not see the warp's keys become -inf */
+        auto hide_queries = [&](float(&s)[SACC], int q0) {
             if ((causal && k0 + 15 > q0) || (window && k0 <= q0 + BN - 1 - window)) {
                 const af_range seen[2] = {queries_of(mask, ka), queries_of(mask, ka + 8)};
 #pragma unroll
                 for (int i = 0; i < SACC; i++) {
                     const int query = q0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
                     s[i] = outside(seen[i % 4 / 2], query) ? -INF : s[i];
-                }
-            }
-#pragma unroll
-            for (int j = 0; j < BN / 8; j++) {
-                const float2 l = *(const float2 *)(rows + j * 8 + lane % 4 * 2);
-                const float2 d = *(const float2 *)(rows + BN + j * 8 + lane % 4 * 2);
-#pragma unroll
-                for (int i = 4 * j; i < 4 * j + 4; i++) {
-                    s[i] = exp2_fast(s[i] * factor - (i % 2 ? l.y : l.x));
-                    dp[i] = s[i] * (dp[i] - (i % 2 ? d.y : d.x));
                 }
             }
         };
@@ -235,7 +246,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(s);
             pin(dp);
             own_done(at, step + 1 == t.steps);
-            slopes(s, dp, rows, now);
+            hide_queries(s, now);
+            query_slopes(s, dp, rows, lane, factor);
             pack_operand(p, s);
             pack_operand(ds, dp);
             pin(dk);

@@ -54,6 +54,8 @@ DEV void decode(u32 (&out)[4], u32 code, const u8 *mine, float scale)
     }
 }
 
+DEV u32 word(const uint4 &v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+
 /* y[m][o] = sum_i x[m][i] w[o][i] + sum_r low[m][r] bt[r][o] + bias[o].
  *
  * A block makes 128 rows of the stack, 16 a warp; 128 values at a time pass through three stages of
@@ -130,18 +132,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, 3)
 #pragma unroll
         for (int u = 0; u < 4; u++) {
             u32 a[4], b[4];
-            decode(a,
-                   u == 0   ? code[0].x
-                   : u == 1 ? code[0].y
-                   : u == 2 ? code[0].z
-                            : code[0].w,
-                   pairs, by[0]);
-            decode(b,
-                   u == 0   ? code[1].x
-                   : u == 1 ? code[1].y
-                   : u == 2 ? code[1].z
-                            : code[1].w,
-                   pairs, by[1]);
+            decode(a, word(code[0], u), pairs, by[0]);
+            decode(b, word(code[1], u), pairs, by[1]);
             const u32 first[4] = {a[0], b[0], a[1], b[1]}, second[4] = {a[2], b[2], a[3], b[3]};
 #pragma unroll
             for (int h = 0; h < GROUPS; h++) {
