@@ -36,8 +36,9 @@ typedef struct af_train_result {
 
 /* Runs a run file with key=value overrides to the end (or to a stop). AF_ESTOPPED when stopped by
  * the user: a checkpoint has been written. */
-AF_CHECKED af_status af_train(const char *run_file, const char *const *overrides, int count,
-                              const af_train_hooks *hooks, af_train_result *result, af_error *err);
+AF_API AF_CHECKED af_status af_train(const char *run_file, const char *const *overrides, int count,
+                                     const af_train_hooks *hooks, af_train_result *result,
+                                     af_error *err);
 
 /* ---- a run step by step ----
  *
@@ -69,49 +70,52 @@ typedef struct af_run_step_result {
 
 /* A run with the default of every key. On success *out is the caller's, to be closed with
  * af_run_close. */
-AF_CHECKED af_status af_run_new(af_run **out, af_error *err);
+AF_API AF_CHECKED af_status af_run_new(af_run **out, af_error *err);
 /* Sets a key of a run file (afinar train --help lists them) before af_run_open. `value` is YAML
  * text: "3", "true", "[q_proj, v_proj]"; "null" restores the default. Both strings are copied.
  * AF_EUSAGE for an unknown key (the message names the nearest one) or a wrong value. */
-AF_CHECKED af_status af_run_set(af_run *run, const char *key, const char *value, af_error *err);
+AF_API AF_CHECKED af_status af_run_set(af_run *run, const char *key, const char *value,
+                                       af_error *err);
 /* Checks the keys, reads model and data, plans the memory, creates output_dir, and resumes where
  * resume_from_checkpoint asks for it. base_model, datasets and output_dir are required. `hooks` may
  * be NULL and is copied. After a failure the run can only be closed. */
-AF_CHECKED af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err);
+AF_API AF_CHECKED af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err);
 /* One optimizer step, and what the keys ask for after it: log row, evaluation, samples, checkpoint.
  * On a finished run it does nothing. AF_ESTOPPED when the stop hook interrupted an evaluation or
  * samples: the step counts, and the next call continues there. *out may be NULL. */
-AF_CHECKED af_status af_run_step(af_run *run, af_run_step_result *out, af_error *err);
+AF_API AF_CHECKED af_status af_run_step(af_run *run, af_run_step_result *out, af_error *err);
 /* Mean loss and accuracy over the evaluation records, now; nothing is logged. AF_EUSAGE without
  * val_set_size or test_datasets; AF_ESTOPPED by the stop hook. Either output may be NULL. */
-AF_CHECKED af_status af_run_evaluate(af_run *run, double *loss, double *accuracy, af_error *err);
+AF_API AF_CHECKED af_status af_run_evaluate(af_run *run, double *loss, double *accuracy,
+                                            af_error *err);
 /* Writes the trained adapter (full fine-tuning: the model) and its tokenizer into `dir`, which is
  * created; NULL = output_dir. Training may continue afterwards. */
-AF_CHECKED af_status af_run_save(af_run *run, const char *dir, af_error *err);
+AF_API AF_CHECKED af_status af_run_save(af_run *run, const char *dir, af_error *err);
 /* Writes output_dir/checkpoint-STEP, from which a run with the same keys resumes bit-exactly. */
-AF_CHECKED af_status af_run_checkpoint(af_run *run, af_error *err);
+AF_API AF_CHECKED af_status af_run_checkpoint(af_run *run, af_error *err);
 /* Frees the run; what was not saved is lost. NULL is allowed. */
-void af_run_close(af_run *run);
+AF_API void af_run_close(af_run *run);
 
 /* ---- tools ---- */
 
 /* The keys of a run file, as help text (malloc'ed). */
-AF_CHECKED af_status af_train_help(char **text, af_error *err);
+AF_API AF_CHECKED af_status af_train_help(char **text, af_error *err);
 
 /* The keys of a run file as one JSON object (malloc'ed, NUL-terminated; free() it), for generated
  * documentation: "keys" [{"name", "type", "default", "help", "aliases", "values", and of numbers
  * "min", "max"}], "lr_scheduler", "dataset_keys", "dataset_types", and "foreign" [{"key",
  * "advice"}] (keys of other trainers that are rejected). AF_ENOMEM. Any thread. */
-AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
+AF_API AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
 
 /* What a run needs, from its config and headers alone: text for people, or one JSON object
  * (malloc'ed). `memory`: plan for a machine with so many bytes free; 0 = this one. */
-AF_CHECKED af_status af_train_plan(const char *run_file, const char *const *overrides, int count,
-                                   uint64_t memory, bool json, char **out, af_error *err);
+AF_API AF_CHECKED af_status af_train_plan(const char *run_file, const char *const *overrides,
+                                          int count, uint64_t memory, bool json, char **out,
+                                          af_error *err);
 
 /* A commented run file for a model and a dataset, both looked at (malloc'ed). */
-AF_CHECKED af_status af_train_init(const char *model, const char *dataset, char **text,
-                                   af_error *err);
+AF_API AF_CHECKED af_status af_train_init(const char *model, const char *dataset, char **text,
+                                          af_error *err);
 
 #ifdef __cplusplus
 }
