@@ -5,6 +5,7 @@
 #include "convert/gguf/export_verify.h"
 #include "convert/gguf/gguf_model.h"
 #include "convert/gguf/turn_text.h"
+#include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
 #include "convert/output/given_out.h"
 
@@ -251,7 +252,7 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
             af_fail(err, AF_EUSAGE, "type '%.40s' of a folder is not f32, f16 or bf16", o->type));
     if (dtype != folder_type(in, config) || in->any_quantised)
         af_config_set_dtype(config, dtype);
-    AF_TRY(af_folder_json(&f, "config.json", config, err));
+    AF_TRY(af_json_write(f.temp, "config.json", config, err));
     AF_TRY(write_weights(in, &f, dtype, o->threads, r, err));
     af_convert_report_finish(r);
     const verdict v = judge(in, o, f.temp, dtype == AF_DTYPE_F32 ? 32 : 16, verify, &why);
@@ -300,5 +301,25 @@ af_status af_export(const char *model, const char *out, const af_export_opts *o,
         AF_TRY(model_to_gguf(path, out, o, report, verify, err));
 done:
     free(path);
+    return st;
+}
+
+af_status af_export_texts(const char *gguf, const char *out, af_error *err)
+{
+    af_status st = AF_OK;
+    af_folder f = {0};
+    af_gguf *g = NULL;
+    af_hf_config c = {0};
+    json_t *config = NULL;
+    AF_TRY(af_gguf_open(&g, gguf, err));
+    AF_TRY(af_model_config(&c, gguf, err));
+    AF_TRY(af_folder_begin(&f, out, &gguf, 1, err));
+    AF_TRY(af_gguf_text(g, &c, f.temp, &config, err));
+    st = af_folder_commit(&f, err);
+done:
+    af_folder_abandon(&f);
+    json_decref(config);
+    af_hf_config_clear(&c);
+    af_gguf_close(g);
     return st;
 }

@@ -1,6 +1,5 @@
 /* quantize.c - af_quantize: which way a type leads. */
 #include "convert/gguf/gguf_model.h"
-#include "convert/input/adapter_apply.h"
 #include "convert/output/folder_out.h"
 #include "convert/quantize/imatrix_collect.h"
 #include "convert/quantize/quantize_bnb.h"

@@ -108,7 +108,7 @@ typedef struct af_cuda_op {
     bool strided; /* honours ld of every activation it reads and writes */
 } af_cuda_op;
 
-/* Indexed by af_op: src/ops/registry_cuda.c. An entry is NULL while nobody has written the op. */
+/* Indexed by af_op: src/ops/registry.c. An entry is NULL while nobody has written the op. */
 extern const af_cuda_op *const af_cuda_ops[AF_OP_COUNT];
 
 /* ---- for launchers. None of these fails visibly: the first error is latched in cu->err and

@@ -6,6 +6,7 @@
 #include "afinar/convert.h"
 #include "base/log.h"
 #include "convert/adapter/svd.h"
+#include "convert/input/folder_text.h"
 #include "convert/input/model_input.h"
 #include "convert/output/folder_out.h"
 
@@ -158,7 +159,7 @@ static af_status write_config(const job *j, const af_folder *f, const char *base
     if (!c)
         return af_fail_nomem(err, "adapter_config.json", 0);
     put_targets(j, c);
-    const af_status st = af_folder_json(f, "adapter_config.json", c, err);
+    const af_status st = af_json_write(f->temp, "adapter_config.json", c, err);
     json_decref(c);
     return st;
 }

@@ -3,7 +3,6 @@
 
 #include "convert/input/adapter_apply.h"
 #include "convert/input/gguf_text.h"
-#include "convert/output/convert_report.h"
 #include "model/adapter_texts.h"
 #include "tensor/codec.h"
 #include "tensor/codec_bnb.h"

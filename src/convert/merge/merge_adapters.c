@@ -3,7 +3,7 @@
  * Every changed tensor is computed in f32 from the base's values and rounded once to the type it is
  * written in. */
 #include "afinar/convert.h"
-#include "convert/input/adapter_apply.h"
+#include "convert/adapter/adapter_combine.h"
 #include "convert/output/given_out.h"
 
 static af_status read_adapters(af_adapter **out, af_given *in, const af_merge_adapter_opts *o,
@@ -68,7 +68,7 @@ static af_status write_model(af_given *in, const af_folder *f, const af_dtype *d
         json_object_set_new(config, "tie_word_embeddings", json_false());
     if (dtype)
         af_config_set_dtype(config, *dtype);
-    AF_TRY(af_folder_json(f, "config.json", config, err));
+    AF_TRY(af_json_write(f->temp, "config.json", config, err));
     AF_TRY(af_safetensors_writer_new(&w, path, AF_SHARD_BYTES, err));
     for (int i = 0; i < in->count; i++) {
         const af_given_tensor *t = &in->tensor[i];

@@ -2,8 +2,6 @@
 #include "convert/merge/merge_run.h"
 #include "format/chat/chat_template.h"
 
-#include "convert/gguf/gguf_meta.h"
-
 /* Layer switches follow the layers they belong to. */
 static void put_layer_types(const af_merge_run *r, json_t *config)
 {
@@ -137,9 +135,9 @@ af_status af_merge_text(const af_merge_run *r, const af_folder *f, af_error *err
     }
     if (r->items)
         af_config_set_dtype(config, r->item[0].dtype);
-    AF_TRY(af_folder_json(f, "config.json", config, err));
+    AF_TRY(af_json_write(f->temp, "config.json", config, err));
     if (r->tokens.active)
-        AF_TRY(af_folder_json(f, "tokenizer.json", r->tokens.tokenizer, err));
+        AF_TRY(af_json_write(f->temp, "tokenizer.json", r->tokens.tokenizer, err));
     AF_TRY(choose_template(r, &template, err));
     if (template)
         AF_TRY(af_template_put(f->temp, template, strlen(template), err));

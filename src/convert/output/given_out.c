@@ -2,7 +2,6 @@
 #include "convert/output/given_out.h"
 
 #include "base/log.h"
-#include "convert/gguf/gguf_meta.h"
 #include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
 #include "format/chat/chat_template.h"
@@ -110,7 +109,7 @@ done:
 static af_status own_text(const af_given *in, const af_folder *f, json_t **config, af_error *err)
 {
     if (af_given_is_gguf(in))
-        return af_gguf_text(af_weights_gguf(in->weights), &in->config, f, config, err);
+        return af_gguf_text(af_weights_gguf(in->weights), &in->config, f->temp, config, err);
     *config = json_deep_copy(in->config.raw);
     if (!*config)
         return af_fail_nomem(err, "config.json", 0);

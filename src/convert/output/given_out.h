@@ -3,6 +3,7 @@
 #ifndef AF_GIVEN_OUT_H
 #define AF_GIVEN_OUT_H
 
+#include "convert/input/folder_text.h"
 #include "convert/input/model_input.h"
 #include "convert/output/folder_out.h"
 

@@ -389,7 +389,7 @@ static af_status write_folder(job *j, const af_folder *f, af_error *err)
         return af_fail_nomem(err, "a path", 0);
     AF_TRY(af_given_text(j->in, f, &config, err));
     json_object_set_new(config, "quantization_config", quant_config(j, linear_type(j->in)));
-    AF_TRY(af_folder_json(f, "config.json", config, err));
+    AF_TRY(af_json_write(f->temp, "config.json", config, err));
     for (int i = 0; j->nested && i < j->in->count; i++)
         if (is_linear(&j->in->tensor[i]))
             AF_TRY(find_offset(j, i, err));

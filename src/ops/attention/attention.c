@@ -115,10 +115,10 @@ static double pairs(const af_node *n)
         keys = AF_MIN(keys, n->attr.attention.window);
     return N * keys * n->attr.attention.heads * n->attr.attention.head_dim;
 }
-static void attention_cost(const af_node *n, af_cost *c) { c->flops = 4 * pairs(n); }
-static void attention_bwd_cost(const af_node *n, af_cost *c) { c->flops = 10 * pairs(n); }
+static double attention_flops(const af_node *n) { return 4 * pairs(n); }
+static double attention_bwd_flops(const af_node *n) { return 10 * pairs(n); }
 
 const af_op_info af_op_attention = {
-    .name = "attention", .grad = attention_grad, .cost = attention_cost};
-const af_op_info af_op_attention_bwd = {.name = "attention_bwd", .cost = attention_bwd_cost};
+    .name = "attention", .grad = attention_grad, .flops = attention_flops};
+const af_op_info af_op_attention_bwd = {.name = "attention_bwd", .flops = attention_bwd_flops};
 const af_op_info af_op_attention_cached = {.name = "attention_cached", .effect = true};

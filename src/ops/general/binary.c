@@ -99,10 +99,10 @@ static void sum_to_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     af_grad_add(g, n->in[0], af_add(g, zero, dout[0]));
 }
 
-static void binary_cost(const af_node *n, af_cost *c) { c->flops = (double)af_count(n->out[0]); }
+static double binary_flops(const af_node *n) { return (double)af_count(n->out[0]); }
 
 const af_op_info af_op_binary = {
-    .name = "binary", .grad = binary_grad, .cost = binary_cost, .inplace = 0, .cheap = true};
+    .name = "binary", .grad = binary_grad, .flops = binary_flops, .inplace = 0, .cheap = true};
 const af_op_info af_op_sum_to = {.name = "sum_to", .grad = sum_to_grad, .accum_out = 1};
 const af_op_info af_op_accum = {.name = "accum", .effect = true};
 const af_op_info af_op_fill = {.name = "fill"};

@@ -106,12 +106,12 @@ static void head_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     }
 }
 
-static void head_cost(const af_node *n, af_cost *c)
+static double head_flops(const af_node *n)
 {
     const double pass = 2.0 * (double)af_rows(n->in[0]) * (double)af_count(n->in[1]);
-    c->flops = pass * (1 + n->attr.head.dh + n->attr.head.dw);
+    return pass * (1 + n->attr.head.dh + n->attr.head.dw);
 }
 
 _Static_assert(OUT_DH == 2, "dh is appended behind loss and rows");
 const af_op_info af_op_head_loss = {
-    .name = "head_loss", .grad = head_grad, .cost = head_cost, .accum_out = OUT_DW + 1};
+    .name = "head_loss", .grad = head_grad, .flops = head_flops, .accum_out = OUT_DW + 1};

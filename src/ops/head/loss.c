@@ -89,7 +89,7 @@ static void loss_grad(af_graph *g, af_node *n, af_tensor *const *dout)
         af_grad_add(g, target, af_neg(g, dx));
 }
 
-static void loss_cost(const af_node *n, af_cost *c) { c->flops = 4.0 * (double)af_count(n->in[0]); }
+static double loss_flops(const af_node *n) { return 4.0 * (double)af_count(n->in[0]); }
 
-const af_op_info af_op_loss = {.name = "loss", .grad = loss_grad, .cost = loss_cost};
-const af_op_info af_op_loss_bwd = {.name = "loss_bwd", .cost = loss_cost};
+const af_op_info af_op_loss = {.name = "loss", .grad = loss_grad, .flops = loss_flops};
+const af_op_info af_op_loss_bwd = {.name = "loss_bwd", .flops = loss_flops};

@@ -11,6 +11,7 @@
 #define AF_LINEAR_CUDA_H
 
 #include "backend/cuda/cuda.h"
+#include "ops/linear/linear_in.h"
 
 struct af_cuda_graph;
 

@@ -52,36 +52,30 @@ static uses *find_uses(const af_graph *g)
 
 /* ---- groups ---- */
 
-static const af_tensor *adapter_of(const af_node *n, int back)
-{
-    return n->attr.linear.parts ? n->in[n->n_in - back] : NULL;
-}
-
-static bool same_pieces(const af_linear_group *p, const af_node *n)
+static bool same_weights(const af_linear_group *p, const af_node *n, const af_linear_inputs *in)
 {
     if (p->pieces != n->attr.linear.pieces)
         return false;
     for (int i = 0; i < p->pieces; i++)
-        if (p->w[i] != n->in[1 + i])
+        if (p->w[i] != in->w[i])
             return false;
-    return true;
+    return p->a == in->a;
 }
 
 static bool serves(const af_linear_group *p, const af_node *n)
 {
+    if (n->op == AF_OP_HEAD_LOSS)
+        return p->of->op == AF_OP_HEAD_LOSS && p->w[0] == n->in[1] && p->type == n->in[0]->dtype;
+    const af_linear_inputs in = af_linear_in(n);
     switch (n->op) {
     case AF_OP_LINEAR:
-        return same_pieces(p, n) && p->a == adapter_of(n, 3) && p->type == n->in[0]->dtype &&
-               p->of->op != AF_OP_HEAD_LOSS;
     case AF_OP_LINEAR_DX:
-        return same_pieces(p, n) && p->a == adapter_of(n, 2) && p->type == n->in[0]->dtype &&
+        return same_weights(p, n, &in) && p->type == n->in[0]->dtype &&
                p->of->op != AF_OP_HEAD_LOSS;
     case AF_OP_ADAPTER_DOWN:
-        return p->a == n->in[1] && p->type == n->in[0]->dtype;
+        return p->a == in.a && p->type == in.x->dtype;
     case AF_OP_ADAPTER_G:
-        return p->b == n->in[1] && p->type == n->in[0]->dtype;
-    case AF_OP_HEAD_LOSS:
-        return p->of->op == AF_OP_HEAD_LOSS && p->w[0] == n->in[1] && p->type == n->in[0]->dtype;
+        return p->b == in.b && p->type == in.dy->dtype;
     default:
         return false;
     }
@@ -107,21 +101,20 @@ static void describe_head(af_linear_group *p, const af_node *n)
 
 static void describe_linear(af_linear_group *p, const af_node *n)
 {
+    const af_linear_inputs in = af_linear_in(n);
     *p = (af_linear_group){.of = n,
                            .pieces = n->attr.linear.pieces,
                            .parts = n->attr.linear.parts,
-                           .I = af_last(n->in[0]),
+                           .I = af_last(in.x),
                            .O = n->attr.linear.out,
-                           .type = n->in[0]->dtype};
-    int at = 1;
-    for (int i = 0; i < p->pieces; i++)
-        p->w[i] = n->in[at++];
-    for (int i = 0; i < p->pieces; i++)
-        if (n->attr.linear.biases & 1 << i)
-            p->bias_in[i] = n->in[at++];
+                           .a = in.a,
+                           .b = in.b,
+                           .type = in.x->dtype};
+    for (int i = 0; i < p->pieces; i++) {
+        p->w[i] = in.w[i];
+        p->bias_in[i] = in.bias[i];
+    }
     if (p->parts) {
-        p->a = n->in[at++];
-        p->b = n->in[at++];
         p->R = p->a->dim[0];
         p->ext = AF_ALIGN_UP(p->R, (int64_t)AF_FOLD_RANK);
     }

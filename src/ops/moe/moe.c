@@ -110,15 +110,15 @@ static void ffn_grad(af_graph *g, af_node *n, af_tensor *const *dout)
             af_grad_add(g, n->in[of[i]], d[i]);
 }
 
-static void ffn_cost(const af_node *n, af_cost *c)
+static double ffn_flops(const af_node *n)
 {
     const af_tensor *gate_up = n->in[3];
     const double pass = 2.0 * (double)af_rows(n->in[0]) * n->attr.moe.k * 1.5 *
                         (double)gate_up->dim[1] * (double)gate_up->dim[2];
-    c->flops = n->op == AF_OP_MOE_FFN ? pass : n->n_out > 2 ? 3 * pass : 2 * pass;
+    return n->op == AF_OP_MOE_FFN ? pass : n->n_out > 2 ? 3 * pass : 2 * pass;
 }
 
 const af_op_info af_op_moe_route = {.name = "moe_route", .grad = route_grad};
 const af_op_info af_op_moe_route_bwd = {.name = "moe_route_bwd"};
-const af_op_info af_op_moe_ffn = {.name = "moe_ffn", .grad = ffn_grad, .cost = ffn_cost};
-const af_op_info af_op_moe_ffn_bwd = {.name = "moe_ffn_bwd", .cost = ffn_cost};
+const af_op_info af_op_moe_ffn = {.name = "moe_ffn", .grad = ffn_grad, .flops = ffn_flops};
+const af_op_info af_op_moe_ffn_bwd = {.name = "moe_ffn_bwd", .flops = ffn_flops};

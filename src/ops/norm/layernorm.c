@@ -55,11 +55,8 @@ static void layernorm_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     af_grad_add(g, b, db);
 }
 
-static void layernorm_cost(const af_node *n, af_cost *c)
-{
-    c->flops = 8.0 * (double)af_count(n->out[0]);
-}
+static double layernorm_flops(const af_node *n) { return 8.0 * (double)af_count(n->out[0]); }
 
 const af_op_info af_op_layernorm = {
-    .name = "layernorm", .grad = layernorm_grad, .cost = layernorm_cost, .cheap = true};
-const af_op_info af_op_layernorm_bwd = {.name = "layernorm_bwd", .cost = layernorm_cost};
+    .name = "layernorm", .grad = layernorm_grad, .flops = layernorm_flops, .cheap = true};
+const af_op_info af_op_layernorm_bwd = {.name = "layernorm_bwd", .flops = layernorm_flops};

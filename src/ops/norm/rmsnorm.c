@@ -114,14 +114,14 @@ static void rmsnorm_add_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     af_grad_add(g, residual, d);
 }
 
-static void norm_cost(const af_node *n, af_cost *c) { c->flops = 4.0 * (double)af_count(n->in[0]); }
+static double norm_flops(const af_node *n) { return 4.0 * (double)af_count(n->in[0]); }
 
 const af_op_info af_op_rmsnorm = {
-    .name = "rmsnorm", .grad = rmsnorm_grad, .cost = norm_cost, .inplace = 1, .cheap = true};
+    .name = "rmsnorm", .grad = rmsnorm_grad, .flops = norm_flops, .inplace = 1, .cheap = true};
 const af_op_info af_op_rmsnorm_add = {.name = "rmsnorm_add",
                                       .grad = rmsnorm_add_grad,
-                                      .cost = norm_cost,
+                                      .flops = norm_flops,
                                       .inplace = 1,
                                       .cheap = true};
-const af_op_info af_op_rmsnorm_bwd = {.name = "rmsnorm_bwd", .cost = norm_cost, .inplace = 4};
-const af_op_info af_op_rmsnorm_dw = {.name = "rmsnorm_dw", .cost = norm_cost, .accum_out = 1};
+const af_op_info af_op_rmsnorm_bwd = {.name = "rmsnorm_bwd", .flops = norm_flops, .inplace = 4};
+const af_op_info af_op_rmsnorm_dw = {.name = "rmsnorm_dw", .flops = norm_flops, .accum_out = 1};

@@ -403,14 +403,11 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
         record(&c);
 }
 
-static void update_cost(const af_node *n, af_cost *c)
-{
-    c->flops = 12.0 * (double)af_count(n->in[0]);
-}
+static double update_flops(const af_node *n) { return 12.0 * (double)af_count(n->in[0]); }
 
-const af_op_info af_op_grad_norm = {.name = "grad_norm", .cost = update_cost};
-const af_op_info af_op_sgd = {.name = "sgd", .cost = update_cost, .effect = true};
-const af_op_info af_op_adam = {.name = "adam", .cost = update_cost, .effect = true};
-const af_op_info af_op_adam_8bit = {.name = "adam_8bit", .cost = update_cost, .effect = true};
-const af_op_info af_op_lion = {.name = "lion", .cost = update_cost, .effect = true};
-const af_op_info af_op_adafactor = {.name = "adafactor", .cost = update_cost, .effect = true};
+const af_op_info af_op_grad_norm = {.name = "grad_norm", .flops = update_flops};
+const af_op_info af_op_sgd = {.name = "sgd", .flops = update_flops, .effect = true};
+const af_op_info af_op_adam = {.name = "adam", .flops = update_flops, .effect = true};
+const af_op_info af_op_adam_8bit = {.name = "adam_8bit", .flops = update_flops, .effect = true};
+const af_op_info af_op_lion = {.name = "lion", .flops = update_flops, .effect = true};
+const af_op_info af_op_adafactor = {.name = "adafactor", .flops = update_flops, .effect = true};

@@ -345,7 +345,7 @@ static af_status snapshot(af_saver *s, af_trainer *t, af_error *err)
     AF_TRY(copy_state(&s->state, t, err));
     AF_TRY(af_progress_text(&t->progress, af_graph_clock(t->graph), &s->progress, err));
     AF_TRY(af_trainer_state_text(t, false, &s->trainer_state, err));
-    AF_TRY(af_run_text(t->run, &s->run_text, err));
+    AF_TRY(af_run_config_text(t->run, &s->run_text, err));
     s->limit = t->run->save_total_limit;
     s->model = t->model_path;
     s->chat_template = t->chat_template;

@@ -240,8 +240,8 @@ static af_status write_replay_run(const af_trainer *t, const char *path, char **
 {
     af_status st = AF_OK;
     char *text = NULL, folder[4096];
-    af_run again = *t->run;
-    const af_run *r = t->run;
+    af_run_config again = *t->run;
+    const af_run_config *r = t->run;
     AF_TRY(af_saver_wait(t->saver, err));
     AF_TRY(af_checkpoint_newest(t, r->output_dir, checkpoint, err));
     snprintf(folder, sizeof folder, "%s/replay-%" PRId64, r->output_dir, t->progress.step + 1);
@@ -255,7 +255,7 @@ static af_status write_replay_run(const af_trainer *t, const char *path, char **
     again.given[af_key_find("auto_resume_from_checkpoints") - af_keys] = 0;
     if (!*checkpoint && again.resume)
         *checkpoint = af_strdup(again.resume);
-    AF_TRY(af_run_text(&again, &text, err));
+    AF_TRY(af_run_config_text(&again, &text, err));
     st = af_file_write(path, text, strlen(text), err);
 done:
     free(text);

@@ -18,7 +18,7 @@ typedef struct af_strings {
 typedef enum af_method { AF_METHOD_FULL, AF_METHOD_LORA, AF_METHOD_QLORA } af_method;
 typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
-typedef struct af_run {
+typedef struct af_run_config {
     const char *path; /* of the run file, for messages */
     /* model */
     const char *base_model, *chat_template;
@@ -66,23 +66,24 @@ typedef struct af_run {
     /* which keys the user gave (by row of the table), and where */
     int given[128];
     af_arena mem;
-} af_run;
+} af_run_config;
 
 /* Reads a run file ("-" = stdin) and key=value overrides into *out (all zero before). Every fault
  * is one sentence with file and line and, for an unknown key, the nearest known one. `for_training`
  * false: keys that a data command does not need (output_dir, ...) may be missing. */
-AF_CHECKED af_status af_run_read(af_run *out, const char *path, const char *const *overrides,
-                                 int count, bool for_training, af_error *err);
-AF_CHECKED af_status af_run_parse(af_run *out, const char *text, uint64_t size, const char *name,
-                                  const char *const *overrides, int count, bool for_training,
-                                  af_error *err);
-void af_run_clear(af_run *r);
+AF_CHECKED af_status af_run_config_read(af_run_config *out, const char *path,
+                                        const char *const *overrides, int count, bool for_training,
+                                        af_error *err);
+AF_CHECKED af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t size,
+                                         const char *name, const char *const *overrides, int count,
+                                         bool for_training, af_error *err);
+void af_run_config_clear(af_run_config *r);
 /* The effective run file: every key that counts, with its value, as YAML (malloc'ed). */
-AF_CHECKED af_status af_run_text(const af_run *r, char **out, af_error *err);
+AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_error *err);
 /* The table as help text (malloc'ed). */
-AF_CHECKED af_status af_run_help(char **out, af_error *err);
+AF_CHECKED af_status af_run_keys_help(char **out, af_error *err);
 /* Where the user wrote this key: "run.yaml:12", "command line", or the file alone. Returns buf. */
-const char *af_run_place(const af_run *r, const char *key, char *buf, size_t size);
+const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, size_t size);
 /* True when the user wrote this key. */
-bool af_run_given(const af_run *r, const char *key);
+bool af_run_key_is_set(const af_run_config *r, const char *key);
 #endif

@@ -5,7 +5,7 @@
 
 #include <strings.h>
 
-#define AT(field) offsetof(af_run, field)
+#define AT(field) offsetof(af_run_config, field)
 
 static const af_key_word methods[] = {{"full", AF_METHOD_FULL},
                                       {"none", AF_METHOD_FULL},

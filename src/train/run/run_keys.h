@@ -61,9 +61,9 @@ const char *af_key_foreign(const char *name);
 /* Such a key that is left empty, or says no to what is not done anyway. */
 bool af_key_asks_nothing(const char *name, const af_yaml *value);
 /* Is there in this run what such a key needs? */
-bool af_key_has_effect(const af_run *r, af_key_need need);
+bool af_key_has_effect(const af_run_config *r, af_key_need need);
 /* The checks of a parsed run; fills in what follows from other keys. */
-AF_CHECKED af_status af_run_check(af_run *r, bool for_training, af_error *err);
+AF_CHECKED af_status af_run_config_check(af_run_config *r, bool for_training, af_error *err);
 /* A string in double quotes that YAML and JSON read back as it was. */
 void af_put_quoted(af_buf *b, const char *s);
 #endif

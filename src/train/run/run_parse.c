@@ -1,4 +1,4 @@
-/* run_parse.c - from YAML and key=value to an af_run. */
+/* run_parse.c - from YAML and key=value to an af_run_config. */
 #include "base/file.h"
 #include "base/log.h"
 #include "train/run/run_keys.h"
@@ -6,7 +6,7 @@
 #include <strings.h>
 
 typedef struct parser {
-    af_run *run;
+    af_run_config *run;
     const char *name; /* of the file, or "command line" */
     af_error *err;
 } parser;
@@ -320,13 +320,13 @@ static af_status apply_override(const parser *p, const char *text)
     return apply(p, key, value, 0);
 }
 
-bool af_run_given(const af_run *r, const char *key)
+bool af_run_key_is_set(const af_run_config *r, const char *key)
 {
     const af_key *k = af_key_find(key);
     return k && r->given[k - af_keys] != 0;
 }
 
-const char *af_run_place(const af_run *r, const char *key, char *buf, size_t size)
+const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, size_t size)
 {
     const af_key *k = af_key_find(key);
     const int line = k ? r->given[k - af_keys] : 0;
@@ -341,7 +341,7 @@ const char *af_run_place(const af_run *r, const char *key, char *buf, size_t siz
  * adam_epsilon): then the file is not wrong, and an effective run file has every such key. */
 static af_status drop_overridden(const parser *p, const bool *had_effect)
 {
-    const af_run *r = p->run;
+    const af_run_config *r = p->run;
     af_status st = AF_OK;
     char names[500] = "";
     size_t used = 0;
@@ -373,11 +373,12 @@ static af_status run_all(const parser *p, const af_yaml *root, const char *const
         st = apply_override(p, overrides[i]);
     if (st == AF_OK)
         st = drop_overridden(p, had_effect);
-    return st == AF_OK ? af_run_check(p->run, for_training, p->err) : st;
+    return st == AF_OK ? af_run_config_check(p->run, for_training, p->err) : st;
 }
 
-af_status af_run_parse(af_run *out, const char *text, uint64_t size, const char *name,
-                       const char *const *overrides, int count, bool for_training, af_error *err)
+af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t size, const char *name,
+                              const char *const *overrides, int count, bool for_training,
+                              af_error *err)
 {
     af_status st = AF_OK;
     af_yaml *root;
@@ -389,12 +390,12 @@ af_status af_run_parse(af_run *out, const char *text, uint64_t size, const char 
     AF_TRY(run_all(&p, root, overrides, count, for_training));
 done:
     if (st != AF_OK)
-        af_run_clear(out);
+        af_run_config_clear(out);
     return st;
 }
 
-af_status af_run_read(af_run *out, const char *path, const char *const *overrides, int count,
-                      bool for_training, af_error *err)
+af_status af_run_config_read(af_run_config *out, const char *path, const char *const *overrides,
+                             int count, bool for_training, af_error *err)
 {
     const bool piped = strcmp(path, "-") == 0;
     char *text = NULL;
@@ -405,14 +406,14 @@ af_status af_run_read(af_run *out, const char *path, const char *const *override
                        path);
     af_status st = af_file_read(&text, &size, piped ? "/dev/stdin" : path, AF_YAML_BYTES_MAX, err);
     if (st == AF_OK)
-        st = af_run_parse(out, text, size, piped ? "stdin" : path, overrides, count, for_training,
-                          err);
+        st = af_run_config_parse(out, text, size, piped ? "stdin" : path, overrides, count,
+                                 for_training, err);
     free(text);
     return st;
 }
 
-void af_run_clear(af_run *r)
+void af_run_config_clear(af_run_config *r)
 {
     af_arena_clear(&r->mem);
-    *r = (af_run){0};
+    *r = (af_run_config){0};
 }

@@ -81,7 +81,7 @@ static void put_list(af_buf *b, const af_strings *l)
 }
 
 /* False when the key has no value. */
-static bool put_value(af_buf *b, const af_run *r, const af_key *k)
+static bool put_value(af_buf *b, const af_run_config *r, const af_key *k)
 {
     static const char *const tri[] = {"auto", "false", "true"};
     const void *at = (const char *)r + k->place;
@@ -121,7 +121,7 @@ static bool put_value(af_buf *b, const af_run *r, const af_key *k)
 }
 
 /* A default beside the rival that the user gave says nothing. */
-static bool rival_given(const af_run *r, const af_key *k)
+static bool rival_given(const af_run_config *r, const af_key *k)
 {
     static const char *const rivals[][2] = {
         {"warmup_steps", "warmup_ratio"},
@@ -133,19 +133,19 @@ static bool rival_given(const af_run *r, const af_key *k)
         {"overwrite_output_dir", "resume_from_checkpoint"}};
     for (size_t i = 0; i < AF_LEN(rivals); i++)
         for (int side = 0; side < 2; side++)
-            if (strcmp(rivals[i][side], k->name) == 0 && af_run_given(r, rivals[i][!side]))
+            if (strcmp(rivals[i][side], k->name) == 0 && af_run_key_is_set(r, rivals[i][!side]))
                 return true;
     return false;
 }
 
 /* Defaults of keys that would have no effect in this run are left out, so that the file reads back.
  */
-static bool matters(const af_run *r, const af_key *k)
+static bool matters(const af_run_config *r, const af_key *k)
 {
-    return af_run_given(r, k->name) || (af_key_has_effect(r, k->need) && !rival_given(r, k));
+    return af_run_key_is_set(r, k->name) || (af_key_has_effect(r, k->need) && !rival_given(r, k));
 }
 
-af_status af_run_text(const af_run *r, char **out, af_error *err)
+af_status af_run_config_text(const af_run_config *r, char **out, af_error *err)
 {
     af_buf b = {0};
     for (int i = 0; i < af_keys_count; i++) {
@@ -195,7 +195,7 @@ static void put_names(af_buf *b, const char *title, const char *names)
     }
 }
 
-af_status af_run_help(char **out, af_error *err)
+af_status af_run_keys_help(char **out, af_error *err)
 {
     af_buf b = {0};
     for (int i = 0; i < af_keys_count; i++) {

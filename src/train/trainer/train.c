@@ -370,7 +370,7 @@ static af_status start(af_trainer *t, af_error *err)
         AF_TRY(af_run_folder_set_aside(t, err));
     AF_TRY(af_metrics_open(t, checkpoint, err));
     AF_TRY(af_samples_open(t, err));
-    AF_TRY(af_run_text(t->run, &text, err));
+    AF_TRY(af_run_config_text(t->run, &text, err));
     AF_TRY(af_run_folder_write(output, "run.yaml", text, err));
     say_plan(t);
     if (checkpoint)
@@ -437,8 +437,8 @@ done:
     return st;
 }
 
-static af_status train(const af_run *run, const af_train_hooks *hooks, af_train_result *result,
-                       af_error *err)
+static af_status train(const af_run_config *run, const af_train_hooks *hooks,
+                       af_train_result *result, af_error *err)
 {
     af_trainer t;
     af_status st = af_trainer_open(&t, run, hooks, err);
@@ -465,17 +465,17 @@ done:
 af_status af_train(const char *run_file, const char *const *overrides, int count,
                    const af_train_hooks *hooks, af_train_result *result, af_error *err)
 {
-    af_run run = {0};
+    af_run_config run = {0};
     *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};
-    af_status st = af_run_read(&run, run_file, overrides, count, true, err);
+    af_status st = af_run_config_read(&run, run_file, overrides, count, true, err);
     if (st != AF_OK)
         return st;
     if (af_run_folder_finished(&run))
         result->nothing_to_do = true;
     else
         st = train(&run, hooks, result, err);
-    af_run_clear(&run);
+    af_run_config_clear(&run);
     return st;
 }
 
-af_status af_train_help(char **text, af_error *err) { return af_run_help(text, err); }
+af_status af_train_help(char **text, af_error *err) { return af_run_keys_help(text, err); }

@@ -57,7 +57,7 @@ typedef struct af_tried {
 enum { AF_FROZEN_ALIGN = 64 };
 
 typedef struct af_trainer {
-    const af_run *run;
+    const af_run_config *run;
     const af_train_hooks *hooks;
     char *model_path;    /* resolved */
     char *chat_template; /* as af_renderer_init takes it: that of a file was read, once */
@@ -107,8 +107,8 @@ typedef struct af_trainer {
 void af_trainer_drop_graph(af_trainer *t);
 /* Everything up to the first step: reads, checks, plans, prepares, loads. Creates nothing on disk.
  */
-AF_CHECKED af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks *hooks,
-                                     af_error *err);
+AF_CHECKED af_status af_trainer_open(af_trainer *t, const af_run_config *run,
+                                     const af_train_hooks *hooks, af_error *err);
 void af_trainer_close(af_trainer *t);
 
 /* Records the graph for a run: shared with the plan command. `source` gives types; NULL = the

@@ -98,7 +98,7 @@ const char *af_memory_mode_name(const af_trainer *t, af_memory_mode r,
 /* May the run take it? */
 static bool allows(const af_trainer *t, af_memory_mode r)
 {
-    const af_run *run = t->run;
+    const af_run_config *run = t->run;
     if (run->offloading == AF_TRI_YES && !on_cpu(t))
         return r.mode == AF_RECOMPUTE_OFFLOAD;
     if (run->offloading == AF_TRI_NO && r.mode == AF_RECOMPUTE_OFFLOAD)

@@ -16,7 +16,7 @@ static bool ends_with(const char *s, const char *tail)
 }
 
 /* As the HF trainer: norms and biases are not decayed, unless the run says all. */
-static bool decays(const af_run *run, const char *name)
+static bool decays(const af_run_config *run, const char *name)
 {
     return run->decay_on == AF_DECAY_ALL || (!strstr(name, "norm") && !ends_with(name, ".bias"));
 }
@@ -60,7 +60,7 @@ static void group_adapter(const af_trainer *t)
 
 static void record_optimizer(af_trainer *t)
 {
-    const af_run *run = t->run;
+    const af_run_config *run = t->run;
     const bool own = run->optimizer == AF_OPTIMIZER_ADAFACTOR; /* its own moments: 0 = the usual */
     group_base(t);
     if (t->adapter)
