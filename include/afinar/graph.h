@@ -39,16 +39,14 @@ extern "C" {
 typedef struct af_graph af_graph;
 typedef struct af_tensor af_tensor;
 
-/* ---- the graph
- * ------------------------------------------------------------------------------------------- */
+/* ---- the graph --------------------------------------------------------------------- */
 
 AF_CHECKED af_status af_graph_new(af_graph **out, af_error *err);
 void af_graph_free(af_graph *g);
 /* AF_OK, or the first recording error. */
 AF_CHECKED af_status af_graph_status(const af_graph *g, af_error *err);
 
-/* ---- leaves
- * ---------------------------------------------------------------------------------------------- */
+/* ---- leaves ------------------------------------------------------------------------ */
 
 /* A value written before each run. */
 af_tensor *af_graph_input(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim);
@@ -76,8 +74,7 @@ const char *af_tensor_name(const af_tensor *t); /* "" when it has none */
  * depend on it. */
 af_tensor *af_tensor_gradient(const af_tensor *param);
 
-/* ---- general ops
- * ----------------------------------------------------------------------------------------- */
+/* ---- general ops ------------------------------------------------------------------- */
 
 /* Element-wise with broadcasting: shapes are aligned at the last axis, a 1 or a missing axis
  * stretches. */
@@ -160,9 +157,10 @@ af_tensor *af_kl(af_graph *g, af_tensor *logq, af_tensor *p);
  * and back; the gradient passes straight through where the value was not clipped. */
 af_tensor *af_fake_quant(af_graph *g, af_tensor *x, int bits, int64_t group, bool symmetric);
 
-/* ---- fused ops for language models
- * ------------------------------------------------------------------------- Rows are tokens: N =
- * all tokens of the batch, sequences one after another. E head size, H heads, K kv heads. */
+/* ---- fused ops for language models ------------------------------------------------- */
+
+/* Rows are tokens: N = all tokens of the batch, sequences one after another. E head size, H heads,
+ * K kv heads. */
 
 /* *sum = x + residual, result = rmsnorm(*sum): one pass. */
 af_tensor *af_rmsnorm_add(af_graph *g, af_tensor *x, af_tensor *residual, af_tensor *w, double eps,
@@ -257,8 +255,7 @@ af_tensor *af_moe_route(af_graph *g, af_tensor *logits, int k, bool norm, af_ten
 af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
                       af_tensor *gate_up, af_tensor *down, af_act act);
 
-/* ---- gradients, optimizers
- * --------------------------------------------------------------------------------- */
+/* ---- gradients, optimizers --------------------------------------------------------- */
 
 /* Records the gradient of a scalar with respect to every parameter it depends on. Once per graph.
  */
@@ -302,8 +299,7 @@ void af_graph_set_training(af_graph *g, bool on);
 uint64_t af_graph_clock(const af_graph *g);
 void af_graph_set_clock(af_graph *g, uint64_t count);
 
-/* ---- plan, prepare, run
- * ------------------------------------------------------------------------------------ */
+/* ---- plan, prepare, run ------------------------------------------------------------ */
 
 typedef enum af_recompute {
     AF_RECOMPUTE_NONE,    /* keep everything the backward needs             */

@@ -42,7 +42,7 @@ static uint64_t place(head *h, af_cuda *cu, af_node *n)
     h->V = n->in[1]->dim[0];
     h->ld = AF_ALIGN_UP(h->V, (int64_t)8);
     const int64_t size = af_dtype_get(h->t)->bytes;
-    const af_linear_group *p = af_linear_group_of(cu->graph->backend, n);
+    const af_linear_group *p = af_linear_group_of(cu->graph, n);
     void *matrix; /* in scratch mode it comes first: af_linear_group_mat says so */
     void **const part[] = {&matrix,
                            &h->logits,
@@ -184,7 +184,7 @@ static void unpack(const head *h)
 
 static af_status head_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
-    const af_linear_group *p = af_linear_group_of(g->backend, n);
+    const af_linear_group *p = af_linear_group_of(g, n);
     const af_dtype t = n->in[0]->dtype;
     if (!p || (t != AF_DTYPE_F32 && t != AF_DTYPE_BF16 && t != AF_DTYPE_F16))
         return af_fail(err, AF_EUNSUPPORTED, "head_loss of %s on the GPU: use f32, bf16 or f16",

@@ -11,7 +11,7 @@ static af_status no_group(const af_node *n, af_error *err)
 
 static const af_linear_group *group(const af_graph *g, const af_node *n)
 {
-    return af_linear_group_of(g->backend, n);
+    return af_linear_group_of(g, n);
 }
 
 static void *bias_at(const af_linear_group *p, int64_t from)

@@ -81,11 +81,17 @@ static bool serves(const af_linear_group *p, const af_node *n)
     }
 }
 
-const af_linear_group *af_linear_group_of(const af_cuda_graph *cg, const af_node *n)
+static af_linear_groups *groups_of(const af_graph *g)
 {
-    for (int i = 0; i < cg->n_groups; i++)
-        if (serves(&cg->groups[i], n))
-            return &cg->groups[i];
+    return *af_cuda_slot(g, &af_cuda_linear_family);
+}
+
+const af_linear_group *af_linear_group_of(const af_graph *g, const af_node *n)
+{
+    const af_linear_groups *all = groups_of(g);
+    for (int i = 0; i < all->n; i++)
+        if (serves(&all->group[i], n))
+            return &all->group[i];
     return NULL;
 }
 
@@ -184,20 +190,23 @@ static void make_narrow(af_graph *g, af_linear_group *p)
     p->down = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){ranks, p->I});
 }
 
-static af_status find_groups(af_graph *g, const uses *u, af_cuda_graph *cg, af_error *err)
+static af_status find_groups(af_graph *g, const uses *u, af_error *err)
 {
     int n = 0;
     for (int i = 0; i < g->n_nodes; i++)
         n += g->nodes[i]->op == AF_OP_LINEAR || g->nodes[i]->op == AF_OP_HEAD_LOSS;
-    cg->groups = af_arena_take(&g->mem, (uint64_t)(n + 1) * sizeof *cg->groups);
-    if (!cg->groups)
-        return af_fail_nomem(err, "the plan", (uint64_t)n * sizeof *cg->groups);
+    af_linear_groups *all = af_arena_take(&g->mem, sizeof *all);
+    af_linear_group *group = af_arena_take(&g->mem, (uint64_t)(n + 1) * sizeof *group);
+    if (!all || !group)
+        return af_fail_nomem(err, "the plan", (uint64_t)n * sizeof *group);
+    *all = (af_linear_groups){.group = group};
+    *af_cuda_slot(g, &af_cuda_linear_family) = all;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *node = g->nodes[i];
         if ((node->op != AF_OP_LINEAR && node->op != AF_OP_HEAD_LOSS) ||
-            af_linear_group_of(cg, node))
+            af_linear_group_of(g, node))
             continue;
-        af_linear_group *p = &cg->groups[cg->n_groups++];
+        af_linear_group *p = &all->group[all->n++];
         if (node->op == AF_OP_LINEAR)
             describe_linear(p, node);
         else
@@ -218,11 +227,11 @@ static bool can_pad(const uses *u, const af_tensor *t)
            !u[t->id].viewed && !u[t->id].fixed;
 }
 
-static void pad(const af_cuda *cu, af_graph *g, const uses *u, const af_cuda_graph *cg)
+static void pad(const af_cuda *cu, af_graph *g, const uses *u)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
-        const af_linear_group *p = is_linear(n->op) ? af_linear_group_of(cg, n) : NULL;
+        const af_linear_group *p = is_linear(n->op) ? af_linear_group_of(g, n) : NULL;
         if (!p || !p->parts || !p->pieces || p->R > AF_FOLD_RANK || cu->no_fold)
             continue;
         af_tensor *t = n->in[0];
@@ -270,13 +279,13 @@ static bool can_share(const af_graph *g, const uses *u, const af_node *n, const 
     return true;
 }
 
-static void share(af_graph *g, const uses *u, const af_cuda_graph *cg)
+static void share(af_graph *g, const uses *u)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         if (n->op != AF_OP_ADAPTER_DOWN && n->op != AF_OP_ADAPTER_G)
             continue;
-        const af_linear_group *p = af_linear_group_of(cg, n);
+        const af_linear_group *p = af_linear_group_of(g, n);
         if (p && can_share(g, u, n, p)) {
             move_into(n->out[0], n->in[0], af_last(n->in[0]));
             n->out[0]->ld = n->in[0]->ld;
@@ -286,58 +295,65 @@ static void share(af_graph *g, const uses *u, const af_cuda_graph *cg)
 
 /* A result that lies elsewhere is as wide, and its rows as aligned, as it would be beside: the same
  * products, with the same promises to their algorithms, in every mode. */
-static void widen(af_graph *g, const uses *u, const af_cuda_graph *cg)
+static void widen(af_graph *g, const uses *u)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         if (n->op != AF_OP_ADAPTER_DOWN && n->op != AF_OP_ADAPTER_G)
             continue;
-        const af_linear_group *p = af_linear_group_of(cg, n);
+        const af_linear_group *p = af_linear_group_of(g, n);
         if (p && p->R <= AF_FOLD_RANK && one_scale(n) && can_pad(u, n->out[0]))
             n->out[0]->ld = p->ext;
     }
 }
 
-af_status af_cuda_linear_layout(af_cuda *cu, af_graph *g, af_error *err)
+/* Matrices of block-type weights are filled into the workspace at each use: those of 4-bit weights,
+ * or of all types. */
+static void use_scratch(af_linear_groups *all, bool all_types)
 {
-    af_cuda_graph *cg = g->backend;
-    uses *u = find_uses(g);
-    if (!u)
-        return af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof *u);
-    const af_status st = find_groups(g, u, cg, err);
-    if (st == AF_OK) {
-        pad(cu, g, u, cg);
-        match_inplace(g, u);
-        share(g, u, cg);
-        widen(g, u, cg);
-    }
-    free(u);
-    return st;
-}
-
-bool af_cuda_linear_has_shadow(const af_cuda_graph *cg)
-{
-    for (int i = 0; i < cg->n_groups; i++)
-        if (cg->groups[i].quant)
-            return true;
-    return false;
-}
-
-void af_cuda_linear_use_scratch(af_cuda_graph *cg, bool all_types)
-{
-    for (int i = 0; i < cg->n_groups; i++) {
-        af_linear_group *p = &cg->groups[i];
-        bool all = p->quant, four = false;
+    for (int i = 0; i < all->n; i++) {
+        af_linear_group *p = &all->group[i];
+        bool every = p->quant, four = false;
         for (int k = 0; k < p->pieces; k++) {
-            all &= af_dtype_is_block(p->w[k]->dtype); /* a dense piece lives in the matrix */
+            every &= af_dtype_is_block(p->w[k]->dtype); /* a dense piece lives in the matrix */
             four |= p->w[k]->quant != NULL;
         }
-        if (!all || !(four || all_types))
+        if (!every || !(four || all_types))
             continue;
         p->scratch = true;
         p->fused->dim[0] = 0; /* takes no memory of its own */
     }
 }
+
+static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
+{
+    af_cuda_graph *cg = g->backend;
+    uses *u = find_uses(g);
+    if (!u)
+        return af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof *u);
+    const af_status st = find_groups(g, u, err);
+    if (st == AF_OK) {
+        pad(cu, g, u);
+        match_inplace(g, u);
+        share(g, u);
+        widen(g, u);
+        af_linear_groups *all = groups_of(g);
+        for (int i = 0; i < all->n; i++)
+            cg->plan.can_shrink |= all->group[i].quant;
+        use_scratch(all, cu->scratch);
+    }
+    free(u);
+    return st;
+}
+
+static void shrink(af_cuda *cu, af_graph *g)
+{
+    (void)cu;
+    use_scratch(groups_of(g), true);
+}
+
+const af_cuda_family af_cuda_linear_family = {
+    .layout = layout, .shrink = shrink, .prepare = af_cuda_linear_prepare};
 
 uint64_t af_linear_group_scratch(const af_linear_group *p)
 {

@@ -250,9 +250,10 @@ static af_status write_replay_run(const af_trainer *t, const char *path, char **
     if (*checkpoint || (r->resume && strcmp(r->resume, "auto") == 0))
         again.resume = *checkpoint;
     again.overwrite_output_dir = true;
-    again.given[af_key_find("overwrite_output_dir") - af_keys] = -1;
-    again.given[af_key_find("resume_from_checkpoint") - af_keys] = again.resume ? -1 : 0;
-    again.given[af_key_find("auto_resume_from_checkpoints") - af_keys] = 0;
+    again.key_line[af_key_find("overwrite_output_dir") - af_keys] = AF_KEY_LINE_OVERRIDE;
+    again.key_line[af_key_find("resume_from_checkpoint") - af_keys] =
+        again.resume ? AF_KEY_LINE_OVERRIDE : AF_KEY_LINE_UNSET;
+    again.key_line[af_key_find("auto_resume_from_checkpoints") - af_keys] = AF_KEY_LINE_UNSET;
     if (!*checkpoint && again.resume)
         *checkpoint = af_strdup(again.resume);
     AF_TRY(af_run_config_text(&again, &text, err));

@@ -46,8 +46,8 @@ static af_status tool_open(tool *t, const char *run_file, const char *const *ove
         .train_on_inputs = t->run.train_on_inputs,
         .roles = t->run.roles_to_train.item,
         .role_count = t->run.roles_to_train.count,
-        .train_on_eos = (af_train_eos)t->run.train_on_eos,
-        .excess = (af_excess)t->run.excess,
+        .train_on_eos = t->run.train_on_eos,
+        .excess = t->run.excess,
         .sequence_len = t->run.sequence_len,
     };
     AF_TRY(af_data_pipeline_open(&t->kit, &t->o, err));

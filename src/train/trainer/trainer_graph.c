@@ -66,7 +66,7 @@ static void record_optimizer(af_trainer *t)
     if (t->adapter)
         group_adapter(t);
     af_graph_optimizer(t->graph, &(af_optimizer_opts){
-                                     .kind = (af_optimizer_kind)run->optimizer,
+                                     .kind = run->optimizer,
                                      .beta1 = own ? 0 : run->beta1,
                                      .beta2 = own ? 0 : run->beta2,
                                      .eps = own ? 0 : run->epsilon,

@@ -52,8 +52,8 @@ static af_status open_data(af_trainer *t, const af_yaml *list, af_token_store *s
         .train_on_inputs = run->train_on_inputs,
         .roles = run->roles_to_train.item,
         .role_count = run->roles_to_train.count,
-        .train_on_eos = (af_train_eos)run->train_on_eos,
-        .excess = (af_excess)run->excess,
+        .train_on_eos = run->train_on_eos,
+        .excess = run->excess,
         .sequence_len = run->sequence_len,
         .vocab = t->spec->vocab,
     };
@@ -352,7 +352,7 @@ static af_status open_device(af_trainer *t, af_error *err)
     const af_status st = af_device_open(&t->device, r->device, (int)r->threads, err);
     if (st == AF_OK) {
         af_device_allow_tf32(t->device, r->tf32);
-        af_device_set_attention(t->device, (af_attention_by)r->attention);
+        af_device_set_attention(t->device, r->attention);
         return AF_OK;
     }
     af_run_key_loc(r, "device", at, sizeof at);
