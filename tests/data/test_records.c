@@ -186,18 +186,6 @@ static void test_long_text_comes_in_blocks_that_join(void **state)
     af_buf_clear(&joined);
 }
 
-static void test_names_tell_records_from_text(void **state)
-{
-    static const char *const records[] = {"a.jsonl", "A.JSON.GZ", "b.csv.zst",
-                                          "c.tsv",   "d.ndjson",  "e.parquet"},
-                             *const text[] = {"a.txt", "b.md.gz", "c.text", "jsonl", "", ".gz"};
-    (void)state;
-    for (size_t i = 0; i < AF_LEN(records); i++)
-        assert_true(af_data_is_records(records[i]));
-    for (size_t i = 0; i < AF_LEN(text); i++)
-        assert_false(af_data_is_records(text[i]));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,7 +193,6 @@ int main(void)
         cmocka_unit_test(test_packed_files_read_like_plain_ones),
         cmocka_unit_test(test_bombs_and_endless_lines_are_refused),
         cmocka_unit_test(test_long_text_comes_in_blocks_that_join),
-        cmocka_unit_test(test_names_tell_records_from_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static void compare(const float *a, const float *b, int64_t rows, int64_t V, sum
  * more than the model does, as the export has said. */
 static int64_t rows_alike(const af_model *a, const af_model *b, int64_t n)
 {
-    const af_model_spec *x = af_source_spec(a->source), *y = af_source_spec(b->source);
+    const af_model_spec *x = af_loader_spec(a->loader), *y = af_loader_spec(b->loader);
     for (int i = 0; i < x->layers && i < y->layers; i++)
         if (x->layer[i].window > 0 && y->layer[i].window == 0)
             n = AF_MIN(n, x->layer[i].window);
@@ -181,7 +181,7 @@ af_status af_export_verify(const char *model, const char *adapter, const char *w
     af_status st = AF_OK;
     af_model *a = NULL, *b = NULL;
     sums s = {0};
-    af_model_opts o = {.device = "cpu", .threads = threads, .f32 = true};
+    af_model_opts o = {.device = "cpu", .threads = threads, .compute = AF_COMPUTE_F32};
     *out = (af_verify_result){.ran = true, .allowed = allowed_error(bits)};
     AF_TRY(af_model_open(&b, written, &o, err));
     if (adapter) {

@@ -35,15 +35,6 @@ static bool is_columns(const char *path, uint64_t n)
     return ends_with(path, n, ".parquet") || ends_with(path, n, ".arrow");
 }
 
-bool af_data_is_records(const char *path)
-{
-    const uint64_t n = unpacked_length(path);
-    bool records = is_columns(path, n);
-    for (size_t i = 0; i < AF_LEN(kinds); i++)
-        records |= kinds[i].kind != AF_RECORDS_TEXT && ends_with(path, n, kinds[i].ending);
-    return records;
-}
-
 /* Other tools write json for both. */
 static bool is_json(af_records_kind k) { return k == AF_RECORDS_JSON || k == AF_RECORDS_JSONL; }
 
