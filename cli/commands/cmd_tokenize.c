@@ -125,7 +125,7 @@ static af_status all_lines(tokenize_job *j, af_error *err)
             continue;
         st = one_line(j, line, len, err);
         if (st != AF_OK)
-            af_fail_prefix(err, "line %ld", number);
+            af_fail_prefix(st, err, "line %ld", number);
         else if (!file) /* an interactive caller waits for the result */
             fflush(stdout);
     }
