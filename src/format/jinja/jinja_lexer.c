@@ -1,9 +1,9 @@
 /* jinja_lexer.c - from the text of a template to tokens.
  *
  * White space is decided here, as Jinja does with trim_blocks and lstrip_blocks on: "-" eats all of
- * it, a block or comment eats one newline behind it, and blanks before it when they start a line.
+ * it, a block or comment eats one newline after it, and blanks before it when they start a line.
  * Brackets are balanced here too, so that "}}" inside a dict literal does not end the output. */
-#include "format/jinja/jinja.h"
+#include "format/jinja/jinja_ast.h"
 
 #define BRACKETS_MAX 256
 
@@ -30,7 +30,7 @@ static void no_memory(lexer *x)
         x->st = af_fail_nomem(x->err, "a template", x->n);
 }
 
-static void add(lexer *x, af_jtok type, af_jsym op, const char *p, uint64_t n)
+static void add(lexer *x, af_jtoken_type type, const char *p, uint64_t n)
 {
     af_jtokens *t = x->out;
     if (t->n == t->cap) {
@@ -43,17 +43,20 @@ static void add(lexer *x, af_jtok type, af_jsym op, const char *p, uint64_t n)
         t->item = item;
         t->cap = cap;
     }
-    t->item[t->n++] =
-        (af_jtoken){.type = (uint8_t)type, .op = (uint8_t)op, .line = x->line, .p = p, .n = n};
+    t->item[t->n++] = (af_jtoken){.type = (uint8_t)type, .line = x->line, .p = p, .n = n};
+}
+
+static bool starts_with(const lexer *x, uint64_t at, const char *p, uint64_t n)
+{
+    return at <= x->n && x->n - at >= n && !memcmp(x->s + at, p, n);
 }
 
 static bool starts(const lexer *x, uint64_t at, const char *lit)
 {
-    const uint64_t n = strlen(lit);
-    return x->n - at >= n && !memcmp(x->s + at, lit, n);
+    return starts_with(x, at, lit, strlen(lit));
 }
 
-/* First byte behind white space that begins at `at`. */
+/* First byte after white space that begins at `at`. */
 static uint64_t skip_space(const lexer *x, uint64_t at)
 {
     while (at < x->n) {
@@ -68,9 +71,7 @@ static uint64_t skip_space(const lexer *x, uint64_t at)
 static uint64_t strip_right(const lexer *x, uint64_t from, uint64_t to)
 {
     while (to > from) {
-        uint64_t k = to - 1;
-        while (k > from && ((unsigned char)x->s[k] & 0xc0) == 0x80)
-            k--;
+        const uint64_t k = af_jutf8_back(x->s, to);
         const char *p = x->s + k;
         if (!af_juni_space(af_jutf8_next(&p)))
             break;
@@ -103,7 +104,7 @@ static void text_before(lexer *x, uint64_t end, char sign, bool is_variable)
             stop = line;
     }
     if (stop > x->at)
-        add(x, AF_T_DATA, 0, x->s + x->at, stop - x->at);
+        add(x, AF_JTOKEN_TEXT, x->s + x->at, stop - x->at);
     const bool was = x->line_starting;
     const bool moved = end > x->at;
     advance(x, end);
@@ -136,7 +137,7 @@ static void comment(lexer *x)
 {
     const int line = x->line;
     uint64_t i = x->at + 2 + (sign_at(x, x->at + 2) != 0);
-    if (i >= x->n) { /* as Jinja: nothing behind the sign is no error */
+    if (i >= x->n) { /* as Jinja: nothing after the sign is no error */
         advance(x, x->n);
         return;
     }
@@ -150,7 +151,7 @@ static void comment(lexer *x)
     bad(x, line, "Missing end of comment tag", "");
 }
 
-/* "{% raw %}" with its signs at `at`: the first byte behind it, or 0. */
+/* "{% raw %}" with its signs at `at`: the first byte after it, or 0. */
 static uint64_t raw_begin(const lexer *x, uint64_t at)
 {
     uint64_t i = skip_space(x, at + 2 + (sign_at(x, at + 2) != 0));
@@ -180,7 +181,7 @@ static void raw_block(lexer *x, uint64_t from)
         advance(x, end);
         return;
     }
-    if (from < x->n) /* as Jinja: nothing behind the tag is no error */
+    if (from < x->n) /* as Jinja: nothing after the tag is no error */
         bad(x, line, "Missing end of raw directive", "");
 }
 
@@ -205,7 +206,7 @@ static uint32_t hex_escape(const char *s, uint64_t n, uint64_t i, int digits)
     return cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000) ? UINT32_MAX : cp;
 }
 
-/* Decodes the escape behind a backslash at s[i - 1]; returns how many bytes it took. */
+/* Decodes the escape after a backslash at s[i - 1]; returns how many bytes it took. */
 static uint64_t escape(lexer *x, af_buf *b, const char *s, uint64_t n, uint64_t i)
 {
     static const char plain[] = "\\\\''\"\"a\ab\bf\fn\nr\rt\tv\v";
@@ -264,7 +265,7 @@ static void string(lexer *x)
     char *text = b.bad ? NULL : af_arena_strndup(x->mem, b.len ? b.data : "", b.len);
     if (!text)
         no_memory(x);
-    add(x, AF_T_STRING, 0, text, b.len);
+    add(x, AF_JTOKEN_STRING, text, b.len);
     af_buf_clear(&b);
     advance(x, end + 1);
 }
@@ -295,25 +296,25 @@ static uint64_t radix_number(const lexer *x, uint64_t i)
 static void number(lexer *x)
 {
     uint64_t end = radix_number(x, x->at);
-    af_jtok type = AF_T_INT;
+    af_jtoken_type type = AF_JTOKEN_INT;
     if (!end) {
         end = digits(x, x->at);
         uint64_t k = end;
         const bool after_dot = x->at > 0 && x->s[x->at - 1] == '.';
         if (!after_dot && k + 1 < x->n && x->s[k] == '.' && is_digit(x->s[k + 1])) {
             end = k = digits(x, k + 1);
-            type = AF_T_FLOAT;
+            type = AF_JTOKEN_FLOAT;
         }
         if (!after_dot && k < x->n && (x->s[k] | 32) == 'e') {
             k++;
             k += k < x->n && (x->s[k] == '+' || x->s[k] == '-');
             if (k < x->n && is_digit(x->s[k])) {
                 end = digits(x, k);
-                type = AF_T_FLOAT;
+                type = AF_JTOKEN_FLOAT;
             }
         }
     }
-    add(x, type, 0, x->s + x->at, end - x->at);
+    add(x, type, x->s + x->at, end - x->at);
     advance(x, end);
 }
 
@@ -323,44 +324,24 @@ static bool name_char(char c)
            (unsigned char)c >= 0x80;
 }
 
-static const struct {
-    const char *text;
-    af_jsym op;
-} operators[] = {
-    {"//", AF_S_FLOORDIV}, {"**", AF_S_POW},      {"==", AF_S_EQ},    {"!=", AF_S_NE},
-    {">=", AF_S_GE},       {"<=", AF_S_LE},       {"+", AF_S_ADD},    {"-", AF_S_SUB},
-    {"/", AF_S_DIV},       {"*", AF_S_MUL},       {"%", AF_S_MOD},    {"~", AF_S_TILDE},
-    {"[", AF_S_LBRACKET},  {"]", AF_S_RBRACKET},  {"(", AF_S_LPAREN}, {")", AF_S_RPAREN},
-    {"{", AF_S_LBRACE},    {"}", AF_S_RBRACE},    {">", AF_S_GT},     {"<", AF_S_LT},
-    {"=", AF_S_ASSIGN},    {".", AF_S_DOT},       {":", AF_S_COLON},  {"|", AF_S_PIPE},
-    {",", AF_S_COMMA},     {";", AF_S_SEMICOLON},
-};
-
 static void operator_token(lexer *x, char *stack, int *depth)
 {
-    for (size_t i = 0; i < AF_LEN(operators); i++) {
-        const char *text = operators[i].text;
-        if (!starts(x, x->at, text))
-            continue;
-        const char c = text[0];
-        if (c == '(' || c == '[' || c == '{') {
-            if (*depth == BRACKETS_MAX) {
-                bad(x, x->line, "brackets are nested too deeply", "");
-                return;
-            }
-            stack[(*depth)++] = c == '(' ? ')' : c == '[' ? ']' : '}';
-        } else if (c == ')' || c == ']' || c == '}') {
-            if (*depth == 0 || stack[--*depth] != c) {
-                bad(x, x->line, "unexpected bracket ", text);
-                return;
-            }
-        }
-        add(x, AF_T_OP, operators[i].op, x->s + x->at, strlen(text));
-        advance(x, x->at + strlen(text));
-        return;
-    }
-    const char shown[2] = {x->s[x->at], 0};
-    bad(x, x->line, "unexpected character ", shown);
+    static const char two[] = "//**==!=>=<=", one[] = "+-/*%~[](){}><=.:|,;";
+    const char c = x->s[x->at];
+    uint64_t n = c && strchr(one, c) ? 1 : 0;
+    for (size_t i = 0; i + 1 < sizeof two; i += 2)
+        n = starts_with(x, x->at, two + i, 2) ? 2 : n;
+    const char shown[2] = {c, 0};
+    if (n == 0)
+        bad(x, x->line, "unexpected character ", shown);
+    else if (strchr("([{", c) && *depth == BRACKETS_MAX)
+        bad(x, x->line, "brackets are nested too deeply", "");
+    else if (strchr("([{", c))
+        stack[(*depth)++] = c == '(' ? ')' : c == '[' ? ']' : '}';
+    else if (strchr(")]}", c) && (*depth == 0 || stack[--*depth] != c))
+        bad(x, x->line, "unexpected bracket ", shown);
+    add(x, AF_JTOKEN_OP, x->s + x->at, n);
+    advance(x, x->at + n);
 }
 
 /* The inside of {{ }} or {% %}, up to and with its end. */
@@ -377,7 +358,7 @@ static void tag(lexer *x, bool is_variable)
         else if (depth == 0)
             end = tag_end(x, x->at, "%}");
         if (end) {
-            add(x, is_variable ? AF_T_VAR_END : AF_T_BLOCK_END, 0, NULL, 0);
+            add(x, is_variable ? AF_JTOKEN_VAR_END : AF_JTOKEN_BLOCK_END, NULL, 0);
             advance(x, end);
             return;
         }
@@ -391,7 +372,7 @@ static void tag(lexer *x, bool is_variable)
             uint64_t k = x->at;
             while (k < x->n && name_char(x->s[k]))
                 k++;
-            add(x, AF_T_NAME, 0, x->s + x->at, k - x->at);
+            add(x, AF_JTOKEN_NAME, x->s + x->at, k - x->at);
             advance(x, k);
         } else if (c == '"' || c == '\'') {
             string(x);
@@ -409,7 +390,7 @@ static void lex(lexer *x)
         while (i + 1 < x->n && !(x->s[i] == '{' && strchr("{%#", x->s[i + 1]) && x->s[i + 1]))
             i++;
         if (i + 1 >= x->n) {
-            add(x, AF_T_DATA, 0, x->s + x->at, x->n - x->at);
+            add(x, AF_JTOKEN_TEXT, x->s + x->at, x->n - x->at);
             advance(x, x->n);
             return;
         }
@@ -422,7 +403,7 @@ static void lex(lexer *x)
         } else if (raw) {
             raw_block(x, raw);
         } else {
-            add(x, kind == '{' ? AF_T_VAR_BEGIN : AF_T_BLOCK_BEGIN, 0, NULL, 0);
+            add(x, kind == '{' ? AF_JTOKEN_VAR_BEGIN : AF_JTOKEN_BLOCK_BEGIN, NULL, 0);
             advance(x, i + 2 + (sign != 0));
             tag(x, kind == '{');
         }
@@ -444,6 +425,6 @@ af_status af_jlex(af_jtokens *out, af_arena *mem, const char *source, uint64_t l
     lexer x = {
         .out = out, .mem = mem, .s = s, .n = n, .line = 1, .line_starting = true, .err = err};
     lex(&x);
-    add(&x, AF_T_EOF, 0, NULL, 0);
+    add(&x, AF_JTOKEN_EOF, NULL, 0);
     return x.st;
 }

@@ -1,7 +1,6 @@
-/* jinja_unicode.c - UTF-8 and the character classes of Python's str, on top of utf8proc. */
+/* jinja_unicode.c - UTF-8, and the character classes and case mapping of Python's str, on top of
+ * utf8proc. */
 #include "format/jinja/jinja.h"
-
-#include "format/jinja/jinja_casing.h"
 
 #include <utf8proc.h>
 
@@ -15,6 +14,14 @@ uint32_t af_jutf8_next(const char **p)
         cp = cp << 6 | (s[i] & 0x3fu);
     *p += n;
     return cp;
+}
+
+uint64_t af_jutf8_back(const char *p, uint64_t at)
+{
+    do
+        at--;
+    while (at > 0 && ((unsigned char)p[at] & 0xc0) == 0x80);
+    return at;
 }
 
 uint64_t af_jutf8_count(const char *p, uint64_t n)
@@ -54,21 +61,8 @@ static utf8proc_category_t category(uint32_t cp) { return utf8proc_category((utf
 
 bool af_juni_printable(uint32_t cp)
 {
-    if (cp < 0x7f)
-        return cp >= 0x20;
-    switch (category(cp)) {
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_ZS:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-        return false;
-    default:
-        return true;
-    }
+    const utf8proc_category_t c = category(cp);
+    return cp == ' ' || (c != UTF8PROC_CATEGORY_CN && c < UTF8PROC_CATEGORY_ZS);
 }
 
 typedef struct range {
@@ -113,7 +107,7 @@ bool af_juni_is(uint32_t cp, char what)
     case 'd':
         return c == UTF8PROC_CATEGORY_ND || within(other_digit, AF_LEN(other_digit), cp);
     case 'n':
-        return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
+        return c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO;
     case 'u':
         return c == UTF8PROC_CATEGORY_LU || within(other_upper, AF_LEN(other_upper), cp);
     case 'l':
@@ -123,7 +117,8 @@ bool af_juni_is(uint32_t cp, char what)
     }
 }
 
-bool af_juni_word(uint32_t cp) { return cp == '_' || af_juni_is(cp, 'a') || af_juni_is(cp, 'n'); }
+/* --- case mapping ------------------------------------------------------------------------------
+ */
 
 static bool cased(uint32_t cp)
 {
@@ -138,21 +133,20 @@ static bool case_ignorable(uint32_t cp)
            cp == ':' || cp == 0xb7 || cp == 0x2018 || cp == 0x2019 || cp == 0x2024 || cp == 0x2027;
 }
 
-/* Greek capital sigma at `at` ends a word: a cased letter before it and none behind. */
-static bool final_sigma(const af_jstr *s, const char *at)
+/* Greek capital sigma at byte `at` ends a word: a cased letter before it and none after. */
+static bool final_sigma(const af_jstr *s, uint64_t at)
 {
     bool before = false;
-    for (const char *p = at; p > s->p;) {
-        while (((unsigned char)*--p & 0xc0) == 0x80)
-            continue;
-        const char *q = p;
+    for (uint64_t i = at; i > 0;) {
+        i = af_jutf8_back(s->p, i);
+        const char *q = s->p + i;
         const uint32_t cp = af_jutf8_next(&q);
         if (!case_ignorable(cp)) {
             before = cased(cp);
             break;
         }
     }
-    const char *p = at;
+    const char *p = s->p + at;
     af_jutf8_next(&p);
     while (p < s->p + s->n) {
         const uint32_t cp = af_jutf8_next(&p);
@@ -162,7 +156,7 @@ static bool final_sigma(const af_jstr *s, const char *at)
     return before;
 }
 
-static void lower_one(af_buf *b, const af_jstr *s, const char *at, uint32_t cp)
+static void lower_one(af_buf *b, const af_jstr *s, uint64_t at, uint32_t cp)
 {
     if (cp == 0x130)
         af_buf_str(b, "i\xcc\x87");
@@ -172,41 +166,48 @@ static void lower_one(af_buf *b, const af_jstr *s, const char *at, uint32_t cp)
         af_buf_utf8(b, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp));
 }
 
-static void upper_one(af_buf *b, uint32_t cp, bool title)
+/* The case folding of a code point: how many it becomes, at most 8. */
+static int fold(uint32_t cp, utf8proc_int32_t to[8])
 {
-    for (const af_casing *c = title ? af_casing_title : af_casing_upper; cp >= 0xdf && c->cp; c++)
-        if (c->cp == cp) {
-            for (int i = 0; i < 3 && c->to[i]; i++)
-                af_buf_utf8(b, c->to[i]);
-            return;
-        }
-    const utf8proc_int32_t p = (utf8proc_int32_t)cp;
-    af_buf_utf8(b, (uint32_t)(title ? utf8proc_totitle(p) : utf8proc_toupper(p)));
-}
-
-static void fold_one(af_buf *b, uint32_t cp)
-{
-    utf8proc_int32_t to[8];
     int last = 0;
     const utf8proc_ssize_t n =
-        utf8proc_decompose_char((utf8proc_int32_t)cp, to, AF_LEN(to), UTF8PROC_CASEFOLD, &last);
-    for (utf8proc_ssize_t i = 0; i < n && n <= (utf8proc_ssize_t)AF_LEN(to); i++)
-        af_buf_utf8(b, (uint32_t)to[i]);
+        utf8proc_decompose_char((utf8proc_int32_t)cp, to, 8, UTF8PROC_CASEFOLD, &last);
+    return n < 0 || n > 8 ? 0 : (int)n;
+}
+
+/* Upper or title case. Where one code point becomes several (ß -> SS), utf8proc only knows its
+ * case folding (ss); each of those mapped again gives Unicode's SpecialCasing. In title case only
+ * the first is mapped, and a folded iota is written below (U+0345) again. */
+static void upper_one(af_buf *b, uint32_t cp, bool title)
+{
+    const utf8proc_int32_t p = (utf8proc_int32_t)cp;
+    const utf8proc_int32_t simple = title ? utf8proc_totitle(p) : utf8proc_toupper(p);
+    utf8proc_int32_t to[8];
+    const int n = cp < 0xdf || af_juni_is(cp, 'u') || (title && simple != p) ? 1 : fold(cp, to);
+    if (n < 2 || (title && af_juni_is(cp, 't'))) {
+        af_buf_utf8(b, (uint32_t)simple);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        af_buf_utf8(b, !title           ? (uint32_t)utf8proc_toupper(to[i])
+                       : i == 0         ? (uint32_t)utf8proc_totitle(to[i])
+                       : to[i] == 0x3b9 ? 0x345
+                                        : (uint32_t)to[i]);
 }
 
 void af_juni_case(af_buf *b, const af_jstr *s, char how)
 {
     bool in_word = false;
     for (const char *p = s->p, *end = s->p + s->n; p < end;) {
-        const char *at = p;
+        const uint64_t at = (uint64_t)(p - s->p);
         const uint32_t cp = af_jutf8_next(&p);
+        utf8proc_int32_t to[8];
         if (how == 'f')
-            fold_one(b, cp);
+            for (int i = 0, n = fold(cp, to); i < n; i++)
+                af_buf_utf8(b, (uint32_t)to[i]);
         else if (how == 'u' || (how == 's' && af_juni_is(cp, 'l')))
             upper_one(b, cp, false);
-        else if (how == 'c' && at == s->p)
-            upper_one(b, cp, true);
-        else if (how == 't' && !in_word)
+        else if ((how == 'c' && at == 0) || (how == 't' && !in_word))
             upper_one(b, cp, true);
         else if (how == 's' && !af_juni_is(cp, 'u'))
             af_buf_utf8(b, cp);
