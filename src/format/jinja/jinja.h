@@ -9,12 +9,11 @@
  *
  * Files, each using only those above it:
  *
- *   jinja_unicode.c    UTF-8, character classes and case mapping of Python's str
  *   jinja_value.c      latched failure, limits, strings, lists, generators, arguments
  *   jinja_text.c       str(), repr(), HTML escaping
  *   jinja_compare.c    truth, equality, order, hashes, dicts, `in`, sorting
  *   jinja_item.c       a[i], a[i:j:k] without attributes
- *   jinja_format.c     "..." % values, "...".format(values) and format specifications
+ *   jinja_format.c     "..." % values and "...".format(values)
  *   jinja_op.c         + - * / // % ** and unary minus
  *   jinja_str.c        methods of str
  *   jinja_attr.c       methods and fields of all other types; a.b and a['b']
@@ -30,6 +29,8 @@
  *   jinja_expr.c       expressions to tree
  *   jinja_parser.c     statements to tree; scopes
  *
+ * Python's character classes, case and number formats are in format/text/python_text.h.
+ *
  * Values are those of Python as far as a template can see them. Lists, tuples and dicts are never
  * changed once a template sees them (the sandbox refuses that), so they are shared freely. All
  * memory of a rendering comes from one arena.
@@ -44,6 +45,8 @@
 #include "base/base.h"
 #include "base/buf.h"
 
+#include "format/text/unicode.h"
+
 #include "afinar/chat.h"
 
 #define AF_JINJA_RANGE_MAX 100000    /* items of a range, as in Jinja's sandbox                */
@@ -51,7 +54,7 @@
 #define AF_JINJA_CALL_MAX  250       /* nested macro calls; Python's limit is about the same   */
 #define AF_JINJA_ARGS_MAX  32        /* arguments of one call                                  */
 #define AF_JINJA_BIND_MAX  4         /* parameters of a built-in function                      */
-#define AF_JINJA_PAD_MAX   100000000 /* width of a padded field, bytes of a repeated string    */
+#define AF_JINJA_PAD_MAX   100000000 /* characters of a padded field, bytes of a repeated str  */
 
 typedef enum af_jkind {
     AF_JKIND_UNDEF, /* s: the message an operation on it fails with */
@@ -295,23 +298,12 @@ int64_t af_jarg_int(const af_jcall *c, int i, int64_t absent);
 const af_jstr *af_jarg_str(const af_jcall *c, int i, const char *absent);
 bool af_jarg_true(const af_jcall *c, int i);
 
-/* --- text (jinja_text.c, jinja_unicode.c) ----------------------------------------------------- */
+/* --- text (jinja_text.c) ----------------------------------------------------- */
 void af_jprint(af_jinja *j, af_buf *b, af_jval v); /* str() */
 void af_jrepr(af_jinja *j, af_buf *b, af_jval v);
 af_jval af_jtostr(af_jinja *j, af_jval v);   /* str(): never markup */
 af_jval af_jsoftstr(af_jinja *j, af_jval v); /* str(), but markup stays markup */
-void af_jfloat_text(af_buf *b, double f);
-af_jval af_jescape(af_jinja *j, af_jval v);         /* HTML-escaped markup */
-uint32_t af_jutf8_next(const char **p);             /* decodes one code point of valid UTF-8 */
-uint64_t af_jutf8_back(const char *p, uint64_t at); /* where the code point before `at` begins */
-uint64_t af_jutf8_count(const char *p, uint64_t n);
-bool af_jutf8_valid(const char *p, uint64_t n);
-bool af_juni_space(uint32_t cp); /* str.isspace() */
-bool af_juni_printable(uint32_t cp);
-/* 'a'lpha 'd'igit 'c' decimal 'n'umeric 'u'pper 'l'ower 't'itle */
-bool af_juni_is(uint32_t cp, char what);
-/* 'u'pper 'l'ower 't'itle 'c'apitalize 's'wapcase 'f' casefold */
-void af_juni_case(af_buf *b, const af_jstr *s, char how);
+af_jval af_jescape(af_jinja *j, af_jval v);  /* HTML-escaped markup */
 
 /* --- meaning of values (jinja_compare.c) ------------------------------------------------------ */
 typedef enum af_jcmp {

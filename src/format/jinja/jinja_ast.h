@@ -167,8 +167,7 @@ typedef enum af_jtoken_type {
     AF_JTOKEN_EOF,
     AF_JTOKEN_STRING,
     AF_JTOKEN_NAME,
-    AF_JTOKEN_INT,
-    AF_JTOKEN_FLOAT,
+    AF_JTOKEN_NUMBER,
     AF_JTOKEN_OP
 } af_jtoken_type;
 
@@ -177,15 +176,8 @@ typedef struct af_jtoken {
     int line;
     const char *p; /* text, name, operator, decoded string, digits of a number */
     uint64_t n;
+    af_jval value; /* of a number */
 } af_jtoken;
-
-typedef struct af_jtokens {
-    af_jtoken *item;
-    uint64_t n, cap;
-} af_jtokens;
-
-AF_CHECKED af_status af_jlex(af_jtokens *out, af_arena *mem, const char *source, uint64_t len,
-                             af_error *err);
 
 /* --- parser (jinja_parser.c, jinja_expr.c) ------------------------------------------------------
  */
@@ -205,7 +197,8 @@ typedef struct af_jframe {
 
 typedef struct af_jparser {
     af_template *t;
-    const af_jtoken *at; /* ends with AF_JTOKEN_EOF */
+    af_jtoken *tokens; /* the last is AF_JTOKEN_EOF */
+    const af_jtoken *at;
     af_error *err;
     bool failed;
     int depth;
@@ -218,6 +211,8 @@ typedef struct af_jparser {
     uint64_t nnames, cnames;
 } af_jparser;
 
+/* Fills p->tokens. */
+void af_jlex(af_jparser *p, const char *source, uint64_t len);
 /* Latches a syntax error; returns NULL. */
 AF_PRINTF(3, 4) void *af_jsyntax(af_jparser *p, int line, const char *fmt, ...);
 void *af_jparser_take(af_jparser *p, uint64_t bytes); /* NULL and failed when out of memory */

@@ -4,8 +4,6 @@
  * tighter than + and -. */
 #include "format/jinja/jinja_ast.h"
 
-#include <errno.h>
-
 static af_jexpr *new_expr(af_jparser *p, af_jexpr_kind kind, int line)
 {
     af_jexpr *e = af_jparser_take(p, sizeof *e);
@@ -52,45 +50,21 @@ static af_jexpr *parse_items(af_jparser *p, af_jexpr_kind kind, const char *clos
     return af_jexpect_op(p, close) ? e : NULL;
 }
 
+static af_jexpr *parse_string(af_jparser *p)
+{
+    const af_jtoken *t = p->at++;
+    af_jstr *s = af_jparser_take(p, sizeof *s);
+    if (!s)
+        return NULL;
+    af_jstr_fill(s, t->p, t->n);
+    af_jstr_hash(s); /* the tree is shared by threads: nothing is computed late */
+    return constant(p, t->line, af_jstr_v(s));
+}
+
 static af_jexpr *parse_number(af_jparser *p)
 {
     const af_jtoken *t = p->at++;
-    char text[64];
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < t->n && n + 1 < sizeof text; i++)
-        if (t->p[i] != '_')
-            text[n++] = t->p[i];
-    text[n] = 0;
-    if (n + 1 == sizeof text)
-        return af_jsyntax(p, t->line, "a number has too many digits");
-    if (t->type == AF_JTOKEN_FLOAT)
-        return constant(p, t->line, af_jfloat(strtod(text, NULL)));
-    const char radix = (char)(n > 1 ? text[1] | 32 : 0);
-    const int base = radix == 'x' ? 16 : radix == 'o' ? 8 : radix == 'b' ? 2 : 10;
-    errno = 0;
-    const int64_t v = strtoll(base == 10 ? text : text + 2, NULL, base);
-    if (errno)
-        return af_jsyntax(p, t->line, "the integer %s does not fit in 64 bits", text);
-    if (base == 10 && text[0] == '0' && strspn(text, "0") != n)
-        return af_jsyntax(p, t->line, "the integer %s begins with a zero", text);
-    return constant(p, t->line, af_jint(v));
-}
-
-/* Strings side by side are one. */
-static af_jexpr *parse_strings(af_jparser *p)
-{
-    const int line = p->at->line;
-    af_buf b = {0};
-    for (; p->at->type == AF_JTOKEN_STRING; p->at++)
-        af_buf_add(&b, p->at->p, p->at->n);
-    af_jstr *s = b.bad ? NULL : af_jparser_take(p, sizeof *s + b.len + 1);
-    if (s) {
-        memcpy(s + 1, b.len ? b.data : "", b.len);
-        af_jstr_fill(s, (const char *)(s + 1), b.len);
-        af_jstr_hash(s); /* the tree is shared by threads: nothing is computed late */
-    }
-    af_buf_clear(&b);
-    return s ? constant(p, line, af_jstr_v(s)) : af_jsyntax(p, line, "out of memory");
+    return constant(p, t->line, t->value);
 }
 
 /* A name as it stands; what it means is decided by who asked. */
@@ -127,8 +101,8 @@ static af_jexpr *parse_primary(af_jparser *p)
     if (p->at->type == AF_JTOKEN_NAME)
         return parse_name(p);
     if (p->at->type == AF_JTOKEN_STRING)
-        return parse_strings(p);
-    if (p->at->type == AF_JTOKEN_INT || p->at->type == AF_JTOKEN_FLOAT)
+        return parse_string(p);
+    if (p->at->type == AF_JTOKEN_NUMBER)
         return parse_number(p);
     if (af_jat_op(p, "["))
         return parse_items(p, AF_JEXPR_LIST, "]");
@@ -168,7 +142,7 @@ static af_jexpr *parse_attribute(af_jparser *p, af_jexpr *on)
 {
     const int line = p->at++->line;
     const af_jtoken *t = p->at;
-    if (t->type == AF_JTOKEN_INT)
+    if (t->type == AF_JTOKEN_NUMBER && t->value.kind == AF_JKIND_INT)
         return binary(p, AF_JEXPR_ITEM, line, on, parse_number(p));
     if (t->type != AF_JTOKEN_NAME)
         return af_jexpected(p, "name or number");

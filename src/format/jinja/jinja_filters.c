@@ -1,6 +1,8 @@
 /* jinja_filters.c - filters that make text or numbers; default and attr. */
 #include "format/jinja/jinja.h"
 
+#include "format/text/python_text.h"
+
 #include <errno.h>
 #include <math.h>
 
@@ -13,7 +15,7 @@ static af_jval f_case(const af_jcall *c)
 
 static bool word_break(uint32_t cp)
 {
-    return af_juni_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
+    return af_py_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
 }
 
 /* Jinja's title: words begin after blanks, hyphens and opening brackets. */
@@ -24,16 +26,13 @@ static af_jval f_title(const af_jcall *c)
     const char *p = s->p, *end = p + s->n;
     while (p < end && !b.bad) {
         const char *from = p;
-        const bool breaks = word_break(af_jutf8_next(&p));
+        const bool breaks = word_break(af_utf8_next(&p));
         const char *first_end = p;
         for (const char *q = p; q < end; p = q)
-            if (word_break(af_jutf8_next(&q)) != breaks)
+            if (word_break(af_utf8_next(&q)) != breaks)
                 break;
-        af_jstr head, tail;
-        af_jstr_fill(&head, from, (uint64_t)(first_end - from));
-        af_jstr_fill(&tail, first_end, (uint64_t)(p - first_end));
-        af_juni_case(&b, &head, 'u');
-        af_juni_case(&b, &tail, 'l');
+        af_py_case(&b, from, (uint64_t)(first_end - from), 'u');
+        af_py_case(&b, first_end, (uint64_t)(p - first_end), 'l');
     }
     return af_jstr_take(c->j, &b);
 }
@@ -109,8 +108,8 @@ static af_jval f_wordcount(const af_jcall *c)
     int64_t words = 0;
     bool in_word = false;
     for (const char *p = s->p, *end = p + s->n; p < end;) {
-        const uint32_t cp = af_jutf8_next(&p);
-        const bool word = cp == '_' || af_juni_is(cp, 'a') || af_juni_is(cp, 'n');
+        const uint32_t cp = af_utf8_next(&p);
+        const bool word = cp == '_' || af_py_is(cp, 'a') || af_py_is(cp, 'n');
         words += word && !in_word;
         in_word = word;
     }

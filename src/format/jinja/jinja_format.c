@@ -1,155 +1,23 @@
-/* jinja_format.c - "..." % values and "...".format(values).
- *
- * Both put one value in a field: a spec says how wide, how aligned and in which notation. For
- * str.format it is the text after the colon in "{:>10.2f}", for % the flags before the letter. */
+/* jinja_format.c - "..." % values and "...".format(values). Both put values in fields. */
 #include "format/jinja/jinja.h"
+
+#include "format/text/python_text.h"
 
 #include <math.h>
 
-#define PRECISION_MAX 1000
-
-typedef struct spec {
-    uint32_t fill;
-    char align, sign, group, type; /* 0 = not given */
-    bool alt;
-    int64_t width, precision; /* precision -1 = not given */
-} spec;
-
-/* --- one value in a field --------------------------------------------------------------------- */
-
-static void pad(af_buf *b, uint32_t fill, int64_t n)
-{
-    for (; n > 0 && !b->bad; n--)
-        af_buf_utf8(b, fill);
-}
-
-/* Sign and prefix, then the digits or the text. `natural` is the alignment when none is given. */
-static void field(af_buf *b, const spec *s, const char *head, const char *body, uint64_t n,
-                  char natural)
-{
-    const int64_t have = (int64_t)(strlen(head) + af_jutf8_count(body, n));
-    const int64_t space = s->width > have ? s->width - have : 0;
-    const char align = s->align ? s->align : natural;
-    const int64_t left = align == '>' ? space : align == '^' ? space / 2 : 0;
-    pad(b, s->fill, left);
-    af_buf_str(b, head);
-    if (align == '=')
-        pad(b, s->fill, space);
-    af_buf_add(b, body, n);
-    if (align == '<' || align == '^')
-        pad(b, s->fill, space - left);
-}
-
-static void number_field(af_buf *b, const spec *s, bool negative, const char *prefix,
-                         const char *body, size_t every)
-{
-    char head[8];
-    af_buf grouped = {0};
-    const char sign = negative ? '-' : s->sign == '+' || s->sign == ' ' ? s->sign : 0;
-    snprintf(head, sizeof head, "%.*s%s", sign != 0, &sign, prefix);
-    const size_t lead =
-        s->group ? strspn(body, every == 3 ? "0123456789" : "0123456789abcdefABCDEF") : 0;
-    for (size_t i = 0; i < lead; i++) {
-        if (i && (lead - i) % every == 0)
-            af_buf_char(&grouped, s->group);
-        af_buf_char(&grouped, body[i]);
-    }
-    af_buf_str(&grouped, body + lead);
-    field(b, s, head, grouped.data ? grouped.data : "", grouped.len, '>');
-    af_buf_clear(&grouped);
-}
-
-static void int_field(af_buf *b, const spec *s, int64_t v, int64_t min_digits)
-{
-    const char t = s->type;
-    const unsigned base = t == 'x' || t == 'X' ? 16 : t == 'o' ? 8 : t == 'b' ? 2 : 10;
-    char digits[65], prefix[3] = {'0', t, 0};
-    int at = 64;
-    digits[64] = 0;
-    uint64_t x = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-    do {
-        digits[--at] = (t == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[x % base];
-        x /= base;
-    } while (x);
-    af_buf body = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    pad(&body, '0', min_digits - (64 - at));
-    af_buf_str(&body, digits + at);
-    number_field(b, s, v < 0, s->alt && base != 10 ? prefix : "", body.data ? body.data : "",
-                 base == 10 ? 3 : 4);
-    af_buf_clear(&body);
-}
-
-/* A precision without a type: like g, but never without a point. */
-static void general(af_buf *body, double x, int precision)
-{
-    char text[PRECISION_MAX + 64];
-    snprintf(text, sizeof text, "%.*e", precision - 1, x);
-    const int exp = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
-    if (exp >= -4 && exp < precision - 1 + (precision > 1)) {
-        snprintf(text, sizeof text, "%.*g", precision, x);
-        af_buf_printf(body, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
-    } else {
-        af_buf_printf(body, "%.*g", precision, x);
-    }
-}
-
-/* False when the precision is absurd. */
-static bool float_field(af_buf *b, const spec *s, double v)
-{
-    af_buf body = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    const double x = s->type == '%' ? fabs(v) * 100 : fabs(v);
-    const char t = s->type == '%' ? 'f' : s->type == 'n' ? 'g' : s->type;
-    if (s->precision > PRECISION_MAX)
-        return false;
-    if (!isfinite(v)) {
-        af_buf_str(&body, isnan(v) ? "nan" : "inf");
-    } else if (!t && s->precision < 0) {
-        af_jfloat_text(&body, x);
-    } else if (!t) {
-        general(&body, x, (int)AF_MAX(s->precision, 1));
-    } else {
-        char fmt[8];
-        snprintf(fmt, sizeof fmt, "%%%s.*%c", s->alt ? "#" : "", t);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        /* fmt was made above: %[#].*[efgEFG] */
-        af_buf_printf(&body, fmt, s->precision < 0 ? 6 : (int)s->precision, x);
-#pragma GCC diagnostic pop
-    }
-    if (s->type == '%')
-        af_buf_char(&body, '%');
-    number_field(b, s, signbit(v) && !isnan(v), "", body.data ? body.data : "", 3);
-    af_buf_clear(&body);
-    return true;
-}
-
-static void str_field(af_buf *b, const spec *s, const af_jstr *v)
-{
-    const bool cut = s->precision >= 0 && (uint64_t)s->precision < v->cps;
-    field(b, s, "", v->p, cut ? af_jstr_at(v, (uint64_t)s->precision) : v->n, '<');
-}
-
 /* The character an integer or a string of one character stands for; false for anything else. */
-static bool char_field(af_buf *b, const spec *s, af_jval v)
+static bool char_field(af_buf *b, const af_py_spec *s, af_jval v)
 {
     af_buf one = {0};
     if (af_jis_int(v) && (uint64_t)af_jinteger(v) <= 0x10ffff && (af_jinteger(v) >> 11) != 0x1b)
         af_buf_utf8(&one, (uint32_t)af_jinteger(v));
     else if (v.kind == AF_JKIND_STR && v.s->cps == 1)
         af_buf_add(&one, v.s->p, v.s->n);
-    field(b, s, "", one.data ? one.data : "", one.len, '<');
     const bool ok = one.len > 0;
+    if (ok)
+        af_py_str_field(b, s, one.data, one.len);
     af_buf_clear(&one);
     return ok;
-}
-
-/* A decimal number, at most AF_JINJA_PAD_MAX: no field is that wide. */
-static int64_t digits(const char **p, const char *end)
-{
-    int64_t n = 0;
-    for (; *p < end && **p >= '0' && **p <= '9'; (*p)++)
-        n = AF_MIN(n * 10 + (**p - '0'), AF_JINJA_PAD_MAX);
-    return n;
 }
 
 /* --- the % operator --------------------------------------------------------------------------- */
@@ -174,7 +42,7 @@ static af_jval next_arg(percent *x)
 static int64_t star_or_number(percent *x)
 {
     if (x->p == x->end || *x->p != '*')
-        return digits(&x->p, x->end);
+        return af_py_digits(&x->p, x->end);
     x->p++;
     const af_jval v = next_arg(x);
     if (!af_jis_int(v))
@@ -197,7 +65,7 @@ static af_jval mapping_arg(percent *x)
 }
 
 /* Flags, width and precision. */
-static void percent_spec(percent *x, spec *s, bool *zero)
+static void percent_spec(percent *x, af_py_spec *s, bool *zero)
 {
     bool left = false;
     for (; x->p < x->end && *x->p && strchr("#0- +", *x->p); x->p++) {
@@ -215,23 +83,23 @@ static void percent_spec(percent *x, spec *s, bool *zero)
         const int64_t n = star_or_number(x);
         s->precision = AF_MAX(n, 0);
     }
-    if (s->width >= AF_JINJA_PAD_MAX || s->precision >= AF_JINJA_PAD_MAX)
-        af_jfail(x->j, "a field is wider than %d", AF_JINJA_PAD_MAX);
+    if (s->width >= AF_PY_FIELD_MAX || s->precision >= AF_PY_FIELD_MAX)
+        af_jfail(x->j, "a field is wider than %d", AF_PY_FIELD_MAX);
     while (x->p < x->end && *x->p && strchr("hlL", *x->p))
         x->p++;
 }
 
-static void percent_int(percent *x, spec *s, af_jval v)
+static void percent_int(percent *x, af_py_spec *s, af_jval v)
 {
     if (v.kind == AF_JKIND_FLOAT && s->type == 'd' && isfinite(v.f) && fabs(v.f) < 9e18)
         v = af_jint((int64_t)v.f);
     if (!af_jis_int(v))
         af_jfail(x->j, "%%%c format: a number is required, not %s", s->type, af_jtype(v));
     else
-        int_field(x->b, s, af_jinteger(v), s->precision);
+        af_py_int_field(x->b, s, af_jinteger(v), s->precision);
 }
 
-static void percent_text(percent *x, const spec *s, af_jval v)
+static void percent_text(percent *x, const af_py_spec *s, af_jval v)
 {
     if (s->type == 's') {
         v = x->markup ? af_jescape(x->j, v) : af_jtostr(x->j, v);
@@ -240,12 +108,12 @@ static void percent_text(percent *x, const spec *s, af_jval v)
         af_jrepr(x->j, &b, v);
         v = af_jstr_take(x->j, &b);
     }
-    str_field(x->b, s, v.s);
+    af_py_str_field(x->b, s, v.s->p, v.s->n);
 }
 
 static void conversion(percent *x)
 {
-    spec s = {.fill = ' ', .precision = -1};
+    af_py_spec s = {.fill = ' ', .precision = -1};
     bool zero = false;
     af_jval v = x->p < x->end && *x->p == '(' ? mapping_arg(x) : af_jmissing();
     percent_spec(x, &s, &zero);
@@ -272,7 +140,7 @@ static void conversion(percent *x)
                  af_jtype(v));
     else if (strchr("rsa", c))
         percent_text(x, &s, v);
-    else if (c != 'c' && !float_field(x->b, &s, af_jnumber(v)))
+    else if (c != 'c' && !af_py_float_field(x->b, &s, af_jnumber(v)))
         af_jfail(x->j, "the precision of a format is too large");
 }
 
@@ -306,65 +174,26 @@ typedef struct formatter {
     bool markup;
 } formatter;
 
-static bool is_align(uint32_t c) { return c == '<' || c == '>' || c == '=' || c == '^'; }
-
-/* False when the text is not a specification. */
-static bool spec_parse(spec *s, const char *p, const char *end)
-{
-    *s = (spec){.fill = ' ', .precision = -1};
-    const char *q = p;
-    const uint32_t first = af_jutf8_next(&q);
-    if (q < end && is_align((unsigned char)*q)) {
-        s->fill = first;
-        s->align = *q;
-        p = q + 1;
-    } else if (is_align(first)) {
-        s->align = *p++;
-    }
-    if (p < end && (*p == '+' || *p == '-' || *p == ' '))
-        s->sign = *p++;
-    if (p < end && *p == '#')
-        s->alt = *p++;
-    if (p < end && *p == '0') {
-        s->fill = s->align ? s->fill : '0';
-        s->align = s->align ? s->align : '=';
-        p++;
-    }
-    s->width = digits(&p, end);
-    if (p < end && (*p == ',' || *p == '_'))
-        s->group = *p++;
-    if (p < end && *p == '.') {
-        const char *from = ++p;
-        s->precision = digits(&p, end);
-        if (p == from)
-            return false;
-    }
-    if (p < end)
-        s->type = *p++;
-    /* zeros before a thousands separator are not supported */
-    return p == end && s->width < AF_JINJA_PAD_MAX && !(s->group && s->fill == '0');
-}
-
-static bool format_value(af_buf *b, const spec *s, af_jval v)
+static bool format_value(af_buf *b, const af_py_spec *s, af_jval v)
 {
     if (v.kind == AF_JKIND_STR) {
-        str_field(b, s, v.s);
+        af_py_str_field(b, s, v.s->p, v.s->n);
         return (!s->type || s->type == 's') && !s->sign && s->align != '=' && !s->group;
     }
     if (af_jis_int(v) && s->type == 'c')
         return char_field(b, s, v);
     if (af_jis_int(v) && (!s->type || strchr("dnboxX", s->type))) {
-        int_field(b, s, af_jinteger(v), 0);
+        af_py_int_field(b, s, af_jinteger(v), 0);
         return s->precision < 0;
     }
     return af_jis_number(v) && (!s->type || strchr("eEfFgGn%", s->type)) &&
-           float_field(b, s, af_jnumber(v));
+           af_py_float_field(b, s, af_jnumber(v));
 }
 
 static bool all_digits(const char *p, const char *end)
 {
     const char *q = p;
-    digits(&q, end);
+    af_py_digits(&q, end);
     return p < end && q == end && end - p < 10;
 }
 
@@ -416,11 +245,11 @@ static void replacement(formatter *x, af_buf *b, const char *p, const char *end,
     }
     if (q < end && *q == ':')
         format_into(x, &how, q + 1, end, depth + 1);
-    spec s;
+    af_py_spec s;
     if (!how.len)
         af_jprint(x->j, &text, v);
     else if (!x->j->failed &&
-             !(spec_parse(&s, how.data, how.data + how.len) && format_value(&text, &s, v)))
+             !(af_py_spec_parse(&s, how.data, how.data + how.len) && format_value(&text, &s, v)))
         af_jfail(x->j, "invalid format specifier '%.80s' for object of type '%s'", how.data,
                  af_jtype(v));
     v = af_jstr_take(x->j, &text);

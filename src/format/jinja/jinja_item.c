@@ -27,7 +27,7 @@ af_jval af_jitem(af_jinja *j, af_jval obj, af_jval key)
     af_jstep(j, obj.s->cps == obj.s->n ? 0 : obj.s->n / 64);
     const uint64_t from = af_jstr_at(obj.s, (uint64_t)i);
     const char *p = obj.s->p + from;
-    af_jutf8_next(&p);
+    af_utf8_next(&p);
     return af_jstr_part(j, obj, from, (uint64_t)(p - obj.s->p));
 }
 

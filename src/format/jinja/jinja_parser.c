@@ -23,7 +23,7 @@ void *af_jsyntax(af_jparser *p, int line, const char *fmt, ...)
 void *af_jparser_take(af_jparser *p, uint64_t bytes)
 {
     void *m = p->failed ? NULL : af_arena_take(&p->t->mem, bytes);
-    return m ? m : af_jsyntax(p, p->at->line, "the template needs too much memory");
+    return m ? m : af_jsyntax(p, p->at ? p->at->line : 1, "the template needs too much memory");
 }
 
 void *af_jgrow(af_jparser *p, void *items, int n, int *cap, uint64_t size)
@@ -291,24 +291,91 @@ static void body_to(af_jparser *p, af_jstmts *out, const char *tag, const char *
     p->at += !p->failed;
 }
 
-/* A body that is a scope. A break in a function's body has no loop to leave. */
-static af_jstmt *scope_to(af_jparser *p, af_jstmt *n, const char *tag, const char *end,
-                          bool function)
+/* The tags whose body is a scope of its own. */
+static const struct scope_tag {
+    const char *name, *end;
+    af_jstmt_kind kind;
+    bool function; /* a break in it has no loop to leave */
+} scope_tags[] = {
+    {"macro", "endmacro", AF_JSTMT_MACRO, true},
+    {"call", "endcall", AF_JSTMT_CALLBLOCK, true},
+    {"generation", "endgeneration", AF_JSTMT_GENERATION, true},
+    {"block", "endblock", AF_JSTMT_BLOCK, true},
+    {"filter", "endfilter", AF_JSTMT_FILTERBLOCK, false},
+    {"with", "endwith", AF_JSTMT_WITH, false},
+    {"autoescape", "endautoescape", AF_JSTMT_SCOPE, false},
+};
+static const struct scope_tag set_tag = {"set", "endset", AF_JSTMT_SETBLOCK, false};
+static const struct scope_tag else_tag = {"for", "endfor", AF_JSTMT_SCOPE, false};
+
+static void scope_body(af_jparser *p, af_jstmt *n, const struct scope_tag *tag)
 {
     af_jframe f;
     const int loops = p->loops;
+    const bool macro = n->kind == AF_JSTMT_MACRO || n->kind == AF_JSTMT_CALLBLOCK;
     frame_open(p, &f, n);
-    p->loops = function ? 0 : loops;
+    p->loops = tag->function ? 0 : loops;
+    p->captures += macro;
     if (n->kind == AF_JSTMT_SETBLOCK)
         n->set.value = af_jparse_filters(p, NULL, false);
     for (int i = 0; n->kind == AF_JSTMT_WITH && i < n->with.target.n; i++)
         declare(p, n->with.target.item[i], true);
-    const bool macro = n->kind == AF_JSTMT_MACRO || n->kind == AF_JSTMT_CALLBLOCK;
     for (int i = 0; macro && i < n->macro.param.n; i++)
         declare(p, n->macro.param.item[i], true);
-    body_to(p, &n->body, tag, end);
+    body_to(p, &n->body, tag->name, tag->end);
     p->loops = loops;
     frame_close(p);
+}
+
+static void parse_macro(af_jparser *p, af_jstmt *n)
+{
+    if (n->kind == AF_JSTMT_CALLBLOCK) {
+        n->macro.name = p->t->caller;
+        if (af_jat_op(p, "("))
+            af_jparse_params(p, n);
+        n->macro.call = af_jparse_expr(p, true);
+        if (!p->failed && n->macro.call->kind != AF_JEXPR_CALL)
+            af_jsyntax(p, n->line, "expected call");
+        return;
+    }
+    const af_jtoken *name = p->at;
+    if (af_jexpect(p, AF_JTOKEN_NAME) && (n->macro.name = af_jintern(p, name->p, name->n)))
+        store(p, n->macro.name);
+    n->macro.outer = p->macro;
+    p->macro = n;
+    af_jparse_params(p, n);
+}
+
+static af_jstmt *parse_scope(af_jparser *p, const struct scope_tag *tag)
+{
+    af_jstmt *n = new_stmt(p, tag->kind);
+    const af_jtoken *name = ++p->at;
+    if (!n)
+        return NULL;
+    if (n->kind == AF_JSTMT_MACRO || n->kind == AF_JSTMT_CALLBLOCK) {
+        parse_macro(p, n);
+    } else if (n->kind == AF_JSTMT_BLOCK) {
+        if (af_jexpect(p, AF_JTOKEN_NAME) && !af_jskip_name(p, "scoped"))
+            af_jskip_name(p, "required");
+    } else if (n->kind == AF_JSTMT_FILTERBLOCK) {
+        n->set.value = af_jparse_filters(p, NULL, true);
+    } else if (n->kind == AF_JSTMT_SCOPE && !af_jskip_name(p, "false")) {
+        af_jsyntax(p, n->line, "not supported: autoescape other than false");
+    }
+    while (n->kind == AF_JSTMT_WITH && !p->failed && p->at->type != AF_JTOKEN_BLOCK_END) {
+        if (n->with.target.n && !af_jexpect_op(p, ","))
+            break;
+        af_jexprs_add(p, &n->with.target, af_jparse_target(p, false));
+        if (af_jexpect_op(p, "="))
+            af_jexprs_add(p, &n->with.value, af_jparse_expr(p, true));
+    }
+    scope_body(p, n, tag);
+    p->t->marks_generation |= n->kind == AF_JSTMT_GENERATION;
+    if (n->kind == AF_JSTMT_MACRO)
+        p->macro = n->macro.outer;
+    if (n->kind == AF_JSTMT_BLOCK && !p->failed && p->at->type == AF_JTOKEN_NAME &&
+        p->at->n == name->n && !memcmp(p->at->p, name->p, name->n))
+        p->at++;
     return n;
 }
 
@@ -363,8 +430,9 @@ static af_jstmt *parse_for(af_jparser *p)
     n->loop.captured = p->captures > captures;
     if (!p->failed && af_jskip_name(p, "else")) {
         af_jstmt *otherwise = new_stmt(p, AF_JSTMT_SCOPE);
-        stmts_add(p, &n->loop.otherwise,
-                  otherwise ? scope_to(p, otherwise, "for", "endfor", false) : NULL);
+        if (otherwise)
+            scope_body(p, otherwise, &else_tag);
+        stmts_add(p, &n->loop.otherwise, otherwise);
     } else {
         p->at += !p->failed;
     }
@@ -382,74 +450,11 @@ static af_jstmt *parse_set(af_jparser *p)
     if (!af_jskip_op(p, "=")) {
         n->kind = AF_JSTMT_SETBLOCK;
         declare(p, target, false);
-        return scope_to(p, n, "set", "endset", false);
+        scope_body(p, n, &set_tag);
+        return n;
     }
     n->set.value = af_jparse_tuple(p, true);
     declare(p, target, false);
-    return n;
-}
-
-static af_jstmt *parse_macro(af_jparser *p)
-{
-    af_jstmt *n = new_stmt(p, AF_JSTMT_MACRO);
-    const af_jtoken *name = ++p->at;
-    if (!n || !af_jexpect(p, AF_JTOKEN_NAME))
-        return NULL;
-    n->macro.name = af_jintern(p, name->p, name->n);
-    if (p->failed)
-        return NULL;
-    store(p, n->macro.name);
-    p->captures++;
-    n->macro.outer = p->macro;
-    p->macro = n;
-    af_jparse_params(p, n);
-    scope_to(p, n, "macro", "endmacro", true);
-    p->macro = n->macro.outer;
-    return n;
-}
-
-static af_jstmt *parse_call_block(af_jparser *p)
-{
-    af_jstmt *n = new_stmt(p, AF_JSTMT_CALLBLOCK);
-    p->at++;
-    if (!n)
-        return NULL;
-    p->captures++;
-    n->macro.name = p->t->caller;
-    if (af_jat_op(p, "("))
-        af_jparse_params(p, n);
-    n->macro.call = af_jparse_expr(p, true);
-    if (!p->failed && n->macro.call->kind != AF_JEXPR_CALL)
-        return af_jsyntax(p, n->line, "expected call");
-    return scope_to(p, n, "call", "endcall", true);
-}
-
-static af_jstmt *parse_with(af_jparser *p)
-{
-    af_jstmt *n = new_stmt(p, AF_JSTMT_WITH);
-    p->at++;
-    while (!p->failed && p->at->type != AF_JTOKEN_BLOCK_END) {
-        if (n->with.target.n && !af_jexpect_op(p, ","))
-            break;
-        af_jexprs_add(p, &n->with.target, af_jparse_target(p, false));
-        if (af_jexpect_op(p, "="))
-            af_jexprs_add(p, &n->with.value, af_jparse_expr(p, true));
-    }
-    return n ? scope_to(p, n, "with", "endwith", false) : NULL;
-}
-
-static af_jstmt *parse_block(af_jparser *p)
-{
-    af_jstmt *n = new_stmt(p, AF_JSTMT_BLOCK);
-    const af_jtoken *name = ++p->at;
-    if (!n || !af_jexpect(p, AF_JTOKEN_NAME))
-        return NULL;
-    af_jskip_name(p, "scoped");
-    af_jskip_name(p, "required");
-    scope_to(p, n, "block", "endblock", true);
-    const af_jtoken *t = p->at;
-    p->at +=
-        !p->failed && t->type == AF_JTOKEN_NAME && t->n == name->n && !memcmp(t->p, name->p, t->n);
     return n;
 }
 
@@ -465,32 +470,6 @@ static af_jstmt *parse_print(af_jparser *p)
     return n;
 }
 
-static af_jstmt *parse_filter_block(af_jparser *p)
-{
-    af_jstmt *n = new_stmt(p, AF_JSTMT_FILTERBLOCK);
-    p->at++;
-    if (n)
-        n->set.value = af_jparse_filters(p, NULL, true);
-    return n ? scope_to(p, n, "filter", "endfilter", false) : NULL;
-}
-
-static af_jstmt *parse_generation(af_jparser *p)
-{
-    af_jstmt *n = new_stmt(p, AF_JSTMT_GENERATION);
-    p->at++;
-    p->t->marks_generation = true;
-    return n ? scope_to(p, n, "generation", "endgeneration", true) : NULL;
-}
-
-static af_jstmt *parse_autoescape(af_jparser *p)
-{
-    af_jstmt *n = new_stmt(p, AF_JSTMT_SCOPE);
-    p->at++;
-    if (!p->failed && !af_jskip_name(p, "false") && !af_jskip_name(p, "False"))
-        return af_jsyntax(p, n->line, "not supported: autoescape other than false");
-    return n ? scope_to(p, n, "autoescape", "endautoescape", false) : NULL;
-}
-
 static af_jstmt *parse_jump(af_jparser *p)
 {
     const bool leave = af_jat_name(p, "break");
@@ -501,40 +480,22 @@ static af_jstmt *parse_jump(af_jparser *p)
     return n;
 }
 
-static af_jstmt *parse_loader(af_jparser *p)
-{
-    return af_jsyntax(p, p->at->line, "not supported: '%.*s' needs a template loader",
-                      (int)p->at->n, p->at->p);
-}
-
 static af_jstmt *parse_statement(af_jparser *p)
 {
-    static const struct {
-        const char *name;
-        af_jstmt *(*parse)(af_jparser *p);
-    } tags[] = {
-        {"if", parse_if},
-        {"for", parse_for},
-        {"set", parse_set},
-        {"macro", parse_macro},
-        {"call", parse_call_block},
-        {"with", parse_with},
-        {"block", parse_block},
-        {"print", parse_print},
-        {"filter", parse_filter_block},
-        {"generation", parse_generation},
-        {"autoescape", parse_autoescape},
-        {"break", parse_jump},
-        {"continue", parse_jump},
-        {"include", parse_loader},
-        {"import", parse_loader},
-        {"from", parse_loader},
-        {"extends", parse_loader},
-    };
-    for (size_t i = 0; i < AF_LEN(tags); i++)
-        if (af_jat_name(p, tags[i].name))
-            return tags[i].parse(p);
-    return af_jexpected(p, "the name of a tag");
+    static const char *const loaders[] = {"include", "import", "from", "extends"};
+    for (size_t i = 0; i < AF_LEN(scope_tags); i++)
+        if (af_jat_name(p, scope_tags[i].name))
+            return parse_scope(p, &scope_tags[i]);
+    for (size_t i = 0; i < AF_LEN(loaders); i++)
+        if (af_jat_name(p, loaders[i]))
+            return af_jsyntax(p, p->at->line, "not supported: '%s' needs a template loader",
+                              loaders[i]);
+    return af_jat_name(p, "if")                                    ? parse_if(p)
+           : af_jat_name(p, "for")                                 ? parse_for(p)
+           : af_jat_name(p, "set")                                 ? parse_set(p)
+           : af_jat_name(p, "print")                               ? parse_print(p)
+           : af_jat_name(p, "break") || af_jat_name(p, "continue") ? parse_jump(p)
+                                                                   : af_jexpected(p, "a tag");
 }
 
 static af_jstmt *parse_text(af_jparser *p, const af_jtoken *t)
@@ -605,7 +566,6 @@ static void parse_template(af_jparser *p)
 af_status af_template_parse(af_template **out, const char *source, uint64_t len, af_error *err)
 {
     af_status st = AF_OK;
-    af_jtokens tokens = {0};
     af_jparser p = {.err = err};
     af_template *t = NULL;
 
@@ -620,10 +580,11 @@ af_status af_template_parse(af_template **out, const char *source, uint64_t len,
         goto done;
     }
     t->source_len = len;
-    AF_TRY(af_jlex(&tokens, &t->mem, source, len, err));
     p.t = t;
-    p.at = tokens.item;
-    parse_template(&p);
+    af_jlex(&p, source, len);
+    p.at = p.tokens;
+    if (!p.failed)
+        parse_template(&p);
     if (p.failed) {
         st = AF_EFORMAT;
         goto done;
@@ -632,7 +593,6 @@ af_status af_template_parse(af_template **out, const char *source, uint64_t len,
     t = NULL;
 done:
     free(p.names);
-    free(tokens.item);
     af_template_close(t);
     return st;
 }

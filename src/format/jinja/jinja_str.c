@@ -5,6 +5,8 @@
 #define _GNU_SOURCE /* memmem */
 #include "format/jinja/jinja.h"
 
+#include "format/text/python_text.h"
+
 /* Where `what` begins in s at or after byte `from`, or -1. */
 static int64_t find_from(af_jinja *j, const af_jstr *s, const af_jstr *what, uint64_t from)
 {
@@ -30,11 +32,11 @@ static int64_t rfind_before(af_jinja *j, const af_jstr *s, const af_jstr *what, 
 /* Whether the code point at *p is in the set (NULL: white space); moves *p past it. */
 static bool in_set(const af_jstr *set, const char **p)
 {
-    const uint32_t cp = af_jutf8_next(p);
+    const uint32_t cp = af_utf8_next(p);
     if (!set)
-        return af_juni_space(cp);
+        return af_py_space(cp);
     for (const char *q = set->p, *end = set->p + set->n; q < end;)
-        if (af_jutf8_next(&q) == cp)
+        if (af_utf8_next(&q) == cp)
             return true;
     return false;
 }
@@ -47,7 +49,7 @@ af_jval af_jstrip(af_jinja *j, af_jval self, const af_jstr *set, char sides)
     while (from < to && sides != 'r' && in_set(set, &p))
         from = (uint64_t)(p - s->p);
     while (to > from && sides != 'l') {
-        const uint64_t k = af_jutf8_back(s->p, to);
+        const uint64_t k = af_utf8_before(s->p, to);
         p = s->p + k;
         if (!in_set(set, &p))
             break;
@@ -172,7 +174,7 @@ af_jlist *af_jsplitlines(af_jinja *j, af_jval self, bool keep)
     af_jlist *l = af_jlist_new(j, 0);
     while (p < end && !j->failed) {
         const char *at = p;
-        const uint32_t cp = af_jutf8_next(&p);
+        const uint32_t cp = af_utf8_next(&p);
         if (!((cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 ||
               cp == 0x2029))
             continue;
@@ -240,7 +242,7 @@ static af_jval m_find(const af_jcall *c)
                                    : find_from(c->j, &part, what, from);
     }
     if (hit >= (int64_t)from && hit >= 0)
-        return af_jint((int64_t)af_jutf8_count(c->self.s->p, (uint64_t)hit));
+        return af_jint((int64_t)af_utf8_count(c->self.s->p, (uint64_t)hit));
     return c->func->aux & INDEX ? af_jfail(c->j, "substring not found") : af_jint(-1);
 }
 
@@ -252,7 +254,7 @@ static af_jval m_count(const af_jcall *c)
     if (!window(c, &from, &to))
         return af_jint(0);
     if (what->n == 0)
-        return af_jint((int64_t)af_jutf8_count(c->self.s->p + from, to - from) + 1);
+        return af_jint((int64_t)af_utf8_count(c->self.s->p + from, to - from) + 1);
     const af_jstr part = {.p = c->self.s->p, .n = to};
     for (int64_t hit; !c->j->failed && (hit = find_from(c->j, &part, what, from)) >= 0; count++)
         from = (uint64_t)hit + what->n;
@@ -281,7 +283,7 @@ af_jval af_jreplace(af_jinja *j, af_jval self, const af_jstr *old, const af_jstr
         /* an empty one is found between all characters, and at both ends */
         const char *next = s->p + at;
         if (old->n == 0 && done > 0 && at < s->n)
-            af_jutf8_next(&next);
+            af_utf8_next(&next);
         const int64_t hit = old->n                   ? find_from(j, s, old, at)
                             : done == 0 || at < s->n ? next - s->p
                                                      : -1;
@@ -372,7 +374,7 @@ static af_jval m_expandtabs(const af_jcall *c)
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
     int64_t column = 0;
     for (const char *p = c->self.s->p, *end = p + c->self.s->n; p < end && !b.bad;) {
-        const uint32_t cp = af_jutf8_next(&p);
+        const uint32_t cp = af_utf8_next(&p);
         if (cp == '\t') {
             for (int64_t n = size > 0 ? size - column % size : 0; n > 0 && !b.bad; n--, column++)
                 af_buf_char(&b, ' ');
@@ -390,7 +392,7 @@ af_jval af_jrecase(af_jinja *j, af_jval self, char how)
 {
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
     af_jstep(j, self.s->n / 16);
-    af_juni_case(&b, self.s, how);
+    af_py_case(&b, self.s->p, self.s->n, how);
     return af_jmark(af_jstr_take(j, &b), self.markup);
 }
 
@@ -403,9 +405,9 @@ static bool has_case(const af_jstr *s, char what)
 {
     bool any = false, in_word = false;
     for (const char *p = s->p, *end = s->p + s->n; p < end;) {
-        const uint32_t cp = af_jutf8_next(&p);
-        const bool title = af_juni_is(cp, 't'), lower = af_juni_is(cp, 'l');
-        const bool upper = af_juni_is(cp, 'u') || (title && what == 't');
+        const uint32_t cp = af_utf8_next(&p);
+        const bool title = af_py_is(cp, 't'), lower = af_py_is(cp, 'l');
+        const bool upper = af_py_is(cp, 'u') || (title && what == 't');
         if (what == 't' ? (upper && in_word) || (lower && !in_word)
                         : title || (what == 'u' ? lower : upper))
             return false;
@@ -421,14 +423,14 @@ bool af_jstr_class(const af_jstr *s, char what)
         return has_case(s, what);
     for (const char *p = s->p, *end = s->p + s->n; p < end;) {
         const bool first = p == s->p;
-        const uint32_t cp = af_jutf8_next(&p);
-        const bool is =
-            what == 's'   ? af_juni_space(cp)
-            : what == 'p' ? af_juni_printable(cp)
-            : what == 'i' ? cp < 0x80
-            : what == 'w' ? af_juni_is(cp, 'a') || af_juni_is(cp, 'd') || af_juni_is(cp, 'n')
-            : what == '_' ? cp == '_' || af_juni_is(cp, 'a') || (!first && af_juni_is(cp, 'c'))
-                          : af_juni_is(cp, what);
+        const uint32_t cp = af_utf8_next(&p);
+        const bool is = what == 's'   ? af_py_space(cp)
+                        : what == 'p' ? af_py_printable(cp)
+                        : what == 'i' ? cp < 0x80
+                        : what == 'w' ? af_py_is(cp, 'a') || af_py_is(cp, 'd') || af_py_is(cp, 'n')
+                        : what == '_'
+                            ? cp == '_' || af_py_is(cp, 'a') || (!first && af_py_is(cp, 'c'))
+                            : af_py_is(cp, what);
         if (!is)
             return false;
     }

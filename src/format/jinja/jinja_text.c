@@ -1,39 +1,7 @@
 /* jinja_text.c - str() and repr() of values, and HTML escaping. */
 #include "format/jinja/jinja.h"
 
-#include <math.h>
-
-void af_jfloat_text(af_buf *b, double f)
-{
-    char text[40], digit[24];
-    if (!isfinite(f)) {
-        af_buf_str(b, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
-        return;
-    }
-    for (int precision = 0; precision < 17; precision++) { /* the shortest that reads back */
-        snprintf(text, sizeof text, "%.*e", precision, f);
-        if (strtod(text, NULL) == f)
-            break;
-    }
-    const int exp = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
-    size_t n = 0;
-    for (const char *p = text; *p != 'e'; p++)
-        if (*p >= '0' && *p <= '9')
-            digit[n++] = *p;
-    digit[n] = 0;
-    if (text[0] == '-')
-        af_buf_char(b, '-');
-    if (exp < -4 || exp >= 16) {
-        af_buf_printf(b, "%c%s%se%c%02d", digit[0], n > 1 ? "." : "", digit + 1,
-                      exp < 0 ? '-' : '+', abs(exp));
-    } else if (exp < 0) {
-        af_buf_printf(b, "0.%.*s%s", -exp - 1, "000", digit);
-    } else {
-        for (int i = 0; i <= exp; i++)
-            af_buf_char(b, (size_t)i < n ? digit[i] : '0');
-        af_buf_printf(b, ".%s", n > (size_t)exp + 1 ? digit + exp + 1 : "0");
-    }
-}
+#include "format/text/python_text.h"
 
 static void repr_str(af_buf *b, const af_jstr *s)
 {
@@ -41,12 +9,12 @@ static void repr_str(af_buf *b, const af_jstr *s)
     const char quote = single && !memchr(s->p, '"', s->n) ? '"' : '\'';
     af_buf_char(b, quote);
     for (const char *p = s->p, *end = s->p + s->n; p < end;) {
-        const uint32_t cp = af_jutf8_next(&p);
+        const uint32_t cp = af_utf8_next(&p);
         if (cp == (uint32_t)quote || cp == '\\')
             af_buf_printf(b, "\\%c", (char)cp);
         else if (cp == '\n' || cp == '\r' || cp == '\t')
             af_buf_str(b, cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t");
-        else if (af_juni_printable(cp))
+        else if (af_py_printable(cp))
             af_buf_utf8(b, cp);
         else
             af_buf_printf(b, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
@@ -131,7 +99,7 @@ void af_jrepr(af_jinja *j, af_buf *b, af_jval v)
         af_buf_printf(b, "%" PRId64, v.i);
         break;
     case AF_JKIND_FLOAT:
-        af_jfloat_text(b, v.f);
+        af_py_float(b, v.f);
         break;
     case AF_JKIND_STR:
         af_buf_str(b, v.markup ? "Markup(" : "");

@@ -19,7 +19,7 @@ static void dump_str(dumper *x, const af_jstr *s)
     af_buf_char(b, '"');
     for (const char *p = s->p, *end = s->p + s->n; p < end;) {
         const char *at = p;
-        const uint32_t cp = af_jutf8_next(&p);
+        const uint32_t cp = af_utf8_next(&p);
         const char *known = NULL;
         for (size_t i = 0; cp < 0x5d && i + 1 < sizeof short_forms && !known; i += 2)
             if ((uint32_t)short_forms[i] == cp)

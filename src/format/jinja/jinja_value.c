@@ -80,7 +80,7 @@ const char *af_jtype(af_jval v)
 
 void af_jstr_fill(af_jstr *s, const char *p, uint64_t n)
 {
-    *s = (af_jstr){.p = p, .n = n, .cps = af_jutf8_count(p, n)};
+    *s = (af_jstr){.p = p, .n = n, .cps = af_utf8_count(p, n)};
 }
 
 bool af_jstr_is(const af_jstr *s, const char *lit)
@@ -104,7 +104,7 @@ uint64_t af_jstr_at(const af_jstr *s, uint64_t i)
         return AF_MIN(i, s->n);
     const char *p = s->p, *end = s->p + s->n;
     for (; i > 0 && p < end; i--)
-        af_jutf8_next(&p);
+        af_utf8_next(&p);
     return (uint64_t)(p - s->p);
 }
 
@@ -149,7 +149,7 @@ af_jval af_jundef(af_jinja *j, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     uint64_t n = strlen(text);
-    while (n && !af_jutf8_valid(text, n)) /* a cut in the middle of a character */
+    while (n && af_utf8_valid(text, n) != n) /* a cut in the middle of a character */
         n--;
     af_jval v = af_jstr_new(j, text, n);
     v.kind = AF_JKIND_UNDEF;
@@ -233,7 +233,7 @@ static void add_chars(af_jinja *j, af_jlist *out, af_jval v)
     const char *p = v.s->p, *end = p + v.s->n;
     while (p < end && !j->failed) {
         const char *from = p;
-        af_jutf8_next(&p);
+        af_utf8_next(&p);
         af_jlist_add(
             j, out,
             af_jmark(af_jstr_part(j, v, (uint64_t)(from - v.s->p), (uint64_t)(p - v.s->p)), false));

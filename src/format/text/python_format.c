@@ -1,0 +1,202 @@
+/* python_format.c - how Python writes a float, and a number or a string in a field. */
+#include "format/text/python_text.h"
+
+#include "format/text/unicode.h"
+
+#include <math.h>
+
+#define PRECISION_MAX 1000
+
+void af_py_float(af_buf *b, double f)
+{
+    char text[40], digit[24];
+    if (!isfinite(f)) {
+        af_buf_str(b, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
+        return;
+    }
+    for (int precision = 0; precision < 17; precision++) { /* the shortest that reads back */
+        snprintf(text, sizeof text, "%.*e", precision, f);
+        if (strtod(text, NULL) == f)
+            break;
+    }
+    const int exp = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
+    size_t n = 0;
+    for (const char *p = text; *p != 'e'; p++)
+        if (*p >= '0' && *p <= '9')
+            digit[n++] = *p;
+    digit[n] = 0;
+    if (text[0] == '-')
+        af_buf_char(b, '-');
+    if (exp < -4 || exp >= 16) {
+        af_buf_printf(b, "%c%s%se%c%02d", digit[0], n > 1 ? "." : "", digit + 1,
+                      exp < 0 ? '-' : '+', abs(exp));
+    } else if (exp < 0) {
+        af_buf_printf(b, "0.%.*s%s", -exp - 1, "000", digit);
+    } else {
+        for (int i = 0; i <= exp; i++)
+            af_buf_char(b, (size_t)i < n ? digit[i] : '0');
+        af_buf_printf(b, ".%s", n > (size_t)exp + 1 ? digit + exp + 1 : "0");
+    }
+}
+
+/* A decimal number, at most AF_PY_FIELD_MAX: no field is that wide. */
+int64_t af_py_digits(const char **p, const char *end)
+{
+    int64_t n = 0;
+    for (; *p < end && **p >= '0' && **p <= '9'; (*p)++)
+        n = AF_MIN(n * 10 + (**p - '0'), AF_PY_FIELD_MAX);
+    return n;
+}
+
+static bool is_align(uint32_t c) { return c == '<' || c == '>' || c == '=' || c == '^'; }
+
+/* False when the text is not a specification. */
+bool af_py_spec_parse(af_py_spec *s, const char *p, const char *end)
+{
+    *s = (af_py_spec){.fill = ' ', .precision = -1};
+    const char *q = p;
+    const uint32_t first = af_utf8_next(&q);
+    if (q < end && is_align((unsigned char)*q)) {
+        s->fill = first;
+        s->align = *q;
+        p = q + 1;
+    } else if (is_align(first)) {
+        s->align = *p++;
+    }
+    if (p < end && (*p == '+' || *p == '-' || *p == ' '))
+        s->sign = *p++;
+    if (p < end && *p == '#')
+        s->alt = *p++;
+    if (p < end && *p == '0') {
+        s->fill = s->align ? s->fill : '0';
+        s->align = s->align ? s->align : '=';
+        p++;
+    }
+    s->width = af_py_digits(&p, end);
+    if (p < end && (*p == ',' || *p == '_'))
+        s->group = *p++;
+    if (p < end && *p == '.') {
+        const char *from = ++p;
+        s->precision = af_py_digits(&p, end);
+        if (p == from)
+            return false;
+    }
+    if (p < end)
+        s->type = *p++;
+    /* zeros before a thousands separator are not supported */
+    return p == end && s->width < AF_PY_FIELD_MAX && !(s->group && s->fill == '0');
+}
+
+static void pad(af_buf *b, uint32_t fill, int64_t n)
+{
+    for (; n > 0 && !b->bad; n--)
+        af_buf_utf8(b, fill);
+}
+
+/* Sign and prefix, then the digits or the text. `natural` is the alignment when none is given. */
+static void field(af_buf *b, const af_py_spec *s, const char *head, const char *body, uint64_t n,
+                  char natural)
+{
+    const int64_t have = (int64_t)(strlen(head) + af_utf8_count(body, n));
+    const int64_t space = s->width > have ? s->width - have : 0;
+    const char align = s->align ? s->align : natural;
+    const int64_t left = align == '>' ? space : align == '^' ? space / 2 : 0;
+    pad(b, s->fill, left);
+    af_buf_str(b, head);
+    if (align == '=')
+        pad(b, s->fill, space);
+    af_buf_add(b, body, n);
+    if (align == '<' || align == '^')
+        pad(b, s->fill, space - left);
+}
+
+static void number_field(af_buf *b, const af_py_spec *s, bool negative, const char *prefix,
+                         const char *body, size_t every)
+{
+    char head[8];
+    af_buf grouped = {0};
+    const char sign = negative ? '-' : s->sign == '+' || s->sign == ' ' ? s->sign : 0;
+    snprintf(head, sizeof head, "%.*s%s", sign != 0, &sign, prefix);
+    const size_t lead =
+        s->group ? strspn(body, every == 3 ? "0123456789" : "0123456789abcdefABCDEF") : 0;
+    for (size_t i = 0; i < lead; i++) {
+        if (i && (lead - i) % every == 0)
+            af_buf_char(&grouped, s->group);
+        af_buf_char(&grouped, body[i]);
+    }
+    af_buf_str(&grouped, body + lead);
+    field(b, s, head, grouped.data ? grouped.data : "", grouped.len, '>');
+    af_buf_clear(&grouped);
+}
+
+void af_py_int_field(af_buf *b, const af_py_spec *s, int64_t v, int64_t min_digits)
+{
+    const char t = s->type;
+    const unsigned base = t == 'x' || t == 'X' ? 16 : t == 'o' ? 8 : t == 'b' ? 2 : 10;
+    char digits[65], prefix[3] = {'0', t, 0};
+    int at = 64;
+    digits[64] = 0;
+    uint64_t x = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    do {
+        digits[--at] = (t == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[x % base];
+        x /= base;
+    } while (x);
+    af_buf body = {.limit = AF_PY_FIELD_MAX};
+    pad(&body, '0', min_digits - (64 - at));
+    af_buf_str(&body, digits + at);
+    number_field(b, s, v < 0, s->alt && base != 10 ? prefix : "", body.data ? body.data : "",
+                 base == 10 ? 3 : 4);
+    af_buf_clear(&body);
+}
+
+/* A precision without a type: like g, but never without a point. */
+static void general(af_buf *body, double x, int precision)
+{
+    char text[PRECISION_MAX + 64];
+    snprintf(text, sizeof text, "%.*e", precision - 1, x);
+    const int exp = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
+    if (exp >= -4 && exp < precision - 1 + (precision > 1)) {
+        snprintf(text, sizeof text, "%.*g", precision, x);
+        af_buf_printf(body, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
+    } else {
+        af_buf_printf(body, "%.*g", precision, x);
+    }
+}
+
+/* False when the precision is absurd. */
+bool af_py_float_field(af_buf *b, const af_py_spec *s, double v)
+{
+    af_buf body = {.limit = AF_PY_FIELD_MAX};
+    const double x = s->type == '%' ? fabs(v) * 100 : fabs(v);
+    const char t = s->type == '%' ? 'f' : s->type == 'n' ? 'g' : s->type;
+    if (s->precision > PRECISION_MAX)
+        return false;
+    if (!isfinite(v)) {
+        af_buf_str(&body, isnan(v) ? "nan" : "inf");
+    } else if (!t && s->precision < 0) {
+        af_py_float(&body, x);
+    } else if (!t) {
+        general(&body, x, (int)AF_MAX(s->precision, 1));
+    } else {
+        char fmt[8];
+        snprintf(fmt, sizeof fmt, "%%%s.*%c", s->alt ? "#" : "", t);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        /* fmt was made above: %[#].*[efgEFG] */
+        af_buf_printf(&body, fmt, s->precision < 0 ? 6 : (int)s->precision, x);
+#pragma GCC diagnostic pop
+    }
+    if (s->type == '%')
+        af_buf_char(&body, '%');
+    number_field(b, s, signbit(v) && !isnan(v), "", body.data ? body.data : "", 3);
+    af_buf_clear(&body);
+    return true;
+}
+
+void af_py_str_field(af_buf *b, const af_py_spec *s, const char *p, uint64_t n)
+{
+    const char *end = p + n, *cut = s->precision < 0 ? end : p;
+    for (int64_t i = 0; i < s->precision && cut < end; i++)
+        af_utf8_next(&cut);
+    field(b, s, "", p, (uint64_t)(cut - p), '<');
+}
