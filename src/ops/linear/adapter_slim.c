@@ -3,7 +3,7 @@
  * result is one sum in a fixed order, whichever thread makes it. */
 #include "ops/linear/adapter_slim.h"
 
-#include "ops/linear/linear_parts.h"
+#include "ops/linear/linear_in.h"
 
 typedef struct job {
     const af_slim_way *way;
