@@ -250,24 +250,21 @@ static void cut_at_tag(af_jinja *j, af_jval text)
 /* --- rendering
  * ------------------------------------------------------------------------------------ */
 
-static bool set_now(af_jtime *out, const char *now)
+static bool set_now(struct tm *out, const char *now)
 {
+    struct tm t = {0};
     if (!now) {
-        const time_t t = time(NULL);
-        struct tm tm;
-        if (!localtime_r(&t, &tm))
-            return false;
-        *out = (af_jtime){tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
-                          tm.tm_hour,        tm.tm_min,     AF_MIN(tm.tm_sec, 59)};
-        return true;
+        const time_t seconds = time(NULL);
+        return localtime_r(&seconds, out) != NULL;
     }
-    af_jtime t = {0};
-    const int got = sscanf(now, "%4d-%2d-%2d%*1[T ]%2d:%2d:%2d", &t.year, &t.month, &t.day, &t.hour,
-                           &t.minute, &t.second);
-    if ((got != 3 && got != 5 && got != 6) || t.year < 1 || t.month < 1 || t.month > 12 ||
-        t.day < 1 || t.day > 31 || t.hour < 0 || t.hour > 23 || t.minute < 0 || t.minute > 59 ||
-        t.second < 0 || t.second > 59)
+    const int got = sscanf(now, "%4d-%2d-%2d%*1[T ]%2d:%2d:%2d", &t.tm_year, &t.tm_mon, &t.tm_mday,
+                           &t.tm_hour, &t.tm_min, &t.tm_sec);
+    if ((got != 3 && got != 5 && got != 6) || t.tm_year < 1 || t.tm_mon < 1 || t.tm_mon > 12 ||
+        t.tm_mday < 1 || t.tm_mday > 31 || t.tm_hour < 0 || t.tm_hour > 23 || t.tm_min < 0 ||
+        t.tm_min > 59 || t.tm_sec < 0 || t.tm_sec > 59)
         return false;
+    t.tm_year -= 1900;
+    t.tm_mon--;
     *out = t;
     return true;
 }

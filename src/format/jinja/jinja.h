@@ -49,6 +49,8 @@
 
 #include "afinar/chat.h"
 
+#include <time.h>
+
 #define AF_JINJA_RANGE_MAX 100000    /* items of a range, as in Jinja's sandbox                */
 #define AF_JINJA_EVAL_MAX  3000      /* nested evaluations: bounds the C stack                 */
 #define AF_JINJA_CALL_MAX  250       /* nested macro calls; Python's limit is about the same   */
@@ -96,7 +98,7 @@ typedef struct af_jscope af_jscope;
 typedef struct af_jlist {
     af_jval *item;
     int64_t n, cap;
-    const char *view; /* of a view: "dict_keys", "dict_values" or "dict_items" */
+    const char *view; /* of a view: "keys", "values" or "items" */
     int64_t *range;   /* of a range: start, stop, step */
     bool group;       /* a tuple of groupby: has .grouper and .list */
 } af_jlist;
@@ -165,8 +167,6 @@ typedef struct af_jpair {
 struct af_jdict {
     af_jpair *pair;
     int64_t n, cap;
-    int32_t *slot; /* open addressing, -1 empty; NULL while small */
-    int64_t slots; /* a power of two */
 };
 
 typedef struct af_jkeyword {
@@ -192,10 +192,6 @@ struct af_jcall {
 
 typedef enum af_jtable { AF_JTABLE_FILTER, AF_JTABLE_TEST, AF_JTABLE_GLOBAL } af_jtable;
 
-typedef struct af_jtime {
-    int year, month, day, hour, minute, second; /* month 1 to 12 */
-} af_jtime;
-
 struct af_jinja {
     const af_template *t;
     af_arena mem;
@@ -207,8 +203,8 @@ struct af_jinja {
     af_buf *out;  /* where output goes now */
     af_buf *root; /* the rendering itself */
     af_jdict *vars;
-    af_jtime now;
-    af_buf spans; /* of af_span */
+    struct tm now; /* what strftime_now shows */
+    af_buf spans;  /* of af_span */
     /* What lower files call upwards: filters such as map run others by name, and an expression
      * calls a macro or a recursive loop, which runs statements. */
     const af_jfunc *(*find)(af_jtable table, const af_jstr *name);
@@ -326,6 +322,7 @@ af_jdict *af_jdict_new(af_jinja *j, int64_t cap);
 void af_jdict_set(af_jinja *j, af_jdict *d, af_jval key, af_jval val);
 /* NULL when absent. Fails on a key that cannot be hashed. */
 af_jval *af_jdict_get(af_jinja *j, const af_jdict *d, af_jval key);
+af_jlist *af_jdict_pairs(af_jinja *j, const af_jdict *d); /* (key, value) tuples */
 af_jval *af_jdict_find(af_jinja *j, const af_jdict *d, const char *key);
 
 /* --- operations ------------------------------------------------------------------------------- */
@@ -355,14 +352,12 @@ af_jlist *af_jsplit_space(af_jinja *j, af_jval self, int64_t max);
 af_jlist *af_jsplitlines(af_jinja *j, af_jval self, bool keep);
 af_jval af_jpad(af_jinja *j, af_jval self, int64_t width, const af_jstr *fill, char side);
 af_jval af_jrecase(af_jinja *j, af_jval self, char how);
-bool af_jstr_class(const af_jstr *s, char what); /* str.isupper() and relatives */
 /* dict(mapping or pairs, key=value ...) */
 af_jdict *af_jdict_from(af_jinja *j, const af_jargs *args);
 
 /* --- tables and calls ------------------------------------------------------------------------- */
 extern const af_jfunc af_jfilters[], af_jfilters_sequences[], af_jmethods_str[], af_jtests[];
 af_jval af_jtojson(const af_jcall *c);
-void af_jstrftime(af_jinja *j, af_buf *b, const af_jtime *t, const af_jstr *fmt);
 const af_jfunc *af_jtable_find(af_jtable table, const af_jstr *name); /* NULL when unknown */
 const af_jfunc *af_jfunc_find(const af_jfunc *rows, const af_jstr *name);
 /* Runs a table row: binds the arguments to its parameters first. */

@@ -6,8 +6,6 @@
 
 #include <math.h>
 
-/* --- methods ---------------------------------------------------------------------------------- */
-
 static af_jval m_index(const af_jcall *c)
 {
     const af_jlist *l = c->self.l;
@@ -38,18 +36,14 @@ static af_jval m_get(const af_jcall *c)
 
 static af_jval m_view(const af_jcall *c)
 {
-    const int what = c->func->aux;
     const af_jdict *d = c->self.d;
-    af_jlist *l = af_jlist_new(c->j, d->n);
-    for (int64_t i = 0; i < d->n && !c->j->failed; i++) {
-        const af_jpair *p = &d->pair[i];
-        af_jlist_add(c->j, l,
-                     what == 'k'   ? p->key
-                     : what == 'v' ? p->val
-                                   : af_jtuple2(c->j, p->key, p->val));
-    }
+    af_jlist *l = c->func->aux == 'i'   ? af_jdict_pairs(c->j, d)
+                  : c->func->aux == 'k' ? af_jitems(c->j, c->self)
+                                        : af_jlist_new(c->j, d->n);
+    for (int64_t i = 0; c->func->aux == 'v' && i < d->n && !c->j->failed; i++)
+        af_jlist_add(c->j, l, d->pair[i].val);
     if (!c->j->failed)
-        l->view = what == 'k' ? "dict_keys" : what == 'v' ? "dict_values" : "dict_items";
+        l->view = c->func->name;
     return (af_jval){.kind = AF_JKIND_VIEW, .l = l};
 }
 
@@ -145,8 +139,6 @@ static const af_jfunc *method_find(af_jval obj, const af_jstr *name)
     return NULL;
 }
 
-/* --- fields ----------------------------------------------------------------------------------- */
-
 static af_jval loop_field(af_jinja *j, const af_jloop *l, const af_jstr *name)
 {
     const int64_t n = l->items->n, at = l->at;
@@ -215,8 +207,6 @@ static af_jval field(af_jinja *j, af_jval obj, const af_jstr *name)
         return af_jmissing();
     }
 }
-
-/* --- lookup ----------------------------------------------------------------------------------- */
 
 /* Methods that would change a list or dict: the sandbox makes them undefined. */
 static bool is_unsafe(af_jval obj, const af_jstr *name)

@@ -7,8 +7,6 @@
 
 #include <math.h>
 
-#define SMALL_DICT 8 /* up to here a dict is searched in order */
-
 bool af_jtruth(const af_jval *v)
 {
     switch ((af_jkind)v->kind) {
@@ -164,8 +162,6 @@ bool af_jcompare(af_jinja *j, af_jcmp cmp, af_jval a, af_jval b)
                                           : c >= 0);
 }
 
-/* --- sorting ---------------------------------------------------------------------------------- */
-
 static void merge(af_jinja *j, af_jval *item, af_jval *key, af_jval *tmp, int64_t n, bool reverse)
 {
     const int64_t half = n / 2;
@@ -200,8 +196,6 @@ void af_jsort(af_jinja *j, af_jlist *items, af_jlist *keys, bool reverse)
     if (tmp)
         sort(j, items->item, keys->item, tmp, n, reverse);
 }
-
-/* --- dicts ------------------------------------------------------------------------------------ */
 
 static uint64_t mix(uint64_t h, uint64_t x) { return af_fnv1a(h, &x, sizeof x); }
 
@@ -250,55 +244,13 @@ af_jdict *af_jdict_new(af_jinja *j, int64_t cap)
     return d;
 }
 
-static void index_put(af_jdict *d, int64_t i)
-{
-    uint64_t k = d->pair[i].hash & (uint64_t)(d->slots - 1);
-    while (d->slot[k] >= 0)
-        k = (k + 1) & (uint64_t)(d->slots - 1);
-    d->slot[k] = (int32_t)i;
-}
-
-static bool dict_grow(af_jinja *j, af_jdict *d)
-{
-    if (d->n == d->cap) {
-        const int64_t cap = d->cap ? d->cap * 2 : 4;
-        af_jpair *pair = af_jtake(j, (uint64_t)cap * sizeof *pair);
-        if (!pair || cap > INT32_MAX)
-            return false;
-        if (d->n)
-            memcpy(pair, d->pair, (size_t)d->n * sizeof *pair);
-        d->pair = pair;
-        d->cap = cap;
-    }
-    if (d->n >= SMALL_DICT && (d->n + 1) * 2 > d->slots) {
-        const int64_t slots = d->slots ? d->slots * 2 : 32;
-        int32_t *slot = af_jtake(j, (uint64_t)slots * sizeof *slot);
-        if (!slot)
-            return false;
-        memset(slot, 0xff, (size_t)slots * sizeof *slot); /* all -1 */
-        d->slot = slot;
-        d->slots = slots;
-        for (int64_t i = 0; i < d->n; i++)
-            index_put(d, i);
-    }
-    return true;
-}
-
+/* Pairs are searched in order, by hash: the dicts of a conversation are small. */
 static af_jpair *dict_lookup(af_jinja *j, const af_jdict *d, af_jval key, uint64_t hash)
 {
-    if (!d->slot) {
-        for (int64_t i = 0; i < d->n && !j->failed; i++)
-            if (d->pair[i].hash == hash && af_jequal(j, d->pair[i].key, key))
-                return &d->pair[i];
-        return NULL;
-    }
-    uint64_t k = hash & (uint64_t)(d->slots - 1);
-    for (; d->slot[k] >= 0 && !j->failed; k = (k + 1) & (uint64_t)(d->slots - 1)) {
-        af_jpair *p = &d->pair[d->slot[k]];
-        if (p->hash == hash && af_jequal(j, p->key, key))
-            return p;
-        af_jstep(j, 1);
-    }
+    af_jstep(j, (uint64_t)d->n / 16);
+    for (int64_t i = 0; i < d->n && !j->failed; i++)
+        if (d->pair[i].hash == hash && af_jequal(j, d->pair[i].key, key))
+            return &d->pair[i];
     return NULL;
 }
 
@@ -310,12 +262,16 @@ void af_jdict_set(af_jinja *j, af_jdict *d, af_jval key, af_jval val)
         p->val = val; /* the key stays the first one, as in Python */
         return;
     }
-    if (!af_jstep(j, 1) || !dict_grow(j, d))
-        return;
-    d->pair[d->n] = (af_jpair){.key = key, .val = val, .hash = hash};
-    if (d->slot)
-        index_put(d, d->n);
-    d->n++;
+    if (d->n == d->cap && !j->failed) {
+        const int64_t cap = d->cap ? d->cap * 2 : 4;
+        af_jpair *pair = af_jtake(j, (uint64_t)cap * sizeof *pair);
+        if (pair && d->n)
+            memcpy(pair, d->pair, (size_t)d->n * sizeof *pair);
+        d->pair = pair ? pair : d->pair;
+        d->cap = pair ? cap : d->cap;
+    }
+    if (af_jstep(j, 1))
+        d->pair[d->n++] = (af_jpair){.key = key, .val = val, .hash = hash};
 }
 
 af_jval *af_jdict_get(af_jinja *j, const af_jdict *d, af_jval key)
@@ -330,4 +286,12 @@ af_jval *af_jdict_find(af_jinja *j, const af_jdict *d, const char *key)
     af_jstr s;
     af_jstr_fill(&s, key, strlen(key));
     return af_jdict_get(j, d, af_jstr_v(&s));
+}
+
+af_jlist *af_jdict_pairs(af_jinja *j, const af_jdict *d)
+{
+    af_jlist *l = af_jlist_new(j, d->n);
+    for (int64_t i = 0; i < d->n && !j->failed; i++)
+        af_jlist_add(j, l, af_jtuple2(j, d->pair[i].key, d->pair[i].val));
+    return l;
 }

@@ -1,8 +1,6 @@
 /* jinja_eval.c - expressions at run time: names, operators, calls of whatever can be called. */
 #include "format/jinja/jinja_ast.h"
 
-/* --- names ------------------------------------------------------------------------------------ */
-
 void af_jscope_set(af_jinja *j, af_jscope *s, const af_jstr *name, af_jval v)
 {
     for (int i = 0; i < s->n; i++)
@@ -44,8 +42,6 @@ af_jval af_jlookup(af_jinja *j, const af_jscope *s, const af_jstr *name)
     return f ? (af_jval){.kind = AF_JKIND_FUNC, .func = f}
              : af_jundef(j, "'%s' is undefined", name->p);
 }
-
-/* --- calls ------------------------------------------------------------------------------------ */
 
 static bool too_many(af_jinja *j, int64_t n)
 {
@@ -159,8 +155,6 @@ af_jval af_japply_filters(af_jinja *j, const af_jexpr *e, af_jscope *s, af_jval 
     v = af_japply_filters(j, e->call.operand, s, v);
     return j->failed ? v : eval_call(j, e, s, v);
 }
-
-/* --- operators -------------------------------------------------------------------------------- */
 
 static af_jval eval_items(af_jinja *j, const af_jexpr *e, af_jscope *s)
 {

@@ -22,8 +22,6 @@ static af_jscope *scope_new(af_jinja *j, af_jscope *up, const af_jstmt *of)
     return s;
 }
 
-/* --- output ----------------------------------------------------------------------------------- */
-
 static void print(af_jinja *j, af_jval v)
 {
     if (j->failed)
@@ -45,8 +43,6 @@ static af_jval capture(af_jinja *j, const af_jstmts *body, af_jscope *s, flow *o
     j->out = saved;
     return af_jstr_take(j, &b);
 }
-
-/* --- assignment ------------------------------------------------------------------------------- */
 
 static void assign(af_jinja *j, const af_jexpr *target, af_jscope *s, af_jval v)
 {
@@ -75,8 +71,6 @@ static void assign(af_jinja *j, const af_jexpr *target, af_jscope *s, af_jval v)
             af_jdict_set(j, ns.d, af_jstr_v(target->name.attr), v);
     }
 }
-
-/* --- loops ------------------------------------------------------------------------------------ */
 
 /* The items that pass the loop's own condition. */
 static af_jlist *select_items(af_jinja *j, const af_jstmt *n, af_jscope *s, af_jlist *all)
@@ -122,8 +116,6 @@ static void run_loop(af_jinja *j, const af_jstmt *n, af_jscope *s, af_jval over,
             break;
     }
 }
-
-/* --- macros ----------------------------------------------------------------------------------- */
 
 static af_jval *bound(af_jscope *s, const af_jstr *name)
 {
@@ -253,8 +245,6 @@ static void call_block(af_jinja *j, const af_jstmt *n, af_jscope *s)
     args.kw[args.nkw++] = (af_jkeyword){j->t->caller, macro_value(j, n, s)};
     print(j, af_jinvoke(j, callee, &args));
 }
-
-/* --- statements ------------------------------------------------------------------------------- */
 
 static flow exec_if(af_jinja *j, const af_jstmt *n, af_jscope *s)
 {

@@ -32,8 +32,6 @@ static af_jexpr *constant(af_jparser *p, int line, af_jval v)
     return e;
 }
 
-/* --- literals and names ----------------------------------------------------------------------- */
-
 /* Expressions between brackets, after the opening one; a dict when `values` is not NULL. */
 static af_jexpr *parse_items(af_jparser *p, af_jexpr_kind kind, const char *close)
 {
@@ -114,9 +112,6 @@ static af_jexpr *parse_primary(af_jparser *p)
     af_jexpr *e = af_jat_op(p, ")") ? new_expr(p, AF_JEXPR_TUPLE, line) : af_jparse_tuple(p, true);
     return af_jexpect_op(p, ")") ? e : NULL;
 }
-
-/* --- what follows a primary: a.b, a[b], a(b), a | b, a is b ------------------------------------
- */
 
 static af_jexpr *parse_subscript(af_jparser *p, af_jexpr *on)
 {
@@ -301,8 +296,6 @@ static af_jexpr *parse_unary(af_jparser *p, bool with_filter)
     }
     return p->failed ? NULL : e;
 }
-
-/* --- operators -------------------------------------------------------------------------------- */
 
 enum { OR, AND, NOT, COMPARE, ADD, CONCAT, MUL, POW, UNARY }; /* loosest first */
 

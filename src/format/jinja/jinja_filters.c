@@ -3,10 +3,7 @@
 
 #include "format/text/python_text.h"
 
-#include <errno.h>
 #include <math.h>
-
-/* --- text ------------------------------------------------------------------------------------- */
 
 static af_jval f_case(const af_jcall *c)
 {
@@ -140,18 +137,7 @@ static af_jval f_truncate(const af_jcall *c)
 static void quote_url(af_jinja *j, af_buf *b, af_jval v, bool query)
 {
     const af_jstr *s = af_jtostr(j, v).s;
-    for (uint64_t i = 0; i < s->n; i++) {
-        const unsigned char c = (unsigned char)s->p[i];
-        const bool literal = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-                             (c >= 'A' && c <= 'Z') || (c && strchr("_.-~", c)) ||
-                             (c == '/' && !query);
-        if (literal)
-            af_buf_char(b, (char)c);
-        else if (c == ' ' && query)
-            af_buf_char(b, '+');
-        else
-            af_buf_printf(b, "%%%02X", c);
-    }
+    af_py_quote_url(b, s->p, s->n, query);
 }
 
 static af_jval f_urlencode(const af_jcall *c)
@@ -225,8 +211,6 @@ static af_jval f_striptags(const af_jcall *c)
     return text;
 }
 
-/* --- numbers ---------------------------------------------------------------------------------- */
-
 static af_jval f_abs(const af_jcall *c)
 {
     if (!af_jis_number(c->self))
@@ -237,62 +221,9 @@ static af_jval f_abs(const af_jcall *c)
     return i < 0 ? af_jnegate(c->j, c->self) : af_jint(i);
 }
 
-/* The text of a string without white space around it and underscores between digits; false when it
- * does not fit or an underscore is elsewhere. */
-static bool clean_number(af_jinja *j, af_jval v, char *out, size_t size)
-{
-    const af_jstr *s = af_jstrip(j, v, NULL, 'b').s;
-    size_t n = 0;
-    for (uint64_t i = 0; i < s->n; i++) {
-        const char c = s->p[i];
-        if (c == '_' && n > 0 && i + 1 < s->n && s->p[i - 1] != '_' && s->p[i + 1] != '_')
-            continue;
-        if (n + 1 >= size || !c || c == '_')
-            return false;
-        out[n++] = c;
-    }
-    out[n] = 0;
-    return n > 0;
-}
-
-static bool parse_int(const char *text, int64_t base, int64_t *out)
-{
-    const char *p = text + (*text == '-' || *text == '+');
-    const char r = (char)(p[0] == '0' ? p[1] | 32 : 0);
-    const int64_t named = r == 'x' ? 16 : r == 'o' ? 8 : r == 'b' ? 2 : 0;
-    if (named && (base == 0 || base == named)) {
-        base = named;
-        p += 2;
-    }
-    base = base ? base : 10;
-    const char *first = strchr("+- ", *p); /* strtoull would take these again, or "0x" twice */
-    if (base < 2 || base > 36 || first || (base == 16 && p[0] == '0' && (p[1] | 32) == 'x'))
-        return false;
-    char *end = NULL;
-    errno = 0;
-    const uint64_t x = strtoull(p, &end, (int)base);
-    const bool negative = *text == '-';
-    if (errno || *end || end == p || x > (uint64_t)INT64_MAX + negative)
-        return false;
-    *out = negative ? (int64_t)(0 - x) : (int64_t)x;
-    return true;
-}
-
-static bool parse_float(const char *text, double *out)
-{
-    const char *p = text + (*text == '-' || *text == '+');
-    char *end = NULL;
-    /* strtod also takes hexadecimal floats and nan(...), Python does not */
-    if (!*p || strpbrk(p, "xX(") || *p == ' ')
-        return false;
-    *out = strtod(text, &end);
-    return end != text && !*end;
-}
-
 static af_jval f_int(const af_jcall *c)
 {
     const af_jval fallback = c->arg[0].kind == AF_JKIND_MISSING ? af_jint(0) : c->arg[0];
-    char text[512];
     double f = NAN;
     int64_t i = 0;
     if (af_jis_int(c->self))
@@ -301,10 +232,10 @@ static af_jval f_int(const af_jcall *c)
         return af_jfail_type(c->j, c->self, "a value is undefined");
     if (c->self.kind == AF_JKIND_FLOAT) {
         f = c->self.f;
-    } else if (c->self.kind == AF_JKIND_STR && clean_number(c->j, c->self, text, sizeof text)) {
-        if (parse_int(text, af_jarg_int(c, 1, 10), &i))
+    } else if (c->self.kind == AF_JKIND_STR) {
+        if (af_py_parse_int(c->self.s->p, c->self.s->n, af_jarg_int(c, 1, 10), &i))
             return af_jint(i);
-        if (!parse_float(text, &f) || isinf(f))
+        if (!af_py_parse_float(c->self.s->p, c->self.s->n, &f) || isinf(f))
             return fallback;
     }
     if (isnan(f))
@@ -316,30 +247,14 @@ static af_jval f_int(const af_jcall *c)
 
 static af_jval f_float(const af_jcall *c)
 {
-    char text[512];
     double f = 0;
     if (af_jis_number(c->self))
         return af_jfloat(af_jnumber(c->self));
     if (c->self.kind == AF_JKIND_UNDEF)
         return af_jfail_type(c->j, c->self, "a value is undefined");
-    if (c->self.kind == AF_JKIND_STR && clean_number(c->j, c->self, text, sizeof text) &&
-        parse_float(text, &f))
+    if (c->self.kind == AF_JKIND_STR && af_py_parse_float(c->self.s->p, c->self.s->n, &f))
         return af_jfloat(f);
     return c->arg[0].kind == AF_JKIND_MISSING ? af_jfloat(0) : c->arg[0];
-}
-
-/* Python's round: correctly rounded decimal, ties to even. */
-static double round_float(double x, int64_t digits)
-{
-    if (!isfinite(x) || digits > 300)
-        return x;
-    if (digits >= 0) {
-        char text[700];
-        snprintf(text, sizeof text, "%.*f", (int)digits, x);
-        return strtod(text, NULL);
-    }
-    const double scale = pow(10, (double)-digits);
-    return isinf(scale) ? copysign(0.0, x) : rint(x / scale) * scale;
 }
 
 static af_jval round_int(af_jinja *j, int64_t i, int64_t digits)
@@ -363,7 +278,7 @@ static af_jval f_round(const af_jcall *c)
         return af_jfail_type(j, c->self, "type %s doesn't define __round__ method",
                              af_jtype(c->self));
     if (af_jstr_is(method, "common"))
-        return c->self.kind == AF_JKIND_FLOAT ? af_jfloat(round_float(c->self.f, digits))
+        return c->self.kind == AF_JKIND_FLOAT ? af_jfloat(af_py_round(c->self.f, digits))
                                               : round_int(j, af_jinteger(c->self), digits);
     const bool up = af_jstr_is(method, "ceil");
     if (!up && !af_jstr_is(method, "floor"))
@@ -381,11 +296,9 @@ static af_jval f_filesizeformat(const af_jcall *c)
     const bool binary = af_jarg_true(c, 0);
     const double base = binary ? 1024 : 1000;
     char text[64];
-    double bytes = af_jis_number(c->self) ? af_jnumber(c->self) : 0;
-    if (!af_jis_number(c->self) &&
-        (c->self.kind != AF_JKIND_STR || !clean_number(c->j, c->self, text, sizeof text) ||
-         !parse_float(text, &bytes)))
-        return af_jfail(c->j, "could not convert '%s' to float", af_jtype(c->self));
+    if (!af_jis_number(c->self))
+        return af_jfail(c->j, "filesizeformat expects a number, got '%s'", af_jtype(c->self));
+    const double bytes = af_jnumber(c->self);
     if (bytes < base) {
         snprintf(text, sizeof text, bytes == 1 ? "%.0f Byte" : "%.0f Bytes", trunc(bytes));
         return af_jstr_new(c->j, text, strlen(text));

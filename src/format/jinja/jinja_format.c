@@ -20,8 +20,6 @@ static bool char_field(af_buf *b, const af_py_spec *s, af_jval v)
     return ok;
 }
 
-/* --- the % operator --------------------------------------------------------------------------- */
-
 typedef struct percent {
     af_jinja *j;
     af_buf *b;
@@ -164,8 +162,6 @@ af_jval af_jpercent(af_jinja *j, af_jval fmt, af_jval args)
         af_jfail(j, "not all arguments converted during string formatting");
     return af_jmark(af_jstr_take(j, &b), fmt.markup);
 }
-
-/* --- str.format ------------------------------------------------------------------------------- */
 
 typedef struct formatter {
     af_jinja *j;

@@ -1,11 +1,7 @@
 /* jinja_functions.c - tests ("is ..."), global functions, and the lookup of every table. */
-#define _GNU_SOURCE /* timegm, strftime_l */
 #include "format/jinja/jinja.h"
 
-#include <locale.h>
-#include <time.h>
-
-/* --- tests ------------------------------------------------------------------------------------ */
+#include "format/text/python_text.h"
 
 static af_jval t_kind(const af_jcall *c) { return af_jbool(c->self.kind == c->func->aux); }
 static af_jval t_defined(const af_jcall *c) { return af_jbool(c->self.kind != AF_JKIND_UNDEF); }
@@ -14,7 +10,8 @@ static af_jval t_iterable(const af_jcall *c) { return af_jbool(af_jiterable(c->s
 static af_jval t_same(const af_jcall *c) { return af_jbool(af_jsame(c->self, c->arg[0])); }
 static af_jval t_case(const af_jcall *c)
 {
-    return af_jbool(af_jstr_class(af_jtostr(c->j, c->self).s, (char)c->func->aux));
+    const af_jstr *s = af_jtostr(c->j, c->self).s;
+    return af_jbool(af_py_is_all(s->p, s->n, (char)c->func->aux));
 }
 
 static af_jval t_bool(const af_jcall *c)
@@ -104,8 +101,6 @@ const af_jfunc af_jtests[] = {
     {0},
 };
 
-/* --- global functions ------------------------------------------------------------------------- */
-
 static af_jval f_range(const af_jcall *c)
 {
     af_jinja *j = c->j;
@@ -175,7 +170,9 @@ static af_jval f_raise(const af_jcall *c)
 static af_jval f_strftime(const af_jcall *c)
 {
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    af_jstrftime(c->j, &b, &c->j->now, af_jarg_str(c, 0, NULL));
+    const af_jstr *fmt = af_jarg_str(c, 0, NULL);
+    af_jstep(c->j, fmt->n);
+    af_py_strftime(&b, &c->j->now, fmt->p, fmt->n);
     return af_jstr_take(c->j, &b);
 }
 
@@ -207,46 +204,4 @@ const af_jfunc *af_jtable_find(af_jtable table, const af_jstr *name)
         return af_jfunc_find(table == AF_JTABLE_TEST ? af_jtests : globals, name);
     const af_jfunc *f = af_jfunc_find(af_jfilters, name);
     return f ? f : af_jfunc_find(af_jfilters_sequences, name);
-}
-
-/* --- strftime_now: a date in the C locale, as Python's datetime.strftime -----------------------
- */
-
-void af_jstrftime(af_jinja *j, af_buf *b, const af_jtime *t, const af_jstr *fmt)
-{
-    struct tm tm = {.tm_year = t->year - 1900,
-                    .tm_mon = t->month - 1,
-                    .tm_mday = t->day,
-                    .tm_hour = t->hour,
-                    .tm_min = t->minute,
-                    .tm_sec = t->second};
-    struct tm utc = tm;
-    timegm(&utc); /* fills the day of the week and of the year */
-    tm.tm_wday = utc.tm_wday;
-    tm.tm_yday = utc.tm_yday;
-    const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!c)
-        af_jfail(j, "the C locale is missing");
-    for (uint64_t i = 0; i < fmt->n && af_jstep(j, 1);) {
-        char one[16] = {0}, text[256];
-        uint64_t end = i + 1;
-        while (fmt->p[i] == '%' && end < fmt->n && end - i < 8 && fmt->p[end] &&
-               strchr("-_0^#EO", fmt->p[end]))
-            end++;
-        end += fmt->p[i] == '%' && end < fmt->n;
-        memcpy(one, fmt->p + i, end - i);
-        if (one[0] != '%' || end - i < 2)
-            af_buf_add(b, one, end - i);
-        else if (one[1] == 'f')
-            af_buf_str(b, "000000");
-        else if (one[1] != 'z' && one[1] != 'Z') { /* the time has no zone */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-            af_buf_add(b, text, strftime_l(text, sizeof text, one, &tm, c));
-#pragma GCC diagnostic pop
-        }
-        i = end;
-    }
-    if (c)
-        freelocale(c);
 }

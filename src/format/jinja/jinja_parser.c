@@ -58,8 +58,6 @@ static void stmts_add(af_jparser *p, af_jstmts *l, af_jstmt *n)
     }
 }
 
-/* --- names and scopes ------------------------------------------------------------------------- */
-
 typedef struct af_jname {
     af_jstr str;
     struct af_jmention *top; /* in the innermost open scope that mentions the name */
@@ -199,8 +197,6 @@ static void frame_close(af_jparser *p)
     p->frame = f->up;
 }
 
-/* --- tokens ----------------------------------------------------------------------------------- */
-
 static bool token_is(const af_jtoken *t, af_jtoken_type type, const char *text)
 {
     return t->type == type && strlen(text) == t->n && !memcmp(t->p, text, t->n);
@@ -262,8 +258,6 @@ bool af_jexpect(af_jparser *p, af_jtoken_type type)
     p->at += !p->failed;
     return !p->failed;
 }
-
-/* --- statements ------------------------------------------------------------------------------- */
 
 static af_jstmt *new_stmt(af_jparser *p, af_jstmt_kind kind)
 {

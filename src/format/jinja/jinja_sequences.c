@@ -2,8 +2,6 @@
  * it has no length, is iterated once, and fails where it is iterated. */
 #include "format/jinja/jinja.h"
 
-/* --- attribute='a.b' -------------------------------------------------------------------------- */
-
 /* item.a.b or item[0] for the path 'a.b' or '0': items first, as Jinja's attrgetter. The fallback
  * (NULL = none) replaces an undefined step. */
 static af_jval path_in(af_jinja *j, af_jval item, const char *p, uint64_t n,
@@ -41,8 +39,6 @@ static af_jval key_of(af_jinja *j, af_jval item, af_jval path, bool case_sensiti
 {
     return fold(j, path_of(j, item, path, NULL), case_sensitive);
 }
-
-/* --- parts of a sequence ---------------------------------------------------------------------- */
 
 static af_jval f_length(const af_jcall *c)
 {
@@ -91,17 +87,12 @@ static af_jval f_reverse(const af_jcall *c)
 
 static af_jlist *pairs_of(const af_jcall *c)
 {
-    af_jlist *out = af_jlist_new(c->j, 0);
     if (c->self.kind != AF_JKIND_DICT && c->self.kind != AF_JKIND_UNDEF)
         af_jfail(c->j, "Can only get item pairs from a mapping.");
-    for (int64_t i = 0; c->self.kind == AF_JKIND_DICT && i < c->self.d->n && !c->j->failed; i++)
-        af_jlist_add(c->j, out, af_jtuple2(c->j, c->self.d->pair[i].key, c->self.d->pair[i].val));
-    return out;
+    return af_jdict_pairs(c->j, c->self.kind == AF_JKIND_DICT ? c->self.d : &c->j->no_dict);
 }
 
 static af_jval f_items(const af_jcall *c) { return af_jgenerator(c, pairs_of); }
-
-/* --- sorting and summing ---------------------------------------------------------------------- */
 
 /* The key of sort(attribute='a,b.c'): a list when the attribute is a string. */
 static af_jval sort_key(af_jinja *j, af_jval item, af_jval attribute, bool case_sensitive)
@@ -142,16 +133,12 @@ static af_jval f_dictsort(const af_jcall *c)
     const bool by_value = af_jstr_is(by, "value");
     if (!by_value && !af_jstr_is(by, "key"))
         return af_jfail(j, "You can only sort by either \"key\" or \"value\"");
-    const af_jdict *d = c->self.d;
-    af_jlist *out = af_jlist_new(j, d->n), *keys = af_jlist_new(j, d->n);
-    for (int64_t i = 0; i < d->n && !j->failed; i++) {
-        const af_jpair *p = &d->pair[i];
-        af_jlist_add(j, out, af_jtuple2(j, p->key, p->val));
-        af_jlist_add(j, keys, fold(j, by_value ? p->val : p->key, af_jarg_true(c, 0)));
-    }
+    af_jlist *pairs = af_jdict_pairs(j, c->self.d), *keys = af_jlist_new(j, pairs->n);
+    for (int64_t i = 0; i < pairs->n && !j->failed; i++)
+        af_jlist_add(j, keys, fold(j, pairs->item[i].l->item[by_value], af_jarg_true(c, 0)));
     if (!j->failed)
-        af_jsort(j, out, keys, af_jarg_true(c, 2));
-    return af_jlist_v(out);
+        af_jsort(j, pairs, keys, af_jarg_true(c, 2));
+    return af_jlist_v(pairs);
 }
 
 static af_jval f_minmax(const af_jcall *c)
@@ -200,8 +187,6 @@ static af_jval f_join(const af_jcall *c)
     }
     return af_jstr_take(j, &b);
 }
-
-/* --- generators ------------------------------------------------------------------------------- */
 
 static af_jlist *unique(const af_jcall *c)
 {

@@ -27,36 +27,12 @@ static int64_t rfind_before(af_jinja *j, const af_jstr *s, const af_jstr *what, 
     return AF_MAX(i, -1);
 }
 
-/* --- cutting ---------------------------------------------------------------------------------- */
-
-/* Whether the code point at *p is in the set (NULL: white space); moves *p past it. */
-static bool in_set(const af_jstr *set, const char **p)
-{
-    const uint32_t cp = af_utf8_next(p);
-    if (!set)
-        return af_py_space(cp);
-    for (const char *q = set->p, *end = set->p + set->n; q < end;)
-        if (af_utf8_next(&q) == cp)
-            return true;
-    return false;
-}
-
 af_jval af_jstrip(af_jinja *j, af_jval self, const af_jstr *set, char sides)
 {
-    const af_jstr *s = self.s;
-    uint64_t from = 0, to = s->n;
-    const char *p = s->p;
-    while (from < to && sides != 'r' && in_set(set, &p))
-        from = (uint64_t)(p - s->p);
-    while (to > from && sides != 'l') {
-        const uint64_t k = af_utf8_before(s->p, to);
-        p = s->p + k;
-        if (!in_set(set, &p))
-            break;
-        to = k;
-    }
-    af_jstep(j, (s->n - (to - from)) / 16 * (set ? set->n + 1 : 1));
-    return to - from == s->n ? self : af_jstr_part(j, self, from, to);
+    uint64_t from = 0, to = self.s->n;
+    af_py_strip(self.s->p, &from, &to, set ? set->p : NULL, set ? set->n : 0, sides);
+    af_jstep(j, (self.s->n - (to - from)) / 16 * (set ? set->n + 1 : 1));
+    return to - from == self.s->n ? self : af_jstr_part(j, self, from, to);
 }
 
 static af_jval m_strip(const af_jcall *c)
@@ -73,22 +49,18 @@ static void add_part(af_jinja *j, af_jlist *l, af_jval self, uint64_t from, uint
 /* split() without a separator: runs of white space. */
 af_jlist *af_jsplit_space(af_jinja *j, af_jval self, int64_t max)
 {
-    const af_jstr *s = self.s;
     af_jlist *l = af_jlist_new(j, 0);
-    for (uint64_t at = 0; !j->failed;) {
-        const char *p = s->p + at;
-        while (at < s->n && in_set(NULL, &p))
-            at = (uint64_t)(p - s->p);
-        uint64_t end = max >= 0 && l->n == max ? s->n : at;
-        p = s->p + end;
-        while (end < s->n && !in_set(NULL, &p))
-            end = (uint64_t)(p - s->p);
-        if (end == at)
+    uint64_t at = 0, end = self.s->n;
+    for (; !j->failed; at = end) {
+        end = self.s->n;
+        af_py_strip(self.s->p, &at, &end, NULL, 0, 'l');
+        if (at == end)
             break;
+        if (max < 0 || l->n < max)
+            end = at + af_py_word(self.s->p + at, end - at);
         add_part(j, l, self, at, end);
-        at = end;
     }
-    af_jstep(j, s->n / 16);
+    af_jstep(j, self.s->n / 16);
     return l;
 }
 
@@ -106,32 +78,21 @@ static af_jlist *rsplit_space(af_jinja *j, af_jval self, int64_t max)
     return l;
 }
 
-static af_jlist *split_at(af_jinja *j, af_jval self, const af_jstr *sep, int64_t max)
+static af_jlist *split_at(af_jinja *j, af_jval self, const af_jstr *sep, int64_t max, bool right)
 {
     af_jlist *l = af_jlist_new(j, 0);
-    uint64_t at = 0;
-    for (int64_t hit; (max < 0 || l->n < max) && !j->failed; at = (uint64_t)hit + sep->n) {
-        hit = find_from(j, self.s, sep, at);
+    uint64_t from = 0, to = self.s->n;
+    while ((max < 0 || l->n < max) && !j->failed) {
+        const int64_t hit =
+            right ? rfind_before(j, self.s, sep, to) : find_from(j, self.s, sep, from);
         if (hit < 0)
             break;
-        add_part(j, l, self, at, (uint64_t)hit);
+        add_part(j, l, self, right ? (uint64_t)hit + sep->n : from, right ? to : (uint64_t)hit);
+        from = right ? 0 : (uint64_t)hit + sep->n;
+        to = right ? (uint64_t)hit : to;
     }
-    add_part(j, l, self, at, self.s->n);
-    return l;
-}
-
-static af_jlist *rsplit_at(af_jinja *j, af_jval self, const af_jstr *sep, int64_t max)
-{
-    af_jlist *l = af_jlist_new(j, 0);
-    uint64_t end = self.s->n;
-    for (int64_t hit; (max < 0 || l->n < max) && !j->failed; end = (uint64_t)hit) {
-        hit = rfind_before(j, self.s, sep, end);
-        if (hit < 0)
-            break;
-        add_part(j, l, self, (uint64_t)hit + sep->n, end);
-    }
-    add_part(j, l, self, 0, end);
-    for (int64_t i = 0, k = l->n - 1; i < k; i++, k--) { /* found from the end */
+    add_part(j, l, self, from, to);
+    for (int64_t i = 0, k = l->n - 1; right && i < k; i++, k--) { /* found from the end */
         const af_jval v = l->item[i];
         l->item[i] = l->item[k];
         l->item[k] = v;
@@ -149,7 +110,7 @@ static af_jval m_split(const af_jcall *c)
     const af_jstr *sep = af_jarg_str(c, 0, NULL);
     if (sep->n == 0)
         return af_jfail(j, "empty separator");
-    return af_jlist_v((right ? rsplit_at : split_at)(j, c->self, sep, max));
+    return af_jlist_v(split_at(j, c->self, sep, max, right));
 }
 
 static af_jval m_partition(const af_jcall *c)
@@ -170,20 +131,12 @@ static af_jval m_partition(const af_jcall *c)
 
 af_jlist *af_jsplitlines(af_jinja *j, af_jval self, bool keep)
 {
-    const char *p = self.s->p, *end = p + self.s->n, *line = p;
     af_jlist *l = af_jlist_new(j, 0);
-    while (p < end && !j->failed) {
-        const char *at = p;
-        const uint32_t cp = af_utf8_next(&p);
-        if (!((cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 ||
-              cp == 0x2029))
-            continue;
-        p += cp == '\r' && p < end && *p == '\n';
-        add_part(j, l, self, (uint64_t)(line - self.s->p), (uint64_t)((keep ? p : at) - self.s->p));
-        line = p;
+    for (uint64_t at = 0, end; at < self.s->n && !j->failed; at = end) {
+        uint64_t line_break = 0;
+        end = at + af_py_line(self.s->p + at, self.s->n - at, &line_break);
+        add_part(j, l, self, at, keep ? end : end - line_break);
     }
-    if (line < end)
-        add_part(j, l, self, (uint64_t)(line - self.s->p), self.s->n);
     af_jstep(j, self.s->n / 16);
     return l;
 }
@@ -212,8 +165,6 @@ static af_jval m_remove_affix(const af_jcall *c)
     const uint64_t cut = c->arg[0].s->n;
     return af_jstr_part(c->j, c->self, end ? 0 : cut, end ? n - cut : n);
 }
-
-/* --- searching -------------------------------------------------------------------------------- */
 
 /* The byte range of the optional arguments start and end; false when it is empty and backwards. */
 static bool window(const af_jcall *c, uint64_t *from, uint64_t *to)
@@ -272,28 +223,11 @@ static af_jval m_startswith(const af_jcall *c)
     return af_jbool(found);
 }
 
-/* --- building --------------------------------------------------------------------------------- */
-
 af_jval af_jreplace(af_jinja *j, af_jval self, const af_jstr *old, const af_jstr *new, int64_t max)
 {
-    const af_jstr *s = self.s;
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    uint64_t at = 0;
-    for (int64_t done = 0; (max < 0 || done < max) && !j->failed && !b.bad; done++) {
-        /* an empty one is found between all characters, and at both ends */
-        const char *next = s->p + at;
-        if (old->n == 0 && done > 0 && at < s->n)
-            af_utf8_next(&next);
-        const int64_t hit = old->n                   ? find_from(j, s, old, at)
-                            : done == 0 || at < s->n ? next - s->p
-                                                     : -1;
-        if (hit < 0)
-            break;
-        af_buf_add(&b, s->p + at, (uint64_t)hit - at);
-        af_buf_add(&b, new->p, new->n);
-        at = (uint64_t)hit + old->n;
-    }
-    af_buf_add(&b, s->p + at, s->n - at);
+    af_jstep(j, self.s->n / 16);
+    af_py_replace(&b, self.s->p, self.s->n, old->p, old->n, new->p, new->n, max);
     return af_jmark(af_jstr_take(j, &b), self.markup);
 }
 
@@ -370,19 +304,8 @@ static af_jval m_zfill(const af_jcall *c)
 
 static af_jval m_expandtabs(const af_jcall *c)
 {
-    const int64_t size = AF_MIN(af_jarg_int(c, 0, 8), AF_JINJA_PAD_MAX);
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    int64_t column = 0;
-    for (const char *p = c->self.s->p, *end = p + c->self.s->n; p < end && !b.bad;) {
-        const uint32_t cp = af_utf8_next(&p);
-        if (cp == '\t') {
-            for (int64_t n = size > 0 ? size - column % size : 0; n > 0 && !b.bad; n--, column++)
-                af_buf_char(&b, ' ');
-            continue;
-        }
-        af_buf_utf8(&b, cp);
-        column = cp == '\n' || cp == '\r' ? 0 : column + 1;
-    }
+    af_py_expandtabs(&b, c->self.s->p, c->self.s->n, af_jarg_int(c, 0, 8));
     return af_jmark(af_jstr_take(c->j, &b), c->self.markup);
 }
 
@@ -398,49 +321,10 @@ af_jval af_jrecase(af_jinja *j, af_jval self, char how)
 
 static af_jval m_case(const af_jcall *c) { return af_jrecase(c->j, c->self, (char)c->func->aux); }
 
-/* --- character classes ------------------------------------------------------------------------ */
-
-/* isupper, islower, istitle: at least one cased character, and none of the wrong case. */
-static bool has_case(const af_jstr *s, char what)
-{
-    bool any = false, in_word = false;
-    for (const char *p = s->p, *end = s->p + s->n; p < end;) {
-        const uint32_t cp = af_utf8_next(&p);
-        const bool title = af_py_is(cp, 't'), lower = af_py_is(cp, 'l');
-        const bool upper = af_py_is(cp, 'u') || (title && what == 't');
-        if (what == 't' ? (upper && in_word) || (lower && !in_word)
-                        : title || (what == 'u' ? lower : upper))
-            return false;
-        in_word = upper || lower;
-        any = any || in_word;
-    }
-    return any;
-}
-
-bool af_jstr_class(const af_jstr *s, char what)
-{
-    if (what == 'u' || what == 'l' || what == 't')
-        return has_case(s, what);
-    for (const char *p = s->p, *end = s->p + s->n; p < end;) {
-        const bool first = p == s->p;
-        const uint32_t cp = af_utf8_next(&p);
-        const bool is = what == 's'   ? af_py_space(cp)
-                        : what == 'p' ? af_py_printable(cp)
-                        : what == 'i' ? cp < 0x80
-                        : what == 'w' ? af_py_is(cp, 'a') || af_py_is(cp, 'd') || af_py_is(cp, 'n')
-                        : what == '_'
-                            ? cp == '_' || af_py_is(cp, 'a') || (!first && af_py_is(cp, 'c'))
-                            : af_py_is(cp, what);
-        if (!is)
-            return false;
-    }
-    return s->n > 0 || what == 'p' || what == 'i';
-}
-
 static af_jval m_is(const af_jcall *c)
 {
     af_jstep(c->j, c->self.s->n / 16);
-    return af_jbool(af_jstr_class(c->self.s, (char)c->func->aux));
+    return af_jbool(af_py_is_all(c->self.s->p, c->self.s->n, (char)c->func->aux));
 }
 
 const af_jfunc af_jmethods_str[] = {

@@ -3,25 +3,6 @@
 
 #include "format/text/python_text.h"
 
-static void repr_str(af_buf *b, const af_jstr *s)
-{
-    const bool single = memchr(s->p, '\'', s->n) != NULL;
-    const char quote = single && !memchr(s->p, '"', s->n) ? '"' : '\'';
-    af_buf_char(b, quote);
-    for (const char *p = s->p, *end = s->p + s->n; p < end;) {
-        const uint32_t cp = af_utf8_next(&p);
-        if (cp == (uint32_t)quote || cp == '\\')
-            af_buf_printf(b, "\\%c", (char)cp);
-        else if (cp == '\n' || cp == '\r' || cp == '\t')
-            af_buf_str(b, cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t");
-        else if (af_py_printable(cp))
-            af_buf_utf8(b, cp);
-        else
-            af_buf_printf(b, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
-    }
-    af_buf_char(b, quote);
-}
-
 static void repr_list(af_jinja *j, af_buf *b, const af_jlist *l, const char *open,
                       const char *close)
 {
@@ -54,7 +35,7 @@ static void repr_list_kind(af_jinja *j, af_buf *b, af_jval v)
     } else if (v.kind == AF_JKIND_TUPLE) {
         repr_list(j, b, v.l, "(", v.l->n == 1 ? ",)" : ")");
     } else if (v.kind == AF_JKIND_VIEW) {
-        af_buf_str(b, v.l->view);
+        af_buf_printf(b, "dict_%s", v.l->view);
         repr_list(j, b, v.l, "([", "])");
     } else {
         const int64_t *r = v.l->range;
@@ -103,7 +84,7 @@ void af_jrepr(af_jinja *j, af_buf *b, af_jval v)
         break;
     case AF_JKIND_STR:
         af_buf_str(b, v.markup ? "Markup(" : "");
-        repr_str(b, v.s);
+        af_py_quote(b, v.s->p, v.s->n);
         af_buf_str(b, v.markup ? ")" : "");
         break;
     case AF_JKIND_DICT:
@@ -141,18 +122,6 @@ af_jval af_jescape(af_jinja *j, af_jval v)
         return v;
     const af_jstr *s = af_jtostr(j, v).s;
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    for (uint64_t i = 0; i < s->n; i++) {
-        const char c = s->p[i];
-        const char *as = c == '&'    ? "&amp;"
-                         : c == '<'  ? "&lt;"
-                         : c == '>'  ? "&gt;"
-                         : c == '"'  ? "&#34;"
-                         : c == '\'' ? "&#39;"
-                                     : NULL;
-        if (as)
-            af_buf_str(&b, as);
-        else
-            af_buf_char(&b, c);
-    }
+    af_py_html(&b, s->p, s->n);
     return af_jmark(af_jstr_take(j, &b), true);
 }

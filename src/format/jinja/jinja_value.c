@@ -76,8 +76,6 @@ const char *af_jtype(af_jval v)
     return v.kind == AF_JKIND_STR && v.markup ? "Markup" : names[v.kind];
 }
 
-/* --- strings ---------------------------------------------------------------------------------- */
-
 void af_jstr_fill(af_jstr *s, const char *p, uint64_t n)
 {
     *s = (af_jstr){.p = p, .n = n, .cps = af_utf8_count(p, n)};
@@ -155,8 +153,6 @@ af_jval af_jundef(af_jinja *j, const char *fmt, ...)
     v.kind = AF_JKIND_UNDEF;
     return v;
 }
-
-/* --- lists and generators --------------------------------------------------------------------- */
 
 af_jlist *af_jlist_new(af_jinja *j, int64_t cap)
 {
@@ -273,8 +269,6 @@ int64_t af_jlength(af_jval v)
            : v.kind == AF_JKIND_LOOP  ? v.loop->items->n
                                       : -1;
 }
-
-/* --- arguments -------------------------------------------------------------------------------- */
 
 int64_t af_jarg_int(const af_jcall *c, int i, int64_t absent)
 {

@@ -1,8 +1,11 @@
-/* python_format.c - how Python writes a float, and a number or a string in a field. */
+/* python_format.c - how Python reads and writes numbers, fields, quoted strings and dates. */
+#define _GNU_SOURCE /* timegm, strftime_l */
 #include "format/text/python_text.h"
 
 #include "format/text/unicode.h"
 
+#include <errno.h>
+#include <locale.h>
 #include <math.h>
 
 #define PRECISION_MAX 1000
@@ -199,4 +202,122 @@ void af_py_str_field(af_buf *b, const af_py_spec *s, const char *p, uint64_t n)
     for (int64_t i = 0; i < s->precision && cut < end; i++)
         af_utf8_next(&cut);
     field(b, s, "", p, (uint64_t)(cut - p), '<');
+}
+
+/* The text without white space around it and underscores between digits; false when it does not
+ * fit or an underscore is elsewhere. */
+static bool clean_number(const char *s, uint64_t len, char *out, size_t size)
+{
+    uint64_t from = 0;
+    size_t n = 0;
+    af_py_strip(s, &from, &len, NULL, 0, 'b');
+    for (const char *p = s + from, *end = s + len; p < end; p++) {
+        if (*p == '_' && n > 0 && p + 1 < end && p[-1] != '_' && p[1] != '_')
+            continue;
+        if (n + 1 >= size || !*p || *p == '_')
+            return false;
+        out[n++] = *p;
+    }
+    out[n] = 0;
+    return n > 0;
+}
+
+bool af_py_parse_int(const char *s, uint64_t n, int64_t base, int64_t *out)
+{
+    char text[512];
+    if (!clean_number(s, n, text, sizeof text))
+        return false;
+    const char *p = text + (*text == '-' || *text == '+');
+    const char r = (char)(p[0] == '0' ? p[1] | 32 : 0);
+    const int64_t named = r == 'x' ? 16 : r == 'o' ? 8 : r == 'b' ? 2 : 0;
+    if (named && (base == 0 || base == named)) {
+        base = named;
+        p += 2;
+    }
+    base = base ? base : 10;
+    const char *first = strchr("+- ", *p); /* strtoull would take these again, or "0x" twice */
+    if (base < 2 || base > 36 || first || (base == 16 && p[0] == '0' && (p[1] | 32) == 'x'))
+        return false;
+    char *end = NULL;
+    errno = 0;
+    const uint64_t x = strtoull(p, &end, (int)base);
+    const bool negative = *text == '-';
+    if (errno || *end || end == p || x > (uint64_t)INT64_MAX + negative)
+        return false;
+    *out = negative ? (int64_t)(0 - x) : (int64_t)x;
+    return true;
+}
+
+bool af_py_parse_float(const char *s, uint64_t n, double *out)
+{
+    char text[512], *end = NULL;
+    if (!clean_number(s, n, text, sizeof text))
+        return false;
+    const char *p = text + (*text == '-' || *text == '+');
+    /* strtod also takes hexadecimal floats and nan(...), Python does not */
+    if (!*p || strpbrk(p, "xX(") || *p == ' ')
+        return false;
+    *out = strtod(text, &end);
+    return end != text && !*end;
+}
+
+double af_py_round(double x, int64_t digits)
+{
+    if (!isfinite(x) || digits > 300)
+        return x;
+    if (digits >= 0) {
+        char text[700];
+        snprintf(text, sizeof text, "%.*f", (int)digits, x);
+        return strtod(text, NULL);
+    }
+    const double scale = pow(10, (double)-digits);
+    return isinf(scale) ? copysign(0.0, x) : rint(x / scale) * scale;
+}
+
+void af_py_quote(af_buf *b, const char *s, uint64_t n)
+{
+    const bool single = memchr(s, '\'', n) != NULL;
+    const char quote = single && !memchr(s, '"', n) ? '"' : '\'';
+    af_buf_char(b, quote);
+    for (const char *p = s, *end = s + n; p < end;) {
+        const uint32_t cp = af_utf8_next(&p);
+        if (cp == (uint32_t)quote || cp == '\\')
+            af_buf_printf(b, "\\%c", (char)cp);
+        else if (cp == '\n' || cp == '\r' || cp == '\t')
+            af_buf_str(b, cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t");
+        else if (af_py_printable(cp))
+            af_buf_utf8(b, cp);
+        else
+            af_buf_printf(b, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+    }
+    af_buf_char(b, quote);
+}
+
+void af_py_strftime(af_buf *b, const struct tm *when, const char *fmt, uint64_t n)
+{
+    struct tm tm = *when;
+    timegm(&tm); /* fills the day of the week and of the year */
+    const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    for (uint64_t i = 0, end; i < n; i = end) {
+        char one[16] = {0}, text[256];
+        const bool directive = fmt[i] == '%';
+        end = i + 1;
+        while (directive && end < n && end - i < 8 && fmt[end] && strchr("-_0^#EO", fmt[end]))
+            end++;
+        end += directive && end < n;
+        memcpy(one, fmt + i, end - i);
+        if (!directive || end - i < 2)
+            af_buf_add(b, one, end - i);
+        else if (one[1] == 'f')
+            af_buf_str(b, "000000");
+        else if (one[1] != 'z' && one[1] != 'Z' && c) { /* the time has no zone */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+            af_buf_add(b, text, strftime_l(text, sizeof text, one, &tm, c));
+#pragma GCC diagnostic pop
+        }
+    }
+    b->bad = b->bad || !c;
+    if (c)
+        freelocale(c);
 }

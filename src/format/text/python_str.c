@@ -1,4 +1,6 @@
-/* python_str.c - the character classes and case mapping of Python's str, on top of utf8proc. */
+/* python_str.c - what Python's str does with text: character classes and case mapping (on top of
+ * utf8proc), stripping, cutting, replacing. */
+#define _GNU_SOURCE /* memmem */
 #include "format/text/python_text.h"
 
 #include "format/text/unicode.h"
@@ -150,5 +152,164 @@ void af_py_case(af_buf *b, const char *s, uint64_t n, char how)
         else
             lower_one(b, s, n, at, cp);
         in_word = how == 't' && cased(cp);
+    }
+}
+
+/* isupper, islower, istitle: at least one cased character, and none of the wrong case. */
+static bool has_case(const char *s, uint64_t n, char what)
+{
+    bool any = false, in_word = false;
+    for (const char *p = s, *end = s + n; p < end;) {
+        const uint32_t cp = af_utf8_next(&p);
+        const bool title = af_py_is(cp, 't'), lower = af_py_is(cp, 'l');
+        const bool upper = af_py_is(cp, 'u') || (title && what == 't');
+        if (what == 't' ? (upper && in_word) || (lower && !in_word)
+                        : title || (what == 'u' ? lower : upper))
+            return false;
+        in_word = upper || lower;
+        any = any || in_word;
+    }
+    return any;
+}
+
+bool af_py_is_all(const char *s, uint64_t n, char what)
+{
+    if (what == 'u' || what == 'l' || what == 't')
+        return has_case(s, n, what);
+    for (const char *p = s, *end = s + n; p < end;) {
+        const bool first = p == s;
+        const uint32_t cp = af_utf8_next(&p);
+        const bool is = what == 's'   ? af_py_space(cp)
+                        : what == 'p' ? af_py_printable(cp)
+                        : what == 'i' ? cp < 0x80
+                        : what == 'w' ? af_py_is(cp, 'a') || af_py_is(cp, 'd') || af_py_is(cp, 'n')
+                        : what == '_'
+                            ? cp == '_' || af_py_is(cp, 'a') || (!first && af_py_is(cp, 'c'))
+                            : af_py_is(cp, what);
+        if (!is)
+            return false;
+    }
+    return n > 0 || what == 'p' || what == 'i';
+}
+
+/* Whether the character at *p is in the set (NULL: white space); moves *p past it. */
+static bool in_set(const char *set, uint64_t n, const char **p)
+{
+    const uint32_t cp = af_utf8_next(p);
+    if (!set)
+        return af_py_space(cp);
+    for (const char *q = set, *end = set + n; q < end;)
+        if (af_utf8_next(&q) == cp)
+            return true;
+    return false;
+}
+
+void af_py_strip(const char *s, uint64_t *from, uint64_t *to, const char *set, uint64_t n,
+                 char sides)
+{
+    const char *p = s + *from;
+    while (*from < *to && sides != 'r' && in_set(set, n, &p))
+        *from = (uint64_t)(p - s);
+    while (*to > *from && sides != 'l') {
+        const uint64_t k = af_utf8_before(s, *to);
+        p = s + k;
+        if (!in_set(set, n, &p))
+            break;
+        *to = k;
+    }
+}
+
+uint64_t af_py_word(const char *s, uint64_t n)
+{
+    uint64_t end = 0;
+    for (const char *p = s; end < n && !in_set(NULL, 0, &p);)
+        end = (uint64_t)(p - s);
+    return end;
+}
+
+uint64_t af_py_line(const char *s, uint64_t n, uint64_t *line_break)
+{
+    const char *p = s, *end = s + n;
+    while (p < end) {
+        const char *at = p;
+        const uint32_t cp = af_utf8_next(&p);
+        if ((cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 ||
+            cp == 0x2029) {
+            p += cp == '\r' && p < end && *p == '\n';
+            *line_break = (uint64_t)(p - at);
+            break;
+        }
+    }
+    return (uint64_t)(p - s);
+}
+
+void af_py_replace(af_buf *b, const char *s, uint64_t n, const char *old, uint64_t old_n,
+                   const char *new, uint64_t new_n, int64_t max)
+{
+    const char *at = s, *end = s + n;
+    for (int64_t done = 0; (max < 0 || done < max) && !b->bad; done++) {
+        /* an empty one is found between all characters, and at both ends */
+        const char *hit = at;
+        if (old_n)
+            hit = memmem(at, (size_t)(end - at), old, old_n);
+        else if (done > 0 && at < end)
+            af_utf8_next(&hit);
+        else if (done > 0)
+            hit = NULL;
+        if (!hit)
+            break;
+        af_buf_add(b, at, (uint64_t)(hit - at));
+        af_buf_add(b, new, new_n);
+        at = hit + old_n;
+    }
+    af_buf_add(b, at, (uint64_t)(end - at));
+}
+
+void af_py_expandtabs(af_buf *b, const char *s, uint64_t n, int64_t size)
+{
+    int64_t column = 0;
+    size = AF_MIN(size, AF_PY_FIELD_MAX);
+    for (const char *p = s, *end = s + n; p < end && !b->bad;) {
+        const uint32_t cp = af_utf8_next(&p);
+        if (cp == '\t') {
+            for (int64_t k = size > 0 ? size - column % size : 0; k > 0 && !b->bad; k--, column++)
+                af_buf_char(b, ' ');
+            continue;
+        }
+        af_buf_utf8(b, cp);
+        column = cp == '\n' || cp == '\r' ? 0 : column + 1;
+    }
+}
+
+void af_py_html(af_buf *b, const char *s, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const char c = s[i];
+        const char *as = c == '&'    ? "&amp;"
+                         : c == '<'  ? "&lt;"
+                         : c == '>'  ? "&gt;"
+                         : c == '"'  ? "&#34;"
+                         : c == '\'' ? "&#39;"
+                                     : NULL;
+        if (as)
+            af_buf_str(b, as);
+        else
+            af_buf_char(b, c);
+    }
+}
+
+void af_py_quote_url(af_buf *b, const char *s, uint64_t n, bool query)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)s[i];
+        const bool literal = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                             (c >= 'A' && c <= 'Z') || (c && strchr("_.-~", c)) ||
+                             (c == '/' && !query);
+        if (literal)
+            af_buf_char(b, (char)c);
+        else if (c == ' ' && query)
+            af_buf_char(b, '+');
+        else
+            af_buf_printf(b, "%%%02X", c);
     }
 }

@@ -6,6 +6,8 @@
 #include "base/base.h"
 #include "base/buf.h"
 
+#include <time.h>
+
 #define AF_PY_FIELD_MAX 100000000 /* widest field, in characters */
 
 bool af_py_space(uint32_t cp); /* str.isspace() */
@@ -15,6 +17,32 @@ bool af_py_is(uint32_t cp, char what);
 /* 'u'pper 'l'ower 't'itle 'c'apitalize 's'wapcase 'f' casefold */
 void af_py_case(af_buf *b, const char *s, uint64_t n, char how);
 
+/* str.isupper() and relatives: the classes of af_py_is, 'w' isalnum, 's' isspace, 'p' isprintable,
+ * 'i' isascii, '_' isidentifier. */
+bool af_py_is_all(const char *s, uint64_t n, char what);
+
+/* str.strip(): narrows s[from, to) by the characters of a set (NULL: white space) on the 'l'eft,
+ * the 'r'ight or 'b'oth sides. */
+void af_py_strip(const char *s, uint64_t *from, uint64_t *to, const char *set, uint64_t n,
+                 char sides);
+uint64_t af_py_word(const char *s, uint64_t n); /* bytes before white space or the end */
+/* Bytes of the first line with its line break, whose bytes go to *line_break when there is one. */
+uint64_t af_py_line(const char *s, uint64_t n, uint64_t *line_break);
+void af_py_replace(af_buf *b, const char *s, uint64_t n, const char *old, uint64_t old_n,
+                   const char *new, uint64_t new_n, int64_t max); /* max -1 = all */
+void af_py_expandtabs(af_buf *b, const char *s, uint64_t n, int64_t size);
+void af_py_html(af_buf *b, const char *s, uint64_t n);                  /* markupsafe.escape() */
+void af_py_quote_url(af_buf *b, const char *s, uint64_t n, bool query); /* urllib's quote() */
+
+/* int(text, base) and float(text): false when Python would raise ValueError, or beyond 64 bits. */
+bool af_py_parse_int(const char *s, uint64_t n, int64_t base, int64_t *out);
+bool af_py_parse_float(const char *s, uint64_t n, double *out);
+/* round(x, digits): correctly rounded decimal, ties to even. */
+double af_py_round(double x, int64_t digits);
+/* repr() of a string. */
+void af_py_quote(af_buf *b, const char *s, uint64_t n);
+/* datetime.strftime in the C locale; of `when` only year to second count. */
+void af_py_strftime(af_buf *b, const struct tm *when, const char *fmt, uint64_t n);
 /* repr() of a float: the shortest text that reads back as the same value. */
 void af_py_float(af_buf *b, double f);
 
