@@ -185,7 +185,7 @@ static af_jval objects_value(af_jinja *j, const json_t *list, const char *what)
 
 static af_jval tagged(af_jinja *j, af_jval text)
 {
-    return af_jbinary(j, AF_JOP_ADD, text, af_jstr_lit(j, CONTINUE_TAG));
+    return af_jbinary(j, '+', text, af_jstr_lit(j, CONTINUE_TAG));
 }
 
 /* Puts the tag behind the text to continue; that text goes to *text. */

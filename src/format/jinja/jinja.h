@@ -222,6 +222,9 @@ AF_PRINTF(2, 3) af_jval af_jfail(af_jinja *j, const char *fmt, ...);
 AF_PRINTF(3, 4) af_jval af_jfail_type(af_jinja *j, af_jval v, const char *fmt, ...);
 /* Takes memory from the rendering's arena; NULL and failed when the limit is reached. */
 void *af_jtake(af_jinja *j, uint64_t bytes);
+/* An array with space for one more item than n: items itself, or a larger copy. NULL when failed.
+ */
+void *af_jgrown(af_jinja *j, void *items, int64_t n, int64_t *cap, uint64_t size);
 /* Counts work: one step per node, item, or 64 bytes read. False after too many, or a failure. */
 bool af_jstep(af_jinja *j, uint64_t steps);
 /* Guards recursion over values: every enter that returned true needs a leave. */
@@ -326,16 +329,8 @@ af_jlist *af_jdict_pairs(af_jinja *j, const af_jdict *d); /* (key, value) tuples
 af_jval *af_jdict_find(af_jinja *j, const af_jdict *d, const char *key);
 
 /* --- operations ------------------------------------------------------------------------------- */
-typedef enum af_jop {
-    AF_JOP_ADD,
-    AF_JOP_SUB,
-    AF_JOP_MUL,
-    AF_JOP_DIV,
-    AF_JOP_FLOORDIV,
-    AF_JOP_MOD,
-    AF_JOP_POW
-} af_jop;
-af_jval af_jbinary(af_jinja *j, af_jop op, af_jval a, af_jval b);
+/* + - * / % as they are written, 'f' for // and 'p' for **. */
+af_jval af_jbinary(af_jinja *j, char op, af_jval a, af_jval b);
 af_jval af_jnegate(af_jinja *j, af_jval v);
 /* obj[key] without attributes; kind AF_JKIND_MISSING when there is no such item. */
 af_jval af_jitem(af_jinja *j, af_jval obj, af_jval key);

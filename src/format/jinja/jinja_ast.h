@@ -10,6 +10,8 @@
 typedef struct af_jexpr af_jexpr;
 typedef struct af_jstmt af_jstmt;
 
+#define AF_JINJA_NAMES 4096 /* hash chains of the names in a template */
+
 /* --- expressions ------------------------------------------------------------------------------ */
 typedef enum af_jexpr_kind {
     AF_JEXPR_CONST,
@@ -49,7 +51,7 @@ typedef struct af_jcall_args { /* of a call, filter or test in the source */
 /* Kinds with operands begin with the first one: binary.left reads it for all of them. */
 struct af_jexpr {
     uint8_t kind;
-    uint8_t op; /* BINARY: af_jop; COMPARE: af_jcmp */
+    uint8_t op; /* BINARY: as af_jbinary; COMPARE: af_jcmp */
     int line;
     union {
         af_jval value;   /* CONST */
@@ -106,8 +108,7 @@ typedef enum af_jstmt_kind {
 } af_jstmt_kind;
 
 typedef struct af_jstmts {
-    af_jstmt **item;
-    int n, cap;
+    af_jstmt *first, *last;
 } af_jstmts;
 
 enum { AF_JUSES_CALLER = 1, AF_JUSES_VARARGS = 2, AF_JUSES_KWARGS = 4 };
@@ -115,6 +116,7 @@ enum { AF_JUSES_CALLER = 1, AF_JUSES_VARARGS = 2, AF_JUSES_KWARGS = 4 };
 struct af_jstmt {
     uint8_t kind;
     int line;
+    af_jstmt *next; /* in the same body */
     af_jstmts body;
     af_jstr **undef; /* of a scope: names that begin as undefined (see af_jframe) */
     int nundef, cundef;
@@ -207,8 +209,7 @@ typedef struct af_jparser {
     af_jframe *frame;        /* of the innermost scope */
     af_jstmt *macro;         /* the innermost macro */
     const af_jexpr *unknown; /* an unknown filter or test: an error unless an if guards it */
-    struct af_jname **names; /* interned: open addressing */
-    uint64_t nnames, cnames;
+    struct af_jname *names[AF_JINJA_NAMES]; /* interned, chained by hash */
 } af_jparser;
 
 /* Fills p->tokens. */
@@ -246,7 +247,7 @@ typedef struct af_jbind {
 struct af_jscope {
     af_jscope *up;
     af_jbind *bind;
-    int n, cap;
+    int64_t n, cap;
 };
 
 struct af_jmacro {

@@ -272,9 +272,6 @@ af_jval af_jgetitem(af_jinja *j, af_jval obj, af_jval key)
         return v;
     if (key.kind == AF_JKIND_STR)
         return no_attribute(j, obj, key.s);
-    af_buf b = {.limit = 4096};
-    af_jrepr(j, &b, key);
-    v = af_jundef(j, "'%s object' has no element %s", af_jtype(obj), b.data ? b.data : "");
-    af_buf_clear(&b);
-    return v;
+    v = af_jtostr(j, key);
+    return af_jundef(j, "'%s object' has no element %.100s", af_jtype(obj), v.s->p);
 }

@@ -9,22 +9,14 @@
 
 bool af_jtruth(const af_jval *v)
 {
-    switch ((af_jkind)v->kind) {
-    case AF_JKIND_UNDEF:
-    case AF_JKIND_NONE:
-    case AF_JKIND_MISSING:
+    if (v->kind <= AF_JKIND_NONE || v->kind == AF_JKIND_MISSING)
         return false;
-    case AF_JKIND_BOOL:
-        return v->b;
-    case AF_JKIND_INT:
-        return v->i != 0;
-    case AF_JKIND_FLOAT:
+    if (v->kind == AF_JKIND_FLOAT)
         return v->f != 0;
-    case AF_JKIND_STR:
+    if (v->kind == AF_JKIND_STR)
         return v->s->n != 0;
-    default:
-        return af_jlength(*v) != 0; /* no length (-1): an object, always true */
-    }
+    /* no length (-1): an object, always true */
+    return af_jis_int(*v) ? af_jinteger(*v) != 0 : af_jlength(*v) != 0;
 }
 
 bool af_jarg_true(const af_jcall *c, int i) { return af_jtruth(&c->arg[i]); }
@@ -137,12 +129,6 @@ static bool contains(af_jinja *j, af_jval item, af_jval in)
     }
     if (in.kind == AF_JKIND_DICT)
         return af_jdict_get(j, in.d, item) != NULL;
-    if (in.kind == AF_JKIND_ITER) { /* takes items only up to the one that is found */
-        for (af_jval next; af_jiter_next(j, in.iter, &next);)
-            if (af_jequal(j, next, item))
-                return true;
-        return false;
-    }
     if (!af_jiterable(in))
         af_jfail(j, "argument of type '%s' is not iterable", af_jtype(in));
     return !j->failed && in_items(j, item, af_jitems(j, in));
@@ -162,76 +148,44 @@ bool af_jcompare(af_jinja *j, af_jcmp cmp, af_jval a, af_jval b)
                                           : c >= 0);
 }
 
-static void merge(af_jinja *j, af_jval *item, af_jval *key, af_jval *tmp, int64_t n, bool reverse)
-{
-    const int64_t half = n / 2;
-    int64_t a = 0, b = half;
-    for (int64_t k = 0; k < n && af_jstep(j, 1); k++) {
-        /* the right one goes first only when it is strictly before the left one: stable */
-        const bool right = a == half || (b < n && af_jcompare(j, reverse ? AF_JCMP_GT : AF_JCMP_LT,
-                                                              key[b], key[a]));
-        const int64_t from = right ? b++ : a++;
-        tmp[k] = item[from];
-        tmp[n + k] = key[from];
-    }
-    if (j->failed)
-        return;
-    memcpy(item, tmp, (size_t)n * sizeof *item);
-    memcpy(key, tmp + n, (size_t)n * sizeof *key);
-}
-
-static void sort(af_jinja *j, af_jval *item, af_jval *key, af_jval *tmp, int64_t n, bool reverse)
-{
-    if (n < 2 || j->failed)
-        return;
-    sort(j, item, key, tmp, n / 2, reverse);
-    sort(j, item + n / 2, key + n / 2, tmp, n - n / 2, reverse);
-    merge(j, item, key, tmp, n, reverse);
-}
-
+/* Binary insertion: few comparisons, which are the slow part, and stable. */
 void af_jsort(af_jinja *j, af_jlist *items, af_jlist *keys, bool reverse)
 {
-    const int64_t n = items->n;
-    af_jval *tmp = n > 1 ? af_jtake(j, (uint64_t)n * 2 * sizeof *tmp) : NULL;
-    if (tmp)
-        sort(j, items->item, keys->item, tmp, n, reverse);
+    for (int64_t i = 1; i < items->n && af_jstep(j, 1 + (uint64_t)i / 16); i++) {
+        const af_jval item = items->item[i], key = keys->item[i];
+        int64_t low = 0, high = i;
+        while (low < high) {
+            const int64_t mid = (low + high) / 2;
+            if (af_jcompare(j, reverse ? AF_JCMP_GT : AF_JCMP_LT, key, keys->item[mid]))
+                high = mid;
+            else
+                low = mid + 1;
+        }
+        memmove(items->item + low + 1, items->item + low, (size_t)(i - low) * sizeof item);
+        memmove(keys->item + low + 1, keys->item + low, (size_t)(i - low) * sizeof key);
+        items->item[low] = item;
+        keys->item[low] = key;
+    }
 }
-
-static uint64_t mix(uint64_t h, uint64_t x) { return af_fnv1a(h, &x, sizeof x); }
 
 static uint64_t hash_of(af_jinja *j, af_jval v)
 {
-    switch ((af_jkind)v.kind) {
-    case AF_JKIND_STR:
+    if (v.kind == AF_JKIND_STR)
         return af_jstr_hash(v.s);
-    case AF_JKIND_BOOL:
-    case AF_JKIND_INT:
-        return mix(AF_FNV_START, (uint64_t)af_jinteger(v));
-    case AF_JKIND_FLOAT: /* equal numbers have equal hashes: 1 == 1.0 */
-        if (v.f == floor(v.f) && fabs(v.f) < 9e18)
-            return mix(AF_FNV_START, (uint64_t)(int64_t)v.f);
-        return af_fnv1a(AF_FNV_START + 1, &v.f, sizeof v.f);
-    case AF_JKIND_UNDEF:
-    case AF_JKIND_NONE:
-        return mix(AF_FNV_START, v.kind + UINT64_C(0x517cc1b727220a95));
-    case AF_JKIND_TUPLE:
-    case AF_JKIND_RANGE: {
-        uint64_t h = AF_FNV_START + v.kind;
-        if (!af_jenter(j))
-            return 0;
-        for (int64_t i = 0; i < v.l->n && !j->failed; i++)
-            h = mix(h, hash_of(j, v.l->item[i]));
-        af_jleave(j);
-        return h;
-    }
-    case AF_JKIND_LIST:
-    case AF_JKIND_DICT:
-    case AF_JKIND_VIEW:
+    if (v.kind == AF_JKIND_LIST || v.kind == AF_JKIND_DICT || v.kind == AF_JKIND_VIEW)
         af_jfail(j, "unhashable type: '%s'", af_jtype(v));
-        return 0;
-    default:
-        return mix(AF_FNV_START, (uint64_t)(uintptr_t)v.l);
+    if (af_jis_number(v)) { /* equal numbers have equal hashes: 1 == 1.0 == true */
+        const double f = af_jnumber(v) + 0.0;
+        return af_fnv1a(AF_FNV_START, &f, sizeof f);
     }
+    uint64_t h = v.kind <= AF_JKIND_NONE ? v.kind + 1u : (uint64_t)(uintptr_t)v.l;
+    if (af_jis_list(v) && af_jenter(j)) {
+        h = v.kind;
+        for (int64_t i = 0; i < v.l->n && !j->failed; i++)
+            h = h * UINT64_C(0x9e3779b97f4a7c15) + hash_of(j, v.l->item[i]);
+        af_jleave(j);
+    }
+    return h;
 }
 
 af_jdict *af_jdict_new(af_jinja *j, int64_t cap)
@@ -262,16 +216,11 @@ void af_jdict_set(af_jinja *j, af_jdict *d, af_jval key, af_jval val)
         p->val = val; /* the key stays the first one, as in Python */
         return;
     }
-    if (d->n == d->cap && !j->failed) {
-        const int64_t cap = d->cap ? d->cap * 2 : 4;
-        af_jpair *pair = af_jtake(j, (uint64_t)cap * sizeof *pair);
-        if (pair && d->n)
-            memcpy(pair, d->pair, (size_t)d->n * sizeof *pair);
-        d->pair = pair ? pair : d->pair;
-        d->cap = pair ? cap : d->cap;
-    }
-    if (af_jstep(j, 1))
+    af_jpair *pair = af_jstep(j, 1) ? af_jgrown(j, d->pair, d->n, &d->cap, sizeof *pair) : NULL;
+    if (pair) {
+        d->pair = pair;
         d->pair[d->n++] = (af_jpair){.key = key, .val = val, .hash = hash};
+    }
 }
 
 af_jval *af_jdict_get(af_jinja *j, const af_jdict *d, af_jval key)

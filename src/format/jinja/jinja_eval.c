@@ -8,17 +8,11 @@ void af_jscope_set(af_jinja *j, af_jscope *s, const af_jstr *name, af_jval v)
             s->bind[i].val = v;
             return;
         }
-    if (s->n == s->cap) {
-        const int cap = s->cap ? s->cap * 2 : 4;
-        af_jbind *bind = af_jtake(j, (uint64_t)cap * sizeof *bind);
-        if (!bind)
-            return;
-        if (s->n)
-            memcpy(bind, s->bind, (size_t)s->n * sizeof *bind);
+    af_jbind *bind = af_jgrown(j, s->bind, s->n, &s->cap, sizeof *bind);
+    if (bind) {
         s->bind = bind;
-        s->cap = cap;
+        s->bind[s->n++] = (af_jbind){.name = name, .val = v};
     }
-    s->bind[s->n++] = (af_jbind){.name = name, .val = v};
 }
 
 af_jval af_jlookup(af_jinja *j, const af_jscope *s, const af_jstr *name)
@@ -255,7 +249,7 @@ static af_jval eval_operands(af_jinja *j, const af_jexpr *e, af_jscope *s)
     case AF_JEXPR_POS: /* +x is x for numbers and an error for the rest, as -x */
         return af_jis_int(a) ? af_jint(af_jinteger(a)) : af_jis_number(a) ? a : af_jnegate(j, a);
     case AF_JEXPR_BINARY:
-        return af_jbinary(j, (af_jop)e->op, a, b);
+        return af_jbinary(j, (char)e->op, a, b);
     default:
         return eval_call(j, e, s, a);
     }

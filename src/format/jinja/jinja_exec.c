@@ -351,12 +351,12 @@ static flow exec_one(af_jinja *j, const af_jstmt *n, af_jscope *s)
 
 static flow exec(af_jinja *j, const af_jstmts *body, af_jscope *s)
 {
-    if (!body->n || !af_jenter(j))
+    if (!body->first || !af_jenter(j))
         return FLOW_NEXT;
     flow out = FLOW_NEXT;
-    for (int i = 0; i < body->n && out == FLOW_NEXT && af_jstep(j, 1); i++) {
-        j->line = body->item[i]->line;
-        out = exec_one(j, body->item[i], s);
+    for (const af_jstmt *n = body->first; n && out == FLOW_NEXT && af_jstep(j, 1); n = n->next) {
+        j->line = n->line;
+        out = exec_one(j, n, s);
     }
     af_jleave(j);
     return out;

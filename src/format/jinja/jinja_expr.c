@@ -278,10 +278,9 @@ static af_jexpr *parse_unary(af_jparser *p, bool with_filter)
         return NULL;
     if (++p->depth > AF_TEMPLATE_DEPTH_MAX)
         return af_jsyntax(p, line, "expressions are nested deeper than %d", AF_TEMPLATE_DEPTH_MAX);
-    const bool minus = af_jskip_op(p, "-"), plus = !minus && af_jskip_op(p, "+");
-    af_jexpr *e = minus || plus ? binary(p, minus ? AF_JEXPR_NEG : AF_JEXPR_POS, line,
-                                         parse_unary(p, false), NULL)
-                                : parse_primary(p);
+    af_jexpr *e = af_jskip_op(p, "-")   ? binary(p, AF_JEXPR_NEG, line, parse_unary(p, false), NULL)
+                  : af_jskip_op(p, "+") ? binary(p, AF_JEXPR_POS, line, parse_unary(p, false), NULL)
+                                        : parse_primary(p);
     p->depth--;
     e = parse_postfix(p, e);
     while (with_filter && !p->failed) {
@@ -317,14 +316,14 @@ static const operator operators[] = {
     {">=", COMPARE, AF_JEXPR_COMPARE, AF_JCMP_GE},
     {"in", COMPARE, AF_JEXPR_COMPARE, AF_JCMP_IN},
     {"not", COMPARE, AF_JEXPR_COMPARE, AF_JCMP_NOTIN}, /* only with "in" after it */
-    {"+", ADD, AF_JEXPR_BINARY, AF_JOP_ADD},
-    {"-", ADD, AF_JEXPR_BINARY, AF_JOP_SUB},
+    {"+", ADD, AF_JEXPR_BINARY, '+'},
+    {"-", ADD, AF_JEXPR_BINARY, '-'},
     {"~", CONCAT, AF_JEXPR_CONCAT, 0},
-    {"*", MUL, AF_JEXPR_BINARY, AF_JOP_MUL},
-    {"/", MUL, AF_JEXPR_BINARY, AF_JOP_DIV},
-    {"//", MUL, AF_JEXPR_BINARY, AF_JOP_FLOORDIV},
-    {"%", MUL, AF_JEXPR_BINARY, AF_JOP_MOD},
-    {"**", POW, AF_JEXPR_BINARY, AF_JOP_POW},
+    {"*", MUL, AF_JEXPR_BINARY, '*'},
+    {"/", MUL, AF_JEXPR_BINARY, '/'},
+    {"//", MUL, AF_JEXPR_BINARY, 'f'},
+    {"%", MUL, AF_JEXPR_BINARY, '%'},
+    {"**", POW, AF_JEXPR_BINARY, 'p'},
 };
 
 /* The operator of that level at the current token, which it takes; or NULL. */

@@ -75,9 +75,8 @@ static af_jval f_indent(const af_jcall *c)
     af_jinja *j = c->j;
     af_jval by = c->arg[0].kind == AF_JKIND_MISSING ? af_jint(4) : c->arg[0];
     if (by.kind != AF_JKIND_STR)
-        by = af_jbinary(j, AF_JOP_MUL, af_jstr_lit(j, " "), by);
-    const af_jval s =
-        af_jbinary(j, AF_JOP_ADD, c->self, af_jmark(af_jstr_lit(j, "\n"), c->self.markup));
+        by = af_jbinary(j, '*', af_jstr_lit(j, " "), by);
+    const af_jval s = af_jbinary(j, '+', c->self, af_jmark(af_jstr_lit(j, "\n"), c->self.markup));
     if (j->failed)
         return s;
     const af_jlist *lines = af_jsplitlines(j, s, false);
@@ -130,8 +129,7 @@ static af_jval f_truncate(const af_jcall *c)
     while (!af_jarg_true(c, 1) && k > 0 && v.s->p[k - 1] != ' ') /* to the end of a word */
         k--;
     const bool whole_words = !af_jarg_true(c, 1) && k > 0;
-    return af_jbinary(c->j, AF_JOP_ADD, af_jstr_part(c->j, v, 0, whole_words ? k - 1 : n),
-                      af_jstr_v(end));
+    return af_jbinary(c->j, '+', af_jstr_part(c->j, v, 0, whole_words ? k - 1 : n), af_jstr_v(end));
 }
 
 static void quote_url(af_jinja *j, af_buf *b, af_jval v, bool query)
@@ -263,10 +261,10 @@ static af_jval round_int(af_jinja *j, int64_t i, int64_t digits)
         return af_jint(i);
     if (digits < -18)
         return af_jint(0);
-    const int64_t scale = af_jbinary(j, AF_JOP_POW, af_jint(10), af_jint(-digits)).i;
+    const int64_t scale = af_jbinary(j, 'p', af_jint(10), af_jint(-digits)).i;
     const int64_t rest = ((i % scale) + scale) % scale, down = i - rest;
     const bool up = rest > scale - rest || (rest == scale - rest && (down / scale) % 2 != 0);
-    return af_jbinary(j, AF_JOP_ADD, af_jint(down), af_jint(up ? scale : 0));
+    return af_jbinary(j, '+', af_jint(down), af_jint(up ? scale : 0));
 }
 
 static af_jval f_round(const af_jcall *c)
@@ -283,12 +281,12 @@ static af_jval f_round(const af_jcall *c)
     const bool up = af_jstr_is(method, "ceil");
     if (!up && !af_jstr_is(method, "floor"))
         return af_jfail(j, "method must be common, ceil or floor");
-    const af_jval scale = af_jbinary(j, AF_JOP_POW, af_jint(10), af_jint(digits));
-    const af_jval scaled = j->failed ? scale : af_jbinary(j, AF_JOP_MUL, c->self, scale);
+    const af_jval scale = af_jbinary(j, 'p', af_jint(10), af_jint(digits));
+    const af_jval scaled = j->failed ? scale : af_jbinary(j, '*', c->self, scale);
     if (j->failed)
         return scaled;
     const double f = af_jnumber(scaled);
-    return af_jbinary(j, AF_JOP_DIV, af_jfloat(up ? ceil(f) : floor(f)), scale);
+    return af_jbinary(j, '/', af_jfloat(up ? ceil(f) : floor(f)), scale);
 }
 
 static af_jval f_filesizeformat(const af_jcall *c)

@@ -23,7 +23,7 @@ static af_jval t_bool(const af_jcall *c)
 static af_jval t_remainder(const af_jcall *c)
 {
     const int by = c->func->aux; /* -1: the argument decides */
-    const af_jval r = af_jbinary(c->j, AF_JOP_MOD, c->self, by < 0 ? c->arg[0] : af_jint(2));
+    const af_jval r = af_jbinary(c->j, '%', c->self, by < 0 ? c->arg[0] : af_jint(2));
     return af_jbool(!c->j->failed && af_jequal(c->j, r, af_jint(AF_MAX(by, 0))));
 }
 

@@ -21,33 +21,32 @@ static bool int_pow(int64_t base, int64_t exp, int64_t *out)
     return true;
 }
 
-static af_jval int_divide(af_jinja *j, af_jop op, int64_t x, int64_t y)
+static af_jval int_divide(af_jinja *j, char op, int64_t x, int64_t y)
 {
     if (y == 0)
-        return af_jfail(j, "%s by zero",
-                        op == AF_JOP_DIV ? "division" : "integer division or modulo");
-    if (op == AF_JOP_DIV)
+        return af_jfail(j, "%s by zero", op == '/' ? "division" : "integer division or modulo");
+    if (op == '/')
         return af_jfloat((double)x / (double)y);
     if (y == -1)
-        return op == AF_JOP_MOD ? af_jint(0) : af_jnegate(j, af_jint(x));
+        return op == '%' ? af_jint(0) : af_jnegate(j, af_jint(x));
     int64_t q = x / y, r = x % y; /* Python rounds down, the remainder has the divisor's sign */
     if (r != 0 && (r < 0) != (y < 0)) {
         q--;
         r += y;
     }
-    return af_jint(op == AF_JOP_FLOORDIV ? q : r);
+    return af_jint(op == 'f' ? q : r);
 }
 
-static af_jval float_operation(af_jinja *j, af_jop op, double x, double y)
+static af_jval float_operation(af_jinja *j, char op, double x, double y)
 {
     switch (op) {
-    case AF_JOP_ADD:
+    case '+':
         return af_jfloat(x + y);
-    case AF_JOP_SUB:
+    case '-':
         return af_jfloat(x - y);
-    case AF_JOP_MUL:
+    case '*':
         return af_jfloat(x * y);
-    case AF_JOP_POW:
+    case 'p':
         if (x == 0 && y < 0)
             return af_jfail(j, "0.0 cannot be raised to a negative power");
         if (x < 0 && y != floor(y))
@@ -58,41 +57,30 @@ static af_jval float_operation(af_jinja *j, af_jop op, double x, double y)
     }
     if (y == 0)
         return af_jfail(j, "float division by zero");
-    if (op == AF_JOP_DIV)
+    if (op == '/')
         return af_jfloat(x / y);
     double r = fmod(x, y);
     if (r != 0 && (r < 0) != (y < 0))
         r += y;
     else if (r == 0)
         r = copysign(0.0, y);
-    if (op == AF_JOP_MOD)
+    if (op == '%')
         return af_jfloat(r);
     const double q = (x - r) / y, down = floor(q);
     return af_jfloat(q == 0 ? copysign(0.0, x / y) : q - down > 0.5 ? down + 1 : down);
 }
 
-static af_jval int_operation(af_jinja *j, af_jop op, int64_t x, int64_t y)
+static af_jval int_operation(af_jinja *j, char op, int64_t x, int64_t y)
 {
     int64_t r = 0;
-    bool over = false;
-    switch (op) {
-    case AF_JOP_ADD:
-        over = __builtin_add_overflow(x, y, &r);
-        break;
-    case AF_JOP_SUB:
-        over = __builtin_sub_overflow(x, y, &r);
-        break;
-    case AF_JOP_MUL:
-        over = __builtin_mul_overflow(x, y, &r);
-        break;
-    case AF_JOP_POW:
-        if (y < 0)
-            return float_operation(j, op, (double)x, (double)y);
-        over = !int_pow(x, y, &r);
-        break;
-    default:
+    if (op == '/' || op == 'f' || op == '%')
         return int_divide(j, op, x, y);
-    }
+    if (op == 'p' && y < 0)
+        return float_operation(j, op, (double)x, (double)y);
+    const bool over = op == '+'   ? __builtin_add_overflow(x, y, &r)
+                      : op == '-' ? __builtin_sub_overflow(x, y, &r)
+                      : op == '*' ? __builtin_mul_overflow(x, y, &r)
+                                  : !int_pow(x, y, &r);
     return over ? too_big(j) : af_jint(r);
 }
 
@@ -145,32 +133,34 @@ static af_jval repeat(af_jinja *j, af_jval v, int64_t times)
     return (af_jval){.kind = v.kind, .l = l};
 }
 
-af_jval af_jbinary(af_jinja *j, af_jop op, af_jval a, af_jval b)
+af_jval af_jbinary(af_jinja *j, char op, af_jval a, af_jval b)
 {
-    static const char *const names[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
     if (af_jis_int(a) && af_jis_int(b))
         return int_operation(j, op, af_jinteger(a), af_jinteger(b));
     if (af_jis_number(a) && af_jis_number(b))
         return float_operation(j, op, af_jnumber(a), af_jnumber(b));
-    if (op == AF_JOP_MOD && a.kind == AF_JKIND_STR)
+    if (op == '%' && a.kind == AF_JKIND_STR)
         return af_jpercent(j, a, b);
-    if (op == AF_JOP_ADD && a.kind == AF_JKIND_STR && b.kind == AF_JKIND_STR)
+    if (op == '+' && a.kind == AF_JKIND_STR && b.kind == AF_JKIND_STR)
         return concat_str(j, a, b);
-    if (op == AF_JOP_ADD && a.kind == b.kind && can_repeat(a)) {
+    if (op == '+' && a.kind == b.kind && can_repeat(a)) {
         af_jlist *l = af_jlist_new(j, a.l->n + b.l->n);
         add_all(j, l, a.l);
         add_all(j, l, b.l);
         return (af_jval){.kind = a.kind, .l = l};
     }
-    if (op == AF_JOP_MUL && can_repeat(a) && af_jis_int(b))
+    if (op == '*' && can_repeat(a) && af_jis_int(b))
         return repeat(j, a, af_jinteger(b));
-    if (op == AF_JOP_MUL && af_jis_int(a) && can_repeat(b))
+    if (op == '*' && af_jis_int(a) && can_repeat(b))
         return repeat(j, b, af_jinteger(a));
     const af_jval bad = a.kind == AF_JKIND_UNDEF ? a : b;
-    if (op == AF_JOP_ADD && can_repeat(a))
+    if (op == '+' && can_repeat(a))
         return af_jfail_type(j, bad, "can only concatenate %s (not \"%s\") to %s", af_jtype(a),
                              af_jtype(b), af_jtype(a));
-    return af_jfail_type(j, bad, "unsupported operand type(s) for %s: '%s' and '%s'", names[op],
+    return af_jfail_type(j, bad, "unsupported operand type(s) for %s: '%s' and '%s'",
+                         op == 'f'   ? "//"
+                         : op == 'p' ? "** or pow()"
+                                     : (char[2]){op, 0},
                          af_jtype(a), af_jtype(b));
 }
 

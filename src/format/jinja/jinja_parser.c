@@ -48,19 +48,16 @@ void af_jexprs_add(af_jparser *p, af_jexprs *l, af_jexpr *e)
     }
 }
 
-static void stmts_add(af_jparser *p, af_jstmts *l, af_jstmt *n)
+static void stmts_add(af_jstmts *l, af_jstmt *n)
 {
-    af_jstmt **item =
-        p->failed || !n ? NULL : af_jgrow(p, l->item, l->n, &l->cap, sizeof(af_jstmt *));
-    if (item) {
-        l->item = item;
-        l->item[l->n++] = n;
-    }
+    *(l->first ? &l->last->next : &l->first) = n;
+    l->last = n;
 }
 
 typedef struct af_jname {
     af_jstr str;
     struct af_jmention *top; /* in the innermost open scope that mentions the name */
+    struct af_jname *next;   /* of the same hash */
 } af_jname;
 
 typedef struct af_jmention {
@@ -76,42 +73,20 @@ typedef struct af_jstored {
     struct af_jstored *next;
 } af_jstored;
 
-static bool intern_grow(af_jparser *p)
-{
-    const uint64_t cap = p->cnames ? p->cnames * 2 : 256;
-    af_jname **names = af_calloc(cap, sizeof *names);
-    if (!names)
-        return false;
-    for (uint64_t i = 0; i < p->cnames; i++) {
-        uint64_t k = p->names[i] ? p->names[i]->str.hash & (cap - 1) : 0;
-        while (p->names[i] && names[k])
-            k = (k + 1) & (cap - 1);
-        if (p->names[i])
-            names[k] = p->names[i];
-    }
-    free(p->names);
-    p->names = names;
-    p->cnames = cap;
-    return true;
-}
-
 af_jstr *af_jintern(af_jparser *p, const char *s, uint64_t n)
 {
     af_jstr probe;
-    if (p->nnames * 2 >= p->cnames && !intern_grow(p))
-        return af_jsyntax(p, p->at->line, "the template needs too much memory");
     af_jstr_fill(&probe, s, n);
-    uint64_t k = af_jstr_hash(&probe) & (p->cnames - 1);
-    for (; p->names[k]; k = (k + 1) & (p->cnames - 1))
-        if (p->names[k]->str.n == n && !memcmp(p->names[k]->str.p, s, n))
-            return &p->names[k]->str;
+    af_jname **chain = &p->names[af_jstr_hash(&probe) % AF_JINJA_NAMES];
+    for (af_jname *name = *chain; name; name = name->next)
+        if (name->str.n == n && !memcmp(name->str.p, s, n))
+            return &name->str;
     af_jname *name = af_jparser_take(p, sizeof *name + n + 1);
     if (!name)
         return NULL;
     probe.p = memcpy(name + 1, s, n);
-    name->str = probe;
-    p->names[k] = name;
-    p->nnames++;
+    *name = (af_jname){.str = probe, .next = *chain};
+    *chain = name;
     return &name->str;
 }
 
@@ -424,9 +399,10 @@ static af_jstmt *parse_for(af_jparser *p)
     n->loop.captured = p->captures > captures;
     if (!p->failed && af_jskip_name(p, "else")) {
         af_jstmt *otherwise = new_stmt(p, AF_JSTMT_SCOPE);
-        if (otherwise)
-            scope_body(p, otherwise, &else_tag);
-        stmts_add(p, &n->loop.otherwise, otherwise);
+        if (!otherwise)
+            return NULL;
+        scope_body(p, otherwise, &else_tag);
+        stmts_add(&n->loop.otherwise, otherwise);
     } else {
         p->at += !p->failed;
     }
@@ -533,7 +509,8 @@ static void parse_body(af_jparser *p, af_jstmts *out, const char *tag, const cha
             n = parse_statement(p);
             af_jexpect(p, AF_JTOKEN_BLOCK_END);
         }
-        stmts_add(p, out, n);
+        if (n && !p->failed)
+            stmts_add(out, n);
     }
     p->depth--;
     if (ends)
@@ -586,7 +563,6 @@ af_status af_template_parse(af_template **out, const char *source, uint64_t len,
     *out = t;
     t = NULL;
 done:
-    free(p.names);
     af_template_close(t);
     return st;
 }

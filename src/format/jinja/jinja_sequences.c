@@ -166,7 +166,7 @@ static af_jval f_sum(const af_jcall *c)
         return af_jfail(c->j, "sum() can't sum strings [use ''.join(seq) instead]");
     for (int64_t i = 0; i < l->n && af_jstep(c->j, 1); i++) {
         const af_jval v = path_of(c->j, l->item[i], c->arg[0], NULL);
-        sum = c->j->failed ? sum : af_jbinary(c->j, AF_JOP_ADD, sum, v);
+        sum = c->j->failed ? sum : af_jbinary(c->j, '+', sum, v);
     }
     return sum;
 }

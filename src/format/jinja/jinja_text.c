@@ -66,33 +66,22 @@ void af_jrepr(af_jinja *j, af_buf *b, af_jval v)
         af_jfail(j, "a text has more than %" PRIu64 " MiB", AF_TEMPLATE_OUTPUT_MAX >> 20);
     if (!af_jenter(j))
         return;
-    switch ((af_jkind)v.kind) {
-    case AF_JKIND_UNDEF:
-        af_buf_str(b, "Undefined");
-        break;
-    case AF_JKIND_NONE:
-        af_buf_str(b, "None");
-        break;
-    case AF_JKIND_BOOL:
+    if (v.kind <= AF_JKIND_NONE) {
+        af_buf_str(b, v.kind == AF_JKIND_NONE ? "None" : "Undefined");
+    } else if (v.kind == AF_JKIND_BOOL) {
         af_buf_str(b, v.b ? "True" : "False");
-        break;
-    case AF_JKIND_INT:
+    } else if (v.kind == AF_JKIND_INT) {
         af_buf_printf(b, "%" PRId64, v.i);
-        break;
-    case AF_JKIND_FLOAT:
+    } else if (v.kind == AF_JKIND_FLOAT) {
         af_py_float(b, v.f);
-        break;
-    case AF_JKIND_STR:
+    } else if (v.kind == AF_JKIND_STR) {
         af_buf_str(b, v.markup ? "Markup(" : "");
         af_py_quote(b, v.s->p, v.s->n);
         af_buf_str(b, v.markup ? ")" : "");
-        break;
-    case AF_JKIND_DICT:
+    } else if (v.kind == AF_JKIND_DICT) {
         repr_dict(j, b, v.d);
-        break;
-    default:
+    } else {
         (af_jis_list(v) ? repr_list_kind : repr_object)(j, b, v);
-        break;
     }
     af_jleave(j);
 }

@@ -119,7 +119,7 @@ af_jval af_jtojson(const af_jcall *c)
     if (indent.kind == AF_JKIND_STR)
         x.indent = indent.s;
     else if (af_jgiven(indent))
-        x.indent = af_jbinary(j, AF_JOP_MUL, af_jstr_lit(j, " "), af_jint(af_jarg_int(c, 1, 0))).s;
+        x.indent = af_jbinary(j, '*', af_jstr_lit(j, " "), af_jint(af_jarg_int(c, 1, 0))).s;
     if (af_jgiven(separators)) {
         const af_jlist *l = af_jitems(j, separators);
         if (l->n != 2 || l->item[0].kind != AF_JKIND_STR || l->item[1].kind != AF_JKIND_STR)

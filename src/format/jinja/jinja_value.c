@@ -46,6 +46,17 @@ void *af_jtake(af_jinja *j, uint64_t bytes)
     return p;
 }
 
+void *af_jgrown(af_jinja *j, void *items, int64_t n, int64_t *cap, uint64_t size)
+{
+    if (n < *cap || j->failed)
+        return j->failed ? NULL : items;
+    void *more = af_jtake(j, (uint64_t)AF_MAX(2 * *cap, 4) * size);
+    if (more && n)
+        memcpy(more, items, (uint64_t)n * size);
+    *cap = more ? AF_MAX(2 * *cap, 4) : *cap;
+    return more;
+}
+
 bool af_jstep(af_jinja *j, uint64_t steps)
 {
     j->steps += steps;
@@ -166,19 +177,11 @@ af_jlist *af_jlist_new(af_jinja *j, int64_t cap)
 
 void af_jlist_add(af_jinja *j, af_jlist *l, af_jval v)
 {
-    if (!af_jstep(j, 1))
-        return;
-    if (l->n == l->cap) {
-        const int64_t cap = l->cap ? l->cap * 2 : 8;
-        af_jval *item = af_jtake(j, (uint64_t)cap * sizeof *item);
-        if (!item)
-            return;
-        if (l->n)
-            memcpy(item, l->item, (size_t)l->n * sizeof *item);
+    af_jval *item = af_jstep(j, 1) ? af_jgrown(j, l->item, l->n, &l->cap, sizeof v) : NULL;
+    if (item) {
         l->item = item;
-        l->cap = cap;
+        l->item[l->n++] = v;
     }
-    l->item[l->n++] = v;
 }
 
 af_jval af_jtuple2(af_jinja *j, af_jval a, af_jval b)
