@@ -103,9 +103,10 @@ typedef struct af_jlist {
     bool group;       /* a tuple of groupby: has .grouper and .list */
 } af_jlist;
 
-/* One row of a table: a filter, test, method or global function. `params` names the parameters
- * after the first ("a,b?,c?": a question mark = optional; a leading slash: not by keyword); NULL =
- * the function reads call->all itself. `aux` lets one function serve several names. */
+/* One row of a table: a filter, test, method or global function; "a|b" has two names. `params`
+ * names the parameters after the first ("a,b?,c?": a question mark = optional; a leading slash: not
+ * by keyword); NULL = the function reads call->all itself. `aux` lets one function serve several
+ * names. */
 typedef struct af_jfunc {
     const char *name, *params;
     af_jval (*run)(const af_jcall *call);

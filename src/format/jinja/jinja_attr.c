@@ -121,8 +121,12 @@ static const struct {
 const af_jfunc *af_jfunc_find(const af_jfunc *rows, const af_jstr *name)
 {
     for (; rows->name; rows++)
-        if (af_jstr_is(name, rows->name))
-            return rows;
+        for (const char *p = rows->name; *p; p += strspn(p, "|")) {
+            const size_t n = strcspn(p, "|");
+            if (n == name->n && !memcmp(p, name->p, n))
+                return rows;
+            p += n;
+        }
     return NULL;
 }
 

@@ -59,12 +59,6 @@ static af_jexpr *parse_string(af_jparser *p)
     return constant(p, t->line, af_jstr_v(s));
 }
 
-static af_jexpr *parse_number(af_jparser *p)
-{
-    const af_jtoken *t = p->at++;
-    return constant(p, t->line, t->value);
-}
-
 /* A name as it stands; what it means is decided by who asked. */
 static af_jexpr *parse_bare_name(af_jparser *p)
 {
@@ -96,17 +90,17 @@ static af_jexpr *parse_name(af_jparser *p)
 
 static af_jexpr *parse_primary(af_jparser *p)
 {
+    const int line = p->at->line;
     if (p->at->type == AF_JTOKEN_NAME)
         return parse_name(p);
     if (p->at->type == AF_JTOKEN_STRING)
         return parse_string(p);
     if (p->at->type == AF_JTOKEN_NUMBER)
-        return parse_number(p);
+        return constant(p, line, p->at++->value);
     if (af_jat_op(p, "["))
         return parse_items(p, AF_JEXPR_LIST, "]");
     if (af_jat_op(p, "{"))
         return parse_items(p, AF_JEXPR_DICT, "}");
-    const int line = p->at->line;
     if (!af_jskip_op(p, "("))
         return af_jexpected(p, "an expression");
     af_jexpr *e = af_jat_op(p, ")") ? new_expr(p, AF_JEXPR_TUPLE, line) : af_jparse_tuple(p, true);
@@ -138,7 +132,7 @@ static af_jexpr *parse_attribute(af_jparser *p, af_jexpr *on)
     const int line = p->at++->line;
     const af_jtoken *t = p->at;
     if (t->type == AF_JTOKEN_NUMBER && t->value.kind == AF_JKIND_INT)
-        return binary(p, AF_JEXPR_ITEM, line, on, parse_number(p));
+        return binary(p, AF_JEXPR_ITEM, line, on, constant(p, line, p->at++->value));
     if (t->type != AF_JTOKEN_NAME)
         return af_jexpected(p, "name or number");
     p->at++;

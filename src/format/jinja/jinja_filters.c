@@ -10,27 +10,13 @@ static af_jval f_case(const af_jcall *c)
     return af_jrecase(c->j, af_jsoftstr(c->j, c->self), (char)c->func->aux);
 }
 
-static bool word_break(uint32_t cp)
+/* title and striptags: text in, text out. */
+static af_jval f_text(const af_jcall *c)
 {
-    return af_py_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
-}
-
-/* Jinja's title: words begin after blanks, hyphens and opening brackets. */
-static af_jval f_title(const af_jcall *c)
-{
-    const af_jstr *s = af_jsoftstr(c->j, c->self).s;
+    const af_jstr *s = af_jtostr(c->j, c->self).s;
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    const char *p = s->p, *end = p + s->n;
-    while (p < end && !b.bad) {
-        const char *from = p;
-        const bool breaks = word_break(af_utf8_next(&p));
-        const char *first_end = p;
-        for (const char *q = p; q < end; p = q)
-            if (word_break(af_utf8_next(&q)) != breaks)
-                break;
-        af_py_case(&b, from, (uint64_t)(first_end - from), 'u');
-        af_py_case(&b, first_end, (uint64_t)(p - first_end), 'l');
-    }
+    af_jstep(c->j, s->n / 16);
+    (c->func->aux == 't' ? af_py_title_words : af_py_striptags)(&b, s->p, s->n);
     return af_jstr_take(c->j, &b);
 }
 
@@ -101,16 +87,8 @@ static af_jval f_center(const af_jcall *c)
 static af_jval f_wordcount(const af_jcall *c)
 {
     const af_jstr *s = af_jtostr(c->j, c->self).s;
-    int64_t words = 0;
-    bool in_word = false;
-    for (const char *p = s->p, *end = p + s->n; p < end;) {
-        const uint32_t cp = af_utf8_next(&p);
-        const bool word = cp == '_' || af_py_is(cp, 'a') || af_py_is(cp, 'n');
-        words += word && !in_word;
-        in_word = word;
-    }
     af_jstep(c->j, s->n / 16);
-    return af_jint(words);
+    return af_jint(af_py_count_words(s->p, s->n));
 }
 
 static af_jval f_truncate(const af_jcall *c)
@@ -180,33 +158,6 @@ static af_jval f_xmlattr(const af_jcall *c)
         af_buf_char(&b, '"');
     }
     return af_jstr_take(j, &b);
-}
-
-/* Tags out, white space to single blanks, and the five common entities to their characters. */
-static af_jval f_striptags(const af_jcall *c)
-{
-    static const char *const entity[][2] = {{"&lt;", "<"},    {"&gt;", ">"},  {"&#34;", "\""},
-                                            {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}};
-    af_jinja *j = c->j;
-    const af_jstr *s = af_jtostr(j, c->self).s;
-    af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    for (uint64_t i = 0; i < s->n && !b.bad;) {
-        const char *end = s->p[i] == '<' ? memchr(s->p + i, '>', s->n - i) : NULL;
-        if (end)
-            i = (uint64_t)(end - s->p) + 1;
-        else
-            af_buf_char(&b, s->p[i++]);
-    }
-    const af_jlist *words = af_jsplit_space(j, af_jstr_take(j, &b), -1);
-    for (int64_t i = 0; i < words->n; i++) {
-        af_buf_str(&b, i ? " " : "");
-        af_jprint(j, &b, words->item[i]);
-    }
-    af_jval text = af_jstr_take(j, &b);
-    for (size_t i = 0; i < AF_LEN(entity) && !j->failed; i++)
-        text = af_jreplace(j, text, af_jstr_lit(j, entity[i][0]).s, af_jstr_lit(j, entity[i][1]).s,
-                           -1);
-    return text;
 }
 
 static af_jval f_abs(const af_jcall *c)
@@ -291,23 +242,11 @@ static af_jval f_round(const af_jcall *c)
 
 static af_jval f_filesizeformat(const af_jcall *c)
 {
-    const bool binary = af_jarg_true(c, 0);
-    const double base = binary ? 1024 : 1000;
-    char text[64];
+    af_buf b = {0};
     if (!af_jis_number(c->self))
         return af_jfail(c->j, "filesizeformat expects a number, got '%s'", af_jtype(c->self));
-    const double bytes = af_jnumber(c->self);
-    if (bytes < base) {
-        snprintf(text, sizeof text, bytes == 1 ? "%.0f Byte" : "%.0f Bytes", trunc(bytes));
-        return af_jstr_new(c->j, text, strlen(text));
-    }
-    double unit = base;
-    int i = 0;
-    for (; i < 7 && bytes >= unit * base; i++)
-        unit *= base;
-    snprintf(text, sizeof text, "%.1f %c%s", bytes / unit, (binary ? "KMGTPEZY" : "kMGTPEZY")[i],
-             binary ? "iB" : "B");
-    return af_jstr_new(c->j, text, strlen(text));
+    af_py_filesize(&b, af_jnumber(c->self), af_jarg_true(c, 0));
+    return af_jstr_take(c->j, &b);
 }
 
 static af_jval f_default(const af_jcall *c)
@@ -331,13 +270,12 @@ const af_jfunc af_jfilters[] = {
     {"tojson", "ensure_ascii?,indent?,separators?,sort_keys?", af_jtojson, 0},
     {"trim", "chars?", f_trim, 0},
     {"string", "", f_string, 0},
-    {"default", "default_value?,boolean?", f_default, 0},
-    {"d", "default_value?,boolean?", f_default, 0},
+    {"default|d", "default_value?,boolean?", f_default, 0},
     {"safe", "", f_safe, 0},
     {"upper", "", f_case, 'u'},
     {"lower", "", f_case, 'l'},
     {"capitalize", "", f_case, 'c'},
-    {"title", "", f_title, 0},
+    {"title", "", f_text, 't'},
     {"replace", "old,new,count?", f_replace, 0},
     {"format", NULL, f_format, 0},
     {"indent", "width?,first?,blank?", f_indent, 0},
@@ -346,15 +284,14 @@ const af_jfunc af_jfilters[] = {
     {"abs", "", f_abs, 0},
     {"round", "precision?,method?", f_round, 0},
     {"attr", "name", f_attr, 0},
-    {"escape", "", f_escape, 0},
-    {"e", "", f_escape, 0},
+    {"escape|e", "", f_escape, 0},
     {"forceescape", "", f_escape, 'f'},
     {"center", "width?", f_center, 0},
     {"wordcount", "", f_wordcount, 0},
     {"truncate", "length?,killwords?,end?,leeway?", f_truncate, 0},
     {"urlencode", "", f_urlencode, 0},
     {"xmlattr", "autospace?", f_xmlattr, 0},
-    {"striptags", "", f_striptags, 0},
+    {"striptags", "", f_text, 's'},
     {"filesizeformat", "binary?", f_filesizeformat, 0},
     {0},
 };

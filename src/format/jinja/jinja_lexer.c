@@ -126,37 +126,6 @@ static void raw_block(lexer *x, const char *from)
         af_jsyntax(x->p, x->line, "Missing end of raw directive");
 }
 
-/* Decodes the escape after a backslash; returns how many bytes it took. */
-static int escape(lexer *x, af_buf *b, const char *s)
-{
-    static const char simple[] = "\\\\''\"\"a\ab\bf\fn\nr\rt\tv\v";
-    const char *known = memchr(simple, *s, sizeof simple - 1);
-    while (known && (known - simple) % 2)
-        known = memchr(known + 1, *s, sizeof simple - 1 - (size_t)(known + 1 - simple));
-    if (known)
-        af_buf_char(b, known[1]);
-    if (known || *s == '\n')
-        return 1;
-    char digits[9] = {0};
-    const bool octal = *s >= '0' && *s <= '7';
-    const int want = octal ? 3 : *s == 'x' ? 2 : *s == 'u' ? 4 : *s == 'U' ? 8 : 0;
-    int n = 0;
-    for (const char *p = s + !octal; n < want && *p; n++, p++) {
-        if (!strchr(octal ? "01234567" : "0123456789abcdefABCDEF", *p))
-            break;
-        digits[n] = *p;
-    }
-    const unsigned long cp = strtoul(digits, NULL, octal ? 8 : 16);
-    if (want == 0 && *s != 'N') {
-        af_buf_char(b, '\\');
-        return 0;
-    }
-    if ((!octal && n < want) || cp > 0x10ffff || (cp >> 11) == 0x1b || *s == 'N')
-        af_jsyntax(x->p, x->line, "not supported: the escape \\%c of a string", *s);
-    af_buf_utf8(b, (uint32_t)cp);
-    return n + !octal;
-}
-
 /* One string, or several side by side. */
 static void string(lexer *x)
 {
@@ -165,10 +134,12 @@ static void string(lexer *x)
     while ((*at == '"' || *at == '\'') && !x->p->failed) {
         const char quote = *at++;
         while (at < x->end && *at != quote) {
-            if (*at == '\\' && at + 1 < x->end)
-                at += 1 + escape(x, &b, at + 1);
-            else
-                af_buf_char(&b, *at++);
+            const int taken = *at == '\\' && at + 1 < x->end ? af_py_unescape(&b, at + 1) : -1;
+            if (taken < 0)
+                af_buf_char(&b, *at);
+            else if (taken == 0)
+                af_jsyntax(x->p, x->line, "not supported: the escape \\%c of a string", at[1]);
+            at += 1 + AF_MAX(taken, 0);
         }
         if (at++ >= x->end)
             af_jsyntax(x->p, x->line, "a string is not closed: unexpected char %c", quote);

@@ -2,6 +2,9 @@
  * it has no length, is iterated once, and fails where it is iterated. */
 #include "format/jinja/jinja.h"
 
+/* aux of the generators; selected: plus REJECT and BY_ATTRIBUTE. */
+enum { PAIRS, UNIQUE, MAPPED, BATCHES, SLICES, SELECTED, REJECT = 1, BY_ATTRIBUTE = 2 };
+
 /* item.a.b or item[0] for the path 'a.b' or '0': items first, as Jinja's attrgetter. The fallback
  * (NULL = none) replaces an undefined step. */
 static af_jval path_in(af_jinja *j, af_jval item, const char *p, uint64_t n,
@@ -91,8 +94,6 @@ static af_jlist *pairs_of(const af_jcall *c)
         af_jfail(c->j, "Can only get item pairs from a mapping.");
     return af_jdict_pairs(c->j, c->self.kind == AF_JKIND_DICT ? c->self.d : &c->j->no_dict);
 }
-
-static af_jval f_items(const af_jcall *c) { return af_jgenerator(c, pairs_of); }
 
 /* The key of sort(attribute='a,b.c'): a list when the attribute is a string. */
 static af_jval sort_key(af_jinja *j, af_jval item, af_jval attribute, bool case_sensitive)
@@ -204,8 +205,6 @@ static af_jlist *unique(const af_jcall *c)
     return out;
 }
 
-static af_jval f_unique(const af_jcall *c) { return af_jgenerator(c, unique); }
-
 /* The arguments after the first `skip`, for the filter or test that map and select name. */
 static void rest_of(const af_jargs *all, int skip, af_jargs *out)
 {
@@ -257,14 +256,10 @@ static af_jlist *mapped(const af_jcall *c)
     return out;
 }
 
-static af_jval f_map(const af_jcall *c) { return af_jgenerator(c, mapped); }
-
-enum { SELECT = 0, REJECT = 1, BY_ATTRIBUTE = 2 };
-
 static af_jlist *selected(const af_jcall *c)
 {
     af_jinja *j = c->j;
-    const int skip = c->func->aux & BY_ATTRIBUTE ? 1 : 0;
+    const int how = c->func->aux - SELECTED, skip = how & BY_ATTRIBUTE ? 1 : 0;
     af_jlist *out = af_jlist_new(j, 0);
     if (!af_jtruth(&c->self) && c->self.kind != AF_JKIND_ITER)
         return out;
@@ -278,13 +273,11 @@ static af_jlist *selected(const af_jcall *c)
         af_jval v = skip ? path_of(j, l->item[i], c->all->pos[0], NULL) : l->item[i];
         if (test && !j->failed)
             v = j->run(j, test, v, &rest);
-        if (!j->failed && af_jtruth(&v) != ((c->func->aux & REJECT) != 0))
+        if (!j->failed && af_jtruth(&v) != ((how & REJECT) != 0))
             af_jlist_add(j, out, l->item[i]);
     }
     return out;
 }
-
-static af_jval f_select(const af_jcall *c) { return af_jgenerator(c, selected); }
 
 static af_jlist *batches(const af_jcall *c)
 {
@@ -306,8 +299,6 @@ static af_jlist *batches(const af_jcall *c)
     return out;
 }
 
-static af_jval f_batch(const af_jcall *c) { return af_jgenerator(c, batches); }
-
 static af_jlist *slices(const af_jcall *c)
 {
     af_jinja *j = c->j;
@@ -328,8 +319,6 @@ static af_jlist *slices(const af_jcall *c)
     }
     return out;
 }
-
-static af_jval f_slice(const af_jcall *c) { return af_jgenerator(c, slices); }
 
 static af_jval f_groupby(const af_jcall *c)
 {
@@ -358,17 +347,25 @@ static af_jval f_groupby(const af_jcall *c)
     return af_jlist_v(out);
 }
 
+static af_jval f_generator(const af_jcall *c)
+{
+    static af_jlist *(*const make[])(const af_jcall *c) = {
+        [PAIRS] = pairs_of,  [UNIQUE] = unique, [MAPPED] = mapped,
+        [BATCHES] = batches, [SLICES] = slices, [SELECTED] = selected,
+    };
+    return af_jgenerator(c, make[AF_MIN(c->func->aux, SELECTED)]);
+}
+
 const af_jfunc af_jfilters_sequences[] = {
-    {"length", "", f_length, 0},
-    {"count", "", f_length, 0},
-    {"items", "", f_items, 0},
+    {"length|count", "", f_length, 0},
+    {"items", "", f_generator, PAIRS},
     {"list", "", f_list, 0},
     {"join", "d?,attribute?", f_join, 0},
-    {"map", NULL, f_map, 0},
-    {"select", NULL, f_select, SELECT},
-    {"reject", NULL, f_select, REJECT},
-    {"selectattr", NULL, f_select, SELECT | BY_ATTRIBUTE},
-    {"rejectattr", NULL, f_select, REJECT | BY_ATTRIBUTE},
+    {"map", NULL, f_generator, MAPPED},
+    {"select", NULL, f_generator, SELECTED},
+    {"reject", NULL, f_generator, SELECTED + REJECT},
+    {"selectattr", NULL, f_generator, SELECTED + BY_ATTRIBUTE},
+    {"rejectattr", NULL, f_generator, SELECTED + REJECT + BY_ATTRIBUTE},
     {"first", "", f_first, 0},
     {"last", "", f_last, 0},
     {"reverse", "", f_reverse, 0},
@@ -377,9 +374,9 @@ const af_jfunc af_jfilters_sequences[] = {
     {"min", "case_sensitive?,attribute?", f_minmax, AF_JCMP_LT},
     {"max", "case_sensitive?,attribute?", f_minmax, AF_JCMP_GT},
     {"sum", "attribute?,start?", f_sum, 0},
-    {"unique", "case_sensitive?,attribute?", f_unique, 0},
-    {"batch", "linecount,fill_with?", f_batch, 0},
-    {"slice", "slices,fill_with?", f_slice, 0},
+    {"unique", "case_sensitive?,attribute?", f_generator, UNIQUE},
+    {"batch", "linecount,fill_with?", f_generator, BATCHES},
+    {"slice", "slices,fill_with?", f_generator, SLICES},
     {"groupby", "attribute,default?,case_sensitive?", f_groupby, 0},
     {0},
 };

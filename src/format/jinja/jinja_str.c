@@ -269,17 +269,8 @@ af_jval af_jpad(af_jinja *j, af_jval self, int64_t width, const af_jstr *fill, c
     if (width > AF_JINJA_PAD_MAX)
         return af_jfail(j, "a field of %" PRId64 " characters is wider than %d", width,
                         AF_JINJA_PAD_MAX);
-    const int64_t pad = width - have;
-    /* CPython's center puts the odd one left when the width is odd */
-    const int64_t left = side == 'r' ? pad : side == 'l' ? 0 : pad / 2 + (pad & width & 1);
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    for (int64_t i = 0; i < pad; i++) {
-        if (i == left)
-            af_buf_add(&b, self.s->p, self.s->n);
-        af_buf_add(&b, fill->p, fill->n);
-    }
-    if (left == pad)
-        af_buf_add(&b, self.s->p, self.s->n);
+    af_py_pad(&b, self.s->p, self.s->n, width - have, fill->p, fill->n, side);
     return af_jmark(af_jstr_take(j, &b), self.markup);
 }
 
@@ -291,14 +282,16 @@ static af_jval m_pad(const af_jcall *c)
 
 static af_jval m_zfill(const af_jcall *c)
 {
-    const af_jstr zero = {.p = "0", .n = 1, .cps = 1};
-    const uint64_t sign = c->self.s->n && (c->self.s->p[0] == '-' || c->self.s->p[0] == '+');
-    const af_jval digits = af_jstr_part(c->j, c->self, sign, c->self.s->n);
-    const af_jstr *s = af_jpad(c->j, digits, af_jarg_int(c, 0, 0) - (int64_t)sign, &zero, 'r').s;
+    const af_jstr *s = c->self.s;
+    const uint64_t sign = s->n && (s->p[0] == '-' || s->p[0] == '+');
+    const af_py_spec field = {.fill = '0',
+                              .align = '>',
+                              .precision = -1,
+                              .width =
+                                  AF_MIN(af_jarg_int(c, 0, 0), AF_JINJA_PAD_MAX) - (int64_t)sign};
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    af_buf_add(&b, c->self.s->p, sign);
-    if (!c->j->failed)
-        af_buf_add(&b, s->p, s->n);
+    af_buf_add(&b, s->p, sign);
+    af_py_str_field(&b, &field, s->p + sign, s->n - sign);
     return af_jmark(af_jstr_take(c->j, &b), c->self.markup);
 }
 

@@ -321,3 +321,43 @@ void af_py_strftime(af_buf *b, const struct tm *when, const char *fmt, uint64_t 
     if (c)
         freelocale(c);
 }
+
+int af_py_unescape(af_buf *b, const char *s)
+{
+    static const char simple[] = "\\\\''\"\"a\ab\bf\fn\nr\rt\tv\v";
+    for (size_t i = 0; i + 1 < sizeof simple; i += 2)
+        if (simple[i] == *s) {
+            af_buf_char(b, simple[i + 1]);
+            return 1;
+        }
+    char digits[9] = {0};
+    const bool octal = *s >= '0' && *s <= '7';
+    const int want = octal ? 3 : *s == 'x' ? 2 : *s == 'u' ? 4 : *s == 'U' ? 8 : 0;
+    int n = 0;
+    for (const char *p = s + !octal; n < want && *p; n++, p++) {
+        if (!strchr(octal ? "01234567" : "0123456789abcdefABCDEF", *p))
+            break;
+        digits[n] = *p;
+    }
+    if (want == 0 && *s != 'N')
+        return *s == '\n' ? 1 : -1;
+    const unsigned long cp = strtoul(digits, NULL, octal ? 8 : 16);
+    if ((!octal && n < want) || cp > 0x10ffff || (cp >> 11) == 0x1b || *s == 'N')
+        return 0;
+    af_buf_utf8(b, (uint32_t)cp);
+    return n + !octal;
+}
+
+void af_py_filesize(af_buf *b, double bytes, bool binary)
+{
+    const double base = binary ? 1024 : 1000;
+    double unit = base;
+    int i = 0;
+    for (; i < 7 && bytes >= unit * base; i++)
+        unit *= base;
+    if (bytes < base)
+        af_buf_printf(b, "%.0f Byte%s", trunc(bytes), bytes == 1 ? "" : "s");
+    else
+        af_buf_printf(b, "%.1f %c%s", bytes / unit, (binary ? "KMGTPEZY" : "kMGTPEZY")[i],
+                      binary ? "iB" : "B");
+}

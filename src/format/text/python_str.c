@@ -313,3 +313,77 @@ void af_py_quote_url(af_buf *b, const char *s, uint64_t n, bool query)
             af_buf_printf(b, "%%%02X", c);
     }
 }
+
+void af_py_pad(af_buf *b, const char *s, uint64_t n, int64_t pad, const char *fill, uint64_t fill_n,
+               char side)
+{
+    const int64_t width = pad + (int64_t)af_utf8_count(s, n);
+    /* CPython's center puts the odd one left when the width is odd */
+    const int64_t left = side == 'r' ? pad : side == 'l' ? 0 : pad / 2 + (pad & width & 1);
+    for (int64_t i = 0; i < left && !b->bad; i++)
+        af_buf_add(b, fill, fill_n);
+    af_buf_add(b, s, n);
+    for (int64_t i = left; i < pad && !b->bad; i++)
+        af_buf_add(b, fill, fill_n);
+}
+
+static bool begins_word(uint32_t cp)
+{
+    return af_py_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
+}
+
+void af_py_title_words(af_buf *b, const char *s, uint64_t n)
+{
+    for (const char *p = s, *end = s + n; p < end && !b->bad;) {
+        const char *from = p;
+        const bool breaks = begins_word(af_utf8_next(&p));
+        const char *tail = p;
+        for (const char *q = p; q < end; p = q)
+            if (begins_word(af_utf8_next(&q)) != breaks)
+                break;
+        af_py_case(b, from, (uint64_t)(tail - from), 'u');
+        af_py_case(b, tail, (uint64_t)(p - tail), 'l');
+    }
+}
+
+int64_t af_py_count_words(const char *s, uint64_t n)
+{
+    int64_t words = 0;
+    bool in_word = false;
+    for (const char *p = s, *end = s + n; p < end;) {
+        const uint32_t cp = af_utf8_next(&p);
+        const bool word = cp == '_' || af_py_is(cp, 'a') || af_py_is(cp, 'n');
+        words += word && !in_word;
+        in_word = word;
+    }
+    return words;
+}
+
+void af_py_striptags(af_buf *b, const char *s, uint64_t n)
+{
+    static const char *const entity[][2] = {{"&lt;", "<"},    {"&gt;", ">"},  {"&#34;", "\""},
+                                            {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}};
+    bool blank = false;
+    for (const char *p = s, *end = s + n; p < end && !b->bad;) {
+        const char *close = *p == '<' ? memchr(p, '>', (size_t)(end - p)) : NULL;
+        const char *q = p;
+        const char *as = NULL;
+        for (size_t i = 0; *p == '&' && i < AF_LEN(entity) && !as; i++)
+            if ((size_t)(end - p) >= strlen(entity[i][0]) &&
+                !memcmp(p, entity[i][0], strlen(entity[i][0]))) {
+                as = entity[i][1];
+                q = p + strlen(entity[i][0]);
+            }
+        if (close) {
+            p = close + 1;
+        } else if (!as && af_py_space(af_utf8_next(&q))) {
+            blank = true;
+            p = q;
+        } else {
+            af_buf_str(b, blank && b->len ? " " : "");
+            af_buf_add(b, as ? as : p, as ? 1 : (uint64_t)(q - p));
+            blank = false;
+            p = q;
+        }
+    }
+}

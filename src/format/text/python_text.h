@@ -31,6 +31,14 @@ uint64_t af_py_line(const char *s, uint64_t n, uint64_t *line_break);
 void af_py_replace(af_buf *b, const char *s, uint64_t n, const char *old, uint64_t old_n,
                    const char *new, uint64_t new_n, int64_t max); /* max -1 = all */
 void af_py_expandtabs(af_buf *b, const char *s, uint64_t n, int64_t size);
+/* str.center(), ljust() ('l'), rjust() ('r') with `pad` more characters. */
+void af_py_pad(af_buf *b, const char *s, uint64_t n, int64_t pad, const char *fill, uint64_t fill_n,
+               char side);
+/* Jinja's filters title, wordcount, striptags and filesizeformat. */
+void af_py_title_words(af_buf *b, const char *s, uint64_t n);
+int64_t af_py_count_words(const char *s, uint64_t n);
+void af_py_striptags(af_buf *b, const char *s, uint64_t n);
+void af_py_filesize(af_buf *b, double bytes, bool binary);
 void af_py_html(af_buf *b, const char *s, uint64_t n);                  /* markupsafe.escape() */
 void af_py_quote_url(af_buf *b, const char *s, uint64_t n, bool query); /* urllib's quote() */
 
@@ -41,6 +49,10 @@ bool af_py_parse_float(const char *s, uint64_t n, double *out);
 double af_py_round(double x, int64_t digits);
 /* repr() of a string. */
 void af_py_quote(af_buf *b, const char *s, uint64_t n);
+/* Decodes the escape after a backslash in a string literal (NUL-terminated). Returns the bytes it
+ * took, 0 when it is wrong or named (\N{...}), -1 when it is none: the backslash stands for itself.
+ */
+int af_py_unescape(af_buf *b, const char *s);
 /* datetime.strftime in the C locale; of `when` only year to second count. */
 void af_py_strftime(af_buf *b, const struct tm *when, const char *fmt, uint64_t n);
 /* repr() of a float: the shortest text that reads back as the same value. */
