@@ -223,12 +223,11 @@ AF_PRINTF(2, 3) af_jval af_jfail(af_jinja *j, const char *fmt, ...);
 AF_PRINTF(3, 4) af_jval af_jfail_type(af_jinja *j, af_jval v, const char *fmt, ...);
 /* Takes memory from the rendering's arena; NULL and failed when the limit is reached. */
 void *af_jtake(af_jinja *j, uint64_t bytes);
-/* An array with space for one more item than n: items itself, or a larger copy. NULL when failed.
- */
+/* An array with space for one more item than n: `items`, or a larger copy. NULL: failed. */
 void *af_jgrown(af_jinja *j, void *items, int64_t n, int64_t *cap, uint64_t size);
 /* Counts work: one step per node, item, or 64 bytes read. False after too many, or a failure. */
 bool af_jstep(af_jinja *j, uint64_t steps);
-/* Guards recursion over values: every enter that returned true needs a leave. */
+/* Guard recursion: every enter that returned true needs a leave. */
 bool af_jenter(af_jinja *j);
 void af_jleave(af_jinja *j);
 
@@ -282,6 +281,7 @@ uint64_t af_jstr_hash(af_jstr *s);
 uint64_t af_jstr_at(const af_jstr *s, uint64_t i); /* byte offset of code point i (i <= cps) */
 af_jlist *af_jlist_new(af_jinja *j, int64_t cap);
 void af_jlist_add(af_jinja *j, af_jlist *l, af_jval v);
+af_jlist *af_jargs_list(af_jinja *j, const af_jargs *args, int from); /* by position */
 af_jval af_jtuple2(af_jinja *j, af_jval a, af_jval b);
 /* A generator: make(call) builds its items when the first one is asked for. */
 af_jval af_jgenerator(const af_jcall *call, af_jlist *(*make)(const af_jcall *call));
@@ -298,14 +298,12 @@ int64_t af_jarg_int(const af_jcall *c, int i, int64_t absent);
 const af_jstr *af_jarg_str(const af_jcall *c, int i, const char *absent);
 bool af_jarg_true(const af_jcall *c, int i);
 
-/* --- text (jinja_text.c) ----------------------------------------------------- */
 void af_jprint(af_jinja *j, af_buf *b, af_jval v); /* str() */
 void af_jrepr(af_jinja *j, af_buf *b, af_jval v);
 af_jval af_jtostr(af_jinja *j, af_jval v);   /* str(): never markup */
 af_jval af_jsoftstr(af_jinja *j, af_jval v); /* str(), but markup stays markup */
 af_jval af_jescape(af_jinja *j, af_jval v);  /* HTML-escaped markup */
 
-/* --- meaning of values (jinja_compare.c) ------------------------------------------------------ */
 typedef enum af_jcmp {
     AF_JCMP_EQ,
     AF_JCMP_NE,
@@ -351,7 +349,6 @@ af_jval af_jrecase(af_jinja *j, af_jval self, char how);
 /* dict(mapping or pairs, key=value ...) */
 af_jdict *af_jdict_from(af_jinja *j, const af_jargs *args);
 
-/* --- tables and calls ------------------------------------------------------------------------- */
 extern const af_jfunc af_jfilters[], af_jfilters_sequences[], af_jmethods_str[], af_jtests[];
 af_jval af_jtojson(const af_jcall *c);
 const af_jfunc *af_jtable_find(af_jtable table, const af_jstr *name); /* NULL when unknown */

@@ -33,7 +33,6 @@ typedef enum af_jexpr_kind {
     AF_JEXPR_AND,
     AF_JEXPR_NOT,
     AF_JEXPR_NEG,
-    AF_JEXPR_POS,
     AF_JEXPR_BINARY
 } af_jexpr_kind;
 
@@ -83,7 +82,7 @@ struct af_jexpr {
             af_jexpr *chain; /* "< c" of a < b < c, whose left is NULL; or NULL */
         } compare;
         struct {
-            af_jexpr *left, *right; /* right NULL: NOT, NEG, POS */
+            af_jexpr *left, *right; /* right NULL: NOT, NEG */
         } binary;                   /* also ITEM: object and key */
     };
 };
@@ -125,7 +124,7 @@ struct af_jstmt {
         af_jexprs print; /* PRINT */
         struct {
             af_jexpr *test;
-            af_jstmt *otherwise; /* IF: an elif; SCOPE-less IF with test NULL: else; or NULL */
+            af_jstmt *otherwise; /* elif; else, whose test is NULL; or NULL */
         } cond;
         struct {
             af_jexpr *target, *over, *test; /* test may be NULL */
@@ -159,7 +158,6 @@ struct af_template {
     void *tokens; /* json_t object of special tokens, or NULL */
 };
 
-/* --- tokens (jinja_lexer.c) ------------------------------------------------------------------- */
 typedef enum af_jtoken_type {
     AF_JTOKEN_TEXT,
     AF_JTOKEN_VAR_BEGIN,

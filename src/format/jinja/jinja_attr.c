@@ -9,10 +9,7 @@
 static af_jval m_index(const af_jcall *c)
 {
     const af_jlist *l = c->self.l;
-    int64_t from = af_jarg_int(c, 1, 0), to = af_jarg_int(c, 2, l->n);
-    from = from < 0 ? AF_MAX(from + l->n, 0) : from;
-    to = to < 0 ? to + l->n : AF_MIN(to, l->n);
-    for (int64_t i = from; i < to && !c->j->failed; i++)
+    for (int64_t i = 0; i < l->n && !c->j->failed; i++)
         if (af_jequal(c->j, l->item[i], c->arg[0]))
             return af_jint(i);
     return af_jfail(c->j, "the value is not in the %s", af_jtype(c->self));
@@ -79,9 +76,7 @@ static af_jval m_cycle(const af_jcall *c)
 static af_jval m_changed(const af_jcall *c)
 {
     af_jloop *loop = c->self.loop;
-    af_jlist *now = af_jlist_new(c->j, c->all->n);
-    for (int i = 0; i < c->all->n; i++)
-        af_jlist_add(c->j, now, c->all->pos[i]);
+    af_jlist *now = af_jargs_list(c->j, c->all, 0);
     const bool same =
         loop->changed && af_jequal(c->j, af_jtuple_v(loop->changed), af_jtuple_v(now));
     loop->changed = now;
@@ -100,7 +95,7 @@ static const struct {
     af_jkind from, to; /* the kinds of value that have the method */
     af_jfunc func;
 } methods[] = {
-    {AF_JKIND_LIST, AF_JKIND_RANGE, {"index", "/value,start?,stop?", m_index, 0}},
+    {AF_JKIND_LIST, AF_JKIND_RANGE, {"index", "/value", m_index, 0}},
     {AF_JKIND_LIST, AF_JKIND_RANGE, {"count", "/value", m_count, 0}},
     {AF_JKIND_LIST, AF_JKIND_LIST, {"copy", "", m_copy, 0}},
     {AF_JKIND_DICT, AF_JKIND_DICT, {"get", "/key,default?", m_get, 0}},

@@ -246,8 +246,6 @@ static af_jval eval_operands(af_jinja *j, const af_jexpr *e, af_jscope *s)
         return af_jbool(!af_jtruth(&a));
     case AF_JEXPR_NEG:
         return af_jnegate(j, a);
-    case AF_JEXPR_POS: /* +x is x for numbers and an error for the rest, as -x */
-        return af_jis_int(a) ? af_jint(af_jinteger(a)) : af_jis_number(a) ? a : af_jnegate(j, a);
     case AF_JEXPR_BINARY:
         return af_jbinary(j, (char)e->op, a, b);
     default:

@@ -173,12 +173,8 @@ static void bind_macro(af_jinja *j, const af_jstmt *n, af_jscope *s, const af_ja
         af_jscope_set(j, s, j->t->caller, af_jundef(j, "No caller defined"));
     for (int i = 0; i < args->nkw && !j->failed; i++)
         bind_keyword(j, n, s, &args->kw[i], rest);
-    if ((n->macro.uses & AF_JUSES_VARARGS) && !bound(s, j->t->varargs)) {
-        af_jlist *more = af_jlist_new(j, args->n - param->n);
-        for (int i = param->n; i < args->n; i++)
-            af_jlist_add(j, more, args->pos[i]);
-        af_jscope_set(j, s, j->t->varargs, af_jtuple_v(more));
-    }
+    if ((n->macro.uses & AF_JUSES_VARARGS) && !bound(s, j->t->varargs))
+        af_jscope_set(j, s, j->t->varargs, af_jtuple_v(af_jargs_list(j, args, param->n)));
     if ((n->macro.uses & AF_JUSES_KWARGS) && !bound(s, j->t->kwargs))
         af_jscope_set(j, s, j->t->kwargs, af_jdict_v(rest));
     bind_defaults(j, n, s);
@@ -294,13 +290,6 @@ static flow exec_captured(af_jinja *j, const af_jstmt *n, af_jscope *s)
     return FLOW_NEXT;
 }
 
-static af_jscope *root_of(af_jscope *s)
-{
-    while (s->up)
-        s = s->up;
-    return s;
-}
-
 static flow exec_one(af_jinja *j, const af_jstmt *n, af_jscope *s)
 {
     switch ((af_jstmt_kind)n->kind) {
@@ -341,7 +330,9 @@ static flow exec_one(af_jinja *j, const af_jstmt *n, af_jscope *s)
     case AF_JSTMT_WITH:
         return exec_with(j, n, s);
     case AF_JSTMT_BLOCK:
-        exec(j, &n->body, scope_new(j, root_of(s), n));
+        while (s->up) /* sees the names of the template only */
+            s = s->up;
+        exec(j, &n->body, scope_new(j, s, n));
         break;
     case AF_JSTMT_SCOPE:
         return exec(j, &n->body, scope_new(j, s, n));

@@ -272,9 +272,10 @@ static af_jexpr *parse_unary(af_jparser *p, bool with_filter)
         return NULL;
     if (++p->depth > AF_TEMPLATE_DEPTH_MAX)
         return af_jsyntax(p, line, "expressions are nested deeper than %d", AF_TEMPLATE_DEPTH_MAX);
-    af_jexpr *e = af_jskip_op(p, "-")   ? binary(p, AF_JEXPR_NEG, line, parse_unary(p, false), NULL)
-                  : af_jskip_op(p, "+") ? binary(p, AF_JEXPR_POS, line, parse_unary(p, false), NULL)
-                                        : parse_primary(p);
+    const bool minus = af_jskip_op(p, "-"), plus = !minus && af_jskip_op(p, "+");
+    af_jexpr *e = minus || plus ? parse_unary(p, false) : parse_primary(p);
+    for (int i = minus ? 1 : plus ? 2 : 0; i > 0; i--) /* +x is -(-x): an error unless a number */
+        e = binary(p, AF_JEXPR_NEG, line, e, NULL);
     p->depth--;
     e = parse_postfix(p, e);
     while (with_filter && !p->failed) {
@@ -292,54 +293,52 @@ static af_jexpr *parse_unary(af_jparser *p, bool with_filter)
 
 enum { OR, AND, NOT, COMPARE, ADD, CONCAT, MUL, POW, UNARY }; /* loosest first */
 
-typedef struct operator
-{
-    const char *text;
-    uint8_t level, kind, op;
-}
-operator;
-
-static const operator operators[] = {
-    {"or", OR, AF_JEXPR_OR, 0},
-    {"and", AND, AF_JEXPR_AND, 0},
-    {"==", COMPARE, AF_JEXPR_COMPARE, AF_JCMP_EQ},
-    {"!=", COMPARE, AF_JEXPR_COMPARE, AF_JCMP_NE},
-    {"<", COMPARE, AF_JEXPR_COMPARE, AF_JCMP_LT},
-    {"<=", COMPARE, AF_JEXPR_COMPARE, AF_JCMP_LE},
-    {">", COMPARE, AF_JEXPR_COMPARE, AF_JCMP_GT},
-    {">=", COMPARE, AF_JEXPR_COMPARE, AF_JCMP_GE},
-    {"in", COMPARE, AF_JEXPR_COMPARE, AF_JCMP_IN},
-    {"not", COMPARE, AF_JEXPR_COMPARE, AF_JCMP_NOTIN}, /* only with "in" after it */
-    {"+", ADD, AF_JEXPR_BINARY, '+'},
-    {"-", ADD, AF_JEXPR_BINARY, '-'},
-    {"~", CONCAT, AF_JEXPR_CONCAT, 0},
-    {"*", MUL, AF_JEXPR_BINARY, '*'},
-    {"/", MUL, AF_JEXPR_BINARY, '/'},
-    {"//", MUL, AF_JEXPR_BINARY, 'f'},
-    {"%", MUL, AF_JEXPR_BINARY, '%'},
-    {"**", POW, AF_JEXPR_BINARY, 'p'},
+static const uint8_t kind_of[] = {
+    AF_JEXPR_OR,     AF_JEXPR_AND,    AF_JEXPR_NOT,    AF_JEXPR_COMPARE,
+    AF_JEXPR_BINARY, AF_JEXPR_CONCAT, AF_JEXPR_BINARY, AF_JEXPR_BINARY,
 };
 
-/* The operator of that level at the current token, which it takes; or NULL. */
-static const operator* take_operator(af_jparser *p, int level)
+static const char *const comparisons[] = {"==", "!=", "<", "<=", ">", ">=", "in"}; /* af_jcmp */
+static const struct {
+    const char *text;
+    uint8_t level, op;
+} operators[] = {
+    {"or", OR, 0},   {"and", AND, 0}, {"+", ADD, '+'},  {"-", ADD, '-'}, {"~", CONCAT, 0},
+    {"*", MUL, '*'}, {"/", MUL, '/'}, {"//", MUL, 'f'}, {"%", MUL, '%'}, {"**", POW, 'p'},
+};
+
+static bool skip(af_jparser *p, const char *text)
 {
-    for (size_t i = 0; i < AF_LEN(operators); i++) {
-        const operator* o = & operators[i];
-        if (o->level != level || !(af_jat_op(p, o->text) || af_jat_name(p, o->text)))
-            continue;
-        p->at++;
-        if (o->op != AF_JCMP_NOTIN || o->level != COMPARE || af_jskip_name(p, "in"))
-            return o;
-        p->at--;
+    return af_jskip_op(p, text) || af_jskip_name(p, text);
+}
+
+/* Takes an operator of that level at the current token. */
+static bool take_operator(af_jparser *p, int level, uint8_t *op)
+{
+    for (uint8_t i = 0; level == COMPARE && i < AF_LEN(comparisons); i++)
+        if (skip(p, comparisons[i])) {
+            *op = i;
+            return true;
+        }
+    *op = AF_JCMP_NOTIN;
+    if (level == COMPARE && af_jskip_name(p, "not")) {
+        const bool in = af_jskip_name(p, "in");
+        p->at -= !in;
+        return in;
     }
-    return NULL;
+    for (size_t i = 0; i < AF_LEN(operators); i++)
+        if (operators[i].level == level && skip(p, operators[i].text)) {
+            *op = operators[i].op;
+            return true;
+        }
+    return false;
 }
 
 /* left OP right: a comparison joins the chain that ends in *last, a concatenation its list. */
-static af_jexpr *combine(af_jparser *p, const operator* o, int line, af_jexpr *left,
+static af_jexpr *combine(af_jparser *p, int level, uint8_t op, int line, af_jexpr *left,
                          af_jexpr *right, af_jexpr **last)
 {
-    if (o->kind == AF_JEXPR_CONCAT) {
+    if (level == CONCAT) {
         af_jexpr *e = left->kind == AF_JEXPR_CONCAT ? left : new_expr(p, AF_JEXPR_CONCAT, line);
         if (e && e != left)
             af_jexprs_add(p, &e->items, left);
@@ -347,11 +346,11 @@ static af_jexpr *combine(af_jparser *p, const operator* o, int line, af_jexpr *l
             af_jexprs_add(p, &e->items, right);
         return p->failed ? NULL : e;
     }
-    af_jexpr *e = binary(p, (af_jexpr_kind)o->kind, line, *last ? NULL : left, right);
+    af_jexpr *e = binary(p, (af_jexpr_kind)kind_of[level], line, *last ? NULL : left, right);
     if (!e)
         return NULL;
-    e->op = o->op;
-    if (o->kind != AF_JEXPR_COMPARE)
+    e->op = op;
+    if (level != COMPARE)
         return e;
     if (*last)
         (*last)->compare.chain = e;
@@ -369,9 +368,9 @@ static af_jexpr *parse_level(af_jparser *p, int level)
     while (level == NOT && af_jskip_name(p, "not"))
         nots++;
     af_jexpr *e = parse_level(p, level + 1), *last = NULL;
-    for (const operator* o; !p->failed && (o = take_operator(p, level));) {
+    for (uint8_t op; !p->failed && take_operator(p, level, &op);) {
         af_jexpr *right = parse_level(p, level + 1);
-        e = p->failed ? NULL : combine(p, o, line, e, right, &last);
+        e = p->failed ? NULL : combine(p, level, op, line, e, right, &last);
     }
     for (nots = nots > 1 ? 2 - nots % 2 : nots; nots > 0 && !p->failed; nots--)
         e = binary(p, AF_JEXPR_NOT, line, e, NULL); /* pairs cancel, but leave a bool */

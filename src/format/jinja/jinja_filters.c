@@ -50,10 +50,7 @@ static af_jval f_format(const af_jcall *c)
         return af_jfail(j, "can't handle positional and keyword arguments at the same time");
     if (c->all->nkw)
         return af_jpercent(j, fmt, af_jdict_v(af_jdict_from(j, c->all)));
-    af_jlist *l = af_jlist_new(j, c->all->n);
-    for (int i = 0; i < c->all->n; i++)
-        af_jlist_add(j, l, c->all->pos[i]);
-    return af_jpercent(j, fmt, af_jtuple_v(l));
+    return af_jpercent(j, fmt, af_jtuple_v(af_jargs_list(j, c->all, 0)));
 }
 
 static af_jval f_indent(const af_jcall *c)
@@ -141,17 +138,12 @@ static af_jval f_xmlattr(const af_jcall *c)
     af_jinja *j = c->j;
     if (c->self.kind != AF_JKIND_DICT)
         return af_jfail(j, "xmlattr expects a dict, got '%s'", af_jtype(c->self));
-    const bool autospace = c->arg[0].kind == AF_JKIND_MISSING || af_jarg_true(c, 0);
     af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
     for (int64_t i = 0; i < c->self.d->n && !j->failed; i++) {
         const af_jpair *p = &c->self.d->pair[i];
         if (p->val.kind == AF_JKIND_NONE || p->val.kind == AF_JKIND_UNDEF)
             continue;
-        const af_jstr *key = af_jtostr(j, p->key).s;
-        if (strcspn(key->p, " \t\n\r\f\v/>=") < key->n)
-            af_jfail(j, "Invalid character in attribute name: '%s'", key->p);
-        if (b.len || autospace)
-            af_buf_char(&b, ' ');
+        af_buf_char(&b, ' ');
         af_jprint(j, &b, af_jescape(j, p->key));
         af_buf_str(&b, "=\"");
         af_jprint(j, &b, af_jescape(j, p->val));
@@ -290,7 +282,7 @@ const af_jfunc af_jfilters[] = {
     {"wordcount", "", f_wordcount, 0},
     {"truncate", "length?,killwords?,end?,leeway?", f_truncate, 0},
     {"urlencode", "", f_urlencode, 0},
-    {"xmlattr", "autospace?", f_xmlattr, 0},
+    {"xmlattr", "", f_xmlattr, 0},
     {"striptags", "", f_text, 's'},
     {"filesizeformat", "binary?", f_filesizeformat, 0},
     {0},

@@ -83,8 +83,6 @@ static void percent_spec(percent *x, af_py_spec *s, bool *zero)
     }
     if (s->width >= AF_PY_FIELD_MAX || s->precision >= AF_PY_FIELD_MAX)
         af_jfail(x->j, "a field is wider than %d", AF_PY_FIELD_MAX);
-    while (x->p < x->end && *x->p && strchr("hlL", *x->p))
-        x->p++;
 }
 
 static void percent_int(percent *x, af_py_spec *s, af_jval v)

@@ -171,9 +171,7 @@ static af_jval f_strftime(const af_jcall *c)
 static af_jval f_cycle(const af_jcall *c)
 {
     af_jcycle *cycle = af_jtake(c->j, sizeof *cycle);
-    af_jlist *l = af_jlist_new(c->j, c->all->n);
-    for (int i = 0; i < c->all->n; i++)
-        af_jlist_add(c->j, l, c->all->pos[i]);
+    af_jlist *l = af_jargs_list(c->j, c->all, 0);
     if (c->func->aux == AF_JKIND_JOINER && l->n == 0)
         af_jlist_add(c->j, l, af_jstr_lit(c->j, ", "));
     if (l->n == 0 || !cycle)

@@ -324,8 +324,8 @@ static af_jstmt *parse_scope(af_jparser *p, const struct scope_tag *tag)
     if (n->kind == AF_JSTMT_MACRO || n->kind == AF_JSTMT_CALLBLOCK) {
         parse_macro(p, n);
     } else if (n->kind == AF_JSTMT_BLOCK) {
-        if (af_jexpect(p, AF_JTOKEN_NAME) && !af_jskip_name(p, "scoped"))
-            af_jskip_name(p, "required");
+        if (af_jexpect(p, AF_JTOKEN_NAME))
+            af_jskip_name(p, "scoped");
     } else if (n->kind == AF_JSTMT_FILTERBLOCK) {
         n->set.value = af_jparse_filters(p, NULL, true);
     } else if (n->kind == AF_JSTMT_SCOPE && !af_jskip_name(p, "false")) {

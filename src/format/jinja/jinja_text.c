@@ -53,8 +53,6 @@ static void repr_object(af_jinja *j, af_buf *b, af_jval v)
         af_buf_str(b, "<Namespace ");
         repr_dict(j, b, v.d);
         af_buf_char(b, '>');
-    } else if (v.kind == AF_JKIND_LOOP) {
-        af_buf_printf(b, "<LoopContext %" PRId64 "/%" PRId64 ">", v.loop->at + 1, v.loop->items->n);
     } else {
         af_buf_printf(b, "<%s object>", af_jtype(v));
     }

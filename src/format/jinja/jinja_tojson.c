@@ -60,11 +60,9 @@ static void dump_key(dumper *x, af_jval k)
 /* The keys of a dict in the order they are written. */
 static const af_jlist *keys_of(dumper *x, af_jval dict)
 {
-    af_jlist *keys = af_jitems(x->j, dict), *same = af_jlist_new(x->j, keys->n);
-    for (int64_t i = 0; x->sort && i < keys->n && !x->j->failed; i++)
-        af_jlist_add(x->j, same, keys->item[i]);
+    af_jlist *keys = af_jitems(x->j, dict);
     if (x->sort && !x->j->failed)
-        af_jsort(x->j, keys, same, false);
+        af_jsort(x->j, keys, af_jitems(x->j, dict), false);
     return keys;
 }
 

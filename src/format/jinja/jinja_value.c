@@ -184,6 +184,14 @@ void af_jlist_add(af_jinja *j, af_jlist *l, af_jval v)
     }
 }
 
+af_jlist *af_jargs_list(af_jinja *j, const af_jargs *args, int from)
+{
+    af_jlist *l = af_jlist_new(j, args->n - from);
+    for (int i = from; i < args->n; i++)
+        af_jlist_add(j, l, args->pos[i]);
+    return l;
+}
+
 af_jval af_jtuple2(af_jinja *j, af_jval a, af_jval b)
 {
     af_jlist *l = af_jlist_new(j, 2);
