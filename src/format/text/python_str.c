@@ -115,22 +115,25 @@ static int fold(uint32_t cp, utf8proc_int32_t to[8])
 
 /* Upper or title case. Where one code point becomes several (ß -> SS), utf8proc only knows its
  * case folding (ss); each of those mapped again gives Unicode's SpecialCasing. In title case only
- * the first is mapped, and a folded iota is written below (U+0345) again. */
+ * the first that changes is mapped, and a folded iota is written below (U+0345) again. */
 static void upper_one(af_buf *b, uint32_t cp, bool title)
 {
     const utf8proc_int32_t p = (utf8proc_int32_t)cp;
     const utf8proc_int32_t simple = title ? utf8proc_totitle(p) : utf8proc_toupper(p);
     utf8proc_int32_t to[8];
-    const int n = cp < 0xdf || af_py_is(cp, 'u') || (title && simple != p) ? 1 : fold(cp, to);
-    if (n < 2 || (title && af_py_is(cp, 't'))) {
+    const bool one = cp < 0xdf || af_py_is(cp, 'u') || (title && af_py_is(cp, 't')) ||
+                     (title && simple != p && cp != 0xdf);
+    const int n = one ? 1 : fold(cp, to);
+    if (n < 2) {
         af_buf_utf8(b, (uint32_t)simple);
         return;
     }
-    for (int i = 0; i < n; i++)
-        af_buf_utf8(b, !title           ? (uint32_t)utf8proc_toupper(to[i])
-                       : i == 0         ? (uint32_t)utf8proc_totitle(to[i])
-                       : to[i] == 0x3b9 ? 0x345
-                                        : (uint32_t)to[i]);
+    for (int i = 0, mapped = 0; i < n; i++) {
+        const utf8proc_int32_t c = title ? utf8proc_totitle(to[i]) : utf8proc_toupper(to[i]);
+        const utf8proc_int32_t rest = to[i] == 0x3b9 ? 0x345 : to[i];
+        af_buf_utf8(b, (uint32_t)(title && mapped ? rest : c));
+        mapped += c != to[i];
+    }
 }
 
 void af_py_case(af_buf *b, const char *s, uint64_t n, char how)
