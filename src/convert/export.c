@@ -4,7 +4,7 @@
 #include "convert/adapter/adapter_gguf.h"
 #include "convert/gguf/export_verify.h"
 #include "convert/gguf/gguf_model.h"
-#include "convert/gguf/turn_text.h"
+#include "convert/gguf/template_parts.h"
 #include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
 #include "convert/output/model_out.h"
@@ -55,16 +55,16 @@ static char *modelfile_path(const char *gguf)
 static af_status write_modelfile(const char *gguf, const char *adapter, af_error *err)
 {
     af_status st = AF_OK;
-    af_turn_text t = {0};
+    af_template_parts t = {0};
     char *text = NULL, *path = modelfile_path(gguf);
     const char *name = af_path_name(gguf);
     if (!path)
         return af_fail_nomem(err, "a path", strlen(gguf));
-    AF_TRY(af_turn_text_read(&t, gguf, err));
+    AF_TRY(af_template_parts_read(&t, gguf, err));
     AF_TRY(af_modelfile_text(&text, name, &t, adapter, err));
     AF_TRY(af_file_write(path, text, strlen(text), err));
 done:
-    af_turn_text_clear(&t);
+    af_template_parts_clear(&t);
     free(text);
     free(path);
     return st;
@@ -145,15 +145,10 @@ static af_status model_to_gguf(const char *model, const char *out, const af_expo
 {
     af_status st = AF_OK;
     af_model_reader *in = NULL;
-    af_adapter *a = NULL;
     af_imatrix imatrix = {0};
     af_gguf_model_opts g = {.pure = o->pure, .threads = o->threads};
-    AF_TRY(af_model_reader_open_list(&in, model, err));
+    AF_TRY(af_model_reader_open_merged(&in, model, o->adapter, err));
     AF_TRY(choose_mix(&g.mix, in, o->type, err));
-    if (o->adapter) {
-        AF_TRY(af_model_reader_read_adapter(in, o->adapter, &a, err));
-        af_model_reader_set_adapter(in, a);
-    }
     if (o->imatrix) {
         AF_TRY(af_imatrix_read(&imatrix, o->imatrix, err));
         g.imatrix = &imatrix;
@@ -196,53 +191,17 @@ static af_dtype folder_type(const af_model_reader *in, const json_t *config)
     return in->any_quantised ? AF_DTYPE_BF16 : in->config.dtype;
 }
 
-static af_status write_weights(af_model_reader *in, const af_folder *f, af_dtype dtype, int threads,
-                               af_convert_report *report, af_error *err)
-{
-    af_status st = AF_OK;
-    af_safetensors_writer *w = NULL;
-    af_pool *pool = NULL;
-    char *path = af_path_join(f->temp, "model.safetensors");
-    if (!path)
-        return af_fail_nomem(err, "a path", 0);
-    AF_TRY(af_pool_new(&pool, threads, err));
-    AF_TRY(af_safetensors_writer_new(&w, path, AF_SHARD_BYTES, err));
-    for (int i = 0; i < in->count; i++)
-        AF_TRY(af_safetensors_writer_add(w, in->tensor[i].name, dtype, in->tensor[i].dim,
-                                         in->tensor[i].ndim, err));
-    AF_TRY(af_safetensors_writer_begin(w, err));
-    for (int i = 0; i < in->count; i++) {
-        uint64_t bytes = 0;
-        const int64_t n = af_model_tensor_values(&in->tensor[i]);
-        AF_TRY(af_model_copy_tensor(in, &in->tensor[i], dtype, pool, w, err));
-        (void)af_dtype_bytes(dtype, (uint64_t)n, &bytes);
-        af_convert_report_add(report, in->tensor[i].name, af_dtype_name(dtype), n, bytes);
-    }
-    st = af_safetensors_writer_commit(w, err);
-    w = NULL;
-done:
-    af_safetensors_writer_abandon(w);
-    af_pool_free(pool);
-    free(path);
-    return st;
-}
-
 static af_status gguf_to_folder(const char *model, const char *out, const af_export_opts *o,
                                 af_convert_report **report, af_verify_result *verify, af_error *err)
 {
     af_status st = AF_OK;
     af_model_reader *in = NULL;
-    af_adapter *a = NULL;
     af_folder f = {0};
     af_convert_report *r = NULL;
     json_t *config = NULL;
     af_dtype dtype;
     af_error why = {0};
-    AF_TRY(af_model_reader_open_list(&in, model, err));
-    if (o->adapter) {
-        AF_TRY(af_model_reader_read_adapter(in, o->adapter, &a, err));
-        af_model_reader_set_adapter(in, a);
-    }
+    AF_TRY(af_model_reader_open_merged(&in, model, o->adapter, err));
     AF_TRY(af_convert_report_new(&r, in->count, err));
     AF_TRY(af_folder_begin(&f, out, (const char *const[]){in->path}, 1, err));
     AF_TRY(af_model_copy_text(in, &f, &config, err));
@@ -253,7 +212,7 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
     if (dtype != folder_type(in, config) || in->any_quantised)
         af_config_set_dtype(config, dtype);
     AF_TRY(af_json_write(f.temp, "config.json", config, err));
-    AF_TRY(write_weights(in, &f, dtype, o->threads, r, err));
+    AF_TRY(af_model_write_weights(in, f.temp, &dtype, o->threads, r, err));
     af_convert_report_finish(r);
     const verdict v = judge(in, o, f.temp, dtype == AF_DTYPE_F32 ? 32 : 16, verify, &why);
     if (v != DIFFERS)

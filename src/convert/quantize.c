@@ -26,24 +26,6 @@ bool af_quantize_makes_folder(const char *type)
     return bnb_type(&t, type);
 }
 
-static af_status open_with_adapter(af_model_reader **out, const char *model, const char *adapter,
-                                   af_error *err)
-{
-    af_status st = AF_OK;
-    af_model_reader *in = NULL;
-    af_adapter *a = NULL;
-    AF_TRY(af_model_reader_open_list(&in, model, err));
-    if (adapter) {
-        AF_TRY(af_model_reader_read_adapter(in, adapter, &a, err));
-        af_model_reader_set_adapter(in, a);
-    }
-    *out = in;
-    in = NULL;
-done:
-    af_model_reader_close(in);
-    return st;
-}
-
 /* Reads or computes the importance matrix, and keeps it where asked. Left empty when there is none.
  */
 static af_status take_imatrix(af_imatrix *out, const char *model, const af_quantize_opts *o,
@@ -108,7 +90,7 @@ af_status af_quantize(af_convert_report **report, const char *model, const char 
     if (folder && ext && strcmp(ext, ".gguf") == 0)
         return af_fail(err, AF_EUSAGE, "%s makes a folder, but the output '%s' is named as GGUF",
                        o->type, out);
-    AF_TRY(open_with_adapter(&in, model, o->adapter, err));
+    AF_TRY(af_model_reader_open_merged(&in, model, o->adapter, err));
     AF_TRY(folder ? af_quantize_bnb(report, in, out, packed, o, err)
                   : to_gguf(report, in, out, mix, o, err));
 done:

@@ -20,7 +20,7 @@ struct af_model {
     int32_t *cached;
     int64_t cached_count;
     af_generate_times times;
-    bool long_said; /* that a text is longer than the context */
+    bool warned_long; /* that a text is longer than the context */
 };
 
 /* The folder whose chat template serves: the adapter's, where it has one, for with that it was

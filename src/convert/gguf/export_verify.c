@@ -8,7 +8,7 @@
 #include "afinar/model.h"
 #include "base/base.h"
 #include "base/log.h"
-#include "convert/gguf/turn_text.h"
+#include "convert/gguf/template_parts.h"
 #include "model/model_state.h"
 
 #include <math.h>
@@ -162,8 +162,8 @@ static void compare_tokens(af_model *a, af_model *b)
 /* The end of a turn stops. */
 static af_status check_turns(const char *written, af_verify_result *r, af_error *err)
 {
-    af_turn_text t = {0};
-    const af_status st = af_turn_text_read(&t, written, err);
+    af_template_parts t = {0};
+    const af_status st = af_template_parts_read(&t, written, err);
     if (st != AF_OK)
         return st;
     r->stops = !t.found || t.end_id < 0 || t.end_stops;
@@ -171,7 +171,7 @@ static af_status check_turns(const char *written, af_verify_result *r, af_error 
         snprintf(r->message, sizeof r->message,
                  "'%s' ends a turn in the chat template but does not stop generation",
                  t.end_text ? t.end_text : "?");
-    af_turn_text_clear(&t);
+    af_template_parts_clear(&t);
     return AF_OK;
 }
 

@@ -188,7 +188,7 @@ static bool has_slot(const af_model_spec *s, af_slot slot)
     return false;
 }
 
-af_status af_gguf_check_taken(const af_model_spec *s, af_error *err)
+af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
 {
     const taker *t = taker_of(s->arch->gguf);
     const bool mlp_bias = has_slot(s, AF_SLOT_GATE_BIAS) || has_slot(s, AF_SLOT_UP_BIAS) ||
@@ -213,7 +213,7 @@ af_status af_gguf_check_taken(const af_model_spec *s, af_error *err)
                    what, s->arch->gguf);
 }
 
-af_status af_gguf_check_said(const af_model_spec *want, const char *path, af_error *err)
+af_status af_gguf_check_metadata(const af_model_spec *want, const char *path, af_error *err)
 {
     af_status st = AF_OK;
     af_gguf *g = NULL;

@@ -3,7 +3,7 @@
 #define AF_INSPECT_FACTS_H
 
 #include "afinar/inspect.h"
-#include "base/arena.h"
+#include "base/arena_owner.h"
 #include "format/weights/weights.h"
 
 /* Fills kind, facts and meta. `w` may be NULL. A config that cannot be read becomes a fact that

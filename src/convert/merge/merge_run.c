@@ -30,10 +30,10 @@ static void read_rows(const af_merge_inputs *in, int view, int64_t row, int64_t 
     else
         af_tensor_view_rows(&in->view[view], row, rows, out);
     af_merge_watch *w = in->r->watch;
-    if (in->last && !w->odd &&
+    if (in->last && !w->nonfinite &&
         !(tokens ? af_all_finite(AF_DTYPE_F32, out, rows * af_model_tensor_cols(t))
                  : af_tensor_view_rows_finite(&in->view[view], row, rows, out)))
-        w->odd = true;
+        w->nonfinite = true;
     const af_merge_config *c = in->r->config;
     const bool half = c->has_dtype && (c->dtype == AF_DTYPE_BF16 || c->dtype == AF_DTYPE_F16);
     if (half && (tokens || !af_tensor_view_is_raw(&in->view[view]) || t->stored->dtype != c->dtype))
@@ -63,13 +63,13 @@ static void forget_pages(const af_merge_task *t)
 
 /* Said once, of the first tensor: a merge carries it into the result, or drops it, without a word.
  */
-static void say_odd(const af_merge_inputs *in, af_merge_watch *w)
+static void warn_nonfinite(const af_merge_inputs *in, af_merge_watch *w)
 {
     const af_merge_item *m = in->item;
-    for (int i = 0; i < m->n && !w->said; i++) {
+    for (int i = 0; i < m->n && !w->warned; i++) {
         if (af_tensor_view_finite(&in->view[i]))
             continue;
-        w->said = true;
+        w->warned = true;
         af_say(AF_LOG_WARN, "tensor '%s' of model '%s' has values that are NaN or infinite",
                m->tensor[i]->name, in->r->config->model[m->source[i]->model]);
     }
@@ -196,11 +196,11 @@ static af_status write_chunks(const af_merge_run *r, const af_merge_item *m, af_
     af_status st = AF_OK;
     const uint64_t size = (uint64_t)af_dtype_get(m->dtype)->bytes;
     const int64_t step = AF_MIN(CHUNK_BLOCKS, t->blocks);
-    const uint64_t room = (uint64_t)(step * t->block_rows * t->cols);
-    float *out = af_calloc(AF_MAX(room, 1), sizeof *out);
-    uint8_t *bytes = af_calloc(AF_MAX(room, 1), size);
+    const uint64_t count = (uint64_t)(step * t->block_rows * t->cols);
+    float *out = af_calloc(AF_MAX(count, 1), sizeof *out);
+    uint8_t *bytes = af_calloc(AF_MAX(count, 1), size);
     if (!out || !bytes)
-        AF_TRY(af_fail_nomem(err, m->name, room * (4 + size)));
+        AF_TRY(af_fail_nomem(err, m->name, count * (4 + size)));
     for (int64_t from = 0; from < t->blocks; from += step) {
         const int64_t n = AF_MIN(step, t->blocks - from);
         const int64_t rows = AF_MIN(n * t->block_rows, t->rows - from * t->block_rows);
@@ -229,8 +229,8 @@ static af_status merge_item(const af_merge_run *r, const af_merge_item *m, af_sa
         AF_TRY(r->config->method->prepare(t, err));
     in->last = true;
     AF_TRY(write_chunks(r, m, t, w, err));
-    if (r->watch->odd && !r->watch->said)
-        say_odd(in, r->watch);
+    if (r->watch->nonfinite && !r->watch->warned)
+        warn_nonfinite(in, r->watch);
 done:
     for (int i = 0; in && i < m->n; i++)
         if (in->view[i].in)

@@ -38,10 +38,10 @@ typedef struct af_merge_tokens {
     af_arena arena;
 } af_merge_tokens;
 
-/* What is said once: a model has values that are not finite. */
+/* What is warned once: a model has values that are not finite. */
 typedef struct af_merge_watch {
-    atomic_bool odd;
-    bool said;
+    atomic_bool nonfinite;
+    bool warned;
 } af_merge_watch;
 
 typedef struct af_merge_run {
