@@ -1,4 +1,4 @@
-/* export.c - af_export: from what the paths are to what is done. */
+/* export.c - af_export: chooses the conversion by what the paths are. */
 #include "afinar/convert.h"
 #include "base/log.h"
 #include "convert/adapter/adapter_gguf.h"
@@ -17,7 +17,7 @@ static bool ends_with(const char *s, const char *tail)
     return n > t && strcmp(s + n - t, tail) == 0;
 }
 
-/* Without a wish: the bits the model has, as its config or else its matrices say. */
+/* The default type: that of the config, else of the first matrix. */
 static af_mix default_mix(const af_model_reader *in)
 {
     af_dtype d = in->config.has_dtype ? in->config.dtype : AF_DTYPE_F16;
@@ -33,14 +33,14 @@ static af_status choose_mix(af_mix *out, const af_model_reader *in, const char *
 {
     *out = default_mix(in);
     if (type && !af_mix_by_name(out, type))
-        return af_fail(err, AF_EUSAGE, "type '%.40s' is not known; there are %s", type,
+        return af_fail(err, AF_EUSAGE, "unknown type '%.40s'; the types are %s", type,
                        af_mix_names());
     return AF_OK;
 }
 
 /* ---- Modelfile ---- */
 
-/* Beside the GGUF file; free(), NULL when out of memory. */
+/* Next to the GGUF file; free(), NULL when out of memory. */
 static char *modelfile_path(const char *gguf)
 {
     const char *name = af_path_name(gguf);
@@ -72,7 +72,7 @@ done:
 
 /* ---- verification ---- */
 
-/* What was made against what was meant. UNSURE: too little memory to tell. */
+/* Result of the verification. UNSURE: not enough memory to run it. */
 typedef enum verdict { FITS, UNSURE, DIFFERS } verdict;
 
 static verdict judge(const af_model_reader *in, const af_export_opts *o, const char *made,
@@ -111,12 +111,12 @@ static char *keep_old(const char *out)
 static void put_back(const char *out, const char *old)
 {
     if ((old ? af_path_replace(old, out, NULL) : af_path_remove(out, NULL)) != AF_OK)
-        af_say(AF_LOG_WARN, "'%s' could not be taken away", out);
+        af_say(AF_LOG_WARN, "cannot remove '%s'", out);
 }
 
 /* ---- to GGUF ---- */
 
-/* Writes the file; one that is not what was meant leaves what was there before. */
+/* Writes the file; one that fails verification is removed and the previous file kept. */
 static af_status write_gguf(af_model_reader *in, const char *out, const af_export_opts *o,
                             const af_gguf_model_opts *g, af_convert_report **report,
                             af_verify_result *verify, af_error *err)
@@ -135,7 +135,7 @@ static af_status write_gguf(af_model_reader *in, const char *out, const af_expor
         AF_TRY(fail_unsure(out, &why, err));
 done:
     if (old && af_path_remove(old, NULL) != AF_OK)
-        af_say(AF_LOG_WARN, "'%s' could not be removed", old);
+        af_say(AF_LOG_WARN, "cannot remove '%s'", old);
     free(old);
     return st;
 }
@@ -178,7 +178,7 @@ done:
 
 /* ---- to a folder ---- */
 
-/* The type to write: what the carried config says, else what the file has. */
+/* The type to write: that of the carried config, else that of the file. */
 static af_dtype folder_type(const af_model_reader *in, const json_t *config)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};
@@ -239,7 +239,7 @@ af_status af_export(const char *model, const char *out, const af_export_opts *o,
     *verify = (af_verify_result){.ok = true, .stops = true};
     if (o->adapter_only) {
         if (!o->adapter)
-            return af_fail(err, AF_EUSAGE, "which adapter? --adapter DIR is missing");
+            return af_fail(err, AF_EUSAGE, "--adapter-only needs --adapter DIR");
         return adapter_to_gguf(model, o->adapter, out, err);
     }
     AF_TRY(af_model_resolve_whole(&path, model, err));

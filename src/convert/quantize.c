@@ -1,4 +1,4 @@
-/* quantize.c - af_quantize: which way a type leads. */
+/* quantize.c - af_quantize: chooses the output by the type. */
 #include "convert/gguf/gguf_model.h"
 #include "convert/output/folder_out.h"
 #include "convert/quantize/imatrix_collect.h"
@@ -33,7 +33,8 @@ static af_status take_imatrix(af_imatrix *out, const char *model, const af_quant
 {
     af_status st = AF_OK;
     if (o->imatrix && o->imatrix_data)
-        return af_fail(err, AF_EUSAGE, "an importance matrix is read or computed, not both");
+        return af_fail(err, AF_EUSAGE,
+                       "give an importance matrix to read or a text to compute one from, not both");
     if (o->imatrix_out && !o->imatrix && !o->imatrix_data)
         return af_fail(err, AF_EUSAGE,
                        "there is no importance matrix to keep in '%s': give a text to compute "
@@ -80,7 +81,7 @@ af_status af_quantize(af_convert_report **report, const char *model, const char 
     af_mix mix;
     const bool folder = bnb_type(&packed, o->type);
     if (!folder && !af_mix_by_name(&mix, o->type))
-        return af_fail(err, AF_EUSAGE, "type '%.40s' is not known; there are nf4 fp4 int8 %s",
+        return af_fail(err, AF_EUSAGE, "unknown type '%.40s'; the types are nf4 fp4 int8 %s",
                        o->type, af_mix_names());
     if (folder && (o->imatrix || o->imatrix_data || o->imatrix_out || o->pure))
         return af_fail(err, AF_EUSAGE, "%s has no mixes and no importance matrix", o->type);

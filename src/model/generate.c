@@ -1,8 +1,8 @@
 #define _GNU_SOURCE
-/* generate.c - token after token with caches: the prompts in chunks, then one row a sequence.
+/* generate.c - token after token with caches: the prompts in chunks, then one row per sequence.
  *
  * One graph serves both: its live rows shrink from a chunk to one token. What a sequence has in the
- * cache is always a prefix of its tokens; everything behind it is fed in the next runs. */
+ * cache is always a prefix of its tokens; everything after it is fed in the next runs. */
 #include "model/model_state.h"
 
 #include "base/buf.h"
@@ -15,7 +15,7 @@ enum {
     CHUNK_CPU = 256, /* prompt tokens a run */
     CHUNK_GPU = 1024,
     SEQUENCES_MAX = 8, /* at once; more prompts go in turns */
-    FEW = 8,           /* tokens of a run that takes the way of few rows (decision 0015) */
+    FEW = 8,           /* tokens of a run that takes the kernels for few rows (decision 0015) */
     CACHE_STEP = 512,
     CACHE_UNIT = 16,
 };
@@ -318,7 +318,7 @@ static void end(sequence *s)
     *s = (sequence){0};
 }
 
-/* A conversation goes on: what its new prompt shares with the cached tokens need not be fed. */
+/* A conversation continues: what its new prompt shares with the cached tokens need not be fed. */
 static void reuse_cache(generator *g)
 {
     const af_model *m = g->m;

@@ -142,7 +142,7 @@ af_status af_model_template(af_model *m, const af_template **out, af_error *err)
     af_template *t = NULL;
     if (!m->template) {
         AF_TRY(af_template_open(&t, path, err));
-        if (path != m->path) { /* beside an adapter there need be no tokenizer */
+        if (path != m->path) { /* an adapter need not have a tokenizer */
             AF_TRY(af_model_tokenizer(m, &base, err));
             AF_TRY(af_template_lend_tokens(t, base, err));
         }

@@ -1,4 +1,4 @@
-/* model_state.h - an open model, for the files behind afinar/model.h. */
+/* model_state.h - an open model, for the files that implement afinar/model.h. */
 #ifndef AF_MODEL_STATE_H
 #define AF_MODEL_STATE_H
 

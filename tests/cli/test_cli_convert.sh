@@ -160,7 +160,7 @@ out=$("$AFINAR" merge "$llama" --adapter "$tmp/qlora" -o "$tmp/m5" -q) || fail "
 case $out in *4-bit*) fail "an adapter of a plain base: $out" ;; esac
 printf 'base_model: x\nadapter: qlora\nload_in_4bit: auto\n' > "$tmp/qlora/run.yaml"
 out=$("$AFINAR" merge "$llama" --adapter "$tmp/qlora" -o "$tmp/m5" -q) || fail "adapter of qlora"
-has "$out" "trained beside a 4-bit copy"
+has "$out" "trained on a 4-bit copy"
 has "$out" "quantize --type nf4"
 
 # a folder and a GGUF file are compared under the names of the folder

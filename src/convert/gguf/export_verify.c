@@ -1,6 +1,6 @@
 /* export_verify.c - see export_verify.h.
  *
- * Rounding weights moves logits a little: how much is allowed follows from the bits a weight has.
+ * Rounding weights moves logits a little: how much is allowed follows from the bits per weight.
  * A wrong permutation, scale, norm or rotation moves them by as much as they spread. */
 #include "convert/gguf/export_verify.h"
 
@@ -66,7 +66,7 @@ static void compare(const float *a, const float *b, int64_t rows, int64_t V, sum
 }
 
 /* Rows of n that are to be the same: beyond a window that the file has no place for, it attends to
- * more than the model does, as the export has said. */
+ * more than the model does, as the export has warned. */
 static int64_t rows_alike(const af_model *a, const af_model *b, int64_t n)
 {
     const af_model_spec *x = af_loader_spec(a->loader), *y = af_loader_spec(b->loader);
@@ -127,7 +127,8 @@ static int cuts_differ(const af_tokenizer *a, const af_tokenizer *b, const char 
 }
 
 /* What a GGUF file says of a tokenizer is less than tokenizer.json does. Whoever reads the file
- * cuts texts as our own reader of it: where that is not what was trained with, it is said. */
+ * cuts texts as our own reader of it: where that is not what was trained with, a warning is logged.
+ */
 static void compare_tokens(af_model *a, af_model *b)
 {
     static const char *const texts[] = {

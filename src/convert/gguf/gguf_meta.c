@@ -84,7 +84,7 @@ static bool has_key(const af_hf_config *c, const char *key)
     return v && !json_is_null(v);
 }
 
-/* Two sets of factors (tensors) and how much attention grows; phi3 always says the old length. */
+/* Two sets of factors (tensors) and how much attention grows; phi3 always has the old length. */
 static void put_longrope(meta_writer *p, const af_hf_config *c)
 {
     const af_rope_config *r = &c->rope;
@@ -112,7 +112,8 @@ static void put_rope_scaling(meta_writer *p, const af_hf_config *c)
         put_u32(p, "rope.scaling.original_context_length",
                 r->original_max_position_embeddings ? r->original_max_position_embeddings
                                                     : c->max_position_embeddings);
-        /* llama.cpp multiplies with what yarn prescribes for the factor: only the rest is said */
+        /* llama.cpp multiplies with what yarn prescribes for the factor: only the rest is written
+         */
         const double rest = af_rope_scale(r) / af_yarn_scale(r->factor);
         if (fabs(rest - 1) > 1e-6)
             put_f32(p, "rope.scaling.attn_factor", rest);

@@ -18,7 +18,7 @@ typedef struct af_text_dirs {
 } af_text_dirs;
 
 /* tokenizer.* keys; `rows` is the height of the embedding. Nothing when there is no tokenizer.json
- * (says so in the log). */
+ * (logged). */
 AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_text_dirs *h,
                                            const af_hf_config *c, int64_t rows, af_error *err);
 /* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json.

@@ -256,7 +256,7 @@ static const char *config_token(const vocab *v, const char *name)
     return json_string_value(json_is_object(t) ? json_object_get(t, "content") : t);
 }
 
-/* What TemplateProcessing puts in front or behind: 1 yes, 0 something else, -1 nothing. */
+/* What TemplateProcessing adds before or after: 1 yes, 0 something else, -1 nothing. */
 static int adds(const vocab *v, const char *text, bool last)
 {
     const json_t *post = json_object_get(v->json, "post_processor");
@@ -346,7 +346,7 @@ static af_status put_all(vocab *v, af_gguf_writer *w, const af_hf_config *c, int
     const char *pre = v->spm ? "default" : af_pre_name_of(v->json, c->model_type);
     if (!pre)
         return af_fail(err, AF_EUNSUPPORTED,
-                       "the pre_tokenizer of tokenizer.json is none that llama.cpp has a name for");
+                       "llama.cpp has no name for the pre_tokenizer of tokenizer.json");
     AF_TRY(af_gguf_put_str(w, "tokenizer.ggml.model", model, strlen(model), err));
     AF_TRY(af_gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre), err));
     AF_TRY(read_vocab(v, err));

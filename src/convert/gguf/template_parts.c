@@ -35,7 +35,7 @@ static bool adds_bos(const af_tokenizer *k)
     return yes;
 }
 
-/* What the tokenizer puts there itself is no part of the template then. */
+/* Leaves out what the tokenizer puts there itself. */
 static const char *skip_bos(const af_tokenizer *k, const char *s)
 {
     const char *bos = af_tokenizer_bos_text(k);
@@ -53,7 +53,7 @@ static void take_system(af_template_parts *t, const af_tokenizer *k, const char 
     t->has_system = t->before_system && t->system_to_user;
 }
 
-/* The first special token behind an answer. */
+/* The first special token after an answer. */
 static af_status find_end(af_template_parts *t, const af_tokenizer *k, af_error *err)
 {
     af_encoding e = {0};

@@ -1,4 +1,4 @@
-/* inspect.c - opens whatever the path is and collects what can be said about it. */
+/* inspect.c - opens whatever the path is and collects its facts and tensors. */
 #include "afinar/inspect.h"
 
 #include "base/file.h"

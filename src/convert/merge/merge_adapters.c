@@ -64,7 +64,7 @@ done:
     return st;
 }
 
-/* An adapter on a name this folder does not have would be dropped without a word. */
+/* An adapter on a name this folder does not have would be dropped silently. */
 static af_status check_names(const af_model_reader *in, const af_adapter *a, af_error *err)
 {
     for (int i = 0; i < a->spec->tensors; i++) {
@@ -103,7 +103,7 @@ static const char *what_base(const af_model_reader *in, const af_merge_adapter_o
         return "the base is quantised: the adapter was merged onto its dequantised weights";
     for (int i = 0; i < o->adapters; i++)
         if (beside_4bit(o->adapter[i]))
-            return "the adapter was trained beside a 4-bit copy of its base and is merged into the "
+            return "the adapter was trained on a 4-bit copy of its base and is merged into the "
                    "base as it is (to merge it into that copy: afinar quantize --type nf4 first)";
     return "";
 }

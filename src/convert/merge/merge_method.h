@@ -61,7 +61,7 @@ typedef void af_merge_read(const af_merge_task *t, int64_t row, int64_t rows, fl
 struct af_merge_task {
     const char *name;
     int64_t rows, cols, count;
-    int n; /* inputs beside the base */
+    int n; /* inputs without the base */
     bool has_base;
     af_merge_weights w[AF_MERGE_INPUTS_MAX];
     bool has_scale;
@@ -84,7 +84,7 @@ struct af_merge_task {
 typedef struct af_merge_method {
     const char *name;
     af_base_use base;
-    int min_models, max_models; /* beside the base */
+    int min_models, max_models; /* without the base */
     const char *params[12];     /* NULL at the end */
     bool needs_weight, needs_t;
     bool normalize;                                        /* its default */
@@ -102,7 +102,7 @@ typedef void af_merge_visit(const af_merge_task *t, const af_merge_block *b, voi
  * caller's, to be freed. */
 AF_CHECKED af_status af_merge_scan(const af_merge_task *t, af_merge_visit *visit, size_t part_size,
                                    void *arg, void **parts, af_error *err);
-/* The same with one part a thread; only for what does not depend on order (integer counts). Parts
+/* The same with one part per thread; only for what does not depend on order (integer counts). Parts
  * are `shares` many. */
 AF_CHECKED af_status af_merge_scan_shares(const af_merge_task *t, af_merge_visit *visit,
                                           size_t part_size, void *arg, void **parts, int *shares,

@@ -61,7 +61,7 @@ static void forget_pages(const af_merge_task *t)
             af_weights_forget(in->view[i].in->weights, in->item->tensor[i]->stored);
 }
 
-/* Said once, of the first tensor: a merge carries it into the result, or drops it, without a word.
+/* Once, for the first tensor: a merge carries it into the result, or drops it, silently.
  */
 static void warn_nonfinite(const af_merge_inputs *in, af_merge_watch *w)
 {

@@ -27,14 +27,14 @@ typedef struct af_merge_item {
 typedef struct af_merge_tokens {
     bool active;
     int64_t rows;        /* of the new embedding */
-    int64_t used;        /* rows that have a token; padding behind is each model's mean row */
+    int64_t used;        /* rows that have a token; padding after them is each model's mean row */
     int32_t *map;        /* [models][rows]: the model's own row, -1 = it has none */
     int32_t *from_model; /* [rows]: whose row the config wants; -1 = it does not say, -2 = zero */
     int32_t *from_row;   /* [rows] */
     uint8_t *force;      /* [rows]: it stands in for all */
     json_t *tokenizer;   /* the new tokenizer.json */
     int text_model;      /* whose other files are copied */
-    const char *text_at; /* instead: a folder that is no model of the merge; NULL = none */
+    const char *text_at; /* instead: a folder that is not a model of the merge; NULL = none */
     af_arena arena;
 } af_merge_tokens;
 
