@@ -187,7 +187,7 @@ has "$out" "2 adapters merged"
 
 # failures: exit 1, one line, nothing left
 err=$("$AFINAR" quantize "$llama" -o "$tmp/out/q" --type q9 -q 2>&1); status $? 1 "unknown type"
-has "$err" "type 'q9' is not known"
+has "$err" "unknown type 'q9'"
 left "unknown type"
 echo "merge_method: tys" > "$tmp/bad.yml"
 err=$("$AFINAR" merge "$tmp/bad.yml" -o "$tmp/out/m" 2>&1); status $? 1 "unknown method"
