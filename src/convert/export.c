@@ -1,4 +1,5 @@
 /* export.c - af_export: chooses the conversion by what the paths are. */
+#include "convert/export.h"
 #include "afinar/convert.h"
 #include "base/log.h"
 #include "convert/adapter/adapter_gguf.h"

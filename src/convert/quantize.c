@@ -20,12 +20,6 @@ static bool bnb_type(af_dtype *out, const char *type)
     return false;
 }
 
-bool af_quantize_makes_folder(const char *type)
-{
-    af_dtype t;
-    return bnb_type(&t, type);
-}
-
 /* Reads or computes the importance matrix, and keeps it where asked. Left empty when there is none.
  */
 static af_status take_imatrix(af_imatrix *out, const char *model, const af_quantize_opts *o,
