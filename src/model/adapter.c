@@ -374,7 +374,7 @@ static af_status read_values(af_adapter *a, const char *dir, af_error *err)
     af_weights *w = NULL;
     int used = 0;
     char name[NAME_BYTES];
-    char *file = af_path_join(dir, "adapter_model.safetensors"); /* a model may lie beside it */
+    char *file = af_path_join(dir, "adapter_model.safetensors"); /* a model may lie next to it */
     if (!file)
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_weights_open(&w, af_file_exists(file) ? file : dir, err));

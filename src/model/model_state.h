@@ -31,7 +31,7 @@ const char *af_model_tokenizer_path(const af_model *m);
 /* The engine of this kind with at least these sizes, built when the last one does not serve. */
 AF_CHECKED af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S,
                                      int64_t L, af_error *err);
-/* The most that af_model_generate takes for these prompts (their tokens are not looked at), beside
+/* The most that af_model_generate takes for these prompts (their tokens are not looked at), besides
  * the weights: the engine and the logits. Without a source, from m->live. */
 AF_CHECKED af_status af_model_generate_plan(const af_model *m, const af_generate_opts *o,
                                             uint64_t *bytes, af_error *err);

@@ -74,7 +74,7 @@ static bool has_window(const af_model_spec *s)
 }
 
 /* A file without any window is read with full attention, which is right for short texts: that is
- * said. Another pattern of windows is wrong for all but the shortest. */
+ * logged. Another pattern of windows is wrong for all but the shortest. */
 static af_status check_windows(const af_model_spec *a, const af_model_spec *b, af_error *err)
 {
     if (has_window(a) && !has_window(b)) {

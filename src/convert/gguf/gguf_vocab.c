@@ -315,11 +315,11 @@ static af_status put_special(vocab *v, af_gguf_writer *w, const af_hf_config *c,
     for (int k = 0; k < 2; k++) {
         const char *name = k ? "eos" : "bos";
         snprintf(key, sizeof key, "add_%s_token", name);
-        const json_t *said = json_object_get(v->config, key);
+        const json_t *stated = json_object_get(v->config, key);
         const int found = adds(v, config_token(v, name), k == 1);
         snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", name);
-        if (json_is_boolean(said))
-            AF_TRY(af_gguf_put_bool(w, key, json_is_true(said), err));
+        if (json_is_boolean(stated))
+            AF_TRY(af_gguf_put_bool(w, key, json_is_true(stated), err));
         else if (found >= 0)
             AF_TRY(af_gguf_put_bool(w, key, found == 1, err));
     }

@@ -1,8 +1,8 @@
 /* merge_delta.c - methods on differences from the base: thin them out (largest, bread crumbs,
  * at random, at random by rank), then add them up or let signs vote.
  *
- * A random mask is a function of seed, tensor, model and place, so that it is the same in the pass
- * that measures and in the one that writes, on any thread. */
+ * A random mask is a function of seed, tensor, model and position, so that it is the same in the
+ * pass that measures and in the one that writes, on any thread. */
 #include "convert/merge/merge_method.h"
 
 #include "base/hash.h"

@@ -116,7 +116,7 @@ static void visit_columns(const af_merge_task *t, const af_merge_block *b, void 
     }
 }
 
-/* One angle a column. The sums run over rows in order, on one thread. */
+/* One angle per column. The sums run over rows in order, on one thread. */
 static af_status prepare_columns(af_merge_task *t, af_error *err)
 {
     void *parts;

@@ -14,7 +14,7 @@ enum {
     AF_MERGE_INPUTS_MAX = 64,
     AF_MERGE_BLOCK_VALUES = 1 << 14,
     AF_MERGE_RUN = 64,
-    AF_MERGE_STRETCH = 2048, /* blocks between two pauses: 64 MB of bf16 an input */
+    AF_MERGE_STRETCH = 2048, /* blocks between two pauses: 64 MB of bf16 per input */
 };
 
 typedef enum af_base_use { AF_BASE_NONE, AF_BASE_OPTIONAL, AF_BASE_NEEDED } af_base_use;
@@ -30,7 +30,7 @@ typedef struct af_merge_shared {
     bool normalize, rescale, flatten, row_wise, normalize_weights, filter_wise;
 } af_merge_shared;
 
-/* Rows of every input at one place. */
+/* The same rows of every input. */
 typedef struct af_merge_block {
     int64_t index;                 /* which block */
     int64_t row, rows, cols, len;  /* len = rows * cols */

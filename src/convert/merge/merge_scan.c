@@ -181,7 +181,7 @@ float af_merge_key_float(uint32_t key)
 
 typedef struct select_arg {
     af_merge_keys *keys;
-    const af_merge_rank *rank; /* second pass: one histogram a rank */
+    const af_merge_rank *rank; /* second pass: one histogram per rank */
     int sets, ranks;
 } select_arg;
 

@@ -1,7 +1,7 @@
 /* merge_tokens.c - one vocabulary for models that differ in theirs.
  *
  * The new tokenizer is the base's, a model's, or the union: the base's with what the others add
- * behind (words first, then added tokens). Every row of the new embedding has a token; a model that
+ * after (words first, then added tokens). Every row of the new embedding has a token; a model that
  * knows it gives its own row, for the others what the config says, a row of the base, of the only
  * model that has it, or the mean stands in (merge_rows.c). */
 #include "convert/merge/merge_run.h"
@@ -290,9 +290,9 @@ static af_status open_outside(af_merge_tokens *k, const af_merge_run *r, af_erro
     af_error why = {0};
     char *found = NULL;
     if (af_model_resolve(&found, source, &why) == AF_OK && af_dir_exists(found))
-        k->text_at = af_arena_strdup(&k->arena, found);
+        k->text_dir = af_arena_strdup(&k->arena, found);
     free(found);
-    if (k->text_at && af_json_read(&k->tokenizer, k->text_at, "tokenizer.json", err) != AF_OK)
+    if (k->text_dir && af_json_read(&k->tokenizer, k->text_dir, "tokenizer.json", err) != AF_OK)
         return AF_EFORMAT;
     if (!k->tokenizer)
         return af_fail(err, AF_EUSAGE,
