@@ -103,8 +103,7 @@ struct af_graph {
     /* the plan */
     uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes, host_bytes;
     uint64_t shared_bytes;   /* of work_bytes: in a buffer that all graphs of the device share */
-    uint64_t pack_bytes;     /* of work_bytes: weights packed once (CPU) */
-    uint64_t returned_bytes; /* of bound_bytes: given back once they are packed */
+    uint64_t returned_bytes; /* of bound_bytes: pages of files that do not stay resident */
     double flops, effort;
     double flop_per_byte; /* what the device does while it moves a byte */
     af_device *device;

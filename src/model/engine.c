@@ -1,6 +1,6 @@
 /* engine.c - records, prepares and runs a model for inference; see engine.h. */
 #include "model/engine.h"
-#include "graph/node.h"
+#include "graph/graph_access.h"
 
 static af_status record(af_engine *e, af_error *err)
 {
@@ -97,7 +97,7 @@ af_status af_engine_plan(uint64_t *bytes, af_engine_kind kind, af_device *d,
     af_plan_info p;
     AF_TRY(make(&e, d, from, err));
     AF_TRY(af_graph_plan(e.graph, d, &p, err));
-    const uint64_t shared = from->live ? e.graph->work_bytes - e.graph->pack_bytes : 0;
+    const uint64_t shared = from->live ? af_graph_shared_bytes(e.graph) : 0;
     *bytes = p.total - shared + host_ints(&e) * sizeof *e.host + output_floats(&e) * sizeof(float);
 done:
     af_engine_close(&e);

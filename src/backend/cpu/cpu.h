@@ -78,23 +78,24 @@ extern const af_cpu_op *const af_cpu_ops[AF_OP_COUNT];
  */
 const af_cpu_op *af_cpu_fast(const af_node *n);
 
-/* ---- frozen weights packed once, for machines that gain from it: src/ops/common/cpu_packs.c ----
- */
+/* What a family of ops does for a graph as a whole; every hook is called once per graph. */
+typedef struct af_cpu_family {
+    /* Before offsets are given. Returns the bytes of memory it wants for itself: they are planned
+     * as workspace, but the graph must run without them too. *work: bytes of cpu->work that
+     * begin_run needs. Adds to g->returned_bytes what of bound weights need not stay resident then.
+     */
+    uint64_t (*layout)(const af_cpu *cpu, af_graph *g, uint64_t *work);
+    /* That memory, zeroed; NULL where the machine has too little after all. */
+    void (*prepare)(af_graph *g, uint8_t *memory);
+    /* Before each run, where it has the memory. */
+    void (*begin_run)(af_cpu *cpu, af_graph *g);
+    /* The host has written t. */
+    void (*written)(af_tensor *t);
+} af_cpu_family;
 
-/* Whether products with rows of this type gain from it on this machine. */
-bool af_cpu_packs_pay(af_dtype rows);
-/* At layout: decides which forms of which weights there will be; their bytes. What of bound weights
- * need not stay resident then is g->returned_bytes. */
-uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g);
-/* Bytes of cpu->work that filling them needs. */
-uint64_t af_cpu_packs_work(const af_cpu *cpu);
-/* At prepare: where they lie. NULL: there are none after all. */
-void af_cpu_packs_place(af_graph *g, uint8_t *memory);
-/* Before a run: packs what was never packed or has been written since. */
-void af_cpu_packs_fill(af_graph *g, af_cpu *cpu);
-void af_cpu_packs_touch(af_tensor *t);
-/* The weight in the form that this product reads, or NULL. trans: its rows are columns of B. */
-const struct af_packed *af_cpu_packed(const af_tensor *t, bool trans);
+/* Those that have hooks: src/ops/families.c. */
+enum { AF_CPU_FAMILIES = 1 };
+extern const af_cpu_family *const af_cpu_families[AF_CPU_FAMILIES];
 
 /* Names the instruction set the fast versions use: "neon+bf16", "avx512", "none". */
 const char *af_cpu_isa(void);

@@ -4,6 +4,7 @@
 #define AF_CPU_FAST_H
 
 #include "cpu/gemm/fast.h"
+#include "ops/common/cpu_packs.h"
 
 typedef const af_cpu_op *af_fast_chooser(const af_node *n);
 

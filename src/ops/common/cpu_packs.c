@@ -8,6 +8,7 @@
  * slower (decision 0004). Forms are part of the workspace that is planned, and there are none when
  * they would take more than their share of the memory that is free: products then pack as they go,
  * with the same results. */
+#include "ops/common/cpu_packs.h"
 #include "base/file.h"
 #include "ops/common/cpu_fast.h"
 
@@ -113,7 +114,7 @@ static uint64_t choose(const af_cpu *cpu, af_graph *g, bool both)
     return total;
 }
 
-uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g)
+static uint64_t layout(const af_cpu *cpu, af_graph *g, uint64_t *work)
 {
     if (cpu->twins_only || cpu->packing == AF_PACKS_NONE)
         return 0;
@@ -123,16 +124,16 @@ uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g)
     const uint64_t most = cpu->device.ops->memory_free(&cpu->device) / MEMORY_SHARE;
     for (int both = 1; both >= 0; both--) {
         const uint64_t total = choose(cpu, g, both);
+        *work = total ? af_fast_get()->gemm_work(cpu->threads) : 0;
         if (total <= most)
             return total;
     }
     g->returned_bytes = 0;
+    *work = 0;
     return 0;
 }
 
-uint64_t af_cpu_packs_work(const af_cpu *cpu) { return af_fast_get()->gemm_work(cpu->threads); }
-
-void af_cpu_packs_place(af_graph *g, uint8_t *memory)
+static void prepare(af_graph *g, uint8_t *memory)
 {
     for (int i = 0; i < g->n_tensors; i++) {
         packs *p = packs_of(g->tensors[i]);
@@ -151,7 +152,7 @@ static void give_back(const af_tensor *w, const packs *p)
         af_map_forget_at(w->data, af_tensor_bytes(w));
 }
 
-void af_cpu_packs_fill(af_graph *g, af_cpu *cpu)
+static void begin_run(af_cpu *cpu, af_graph *g)
 {
     const af_fast *f = af_fast_get();
     bool filled = false;
@@ -176,7 +177,7 @@ void af_cpu_packs_fill(af_graph *g, af_cpu *cpu)
         give_back(g->tensors[i], packs_of(g->tensors[i]));
 }
 
-void af_cpu_packs_touch(af_tensor *t)
+static void written(af_tensor *t)
 {
     packs *p = packs_of(t);
     if (p)
@@ -188,3 +189,6 @@ const af_packed *af_cpu_packed(const af_tensor *t, bool trans)
     const packs *p = packs_of(t);
     return p && p->form[trans].panels ? &p->form[trans] : NULL;
 }
+
+const af_cpu_family af_cpu_packs_family = {
+    .layout = layout, .prepare = prepare, .begin_run = begin_run, .written = written};
