@@ -42,9 +42,8 @@ af_status af_graph_status(const af_graph *g, af_error *err)
 /* The handle of a failed recording: a real tensor, so that nobody has to test for NULL. */
 af_tensor *af_graph_dummy(af_graph *g)
 {
-    static af_tensor none = {.name = "", .dim = {1}, .ndim = 1, .ld = 1};
-    (void)g;
-    return &none; /* never written: recording stops at the first error */
+    g->none = (af_tensor){.name = "", .dim = {1}, .ndim = 1, .ld = 1};
+    return &g->none;
 }
 
 af_tensor *af_graph_bad(af_graph *g, const char *fmt, ...)
@@ -193,18 +192,17 @@ af_tensor *af_graph_constant(af_graph *g, af_dtype t, int ndim, const int64_t *d
 
 af_node *af_node_new(af_graph *g, af_op op, af_tensor *const *in, int n_in)
 {
-    static af_node spare; /* handed out only when the graph has failed: nobody reads it */
     assert(n_in <= AF_NODE_IN_MAX);
     if (g->planned) {
         af_graph_bad(g, "op '%s' comes after the plan was made", af_ops[op]->name);
-        spare = (af_node){0};
-        return &spare;
+        g->spare = (af_node){0};
+        return &g->spare;
     }
     af_node *n = af_arena_take(&g->mem, sizeof *n);
     if (!n || !room((void ***)&g->nodes, g->n_nodes, &g->cap_nodes)) {
         no_memory(g);
-        spare = (af_node){0};
-        return &spare;
+        g->spare = (af_node){0};
+        return &g->spare;
     }
     *n = (af_node){.op = op, .n_in = n_in, .phase = g->phase, .block = g->block, .at = g->n_nodes};
     for (int i = 0; i < n_in; i++) {

@@ -72,22 +72,15 @@ struct af_node {
 };
 
 struct af_graph {
+    /* what was recorded */
     af_arena mem;
     af_error err; /* latched: the first recording error */
     af_tensor **tensors;
     int n_tensors, cap_tensors;
     af_node **nodes; /* in execution order */
     int n_nodes, cap_nodes;
-    af_phase phase;
+    af_phase phase; /* of nodes recorded now, as block is */
     int block;
-    bool differentiated, optimized, planned, prepared;
-    af_recompute recompute, recompute_rest; /* of the first `recompute_blocks`, of the others */
-    int recompute_blocks;
-    bool one_pass;       /* see af_graph_set_one_pass */
-    bool grads_in_arena; /* the plan: grads_flat is the beginning of the activations' arena */
-    bool same_bits;      /* see af_graph_set_same_bits */
-    uint64_t guard;      /* tests: spare bytes behind every tensor, and no memory is used twice */
-    int64_t rows, live_rows; /* 0 = no token dimension */
     af_tensor *loss;
     /* one flat buffer each, same layout: every param, and its gradient */
     af_tensor *params_flat, *grads_flat;
@@ -95,15 +88,27 @@ struct af_graph {
     af_tensor *stats; /* f32 [4], output of GRAD_NORM */
     /* i32 [4]: seed low, high; micro-batch number low, high; top bit = dropout off */
     af_tensor *clock;
+    bool differentiated, optimized, planned, prepared;
+    af_tensor none; /* handed out once recording has failed: what is written there is not read */
+    af_node spare;  /* likewise */
+    /* how to run it */
+    af_recompute recompute, recompute_rest; /* of the first `recompute_blocks`, of the others */
+    int recompute_blocks;
+    bool one_pass;                    /* see af_graph_set_one_pass */
+    bool same_bits;                   /* see af_graph_set_same_bits */
+    const struct af_graph_test *test; /* graph_test.h; NULL in production */
+    /* numbers of the next run */
+    int64_t rows, live_rows; /* 0 = no token dimension */
     double learning_rate;
     int64_t step;
     uint64_t seed, clock_count;
     bool evaluating;
     double beta1, beta2;
-    /* the plan */
+    /* the plan: bytes */
     uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes, host_bytes;
     uint64_t shared_bytes;   /* of work_bytes: in a buffer that all graphs of the device share */
     uint64_t returned_bytes; /* of bound_bytes: pages of files that do not stay resident */
+    bool grads_in_arena;     /* grads_flat is the beginning of the activations' arena */
     double flops, effort;
     double flop_per_byte; /* what the device does while it moves a byte */
     af_device *device;

@@ -53,8 +53,8 @@ static void collect(packer *p)
         }
     for (int i = 0; i < g->n_nodes; i++)
         if (g->nodes[i]->work)
-            p->item[p->n++] = (item){af_work_size(g, g->nodes[i]), 0, i, g->guard ? g->n_nodes : i,
-                                     g->n_tensors + i};
+            p->item[p->n++] = (item){af_work_size(g, g->nodes[i]), 0, i,
+                                     af_guard_bytes(g) ? g->n_nodes : i, g->n_tensors + i};
 }
 
 static void fix(packer *p, uint64_t from, uint64_t to, int first)

@@ -47,7 +47,7 @@ static void find_lifetimes(af_graph *g)
         if (g->tensors[i]->early > 0 && g->tensors[i]->last >= 0)
             g->tensors[i]->first = g->tensors[i]->early;
     for (int i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i]->keep || (g->guard && g->tensors[i]->last >= 0))
+        if (g->tensors[i]->keep || (af_guard_bytes(g) && g->tensors[i]->last >= 0))
             root(g->tensors[i])->last = g->n_nodes;
 }
 
@@ -201,7 +201,7 @@ static void sweep_node(sweep *s, int reach, af_node *n)
     const uint64_t work = af_work_size(s->g, n);
     if (work) {
         n->work_offset = take(s, work);
-        if (!s->g->guard)
+        if (!af_guard_bytes(s->g))
             release(s, n->work_offset, work);
     }
     for (int k = 0; k < n->n_in + n->n_out; k++) {

@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include "backend/case_list.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/fake_driver.h"
 
 #include <inttypes.h>
@@ -45,7 +46,7 @@ static int prepare_case(const test_case *c, af_dtype t, bool fold)
     rec r = {.t = t};
     af_device *d = open_fake();
     int failed = 0;
-    ((af_cuda *)d)->no_fold = !fold;
+    af_cuda_test_on(d)->no_fold = !fold;
     CHECK_OK(af_graph_new(&r.g, &err), err);
     c->record(&r);
     CHECK_OK(af_graph_status(r.g, &err), err);
@@ -125,7 +126,7 @@ static void test_direct_launches_equal_captured_ones(void **state)
         af_error err = {0};
         rec r = {.t = AF_DTYPE_BF16};
         af_device *d = open_fake();
-        ((af_cuda *)d)->no_graph = direct;
+        af_cuda_test_on(d)->no_capture = direct;
         CHECK_OK(af_graph_new(&r.g, &err), err);
         case_linear(&r);
         if (missing_op(r.g))
@@ -151,7 +152,7 @@ static void test_chunks_without_labels_are_left_out(void **state)
     rec r = {.t = AF_DTYPE_BF16};
     af_device *d = open_fake();
     (void)state;
-    ((af_cuda *)d)->no_graph = true;
+    af_cuda_test_on(d)->no_capture = true;
     CHECK_OK(af_graph_new(&r.g, &err), err);
     case_head(&r);
     CHECK_OK(af_graph_prepare(r.g, d, &err), err);

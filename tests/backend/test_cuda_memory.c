@@ -4,6 +4,7 @@
  * must give the same bits. */
 #include "test.h"
 
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
 #include "backend/fake_driver.h"
 #include "bench/bench_model.h"
@@ -316,8 +317,8 @@ static bool train_some(af_memory_mode memory_mode, bool direct, bool one_stream,
         af_bench_model_clear(&b);
         return false;
     }
-    ((af_cuda *)b.t.device)->no_graph = direct;
-    ((af_cuda *)b.t.device)->no_side = one_stream;
+    af_cuda_test_on(b.t.device)->no_capture = direct;
+    af_cuda_test_on(b.t.device)->one_stream = one_stream;
     CHECK_OK(af_bench_model_plan(&b, &err), err);
     CHECK_OK(af_trainer_try(&b.t, memory_mode, &err), err);
     CHECK_OK(af_graph_prepare(b.t.graph, b.t.device, &err), err);

@@ -86,19 +86,10 @@ typedef struct af_cuda {
     af_cuda_graph *cg;
     void *work; /* device workspace shared by all nodes: at least what the op's `work` asked for */
     int chunk;  /* steps appended now run only when this chunk of labels is in use; 0 = always */
-    bool backward_only; /* steps appended now are left out of runs without a backward pass */
-    af_error err;       /* latched by the helpers below; prepare returns it */
-    bool tf32;          /* products of f32 values may round their operands */
-    /* switches for tests */
-    const struct af_cudnn_api *dnn_api; /* instead of the installed library */
-    bool no_graph;                      /* direct launches instead of captured graphs */
-    bool no_lt;                         /* own GEMM kernels even where cuBLASLt is there */
-    bool no_side;                       /* everything on one stream */
-    bool no_fold;                       /* adapters beside the GEMM, not inside it */
-    bool no_narrow;                     /* adapters' narrow products as GEMMs */
-    bool no_bnb;                        /* no products straight from 4-bit weights */
-    bool scratch;                       /* quantised weights are dequantised at every use */
-    bool warned;                        /* capture was impossible, said once */
+    bool backward_only;        /* steps appended now are left out of runs without a backward pass */
+    af_error err;              /* latched by the helpers below; prepare returns it */
+    bool tf32;                 /* products of f32 values may round their operands */
+    struct af_cuda_test *test; /* cuda_test.h; NULL in production */
 } af_cuda;
 
 /* What a family of ops (projections, attention) does for a graph as a whole. Every hook is optional

@@ -3,6 +3,7 @@
  * prepare allocates each arena once, lets every launcher append its steps, builds all kernels
  * together, fixes the GEMM algorithms, and only then is anything of the model uploaded. */
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels.h"
@@ -342,6 +343,7 @@ static void cuda_close(af_device *d)
         drv->context_release(cu->ordinal);
     }
     free((void *)cu->own_driver);
+    free(cu->test);
     free(cu);
 }
 
@@ -359,6 +361,14 @@ static const af_backend_ops cuda_ops = {
     .memory_free = cuda_memory_free,
     .close = cuda_close,
 };
+
+af_cuda_test *af_cuda_test_on(af_device *d)
+{
+    af_cuda *cu = (af_cuda *)d;
+    if (!cu->test)
+        cu->test = af_calloc(1, sizeof *cu->test);
+    return cu->test;
+}
 
 static af_status read_device(af_cuda *cu, af_error *err)
 {

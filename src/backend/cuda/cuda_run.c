@@ -1,6 +1,7 @@
 /* cuda_run.c - runs a prepared graph: steps one after another, or the same steps captured once a
  * mask and replayed. Nothing here allocates, looks up, or waits. */
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
 #include "base/log.h"
 
@@ -106,7 +107,7 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
     *count = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
-        const int aside = cu->no_side ? 0 : cg->plan.aside[i];
+        const int aside = cu->test && cu->test->one_stream ? 0 : cg->plan.aside[i];
         if (!(what & bit[n->phase]))
             continue;
         AF_TRY(af_cuda_offload_issue(cu, cg, i, true, &next, err));
@@ -189,7 +190,8 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
     AF_TRY(
         af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a run", err));
     AF_TRY(follow_writes(cu, cg, err));
-    if (!cu->no_graph && !cg->capture_refused && !*exec) {
+    const bool capturing = !(cu->test && cu->test->no_capture);
+    if (capturing && !cg->capture_refused && !*exec) {
         af_error why = {0};
         if (capture(cu, g, what, &why) != AF_OK) {
             cg->capture_refused = true;
@@ -197,7 +199,7 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
                    why.msg);
         }
     }
-    if (!cu->no_graph && *exec) {
+    if (capturing && *exec) {
         AF_TRY(af_cu_check(cu->drv, cu->drv->graph_launch(*exec, cu->stream), "cuGraphLaunch",
                            "a step", err));
         count = cg->captured[cg->level][what][cg->chunks].launches;

@@ -2,6 +2,7 @@
  * c' = b' a', so the operands trade places and the transposes stay. */
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 
 enum {
     LT_LAYOUT_BATCH = 5,
@@ -134,7 +135,7 @@ af_status af_cuda_gemm_add(af_cuda *cu, af_node *n, const af_cuda_gemm *m, af_er
         return af_fail_nomem(err, "the prepared graph", sizeof *p);
     *p = (af_cuda_gemm_plan){.m = *m, .tf32 = cu->tf32 && m->a.dtype == AF_DTYPE_F32};
     s->gemm = p;
-    if (!cu->lt || cu->no_lt || inner(m) == 0)
+    if (!cu->lt || (cu->test && cu->test->no_cublas) || inner(m) == 0)
         return af_cuda_gemm_own(cu, p, err);
     if (!describe(cu->lt, p)) {
         af_cuda_gemm_release(cu, p);

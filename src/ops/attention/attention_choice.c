@@ -4,6 +4,7 @@
  * A kept choice is a line "key own" or "key cudnn-VERSION", with the times that were measured; the
  * first line of a key counts. The key has the shape and a hash of the own kernel's text. */
 #include "ops/attention/attention_choice.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels.h"
 #include "base/file.h"
@@ -342,7 +343,7 @@ static choice measure(af_cuda *cu, af_dnn_use *u, const char *path, const char *
 
 static bool library(af_cuda *cu, af_error *err)
 {
-    return cu->dnn || af_dnn_open(cu, cu->dnn_api, err) == AF_OK;
+    return cu->dnn || af_dnn_open(cu, cu->test ? cu->test->cudnn : NULL, err) == AF_OK;
 }
 
 /* What the cache says, else what the clock says. */

@@ -1,6 +1,7 @@
 /* bnb_linear_cuda.c - projections of few tokens straight from 4-bit weights (bnb_linear.cu and
  * bnb_linear_dx.cu): which nodes they serve, and their launches. Everything else dequantises and
  * multiplies (linear_cuda.c). */
+#include "backend/cuda/cuda_test.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/linear/linear_cuda.h"
 
@@ -64,9 +65,10 @@ static bool readable(const af_linear_group *p)
  * order than dequantise + GEMM: not where bits must be the same however weights are kept. */
 static bool serves(const af_cuda *cu, const af_linear_group *p, const af_tensor *x, int most)
 {
-    return p->scratch && !cu->no_bnb && !cu->graph->same_bits && af_rows(x) > 0 &&
-           af_rows(x) <= most && x->ld % 8 == 0 && (uintptr_t)x->data % AF_CUDA_ACCESS == 0 &&
-           readable(p) && (p->parts == 0 || (p->bt && p->down));
+    return p->scratch && !(cu->test && cu->test->no_4bit_gemm) && !cu->graph->same_bits &&
+           af_rows(x) > 0 && af_rows(x) <= most && x->ld % 8 == 0 &&
+           (uintptr_t)x->data % AF_CUDA_ACCESS == 0 && readable(p) &&
+           (p->parts == 0 || (p->bt && p->down));
 }
 
 static const char *book(const af_linear_group *p) { return af_dtype_name(p->w[0]->dtype); }

@@ -1,6 +1,7 @@
 /* linear_layout.c - before offsets are given: which projections share a matrix, which activations
  * get spare columns, which adapter values lie in them. */
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 #include "ops/linear/linear_cuda.h"
 
 static bool is_linear(af_op op) { return op == AF_OP_LINEAR || op == AF_OP_LINEAR_DX; }
@@ -232,7 +233,7 @@ static void pad(const af_cuda *cu, af_graph *g, const uses *u)
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         const af_linear_group *p = is_linear(n->op) ? af_linear_group_of(g, n) : NULL;
-        if (!p || !p->parts || !p->pieces || p->R > AF_FOLD_RANK || cu->no_fold)
+        if (!p || !p->parts || !p->pieces || p->R > AF_FOLD_RANK || (cu->test && cu->test->no_fold))
             continue;
         af_tensor *t = n->in[0];
         if (can_pad(u, t))
@@ -340,7 +341,7 @@ static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
         af_linear_groups *all = groups_of(g);
         for (int i = 0; i < all->n; i++)
             cg->plan.can_shrink |= all->group[i].quant;
-        use_scratch(all, cu->scratch);
+        use_scratch(all, cu->test && cu->test->scratch);
     }
     free(u);
     return st;
