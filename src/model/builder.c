@@ -1,7 +1,6 @@
 /* builder.c - a decoder, one line per op; see builder.h. */
 #include "model/builder.h"
 
-#include "graph/node.h"
 
 /* Beside the streams of dropout, which are small numbers. */
 static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);

@@ -61,9 +61,9 @@ static af_status make(af_engine *e, af_device *d, const af_engine_from *from, af
     } else {
         const af_leaves_opts lo = {.compute = from->compute,
                                    .adapter = from->adapter,
-                                   .dtype = af_source_dtypes(from->source)};
-        AF_TRY(af_model_leaves_init(&e->leaves, e->graph, af_source_spec(from->source), &lo, err));
-        AF_TRY(af_source_bind(from->source, &e->leaves, cpu, err));
+                                   .dtype = af_loader_dtypes(from->loader)};
+        AF_TRY(af_model_leaves_init(&e->leaves, e->graph, af_loader_spec(from->loader), &lo, err));
+        AF_TRY(af_loader_bind(from->loader, &e->leaves, cpu, err));
     }
     AF_TRY(record(e, err));
 done:
@@ -78,7 +78,7 @@ af_status af_engine_open(af_engine *out, af_engine_kind kind, af_device *d,
     AF_TRY(make(&e, d, from, err));
     AF_TRY(af_graph_prepare(e.graph, d, err));
     if (!from->live)
-        AF_TRY(af_source_write(from->source, &e.leaves, err));
+        AF_TRY(af_loader_write(from->loader, &e.leaves, err));
     if (!from->live && from->adapter)
         AF_TRY(af_adapter_upload(from->adapter, &e.leaves, err));
     AF_TRY(take_buffers(&e, err));

@@ -1,4 +1,4 @@
-/* adapter_combine.c - several adapters of one model into one; see adapter_apply.h. */
+/* adapter_combine.c - several adapters of one model into one; see adapter_combine.h. */
 #include "convert/adapter/adapter_combine.h"
 
 #include "base/rng.h"

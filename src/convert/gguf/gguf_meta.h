@@ -10,7 +10,7 @@
 AF_CHECKED af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s,
                                       const af_hf_config *c, const char *dir, int file_type,
                                       af_error *err);
-/* Where the texts of a model lie; see af_given. */
+/* Where the texts of a model lie; see af_model_reader. */
 typedef struct af_gguf_homes {
     const char *dir;    /* the model's */
     const char *texts;  /* the chat template's, or NULL: the model's */

@@ -8,9 +8,7 @@
 #include "convert/input/folder_text.h"
 #include "format/config/hf_config.h"
 
-#define AF_GGUF_FILE_KEY "afinar.file."
-/* Of a norm stored as 1 + w: f32s to add to what is read, for the bits the sum has lost. */
-#define AF_GGUF_REST_KEY      "afinar.norm_rest."
+#define AF_GGUF_FILE_KEY      "afinar.file."
 #define AF_GGUF_TOKENIZER_KEY "tokenizer.huggingface.json"
 
 /* Writes them into `dir`. *config: a config.json, json_decref it. */

@@ -9,6 +9,7 @@
  * RMSNORM_DW   x, rstd, dy -> dw[d] = sum_n dy[n][d] * xhat[n][d]; may be added to.
  * y may share x's memory; dx may share dy's. */
 #include "graph/node.h"
+#include "ops/norm/norm_in.h"
 #include "tensor/dtype.h"
 
 static af_dtype stat_type(const af_tensor *x)
@@ -94,19 +95,21 @@ static af_tensor *norm_back(af_graph *g, const af_node *n, af_tensor *x, af_tens
 
 static void rmsnorm_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
-    af_tensor *x = n->in[0];
+    const af_norm_inputs in = af_norm_in(n);
+    af_tensor *x = in.x;
     if (!dout[0])
         return;
-    af_tensor *dx = norm_back(g, n, x, n->in[1], n->out[1], dout[0], NULL, x->needs_grad);
+    af_tensor *dx = norm_back(g, n, x, in.w, n->out[1], dout[0], NULL, x->needs_grad);
     if (dx && !af_graph_failed(g))
         af_grad_add(g, x, dx);
 }
 
 static void rmsnorm_add_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
-    af_tensor *x = n->in[0], *residual = n->in[1], *d = dout[1];
+    const af_norm_inputs in = af_norm_in(n);
+    af_tensor *x = in.x, *residual = in.residual, *d = dout[1];
     if (dout[0])
-        d = norm_back(g, n, n->out[1], n->in[2], n->out[2], dout[0], dout[1],
+        d = norm_back(g, n, n->out[1], in.w, n->out[2], dout[0], dout[1],
                       x->needs_grad || residual->needs_grad);
     if (!d || af_graph_failed(g))
         return;

@@ -132,11 +132,11 @@ done:
 static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device), "cpu") == 0; }
 
 /* `live`: read weights and adapter where they are being trained. */
-static af_model model_of(const af_trainer *t, af_source *source, af_adapter *adapter, bool live)
+static af_model model_of(const af_trainer *t, af_loader *source, af_adapter *adapter, bool live)
 {
     return (af_model){.path = t->model_path,
                       .device = t->device,
-                      .source = source,
+                      .loader = source,
                       .adapter = adapter,
                       .compute = t->compute,
                       .live = live ? &t->leaves : NULL,
@@ -175,7 +175,7 @@ static bool goes_on(void *user, int sequence, int32_t id, const char *text, uint
     return !af_trainer_stop_asked(user);
 }
 
-static af_status generate(af_trainer *t, af_source *source, af_adapter *adapter, bool live,
+static af_status generate(af_trainer *t, af_loader *source, af_adapter *adapter, bool live,
                           af_generated *out, af_error *err)
 {
     af_model m = model_of(t, source, adapter, live);
@@ -202,16 +202,16 @@ static af_status ask_adapter(af_trainer *t, const char *dir, af_generated *out, 
 static af_status ask_whole(af_trainer *t, const char *dir, af_generated *out, af_error *err)
 {
     af_status st = AF_OK;
-    af_source *source = NULL;
+    af_loader *source = NULL;
     char *tmp = dir ? NULL : af_path_join(t->run->output_dir, "samples.tmp");
     if (!dir && !tmp)
         return af_fail_nomem(err, "a path", 16);
     if (tmp)
         AF_TRY(write_whole(t, tmp, err));
-    AF_TRY(af_source_open(&source, tmp ? tmp : dir, &(af_source_opts){.compute = t->compute}, err));
+    AF_TRY(af_loader_open(&source, tmp ? tmp : dir, &(af_loader_opts){.compute = t->compute}, err));
     st = generate(t, source, NULL, false, out, err);
 done:
-    af_source_close(source);
+    af_loader_close(source);
     if (tmp)
         (void)!af_path_remove(tmp, NULL);
     free(tmp);

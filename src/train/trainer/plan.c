@@ -69,14 +69,14 @@ static af_status open_outline(outline *o, const af_run_config *run, af_error *er
     if (has_weights(t->model_path)) {
         bool untie;
         AF_TRY(af_method_unties(&untie, run, err));
-        const af_source_opts so = {.compute = t->compute,
+        const af_loader_opts so = {.compute = t->compute,
                                    .outline = true,
                                    .untie = untie,
                                    .load_in_4bit = af_method_quantises(run),
                                    .keep_blocks = run->load_in_4bit != AF_TRI_YES};
-        AF_TRY(af_source_open(&t->source, t->model_path, &so, err));
-        t->spec = af_source_spec(t->source);
-        AF_TRY(af_method_check_base(run, af_source_config(t->source), err));
+        AF_TRY(af_loader_open(&t->source, t->model_path, &so, err));
+        t->spec = af_loader_spec(t->source);
+        AF_TRY(af_method_check_base(run, af_loader_config(t->source), err));
     } else {
         AF_TRY(af_model_config(&o->config, t->model_path, err));
         AF_TRY(af_method_check_base(run, &o->config, err));

@@ -255,7 +255,7 @@ static void say_experts(const af_trainer *t)
 static void say_left_out(const af_trainer *t)
 {
     static const char *const keys[] = {"attention_dropout", "resid_pdrop", "embd_pdrop"};
-    const json_t *c = af_source_config(t->source)->raw;
+    const json_t *c = af_loader_config(t->source)->raw;
     const json_t *text = json_object_get(c, "text_config");
     c = text ? text : c;
     for (size_t i = 0; i < AF_LEN(keys); i++) {

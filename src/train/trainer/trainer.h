@@ -6,7 +6,7 @@
 #include "afinar/train.h"
 #include "data/store/batch_stream.h"
 #include "data/store/dataset.h"
-#include "model/load.h"
+#include "model/loader.h"
 #include "train/run/run_config.h"
 
 /* One optimizer step: k micro-batches, then the update. */
@@ -64,7 +64,7 @@ typedef struct af_trainer {
     int output_held;     /* 1 + the number under which the output folder is held, or 0 */
     af_device *device;
     af_dtype compute;
-    af_source *source;
+    af_loader *source;
     const af_model_spec *spec;
     af_adapter *adapter; /* NULL in full fine-tuning */
     double dropout;      /* before the adapter: the run's, or that of the one it starts from */

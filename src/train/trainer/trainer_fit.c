@@ -74,7 +74,7 @@ static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device
 int af_trainer_memory_modes(const af_trainer *t, af_memory_mode out[AF_MEMORY_MODES_MAX])
 {
     const bool cpu = on_cpu(t);
-    const bool packs = t->source ? af_source_packs(t->source) : af_method_quantises(t->run);
+    const bool packs = t->source ? af_loader_packs(t->source) : af_method_quantises(t->run);
     const int last = cpu ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_OFFLOAD;
     int n = 0;
     for (int m = AF_RECOMPUTE_NONE; m <= (packs && !cpu ? AF_RECOMPUTE_CHEAP : last); m++)
@@ -119,11 +119,11 @@ af_status af_trainer_try(af_trainer *t, af_memory_mode r, af_error *err)
 {
     af_status st = AF_OK;
     if (t->source)
-        af_source_set_mode(t->source, r.packed ? AF_QUANT_SCRATCH : AF_QUANT_SHADOW);
+        af_loader_set_mode(t->source, r.packed ? AF_QUANT_SCRATCH : AF_QUANT_SHADOW);
     else
         AF_TRY(guess_types(t, r.packed, err));
     AF_TRY(af_trainer_record(t, r, err));
-    AF_TRY(t->source ? af_source_bind(t->source, &t->leaves, on_cpu(t), err)
+    AF_TRY(t->source ? af_loader_bind(t->source, &t->leaves, on_cpu(t), err)
                      : guess_scales(t, err));
     AF_TRY(bind_frozen(t, err));
     if (t->samples)

@@ -109,7 +109,7 @@ af_status af_trainer_record(af_trainer *t, af_memory_mode r, af_error *err)
         .train_base = t->run->method == AF_METHOD_FULL,
         .train_adapter = t->adapter != NULL,
         .adapter = t->adapter,
-        .dtype = t->source ? af_source_dtypes(t->source) : t->dtype,
+        .dtype = t->source ? af_loader_dtypes(t->source) : t->dtype,
     };
     AF_TRY(af_model_leaves_init(&t->leaves, t->graph, t->spec, &o, err));
     const af_forward_opts f = {.dropout = t->dropout, .neftune = t->run->neftune_alpha};

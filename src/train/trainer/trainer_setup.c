@@ -379,7 +379,7 @@ static af_status check_device_keys(const af_trainer *t, af_error *err)
 /* Full fine-tuning ends with a folder of plain weights beside the config it began with. */
 static af_status check_full(const af_trainer *t, af_error *err)
 {
-    const af_hf_config *c = af_source_config(t->source);
+    const af_hf_config *c = af_loader_config(t->source);
     if (t->run->method == AF_METHOD_FULL && c->nested)
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s: '%s' has more than a text model, which is all that is trained: give "
@@ -424,16 +424,16 @@ static af_status open_model(af_trainer *t, af_error *err)
     t->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
     bool untie;
     AF_TRY(af_method_unties(&untie, r, err));
-    const af_source_opts o = {
+    const af_loader_opts o = {
         .compute = t->compute,
         .untie = untie,
         .load_in_4bit = af_method_quantises(r),
         .keep_blocks = r->load_in_4bit != AF_TRI_YES,
         .quant_mode = AF_QUANT_SHADOW,
     };
-    AF_TRY(af_source_open(&t->source, t->model_path, &o, err));
-    t->spec = af_source_spec(t->source);
-    AF_TRY(af_method_check_base(r, af_source_config(t->source), err));
+    AF_TRY(af_loader_open(&t->source, t->model_path, &o, err));
+    t->spec = af_loader_spec(t->source);
+    AF_TRY(af_method_check_base(r, af_loader_config(t->source), err));
     st = check_full(t, err);
 done:
     return st;
@@ -478,7 +478,7 @@ static af_status load(af_trainer *t, af_error *err)
     AF_TRY(af_trainer_fit(t, af_device_memory_free(t->device), err));
     af_trainer_count_program(t, adapter);
     AF_TRY(af_graph_prepare(t->graph, t->device, err));
-    AF_TRY(af_source_write(t->source, &t->leaves, err));
+    AF_TRY(af_loader_write(t->source, &t->leaves, err));
     af_resident_give_back();
     if (t->adapter)
         AF_TRY(af_adapter_upload(t->adapter, &t->leaves, err));
@@ -530,7 +530,7 @@ void af_trainer_close(af_trainer *t)
     af_adapter_free(t->adapter);
     af_token_store_close(&t->store);
     af_token_store_close(&t->eval_store);
-    af_source_close(t->source);
+    af_loader_close(t->source);
     af_device_close(t->device);
     af_map_close(&t->frozen);
     free(t->train_subset);

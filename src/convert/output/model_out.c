@@ -1,5 +1,5 @@
-/* given_out.c - see given_out.h. */
-#include "convert/output/given_out.h"
+/* model_out.c - see model_out.h. */
+#include "convert/output/model_out.h"
 
 #include "base/log.h"
 #include "convert/input/gguf_text.h"
@@ -12,7 +12,7 @@
 enum { PIECE_VALUES = 1 << 16, PIECES = 32 };
 
 typedef struct copy {
-    const af_given_view *v;
+    const af_tensor_view *v;
     int64_t cols, rows, piece_rows, first;
     af_dtype dtype;
     uint64_t size; /* of an element */
@@ -29,8 +29,8 @@ static void convert_piece(void *arg, int64_t from, int64_t to, int share)
         const int64_t row = c->first + p * c->piece_rows;
         const int64_t n = AF_MIN(c->piece_rows, c->rows - row);
         float *x = c->values + p * c->piece_rows * c->cols;
-        af_given_view_rows(c->v, row, n, x);
-        if (!c->odd && !af_given_rows_finite(c->v, row, n, x))
+        af_tensor_view_rows(c->v, row, n, x);
+        if (!c->odd && !af_tensor_view_rows_finite(c->v, row, n, x))
             c->odd = true;
         af_convert(c->bytes + (uint64_t)(p * c->piece_rows * c->cols) * c->size, c->dtype, x,
                    AF_DTYPE_F32, (uint64_t)(n * c->cols));
@@ -74,41 +74,44 @@ static af_status copy_bytes(const af_stored *s, bool *odd, af_safetensors_writer
     return st;
 }
 
-/* Said once a model, of its first tensor. */
-static void say_odd(af_given *in, const af_given_view *v)
+/* Once per model, for its first tensor. */
+static void warn_nonfinite(af_model_reader *in, const af_tensor_view *v)
 {
-    af_given_view base = *v;
-    base.module = NULL;
-    base.saved = in->resized ? v->saved : NULL; /* the base has fewer rows */
+    af_tensor_view base = *v;
+    base.overlay = (af_overlay){.saved = in->resized ? v->overlay.saved : NULL}; /* more rows */
     af_say(AF_LOG_WARN, "tensor '%s' of %s '%s' has values that are NaN or infinite", v->t->name,
-           af_given_view_finite(&base) ? "the adapter for" : "model", in->path);
-    in->odd_said = true;
+           af_tensor_view_finite(&base) ? "the adapter for" : "model", in->path);
+    in->warned_nonfinite = true;
 }
 
-af_status af_given_copy(af_given *in, const af_given_tensor *t, af_dtype dtype, af_pool *pool,
-                        af_safetensors_writer *w, af_error *err)
+af_status af_model_copy_tensor(af_model_reader *in, const af_model_tensor *t, af_dtype dtype,
+                               af_pool *pool, af_safetensors_writer *w, af_error *err)
 {
     af_status st = AF_OK;
-    af_given_view v = {0};
+    af_tensor_view v = {0};
     bool odd = false; /* a value is not finite */
-    AF_TRY(af_given_view_open(&v, in, t, err));
-    if (af_given_view_is_plain(&v) && t->stored->dtype == dtype) {
+    AF_TRY(af_tensor_view_open(&v, in, t, err));
+    if (af_tensor_view_is_raw(&v) && t->stored->dtype == dtype) {
         AF_TRY(copy_bytes(t->stored, &odd, w, err));
     } else {
-        copy c = {.v = &v, .cols = af_given_cols(t), .rows = af_given_height(t), .dtype = dtype};
+        copy c = {.v = &v,
+                  .cols = af_model_tensor_cols(t),
+                  .rows = af_model_tensor_rows(t),
+                  .dtype = dtype};
         AF_TRY(copy_rows(&c, pool, w, err));
         odd = c.odd;
     }
-    if (odd && !in->odd_said)
-        say_odd(in, &v);
+    if (odd && !in->warned_nonfinite)
+        warn_nonfinite(in, &v);
 done:
-    af_given_view_close(&v);
+    af_tensor_view_close(&v);
     return st;
 }
 
-static af_status own_text(const af_given *in, const af_folder *f, json_t **config, af_error *err)
+static af_status own_text(const af_model_reader *in, const af_folder *f, json_t **config,
+                          af_error *err)
 {
-    if (af_given_is_gguf(in))
+    if (af_model_reader_is_gguf(in))
         return af_gguf_text(af_weights_gguf(in->weights), &in->config, f->temp, config, err);
     *config = json_deep_copy(in->config.raw);
     if (!*config)
@@ -119,20 +122,21 @@ static af_status own_text(const af_given *in, const af_folder *f, json_t **confi
 
 /* The tokenizer an adapter was trained with takes the place of the base's, all files of it. Where
  * it is the base's, the older forms of its vocabulary that only the base has stay true. */
-static af_status take_tokenizer(const af_given *in, const af_folder *f, af_error *err)
+static af_status take_tokenizer(const af_model_reader *in, const af_folder *f, af_error *err)
 {
-    const bool own = af_adapter_own_tokenizer(in->tokens, in->path, in->config.vocab_size);
-    return af_folder_replace_tokenizer(f, in->tokens, own, err);
+    const bool own = af_adapter_own_tokenizer(in->tokenizer_dir, in->path, in->config.vocab_size);
+    return af_folder_replace_tokenizer(f, in->tokenizer_dir, own, err);
 }
 
-af_status af_given_text(const af_given *in, const af_folder *f, json_t **config, af_error *err)
+af_status af_model_copy_text(const af_model_reader *in, const af_folder *f, json_t **config,
+                             af_error *err)
 {
     af_status st = AF_OK;
     char *text = NULL;
     AF_TRY(own_text(in, f, config, err));
-    if (in->texts || in->tokens)
-        AF_TRY(af_folder_template(&text, in->texts ? in->texts : f->temp, err));
-    if (in->tokens)
+    if (in->template_dir || in->tokenizer_dir)
+        AF_TRY(af_folder_template(&text, in->template_dir ? in->template_dir : f->temp, err));
+    if (in->tokenizer_dir)
         AF_TRY(take_tokenizer(in, f, err));
     if (text)
         AF_TRY(af_template_put(f->temp, text, strlen(text), err));
