@@ -41,13 +41,13 @@ struct af_tensor {
     bool whole_moments;       /* params: f32 moments in 8-bit Adam too */
     const int64_t (*part)[2]; /* params that are several matrices: see af_param_parts */
     int parts;
-    /* the plan */
-    uint64_t offset;   /* inside the arena of its role */
-    int first, last;   /* positions of first write and last use */
-    int hold;          /* a backend's wish: not reused before this position */
-    int early;         /* and: no node makes it, the backend does, from this position on */
-    const void *bound; /* memory of the caller */
-    bool mapped;       /* which is the map of a file: pages that are dropped come back from it */
+    /* the plan; positions count nodes in execution order */
+    uint64_t offset; /* inside the arena of its role */
+    int first, last; /* positions of first write and last use, -1 = none */
+    int hold_until;  /* set by a backend: its memory is not reused before this position */
+    int fill_from; /* set by a backend: no node makes it, the backend does, from here on; 0 = no */
+    const void *bound; /* memory of the caller that holds the values (af_tensor_bind), or NULL */
+    bool mapped;       /* `bound` is the map of a file: pages that are dropped come back from it */
     /* the backend: where the value lies (a host pointer, or a device address), and whatever else it
      * keeps */
     void *data;

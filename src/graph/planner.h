@@ -1,4 +1,4 @@
-/* planner.h - between the two ways to lay out the arena of activations. */
+/* planner.h - shared by the two algorithms that lay out the arena of activations. */
 #ifndef AF_PLANNER_H
 #define AF_PLANNER_H
 
@@ -29,10 +29,10 @@ af_tensor *af_inplace_input(const af_node *n);
 /* pack.c: sets every offset of the arena; returns its bytes, or 0 with *failed set when memory for
  * the plan is gone. With gradients, the flat ones are its beginning: memory of activations until
  * the first node writes there. */
-typedef enum af_pack_way {
-    AF_PACK_LARGEST, /* first */
+typedef enum af_pack_order {
+    AF_PACK_LARGEST, /* the largest value first */
     AF_PACK_LARGEST_GRADS,
     AF_PACK_LONGEST_GRADS, /* what lives longest first */
-} af_pack_way;
-uint64_t af_graph_pack(af_graph *g, af_pack_way how, bool *failed);
+} af_pack_order;
+uint64_t af_graph_pack(af_graph *g, af_pack_order order, bool *failed);
 #endif

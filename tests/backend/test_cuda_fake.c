@@ -247,7 +247,7 @@ static void test_no_such_gpu_is_said(void **state)
     af_device *d = NULL;
     af_error err = {0};
     assert_int_equal(af_cuda_open_with(&d, &fake, 3, &err), AF_EUSAGE);
-    assert_non_null(strstr(err.msg, "no GPU 3"));
+    assert_non_null(strstr(err.msg, "GPU 3 does not exist"));
     drop_kept();
 }
 

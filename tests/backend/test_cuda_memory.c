@@ -187,7 +187,7 @@ static void test_nothing_alive_overlaps(void **state)
         const af_tensor *x = g->tensors[i];
         if (x->role != AF_ROLE_ACTIVATION || x->base || x->first < 0)
             continue;
-        back += x->early > 0;
+        back += x->fill_from > 0;
         for (int k = 0; k < i; k++) {
             const af_tensor *y = g->tensors[k];
             bad += y->role == AF_ROLE_ACTIVATION && !y->base && y->first >= 0 && overlap(x, y) &&

@@ -1,15 +1,15 @@
 /* cuda.h - the CUDA backend as op launchers see it.
  *
- * An op's launcher (src/ops/<family>_cuda.c) is a `prepare` that appends steps to its node: kernel
- * launches, GEMMs, memsets, copies. Pointers (tensor->data, cu->work) are final by then, so a step
- * holds its arguments as bytes and the run path only walks arrays. Kernels are named here and built
- * together after every node has been prepared: an af_kernel is a promise until then.
+ * An op's launcher (src/ops/<family>/<op>_cuda.c) is a `prepare` that appends steps to its node:
+ * kernel launches, GEMMs, memsets, copies. Pointers (tensor->data, cu->work) are final by then, so
+ * a step holds its arguments as bytes and the run path only walks arrays. Kernels are only named
+ * here and built together after every node has been prepared: af_kernel.func is NULL until then.
  *
  * Rules for launchers and kernels
  *   - row r of an activation starts at data + r * ld (tensor->ld, in elements; ld >= last dim).
  *     Ops that honour ld in every activation they read and write say `strided`; only then do their
  *     tensors get padded rows.
- *   - every row is computed (live rows are not looked at: dead rows carry label -100 and lie behind
+ *   - every row is computed (live rows are ignored: dead rows carry label -100 and lie after
  *     the last bound), so that one captured graph serves every batch.
  *   - shapes, eps, scales are arguments, never part of a kernel's name or defines.
  *   - n->accumulate: add to output (accum_out - 1) instead of writing it.
@@ -69,7 +69,8 @@ typedef struct af_cuda {
     const af_driver *drv;
     const af_driver *own_driver; /* freed with the device */
     void *context, *stream;
-    void *side, *fork, *join; /* a second stream, and the events around work put there */
+    /* a second stream for work that may overlap; events before and after it */
+    void *second, *fork, *join;
     int ordinal;
     int arch;     /* 90 */
     int sms;      /* multiprocessors */
@@ -88,7 +89,7 @@ typedef struct af_cuda {
     int chunk;  /* steps appended now run only when this chunk of labels is in use; 0 = always */
     bool backward_only;        /* steps appended now are left out of runs without a backward pass */
     af_error err;              /* latched by the helpers below; prepare returns it */
-    bool tf32;                 /* products of f32 values may round their operands */
+    bool tf32;                 /* GEMMs of f32 values may round their operands */
     struct af_cuda_test *test; /* cuda_test.h; NULL in production */
 } af_cuda;
 

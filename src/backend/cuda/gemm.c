@@ -1,5 +1,5 @@
-/* gemm.c - plans of matrix products. cuBLASLt thinks in columns: a row-major product c = a b is its
- * c' = b' a', so the operands trade places and the transposes stay. */
+/* gemm.c - plans of GEMMs. cuBLASLt is column-major: a row-major c = a b is its c' = b' a', so the
+ * operands swap and the transposes stay. */
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/cuda_test.h"
@@ -35,12 +35,11 @@ af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err)
         return af_fail_nomem(err, "cuBLASLt", sizeof *lt);
     if (af_lt_api_open(&lt->api, NULL) != AF_OK) {
         free(lt);
-        return AF_OK; /* own kernels do it; doctor says what is missing */
+        return AF_OK; /* own kernels do it; doctor reports what is missing */
     }
     if (lt->api.create(&lt->handle) != 0)
         AF_TRY(af_fail(err, AF_EDEVICE, "cublasLtCreate failed on %s", cu->name));
     lt->version = lt->api.version();
-    af_cuda_gemm_choices_read(lt, cu);
     *out = lt;
     lt = NULL;
 done:
@@ -58,8 +57,8 @@ void af_lt_free(af_lt *lt, af_cuda *cu)
     }
     if (lt->work)
         cu->drv->mem_free(lt->work);
-    if (lt->side_work)
-        cu->drv->mem_free(lt->side_work);
+    if (lt->second_work)
+        cu->drv->mem_free(lt->second_work);
     if (lt->handle)
         lt->api.destroy(lt->handle);
     free(lt->choice);
@@ -94,7 +93,7 @@ static bool describe(const af_lt *lt, af_cuda_gemm_plan *p)
 {
     const af_cuda_gemm *m = &p->m;
     const int compute = p->tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_32F;
-    const int32_t ta = m->tb, tb = m->ta; /* a and b trade places */
+    const int32_t ta = m->tb, tb = m->ta; /* a and b swap */
     const int32_t epilogue = LT_EPILOGUE_BIAS;
     bool ok = lt->api.desc_new(&p->desc, compute, 0) == 0 &&
               lt->api.desc_set(p->desc, LT_DESC_TRANSA, &ta, sizeof ta) == 0 &&
@@ -121,13 +120,14 @@ void af_cuda_gemm_release(af_cuda *cu, af_cuda_gemm_plan *p)
     p->desc = p->la = p->lb = p->lc = NULL;
 }
 
-af_status af_cuda_gemm_add(af_cuda *cu, af_node *n, const af_cuda_gemm *m, af_error *err)
+static af_status add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m, af_error *err)
 {
     check_shapes(m);
     if (m->c.rows == 0 || m->c.cols == 0)
         return AF_OK;
     if (!computable(m->a.dtype) || !computable(m->c.dtype))
-        return af_fail(err, AF_EUNSUPPORTED, "a GPU product of %s into %s: use f32, bf16 or f16",
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "a GEMM of %s into %s does not run on a GPU; use f32, bf16 or f16",
                        af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype));
     af_cuda_gemm_plan *p = af_arena_take(&cu->cg->mem, sizeof *p);
     af_step *s = p ? af_cuda_step(cu, n, AF_STEP_GEMM) : NULL;
@@ -146,16 +146,19 @@ af_status af_cuda_gemm_add(af_cuda *cu, af_node *n, const af_cuda_gemm *m, af_er
     return AF_OK;
 }
 
+void af_cuda_add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m)
+{
+    af_error err = {0};
+    if (add_gemm(cu, n, m, &err) != AF_OK && cu->err.code == AF_OK)
+        cu->err = err;
+}
+
 af_status af_cuda_gemm_issue(af_cuda *cu, const af_cuda_gemm_plan *p, af_error *err)
 {
     const af_launch *l = p->own;
     const af_cuda_gemm *m = &p->m;
     if (l)
-        return af_cu_check(cu->drv,
-                           cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
-                                           l->block, 1, 1, l->smem, cu->stream, (void **)l->arg,
-                                           NULL),
-                           "cuLaunchKernel", l->kernel->name, err);
+        return af_cuda_issue_launch(cu, l, err);
     const int r = cu->lt->api.matmul(cu->lt->handle, p->desc, &m->alpha, m->b.data, p->la,
                                      m->a.data, p->lb, &m->beta, m->c.data, p->lc, m->c.data, p->lc,
                                      &p->algo, cu->lt->work, AF_LT_WORKSPACE, cu->stream);
@@ -200,8 +203,8 @@ af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
     l->block = plain || tiles ? 256 : 128;
     l->smem = tiles ? OWN_TILES_BYTES : 0;
     if (l->grid[1] > 65535)
-        return af_fail(err, AF_EUNSUPPORTED, "a product of %" PRId64 " rows without cuBLASLt",
-                       m->c.rows);
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "a GEMM of %" PRId64 " rows needs cuBLASLt, which is missing", m->c.rows);
     const af_mat *x[] = {&m->c, &m->a, &m->b};
     const int64_t stride[] = {m->stride_c, m->stride_a, m->stride_b};
     for (int i = 0; i < 3; i++) {

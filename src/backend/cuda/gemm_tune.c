@@ -11,7 +11,7 @@
 
 enum {
     CANDIDATES = 12,
-    REPEATS = 3, /* products timed together */
+    REPEATS = 3, /* runs timed together */
     ROUNDS = 3,
     ACCESS = 16, /* bytes of the widest access */
     CHOICES_MAX = 8 << 20,
@@ -89,7 +89,7 @@ const af_cuda_gemm_choice *af_cuda_gemm_choice_add(af_lt *lt, const char *key,
     return c;
 }
 
-/* ---- the file: one line a shape, "key hex" ---- */
+/* ---- the file: one line per shape, "key hex" ---- */
 
 static int hex_digit(char c)
 {
@@ -188,7 +188,7 @@ static int candidates(const af_lt *lt, const af_cuda_gemm_plan *p, af_lt_result 
     return kept;
 }
 
-/* Milliseconds of one product, or a negative number when the algorithm refuses. */
+/* Milliseconds of one GEMM, or a negative number when the algorithm refuses. */
 static float time_one(af_cuda *cu, af_cuda_gemm_plan *p, void *event[2], int repeats)
 {
     float ms = -1;

@@ -262,8 +262,7 @@ static choice kept_choice(const char *path, const char *key, size_t *version)
 static af_status issue_one(af_cuda *cu, const af_dnn_use *u, bool dnn)
 {
     const af_launch *l = dnn ? u->before : u->own;
-    if (cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1,
-                        l->smem, cu->stream, (void **)l->arg, NULL))
+    if (af_cuda_issue_launch(cu, l, NULL) != AF_OK)
         return AF_EDEVICE;
     return dnn ? issue_dnn(cu, &u->alternative, NULL) : AF_OK;
 }
