@@ -135,7 +135,7 @@ af_tensor *af_node_output(af_graph *g, af_node *n, af_dtype t, int ndim, const i
 af_tensor *af_node_output_like(af_graph *g, af_node *n, const af_tensor *x);
 /* An output that is a view of in[0]'s memory. */
 af_tensor *af_node_view(af_graph *g, af_node *n, int ndim, const int64_t *dim);
-/* Latches a usage error (the first one wins) and gives a harmless handle to go on with. */
+/* Latches a usage error (the first one wins) and returns a harmless handle to continue with. */
 AF_PRINTF(2, 3) af_tensor *af_graph_bad(af_graph *g, const char *fmt, ...);
 /* True when recording has failed already: builders then return af_graph_dummy at once. */
 static inline bool af_graph_failed(const af_graph *g) { return g->err.code != AF_OK; }

@@ -194,7 +194,7 @@ static void test_few_live_rows_have_steps_of_their_own(void **state)
         af_graph_set_live_rows(r.g, live[i]);
         CHECK_OK(af_graph_run(r.g, AF_RUN_FORWARD, &err), err);
         assert_int_equal(seen.captures, captures[i]);
-        /* two products and two of attention; the first product dequantises when rows are many */
+        /* two GEMMs and two of attention; the first GEMM dequantises when rows are many */
         assert_int_equal(af_device_counters(d).launches - before, live[i] > 8 ? 5 : 4);
     }
     assert_int_equal(af_tensor_dim(r.out[0], 0), 100);

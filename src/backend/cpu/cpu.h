@@ -1,7 +1,7 @@
-/* cpu.h - the CPU backend: a pool, a workspace, and one kernel a node.
+/* cpu.h - the CPU backend: a pool, a workspace, and one kernel per node.
  *
- * Every op has a plain twin, written for reading and exact enough to be the reference: it loads any
- * float type as double, computes in double, rounds once. Hot ops have a fast version beside it
+ * Every op has a reference kernel (its twin), written for reading: it loads any
+ * float type as double, computes in double, rounds once. Hot ops have a fast version next to it
  * (src/cpu), chosen at prepare. */
 #ifndef AF_CPU_H
 #define AF_CPU_H
@@ -46,7 +46,7 @@ typedef struct af_cpu {
     void *work;      /* of the running node, 64-byte aligned */
     uint8_t *shared; /* what most nodes work in: one for all graphs, which run in turn */
     uint64_t shared_bytes;
-    uint8_t *guarded; /* poison: the workspace, and a page behind it that nobody may touch */
+    uint8_t *guarded; /* poison: the workspace, and a page after it that nobody may touch */
     uint64_t guarded_bytes;
     const af_node *before; /* the node that ran just before, if its workspace is as it left it */
     af_kept kept;          /* by it */
@@ -108,7 +108,7 @@ bool af_cpu_has_amx(void);
 /* Opens the CPU as a device (af_device_open does this for "cpu"). */
 AF_CHECKED af_status af_cpu_open(af_device **out, int threads, af_error *err);
 
-/* ---- for twins: any plain type as double ---- */
+/* ---- for twins: any float or integer type as double ---- */
 static inline double af_ld(const af_tensor *t, int64_t i)
 {
     return af_load_f64(t->data, t->dtype, (uint64_t)i);
@@ -124,7 +124,7 @@ static inline void af_put(const af_node *n, af_tensor *t, int64_t i, double v)
 }
 /* Value i of a weight of any type, block types included (slow: decodes its block). */
 double af_ld_weight(const af_tensor *t, int64_t i);
-/* Values [from, from+count) of a tensor of any type as doubles, and back (plain types only). */
+/* Values [from, from+count) of a tensor of any type as doubles, and back (no block types). */
 void af_ld_row(const af_tensor *t, int64_t from, int64_t count, double *out);
 /* The same as floats: what the fast kernels read weights through. */
 void af_ld_row_f32(const af_tensor *t, int64_t from, int64_t count, float *out);

@@ -253,7 +253,7 @@ static af_status cpu_read(af_device *d, af_graph *g, const af_tensor *t, void *d
     return AF_OK;
 }
 
-/* What the system says it can give without swapping, and what the process limit leaves. */
+/* What the system can give without swapping, and what the process limit leaves. */
 static uint64_t cpu_memory_free(const af_device *d)
 {
     (void)d;

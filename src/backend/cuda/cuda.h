@@ -2,12 +2,12 @@
  *
  * An op's launcher (src/ops/<family>/<op>_cuda.c) is a `prepare` that appends steps to its node:
  * kernel launches, GEMMs, memsets, copies. Pointers (tensor->data, cu->work) are final by then, so
- * a step holds its arguments as bytes and the run path only walks arrays. Kernels are only named
+ * a step holds its arguments as bytes and a run only iterates over arrays. Kernels are only named
  * here and built together after every node has been prepared: af_kernel.func is NULL until then.
  *
  * Rules for launchers and kernels
  *   - row r of an activation starts at data + r * ld (tensor->ld, in elements; ld >= last dim).
- *     Ops that honour ld in every activation they read and write say `strided`; only then do their
+ *     Ops that honour ld in every activation they read and write set `strided`; only then do their
  *     tensors get padded rows.
  *   - every row is computed (live rows are ignored: dead rows carry label -100 and lie after
  *     the last bound), so that one captured graph serves every batch.
@@ -54,7 +54,7 @@ typedef struct af_mat {
 } af_mat;
 
 /* c = alpha * op(a) op(b) + beta * c, plus bias [c.cols] on every row when set. op is the
- * transpose where ta, tb say so; f32 accumulation. Batched when batch > 1: strides in elements. */
+ * transpose where ta, tb are set; f32 accumulation. Batched when batch > 1: strides in elements. */
 typedef struct af_cuda_gemm {
     af_mat a, b, c;
     bool ta, tb;
@@ -178,7 +178,7 @@ bool af_cuda_count_labels(af_cuda *cu, const af_tensor *t, int64_t chunk_rows);
 
 /* Opens GPU number `ordinal`. */
 AF_CHECKED af_status af_cuda_open(af_device **out, int ordinal, af_error *err);
-/* The same over a given table of entry points (tests: a recording fake). */
+/* The same over the caller's table of entry points (tests: a recording fake). */
 AF_CHECKED af_status af_cuda_open_with(af_device **out, const af_driver *drv, int ordinal,
                                        af_error *err);
 #endif

@@ -152,7 +152,7 @@ AF_CHECKED af_status af_download_async(af_cuda *cu, void *to, const void *from, 
 /* Waits for them. */
 AF_CHECKED af_status af_download_wait(af_cuda *cu, af_error *err);
 void af_download_drop(af_cuda *cu); /* nobody needs them any more */
-/* The way back of af_upload_rows; returns when the bytes are there. */
+/* The reverse of af_upload_rows; returns when the bytes are there. */
 AF_CHECKED af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pitch,
                                       uint64_t width, uint64_t rows, const char *what,
                                       af_error *err);

@@ -185,13 +185,13 @@ static bool tiled(const af_cuda *cu, const af_cuda_gemm *m)
 af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
 {
     const af_cuda_gemm *m = &p->m;
-    const bool plain = m->a.dtype == AF_DTYPE_F32;
+    const bool f32 = m->a.dtype == AF_DTYPE_F32;
     const char *defines =
         af_cuda_text(cu, "AF_T=%s AF_C=%s", af_cuda_ctype(m->a.dtype), af_cuda_ctype(m->c.dtype));
     const bool tiles = tiled(cu, m);
     const int side = tiles ? 128 : 64;
     af_kernel *k = tiles ? af_cuda_kernel(cu, "gemm_tiles.cu", "gemm_tiles", defines)
-                         : af_cuda_kernel(cu, "gemm.cu", plain ? "gemm_f32" : "gemm_mma", defines);
+                         : af_cuda_kernel(cu, "gemm.cu", f32 ? "gemm_f32" : "gemm_mma", defines);
     af_launch *l = af_arena_take(&cu->cg->mem, sizeof *l);
     if (!k || !l)
         return cu->err.code ? af_fail(err, cu->err.code, "%s", cu->err.msg)
@@ -200,7 +200,7 @@ af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
     l->grid[0] = (unsigned)((m->c.cols + side - 1) / side);
     l->grid[1] = (unsigned)((m->c.rows + side - 1) / side);
     l->grid[2] = (unsigned)AF_MAX(m->batch, 1);
-    l->block = plain || tiles ? 256 : 128;
+    l->block = f32 || tiles ? 256 : 128;
     l->smem = tiles ? OWN_TILES_BYTES : 0;
     if (l->grid[1] > 65535)
         return af_fail(err, AF_EUNSUPPORTED,

@@ -2,7 +2,7 @@
  * refuses.
  *
  * A plan is made while a node is prepared; the algorithm is chosen afterwards, when every plan of
- * the graph is known (af_cuda_gemm_tune): from the choices kept on disk for this GPU and library,
+ * the graph is known (af_cuda_gemm_tune): from the choices stored on disk for this GPU and library,
  * else by timing the library's candidates, once. Only reductions with a fixed order are allowed,
  * the workspace has one size and one stream uses it: the same shape gives the same bits. */
 #ifndef AF_GEMM_H
@@ -32,7 +32,7 @@ struct af_lt {
     void *handle;
     void *work, *second_work; /* one per stream; made by the first prepare that needs them */
     size_t version;
-    char *path; /* file of kept choices, or NULL */
+    char *path; /* file of stored choices, or NULL */
     af_cuda_gemm_choice **choice;
     int n, cap;
     bool changed;
@@ -51,12 +51,12 @@ void af_cuda_gemm_release(af_cuda *cu, af_cuda_gemm_plan *p);
 
 /* The own kernels. */
 AF_CHECKED af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err);
-/* The shape and what the operands promise. Row strides are left out: the same GEMM must take the
- * same algorithm wherever a plan puts its operands, because another algorithm is other bits. They
- * are part of it (`exact`) only where an algorithm refuses one of them. */
+/* The shape and the alignment of the operands. Row strides are left out: the same GEMM must take
+ * the same algorithm wherever a plan puts its operands, because another algorithm is other bits.
+ * They are part of it (`exact`) only where an algorithm refuses one of them. */
 enum { AF_GEMM_KEY = 192 };
 void af_cuda_gemm_key(const af_cuda_gemm_plan *p, bool exact, char key[AF_GEMM_KEY]);
-/* Kept choices: read when the library is opened, written when new ones were made. */
+/* Stored choices: read when the library is opened, written when new ones were made. */
 void af_cuda_gemm_choices_read(af_lt *lt, const af_cuda *cu);
 void af_cuda_gemm_choices_write(af_lt *lt);
 const af_cuda_gemm_choice *af_cuda_gemm_choice_find(const af_lt *lt, const char *key);

@@ -143,7 +143,7 @@ done:
     return st;
 }
 
-/* The architecture a cubin says it is for: NVIDIA's ELF flags. */
+/* The architecture a cubin is built for: NVIDIA's ELF flags. */
 static int arch_of(const af_module *m)
 {
     if (m->size < 64 || memcmp(m->cubin, "\177ELF", 4) != 0)

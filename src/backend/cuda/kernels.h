@@ -75,7 +75,7 @@ void af_module_key(const af_nvrtc *rtc, const char *arch, const char *file, cons
                    char key[65]);
 /* Text of an embedded file, or NULL. */
 const char *af_kernel_source(const char *file);
-/* The next list of defines a .cu file says it is built with ("// variants: A=1 B | A=2"), copied
+/* The next list of defines that a .cu file is to be built with ("// variants: A=1 B | A=2"), copied
  * into `out`; *at starts at 0. False after the last. */
 bool af_kernel_variant(const char *file, int *at, char *out, size_t size);
 #endif
