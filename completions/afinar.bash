@@ -21,8 +21,8 @@ _afinar() {
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'plan --threads') return ;;
     'eval --seq') return ;;
+    'eval --type') return ;;
     'eval --sequence-len') return ;;
-    'eval --chat-template') return ;;
     'eval --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'eval --threads') return ;;
@@ -102,7 +102,7 @@ _afinar() {
     'bench --memory')
         COMPREPLY=($(compgen -W 'auto min' -- "$cur")); return ;;
     'bench --recompute')
-        COMPREPLY=($(compgen -W 'none cheap wide block' -- "$cur")); return ;;
+        COMPREPLY=($(compgen -W 'none cheap wide block offload' -- "$cur")); return ;;
     'bench --attention')
         COMPREPLY=($(compgen -W 'auto own cudnn' -- "$cur")); return ;;
     'bench --seconds') return ;;
@@ -114,7 +114,7 @@ _afinar() {
     'doctor --threads') return ;;
     esac
     case $command in
-    train) options='--stats --device --threads --quiet --verbose --json --help --version' ;;
+    train) options='--device --threads --quiet --verbose --json --help --version' ;;
     init) options='--output --force --device --threads --quiet --verbose --json --help --version' ;;
     plan) options='--memory --device --threads --quiet --verbose --json --help --version' ;;
     eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;

@@ -75,9 +75,9 @@ static af_status lay_out_saved(af_adapter *a, af_error *err)
         if (!af_path_ends_in(path, c->modules_to_save, c->save_count))
             continue;
         if (s->tied && (t->slot == AF_SLOT_EMBED || t->slot == AF_SLOT_HEAD))
-            AF_TRY(af_fail(err, AF_EUNSUPPORTED,
-                           "modules_to_save '%s' needs the tied embeddings of this model untied",
-                           path));
+            AF_TRY(af_fail_subject(
+                err, AF_EUNSUPPORTED, "modules_to_save",
+                "modules_to_save '%s' needs the tied embeddings of this model untied", path));
         AF_TRY(alloc(a, &a->saved[i], t->dim[0] * (t->ndim > 1 ? t->dim[1] : 1), err));
     }
 done:
@@ -98,9 +98,9 @@ static af_status check_names(const af_adapter *a, af_error *err)
             used |= a->saved[i] && af_path_ends_in(path, &c->modules_to_save[k], 1);
         }
         if (!used)
-            return af_fail(err, AF_EUNSUPPORTED,
-                           "modules_to_save '%.128s' is no module of this model",
-                           c->modules_to_save[k]);
+            return af_fail_subject(err, AF_EUNSUPPORTED, "modules_to_save",
+                                   "modules_to_save: '%.128s' is not a module of this model",
+                                   c->modules_to_save[k]);
     }
     return af_adapter_names_used(c, s, err);
 }

@@ -524,8 +524,7 @@ static void test_a_step_allocates_compiles_and_waits_for_nothing(void **state)
 
 enum { PROGRAMS_MAX = 1024 };
 static struct program {
-    const char *file;
-    char defines[200];
+    const char *file, *defines;
 } programs[PROGRAMS_MAX];
 
 static void compile_some(void *arg, int64_t from, int64_t to, int share)
@@ -549,11 +548,8 @@ static void compile_all(af_cuda *cu)
         return;
     cu->kernels->nvrtc_tried = true;
     for (int i = 0; i < af_kernel_source_count; i++)
-        for (int at = 0; !strstr(af_kernel_sources[i].name, ".cuh") && n < PROGRAMS_MAX &&
-                         af_kernel_variant(af_kernel_sources[i].name, &at, programs[n].defines,
-                                           sizeof programs[n].defines);
-             n++)
-            programs[n].file = af_kernel_sources[i].name;
+        for (const char *const *v = af_kernel_sources[i].variants; *v && n < PROGRAMS_MAX; v++, n++)
+            programs[n] = (struct program){af_kernel_sources[i].name, *v};
     CHECK_OK(af_pool_new(&pool, 0, &err), err);
     af_pool_run(pool, n, compile_some, cu->kernels);
     af_pool_free(pool);

@@ -310,7 +310,7 @@ static af_status run_all(af_merge_run *r, const char *out, af_merge_plan *plan, 
     for (int i = 0; i < r->config->models; i++) {
         st = af_model_reader_open_list(&r->in[i], r->config->model[i], err);
         if (st != AF_OK) {
-            af_fail_prefix(err, "%s: model '%s'", r->config->file, r->config->model[i]);
+            af_fail_prefix(st, err, "%s: model '%s'", r->config->file, r->config->model[i]);
             goto done;
         }
         paths[i] = r->in[i]->path;

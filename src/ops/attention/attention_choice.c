@@ -340,9 +340,9 @@ static choice measure(af_cuda *cu, af_dnn_use *u, const char *path, const char *
     return c;
 }
 
-static bool library(af_cuda *cu, af_error *err)
+static af_status open_library(af_cuda *cu, af_error *err)
 {
-    return cu->dnn || af_dnn_open(cu, cu->test ? cu->test->cudnn : NULL, err) == AF_OK;
+    return cu->dnn ? AF_OK : af_dnn_open(cu, cu->test ? cu->test->cudnn : NULL, err);
 }
 
 /* What the cache says, else what the clock says. */
@@ -355,7 +355,7 @@ static choice choose(af_cuda *cu, af_dnn_use *u, const char *path, bool *dirtied
     const choice kept = kept_choice(path, key, &version);
     if (kept == OWN || !path)
         return OWN;
-    if (!library(cu, &why)) {
+    if (open_library(cu, &why) != AF_OK) {
         if (kept == CUDNN)
             af_say(AF_LOG_WARN,
                    "attention was faster with cuDNN here, but now own kernels do it: %s", why.msg);
@@ -380,8 +380,11 @@ static af_status choose_all(af_cuda *cu, af_graph *g, bool *dirtied, af_error *e
     int taken = 0, all = 0;
     const af_dnn_use *before = NULL;
     char *path = list ? choices_path(cu) : NULL;
-    if (list && cu->attention == AF_ATTENTION_CUDNN && !library(cu, err))
-        AF_TRY(af_fail_prefix(err, "attention: cudnn"));
+    if (list && cu->attention == AF_ATTENTION_CUDNN) {
+        st = open_library(cu, err);
+        if (st != AF_OK)
+            AF_TRY(af_fail_prefix(st, err, "attention: cudnn"));
+    }
     for (af_dnn_use *u = list; u; before = u, u = u->next) {
         if (cu->attention == AF_ATTENTION_CUDNN)
             c = CUDNN;

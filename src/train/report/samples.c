@@ -37,7 +37,8 @@ static af_status encode(af_samples *s, af_renderer *scribe, int i, af_error *err
     const char *prompt = s->prompt[i];
     json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", prompt);
     if (!messages)
-        return af_fail(err, AF_EUSAGE, "generate_samples: prompt %d is not UTF-8", i + 1);
+        return af_fail_subject(err, AF_EUSAGE, "generate_samples",
+                               "generate_samples: prompt %d is not UTF-8", i + 1);
     if (scribe->chat) {
         AF_TRY(af_renderer_prompt(scribe, &text, &len, &(af_conversation){.messages = messages}, 1,
                                   err));
@@ -46,7 +47,8 @@ static af_status encode(af_samples *s, af_renderer *scribe, int i, af_error *err
         AF_TRY(af_tokenizer_encode(s->tokenizer, &e, prompt, strlen(prompt), true, err));
     }
     if (e.count == 0)
-        AF_TRY(af_fail(err, AF_EUSAGE, "generate_samples: prompt %d has no tokens", i + 1));
+        AF_TRY(af_fail_subject(err, AF_EUSAGE, "generate_samples",
+                               "generate_samples: prompt %d has no tokens", i + 1));
     s->ids[i] = e.ids;
     s->len[i] = e.count;
     e.ids = NULL;
@@ -103,8 +105,8 @@ af_status af_samples_new(af_samples **out, const af_trainer *t, af_error *err)
     *out = s;
     s = NULL;
 done:
-    if (st != AF_OK && !strstr(err->msg, "generate_samples"))
-        st = af_fail_prefix(err, "%s: generate_samples", t->run->path);
+    if (st != AF_OK && !(err && strcmp(err->subject, "generate_samples") == 0))
+        st = af_fail_prefix(st, err, "%s: generate_samples", t->run->path);
     af_renderer_clear(&scribe);
     af_samples_free(s);
     return st;

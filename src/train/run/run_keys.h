@@ -86,6 +86,8 @@ const af_key *af_key_find(const char *name); /* by name or alias; NULL */
 const char *af_key_suggest(const char *unknown);
 /* What to do instead of a key that other trainers have and this one does not; NULL = not known. */
 const char *af_key_foreign(const char *name);
+/* The i-th of those keys and its advice; NULL after the last. */
+const char *af_key_foreign_at(int i, const char **advice);
 /* Whether such a key is empty, or asks for what happens anyway. */
 bool af_key_asks_nothing(const char *name, const af_yaml *value);
 /* Whether keys with this need have an effect in this run. */

@@ -302,7 +302,7 @@ static af_status apply_override(const parser *p, const char *text)
         body = "\"\"";
     const af_status st = af_yaml_parse(&value, &p->run->mem, body, strlen(body), key, p->err);
     if (st != AF_OK)
-        return af_fail_prefix(p->err, "command line");
+        return af_fail_prefix(st, p->err, "command line");
     af_yaml_forget_lines(value);
     return apply(p, key, value, 0);
 }

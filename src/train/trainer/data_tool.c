@@ -35,7 +35,7 @@ static af_status tool_open(tool *t, const char *run_file, const char *const *ove
     st = af_model_resolve(&t->model, t->run.base_model, err);
     if (st != AF_OK) {
         char at[300];
-        af_fail_prefix(err, "%s", af_run_key_loc(&t->run, "base_model", at, sizeof at));
+        af_fail_prefix(st, err, "%s", af_run_key_loc(&t->run, "base_model", at, sizeof at));
         goto done;
     }
     t->o = (af_data_opts){

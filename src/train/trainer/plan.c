@@ -60,7 +60,7 @@ static af_status open_outline(outline *o, const af_run_config *run, af_error *er
     st = af_model_resolve_whole(&t->model_path, run->base_model, err);
     if (st != AF_OK) {
         char at[300];
-        return af_fail_prefix(err, "%s", af_run_key_loc(run, "base_model", at, sizeof at));
+        return af_fail_prefix(st, err, "%s", af_run_key_loc(run, "base_model", at, sizeof at));
     }
     AF_TRY(af_device_open(&t->device, run->device, (int)run->threads, err));
     const bool gpu = strcmp(af_device_kind(t->device), "cpu") != 0;

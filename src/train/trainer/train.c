@@ -406,9 +406,11 @@ static af_status finish(af_trainer *t, af_train_result *result, af_error *err)
         snprintf(best, sizeof best, "%s/checkpoint-%" PRId64, output, t->progress.best_step);
         af_trainer_log(t, "the best evaluation was at step %" PRId64 ": taking that one",
                        t->progress.best_step);
-        if (af_checkpoint_verify(best, err) != AF_OK) /* or it is not there any more */
-            return af_fail_prefix(err, "the best model of the run cannot be taken "
-                                       "(load_best_model_at_end: false takes the last one)");
+        st = af_checkpoint_verify(best, err);
+        if (st != AF_OK) /* or it is not there any more */
+            return af_fail_prefix(st, err,
+                                  "the best model of the run cannot be taken "
+                                  "(load_best_model_at_end: false takes the last one)");
         AF_TRY(af_checkpoint_copy_model(best, output, err));
     } else {
         AF_TRY(af_trainer_write_model(t, output, err));

@@ -197,7 +197,8 @@ static af_status read_template(af_trainer *t, af_error *err)
     af_status st = af_renderer_template(&chat, &bare, t->model_path, given, err);
     if (st != AF_OK) {
         char at[300];
-        return af_fail_prefix(err, "%s", af_run_key_loc(t->run, "chat_template", at, sizeof at));
+        return af_fail_prefix(st, err, "%s",
+                              af_run_key_loc(t->run, "chat_template", at, sizeof at));
     }
     t->chat_template = af_strdup(bare ? af_template_source(chat, NULL) : given);
     af_template_close(chat);
@@ -246,9 +247,9 @@ static af_status new_adapter(af_trainer *t, af_error *err)
     st = af_adapter_new(&t->adapter, &c, t->spec, t->source, (uint64_t)t->run->seed, err);
     if (st == AF_EUSAGE || st == AF_EUNSUPPORTED) {
         char at[300];
-        const bool saved = strstr(err->msg, "modules_to_save") != NULL;
+        const bool saved = err && strcmp(err->subject, "modules_to_save") == 0;
         const char *key = saved ? "lora_modules_to_save" : "lora_target_modules";
-        af_fail_prefix(err, "%s", af_run_key_loc(t->run, key, at, sizeof at));
+        af_fail_prefix(st, err, "%s", af_run_key_loc(t->run, key, at, sizeof at));
     }
     return st;
 }
@@ -356,9 +357,9 @@ static af_status open_device(af_trainer *t, af_error *err)
         return AF_OK;
     }
     af_run_key_loc(r, "device", at, sizeof at);
-    return strstr(err->msg, "unknown device")
-               ? af_fail_prefix(err, "%s", at)
-               : af_fail_prefix(err, "%s: device '%s'", at, r->device);
+    return err && strcmp(err->subject, "device") == 0
+               ? af_fail_prefix(st, err, "%s", at)
+               : af_fail_prefix(st, err, "%s: device '%s'", at, r->device);
 }
 
 /* What is asked of a GPU has no effect without one. */
@@ -415,7 +416,7 @@ static af_status open_model(af_trainer *t, af_error *err)
     char at[300];
     st = af_model_resolve_whole(&t->model_path, r->base_model, err);
     if (st != AF_OK)
-        return af_fail_prefix(err, "%s", af_run_key_loc(r, "base_model", at, sizeof at));
+        return af_fail_prefix(st, err, "%s", af_run_key_loc(r, "base_model", at, sizeof at));
     AF_TRY(check_output(t, err));
     AF_TRY(open_device(t, err));
     AF_TRY(check_device_keys(t, err));
@@ -465,7 +466,7 @@ static af_status make_schedule(af_trainer *t, af_error *err)
     char at[300];
     return st == AF_OK
                ? AF_OK
-               : af_fail_prefix(err, "%s", af_run_key_loc(r, "lr_scheduler", at, sizeof at));
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(r, "lr_scheduler", at, sizeof at));
 }
 
 static af_status load(af_trainer *t, af_error *err)
