@@ -28,8 +28,8 @@ struct af_tensor {
     int64_t ld; /* elements from one row to the next: the last dim unless a backend pads rows */
     const int64_t *live; /* when set: how much of axis 0 is in use now (the graph's live rows) */
     af_node *producer;   /* NULL for leaves */
-    af_tensor
-        *base; /* a view of base's memory, base_offset bytes in; base is never a view itself */
+    /* a view of base's memory, base_offset bytes in; base is never a view itself */
+    af_tensor *base;
     uint64_t base_offset;
     af_quant *quant;       /* nf4 and fp4 weights */
     bool needs_grad, keep; /* keep: readable after a run */
@@ -48,10 +48,9 @@ struct af_tensor {
     int fill_from; /* set by a backend: no node makes it, the backend does, from here on; 0 = no */
     const void *bound; /* memory of the caller that holds the values (af_tensor_bind), or NULL */
     bool mapped;       /* `bound` is the map of a file: pages that are dropped come back from it */
-    /* the backend: where the value lies (a host pointer, or a device address), and whatever else it
-     * keeps */
-    void *data;
-    void *backend;
+    /* the backend */
+    void *data;    /* where the value lies: a host pointer, or a device address */
+    void *backend; /* what else it stores */
 };
 
 typedef enum af_phase { AF_PHASE_FORWARD, AF_PHASE_BACKWARD, AF_PHASE_UPDATE } af_phase;

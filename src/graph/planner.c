@@ -10,13 +10,13 @@
 
 #include <stdlib.h>
 
-typedef struct range {
+typedef struct free_range {
     uint64_t from, size;
-} range;
+} free_range;
 
 typedef struct sweep {
     af_graph *g;
-    range *hole; /* free ranges below `top`, by address */
+    free_range *hole; /* free ranges below `top`, by address */
     int n, cap;
     uint64_t top; /* high-water mark */
     bool failed;
@@ -51,11 +51,11 @@ static void find_lifetimes(af_graph *g)
             root(g->tensors[i])->last = g->n_nodes;
 }
 
-static void insert_hole(sweep *s, int at, range r)
+static void insert_hole(sweep *s, int at, free_range r)
 {
     if (s->n == s->cap) {
         const int cap = s->cap ? s->cap * 2 : 64;
-        range *p = af_realloc(s->hole, (uint64_t)cap, sizeof *p);
+        free_range *p = af_realloc(s->hole, (uint64_t)cap, sizeof *p);
         if (!p) {
             s->failed = true;
             return;
@@ -113,7 +113,7 @@ static void release(sweep *s, uint64_t from, uint64_t size)
         s->hole[at].from = from;
         s->hole[at].size += size;
     } else {
-        insert_hole(s, at, (range){from, size});
+        insert_hole(s, at, (free_range){from, size});
     }
 }
 
@@ -352,5 +352,6 @@ af_status af_graph_layout(af_graph *g, af_error *err)
     free(best);
     g->role_bytes[AF_ROLE_ACTIVATION] = least;
     count_work(g);
-    return failed ? af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof(range)) : AF_OK;
+    return failed ? af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof(free_range))
+                  : AF_OK;
 }

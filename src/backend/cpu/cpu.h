@@ -80,8 +80,8 @@ const af_cpu_op *af_cpu_fast(const af_node *n);
 
 /* What a family of ops does for a graph as a whole; every hook is called once per graph. */
 typedef struct af_cpu_family {
-    /* Before offsets are given. Returns the bytes of memory it wants for itself: they are planned
-     * as workspace, but the graph must run without them too. *work: bytes of cpu->work that
+    /* Before offsets are assigned. Returns the bytes of memory it wants for itself: they are
+     * planned as workspace, but the graph must run without them too. *work: bytes of cpu->work that
      * begin_run needs. Adds to g->returned_bytes what of bound weights need not stay resident then.
      */
     uint64_t (*layout)(const af_cpu *cpu, af_graph *g, uint64_t *work);

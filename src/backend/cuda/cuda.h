@@ -97,8 +97,8 @@ typedef struct af_cuda {
  * and called once per graph, in the order of af_cuda_families; what a family keeps between them
  * lies in its slot of the graph. */
 typedef struct af_cuda_family {
-    /* Before offsets are given: may add weights, pad rows (ld), make tensors views. What it puts in
-     * the slot lives in g->mem and survives a release. */
+    /* Before offsets are assigned: may add weights, pad rows (ld), make tensors views. What it puts
+     * in the slot lives in g->mem and survives a release. */
     af_status (*layout)(af_cuda *cu, af_graph *g, af_error *err);
     /* The plan does not fit: give up copies that only save time. Called when layout has set
      * can_shrink in the backend's plan. */

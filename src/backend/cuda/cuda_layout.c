@@ -1,5 +1,5 @@
-/* cuda_layout.c - before offsets are given: the families' layouts, what runs on the second stream,
- * what is offloaded, and how much workspace each node needs. */
+/* cuda_layout.c - before offsets are assigned: the families' layouts, what runs on the second
+ * stream, what is offloaded, and how much workspace each node needs. */
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/gemm.h"
 

@@ -1,27 +1,27 @@
-/* cpu_packs.c - frozen weights in the panels that products read, packed once and kept.
+/* cpu_packs.c - frozen weights in the panels that GEMMs read, packed once.
  *
- * A weight has up to two forms, one for products along its rows (forward) and one across them (dX):
+ * A weight has up to two forms, one for GEMMs along its rows (forward) and one across them (dX):
  * the pairs of k's that a matrix instruction takes lie along different axes, so that no layout
  * serves both. Either way a weight is in memory twice: in both forms, where its stored form lies in
- * a mapped file and nothing but products reads it, so that its pages are given back once it is
- * packed; else as it is stored and in one form, that of the longer sum, where the product itself is
+ * a mapped file and nothing but GEMMs reads it, so that its pages are given back once it is
+ * packed; else as it is stored and in one form, that of the longer sum, where the GEMM itself is
  * slower (decision 0004). Forms are part of the workspace that is planned, and there are none when
- * they would take more than their share of the memory that is free: products then pack as they go,
+ * they would take more than their share of the memory that is free: GEMMs then pack as they go,
  * with the same results. */
 #include "ops/common/cpu_packs.h"
 #include "base/file.h"
 #include "ops/common/cpu_fast.h"
 
 enum {
-    ROWS_MIN = 64,    /* products with fewer rows read each weight about once anyway */
+    ROWS_MIN = 64,    /* GEMMs with fewer rows read each weight about once anyway */
     MEMORY_SHARE = 4, /* of the free memory, one part in so many */
 };
 
 typedef struct packs {
     af_packed form[2]; /* by trans */
     uint64_t at[2], bytes[2];
-    af_dtype rows; /* of the first product that reads it: the type it is packed for */
-    bool used[2];  /* by products that can read it in this form */
+    af_dtype rows; /* of the first GEMM that reads it: the type it is packed for */
+    bool used[2];  /* by GEMMs that can read it in this form */
     bool stored;   /* something reads it as it is stored */
     bool returns;  /* its pages are given back once it is packed */
     bool stale;
@@ -172,7 +172,7 @@ static void begin_run(af_cpu *cpu, af_graph *g)
         filled = true;
         give_back(w, p);
     }
-    /* the system maps some pages before and behind the one that is read: those of neighbours too */
+    /* the system maps some pages before and after the one that is read: those of neighbours too */
     for (int i = 0; i < g->n_tensors && filled; i++)
         give_back(g->tensors[i], packs_of(g->tensors[i]));
 }
