@@ -65,7 +65,7 @@ static bool plan_mma(plan *p, const af_cuda *cu, const af_node *n, bool back)
     return p->shared <= (unsigned)cu->smem_max;
 }
 
-/* Heads that Hopper's warpgroup products and copy engine take, if rows are aligned. */
+/* Heads that Hopper's warpgroup MMA and copy engine take, if rows are aligned. */
 static bool hopper(const plan *p, const af_cuda *cu)
 {
     return cu->arch == 90 && cu->drv->tensor_map && !p->softcap && (p->E == 64 || p->E == 128);
@@ -109,12 +109,12 @@ static bool plan_plain(plan *p)
 static int splits_of(const plan *p, const af_cuda *cu)
 {
     const int heads = p->H / p->K;
-    const bool few = hopper(p, cu);
-    const int64_t blocks = af_rows(p->qkv) / (few ? SM90_ROWS : p->rows) * p->K;
+    const bool on_hopper = hopper(p, cu);
+    const int64_t blocks = af_rows(p->qkv) / (on_hopper ? SM90_ROWS : p->rows) * p->K;
     int splits = 1;
     if (!p->mma)
         return 1;
-    if (!few)
+    if (!on_hopper)
         return blocks < (int64_t)cu->sms * 8 ? heads : 1;
     while (splits < heads && (heads % splits || blocks * splits * 8 < (int64_t)cu->sms * 15))
         splits++;
@@ -240,7 +240,7 @@ static uint64_t delta_bytes(const plan *p)
 
 static int64_t part_elems(const plan *p) { return af_rows(p->qkv) * 2 * p->K * p->E; }
 
-/* Pointers are not known yet: room for the parts whichever kernels it will be. */
+/* Pointers are not known yet: workspace for the parts whichever kernels it will be. */
 static uint64_t attention_bwd_work(const af_cuda *cu, const af_node *n)
 {
     plan p;

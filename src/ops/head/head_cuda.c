@@ -6,7 +6,7 @@
 #include "ops/linear/linear_cuda.h"
 
 enum {
-    CHUNK_USUAL = 1280, /* a wave of tiles of the gradient's product on a large GPU */
+    CHUNK_USUAL = 1280, /* a wave of tiles of the gradient's GEMM on a large GPU */
     OUT_DH = 2,
     OUT_DW = 3,
     ROW_THREADS = 1024,
@@ -20,7 +20,7 @@ typedef struct head {
     af_mat w;              /* [V][D] */
     int64_t N, D, V, ld;   /* ld of the logits */
     int64_t step;          /* rows of a chunk */
-    void *logits, *x, *dx; /* [step][ld]; packed h and dh, [N][D], in one place without dw */
+    void *logits, *x, *dx; /* [step][ld]; packed h and dh, [N][D], in one buffer without dw */
     float *row_loss, *row_hit;
     int32_t *labels, *index, *slot; /* [N] each */
     const void *scale;
@@ -30,13 +30,13 @@ typedef struct head {
 static int64_t chunk_of(const af_node *n)
 {
     const af_head_inputs in = af_head_in(n);
-    const int64_t N = af_rows(in.h), wish = n->attr.head.chunk_rows;
+    const int64_t N = af_rows(in.h), wanted = n->attr.head.chunk_rows;
     const int64_t least = (N + AF_CHUNKS_MAX - 1) / AF_CHUNKS_MAX;
-    return AF_MIN(N, AF_MAX(wish ? wish : CHUNK_USUAL, least));
+    return AF_MIN(N, AF_MAX(wanted ? wanted : CHUNK_USUAL, least));
 }
 
-/* Places everything in the workspace; returns its size. */
-static uint64_t place(head *h, af_cuda *cu, af_node *n)
+/* Lays out the workspace; returns its size. */
+static uint64_t layout(head *h, af_cuda *cu, af_node *n)
 {
     const af_head_inputs in = af_head_in(n);
     *h = (head){.cu = cu, .n = n, .t = in.h->dtype, .step = chunk_of(n)};
@@ -46,7 +46,7 @@ static uint64_t place(head *h, af_cuda *cu, af_node *n)
     h->ld = AF_ALIGN_UP(h->V, (int64_t)8);
     const int64_t size = af_dtype_get(h->t)->bytes;
     const af_linear_group *p = af_linear_group_of(cu->graph, n);
-    void *matrix; /* in scratch mode it comes first: af_linear_group_mat says so */
+    void *matrix; /* in scratch mode it comes first: see af_linear_group_mat */
     void **const part[] = {&matrix,
                            &h->logits,
                            &h->x,
@@ -70,7 +70,7 @@ static uint64_t place(head *h, af_cuda *cu, af_node *n)
         *part[i] = cu->work ? (uint8_t *)cu->work + at : NULL;
         at += AF_ALIGN_UP(bytes[i], (uint64_t)256);
     }
-    if (!n->attr.head.dw) /* nobody reads a chunk of h once its logits are there */
+    if (!n->attr.head.dw) /* a chunk of h is not read again once its logits are there */
         h->dx = h->x;
     return at;
 }
@@ -78,7 +78,7 @@ static uint64_t place(head *h, af_cuda *cu, af_node *n)
 static uint64_t head_work(const af_cuda *cu, const af_node *n)
 {
     head h;
-    return place(&h, (af_cuda *)cu, (af_node *)n);
+    return layout(&h, (af_cuda *)cu, (af_node *)n);
 }
 
 static const char *row_defines(const head *h)
@@ -195,7 +195,7 @@ static af_status head_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
         return af_fail(err, AF_EUNSUPPORTED, "head_loss of %s on the GPU: use f32, bf16 or f16",
                        af_dtype_name(t));
     head h;
-    (void)place(&h, cu, n);
+    (void)layout(&h, cu, n);
     h.scale = in.scale ? in.scale->data : NULL;
     af_linear_group_fill(cu, n, p, AF_FILL_W);
     h.w = p->direct ? af_mat_of(p->w[0]) : af_linear_group_mat(cu, p, 0, p->O, 0, p->I);

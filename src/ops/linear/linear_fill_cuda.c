@@ -1,5 +1,5 @@
 /* linear_fill_cuda.c - keeps the matrices of linear_layout.c up to date: pieces that are not views
- * are dequantised or cast into them, adapters are copied beside them. */
+ * are dequantised or cast into them, adapters are copied next to them. */
 #include "backend/cuda/cuda_graph.h"
 #include "ops/linear/linear_cuda.h"
 
@@ -199,7 +199,7 @@ static void fill_b(af_cuda *cu, af_node *n, collector *k, const af_linear_group 
     }
 }
 
-/* B transposed, [R, up to 16][O]: what the narrow product of the backward pass reads. */
+/* B transposed, [R, up to 16][O]: what the low-rank GEMM of the backward pass reads. */
 static void fill_bt(af_node *n, collector *k, const af_linear_group *p)
 {
     const uint64_t size = (uint64_t)af_dtype_get(p->b->dtype)->bytes;

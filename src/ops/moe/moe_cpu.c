@@ -155,7 +155,7 @@ static void combine_tokens(void *arg, int64_t from, int64_t to, int share)
 }
 
 /* Work is laid out for all rows, used for the live ones. */
-static uint64_t place(moe *m, const af_node *n, int threads, double *work)
+static uint64_t layout(moe *m, const af_node *n, int threads, double *work)
 {
     const af_moe_inputs in = af_moe_in(n);
     const int64_t rows = in.x->dim[0];
@@ -184,14 +184,14 @@ static uint64_t place(moe *m, const af_node *n, int threads, double *work)
 static uint64_t ffn_work(const af_node *n, int threads)
 {
     moe m;
-    return place(&m, n, threads, NULL);
+    return layout(&m, n, threads, NULL);
 }
 
 /* Everything up to the experts' outputs. */
 static void run_experts(moe *m, const af_node *n, af_cpu *cpu)
 {
     const af_moe_inputs in = af_moe_in(n);
-    (void)place(m, n, cpu->threads, cpu->work);
+    (void)layout(m, n, cpu->threads, cpu->work);
     const int32_t *index = in.index->data;
     memset(m->head, 0xff, (size_t)m->X * sizeof *m->head);
     for (int64_t p = m->P - 1; p >= 0; p--) {

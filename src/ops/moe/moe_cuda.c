@@ -1,10 +1,10 @@
-/* moe_cuda.c - launchers of moe.c: list the pairs by expert, then products over the list. */
+/* moe_cuda.c - launchers of moe.c: list the pairs by expert, then GEMMs over the list. */
 #include "backend/cuda/cuda.h"
 #include "ops/moe/moe_in.h"
 
 enum { TILE = 64 };
 
-static bool plain(const af_tensor *t)
+static bool unquantised(const af_tensor *t)
 {
     return t->dtype == AF_DTYPE_F32 || t->dtype == AF_DTYPE_BF16 || t->dtype == AF_DTYPE_F16;
 }
@@ -20,7 +20,7 @@ static af_status route_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *e
     (void)g;
     const af_tensor *z = in.logits;
     const int64_t N = af_rows(z), X = af_last(z);
-    if (!plain(z))
+    if (!unquantised(z))
         return af_fail(err, AF_EUNSUPPORTED, "moe_route of %s on the GPU", af_dtype_name(z->dtype));
     af_launch *l =
         af_cuda_launch(cu, n, kernel(cu, "moe_route", z->dtype), (N + 3) / 4, 1, 1, 128, 0);
@@ -40,7 +40,7 @@ static af_status route_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     (void)g;
     const af_tensor *d = n->out[0];
     const int64_t N = af_rows(d), X = af_last(d);
-    if (!plain(d))
+    if (!unquantised(d))
         return af_fail(err, AF_EUNSUPPORTED, "moe_route of %s on the GPU", af_dtype_name(d->dtype));
     af_launch *l =
         af_cuda_launch(cu, n, kernel(cu, "moe_route_bwd", d->dtype), (N + 3) / 4, 1, 1, 128, 0);
@@ -69,7 +69,7 @@ typedef struct moe {
     void *gate_up_t, *down_t;         /* params cast to the compute type, or where they lie */
 } moe;
 
-static uint64_t place(moe *m, af_cuda *cu, af_node *n)
+static uint64_t layout(moe *m, af_cuda *cu, af_node *n)
 {
     const af_moe_inputs in = af_moe_in(n);
     const bool back = n->op == AF_OP_MOE_FFN_BWD;
@@ -105,7 +105,7 @@ static uint64_t place(moe *m, af_cuda *cu, af_node *n)
 static uint64_t ffn_work(const af_cuda *cu, const af_node *n)
 {
     moe m;
-    return place(&m, (af_cuda *)cu, (af_node *)n);
+    return layout(&m, (af_cuda *)cu, (af_node *)n);
 }
 
 /* The expert matrices in the compute type. */
@@ -134,8 +134,8 @@ static void bring(moe *m, const af_tensor *w, void **to)
     }
 }
 
-static void product(moe *m, void *c, const void *a, int64_t lda, bool by_token, const void *b,
-                    int64_t N, int64_t K, bool nn)
+static void expert_gemm(moe *m, void *c, const void *a, int64_t lda, bool by_token, const void *b,
+                        int64_t N, int64_t K, bool nn)
 {
     af_launch *l = af_cuda_launch(m->cu, m->n, kernel(m->cu, "moe_product", m->t),
                                   (N + TILE - 1) / TILE, m->P / TILE + m->X, 1, 256, 0);
@@ -186,8 +186,8 @@ static void combine(moe *m, const af_tensor *y, const void *out, const void *w)
 static af_status experts(moe *m, af_cuda *cu, af_node *n, af_error *err)
 {
     const af_moe_inputs in = af_moe_in(n);
-    (void)place(m, cu, n);
-    if (!plain(m->x) || !plain(m->gate_up) || !plain(m->down))
+    (void)layout(m, cu, n);
+    if (!unquantised(m->x) || !unquantised(m->gate_up) || !unquantised(m->down))
         return af_fail(err, AF_EUNSUPPORTED, "experts of %s on the GPU: use bf16, f16 or f32",
                        af_dtype_name(m->gate_up->dtype));
     bring(m, m->gate_up, &m->gate_up_t);
@@ -199,13 +199,13 @@ static af_status experts(moe *m, af_cuda *cu, af_node *n, af_error *err)
     af_arg_ptr(l, in.index->data);
     af_arg_i32(l, m->P);
     af_arg_i32(l, m->X);
-    product(m, m->gu, m->x->data, m->x->ld, true, m->gate_up_t, 2 * m->F, m->D, false);
+    expert_gemm(m, m->gu, m->x->data, m->x->ld, true, m->gate_up_t, 2 * m->F, m->D, false);
     l = af_cuda_launch(cu, n, kernel(cu, "moe_act", m->t), m->P, 1, 1, 256, 0);
     af_arg_ptr(l, m->hid);
     af_arg_ptr(l, m->gu);
     af_arg_i32(l, m->F);
     af_arg_i32(l, n->attr.moe.act);
-    product(m, m->out, m->hid, m->F, false, m->down_t, m->D, m->F, false);
+    expert_gemm(m, m->out, m->hid, m->F, false, m->down_t, m->D, m->F, false);
     return AF_OK;
 }
 
@@ -238,7 +238,7 @@ static af_status ffn_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
     af_arg_ptr(l, m.slot);
     af_arg_i32(l, m.D);
     af_arg_i32(l, m.k);
-    product(&m, m.dhid, m.out, m.D, false, m.down_t, m.F, m.D, true);
+    expert_gemm(&m, m.dhid, m.out, m.D, false, m.down_t, m.F, m.D, true);
     if (n->n_out > 2)
         outer(&m, n->out[3], m.out, m.hid, m.F, false, m.D, m.F);
     l = af_cuda_launch(cu, n, kernel(cu, "moe_act_bwd", m.t), m.P, 1, 1, 256, 0);
@@ -246,7 +246,7 @@ static af_status ffn_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
     af_arg_ptr(l, m.dhid);
     af_arg_i32(l, m.F);
     af_arg_i32(l, n->attr.moe.act);
-    product(&m, m.dx, m.gu, 2 * m.F, false, m.gate_up_t, m.D, 2 * m.F, true);
+    expert_gemm(&m, m.dx, m.gu, 2 * m.F, false, m.gate_up_t, m.D, 2 * m.F, true);
     combine(&m, n->out[0], m.dx, NULL);
     if (n->n_out > 2)
         outer(&m, n->out[2], m.gu, m.x->data, m.x->ld, true, 2 * m.F, m.D);

@@ -1,4 +1,4 @@
-/* adafactor_cpu.c - the twin of Adafactor (Shazeer and Stern, 2018), with the given learning rate
+/* adafactor_cpu.c - the twin of Adafactor (Shazeer and Stern, 2018), with an explicit learning rate
  * (no relative step, no scaling by the parameter), as transformers has it.
  *
  *   b = 1 - t^-0.8;  q = g^2 + eps

@@ -22,7 +22,7 @@
 /* What keeps its own moments: a parameter, or in 8-bit Adam a matrix of one. */
 typedef struct unit {
     const af_tensor *param;
-    int64_t from, to; /* elements of the flat buffers, the gap behind a parameter included */
+    int64_t from, to; /* elements of the flat buffers, the gap after a parameter included */
     bool whole;       /* f32 moments in 8-bit Adam */
 } unit;
 
@@ -31,7 +31,7 @@ typedef struct collector {
     const af_optimizer_opts *o;
     af_tensor **param; /* in flat order: groups are runs */
     int n;
-    int64_t *place; /* first element in the flat buffers; [n] = their length */
+    int64_t *first; /* first element in the flat buffers; [n] = their length */
     unit *unit;     /* in the same order */
     int units;
 } collector;
@@ -78,8 +78,8 @@ static bool collect(collector *c)
 {
     af_graph *g = c->g;
     c->param = af_arena_take(&g->mem, (uint64_t)g->n_tensors * sizeof *c->param);
-    c->place = af_arena_take(&g->mem, ((uint64_t)g->n_tensors + 1) * sizeof *c->place);
-    if (!c->param || !c->place) {
+    c->first = af_arena_take(&g->mem, ((uint64_t)g->n_tensors + 1) * sizeof *c->first);
+    if (!c->param || !c->first) {
         af_fail_nomem(&g->err, "an optimizer", (uint64_t)g->n_tensors * 16);
         return false;
     }
@@ -109,20 +109,20 @@ static bool collect(collector *c)
     return true;
 }
 
-static void place(collector *c)
+static void assign_offsets(collector *c)
 {
     const uint64_t size = (uint64_t)af_dtype_get(c->param[0]->dtype)->bytes;
     const uint64_t elems =
         c->o->kind == AF_OPTIMIZER_ADAMW_8BIT ? AF_ADAM_8BIT_BLOCK : PLACE_BYTES / size;
     uint64_t at = 0;
     for (int i = 0; i < c->n; i++) {
-        c->place[i] = (int64_t)at;
+        c->first[i] = (int64_t)at;
         at += AF_ALIGN_UP((uint64_t)af_count(c->param[i]), elems);
     }
-    c->place[c->n] = (int64_t)at;
+    c->first[c->n] = (int64_t)at;
 }
 
-/* Views of what became a view itself look through it: a base is never a view. */
+/* Views of what became a view itself refer to its base: a base is never a view. */
 static void rebase_views(af_graph *g)
 {
     for (int i = 0; i < g->n_tensors; i++) {
@@ -144,15 +144,15 @@ static void flatten(collector *c)
 {
     af_graph *g = c->g;
     const af_dtype t = c->param[0]->dtype;
-    const int64_t total = c->place[c->n];
+    const int64_t total = c->first[c->n];
     g->params_flat = af_leaf(g, AF_ROLE_PARAM, "params", t, 1, &total);
     g->grads_flat = af_leaf(g, AF_ROLE_GRADIENT, "grads", t, 1, &total);
     if (af_graph_failed(g))
         return;
     const uint64_t size = (uint64_t)af_dtype_get(t)->bytes;
     for (int i = 0; i < c->n; i++) {
-        lay_into(c->param[i], g->params_flat, (uint64_t)c->place[i] * size);
-        lay_into(c->param[i]->grad, g->grads_flat, (uint64_t)c->place[i] * size);
+        lay_into(c->param[i], g->params_flat, (uint64_t)c->first[i] * size);
+        lay_into(c->param[i]->grad, g->grads_flat, (uint64_t)c->first[i] * size);
     }
     rebase_views(g);
 }
@@ -180,10 +180,10 @@ static bool find_units(collector *c)
     for (int i = 0; i < c->n; i++) {
         const af_tensor *p = c->param[i];
         const int parts = comes_apart(c, p) ? p->parts : 1;
-        int64_t at = c->place[i];
+        int64_t at = c->first[i];
         for (int k = 0; k < parts; k++) {
             const int64_t count = p->parts ? p->part[k][0] * p->part[k][1] : af_count(p);
-            const int64_t to = k + 1 == parts ? c->place[i + 1] : at + count;
+            const int64_t to = k + 1 == parts ? c->first[i + 1] : at + count;
             const bool whole = parts > 1 ? count < AF_ADAM_8BIT_MIN : stays_f32(c, p);
             c->unit[c->units++] = (unit){p, at, to, whole};
             at = to;
@@ -192,7 +192,7 @@ static bool find_units(collector *c)
     return true;
 }
 
-/* May b, behind a, be updated by the node that begins with a? */
+/* May b, after a, be updated by the node that begins with a? */
 static bool joins(const collector *c, const unit *a, const unit *b)
 {
     const bool same = a->param->lr_factor == b->param->lr_factor &&
@@ -217,7 +217,7 @@ static af_tensor *moment(af_graph *g, int group, const char *what, af_dtype t, i
     return af_graph_state(g, name, t, 1, &count);
 }
 
-/* The states of one update node behind its four common inputs; the number of inputs in all. */
+/* The states of one update node after its four common inputs; the number of inputs in all. */
 static int add_states(collector *c, int group, af_op op, int64_t count, af_tensor **in)
 {
     af_graph *g = c->g;
@@ -397,7 +397,7 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
     g->optimized = true;
     g->beta1 = o.beta1;
     g->beta2 = o.beta2;
-    place(&c);
+    assign_offsets(&c);
     flatten(&c);
     if (!af_graph_failed(g) && find_units(&c))
         record(&c);
