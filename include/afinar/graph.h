@@ -251,7 +251,9 @@ typedef struct af_linear_opts {
     af_adapter_part part[AF_ADAPTER_PARTS];
     int parts;
     int64_t out; /* output columns; 0 = the sum of the weights' rows */
-    bool few;    /* few live rows (generation): the order of summation may depend on their number */
+    /* For generation: few live rows may take a GEMM whose order of summation depends on their
+     * number. */
+    bool allow_skinny;
 } af_linear_opts;
 /* A linear layer: y [N][O] = x [N][I] W^T + bias + adapter, in the type of x with f32
  * accumulation. */

@@ -120,7 +120,7 @@ typedef union af_attr {
         int64_t piece_from[AF_LINEAR_PIECES +
                            1]; /* first output column of each piece; [pieces] = their end */
         af_adapter_part part[AF_ADAPTER_PARTS];
-        bool few;
+        bool allow_skinny;
     } linear;
     struct {
         double softcap, logit_scale, smoothing;

@@ -1,4 +1,5 @@
-/* glu_cuda.c - launchers of glu.c: each row is cut among blocks, one access an operand a thread. */
+/* glu_cuda.c - launchers of glu.c: each row is cut among blocks, one access per operand and thread.
+ */
 #include "ops/common/cuda_ops.h"
 
 enum { THREADS = 256 };

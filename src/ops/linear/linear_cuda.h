@@ -27,7 +27,7 @@ typedef struct af_linear_group {
     bool scratch;     /* the matrix lives in the workspace, filled at each use */
     af_tensor *fused; /* [O + ext][I + ext]; NULL when direct */
     af_tensor *bias;  /* [O], or NULL */
-    /* where the pieces stay in 4 bits, and kernels of few rows want them; else NULL */
+    /* where the pieces stay in 4 bits, and skinny kernels read them; else NULL */
     af_tensor *bt;   /* B transposed, [R, up to 16][O] */
     af_tensor *down; /* A, [R, up to 16][I] */
 } af_linear_group;

@@ -1,4 +1,4 @@
-/* low_rank_cuda.c - the narrow products of adapters where own kernels serve: low_rank.cu along a
+/* low_rank_cuda.c - the low-rank GEMMs of adapters where own kernels serve: low_rank.cu along a
  * row, low_rank_dw.cu over tokens. Elsewhere linear_cuda.c asks for a GEMM. */
 #include "backend/cuda/cuda_test.h"
 #include "ops/common/cuda_ops.h"
@@ -15,7 +15,7 @@ bool af_low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool down, a
 {
     const af_mat x = af_mat_of(n->in[0]);
     const af_tensor *copy = down ? p->down : p->bt;
-    /* as in bnb_linear_cuda.c: not where bits must not depend on how weights are kept */
+    /* as in bnb_linear_cuda.c: not where bits must not depend on how weights are stored */
     if (!copy || cu->graph->same_bits || (cu->test && cu->test->no_low_rank) || x.rows > ROWS_MAX ||
         x.ld % 8 || (uintptr_t)x.data % AF_CUDA_ACCESS)
         return false;
