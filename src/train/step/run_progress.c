@@ -1,0 +1,151 @@
+/* run_progress.c - see run_progress.h. In JSON, doubles are hexadecimal text: they read back bit by
+ * bit, NaN too. */
+#include "train/step/run_progress.h"
+
+#include <jansson.h>
+#include <math.h>
+
+/* Steps of warm-up: a number, or a share of the run. */
+static int64_t warmup_steps(const af_run_config *r, int64_t steps)
+{
+    double n = r->warmup_steps;
+    if (n > 0 && n < 1)
+        n = ceil(n * (double)steps);
+    if (r->warmup_ratio > 0)
+        n = ceil(r->warmup_ratio * (double)steps);
+    return (int64_t)n;
+}
+
+af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int64_t items,
+                               af_error *err)
+{
+    const int64_t per_step = run->micro_batch_size * run->accumulation;
+    const double epochs = (double)items * run->num_epochs / (double)per_step;
+    *p = (af_run_progress){
+        .steps = run->max_steps > 0 ? run->max_steps : (int64_t)ceil(epochs - 1e-9),
+        .steps_per_epoch = (items + per_step - 1) / per_step,
+        .items_per_epoch = items,
+        .items_per_micro = run->micro_batch_size,
+        .best_eval = NAN,
+        .first_loss = NAN,
+        .last_loss = NAN,
+        .pending = AF_PENDING_EVAL, /* of the model before the first step */
+    };
+    const af_schedule_opts o = {
+        .name = run->lr_scheduler,
+        .peak = run->learning_rate,
+        .steps = p->steps,
+        .warmup = warmup_steps(run, p->steps),
+        .min_ratio = run->min_lr_ratio,
+        .power = run->lr_power,
+        .cycles = run->lr_cycles,
+        .decay_steps = (int64_t)ceil(run->decay_ratio * (double)p->steps),
+    };
+    const af_status st = af_schedule_init(&p->schedule, &o, err);
+    char at[300];
+    return st == AF_OK
+               ? AF_OK
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(run, "lr_scheduler", at, sizeof at));
+}
+
+double af_run_progress_epoch(const af_run_progress *p)
+{
+    return (double)(p->micro * p->items_per_micro) / (double)p->items_per_epoch;
+}
+
+static void put_double(json_t *o, const char *key, double v)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%a", v);
+    json_object_set_new(o, key, json_string(text));
+}
+
+af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **out, af_error *err)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "step", json_integer(p->step));
+    json_object_set_new(o, "micro", json_integer(p->micro));
+    json_object_set_new(o, "tokens", json_integer(p->tokens));
+    json_object_set_new(o, "supervised", json_integer(p->supervised));
+    json_object_set_new(o, "padded", json_integer(p->padded));
+    json_object_set_new(o, "metrics_bytes", json_integer((json_int_t)p->metrics_bytes));
+    json_object_set_new(o, "clock", json_integer((json_int_t)clock));
+    json_object_set_new(o, "best_step", json_integer(p->best_step));
+    json_object_set_new(o, "evals_without_gain", json_integer(p->evals_without_gain));
+    json_object_set_new(o, "loss_count", json_integer(p->loss_count));
+    json_object_set_new(o, "data_records", json_integer(p->data_records));
+    json_object_set_new(o, "data_tokens", json_integer(p->data_tokens));
+    json_object_set_new(o, "owed", json_integer(p->pending));
+    json_object_set_new(o, "last_tokens", json_integer(p->last.tokens));
+    json_object_set_new(o, "last_supervised", json_integer(p->last.supervised));
+    json_object_set_new(o, "last_padded", json_integer(p->last.padded));
+    put_double(o, "last_grad_norm", p->last.grad_norm);
+    put_double(o, "last_epoch", p->last.epoch);
+    put_double(o, "last_seconds", p->last_seconds);
+    put_double(o, "best_eval", p->best_eval);
+    put_double(o, "seconds", p->seconds);
+    put_double(o, "first_loss", p->first_loss);
+    put_double(o, "last_loss", p->last_loss);
+    put_double(o, "loss_sum", p->loss_sum);
+    *out = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
+    json_decref(o);
+    return *out ? AF_OK : af_fail_nomem(err, "the progress of a run", 1024);
+}
+
+static bool get_int(const json_t *o, const char *key, int64_t *out)
+{
+    const json_t *v = json_object_get(o, key);
+    *out = json_integer_value(v);
+    return json_is_integer(v) && *out >= 0;
+}
+
+static bool get_double(const json_t *o, const char *key, double *out)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    char *end = NULL;
+    *out = s ? strtod(s, &end) : 0;
+    return s && end != s && !*end;
+}
+
+/* The last step; a checkpoint of an earlier version does not have it, and nothing is pending. */
+static void get_last(const json_t *o, af_run_progress *p)
+{
+    if (!get_int(o, "owed", &p->pending) || !get_int(o, "last_tokens", &p->last.tokens) ||
+        !get_int(o, "last_supervised", &p->last.supervised) ||
+        !get_int(o, "last_padded", &p->last.padded) ||
+        !get_double(o, "last_grad_norm", &p->last.grad_norm) ||
+        !get_double(o, "last_epoch", &p->last.epoch) ||
+        !get_double(o, "last_seconds", &p->last_seconds))
+        p->pending = AF_PENDING_NOTHING;
+}
+
+af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *path, af_error *err)
+{
+    json_error_t why;
+    json_t *o = json_load_file(path, 0, &why);
+    af_run_progress q = {.steps = p->steps,
+                         .steps_per_epoch = p->steps_per_epoch,
+                         .items_per_epoch = p->items_per_epoch,
+                         .items_per_micro = p->items_per_micro,
+                         .schedule = p->schedule};
+    int64_t bytes = 0, ticks = 0;
+    const bool ok =
+        o && get_int(o, "step", &q.step) && get_int(o, "micro", &q.micro) &&
+        get_int(o, "tokens", &q.tokens) && get_int(o, "supervised", &q.supervised) &&
+        get_int(o, "padded", &q.padded) && get_int(o, "metrics_bytes", &bytes) &&
+        get_int(o, "clock", &ticks) && get_int(o, "best_step", &q.best_step) &&
+        get_int(o, "evals_without_gain", &q.evals_without_gain) &&
+        get_int(o, "loss_count", &q.loss_count) && get_double(o, "best_eval", &q.best_eval) &&
+        get_double(o, "seconds", &q.seconds) && get_double(o, "first_loss", &q.first_loss) &&
+        get_double(o, "last_loss", &q.last_loss) && get_double(o, "loss_sum", &q.loss_sum);
+    if (!get_int(o, "data_records", &q.data_records) || !get_int(o, "data_tokens", &q.data_tokens))
+        q.data_records = q.data_tokens = -1;
+    get_last(o, &q);
+    json_decref(o);
+    if (!ok)
+        return af_fail(err, AF_EFORMAT, "'%s' does not hold the progress of a run", path);
+    q.metrics_bytes = (uint64_t)bytes;
+    *clock = (uint64_t)ticks;
+    *p = q;
+    return AF_OK;
+}

@@ -1,0 +1,337 @@
+/* data_tool.c - previews and checks of the datasets a run file names. */
+#define _GNU_SOURCE /* clock_gettime, getpid */
+#include "afinar/data.h"
+
+#include "base/buf.h"
+#include "data/store/batch_stream.h"
+#include "data/store/dataset_reader.h"
+#include "format/config/hf_config.h"
+#include "train/run/run_config.h"
+
+#include <jansson.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct tool {
+    af_run_config run;
+    char *model;
+    af_data_opts o;
+    af_data_pipeline kit;
+} tool;
+
+static void tool_close(tool *t)
+{
+    af_data_pipeline_close(&t->kit);
+    free(t->model);
+    af_run_config_clear(&t->run);
+}
+
+static af_status tool_open(tool *t, const char *run_file, const char *const *overrides, int count,
+                           af_error *err)
+{
+    af_status st = AF_OK;
+    *t = (tool){0};
+    AF_TRY(af_run_config_read(&t->run, run_file, overrides, count, false, err));
+    st = af_model_resolve(&t->model, t->run.base_model, err);
+    if (st != AF_OK) {
+        char at[300];
+        af_fail_prefix(st, err, "%s", af_run_key_loc(&t->run, "base_model", at, sizeof at));
+        goto done;
+    }
+    t->o = (af_data_opts){
+        .datasets = t->run.datasets,
+        .run_path = t->run.path,
+        .model = t->model,
+        .chat_template = t->run.chat_template,
+        .train_on_inputs = t->run.train_on_inputs,
+        .roles = t->run.roles_to_train.item,
+        .role_count = t->run.roles_to_train.count,
+        .train_on_eos = t->run.train_on_eos,
+        .excess = t->run.excess,
+        .sequence_len = t->run.sequence_len,
+    };
+    AF_TRY(af_data_pipeline_open(&t->kit, &t->o, err));
+done:
+    if (st != AF_OK)
+        tool_close(t);
+    return st;
+}
+
+/* --- preview ------------------------------------------------------------------------------- */
+
+typedef struct viewer {
+    const tool *t;
+    af_data_hook *hook;
+    void *user;
+    int64_t left; /* 0 = no end */
+    bool several;
+} viewer;
+
+static af_status view(void *user, const af_example *e, af_error *err)
+{
+    viewer *v = user;
+    (void)err;
+    af_data_example x = {
+        .file = e->file,
+        .line = e->line,
+        .record = e->record,
+        .several_files = v->several,
+        .shape = af_shape_name(e->shape),
+        .rows = e->rows,
+        .prompt = e->prompt,
+        .prompt_len = e->prompt_len,
+        .has_label = e->shape == AF_SHAPE_KTO,
+        .label = e->label,
+        .sequence_len = v->t->o.sequence_len,
+        .tokenizer = v->t->kit.tokenizer,
+    };
+    for (int i = 0; i < e->rows; i++) {
+        const af_row *r = &e->row[i];
+        x.row[i] = (af_data_row){r->text ? r->text : "", r->text ? r->len : 0, r->ids, r->labels,
+                                 r->count};
+    }
+    if (!v->hook(v->user, &x))
+        return AF_ESTOPPED;
+    return v->left && --v->left == 0 ? AF_ESTOPPED : AF_OK;
+}
+
+static bool several_files(const tool *t)
+{
+    return t->kit.sources > 1 || af_dir_exists(t->kit.source[0].path);
+}
+
+af_status af_data_preview(const char *run_file, const char *const *overrides, int count,
+                          int64_t most, af_data_hook *hook, void *user, af_error *err)
+{
+    tool t;
+    af_error unread;
+    err = af_error_or(err, &unread);
+    af_status st = tool_open(&t, run_file, overrides, count, err);
+    if (st != AF_OK)
+        return st;
+    viewer v = {&t, hook, user, most, several_files(&t)};
+    st = af_dataset_read(&t.kit, AF_READ_PREVIEW, view, &v, NULL, NULL, err);
+    tool_close(&t);
+    return st;
+}
+
+/* --- JSON ---------------------------------------------------------------------------------- */
+
+static void put_text(af_buf *b, const char *text, uint64_t len)
+{
+    json_t *v = json_stringn(text, len);
+    char *shown = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    if (shown)
+        af_buf_str(b, shown);
+    else
+        b->bad = true;
+    free(shown);
+    json_decref(v);
+}
+
+static void put_ids(af_buf *b, const char *name, const int32_t *v, int64_t n)
+{
+    af_buf_printf(b, ", \"%s\": [", name);
+    for (int64_t i = 0; i < n; i++)
+        af_buf_printf(b, i ? ", %" PRId32 : "%" PRId32, v[i]);
+    af_buf_char(b, ']');
+}
+
+static void put_row(af_buf *b, const af_data_row *r)
+{
+    af_buf_str(b, "\"text\": ");
+    put_text(b, r->text, r->len);
+    put_ids(b, "ids", r->ids, r->count);
+    put_ids(b, "labels", r->labels, r->count);
+}
+
+char *af_data_example_json(const af_data_example *e)
+{
+    af_buf b = {0};
+    af_buf_printf(&b, "{\"record\": %" PRId64 ", \"line\": %" PRId64 ", ", e->record, e->line);
+    if (e->several_files) {
+        af_buf_str(&b, "\"file\": ");
+        put_text(&b, e->file, strlen(e->file));
+        af_buf_str(&b, ", ");
+    }
+    if (e->rows == 2) {
+        af_buf_str(&b, "\"prompt_text\": ");
+        put_text(&b, e->prompt ? e->prompt : "", e->prompt_len);
+        af_buf_str(&b, ", \"chosen\": {");
+        put_row(&b, &e->row[0]);
+        af_buf_str(&b, "}, \"rejected\": {");
+        put_row(&b, &e->row[1]);
+        af_buf_char(&b, '}');
+    } else {
+        put_row(&b, &e->row[0]);
+        if (e->has_label)
+            af_buf_printf(&b, ", \"label\": %s", e->label ? "true" : "false");
+    }
+    af_buf_char(&b, '}');
+    char *out = af_buf_take(&b);
+    af_buf_clear(&b);
+    return out;
+}
+
+/* --- check --------------------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fill(af_data_report *out, const af_data_counts *c, const af_read_times *t)
+{
+    *out = (af_data_report){
+        .records = c->records,
+        .tokens = c->tokens,
+        .supervised = c->supervised,
+        .truncated = c->truncated,
+        .dropped = c->dropped,
+        .lost_eot = c->lost_eot,
+        .empty_answers = c->empty_answers,
+        .double_bos = c->double_bos,
+        .missing_eot = c->missing_eot,
+        .nothing_to_learn = c->nothing_to_learn,
+        .test_records = -1,
+        .warnings = c->warnings,
+        .errors = c->errors,
+        .read_s = t->read,
+        .convert_s = t->convert,
+        .render_s = t->render,
+        .encode_s = t->encode,
+        .write_s = t->emit,
+        .all_s = t->all,
+    };
+}
+
+static af_status keep(void *user, const af_example *e, af_error *err)
+{
+    const af_row *r = &e->row[0];
+    return af_token_writer_add(user, r->ids, r->labels, r->count, e->source, e->line, err);
+}
+
+/* Packs a whole epoch, as training would. */
+static af_status pack_all(const tool *t, const char *path, af_data_report *out, af_error *err)
+{
+    af_status st = AF_OK;
+    af_token_store store = {0};
+    af_stream *s = NULL;
+    int64_t rows = 0;
+    const double began = now();
+    AF_TRY(af_token_store_open(&store, path, err));
+    const af_stream_opts o = {.count = store.records,
+                              .micro_batch = 1,
+                              .sequence_len = t->o.sequence_len,
+                              .packing = true,
+                              .sequential = t->run.packing_sequentially,
+                              .shuffle = t->run.shuffle,
+                              .seed = (uint64_t)t->run.seed};
+    AF_TRY(af_stream_open(&s, &store, &o, err));
+    out->packs = af_stream_items(s);
+    for (int64_t m = 0; m < out->packs; m++) {
+        const af_batch *b;
+        AF_TRY(af_stream_get(s, m, &b, err));
+        rows += b->rows;
+    }
+    if (out->packs)
+        out->pack_fill = (double)rows / ((double)out->packs * (double)AF_MAX(t->o.sequence_len, 1));
+done:
+    af_stream_close(s);
+    af_token_store_close(&store);
+    out->pack_s = now() - began;
+    return st;
+}
+
+static af_status measure(tool *t, af_data_report *out, af_error *err)
+{
+    af_status st = AF_OK;
+    char *dir = NULL;
+    af_buf path = {0};
+    af_token_writer *w = NULL;
+    af_data_counts counts = {0};
+    af_read_times times = {0};
+    const double began = now();
+    AF_TRY(af_cache_dir(&dir, "tokens", err));
+    af_buf_printf(&path, "%s/measure-%ld.tokens", dir, (long)getpid());
+    if (path.bad) {
+        st = af_fail_nomem(err, "a path", 0);
+        goto done;
+    }
+    AF_TRY(af_token_writer_open(&w, path.data, err));
+    AF_TRY(af_dataset_read(&t->kit, AF_READ_TRAIN, keep, w, &counts, &times, err));
+    const double commit = now();
+    st = af_token_writer_commit(w, "{}", err);
+    w = NULL;
+    times.emit += now() - commit;
+    fill(out, &counts, &times);
+    if (st == AF_OK && counts.records)
+        AF_TRY(pack_all(t, path.data, out, err));
+    out->all_s = now() - began;
+done:
+    af_token_writer_abandon(w);
+    if (path.data)
+        (void)!af_path_remove(path.data, NULL);
+    af_buf_clear(&path);
+    free(dir);
+    return st;
+}
+
+/* What the run is evaluated on is read when it begins, too. */
+static af_status check_tests(const tool *t, void (*fault)(void *user, const char *message),
+                             void *user, af_data_report *out, af_error *err)
+{
+    af_data_opts o = t->o;
+    af_data_pipeline kit = {0};
+    af_data_counts counts = {0};
+    o.datasets = t->run.test_datasets;
+    if (!o.datasets)
+        return AF_OK;
+    af_status st = af_data_pipeline_open(&kit, &o, err);
+    if (st != AF_OK)
+        return st;
+    kit.fault = fault;
+    kit.fault_user = user;
+    st = af_dataset_read(&kit, AF_READ_CHECK, NULL, NULL, &counts, NULL, err);
+    out->test_records = counts.records;
+    out->warnings += counts.warnings;
+    out->errors += counts.errors;
+    af_data_pipeline_close(&kit);
+    return st;
+}
+
+af_status af_data_check(const char *run_file, const char *const *overrides, int count, bool stats,
+                        void (*fault)(void *user, const char *message), void *user,
+                        af_data_report *out, af_error *err)
+{
+    tool t;
+    af_data_counts counts = {0};
+    af_read_times times = {0};
+    af_error unread;
+    err = af_error_or(err, &unread);
+    *out = (af_data_report){0};
+    af_status st = tool_open(&t, run_file, overrides, count, err);
+    if (st != AF_OK)
+        return st;
+    if (stats) {
+        st = measure(&t, out, err);
+    } else {
+        t.kit.fault = fault;
+        t.kit.fault_user = user;
+        st = af_dataset_read(&t.kit, AF_READ_CHECK, NULL, NULL, &counts, &times, err);
+        fill(out, &counts, &times);
+    }
+    if (st == AF_OK)
+        st = check_tests(&t, fault, user, out, err);
+    if (st == AF_OK && out->errors)
+        st =
+            af_fail(err, AF_EFORMAT, "%s: %" PRId64 " record%s of the datasets would train wrongly",
+                    run_file, out->errors, out->errors == 1 ? "" : "s");
+    else if (st == AF_OK && (out->records == 0 || out->test_records == 0))
+        st = af_fail(err, AF_EFORMAT, "%s: no record of %s has anything to learn", run_file,
+                     out->records == 0 ? "the datasets" : "test_datasets");
+    tool_close(&t);
+    return st;
+}

@@ -1,0 +1,126 @@
+/* eval_data.c - loss and accuracy of a model over a dataset of any shape the trainer reads. */
+#include "base/buf.h"
+#include "base/file.h"
+#include "data/shape/data_source.h"
+#include "data/store/dataset.h"
+#include "model/model_state.h"
+
+static const char location[] = "command line";
+
+/* The list of one dataset, as a run file would have it. */
+static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
+                              const af_eval_data_opts *o, af_error *err)
+{
+    af_buf text = {0};
+    if (*path == '{') { /* the entry itself, as in a run file */
+        af_buf_printf(&text, "- %s\n", path);
+    } else {
+        af_buf_str(&text, "- path: '");
+        for (const char *p = path; *p; p++) /* a quote inside quotes is written twice */
+            af_buf_printf(&text, *p == '\'' ? "%c'" : "%c", *p);
+        af_buf_str(&text, "'\n");
+    }
+    if (o->type && *path != '{')
+        af_buf_printf(&text, "  type: '%s'\n", o->type);
+    const af_status st = text.bad ? af_fail_nomem(err, "a path", strlen(path))
+                                  : af_yaml_parse(out, mem, text.data, text.len, location, err);
+    if (st == AF_OK)
+        af_yaml_forget_lines(*out);
+    af_buf_clear(&text);
+    return st;
+}
+
+af_status af_eval_data_check(const char *path, const af_eval_data_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    af_arena mem = {0};
+    af_yaml *list = NULL;
+    af_data_source *source = NULL;
+    int sources = 0;
+    AF_TRY(dataset_list(&list, &mem, path, o, err));
+    const af_data_opts data = {.datasets = list, .run_path = location};
+    AF_TRY(af_data_sources_read(&source, &sources, &data, &mem, err));
+    for (int i = 0; i < sources; i++) {
+        char **files = NULL;
+        int n = 0, held_out;
+        AF_TRY(af_data_source_files(&source[i], data.run_path, &files, &n, &held_out, err));
+        af_names_free(files, n);
+    }
+done:
+    af_arena_clear(&mem);
+    return st;
+}
+
+static af_status add_record(af_eval *e, const af_token_store *s, int64_t i, int32_t *buf,
+                            af_error *err)
+{
+    const uint32_t *w = af_token_words(s, i);
+    const int64_t n = s->index[i].count;
+    for (int64_t t = 0; t < n; t++) {
+        buf[t] = (int32_t)(w[t] & ~AF_TOKEN_NO_LOSS);
+        buf[n + t] = w[t] & AF_TOKEN_NO_LOSS ? -100 : buf[t];
+    }
+    return af_eval_add(e, (af_token_row){buf, buf + n, n}, err);
+}
+
+/* The adapter's own: the file, or its text where it stands in tokenizer_config.json. */
+static af_status own_template(const char **out, af_arena *mem, const char *dir, af_error *err)
+{
+    af_template *t = NULL;
+    *out = af_arena_printf(mem, "%s/chat_template.jinja", dir);
+    if (!*out)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    if (af_file_exists(*out))
+        return AF_OK;
+    *out = NULL;
+    const af_status st = af_template_open(&t, dir, err);
+    if (st == AF_OK)
+        *out = af_arena_strdup(mem, af_template_source(t, NULL));
+    af_template_close(t);
+    return st != AF_OK || *out ? st : af_fail_nomem(err, "a template", 0);
+}
+
+af_status af_model_eval_dataset(af_model *m, const char *path, const af_eval_data_opts *o,
+                                af_eval_result *out, af_error *err)
+{
+    af_status st = AF_OK;
+    af_arena mem = {0};
+    af_yaml *list = NULL;
+    af_token_store store = {0};
+    af_data_counts counts;
+    af_eval *e = NULL;
+    int32_t *buf = NULL;
+    af_error unread;
+    err = af_error_or(err, &unread);
+    const int64_t most = AF_MAX(o->sequence_len, 2);
+    const char *texts = af_model_template_path(m);
+    const char *template = o->chat_template;
+    const char *tokens = af_model_tokenizer_path(m);
+    if (!template && texts != tokens && texts != m->path)
+        AF_TRY(own_template(&template, &mem, texts, err));
+    else if (!template && texts != tokens) /* the base's, which need not have one */
+        (void)!own_template(&template, &mem, texts, NULL);
+    AF_TRY(dataset_list(&list, &mem, path, o, err));
+    const af_data_opts data = {.datasets = list,
+                               .run_path = location,
+                               .model = tokens,
+                               .chat_template = template,
+                               .train_on_inputs = o->train_on_inputs,
+                               .excess = AF_EXCESS_TRUNCATE,
+                               .sequence_len = most,
+                               .vocab = af_model_vocab(m)};
+    AF_TRY(af_dataset_open(&store, &counts, &data, err));
+    buf = af_calloc((uint64_t)store.longest * 2 + 1, sizeof *buf);
+    if (!buf)
+        AF_TRY(af_fail_nomem(err, "a record", (uint64_t)store.longest * 8));
+    AF_TRY(af_eval_new(&e, m, AF_MAX((int64_t)store.longest, 1024), err));
+    for (int64_t i = 0; i < store.records; i++)
+        AF_TRY(add_record(e, &store, i, buf, err));
+    AF_TRY(af_eval_finish(e, out, err));
+done:
+    af_eval_free(e);
+    af_token_store_close(&store);
+    af_arena_clear(&mem);
+    free(buf);
+    return st;
+}

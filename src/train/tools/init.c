@@ -1,0 +1,219 @@
+/* init.c - `afinar init`: a commented run file for a model and a dataset, both looked at.
+ *
+ * The values are a sound start, and each says why it has the value it has. */
+#include "afinar/train.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "data/store/dataset_reader.h"
+#include "format/config/hf_config.h"
+#include "model/arch.h"
+#include "train/run/run_config.h"
+
+#include <jansson.h>
+
+enum {
+    LOOK_MAX = 50000,   /* records looked at: enough to know the lengths */
+    LENGTH_MAX = 4096,  /* longer only when the user says so */
+    TEXT_LENGTH = 2048, /* windows of plain text */
+    PACK_ROWS = 200,    /* full rows that make packing worth it */
+};
+
+typedef struct look {
+    /* model */
+    const char *model, *dataset; /* as given */
+    char *path;
+    af_hf_config config;
+    af_model_spec spec;
+    bool has_spec;
+    /* data */
+    af_shape shape;
+    int64_t records, tokens, longest;
+    bool more; /* the file goes on */
+} look;
+
+static af_status note(void *user, const af_example *e, af_error *err)
+{
+    look *l = user;
+    (void)err;
+    l->shape = e->shape;
+    l->records++;
+    for (int i = 0; i < e->rows; i++) {
+        l->tokens += e->row[i].count;
+        l->longest = AF_MAX(l->longest, e->row[i].count);
+    }
+    l->more = l->records == LOOK_MAX;
+    return l->more ? AF_ESTOPPED : AF_OK;
+}
+
+/* A text as a YAML (and JSON) string. */
+static void put_quoted(af_buf *b, const char *text)
+{
+    json_t *v = json_string(text);
+    char *shown = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    if (shown)
+        af_buf_str(b, shown);
+    else
+        b->bad = true;
+    free(shown);
+    json_decref(v);
+}
+
+static af_status look_at_model(look *l, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_model_resolve_whole(&l->path, l->model, err));
+    AF_TRY(af_model_config(&l->config, l->path, err));
+    AF_TRY(af_model_spec_init(&l->spec, &l->config, err));
+    l->has_spec = true;
+done:
+    return st;
+}
+
+/* The dataset as an entry of a list: a path, or a map with fields of its own as it was given. */
+static void put_entry(af_buf *b, const look *l)
+{
+    if (*l->dataset == '{') {
+        af_buf_printf(b, "- %s\n", l->dataset);
+        return;
+    }
+    af_buf_str(b, "- path: ");
+    put_quoted(b, l->dataset);
+    af_buf_char(b, '\n');
+}
+
+static af_status look_at_data(look *l, af_error *err)
+{
+    af_status st = AF_OK;
+    af_arena mem = {0};
+    af_buf list = {0};
+    af_yaml *datasets;
+    af_data_pipeline kit = {0};
+    af_data_counts counts = {0};
+    af_read_times times = {0};
+    put_entry(&list, l);
+    if (list.bad)
+        AF_TRY(af_fail(err, AF_EUSAGE, "the path of the dataset is not UTF-8"));
+    AF_TRY(af_yaml_parse(&datasets, &mem, list.data, list.len, "command line", err));
+    af_yaml_forget_lines(datasets);
+    const af_data_opts o = {.datasets = datasets,
+                            .run_path = "init",
+                            .model = l->path,
+                            .train_on_eos = AF_TRAIN_EOS_TURN,
+                            .excess = AF_EXCESS_TRUNCATE,
+                            .sequence_len = 1 << 24, /* records as long as they are */
+                            .vocab = l->spec.vocab};
+    AF_TRY(af_data_pipeline_open(&kit, &o, err));
+    AF_TRY(af_dataset_read(&kit, AF_READ_TRAIN, note, l, &counts, &times, err));
+    if (l->records == 0)
+        AF_TRY(af_fail(err, AF_EUSAGE, "'%s' has no record to learn from", l->dataset));
+done:
+    af_data_pipeline_close(&kit);
+    af_buf_clear(&list);
+    af_arena_clear(&mem);
+    return st;
+}
+
+static int64_t chosen_length(const look *l)
+{
+    const int64_t most = AF_MAX(
+        2, AF_MIN(LENGTH_MAX, l->spec.max_positions > 0 ? l->spec.max_positions : LENGTH_MAX));
+    if (l->shape == AF_SHAPE_TEXT)
+        return AF_MIN(most, TEXT_LENGTH);
+    return AF_MIN(most, AF_MAX(64, (l->longest + 63) / 64 * 64));
+}
+
+static void put_model(af_buf *b, const look *l)
+{
+    const double millions = (double)l->spec.params / 1e6;
+    const bool quantised = l->config.quant.method != AF_QUANT_NONE || l->config.from_gguf;
+    af_buf_str(b, "# Written by `afinar init`. Start with: afinar train run.yaml\n"
+                  "# All keys: afinar train --help. What it needs: afinar plan run.yaml\n\n");
+    af_buf_printf(b, "# %s, %.1f M parameters, %d layers, width %" PRId64 ", context %" PRId64 "\n",
+                  l->spec.arch->model_type, millions, l->spec.layers, l->spec.width,
+                  l->spec.max_positions);
+    af_buf_str(b, "base_model: ");
+    put_quoted(b, l->model);
+    const bool small = millions < 3000 || quantised;
+    af_buf_printf(b,
+                  "\n\n# lora: a small adapter beside the frozen model; qlora: the same on a 4-bit "
+                  "copy of it,\n# for less memory; without this key every weight is trained.%s\n"
+                  "adapter: %s\n",
+                  quantised ? " This base is quantised\n# already." : "", small ? "lora" : "qlora");
+    af_buf_str(b, "lora_r: 16                # rank: more learns more and costs more\n"
+                  "lora_alpha: 32            # strength; twice the rank is usual\n"
+                  "lora_dropout: 0.0\n"
+                  "lora_target_modules: all-linear\n\n");
+}
+
+static void put_data(af_buf *b, const look *l)
+{
+    const int64_t length = chosen_length(l);
+    const bool text = l->shape == AF_SHAPE_TEXT;
+    af_buf_printf(b, "# %s%" PRId64 " records of type %s, %" PRId64 " tokens, ",
+                  l->more ? "the first " : "", l->records, af_shape_name(l->shape), l->tokens);
+    af_buf_printf(b, "the longest %" PRId64 "\ndatasets:\n  ", l->longest);
+    put_entry(b, l);
+    if (*l->dataset != '{')
+        af_buf_printf(b, "    type: %s\n", af_shape_name(l->shape));
+    if (l->records >= 100)
+        af_buf_str(b, "val_set_size: 0.05        # held out, to see what the model does not know "
+                      "by heart\nevals_per_epoch: 4\n");
+    else
+        af_buf_str(b, "# val_set_size: 0.1       # hold some records out (there are few)\n");
+    af_buf_printf(b, "sequence_len: %-11" PRId64 "%s\n", length,
+                  text                  ? " # the text is cut into windows of this length"
+                  : length < l->longest ? " # longer records are cut: see `afinar data check`"
+                                        : " # every record fits");
+    const bool pack = !text && l->tokens / length >= PACK_ROWS && l->longest < length * 2 &&
+                      l->tokens / l->records < length / 2;
+    af_buf_printf(b, "sample_packing: %-9s # several records in a row: less padding\n\n",
+                  pack ? "true" : "false");
+}
+
+static void put_loop(af_buf *b, const look *l)
+{
+    const bool few = l->records < 64 && !l->more;
+    af_buf_printf(b,
+                  "micro_batch_size: 2       # rows in one pass: as many as memory allows\n"
+                  "gradient_accumulation_steps: %d\nnum_epochs: %d\n",
+                  few ? 1 : 4, l->records < 5000 && !l->more ? 3 : 1);
+    af_buf_str(b, "learning_rate: 2e-4       # for adapters; about 1e-5 when every weight is "
+                  "trained\nlr_scheduler: cosine\nwarmup_ratio: 0.03\n"
+                  "optimizer: adamw\nweight_decay: 0.0\nmax_grad_norm: 1.0\nseed: 42\n\n");
+    af_buf_str(b, "output_dir: ./out\nlogging_steps: 1\n"
+                  "saves_per_epoch: 1        # a run that was stopped goes on from the last one:\n"
+                  "save_total_limit: 3\n"
+                  "# resume_from_checkpoint: auto\n\n"
+                  "# Prompts answered before and after, shown in report.html:\n"
+                  "# generate_samples: [\"Hello, who are you?\"]\n");
+}
+
+af_status af_train_init(const char *model, const char *dataset, char **text, af_error *err)
+{
+    af_status st = AF_OK;
+    look l = {.model = model, .dataset = dataset};
+    af_error unread;
+    err = af_error_or(err, &unread);
+    if (!model || !dataset)
+        return af_fail(err, AF_EUSAGE, "af_train_init: model and dataset must not be NULL");
+    af_buf b = {0};
+    af_run_config check = {0};
+    AF_TRY(look_at_model(&l, err));
+    AF_TRY(look_at_data(&l, err));
+    put_model(&b, &l);
+    put_data(&b, &l);
+    put_loop(&b, &l);
+    if (b.bad)
+        AF_TRY(af_fail_nomem(err, "the run file", b.len));
+    AF_TRY(af_run_config_parse(&check, b.data, b.len, "run.yaml", NULL, 0, true,
+                               err)); /* our own word */
+    *text = af_buf_take(&b);
+done:
+    af_run_config_clear(&check);
+    af_buf_clear(&b);
+    if (l.has_spec)
+        af_model_spec_clear(&l.spec);
+    af_hf_config_clear(&l.config);
+    free(l.path);
+    return st;
+}
