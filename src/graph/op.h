@@ -120,7 +120,7 @@ typedef union af_attr {
         /* first output column of each piece; [pieces] = their end */
         int64_t piece_from[AF_LINEAR_PIECES + 1];
         af_adapter_part part[AF_ADAPTER_PARTS];
-        bool allow_skinny;
+        bool few_rows;
     } linear;
     struct {
         double softcap, logit_scale, smoothing;

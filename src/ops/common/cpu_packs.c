@@ -46,7 +46,7 @@ static void forms_read(const af_node *n, int k, bool form[2])
     form[0] = form[1] = false;
     if (!af_cpu_fast(n) || af_rows(n->in[0]) < ROWS_MIN)
         return;
-    if (n->op == AF_OP_LINEAR && !n->attr.linear.allow_skinny)
+    if (n->op == AF_OP_LINEAR && !n->attr.linear.few_rows)
         form[1] = k >= 1 && k <= n->attr.linear.pieces;
     else if (n->op == AF_OP_LINEAR_DX)
         form[0] = k >= 1 && k <= n->attr.linear.pieces;

@@ -77,7 +77,7 @@ static void add_part(const af_node *n, af_cpu *cpu, int p)
                        .ldc = af_last(y),
                        .c_dtype = y->dtype,
                        .alpha = 1,
-                       .few = n->attr.linear.allow_skinny,
+                       .few = n->attr.linear.few_rows,
                        .add = true,
                        .exact = true};
     af_fast_get()->gemm(&g, cpu->pool, cpu->work);
@@ -102,7 +102,7 @@ static void linear_run(const af_node *n, af_cpu *cpu)
                      .ldc = O,
                      .c_dtype = y->dtype,
                      .alpha = 1,
-                     .few = n->attr.linear.allow_skinny,
+                     .few = n->attr.linear.few_rows,
                      .bias = bias ? bias->data : NULL,
                      .bias_dtype = bias ? bias->dtype : AF_DTYPE_F32};
         if (p >= 0) {
@@ -152,7 +152,7 @@ static void adapter_down_run(const af_node *n, af_cpu *cpu)
                            .ldc = R,
                            .c_dtype = xa->dtype,
                            .alpha = q->scale,
-                           .few = n->attr.linear.allow_skinny,
+                           .few = n->attr.linear.few_rows,
                            .exact = true};
         af_fast_get()->gemm(&g, cpu->pool, cpu->work);
     }
