@@ -212,7 +212,6 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
     cpu->work = cpu->shared;
     cpu->what = what;
     cpu->grads_spent = g->grads_in_arena;
-    cpu->before = NULL;
     if (g->pack_bytes)
         af_cpu_packs_fill(g, cpu);
     for (int i = 0; i < g->n_nodes; i++) {
@@ -227,7 +226,6 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
             run_timed(n, op, cpu);
         else
             op->run(n, cpu);
-        cpu->before = cpu->poison ? NULL : n;
         d->counters.launches++;
         if (cpu->poison)
             af_cpu_poison_after(n);
