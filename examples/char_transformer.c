@@ -71,8 +71,8 @@ static double uniform(uint64_t *state) /* [0, 1): xorshift */
 static af_tensor *param(model *m, const char *name, int ndim, int64_t rows, int64_t cols)
 {
     const int64_t dim[2] = {rows, cols};
-    af_tensor *t = m->training ? af_param(m->g, name, AF_DTYPE_F32, ndim, dim)
-                               : af_weight(m->g, name, AF_DTYPE_F32, ndim, dim);
+    af_tensor *t = m->training ? af_graph_param(m->g, name, AF_DTYPE_F32, ndim, dim)
+                               : af_graph_weight(m->g, name, AF_DTYPE_F32, ndim, dim);
     m->param[m->n++] = t;
     return t;
 }
@@ -95,7 +95,8 @@ static af_tensor *block(model *m, af_tensor *x)
     if (m->training) {
         h = af_attention(g, qkv, m->bounds, &att);
     } else {
-        af_tensor *cache = af_state(g, "cache", AF_DTYPE_F32, 3, (int64_t[]){1, WRITTEN, 2 * D});
+        af_tensor *cache =
+            af_graph_state(g, "cache", AF_DTYPE_F32, 3, (int64_t[]){1, WRITTEN, 2 * D});
         h = af_attention_cached(g, qkv, cache, m->bounds, m->start, &att);
     }
     x = af_add(g, x, project(m, h, "out", D, D));
@@ -108,11 +109,11 @@ static void record(model *m)
 {
     af_graph *g = m->g;
     const int64_t rows = m->training ? N : 1, sequences = m->training ? BATCH : 1;
-    m->ids = af_input(g, "ids", AF_DTYPE_I32, 1, &rows);
-    m->positions = af_input(g, "positions", AF_DTYPE_I32, 1, &rows);
-    m->bounds = af_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){sequences + 1});
-    m->start = m->training ? NULL : af_input(g, "start", AF_DTYPE_I32, 1, (int64_t[]){1});
-    m->freq = af_input(g, "freq", AF_DTYPE_F32, 1, (int64_t[]){E / 2});
+    m->ids = af_graph_input(g, "ids", AF_DTYPE_I32, 1, &rows);
+    m->positions = af_graph_input(g, "positions", AF_DTYPE_I32, 1, &rows);
+    m->bounds = af_graph_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){sequences + 1});
+    m->start = m->training ? NULL : af_graph_input(g, "start", AF_DTYPE_I32, 1, (int64_t[]){1});
+    m->freq = af_graph_input(g, "freq", AF_DTYPE_F32, 1, (int64_t[]){E / 2});
     af_tensor *x =
         af_embedding(g, m->ids, param(m, "embedding", 2, m->vocabulary, D), AF_DTYPE_F32);
     for (int i = 0; i < LAYERS; i++)
@@ -120,16 +121,17 @@ static void record(model *m)
     x = af_rmsnorm(g, x, param(m, "norm", 1, D, 0), 1e-6, false);
     if (!m->training) {
         m->logits = project(m, x, "head", m->vocabulary, D);
-        af_output(g, m->logits);
+        af_graph_output(g, m->logits);
         return;
     }
-    m->labels = af_input(g, "labels", AF_DTYPE_I32, 1, &rows);
-    m->scale = af_input(g, "scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    m->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &rows);
+    m->scale = af_graph_input(g, "scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     m->loss = af_head_loss(g, x, param(m, "head", 2, m->vocabulary, D), m->labels,
                            &(af_head_opts){.scale = m->scale});
-    af_backward(g, m->loss);
-    af_optimizer(g, &(af_optimizer_opts){
-                        .kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.01, .max_grad_norm = 1});
+    af_graph_backward(g, m->loss);
+    af_graph_optimizer(
+        g,
+        &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.01, .max_grad_norm = 1});
 }
 
 static af_status open_model(model *m, af_device *device, af_error *err)
@@ -192,8 +194,8 @@ static af_status train(model *m, const text *t, long steps, uint64_t *state, af_
     for (long s = 0; s < steps && !st; s++) {
         float loss;
         const double warm = s < 10 ? (double)(s + 1) / 10 : 1;
-        af_set_learning_rate(m->g, 5e-3 * warm *
-                                       (0.55 + 0.45 * cos(3.14159265 * (double)s / (double)steps)));
+        af_graph_set_learning_rate(
+            m->g, 5e-3 * warm * (0.55 + 0.45 * cos(3.14159265 * (double)s / (double)steps)));
         st = write_batch(m, t, state, err);
         st = st ? st : af_graph_run(m->g, AF_RUN_STEP, err);
         if (!st && (s % 50 == 0 || s == steps - 1)) {

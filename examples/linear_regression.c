@@ -23,13 +23,13 @@ int main(int argc, char **argv)
         return fail(&err);
 
     /* record: the prediction, the loss, its gradient, the update */
-    af_tensor *x = af_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){POINTS, 2});
-    af_tensor *t = af_input(g, "t", AF_DTYPE_F32, 2, (int64_t[]){POINTS, 1});
-    af_tensor *w = af_param(g, "w", AF_DTYPE_F32, 2, (int64_t[]){2, 1});
-    af_tensor *b = af_param(g, "b", AF_DTYPE_F32, 1, (int64_t[]){1});
+    af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){POINTS, 2});
+    af_tensor *t = af_graph_input(g, "t", AF_DTYPE_F32, 2, (int64_t[]){POINTS, 1});
+    af_tensor *w = af_graph_param(g, "w", AF_DTYPE_F32, 2, (int64_t[]){2, 1});
+    af_tensor *b = af_graph_param(g, "b", AF_DTYPE_F32, 1, (int64_t[]){1});
     af_tensor *loss = af_mse(g, af_add(g, af_matmul(g, x, w, AF_MATMUL_NN), b), t);
-    af_backward(g, loss);
-    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
+    af_graph_backward(g, loss);
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
     if (af_graph_prepare(g, device, &err) != AF_OK) /* the only place that allocates */
         return fail(&err);
 
@@ -41,7 +41,7 @@ int main(int argc, char **argv)
     }
     af_status st = af_tensor_write(g, x, xs, sizeof xs, &err);
     st = st ? st : af_tensor_write(g, t, ts, sizeof ts, &err);
-    af_set_learning_rate(g, 0.05);
+    af_graph_set_learning_rate(g, 0.05);
     for (long i = 0; i < steps && !st; i++)
         st = af_graph_run(g, AF_RUN_STEP, &err);
     st = st ? st : af_tensor_read(g, w, found, sizeof found, &err);

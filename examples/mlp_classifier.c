@@ -41,9 +41,9 @@ static void draw(uint64_t *state, float (*x)[2], int32_t *label)
 
 static af_tensor *layer(network *n, af_tensor *x, int64_t in, int64_t out, int at)
 {
-    n->param[at] = af_param(n->g, "weight", AF_DTYPE_F32, 2, (int64_t[]){in, out});
-    n->param[at + 1] = af_param(n->g, "bias", AF_DTYPE_F32, 1, &out);
-    af_param_group(n->param[at + 1], 1, false); /* biases do not decay */
+    n->param[at] = af_graph_param(n->g, "weight", AF_DTYPE_F32, 2, (int64_t[]){in, out});
+    n->param[at + 1] = af_graph_param(n->g, "bias", AF_DTYPE_F32, 1, &out);
+    af_tensor_set_group(n->param[at + 1], 1, false); /* biases do not decay */
     return af_add(n->g, af_matmul(n->g, x, n->param[at], AF_MATMUL_NN), n->param[at + 1]);
 }
 
@@ -53,16 +53,17 @@ static af_status build(network *n, af_device *device, af_error *err)
     if (st != AF_OK)
         return st;
     af_graph *g = n->g;
-    n->x = af_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){BATCH, 2});
-    n->labels = af_input(g, "labels", AF_DTYPE_I32, 1, (int64_t[]){BATCH});
+    n->x = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){BATCH, 2});
+    n->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, (int64_t[]){BATCH});
     af_tensor *h = af_silu(g, layer(n, n->x, 2, HIDDEN, 0));
     h = af_silu(g, layer(n, h, HIDDEN, HIDDEN, 2));
     n->logits = layer(n, h, HIDDEN, ARMS, 4);
     n->loss = af_cross_entropy(g, n->logits, n->labels, 0);
-    af_output(g, n->logits);
-    af_backward(g, n->loss);
-    af_optimizer(g, &(af_optimizer_opts){
-                        .kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.01, .max_grad_norm = 1});
+    af_graph_output(g, n->logits);
+    af_graph_backward(g, n->loss);
+    af_graph_optimizer(
+        g,
+        &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.01, .max_grad_norm = 1});
     return af_graph_prepare(g, device, err);
 }
 
@@ -100,7 +101,7 @@ static af_status train(network *n, long steps, uint64_t *state, af_error *err)
         &rate, &(af_schedule_opts){.name = "cosine", .peak = 0.01, .steps = steps}, err);
     for (long s = 0; s < steps && !st; s++) {
         float loss;
-        af_set_learning_rate(n->g, af_schedule_lr(&rate, s));
+        af_graph_set_learning_rate(n->g, af_schedule_lr(&rate, s));
         st = feed(n, state, label, AF_RUN_STEP, err);
         if (!st && s % 100 == 0 && (st = af_tensor_read(n->g, n->loss, &loss, 4, err)) == AF_OK)
             printf("step %4ld  loss %.4f\n", s, loss);

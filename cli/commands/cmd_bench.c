@@ -42,7 +42,7 @@ static void print_ops(const af_bench_result *r)
         sum += r->ops[i].ms;
     for (int i = 0; i < r->n_ops; i++)
         printf("%s  %-16s %-9s %6" PRId64 " %10.2f %5.1f %%\n",
-               i ? "" : "  op               phase      nodes    ms a step\n", r->ops[i].op,
+               i ? "" : "  op               phase      nodes  ms per step\n", r->ops[i].op,
                r->ops[i].phase, r->ops[i].nodes, r->ops[i].ms, 100 * r->ops[i].ms / sum);
 }
 
@@ -50,7 +50,7 @@ static void print_text(const af_bench_opts *o, const af_bench_result *r)
 {
     printf("%s, %s, %s, batch %" PRId64 " x %" PRId64 " on %s\n", o->shape, o->method, o->dtype,
            o->batch, o->seq, r->device);
-    printf("  ms_per_step    %10.1f   (best %.1f, %" PRId64 " steps, processor time %.1f)\n",
+    printf("  ms_per_step    %10.1f   (best %.1f, %" PRId64 " steps, CPU time %.1f)\n",
            r->ms_per_step, r->ms_best, r->steps, r->cpu_ms);
     printf("  tok_s          %10.1f\n", r->tok_s);
     printf("  peak_gb        %10.2f   (planned %.2f, recompute: %s)\n", r->peak_gb, r->planned_gb,
@@ -58,12 +58,12 @@ static void print_text(const af_bench_opts *o, const af_bench_result *r)
     printf("  startup_s      %10.2f\n", r->startup_s);
     printf("  first_step_s   %10.2f\n", r->first_step_s);
     printf("  GFLOP/s        %10.1f\n", r->flops / r->ms_per_step * 1e-6);
-    printf("  GEMM floor     %10.1f ms, %.0f %% of the step (processor time: %.1f, %.0f %%)\n",
+    printf("  GEMM floor     %10.1f ms, %.0f %% of the step (CPU time: %.1f, %.0f %%)\n",
            r->floor_ms, 100 * r->floor_ms / r->ms_per_step, r->floor_cpu_ms,
            100 * r->floor_cpu_ms / r->cpu_ms);
-    printf("  kernels a step %10" PRIu64 "\n", r->counters.launches);
+    printf("  kernels/step   %10" PRIu64 "\n", r->counters.launches);
     printf("  after prepare: %" PRIu64 " compiles, %" PRIu64 " module loads, %" PRIu64
-           " allocations, %" PRIu64 " host syncs, %" PRIu64 " bytes uploaded a step\n",
+           " allocations, %" PRIu64 " host syncs, %" PRIu64 " bytes uploaded per step\n",
            r->counters.compiles, r->counters.module_loads, r->counters.allocations,
            r->counters.host_syncs, r->counters.upload_bytes);
 }
@@ -81,33 +81,38 @@ int cmd_bench(int argc, char **argv)
     int count;
     af_common common = {0};
     const af_opt opts[] = {
-        {0, "shape", AF_OPT_STR, &o.shape, "tiny, 135m, 0.5b, 1.5b, 7b, or a model (135m)"},
-        {0, "batch", AF_OPT_I64, &o.batch, "sequences in a step (4)"},
-        {0, "seq", AF_OPT_I64, &o.seq, "tokens in a sequence (2048)"},
-        {0, "method", AF_OPT_STR, &o.method, "lora, qlora or full (lora)"},
-        {0, "rank", AF_OPT_I64, &o.rank, "of the adapter (16)"},
-        {0, "dtype", AF_OPT_STR, &o.dtype, "bf16 or f32 (bf16)"},
-        {0, "memory", AF_OPT_STR, &o.memory, "auto: the fastest plan that fits; min: the smallest"},
-        {0, "recompute", AF_OPT_STR, &o.recompute, "none, cheap, wide or block instead of that"},
-        {0, "attention", AF_OPT_STR, &o.attention,
-         "on a GPU: own kernels, cudnn, or auto: the faster one (auto)"},
-        {0, "seconds", AF_OPT_F64, &o.seconds, "of timed steps, at least three (10)"},
-        {0, "by-op", AF_OPT_FLAG, &o.by_op, "CPU only: what each op of a step took, slowest first"},
+        {0, "shape", AF_OPT_STR, &o.shape, "SHAPE",
+         "tiny, 135m, 0.5b, 1.5b, 7b, or a model whose shape to use [135m]"},
+        {0, "batch", AF_OPT_I64, &o.batch, "N", "sequences per step [4]"},
+        {0, "seq", AF_OPT_I64, &o.seq, "N", "tokens per sequence [2048]"},
+        {0, "method", AF_OPT_STR, &o.method, "METHOD", "lora, qlora or full [lora]"},
+        {0, "rank", AF_OPT_I64, &o.rank, "N", "rank of the adapter [16]"},
+        {0, "dtype", AF_OPT_STR, &o.dtype, "TYPE", "bf16 or f32 [bf16]"},
+        {0, "memory", AF_OPT_STR, &o.memory, "MODE",
+         "auto: the fastest plan that fits; min: the smallest [auto]"},
+        {0, "recompute", AF_OPT_STR, &o.recompute, "MODE",
+         "use this recompute mode: none, cheap, wide, block or offload"},
+        {0, "attention", AF_OPT_STR, &o.attention, "MODE",
+         "attention on a GPU: own, cudnn, or auto (the faster one) [auto]"},
+        {0, "seconds", AF_OPT_F64, &o.seconds, "N",
+         "seconds of timed steps, at least three steps [10]"},
+        {0, "by-op", AF_OPT_FLAG, &o.by_op, NULL,
+         "print the time of each op, slowest first (CPU only)"},
         {0},
     };
-    switch (af_opts_parse(
-        "bench", "Times training steps of a known shape, or a model's, with random weights.",
-        "[MODEL]", opts, &common, argc, argv, arg, 0, 1, &count)) {
-    case AF_PARSED_HELP:
-        return AF_EXIT_OK;
-    case AF_PARSED_BAD:
-        return AF_EXIT_USAGE;
-    case AF_PARSED_OK:
-        break;
-    }
+    const af_usage usage = {"bench",
+                            "Measures training steps with random weights, for a built-in shape or "
+                            "the shape of a model.",
+                            "[MODEL]",
+                            opts,
+                            0,
+                            1,
+                            NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
+    if (p != AF_PARSED_OK)
+        return af_opts_exit(p);
     if (o.shape && count) {
-        fprintf(stderr, "afinar bench: --shape '%s' and the model '%s' are two shapes\n", o.shape,
-                arg[0]);
+        fputs("afinar bench: give either --shape or a model, not both\n", stderr);
         return AF_EXIT_USAGE;
     }
     o.shape = count ? arg[0] : o.shape ? o.shape : "135m";

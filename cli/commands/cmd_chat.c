@@ -7,36 +7,36 @@
 #include <jansson.h>
 #include <signal.h>
 
-enum { NOT_GIVEN = INT32_MIN };
+enum { NOT_SET = INT32_MIN };
 
-static volatile sig_atomic_t stop_asked;
+static volatile sig_atomic_t stop_requested;
 
 static void on_interrupt(int sig)
 {
     (void)sig;
-    stop_asked = 1;
+    stop_requested = 1;
 }
 
-typedef struct chat {
+typedef struct chat_session {
     af_model *m;
     json_t *messages;
-    char *system; /* message that a conversation begins with, or NULL */
+    char *system; /* first message of every conversation, or NULL */
     af_generate_opts o;
     bool json;
-} chat;
+} chat_session;
 
 static bool print_text(void *user, int sequence, int32_t id, const char *text, uint64_t len)
 {
-    const chat *c = user;
+    const chat_session *c = user;
     (void)sequence, (void)id;
     if (!c->json) {
         fwrite(text, 1, len, stdout);
         fflush(stdout);
     }
-    return !stop_asked;
+    return !stop_requested;
 }
 
-static void reset(chat *c)
+static void reset(chat_session *c)
 {
     json_array_clear(c->messages);
     if (c->system && *c->system)
@@ -44,28 +44,28 @@ static void reset(chat *c)
                               json_pack("{s:s, s:s}", "role", "system", "content", c->system));
 }
 
-static void set_system(chat *c, const char *text)
+static void set_system(chat_session *c, const char *text)
 {
     free(c->system);
     c->system = text ? strdup(text) : NULL;
     reset(c);
 }
 
-static void add(chat *c, const char *role, const char *text, size_t len)
+static void add(chat_session *c, const char *role, const char *text, size_t len)
 {
     json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", role, "content",
                                                  json_stringn_nocheck(text, len)));
 }
 
 /* One turn: the answer is streamed and becomes part of the conversation. */
-static af_status answer(chat *c, const char *text, af_error *err)
+static af_status answer(chat_session *c, const char *text, af_error *err)
 {
     af_encoding e = {0};
     af_generated r = {0};
     add(c, "user", text, strlen(text));
     char *messages = json_dumps(c->messages, JSON_COMPACT);
     af_status st = messages ? af_cli_chat_ids(c->m, messages, &e, err)
-                            : af_fail(err, AF_EUSAGE, "the line is not UTF-8");
+                            : af_fail(err, AF_EUSAGE, "the input is not valid UTF-8");
     free(messages);
     if (st == AF_OK) {
         const int32_t *ids = e.ids;
@@ -73,7 +73,7 @@ static af_status answer(chat *c, const char *text, af_error *err)
         c->o.prompt_len = &e.count;
         c->o.sequences = 1;
         c->o.sample.seed++;
-        stop_asked = 0;
+        stop_requested = 0;
         st = af_model_generate(c->m, &c->o, &r, err);
     }
     if (st == AF_OK) {
@@ -94,28 +94,29 @@ static af_status answer(chat *c, const char *text, af_error *err)
     return st;
 }
 
-/* Lines that begin with a slash; false ends the conversation. */
-static bool command(chat *c, const char *s)
+/* Input that begins with a slash; false ends the program. */
+static bool command(chat_session *c, const char *s)
 {
     if (!strcmp(s, "/exit") || !strcmp(s, "/quit"))
         return false;
     if (!strcmp(s, "/reset")) {
         reset(c);
-        fputs("(a new conversation)\n", stderr);
+        fputs("(started a new conversation)\n", stderr);
     } else if (!strncmp(s, "/system", 7) && (s[7] == ' ' || !s[7])) {
         set_system(c, s[7] ? s + 8 : NULL);
-        fputs(c->system ? "(a new conversation with this system message)\n"
-                        : "(a new conversation without a system message)\n",
+        fputs(c->system ? "(started a new conversation with this system message)\n"
+                        : "(started a new conversation without a system message)\n",
               stderr);
     } else {
-        fputs("/reset          start again\n/system TEXT    start again with a system message\n"
-              "/exit           leave (also Ctrl-D)\nCtrl-C stops an answer.\n",
+        fputs("/reset          start a new conversation\n"
+              "/system TEXT    start a new conversation with this system message\n"
+              "/exit           quit (also Ctrl-D)\nCtrl-C stops the answer.\n",
               stderr);
     }
     return true;
 }
 
-static af_status talk(chat *c, af_error *err)
+static af_status converse(chat_session *c, af_error *err)
 {
     af_line_edit edit = {0};
     af_status st = AF_OK;
@@ -134,27 +135,27 @@ static af_status talk(chat *c, af_error *err)
     return st;
 }
 
-/* Options the user did not give come from the model's own suggestion. */
-static af_status fill_sampling(chat *c, const af_sample_opts *given, af_error *err)
+/* Options that were not given take the values of the model's generation_config.json. */
+static af_status fill_sampling(chat_session *c, const af_sample_opts *set, af_error *err)
 {
     af_sample_opts s;
     const af_status st = af_model_sampling(c->m, &s, err);
     if (st != AF_OK)
         return st;
-    s.temperature = given->temperature != NOT_GIVEN ? given->temperature : s.temperature;
-    s.top_p = given->top_p != NOT_GIVEN ? af_cli_top_p(given->top_p) : s.top_p;
-    s.top_k = given->top_k != NOT_GIVEN ? given->top_k : s.top_k;
-    s.min_p = given->min_p;
-    s.repeat_penalty = given->repeat_penalty > 0 ? given->repeat_penalty : s.repeat_penalty;
-    s.seed = given->seed;
+    s.temperature = set->temperature != NOT_SET ? set->temperature : s.temperature;
+    s.top_p = set->top_p != NOT_SET ? af_cli_top_p(set->top_p) : s.top_p;
+    s.top_k = set->top_k != NOT_SET ? set->top_k : s.top_k;
+    s.min_p = set->min_p;
+    s.repeat_penalty = set->repeat_penalty > 0 ? set->repeat_penalty : s.repeat_penalty;
+    s.seed = set->seed;
     c->o.sample = s;
     return AF_OK;
 }
 
 int cmd_chat(int argc, char **argv)
 {
-    chat c = {.o = {.max_new = 1024, .skip_special = true, .hook = print_text}};
-    af_sample_opts s = {.temperature = NOT_GIVEN, .top_p = NOT_GIVEN, .top_k = NOT_GIVEN};
+    chat_session c = {.o = {.max_new = 1024, .skip_special = true, .hook = print_text}};
+    af_sample_opts s = {.temperature = NOT_SET, .top_p = NOT_SET, .top_k = NOT_SET};
     af_model_flags flags = {0};
     const char *system = NULL, *arg[1];
     int64_t seed = 0;
@@ -162,22 +163,31 @@ int cmd_chat(int argc, char **argv)
     af_common common = {0};
     af_error err = {0};
     af_opt opts[20] = {
-        {0, "system", AF_OPT_STR, &system, "system message"},
-        {'n', "max-new-tokens", AF_OPT_I64, &c.o.max_new, "tokens of an answer at most [1024]"},
-        {0, "temperature", AF_OPT_F64, &s.temperature, "0 = greedy [the model's own]"},
-        {0, "top-p", AF_OPT_F64, &s.top_p, "smallest set with this probability"},
-        {0, "top-k", AF_OPT_I64, &s.top_k, "the k most likely"},
-        {0, "min-p", AF_OPT_F64, &s.min_p, "at least this share of the most likely"},
-        {0, "repeat-penalty", AF_OPT_F64, &s.repeat_penalty, "1 = none"},
-        {0, "seed", AF_OPT_I64, &seed, "of the random choice [0]"},
+        {0, "system", AF_OPT_STR, &system, "TEXT", "system message"},
+        {'n', "max-new-tokens", AF_OPT_I64, &c.o.max_new, "N",
+         "maximum number of new tokens [1024]"},
+        {0, "temperature", AF_OPT_F64, &s.temperature, "N",
+         "sampling temperature, 0 = greedy [from the model]"},
+        {0, "top-p", AF_OPT_F64, &s.top_p, "N",
+         "sample from the smallest set with this total probability"},
+        {0, "top-k", AF_OPT_I64, &s.top_k, "N", "sample from the N most likely tokens"},
+        {0, "min-p", AF_OPT_F64, &s.min_p, "N",
+         "drop tokens below N times the highest probability"},
+        {0, "repeat-penalty", AF_OPT_F64, &s.repeat_penalty, "N",
+         "penalty on repeated tokens, 1 = none"},
+        {0, "seed", AF_OPT_I64, &seed, "N", "random seed [0]"},
     };
     af_cli_model_rows(opts, &flags);
-    const af_parsed p = af_opts_parse("chat", "A conversation with a model.", "MODEL", opts,
-                                      &common, argc, argv, arg, 1, 1, &count);
+    const af_usage usage = {
+        "chat",  "Holds a conversation with a model. Type /help for its commands.",
+        "MODEL", opts,
+        1,       1,
+        NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
-        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+        return af_opts_exit(p);
     if (c.o.max_new < 1) {
-        fputs("afinar chat: -n wants 1 or more tokens\n", stderr);
+        fputs("afinar chat: --max-new-tokens must be at least 1\n", stderr);
         return AF_EXIT_USAGE;
     }
     af_cli_log(&common);
@@ -188,7 +198,7 @@ int cmd_chat(int argc, char **argv)
     flags.few_tokens = true;
     af_status st = af_cli_open_model(&c.m, arg[0], &flags, &common, &err);
     const af_template *template;
-    if (st == AF_OK) /* now, not behind the first line */
+    if (st == AF_OK) /* report a missing template before the first input */
         st = af_model_template(c.m, &template, &err);
     if (st == AF_OK)
         st = fill_sampling(&c, &s, &err);
@@ -196,7 +206,7 @@ int cmd_chat(int argc, char **argv)
     sigaction(SIGINT, &a, NULL);
     set_system(&c, system);
     if (st == AF_OK)
-        st = talk(&c, &err);
+        st = converse(&c, &err);
     json_decref(c.messages);
     free(c.system);
     af_model_close(c.m);

@@ -5,32 +5,32 @@
 
 /* --- preview ------------------------------------------------------------------------------- */
 
-typedef struct look {
+typedef struct preview_state {
     bool colour, json, bad;
     int64_t shown;
-} look;
+} preview_state;
 
 typedef enum tint { TINT_PLAIN, TINT_PLAIN2, TINT_LOSS, TINT_LOSS2, TINT_SPECIAL, TINT_TITLE } tint;
 
-/* Colours of the terminal's own palette, so that they suit dark and light ones. */
+/* From the terminal's own palette, which suits dark and light backgrounds. */
 static const char *const tints[] = {
     [TINT_PLAIN] = "\033[0;2m",    [TINT_PLAIN2] = "\033[0m",     [TINT_LOSS] = "\033[0;1;32m",
     [TINT_LOSS2] = "\033[0;1;36m", [TINT_SPECIAL] = "\033[0;35m", [TINT_TITLE] = "\033[0;1m",
 };
 
-static void set_tint(const look *l, tint t)
+static void set_tint(const preview_state *l, tint t)
 {
     if (l->colour)
         fputs(tints[t], stdout);
 }
 
-static void end_tint(const look *l)
+static void end_tint(const preview_state *l)
 {
     if (l->colour)
         fputs("\033[0m", stdout);
 }
 
-/* Newlines and tabs stay visible; other control characters must not reach the terminal. */
+/* Shows newlines and tabs; other control characters must not reach the terminal. */
 static void put_text(const char *s, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -46,7 +46,7 @@ static void put_text(const char *s, uint64_t n)
     }
 }
 
-static void put_token(const look *l, const af_data_example *e, const char *s, uint64_t n,
+static void put_token(const preview_state *l, const af_data_example *e, const char *s, uint64_t n,
                       int32_t id, bool loss, int64_t i)
 {
     const bool special = e->tokenizer && af_tokenizer_is_special(e->tokenizer, id);
@@ -59,7 +59,7 @@ static void put_token(const look *l, const af_data_example *e, const char *s, ui
     put_text(s, n);
 }
 
-static bool put_tokens(const look *l, const af_data_example *e, const af_data_row *r)
+static bool put_tokens(const preview_state *l, const af_data_example *e, const af_data_row *r)
 {
     af_decode_stream s;
     bool good = true, inside = false;
@@ -87,12 +87,11 @@ static bool put_tokens(const look *l, const af_data_example *e, const af_data_ro
     return good;
 }
 
-static void legend(const look *l)
+static void legend(const preview_state *l)
 {
     if (!l->colour) {
-        printf("\xe2\x9f\xa6supervised\xe2\x9f\xa7: the model learns to write this; everything "
-               "else is only read. \xe2\x86\xb5 is a newline, <|...|> and the like are special "
-               "tokens.\n\n");
+        printf("\xe2\x9f\xa6supervised\xe2\x9f\xa7: tokens with loss; all others are context "
+               "only. \xe2\x86\xb5 is a newline; <|...|> and similar are special tokens.\n\n");
         return;
     }
     set_tint(l, TINT_LOSS);
@@ -100,20 +99,21 @@ static void legend(const look *l)
     set_tint(l, TINT_LOSS2);
     fputs("vised", stdout);
     end_tint(l);
-    fputs(" (the model learns to write this)   ", stdout);
+    fputs(" (tokens with loss)   ", stdout);
     set_tint(l, TINT_PLAIN2);
     fputs("con", stdout);
     set_tint(l, TINT_PLAIN);
     fputs("text", stdout);
     end_tint(l);
-    fputs(" (only read)   ", stdout);
+    fputs(" (context only)   ", stdout);
     set_tint(l, TINT_SPECIAL);
     fputs("<special>", stdout);
     end_tint(l);
     fputs("   shades alternate by token, \xe2\x86\xb5 is a newline\n\n", stdout);
 }
 
-static void title(const look *l, const af_data_example *e, const char *what, const af_data_row *r)
+static void title(const preview_state *l, const af_data_example *e, const char *what,
+                  const af_data_row *r)
 {
     int64_t loss = 0;
     for (int64_t i = 0; i < r->count; i++)
@@ -132,7 +132,7 @@ static void title(const look *l, const af_data_example *e, const char *what, con
 
 static bool show(void *user, const af_data_example *e)
 {
-    look *l = user;
+    preview_state *l = user;
     if (l->json) {
         char *line = af_data_example_json(e);
         l->bad = !line || printf("%s\n", line) < 0;
@@ -152,20 +152,20 @@ static bool show(void *user, const af_data_example *e)
 
 static int preview(const char *const *arg, int count, int64_t n, const af_common *common)
 {
-    look l = {.colour = af_tty(stdout), .json = common->json};
+    preview_state l = {.colour = af_tty(stdout), .json = common->json};
     af_error err = {0};
     if (af_data_preview(arg[0], arg + 1, count - 1, n, show, &l, &err) != AF_OK) {
         fflush(stdout);
         return af_report("data", &err);
     }
-    if (l.bad && !ferror(stdout)) /* the end of main says that */
-        fprintf(stderr, "afinar data: no memory for a line\n");
+    if (l.bad && !ferror(stdout)) /* main reports write errors */
+        fprintf(stderr, "afinar data: out of memory\n");
     return l.bad ? AF_EXIT_FAILED : AF_EXIT_OK;
 }
 
 /* --- check --------------------------------------------------------------------------------- */
 
-static void say_fault(void *user, const char *message)
+static void print_fault(void *user, const char *message)
 {
     (void)user;
     fprintf(stderr, "error: %s\n", message);
@@ -192,9 +192,9 @@ static void print_json(const af_data_report *r, bool stats)
     printf("}\n");
 }
 
-static void row(const char *name, int64_t value, bool worth_a_look)
+static void row(const char *name, int64_t value, bool mark)
 {
-    printf("%-28s %12lld%s\n", name, (long long)value, worth_a_look && value ? "  <-" : "");
+    printf("%-28s %12lld%s\n", name, (long long)value, mark && value ? "  <-" : "");
 }
 
 static void share(const char *name, double s, double all)
@@ -207,13 +207,13 @@ static void print_table(const af_data_report *r, bool stats)
     row("records", r->records, false);
     row("tokens", r->tokens, false);
     row("supervised tokens", r->supervised, false);
-    row("cut at sequence_len", r->truncated, true);
-    row("  of them without their end", r->lost_eot, true);
+    row("truncated to sequence_len", r->truncated, true);
+    row("  losing their end of turn", r->lost_eot, true);
     row("dropped as too long", r->dropped, true);
     row("empty answers", r->empty_answers, true);
     row("double BOS", r->double_bos, true);
     row("missing end-of-turn", r->missing_eot, true);
-    row("nothing to learn, skipped", r->nothing_to_learn, true);
+    row("skipped, no tokens with loss", r->nothing_to_learn, true);
     if (r->test_records >= 0)
         row("records of test_datasets", r->test_records, false);
     row("warnings", r->warnings, true);
@@ -225,7 +225,7 @@ static void print_table(const af_data_report *r, bool stats)
     share("read and parse", r->read_s, r->all_s);
     share("check and convert", r->convert_s, r->all_s);
     share("render templates", r->render_s, r->all_s);
-    share("tokenise", r->encode_s, r->all_s);
+    share("tokenize", r->encode_s, r->all_s);
     share("write the token store", r->write_s, r->all_s);
     share("pack", r->pack_s, r->all_s);
 }
@@ -235,7 +235,7 @@ static int check(const char *const *arg, int count, bool stats, const af_common 
     af_data_report r;
     af_error err = {0};
     const af_status st =
-        af_data_check(arg[0], arg + 1, count - 1, stats, say_fault, NULL, &r, &err);
+        af_data_check(arg[0], arg + 1, count - 1, stats, print_fault, NULL, &r, &err);
     if (st == AF_OK || r.records || r.errors) {
         if (common->json)
             print_json(&r, stats);
@@ -248,28 +248,35 @@ static int check(const char *const *arg, int count, bool stats, const af_common 
 
 int cmd_data(int argc, char **argv)
 {
-    const char *arg[128];
+    enum { ARGS_MAX = 120 };
+    const char *arg[ARGS_MAX];
     int count;
     int64_t n = 5;
     bool stats = false;
     af_common common = {0};
     const af_opt opts[] = {
-        {'n', "number", AF_OPT_I64, &n, "records to preview, 0 = all [5]"},
-        {0, "stats", AF_OPT_FLAG, &stats, "check: also pack, and say where the time goes"},
+        {'n', "number", AF_OPT_I64, &n, "N", "number of records to preview, 0 = all [5]"},
+        {0, "stats", AF_OPT_FLAG, &stats, NULL,
+         "check: also pack the records, and print the time of each stage"},
         {0},
     };
-    const af_parsed p = af_opts_parse(
-        "data",
-        "preview: shows the records of a run's datasets as training sees them.\n"
-        "check: reads all of them and says what is wrong.",
-        "preview|check RUN.yaml [key=value ...]", opts, &common, argc, argv, arg, 2, 120, &count);
+    const af_usage usage = {"data",
+                            "preview: shows the records of a run's datasets as training sees them, "
+                            "with the loss mask.\n"
+                            "check: reads all records and reports what is wrong.",
+                            "preview|check RUN.yaml [key=value ...]",
+                            opts,
+                            2,
+                            ARGS_MAX,
+                            NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
-        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+        return af_opts_exit(p);
     const bool is_preview = strcmp(arg[0], "preview") == 0;
     if ((!is_preview && strcmp(arg[0], "check") != 0) || n < 0) {
         fprintf(stderr,
-                n < 0 ? "afinar data: -n wants a number from 0\n"
-                      : "afinar data: 'preview' or 'check', not '%s'\n",
+                n < 0 ? "afinar data: --number must be at least 0\n"
+                      : "afinar data: expected 'preview' or 'check', got '%s'\n",
                 arg[0]);
         return AF_EXIT_USAGE;
     }

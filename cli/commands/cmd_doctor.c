@@ -1,4 +1,4 @@
-/* cmd_doctor.c - `afinar doctor [--json]`: what this machine offers. */
+/* cmd_doctor.c - `afinar doctor [--json]`: what this machine supports. */
 #include "commands/commands.h"
 
 #include "afinar/bench.h"
@@ -35,15 +35,14 @@ int cmd_doctor(int argc, char **argv)
     int count;
     af_common common = {0};
     const af_opt opts[] = {{0}};
-    switch (af_opts_parse("doctor", "Says what this machine offers and what is missing.", "", opts,
-                          &common, argc, argv, arg, 0, 0, &count)) {
-    case AF_PARSED_HELP:
-        return AF_EXIT_OK;
-    case AF_PARSED_BAD:
-        return AF_EXIT_USAGE;
-    case AF_PARSED_OK:
-        break;
-    }
+    const af_usage usage = {
+        "doctor", "Shows what this machine supports, what is missing, and its GEMM speed.",
+        "",       opts,
+        0,        0,
+        NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
+    if (p != AF_PARSED_OK)
+        return af_opts_exit(p);
     af_finding found[AF_FINDINGS_MAX];
     const int n = af_doctor(found);
     af_error err = {0};
@@ -58,6 +57,6 @@ int cmd_doctor(int argc, char **argv)
         printf("%-17s %-3s %s\n", found[i].name, found[i].state == AF_FINDING_GOOD ? "yes" : "no",
                found[i].text);
     printf("%-17s     f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s (1024 x 1024 x 1024, device %s)\n",
-           "matrix product", f32, bf16, common.device);
+           "GEMM", f32, bf16, common.device);
     return AF_EXIT_OK;
 }

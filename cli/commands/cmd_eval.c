@@ -4,9 +4,9 @@
 
 #include <math.h>
 
-enum { WINDOW = 512, SEQUENCE_LEN = 2048, NOT_GIVEN = INT32_MIN };
+enum { WINDOW = 512, SEQUENCE_LEN = 2048, NOT_SET = INT32_MIN };
 
-/* Plain text has no records: it is cut into windows. */
+/* Plain text has no records; it is cut into windows. */
 static bool is_text(const char *path)
 {
     static const char *const ends[] = {".txt", ".text", ".md", ".raw"};
@@ -30,29 +30,28 @@ static void print_result(const af_eval_result *r, bool json)
                exp(r->loss), r->accuracy, (long long)r->tokens, (long long)r->rows);
 }
 
-/* What the options cannot mean together, or NULL. */
+/* Why the options contradict each other, or NULL. */
 static const char *contradiction(const char *data, int64_t seq, const af_eval_data_opts *o)
 {
     if (!data)
-        return "--data FILE is needed";
-    const bool window = seq != NOT_GIVEN, length = o->sequence_len != NOT_GIVEN;
+        return "--data FILE is required";
+    const bool window = seq != NOT_SET, length = o->sequence_len != NOT_SET;
     if ((window && seq < 2) || (length && o->sequence_len < 2))
-        return "--seq and --sequence-len want 2 or more tokens";
+        return "--seq and --sequence-len must be at least 2";
     if (!is_text(data) && window)
-        return "--seq is for plain text (.txt), records have --sequence-len";
+        return "--seq applies to plain text (.txt) only; use --sequence-len for records";
     if (*data == '{' && o->type)
-        return "--type and a dataset with keys of its own: give type as one of them";
+        return "--type cannot be combined with a {...} dataset; put type: into it";
     if (is_text(data) && (length || o->type || o->chat_template))
-        return "--sequence-len, --type and --chat-template have no effect on plain text (--seq "
-               "has)";
+        return "--sequence-len, --type and --chat-template have no effect on plain text; use --seq";
     return NULL;
 }
 
 int cmd_eval(int argc, char **argv)
 {
     const char *data = NULL, *arg[1];
-    int64_t seq = NOT_GIVEN;
-    af_eval_data_opts o = {.sequence_len = NOT_GIVEN};
+    int64_t seq = NOT_SET;
+    af_eval_data_opts o = {.sequence_len = NOT_SET};
     int count;
     af_common common = {0};
     af_model_flags flags = {0};
@@ -60,28 +59,33 @@ int cmd_eval(int argc, char **argv)
     af_eval_result r = {0};
     af_error err = {0};
     af_opt opts[16] = {
-        {0, "data", AF_OPT_STR, &data,
-         "any dataset, also {path: FILE, field_prompt: question, ...} as in a run file; .txt: "
-         "plain text in windows"},
-        {0, "seq", AF_OPT_I64, &seq, "tokens of a window of plain text [512]"},
-        {0, "type", AF_OPT_STR, &o.type, "shape of the dataset [detected]"},
-        {0, "sequence-len", AF_OPT_I64, &o.sequence_len, "longer records are cut [2048]"},
-        {0, "chat-template", AF_OPT_STR, &o.chat_template, "instead of the model's"},
-        {0, "train-on-inputs", AF_OPT_FLAG, &o.train_on_inputs, "prompts count too"},
+        {0, "data", AF_OPT_STR, &data, "FILE",
+         "dataset, or {path: FILE, field_prompt: question, ...} as in a run file; .txt is plain "
+         "text"},
+        {0, "seq", AF_OPT_I64, &seq, "N", "tokens per window of plain text [512]"},
+        {0, "type", AF_OPT_STR, &o.type, "TYPE", "type of the dataset [detected]"},
+        {0, "sequence-len", AF_OPT_I64, &o.sequence_len, "N",
+         "truncate records to N tokens [2048]"},
+        {0, "chat-template", AF_OPT_STR, &o.chat_template, "FILE",
+         "chat template to use instead of the model's"},
+        {0, "train-on-inputs", AF_OPT_FLAG, &o.train_on_inputs, NULL,
+         "count the tokens of prompts too"},
         {0},
     };
     af_cli_model_rows(opts, &flags);
-    const af_parsed p = af_opts_parse("eval", "Loss, perplexity and token accuracy over a dataset.",
-                                      "MODEL", opts, &common, argc, argv, arg, 1, 1, &count);
+    const af_usage usage = {
+        "eval", "Computes loss, perplexity and token accuracy on a dataset.", "MODEL", opts, 1, 1,
+        NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
-        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+        return af_opts_exit(p);
     const char *wrong = contradiction(data, seq, &o);
     if (wrong) {
         fprintf(stderr, "afinar eval: %s\n", wrong);
         return AF_EXIT_USAGE;
     }
-    seq = seq == NOT_GIVEN ? WINDOW : seq;
-    o.sequence_len = o.sequence_len == NOT_GIVEN ? SEQUENCE_LEN : o.sequence_len;
+    seq = seq == NOT_SET ? WINDOW : seq;
+    o.sequence_len = o.sequence_len == NOT_SET ? SEQUENCE_LEN : o.sequence_len;
     af_cli_log(&common);
     af_status st = af_cli_open_model(&m, arg[0], &flags, &common, &err);
     if (st == AF_OK)
@@ -89,7 +93,7 @@ int cmd_eval(int argc, char **argv)
                            : af_model_eval_dataset(m, data, &o, &r, &err);
     af_model_close(m);
     if (st == AF_OK && !isfinite(r.loss))
-        st = af_fail(&err, AF_EFORMAT, "the loss of '%s' over %lld tokens of '%s' is not a number",
+        st = af_fail(&err, AF_EFORMAT, "the loss of '%s' over %lld tokens of '%s' is not finite",
                      arg[0], (long long)r.tokens, data);
     if (st != AF_OK)
         return af_report("eval", &err);

@@ -12,13 +12,14 @@ static void print_verify(const af_verify_result *v, bool json)
 {
     if (json || !v->ran)
         return;
-    printf("verify: %s: logits within %.3g of their spread (%.3g allowed), same top token at %lld "
-           "of %lld places, %s\n",
+    printf("verify: %s: logits within %.3g of their spread (%.3g allowed), same top token at "
+           "%lld of %lld positions, %s\n",
            v->ok ? "pass" : "FAIL", v->logit_error, v->allowed, (long long)v->same_top,
-           (long long)v->positions, v->stops ? "turns end" : "turns do not end");
+           (long long)v->positions,
+           v->stops ? "end of turn is a stop token" : "end of turn is not a stop token");
 }
 
-/* JSON has no NaN: an error that is no number is null. */
+/* JSON has no NaN; it becomes null. */
 static void print_json(const char *out, const af_convert_report *r, const af_verify_result *v)
 {
     fputs("{\"output\": ", stdout);
@@ -46,8 +47,8 @@ static int report(const char *out, const af_convert_report *r, const af_verify_r
     if (v->ok)
         return AF_EXIT_OK;
     fprintf(stderr, "afinar export: '%s' %s: %s\n", out,
-            v->same ? "is written, but its turns do not end"
-                    : "is not written (--no-verify would): what was made is not what was exported",
+            v->same ? "written, but its end of turn is not a stop token"
+                    : "not written: verification failed (use --no-verify to write it anyway)",
             v->message);
     return AF_EXIT_FAILED;
 }
@@ -63,23 +64,31 @@ int cmd_export(int argc, char **argv)
     af_error err = {0};
     bool verify = false;
     const af_opt opts[] = {
-        {'o', "output", AF_OPT_STR, &out, ".gguf file, or folder (from GGUF, or an adapter)"},
-        {'t', "type", AF_OPT_STR, &o.type, "f32 f16 bf16 q8_0 q4_k_m ... [as the model]"},
-        {0, "adapter", AF_OPT_STR, &o.adapter, "PEFT folder to merge in"},
-        {0, "adapter-only", AF_OPT_FLAG, &o.adapter_only, "write the adapter itself as GGUF"},
-        {0, "pure", AF_OPT_FLAG, &o.pure, "one type for all matrices"},
-        {0, "imatrix", AF_OPT_STR, &o.imatrix, "importance matrix to use"},
-        {0, "verify", AF_OPT_FLAG, &verify, "reload and compare logits (the default)"},
-        {0, "no-verify", AF_OPT_FLAG, &o.no_verify, "do not reload and compare"},
+        {'o', "output", AF_OPT_STR, &out, "PATH",
+         ".gguf file to write; a folder when MODEL is a .gguf file or an adapter"},
+        {'t', "type", AF_OPT_STR, &o.type, "TYPE",
+         "f32, f16, bf16, q8_0, q4_k_m, ... [as the model]"},
+        {0, "adapter", AF_OPT_STR, &o.adapter, "DIR", "PEFT adapter to merge in"},
+        {0, "adapter-only", AF_OPT_FLAG, &o.adapter_only, NULL, "write the adapter alone, as GGUF"},
+        {0, "pure", AF_OPT_FLAG, &o.pure, NULL, "use one type for all matrices"},
+        {0, "imatrix", AF_OPT_STR, &o.imatrix, "FILE", "importance matrix to use"},
+        {0, "verify", AF_OPT_FLAG, &verify, NULL, "reload the result and compare logits (default)"},
+        {0, "no-verify", AF_OPT_FLAG, &o.no_verify, NULL, "skip the comparison"},
         {0},
     };
-    const af_parsed p =
-        af_opts_parse("export", "Writes a model for llama.cpp and Ollama, or brings one back.",
-                      "MODEL", opts, &common, argc, argv, arg, 1, 1, &count);
+    const af_usage usage = {"export",
+                            "Writes a model as GGUF (with a Modelfile) for llama.cpp and Ollama, a "
+                            ".gguf file as a Hugging Face\nfolder, or an adapter as GGUF or MLX.",
+                            "MODEL",
+                            opts,
+                            1,
+                            1,
+                            NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
-        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+        return af_opts_exit(p);
     if (!out) {
-        fprintf(stderr, "afinar export: -o OUT is needed\n");
+        fprintf(stderr, "afinar export: -o PATH is required\n");
         return AF_EXIT_USAGE;
     }
     if (af_cli_on_cpu("export", &common, &err) != AF_OK)

@@ -1,4 +1,4 @@
-/* cmd_generate.c - `afinar generate MODEL -p TEXT`: continues prompts. */
+/* cmd_generate.c - `afinar generate MODEL -p TEXT`: generates text from prompts. */
 #include "commands/commands.h"
 #include "commands/model_opts.h"
 
@@ -7,18 +7,19 @@
 
 enum { PROMPTS_MAX = 1 << 16 };
 
-typedef struct job {
+typedef struct generate_job {
     af_model *m;
     af_generate_opts o;
     af_encoding *prompt; /* [n] */
     int n;
     bool chat, json;
     const char *system;
-} job;
+} generate_job;
 
 /* ---- prompts ---- */
 
-static af_status messages_of(char **out, const job *j, const char *text, size_t len, af_error *err)
+static af_status messages_of(char **out, const generate_job *j, const char *text, size_t len,
+                             af_error *err)
 {
     json_t *list = json_array();
     if (j->system)
@@ -28,22 +29,22 @@ static af_status messages_of(char **out, const job *j, const char *text, size_t 
         list, json_pack("{s:s, s:o}", "role", "user", "content", json_stringn(text, len)));
     *out = json_dumps(list, JSON_COMPACT);
     json_decref(list);
-    return *out ? AF_OK : af_fail(err, AF_EUSAGE, "the prompt is not UTF-8");
+    return *out ? AF_OK : af_fail(err, AF_EUSAGE, "the prompt is not valid UTF-8");
 }
 
-static af_status add_encoding(job *j, af_encoding e, af_error *err)
+static af_status add_encoding(generate_job *j, af_encoding e, af_error *err)
 {
     if (j->n == PROMPTS_MAX)
-        return af_fail(err, AF_EUSAGE, "there are more than %d prompts", PROMPTS_MAX);
+        return af_fail(err, AF_EUSAGE, "more than %d prompts", PROMPTS_MAX);
     af_encoding *p = realloc(j->prompt, (size_t)(j->n + 1) * sizeof *p);
     if (!p)
-        return af_fail(err, AF_ENOMEM, "no memory for %d prompts", j->n + 1);
+        return af_fail(err, AF_ENOMEM, "out of memory for %d prompts", j->n + 1);
     j->prompt = p;
     j->prompt[j->n++] = e;
     return AF_OK;
 }
 
-static af_status add_text(job *j, const char *text, size_t len, af_error *err)
+static af_status add_text(generate_job *j, const char *text, size_t len, af_error *err)
 {
     af_encoding e = {0};
     const af_tokenizer *tok;
@@ -67,12 +68,12 @@ static af_status add_text(job *j, const char *text, size_t len, af_error *err)
 }
 
 /* "1,2,3", or as --json prints them: "[1, 2, 3]" */
-static af_status add_ids(job *j, const char *list, af_error *err)
+static af_status add_ids(generate_job *j, const char *list, af_error *err)
 {
     af_encoding e = {.cap = (int64_t)strlen(list) / 2 + 1};
     e.ids = calloc((size_t)e.cap, sizeof *e.ids);
     if (!e.ids)
-        return af_fail(err, AF_ENOMEM, "no memory for the prompt");
+        return af_fail(err, AF_ENOMEM, "out of memory for the prompt");
     const bool bracket = *list == '[';
     bool wrong = bracket && list[strlen(list) - 1] != ']';
     for (const char *at = list + bracket; *at && !wrong && !(bracket && !strcmp(at, "]"));) {
@@ -93,8 +94,8 @@ static af_status add_ids(job *j, const char *list, af_error *err)
 }
 
 /* One row of a .jsonl file: {"prompt": "..."} or {"messages": [...]}. */
-static af_status add_row(job *j, const char *line, size_t len, const char *path, int number,
-                         af_error *err)
+static af_status add_row(generate_job *j, const char *line, size_t len, const char *path,
+                         int number, af_error *err)
 {
     json_error_t je;
     json_t *row = json_loadb(line, len, 0, &je);
@@ -106,7 +107,7 @@ static af_status add_row(job *j, const char *line, size_t len, const char *path,
     } else if (json_is_array(messages)) {
         af_encoding e = {0};
         char *text = json_dumps(messages, JSON_COMPACT);
-        st = text ? af_cli_chat_ids(j->m, text, &e, err) : af_fail(err, AF_ENOMEM, "no memory");
+        st = text ? af_cli_chat_ids(j->m, text, &e, err) : af_fail(err, AF_ENOMEM, "out of memory");
         st = st == AF_OK ? add_encoding(j, e, err) : st;
         if (st != AF_OK)
             af_encoding_clear(&e);
@@ -114,15 +115,15 @@ static af_status add_row(job *j, const char *line, size_t len, const char *path,
     } else if (!row) {
         st = af_fail(err, AF_EFORMAT, "%s:%d: %s", path, number, je.text);
     } else {
-        st = af_fail(err, AF_EFORMAT,
-                     "%s:%d: neither \"prompt\" (a text) nor \"messages\" (a list) is there", path,
-                     number);
+        st =
+            af_fail(err, AF_EFORMAT,
+                    "%s:%d: expected \"prompt\" (a string) or \"messages\" (a list)", path, number);
     }
     json_decref(row);
     return st;
 }
 
-static af_status add_file(job *j, const char *path, af_error *err)
+static af_status add_file(generate_job *j, const char *path, af_error *err)
 {
     FILE *f = strcmp(path, "-") != 0 ? fopen(path, "rb") : stdin;
     char *text = NULL;
@@ -134,7 +135,7 @@ static af_status add_file(job *j, const char *path, af_error *err)
         cap = cap ? cap * 2 : 65536;
         char *p = realloc(text, cap + 1);
         if (!p) {
-            st = af_fail(err, AF_ENOMEM, "no memory for '%s'", path);
+            st = af_fail(err, AF_ENOMEM, "out of memory for '%s'", path);
             break;
         }
         text = p;
@@ -147,7 +148,7 @@ static af_status add_file(job *j, const char *path, af_error *err)
         fclose(f);
     const size_t n = strlen(path);
     const bool rows = n > 6 && !strcmp(path + n - 6, ".jsonl");
-    if (st == AF_OK && !rows) /* the end of the last line is the editor's, not the prompt's */
+    if (st == AF_OK && !rows) /* the final newline is not part of the prompt */
         st = add_text(j, text, len - (len > 0 && text[len - 1] == '\n'), err);
     int number = 1;
     for (size_t at = 0; rows && st == AF_OK && at < len; number++) {
@@ -173,7 +174,7 @@ static bool print_text(void *user, int sequence, int32_t id, const char *text, u
     return !ferror(stdout);
 }
 
-static af_status print_json(const job *j, const af_encoding *prompt, const af_generated *r,
+static af_status print_json(const generate_job *j, const af_encoding *prompt, const af_generated *r,
                             af_error *err)
 {
     const af_tokenizer *tok;
@@ -198,7 +199,7 @@ static af_status print_json(const job *j, const af_encoding *prompt, const af_ge
     return AF_OK;
 }
 
-static void print_times(const job *j)
+static void print_times(const generate_job *j)
 {
     const af_generate_times t = af_model_times(j->m);
     fprintf(stderr, "prompt: %lld tokens in %.3f s (%.1f/s); new: %lld tokens in %.3f s (%.1f/s)\n",
@@ -207,14 +208,14 @@ static void print_times(const job *j)
             t.token_s, t.token_s > 0 ? (double)t.new_tokens / t.token_s : 0);
 }
 
-static af_status run(job *j, af_error *err)
+static af_status run(generate_job *j, af_error *err)
 {
     af_generated *out = calloc((size_t)j->n, sizeof *out);
     const int32_t **ids = calloc((size_t)j->n, sizeof *ids);
     int64_t *len = calloc((size_t)j->n, sizeof *len);
     af_status st = AF_OK;
     if (!out || !ids || !len)
-        st = af_fail(err, AF_ENOMEM, "no memory for %d prompts", j->n);
+        st = af_fail(err, AF_ENOMEM, "out of memory for %d prompts", j->n);
     for (int i = 0; st == AF_OK && i < j->n; i++) {
         ids[i] = j->prompt[i].ids;
         len[i] = j->prompt[i].count;
@@ -245,44 +246,53 @@ static af_status run(job *j, af_error *err)
     return st;
 }
 
-/* What the options left behind. */
-typedef struct given {
+/* Values of the options that are not part of af_generate_opts. */
+typedef struct generate_args {
     af_common common;
     af_model_flags flags;
     af_opt_list prompts, stops;
     const char *file, *ids, *model;
     int64_t seed;
-} given;
+} generate_args;
 
-static af_parsed parse(job *j, given *g, int argc, char **argv)
+static af_parsed parse(generate_job *j, generate_args *g, int argc, char **argv)
 {
     af_sample_opts *s = &j->o.sample;
     int count;
     af_opt opts[24] = {
-        {'p', "prompt", AF_OPT_LIST, &g->prompts, "text to continue; may be repeated"},
-        {'f', "file", AF_OPT_STR, &g->file,
-         "file with the prompt (less its last newline), - = stdin; .jsonl: one a line"},
-        {0, "prompt-ids", AF_OPT_STR, &g->ids, "token ids to continue: 1,2,3"},
-        {0, "chat", AF_OPT_FLAG, &j->chat, "wrap the prompt with the chat template"},
-        {0, "system", AF_OPT_STR, &j->system, "system message (with --chat)"},
-        {'n', "max-new-tokens", AF_OPT_I64, &j->o.max_new, "tokens to make at most [128]"},
-        {0, "temperature", AF_OPT_F64, &s->temperature, "0 = greedy [0]"},
-        {0, "top-p", AF_OPT_F64, &s->top_p, "smallest set with this probability"},
-        {0, "top-k", AF_OPT_I64, &s->top_k, "the k most likely"},
-        {0, "min-p", AF_OPT_F64, &s->min_p, "at least this share of the most likely"},
-        {0, "repeat-penalty", AF_OPT_F64, &s->repeat_penalty, "1 = none"},
-        {0, "seed", AF_OPT_I64, &g->seed, "of the random choice [0]"},
-        {0, "stop", AF_OPT_LIST, &g->stops, "text that ends the answer; may be repeated"},
-        {0, "ignore-eos", AF_OPT_FLAG, &j->o.ignore_eos, "go on after the end token"},
+        {'p', "prompt", AF_OPT_LIST, &g->prompts, "TEXT", "prompt; may be repeated"},
+        {'f', "file", AF_OPT_STR, &g->file, "FILE",
+         "file with the prompt (its final newline is dropped), - = stdin; .jsonl: one prompt per "
+         "line"},
+        {0, "prompt-ids", AF_OPT_STR, &g->ids, "IDS", "prompt as token ids: 1,2,3"},
+        {0, "chat", AF_OPT_FLAG, &j->chat, NULL, "apply the chat template to the prompt"},
+        {0, "system", AF_OPT_STR, &j->system, "TEXT", "system message (with --chat)"},
+        {'n', "max-new-tokens", AF_OPT_I64, &j->o.max_new, "N",
+         "maximum number of new tokens [128]"},
+        {0, "temperature", AF_OPT_F64, &s->temperature, "N",
+         "sampling temperature, 0 = greedy [0]"},
+        {0, "top-p", AF_OPT_F64, &s->top_p, "N",
+         "sample from the smallest set with this total probability [1]"},
+        {0, "top-k", AF_OPT_I64, &s->top_k, "N",
+         "sample from the N most likely tokens, 0 = all [0]"},
+        {0, "min-p", AF_OPT_F64, &s->min_p, "N",
+         "drop tokens below N times the highest probability [0]"},
+        {0, "repeat-penalty", AF_OPT_F64, &s->repeat_penalty, "N",
+         "penalty on repeated tokens, 1 = none [1]"},
+        {0, "seed", AF_OPT_I64, &g->seed, "N", "random seed [0]"},
+        {0, "stop", AF_OPT_LIST, &g->stops, "TEXT", "stop at this text; may be repeated"},
+        {0, "ignore-eos", AF_OPT_FLAG, &j->o.ignore_eos, NULL,
+         "continue after the end-of-sequence token"},
     };
     af_cli_model_rows(opts, &g->flags);
     g->flags.few_tokens = true;
-    return af_opts_parse("generate", "Continues a prompt.", "MODEL", opts, &g->common, argc, argv,
-                         &g->model, 1, 1, &count);
+    const af_usage usage = {
+        "generate", "Generates text from one or more prompts.", "MODEL", opts, 1, 1, NULL};
+    return af_opts_parse(&usage, &g->common, argc, argv, &g->model, &count);
 }
 
-/* What the options cannot mean, or NULL: known before a model is opened. */
-static const char *contradiction(const job *j, const given *g)
+/* Why the options contradict each other, or NULL; checked before the model is opened. */
+static const char *contradiction(const generate_job *j, const generate_args *g)
 {
     if (!g->prompts.count && !g->file && !g->ids)
         return "give a prompt with -p, -f or --prompt-ids";
@@ -291,22 +301,22 @@ static const char *contradiction(const job *j, const given *g)
     if (j->chat && !g->prompts.count && !g->file)
         return "--chat has no effect on --prompt-ids";
     if (j->o.max_new < 0)
-        return "-n wants 0 or more tokens";
+        return "--max-new-tokens must be at least 0";
     return NULL;
 }
 
-/* Ids alone can be continued without a tokenizer: then there is no text. */
-static void try_tokenizer(job *j)
+/* Token ids can be continued without a tokenizer; the result then has no text. */
+static void try_tokenizer(generate_job *j)
 {
     const af_tokenizer *tok;
     af_error why = {0};
     if (af_model_tokenizer(j->m, &tok, &why) == AF_OK)
         return;
-    fprintf(stderr, "warning: no text, only ids: %s\n", why.msg);
+    fprintf(stderr, "warning: printing token ids only: %s\n", why.msg);
     j->o.ids_only = true;
 }
 
-static af_status generate(job *j, const given *g, af_error *err)
+static af_status generate(generate_job *j, const generate_args *g, af_error *err)
 {
     af_status st = af_cli_open_model(&j->m, g->model, &g->flags, &g->common, err);
     for (int i = 0; st == AF_OK && i < g->prompts.count; i++)
@@ -330,12 +340,12 @@ static af_status generate(job *j, const given *g, af_error *err)
 
 int cmd_generate(int argc, char **argv)
 {
-    job j = {.o = {.max_new = 128, .sample = {.top_p = 1}}};
-    given g = {0};
+    generate_job j = {.o = {.max_new = 128, .sample = {.top_p = 1}}};
+    generate_args g = {0};
     af_error err = {0};
     const af_parsed p = parse(&j, &g, argc, argv);
     if (p != AF_PARSED_OK)
-        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+        return af_opts_exit(p);
     const char *wrong = contradiction(&j, &g);
     if (wrong) {
         fprintf(stderr, "afinar generate: %s\n", wrong);

@@ -10,12 +10,12 @@ static int write_new(const char *path, const char *text, bool force)
     FILE *f = fopen(path, force ? "w" : "wx");
     if (!f) {
         fprintf(stderr, "afinar init: cannot write '%s': %s\n", path,
-                errno == EEXIST ? "it is there already (--force replaces it)" : strerror(errno));
+                errno == EEXIST ? "it exists (use --force to replace it)" : strerror(errno));
         return AF_EXIT_FAILED;
     }
     const bool bad = fputs(text, f) < 0;
     if (fclose(f) != 0 || bad) {
-        fprintf(stderr, "afinar init: '%s' was not written\n", path);
+        fprintf(stderr, "afinar init: cannot write '%s'\n", path);
         remove(path);
         return AF_EXIT_FAILED;
     }
@@ -31,20 +31,25 @@ int cmd_init(int argc, char **argv)
     af_common common = {0};
     af_error err = {0};
     const af_opt opts[] = {
-        {'o', "output", AF_OPT_STR, &out, "the run file to write; without it: stdout"},
-        {0, "force", AF_OPT_FLAG, &force, "replace a file that is there"},
+        {'o', "output", AF_OPT_STR, &out, "FILE", "run file to write [stdout]"},
+        {0, "force", AF_OPT_FLAG, &force, NULL, "replace an existing file"},
         {0},
     };
-    const af_parsed p = af_opts_parse(
+    const af_usage usage = {
         "init",
-        "Writes a commented run file for a model and a dataset. A dataset with fields of its\n"
-        "own is given as in a run file: '{path: FILE, field_prompt: question, "
-        "field_completion: answer}'.",
-        "MODEL DATASET", opts, &common, argc, argv, arg, 2, 2, &count);
+        "Writes a commented run file for a model and a dataset. A dataset with its own field names "
+        "is\n"
+        "given as in a run file: '{path: FILE, field_prompt: question, field_completion: answer}'.",
+        "MODEL DATASET",
+        opts,
+        2,
+        2,
+        NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
-        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+        return af_opts_exit(p);
     if (common.json) {
-        fprintf(stderr, "afinar init: --json has no effect: a run file is YAML\n");
+        fprintf(stderr, "afinar init: --json is not supported; a run file is YAML\n");
         return AF_EXIT_USAGE;
     }
     af_cli_log(&common);

@@ -1,4 +1,4 @@
-/* cmd_inspect.c - afinar inspect: what is in a file or folder, and what changed between two. */
+/* cmd_inspect.c - `afinar inspect`: the contents of a file or folder, or the difference of two. */
 #include "afinar/inspect.h"
 
 #include "commands/commands.h"
@@ -88,7 +88,7 @@ static void print_stats(const af_inspect_report *r, bool all)
     af_table_clear(&t);
 }
 
-/* One line a tensor; the same tensor of all layers is one line unless `all`. */
+/* One line per tensor; the same tensor of all layers is one line unless `all`. */
 static void print_tensors(const af_inspect_report *r, bool all)
 {
     static const char *const titles[] = {"tensor", ">layers", "type", "shape", ">size", "", NULL};
@@ -122,7 +122,7 @@ static void print_tensors(const af_inspect_report *r, bool all)
             af_table_cell(&t, "%s", "");
         af_table_cell(&t, "%s", x->dtype);
         af_table_cell(&t, "%s", shape);
-        af_table_cell(&t, "%s", af_say_bytes(size, bytes));
+        af_table_cell(&t, "%s", af_format_bytes(size, bytes));
         af_table_cell(&t, "%s", x->note);
     }
     free(seen);
@@ -155,25 +155,25 @@ static void print_dtypes(const af_inspect_report *r)
     for (int k = 0; k < n; k++) {
         char b[32];
         printf("%s%s %" PRId64 " tensors, %s", k ? "; " : "", name[k], count[k],
-               af_say_bytes(b, bytes[k]));
+               af_format_bytes(b, bytes[k]));
     }
     printf("\n");
 }
 
-/* A value on one line, cut to the terminal; control characters do not reach it. */
+/* A value on one line, cut to the width of the terminal, without control characters. */
 static void print_fact(const af_inspect_fact *f, int keys, int width)
 {
-    const int room = width > keys + 16 ? width - keys - 4 : 200;
+    const int limit = width > keys + 16 ? width - keys - 4 : 200;
     printf("  %-*s ", keys, f->key);
     int n = 0;
-    for (const char *p = f->value; *p && n < room; p++) {
+    for (const char *p = f->value; *p && n < limit; p++) {
         if (*p == '\n')
             fputs("\\n", stdout);
         else
             putchar((unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p);
         n += (*p & 0xc0) != 0x80;
     }
-    printf("%s\n", n >= room ? "…" : "");
+    printf("%s\n", n >= limit ? "…" : "");
 }
 
 static void print_facts(const af_inspect_fact *f, int n, int width)
@@ -195,10 +195,10 @@ static void print_report(const af_inspect_report *r, bool stats, bool all)
     print_facts(r->facts, r->fact_count, width);
     if (r->tensor_count) {
         printf("  %-24s %s (%" PRId64 "), %s in %d tensors", "parameters",
-               af_say_count(params, r->parameters), r->parameters, af_say_bytes(bytes, r->bytes),
-               r->tensor_count);
+               af_format_count(params, r->parameters), r->parameters,
+               af_format_bytes(bytes, r->bytes), r->tensor_count);
         if (r->parameters)
-            printf(", %.2f bits each", 8.0 * (double)r->bytes / (double)r->parameters);
+            printf(", %.2f bits per parameter", 8.0 * (double)r->bytes / (double)r->parameters);
         printf("\n");
         print_dtypes(r);
     }
@@ -218,8 +218,8 @@ static void print_diff(const af_diff_report *r, bool all)
 {
     static const char *const titles[] = {"tensor",    "type",      "shape", ">changed", ">largest",
                                          ">relative", ">1-cosine", "",      NULL};
-    static const char *const words[] = {"same",   "",       "shapes differ",
-                                        "only A", "only B", "cannot be decoded"};
+    static const char *const labels[] = {"same",   "",       "shapes differ",
+                                         "only A", "only B", "type not supported"};
     af_table t;
     af_table_init(&t, titles);
     for (int i = 0; i < r->row_count; i++) {
@@ -242,9 +242,9 @@ static void print_diff(const af_diff_report *r, bool all)
         }
         for (int k = 0; k < 4 && !measured; k++)
             af_table_cell(&t, "%s", "");
-        af_table_cell(&t, "%s", words[d->kind]);
+        af_table_cell(&t, "%s", labels[d->kind]);
     }
-    printf("A %s\nB %s\n%d tensors are the same, %d changed, %d are in one only or cannot be "
+    printf("A %s\nB %s\n%d tensors are equal, %d differ, %d are in one only or cannot be "
            "compared\n",
            r->path_a, r->path_b, r->same, r->changed, r->other);
     if (t.rows) {
@@ -301,24 +301,28 @@ int cmd_inspect(int argc, char **argv)
     int count = 0;
     af_common common = {0};
     const af_opt opts[] = {
-        {0, "stats", AF_OPT_FLAG, &stats, "norms, range, outliers, zeros and histogram"},
-        {0, "diff", AF_OPT_FLAG, &diff, "compare two: which tensors changed, and how much"},
-        {'a', "all", AF_OPT_FLAG, &all, "every tensor on its own line"},
+        {0, "stats", AF_OPT_FLAG, &stats, NULL,
+         "print range, mean, norm, zeros, outliers and histogram"},
+        {0, "diff", AF_OPT_FLAG, &diff, NULL,
+         "compare two models: which tensors differ, and by how much"},
+        {'a', "all", AF_OPT_FLAG, &all, NULL, "print every tensor on its own line"},
         {0},
     };
-    switch (af_opts_parse("inspect", "Shows what is in a model, adapter or checkpoint.",
-                          "FILE|DIR | --diff A B", opts, &common, argc, argv, arg, 1, 2, &count)) {
-    case AF_PARSED_HELP:
-        return AF_EXIT_OK;
-    case AF_PARSED_BAD:
-        return AF_EXIT_USAGE;
-    default:
-        break;
-    }
+    const af_usage usage = {
+        "inspect",
+        "Shows the architecture, tensors and metadata of a model, adapter or checkpoint.",
+        "FILE|DIR | --diff A B",
+        opts,
+        1,
+        2,
+        NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
+    if (p != AF_PARSED_OK)
+        return af_opts_exit(p);
     const af_inspect_options o = {.stats = stats, .threads = (int)common.threads};
     if (diff != (count == 2)) {
         fprintf(stderr, "afinar inspect: %s\n",
-                diff ? "--diff wants two files or folders" : "two paths need --diff");
+                diff ? "--diff needs two files or folders" : "use --diff to compare two paths");
         return AF_EXIT_USAGE;
     }
     return diff ? run_diff(arg[0], arg[1], &common, &o, all)

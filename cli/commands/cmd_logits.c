@@ -1,4 +1,4 @@
-/* cmd_logits.c - `afinar logits MODEL --ids FILE -o OUT`: logits of token rows. */
+/* cmd_logits.c - `afinar logits MODEL --ids FILE -o OUT`: logits of token sequences. */
 #include "commands/commands.h"
 #include "commands/model_opts.h"
 
@@ -11,17 +11,19 @@ int cmd_logits(int argc, char **argv)
     af_model *m = NULL;
     af_error err = {0};
     af_opt opts[16] = {
-        {0, "ids", AF_OPT_STR, &ids, "safetensors with input_ids [B,T] (and attention_mask)"},
-        {'o', "output", AF_OPT_STR, &out, "safetensors to write: logits F32 [B,T,V]"},
+        {0, "ids", AF_OPT_STR, &ids, "FILE",
+         "safetensors file with input_ids [B,T] and, optionally, attention_mask"},
+        {'o', "output", AF_OPT_STR, &out, "FILE", "safetensors file to write: logits F32 [B,T,V]"},
         {0},
     };
     af_cli_model_rows(opts, &flags);
-    const af_parsed p = af_opts_parse("logits", "Writes the logits of token rows.", "MODEL", opts,
-                                      &common, argc, argv, arg, 1, 1, &count);
+    const af_usage usage = {"logits", "Writes the logits of token sequences.", "MODEL", opts, 1, 1,
+                            NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
-        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+        return af_opts_exit(p);
     if (!ids || !out) {
-        fprintf(stderr, "afinar logits: --ids FILE and -o OUT are needed\n");
+        fprintf(stderr, "afinar logits: --ids FILE and -o FILE are required\n");
         return AF_EXIT_USAGE;
     }
     af_cli_log(&common);

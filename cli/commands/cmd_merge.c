@@ -5,24 +5,24 @@
 #include "commands/model_opts.h"
 #include "term/interrupt.h"
 
-enum { DIR_BYTES = 4096, RANK = 16, RANK_NOT_GIVEN = INT32_MIN };
+enum { DIR_BYTES = 4096, RANK = 16, RANK_NOT_SET = INT32_MIN };
 
-typedef struct flags {
+typedef struct merge_args {
     const char *out, *combine, *type, *shard;
     af_opt_list adapter;
     double density;
     int64_t seed, rank;
     bool extract, plan, adapter_only;
-} flags;
+} merge_args;
 
-/* {"output": "DIR", and the rest follows */
+/* {"output": "DIR"; the caller prints the rest. */
 static void json_output(const char *out)
 {
     fputs("{\"output\": ", stdout);
     af_cli_json_text(stdout, out, strlen(out));
 }
 
-static int merge_adapters(const char *model, const flags *f, const af_common *c)
+static int merge_adapters(const char *model, const merge_args *f, const af_common *c)
 {
     char(*dirs)[DIR_BYTES] = calloc(AF_MERGE_ADAPTERS_MAX, sizeof *dirs);
     af_merge_adapter_opts o = {.adapters = f->adapter.count,
@@ -37,7 +37,7 @@ static int merge_adapters(const char *model, const flags *f, const af_common *c)
     int rc = AF_EXIT_OK;
     for (int i = 0; dirs && i < o.adapters; i++) {
         if (!af_cli_split_weight(f->adapter.item[i], dirs[i], DIR_BYTES, &o.weight[i])) {
-            fprintf(stderr, "afinar merge: --adapter '%.200s' is no DIR or DIR=WEIGHT\n",
+            fprintf(stderr, "afinar merge: --adapter expects DIR or DIR=WEIGHT, got '%.200s'\n",
                     f->adapter.item[i]);
             free(dirs);
             return AF_EXIT_USAGE;
@@ -55,7 +55,7 @@ static int merge_adapters(const char *model, const flags *f, const af_common *c)
     return rc;
 }
 
-static int extract(const char *base, const char *model, const flags *f, const af_common *c)
+static int extract(const char *base, const char *model, const merge_args *f, const af_common *c)
 {
     af_error err = {0};
     double kept = 0;
@@ -70,7 +70,7 @@ static int extract(const char *base, const char *model, const flags *f, const af
     return AF_EXIT_OK;
 }
 
-static int merge_file(const char *config, const flags *f, const af_common *c)
+static int merge_file(const char *config, const merge_args *f, const af_common *c)
 {
     const af_merge_opts o = {
         .seed = (uint64_t)f->seed, .plan = f->plan, .threads = (int)c->threads};
@@ -94,32 +94,32 @@ static int merge_file(const char *config, const flags *f, const af_common *c)
     return AF_EXIT_OK;
 }
 
-static int usage(const char *what)
+static int wrong_usage(const char *what)
 {
     fprintf(stderr, "afinar merge: %s (see 'afinar merge --help')\n", what);
     return AF_EXIT_USAGE;
 }
 
-/* What the options cannot mean together, or NULL. */
-static const char *contradiction(const flags *f, int words)
+/* Why the options contradict each other, or NULL. */
+static const char *contradiction(const merge_args *f, int args)
 {
-    if (f->extract != (words == 2))
-        return f->extract ? "--extract-lora wants BASE and MODEL" : "one word too many";
+    if (f->extract != (args == 2))
+        return f->extract ? "--extract-lora needs BASE and MODEL" : "unexpected second argument";
     if (f->plan && (f->extract || f->adapter.count))
-        return "--plan is for a merge file";
+        return "--plan applies to a merge file only";
     if (!f->out && !f->plan)
-        return "-o OUT is needed";
+        return "-o DIR is required";
     if (f->extract && f->adapter.count)
-        return "--extract-lora and --adapter contradict each other";
-    const bool ranked = f->rank != RANK_NOT_GIVEN;
+        return "give either --extract-lora or --adapter, not both";
+    const bool ranked = f->rank != RANK_NOT_SET;
     if (ranked && !f->extract)
         return "--rank has no effect without --extract-lora";
     if (ranked && (f->rank < 1 || f->rank > 65536))
-        return "--rank is not between 1 and 65536";
+        return "--rank must be 1 to 65536";
     if ((f->combine || f->density != 0 || f->adapter_only) && !f->adapter.count)
         return "--combine, --density and --adapter-only have no effect without --adapter";
     if (f->type && !f->adapter.count)
-        return "--type has no effect without --adapter (a merge file says dtype or out_dtype)";
+        return "--type has no effect without --adapter (set dtype or out_dtype in the merge file)";
     return NULL;
 }
 
@@ -127,33 +127,44 @@ int cmd_merge(int argc, char **argv)
 {
     const char *arg[2];
     int count;
-    flags f = {.rank = RANK_NOT_GIVEN};
+    merge_args f = {.rank = RANK_NOT_SET};
     af_error err = {0};
     af_common common = {0};
     const af_opt opts[] = {
-        {'o', "output", AF_OPT_STR, &f.out, "folder to write"},
-        {0, "adapter", AF_OPT_LIST, &f.adapter, "PEFT folder, or DIR=WEIGHT; may be repeated"},
-        {0, "combine", AF_OPT_STR, &f.combine,
-         "several adapters: linear, cat, ties, dare_linear, dare_ties or magnitude_prune [linear]"},
-        {0, "density", AF_OPT_F64, &f.density, "share that all but linear and cat keep [0.5]"},
-        {'t', "type", AF_OPT_STR, &f.type, "bf16, f16 or f32 [as the base]"},
-        {0, "adapter-only", AF_OPT_FLAG, &f.adapter_only, "write the combined adapter alone"},
-        {0, "extract-lora", AF_OPT_FLAG, &f.extract, "BASE MODEL: their difference as an adapter"},
-        {0, "rank", AF_OPT_I64, &f.rank, "of the extracted adapter [16]"},
-        {0, "random-seed", AF_OPT_I64, &f.seed, "of dare and della [0]"},
-        {0, "plan", AF_OPT_FLAG, &f.plan, "say what would be read, written and needed"},
+        {'o', "output", AF_OPT_STR, &f.out, "DIR", "folder to write"},
+        {0, "adapter", AF_OPT_LIST, &f.adapter, "DIR[=WEIGHT]",
+         "PEFT adapter with an optional weight; may be repeated"},
+        {0, "combine", AF_OPT_STR, &f.combine, "METHOD",
+         "how to combine adapters: linear, cat, ties, dare_linear, dare_ties or magnitude_prune "
+         "[linear]"},
+        {0, "density", AF_OPT_F64, &f.density, "N",
+         "fraction of values to keep (not for linear and cat) [0.5]"},
+        {'t', "type", AF_OPT_STR, &f.type, "TYPE", "bf16, f16 or f32 [as the base]"},
+        {0, "adapter-only", AF_OPT_FLAG, &f.adapter_only, NULL,
+         "write the combined adapter instead of a model"},
+        {0, "extract-lora", AF_OPT_FLAG, &f.extract, NULL,
+         "write the difference of BASE and MODEL as an adapter"},
+        {0, "rank", AF_OPT_I64, &f.rank, "N", "rank of the extracted adapter [16]"},
+        {0, "random-seed", AF_OPT_I64, &f.seed, "N", "random seed of dare and della [0]"},
+        {0, "plan", AF_OPT_FLAG, &f.plan, NULL, "print what would be read and written, then exit"},
         {0},
     };
-    const af_parsed p =
-        af_opts_parse("merge", "Merges models by a mergekit file, or adapters into their base.",
-                      "CONFIG.yml | MODEL --adapter DIR | --extract-lora BASE MODEL", opts, &common,
-                      argc, argv, arg, 1, 2, &count);
+    const af_usage usage = {
+        "merge",
+        "Merges models as a mergekit file describes, merges adapters into their base model, or "
+        "extracts the\ndifference of two models as a LoRA adapter.",
+        "CONFIG.yml | MODEL --adapter DIR | --extract-lora BASE MODEL",
+        opts,
+        1,
+        2,
+        NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
-        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+        return af_opts_exit(p);
     const char *wrong = contradiction(&f, count);
     if (wrong)
-        return usage(wrong);
-    if (f.rank == RANK_NOT_GIVEN)
+        return wrong_usage(wrong);
+    if (f.rank == RANK_NOT_SET)
         f.rank = RANK;
     if (af_cli_on_cpu("merge", &common, &err) != AF_OK)
         return af_report("merge", &err);

@@ -7,7 +7,7 @@
 
 enum { MEMORY_MIN = 1 << 20 };
 
-/* "24GiB", "24G", "800MB", "25000000000". False when it is not a size of a memory. */
+/* "24GiB", "24G", "800MB", "25000000000". False when it is not a size of at least 1 MiB. */
 static bool parse_size(const char *text, uint64_t *bytes)
 {
     static const struct {
@@ -23,39 +23,43 @@ static bool parse_size(const char *text, uint64_t *bytes)
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
         if (!strcasecmp(end, units[i].unit)) {
             *bytes = (uint64_t)(v * units[i].factor);
-            return *bytes >= MEMORY_MIN; /* "24" forgot its unit */
+            return *bytes >= MEMORY_MIN; /* "24" lacks its unit */
         }
     return false;
 }
 
 int cmd_plan(int argc, char **argv)
 {
-    const char *arg[128], *memory = NULL;
+    enum { ARGS_MAX = 120 };
+    const char *arg[ARGS_MAX + 1], *memory = NULL;
     int count;
     af_common common = {0};
     const af_opt opts[] = {
-        {0, "memory", AF_OPT_STR, &memory, "plan for a machine with so much free (24GiB)"},
+        {0, "memory", AF_OPT_STR, &memory, "SIZE",
+         "plan for a machine with this much free memory, such as 24GiB"},
         {0},
     };
-    switch (af_opts_parse("plan", "Says what a run needs, before anything is loaded.",
-                          "RUN.yaml [key=value ...]", opts, &common, argc, argv, arg, 1, 120,
-                          &count)) {
-    case AF_PARSED_HELP:
-        return AF_EXIT_OK;
-    case AF_PARSED_BAD:
-        return AF_EXIT_USAGE;
-    case AF_PARSED_OK:
-        break;
-    }
+    const af_usage usage = {
+        "plan",
+        "Prints the parameters, memory and FLOPs of a run and what fits into memory, from the run "
+        "file,\nthe model's config and the file headers alone.",
+        "RUN.yaml [key=value ...]",
+        opts,
+        1,
+        ARGS_MAX,
+        NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
+    if (p != AF_PARSED_OK)
+        return af_opts_exit(p);
     uint64_t bytes = 0;
     if (memory && !parse_size(memory, &bytes)) {
-        fprintf(stderr, "afinar plan: --memory wants a size such as 24GiB, not '%s'\n", memory);
+        fprintf(stderr, "afinar plan: --memory expects a size such as 24GiB, got '%s'\n", memory);
         return AF_EXIT_USAGE;
     }
-    common.quiet = !common.verbose; /* a plan is what is asked for; warnings come all the same */
+    common.quiet = !common.verbose; /* the plan alone; warnings are printed anyway */
     af_cli_log(&common);
     char device[64], *text;
-    if (common.device_given) {
+    if (common.device_is_set) {
         snprintf(device, sizeof device, "device=%s", common.device);
         arg[count++] = device;
     }

@@ -1,4 +1,4 @@
-/* cmd_quantize.c - `afinar quantize MODEL -o OUT --type T`: to a 4-bit or 8-bit folder, or GGUF. */
+/* cmd_quantize.c - `afinar quantize MODEL -o OUT --type T`: a 4-bit or 8-bit folder, or GGUF. */
 #include "afinar/convert.h"
 #include "afinar/data.h"
 #include "commands/commands.h"
@@ -21,7 +21,7 @@ static bool is_rows(const char *data)
     return af_data_is_records(data) || folder || *data == '{'; /* a dataset as a run file has it */
 }
 
-/* What can be said of the data now, not when all is written. */
+/* Checks the data of --eval before the model is written. */
 static af_status find_data(const char *data, af_error *err)
 {
     if (is_rows(data))
@@ -61,7 +61,7 @@ static int report(const char *model, const char *adapter, const char *out, const
         if (st == AF_OK)
             st = perplexity(out, NULL, eval, c, &after, &err);
         if (st != AF_OK) {
-            fprintf(stderr, "afinar quantize: '%s' is written, but --eval failed: %s\n", out,
+            fprintf(stderr, "afinar quantize: '%s' was written, but --eval failed: %s\n", out,
                     err.msg);
             return AF_EXIT_FAILED;
         }
@@ -85,26 +85,38 @@ int cmd_quantize(int argc, char **argv)
     af_convert_report *r = NULL;
     af_error err = {0};
     const af_opt opts[] = {
-        {'o', "output", AF_OPT_STR, &out, "folder (nf4, fp4, int8) or .gguf file to write"},
-        {'t', "type", AF_OPT_STR, &o.type, "nf4 fp4 int8, or f16 bf16 q8_0 q4_k_m q6_k iq4_xs ..."},
-        {0, "block-size", AF_OPT_I64, &o.block_size, "values that share a scale (nf4, fp4) [64]"},
-        {0, "no-double-quant", AF_OPT_FLAG, &o.no_double_quant, "keep the scales in f32"},
-        {0, "pure", AF_OPT_FLAG, &o.pure, "GGUF: one type for all matrices"},
-        {0, "imatrix", AF_OPT_STR, &o.imatrix, "GGUF: importance matrix to use"},
-        {0, "imatrix-data", AF_OPT_STR, &o.imatrix_data, "GGUF: text to compute one from"},
-        {0, "imatrix-chunks", AF_OPT_I64, &o.imatrix_chunks, "512-token chunks of it to use [all]"},
-        {0, "imatrix-out", AF_OPT_STR, &o.imatrix_out, "where to keep it (.dat or .gguf)"},
-        {0, "adapter", AF_OPT_STR, &o.adapter, "PEFT folder to merge in first"},
-        {0, "eval", AF_OPT_STR, &eval,
-         "text or dataset, as of eval --data: perplexity before and after"},
+        {'o', "output", AF_OPT_STR, &out, "PATH", "folder (nf4, fp4, int8) or .gguf file to write"},
+        {'t', "type", AF_OPT_STR, &o.type, "TYPE",
+         "nf4, fp4, int8, or a GGUF type: f16, bf16, q8_0, q6_k, q4_k_m, iq4_xs, ..."},
+        {0, "block-size", AF_OPT_I64, &o.block_size, "N", "values per scale (nf4, fp4) [64]"},
+        {0, "no-double-quant", AF_OPT_FLAG, &o.no_double_quant, NULL,
+         "keep the scales in f32 (nf4, fp4)"},
+        {0, "pure", AF_OPT_FLAG, &o.pure, NULL, "GGUF: use one type for all matrices"},
+        {0, "imatrix", AF_OPT_STR, &o.imatrix, "FILE", "GGUF: importance matrix to use"},
+        {0, "imatrix-data", AF_OPT_STR, &o.imatrix_data, "FILE",
+         "GGUF: text to compute the importance matrix from"},
+        {0, "imatrix-chunks", AF_OPT_I64, &o.imatrix_chunks, "N",
+         "number of 512-token chunks of that text to use [all]"},
+        {0, "imatrix-out", AF_OPT_STR, &o.imatrix_out, "FILE",
+         "save the importance matrix here (.dat or .gguf)"},
+        {0, "adapter", AF_OPT_STR, &o.adapter, "DIR", "PEFT adapter to merge in first"},
+        {0, "eval", AF_OPT_STR, &eval, "FILE",
+         "print the perplexity before and after on this text or dataset"},
         {0},
     };
-    const af_parsed p = af_opts_parse("quantize", "Writes a model with fewer bits a weight.",
-                                      "MODEL", opts, &common, argc, argv, arg, 1, 1, &count);
+    const af_usage usage = {"quantize",
+                            "Quantizes the weights of a model: to a bitsandbytes folder (nf4, fp4, "
+                            "int8) or to a GGUF file.",
+                            "MODEL",
+                            opts,
+                            1,
+                            1,
+                            NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
-        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+        return af_opts_exit(p);
     if (!out || !o.type) {
-        fprintf(stderr, "afinar quantize: %s is needed\n", out ? "--type T" : "-o OUT");
+        fprintf(stderr, "afinar quantize: %s is required\n", out ? "--type TYPE" : "-o PATH");
         return AF_EXIT_USAGE;
     }
     if (eval && find_data(eval, &err) != AF_OK)

@@ -1,4 +1,4 @@
-/* cmd_template.c - afinar template: renders conversations with a chat template. */
+/* cmd_template.c - `afinar template`: renders conversations with a chat template. */
 #define _GNU_SOURCE /* getline */
 #include "afinar/chat.h"
 #include "commands/commands.h"
@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <sys/types.h>
 
-/* One answer per row; a row that fails says so in its answer and the rest goes on. */
+/* One result per row; the result of a row that fails is its error, and the rest continues. */
 static int answer_rows(const af_template *t)
 {
     char *line = NULL;
@@ -28,7 +28,7 @@ static int answer_rows(const af_template *t)
     }
     free(line);
     if (ferror(stdin)) {
-        fprintf(stderr, "afinar template: cannot read the lines: %s\n", strerror(errno));
+        fprintf(stderr, "afinar template: cannot read stdin: %s\n", strerror(errno));
         status = AF_EXIT_FAILED;
     }
     return status;
@@ -40,16 +40,21 @@ int cmd_template(int argc, char **argv)
     int count = 0;
     af_common common = {0};
     const af_opt opts[] = {
-        {0, "name", AF_OPT_STR, &name, "the template of that name, where the model has several"},
+        {0, "name", AF_OPT_STR, &name, "NAME", "which template to use when the model has several"},
         {0},
     };
-    const af_parsed parsed = af_opts_parse(
+    const af_usage usage = {
         "template",
-        "Renders JSON lines from stdin with a chat template: {\"messages\": [...]} in, "
-        "{\"text\": ...} or {\"error\": ...} out",
-        "MODEL|FILE.jinja|-", opts, &common, argc, argv, arg, 1, 1, &count);
-    if (parsed != AF_PARSED_OK)
-        return parsed == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+        "Renders chat templates: reads JSON lines {\"messages\": [...]} from stdin and writes\n"
+        "{\"text\": ...} or {\"error\": ...} for each. With - every line has its own \"template\".",
+        "MODEL|FILE.jinja|-",
+        opts,
+        1,
+        1,
+        NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
+    if (p != AF_PARSED_OK)
+        return af_opts_exit(p);
 
     af_template *t = NULL;
     af_error err = {0};

@@ -1,5 +1,4 @@
-/* cmd_tokenize.c - `afinar tokenize MODEL`: JSON lines with texts in, ids out; --decode goes back.
- */
+/* cmd_tokenize.c - `afinar tokenize MODEL`: JSON lines from text to ids; --decode: to text. */
 #define _GNU_SOURCE
 #include "commands/commands.h"
 
@@ -9,11 +8,11 @@
 #include <jansson.h>
 #include <sys/stat.h>
 
-typedef struct job {
+typedef struct tokenize_job {
     af_tokenizer *tokenizer;
     af_encoding encoding;
     bool decode;
-} job;
+} tokenize_job;
 
 static bool blank(const char *s, size_t n)
 {
@@ -28,11 +27,11 @@ static af_status flag(json_t *row, const char *key, bool absent, bool *out, af_e
     json_t *v = json_object_get(row, key);
     *out = v ? json_is_true(v) : absent;
     if (v && !json_is_boolean(v))
-        return af_fail(err, AF_EUSAGE, "\"%s\" is not true or false", key);
+        return af_fail(err, AF_EUSAGE, "\"%s\" must be true or false", key);
     return AF_OK;
 }
 
-static af_status encode(job *j, json_t *row, af_error *err)
+static af_status encode(tokenize_job *j, json_t *row, af_error *err)
 {
     bool special;
     json_t *text = json_object_get(row, "text");
@@ -40,7 +39,7 @@ static af_status encode(job *j, json_t *row, af_error *err)
     if (st != AF_OK)
         return st;
     if (!json_is_string(text))
-        return af_fail(err, AF_EUSAGE, "there is no string \"text\"");
+        return af_fail(err, AF_EUSAGE, "\"text\" is missing or not a string");
     st = af_tokenizer_encode(j->tokenizer, &j->encoding, json_string_value(text),
                              json_string_length(text), special, err);
     if (st != AF_OK)
@@ -55,11 +54,11 @@ static af_status encode(job *j, json_t *row, af_error *err)
 static af_status read_ids(json_t *list, int32_t **ids, size_t *n, af_error *err)
 {
     if (!json_is_array(list))
-        return af_fail(err, AF_EUSAGE, "there is no list \"ids\"");
+        return af_fail(err, AF_EUSAGE, "\"ids\" is missing or not a list");
     *n = json_array_size(list);
     *ids = calloc(*n + 1, sizeof **ids);
     if (!*ids)
-        return af_fail(err, AF_ENOMEM, "no memory for %zu ids", *n);
+        return af_fail(err, AF_ENOMEM, "out of memory for %zu ids", *n);
     for (size_t i = 0; i < *n; i++) {
         json_t *v = json_array_get(list, i);
         if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
@@ -69,7 +68,7 @@ static af_status read_ids(json_t *list, int32_t **ids, size_t *n, af_error *err)
     return AF_OK;
 }
 
-static af_status decode(job *j, json_t *row, af_error *err)
+static af_status decode(tokenize_job *j, json_t *row, af_error *err)
 {
     int32_t *ids = NULL;
     char *text = NULL, *line = NULL;
@@ -97,7 +96,7 @@ static af_status decode(job *j, json_t *row, af_error *err)
     return st;
 }
 
-static af_status one_line(job *j, const char *text, size_t n, af_error *err)
+static af_status one_line(tokenize_job *j, const char *text, size_t n, af_error *err)
 {
     json_error_t why;
     json_t *row = json_loadb(text, n, JSON_ALLOW_NUL, &why);
@@ -105,14 +104,14 @@ static af_status one_line(job *j, const char *text, size_t n, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s", why.text);
     af_status st;
     if (!json_is_object(row))
-        st = af_fail(err, AF_EUSAGE, "it is not an object");
+        st = af_fail(err, AF_EUSAGE, "not a JSON object");
     else
         st = j->decode ? decode(j, row, err) : encode(j, row, err);
     json_decref(row);
     return st;
 }
 
-static af_status all_lines(job *j, af_error *err)
+static af_status all_lines(tokenize_job *j, af_error *err)
 {
     char *line = NULL;
     size_t cap = 0;
@@ -126,37 +125,39 @@ static af_status all_lines(job *j, af_error *err)
             continue;
         st = one_line(j, line, len, err);
         if (st != AF_OK)
-            af_fail_prefix(err, "line %ld", number);
-        else if (!file) /* somebody may be waiting for the answer */
+            af_fail_prefix(st, err, "line %ld", number);
+        else if (!file) /* an interactive caller waits for the result */
             fflush(stdout);
     }
     free(line);
     if (st == AF_OK && ferror(stdin))
-        st = af_fail(err, AF_EIO, "cannot read the lines: %s", strerror(errno));
+        st = af_fail(err, AF_EIO, "cannot read stdin: %s", strerror(errno));
     return st;
 }
 
 int cmd_tokenize(int argc, char **argv)
 {
-    job j = {0};
+    tokenize_job j = {0};
     af_common common = {0};
     af_error err = {0};
     const char *arg[1];
     int count;
     const af_opt opts[] = {
-        {0, "decode", AF_OPT_FLAG, &j.decode,
-         "read {\"ids\", \"skip_special_tokens\"}, write text"},
+        {0, "decode", AF_OPT_FLAG, &j.decode, NULL,
+         "decode: read {\"ids\", \"skip_special_tokens\"}, write {\"text\"}"},
         {0},
     };
-    switch (af_opts_parse("tokenize", "Text to token ids and back, JSON lines on stdin and stdout.",
-                          "MODEL", opts, &common, argc, argv, arg, 1, 1, &count)) {
-    case AF_PARSED_HELP:
-        return AF_EXIT_OK;
-    case AF_PARSED_BAD:
-        return AF_EXIT_USAGE;
-    case AF_PARSED_OK:
-        break;
-    }
+    const af_usage usage = {"tokenize",
+                            "Converts text to token ids. Reads JSON lines {\"text\", "
+                            "\"add_special_tokens\"} from stdin and writes\n{\"ids\"} for each.",
+                            "MODEL",
+                            opts,
+                            1,
+                            1,
+                            NULL};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
+    if (p != AF_PARSED_OK)
+        return af_opts_exit(p);
     af_status st = af_tokenizer_open(&j.tokenizer, arg[0], &err);
     if (st == AF_OK)
         st = all_lines(&j, &err);

@@ -9,35 +9,36 @@
 #include <signal.h>
 #include <unistd.h>
 
-static volatile int stop_asked;
-static volatile sig_atomic_t silent;
+static volatile int stop_requested;
+static volatile sig_atomic_t quiet;
 
-/* The first Ctrl-C asks for a checkpoint and a clean end; the second ends at once. */
+/* The first Ctrl-C requests a checkpoint and a clean exit; the second kills the process. */
 static void on_interrupt(int sig)
 {
-    static const char word[] = "\nstopping with a checkpoint (once more: at once)\n";
-    if (stop_asked) {
+    static const char text[] =
+        "\nsaving a checkpoint and stopping; press Ctrl-C again to quit now\n";
+    if (stop_requested) {
         signal(sig, SIG_DFL);
-        raise(sig); /* comes when this has returned */
+        raise(sig); /* delivered after this handler returns */
         return;
     }
-    stop_asked = 1;
-    const int was = errno; /* of whatever was interrupted */
-    if (!silent)
-        (void)!write(STDERR_FILENO, word, sizeof word - 1);
-    errno = was;
+    stop_requested = 1;
+    const int saved = errno; /* of the interrupted call */
+    if (!quiet)
+        (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    errno = saved;
 }
 
-static void listen_for_interrupts(void)
+static void install_handlers(void)
 {
     struct sigaction a = {.sa_handler = on_interrupt};
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    struct sigaction old; /* a terminal that went away; nohup has it ignored */
+    struct sigaction old; /* the terminal was closed; ignored under nohup */
     if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
         sigaction(SIGHUP, &a, NULL);
-    signal(SIGPIPE, SIG_IGN); /* who reads the lines may leave, the run goes on */
+    signal(SIGPIPE, SIG_IGN); /* the run continues when the reader of its output exits */
 }
 
 static void report_json(const af_train_result *r)
@@ -52,43 +53,34 @@ static void report_json(const af_train_result *r)
            r->nothing_to_do ? "true" : "false");
 }
 
-static int help(const af_opt *opts, af_common *common)
+static void print_keys(void)
 {
-    char *keys;
-    af_error err = {0};
-    const char *words[1];
-    int count;
-    char *argv[] = {(char *)"train", (char *)"--help"};
-    af_opts_parse(
-        "train",
-        "Trains a model from a run file (- = stdin). Every key of it can be given as key=value.",
-        "RUN.yaml [key=value ...]", opts, common, 2, argv, words, 0, 0, &count);
-    if (af_train_help(&keys, &err) != AF_OK)
-        return af_report("train", &err);
-    printf("\nrun file keys [default]:\n%s", keys);
+    char *keys = NULL;
+    if (af_train_help(&keys, NULL) == AF_OK)
+        printf("\nrun file keys [default]:\n%s", keys);
     free(keys);
-    return AF_EXIT_OK;
 }
 
 int cmd_train(int argc, char **argv)
 {
-    const char *arg[128];
+    enum { ARGS_MAX = 120 };
+    const char *arg[ARGS_MAX + 2]; /* and device=, threads= */
     int count;
     af_common common = {0};
-    bool stats = false;
-    const af_opt opts[] = {
-        {0, "stats", AF_OPT_FLAG, &stats, "print the device's counters at the end"},
-        {0},
-    };
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-            return help(opts, &common);
-    const af_parsed p = af_opts_parse("train", "", "RUN.yaml [key=value ...]", opts, &common, argc,
-                                      argv, arg, 1, 120, &count);
+    const af_opt opts[] = {{0}};
+    const af_usage usage = {"train",
+                            "Trains a model from a run file (- = stdin). Every key of the run file "
+                            "can be given\nas key=value; it then overrides the file.",
+                            "RUN.yaml [key=value ...]",
+                            opts,
+                            1,
+                            ARGS_MAX,
+                            print_keys};
+    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
-        return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE;
+        return af_opts_exit(p);
     char device[64], threads[64];
-    if (common.device_given) {
+    if (common.device_is_set) {
         snprintf(device, sizeof device, "device=%s", common.device);
         arg[count++] = device;
     }
@@ -100,11 +92,11 @@ int cmd_train(int argc, char **argv)
     af_progress_init(&line, common.quiet);
     line.verbose = common.verbose;
     af_log_set(af_progress_log, &line);
-    const af_train_hooks hooks = {&line, af_progress_step, af_progress_say, &stop_asked};
+    const af_train_hooks hooks = {&line, af_progress_step, af_progress_message, &stop_requested};
     af_train_result result;
     af_error err = {0};
-    silent = common.quiet;
-    listen_for_interrupts();
+    quiet = common.quiet;
+    install_handlers();
     const af_status st = af_train(arg[0], arg + 1, count - 1, &hooks, &result, &err);
     af_log_set(NULL, NULL);
     af_progress_end(&line);
@@ -117,6 +109,6 @@ int cmd_train(int argc, char **argv)
     if (st != AF_OK)
         return af_report("train", &err);
     if (result.nothing_to_do && !common.quiet)
-        fprintf(stderr, "afinar train: the run is finished; there is nothing to do\n");
+        fprintf(stderr, "afinar train: the run is already complete; nothing to do\n");
     return AF_EXIT_OK;
 }

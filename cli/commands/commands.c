@@ -1,22 +1,22 @@
-/* commands.c - the table of subcommands, in the order a person meets them. */
+/* commands.c - the table of subcommands, in the order a new user needs them. */
 #include "commands/commands.h"
 
 const af_command af_commands[] = {
     {"train", "train a model from a run file", cmd_train},
     {"init", "write a run file for a model and a dataset", cmd_init},
-    {"plan", "say what a run needs, and what fits", cmd_plan},
-    {"eval", "loss, perplexity and accuracy over a dataset", cmd_eval},
-    {"generate", "continue a prompt", cmd_generate},
-    {"chat", "talk with a model", cmd_chat},
-    {"logits", "logits of token rows", cmd_logits},
-    {"data", "show and check the datasets of a run", cmd_data},
-    {"tokenize", "text to token ids and back", cmd_tokenize},
+    {"plan", "estimate the memory and time of a run before it starts", cmd_plan},
+    {"eval", "compute loss, perplexity and accuracy on a dataset", cmd_eval},
+    {"generate", "generate text from a prompt", cmd_generate},
+    {"chat", "chat with a model in the terminal", cmd_chat},
+    {"logits", "compute the logits of token sequences", cmd_logits},
+    {"data", "preview and check the datasets of a run", cmd_data},
+    {"tokenize", "convert text to token ids and back", cmd_tokenize},
     {"template", "render conversations with a chat template", cmd_template},
-    {"export", "write GGUF for llama.cpp and Ollama, or read it back", cmd_export},
-    {"merge", "merge models, or adapters into their base", cmd_merge},
-    {"quantize", "write a model with fewer bits a weight", cmd_quantize},
-    {"inspect", "what is in a model, adapter or checkpoint", cmd_inspect},
-    {"bench", "time training steps of a known shape", cmd_bench},
-    {"doctor", "what this machine offers, and what is missing", cmd_doctor},
+    {"export", "export to GGUF for llama.cpp and Ollama, or import from it", cmd_export},
+    {"merge", "merge models, or merge adapters into their base model", cmd_merge},
+    {"quantize", "quantize a model's weights", cmd_quantize},
+    {"inspect", "show the contents of a model, adapter or checkpoint", cmd_inspect},
+    {"bench", "measure the speed of training steps", cmd_bench},
+    {"doctor", "show what this machine supports and what is missing", cmd_doctor},
     {0},
 };

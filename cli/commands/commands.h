@@ -1,4 +1,4 @@
-/* commands.h - every subcommand: one line here, one file cmd_NAME.c. */
+/* commands.h - the subcommands; each has a file cmd_NAME.c. */
 #ifndef AF_COMMANDS_H
 #define AF_COMMANDS_H
 

@@ -8,11 +8,14 @@
 void af_cli_model_rows(af_opt *table, af_model_flags *f)
 {
     const af_opt rows[] = {
-        {0, "adapter", AF_OPT_LIST, &f->adapter, "PEFT folder, or DIR=WEIGHT; may be repeated"},
-        {0, "load-in-4bit", AF_OPT_FLAG, &f->load_in_4bit, "quantise the linears to nf4"},
-        {0, "quant-scratch", AF_OPT_FLAG, &f->quant_scratch, "keep 4-bit weights in 4 bits"},
-        {0, "bf16", AF_OPT_FLAG, &f->bf16, "compute in bf16"},
-        {0, "f32", AF_OPT_FLAG, &f->f32, "compute in f32"},
+        {0, "adapter", AF_OPT_LIST, &f->adapter, "DIR[=WEIGHT]",
+         "PEFT adapter with an optional weight; may be repeated"},
+        {0, "load-in-4bit", AF_OPT_FLAG, &f->load_in_4bit, NULL,
+         "quantize the linear layers to nf4"},
+        {0, "quant-scratch", AF_OPT_FLAG, &f->quant_scratch, NULL,
+         "keep 4-bit weights in 4 bits (less memory, same results)"},
+        {0, "bf16", AF_OPT_FLAG, &f->bf16, NULL, "compute in bf16"},
+        {0, "f32", AF_OPT_FLAG, &f->f32, NULL, "compute in f32"},
         {0},
     };
     while (table->name)
@@ -20,18 +23,18 @@ void af_cli_model_rows(af_opt *table, af_model_flags *f)
     memcpy(table, rows, sizeof rows);
 }
 
-double af_cli_top_p(double given) { return given == 0 ? DBL_MIN : given; }
+double af_cli_top_p(double p) { return p == 0 ? DBL_MIN : p; }
 
 bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight)
 {
     const char *eq = strrchr(s, '=');
     char *end = NULL;
-    struct stat as_it_is;
+    struct stat info;
     *weight = 1;
     if (strlen(s) >= size)
         return false;
     snprintf(dir, size, "%s", s);
-    if (!eq || !eq[1] || stat(s, &as_it_is) == 0)
+    if (!eq || !eq[1] || stat(s, &info) == 0)
         return true;
     const double w = strtod(eq + 1, &end);
     if (*end)
@@ -54,34 +57,17 @@ af_status af_cli_open_model(af_model **out, const char *model, const af_model_fl
                        .few_tokens = f->few_tokens,
                        .adapters = f->adapter.count};
     if (f->bf16 && f->f32)
-        return af_fail(err, AF_EUSAGE, "--bf16 and --f32 contradict each other");
+        return af_fail(err, AF_EUSAGE, "give either --bf16 or --f32, not both");
     if (f->adapter.count > AF_MODEL_ADAPTERS_MAX)
-        return af_fail(err, AF_EUSAGE, "%d adapters are more than %d", f->adapter.count,
+        return af_fail(err, AF_EUSAGE, "%d adapters; at most %d are supported", f->adapter.count,
                        AF_MODEL_ADAPTERS_MAX);
     for (int i = 0; i < f->adapter.count; i++) {
         if (!af_cli_split_weight(f->adapter.item[i], dirs[i], sizeof dirs[i], &o.adapter_weight[i]))
-            return af_fail(err, AF_EUSAGE, "--adapter '%.200s' is no DIR or DIR=WEIGHT",
+            return af_fail(err, AF_EUSAGE, "--adapter expects DIR or DIR=WEIGHT, got '%.200s'",
                            f->adapter.item[i]);
         o.adapter[i] = dirs[i];
     }
     return af_model_open(out, model, &o, err);
-}
-
-void af_cli_json_text(FILE *f, const char *s, uint64_t len)
-{
-    fputc('"', f);
-    for (uint64_t i = 0; i < len; i++) {
-        const unsigned char c = (unsigned char)s[i];
-        if (c == '"' || c == '\\')
-            fprintf(f, "\\%c", c);
-        else if (c == '\n')
-            fputs("\\n", f);
-        else if (c < 0x20 || c == 0x7f)
-            fprintf(f, "\\u%04x", c);
-        else
-            fputc(c, f);
-    }
-    fputc('"', f);
 }
 
 void af_cli_json_ids(FILE *f, const int32_t *ids, int64_t n)
@@ -106,7 +92,7 @@ af_status af_cli_chat_ids(af_model *m, const char *messages, af_encoding *out, a
         return st;
     row = malloc(need);
     if (!row)
-        return af_fail(err, AF_ENOMEM, "no memory for the conversation");
+        return af_fail(err, AF_ENOMEM, "out of memory for the conversation");
     const int n =
         snprintf(row, need, "{\"messages\": %s, \"add_generation_prompt\": true}", messages);
     st = af_template_render_row(t, row, (uint64_t)n, &text, &len, NULL, err);

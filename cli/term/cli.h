@@ -1,4 +1,4 @@
-/* cli.h - what the commands share: options, reports, output. */
+/* cli.h - shared by all commands: options, exit codes, error reports, terminal checks. */
 #ifndef AF_CLI_H
 #define AF_CLI_H
 
@@ -13,11 +13,11 @@
 enum { AF_EXIT_OK = 0, AF_EXIT_FAILED = 1, AF_EXIT_USAGE = 2 };
 
 typedef enum af_opt_kind {
-    AF_OPT_FLAG, /* bool *       */
+    AF_OPT_FLAG, /* bool *        */
     AF_OPT_STR,  /* const char ** */
-    AF_OPT_I64,  /* int64_t *    */
-    AF_OPT_F64,  /* double *     */
-    AF_OPT_LIST, /* af_opt_list *: may be given more than once */
+    AF_OPT_I64,  /* int64_t *     */
+    AF_OPT_F64,  /* double *      */
+    AF_OPT_LIST, /* af_opt_list *: may be repeated */
 } af_opt_kind;
 
 typedef struct af_opt_list {
@@ -29,41 +29,63 @@ typedef struct af_opt {
     char letter; /* 0 = none */
     const char *name;
     af_opt_kind kind;
-    void *place;
+    void *target;
+    const char *value; /* placeholder of the value in the help text ("FILE"); NULL for flags */
     const char *help;
 } af_opt;
+
+/* How a command is called. */
+typedef struct af_usage {
+    const char *command;
+    const char *about;        /* one or a few sentences, shown below the usage line */
+    const char *synopsis;     /* the arguments without a dash: "MODEL" */
+    const af_opt *opts;       /* ends with {0} */
+    int min, max;             /* number of those arguments */
+    void (*after_help)(void); /* prints what follows the options in the help; may be NULL */
+} af_usage;
 
 /* Options every command has; filled by af_opts_parse. */
 typedef struct af_common {
     const char *device; /* "auto", "cpu", "cuda", "cuda:N" */
-    bool device_given;  /* by the user: also "auto" then takes back what a run file says */
+    bool device_is_set; /* --device was given: "auto" then overrides the run file, too */
     int64_t threads;    /* 0 = all cores */
     bool quiet, verbose, json;
 } af_common;
 
 typedef enum af_parsed { AF_PARSED_OK, AF_PARSED_HELP, AF_PARSED_BAD } af_parsed;
 
-/* Parses argv[1..]. `positional` describes what stands without a dash ("MODEL", "RUN.yaml
- * [key=value ...]"); up to `max` of them go to arg[], *count says how many; fewer than `min` is an
- * error. Says what is wrong on stderr, prints help on stdout. `opts` ends with {0}. */
-af_parsed af_opts_parse(const char *command, const char *about, const char *positional,
-                        const af_opt *opts, af_common *common, int argc, char **argv,
-                        const char **arg, int min, int max, int *count);
+/* Parses argv[1..]: arguments without a dash go to arg[u->max], their number to *count. Reports
+ * errors on stderr (AF_PARSED_BAD), prints help and version on stdout (AF_PARSED_HELP). */
+af_parsed af_opts_parse(const af_usage *u, af_common *common, int argc, char **argv,
+                        const char **arg, int *count);
+/* The exit code of a command whose af_opts_parse did not return AF_PARSED_OK. */
+int af_opts_exit(af_parsed p);
 
-/* Prints "afinar COMMAND: message" on stderr; the exit status to return. */
+/* The tables of a command as a JSON object: what `afinar __options` prints. */
+#define AF_OPT_DUMP "--dump-options"
+/* The options every command has, as a JSON array. */
+void af_opts_dump_common(FILE *f);
+
+/* The name in `known` (ends with NULL) most similar to a misspelt one; NULL when none is close. */
+const char *af_cli_suggest(const char *name, const char *const *known);
+
+/* Prints "afinar COMMAND: message" on stderr; returns the exit code. */
 int af_report(const char *command, const af_error *err);
 
-/* An error where the device that was asked for is not there: before anything is written. */
+/* Fails when the device of --device is not usable. Called before anything is written. */
 af_status af_cli_has_device(const af_common *c, af_error *err);
-/* For a command whose work is the CPU's: an error where the device that was asked for is not there,
- * a word where it is. */
+/* The same for a command that always computes on the CPU; prints a note when a GPU was requested.
+ */
 af_status af_cli_on_cpu(const char *command, const af_common *c, af_error *err);
 
-/* True when the stream is a terminal that takes colour (NO_COLOR respected). */
+/* True when the stream is a terminal that supports colour (NO_COLOR respected). */
 bool af_tty(FILE *f);
 
-/* The library's lines go to stderr from now on: warnings always, the rest unless quiet. */
+/* Sends the library's log to stderr from now on: warnings always, the rest unless quiet. */
 void af_cli_log(const af_common *c);
+
+/* Prints a JSON string of len bytes, quotes included. */
+void af_cli_json_text(FILE *f, const char *s, uint64_t len);
 
 typedef int af_command_main(int argc, char **argv);
 #endif

@@ -1,5 +1,5 @@
-/* interrupt.c - Ctrl-C while a file or folder is written: a thread waits for it, takes away what is
- * there so far, and lets the signal end the program. */
+/* interrupt.c - Ctrl-C while output is written: a thread waits for the signal, removes the partial
+ * output, and lets the signal end the process. */
 #define _POSIX_C_SOURCE 200809L
 #include "term/interrupt.h"
 
@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* Those that end a program, but for what nohup and the like have ignored. */
+/* Signals that end a process, without those that nohup and the like ignore. */
 static void stop_signals(sigset_t *set)
 {
     static const int all[] = {SIGINT, SIGTERM, SIGHUP};
@@ -28,10 +28,9 @@ static void *watch(void *out)
     if (sigwait(&set, &sig) != 0)
         return NULL;
     bool removed = af_convert_discard(out);
-    removed |= af_convert_discard(out); /* a file may have come while the first was removed */
+    removed |= af_convert_discard(out); /* a file may have been created meanwhile */
     if (removed)
-        fprintf(stderr, "\nafinar: stopped; what was written of '%s' is removed\n",
-                (const char *)out);
+        fprintf(stderr, "\nafinar: stopped; removed the partial output '%s'\n", (const char *)out);
     else
         fprintf(stderr, "\nafinar: stopped\n");
     signal(sig, SIG_DFL);
@@ -47,7 +46,7 @@ void af_cli_discard_when_stopped(const char *out)
     if (!out)
         return;
     stop_signals(&set);
-    pthread_sigmask(SIG_BLOCK, &set, NULL); /* threads that come later inherit it */
+    pthread_sigmask(SIG_BLOCK, &set, NULL); /* inherited by threads created later */
     if (pthread_create(&thread, NULL, watch, (void *)out) == 0)
         pthread_detach(thread);
     else

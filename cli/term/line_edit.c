@@ -99,7 +99,7 @@ static void insert(line *l, char c)
     l->len++;
 }
 
-/* A character whole, before anything is drawn: its other bytes are on their way. */
+/* Reads a whole UTF-8 character before redrawing: its other bytes have been sent already. */
 static void insert_char(line *l, int first)
 {
     int tails = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc0 ? 1 : 0;
@@ -160,11 +160,11 @@ static int width(const char *s, size_t n)
 /* One row of the screen: text that does not fit scrolls sideways. */
 static void draw(const line *l)
 {
-    const int room = columns() - width(l->prompt, strlen(l->prompt)) - 1;
+    const int space = columns() - width(l->prompt, strlen(l->prompt)) - 1;
     size_t from = 0, to = l->len;
-    while (width(l->text + from, l->at - from) >= room)
+    while (width(l->text + from, l->at - from) >= space)
         from = right_of(l, from);
-    while (width(l->text + from, to - from) > room)
+    while (width(l->text + from, to - from) > space)
         to = left_of(l, to);
     printf("\r%s%.*s\033[K", l->prompt, (int)(to - from), l->text + from);
     const int back = width(l->text + l->at, to > l->at ? to - l->at : 0);
@@ -228,19 +228,19 @@ static bool edit(line *l, int key)
     }
 }
 
-static void walk_history(const af_line_edit *e, line *l, int *place, int by)
+static void browse_history(const af_line_edit *e, line *l, int *index, int by)
 {
-    const int to = *place + by;
+    const int to = *index + by;
     if (to < 0 || to > e->count)
         return;
-    *place = to;
+    *index = to;
     set_text(l, to == e->count ? "" : e->history[to]);
 }
 
 /* True when a line is complete; false at the end of input. */
 static bool edit_line(const af_line_edit *e, line *l)
 {
-    int place = e->count;
+    int index = e->count;
     for (;;) {
         draw(l);
         int key = read_byte();
@@ -254,9 +254,9 @@ static bool edit_line(const af_line_edit *e, line *l)
             return true;
         }
         if (key == KEY_UP || key == 16)
-            walk_history(e, l, &place, -1);
+            browse_history(e, l, &index, -1);
         else if (key == KEY_DOWN || key == 14)
-            walk_history(e, l, &place, 1);
+            browse_history(e, l, &index, 1);
         else if (!edit(l, key) && key >= 32 && key < 256)
             insert_char(l, key);
     }

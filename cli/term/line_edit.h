@@ -12,7 +12,7 @@ typedef struct af_line_edit {
 } af_line_edit;
 
 /* The next line without its newline (free() it); NULL at the end of input. Ctrl-C gives an empty
- * line. Arrows, Home, End, Ctrl-A/E/B/F/U/K/W/D/L work; up and down walk through the history. */
+ * line. Arrows, Home, End, Ctrl-A/E/B/F/U/K/W/D/L work; up and down browse the history. */
 char *af_line_read(af_line_edit *e, const char *prompt);
 void af_line_edit_clear(af_line_edit *e);
 #endif

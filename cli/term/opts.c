@@ -1,9 +1,8 @@
 /* opts.c - one option parser for all commands: "-o X", "-oX", "--output X", "--output=X", "--". */
 #define _POSIX_C_SOURCE 200809L
-#include "term/cli.h"
+#include "term/opts_help.h"
 
 #include "afinar/device.h"
-#include "afinar/word.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -23,19 +22,19 @@ static bool store(const char *command, const af_opt *o, const char *text)
     errno = 0;
     switch (o->kind) {
     case AF_OPT_FLAG:
-        *(bool *)o->place = true;
+        *(bool *)o->target = true;
         return true;
     case AF_OPT_STR:
-        *(const char **)o->place = text;
+        *(const char **)o->target = text;
         return true;
     case AF_OPT_I64:
-        *(int64_t *)o->place = strtoll(text, &end, 10);
+        *(int64_t *)o->target = strtoll(text, &end, 10);
         break;
     case AF_OPT_F64:
-        *(double *)o->place = strtod(text, &end);
+        *(double *)o->target = strtod(text, &end);
         break;
     case AF_OPT_LIST: {
-        af_opt_list *l = o->place;
+        af_opt_list *l = o->target;
         if (l->count == (int)(sizeof l->item / sizeof l->item[0])) {
             fprintf(stderr, "afinar %s: --%s given more than %d times\n", command, o->name,
                     l->count);
@@ -46,146 +45,154 @@ static bool store(const char *command, const af_opt *o, const char *text)
     }
     }
     if (errno || end == text || *end) {
-        fprintf(stderr, "afinar %s: --%s wants a number, not '%s'\n", command, o->name, text);
+        fprintf(stderr, "afinar %s: --%s expects a number, got '%s'\n", command, o->name, text);
         return false;
     }
     return true;
 }
 
-static void help_rows(const af_opt *o)
-{
-    for (; o->name || o->letter; o++) {
-        char left[64];
-        const char *value = o->kind == AF_OPT_FLAG  ? ""
-                            : o->kind == AF_OPT_I64 ? " N"
-                            : o->kind == AF_OPT_F64 ? " X"
-                                                    : " VALUE";
-        if (o->letter)
-            snprintf(left, sizeof left, "-%c, --%s%s", o->letter, o->name, value);
-        else
-            snprintf(left, sizeof left, "    --%s%s", o->name, value);
-        printf("  %-28s %s\n", left, o->help);
-    }
-}
-
-static void help(const char *command, const char *about, const char *positional, const af_opt *opts,
-                 const af_opt *common)
-{
-    printf("usage: afinar %s [options] %s\n\n%s\n\noptions:\n", command, positional, about);
-    help_rows(opts);
-    printf("\ncommon options:\n");
-    help_rows(common);
-}
-
-static af_parsed bad_option(const char *command, const af_opt *opts, const af_opt *common,
-                            const char *word)
+static af_parsed unknown_option(const af_usage *u, const af_opt *common, const char *arg)
 {
     const char *known[128] = {0}, *near = NULL;
     char name[64];
     size_t n = 0;
     for (int set = 0; set < 2; set++)
-        for (const af_opt *o = set ? common : opts; o->name || o->letter; o++)
-            if (o->name && n < sizeof known / sizeof known[0] - 1)
+        for (const af_opt *o = set ? common : u->opts; o->name; o++)
+            if (n < sizeof known / sizeof known[0] - 1)
                 known[n++] = o->name;
-    if (word[1] == '-') {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
-        near = af_word_nearest(name, known);
+    if (arg[1] == '-') {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(arg + 2, "="), arg + 2);
+        near = af_cli_suggest(name, known);
     }
-    const bool keys = !strcmp(command, "train") || !strcmp(command, "plan");
-    fprintf(stderr, "afinar %s: unknown option '%s'%s%s%s (%ssee 'afinar %s --help')\n", command,
-            word, near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "",
-            keys && !near && word[1] == '-' ? "keys of a run file are given as key=value; " : "",
-            command);
+    const bool has_keys = strstr(u->synopsis, "key=value") != NULL;
+    fprintf(stderr, "afinar %s: unknown option '%s'%s%s%s (%ssee 'afinar %s --help')\n", u->command,
+            arg, near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "",
+            has_keys && !near && arg[1] == '-' ? "run file keys are given as key=value; " : "",
+            u->command);
     return AF_PARSED_BAD;
 }
 
-/* One word that begins with a dash. *i moves on when the value is the next word. */
-static af_parsed option(const char *command, const af_opt *opts, const af_opt *common, int argc,
-                        char **argv, int *i)
+/* One argument that begins with a dash. *i advances when the value is the next argument. */
+static af_parsed parse_option(const af_usage *u, const af_opt *common, int argc, char **argv,
+                              int *i)
 {
-    const char *word = argv[*i], *value = NULL;
+    const char *arg = argv[*i], *value = NULL;
     const af_opt *o;
-    if (word[1] == '-') {
-        const size_t n = strcspn(word + 2, "=");
-        o = find(opts, common, word + 2, n, 0);
-        if (word[2 + n] == '=')
-            value = word + 3 + n;
+    if (arg[1] == '-') {
+        const size_t n = strcspn(arg + 2, "=");
+        o = find(u->opts, common, arg + 2, n, 0);
+        if (arg[2 + n] == '=')
+            value = arg + 3 + n;
     } else {
-        o = find(opts, common, NULL, 0, word[1]);
-        if (o && word[2] && o->kind == AF_OPT_FLAG)
-            return bad_option(command, opts, common, word);
-        value = word[2] ? word + 2 : NULL;
+        o = find(u->opts, common, NULL, 0, arg[1]);
+        if (o && arg[2] && o->kind == AF_OPT_FLAG)
+            return unknown_option(u, common, arg);
+        value = arg[2] ? arg + 2 : NULL;
     }
     if (!o)
-        return bad_option(command, opts, common, word);
+        return unknown_option(u, common, arg);
     if (o->kind == AF_OPT_FLAG && value) {
-        fprintf(stderr, "afinar %s: --%s takes no value\n", command, o->name);
+        fprintf(stderr, "afinar %s: --%s does not take a value\n", u->command, o->name);
         return AF_PARSED_BAD;
     }
     if (o->kind != AF_OPT_FLAG && !value) {
         if (*i + 1 >= argc) {
-            fprintf(stderr, "afinar %s: --%s wants a value\n", command, o->name);
+            fprintf(stderr, "afinar %s: --%s needs a value\n", u->command, o->name);
             return AF_PARSED_BAD;
         }
         value = argv[++*i];
     }
-    return store(command, o, value) ? AF_PARSED_OK : AF_PARSED_BAD;
+    return store(u->command, o, value) ? AF_PARSED_OK : AF_PARSED_BAD;
 }
 
-af_parsed af_opts_parse(const char *command, const char *about, const char *positional,
-                        const af_opt *opts, af_common *common, int argc, char **argv,
-                        const char **arg, int min, int max, int *count)
+/* Targets of the common options that no command sees. */
+typedef struct common_flags {
+    bool help, version;
+} common_flags;
+
+enum { COMMON_ROWS = 8 };
+
+static void common_rows(af_opt out[COMMON_ROWS], af_common *c, common_flags *f)
 {
-    bool want_help = false, want_version = false;
-    common->device = NULL;
-    const af_opt shared[] = {
-        {0, "device", AF_OPT_STR, &common->device, "auto, cpu, cuda or cuda:N"},
-        {0, "threads", AF_OPT_I64, &common->threads, "CPU threads (0 = every core)"},
-        {'q', "quiet", AF_OPT_FLAG, &common->quiet, "say only what went wrong"},
-        {'v', "verbose", AF_OPT_FLAG, &common->verbose, "say more"},
-        {0, "json", AF_OPT_FLAG, &common->json, "results as JSON on stdout"},
-        {'h', "help", AF_OPT_FLAG, &want_help, "this text"},
-        {0, "version", AF_OPT_FLAG, &want_version, "which afinar this is"},
+    const af_opt rows[COMMON_ROWS] = {
+        {0, "device", AF_OPT_STR, &c->device, "DEVICE", "auto, cpu, cuda or cuda:N [auto]"},
+        {0, "threads", AF_OPT_I64, &c->threads, "N", "number of CPU threads, 0 = all cores [0]"},
+        {'q', "quiet", AF_OPT_FLAG, &c->quiet, NULL, "print warnings and errors only"},
+        {'v', "verbose", AF_OPT_FLAG, &c->verbose, NULL, "print more details"},
+        {0, "json", AF_OPT_FLAG, &c->json, NULL, "print results as JSON"},
+        {'h', "help", AF_OPT_FLAG, &f->help, NULL, "print this help"},
+        {0, "version", AF_OPT_FLAG, &f->version, NULL, "print the version"},
         {0},
     };
-    bool only_words = false;
+    memcpy(out, rows, sizeof rows);
+}
+
+static af_parsed parse_all(const af_usage *u, const af_opt *common, int argc, char **argv,
+                           const char **arg, int *count)
+{
+    bool options_ended = false;
     *count = 0;
     for (int i = 1; i < argc; i++) {
-        const char *word = argv[i];
-        if (!only_words && !strcmp(word, "--")) {
-            only_words = true;
-        } else if (!only_words && word[0] == '-' && word[1]) {
-            const af_parsed p = option(command, opts, shared, argc, argv, &i);
+        const char *a = argv[i];
+        if (!options_ended && !strcmp(a, "--")) {
+            options_ended = true;
+        } else if (!options_ended && a[0] == '-' && a[1]) {
+            const af_parsed p = parse_option(u, common, argc, argv, &i);
             if (p != AF_PARSED_OK)
                 return p;
-        } else if (*count == max) {
-            fprintf(stderr, "afinar %s: one word too many: '%s'\n", command, word);
+        } else if (*count == u->max) {
+            fprintf(stderr, "afinar %s: unexpected argument '%s'\n", u->command, a);
             return AF_PARSED_BAD;
         } else {
-            arg[(*count)++] = word;
+            arg[(*count)++] = a;
         }
     }
-    common->device_given = common->device != NULL;
-    if (!common->device_given)
+    return AF_PARSED_OK;
+}
+
+af_parsed af_opts_parse(const af_usage *u, af_common *common, int argc, char **argv,
+                        const char **arg, int *count)
+{
+    common_flags flags = {0};
+    af_opt rows[COMMON_ROWS];
+    common->device = NULL;
+    common_rows(rows, common, &flags);
+    if (argc == 2 && !strcmp(argv[1], AF_OPT_DUMP)) {
+        af_opts_dump(u, stdout);
+        return AF_PARSED_HELP;
+    }
+    if (parse_all(u, rows, argc, argv, arg, count) != AF_PARSED_OK)
+        return AF_PARSED_BAD;
+    common->device_is_set = common->device != NULL;
+    if (!common->device_is_set)
         common->device = "auto";
-    if (want_help) {
-        help(command, about, positional, opts, shared);
-        return AF_PARSED_HELP;
-    }
-    if (want_version) {
+    if (flags.help)
+        af_opts_help(u, rows);
+    else if (flags.version)
         printf("afinar %s\n", af_version());
+    if (flags.help || flags.version)
         return AF_PARSED_HELP;
-    }
-    if (*count < min) {
-        fprintf(stderr, "usage: afinar %s [options] %s\n", command, positional);
+    if (*count < u->min) {
+        fprintf(stderr, "usage: afinar %s [options] %s\n", u->command, u->synopsis);
         return AF_PARSED_BAD;
     }
     if (common->threads < 0 || common->threads > 4096) {
-        fprintf(stderr, "afinar %s: --threads %lld is not between 0 and 4096\n", command,
+        fprintf(stderr, "afinar %s: --threads is %lld; it must be 0 to 4096\n", u->command,
                 (long long)common->threads);
         return AF_PARSED_BAD;
     }
     return AF_PARSED_OK;
+}
+
+int af_opts_exit(af_parsed p) { return p == AF_PARSED_HELP ? AF_EXIT_OK : AF_EXIT_USAGE; }
+
+void af_opts_dump_common(FILE *f)
+{
+    af_common c;
+    common_flags flags;
+    af_opt rows[COMMON_ROWS];
+    common_rows(rows, &c, &flags);
+    af_opts_dump_rows(rows, f);
 }
 
 int af_report(const char *command, const af_error *err)

@@ -29,7 +29,7 @@ static void erase(af_progress_line *p)
     p->drawn = false;
 }
 
-void af_progress_say(void *user, const char *line)
+void af_progress_message(void *user, const char *line)
 {
     af_progress_line *p = user;
     if (p->quiet)
@@ -67,7 +67,7 @@ static void spark(const af_progress_line *p, int most, char *out)
         high = fmax(high, p->loss[(p->losses - n + i) % AF_SPARK]);
     }
     *out = '\0';
-    for (int i = 0; i < n; i++) { /* n may be below 0: no room, no bars */
+    for (int i = 0; i < n; i++) { /* n may be negative: no space for bars */
         const double v = p->loss[(p->losses - n + i) % AF_SPARK];
         const int level = high > low ? (int)((v - low) / (high - low) * 7.999) : 0;
         memcpy(out, bar[level], strlen(bar[level]) + 1);
@@ -81,12 +81,12 @@ static int columns(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
 }
 
-/* One line, never longer than the terminal is wide: a wrapped line could not be erased. The parts
- * stand in order of worth, the last ones go first; the bars take what room is left. */
+/* One line, never wider than the terminal: a wrapped line could not be erased. The parts are in
+ * order of importance, the last ones are dropped first; the bars get the remaining width. */
 static void draw(af_progress_line *p, const af_train_step *s)
 {
     char part[6][64], eta[32], bars[AF_SPARK * 4 + 1];
-    int room = columns() - 1, shown = 0;
+    int space = columns() - 1, shown = 0;
     clock_text(eta, sizeof eta, s->eta_s);
     snprintf(part[0], sizeof part[0], "%lld/%lld", (long long)s->step, (long long)s->steps);
     snprintf(part[1], sizeof part[1], " loss %.4f", s->loss);
@@ -94,9 +94,9 @@ static void draw(af_progress_line *p, const af_train_step *s)
     snprintf(part[3], sizeof part[3], " %.0f tok/s", s->tok_s);
     snprintf(part[4], sizeof part[4], " lr %.2e norm %.3f", s->learning_rate, s->grad_norm);
     snprintf(part[5], sizeof part[5], " %.0f MiB", (double)s->memory / 0x1p20);
-    for (; shown < 6 && (int)strlen(part[shown]) <= room; shown++)
-        room -= (int)strlen(part[shown]);
-    spark(p, room - 1 < AF_SPARK ? room - 1 : AF_SPARK, bars);
+    for (; shown < 6 && (int)strlen(part[shown]) <= space; shown++)
+        space -= (int)strlen(part[shown]);
+    spark(p, space - 1 < AF_SPARK ? space - 1 : AF_SPARK, bars);
     erase(p);
     for (int i = 0; i < shown; i++) {
         fputs(part[i], stderr);

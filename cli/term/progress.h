@@ -1,5 +1,4 @@
-/* progress.h - what a person sees while a run goes: one redrawn line on a terminal, plain lines
- * elsewhere. */
+/* progress.h - the progress of a run: one redrawn line on a terminal, plain lines elsewhere. */
 #ifndef AF_CLI_PROGRESS_H
 #define AF_CLI_PROGRESS_H
 
@@ -18,8 +17,8 @@ typedef struct af_progress_line {
 
 void af_progress_init(af_progress_line *p, bool quiet);
 void af_progress_step(void *user, const af_train_step *s);
-void af_progress_say(void *user, const char *line);
-/* A line of the library (af_log_hook): warnings always, the rest when verbose. */
+void af_progress_message(void *user, const char *line);
+/* An af_log_hook: prints warnings always, the rest when verbose. */
 void af_progress_log(void *user, af_log_level level, const char *line);
 void af_progress_end(af_progress_line *p);
 /* Shortest text that reads back to the same double, or null. */

@@ -118,7 +118,7 @@ int af_term_width(FILE *f)
     return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
 }
 
-const char *af_say_bytes(char buf[32], uint64_t bytes)
+const char *af_format_bytes(char buf[32], uint64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     double v = (double)bytes;
@@ -129,7 +129,7 @@ const char *af_say_bytes(char buf[32], uint64_t bytes)
     return buf;
 }
 
-const char *af_say_count(char buf[32], int64_t n)
+const char *af_format_count(char buf[32], int64_t n)
 {
     static const char *const units[] = {"", "K", "M", "B", "T"};
     double v = (double)n;

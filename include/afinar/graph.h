@@ -3,15 +3,15 @@
  *
  *     af_graph *g;
  *     af_graph_new(&g, &err);
- *     af_tensor *x = af_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){64, 10});
- *     af_tensor *t = af_input(g, "t", AF_DTYPE_F32, 2, (int64_t[]){64, 1});
- *     af_tensor *w = af_param(g, "w", AF_DTYPE_F32, 2, (int64_t[]){10, 1});
+ *     af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){64, 10});
+ *     af_tensor *t = af_graph_input(g, "t", AF_DTYPE_F32, 2, (int64_t[]){64, 1});
+ *     af_tensor *w = af_graph_param(g, "w", AF_DTYPE_F32, 2, (int64_t[]){10, 1});
  *     af_tensor *loss = af_mse(g, af_matmul(g, x, w, AF_MATMUL_NN), t);
- *     af_backward(g, loss);
- *     af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
+ *     af_graph_backward(g, loss);
+ *     af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
  *     af_graph_prepare(g, device, &err);            // the only place that allocates
  *     af_tensor_write(g, x, data, bytes, &err); ...
- *     af_set_learning_rate(g, 1e-3);
+ *     af_graph_set_learning_rate(g, 1e-3);
  *     af_graph_run(g, AF_RUN_STEP, &err);           // forward, backward, update
  *
  * Errors. Recording functions never fail by themselves: the first wrong shape, dtype or argument is
@@ -39,31 +39,29 @@ extern "C" {
 typedef struct af_graph af_graph;
 typedef struct af_tensor af_tensor;
 
-/* ---- the graph
- * ------------------------------------------------------------------------------------------- */
+/* ---- the graph --------------------------------------------------------------------- */
 
 AF_CHECKED af_status af_graph_new(af_graph **out, af_error *err);
 void af_graph_free(af_graph *g);
 /* AF_OK, or the first recording error. */
 AF_CHECKED af_status af_graph_status(const af_graph *g, af_error *err);
 
-/* ---- leaves
- * ---------------------------------------------------------------------------------------------- */
+/* ---- leaves ------------------------------------------------------------------------ */
 
 /* A value written before each run. */
-af_tensor *af_input(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim);
+af_tensor *af_graph_input(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim);
 /* A frozen value written once (or bound to memory with af_tensor_bind). May have a block type. */
-af_tensor *af_weight(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim);
+af_tensor *af_graph_weight(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim);
 /* A trainable value (f32 or f64). Its gradient accumulates over runs until AF_RUN_UPDATE consumes
  * it. */
-af_tensor *af_param(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim);
+af_tensor *af_graph_param(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim);
 /* A value that ops change in place and that survives runs (caches, moments). Starts as zeros. */
-af_tensor *af_state(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim);
+af_tensor *af_graph_state(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim);
 /* The same number everywhere. */
-af_tensor *af_constant(af_graph *g, af_dtype t, int ndim, const int64_t *dim, double value);
+af_tensor *af_graph_constant(af_graph *g, af_dtype t, int ndim, const int64_t *dim, double value);
 
 /* Keeps t readable after a run (otherwise its memory is reused). */
-void af_output(af_graph *g, af_tensor *t);
+void af_graph_output(af_graph *g, af_tensor *t);
 
 /* What a handle is. */
 af_dtype af_tensor_dtype(const af_tensor *t);
@@ -72,12 +70,11 @@ int64_t af_tensor_dim(const af_tensor *t, int axis);
 int64_t af_tensor_count(const af_tensor *t);
 uint64_t af_tensor_bytes(const af_tensor *t);
 const char *af_tensor_name(const af_tensor *t); /* "" when it has none */
-/* The accumulated gradient of a parameter, after af_backward; NULL when the loss does not depend on
- * it. */
-af_tensor *af_gradient(const af_tensor *param);
+/* The accumulated gradient of a parameter, after af_graph_backward; NULL when the loss does not
+ * depend on it. */
+af_tensor *af_tensor_gradient(const af_tensor *param);
 
-/* ---- general ops
- * ----------------------------------------------------------------------------------------- */
+/* ---- general ops ------------------------------------------------------------------- */
 
 /* Element-wise with broadcasting: shapes are aligned at the last axis, a 1 or a missing axis
  * stretches. */
@@ -134,14 +131,15 @@ af_tensor *af_embedding(af_graph *g, af_tensor *ids, af_tensor *table, af_dtype 
 /* The row `id` of the table behind an af_embedding gets no gradient from it, as `padding_idx` of
  * PyTorch has it. */
 void af_embedding_frozen_row(af_graph *g, af_tensor *y, int64_t id);
-/* Zero with probability p, the rest times 1/(1-p). The mask is a pure function of (af_set_seed,
- * stream, step, element): recomputation sees the same one. Off (identity) in graphs without
- * af_backward. */
+/* Zero with probability p, the rest times 1/(1-p). The mask is a pure function of
+ * (af_graph_set_seed, stream, step, element): recomputation sees the same one. Off (identity) in
+ * graphs without af_graph_backward. */
 af_tensor *af_dropout(af_graph *g, af_tensor *x, double p, uint64_t stream);
 /* NEFTune (Jain et al. 2023): x [N][D] plus uniform noise in +- alpha / sqrt(L D), L = tokens of
  * the row's sequence (bounds i32 [S+1], as in af_attention; rows behind the last bound pass). The
  * gradient passes unchanged; off where dropout is off. */
-af_tensor *af_noise(af_graph *g, af_tensor *x, af_tensor *bounds, double alpha, uint64_t stream);
+af_tensor *af_neftune_noise(af_graph *g, af_tensor *x, af_tensor *bounds, double alpha,
+                            uint64_t stream);
 
 /* Losses: a scalar [1], the mean over elements (over rows that count, for cross-entropy). */
 af_tensor *af_mse(af_graph *g, af_tensor *x, af_tensor *target);
@@ -159,9 +157,10 @@ af_tensor *af_kl(af_graph *g, af_tensor *logq, af_tensor *p);
  * and back; the gradient passes straight through where the value was not clipped. */
 af_tensor *af_fake_quant(af_graph *g, af_tensor *x, int bits, int64_t group, bool symmetric);
 
-/* ---- fused ops for language models
- * ------------------------------------------------------------------------- Rows are tokens: N =
- * all tokens of the batch, sequences one after another. E head size, H heads, K kv heads. */
+/* ---- fused ops for language models ------------------------------------------------- */
+
+/* Rows are tokens: N = all tokens of the batch, sequences one after another. E head size, H heads,
+ * K kv heads. */
 
 /* *sum = x + residual, result = rmsnorm(*sum): one pass. */
 af_tensor *af_rmsnorm_add(af_graph *g, af_tensor *x, af_tensor *residual, af_tensor *w, double eps,
@@ -240,8 +239,8 @@ typedef struct af_head_opts {
 } af_head_opts;
 /* h [N][D], weight [V][D], labels i32 [N] (-100 = no loss; already shifted: label i is what row i
  * must predict)
- * -> loss f32 [1]. Logits are never held whole; with af_backward the gradient is made in the same
- * pass. */
+ * -> loss f32 [1]. Logits are never held whole; with af_graph_backward the gradient is made in the
+ * same pass. */
 af_tensor *af_head_loss(af_graph *g, af_tensor *h, af_tensor *weight, af_tensor *labels,
                         const af_head_opts *o);
 
@@ -256,12 +255,11 @@ af_tensor *af_moe_route(af_graph *g, af_tensor *logits, int k, bool norm, af_ten
 af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
                       af_tensor *gate_up, af_tensor *down, af_act act);
 
-/* ---- gradients, optimizers
- * --------------------------------------------------------------------------------- */
+/* ---- gradients, optimizers --------------------------------------------------------- */
 
 /* Records the gradient of a scalar with respect to every parameter it depends on. Once per graph.
  */
-void af_backward(af_graph *g, af_tensor *loss);
+void af_graph_backward(af_graph *g, af_tensor *loss);
 
 typedef enum af_optimizer_kind {
     AF_OPTIMIZER_SGD,
@@ -283,25 +281,25 @@ typedef struct af_optimizer_opts {
 } af_optimizer_opts;
 /* Records: global norm of all gradients -> clip factor -> update of all parameters; gradients end
  * as zeros. */
-void af_optimizer(af_graph *g, const af_optimizer_opts *o);
-/* For one parameter, before af_optimizer: learning rate times `lr_factor`, weight decay on or off.
+void af_graph_optimizer(af_graph *g, const af_optimizer_opts *o);
+/* For one parameter, before af_graph_optimizer: learning rate times `lr_factor`, weight decay on or
+ * off.
  */
-void af_param_group(af_tensor *param, double lr_factor, bool decay);
+void af_tensor_set_group(af_tensor *param, double lr_factor, bool decay);
 
 /* Host-side numbers of the next run; they are values in device memory, not part of the recorded
  * graph. */
-void af_set_learning_rate(af_graph *g, double lr);
-void af_set_step(af_graph *g,
-                 int64_t step); /* of the next update, from 1; af_graph_run counts on by itself */
-void af_set_seed(af_graph *g, uint64_t seed);
+void af_graph_set_learning_rate(af_graph *g, double lr);
+void af_graph_set_step(
+    af_graph *g, int64_t step); /* of the next update, from 1; af_graph_run counts on by itself */
+void af_graph_set_seed(af_graph *g, uint64_t seed);
 /* Off: dropout passes everything (evaluation in a training graph). On at first. */
-void af_set_training(af_graph *g, bool on);
+void af_graph_set_training(af_graph *g, bool on);
 /* Micro-batches run so far: the dropout clock. A resumed run sets it to where it was. */
-uint64_t af_clock(const af_graph *g);
-void af_set_clock(af_graph *g, uint64_t count);
+uint64_t af_graph_clock(const af_graph *g);
+void af_graph_set_clock(af_graph *g, uint64_t count);
 
-/* ---- plan, prepare, run
- * ------------------------------------------------------------------------------------ */
+/* ---- plan, prepare, run ------------------------------------------------------------ */
 
 typedef enum af_recompute {
     AF_RECOMPUTE_NONE,    /* keep everything the backward needs             */
@@ -312,19 +310,19 @@ typedef enum af_recompute {
 } af_recompute;
 const char *af_recompute_name(af_recompute mode); /* "none", "cheap", "wide", "block", "offload" */
 /* Nodes recorded from now on belong to block `index` (-1: none); recompute works block by block. */
-void af_block(af_graph *g, int index);
+void af_graph_set_block(af_graph *g, int index);
 /* Blocks [0, blocks) use `mode`, those behind them NONE, or `mode` of the second call: what the
  * first blocks keep is held longest. Before prepare. */
-void af_set_recompute(af_graph *g, af_recompute mode, int blocks);
-void af_set_recompute_rest(af_graph *g, af_recompute mode);
+void af_graph_set_recompute(af_graph *g, af_recompute mode, int blocks);
+void af_graph_set_recompute_rest(af_graph *g, af_recompute mode);
 /* Every update follows exactly one gradient run: the first contribution to a gradient is written
  * instead of added, and gradients may lie where activations lay that are no longer needed. Devices
  * that cannot do so go on adding. Before prepare. */
-void af_set_one_pass(af_graph *g);
+void af_graph_set_one_pass(af_graph *g);
 /* The token dimension: inputs whose first axis is `rows` long may be run with fewer live rows
- * (af_set_live_rows); ops then skip the rest. Call before recording. */
-void af_set_rows(af_graph *g, int64_t rows);
-void af_set_live_rows(af_graph *g, int64_t rows);
+ * (af_graph_set_live_rows); ops then skip the rest. Call before recording. */
+void af_graph_set_rows(af_graph *g, int64_t rows);
+void af_graph_set_live_rows(af_graph *g, int64_t rows);
 
 typedef struct af_plan_info {
     uint64_t inputs, weights, params, grads, state, activations, workspace, total; /* bytes */

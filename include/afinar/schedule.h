@@ -4,9 +4,11 @@
  * first step has rate 0; the meaning of every name is that of transformers.get_scheduler, or of
  * torch.optim.lr_scheduler for step, exponential and one_cycle.
  *
+ *     const af_schedule_opts o = {.name = "cosine", .peak = 1e-3, .steps = 100};
  *     af_schedule s;
- *     af_schedule_init(&s, &(af_schedule_opts){.name = "cosine", .peak = 1e-3, .steps = 100},
- * &err); af_set_learning_rate(g, af_schedule_lr(&s, step)); */
+ *     af_schedule_init(&s, &o, &err);
+ *     af_graph_set_learning_rate(g, af_schedule_lr(&s, step));
+ */
 #ifndef AFINAR_SCHEDULE_H
 #define AFINAR_SCHEDULE_H
 

@@ -31,14 +31,23 @@ typedef enum af_status {
 
 typedef struct af_error {
     af_status code;
+    char subject[32]; /* what the error is about: a run-file key, an option, ...; "" = not stated */
     char msg[1024];
 } af_error;
 
-/* Every error is born here: one breakpoint catches them all. Returns `code`. `err` may be NULL. */
+/* Creates every error: one breakpoint catches them all. Clears the subject. Returns `code`. `err`
+ * may be NULL. */
 AF_PRINTF(3, 4) af_status af_fail(af_error *err, af_status code, const char *fmt, ...);
 
-/* Puts "prefix: " before a message that is already there. Returns err's code. */
-AF_PRINTF(2, 3) af_status af_fail_prefix(af_error *err, const char *fmt, ...);
+/* The same with a subject, for callers that decide by what failed: messages are for people and may
+ * change at any time. */
+AF_PRINTF(4, 5)
+af_status af_fail_subject(af_error *err, af_status code, const char *subject, const char *fmt, ...);
+
+/* Puts "prefix: " in front of the message of a failed call. Returns `st`, the status of that call.
+ * `err` may be NULL. */
+AF_PRINTF(3, 4)
+af_status af_fail_prefix(af_status st, af_error *err, const char *fmt, ...);
 
 /* The name of a status, for logs: "AF_EFORMAT". Static storage. */
 const char *af_status_name(af_status code);

@@ -41,6 +41,12 @@ AF_CHECKED af_status af_train(const char *run_file, const char *const *overrides
 /* The keys of a run file, as help text (malloc'ed). */
 AF_CHECKED af_status af_train_help(char **text, af_error *err);
 
+/* The keys of a run file as one JSON object (malloc'ed, NUL-terminated; free() it), for generated
+ * documentation: "keys" [{"name", "type", "default", "help", "aliases", "values", and of numbers
+ * "min", "max"}], "lr_scheduler", "dataset_keys", "dataset_types", and "foreign" [{"key",
+ * "advice"}] (keys of other trainers that are rejected). AF_ENOMEM. Any thread. */
+AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
+
 /* What a run needs, from its config and headers alone: text for people, or one JSON object
  * (malloc'ed). `memory`: plan for a machine with so many bytes free; 0 = this one. */
 AF_CHECKED af_status af_train_plan(const char *run_file, const char *const *overrides, int count,

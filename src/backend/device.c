@@ -45,7 +45,8 @@ af_status af_device_open(af_device **out, const char *name, int threads, af_erro
     if (parse_cuda(name, &ordinal))
         return af_cuda_open(out, ordinal, err);
     if (strcmp(name, "auto") != 0)
-        return af_fail(err, AF_EUSAGE, "unknown device '%s': auto, cpu, cuda or cuda:N", name);
+        return af_fail_subject(err, AF_EUSAGE, "device",
+                               "unknown device '%s': use auto, cpu, cuda or cuda:N", name);
     af_error why = {0};
     if (af_cuda_open(out, 0, &why) == AF_OK)
         return AF_OK;

@@ -43,6 +43,9 @@ void *af_realloc(void *p, uint64_t count, uint64_t size); /* old block stays val
 char *af_strdup(const char *s);
 char *af_strndup(const char *s, uint64_t n);
 
+/* Seconds of a clock that never goes back; only differences mean something. */
+double af_seconds_now(void);
+
 /* The one sentence for "no memory": says what it was for and how much. */
 af_status af_fail_nomem(af_error *err, const char *what, uint64_t bytes);
 

@@ -11,37 +11,55 @@
 
 const char *af_version(void) { return AF_VERSION; }
 
-af_status af_fail(af_error *err, af_status code, const char *fmt, ...)
+static af_status fail(af_error *err, af_status code, const char *subject, const char *fmt,
+                      va_list ap)
 {
     assert(code != AF_OK);
     if (err) {
-        va_list ap;
-        va_start(ap, fmt);
         err->code = code;
+        snprintf(err->subject, sizeof err->subject, "%s", subject);
         vsnprintf(err->msg, sizeof err->msg, fmt, ap);
-        va_end(ap);
     }
     return code;
 }
 
-af_status af_fail_prefix(af_error *err, const char *fmt, ...)
+af_status af_fail(af_error *err, af_status code, const char *fmt, ...)
 {
+    va_list ap;
+    va_start(ap, fmt);
+    const af_status st = fail(err, code, "", fmt, ap);
+    va_end(ap);
+    return st;
+}
+
+af_status af_fail_subject(af_error *err, af_status code, const char *subject, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const af_status st = fail(err, code, subject, fmt, ap);
+    va_end(ap);
+    return st;
+}
+
+af_status af_fail_prefix(af_status st, af_error *err, const char *fmt, ...)
+{
+    assert(st != AF_OK);
     if (!err)
-        return AF_EUSAGE;
+        return st;
     char whole[sizeof err->msg];
     va_list ap;
     va_start(ap, fmt);
     const int n = vsnprintf(whole, sizeof whole, fmt, ap);
     va_end(ap);
     const size_t at = AF_MIN((size_t)AF_MAX(n, 0), sizeof whole - 1);
-    /* a message that is cut at the end still names the thing */
+    /* the prefix is kept whole, the end of a long message is cut */
     const size_t sep = AF_MIN(sizeof whole - 1 - at, 2);
     memcpy(whole + at, ": ", sep);
     const size_t rest = AF_MIN(strlen(err->msg), sizeof whole - 1 - at - sep);
     memcpy(whole + at + sep, err->msg, rest);
     whole[at + sep + rest] = '\0';
     memcpy(err->msg, whole, sizeof whole);
-    return err->code;
+    return st;
 }
 
 const char *af_status_name(af_status code)

@@ -2,7 +2,7 @@
 #include "bench/bench_floor.h"
 #include "afinar/bench.h"
 #include "base/rng.h"
-#include "graph/node.h"
+#include "graph/graph_access.h"
 #include "tensor/dtype.h"
 
 enum { HEAD_ROWS = 1024, PATTERN = 4099 };
@@ -20,36 +20,41 @@ typedef struct floor_graph {
 static void add_products(floor_graph *f, int64_t rows, int64_t out, int64_t in, bool full)
 {
     af_graph *g = f->g;
-    af_tensor *x = af_input(g, "x", f->type, 2, (int64_t[]){rows, in}),
-              *dy = af_input(g, "dy", f->type, 2, (int64_t[]){rows, out}),
-              *w = af_weight(g, "w", f->type, 2, (int64_t[]){out, in});
-    af_output(g, af_matmul(g, x, w, AF_MATMUL_NT));
+    af_tensor *x = af_graph_input(g, "x", f->type, 2, (int64_t[]){rows, in}),
+              *dy = af_graph_input(g, "dy", f->type, 2, (int64_t[]){rows, out}),
+              *w = af_graph_weight(g, "w", f->type, 2, (int64_t[]){out, in});
+    af_graph_output(g, af_matmul(g, x, w, AF_MATMUL_NT));
     f->last = af_matmul(g, dy, w, AF_MATMUL_NN);
-    af_output(g, f->last);
+    af_graph_output(g, f->last);
     if (full)
-        af_output(g, af_matmul(g, dy, x, AF_MATMUL_TN));
+        af_graph_output(g, af_matmul(g, dy, x, AF_MATMUL_TN));
 }
 
 /* Random numbers, because zeros run faster; a prime number of them, over and over. */
+static af_status fill_one(af_graph *g, af_tensor *t, af_error *err)
+{
+    const uint64_t n = (uint64_t)af_tensor_count(t), bytes = af_tensor_bytes(t);
+    uint8_t *data = malloc(bytes);
+    if (!data)
+        return af_fail_nomem(err, "random operands", bytes);
+    const uint64_t drawn = AF_MIN(n, (uint64_t)PATTERN);
+    for (uint64_t k = 0; k < drawn; k++)
+        af_store_f64(data, af_tensor_dtype(t), k, af_rng_f64(4, 5, k) - 0.5);
+    for (uint64_t at = bytes / n * drawn; at < bytes; at *= 2)
+        memcpy(data + at, data, AF_MIN(at, bytes - at));
+    const af_status st = af_tensor_write(g, t, data, bytes, err);
+    free(data);
+    return st;
+}
+
 static af_status fill_inputs(floor_graph *f, af_error *err)
 {
+    static const af_role role[] = {AF_ROLE_INPUT, AF_ROLE_WEIGHT};
     af_status st = AF_OK;
-    for (int i = 0; st == AF_OK && i < f->g->n_tensors; i++) {
-        af_tensor *t = f->g->tensors[i];
-        if ((t->role != AF_ROLE_INPUT && t->role != AF_ROLE_WEIGHT) || !af_dtype_is_float(t->dtype))
-            continue;
-        const uint64_t n = (uint64_t)af_count(t), bytes = af_tensor_bytes(t);
-        uint8_t *data = malloc(bytes);
-        if (!data)
-            return af_fail_nomem(err, "random operands", bytes);
-        const uint64_t drawn = AF_MIN(n, (uint64_t)PATTERN);
-        for (uint64_t k = 0; k < drawn; k++)
-            af_store_f64(data, t->dtype, k, af_rng_f64(4, 5, k) - 0.5);
-        for (uint64_t at = bytes / n * drawn; at < bytes; at *= 2)
-            memcpy(data + at, data, AF_MIN(at, bytes - at));
-        st = af_tensor_write(f->g, t, data, bytes, err);
-        free(data);
-    }
+    for (size_t i = 0; i < AF_LEN(role); i++)
+        for (af_tensor *t = NULL; st == AF_OK && (t = af_graph_next(f->g, role[i], t));)
+            if (af_dtype_is_float(af_tensor_dtype(t)))
+                st = fill_one(f->g, t, err);
     return st;
 }
 
@@ -72,8 +77,8 @@ static af_status measure(floor_graph *f, af_device *d, double *ms, double *cpu_m
         enum { REPEAT = 4 }; /* the one read at the end is little beside them */
         for (int k = 0; k < REPEAT; k++)
             AF_TRY(af_graph_run(f->g, AF_RUN_FORWARD, err));
-        AF_TRY(af_tensor_read(f->g, f->g->tensors[0], sink,
-                              AF_MIN(af_tensor_bytes(f->g->tensors[0]), bytes), err));
+        const af_tensor *x = af_graph_next(f->g, AF_ROLE_INPUT, NULL);
+        AF_TRY(af_tensor_read(f->g, x, sink, AF_MIN(af_tensor_bytes(x), bytes), err));
         *ms = AF_MIN(*ms, (af_bench_now(false) - wall) * 1e3 / REPEAT);
         *cpu_ms = AF_MIN(*cpu_ms, (af_bench_now(true) - processor) * 1e3 / REPEAT);
     }

@@ -88,7 +88,8 @@ static af_status make_run(af_bench_model *b, af_error *err)
     char rank[32];
     snprintf(rank, sizeof rank, "lora_r=%" PRId64, b->o->rank);
     const char *overrides[] = {rank};
-    return af_run_parse(&b->run, text, (uint64_t)n, "bench", overrides, full ? 0 : 1, false, err);
+    return af_run_config_parse(&b->run, text, (uint64_t)n, "bench", overrides, full ? 0 : 1, false,
+                               err);
 }
 
 /* Fills a tensor piece by piece: floats of size `scale`, bytes at random. On the CPU where it lies:
@@ -197,8 +198,8 @@ static af_status fill_batch(af_bench_model *b, af_error *err)
     AF_TRY(af_tensor_write(t->graph, t->labels, labels, (uint64_t)N * 4, err));
     AF_TRY(af_tensor_write(t->graph, t->in.bounds, bounds, (uint64_t)t->bounds_len * 4, err));
     AF_TRY(af_tensor_write(t->graph, t->scale, &scale, sizeof scale, err));
-    af_set_live_rows(t->graph, N);
-    af_set_learning_rate(t->graph, 1e-4);
+    af_graph_set_live_rows(t->graph, N);
+    af_graph_set_learning_rate(t->graph, 1e-4);
 done:
     free(ids);
     return st;
@@ -228,7 +229,7 @@ void af_bench_model_clear(af_bench_model *b)
     af_trainer_close(&b->t);
     af_model_spec_clear(&b->spec);
     af_hf_config_clear(&b->config);
-    af_run_clear(&b->run);
+    af_run_config_clear(&b->run);
 }
 
 /* Where the CPU packs frozen weights, they lie in a file as those of a run do: only such are given

@@ -13,7 +13,7 @@ typedef struct af_bench_model {
     af_bench_shape of_model; /* where the shape is a model's */
     af_hf_config config;
     af_model_spec spec;
-    af_run run;
+    af_run_config run;
     af_trainer t; /* the device is the caller's to set, and closed with the model */
 } af_bench_model;
 

@@ -5,8 +5,9 @@
 #include "convert/gguf/export_verify.h"
 #include "convert/gguf/gguf_model.h"
 #include "convert/gguf/turn_text.h"
+#include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
-#include "convert/output/given_out.h"
+#include "convert/output/model_out.h"
 
 #include <unistd.h>
 
@@ -17,7 +18,7 @@ static bool ends_with(const char *s, const char *tail)
 }
 
 /* Without a wish: the bits the model has, as its config or else its matrices say. */
-static af_mix default_mix(const af_given *in)
+static af_mix default_mix(const af_model_reader *in)
 {
     af_dtype d = in->config.has_dtype ? in->config.dtype : AF_DTYPE_F16;
     for (int i = 0; !in->config.has_dtype && i < in->count; i++)
@@ -28,7 +29,7 @@ static af_mix default_mix(const af_given *in)
     return d == AF_DTYPE_BF16 ? AF_MIX_BF16 : d == AF_DTYPE_F32 ? AF_MIX_F32 : AF_MIX_F16;
 }
 
-static af_status choose_mix(af_mix *out, const af_given *in, const char *type, af_error *err)
+static af_status choose_mix(af_mix *out, const af_model_reader *in, const char *type, af_error *err)
 {
     *out = default_mix(in);
     if (type && !af_mix_by_name(out, type))
@@ -74,8 +75,8 @@ done:
 /* What was made against what was meant. UNSURE: too little memory to tell. */
 typedef enum verdict { FITS, UNSURE, DIFFERS } verdict;
 
-static verdict judge(const af_given *in, const af_export_opts *o, const char *made, double bits,
-                     af_verify_result *verify, af_error *why)
+static verdict judge(const af_model_reader *in, const af_export_opts *o, const char *made,
+                     double bits, af_verify_result *verify, af_error *why)
 {
     if (o->no_verify)
         return FITS;
@@ -116,7 +117,7 @@ static void put_back(const char *out, const char *old)
 /* ---- to GGUF ---- */
 
 /* Writes the file; one that is not what was meant leaves what was there before. */
-static af_status write_gguf(af_given *in, const char *out, const af_export_opts *o,
+static af_status write_gguf(af_model_reader *in, const char *out, const af_export_opts *o,
                             const af_gguf_model_opts *g, af_convert_report **report,
                             af_verify_result *verify, af_error *err)
 {
@@ -143,15 +144,15 @@ static af_status model_to_gguf(const char *model, const char *out, const af_expo
                                af_convert_report **report, af_verify_result *verify, af_error *err)
 {
     af_status st = AF_OK;
-    af_given *in = NULL;
+    af_model_reader *in = NULL;
     af_adapter *a = NULL;
     af_imatrix imatrix = {0};
     af_gguf_model_opts g = {.pure = o->pure, .threads = o->threads};
-    AF_TRY(af_given_open(&in, model, err));
+    AF_TRY(af_model_reader_open_list(&in, model, err));
     AF_TRY(choose_mix(&g.mix, in, o->type, err));
     if (o->adapter) {
-        AF_TRY(af_given_read_adapter(in, o->adapter, &a, err));
-        af_given_set_adapter(in, a);
+        AF_TRY(af_model_reader_read_adapter(in, o->adapter, &a, err));
+        af_model_reader_set_adapter(in, a);
     }
     if (o->imatrix) {
         AF_TRY(af_imatrix_read(&imatrix, o->imatrix, err));
@@ -161,7 +162,7 @@ static af_status model_to_gguf(const char *model, const char *out, const af_expo
     AF_TRY(write_gguf(in, out, o, &g, report, verify, err));
 done:
     af_imatrix_clear(&imatrix);
-    af_given_close(in);
+    af_model_reader_close(in);
     return st;
 }
 
@@ -169,21 +170,21 @@ static af_status adapter_to_gguf(const char *model, const char *adapter, const c
                                  af_error *err)
 {
     af_status st = AF_OK;
-    af_given *in = NULL;
+    af_model_reader *in = NULL;
     af_adapter *a = NULL;
-    AF_TRY(af_given_open(&in, model, err));
-    AF_TRY(af_given_read_adapter(in, adapter, &a, err));
+    AF_TRY(af_model_reader_open_list(&in, model, err));
+    AF_TRY(af_model_reader_read_adapter(in, adapter, &a, err));
     AF_TRY(af_adapter_gguf_write(a, af_path_name(adapter), out, err));
 done:
     af_adapter_free(a);
-    af_given_close(in);
+    af_model_reader_close(in);
     return st;
 }
 
 /* ---- to a folder ---- */
 
 /* The type to write: what the carried config says, else what the file has. */
-static af_dtype folder_type(const af_given *in, const json_t *config)
+static af_dtype folder_type(const af_model_reader *in, const json_t *config)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};
     af_dtype d;
@@ -195,7 +196,7 @@ static af_dtype folder_type(const af_given *in, const json_t *config)
     return in->any_quantised ? AF_DTYPE_BF16 : in->config.dtype;
 }
 
-static af_status write_weights(af_given *in, const af_folder *f, af_dtype dtype, int threads,
+static af_status write_weights(af_model_reader *in, const af_folder *f, af_dtype dtype, int threads,
                                af_convert_report *report, af_error *err)
 {
     af_status st = AF_OK;
@@ -212,8 +213,8 @@ static af_status write_weights(af_given *in, const af_folder *f, af_dtype dtype,
     AF_TRY(af_safetensors_writer_begin(w, err));
     for (int i = 0; i < in->count; i++) {
         uint64_t bytes = 0;
-        const int64_t n = af_given_values(&in->tensor[i]);
-        AF_TRY(af_given_copy(in, &in->tensor[i], dtype, pool, w, err));
+        const int64_t n = af_model_tensor_values(&in->tensor[i]);
+        AF_TRY(af_model_copy_tensor(in, &in->tensor[i], dtype, pool, w, err));
         (void)af_dtype_bytes(dtype, (uint64_t)n, &bytes);
         af_convert_report_add(report, in->tensor[i].name, af_dtype_name(dtype), n, bytes);
     }
@@ -230,28 +231,28 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
                                 af_convert_report **report, af_verify_result *verify, af_error *err)
 {
     af_status st = AF_OK;
-    af_given *in = NULL;
+    af_model_reader *in = NULL;
     af_adapter *a = NULL;
     af_folder f = {0};
     af_convert_report *r = NULL;
     json_t *config = NULL;
     af_dtype dtype;
     af_error why = {0};
-    AF_TRY(af_given_open(&in, model, err));
+    AF_TRY(af_model_reader_open_list(&in, model, err));
     if (o->adapter) {
-        AF_TRY(af_given_read_adapter(in, o->adapter, &a, err));
-        af_given_set_adapter(in, a);
+        AF_TRY(af_model_reader_read_adapter(in, o->adapter, &a, err));
+        af_model_reader_set_adapter(in, a);
     }
     AF_TRY(af_convert_report_new(&r, in->count, err));
     AF_TRY(af_folder_begin(&f, out, (const char *const[]){in->path}, 1, err));
-    AF_TRY(af_given_text(in, &f, &config, err));
+    AF_TRY(af_model_copy_text(in, &f, &config, err));
     dtype = folder_type(in, config);
     if (o->type && !af_torch_type(&dtype, o->type))
         AF_TRY(
             af_fail(err, AF_EUSAGE, "type '%.40s' of a folder is not f32, f16 or bf16", o->type));
     if (dtype != folder_type(in, config) || in->any_quantised)
         af_config_set_dtype(config, dtype);
-    AF_TRY(af_folder_json(&f, "config.json", config, err));
+    AF_TRY(af_json_write(f.temp, "config.json", config, err));
     AF_TRY(write_weights(in, &f, dtype, o->threads, r, err));
     af_convert_report_finish(r);
     const verdict v = judge(in, o, f.temp, dtype == AF_DTYPE_F32 ? 32 : 16, verify, &why);
@@ -265,7 +266,7 @@ done:
     af_folder_abandon(&f);
     af_convert_report_free(r);
     json_decref(config);
-    af_given_close(in);
+    af_model_reader_close(in);
     return st;
 }
 
@@ -300,5 +301,25 @@ af_status af_export(const char *model, const char *out, const af_export_opts *o,
         AF_TRY(model_to_gguf(path, out, o, report, verify, err));
 done:
     free(path);
+    return st;
+}
+
+af_status af_export_texts(const char *gguf, const char *out, af_error *err)
+{
+    af_status st = AF_OK;
+    af_folder f = {0};
+    af_gguf *g = NULL;
+    af_hf_config c = {0};
+    json_t *config = NULL;
+    AF_TRY(af_gguf_open(&g, gguf, err));
+    AF_TRY(af_model_config(&c, gguf, err));
+    AF_TRY(af_folder_begin(&f, out, &gguf, 1, err));
+    AF_TRY(af_gguf_text(g, &c, f.temp, &config, err));
+    st = af_folder_commit(&f, err);
+done:
+    af_folder_abandon(&f);
+    json_decref(config);
+    af_hf_config_clear(&c);
+    af_gguf_close(g);
     return st;
 }

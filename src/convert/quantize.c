@@ -1,6 +1,5 @@
 /* quantize.c - af_quantize: which way a type leads. */
 #include "convert/gguf/gguf_model.h"
-#include "convert/input/adapter_apply.h"
 #include "convert/output/folder_out.h"
 #include "convert/quantize/imatrix_collect.h"
 #include "convert/quantize/quantize_bnb.h"
@@ -27,21 +26,21 @@ bool af_quantize_makes_folder(const char *type)
     return bnb_type(&t, type);
 }
 
-static af_status open_with_adapter(af_given **out, const char *model, const char *adapter,
+static af_status open_with_adapter(af_model_reader **out, const char *model, const char *adapter,
                                    af_error *err)
 {
     af_status st = AF_OK;
-    af_given *in = NULL;
+    af_model_reader *in = NULL;
     af_adapter *a = NULL;
-    AF_TRY(af_given_open(&in, model, err));
+    AF_TRY(af_model_reader_open_list(&in, model, err));
     if (adapter) {
-        AF_TRY(af_given_read_adapter(in, adapter, &a, err));
-        af_given_set_adapter(in, a);
+        AF_TRY(af_model_reader_read_adapter(in, adapter, &a, err));
+        af_model_reader_set_adapter(in, a);
     }
     *out = in;
     in = NULL;
 done:
-    af_given_close(in);
+    af_model_reader_close(in);
     return st;
 }
 
@@ -72,8 +71,8 @@ done:
     return st;
 }
 
-static af_status to_gguf(af_convert_report **report, af_given *in, const char *out, af_mix mix,
-                         const af_quantize_opts *o, af_error *err)
+static af_status to_gguf(af_convert_report **report, af_model_reader *in, const char *out,
+                         af_mix mix, const af_quantize_opts *o, af_error *err)
 {
     af_status st = AF_OK;
     af_imatrix imatrix = {0};
@@ -94,7 +93,7 @@ af_status af_quantize(af_convert_report **report, const char *model, const char 
                       const af_quantize_opts *o, af_error *err)
 {
     af_status st = AF_OK;
-    af_given *in = NULL;
+    af_model_reader *in = NULL;
     af_dtype packed;
     af_mix mix;
     const bool folder = bnb_type(&packed, o->type);
@@ -113,6 +112,6 @@ af_status af_quantize(af_convert_report **report, const char *model, const char 
     AF_TRY(folder ? af_quantize_bnb(report, in, out, packed, o, err)
                   : to_gguf(report, in, out, mix, o, err));
 done:
-    af_given_close(in);
+    af_model_reader_close(in);
     return st;
 }

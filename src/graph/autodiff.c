@@ -50,7 +50,7 @@ static void differentiate(af_graph *g, int last)
     }
 }
 
-void af_backward(af_graph *g, af_tensor *loss)
+void af_graph_backward(af_graph *g, af_tensor *loss)
 {
     if (af_graph_refuses(g, "backward", &loss, 1))
         return;
@@ -73,8 +73,8 @@ void af_backward(af_graph *g, af_tensor *loss)
     g->differentiated = true;
     g->loss = loss;
     g->phase = AF_PHASE_BACKWARD;
-    af_output(g, loss);
-    loss->grad = af_constant(g, loss->dtype, loss->ndim, loss->dim, 1.0);
+    af_graph_output(g, loss);
+    loss->grad = af_graph_constant(g, loss->dtype, loss->ndim, loss->dim, 1.0);
     if (!af_graph_failed(g))
         differentiate(g, last);
     g->block = -1;

@@ -5,22 +5,19 @@
 
 #include "graph/node.h"
 
-typedef struct af_random_fill {
-    uint64_t stream;     /* the same stream, the same numbers */
-    float scale, offset; /* scale * x + offset */
-    bool nf4;            /* quantised, as write_nf4 does it */
-} af_random_fill;
-
 typedef struct af_backend_ops {
     const char *kind;
     bool host;     /* tensors' data is memory of this process */
-    bool one_pass; /* see af_set_one_pass */
+    bool one_pass; /* see af_graph_set_one_pass */
     /* Before offsets are given: may pad rows (ld), make weights views of one fused tensor, and sets
      * g->work_bytes (beside the arenas) and the nodes' work (inside one). */
     af_status (*layout)(af_device *d, af_graph *g, af_error *err);
     /* Allocates every arena, sets tensor->data, picks and builds every kernel. */
     af_status (*prepare)(af_device *d, af_graph *g, af_error *err);
     af_status (*run)(af_device *d, af_graph *g, int what, af_error *err);
+    /* Those of the nodes [from, to) that `what` selects, with values in place when it returns.
+     * NULL = a pass runs only as a whole. */
+    af_status (*run_nodes)(af_device *d, af_graph *g, int what, int from, int to, af_error *err);
     af_status (*write)(af_device *d, af_graph *g, af_tensor *t, const void *data, af_error *err);
     af_status (*read)(af_device *d, af_graph *g, const af_tensor *t, void *data, af_error *err);
     /* As read, but the values may come with the next read. NULL = read waits for nothing. */
@@ -39,6 +36,10 @@ typedef struct af_backend_ops {
     uint64_t (*memory_free)(const af_device *d);
     void (*close)(af_device *d);
 } af_backend_ops;
+
+/* Before a run of `what`: checks the graph, writes clock and hyper-parameters; the clock advances.
+ */
+AF_CHECKED af_status af_graph_begin_run(af_graph *g, int what, af_error *err);
 
 /* A backend's own device struct begins with this. */
 struct af_device {

@@ -156,17 +156,17 @@ af_tensor *af_leaf(af_graph *g, af_role role, const char *name, af_dtype t, int 
     return x;
 }
 
-af_tensor *af_input(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
+af_tensor *af_graph_input(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
 {
     return af_leaf(g, AF_ROLE_INPUT, name, t, ndim, dim);
 }
 
-af_tensor *af_weight(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
+af_tensor *af_graph_weight(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
 {
     return af_leaf(g, AF_ROLE_WEIGHT, name, t, ndim, dim);
 }
 
-af_tensor *af_param(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
+af_tensor *af_graph_param(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
 {
     if (t != AF_DTYPE_F32 && t != AF_DTYPE_F64)
         return af_graph_bad(g, "parameter '%s' is %s; parameters are f32 or f64", name ? name : "",
@@ -177,12 +177,12 @@ af_tensor *af_param(af_graph *g, const char *name, af_dtype t, int ndim, const i
     return x;
 }
 
-af_tensor *af_state(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
+af_tensor *af_graph_state(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
 {
     return af_leaf(g, AF_ROLE_STATE, name, t, ndim, dim);
 }
 
-af_tensor *af_constant(af_graph *g, af_dtype t, int ndim, const int64_t *dim, double value)
+af_tensor *af_graph_constant(af_graph *g, af_dtype t, int ndim, const int64_t *dim, double value)
 {
     if (af_graph_failed(g))
         return af_graph_dummy(g);
@@ -250,7 +250,7 @@ af_tensor *af_node_view(af_graph *g, af_node *n, int ndim, const int64_t *dim)
     return x;
 }
 
-void af_output(af_graph *g, af_tensor *t)
+void af_graph_output(af_graph *g, af_tensor *t)
 {
     if (af_graph_refuses(g, "output", &t, 1))
         return;
@@ -259,9 +259,9 @@ void af_output(af_graph *g, af_tensor *t)
         t->base->keep = true;
 }
 
-void af_block(af_graph *g, int index) { g->block = index; }
+void af_graph_set_block(af_graph *g, int index) { g->block = index; }
 
-void af_set_recompute(af_graph *g, af_recompute mode, int blocks)
+void af_graph_set_recompute(af_graph *g, af_recompute mode, int blocks)
 {
     if ((unsigned)mode > AF_RECOMPUTE_OFFLOAD)
         af_graph_bad(g, "recompute %d is not one of 0 to %d", (int)mode, AF_RECOMPUTE_OFFLOAD);
@@ -269,16 +269,16 @@ void af_set_recompute(af_graph *g, af_recompute mode, int blocks)
     g->recompute_blocks = blocks;
 }
 
-void af_set_recompute_rest(af_graph *g, af_recompute mode)
+void af_graph_set_recompute_rest(af_graph *g, af_recompute mode)
 {
     if ((unsigned)mode > AF_RECOMPUTE_OFFLOAD)
         af_graph_bad(g, "recompute %d is not one of 0 to %d", (int)mode, AF_RECOMPUTE_OFFLOAD);
     g->recompute_rest = mode;
 }
 
-void af_set_one_pass(af_graph *g) { g->one_pass = true; }
+void af_graph_set_one_pass(af_graph *g) { g->one_pass = true; }
 
-void af_set_rows(af_graph *g, int64_t rows)
+void af_graph_set_rows(af_graph *g, int64_t rows)
 {
     if (rows < 0)
         af_graph_bad(g, "the token dimension cannot have %" PRId64 " rows", rows);
@@ -286,7 +286,7 @@ void af_set_rows(af_graph *g, int64_t rows)
         g->rows = g->live_rows = rows;
 }
 
-void af_set_live_rows(af_graph *g, int64_t rows)
+void af_graph_set_live_rows(af_graph *g, int64_t rows)
 {
     if (rows < 0 || rows > g->rows)
         af_graph_bad(g, "%" PRId64 " live rows are not 0 to %" PRId64, rows, g->rows);
@@ -294,26 +294,26 @@ void af_set_live_rows(af_graph *g, int64_t rows)
         g->live_rows = rows;
 }
 
-void af_set_learning_rate(af_graph *g, double lr) { g->learning_rate = lr; }
-void af_set_step(af_graph *g, int64_t step) { g->step = step; }
-void af_set_seed(af_graph *g, uint64_t seed)
+void af_graph_set_learning_rate(af_graph *g, double lr) { g->learning_rate = lr; }
+void af_graph_set_step(af_graph *g, int64_t step) { g->step = step; }
+void af_graph_set_seed(af_graph *g, uint64_t seed)
 {
     g->seed = seed;
     g->clock_count = 0;
 }
 
-void af_set_training(af_graph *g, bool on) { g->evaluating = !on; }
-uint64_t af_clock(const af_graph *g) { return g->clock_count; }
-void af_set_clock(af_graph *g, uint64_t count) { g->clock_count = count; }
+void af_graph_set_training(af_graph *g, bool on) { g->evaluating = !on; }
+uint64_t af_graph_clock(const af_graph *g) { return g->clock_count; }
+void af_graph_set_clock(af_graph *g, uint64_t count) { g->clock_count = count; }
 
-void af_param_group(af_tensor *param, double lr_factor, bool decay)
+void af_tensor_set_group(af_tensor *param, double lr_factor, bool decay)
 {
     if (!param || !param->graph)
         return; /* the handle of a failed recording */
     if (param->role != AF_ROLE_PARAM)
         af_graph_bad(param->graph, "param_group: tensor '%s' is no parameter", param->name);
     else if (param->graph->optimized)
-        af_graph_bad(param->graph, "param_group: '%s' comes after af_optimizer", param->name);
+        af_graph_bad(param->graph, "param_group: '%s' comes after af_graph_optimizer", param->name);
     param->lr_factor = lr_factor;
     param->decay = decay;
 }
@@ -343,7 +343,7 @@ int64_t af_tensor_dim(const af_tensor *t, int axis)
 }
 int64_t af_tensor_count(const af_tensor *t) { return af_count(t); }
 const char *af_tensor_name(const af_tensor *t) { return t->name; }
-af_tensor *af_gradient(const af_tensor *param) { return param ? param->grad : NULL; }
+af_tensor *af_tensor_gradient(const af_tensor *param) { return param ? param->grad : NULL; }
 
 int64_t af_count(const af_tensor *t)
 {

@@ -4,28 +4,10 @@
 #define AF_NODE_H
 
 #include "base/arena.h"
+#include "graph/graph_access.h"
 #include "graph/op.h"
 
 enum { AF_NDIM_MAX = 4, AF_NODE_IN_MAX = 16, AF_NODE_OUT_MAX = 4 };
-
-typedef enum af_role {
-    AF_ROLE_INPUT,
-    AF_ROLE_WEIGHT,
-    AF_ROLE_PARAM,
-    AF_ROLE_GRADIENT, /* the accumulated gradient of a param */
-    AF_ROLE_STATE,
-    AF_ROLE_ACTIVATION,
-    AF_ROLE_COUNT
-} af_role;
-
-/* Scales of a 4-bit weight that bitsandbytes keeps beside the codes. */
-typedef struct af_quant {
-    int block, nested_block; /* nested_block 0 = absmax is f32 */
-    af_tensor *absmax;       /* f32 [blocks], or u8 [blocks] with nested scales */
-    af_tensor *nested;       /* f32 [ceil(blocks/nested_block)], or NULL */
-    float offset;
-    af_dtype round; /* dequantised values are rounded to this type (f32 = not at all) */
-} af_quant;
 
 /* What the values of an i32 input must be; checked when it is written. */
 typedef enum af_value_rule {
@@ -101,10 +83,10 @@ struct af_graph {
     bool differentiated, optimized, planned, prepared;
     af_recompute recompute, recompute_rest; /* of the first `recompute_blocks`, of the others */
     int recompute_blocks;
-    bool one_pass;       /* see af_set_one_pass */
+    bool one_pass;       /* see af_graph_set_one_pass */
     bool grads_in_arena; /* the plan: grads_flat is the beginning of the activations' arena */
-    bool same_bits; /* no kernel that only one way to run has: they must agree to the last bit */
-    uint64_t guard; /* tests: spare bytes behind every tensor, and no memory is used twice */
+    bool same_bits;      /* see af_graph_set_same_bits */
+    uint64_t guard;      /* tests: spare bytes behind every tensor, and no memory is used twice */
     int64_t rows, live_rows; /* 0 = no token dimension */
     af_tensor *loss;
     /* one flat buffer each, same layout: every param, and its gradient */
@@ -120,6 +102,7 @@ struct af_graph {
     double beta1, beta2;
     /* the plan */
     uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes, host_bytes;
+    uint64_t shared_bytes;   /* of work_bytes: in a buffer that all graphs of the device share */
     uint64_t pack_bytes;     /* of work_bytes: weights packed once (CPU) */
     uint64_t returned_bytes; /* of bound_bytes: given back once they are packed */
     double flops, effort;

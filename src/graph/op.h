@@ -1,4 +1,4 @@
-/* op.h - the list of ops, their attributes, and what the registry knows about each. */
+/* op.h - the ops (listed in ops.def), their attributes, and what the registry knows about each. */
 #ifndef AF_OP_H
 #define AF_OP_H
 
@@ -8,69 +8,8 @@
 typedef struct af_node af_node;
 
 typedef enum af_op {
-    /* general */
-    AF_OP_BINARY,         /* a, b -> y                 attr.binary */
-    AF_OP_UNARY,          /* x -> y                    attr.unary  */
-    AF_OP_UNARY_BWD,      /* x, y, dy -> dx            attr.unary  */
-    AF_OP_CAST,           /* x -> y                                */
-    AF_OP_FILL,           /* -> y                      attr.fill   */
-    AF_OP_SUM_TO,         /* dy -> d: sums broadcast axes away     */
-    AF_OP_ACCUM,          /* g (in place) += d                     */
-    AF_OP_MATMUL,         /* a, b -> c                 attr.matmul */
-    AF_OP_TRANSPOSE,      /* x -> y                    attr.transpose */
-    AF_OP_RESHAPE,        /* x -> view                             */
-    AF_OP_SLICE,          /* x -> y                    attr.slice  */
-    AF_OP_SLICE_BWD,      /* dy -> dx (zeros elsewhere) attr.slice */
-    AF_OP_CONCAT,         /* x... -> y                 attr.slice.axis */
-    AF_OP_REDUCE,         /* x -> y                    attr.reduce */
-    AF_OP_REDUCE_BWD,     /* x, y, dy -> dx            attr.reduce */
-    AF_OP_SOFTMAX,        /* x -> y                    attr.softmax */
-    AF_OP_SOFTMAX_BWD,    /* y, dy -> dx               attr.softmax */
-    AF_OP_LAYERNORM,      /* x, w, b -> y, mean, rstd  attr.norm   */
-    AF_OP_LAYERNORM_BWD,  /* x, w, mean, rstd, dy -> dx, dw, db    */
-    AF_OP_RMSNORM,        /* x, w -> y, rstd           attr.norm   */
-    AF_OP_RMSNORM_BWD,    /* x, w, rstd, dy -> dx      attr.norm   */
-    AF_OP_RMSNORM_DW,     /* x, rstd, dy -> dw: two stages, fixed order */
-    AF_OP_EMBEDDING,      /* ids, table -> y                       */
-    AF_OP_EMBEDDING_BWD,  /* ids, dy -> dtable: fixed order        */
-    AF_OP_DROPOUT,        /* x, clock -> y (its own backward)      attr.dropout */
-    AF_OP_NOISE,          /* x, bounds, clock -> y                 attr.noise */
-    AF_OP_LOSS,           /* x, target -> loss         attr.loss   */
-    AF_OP_LOSS_BWD,       /* x, target, dloss -> dx    attr.loss   */
-    AF_OP_FAKE_QUANT,     /* x -> y, mask              attr.fake_quant */
-    AF_OP_FAKE_QUANT_BWD, /* mask, dy -> dx                       */
-    /* language models */
-    AF_OP_RMSNORM_ADD,   /* x, residual, w -> y, sum, rstd        attr.norm */
-    AF_OP_ROPE,          /* qkv, positions, inv_freq?, q_norm?, k_norm? -> y          attr.rope */
-    AF_OP_ROPE_BWD,      /* dy, qkv, positions, inv_freq?, q_norm?, k_norm? -> dqkv   attr.rope */
-    AF_OP_ROPE_DNORM,    /* dy, qkv, positions, inv_freq?, q_norm, k_norm -> dq_norm, dk_norm */
-    AF_OP_ATTENTION,     /* qkv, bounds -> o, lse     attr.attention */
-    AF_OP_ATTENTION_BWD, /* qkv, bounds, o, lse, do -> dqkv       */
-    AF_OP_ATTENTION_CACHED, /* qkv, cache (in place), bounds, start -> o */
-    AF_OP_GLU,              /* gate_up -> y              attr.glu    */
-    AF_OP_GLU_BWD,          /* gate_up, dy -> dgate_up   attr.glu    */
-    AF_OP_ADAPTER_DOWN,     /* x, a -> xa [N][R] = scale * x a^T     attr.linear */
-    AF_OP_LINEAR,    /* x, weights.., biases.., [a, b, xa] -> y  attr.linear (see af_linear_in) */
-    AF_OP_ADAPTER_G, /* dy, b -> g [N][R] = scale * dy B      attr.linear */
-    AF_OP_LINEAR_DX, /* dy, weights.., [a, g] -> dx           attr.linear */
-    AF_OP_LINEAR_DW, /* x, dy -> dw of one piece              attr.linear.piece */
-    AF_OP_LINEAR_DBIAS,  /* dy -> dbias of one piece              attr.linear.piece */
-    AF_OP_ADAPTER_DA,    /* x, g -> da [R][I]                     attr.linear */
-    AF_OP_ADAPTER_DB,    /* dy, xa -> db, packed as b             attr.linear */
-    AF_OP_DORA_NORM,     /* weights.., a, b -> n [O]              attr.linear */
-    AF_OP_HEAD_LOSS,     /* h, w, labels, scale? -> loss, rows, [dh, [dw]]   attr.head */
-    AF_OP_MOE_ROUTE,     /* logits -> weights, index, probs       attr.moe */
-    AF_OP_MOE_ROUTE_BWD, /* probs, index, weights, dweights -> dlogits       attr.moe */
-    AF_OP_MOE_FFN,       /* x, weights, index, gate_up, down -> y attr.moe */
-    AF_OP_MOE_FFN_BWD,   /* x, weights, index, gate_up, down, dy -> dx, dweights, dgate_up, ddown */
-    /* optimizers, on flat buffers; grads end as zeros */
-    AF_OP_GRAD_NORM, /* grads -> stats f32 [4]: norm, clip factor, finite (1 or 0), sum of squares
-                        attr.optim */
-    AF_OP_SGD,       /* params, grads, hyper, stats, [momentum]      attr.optim */
-    AF_OP_ADAM,      /* params, grads, hyper, stats, m, v            attr.optim (adam, adamw) */
-    AF_OP_ADAM_8BIT, /* params, grads, hyper, stats, m8, v8, m_scale, v_scale  attr.optim */
-    AF_OP_LION,      /* params, grads, hyper, stats, m               attr.optim */
-    AF_OP_ADAFACTOR, /* param, grad, hyper, stats, row, col          attr.optim */
+#define AF_OP_DEF(NAME, name) AF_OP_##NAME,
+#include "graph/ops.def"
     AF_OP_COUNT
 } af_op;
 
@@ -201,18 +140,13 @@ typedef union af_attr {
     } optim;
 } af_attr;
 
-typedef struct af_cost {
-    double flops;
-    double bytes; /* read and written once */
-} af_cost;
-
 typedef struct af_op_info {
     const char *name;
     /* Emits nodes that add to the gradients of the node's inputs (af_grad_add). dout[i] is NULL
      * where no gradient reached output i. NULL = no gradient passes. */
     void (*grad)(af_graph *g, af_node *n, af_tensor *const *dout);
     /* NULL = one pass over inputs and outputs, no FLOPs worth counting. */
-    void (*cost)(const af_node *n, af_cost *c);
+    double (*flops)(const af_node *n);
     int8_t inplace;   /* 1 + the input whose memory output 0 may take over; 0 = none */
     int8_t accum_out; /* 1 + the output that can be added to instead of written (node->accumulate);
                          0 = none */

@@ -269,11 +269,10 @@ static void count_work(af_graph *g)
     g->flops = g->effort = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
-        af_cost c = {0};
-        if (af_ops[n->op]->cost)
-            af_ops[n->op]->cost(n, &c);
-        g->flops += c.flops;
-        g->effort += af_ops[n->op]->view ? 0 : effort_of(n, c.flops, g->flop_per_byte);
+        const af_op_info *op = af_ops[n->op];
+        const double flops = op->flops ? op->flops(n) : 0;
+        g->flops += flops;
+        g->effort += op->view ? 0 : effort_of(n, flops, g->flop_per_byte);
     }
 }
 

@@ -115,7 +115,7 @@ done:
     return st;
 }
 
-af_status af_graph_run(af_graph *g, int what, af_error *err)
+af_status af_graph_begin_run(af_graph *g, int what, af_error *err)
 {
     if (!g || !g->prepared)
         return af_fail(err, AF_EUSAGE, "the graph is not prepared");
@@ -128,7 +128,12 @@ af_status af_graph_run(af_graph *g, int what, af_error *err)
         return af_fail(err, AF_EUSAGE, "the graph has no backward pass to run");
     if (what & AF_RUN_UPDATE && !g->optimized)
         return af_fail(err, AF_EUSAGE, "the graph has no optimizer to run");
-    af_status st = write_scalars(g, what, err);
+    return write_scalars(g, what, err);
+}
+
+af_status af_graph_run(af_graph *g, int what, af_error *err)
+{
+    af_status st = af_graph_begin_run(g, what, err);
     if (st == AF_OK)
         st = g->device->ops->run(g->device, g, what, err);
     if (st == AF_OK && what & AF_RUN_UPDATE)

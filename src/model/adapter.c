@@ -5,9 +5,8 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "format/weights/weights.h"
-#include "graph/node.h"
 #include "model/adapter_config.h"
-#include "model/load.h"
+#include "model/loader.h"
 
 #include <math.h>
 
@@ -76,9 +75,9 @@ static af_status lay_out_saved(af_adapter *a, af_error *err)
         if (!af_path_ends_in(path, c->modules_to_save, c->save_count))
             continue;
         if (s->tied && (t->slot == AF_SLOT_EMBED || t->slot == AF_SLOT_HEAD))
-            AF_TRY(af_fail(err, AF_EUNSUPPORTED,
-                           "modules_to_save '%s' needs the tied embeddings of this model untied",
-                           path));
+            AF_TRY(af_fail_subject(
+                err, AF_EUNSUPPORTED, "modules_to_save",
+                "modules_to_save '%s' needs the tied embeddings of this model untied", path));
         AF_TRY(alloc(a, &a->saved[i], t->dim[0] * (t->ndim > 1 ? t->dim[1] : 1), err));
     }
 done:
@@ -99,9 +98,9 @@ static af_status check_names(const af_adapter *a, af_error *err)
             used |= a->saved[i] && af_path_ends_in(path, &c->modules_to_save[k], 1);
         }
         if (!used)
-            return af_fail(err, AF_EUNSUPPORTED,
-                           "modules_to_save '%.128s' is no module of this model",
-                           c->modules_to_save[k]);
+            return af_fail_subject(err, AF_EUNSUPPORTED, "modules_to_save",
+                                   "modules_to_save: '%.128s' is not a module of this model",
+                                   c->modules_to_save[k]);
     }
     return af_adapter_names_used(c, s, err);
 }
@@ -157,7 +156,7 @@ static void init_module(af_adapter *a, int i, uint64_t seed)
 }
 
 /* DoRA starts from the row norms of the base. */
-static af_status init_magnitude(af_adapter *a, int i, af_source *base, af_error *err)
+static af_status init_magnitude(af_adapter *a, int i, af_loader *base, af_error *err)
 {
     af_status st = AF_OK;
     const af_module_spec *m = &a->spec->module[i];
@@ -166,7 +165,7 @@ static af_status init_magnitude(af_adapter *a, int i, af_source *base, af_error 
         return af_fail_nomem(err, "a row", (uint64_t)m->in * sizeof *row);
     for (int64_t r = 0; r < m->out; r++) {
         double sum = 0;
-        AF_TRY(af_source_rows(base, m->weight, r, 1, row, err));
+        AF_TRY(af_loader_rows(base, m->weight, r, 1, row, err));
         for (int64_t k = 0; k < m->in; k++)
             sum += (double)row[k] * row[k];
         a->module[i].magnitude[r] = (float)sqrt(sum);
@@ -176,7 +175,7 @@ done:
     return st;
 }
 
-static af_status fill_new(af_adapter *a, af_source *base, uint64_t seed, af_error *err)
+static af_status fill_new(af_adapter *a, af_loader *base, uint64_t seed, af_error *err)
 {
     af_status st = AF_OK;
     const af_model_spec *s = a->spec;
@@ -196,7 +195,7 @@ static af_status fill_new(af_adapter *a, af_source *base, uint64_t seed, af_erro
     for (int i = 0; i < s->tensors; i++) {
         const af_tensor_spec *t = &s->tensor[i];
         if (a->saved[i])
-            AF_TRY(af_source_rows(base, i, 0, t->ndim > 1 ? t->dim[0] : 1, a->saved[i], err));
+            AF_TRY(af_loader_rows(base, i, 0, t->ndim > 1 ? t->dim[0] : 1, a->saved[i], err));
     }
 done:
     return st;
@@ -220,7 +219,7 @@ done:
 }
 
 af_status af_adapter_new(af_adapter **out, const af_adapter_config *c, const af_model_spec *s,
-                         af_source *base, uint64_t seed, af_error *err)
+                         af_loader *base, uint64_t seed, af_error *err)
 {
     af_status st = AF_OK;
     af_adapter *a = NULL;

@@ -10,7 +10,7 @@
 enum { AF_ADAPTER_RANK_MAX = 1 << 16, AF_ADAPTER_PATTERNS_MAX = 1024 };
 #define AF_ADAPTER_CONFIG_MAX (UINT64_C(4) << 20) /* bytes of an adapter_config.json */
 
-typedef struct af_source af_source;
+typedef struct af_loader af_loader;
 typedef struct af_model_leaves af_model_leaves;
 
 typedef struct af_adapter_pattern {
@@ -65,7 +65,7 @@ AF_CHECKED af_status af_adapter_outline(af_adapter **out, const af_adapter_confi
  * magnitudes and modules_to_save come from the base. A target that matches no module is an error.
  */
 AF_CHECKED af_status af_adapter_new(af_adapter **out, const af_adapter_config *c,
-                                    const af_model_spec *s, af_source *base, uint64_t seed,
+                                    const af_model_spec *s, af_loader *base, uint64_t seed,
                                     af_error *err);
 /* From a PEFT folder. */
 AF_CHECKED af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir,
@@ -81,7 +81,7 @@ AF_CHECKED af_status af_adapter_read_resized(af_adapter **out, const af_model_sp
 AF_CHECKED af_status af_adapter_mix(af_adapter **out, const af_adapter *const *in,
                                     const double *weight, int n, af_error *err);
 /* Whether the folder's modules_to_save has embeddings or a head: a tied model must then be opened
- * with af_source_opts.untie, as PEFT unties them. */
+ * with af_loader_opts.untie, as PEFT unties them. */
 AF_CHECKED af_status af_adapter_unties(bool *out, const char *dir, af_error *err);
 bool af_adapter_config_unties(const af_adapter_config *c);
 void af_adapter_free(af_adapter *a); /* NULL is allowed */

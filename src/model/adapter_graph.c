@@ -1,6 +1,5 @@
 /* adapter_graph.c - adapter values between the host and a graph, where the modules of one
  * projection share tensors. */
-#include "graph/node.h"
 #include "model/builder.h"
 
 enum { SHARED_MAX = AF_LINEAR_PIECES };

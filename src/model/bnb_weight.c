@@ -1,137 +1,39 @@
-/* bnb_weight.c - bitsandbytes weights of a folder: finds and checks the parts of one weight, and
- * gives its values. The formula is w = map[code] * absmax[block], absmax itself being nested_map[q]
+/* bnb_weight.c - see bnb_weight.h. The formula is w = map[code] * absmax[block], absmax itself
+ * being nested_map[q]
  * * nested[block of 256] + offset with double quantisation, all in f32, then rounded once. */
 #include "model/bnb_weight.h"
 
+#include "format/weights/bnb_state.h"
 #include "tensor/codec_bnb.h"
 
-#include <jansson.h>
-#include <math.h>
+enum { AF_BNB_BLOCK = 64 };
+enum { SCALE_BLOCKS = 64 }; /* decoded at a time; even, so that a group of blocks begins a byte */
 
-enum { AF_BNB_BLOCK = 64, NAME_BYTES = 512, BLOCK_MAX = 1 << 16 };
-
-static const af_stored *part_of(const af_weights *w, const char *name, const char *tail)
+af_status af_bnb_weight_read(af_bnb_weight *out, bool *found, const af_weights *w, const char *name,
+                             af_dtype round, af_error *err)
 {
-    char full[NAME_BYTES];
-    snprintf(full, sizeof full, "%s%s", name, tail);
-    return af_weights_find(w, full);
-}
-
-/* A part that must be there with this type and count. */
-static af_status need(const void **data, const af_weights *w, const char *name, const char *tail,
-                      af_dtype type, int64_t count, af_error *err)
-{
-    const af_stored *p = part_of(w, name, tail);
-    if (!p)
-        return af_fail(err, AF_EFORMAT, "'%s' has no part '%s'", name, tail);
-    if (p->dtype != type || af_weight_count(p) != count)
-        return af_fail(err, AF_EFORMAT,
-                       "'%s%s' has %" PRId64 " values of %s, not %" PRId64 " of %s", name, tail,
-                       af_weight_count(p), af_dtype_name(p->dtype), count, af_dtype_name(type));
-    *data = p->data;
-    return AF_OK;
-}
-
-static bool read_dtype(af_dtype *out, const char *name)
-{
-    static const struct {
-        const char *name;
-        af_dtype type;
-    } types[] = {{"bfloat16", AF_DTYPE_BF16}, {"float16", AF_DTYPE_F16}, {"float32", AF_DTYPE_F32}};
-    for (size_t i = 0; name && i < AF_LEN(types); i++)
-        if (strcmp(types[i].name, name) == 0) {
-            *out = types[i].type;
-            return true;
-        }
-    return false;
-}
-
-/* The numbers of the JSON blob. */
-static af_status read_state(af_bnb_weight *b, const json_t *state, const char *name, int64_t rows,
-                            af_error *err)
-{
-    const json_t *shape = json_object_get(state, "shape");
-    const int64_t block = json_integer_value(json_object_get(state, "blocksize"));
-    const int64_t nested = json_integer_value(json_object_get(state, "nested_blocksize"));
-    if (!json_is_array(shape) || json_array_size(shape) != 2 ||
-        json_integer_value(json_array_get(shape, 0)) != rows ||
-        json_integer_value(json_array_get(shape, 1)) != b->cols)
-        return af_fail(err, AF_EFORMAT,
-                       "'%s': the shape in its quant state is not %" PRId64 "x%" PRId64, name, rows,
-                       b->cols);
-    if (block < 1 || block > BLOCK_MAX || nested < 0 || nested > BLOCK_MAX)
-        return af_fail(err, AF_EFORMAT,
-                       "'%s': blocks of %" PRId64 " and %" PRId64 " are not possible", name, block,
-                       nested);
-    if (!read_dtype(&b->round, json_string_value(json_object_get(state, "dtype"))))
-        return af_fail(err, AF_EFORMAT, "'%s': the dtype in its quant state is not a float", name);
-    b->block = (int)block;
-    b->nested_block = (int)nested;
-    b->offset = (float)json_number_value(json_object_get(state, "nested_offset"));
-    return AF_OK;
-}
-
-static af_status read_4bit(af_bnb_weight *b, const af_weights *w, const char *name, int64_t rows,
-                           af_error *err)
-{
-    af_status st = AF_OK;
-    const af_stored *state = part_of(w, name, ".quant_state.bitsandbytes__nf4");
-    b->type = state ? AF_DTYPE_NF4 : AF_DTYPE_FP4;
-    state = state ? state : part_of(w, name, ".quant_state.bitsandbytes__fp4");
-    if (!state || state->bytes > AF_BNB_STATE_MAX)
-        return af_fail(err, AF_EFORMAT, "'%s' has no usable quant state", name);
-    json_error_t je;
-    json_t *root = json_loadb(state->data, state->bytes, 0, &je);
-    if (!json_is_object(root))
-        AF_TRY(af_fail(err, AF_EFORMAT, "'%s': its quant state is not JSON: %s", name, je.text));
-    AF_TRY(read_state(b, root, name, rows, err));
-    const int64_t blocks = af_bnb_weight_blocks(b);
-    const void *p;
-    AF_TRY(need(&p, w, name, "", AF_DTYPE_U8, (b->count + 1) / 2, err));
-    b->codes = p;
-    AF_TRY(need(&p, w, name, ".quant_map", AF_DTYPE_F32, 16, err));
-    b->map = p;
-    AF_TRY(need(&b->absmax, w, name, ".absmax", b->nested_block ? AF_DTYPE_U8 : AF_DTYPE_F32,
-                blocks, err));
-    if (b->nested_block) {
-        AF_TRY(need(&p, w, name, ".nested_absmax", AF_DTYPE_F32,
-                    (blocks + b->nested_block - 1) / b->nested_block, err));
-        b->nested = p;
-        AF_TRY(need(&p, w, name, ".nested_quant_map", AF_DTYPE_F32, 256, err));
-        b->nested_map = p;
-    }
-done:
-    json_decref(root);
-    return st;
-}
-
-static af_status read_8bit(af_bnb_weight *b, const af_weights *w, const char *name, int64_t rows,
-                           af_error *err)
-{
-    char module[NAME_BYTES];
-    const size_t n = strlen(name), tail = strlen(".weight");
-    snprintf(module, sizeof module, "%.*s", (int)(n > tail ? n - tail : n), name);
-    const void *p;
-    af_status st = need(&p, w, name, "", AF_DTYPE_I8, b->count, err);
-    if (st != AF_OK)
+    af_bnb_state s;
+    const af_status st = af_bnb_state_find(&s, found, w, name, err);
+    if (st != AF_OK || !*found)
         return st;
-    b->codes = p;
-    b->type = AF_DTYPE_I8;
-    st = need(&p, w, module, ".SCB", AF_DTYPE_F32, rows, err);
-    b->row_scale = p;
-    return st;
-}
-
-af_status af_bnb_weight_read(af_bnb_weight *out, const af_weights *w, const char *name,
-                             int64_t rows, int64_t cols, af_dtype model_dtype, af_error *err)
-{
-    const af_stored *t = af_weights_find(w, name);
-    af_bnb_weight b = {.name = t->name, .count = rows * cols, .cols = cols, .round = model_dtype};
-    const af_status st = t->dtype == AF_DTYPE_I8 ? read_8bit(&b, w, name, rows, err)
-                                                 : read_4bit(&b, w, name, rows, err);
-    if (st == AF_OK)
-        *out = b;
-    return st;
+    const bool int8 = s.type == AF_DTYPE_I8;
+    *out = (af_bnb_weight){.name = af_weights_find(w, name)->name,
+                           .type = s.type,
+                           .ndim = s.ndim,
+                           .codes = s.codes,
+                           .count = s.count,
+                           .cols = s.dim[s.ndim - 1],
+                           .block = int8 ? 0 : (int)s.block,
+                           .nested_block = (int)s.nested_block,
+                           .absmax = s.nested ? (const void *)s.nested : s.absmax,
+                           .nested = s.nested_absmax,
+                           .map = s.table,
+                           .nested_map = s.nested_map,
+                           .offset = s.nested_offset,
+                           .row_scale = int8 ? s.absmax : NULL,
+                           .round = int8 ? round : s.dtype};
+    memcpy(out->dim, s.dim, sizeof out->dim);
+    return AF_OK;
 }
 
 void af_bnb_weight_clear(af_bnb_weight *b)
@@ -152,32 +54,42 @@ static float round_to(float x, af_dtype t)
     return t == AF_DTYPE_F16 ? af_f32_from_f16(af_f16_from_f32(x)) : x;
 }
 
-static float scale_of(const af_bnb_weight *b, int64_t block)
+static void decode_int8(const af_bnb_weight *b, int64_t from, int64_t end, float *out)
 {
-    float scale;
-    if (!b->nested_block)
-        return ((const float *)b->absmax)[block];
-    af_bnb_unnest(b->nested_map, b->absmax, b->nested, b->offset, b->nested_block, block, block + 1,
-                  &scale);
-    return scale;
+    while (from < end) {
+        const int64_t row = from / b->cols, stop = AF_MIN(end, (row + 1) * b->cols);
+        af_int8_decode_row((const int8_t *)b->codes + from, b->row_scale[row], stop - from, out);
+        out += stop - from;
+        from = stop;
+    }
+}
+
+static void decode_4bit(const af_bnb_weight *b, int64_t from, int64_t end, float *out)
+{
+    float scale[SCALE_BLOCKS];
+    while (from < end) {
+        const int64_t group = from / b->block / SCALE_BLOCKS * SCALE_BLOCKS;
+        const int64_t first = group * b->block;
+        const int64_t stop = AF_MIN(end, first + (int64_t)SCALE_BLOCKS * b->block);
+        const int64_t low = from / b->block, high = (stop - 1) / b->block + 1;
+        if (b->nested_block)
+            af_bnb_unnest(b->nested_map, b->absmax, b->nested, b->offset, b->nested_block, low,
+                          high, scale + (low - group));
+        else
+            memcpy(scale + (low - group), (const float *)b->absmax + low,
+                   (size_t)(high - low) * sizeof *scale);
+        af_bnb_decode(b->type, b->map, b->codes + first / 2, scale, b->block, from - first,
+                      stop - first, out, AF_DTYPE_F32);
+        out += stop - from;
+        from = stop;
+    }
 }
 
 void af_bnb_weight_decode(const af_bnb_weight *b, int64_t from, int64_t n, float *out)
 {
-    if (b->type == AF_DTYPE_I8) {
-        for (int64_t i = 0; i < n; i++) {
-            const float q = (float)((const int8_t *)b->codes)[from + i];
-            out[i] = round_to(q * b->row_scale[(from + i) / b->cols] * (1.0f / 127.0f), b->round);
-        }
-        return;
-    }
-    float scale = 0;
-    for (int64_t i = from; i < from + n; i++) {
-        if (i == from || i % b->block == 0)
-            scale = scale_of(b, i / b->block);
-        const int code = i % 2 ? b->codes[i / 2] & 15 : b->codes[i / 2] >> 4;
-        out[i - from] = round_to(b->map[code] * scale, b->round);
-    }
+    (b->type == AF_DTYPE_I8 ? decode_int8 : decode_4bit)(b, from, from + n, out);
+    for (int64_t i = 0; b->round != AF_DTYPE_F32 && i < n; i++)
+        out[i] = round_to(out[i], b->round);
 }
 
 bool af_bnb_weight_is_standard(const af_bnb_weight *b)

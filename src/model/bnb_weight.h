@@ -4,12 +4,12 @@
 
 #include "format/weights/weights.h"
 
-enum { AF_BNB_STATE_MAX = 1 << 16 }; /* bytes of a quant_state blob */
-
 typedef struct af_bnb_weight {
-    const char *name;        /* as stored, or NULL */
-    af_dtype type;           /* nf4, fp4, or i8 */
-    const uint8_t *codes;    /* two a byte, first one high; or int8 rows */
+    const char *name; /* as stored, or NULL */
+    af_dtype type;    /* nf4, fp4, or i8 */
+    int ndim;         /* of a stored one, */
+    int64_t dim[AF_WEIGHT_NDIM_MAX];
+    const uint8_t *codes;    /* two per byte, first one high; or int8 rows */
     int64_t count, cols;     /* elements, and of one row */
     int block, nested_block; /* 4 bit; nested_block 0 = absmax is f32 */
     const void *absmax;      /* f32, or u8 codes with nested scales */
@@ -22,10 +22,10 @@ typedef struct af_bnb_weight {
     void *owned;            /* memory to free, or NULL */
 } af_bnb_weight;
 
-/* Reads the parts of `name` (a 4-bit or 8-bit weight of shape [out][in]) from a folder. */
-AF_CHECKED af_status af_bnb_weight_read(af_bnb_weight *out, const af_weights *w, const char *name,
-                                        int64_t rows, int64_t cols, af_dtype model_dtype,
-                                        af_error *err);
+/* Reads the weight `name` of a folder; *found is false when bitsandbytes did not pack it. `round`
+ * is for 8-bit weights; 4-bit ones name their type. Borrowed from `w`. */
+AF_CHECKED af_status af_bnb_weight_read(af_bnb_weight *out, bool *found, const af_weights *w,
+                                        const char *name, af_dtype round, af_error *err);
 /* nf4 with double quantisation of values rounded to bf16; `x` has count values and is changed. */
 AF_CHECKED af_status af_bnb_weight_make(af_bnb_weight *out, float *x, int64_t count, int64_t cols,
                                         af_dtype round, af_error *err);

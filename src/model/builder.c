@@ -1,7 +1,6 @@
 /* builder.c - a decoder, one line per op; see builder.h. */
 #include "model/builder.h"
 
-#include "graph/node.h"
 
 /* Beside the streams of dropout, which are small numbers. */
 static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);
@@ -262,21 +261,21 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
     f.adapter = f.o.no_adapter ? NULL : l->adapter;
     const bool one = s->arch->norm_plus_one, pre = s->arch->pre_norm;
 
-    af_block(g, -1);
+    af_graph_set_block(g, -1);
     af_tensor *x = embed(&f);
     if (f.o.neftune > 0)
-        x = af_noise(g, x, in->bounds, f.o.neftune, NOISE_STREAM);
-    af_block(g, 0);
+        x = af_neftune_noise(g, x, in->bounds, f.o.neftune, NOISE_STREAM);
+    af_graph_set_block(g, 0);
     af_tensor *h = pre ? af_rmsnorm(g, x, leaf(&f, 0, AF_SLOT_ATTN_NORM), s->eps, one) : x;
     for (int i = 0; i < s->layers; i++) {
-        af_block(g, i);
+        af_graph_set_block(g, i);
         af_tensor *next =
             i + 1 < s->layers ? leaf(&f, i + 1, AF_SLOT_ATTN_NORM) : l->tensor[s->final_norm];
         h = close_residual(&f, attention(&f, i, h), leaf(&f, i, AF_SLOT_POST_ATTN_NORM),
                            leaf(&f, i, AF_SLOT_MLP_NORM), &x);
         h = close_residual(&f, mlp(&f, i, h), leaf(&f, i, AF_SLOT_POST_MLP_NORM), next, &x);
     }
-    af_block(g, -1);
+    af_graph_set_block(g, -1);
     return h;
 }
 
@@ -308,9 +307,9 @@ af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs)
 {
     const int64_t bounds = seqs + 1 == rows ? seqs + 2 : seqs + 1;
     return (af_batch_inputs){
-        .ids = af_input(g, "ids", AF_DTYPE_I32, 1, &rows),
-        .positions = af_input(g, "positions", AF_DTYPE_I32, 1, &rows),
-        .bounds = af_input(g, "bounds", AF_DTYPE_I32, 1, &bounds),
+        .ids = af_graph_input(g, "ids", AF_DTYPE_I32, 1, &rows),
+        .positions = af_graph_input(g, "positions", AF_DTYPE_I32, 1, &rows),
+        .bounds = af_graph_input(g, "bounds", AF_DTYPE_I32, 1, &bounds),
     };
 }
 
@@ -322,7 +321,7 @@ af_status af_model_caches(af_model_leaves *l, af_tensor **cache, int64_t seqs, i
     char name[64];
     for (int i = 0; i < s->layers; i++) {
         snprintf(name, sizeof name, "cache.%d", i);
-        cache[i] = af_state(l->graph, name, l->compute, 3, dim);
+        cache[i] = af_graph_state(l->graph, name, l->compute, 3, dim);
     }
     return af_graph_status(l->graph, err);
 }

@@ -38,7 +38,7 @@ typedef struct af_leaves_opts {
     const char *prefix;        /* put before tensor names (a teacher's, say); NULL = "" */
 } af_leaves_opts;
 
-/* Declares the leaves of a model. Nothing is read yet: load.h fills them. */
+/* Declares the leaves of a model. Nothing is read yet: loader.h fills them. */
 AF_CHECKED af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model_spec *s,
                                           const af_leaves_opts *o, af_error *err);
 /* The same leaves in another graph on the host: all weights, adapter included, bound to what `from`

@@ -1,6 +1,6 @@
 /* engine.c - records, prepares and runs a model for inference; see engine.h. */
 #include "model/engine.h"
-#include "graph/node.h"
+#include "graph/graph_access.h"
 
 static af_status record(af_engine *e, af_error *err)
 {
@@ -10,8 +10,8 @@ static af_status record(af_engine *e, af_error *err)
     af_forward_opts o = {0};
     e->in = af_batch_inputs_new(g, e->N, e->S);
     if (e->kind == AF_ENGINE_GENERATE) {
-        e->in.start = af_input(g, "start", AF_DTYPE_I32, 1, &e->S);
-        e->last = af_input(g, "last", AF_DTYPE_I32, 1, &e->S);
+        e->in.start = af_graph_input(g, "start", AF_DTYPE_I32, 1, &e->S);
+        e->last = af_graph_input(g, "last", AF_DTYPE_I32, 1, &e->S);
         o.cache = af_arena_take(&l->arena, (uint64_t)l->spec->layers * sizeof *o.cache);
         if (!o.cache)
             return af_fail_nomem(err, "the caches", (uint64_t)l->spec->layers * 8);
@@ -19,14 +19,14 @@ static af_status record(af_engine *e, af_error *err)
     }
     af_tensor *h = af_model_forward(l, &e->in, &o);
     if (e->kind == AF_ENGINE_LOSS) {
-        e->labels = af_input(g, "labels", AF_DTYPE_I32, 1, &e->N);
-        af_output(g, af_model_loss(l, h, e->labels, NULL, 0, &e->out));
+        e->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &e->N);
+        af_graph_output(g, af_model_loss(l, h, e->labels, NULL, 0, &e->out));
     } else {
         if (e->kind == AF_ENGINE_GENERATE) /* a gather of the wanted rows */
             h = af_embedding(g, e->last, h, l->compute);
         e->out = af_model_logits(l, h, &o);
     }
-    af_output(g, e->out);
+    af_graph_output(g, e->out);
     AF_TRY(af_graph_status(g, err));
 done:
     return st;
@@ -54,16 +54,16 @@ static af_status make(af_engine *e, af_device *d, const af_engine_from *from, af
     af_status st = AF_OK;
     const bool cpu = strcmp(af_device_kind(d), "cpu") == 0;
     AF_TRY(af_graph_new(&e->graph, err));
-    af_set_rows(e->graph, e->N);
+    af_graph_set_rows(e->graph, e->N);
     if (from->live) {
         assert(cpu);
         AF_TRY(af_model_leaves_borrow(&e->leaves, e->graph, from->live, err));
     } else {
         const af_leaves_opts lo = {.compute = from->compute,
                                    .adapter = from->adapter,
-                                   .dtype = af_source_dtypes(from->source)};
-        AF_TRY(af_model_leaves_init(&e->leaves, e->graph, af_source_spec(from->source), &lo, err));
-        AF_TRY(af_source_bind(from->source, &e->leaves, cpu, err));
+                                   .dtype = af_loader_dtypes(from->loader)};
+        AF_TRY(af_model_leaves_init(&e->leaves, e->graph, af_loader_spec(from->loader), &lo, err));
+        AF_TRY(af_loader_bind(from->loader, &e->leaves, cpu, err));
     }
     AF_TRY(record(e, err));
 done:
@@ -78,7 +78,7 @@ af_status af_engine_open(af_engine *out, af_engine_kind kind, af_device *d,
     AF_TRY(make(&e, d, from, err));
     AF_TRY(af_graph_prepare(e.graph, d, err));
     if (!from->live)
-        AF_TRY(af_source_write(from->source, &e.leaves, err));
+        AF_TRY(af_loader_write(from->loader, &e.leaves, err));
     if (!from->live && from->adapter)
         AF_TRY(af_adapter_upload(from->adapter, &e.leaves, err));
     AF_TRY(take_buffers(&e, err));
@@ -97,7 +97,7 @@ af_status af_engine_plan(uint64_t *bytes, af_engine_kind kind, af_device *d,
     af_plan_info p;
     AF_TRY(make(&e, d, from, err));
     AF_TRY(af_graph_plan(e.graph, d, &p, err));
-    const uint64_t shared = from->live ? e.graph->work_bytes - e.graph->pack_bytes : 0;
+    const uint64_t shared = from->live ? af_graph_shared_bytes(e.graph) : 0;
     *bytes = p.total - shared + host_ints(&e) * sizeof *e.host + output_floats(&e) * sizeof(float);
 done:
     af_engine_close(&e);
@@ -171,7 +171,7 @@ af_status af_engine_run(af_engine *e, const af_feed *s, int64_t n, const float *
     AF_TRY(put(e, e->in.start, m.start, err));
     AF_TRY(put(e, e->last, m.last, err));
     AF_TRY(put(e, e->labels, m.labels, err));
-    af_set_live_rows(e->graph, live);
+    af_graph_set_live_rows(e->graph, live);
     AF_TRY(af_graph_run(e->graph, AF_RUN_FORWARD, err));
     if (out) {
         const uint64_t count = (uint64_t)af_tensor_count(e->out);

@@ -2,7 +2,7 @@
 #ifndef AF_ENGINE_H
 #define AF_ENGINE_H
 
-#include "model/load.h"
+#include "model/loader.h"
 
 typedef enum af_engine_kind {
     AF_ENGINE_LOGITS,   /* logits of every row */
@@ -22,10 +22,10 @@ typedef struct af_engine {
     void *raw;     /* the output as it comes */
 } af_engine;
 
-/* Where its weights come from: a source and an adapter (or NULL); or, on the CPU, the leaves of
+/* Where its weights come from: a loader and an adapter (or NULL); or, on the CPU, the leaves of
  * another graph, read where they lie there with the values they have by then. */
 typedef struct af_engine_from {
-    af_source *source;
+    af_loader *loader;
     const af_adapter *adapter;
     af_dtype compute;
     const af_model_leaves *live; /* NULL, or instead of all the others */

@@ -20,7 +20,7 @@ af_status af_eval_new(af_eval **out, af_model *m, int64_t rows, af_error *err)
         return af_fail_nomem(err, "an evaluation", sizeof *e);
     e->m = m;
     e->N = AF_MAX(rows, 2);
-    e->feeds_max = af_source_spec(m->source)->rope_by_length ? 1 : PACK_SEQS;
+    e->feeds_max = af_loader_spec(m->loader)->rope_by_length ? 1 : PACK_SEQS;
     e->ids = af_calloc((uint64_t)e->N * 2, sizeof *e->ids);
     if (!e->ids) {
         free(e);

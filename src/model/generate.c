@@ -67,7 +67,7 @@ static double now_s(void)
 
 static bool is_stop_token(const generator *g, int32_t id)
 {
-    const af_hf_config *c = af_source_config(g->m->source);
+    const af_hf_config *c = af_loader_config(g->m->loader);
     int n = 0;
     const int32_t *stops = g->tokenizer ? af_tokenizer_stops(g->tokenizer, &n) : NULL;
     for (int i = 0; i < n; i++)
@@ -234,7 +234,7 @@ static af_status step(generator *g, af_error *err)
                            "the model gave a logit that is not a number after "
                            "%" PRId64 " tokens",
                            s->count));
-        if (tables_differ(af_source_spec(g->m->source), s->count, s->count + 1))
+        if (tables_differ(af_loader_spec(g->m->loader), s->count, s->count + 1))
             s->cached = 0;
         AF_TRY(add_token(g, s, id, err));
         af_model_watch_length(g->m, s->count);
@@ -324,7 +324,7 @@ static void reuse_cache(generator *g)
     const af_model *m = g->m;
     sequence *s = &g->seq[0];
     int64_t n = 0;
-    if (g->n != 1 || af_source_spec(m->source)->rope_by_length)
+    if (g->n != 1 || af_loader_spec(m->loader)->rope_by_length)
         return;
     while (n < m->cached_count && n < s->count - 1 && m->cached[n] == s->ids[n])
         n++;
@@ -416,7 +416,7 @@ af_status af_model_generate(af_model *m, const af_generate_opts *o, af_generated
     g.logits = af_calloc((uint64_t)g.V, sizeof *g.logits);
     if (!g.scratch || !g.logits)
         AF_TRY(af_fail_nomem(err, "logits", (uint64_t)g.V * sizeof *g.scratch));
-    const int group = group_of(af_source_spec(m->source));
+    const int group = group_of(af_loader_spec(m->loader));
     for (int i = 0; i < o->sequences; i += group)
         AF_TRY(generate_group(&g, i, AF_MIN(group, o->sequences - i), out, err));
 done:
@@ -431,8 +431,8 @@ af_status af_model_generate_plan(const af_model *m, const af_generate_opts *o, u
                                  af_error *err)
 {
     af_status st = AF_OK;
-    const af_engine_from from = {m->source, m->adapter, m->compute, m->live};
-    const af_model_spec *spec = m->live ? m->live->spec : af_source_spec(m->source);
+    const af_engine_from from = {m->loader, m->adapter, m->compute, m->live};
+    const af_model_spec *spec = m->live ? m->live->spec : af_loader_spec(m->loader);
     const int group = group_of(spec);
     *bytes = 0;
     for (int i = 0; i < o->sequences; i += group) {

@@ -1,5 +1,5 @@
 /* leaves.c - declares the weights, params and adapter tensors of a model in a graph. */
-#include "graph/node.h"
+#include "graph/graph_access.h"
 #include "model/builder.h"
 #include "ops/optim/optimizer.h"
 
@@ -23,8 +23,8 @@ static af_status declare_tensors(af_model_leaves *l, const af_leaves_opts *o, af
         const af_tensor_spec *t = &s->tensor[i];
         snprintf(name, sizeof name, "%s%s", o->prefix ? o->prefix : "", t->name);
         l->tensor[i] = is_param(o, i)
-                           ? af_param(l->graph, name, AF_DTYPE_F32, t->ndim, t->dim)
-                           : af_weight(l->graph, name, frozen_type(o, i), t->ndim, t->dim);
+                           ? af_graph_param(l->graph, name, AF_DTYPE_F32, t->ndim, t->dim)
+                           : af_graph_weight(l->graph, name, frozen_type(o, i), t->ndim, t->dim);
     }
     return af_graph_status(l->graph, err);
 }
@@ -34,8 +34,8 @@ static af_tensor *adapter_tensor(af_model_leaves *l, const af_leaves_opts *o, co
 {
     char name[512];
     snprintf(name, sizeof name, "%s%s.%s", o->prefix ? o->prefix : "", path, tail);
-    return o->train_adapter ? af_param(l->graph, name, AF_DTYPE_F32, ndim, dim)
-                            : af_weight(l->graph, name, AF_DTYPE_F32, ndim, dim);
+    return o->train_adapter ? af_graph_param(l->graph, name, AF_DTYPE_F32, ndim, dim)
+                            : af_graph_weight(l->graph, name, AF_DTYPE_F32, ndim, dim);
 }
 
 /* For the optimizer each is a matrix of its own. */
@@ -120,7 +120,7 @@ static void declare_rope(af_model_leaves *l)
     const int64_t half = l->spec->rotary_dim / 2;
     for (int r = 0; r < l->spec->ropes; r++)
         l->inv_freq[r] =
-            af_weight(l->graph, r ? "inv_freq.local" : "inv_freq", AF_DTYPE_F32, 1, &half);
+            af_graph_weight(l->graph, r ? "inv_freq.local" : "inv_freq", AF_DTYPE_F32, 1, &half);
 }
 
 af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model_spec *s,
@@ -146,24 +146,26 @@ done:
 /* A graph that is only planned asks whether a tensor is bound, not to what. */
 static void borrow(af_tensor *t, const af_tensor *from)
 {
+    const void *data = from ? af_tensor_host_view(from) : NULL;
     if (t && from)
-        af_tensor_bind(t, from->data ? from->data : from);
+        af_tensor_bind(t, data ? data : from);
 }
 
-/* The scales beside 4-bit codes. */
-static af_status borrow_quant(af_model_leaves *l, af_tensor *t, const af_quant *from, af_error *err)
+/* The scales of 4-bit codes. */
+static af_tensor *borrow_scales(af_graph *g, const char *name, const af_tensor *from)
 {
-    af_quant *q = af_arena_take(&l->arena, sizeof *q);
-    if (!q)
-        return af_fail_nomem(err, "scales of a 4-bit tensor", sizeof *q);
-    *q = *from;
-    q->absmax = af_weight(l->graph, "absmax", from->absmax->dtype, 1, from->absmax->dim);
-    if (from->nested)
-        q->nested = af_weight(l->graph, "nested", from->nested->dtype, 1, from->nested->dim);
-    borrow(q->absmax, from->absmax);
-    borrow(q->nested, from->nested);
-    t->quant = q;
-    return AF_OK;
+    af_tensor *t =
+        from ? af_graph_weight(g, name, af_tensor_dtype(from), 1, af_tensor_dims(from)) : NULL;
+    borrow(t, from);
+    return t;
+}
+
+static void borrow_quant(af_graph *g, af_tensor *t, const af_quant *from)
+{
+    af_quant q = *from;
+    q.absmax = borrow_scales(g, "absmax", from->absmax);
+    q.nested = borrow_scales(g, "nested", from->nested);
+    af_weight_set_quant(t, &q);
 }
 
 af_status af_model_leaves_borrow(af_model_leaves *out, af_graph *g, const af_model_leaves *from,
@@ -176,14 +178,14 @@ af_status af_model_leaves_borrow(af_model_leaves *out, af_graph *g, const af_mod
     if (!type)
         return af_fail_nomem(err, "the leaves of a model", (uint64_t)s->tensors * sizeof *type);
     for (int i = 0; i < s->tensors; i++)
-        type[i] = from->tensor[i]->dtype;
+        type[i] = af_tensor_dtype(from->tensor[i]);
     AF_TRY(af_model_leaves_init(
         &l, g, s,
         &(af_leaves_opts){.compute = from->compute, .adapter = from->adapter, .dtype = type}, err));
     for (int i = 0; i < s->tensors; i++) {
         borrow(l.tensor[i], from->tensor[i]);
-        if (from->tensor[i]->quant)
-            AF_TRY(borrow_quant(&l, l.tensor[i], from->tensor[i]->quant, err));
+        if (af_weight_quant(from->tensor[i]))
+            borrow_quant(g, l.tensor[i], af_weight_quant(from->tensor[i]));
     }
     for (int i = 0; i < s->modules; i++) {
         borrow(l.module[i].a, from->module[i].a);

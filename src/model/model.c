@@ -14,7 +14,7 @@ static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *er
         return af_fail(err, AF_EUSAGE, "%d adapters are too many; at most %d", o->adapters,
                        AF_MODEL_ADAPTERS_MAX);
     for (int i = 0; i < o->adapters; i++)
-        AF_TRY(af_adapter_read(&one[i], af_source_spec(m->source), o->adapter[i], err));
+        AF_TRY(af_adapter_read(&one[i], af_loader_spec(m->loader), o->adapter[i], err));
     if (o->adapters == 1 && o->adapter_weight[0] == 1) {
         m->adapter = one[0];
         one[0] = NULL;
@@ -43,13 +43,13 @@ static af_status open_parts(af_model *m, const char *model, const af_model_opts 
     bool untie = false;
     for (int i = 0; i < o->adapters && i < AF_MODEL_ADAPTERS_MAX && !untie; i++)
         AF_TRY(af_adapter_unties(&untie, o->adapter[i], err));
-    const af_source_opts so = {.untie = untie,
+    const af_loader_opts so = {.untie = untie,
                                .compute = m->compute,
                                .load_in_4bit = o->load_in_4bit,
                                .quant_mode = o->quant_scratch || (o->few_tokens && !cpu)
                                                  ? AF_QUANT_SCRATCH
                                                  : AF_QUANT_SHADOW};
-    AF_TRY(af_source_open(&m->source, m->path, &so, err));
+    AF_TRY(af_loader_open(&m->loader, m->path, &so, err));
     AF_TRY(open_adapters(m, o, err));
     af_say(AF_LOG_INFO, "device: %s, computing in %s", af_device_text(m->device),
            af_dtype_name(m->compute));
@@ -77,7 +77,7 @@ void af_model_close(af_model *m)
         return;
     af_engine_close(&m->engine);
     af_adapter_free(m->adapter);
-    af_source_close(m->source);
+    af_loader_close(m->loader);
     af_tokenizer_close(m->tokenizer);
     af_template_close(m->template);
     af_device_close(m->device);
@@ -90,7 +90,7 @@ void af_model_close(af_model *m)
 /* Regular tokens must have a row; some models have added tokens beyond the last one. */
 static af_status check_vocab(const af_model *m, const af_tokenizer *t, af_error *err)
 {
-    const int64_t V = af_source_spec(m->source)->vocab, n = af_tokenizer_vocab_size(t);
+    const int64_t V = af_loader_spec(m->loader)->vocab, n = af_tokenizer_vocab_size(t);
     for (int64_t id = V; id < n; id++)
         if (af_tokenizer_token(t, (int32_t)id, NULL) && !af_tokenizer_is_added(t, (int32_t)id))
             return af_fail(err, AF_EFORMAT,
@@ -155,9 +155,9 @@ done:
     return st;
 }
 
-const char *af_model_arch(const af_model *m) { return af_source_spec(m->source)->arch->model_type; }
-int64_t af_model_vocab(const af_model *m) { return af_source_spec(m->source)->vocab; }
-int64_t af_model_params(const af_model *m) { return af_source_spec(m->source)->params; }
+const char *af_model_arch(const af_model *m) { return af_loader_spec(m->loader)->arch->model_type; }
+int64_t af_model_vocab(const af_model *m) { return af_loader_spec(m->loader)->vocab; }
+int64_t af_model_params(const af_model *m) { return af_loader_spec(m->loader)->params; }
 const char *af_model_device_text(const af_model *m) { return af_device_text(m->device); }
 af_generate_times af_model_times(const af_model *m) { return m->times; }
 
@@ -170,13 +170,13 @@ af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S
     af_engine_close(e); /* first: two graphs need not fit */
     m->cached_count = 0;
     return af_engine_open(e, kind, m->device,
-                          &(af_engine_from){m->source, m->adapter, m->compute, m->live}, N, S, L,
+                          &(af_engine_from){m->loader, m->adapter, m->compute, m->live}, N, S, L,
                           err);
 }
 
 af_status af_model_check_ids(const af_model *m, const int32_t *ids, int64_t n, af_error *err)
 {
-    const int64_t V = af_source_spec(m->source)->vocab;
+    const int64_t V = af_loader_spec(m->loader)->vocab;
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= V)
             return af_fail(err, AF_EUSAGE,
@@ -187,7 +187,7 @@ af_status af_model_check_ids(const af_model *m, const int32_t *ids, int64_t n, a
 
 void af_model_watch_length(af_model *m, int64_t tokens)
 {
-    const int64_t context = af_spec_context(af_source_spec(m->source));
+    const int64_t context = af_spec_context(af_loader_spec(m->loader));
     if (m->long_said || context == 0 || tokens <= context)
         return;
     m->long_said = true;

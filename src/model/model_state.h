@@ -9,7 +9,7 @@ struct af_model {
     char *path;
     char *adapter_dir; /* of a single adapter, or NULL */
     af_device *device;
-    af_source *source;
+    af_loader *loader;
     af_adapter *adapter;
     af_dtype compute;
     const af_model_leaves *live; /* NULL, or where weights and adapter are being trained (CPU) */

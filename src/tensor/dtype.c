@@ -298,3 +298,40 @@ void af_convert(void *dst, af_dtype dst_type, const void *src, af_dtype src_type
             af_store_f64(dst, dst_type, i, af_load_f64(src, src_type, i));
     }
 }
+
+bool af_all_finite(af_dtype dtype, const void *data, int64_t n)
+{
+    enum { LANES = 8 };
+    uint64_t ones, odd[LANES] = {0}, high = UINT64_C(0x8000800080008000);
+    switch (dtype) { /* an exponent of ones and its last bit carry into the place of the sign */
+    case AF_DTYPE_BF16:
+        ones = UINT64_C(0x7f807f807f807f80);
+        break;
+    case AF_DTYPE_F16:
+        ones = UINT64_C(0x7c007c007c007c00);
+        break;
+    case AF_DTYPE_F32:
+        ones = UINT64_C(0x7f8000007f800000);
+        high = UINT64_C(0x8000000080000000);
+        break;
+    default: /* not looked at */
+        return true;
+    }
+    const uint8_t *p = data;
+    const int64_t bytes = n * af_dtype_get(dtype)->bytes;
+    int64_t at = 0;
+    for (; at <= bytes - LANES * 8; at += LANES * 8)
+        for (int k = 0; k < LANES; k++) {
+            uint64_t word;
+            memcpy(&word, p + at + k * 8, sizeof word);
+            odd[k] |= (word & ones) + (high - ones);
+        }
+    for (; at < bytes; at += 8) {
+        uint64_t word = 0;
+        memcpy(&word, p + at, (size_t)AF_MIN(8, bytes - at));
+        odd[0] |= (word & ones) + (high - ones);
+    }
+    for (int k = 1; k < LANES; k++)
+        odd[0] |= odd[k];
+    return !(odd[0] & high);
+}

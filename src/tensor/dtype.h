@@ -52,4 +52,6 @@ void af_convert(void *dst, af_dtype dst_type, const void *src, af_dtype src_type
 /* One element as double, and back. */
 double af_load_f64(const void *base, af_dtype t, uint64_t i);
 void af_store_f64(void *base, af_dtype t, uint64_t i, double v);
+/* True when none of n values is NaN or infinite. Types other than f32, bf16, f16: always true. */
+bool af_all_finite(af_dtype dtype, const void *data, int64_t n);
 #endif

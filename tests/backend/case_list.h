@@ -103,14 +103,14 @@ static void case_embedding(rec *r)
 }
 static void case_dropout(rec *r)
 {
-    af_set_seed(r->g, 99);
+    af_graph_set_seed(r->g, 99);
     finish(r, af_dropout(r->g, act_2(r, 10, 50), 0.3, 5));
 }
 static void case_noise(rec *r)
 {
     static const int32_t bounds[] = {0, 3, 3, 8}; /* an empty sequence, two rows behind the last */
-    af_set_seed(r->g, 12);
-    finish(r, af_noise(r->g, act_2(r, 10, 50), ints(r, 4, bounds), 5, 9));
+    af_graph_set_seed(r->g, 12);
+    finish(r, af_neftune_noise(r->g, act_2(r, 10, 50), ints(r, 4, bounds), 5, 9));
 }
 static void case_losses(rec *r)
 {
@@ -134,7 +134,7 @@ static void case_rope(rec *r)
 {
     static const int32_t at[9] = {0, 1, 2, 3, 0, 1, 2, 700, 5};
     const af_rope_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 16};
-    af_tensor *f = rec_add(r, af_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){8}), 0.01, 1);
+    af_tensor *f = rec_add(r, af_graph_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){8}), 0.01, 1);
     finish(r, af_rope(r->g, act_2(r, 9, 8 * 16), ints(r, 9, at), f, &o));
 }
 static void case_rope_norm(rec *r)
@@ -143,7 +143,7 @@ static void case_rope_norm(rec *r)
     af_rope_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 64, .norm_eps = 1e-6};
     o.q_norm = param_1(r, 64);
     o.k_norm = param_1(r, 64);
-    af_tensor *f = rec_add(r, af_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){32}), 0.01, 1);
+    af_tensor *f = rec_add(r, af_graph_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){32}), 0.01, 1);
     finish(r, af_rope(r->g, act_2(r, 7, 8 * 64), ints(r, 7, at), f, &o));
 }
 static void attention(rec *r, const af_attention_opts *o, int64_t n, int64_t s, const int32_t *b)
@@ -236,8 +236,8 @@ static void cached(rec *r, int head, int window, double softcap)
                                  .softcap = softcap,
                                  .causal = true};
     af_tensor *x = in_2(r, 9, (int64_t)8 * head);
-    af_tensor *cache =
-        rec_add(r, af_state(r->g, "cache", r->t, 3, (int64_t[]){3, 90, (int64_t)4 * head}), -1, 1);
+    af_tensor *cache = rec_add(
+        r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){3, 90, (int64_t)4 * head}), -1, 1);
     out(r, af_attention_cached(r->g, x, cache, ints(r, 4, bounds), ints(r, 3, start), &o));
     r->out[r->outs++] = cache;
 }
@@ -246,11 +246,12 @@ static inline af_tensor *case_generation(rec *r)
 {
     static const int32_t bounds[] = {0, 100}, start[] = {0};
     const af_attention_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 32, .causal = true};
-    af_set_rows(r->g, 100);
+    af_graph_set_rows(r->g, 100);
     af_tensor *x = in_2(r, 100, 192);
     const af_linear_opts qkv = {.weight = {nf4_weight(r, 256, 192)}, .pieces = 1};
     const af_linear_opts down = {.weight = {weight_2(r, r->t, 64, 128)}, .pieces = 1};
-    af_tensor *cache = rec_add(r, af_state(r->g, "cache", r->t, 3, (int64_t[]){1, 120, 128}), 0, 0);
+    af_tensor *cache =
+        rec_add(r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){1, 120, 128}), 0, 0);
     af_tensor *y = af_attention_cached(r->g, af_linear(r->g, x, &qkv), cache, ints(r, 2, bounds),
                                        ints(r, 1, start), &o);
     y = af_linear(r->g, y, &down);
@@ -368,8 +369,8 @@ static void moe(rec *r, bool train)
         gate_up = param_n(r, 3, up, -0.3, 0.3);
         back = param_n(r, 3, down, -0.3, 0.3);
     } else {
-        gate_up = rec_add(r, af_weight(r->g, "u", r->t, 3, up), -0.3, 0.3);
-        back = rec_add(r, af_weight(r->g, "d", r->t, 3, down), -0.3, 0.3);
+        gate_up = rec_add(r, af_graph_weight(r->g, "u", r->t, 3, up), -0.3, 0.3);
+        back = rec_add(r, af_graph_weight(r->g, "d", r->t, 3, down), -0.3, 0.3);
     }
     finish(r, af_moe_ffn(r->g, x, w, index, gate_up, back, AF_ACT_SILU));
 }
@@ -380,14 +381,15 @@ static void case_head(rec *r)
     static const int32_t label[21] = {3, -100, 7, 0, 54, 12, -100, 1, 20, 60,  2,
                                       9, 9,    9, 8, 7,  6,  5,    4, 3,  -100};
     af_tensor *rows;
-    af_tensor *scale = rec_add(r, af_input(r->g, "s", AF_DTYPE_F32, 1, (int64_t[]){1}), 0.1, 0.2);
+    af_tensor *scale =
+        rec_add(r, af_graph_input(r->g, "s", AF_DTYPE_F32, 1, (int64_t[]){1}), 0.1, 0.2);
     const af_head_opts o = {
         .scale = scale, .chunk_rows = 8, .softcap = 10, .rows = &rows, .smoothing = 0.1};
     af_tensor *x = act_2(r, 21, 48);
     af_tensor *loss = af_head_loss(r->g, x, param_2(r, 61, 48), ints(r, 21, label), &o);
     out(r, loss);
     out(r, rows);
-    af_backward(r->g, loss);
+    af_graph_backward(r->g, loss);
     for (int i = 0; i < r->leaves; i++)
         if (r->leaf[i].t->role == AF_ROLE_PARAM)
             r->out[r->outs++] = r->leaf[i].t->grad;
@@ -398,11 +400,11 @@ static void optimize(rec *r, af_optimizer_kind kind)
     af_tensor *y = af_mul(r->g, p, q);
     finish(r, af_mul(r->g, y, y));
     r->outs = 0; /* gradients end as zeros: compare the params */
-    af_optimizer(r->g, &(af_optimizer_opts){.kind = kind,
-                                            .weight_decay = 0.1,
-                                            .max_grad_norm = 1,
-                                            .momentum = kind == AF_OPTIMIZER_SGD ? 0.9 : 0});
-    af_set_learning_rate(r->g, 1e-2);
+    af_graph_optimizer(r->g, &(af_optimizer_opts){.kind = kind,
+                                                  .weight_decay = 0.1,
+                                                  .max_grad_norm = 1,
+                                                  .momentum = kind == AF_OPTIMIZER_SGD ? 0.9 : 0});
+    af_graph_set_learning_rate(r->g, 1e-2);
     r->out[r->outs++] = p;
     r->out[r->outs++] = q;
     r->step = true;
@@ -428,7 +430,7 @@ static void block(rec *r)
     af_graph *g = r->g;
     af_tensor *table = weight_2(r, r->t, V, D), *res;
     af_tensor *x = af_embedding(g, ints(r, N, id), table, r->t);
-    af_tensor *f = rec_add(r, af_input(g, "f", AF_DTYPE_F32, 1, (int64_t[]){E / 2}), 0.01, 1);
+    af_tensor *f = rec_add(r, af_graph_input(g, "f", AF_DTYPE_F32, 1, (int64_t[]){E / 2}), 0.01, 1);
     af_tensor *pos = ints(r, N, at), *b = ints(r, 3, bounds), *labels = ints(r, N, label);
     const int64_t in[4] = {D, H * E, D, F}, outs[4] = {(H + 2 * K) * E, D, 2 * F, D};
     af_linear_opts o[4];
@@ -439,7 +441,7 @@ static void block(rec *r)
         o[i].b = param_n(r, 1, (int64_t[]){outs[i] * R}, -0.2, 0.2);
         o[i].part[0] = (af_adapter_part){0, outs[i], 0, R, 2.0f};
     }
-    af_block(g, 0);
+    af_graph_set_block(g, 0);
     af_tensor *h = af_rmsnorm(g, x, weight_1(r, r->t, D), 1e-6, false);
     af_tensor *qkv = af_linear(g, h, &o[0]);
     qkv = af_rope(g, qkv, pos, f, &(af_rope_opts){.heads = H, .kv_heads = K, .head_dim = E});
@@ -449,11 +451,11 @@ static void block(rec *r)
     h = af_rmsnorm_add(g, h, x, weight_1(r, r->t, D), 1e-6, false, &res);
     h = af_glu(g, af_linear(g, h, &o[2]), AF_ACT_SILU);
     h = af_linear(g, h, &o[3]);
-    af_block(g, -1);
+    af_graph_set_block(g, -1);
     h = af_rmsnorm_add(g, h, res, weight_1(r, r->t, D), 1e-6, false, &res);
     af_tensor *loss = af_head_loss(g, h, table, labels, &(af_head_opts){.chunk_rows = 32});
     out(r, loss);
-    af_backward(g, loss);
+    af_graph_backward(g, loss);
 }
 static void case_block(rec *r)
 {
@@ -466,8 +468,9 @@ static void case_block(rec *r)
 static void case_train(rec *r)
 {
     block(r);
-    af_optimizer(r->g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .max_grad_norm = 1.0});
-    af_set_learning_rate(r->g, 1e-3);
+    af_graph_optimizer(r->g,
+                       &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .max_grad_norm = 1.0});
+    af_graph_set_learning_rate(r->g, 1e-3);
     r->step = true;
     for (int i = 0; i < r->leaves; i++)
         if (r->leaf[i].t->role == AF_ROLE_PARAM)

@@ -28,14 +28,14 @@ static af_tensor *bnb_weight(rec *r, af_dtype t, int64_t O, int64_t I, int block
     quant->offset = twice ? af_bnb_offset(absmax, blocks) : 0;
     if (twice)
         af_bnb_nest(absmax, blocks, quant->offset, q, nested);
-    quant->absmax =
-        rec_add(r, af_weight(r->g, "absmax", twice ? AF_DTYPE_U8 : AF_DTYPE_F32, 1, &blocks), 0, 0);
+    quant->absmax = rec_add(
+        r, af_graph_weight(r->g, "absmax", twice ? AF_DTYPE_U8 : AF_DTYPE_F32, 1, &blocks), 0, 0);
     r->leaf[r->leaves - 1].bytes = twice ? (void *)q : (void *)absmax;
     if (twice) {
-        quant->nested = rec_add(r, af_weight(r->g, "nested", AF_DTYPE_F32, 1, &nests), 0, 0);
+        quant->nested = rec_add(r, af_graph_weight(r->g, "nested", AF_DTYPE_F32, 1, &nests), 0, 0);
         r->leaf[r->leaves - 1].bytes = nested;
     }
-    af_tensor *w = rec_add(r, af_weight(r->g, "four", t, 2, (int64_t[]){O, I}), 0, 0);
+    af_tensor *w = rec_add(r, af_graph_weight(r->g, "four", t, 2, (int64_t[]){O, I}), 0, 0);
     r->leaf[r->leaves - 1].bytes = codes;
     w->quant = quant;
     free(x);
@@ -53,7 +53,7 @@ static af_tensor *gguf_weight(rec *r, af_dtype t, int64_t O, int64_t I)
 {
     const int64_t n = O * I;
     float *x = calloc((size_t)n, 4);
-    af_tensor *w = rec_add(r, af_weight(r->g, "q", t, 2, (int64_t[]){O, I}), 0, 0);
+    af_tensor *w = rec_add(r, af_graph_weight(r->g, "q", t, 2, (int64_t[]){O, I}), 0, 0);
     uint8_t *data = calloc(af_tensor_bytes(w) + 1, 1);
     uint32_t h = 11;
     for (int64_t i = 0; i < n; i++) {

@@ -46,23 +46,23 @@ static af_tensor *rec_add(rec *r, af_tensor *t, double lo, double hi)
 }
 static inline af_tensor *in_1(rec *r, int64_t n)
 {
-    return rec_add(r, af_input(r->g, "x", r->t, 1, (int64_t[]){n}), -1, 1);
+    return rec_add(r, af_graph_input(r->g, "x", r->t, 1, (int64_t[]){n}), -1, 1);
 }
 static inline af_tensor *in_2(rec *r, int64_t n, int64_t d)
 {
-    return rec_add(r, af_input(r->g, "x", r->t, 2, (int64_t[]){n, d}), -1, 1);
+    return rec_add(r, af_graph_input(r->g, "x", r->t, 2, (int64_t[]){n, d}), -1, 1);
 }
 static inline af_tensor *weight_2(rec *r, af_dtype t, int64_t n, int64_t d)
 {
-    return rec_add(r, af_weight(r->g, "w", t, 2, (int64_t[]){n, d}), -0.5, 0.5);
+    return rec_add(r, af_graph_weight(r->g, "w", t, 2, (int64_t[]){n, d}), -0.5, 0.5);
 }
 static inline af_tensor *weight_1(rec *r, af_dtype t, int64_t n)
 {
-    return rec_add(r, af_weight(r->g, "w", t, 1, (int64_t[]){n}), -0.5, 0.5);
+    return rec_add(r, af_graph_weight(r->g, "w", t, 1, (int64_t[]){n}), -0.5, 0.5);
 }
 static inline af_tensor *param_n(rec *r, int ndim, const int64_t *dim, double lo, double hi)
 {
-    return rec_add(r, af_param(r->g, "p", AF_DTYPE_F32, ndim, dim), lo, hi);
+    return rec_add(r, af_graph_param(r->g, "p", AF_DTYPE_F32, ndim, dim), lo, hi);
 }
 static inline af_tensor *param_2(rec *r, int64_t n, int64_t d)
 {
@@ -77,24 +77,24 @@ static inline af_tensor *act_2(rec *r, int64_t n, int64_t d)
 }
 static inline af_tensor *ints(rec *r, int64_t n, const int32_t *v)
 {
-    af_tensor *t = rec_add(r, af_input(r->g, "i", AF_DTYPE_I32, 1, &n), 0, 0);
+    af_tensor *t = rec_add(r, af_graph_input(r->g, "i", AF_DTYPE_I32, 1, &n), 0, 0);
     r->leaf[r->leaves - 1].ints = v;
     return t;
 }
 static inline void out(rec *r, af_tensor *t)
 {
-    af_output(r->g, t);
+    af_graph_output(r->g, t);
     r->out[r->outs++] = t;
 }
 /* loss = sum(y * random); the gradients of all params are compared. */
 static inline void finish(rec *r, af_tensor *y)
 {
-    af_tensor *c = rec_add(r, af_input(r->g, "c", AF_DTYPE_F32, y->ndim, y->dim), -1, 1);
+    af_tensor *c = rec_add(r, af_graph_input(r->g, "c", AF_DTYPE_F32, y->ndim, y->dim), -1, 1);
     af_tensor *y32 = y->dtype == AF_DTYPE_F32 ? y : af_cast(r->g, y, AF_DTYPE_F32);
     out(r, y);
     /* the loss itself is not compared: terms of both signs leave nothing but rounding */
     af_tensor *loss = af_sum_all(r->g, af_mul(r->g, y32, c));
-    af_backward(r->g, loss);
+    af_graph_backward(r->g, loss);
     const int n = r->leaves;
     for (int i = 0; i < n; i++)
         if (r->leaf[i].t->role == AF_ROLE_PARAM && r->leaf[i].t->grad)

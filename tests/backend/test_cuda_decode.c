@@ -39,12 +39,12 @@ static af_tensor *weight(model *m, int64_t O, int64_t I)
 {
     const int64_t dim[] = {O, I}, blocks = O * I / 64, nests = (blocks + 255) / 256;
     if (m->dense)
-        return add(m, af_weight(m->g, "w", AF_DTYPE_BF16, 2, dim), sqrt(3.0 / (double)I));
+        return add(m, af_graph_weight(m->g, "w", AF_DTYPE_BF16, 2, dim), sqrt(3.0 / (double)I));
     af_quant *q = af_arena_take(&m->g->mem, sizeof *q);
     *q = (af_quant){.block = 64, .nested_block = 256, .offset = 0.05f, .round = AF_DTYPE_BF16};
-    q->absmax = add(m, af_weight(m->g, "absmax", AF_DTYPE_U8, 1, &blocks), 0);
-    q->nested = add(m, af_weight(m->g, "nested", AF_DTYPE_F32, 1, &nests), 0.02);
-    af_tensor *w = add(m, af_weight(m->g, "w", AF_DTYPE_NF4, 2, dim), 0);
+    q->absmax = add(m, af_graph_weight(m->g, "absmax", AF_DTYPE_U8, 1, &blocks), 0);
+    q->nested = add(m, af_graph_weight(m->g, "nested", AF_DTYPE_F32, 1, &nests), 0.02);
+    af_tensor *w = add(m, af_graph_weight(m->g, "w", AF_DTYPE_NF4, 2, dim), 0);
     w->quant = q;
     return w;
 }
@@ -56,20 +56,22 @@ static af_tensor *project(model *m, af_tensor *x, int pieces, const int64_t *out
     int64_t from = 0;
     for (int i = 0; i < pieces; i++) {
         o.weight[i] = weight(m, out[i], I);
-        o.bias[i] = bias ? add(m, af_weight(m->g, "b", AF_DTYPE_BF16, 1, &out[i]), 0.1) : NULL;
+        o.bias[i] =
+            bias ? add(m, af_graph_weight(m->g, "b", AF_DTYPE_BF16, 1, &out[i]), 0.1) : NULL;
         o.part[i] = (af_adapter_part){from, out[i], i * RANK, RANK, 2.0f};
         from += out[i];
     }
     if (m->adapter) {
-        o.a = add(m, af_weight(m->g, "a", AF_DTYPE_F32, 2, (int64_t[]){pieces * RANK, I}), 0.01);
-        o.b = add(m, af_weight(m->g, "b", AF_DTYPE_F32, 1, (int64_t[]){from * RANK}), 0.01);
+        o.a = add(m, af_graph_weight(m->g, "a", AF_DTYPE_F32, 2, (int64_t[]){pieces * RANK, I}),
+                  0.01);
+        o.b = add(m, af_graph_weight(m->g, "b", AF_DTYPE_F32, 1, (int64_t[]){from * RANK}), 0.01);
     }
     return af_linear(m->g, x, &o);
 }
 
 static af_tensor *norm_weight(model *m)
 {
-    return add(m, af_weight(m->g, "n", AF_DTYPE_BF16, 1, &m->s->D), 1);
+    return add(m, af_graph_weight(m->g, "n", AF_DTYPE_BF16, 1, &m->s->D), 1);
 }
 
 static void build(model *m)
@@ -77,14 +79,15 @@ static void build(model *m)
     const shape *s = m->s;
     const int64_t N = ROWS, E = s->E, one = 1;
     af_graph *g = m->g;
-    af_set_rows(g, N);
-    m->ids = af_input(g, "ids", AF_DTYPE_I32, 1, &N);
-    m->at = af_input(g, "at", AF_DTYPE_I32, 1, &N);
-    m->bounds = af_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){2});
-    m->start = af_input(g, "start", AF_DTYPE_I32, 1, &one);
-    m->last = af_input(g, "last", AF_DTYPE_I32, 1, &one);
-    m->freq = af_input(g, "freq", AF_DTYPE_F32, 1, (int64_t[]){E / 2});
-    af_tensor *table = add(m, af_weight(g, "e", AF_DTYPE_BF16, 2, (int64_t[]){s->V, s->D}), 0.05);
+    af_graph_set_rows(g, N);
+    m->ids = af_graph_input(g, "ids", AF_DTYPE_I32, 1, &N);
+    m->at = af_graph_input(g, "at", AF_DTYPE_I32, 1, &N);
+    m->bounds = af_graph_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){2});
+    m->start = af_graph_input(g, "start", AF_DTYPE_I32, 1, &one);
+    m->last = af_graph_input(g, "last", AF_DTYPE_I32, 1, &one);
+    m->freq = af_graph_input(g, "freq", AF_DTYPE_F32, 1, (int64_t[]){E / 2});
+    af_tensor *table =
+        add(m, af_graph_weight(g, "e", AF_DTYPE_BF16, 2, (int64_t[]){s->V, s->D}), 0.05);
     af_tensor *x = af_embedding(g, m->ids, table, AF_DTYPE_BF16), *h = NULL, *sum = NULL;
     const af_rope_opts rope = {.heads = (int)s->H, .kv_heads = (int)s->K, .head_dim = (int)E};
     const af_attention_opts att = {
@@ -95,7 +98,7 @@ static void build(model *m)
         sum = sum ? sum : x;
         h = project(m, h, 3, (int64_t[]){s->H * E, s->K * E, s->K * E}, true);
         af_tensor *cache =
-            af_state(g, "cache", AF_DTYPE_BF16, 3, (int64_t[]){1, LENGTH, 2 * s->K * E});
+            af_graph_state(g, "cache", AF_DTYPE_BF16, 3, (int64_t[]){1, LENGTH, 2 * s->K * E});
         h = af_attention_cached(g, af_rope(g, h, m->at, m->freq, &rope), cache, m->bounds, m->start,
                                 &att);
         h = project(m, h, 1, &s->D, false);
@@ -107,7 +110,7 @@ static void build(model *m)
     h = af_embedding(g, m->last, h, AF_DTYPE_BF16);
     const af_linear_opts head = {.weight = {table}, .pieces = 1};
     m->logits = af_linear(g, h, &head);
-    af_output(g, m->logits);
+    af_graph_output(g, m->logits);
 }
 
 static void fill(model *m, af_error *err)
@@ -144,7 +147,7 @@ static void write_rows(model *m, int32_t live, int32_t from, af_error *err)
     CHECK_OK(af_tensor_write(m->g, m->start, &from, sizeof from, err), *err);
     CHECK_OK(af_tensor_write(m->g, m->last, &last, sizeof last, err), *err);
     CHECK_OK(af_tensor_write(m->g, m->freq, freq, (uint64_t)m->s->E / 2 * 4, err), *err);
-    af_set_live_rows(m->g, live);
+    af_graph_set_live_rows(m->g, live);
 }
 
 /* Milliseconds of a run with `live` rows behind `from` cached ones. */

@@ -190,7 +190,7 @@ static void test_few_live_rows_have_steps_of_their_own(void **state)
     CHECK_OK(rec_write(&r, &err), err);
     for (size_t i = 0; i < AF_LEN(live); i++) {
         const uint64_t before = af_device_counters(d).launches;
-        af_set_live_rows(r.g, live[i]);
+        af_graph_set_live_rows(r.g, live[i]);
         CHECK_OK(af_graph_run(r.g, AF_RUN_FORWARD, &err), err);
         assert_int_equal(seen.captures, captures[i]);
         /* two products and two of attention; the first product dequantises when rows are many */

@@ -91,7 +91,7 @@ static af_status run_case(const test_case *c, af_device *d, how h, values *out, 
     AF_TRY(af_graph_new(&r.g, err));
     r.g->guard = h.guard && d == gpu ? GUARD : 0;
     if (h.recompute)
-        af_set_recompute(r.g, h.recompute, 1);
+        af_graph_set_recompute(r.g, h.recompute, 1);
     c->record(&r);
     AF_TRY(af_graph_prepare(r.g, d, err));
     AF_TRY(rec_write(&r, err));
@@ -425,7 +425,7 @@ static af_status run_live(af_device *d, af_dtype t, int32_t live, double *got, a
     AF_TRY(af_graph_run(r.g, AF_RUN_FORWARD, err));
     if (d == gpu)
         poison(d, r.g);
-    af_set_live_rows(r.g, live);
+    af_graph_set_live_rows(r.g, live);
     for (int i = 0; i < r.leaves; i++)
         if (r.leaf[i].ints)
             AF_TRY(af_tensor_write(r.g, r.leaf[i].t, af_count(r.leaf[i].t) == 2 ? bounds : start,

@@ -28,8 +28,8 @@ typedef struct model {
 static af_tensor *leaf(model *m, int ndim, int64_t a, int64_t b, double range)
 {
     const int64_t dim[2] = {a, b};
-    af_tensor *t = m->full ? af_param(m->g, "w", AF_DTYPE_F32, ndim, dim)
-                           : af_weight(m->g, "w", AF_DTYPE_BF16, ndim, dim);
+    af_tensor *t = m->full ? af_graph_param(m->g, "w", AF_DTYPE_F32, ndim, dim)
+                           : af_graph_weight(m->g, "w", AF_DTYPE_BF16, ndim, dim);
     assert_true(m->n < LEAVES);
     m->leaf[m->n] = t;
     m->range[m->n++] = range;
@@ -48,8 +48,8 @@ static af_tensor *project(model *m, af_tensor *x, int pieces, const int64_t *out
         from += out[i];
     }
     if (!m->full) {
-        o.a = af_param(m->g, "a", AF_DTYPE_F32, 2, (int64_t[]){pieces * RANK, I});
-        o.b = af_param(m->g, "b", AF_DTYPE_F32, 1, (int64_t[]){from * RANK});
+        o.a = af_graph_param(m->g, "a", AF_DTYPE_F32, 2, (int64_t[]){pieces * RANK, I});
+        o.b = af_graph_param(m->g, "b", AF_DTYPE_F32, 1, (int64_t[]){from * RANK});
         m->leaf[m->n] = o.a;
         m->range[m->n++] = sqrt(3.0 / (double)I);
         m->leaf[m->n] = o.b;
@@ -65,12 +65,12 @@ static void build(model *m)
     const shape *s = m->s;
     const int64_t N = m->batch * m->seq, E = s->E;
     af_graph *g = m->g;
-    m->ids = af_input(g, "ids", AF_DTYPE_I32, 1, &N);
-    m->labels = af_input(g, "labels", AF_DTYPE_I32, 1, &N);
-    m->at = af_input(g, "at", AF_DTYPE_I32, 1, &N);
-    m->bounds = af_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){m->batch + 1});
-    m->freq = af_input(g, "freq", AF_DTYPE_F32, 1, (int64_t[]){E / 2});
-    m->scale = af_input(g, "scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    m->ids = af_graph_input(g, "ids", AF_DTYPE_I32, 1, &N);
+    m->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &N);
+    m->at = af_graph_input(g, "at", AF_DTYPE_I32, 1, &N);
+    m->bounds = af_graph_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){m->batch + 1});
+    m->freq = af_graph_input(g, "freq", AF_DTYPE_F32, 1, (int64_t[]){E / 2});
+    m->scale = af_graph_input(g, "scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     af_tensor *table = leaf(m, 2, s->V, s->D, 0.05), *sum = NULL;
     af_tensor *x = af_embedding(g, m->ids, table, AF_DTYPE_BF16), *h = NULL;
     const af_rope_opts rope = {.heads = (int)s->H, .kv_heads = (int)s->K, .head_dim = (int)E};
@@ -82,7 +82,7 @@ static void build(model *m)
         h = sum ? af_rmsnorm_add(g, h, sum, norm_weight(m), 1e-6, false, &sum)
                 : af_rmsnorm(g, x, norm_weight(m), 1e-6, false);
         sum = sum ? sum : x;
-        af_block(g, (int)i);
+        af_graph_set_block(g, (int)i);
         h = project(m, h, 3, (int64_t[]){s->H * E, s->K * E, s->K * E}, true);
         h = af_attention(g, af_rope(g, h, m->at, m->freq, &rope), m->bounds, &att);
         h = project(m, h, 1, &s->D, false);
@@ -91,12 +91,12 @@ static void build(model *m)
         h = project(m, h, 1, &s->D, false);
     }
     h = af_rmsnorm_add(g, h, sum, norm_weight(m), 1e-6, false, &sum);
-    af_block(g, -1);
+    af_graph_set_block(g, -1);
     af_tensor *head = s->tied ? table : leaf(m, 2, s->V, s->D, 0.05);
     m->loss = af_head_loss(g, h, head, m->labels, &(af_head_opts){.scale = m->scale});
-    af_backward(g, m->loss);
-    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .max_grad_norm = 1.0});
-    af_set_learning_rate(g, 1e-4);
+    af_graph_backward(g, m->loss);
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .max_grad_norm = 1.0});
+    af_graph_set_learning_rate(g, 1e-4);
 }
 
 static void fill(model *m, af_error *err)
@@ -219,13 +219,13 @@ static double floor_ms(af_device *d, const shape *s, int64_t N, bool full, af_er
         af_graph *g = NULL;
         const int64_t I = i < 4 ? in[i] : s->D, O = i < 4 ? out[i] : s->V;
         CHECK_OK(af_graph_new(&g, err), *err);
-        af_tensor *x = af_input(g, "x", AF_DTYPE_BF16, 2, (int64_t[]){N, I});
-        af_tensor *w = af_input(g, "w", AF_DTYPE_BF16, 2, (int64_t[]){O, I});
+        af_tensor *x = af_graph_input(g, "x", AF_DTYPE_BF16, 2, (int64_t[]){N, I});
+        af_tensor *w = af_graph_input(g, "w", AF_DTYPE_BF16, 2, (int64_t[]){O, I});
         af_tensor *y = af_matmul(g, x, w, AF_MATMUL_NT);
-        af_output(g, y);
-        af_output(g, af_matmul(g, y, w, AF_MATMUL_NN));
+        af_graph_output(g, y);
+        af_graph_output(g, af_matmul(g, y, w, AF_MATMUL_NN));
         if (full)
-            af_output(g, af_matmul(g, y, x, AF_MATMUL_TN));
+            af_graph_output(g, af_matmul(g, y, x, AF_MATMUL_TN));
         CHECK_OK(af_graph_prepare(g, d, err), *err);
         pool_of_values pool[1];
         memset(pool, 0, sizeof pool);
@@ -274,7 +274,7 @@ static void measure(const shape *s, int64_t batch, int64_t seq)
     model m = {.s = s, .batch = batch, .seq = seq, .full = getenv("AF_FULL") != NULL};
     CHECK_OK(af_graph_new(&m.g, &err), err);
     if (recompute)
-        af_set_recompute(m.g, (af_recompute)(recompute[0] - '0'), (int)s->layers);
+        af_graph_set_recompute(m.g, (af_recompute)(recompute[0] - '0'), (int)s->layers);
     build(&m);
     af_plan_info plan;
     CHECK_OK(af_graph_plan(m.g, d, &plan, &err), err);

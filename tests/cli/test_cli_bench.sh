@@ -42,7 +42,7 @@ model=$AF_GOLDEN/models/qwen2
 line=$("$afinar" bench "$model" --batch 2 --seq 24 --device cpu --threads 2 --seconds 0.05 --dtype f32 --json)
 case $line in *"\"shape\": \"$model\""*'"loss": 6.'*) ;; *) fail "another shape, or vocabulary than 512: $line" ;; esac
 message=$("$afinar" bench "$model" --shape tiny 2>&1 || true)
-case $message in *"are two shapes"*) ;; *) fail "says '$message'" ;; esac
+case $message in *"give either --shape or a model, not both"*) ;; *) fail "says '$message'" ;; esac
 
 message=$("$afinar" bench --shape tiny --device cpu --attention flash 2>&1 || true)
 case $message in *"unknown attention 'flash': auto, own or cudnn"*) ;; *) fail "says '$message'" ;; esac

@@ -62,11 +62,11 @@ wrong() {
     has "$out" "$words"
     left "$*"
 }
-wrong 2 "--plan is for a merge file" merge models/base --adapter "$golden/peft/lora" --plan -o "$tmp/out/p"
-wrong 2 "--plan is for a merge file" merge --extract-lora models/base models/a --plan
+wrong 2 "--plan applies to a merge file only" merge models/base --adapter "$golden/peft/lora" --plan -o "$tmp/out/p"
+wrong 2 "--plan applies to a merge file only" merge --extract-lora models/base models/a --plan
 wrong 2 "--rank has no effect" merge models/base --adapter "$golden/peft/lora" --rank 4 -o "$tmp/out/p"
 wrong 2 "--type has no effect" merge ties.yml --type f32 -o "$tmp/out/p"
-wrong 2 "is no DIR or DIR=WEIGHT" merge models/base --adapter "$golden/peft/lora=nan" -o "$tmp/out/p"
+wrong 2 "--adapter expects DIR or DIR=WEIGHT" merge models/base --adapter "$golden/peft/lora=nan" -o "$tmp/out/p"
 wrong 1 "nf4 makes a folder" quantize "$llama" -o "$tmp/out/p.gguf" --type nf4
 wrong 1 "are for nf4 and fp4" quantize "$llama" -o "$tmp/out/p" --type int8 --block-size 32
 wrong 1 "cannot read '$tmp/absent.txt'" quantize "$llama" -o "$tmp/out/p" --type nf4 --eval "$tmp/absent.txt"
@@ -96,7 +96,7 @@ for d in "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" "$tmp/qa.
 done >"$tmp/ppl"
 [ "$(wc -l <"$tmp/ppl") $(sort -u "$tmp/ppl" | wc -l)" = "4 1" ] || fail "quantize --eval: $(cat "$tmp/ppl")"
 out=$("$AFINAR" quantize "$qwen" -o "$tmp/qa" --type nf4 --eval "$tmp/qa.jsonl" --device cpu -q 2>&1) && fail "unknown fields pass"
-has "$out" "'$tmp/qa' is written, but --eval failed: $tmp/qa.jsonl:1: keys [q, a]"
+has "$out" "'$tmp/qa' was written, but --eval failed: $tmp/qa.jsonl:1: keys [q, a]"
 
 # with an adapter, what is before quantising has it, too
 out=$("$AFINAR" quantize "$llama" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/qa.gguf" --type f32 --eval "$golden/imatrix/text.txt" \
@@ -106,7 +106,7 @@ grep -q '(+0.00%)\|(-0.00%)' <<<"$out" || fail "f32 is not what the adapter's mo
 # a window that GGUF has no place for: said, and compared as far as both are the same
 out=$("$AFINAR" export "$golden/models/mistral_tiny" -o "$tmp/window.gguf" --type f32 -q 2>&1) || fail "export of a window: $out"
 has "$out" "no sliding window for architecture 'llama': beyond 4 tokens"
-has "$out" "same top token at 8 of 8 places"
+has "$out" "same top token at 8 of 8 positions"
 
 # values that are not finite: the first tensor and its model are named, once, and the merge goes on
 odd() { # FOLDER 0|1: an infinity at the beginning of its first tensor, or at the end of its last
@@ -166,7 +166,7 @@ has "$out" "quantize --type nf4"
 # a folder and a GGUF file are compared under the names of the folder
 "$AFINAR" quantize "$llama" -o "$tmp/f32.gguf" --type f32 -q >/dev/null || fail "quantize f32"
 out=$("$AFINAR" inspect --diff "$llama" "$tmp/f32.gguf") || fail "diff of two formats"
-has "$out" "21 tensors are the same, 0 changed, 0 are in one only"
+has "$out" "21 tensors are equal, 0 differ, 0 are in one only"
 
 # an importance matrix from a text, kept in both formats
 for f in im.gguf im.dat; do
@@ -174,7 +174,7 @@ for f in im.gguf im.dat; do
         --imatrix-out "$tmp/$f" --device cpu -q >/dev/null || fail "imatrix $f"
     "$AFINAR" quantize "$llama" -o "$tmp/j.gguf" --type q5_1 --imatrix "$tmp/$f" -q >/dev/null || fail "use of $f"
     out=$("$AFINAR" inspect --diff "$tmp/i.gguf" "$tmp/j.gguf")
-    has "$out" "0 changed, 0 are in one only"
+    has "$out" "0 differ, 0 are in one only"
 done
 out=$("$AFINAR" merge models/base --adapter "$golden/peft/lora=0.5" --adapter "$golden/peft/lora2=0.5" --combine dare_ties --random-seed 3 \
     -o "$tmp/dare" -q) || fail "dare"

@@ -40,7 +40,7 @@ grep -q "is a folder, not a merge file" "$tmp/err" || fail "merge of a folder: $
 
 "$AFINAR" genrate 2>"$tmp/err"
 [ $? -eq 2 ] || fail "an unknown command is not wrong usage"
-grep -q "no command 'genrate'; did you mean 'generate'?" "$tmp/err" || fail "$(cat "$tmp/err")"
+grep -q "unknown command 'genrate'; did you mean 'generate'?" "$tmp/err" || fail "$(cat "$tmp/err")"
 "$AFINAR" generate x --promt-ids=1 2>"$tmp/err"
 [ $? -eq 2 ] || fail "an unknown option is not wrong usage"
 grep -q "unknown option '--promt-ids=1'; did you mean '--prompt-ids'?" "$tmp/err" || fail "$(cat "$tmp/err")"
@@ -61,9 +61,9 @@ usage() {
 qwen=$models/qwen2_tiny
 usage "--system has no effect without --chat" generate "$qwen" --prompt-ids 1 --system x
 usage "--chat has no effect on --prompt-ids" generate "$qwen" --prompt-ids 1 --chat
-usage "0 or more tokens" generate "$qwen" --prompt-ids 1 -n -3
-usage "--seq is for plain text" eval "$qwen" --data "$tmp/rows.jsonl" --seq 64
-usage "2 or more tokens" eval "$qwen" --data "$tmp/rows.jsonl" --sequence-len -4
+usage "--max-new-tokens must be at least 0" generate "$qwen" --prompt-ids 1 -n -3
+usage "--seq applies to plain text" eval "$qwen" --data "$tmp/rows.jsonl" --seq 64
+usage "must be at least 2" eval "$qwen" --data "$tmp/rows.jsonl" --sequence-len -4
 usage "no effect on plain text" eval "$qwen" --data x.txt --type messages
 "$AFINAR" generate "$qwen" --device cpu -f "$tmp" >/dev/null 2>"$tmp/err"
 [ $? -eq 1 ] || fail "a folder as a prompt passes"
@@ -120,7 +120,7 @@ done >"$tmp/err"
 [ "$(cat "$tmp/err")" = "warning: a text is longer than the model's context of 256 tokens" ] || fail "eval beyond the context: $(cat "$tmp/err")"
 
 # what a conversation lacks is said before its first line
-usage "-n wants 1 or more tokens" chat "$talk" -n -1
+usage "--max-new-tokens must be at least 1" chat "$talk" -n -1
 "$AFINAR" chat "$qwen" --device cpu -q </dev/null 2>"$tmp/err" && fail "a chat without a template begins"
 grep -q "no chat template" "$tmp/err" || fail "$(cat "$tmp/err")"
 
@@ -175,7 +175,7 @@ if [ -w /dev/full ]; then
         "eval $qwen --device cpu --data $tmp/rows.jsonl -q"; do
         "$AFINAR" $words >/dev/full 2>"$tmp/err"
         [ $? -eq 1 ] || fail "a full disk passes: $words"
-        grep -q "the output could not be written: No space" "$tmp/err" || fail "$words: $(cat "$tmp/err")"
+        grep -q "cannot write the output: No space" "$tmp/err" || fail "$words: $(cat "$tmp/err")"
     done
     echo '{"messages": []}' | "$AFINAR" template "$AF_GOLDEN/models/qwen2" >/dev/full 2>"$tmp/err"
     [ $? -eq 1 ] && [ "$(wc -l <"$tmp/err")" = 1 ] || fail "template on a full disk: $(cat "$tmp/err")"

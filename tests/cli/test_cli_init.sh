@@ -15,7 +15,7 @@ cmp "$tmp/run.yaml" <("$AFINAR" init "$model" "$data") # the same on stdout
 [ -s "$tmp/out/adapter_model.safetensors" ]
 
 if "$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" 2> "$tmp/err"; then echo "a run file was replaced"; exit 1; fi
-grep -q "there already" "$tmp/err"
+grep -q "it exists (use --force to replace it)" "$tmp/err"
 "$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" --force 2> /dev/null
 
 printf '{"text": "one"}\n{"text": "two words"}\n' > "$tmp/text.jsonl"

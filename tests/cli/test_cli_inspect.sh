@@ -62,9 +62,9 @@ four=$("$AFINAR" inspect --stats --json --threads 4 "$tmp/model") || fail "stats
 [ "$one" = "$four" ] || fail "statistics depend on the number of threads"
 
 out=$("$AFINAR" inspect --diff "$tmp/model" "$tmp/model") || fail "diff with itself"
-has "$out" "21 tensors are the same, 0 changed"
+has "$out" "21 tensors are equal, 0 differ"
 out=$("$AFINAR" inspect --diff "$tmp/model" "$tmp/nf4") || fail "diff"
-has "$out" "7 tensors are the same, 14 changed, 0 are"
+has "$out" "7 tensors are equal, 14 differ, 0 are"
 out=$("$AFINAR" inspect --diff --json "$tmp/model" "$golden/bnb/maps.safetensors") || fail "diff json"
 has "$out" '"kind":"only_b"'
 
@@ -78,7 +78,7 @@ check() { # status, words of the message, arguments
 }
 check 2 "usage"
 check 2 "--diff" "$tmp/model" "$tmp/nf4"
-check 2 "--diff wants two" --diff "$tmp/model"
+check 2 "--diff needs two" --diff "$tmp/model"
 check 1 "no model" "$tmp/nothing"
 head -c 100 "$tmp/model/model.safetensors" > "$tmp/cut.safetensors"
 check 1 "cut.safetensors" "$tmp/cut.safetensors"

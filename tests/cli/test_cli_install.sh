@@ -31,4 +31,8 @@ if command -v pkg-config > /dev/null; then # the flags are those of where it was
 fi
 grep -q "Libs: -L\${libdir} -lafinar" "$tmp/usr/lib/pkgconfig/afinar.pc"
 "$tmp/usr/bin/afinar" --version | grep -q afinar
+for file in man/man1/afinar.1 man/man1/afinar-train.1 bash-completion/completions/afinar zsh/site-functions/_afinar \
+            fish/vendor_completions.d/afinar.fish; do
+    [ -s "$tmp/usr/share/$file" ] || { echo "share/$file is not installed"; exit 1; }
+done
 echo "installed, linked two ways, af_ names only"

@@ -60,22 +60,22 @@ more "run.yaml:6|line 4" 'max_steps: 3'
 more "run.yaml:7|iters|max_steps|line 4" $'seed: 1\niters: 3'
 key "command line|is not key=value" notakey
 key "command line|unknown key 'lr_'" lr_=1
-key "command line: lora_target_modules: did not find" 'lora_target_modules=[q_proj'
+key "command line: lora_target_modules:2: did not find" 'lora_target_modules=[q_proj'
 key "unknown option '--max_steps=3'|key=value" --max_steps=3
 key "output_dir is missing" output_dir=
 # --- values
-key "max_steps wants a whole number|soon" max_steps=soon
-key "max_steps wants a whole number|2.5" max_steps=2.5
+key "max_steps must be a whole number|soon" max_steps=soon
+key "max_steps must be a whole number|2.5" max_steps=2.5
 key "max_steps is 0" max_steps=0
 key "num_epochs is 0" max_steps=-1 num_epochs=0
-key "learning_rate wants a number|fast" learning_rate=fast
+key "learning_rate must be a number|fast" learning_rate=fast
 key "learning_rate is -1|between 0 and 100" learning_rate=-1
 key "learning_rate|nan" learning_rate=.nan
 key "micro_batch_size is 0|between 1" micro_batch_size=0
 key "gradient_accumulation_steps is 0" gradient_accumulation_steps=0
 key "sequence_len is 1|between 2" sequence_len=1
-key "shuffle wants true or false|perhaps" shuffle=perhaps
-key "bf16 wants true, false or auto" bf16=sometimes
+key "shuffle must be true or false|perhaps" shuffle=perhaps
+key "bf16 must be true, false or auto" bf16=sometimes
 key "adapter is 'loraa'|lora, qlora" adapter=loraa
 key "optimizer is 'adamx'|adamw" optimizer=adamx
 key "unknown schedule 'cosin'|cosine" lr_scheduler=cosin
@@ -84,7 +84,7 @@ key "train_on_eos is 'maybe'" train_on_eos=maybe
 key "val_set_size 2.5" val_set_size=2.5
 key "val_set_size holds out 64 of 64" val_set_size=64
 key "warmup_ratio is 2" warmup_ratio=2
-key "base_model wants one value" 'base_model=[a, b]'
+key "base_model must be one value" 'base_model=[a, b]'
 key "logging_steps is 0" logging_steps=0
 key "seed is -1" seed=-1
 # --- keys against each other
@@ -103,7 +103,7 @@ key "val_set_size and test_datasets" val_set_size=4 "test_datasets=[{path: x}]"
 key "train_on_inputs and roles_to_train" train_on_inputs=true 'roles_to_train=[user]'
 key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
 # --- keys of others, and keys that do nothing
-more "run.yaml:6|'wandb_project' has no effect here|metrics.jsonl" 'wandb_project: x'
+more "run.yaml:6|'wandb_project' is not a key of afinar|metrics.jsonl" 'wandb_project: x'
 more "run.yaml:6|'fp16'|see 'bf16'" 'fp16: true'
 more "run.yaml:6|'stage' (line 7)" $'wandb_project: x\nstage: pt'
 key "command line|tf32 has no effect on the CPU" tf32=true
@@ -119,7 +119,7 @@ key "train_on_inputs has no effect|tokens" "datasets=[{path: $AF_GOLDEN/models/d
 key "chat_template has no effect|segments" "datasets=[{path: $files/input_output.jsonl}]" chat_template=chatml
 key "train_on_eos has no effect" "datasets=[{path: $files/text.jsonl}]" train_on_eos=last
 key "adam_epsilon has no effect" optimizer=lion adam_epsilon=1e-6
-key "bf16 wants true, false or auto, not 'true' in quotes" 'bf16="true"'
+key "bf16 must be true, false or auto, not 'true' in quotes" 'bf16="true"'
 key "field_prompt has no effect|is of shape messages" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, field_prompt: question}]"
 # keys of turns in the entry of a dataset without turns
 echo 'plain text' > "$tmp/plain.txt"

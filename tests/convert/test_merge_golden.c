@@ -2,7 +2,6 @@
 #include "convert_case.h"
 
 #include "base/buf.h"
-#include "convert/output/convert_report.h"
 
 #include <jansson.h>
 

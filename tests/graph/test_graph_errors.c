@@ -23,7 +23,7 @@ static int close_device(void **state)
 
 static af_tensor *leaf(af_graph *g, af_dtype t, int64_t a, int64_t b)
 {
-    return af_input(g, "x", t, b ? 2 : 1, (int64_t[]){a, b});
+    return af_graph_input(g, "x", t, b ? 2 : 1, (int64_t[]){a, b});
 }
 #define F32(a, b) leaf(g, AF_DTYPE_F32, a, b)
 #define F64(a, b) leaf(g, AF_DTYPE_F64, a, b)
@@ -37,8 +37,8 @@ static void matmul_transposed(af_graph *g) { af_matmul(g, F32(3, 4), F32(4, 6), 
 static void matmul_vector(af_graph *g) { af_matmul(g, F32(3, 4), F32(4, 0), AF_MATMUL_NN); }
 static void matmul_batches(af_graph *g)
 {
-    af_tensor *a = af_input(g, "a", AF_DTYPE_F32, 3, (int64_t[]){2, 3, 4});
-    af_tensor *b = af_input(g, "b", AF_DTYPE_F32, 3, (int64_t[]){5, 4, 6});
+    af_tensor *a = af_graph_input(g, "a", AF_DTYPE_F32, 3, (int64_t[]){2, 3, 4});
+    af_tensor *b = af_graph_input(g, "b", AF_DTYPE_F32, 3, (int64_t[]){5, 4, 6});
     af_matmul(g, a, b, AF_MATMUL_NN);
 }
 static void transpose_twice(af_graph *g) { af_transpose(g, F32(3, 4), (int[]){1, 1}); }
@@ -55,67 +55,67 @@ static void ce_type(af_graph *g) { af_cross_entropy(g, F32(3, 4), F32(3, 0), 0);
 static void ce_smoothing(af_graph *g) { af_cross_entropy(g, F32(3, 4), I32(3, 0), 1.25); }
 static void quant_group(af_graph *g) { af_fake_quant(g, F32(3, 4), 4, 3, true); }
 static void quant_bits(af_graph *g) { af_fake_quant(g, F32(3, 4), 33, 0, true); }
-static void bad_dims(af_graph *g) { af_input(g, "many", AF_DTYPE_F32, 5, (int64_t[5]){1}); }
-static void bad_dim(af_graph *g) { af_input(g, "huge", AF_DTYPE_F32, 1, (int64_t[]){-7}); }
-static void bad_param(af_graph *g) { af_param(g, "w", AF_DTYPE_BF16, 1, (int64_t[]){3}); }
+static void bad_dims(af_graph *g) { af_graph_input(g, "many", AF_DTYPE_F32, 5, (int64_t[5]){1}); }
+static void bad_dim(af_graph *g) { af_graph_input(g, "huge", AF_DTYPE_F32, 1, (int64_t[]){-7}); }
+static void bad_param(af_graph *g) { af_graph_param(g, "w", AF_DTYPE_BF16, 1, (int64_t[]){3}); }
 static void block_cast(af_graph *g)
 {
-    af_cast(g, af_weight(g, "w", AF_DTYPE_Q4_0, 1, (int64_t[]){64}), AF_DTYPE_F32);
+    af_cast(g, af_graph_weight(g, "w", AF_DTYPE_Q4_0, 1, (int64_t[]){64}), AF_DTYPE_F32);
 }
 static void loss_shape(af_graph *g)
 {
-    af_backward(g, af_param(g, "w", AF_DTYPE_F32, 2, (int64_t[]){3, 4}));
+    af_graph_backward(g, af_graph_param(g, "w", AF_DTYPE_F32, 2, (int64_t[]){3, 4}));
 }
 static void loss_without_path(af_graph *g)
 {
-    af_param(g, "w", AF_DTYPE_F32, 1, (int64_t[]){3});
-    af_backward(g, af_sum_all(g, F32(3, 4)));
+    af_graph_param(g, "w", AF_DTYPE_F32, 1, (int64_t[]){3});
+    af_graph_backward(g, af_sum_all(g, F32(3, 4)));
 }
 static af_tensor *small_loss(af_graph *g)
 {
-    return af_sum_all(g, af_param(g, "w", AF_DTYPE_F32, 1, (int64_t[]){3}));
+    return af_sum_all(g, af_graph_param(g, "w", AF_DTYPE_F32, 1, (int64_t[]){3}));
 }
 static void backward_twice(af_graph *g)
 {
     af_tensor *loss = small_loss(g);
-    af_backward(g, loss);
-    af_backward(g, loss);
+    af_graph_backward(g, loss);
+    af_graph_backward(g, loss);
 }
 static void optimizer_first(af_graph *g)
 {
     small_loss(g);
-    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_SGD});
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_SGD});
 }
 static void optimizer_beta(af_graph *g)
 {
-    af_backward(g, small_loss(g));
-    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAM, .beta1 = 1.5});
+    af_graph_backward(g, small_loss(g));
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAM, .beta1 = 1.5});
 }
 static void optimizer_types(af_graph *g)
 {
-    af_tensor *d = af_param(g, "second", AF_DTYPE_F64, 1, (int64_t[]){3});
-    af_backward(g, af_add(g, small_loss(g), af_cast(g, af_sum_all(g, d), AF_DTYPE_F32)));
-    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_SGD});
+    af_tensor *d = af_graph_param(g, "second", AF_DTYPE_F64, 1, (int64_t[]){3});
+    af_graph_backward(g, af_add(g, small_loss(g), af_cast(g, af_sum_all(g, d), AF_DTYPE_F32)));
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_SGD});
 }
 static void null_input(af_graph *g) { af_add(g, F32(3, 4), NULL); }
 static void null_in_a_list(af_graph *g) { af_concat(g, (af_tensor *[]){F32(3, 4), NULL}, 2, 0); }
-static void null_loss(af_graph *g) { af_backward(g, NULL); }
-static void null_output(af_graph *g) { af_output(g, NULL); }
-static void null_shape(af_graph *g) { af_input(g, "odd", AF_DTYPE_F32, 2, NULL); }
+static void null_loss(af_graph *g) { af_graph_backward(g, NULL); }
+static void null_output(af_graph *g) { af_graph_output(g, NULL); }
+static void null_shape(af_graph *g) { af_graph_input(g, "odd", AF_DTYPE_F32, 2, NULL); }
 static void null_options(af_graph *g) { af_linear(g, F32(3, 4), NULL); }
 static void null_piece(af_graph *g) { af_linear(g, F32(3, 4), &(af_linear_opts){.pieces = 1}); }
 static void null_heads(af_graph *g) { af_attention(g, F32(3, 4), I32(2, 0), NULL); }
-static void no_dtype(af_graph *g) { af_input(g, "odd", (af_dtype)999, 1, (int64_t[]){3}); }
+static void no_dtype(af_graph *g) { af_graph_input(g, "odd", (af_dtype)999, 1, (int64_t[]){3}); }
 static void no_cast(af_graph *g) { af_cast(g, F32(3, 4), (af_dtype)-1); }
 static void no_act(af_graph *g) { af_glu(g, F32(3, 4), (af_act)9); }
-static void no_recompute(af_graph *g) { af_set_recompute(g, (af_recompute)7, 1); }
-static void no_rows(af_graph *g) { af_set_rows(g, -4); }
+static void no_recompute(af_graph *g) { af_graph_set_recompute(g, (af_recompute)7, 1); }
+static void no_rows(af_graph *g) { af_graph_set_rows(g, -4); }
 static void live_rows(af_graph *g)
 {
-    af_set_rows(g, 4);
-    af_set_live_rows(g, 5);
+    af_graph_set_rows(g, 4);
+    af_graph_set_live_rows(g, 5);
 }
-static void group_of_an_input(af_graph *g) { af_param_group(F32(3, 4), 2, true); }
+static void group_of_an_input(af_graph *g) { af_tensor_set_group(F32(3, 4), 2, true); }
 static void bind_an_input(af_graph *g) { af_tensor_bind(F32(3, 4), g); }
 static void frozen_row(af_graph *g)
 {
@@ -127,7 +127,7 @@ static void another_graph(af_graph *g)
     af_graph *other;
     if (af_graph_new(&other, NULL) != AF_OK)
         return;
-    af_tensor *w = af_param(other, "strange", AF_DTYPE_F32, 1, (int64_t[]){4});
+    af_tensor *w = af_graph_param(other, "strange", AF_DTYPE_F32, 1, (int64_t[]){4});
     af_mul(g, F32(3, 4), w);
     af_graph_free(other);
 }
@@ -136,9 +136,9 @@ static void the_first_one_counts(af_graph *g)
 {
     af_tensor *bad = af_add(g, F32(3, 4), F32(3, 5));
     af_tensor *also = af_matmul(g, bad, af_tanh(g, bad), AF_MATMUL_NN);
-    af_output(g, also);
-    af_backward(g, af_mse(g, also, bad));
-    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
+    af_graph_output(g, also);
+    af_graph_backward(g, af_mse(g, also, bad));
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
 }
 
 static void test_a_wrong_call_gives_a_sentence_with_both_values(void **state)
@@ -177,7 +177,7 @@ static void test_a_wrong_call_gives_a_sentence_with_both_values(void **state)
         {"loss is no scalar", loss_shape, {"[3 x 4]", "single number"}},
         {"no path to the loss", loss_without_path, {"no parameter", "differentiate"}},
         {"two backward passes", backward_twice, {"already", ""}},
-        {"optimizer before backward", optimizer_first, {"af_backward", "gradients"}},
+        {"optimizer before backward", optimizer_first, {"af_graph_backward", "gradients"}},
         {"beta1", optimizer_beta, {"1.5", "1"}},
         {"two types of parameters", optimizer_types, {"(f64)", "(f32)"}},
         {"no handle", null_input, {"add: input 1 of 2", "NULL"}},
@@ -223,9 +223,9 @@ static void test_more_than_the_memory_is_refused_with_the_plan(void **state)
     af_error err = {0};
     af_graph *g;
     CHECK_OK(af_graph_new(&g, &err), err);
-    af_tensor *w = af_weight(g, "w", AF_DTYPE_F32, 2, (int64_t[]){1 << 24, 1 << 20});
+    af_tensor *w = af_graph_weight(g, "w", AF_DTYPE_F32, 2, (int64_t[]){1 << 24, 1 << 20});
     af_tensor *y = af_scale(g, w, 2);
-    af_output(g, y);
+    af_graph_output(g, y);
     af_plan_info info;
     CHECK_OK(af_graph_plan(g, device, &info, &err), err); /* looking costs nothing */
     assert_true(info.weights == UINT64_C(1) << 46 && info.activations == info.weights);
@@ -247,9 +247,9 @@ static void test_runs_and_copies_are_checked(void **state)
     af_graph *g;
     float v[4] = {0};
     CHECK_OK(af_graph_new(&g, &err), err);
-    af_tensor *x = af_input(g, "x", AF_DTYPE_F32, 1, (int64_t[]){4});
+    af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 1, (int64_t[]){4});
     af_tensor *y = af_scale(g, x, 2), *unused = af_scale(g, x, 3);
-    af_output(g, y);
+    af_graph_output(g, y);
     assert_int_equal(af_graph_run(g, AF_RUN_FORWARD, &err), AF_EUSAGE);
     assert_int_equal(af_tensor_write(g, x, v, sizeof v, &err), AF_EUSAGE);
     CHECK_OK(af_graph_prepare(g, device, &err), err);
@@ -303,13 +303,13 @@ static void test_written_indices_are_checked(void **state)
     static const char *const names[] = {"ids", "labels", "bounds"};
     af_tensor *in[3];
     for (int i = 0; i < 3; i++)
-        in[i] = af_input(g, names[i], AF_DTYPE_I32, 1, (int64_t[]){N});
-    af_tensor *table = af_param(g, "table", AF_DTYPE_F32, 2, (int64_t[]){V, V});
+        in[i] = af_graph_input(g, names[i], AF_DTYPE_I32, 1, (int64_t[]){N});
+    af_tensor *table = af_graph_param(g, "table", AF_DTYPE_F32, 2, (int64_t[]){V, V});
     af_tensor *h = af_embedding(g, in[0], table, AF_DTYPE_F32);
     h = af_attention(g, af_concat(g, (af_tensor *[]){h, h, h}, 3, 1), in[2],
                      &(af_attention_opts){.heads = 2, .kv_heads = 2, .head_dim = 4});
-    af_backward(g, af_head_loss(g, h, table, in[1], NULL));
-    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
+    af_graph_backward(g, af_head_loss(g, h, table, in[1], NULL));
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
     CHECK_OK(af_graph_prepare(g, device, &err), err);
     for (int i = 0; i < LEN(cases); i++) {
         err = (af_error){0};
@@ -319,9 +319,9 @@ static void test_written_indices_are_checked(void **state)
         CHECK_MSG(!cases[i].has || strcmp(err.msg, cases[i].has) == 0, "case %d: %s", i, err.msg);
         CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
     }
-    af_param_group(table, 2, true);
+    af_tensor_set_group(table, 2, true);
     assert_int_equal(af_graph_run(g, AF_RUN_STEP, &err), AF_EUSAGE);
-    assert_non_null(strstr(err.msg, "'table' comes after af_optimizer"));
+    assert_non_null(strstr(err.msg, "'table' comes after af_graph_optimizer"));
     af_graph_free(g);
 }
 
@@ -333,7 +333,7 @@ static void test_a_graph_stays_with_its_device(void **state)
     af_device *other;
     CHECK_OK(af_device_open(&other, "cpu", 1, &err), err);
     CHECK_OK(af_graph_new(&g, &err), err);
-    af_output(g, af_scale(g, af_input(g, "x", AF_DTYPE_F32, 1, (int64_t[]){4}), 2));
+    af_graph_output(g, af_scale(g, af_graph_input(g, "x", AF_DTYPE_F32, 1, (int64_t[]){4}), 2));
     CHECK_OK(af_graph_plan(g, device, NULL, &err), err);
     assert_int_equal(af_graph_prepare(g, other, &err), AF_EUSAGE);
     CHECK_OK(af_graph_prepare(g, device, &err), err);

@@ -30,10 +30,10 @@ static af_tensor *linear(af_graph *g, af_tensor *x, int64_t out, int64_t in)
 {
     const int64_t pair = out * RANK;
     const af_linear_opts o = {
-        .weight = {af_weight(g, "w", AF_DTYPE_BF16, 2, (int64_t[]){out, in})},
+        .weight = {af_graph_weight(g, "w", AF_DTYPE_BF16, 2, (int64_t[]){out, in})},
         .pieces = 1,
-        .a = af_param(g, "a", AF_DTYPE_F32, 2, (int64_t[]){RANK, in}),
-        .b = af_param(g, "b", AF_DTYPE_F32, 1, &pair),
+        .a = af_graph_param(g, "a", AF_DTYPE_F32, 2, (int64_t[]){RANK, in}),
+        .b = af_graph_param(g, "b", AF_DTYPE_F32, 1, &pair),
         .part = {{0, out, 0, RANK, 2.0f}},
         .parts = 1,
     };
@@ -42,7 +42,8 @@ static af_tensor *linear(af_graph *g, af_tensor *x, int64_t out, int64_t in)
 
 static af_tensor *norm(af_graph *g, af_tensor *x)
 {
-    return af_rmsnorm(g, x, af_weight(g, "norm", AF_DTYPE_BF16, 1, (int64_t[]){D}), 1e-6, false);
+    return af_rmsnorm(g, x, af_graph_weight(g, "norm", AF_DTYPE_BF16, 1, (int64_t[]){D}), 1e-6,
+                      false);
 }
 
 static af_tensor *layer(af_graph *g, af_tensor *x, af_tensor *positions, af_tensor *freq,
@@ -65,20 +66,20 @@ static af_tensor *layer(af_graph *g, af_tensor *x, af_tensor *positions, af_tens
 static void decoder(af_graph *g)
 {
     const int64_t rows = ROWS;
-    af_tensor *ids = af_input(g, "ids", AF_DTYPE_I32, 1, &rows);
-    af_tensor *positions = af_input(g, "positions", AF_DTYPE_I32, 1, &rows);
-    af_tensor *labels = af_input(g, "labels", AF_DTYPE_I32, 1, &rows);
-    af_tensor *bounds = af_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){17});
-    af_tensor *freq = af_input(g, "freq", AF_DTYPE_F32, 1, (int64_t[]){E / 2});
-    af_tensor *table = af_weight(g, "table", AF_DTYPE_BF16, 2, (int64_t[]){32000, D});
+    af_tensor *ids = af_graph_input(g, "ids", AF_DTYPE_I32, 1, &rows);
+    af_tensor *positions = af_graph_input(g, "positions", AF_DTYPE_I32, 1, &rows);
+    af_tensor *labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &rows);
+    af_tensor *bounds = af_graph_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){17});
+    af_tensor *freq = af_graph_input(g, "freq", AF_DTYPE_F32, 1, (int64_t[]){E / 2});
+    af_tensor *table = af_graph_weight(g, "table", AF_DTYPE_BF16, 2, (int64_t[]){32000, D});
     af_tensor *x = af_embedding(g, ids, table, AF_DTYPE_BF16);
     for (int i = 0; i < LAYERS; i++) {
-        af_block(g, i);
+        af_graph_set_block(g, i);
         x = layer(g, x, positions, freq, bounds);
     }
-    af_block(g, -1);
-    af_backward(g, af_head_loss(g, norm(g, x), table, labels, &(af_head_opts){0}));
-    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .max_grad_norm = 1});
+    af_graph_set_block(g, -1);
+    af_graph_backward(g, af_head_loss(g, norm(g, x), table, labels, &(af_head_opts){0}));
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .max_grad_norm = 1});
 }
 
 static void test_planning_a_decoder_takes_less_than_50_ms(void **state)
@@ -94,7 +95,7 @@ static void test_planning_a_decoder_takes_less_than_50_ms(void **state)
         const double start = seconds();
         CHECK_OK(af_graph_new(&g, &err), err);
         decoder(g);
-        af_set_recompute(g, i % 2 ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_NONE, LAYERS);
+        af_graph_set_recompute(g, i % 2 ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_NONE, LAYERS);
         CHECK_OK(af_graph_plan(g, d, &info, &err), err);
         const double took = seconds() - start;
         best = i % 2 && took < best ? took : best;
@@ -118,10 +119,10 @@ static void test_a_node_costs_less_than_a_microsecond(void **state)
     af_graph *g;
     CHECK_OK(af_device_open(&d, "cpu", 1, &err), err);
     CHECK_OK(af_graph_new(&g, &err), err);
-    af_tensor *x = af_input(g, "x", AF_DTYPE_F32, 1, (int64_t[]){1});
+    af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 1, (int64_t[]){1});
     for (int i = 0; i < NODES; i++)
         x = af_neg(g, x);
-    af_output(g, x);
+    af_graph_output(g, x);
     CHECK_OK(af_graph_prepare(g, d, &err), err);
     const double start = seconds();
     for (int i = 0; i < RUNS; i++)

@@ -32,10 +32,10 @@ static int64_t length(maker *m)
 
 static af_tensor *param(maker *m, int64_t rows, int64_t cols)
 {
-    return af_param(m->g, "p", m->type, 2, (int64_t[]){rows, cols});
+    return af_graph_param(m->g, "p", m->type, 2, (int64_t[]){rows, cols});
 }
 
-static af_tensor *vector(maker *m, int64_t n) { return af_param(m->g, "v", m->type, 1, &n); }
+static af_tensor *vector(maker *m, int64_t n) { return af_graph_param(m->g, "v", m->type, 1, &n); }
 
 static af_tensor *any(maker *m) { return m->pool[below(m, m->n)]; }
 
@@ -138,25 +138,25 @@ static void build(maker *m)
 {
     af_graph *g = m->g;
     m->type = below(m, 2) ? AF_DTYPE_F32 : AF_DTYPE_F64;
-    m->pool[m->n++] = af_input(g, "x", m->type, 2, (int64_t[]){length(m), length(m)});
+    m->pool[m->n++] = af_graph_input(g, "x", m->type, 2, (int64_t[]){length(m), length(m)});
     m->pool[m->n++] = param(m, length(m), length(m));
     const int64_t ops = below(m, 50) ? 4 + below(m, 16) : 80; /* a few deep ones */
     for (int64_t i = 0; i < ops; i++) {
-        af_block(g, (int)(i * (BLOCKS + 1) / ops) - 1); /* -1, then 0, 1, 2 */
+        af_graph_set_block(g, (int)(i * (BLOCKS + 1) / ops) - 1); /* -1, then 0, 1, 2 */
         af_tensor *y = next(m);
         if (below(m, 10) == 0)
-            af_output(g, y);
+            af_graph_output(g, y);
         m->pool[m->n < POOL ? m->n++ : below(m, POOL)] = y;
     }
-    af_block(g, -1);
+    af_graph_set_block(g, -1);
     af_tensor *loss = af_mean_all(g, param(m, 1, 1));
     for (int i = 0; i < 3; i++)
         loss = af_add(g, loss, af_mean_all(g, m->pool[m->n - 1 - below(m, AF_MIN(m->n, 4))]));
-    af_backward(g, loss);
+    af_graph_backward(g, loss);
     if (below(m, 2))
-        af_optimizer(g, &(af_optimizer_opts){.kind = (af_optimizer_kind)below(m, 6),
-                                             .weight_decay = 0.01,
-                                             .max_grad_norm = 1});
+        af_graph_optimizer(g, &(af_optimizer_opts){.kind = (af_optimizer_kind)below(m, 6),
+                                                   .weight_decay = 0.01,
+                                                   .max_grad_norm = 1});
 }
 
 /* ---- the plan, checked from the nodes ---- */
@@ -304,8 +304,8 @@ static outcome run(af_graph *g, af_device *d, uint64_t seed)
         for (int64_t k = 0; k < af_count(t) && fill; k++)
             af_st(t, k, 2 * af_rng_f64(seed, 3, drawn++) - 1);
     }
-    af_set_seed(g, seed);
-    af_set_learning_rate(g, 0.01);
+    af_graph_set_seed(g, seed);
+    af_graph_set_learning_rate(g, 0.01);
     const af_counters before = af_device_counters(d);
     for (int step = 0; step < 2; step++) {
         CHECK_OK(af_graph_run(g, AF_RUN_GRAD, &err), err);
@@ -337,10 +337,10 @@ static outcome try(uint64_t seed, af_device *d, way w, bool poison, uint64_t *by
     maker m = {.seed = seed};
     CHECK_OK(af_graph_new(&m.g, &err), err);
     build(&m);
-    af_set_recompute(m.g, w.mode, w.blocks);
-    af_set_recompute_rest(m.g, w.rest);
+    af_graph_set_recompute(m.g, w.mode, w.blocks);
+    af_graph_set_recompute_rest(m.g, w.rest);
     if (m.g->optimized && poison)
-        af_set_one_pass(m.g);
+        af_graph_set_one_pass(m.g);
     ((af_cpu *)d)->poison = ((af_cpu *)d)->work_apart = poison;
     if (af_graph_prepare(m.g, d, &err) != AF_OK)
         fail_msg("seed %llu: %s", (unsigned long long)seed, err.msg);
@@ -390,17 +390,17 @@ static void test_random_graphs(void **state)
 /* A deep chain, where recompute must pay: less memory, the same bits. */
 static void chain(af_graph *g, int layers, int64_t D)
 {
-    af_tensor *x = af_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){64, D});
+    af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){64, D});
     for (int i = 0; i < layers; i++) {
-        af_block(g, i);
-        af_tensor *up = af_param(g, "up", AF_DTYPE_F32, 2, (int64_t[]){D, 4 * D});
-        af_tensor *down = af_param(g, "down", AF_DTYPE_F32, 2, (int64_t[]){4 * D, D});
+        af_graph_set_block(g, i);
+        af_tensor *up = af_graph_param(g, "up", AF_DTYPE_F32, 2, (int64_t[]){D, 4 * D});
+        af_tensor *down = af_graph_param(g, "down", AF_DTYPE_F32, 2, (int64_t[]){4 * D, D});
         af_tensor *h =
             af_dropout(g, af_gelu(g, af_matmul(g, x, up, AF_MATMUL_NN)), 0.1, (uint64_t)i);
         x = af_add(g, x, af_matmul(g, h, down, AF_MATMUL_NN));
     }
-    af_block(g, -1);
-    af_backward(g, af_mean_all(g, af_mul(g, x, x)));
+    af_graph_set_block(g, -1);
+    af_graph_backward(g, af_mean_all(g, af_mul(g, x, x)));
 }
 
 static void test_recompute_saves_memory_and_keeps_the_bits(void **state)
@@ -421,8 +421,8 @@ static void test_recompute_saves_memory_and_keeps_the_bits(void **state)
         af_graph *g;
         CHECK_OK(af_graph_new(&g, &err), err);
         chain(g, 6, 8);
-        af_set_recompute(g, ways[i].mode, ways[i].blocks);
-        af_set_recompute_rest(g, ways[i].rest);
+        af_graph_set_recompute(g, ways[i].mode, ways[i].blocks);
+        af_graph_set_recompute_rest(g, ways[i].rest);
         CHECK_OK(af_graph_prepare(g, d, &err), err);
         check_plan(g, i);
         bytes[i] = g->role_bytes[AF_ROLE_ACTIVATION];

@@ -6,14 +6,14 @@
 #include "test.h"
 
 #include "format/weights/weights.h"
-#include "model/load.h"
+#include "model/loader.h"
 
 #include <math.h>
 #include <sys/stat.h>
 
 typedef struct model_case {
     af_device *device;
-    af_source *source;
+    af_loader *loader;
     af_adapter *adapter;
     af_model_leaves leaves;
     af_graph *graph;
@@ -26,7 +26,7 @@ typedef struct model_case {
 typedef struct case_opts {
     int64_t rows, seqs;
     bool train; /* full: every tensor is a param, and there is a backward */
-    af_source_opts source;
+    af_loader_opts loader;
     const char *adapter; /* a PEFT folder */
     double alpha_factor; /* scales times this; 0 = 1 */
     af_recompute recompute;
@@ -66,35 +66,35 @@ static inline void case_open(model_case *c, const char *dir, const case_opts *o)
     af_error err = {0};
     *c = (model_case){.N = o->rows, .S = o->seqs};
     CHECK_OK(af_device_open(&c->device, "cpu", 2, &err), err);
-    CHECK_OK(af_source_open(&c->source, dir, &o->source, &err), err);
-    const af_model_spec *s = af_source_spec(c->source);
+    CHECK_OK(af_loader_open(&c->loader, dir, &o->loader, &err), err);
+    const af_model_spec *s = af_loader_spec(c->loader);
     if (o->adapter) {
         CHECK_OK(af_adapter_read(&c->adapter, s, o->adapter, &err), err);
         for (int i = 0; i < s->modules; i++)
             c->adapter->module[i].scale *= (float)(o->alpha_factor ? o->alpha_factor : 1);
     }
     CHECK_OK(af_graph_new(&c->graph, &err), err);
-    af_set_rows(c->graph, c->N);
-    const af_leaves_opts lo = {.compute = o->source.compute,
+    af_graph_set_rows(c->graph, c->N);
+    const af_leaves_opts lo = {.compute = o->loader.compute,
                                .train_base = o->train,
                                .adapter = c->adapter,
-                               .dtype = af_source_dtypes(c->source)};
+                               .dtype = af_loader_dtypes(c->loader)};
     CHECK_OK(af_model_leaves_init(&c->leaves, c->graph, s, &lo, &err), err);
-    CHECK_OK(af_source_bind(c->source, &c->leaves, true, &err), err);
+    CHECK_OK(af_loader_bind(c->loader, &c->leaves, true, &err), err);
     c->in = af_batch_inputs_new(c->graph, c->N, c->S);
-    c->labels = af_input(c->graph, "labels", AF_DTYPE_I32, 1, &c->N);
-    c->scale = af_input(c->graph, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    c->labels = af_graph_input(c->graph, "labels", AF_DTYPE_I32, 1, &c->N);
+    c->scale = af_graph_input(c->graph, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     af_tensor *h = af_model_forward(&c->leaves, &c->in, NULL);
     c->logits = af_model_logits(&c->leaves, h, NULL);
-    af_output(c->graph, c->logits);
+    af_graph_output(c->graph, c->logits);
     c->loss = af_model_loss(&c->leaves, h, c->labels, c->scale, 0, &c->rows);
-    af_output(c->graph, c->loss);
-    af_output(c->graph, c->rows);
+    af_graph_output(c->graph, c->loss);
+    af_graph_output(c->graph, c->rows);
     if (o->train)
-        af_backward(c->graph, c->loss);
-    af_set_recompute(c->graph, o->recompute, s->layers);
+        af_graph_backward(c->graph, c->loss);
+    af_graph_set_recompute(c->graph, o->recompute, s->layers);
     CHECK_OK(af_graph_prepare(c->graph, c->device, &err), err);
-    CHECK_OK(af_source_write(c->source, &c->leaves, &err), err);
+    CHECK_OK(af_loader_write(c->loader, &c->leaves, &err), err);
     if (c->adapter)
         CHECK_OK(af_adapter_upload(c->adapter, &c->leaves, &err), err);
 }
@@ -104,7 +104,7 @@ static inline void case_close(model_case *c)
     af_graph_free(c->graph);
     af_model_leaves_clear(&c->leaves);
     af_adapter_free(c->adapter);
-    af_source_close(c->source);
+    af_loader_close(c->loader);
     af_device_close(c->device);
 }
 
@@ -139,8 +139,9 @@ static inline void case_run(model_case *c, const int32_t *ids, const int32_t *la
     CHECK_OK(af_tensor_write(c->graph, c->labels, l, rows, &err), err);
     CHECK_OK(af_tensor_write(c->graph, c->in.bounds, b, (uint64_t)nb * sizeof *b, &err), err);
     CHECK_OK(af_tensor_write(c->graph, c->scale, &scale, sizeof scale, &err), err);
-    af_set_live_rows(c->graph, live);
-    CHECK_OK(af_graph_run(c->graph, af_gradient(c->leaves.tensor[0]) ? AF_RUN_GRAD : AF_RUN_FORWARD,
+    af_graph_set_live_rows(c->graph, live);
+    CHECK_OK(af_graph_run(c->graph,
+                          af_tensor_gradient(c->leaves.tensor[0]) ? AF_RUN_GRAD : AF_RUN_FORWARD,
                           &err),
              err);
     free(buf);
@@ -175,6 +176,6 @@ static inline void case_open_base(model_case *c, const char *base, bool untie)
     snprintf(sub, sizeof sub, "models/%s", base);
     CHECK_MSG(case_dir(dir, sizeof dir, sub), "no %s", sub);
     CHECK_OK(af_device_open(&c->device, "cpu", 2, &err), err);
-    CHECK_OK(af_source_open(&c->source, dir, &(af_source_opts){.untie = untie}, &err), err);
+    CHECK_OK(af_loader_open(&c->loader, dir, &(af_loader_opts){.untie = untie}, &err), err);
 }
 #endif

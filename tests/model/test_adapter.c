@@ -24,24 +24,24 @@ static void build(model_case *c, af_adapter *a, bool train, int64_t n)
     c->N = n;
     c->S = 1;
     CHECK_OK(af_graph_new(&c->graph, &err), err);
-    af_set_rows(c->graph, n);
+    af_graph_set_rows(c->graph, n);
     const af_leaves_opts lo = {
-        .adapter = a, .train_adapter = train, .dtype = af_source_dtypes(c->source)};
-    CHECK_OK(af_model_leaves_init(&c->leaves, c->graph, af_source_spec(c->source), &lo, &err), err);
-    CHECK_OK(af_source_bind(c->source, &c->leaves, true, &err), err);
+        .adapter = a, .train_adapter = train, .dtype = af_loader_dtypes(c->loader)};
+    CHECK_OK(af_model_leaves_init(&c->leaves, c->graph, af_loader_spec(c->loader), &lo, &err), err);
+    CHECK_OK(af_loader_bind(c->loader, &c->leaves, true, &err), err);
     c->in = af_batch_inputs_new(c->graph, n, 1);
-    c->labels = af_input(c->graph, "labels", AF_DTYPE_I32, 1, &n);
-    c->scale = af_input(c->graph, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    c->labels = af_graph_input(c->graph, "labels", AF_DTYPE_I32, 1, &n);
+    c->scale = af_graph_input(c->graph, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     af_tensor *h = af_model_forward(&c->leaves, &c->in, NULL);
     c->logits = af_model_logits(&c->leaves, h, NULL);
-    af_output(c->graph, c->logits);
+    af_graph_output(c->graph, c->logits);
     c->loss = af_model_loss(&c->leaves, h, c->labels, c->scale, 0, &c->rows);
-    af_output(c->graph, c->loss);
-    af_output(c->graph, c->rows);
+    af_graph_output(c->graph, c->loss);
+    af_graph_output(c->graph, c->rows);
     if (train)
-        af_backward(c->graph, c->loss);
+        af_graph_backward(c->graph, c->loss);
     CHECK_OK(af_graph_prepare(c->graph, c->device, &err), err);
-    CHECK_OK(af_source_write(c->source, &c->leaves, &err), err);
+    CHECK_OK(af_loader_write(c->loader, &c->leaves, &err), err);
     if (a)
         CHECK_OK(af_adapter_upload(a, &c->leaves, &err), err);
 }
@@ -62,7 +62,7 @@ static void trained_open(trained *t, const char *name)
     case_open_base(&t->c, base, untie);
     snprintf(path, sizeof path, "%s/golden.safetensors", t->dir);
     CHECK_OK(af_weights_open(&t->golden, path, &err), err);
-    CHECK_OK(af_adapter_read(&t->c.adapter, af_source_spec(t->c.source), t->dir, &err), err);
+    CHECK_OK(af_adapter_read(&t->c.adapter, af_loader_spec(t->c.loader), t->dir, &err), err);
     build(&t->c, t->c.adapter, true, case_golden(t->golden, "ids")->dim[0]);
 }
 
@@ -118,21 +118,22 @@ static const af_stored *grad_of(const trained *t, const char *path, const char *
 static double worst_gradient(trained *t)
 {
     model_case *c = &t->c;
-    const af_model_spec *s = af_source_spec(c->source);
+    const af_model_spec *s = af_loader_spec(c->loader);
     double worst = 0;
     for (int i = 0; i < s->modules; i++) {
         const af_adapter_leaf *l = &c->leaves.module[i];
         const char *path = s->module[i].path;
         if (!c->adapter->module[i].rank)
             continue;
-        float *a = case_read(c, af_gradient(l->a)), *b = case_read(c, af_gradient(l->b));
+        float *a = case_read(c, af_tensor_gradient(l->a)),
+              *b = case_read(c, af_tensor_gradient(l->b));
         const bool embed = s->module[i].group == AF_GROUP_EMBED;
         const char *tail_a = embed ? ".lora_embedding_A" : ".lora_A.weight";
         const char *tail_b = embed ? ".lora_embedding_B" : ".lora_B.weight";
         worst = fmax(worst, off(a + l->a_row * s->module[i].in, grad_of(t, path, tail_a)));
         worst = fmax(worst, off(b + l->b_from, grad_of(t, path, tail_b)));
         if (l->magnitude) {
-            float *m = case_read(c, af_gradient(l->magnitude));
+            float *m = case_read(c, af_tensor_gradient(l->magnitude));
             worst = fmax(worst, off(m, grad_of(t, path, ".lora_magnitude_vector")));
             free(m);
         }
@@ -141,7 +142,7 @@ static double worst_gradient(trained *t)
     }
     for (int i = 0; i < s->tensors; i++)
         if (c->adapter->saved[i]) {
-            float *x = case_read(c, af_gradient(c->leaves.tensor[i]));
+            float *x = case_read(c, af_tensor_gradient(c->leaves.tensor[i]));
             worst = fmax(worst, off(x, grad_of(t, s->tensor[i].name, "")));
             free(x);
         }
@@ -282,7 +283,7 @@ static void test_a_fresh_adapter_changes_nothing(void **state)
             const af_adapter_config config = {
                 .r = 4, .alpha = 8, .target_regex = "all-linear", .dora = cases[i].dora};
             if (with)
-                CHECK_OK(af_adapter_new(&c.adapter, &config, af_source_spec(c.source), c.source, 5,
+                CHECK_OK(af_adapter_new(&c.adapter, &config, af_loader_spec(c.loader), c.loader, 5,
                                         &err),
                          err);
             build(&c, c.adapter, false, n);
@@ -290,7 +291,7 @@ static void test_a_fresh_adapter_changes_nothing(void **state)
             y[with] = case_read(&c, c.logits);
             if (with) {
                 const af_adapter_module *m = &c.adapter->module[0];
-                const int64_t in = af_source_spec(c.source)->module[0].in;
+                const int64_t in = af_loader_spec(c.loader)->module[0].in;
                 double most = 0, sum = 0;
                 for (int64_t k = 0; k < m->rank * in; k++) {
                     most = fmax(most, fabs(m->a[k]));
@@ -301,7 +302,7 @@ static void test_a_fresh_adapter_changes_nothing(void **state)
             }
             if (with)
                 assert_memory_equal(y[0], y[1],
-                                    (size_t)(n * af_source_spec(c.source)->vocab) * sizeof(float));
+                                    (size_t)(n * af_loader_spec(c.loader)->vocab) * sizeof(float));
             case_close(&c);
         }
         free(y[0]);
@@ -319,13 +320,13 @@ static void test_a_fresh_adapter_is_drawn_as_peft_draws_it(void **state)
         af_error err = {0};
         af_adapter *other = NULL;
         case_open_base(&c, "llama3_tiny", false);
-        const af_model_spec *s = af_source_spec(c.source);
+        const af_model_spec *s = af_loader_spec(c.loader);
         const af_adapter_config config = {.r = RANK,
                                           .alpha = 8,
                                           .target_regex = "all-linear",
                                           .init_weights = gaussian ? "gaussian" : "true"};
-        CHECK_OK(af_adapter_new(&c.adapter, &config, s, c.source, 5, &err), err);
-        CHECK_OK(af_adapter_new(&other, &config, s, c.source, 6, &err), err);
+        CHECK_OK(af_adapter_new(&c.adapter, &config, s, c.loader, 5, &err), err);
+        CHECK_OK(af_adapter_new(&other, &config, s, c.loader, 6, &err), err);
         const int64_t in = s->module[0].in, n = RANK * in;
         const float *a[] = {c.adapter->module[0].a, c.adapter->module[0].a + in,
                             c.adapter->module[1].a, other->module[0].a};
@@ -422,7 +423,7 @@ static void test_wrong_configs_are_refused_by_name(void **state)
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         af_adapter *a = NULL;
         CHECK_OK(af_file_write(path, cases[i].json, strlen(cases[i].json), &err), err);
-        CHECK_MSG(af_adapter_read(&a, af_source_spec(c.source), dir, &err) != AF_OK, "%s passes",
+        CHECK_MSG(af_adapter_read(&a, af_loader_spec(c.loader), dir, &err) != AF_OK, "%s passes",
                   cases[i].why);
         CHECK_MSG(strstr(err.msg, cases[i].says), "%s: '%s' does not name '%s'", cases[i].why,
                   err.msg, cases[i].says);
@@ -441,7 +442,7 @@ static void test_names_the_model_lacks_are_peft_s_to_write(void **state)
     char dir[] = "/tmp/af_adapter_XXXXXX", path[256];
     assert_non_null(mkdtemp(dir));
     trained_open(&t, "lora");
-    const af_model_spec *s = af_source_spec(t.c.source);
+    const af_model_spec *s = af_loader_spec(t.c.loader);
     CHECK_OK(af_adapter_write(t.c.adapter, dir, &err), err);
     snprintf(path, sizeof path, "%s/adapter_config.json", dir);
     json_t *o = json_load_file(path, 0, NULL), *targets = json_object_get(o, "target_modules");

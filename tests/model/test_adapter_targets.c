@@ -28,7 +28,7 @@ static void test_misspelt_names_of_a_fresh_adapter_are_refused(void **state)
                                           .target_count = 2,
                                           .modules_to_save = cases[i].saved,
                                           .save_count = cases[i].saved_count};
-        CHECK_MSG(af_adapter_outline(&a, &config, af_source_spec(c.source), &err) != AF_OK,
+        CHECK_MSG(af_adapter_outline(&a, &config, af_loader_spec(c.loader), &err) != AF_OK,
                   "'%s' passes", cases[i].says);
         CHECK_MSG(strstr(err.msg, cases[i].says), "'%s' does not name '%s'", err.msg,
                   cases[i].says);
@@ -43,7 +43,7 @@ static void check_targets(const af_adapter_config *config, bool (*want)(const ch
     af_error err = {0};
     af_adapter *a = NULL;
     case_open_base(&c, "llama3_tiny", true);
-    const af_model_spec *s = af_source_spec(c.source);
+    const af_model_spec *s = af_loader_spec(c.loader);
     CHECK_OK(af_adapter_outline(&a, config, s, &err), err);
     for (int i = 0; i < s->modules; i++) {
         const char *path = s->module[i].path;
@@ -140,8 +140,8 @@ static void test_text_parts_of_larger_models_have_their_names(void **state)
                                     .modules_to_save = saved,
                                     .save_count = 1};
     for (int alone = 0; alone < 2; alone++) {
-        const af_model_spec *s = alone ? af_source_spec(c.source) : &spec;
-        CHECK_OK(af_adapter_new(&a, &want, s, c.source, 5, &err), err);
+        const af_model_spec *s = alone ? af_loader_spec(c.loader) : &spec;
+        CHECK_OK(af_adapter_new(&a, &want, s, c.loader, 5, &err), err);
         CHECK_OK(af_adapter_write(a, dir, &err), err);
         snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
         CHECK_OK(af_weights_open(&w, path, &err), err);
@@ -149,7 +149,7 @@ static void test_text_parts_of_larger_models_have_their_names(void **state)
             CHECK_MSG((af_weights_find(w, stored[i]) != NULL) != alone, "%s", stored[i]);
         af_weights_close(w);
         for (int k = 0; k < 2; k++) { /* a GGUF file has the text part alone */
-            CHECK_OK(af_adapter_read(&back, k ? af_source_spec(c.source) : &spec, dir, &err), err);
+            CHECK_OK(af_adapter_read(&back, k ? af_loader_spec(c.loader) : &spec, dir, &err), err);
             for (int i = 0; i < spec.modules; i++)
                 if (a->module[i].rank)
                     assert_memory_equal(a->module[i].a, back->module[i].a,

@@ -135,13 +135,13 @@ static void test_tensors_that_do_not_fit_are_all_named(void **state)
     CHECK_OK(af_file_read(&config, &size, path, 1 << 20, &err), err);
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         char text[8192];
-        af_source *s = NULL;
+        af_loader *s = NULL;
         char *at = strstr(config, cases[i].find);
         assert_non_null(at);
         snprintf(text, sizeof text, "%.*s%s%s", (int)(at - config), config, cases[i].put,
                  at + strlen(cases[i].find));
         CHECK_OK(af_file_write(to, text, strlen(text), &err), err);
-        CHECK_MSG(af_source_open(&s, dir, &(af_source_opts){0}, &err) != AF_OK, "%s passes",
+        CHECK_MSG(af_loader_open(&s, dir, &(af_loader_opts){0}, &err) != AF_OK, "%s passes",
                   cases[i].why);
         for (int k = 0; k < 3; k++)
             CHECK_MSG(strstr(err.msg, cases[i].says[k]), "%s: '%s' does not say '%s'", cases[i].why,

@@ -78,7 +78,7 @@ static void check_forward(const char *name, const golden *g, const float *logits
 
 static void check_gradients(const char *name, const golden *g, model_case *c)
 {
-    const af_model_spec *s = af_source_spec(c->source);
+    const af_model_spec *s = af_loader_spec(c->loader);
     double worst = 0;
     int checked = 0;
     for (int i = 0; i < s->tensors; i++) {
@@ -87,7 +87,7 @@ static void check_gradients(const char *name, const golden *g, model_case *c)
         const af_stored *want = af_weights_find(g->w, key);
         if (!want)
             continue;
-        const af_tensor *grad = af_gradient(c->leaves.tensor[i]);
+        const af_tensor *grad = af_tensor_gradient(c->leaves.tensor[i]);
         CHECK_MSG(grad, "%s: %s has no gradient", name, s->tensor[i].name);
         assert_int_equal(af_tensor_count(grad), af_weight_count(want));
         float *x = case_read(c, grad);
@@ -116,7 +116,7 @@ static void check_singly(const char *name, const golden *g, model_case *c)
     for (int b = 0; b < g->rows; b++) {
         case_run(c, g->ids + at, g->labels + at, &g->len[b], 1);
         float *logits = case_read(c, c->logits), *rows = case_read(c, c->rows);
-        check_forward(name, g, logits, rows, af_source_spec(c->source)->vocab, b, b + 1);
+        check_forward(name, g, logits, rows, af_loader_spec(c->loader)->vocab, b, b + 1);
         free(logits);
         free(rows);
         at += g->len[b];
@@ -130,13 +130,13 @@ static void check_model(const char *name, const char *dir)
     model_case c;
     golden_open(&g, dir);
     case_open(&c, dir, &(case_opts){.rows = g.N, .seqs = g.rows, .train = true});
-    if (af_rope_depends_on_length(&af_source_spec(c.source)->rope[0])) {
+    if (af_rope_depends_on_length(&af_loader_spec(c.loader)->rope[0])) {
         check_singly(name, &g, &c);
         case_close(&c);
         af_weights_close(g.w);
         return;
     }
-    const int64_t V = af_source_spec(c.source)->vocab;
+    const int64_t V = af_loader_spec(c.loader)->vocab;
     case_run(&c, g.ids, g.labels, g.len, g.rows);
     float *logits = case_read(&c, c.logits), *rows = case_read(&c, c.rows);
     check_forward(name, &g, logits, rows, V, 0, g.rows);

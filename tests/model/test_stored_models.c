@@ -5,7 +5,6 @@
 
 #include "format/weights/safetensors.h"
 #include "graph/node.h"
-#include "model/load_entry.h"
 
 typedef struct wanted {
     af_weights *w;
@@ -200,7 +199,7 @@ static void test_tied_folders_with_a_stored_head(void **state)
         assert_non_null(mkdtemp(dir));
         write_tied(dir, golden, cases[i].embed, cases[i].factor);
         case_open(&c, dir, &(case_opts){.rows = N, .seqs = 1});
-        assert_true(af_source_spec(c.source)->tied == (cases[i].logits == 1));
+        assert_true(af_loader_spec(c.loader)->tied == (cases[i].logits == 1));
         case_run(&c, ids, NULL, (int64_t[]){N}, 1);
         float *y = case_read(&c, c.logits);
         first = first ? first : y;
@@ -233,17 +232,17 @@ static void test_shadow_and_scratch_give_the_same_numbers(void **state)
         skip();
     const int64_t n = x.n * 160;
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        case_opts o = {.source = {.compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32}};
+        case_opts o = {.loader = {.compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32}};
         case_opts p = o;
-        p.source.quant_mode = AF_QUANT_SCRATCH;
+        p.loader.quant_mode = AF_QUANT_SCRATCH;
         same_bits("nf4 folder", logits_of("convert/bnb_model/nf4_dq", &x, o),
                   logits_of("convert/bnb_model/nf4_dq", &x, p), n);
-        o.source.load_in_4bit = p.source.load_in_4bit = true;
+        o.loader.load_in_4bit = p.loader.load_in_4bit = true;
         same_bits("quantised at load", logits_of("convert/bnb_model/bf16", &x, o),
                   logits_of("convert/bnb_model/bf16", &x, p), n);
     }
     /* Quantising at load makes the folder's own codes; the folder rounds values to bf16. */
-    case_opts o = {.source = {.load_in_4bit = true}};
+    case_opts o = {.loader = {.load_in_4bit = true}};
     check_logits("convert/bnb_model/bf16", &x, "nf4_dq.f32", o, 5e-2);
     af_weights_close(x.w);
 }
@@ -301,28 +300,28 @@ static void test_an_outline_quantises_nothing(void **state)
     af_error err = {0};
     CHECK_MSG(case_dir(dir, sizeof dir, "models/qwen2_tiny"), "no qwen2_tiny");
     for (int outline = 0; outline < 2; outline++) {
-        const af_source_opts o = {
+        const af_loader_opts o = {
             .load_in_4bit = true, .quant_mode = AF_QUANT_SCRATCH, .outline = outline};
-        af_source *s = NULL;
+        af_loader *s = NULL;
         af_graph *g = NULL;
         af_model_leaves l = {0};
         int bound = 0;
-        CHECK_OK(af_source_open(&s, dir, &o, &err), err);
+        CHECK_OK(af_loader_open(&s, dir, &o, &err), err);
         CHECK_OK(af_graph_new(&g, &err), err);
-        const af_leaves_opts lo = {.dtype = af_source_dtypes(s)};
-        CHECK_OK(af_model_leaves_init(&l, g, af_source_spec(s), &lo, &err), err);
-        CHECK_OK(af_source_bind(s, &l, true, &err), err);
-        for (int i = 0; i < s->spec.tensors; i++) {
-            if (!s->entry[i].quantise)
+        const af_leaves_opts lo = {.dtype = af_loader_dtypes(s)};
+        CHECK_OK(af_model_leaves_init(&l, g, af_loader_spec(s), &lo, &err), err);
+        CHECK_OK(af_loader_bind(s, &l, true, &err), err);
+        for (int i = 0; i < s->spec->tensors; i++) {
+            if (!s->quantise[i])
                 continue;
             assert_true(l.tensor[i]->bound && l.tensor[i]->quant->absmax->bound);
-            assert_int_equal(s->entry[i].bnb.codes == NULL, outline);
+            assert_int_equal(s->made[i].codes == NULL, outline);
             bound++;
         }
         assert_true(bound > 0);
         af_model_leaves_clear(&l);
         af_graph_free(g);
-        af_source_close(s);
+        af_loader_close(s);
     }
 }
 

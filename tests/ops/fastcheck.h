@@ -46,14 +46,14 @@ typedef af_tensor *fastcheck_build(fastcheck *c);
 
 static inline af_tensor *fc_param(fastcheck *c, const char *name, int64_t rows, int64_t cols)
 {
-    return rows ? af_param(c->g, name, AF_DTYPE_F32, 2, (int64_t[]){rows, cols})
-                : af_param(c->g, name, AF_DTYPE_F32, 1, (int64_t[]){cols});
+    return rows ? af_graph_param(c->g, name, AF_DTYPE_F32, 2, (int64_t[]){rows, cols})
+                : af_graph_param(c->g, name, AF_DTYPE_F32, 1, (int64_t[]){cols});
 }
 
 /* Rows of activations [shape[0]][D] that follow the live rows and pass gradients to a parameter. */
 static inline af_tensor *fc_rows(fastcheck *c, int64_t D)
 {
-    af_tensor *x = af_input(c->g, "rows", c->type, 2, (int64_t[]){c->shape[0], 6});
+    af_tensor *x = af_graph_input(c->g, "rows", c->type, 2, (int64_t[]){c->shape[0], 6});
     return af_linear(c->g, x, &(af_linear_opts){.weight = {fc_param(c, "w", D, 6)}, .pieces = 1});
 }
 
@@ -85,22 +85,22 @@ static inline fastcheck fc_run(fastcheck c, fastcheck_build *build, int threads,
     ((af_cpu *)c.device)->twins_only = twins;
     ((af_cpu *)c.device)->poison = true;
     if (c.live)
-        af_set_rows(c.g, c.shape[0]);
+        af_graph_set_rows(c.g, c.shape[0]);
     af_tensor *y = build(&c), *loss = y;
-    af_output(c.g, y);
+    af_graph_output(c.g, y);
     if (af_count(y) > 1) {
-        af_tensor *mix = af_input(c.g, "mix", y->dtype, y->ndim, y->dim);
+        af_tensor *mix = af_graph_input(c.g, "mix", y->dtype, y->ndim, y->dim);
         loss = af_sum_all(c.g, af_mul(c.g, y, mix));
     }
-    af_backward(c.g, loss);
+    af_graph_backward(c.g, loss);
     if (c.update)
-        af_optimizer(c.g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW,
-                                               .weight_decay = 0.1,
-                                               .max_grad_norm = 0.5});
+        af_graph_optimizer(c.g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW,
+                                                     .weight_decay = 0.1,
+                                                     .max_grad_norm = 0.5});
     CHECK_OK(af_graph_prepare(c.g, c.device, &err), err);
     if (c.live)
-        af_set_live_rows(c.g, c.live);
-    af_set_learning_rate(c.g, 0.01);
+        af_graph_set_live_rows(c.g, c.live);
+    af_graph_set_learning_rate(c.g, 0.01);
     for (int i = 0; i < c.g->n_tensors; i++) {
         af_tensor *t = c.g->tensors[i];
         const bool leaf = t->role == AF_ROLE_INPUT || t->role == AF_ROLE_PARAM;

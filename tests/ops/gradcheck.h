@@ -32,7 +32,7 @@ typedef af_tensor *gradcheck_build(gradcheck *c);
 
 static inline af_tensor *gc_param(gradcheck *c, int ndim, const int64_t *dim)
 {
-    return af_param(c->g, "p", AF_DTYPE_F64, ndim, dim);
+    return af_graph_param(c->g, "p", AF_DTYPE_F64, ndim, dim);
 }
 static inline af_tensor *gc_param2(gradcheck *c, int64_t rows, int64_t cols)
 {
@@ -84,7 +84,7 @@ static inline af_tensor *gc_scalar(gradcheck *c, af_tensor *y)
 {
     if (af_graph_failed(c->g) || af_count(y) == 1)
         return y;
-    af_tensor *w = af_input(c->g, "mix", y->dtype, y->ndim, y->dim);
+    af_tensor *w = af_graph_input(c->g, "mix", y->dtype, y->ndim, y->dim);
     return af_sum_all(c->g, af_mul(c->g, y, w));
 }
 
@@ -98,8 +98,8 @@ static inline void gradcheck_run(const char *why, gradcheck_build *build, gradch
     if (c.low == c.high)
         c.low = -1.5, c.high = 1.5;
     af_tensor *loss = gc_scalar(&c, build(&c));
-    af_set_seed(c.g, c.seed);
-    af_backward(c.g, loss);
+    af_graph_set_seed(c.g, c.seed);
+    af_graph_backward(c.g, loss);
     if (af_graph_prepare(c.g, c.device, &err) != AF_OK)
         fail_msg("%s: %s", why, err.msg);
     for (int i = 0; i < c.g->n_tensors; i++) {

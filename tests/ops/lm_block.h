@@ -60,16 +60,16 @@ static inline af_tensor *lm_block_build(af_graph *g, lm_block_leaf *leaf, void *
     af_tensor *x = af_embedding(g, ids, table, compute);
     af_tensor *h = af_rmsnorm(g, x, first, 1e-5, false);
     for (int l = 0; l < LMB_LAYERS; l++) {
-        af_block(g, l);
+        af_graph_set_block(g, l);
         af_tensor *a = lmb_attention(g, leaf, arg, l, h, in);
         h = af_rmsnorm_add(g, a, x, lmb_leaf(leaf, arg, "n2", l), 1e-5, false, &x);
         af_tensor *m = lmb_mlp(g, leaf, arg, l, h);
-        af_block(g, l + 1 < LMB_LAYERS ? l + 1 : -1);
+        af_graph_set_block(g, l + 1 < LMB_LAYERS ? l + 1 : -1);
         h = af_rmsnorm_add(g, m, x,
                            l + 1 < LMB_LAYERS ? lmb_leaf(leaf, arg, "n1", l + 1) : leaf(arg, "nf"),
                            1e-5, false, &x);
     }
-    af_block(g, -1);
+    af_graph_set_block(g, -1);
     const af_head_opts o = {.scale = scale};
     return af_head_loss(g, h, table, labels, &o);
 }

@@ -33,14 +33,14 @@ static void open_net(net *n, af_dtype type, af_dtype weights, int threads, bool 
     ((af_cpu *)n->device)->packing = packed ? AF_PACKS_ALL : AF_PACKS_NONE;
     ((af_cpu *)n->device)->work_apart = true; /* filling them needs a workspace even then */
     af_graph *g = n->g;
-    af_tensor *x = af_input(g, "x", type, 2, (int64_t[]){N, D}),
-              *labels = af_input(g, "labels", AF_DTYPE_I32, 1, (int64_t[]){N});
-    af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){D, D}),
-              *a = af_param(g, "a", AF_DTYPE_F32, 2, (int64_t[]){R, D}),
-              *b = af_param(g, "b", AF_DTYPE_F32, 1, (int64_t[]){F * R});
-    n->w[0] = af_weight(g, "w", weights, 2, (int64_t[]){F, D});
-    n->w[1] = af_weight(g, "m", type, 2, (int64_t[]){D, F});
-    n->w[2] = af_weight(g, "head", weights, 2, (int64_t[]){V, D});
+    af_tensor *x = af_graph_input(g, "x", type, 2, (int64_t[]){N, D}),
+              *labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, (int64_t[]){N});
+    af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){D, D}),
+              *a = af_graph_param(g, "a", AF_DTYPE_F32, 2, (int64_t[]){R, D}),
+              *b = af_graph_param(g, "b", AF_DTYPE_F32, 1, (int64_t[]){F * R});
+    n->w[0] = af_graph_weight(g, "w", weights, 2, (int64_t[]){F, D});
+    n->w[1] = af_graph_weight(g, "m", type, 2, (int64_t[]){D, F});
+    n->w[2] = af_graph_weight(g, "head", weights, 2, (int64_t[]){V, D});
     af_tensor *h = af_linear(g, x, &(af_linear_opts){.weight = {p}, .pieces = 1});
     h = af_linear(g, h,
                   &(af_linear_opts){.weight = {n->w[0]},
@@ -51,8 +51,8 @@ static void open_net(net *n, af_dtype type, af_dtype weights, int threads, bool 
                                     .parts = 1});
     h = af_matmul(g, h, n->w[1], AF_MATMUL_NT);
     n->loss = af_head_loss(g, h, n->w[2], labels, &(af_head_opts){0});
-    af_output(g, n->loss);
-    af_backward(g, n->loss);
+    af_graph_output(g, n->loss);
+    af_graph_backward(g, n->loss);
     CHECK_OK(af_graph_plan(g, n->device, &n->plan, &err), err);
     CHECK_OK(af_graph_prepare(g, n->device, &err), err);
     n->grad = p->grad;
@@ -182,12 +182,12 @@ static void open_mapped(mapped *m, int threads, af_packing packing, const char *
     ((af_cpu *)m->device)->packing = packing;
     af_graph *g = m->g;
     const int64_t rows = N;
-    af_tensor *ids = af_input(g, "ids", AF_DTYPE_I32, 1, &rows),
-              *labels = af_input(g, "labels", AF_DTYPE_I32, 1, &rows),
-              *p = af_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){WIDE, WIDE}),
-              *up = af_weight(g, "up", AF_DTYPE_BF16, 2, up_dim),
-              *down = af_weight(g, "down", AF_DTYPE_BF16, 2, down_dim),
-              *table = af_weight(g, "table", AF_DTYPE_BF16, 2, table_dim);
+    af_tensor *ids = af_graph_input(g, "ids", AF_DTYPE_I32, 1, &rows),
+              *labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &rows),
+              *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){WIDE, WIDE}),
+              *up = af_graph_weight(g, "up", AF_DTYPE_BF16, 2, up_dim),
+              *down = af_graph_weight(g, "down", AF_DTYPE_BF16, 2, down_dim),
+              *table = af_graph_weight(g, "table", AF_DTYPE_BF16, 2, table_dim);
     af_tensor_bind_file(up, m->file[0].data);
     af_tensor_bind_file(down, m->file[0].data + LONG * WIDE * 2);
     af_tensor_bind_file(table, m->file[1].data);
@@ -196,8 +196,8 @@ static void open_mapped(mapped *m, int threads, af_packing packing, const char *
     h = af_linear(g, h, &(af_linear_opts){.weight = {up}, .pieces = 1});
     h = af_linear(g, h, &(af_linear_opts){.weight = {down}, .pieces = 1});
     m->loss = af_head_loss(g, h, table, labels, &(af_head_opts){0});
-    af_output(g, m->loss);
-    af_backward(g, m->loss);
+    af_graph_output(g, m->loss);
+    af_graph_backward(g, m->loss);
     CHECK_OK(af_graph_plan(g, m->device, &m->plan, &err), err);
     CHECK_OK(af_graph_prepare(g, m->device, &err), err);
     m->grad = p->grad;

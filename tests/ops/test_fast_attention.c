@@ -48,7 +48,7 @@ static af_tensor *build_attention(fastcheck *c)
 {
     const af_attention_opts o = opts_of(c);
     af_tensor *qkv = fc_rows(c, (int64_t)(o.heads + 2 * o.kv_heads) * o.head_dim);
-    af_tensor *b = af_input(c->g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){c->shape[2] + 1});
+    af_tensor *b = af_graph_input(c->g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){c->shape[2] + 1});
     return af_attention(c->g, qkv, b, &o);
 }
 
@@ -115,21 +115,21 @@ static void cached_outputs(const int64_t *shape, af_dtype type, int variant, int
     CHECK_OK(af_graph_new(&c.g, &err), err);
     CHECK_OK(af_cpu_open(&c.device, threads, &err), err);
     ((af_cpu *)c.device)->twins_only = twins;
-    af_set_rows(c.g, T);
-    af_tensor *x = af_input(c.g, "x", type, 2, (int64_t[]){T, W});
+    af_graph_set_rows(c.g, T);
+    af_tensor *x = af_graph_input(c.g, "x", type, 2, (int64_t[]){T, W});
     af_tensor *cache =
-        af_state(c.g, "cache", type, 3, (int64_t[]){1, T + 4, 2 * o.kv_heads * o.head_dim});
-    af_tensor *b = af_input(c.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){2});
-    af_tensor *start = af_input(c.g, "start", AF_DTYPE_I32, 1, (int64_t[]){1});
+        af_graph_state(c.g, "cache", type, 3, (int64_t[]){1, T + 4, 2 * o.kv_heads * o.head_dim});
+    af_tensor *b = af_graph_input(c.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){2});
+    af_tensor *start = af_graph_input(c.g, "start", AF_DTYPE_I32, 1, (int64_t[]){1});
     af_tensor *y = af_attention_cached(c.g, x, cache, b, start, &o);
-    af_output(c.g, y);
+    af_graph_output(c.g, y);
     CHECK_OK(af_graph_prepare(c.g, c.device, &err), err);
     for (int step = 0; step < 4; step++) {
         const int64_t live = step == 0 ? T : 1;
         fc_fill_floats(&c, x);
         for (int64_t i = 0; step > 0 && i < W; i++)
             af_store_f64(x->data, type, (uint64_t)i, af_rng_normal(5, (uint64_t)step, (uint64_t)i));
-        af_set_live_rows(c.g, live);
+        af_graph_set_live_rows(c.g, live);
         ((int32_t *)b->data)[0] = 0;
         ((int32_t *)b->data)[1] = (int32_t)live;
         ((int32_t *)start->data)[0] = step == 0 ? 0 : (int32_t)(T + step - 1);
@@ -179,11 +179,11 @@ static af_tensor *build_head(fastcheck *c)
 {
     const int v = c->variant;
     af_tensor *h = fc_rows(c, c->shape[1]);
-    af_tensor *labels = af_input(c->g, "labels", AF_DTYPE_I32, 1, (int64_t[]){c->shape[0]});
+    af_tensor *labels = af_graph_input(c->g, "labels", AF_DTYPE_I32, 1, (int64_t[]){c->shape[0]});
     af_head_opts o = {.smoothing = v == 1 ? 0.1 : 0, .softcap = v == 2 ? 4 : 0};
     o.logit_scale = v == 2 ? 0.5 : 0;
     o.chunk_rows = v == 2 ? 16 : 0;
-    o.scale = v == 1 ? af_input(c->g, "scale", AF_DTYPE_F32, 1, (int64_t[]){1}) : NULL;
+    o.scale = v == 1 ? af_graph_input(c->g, "scale", AF_DTYPE_F32, 1, (int64_t[]){1}) : NULL;
     return af_head_loss(c->g, h, fc_param(c, "head", c->shape[2], c->shape[1]), labels, &o);
 }
 

@@ -41,7 +41,7 @@ static af_tensor *build_glu(fastcheck *c)
 static af_tensor *build_binary(fastcheck *c)
 {
     af_tensor *x = fc_rows(c, c->shape[1]), *y = fc_rows(c, c->shape[1]);
-    af_tensor *row = af_input(c->g, "r", c->type, 1, (int64_t[]){c->shape[1]});
+    af_tensor *row = af_graph_input(c->g, "r", c->type, 1, (int64_t[]){c->shape[1]});
     return c->variant ? af_mul(c->g, af_mul(c->g, x, row), y)
                       : af_add(c->g, af_add(c->g, x, row), y);
 }
@@ -111,9 +111,9 @@ static af_tensor *build_rope(fastcheck *c)
     enum { H = 4, K = 2 };
     const int64_t E = c->shape[2], rotary = c->variant == 1 ? E / 2 / 2 * 2 : E;
     af_tensor *x = fc_rows(c, (H + 2 * K) * E);
-    af_tensor *p = af_input(c->g, "positions", AF_DTYPE_I32, 1, (int64_t[]){c->shape[0]});
+    af_tensor *p = af_graph_input(c->g, "positions", AF_DTYPE_I32, 1, (int64_t[]){c->shape[0]});
     af_tensor *f = rotary && c->variant != 4
-                       ? af_input(c->g, "inv_freq", AF_DTYPE_F32, 1, (int64_t[]){rotary / 2})
+                       ? af_graph_input(c->g, "inv_freq", AF_DTYPE_F32, 1, (int64_t[]){rotary / 2})
                        : NULL;
     af_rope_opts o = {.heads = H, .kv_heads = K, .head_dim = (int)E, .rotary_dim = (int)rotary};
     o.scale = c->variant == 1 ? 1.25 : 0;
@@ -135,7 +135,7 @@ static void fill_ids(fastcheck *c, af_tensor *t)
 
 static af_tensor *build_embedding(fastcheck *c)
 {
-    af_tensor *ids = af_input(c->g, "ids", AF_DTYPE_I32, 1, (int64_t[]){c->shape[0]});
+    af_tensor *ids = af_graph_input(c->g, "ids", AF_DTYPE_I32, 1, (int64_t[]){c->shape[0]});
     return af_embedding(c->g, ids, fc_param(c, "table", c->shape[2], c->shape[1]),
                         c->variant ? AF_DTYPE_F32 : c->type);
 }

@@ -191,7 +191,7 @@ static af_tensor *build_loss(gradcheck *c)
 {
     const int64_t *s = c->shape;
     af_tensor *x = gc_param2(c, s[0], s[1]);
-    af_tensor *t = af_input(c->g, "target", AF_DTYPE_F64, 2, s);
+    af_tensor *t = af_graph_input(c->g, "target", AF_DTYPE_F64, 2, s);
     switch (c->variant) {
     case 0:
         return af_mse(c->g, x, t);
@@ -212,7 +212,7 @@ static af_tensor *build_loss(gradcheck *c)
 static af_tensor *build_cross_entropy(gradcheck *c)
 {
     const int64_t rows = c->shape[0] * c->shape[1], V = c->shape[2] + 2;
-    af_tensor *labels = af_input(c->g, "labels", AF_DTYPE_I32, 1, &rows); /* some are -100 */
+    af_tensor *labels = af_graph_input(c->g, "labels", AF_DTYPE_I32, 1, &rows); /* some are -100 */
     return af_cross_entropy(c->g, gc_param2(c, rows, V), labels, c->variant ? 0.1 : 0);
 }
 

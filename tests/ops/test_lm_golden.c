@@ -31,8 +31,8 @@ static af_tensor *leaf(golden *c, const char *name)
     const af_stored *s = find(c, "in", name);
     if (!s)
         return NULL;
-    return find(c, "grad", name) ? af_param(c->g, name, s->dtype, s->ndim, s->dim)
-                                 : af_input(c->g, name, s->dtype, s->ndim, s->dim);
+    return find(c, "grad", name) ? af_graph_param(c->g, name, s->dtype, s->ndim, s->dim)
+                                 : af_graph_input(c->g, name, s->dtype, s->ndim, s->dim);
 }
 
 static af_tensor *block_leaf(void *arg, const char *name) { return leaf(arg, name); }
@@ -90,13 +90,13 @@ static void check_case(const char *name, golden_build *build, int variant, int t
     ((af_cpu *)device)->twins_only = true;
     ((af_cpu *)device)->poison = true;
     af_tensor *out = build(&c, variant), *mix = leaf(&c, "mix"), *loss = out;
-    af_output(c.g, out);
+    af_graph_output(c.g, out);
     if (mix)
         loss = af_sum_all(c.g, af_mul(c.g, out, mix));
     if (strcmp(name, "dora_norm") != 0) /* a constant for the gradient */
-        af_backward(c.g, loss);
+        af_graph_backward(c.g, loss);
     if (c.rows)
-        af_output(c.g, c.rows);
+        af_graph_output(c.g, c.rows);
     if (af_graph_prepare(c.g, device, &err) != AF_OK)
         fail_msg("%s: %s", name, err.msg);
     fill_leaves(&c);
@@ -268,7 +268,7 @@ static void test_moe(void **state)
 
 static af_tensor *block(golden *c, int recompute)
 {
-    af_set_recompute(c->g, (af_recompute)recompute, 2);
+    af_graph_set_recompute(c->g, (af_recompute)recompute, 2);
     return lm_block_build(c->g, block_leaf, c);
 }
 

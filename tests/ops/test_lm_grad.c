@@ -24,7 +24,7 @@ static void fill_ints(gradcheck *c, af_tensor *t)
 
 static af_tensor *ints(gradcheck *c, const char *name, int64_t n)
 {
-    return af_input(c->g, name, AF_DTYPE_I32, 1, &n);
+    return af_graph_input(c->g, name, AF_DTYPE_I32, 1, &n);
 }
 
 static const int64_t odd[][3] = {{1, 1, 1}, {3, 17, 2}, {17, 3, 5}, {5, 65, 3}};
@@ -94,7 +94,7 @@ static af_tensor *build_rope(gradcheck *c)
         o.k_norm = gc_param(c, 1, &k);
     }
     const int64_t half = (o.rotary_dim ? o.rotary_dim : E) / 2;
-    af_tensor *freq = v & 16 ? NULL : af_input(c->g, "freq", AF_DTYPE_F64, 1, &half);
+    af_tensor *freq = v & 16 ? NULL : af_graph_input(c->g, "freq", AF_DTYPE_F64, 1, &half);
     return af_rope(c->g, qkv, ints(c, "positions", c->shape[0]), freq, &o);
 }
 
@@ -187,10 +187,10 @@ static af_tensor *build_head(gradcheck *c)
     const int64_t N = 2 * c->shape[0] + 30, D = c->shape[2], V = c->shape[1] + 3;
     af_head_opts o = {.softcap = v & 1 ? 2.5 : 0, .logit_scale = v & 1 ? 0.7 : 0};
     o.smoothing = v & 2 ? 0.2 : 0;
-    o.scale = v & 4 ? af_input(c->g, "scale", AF_DTYPE_F32, 1, (int64_t[]){1}) : NULL;
+    o.scale = v & 4 ? af_graph_input(c->g, "scale", AF_DTYPE_F32, 1, (int64_t[]){1}) : NULL;
     af_tensor *h = gc_param2(c, N, D);
-    af_tensor *w =
-        v & 8 ? af_input(c->g, "frozen", AF_DTYPE_F64, 2, (int64_t[]){V, D}) : gc_param2(c, V, D);
+    af_tensor *w = v & 8 ? af_graph_input(c->g, "frozen", AF_DTYPE_F64, 2, (int64_t[]){V, D})
+                         : gc_param2(c, V, D);
     af_tensor *labels = ints(c, "labels", N);
     af_tensor *loss = af_head_loss(c->g, h, w, labels, &o);
     return v & 4 ? af_scale(c->g, af_mul(c->g, loss, loss), 0.01) : loss;

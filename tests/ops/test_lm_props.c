@@ -54,8 +54,8 @@ static af_tensor *leaf(void *arg, const char *name)
     memcpy(dim, s->dim, sizeof dim);
     dim[0] += is_token_axis(name) ? r->padding : 0;
     if (!stored(r, "grad", name))
-        return af_input(r->g, name, s->dtype, s->ndim, dim);
-    return af_param(r->g, name, r->bf16 ? AF_DTYPE_F32 : AF_DTYPE_F64, s->ndim, dim);
+        return af_graph_input(r->g, name, s->dtype, s->ndim, dim);
+    return af_graph_param(r->g, name, r->bf16 ? AF_DTYPE_F32 : AF_DTYPE_F64, s->ndim, dim);
 }
 
 static void fill(run *r)
@@ -86,15 +86,15 @@ static void run_block(run *r)
     ((af_cpu *)d)->twins_only = true;
     ((af_cpu *)d)->poison = true;
     if (r->live)
-        af_set_rows(r->g, 10 + r->padding);
-    af_set_recompute(r->g, (af_recompute)r->recompute, LMB_LAYERS);
+        af_graph_set_rows(r->g, 10 + r->padding);
+    af_graph_set_recompute(r->g, (af_recompute)r->recompute, LMB_LAYERS);
     af_tensor *loss = lm_block_build(r->g, leaf, r);
-    af_backward(r->g, loss);
+    af_graph_backward(r->g, loss);
     CHECK_OK(af_graph_prepare(r->g, d, &err), err);
     r->activations = r->g->role_bytes[AF_ROLE_ACTIVATION];
     fill(r);
     if (r->live)
-        af_set_live_rows(r->g, r->empty ? 0 : 10);
+        af_graph_set_live_rows(r->g, r->empty ? 0 : 10);
     for (int k = 0; k < AF_MAX(r->times, 1); k++) {
         if (r->peek)
             CHECK_OK(af_graph_run(r->g, AF_RUN_FORWARD, &err), err);
@@ -248,10 +248,10 @@ static void test_the_future_never_changes_the_past(void **state)
         world w = begin();
         const af_attention_opts o = {
             .heads = H, .kv_heads = K, .head_dim = E, .causal = true, .window = window};
-        af_tensor *qkv = af_input(w.g, "qkv", AF_DTYPE_F64, 2, (int64_t[]){N, W});
-        af_tensor *bounds = af_input(w.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){3});
+        af_tensor *qkv = af_graph_input(w.g, "qkv", AF_DTYPE_F64, 2, (int64_t[]){N, W});
+        af_tensor *bounds = af_graph_input(w.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){3});
         af_tensor *y = af_attention(w.g, qkv, bounds, &o);
-        af_output(w.g, y);
+        af_graph_output(w.g, y);
         prepare(w);
         memcpy(bounds->data, (int32_t[]){0, 12, 17}, 3 * sizeof(int32_t));
         random_fill(qkv, 1);
@@ -287,21 +287,22 @@ static void test_the_cache_gives_what_attention_gives(void **state)
                                      .window = v == 1 ? 3 : 0,
                                      .softcap = v == 2 ? 1.5 : 0};
         world w = begin(), c = begin();
-        af_tensor *qkv = af_input(w.g, "qkv", AF_DTYPE_F32, 2, (int64_t[]){A + B, W});
-        af_tensor *bounds = af_input(w.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){3});
+        af_tensor *qkv = af_graph_input(w.g, "qkv", AF_DTYPE_F32, 2, (int64_t[]){A + B, W});
+        af_tensor *bounds = af_graph_input(w.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){3});
         af_tensor *whole = af_attention(w.g, qkv, bounds, &o);
-        af_output(w.g, whole);
+        af_graph_output(w.g, whole);
         prepare(w);
         memcpy(bounds->data, (int32_t[]){0, A, A + B}, 3 * sizeof(int32_t));
         random_fill(qkv, 3);
         go(w, AF_RUN_FORWARD);
 
-        af_tensor *part = af_input(c.g, "qkv", AF_DTYPE_F32, 2, (int64_t[]){8, W});
-        af_tensor *cache = af_state(c.g, "cache", AF_DTYPE_F32, 3, (int64_t[]){2, L, 2 * K * E});
-        af_tensor *at = af_input(c.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){3});
-        af_tensor *start = af_input(c.g, "start", AF_DTYPE_I32, 1, (int64_t[]){2});
+        af_tensor *part = af_graph_input(c.g, "qkv", AF_DTYPE_F32, 2, (int64_t[]){8, W});
+        af_tensor *cache =
+            af_graph_state(c.g, "cache", AF_DTYPE_F32, 3, (int64_t[]){2, L, 2 * K * E});
+        af_tensor *at = af_graph_input(c.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){3});
+        af_tensor *start = af_graph_input(c.g, "start", AF_DTYPE_I32, 1, (int64_t[]){2});
         af_tensor *y = af_attention_cached(c.g, part, cache, at, start, &o);
-        af_output(c.g, y);
+        af_graph_output(c.g, y);
         prepare(c);
         for (int step = 0; step < 2; step++) {
             const int32_t *p = pieces[step];
@@ -334,14 +335,14 @@ static void test_zero_sublayer_passes_the_gradient(void **state)
     (void)state;
     enum { N = 5, D = 17 };
     world w = begin();
-    af_tensor *x = af_param(w.g, "x", AF_DTYPE_F32, 2, (int64_t[]){N, D});
-    af_tensor *n = af_weight(w.g, "n", AF_DTYPE_F32, 1, (int64_t[]){D});
-    af_tensor *zero = af_weight(w.g, "zero", AF_DTYPE_BF16, 2, (int64_t[]){D, D});
-    af_tensor *mix = af_input(w.g, "mix", AF_DTYPE_F32, 2, (int64_t[]){N, D});
+    af_tensor *x = af_graph_param(w.g, "x", AF_DTYPE_F32, 2, (int64_t[]){N, D});
+    af_tensor *n = af_graph_weight(w.g, "n", AF_DTYPE_F32, 1, (int64_t[]){D});
+    af_tensor *zero = af_graph_weight(w.g, "zero", AF_DTYPE_BF16, 2, (int64_t[]){D, D});
+    af_tensor *mix = af_graph_input(w.g, "mix", AF_DTYPE_F32, 2, (int64_t[]){N, D});
     af_tensor *h = af_rmsnorm(w.g, x, n, 1e-5, false), *sum;
     af_tensor *f = af_linear(w.g, h, &(af_linear_opts){.weight[0] = zero, .pieces = 1});
     af_rmsnorm_add(w.g, f, x, n, 1e-5, false, &sum);
-    af_backward(w.g, af_sum_all(w.g, af_mul(w.g, sum, mix)));
+    af_graph_backward(w.g, af_sum_all(w.g, af_mul(w.g, sum, mix)));
     prepare(w);
     random_fill(x, 1);
     random_fill(n, 2);
@@ -367,14 +368,14 @@ static void test_frozen_weights_cost_no_gradient_nodes(void **state)
     (void)state;
     world w = begin();
     af_linear_opts o = {.pieces = 1, .parts = 1, .part = {{0, 4, 0, 2, 1.0f}}};
-    o.weight[0] = af_weight(w.g, "w", AF_DTYPE_BF16, 2, (int64_t[]){4, 3});
-    o.a = af_param(w.g, "a", AF_DTYPE_F32, 2, (int64_t[]){2, 3});
-    o.b = af_param(w.g, "b", AF_DTYPE_F32, 1, (int64_t[]){8});
-    af_tensor *x = af_input(w.g, "x", AF_DTYPE_BF16, 2, (int64_t[]){5, 3});
-    af_tensor *head = af_weight(w.g, "head", AF_DTYPE_BF16, 2, (int64_t[]){7, 4});
-    af_tensor *labels = af_input(w.g, "labels", AF_DTYPE_I32, 1, (int64_t[]){5});
+    o.weight[0] = af_graph_weight(w.g, "w", AF_DTYPE_BF16, 2, (int64_t[]){4, 3});
+    o.a = af_graph_param(w.g, "a", AF_DTYPE_F32, 2, (int64_t[]){2, 3});
+    o.b = af_graph_param(w.g, "b", AF_DTYPE_F32, 1, (int64_t[]){8});
+    af_tensor *x = af_graph_input(w.g, "x", AF_DTYPE_BF16, 2, (int64_t[]){5, 3});
+    af_tensor *head = af_graph_weight(w.g, "head", AF_DTYPE_BF16, 2, (int64_t[]){7, 4});
+    af_tensor *labels = af_graph_input(w.g, "labels", AF_DTYPE_I32, 1, (int64_t[]){5});
     af_tensor *y = af_linear(w.g, x, &o);
-    af_backward(w.g, af_head_loss(w.g, y, head, labels, &(af_head_opts){0}));
+    af_graph_backward(w.g, af_head_loss(w.g, y, head, labels, &(af_head_opts){0}));
     prepare(w);
     assert_int_equal(count_nodes(w.g, AF_OP_LINEAR_DX), 0); /* x is an input */
     assert_int_equal(count_nodes(w.g, AF_OP_LINEAR_DW), 0);
@@ -393,11 +394,11 @@ static void test_a_frozen_row_of_a_table_gets_no_gradient(void **state)
 {
     (void)state;
     world w = begin();
-    af_tensor *ids = af_input(w.g, "ids", AF_DTYPE_I32, 1, (int64_t[]){4});
-    af_tensor *table = af_param(w.g, "table", AF_DTYPE_F32, 2, (int64_t[]){3, 2});
+    af_tensor *ids = af_graph_input(w.g, "ids", AF_DTYPE_I32, 1, (int64_t[]){4});
+    af_tensor *table = af_graph_param(w.g, "table", AF_DTYPE_F32, 2, (int64_t[]){3, 2});
     af_tensor *y = af_embedding(w.g, ids, table, AF_DTYPE_F32);
     af_embedding_frozen_row(w.g, y, 1);
-    af_backward(w.g, af_sum_all(w.g, y));
+    af_graph_backward(w.g, af_sum_all(w.g, y));
     prepare(w);
     memcpy(ids->data, (int32_t[]){1, 2, 1, 0}, 4 * sizeof(int32_t));
     go(w, AF_RUN_GRAD);
@@ -425,19 +426,19 @@ static void test_every_row_of_a_long_batch_counts(void **state)
     (void)state;
     enum { N = 1500, D = 8, V = 16, W = 3 * D };
     world w = begin();
-    af_tensor *h = af_param(w.g, "h", AF_DTYPE_F32, 2, (int64_t[]){N, D});
-    af_tensor *head = af_weight(w.g, "head", AF_DTYPE_F32, 2, (int64_t[]){V, D});
-    af_tensor *labels = af_input(w.g, "labels", AF_DTYPE_I32, 1, (int64_t[]){N}), *rows;
-    af_tensor *qkv = af_param(w.g, "qkv", AF_DTYPE_F32, 2, (int64_t[]){N, W});
-    af_tensor *bounds = af_input(w.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){2});
+    af_tensor *h = af_graph_param(w.g, "h", AF_DTYPE_F32, 2, (int64_t[]){N, D});
+    af_tensor *head = af_graph_weight(w.g, "head", AF_DTYPE_F32, 2, (int64_t[]){V, D});
+    af_tensor *labels = af_graph_input(w.g, "labels", AF_DTYPE_I32, 1, (int64_t[]){N}), *rows;
+    af_tensor *qkv = af_graph_param(w.g, "qkv", AF_DTYPE_F32, 2, (int64_t[]){N, W});
+    af_tensor *bounds = af_graph_input(w.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){2});
     af_tensor *y = af_attention(
         w.g, qkv, bounds,
         &(af_attention_opts){.heads = 1, .kv_heads = 1, .head_dim = D, .causal = true});
     af_tensor *last = af_sum_all(w.g, af_slice(w.g, y, 0, N - 1, 1));
     af_tensor *loss = af_head_loss(w.g, h, head, labels, &(af_head_opts){.rows = &rows});
-    af_output(w.g, rows);
-    af_output(w.g, loss);
-    af_backward(w.g, af_add(w.g, loss, last));
+    af_graph_output(w.g, rows);
+    af_graph_output(w.g, loss);
+    af_graph_backward(w.g, af_add(w.g, loss, last));
     prepare(w);
     memcpy(bounds->data, (int32_t[]){0, N}, 2 * sizeof(int32_t));
     for (int64_t i = 0; i < N * D; i++)

@@ -53,18 +53,18 @@ typedef struct both {
 static void add_weights(both *b)
 {
     const int64_t dim[2] = {ROWS, b->c->width};
-    b->packed = af_weight(b->g, "packed", b->c->type, 2, dim);
-    b->plain = af_weight(b->g, "plain", AF_DTYPE_F64, 2, dim);
+    b->packed = af_graph_weight(b->g, "packed", b->c->type, 2, dim);
+    b->plain = af_graph_weight(b->g, "plain", AF_DTYPE_F64, 2, dim);
     if (b->c->block == 0)
         return;
     const int64_t blocks = af_bnb_blocks(ROWS * b->c->width, b->c->block);
     b->quant =
         (af_quant){.block = b->c->block, .nested_block = b->c->nested_block, .round = b->c->round};
-    b->quant.absmax =
-        af_weight(b->g, "absmax", b->c->nested_block ? AF_DTYPE_U8 : AF_DTYPE_F32, 1, &blocks);
+    b->quant.absmax = af_graph_weight(b->g, "absmax",
+                                      b->c->nested_block ? AF_DTYPE_U8 : AF_DTYPE_F32, 1, &blocks);
     const int64_t nested =
         b->c->nested_block ? (blocks + b->c->nested_block - 1) / b->c->nested_block : 1;
-    b->quant.nested = af_weight(b->g, "nested", AF_DTYPE_F32, 1, &nested);
+    b->quant.nested = af_graph_weight(b->g, "nested", AF_DTYPE_F32, 1, &nested);
     b->packed->quant = &b->quant;
 }
 
@@ -131,13 +131,13 @@ typedef struct results {
 
 static results record(both *b, af_tensor *w, af_tensor *ids, const char *name)
 {
-    results r = {.x = af_param(b->g, name, AF_DTYPE_F64, 2, (int64_t[]){N, b->c->width})};
+    results r = {.x = af_graph_param(b->g, name, AF_DTYPE_F64, 2, (int64_t[]){N, b->c->width})};
     r.linear = af_linear(b->g, r.x, &(af_linear_opts){.weight[0] = w, .pieces = 1});
     r.loss = af_head_loss(b->g, r.x, w, ids, &(af_head_opts){0});
     r.rows = af_embedding(b->g, ids, w, AF_DTYPE_F64);
-    af_output(b->g, r.linear);
-    af_output(b->g, r.rows);
-    af_output(b->g, r.loss);
+    af_graph_output(b->g, r.linear);
+    af_graph_output(b->g, r.rows);
+    af_graph_output(b->g, r.loss);
     return r;
 }
 
@@ -149,11 +149,11 @@ static void check_type(const type_case *c)
     CHECK_OK(af_cpu_open(&b.d, 2, &err), err);
     ((af_cpu *)b.d)->twins_only = true;
     add_weights(&b);
-    af_tensor *ids = af_input(b.g, "ids", AF_DTYPE_I32, 1, (int64_t[]){N});
+    af_tensor *ids = af_graph_input(b.g, "ids", AF_DTYPE_I32, 1, (int64_t[]){N});
     const results p = record(&b, b.packed, ids, "xp"), q = record(&b, b.plain, ids, "xq");
     af_tensor *total = af_add(b.g, af_sum_all(b.g, p.linear), af_sum_all(b.g, q.linear));
     total = af_add(b.g, total, af_add(b.g, p.loss, q.loss));
-    af_backward(b.g, total);
+    af_graph_backward(b.g, total);
     CHECK_OK(af_graph_prepare(b.g, b.d, &err), err);
     fill_weights(&b);
     memcpy(ids->data, (int32_t[]){4, 0, 3}, N * sizeof(int32_t));
@@ -260,12 +260,12 @@ static void test_wrong_calls_name_both_values(void **state)
         af_error err = {0};
         af_graph *g;
         CHECK_OK(af_graph_new(&g, &err), err);
-        leaves l = {.x = af_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){3, 5})};
-        l.w = af_weight(g, "w", AF_DTYPE_F32, 2, (int64_t[]){4, 6});
-        l.norm = af_weight(g, "n", AF_DTYPE_F32, 1, (int64_t[]){5});
-        l.i32 = af_input(g, "i", AF_DTYPE_I32, 1, (int64_t[]){3});
-        l.block = af_weight(g, "q", AF_DTYPE_IQ2_XXS, 2, (int64_t[]){256, 5});
-        l.cache = af_state(g, "cache", AF_DTYPE_F32, 3, (int64_t[]){2, 7, 4});
+        leaves l = {.x = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){3, 5})};
+        l.w = af_graph_weight(g, "w", AF_DTYPE_F32, 2, (int64_t[]){4, 6});
+        l.norm = af_graph_weight(g, "n", AF_DTYPE_F32, 1, (int64_t[]){5});
+        l.i32 = af_graph_input(g, "i", AF_DTYPE_I32, 1, (int64_t[]){3});
+        l.block = af_graph_weight(g, "q", AF_DTYPE_IQ2_XXS, 2, (int64_t[]){256, 5});
+        l.cache = af_graph_state(g, "cache", AF_DTYPE_F32, 3, (int64_t[]){2, 7, 4});
         wrong[i].call(g, &l);
         CHECK_MSG(af_graph_status(g, &err) == AF_EUSAGE, "case %zu was accepted", i);
         CHECK_MSG(strstr(err.msg, wrong[i].first) && strstr(err.msg, wrong[i].second),

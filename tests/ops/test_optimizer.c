@@ -43,21 +43,21 @@ static void open_trainer(trainer *t, af_dtype type, const af_optimizer_opts *o, 
     CHECK_OK(af_graph_new(&t->g, &err), err);
     CHECK_OK(af_cpu_open(&t->d, 2, &err), err);
     af_graph *g = t->g;
-    t->p[0] = af_param(g, "a", type, 2, (int64_t[]){3, 17});
-    t->p[1] = af_param(g, "b", type, 1, (int64_t[]){B});
-    t->x[0] = af_input(g, "xa", type, 2, (int64_t[]){3, 17});
-    t->x[1] = af_input(g, "xb", type, 1, (int64_t[]){B});
+    t->p[0] = af_graph_param(g, "a", type, 2, (int64_t[]){3, 17});
+    t->p[1] = af_graph_param(g, "b", type, 1, (int64_t[]){B});
+    t->x[0] = af_graph_input(g, "xa", type, 2, (int64_t[]){3, 17});
+    t->x[1] = af_graph_input(g, "xb", type, 1, (int64_t[]){B});
     if (groups)
-        af_param_group(t->p[1], 0.5, false);
+        af_tensor_set_group(t->p[1], 0.5, false);
     af_tensor *loss = af_add(g, af_sum_all(g, af_mul(g, t->p[0], t->x[0])),
                              af_sum_all(g, af_mul(g, t->p[1], t->x[1])));
-    af_backward(g, loss);
-    af_optimizer(g, o);
+    af_graph_backward(g, loss);
+    af_graph_optimizer(g, o);
     CHECK_OK(af_graph_prepare(g, t->d, &err), err);
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < af_count(t->p[k]); i++)
             af_st(t->p[k], i, formula(i, k, 0));
-    af_set_learning_rate(g, 0.01);
+    af_graph_set_learning_rate(g, 0.01);
 }
 
 static void close_trainer(trainer *t)
@@ -160,14 +160,15 @@ static void test_8bit_adam_is_bitsandbytes(void **state)
     af_device *d;
     CHECK_OK(af_graph_new(&g, &err), err);
     CHECK_OK(af_cpu_open(&d, 2, &err), err);
-    af_tensor *small = af_param(g, "small", AF_DTYPE_F32, 1, (int64_t[]){5});
-    af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){13, 321});
-    af_tensor *x = af_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){13, 321});
+    af_tensor *small = af_graph_param(g, "small", AF_DTYPE_F32, 1, (int64_t[]){5});
+    af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){13, 321});
+    af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){13, 321});
     af_tensor *loss = af_add(g, af_sum_all(g, af_mul(g, p, x)), af_sum_all(g, small));
-    af_backward(g, loss);
-    af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW_8BIT, .weight_decay = 0.1});
+    af_graph_backward(g, loss);
+    af_graph_optimizer(g,
+                       &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW_8BIT, .weight_decay = 0.1});
     CHECK_OK(af_graph_prepare(g, d, &err), err);
-    af_set_learning_rate(g, 0.01);
+    af_graph_set_learning_rate(g, 0.01);
     for (int i = 0; i < N; i++)
         af_st(p, i, formula(i, 0, 0));
     for (int s = 1; s <= 5; s++) {
@@ -306,12 +307,12 @@ static void test_the_first_step_with_rate_zero_only_fills_the_moments(void **sta
     trainer t;
     open_trainer(&t, AF_DTYPE_F32,
                  &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.1}, false);
-    af_set_learning_rate(t.g, 0);
+    af_graph_set_learning_rate(t.g, 0);
     set_gradients(&t, 1, 1);
     run(&t, AF_RUN_STEP);
     for (int i = 0; i < ALL; i++)
         assert_true((float)value(&t, i) == (i < A ? formula(i, 0, 0) : formula(i - A, 1, 0)));
-    af_set_learning_rate(t.g, 0.01);
+    af_graph_set_learning_rate(t.g, 0.01);
     run(&t, AF_RUN_STEP);
     assert_true(value(&t, 1) != formula(1, 0, 0));
     close_trainer(&t);
@@ -337,17 +338,17 @@ static void step_on_matrices(const matrices *m, float *out, int64_t all, bool to
     const int n = together ? 1 : m->n;
     for (int k = 0; k < n; k++) {
         const int64_t count = together ? all : 0, *dim = together ? &count : m->dim[k];
-        p[k] = af_param(g, "p", AF_DTYPE_F32, together ? 1 : 2, dim);
-        x[k] = af_input(g, "x", AF_DTYPE_F32, together ? 1 : 2, dim);
+        p[k] = af_graph_param(g, "p", AF_DTYPE_F32, together ? 1 : 2, dim);
+        x[k] = af_graph_input(g, "x", AF_DTYPE_F32, together ? 1 : 2, dim);
         af_tensor *sum = af_sum_all(g, af_mul(g, p[k], x[k]));
         loss = loss ? af_add(g, loss, sum) : sum;
     }
     if (together)
         af_param_parts(g, p[0], m->n, m->dim);
-    af_backward(g, loss);
-    af_optimizer(g, &(af_optimizer_opts){.kind = m->kind, .weight_decay = 0.1});
+    af_graph_backward(g, loss);
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = m->kind, .weight_decay = 0.1});
     CHECK_OK(af_graph_prepare(g, d, &err), err);
-    af_set_learning_rate(g, 0.01);
+    af_graph_set_learning_rate(g, 0.01);
     for (int step = 0; step <= 3; step++) {
         int64_t i = 0;
         for (int k = 0; k < m->n; k++)
@@ -404,13 +405,14 @@ static void eight_bits(bool twin, float *out, uint8_t *codes)
     CHECK_OK(af_graph_new(&g, &err), err);
     CHECK_OK(af_cpu_open(&d, 2, &err), err);
     ((af_cpu *)d)->twins_only = twin;
-    af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 1, &n),
-              *x = af_input(g, "x", AF_DTYPE_F32, 1, &n);
-    af_backward(g, af_sum_all(g, af_mul(g, p, x)));
-    af_optimizer(g, &(af_optimizer_opts){
-                        .kind = AF_OPTIMIZER_ADAMW_8BIT, .weight_decay = 0.1, .max_grad_norm = 1});
+    af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 1, &n),
+              *x = af_graph_input(g, "x", AF_DTYPE_F32, 1, &n);
+    af_graph_backward(g, af_sum_all(g, af_mul(g, p, x)));
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW_8BIT,
+                                               .weight_decay = 0.1,
+                                               .max_grad_norm = 1});
     CHECK_OK(af_graph_prepare(g, d, &err), err);
-    af_set_learning_rate(g, 0.01);
+    af_graph_set_learning_rate(g, 0.01);
     for (int s = 0; s < 5; s++) { /* sizes over six decades, zeros among them */
         for (int64_t i = 0; i < n; i++)
             af_st(x, i, i % 11 ? formula((int)i, 2, s) * pow(10, -(double)(i % 7)) : 0);
@@ -457,13 +459,14 @@ static int factored(int ndim, const int64_t *dim, bool twin, int threads, float 
     CHECK_OK(af_graph_new(&g, &err), err);
     CHECK_OK(af_cpu_open(&d, threads, &err), err);
     ((af_cpu *)d)->twins_only = twin;
-    af_tensor *p = af_param(g, "p", AF_DTYPE_F32, ndim, dim),
-              *x = af_input(g, "x", AF_DTYPE_F32, ndim, dim);
-    af_backward(g, af_sum_all(g, af_mul(g, p, x)));
-    af_optimizer(g, &(af_optimizer_opts){
-                        .kind = AF_OPTIMIZER_ADAFACTOR, .weight_decay = 0.1, .max_grad_norm = 1});
+    af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, ndim, dim),
+              *x = af_graph_input(g, "x", AF_DTYPE_F32, ndim, dim);
+    af_graph_backward(g, af_sum_all(g, af_mul(g, p, x)));
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAFACTOR,
+                                               .weight_decay = 0.1,
+                                               .max_grad_norm = 1});
     CHECK_OK(af_graph_prepare(g, d, &err), err);
-    af_set_learning_rate(g, 0.01);
+    af_graph_set_learning_rate(g, 0.01);
     for (int64_t i = 0; i < af_count(p); i++)
         af_st(p, i, formula(i, 1, 0));
     for (int s = 0; s < 5; s++) { /* sizes over six decades; rows, columns and values of zero */
@@ -537,14 +540,14 @@ static void test_whole_moments_are_those_of_adamw(void **state)
         const int64_t n = N;
         CHECK_OK(af_graph_new(&g, &err), err);
         CHECK_OK(af_cpu_open(&d, 1, &err), err);
-        af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 1, &n);
-        af_tensor *x = af_input(g, "x", AF_DTYPE_F32, 1, &n);
+        af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 1, &n);
+        af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 1, &n);
         af_param_whole_moments(p);
-        af_backward(g, af_sum_all(g, af_mul(g, p, x)));
-        af_optimizer(
+        af_graph_backward(g, af_sum_all(g, af_mul(g, p, x)));
+        af_graph_optimizer(
             g, &(af_optimizer_opts){.kind = k ? AF_OPTIMIZER_ADAMW_8BIT : AF_OPTIMIZER_ADAMW});
         CHECK_OK(af_graph_prepare(g, d, &err), err);
-        af_set_learning_rate(g, 0.01);
+        af_graph_set_learning_rate(g, 0.01);
         for (int s = 0; s < 3; s++) { /* element 0: a small gradient once, then none */
             for (int64_t i = 0; i < n; i++)
                 af_st(x, i, i ? 1 : s ? 0 : 1e-6);

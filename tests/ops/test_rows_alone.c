@@ -19,7 +19,7 @@ typedef struct layer {
 
 static af_tensor *weight(layer *l, af_dtype type, int64_t rows, int64_t cols)
 {
-    return af_weight(l->g, "weight", type, 2, (int64_t[]){rows, cols});
+    return af_graph_weight(l->g, "weight", type, 2, (int64_t[]){rows, cols});
 }
 
 /* Two pieces of a projection, an adapter of so many ranks on the first one, and one of eight that
@@ -33,7 +33,7 @@ static af_tensor *project(layer *l, af_tensor *x, af_dtype type, int64_t rank, i
         .weight = {weight(l, type, first, I), weight(l, type, second, I)},
         .pieces = 2,
         .a = weight(l, AF_DTYPE_F32, rank + 8, I),
-        .b = af_weight(l->g, "b", AF_DTYPE_F32, 1, &values),
+        .b = af_graph_weight(l->g, "b", AF_DTYPE_F32, 1, &values),
         .part = {{0, first, 0, rank, 0.5f}, {first + part, second - part, rank, 8, 2.0f}},
         .parts = 2};
     return af_linear(l->g, x, &o);
@@ -64,10 +64,10 @@ static layer layer_open(af_dtype type, af_dtype weights, int64_t rank, int threa
     CHECK_OK(af_graph_new(&l.g, &err), err);
     CHECK_OK(af_cpu_open(&l.d, threads, &err), err);
     ((af_cpu *)l.d)->poison = true;
-    af_set_rows(l.g, ROWS);
-    l.x = af_input(l.g, "x", type, 2, (int64_t[]){ROWS, D});
-    l.bounds = af_input(l.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){SEQUENCES + 1});
-    l.labels = af_input(l.g, "labels", AF_DTYPE_I32, 1, (int64_t[]){ROWS});
+    af_graph_set_rows(l.g, ROWS);
+    l.x = af_graph_input(l.g, "x", type, 2, (int64_t[]){ROWS, D});
+    l.bounds = af_graph_input(l.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){SEQUENCES + 1});
+    l.labels = af_graph_input(l.g, "labels", AF_DTYPE_I32, 1, (int64_t[]){ROWS});
     const af_attention_opts o = {.heads = H, .kv_heads = K, .head_dim = E, .causal = true};
     af_tensor *qkv = project(&l, l.x, weights, rank, H * E, 2 * K * E),
               *mixed = project(&l, af_attention(l.g, qkv, l.bounds, &o), AF_DTYPE_F32, rank, D / 2,
@@ -75,10 +75,10 @@ static layer layer_open(af_dtype type, af_dtype weights, int64_t rank, int threa
               *h = af_add(l.g, l.x, mixed),
               *gated = af_glu(l.g, project(&l, h, weights, rank, F, F), AF_ACT_SILU);
     l.y = project(&l, gated, weights, rank, D / 2, D / 2);
-    af_output(l.g, l.y);
-    af_output(l.g, af_head_loss(l.g, l.y, weight(&l, weights, V, D), l.labels,
-                                &(af_head_opts){.rows = &l.rows}));
-    af_output(l.g, l.rows);
+    af_graph_output(l.g, l.y);
+    af_graph_output(l.g, af_head_loss(l.g, l.y, weight(&l, weights, V, D), l.labels,
+                                      &(af_head_opts){.rows = &l.rows}));
+    af_graph_output(l.g, l.rows);
     CHECK_OK(af_graph_prepare(l.g, l.d, &err), err);
     fill(&l);
     return l;
@@ -106,7 +106,7 @@ static void run(layer *l, int first, int end)
         labels[i] = (before + i) % 5 ? (int32_t)((before + i) * 31 % V) : -100;
     for (int64_t i = 0; i < live * D; i++)
         af_store_f64(l->x->data, l->x->dtype, (uint64_t)i, normal(7, (uint64_t)(before * D + i)));
-    af_set_live_rows(l->g, live);
+    af_graph_set_live_rows(l->g, live);
     CHECK_OK(af_graph_run(l->g, AF_RUN_FORWARD, &err), err);
 }
 

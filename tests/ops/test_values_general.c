@@ -53,8 +53,8 @@ static af_tensor *norm(af_graph *g, af_tensor *x)
 {
     af_tensor *w[5], *b[5];
     for (int i = 0; i < 5; i++) {
-        w[i] = af_constant(g, AF_DTYPE_F64, 1, (int64_t[]){1}, i + 1);
-        b[i] = af_constant(g, AF_DTYPE_F64, 1, (int64_t[]){1}, 0.1 * (i + 1));
+        w[i] = af_graph_constant(g, AF_DTYPE_F64, 1, (int64_t[]){1}, i + 1);
+        b[i] = af_graph_constant(g, AF_DTYPE_F64, 1, (int64_t[]){1}, 0.1 * (i + 1));
     }
     return af_layernorm(g, x, af_concat(g, w, 5, 0), af_concat(g, b, 5, 0), 1e-5);
 }
@@ -110,9 +110,9 @@ static void test_functions_have_the_values_of_pytorch(void **state)
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         af_graph *g = graph();
         const bool positive = cases[i].op == af_log || cases[i].op == af_sqrt;
-        af_tensor *x = af_input(g, "x", AF_DTYPE_F64, 1, (int64_t[]){positive ? 3 : 5});
+        af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F64, 1, (int64_t[]){positive ? 3 : 5});
         af_tensor *y = cases[i].op(g, x);
-        af_output(g, y);
+        af_graph_output(g, y);
         prepare(g, d);
         fill(x, positive ? x3 : x5);
         run(g, AF_RUN_FORWARD);
@@ -130,10 +130,10 @@ static void test_losses_have_the_values_of_pytorch(void **state)
     static const int32_t labels[] = {2, 0, -100, 1}, none[] = {-100, -100, -100, -100};
     af_device *d = cpu();
     af_graph *g = graph();
-    af_tensor *px = af_input(g, "x", AF_DTYPE_F64, 2, (int64_t[]){2, 3});
-    af_tensor *pt = af_input(g, "t", AF_DTYPE_F64, 2, (int64_t[]){2, 3});
-    af_tensor *x4 = af_input(g, "x4", AF_DTYPE_F64, 2, (int64_t[]){4, 3});
-    af_tensor *l4 = af_input(g, "l", AF_DTYPE_I32, 1, (int64_t[]){4});
+    af_tensor *px = af_graph_input(g, "x", AF_DTYPE_F64, 2, (int64_t[]){2, 3});
+    af_tensor *pt = af_graph_input(g, "t", AF_DTYPE_F64, 2, (int64_t[]){2, 3});
+    af_tensor *x4 = af_graph_input(g, "x4", AF_DTYPE_F64, 2, (int64_t[]){4, 3});
+    af_tensor *l4 = af_graph_input(g, "l", AF_DTYPE_I32, 1, (int64_t[]){4});
     af_tensor *y[] = {
         af_mse(g, px, pt),
         af_l1(g, px, pt),
@@ -147,7 +147,7 @@ static void test_losses_have_the_values_of_pytorch(void **state)
                                   0.6361541072471808, 0.21244692716580393, 1.3994140434852465,
                                   1.4249695990408022};
     for (size_t i = 0; i < AF_LEN(y); i++)
-        af_output(g, y[i]);
+        af_graph_output(g, y[i]);
     prepare(g, d);
     fill(px, x);
     fill(pt, t);
@@ -178,12 +178,12 @@ static void test_fake_quant_values_and_straight_through(void **state)
     af_device *d = cpu();
     for (int symmetric = 0; symmetric < 2; symmetric++) {
         af_graph *g = graph();
-        af_tensor *p = af_param(g, "p", AF_DTYPE_F64, 2, (int64_t[]){2, 3});
+        af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F64, 2, (int64_t[]){2, 3});
         af_tensor *whole = af_fake_quant(g, p, 4, 0, symmetric);
         af_tensor *rows = af_fake_quant(g, p, 8, -1, symmetric);
-        af_output(g, whole);
-        af_output(g, rows);
-        af_backward(g, af_sum_all(g, whole));
+        af_graph_output(g, whole);
+        af_graph_output(g, rows);
+        af_graph_backward(g, af_sum_all(g, whole));
         prepare(g, d);
         fill(p, x);
         run(g, AF_RUN_GRAD);
@@ -191,10 +191,10 @@ static void test_fake_quant_values_and_straight_through(void **state)
         for (int i = 0; i < 6; i++) /* a row's grid has 255 or 256 steps over its range */
             assert_true(fabs(af_ld(rows, i) - x[i]) < 3.8 / 254);
         fill(p, tie); /* asymmetric: 9.5 rounds to 10, beyond the grid: clipped to 9 */
-        memset(af_gradient(p)->data, 0, af_tensor_bytes(p));
+        memset(af_tensor_gradient(p)->data, 0, af_tensor_bytes(p));
         run(g, AF_RUN_GRAD);
-        assert_true(af_ld(af_gradient(p), 0) == 1);
-        assert_true(af_ld(af_gradient(p), 1) == (symmetric ? 1 : 0));
+        assert_true(af_ld(af_tensor_gradient(p), 0) == 1);
+        assert_true(af_ld(af_tensor_gradient(p), 1) == (symmetric ? 1 : 0));
         if (!symmetric)
             assert_true(af_ld(whole, 1) == 9);
         af_graph_free(g);
@@ -209,15 +209,15 @@ static void test_dropout_keeps_the_mean_and_changes_every_run(void **state)
     (void)state;
     af_device *d = cpu();
     af_graph *g = graph();
-    af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 1, (int64_t[]){WIDE});
+    af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 1, (int64_t[]){WIDE});
     af_tensor *a = af_dropout(g, p, 0.3, 1), *b = af_dropout(g, p, 0.3, 2);
-    af_output(g, a);
-    af_output(g, b);
-    af_backward(g, af_sum_all(g, a));
+    af_graph_output(g, a);
+    af_graph_output(g, b);
+    af_graph_backward(g, af_sum_all(g, a));
     prepare(g, d);
     for (int i = 0; i < WIDE; i++)
         af_st(p, i, 1);
-    af_set_seed(g, 77);
+    af_graph_set_seed(g, 77);
     float first[WIDE], second[WIDE];
     for (int pass = 0; pass < 3; pass++) {
         run(g, AF_RUN_GRAD);
@@ -228,14 +228,14 @@ static void test_dropout_keeps_the_mean_and_changes_every_run(void **state)
             kept += v != 0;
             same += (v != 0) == (af_ld(b, i) != 0);
             if (pass == 0) /* the gradient saw the same mask */
-                assert_true(af_ld(af_gradient(p), i) == v);
+                assert_true(af_ld(af_tensor_gradient(p), i) == v);
         }
         assert_true(abs(kept - 14000) < 5 * 65); /* five standard deviations */
         assert_true(abs(same - 11600) < 5 * 70); /* two streams: 0.7^2 + 0.3^2 */
         memcpy(pass == 0 ? first : second, a->data, sizeof first);
         if (pass == 1) {
             assert_memory_not_equal(first, second, sizeof first);
-            af_set_seed(g, 77); /* from the start again */
+            af_graph_set_seed(g, 77); /* from the start again */
         }
     }
     assert_memory_equal(first, second, sizeof first);
@@ -248,9 +248,9 @@ static void test_dropout_is_the_identity_without_a_backward_pass(void **state)
     (void)state;
     af_device *d = cpu();
     af_graph *g = graph();
-    af_tensor *x = af_input(g, "x", AF_DTYPE_F32, 1, (int64_t[]){5});
+    af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 1, (int64_t[]){5});
     af_tensor *y = af_dropout(g, x, 0.9, 1);
-    af_output(g, y);
+    af_graph_output(g, y);
     prepare(g, d);
     fill(x, (double[]){1, 2, 3, 4, 5});
     run(g, AF_RUN_FORWARD);
@@ -267,16 +267,16 @@ static void test_noise_is_as_strong_as_its_sequence_is_short(void **state)
     enum { N = 90, D = 64 };
     af_device *d = cpu();
     af_graph *g = graph();
-    af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){N, D});
-    af_tensor *bounds = af_input(g, "b", AF_DTYPE_I32, 1, (int64_t[]){4});
-    af_tensor *y = af_noise(g, p, bounds, 5, 1);
-    af_output(g, y);
-    af_backward(g, af_sum_all(g, y));
+    af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){N, D});
+    af_tensor *bounds = af_graph_input(g, "b", AF_DTYPE_I32, 1, (int64_t[]){4});
+    af_tensor *y = af_neftune_noise(g, p, bounds, 5, 1);
+    af_graph_output(g, y);
+    af_graph_backward(g, af_sum_all(g, y));
     prepare(g, d);
     for (int i = 0; i < N * D; i++)
         af_st(p, i, 1);
     memcpy(bounds->data, (int32_t[]){0, 16, 16, 80}, 16);
-    af_set_seed(g, 3);
+    af_graph_set_seed(g, 3);
     float first[N * D];
     for (int pass = 0; pass < 2; pass++) {
         run(g, AF_RUN_GRAD);
@@ -286,7 +286,7 @@ static void test_noise_is_as_strong_as_its_sequence_is_short(void **state)
             most[part] = fmax(most[part], fabs(af_ld(y, i) - 1));
             sum += af_ld(y, i) - 1;
             if (pass == 0)
-                assert_true(af_ld(af_gradient(p), i) == 1);
+                assert_true(af_ld(af_tensor_gradient(p), i) == 1);
         }
         const double strong = 5 / sqrt(16.0 * D), weak = 5 / sqrt(64.0 * D);
         assert_true(most[0] <= strong * 1.000001 && most[0] > strong * 0.98);
@@ -298,7 +298,7 @@ static void test_noise_is_as_strong_as_its_sequence_is_short(void **state)
         else
             assert_memory_not_equal(first, y->data, sizeof first);
     }
-    af_set_training(g, false);
+    af_graph_set_training(g, false);
     run(g, AF_RUN_FORWARD);
     for (int i = 0; i < N * D; i++)
         assert_true(af_ld(y, i) == 1);
@@ -312,22 +312,22 @@ static void test_live_rows_leave_the_rest_out(void **state)
     enum { N = 4, D = 4, LIVE = 3 }; /* as wide as long: columns must not be taken for rows */
     af_device *d = cpu();
     af_graph *g = graph();
-    af_set_rows(g, N);
-    af_tensor *x = af_input(g, "x", AF_DTYPE_F64, 2, (int64_t[]){N, D});
-    af_tensor *t = af_input(g, "t", AF_DTYPE_F64, 2, (int64_t[]){N, D});
-    af_tensor *w = af_param(g, "w", AF_DTYPE_F64, 2, (int64_t[]){D, D});
-    af_tensor *b = af_param(g, "b", AF_DTYPE_F64, 1, (int64_t[]){D});
+    af_graph_set_rows(g, N);
+    af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F64, 2, (int64_t[]){N, D});
+    af_tensor *t = af_graph_input(g, "t", AF_DTYPE_F64, 2, (int64_t[]){N, D});
+    af_tensor *w = af_graph_param(g, "w", AF_DTYPE_F64, 2, (int64_t[]){D, D});
+    af_tensor *b = af_graph_param(g, "b", AF_DTYPE_F64, 1, (int64_t[]){D});
     af_tensor *y = af_add(g, af_matmul(g, x, w, AF_MATMUL_NN), b);
     af_tensor *loss = af_mse(g, y, t), *mean = af_mean_all(g, y);
-    af_output(g, mean);
-    af_backward(g, loss);
+    af_graph_output(g, mean);
+    af_graph_backward(g, loss);
     prepare(g, d);
     for (int i = 0; i < N * D; i++) {
         af_st(w, i, 0.1 * i);
         af_st(x, i, i < LIVE * D ? 0.3 * i - 1 : NAN);
         af_st(t, i, i < LIVE * D ? 1 : NAN);
     }
-    af_set_live_rows(g, LIVE);
+    af_graph_set_live_rows(g, LIVE);
     run(g, AF_RUN_GRAD);
     double want = 0, want_mean = 0, db[D] = {0}, dw[D * D] = {0};
     for (int r = 0; r < LIVE; r++)
@@ -344,8 +344,8 @@ static void test_live_rows_leave_the_rest_out(void **state)
         }
     expect("loss", loss, &want, 1e-12);
     expect("mean", mean, &want_mean, 1e-12);
-    expect("db", af_gradient(b), db, 1e-12);
-    expect("dw", af_gradient(w), dw, 1e-12);
+    expect("db", af_tensor_gradient(b), db, 1e-12);
+    expect("dw", af_tensor_gradient(w), dw, 1e-12);
     af_graph_free(g);
     af_device_close(d);
 }
@@ -357,11 +357,11 @@ static void test_half_types_round_once(void **state)
     static const af_dtype types[] = {AF_DTYPE_BF16, AF_DTYPE_F16};
     for (size_t k = 0; k < AF_LEN(types); k++) {
         af_graph *g = graph();
-        af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){3, 5});
+        af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){3, 5});
         af_tensor *h = af_cast(g, p, types[k]);
         af_tensor *y = af_matmul(g, h, h, AF_MATMUL_NT), *f = af_cast(g, y, AF_DTYPE_F32);
-        af_output(g, y);
-        af_backward(g, af_sum_all(g, f));
+        af_graph_output(g, y);
+        af_graph_backward(g, af_sum_all(g, f));
         prepare(g, d);
         for (int i = 0; i < 15; i++)
             af_st(p, i, 0.01 * (i * i % 23) - 0.07);
@@ -379,7 +379,8 @@ static void test_half_types_round_once(void **state)
                 af_store_f64(&want, types[k], 0, sum);
                 assert_int_equal(((uint16_t *)y->data)[r * 3 + c], want);
             }
-        assert_true(isfinite(af_ld(af_gradient(p), 0)) && af_ld(af_gradient(p), 0) != 0);
+        assert_true(isfinite(af_ld(af_tensor_gradient(p), 0)) &&
+                    af_ld(af_tensor_gradient(p), 0) != 0);
         af_graph_free(g);
     }
     af_device_close(d);

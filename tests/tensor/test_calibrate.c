@@ -138,15 +138,15 @@ static void test_fake_quant_rounds_as_the_grids_do(void **state)
         af_grid_encode(R, C, &o, scale, zero, x, code);
         af_grid_decode(R, C, &o, scale, zero, code, want);
         CHECK_OK(af_graph_new(&g, &err), err);
-        af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){R, C});
+        af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){R, C});
         af_tensor *q = af_fake_quant(g, p, 4, group[k % 3], !o.asymmetric);
-        af_output(g, q);
-        af_backward(g, af_sum_all(g, q));
+        af_graph_output(g, q);
+        af_graph_backward(g, af_sum_all(g, q));
         CHECK_OK(af_graph_prepare(g, d, &err), err);
         CHECK_OK(af_tensor_write(g, p, x, sizeof y, &err), err);
         CHECK_OK(af_graph_run(g, AF_RUN_GRAD, &err), err);
         CHECK_OK(af_tensor_read(g, q, y, sizeof y, &err), err);
-        CHECK_OK(af_tensor_read(g, af_gradient(p), dx, sizeof dx, &err), err);
+        CHECK_OK(af_tensor_read(g, af_tensor_gradient(p), dx, sizeof dx, &err), err);
         for (int i = 0; i < R * C; i++) {
             CHECK_MSG(fabsf(y[i] - want[i]) <= 1e-6f, "case %d [%d]: %g, not %g", k, i,
                       (double)y[i], (double)want[i]);

@@ -252,7 +252,7 @@ until grep -q '^step' "$tmp/err" 2> /dev/null; do kill -0 $pid; done
 kill -INT $pid
 wait $pid || die "Ctrl-C: exit $?"
 grep -q "stopped after step" "$tmp/err" || die "the run did not say that it stopped"
-grep -q "^stopping with a checkpoint (once more: at once)" "$tmp/err" || die "Ctrl-C is not answered"
+grep -q "^saving a checkpoint and stopping; press Ctrl-C again to quit now" "$tmp/err" || die "Ctrl-C is not answered"
 [ "$(ls -d "$tmp"/cut/checkpoint-* | wc -l)" = 1 ] && [ ! -e "$tmp/cut/adapter_model.safetensors" ]
 train cut max_steps=300 lora_dropout=0.1 resume_from_checkpoint=auto
 same long cut
@@ -306,12 +306,12 @@ grep -q "stopped before the first step" "$tmp/err" || die "$(cat "$tmp/err")"
 "$AFINAR" train "$tmp/slow" output_dir="$tmp/never" 2> "$tmp/err" & pid=$!
 exec 9> "$tmp/slow"
 kill -INT $pid
-until grep -q "^stopping with a checkpoint" "$tmp/err"; do kill -0 $pid; done
+until grep -q "^saving a checkpoint and stopping" "$tmp/err"; do kill -0 $pid; done
 kill -INT $pid
 rc=0; wait $pid 2> /dev/null || rc=$?
 exec 9>&-
 [ $rc = 130 ] || die "a second Ctrl-C: exit $rc"
-[ "$(grep -c "^stopping with a checkpoint" "$tmp/err")" = 1 ] || die "a second Ctrl-C: $(cat "$tmp/err")"
+[ "$(grep -c "^saving a checkpoint and stopping" "$tmp/err")" = 1 ] || die "a second Ctrl-C: $(cat "$tmp/err")"
 
 # answers while training: each step's once, also over a stop and a resume
 ask='generate_samples=[Hello, "How many?"]'

@@ -271,7 +271,7 @@ static void test_a_second_graph_reads_what_is_being_trained(void **state)
         af_graph *g = m.b.t.graph;
         CHECK_OK(af_graph_prepare(g, m.b.t.device, &err), err);
         CHECK_OK(af_bench_model_fill(&m.b, &err), err);
-        af_set_learning_rate(g, 0.01);
+        af_graph_set_learning_rate(g, 0.01);
         for (int k = 0; k < 3; k++) {
             CHECK_OK(af_graph_run(g, k < 2 ? AF_RUN_STEP : AF_RUN_FORWARD, &err), err);
             CHECK_OK(af_tensor_read(g, m.b.t.loss, k ? &after : &before, sizeof after, &err), err);

@@ -7,15 +7,16 @@
 
 #define BASE "base_model: m\ndatasets:\n  - path: d.jsonl\noutput_dir: out\n"
 
-static af_status parse(af_run *r, const char *text, const char *const *over, int n, af_error *err)
+static af_status parse(af_run_config *r, const char *text, const char *const *over, int n,
+                       af_error *err)
 {
-    return af_run_parse(r, text, strlen(text), "run.yaml", over, n, true, err);
+    return af_run_config_parse(r, text, strlen(text), "run.yaml", over, n, true, err);
 }
 
 static void test_defaults_and_aliases(void **state)
 {
     (void)state;
-    af_run r = {0};
+    af_run_config r = {0};
     af_error err = {0};
     CHECK_OK(
         parse(&r,
@@ -37,7 +38,7 @@ static void test_defaults_and_aliases(void **state)
     assert_true(r.learning_rate == 3e-4);
     assert_int_equal(r.attention, AF_ATTENTION_OWN);
     assert_true(r.max_grad_norm == 1.0);
-    af_run_clear(&r);
+    af_run_config_clear(&r);
 }
 
 static void test_every_wrong_file_is_named(void **state)
@@ -49,12 +50,12 @@ static void test_every_wrong_file_is_named(void **state)
         {BASE "lora_rnak: 4\n", {"run.yaml:5", "lora_rnak", "did you mean 'lora_r"}},
         {BASE "zzzzzz: 4\n", {"run.yaml:5", "unknown key 'zzzzzz'", "--help"}},
         {BASE "adapter: lora\nlora_r: many\n",
-         {"run.yaml:6", "lora_r wants a whole number", "'many'"}},
+         {"run.yaml:6", "lora_r must be a whole number", "'many'"}},
         {BASE "adapter: lora\nlora_r: 0\n", {"run.yaml:6", "lora_r is 0", "between 1"}},
         {BASE "adapter: peft\n", {"run.yaml:5", "adapter is 'peft'", "qlora"}},
         {BASE "lora_r: 8\n", {"run.yaml:5", "lora_r has no effect", "adapter: lora"}},
         {BASE "attention: flash\n", {"run.yaml:5", "attention is 'flash'", "cudnn"}},
-        {BASE "learning_rate: fast\n", {"run.yaml:5", "wants a number", "'fast'"}},
+        {BASE "learning_rate: fast\n", {"run.yaml:5", "must be a number", "'fast'"}},
         {BASE "learning_rate: -1\n", {"run.yaml:5", "learning_rate is -1", ""}},
         {BASE "learning_rate: .nan\n", {"run.yaml:5", "learning_rate", ".nan"}},
         {BASE "resume_from_checkpoint: true\noverwrite_output_dir: true\n",
@@ -77,14 +78,14 @@ static void test_every_wrong_file_is_named(void **state)
         {"base_model: [m\n", {"run.yaml:", "", ""}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        af_run r = {0};
+        af_run_config r = {0};
         af_error err = {0};
         const af_status st = parse(&r, cases[i].text, NULL, 0, &err);
         CHECK_MSG(st != AF_OK, "accepted: %s", cases[i].text);
         for (int k = 0; k < 3 && cases[i].must[k]; k++)
             CHECK_MSG(strstr(err.msg, cases[i].must[k]), "'%s' lacks '%s'", err.msg,
                       cases[i].must[k]);
-        af_run_clear(&r);
+        af_run_config_clear(&r);
     }
 }
 
@@ -93,7 +94,7 @@ static void test_every_wrong_file_is_named(void **state)
 static void test_foreign_files(void **state)
 {
     (void)state;
-    af_run r = {0};
+    af_run_config r = {0};
     af_error err = {0};
     CHECK_OK(
         parse(&r,
@@ -104,15 +105,15 @@ static void test_foreign_files(void **state)
               "lora_qkv_kernel: true\nassistant_only_loss: true\n",
               NULL, 0, &err),
         err);
-    af_run_clear(&r);
+    af_run_config_clear(&r);
     assert_int_equal(parse(&r,
                            BASE "wandb_project: x\nseed: 1\nmodel_typ: y\nfp16: true\nstage: pt\n",
                            NULL, 0, &err),
                      AF_EUSAGE);
     for (int i = 0; i < 4; i++) {
-        static const char *const must[] = {"run.yaml:5: 'wandb_project' has no effect",
-                                           "'model_typ' (line 7)", "'fp16' (line 8)",
-                                           "'stage' (line 9)"};
+        static const char *const must[] = {
+            "run.yaml:5: 'wandb_project' is not a key of afinar: metrics", "'model_typ' (line 7)",
+            "'fp16' (line 8)", "'stage' (line 9)"};
         CHECK_MSG(strstr(err.msg, must[i]), "'%s' lacks '%s'", err.msg, must[i]);
     }
 }
@@ -121,7 +122,7 @@ static void test_foreign_files(void **state)
 static void test_lists_in_one_text(void **state)
 {
     (void)state;
-    af_run r = {0};
+    af_run_config r = {0};
     af_error err = {0};
     CHECK_OK(parse(&r,
                    BASE "finetuning_type: lora\nlora_target: q_proj, v_proj\n"
@@ -136,7 +137,7 @@ static void test_lists_in_one_text(void **state)
     assert_int_equal(r.lora_exclude_modules.count, 1);
     assert_int_equal(r.generate_samples.count, 1);
     assert_string_equal(r.generate_samples.item[0], "Hello, you");
-    af_run_clear(&r);
+    af_run_config_clear(&r);
 }
 
 static void test_suggestions(void **state)
@@ -168,7 +169,7 @@ static void test_null_takes_a_key_back(void **state)
     (void)state;
     static const char *const text =
         BASE "adapter: lora\nlora_r: 8\nlora_target_modules: [q_proj]\nmax_steps: 3\n";
-    af_run r = {0};
+    af_run_config r = {0};
     af_error err = {0};
     CHECK_OK(parse(&r, text,
                    (const char *[]){"adapter=null", "lora_r=null", "lora_target_modules=~",
@@ -178,7 +179,7 @@ static void test_null_takes_a_key_back(void **state)
     assert_int_equal(r.method, AF_METHOD_FULL);
     assert_int_equal(r.lora_target_modules.count, 0);
     assert_int_equal(r.max_steps, -1);
-    af_run_clear(&r);
+    af_run_config_clear(&r);
     assert_int_equal(parse(&r, text, (const char *[]){"datasets=null"}, 1, &err), AF_EUSAGE);
     assert_non_null(strstr(err.msg, "datasets is missing"));
     assert_int_equal(parse(&r, text, (const char *[]){"lora_target_modules=[]"}, 1, &err),
@@ -189,7 +190,7 @@ static void test_null_takes_a_key_back(void **state)
 static void test_effective_file_reads_back(void **state)
 {
     (void)state;
-    af_run r = {0}, again = {0};
+    af_run_config r = {0}, again = {0};
     af_error err = {0};
     char *text, *text2;
     CHECK_OK(parse(&r,
@@ -198,17 +199,17 @@ static void test_effective_file_reads_back(void **state)
                    "warmup_ratio: 0.03\nval_set_size: 0.05\neval_steps: 7\nrun_name: \"1\"\n",
                    NULL, 0, &err),
              err);
-    CHECK_OK(af_run_text(&r, &text, &err), err);
+    CHECK_OK(af_run_config_text(&r, &text, &err), err);
     CHECK_OK(parse(&again, text, NULL, 0, &err), err);
-    CHECK_OK(af_run_text(&again, &text2, &err), err);
+    CHECK_OK(af_run_config_text(&again, &text2, &err), err);
     assert_string_equal(text, text2);
     assert_true(again.learning_rate == r.learning_rate);
     assert_string_equal(again.lora_target_modules.item[1], "v\"x");
     assert_string_equal(again.run_name, "1");
     free(text);
     free(text2);
-    af_run_clear(&r);
-    af_run_clear(&again);
+    af_run_config_clear(&r);
+    af_run_config_clear(&again);
 }
 
 /* A word that is plain in a block would fall apart between the brackets it is written in. */
@@ -218,7 +219,7 @@ static void test_effective_file_keeps_paths(void **state)
                                         "it's \"a\".jsonl"};
     (void)state;
     for (size_t i = 0; i < AF_LEN(paths); i++) {
-        af_run r = {0}, again = {0};
+        af_run_config r = {0}, again = {0};
         af_error err = {0};
         char file[300], *text;
         af_buf quoted = {0};
@@ -228,13 +229,13 @@ static void test_effective_file_keeps_paths(void **state)
                  "base_model: m\noutput_dir: o\ndatasets:\n  - path: %.*s\n    split: train\n",
                  block ? 100 : (int)quoted.len, block ? paths[i] : quoted.data);
         CHECK_OK(parse(&r, file, NULL, 0, &err), err);
-        CHECK_OK(af_run_text(&r, &text, &err), err);
+        CHECK_OK(af_run_config_text(&r, &text, &err), err);
         CHECK_OK(parse(&again, text, NULL, 0, &err), err);
         assert_string_equal(af_yaml_get(again.datasets->item[0], "path")->text, paths[i]);
         free(text);
         af_buf_clear(&quoted);
-        af_run_clear(&r);
-        af_run_clear(&again);
+        af_run_config_clear(&r);
+        af_run_config_clear(&again);
     }
 }
 
@@ -247,17 +248,17 @@ static void test_effective_file_has_the_defaults(void **state)
     static const char *const absent[] = {"sgd_momentum", "lora_r", "lr_power",
                                          "generate_samples_tokens"};
     (void)state;
-    af_run r = {0};
+    af_run_config r = {0};
     af_error err = {0};
     char *text;
     CHECK_OK(parse(&r, BASE "val_set_size: 3\n", NULL, 0, &err), err);
-    CHECK_OK(af_run_text(&r, &text, &err), err);
+    CHECK_OK(af_run_config_text(&r, &text, &err), err);
     for (size_t i = 0; i < AF_LEN(want); i++)
         CHECK_MSG(strstr(text, want[i]), "no %s", want[i]);
     for (size_t i = 0; i < AF_LEN(absent); i++)
         CHECK_MSG(!strstr(text, absent[i]), "%s has no effect, and is there", absent[i]);
     free(text);
-    af_run_clear(&r);
+    af_run_config_clear(&r);
 }
 
 /* An effective run file has every key with an effect: one override may take it from many of them,
@@ -268,7 +269,7 @@ static void test_an_override_takes_the_effect_of_others(void **state)
                                         "lr_scheduler=linear", "val_set_size=0"};
     static const char *const rival[] = {"warmup_ratio=0.1"};
     (void)state;
-    af_run r = {0}, again = {0};
+    af_run_config r = {0}, again = {0};
     af_error err = {0};
     char *text;
     CHECK_OK(parse(&r,
@@ -276,23 +277,23 @@ static void test_an_override_takes_the_effect_of_others(void **state)
                         "adam_epsilon: 1e-6\nwarmup_steps: 3\n",
                    NULL, 0, &err),
              err);
-    CHECK_OK(af_run_text(&r, &text, &err), err);
+    CHECK_OK(af_run_config_text(&r, &text, &err), err);
     for (size_t i = 0; i < AF_LEN(takes); i++) {
         CHECK_OK(parse(&again, text, &takes[i], 1, &err), err);
-        af_run_clear(&again);
+        af_run_config_clear(&again);
     }
     assert_int_equal(parse(&again, text, rival, 1, &err), AF_EUSAGE);
     CHECK_MSG(strstr(err.msg, "warmup_steps=null takes the file's back"), "%s", err.msg);
     assert_int_equal(parse(&again, BASE "lora_r: 8\n", takes, 1, &err), AF_EUSAGE);
     free(text);
-    af_run_clear(&r);
+    af_run_config_clear(&r);
 }
 
 /* As PyYAML reads them: own keys win, an earlier map of a list wins over a later one. */
 static void test_merge_keys(void **state)
 {
     (void)state;
-    af_run r = {0};
+    af_run_config r = {0};
     af_error err = {0};
     CHECK_OK(
         parse(&r,
@@ -307,15 +308,30 @@ static void test_merge_keys(void **state)
     assert_int_equal(d->count, 3);
     assert_string_equal(af_yaml_get(d, "path")->text, "b");
     assert_string_equal(af_yaml_get(d, "type")->text, "alpaca");
-    af_run_clear(&r);
+    af_run_config_clear(&r);
     assert_int_not_equal(parse(&r, BASE "<<: 3\n", NULL, 0, &err), AF_OK);
     assert_non_null(strstr(err.msg, "run.yaml:5: '<<' wants a map or a list of maps"));
+}
+
+/* Every named value goes through its typed setter and comes back from the getter. */
+static void check_row(void *user, const af_key *k)
+{
+    af_run_config r = {0};
+    int *rows = user;
+    CHECK_MSG(&af_keys[(*rows)++] == k, "%s is out of order", k->name);
+    CHECK_MSG(k->help[0] && af_key_kind_name(k), "%s has no help", k->name);
+    for (const af_key_choice *c = k->choices ? k->choices->names : NULL; c && c->name; c++) {
+        af_key_set(&r, k, (af_key_value){.choice = c->value});
+        CHECK_MSG(af_key_get(&r, k).choice == c->value, "%s: %s", k->name, c->name);
+    }
 }
 
 static void test_table_is_sound(void **state)
 {
     (void)state;
-    assert_true(af_keys_count <= (int)(sizeof((af_run *)0)->given / sizeof(int)));
+    int rows = 0;
+    af_run_keys_each(check_row, &rows);
+    assert_int_equal(rows, af_keys_count);
     for (int i = 0; i < af_keys_count; i++) {
         const af_key *k = &af_keys[i];
         CHECK_MSG(af_key_find(k->name) == k, "%s is shadowed", k->name);
@@ -325,7 +341,7 @@ static void test_table_is_sound(void **state)
     }
     char *help;
     af_error err = {0};
-    CHECK_OK(af_run_help(&help, &err), err);
+    CHECK_OK(af_run_keys_help(&help, &err), err);
     assert_non_null(strstr(help, "gradient_accumulation_steps"));
     assert_non_null(strstr(help, " inverse_sqrt, ")); /* what a schedule may be called */
     free(help);
@@ -334,16 +350,16 @@ static void test_table_is_sound(void **state)
 static void test_resume_is_also_yes_and_no(void **state)
 {
     (void)state;
-    af_run r = {0};
+    af_run_config r = {0};
     af_error err = {0};
     CHECK_OK(parse(&r, BASE "resume_from_checkpoint: true\n", NULL, 0, &err), err);
     assert_string_equal(r.resume, "auto");
-    af_run_clear(&r);
+    af_run_config_clear(&r);
     CHECK_OK(parse(&r, BASE "resume_from_checkpoint: false\noverwrite_output_dir: true\n", NULL, 0,
                    &err),
              err);
     assert_null(r.resume);
-    af_run_clear(&r);
+    af_run_config_clear(&r);
 }
 
 /* One layer of this model is dense: PEFT would take the names of its mlp for the experts'. */
@@ -352,7 +368,7 @@ static void test_all_linear_of_a_mixture_is_what_peft_loads(void **state)
     (void)state;
     static const char *const want[] = {"q_proj", "k_proj", "v_proj", "o_proj"};
     char path[512];
-    af_run r = {0};
+    af_run_config r = {0};
     af_error err = {0};
     af_hf_config config;
     af_model_spec spec;
@@ -367,7 +383,7 @@ static void test_all_linear_of_a_mixture_is_what_peft_loads(void **state)
     assert_int_equal(c.target_count, 4);
     for (int i = 0; i < 4; i++)
         assert_string_equal(c.target[i], want[i]);
-    af_run_clear(&r);
+    af_run_config_clear(&r);
     af_model_spec_clear(&spec);
     af_hf_config_clear(&config);
 }

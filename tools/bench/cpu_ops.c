@@ -30,43 +30,44 @@ typedef af_tensor *build(af_graph *g);
 
 static af_tensor *input(af_graph *g, const char *name, int64_t cols)
 {
-    return af_input(g, name, type, 2, (int64_t[]){rows, cols});
+    return af_graph_input(g, name, type, 2, (int64_t[]){rows, cols});
 }
 /* An activation that wants a gradient: its producer copies and adds nothing of note. */
 static af_tensor *rows_of(af_graph *g, int64_t cols)
 {
-    af_tensor *p = af_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){rows, cols});
+    af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){rows, cols});
     return type == AF_DTYPE_F32 ? p : af_cast(g, p, type);
 }
 static af_tensor *build_rmsnorm(af_graph *g)
 {
-    return af_rmsnorm(g, rows_of(g, D), af_param(g, "w", AF_DTYPE_F32, 1, (int64_t[]){D}), 1e-5, 0);
+    return af_rmsnorm(g, rows_of(g, D), af_graph_param(g, "w", AF_DTYPE_F32, 1, (int64_t[]){D}),
+                      1e-5, 0);
 }
 static af_tensor *build_glu(af_graph *g) { return af_glu(g, rows_of(g, 2 * F), AF_ACT_SILU); }
 static af_tensor *build_rope(af_graph *g)
 {
-    af_tensor *p = af_input(g, "positions", AF_DTYPE_I32, 1, (int64_t[]){rows}),
-              *f = af_input(g, "inv_freq", AF_DTYPE_F32, 1, (int64_t[]){E / 2});
+    af_tensor *p = af_graph_input(g, "positions", AF_DTYPE_I32, 1, (int64_t[]){rows}),
+              *f = af_graph_input(g, "inv_freq", AF_DTYPE_F32, 1, (int64_t[]){E / 2});
     return af_rope(g, rows_of(g, (H + 2 * K) * E), p, f,
                    &(af_rope_opts){.heads = H, .kv_heads = K, .head_dim = E});
 }
 static af_tensor *build_attention(af_graph *g)
 {
-    af_tensor *b = af_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){2});
+    af_tensor *b = af_graph_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){2});
     return af_attention(
         g, rows_of(g, (H + 2 * K) * E), b,
         &(af_attention_opts){.heads = H, .kv_heads = K, .head_dim = E, .causal = true});
 }
 static af_tensor *build_head(af_graph *g)
 {
-    af_tensor *w = af_weight(g, "w", type, 2, (int64_t[]){V, D}),
-              *l = af_input(g, "labels", AF_DTYPE_I32, 1, (int64_t[]){rows});
+    af_tensor *w = af_graph_weight(g, "w", type, 2, (int64_t[]){V, D}),
+              *l = af_graph_input(g, "labels", AF_DTYPE_I32, 1, (int64_t[]){rows});
     return af_head_loss(g, rows_of(g, D), w, l, &(af_head_opts){0});
 }
 static int64_t out_cols, in_cols;
 static af_tensor *build_mm(af_graph *g)
 {
-    af_tensor *w = af_weight(g, "w", type, 2, (int64_t[]){out_cols, in_cols});
+    af_tensor *w = af_graph_weight(g, "w", type, 2, (int64_t[]){out_cols, in_cols});
     return af_matmul(g, input(g, "x", in_cols), w, AF_MATMUL_NT);
 }
 
@@ -113,10 +114,10 @@ static void measure(const char *name, build *make, const af_op *ops, int n, doub
         exit(1);
     ((af_cpu *)d)->work_apart = true;
     af_tensor *y = make(g);
-    af_output(g, y);
+    af_graph_output(g, y);
     if (make != build_mm) { /* with an optimizer, as in training: memory in large pages */
-        af_backward(g, make == build_head ? y : af_sum_all(g, y));
-        af_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
+        af_graph_backward(g, make == build_head ? y : af_sum_all(g, y));
+        af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
     }
     if (af_graph_prepare(g, d, &err) != AF_OK) {
         fprintf(stderr, "%s\n", err.msg);

@@ -60,11 +60,11 @@ typedef struct af_cpu_op {
     uint64_t (*work)(const af_node *n, int threads); /* bytes of cpu->work it needs; NULL = none */
 } af_cpu_op;
 
-/* Indexed by af_op: src/ops/registry_cpu.c. */
+/* Indexed by af_op: src/ops/registry.c. */
 extern const af_cpu_op *const af_cpu_ops[AF_OP_COUNT];
 
 /* The fast version for this node's types and shapes on this machine, or NULL:
- * src/ops/common/cpu_fast.c.
+ * src/ops/registry.c.
  */
 const af_cpu_op *af_cpu_fast(const af_node *n);
 

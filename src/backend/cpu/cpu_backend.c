@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct cpu_graph {
@@ -42,8 +41,8 @@ static af_status cpu_layout(af_device *d, af_graph *g, af_error *err)
     g->pack_bytes = af_cpu_packs_plan(cpu, g);
     if (g->pack_bytes)
         g->work_bytes = AF_MAX(g->work_bytes, af_cpu_packs_work(cpu));
-    g->work_bytes = AF_ALIGN_UP(g->work_bytes, (uint64_t)64);
-    g->work_bytes += g->pack_bytes;
+    g->shared_bytes = AF_ALIGN_UP(g->work_bytes, (uint64_t)64);
+    g->work_bytes = g->shared_bytes + g->pack_bytes;
     return AF_OK;
 }
 
@@ -174,7 +173,7 @@ static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
     for (int r = 0; r < AF_ROLE_COUNT; r++)
         AF_TRY(map_zeroed(cpu, &c->arena[r], g->role_bytes[r], now, err));
     AF_TRY(map_zeroed(cpu, &c->packs, g->pack_bytes, now, err));
-    AF_TRY(grow_shared(cpu, g->work_bytes - g->pack_bytes, now, err));
+    AF_TRY(grow_shared(cpu, g->shared_bytes, now, err));
     point_tensors(g, c);
     af_cpu_packs_place(g, c->packs);
     for (int i = 0; i < g->n_nodes; i++)
@@ -185,23 +184,16 @@ done:
     return st;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void run_timed(const af_node *n, const af_cpu_op *op, af_cpu *cpu)
 {
     af_cpu_time *t = &cpu->times->of[n->op][n->phase];
-    const double begin = now();
+    const double begin = af_seconds_now();
     op->run(n, cpu);
-    t->seconds += now() - begin;
+    t->seconds += af_seconds_now() - begin;
     t->nodes++;
 }
 
-static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
+static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, int to, af_error *err)
 {
     (void)err;
     af_cpu *cpu = (af_cpu *)d;
@@ -214,7 +206,7 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
     cpu->grads_spent = g->grads_in_arena;
     if (g->pack_bytes)
         af_cpu_packs_fill(g, cpu);
-    for (int i = 0; i < g->n_nodes; i++) {
+    for (int i = from; i < to; i++) {
         const af_node *n = g->nodes[i];
         const af_cpu_op *op = n->exec;
         if (!(what & bit[n->phase]) || !op)
@@ -231,6 +223,11 @@ static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
             af_cpu_poison_after(n);
     }
     return AF_OK;
+}
+
+static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
+{
+    return cpu_run_nodes(d, g, what, 0, g->n_nodes, err);
 }
 
 static af_status cpu_write(af_device *d, af_graph *g, af_tensor *t, const void *data, af_error *err)
@@ -283,6 +280,7 @@ static const af_backend_ops cpu_ops = {
     .layout = cpu_layout,
     .prepare = cpu_prepare,
     .run = cpu_run,
+    .run_nodes = cpu_run_nodes,
     .write = cpu_write,
     .read = cpu_read,
     .release = cpu_release,

@@ -101,6 +101,25 @@ typedef struct af_cuda {
     bool warned;                        /* capture was impossible, said once */
 } af_cuda;
 
+/* What a family of ops (projections, attention) does for a graph as a whole. Every hook is optional
+ * and called once per graph, in the order of af_cuda_families; what a family keeps between them
+ * lies in its slot of the graph. */
+typedef struct af_cuda_family {
+    /* Before offsets are given: may add weights, pad rows (ld), make tensors views. What it puts in
+     * the slot lives in g->mem and survives a release. */
+    af_status (*layout)(af_cuda *cu, af_graph *g, af_error *err);
+    /* The plan does not fit: give up copies that only save time. Called when layout has set
+     * can_shrink in the backend's plan. */
+    void (*shrink)(af_cuda *cu, af_graph *g);
+    /* Before the nodes are prepared: pointers are final. */
+    af_status (*prepare)(af_cuda *cu, af_graph *g, af_error *err);
+    /* Every kernel is built: chooses between those that could do the same. *dirtied: timing them
+     * wrote over activations and inputs. */
+    af_status (*choose)(af_cuda *cu, af_graph *g, bool *dirtied, af_error *err);
+    /* Before the memory of the graph is freed. */
+    void (*release)(af_cuda *cu, af_graph *g);
+} af_cuda_family;
+
 typedef struct af_cuda_op {
     af_status (*prepare)(af_cuda *cu, af_graph *g, af_node *n, af_error *err);
     /* Bytes of cu->work the node needs; shapes are known, pointers are not. NULL = none. */
@@ -108,8 +127,13 @@ typedef struct af_cuda_op {
     bool strided; /* honours ld of every activation it reads and writes */
 } af_cuda_op;
 
-/* Indexed by af_op: src/ops/registry_cuda.c. An entry is NULL while nobody has written the op. */
+/* Indexed by af_op: src/ops/registry.c. An entry is NULL while nobody has written the op. */
 extern const af_cuda_op *const af_cuda_ops[AF_OP_COUNT];
+/* Those that have hooks: src/ops/families.c. */
+enum { AF_CUDA_FAMILIES = 2 };
+extern const af_cuda_family *const af_cuda_families[AF_CUDA_FAMILIES];
+/* Where a family keeps what belongs to a graph; NULL there until it stores something. */
+void **af_cuda_slot(const af_graph *g, const af_cuda_family *f);
 
 /* ---- for launchers. None of these fails visibly: the first error is latched in cu->err and
  * prepare reports it, so a launcher calls them one after another and returns AF_OK. ---- */

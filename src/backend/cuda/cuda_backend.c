@@ -3,10 +3,9 @@
  * prepare allocates each arena once, lets every launcher append its steps, builds all kernels
  * together, fixes the GEMM algorithms, and only then is anything of the model uploaded. */
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels.h"
-#include "ops/attention/attention_choice.h"
-#include "ops/linear/linear_cuda.h"
 
 enum { RESERVE_BYTES = 256 << 20 }; /* left to the driver: modules, captured graphs, fragments */
 
@@ -17,6 +16,15 @@ static uint64_t cuda_memory_free(const af_device *d)
     if (cu->drv->context_set(cu->context) || cu->drv->mem_info(&unused, &total))
         return 0;
     return unused > RESERVE_BYTES ? unused - RESERVE_BYTES : 0;
+}
+
+void **af_cuda_slot(const af_graph *g, const af_cuda_family *f)
+{
+    af_cuda_graph *cg = g->backend;
+    int i = 0;
+    while (af_cuda_families[i] != f)
+        i++;
+    return &cg->plan.slot[i];
 }
 
 /* ---- prepare ---- */
@@ -51,7 +59,7 @@ static af_status allocate_all(af_cuda *cu, af_graph *g, af_error *err)
     if (cu->lt && !cu->lt->work)
         AF_TRY(
             allocate(cu, (uint8_t **)&cu->lt->work, AF_LT_WORKSPACE, g, "the GEMM workspace", err));
-    if (cu->lt && !cu->lt->side_work && cg->sides)
+    if (cu->lt && !cu->lt->side_work && cg->plan.sides)
         AF_TRY(allocate(cu, (uint8_t **)&cu->lt->side_work, AF_LT_WORKSPACE, g,
                         "the second GEMM workspace", err));
     AF_TRY(af_cuda_offload_prepare(cu, g, err));
@@ -104,7 +112,10 @@ static af_status prepare_level(af_cuda *cu, af_graph *g, af_error *err)
 static af_status prepare_nodes(af_cuda *cu, af_graph *g, af_error *err)
 {
     af_cuda_graph *cg = g->backend;
-    af_status st = af_cuda_linear_prepare(cu, g, err);
+    af_status st = AF_OK;
+    for (int i = 0; i < AF_CUDA_FAMILIES && st == AF_OK; i++)
+        if (af_cuda_families[i]->prepare)
+            st = af_cuda_families[i]->prepare(cu, g, err);
     for (int i = 0; i < g->n_nodes; i++)
         g->nodes[i]->exec = NULL;
     cg->levels = af_cuda_levels(g);
@@ -113,6 +124,15 @@ static af_status prepare_nodes(af_cuda *cu, af_graph *g, af_error *err)
         st = prepare_level(cu, g, err);
     }
     af_cuda_set_level(g, 0);
+    return st;
+}
+
+static af_status choose_all(af_cuda *cu, af_graph *g, bool *dirtied, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < AF_CUDA_FAMILIES && st == AF_OK; i++)
+        if (af_cuda_families[i]->choose)
+            st = af_cuda_families[i]->choose(cu, g, dirtied, err);
     return st;
 }
 
@@ -165,7 +185,9 @@ static void cuda_release(af_device *d, af_graph *g)
     cu->drv->stream_sync(cu->stream);
     af_download_drop(cu);
     af_cuda_drop_captures(cu, cg);
-    af_attention_release(cu, cg);
+    for (int i = 0; i < AF_CUDA_FAMILIES; i++)
+        if (af_cuda_families[i]->release)
+            af_cuda_families[i]->release(cu, g);
     for (int i = 0; i < g->n_nodes; i++) {
         release_gemms(cu, g->nodes[i]);
         g->nodes[i]->exec = NULL;
@@ -180,13 +202,8 @@ static void cuda_release(af_device *d, af_graph *g)
     if (cg->tables)
         cu->drv->mem_free(cg->tables);
     af_arena_clear(&cg->mem);
-    const af_cuda_graph empty = {.groups = cg->groups,
-                                 .n_groups = cg->n_groups,
-                                 .aside = cg->aside,
-                                 .sides = cg->sides,
-                                 .move = cg->move,
-                                 .moves = cg->moves};
-    *cg = empty; /* the layout stays: the graph may be prepared again */
+    const af_cuda_graph empty = {.plan = cg->plan};
+    *cg = empty;
     for (int i = 0; i < g->n_tensors; i++)
         g->tensors[i]->data = NULL;
 }
@@ -206,13 +223,13 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
     AF_TRY(zero_all(cu, g, err));
     point_tensors(g, cg);
     AF_TRY(prepare_nodes(cu, g, err));
-    if ((cu->lt && cu->lt->untuned) || cg->uses)
+    if (cu->lt && cu->lt->untuned)
         (void)af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
     AF_TRY(af_kernels_build(cu->kernels, cu, err));
     AF_TRY(af_cuda_gemm_tune(cu, &dirtied, err));
     AF_TRY(af_kernels_build(cu->kernels, cu, err)); /* own products the tuning fell back to */
     AF_TRY(check_nodes(cu, g, err));
-    AF_TRY(af_attention_choose(cu, &dirtied, err));
+    AF_TRY(choose_all(cu, g, &dirtied, err));
     if (dirtied)
         AF_TRY(zero_all(cu, g, err));
     AF_TRY(upload_bound(d, g, err));

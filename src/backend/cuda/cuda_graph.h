@@ -6,18 +6,23 @@
 #include "backend/cuda/driver.h"
 
 typedef struct af_cuda_gemm_plan af_cuda_gemm_plan;
-typedef struct af_linear_group af_linear_group;
-typedef struct af_dnn_use af_dnn_use;
 
 typedef enum af_step_kind { AF_STEP_LAUNCH, AF_STEP_GEMM, AF_STEP_ZERO, AF_STEP_COPY } af_step_kind;
+
+/* Something that may replace a launch, decided when every kernel is built (a family's choose). */
+typedef struct af_alternative af_alternative;
+struct af_alternative {
+    bool chosen;
+    af_status (*issue)(af_cuda *cu, const af_alternative *a, af_error *err);
+};
 
 typedef struct af_step {
     af_step_kind kind;
     bool backward_only;
     uint8_t chunk;
     af_launch *launch;
-    af_dnn_use *instead; /* cuDNN may do what the launch does: ops/attention_choice.h */
-    bool before;         /* the launch is for cuDNN, and runs only with it */
+    const af_alternative *alternative; /* NULL = none */
+    bool prelude; /* the launch prepares for the alternative, and runs only where that is chosen */
     af_cuda_gemm_plan *gemm;
     void *to;
     const void *from;
@@ -60,7 +65,18 @@ static inline const af_exec *af_exec_of(const af_node *n, int level)
     return n->exec ? (const af_exec *)n->exec + level : NULL;
 }
 
+/* What layout decided; it survives a release, because the graph may be prepared again. */
+typedef struct af_cuda_plan {
+    uint8_t *aside; /* by position: how many nodes behind this one run beside it */
+    bool sides;     /* some do */
+    af_move *move;  /* offload.c, by position */
+    int moves;
+    bool can_shrink;              /* a family holds copies it could do without */
+    void *slot[AF_CUDA_FAMILIES]; /* see af_cuda_slot */
+} af_cuda_plan;
+
 struct af_cuda_graph {
+    af_cuda_plan plan;
     af_arena mem; /* steps and their arguments */
     uint8_t *arena[AF_ROLE_COUNT];
     af_late *late;
@@ -77,18 +93,11 @@ struct af_cuda_graph {
         void *exec;
         uint64_t launches;
     } captured[AF_ROW_LEVELS][AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
-    uint8_t *aside; /* by position: how many nodes behind this one run beside it */
-    bool sides;     /* some do */
-    af_move *move;  /* offload.c, by position */
-    int moves;
     const af_tensor *labels;
     int64_t chunk_rows;
     int chunks; /* in use now */
     bool capture_refused;
-    void *tables;            /* device memory: what the copy_table launches of the two read */
-    af_dnn_use *uses;        /* of cuDNN */
-    af_linear_group *groups; /* src/ops/linear/linear_cuda.c */
-    int n_groups;
+    void *tables; /* device memory: what the copy_table launches of the two read */
 };
 
 /* Appends one step to n; NULL when memory is gone (latched in cu->err). */

@@ -2,7 +2,6 @@
  * beside what, what leaves the device for a while, and how much room each node needs. */
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/gemm.h"
-#include "ops/linear/linear_cuda.h"
 
 enum {
     /* values of a gradient whose product leaves room beside it: larger ones fill the GPU, and what
@@ -37,7 +36,7 @@ static void set_work(af_cuda *cu, af_graph *g)
 static bool uses_side(const af_graph *g, const af_cuda_graph *cg)
 {
     for (int i = 0; i < g->n_nodes; i++)
-        if (cg->aside[i])
+        if (cg->plan.aside[i])
             return true;
     return false;
 }
@@ -94,8 +93,8 @@ static void products_late(af_graph *g)
 static af_status place_aside(af_graph *g, af_cuda_graph *cg, af_error *err)
 {
     int from = -1, count = 0;
-    cg->aside = af_arena_take(&g->mem, (uint64_t)g->n_nodes + 1);
-    if (!cg->aside)
+    cg->plan.aside = af_arena_take(&g->mem, (uint64_t)g->n_nodes + 1);
+    if (!cg->plan.aside)
         return af_fail_nomem(err, "the plan", (uint64_t)g->n_nodes);
     if (g->recompute >= AF_RECOMPUTE_WIDE) { /* memory is short: hold nothing longer than needed */
         products_late(g);
@@ -113,7 +112,7 @@ static af_status place_aside(af_graph *g, af_cuda_graph *cg, af_error *err)
             count = 0;
         }
         if (k > 0) {
-            cg->aside[i] = (uint8_t)k;
+            cg->plan.aside[i] = (uint8_t)k;
             from = i + 1;
             count = k;
             i += k;
@@ -136,20 +135,23 @@ af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
             g->tensors[i]->backend = (void *)g->tensors[i]->bound;
             g->tensors[i]->bound = NULL;
         }
-    AF_TRY(af_cuda_linear_layout(cu, g, err));
+    for (int i = 0; i < AF_CUDA_FAMILIES; i++)
+        if (af_cuda_families[i]->layout)
+            AF_TRY(af_cuda_families[i]->layout(cu, g, err));
     AF_TRY(place_aside(g, cg, err));
     if (g->recompute >= AF_RECOMPUTE_OFFLOAD)
         AF_TRY(af_cuda_offload_layout(g, cg, err));
-    cg->sides = uses_side(g, cg);
-    g->work_bytes = CODE_BYTES + (cu->lt ? (uint64_t)AF_LT_WORKSPACE * (cg->sides ? 2 : 1) : 0);
+    cg->plan.sides = uses_side(g, cg);
+    g->work_bytes =
+        CODE_BYTES + (cu->lt ? (uint64_t)AF_LT_WORKSPACE * (cg->plan.sides ? 2 : 1) : 0);
     set_work(cu, g);
-    if (!af_cuda_linear_has_shadow(cg))
+    if (!cg->plan.can_shrink)
         goto done;
-    af_cuda_linear_use_scratch(cg, cu->scratch);
-    set_work(cu, g);
-    AF_TRY(af_graph_layout(g, err)); /* to look: do the copies of other block types fit? */
+    AF_TRY(af_graph_layout(g, err)); /* to look: does it fit as it is? */
     if (af_graph_bytes(g) > d->ops->memory_free(d)) {
-        af_cuda_linear_use_scratch(cg, true);
+        for (int i = 0; i < AF_CUDA_FAMILIES; i++)
+            if (af_cuda_families[i]->shrink)
+                af_cuda_families[i]->shrink(cu, g);
         set_work(cu, g);
     }
 done:

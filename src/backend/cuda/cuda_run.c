@@ -3,7 +3,6 @@
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/gemm.h"
 #include "base/log.h"
-#include "ops/attention/attention_choice.h"
 
 af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uint64_t *count,
                         af_error *err)
@@ -15,12 +14,12 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
         const af_launch *l = s->launch;
         if ((s->backward_only && !(what & AF_RUN_BACKWARD)) || s->chunk > chunks)
             continue;
-        const bool dnn = s->instead && s->instead->pack;
-        if (s->before && !dnn)
+        const bool other = s->alternative && s->alternative->chosen;
+        if (s->prelude && !other)
             continue;
         ++*count;
-        if (dnn && !s->before) {
-            AF_TRY(af_dnn_issue(cu, s->instead->plan, s->instead->pack, "attention", err));
+        if (other && !s->prelude) {
+            AF_TRY(s->alternative->issue(cu, s->alternative, err));
             continue;
         }
         switch (s->kind) {
@@ -93,7 +92,7 @@ done:
 }
 
 /* Every step of the phases in `what`, in order. *count says how many. Gradients of weights run
- * beside the product that passes the gradient on (cg->aside): the planner holds what they read
+ * beside the product that passes the gradient on (cg->plan.aside): the planner holds what they read
  * until the next such place, where the streams meet again. */
 static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *count, af_error *err)
 {
@@ -107,7 +106,7 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
     *count = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
-        const int aside = cu->no_side ? 0 : cg->aside[i];
+        const int aside = cu->no_side ? 0 : cg->plan.aside[i];
         if (!(what & bit[n->phase]))
             continue;
         AF_TRY(af_cuda_offload_issue(cu, cg, i, true, &next, err));

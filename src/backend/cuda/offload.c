@@ -105,7 +105,7 @@ static af_tensor *returned(af_graph *g, const af_tensor *t, int from)
 static void add_move(af_cuda_graph *cg, int at, af_move_kind kind, const af_tensor *t,
                      uint64_t host)
 {
-    cg->move[cg->moves++] = (af_move){at, kind, t, host};
+    cg->plan.move[cg->plan.moves++] = (af_move){at, kind, t, host};
 }
 
 /* Out: one under way at a time; the memory of each is held until the next one leaves. */
@@ -153,17 +153,17 @@ af_status af_cuda_offload_layout(af_graph *g, af_cuda_graph *cg, af_error *err)
     for (int i = 0; i < g->n_tensors; i++)
         if (leaves(g, &list[i]))
             list[n++] = list[i];
-    cg->moves = 0;
-    cg->move = af_arena_take(&g->mem, (uint64_t)(n * 4 + 1) * sizeof *cg->move);
-    if (!cg->move) {
+    cg->plan.moves = 0;
+    cg->plan.move = af_arena_take(&g->mem, (uint64_t)(n * 4 + 1) * sizeof *cg->plan.move);
+    if (!cg->plan.move) {
         free(list);
-        return af_fail_nomem(err, "the plan", (uint64_t)n * 4 * sizeof *cg->move);
+        return af_fail_nomem(err, "the plan", (uint64_t)n * 4 * sizeof *cg->plan.move);
     }
     qsort(list, (size_t)n, sizeof *list, by_departure);
     plan_departures(g, cg, list, n, last_forward);
     qsort(list, (size_t)n, sizeof *list, by_return);
     plan_returns(g, cg, list, n, first_backward);
-    qsort(cg->move, (size_t)cg->moves, sizeof *cg->move, by_place);
+    qsort(cg->plan.move, (size_t)cg->plan.moves, sizeof *cg->plan.move, by_place);
     free(list);
     return af_graph_status(g, err);
 }
@@ -171,7 +171,7 @@ af_status af_cuda_offload_layout(af_graph *g, af_cuda_graph *cg, af_error *err)
 af_status af_cuda_offload_prepare(af_cuda *cu, af_graph *g, af_error *err)
 {
     af_cuda_graph *cg = g->backend;
-    if (cg->moves == 0)
+    if (cg->plan.moves == 0)
         return AF_OK;
     cu->device.counters.allocations++;
     return af_cu_check(cu->drv, cu->drv->host_alloc((void **)&cg->stash, g->host_bytes, 0),
@@ -202,8 +202,8 @@ af_status af_cuda_offload_issue(af_cuda *cu, const af_cuda_graph *cg, int at, bo
                                 int *next, af_error *err)
 {
     af_status st = AF_OK;
-    for (; *next < cg->moves && cg->move[*next].at <= at; ++*next) {
-        const af_move *m = &cg->move[*next];
+    for (; *next < cg->plan.moves && cg->plan.move[*next].at <= at; ++*next) {
+        const af_move *m = &cg->plan.move[*next];
         if (m->at < at) /* of a pass that does not run */
             continue;
         if (before != (m->kind >= AF_MOVE_IN_DONE))

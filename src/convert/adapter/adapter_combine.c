@@ -1,5 +1,5 @@
-/* adapter_combine.c - several adapters of one model into one; see adapter_apply.h. */
-#include "convert/input/adapter_apply.h"
+/* adapter_combine.c - several adapters of one model into one; see adapter_combine.h. */
+#include "convert/adapter/adapter_combine.h"
 
 #include "base/rng.h"
 

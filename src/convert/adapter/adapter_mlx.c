@@ -5,6 +5,7 @@
  * between modules the difference is folded into lora_b. */
 #include "base/buf.h"
 #include "convert/adapter/adapter_gguf.h"
+#include "convert/input/folder_text.h"
 #include "convert/output/folder_out.h"
 #include "format/weights/weights.h"
 #include "model/adapter_config.h"
@@ -161,7 +162,7 @@ static af_status finish(const af_weights *in, const char *out, const char *dir, 
     if (!path)
         AF_TRY(af_fail_nomem(err, "a path", 0));
     AF_TRY(write_all(in, path, mlx, c, common, err));
-    AF_TRY(af_folder_json(&f, "adapter_config.json", config, err));
+    AF_TRY(af_json_write(f.temp, "adapter_config.json", config, err));
     AF_TRY(af_folder_commit(&f, err));
 done:
     af_folder_abandon(&f);

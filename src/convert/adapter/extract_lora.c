@@ -6,21 +6,22 @@
 #include "afinar/convert.h"
 #include "base/log.h"
 #include "convert/adapter/svd.h"
-#include "convert/input/model_input.h"
+#include "convert/input/folder_text.h"
 #include "convert/output/folder_out.h"
+#include "model/model_reader.h"
 
 #include <math.h>
 
 enum { NAME_BYTES = 1024 };
 
 typedef struct part {
-    const af_given_tensor *base, *model;
+    const af_model_tensor *base, *model;
     int64_t rank;
     float *a, *b; /* [rank][cols], [rows][rank] */
 } part;
 
 typedef struct job {
-    af_given *base, *model;
+    af_model_reader *base, *model;
     af_pool *pool;
     int rank;
     part *list;
@@ -30,7 +31,7 @@ typedef struct job {
 } job;
 
 /* A linear that PEFT can adapt: inside the layers, or the head. */
-static bool is_linear(const af_given_tensor *t)
+static bool is_linear(const af_model_tensor *t)
 {
     const size_t n = strlen(t->name);
     if (t->ndim != 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
@@ -39,36 +40,37 @@ static bool is_linear(const af_given_tensor *t)
            !strstr(t->name, "norm");
 }
 
-static af_status read_delta(job *j, const af_given_tensor *x, const af_given_tensor *y, float *out,
+static af_status read_delta(job *j, const af_model_tensor *x, const af_model_tensor *y, float *out,
                             af_error *err)
 {
     af_status st = AF_OK;
-    af_given_view vx = {0}, vy = {0};
-    float *row = af_calloc((uint64_t)af_given_cols(x), sizeof *row);
+    af_tensor_view vx = {0}, vy = {0};
+    float *row = af_calloc((uint64_t)af_model_tensor_cols(x), sizeof *row);
     if (!row)
-        return af_fail_nomem(err, x->name, (uint64_t)af_given_cols(x) * 4);
-    AF_TRY(af_given_view_open(&vx, j->base, x, err));
-    AF_TRY(af_given_view_open(&vy, j->model, y, err));
-    const int64_t rows = af_given_height(x), cols = af_given_cols(x);
+        return af_fail_nomem(err, x->name, (uint64_t)af_model_tensor_cols(x) * 4);
+    AF_TRY(af_tensor_view_open(&vx, j->base, x, err));
+    AF_TRY(af_tensor_view_open(&vy, j->model, y, err));
+    const int64_t rows = af_model_tensor_rows(x), cols = af_model_tensor_cols(x);
     for (int64_t r = 0; r < rows; r++) {
-        af_given_view_rows(&vx, r, 1, row);
-        af_given_view_rows(&vy, r, 1, out + r * cols);
+        af_tensor_view_rows(&vx, r, 1, row);
+        af_tensor_view_rows(&vy, r, 1, out + r * cols);
         for (int64_t c = 0; c < cols; c++)
             out[r * cols + c] -= row[c];
     }
 done:
     free(row);
     if (vx.in)
-        af_given_view_close(&vx);
+        af_tensor_view_close(&vx);
     if (vy.in)
-        af_given_view_close(&vy);
+        af_tensor_view_close(&vy);
     return st;
 }
 
 static af_status decompose(job *j, part *p, const float *d, af_error *err)
 {
     af_status st = AF_OK;
-    const int64_t rows = af_given_height(p->base), cols = af_given_cols(p->base), R = p->rank;
+    const int64_t rows = af_model_tensor_rows(p->base), cols = af_model_tensor_cols(p->base),
+                  R = p->rank;
     double *s = af_calloc((uint64_t)R, sizeof *s);
     double *u = af_calloc((uint64_t)(R * rows), sizeof *u);
     double *v = af_calloc((uint64_t)(R * cols), sizeof *v);
@@ -92,13 +94,13 @@ done:
     return st;
 }
 
-static af_status add_tensor(job *j, const af_given_tensor *x, af_error *err)
+static af_status add_tensor(job *j, const af_model_tensor *x, af_error *err)
 {
     af_status st = AF_OK;
-    const af_given_tensor *y = af_given_find(j->model, x->name);
-    const int64_t n = af_given_values(x);
+    const af_model_tensor *y = af_model_reader_find(j->model, x->name);
+    const int64_t n = af_model_tensor_values(x);
     double sum = 0;
-    if (!y || !af_given_same_shape(x, y))
+    if (!y || !af_model_tensor_same_shape(x, y))
         return af_fail(err, AF_EFORMAT, "tensor '%s' is %s in '%s'", x->name,
                        y ? "of another shape" : "missing", j->model->path);
     float *d = af_calloc((uint64_t)n, sizeof *d);
@@ -158,7 +160,7 @@ static af_status write_config(const job *j, const af_folder *f, const char *base
     if (!c)
         return af_fail_nomem(err, "adapter_config.json", 0);
     put_targets(j, c);
-    const af_status st = af_folder_json(f, "adapter_config.json", c, err);
+    const af_status st = af_json_write(f->temp, "adapter_config.json", c, err);
     json_decref(c);
     return st;
 }
@@ -174,7 +176,7 @@ static af_status write_values(const job *j, const af_folder *f, af_error *err)
     AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
     for (int i = 0; i < j->count; i++) {
         const part *p = &j->list[i];
-        const int64_t cols = af_given_cols(p->base), rows = af_given_height(p->base);
+        const int64_t cols = af_model_tensor_cols(p->base), rows = af_model_tensor_rows(p->base);
         snprintf(name, sizeof name, "base_model.model.%.*s.lora_A.weight", path_length(p),
                  p->base->name);
         AF_TRY(
@@ -188,8 +190,10 @@ static af_status write_values(const job *j, const af_folder *f, af_error *err)
     for (int i = 0; i < j->count; i++) {
         const part *p = &j->list[i];
         const uint64_t R = (uint64_t)p->rank * 4;
-        AF_TRY(af_safetensors_writer_data(w, p->a, R * (uint64_t)af_given_cols(p->base), err));
-        AF_TRY(af_safetensors_writer_data(w, p->b, R * (uint64_t)af_given_height(p->base), err));
+        AF_TRY(
+            af_safetensors_writer_data(w, p->a, R * (uint64_t)af_model_tensor_cols(p->base), err));
+        AF_TRY(
+            af_safetensors_writer_data(w, p->b, R * (uint64_t)af_model_tensor_rows(p->base), err));
     }
     st = af_safetensors_writer_commit(w, err);
     w = NULL;
@@ -208,8 +212,8 @@ af_status af_extract_lora(const char *base, const char *model, const char *out, 
     if (rank < 1 || rank > AF_ADAPTER_RANK_MAX)
         return af_fail(err, AF_EUSAGE, "rank %d is not between 1 and %d", rank,
                        AF_ADAPTER_RANK_MAX);
-    AF_TRY(af_given_open(&j.base, base, err));
-    AF_TRY(af_given_open(&j.model, model, err));
+    AF_TRY(af_model_reader_open_list(&j.base, base, err));
+    AF_TRY(af_model_reader_open_list(&j.model, model, err));
     AF_TRY(af_folder_begin(&f, out, (const char *const[]){j.base->path, j.model->path}, 2, err));
     AF_TRY(af_pool_new(&j.pool, threads, err));
     j.list = af_calloc((uint64_t)AF_MAX(j.base->count, 1), sizeof *j.list);
@@ -228,8 +232,8 @@ done:
     af_folder_abandon(&f);
     free(j.list);
     af_pool_free(j.pool);
-    af_given_close(j.base);
-    af_given_close(j.model);
+    af_model_reader_close(j.base);
+    af_model_reader_close(j.model);
     af_arena_clear(&j.arena);
     return st;
 }

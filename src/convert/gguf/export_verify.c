@@ -69,7 +69,7 @@ static void compare(const float *a, const float *b, int64_t rows, int64_t V, sum
  * more than the model does, as the export has said. */
 static int64_t rows_alike(const af_model *a, const af_model *b, int64_t n)
 {
-    const af_model_spec *x = af_source_spec(a->source), *y = af_source_spec(b->source);
+    const af_model_spec *x = af_loader_spec(a->loader), *y = af_loader_spec(b->loader);
     for (int i = 0; i < x->layers && i < y->layers; i++)
         if (x->layer[i].window > 0 && y->layer[i].window == 0)
             n = AF_MIN(n, x->layer[i].window);

@@ -3,8 +3,8 @@
 #include "convert/gguf/gguf_meta.h"
 
 #include "base/log.h"
+#include "convert/input/folder_text.h"
 #include "convert/input/gguf_text.h"
-#include "convert/output/folder_out.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -297,47 +297,3 @@ done:
 }
 
 /* ---- chat template ---- */
-
-/* The template inside tokenizer_config.json: a string, or the "default" of a list. */
-static const char *inner_template(const json_t *config)
-{
-    const json_t *t = json_object_get(config, "chat_template");
-    if (json_is_string(t))
-        return json_string_value(t);
-    for (size_t i = 0; i < json_array_size(t); i++) {
-        const json_t *one = json_array_get(t, i);
-        const char *name = json_string_value(json_object_get(one, "name"));
-        if (name && strcmp(name, "default") == 0)
-            return json_string_value(json_object_get(one, "template"));
-    }
-    return NULL;
-}
-
-af_status af_folder_template(char **text, const char *dir, af_error *err)
-{
-    af_status st = AF_OK;
-    json_t *config = NULL;
-    uint64_t n;
-    char *path = af_path_join(dir, "chat_template.jinja");
-    *text = NULL;
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    AF_TRY(af_json_read(&config, dir, "tokenizer_config.json", err));
-    const char *inner = inner_template(config);
-    if (af_file_exists(path)) {
-        AF_TRY(af_file_read(text, &n, path, UINT64_C(4) << 20, err));
-        if (inner && strcmp(inner, *text) != 0)
-            af_say(AF_LOG_WARN,
-                   "%s: chat_template.jinja and the template in tokenizer_config.json differ; the "
-                   "former is used, as transformers does",
-                   dir);
-    } else if (inner) {
-        *text = af_strdup(inner);
-        if (!*text)
-            AF_TRY(af_fail_nomem(err, "a template", strlen(inner)));
-    }
-done:
-    json_decref(config);
-    free(path);
-    return st;
-}

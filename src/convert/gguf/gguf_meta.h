@@ -10,7 +10,7 @@
 AF_CHECKED af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s,
                                       const af_hf_config *c, const char *dir, int file_type,
                                       af_error *err);
-/* Where the texts of a model lie; see af_given. */
+/* Where the texts of a model lie; see af_model_reader. */
 typedef struct af_gguf_homes {
     const char *dir;    /* the model's */
     const char *texts;  /* the chat template's, or NULL: the model's */
@@ -29,10 +29,6 @@ AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const af_gguf_homes *h
  */
 bool af_gguf_is_template_key(const char *key);
 AF_CHECKED af_status af_gguf_put_template(af_gguf_writer *w, const char *texts, af_error *err);
-/* The chat template of a folder as llama.cpp's key has it: *text malloc'ed, NULL when there is
- * none. A template in both places that differs is named in the log; transformers' choice is taken.
- */
-AF_CHECKED af_status af_folder_template(char **text, const char *dir, af_error *err);
 /* "Qwen2.5 0.5B Instruct" from "Qwen2.5-0.5B-Instruct". */
 void af_model_title(char *out, size_t size, const char *folder);
 /* "1.5B", "135M", "127K". */

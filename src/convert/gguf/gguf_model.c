@@ -6,9 +6,9 @@
 #include "convert/gguf/gguf_model.h"
 
 #include "base/log.h"
+#include "base/pool.h"
 #include "convert/gguf/gguf_check.h"
 #include "convert/gguf/gguf_meta.h"
-#include "convert/input/adapter_apply.h"
 #include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
 #include "convert/output/folder_out.h"
@@ -40,7 +40,7 @@ typedef struct worker {
 } worker;
 
 typedef struct job {
-    af_given *in;
+    af_model_reader *in;
     const af_model_spec *spec;
     const af_gguf_model_opts *o;
     af_mix_model mix;
@@ -128,7 +128,7 @@ static af_status list_rope(job *j, af_error *err)
 {
     af_status st = AF_OK;
     const af_rope_config *r = &j->in->config.rope;
-    if (af_given_is_gguf(j->in)) { /* as they are */
+    if (af_model_reader_is_gguf(j->in)) { /* as they are */
         for (int i = 0; i < af_weights_count(j->in->weights); i++) {
             const af_stored *s = af_weights_at(j->in->weights, i);
             if (strncmp(s->name, "rope_", 5) == 0 && s->ndim == 1) {
@@ -154,7 +154,7 @@ static af_status list_all(job *j, af_error *err)
     const af_model_spec *s = j->spec;
     const uint64_t most =
         (uint64_t)s->tensors * 2 + 8 +
-        (uint64_t)(af_given_is_gguf(j->in) ? af_weights_count(j->in->weights) : 0);
+        (uint64_t)(af_model_reader_is_gguf(j->in) ? af_weights_count(j->in->weights) : 0);
     j->list = af_arena_take(&j->arena, most * sizeof *j->list);
     if (!j->list)
         return af_fail_nomem(err, "the tensor list", most * sizeof *j->list);
@@ -185,37 +185,13 @@ static int64_t spec_row(const target *t, int64_t r)
     return r;
 }
 
-static void read_base(const job *j, int64_t from, int64_t n, float *out)
+/* Rows [from, from + n) of the file's tensor, the adapter merged. */
+static void read_rows(const job *j, int64_t from, int64_t n, float *out)
 {
     const target *t = j->t;
-    const bool plain = !t->heads && t->part < 0;
-    for (int64_t r = 0; r < n; r += plain ? n : 1) {
-        const int64_t rows = plain ? n : 1;
-        const af_status st = af_source_rows(j->in->source, t->spec, spec_row(t, from + r), rows,
-                                            out + r * t->cols, NULL);
-        assert(st == AF_OK); /* it can only fail while quantising */
-        (void)st;
-    }
-}
-
-static void apply_adapter(const job *j, int64_t from, int64_t n, float *out)
-{
-    const target *t = j->t;
-    const af_adapter *a = j->in->adapter;
-    const int m = j->spec->tensor[t->spec].module;
-    if (a->saved[t->spec]) {
-        for (int64_t r = 0; r < n; r++)
-            memcpy(out + r * t->cols, a->saved[t->spec] + spec_row(t, from + r) * t->cols,
-                   (size_t)t->cols * sizeof *out);
-    } else if (m >= 0 && a->module[m].rank) {
-        const bool embedding = j->spec->module[m].group == AF_GROUP_EMBED;
-        for (int64_t r = 0; r < n && embedding; r++)
-            af_adapter_apply_embedding(&a->module[m], out + r * t->cols, from + r, 1, t->cols,
-                                       t->rows);
-        for (int64_t r = 0; r < n && !embedding; r++)
-            af_adapter_apply_rows(&a->module[m], out + r * t->cols, spec_row(t, from + r), 1,
-                                  t->cols);
-    }
+    const int64_t step = t->heads || t->part >= 0 ? 1 : n;
+    for (int64_t r = 0; r < n; r += step)
+        af_model_reader_merged_rows(j->in, t->spec, spec_row(t, from + r), step, out + r * t->cols);
 }
 
 /* A vector: biases of q and k are interleaved too. */
@@ -230,16 +206,10 @@ static void read_vector(const job *j, float *out, float *scratch)
         af_convert(out, AF_DTYPE_F32, t->raw->data, t->raw->dtype, (uint64_t)t->cols);
         return;
     }
-    const float *saved = j->in->adapter ? j->in->adapter->saved[t->spec] : NULL;
-    /* Of a GGUF file, interleaved vectors are rows of one value. */
-    const int64_t rows = t->heads && af_given_is_gguf(j->in) ? t->cols : 1;
     const target as_rows = {.rows = t->cols, .heads = t->heads, .part = -1};
-    const af_status st =
-        saved ? AF_OK : af_source_rows(j->in->source, t->spec, 0, rows, scratch, NULL);
-    assert(st == AF_OK); /* it can only fail while quantising */
-    (void)st;
+    af_model_reader_merged_rows(j->in, t->spec, 0, 1, scratch);
     for (int64_t i = 0; i < t->cols; i++)
-        out[i] = (saved ? saved : scratch)[spec_row(&as_rows, i)];
+        out[i] = scratch[spec_row(&as_rows, i)];
     for (int64_t i = 0; i < t->cols; i++)
         out[i] += t->add;
 }
@@ -274,9 +244,7 @@ static void encode_rows(job *j, int64_t row, int64_t n, uint8_t *bytes, float *x
 {
     const target *t = j->t;
     float *back = x + j->scratch_rows * t->cols;
-    read_base(j, row, n, x);
-    if (j->in->adapter)
-        apply_adapter(j, row, n, x);
+    read_rows(j, row, n, x);
     for (int64_t r = 0; r < n; r++) {
         const float *from = x + r * t->cols;
         af_codec_encode_row(t->dtype, from, bytes, t->cols, importance_of(j, row + r));
@@ -345,15 +313,6 @@ done:
     return st;
 }
 
-static void forget(const job *j, const target *t)
-{
-    const af_weights *w = af_source_weights(j->in->source);
-    const af_tensor_spec *s = &j->spec->tensor[t->spec];
-    const af_stored *stored = af_weights_find(w, af_given_is_gguf(j->in) ? s->gguf : s->name);
-    if (stored)
-        af_weights_forget(w, stored);
-}
-
 static af_status write_one(job *j, const target *t, af_error *err)
 {
     af_status st = AF_OK;
@@ -371,7 +330,7 @@ static af_status write_one(job *j, const target *t, af_error *err)
     } else {
         AF_TRY(find_importance(j, t, err));
         AF_TRY(write_matrix(j, &all, err));
-        forget(j, t);
+        af_model_reader_forget(j->in, t->spec);
     }
     AF_TRY(af_error_sums_check(&all, t->name, t->dtype, err));
     (void)af_dtype_bytes(t->dtype, (uint64_t)(t->rows * t->cols), &bytes);
@@ -396,11 +355,11 @@ static af_status copy_keys(job *j, const af_gguf *g, af_error *err)
             strcmp(kv->key, "general.file_type") != 0 &&
             strcmp(kv->key, "general.quantization_version") != 0 &&
             strcmp(kv->key, "general.alignment") != 0 &&
-            !(j->in->texts && af_gguf_is_template_key(kv->key)))
+            !(j->in->template_dir && af_gguf_is_template_key(kv->key)))
             AF_TRY(af_gguf_put_kv(j->w, kv, err));
     }
-    if (j->in->texts)
-        AF_TRY(af_gguf_put_template(j->w, j->in->texts, err));
+    if (j->in->template_dir)
+        AF_TRY(af_gguf_put_template(j->w, j->in->template_dir, err));
     AF_TRY(af_gguf_put_u32(j->w, "general.file_type", (uint32_t)af_mix_get(j->o->mix)->file_type,
                            err));
     AF_TRY(af_gguf_put_u32(j->w, "general.quantization_version", 2, err));
@@ -455,10 +414,10 @@ done:
 static af_status put_meta(job *j, af_error *err)
 {
     af_status st = AF_OK;
-    const af_given *in = j->in;
-    const af_gguf_homes homes = {in->path, in->texts, in->tokens};
+    const af_model_reader *in = j->in;
+    const af_gguf_homes homes = {in->path, in->template_dir, in->tokenizer_dir};
     const bool whole = !af_dtype_is_block(af_mix_get(j->o->mix)->base);
-    if (af_given_is_gguf(in))
+    if (af_model_reader_is_gguf(in))
         return copy_keys(j, af_weights_gguf(in->weights), err);
     AF_TRY(af_gguf_check_taken(j->spec, err));
     AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, in->path, af_mix_get(j->o->mix)->file_type,
@@ -508,13 +467,14 @@ static void say_fallbacks(const job *j)
                n, j->count, af_mix_get(j->o->mix)->name);
 }
 
-af_status af_gguf_model_write(af_convert_report **report, af_given *in, const char *out,
+af_status af_gguf_model_write(af_convert_report **report, af_model_reader *in, const char *out,
                               const af_gguf_model_opts *o, af_error *err)
 {
     af_status st = AF_OK;
     job j = {.in = in, .o = o};
     AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
-    AF_TRY(af_given_spec(in, &j.spec, err));
+    AF_TRY(af_model_reader_match(in, err));
+    j.spec = af_model_reader_spec(in);
     AF_TRY(af_pool_new(&j.pool, o->threads, err));
     AF_TRY(list_all(&j, err));
     AF_TRY(af_convert_report_new(&j.report, j.count, err));

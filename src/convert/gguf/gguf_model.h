@@ -3,9 +3,9 @@
 #define AF_GGUF_MODEL_H
 
 #include "afinar/convert.h"
-#include "convert/input/model_input.h"
 #include "convert/quantize/imatrix.h"
 #include "convert/quantize/quant_mix.h"
+#include "model/model_reader.h"
 
 typedef struct af_gguf_model_opts {
     af_mix mix;
@@ -16,6 +16,7 @@ typedef struct af_gguf_model_opts {
 } af_gguf_model_opts;
 
 /* `in` may carry an adapter, which is merged in f32. */
-AF_CHECKED af_status af_gguf_model_write(af_convert_report **report, af_given *in, const char *out,
-                                         const af_gguf_model_opts *o, af_error *err);
+AF_CHECKED af_status af_gguf_model_write(af_convert_report **report, af_model_reader *in,
+                                         const char *out, const af_gguf_model_opts *o,
+                                         af_error *err);
 #endif

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "convert/gguf/gguf_meta.h"
 #include "convert/gguf/turn_text.h"
-#include "convert/output/folder_out.h"
+#include "convert/input/folder_text.h"
 #include "format/tokenizer/tokenizer_pre.h"
 
 enum {

@@ -1,6 +1,5 @@
 /* gguf_text.c - see gguf_text.h. */
 #include "convert/input/gguf_text.h"
-#include "afinar/convert.h"
 
 #include "convert/input/gguf_spm_text.h"
 #include "format/tokenizer/tokenizer_pre.h"
@@ -290,7 +289,7 @@ static void put_token(json_t *o, const af_gguf *g, const char *key, const char *
         json_object_set_new(o, name, text_of(tokens->str[id]));
 }
 
-static af_status write_tokenizer(const af_gguf *g, const af_folder *f, af_error *err)
+static af_status write_tokenizer(const af_gguf *g, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
     const af_gguf_kv *tokens = af_gguf_find_kv(g, "tokenizer.ggml.tokens");
@@ -298,12 +297,12 @@ static af_status write_tokenizer(const af_gguf *g, const af_folder *f, af_error 
     if (!tokens)
         goto done;
     AF_TRY(af_gguf_tokenizer_json(g, &o, err));
-    AF_TRY(af_folder_json(f, "tokenizer.json", o, err));
+    AF_TRY(af_json_write(dir, "tokenizer.json", o, err));
     put_token(config, g, "tokenizer.ggml.bos_token_id", "bos_token", tokens);
     put_token(config, g, "tokenizer.ggml.eos_token_id", "eos_token", tokens);
     put_token(config, g, "tokenizer.ggml.padding_token_id", "pad_token", tokens);
     put_token(config, g, "tokenizer.ggml.unknown_token_id", "unk_token", tokens);
-    AF_TRY(af_folder_json(f, "tokenizer_config.json", config, err));
+    AF_TRY(af_json_write(dir, "tokenizer_config.json", config, err));
 done:
     json_decref(o);
     json_decref(config);
@@ -311,8 +310,8 @@ done:
 }
 
 /* Files carried along whole. *seen tells which of the important ones were there. */
-static af_status write_carried(const af_gguf *g, const af_folder *f, json_t **config,
-                               bool *tokenizer, bool *template, bool *generation, af_error *err)
+static af_status write_carried(const af_gguf *g, const char *dir, json_t **config, bool *tokenizer,
+                               bool *template, bool *generation, af_error *err)
 {
     af_status st = AF_OK;
     const size_t n = strlen(AF_GGUF_FILE_KEY);
@@ -331,31 +330,31 @@ static af_status write_carried(const af_gguf *g, const af_folder *f, json_t **co
         }
         *template |= strcmp(name, "chat_template.jinja") == 0;
         *generation |= strcmp(name, "generation_config.json") == 0;
-        AF_TRY(af_folder_text(f, name, kv->str[0].at, kv->str[0].len, err));
+        AF_TRY(af_text_write(dir, name, kv->str[0].at, kv->str[0].len, err));
     }
     const af_gguf_str whole = af_gguf_string(g, AF_GGUF_TOKENIZER_KEY);
     *tokenizer = whole.at != NULL;
     if (whole.at)
-        AF_TRY(af_folder_text(f, "tokenizer.json", whole.at, whole.len, err));
+        AF_TRY(af_text_write(dir, "tokenizer.json", whole.at, whole.len, err));
 done:
     return st;
 }
 
-af_status af_gguf_text(const af_gguf *g, const af_hf_config *c, const af_folder *f, json_t **config,
+af_status af_gguf_text(const af_gguf *g, const af_hf_config *c, const char *dir, json_t **config,
                        af_error *err)
 {
     af_status st = AF_OK;
     bool tokenizer, template = false, generation = false;
     json_t *made = NULL, *ids = json_object();
-    AF_TRY(write_carried(g, f, &made, &tokenizer, &template, &generation, err));
+    AF_TRY(write_carried(g, dir, &made, &tokenizer, &template, &generation, err));
     if (!tokenizer)
-        AF_TRY(write_tokenizer(g, f, err));
+        AF_TRY(write_tokenizer(g, dir, err));
     const af_gguf_str chat = af_gguf_string(g, "tokenizer.chat_template");
     if (!template && !made && chat.at)
-        AF_TRY(af_folder_text(f, "chat_template.jinja", chat.at, chat.len, err));
+        AF_TRY(af_text_write(dir, "chat_template.jinja", chat.at, chat.len, err));
     put_ids(ids, c);
     if (!generation && !made)
-        AF_TRY(af_folder_json(f, "generation_config.json", ids, err));
+        AF_TRY(af_json_write(dir, "generation_config.json", ids, err));
     *config = made ? made : af_config_json(c);
     made = NULL;
     if (!*config)
@@ -363,25 +362,5 @@ af_status af_gguf_text(const af_gguf *g, const af_hf_config *c, const af_folder 
 done:
     json_decref(made);
     json_decref(ids);
-    return st;
-}
-
-af_status af_export_texts(const char *gguf, const char *out, af_error *err)
-{
-    af_status st = AF_OK;
-    af_folder f = {0};
-    af_gguf *g = NULL;
-    af_hf_config c = {0};
-    json_t *config = NULL;
-    AF_TRY(af_gguf_open(&g, gguf, err));
-    AF_TRY(af_model_config(&c, gguf, err));
-    AF_TRY(af_folder_begin(&f, out, &gguf, 1, err));
-    AF_TRY(af_gguf_text(g, &c, &f, &config, err));
-    st = af_folder_commit(&f, err);
-done:
-    af_folder_abandon(&f);
-    json_decref(config);
-    af_hf_config_clear(&c);
-    af_gguf_close(g);
     return st;
 }

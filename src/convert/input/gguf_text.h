@@ -5,16 +5,14 @@
 #ifndef AF_GGUF_TEXT_H
 #define AF_GGUF_TEXT_H
 
-#include "convert/output/folder_out.h"
+#include "convert/input/folder_text.h"
 #include "format/config/hf_config.h"
 
-#define AF_GGUF_FILE_KEY "afinar.file."
-/* Of a norm stored as 1 + w: f32s to add to what is read, for the bits the sum has lost. */
-#define AF_GGUF_REST_KEY      "afinar.norm_rest."
+#define AF_GGUF_FILE_KEY      "afinar.file."
 #define AF_GGUF_TOKENIZER_KEY "tokenizer.huggingface.json"
 
-/* *config as in af_given_text. */
-AF_CHECKED af_status af_gguf_text(const af_gguf *g, const af_hf_config *c, const af_folder *f,
+/* Writes them into `dir`. *config: a config.json, json_decref it. */
+AF_CHECKED af_status af_gguf_text(const af_gguf *g, const af_hf_config *c, const char *dir,
                                   json_t **config, af_error *err);
 /* tokenizer.json from the tokenizer.ggml.* keys: byte-level BPE, or BPE with byte fallback for
  * SentencePiece vocabularies. json_decref it. */

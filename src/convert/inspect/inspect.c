@@ -5,6 +5,7 @@
 #include "convert/inspect/inspect_facts.h"
 #include "convert/inspect/inspect_values.h"
 #include "format/config/hf_config.h"
+#include "format/weights/bnb_state.h"
 
 #include <math.h>
 
@@ -17,7 +18,7 @@ static const char *stored_name(af_arena *a, const af_stored *t)
     return up ? up : "?";
 }
 
-static const char *packed_note(af_arena *a, const af_bnb_state *s)
+static const char *packed_note(af_arena *a, const af_bnb_weight *s)
 {
     const char *text = af_arena_strdup(a, "");
     for (int i = 0; i < s->ndim && text; i++)
@@ -31,12 +32,12 @@ static af_status add_tensor(af_inspect_report *r, af_inspect_tensor *row, const 
                             const af_stored *t, af_pool *pool, bool stats, af_error *err)
 {
     af_status st = AF_OK;
-    af_tensor_values v = {0};
+    af_stored_values v = {0};
     bool readable = false;
-    AF_TRY(af_tensor_values_open(&v, &readable, w, t, err));
+    AF_TRY(af_stored_values_init(&v, &readable, w, t, AF_DTYPE_F32, err));
     row->name = af_arena_strdup(r->owner, t->name);
     row->dtype = stored_name(r->owner, t);
-    row->note = v.packed ? packed_note(r->owner, &v.state) : "";
+    row->note = v.packed ? packed_note(r->owner, &v.bnb) : "";
     row->file = af_arena_strdup(r->owner, af_path_name(af_weights_file_path(w, t->file)));
     row->ndim = t->ndim;
     memcpy(row->dim, t->dim, sizeof row->dim);
@@ -48,12 +49,11 @@ static af_status add_tensor(af_inspect_report *r, af_inspect_tensor *row, const 
     r->bytes += t->bytes;
     r->parameters += row->part ? 0 : v.count;
     if (stats && readable) {
-        AF_TRY(af_tensor_values_stats(&v, pool, &row->stats, err));
+        AF_TRY(af_values_stats(&v, pool, &row->stats, err));
         row->has_stats = true;
         af_weights_forget(w, t);
     }
 done:
-    af_tensor_values_close(&v);
     return st;
 }
 

@@ -2,6 +2,7 @@
 #include "convert/inspect/inspect_mixed.h"
 #include "convert/inspect/inspect_values.h"
 #include "format/config/hf_config.h"
+#include "format/weights/bnb_state.h"
 
 static const char *upper(af_arena *a, const af_stored *t)
 {
@@ -26,24 +27,22 @@ static af_status compare(af_diff_row *row, const af_weights *wa, const af_weight
                          const af_stored *a, const af_stored *b, af_pool *pool, af_error *err)
 {
     af_status st = AF_OK;
-    af_tensor_values va = {0}, vb = {0};
+    af_stored_values va = {0}, vb = {0};
     bool ra = false, rb = false;
     row->cosine = 1;
     row->kind = AF_DIFF_SAME;
     if (same_shape(a, b) && same_bytes(a, b) && !af_bnb_is_packed(wa, a->name))
         return AF_OK;
-    AF_TRY(af_tensor_values_open(&va, &ra, wa, a, err));
-    AF_TRY(af_tensor_values_open(&vb, &rb, wb, b, err));
+    AF_TRY(af_stored_values_init(&va, &ra, wa, a, AF_DTYPE_F32, err));
+    AF_TRY(af_stored_values_init(&vb, &rb, wb, b, AF_DTYPE_F32, err));
     const bool packed = va.packed || vb.packed; /* a packed and a plain weight may be compared */
     if (va.count != vb.count || (!packed && !same_shape(a, b)))
         row->kind = AF_DIFF_SHAPE;
     else if (!ra || !rb)
         row->kind = same_bytes(a, b) ? AF_DIFF_SAME : AF_DIFF_UNREAD;
     else
-        AF_TRY(af_tensor_values_diff(&va, &vb, pool, row, err));
+        AF_TRY(af_values_diff(&va, &vb, pool, row, err));
 done:
-    af_tensor_values_close(&va);
-    af_tensor_values_close(&vb);
     return st;
 }
 

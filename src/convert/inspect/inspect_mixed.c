@@ -2,17 +2,17 @@
  * rows at a time. */
 #include "convert/inspect/inspect_mixed.h"
 
-#include "convert/input/model_input.h"
+#include "model/model_reader.h"
 
 #include <math.h>
 
 enum { STEP_VALUES = 1 << 16 };
 
-static const char *type_name(const af_given *in, const af_given_tensor *t)
+static const char *type_name(const af_model_reader *in, const af_model_tensor *t)
 {
     const af_stored *s = t->stored;
-    if (!s && in->source)
-        s = af_weights_find(in->weights, af_source_spec(in->source)->tensor[t->spec].gguf);
+    if (!s)
+        s = af_weights_find(in->weights, in->spec.tensor[t->spec].gguf);
     return af_dtype_name(s ? s->dtype : t->dtype);
 }
 
@@ -34,23 +34,23 @@ static void add_gap(gap *g, const float *x, const float *y, int64_t n)
     }
 }
 
-static af_status compare(af_diff_row *row, af_given *a, const af_given_tensor *ta, af_given *b,
-                         const af_given_tensor *tb, af_error *err)
+static af_status compare(af_diff_row *row, af_model_reader *a, const af_model_tensor *ta,
+                         af_model_reader *b, const af_model_tensor *tb, af_error *err)
 {
     af_status st = AF_OK;
-    af_given_view va = {0}, vb = {0};
+    af_tensor_view va = {0}, vb = {0};
     gap g = {0};
-    const int64_t cols = af_given_cols(ta), rows = af_given_height(ta);
+    const int64_t cols = af_model_tensor_cols(ta), rows = af_model_tensor_rows(ta);
     const int64_t step = AF_MIN(AF_MAX(STEP_VALUES / AF_MAX(cols, 1), 1), AF_MAX(rows, 1));
     float *x = af_calloc((uint64_t)(step * cols), 2 * sizeof *x);
     if (!x)
         return af_fail_nomem(err, ta->name, (uint64_t)(step * cols) * 8);
-    AF_TRY(af_given_view_open(&va, a, ta, err));
-    AF_TRY(af_given_view_open(&vb, b, tb, err));
+    AF_TRY(af_tensor_view_open(&va, a, ta, err));
+    AF_TRY(af_tensor_view_open(&vb, b, tb, err));
     for (int64_t r = 0; r < rows; r += step) {
         const int64_t n = AF_MIN(step, rows - r);
-        af_given_view_rows(&va, r, n, x);
-        af_given_view_rows(&vb, r, n, x + step * cols);
+        af_tensor_view_rows(&va, r, n, x);
+        af_tensor_view_rows(&vb, r, n, x + step * cols);
         add_gap(&g, x, x + step * cols, n * cols);
     }
     row->changed = g.changed;
@@ -59,13 +59,13 @@ static af_status compare(af_diff_row *row, af_given *a, const af_given_tensor *t
     row->cosine = g.a2 == 0 && g.b2 == 0 ? 1 : g.dot / sqrt(g.a2 * g.b2);
     row->kind = g.changed ? AF_DIFF_CHANGED : AF_DIFF_SAME;
 done:
-    af_given_view_close(&va);
-    af_given_view_close(&vb);
+    af_tensor_view_close(&va);
+    af_tensor_view_close(&vb);
     free(x);
     return st;
 }
 
-static af_status fill(af_diff_report *r, af_given *a, af_given *b, af_error *err)
+static af_status fill(af_diff_report *r, af_model_reader *a, af_model_reader *b, af_error *err)
 {
     af_status st = AF_OK;
     af_diff_row *rows = af_arena_take(r->owner, (uint64_t)(a->count + b->count + 1) * sizeof *rows);
@@ -73,24 +73,25 @@ static af_status fill(af_diff_report *r, af_given *a, af_given *b, af_error *err
         return af_fail_nomem(err, "the rows", (uint64_t)(a->count + b->count) * sizeof *rows);
     r->rows = rows;
     for (int i = 0; i < a->count + b->count; i++) {
-        const af_given_tensor *ta = i < a->count ? &a->tensor[i] : NULL;
-        const af_given_tensor *tb = ta ? af_given_find(b, ta->name) : &b->tensor[i - a->count];
-        if (!ta && af_given_find(a, tb->name))
+        const af_model_tensor *ta = i < a->count ? &a->tensor[i] : NULL;
+        const af_model_tensor *tb =
+            ta ? af_model_reader_find(b, ta->name) : &b->tensor[i - a->count];
+        if (!ta && af_model_reader_find(a, tb->name))
             continue;
-        const af_given_tensor *t = i < a->count ? ta : tb;
+        const af_model_tensor *t = i < a->count ? ta : tb;
         af_diff_row *row = &rows[r->row_count++];
         row->name = af_arena_strdup(r->owner, t->name);
         row->dtype_a = ta ? type_name(a, ta) : "";
         row->dtype_b = tb ? type_name(b, tb) : "";
         row->ndim = t->ndim;
         memcpy(row->dim, t->dim, (size_t)t->ndim * sizeof *t->dim);
-        row->count = af_given_values(t);
+        row->count = af_model_tensor_values(t);
         row->cosine = 1;
         if (!row->name)
             AF_TRY(af_fail_nomem(err, "a row", strlen(t->name)));
         if (!ta || !tb)
             row->kind = ta ? AF_DIFF_ONLY_A : AF_DIFF_ONLY_B;
-        else if (!af_given_same_shape(ta, tb))
+        else if (!af_model_tensor_same_shape(ta, tb))
             row->kind = AF_DIFF_SHAPE;
         else
             AF_TRY(compare(row, a, ta, b, tb, err));
@@ -105,12 +106,12 @@ done:
 af_status af_diff_mixed(af_diff_report *r, const char *a, const char *b, af_error *err)
 {
     af_status st = AF_OK;
-    af_given *ga = NULL, *gb = NULL;
-    AF_TRY(af_given_open(&ga, a, err));
-    AF_TRY(af_given_open(&gb, b, err));
+    af_model_reader *ga = NULL, *gb = NULL;
+    AF_TRY(af_model_reader_open_list(&ga, a, err));
+    AF_TRY(af_model_reader_open_list(&gb, b, err));
     AF_TRY(fill(r, ga, gb, err));
 done:
-    af_given_close(ga);
-    af_given_close(gb);
+    af_model_reader_close(ga);
+    af_model_reader_close(gb);
     return st;
 }

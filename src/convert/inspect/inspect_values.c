@@ -1,61 +1,7 @@
 /* inspect_values.c - see inspect_values.h. */
 #include "convert/inspect/inspect_values.h"
 
-#include "tensor/codec.h"
-#include "tensor/codec_bnb.h"
-
 #include <math.h>
-
-af_status af_tensor_values_open(af_tensor_values *out, bool *readable, const af_weights *w,
-                                const af_stored *t, af_error *err)
-{
-    af_tensor_values v = {.t = t, .count = af_weight_count(t)};
-    const af_status st = af_bnb_state_find(&v.state, &v.packed, w, t->name, err);
-    if (st != AF_OK)
-        return st;
-    *readable = v.packed || af_codec_can_decode(t->dtype);
-    if (v.packed) {
-        const int64_t blocks = af_bnb_blocks(v.state.count, v.state.block);
-        v.count = v.state.count;
-        v.absmax = af_calloc((uint64_t)blocks, sizeof *v.absmax);
-        if (!v.absmax)
-            return af_fail_nomem(err, t->name, (uint64_t)blocks * sizeof *v.absmax);
-        af_bnb_state_absmax(&v.state, v.absmax);
-    }
-    *out = v;
-    return AF_OK;
-}
-
-void af_tensor_values_close(af_tensor_values *v)
-{
-    free(v->absmax);
-    *v = (af_tensor_values){0};
-}
-
-static void read_int8(const af_tensor_values *v, int64_t from, int64_t to, float *dst)
-{
-    const int64_t cols = v->state.block;
-    while (from < to) {
-        const int64_t row = from / cols, end = AF_MIN(to, (row + 1) * cols);
-        af_int8_decode_row((const int8_t *)v->state.codes + from, v->absmax[row], end - from, dst);
-        dst += end - from;
-        from = end;
-    }
-}
-
-void af_tensor_values_read(const af_tensor_values *v, int64_t from, int64_t to, float *dst)
-{
-    const af_dtype_info *d = af_dtype_get(v->t->dtype);
-    assert(from % AF_VALUES_PIECE == 0 && to - from <= AF_VALUES_PIECE);
-    if (v->packed && v->state.type == AF_DTYPE_I8)
-        read_int8(v, from, to, dst);
-    else if (v->packed)
-        af_bnb_decode(v->state.type, v->state.table, v->state.codes, v->absmax, v->state.block,
-                      from, to, dst, AF_DTYPE_F32);
-    else
-        af_codec_decode_row(v->t->dtype, (const uint8_t *)v->t->data + from / d->elems * d->bytes,
-                            dst, to - from);
-}
 
 /* The sums of one piece. */
 typedef struct part {
@@ -67,7 +13,7 @@ typedef struct part {
 } part;
 
 typedef struct work {
-    const af_tensor_values *a, *b;
+    const af_stored_values *a, *b;
     part *parts;
     double mean, std; /* of the second pass */
 } work;
@@ -80,7 +26,7 @@ static void first_pass(void *arg, int64_t from, int64_t to, int share)
     for (int64_t k = from; k < to; k++) {
         const int64_t at = k * AF_VALUES_PIECE, end = AF_MIN(w->a->count, at + AF_VALUES_PIECE);
         part p = {.min = INFINITY, .max = -INFINITY};
-        af_tensor_values_read(w->a, at, end, x);
+        af_stored_values_read(w->a, at, end, x);
         for (int64_t i = 0; i < end - at; i++) {
             const double v = x[i];
             p.nans += isnan(v);
@@ -106,7 +52,7 @@ static void second_pass(void *arg, int64_t from, int64_t to, int share)
     for (int64_t k = from; k < to; k++) {
         const int64_t at = k * AF_VALUES_PIECE, end = AF_MIN(w->a->count, at + AF_VALUES_PIECE);
         part *p = &w->parts[k];
-        af_tensor_values_read(w->a, at, end, x);
+        af_stored_values_read(w->a, at, end, x);
         for (int64_t i = 0; i < end - at; i++) {
             const double d = (double)x[i] - w->mean;
             if (!isfinite(d))
@@ -125,8 +71,8 @@ static af_status take_parts(work *w, int64_t *pieces, af_error *err)
     return w->parts ? AF_OK : af_fail_nomem(err, w->a->t->name, (uint64_t)*pieces * sizeof(part));
 }
 
-af_status af_tensor_values_stats(const af_tensor_values *v, af_pool *pool, af_inspect_stats *out,
-                                 af_error *err)
+af_status af_values_stats(const af_stored_values *v, af_pool *pool, af_inspect_stats *out,
+                          af_error *err)
 {
     work w = {.a = v};
     int64_t pieces, finite = v->count;
@@ -171,8 +117,8 @@ static void diff_pass(void *arg, int64_t from, int64_t to, int share)
     for (int64_t k = from; k < to; k++) {
         const int64_t at = k * AF_VALUES_PIECE, end = AF_MIN(w->a->count, at + AF_VALUES_PIECE);
         part p = {0};
-        af_tensor_values_read(w->a, at, end, x);
-        af_tensor_values_read(w->b, at, end, y);
+        af_stored_values_read(w->a, at, end, x);
+        af_stored_values_read(w->b, at, end, y);
         for (int64_t i = 0; i < end - at; i++) {
             const double a = x[i], b = y[i], d = b - a;
             const bool same = a == b || (isnan(a) && isnan(b));
@@ -187,8 +133,8 @@ static void diff_pass(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
-af_status af_tensor_values_diff(const af_tensor_values *a, const af_tensor_values *b, af_pool *pool,
-                                af_diff_row *row, af_error *err)
+af_status af_values_diff(const af_stored_values *a, const af_stored_values *b, af_pool *pool,
+                         af_diff_row *row, af_error *err)
 {
     work w = {.a = a, .b = b};
     int64_t pieces;

@@ -3,11 +3,11 @@
  * Every changed tensor is computed in f32 from the base's values and rounded once to the type it is
  * written in. */
 #include "afinar/convert.h"
-#include "convert/input/adapter_apply.h"
-#include "convert/output/given_out.h"
+#include "convert/adapter/adapter_combine.h"
+#include "convert/output/model_out.h"
 
-static af_status read_adapters(af_adapter **out, af_given *in, const af_merge_adapter_opts *o,
-                               af_error *err)
+static af_status read_adapters(af_adapter **out, af_model_reader *in,
+                               const af_merge_adapter_opts *o, af_error *err)
 {
     af_status st = AF_OK;
     af_adapter *one[AF_MERGE_ADAPTERS_MAX] = {0};
@@ -28,7 +28,7 @@ static af_status read_adapters(af_adapter **out, af_given *in, const af_merge_ad
         free(dir);
         dir = NULL;
         AF_TRY(af_model_resolve(&dir, o->adapter[i], err));
-        AF_TRY(af_given_read_adapter(in, dir, &one[i], err));
+        AF_TRY(af_model_reader_read_adapter(in, dir, &one[i], err));
     }
     if (o->adapters == 1 && o->weight[0] == 1) {
         *out = one[0];
@@ -47,13 +47,13 @@ done:
     return st;
 }
 
-static af_dtype type_of(const af_given_tensor *t, const af_dtype *all)
+static af_dtype type_of(const af_model_tensor *t, const af_dtype *all)
 {
     return all && af_dtype_is_float(t->dtype) ? *all : t->dtype;
 }
 
-static af_status write_model(af_given *in, const af_folder *f, const af_dtype *dtype, int threads,
-                             af_error *err)
+static af_status write_model(af_model_reader *in, const af_folder *f, const af_dtype *dtype,
+                             int threads, af_error *err)
 {
     af_status st = AF_OK;
     af_pool *pool = NULL;
@@ -63,20 +63,21 @@ static af_status write_model(af_given *in, const af_folder *f, const af_dtype *d
     if (!path)
         return af_fail_nomem(err, "a path", 0);
     AF_TRY(af_pool_new(&pool, threads, err));
-    AF_TRY(af_given_text(in, f, &config, err));
-    if (in->untied)
+    AF_TRY(af_model_copy_text(in, f, &config, err));
+    if (in->untie)
         json_object_set_new(config, "tie_word_embeddings", json_false());
     if (dtype)
         af_config_set_dtype(config, *dtype);
-    AF_TRY(af_folder_json(f, "config.json", config, err));
+    AF_TRY(af_json_write(f->temp, "config.json", config, err));
     AF_TRY(af_safetensors_writer_new(&w, path, AF_SHARD_BYTES, err));
     for (int i = 0; i < in->count; i++) {
-        const af_given_tensor *t = &in->tensor[i];
+        const af_model_tensor *t = &in->tensor[i];
         AF_TRY(af_safetensors_writer_add(w, t->name, type_of(t, dtype), t->dim, t->ndim, err));
     }
     AF_TRY(af_safetensors_writer_begin(w, err));
     for (int i = 0; i < in->count; i++)
-        AF_TRY(af_given_copy(in, &in->tensor[i], type_of(&in->tensor[i], dtype), pool, w, err));
+        AF_TRY(
+            af_model_copy_tensor(in, &in->tensor[i], type_of(&in->tensor[i], dtype), pool, w, err));
     st = af_safetensors_writer_commit(w, err);
     w = NULL;
 done:
@@ -88,14 +89,14 @@ done:
 }
 
 /* An adapter on a name this folder does not have would be dropped without a word. */
-static af_status check_names(const af_given *in, const af_adapter *a, af_error *err)
+static af_status check_names(const af_model_reader *in, const af_adapter *a, af_error *err)
 {
     for (int i = 0; i < a->spec->tensors; i++) {
         const af_tensor_spec *t = &a->spec->tensor[i];
         const bool used = a->saved[i] || (t->module >= 0 && a->module[t->module].rank);
         char name[512];
-        af_source_disk_name(in->source, t->name, name, sizeof name);
-        if (used && !af_given_find(in, name))
+        af_model_reader_disk_name(in, t->name, name, sizeof name);
+        if (used && !af_model_reader_find(in, name))
             return af_fail(err, AF_EUNSUPPORTED,
                            "the adapter changes '%s', which '%s' stores under another name",
                            t->name, in->path);
@@ -118,7 +119,7 @@ static bool beside_4bit(const char *dir)
 }
 
 /* On what the adapters were merged, where that is not what they were trained with. */
-static const char *what_base(const af_given *in, const af_merge_adapter_opts *o)
+static const char *what_base(const af_model_reader *in, const af_merge_adapter_opts *o)
 {
     if (o->adapter_only)
         return "";
@@ -135,14 +136,14 @@ af_status af_merge_adapters(const char *model, const char *out, const af_merge_a
                             const char **note, af_error *err)
 {
     af_status st = AF_OK;
-    af_given *in = NULL;
+    af_model_reader *in = NULL;
     af_adapter *a = NULL;
     af_folder f = {0};
     af_dtype dtype;
     const char *inputs[AF_MERGE_ADAPTERS_MAX + 1];
     if (o->dtype && !af_torch_type(&dtype, o->dtype))
         return af_fail(err, AF_EUSAGE, "type '%.40s' is not one of bf16, f16, f32", o->dtype);
-    AF_TRY(af_given_open(&in, model, err));
+    AF_TRY(af_model_reader_open_list(&in, model, err));
     AF_TRY(read_adapters(&a, in, o, err));
     inputs[0] = in->path;
     for (int i = 0; i < o->adapters; i++)
@@ -152,7 +153,7 @@ af_status af_merge_adapters(const char *model, const char *out, const af_merge_a
         AF_TRY(af_adapter_write(a, f.temp, err));
     } else {
         AF_TRY(check_names(in, a, err));
-        af_given_set_adapter(in, a);
+        af_model_reader_set_adapter(in, a);
         a = NULL;
         AF_TRY(write_model(in, &f, o->dtype ? &dtype : NULL, o->threads, err));
     }
@@ -162,6 +163,6 @@ af_status af_merge_adapters(const char *model, const char *out, const af_merge_a
 done:
     af_folder_abandon(&f);
     af_adapter_free(a);
-    af_given_close(in);
+    af_model_reader_close(in);
     return st;
 }

@@ -2,7 +2,7 @@
 #include "convert/merge/merge_config.h"
 
 #include "base/word.h"
-#include "convert/output/given_out.h"
+#include "convert/output/model_out.h"
 
 #include <stdarg.h>
 

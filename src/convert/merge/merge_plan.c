@@ -56,7 +56,7 @@ static af_status wrong_tensor(const af_merge_run *r, const af_merge_source *s, c
                    r->config->model[s->model], why, name);
 }
 
-static bool same_shape(const af_given_tensor *a, const af_given_tensor *b, int from)
+static bool same_shape(const af_model_tensor *a, const af_model_tensor *b, int from)
 {
     if (a->ndim != b->ndim)
         return false;
@@ -79,12 +79,12 @@ static af_dtype common_type(const af_merge_item *m)
 /* All inputs have one shape; embeddings may differ in rows: the common ones stay. */
 static af_status settle_shape(const af_merge_run *r, af_merge_item *m, af_error *err)
 {
-    const af_given_tensor *a = m->tensor[0];
+    const af_model_tensor *a = m->tensor[0];
     m->ndim = a->ndim;
     memcpy(m->dim, a->dim, sizeof m->dim);
     m->embed = a->ndim == 2 && (is_embed(m->name) || is_head(m->name));
     for (int i = 1; i < m->n; i++) {
-        const af_given_tensor *b = m->tensor[i];
+        const af_model_tensor *b = m->tensor[i];
         if (!same_shape(a, b, m->embed ? 1 : 0))
             return af_fail(
                 err, AF_EFORMAT, "tensor '%s' is %lldx%lld in '%s' but %lldx%lld in '%s'", m->name,
@@ -121,11 +121,11 @@ static af_status add_item(af_merge_run *r, int slice, const char *like, int64_t 
         return af_fail_nomem(err, "a name", NAME_BYTES);
     for (int i = 0; i < s->sources; i++) {
         const af_merge_source *src = &s->source[i];
-        const af_given *in = r->in[src->model];
+        const af_model_reader *in = r->in[src->model];
         renumber(like, layer < 0 ? -1 : src->from + layer, name);
-        const af_given_tensor *x = af_given_find(in, name);
+        const af_model_tensor *x = af_model_reader_find(in, name);
         if (!x && is_head(name)) /* tied: the embedding is the head */
-            x = af_given_find(in, "model.embed_tokens.weight");
+            x = af_model_reader_find(in, "model.embed_tokens.weight");
         if (!x)
             return wrong_tensor(r, src, name, "has no", err);
         m->source[m->n] = src;
@@ -168,7 +168,7 @@ static const char *later_head(const af_merge_run *r, int slice)
 {
     const af_merge_slice *s = &r->config->slice[slice];
     for (int k = 0; k < s->sources; k++) {
-        const af_given *in = r->in[s->source[k].model];
+        const af_model_reader *in = r->in[s->source[k].model];
         for (int i = 0; i < in->count; i++)
             if (is_head(in->tensor[i].name) && (k == 0 || !in->config.tie_word_embeddings))
                 return k ? in->tensor[i].name : NULL;
@@ -180,7 +180,7 @@ static const char *later_head(const af_merge_run *r, int slice)
 static af_status add_outer(af_merge_run *r, bool before, af_error *err)
 {
     const int slice = before ? 0 : r->config->slices - 1;
-    const af_given *in = r->in[r->config->slice[slice].source[0].model];
+    const af_model_reader *in = r->in[r->config->slice[slice].source[0].model];
     size_t at, end;
     for (int i = 0; i < in->count; i++) {
         const char *name = in->tensor[i].name;
@@ -197,7 +197,7 @@ static af_status add_outer(af_merge_run *r, bool before, af_error *err)
 static af_status add_slice(af_merge_run *r, int slice, af_error *err)
 {
     const af_merge_source *s = &r->config->slice[slice].source[0];
-    const af_given *in = r->in[s->model];
+    const af_model_reader *in = r->in[s->model];
     const int64_t n = s->to - s->from;
     size_t at, end;
     for (int64_t layer = 0; layer < n; layer++, r->layers++)

@@ -14,7 +14,7 @@ static int32_t own_row(const af_merge_inputs *in, int view, int64_t row)
 {
     const af_merge_tokens *k = &in->r->tokens;
     const int32_t own = k->map[in->item->source[view]->model * k->rows + row];
-    return own < af_given_height(in->item->tensor[view]) ? own : -1;
+    return own < af_model_tensor_rows(in->item->tensor[view]) ? own : -1;
 }
 
 static bool is_forced(const af_merge_tokens *k, int64_t row)
@@ -31,7 +31,7 @@ static void read_stand_in(const af_merge_inputs *in, int64_t row, int64_t cols, 
     const int from = k->from_model[row];
     int n = 0;
     if (from >= 0) {
-        af_given_view_rows(&in->view[view_of_model(in, from)], k->from_row[row], 1, out);
+        af_tensor_view_rows(&in->view[view_of_model(in, from)], k->from_row[row], 1, out);
         return;
     }
     memset(out, 0, (size_t)cols * sizeof *out);
@@ -40,14 +40,14 @@ static void read_stand_in(const af_merge_inputs *in, int64_t row, int64_t cols, 
     /* Also of methods that do not use it otherwise. */
     const int base = in->r->config->base >= 0 ? view_of_model(in, in->r->config->base) : -1;
     if (base >= 0 && own_row(in, base, row) >= 0) {
-        af_given_view_rows(&in->view[base], own_row(in, base, row), 1, out);
+        af_tensor_view_rows(&in->view[base], own_row(in, base, row), 1, out);
         return;
     }
     for (int v = 0; v < in->item->n; v++) {
         const int32_t own = own_row(in, v, row);
         if (own < 0)
             continue;
-        af_given_view_rows(&in->view[v], own, 1, spare);
+        af_tensor_view_rows(&in->view[v], own, 1, spare);
         for (int64_t i = 0; i < cols; i++)
             out[i] += spare[i];
         n++;
@@ -60,7 +60,7 @@ void af_merge_token_rows(const af_merge_inputs *in, int view, int64_t row, int64
                          float *spare)
 {
     const af_merge_tokens *k = &in->r->tokens;
-    const int64_t cols = af_given_cols(in->item->tensor[view]);
+    const int64_t cols = af_model_tensor_cols(in->item->tensor[view]);
     for (int64_t i = 0; i < rows; i++, out += cols) {
         if (row + i >= k->used) {
             memcpy(out, in->mean + view * cols, (size_t)cols * sizeof *out);
@@ -68,7 +68,7 @@ void af_merge_token_rows(const af_merge_inputs *in, int view, int64_t row, int64
         }
         const int32_t own = own_row(in, view, row + i);
         if (own >= 0 && !is_forced(k, row + i))
-            af_given_view_rows(&in->view[view], own, 1, out);
+            af_tensor_view_rows(&in->view[view], own, 1, out);
         else
             read_stand_in(in, row + i, cols, out, spare);
     }
@@ -77,7 +77,7 @@ void af_merge_token_rows(const af_merge_inputs *in, int view, int64_t row, int64
 static af_status make_means(af_merge_inputs *in, af_error *err)
 {
     const af_merge_tokens *k = &in->r->tokens;
-    const int64_t cols = af_given_cols(in->item->tensor[0]);
+    const int64_t cols = af_model_tensor_cols(in->item->tensor[0]);
     double *sum = af_calloc((uint64_t)cols, sizeof *sum);
     float *row = af_calloc((uint64_t)cols, 2 * sizeof *row);
     in->mean = af_calloc((uint64_t)(in->item->n * cols), sizeof *in->mean);
@@ -111,12 +111,12 @@ af_status af_merge_token_rows_prepare(af_merge_inputs *in, af_error *err)
             return af_fail(err, AF_EUSAGE,
                            "token %" PRId64 " is to come from '%s', which has no part in '%s'", row,
                            in->r->config->model[from], in->item->name);
-        if (k->from_row[row] >= af_given_height(in->item->tensor[view]))
+        if (k->from_row[row] >= af_model_tensor_rows(in->item->tensor[view]))
             return af_fail(err, AF_EUSAGE,
                            "token %" PRId64 " is to come from row %" PRId32
                            " of '%s' in '%s', which has %" PRId64 " rows",
                            row, k->from_row[row], in->item->name, in->r->config->model[from],
-                           af_given_height(in->item->tensor[view]));
+                           af_model_tensor_rows(in->item->tensor[view]));
     }
     return k->rows > k->used ? make_means(in, err) : AF_OK;
 }

@@ -23,22 +23,21 @@ static void round_values(af_dtype dtype, float *x, int64_t n)
 static void read_rows(const af_merge_inputs *in, int view, int64_t row, int64_t rows, float *out,
                       float *spare)
 {
-    const af_given_tensor *t = in->item->tensor[view];
+    const af_model_tensor *t = in->item->tensor[view];
     const bool tokens = in->item->embed && in->r->tokens.active; /* means of rows */
     if (tokens)
         af_merge_token_rows(in, view, row, rows, out, spare);
     else
-        af_given_view_rows(&in->view[view], row, rows, out);
+        af_tensor_view_rows(&in->view[view], row, rows, out);
     af_merge_watch *w = in->r->watch;
     if (in->last && !w->odd &&
-        !(tokens ? af_all_finite(AF_DTYPE_F32, out, rows * af_given_cols(t))
-                 : af_given_rows_finite(&in->view[view], row, rows, out)))
+        !(tokens ? af_all_finite(AF_DTYPE_F32, out, rows * af_model_tensor_cols(t))
+                 : af_tensor_view_rows_finite(&in->view[view], row, rows, out)))
         w->odd = true;
     const af_merge_config *c = in->r->config;
     const bool half = c->has_dtype && (c->dtype == AF_DTYPE_BF16 || c->dtype == AF_DTYPE_F16);
-    if (half &&
-        (tokens || !af_given_view_is_plain(&in->view[view]) || t->stored->dtype != c->dtype))
-        round_values(c->dtype, out, rows * af_given_cols(t));
+    if (half && (tokens || !af_tensor_view_is_raw(&in->view[view]) || t->stored->dtype != c->dtype))
+        round_values(c->dtype, out, rows * af_model_tensor_cols(t));
 }
 
 static void read_block(const af_merge_task *t, int64_t row, int64_t rows, float *const *x,
@@ -68,7 +67,7 @@ static void say_odd(const af_merge_inputs *in, af_merge_watch *w)
 {
     const af_merge_item *m = in->item;
     for (int i = 0; i < m->n && !w->said; i++) {
-        if (af_given_view_finite(&in->view[i]))
+        if (af_tensor_view_finite(&in->view[i]))
             continue;
         w->said = true;
         af_say(AF_LOG_WARN, "tensor '%s' of model '%s' has values that are NaN or infinite",
@@ -175,7 +174,7 @@ static af_status set_up(const af_merge_run *r, const af_merge_item *m, af_merge_
     t->block_rows = AF_MAX(AF_MERGE_BLOCK_VALUES / AF_MAX(t->cols, 1), 1);
     t->blocks = (t->rows + t->block_rows - 1) / t->block_rows;
     for (int i = 0; i < m->n; i++) {
-        AF_TRY(af_given_view_open(&in->view[i], r->in[m->source[i]->model], m->tensor[i], err));
+        AF_TRY(af_tensor_view_open(&in->view[i], r->in[m->source[i]->model], m->tensor[i], err));
         if (m->source[i]->model == r->config->slice[m->slice].base && in->base < 0) {
             in->base = i;
             continue;
@@ -235,7 +234,7 @@ static af_status merge_item(const af_merge_run *r, const af_merge_item *m, af_sa
 done:
     for (int i = 0; in && i < m->n; i++)
         if (in->view[i].in)
-            af_given_view_close(&in->view[i]);
+            af_tensor_view_close(&in->view[i]);
     if (in)
         free(in->mean);
     if (t) {
@@ -309,9 +308,9 @@ static af_status run_all(af_merge_run *r, const char *out, af_merge_plan *plan, 
     const char *paths[AF_MERGE_MODELS_MAX];
     af_folder f = {0};
     for (int i = 0; i < r->config->models; i++) {
-        st = af_given_open(&r->in[i], r->config->model[i], err);
+        st = af_model_reader_open_list(&r->in[i], r->config->model[i], err);
         if (st != AF_OK) {
-            af_fail_prefix(err, "%s: model '%s'", r->config->file, r->config->model[i]);
+            af_fail_prefix(st, err, "%s: model '%s'", r->config->file, r->config->model[i]);
             goto done;
         }
         paths[i] = r->in[i]->path;
@@ -348,7 +347,7 @@ af_status af_merge_file(const char *config, const char *out, const af_merge_opts
     AF_TRY(run_all(r, out, plan, err));
 done:
     for (int i = 0; i < AF_MERGE_MODELS_MAX; i++)
-        af_given_close(r->in[i]);
+        af_model_reader_close(r->in[i]);
     af_merge_tokens_clear(&r->tokens);
     af_pool_free(r->pool);
     af_arena_clear(&r->arena);

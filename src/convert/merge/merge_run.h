@@ -4,7 +4,7 @@
 
 #include "afinar/convert.h"
 #include "convert/merge/merge_config.h"
-#include "convert/output/given_out.h"
+#include "convert/output/model_out.h"
 
 #include <stdatomic.h>
 
@@ -15,7 +15,7 @@ typedef struct af_merge_item {
     double t; /* place in the slice */
     int n;    /* inputs, base included */
     const af_merge_source *source[AF_MERGE_INPUTS_MAX];
-    const af_given_tensor *tensor[AF_MERGE_INPUTS_MAX];
+    const af_model_tensor *tensor[AF_MERGE_INPUTS_MAX];
     int ndim;
     int64_t dim[AF_WEIGHT_NDIM_MAX];
     af_dtype dtype; /* written as */
@@ -47,7 +47,7 @@ typedef struct af_merge_watch {
 typedef struct af_merge_run {
     const af_merge_config *config;
     const af_merge_opts *o;
-    af_given *in[AF_MERGE_MODELS_MAX];
+    af_model_reader *in[AF_MERGE_MODELS_MAX];
     af_merge_item *item;
     int items;
     int64_t layers; /* of the result */
@@ -67,11 +67,11 @@ int64_t af_merge_layer_of(const char *name, size_t *at, size_t *end);
 typedef struct af_merge_inputs {
     const af_merge_run *r;
     const af_merge_item *item;
-    af_given_view view[AF_MERGE_INPUTS_MAX]; /* of all, base included */
-    int place[AF_MERGE_INPUTS_MAX];          /* method's input -> view */
-    int base;                                /* view, or -1 */
-    float *mean;                             /* [n][cols]: rows of padding; NULL = none */
-    bool last;                               /* pass over the values: they are looked at */
+    af_tensor_view view[AF_MERGE_INPUTS_MAX]; /* of all, base included */
+    int place[AF_MERGE_INPUTS_MAX];           /* method's input -> view */
+    int base;                                 /* view, or -1 */
+    float *mean;                              /* [n][cols]: rows of padding; NULL = none */
+    bool last;                                /* pass over the values: they are looked at */
 } af_merge_inputs;
 
 /* For a tensor whose rows are tokens: checks that every row has a source, makes the mean rows. */

@@ -2,8 +2,6 @@
 #include "convert/merge/merge_run.h"
 #include "format/chat/chat_template.h"
 
-#include "convert/gguf/gguf_meta.h"
-
 /* Layer switches follow the layers they belong to. */
 static void put_layer_types(const af_merge_run *r, json_t *config)
 {
@@ -56,7 +54,7 @@ static af_status common_template(const af_merge_run *r, char **out, af_error *er
     char *text[AF_MERGE_MODELS_MAX] = {0};
     int best = -1, votes = 0;
     for (int m = 0; m < r->config->models; m++)
-        if (!af_given_is_gguf(r->in[m]))
+        if (!af_model_reader_is_gguf(r->in[m]))
             AF_TRY(af_folder_template(&text[m], r->in[m]->path, err));
     for (int m = 0; m < r->config->models; m++) {
         int n = 0;
@@ -109,13 +107,13 @@ af_status af_merge_text(const af_merge_run *r, const af_folder *f, af_error *err
     af_status st = AF_OK;
     json_t *config = NULL;
     char *template = NULL;
-    const af_given *from = r->in[r->tokens.text_model];
-    const af_given *shape =
+    const af_model_reader *from = r->in[r->tokens.text_model];
+    const af_model_reader *shape =
         r->in[r->config->base >= 0 ? r->config->base : r->config->slice[0].source[0].model];
     if (r->tokens.text_at)
         AF_TRY(af_folder_copy_text(f, r->tokens.text_at, err));
     else
-        AF_TRY(af_given_text(from, f, &config, err));
+        AF_TRY(af_model_copy_text(from, f, &config, err));
     if ((shape != from || !config) && shape->config.raw) {
         json_decref(config);
         config = json_deep_copy(shape->config.raw);
@@ -137,9 +135,9 @@ af_status af_merge_text(const af_merge_run *r, const af_folder *f, af_error *err
     }
     if (r->items)
         af_config_set_dtype(config, r->item[0].dtype);
-    AF_TRY(af_folder_json(f, "config.json", config, err));
+    AF_TRY(af_json_write(f->temp, "config.json", config, err));
     if (r->tokens.active)
-        AF_TRY(af_folder_json(f, "tokenizer.json", r->tokens.tokenizer, err));
+        AF_TRY(af_json_write(f->temp, "tokenizer.json", r->tokens.tokenizer, err));
     AF_TRY(choose_template(r, &template, err));
     if (template)
         AF_TRY(af_template_put(f->temp, template, strlen(template), err));

@@ -272,9 +272,9 @@ done:
     return st;
 }
 
-static af_status load_tokenizer(json_t **out, const af_given *in, af_error *err)
+static af_status load_tokenizer(json_t **out, const af_model_reader *in, af_error *err)
 {
-    if (af_given_is_gguf(in))
+    if (af_model_reader_is_gguf(in))
         return af_fail(err, AF_EUNSUPPORTED,
                        "'%s' is a GGUF file: merging tokenizers wants folders", in->path);
     const af_status st = af_json_read(out, in->path, "tokenizer.json", err);

@@ -19,8 +19,6 @@ typedef struct af_error_sums {
 } af_error_sums;
 void af_error_sums_measure(af_error_sums *s, const float *was, const float *is, int64_t n);
 void af_error_sums_add(af_error_sums *to, const af_error_sums *from);
-/* None of n values (f32, bf16, f16; of other types none is looked at) is NaN or infinite. */
-bool af_all_finite(af_dtype dtype, const void *data, int64_t n);
 /* AF_EFORMAT when a value was, or became, no finite number. */
 AF_CHECKED af_status af_error_sums_check(const af_error_sums *s, const char *name, af_dtype type,
                                          af_error *err);

@@ -3,13 +3,9 @@
 #include "convert/output/folder_out.h"
 
 #include "afinar/convert.h"
-#include "base/buf.h"
-#include "format/text/json_text.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define JSON_BYTES_MAX (UINT64_C(256) << 20)
 
 af_status af_output_check(const char *path, const char *const *inputs, int n, af_error *err)
 {
@@ -122,32 +118,6 @@ void af_folder_abandon(af_folder *f)
     *f = (af_folder){0};
 }
 
-af_status af_folder_text(const af_folder *f, const char *name, const char *text, uint64_t n,
-                         af_error *err)
-{
-    char *path = af_path_join(f->temp, name);
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(name));
-    const af_status st = af_file_write(path, text, n, err);
-    free(path);
-    return st;
-}
-
-af_status af_folder_json(const af_folder *f, const char *name, const json_t *j, af_error *err)
-{
-    char *text = json_dumps(j, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    af_buf b = {0};
-    if (!text)
-        return af_fail_nomem(err, name, 0);
-    af_buf_str(&b, text);
-    af_buf_char(&b, '\n');
-    free(text);
-    const af_status st =
-        b.bad ? af_fail_nomem(err, name, b.len) : af_folder_text(f, name, b.data, b.len, err);
-    af_buf_clear(&b);
-    return st;
-}
-
 static af_status copy_templates(const af_folder *f, const char *from, af_error *err)
 {
     static const char sub[] = "additional_chat_templates";
@@ -222,22 +192,4 @@ af_status af_folder_replace_tokenizer(const af_folder *f, const char *from, bool
             return st;
     }
     return AF_OK;
-}
-
-af_status af_json_read(json_t **out, const char *dir, const char *name, af_error *err)
-{
-    af_status st = AF_OK;
-    char *path = af_path_join(dir, name), *text = NULL;
-    uint64_t n = 0;
-    *out = NULL;
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(name));
-    if (!af_file_exists(path))
-        goto done;
-    AF_TRY(af_file_read(&text, &n, path, JSON_BYTES_MAX, err));
-    AF_TRY(af_json_parse(out, text, n, path, err));
-done:
-    free(text);
-    free(path);
-    return st;
 }

@@ -5,8 +5,6 @@
 
 #include "base/file.h"
 
-#include <jansson.h>
-
 #define AF_SHARD_BYTES UINT64_C(5000000000)
 
 typedef struct af_folder {
@@ -22,19 +20,12 @@ AF_CHECKED af_status af_folder_commit(af_folder *f, af_error *err);
 /* Removes what was written; f may be empty. */
 void af_folder_abandon(af_folder *f);
 
-AF_CHECKED af_status af_folder_text(const af_folder *f, const char *name, const char *text,
-                                    uint64_t n, af_error *err);
-/* JSON with two blanks of indent and sorted keys, as transformers writes it. */
-AF_CHECKED af_status af_folder_json(const af_folder *f, const char *name, const json_t *j,
-                                    af_error *err);
 /* Copies tokenizer, template and generation files of a model folder, where they are there. */
 AF_CHECKED af_status af_folder_copy_text(const af_folder *f, const char *from, af_error *err);
 /* Puts another folder's tokenizer and template in the place of those copied; `forms`: also of the
  * vocabulary in its older forms. */
 AF_CHECKED af_status af_folder_replace_tokenizer(const af_folder *f, const char *from, bool forms,
                                                  af_error *err);
-/* One JSON file of a folder; *out NULL when it is absent. json_decref it. */
-AF_CHECKED af_status af_json_read(json_t **out, const char *dir, const char *name, af_error *err);
 /* Refuses an output file that is one of the inputs. */
 AF_CHECKED af_status af_output_check(const char *path, const char *const *inputs, int n,
                                      af_error *err);

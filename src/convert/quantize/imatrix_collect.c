@@ -30,7 +30,7 @@ static void add_tap(void *user, int layer, af_group group, af_tensor *x)
 {
     collector *c = user;
     af_tensor *s = af_sum(c->graph, af_mul(c->graph, x, x), 0, false);
-    af_output(c->graph, s);
+    af_graph_output(c->graph, s);
     c->tap[c->taps++] = (tapped){.layer = layer, .group = group, .squares = s};
 }
 
@@ -39,21 +39,21 @@ static af_status open_graph(collector *c, af_model *m, int64_t N, af_error *err)
     af_status st = AF_OK;
     const bool cpu = strcmp(af_device_kind(m->device), "cpu") == 0;
     const af_leaves_opts lo = {
-        .compute = m->compute, .adapter = m->adapter, .dtype = af_source_dtypes(m->source)};
+        .compute = m->compute, .adapter = m->adapter, .dtype = af_loader_dtypes(m->loader)};
     const af_forward_opts fo = {.tap = add_tap, .tap_user = c};
     int64_t widest = 1;
-    c->spec = af_source_spec(m->source);
+    c->spec = af_loader_spec(m->loader);
     c->tap =
         af_arena_take(&c->arena, (uint64_t)c->spec->layers * AF_GROUP_LAYER_COUNT * sizeof *c->tap);
     if (!c->tap)
         return af_fail_nomem(err, "an importance matrix", (uint64_t)c->spec->layers);
     AF_TRY(af_graph_new(&c->graph, err));
     AF_TRY(af_model_leaves_init(&c->leaves, c->graph, c->spec, &lo, err));
-    AF_TRY(af_source_bind(m->source, &c->leaves, cpu, err));
+    AF_TRY(af_loader_bind(m->loader, &c->leaves, cpu, err));
     c->in = af_batch_inputs_new(c->graph, N, 1);
     (void)af_model_forward(&c->leaves, &c->in, &fo);
     AF_TRY(af_graph_prepare(c->graph, m->device, err));
-    AF_TRY(af_source_write(m->source, &c->leaves, err));
+    AF_TRY(af_loader_write(m->loader, &c->leaves, err));
     if (m->adapter)
         AF_TRY(af_adapter_upload(m->adapter, &c->leaves, err));
     for (int i = 0; i < c->taps; i++) {

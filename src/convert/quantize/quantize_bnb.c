@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "convert/output/convert_report.h"
-#include "convert/output/given_out.h"
+#include "convert/output/model_out.h"
 #include "tensor/codec_bnb.h"
 
 #include <float.h>
@@ -18,7 +18,7 @@
 enum { NAME_BYTES = 1024, GROUP_VALUES = 1 << 17, GROUPS = 16, BLOCK_MAX = 4096 };
 
 typedef struct job {
-    af_given *in;
+    af_model_reader *in;
     const char *dir; /* the source, for its text files; NULL for GGUF */
     af_dtype type;
     int64_t block;
@@ -28,7 +28,7 @@ typedef struct job {
     af_safetensors_writer *w;
     af_convert_report *report;
     /* one tensor at a time */
-    af_given_view view;
+    af_tensor_view view;
     int64_t cols, rows, group_rows;
     float *values, *decoded; /* [GROUPS][group_rows * cols] */
     uint8_t *codes;
@@ -39,7 +39,7 @@ typedef struct job {
 
 /* A linear inside the layers: what bitsandbytes replaces. Experts are one parameter for
  * transformers 5, which it leaves alone. */
-static bool is_linear(const af_given_tensor *t)
+static bool is_linear(const af_model_tensor *t)
 {
     static const char *const keep[] = {"embed", "lm_head",   "wte.",     "wpe.",
                                        "norm",  "mlp.gate.", ".experts."};
@@ -78,7 +78,7 @@ static void find_absmax(void *arg, int64_t from_group, int64_t to_group, int sha
         int64_t from, n;
         group_range(j, g, &from, &n);
         float *x = j->values + g * j->group_rows * j->cols;
-        af_given_view_rows(&j->view, from, n, x);
+        af_tensor_view_rows(&j->view, from, n, x);
         const int64_t count = n * j->cols, block0 = from * j->cols / j->block;
         for (int64_t at = 0; at < count; at += j->block) {
             float most = 0;
@@ -111,7 +111,7 @@ static void encode_group(void *arg, int64_t from_group, int64_t to_group, int sh
         int64_t from, n;
         group_range(j, g, &from, &n);
         const int64_t at = g * j->group_rows * j->cols, count = n * j->cols;
-        af_given_view_rows(&j->view, from, n, j->values + at);
+        af_tensor_view_rows(&j->view, from, n, j->values + at);
         if (j->type == AF_DTYPE_I8) {
             encode_rows8(j, g, from, n);
         } else {
@@ -126,13 +126,13 @@ static void encode_group(void *arg, int64_t from_group, int64_t to_group, int sh
     }
 }
 
-static af_status open_tensor(job *j, const af_given_tensor *t, af_error *err)
+static af_status open_tensor(job *j, const af_model_tensor *t, af_error *err)
 {
-    const af_status st = af_given_view_open(&j->view, j->in, t, err);
+    const af_status st = af_tensor_view_open(&j->view, j->in, t, err);
     if (st != AF_OK)
         return st;
-    j->cols = af_given_cols(t);
-    j->rows = af_given_height(t);
+    j->cols = af_model_tensor_cols(t);
+    j->rows = af_model_tensor_rows(t);
     j->group_rows = group_rows(j);
     const uint64_t room = (uint64_t)(GROUPS * j->group_rows * j->cols);
     const int64_t scales =
@@ -148,7 +148,7 @@ static af_status open_tensor(job *j, const af_given_tensor *t, af_error *err)
 
 static void close_tensor(job *j)
 {
-    af_given_view_close(&j->view);
+    af_tensor_view_close(&j->view);
     free(j->values);
     free(j->decoded);
     free(j->codes);
@@ -192,7 +192,7 @@ static void put_number(af_buf *b, double v)
 
 static void state_text(const job *j, int i, af_buf *b)
 {
-    const af_given_tensor *t = &j->in->tensor[i];
+    const af_model_tensor *t = &j->in->tensor[i];
     af_buf_printf(b,
                   "{\"quant_type\": \"%s\", \"blocksize\": %" PRId64
                   ", \"dtype\": \"%s\", \"shape\": [%" PRId64 ", %" PRId64 "]",
@@ -215,7 +215,7 @@ static af_status add(job *j, const char *name, const char *tail, af_dtype dtype,
 }
 
 /* "x.weight" without ".weight": what SCB hangs on. */
-static void module_name(const af_given_tensor *t, char *out, size_t size)
+static void module_name(const af_model_tensor *t, char *out, size_t size)
 {
     snprintf(out, size, "%.*s", (int)(strlen(t->name) - 7), t->name);
 }
@@ -223,8 +223,8 @@ static void module_name(const af_given_tensor *t, char *out, size_t size)
 static af_status declare_linear(job *j, int i, af_error *err)
 {
     af_status st = AF_OK;
-    const af_given_tensor *t = &j->in->tensor[i];
-    const int64_t n = af_given_values(t), blocks = af_bnb_blocks(n, j->block);
+    const af_model_tensor *t = &j->in->tensor[i];
+    const int64_t n = af_model_tensor_values(t), blocks = af_bnb_blocks(n, j->block);
     const char *state = j->type == AF_DTYPE_NF4 ? ".quant_state.bitsandbytes__nf4"
                                                 : ".quant_state.bitsandbytes__fp4";
     af_buf text = {0};
@@ -254,7 +254,7 @@ static af_status declare(job *j, af_error *err)
 {
     af_status st = AF_OK;
     for (int i = 0; i < j->in->count; i++) {
-        const af_given_tensor *t = &j->in->tensor[i];
+        const af_model_tensor *t = &j->in->tensor[i];
         if (is_linear(t))
             AF_TRY(declare_linear(j, i, err));
         else
@@ -307,7 +307,7 @@ static uint64_t linear_bytes(const job *j, int64_t n)
 static af_status write_linear(job *j, int i, af_error *err)
 {
     af_status st = AF_OK;
-    const af_given_tensor *t = &j->in->tensor[i];
+    const af_model_tensor *t = &j->in->tensor[i];
     af_error_sums all = {0};
     AF_TRY(open_tensor(j, t, err));
     for (j->first = 0; j->first < j->rows; j->first += GROUPS * j->group_rows) {
@@ -327,7 +327,7 @@ static af_status write_linear(job *j, int i, af_error *err)
     } else {
         AF_TRY(write_scales(j, i, err));
     }
-    const int64_t n = af_given_values(t);
+    const int64_t n = af_model_tensor_values(t);
     af_convert_row *row = af_convert_report_add(
         j->report, t->name, j->type == AF_DTYPE_I8 ? "int8" : af_dtype_name(j->type), n,
         linear_bytes(j, n));
@@ -342,16 +342,16 @@ static af_status write_data(job *j, af_error *err)
 {
     af_status st = AF_OK;
     for (int i = 0; i < j->in->count; i++) {
-        const af_given_tensor *t = &j->in->tensor[i];
+        const af_model_tensor *t = &j->in->tensor[i];
         uint64_t bytes = 0;
         if (is_linear(t)) {
             AF_TRY(write_linear(j, i, err));
             continue;
         }
-        AF_TRY(af_given_copy(j->in, t, t->dtype, j->pool, j->w, err));
-        (void)af_dtype_bytes(t->dtype, (uint64_t)af_given_values(t), &bytes);
-        af_convert_report_add(j->report, t->name, af_dtype_name(t->dtype), af_given_values(t),
-                              bytes);
+        AF_TRY(af_model_copy_tensor(j->in, t, t->dtype, j->pool, j->w, err));
+        (void)af_dtype_bytes(t->dtype, (uint64_t)af_model_tensor_values(t), &bytes);
+        af_convert_report_add(j->report, t->name, af_dtype_name(t->dtype),
+                              af_model_tensor_values(t), bytes);
     }
 done:
     return st;
@@ -372,7 +372,7 @@ static json_t *quant_config(const job *j, af_dtype model)
                      "llm_int8_skip_modules", "llm_int8_threshold", 6.0);
 }
 
-static af_dtype linear_type(const af_given *in)
+static af_dtype linear_type(const af_model_reader *in)
 {
     for (int i = 0; i < in->count; i++)
         if (is_linear(&in->tensor[i]))
@@ -387,9 +387,9 @@ static af_status write_folder(job *j, const af_folder *f, af_error *err)
     char *path = af_path_join(f->temp, "model.safetensors");
     if (!path)
         return af_fail_nomem(err, "a path", 0);
-    AF_TRY(af_given_text(j->in, f, &config, err));
+    AF_TRY(af_model_copy_text(j->in, f, &config, err));
     json_object_set_new(config, "quantization_config", quant_config(j, linear_type(j->in)));
-    AF_TRY(af_folder_json(f, "config.json", config, err));
+    AF_TRY(af_json_write(f->temp, "config.json", config, err));
     for (int i = 0; j->nested && i < j->in->count; i++)
         if (is_linear(&j->in->tensor[i]))
             AF_TRY(find_offset(j, i, err));
@@ -414,10 +414,10 @@ static const char *dims_text(char *buf, size_t size, const int64_t *dim, int ndi
     return buf;
 }
 
-static af_status check_piece(const af_given *in, const char *name, const int64_t *dim, int ndim,
-                             af_error *err)
+static af_status check_piece(const af_model_reader *in, const char *name, const int64_t *dim,
+                             int ndim, af_error *err)
 {
-    const af_given_tensor *t = af_given_find(in, name);
+    const af_model_tensor *t = af_model_reader_find(in, name);
     char is[64], want[64];
     if (!t)
         return af_fail(err, AF_EFORMAT, "'%s' has no tensor '%s'", in->path, name);
@@ -430,11 +430,12 @@ static af_status check_piece(const af_given *in, const char *name, const int64_t
 
 /* Tensors as config.json says, where it is of a family we know. Experts have several spellings, and
  * a folder of a larger model has its own names: those are left to whoever reads the result. */
-static af_status check_shapes(const af_given *in, af_error *err)
+static af_status check_shapes(const af_model_reader *in, af_error *err)
 {
     af_status st = AF_OK;
     af_model_spec s = {0};
-    if (!af_arch_find(in->config.model_type) || !af_given_find(in, "model.embed_tokens.weight"))
+    if (!af_arch_find(in->config.model_type) ||
+        !af_model_reader_find(in, "model.embed_tokens.weight"))
         return AF_OK;
     AF_TRY(af_model_spec_init(&s, &in->config, err));
     for (int i = 0; i < s.tensors; i++) {
@@ -454,7 +455,7 @@ done:
     return st;
 }
 
-static void say_experts(const af_given *in)
+static void say_experts(const af_model_reader *in)
 {
     for (int i = 0; i < in->count; i++)
         if (strstr(in->tensor[i].name, ".experts.")) {
@@ -464,8 +465,8 @@ static void say_experts(const af_given *in)
         }
 }
 
-af_status af_quantize_bnb(af_convert_report **report, af_given *in, const char *out, af_dtype type,
-                          const af_quantize_opts *o, af_error *err)
+af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in, const char *out,
+                          af_dtype type, const af_quantize_opts *o, af_error *err)
 {
     af_status st = AF_OK;
     af_folder f = {0};

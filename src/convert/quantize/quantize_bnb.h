@@ -3,9 +3,10 @@
 #define AF_QUANTIZE_BNB_H
 
 #include "afinar/convert.h"
-#include "convert/input/model_input.h"
+#include "model/model_reader.h"
 
 /* `type` is AF_DTYPE_NF4, AF_DTYPE_FP4 or AF_DTYPE_I8. */
-AF_CHECKED af_status af_quantize_bnb(af_convert_report **report, af_given *in, const char *out,
-                                     af_dtype type, const af_quantize_opts *o, af_error *err);
+AF_CHECKED af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in,
+                                     const char *out, af_dtype type, const af_quantize_opts *o,
+                                     af_error *err);
 #endif

@@ -64,20 +64,23 @@ af_status af_renderer_template(af_template **out, bool *bare, const char *model,
     const bool text = is_text(given);
     const bool plain = !text && strcmp(given, "chatml") == 0;
     if (!text && !plain && !ends_with(given, ".jinja") && !ends_with(given, ".j2")) {
-        const af_status named = af_template_open_named(out, model, given, err);
-        return named != AF_EFORMAT || !err || !strstr(err->msg, "no chat template")
-                   ? named
-                   : af_fail(err, AF_EUSAGE,
-                             "chat_template '%.60s' is not tokenizer_default, chatml or a .jinja "
-                             "file, and %s has no template of that name",
-                             given, model);
+        af_error why = {0};
+        const af_status named = af_template_open_named(out, model, given, &why);
+        if (named != AF_OK && strcmp(why.subject, "chat_template") == 0)
+            return af_fail(err, AF_EUSAGE,
+                           "chat_template '%.60s' is not tokenizer_default, chatml or a .jinja "
+                           "file, and %s has no template of that name",
+                           given, model);
+        if (named != AF_OK && err)
+            *err = why;
+        return named;
     }
     *bare = true;
     if (plain)
         return af_template_parse(out, chatml, strlen(chatml), err);
     const af_status st =
         text ? af_template_parse(out, given, strlen(given), err) : open_file(out, given, err);
-    return st == AF_OK ? AF_OK : af_fail_prefix(err, "chat_template");
+    return st == AF_OK ? AF_OK : af_fail_prefix(st, err, "chat_template");
 }
 
 static af_status open_template(af_renderer *s, const char *model, const char *given, af_error *err)
@@ -145,7 +148,7 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
         .messages = part ? part : t->messages, .tools = t->tools, .add_generation_prompt = prompt};
     af_status st = af_template_render(s->chat, text, len, &o, generation, err);
     if (st != AF_OK)
-        st = af_fail_prefix(err, "the chat template refuses this conversation");
+        st = af_fail_prefix(st, err, "the chat template refuses this conversation");
     json_decref(part);
     s->times.render += now() - began;
     return st;

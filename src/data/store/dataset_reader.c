@@ -267,7 +267,7 @@ static af_status prepare(const walk *w, af_renderer *scribe, job *j)
     for (int i = 0; i < j->item.talks; i++) {
         st = af_renderer_row(scribe, &j->row[i], &j->item.talk[i], w->source, &j->err);
         if (st != AF_OK && st != AF_ENOMEM)
-            af_fail_prefix(&j->err, "%s:%" PRId64, j->place.file, j->place.line);
+            af_fail_prefix(st, &j->err, "%s:%" PRId64, j->place.file, j->place.line);
         if (st != AF_OK)
             goto done;
     }

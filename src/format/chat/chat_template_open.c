@@ -110,11 +110,11 @@ static af_status parse_config(af_template **out, const json_t *config, const cha
 {
     const json_t *t = config_template(config, name);
     if (!json_is_string(t))
-        return af_fail(err, AF_EFORMAT, "%s: no chat template%s%s", path, name ? " named " : "",
-                       name ? name : "");
+        return af_fail_subject(err, AF_EFORMAT, "chat_template", "%s: no chat template%s%s", path,
+                               name ? " named " : "", name ? name : "");
     const af_status st = af_template_parse(out, json_string_value(t), json_string_length(t), err);
     if (st != AF_OK)
-        return af_fail_prefix(err, "%s: chat_template", path);
+        return af_fail_prefix(st, err, "%s: chat_template", path);
     (*out)->tokens = config_tokens(config);
     return AF_OK;
 }
@@ -141,7 +141,7 @@ static af_status open_source(af_template **out, const char *path, af_error *err)
         return st;
     st = af_template_parse(out, text, size, err);
     free(text);
-    return st == AF_OK ? AF_OK : af_fail_prefix(err, "%s", path);
+    return st == AF_OK ? AF_OK : af_fail_prefix(st, err, "%s", path);
 }
 
 /* --- folder
@@ -195,10 +195,11 @@ static af_status open_folder(af_template **out, const char *folder, const char *
     } else if (af_file_exists(legacy)) {
         AF_TRY(open_config(&t, legacy, name, err));
     } else {
-        st = af_fail(err, AF_EFORMAT,
-                     "%s: no chat template%s%s (neither chat_template.jinja nor chat_template in "
-                     "tokenizer_config.json)",
-                     folder, name ? " named " : "", name ? name : "");
+        st = af_fail_subject(
+            err, AF_EFORMAT, "chat_template",
+            "%s: no chat template%s%s (neither chat_template.jinja nor chat_template in "
+            "tokenizer_config.json)",
+            folder, name ? " named " : "", name ? name : "");
         goto done;
     }
     json_t *tokens = NULL;
@@ -259,12 +260,13 @@ static af_status open_gguf(af_template **out, const char *path, const char *name
              named ? name : "");
     const af_gguf_str s = af_gguf_string(g, key);
     if (!s.at) {
-        st = af_fail(err, AF_EFORMAT, "%s: no chat template (the key %s is absent)", path, key);
+        st = af_fail_subject(err, AF_EFORMAT, "chat_template",
+                             "%s: no chat template (the key %s is absent)", path, key);
         goto done;
     }
     st = af_template_parse(&t, s.at, s.len, err);
     if (st != AF_OK) {
-        af_fail_prefix(err, "%s: %s", path, key);
+        af_fail_prefix(st, err, "%s: %s", path, key);
         goto done;
     }
     t->tokens = gguf_tokens(g);

@@ -221,5 +221,5 @@ af_status af_model_config(af_hf_config *out, const char *path, af_error *err)
         return st;
     st = af_hf_config_from_gguf(out, g, err);
     af_gguf_close(g);
-    return st != AF_OK && err ? af_fail_prefix(err, "%s", path) : st;
+    return st != AF_OK && err ? af_fail_prefix(st, err, "%s", path) : st;
 }

@@ -239,7 +239,7 @@ af_status af_tokenizer_from_gguf(af_tokenizer **out, const char *path, af_error 
     AF_TRY(af_tokenizer_new(&t, err));
     st = read_all(t, g, err);
     if (st != AF_OK) {
-        af_fail_prefix(err, "%s", path);
+        af_fail_prefix(st, err, "%s", path);
         goto done;
     }
     *out = t;

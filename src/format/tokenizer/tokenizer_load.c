@@ -186,7 +186,7 @@ static af_status read_config(af_tokenizer *t, af_jval *v, const char *folder, co
     AF_TRY(af_file_read(&text, &len, path, CONFIG_MAX, err));
     st = af_jval_parse(v, &t->arena, text, len, NULL, err);
     if (st != AF_OK)
-        af_fail_prefix(err, "%s", path);
+        af_fail_prefix(st, err, "%s", path);
 done:
     free(text);
     free(path);
@@ -230,7 +230,7 @@ static af_status open_json(af_tokenizer **out, const char *path, const char *fol
     AF_TRY(af_map_open(&map, path, err));
     st = af_tokenizer_from_json(&t, (const char *)map.data, map.size, err);
     if (st != AF_OK) {
-        af_fail_prefix(err, "%s", path);
+        af_fail_prefix(st, err, "%s", path);
         goto done;
     }
     if (folder)

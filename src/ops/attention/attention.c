@@ -10,7 +10,7 @@
  * ATTENTION_BWD     qkv, bounds, o, lse, do -> dqkv
  * ATTENTION_CACHED  qkv, cache [S][L][2*K*E] (in place), bounds, start i32 [S] -> o: new rows are
  *                   stored at positions start[s] .., then see the cache up to themselves. */
-#include "graph/node.h"
+#include "ops/attention/attention_in.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
@@ -95,30 +95,31 @@ af_tensor *af_attention_cached(af_graph *g, af_tensor *qkv, af_tensor *cache, af
 
 static void attention_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
-    af_tensor *in[] = {n->in[0], n->in[1], n->out[0], n->out[1], dout[0]};
+    const af_attention_inputs f = af_attention_in(n);
+    af_tensor *in[] = {f.qkv, f.bounds, n->out[0], n->out[1], dout[0]};
     if (!dout[0])
         return;
     af_node *b = af_node_new(g, AF_OP_ATTENTION_BWD, in, 5);
     b->attr = n->attr;
-    af_tensor *d = af_node_output_like(g, b, n->in[0]);
+    af_tensor *d = af_node_output_like(g, b, f.qkv);
     if (!af_graph_failed(g))
-        af_grad_add(g, n->in[0], d);
+        af_grad_add(g, f.qkv, d);
 }
 
 /* As if the rows were `S` sequences of equal length: bounds are not known when planning. */
 static double pairs(const af_node *n)
 {
-    const double N = (double)n->in[0]->dim[0], S = (double)AF_MAX(n->in[1]->dim[0] - 1, INT64_C(1)),
-                 T = N / S;
+    const af_attention_inputs in = af_attention_in(n);
+    const double N = (double)in.qkv->dim[0], S = (double)AF_MAX(in.S, INT64_C(1)), T = N / S;
     double keys = n->attr.attention.causal ? T / 2 : T;
     if (n->attr.attention.window)
         keys = AF_MIN(keys, n->attr.attention.window);
     return N * keys * n->attr.attention.heads * n->attr.attention.head_dim;
 }
-static void attention_cost(const af_node *n, af_cost *c) { c->flops = 4 * pairs(n); }
-static void attention_bwd_cost(const af_node *n, af_cost *c) { c->flops = 10 * pairs(n); }
+static double attention_flops(const af_node *n) { return 4 * pairs(n); }
+static double attention_bwd_flops(const af_node *n) { return 10 * pairs(n); }
 
 const af_op_info af_op_attention = {
-    .name = "attention", .grad = attention_grad, .cost = attention_cost};
-const af_op_info af_op_attention_bwd = {.name = "attention_bwd", .cost = attention_bwd_cost};
+    .name = "attention", .grad = attention_grad, .flops = attention_flops};
+const af_op_info af_op_attention_bwd = {.name = "attention_bwd", .flops = attention_bwd_flops};
 const af_op_info af_op_attention_cached = {.name = "attention_cached", .effect = true};

@@ -173,19 +173,18 @@ static void query_block(const af_attn *a, seat *t, int64_t row, int64_t len, int
     const int64_t E = a->E, kv = h / (a->H / a->K), M = m * heads;
     const block b = {
         .q = af_attn_stack(a, a->qkv, a->width, row + i, m, h, heads, t->q),
-        .go = af_attn_stack(a, a->n->in[4], a->H * E, row + i, m, h, heads, t->go),
+        .go = af_attn_stack(a, a->in.dy, a->H * E, row + i, m, h, heads, t->go),
         .k = af_attn_head(a, a->H + kv, row),
         .v = af_attn_head(a, a->H + a->K + kv, row),
         .M = M,
         .each = m,
         .first = i,
     };
-    const float *lse = (const float *)a->n->in[3]->data + (row + i) * a->H + h;
+    const float *lse = (const float *)a->in.lse->data + (row + i) * a->H + h;
     int64_t from, to, unused;
     for (int64_t r = 0; r < M; r++)
-        t->delta[r] =
-            a->f->dot(head_row(a, a->n->in[2], h + r / m, row + i + r % m, t->rows),
-                      head_row(a, a->n->in[4], h + r / m, row + i + r % m, t->rows + E), E);
+        t->delta[r] = a->f->dot(head_row(a, a->in.o, h + r / m, row + i + r % m, t->rows),
+                                head_row(a, a->in.dy, h + r / m, row + i + r % m, t->rows + E), E);
     af_attn_visible(a->n, i, len, &from, &unused);
     af_attn_visible(a->n, i + m - 1, len, &unused, &to);
     from = t->plain ? from / AF_SMALL_COLS * AF_SMALL_COLS : from;
@@ -301,5 +300,5 @@ const af_cpu_op *af_attention_bwd_fast(const af_node *n)
     const af_cpu_op *tiles = af_attention_bwd_tiles(n);
     if (tiles)
         return tiles;
-    return af_fast_type(n->in[0]) && af_fast_type(n->in[4]) ? &bwd_op : NULL;
+    return af_fast_type(n->in[0]) && af_fast_type(af_attention_in(n).dy) ? &bwd_op : NULL;
 }

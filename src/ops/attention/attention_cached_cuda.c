@@ -1,4 +1,5 @@
 /* attention_cached_cuda.c - launcher of attention_cached (attention.c). */
+#include "ops/attention/attention_in.h"
 #include "ops/common/cuda_ops.h"
 
 enum { APPEND_THREADS = 128, THREADS = 256, HEAD_MAX = 256, ROWS_MAX = 65535, CLUSTER = 8 };
@@ -6,19 +7,19 @@ enum { APPEND_THREADS = 128, THREADS = 256, HEAD_MAX = 256, ROWS_MAX = 65535, CL
 /* bounds, start and the shape: the same in both kernels. */
 static void arg_shape(af_launch *l, const af_node *n)
 {
-    const af_tensor *cache = n->in[1], *bounds = n->in[2], *start = n->in[3];
-    af_arg_ptr(l, bounds->data);
-    af_arg_ptr(l, start->data);
-    af_arg_i32(l, bounds->dim[0] - 1);
-    af_arg_i64(l, cache->dim[1]);
-    af_arg_i32(l, n->attr.attention.heads);
-    af_arg_i32(l, n->attr.attention.kv_heads);
-    af_arg_i32(l, n->attr.attention.head_dim);
+    const af_attention_inputs in = af_attention_in(n);
+    af_arg_ptr(l, in.bounds->data);
+    af_arg_ptr(l, in.start->data);
+    af_arg_i32(l, in.S);
+    af_arg_i64(l, in.cache->dim[1]);
+    af_arg_i32(l, in.H);
+    af_arg_i32(l, in.K);
+    af_arg_i32(l, in.E);
 }
 
 AF_CHECKED static af_status check(const af_node *n, af_error *err)
 {
-    const af_tensor *qkv = n->in[0], *cache = n->in[1];
+    const af_tensor *qkv = af_attention_in(n).qkv, *cache = af_attention_in(n).cache;
     if (!af_cuda_float(qkv))
         return af_cuda_no_type(n, qkv, err);
     if (cache->dtype != qkv->dtype)
@@ -38,7 +39,8 @@ static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, 
 {
     (void)g;
     const af_status st = check(n, err);
-    const af_tensor *qkv = n->in[0], *cache = n->in[1], *o = n->out[0];
+    const af_attention_inputs in = af_attention_in(n);
+    const af_tensor *qkv = in.qkv, *cache = in.cache, *o = n->out[0];
     const int64_t rows = af_rows(qkv);
     const int E = n->attr.attention.head_dim, wide = af_cuda_wide(qkv);
     if (st != AF_OK || rows == 0)

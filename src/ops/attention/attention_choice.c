@@ -95,6 +95,20 @@ static void launch_spans(af_cuda *cu, af_node *n, af_dnn_use *u)
     u->before = l;
 }
 
+/* The first of the list. */
+static void **uses_of(const af_graph *g) { return af_cuda_slot(g, &af_cuda_attention_family); }
+
+static af_kernel *noise_kernel(af_cuda *cu)
+{
+    return af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
+}
+
+static af_status issue_dnn(af_cuda *cu, const af_alternative *a, af_error *err)
+{
+    const af_dnn_use *u = (const af_dnn_use *)a;
+    return af_dnn_issue(cu, u->plan, u->pack, "attention", err);
+}
+
 /* The step appended last. */
 static af_step *last_step(const af_cuda *cu, const af_node *n)
 {
@@ -110,7 +124,8 @@ af_dnn_use *af_attention_offer(af_cuda *cu, af_node *n, bool best)
     af_dnn_use *u = af_arena_take(&cu->cg->mem, sizeof *u);
     if (!u)
         return NULL; /* the launch that follows says so */
-    *u = (af_dnn_use){.node = n,
+    *u = (af_dnn_use){.alternative.issue = issue_dnn,
+                      .node = n,
                       .scale = (float)n->attr.attention.scale,
                       .low = -INFINITY,
                       .a = {.S = n->in[1]->dim[0] - 1,
@@ -124,8 +139,8 @@ af_dnn_use *af_attention_offer(af_cuda *cu, af_node *n, bool best)
     launch_spans(cu, n, u);
     af_step *s = last_step(cu, n);
     if (s) {
-        s->instead = u;
-        s->before = true;
+        s->alternative = &u->alternative;
+        s->prelude = true;
     }
     return u;
 }
@@ -136,10 +151,12 @@ void af_attention_over(af_cuda *cu, af_node *n, af_dnn_use *u, const af_launch *
     if (!s || !own)
         return;
     assert(s->launch == own);
-    s->instead = u;
+    s->alternative = &u->alternative;
     u->own = own;
-    u->next = cu->cg->uses;
-    cu->cg->uses = u;
+    void **list = uses_of(cu->graph);
+    u->next = *list;
+    *list = u;
+    (void)noise_kernel(cu); /* built with the others, for timing */
 }
 
 /* ---- plan and addresses ---- */
@@ -176,13 +193,15 @@ static bool bind(const af_cuda *cu, af_dnn_use *u)
 static bool take_over(af_cuda *cu, af_dnn_use *u)
 {
     u->plan = plan_for(cu, u);
-    return u->plan && bind(cu, u);
+    u->alternative.chosen = u->plan && bind(cu, u);
+    return u->alternative.chosen;
 }
 
 static void give_up(const af_cuda *cu, af_dnn_use *u)
 {
     if (u->pack)
         af_dnn_unbind(cu->dnn, u->pack);
+    u->alternative.chosen = false;
     u->pack = NULL;
     u->plan = NULL;
 }
@@ -239,13 +258,13 @@ static choice kept_choice(const char *path, const char *key, size_t *version)
 
 /* ---- timing ---- */
 
-static af_status issue(af_cuda *cu, const af_dnn_use *u, bool dnn)
+static af_status issue_one(af_cuda *cu, const af_dnn_use *u, bool dnn)
 {
     const af_launch *l = dnn ? u->before : u->own;
     if (cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1,
                         l->smem, cu->stream, (void **)l->arg, NULL))
         return AF_EDEVICE;
-    return dnn ? af_dnn_issue(cu, u->plan, u->pack, "attention", NULL) : AF_OK;
+    return dnn ? issue_dnn(cu, &u->alternative, NULL) : AF_OK;
 }
 
 /* Milliseconds of one pass, or a negative number. */
@@ -254,7 +273,7 @@ static float time_one(af_cuda *cu, const af_dnn_use *u, bool dnn, void *event[2]
     float ms = -1;
     cu->drv->event_record(event[0], cu->stream);
     for (int i = 0; i < REPEATS; i++)
-        if (issue(cu, u, dnn) != AF_OK)
+        if (issue_one(cu, u, dnn) != AF_OK)
             return -1;
     cu->drv->event_record(event[1], cu->stream);
     if (cu->drv->event_sync(event[1]) || cu->drv->event_elapsed(&ms, event[0], event[1]))
@@ -267,7 +286,7 @@ static af_status fill(af_cuda *cu, const af_dnn_use *u)
 {
     const af_tensor *qkv = u->node->in[0], *bounds = u->node->in[1];
     const int64_t N = af_rows(qkv), n = bounds->dim[0];
-    const af_kernel *noise = af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
+    const af_kernel *noise = noise_kernel(cu);
     const af_mat m = af_mat_of(qkv);
     int32_t *b = af_calloc((uint64_t)n, sizeof *b);
     if (!b)
@@ -321,9 +340,9 @@ static choice measure(af_cuda *cu, af_dnn_use *u, const char *path, const char *
     return c;
 }
 
-static bool library(af_cuda *cu, af_error *err)
+static af_status open_library(af_cuda *cu, af_error *err)
 {
-    return cu->dnn || af_dnn_open(cu, cu->dnn_api, err) == AF_OK;
+    return cu->dnn ? AF_OK : af_dnn_open(cu, cu->dnn_api, err);
 }
 
 /* What the cache says, else what the clock says. */
@@ -336,7 +355,7 @@ static choice choose(af_cuda *cu, af_dnn_use *u, const char *path, bool *dirtied
     const choice kept = kept_choice(path, key, &version);
     if (kept == OWN || !path)
         return OWN;
-    if (!library(cu, &why)) {
+    if (open_library(cu, &why) != AF_OK) {
         if (kept == CUDNN)
             af_say(AF_LOG_WARN,
                    "attention was faster with cuDNN here, but now own kernels do it: %s", why.msg);
@@ -353,16 +372,20 @@ static bool same_shape(const af_dnn_use *a, const af_dnn_use *b)
            a->a.E == b->a.E && a->own->kernel == b->own->kernel;
 }
 
-af_status af_attention_choose(af_cuda *cu, bool *dirtied, af_error *err)
+static af_status choose_all(af_cuda *cu, af_graph *g, bool *dirtied, af_error *err)
 {
     af_status st = AF_OK;
+    af_dnn_use *const list = *uses_of(g);
     choice c = UNKNOWN;
     int taken = 0, all = 0;
     const af_dnn_use *before = NULL;
-    char *path = cu->cg->uses ? choices_path(cu) : NULL;
-    if (cu->cg->uses && cu->attention == AF_ATTENTION_CUDNN && !library(cu, err))
-        AF_TRY(af_fail_prefix(err, "attention: cudnn"));
-    for (af_dnn_use *u = cu->cg->uses; u; before = u, u = u->next) {
+    char *path = list ? choices_path(cu) : NULL;
+    if (list && cu->attention == AF_ATTENTION_CUDNN) {
+        st = open_library(cu, err);
+        if (st != AF_OK)
+            AF_TRY(af_fail_prefix(st, err, "attention: cudnn"));
+    }
+    for (af_dnn_use *u = list; u; before = u, u = u->next) {
         if (cu->attention == AF_ATTENTION_CUDNN)
             c = CUDNN;
         else if (!before || !same_shape(before, u))
@@ -385,9 +408,11 @@ done:
     return st;
 }
 
-void af_attention_release(af_cuda *cu, af_cuda_graph *cg)
+static void release(af_cuda *cu, af_graph *g)
 {
-    for (af_dnn_use *u = cg->uses; u; u = u->next)
+    for (af_dnn_use *u = *uses_of(g); u; u = u->next)
         give_up(cu, u);
-    cg->uses = NULL;
+    *uses_of(g) = NULL; /* their memory is the backend's */
 }
+
+const af_cuda_family af_cuda_attention_family = {.choose = choose_all, .release = release};

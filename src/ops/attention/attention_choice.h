@@ -1,7 +1,7 @@
 /* attention_choice.h - cuDNN instead of an own attention kernel: which nodes, and when.
  *
  * While a node is prepared it is offered (af_attention_offer, af_attention_over); when every kernel
- * is built, af_attention_choose decides for the whole graph. A choice holds for a shape on this
+ * is built, the family's choose decides for the whole graph. A choice holds for a shape on this
  * GPU: it is timed once, kept in the cache folder, and not timed again, so that the same machine
  * makes the same bits in every later run. Where nothing can be kept, own kernels do it. */
 #ifndef AF_ATTENTION_CHOICE_H
@@ -10,7 +10,10 @@
 #include "backend/cuda/cuda_graph.h"
 #include "ops/attention/attention_cudnn.h"
 
+/* A node that cuDNN may compute; the family's slot is the list of them. */
+typedef struct af_dnn_use af_dnn_use;
 struct af_dnn_use {
+    af_alternative alternative; /* first */
     af_dnn_attention a;
     const af_node *node;
     const af_launch *own, *before;
@@ -18,9 +21,9 @@ struct af_dnn_use {
     int64_t *at_qkv, *at_o, *at_lse;
     int32_t *length;
     void *work;
-    uint64_t room;           /* bytes there */
-    const af_dnn_plan *plan; /* both set: cuDNN does it */
-    void *pack;
+    uint64_t room; /* bytes there */
+    const af_dnn_plan *plan;
+    void *pack; /* the addresses, as cuDNN wants them */
     af_dnn_use *next;
 };
 
@@ -31,7 +34,5 @@ uint64_t af_attention_dnn_work(const af_cuda *cu, const af_node *n, bool best);
 af_dnn_use *af_attention_offer(af_cuda *cu, af_node *n, bool best);
 /* `own`, the launch appended last, is what cuDNN may take over. */
 void af_attention_over(af_cuda *cu, af_node *n, af_dnn_use *u, const af_launch *own);
-/* Decides. `*dirtied`: timing wrote over activations and inputs. */
-AF_CHECKED af_status af_attention_choose(af_cuda *cu, bool *dirtied, af_error *err);
-void af_attention_release(af_cuda *cu, af_cuda_graph *cg);
+extern const af_cuda_family af_cuda_attention_family;
 #endif

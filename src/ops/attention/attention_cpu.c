@@ -4,17 +4,17 @@
  * thread's scratch, every query head of its group passes over them, and in the backward its dk and
  * dv are summed there, queries in order. So no two threads share an output. */
 #include "backend/cpu/cpu.h"
+#include "ops/attention/attention_in.h"
 
 #include <math.h>
 
-typedef struct attn {
+typedef struct attn_job {
     const af_node *n;
-    const af_tensor *qkv, *cache;
+    af_attention_inputs in;
     const int32_t *bounds, *start;
-    int64_t S, H, K, E, width;
     int64_t scratch; /* doubles of one thread */
     double *work;
-} attn;
+} attn_job;
 
 /* Keys [from, to) that the query at position q may see. */
 static void visible(const af_node *n, int64_t q, int64_t len, int64_t *from, int64_t *to)
@@ -56,39 +56,41 @@ static double attend(const af_node *n, const double *q, const double *k, const d
 }
 
 /* Head `head` (of q, k or v, counted through the row) of `len` rows from `row`, as [len][E]. */
-static void load_head(const attn *a, int64_t head, int64_t row, int64_t len, double *out)
+static void load_head(const attn_job *a, int64_t head, int64_t row, int64_t len, double *out)
 {
     for (int64_t i = 0; i < len; i++)
-        af_ld_row(a->qkv, (row + i) * a->width + head * a->E, a->E, out + i * a->E);
+        af_ld_row(a->in.qkv, (row + i) * a->in.width + head * a->in.E, a->in.E, out + i * a->in.E);
 }
 
-static void forward_item(const attn *a, int64_t s, int64_t kv, double *w)
+static void forward_item(const attn_job *a, int64_t s, int64_t kv, double *w)
 {
-    const int64_t E = a->E, row = a->bounds[s], len = a->bounds[s + 1] - row, group = a->H / a->K;
+    const int64_t E = a->in.E, row = a->bounds[s], len = a->bounds[s + 1] - row,
+                  group = a->in.H / a->in.K;
     double *k = w, *v = k + len * E, *p = v + len * E, *q = p + len, *o = q + E;
     int64_t from, to;
-    load_head(a, a->H + kv, row, len, k);
-    load_head(a, a->H + a->K + kv, row, len, v);
+    load_head(a, a->in.H + kv, row, len, k);
+    load_head(a, a->in.H + a->in.K + kv, row, len, v);
     for (int64_t h = kv * group; h < (kv + 1) * group; h++)
         for (int64_t i = 0; i < len; i++) {
             load_head(a, h, row + i, 1, q);
             visible(a->n, i, len, &from, &to);
-            af_st(a->n->out[1], (row + i) * a->H + h, attend(a->n, q, k, v, E, from, to, p, o));
-            af_st_row(a->n->out[0], ((row + i) * a->H + h) * E, E, o);
+            af_st(a->n->out[1], (row + i) * a->in.H + h, attend(a->n, q, k, v, E, from, to, p, o));
+            af_st_row(a->n->out[0], ((row + i) * a->in.H + h) * E, E, o);
         }
 }
 
 /* One query of the backward: adds to dk, dv, gives dq. */
-static void backward_query(const attn *a, int64_t row, int64_t i, int64_t len, int64_t h,
+static void backward_query(const attn_job *a, int64_t row, int64_t i, int64_t len, int64_t h,
                            const double *k, const double *v, double *dk, double *dv, double *s)
 {
-    const int64_t E = a->E, at = ((row + i) * a->H + h) * E;
-    const double lse = af_ld(a->n->in[3], (row + i) * a->H + h), cap = a->n->attr.attention.softcap;
+    const int64_t E = a->in.E, at = ((row + i) * a->in.H + h) * E;
+    const double lse = af_ld(a->in.lse, (row + i) * a->in.H + h),
+                 cap = a->n->attr.attention.softcap;
     double *q = s, *go = q + E, *o = go + E, *dq = o + E, delta = 0;
     int64_t from, to;
     load_head(a, h, row + i, 1, q);
-    af_ld_row(a->n->in[2], at, E, o);
-    af_ld_row(a->n->in[4], at, E, go);
+    af_ld_row(a->in.o, at, E, o);
+    af_ld_row(a->in.dy, at, E, go);
     for (int64_t e = 0; e < E; e++)
         delta += go[e] * o[e];
     memset(dq, 0, (size_t)E * sizeof *dq);
@@ -108,72 +110,74 @@ static void backward_query(const attn *a, int64_t row, int64_t i, int64_t len, i
             dk[j * E + e] += ds * q[e];
         }
     }
-    af_st_row(a->n->out[0], (row + i) * a->width + h * E, E, dq);
+    af_st_row(a->n->out[0], (row + i) * a->in.width + h * E, E, dq);
 }
 
-static void backward_item(const attn *a, int64_t s, int64_t kv, double *w)
+static void backward_item(const attn_job *a, int64_t s, int64_t kv, double *w)
 {
-    const int64_t E = a->E, row = a->bounds[s], len = a->bounds[s + 1] - row, group = a->H / a->K;
+    const int64_t E = a->in.E, row = a->bounds[s], len = a->bounds[s + 1] - row,
+                  group = a->in.H / a->in.K;
     double *k = w, *v = k + len * E, *dk = v + len * E, *dv = dk + len * E, *small = dv + len * E;
-    load_head(a, a->H + kv, row, len, k);
-    load_head(a, a->H + a->K + kv, row, len, v);
+    load_head(a, a->in.H + kv, row, len, k);
+    load_head(a, a->in.H + a->in.K + kv, row, len, v);
     memset(dk, 0, (size_t)(2 * len * E) * sizeof *dk);
     for (int64_t h = kv * group; h < (kv + 1) * group; h++)
         for (int64_t i = 0; i < len; i++)
             backward_query(a, row, i, len, h, k, v, dk, dv, small);
     for (int64_t i = 0; i < len; i++) {
-        const int64_t at = (row + i) * a->width + (a->H + kv) * E;
+        const int64_t at = (row + i) * a->in.width + (a->in.H + kv) * E;
         af_st_row(a->n->out[0], at, E, dk + i * E);
-        af_st_row(a->n->out[0], at + a->K * E, E, dv + i * E);
+        af_st_row(a->n->out[0], at + a->in.K * E, E, dv + i * E);
     }
 }
 
-static void cached_item(const attn *a, int64_t s, int64_t kv, double *w)
+static void cached_item(const attn_job *a, int64_t s, int64_t kv, double *w)
 {
-    const int64_t E = a->E, row = a->bounds[s], len = a->bounds[s + 1] - row, group = a->H / a->K;
-    const int64_t start = a->start[s], L = a->cache->dim[1], total = start + len;
+    const int64_t E = a->in.E, row = a->bounds[s], len = a->bounds[s + 1] - row,
+                  group = a->in.H / a->in.K;
+    const int64_t start = a->start[s], L = a->in.cache->dim[1], total = start + len;
     double *k = w, *v = k + total * E, *p = v + total * E, *q = p + total, *o = q + E;
     int64_t from, to;
     assert(len == 0 || (start >= 0 && total <= L));
     for (int64_t i = 0; i < total && len > 0; i++) {
-        const int64_t at = ((s * L + i) * 2 * a->K + kv) * E;
+        const int64_t at = ((s * L + i) * 2 * a->in.K + kv) * E;
         if (i >= start) { /* new: stored first, then read back as the cache's type keeps it */
-            load_head(a, a->H + kv, row + i - start, 1, k + i * E);
-            load_head(a, a->H + a->K + kv, row + i - start, 1, v + i * E);
-            af_st_row((af_tensor *)a->cache, at, E, k + i * E);
-            af_st_row((af_tensor *)a->cache, at + a->K * E, E, v + i * E);
+            load_head(a, a->in.H + kv, row + i - start, 1, k + i * E);
+            load_head(a, a->in.H + a->in.K + kv, row + i - start, 1, v + i * E);
+            af_st_row((af_tensor *)a->in.cache, at, E, k + i * E);
+            af_st_row((af_tensor *)a->in.cache, at + a->in.K * E, E, v + i * E);
         }
-        af_ld_row(a->cache, at, E, k + i * E);
-        af_ld_row(a->cache, at + a->K * E, E, v + i * E);
+        af_ld_row(a->in.cache, at, E, k + i * E);
+        af_ld_row(a->in.cache, at + a->in.K * E, E, v + i * E);
     }
     for (int64_t h = kv * group; h < (kv + 1) * group; h++)
         for (int64_t i = 0; i < len; i++) {
             load_head(a, h, row + i, 1, q);
             visible(a->n, start + i, total, &from, &to);
             attend(a->n, q, k, v, E, from, AF_MIN(to, start + i + 1), p, o);
-            af_st_row(a->n->out[0], ((row + i) * a->H + h) * E, E, o);
+            af_st_row(a->n->out[0], ((row + i) * a->in.H + h) * E, E, o);
         }
 }
 
 static void items(void *arg, int64_t from, int64_t to, int share)
 {
-    const attn *a = arg;
+    const attn_job *a = arg;
     double *w = a->work + share * a->scratch;
     for (int64_t i = from; i < to; i++) {
         if (a->n->op == AF_OP_ATTENTION)
-            forward_item(a, i / a->K, i % a->K, w);
+            forward_item(a, i / a->in.K, i % a->in.K, w);
         else if (a->n->op == AF_OP_ATTENTION_BWD)
-            backward_item(a, i / a->K, i % a->K, w);
+            backward_item(a, i / a->in.K, i % a->in.K, w);
         else
-            cached_item(a, i / a->K, i % a->K, w);
+            cached_item(a, i / a->in.K, i % a->in.K, w);
     }
 }
 
 static int64_t scratch_of(const af_node *n)
 {
-    const int64_t E = n->attr.attention.head_dim;
-    const int64_t keys = n->op == AF_OP_ATTENTION_CACHED ? n->in[1]->dim[1] : n->in[0]->dim[0];
-    return keys * (4 * E + 1) + 4 * E;
+    const af_attention_inputs in = af_attention_in(n);
+    const int64_t keys = in.cache ? in.cache->dim[1] : in.qkv->dim[0];
+    return keys * (4 * in.E + 1) + 4 * in.E;
 }
 
 /* Rows outside every sequence. */
@@ -188,24 +192,13 @@ static void zero_rows(const af_node *n, int64_t from, int64_t to)
 
 static void attention_run(const af_node *n, af_cpu *cpu)
 {
-    const bool cached = n->op == AF_OP_ATTENTION_CACHED;
-    attn a = {.n = n, .qkv = n->in[0], .work = cpu->work, .scratch = scratch_of(n)};
-    const af_tensor *bounds = cached ? n->in[2] : n->in[1];
-    a.cache = cached ? n->in[1] : NULL;
-    a.start = cached ? n->in[3]->data : NULL;
-    a.bounds = bounds->data;
-    a.S = bounds->dim[0] - 1;
-    a.H = n->attr.attention.heads;
-    a.K = n->attr.attention.kv_heads;
-    a.E = n->attr.attention.head_dim;
-    a.width = (a.H + 2 * a.K) * a.E;
-    const int64_t N = af_live(a.qkv);
-    for (int64_t s = 0; s < a.S; s++)
-        assert(a.bounds[s] >= 0 && a.bounds[s] <= a.bounds[s + 1]);
-    assert(a.bounds[a.S] <= N);
+    attn_job a = {.n = n, .in = af_attention_in(n), .work = cpu->work, .scratch = scratch_of(n)};
+    a.start = a.in.start ? a.in.start->data : NULL;
+    a.bounds = af_attention_bounds(&a.in);
+    const int64_t N = af_live(a.in.qkv);
     zero_rows(n, 0, a.bounds[0]);
-    zero_rows(n, a.bounds[a.S], N);
-    af_pool_run(cpu->pool, a.S * a.K, items, &a);
+    zero_rows(n, a.bounds[a.in.S], N);
+    af_pool_run(cpu->pool, a.in.S * a.in.K, items, &a);
 }
 
 static uint64_t attention_work(const af_node *n, int threads)

@@ -4,6 +4,7 @@
  * tiles is bounded here and found on the device. */
 #include "backend/cuda/driver.h"
 #include "ops/attention/attention_choice.h"
+#include "ops/attention/attention_in.h"
 #include "ops/common/cuda_ops.h"
 
 enum {
@@ -123,7 +124,7 @@ static int splits_of(const plan *p, const af_cuda *cu)
 AF_CHECKED static af_status plan_of(plan *p, const af_cuda *cu, const af_node *n, af_error *err)
 {
     const bool back = n->op == AF_OP_ATTENTION_BWD;
-    *p = (plan){.qkv = n->in[0], .bounds = n->in[1]};
+    *p = (plan){.qkv = af_attention_in(n).qkv, .bounds = af_attention_in(n).bounds};
     p->H = n->attr.attention.heads;
     p->K = n->attr.attention.kv_heads;
     p->E = n->attr.attention.head_dim;
@@ -269,7 +270,7 @@ static af_kernel *delta_kernel(af_cuda *cu, const char *name, const plan *p, int
 
 static void launch_delta(af_cuda *cu, af_node *n, const plan *p)
 {
-    const af_tensor *o = n->in[2], *dy = n->in[4];
+    const af_tensor *o = af_attention_in(n).o, *dy = af_attention_in(n).dy;
     const int64_t heads = af_rows(p->qkv) * p->H;
     const int vec = delta_vec(p, n), lanes = af_cuda_lanes(p->E, vec);
     af_launch *l =
@@ -289,16 +290,16 @@ static void launch_delta(af_cuda *cu, af_node *n, const plan *p)
 /* dq, or one part of dk|dv, into `to` with row stride ld. */
 static void launch_grad(af_cuda *cu, af_node *n, const plan *p, bool dkv, void *to, int64_t ld)
 {
-    const af_tensor *dy = n->in[4];
+    const af_attention_inputs in = af_attention_in(n);
     af_launch *l = launch_tiles(cu, n, p, dkv ? "attention_dkv" : "attention_dq",
                                 dkv ? p->K * p->splits : p->H);
     af_arg_ptr(l, to);
     arg_matrix(cu, l, p, p->qkv);
-    arg_matrix(cu, l, p, dy);
-    af_arg_ptr(l, n->in[3]->data);
+    arg_matrix(cu, l, p, in.dy);
+    af_arg_ptr(l, in.lse->data);
     af_arg_ptr(l, cu->work);
     arg_shape(l, p);
-    arg_strides(l, p, ld, dy);
+    arg_strides(l, p, ld, in.dy);
     arg_numbers(l, p, n);
     if (dkv) {
         af_arg_i32(l, p->splits);

@@ -280,8 +280,8 @@ static void attention_run(const af_node *n, af_cpu *cpu)
 
 static uint64_t work(const af_node *n, int threads)
 {
-    const af_tensor *bounds = n->op == AF_OP_ATTENTION ? n->in[1] : n->in[2];
-    const int64_t keys = n->in[0]->dim[0] + (bounds->dim[0] - 1) * AF_SMALL_COLS,
+    const af_attention_inputs in = af_attention_in(n);
+    const int64_t keys = in.qkv->dim[0] + in.S * AF_SMALL_COLS,
                   floats = 2 * keys * n->attr.attention.kv_heads * n->attr.attention.head_dim;
     return shares_bytes(n, threads) + (af_attn_is_plain(n) ? (uint64_t)floats * sizeof(float) : 0);
 }

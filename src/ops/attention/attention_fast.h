@@ -2,6 +2,7 @@
 #ifndef AF_ATTENTION_FAST_H
 #define AF_ATTENTION_FAST_H
 
+#include "ops/attention/attention_in.h"
 #include "ops/common/cpu_fast.h"
 
 /* Queries by keys of a block of scores, and how many heads that share keys are stacked in it (so
@@ -16,6 +17,7 @@ enum {
 typedef struct af_attn {
     const af_node *n;
     const af_fast *f;
+    af_attention_inputs in;
     const af_tensor *qkv, *cache; /* cache: NULL unless the node has one */
     const int32_t *bounds, *start;
     int64_t S, H, K, E, width;
@@ -32,22 +34,22 @@ static inline uint64_t af_attn_share_bytes(int64_t floats)
 
 static inline af_attn af_attn_of(const af_node *n, const af_cpu *cpu, int64_t share_floats)
 {
-    const bool cached = n->op == AF_OP_ATTENTION_CACHED;
-    const af_tensor *bounds = cached ? n->in[2] : n->in[1];
-    af_attn a = {.n = n, .f = af_fast_get(), .qkv = n->in[0], .work = cpu->work};
-    a.cache = cached ? n->in[1] : NULL;
-    a.start = cached ? n->in[3]->data : NULL;
-    a.bounds = bounds->data;
-    a.S = bounds->dim[0] - 1;
-    a.H = n->attr.attention.heads;
-    a.K = n->attr.attention.kv_heads;
-    a.E = n->attr.attention.head_dim;
-    a.width = (a.H + 2 * a.K) * a.E;
+    const af_attention_inputs in = af_attention_in(n);
+    af_attn a = {.n = n,
+                 .f = af_fast_get(),
+                 .in = in,
+                 .qkv = in.qkv,
+                 .cache = in.cache,
+                 .bounds = af_attention_bounds(&in),
+                 .start = in.start ? in.start->data : NULL,
+                 .S = in.S,
+                 .H = in.H,
+                 .K = in.K,
+                 .E = in.E,
+                 .width = in.width,
+                 .work = cpu->work};
     a.share = (share_floats + 15) / 16 * 16;
     a.share_bytes = af_attn_share_bytes(share_floats);
-    for (int64_t s = 0; s < a.S; s++)
-        assert(a.bounds[s] >= 0 && a.bounds[s] <= a.bounds[s + 1]);
-    assert(a.bounds[a.S] <= af_live(a.qkv));
     return a;
 }
 

@@ -8,14 +8,9 @@
 
 typedef const af_cpu_op *af_fast_chooser(const af_node *n);
 
-af_fast_chooser af_linear_fast, af_linear_dx_fast, af_linear_dw_fast, af_linear_dbias_fast,
-    af_adapter_down_fast, af_adapter_g_fast, af_adapter_da_fast, af_adapter_db_fast, af_matmul_fast;
-af_fast_chooser af_rmsnorm_fast, af_rmsnorm_add_fast, af_rmsnorm_bwd_fast, af_rmsnorm_dw_fast,
-    af_glu_fast, af_glu_bwd_fast, af_rope_fast, af_rope_bwd_fast;
-af_fast_chooser af_attention_fast, af_attention_bwd_fast, af_attention_cached_fast;
-af_fast_chooser af_head_loss_fast, af_embedding_fast, af_binary_fast, af_adam_fast,
-    af_grad_norm_fast, af_accum_fast, af_dropout_fast, af_adam_8bit_fast, af_dora_norm_fast,
-    af_lion_fast, af_sgd_fast, af_adafactor_fast;
+#define AF_OP_DEF(NAME, name)
+#define AF_OP_FAST(NAME, name) af_fast_chooser af_##name##_fast;
+#include "graph/ops.def"
 
 /* f32 or bf16: what the fast versions compute in. */
 static inline bool af_fast_type(const af_tensor *t)

@@ -95,14 +95,14 @@ static void binary_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 static void sum_to_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
     /* only made inside backward passes; a stretched add of zeros is its gradient */
-    af_tensor *zero = af_constant(g, n->in[0]->dtype, n->in[0]->ndim, n->in[0]->dim, 0);
+    af_tensor *zero = af_graph_constant(g, n->in[0]->dtype, n->in[0]->ndim, n->in[0]->dim, 0);
     af_grad_add(g, n->in[0], af_add(g, zero, dout[0]));
 }
 
-static void binary_cost(const af_node *n, af_cost *c) { c->flops = (double)af_count(n->out[0]); }
+static double binary_flops(const af_node *n) { return (double)af_count(n->out[0]); }
 
 const af_op_info af_op_binary = {
-    .name = "binary", .grad = binary_grad, .cost = binary_cost, .inplace = 0, .cheap = true};
+    .name = "binary", .grad = binary_grad, .flops = binary_flops, .inplace = 0, .cheap = true};
 const af_op_info af_op_sum_to = {.name = "sum_to", .grad = sum_to_grad, .accum_out = 1};
 const af_op_info af_op_accum = {.name = "accum", .effect = true};
 const af_op_info af_op_fill = {.name = "fill"};

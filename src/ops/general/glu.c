@@ -34,7 +34,7 @@ static void glu_grad(af_graph *g, af_node *n, af_tensor *const *dout)
         af_grad_add(g, n->in[0], d);
 }
 
-static void glu_cost(const af_node *n, af_cost *c) { c->flops = 4.0 * (double)af_count(n->in[0]); }
+static double glu_flops(const af_node *n) { return 4.0 * (double)af_count(n->in[0]); }
 
-const af_op_info af_op_glu = {.name = "glu", .grad = glu_grad, .cost = glu_cost, .cheap = true};
-const af_op_info af_op_glu_bwd = {.name = "glu_bwd", .cost = glu_cost, .inplace = 1};
+const af_op_info af_op_glu = {.name = "glu", .grad = glu_grad, .flops = glu_flops, .cheap = true};
+const af_op_info af_op_glu_bwd = {.name = "glu_bwd", .flops = glu_flops, .inplace = 1};

@@ -117,12 +117,12 @@ static void matmul_grad(af_graph *g, af_node *n, af_tensor *const *dout)
         af_grad_add(g, n->in[1], grad_b(g, n, dout[0]));
 }
 
-static void matmul_cost(const af_node *n, af_cost *c)
+static double matmul_flops(const af_node *n)
 {
     const af_tensor *a = n->in[0];
     const int64_t K = transposed_a(n->attr.matmul.kind) ? a->dim[a->ndim - 2] : af_last(a);
-    c->flops = 2.0 * (double)af_count(n->out[0]) * (double)K;
+    return 2.0 * (double)af_count(n->out[0]) * (double)K;
 }
 
 const af_op_info af_op_matmul = {
-    .name = "matmul", .grad = matmul_grad, .cost = matmul_cost, .accum_out = 1, .wide = true};
+    .name = "matmul", .grad = matmul_grad, .flops = matmul_flops, .accum_out = 1, .wide = true};

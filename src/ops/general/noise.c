@@ -6,7 +6,8 @@
 #include "graph/node.h"
 #include "tensor/dtype.h"
 
-af_tensor *af_noise(af_graph *g, af_tensor *x, af_tensor *bounds, double alpha, uint64_t stream)
+af_tensor *af_neftune_noise(af_graph *g, af_tensor *x, af_tensor *bounds, double alpha,
+                            uint64_t stream)
 {
     char text[96];
     if (af_graph_refuses(g, "noise", (af_tensor *[]){x, bounds}, 2))

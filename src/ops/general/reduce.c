@@ -83,8 +83,8 @@ static void reduce_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     af_grad_add(g, x, dx);
 }
 
-static void reduce_cost(const af_node *n, af_cost *c) { c->flops = (double)af_count(n->in[0]); }
+static double reduce_flops(const af_node *n) { return (double)af_count(n->in[0]); }
 
 const af_op_info af_op_reduce = {
-    .name = "reduce", .grad = reduce_grad, .cost = reduce_cost, .accum_out = 1, .cheap = true};
+    .name = "reduce", .grad = reduce_grad, .flops = reduce_flops, .accum_out = 1, .cheap = true};
 const af_op_info af_op_reduce_bwd = {.name = "reduce_bwd", .accum_out = 1};

@@ -29,11 +29,8 @@ static void softmax_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     af_grad_add(g, n->in[0], af_node_output_like(g, b, n->in[0]));
 }
 
-static void softmax_cost(const af_node *n, af_cost *c)
-{
-    c->flops = 4.0 * (double)af_count(n->out[0]);
-}
+static double softmax_flops(const af_node *n) { return 4.0 * (double)af_count(n->out[0]); }
 
 const af_op_info af_op_softmax = {
-    .name = "softmax", .grad = softmax_grad, .cost = softmax_cost, .inplace = 1, .cheap = true};
-const af_op_info af_op_softmax_bwd = {.name = "softmax_bwd", .cost = softmax_cost, .inplace = 2};
+    .name = "softmax", .grad = softmax_grad, .flops = softmax_flops, .inplace = 1, .cheap = true};
+const af_op_info af_op_softmax_bwd = {.name = "softmax_bwd", .flops = softmax_flops, .inplace = 2};

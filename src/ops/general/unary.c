@@ -81,7 +81,7 @@ static void unary_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     af_grad_add(g, n->in[0], af_node_output_like(g, b, n->in[0]));
 }
 
-static void unary_cost(const af_node *n, af_cost *c) { c->flops = (double)af_count(n->out[0]); }
+static double unary_flops(const af_node *n) { return (double)af_count(n->out[0]); }
 
 af_tensor *af_cast(af_graph *g, af_tensor *x, af_dtype t)
 {
@@ -108,6 +108,6 @@ static void cast_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 }
 
 const af_op_info af_op_unary = {
-    .name = "unary", .grad = unary_grad, .cost = unary_cost, .inplace = 1, .cheap = true};
-const af_op_info af_op_unary_bwd = {.name = "unary_bwd", .cost = unary_cost, .inplace = 3};
+    .name = "unary", .grad = unary_grad, .flops = unary_flops, .inplace = 1, .cheap = true};
+const af_op_info af_op_unary_bwd = {.name = "unary_bwd", .flops = unary_flops, .inplace = 3};
 const af_op_info af_op_cast = {.name = "cast", .grad = cast_grad, .accum_out = 1, .cheap = true};

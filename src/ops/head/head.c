@@ -12,6 +12,7 @@
  * there anyway. A backend leaves them out when a run has no backward pass. */
 #include "graph/node.h"
 #include "ops/common/weight_type.h"
+#include "ops/head/head_in.h"
 
 enum { OUT_DH = 2, OUT_DW = 3 };
 
@@ -86,7 +87,8 @@ static void add_scaled(af_graph *g, af_tensor *t, af_tensor *dt, af_tensor *seed
 
 static void head_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
-    af_tensor *h = n->in[0], *w = n->in[1];
+    const af_head_inputs in = af_head_in(n);
+    af_tensor *h = in.h, *w = in.w;
     if (!dout[0])
         return;
     n->attr.head.dh = true;
@@ -106,12 +108,13 @@ static void head_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     }
 }
 
-static void head_cost(const af_node *n, af_cost *c)
+static double head_flops(const af_node *n)
 {
-    const double pass = 2.0 * (double)af_rows(n->in[0]) * (double)af_count(n->in[1]);
-    c->flops = pass * (1 + n->attr.head.dh + n->attr.head.dw);
+    const af_head_inputs in = af_head_in(n);
+    const double pass = 2.0 * (double)af_rows(in.h) * (double)af_count(in.w);
+    return pass * (1 + n->attr.head.dh + n->attr.head.dw);
 }
 
 _Static_assert(OUT_DH == 2, "dh is appended behind loss and rows");
 const af_op_info af_op_head_loss = {
-    .name = "head_loss", .grad = head_grad, .cost = head_cost, .accum_out = OUT_DW + 1};
+    .name = "head_loss", .grad = head_grad, .flops = head_flops, .accum_out = OUT_DW + 1};

@@ -1,5 +1,6 @@
 /* head_cpu.c - the twin of head.c: TILE rows at a time, their logits as [V][TILE] doubles. */
 #include "backend/cpu/cpu.h"
+#include "ops/head/head_in.h"
 
 #include <math.h>
 
@@ -21,9 +22,10 @@ typedef struct job {
 
 static void load_h(job *j)
 {
+    const af_head_inputs in = af_head_in(j->n);
     for (int t = 0; t < TILE; t++)
         for (int64_t d = 0; d < j->D; d++)
-            j->h[d * TILE + t] = t < j->m ? af_ld(j->n->in[0], (j->row + t) * j->D + d) : 0;
+            j->h[d * TILE + t] = t < j->m ? af_ld(in.h, (j->row + t) * j->D + d) : 0;
 }
 
 static void logits(void *arg, int64_t from, int64_t to, int share)
@@ -60,10 +62,11 @@ static void row_gradient(job *j, int t, int32_t label, double lse)
 static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
 {
     job *j = arg;
+    const af_head_inputs in = af_head_in(j->n);
     const double s = j->n->attr.head.smoothing;
     (void)share;
     for (int t = (int)from; t < (int)to; t++) {
-        const int32_t label = ((const int32_t *)j->n->in[2]->data)[j->row + t];
+        const int32_t label = ((const int32_t *)in.labels->data)[j->row + t];
         double max = -INFINITY, sum = 0, all = 0;
         int64_t best = 0;
         j->loss[t] = 0;
@@ -125,16 +128,17 @@ static void dw_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void head_loss_run(const af_node *n, af_cpu *cpu)
 {
+    const af_head_inputs in = af_head_in(n);
     const bool back = cpu->what & AF_RUN_BACKWARD;
-    job j = {.n = n, .w = n->in[1], .D = n->in[1]->dim[1], .V = n->in[1]->dim[0]};
+    job j = {.n = n, .w = in.w, .D = in.w->dim[1], .V = in.w->dim[0]};
     j.dh = back && n->attr.head.dh;
     j.dw = back && n->attr.head.dw;
-    j.scale = n->attr.head.scaled ? af_ld(n->in[3], 0) : 1;
+    j.scale = in.scale ? af_ld(in.scale, 0) : 1;
     j.h = cpu->work;
     j.z = j.h + j.D * TILE;
     j.sum = j.z + j.V * TILE;
     j.wrow = j.sum + TILE * j.D;
-    const int64_t N = af_live(n->in[0]);
+    const int64_t N = af_live(in.h);
     double total = 0;
     if (N == 0 && j.dw && !n->accumulate)
         memset(n->out[3]->data, 0, af_tensor_extent(n->out[3]));
@@ -155,7 +159,8 @@ static void head_loss_run(const af_node *n, af_cpu *cpu)
 
 static uint64_t head_loss_work(const af_node *n, int threads)
 {
-    const int64_t V = n->in[1]->dim[0], D = n->in[1]->dim[1];
+    const af_head_inputs in = af_head_in(n);
+    const int64_t V = in.w->dim[0], D = in.w->dim[1];
     return (uint64_t)((2 * D + V) * TILE + threads * D) * sizeof(double);
 }
 

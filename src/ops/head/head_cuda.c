@@ -2,6 +2,7 @@
  * gives logits, their loss and gradient in place, then dh (and dw). Chunks that hold no label in
  * this run are left out: a run with another number of chunks is another captured graph. */
 #include "backend/cuda/cuda_graph.h"
+#include "ops/head/head_in.h"
 #include "ops/linear/linear_cuda.h"
 
 enum {
@@ -28,7 +29,8 @@ typedef struct head {
 /* Rows of a chunk: as many as wished, but no more than AF_CHUNKS_MAX chunks. */
 static int64_t chunk_of(const af_node *n)
 {
-    const int64_t N = af_rows(n->in[0]), wish = n->attr.head.chunk_rows;
+    const af_head_inputs in = af_head_in(n);
+    const int64_t N = af_rows(in.h), wish = n->attr.head.chunk_rows;
     const int64_t least = (N + AF_CHUNKS_MAX - 1) / AF_CHUNKS_MAX;
     return AF_MIN(N, AF_MAX(wish ? wish : CHUNK_USUAL, least));
 }
@@ -36,13 +38,14 @@ static int64_t chunk_of(const af_node *n)
 /* Places everything in the workspace; returns its size. */
 static uint64_t place(head *h, af_cuda *cu, af_node *n)
 {
-    *h = (head){.cu = cu, .n = n, .t = n->in[0]->dtype, .step = chunk_of(n)};
-    h->N = af_rows(n->in[0]);
-    h->D = af_last(n->in[0]);
-    h->V = n->in[1]->dim[0];
+    const af_head_inputs in = af_head_in(n);
+    *h = (head){.cu = cu, .n = n, .t = in.h->dtype, .step = chunk_of(n)};
+    h->N = af_rows(in.h);
+    h->D = af_last(in.h);
+    h->V = in.w->dim[0];
     h->ld = AF_ALIGN_UP(h->V, (int64_t)8);
     const int64_t size = af_dtype_get(h->t)->bytes;
-    const af_linear_group *p = af_linear_group_of(cu->graph->backend, n);
+    const af_linear_group *p = af_linear_group_of(cu->graph, n);
     void *matrix; /* in scratch mode it comes first: af_linear_group_mat says so */
     void **const part[] = {&matrix,
                            &h->logits,
@@ -92,19 +95,20 @@ static af_kernel *pack_kernel(const head *h, const char *name)
 
 static void pack(const head *h)
 {
-    const af_tensor *x = h->n->in[0];
+    const af_head_inputs in = af_head_in(h->n);
+    const af_tensor *x = in.h;
     af_launch *l =
         af_cuda_launch(h->cu, h->n, pack_kernel(h, "head_index"), 1, 1, 1, ROW_THREADS, 0);
     af_arg_ptr(l, h->index);
     af_arg_ptr(l, h->slot);
-    af_arg_ptr(l, h->n->in[2]->data);
+    af_arg_ptr(l, in.labels->data);
     af_arg_i32(l, h->N);
     l = af_cuda_launch(h->cu, h->n, pack_kernel(h, "head_gather"), h->N, 1, 1, PACK_THREADS, 0);
     af_arg_ptr(l, h->x);
     af_arg_ptr(l, h->labels);
     af_arg_ptr(l, x->data);
     af_arg_i64(l, x->ld);
-    af_arg_ptr(l, h->n->in[2]->data);
+    af_arg_ptr(l, in.labels->data);
     af_arg_ptr(l, h->index);
     af_arg_i32(l, h->D);
     /* chunks that are left out count nothing */
@@ -184,18 +188,19 @@ static void unpack(const head *h)
 
 static af_status head_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
-    const af_linear_group *p = af_linear_group_of(g->backend, n);
-    const af_dtype t = n->in[0]->dtype;
+    const af_head_inputs in = af_head_in(n);
+    const af_linear_group *p = af_linear_group_of(g, n);
+    const af_dtype t = in.h->dtype;
     if (!p || (t != AF_DTYPE_F32 && t != AF_DTYPE_BF16 && t != AF_DTYPE_F16))
         return af_fail(err, AF_EUNSUPPORTED, "head_loss of %s on the GPU: use f32, bf16 or f16",
                        af_dtype_name(t));
     head h;
     (void)place(&h, cu, n);
-    h.scale = n->attr.head.scaled ? n->in[3]->data : NULL;
+    h.scale = in.scale ? in.scale->data : NULL;
     af_linear_group_fill(cu, n, p, AF_FILL_W);
     h.w = p->direct ? af_mat_of(p->w[0]) : af_linear_group_mat(cu, p, 0, p->O, 0, p->I);
     pack(&h);
-    const bool counted = af_cuda_count_labels(cu, n->in[2], h.step);
+    const bool counted = af_cuda_count_labels(cu, in.labels, h.step);
     for (int64_t row = 0; row < h.N; row += h.step) {
         /* the first chunk always runs: it is what writes dw when nothing is added to it */
         cu->chunk = counted && row > 0 ? (int)(row / h.step) + 1 : 0;

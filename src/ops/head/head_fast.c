@@ -4,6 +4,7 @@
  * With bf16 rows the logits' gradients are rounded to bf16 before the two products that use them,
  * in the place of the logits. Sums over the vocabulary are short f32 runs added up in double. */
 #include "ops/common/cpu_fast.h"
+#include "ops/head/head_in.h"
 
 #include <math.h>
 
@@ -44,10 +45,11 @@ static int64_t even_rows(int64_t count, int64_t most)
 /* Rows for which there is room. */
 static int64_t chunk_rows(const af_node *n)
 {
-    const int64_t row = stride_of(n->in[1]->dim[0]) * (int64_t)sizeof(float),
+    const af_head_inputs in = af_head_in(n);
+    const int64_t row = stride_of(in.w->dim[0]) * (int64_t)sizeof(float),
                   fit = AF_MIN((int64_t)CHUNK_MAX, CHUNK_BYTES / row / CHUNK_UNIT * CHUNK_UNIT),
                   wish = n->attr.head.chunk_rows ? n->attr.head.chunk_rows : fit;
-    return even_rows(af_rows(n->in[0]), AF_MAX(wish, (int64_t)CHUNK_MIN));
+    return even_rows(af_rows(in.h), AF_MAX(wish, (int64_t)CHUNK_MIN));
 }
 
 static bool is_bf16(const job *j) { return j->n->in[0]->dtype == AF_DTYPE_BF16; }
@@ -119,11 +121,12 @@ static void round_row(const job *j, float *z)
 static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const job *j = arg;
+    const af_head_inputs in = af_head_in(j->n);
     const double s = j->n->attr.head.smoothing;
     const float cap = (float)j->n->attr.head.softcap;
     (void)share;
     for (int64_t i = from; i < to; i++) {
-        const int32_t row = j->index[i], label = ((const int32_t *)j->n->in[2]->data)[row];
+        const int32_t row = j->index[i], label = ((const int32_t *)in.labels->data)[row];
         float *z = j->z + i * j->stride, *out = (float *)j->n->out[1]->data + 2 * (int64_t)row;
         assert(label >= 0 && label < j->V);
         if (cap > 0)
@@ -148,9 +151,10 @@ static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
 /* The chunk's rows of h, one after another. */
 static void gather(const job *j, uint8_t *to)
 {
-    const int64_t row = j->D * (int64_t)af_dtype_get(j->n->in[0]->dtype)->bytes;
+    const af_head_inputs in = af_head_in(j->n);
+    const int64_t row = j->D * (int64_t)af_dtype_get(in.h->dtype)->bytes;
     for (int64_t i = 0; i < j->rows; i++)
-        memcpy(to + i * row, (const uint8_t *)j->n->in[0]->data + j->index[i] * row, (size_t)row);
+        memcpy(to + i * row, (const uint8_t *)in.h->data + j->index[i] * row, (size_t)row);
 }
 
 static void scatter(const job *j, const uint8_t *from)
@@ -164,15 +168,16 @@ static void scatter(const job *j, const uint8_t *from)
 static void run_chunk(job *j, af_cpu *cpu, void *h, void *dh, void *work, bool add_dw)
 {
     const af_node *n = j->n;
-    const af_operand rows = {.data = h, .ld = j->D, .dtype = n->in[0]->dtype};
+    const af_head_inputs in = af_head_in(n);
+    const af_operand rows = {.data = h, .ld = j->D, .dtype = in.h->dtype};
     af_operand dz = {
-        .data = j->z, .ld = is_bf16(j) ? 2 * j->stride : j->stride, .dtype = n->in[0]->dtype};
+        .data = j->z, .ld = is_bf16(j) ? 2 * j->stride : j->stride, .dtype = in.h->dtype};
     gather(j, h);
     af_gemm g = {.M = j->rows,
                  .N = j->V,
                  .K = j->D,
                  .a = rows,
-                 .b = af_fast_weight(n->in[1], j->D, true),
+                 .b = af_fast_weight(in.w, j->D, true),
                  .c = j->z,
                  .ldc = j->stride,
                  .c_dtype = AF_DTYPE_F32,
@@ -184,7 +189,7 @@ static void run_chunk(job *j, af_cpu *cpu, void *h, void *dh, void *work, bool a
                       .N = j->D,
                       .K = j->V,
                       .a = dz,
-                      .b = af_fast_weight(n->in[1], j->D, false),
+                      .b = af_fast_weight(in.w, j->D, false),
                       .c = dh,
                       .ldc = j->D,
                       .c_dtype = n->out[2]->dtype,
@@ -211,8 +216,9 @@ static void run_chunk(job *j, af_cpu *cpu, void *h, void *dh, void *work, bool a
 /* Rows with a label, in order; the others' results are zero. Returns how many. */
 static int64_t select_rows(const job *j, int32_t *index)
 {
-    const int64_t N = af_live(j->n->in[0]);
-    const int32_t *label = j->n->in[2]->data;
+    const af_head_inputs in = af_head_in(j->n);
+    const int64_t N = af_live(in.h);
+    const int32_t *label = in.labels->data;
     float *rows = j->n->out[1]->data;
     int64_t count = 0;
     memset(rows, 0, (size_t)(2 * N) * sizeof *rows);
@@ -229,12 +235,13 @@ static int64_t select_rows(const job *j, int32_t *index)
 
 static void head_loss_run(const af_node *n, af_cpu *cpu)
 {
+    const af_head_inputs in = af_head_in(n);
     const bool back = cpu->what & AF_RUN_BACKWARD;
-    job j = {.n = n, .f = af_fast_get(), .D = n->in[1]->dim[1], .V = n->in[1]->dim[0]};
-    const int64_t N = af_rows(n->in[0]), room = chunk_rows(n);
+    job j = {.n = n, .f = af_fast_get(), .D = in.w->dim[1], .V = in.w->dim[0]};
+    const int64_t N = af_rows(in.h), room = chunk_rows(n);
     j.dh = back && n->attr.head.dh;
     j.dw = back && n->attr.head.dw;
-    j.scale = n->attr.head.scaled ? af_ld(n->in[3], 0) : 1;
+    j.scale = in.scale ? af_ld(in.scale, 0) : 1;
     j.z = cpu->work;
     j.stride = stride_of(j.V);
     float *h = j.z + room * j.stride, *dh = h + room * j.D;
@@ -256,8 +263,9 @@ static void head_loss_run(const af_node *n, af_cpu *cpu)
 
 static uint64_t work(const af_node *n, int threads)
 {
-    const uint64_t stride = (uint64_t)stride_of(n->in[1]->dim[0]), N = (uint64_t)af_rows(n->in[0]),
-                   D = (uint64_t)n->in[1]->dim[1], chunk = (uint64_t)chunk_rows(n);
+    const af_head_inputs in = af_head_in(n);
+    const uint64_t stride = (uint64_t)stride_of(in.w->dim[0]), N = (uint64_t)af_rows(in.h),
+                   D = (uint64_t)in.w->dim[1], chunk = (uint64_t)chunk_rows(n);
     return chunk * (stride + 2 * D) * sizeof(float) + N * sizeof(int32_t) + chunk * sizeof(double) +
            3 * 64 + af_fast_get()->gemm_work(threads);
 }
@@ -266,6 +274,7 @@ static const af_cpu_op head_op = {head_loss_run, work};
 
 const af_cpu_op *af_head_loss_fast(const af_node *n)
 {
+    const af_head_inputs in = af_head_in(n);
     const bool dw = n->n_out < 4 || af_fast_type(n->out[3]);
-    return af_fast_type(n->in[0]) && n->in[1]->dtype != AF_DTYPE_F64 && dw ? &head_op : NULL;
+    return af_fast_type(in.h) && in.w->dtype != AF_DTYPE_F64 && dw ? &head_op : NULL;
 }

@@ -8,6 +8,7 @@
  *   ce  -sum_v p_v log softmax(x)_v, p = 1-s at the label plus s/V everywhere
  *   kl  sum_v t (log t - x), x log-probabilities, 0 log 0 = 0 */
 #include "graph/node.h"
+#include "ops/head/head_in.h"
 #include "tensor/dtype.h"
 
 static af_tensor *record(af_graph *g, af_tensor *x, af_tensor *target, af_loss_kind kind,
@@ -80,7 +81,8 @@ af_tensor *af_cross_entropy(af_graph *g, af_tensor *x, af_tensor *labels, double
 
 static void loss_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
-    af_tensor *x = n->in[0], *target = n->in[1];
+    const af_loss_inputs in = af_loss_in(n);
+    af_tensor *x = in.x, *target = in.target;
     af_node *b = af_node_new(g, AF_OP_LOSS_BWD, (af_tensor *[]){x, target, dout[0]}, 3);
     b->attr = n->attr;
     af_tensor *dx = af_node_output_like(g, b, x);
@@ -89,7 +91,7 @@ static void loss_grad(af_graph *g, af_node *n, af_tensor *const *dout)
         af_grad_add(g, target, af_neg(g, dx));
 }
 
-static void loss_cost(const af_node *n, af_cost *c) { c->flops = 4.0 * (double)af_count(n->in[0]); }
+static double loss_flops(const af_node *n) { return 4.0 * (double)af_count(n->in[0]); }
 
-const af_op_info af_op_loss = {.name = "loss", .grad = loss_grad, .cost = loss_cost};
-const af_op_info af_op_loss_bwd = {.name = "loss_bwd", .cost = loss_cost};
+const af_op_info af_op_loss = {.name = "loss", .grad = loss_grad, .flops = loss_flops};
+const af_op_info af_op_loss_bwd = {.name = "loss_bwd", .flops = loss_flops};

@@ -1,5 +1,6 @@
 /* loss_cpu.c - the twins of loss.c. */
 #include "ops/common/twin.h"
+#include "ops/head/head_in.h"
 
 #include <math.h>
 
@@ -52,7 +53,8 @@ static double slope_of(const af_node *n, double x, double t)
 /* What the sum is divided by: elements, rows (KL), rows with a label (cross-entropy). */
 static double divisor(const af_node *n)
 {
-    const af_tensor *x = n->in[0];
+    const af_loss_inputs in = af_loss_in(n);
+    const af_tensor *x = in.x;
     const int64_t count = af_live_count(x);
     if (n->attr.loss.kind == AF_LOSS_KL)
         return (double)(count / af_last(x));
@@ -60,7 +62,7 @@ static double divisor(const af_node *n)
         return (double)count;
     int64_t rows = 0;
     for (int64_t r = 0; r < af_live_dim(x); r++)
-        rows += ((const int32_t *)n->in[1]->data)[r] != IGNORED;
+        rows += ((const int32_t *)in.target->data)[r] != IGNORED;
     return (double)rows;
 }
 
@@ -85,8 +87,9 @@ static double target_of(const af_node *n, int32_t label, int64_t v, int64_t V)
 /* A label outside the classes is a fault of the data: the loss says so by being NaN. */
 static double ce_row(const af_node *n, int64_t r, int64_t V)
 {
-    const af_tensor *x = n->in[0];
-    const int32_t label = ((const int32_t *)n->in[1]->data)[r];
+    const af_loss_inputs in = af_loss_in(n);
+    const af_tensor *x = in.x;
+    const int32_t label = ((const int32_t *)in.target->data)[r];
     if (label == IGNORED)
         return 0;
     if (label < 0 || label >= V)
@@ -103,8 +106,9 @@ static double ce_row(const af_node *n, int64_t r, int64_t V)
 
 static void loss_run(const af_node *n, af_cpu *cpu)
 {
+    const af_loss_inputs in = af_loss_in(n);
     (void)cpu;
-    const af_tensor *x = n->in[0];
+    const af_tensor *x = in.x;
     double sum = 0;
     if (n->attr.loss.kind == AF_LOSS_CE) {
         for (int64_t r = 0; r < af_live_dim(x); r++)
@@ -112,7 +116,7 @@ static void loss_run(const af_node *n, af_cpu *cpu)
     } else {
         const int64_t count = af_live_count(x);
         for (int64_t i = 0; i < count; i++)
-            sum += value_of(n, af_ld(x, i), af_ld(n->in[1], i));
+            sum += value_of(n, af_ld(x, i), af_ld(in.target, i));
     }
     const double over = divisor(n);
     af_st(n->out[0], 0, over > 0 ? sum / over : 0);
@@ -120,9 +124,10 @@ static void loss_run(const af_node *n, af_cpu *cpu)
 
 static void ce_bwd_row(const af_node *n, int64_t r, double scale)
 {
-    const af_tensor *x = n->in[0];
+    const af_loss_inputs in = af_loss_in(n);
+    const af_tensor *x = in.x;
     const int64_t V = af_last(x);
-    const int32_t label = ((const int32_t *)n->in[1]->data)[r];
+    const int32_t label = ((const int32_t *)in.target->data)[r];
     const double lse = label == IGNORED ? 0 : row_lse(x, r * V, V);
     for (int64_t v = 0; v < V; v++) {
         const double d = exp(af_ld(x, r * V + v) - lse) - target_of(n, label, v, V);
@@ -132,9 +137,10 @@ static void ce_bwd_row(const af_node *n, int64_t r, double scale)
 
 static void loss_bwd_run(const af_node *n, af_cpu *cpu)
 {
+    const af_loss_inputs in = af_loss_in(n);
     (void)cpu;
-    const af_tensor *x = n->in[0];
-    const double over = divisor(n), scale = over > 0 ? af_ld(n->in[2], 0) / over : 0;
+    const af_tensor *x = in.x;
+    const double over = divisor(n), scale = over > 0 ? af_ld(in.dloss, 0) / over : 0;
     if (n->attr.loss.kind == AF_LOSS_CE) {
         for (int64_t r = 0; r < af_live_dim(x); r++)
             ce_bwd_row(n, r, scale);
@@ -142,7 +148,7 @@ static void loss_bwd_run(const af_node *n, af_cpu *cpu)
     }
     const int64_t count = af_live_count(x);
     for (int64_t i = 0; i < count; i++)
-        af_st(n->out[0], i, scale * slope_of(n, af_ld(x, i), af_ld(n->in[1], i)));
+        af_st(n->out[0], i, scale * slope_of(n, af_ld(x, i), af_ld(in.target, i)));
 }
 
 const af_cpu_op af_cpu_loss = {loss_run, NULL};

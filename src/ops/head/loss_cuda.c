@@ -1,6 +1,7 @@
 /* loss_cuda.c - launchers of loss.c. Cross-entropy uses the rows of head.cu; its gradient is made
  * in place in a copy of x. */
 #include "ops/common/cuda_ops.h"
+#include "ops/head/head_in.h"
 
 enum { THREADS = 256, PARTS = 512, ROW_THREADS = 1024 };
 
@@ -12,27 +13,31 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *x)
 
 static int64_t parts_of(const af_node *n)
 {
-    const int64_t need = (af_count(n->in[0]) + THREADS - 1) / THREADS;
+    const af_loss_inputs in = af_loss_in(n);
+    const int64_t need = (af_count(in.x) + THREADS - 1) / THREADS;
     return AF_MAX(AF_MIN(need, (int64_t)PARTS), INT64_C(1));
 }
 
 /* Parts; or one loss and one hit a row, and the scale of the gradient. */
 static uint64_t loss_work(const af_cuda *cu, const af_node *n)
 {
+    const af_loss_inputs in = af_loss_in(n);
     (void)cu;
-    const int64_t rows = n->attr.loss.kind == AF_LOSS_CE ? 2 * af_rows(n->in[0]) + 1 : parts_of(n);
+    const int64_t rows = n->attr.loss.kind == AF_LOSS_CE ? 2 * af_rows(in.x) + 1 : parts_of(n);
     return (uint64_t)rows * sizeof(float);
 }
 
 static double divisor(const af_node *n)
 {
-    return (double)(n->attr.loss.kind == AF_LOSS_KL ? af_rows(n->in[0]) : af_count(n->in[0]));
+    const af_loss_inputs in = af_loss_in(n);
+    return (double)(n->attr.loss.kind == AF_LOSS_KL ? af_rows(in.x) : af_count(in.x));
 }
 
 /* Losses of the rows of `logits` (x, or a copy of it that becomes the gradient). */
 static void launch_rows(af_cuda *cu, af_node *n, void *logits, const float *scale, bool grad)
 {
-    const af_tensor *x = n->in[0];
+    const af_loss_inputs in = af_loss_in(n);
+    const af_tensor *x = in.x;
     const int wide = af_cuda_wide(x);
     const bool fits = af_cuda_rows_fit(x, wide) && (uintptr_t)logits % AF_CUDA_ACCESS == 0;
     float *row_loss = cu->work;
@@ -42,7 +47,7 @@ static void launch_rows(af_cuda *cu, af_node *n, void *logits, const float *scal
     af_launch *l = af_cuda_launch(cu, n, k, af_rows(x), 1, 1, ROW_THREADS, 0);
     af_arg_ptr(l, logits);
     af_arg_i64(l, af_last(x));
-    af_arg_ptr(l, n->in[1]->data);
+    af_arg_ptr(l, in.target->data);
     af_arg_ptr(l, scale);
     af_arg_ptr(l, row_loss);
     af_arg_ptr(l, row_loss + af_rows(x));
@@ -55,19 +60,20 @@ static void launch_rows(af_cuda *cu, af_node *n, void *logits, const float *scal
 static void launch_divide(af_cuda *cu, af_node *n, void *out, const float *row_loss,
                           const void *dloss)
 {
-    af_launch *l =
-        af_cuda_launch(cu, n, kernel(cu, "loss_rows", n->in[0]), 1, 1, 1, ROW_THREADS, 0);
+    const af_loss_inputs in = af_loss_in(n);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "loss_rows", in.x), 1, 1, 1, ROW_THREADS, 0);
     af_arg_ptr(l, out);
     af_arg_ptr(l, row_loss);
-    af_arg_ptr(l, n->in[1]->data);
+    af_arg_ptr(l, in.target->data);
     af_arg_ptr(l, dloss);
-    af_arg_i64(l, af_rows(n->in[0]));
+    af_arg_i64(l, af_rows(in.x));
 }
 
 static af_status loss_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_loss_inputs in = af_loss_in(n);
     (void)g;
-    const af_tensor *x = n->in[0];
+    const af_tensor *x = in.x;
     if (!af_cuda_float(x))
         return af_cuda_no_type(n, x, err);
     if (n->attr.loss.kind == AF_LOSS_CE) {
@@ -79,7 +85,7 @@ static af_status loss_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "loss_parts", x), parts, 1, 1, THREADS, 0);
     af_arg_ptr(l, cu->work);
     af_arg_ptr(l, x->data);
-    af_arg_ptr(l, n->in[1]->data);
+    af_arg_ptr(l, in.target->data);
     af_arg_i32(l, n->attr.loss.kind);
     af_arg_f32(l, n->attr.loss.value);
     af_arg_i64(l, af_count(x));
@@ -93,8 +99,9 @@ static af_status loss_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
 
 static af_status loss_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_loss_inputs in = af_loss_in(n);
     (void)g;
-    const af_tensor *x = n->in[0], *dx = n->out[0], *dloss = n->in[2];
+    const af_tensor *x = in.x, *dx = n->out[0], *dloss = in.dloss;
     const int64_t count = af_count(x);
     if (!af_cuda_float(x))
         return af_cuda_no_type(n, x, err);
@@ -109,7 +116,7 @@ static af_status loss_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error
                                   af_cuda_grid(cu, count, THREADS), 1, 1, THREADS, 0);
     af_arg_ptr(l, dx->data);
     af_arg_ptr(l, x->data);
-    af_arg_ptr(l, n->in[1]->data);
+    af_arg_ptr(l, in.target->data);
     af_arg_ptr(l, dloss->data);
     af_arg_i32(l, n->attr.loss.kind);
     af_arg_f32(l, n->attr.loss.value);

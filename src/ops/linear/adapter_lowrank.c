@@ -3,7 +3,7 @@
  * Every result is one sum in a fixed order, whichever thread makes it. */
 #include "ops/linear/adapter_lowrank.h"
 
-#include "ops/linear/linear_parts.h"
+#include "ops/linear/linear_in.h"
 
 typedef struct lowrank_job {
     const af_lowrank_kernels *kernels;

@@ -99,7 +99,7 @@ static void arg_shape(af_launch *l, const af_linear_group *p, int64_t tokens)
 
 bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
 {
-    const af_tensor *x = n->in[0], *low = p->parts ? n->in[n->n_in - 1] : NULL, *y = n->out[0];
+    const af_tensor *x = n->in[0], *low = af_linear_in(n).xa, *y = n->out[0];
     const int64_t tokens = af_rows(x);
     if (!serves(cu, p, x, TOKENS_MAX))
         return false;
@@ -139,7 +139,7 @@ static int64_t parts_of(const af_cuda *cu, const af_linear_group *p)
 
 bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p)
 {
-    const af_tensor *dy = n->in[0], *low = p->parts ? n->in[n->n_in - 1] : NULL, *dx = n->out[0];
+    const af_tensor *dy = n->in[0], *low = af_linear_in(n).g, *dx = n->out[0];
     const int64_t tokens = af_rows(dy);
     if (!serves(cu, p, dy, DX_TOKENS_MAX))
         return false;

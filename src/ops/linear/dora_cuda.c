@@ -1,6 +1,7 @@
 /* dora_cuda.c - launcher of DORA_NORM (linear.c): a launch a piece. */
 #include "backend/cuda/cuda_graph.h"
 #include "ops/linear/linear_cuda.h"
+#include "ops/linear/linear_in.h"
 
 typedef struct dora_part { /* as in dora.cu */
     int32_t out_from, out_rows, rank_from, rank;
@@ -46,13 +47,13 @@ static af_status dora_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     (void)g;
     dora_part part[AF_ADAPTER_PARTS];
     const int parts = n->attr.linear.parts;
-    const af_tensor *a = parts ? n->in[n->n_in - 2] : NULL, *b = parts ? n->in[n->n_in - 1] : NULL;
+    const af_linear_inputs in = af_linear_in(n);
     if (n->out[0]->dtype != AF_DTYPE_F32 ||
-        (parts && (a->dtype != AF_DTYPE_F32 || b->dtype != AF_DTYPE_F32)))
+        (parts && (in.a->dtype != AF_DTYPE_F32 || in.b->dtype != AF_DTYPE_F32)))
         return af_fail(err, AF_EUNSUPPORTED, "dora_norm on the GPU: adapters are f32");
     describe(n, part);
     for (int i = 0; i < n->attr.linear.pieces; i++) {
-        const af_mat w = readable(cu, n, n->in[i]);
+        const af_mat w = readable(cu, n, in.w[i]);
         af_kernel *k = af_cuda_kernel(cu, "dora.cu", "dora_norm",
                                       af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(w.dtype)));
         af_launch *l = af_cuda_launch(cu, n, k, w.rows, 1, 1, 256, 0);
@@ -60,8 +61,8 @@ static af_status dora_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
         af_arg_mat(l, w);
         af_arg_i64(l, n->attr.linear.piece_from[i]);
         af_arg_i64(l, w.cols);
-        af_arg_ptr(l, parts ? a->data : NULL);
-        af_arg_ptr(l, parts ? b->data : NULL);
+        af_arg_ptr(l, parts ? in.a->data : NULL);
+        af_arg_ptr(l, parts ? in.b->data : NULL);
         af_arg_i32(l, parts);
         af_arg_bytes(l, part, sizeof part);
     }

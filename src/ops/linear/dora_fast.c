@@ -2,7 +2,7 @@
  * A are added to it, and its squares are summed in short runs. */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
-#include "ops/linear/linear_parts.h"
+#include "ops/linear/linear_in.h"
 
 #include <math.h>
 
@@ -10,6 +10,7 @@ enum { RUN = 512 };
 
 typedef struct job {
     const af_node *n;
+    af_linear_inputs in;
     const af_fast *f;
     float *rows; /* [threads][I] */
     int64_t I;
@@ -18,7 +19,7 @@ typedef struct job {
 static void add_adapter(const job *j, int64_t o, float *w)
 {
     const af_node *n = j->n;
-    const float *a = n->in[n->n_in - 2]->data, *b = n->in[n->n_in - 1]->data;
+    const float *a = j->in.a->data, *b = j->in.b->data;
     for (int p = 0; p < n->attr.linear.parts; p++) {
         const af_adapter_part *q = &n->attr.linear.part[p];
         if (o < q->out_from || o >= q->out_from + q->out_rows)
@@ -37,7 +38,7 @@ static void norm_rows(void *arg, int64_t from, int64_t to, int share)
     for (int64_t o = from; o < to; o++) {
         for (int k = 0; k < j->n->attr.linear.pieces; k++)
             if (o >= start[k] && o < start[k + 1])
-                af_ld_row_f32(j->n->in[k], (o - start[k]) * j->I, j->I, w);
+                af_ld_row_f32(j->in.w[k], (o - start[k]) * j->I, j->I, w);
         add_adapter(j, o, w);
         double ss = 0;
         for (int64_t i = 0; i < j->I; i += RUN)
@@ -48,7 +49,7 @@ static void norm_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void dora_norm_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {n, af_fast_get(), cpu->work, af_last(n->in[0])};
+    job j = {n, af_linear_in(n), af_fast_get(), cpu->work, af_last(n->in[0])};
     af_pool_run(cpu->pool, n->out[0]->dim[0], norm_rows, &j);
 }
 
@@ -61,9 +62,9 @@ static const af_cpu_op dora_op = {dora_norm_run, dora_norm_work};
 
 const af_cpu_op *af_dora_norm_fast(const af_node *n)
 {
-    bool f32 =
-        n->in[n->n_in - 1]->dtype == AF_DTYPE_F32 && n->in[n->n_in - 2]->dtype == AF_DTYPE_F32;
+    const af_linear_inputs in = af_linear_in(n);
+    bool f32 = in.a && in.a->dtype == AF_DTYPE_F32 && in.b->dtype == AF_DTYPE_F32;
     for (int k = 0; k < n->attr.linear.pieces; k++)
-        f32 &= n->in[k]->dtype != AF_DTYPE_F64;
+        f32 &= in.w[k]->dtype != AF_DTYPE_F64;
     return f32 ? &dora_op : NULL;
 }

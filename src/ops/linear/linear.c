@@ -16,6 +16,39 @@
  * all of them: ADAPTER_DOWN passes no gradient by itself. */
 #include "graph/node.h"
 #include "ops/common/weight_type.h"
+#include "ops/linear/linear_in.h"
+
+af_linear_inputs af_linear_in(const af_node *n)
+{
+    const bool has_dy = n->op == AF_OP_ADAPTER_G || n->op == AF_OP_LINEAR_DX ||
+                        n->op == AF_OP_LINEAR_DBIAS || n->op == AF_OP_ADAPTER_DB;
+    const bool has_w =
+        n->op == AF_OP_LINEAR || n->op == AF_OP_LINEAR_DX || n->op == AF_OP_DORA_NORM;
+    af_linear_inputs in = {0};
+    int at = 0;
+    if (n->op != AF_OP_DORA_NORM)
+        *(has_dy ? &in.dy : &in.x) = n->in[at++];
+    if (has_w) {
+        in.w = n->in + at;
+        at += n->attr.linear.pieces;
+    }
+    for (int i = 0; n->op == AF_OP_LINEAR && i < n->attr.linear.pieces; i++)
+        in.bias[i] = n->attr.linear.biases >> i & 1 ? n->in[at++] : NULL;
+    if (n->op == AF_OP_LINEAR_DW)
+        in.dy = n->in[at];
+    if (n->attr.linear.parts == 0)
+        return in;
+    const af_op op = n->op;
+    if (op == AF_OP_ADAPTER_DOWN || has_w)
+        in.a = n->in[at++];
+    if (op == AF_OP_LINEAR || op == AF_OP_ADAPTER_G || op == AF_OP_DORA_NORM)
+        in.b = n->in[at++];
+    if (op == AF_OP_LINEAR || op == AF_OP_ADAPTER_DB)
+        in.xa = n->in[at];
+    if (op == AF_OP_LINEAR_DX || op == AF_OP_ADAPTER_DA)
+        in.g = n->in[at];
+    return in;
+}
 
 static bool check_pieces(af_graph *g, const af_linear_opts *o, int64_t I)
 {
@@ -200,42 +233,41 @@ static void linear_dx(af_graph *g, const af_node *n, af_tensor *dy, af_tensor *d
 {
     af_tensor *in[AF_NODE_IN_MAX] = {dy};
     int n_in = 1;
+    const af_linear_inputs of = af_linear_in(n);
     for (int i = 0; i < n->attr.linear.pieces; i++)
-        in[n_in++] = n->in[1 + i];
+        in[n_in++] = of.w[i];
     if (down) {
-        in[n_in++] = n->in[n->n_in - 3];
+        in[n_in++] = of.a;
         in[n_in++] = down;
     }
     af_node *b = af_node_new(g, AF_OP_LINEAR_DX, in, n_in);
     b->attr = n->attr;
-    af_tensor *dx = af_node_output_like(g, b, n->in[0]);
+    af_tensor *dx = af_node_output_like(g, b, of.x);
     if (!af_graph_failed(g))
-        af_grad_add(g, n->in[0], dx);
+        af_grad_add(g, of.x, dx);
 }
 
 static void linear_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
-    af_tensor *x = n->in[0], *dy = dout[0], *down = NULL;
-    const bool adapter = n->attr.linear.parts > 0;
-    af_tensor *a = adapter ? n->in[n->n_in - 3] : NULL, *b = adapter ? n->in[n->n_in - 2] : NULL;
-    if (adapter && (x->needs_grad || a->needs_grad)) {
-        af_node *k = af_node_new(g, AF_OP_ADAPTER_G, (af_tensor *[]){dy, b}, 2);
+    const af_linear_inputs in = af_linear_in(n);
+    af_tensor *x = in.x, *dy = dout[0], *down = NULL;
+    if (in.a && (x->needs_grad || in.a->needs_grad)) {
+        af_node *k = af_node_new(g, AF_OP_ADAPTER_G, (af_tensor *[]){dy, in.b}, 2);
         k->attr = n->attr;
-        down = rows_output(g, k, dy, a->dim[0]);
+        down = rows_output(g, k, dy, in.a->dim[0]);
     }
     if (af_graph_failed(g))
         return;
     if (x->needs_grad)
         linear_dx(g, n, dy, down);
-    if (adapter) {
-        param_grad(g, AF_OP_ADAPTER_DA, n, (af_tensor *[]){x, down}, 2, a, 0);
-        param_grad(g, AF_OP_ADAPTER_DB, n, (af_tensor *[]){dy, n->in[n->n_in - 1]}, 2, b, 0);
+    if (in.a) {
+        param_grad(g, AF_OP_ADAPTER_DA, n, (af_tensor *[]){x, down}, 2, in.a, 0);
+        param_grad(g, AF_OP_ADAPTER_DB, n, (af_tensor *[]){dy, in.xa}, 2, in.b, 0);
     }
-    int bias = 1 + n->attr.linear.pieces;
     for (int i = 0; i < n->attr.linear.pieces; i++) {
-        param_grad(g, AF_OP_LINEAR_DW, n, (af_tensor *[]){x, dy}, 2, n->in[1 + i], i);
-        if (n->attr.linear.biases & 1 << i)
-            param_grad(g, AF_OP_LINEAR_DBIAS, n, (af_tensor *[]){dy}, 1, n->in[bias++], i);
+        param_grad(g, AF_OP_LINEAR_DW, n, (af_tensor *[]){x, dy}, 2, in.w[i], i);
+        if (in.bias[i])
+            param_grad(g, AF_OP_LINEAR_DBIAS, n, (af_tensor *[]){dy}, 1, in.bias[i], i);
     }
 }
 
@@ -248,27 +280,27 @@ static double adapter_macs(const af_node *n, int64_t I)
     return sum;
 }
 
-static void linear_cost(const af_node *n, af_cost *c)
+static double linear_flops(const af_node *n)
 {
     const bool dx = n->op == AF_OP_LINEAR_DX;
     const af_tensor *x = dx ? n->out[0] : n->in[0];
     const int64_t I = af_last(x), O = n->attr.linear.piece_from[n->attr.linear.pieces];
     /* the halves that ADAPTER_DOWN and ADAPTER_G do are counted here, theirs are left at zero */
-    c->flops = 2.0 * (double)af_rows(x) * ((double)O * (double)I + adapter_macs(n, I));
+    return 2.0 * (double)af_rows(x) * ((double)O * (double)I + adapter_macs(n, I));
 }
 
-static void outer_cost(const af_node *n, af_cost *c)
+static double outer_flops(const af_node *n)
 {
-    c->flops = 2.0 * (double)af_rows(n->in[0]) * (double)af_count(n->out[0]);
+    return 2.0 * (double)af_rows(n->in[0]) * (double)af_count(n->out[0]);
 }
 
 const af_op_info af_op_linear = {
-    .name = "linear", .grad = linear_grad, .cost = linear_cost, .wide = true};
+    .name = "linear", .grad = linear_grad, .flops = linear_flops, .wide = true};
 const af_op_info af_op_adapter_down = {.name = "adapter_down"};
 const af_op_info af_op_adapter_g = {.name = "adapter_g"};
-const af_op_info af_op_linear_dx = {.name = "linear_dx", .cost = linear_cost};
-const af_op_info af_op_linear_dw = {.name = "linear_dw", .cost = outer_cost, .accum_out = 1};
+const af_op_info af_op_linear_dx = {.name = "linear_dx", .flops = linear_flops};
+const af_op_info af_op_linear_dw = {.name = "linear_dw", .flops = outer_flops, .accum_out = 1};
 const af_op_info af_op_linear_dbias = {.name = "linear_dbias", .accum_out = 1};
-const af_op_info af_op_adapter_da = {.name = "adapter_da", .cost = outer_cost, .accum_out = 1};
-const af_op_info af_op_adapter_db = {.name = "adapter_db", .cost = outer_cost, .accum_out = 1};
+const af_op_info af_op_adapter_da = {.name = "adapter_da", .flops = outer_flops, .accum_out = 1};
+const af_op_info af_op_adapter_db = {.name = "adapter_db", .flops = outer_flops, .accum_out = 1};
 const af_op_info af_op_dora_norm = {.name = "dora_norm"};

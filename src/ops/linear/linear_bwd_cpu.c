@@ -1,19 +1,20 @@
 /* linear_bwd_cpu.c - the backward twins of linear.c, and DORA_NORM. */
 #include "backend/cpu/cpu.h"
-#include "ops/linear/linear_parts.h"
+#include "ops/linear/linear_in.h"
 
 #include <math.h>
 
 enum { TILE = 32 }; /* rows of dx summed side by side; one decoded weight row serves them */
 
-typedef struct job {
+typedef struct linear_job {
     const af_node *n;
+    af_linear_inputs in;
     int64_t I, O;
     const af_tensor *x, *y; /* outer products: sum_n y[n][from + o] x[n][i] */
     int64_t from, into;     /* first column of y; first element of the output */
     double *xs;             /* [N][I] as doubles */
     double *rows;           /* [threads][I], or [threads][TILE][I] */
-} job;
+} linear_job;
 
 /* sum[t][i] += g[row+t][col] * w[i] for the m rows of a tile */
 static void add_row(double *sum, const af_tensor *g, int64_t row, int64_t m, int64_t col,
@@ -31,22 +32,21 @@ static void add_row(double *sum, const af_tensor *g, int64_t row, int64_t m, int
 /* Tiles of TILE rows: every weight row is decoded once a tile. */
 static void dx_tiles(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const linear_job *j = arg;
     const af_node *n = j->n;
-    const int64_t N = af_live(n->in[0]), I = j->I, *start = n->attr.linear.piece_from;
+    const int64_t N = af_live(j->in.dy), I = j->I, *start = n->attr.linear.piece_from;
     double *sum = j->rows + share * (TILE + 1) * I, *w = sum + TILE * I;
     for (int64_t tile = from; tile < to; tile++) {
         const int64_t row = tile * TILE, m = AF_MIN(N - row, (int64_t)TILE);
         memset(sum, 0, (size_t)(m * I) * sizeof *sum);
         for (int k = 0; k < n->attr.linear.pieces; k++)
             for (int64_t o = start[k]; o < start[k + 1]; o++) {
-                af_ld_row(n->in[1 + k], (o - start[k]) * I, I, w);
-                add_row(sum, n->in[0], row, m, o, w, I);
+                af_ld_row(j->in.w[k], (o - start[k]) * I, I, w);
+                add_row(sum, j->in.dy, row, m, o, w, I);
             }
-        const af_tensor *a = n->attr.linear.parts ? n->in[n->n_in - 2] : NULL;
-        for (int64_t r = 0; a && r < a->dim[0]; r++) {
-            af_ld_row(a, r * I, I, w);
-            add_row(sum, n->in[n->n_in - 1], row, m, r, w, I);
+        for (int64_t r = 0; j->in.a && r < j->in.a->dim[0]; r++) {
+            af_ld_row(j->in.a, r * I, I, w);
+            add_row(sum, j->in.g, row, m, r, w, I);
         }
         af_st_row(n->out[0], row * I, m * I, sum);
     }
@@ -54,8 +54,8 @@ static void dx_tiles(void *arg, int64_t from, int64_t to, int share)
 
 static void linear_dx_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {.n = n, .I = af_last(n->out[0]), .rows = cpu->work};
-    af_pool_run(cpu->pool, (af_live(n->in[0]) + TILE - 1) / TILE, dx_tiles, &j);
+    linear_job j = {.n = n, .in = af_linear_in(n), .I = af_last(n->out[0]), .rows = cpu->work};
+    af_pool_run(cpu->pool, (af_live(j.in.dy) + TILE - 1) / TILE, dx_tiles, &j);
 }
 
 static uint64_t linear_dx_work(const af_node *n, int threads)
@@ -66,7 +66,7 @@ static uint64_t linear_dx_work(const af_node *n, int threads)
 /* Rows o of sum_n y[n][from + o] x[n][:], each over n in order. */
 static void outer_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const linear_job *j = arg;
     const int64_t N = af_live(j->x), W = af_last(j->y), I = j->I;
     double *sum = j->rows + share * I;
     for (int64_t o = from; o < to; o++) {
@@ -84,7 +84,10 @@ static void outer_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void linear_dw_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {.n = n, .x = n->in[0], .y = n->in[1], .I = af_last(n->in[0]), .xs = cpu->work};
+    linear_job j = {.n = n, .in = af_linear_in(n), .xs = cpu->work};
+    j.x = j.in.x;
+    j.y = n->op == AF_OP_LINEAR_DW ? j.in.dy : j.in.g;
+    j.I = af_last(j.x);
     const int64_t rows = af_live(j.x);
     j.from = n->op == AF_OP_LINEAR_DW ? n->attr.linear.piece_from[n->attr.linear.piece] : 0;
     j.rows = j.xs + rows * j.I;
@@ -119,13 +122,14 @@ static void linear_dbias_run(const af_node *n, af_cpu *cpu)
 /* One part's B: rows o, columns r. xs holds xa. */
 static void db_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
-    const int64_t N = af_live(j->n->in[0]), W = af_last(j->n->in[0]), R = af_last(j->n->in[1]);
+    const linear_job *j = arg;
+    const af_tensor *dy = j->in.dy;
+    const int64_t N = af_live(dy), W = af_last(dy), R = af_last(j->in.xa);
     for (int64_t o = from; o < to; o++) {
         double *sum = j->rows + share * R;
         memset(sum, 0, (size_t)j->I * sizeof *sum);
         for (int64_t n = 0; n < N; n++) {
-            const double f = af_ld(j->n->in[0], n * W + j->from + o);
+            const double f = af_ld(dy, n * W + j->from + o);
             for (int64_t r = 0; r < j->I; r++)
                 sum[r] += f * j->xs[n * R + j->O + r];
         }
@@ -136,10 +140,10 @@ static void db_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void adapter_db_run(const af_node *n, af_cpu *cpu)
 {
-    const int64_t N = af_live(n->in[0]), R = af_last(n->in[1]);
-    job j = {.n = n, .xs = cpu->work};
+    linear_job j = {.n = n, .in = af_linear_in(n), .xs = cpu->work};
+    const int64_t N = af_live(j.in.dy), R = af_last(j.in.xa);
     j.rows = j.xs + N * R;
-    af_ld_row(n->in[1], 0, N * R, j.xs);
+    af_ld_row(j.in.xa, 0, N * R, j.xs);
     for (int p = 0; p < n->attr.linear.parts; p++) {
         const af_adapter_part *q = &n->attr.linear.part[p];
         j.I = q->rank;
@@ -152,12 +156,13 @@ static void adapter_db_run(const af_node *n, af_cpu *cpu)
 
 static uint64_t adapter_db_work(const af_node *n, int threads)
 {
-    return (uint64_t)((af_rows(n->in[1]) + threads) * af_last(n->in[1])) * sizeof(double);
+    const af_tensor *xa = af_linear_in(n).xa;
+    return (uint64_t)((af_rows(xa) + threads) * af_last(xa)) * sizeof(double);
 }
 
 static void norm_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const linear_job *j = arg;
     const af_node *n = j->n;
     const int64_t I = j->I, *start = n->attr.linear.piece_from;
     double *w = j->rows + share * 2 * I, *a = w + I;
@@ -165,15 +170,14 @@ static void norm_rows(void *arg, int64_t from, int64_t to, int share)
         memset(w, 0, (size_t)I * sizeof *w);
         for (int k = 0; k < n->attr.linear.pieces; k++)
             if (o >= start[k] && o < start[k + 1])
-                af_ld_row(n->in[k], (o - start[k]) * I, I, w);
+                af_ld_row(j->in.w[k], (o - start[k]) * I, I, w);
         for (int p = 0; p < n->attr.linear.parts; p++) {
             const af_adapter_part *q = &n->attr.linear.part[p];
             const bool mine = o >= q->out_from && o < q->out_from + q->out_rows;
             for (int r = 0; mine && r < q->rank; r++) {
-                const double f = (double)q->scale *
-                                 af_ld(n->in[n->n_in - 1],
-                                       af_linear_part_at(n, p) + (o - q->out_from) * q->rank + r);
-                af_ld_row(n->in[n->n_in - 2], (q->rank_from + r) * I, I, a);
+                const int64_t at = af_linear_part_at(n, p) + (o - q->out_from) * q->rank + r;
+                const double f = (double)q->scale * af_ld(j->in.b, at);
+                af_ld_row(j->in.a, (q->rank_from + r) * I, I, a);
                 for (int64_t i = 0; i < I; i++)
                     w[i] += f * a[i];
             }
@@ -187,7 +191,8 @@ static void norm_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void dora_norm_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {.n = n, .I = af_last(n->in[0]), .rows = cpu->work};
+    linear_job j = {.n = n, .in = af_linear_in(n), .rows = cpu->work};
+    j.I = af_last(j.in.w[0]);
     af_pool_run(cpu->pool, n->out[0]->dim[0], norm_rows, &j);
 }
 

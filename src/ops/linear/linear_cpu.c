@@ -4,22 +4,22 @@
  * doubles, each weight row is decoded once a tile, and the sums of a tile's rows run side by side.
  * Every output is one sum in the order of i (then of r), whatever the number of threads. */
 #include "backend/cpu/cpu.h"
-#include "ops/linear/linear_parts.h"
+#include "ops/linear/linear_in.h"
 
 #include <math.h>
 
 enum { TILE = 32 };
 
-typedef struct job {
+typedef struct linear_job {
     const af_node *n;
-    af_cpu *cpu;
+    af_linear_inputs in;
     int64_t I, O, R;
     int64_t row;    /* first of the tile */
     int m;          /* rows of the tile */
     double *x, *xa; /* [I][TILE], [R][TILE]: the tile transposed */
     double *rows;   /* [threads][widest row] */
     int64_t stride;
-} job;
+} linear_job;
 
 /* sum[t] += sum_i w[i] * x[i][t] */
 static void add_products(double *restrict sum, const double *w, const double *restrict x, int64_t I)
@@ -45,7 +45,7 @@ static void load_tile(const af_tensor *t, int64_t row, int m, double *out, doubl
 /* Output columns [from, to) of the tile. */
 static void forward_columns(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const linear_job *j = arg;
     const af_node *n = j->n;
     const int64_t *start = n->attr.linear.piece_from;
     double *w = j->rows + share * j->stride;
@@ -54,8 +54,8 @@ static void forward_columns(void *arg, int64_t from, int64_t to, int share)
         for (int i = 0; i < n->attr.linear.pieces; i++) {
             if (o < start[i] || o >= start[i + 1])
                 continue;
-            const af_tensor *bias = af_linear_bias(n, i);
-            af_ld_row(n->in[1 + i], (o - start[i]) * j->I, j->I, w);
+            const af_tensor *bias = j->in.bias[i];
+            af_ld_row(j->in.w[i], (o - start[i]) * j->I, j->I, w);
             add_products(sum, w, j->x, j->I);
             for (int t = 0; bias && t < j->m; t++)
                 sum[t] += af_ld(bias, o - start[i]);
@@ -64,8 +64,7 @@ static void forward_columns(void *arg, int64_t from, int64_t to, int share)
             const af_adapter_part *q = &n->attr.linear.part[p];
             if (o < q->out_from || o >= q->out_from + q->out_rows)
                 continue;
-            af_ld_row(n->in[n->n_in - 2], af_linear_part_at(n, p) + (o - q->out_from) * q->rank,
-                      q->rank, w);
+            af_ld_row(j->in.b, af_linear_part_at(n, p) + (o - q->out_from) * q->rank, q->rank, w);
             add_products(sum, w, j->xa + (int64_t)q->rank_from * TILE, q->rank);
         }
         for (int t = 0; t < j->m; t++)
@@ -73,17 +72,14 @@ static void forward_columns(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
-static int64_t rank_rows(const af_node *n)
-{
-    if (n->attr.linear.parts == 0)
-        return 0;
-    return n->op == AF_OP_LINEAR ? n->in[n->n_in - 3]->dim[0] : n->in[n->n_in - 2]->dim[0];
-}
+static int64_t rank_rows(const af_linear_inputs *in) { return in->a ? in->a->dim[0] : 0; }
 
 static void linear_run(const af_node *n, af_cpu *cpu)
 {
-    const af_tensor *x = n->in[0];
-    job j = {.n = n, .I = af_last(x), .O = n->attr.linear.out, .R = rank_rows(n)};
+    linear_job j = {.n = n, .in = af_linear_in(n), .O = n->attr.linear.out};
+    const af_tensor *x = j.in.x;
+    j.I = af_last(x);
+    j.R = rank_rows(&j.in);
     j.x = cpu->work;
     j.xa = j.x + j.I * TILE;
     j.rows = j.xa + j.R * TILE;
@@ -93,14 +89,15 @@ static void linear_run(const af_node *n, af_cpu *cpu)
         j.m = (int)AF_MIN(N - j.row, (int64_t)TILE);
         load_tile(x, j.row, j.m, j.x, j.rows);
         if (j.R)
-            load_tile(n->in[n->n_in - 1], j.row, j.m, j.xa, j.rows);
+            load_tile(j.in.xa, j.row, j.m, j.xa, j.rows);
         af_pool_run(cpu->pool, j.O, forward_columns, &j);
     }
 }
 
 static uint64_t linear_work(const af_node *n, int threads)
 {
-    const int64_t I = af_last(n->in[0]), R = rank_rows(n);
+    const af_linear_inputs in = af_linear_in(n);
+    const int64_t I = af_last(in.x), R = rank_rows(&in);
     return (uint64_t)((I + R) * TILE + threads * AF_MAX(I, R)) * sizeof(double);
 }
 
@@ -117,12 +114,12 @@ static double rank_scale(const af_node *n, int64_t r)
 
 static void down_columns(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const linear_job *j = arg;
     const af_node *n = j->n;
     double *w = j->rows + share * j->stride;
     for (int64_t r = from; r < to; r++) {
         double sum[TILE] = {0};
-        af_ld_row(n->in[1], r * j->I, j->I, w);
+        af_ld_row(j->in.a, r * j->I, j->I, w);
         add_products(sum, w, j->x, j->I);
         for (int t = 0; t < j->m; t++)
             af_st(n->out[0], (j->row + t) * j->R + r, rank_scale(n, r) * sum[t]);
@@ -131,13 +128,15 @@ static void down_columns(void *arg, int64_t from, int64_t to, int share)
 
 static void adapter_down_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {.n = n, .I = af_last(n->in[0]), .R = n->in[1]->dim[0], .x = cpu->work};
+    linear_job j = {.n = n, .in = af_linear_in(n), .x = cpu->work};
+    j.I = af_last(j.in.x);
+    j.R = rank_rows(&j.in);
     j.rows = j.x + j.I * TILE;
     j.stride = j.I;
-    const int64_t N = af_live(n->in[0]);
+    const int64_t N = af_live(j.in.x);
     for (j.row = 0; j.row < N; j.row += TILE) {
         j.m = (int)AF_MIN(N - j.row, (int64_t)TILE);
-        load_tile(n->in[0], j.row, j.m, j.x, j.rows);
+        load_tile(j.in.x, j.row, j.m, j.x, j.rows);
         af_pool_run(cpu->pool, j.R, down_columns, &j);
     }
 }
@@ -151,7 +150,8 @@ static uint64_t adapter_down_work(const af_node *n, int threads)
 static void g_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const af_node *n = arg;
-    const af_tensor *dy = n->in[0], *b = n->in[1];
+    const af_linear_inputs in = af_linear_in(n);
+    const af_tensor *dy = in.dy, *b = in.b;
     const int64_t O = af_last(dy), R = af_last(n->out[0]);
     (void)share;
     for (int64_t row = from; row < to; row++) {

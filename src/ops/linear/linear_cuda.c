@@ -11,7 +11,7 @@ static af_status no_group(const af_node *n, af_error *err)
 
 static const af_linear_group *group(const af_graph *g, const af_node *n)
 {
-    return af_linear_group_of(g->backend, n);
+    return af_linear_group_of(g, n);
 }
 
 static void *bias_at(const af_linear_group *p, int64_t from)
@@ -53,7 +53,7 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
     const af_linear_group *p = group(g, n);
     if (!p)
         return no_group(n, err);
-    const af_tensor *x = n->in[0], *xa = p->parts ? n->in[n->n_in - 1] : NULL;
+    const af_tensor *x = n->in[0], *xa = af_linear_in(n).xa;
     const af_mat y = af_mat_of(n->out[0]);
     if (p->direct) {
         direct_fwd(cu, n, p);
@@ -90,7 +90,7 @@ static af_status linear_dx_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     const af_linear_group *p = group(g, n);
     if (!p)
         return no_group(n, err);
-    const af_tensor *dy = n->in[0], *low = p->parts ? n->in[n->n_in - 1] : NULL;
+    const af_tensor *dy = n->in[0], *low = af_linear_in(n).g;
     const af_mat dx = af_mat_of(n->out[0]);
     const int64_t *from = n->attr.linear.piece_from;
     for (int i = 0; i < p->pieces && p->direct; i++)

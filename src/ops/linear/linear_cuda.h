@@ -11,8 +11,7 @@
 #define AF_LINEAR_CUDA_H
 
 #include "backend/cuda/cuda.h"
-
-struct af_cuda_graph;
+#include "ops/linear/linear_in.h"
 
 enum { AF_FOLD_RANK = 64 }; /* spare columns; adapters of a higher rank stay beside the product */
 
@@ -33,17 +32,22 @@ typedef struct af_linear_group {
     af_tensor *down; /* A, [R, up to 16][I] */
 } af_linear_group;
 
-/* Finds the groups, makes their matrices, pads activations. */
-AF_CHECKED af_status af_cuda_linear_layout(af_cuda *cu, af_graph *g, af_error *err);
-bool af_cuda_linear_has_shadow(const struct af_cuda_graph *cg);
-/* 4-bit weights of bitsandbytes are in the graph only when the caller wants them to stay in 4 bits:
- * they always pass through the workspace. Others do when their copy does not fit (all_types). */
-void af_cuda_linear_use_scratch(struct af_cuda_graph *cg, bool all_types);
-/* Records the steps that keep the matrices up to date. */
+/* The groups of a graph: the family's slot. */
+typedef struct af_linear_groups {
+    af_linear_group *group;
+    int n;
+} af_linear_groups;
+
+/* Projections and the head: layout finds the groups, makes their matrices and pads activations;
+ * shrink puts the matrices of all block types into the workspace (those of 4-bit weights of
+ * bitsandbytes, which are in the graph only when the caller wants them to stay in 4 bits, always
+ * are there); prepare records the steps that keep the matrices up to date. */
+extern const af_cuda_family af_cuda_linear_family;
+/* linear_fill_cuda.c */
 AF_CHECKED af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err);
 
 /* The group of a node (any of the linear family, or the head). */
-const af_linear_group *af_linear_group_of(const struct af_cuda_graph *cg, const af_node *n);
+const af_linear_group *af_linear_group_of(const af_graph *g, const af_node *n);
 /* Bytes of workspace the group's matrix takes in scratch mode, else 0. */
 uint64_t af_linear_group_scratch(const af_linear_group *p);
 /* In scratch mode: steps of n that fill the matrix (or only its adapter halves). */

@@ -5,7 +5,7 @@
  * be seen. */
 #include "ops/common/cpu_fast.h"
 #include "ops/linear/adapter_lowrank.h"
-#include "ops/linear/linear_parts.h"
+#include "ops/linear/linear_in.h"
 
 static bool served(const af_node *n, int activations)
 {
@@ -23,12 +23,11 @@ static bool no_f64(const af_node *n)
     return af_fast_type(n->out[0]);
 }
 
-static bool has_adapter(const af_node *n) { return n->attr.linear.parts > 0; }
-
-/* The adapter's share of part p, xa B^T, as a term of a product. */
+/* The adapter's share of part p, xa B^T, as a term of a GEMM. */
 static af_gemm_term part_term(const af_node *n, int p)
 {
-    const af_tensor *b = n->in[n->n_in - 2], *xa = n->in[n->n_in - 1];
+    const af_linear_inputs in = af_linear_in(n);
+    const af_tensor *b = in.b, *xa = in.xa;
     const af_adapter_part *q = &n->attr.linear.part[p];
     af_gemm_term t = {q->rank, af_fast_operand(xa, q->rank_from, false),
                       af_fast_weight(b, q->rank, true), true};
@@ -58,15 +57,16 @@ static void add_part(const af_node *n, af_cpu *cpu, int p)
 
 static void linear_run(const af_node *n, af_cpu *cpu)
 {
-    const af_tensor *x = n->in[0];
+    const af_linear_inputs in = af_linear_in(n);
+    const af_tensor *x = in.x;
     af_tensor *y = n->out[0];
     const int64_t N = af_live(x), I = af_last(x), *from = n->attr.linear.piece_from;
     unsigned done = 0; /* parts that went with their piece */
     for (int i = 0; i < n->attr.linear.pieces; i++) {
-        const af_tensor *bias = af_linear_bias(n, i);
+        const af_tensor *bias = in.bias[i];
         const int p = part_of(n, from[i], from[i + 1]);
         af_gemm g = af_fast_gemm(N, from[i + 1] - from[i], I, af_fast_operand(x, 0, false),
-                                 af_fast_weight(n->in[1 + i], I, true), y, from[i]);
+                                 af_fast_weight(in.w[i], I, true), y, from[i]);
         g.skinny = n->attr.linear.few;
         g.bias = bias ? bias->data : NULL;
         g.bias_dtype = bias ? bias->dtype : AF_DTYPE_F32;
@@ -136,18 +136,17 @@ static void adapter_g_run(const af_node *n, af_cpu *cpu)
 /* dx = dy W + g a: one sum over the rows of all pieces and the ranks of the adapter. */
 static void linear_dx_run(const af_node *n, af_cpu *cpu)
 {
-    const af_tensor *dy = n->in[0];
+    const af_linear_inputs in = af_linear_in(n);
+    const af_tensor *dy = in.dy;
     const int64_t I = af_last(n->out[0]), *from = n->attr.linear.piece_from;
     af_gemm_term term[AF_LINEAR_PIECES + 1];
     int terms = 0;
     for (int i = 0; i < n->attr.linear.pieces; i++)
         term[terms++] = (af_gemm_term){from[i + 1] - from[i], af_fast_operand(dy, from[i], false),
-                                       af_fast_weight(n->in[1 + i], I, false), false};
-    if (has_adapter(n)) {
-        const af_tensor *a = n->in[n->n_in - 2], *gr = n->in[n->n_in - 1];
-        term[terms++] = (af_gemm_term){af_last(gr), af_fast_operand(gr, 0, false),
-                                       af_fast_weight(a, I, false), true};
-    }
+                                       af_fast_weight(in.w[i], I, false), false};
+    if (in.a)
+        term[terms++] = (af_gemm_term){af_last(in.g), af_fast_operand(in.g, 0, false),
+                                       af_fast_weight(in.a, I, false), true};
     af_gemm g = af_fast_gemm(af_live(dy), I, term[0].K, term[0].a, term[0].b, n->out[0], 0);
     g.exact = term[0].exact;
     g.terms = terms - 1;

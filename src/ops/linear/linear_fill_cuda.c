@@ -244,9 +244,10 @@ static af_node *keeper(af_cuda_graph *cg, const af_tensor *t)
 af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err)
 {
     af_cuda_graph *cg = g->backend;
+    const af_linear_groups *groups = *af_cuda_slot(g, &af_cuda_linear_family);
     collector all = {0};
-    for (int k = 0; k < cg->n_groups; k++) {
-        const af_linear_group *p = &cg->groups[k];
+    for (int k = 0; k < groups->n; k++) {
+        const af_linear_group *p = &groups->group[k];
         for (int i = 0; i < p->pieces; i++)
             if (p->bias_in[i] && p->bias_in[i]->base != p->bias) {
                 const int64_t n = p->bias_in[i]->dim[0];

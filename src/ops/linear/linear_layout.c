@@ -52,46 +52,46 @@ static uses *find_uses(const af_graph *g)
 
 /* ---- groups ---- */
 
-static const af_tensor *adapter_of(const af_node *n, int back)
-{
-    return n->attr.linear.parts ? n->in[n->n_in - back] : NULL;
-}
-
-static bool same_pieces(const af_linear_group *p, const af_node *n)
+static bool same_weights(const af_linear_group *p, const af_node *n, const af_linear_inputs *in)
 {
     if (p->pieces != n->attr.linear.pieces)
         return false;
     for (int i = 0; i < p->pieces; i++)
-        if (p->w[i] != n->in[1 + i])
+        if (p->w[i] != in->w[i])
             return false;
-    return true;
+    return p->a == in->a;
 }
 
 static bool serves(const af_linear_group *p, const af_node *n)
 {
+    if (n->op == AF_OP_HEAD_LOSS)
+        return p->of->op == AF_OP_HEAD_LOSS && p->w[0] == n->in[1] && p->type == n->in[0]->dtype;
+    const af_linear_inputs in = af_linear_in(n);
     switch (n->op) {
     case AF_OP_LINEAR:
-        return same_pieces(p, n) && p->a == adapter_of(n, 3) && p->type == n->in[0]->dtype &&
-               p->of->op != AF_OP_HEAD_LOSS;
     case AF_OP_LINEAR_DX:
-        return same_pieces(p, n) && p->a == adapter_of(n, 2) && p->type == n->in[0]->dtype &&
+        return same_weights(p, n, &in) && p->type == n->in[0]->dtype &&
                p->of->op != AF_OP_HEAD_LOSS;
     case AF_OP_ADAPTER_DOWN:
-        return p->a == n->in[1] && p->type == n->in[0]->dtype;
+        return p->a == in.a && p->type == in.x->dtype;
     case AF_OP_ADAPTER_G:
-        return p->b == n->in[1] && p->type == n->in[0]->dtype;
-    case AF_OP_HEAD_LOSS:
-        return p->of->op == AF_OP_HEAD_LOSS && p->w[0] == n->in[1] && p->type == n->in[0]->dtype;
+        return p->b == in.b && p->type == in.dy->dtype;
     default:
         return false;
     }
 }
 
-const af_linear_group *af_linear_group_of(const af_cuda_graph *cg, const af_node *n)
+static af_linear_groups *groups_of(const af_graph *g)
 {
-    for (int i = 0; i < cg->n_groups; i++)
-        if (serves(&cg->groups[i], n))
-            return &cg->groups[i];
+    return *af_cuda_slot(g, &af_cuda_linear_family);
+}
+
+const af_linear_group *af_linear_group_of(const af_graph *g, const af_node *n)
+{
+    const af_linear_groups *all = groups_of(g);
+    for (int i = 0; i < all->n; i++)
+        if (serves(&all->group[i], n))
+            return &all->group[i];
     return NULL;
 }
 
@@ -107,21 +107,20 @@ static void describe_head(af_linear_group *p, const af_node *n)
 
 static void describe_linear(af_linear_group *p, const af_node *n)
 {
+    const af_linear_inputs in = af_linear_in(n);
     *p = (af_linear_group){.of = n,
                            .pieces = n->attr.linear.pieces,
                            .parts = n->attr.linear.parts,
-                           .I = af_last(n->in[0]),
+                           .I = af_last(in.x),
                            .O = n->attr.linear.out,
-                           .type = n->in[0]->dtype};
-    int at = 1;
-    for (int i = 0; i < p->pieces; i++)
-        p->w[i] = n->in[at++];
-    for (int i = 0; i < p->pieces; i++)
-        if (n->attr.linear.biases & 1 << i)
-            p->bias_in[i] = n->in[at++];
+                           .a = in.a,
+                           .b = in.b,
+                           .type = in.x->dtype};
+    for (int i = 0; i < p->pieces; i++) {
+        p->w[i] = in.w[i];
+        p->bias_in[i] = in.bias[i];
+    }
     if (p->parts) {
-        p->a = n->in[at++];
-        p->b = n->in[at++];
         p->R = p->a->dim[0];
         p->ext = AF_ALIGN_UP(p->R, (int64_t)AF_FOLD_RANK);
     }
@@ -191,20 +190,23 @@ static void make_narrow(af_graph *g, af_linear_group *p)
     p->down = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){ranks, p->I});
 }
 
-static af_status find_groups(af_graph *g, const uses *u, af_cuda_graph *cg, af_error *err)
+static af_status find_groups(af_graph *g, const uses *u, af_error *err)
 {
     int n = 0;
     for (int i = 0; i < g->n_nodes; i++)
         n += g->nodes[i]->op == AF_OP_LINEAR || g->nodes[i]->op == AF_OP_HEAD_LOSS;
-    cg->groups = af_arena_take(&g->mem, (uint64_t)(n + 1) * sizeof *cg->groups);
-    if (!cg->groups)
-        return af_fail_nomem(err, "the plan", (uint64_t)n * sizeof *cg->groups);
+    af_linear_groups *all = af_arena_take(&g->mem, sizeof *all);
+    af_linear_group *group = af_arena_take(&g->mem, (uint64_t)(n + 1) * sizeof *group);
+    if (!all || !group)
+        return af_fail_nomem(err, "the plan", (uint64_t)n * sizeof *group);
+    *all = (af_linear_groups){.group = group};
+    *af_cuda_slot(g, &af_cuda_linear_family) = all;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *node = g->nodes[i];
         if ((node->op != AF_OP_LINEAR && node->op != AF_OP_HEAD_LOSS) ||
-            af_linear_group_of(cg, node))
+            af_linear_group_of(g, node))
             continue;
-        af_linear_group *p = &cg->groups[cg->n_groups++];
+        af_linear_group *p = &all->group[all->n++];
         if (node->op == AF_OP_LINEAR)
             describe_linear(p, node);
         else
@@ -225,11 +227,11 @@ static bool can_pad(const uses *u, const af_tensor *t)
            !u[t->id].viewed && !u[t->id].fixed;
 }
 
-static void pad(const af_cuda *cu, af_graph *g, const uses *u, const af_cuda_graph *cg)
+static void pad(const af_cuda *cu, af_graph *g, const uses *u)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
-        const af_linear_group *p = is_linear(n->op) ? af_linear_group_of(cg, n) : NULL;
+        const af_linear_group *p = is_linear(n->op) ? af_linear_group_of(g, n) : NULL;
         if (!p || !p->parts || !p->pieces || p->R > AF_FOLD_RANK || cu->no_fold)
             continue;
         af_tensor *t = n->in[0];
@@ -277,13 +279,13 @@ static bool can_share(const af_graph *g, const uses *u, const af_node *n, const 
     return true;
 }
 
-static void share(af_graph *g, const uses *u, const af_cuda_graph *cg)
+static void share(af_graph *g, const uses *u)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         if (n->op != AF_OP_ADAPTER_DOWN && n->op != AF_OP_ADAPTER_G)
             continue;
-        const af_linear_group *p = af_linear_group_of(cg, n);
+        const af_linear_group *p = af_linear_group_of(g, n);
         if (p && can_share(g, u, n, p)) {
             move_into(n->out[0], n->in[0], af_last(n->in[0]));
             n->out[0]->ld = n->in[0]->ld;
@@ -293,58 +295,65 @@ static void share(af_graph *g, const uses *u, const af_cuda_graph *cg)
 
 /* A result that lies elsewhere is as wide, and its rows as aligned, as it would be beside: the same
  * products, with the same promises to their algorithms, in every mode. */
-static void widen(af_graph *g, const uses *u, const af_cuda_graph *cg)
+static void widen(af_graph *g, const uses *u)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         if (n->op != AF_OP_ADAPTER_DOWN && n->op != AF_OP_ADAPTER_G)
             continue;
-        const af_linear_group *p = af_linear_group_of(cg, n);
+        const af_linear_group *p = af_linear_group_of(g, n);
         if (p && p->R <= AF_FOLD_RANK && one_scale(n) && can_pad(u, n->out[0]))
             n->out[0]->ld = p->ext;
     }
 }
 
-af_status af_cuda_linear_layout(af_cuda *cu, af_graph *g, af_error *err)
+/* Matrices of block-type weights are filled into the workspace at each use: those of 4-bit weights,
+ * or of all types. */
+static void use_scratch(af_linear_groups *all, bool all_types)
 {
-    af_cuda_graph *cg = g->backend;
-    uses *u = find_uses(g);
-    if (!u)
-        return af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof *u);
-    const af_status st = find_groups(g, u, cg, err);
-    if (st == AF_OK) {
-        pad(cu, g, u, cg);
-        match_inplace(g, u);
-        share(g, u, cg);
-        widen(g, u, cg);
-    }
-    free(u);
-    return st;
-}
-
-bool af_cuda_linear_has_shadow(const af_cuda_graph *cg)
-{
-    for (int i = 0; i < cg->n_groups; i++)
-        if (cg->groups[i].quant)
-            return true;
-    return false;
-}
-
-void af_cuda_linear_use_scratch(af_cuda_graph *cg, bool all_types)
-{
-    for (int i = 0; i < cg->n_groups; i++) {
-        af_linear_group *p = &cg->groups[i];
-        bool all = p->quant, four = false;
+    for (int i = 0; i < all->n; i++) {
+        af_linear_group *p = &all->group[i];
+        bool every = p->quant, four = false;
         for (int k = 0; k < p->pieces; k++) {
-            all &= af_dtype_is_block(p->w[k]->dtype); /* a dense piece lives in the matrix */
+            every &= af_dtype_is_block(p->w[k]->dtype); /* a dense piece lives in the matrix */
             four |= p->w[k]->quant != NULL;
         }
-        if (!all || !(four || all_types))
+        if (!every || !(four || all_types))
             continue;
         p->scratch = true;
         p->fused->dim[0] = 0; /* takes no memory of its own */
     }
 }
+
+static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
+{
+    af_cuda_graph *cg = g->backend;
+    uses *u = find_uses(g);
+    if (!u)
+        return af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof *u);
+    const af_status st = find_groups(g, u, err);
+    if (st == AF_OK) {
+        pad(cu, g, u);
+        match_inplace(g, u);
+        share(g, u);
+        widen(g, u);
+        af_linear_groups *all = groups_of(g);
+        for (int i = 0; i < all->n; i++)
+            cg->plan.can_shrink |= all->group[i].quant;
+        use_scratch(all, cu->scratch);
+    }
+    free(u);
+    return st;
+}
+
+static void shrink(af_cuda *cu, af_graph *g)
+{
+    (void)cu;
+    use_scratch(groups_of(g), true);
+}
+
+const af_cuda_family af_cuda_linear_family = {
+    .layout = layout, .shrink = shrink, .prepare = af_cuda_linear_prepare};
 
 uint64_t af_linear_group_scratch(const af_linear_group *p)
 {

@@ -9,8 +9,8 @@
  *                e = index[n][j], j in order
  * MOE_FFN_BWD    x, weights, index, gate_up, down, dy -> dx, dweights, [dgate_up, ddown]
  * weights and probs are f32 (f64 for f64). Expert matrices may have any type while frozen. */
-#include "graph/node.h"
 #include "ops/common/weight_type.h"
+#include "ops/moe/moe_in.h"
 
 af_tensor *af_moe_route(af_graph *g, af_tensor *logits, int k, bool norm, af_tensor **index)
 {
@@ -90,15 +90,15 @@ af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *
 
 static void ffn_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
-    af_tensor *in[6], *d[4] = {0};
-    memcpy(in, n->in, 5 * sizeof in[0]);
-    in[5] = dout[0];
-    af_node *b = af_node_new(g, AF_OP_MOE_FFN_BWD, in, 6);
+    const af_moe_inputs in = af_moe_in(n);
+    af_tensor *d[4] = {0}, *const of[4] = {in.x, in.weights, in.gate_up, in.down};
+    af_node *b =
+        af_node_new(g, AF_OP_MOE_FFN_BWD,
+                    (af_tensor *[]){in.x, in.weights, in.index, in.gate_up, in.down, dout[0]}, 6);
     b->attr = n->attr;
-    const bool train = n->in[3]->needs_grad || n->in[4]->needs_grad;
-    static const int of[4] = {0, 1, 3, 4}; /* the input each output is the gradient of */
+    const bool train = in.gate_up->needs_grad || in.down->needs_grad;
     for (int i = 0; i < (train ? 4 : 2) && !af_graph_failed(g); i++) {
-        const af_tensor *t = n->in[of[i]];
+        const af_tensor *t = of[i];
         /* a frozen one beside a trained one may have a block type; its gradient is not used */
         const af_dtype type = af_dtype_is_float(t->dtype) ? t->dtype : AF_DTYPE_F32;
         d[i] = af_node_output(g, b, type, t->ndim, t->dim);
@@ -107,18 +107,18 @@ static void ffn_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     }
     for (int i = 0; i < 4 && !af_graph_failed(g); i++)
         if (d[i])
-            af_grad_add(g, n->in[of[i]], d[i]);
+            af_grad_add(g, of[i], d[i]);
 }
 
-static void ffn_cost(const af_node *n, af_cost *c)
+static double ffn_flops(const af_node *n)
 {
-    const af_tensor *gate_up = n->in[3];
-    const double pass = 2.0 * (double)af_rows(n->in[0]) * n->attr.moe.k * 1.5 *
+    const af_tensor *gate_up = af_moe_in(n).gate_up;
+    const double pass = 2.0 * (double)af_rows(af_moe_in(n).x) * n->attr.moe.k * 1.5 *
                         (double)gate_up->dim[1] * (double)gate_up->dim[2];
-    c->flops = n->op == AF_OP_MOE_FFN ? pass : n->n_out > 2 ? 3 * pass : 2 * pass;
+    return n->op == AF_OP_MOE_FFN ? pass : n->n_out > 2 ? 3 * pass : 2 * pass;
 }
 
 const af_op_info af_op_moe_route = {.name = "moe_route", .grad = route_grad};
 const af_op_info af_op_moe_route_bwd = {.name = "moe_route_bwd"};
-const af_op_info af_op_moe_ffn = {.name = "moe_ffn", .grad = ffn_grad, .cost = ffn_cost};
-const af_op_info af_op_moe_ffn_bwd = {.name = "moe_ffn_bwd", .cost = ffn_cost};
+const af_op_info af_op_moe_ffn = {.name = "moe_ffn", .grad = ffn_grad, .flops = ffn_flops};
+const af_op_info af_op_moe_ffn_bwd = {.name = "moe_ffn_bwd", .flops = ffn_flops};

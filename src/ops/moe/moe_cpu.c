@@ -5,9 +5,11 @@
  * depends on the number of threads. */
 #include "backend/cpu/cpu.h"
 #include "ops/general/activation.h"
+#include "ops/moe/moe_in.h"
 
 typedef struct moe {
     const af_node *n;
+    af_moe_inputs in;
     int64_t N, D, F, X, P, k, stride;
     int32_t *head, *next;           /* [X], [P]: the pairs of each expert */
     double *x, *dy;                 /* [N][D] */
@@ -21,17 +23,18 @@ typedef struct moe {
 static void route_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const af_node *n = arg;
-    const int64_t X = af_last(n->in[0]), k = n->attr.moe.k;
+    const af_moe_inputs in = af_moe_in(n);
+    const int64_t X = af_last(in.logits), k = n->attr.moe.k;
     int32_t *index = n->out[1]->data;
     (void)share;
     for (int64_t r = from; r < to; r++) {
         double max = -INFINITY, sum = 0, top = 0;
         for (int64_t e = 0; e < X; e++)
-            max = fmax(max, af_ld(n->in[0], r * X + e));
+            max = fmax(max, af_ld(in.logits, r * X + e));
         for (int64_t e = 0; e < X; e++)
-            sum += exp(af_ld(n->in[0], r * X + e) - max);
+            sum += exp(af_ld(in.logits, r * X + e) - max);
         for (int64_t e = 0; e < X; e++)
-            af_st(n->out[2], r * X + e, exp(af_ld(n->in[0], r * X + e) - max) / sum);
+            af_st(n->out[2], r * X + e, exp(af_ld(in.logits, r * X + e) - max) / sum);
         for (int64_t j = 0; j < k; j++) { /* the next one by (probability, lower index first) */
             int32_t best = -1;
             for (int64_t e = 0; e < X; e++) {
@@ -39,30 +42,32 @@ static void route_rows(void *arg, int64_t from, int64_t to, int share)
                 for (int64_t i = 0; i < j; i++)
                     taken |= index[r * k + i] == e;
                 if (!taken &&
-                    (best < 0 || af_ld(n->in[0], r * X + e) > af_ld(n->in[0], r * X + best)))
+                    (best < 0 || af_ld(in.logits, r * X + e) > af_ld(in.logits, r * X + best)))
                     best = (int32_t)e;
             }
             index[r * k + j] = best;
-            top += exp(af_ld(n->in[0], r * X + best) - max) / sum;
+            top += exp(af_ld(in.logits, r * X + best) - max) / sum;
         }
         for (int64_t j = 0; j < k; j++)
             af_st(n->out[0], r * k + j,
-                  exp(af_ld(n->in[0], r * X + index[r * k + j]) - max) / sum /
+                  exp(af_ld(in.logits, r * X + index[r * k + j]) - max) / sum /
                       (n->attr.moe.norm ? top : 1));
     }
 }
 
 static void moe_route_run(const af_node *n, af_cpu *cpu)
 {
-    af_pool_run(cpu->pool, af_live(n->in[0]), route_rows, (void *)n);
+    const af_moe_inputs in = af_moe_in(n);
+    af_pool_run(cpu->pool, af_live(in.logits), route_rows, (void *)n);
 }
 
 static void route_back_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const af_node *n = arg;
-    const af_tensor *probs = n->in[0], *weights = n->in[2], *dw = n->in[3];
+    const af_moe_inputs in = af_moe_in(n);
+    const af_tensor *probs = in.probs, *weights = in.weights, *dw = in.dweights;
     const int64_t X = af_last(probs), k = n->attr.moe.k;
-    const int32_t *index = n->in[1]->data;
+    const int32_t *index = in.index->data;
     (void)share;
     for (int64_t r = from; r < to; r++) {
         double top = 1, mean = 0, dot = 0;
@@ -86,7 +91,8 @@ static void route_back_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void moe_route_bwd_run(const af_node *n, af_cpu *cpu)
 {
-    af_pool_run(cpu->pool, af_live(n->in[0]), route_back_rows, (void *)n);
+    const af_moe_inputs in = af_moe_in(n);
+    af_pool_run(cpu->pool, af_live(in.probs), route_back_rows, (void *)n);
 }
 
 /* ---- experts ---- */
@@ -111,9 +117,9 @@ static void rows_times(const moe *m, const af_tensor *matrix, int64_t item, int6
 static void gate_up_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const moe *m = arg;
+    double *w = m->rows + share * m->stride;
     for (int64_t i = from; i < to; i++)
-        rows_times(m, m->n->in[3], i, 2 * m->F, m->D, true, m->x, m->gu,
-                   m->rows + share * m->stride);
+        rows_times(m, m->in.gate_up, i, 2 * m->F, m->D, true, m->x, m->gu, w);
 }
 
 static void act_pairs(void *arg, int64_t from, int64_t to, int share)
@@ -130,9 +136,9 @@ static void act_pairs(void *arg, int64_t from, int64_t to, int share)
 static void down_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const moe *m = arg;
+    double *w = m->rows + share * m->stride;
     for (int64_t i = from; i < to; i++)
-        rows_times(m, m->n->in[4], i, m->D, m->F, false, m->hid, m->out,
-                   m->rows + share * m->stride);
+        rows_times(m, m->in.down, i, m->D, m->F, false, m->hid, m->out, w);
 }
 
 static void combine_tokens(void *arg, int64_t from, int64_t to, int share)
@@ -143,7 +149,7 @@ static void combine_tokens(void *arg, int64_t from, int64_t to, int share)
         for (int64_t d = 0; d < m->D; d++) {
             double sum = 0;
             for (int64_t p = n * m->k; p < (n + 1) * m->k; p++)
-                sum += af_ld(m->n->in[1], p) * m->out[p * m->D + d];
+                sum += af_ld(m->in.weights, p) * m->out[p * m->D + d];
             af_st(m->n->out[0], n * m->D + d, sum);
         }
 }
@@ -151,12 +157,13 @@ static void combine_tokens(void *arg, int64_t from, int64_t to, int share)
 /* Work is laid out for all rows, used for the live ones. */
 static uint64_t place(moe *m, const af_node *n, int threads, double *work)
 {
-    const int64_t rows = n->in[0]->dim[0];
+    const af_moe_inputs in = af_moe_in(n);
+    const int64_t rows = in.x->dim[0];
     const bool back = n->op == AF_OP_MOE_FFN_BWD;
-    *m = (moe){.n = n, .N = af_live(n->in[0]), .k = n->attr.moe.k};
-    m->X = n->in[3]->dim[0];
-    m->F = n->in[3]->dim[1] / 2;
-    m->D = n->in[3]->dim[2];
+    *m = (moe){.n = n, .in = in, .N = af_live(in.x), .k = n->attr.moe.k};
+    m->X = in.gate_up->dim[0];
+    m->F = in.gate_up->dim[1] / 2;
+    m->D = in.gate_up->dim[2];
     m->P = m->N * m->k;
     m->stride = AF_MAX(m->D, m->F);
     const int64_t P = rows * m->k;
@@ -183,15 +190,16 @@ static uint64_t ffn_work(const af_node *n, int threads)
 /* Everything up to the experts' outputs. */
 static void run_experts(moe *m, const af_node *n, af_cpu *cpu)
 {
+    const af_moe_inputs in = af_moe_in(n);
     (void)place(m, n, cpu->threads, cpu->work);
-    const int32_t *index = n->in[2]->data;
+    const int32_t *index = in.index->data;
     memset(m->head, 0xff, (size_t)m->X * sizeof *m->head);
     for (int64_t p = m->P - 1; p >= 0; p--) {
         assert(index[p] >= 0 && index[p] < m->X);
         m->next[p] = m->head[index[p]];
         m->head[index[p]] = (int32_t)p;
     }
-    af_ld_row(n->in[0], 0, m->N * m->D, m->x);
+    af_ld_row(in.x, 0, m->N * m->D, m->x);
     af_pool_run(cpu->pool, m->X * 2 * m->F, gate_up_rows, m);
     af_pool_run(cpu->pool, m->P, act_pairs, m);
     af_pool_run(cpu->pool, m->X * m->D, down_rows, m);
@@ -211,7 +219,7 @@ static void dout_pairs(void *arg, int64_t from, int64_t to, int share)
     const moe *m = arg;
     (void)share;
     for (int64_t p = from; p < to; p++) {
-        const double *dy = m->dy + p / m->k * m->D, w = af_ld(m->n->in[1], p);
+        const double *dy = m->dy + p / m->k * m->D, w = af_ld(m->in.weights, p);
         double dot = 0;
         for (int64_t d = 0; d < m->D; d++) {
             dot += dy[d] * m->out[p * m->D + d];
@@ -242,14 +250,14 @@ static void back_experts(void *arg, int64_t from, int64_t to, int share)
     const af_act act = m->n->attr.moe.act;
     double *w = m->rows + share * m->stride;
     for (int64_t e = from; e < to; e++) {
-        rows_back(m, m->n->in[4], e, m->D, F, m->dout, m->dhid, w);
+        rows_back(m, m->in.down, e, m->D, F, m->dout, m->dhid, w);
         for (int32_t p = m->head[e]; p >= 0; p = m->next[p])
             for (int64_t f = 0; f < F; f++) {
                 const double gate = m->gu[p * 2 * F + f], up = m->gu[p * 2 * F + F + f];
                 m->dgu[p * 2 * F + f] = m->dhid[p * F + f] * up * af_act_slope(act, gate);
                 m->dgu[p * 2 * F + F + f] = m->dhid[p * F + f] * af_act_value(act, gate);
             }
-        rows_back(m, m->n->in[3], e, 2 * F, m->D, m->dgu, m->dx, w);
+        rows_back(m, m->in.gate_up, e, 2 * F, m->D, m->dgu, m->dx, w);
     }
 }
 
@@ -296,9 +304,10 @@ static void ddown_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void moe_ffn_bwd_run(const af_node *n, af_cpu *cpu)
 {
+    const af_moe_inputs in = af_moe_in(n);
     moe m;
     run_experts(&m, n, cpu);
-    af_ld_row(n->in[5], 0, m.N * m.D, m.dy);
+    af_ld_row(in.dy, 0, m.N * m.D, m.dy);
     af_pool_run(cpu->pool, m.P, dout_pairs, &m);
     af_pool_run(cpu->pool, m.X, back_experts, &m);
     af_pool_run(cpu->pool, m.N, dx_tokens, &m);

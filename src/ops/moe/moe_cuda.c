@@ -1,5 +1,6 @@
 /* moe_cuda.c - launchers of moe.c: list the pairs by expert, then products over the list. */
 #include "backend/cuda/cuda.h"
+#include "ops/moe/moe_in.h"
 
 enum { TILE = 64 };
 
@@ -15,8 +16,9 @@ static af_kernel *kernel(af_cuda *cu, const char *name, af_dtype t)
 
 static af_status route_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_moe_inputs in = af_moe_in(n);
     (void)g;
-    const af_tensor *z = n->in[0];
+    const af_tensor *z = in.logits;
     const int64_t N = af_rows(z), X = af_last(z);
     if (!plain(z))
         return af_fail(err, AF_EUNSUPPORTED, "moe_route of %s on the GPU", af_dtype_name(z->dtype));
@@ -44,8 +46,11 @@ static af_status route_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
         af_cuda_launch(cu, n, kernel(cu, "moe_route_bwd", d->dtype), (N + 3) / 4, 1, 1, 128, 0);
     af_arg_ptr(l, d->data);
     af_arg_i64(l, d->ld);
-    for (int i = 0; i < 4; i++)
-        af_arg_ptr(l, n->in[i]->data);
+    const af_moe_inputs in = af_moe_in(n);
+    af_arg_ptr(l, in.probs->data);
+    af_arg_ptr(l, in.index->data);
+    af_arg_ptr(l, in.weights->data);
+    af_arg_ptr(l, in.dweights->data);
     af_arg_i64(l, N);
     af_arg_i32(l, X);
     af_arg_i32(l, n->attr.moe.k);
@@ -66,8 +71,9 @@ typedef struct moe {
 
 static uint64_t place(moe *m, af_cuda *cu, af_node *n)
 {
+    const af_moe_inputs in = af_moe_in(n);
     const bool back = n->op == AF_OP_MOE_FFN_BWD;
-    *m = (moe){.cu = cu, .n = n, .x = n->in[0], .gate_up = n->in[3], .down = n->in[4]};
+    *m = (moe){.cu = cu, .n = n, .x = in.x, .gate_up = in.gate_up, .down = in.down};
     m->t = m->x->dtype;
     m->N = af_rows(m->x);
     m->D = af_last(m->x);
@@ -179,6 +185,7 @@ static void combine(moe *m, const af_tensor *y, const void *out, const void *w)
 /* Everything up to the experts' outputs. */
 static af_status experts(moe *m, af_cuda *cu, af_node *n, af_error *err)
 {
+    const af_moe_inputs in = af_moe_in(n);
     (void)place(m, cu, n);
     if (!plain(m->x) || !plain(m->gate_up) || !plain(m->down))
         return af_fail(err, AF_EUNSUPPORTED, "experts of %s on the GPU: use bf16, f16 or f32",
@@ -189,7 +196,7 @@ static af_status experts(moe *m, af_cuda *cu, af_node *n, af_error *err)
     af_arg_ptr(l, m->list);
     af_arg_ptr(l, m->slot);
     af_arg_ptr(l, m->start);
-    af_arg_ptr(l, n->in[2]->data);
+    af_arg_ptr(l, in.index->data);
     af_arg_i32(l, m->P);
     af_arg_i32(l, m->X);
     product(m, m->gu, m->x->data, m->x->ld, true, m->gate_up_t, 2 * m->F, m->D, false);
@@ -204,28 +211,30 @@ static af_status experts(moe *m, af_cuda *cu, af_node *n, af_error *err)
 
 static af_status ffn_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_moe_inputs in = af_moe_in(n);
     moe m;
     (void)g;
     const af_status st = experts(&m, cu, n, err);
     if (st == AF_OK)
-        combine(&m, n->out[0], m.out, n->in[1]->data);
+        combine(&m, n->out[0], m.out, in.weights->data);
     return st;
 }
 
 static af_status ffn_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_moe_inputs in = af_moe_in(n);
     moe m;
     (void)g;
     const af_status st = experts(&m, cu, n, err);
     if (st != AF_OK)
         return st;
-    const af_tensor *dy = n->in[5];
+    const af_tensor *dy = in.dy;
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "moe_combine_bwd", m.t), m.P, 1, 1, 256, 0);
     af_arg_ptr(l, m.out);
     af_arg_ptr(l, n->out[1]->data);
     af_arg_ptr(l, dy->data);
     af_arg_i64(l, dy->ld);
-    af_arg_ptr(l, n->in[1]->data);
+    af_arg_ptr(l, in.weights->data);
     af_arg_ptr(l, m.slot);
     af_arg_i32(l, m.D);
     af_arg_i32(l, m.k);

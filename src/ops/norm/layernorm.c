@@ -6,6 +6,7 @@
  * kept for the backward. With h = (x - mean) rstd and q = dy w:
  *   dx = rstd (q - mean_d q - h mean_d(q h));  dw = sum_n dy h;  db = sum_n dy */
 #include "graph/node.h"
+#include "ops/norm/norm_in.h"
 #include "tensor/dtype.h"
 
 static af_dtype stats_type(af_dtype t) { return t == AF_DTYPE_F64 ? AF_DTYPE_F64 : AF_DTYPE_F32; }
@@ -38,7 +39,8 @@ af_tensor *af_layernorm(af_graph *g, af_tensor *x, af_tensor *w, af_tensor *b, d
 
 static void layernorm_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
-    af_tensor *x = n->in[0], *w = n->in[1], *b = n->in[2];
+    const af_norm_inputs in = af_norm_in(n);
+    af_tensor *x = in.x, *w = in.w, *b = in.b;
     if (!dout[0])
         return;
     af_node *d = af_node_new(g, AF_OP_LAYERNORM_BWD,
@@ -55,11 +57,8 @@ static void layernorm_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     af_grad_add(g, b, db);
 }
 
-static void layernorm_cost(const af_node *n, af_cost *c)
-{
-    c->flops = 8.0 * (double)af_count(n->out[0]);
-}
+static double layernorm_flops(const af_node *n) { return 8.0 * (double)af_count(n->out[0]); }
 
 const af_op_info af_op_layernorm = {
-    .name = "layernorm", .grad = layernorm_grad, .cost = layernorm_cost, .cheap = true};
-const af_op_info af_op_layernorm_bwd = {.name = "layernorm_bwd", .cost = layernorm_cost};
+    .name = "layernorm", .grad = layernorm_grad, .flops = layernorm_flops, .cheap = true};
+const af_op_info af_op_layernorm_bwd = {.name = "layernorm_bwd", .flops = layernorm_flops};

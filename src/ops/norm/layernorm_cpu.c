@@ -1,5 +1,6 @@
 /* layernorm_cpu.c - the twins of layernorm.c. */
 #include "ops/common/twin.h"
+#include "ops/norm/norm_in.h"
 
 #include <math.h>
 
@@ -10,8 +11,9 @@ static int64_t live_rows(const af_tensor *x)
 
 static void layernorm_run(const af_node *n, af_cpu *cpu)
 {
+    const af_norm_inputs in = af_norm_in(n);
     (void)cpu;
-    const af_tensor *x = n->in[0], *w = n->in[1], *b = n->in[2];
+    const af_tensor *x = in.x, *w = in.w, *b = in.b;
     const int64_t N = live_rows(x), D = af_last(x);
     for (int64_t r = 0; r < N; r++) {
         double mean = 0, var = 0;
@@ -32,8 +34,9 @@ static void layernorm_run(const af_node *n, af_cpu *cpu)
 
 static void layernorm_dx(const af_node *n, int64_t r, int64_t D)
 {
-    const af_tensor *x = n->in[0], *w = n->in[1], *dy = n->in[4];
-    const double mean = af_ld(n->in[2], r), rstd = af_ld(n->in[3], r);
+    const af_norm_inputs in = af_norm_in(n);
+    const af_tensor *x = in.x, *w = in.w, *dy = in.dy;
+    const double mean = af_ld(in.mean, r), rstd = af_ld(in.rstd, r);
     double q_mean = 0, qh_mean = 0;
     for (int64_t d = 0; d < D; d++) {
         const double h = (af_ld(x, r * D + d) - mean) * rstd;
@@ -50,8 +53,9 @@ static void layernorm_dx(const af_node *n, int64_t r, int64_t D)
 
 static void layernorm_bwd_run(const af_node *n, af_cpu *cpu)
 {
+    const af_norm_inputs in = af_norm_in(n);
     (void)cpu;
-    const af_tensor *x = n->in[0], *dy = n->in[4];
+    const af_tensor *x = in.x, *dy = in.dy;
     const int64_t N = live_rows(x), D = af_last(x);
     for (int64_t r = 0; r < N; r++)
         layernorm_dx(n, r, D);
@@ -59,7 +63,7 @@ static void layernorm_bwd_run(const af_node *n, af_cpu *cpu)
         double dw = 0, db = 0;
         for (int64_t r = 0; r < N; r++) {
             const double g = af_ld(dy, r * D + d);
-            dw += g * (af_ld(x, r * D + d) - af_ld(n->in[2], r)) * af_ld(n->in[3], r);
+            dw += g * (af_ld(x, r * D + d) - af_ld(in.mean, r)) * af_ld(in.rstd, r);
             db += g;
         }
         af_st(n->out[1], d, dw);

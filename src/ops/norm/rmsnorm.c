@@ -9,6 +9,7 @@
  * RMSNORM_DW   x, rstd, dy -> dw[d] = sum_n dy[n][d] * xhat[n][d]; may be added to.
  * y may share x's memory; dx may share dy's. */
 #include "graph/node.h"
+#include "ops/norm/norm_in.h"
 #include "tensor/dtype.h"
 
 static af_dtype stat_type(const af_tensor *x)
@@ -94,19 +95,21 @@ static af_tensor *norm_back(af_graph *g, const af_node *n, af_tensor *x, af_tens
 
 static void rmsnorm_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
-    af_tensor *x = n->in[0];
+    const af_norm_inputs in = af_norm_in(n);
+    af_tensor *x = in.x;
     if (!dout[0])
         return;
-    af_tensor *dx = norm_back(g, n, x, n->in[1], n->out[1], dout[0], NULL, x->needs_grad);
+    af_tensor *dx = norm_back(g, n, x, in.w, n->out[1], dout[0], NULL, x->needs_grad);
     if (dx && !af_graph_failed(g))
         af_grad_add(g, x, dx);
 }
 
 static void rmsnorm_add_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
-    af_tensor *x = n->in[0], *residual = n->in[1], *d = dout[1];
+    const af_norm_inputs in = af_norm_in(n);
+    af_tensor *x = in.x, *residual = in.residual, *d = dout[1];
     if (dout[0])
-        d = norm_back(g, n, n->out[1], n->in[2], n->out[2], dout[0], dout[1],
+        d = norm_back(g, n, n->out[1], in.w, n->out[2], dout[0], dout[1],
                       x->needs_grad || residual->needs_grad);
     if (!d || af_graph_failed(g))
         return;
@@ -114,14 +117,14 @@ static void rmsnorm_add_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     af_grad_add(g, residual, d);
 }
 
-static void norm_cost(const af_node *n, af_cost *c) { c->flops = 4.0 * (double)af_count(n->in[0]); }
+static double norm_flops(const af_node *n) { return 4.0 * (double)af_count(n->in[0]); }
 
 const af_op_info af_op_rmsnorm = {
-    .name = "rmsnorm", .grad = rmsnorm_grad, .cost = norm_cost, .inplace = 1, .cheap = true};
+    .name = "rmsnorm", .grad = rmsnorm_grad, .flops = norm_flops, .inplace = 1, .cheap = true};
 const af_op_info af_op_rmsnorm_add = {.name = "rmsnorm_add",
                                       .grad = rmsnorm_add_grad,
-                                      .cost = norm_cost,
+                                      .flops = norm_flops,
                                       .inplace = 1,
                                       .cheap = true};
-const af_op_info af_op_rmsnorm_bwd = {.name = "rmsnorm_bwd", .cost = norm_cost, .inplace = 4};
-const af_op_info af_op_rmsnorm_dw = {.name = "rmsnorm_dw", .cost = norm_cost, .accum_out = 1};
+const af_op_info af_op_rmsnorm_bwd = {.name = "rmsnorm_bwd", .flops = norm_flops, .inplace = 4};
+const af_op_info af_op_rmsnorm_dw = {.name = "rmsnorm_dw", .flops = norm_flops, .accum_out = 1};

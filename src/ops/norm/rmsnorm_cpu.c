@@ -1,6 +1,7 @@
 /* rmsnorm_cpu.c - the twins of rmsnorm.c. Rows are read whole before they are written: in place
  * works. */
 #include "backend/cpu/cpu.h"
+#include "ops/norm/norm_in.h"
 
 #include <math.h>
 
@@ -32,10 +33,11 @@ static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const job *j = arg;
     const af_node *n = j->n;
+    const af_norm_inputs in = af_norm_in(n);
     double *x = j->work + share * j->D;
     for (int64_t r = from; r < to; r++) {
-        af_ld_row(n->in[0], r * j->D, j->D, x);
-        norm_row(n, n->in[1], x, j->D, r, n->out[0], n->out[1]);
+        af_ld_row(in.x, r * j->D, j->D, x);
+        norm_row(n, in.w, x, j->D, r, n->out[0], n->out[1]);
     }
 }
 
@@ -43,13 +45,14 @@ static void add_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const job *j = arg;
     const af_node *n = j->n;
+    const af_norm_inputs in = af_norm_in(n);
     double *x = j->work + share * j->D;
     for (int64_t r = from; r < to; r++) {
         for (int64_t d = 0; d < j->D; d++)
-            x[d] = af_ld(n->in[0], r * j->D + d) + af_ld(n->in[1], r * j->D + d);
+            x[d] = af_ld(in.x, r * j->D + d) + af_ld(in.residual, r * j->D + d);
         af_st_row(n->out[1], r * j->D, j->D, x);
         af_ld_row(n->out[1], r * j->D, j->D, x); /* the norm sees the rounded sum */
-        norm_row(n, n->in[2], x, j->D, r, n->out[0], n->out[2]);
+        norm_row(n, in.w, x, j->D, r, n->out[0], n->out[2]);
     }
 }
 
@@ -57,20 +60,21 @@ static void backward_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const job *j = arg;
     const af_node *n = j->n;
+    const af_norm_inputs in = af_norm_in(n);
     const int64_t D = j->D;
     double *x = j->work + share * 2 * D, *g = x + D;
     for (int64_t r = from; r < to; r++) {
-        const double s = af_ld(n->in[2], r);
+        const double s = af_ld(in.rstd, r);
         double mean = 0;
-        af_ld_row(n->in[0], r * D, D, x);
+        af_ld_row(in.x, r * D, D, x);
         for (int64_t d = 0; d < D; d++) {
             x[d] *= s;
-            g[d] = af_ld(n->in[3], r * D + d) * factor(n, n->in[1], d);
+            g[d] = af_ld(in.dy, r * D + d) * factor(n, in.w, d);
             mean += g[d] * x[d];
         }
         mean /= (double)D;
         for (int64_t d = 0; d < D; d++) {
-            const double sum = n->n_in > 4 ? af_ld(n->in[4], r * D + d) : 0.0;
+            const double sum = in.dsum ? af_ld(in.dsum, r * D + d) : 0.0;
             af_st(n->out[0], r * D + d, s * (g[d] - x[d] * mean) + sum);
         }
     }
@@ -81,14 +85,15 @@ static void weight_columns(void *arg, int64_t from, int64_t to, int share)
 {
     const job *j = arg;
     const af_node *n = j->n;
-    const int64_t N = af_live(n->in[0]);
+    const af_norm_inputs in = af_norm_in(n);
+    const int64_t N = af_live(in.x);
     double *sum = j->work;
     (void)share;
     memset(sum + from, 0, (size_t)(to - from) * sizeof *sum);
     for (int64_t r = 0; r < N; r++) {
-        const double s = af_ld(n->in[1], r);
+        const double s = af_ld(in.rstd, r);
         for (int64_t d = from; d < to; d++)
-            sum[d] += af_ld(n->in[2], r * j->D + d) * af_ld(n->in[0], r * j->D + d) * s;
+            sum[d] += af_ld(in.dy, r * j->D + d) * af_ld(in.x, r * j->D + d) * s;
     }
     for (int64_t d = from; d < to; d++)
         af_put(n, n->out[0], d, sum[d]);

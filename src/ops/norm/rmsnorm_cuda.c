@@ -1,6 +1,7 @@
 /* rmsnorm_cuda.c - launchers of rmsnorm.c. A warp or a block a row, which stays in
  * registers. */
 #include "ops/common/cuda_ops.h"
+#include "ops/norm/norm_in.h"
 
 enum {
     WARP_PER = 4,       /* a warp does a row of at most 32 * this accesses ... */
@@ -77,8 +78,9 @@ AF_CHECKED static af_status check(shape *s, const af_node *n, const af_tensor *w
 static af_status rmsnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
-    const bool add = n->op == AF_OP_RMSNORM_ADD;
-    const af_tensor *x = n->in[0], *w = n->in[add ? 2 : 1], *y = n->out[0];
+    const af_norm_inputs in = af_norm_in(n);
+    const bool add = in.residual != NULL;
+    const af_tensor *x = in.x, *w = in.w, *y = n->out[0];
     shape s = {0};
     const af_status st = check(&s, n, w, err);
     if (st != AF_OK || af_rows(x) == 0)
@@ -91,7 +93,7 @@ static af_status rmsnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
     af_arg_ptr(l, n->out[add ? 2 : 1]->data);
     af_arg_ptr(l, x->data);
     if (add)
-        af_arg_ptr(l, n->in[1]->data);
+        af_arg_ptr(l, in.residual->data);
     af_arg_ptr(l, w->data);
     af_arg_i64(l, af_rows(x));
     af_arg_i32(l, af_last(x));
@@ -100,7 +102,7 @@ static af_status rmsnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
         af_arg_i64(l, n->out[1]->ld);
     af_arg_i64(l, x->ld);
     if (add)
-        af_arg_i64(l, n->in[1]->ld);
+        af_arg_i64(l, in.residual->ld);
     af_arg_f32(l, n->attr.norm.eps);
     af_arg_f32(l, n->attr.norm.plus_one);
     return AF_OK;
@@ -108,9 +110,10 @@ static af_status rmsnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
 
 static af_status rmsnorm_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_norm_inputs in = af_norm_in(n);
     (void)g;
-    const af_tensor *x = n->in[0], *w = n->in[1], *dy = n->in[3], *dx = n->out[0];
-    const af_tensor *sum = n->n_in > 4 ? n->in[4] : NULL;
+    const af_tensor *x = in.x, *w = in.w, *dy = in.dy, *dx = n->out[0];
+    const af_tensor *sum = in.dsum;
     shape s = {0};
     const af_status st = check(&s, n, w, err);
     if (st != AF_OK || af_rows(x) == 0)
@@ -120,7 +123,7 @@ static af_status rmsnorm_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
     af_arg_ptr(l, dx->data);
     af_arg_ptr(l, x->data);
     af_arg_ptr(l, w->data);
-    af_arg_ptr(l, n->in[2]->data);
+    af_arg_ptr(l, in.rstd->data);
     af_arg_ptr(l, dy->data);
     af_arg_ptr(l, sum ? sum->data : NULL);
     af_arg_i64(l, af_rows(x));
@@ -147,8 +150,9 @@ static uint64_t rmsnorm_dw_work(const af_cuda *cu, const af_node *n)
 
 static af_status rmsnorm_dw_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_norm_inputs in = af_norm_in(n);
     (void)g;
-    const af_tensor *x = n->in[0], *dy = n->in[2], *dw = n->out[0];
+    const af_tensor *x = in.x, *dy = in.dy, *dw = n->out[0];
     shape s = {0};
     const af_status st = check(&s, n, x, err);
     if (st != AF_OK)
@@ -159,7 +163,7 @@ static af_status rmsnorm_dw_prepare(af_cuda *cu, af_graph *g, af_node *n, af_err
                                   (D + columns - 1) / columns, parts, 1, 256, 0);
     af_arg_ptr(l, cu->work);
     af_arg_ptr(l, x->data);
-    af_arg_ptr(l, n->in[1]->data);
+    af_arg_ptr(l, in.rstd->data);
     af_arg_ptr(l, dy->data);
     af_arg_i64(l, rows);
     af_arg_i32(l, D);

@@ -1,6 +1,7 @@
 /* rmsnorm_fast.c - the norms of rmsnorm.c row by row in f32. The weight's gradient is summed over
  * fixed runs of rows first, then over the runs in order: threads do not change it. */
 #include "ops/common/cpu_fast.h"
+#include "ops/norm/norm_in.h"
 
 #include <math.h>
 
@@ -39,22 +40,24 @@ static void norm_row(const job *j, const float *x, const float *w, int64_t r, co
 static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const job *j = arg;
+    const af_norm_inputs in = af_norm_in(j->n);
     float *wbuf = j->work + share * ROWS * j->D, *x = wbuf + j->D, *y = x + j->D;
-    const float *w = af_fast_row(j->f, j->n->in[1], 0, j->D, wbuf);
+    const float *w = af_fast_row(j->f, in.w, 0, j->D, wbuf);
     for (int64_t r = from; r < to; r++)
-        norm_row(j, af_fast_row(j->f, j->n->in[0], r, j->D, x), w, r, j->n->out[1], y);
+        norm_row(j, af_fast_row(j->f, in.x, r, j->D, x), w, r, j->n->out[1], y);
 }
 
 static void add_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const job *j = arg;
     const af_node *n = j->n;
+    const af_norm_inputs in = af_norm_in(n);
     const int64_t D = j->D;
     float *wbuf = j->work + share * ROWS * D, *a = wbuf + D, *b = a + D, *y = b + D;
-    const float *w = af_fast_row(j->f, n->in[2], 0, D, wbuf);
+    const float *w = af_fast_row(j->f, in.w, 0, D, wbuf);
     for (int64_t r = from; r < to; r++) {
         float *sum = af_fast_out_row(n->out[1], r, D, a);
-        j->f->add(sum, af_fast_row(j->f, n->in[0], r, D, a), af_fast_row(j->f, n->in[1], r, D, b),
+        j->f->add(sum, af_fast_row(j->f, in.x, r, D, a), af_fast_row(j->f, in.residual, r, D, b),
                   D);
         af_fast_put_row(j->f, n->out[1], r, D, sum);
         /* the norm sees the rounded sum */
@@ -66,15 +69,16 @@ static void backward_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const job *j = arg;
     const af_node *n = j->n;
+    const af_norm_inputs in = af_norm_in(n);
     const int64_t D = j->D;
     float *wbuf = j->work + share * ROWS * D, *xb = wbuf + D, *db = xb + D, *sb = db + D,
           *out = sb + D;
-    const float *w = af_fast_row(j->f, n->in[1], 0, D, wbuf);
+    const float *w = af_fast_row(j->f, in.w, 0, D, wbuf);
     for (int64_t r = from; r < to; r++) {
-        const float *x = af_fast_row(j->f, n->in[0], r, D, xb);
-        const float *dy = af_fast_row(j->f, n->in[3], r, D, db);
-        const float *ds = n->n_in > 4 ? af_fast_row(j->f, n->in[4], r, D, sb) : NULL;
-        const float s = ((const float *)n->in[2]->data)[r];
+        const float *x = af_fast_row(j->f, in.x, r, D, xb);
+        const float *dy = af_fast_row(j->f, in.dy, r, D, db);
+        const float *ds = in.dsum ? af_fast_row(j->f, in.dsum, r, D, sb) : NULL;
+        const float s = ((const float *)in.rstd->data)[r];
         const float c = s * s * j->f->norm_dot(x, w, j->plus, dy, D) / (float)D;
         float *dx = af_fast_out_row(n->out[0], r, D, out);
         j->f->norm_bwd(dx, x, w, j->plus, dy, ds, s, c, D);
@@ -87,15 +91,15 @@ static void dw_runs(void *arg, int64_t from, int64_t to, int share)
 {
     const job *j = arg;
     const af_node *n = j->n;
-    const int64_t N = af_live(n->in[0]), D = j->D, runs = (af_rows(n->in[0]) + RUN - 1) / RUN;
+    const af_norm_inputs in = af_norm_in(n);
+    const int64_t N = af_live(in.x), D = j->D, runs = (af_rows(in.x) + RUN - 1) / RUN;
     float *xb = j->work + (runs + 2 * share) * D, *db = xb + D;
     for (int64_t i = from; i < to; i++) {
         float *sum = j->work + i * D;
         memset(sum, 0, (size_t)D * sizeof *sum);
         for (int64_t r = i * RUN; r < AF_MIN((i + 1) * RUN, N); r++)
-            j->f->norm_dw(sum, af_fast_row(j->f, n->in[0], r, D, xb),
-                          af_fast_row(j->f, n->in[2], r, D, db), ((const float *)n->in[1]->data)[r],
-                          D);
+            j->f->norm_dw(sum, af_fast_row(j->f, in.x, r, D, xb),
+                          af_fast_row(j->f, in.dy, r, D, db), ((const float *)in.rstd->data)[r], D);
     }
 }
 

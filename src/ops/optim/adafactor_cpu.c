@@ -8,6 +8,7 @@
  *   u /= max(1, rms(u) / threshold);  w -= lr wd w;  w -= lr u
  * Tensors of more axes are batches of matrices; rms(u) is over the whole tensor. */
 #include "ops/common/twin.h"
+#include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
 
 #include <math.h>
@@ -92,23 +93,25 @@ static void step(const factors *f, double lr, double decay)
 
 static void adafactor_run(const af_node *n, af_cpu *cpu)
 {
+    const af_optim_inputs in = af_optim_in(n);
     (void)cpu;
-    af_tensor *w = n->in[0];
-    factors f = {.w = w, .g = n->in[1], .row = n->in[4], .col = n->in[5], .batches = 1, .rows = 1};
+    af_tensor *w = in.params;
+    factors f = {
+        .w = w, .g = in.grads, .row = in.state[0], .col = in.state[1], .batches = 1, .rows = 1};
     f.matrix = w->ndim >= 2;
     f.cols = af_last(w);
     f.rows = f.matrix ? w->dim[w->ndim - 2] : 1;
     f.batches = f.matrix && f.rows ? af_rows(w) / f.rows : 1;
-    f.clip = af_ld(n->in[3], AF_STATS_CLIP);
+    f.clip = af_ld(in.stats, AF_STATS_CLIP);
     f.eps = n->attr.optim.eps;
-    f.b = 1 - pow(af_ld(n->in[2], AF_HYPER_STEP), -n->attr.optim.beta2);
+    f.b = 1 - pow(af_ld(in.hyper, AF_HYPER_STEP), -n->attr.optim.beta2);
     const int64_t count = af_count(w);
-    if (af_ld(n->in[3], AF_STATS_FINITE) == 1 && count > 0) {
+    if (af_ld(in.stats, AF_STATS_FINITE) == 1 && count > 0) {
         for (int64_t b = 0; f.matrix && b < f.batches; b++)
             update_matrix_moments(&f, b);
         if (!f.matrix)
             update_vector_moments(&f);
-        step(&f, af_ld(n->in[2], AF_HYPER_LR) * n->attr.optim.lr_factor,
+        step(&f, af_ld(in.hyper, AF_HYPER_LR) * n->attr.optim.lr_factor,
              n->attr.optim.weight_decay);
     }
     for (int64_t i = 0; i < count; i++)

@@ -5,6 +5,7 @@
  * three times: for the means of its squares, for the size of the update, for the update. */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
+#include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
 
 #include <math.h>
@@ -109,11 +110,12 @@ static void update_pieces(void *arg, int64_t from, int64_t to, int share)
 /* Turns to matrix `batch`: its memory, and what follows from its moments. */
 static void turn_to(job *j, const af_node *n, int64_t batch, bool moments)
 {
+    const af_optim_inputs in = af_optim_in(n);
     const int64_t at = batch * j->rows * j->cols;
-    j->w = (float *)n->in[0]->data + at;
-    j->g = (float *)n->in[1]->data + at;
-    j->row = (float *)n->in[4]->data + batch * j->rows;
-    j->col = (float *)n->in[5]->data + batch * j->cols;
+    j->w = (float *)in.params->data + at;
+    j->g = (float *)in.grads->data + at;
+    j->row = (float *)in.state[0]->data + batch * j->rows;
+    j->col = (float *)in.state[1]->data + batch * j->cols;
     j->mean = 0;
     for (int64_t r = 0; r < j->rows && moments; r++)
         j->mean += (double)j->row[r] / (double)j->rows;
@@ -123,6 +125,7 @@ static void turn_to(job *j, const af_node *n, int64_t batch, bool moments)
 
 static void step_matrices(job *j, const af_node *n, af_pool *pool, double lr)
 {
+    const af_optim_inputs in = af_optim_in(n);
     double squares = 0;
     for (int64_t b = 0; b < j->batches; b++) {
         turn_to(j, n, b, false);
@@ -133,7 +136,7 @@ static void step_matrices(job *j, const af_node *n, af_pool *pool, double lr)
         for (int64_t p = 0; p < j->pieces; p++)
             squares += j->sum[p];
     }
-    const double rms = sqrt(squares / (double)af_count(n->in[0]));
+    const double rms = sqrt(squares / (double)af_count(in.params));
     j->rate = lr / fmax(1, rms / AF_ADAFACTOR_THRESHOLD);
     for (int64_t b = 0; b < j->batches; b++) {
         if (j->batches > 1)
@@ -145,7 +148,8 @@ static void step_matrices(job *j, const af_node *n, af_pool *pool, double lr)
 /* A vector keeps every square, and is short. */
 static void step_vector(const job *j, const af_node *n, double lr)
 {
-    float *w = n->in[0]->data, *g = n->in[1]->data, *row = n->in[4]->data;
+    const af_optim_inputs in = af_optim_in(n);
+    float *w = in.params->data, *g = in.grads->data, *row = in.state[0]->data;
     double squares = 0;
     for (int64_t i = 0; i < j->cols; i++) {
         const double d = (double)g[i] * j->clip;
@@ -162,7 +166,8 @@ static void step_vector(const job *j, const af_node *n, double lr)
 
 static job job_of(const af_node *n)
 {
-    const af_tensor *w = n->in[0];
+    const af_optim_inputs in = af_optim_in(n);
+    const af_tensor *w = in.params;
     const bool matrix = w->ndim >= 2;
     job j = {.f = af_fast_get(), .cols = af_last(w), .batches = 1, .rows = 1};
     if (matrix) {
@@ -175,20 +180,21 @@ static job job_of(const af_node *n)
 
 static void adafactor_run(const af_node *n, af_cpu *cpu)
 {
+    const af_optim_inputs in = af_optim_in(n);
     job j = job_of(n);
-    const int64_t count = af_count(n->in[0]);
-    if (af_ld(n->in[3], AF_STATS_FINITE) != 1 || count == 0) {
-        memset(n->in[1]->data, 0, (size_t)count * sizeof(float));
+    const int64_t count = af_count(in.params);
+    if (af_ld(in.stats, AF_STATS_FINITE) != 1 || count == 0) {
+        memset(in.grads->data, 0, (size_t)count * sizeof(float));
         return;
     }
-    const double lr = af_ld(n->in[2], AF_HYPER_LR) * n->attr.optim.lr_factor;
-    j.clip = af_ld(n->in[3], AF_STATS_CLIP);
+    const double lr = af_ld(in.hyper, AF_HYPER_LR) * n->attr.optim.lr_factor;
+    j.clip = af_ld(in.stats, AF_STATS_CLIP);
     j.eps = n->attr.optim.eps;
-    j.b = 1 - pow(af_ld(n->in[2], AF_HYPER_STEP), -n->attr.optim.beta2);
+    j.b = 1 - pow(af_ld(in.hyper, AF_HYPER_STEP), -n->attr.optim.beta2);
     j.keep = 1 - lr * n->attr.optim.weight_decay;
     j.sum = cpu->work;
     j.by_col = (float *)(j.sum + j.pieces * j.cols);
-    if (n->in[0]->ndim >= 2)
+    if (in.params->ndim >= 2)
         step_matrices(&j, n, cpu->pool, lr);
     else
         step_vector(&j, n, lr);
@@ -196,9 +202,10 @@ static void adafactor_run(const af_node *n, af_cpu *cpu)
 
 static uint64_t adafactor_work(const af_node *n, int threads)
 {
+    const af_optim_inputs in = af_optim_in(n);
     (void)threads;
     const job j = job_of(n);
-    return n->in[0]->ndim < 2
+    return in.params->ndim < 2
                ? 0
                : (uint64_t)j.cols * ((uint64_t)j.pieces * sizeof(double) + sizeof(float));
 }

@@ -5,6 +5,7 @@
  * few codes lie inside such a range. The arithmetic is f32, as on a GPU. */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
+#include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
 #include "tensor/dynamic_map.h"
 
@@ -67,11 +68,12 @@ static uint8_t code(const book *b, float x)
 
 static void update_block(const job *j, int64_t block)
 {
-    af_tensor *const *in = j->n->in;
+    const af_optim_inputs in = af_optim_in(j->n);
     const int64_t at = block * BLOCK, n = AF_MIN(j->count - at, (int64_t)BLOCK);
-    float *w = (float *)in[0]->data + at, *g = (float *)in[1]->data + at;
-    uint8_t *m8 = (uint8_t *)in[4]->data + at, *v8 = (uint8_t *)in[5]->data + at;
-    float *m_scale = (float *)in[6]->data + block, *v_scale = (float *)in[7]->data + block;
+    float *w = (float *)in.params->data + at, *g = (float *)in.grads->data + at;
+    uint8_t *m8 = (uint8_t *)in.state[0]->data + at, *v8 = (uint8_t *)in.state[1]->data + at;
+    float *m_scale = (float *)in.state[2]->data + block,
+          *v_scale = (float *)in.state[3]->data + block;
     float m[BLOCK], v[BLOCK], m_max = 0, v_max = 0;
     for (int64_t k = 0; k < n; k++) {
         const float x = g[k] * j->clip;
@@ -97,7 +99,7 @@ static void blocks(void *arg, int64_t from, int64_t to, int share)
     for (int64_t b = from; b < to && j->finite; b++)
         update_block(j, b);
     const int64_t at = from * BLOCK, end = AF_MIN(to * BLOCK, j->count);
-    memset((float *)j->n->in[1]->data + at, 0, (size_t)(end - at) * sizeof(float));
+    memset((float *)af_optim_in(j->n).grads->data + at, 0, (size_t)(end - at) * sizeof(float));
 }
 
 static uint64_t work(const af_node *n, int threads)
@@ -108,25 +110,26 @@ static uint64_t work(const af_node *n, int threads)
 
 static void run(const af_node *n, af_cpu *cpu)
 {
+    const af_optim_inputs in = af_optim_in(n);
     book *b = cpu->work;
-    const double lr = af_ld(n->in[2], AF_HYPER_LR) * n->attr.optim.lr_factor;
+    const double lr = af_ld(in.hyper, AF_HYPER_LR) * n->attr.optim.lr_factor;
     open_book(&b[0], true);
     open_book(&b[1], false);
     job j = {.n = n,
              .m = &b[0],
              .v = &b[1],
-             .count = af_count(n->in[0]),
+             .count = af_count(in.params),
              .lr = (float)lr,
              .keep = (float)(1 - lr * n->attr.optim.weight_decay),
-             .clip = (float)af_ld(n->in[3], AF_STATS_CLIP),
-             .c1 = (float)af_ld(n->in[2], AF_HYPER_CORRECTION1),
-             .c2 = (float)af_ld(n->in[2], AF_HYPER_CORRECTION2_SQRT),
+             .clip = (float)af_ld(in.stats, AF_STATS_CLIP),
+             .c1 = (float)af_ld(in.hyper, AF_HYPER_CORRECTION1),
+             .c2 = (float)af_ld(in.hyper, AF_HYPER_CORRECTION2_SQRT),
              .b1 = (float)n->attr.optim.beta1,
              .b2 = (float)n->attr.optim.beta2,
              .rest1 = (float)(1 - n->attr.optim.beta1),
              .rest2 = (float)(1 - n->attr.optim.beta2),
              .eps = (float)n->attr.optim.eps,
-             .finite = af_ld(n->in[3], AF_STATS_FINITE) == 1};
+             .finite = af_ld(in.stats, AF_STATS_FINITE) == 1};
     af_pool_run(cpu->pool, (j.count + BLOCK - 1) / BLOCK, blocks, &j);
 }
 
@@ -134,5 +137,6 @@ static const af_cpu_op op = {run, work};
 
 const af_cpu_op *af_adam_8bit_fast(const af_node *n)
 {
-    return n->in[0]->dtype == AF_DTYPE_F32 && n->in[1]->dtype == AF_DTYPE_F32 ? &op : NULL;
+    const af_optim_inputs in = af_optim_in(n);
+    return in.params->dtype == AF_DTYPE_F32 && in.grads->dtype == AF_DTYPE_F32 ? &op : NULL;
 }

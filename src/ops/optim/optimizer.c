@@ -1,9 +1,9 @@
 /* optimizer.c - global norm, clipping and the update of all parameters, as nodes on flat buffers.
  *
- * af_optimizer moves every trained parameter and its gradient into two flat buffers of the same
- * layout (each starts on 256 bytes; 8-bit Adam: on a block of 256 elements; the gaps stay zero),
- * sorted by group, so that an update is one node a group, whatever the number of parameters. (8-bit
- * Adam: more where a matrix inside a parameter does not begin on a block of the others.)
+ * af_graph_optimizer moves every trained parameter and its gradient into two flat buffers of the
+ * same layout (each starts on 256 bytes; 8-bit Adam: on a block of 256 elements; the gaps stay
+ * zero), sorted by group, so that an update is one node a group, whatever the number of parameters.
+ * (8-bit Adam: more where a matrix inside a parameter does not begin on a block of the others.)
  *
  * With h = hyper (lr, 1 - beta1^t, sqrt(1 - beta2^t), t), g = gradient * clip, lr = h.lr * factor:
  *   sgd       g += wd w;  m = mu m + g;  g = nesterov ? g + mu m : m;  w -= lr g
@@ -214,7 +214,7 @@ static af_tensor *moment(af_graph *g, int group, const char *what, af_dtype t, i
 {
     char name[64];
     snprintf(name, sizeof name, "optimizer.%d.%s", group, what);
-    return af_state(g, name, t, 1, &count);
+    return af_graph_state(g, name, t, 1, &count);
 }
 
 /* The states of one update node behind its four common inputs; the number of inputs in all. */
@@ -323,7 +323,7 @@ static void record(collector *c)
     af_node *norm = af_node_new(g, AF_OP_GRAD_NORM, (af_tensor *[]){g->grads_flat}, 1);
     norm->attr.optim.max_norm = c->o->max_grad_norm;
     g->stats = af_node_output(g, norm, AF_DTYPE_F32, 1, (int64_t[]){AF_STATS_COUNT});
-    af_output(g, g->stats);
+    af_graph_output(g, g->stats);
     if (c->o->kind == AF_OPTIMIZER_ADAFACTOR) {
         int number = 0;
         for (int i = 0; i < c->n && !af_graph_failed(g); i++)
@@ -367,13 +367,13 @@ static bool check_options(af_graph *g, const af_optimizer_opts *o)
     else if (o->kind == AF_OPTIMIZER_ADAFACTOR && o->beta1 != 0)
         af_graph_bad(g, "optimizer: adafactor keeps no first moment, beta1 is %g, not 0", o->beta1);
     else if (!g->differentiated)
-        af_graph_bad(g, "the optimizer comes before af_backward: there are no gradients yet");
+        af_graph_bad(g, "the optimizer comes before af_graph_backward: there are no gradients yet");
     else if (g->optimized)
         af_graph_bad(g, "the graph has an optimizer already");
     return !af_graph_failed(g);
 }
 
-void af_optimizer(af_graph *g, const af_optimizer_opts *opts)
+void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
 {
     if (!opts)
         af_graph_bad(g, "optimizer: no options, so no kind of 0 to %d", AF_OPTIMIZER_ADAFACTOR);
@@ -403,14 +403,11 @@ void af_optimizer(af_graph *g, const af_optimizer_opts *opts)
         record(&c);
 }
 
-static void update_cost(const af_node *n, af_cost *c)
-{
-    c->flops = 12.0 * (double)af_count(n->in[0]);
-}
+static double update_flops(const af_node *n) { return 12.0 * (double)af_count(n->in[0]); }
 
-const af_op_info af_op_grad_norm = {.name = "grad_norm", .cost = update_cost};
-const af_op_info af_op_sgd = {.name = "sgd", .cost = update_cost, .effect = true};
-const af_op_info af_op_adam = {.name = "adam", .cost = update_cost, .effect = true};
-const af_op_info af_op_adam_8bit = {.name = "adam_8bit", .cost = update_cost, .effect = true};
-const af_op_info af_op_lion = {.name = "lion", .cost = update_cost, .effect = true};
-const af_op_info af_op_adafactor = {.name = "adafactor", .cost = update_cost, .effect = true};
+const af_op_info af_op_grad_norm = {.name = "grad_norm", .flops = update_flops};
+const af_op_info af_op_sgd = {.name = "sgd", .flops = update_flops, .effect = true};
+const af_op_info af_op_adam = {.name = "adam", .flops = update_flops, .effect = true};
+const af_op_info af_op_adam_8bit = {.name = "adam_8bit", .flops = update_flops, .effect = true};
+const af_op_info af_op_lion = {.name = "lion", .flops = update_flops, .effect = true};
+const af_op_info af_op_adafactor = {.name = "adafactor", .flops = update_flops, .effect = true};

@@ -3,6 +3,7 @@
  * the pool may split them anyhow; the norm is summed over fixed pieces in a fixed order. */
 #include "ops/common/twin.h"
 #include "ops/optim/norm_stats.h"
+#include "ops/optim/optim_in.h"
 #include "tensor/dynamic_map.h"
 
 #include <math.h>
@@ -29,13 +30,15 @@ static void norm_pieces(void *arg, int64_t from, int64_t to, int share)
 
 static int64_t norm_piece_count(const af_node *n)
 {
-    return (af_count(n->in[0]) + NORM_PIECE - 1) / NORM_PIECE;
+    const af_optim_inputs in = af_optim_in(n);
+    return (af_count(in.grads) + NORM_PIECE - 1) / NORM_PIECE;
 }
 
 static void grad_norm_run(const af_node *n, af_cpu *cpu)
 {
+    const af_optim_inputs in = af_optim_in(n);
     const int64_t pieces = norm_piece_count(n);
-    norm_job j = {n->in[0], cpu->work};
+    norm_job j = {in.grads, cpu->work};
     af_pool_run(cpu->pool, pieces, norm_pieces, &j);
     af_norm_stats(n, j.sum, pieces);
 }
@@ -49,7 +52,7 @@ static uint64_t grad_norm_work(const af_node *n, int threads)
 /* The numbers every update needs. */
 typedef struct update {
     const af_node *n;
-    af_tensor *w, *g, *s[4]; /* s: the states, n->in[4] .. */
+    af_tensor *w, *g, *s[4]; /* s: the states */
     double lr, decay, clip, c1, c2;
     bool finite;
     float m_map[AF_DYNAMIC_CODES], v_map[AF_DYNAMIC_CODES];
@@ -58,15 +61,15 @@ typedef struct update {
 static void begin(update *u, const af_node *n)
 {
     u->n = n;
-    u->w = n->in[0];
-    u->g = n->in[1];
-    for (int i = 4; i < n->n_in; i++)
-        u->s[i - 4] = n->in[i];
-    u->lr = af_ld(n->in[2], AF_HYPER_LR) * n->attr.optim.lr_factor;
-    u->c1 = af_ld(n->in[2], AF_HYPER_CORRECTION1);
-    u->c2 = af_ld(n->in[2], AF_HYPER_CORRECTION2_SQRT);
-    u->clip = af_ld(n->in[3], AF_STATS_CLIP);
-    u->finite = af_ld(n->in[3], AF_STATS_FINITE) == 1;
+    const af_optim_inputs in = af_optim_in(n);
+    u->w = in.params;
+    u->g = in.grads;
+    memcpy(u->s, in.state, sizeof u->s);
+    u->lr = af_ld(in.hyper, AF_HYPER_LR) * n->attr.optim.lr_factor;
+    u->c1 = af_ld(in.hyper, AF_HYPER_CORRECTION1);
+    u->c2 = af_ld(in.hyper, AF_HYPER_CORRECTION2_SQRT);
+    u->clip = af_ld(in.stats, AF_STATS_CLIP);
+    u->finite = af_ld(in.stats, AF_STATS_FINITE) == 1;
     u->decay = n->attr.optim.weight_decay;
 }
 

@@ -1,6 +1,7 @@
 /* optimizer_cuda.c - launchers of optimizer.c: the norm in two launches, an update in one a group.
  */
 #include "ops/common/cuda_ops.h"
+#include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
 
 enum { THREADS = 256, NORM_BLOCKS_PER_SM = 8, FACTOR_PARTS = 256 };
@@ -20,7 +21,8 @@ AF_CHECKED static af_status check(const af_node *n, af_error *err)
 
 static int64_t norm_parts(const af_cuda *cu, const af_node *n)
 {
-    const int64_t need = (af_count(n->in[0]) / 4 + THREADS - 1) / THREADS;
+    const af_optim_inputs in = af_optim_in(n);
+    const int64_t need = (af_count(in.grads) / 4 + THREADS - 1) / THREADS;
     return AF_MAX(AF_MIN(need, (int64_t)cu->sms * NORM_BLOCKS_PER_SM), INT64_C(1));
 }
 
@@ -31,6 +33,7 @@ static uint64_t grad_norm_work(const af_cuda *cu, const af_node *n)
 
 static af_status grad_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_optim_inputs in = af_optim_in(n);
     (void)g;
     const af_status st = check(n, err);
     if (st != AF_OK)
@@ -38,8 +41,8 @@ static af_status grad_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     const int64_t parts = norm_parts(cu, n);
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "grad_norm_parts"), parts, 1, 1, THREADS, 0);
     af_arg_ptr(l, cu->work);
-    af_arg_ptr(l, n->in[0]->data);
-    af_arg_i64(l, af_count(n->in[0]));
+    af_arg_ptr(l, in.grads->data);
+    af_arg_i64(l, af_count(in.grads));
     l = af_cuda_launch(cu, n, kernel(cu, "grad_norm_final"), 1, 1, 1, 32, 0);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_ptr(l, cu->work);
@@ -53,7 +56,8 @@ static af_status grad_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
  * (optimizer.c places them so). */
 static af_launch *launch_update(af_cuda *cu, af_node *n, const char *name)
 {
-    const int64_t count = af_count(n->in[0]);
+    const af_optim_inputs in = af_optim_in(n);
+    const int64_t count = af_count(in.params);
     const bool blocks = n->op == AF_OP_ADAM_8BIT;
     assert(blocks || count % 4 == 0);
     const int64_t grid = blocks ? (count + AF_ADAM_8BIT_BLOCK - 1) / AF_ADAM_8BIT_BLOCK
@@ -77,9 +81,10 @@ static void arg_betas(af_launch *l, const af_node *n)
 
 static af_status adam_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_optim_inputs in = af_optim_in(n);
     (void)g;
     const af_status st = check(n, err);
-    if (st != AF_OK || af_count(n->in[0]) == 0)
+    if (st != AF_OK || af_count(in.params) == 0)
         return st;
     af_launch *l = launch_update(cu, n, n->op == AF_OP_ADAM ? "adam" : "adam_8bit");
     arg_betas(l, n);
@@ -93,9 +98,10 @@ static af_status adam_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
 
 static af_status sgd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_optim_inputs in = af_optim_in(n);
     (void)g;
     const af_status st = check(n, err);
-    if (st != AF_OK || af_count(n->in[0]) == 0)
+    if (st != AF_OK || af_count(in.params) == 0)
         return st;
     af_launch *l = launch_update(cu, n, "sgd");
     af_arg_f32(l, n->attr.optim.momentum);
@@ -107,9 +113,10 @@ static af_status sgd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err
 
 static af_status lion_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_optim_inputs in = af_optim_in(n);
     (void)g;
     const af_status st = check(n, err);
-    if (st != AF_OK || af_count(n->in[0]) == 0)
+    if (st != AF_OK || af_count(in.params) == 0)
         return st;
     af_launch *l = launch_update(cu, n, "lion");
     arg_betas(l, n);
@@ -128,9 +135,19 @@ typedef struct factors {
 
 static factors open_factors(const af_node *n, void *work)
 {
-    const af_tensor *w = n->in[0];
-    factors f = {w, n->in[1], n->in[2],   n->in[3],    n->in[4], n->in[5], af_count(w),
-                 1, 1,        af_last(w), w->ndim < 2, NULL,     NULL};
+    const af_optim_inputs in = af_optim_in(n);
+    const af_tensor *w = in.params;
+    factors f = {.w = w,
+                 .g = in.grads,
+                 .hyper = in.hyper,
+                 .stats = in.stats,
+                 .row = in.state[0],
+                 .col = in.state[1],
+                 .count = af_count(w),
+                 .batches = 1,
+                 .rows = 1,
+                 .cols = af_last(w),
+                 .vector = w->ndim < 2};
     if (!f.vector) {
         f.rows = w->dim[w->ndim - 2];
         f.batches = f.rows ? af_rows(w) / f.rows : 1;
@@ -207,9 +224,10 @@ static void launch_step(af_cuda *cu, af_node *n, const factors *f, bool apply)
 
 static af_status adafactor_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
+    const af_optim_inputs in = af_optim_in(n);
     (void)g;
     const af_status st = check(n, err);
-    if (st != AF_OK || af_count(n->in[0]) == 0)
+    if (st != AF_OK || af_count(in.params) == 0)
         return st;
     const factors f = open_factors(n, cu->work);
     launch_moments(cu, n, &f);

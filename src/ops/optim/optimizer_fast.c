@@ -3,6 +3,7 @@
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
 #include "ops/optim/norm_stats.h"
+#include "ops/optim/optim_in.h"
 
 #include <math.h>
 
@@ -20,7 +21,8 @@ static void norm_pieces(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
     const job *j = arg;
-    const float *g = j->n->in[0]->data;
+    const af_optim_inputs in = af_optim_in(j->n);
+    const float *g = in.grads->data;
     for (int64_t p = from; p < to; p++) {
         double sum = 0; /* short runs in f32, added up in double: 1e-7 of the norm */
         for (int64_t i = p * PIECE; i < AF_MIN((p + 1) * PIECE, j->count); i += RUN)
@@ -31,7 +33,8 @@ static void norm_pieces(void *arg, int64_t from, int64_t to, int share)
 
 static void grad_norm_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {.n = n, .f = af_fast_get(), .sum = cpu->work, .count = af_count(n->in[0])};
+    const af_optim_inputs in = af_optim_in(n);
+    job j = {.n = n, .f = af_fast_get(), .sum = cpu->work, .count = af_count(in.grads)};
     const int64_t pieces = (j.count + PIECE - 1) / PIECE;
     af_pool_run(cpu->pool, pieces, norm_pieces, &j);
     af_norm_stats(n, j.sum, pieces);
@@ -39,8 +42,9 @@ static void grad_norm_run(const af_node *n, af_cpu *cpu)
 
 static uint64_t grad_norm_work(const af_node *n, int threads)
 {
+    const af_optim_inputs in = af_optim_in(n);
     (void)threads;
-    return (uint64_t)((af_count(n->in[0]) + PIECE - 1) / PIECE) * sizeof(double);
+    return (uint64_t)((af_count(in.grads) + PIECE - 1) / PIECE) * sizeof(double);
 }
 
 static void adam_pieces(void *arg, int64_t from, int64_t to, int share)
@@ -48,23 +52,24 @@ static void adam_pieces(void *arg, int64_t from, int64_t to, int share)
     (void)share;
     const job *j = arg;
     const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
-    af_tensor *const *in = j->n->in;
-    j->f->adam((float *)in[0]->data + at, (float *)in[1]->data + at, (float *)in[4]->data + at,
-               (float *)in[5]->data + at, &j->k, n);
+    const af_optim_inputs in = af_optim_in(j->n);
+    j->f->adam((float *)in.params->data + at, (float *)in.grads->data + at,
+               (float *)in.state[0]->data + at, (float *)in.state[1]->data + at, &j->k, n);
 }
 
 static void adam_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {.n = n, .f = af_fast_get(), .count = af_count(n->in[0])};
-    if (af_ld(n->in[3], AF_STATS_FINITE) != 1) { /* no step, and no gradient either */
-        memset(n->in[1]->data, 0, (size_t)j.count * sizeof(float));
+    const af_optim_inputs in = af_optim_in(n);
+    job j = {.n = n, .f = af_fast_get(), .count = af_count(in.params)};
+    if (af_ld(in.stats, AF_STATS_FINITE) != 1) { /* no step, and no gradient either */
+        memset(in.grads->data, 0, (size_t)j.count * sizeof(float));
         return;
     }
     const bool coupled = n->attr.optim.kind == AF_OPTIMIZER_ADAM;
-    const double lr = af_ld(n->in[2], AF_HYPER_LR) * n->attr.optim.lr_factor;
+    const double lr = af_ld(in.hyper, AF_HYPER_LR) * n->attr.optim.lr_factor;
     const double decay = n->attr.optim.weight_decay;
     const double b1 = n->attr.optim.beta1, b2 = n->attr.optim.beta2;
-    j.k = (af_adam_row){.rate = (float)(lr / af_ld(n->in[2], AF_HYPER_CORRECTION1)),
+    j.k = (af_adam_row){.rate = (float)(lr / af_ld(in.hyper, AF_HYPER_CORRECTION1)),
                         .keep = coupled ? 1.0f : (float)(1 - lr * decay),
                         .l2 = coupled ? (float)decay : 0.0f,
                         .beta1 = (float)b1,
@@ -72,8 +77,8 @@ static void adam_run(const af_node *n, af_cpu *cpu)
                         .beta2 = (float)b2,
                         .new2 = (float)(1 - b2),
                         .eps = (float)n->attr.optim.eps,
-                        .root = (float)(1 / af_ld(n->in[2], AF_HYPER_CORRECTION2_SQRT)),
-                        .clip = (float)af_ld(n->in[3], AF_STATS_CLIP),
+                        .root = (float)(1 / af_ld(in.hyper, AF_HYPER_CORRECTION2_SQRT)),
+                        .clip = (float)af_ld(in.stats, AF_STATS_CLIP),
                         .spent = cpu->grads_spent};
     af_pool_run(cpu->pool, (j.count + PIECE - 1) / PIECE, adam_pieces, &j);
 }
@@ -91,10 +96,11 @@ static void lion_pieces(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
     const plain *j = arg;
+    const af_optim_inputs in = af_optim_in(j->n);
     const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
-    float *restrict w = (float *)j->n->in[0]->data + at, *restrict g =
-                                                             (float *)j->n->in[1]->data + at;
-    float *restrict m = (float *)j->n->in[4]->data + at;
+    float *restrict w = (float *)in.params->data + at;
+    float *restrict g = (float *)in.grads->data + at;
+    float *restrict m = (float *)in.state[0]->data + at;
     for (int64_t i = 0; i < n; i++) {
         const float d = g[i] * j->clip, c = j->b1 * m[i] + j->new1 * d;
         w[i] = w[i] * j->keep - (c > 0 ? j->rate : c < 0 ? -j->rate : 0.0f);
@@ -107,10 +113,11 @@ static void sgd_pieces(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
     const plain *j = arg;
+    const af_optim_inputs in = af_optim_in(j->n);
     const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
-    float *restrict w = (float *)j->n->in[0]->data + at, *restrict g =
-                                                             (float *)j->n->in[1]->data + at;
-    float *restrict m = j->n->n_in > 4 ? (float *)j->n->in[4]->data + at : NULL;
+    float *restrict w = (float *)in.params->data + at;
+    float *restrict g = (float *)in.grads->data + at;
+    float *restrict m = in.state[0] ? (float *)in.state[0]->data + at : NULL;
     for (int64_t i = 0; i < n && m; i++) {
         const float d = g[i] * j->clip + j->decay * w[i];
         m[i] = j->momentum * m[i] + d;
@@ -125,14 +132,15 @@ static void sgd_pieces(void *arg, int64_t from, int64_t to, int share)
 
 static void run_plain(const af_node *n, af_cpu *cpu, af_pool_job *pieces)
 {
-    const double lr = af_ld(n->in[2], AF_HYPER_LR) * n->attr.optim.lr_factor;
+    const af_optim_inputs in = af_optim_in(n);
+    const double lr = af_ld(in.hyper, AF_HYPER_LR) * n->attr.optim.lr_factor;
     const double decay = n->attr.optim.weight_decay, b1 = n->attr.optim.beta1,
                  b2 = n->attr.optim.beta2;
     plain j = {.n = n,
-               .count = af_count(n->in[0]),
+               .count = af_count(in.params),
                .rate = (float)lr,
                .keep = (float)(1 - lr * decay),
-               .clip = (float)af_ld(n->in[3], AF_STATS_CLIP),
+               .clip = (float)af_ld(in.stats, AF_STATS_CLIP),
                .decay = (float)decay,
                .b1 = (float)b1,
                .new1 = (float)(1 - b1),
@@ -140,8 +148,8 @@ static void run_plain(const af_node *n, af_cpu *cpu, af_pool_job *pieces)
                .new2 = (float)(1 - b2),
                .momentum = (float)n->attr.optim.momentum,
                .nesterov = n->attr.optim.nesterov};
-    if (af_ld(n->in[3], AF_STATS_FINITE) != 1)
-        memset(n->in[1]->data, 0, (size_t)j.count * sizeof(float));
+    if (af_ld(in.stats, AF_STATS_FINITE) != 1)
+        memset(in.grads->data, 0, (size_t)j.count * sizeof(float));
     else
         af_pool_run(cpu->pool, (j.count + PIECE - 1) / PIECE, pieces, &j);
 }
@@ -166,6 +174,7 @@ static const af_cpu_op norm_op = {grad_norm_run, grad_norm_work}, adam_op = {ada
 
 const af_cpu_op *af_grad_norm_fast(const af_node *n)
 {
-    return n->in[0]->dtype == AF_DTYPE_F32 ? &norm_op : NULL;
+    const af_optim_inputs in = af_optim_in(n);
+    return in.grads->dtype == AF_DTYPE_F32 ? &norm_op : NULL;
 }
 const af_cpu_op *af_adam_fast(const af_node *n) { return all_f32(n) ? &adam_op : NULL; }

@@ -11,7 +11,25 @@
  * ROPE_DNORM  dy, qkv, positions, .. -> dq_norm, dk_norm: sums over rows (and heads)
  * y may share qkv's memory: a row's two halves are read before either is written. */
 #include "graph/node.h"
+#include "ops/rope/rope_in.h"
 #include "tensor/dtype.h"
+
+af_rope_inputs af_rope_in(const af_node *n)
+{
+    af_rope_inputs in = {.H = n->attr.rope.heads,
+                         .K = n->attr.rope.kv_heads,
+                         .E = n->attr.rope.head_dim,
+                         .half = n->attr.rope.rotary_dim / 2};
+    int at = 0;
+    in.width = (in.H + 2 * in.K) * in.E;
+    in.dy = n->op == AF_OP_ROPE ? NULL : n->in[at++];
+    in.qkv = n->in[at++];
+    in.positions = n->in[at++];
+    in.inv_freq = n->attr.rope.rotate ? n->in[at++] : NULL;
+    in.q_norm = n->attr.rope.norm ? n->in[at++] : NULL;
+    in.k_norm = n->attr.rope.norm ? n->in[at] : NULL;
+    return in;
+}
 
 static bool check_shapes(af_graph *g, const af_tensor *qkv, const af_tensor *positions,
                          const af_tensor *inv_freq, const af_rope_opts *o)
@@ -102,8 +120,9 @@ static af_node *back_node(af_graph *g, af_op op, const af_node *n, af_tensor *dy
 
 static void rope_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
-    if (n->attr.rope.norm) {
-        af_tensor *q = n->in[n->n_in - 2], *k = n->in[n->n_in - 1];
+    const af_rope_inputs in = af_rope_in(n);
+    if (in.q_norm) {
+        af_tensor *q = in.q_norm, *k = in.k_norm;
         if (q->needs_grad || k->needs_grad) {
             af_node *b = back_node(g, AF_OP_ROPE_DNORM, n, dout[0]);
             af_tensor *dq = af_node_output(g, b, q->dtype, 1, q->dim);
@@ -115,19 +134,19 @@ static void rope_grad(af_graph *g, af_node *n, af_tensor *const *dout)
             af_grad_add(g, k, dk);
         }
     }
-    if (n->in[0]->needs_grad) {
+    if (in.qkv->needs_grad) {
         af_node *b = back_node(g, AF_OP_ROPE_BWD, n, dout[0]);
-        if (!n->attr.rope.norm) /* the rotation alone needs no values: qkv can be overwritten */
+        if (!in.q_norm) /* the rotation alone needs no values: qkv can be overwritten */
             b->in[1] = dout[0];
-        af_tensor *d = af_node_output_like(g, b, n->in[0]);
+        af_tensor *d = af_node_output_like(g, b, in.qkv);
         if (!af_graph_failed(g))
-            af_grad_add(g, n->in[0], d);
+            af_grad_add(g, in.qkv, d);
     }
 }
 
-static void rope_cost(const af_node *n, af_cost *c) { c->flops = 3.0 * (double)af_count(n->in[0]); }
+static double rope_flops(const af_node *n) { return 3.0 * (double)af_count(n->in[0]); }
 
 const af_op_info af_op_rope = {
-    .name = "rope", .grad = rope_grad, .cost = rope_cost, .inplace = 1, .cheap = true};
-const af_op_info af_op_rope_bwd = {.name = "rope_bwd", .cost = rope_cost};
-const af_op_info af_op_rope_dnorm = {.name = "rope_dnorm", .cost = rope_cost};
+    .name = "rope", .grad = rope_grad, .flops = rope_flops, .inplace = 1, .cheap = true};
+const af_op_info af_op_rope_bwd = {.name = "rope_bwd", .flops = rope_flops};
+const af_op_info af_op_rope_dnorm = {.name = "rope_dnorm", .flops = rope_flops};

@@ -1,55 +1,42 @@
 /* rope_cpu.c - the twins of rope.c. A row is read whole before it is written. */
 #include "backend/cpu/cpu.h"
-#include "ops/rope/rope_span.h"
+#include "ops/rope/rope_in.h"
 
 #include <math.h>
 
-/* What a rope node reads, by name; `in` points behind dy where there is one. */
-typedef struct rope {
+typedef struct rope_job {
     const af_node *n;
-    const af_tensor *qkv, *positions, *inv_freq, *q_norm, *k_norm;
-    int64_t H, K, E, width, half;
+    af_rope_inputs in;
     double *work;
-} rope;
+} rope_job;
 
-static rope rope_of(const af_node *n, int first, void *work)
+static rope_job rope_of(const af_node *n, void *work)
 {
-    af_tensor *const *in = n->in + first;
-    rope r = {.n = n, .qkv = in[0], .positions = in[1], .work = work};
-    int k = 2;
-    r.inv_freq = n->attr.rope.rotate ? in[k++] : NULL;
-    r.q_norm = n->attr.rope.norm ? in[k++] : NULL;
-    r.k_norm = n->attr.rope.norm ? in[k] : NULL;
-    r.H = n->attr.rope.heads;
-    r.K = n->attr.rope.kv_heads;
-    r.E = n->attr.rope.head_dim;
-    r.width = (r.H + 2 * r.K) * r.E;
-    r.half = n->attr.rope.rotary_dim / 2;
-    return r;
+    return (rope_job){.n = n, .in = af_rope_in(n), .work = work};
 }
 
 /* Rotates every q and k head of a row by sign * its angle. */
-static void rotate_row(const rope *r, double *x, int64_t row, double sign)
+static void rotate_row(const rope_job *r, double *x, int64_t row, double sign)
 {
-    for (int64_t i = 0; r->inv_freq && i < r->half; i++) {
-        const double angle = af_ld(r->positions, row) * af_ld(r->inv_freq, i);
+    for (int64_t i = 0; r->in.inv_freq && i < r->in.half; i++) {
+        const double angle = af_ld(r->in.positions, row) * af_ld(r->in.inv_freq, i);
         const double c = r->n->attr.rope.scale * cos(angle),
                      s = sign * r->n->attr.rope.scale * sin(angle);
-        for (int64_t h = 0; h < r->H + r->K; h++) {
-            double *p = x + h * r->E + i;
-            const double a = p[0], b = p[r->half];
+        for (int64_t h = 0; h < r->in.H + r->in.K; h++) {
+            double *p = x + h * r->in.E + i;
+            const double a = p[0], b = p[r->in.half];
             p[0] = a * c - b * s;
-            p[r->half] = b * c + a * s;
+            p[r->in.half] = b * c + a * s;
         }
     }
 }
 
-static double factor(const rope *r, const af_tensor *w, int64_t i)
+static double factor(const rope_job *r, const af_tensor *w, int64_t i)
 {
     return (r->n->attr.rope.plus_one ? 1.0 : 0.0) + af_ld(w, i);
 }
 
-static double rstd_of(const rope *r, const double *x, int64_t len)
+static double rstd_of(const rope_job *r, const double *x, int64_t len)
 {
     double ss = 0;
     for (int64_t i = 0; i < len; i++)
@@ -57,7 +44,7 @@ static double rstd_of(const rope *r, const double *x, int64_t len)
     return 1.0 / sqrt(ss / (double)len + r->n->attr.rope.eps);
 }
 
-static void norm_span(const rope *r, double *x, const af_tensor *w, int64_t len)
+static void norm_span(const rope_job *r, double *x, const af_tensor *w, int64_t len)
 {
     const double s = rstd_of(r, x, len);
     for (int64_t i = 0; i < len; i++)
@@ -65,7 +52,7 @@ static void norm_span(const rope *r, double *x, const af_tensor *w, int64_t len)
 }
 
 /* g: gradient of the normed span, replaced by the gradient of x. */
-static void norm_span_back(const rope *r, double *g, const double *x, const af_tensor *w,
+static void norm_span_back(const rope_job *r, double *g, const double *x, const af_tensor *w,
                            int64_t len)
 {
     const double s = rstd_of(r, x, len);
@@ -81,60 +68,60 @@ static void norm_span_back(const rope *r, double *g, const double *x, const af_t
 
 static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const rope *r = arg;
-    double *x = r->work + share * 2 * r->width;
+    const rope_job *r = arg;
+    double *x = r->work + share * 2 * r->in.width;
     int64_t at, len;
     bool is_q;
     for (int64_t row = from; row < to; row++) {
-        af_ld_row(r->qkv, row * r->width, r->width, x);
-        for (int64_t i = 0; r->q_norm && af_rope_span(r->n, i, &at, &len, &is_q); i++)
-            norm_span(r, x + at, is_q ? r->q_norm : r->k_norm, len);
+        af_ld_row(r->in.qkv, row * r->in.width, r->in.width, x);
+        for (int64_t i = 0; r->in.q_norm && af_rope_span(r->n, i, &at, &len, &is_q); i++)
+            norm_span(r, x + at, is_q ? r->in.q_norm : r->in.k_norm, len);
         rotate_row(r, x, row, 1);
-        af_st_row(r->n->out[0], row * r->width, r->width, x);
+        af_st_row(r->n->out[0], row * r->in.width, r->in.width, x);
     }
 }
 
 static void backward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const rope *r = arg;
-    double *g = r->work + share * 2 * r->width, *x = g + r->width;
+    const rope_job *r = arg;
+    double *g = r->work + share * 2 * r->in.width, *x = g + r->in.width;
     int64_t at, len;
     bool is_q;
     for (int64_t row = from; row < to; row++) {
-        af_ld_row(r->n->in[0], row * r->width, r->width, g);
+        af_ld_row(r->in.dy, row * r->in.width, r->in.width, g);
         rotate_row(r, g, row, -1);
-        if (r->q_norm)
-            af_ld_row(r->qkv, row * r->width, r->width, x);
-        for (int64_t i = 0; r->q_norm && af_rope_span(r->n, i, &at, &len, &is_q); i++)
-            norm_span_back(r, g + at, x + at, is_q ? r->q_norm : r->k_norm, len);
-        af_st_row(r->n->out[0], row * r->width, r->width, g);
+        if (r->in.q_norm)
+            af_ld_row(r->in.qkv, row * r->in.width, r->in.width, x);
+        for (int64_t i = 0; r->in.q_norm && af_rope_span(r->n, i, &at, &len, &is_q); i++)
+            norm_span_back(r, g + at, x + at, is_q ? r->in.q_norm : r->in.k_norm, len);
+        af_st_row(r->n->out[0], row * r->in.width, r->in.width, g);
     }
 }
 
 static void rope_run(const af_node *n, af_cpu *cpu)
 {
-    rope r = rope_of(n, 0, cpu->work);
-    af_pool_run(cpu->pool, af_live(r.qkv), forward_rows, &r);
+    rope_job r = rope_of(n, cpu->work);
+    af_pool_run(cpu->pool, af_live(r.in.qkv), forward_rows, &r);
 }
 
 static void rope_bwd_run(const af_node *n, af_cpu *cpu)
 {
-    rope r = rope_of(n, 1, cpu->work);
-    af_pool_run(cpu->pool, af_live(r.qkv), backward_rows, &r);
+    rope_job r = rope_of(n, cpu->work);
+    af_pool_run(cpu->pool, af_live(r.in.qkv), backward_rows, &r);
 }
 
 static void rope_dnorm_run(const af_node *n, af_cpu *cpu)
 {
-    const rope r = rope_of(n, 1, cpu->work);
-    const int64_t nq = af_count(r.q_norm), nk = af_count(r.k_norm), N = af_live(r.qkv);
-    double *g = r.work, *x = g + r.width, *dq = x + r.width, *dk = dq + nq;
+    const rope_job r = rope_of(n, cpu->work);
+    const int64_t nq = af_count(r.in.q_norm), nk = af_count(r.in.k_norm), N = af_live(r.in.qkv);
+    double *g = r.work, *x = g + r.in.width, *dq = x + r.in.width, *dk = dq + nq;
     int64_t at, len;
     bool is_q;
     memset(dq, 0, (size_t)(nq + nk) * sizeof *dq);
     for (int64_t row = 0; row < N; row++) {
-        af_ld_row(n->in[0], row * r.width, r.width, g);
+        af_ld_row(r.in.dy, row * r.in.width, r.in.width, g);
         rotate_row(&r, g, row, -1);
-        af_ld_row(r.qkv, row * r.width, r.width, x);
+        af_ld_row(r.in.qkv, row * r.in.width, r.in.width, x);
         for (int64_t i = 0; af_rope_span(n, i, &at, &len, &is_q); i++) {
             const double s = rstd_of(&r, x + at, len);
             double *d = is_q ? dq : dk;

@@ -1,71 +1,63 @@
 /* rope_cuda.c - launchers of rope.c: one block does four rows. */
 #include "ops/common/cuda_ops.h"
+#include "ops/rope/rope_in.h"
 
 enum { ROWS = 4 /* AF_ROWS of rope.cu */, THREADS = 256, DNORM_PARTS = 128 };
 
-typedef struct rope {
-    const af_tensor *dy, *qkv, *positions, *inv_freq, *q_norm, *k_norm;
-    int H, K, E, rot, vec;
-    bool whole;
-} rope;
+typedef struct rope_launch {
+    af_rope_inputs in;
+    int rot, vec; /* rotary dimensions, 0 = none; values per load */
+} rope_launch;
 
-/* Finds the inputs; `back`: dy comes first. */
-AF_CHECKED static af_status open(rope *r, const af_node *n, bool back, af_error *err)
+AF_CHECKED static af_status open(rope_launch *r, const af_node *n, af_error *err)
 {
-    int i = 0;
-    *r = (rope){.H = n->attr.rope.heads, .K = n->attr.rope.kv_heads, .E = n->attr.rope.head_dim};
-    r->dy = back ? n->in[i++] : NULL;
-    r->qkv = n->in[i++];
-    r->positions = n->in[i++];
-    r->inv_freq = n->attr.rope.rotate ? n->in[i++] : NULL;
-    r->q_norm = n->attr.rope.norm ? n->in[i++] : NULL;
-    r->k_norm = n->attr.rope.norm ? n->in[i++] : NULL;
+    *r = (rope_launch){.in = af_rope_in(n)};
     r->rot = n->attr.rope.rotate ? n->attr.rope.rotary_dim : 0;
-    r->whole = n->attr.rope.norm_whole;
-    if (!af_cuda_float(r->qkv))
-        return af_cuda_no_type(n, r->qkv, err);
-    if (r->inv_freq && r->inv_freq->dtype != AF_DTYPE_F32)
+    if (!af_cuda_float(r->in.qkv))
+        return af_cuda_no_type(n, r->in.qkv, err);
+    if (r->in.inv_freq && r->in.inv_freq->dtype != AF_DTYPE_F32)
         return af_fail(err, AF_EUNSUPPORTED, "rope on CUDA needs inv_freq in %s, not %s", "f32",
-                       af_dtype_name(r->inv_freq->dtype));
-    if (r->q_norm && (r->q_norm->dtype != r->k_norm->dtype || !af_cuda_float(r->q_norm)))
+                       af_dtype_name(r->in.inv_freq->dtype));
+    if (r->in.q_norm &&
+        (r->in.q_norm->dtype != r->in.k_norm->dtype || !af_cuda_float(r->in.q_norm)))
         return af_fail(err, AF_EUNSUPPORTED, "rope on CUDA cannot mix norm weights in %s and %s",
-                       af_dtype_name(r->q_norm->dtype), af_dtype_name(r->k_norm->dtype));
-    const int wide = af_cuda_wide(r->qkv);
-    bool fits = r->E % wide == 0 && r->rot / 2 % wide == 0 && af_cuda_rows_fit(r->qkv, wide) &&
-                af_cuda_rows_fit(r->dy, wide) && af_cuda_rows_fit(r->q_norm, wide) &&
-                af_cuda_rows_fit(r->k_norm, wide);
+                       af_dtype_name(r->in.q_norm->dtype), af_dtype_name(r->in.k_norm->dtype));
+    const int wide = af_cuda_wide(r->in.qkv);
+    bool fits = r->in.E % wide == 0 && r->rot / 2 % wide == 0 &&
+                af_cuda_rows_fit(r->in.qkv, wide) && af_cuda_rows_fit(r->in.dy, wide) &&
+                af_cuda_rows_fit(r->in.q_norm, wide) && af_cuda_rows_fit(r->in.k_norm, wide);
     if (n->op != AF_OP_ROPE_DNORM)
         fits = fits && af_cuda_rows_fit(n->out[0], wide);
     r->vec = fits ? wide : 1;
     return AF_OK;
 }
 
-static af_kernel *kernel(af_cuda *cu, const char *name, const rope *r)
+static af_kernel *kernel(af_cuda *cu, const char *name, const rope_launch *r)
 {
-    const af_dtype t = r->qkv->dtype, w = r->q_norm ? r->q_norm->dtype : t;
+    const af_dtype t = r->in.qkv->dtype, w = r->in.q_norm ? r->in.q_norm->dtype : t;
     return af_cuda_kernel(cu, "rope.cu", name,
                           af_cuda_text(cu, "AF_T=%s AF_W=%s AF_VEC=%d AF_NORM=%d", af_cuda_ctype(t),
-                                       af_cuda_ctype(w), r->vec, r->q_norm != NULL));
+                                       af_cuda_ctype(w), r->vec, r->in.q_norm != NULL));
 }
 
-static unsigned shared_bytes(const rope *r)
+static unsigned shared_bytes(const rope_launch *r)
 {
-    return (unsigned)(ROWS * (r->rot + 2 * (r->H + r->K))) * (unsigned)sizeof(float);
+    return (unsigned)(ROWS * (r->rot + 2 * (r->in.H + r->in.K))) * (unsigned)sizeof(float);
 }
 
 static void arg_tensor(af_launch *l, const af_tensor *t) { af_arg_ptr(l, t ? t->data : NULL); }
 
-static void arg_inputs(af_launch *l, const rope *r)
+static void arg_inputs(af_launch *l, const rope_launch *r)
 {
-    arg_tensor(l, r->qkv);
-    arg_tensor(l, r->positions);
-    arg_tensor(l, r->inv_freq);
-    arg_tensor(l, r->q_norm);
-    arg_tensor(l, r->k_norm);
-    af_arg_i64(l, af_rows(r->qkv));
-    af_arg_i32(l, r->H);
-    af_arg_i32(l, r->K);
-    af_arg_i32(l, r->E);
+    arg_tensor(l, r->in.qkv);
+    arg_tensor(l, r->in.positions);
+    arg_tensor(l, r->in.inv_freq);
+    arg_tensor(l, r->in.q_norm);
+    arg_tensor(l, r->in.k_norm);
+    af_arg_i64(l, af_rows(r->in.qkv));
+    af_arg_i32(l, r->in.H);
+    af_arg_i32(l, r->in.K);
+    af_arg_i32(l, r->in.E);
     af_arg_i32(l, r->rot);
 }
 
@@ -80,29 +72,30 @@ static void arg_numbers(af_launch *l, const af_node *n)
 static af_status rope_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
-    rope r;
+    rope_launch r;
     const bool back = n->op == AF_OP_ROPE_BWD;
-    const af_status st = open(&r, n, back, err);
-    const int64_t rows = st == AF_OK ? af_rows(r.qkv) : 0;
+    const af_status st = open(&r, n, err);
+    const int64_t rows = st == AF_OK ? af_rows(r.in.qkv) : 0;
     if (rows == 0)
         return st;
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "rope_bwd" : "rope_fwd", &r),
                                   (rows + ROWS - 1) / ROWS, 1, 1, THREADS, shared_bytes(&r));
     arg_tensor(l, n->out[0]);
     if (back)
-        arg_tensor(l, r.dy);
+        arg_tensor(l, r.in.dy);
     arg_inputs(l, &r);
     af_arg_i64(l, n->out[0]->ld);
     if (back)
-        af_arg_i64(l, r.dy->ld);
-    af_arg_i64(l, r.qkv->ld);
+        af_arg_i64(l, r.in.dy->ld);
+    af_arg_i64(l, r.in.qkv->ld);
     arg_numbers(l, n);
     return AF_OK;
 }
 
 static int64_t dnorm_parts(const af_node *n)
 {
-    return AF_MAX(AF_MIN(af_rows(n->in[1]) / (2 * ROWS), (int64_t)DNORM_PARTS), INT64_C(1));
+    return AF_MAX(AF_MIN(af_rows(af_rope_in(n).qkv) / (2 * ROWS), (int64_t)DNORM_PARTS),
+                  INT64_C(1));
 }
 
 static uint64_t rope_dnorm_work(const af_cuda *cu, const af_node *n)
@@ -114,19 +107,19 @@ static uint64_t rope_dnorm_work(const af_cuda *cu, const af_node *n)
 static af_status rope_dnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
-    rope r;
-    const af_status st = open(&r, n, true, err);
+    rope_launch r;
+    const af_status st = open(&r, n, err);
     if (st != AF_OK)
         return st;
-    const int64_t parts = dnorm_parts(n), rows = af_rows(r.qkv), q = af_count(n->out[0]),
+    const int64_t parts = dnorm_parts(n), rows = af_rows(r.in.qkv), q = af_count(n->out[0]),
                   width = q + af_count(n->out[1]);
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "rope_dnorm", &r), parts, 1, 1, THREADS,
                                   shared_bytes(&r) + (unsigned)width * (unsigned)sizeof(float));
     af_arg_ptr(l, cu->work);
-    arg_tensor(l, r.dy);
+    arg_tensor(l, r.in.dy);
     arg_inputs(l, &r);
-    af_arg_i64(l, r.dy->ld);
-    af_arg_i64(l, r.qkv->ld);
+    af_arg_i64(l, r.in.dy->ld);
+    af_arg_i64(l, r.in.qkv->ld);
     arg_numbers(l, n);
     af_arg_i64(l, (rows + parts - 1) / parts);
     af_cuda_reduce_parts(cu, n, n->out[0], cu->work, width, parts, 1, false);

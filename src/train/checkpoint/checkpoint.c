@@ -343,9 +343,9 @@ static af_status snapshot(af_saver *s, af_trainer *t, af_error *err)
         AF_TRY(copy_weights(&s->weights, t, err));
     }
     AF_TRY(copy_state(&s->state, t, err));
-    AF_TRY(af_progress_text(&t->progress, af_clock(t->graph), &s->progress, err));
+    AF_TRY(af_progress_text(&t->progress, af_graph_clock(t->graph), &s->progress, err));
     AF_TRY(af_trainer_state_text(t, false, &s->trainer_state, err));
-    AF_TRY(af_run_text(t->run, &s->run_text, err));
+    AF_TRY(af_run_config_text(t->run, &s->run_text, err));
     s->limit = t->run->save_total_limit;
     s->model = t->model_path;
     s->chat_template = t->chat_template;
@@ -520,7 +520,7 @@ af_status af_checkpoint_load(af_trainer *t, const char *dir, af_error *err)
     AF_TRY(t->adapter ? load_adapter(t, dir, err) : load_weights(t, dir, err));
     AF_TRY(load_state(t, dir, err));
     t->progress = p;
-    af_set_clock(t->graph, clock);
+    af_graph_set_clock(t->graph, clock);
 done:
     free(path);
     return st;

@@ -1,8 +1,8 @@
 /* resume_check.c - what a resumed run says differently from the one that wrote the checkpoint.
  *
- * Both run files are compared line by line (one key a line, as af_run_text writes them). Where and
- * how a run is computed and what it logs may change freely; what the results depend on is named;
- * another optimizer would read the old one's state as its own, and is refused. */
+ * Both run files are compared line by line (one key a line, as af_run_config_text writes them).
+ * Where and how a run is computed and what it logs may change freely; what the results depend on is
+ * named; another optimizer would read the old one's state as its own, and is refused. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "data/render/renderer.h"
@@ -83,8 +83,8 @@ static af_status compare(const af_trainer *t, const line *now, const line *then,
         return af_fail(err, AF_EUSAGE,
                        "%s: the optimizer is %.*s, the checkpoint to resume from has the state of "
                        "%.*s",
-                       af_run_place(t->run, "optimizer", at, sizeof at), now->value_len, now->value,
-                       then->value_len, then->value);
+                       af_run_key_loc(t->run, "optimizer", at, sizeof at), now->value_len,
+                       now->value, then->value_len, then->value);
     if (!is_free(now))
         af_trainer_log(t, "note: %.*s is %.*s now; the checkpoint was made with %.*s", now->key_len,
                        now->key, now->value_len, now->value, then->value_len, then->value);
@@ -134,7 +134,7 @@ af_status af_resume_check(const af_trainer *t, const char *checkpoint, af_error 
     if (!path)
         return af_fail_nomem(err, "a path", strlen(checkpoint));
     if (af_file_exists(path)) {
-        AF_TRY(af_run_text(t->run, &now, err));
+        AF_TRY(af_run_config_text(t->run, &now, err));
         AF_TRY(af_file_read(&then, &size, path, RUN_BYTES_MAX, err));
         AF_TRY(compare_texts(t, now, then, err));
     }

@@ -16,7 +16,7 @@ static bool is_finished(const char *output)
     return yes;
 }
 
-static bool is_automatic(const af_run *r)
+static bool is_automatic(const af_run_config *r)
 {
     return r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
 }
@@ -37,7 +37,7 @@ static double number_in(const char *output, const char *file, const char *key, d
 }
 
 /* A run that ended, and is now asked to go further than it was then. */
-static bool is_longer(const af_run *r)
+static bool is_longer(const af_run_config *r)
 {
     const double steps = number_in(r->output_dir, "run.yaml", "\nmax_steps: ", -1);
     const double epochs = number_in(r->output_dir, "run.yaml", "\nnum_epochs: ", r->num_epochs);
@@ -47,7 +47,7 @@ static bool is_longer(const af_run *r)
     return steps <= 0 && r->num_epochs > epochs;
 }
 
-bool af_run_folder_finished(const af_run *r)
+bool af_run_folder_finished(const af_run_config *r)
 {
     return is_automatic(r) && is_finished(r->output_dir) && !is_longer(r);
 }
@@ -197,7 +197,7 @@ af_status af_run_folder_set_aside(const af_trainer *t, af_error *err)
     return st;
 }
 
-static af_status earlier_run(const af_run *r, af_error *err)
+static af_status earlier_run(const af_run_config *r, af_error *err)
 {
     return af_fail(err, AF_EUSAGE,
                    "'%s' holds an earlier run: give resume_from_checkpoint: auto, "
@@ -207,10 +207,10 @@ static af_status earlier_run(const af_run *r, af_error *err)
 
 /* A checkpoint the user names. *own: it is one of the output folder's, and the run goes on there.
  */
-static af_status choose_named(const af_run *r, char **checkpoint, bool *own, af_error *err)
+static af_status choose_named(const af_run_config *r, char **checkpoint, bool *own, af_error *err)
 {
     char at[300];
-    af_run_place(r, "resume_from_checkpoint", at, sizeof at);
+    af_run_key_loc(r, "resume_from_checkpoint", at, sizeof at);
     if (!af_dir_exists(r->resume))
         return af_fail(err, AF_EUSAGE, "%s: there is no checkpoint folder '%s'", at, r->resume);
     char *up = af_path_join(r->resume, "..");
@@ -230,7 +230,7 @@ static af_status choose_named(const af_run *r, char **checkpoint, bool *own, af_
 /* What to do with an output folder that has seen a run: resume, start over, or refuse. */
 af_status af_run_folder_choose(af_trainer *t, char **checkpoint, bool *own, af_error *err)
 {
-    const af_run *r = t->run;
+    const af_run_config *r = t->run;
     *own = is_automatic(r);
     if (*own) {
         const af_status st = af_checkpoint_newest(t, r->output_dir, checkpoint, err);

@@ -8,7 +8,7 @@
 #define AF_RUN_FINISHED "run_state.json"
 
 /* A finished run asked to resume by itself has nothing to do. */
-bool af_run_folder_finished(const af_run *r);
+bool af_run_folder_finished(const af_run_config *r);
 /* What to do with a folder that has seen a run: go on, start over, or refuse. *checkpoint: where to
  * start from, or NULL; *own: it is one of this folder's. */
 AF_CHECKED af_status af_run_folder_choose(af_trainer *t, char **checkpoint, bool *own,

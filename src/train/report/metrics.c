@@ -242,7 +242,7 @@ static json_t *best_checkpoint(const af_trainer *t, bool final)
 af_status af_trainer_state_text(const af_trainer *t, bool final, char **out, af_error *err)
 {
     const af_progress *p = &t->progress;
-    const af_run *r = t->run;
+    const af_run_config *r = t->run;
     json_t *o = json_object();
     const double epoch =
         (double)(p->micro * r->micro_batch_size) / (double)af_stream_items(t->stream);

@@ -111,11 +111,11 @@ static bool walk_forward(af_trainer *t, char *out, size_t size)
     bool found = false;
     if (!t->device->ops->host)
         return look_at_kept(t, out, size);
-    const uint64_t clock = af_clock(g); /* every node sees the dropout of the batch */
+    const uint64_t clock = af_graph_clock(g); /* every node sees the dropout of the batch */
     g->n_nodes = 1;
     for (int i = 0; i < n && !found; i++) {
         g->nodes = nodes + i;
-        af_set_clock(g, clock);
+        af_graph_set_clock(g, clock);
         if (nodes[i]->phase == AF_PHASE_FORWARD && af_graph_run(g, AF_RUN_FORWARD, NULL) == AF_OK)
             found = describe(t, nodes[i], -1, out, size);
     }
@@ -207,19 +207,19 @@ static void name_records(af_trainer *t, const af_batch *b, finding *f)
 static void repeat_step(af_trainer *t, const af_step_result *r, finding *f, af_error *err)
 {
     const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
-    const uint64_t clock = af_clock(t->graph) - (uint64_t)t->run->accumulation;
+    const uint64_t clock = af_graph_clock(t->graph) - (uint64_t)t->run->accumulation;
     double most = 0;
     const char *whose = "";
     const af_batch *b;
     for (int64_t k = 0; k < t->run->accumulation; k++) {
         float loss = NAN;
-        af_set_clock(t->graph, clock + (uint64_t)k);
+        af_graph_set_clock(t->graph, clock + (uint64_t)k);
         if (af_stream_get(t->stream, t->progress.micro + k, &b, err) != AF_OK ||
             af_trainer_upload(t, b, scale, err) != AF_OK ||
             af_graph_run(t->graph, AF_RUN_GRAD, err) != AF_OK ||
             af_tensor_read(t->graph, t->loss, &loss, sizeof loss, err) != AF_OK)
             break;
-        af_set_clock(t->graph, clock + (uint64_t)k);
+        af_graph_set_clock(t->graph, clock + (uint64_t)k);
         if (!isfinite(loss) && !walk_forward(t, f->bad, sizeof f->bad))
             snprintf(f->bad, sizeof f->bad, "the loss");
         if (*f->bad || bad_gradient(t, f->bad, sizeof f->bad, &most, &whose, err)) {
@@ -240,8 +240,8 @@ static af_status write_replay_run(const af_trainer *t, const char *path, char **
 {
     af_status st = AF_OK;
     char *text = NULL, folder[4096];
-    af_run again = *t->run;
-    const af_run *r = t->run;
+    af_run_config again = *t->run;
+    const af_run_config *r = t->run;
     AF_TRY(af_saver_wait(t->saver, err));
     AF_TRY(af_checkpoint_newest(t, r->output_dir, checkpoint, err));
     snprintf(folder, sizeof folder, "%s/replay-%" PRId64, r->output_dir, t->progress.step + 1);
@@ -250,12 +250,13 @@ static af_status write_replay_run(const af_trainer *t, const char *path, char **
     if (*checkpoint || (r->resume && strcmp(r->resume, "auto") == 0))
         again.resume = *checkpoint;
     again.overwrite_output_dir = true;
-    again.given[af_key_find("overwrite_output_dir") - af_keys] = -1;
-    again.given[af_key_find("resume_from_checkpoint") - af_keys] = again.resume ? -1 : 0;
-    again.given[af_key_find("auto_resume_from_checkpoints") - af_keys] = 0;
+    again.key_line[af_key_find("overwrite_output_dir") - af_keys] = AF_KEY_LINE_OVERRIDE;
+    again.key_line[af_key_find("resume_from_checkpoint") - af_keys] =
+        again.resume ? AF_KEY_LINE_OVERRIDE : AF_KEY_LINE_UNSET;
+    again.key_line[af_key_find("auto_resume_from_checkpoints") - af_keys] = AF_KEY_LINE_UNSET;
     if (!*checkpoint && again.resume)
         *checkpoint = af_strdup(again.resume);
-    AF_TRY(af_run_text(&again, &text, err));
+    AF_TRY(af_run_config_text(&again, &text, err));
     st = af_file_write(path, text, strlen(text), err);
 done:
     free(text);

@@ -286,7 +286,7 @@ af_status af_report_write(af_trainer *t, af_error *err)
     af_buf b = {0};
     char *run_text = NULL, *path = af_path_join(t->run->output_dir, "report.html");
     const char *name = t->run->run_name ? t->run->run_name : af_path_name(t->run->output_dir);
-    AF_TRY(af_run_text(t->run, &run_text, err));
+    AF_TRY(af_run_config_text(t->run, &run_text, err));
     read_curves(&c, t->metrics_path);
     af_buf_str(&b, style);
     af_buf_str(&b, "<title>");

@@ -37,7 +37,8 @@ static af_status encode(af_samples *s, af_renderer *scribe, int i, af_error *err
     const char *prompt = s->prompt[i];
     json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", prompt);
     if (!messages)
-        return af_fail(err, AF_EUSAGE, "generate_samples: prompt %d is not UTF-8", i + 1);
+        return af_fail_subject(err, AF_EUSAGE, "generate_samples",
+                               "generate_samples: prompt %d is not UTF-8", i + 1);
     if (scribe->chat) {
         AF_TRY(af_renderer_prompt(scribe, &text, &len, &(af_conversation){.messages = messages}, 1,
                                   err));
@@ -46,7 +47,8 @@ static af_status encode(af_samples *s, af_renderer *scribe, int i, af_error *err
         AF_TRY(af_tokenizer_encode(s->tokenizer, &e, prompt, strlen(prompt), true, err));
     }
     if (e.count == 0)
-        AF_TRY(af_fail(err, AF_EUSAGE, "generate_samples: prompt %d has no tokens", i + 1));
+        AF_TRY(af_fail_subject(err, AF_EUSAGE, "generate_samples",
+                               "generate_samples: prompt %d has no tokens", i + 1));
     s->ids[i] = e.ids;
     s->len[i] = e.count;
     e.ids = NULL;
@@ -103,8 +105,8 @@ af_status af_samples_new(af_samples **out, const af_trainer *t, af_error *err)
     *out = s;
     s = NULL;
 done:
-    if (st != AF_OK && !strstr(err->msg, "generate_samples"))
-        st = af_fail_prefix(err, "%s: generate_samples", t->run->path);
+    if (st != AF_OK && !(err && strcmp(err->subject, "generate_samples") == 0))
+        st = af_fail_prefix(st, err, "%s: generate_samples", t->run->path);
     af_renderer_clear(&scribe);
     af_samples_free(s);
     return st;
@@ -132,11 +134,11 @@ done:
 static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device), "cpu") == 0; }
 
 /* `live`: read weights and adapter where they are being trained. */
-static af_model model_of(const af_trainer *t, af_source *source, af_adapter *adapter, bool live)
+static af_model model_of(const af_trainer *t, af_loader *source, af_adapter *adapter, bool live)
 {
     return (af_model){.path = t->model_path,
                       .device = t->device,
-                      .source = source,
+                      .loader = source,
                       .adapter = adapter,
                       .compute = t->compute,
                       .live = live ? &t->leaves : NULL,
@@ -175,7 +177,7 @@ static bool goes_on(void *user, int sequence, int32_t id, const char *text, uint
     return !af_trainer_stop_asked(user);
 }
 
-static af_status generate(af_trainer *t, af_source *source, af_adapter *adapter, bool live,
+static af_status generate(af_trainer *t, af_loader *source, af_adapter *adapter, bool live,
                           af_generated *out, af_error *err)
 {
     af_model m = model_of(t, source, adapter, live);
@@ -202,16 +204,16 @@ static af_status ask_adapter(af_trainer *t, const char *dir, af_generated *out, 
 static af_status ask_whole(af_trainer *t, const char *dir, af_generated *out, af_error *err)
 {
     af_status st = AF_OK;
-    af_source *source = NULL;
+    af_loader *source = NULL;
     char *tmp = dir ? NULL : af_path_join(t->run->output_dir, "samples.tmp");
     if (!dir && !tmp)
         return af_fail_nomem(err, "a path", 16);
     if (tmp)
         AF_TRY(write_whole(t, tmp, err));
-    AF_TRY(af_source_open(&source, tmp ? tmp : dir, &(af_source_opts){.compute = t->compute}, err));
+    AF_TRY(af_loader_open(&source, tmp ? tmp : dir, &(af_loader_opts){.compute = t->compute}, err));
     st = generate(t, source, NULL, false, out, err);
 done:
-    af_source_close(source);
+    af_loader_close(source);
     if (tmp)
         (void)!af_path_remove(tmp, NULL);
     free(tmp);

@@ -193,7 +193,7 @@ af_status af_train_init(const char *model, const char *dataset, char **text, af_
     af_status st = AF_OK;
     look l = {.model = model, .dataset = dataset};
     af_buf b = {0};
-    af_run check = {0};
+    af_run_config check = {0};
     AF_TRY(look_at_model(&l, err));
     AF_TRY(look_at_data(&l, err));
     put_model(&b, &l);
@@ -201,10 +201,11 @@ af_status af_train_init(const char *model, const char *dataset, char **text, af_
     put_loop(&b, &l);
     if (b.bad)
         AF_TRY(af_fail_nomem(err, "the run file", b.len));
-    AF_TRY(af_run_parse(&check, b.data, b.len, "run.yaml", NULL, 0, true, err)); /* our own word */
+    AF_TRY(af_run_config_parse(&check, b.data, b.len, "run.yaml", NULL, 0, true,
+                               err)); /* our own word */
     *text = af_buf_take(&b);
 done:
-    af_run_clear(&check);
+    af_run_config_clear(&check);
     af_buf_clear(&b);
     if (l.has_spec)
         af_model_spec_clear(&l.spec);

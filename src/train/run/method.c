@@ -4,12 +4,12 @@
 
 #define OTHER_SENSES ".*(vision_tower|multi_modal_projector).*"
 
-bool af_method_quantises(const af_run *r)
+bool af_method_quantises(const af_run_config *r)
 {
     return r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES;
 }
 
-af_status af_method_check_base(const af_run *r, const af_hf_config *c, af_error *err)
+af_status af_method_check_base(const af_run_config *r, const af_hf_config *c, af_error *err)
 {
     char at[300];
     if (r->load_in_4bit != AF_TRI_NO || c->quant.method != AF_QUANT_BNB_4BIT)
@@ -17,7 +17,7 @@ af_status af_method_check_base(const af_run *r, const af_hf_config *c, af_error 
     return af_fail(err, AF_EUSAGE,
                    "%s: 'load_in_4bit: false' has no effect: '%s' is stored in 4 bits; leave the "
                    "key out, or name the plain model as base_model",
-                   af_run_place(r, "load_in_4bit", at, sizeof at), r->base_model);
+                   af_run_key_loc(r, "load_in_4bit", at, sizeof at), r->base_model);
 }
 
 bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m)
@@ -41,11 +41,11 @@ static int linear_names(const char **out, const af_model_spec *s)
     return n;
 }
 
-static af_status take_layers(af_method_lists *lists, const af_run *r, const af_model_spec *spec,
-                             af_error *err)
+static af_status take_layers(af_method_lists *lists, const af_run_config *r,
+                             const af_model_spec *spec, af_error *err)
 {
     char at[300];
-    af_run_place(r, "lora_layers_to_transform", at, sizeof at);
+    af_run_key_loc(r, "lora_layers_to_transform", at, sizeof at);
     if (r->lora_layers.count > AF_METHOD_LAYERS_MAX)
         return af_fail(err, AF_EUSAGE, "%s: lora_layers_to_transform has %d entries, at most %d",
                        at, r->lora_layers.count, AF_METHOD_LAYERS_MAX);
@@ -66,7 +66,7 @@ static bool is_regex(const af_strings *s)
 }
 
 /* A misspelt name would keep nothing out. */
-static af_status check_excluded(const af_adapter_config *c, const af_run *r,
+static af_status check_excluded(const af_adapter_config *c, const af_run_config *r,
                                 const af_model_spec *spec, af_error *err)
 {
     char at[300];
@@ -77,13 +77,13 @@ static af_status check_excluded(const af_adapter_config *c, const af_run *r,
         if (!used)
             return af_fail(err, AF_EUSAGE,
                            "%s: lora_exclude_modules has '%.128s', no module of this %s model",
-                           af_run_place(r, "lora_exclude_modules", at, sizeof at), c->exclude[i],
+                           af_run_key_loc(r, "lora_exclude_modules", at, sizeof at), c->exclude[i],
                            spec->arch->model_type);
     }
     return AF_OK;
 }
 
-af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, const af_run *r,
+af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, const af_run_config *r,
                             const af_model_spec *spec, af_error *err)
 {
     const af_strings *target = &r->lora_target_modules;
@@ -121,7 +121,8 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
         return af_fail(err, AF_EUSAGE,
                        "%s: lora_layers_to_transform goes with a list of modules, not with the "
                        "regular expression '%.60s'",
-                       af_run_place(r, "lora_layers_to_transform", at, sizeof at), c.target_regex);
+                       af_run_key_loc(r, "lora_layers_to_transform", at, sizeof at),
+                       c.target_regex);
     af_status st = check_excluded(&c, r, spec, err);
     if (st == AF_OK)
         st = take_layers(lists, r, spec, err);
@@ -133,7 +134,7 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
     return AF_OK;
 }
 
-af_status af_method_unties(bool *out, const af_run *r, af_error *err)
+af_status af_method_unties(bool *out, const af_run_config *r, af_error *err)
 {
     *out = false;
     if (r->method == AF_METHOD_FULL)

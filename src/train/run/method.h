@@ -16,15 +16,17 @@ typedef struct af_method_lists {
 /* The adapter a run file describes. Strings are borrowed from the run and the spec, lists from
  * `lists`. all-linear becomes the list of names it means, as PEFT writes it. */
 AF_CHECKED af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists,
-                                       const af_run *r, const af_model_spec *spec, af_error *err);
+                                       const af_run_config *r, const af_model_spec *spec,
+                                       af_error *err);
 /* In a mixture of experts PEFT (0.21) takes gate_proj, up_proj and down_proj for the experts'
  * weights, whatever the layer: the adapter of a dense layer would get lost there. */
 bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m);
 /* True when the frozen base is quantised to nf4 by the run itself; blocks of a GGUF file only where
  * load_in_4bit asks for it. */
-bool af_method_quantises(const af_run *r);
+bool af_method_quantises(const af_run_config *r);
 /* Whether the base as it is stored can be what the run asks for. */
-AF_CHECKED af_status af_method_check_base(const af_run *r, const af_hf_config *c, af_error *err);
+AF_CHECKED af_status af_method_check_base(const af_run_config *r, const af_hf_config *c,
+                                          af_error *err);
 /* Whether the run trains the embedding or the head as a whole, so that tied ones are untied. */
-AF_CHECKED af_status af_method_unties(bool *out, const af_run *r, af_error *err);
+AF_CHECKED af_status af_method_unties(bool *out, const af_run_config *r, af_error *err);
 #endif

@@ -1,4 +1,4 @@
-/* run_check.c - every check of a run file that needs no model and no data: keys that are missing,
+/* run_check.c - every check of a run file that needs neither model nor data: keys that are missing,
  * that contradict each other, that would have no effect. */
 #include "afinar/graph.h"
 #include "train/run/run_keys.h"
@@ -16,15 +16,15 @@ static const char *need_text(af_key_need need)
         [AF_NEED_RESTARTS] = "unless 'lr_scheduler: cosine_with_restarts'",
         [AF_NEED_WSD] = "unless 'lr_scheduler: warmup_stable_decay'",
         [AF_NEED_ADAM] = "with this optimizer",
-        [AF_NEED_ROOT] = "with this optimizer",
+        [AF_NEED_EPSILON] = "with this optimizer",
         [AF_NEED_SGD] = "unless 'optimizer: sgd'",
         [AF_NEED_SAMPLES] = "without 'generate_samples'",
-        [AF_NEED_PLUS] = "without 'loraplus_lr_ratio'",
+        [AF_NEED_LORAPLUS] = "without 'loraplus_lr_ratio'",
     };
     return text[need];
 }
 
-bool af_key_has_effect(const af_run *r, af_key_need need)
+bool af_key_has_effect(const af_run_config *r, af_key_need need)
 {
     switch (need) {
     case AF_NEED_NOTHING:
@@ -46,42 +46,41 @@ bool af_key_has_effect(const af_run *r, af_key_need need)
         return strcmp(r->lr_scheduler, "warmup_stable_decay") == 0;
     case AF_NEED_ADAM:
         return r->optimizer != AF_OPTIMIZER_SGD && r->optimizer != AF_OPTIMIZER_ADAFACTOR;
-    case AF_NEED_ROOT:
+    case AF_NEED_EPSILON:
         return af_key_has_effect(r, AF_NEED_ADAM) && r->optimizer != AF_OPTIMIZER_LION;
     case AF_NEED_SGD:
         return r->optimizer == AF_OPTIMIZER_SGD;
     case AF_NEED_SAMPLES:
         return r->generate_samples.count > 0;
-    case AF_NEED_PLUS:
+    case AF_NEED_LORAPLUS:
         return r->method != AF_METHOD_FULL && r->loraplus_lr_ratio > 0;
     }
     return true;
 }
 
-static af_status check_effects(const af_run *r, af_error *err)
+static af_status check_effects(const af_run_config *r, af_error *err)
 {
     char at[300];
     for (int i = 0; i < af_keys_count; i++) {
-        if (r->given[i] && !af_key_has_effect(r, af_keys[i].need))
+        if (r->key_line[i] && !af_key_has_effect(r, af_keys[i].need))
             return af_fail(err, AF_EUSAGE, "%s: %s has no effect %s",
-                           af_run_place(r, af_keys[i].name, at, sizeof at), af_keys[i].name,
+                           af_run_key_loc(r, af_keys[i].name, at, sizeof at), af_keys[i].name,
                            need_text(af_keys[i].need));
     }
     return AF_OK;
 }
 
-/* The line of a key that was given and says something: not false, not 0. */
-static int active(const af_run *r, const af_key *k)
+/* Where a key was set to something: not false, not 0. 0 when it was not. */
+static int active(const af_run_config *r, const af_key *k)
 {
-    const void *at = (const char *)r + k->place;
-    const bool off = (k->kind == AF_KEY_BOOL && !*(const bool *)at) ||
-                     (k->kind == AF_KEY_I64 && *(const int64_t *)at == 0) ||
-                     (k->kind == AF_KEY_F64 && *(const double *)at == 0);
-    return off ? 0 : r->given[k - af_keys];
+    const af_key_value v = af_key_get(r, k);
+    const bool off = (k->kind == AF_KEY_BOOL && !v.flag) || (k->kind == AF_KEY_I64 && v.i64 == 0) ||
+                     (k->kind == AF_KEY_F64 && v.f64 == 0);
+    return off ? 0 : r->key_line[k - af_keys];
 }
 
-/* Two keys that cannot both be meant. */
-static af_status check_pairs(const af_run *r, af_error *err)
+/* Keys that exclude each other. */
+static af_status check_pairs(const af_run_config *r, af_error *err)
 {
     char at[300];
     static const char *const pairs[][2] = {
@@ -98,7 +97,7 @@ static af_status check_pairs(const af_run *r, af_error *err)
         const int la = active(r, a), lb = active(r, b);
         if (la && lb)
             return af_fail(err, AF_EUSAGE, "%s: %s and %s contradict each other: give one%s%s%s",
-                           af_run_place(r, (la > lb ? a : b)->name, at, sizeof at), a->name,
+                           af_run_key_loc(r, (la > lb ? a : b)->name, at, sizeof at), a->name,
                            b->name, la * lb < 0 ? " (" : "",
                            la * lb < 0 ? (la > lb ? a : b)->name : "",
                            la * lb < 0 ? "=null takes the file's back)" : "");
@@ -106,46 +105,46 @@ static af_status check_pairs(const af_run *r, af_error *err)
     if (r->method == AF_METHOD_QLORA && r->load_in_4bit == AF_TRI_NO)
         return af_fail(err, AF_EUSAGE,
                        "%s: 'adapter: qlora' and 'load_in_4bit: false' contradict each other",
-                       af_run_place(r, "load_in_4bit", at, sizeof at));
+                       af_run_key_loc(r, "load_in_4bit", at, sizeof at));
     if (r->resume && strcmp(r->resume, "auto") == 0 && r->overwrite_output_dir)
         return af_fail(err, AF_EUSAGE,
                        "%s: resume_from_checkpoint and overwrite_output_dir contradict each other: "
                        "give one",
-                       af_run_place(r, "resume_from_checkpoint", at, sizeof at));
+                       af_run_key_loc(r, "resume_from_checkpoint", at, sizeof at));
     if (r->checkpointing == AF_TRI_NO && r->offloading == AF_TRI_YES)
         return af_fail(err, AF_EUSAGE,
                        "%s: 'activation_offloading: true' recomputes: it and "
                        "'gradient_checkpointing: false' contradict each other",
-                       af_run_place(r, "activation_offloading", at, sizeof at));
+                       af_run_key_loc(r, "activation_offloading", at, sizeof at));
     if (r->val_set_size >= 1 && r->val_set_size != (double)(int64_t)r->val_set_size)
         return af_fail(err, AF_EUSAGE,
                        "%s: val_set_size %g is neither a share below 1 nor a whole number",
-                       af_run_place(r, "val_set_size", at, sizeof at), r->val_set_size);
+                       af_run_key_loc(r, "val_set_size", at, sizeof at), r->val_set_size);
     if (strcmp(r->lora_init, "true") != 0 && strcmp(r->lora_init, "gaussian") != 0)
         return af_fail(err, AF_EUSAGE,
                        "%s: peft_init_lora_weights is '%.40s', not one of: true, gaussian",
-                       af_run_place(r, "peft_init_lora_weights", at, sizeof at), r->lora_init);
+                       af_run_key_loc(r, "peft_init_lora_weights", at, sizeof at), r->lora_init);
     return AF_OK;
 }
 
-/* Lists whose absence means more than nothing. */
-static af_status check_lists(const af_run *r, af_error *err)
+/* Lists whose absence means a default, not an empty list. */
+static af_status check_lists(const af_run_config *r, af_error *err)
 {
     static const char *const keys[] = {"lora_target_modules", "lora_layers_to_transform",
                                        "roles_to_train"};
     char at[300];
     for (size_t i = 0; i < AF_LEN(keys); i++) {
         const af_key *k = af_key_find(keys[i]);
-        const af_strings *list = (const void *)((const char *)r + k->place);
-        if (list->item && list->count == 0)
+        const af_strings list = af_key_get(r, k).list;
+        if (list.item && list.count == 0)
             return af_fail(err, AF_EUSAGE,
                            "%s: %s is an empty list; leave the key out for its default",
-                           af_run_place(r, k->name, at, sizeof at), k->name);
+                           af_run_key_loc(r, k->name, at, sizeof at), k->name);
     }
     return AF_OK;
 }
 
-static af_status check_required(const af_run *r, bool for_training, af_error *err)
+static af_status check_required(const af_run_config *r, bool for_training, af_error *err)
 {
     char at[300];
     if (!r->base_model || !r->base_model[0])
@@ -156,27 +155,27 @@ static af_status check_required(const af_run *r, bool for_training, af_error *er
         return af_fail(err, AF_EUSAGE, "%s: output_dir is missing", r->path);
     if (for_training && r->max_steps == 0)
         return af_fail(err, AF_EUSAGE, "%s: max_steps is 0: the run would do nothing",
-                       af_run_place(r, "max_steps", at, sizeof at));
+                       af_run_key_loc(r, "max_steps", at, sizeof at));
     if (for_training && r->num_epochs == 0 && r->max_steps < 0)
         return af_fail(err, AF_EUSAGE, "%s: num_epochs is 0: the run would do nothing",
-                       af_run_place(r, "num_epochs", at, sizeof at));
+                       af_run_key_loc(r, "num_epochs", at, sizeof at));
     return AF_OK;
 }
 
-/* The HF trainer also takes yes for the newest checkpoint, and no for none. */
-static void settle_resume(af_run *r)
+/* The HF trainer also takes true for the newest checkpoint, and false for none. */
+static void resolve_resume(af_run_config *r)
 {
     if (r->resume && strcmp(r->resume, "true") == 0)
         r->resume = "auto";
     if (r->resume && strcmp(r->resume, "false") == 0) {
         r->resume = NULL;
-        r->given[af_key_find("resume_from_checkpoint") - af_keys] = 0;
+        r->key_line[af_key_find("resume_from_checkpoint") - af_keys] = 0;
     }
 }
 
-af_status af_run_check(af_run *r, bool for_training, af_error *err)
+af_status af_run_config_check(af_run_config *r, bool for_training, af_error *err)
 {
-    settle_resume(r);
+    resolve_resume(r);
     af_status st = check_required(r, for_training, err);
     if (st == AF_OK)
         st = check_pairs(r, err);

@@ -1,11 +1,13 @@
-/* run_config.h - everything a run file can say, after defaults, aliases, overrides and checks.
+/* run_config.h - the values of a run file after defaults, aliases, overrides and checks.
  *
- * One table (run_keys.c) has a row for each key: its kind, place, bounds, default, help, other
- * spellings, and when it has an effect. The table parses the YAML, applies key=value, prints the
- * help and writes the effective run file. */
+ * One table (run_keys.c) has a row for each key: its kind, field, bounds, default, help, aliases,
+ * and when it has an effect. The table drives parsing, key=value, the help and the effective run
+ * file. */
 #ifndef AF_RUN_CONFIG_H
 #define AF_RUN_CONFIG_H
 
+#include "afinar/device.h"
+#include "afinar/graph.h"
 #include "data/store/dataset.h"
 
 typedef enum af_tri { AF_TRI_AUTO, AF_TRI_NO, AF_TRI_YES } af_tri;
@@ -18,13 +20,17 @@ typedef struct af_strings {
 typedef enum af_method { AF_METHOD_FULL, AF_METHOD_LORA, AF_METHOD_QLORA } af_method;
 typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
-typedef struct af_run {
+/* Where a key was set: a line of the file, from 1, or one of these. */
+enum { AF_KEY_LINE_UNSET = 0, AF_KEY_LINE_OVERRIDE = -1 };
+enum { AF_RUN_KEYS_MAX = 96 };
+
+typedef struct af_run_config {
     const char *path; /* of the run file, for messages */
     /* model */
     const char *base_model, *chat_template;
     /* method */
-    int method; /* af_method */
-    int load_in_4bit;
+    af_method method;
+    af_tri load_in_4bit;
     int64_t lora_r;
     double lora_alpha, lora_dropout; /* alpha 0 = 2 r */
     af_strings lora_target_modules, lora_modules_to_save, lora_exclude_modules, lora_layers;
@@ -36,53 +42,54 @@ typedef struct af_run {
     double val_set_size;
     bool train_on_inputs;
     af_strings roles_to_train;
-    int train_on_eos, excess;
+    af_train_eos train_on_eos;
+    af_excess excess;
     int64_t sequence_len;
     bool packing, packing_sequentially, pad_to_sequence_len, shuffle;
     int64_t seed;
     /* loop */
     int64_t micro_batch_size, accumulation, max_steps;
     double num_epochs;
-    int optimizer; /* af_optimizer_kind */
+    af_optimizer_kind optimizer;
     double learning_rate, weight_decay, beta1, beta2, epsilon, max_grad_norm, momentum;
-    int decay_on;
+    af_decay_on decay_on;
     const char *lr_scheduler;
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
     double neftune_alpha;
     /* precision and memory */
-    int bf16, checkpointing, offloading; /* af_tri */
+    af_tri bf16, checkpointing, offloading;
     bool tf32;
-    int attention; /* af_attention_by */
+    af_attention_by attention;
     const char *device;
     int64_t threads;
-    /* saving and watching */
+    /* output */
     const char *output_dir, *resume, *run_name;
     int64_t logging_steps, save_steps, saves_per_epoch, save_total_limit, eval_steps,
         evals_per_epoch;
     int64_t early_stopping_patience;
-    bool auto_resume, load_best, overwrite_output_dir, save_only_model;
+    bool auto_resume, load_best, overwrite_output_dir;
     af_strings generate_samples;
     int64_t generate_samples_steps, generate_samples_tokens;
-    /* which keys the user gave (by row of the table), and where */
-    int given[128];
+    int key_line[AF_RUN_KEYS_MAX]; /* by row of the table: where the user set the key */
     af_arena mem;
-} af_run;
+} af_run_config;
 
-/* Reads a run file ("-" = stdin) and key=value overrides into *out (all zero before). Every fault
- * is one sentence with file and line and, for an unknown key, the nearest known one. `for_training`
- * false: keys that a data command does not need (output_dir, ...) may be missing. */
-AF_CHECKED af_status af_run_read(af_run *out, const char *path, const char *const *overrides,
-                                 int count, bool for_training, af_error *err);
-AF_CHECKED af_status af_run_parse(af_run *out, const char *text, uint64_t size, const char *name,
-                                  const char *const *overrides, int count, bool for_training,
-                                  af_error *err);
-void af_run_clear(af_run *r);
-/* The effective run file: every key that counts, with its value, as YAML (malloc'ed). */
-AF_CHECKED af_status af_run_text(const af_run *r, char **out, af_error *err);
+/* Reads a run file ("-" = stdin) and key=value overrides into *out (all zero before). Every error
+ * names file and line and, for an unknown key, the nearest known one. `for_training` false: keys
+ * that a data command does not need (output_dir, ...) may be missing. */
+AF_CHECKED af_status af_run_config_read(af_run_config *out, const char *path,
+                                        const char *const *overrides, int count, bool for_training,
+                                        af_error *err);
+AF_CHECKED af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t size,
+                                         const char *name, const char *const *overrides, int count,
+                                         bool for_training, af_error *err);
+void af_run_config_clear(af_run_config *r);
+/* The effective run file: every key that has an effect, with its value, as YAML (malloc'ed). */
+AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_error *err);
 /* The table as help text (malloc'ed). */
-AF_CHECKED af_status af_run_help(char **out, af_error *err);
-/* Where the user wrote this key: "run.yaml:12", "command line", or the file alone. Returns buf. */
-const char *af_run_place(const af_run *r, const char *key, char *buf, size_t size);
-/* True when the user wrote this key. */
-bool af_run_given(const af_run *r, const char *key);
+AF_CHECKED af_status af_run_keys_help(char **out, af_error *err);
+/* Where the user set this key: "run.yaml:12", "command line", or the file alone. Returns buf. */
+const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, size_t size);
+/* Whether the user set this key. */
+bool af_run_key_is_set(const af_run_config *r, const char *key);
 #endif

@@ -216,3 +216,11 @@ const char *af_key_foreign(const char *name)
             return foreign[i].word;
     return NULL;
 }
+
+const char *af_key_foreign_at(int i, const char **advice)
+{
+    if (i < 0 || i >= (int)AF_LEN(foreign))
+        return NULL;
+    *advice = foreign[i].word;
+    return foreign[i].key;
+}

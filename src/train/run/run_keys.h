@@ -13,10 +13,10 @@ typedef enum af_key_kind {
     AF_KEY_F64,
     AF_KEY_LIST, /* strings; a single string counts as a list of one */
     AF_KEY_ENUM,
-    AF_KEY_TREE, /* kept as YAML */
+    AF_KEY_TREE, /* stays YAML */
 } af_key_kind;
 
-/* When a key has an effect. Given where it has none, it is an error. */
+/* When a key has an effect. Setting it where it has none is an error. */
 typedef enum af_key_need {
     AF_NEED_NOTHING,
     AF_NEED_ADAPTER,
@@ -28,42 +28,72 @@ typedef enum af_key_need {
     AF_NEED_RESTARTS,
     AF_NEED_WSD,
     AF_NEED_ADAM,
-    AF_NEED_ROOT, /* an optimizer that divides by a root */
+    AF_NEED_EPSILON, /* an optimizer with a denominator */
     AF_NEED_SGD,
     AF_NEED_SAMPLES,
-    AF_NEED_PLUS, /* LoRA+ */
+    AF_NEED_LORAPLUS,
 } af_key_need;
 
-typedef struct af_key_word {
-    const char *word;
+/* A name that stands for a value of an enum. */
+typedef struct af_key_choice {
+    const char *name;
     int value;
-} af_key_word;
+} af_key_choice;
+
+/* How a field that is an enum is set and read. Of several names for a value the first is written.
+ */
+typedef struct af_key_choices {
+    const af_key_choice *names; /* ends with {0} */
+    void (*set)(af_run_config *r, int value);
+    int (*get)(const af_run_config *r);
+} af_key_choices;
 
 typedef struct af_key {
     const char *name;
     af_key_kind kind;
-    size_t place;
-    double min, max;    /* of numbers; of the length of lists when max > 0 */
-    const char *preset; /* default, as YAML text; NULL = none */
+    size_t offset;                 /* of the field; not for AF_KEY_TRI and AF_KEY_ENUM */
+    const af_key_choices *choices; /* AF_KEY_TRI, AF_KEY_ENUM */
+    double min, max;               /* of numbers */
+    const char *preset;            /* default, as YAML text; NULL = none */
     const char *help;
     const char *alias[5];
     af_key_need need;
-    const af_key_word *words; /* AF_KEY_ENUM, ends with {0} */
 } af_key;
+
+/* A value of the key's kind. */
+typedef union af_key_value {
+    const char *str;
+    bool flag;
+    int choice;
+    int64_t i64;
+    double f64;
+    af_strings list;
+    const af_yaml *tree;
+} af_key_value;
 
 extern const af_key af_keys[];
 extern const int af_keys_count;
+af_key_value af_key_get(const af_run_config *r, const af_key *k);
+void af_key_set(af_run_config *r, const af_key *k, af_key_value v);
+/* The name of an enum's value; "?" when it has none. */
+const char *af_key_choice_name(const af_key *k, int value);
+/* "whole number", "true or false": for help and reference pages. Static storage. */
+const char *af_key_kind_name(const af_key *k);
+/* Calls `visit` for every row, in the order of the help. */
+void af_run_keys_each(void (*visit)(void *user, const af_key *k), void *user);
 const af_key *af_key_find(const char *name); /* by name or alias; NULL */
 /* The known key nearest to a wrong one, or NULL when none is near. */
-const char *af_key_suggest(const char *given);
+const char *af_key_suggest(const char *unknown);
 /* What to do instead of a key that other trainers have and this one does not; NULL = not known. */
 const char *af_key_foreign(const char *name);
-/* Such a key that is left empty, or says no to what is not done anyway. */
+/* The i-th of those keys and its advice; NULL after the last. */
+const char *af_key_foreign_at(int i, const char **advice);
+/* Whether such a key is empty, or asks for what happens anyway. */
 bool af_key_asks_nothing(const char *name, const af_yaml *value);
-/* Is there in this run what such a key needs? */
-bool af_key_has_effect(const af_run *r, af_key_need need);
-/* The checks of a parsed run; fills in what follows from other keys. */
-AF_CHECKED af_status af_run_check(af_run *r, bool for_training, af_error *err);
+/* Whether keys with this need have an effect in this run. */
+bool af_key_has_effect(const af_run_config *r, af_key_need need);
+/* Checks a parsed run; sets values that follow from other keys. */
+AF_CHECKED af_status af_run_config_check(af_run_config *r, bool for_training, af_error *err);
 /* A string in double quotes that YAML and JSON read back as it was. */
 void af_put_quoted(af_buf *b, const char *s);
 #endif

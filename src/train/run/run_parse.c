@@ -1,4 +1,4 @@
-/* run_parse.c - from YAML and key=value to an af_run. */
+/* run_parse.c - from YAML and key=value to an af_run_config. */
 #include "base/file.h"
 #include "base/log.h"
 #include "train/run/run_keys.h"
@@ -6,13 +6,13 @@
 #include <strings.h>
 
 typedef struct parser {
-    af_run *run;
+    af_run_config *run;
     const char *name; /* of the file, or "command line" */
     af_error *err;
 } parser;
 
 /* "run.yaml:12" or "command line". */
-static const char *place(const parser *p, int line, char *buf, size_t size)
+static const char *location(const parser *p, int line, char *buf, size_t size)
 {
     if (line > 0)
         snprintf(buf, size, "%s:%d", p->name, line);
@@ -25,7 +25,7 @@ static af_status wrong_kind(const parser *p, const af_key *k, const af_yaml *n, 
                             const char *want)
 {
     char at[300], show[80];
-    return af_fail(p->err, AF_EUSAGE, "%s: %s wants %s, not %s", place(p, line, at, sizeof at),
+    return af_fail(p->err, AF_EUSAGE, "%s: %s must be %s, not %s", location(p, line, at, sizeof at),
                    k->name, want, af_yaml_show(n, show, sizeof show));
 }
 
@@ -34,8 +34,8 @@ static af_status check_bounds(const parser *p, const af_key *k, double v, int li
     char at[300];
     if (v >= k->min && v <= k->max)
         return AF_OK;
-    return af_fail(p->err, AF_EUSAGE, "%s: %s is %.10g, not between %.10g and %.10g",
-                   place(p, line, at, sizeof at), k->name, v, k->min, k->max);
+    return af_fail(p->err, AF_EUSAGE, "%s: %s is %.10g; it must be between %.10g and %.10g",
+                   location(p, line, at, sizeof at), k->name, v, k->min, k->max);
 }
 
 /* "q_proj,v_proj", as LLaMA-Factory writes lists of names; prompts and patterns have commas of
@@ -46,7 +46,7 @@ static bool is_joined(const af_key *k, const af_yaml *n)
            !strpbrk(n->text, "*()[]{}|\\^$+?") && strcmp(k->name, "generate_samples") != 0;
 }
 
-static af_status set_joined(const parser *p, const af_key *k, af_strings *out, const char *text)
+static af_status read_joined(const parser *p, const af_key *k, af_strings *out, const char *text)
 {
     int count = 1;
     for (const char *c = text; *c; c++)
@@ -66,47 +66,47 @@ static af_status set_joined(const parser *p, const af_key *k, af_strings *out, c
     return AF_OK;
 }
 
-static af_status set_list(const parser *p, const af_key *k, af_strings *out, const af_yaml *n,
-                          int line)
+static af_status read_list(const parser *p, const af_key *k, af_strings *out, const af_yaml *n,
+                           int line)
 {
     if (is_joined(k, n))
-        return set_joined(p, k, out, n->text);
+        return read_joined(p, k, out, n->text);
     const int count = n->kind == AF_YAML_LIST ? n->count : 1;
     const char **item = af_arena_take(&p->run->mem, (uint64_t)AF_MAX(count, 1) * sizeof *item);
     if (!item)
         return af_fail_nomem(p->err, k->name, (uint64_t)count * sizeof *item);
     if (n->kind == AF_YAML_MAP)
-        return wrong_kind(p, k, n, line, "a list of words");
+        return wrong_kind(p, k, n, line, "a list of names");
     for (int i = 0; i < count; i++) {
         const af_yaml *e = n->kind == AF_YAML_LIST ? n->item[i] : n;
         if (e->kind != AF_YAML_SCALAR)
-            return wrong_kind(p, k, e, line ? e->line : 0, "a list of words");
+            return wrong_kind(p, k, e, line ? e->line : 0, "a list of names");
         item[i] = e->text;
     }
     *out = (af_strings){item, count};
     return AF_OK;
 }
 
-static af_status set_enum(const parser *p, const af_key *k, int *out, const af_yaml *n, int line)
+static af_status read_enum(const parser *p, const af_key *k, int *out, const af_yaml *n, int line)
 {
     char list[200] = "", at[300];
     size_t used = 0;
-    for (const af_key_word *w = k->words; w->word; w++) {
-        if (n->kind == AF_YAML_SCALAR && strcasecmp(w->word, n->text) == 0) {
-            *out = w->value;
+    for (const af_key_choice *c = k->choices->names; c->name; c++) {
+        if (n->kind == AF_YAML_SCALAR && strcasecmp(c->name, n->text) == 0) {
+            *out = c->value;
             return AF_OK;
         }
         if (used < sizeof list)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
-                                     w->word);
+                                     c->name);
     }
     if (n->kind != AF_YAML_SCALAR)
-        return wrong_kind(p, k, n, line, "one word");
-    return af_fail(p->err, AF_EUSAGE, "%s: %s is '%s', not one of: %s",
-                   place(p, line, at, sizeof at), k->name, n->text, list);
+        return wrong_kind(p, k, n, line, "one name");
+    return af_fail(p->err, AF_EUSAGE, "%s: %s is '%s'; it must be one of: %s",
+                   location(p, line, at, sizeof at), k->name, n->text, list);
 }
 
-static af_status set_tri(const parser *p, const af_key *k, int *out, const af_yaml *n, int line)
+static af_status read_tri(const parser *p, const af_key *k, int *out, const af_yaml *n, int line)
 {
     bool b;
     if (n->kind == AF_YAML_SCALAR && strcasecmp(n->text, "auto") == 0)
@@ -118,50 +118,44 @@ static af_status set_tri(const parser *p, const af_key *k, int *out, const af_ya
     return AF_OK;
 }
 
-static af_status set_number(const parser *p, const af_key *k, void *at, const af_yaml *n, int line)
+static af_status read_value(const parser *p, const af_key *k, af_key_value *v, const af_yaml *n,
+                            int line)
 {
-    double v;
-    int64_t whole;
-    if (k->kind == AF_KEY_I64) {
-        if (!af_yaml_i64(n, &whole))
-            return wrong_kind(p, k, n, line, "a whole number");
-        *(int64_t *)at = whole;
-        return check_bounds(p, k, (double)whole, line);
-    }
-    if (!af_yaml_f64(n, &v))
-        return wrong_kind(p, k, n, line, "a number");
-    *(double *)at = v;
-    return check_bounds(p, k, v, line);
-}
-
-static af_status set(const parser *p, const af_key *k, const af_yaml *n, int line)
-{
-    void *at = (char *)p->run + k->place;
     switch (k->kind) {
     case AF_KEY_STR:
-        if (n->kind != AF_YAML_SCALAR)
-            return wrong_kind(p, k, n, line, "one value");
-        *(const char **)at = n->text;
-        return AF_OK;
+        v->str = n->text;
+        return n->kind == AF_YAML_SCALAR ? AF_OK : wrong_kind(p, k, n, line, "one value");
     case AF_KEY_BOOL:
-        return af_yaml_bool(n, at) ? AF_OK : wrong_kind(p, k, n, line, "true or false");
+        return af_yaml_bool(n, &v->flag) ? AF_OK : wrong_kind(p, k, n, line, "true or false");
     case AF_KEY_TRI:
-        return set_tri(p, k, at, n, line);
+        return read_tri(p, k, &v->choice, n, line);
     case AF_KEY_I64:
+        return af_yaml_i64(n, &v->i64) ? check_bounds(p, k, (double)v->i64, line)
+                                       : wrong_kind(p, k, n, line, "a whole number");
     case AF_KEY_F64:
-        return set_number(p, k, at, n, line);
+        return af_yaml_f64(n, &v->f64) ? check_bounds(p, k, v->f64, line)
+                                       : wrong_kind(p, k, n, line, "a number");
     case AF_KEY_LIST:
-        return set_list(p, k, at, n, line);
+        return read_list(p, k, &v->list, n, line);
     case AF_KEY_ENUM:
-        return set_enum(p, k, at, n, line);
+        return read_enum(p, k, &v->choice, n, line);
     case AF_KEY_TREE:
-        *(const af_yaml **)at = n;
-        return AF_OK;
+        v->tree = n;
+        break;
     }
     return AF_OK;
 }
 
-static af_status set_presets(const parser *p)
+static af_status set(const parser *p, const af_key *k, const af_yaml *n, int line)
+{
+    af_key_value v = {0};
+    const af_status st = read_value(p, k, &v, n, line);
+    if (st == AF_OK)
+        af_key_set(p->run, k, v);
+    return st;
+}
+
+static af_status set_defaults(const parser *p)
 {
     for (int i = 0; i < af_keys_count; i++) {
         if (!af_keys[i].preset)
@@ -177,10 +171,11 @@ static af_status set_presets(const parser *p)
 static af_status unknown(const parser *p, const char *key, int line, const char *more)
 {
     char at[300];
-    const char *near = af_key_suggest(key), *word = af_key_foreign(key);
-    place(p, line, at, sizeof at);
-    if (word)
-        return af_fail(p->err, AF_EUSAGE, "%s: '%s' has no effect here: %s%s", at, key, word, more);
+    const char *near = af_key_suggest(key), *advice = af_key_foreign(key);
+    location(p, line, at, sizeof at);
+    if (advice)
+        return af_fail(p->err, AF_EUSAGE, "%s: '%s' is not a key of afinar: %s%s", at, key, advice,
+                       more);
     if (near)
         return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s'; did you mean '%s'?%s", at, key,
                        near, more);
@@ -188,7 +183,7 @@ static af_status unknown(const parser *p, const char *key, int line, const char 
                    key, more);
 }
 
-/* Spellings whose value means something else than that of our key. */
+/* Keys of other trainers whose value means something else than that of our key. */
 static const af_yaml *translate(const char *key, const af_yaml *n, const char **name)
 {
     static const af_yaml yes = {.kind = AF_YAML_SCALAR, .text = "true"};
@@ -225,17 +220,13 @@ static const af_key *find(const char *key, const af_yaml *n)
     return af_key_find(name);
 }
 
-/* key=null on the command line takes back what the file says. */
+/* key=null on the command line restores the default. */
 static af_status unset(const parser *p, const af_key *k)
 {
-    p->run->given[k - af_keys] = 0;
+    p->run->key_line[k - af_keys] = AF_KEY_LINE_UNSET;
     if (k->preset)
         return set(p, k, &(af_yaml){.kind = AF_YAML_SCALAR, .text = k->preset}, 0);
-    void *at = (char *)p->run + k->place; /* only what may be absent has no default */
-    if (k->kind == AF_KEY_LIST)
-        *(af_strings *)at = (af_strings){0};
-    else
-        *(const void **)at = NULL;
+    af_key_set(p->run, k, (af_key_value){0}); /* only what may be absent has no default */
     return AF_OK;
 }
 
@@ -248,13 +239,13 @@ static af_status apply(const parser *p, const char *key, const af_yaml *n, int l
     if (!k)
         return af_key_asks_nothing(key, n) ? AF_OK : unknown(p, key, line, "");
     const int row = (int)(k - af_keys);
-    const int before = p->run->given[row];
+    const int before = p->run->key_line[row];
     if (line > 0 && before > 0)
-        return af_fail(p->err, AF_EUSAGE, "%s: '%s' says the same as %s in line %d",
-                       place(p, line, at, sizeof at), key, k->name, before);
-    if (af_yaml_is_null(n)) /* "key:" with nothing means the default */
+        return af_fail(p->err, AF_EUSAGE, "%s: '%s' is the same key as %s in line %d: remove one",
+                       location(p, line, at, sizeof at), key, k->name, before);
+    if (af_yaml_is_null(n)) /* "key:" without a value means the default */
         return line > 0 ? AF_OK : unset(p, k);
-    p->run->given[row] = line > 0 ? line : -1;
+    p->run->key_line[row] = line > 0 ? line : AF_KEY_LINE_OVERRIDE;
     return set(p, k, n, line);
 }
 
@@ -263,8 +254,7 @@ static bool is_unknown(const af_yaml *root, int i)
     return !find(root->key[i], root->item[i]) && !af_key_asks_nothing(root->key[i], root->item[i]);
 }
 
-/* The first key that is not ours, with a word about the others: a file of another trainer has many.
- */
+/* Names the first unknown key in full and lists the others: a file of another trainer has many. */
 static af_status check_names(const parser *p, const af_yaml *root)
 {
     int first = 0, others = 0;
@@ -276,10 +266,9 @@ static af_status check_names(const parser *p, const af_yaml *root)
     size_t used = 0;
     for (int i = first + 1; i < root->count; i++)
         if (is_unknown(root, i) && used < sizeof more)
-            used +=
-                (size_t)snprintf(more + used, sizeof more - used, "%s'%.40s' (line %d)",
-                                 others++ ? ", " : "; nor are these keys of a run: ", root->key[i],
-                                 root->key_line[i]);
+            used += (size_t)snprintf(more + used, sizeof more - used, "%s'%.40s' (line %d)",
+                                     others++ ? ", " : "; also unknown: ", root->key[i],
+                                     root->key_line[i]);
     return unknown(p, root->key[first], root->key_line[first], more);
 }
 
@@ -311,25 +300,23 @@ static af_status apply_override(const parser *p, const char *text)
     const char *body = eq + 1;
     if (!*body)
         body = "\"\"";
-    af_error why = {0};
-    const af_status st = af_yaml_parse(&value, &p->run->mem, body, strlen(body), key, &why);
-    const char *word = strstr(why.msg, ": "); /* behind the line, which is of no interest */
+    const af_status st = af_yaml_parse(&value, &p->run->mem, body, strlen(body), key, p->err);
     if (st != AF_OK)
-        return af_fail(p->err, st, "command line: %s%s", key, word ? word : "");
+        return af_fail_prefix(st, p->err, "command line");
     af_yaml_forget_lines(value);
     return apply(p, key, value, 0);
 }
 
-bool af_run_given(const af_run *r, const char *key)
+bool af_run_key_is_set(const af_run_config *r, const char *key)
 {
     const af_key *k = af_key_find(key);
-    return k && r->given[k - af_keys] != 0;
+    return k && r->key_line[k - af_keys] != 0;
 }
 
-const char *af_run_place(const af_run *r, const char *key, char *buf, size_t size)
+const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, size_t size)
 {
     const af_key *k = af_key_find(key);
-    const int line = k ? r->given[k - af_keys] : 0;
+    const int line = k ? r->key_line[k - af_keys] : 0;
     if (line > 0)
         snprintf(buf, size, "%s:%d", r->path, line);
     else
@@ -337,34 +324,33 @@ const char *af_run_place(const af_run *r, const char *key, char *buf, size_t siz
     return buf;
 }
 
-/* The command line may take the effect from a key of the file (optimizer=lion that of
- * adam_epsilon): then the file is not wrong, and an effective run file has every such key. */
+/* An override may leave a key of the file without effect (optimizer=lion and adam_epsilon): that is
+ * no error of the file, so the key is reset with a warning. */
 static af_status drop_overridden(const parser *p, const bool *had_effect)
 {
-    const af_run *r = p->run;
+    const af_run_config *r = p->run;
     af_status st = AF_OK;
     char names[500] = "";
     size_t used = 0;
     for (int i = 0; st == AF_OK && i < af_keys_count; i++) {
         const af_key *k = &af_keys[i];
-        if (r->given[i] <= 0 || !had_effect[i] || af_key_has_effect(r, k->need))
+        if (r->key_line[i] <= 0 || !had_effect[i] || af_key_has_effect(r, k->need))
             continue;
         if (used < sizeof names)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s (line %d)",
-                                     used ? ", " : "", k->name, r->given[i]);
+                                     used ? ", " : "", k->name, r->key_line[i]);
         st = unset(p, k);
     }
     if (used)
-        af_say(AF_LOG_WARN, "%s: without effect beside what the command line says: %s", p->name,
-               names);
+        af_say(AF_LOG_WARN, "%s: ignored because of the command line: %s", p->name, names);
     return st;
 }
 
 static af_status run_all(const parser *p, const af_yaml *root, const char *const *overrides,
                          int count, bool for_training)
 {
-    bool had_effect[AF_LEN(p->run->given)] = {0};
-    af_status st = set_presets(p);
+    bool had_effect[AF_RUN_KEYS_MAX] = {0};
+    af_status st = set_defaults(p);
     if (st == AF_OK)
         st = apply_file(p, root);
     for (int i = 0; i < af_keys_count; i++)
@@ -373,11 +359,12 @@ static af_status run_all(const parser *p, const af_yaml *root, const char *const
         st = apply_override(p, overrides[i]);
     if (st == AF_OK)
         st = drop_overridden(p, had_effect);
-    return st == AF_OK ? af_run_check(p->run, for_training, p->err) : st;
+    return st == AF_OK ? af_run_config_check(p->run, for_training, p->err) : st;
 }
 
-af_status af_run_parse(af_run *out, const char *text, uint64_t size, const char *name,
-                       const char *const *overrides, int count, bool for_training, af_error *err)
+af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t size, const char *name,
+                              const char *const *overrides, int count, bool for_training,
+                              af_error *err)
 {
     af_status st = AF_OK;
     af_yaml *root;
@@ -389,12 +376,12 @@ af_status af_run_parse(af_run *out, const char *text, uint64_t size, const char 
     AF_TRY(run_all(&p, root, overrides, count, for_training));
 done:
     if (st != AF_OK)
-        af_run_clear(out);
+        af_run_config_clear(out);
     return st;
 }
 
-af_status af_run_read(af_run *out, const char *path, const char *const *overrides, int count,
-                      bool for_training, af_error *err)
+af_status af_run_config_read(af_run_config *out, const char *path, const char *const *overrides,
+                             int count, bool for_training, af_error *err)
 {
     const bool piped = strcmp(path, "-") == 0;
     char *text = NULL;
@@ -405,14 +392,14 @@ af_status af_run_read(af_run *out, const char *path, const char *const *override
                        path);
     af_status st = af_file_read(&text, &size, piped ? "/dev/stdin" : path, AF_YAML_BYTES_MAX, err);
     if (st == AF_OK)
-        st = af_run_parse(out, text, size, piped ? "stdin" : path, overrides, count, for_training,
-                          err);
+        st = af_run_config_parse(out, text, size, piped ? "stdin" : path, overrides, count,
+                                 for_training, err);
     free(text);
     return st;
 }
 
-void af_run_clear(af_run *r)
+void af_run_config_clear(af_run_config *r)
 {
     af_arena_clear(&r->mem);
-    *r = (af_run){0};
+    *r = (af_run_config){0};
 }

@@ -23,8 +23,8 @@ void af_put_quoted(af_buf *b, const char *s)
     af_buf_char(b, '"');
 }
 
-/* Plain words of a block may not stand plain between brackets ("a, b.jsonl"); numbers, yes and no
- * have none of these. */
+/* Plain scalars of a block may need quotes between brackets ("a, b.jsonl"); numbers and booleans
+ * have none of these characters. */
 static bool needs_quotes(const char *text) { return strpbrk(text, ",[]{}:#\"'\\\n") != NULL; }
 
 static void put_tree(af_buf *b, const af_yaml *n)
@@ -61,14 +61,6 @@ static void put_number(af_buf *b, double v)
     af_buf_str(b, text);
 }
 
-static const char *word_of(const af_key *k, int value)
-{
-    for (const af_key_word *w = k->words; w->word; w++)
-        if (w->value == value)
-            return w->word;
-    return "?";
-}
-
 static void put_list(af_buf *b, const af_strings *l)
 {
     af_buf_char(b, '[');
@@ -81,47 +73,41 @@ static void put_list(af_buf *b, const af_strings *l)
 }
 
 /* False when the key has no value. */
-static bool put_value(af_buf *b, const af_run *r, const af_key *k)
+static bool put_value(af_buf *b, const af_run_config *r, const af_key *k)
 {
-    static const char *const tri[] = {"auto", "false", "true"};
-    const void *at = (const char *)r + k->place;
+    const af_key_value v = af_key_get(r, k);
     switch (k->kind) {
     case AF_KEY_STR:
-        if (!*(const char *const *)at)
-            return false;
-        af_put_quoted(b, *(const char *const *)at);
-        return true;
+        if (v.str)
+            af_put_quoted(b, v.str);
+        return v.str != NULL;
     case AF_KEY_BOOL:
-        af_buf_str(b, *(const bool *)at ? "true" : "false");
-        return true;
-    case AF_KEY_TRI:
-        af_buf_str(b, tri[*(const int *)at]);
+        af_buf_str(b, v.flag ? "true" : "false");
         return true;
     case AF_KEY_I64:
-        af_buf_printf(b, "%" PRId64, *(const int64_t *)at);
+        af_buf_printf(b, "%" PRId64, v.i64);
         return true;
     case AF_KEY_F64:
-        put_number(b, *(const double *)at);
+        put_number(b, v.f64);
         return true;
     case AF_KEY_LIST:
-        if (!((const af_strings *)at)->item)
-            return false;
-        put_list(b, at);
-        return true;
+        if (v.list.item)
+            put_list(b, &v.list);
+        return v.list.item != NULL;
+    case AF_KEY_TRI:
     case AF_KEY_ENUM:
-        af_buf_str(b, word_of(k, *(const int *)at));
+        af_buf_str(b, af_key_choice_name(k, v.choice));
         return true;
     case AF_KEY_TREE:
-        if (!*(const af_yaml *const *)at)
-            return false;
-        put_tree(b, *(const af_yaml *const *)at);
-        return true;
+        if (v.tree)
+            put_tree(b, v.tree);
+        return v.tree != NULL;
     }
     return false;
 }
 
-/* A default beside the rival that the user gave says nothing. */
-static bool rival_given(const af_run *r, const af_key *k)
+/* The default of a key is not written when the user set the key that excludes it. */
+static bool rival_is_set(const af_run_config *r, const af_key *k)
 {
     static const char *const rivals[][2] = {
         {"warmup_steps", "warmup_ratio"},
@@ -133,19 +119,18 @@ static bool rival_given(const af_run *r, const af_key *k)
         {"overwrite_output_dir", "resume_from_checkpoint"}};
     for (size_t i = 0; i < AF_LEN(rivals); i++)
         for (int side = 0; side < 2; side++)
-            if (strcmp(rivals[i][side], k->name) == 0 && af_run_given(r, rivals[i][!side]))
+            if (strcmp(rivals[i][side], k->name) == 0 && af_run_key_is_set(r, rivals[i][!side]))
                 return true;
     return false;
 }
 
-/* Defaults of keys that would have no effect in this run are left out, so that the file reads back.
- */
-static bool matters(const af_run *r, const af_key *k)
+/* Defaults of keys without effect in this run are omitted, so that the file can be read back. */
+static bool matters(const af_run_config *r, const af_key *k)
 {
-    return af_run_given(r, k->name) || (af_key_has_effect(r, k->need) && !rival_given(r, k));
+    return af_run_key_is_set(r, k->name) || (af_key_has_effect(r, k->need) && !rival_is_set(r, k));
 }
 
-af_status af_run_text(const af_run *r, char **out, af_error *err)
+af_status af_run_config_text(const af_run_config *r, char **out, af_error *err)
 {
     af_buf b = {0};
     for (int i = 0; i < af_keys_count; i++) {
@@ -165,37 +150,37 @@ af_status af_run_text(const af_run *r, char **out, af_error *err)
     return *out ? AF_OK : af_fail_nomem(err, "the run file", 4096);
 }
 
-/* One more of "  word, word, ...", broken before column 100. */
-static void put_word(af_buf *b, size_t *column, const char *word, size_t len, bool last)
+/* One more entry of "  name, name, ...", wrapped before column 100. */
+static void put_entry(af_buf *b, size_t *column, const char *name, size_t len, bool last)
 {
     if (*column + len + 2 > 98) {
         af_buf_str(b, "\n ");
         *column = 1;
     }
-    af_buf_printf(b, " %.*s%s", (int)len, word, last ? "\n" : ",");
+    af_buf_printf(b, " %.*s%s", (int)len, name, last ? "\n" : ",");
     *column += len + 2;
 }
 
-static void put_words(af_buf *b, const char *title, const char *(*word)(int))
+static void put_list_of(af_buf *b, const char *title, const char *(*name)(int))
 {
     size_t column = 1;
     af_buf_printf(b, "\n%s\n ", title);
-    for (int i = 0; word(i); i++)
-        put_word(b, &column, word(i), strlen(word(i)), !word(i + 1));
+    for (int i = 0; name(i); i++)
+        put_entry(b, &column, name(i), strlen(name(i)), !name(i + 1));
 }
 
-/* The same of "word, word". */
+/* The same from one string "name, name". */
 static void put_names(af_buf *b, const char *title, const char *names)
 {
     size_t column = 1, n;
     af_buf_printf(b, "\n%s\n ", title);
     for (; *names; names += n + strspn(names + n, ", ")) {
         n = strcspn(names, ",");
-        put_word(b, &column, names, n, !names[n]);
+        put_entry(b, &column, names, n, !names[n]);
     }
 }
 
-af_status af_run_help(char **out, af_error *err)
+af_status af_run_keys_help(char **out, af_error *err)
 {
     af_buf b = {0};
     for (int i = 0; i < af_keys_count; i++) {
@@ -208,8 +193,8 @@ af_status af_run_help(char **out, af_error *err)
         af_buf_char(&b, '\n');
     }
     put_names(&b, "values of lr_scheduler:", af_schedule_names());
-    put_words(&b, "keys of an entry of datasets (path is needed):", af_data_source_key);
-    put_words(&b, "its type [detected from the first record]:", af_data_source_type);
+    put_list_of(&b, "keys of an entry of datasets (path is required):", af_data_source_key);
+    put_list_of(&b, "values of its type [detected from the first record]:", af_data_source_type);
     *out = af_buf_take(&b);
     return *out ? AF_OK : af_fail_nomem(err, "the help", 4096);
 }

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 typedef struct tool {
-    af_run run;
+    af_run_config run;
     char *model;
     af_data_opts o;
     af_data_pipeline kit;
@@ -23,7 +23,7 @@ static void tool_close(tool *t)
 {
     af_data_pipeline_close(&t->kit);
     free(t->model);
-    af_run_clear(&t->run);
+    af_run_config_clear(&t->run);
 }
 
 static af_status tool_open(tool *t, const char *run_file, const char *const *overrides, int count,
@@ -31,11 +31,11 @@ static af_status tool_open(tool *t, const char *run_file, const char *const *ove
 {
     af_status st = AF_OK;
     *t = (tool){0};
-    AF_TRY(af_run_read(&t->run, run_file, overrides, count, false, err));
+    AF_TRY(af_run_config_read(&t->run, run_file, overrides, count, false, err));
     st = af_model_resolve(&t->model, t->run.base_model, err);
     if (st != AF_OK) {
         char at[300];
-        af_fail_prefix(err, "%s", af_run_place(&t->run, "base_model", at, sizeof at));
+        af_fail_prefix(st, err, "%s", af_run_key_loc(&t->run, "base_model", at, sizeof at));
         goto done;
     }
     t->o = (af_data_opts){
@@ -46,8 +46,8 @@ static af_status tool_open(tool *t, const char *run_file, const char *const *ove
         .train_on_inputs = t->run.train_on_inputs,
         .roles = t->run.roles_to_train.item,
         .role_count = t->run.roles_to_train.count,
-        .train_on_eos = (af_train_eos)t->run.train_on_eos,
-        .excess = (af_excess)t->run.excess,
+        .train_on_eos = t->run.train_on_eos,
+        .excess = t->run.excess,
         .sequence_len = t->run.sequence_len,
     };
     AF_TRY(af_data_pipeline_open(&t->kit, &t->o, err));

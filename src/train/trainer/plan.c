@@ -51,7 +51,7 @@ static bool has_tokenizer(const char *path)
     return yes;
 }
 
-static af_status open_outline(outline *o, const af_run *run, af_error *err)
+static af_status open_outline(outline *o, const af_run_config *run, af_error *err)
 {
     af_trainer *t = &o->t;
     af_status st = AF_OK;
@@ -60,7 +60,7 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
     st = af_model_resolve_whole(&t->model_path, run->base_model, err);
     if (st != AF_OK) {
         char at[300];
-        return af_fail_prefix(err, "%s", af_run_place(run, "base_model", at, sizeof at));
+        return af_fail_prefix(st, err, "%s", af_run_key_loc(run, "base_model", at, sizeof at));
     }
     AF_TRY(af_device_open(&t->device, run->device, (int)run->threads, err));
     const bool gpu = strcmp(af_device_kind(t->device), "cpu") != 0;
@@ -69,14 +69,14 @@ static af_status open_outline(outline *o, const af_run *run, af_error *err)
     if (has_weights(t->model_path)) {
         bool untie;
         AF_TRY(af_method_unties(&untie, run, err));
-        const af_source_opts so = {.compute = t->compute,
+        const af_loader_opts so = {.compute = t->compute,
                                    .outline = true,
                                    .untie = untie,
                                    .load_in_4bit = af_method_quantises(run),
                                    .keep_blocks = run->load_in_4bit != AF_TRI_YES};
-        AF_TRY(af_source_open(&t->source, t->model_path, &so, err));
-        t->spec = af_source_spec(t->source);
-        AF_TRY(af_method_check_base(run, af_source_config(t->source), err));
+        AF_TRY(af_loader_open(&t->source, t->model_path, &so, err));
+        t->spec = af_loader_spec(t->source);
+        AF_TRY(af_method_check_base(run, af_loader_config(t->source), err));
     } else {
         AF_TRY(af_model_config(&o->config, t->model_path, err));
         AF_TRY(af_method_check_base(run, &o->config, err));
@@ -303,8 +303,8 @@ static char *as_text(const answer *a, const af_trainer *t)
 af_status af_train_plan(const char *run_file, const char *const *overrides, int count,
                         uint64_t memory, bool json, char **out, af_error *err)
 {
-    af_run run = {0};
-    af_status st = af_run_read(&run, run_file, overrides, count, false, err);
+    af_run_config run = {0};
+    af_status st = af_run_config_read(&run, run_file, overrides, count, false, err);
     if (st != AF_OK)
         return st;
     outline o = {0};
@@ -319,6 +319,6 @@ af_status af_train_plan(const char *run_file, const char *const *overrides, int 
         st = af_fail_nomem(err, "the plan", 4096);
 done:
     close_outline(&o);
-    af_run_clear(&run);
+    af_run_config_clear(&run);
     return st;
 }

@@ -255,7 +255,7 @@ static void say_experts(const af_trainer *t)
 static void say_left_out(const af_trainer *t)
 {
     static const char *const keys[] = {"attention_dropout", "resid_pdrop", "embd_pdrop"};
-    const json_t *c = af_source_config(t->source)->raw;
+    const json_t *c = af_loader_config(t->source)->raw;
     const json_t *text = json_object_get(c, "text_config");
     c = text ? text : c;
     for (size_t i = 0; i < AF_LEN(keys); i++) {
@@ -370,7 +370,7 @@ static af_status start(af_trainer *t, af_error *err)
         AF_TRY(af_run_folder_set_aside(t, err));
     AF_TRY(af_metrics_open(t, checkpoint, err));
     AF_TRY(af_samples_open(t, err));
-    AF_TRY(af_run_text(t->run, &text, err));
+    AF_TRY(af_run_config_text(t->run, &text, err));
     AF_TRY(af_run_folder_write(output, "run.yaml", text, err));
     say_plan(t);
     if (checkpoint)
@@ -406,9 +406,11 @@ static af_status finish(af_trainer *t, af_train_result *result, af_error *err)
         snprintf(best, sizeof best, "%s/checkpoint-%" PRId64, output, t->progress.best_step);
         af_trainer_log(t, "the best evaluation was at step %" PRId64 ": taking that one",
                        t->progress.best_step);
-        if (af_checkpoint_verify(best, err) != AF_OK) /* or it is not there any more */
-            return af_fail_prefix(err, "the best model of the run cannot be taken "
-                                       "(load_best_model_at_end: false takes the last one)");
+        st = af_checkpoint_verify(best, err);
+        if (st != AF_OK) /* or it is not there any more */
+            return af_fail_prefix(st, err,
+                                  "the best model of the run cannot be taken "
+                                  "(load_best_model_at_end: false takes the last one)");
         AF_TRY(af_checkpoint_copy_model(best, output, err));
     } else {
         AF_TRY(af_trainer_write_model(t, output, err));
@@ -416,7 +418,7 @@ static af_status finish(af_trainer *t, af_train_result *result, af_error *err)
     AF_TRY(af_trainer_state_text(t, true, &state, err));
     AF_TRY(af_run_folder_write(output, "trainer_state.json", state, err));
     AF_TRY(af_metrics_results(t, err));
-    const uint64_t clock = af_clock(t->graph);
+    const uint64_t clock = af_graph_clock(t->graph);
     af_trainer_drop_graph(t);            /* the samples come from what was written */
     AF_TRY(af_run_folder_texts(t, err)); /* a GGUF file's take memory to make */
     AF_TRY(af_samples_ask(t, output, &whole, err));
@@ -437,8 +439,8 @@ done:
     return st;
 }
 
-static af_status train(const af_run *run, const af_train_hooks *hooks, af_train_result *result,
-                       af_error *err)
+static af_status train(const af_run_config *run, const af_train_hooks *hooks,
+                       af_train_result *result, af_error *err)
 {
     af_trainer t;
     af_status st = af_trainer_open(&t, run, hooks, err);
@@ -465,17 +467,17 @@ done:
 af_status af_train(const char *run_file, const char *const *overrides, int count,
                    const af_train_hooks *hooks, af_train_result *result, af_error *err)
 {
-    af_run run = {0};
+    af_run_config run = {0};
     *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};
-    af_status st = af_run_read(&run, run_file, overrides, count, true, err);
+    af_status st = af_run_config_read(&run, run_file, overrides, count, true, err);
     if (st != AF_OK)
         return st;
     if (af_run_folder_finished(&run))
         result->nothing_to_do = true;
     else
         st = train(&run, hooks, result, err);
-    af_run_clear(&run);
+    af_run_config_clear(&run);
     return st;
 }
 
-af_status af_train_help(char **text, af_error *err) { return af_run_help(text, err); }
+af_status af_train_help(char **text, af_error *err) { return af_run_keys_help(text, err); }

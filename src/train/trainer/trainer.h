@@ -6,7 +6,7 @@
 #include "afinar/train.h"
 #include "data/store/batch_stream.h"
 #include "data/store/dataset.h"
-#include "model/load.h"
+#include "model/loader.h"
 #include "train/run/run_config.h"
 
 /* One optimizer step: k micro-batches, then the update. */
@@ -57,14 +57,14 @@ typedef struct af_tried {
 enum { AF_FROZEN_ALIGN = 64 };
 
 typedef struct af_trainer {
-    const af_run *run;
+    const af_run_config *run;
     const af_train_hooks *hooks;
     char *model_path;    /* resolved */
     char *chat_template; /* as af_renderer_init takes it: that of a file was read, once */
     int output_held;     /* 1 + the number under which the output folder is held, or 0 */
     af_device *device;
     af_dtype compute;
-    af_source *source;
+    af_loader *source;
     const af_model_spec *spec;
     af_adapter *adapter; /* NULL in full fine-tuning */
     double dropout;      /* before the adapter: the run's, or that of the one it starts from */
@@ -107,8 +107,8 @@ typedef struct af_trainer {
 void af_trainer_drop_graph(af_trainer *t);
 /* Everything up to the first step: reads, checks, plans, prepares, loads. Creates nothing on disk.
  */
-AF_CHECKED af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks *hooks,
-                                     af_error *err);
+AF_CHECKED af_status af_trainer_open(af_trainer *t, const af_run_config *run,
+                                     const af_train_hooks *hooks, af_error *err);
 void af_trainer_close(af_trainer *t);
 
 /* Records the graph for a run: shared with the plan command. `source` gives types; NULL = the

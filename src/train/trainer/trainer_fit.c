@@ -37,8 +37,8 @@ static af_status guess_scales(af_trainer *t, af_error *err)
         if (!q)
             return af_fail_nomem(err, "scales of a 4-bit tensor", sizeof *q);
         *q = (af_quant){.block = b.block, .nested_block = b.nested_block, .round = b.round};
-        q->absmax = af_weight(l->graph, "absmax", AF_DTYPE_U8, 1, &blocks);
-        q->nested = af_weight(l->graph, "nested", AF_DTYPE_F32, 1, &outer);
+        q->absmax = af_graph_weight(l->graph, "absmax", AF_DTYPE_U8, 1, &blocks);
+        q->nested = af_graph_weight(l->graph, "nested", AF_DTYPE_F32, 1, &outer);
         w->quant = q;
     }
     return af_graph_status(l->graph, err);
@@ -74,7 +74,7 @@ static bool on_cpu(const af_trainer *t) { return strcmp(af_device_kind(t->device
 int af_trainer_memory_modes(const af_trainer *t, af_memory_mode out[AF_MEMORY_MODES_MAX])
 {
     const bool cpu = on_cpu(t);
-    const bool packs = t->source ? af_source_packs(t->source) : af_method_quantises(t->run);
+    const bool packs = t->source ? af_loader_packs(t->source) : af_method_quantises(t->run);
     const int last = cpu ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_OFFLOAD;
     int n = 0;
     for (int m = AF_RECOMPUTE_NONE; m <= (packs && !cpu ? AF_RECOMPUTE_CHEAP : last); m++)
@@ -98,7 +98,7 @@ const char *af_memory_mode_name(const af_trainer *t, af_memory_mode r,
 /* May the run take it? */
 static bool allows(const af_trainer *t, af_memory_mode r)
 {
-    const af_run *run = t->run;
+    const af_run_config *run = t->run;
     if (run->offloading == AF_TRI_YES && !on_cpu(t))
         return r.mode == AF_RECOMPUTE_OFFLOAD;
     if (run->offloading == AF_TRI_NO && r.mode == AF_RECOMPUTE_OFFLOAD)
@@ -119,11 +119,11 @@ af_status af_trainer_try(af_trainer *t, af_memory_mode r, af_error *err)
 {
     af_status st = AF_OK;
     if (t->source)
-        af_source_set_mode(t->source, r.packed ? AF_QUANT_SCRATCH : AF_QUANT_SHADOW);
+        af_loader_set_mode(t->source, r.packed ? AF_QUANT_SCRATCH : AF_QUANT_SHADOW);
     else
         AF_TRY(guess_types(t, r.packed, err));
     AF_TRY(af_trainer_record(t, r, err));
-    AF_TRY(t->source ? af_source_bind(t->source, &t->leaves, on_cpu(t), err)
+    AF_TRY(t->source ? af_loader_bind(t->source, &t->leaves, on_cpu(t), err)
                      : guess_scales(t, err));
     AF_TRY(bind_frozen(t, err));
     if (t->samples)

@@ -16,7 +16,7 @@ static bool ends_with(const char *s, const char *tail)
 }
 
 /* As the HF trainer: norms and biases are not decayed, unless the run says all. */
-static bool decays(const af_run *run, const char *name)
+static bool decays(const af_run_config *run, const char *name)
 {
     return run->decay_on == AF_DECAY_ALL || (!strstr(name, "norm") && !ends_with(name, ".bias"));
 }
@@ -33,10 +33,10 @@ static void group_base(const af_trainer *t)
     for (int i = 0; i < t->spec->tensors; i++) {
         af_tensor *p = t->leaves.tensor[i];
         const af_tensor_spec *s = &t->spec->tensor[i];
-        if (p && af_gradient(p) && i == t->spec->embed) /* as the HF trainer */
+        if (p && af_tensor_gradient(p) && i == t->spec->embed) /* as the HF trainer */
             af_param_whole_moments(p);
-        if (p && af_gradient(p))
-            af_param_group(p, s->ndim == 1 ? plus_ratio(t) : 1.0, decays(t->run, s->name));
+        if (p && af_tensor_gradient(p))
+            af_tensor_set_group(p, s->ndim == 1 ? plus_ratio(t) : 1.0, decays(t->run, s->name));
     }
 }
 
@@ -46,52 +46,52 @@ static void group_adapter(const af_trainer *t)
     for (int i = 0; i < t->spec->modules; i++) {
         const af_adapter_leaf *m = &t->leaves.module[i];
         if (m->b)
-            af_param_group(m->b, ratio, true);
+            af_tensor_set_group(m->b, ratio, true);
         if (m->magnitude)
-            af_param_group(m->magnitude, ratio, true);
+            af_tensor_set_group(m->magnitude, ratio, true);
     }
     const af_adapter_leaf *e = &t->leaves.module[t->spec->embed_module];
     if (e->a && t->run->loraplus_lr_ratio > 0) {
         const double factor = t->run->loraplus_lr_embedding / t->run->learning_rate;
-        af_param_group(e->a, factor, true);
-        af_param_group(e->b, factor, true);
+        af_tensor_set_group(e->a, factor, true);
+        af_tensor_set_group(e->b, factor, true);
     }
 }
 
 static void record_optimizer(af_trainer *t)
 {
-    const af_run *run = t->run;
+    const af_run_config *run = t->run;
     const bool own = run->optimizer == AF_OPTIMIZER_ADAFACTOR; /* its own moments: 0 = the usual */
     group_base(t);
     if (t->adapter)
         group_adapter(t);
-    af_optimizer(t->graph, &(af_optimizer_opts){
-                               .kind = (af_optimizer_kind)run->optimizer,
-                               .beta1 = own ? 0 : run->beta1,
-                               .beta2 = own ? 0 : run->beta2,
-                               .eps = own ? 0 : run->epsilon,
-                               .momentum = run->momentum,
-                               .weight_decay = run->weight_decay,
-                               .max_grad_norm = run->max_grad_norm,
-                           });
+    af_graph_optimizer(t->graph, &(af_optimizer_opts){
+                                     .kind = run->optimizer,
+                                     .beta1 = own ? 0 : run->beta1,
+                                     .beta2 = own ? 0 : run->beta2,
+                                     .eps = own ? 0 : run->epsilon,
+                                     .momentum = run->momentum,
+                                     .weight_decay = run->weight_decay,
+                                     .max_grad_norm = run->max_grad_norm,
+                                 });
 }
 
 static void record_inputs(af_trainer *t)
 {
     af_graph *g = t->graph;
-    af_set_rows(g, t->rows_max);
+    af_graph_set_rows(g, t->rows_max);
     t->in = af_batch_inputs_new(g, t->rows_max, t->sequences_max);
-    t->labels = af_input(g, "labels", AF_DTYPE_I32, 1, &t->rows_max);
-    t->scale = af_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    t->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &t->rows_max);
+    t->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     t->bounds_len = af_graph_status(g, NULL) == AF_OK ? af_tensor_count(t->in.bounds) : 0;
 }
 
 static void set_recompute(af_trainer *t, af_memory_mode r)
 {
     const bool some = r.blocks > 0 && r.blocks < t->spec->layers;
-    af_set_recompute(t->graph, r.mode, some ? r.blocks : t->spec->layers);
+    af_graph_set_recompute(t->graph, r.mode, some ? r.blocks : t->spec->layers);
     if (some)
-        af_set_recompute_rest(t->graph, (af_recompute)(r.mode - 1));
+        af_graph_set_recompute_rest(t->graph, (af_recompute)(r.mode - 1));
     t->memory_mode = r;
 }
 
@@ -109,18 +109,18 @@ af_status af_trainer_record(af_trainer *t, af_memory_mode r, af_error *err)
         .train_base = t->run->method == AF_METHOD_FULL,
         .train_adapter = t->adapter != NULL,
         .adapter = t->adapter,
-        .dtype = t->source ? af_source_dtypes(t->source) : t->dtype,
+        .dtype = t->source ? af_loader_dtypes(t->source) : t->dtype,
     };
     AF_TRY(af_model_leaves_init(&t->leaves, t->graph, t->spec, &o, err));
     const af_forward_opts f = {.dropout = t->dropout, .neftune = t->run->neftune_alpha};
     af_tensor *h = af_model_forward(&t->leaves, &t->in, &f);
     t->loss = af_model_loss(&t->leaves, h, t->labels, t->scale, 0, &t->rows);
-    af_backward(t->graph, t->loss);
+    af_graph_backward(t->graph, t->loss);
     if (t->rows)
-        af_output(t->graph, t->rows);
+        af_graph_output(t->graph, t->rows);
     record_optimizer(t);
     if (t->run->accumulation == 1)
-        af_set_one_pass(t->graph);
+        af_graph_set_one_pass(t->graph);
     set_recompute(t, r);
     st = af_graph_status(t->graph, err);
 done:

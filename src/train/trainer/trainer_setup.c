@@ -31,7 +31,7 @@ bool af_trainer_stop_asked(const af_trainer *t)
     return t->hooks && t->hooks->stop && *t->hooks->stop;
 }
 
-static af_status nothing_left(const af_run *run, const af_data_counts *c, af_error *err)
+static af_status nothing_left(const af_run_config *run, const af_data_counts *c, af_error *err)
 {
     return af_fail(err, AF_EUSAGE,
                    "%s: no record of the datasets is left to train on: %" PRId64
@@ -43,7 +43,7 @@ static af_status nothing_left(const af_run *run, const af_data_counts *c, af_err
 static af_status open_data(af_trainer *t, const af_yaml *list, af_token_store *store,
                            af_data_counts *counts, af_error *err)
 {
-    const af_run *run = t->run;
+    const af_run_config *run = t->run;
     const af_data_opts o = {
         .datasets = list,
         .run_path = run->path,
@@ -52,8 +52,8 @@ static af_status open_data(af_trainer *t, const af_yaml *list, af_token_store *s
         .train_on_inputs = run->train_on_inputs,
         .roles = run->roles_to_train.item,
         .role_count = run->roles_to_train.count,
-        .train_on_eos = (af_train_eos)run->train_on_eos,
-        .excess = (af_excess)run->excess,
+        .train_on_eos = run->train_on_eos,
+        .excess = run->excess,
         .sequence_len = run->sequence_len,
         .vocab = t->spec->vocab,
     };
@@ -78,7 +78,7 @@ static af_status split(af_trainer *t, af_error *err)
         return af_fail(err, AF_EUSAGE,
                        "%s: val_set_size holds out %" PRId64 " of %" PRId64
                        " records: none are left",
-                       af_run_place(t->run, "val_set_size", at, sizeof at), held, n);
+                       af_run_key_loc(t->run, "val_set_size", at, sizeof at), held, n);
     bool *out = af_calloc((uint64_t)n, sizeof *out);
     t->train_subset = af_calloc((uint64_t)n, sizeof *t->train_subset);
     t->eval_subset = af_calloc((uint64_t)held, sizeof *t->eval_subset);
@@ -130,7 +130,7 @@ static af_status open_eval_stream(af_trainer *t, af_error *err)
 
 /* Keys about turns and roles do nothing where no record has them. `c`: how many records of which
  * shape there are. */
-static af_status check_turn_keys(const af_run *r, const af_data_counts *c, af_error *err)
+static af_status check_turn_keys(const af_run_config *r, const af_data_counts *c, af_error *err)
 {
     const int64_t fixed = c->of_tokens + c->of_segments;
     const bool none = c->of_text + fixed == c->records,
@@ -147,15 +147,15 @@ static af_status check_turn_keys(const af_run *r, const af_data_counts *c, af_er
                 {"chat_template", none && !r->generate_samples.count}};
     char at[300];
     for (size_t i = 0; i < AF_LEN(keys); i++)
-        if (keys[i].idle && af_run_given(r, keys[i].key))
+        if (keys[i].idle && af_run_key_is_set(r, keys[i].key))
             return af_fail(err, AF_EUSAGE, "%s: %s has no effect: every dataset is %s",
-                           af_run_place(r, keys[i].key, at, sizeof at), keys[i].key,
+                           af_run_key_loc(r, keys[i].key, at, sizeof at), keys[i].key,
                            c->of_segments ? "text, tokens or segments" : "plain text or tokens");
     return AF_OK;
 }
 
 /* The same before anything is read, where every dataset says its type. */
-static af_status check_said_types(const af_run *r, af_error *err)
+static af_status check_said_types(const af_run_config *r, af_error *err)
 {
     af_arena mem = {0};
     af_data_source *s = NULL;
@@ -197,7 +197,8 @@ static af_status read_template(af_trainer *t, af_error *err)
     af_status st = af_renderer_template(&chat, &bare, t->model_path, given, err);
     if (st != AF_OK) {
         char at[300];
-        return af_fail_prefix(err, "%s", af_run_place(t->run, "chat_template", at, sizeof at));
+        return af_fail_prefix(st, err, "%s",
+                              af_run_key_loc(t->run, "chat_template", at, sizeof at));
     }
     t->chat_template = af_strdup(bare ? af_template_source(chat, NULL) : given);
     af_template_close(chat);
@@ -246,9 +247,9 @@ static af_status new_adapter(af_trainer *t, af_error *err)
     st = af_adapter_new(&t->adapter, &c, t->spec, t->source, (uint64_t)t->run->seed, err);
     if (st == AF_EUSAGE || st == AF_EUNSUPPORTED) {
         char at[300];
-        const bool saved = strstr(err->msg, "modules_to_save") != NULL;
+        const bool saved = err && strcmp(err->subject, "modules_to_save") == 0;
         const char *key = saved ? "lora_modules_to_save" : "lora_target_modules";
-        af_fail_prefix(err, "%s", af_run_place(t->run, key, at, sizeof at));
+        af_fail_prefix(st, err, "%s", af_run_key_loc(t->run, key, at, sizeof at));
     }
     return st;
 }
@@ -269,12 +270,12 @@ static af_status check_targets(const af_trainer *t, af_error *err)
 {
     static const char *const keys[] = {"lora_target_modules", "lora_target_linear",
                                        "lora_exclude_modules", "lora_layers_to_transform"};
-    const af_run *r = t->run;
+    const af_run_config *r = t->run;
     const char *given = NULL;
     char at[300];
     af_status st = AF_OK;
     for (size_t i = 0; i < AF_LEN(keys); i++)
-        given = !given && af_run_given(r, keys[i]) ? keys[i] : given;
+        given = !given && af_run_key_is_set(r, keys[i]) ? keys[i] : given;
     if (!given)
         return AF_OK;
     af_adapter_config c;
@@ -287,7 +288,7 @@ static af_status check_targets(const af_trainer *t, af_error *err)
     for (int i = 0; i < t->spec->modules; i++)
         if (target[i] != (t->adapter->module[i].rank > 0))
             AF_TRY(af_fail(err, AF_EUSAGE, "%s: %s %s '%s', the adapter in '%s' %s",
-                           af_run_place(r, given, at, sizeof at), given,
+                           af_run_key_loc(r, given, at, sizeof at), given,
                            target[i] ? "has" : "has not", t->spec->module[i].path,
                            r->lora_model_dir, target[i] ? "has not" : "has"));
 done:
@@ -298,36 +299,36 @@ done:
 /* A repeated lora_* value must agree with the adapter it repeats. */
 static af_status check_repeated(const af_trainer *t, af_error *err)
 {
-    const af_run *r = t->run;
+    const af_run_config *r = t->run;
     const af_adapter_config *c = &t->adapter->config;
     char at[300];
-    if (af_run_given(r, "lora_dropout") && r->lora_dropout != c->dropout)
+    if (af_run_key_is_set(r, "lora_dropout") && r->lora_dropout != c->dropout)
         return af_fail(err, AF_EUSAGE, "%s: lora_dropout is %g, the adapter in '%s' has %g",
-                       af_run_place(r, "lora_dropout", at, sizeof at), r->lora_dropout,
+                       af_run_key_loc(r, "lora_dropout", at, sizeof at), r->lora_dropout,
                        r->lora_model_dir, c->dropout);
-    if (af_run_given(r, "lora_modules_to_save") &&
+    if (af_run_key_is_set(r, "lora_modules_to_save") &&
         !same_names(&r->lora_modules_to_save, c->modules_to_save, c->save_count))
         return af_fail(err, AF_EUSAGE,
                        "%s: lora_modules_to_save has %d names, the adapter in '%s' %d others",
-                       af_run_place(r, "lora_modules_to_save", at, sizeof at),
+                       af_run_key_loc(r, "lora_modules_to_save", at, sizeof at),
                        r->lora_modules_to_save.count, r->lora_model_dir, c->save_count);
-    if (af_run_given(r, "lora_r") && r->lora_r != c->r)
+    if (af_run_key_is_set(r, "lora_r") && r->lora_r != c->r)
         return af_fail(err, AF_EUSAGE, "%s: lora_r is %" PRId64 ", the adapter in '%s' has %d",
-                       af_run_place(r, "lora_r", at, sizeof at), r->lora_r, r->lora_model_dir,
+                       af_run_key_loc(r, "lora_r", at, sizeof at), r->lora_r, r->lora_model_dir,
                        c->r);
-    if (af_run_given(r, "lora_alpha") && r->lora_alpha != c->alpha)
+    if (af_run_key_is_set(r, "lora_alpha") && r->lora_alpha != c->alpha)
         return af_fail(err, AF_EUSAGE, "%s: lora_alpha is %g, the adapter in '%s' has %g",
-                       af_run_place(r, "lora_alpha", at, sizeof at), r->lora_alpha,
+                       af_run_key_loc(r, "lora_alpha", at, sizeof at), r->lora_alpha,
                        r->lora_model_dir, c->alpha);
-    if (af_run_given(r, "peft_use_rslora") && r->rslora != c->rslora)
+    if (af_run_key_is_set(r, "peft_use_rslora") && r->rslora != c->rslora)
         return af_fail(err, AF_EUSAGE, "%s: peft_use_rslora is %s, the adapter in '%s' says %s",
-                       af_run_place(r, "peft_use_rslora", at, sizeof at),
+                       af_run_key_loc(r, "peft_use_rslora", at, sizeof at),
                        r->rslora ? "true" : "false", r->lora_model_dir,
                        c->rslora ? "true" : "false");
-    if (af_run_given(r, "peft_use_dora") && r->dora != c->dora)
+    if (af_run_key_is_set(r, "peft_use_dora") && r->dora != c->dora)
         return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' says %s",
-                       af_run_place(r, "peft_use_dora", at, sizeof at), r->dora ? "true" : "false",
-                       r->lora_model_dir, c->dora ? "true" : "false");
+                       af_run_key_loc(r, "peft_use_dora", at, sizeof at),
+                       r->dora ? "true" : "false", r->lora_model_dir, c->dora ? "true" : "false");
     return check_targets(t, err);
 }
 
@@ -348,23 +349,23 @@ static af_status open_adapter(af_trainer *t, af_error *err)
 static af_status open_device(af_trainer *t, af_error *err)
 {
     char at[300];
-    const af_run *r = t->run;
+    const af_run_config *r = t->run;
     const af_status st = af_device_open(&t->device, r->device, (int)r->threads, err);
     if (st == AF_OK) {
         af_device_allow_tf32(t->device, r->tf32);
-        af_device_set_attention(t->device, (af_attention_by)r->attention);
+        af_device_set_attention(t->device, r->attention);
         return AF_OK;
     }
-    af_run_place(r, "device", at, sizeof at);
-    return strstr(err->msg, "unknown device")
-               ? af_fail_prefix(err, "%s", at)
-               : af_fail_prefix(err, "%s: device '%s'", at, r->device);
+    af_run_key_loc(r, "device", at, sizeof at);
+    return err && strcmp(err->subject, "device") == 0
+               ? af_fail_prefix(st, err, "%s", at)
+               : af_fail_prefix(st, err, "%s: device '%s'", at, r->device);
 }
 
 /* What is asked of a GPU has no effect without one. */
 static af_status check_device_keys(const af_trainer *t, af_error *err)
 {
-    const af_run *r = t->run;
+    const af_run_config *r = t->run;
     const char *key = r->tf32                             ? "tf32"
                       : r->attention != AF_ATTENTION_AUTO ? "attention"
                       : r->offloading == AF_TRI_YES       ? "activation_offloading"
@@ -373,13 +374,13 @@ static af_status check_device_keys(const af_trainer *t, af_error *err)
     if (!key || strcmp(af_device_kind(t->device), "cpu") != 0)
         return AF_OK;
     return af_fail(err, AF_EUSAGE, "%s: %s has no effect on the CPU",
-                   af_run_place(r, key, at, sizeof at), key);
+                   af_run_key_loc(r, key, at, sizeof at), key);
 }
 
 /* Full fine-tuning ends with a folder of plain weights beside the config it began with. */
 static af_status check_full(const af_trainer *t, af_error *err)
 {
-    const af_hf_config *c = af_source_config(t->source);
+    const af_hf_config *c = af_loader_config(t->source);
     if (t->run->method == AF_METHOD_FULL && c->nested)
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s: '%s' has more than a text model, which is all that is trained: give "
@@ -397,25 +398,25 @@ static af_status check_full(const af_trainer *t, af_error *err)
 /* A run never writes over what it starts from. */
 static af_status check_output(const af_trainer *t, af_error *err)
 {
-    const af_run *r = t->run;
+    const af_run_config *r = t->run;
     char at[300];
     const bool base = af_path_same(r->output_dir, t->model_path);
     if (!base && !(r->lora_model_dir && af_path_same(r->output_dir, r->lora_model_dir)))
         return AF_OK;
     return af_fail(err, AF_EUSAGE,
                    "%s: output_dir '%s' is the folder of %s: the run would write over it",
-                   af_run_place(r, "output_dir", at, sizeof at), r->output_dir,
+                   af_run_key_loc(r, "output_dir", at, sizeof at), r->output_dir,
                    base ? "base_model" : "lora_model_dir");
 }
 
 static af_status open_model(af_trainer *t, af_error *err)
 {
-    const af_run *r = t->run;
+    const af_run_config *r = t->run;
     af_status st = AF_OK;
     char at[300];
     st = af_model_resolve_whole(&t->model_path, r->base_model, err);
     if (st != AF_OK)
-        return af_fail_prefix(err, "%s", af_run_place(r, "base_model", at, sizeof at));
+        return af_fail_prefix(st, err, "%s", af_run_key_loc(r, "base_model", at, sizeof at));
     AF_TRY(check_output(t, err));
     AF_TRY(open_device(t, err));
     AF_TRY(check_device_keys(t, err));
@@ -424,16 +425,16 @@ static af_status open_model(af_trainer *t, af_error *err)
     t->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
     bool untie;
     AF_TRY(af_method_unties(&untie, r, err));
-    const af_source_opts o = {
+    const af_loader_opts o = {
         .compute = t->compute,
         .untie = untie,
         .load_in_4bit = af_method_quantises(r),
         .keep_blocks = r->load_in_4bit != AF_TRI_YES,
         .quant_mode = AF_QUANT_SHADOW,
     };
-    AF_TRY(af_source_open(&t->source, t->model_path, &o, err));
-    t->spec = af_source_spec(t->source);
-    AF_TRY(af_method_check_base(r, af_source_config(t->source), err));
+    AF_TRY(af_loader_open(&t->source, t->model_path, &o, err));
+    t->spec = af_loader_spec(t->source);
+    AF_TRY(af_method_check_base(r, af_loader_config(t->source), err));
     st = check_full(t, err);
 done:
     return st;
@@ -441,7 +442,7 @@ done:
 
 static af_status make_schedule(af_trainer *t, af_error *err)
 {
-    const af_run *r = t->run;
+    const af_run_config *r = t->run;
     const int64_t items = af_stream_items(t->stream), per = r->micro_batch_size * r->accumulation;
     t->steps_per_epoch = (items + per - 1) / per;
     t->steps = r->max_steps > 0 ? r->max_steps
@@ -463,8 +464,9 @@ static af_status make_schedule(af_trainer *t, af_error *err)
     };
     const af_status st = af_schedule_init(&t->schedule, &o, err);
     char at[300];
-    return st == AF_OK ? AF_OK
-                       : af_fail_prefix(err, "%s", af_run_place(r, "lr_scheduler", at, sizeof at));
+    return st == AF_OK
+               ? AF_OK
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(r, "lr_scheduler", at, sizeof at));
 }
 
 static af_status load(af_trainer *t, af_error *err)
@@ -477,12 +479,12 @@ static af_status load(af_trainer *t, af_error *err)
     AF_TRY(af_trainer_fit(t, af_device_memory_free(t->device), err));
     af_trainer_count_program(t, adapter);
     AF_TRY(af_graph_prepare(t->graph, t->device, err));
-    AF_TRY(af_source_write(t->source, &t->leaves, err));
+    AF_TRY(af_loader_write(t->source, &t->leaves, err));
     af_resident_give_back();
     if (t->adapter)
         AF_TRY(af_adapter_upload(t->adapter, &t->leaves, err));
     AF_TRY(af_model_write_rope(&t->leaves, t->run->sequence_len, err));
-    af_set_seed(t->graph, (uint64_t)t->run->seed);
+    af_graph_set_seed(t->graph, (uint64_t)t->run->seed);
     t->bounds = af_calloc((uint64_t)t->bounds_len, sizeof *t->bounds);
     t->row_stats = af_calloc((uint64_t)t->rows_max * 2, sizeof *t->row_stats);
     t->staging = af_calloc((uint64_t)t->rows_max, sizeof *t->staging);
@@ -493,7 +495,7 @@ done:
     return st;
 }
 
-af_status af_trainer_open(af_trainer *t, const af_run *run, const af_train_hooks *hooks,
+af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_train_hooks *hooks,
                           af_error *err)
 {
     af_status st = AF_OK;
@@ -529,7 +531,7 @@ void af_trainer_close(af_trainer *t)
     af_adapter_free(t->adapter);
     af_token_store_close(&t->store);
     af_token_store_close(&t->eval_store);
-    af_source_close(t->source);
+    af_loader_close(t->source);
     af_device_close(t->device);
     af_map_close(&t->frozen);
     free(t->train_subset);

@@ -39,7 +39,7 @@ af_status af_trainer_upload(af_trainer *t, const af_batch *b, float scale, af_er
     AF_TRY(af_tensor_write(t->graph, t->in.bounds, t->bounds, (uint64_t)t->bounds_len * 4, err));
     AF_TRY(af_tensor_write(t->graph, t->scale, &scale, sizeof scale, err));
     AF_TRY(af_model_write_rope(&t->leaves, rope_length(t, b), err));
-    af_set_live_rows(t->graph, b->rows);
+    af_graph_set_live_rows(t->graph, b->rows);
 done:
     return st;
 }
@@ -78,8 +78,8 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
         AF_TRY(af_graph_run(t->graph, AF_RUN_GRAD, err));
         AF_TRY(af_tensor_read_later(t->graph, t->loss, &t->losses[k], sizeof *t->losses, err));
     }
-    af_set_learning_rate(t->graph, af_schedule_lr(&t->schedule, t->progress.step));
-    af_set_step(t->graph, t->progress.step + 1);
+    af_graph_set_learning_rate(t->graph, af_schedule_lr(&t->schedule, t->progress.step));
+    af_graph_set_step(t->graph, t->progress.step + 1);
     if (t->saver)
         af_saver_let_go(t->saver);
     AF_TRY(af_graph_run(t->graph, AF_RUN_UPDATE, err));
@@ -95,7 +95,7 @@ af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, bool *w
 {
     double sum = 0, hits = 0;
     int64_t tokens = 0, i = 0;
-    af_set_training(t->graph, false);
+    af_graph_set_training(t->graph, false);
     for (; i < t->eval_items && !af_trainer_stop_asked(t); i++) {
         const af_batch *b;
         af_status st = af_stream_get(t->eval_stream, i, &b, err);
@@ -115,7 +115,7 @@ af_status af_trainer_eval(af_trainer *t, double *loss, double *accuracy, bool *w
             return af_trainer_explain_eval(t, b, err);
         tokens += b->supervised;
     }
-    af_set_training(t->graph, true);
+    af_graph_set_training(t->graph, true);
     *whole = i == t->eval_items;
     if (!*whole)
         return AF_OK;

@@ -1,0 +1,187 @@
+/* model_out.c - see model_out.h. */
+#include "convert/output/model_out.h"
+
+#include "base/log.h"
+#include "convert/input/gguf_text.h"
+#include "convert/output/convert_report.h"
+#include "format/chat/chat_template.h"
+#include "model/adapter_texts.h"
+
+#include <stdatomic.h>
+
+enum { PIECE_VALUES = 1 << 16, PIECES = 32 };
+
+typedef struct copy {
+    const af_tensor_view *v;
+    int64_t cols, rows, piece_rows, first;
+    af_dtype dtype;
+    uint64_t size; /* of an element */
+    float *values; /* [PIECES][piece_rows * cols] */
+    uint8_t *bytes;
+    atomic_bool odd; /* a value is not finite */
+} copy;
+
+static void convert_piece(void *arg, int64_t from, int64_t to, int share)
+{
+    copy *c = arg;
+    (void)share;
+    for (int64_t p = from; p < to; p++) {
+        const int64_t row = c->first + p * c->piece_rows;
+        const int64_t n = AF_MIN(c->piece_rows, c->rows - row);
+        float *x = c->values + p * c->piece_rows * c->cols;
+        af_tensor_view_rows(c->v, row, n, x);
+        if (!c->odd && !af_tensor_view_rows_finite(c->v, row, n, x))
+            c->odd = true;
+        af_convert(c->bytes + (uint64_t)(p * c->piece_rows * c->cols) * c->size, c->dtype, x,
+                   AF_DTYPE_F32, (uint64_t)(n * c->cols));
+    }
+}
+
+static af_status copy_rows(copy *c, af_pool *pool, af_safetensors_writer *w, af_error *err)
+{
+    af_status st = AF_OK;
+    c->piece_rows = AF_MAX(PIECE_VALUES / AF_MAX(c->cols, 1), 1);
+    c->size = (uint64_t)af_dtype_get(c->dtype)->bytes;
+    const int64_t step = AF_MIN(PIECES * c->piece_rows, c->rows);
+    const uint64_t room = (uint64_t)(step * c->cols);
+    c->values = af_calloc(room, sizeof *c->values);
+    c->bytes = af_calloc(room, c->size);
+    if (!c->values || !c->bytes)
+        AF_TRY(af_fail_nomem(err, "rows of a tensor", room * (4 + c->size)));
+    for (c->first = 0; c->first < c->rows; c->first += step) {
+        const int64_t n = AF_MIN(step, c->rows - c->first);
+        af_pool_run(pool, (n + c->piece_rows - 1) / c->piece_rows, convert_piece, c);
+        AF_TRY(af_safetensors_writer_data(w, c->bytes, (uint64_t)(n * c->cols) * c->size, err));
+    }
+done:
+    free(c->values);
+    free(c->bytes);
+    return st;
+}
+
+/* As it is: looked at while a cache holds it, then written. */
+static af_status copy_bytes(const af_stored *s, bool *odd, af_safetensors_writer *w, af_error *err)
+{
+    const uint64_t piece = UINT64_C(1) << 18, size = (uint64_t)af_dtype_get(s->dtype)->bytes;
+    uint64_t at = 0, n;
+    af_status st;
+    do {
+        const uint8_t *data = (const uint8_t *)s->data + at;
+        n = AF_MIN(piece, s->bytes - at);
+        *odd = *odd || !af_all_finite(s->dtype, data, (int64_t)(n / size));
+        st = af_safetensors_writer_data(w, data, n, err);
+    } while (st == AF_OK && (at += n) < s->bytes);
+    return st;
+}
+
+/* Once per model, for its first tensor. */
+static void warn_nonfinite(af_model_reader *in, const af_tensor_view *v)
+{
+    af_tensor_view base = *v;
+    base.overlay = (af_overlay){.saved = in->resized ? v->overlay.saved : NULL}; /* more rows */
+    af_say(AF_LOG_WARN, "tensor '%s' of %s '%s' has values that are NaN or infinite", v->t->name,
+           af_tensor_view_finite(&base) ? "the adapter for" : "model", in->path);
+    in->warned_nonfinite = true;
+}
+
+af_status af_model_copy_tensor(af_model_reader *in, const af_model_tensor *t, af_dtype dtype,
+                               af_pool *pool, af_safetensors_writer *w, af_error *err)
+{
+    af_status st = AF_OK;
+    af_tensor_view v = {0};
+    bool odd = false; /* a value is not finite */
+    AF_TRY(af_tensor_view_open(&v, in, t, err));
+    if (af_tensor_view_is_raw(&v) && t->stored->dtype == dtype) {
+        AF_TRY(copy_bytes(t->stored, &odd, w, err));
+    } else {
+        copy c = {.v = &v,
+                  .cols = af_model_tensor_cols(t),
+                  .rows = af_model_tensor_rows(t),
+                  .dtype = dtype};
+        AF_TRY(copy_rows(&c, pool, w, err));
+        odd = c.odd;
+    }
+    if (odd && !in->warned_nonfinite)
+        warn_nonfinite(in, &v);
+done:
+    af_tensor_view_close(&v);
+    return st;
+}
+
+static af_status own_text(const af_model_reader *in, const af_folder *f, json_t **config,
+                          af_error *err)
+{
+    if (af_model_reader_is_gguf(in))
+        return af_gguf_text(af_weights_gguf(in->weights), &in->config, f->temp, config, err);
+    *config = json_deep_copy(in->config.raw);
+    if (!*config)
+        return af_fail_nomem(err, "config.json", 0);
+    json_object_del(*config, "quantization_config");
+    return af_folder_copy_text(f, in->path, err);
+}
+
+/* The tokenizer an adapter was trained with takes the place of the base's, all files of it. Where
+ * it is the base's, the older forms of its vocabulary that only the base has stay true. */
+static af_status take_tokenizer(const af_model_reader *in, const af_folder *f, af_error *err)
+{
+    const bool own = af_adapter_own_tokenizer(in->tokenizer_dir, in->path, in->config.vocab_size);
+    return af_folder_replace_tokenizer(f, in->tokenizer_dir, own, err);
+}
+
+af_status af_model_copy_text(const af_model_reader *in, const af_folder *f, json_t **config,
+                             af_error *err)
+{
+    af_status st = AF_OK;
+    char *text = NULL;
+    AF_TRY(own_text(in, f, config, err));
+    if (in->template_dir || in->tokenizer_dir)
+        AF_TRY(af_folder_template(&text, in->template_dir ? in->template_dir : f->temp, err));
+    if (in->tokenizer_dir)
+        AF_TRY(take_tokenizer(in, f, err));
+    if (text)
+        AF_TRY(af_template_put(f->temp, text, strlen(text), err));
+done:
+    free(text);
+    return st;
+}
+
+const char *af_torch_name(af_dtype t)
+{
+    return t == AF_DTYPE_BF16   ? "bfloat16"
+           : t == AF_DTYPE_F16  ? "float16"
+           : t == AF_DTYPE_F64  ? "float64"
+           : t == AF_DTYPE_E4M3 ? "float8_e4m3fn"
+                                : "float32";
+}
+
+bool af_torch_type(af_dtype *out, const char *name)
+{
+    static const struct {
+        const char *name;
+        af_dtype type;
+    } names[] = {{"float32", AF_DTYPE_F32}, {"bfloat16", AF_DTYPE_BF16}, {"float16", AF_DTYPE_F16},
+                 {"f32", AF_DTYPE_F32},     {"bf16", AF_DTYPE_BF16},     {"f16", AF_DTYPE_F16},
+                 {"fp32", AF_DTYPE_F32},    {"fp16", AF_DTYPE_F16},      {"half", AF_DTYPE_F16},
+                 {"float", AF_DTYPE_F32}};
+    if (strncmp(name, "torch.", 6) == 0)
+        name += 6;
+    for (size_t i = 0; i < AF_LEN(names); i++)
+        if (strcmp(names[i].name, name) == 0) {
+            *out = names[i].type;
+            return true;
+        }
+    return false;
+}
+
+void af_config_set_dtype(json_t *config, af_dtype dtype)
+{
+    static const char *const keys[] = {"dtype", "torch_dtype"};
+    bool any = false;
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        if (json_object_get(config, keys[i])) {
+            json_object_set_new(config, keys[i], json_string(af_torch_name(dtype)));
+            any = true;
+        }
+    if (!any)
+        json_object_set_new(config, "torch_dtype", json_string(af_torch_name(dtype)));
+}

@@ -1,0 +1,113 @@
+/* graph_access.h - what model, train and bench may know of a graph beyond afinar/graph.h.
+ *
+ * Internal, and in place of graph/node.h: callers see no field of a tensor, a node or a graph.
+ * Getters never fail; what a graph cannot do is latched in it, as with the public recording calls,
+ * and af_graph_status, plan and run report it. Tensors handed out belong to their graph. */
+#ifndef AF_GRAPH_ACCESS_H
+#define AF_GRAPH_ACCESS_H
+
+#include "afinar/graph.h"
+#include "base/base.h"
+
+typedef enum af_role {
+    AF_ROLE_INPUT,
+    AF_ROLE_WEIGHT,
+    AF_ROLE_PARAM,
+    AF_ROLE_GRADIENT, /* the accumulated gradient of a param */
+    AF_ROLE_STATE,
+    AF_ROLE_ACTIVATION,
+    AF_ROLE_COUNT
+} af_role;
+
+/* ---- tensors (dtype, name, count, bytes: afinar/graph.h) ---- */
+
+af_role af_tensor_role(const af_tensor *t);
+const int64_t *af_tensor_dims(const af_tensor *t); /* af_tensor_ndim of them */
+int64_t af_tensor_last_dim(const af_tensor *t);
+/* Elements in use by the next run: all of them, or those of the live rows (af_graph_set_live_rows).
+ */
+int64_t af_tensor_live_count(const af_tensor *t);
+/* True after prepare for a tensor with memory of its own: no view, and something uses it. */
+bool af_tensor_is_stored(const af_tensor *t);
+/* Where the values lie in memory of this process: packed rows, readable and (unless the tensor is
+ * bound) writable until the graph is released. NULL on a GPU, before prepare, and for tensors
+ * without memory; af_tensor_read and af_tensor_write work on every device. Packed copies of a
+ * weight do not notice what is written here: write weights so only between prepare and the first
+ * run. */
+void *af_tensor_host_view(const af_tensor *t);
+
+/* The tensors of one role in the order they were recorded: the one after `after` (NULL: the first),
+ * or NULL when there are no more.
+ *     for (af_tensor *t = NULL; (t = af_graph_next(g, AF_ROLE_STATE, t));) */
+af_tensor *af_graph_next(const af_graph *g, af_role role, const af_tensor *after);
+
+/* ---- weights ---- */
+
+/* The scales of a 4-bit weight (nf4, fp4), as bitsandbytes stores them next to the codes. */
+typedef struct af_quant {
+    int block, nested_block; /* nested_block 0 = absmax is f32 */
+    af_tensor *absmax;       /* f32 [blocks], or u8 [blocks] with nested scales */
+    af_tensor *nested;       /* f32 [ceil(blocks/nested_block)], or NULL */
+    float offset;            /* added to the nested scales */
+    af_dtype round;          /* dequantised values are rounded to this type (f32 = not at all) */
+} af_quant;
+
+/* Before plan: the weight's values are codes with these scales. The struct is copied; absmax and
+ * nested are weights of the same graph. */
+void af_weight_set_quant(af_tensor *w, const af_quant *q);
+/* The graph's copy, or NULL for a weight that is not in 4 bits. `offset` may be set until the first
+ * run: it is known only once the values are quantised. */
+af_quant *af_weight_quant(const af_tensor *w);
+/* True once af_tensor_bind or af_tensor_bind_file gave it memory of the caller. */
+bool af_weight_is_bound(const af_tensor *w);
+/* Before plan, for a weight of af_tensor_bind_file: false = its pages stay resident, because
+ * someone else reads them too. */
+void af_weight_set_mapped(af_tensor *w, bool mapped);
+
+/* ---- filling weights on the device, after prepare and before the first run ---- */
+
+/* True where the device quantises rows to nf4 itself. */
+bool af_graph_can_write_nf4(const af_graph *g);
+/* Quantises bf16 rows to nf4 with nested scales into w (and its af_quant), or, where w is dense,
+ * stores what they dequantise to. Values of activations are lost. */
+AF_CHECKED af_status af_weight_write_nf4(af_graph *g, af_tensor *w, const uint16_t *rows,
+                                         af_error *err);
+typedef struct af_random_fill {
+    uint64_t stream;     /* the same stream gives the same numbers */
+    float scale, offset; /* scale * x + offset, x from the normal distribution */
+    bool nf4;            /* quantised, as af_weight_write_nf4 does it */
+} af_random_fill;
+/* True where the device fills weights with random numbers itself. */
+bool af_graph_can_write_noise(const af_graph *g);
+AF_CHECKED af_status af_weight_write_noise(af_graph *g, af_tensor *w, const af_random_fill *n,
+                                           af_error *err);
+
+/* ---- graphs ---- */
+
+/* Before plan: every memory mode (recompute, 4-bit weights) must give the same bits, so kernels
+ * that only some modes could use are not chosen. Training sets it. */
+void af_graph_set_same_bits(af_graph *g);
+/* After plan: the part of af_plan_info.workspace that all graphs of the device share. */
+uint64_t af_graph_shared_bytes(const af_graph *g);
+
+/* A node that has run, as af_graph_run_until shows it. */
+typedef struct af_ran_node {
+    const char *op; /* its name */
+    int block;      /* af_graph_block, -1 = none */
+    const af_tensor *const *in;
+    int n_in;
+    const af_tensor *out[4]; /* activations whose values are still there */
+    int n_out;
+    bool whole_pass; /* the device ran the whole pass first, so some outputs are overwritten */
+} af_ran_node;
+typedef bool af_ran_node_fn(void *user, const af_ran_node *n);
+/* Runs the forward pass and shows every node to `stop` in execution order, until it answers true.
+ * On the CPU each node is shown right after it ran and later ones do not run; a GPU runs the whole
+ * pass first. The dropout clock advances as for one af_graph_run. *stopped: whether `stop` did. */
+AF_CHECKED af_status af_graph_run_until(af_graph *g, af_ran_node_fn *stop, void *user,
+                                        bool *stopped, af_error *err);
+
+/* ---- devices ---- */
+
+bool af_device_is_cpu(const af_device *d);
+#endif

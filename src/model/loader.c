@@ -1,0 +1,361 @@
+/* loader.c - types, bound memory and values of a model's weights in a graph; see loader.h. */
+#include "model/loader.h"
+
+#include "base/log.h"
+#include "graph/graph_access.h"
+#include "model/tensor_layout.h"
+#include "tensor/codec.h"
+
+enum { CHUNK_VALUES = 1 << 16 };  /* converted at a time */
+enum { FORGET_VALUES = 1 << 22 }; /* after that many, pages of the file are given back */
+
+static const af_tensor_layout *layout_of(const af_loader *ld, int i)
+{
+    return &ld->reader->layout[i];
+}
+
+/* ---- types ---- */
+
+/* In which type a tensor is declared: as stored where ops can use that, so that the file's own
+ * memory serves; vectors are f32 or bf16. */
+static af_dtype choose_type(const af_loader *ld, int i)
+{
+    const af_tensor_spec *t = &ld->spec->tensor[i];
+    const af_tensor_layout *lay = layout_of(ld, i);
+    if (lay->packed || ld->quantise[i]) {
+        if (ld->o.quant_mode == AF_QUANT_SCRATCH &&
+            (ld->quantise[i] || af_bnb_weight_is_standard(&lay->bnb)))
+            return AF_DTYPE_NF4;
+        return ld->quantise[i] ? ld->o.compute : lay->bnb.round;
+    }
+    const af_dtype stored = af_tensor_layout_type(lay);
+    if (t->ndim == 1 || t->slot == AF_SLOT_ROUTER)
+        return stored == AF_DTYPE_BF16 && lay->add == 0 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+    if (af_dtype_is_block(stored))
+        return stored;
+    if (ld->o.compute == AF_DTYPE_BF16)
+        return AF_DTYPE_BF16;
+    return stored == AF_DTYPE_BF16 || stored == AF_DTYPE_F16 ? stored : AF_DTYPE_F32;
+}
+
+/* Linears that a bitsandbytes folder has as plain tensors were left so on purpose. */
+static bool to_quantise(const af_loader *ld, int i)
+{
+    const af_tensor_spec *t = &ld->spec->tensor[i];
+    const af_tensor_layout *lay = layout_of(ld, i);
+    return ld->o.load_in_4bit && ld->reader->config.quant.method == AF_QUANT_NONE && !lay->packed &&
+           t->module >= 0 && t->layer >= 0 &&
+           !(ld->o.keep_blocks && af_dtype_is_block(af_tensor_layout_type(lay)));
+}
+
+static void choose_types(af_loader *ld)
+{
+    for (int i = 0; i < ld->spec->tensors; i++) {
+        ld->quantise[i] = to_quantise(ld, i);
+        ld->dtype[i] = choose_type(ld, i);
+    }
+}
+
+/* ---- open ---- */
+
+static af_status open_parts(af_loader *ld, const char *path, af_error *err)
+{
+    af_status st = AF_OK;
+    bool any = false;
+    AF_TRY(af_model_reader_open(&ld->reader, path, err));
+    ld->reader->untie = ld->o.untie;
+    AF_TRY(af_model_reader_match(ld->reader, err));
+    ld->spec = af_model_reader_spec(ld->reader);
+    const uint64_t n = (uint64_t)ld->spec->tensors;
+    ld->quantise = af_arena_take(&ld->arena, n * sizeof *ld->quantise);
+    ld->made = af_arena_take(&ld->arena, n * sizeof *ld->made);
+    ld->dtype = af_arena_take(&ld->arena, n * sizeof *ld->dtype);
+    if (!ld->quantise || !ld->made || !ld->dtype)
+        AF_TRY(af_fail_nomem(err, "the list of tensors", n * sizeof *ld->made));
+    choose_types(ld);
+    for (int i = 0; i < ld->spec->tensors; i++)
+        any |= ld->quantise[i];
+    if (any)
+        af_say(AF_LOG_INFO, "%s: linear layers are quantised to nf4", path);
+done:
+    return st;
+}
+
+af_status af_loader_open(af_loader **out, const char *path, const af_loader_opts *o, af_error *err)
+{
+    af_loader *ld = af_calloc(1, sizeof *ld);
+    if (!ld)
+        return af_fail_nomem(err, "a model", sizeof *ld);
+    ld->o = *o;
+    const af_status st = open_parts(ld, path, err);
+    if (st != AF_OK) {
+        af_loader_close(ld);
+        return st;
+    }
+    *out = ld;
+    return AF_OK;
+}
+
+void af_loader_close(af_loader *ld)
+{
+    if (!ld)
+        return;
+    for (int i = 0; ld->made && i < ld->spec->tensors; i++)
+        af_bnb_weight_clear(&ld->made[i]);
+    af_model_reader_close(ld->reader);
+    af_arena_clear(&ld->arena);
+    free(ld);
+}
+
+bool af_loader_packs(const af_loader *ld)
+{
+    bool packs = false;
+    for (int i = 0; i < ld->spec->tensors; i++)
+        packs |= ld->quantise[i] ||
+                 (layout_of(ld, i)->packed && af_bnb_weight_is_standard(&layout_of(ld, i)->bnb));
+    return packs;
+}
+
+void af_loader_set_mode(af_loader *ld, af_quant_mode mode)
+{
+    ld->o.quant_mode = mode;
+    choose_types(ld);
+}
+
+const af_model_spec *af_loader_spec(const af_loader *ld) { return ld->spec; }
+const af_hf_config *af_loader_config(const af_loader *ld) { return &ld->reader->config; }
+const af_dtype *af_loader_dtypes(const af_loader *ld) { return ld->dtype; }
+
+/* ---- values ---- */
+
+/* Rows as the graph will see them, once the codes to be made are made. */
+static void read_rows(const af_loader *ld, int i, int64_t from, int64_t n, float *out)
+{
+    const af_tensor_layout *t = layout_of(ld, i);
+    if (ld->made[i].codes)
+        af_bnb_weight_decode(&ld->made[i], from * t->cols, n * t->cols, out);
+    else
+        af_tensor_layout_rows(ld->reader, t, from, n, out);
+}
+
+/* Makes the codes of a tensor that is quantised at load. */
+static af_status make_codes(af_loader *ld, int i, af_error *err)
+{
+    const af_tensor_layout *t = layout_of(ld, i);
+    if (!ld->quantise[i] || ld->made[i].codes)
+        return AF_OK;
+    const int64_t n = t->rows * t->cols;
+    float *x = af_calloc((uint64_t)n, sizeof *x);
+    if (!x)
+        return af_fail_nomem(err, "a tensor to quantise", (uint64_t)n * sizeof *x);
+    read_rows(ld, i, 0, t->rows, x);
+    const af_status st = af_bnb_weight_make(&ld->made[i], x, n, t->cols, ld->o.compute, err);
+    free(x);
+    return st;
+}
+
+af_status af_loader_rows(af_loader *ld, int tensor, int64_t from, int64_t n, float *out,
+                         af_error *err)
+{
+    const af_status st = make_codes(ld, tensor, err);
+    if (st == AF_OK)
+        read_rows(ld, tensor, from, n, out);
+    return st;
+}
+
+/* ---- before prepare ---- */
+
+/* One allocation of ours serves codes and scales; on the CPU the graph reads them there. */
+static af_status bind_codes(af_loader *ld, af_model_leaves *l, int i, bool cpu, af_error *err)
+{
+    const af_tensor_layout *lay = layout_of(ld, i);
+    af_tensor *t = l->tensor[i];
+    const af_bnb_weight later =
+        af_bnb_weight_outline(lay->rows * lay->cols, lay->cols, ld->o.compute);
+    const bool made = cpu && !ld->o.outline; /* a GPU makes its own */
+    const af_status st = made ? make_codes(ld, i, err) : AF_OK;
+    if (st != AF_OK)
+        return st;
+    const af_bnb_weight *b = !ld->quantise[i] ? &lay->bnb : made ? &ld->made[i] : &later;
+    char name[512];
+    const int64_t blocks = af_bnb_weight_blocks(b);
+    af_quant q = {
+        .block = b->block, .nested_block = b->nested_block, .offset = b->offset, .round = b->round};
+    snprintf(name, sizeof name, "%s.absmax", af_tensor_name(t));
+    q.absmax =
+        af_graph_weight(l->graph, name, b->nested_block ? AF_DTYPE_U8 : AF_DTYPE_F32, 1, &blocks);
+    if (b->nested_block) {
+        const int64_t outer = (blocks + b->nested_block - 1) / b->nested_block;
+        snprintf(name, sizeof name, "%s.nested_absmax", af_tensor_name(t));
+        q.nested = af_graph_weight(l->graph, name, AF_DTYPE_F32, 1, &outer);
+    }
+    af_weight_set_quant(t, &q);
+    if (cpu && af_graph_status(l->graph, err) == AF_OK) {
+        const bool there = b->codes != NULL; /* else any address: nothing reads it */
+        af_tensor_bind(t, there ? (const void *)b->codes : l);
+        af_tensor_bind(q.absmax, there ? b->absmax : l);
+        if (q.nested)
+            af_tensor_bind(q.nested, there ? (const void *)b->nested : l);
+    }
+    return af_graph_status(l->graph, err);
+}
+
+/* The file's memory is the tensor, as it is. */
+static bool is_direct(const af_loader *ld, int i)
+{
+    const af_tensor_layout *lay = layout_of(ld, i);
+    return !lay->packed && !ld->quantise[i] && lay->parts == 1 && lay->heads == 0 &&
+           lay->add == 0 && af_tensor_layout_type(lay) == ld->dtype[i];
+}
+
+static bool is_ours(const af_model_leaves *l, int i)
+{
+    return !(l->adapter && l->adapter->saved[i]); /* those come from the adapter */
+}
+
+af_status af_loader_bind(af_loader *ld, af_model_leaves *l, bool cpu, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < ld->spec->tensors; i++) {
+        if (af_tensor_role(l->tensor[i]) != AF_ROLE_WEIGHT || !is_ours(l, i))
+            continue;
+        assert(af_tensor_dtype(l->tensor[i]) == ld->dtype[i]);
+        if (af_dtype_is_block(ld->dtype[i]) && (layout_of(ld, i)->packed || ld->quantise[i]))
+            AF_TRY(bind_codes(ld, l, i, cpu, err));
+        else if (cpu && is_direct(ld, i))
+            (af_weights_mapped(ld->reader->weights, layout_of(ld, i)->part[0])
+                 ? af_tensor_bind_file
+                 : af_tensor_bind)(l->tensor[i], layout_of(ld, i)->part[0]->data);
+    }
+done:
+    return st;
+}
+
+/* ---- after prepare ---- */
+
+static bool forget_now(const af_tensor_layout *lay, int64_t row, int64_t n)
+{
+    return row * lay->cols / FORGET_VALUES != (row + n) * lay->cols / FORGET_VALUES;
+}
+
+/* Rows as stored, in our order. */
+static void copy_rows(const af_loader *ld, int i, uint8_t *out)
+{
+    const af_tensor_layout *lay = layout_of(ld, i);
+    uint64_t bytes = 0;
+    (void)af_dtype_bytes(af_tensor_layout_type(lay), (uint64_t)lay->cols, &bytes);
+    for (int64_t r = 0; r < lay->rows; r++) {
+        memcpy(out + (uint64_t)r * bytes, af_tensor_layout_row(ld->reader, lay, r), bytes);
+        if (forget_now(lay, r, 1))
+            af_model_reader_forget(ld->reader, i);
+    }
+}
+
+static void convert_rows(const af_loader *ld, int i, void *out, af_dtype to, float *tmp,
+                         int64_t step)
+{
+    const af_tensor_layout *lay = layout_of(ld, i);
+    const uint64_t size = (uint64_t)af_dtype_get(to)->bytes;
+    for (int64_t r = 0; r < lay->rows; r += step) {
+        const int64_t n = AF_MIN(step, lay->rows - r);
+        read_rows(ld, i, r, n, tmp);
+        af_convert((uint8_t *)out + (uint64_t)(r * lay->cols) * size, to, tmp, AF_DTYPE_F32,
+                   (uint64_t)(n * lay->cols));
+        if (forget_now(lay, r, n))
+            af_model_reader_forget(ld->reader, i);
+    }
+}
+
+/* On the CPU in place: a copy of the largest tensor would be more than the plan says. */
+static af_status write_converted(af_loader *ld, af_model_leaves *l, int i, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_tensor_layout *lay = layout_of(ld, i);
+    af_tensor *t = l->tensor[i];
+    const uint64_t bytes = af_tensor_bytes(t);
+    const int64_t step = AF_MAX(CHUNK_VALUES / lay->cols, 1);
+    float *tmp = af_calloc((uint64_t)(step * lay->cols), sizeof *tmp);
+    const af_dtype type = af_tensor_dtype(t);
+    uint8_t *host = af_tensor_host_view(t), *own = host ? NULL : af_calloc(bytes, 1);
+    uint8_t *out = host ? host : own;
+    if (!tmp || !out)
+        AF_TRY(af_fail_nomem(err, "a tensor to convert", bytes));
+    AF_TRY(make_codes(ld, i, err));
+    if (!lay->packed && !ld->quantise[i] && lay->add == 0 && type == af_tensor_layout_type(lay))
+        copy_rows(ld, i, out);
+    else
+        convert_rows(ld, i, out, type, tmp, step);
+    if (own)
+        AF_TRY(af_tensor_write(l->graph, t, out, bytes, err));
+    if (ld->quantise[i])
+        af_bnb_weight_clear(&ld->made[i]); /* the dequantised copy stays; codes can be made again */
+    af_model_reader_forget(ld->reader, i);
+done:
+    free(tmp);
+    free(own);
+    return st;
+}
+
+/* Quantised by the device, from rows in bf16. */
+static af_status write_nf4(af_loader *ld, af_model_leaves *l, int i, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_tensor_layout *lay = layout_of(ld, i);
+    const bool direct = lay->parts == 1 && lay->heads == 0 && lay->add == 0 &&
+                        !lay->gate_up_split && af_tensor_layout_type(lay) == AF_DTYPE_BF16;
+    const int64_t step = AF_MAX(CHUNK_VALUES / lay->cols, 1);
+    float *tmp = NULL;
+    uint16_t *rows = NULL;
+    if (!direct) {
+        tmp = af_calloc((uint64_t)(step * lay->cols), sizeof *tmp);
+        rows = af_calloc((uint64_t)(lay->rows * lay->cols), sizeof *rows);
+        if (!tmp || !rows)
+            AF_TRY(
+                af_fail_nomem(err, "a tensor to quantise", (uint64_t)(lay->rows * lay->cols) * 2));
+        convert_rows(ld, i, rows, AF_DTYPE_BF16, tmp, step);
+    }
+    AF_TRY(af_weight_write_nf4(l->graph, l->tensor[i], direct ? lay->part[0]->data : rows, err));
+    af_model_reader_forget(ld->reader, i);
+done:
+    free(tmp);
+    free(rows);
+    return st;
+}
+
+static af_status write_codes(af_loader *ld, af_model_leaves *l, int i, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_bnb_weight *b = ld->quantise[i] ? &ld->made[i] : &layout_of(ld, i)->bnb;
+    af_quant *q = af_weight_quant(l->tensor[i]);
+    q->offset = b->offset; /* not known when it was bound, if it was quantised since */
+    AF_TRY(af_tensor_write(l->graph, l->tensor[i], b->codes, af_tensor_bytes(l->tensor[i]), err));
+    AF_TRY(af_tensor_write(l->graph, q->absmax, b->absmax, af_tensor_bytes(q->absmax), err));
+    if (q->nested)
+        AF_TRY(af_tensor_write(l->graph, q->nested, b->nested, af_tensor_bytes(q->nested), err));
+done:
+    return st;
+}
+
+af_status af_loader_write(af_loader *ld, af_model_leaves *l, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < ld->spec->tensors; i++) {
+        af_tensor *t = l->tensor[i];
+        if (af_weight_is_bound(t) || !is_ours(l, i))
+            continue;
+        if (ld->quantise[i] && !ld->made[i].codes && af_graph_can_write_nf4(l->graph)) {
+            AF_TRY(write_nf4(ld, l, i, err));
+        } else if (af_weight_quant(t)) {
+            AF_TRY(write_codes(ld, l, i, err));
+        } else if (af_tensor_dtype(t) == ld->dtype[i] && is_direct(ld, i) &&
+                   !af_tensor_host_view(t)) {
+            const af_stored *w = layout_of(ld, i)->part[0];
+            AF_TRY(af_tensor_write(l->graph, t, w->data, w->bytes, err));
+            af_weights_forget(ld->reader->weights, w);
+        } else {
+            AF_TRY(write_converted(ld, l, i, err));
+        }
+    }
+done:
+    return st;
+}

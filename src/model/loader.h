@@ -1,0 +1,62 @@
+/* loader.h - the weights of a model on their way into a graph.
+ *
+ * The loader opens a model through a reader and chooses the type in which each tensor of the spec
+ * is declared. Then:
+ *
+ *     af_loader_open -> af_model_leaves_init(dtype = af_loader_dtypes) -> record ->
+ *     af_loader_bind (before prepare) -> af_graph_prepare -> af_loader_write (after it)
+ *
+ * On the CPU, bind gives the graph the mapped file itself; write copies what is left. The loader
+ * must outlive the graph. */
+#ifndef AF_LOADER_H
+#define AF_LOADER_H
+
+#include "model/builder.h"
+#include "model/model_reader.h"
+
+typedef enum af_quant_mode {
+    AF_QUANT_SHADOW,  /* 4-bit weights are dequantised once, at load */
+    AF_QUANT_SCRATCH, /* they stay in 4 bits and are dequantised at each use: the same numbers */
+} af_quant_mode;
+
+typedef struct af_loader_opts {
+    af_dtype compute;  /* f32 or bf16: what quantised weights are dequantised to */
+    bool load_in_4bit; /* quantise the layers' linears of a plain model to nf4 + double quant */
+    bool keep_blocks;  /* but not those that a GGUF file has in blocks */
+    af_quant_mode quant_mode;
+    bool outline; /* for a plan: nothing is quantised, whatever is bound */
+    bool untie;   /* a tied head becomes a tensor of its own (modules_to_save trains one of them) */
+} af_loader_opts;
+
+/* Fields are the loader's own; tests look at them. */
+typedef struct af_loader {
+    af_model_reader *reader;
+    const af_model_spec *spec; /* the reader's */
+    af_loader_opts o;
+    /* By tensor of the spec. */
+    bool *quantise;      /* to nf4, at load */
+    af_bnb_weight *made; /* its codes, once they are made */
+    af_dtype *dtype;
+    af_arena arena;
+} af_loader;
+
+/* `path` is resolved already (af_model_resolve). */
+AF_CHECKED af_status af_loader_open(af_loader **out, const char *path, const af_loader_opts *o,
+                                    af_error *err);
+void af_loader_close(af_loader *l); /* NULL is allowed */
+const af_model_spec *af_loader_spec(const af_loader *l);
+const af_hf_config *af_loader_config(const af_loader *l);
+/* Has it weights that AF_QUANT_SCRATCH would keep in 4 bits? */
+bool af_loader_packs(const af_loader *l);
+/* From the next recording on: types change. */
+void af_loader_set_mode(af_loader *l, af_quant_mode mode);
+/* By spec tensor: the type to declare it with. */
+const af_dtype *af_loader_dtypes(const af_loader *l);
+/* Rows [from, from + n) of tensor i as f32, rounded as the graph will see them. */
+AF_CHECKED af_status af_loader_rows(af_loader *l, int tensor, int64_t from, int64_t n, float *out,
+                                    af_error *err);
+/* Before prepare: binds mapped tensors (only when `cpu`), and sets the scales of 4-bit ones. */
+AF_CHECKED af_status af_loader_bind(af_loader *l, af_model_leaves *leaves, bool cpu, af_error *err);
+/* After prepare: writes everything that is not bound (params are converted to f32). */
+AF_CHECKED af_status af_loader_write(af_loader *l, af_model_leaves *leaves, af_error *err);
+#endif

@@ -1,0 +1,190 @@
+/* reader_adapter.c - an adapter laid over a model that is read; see model_reader.h. */
+#include "base/file.h"
+#include "model/adapter_texts.h"
+#include "model/model_reader.h"
+
+#include <jansson.h>
+#include <math.h>
+
+enum { NAME_BYTES = 512 };
+
+static void unmatch(af_model_reader *in)
+{
+    if (in->matched)
+        af_model_spec_clear(&in->spec);
+    in->matched = false;
+}
+
+/* PEFT unties a model whose embedding or head it saves: then the head is a tensor of its own. */
+static af_status untie(af_model_reader *in, af_error *err)
+{
+    const af_model_tensor *embed = af_model_reader_find(in, "model.embed_tokens.weight");
+    if (!in->config.tie_word_embeddings || in->untie)
+        return AF_OK;
+    if (af_model_reader_is_gguf(in) || !embed)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "the adapter has an embedding or head of its own, and the tied ones of '%s' "
+                       "cannot be taken apart",
+                       in->path);
+    unmatch(in);
+    in->untie = true;
+    if (!af_model_reader_find(in, "lm_head.weight")) {
+        in->tensor[in->count] = *embed; /* the list has space for one more */
+        in->tensor[in->count++].name = "lm_head.weight";
+    }
+    return AF_OK;
+}
+
+/* The vocabulary was changed before the adapter was trained: embedding and head are its own. */
+static af_status resize(af_model_reader *in, const char *dir, int64_t rows, af_error *err)
+{
+    af_status st = AF_OK;
+    if (af_model_reader_is_gguf(in) || !in->may_resize || !in->config.raw)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "'%s' has %" PRId64 " rows of embedding, '%s' has %" PRId64
+                       ": merge it alone into a folder of the model first (afinar merge)",
+                       dir, rows, in->path, in->config.vocab_size);
+    const bool tied = in->config.tie_word_embeddings && !in->untie;
+    for (int i = 0; i < in->count; i++) {
+        char name[NAME_BYTES];
+        af_model_tensor *t = &in->tensor[i];
+        af_model_reader_own_name(in, t->name, name, sizeof name);
+        const bool head = strcmp(name, "lm_head.weight") == 0;
+        if (head && tied) { /* a copy of the embedding, which is no longer that */
+            memmove(t, t + 1, (size_t)(in->count - i - 1) * sizeof *t);
+            in->count--;
+            i--;
+        } else if (head || strcmp(name, "model.embed_tokens.weight") == 0) {
+            t->dim[0] = rows;
+        }
+    }
+    af_hf_config c = in->config;
+    c.tie_word_embeddings = tied;
+    in->config.vocab_size = c.vocab_size = rows;
+    json_t *text = json_object_get(in->config.raw, "text_config");
+    json_object_set_new(text ? text : in->config.raw, "vocab_size", json_integer(rows));
+    AF_TRY(af_model_spec_init(&in->new_vocab, &c, err));
+    in->resized = true;
+done:
+    return st;
+}
+
+static bool has_tokenizer(const char *dir)
+{
+    char *path = af_path_join(dir, "tokenizer.json");
+    const bool has = path && af_file_exists(path);
+    free(path);
+    return has;
+}
+
+af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_adapter **out,
+                                       af_error *err)
+{
+    af_status st = AF_OK;
+    const af_model_spec *spec;
+    bool unties = false;
+    int64_t rows = 0;
+    AF_TRY(af_adapter_unties(&unties, dir, err));
+    if (unties)
+        AF_TRY(untie(in, err));
+    AF_TRY(af_model_reader_match(in, err));
+    spec = af_model_reader_spec(in);
+    AF_TRY(af_adapter_vocab(&rows, dir, err));
+    if (rows && rows != spec->vocab && !in->resized) {
+        AF_TRY(resize(in, dir, rows, err));
+        spec = af_model_reader_spec(in);
+        AF_TRY(af_adapter_read_resized(out, spec, dir, err));
+    } else {
+        AF_TRY(af_adapter_read(out, spec, dir, err));
+    }
+    const bool first = in->adapters_read++ == 0;
+    const char *copy = first ? af_arena_strdup(&in->arena, dir) : NULL;
+    in->template_dir = copy && has_tokenizer(dir) && af_adapter_has_template(dir) ? copy : NULL;
+    in->tokenizer_dir = copy && af_adapter_has_tokenizer(dir, in->path, spec->vocab) ? copy : NULL;
+    for (int i = 0; i < spec->modules; i++)
+        if ((*out)->module[i].rank && spec->tensor[spec->module[i].weight].module != i) {
+            st = af_fail(err, AF_EUNSUPPORTED,
+                         "'%s' changes '%s', which shares its weights with the embedding", dir,
+                         spec->module[i].path);
+            af_adapter_free(*out);
+            *out = NULL;
+            goto done;
+        }
+done:
+    return st;
+}
+
+void af_model_reader_set_adapter(af_model_reader *in, af_adapter *a)
+{
+    af_adapter_free(in->adapter);
+    in->adapter = a;
+}
+
+/* ---- values ---- */
+
+enum { STRIP = 256 }; /* columns summed at a time */
+
+static void add_strip(const af_adapter_module *m, float *row, int64_t o, int64_t at, int64_t end,
+                      int64_t cols)
+{
+    float sum[STRIP] = {0};
+    for (int r = 0; r < m->rank; r++) {
+        const float b = m->b[o * m->rank + r];
+        const float *a = m->a + r * cols + at;
+        for (int64_t c = 0; c < end - at; c++)
+            sum[c] = (float)((double)b * a[c] + sum[c]); /* a fused step, on any machine */
+    }
+    for (int64_t c = 0; c < end - at; c++)
+        row[at + c] += m->scale * sum[c];
+}
+
+static void apply_rows(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
+                       int64_t cols)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float *row = rows + i * cols;
+        for (int64_t at = 0; at < cols; at += STRIP)
+            add_strip(m, row, from + i, at, AF_MIN(at + STRIP, cols), cols);
+        if (!m->magnitude)
+            continue;
+        double norm = 0;
+        for (int64_t c = 0; c < cols; c++)
+            norm += (double)row[c] * row[c];
+        const float factor = m->magnitude[from + i] / (float)sqrt(norm);
+        for (int64_t c = 0; c < cols; c++)
+            row[c] *= factor;
+    }
+}
+
+static void apply_embedding(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
+                            int64_t cols, int64_t tokens)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < cols; c++) {
+            float sum = 0;
+            for (int r = 0; r < m->rank; r++)
+                sum = (float)((double)m->b[c * m->rank + r] * m->a[r * tokens + from + i] + sum);
+            rows[i * cols + c] += m->scale * sum;
+        }
+}
+
+af_overlay af_model_reader_overlay(const af_model_reader *in, int tensor)
+{
+    const af_adapter *a = in->adapter;
+    if (!a || tensor < 0)
+        return (af_overlay){0};
+    const int m = a->spec->tensor[tensor].module;
+    af_overlay o = {.saved = a->saved[tensor], .tokens = a->spec->tensor[tensor].dim[0]};
+    if ((!o.saved || a->resized) && m >= 0 && a->module[m].rank)
+        o.module = &a->module[m];
+    o.embedding = m >= 0 && a->spec->module[m].group == AF_GROUP_EMBED;
+    return o;
+}
+
+void af_overlay_apply(const af_overlay *o, float *rows, int64_t from, int64_t n, int64_t cols)
+{
+    if (o->module && o->embedding)
+        apply_embedding(o->module, rows, from, n, cols, o->tokens);
+    else if (o->module)
+        apply_rows(o->module, rows, from, n, cols);
+}

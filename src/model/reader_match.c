@@ -1,0 +1,438 @@
+/* reader_match.c - matches every tensor of a model's spec with what is stored; see model_reader.h.
+ * Nothing large is touched here: names, shapes and types only. */
+#include "model/tensor_layout.h"
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "format/weights/bnb_state.h"
+#include "tensor/codec.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+
+enum { NAME_MAX_BYTES = 512, LISTED_MAX = 12 };
+
+/* Everything that does not fit, collected into one sentence. */
+typedef struct faults {
+    af_buf missing, surplus, shape;
+    int n_missing, n_surplus, n_shape;
+} faults;
+
+AF_PRINTF(3, 4)
+static void note(af_buf *b, int *n, const char *fmt, ...)
+{
+    char text[NAME_MAX_BYTES * 2];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if ((*n)++ < LISTED_MAX)
+        af_buf_printf(b, "%s%s", *n > 1 ? ", " : "", text);
+}
+
+static void finish_list(af_buf *out, const char *what, const af_buf *list, int n)
+{
+    if (n == 0)
+        return;
+    af_buf_printf(out, "%s%d %s (%s", out->len ? "; " : "", n, what, list->data ? list->data : "");
+    if (n > LISTED_MAX)
+        af_buf_printf(out, " and %d more", n - LISTED_MAX);
+    af_buf_str(out, ")");
+}
+
+static af_status judge(const af_model_reader *in, faults *f, af_error *err)
+{
+    af_status st = AF_OK;
+    af_buf text = {0};
+    finish_list(&text, "missing", &f->missing, f->n_missing);
+    finish_list(&text, "of another shape", &f->shape, f->n_shape);
+    finish_list(&text, "not of this model", &f->surplus, f->n_surplus);
+    if (text.len)
+        st = af_fail(err, AF_EFORMAT, "%s: tensors do not fit the config: %s", in->path, text.data);
+    af_buf_clear(&text);
+    af_buf_clear(&f->missing);
+    af_buf_clear(&f->surplus);
+    af_buf_clear(&f->shape);
+    return st;
+}
+
+/* ---- names ---- */
+
+static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model.",
+                                       ""};
+
+static void find_prefix(af_model_reader *in)
+{
+    char name[NAME_MAX_BYTES];
+    in->prefix = prefixes[0];
+    for (size_t i = 0; i < AF_LEN(prefixes); i++) {
+        snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
+        if (af_weights_find(in->weights, name)) {
+            in->prefix = prefixes[i];
+            return;
+        }
+    }
+}
+
+void af_model_reader_disk_name(const af_model_reader *in, const char *name, char *out, size_t size)
+{
+    if (strncmp(name, "model.", 6) == 0)
+        snprintf(out, size, "%s%s", in->prefix, name + 6);
+    else if (strcmp(in->prefix, "language_model.model.") == 0)
+        snprintf(out, size, "language_model.%s", name);
+    else
+        snprintf(out, size, "%s", name);
+}
+
+void af_model_reader_own_name(const af_model_reader *in, const char *stored, char *out, size_t size)
+{
+    const size_t n = strlen(in->prefix);
+    const bool head = strstr(stored, "lm_head.") != NULL;
+    const bool outer = strncmp(stored, "language_model.", 15) == 0;
+    if (!head && strncmp(stored, in->prefix, n) == 0)
+        snprintf(out, size, "model.%s", stored + n);
+    else
+        snprintf(out, size, "%s", head && outer ? stored + 15 : stored);
+}
+
+static bool same_dims(const af_stored *w, const int64_t *dim, int ndim)
+{
+    if (w->ndim != ndim)
+        return false;
+    for (int i = 0; i < ndim; i++)
+        if (w->dim[i] != dim[i])
+            return false;
+    return true;
+}
+
+static void shape_text(char *out, size_t size, const int64_t *dim, int ndim)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (int i = 0; i < ndim && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%" PRId64, i ? "x" : "", dim[i]);
+}
+
+/* Finds a stored tensor, NULL after noting that it is missing; one of another shape is noted and
+ * still returned, so that it does not count as left over. */
+static const af_stored *find(const af_model_reader *in, faults *f, const char *name,
+                             const int64_t *dim, int ndim)
+{
+    const af_stored *w = af_weights_find(in->weights, name);
+    if (!w) {
+        note(&f->missing, &f->n_missing, "%s", name);
+        return NULL;
+    }
+    if (!same_dims(w, dim, ndim)) {
+        char has[128], want[128];
+        shape_text(has, sizeof has, w->dim, w->ndim);
+        shape_text(want, sizeof want, dim, ndim);
+        note(&f->shape, &f->n_shape, "%s is %s, not %s", name, has, want);
+    }
+    return w;
+}
+
+/* ---- layouts ---- */
+
+static af_status take_parts(af_model_reader *in, af_tensor_layout *e, int n, af_error *err)
+{
+    e->parts = n;
+    e->part = af_arena_take(&in->arena, (uint64_t)n * sizeof *e->part);
+    return e->part ? AF_OK : af_fail_nomem(err, "the list of tensors", (uint64_t)n * 8);
+}
+
+static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err)
+{
+    const af_tensor_spec *t = &in->spec.tensor[i];
+    const af_arch *arch = in->spec.arch;
+    af_tensor_layout *e = &in->layout[i];
+    const bool gate_up = t->slot == AF_SLOT_EXPERTS_GATE_UP;
+    af_status st = take_parts(in, e, gate_up ? 2 : 1, err);
+    if (st != AF_OK)
+        return st;
+    if (gate_up) {
+        const int64_t dim[3] = {t->dim[0], t->dim[1] / 2, t->dim[2]};
+        char up[NAME_MAX_BYTES];
+        snprintf(up, sizeof up, "blk.%d.ffn_up_exps.weight", t->layer);
+        e->part[0] = find(in, f, t->gguf, dim, 3);
+        e->part[1] = find(in, f, up, dim, 3);
+        e->gate_up_split = true;
+    } else {
+        e->part[0] = find(in, f, t->gguf, t->dim, t->ndim);
+    }
+    const bool norm = t->ndim == 1 && strstr(t->gguf, "norm") != NULL;
+    e->add = norm && arch->gguf_norm_one ? -1.0f : 0.0f;
+    if (arch->gguf_permuted && t->row_heads) {
+        e->heads = t->row_heads;
+        if (t->ndim == 1) {
+            e->rows = t->dim[0];
+            e->cols = 1;
+        }
+    }
+    return AF_OK;
+}
+
+static af_status check_packed(const af_bnb_weight *b, const af_tensor_spec *t, af_error *err)
+{
+    if (b->ndim == 2 && b->dim[0] == t->dim[0] && b->dim[1] == t->dim[1])
+        return AF_OK;
+    return af_fail(err, AF_EFORMAT,
+                   "'%s': the shape in its quant state is not %" PRId64 "x%" PRId64, b->name,
+                   t->dim[0], t->dim[1]);
+}
+
+static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *err)
+{
+    const af_tensor_spec *t = &in->spec.tensor[i];
+    af_tensor_layout *e = &in->layout[i];
+    char name[NAME_MAX_BYTES], ours[NAME_MAX_BYTES];
+    af_status st = AF_OK;
+    af_model_reader_disk_name(in, t->name, name, sizeof name);
+    if (t->slot == AF_SLOT_EMBED && in->head_only)
+        af_model_reader_disk_name(in, "lm_head.weight", name, sizeof name);
+    if (t->ndim == 2 && in->config.quant.method != AF_QUANT_NONE) {
+        AF_TRY(af_bnb_weight_read(&e->bnb, &e->packed, in->weights, name, in->config.dtype, err));
+        if (e->packed)
+            return check_packed(&e->bnb, t, err);
+    }
+    /* Experts are one tensor each, or all in one. */
+    const bool whole = t->ndim < 3 || af_weights_find(in->weights, name) != NULL;
+    AF_TRY(take_parts(in, e, whole ? 1 : af_disk_count(&in->spec, i), err));
+    if (whole) {
+        e->part[0] = find(in, f, name, t->dim, t->ndim);
+        return AF_OK;
+    }
+    for (int p = 0; p < e->parts; p++) {
+        int64_t dim[2], from;
+        int ndim;
+        af_disk_piece(&in->spec, i, p, ours, sizeof ours, dim, &ndim, &from);
+        af_model_reader_disk_name(in, ours, name, sizeof name);
+        e->part[p] = find(in, f, name, dim, ndim);
+    }
+done:
+    return st;
+}
+
+static af_status match(af_model_reader *in, faults *f, int i, af_error *err)
+{
+    const af_tensor_spec *t = &in->spec.tensor[i];
+    af_tensor_layout *e = &in->layout[i];
+    af_status st = AF_OK;
+    if (t->slot == AF_SLOT_HEAD && in->head_copied) { /* listed last, so the embedding is known */
+        *e = in->layout[in->spec.embed];
+        return AF_OK;
+    }
+    e->cols = t->dim[t->ndim - 1];
+    e->rows = t->ndim == 1 ? 1 : t->ndim == 2 ? t->dim[0] : t->dim[0] * t->dim[1];
+    AF_TRY(af_weights_gguf(in->weights) ? match_gguf(in, f, i, err) : match_folder(in, f, i, err));
+    e->part_rows = e->parts ? e->rows / e->parts : e->rows;
+    for (int p = 0; p < e->parts; p++) {
+        const af_stored *w = e->part[p];
+        if (w && w->dtype != e->part[0]->dtype)
+            return af_fail(err, AF_EUNSUPPORTED, "%s: tensor '%s' is %s, but its neighbour is %s",
+                           in->path, w->name, af_dtype_name(w->dtype),
+                           af_dtype_name(e->part[0]->dtype));
+        if (w && !af_codec_can_decode(w->dtype))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "%s: tensor '%s' has type %s, which this build "
+                           "cannot read",
+                           in->path, w->name, af_dtype_name(w->dtype));
+        if (w && !af_dtype_is_block(w->dtype) && !af_dtype_is_float(w->dtype) &&
+            w->dtype != AF_DTYPE_E4M3 && w->dtype != AF_DTYPE_E5M2)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "%s: tensor '%s' has type %s, but weights are floating point or "
+                           "quantised in a known way",
+                           in->path, w->name, af_dtype_name(w->dtype));
+        if (!w)
+            break; /* noted already */
+    }
+done:
+    return st;
+}
+
+/* ---- tied heads ---- */
+
+static bool same_values(const af_stored *a, const af_stored *b)
+{
+    enum { STEP = 512 };
+    float x[STEP], y[STEP];
+    if (a->dtype == b->dtype && memcmp(a->data, b->data, a->bytes) == 0)
+        return true;
+    const uint64_t n = (uint64_t)a->dim[0] * (uint64_t)a->dim[1];
+    const uint64_t one = (uint64_t)af_dtype_get(a->dtype)->bytes;
+    const uint64_t other = (uint64_t)af_dtype_get(b->dtype)->bytes;
+    for (uint64_t i = 0; i < n; i += STEP) {
+        const uint64_t k = AF_MIN(n - i, (uint64_t)STEP);
+        af_convert(x, AF_DTYPE_F32, (const uint8_t *)a->data + i * one, a->dtype, k);
+        af_convert(y, AF_DTYPE_F32, (const uint8_t *)b->data + i * other, b->dtype, k);
+        for (uint64_t j = 0; j < k; j++)
+            if (x[j] != y[j])
+                return false;
+    }
+    return true;
+}
+
+static af_status make_spec(af_model_reader *in, bool tied, af_error *err)
+{
+    af_hf_config c = in->config;
+    c.tie_word_embeddings = tied;
+    return af_model_spec_init(&in->spec, &c, err);
+}
+
+/* As transformers: a folder that says its head is the embedding, and has another head, is not
+ * tied; one that has the head alone is. */
+static af_status match_head(af_model_reader *in, af_error *err)
+{
+    char name[NAME_MAX_BYTES];
+    if (!in->config.tie_word_embeddings || af_weights_gguf(in->weights))
+        return AF_OK;
+    af_model_reader_disk_name(in, "lm_head.weight", name, sizeof name);
+    const af_stored *head = af_weights_find(in->weights, name);
+    af_model_reader_disk_name(in, "model.embed_tokens.weight", name, sizeof name);
+    const af_stored *embed = af_weights_find(in->weights, name);
+    const int64_t want[2] = {in->spec.vocab, in->spec.width};
+    in->head_only = head && !embed;
+    if (!head || !embed || !same_dims(head, want, 2) || !same_dims(embed, want, 2) ||
+        !af_dtype_is_float(head->dtype) || !af_dtype_is_float(embed->dtype))
+        return AF_OK;
+    const bool same = same_values(head, embed);
+    af_weights_forget(in->weights, head);
+    af_weights_forget(in->weights, embed);
+    if (same)
+        return AF_OK;
+    af_say(AF_LOG_WARN,
+           "%s: tie_word_embeddings is true, but lm_head.weight is stored with other values than "
+           "the embedding: it is used as the head",
+           in->path);
+    in->head_copied = false;
+    af_model_spec_clear(&in->spec);
+    return make_spec(in, false, err);
+}
+
+/* ---- what is left over ---- */
+
+static bool ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), t = strlen(tail);
+    return n >= t && strcmp(s + n - t, tail) == 0;
+}
+
+/* What a model of several senses has beside the text part, which is all we take. */
+static bool is_other_sense(const char *name)
+{
+    static const char *const parts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
+                                        "audio_tower.",  "visual.",       "embed_vision."};
+    for (size_t i = 0; i < AF_LEN(parts); i++)
+        if (strncmp(name, parts[i], strlen(parts[i])) == 0 ||
+            (strncmp(name, "model.", 6) == 0 && strncmp(name + 6, parts[i], strlen(parts[i])) == 0))
+            return true;
+    return false;
+}
+
+/* Stored, not ours, and known to be harmless. */
+static bool may_be_left(const af_model_reader *in, const char *name)
+{
+    if (af_weights_gguf(in->weights))
+        return strncmp(name, "rope_", 5) == 0;
+    if (ends_with(name, "rotary_emb.inv_freq") || ends_with(name, ".masked_bias"))
+        return true;
+    if ((in->spec.tied || in->head_copied) && ends_with(name, "lm_head.weight"))
+        return true; /* the same values, or unused ones */
+    return in->config.raw && json_object_get(in->config.raw, "text_config") && is_other_sense(name);
+}
+
+static int by_pointer(const void *a, const void *b)
+{
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    return x < y ? -1 : x > y;
+}
+
+static af_status find_surplus(const af_model_reader *in, faults *f, af_error *err)
+{
+    uint64_t n = 0, k = 0;
+    for (int i = 0; i < in->spec.tensors; i++)
+        n += (uint64_t)AF_MAX(in->layout[i].parts, 1);
+    const char **used = af_calloc(n, sizeof *used);
+    if (!used)
+        return af_fail_nomem(err, "the list of tensors", n * sizeof *used);
+    for (int i = 0; i < in->spec.tensors; i++) {
+        const af_tensor_layout *e = &in->layout[i];
+        for (int p = 0; p < e->parts; p++)
+            if (e->part[p])
+                used[k++] = e->part[p]->name;
+        if (e->packed)
+            used[k++] = e->bnb.name;
+    }
+    qsort(used, k, sizeof *used, by_pointer);
+    const bool bnb = in->config.quant.method != AF_QUANT_NONE;
+    for (int i = 0; i < af_weights_count(in->weights); i++) {
+        const char *name = af_weights_at(in->weights, i)->name;
+        if (!bsearch(&name, used, k, sizeof *used, by_pointer) && !may_be_left(in, name) &&
+            !(bnb && af_bnb_is_part(in->weights, name)))
+            note(&f->surplus, &f->n_surplus, "%s", name);
+    }
+    free(used);
+    return AF_OK;
+}
+
+static void report(const af_model_reader *in)
+{
+    int64_t count[AF_DTYPE_COUNT] = {0};
+    af_buf text = {0};
+    for (int i = 0; i < in->spec.tensors; i++) {
+        const af_tensor_layout *e = &in->layout[i];
+        count[e->packed ? e->bnb.type : af_tensor_layout_type(e)]++;
+    }
+    for (int t = 0; t < AF_DTYPE_COUNT; t++)
+        if (count[t])
+            af_buf_printf(&text, "%s%" PRId64 " tensors %s", text.len ? ", " : "", count[t],
+                          af_dtype_name((af_dtype)t));
+    af_say(AF_LOG_INFO, "%s: %s, %.1fM parameters: %s", in->path, in->config.model_type,
+           (double)in->spec.params / 1e6, text.data ? text.data : "");
+    af_buf_clear(&text);
+}
+
+static af_status match_all(af_model_reader *in, af_error *err)
+{
+    const uint64_t n = (uint64_t)in->spec.tensors;
+    faults f = {0};
+    af_status st = AF_OK;
+    in->layout = af_arena_take(&in->arena, n * sizeof *in->layout);
+    if (!in->layout)
+        return af_fail_nomem(err, "the list of tensors", n * sizeof *in->layout);
+    for (int i = 0; i < in->spec.tensors && st == AF_OK; i++)
+        st = match(in, &f, i, err);
+    if (st == AF_OK)
+        st = find_surplus(in, &f, err);
+    const af_status bad = judge(in, &f, st == AF_OK ? err : NULL);
+    return st == AF_OK ? bad : st;
+}
+
+af_status af_model_reader_match(af_model_reader *in, af_error *err)
+{
+    af_status st = AF_OK;
+    if (in->matched)
+        return AF_OK;
+    if (!in->has_config)
+        AF_TRY(af_model_config(&in->config, in->path, err));
+    in->has_config = true;
+    in->head_copied = in->untie && in->config.tie_word_embeddings;
+    AF_TRY(make_spec(in, in->config.tie_word_embeddings && !in->head_copied, err));
+    if (!in->weights)
+        AF_TRY(af_weights_open(&in->weights, in->path, err));
+    find_prefix(in);
+    AF_TRY(match_head(in, err));
+    AF_TRY(match_all(in, err));
+    in->matched = true;
+    report(in);
+done:
+    if (st != AF_OK)
+        af_model_spec_clear(&in->spec);
+    return st;
+}
+
+const af_model_spec *af_model_reader_spec(const af_model_reader *in)
+{
+    assert(in->matched);
+    return in->resized ? &in->new_vocab : &in->spec;
+}

@@ -1,0 +1,201 @@
+/* reader_rows.c - the values of a model's tensors as f32; see model_reader.h. */
+#include "model/tensor_layout.h"
+#include "tensor/codec.h"
+
+/* ---- stored tensors ---- */
+
+af_status af_stored_values_init(af_stored_values *out, bool *readable, const af_weights *w,
+                                const af_stored *t, af_dtype round, af_error *err)
+{
+    af_stored_values v = {.t = t, .count = af_weight_count(t)};
+    const af_status st = af_bnb_weight_read(&v.bnb, &v.packed, w, t->name, round, err);
+    if (st != AF_OK)
+        return st;
+    *readable = v.packed || af_codec_can_decode(t->dtype);
+    if (v.packed) {
+        v.count = v.bnb.count;
+        v.bnb.round = round;
+    }
+    *out = v;
+    return AF_OK;
+}
+
+void af_stored_values_read(const af_stored_values *v, int64_t from, int64_t to, float *out)
+{
+    const af_dtype_info *d = af_dtype_get(v->t->dtype);
+    if (v->packed)
+        af_bnb_weight_decode(&v->bnb, from, to - from, out);
+    else
+        af_codec_decode_row(v->t->dtype, (const uint8_t *)v->t->data + from / d->elems * d->bytes,
+                            out, to - from);
+}
+
+/* ---- tensors of the spec ---- */
+
+af_dtype af_tensor_layout_type(const af_tensor_layout *t)
+{
+    return t->parts && t->part[0] ? t->part[0]->dtype : AF_DTYPE_F32;
+}
+
+/* llama.cpp stores row (head, i, half) where Hugging Face has (head, half, i). */
+static int64_t unpermute(int64_t r, int64_t rows, int64_t heads)
+{
+    const int64_t E = rows / heads, h = r / E, half = r % E / (E / 2), i = r % E % (E / 2);
+    return h * E + i * 2 + half;
+}
+
+const void *af_tensor_layout_row(const af_model_reader *in, const af_tensor_layout *t, int64_t r)
+{
+    int64_t part = r / t->part_rows, row = r % t->part_rows;
+    uint64_t bytes = 0;
+    if (t->heads)
+        row = unpermute(r, t->rows, t->heads);
+    if (t->gate_up_split) { /* [X][F][D] twice -> [X][2F][D] */
+        const int64_t F = in->spec.expert_ffn, x = r / (2 * F), within = r % (2 * F);
+        part = within / F;
+        row = x * F + within % F;
+    }
+    (void)af_dtype_bytes(af_tensor_layout_type(t), (uint64_t)t->cols, &bytes); /* checked at open */
+    return (const uint8_t *)t->part[part]->data + (uint64_t)row * bytes;
+}
+
+void af_tensor_layout_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
+                           int64_t n, float *out)
+{
+    if (t->packed) {
+        af_bnb_weight_decode(&t->bnb, from * t->cols, n * t->cols, out);
+        return;
+    }
+    const af_dtype type = af_tensor_layout_type(t);
+    for (int64_t r = 0; r < n; r++)
+        af_codec_decode_row(type, af_tensor_layout_row(in, t, from + r), out + r * t->cols,
+                            t->cols);
+    for (int64_t k = 0; t->add != 0 && k < n * t->cols; k++)
+        out[k] += t->add;
+}
+
+void af_model_reader_rows(const af_model_reader *in, int tensor, int64_t from, int64_t n,
+                          float *out)
+{
+    const af_tensor_layout *t = &in->layout[tensor];
+    if (in->spec.tensor[tensor].ndim == 1) /* an interleaved vector has rows of one value */
+        n = t->rows;
+    assert(from >= 0 && n >= 0 && from + n <= t->rows);
+    af_tensor_layout_rows(in, t, from, n, out);
+}
+
+static void take_saved(const af_overlay *o, int64_t from, int64_t n, int64_t cols, float *out)
+{
+    memcpy(out, o->saved + from * cols, (size_t)(n * cols) * sizeof *out);
+}
+
+void af_model_reader_merged_rows(const af_model_reader *in, int tensor, int64_t from, int64_t n,
+                                 float *out)
+{
+    const af_tensor_spec *t = &in->spec.tensor[tensor];
+    const int64_t cols = t->dim[t->ndim - 1];
+    const af_overlay o = af_model_reader_overlay(in, tensor);
+    if (o.saved)
+        take_saved(&o, from, n, cols, out);
+    else
+        af_model_reader_rows(in, tensor, from, n, out);
+    af_overlay_apply(&o, out, from, n, cols);
+}
+
+void af_model_reader_forget(const af_model_reader *in, int tensor)
+{
+    const af_tensor_layout *t = &in->layout[tensor];
+    for (int i = 0; i < t->parts; i++)
+        af_weights_forget(in->weights, t->part[i]);
+    if (t->packed)
+        af_weights_forget(in->weights, af_weights_find(in->weights, t->bnb.name));
+}
+
+/* ---- listed tensors ---- */
+
+af_status af_tensor_view_open(af_tensor_view *v, af_model_reader *in, const af_model_tensor *t,
+                              af_error *err)
+{
+    char name[512];
+    bool readable = true;
+    *v = (af_tensor_view){.in = in, .t = t};
+    if (in->adapter) {
+        af_model_reader_own_name(in, t->name, name, sizeof name);
+        v->overlay = af_model_reader_overlay(in, af_model_spec_tensor(in->adapter->spec, name));
+        v->overlay.tokens = t->dim[0];
+    }
+    if (!t->stored)
+        return AF_OK;
+    const af_status st =
+        af_stored_values_init(&v->values, &readable, in->weights, t->stored, t->dtype, err);
+    if (st == AF_OK && !readable)
+        return af_fail(err, AF_EUNSUPPORTED, "tensor '%s' has type %s, which cannot be read",
+                       t->name, af_dtype_name(t->stored->dtype));
+    return st;
+}
+
+void af_tensor_view_close(af_tensor_view *v)
+{
+    if (v->in && v->t->stored)
+        af_weights_forget(v->in->weights, v->t->stored);
+    else if (v->in)
+        af_model_reader_forget(v->in, v->t->spec);
+    *v = (af_tensor_view){0};
+}
+
+/* Norms that GGUF stores as 1 + w: the bits that the sum lost, where the writer kept them. */
+static void add_rest(const af_tensor_view *v, float *out)
+{
+    char key[512];
+    snprintf(key, sizeof key, AF_GGUF_REST_KEY "%s", v->in->spec.tensor[v->t->spec].gguf);
+    const af_gguf_kv *kv = af_gguf_find_kv(af_weights_gguf(v->in->weights), key);
+    if (!kv || kv->type != AF_GGUF_ARRAY || kv->item != AF_GGUF_F32 ||
+        kv->count != (uint64_t)af_model_tensor_cols(v->t))
+        return;
+    for (uint64_t i = 0; i < kv->count; i++)
+        out[i] += (float)af_gguf_item_float(kv, i);
+}
+
+void af_tensor_view_rows(const af_tensor_view *v, int64_t from, int64_t n, float *out)
+{
+    const af_model_tensor *t = v->t;
+    const int64_t cols = af_model_tensor_cols(t);
+    if (v->overlay.saved) {
+        take_saved(&v->overlay, from, n, cols, out);
+    } else if (t->stored) {
+        af_stored_values_read(&v->values, from * cols, (from + n) * cols, out);
+    } else {
+        af_model_reader_rows(v->in, t->spec, t->spec_row + from, n, out);
+        if (t->ndim == 1 && v->in->spec.arch->gguf_norm_one)
+            add_rest(v, out);
+    }
+    af_overlay_apply(&v->overlay, out, from, n, cols);
+}
+
+bool af_tensor_view_is_raw(const af_tensor_view *v)
+{
+    return v->t->stored && !v->values.packed && !v->overlay.module && !v->overlay.saved;
+}
+
+bool af_tensor_view_rows_finite(const af_tensor_view *v, int64_t from, int64_t n, const float *rows)
+{
+    const af_stored *s = v->t->stored;
+    const int64_t cols = af_model_tensor_cols(v->t);
+    uint64_t skip = 0;
+    if (!af_tensor_view_is_raw(v) || !af_dtype_bytes(s->dtype, (uint64_t)(from * cols), &skip))
+        return af_all_finite(AF_DTYPE_F32, rows, n * cols);
+    return af_all_finite(s->dtype, (const uint8_t *)s->data + skip, n * cols);
+}
+
+bool af_tensor_view_finite(const af_tensor_view *v)
+{
+    const int64_t rows = af_model_tensor_rows(v->t);
+    float *row = af_calloc((uint64_t)AF_MAX(af_model_tensor_cols(v->t), 1), sizeof *row);
+    bool finite = true; /* where there is no memory to look, too */
+    for (int64_t r = 0; row && finite && r < rows; r++) {
+        af_tensor_view_rows(v, r, 1, row);
+        finite = af_tensor_view_rows_finite(v, r, 1, row);
+    }
+    free(row);
+    return finite;
+}

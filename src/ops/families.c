@@ -1,0 +1,6 @@
+/* families.c - the families of ops that do something for a graph as a whole, by backend. */
+#include "ops/attention/attention_choice.h"
+#include "ops/linear/linear_cuda.h"
+
+const af_cuda_family *const af_cuda_families[AF_CUDA_FAMILIES] = {&af_cuda_linear_family,
+                                                                  &af_cuda_attention_family};

@@ -1,0 +1,31 @@
+/* rope_in.h - the inputs and sizes of a rope node by name, and the spans its norm works on. */
+#ifndef AF_ROPE_IN_H
+#define AF_ROPE_IN_H
+
+#include "graph/node.h"
+
+/* NULL where the node has no such input. */
+typedef struct af_rope_inputs {
+    af_tensor *dy, *qkv, *positions, *inv_freq, *q_norm, *k_norm;
+    int64_t H, K, E, width, half; /* width: columns of qkv; half: rotary_dim / 2 */
+} af_rope_inputs;
+
+af_rope_inputs af_rope_in(const af_node *n);
+
+/* The i-th span that is normalised on its own: a head, or the whole q or k row. False after the
+ * last. */
+static inline bool af_rope_span(const af_node *n, int64_t i, int64_t *at, int64_t *len, bool *is_q)
+{
+    const int64_t H = n->attr.rope.heads, K = n->attr.rope.kv_heads, E = n->attr.rope.head_dim;
+    if (n->attr.rope.norm_whole) {
+        *is_q = i == 0;
+        *at = i == 0 ? 0 : H * E;
+        *len = (i == 0 ? H : K) * E;
+        return i < 2;
+    }
+    *is_q = i < H;
+    *at = i * E;
+    *len = E;
+    return i < H + K;
+}
+#endif
