@@ -219,6 +219,8 @@ static void packed_terms(const af_fast *f, const af_gemm *each, const int64_t K[
     for (int i = 0; i < 2; i++) {
         const uint64_t need = f->packed_bytes(g.a.dtype, g.N, K[2 * i]);
         panels[i] = aligned_alloc(64, need / 64 * 64 + 64);
+        if (need == 0) /* f32 rows in planes: a B cannot be packed */
+            continue;
         packed[i] = f->pack_frozen(b[i], g.a.dtype, g.N, K[2 * i], panels[i], pool, work);
         b[i]->packed = &packed[i];
     }

@@ -83,6 +83,12 @@ static int64_t cost(const af_gemm_plan *p, const af_gemm *g, int64_t column, int
            2 * m * n * k * threads * WAITING;
 }
 
+/* One thread with matrix tiles: packed panels of B shall stay in its second-level cache. */
+static bool is_alone(const af_gemm_plan *p, int threads, const af_gemm_machine *m)
+{
+    return threads == 1 && p->kind != AF_GEMM_F32 && m->alias;
+}
+
 /* The block of C for so many steps packed together. */
 static af_gemm_plan with_group(af_gemm_plan p, const af_gemm *g, int64_t column, int64_t group,
                                int threads, const af_gemm_machine *m)
@@ -97,6 +103,8 @@ static af_gemm_plan with_group(af_gemm_plan p, const af_gemm *g, int64_t column,
     int64_t rows = a ? AF_MAX(all / 2 / a / mr, INT64_C(1)) * mr : g->M;
     rows = af_even_part(g->M, p.staged ? AF_MIN(rows, m->scratch_rows) : rows, mr);
     int64_t cols = b ? AF_MAX((all - rows * a) / b / nr, INT64_C(1)) * nr : g->N;
+    if (b && is_alone(&p, threads, m)) /* each strip is packed right before it is read */
+        cols = AF_MIN(cols, p.strip * nr);
     cols = af_even_part(g->N, p.staged ? AF_MIN(cols, m->scratch_cols) : cols, nr);
     p.group = group == 1 || rows * a + cols * b <= all ? group : 0; /* 0: too many at once */
     p.all_k = k >= p.total;
@@ -121,18 +129,19 @@ af_gemm_plan af_gemm_plan_make(const af_gemm *g, int threads, const af_gemm_mach
             p.kc = af_even_part(p.total, AF_MAX(fit, (int64_t)KC_MIN), kr);
     }
     p.own_rows = packs_own_rows(&p, g, threads, m);
-    const int64_t steps = af_ceil_div(p.total, p.kc);
+    p.strip = m->tile[p.kind].strip;
+    if (p.kind == AF_GEMM_BF16 && m->alias) { /* next to a tile of rows in a near cache */
+        const int64_t near = m->b_bytes / (p.kc * m->tile[p.kind].nr * 2) - 1;
+        p.strip = AF_MAX(AF_MIN(near, p.strip), INT64_C(1));
+    }
+    const int64_t steps = af_ceil_div(p.total, p.kc),
+                  most_steps = is_alone(&p, threads, m) ? 1 : m->tile[p.kind].group;
     af_gemm_plan best = {0};
-    for (int64_t n = AF_MIN(steps, m->tile[p.kind].group); n > 0; n--) {
+    for (int64_t n = AF_MIN(steps, most_steps); n > 0; n--) {
         const af_gemm_plan q = with_group(p, g, column, n, threads, m);
         if (q.group &&
             (best.group == 0 || cost(&q, g, column, threads) < cost(&best, g, column, threads)))
             best = q;
-    }
-    best.strip = m->tile[p.kind].strip;
-    if (p.kind == AF_GEMM_BF16 && m->alias) { /* next to a tile of rows in a near cache */
-        const int64_t near = m->b_bytes / (p.kc * m->tile[p.kind].nr * 2) - 1;
-        best.strip = AF_MAX(AF_MIN(near, best.strip), INT64_C(1));
     }
     return best;
 }
@@ -176,5 +185,7 @@ af_gemm_cut af_gemm_plan_cut(const af_gemm_plan *p, int64_t rows, int64_t cols, 
         side++; /* a thread's share is about a square of tiles */
     c.strips = af_ceil_div(panels, AF_MIN(side, p->strip));
     c.parts = AF_MIN(af_ceil_div(af_ceil_div(panels, c.strips), last), panels / c.strips);
+    if (p->own_rows && p->kind == AF_GEMM_BF16)
+        c.parts = 1; /* a few panels do not hide the transpose of their rows */
     return c;
 }

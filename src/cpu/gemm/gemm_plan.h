@@ -101,7 +101,8 @@ static inline bool af_gemm_is_split(af_gemm_kind k, const af_gemm_term *t)
 static inline bool af_gemm_is_packed(af_gemm_kind k, const af_gemm_term *t,
                                      const af_gemm_machine *m)
 {
-    return t->b.packed && !af_gemm_is_split(k, t) && af_gemm_kind_for(t->b.packed->rows, m) == k;
+    return k != AF_GEMM_PLANES && t->b.packed && !af_gemm_is_split(k, t) &&
+           af_gemm_kind_for(t->b.packed->rows, m) == k;
 }
 
 /* Whether whole tiles of these rows are read where they lie, unless they fall on few sets of the
