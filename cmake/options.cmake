@@ -30,7 +30,7 @@ target_include_directories(af_flags INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAK
 target_compile_definitions(af_flags INTERFACE AF_VERSION="${PROJECT_VERSION}" _POSIX_C_SOURCE=200809L)
 # No contraction: the same C gives the same bits on every machine. src/cpu opts out.
 target_compile_options(af_flags INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes
-    -Wmissing-prototypes -Wpointer-arith -Wvla -ffp-contract=off -fno-math-errno)
+    -Wmissing-prototypes -Wpointer-arith -Wvla -ffp-contract=off -fno-math-errno -fvisibility=hidden)
 if(AF_SANITIZE)
     add_compile_options(-fsanitize=${AF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${AF_SANITIZE})

@@ -6,19 +6,6 @@
 
 enum { WINDOW = 512, SEQUENCE_LEN = 2048, NOT_SET = INT32_MIN };
 
-/* Plain text has no records; it is cut into windows. */
-static bool is_text(const char *path)
-{
-    static const char *const ends[] = {".txt", ".text", ".md", ".raw"};
-    const size_t n = strlen(path);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        const size_t k = strlen(ends[i]);
-        if (n > k && !strcmp(path + n - k, ends[i]))
-            return true;
-    }
-    return false;
-}
-
 static void print_result(const af_eval_result *r, bool json)
 {
     if (json)
@@ -38,11 +25,11 @@ static const char *contradiction(const char *data, int64_t seq, const af_eval_da
     const bool window = seq != NOT_SET, length = o->sequence_len != NOT_SET;
     if ((window && seq < 2) || (length && o->sequence_len < 2))
         return "--seq and --sequence-len must be at least 2";
-    if (!is_text(data) && window)
+    if (!af_cli_is_text(data) && window)
         return "--seq applies to plain text (.txt) only; use --sequence-len for records";
     if (*data == '{' && o->type)
         return "--type cannot be combined with a {...} dataset; put type: into it";
-    if (is_text(data) && (length || o->type || o->chat_template))
+    if (af_cli_is_text(data) && (length || o->type || o->chat_template))
         return "--sequence-len, --type and --chat-template have no effect on plain text; use --seq";
     return NULL;
 }
@@ -89,8 +76,8 @@ int cmd_eval(int argc, char **argv)
     af_cli_log(&common);
     af_status st = af_cli_open_model(&m, arg[0], &flags, &common, &err);
     if (st == AF_OK)
-        st = is_text(data) ? af_model_eval_text(m, data, seq, &r, &err)
-                           : af_model_eval_dataset(m, data, &o, &r, &err);
+        st = af_cli_is_text(data) ? af_model_eval_text(m, data, seq, &r, &err)
+                                  : af_model_eval_dataset(m, data, &o, &r, &err);
     af_model_close(m);
     if (st == AF_OK && !isfinite(r.loss))
         st = af_fail(&err, AF_EFORMAT, "the loss of '%s' over %lld tokens of '%s' is not finite",

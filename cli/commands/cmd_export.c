@@ -94,7 +94,7 @@ int cmd_export(int argc, char **argv)
     if (af_cli_on_cpu("export", &common, &err) != AF_OK)
         return af_report("export", &err);
     af_cli_log(&common);
-    af_cli_discard_when_stopped(out);
+    af_cli_remove_partial_output(out);
     o.threads = (int)common.threads;
     if (af_export(arg[0], out, &o, &r, &v, &err) != AF_OK) {
         af_convert_report_free(r);

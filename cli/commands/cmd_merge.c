@@ -169,7 +169,7 @@ int cmd_merge(int argc, char **argv)
     if (af_cli_on_cpu("merge", &common, &err) != AF_OK)
         return af_report("merge", &err);
     af_cli_log(&common);
-    af_cli_discard_when_stopped(f.out);
+    af_cli_remove_partial_output(f.out);
     if (f.extract)
         return extract(arg[0], arg[1], &f, &common);
     return f.adapter.count ? merge_adapters(arg[0], &f, &common) : merge_file(arg[0], &f, &common);

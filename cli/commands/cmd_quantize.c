@@ -1,6 +1,5 @@
 /* cmd_quantize.c - `afinar quantize MODEL -o OUT --type T`: a 4-bit or 8-bit folder, or GGUF. */
 #include "afinar/convert.h"
-#include "afinar/data.h"
 #include "commands/commands.h"
 #include "commands/convert_print.h"
 #include "commands/model_opts.h"
@@ -8,24 +7,15 @@
 
 #include <errno.h>
 #include <math.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const af_eval_data_opts eval_opts = {.sequence_len = 2048};
 
-/* Records, not plain text. */
-static bool is_rows(const char *data)
-{
-    struct stat s;
-    const bool folder = stat(data, &s) == 0 && S_ISDIR(s.st_mode);
-    return af_data_is_records(data) || folder || *data == '{'; /* a dataset as a run file has it */
-}
-
 /* Checks the data of --eval before the model is written. */
 static af_status find_data(const char *data, af_error *err)
 {
-    if (is_rows(data))
-        return af_eval_data_find(data, &eval_opts, err);
+    if (!af_cli_is_text(data))
+        return af_eval_data_check(data, &eval_opts, err);
     return access(data, R_OK) == 0
                ? AF_OK
                : af_fail(err, AF_EIO, "--eval: cannot read '%s': %s", data, strerror(errno));
@@ -44,8 +34,8 @@ static af_status perplexity(const char *model, const char *adapter, const char *
                              .adapter_weight = {1}};
     af_status st = af_model_open(&m, model, &o, err);
     if (st == AF_OK)
-        st = is_rows(data) ? af_model_eval_dataset(m, data, &eval_opts, &r, err)
-                           : af_model_eval_text(m, data, 512, &r, err);
+        st = af_cli_is_text(data) ? af_model_eval_text(m, data, 512, &r, err)
+                                  : af_model_eval_dataset(m, data, &eval_opts, &r, err);
     af_model_close(m);
     *out = exp(r.loss);
     return st;
@@ -126,7 +116,7 @@ int cmd_quantize(int argc, char **argv)
         AF_OK)
         return af_report("quantize", &err);
     af_cli_log(&common);
-    af_cli_discard_when_stopped(out);
+    af_cli_remove_partial_output(out);
     o.threads = (int)common.threads;
     o.device = common.device;
     if (af_quantize(&r, arg[0], out, &o, &err) != AF_OK)

@@ -23,6 +23,18 @@ void af_cli_model_rows(af_opt *table, af_model_flags *f)
     memcpy(table, rows, sizeof rows);
 }
 
+bool af_cli_is_text(const char *path)
+{
+    static const char *const endings[] = {".txt", ".text", ".md", ".raw"};
+    const size_t n = strlen(path);
+    for (size_t i = 0; *path != '{' && i < sizeof endings / sizeof endings[0]; i++) {
+        const size_t k = strlen(endings[i]);
+        if (n > k && !strcmp(path + n - k, endings[i]))
+            return true;
+    }
+    return false;
+}
+
 double af_cli_top_p(double p) { return p == 0 ? DBL_MIN : p; }
 
 bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight)
@@ -50,8 +62,9 @@ af_status af_cli_open_model(af_model **out, const char *model, const af_model_fl
     static char dirs[AF_MODEL_ADAPTERS_MAX][4096];
     af_model_opts o = {.device = c->device,
                        .threads = (int)c->threads,
-                       .bf16 = f->bf16,
-                       .f32 = f->f32,
+                       .compute = f->bf16  ? AF_COMPUTE_BF16
+                                  : f->f32 ? AF_COMPUTE_F32
+                                           : AF_COMPUTE_AUTO,
                        .load_in_4bit = f->load_in_4bit,
                        .quant_scratch = f->quant_scratch,
                        .few_tokens = f->few_tokens,

@@ -17,6 +17,9 @@ void af_cli_model_rows(af_opt *table, af_model_flags *f);
 /* Opens the model as the options say. */
 AF_CHECKED af_status af_cli_open_model(af_model **out, const char *model, const af_model_flags *f,
                                        const af_common *c, af_error *err);
+/* True for the name of a plain text file (.txt, .text, .md, .raw), which is evaluated in windows;
+ * anything else is a dataset. */
+bool af_cli_is_text(const char *path);
 /* The value of --top-p for the library: 0 selects the most likely token, where the library uses 0
  * for off. */
 double af_cli_top_p(double p);

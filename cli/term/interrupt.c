@@ -27,8 +27,8 @@ static void *watch(void *out)
     stop_signals(&set);
     if (sigwait(&set, &sig) != 0)
         return NULL;
-    bool removed = af_convert_discard(out);
-    removed |= af_convert_discard(out); /* a file may have been created meanwhile */
+    bool removed = af_convert_abort(out);
+    removed |= af_convert_abort(out); /* a file may have been created meanwhile */
     if (removed)
         fprintf(stderr, "\nafinar: stopped; removed the partial output '%s'\n", (const char *)out);
     else
@@ -39,7 +39,7 @@ static void *watch(void *out)
     return NULL;
 }
 
-void af_cli_discard_when_stopped(const char *out)
+void af_cli_remove_partial_output(const char *out)
 {
     sigset_t set;
     pthread_t thread;

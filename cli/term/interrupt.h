@@ -6,5 +6,5 @@
 
 /* From now on Ctrl-C, SIGTERM and SIGHUP remove the partial output `out` and then end the process.
  * `out` must stay valid; NULL does nothing. Call before threads start. */
-void af_cli_discard_when_stopped(const char *out);
+void af_cli_remove_partial_output(const char *out);
 #endif

@@ -1,4 +1,4 @@
-/* bench.h - training steps of a known shape with random weights, timed. */
+/* bench.h - timed training steps of a known shape with random weights. */
 #ifndef AFINAR_BENCH_H
 #define AFINAR_BENCH_H
 
@@ -13,16 +13,16 @@ typedef struct af_bench_opts {
     const char *method;    /* lora, qlora or full */
     const char *dtype;     /* bf16 or f32: of activations and frozen weights */
     const char *memory;    /* auto: the fastest plan that fits; min: the smallest */
-    const char *recompute; /* NULL, or the one way to take: none, cheap, wide, block or offload */
+    const char *recompute; /* NULL = by memory; else none, cheap, wide, block or offload */
     const char *attention; /* auto, own or cudnn; NULL = auto */
     const char *device;
     int threads;
     int64_t batch, seq, rank;
     double seconds; /* of timed steps, at least three of them; 0 = 10 */
-    bool by_op;     /* CPU only: what the nodes of each op took */
+    bool by_op;     /* CPU only: time of each op */
 } af_bench_opts;
 
-/* What the nodes of one op took in one phase of a step, on average over the timed ones. */
+/* Time of all nodes of one op in one phase of a step, mean over the timed steps. */
 typedef struct af_bench_op {
     const char *op, *phase; /* "linear", "forward" */
     int64_t nodes;
@@ -38,26 +38,28 @@ typedef struct af_bench_result {
     double first_step_s; /* the first step alone */
     double ms_per_step;  /* median of the timed steps */
     double ms_best;      /* fastest of them */
-    double cpu_ms;       /* processor time of a step, all threads */
+    double cpu_ms;       /* CPU time per step, all threads */
     double tok_s;        /* from the median */
     double peak_gb;      /* CPU: peak resident memory of the process; CUDA: planned bytes */
-    double planned_gb;   /* what the plan said */
+    double planned_gb;   /* planned memory */
     double flops;        /* of one step, recomputation included */
     double floor_ms;     /* the step's projections and head alone, in the same process */
     double floor_cpu_ms;
     double loss;          /* of the last step */
-    char recompute[48];   /* the way to run: "cheap", "wide, 15 of 30 blocks" */
-    af_counters counters; /* what the timed steps did: per step, rounded up */
+    char recompute[48];   /* recompute mode: "cheap", "wide, 15 of 30 blocks" */
+    af_counters counters; /* per timed step, rounded up */
     int n_ops;            /* with by_op: slowest first */
     af_bench_op ops[AF_BENCH_OPS_MAX];
 } af_bench_result;
 
-/* Runs the steps. Nothing is read from or written to disk. */
-AF_CHECKED af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err);
+/* Runs the steps. Reads at most the config of a model; writes nothing. AF_EUSAGE for unknown names,
+ * AF_ENOMEM when no plan fits, AF_EDEVICE. */
+AF_API AF_CHECKED af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err);
 
-/* GFLOP/s of a square product of f32 and of bf16 on a device, about a second each. */
-AF_CHECKED af_status af_bench_gemm(const char *device, int threads, double *f32, double *bf16,
-                                   af_error *err);
+/* GFLOP/s of a square GEMM in f32 and in bf16 on a device (af_device_open), about a second each.
+ * AF_EUSAGE, AF_EDEVICE. */
+AF_API AF_CHECKED af_status af_bench_gemm(const char *device, int threads, double *f32,
+                                          double *bf16, af_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,9 +1,9 @@
-/* calibrate.h - integer grids for values: ranges from data, codes, and what they cost.
+/* calibrate.h - integer quantization grids: ranges from data, codes, and their error.
  *
  *     af_observer *o;
  *     af_observer_new(&o, rows, cols, &(af_grid_opts){.bits = 8, .split = AF_SPLIT_ROW}, &err);
- *     af_observer_add(o, x, &err);                   // as many batches [rows][cols] as there are
- *     af_observer_finish(o, scale, zero, &err);      // one pair a grid
+ *     af_observer_add(o, x, &err);                   // any number of batches [rows][cols]
+ *     af_observer_finish(o, scale, zero, &err);      // one pair per grid
  *     af_grid_encode(..., x, code); af_grid_decode(..., code, y);
  *     af_grid_error e = af_grid_measure(x, y, count);
  *
@@ -25,12 +25,12 @@ extern "C" {
 /* Which values share a grid. */
 typedef enum af_split {
     AF_SPLIT_TENSOR,
-    AF_SPLIT_ROW,    /* one a row: the output channels of a linear's weight */
-    AF_SPLIT_COLUMN, /* one a column: input channels */
-    AF_SPLIT_GROUP,  /* one for each `group` columns of a row */
+    AF_SPLIT_ROW,    /* per row: the output channels of a linear layer */
+    AF_SPLIT_COLUMN, /* per column: input channels */
+    AF_SPLIT_GROUP,  /* per `group` columns of a row */
 } af_split;
 
-/* How a range is read off the data. */
+/* How a range is derived from the data. */
 typedef enum af_range_rule {
     AF_RANGE_MINMAX,     /* over all batches */
     AF_RANGE_PERCENTILE, /* of all values seen, interpolated between neighbours: (100 - p, p), of
@@ -48,38 +48,44 @@ typedef struct af_grid_opts {
     double momentum;   /* 0 < m <= 1; 0 = 0.01 */
 } af_grid_opts;
 
+/* Collects ranges over batches. */
 typedef struct af_observer af_observer;
 
-/* How many grids a [rows][cols] tensor has; -1 when the options do not fit it. */
-int64_t af_grid_count(int64_t rows, int64_t cols, const af_grid_opts *o);
+/* The number of grids of a [rows][cols] tensor; -1 when the options do not fit it. */
+AF_API int64_t af_grid_count(int64_t rows, int64_t cols, const af_grid_opts *o);
 
-AF_CHECKED af_status af_observer_new(af_observer **out, int64_t rows, int64_t cols,
-                                     const af_grid_opts *o, af_error *err);
-void af_observer_free(af_observer *o); /* NULL is allowed */
-/* One batch [rows][cols]; values that are not finite are an error that names the place. */
-AF_CHECKED af_status af_observer_add(af_observer *o, const float *x, af_error *err);
-/* The range of grid g so far, as the rule has it. */
-AF_CHECKED af_status af_observer_range(const af_observer *o, int64_t g, float *low, float *high,
-                                       af_error *err);
-/* scale [grids], zero [grids]. symmetric: scale = max|range| / (2^(bits-1) - 1), zero 0;
+/* Creates an observer of [rows][cols] batches. On success *out belongs to the caller; free it with
+ * af_observer_free. *o is copied. AF_EUSAGE when the options do not fit the shape. */
+AF_API AF_CHECKED af_status af_observer_new(af_observer **out, int64_t rows, int64_t cols,
+                                            const af_grid_opts *o, af_error *err);
+/* NULL is allowed. */
+AF_API void af_observer_free(af_observer *o);
+/* Adds one batch [rows][cols]. AF_EUSAGE names the first value that is not finite. */
+AF_API AF_CHECKED af_status af_observer_add(af_observer *o, const float *x, af_error *err);
+/* The range of grid g so far. AF_EUSAGE before the first batch or for a grid out of range. */
+AF_API AF_CHECKED af_status af_observer_range(const af_observer *o, int64_t g, float *low,
+                                              float *high, af_error *err);
+/* The grids: scale [grids], zero [grids]. symmetric: scale = max|range| / (2^(bits-1) - 1), zero 0;
  * asymmetric: 0 is made part of the range, scale = (high - low) / (2^bits - 1),
- * zero = round(-low / scale). A range of nothing gives scale 1. */
-AF_CHECKED af_status af_observer_finish(const af_observer *o, float *scale, int32_t *zero,
-                                        af_error *err);
+ * zero = round(-low / scale). An empty range gives scale 1. AF_EUSAGE
+ * before the first batch. */
+AF_API AF_CHECKED af_status af_observer_finish(const af_observer *o, float *scale, int32_t *zero,
+                                               af_error *err);
 
-/* Codes clamp(round(x / scale) + zero), ties to even; int8 for symmetric grids, else the bits of
- * uint8. */
-void af_grid_encode(int64_t rows, int64_t cols, const af_grid_opts *o, const float *scale,
-                    const int32_t *zero, const float *x, int8_t *code);
-void af_grid_decode(int64_t rows, int64_t cols, const af_grid_opts *o, const float *scale,
-                    const int32_t *zero, const int8_t *code, float *y);
+/* Encodes to clamp(round(x / scale) + zero), ties to even, and decodes. x, y, code [rows][cols];
+ * codes are int8 for symmetric grids, else the bits of uint8. Pure functions; any thread. */
+AF_API void af_grid_encode(int64_t rows, int64_t cols, const af_grid_opts *o, const float *scale,
+                           const int32_t *zero, const float *x, int8_t *code);
+AF_API void af_grid_decode(int64_t rows, int64_t cols, const af_grid_opts *o, const float *scale,
+                           const int32_t *zero, const int8_t *code, float *y);
 
 typedef struct af_grid_error {
     double mse;     /* mean square of the difference */
     double snr_db;  /* 10 log10 of signal over noise; infinite without noise */
     double max_abs; /* largest difference */
 } af_grid_error;
-af_grid_error af_grid_measure(const float *was, const float *is, int64_t count);
+/* The error of `decoded` against `original`, both [count]. A pure function; any thread. */
+AF_API af_grid_error af_grid_measure(const float *original, const float *decoded, int64_t count);
 
 #ifdef __cplusplus
 }

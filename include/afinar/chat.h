@@ -2,8 +2,8 @@
  *
  * A template is a Jinja program of the model's publisher and is not trusted: it runs in an
  * interpreter with bounded steps, depth, memory and output, and sees nothing but the data it is
- * given. Results are those of transformers' apply_chat_template, byte for byte. A parsed template
- * is never written to: threads may share it. */
+ * given. Results equal those of transformers' apply_chat_template byte for byte. A parsed
+ * template is constant: threads may share it. */
 #ifndef AFINAR_CHAT_H
 #define AFINAR_CHAT_H
 
@@ -16,13 +16,15 @@
 extern "C" {
 #endif
 
-/* What no template may exceed; each is an error that names it. */
+/* Limits; exceeding one is an error that names it. */
 #define AF_TEMPLATE_SOURCE_MAX ((uint64_t)4 << 20)   /* bytes of a template                     */
-#define AF_TEMPLATE_OUTPUT_MAX ((uint64_t)256 << 20) /* bytes a rendering may have              */
-#define AF_TEMPLATE_MEMORY_MAX ((uint64_t)1 << 30)   /* bytes a rendering may use               */
-#define AF_TEMPLATE_STEPS_MAX  ((uint64_t)20000000)  /* nodes and items evaluated in one render */
-#define AF_TEMPLATE_DEPTH_MAX  200                   /* nesting of source, of data and of calls */
+#define AF_TEMPLATE_OUTPUT_MAX ((uint64_t)256 << 20) /* bytes of a rendered text              */
+#define AF_TEMPLATE_MEMORY_MAX                                                                     \
+    ((uint64_t)1 << 30) /* bytes of memory of a rendering               */
+#define AF_TEMPLATE_STEPS_MAX ((uint64_t)20000000) /* nodes and items evaluated in one render */
+#define AF_TEMPLATE_DEPTH_MAX 200                  /* nesting of source, of data and of calls */
 
+/* A parsed template. */
 typedef struct af_template af_template;
 
 typedef struct af_span {
@@ -34,47 +36,51 @@ typedef struct af_spans {
     uint64_t count;
 } af_spans;
 
-void af_spans_clear(af_spans *s);
+/* Frees the items and empties *s. */
+AF_API void af_spans_clear(af_spans *s);
 
-/* Parses a template. A syntax error is AF_EFORMAT and begins with "line N: ". */
-AF_CHECKED af_status af_template_parse(af_template **out, const char *source, uint64_t len,
-                                       af_error *err);
+/* Parses a template of `len` bytes. On success *out belongs to the caller; close it with
+ * af_template_close. A syntax error is AF_EFORMAT and begins with "line N: ". */
+AF_API AF_CHECKED af_status af_template_parse(af_template **out, const char *source, uint64_t len,
+                                              af_error *err);
 
 /* Opens the template of a model folder (chat_template.jinja over tokenizer_config.json, as
  * transformers), a tokenizer_config.json, a .gguf file or a .jinja file. From a folder, a config or
- * a GGUF the special tokens (bos_token, eos_token, ...) come with it. No template is an error. */
-AF_CHECKED af_status af_template_open(af_template **out, const char *path, af_error *err);
+ * a GGUF the special tokens (bos_token, eos_token, ...) come with it. AF_EIO, AF_EFORMAT (also when
+ * there is no template). */
+AF_API AF_CHECKED af_status af_template_open(af_template **out, const char *path, af_error *err);
 
-/* The same, taking the template called `name` where the model has several (NULL = "default"). */
-AF_CHECKED af_status af_template_open_named(af_template **out, const char *path, const char *name,
-                                            af_error *err);
+/* The same with the template called `name` of a model that has several (NULL = "default"). */
+AF_API AF_CHECKED af_status af_template_open_named(af_template **out, const char *path,
+                                                   const char *name, af_error *err);
 
 /* NULL is allowed. */
-void af_template_close(af_template *t);
+AF_API void af_template_close(af_template *t);
 
-/* The text of the template. Borrowed; valid until af_template_close. */
-const char *af_template_source(const af_template *t, uint64_t *len);
+/* The source text, *len bytes (len may be NULL). Borrowed until af_template_close. */
+AF_API const char *af_template_source(const af_template *t, uint64_t *len);
 
 /* True when the template has {% generation %} blocks. */
-bool af_template_marks_generation(const af_template *t);
+AF_API bool af_template_marks_generation(const af_template *t);
 
 /* True when the template's text names a variable or attribute: a template that never mentions
  * "tools" cannot show them. */
-bool af_template_mentions(const af_template *t, const char *name);
+AF_API bool af_template_mentions(const af_template *t, const char *name);
 
 /* Renders one JSON object {"messages", "tools", "documents", "add_generation_prompt",
  * "continue_final_message", "now", "extra", "raw"} (all but messages may be absent; "raw": true
- * passes only `extra`; "now" is local time as 2025-03-14T09:26:53). `t` may be NULL: then the row
- * carries its own "template". *text is malloc'ed and NUL-terminated, *len its bytes. `generation`
- * (NULL allowed) gets the byte spans of {% generation %} blocks. */
-AF_CHECKED af_status af_template_render_row(const af_template *t, const char *row, uint64_t row_len,
-                                            char **text, uint64_t *len, af_spans *generation,
-                                            af_error *err);
+ * passes only `extra`; "now" is local time as 2025-03-14T09:26:53). When t is NULL the row has its
+ * own "template". *text is malloc'ed and NUL-terminated, *len its bytes. `generation`
+ * (may be NULL) gets the byte spans of {% generation %} blocks; clear it with af_spans_clear.
+ * AF_EFORMAT when the row or the template fails. */
+AF_API AF_CHECKED af_status af_template_render_row(const af_template *t, const char *row,
+                                                   uint64_t row_len, char **text, uint64_t *len,
+                                                   af_spans *generation, af_error *err);
 
-/* The same, but the result is a JSON line without newline: {"text": "..."} or, when the row fails,
- * {"error": "..."}. Fails itself only when memory is used up. free() the result. */
-AF_CHECKED af_status af_template_answer_row(const af_template *t, const char *row, uint64_t row_len,
-                                            char **json, af_error *err);
+/* The same with the result as a JSON line without newline: {"text": "..."} or, when the row fails,
+ * {"error": "..."}. free() the result. AF_ENOMEM. */
+AF_API AF_CHECKED af_status af_template_answer_row(const af_template *t, const char *row,
+                                                   uint64_t row_len, char **json, af_error *err);
 
 #ifdef __cplusplus
 }

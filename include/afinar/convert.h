@@ -1,9 +1,9 @@
-/* convert.h - from a trained model to what others load: quantised folders, GGUF files, merges,
- * adapters in other formats.
+/* convert.h - quantized folders, GGUF files, merged models, and adapters in other formats.
  *
  * Every call streams tensor by tensor and writes under a temporary name that is renamed at the end:
- * on failure nothing is left behind and no input is touched. The same inputs give the same bytes
- * with any number of threads (but for an imatrix of a f32 model: docs/decisions/0018). */
+ * on failure no partial output remains and no input is changed. The same inputs give the same bytes
+ * with any number of threads (except for an imatrix of an f32 model: docs/decisions/0018). Each
+ * call uses its own threads; calls with different outputs may run at the same time. */
 #ifndef AFINAR_CONVERT_H
 #define AFINAR_CONVERT_H
 
@@ -17,13 +17,13 @@
 extern "C" {
 #endif
 
-/* What became of one tensor. */
+/* One converted tensor. */
 typedef struct af_convert_row {
     const char *name;
     const char *type; /* "q4_k", "nf4", "bf16" */
     int64_t count;    /* elements */
     uint64_t bytes;   /* in the new file, scales included */
-    bool lossy;       /* quantised: the error below was measured */
+    bool lossy;       /* quantized: the errors below were measured */
     double rel_rms;   /* root mean square of the error over that of the values */
     double max_abs;   /* largest error */
 } af_convert_row;
@@ -38,39 +38,42 @@ typedef struct af_convert_report {
     struct af_arena *owner;
 } af_convert_report;
 
-void af_convert_report_free(af_convert_report *r); /* NULL is allowed */
+/* NULL is allowed. */
+AF_API void af_convert_report_free(af_convert_report *r);
 
 /* ---- quantize ---- */
 
 typedef struct af_quantize_opts {
     const char *type;         /* nf4 fp4 int8: a folder; f32 .. iq4_xs: a GGUF file */
     int64_t block_size;       /* nf4, fp4: 0 = 64 */
-    bool no_double_quant;     /* nf4, fp4: scales stay f32 */
+    bool no_double_quant;     /* nf4, fp4: keep the scales in f32 */
     bool pure;                /* GGUF: one type for all matrices */
     const char *imatrix;      /* GGUF: an importance matrix to use, or NULL */
     const char *imatrix_data; /* GGUF: a text to compute one from, or NULL */
-    const char *imatrix_out;  /* where to keep what was read or computed, or NULL; .dat = binary */
-    int64_t imatrix_chunks;   /* of 512 tokens, to compute from; 0 = the whole text */
+    const char *imatrix_out;  /* where to save it, or NULL; .dat = binary */
+    int64_t imatrix_chunks;   /* chunks of 512 tokens to use; 0 = the whole text */
     const char *device;       /* to compute on; NULL = auto */
     const char *adapter;      /* merged in first, or NULL */
     int threads;              /* 0 = every core */
 } af_quantize_opts;
 
-AF_CHECKED af_status af_quantize(af_convert_report **report, const char *model, const char *out,
-                                 const af_quantize_opts *o, af_error *err);
-/* True for nf4, fp4 and int8, whose result is a folder. */
-bool af_quantize_makes_folder(const char *type);
+/* Quantizes a model (folder, .gguf file or org/name) to `out`: a bitsandbytes folder or a .gguf
+ * file, by o->type. On success *report belongs to the caller; free it with af_convert_report_free.
+ * AF_EUSAGE for an unknown type or options that contradict it, AF_EIO, AF_EFORMAT. */
+AF_API AF_CHECKED af_status af_quantize(af_convert_report **report, const char *model,
+                                        const char *out, const af_quantize_opts *o, af_error *err);
 
-/* For a program that is told to stop while it writes `out`: what is written of it so far goes, and
- * what was there before stays. The process must end then. False when there was nothing: not begun
- * yet, or `out` is whole already. */
-bool af_convert_discard(const char *out);
+/* Aborts a conversion that another thread of this process runs: removes its partial output and
+ * keeps the previous file or folder `out`. The conversion itself does not stop, so the process must
+ * exit afterwards; this is for a thread that handles signals. False when there was no partial
+ * output: not started yet, or complete. */
+AF_API bool af_convert_abort(const char *out);
 
 /* ---- merge ---- */
 
 typedef struct af_merge_opts {
     uint64_t seed;        /* of random methods */
-    bool plan;            /* only say what would happen */
+    bool plan;            /* compute the plan only */
     uint64_t shard_bytes; /* 0 = 5 GB */
     int threads;
 } af_merge_opts;
@@ -82,9 +85,12 @@ typedef struct af_merge_plan {
     const char *method;
 } af_merge_plan;
 
-/* A mergekit YAML. Model paths are relative to the current folder. `plan` may be NULL. */
-AF_CHECKED af_status af_merge_file(const char *config, const char *out, const af_merge_opts *o,
-                                   af_merge_plan *plan, af_error *err);
+/* Merges models as a mergekit YAML file describes into the folder `out` (may be NULL with o->plan).
+ * Model paths are relative to the current folder. *plan gets the sizes (may be NULL). AF_EUSAGE,
+ * AF_EIO, AF_EFORMAT. */
+AF_API AF_CHECKED af_status af_merge_file(const char *config, const char *out,
+                                          const af_merge_opts *o, af_merge_plan *plan,
+                                          af_error *err);
 
 enum { AF_MERGE_ADAPTERS_MAX = 64 };
 
@@ -93,28 +99,30 @@ typedef struct af_merge_adapter_opts {
     double weight[AF_MERGE_ADAPTERS_MAX];
     int adapters;
     const char *combine; /* linear (NULL), cat, ties, dare_linear, dare_ties, magnitude_prune */
-    double density;      /* share that stays, but for linear and cat; 0 = 0.5 */
+    double density;      /* fraction of values to keep, not for linear and cat; 0 = 0.5 */
     uint64_t seed;       /* of dare */
-    const char *dtype;   /* of the result; NULL = the base's own */
+    const char *dtype;   /* of the result; NULL = as the base */
     bool adapter_only;   /* write the combined adapter, not a model */
     int threads;
 } af_merge_adapter_opts;
 
-/* Adapters into their base. *note (may be NULL) says when the base was dequantised; static. */
-AF_CHECKED af_status af_merge_adapters(const char *model, const char *out,
-                                       const af_merge_adapter_opts *o, const char **note,
-                                       af_error *err);
-/* The difference of two models as a PEFT adapter of that rank. *kept (may be NULL) is the share of
- * the squared difference it keeps. */
-AF_CHECKED af_status af_extract_lora(const char *base, const char *model, const char *out, int rank,
-                                     int threads, double *kept, af_error *err);
+/* Merges adapters into their base model, into the folder `out`. *note (may be NULL) gets a remark
+ * when the base was dequantized, else ""; static storage. AF_EUSAGE, AF_EIO, AF_EFORMAT. */
+AF_API AF_CHECKED af_status af_merge_adapters(const char *model, const char *out,
+                                              const af_merge_adapter_opts *o, const char **note,
+                                              af_error *err);
+/* Writes the difference of two models as a PEFT adapter of rank `rank` into the folder `out`. *kept
+ * (may be NULL) gets the fraction of the squared difference it represents. AF_EUSAGE for a rank out
+ * of range or different shapes, AF_EIO, AF_EFORMAT. */
+AF_API AF_CHECKED af_status af_extract_lora(const char *base, const char *model, const char *out,
+                                            int rank, int threads, double *kept, af_error *err);
 
 /* ---- export ---- */
 
 typedef struct af_export_opts {
     const char *type;    /* GGUF type; NULL = f16 (bf16 models: bf16) */
     const char *adapter; /* PEFT folder, or NULL */
-    bool adapter_only;   /* the adapter itself as GGUF */
+    bool adapter_only;   /* write the adapter alone, as GGUF */
     bool pure;
     const char *imatrix;
     bool no_verify;
@@ -123,22 +131,21 @@ typedef struct af_export_opts {
 
 typedef struct af_verify_result {
     bool ran, ok;
-    bool same; /* the logits are within what is allowed; else what was there before stays */
+    bool same; /* logits within `allowed`; if not, nothing is written and the old file is kept */
     double logit_error; /* rms of the difference over the spread of the logits */
     double allowed;
-    int64_t same_top, positions; /* positions with the same most likely token */
+    int64_t same_top, positions; /* positions with the same most likely token; all */
     bool stops;                  /* the end of a turn is a stop token */
     char message[256];
 } af_verify_result;
 
-/* HF folder or GGUF to a .gguf file (and a Modelfile beside it), a .gguf file to a folder, or an
- * adapter to GGUF or MLX, by what the paths are. A failed verification is not an error: see
- * *verify. */
-AF_CHECKED af_status af_export(const char *model, const char *out, const af_export_opts *o,
-                               af_convert_report **report, af_verify_result *verify, af_error *err);
-/* The text files of a GGUF model (tokenizer, chat template, generation config) as those of a
- * folder, in a new folder `out`. */
-AF_CHECKED af_status af_export_texts(const char *gguf, const char *out, af_error *err);
+/* Writes a folder or .gguf file as a .gguf file (with a Modelfile next to it), a .gguf file as a
+ * folder, or an adapter as GGUF or MLX, depending on the paths. *report, when not NULL afterwards,
+ * belongs to the caller (af_convert_report_free). A failed verification is not an error; see
+ * *verify. AF_EUSAGE, AF_EIO, AF_EFORMAT, AF_EUNSUPPORTED. */
+AF_API AF_CHECKED af_status af_export(const char *model, const char *out, const af_export_opts *o,
+                                      af_convert_report **report, af_verify_result *verify,
+                                      af_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,8 @@
-/* data.h - looking at the datasets of a run file as training sees them: rendered, tokenised, with
- * the loss mask.
+/* data.h - the datasets of a run file as training sees them: rendered, tokenized, with the loss
+ * mask.
  *
- * base_model needs no weights here: a folder with tokenizer files is enough. Warnings ("file:line:
- * ...") go to the log hook (log.h). */
+ * base_model may be a folder with tokenizer files alone. Warnings ("file:line: ...") go to the log
+ * hook (log.h). */
 #ifndef AFINAR_DATA_H
 #define AFINAR_DATA_H
 
@@ -16,10 +16,7 @@
 extern "C" {
 #endif
 
-/* Whether the name is one of a file of records (.jsonl, .csv, ...), not of running text. */
-bool af_data_is_records(const char *path);
-
-/* labels[i] is ids[i], or -100 where the token carries no loss; not shifted. */
+/* One tokenized text. labels[i] is ids[i], or -100 where the token has no loss; not shifted. */
 typedef struct af_data_row {
     const char *text;
     uint64_t len;
@@ -37,21 +34,22 @@ typedef struct af_data_example {
     const char *prompt; /* preference: the prompt as text; NULL for other shapes */
     uint64_t prompt_len;
     bool has_label, label; /* kto */
-    int64_t sequence_len;  /* of the run: what is longer is cut or dropped in training */
+    int64_t sequence_len;  /* of the run: longer rows are cut or dropped in training */
     const af_tokenizer *tokenizer;
 } af_data_example;
 
-/* Borrowed for the call; false = enough. */
+/* Gets one record, valid during the call; false stops. */
 typedef bool af_data_hook(void *user, const af_data_example *e);
 
-/* Hands the records of `datasets` to `hook` in file order, `most` of them (0 = all), any shape.
- * `overrides` are key=value. */
-AF_CHECKED af_status af_data_preview(const char *run_file, const char *const *overrides, int count,
-                                     int64_t most, af_data_hook *hook, void *user, af_error *err);
+/* Passes the records of `datasets` to `hook` in file order, at most `limit` of them (0 = all), of
+ * any shape. overrides [count] are "key=value". AF_EIO, AF_EFORMAT, AF_EUSAGE. */
+AF_API AF_CHECKED af_status af_data_preview(const char *run_file, const char *const *overrides,
+                                            int count, int64_t limit, af_data_hook *hook,
+                                            void *user, af_error *err);
 /* One line of JSON without newline: {"record", "line", "text", "ids", "labels"}; preference:
- * {"record", "line", "prompt_text", "chosen", "rejected"}; kto adds "label". free() it; NULL when
+ * {"record", "line", "prompt_text", "chosen", "rejected"}; kto adds "label". free() it. NULL when
  * out of memory. */
-char *af_data_example_json(const af_data_example *e);
+AF_API char *af_data_example_json(const af_data_example *e);
 
 typedef struct af_data_report {
     int64_t records, tokens, supervised;
@@ -66,12 +64,13 @@ typedef struct af_data_report {
     double pack_fill; /* 0 .. 1 */
 } af_data_report;
 
-/* Reads everything and counts; of test_datasets only records, warnings and errors. Each faulty
- * record is told to `fault` ("file:line: reason"); then the call fails at the end, with *out
- * filled. `stats`: also makes a token store and packs it, as training would, for the times. */
-AF_CHECKED af_status af_data_check(const char *run_file, const char *const *overrides, int count,
-                                   bool stats, void (*fault)(void *user, const char *message),
-                                   void *user, af_data_report *out, af_error *err);
+/* Reads and counts all records; of test_datasets only records, warnings and errors. Each faulty
+ * record is reported to `fault` ("file:line: reason"); the call then fails at the end, with *out
+ * filled. stats: also writes and packs a token store as training does, for the times. */
+AF_API AF_CHECKED af_status af_data_check(const char *run_file, const char *const *overrides,
+                                          int count, bool stats,
+                                          void (*fault)(void *user, const char *message),
+                                          void *user, af_data_report *out, af_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* doctor.h - what this machine offers, and what is missing. */
+/* doctor.h - what this machine supports, and what is missing. */
 #ifndef AFINAR_DOCTOR_H
 #define AFINAR_DOCTOR_H
 
@@ -12,7 +12,7 @@ extern "C" {
 
 typedef enum af_finding_state {
     AF_FINDING_GOOD,
-    AF_FINDING_ABSENT, /* works without; the text says what it would give */
+    AF_FINDING_ABSENT, /* optional; the text says what it would provide */
 } af_finding_state;
 
 typedef struct af_finding {
@@ -23,9 +23,9 @@ typedef struct af_finding {
 
 enum { AF_FINDINGS_MAX = 16 };
 
-/* Looks at processor, memory, NVIDIA libraries and cache folders. Returns how many findings were
- * written to `out`. Makes the cache folder when there is none. */
-int af_doctor(af_finding out[AF_FINDINGS_MAX]);
+/* Examines processor, memory, NVIDIA libraries and cache folders, and creates the cache folder if
+ * it is missing. Returns the number of findings written to `out`. */
+AF_API int af_doctor(af_finding out[AF_FINDINGS_MAX]);
 
 #ifdef __cplusplus
 }

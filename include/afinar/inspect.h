@@ -1,5 +1,5 @@
-/* inspect.h - what is in a file or folder: architecture, tensors, metadata, statistics; and what
- * changed between two of them.
+/* inspect.h - the contents of a model file or folder (architecture, tensors, metadata, statistics),
+ * and the differences of two.
  *
  * Everything in a report is owned by it and valid until it is freed. */
 #ifndef AFINAR_INSPECT_H
@@ -60,13 +60,15 @@ typedef struct af_inspect_report {
     struct af_arena *owner;
 } af_inspect_report;
 
-/* `path`: a .safetensors or .gguf file, a model, adapter or checkpoint folder, or org/name in the
- * Hugging Face cache. */
-AF_CHECKED af_status af_inspect(af_inspect_report **out, const char *path,
-                                const af_inspect_options *options, af_error *err);
-void af_inspect_free(af_inspect_report *r); /* NULL is allowed */
-/* The report as one JSON object; free() it. */
-AF_CHECKED af_status af_inspect_json(char **out, const af_inspect_report *r, af_error *err);
+/* Reads a .safetensors or .gguf file, a model, adapter or checkpoint folder, or org/name in the
+ * Hugging Face cache. options may be NULL. On success *out belongs to the caller; free it with
+ * af_inspect_free. AF_EIO, AF_EFORMAT. */
+AF_API AF_CHECKED af_status af_inspect(af_inspect_report **out, const char *path,
+                                       const af_inspect_options *options, af_error *err);
+/* NULL is allowed. */
+AF_API void af_inspect_free(af_inspect_report *r);
+/* The report as one JSON object; free() it. AF_ENOMEM. */
+AF_API AF_CHECKED af_status af_inspect_json(char **out, const af_inspect_report *r, af_error *err);
 
 typedef enum af_diff_kind {
     AF_DIFF_SAME,    /* equal values */
@@ -97,10 +99,15 @@ typedef struct af_diff_report {
     struct af_arena *owner;
 } af_diff_report;
 
-AF_CHECKED af_status af_inspect_diff(af_diff_report **out, const char *a, const char *b,
-                                     const af_inspect_options *options, af_error *err);
-void af_inspect_diff_free(af_diff_report *r);
-AF_CHECKED af_status af_inspect_diff_json(char **out, const af_diff_report *r, af_error *err);
+/* Compares the tensors of two paths (as of af_inspect). On success *out belongs to the caller; free
+ * it with af_inspect_diff_free. options may be NULL. AF_EIO, AF_EFORMAT. */
+AF_API AF_CHECKED af_status af_inspect_diff(af_diff_report **out, const char *a, const char *b,
+                                            const af_inspect_options *options, af_error *err);
+/* NULL is allowed. */
+AF_API void af_inspect_diff_free(af_diff_report *r);
+/* The report as one JSON object; free() it. AF_ENOMEM. */
+AF_API AF_CHECKED af_status af_inspect_diff_json(char **out, const af_diff_report *r,
+                                                 af_error *err);
 
 #ifdef __cplusplus
 }

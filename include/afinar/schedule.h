@@ -42,13 +42,13 @@ typedef enum af_schedule_decay {
 typedef struct af_schedule_opts {
     const char *name;        /* see af_schedule_names */
     double peak;             /* the learning rate */
-    int64_t steps, warmup;   /* of the whole run; of them, warm-up */
+    int64_t steps, warmup;   /* of the whole run; of the warm-up, which is part of it */
     double min_ratio;        /* cosines and warmup_stable_decay end at peak * this */
     double power;            /* polynomial; 0 = 1 */
     double cycles;           /* cosine_with_restarts; 0 = 1 */
     int64_t decay_steps;     /* warmup_stable_decay; 0 = a tenth of the run */
     af_schedule_decay decay; /* its shape */
-    double gamma;            /* step: 0 = 0.1; exponential, a step: 0 = down to 1 % at the end */
+    double gamma;            /* step: 0 = 0.1; exponential, per step: 0 = 1 % at the end */
     int64_t step_size;       /* step: 0 = a third of the run after the warm-up */
 } af_schedule_opts;
 
@@ -57,12 +57,14 @@ typedef struct af_schedule {
     af_schedule_opts o; /* defaults filled in; name is not kept */
 } af_schedule;
 
-/* AF_EUSAGE for an unknown name (the message lists the known ones) or impossible numbers. */
-AF_CHECKED af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error *err);
-/* The rate of step `step`, from 0. */
-double af_schedule_lr(const af_schedule *s, int64_t step);
-/* "constant, linear, ...". Static storage. */
-const char *af_schedule_names(void);
+/* Checks the options and fills in their defaults. *o is copied except for its name. AF_EUSAGE for
+ * an unknown name (the message lists the known ones) or numbers out of range. */
+AF_API AF_CHECKED af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o,
+                                             af_error *err);
+/* The learning rate of step `step`, from 0. A pure function; any thread. */
+AF_API double af_schedule_lr(const af_schedule *s, int64_t step);
+/* All names, separated by ", ". Static storage. */
+AF_API const char *af_schedule_names(void);
 
 #ifdef __cplusplus
 }

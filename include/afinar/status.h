@@ -6,16 +6,11 @@
 #ifndef AFINAR_STATUS_H
 #define AFINAR_STATUS_H
 
+#include "afinar/api.h"
+#include "afinar/version.h"
+
 #ifdef __cplusplus
 extern "C" {
-#endif
-
-#if defined(__GNUC__)
-#define AF_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#define AF_CHECKED           __attribute__((warn_unused_result))
-#else
-#define AF_PRINTF(fmt, args)
-#define AF_CHECKED
 #endif
 
 typedef enum af_status {
@@ -37,23 +32,20 @@ typedef struct af_error {
 
 /* Creates every error: one breakpoint catches them all. Clears the subject. Returns `code`. `err`
  * may be NULL. */
-AF_PRINTF(3, 4) af_status af_fail(af_error *err, af_status code, const char *fmt, ...);
+AF_API AF_PRINTF(3, 4) af_status af_fail(af_error *err, af_status code, const char *fmt, ...);
 
 /* The same with a subject, for callers that decide by what failed: messages are for people and may
  * change at any time. */
-AF_PRINTF(4, 5)
+AF_API AF_PRINTF(4, 5)
 af_status af_fail_subject(af_error *err, af_status code, const char *subject, const char *fmt, ...);
 
 /* Puts "prefix: " in front of the message of a failed call. Returns `st`, the status of that call.
  * `err` may be NULL. */
-AF_PRINTF(3, 4)
+AF_API AF_PRINTF(3, 4)
 af_status af_fail_prefix(af_status st, af_error *err, const char *fmt, ...);
 
 /* The name of a status, for logs: "AF_EFORMAT". Static storage. */
-const char *af_status_name(af_status code);
-
-/* The library's version, "MAJOR.MINOR.PATCH". Static storage. */
-const char *af_version(void);
+AF_API const char *af_status_name(af_status code);
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,7 @@
 extern "C" {
 #endif
 
+/* An open tokenizer. */
 typedef struct af_tokenizer af_tokenizer;
 
 enum {
@@ -25,16 +26,16 @@ enum {
 };
 
 /* Opens a folder with tokenizer.json (and tokenizer_config.json, which names bos, eos, pad and
- * unk), a tokenizer.json file, or a .gguf file. On success *out is the caller's, to be closed with
- * af_tokenizer_close. */
-AF_CHECKED af_status af_tokenizer_open(af_tokenizer **out, const char *path, af_error *err);
+ * unk), a tokenizer.json file, or a .gguf file. On success *out belongs to the caller; close it
+ * with af_tokenizer_close. AF_EIO, AF_EFORMAT, AF_EUNSUPPORTED for an unknown component. */
+AF_API AF_CHECKED af_status af_tokenizer_open(af_tokenizer **out, const char *path, af_error *err);
 
-/* The same from the bytes of a tokenizer.json, without any config: bos, eos, pad are -1. */
-AF_CHECKED af_status af_tokenizer_from_json(af_tokenizer **out, const char *json, uint64_t len,
-                                            af_error *err);
+/* The same from the bytes of a tokenizer.json, without a config: bos, eos, pad and unk are -1. */
+AF_API AF_CHECKED af_status af_tokenizer_from_json(af_tokenizer **out, const char *json,
+                                                   uint64_t len, af_error *err);
 
 /* NULL is allowed. */
-void af_tokenizer_close(af_tokenizer *t);
+AF_API void af_tokenizer_close(af_tokenizer *t);
 
 /* The result of encoding. All zero is empty. start[i], end[i] are byte offsets of token i in the
  * text as it was given (before normalisation); tokens put in by the post-processor have 0, 0. */
@@ -46,63 +47,67 @@ typedef struct af_encoding {
 
 /* Encodes `len` bytes of UTF-8 (NUL is a character like others; bytes that are not UTF-8 are an
  * error that names their offset). Replaces what *out held and reuses its buffers. */
-AF_CHECKED af_status af_tokenizer_encode(const af_tokenizer *t, af_encoding *out, const char *text,
-                                         uint64_t len, bool add_special_tokens, af_error *err);
-void af_encoding_clear(af_encoding *e);
+AF_API AF_CHECKED af_status af_tokenizer_encode(const af_tokenizer *t, af_encoding *out,
+                                                const char *text, uint64_t len,
+                                                bool add_special_tokens, af_error *err);
+/* Frees the buffers and empties *e. */
+AF_API void af_encoding_clear(af_encoding *e);
 
 /* Ids to text, malloc'ed and NUL-terminated, *len bytes (len may be NULL). Ids outside the
- * vocabulary are skipped; `skip_special` leaves special added tokens out. */
-AF_CHECKED af_status af_tokenizer_decode(const af_tokenizer *t, char **text, uint64_t *len,
-                                         const int32_t *ids, int64_t n, bool skip_special,
-                                         af_error *err);
+ * vocabulary are skipped; skip_special leaves out special added tokens. free() the text. */
+AF_API AF_CHECKED af_status af_tokenizer_decode(const af_tokenizer *t, char **text, uint64_t *len,
+                                                const int32_t *ids, int64_t n, bool skip_special,
+                                                af_error *err);
 
-/* Decoding token by token: hands out complete characters only and never takes them back; what is
- * incomplete is held until later tokens complete it. Init needs no clean-up until the first next.
- */
+/* Decodes token by token: returns complete characters only; incomplete ones are held until later
+ * tokens complete them. The fields are private. */
 typedef struct af_decode_stream {
     const af_tokenizer *tokenizer;
     bool skip_special;
     int32_t *ids; /* the window that is decoded again */
     int64_t count, cap;
-    int64_t prefix_ids; /* how many of them are already handed out */
+    int64_t prefix_ids; /* how many of them are already returned */
     char *prefix;       /* their text */
     uint64_t prefix_len;
-    char *text; /* what the last next handed out */
+    char *text; /* of the last af_decode_stream_next */
 } af_decode_stream;
 
-void af_decode_stream_init(af_decode_stream *s, const af_tokenizer *t, bool skip_special);
-/* The text that id completes, "" when held back. Borrowed from the stream until its next call. */
-AF_CHECKED af_status af_decode_stream_next(af_decode_stream *s, int32_t id, const char **text,
-                                           uint64_t *len, af_error *err);
-void af_decode_stream_clear(af_decode_stream *s);
+/* Starts a stream; t must outlive it. Clear it with af_decode_stream_clear. */
+AF_API void af_decode_stream_init(af_decode_stream *s, const af_tokenizer *t, bool skip_special);
+/* The text that `id` completes, *len bytes, "" while incomplete. Borrowed from the stream until the
+ * next call. AF_ENOMEM. */
+AF_API AF_CHECKED af_status af_decode_stream_next(af_decode_stream *s, int32_t id,
+                                                  const char **text, uint64_t *len, af_error *err);
+/* Frees the buffers and empties the stream. */
+AF_API void af_decode_stream_clear(af_decode_stream *s);
 
 /* The id of a token string, added tokens included; -1 when absent. */
-int32_t af_tokenizer_id(const af_tokenizer *t, const char *token, uint64_t len);
+AF_API int32_t af_tokenizer_id(const af_tokenizer *t, const char *token, uint64_t len);
 /* The raw vocabulary string of an id (byte-level tokens in their printable alphabet; an added
  * token with `normalized` in its normalised form), NUL-terminated; NULL when absent. Borrowed from
  * the tokenizer. len may be NULL. */
-const char *af_tokenizer_token(const af_tokenizer *t, int32_t id, uint64_t *len);
+AF_API const char *af_tokenizer_token(const af_tokenizer *t, int32_t id, uint64_t *len);
 /* Highest id + 1, added tokens included. */
-int32_t af_tokenizer_vocab_size(const af_tokenizer *t);
-/* An added token marked special. */
-bool af_tokenizer_is_special(const af_tokenizer *t, int32_t id);
-/* Any added token, special or not. */
-bool af_tokenizer_is_added(const af_tokenizer *t, int32_t id);
+AF_API int32_t af_tokenizer_vocab_size(const af_tokenizer *t);
+/* True for an added token that is marked special. */
+AF_API bool af_tokenizer_is_special(const af_tokenizer *t, int32_t id);
+/* True for an added token, special or not. */
+AF_API bool af_tokenizer_is_added(const af_tokenizer *t, int32_t id);
 
 /* Ids and strings from tokenizer_config.json or the GGUF metadata; -1 and NULL when there are none.
  * The strings are borrowed from the tokenizer. */
-int32_t af_tokenizer_bos(const af_tokenizer *t);
-int32_t af_tokenizer_eos(const af_tokenizer *t);
-int32_t af_tokenizer_pad(const af_tokenizer *t);
-int32_t af_tokenizer_unk(const af_tokenizer *t);
-const char *af_tokenizer_bos_text(const af_tokenizer *t);
-const char *af_tokenizer_eos_text(const af_tokenizer *t);
-const char *af_tokenizer_pad_text(const af_tokenizer *t);
-const char *af_tokenizer_unk_text(const af_tokenizer *t);
+AF_API int32_t af_tokenizer_bos(const af_tokenizer *t);
+AF_API int32_t af_tokenizer_eos(const af_tokenizer *t);
+AF_API int32_t af_tokenizer_pad(const af_tokenizer *t);
+AF_API int32_t af_tokenizer_unk(const af_tokenizer *t);
+AF_API const char *af_tokenizer_bos_text(const af_tokenizer *t);
+AF_API const char *af_tokenizer_eos_text(const af_tokenizer *t);
+AF_API const char *af_tokenizer_pad_text(const af_tokenizer *t);
+AF_API const char *af_tokenizer_unk_text(const af_tokenizer *t);
 
-/* Ids that end a generation: eos, plus every eos_token_id of generation_config.json or config.json
+/* Ids that end generation: eos, plus every eos_token_id of generation_config.json or config.json
  * (GGUF: eos, eot, eom). Borrowed; *count may be 0. */
-const int32_t *af_tokenizer_stops(const af_tokenizer *t, int *count);
+AF_API const int32_t *af_tokenizer_stops(const af_tokenizer *t, int *count);
 
 #ifdef __cplusplus
 }

@@ -35,26 +35,28 @@ typedef struct af_train_result {
 
 /* Runs a run file with key=value overrides to the end (or to a stop). AF_ESTOPPED when stopped by
  * the user: a checkpoint has been written. */
-AF_CHECKED af_status af_train(const char *run_file, const char *const *overrides, int count,
-                              const af_train_hooks *hooks, af_train_result *result, af_error *err);
+AF_API AF_CHECKED af_status af_train(const char *run_file, const char *const *overrides, int count,
+                                     const af_train_hooks *hooks, af_train_result *result,
+                                     af_error *err);
 
 /* The keys of a run file, as help text (malloc'ed). */
-AF_CHECKED af_status af_train_help(char **text, af_error *err);
+AF_API AF_CHECKED af_status af_train_help(char **text, af_error *err);
 
 /* The keys of a run file as one JSON object (malloc'ed, NUL-terminated; free() it), for generated
  * documentation: "keys" [{"name", "type", "default", "help", "aliases", "values", and of numbers
  * "min", "max"}], "lr_scheduler", "dataset_keys", "dataset_types", and "foreign" [{"key",
  * "advice"}] (keys of other trainers that are rejected). AF_ENOMEM. Any thread. */
-AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
+AF_API AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
 
 /* What a run needs, from its config and headers alone: text for people, or one JSON object
  * (malloc'ed). `memory`: plan for a machine with so many bytes free; 0 = this one. */
-AF_CHECKED af_status af_train_plan(const char *run_file, const char *const *overrides, int count,
-                                   uint64_t memory, bool json, char **out, af_error *err);
+AF_API AF_CHECKED af_status af_train_plan(const char *run_file, const char *const *overrides,
+                                          int count, uint64_t memory, bool json, char **out,
+                                          af_error *err);
 
 /* A commented run file for a model and a dataset, both looked at (malloc'ed). */
-AF_CHECKED af_status af_train_init(const char *model, const char *dataset, char **text,
-                                   af_error *err);
+AF_API AF_CHECKED af_status af_train_init(const char *model, const char *dataset, char **text,
+                                          af_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,8 @@
-/* types.h - the types a tensor can have. */
+/* types.h - the element types of tensors. */
 #ifndef AFINAR_TYPES_H
 #define AFINAR_TYPES_H
+
+#include "afinar/api.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,7 +24,7 @@ typedef enum af_dtype {
     AF_DTYPE_U32,
     AF_DTYPE_U64,
     AF_DTYPE_BOOL,
-    AF_DTYPE_NF4, /* bitsandbytes 4 bit: two codes a byte, scales apart */
+    AF_DTYPE_NF4, /* bitsandbytes 4 bit: two codes per byte, scales in other tensors */
     AF_DTYPE_FP4,
     AF_DTYPE_Q4_0, /* the GGUF block types */
     AF_DTYPE_Q4_1,
@@ -38,7 +40,7 @@ typedef enum af_dtype {
     AF_DTYPE_Q8_K,
     AF_DTYPE_IQ4_NL,
     AF_DTYPE_IQ4_XS,
-    AF_DTYPE_IQ2_XXS, /* the rest are known by name and size only */
+    AF_DTYPE_IQ2_XXS, /* from here on known by name and size only */
     AF_DTYPE_IQ2_XS,
     AF_DTYPE_IQ3_XXS,
     AF_DTYPE_IQ1_S,
@@ -48,7 +50,7 @@ typedef enum af_dtype {
     AF_DTYPE_TQ1_0,
     AF_DTYPE_TQ2_0,
     AF_DTYPE_MXFP4,
-    AF_DTYPE_NVFP4, /* from here on by name and size only, too */
+    AF_DTYPE_NVFP4,
     AF_DTYPE_Q1_0,
     AF_DTYPE_Q2_0,
     AF_DTYPE_E8M0, /* safetensors */
@@ -61,8 +63,8 @@ typedef enum af_dtype {
     AF_DTYPE_COUNT
 } af_dtype;
 
-/* "bf16", "q4_k", ... Static storage. */
-const char *af_dtype_name(af_dtype t);
+/* The name of a type: "bf16", "q4_k", ... "?" for an unknown value. Static storage; any thread. */
+AF_API const char *af_dtype_name(af_dtype t);
 
 #ifdef __cplusplus
 }

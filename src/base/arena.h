@@ -1,4 +1,4 @@
-/* arena.h - memory that is given back all at once.
+/* arena.h - memory that is freed all at once.
  *
  * An arena hands out zeroed, 16-byte aligned pieces from growing chunks and frees them together.
  * Pieces never move. Not thread-safe. An arena that is all zero is empty and ready. */

@@ -46,7 +46,7 @@ char *af_strndup(const char *s, uint64_t n);
 /* Seconds of a clock that never goes back; only differences mean something. */
 double af_seconds_now(void);
 
-/* The one sentence for "no memory": says what it was for and how much. */
+/* The one sentence for "out of memory": names what it was for and how much. */
 af_status af_fail_nomem(af_error *err, const char *what, uint64_t bytes);
 
 /* The headers that declare them come first: poison would stop those too. */

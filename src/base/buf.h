@@ -1,4 +1,4 @@
-/* buf.h - a growing byte string. Always NUL-terminated behind `len`, so `data` is also a C string.
+/* buf.h - a growing byte string. Always NUL-terminated at `len`, so `data` is also a C string.
  *
  * Appends latch failure: after running out of memory (or past `limit`, 0 = none) `bad` is true and
  * later appends do nothing, so that callers check once at the end. All zero is an empty buffer. */

@@ -88,7 +88,7 @@ af_status af_map_temp(af_map *out, uint64_t n, af_error *err)
         p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (!disk)
-        return af_fail(err, AF_EIO, "'%s' is no disk", dir);
+        return af_fail(err, AF_EIO, "'%s' is not on a disk", dir);
     if (p == MAP_FAILED)
         return fail_errno(err, "take a file in", dir);
     *out = (af_map){p, n};
@@ -98,7 +98,7 @@ af_status af_map_temp(af_map *out, uint64_t n, af_error *err)
 struct af_out {
     char *path, *tmp;
     int fd;
-    uint64_t done; /* bytes given to us */
+    uint64_t done; /* bytes written so far */
     uint64_t held; /* bytes of them still in buf */
     uint8_t buf[1 << 16];
 };

@@ -1,6 +1,6 @@
 /* file.h - the only place that opens, maps, writes, renames and removes files.
  *
- * Reading is by read-only map. Writing is atomic: bytes go to a temporary name beside the target,
+ * Reading is by read-only map. Writing is atomic: bytes go to a temporary name next to the target,
  * are fsync'ed, then renamed over it, then the folder is fsync'ed; until the last moment the old
  * file is untouched, and on any failure the temporary file is removed. What a killed run left is
  * removed by the next one that writes the same file. */
@@ -76,7 +76,7 @@ AF_CHECKED af_status af_file_copy_into(const char *from, const char *to, const c
 AF_CHECKED af_status af_dir_list(char ***names, int *n, const char *path, af_error *err);
 void af_names_free(char **names, int n);
 
-/* ".NAME.PID.N.SUFFIX" beside `path`: no other run has this name. free(); NULL when out of memory.
+/* ".NAME.PID.N.SUFFIX" next to `path`: no other run has this name. free(); NULL when out of memory.
  * The suffix is "tmp" for what becomes `path`, "old" for what was there. */
 char *af_path_temp(const char *path, const char *suffix);
 /* Removes what runs that no longer live left under such names of `path`; old content only when

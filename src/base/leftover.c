@@ -1,7 +1,7 @@
 /* leftover.c - temporary names, and the removal of what killed runs left under them.
  *
- * A name is ours when it has exactly the form ".NAME.PID.N.tmp", and nobody's when no process has
- * that number and nobody holds a lock on the file: another host or container may have a process we
+ * A name is ours when it has exactly the form ".NAME.PID.N.tmp", and abandoned when no process has
+ * that number and none holds a lock on the file: another host or container may have a process we
  * cannot see, but its lock we do. */
 #define _GNU_SOURCE
 #include "base/file.h"

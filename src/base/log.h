@@ -1,4 +1,4 @@
-/* log.h - the library's side of the log: says a line to the hook of afinar/log.h. */
+/* log.h - the library's side of the log: passes a line to the hook of afinar/log.h. */
 #ifndef AF_LOG_H
 #define AF_LOG_H
 

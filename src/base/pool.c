@@ -1,5 +1,5 @@
 /* pool.c - a fork-join pool: a generation counter starts a job, pieces of it are claimed, and the
- * caller ends it when every piece is taken and nobody is inside any more.
+ * caller returns when every piece is taken and no thread works on one any more.
  *
  * Two flags decide who waits for whom, each against a counter of the other side and all of them
  * sequentially consistent: a worker that has counted itself in before the job is closed is waited

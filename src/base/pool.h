@@ -1,7 +1,7 @@
 /* pool.h - the one place with threads for computing.
  *
  * af_pool_run cuts `count` items into `threads` contiguous shares. A thread begins with the first
- * half of its own share, goes on with small pieces of it, and then takes pieces of the others'
+ * half of its own share, continues with small pieces of it, and then takes pieces of the others'
  * shares: cores are not alike (a neighbour, a slow kind of core), and a thread that sleeps is not
  * waited for. So a job may be called several times with the same `share`, and who gets which items
  * changes from run to run: results must not depend on it, and workspaces go by share. Workers spin
@@ -12,7 +12,8 @@
 #include "base/base.h"
 
 typedef struct af_pool af_pool;
-/* Items [from, to) of the job; `share` is 0 .. threads-1: the thread, nobody else has it now. */
+/* Items [from, to) of the job; `share` is 0 .. threads-1: the thread number; no other thread has it
+ * now. */
 typedef void af_pool_job(void *arg, int64_t from, int64_t to, int share);
 
 /* threads = 0: one for each core this process may use. */

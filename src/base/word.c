@@ -25,7 +25,7 @@ int af_word_distance(const char *a, const char *b)
     return row[n % 3][m];
 }
 
-/* One begins with the other: an abbreviation, or a word more. */
+/* One begins with the other: an abbreviation, or a longer form. */
 static bool begins(const char *a, const char *b)
 {
     enum { LETTERS = 3 };

@@ -2,7 +2,9 @@
 #ifndef AF_WORD_H
 #define AF_WORD_H
 
-#include "afinar/word.h"
+/* The known name nearest to one that is not known, or NULL when none is near. `known` ends with
+ * NULL. */
+const char *af_word_nearest(const char *word, const char *const *known);
 
 /* Edits (insert, delete, replace, swap neighbours) between two words; letters past the 60th of
  * either are not looked at. */

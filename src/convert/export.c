@@ -1,4 +1,5 @@
 /* export.c - af_export: from what the paths are to what is done. */
+#include "convert/export.h"
 #include "afinar/convert.h"
 #include "base/log.h"
 #include "convert/adapter/adapter_gguf.h"

@@ -20,12 +20,6 @@ static bool bnb_type(af_dtype *out, const char *type)
     return false;
 }
 
-bool af_quantize_makes_folder(const char *type)
-{
-    af_dtype t;
-    return bnb_type(&t, type);
-}
-
 static af_status open_with_adapter(af_model_reader **out, const char *model, const char *adapter,
                                    af_error *err)
 {

@@ -39,7 +39,8 @@ static af_status open_parts(af_model *m, const char *model, const af_model_opts 
     AF_TRY(af_model_resolve_whole(&m->path, model, err));
     AF_TRY(af_device_open(&m->device, o->device ? o->device : "auto", o->threads, err));
     const bool cpu = strcmp(af_device_kind(m->device), "cpu") == 0;
-    m->compute = !o->f32 && (o->bf16 || !cpu) ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+    const bool bf16 = o->compute == AF_COMPUTE_AUTO ? !cpu : o->compute == AF_COMPUTE_BF16;
+    m->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
     bool untie = false;
     for (int i = 0; i < o->adapters && i < AF_MODEL_ADAPTERS_MAX && !untie; i++)
         AF_TRY(af_adapter_unties(&untie, o->adapter[i], err));

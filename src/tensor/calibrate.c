@@ -14,10 +14,10 @@ struct af_observer {
     int64_t batches;
     float *low, *high;    /* [grids] */
     float *seen;          /* percentile: [batches][rows][cols] */
-    int64_t seen_batches; /* room */
+    int64_t seen_batches; /* capacity in batches */
 };
 
-/* The grid of a place. */
+/* The grid of an element. */
 static int64_t grid_of(const af_grid_opts *o, int64_t cols, int64_t r, int64_t c)
 {
     switch (o->split) {
@@ -103,12 +103,12 @@ static af_status keep_batch(af_observer *s, const float *x, af_error *err)
 {
     const int64_t n = s->rows * s->cols;
     if (s->batches == s->seen_batches) {
-        const int64_t room = AF_MAX(2 * s->seen_batches, 1);
-        float *more = af_realloc(s->seen, (uint64_t)(room * n), sizeof *more);
+        const int64_t capacity = AF_MAX(2 * s->seen_batches, 1);
+        float *more = af_realloc(s->seen, (uint64_t)(capacity * n), sizeof *more);
         if (!more)
-            return af_fail_nomem(err, "the values of an observer", (uint64_t)(room * n) * 4);
+            return af_fail_nomem(err, "the values of an observer", (uint64_t)(capacity * n) * 4);
         s->seen = more;
-        s->seen_batches = room;
+        s->seen_batches = capacity;
     }
     memcpy(s->seen + s->batches * n, x, (size_t)n * sizeof *x);
     return AF_OK;

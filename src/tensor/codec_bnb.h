@@ -1,11 +1,11 @@
 /* codec_bnb.h - bitsandbytes formats on the host: nf4, fp4, double quantisation, int8 rows, and the
  * 8-bit dynamic maps (also those of 8-bit optimizers).
  *
- * A tensor is its flattened elements; blocks of `block` elements ignore row ends; two codes a byte,
- * the first in the high half. Bytes are those of bitsandbytes' CUDA kernels: subnormals count as
- * zero, a zero block has code 0, a threshold hit exactly takes the lower code. Pure functions, no
- * threads: callers split at block boundaries (for an even block size, codes and absmax of element
- * i*block are at codes + i*block/2 and absmax + i). */
+ * A tensor is its flattened elements; blocks of `block` elements ignore row ends; two codes per
+ * byte, the first in the high half. Bytes are those of bitsandbytes' CUDA kernels: subnormals count
+ * as zero, a zero block has code 0, a threshold hit exactly takes the lower code. Pure functions,
+ * no threads: callers split at block boundaries (for an even block size, codes and absmax of
+ * element i*block are at codes + i*block/2 and absmax + i). */
 #ifndef AF_CODEC_BNB_H
 #define AF_CODEC_BNB_H
 

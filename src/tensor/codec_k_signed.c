@@ -80,7 +80,7 @@ static float q3_k_scales(const float *scale, const float *total, uint8_t *six)
     return 1 / inverse;
 }
 
-/* Without importance: scales by the other search, which has the codes at hand. */
+/* Without importance: scales by the other search, which yields the codes as well. */
 static void q3_k_plain(signed_subs *s, uint8_t *code, const float *x)
 {
     af_vec v[16 * AF_STEPWISE], c[16 * AF_STEPWISE], scale[AF_STEPWISE];

@@ -16,7 +16,7 @@ typedef struct af_wide {
 
 enum { AF_SEARCH_MAX = 32, AF_WIDE = 2 * AF_LANES }; /* elements, and blocks, of one search */
 
-/* x[i] = element i of `count` (1 to AF_LANES) blocks of n that lie one behind the other, n a
+/* x[i] = element i of `count` (1 to AF_LANES) blocks of n that lie one after the other, n a
  * multiple of 4; missing blocks repeat the last one. Elements of x are `stride` apart. */
 void af_vec_load(af_vec *x, int stride, const float *src, int n, int64_t count);
 /* The same of up to AF_WIDE blocks. */

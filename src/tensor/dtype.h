@@ -2,7 +2,7 @@
  *
  * A plain type has blocks of one element. A block type stores `elems` consecutive elements in
  * `bytes` bytes; its bit layout is known to src/tensor/codec_*.c alone. bitsandbytes nf4/fp4 keep
- * their scales apart from the codes (see codec_bnb.h), so their row here is two codes a byte. */
+ * their scales apart from the codes (see codec_bnb.h), so their row here is two codes per byte. */
 #ifndef AF_DTYPE_H
 #define AF_DTYPE_H
 

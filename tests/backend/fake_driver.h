@@ -260,10 +260,9 @@ static const af_driver fake = {
  * the shipped pack would lack it. */
 static af_status fake_obtain(const af_kernels *k, af_module *m, af_error *err)
 {
-    char variant[256];
     (void)k;
-    for (int at = 0; af_kernel_variant(m->file, &at, variant, sizeof variant);)
-        if (strcmp(variant, m->defines) == 0) {
+    for (const char *const *v = af_kernel_file(m->file)->variants; *v; v++)
+        if (strcmp(*v, m->defines) == 0) {
             m->size = sizeof(fake_module);
             m->cubin = calloc(1, m->size);
             snprintf((char *)m->cubin, m->size, "%s", m->file);

@@ -198,10 +198,8 @@ static void test_other_families_when_the_goldens_are_there(void **state)
                                            {"llama_k", "Q4_K_M"}};
     const char *shared = shared_dir();
     (void)state;
-    if (!shared) {
-        printf("no shared goldens: skipped\n");
-        skip();
-    }
+    if (!shared)
+        skip_because("no shared goldens");
     scratch_dir d = scratch_new();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char model[PATH], out[PATH], golden[PATH];

@@ -15,7 +15,7 @@ static void read_records(const uint8_t *data, size_t size, af_records_kind kind)
     int sources;
     const af_yaml path = {.kind = AF_YAML_SCALAR, .line = 1, .text = "f"};
     const af_data_opts o = {.datasets = &path, .run_path = "run.yaml"};
-    af_notes notes = {0};
+    af_record_warnings notes = {0};
     if (af_data_sources_read(&source, &sources, &o, &mem, &err) != AF_OK)
         abort();
     if (af_records_of(&r, "f", data, size, kind, &err) != AF_OK)

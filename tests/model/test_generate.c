@@ -134,7 +134,7 @@ static void test_a_batch_of_blocks_in_bf16_is_too(void **state)
     af_verify_result verify;
     CHECK_OK(af_export(dir, path, &to, &report, &verify, &err), err);
     af_convert_report_free(report);
-    const af_model_opts o = {.device = "cpu", .threads = 2, .bf16 = true};
+    const af_model_opts o = {.device = "cpu", .threads = 2, .compute = AF_COMPUTE_BF16};
     CHECK_OK(af_model_open(&m, path, &o, &err), err);
     batch_is_alone(m, 6, 60);
     af_model_close(m);

@@ -1,7 +1,7 @@
 /* core.cu - copies of matrices between types and row strides, and sums over rows: what the backend
  * itself needs around its GEMMs.  Built with AF_S (source type) and AF_D (destination type). */
-// variants: AF_S=float AF_D=bf16 | AF_S=float AF_D=half | AF_S=float AF_D=float | AF_S=bf16 AF_D=bf16 | AF_S=bf16 AF_D=float | AF_S=half AF_D=float | AF_S=half AF_D=half | AF_S=half AF_D=bf16 | AF_S=bf16 AF_D=half
-// common: AF_S=float AF_D=bf16 | AF_S=bf16 AF_D=bf16 | AF_S=bf16 AF_D=float
+// variants: AF_S=float,bf16,half AF_D=bf16,half,float
+// common: AF_S=float,bf16 AF_D=bf16 | AF_S=bf16 AF_D=float
 #include "dev.cuh"
 
 /* dst[r][c] = alpha * src[r][c] for c < cols, 0 for cols <= c < wide.  A warp walks along a row, 8

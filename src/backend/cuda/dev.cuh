@@ -1,9 +1,9 @@
 /* dev.cuh - what every kernel shares: types, 16-byte accesses, reductions, Philox, tensor cores.
  *
  * No CUDA header is included: bf16 and half are bit patterns and everything special is inline PTX,
- * so that NVRTC compiles a kernel in milliseconds. Kernels are built with -DAF_T=bf16, half or float
- * (the activations' type) and -DAF_VEC=n (elements of one access: 16 bytes' worth where rows are
- * aligned, else 1). Blocks always hold whole warps; every reduction has a fixed order. */
+ * so that NVRTC compiles a kernel in milliseconds. Kernels are built with -DAF_T=bf16, half or
+ * float (the activations' type) and -DAF_VEC=n (elements of one access: 16 bytes' worth where rows
+ * are aligned, else 1). Blocks always hold whole warps; every reduction has a fixed order. */
 #ifndef AF_DEV_CUH
 #define AF_DEV_CUH
 
@@ -28,11 +28,11 @@ struct half {
 #define AF_VEC 1
 #endif
 
-#define DEV static __device__ __forceinline__
-#define FULL 0xffffffffu
+#define DEV   static __device__ __forceinline__
+#define FULL  0xffffffffu
 #define LOG2E 1.4426950408889634f
-#define LN2 0.6931471805599453f
-#define INF __int_as_float(0x7f800000)
+#define LN2   0.6931471805599453f
+#define INF   __int_as_float(0x7f800000)
 
 /* ---- single values ---- */
 DEV float load(const float *p) { return *p; }
@@ -252,5 +252,8 @@ DEV void copy16(u32 to, const void *from, int bytes)
                  : "memory");
 }
 DEV void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> DEV void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+template <int N> DEV void copy_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
 #endif

@@ -4,8 +4,8 @@
  * type) and AF_C (result type). One block makes a 64 x 64 tile of c; blockIdx.z is the batch.
  * Operands pass through shared memory as [64][K] tiles whatever their order, so one inner loop
  * serves all four transposes. Sums are f32 and in a fixed order. */
-// variants: AF_T=bf16 AF_C=bf16 | AF_T=bf16 AF_C=float | AF_T=half AF_C=half | AF_T=half AF_C=float | AF_T=float AF_C=float | AF_T=float AF_C=bf16 | AF_T=float AF_C=half
-// common: AF_T=bf16 AF_C=bf16 | AF_T=bf16 AF_C=float
+// variants: AF_T=bf16 AF_C=bf16,float | AF_T=half AF_C=half,float | AF_T=float AF_C=float,bf16,half
+// common: AF_T=bf16 AF_C=bf16,float
 #include "dev.cuh"
 
 #define TILE 64
@@ -145,8 +145,8 @@ extern "C" __global__ void __launch_bounds__(128)
             for (int i = 0; i < 2; i++)
 #pragma unroll
                 for (int q = 0; q < 4; q++)
-                    fa[i][q] = *(const unsigned *)&as[wr + i * 16 + group + q % 2 * 8]
-                                                     [k + pair + q / 2 * 8];
+                    fa[i][q] = *(
+                        const unsigned *)&as[wr + i * 16 + group + q % 2 * 8][k + pair + q / 2 * 8];
 #pragma unroll
             for (int j = 0; j < 4; j++)
 #pragma unroll

@@ -1,23 +1,23 @@
 /* gemm_tiles.cu - matrix products without a library, where rows start on 16 bytes:
  * c = alpha op(a) op(b) + beta c + bias, the arguments of gemm_mma (gemm.cu).
  *
- * Built with AF_T (bf16 or half operands) and AF_C (result). A block of 8 warps makes 128 x 128 of c;
- * 32 of the inner dimension at a time pass through four stages of shared memory in the order they
- * have in device memory, and fragments are loaded straight or transposed. blockIdx.z is the batch.
- * Sums are f32 and in a fixed order. Dynamic shared memory: 4 * 2 * 10240 bytes. */
-// variants: AF_T=bf16 AF_C=bf16 | AF_T=bf16 AF_C=float | AF_T=half AF_C=half | AF_T=half AF_C=float
-// common: AF_T=bf16 AF_C=bf16 | AF_T=bf16 AF_C=float
+ * Built with AF_T (bf16 or half operands) and AF_C (result). A block of 8 warps makes 128 x 128 of
+ * c; 32 of the inner dimension at a time pass through four stages of shared memory in the order
+ * they have in device memory, and fragments are loaded straight or transposed. blockIdx.z is the
+ * batch. Sums are f32 and in a fixed order. Dynamic shared memory: 4 * 2 * 10240 bytes. */
+// variants: AF_T=bf16 AF_C=bf16,float | AF_T=half AF_C=half,float
+// common: AF_T=bf16 AF_C=bf16,float
 #include "dev.cuh"
 
 #ifndef AF_C
 #define AF_C float
 #endif
-#define TILE 128
-#define INNER 32
-#define STAGES 4
-#define ROW_PITCH (INNER + 8)  /* values; [128][32], inner along the row */
-#define FLIP_PITCH (TILE + 8)  /* [32][128], inner along the rows */
-#define OPERAND (TILE * ROW_PITCH) /* values kept for either form */
+#define TILE       128
+#define INNER      32
+#define STAGES     4
+#define ROW_PITCH  (INNER + 8)        /* values; [128][32], inner along the row */
+#define FLIP_PITCH (TILE + 8)         /* [32][128], inner along the rows */
+#define OPERAND    (TILE * ROW_PITCH) /* values kept for either form */
 
 DEV void mma_step(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16 *) { mma(d, a, b0, b1); }
 DEV void mma_step(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, half *)
@@ -41,11 +41,12 @@ DEV void fetch(AF_T *tile, const AF_T *x, i64 ld, i64 outer0, i64 k0, i64 outers
         const i64 row = (flip ? k0 : outer0) + r, col = (flip ? outer0 : k0) + c;
         const i64 left = row < (flip ? K : outers) ? (flip ? outers : K) - col : 0;
         const int bytes = left >= 8 ? 16 : left > 0 ? (int)left * 2 : 0;
-        copy16(smem_at(tile + r * (flip ? FLIP_PITCH : ROW_PITCH) + c), bytes ? x + row * ld + col : x,
-               bytes);
+        copy16(smem_at(tile + r * (flip ? FLIP_PITCH : ROW_PITCH) + c),
+               bytes ? x + row * ld + col : x, bytes);
     }
 }
-/* The 16 x 16 fragment at (outer, k) as four 8 x 8 matrices: outer and outer + 8 of k, then of k + 8. */
+/* The 16 x 16 fragment at (outer, k) as four 8 x 8 matrices: outer and outer + 8 of k, then of k
+ * + 8. */
 DEV void fragment(u32 (&f)[4], const AF_T *tile, int outer, int k, int flip)
 {
     const int lane = threadIdx.x % 32;
@@ -58,12 +59,13 @@ DEV void fragment(u32 (&f)[4], const AF_T *tile, int outer, int k, int flip)
 
 extern "C" __global__ void __launch_bounds__(256)
     gemm_tiles(AF_C *c, long long ldc, long long sc, const AF_T *a, long long lda, long long sa,
-               const AF_T *b, long long ldb, long long sb, const AF_C *bias, long long M, long long N,
-               long long K, int ta, int tb, float alpha, float beta)
+               const AF_T *b, long long ldb, long long sb, const AF_C *bias, long long M,
+               long long N, long long K, int ta, int tb, float alpha, float beta)
 {
     extern __shared__ __align__(16) u8 raw[];
     AF_T *smem = (AF_T *)raw;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, pair = lane % 4 * 2;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4,
+              pair = lane % 4 * 2;
     const int wm = warp / 4 * 64, wn = warp % 4 * 32;
     const i64 r0 = (i64)blockIdx.y * TILE, n0 = (i64)blockIdx.x * TILE;
     const i64 steps = (K + INNER - 1) / INNER;
@@ -108,7 +110,8 @@ extern "C" __global__ void __launch_bounds__(256)
         for (int j = 0; j < 4; j++)
 #pragma unroll
             for (int q = 0; q < 4; q++) {
-                const i64 r = r0 + wm + i * 16 + group + q / 2 * 8, n = n0 + wn + j * 8 + pair + q % 2;
+                const i64 r = r0 + wm + i * 16 + group + q / 2 * 8,
+                          n = n0 + wn + j * 8 + pair + q % 2;
                 if (r < M && n < N) {
                     float v = sum[i][j][q] * alpha;
                     v += beta != 0.0f ? beta * load(c + r * ldc + n) : 0.0f;

@@ -12,48 +12,24 @@
 #define MAGIC "AFCUBIN1"
 enum { MAGIC_LEN = 8, SUM_LEN = 64, OPTIONS_MAX = 24, CUBIN_MAX = 64 << 20, INCLUDES_MAX = 4 };
 
-const char *af_kernel_source(const char *file)
+const af_kernel_text *af_kernel_file(const char *file)
 {
     for (int i = 0; i < af_kernel_source_count; i++)
         if (strcmp(af_kernel_sources[i].name, file) == 0)
-            return af_kernel_sources[i].text;
+            return &af_kernel_sources[i];
     return NULL;
+}
+
+const char *af_kernel_source(const char *file)
+{
+    const af_kernel_text *f = af_kernel_file(file);
+    return f ? f->text : NULL;
 }
 
 static bool is_header(const char *name)
 {
     const size_t n = strlen(name);
     return n > 4 && strcmp(name + n - 4, ".cuh") == 0;
-}
-
-bool af_kernel_variant(const char *file, int *at, char *out, size_t size)
-{
-    const char *text = af_kernel_source(file);
-    const char *p = text ? strstr(text, "// variants:") : NULL;
-    if (!p) { /* a file without the line is built once, without defines */
-        if (*at > 0 || !text)
-            return false;
-        *at = 1;
-        out[0] = '\0';
-        return true;
-    }
-    p += strlen("// variants:");
-    for (int i = 0; i < *at; i++) {
-        p += strcspn(p, "|\n");
-        if (*p != '|')
-            return false;
-        p++;
-    }
-    p += strspn(p, " ");
-    size_t n = strcspn(p, "|\n");
-    while (n > 0 && p[n - 1] == ' ')
-        n--;
-    if (n >= size)
-        return false;
-    memcpy(out, p, n);
-    out[n] = '\0';
-    ++*at;
-    return true;
 }
 
 static void add_text(af_sha256 *s, const char *text) { af_sha256_add(s, text, strlen(text) + 1); }

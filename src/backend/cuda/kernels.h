@@ -10,9 +10,11 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/driver.h"
 
-/* One embedded file, .cu or .cuh; `text` is NUL-terminated. Generated. */
+/* One embedded file, .cu or .cuh. The lists of defines a .cu file is built with, and those among
+ * them that ordinary runs ask for, end with NULL; a .cuh file has none. Generated. */
 typedef struct af_kernel_text {
     const char *name, *text;
+    const char *const *variants, *const *common;
 } af_kernel_text;
 extern const af_kernel_text af_kernel_sources[];
 extern const int af_kernel_source_count;
@@ -73,9 +75,7 @@ AF_CHECKED af_status af_module_compile(const af_nvrtc *rtc, const char *arch, co
 /* The key under which a module is cached: 64 hex digits. */
 void af_module_key(const af_nvrtc *rtc, const char *arch, const char *file, const char *defines,
                    char key[65]);
-/* Text of an embedded file, or NULL. */
+/* An embedded file, and its text; NULL when there is no such file. */
+const af_kernel_text *af_kernel_file(const char *file);
 const char *af_kernel_source(const char *file);
-/* The next list of defines a .cu file says it is built with ("// variants: A=1 B | A=2"), copied
- * into `out`; *at starts at 0. False after the last. */
-bool af_kernel_variant(const char *file, int *at, char *out, size_t size);
 #endif

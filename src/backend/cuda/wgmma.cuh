@@ -1,8 +1,9 @@
-/* wgmma.cuh - Hopper's warpgroup products (sm_90a): operands in shared memory with the 128-byte swizzle.
+/* wgmma.cuh - Hopper's warpgroup products (sm_90a): operands in shared memory with the 128-byte
+ * swizzle.
  *
- * A tile is [rows][EP] bf16, EP = 64 or 128, kept as EP/64 slabs of [rows][64]: row r of a slab is 128
- * bytes, its 16-byte pieces permuted by r % 8. Tiles start at multiples of 1024 bytes. The same tile
- * serves as an operand whose inner dimension runs along the columns (desc_k) or along the rows
+ * A tile is [rows][EP] bf16, EP = 64 or 128, kept as EP/64 slabs of [rows][64]: row r of a slab is
+ * 128 bytes, its 16-byte pieces permuted by r % 8. Tiles start at multiples of 1024 bytes. The same
+ * tile serves as an operand whose inner dimension runs along the columns (desc_k) or along the rows
  * (desc_mn). Accumulators are those of mma.sync for each warp's 16 rows: d[4j + i]. */
 #ifndef AF_WGMMA_CUH
 #define AF_WGMMA_CUH
@@ -13,8 +14,8 @@ template <int R> DEV u32 piece_at(int r, int c)
 {
     return c / 8 * (R * 128) + r * 128 + ((c ^ r) % 8) * 16;
 }
-/* Descriptors. Shared memory ends before 2^18, so the address's 14 bits need no mask and the next one is
- * one addition away: between products of 32 cycles there is no time for more. */
+/* Descriptors. Shared memory ends before 2^18, so the address's 14 bits need no mask and the next
+ * one is one addition away: between products of 32 cycles there is no time for more. */
 DEV u64 desc(u32 low) { return (u64)(1u << 30 | 64) << 32 | low; }
 /* 16 columns from 16*k of the tile at `at` (R rows), inner dimension along the columns. */
 template <int R> DEV u64 desc_k(u32 at, int k)
@@ -34,8 +35,8 @@ template <int N> DEV void wgmma_wait()
 }
 /* What ordinary stores and cp.async wrote to shared memory becomes visible to wgmma. */
 DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-/* The compiler must not move uses of an accumulator, or of an operand in registers, over a wait or a
- * fence. */
+/* The compiler must not move uses of an accumulator, or of an operand in registers, over a wait or
+ * a fence. */
 template <int N> DEV void pin(float (&d)[N])
 {
 #pragma unroll
@@ -51,7 +52,8 @@ template <int N> DEV void pin(u32 (&p)[N][4])
 }
 
 /* Values are finished here, before the wait that follows: without a use the assembler would make
- * them behind it, and nothing would overlap. The store happens by chance, to a word nobody reads. */
+ * them behind it, and nothing would overlap. The store happens by chance, to a word nobody reads.
+ */
 template <int N> DEV void finish(const float (&v)[N], u32 nowhere)
 {
     u32 x = 0;
@@ -64,16 +66,21 @@ template <int N> DEV void finish(const float (&v)[N], u32 nowhere)
                  : "memory");
 }
 
-#define F4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+/* The accumulators as operands, and their names in the text. */
+#define F4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define F16(d, i) F4(d, i), F4(d, i + 4), F4(d, i + 8), F4(d, i + 12)
+#define D32                                                                                        \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                       \
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define D64                                                                                        \
+    D32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                        \
+        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 
 /* d[64][64] (+)= a b^T, both with the inner dimension along their columns. */
 DEV void wgmma_ss(float (&d)[32], u64 a, u64 b, int add)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" D32 "}, "
                  "%32, %33, p, 1, 1, 0, 0;\n}"
                  : F16(d, 0), F16(d, 16)
                  : "l"(a), "l"(b), "r"(add));
@@ -81,9 +88,7 @@ DEV void wgmma_ss(float (&d)[32], u64 a, u64 b, int add)
 /* d[64][64] += a b: a from registers, b with the inner dimension along its rows. */
 DEV void wgmma_rs(float (&d)[32], const u32 (&a)[4], u64 b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" D32 "}, "
                  "{%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
                  : F16(d, 0), F16(d, 16)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
@@ -93,11 +98,7 @@ DEV void wgmma_rs(float (&d)[32], const u32 (&a)[4], u64 b)
 DEV void wgmma_ss(float (&d)[64], u64 a, u64 b, int add)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" D64 "}, "
                  "%64, %65, p, 1, 1, 0, 0;\n}"
                  : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48)
                  : "l"(a), "l"(b), "r"(add));
@@ -105,11 +106,7 @@ DEV void wgmma_ss(float (&d)[64], u64 a, u64 b, int add)
 /* d[64][128] += a b: a from registers, b with the inner dimension along its rows. */
 DEV void wgmma_rs(float (&d)[64], const u32 (&a)[4], u64 b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" D64 "}, "
                  "{%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
                  : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));

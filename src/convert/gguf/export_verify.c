@@ -181,7 +181,7 @@ af_status af_export_verify(const char *model, const char *adapter, const char *w
     af_status st = AF_OK;
     af_model *a = NULL, *b = NULL;
     sums s = {0};
-    af_model_opts o = {.device = "cpu", .threads = threads, .f32 = true};
+    af_model_opts o = {.device = "cpu", .threads = threads, .compute = AF_COMPUTE_F32};
     *out = (af_verify_result){.ran = true, .allowed = allowed_error(bits)};
     AF_TRY(af_model_open(&b, written, &o, err));
     if (adapter) {

@@ -61,7 +61,7 @@ static af_status check_old(const char *path, af_error *err)
     return st;
 }
 
-bool af_convert_discard(const char *out)
+bool af_convert_abort(const char *out)
 {
     size_t len = strlen(out);
     while (len > 1 && out[len - 1] == '/')

@@ -196,7 +196,7 @@ af_status af_imatrix_collect(af_imatrix *out, const char *model, const char *tex
     af_model *m = NULL;
     collector c = {0};
     af_imatrix im = {0};
-    af_model_opts mo = {.device = o->device, .threads = o->threads, .f32 = true};
+    af_model_opts mo = {.device = o->device, .threads = o->threads, .compute = AF_COMPUTE_F32};
     if (o->adapter) {
         mo.adapter[0] = o->adapter;
         mo.adapter_weight[0] = 1;

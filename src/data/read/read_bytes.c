@@ -119,7 +119,7 @@ static af_status unzip(af_bytes *b, uint64_t *n, af_error *err)
     const uint64_t left = b->map.size - b->at;
     b->z.next_in = (Bytef *)(b->map.data + b->at);
     b->z.avail_in = (uInt)AF_MIN(left, (uint64_t)1 << 30);
-    const uInt given = b->z.avail_in;
+    const uInt available = b->z.avail_in;
     b->z.next_out = b->buf;
     b->z.avail_out = (uInt)PIECE;
     if (!b->open_stream && inflateReset(&b->z) != Z_OK)
@@ -127,7 +127,7 @@ static af_status unzip(af_bytes *b, uint64_t *n, af_error *err)
     const int rc = inflate(&b->z, Z_NO_FLUSH);
     if (rc != Z_OK && rc != Z_STREAM_END && rc != Z_BUF_ERROR)
         return broken(b, b->z.msg ? b->z.msg : "cannot be unpacked", err);
-    b->at += given - b->z.avail_in;
+    b->at += available - b->z.avail_in;
     b->open_stream = rc != Z_STREAM_END;
     *n = PIECE - b->z.avail_out;
     return AF_OK;
@@ -167,7 +167,7 @@ static af_status unpack(af_bytes *b, const uint8_t **p, uint64_t *n, af_error *e
     if (b->made > AF_UNPACK_FREE && b->made / AF_UNPACK_RATIO_MAX > b->at)
         return af_fail(err, AF_EFORMAT,
                        "%s: %" PRIu64 " packed bytes unpack to more than %" PRIu64
-                       ", over %d times as much: this is no text",
+                       ", over %d times as much: this is not text",
                        b->name, b->at, b->made, AF_UNPACK_RATIO_MAX);
     return AF_OK;
 }

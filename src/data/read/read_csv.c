@@ -100,7 +100,7 @@ static af_status read_cell(af_records *r, row *w, char comma, af_error *err)
             AF_TRY(peek(r, &c, err));
         }
         if (c >= 0 && c != comma && c != '\n')
-            return af_records_fail(r, line, err, "text behind the closing quote of a cell");
+            return af_records_fail(r, line, err, "text after the closing quote of a cell");
     } else {
         AF_TRY(plain_cell(r, w, comma, err));
     }

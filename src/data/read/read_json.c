@@ -19,7 +19,7 @@ static const char *json_type_name(const json_t *v)
 
 static bool in_number(char c) { return c == '-' || c == '+' || c == '.' || isalnum((uint8_t)c); }
 
-/* A number that jansson has no place for: NaN, Infinity, 2^64, 1e999. */
+/* A number that jansson cannot represent: NaN, Infinity, 2^64, 1e999. */
 static bool unreadable(const char *s, uint64_t n)
 {
     char *end;
@@ -234,7 +234,7 @@ static af_status array_step(af_records *r, int *c, af_error *err)
         r->p++;
         st = skip_blanks(r, c, err);
         if (st == AF_OK && *c >= 0)
-            return af_records_fail(r, r->line, err, "JSON syntax error: text behind the array");
+            return af_records_fail(r, r->line, err, "JSON syntax error: text after the array");
         r->state = AF_RECORDS_DONE;
         return st;
     }

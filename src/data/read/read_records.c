@@ -14,7 +14,7 @@ static bool ends_with(const char *s, uint64_t n, const char *end)
 }
 
 static const struct {
-    const char *ending, *word;
+    const char *ending, *name;
     af_records_kind kind;
 } kinds[] = {
     {".jsonl", "jsonl", AF_RECORDS_JSONL}, {".ndjson", "ndjson", AF_RECORDS_JSONL},
@@ -23,7 +23,7 @@ static const struct {
     {".text", "txt", AF_RECORDS_TEXT},     {".md", "md", AF_RECORDS_TEXT},
 };
 
-/* Of the name without what says that the file is compressed. */
+/* The length of the name without the ending of a compressed file. */
 static uint64_t unpacked_length(const char *path)
 {
     const uint64_t n = strlen(path);
@@ -35,16 +35,7 @@ static bool is_columns(const char *path, uint64_t n)
     return ends_with(path, n, ".parquet") || ends_with(path, n, ".arrow");
 }
 
-bool af_data_is_records(const char *path)
-{
-    const uint64_t n = unpacked_length(path);
-    bool records = is_columns(path, n);
-    for (size_t i = 0; i < AF_LEN(kinds); i++)
-        records |= kinds[i].kind != AF_RECORDS_TEXT && ends_with(path, n, kinds[i].ending);
-    return records;
-}
-
-/* Others say json for both. */
+/* Other tools write json for both. */
 static bool is_json(af_records_kind k) { return k == AF_RECORDS_JSON || k == AF_RECORDS_JSONL; }
 
 af_status af_records_kind_of(af_records_kind *out, const char *path, const char *ds_type,
@@ -56,14 +47,14 @@ af_status af_records_kind_of(af_records_kind *out, const char *path, const char 
                        "%s: parquet and arrow files are not read here; write the dataset as jsonl "
                        "(in Python: datasets.load_dataset(...).to_json(\"data.jsonl\"))",
                        path);
-    bool said = false;
+    bool declared = false;
     af_records_kind wish = AF_RECORDS_JSON;
     for (size_t i = 0; ds_type && i < AF_LEN(kinds); i++)
-        if (strcasecmp(ds_type, kinds[i].word) == 0) {
+        if (strcasecmp(ds_type, kinds[i].name) == 0) {
             wish = kinds[i].kind;
-            said = true;
+            declared = true;
         }
-    if (ds_type && !said)
+    if (ds_type && !declared)
         return af_fail(err, AF_EUSAGE,
                        "%s: 'ds_type: %.40s' is not one of jsonl, json, csv, tsv, text", path,
                        ds_type);
@@ -71,19 +62,19 @@ af_status af_records_kind_of(af_records_kind *out, const char *path, const char 
         if (!ends_with(path, n, kinds[i].ending))
             continue;
         *out = kinds[i].kind;
-        if (said && wish != *out && !(is_json(wish) && is_json(*out)) &&
-            !(wish == AF_RECORDS_CSV && *out == AF_RECORDS_TSV)) /* the name says with what */
+        if (declared && wish != *out && !(is_json(wish) && is_json(*out)) &&
+            !(wish == AF_RECORDS_CSV && *out == AF_RECORDS_TSV)) /* the name tells the separator */
             return af_fail(err, AF_EUSAGE, "%s: 'ds_type: %s' and the name's %s contradict", path,
                            ds_type, kinds[i].ending);
         return AF_OK;
     }
-    if (said) {
+    if (declared) {
         *out = wish;
         return AF_OK;
     }
     return af_fail(err, AF_EUSAGE,
-                   "%s: the name does not say what the file is (.jsonl, .json, .csv, .tsv, .txt, "
-                   "each with .gz or .zst behind it); say it with ds_type",
+                   "%s: the file type is not clear from the name (.jsonl, .json, .csv, .tsv, .txt, "
+                   "each may end in .gz or .zst); set ds_type",
                    path);
 }
 
@@ -214,7 +205,7 @@ void af_records_close(af_records *r)
     free(r);
 }
 
-/* Where a block of text may end: behind its last newline, else its last blank, else a character. */
+/* Where a block of text may end: after its last newline, else its last blank, else a character. */
 static uint64_t cut_point(const af_buf *b)
 {
     for (int pass = 0; pass < 2; pass++)

@@ -10,7 +10,7 @@ struct af_records {
     char *name;
     af_records_kind kind;
     af_bytes *in;
-    const uint8_t *p, *end; /* the piece at hand */
+    const uint8_t *p, *end; /* the bytes not parsed yet */
     bool eof;
     int64_t line;   /* of the next byte */
     int64_t number; /* records handed out */

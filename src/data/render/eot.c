@@ -1,6 +1,6 @@
 /* eot.c - the tokens that end a turn of an assistant, found by showing the template a probe.
  *
- * Behind a known answer the rendering goes on with blanks at most and then the end-of-turn token:
+ * After a known answer the rendering continues with blanks at most and then the end-of-turn token:
  * the first added token there. The answer stands once in the middle and once at the end, because
  * some templates close the last turn with another token. Without such a token it is the tokenizer's
  * eos. */

@@ -2,9 +2,9 @@
  *
  * For message i, with full = rendering of all messages:
  *   start = length of the rendering of messages[:i] with the generation prompt, a prefix of full;
- *   end   = behind the last end-of-turn token between start and where full departs from the
+ *   end   = after the last end-of-turn token between start and where full departs from the
  *           rendering of messages[:i+1], or, when there is none, of the same with a user turn
- * behind it (Qwen3 renders the last turn in another way than the ones before). Roles other than the
+ * after it (Qwen3 renders the last turn differently from the ones before). Roles other than the
  * assistant have no generation prompt: their span is their content. */
 #define _GNU_SOURCE /* memmem, memrchr */
 #include "data/render/renderer.h"
@@ -105,7 +105,7 @@ static af_status find_start(const work *w, size_t i, uint64_t *start)
         st = af_fail(w->err, AF_EFORMAT,
                      "message %zu: the text up to the generation prompt is not a prefix of the "
                      "whole: with this chat template the loss mask cannot be found (one with "
-                     "{%% generation %%} blocks says it itself)",
+                     "{%% generation %%} blocks marks it itself)",
                      i + 1);
     free(text);
     *start = len;
@@ -133,7 +133,7 @@ static af_status assistant_span(const work *w, size_t i, turn_span *out)
         return AF_OK;
     }
     return af_fail(w->err, AF_EFORMAT,
-                   "message %zu: no end-of-turn token found behind it: the model would not learn "
+                   "message %zu: no end-of-turn token found after it: the model would not learn "
                    "to stop (train_on_eos: none trains without)",
                    i + 1);
 }

@@ -1,4 +1,4 @@
-/* scribe.c - see scribe.h. */
+/* renderer.c - see renderer.h. */
 #define _GNU_SOURCE /* clock_gettime */
 #include "data/render/renderer.h"
 
@@ -33,9 +33,9 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-bool af_renderer_own_template(const char *given)
+bool af_renderer_own_template(const char *requested)
 {
-    return !given || strcmp(given, "tokenizer_default") == 0;
+    return !requested || strcmp(requested, "tokenizer_default") == 0;
 }
 
 static bool is_text(const char *s) { return strstr(s, "{%") || strstr(s, "{{"); }
@@ -55,22 +55,22 @@ static af_status open_file(af_template **out, const char *path, af_error *err)
                    "%s has neither {{ nor {%%: every conversation would have the same text", path);
 }
 
-af_status af_renderer_template(af_template **out, bool *bare, const char *model, const char *given,
-                               af_error *err)
+af_status af_renderer_template(af_template **out, bool *bare, const char *model,
+                               const char *requested, af_error *err)
 {
     *bare = false;
-    if (af_renderer_own_template(given))
+    if (af_renderer_own_template(requested))
         return af_template_open(out, model, err);
-    const bool text = is_text(given);
-    const bool plain = !text && strcmp(given, "chatml") == 0;
-    if (!text && !plain && !ends_with(given, ".jinja") && !ends_with(given, ".j2")) {
+    const bool text = is_text(requested);
+    const bool plain = !text && strcmp(requested, "chatml") == 0;
+    if (!text && !plain && !ends_with(requested, ".jinja") && !ends_with(requested, ".j2")) {
         af_error why = {0};
-        const af_status named = af_template_open_named(out, model, given, &why);
+        const af_status named = af_template_open_named(out, model, requested, &why);
         if (named != AF_OK && strcmp(why.subject, "chat_template") == 0)
             return af_fail(err, AF_EUSAGE,
                            "chat_template '%.60s' is not tokenizer_default, chatml or a .jinja "
                            "file, and %s has no template of that name",
-                           given, model);
+                           requested, model);
         if (named != AF_OK && err)
             *err = why;
         return named;
@@ -78,19 +78,21 @@ af_status af_renderer_template(af_template **out, bool *bare, const char *model,
     *bare = true;
     if (plain)
         return af_template_parse(out, chatml, strlen(chatml), err);
-    const af_status st =
-        text ? af_template_parse(out, given, strlen(given), err) : open_file(out, given, err);
+    const af_status st = text ? af_template_parse(out, requested, strlen(requested), err)
+                              : open_file(out, requested, err);
     return st == AF_OK ? AF_OK : af_fail_prefix(st, err, "chat_template");
 }
 
-static af_status open_template(af_renderer *s, const char *model, const char *given, af_error *err)
+static af_status open_template(af_renderer *s, const char *model, const char *requested,
+                               af_error *err)
 {
     bool bare;
-    if (af_renderer_own_template(given)) {
-        (void)!af_renderer_template(&s->chat, &bare, model, given, &s->why); /* said when needed */
+    if (af_renderer_own_template(requested)) {
+        (void)!af_renderer_template(&s->chat, &bare, model, requested,
+                                    &s->why); /* reported when needed */
         return AF_OK;
     }
-    const af_status st = af_renderer_template(&s->chat, &bare, model, given, err);
+    const af_status st = af_renderer_template(&s->chat, &bare, model, requested, err);
     if (st != AF_OK || !bare)
         return st;
     return af_template_lend_tokens(s->chat, s->tokenizer, err);
@@ -179,7 +181,7 @@ static af_status encode(af_renderer *s, const char *text, uint64_t len, bool spe
     return st;
 }
 
-/* Room for `more` tokens behind those of the row. */
+/* Makes space for `more` tokens after those of the row. */
 static af_status grow(af_row *r, int64_t more, af_error *err)
 {
     const uint64_t want = (uint64_t)(r->count + more);

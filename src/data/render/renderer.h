@@ -1,9 +1,9 @@
-/* scribe.h - from a talk to token ids with labels: rendering, loss mask, tokenising.
+/* renderer.h - from a conversation to token ids with labels: rendering, loss mask, tokenising.
  *
  * The loss mask of a conversation is found by differential rendering, so that it is right for any
  * template: what an assistant must produce begins where the rendering of the turns before it, with
- * the generation prompt, ends, and goes up to and including its end-of-turn token. Templates with
- * {% generation %} blocks say it themselves. A rule that does not fit a template is refused with
+ * the generation prompt, ends, and extends through its end-of-turn token. Templates with
+ * {% generation %} blocks mark it themselves. A rule that does not fit a template is refused with
  * the message's number, never guessed. */
 #ifndef AF_RENDERER_H
 #define AF_RENDERER_H
@@ -28,7 +28,7 @@ typedef struct af_renderer_times {
 
 typedef struct af_renderer {
     const af_tokenizer *tokenizer; /* NULL: only token ids can be taken */
-    af_template *chat;             /* NULL: no template; `why` says why */
+    af_template *chat;             /* NULL: no template; `why` has the reason */
     af_error why;
     bool want_text; /* rows of token ids get their text, too */
     char *eot[AF_EOT_MAX];
@@ -44,7 +44,8 @@ AF_CHECKED af_status af_renderer_init(af_renderer *s, const af_tokenizer *tokeni
 void af_renderer_clear(af_renderer *s);
 /* `chat_template` asks for the model's own one. */
 bool af_renderer_own_template(const char *chat_template);
-/* The template such words mean. *bare: it came without the model's special tokens. */
+/* The template that a chat_template value names. *bare: it came without the model's special tokens.
+ */
 AF_CHECKED af_status af_renderer_template(af_template **out, bool *bare, const char *model,
                                           const char *chat_template, af_error *err);
 
@@ -74,7 +75,7 @@ AF_CHECKED af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_
 void af_loss_spans_clear(af_loss_spans *s);
 /* eot.c: which tokens end a turn, found by rendering a probe. */
 AF_CHECKED af_status af_renderer_find_eot(af_renderer *s, af_error *err);
-/* Renders the first n messages, and a user turn behind them when `tail`. */
+/* Renders the first n messages, and a user turn after them when `tail`. */
 AF_CHECKED af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len,
                                         const af_conversation *t, size_t n, bool prompt, bool tail,
                                         af_spans *generation, af_error *err);

@@ -1,6 +1,7 @@
-/* data_source.c - reads the entries of `datasets`, in the words of several trainers. */
+/* data_source.c - reads the entries of `datasets`, with the key names of several trainers. */
 #include "data/shape/data_source.h"
 
+#include "base/file.h"
 #include "base/word.h"
 #include "data/read/records.h"
 
@@ -11,8 +12,8 @@ typedef enum key_kind { STRING, ROLES, EOS, BOOL, TYPE, NAMES, MAPPINGS } key_ki
 typedef struct key {
     const char *name;
     key_kind kind;
-    size_t place;
-    unsigned shapes; /* that it says something about; 0: all */
+    size_t offset;
+    unsigned shapes; /* bit set of shapes it applies to; 0 = all */
 } key;
 
 #define AT(member) offsetof(af_data_source, member)
@@ -55,7 +56,7 @@ static const key keys[] = {
 };
 
 static const struct {
-    const char *word;
+    const char *name;
     af_shape shape;
 } types[] = {
     {"alpaca", AF_SHAPE_ALPACA},
@@ -67,7 +68,7 @@ static const struct {
     {"kto", AF_SHAPE_KTO},
     {"input_output", AF_SHAPE_SEGMENTS},
     {"tokens", AF_SHAPE_TOKENS},
-    /* other spellings, behind the names that messages use */
+    /* other spellings, after the names that messages use */
     {"auto", AF_SHAPE_AUTO},
     {"chat_template", AF_SHAPE_AUTO}, /* axolotl: any list of turns */
     {"openai", AF_SHAPE_MESSAGES},
@@ -87,14 +88,14 @@ const char *af_data_source_key(int i)
 
 const char *af_data_source_type(int i)
 {
-    return i >= 0 && (size_t)i < AF_LEN(types) ? types[i].word : NULL;
+    return i >= 0 && (size_t)i < AF_LEN(types) ? types[i].name : NULL;
 }
 
 const char *af_shape_name(af_shape s)
 {
     for (size_t i = 0; i < AF_LEN(types); i++)
         if (types[i].shape == s)
-            return types[i].word;
+            return types[i].name;
     return "unknown";
 }
 
@@ -135,8 +136,8 @@ static bool asks_nothing(const af_data_source *s, const key *k, af_shape shape)
 const char *af_data_source_idle_key(const af_data_source *s, af_shape shape)
 {
     for (size_t i = 0; i < AF_LEN(keys); i++) {
-        const bool said = keys[i].shapes == 0 || keys[i].shapes & 1u << shape;
-        if (s->given >> i & 1 && !said && !asks_nothing(s, &keys[i], shape))
+        const bool applies = keys[i].shapes == 0 || keys[i].shapes & 1u << shape;
+        if (s->set_keys >> i & 1 && !applies && !asks_nothing(s, &keys[i], shape))
             return keys[i].name;
     }
     return NULL;
@@ -150,7 +151,7 @@ typedef struct parse {
 } parse;
 
 /* "run.yaml:12"; what the command line gives has no line. */
-static const char *place(char buf[300], const char *run_path, int line)
+static const char *run_file_loc(char buf[300], const char *run_path, int line)
 {
     if (line > 0)
         snprintf(buf, 300, "%s:%d", run_path, line);
@@ -170,9 +171,9 @@ static af_status unknown_key(const parse *p, const char *name, int line)
         return af_fail(p->err, AF_EUSAGE,
                        "%s: unknown key '%s' of a dataset; give each file as a "
                        "'path'",
-                       place(at, p->o->run_path, line), name);
+                       run_file_loc(at, p->o->run_path, line), name);
     return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' of a dataset%s%s%s",
-                   place(at, p->o->run_path, line), name, near ? "; did you mean '" : "",
+                   run_file_loc(at, p->o->run_path, line), name, near ? "; did you mean '" : "",
                    near ? near : "", near ? "'?" : "");
 }
 
@@ -180,18 +181,19 @@ static af_status wants(const parse *p, const char *name, const af_yaml *n, const
 {
     char show[80], at[300];
     return af_fail(p->err, AF_EUSAGE, "%s: %s of a dataset wants %s, not %s",
-                   place(at, p->o->run_path, n->line), name, what,
+                   run_file_loc(at, p->o->run_path, n->line), name, what,
                    af_yaml_show(n, show, sizeof show));
 }
 
 static af_status set_type(const parse *p, const af_yaml *n)
 {
     if (n->kind != AF_YAML_SCALAR)
-        return wants(p, "type", n, "one word, with fields beside it (field_prompt, ...)");
-    /* "alpaca:chat", "chat_template.default": the part behind is about prompts of their own */
+        return wants(p, "type", n,
+                     "one word; field names are keys of the entry (field_prompt, ...)");
+    /* "alpaca:chat", "chat_template.default": the suffix selects a prompt style of that trainer */
     const size_t len = strcspn(n->text, ".:");
     for (size_t i = 0; i < AF_LEN(types); i++) {
-        if (strlen(types[i].word) == len && strncasecmp(types[i].word, n->text, len) == 0) {
+        if (strlen(types[i].name) == len && strncasecmp(types[i].name, n->text, len) == 0) {
             p->s->shape = types[i].shape;
             p->s->shape_given = types[i].shape != AF_SHAPE_AUTO;
             return AF_OK;
@@ -203,7 +205,7 @@ static af_status set_type(const parse *p, const af_yaml *n)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
                                  af_shape_name((af_shape)s));
     return af_fail(p->err, AF_EUSAGE, "%s: type is '%s', not one of: %s",
-                   place(at, p->o->run_path, n->line), n->text, list);
+                   run_file_loc(at, p->o->run_path, n->line), n->text, list);
 }
 
 static af_status set_roles(const parse *p, const af_yaml *n)
@@ -225,9 +227,9 @@ static af_status set_roles(const parse *p, const af_yaml *n)
 
 static af_status set_eos(const parse *p, const af_yaml *n)
 {
-    static const char *const words[] = {"turn", "all", "last", "none"};
-    for (int i = 0; n->kind == AF_YAML_SCALAR && i < (int)AF_LEN(words); i++)
-        if (strcasecmp(n->text, words[i]) == 0) {
+    static const char *const names[] = {"turn", "all", "last", "none"};
+    for (int i = 0; n->kind == AF_YAML_SCALAR && i < (int)AF_LEN(names); i++)
+        if (strcasecmp(n->text, names[i]) == 0) {
             p->s->train_on_eos = (af_train_eos)i;
             return AF_OK;
         }
@@ -276,24 +278,24 @@ static af_status set_mappings(const parse *p, const af_yaml *n)
         else if (strcmp(n->key[i], v->text) != 0)
             return af_fail(p->err, AF_EUSAGE,
                            "%s: message_property_mappings can name role and content, not '%s'",
-                           place(at, p->o->run_path, n->key_line[i]), n->key[i]);
+                           run_file_loc(at, p->o->run_path, n->key_line[i]), n->key[i]);
     }
     return AF_OK;
 }
 
 static af_status set_key(const parse *p, const key *k, const af_yaml *n)
 {
-    void *at = (char *)p->s + k->place;
+    void *at = (char *)p->s + k->offset;
     switch (k->kind) {
     case STRING:
         if (n->kind != AF_YAML_SCALAR)
             return wants(p, k->name, n, "one value");
         *(const char **)at = n->text;
-        if (k->place == AT(field.role))
+        if (k->offset == AT(field.role))
             p->s->field.from = n->text;
-        if (k->place == AT(field.content))
+        if (k->offset == AT(field.content))
             p->s->field.value = n->text;
-        if (k->place == AT(field.messages))
+        if (k->offset == AT(field.messages))
             p->s->field.conversations = n->text;
         return AF_OK;
     case ROLES:
@@ -340,11 +342,11 @@ static af_status read_entry(const parse *p, const af_yaml *n)
         const af_status st = set_key(p, k, n->item[i]);
         if (st != AF_OK)
             return st;
-        p->s->given |= UINT64_C(1) << (k - keys);
+        p->s->set_keys |= UINT64_C(1) << (k - keys);
     }
     if (!p->s->path || !*p->s->path)
         return af_fail(p->err, AF_EUSAGE, "%s: a dataset has no path",
-                       place(at, p->o->run_path, n->line));
+                       run_file_loc(at, p->o->run_path, n->line));
     return AF_OK;
 }
 
@@ -356,7 +358,7 @@ af_status af_data_sources_read(af_data_source **out, int *count, const af_data_o
     const int n = list->kind == AF_YAML_LIST ? list->count : 1;
     if (n == 0)
         return af_fail(err, AF_EUSAGE, "%s: the list of datasets is empty",
-                       place(at, o->run_path, list->line));
+                       run_file_loc(at, o->run_path, list->line));
     af_data_source *s = af_arena_take(mem, (uint64_t)n * sizeof *s);
     if (!s)
         return af_fail_nomem(err, "datasets", 0);
@@ -377,14 +379,14 @@ static bool in_split(const char *name, const char *split)
     return !split || (strncmp(name, split, n) == 0 && strchr(".-_", name[n]) && name[n]);
 }
 
-/* What lies beside the data of a published dataset and is none of it. */
+/* Files next to the data of a published dataset that are not data. */
 static bool is_about(const char *name)
 {
-    static const char *const words[] = {"readme",   "license",      "licence",      "notice",
+    static const char *const names[] = {"readme",   "license",      "licence",      "notice",
                                         "citation", "dataset_info", "dataset_infos"};
-    for (size_t i = 0; i < AF_LEN(words); i++) {
-        const size_t n = strlen(words[i]);
-        if (strncasecmp(name, words[i], n) == 0 && (!name[n] || name[n] == '.'))
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        const size_t n = strlen(names[i]);
+        if (strncasecmp(name, names[i], n) == 0 && (!name[n] || name[n] == '.'))
             return true;
     }
     return false;
@@ -462,7 +464,7 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
         *held_out = data - kept;
     }
     if (st == AF_OK && kept == 0)
-        st = af_fail(err, AF_EUSAGE, "%s: %s has no files%s%s", place(at, run_path, s->line),
+        st = af_fail(err, AF_EUSAGE, "%s: %s has no files%s%s", run_file_loc(at, run_path, s->line),
                      folder, s->split ? " of split " : "", s->split ? s->split : "");
     if (st != AF_OK) {
         af_names_free(names, n);
@@ -485,19 +487,19 @@ af_status af_data_source_files(const af_data_source *s, const char *run_path, ch
         const af_status st = af_dir_exists(folder)
                                  ? folder_files(s, folder, run_path, files, count, held_out, err)
                                  : af_fail(err, AF_EUSAGE, "%s: dataset %s has no folder '%s'",
-                                           place(at, run_path, s->line), s->path, s->name);
+                                           run_file_loc(at, run_path, s->line), s->path, s->name);
         free(folder);
         return st;
     }
     const bool other = s->split && strcmp(s->split, "train") != 0; /* a file is all "train" */
     if (af_file_exists(s->path) && (s->name || other))
         return af_fail(err, AF_EUSAGE, "%s: '%s: %s' has no effect: %s is a file, not a folder",
-                       place(at, run_path, s->line), other ? "split" : "name",
+                       run_file_loc(at, run_path, s->line), other ? "split" : "name",
                        other ? s->split : s->name, s->path);
     if (!af_file_exists(s->path))
         return af_fail(err, AF_EUSAGE,
                        "%s: dataset %s is not there (a file or a folder of this machine is wanted)",
-                       place(at, run_path, s->line), s->path);
+                       run_file_loc(at, run_path, s->line), s->path);
     char **one = af_calloc(1, sizeof *one);
     if (one)
         one[0] = af_strdup(s->path);

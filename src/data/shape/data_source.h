@@ -3,7 +3,7 @@
 #ifndef AF_DATA_SOURCE_H
 #define AF_DATA_SOURCE_H
 
-#include "data/store/dataset.h"
+#include "data/read/data_opts.h"
 
 typedef enum af_shape {
     AF_SHAPE_AUTO,
@@ -18,7 +18,7 @@ typedef enum af_shape {
     AF_SHAPE_TOKENS,
 } af_shape;
 
-/* The word for messages and for `type:`. */
+/* The name in messages and in `type:`. */
 const char *af_shape_name(af_shape s);
 
 typedef struct af_fields {
@@ -36,7 +36,7 @@ typedef struct af_data_source {
     const char *path, *ds_type, *chat_template;
     const char *name, *split; /* of a folder: the subfolder, and how its files' names begin */
     int line;                 /* in the run file */
-    uint64_t given;           /* which keys the entry has: bits by their place in the table */
+    uint64_t set_keys;        /* which keys the entry sets: one bit per row of the key table */
     af_shape shape;
     bool shape_given;
     af_fields field;
@@ -57,10 +57,10 @@ AF_CHECKED af_status af_data_sources_read(af_data_source **out, int *count, cons
  * do not keep for tests; *held_out counts those. Free with af_names_free. */
 AF_CHECKED af_status af_data_source_files(const af_data_source *s, const char *run_path,
                                           char ***files, int *count, int *held_out, af_error *err);
-/* A key that the source gives and that says nothing about records of this shape, or NULL. */
+/* A key that the source sets and that has no effect on records of this shape, or NULL. */
 const char *af_data_source_idle_key(const af_data_source *s, af_shape shape);
-/* The keys a dataset of a run file may have, and the words of its type, one after the other; NULL
- * behind the last. */
+/* The keys a dataset of a run file may have, and the values of its `type`, by index; NULL
+ * after the last. */
 const char *af_data_source_key(int i);
 const char *af_data_source_type(int i);
 #endif

@@ -1,12 +1,12 @@
 /* shape.h - from a record of any known shape to what is to be tokenised.
  *
- * An item has one talk (most shapes) or two (preference: chosen, rejected). A talk is a
- * conversation for the chat template, a prompt with its completion, segments, or token ids. */
+ * An item has one conversation (most shapes) or two (preference: chosen, rejected). Its content is
+ * messages for the chat template, a prompt with its completion, segments, or token ids. */
 #ifndef AF_SHAPE_H
 #define AF_SHAPE_H
 
+#include "data/read/record_warnings.h"
 #include "data/shape/data_source.h"
-#include "data/store/data_notes.h"
 
 #include <jansson.h>
 
@@ -28,8 +28,8 @@ typedef struct af_conversation {
 } af_conversation;
 
 typedef struct af_item {
-    af_conversation talk[2];
-    int talks;                 /* 0: the record is skipped, and that has been said */
+    af_conversation conversation[2];
+    int conversations;         /* 0: the record is skipped, with a warning */
     bool has_label, label;     /* kto */
     const json_t *prompt_text; /* preference: a string of the record, or */
     json_t *prompt;            /* own: messages */

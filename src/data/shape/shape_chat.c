@@ -31,7 +31,7 @@ bool af_role_trained(const af_data_source *s, const char *role)
     return false;
 }
 
-/* The template's word for a role, or NULL. */
+/* The template's name of a role, or NULL. */
 static const char *role_of(const af_data_source *s, const char *name)
 {
     static const af_role_name known[] = {
@@ -297,8 +297,8 @@ static af_status take_turn(af_conversation *out, turn *t, bool sharegpt)
     else
         AF_TRY(check_content(t, content));
     if (is_assistant(t) && !other && t->train && only_blanks(content)) {
-        t->p->notes->counts.empty_answers++;
-        af_note(t->p, AF_NOTE_EMPTY, "message %zu: empty assistant turn", t->number);
+        t->p->warnings->counts.empty_answers++;
+        af_record_warn(t->p, AF_WARNING_EMPTY, "message %zu: empty assistant turn", t->number);
     }
     m = clean_copy(t, content);
     if (!m)

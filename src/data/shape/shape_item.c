@@ -1,7 +1,7 @@
 /* shape_item.c - which shape a record has, and the conversion of each shape.
  *
  * The shape is chosen by the one field that tells it apart, so that a record with a field missing
- * is told which one, not that its shape is unknown. */
+ * gets an error about that field, not "unknown shape". */
 #include "data/shape/shape.h"
 
 #include "base/buf.h"
@@ -10,8 +10,8 @@
 
 void af_item_clear(af_item *i)
 {
-    af_conversation_clear(&i->talk[0]);
-    af_conversation_clear(&i->talk[1]);
+    af_conversation_clear(&i->conversation[0]);
+    af_conversation_clear(&i->conversation[1]);
     json_decref(i->prompt);
     *i = (af_item){0};
 }
@@ -37,7 +37,7 @@ static bool has(const json_t *record, const char *field)
     return json_object_get(record, field) != NULL;
 }
 
-/* A list of turns is sharegpt's when its first turn speaks so. */
+/* A list of turns is sharegpt's when its first turn has from and value. */
 static bool speaks_sharegpt(const af_data_source *s, const json_t *turns)
 {
     const json_t *first = json_array_get(turns, 0);
@@ -87,13 +87,13 @@ af_status af_shape_detect(af_data_source *s, const json_t *record, const af_sour
         return af_source_loc_fail(p, err,
                                   "keys [%s] are no known shape of a dataset (alpaca, sharegpt, "
                                   "messages, prompt and completion, text, preference, kto, "
-                                  "input_output); say which fields are meant (type, field_...)",
+                                  "input_output); name the fields (type, field_...)",
                                   keys_of(record, keys, sizeof keys));
     const char *idle = af_data_source_idle_key(s, s->shape);
     if (idle)
         return af_source_loc_fail(
             p, err,
-            "%s has no effect: the record (its keys: [%s]) is of shape %s; say "
+            "%s has no effect: the record (its keys: [%s]) is of shape %s; state "
             "what is meant with type, or leave it out",
             idle, keys_of(record, keys, sizeof keys), af_shape_name(s->shape));
     if (s->shape == AF_SHAPE_SHAREGPT) {
@@ -122,7 +122,7 @@ static af_status missing(const af_data_source *s, const json_t *record, const ch
     }
     return af_source_loc_fail(
         p, err, "record %" PRId64 " has no field \"%s\" (its keys: [%s]); %s shape %s", p->number,
-        field, keys, s->shape_given ? "the dataset is said to be of" : "the first record is of",
+        field, keys, s->shape_given ? "the dataset is declared as" : "the first record is of",
         af_shape_name(s->shape));
 }
 
@@ -194,7 +194,7 @@ static af_status alpaca(af_item *out, const af_data_source *s, const json_t *rec
     af_status st = AF_OK;
     const json_t *instruction, *input, *output, *system;
     json_t *user = NULL;
-    af_conversation *t = &out->talk[0];
+    af_conversation *t = &out->conversation[0];
     AF_TRY(need_string(&instruction, s, record, s->field.instruction, p, err));
     AF_TRY(need_string(&output, s, record, s->field.output, p, err));
     AF_TRY(maybe_string(&input, record, s->field.input, p, err));
@@ -219,10 +219,10 @@ static af_status alpaca(af_item *out, const af_data_source *s, const json_t *rec
     AF_TRY(af_turn_add(t, "user", user ? user : instruction, true, err));
     AF_TRY(af_turn_add(t, "assistant", output, true, err));
     if (json_string_length(output) == 0) {
-        p->notes->counts.empty_answers++;
-        af_note(p, AF_NOTE_EMPTY, "field \"%s\" is empty", s->field.output);
+        p->warnings->counts.empty_answers++;
+        af_record_warn(p, AF_WARNING_EMPTY, "field \"%s\" is empty", s->field.output);
     }
-    out->talks = 1;
+    out->conversations = 1;
 done:
     json_decref(user);
     return st;
@@ -245,12 +245,12 @@ static af_status conversation(af_item *out, const af_data_source *s, const json_
     const bool sharegpt = s->shape == AF_SHAPE_SHAREGPT;
     const char *field = sharegpt ? s->field.conversations : s->field.messages;
     const json_t *turns, *system = NULL;
-    af_conversation *t = &out->talk[0];
+    af_conversation *t = &out->conversation[0];
     AF_TRY(need(&turns, s, record, field, p, err));
     AF_TRY(maybe_string(&system, record, s->field.system, p, err));
     const char *first = json_string_value(
         json_object_get(json_array_get(turns, 0), sharegpt ? s->field.from : s->field.role));
-    if (system && first && strcmp(first, "system") != 0) { /* a column beside the turns */
+    if (system && first && strcmp(first, "system") != 0) { /* a column next to the turns */
         t->messages = json_array();
         if (!t->messages)
             return af_fail_nomem(err, "a conversation", 0);
@@ -259,12 +259,13 @@ static af_status conversation(af_item *out, const af_data_source *s, const json_
     AF_TRY(af_turns_take(t, s, turns, field, sharegpt, p, err));
     AF_TRY(af_tools_take(t, s, record, p, err));
     if (!has_trained_role(s, t)) {
-        p->notes->counts.nothing_to_learn++;
-        af_note(p, AF_NOTE_NOTHING, "no %s message%s, nothing to learn; record skipped",
-                s->role_count ? s->roles[0] : "assistant", s->role_count ? "" : " with loss");
+        p->warnings->counts.nothing_to_learn++;
+        af_record_warn(p, AF_WARNING_NOTHING, "no %s message%s, nothing to learn; record skipped",
+                       s->role_count ? s->roles[0] : "assistant",
+                       s->role_count ? "" : " with loss");
         return AF_OK;
     }
-    out->talks = 1;
+    out->conversations = 1;
 done:
     return st;
 }
@@ -306,8 +307,8 @@ static af_status pair_talk(af_conversation *t, const af_data_source *s, const js
     if (!json_is_string(completion))
         return wrong_type(completion_field, completion, "a string", p, err);
     if (json_string_length(completion) == 0) {
-        p->notes->counts.empty_answers++;
-        af_note(p, AF_NOTE_EMPTY, "field \"%s\" is empty", completion_field);
+        p->warnings->counts.empty_answers++;
+        af_record_warn(p, AF_WARNING_EMPTY, "field \"%s\" is empty", completion_field);
     }
     *t = (af_conversation){
         .kind = AF_CONVERSATION_PLAIN, .prompt = prompt, .completion = completion};
@@ -329,10 +330,10 @@ static af_status tagged_turns(af_item *out, const af_data_source *s, const json_
         as.field.conversations = s->field.messages;
     }
     const af_status st = conversation(out, &as, record, p, err);
-    if (st != AF_OK || !out->talks)
+    if (st != AF_OK || !out->conversations)
         return st;
-    for (size_t i = 0; i + 1 < json_array_size(out->talk[0].messages); i++)
-        out->talk[0].train[i] = false;
+    for (size_t i = 0; i + 1 < json_array_size(out->conversation[0].messages); i++)
+        out->conversation[0].train[i] = false;
     out->has_label = true;
     out->label = json_is_true(tag);
     return AF_OK;
@@ -353,15 +354,16 @@ static af_status prompt_completion(af_item *out, const af_data_source *s, const 
         out->has_label = true;
         out->label = json_is_true(label);
     }
-    AF_TRY(pair_talk(&out->talk[0], s, prompt, s->field.completion, record, p, err));
-    if (out->talk[0].kind == AF_CONVERSATION_CHAT && !has_trained_role(s, &out->talk[0])) {
-        p->notes->counts.nothing_to_learn++;
-        af_note(p, AF_NOTE_NOTHING,
-                "no assistant message in \"%s\", nothing to learn; record skipped",
-                s->field.completion);
+    AF_TRY(pair_talk(&out->conversation[0], s, prompt, s->field.completion, record, p, err));
+    if (out->conversation[0].kind == AF_CONVERSATION_CHAT &&
+        !has_trained_role(s, &out->conversation[0])) {
+        p->warnings->counts.nothing_to_learn++;
+        af_record_warn(p, AF_WARNING_NOTHING,
+                       "no assistant message in \"%s\", nothing to learn; record skipped",
+                       s->field.completion);
         return AF_OK;
     }
-    out->talks = 1;
+    out->conversations = 1;
 done:
     return st;
 }
@@ -387,7 +389,7 @@ static af_status common_prompt(size_t *out, const af_data_source *s, const json_
         return af_source_loc_fail(p, err, "no common prompt in \"%s\" and \"%s\"", s->field.chosen,
                                   s->field.rejected);
     if (n == a || n == b)
-        return af_source_loc_fail(p, err, "\"%s\" has nothing behind the common prompt",
+        return af_source_loc_fail(p, err, "\"%s\" has nothing after the common prompt",
                                   n == a ? s->field.chosen : s->field.rejected);
     *out = n;
     return AF_OK;
@@ -413,9 +415,10 @@ static af_status implicit_pair(af_item *out, const af_data_source *s, const json
         st = af_fail_nomem(err, "a preference pair", 0);
         goto done;
     }
-    AF_TRY(join_messages(&out->talk[0], s, out->prompt, rest[0], s->field.chosen, record, p, err));
-    AF_TRY(
-        join_messages(&out->talk[1], s, out->prompt, rest[1], s->field.rejected, record, p, err));
+    AF_TRY(join_messages(&out->conversation[0], s, out->prompt, rest[0], s->field.chosen, record, p,
+                         err));
+    AF_TRY(join_messages(&out->conversation[1], s, out->prompt, rest[1], s->field.rejected, record,
+                         p, err));
 done:
     json_decref(rest[0]);
     json_decref(rest[1]);
@@ -430,22 +433,22 @@ static af_status preference(af_item *out, const af_data_source *s, const json_t 
     AF_TRY(need(&good, s, record, s->field.chosen, p, err));
     AF_TRY(need(&bad, s, record, s->field.rejected, p, err));
     if (json_equal(good, bad)) {
-        p->notes->counts.nothing_to_learn++;
-        af_note(p, AF_NOTE_SAME_PAIR, "\"%s\" and \"%s\" are equal; record skipped",
-                s->field.chosen, s->field.rejected);
+        p->warnings->counts.nothing_to_learn++;
+        af_record_warn(p, AF_WARNING_SAME_PAIR, "\"%s\" and \"%s\" are equal; record skipped",
+                       s->field.chosen, s->field.rejected);
         return AF_OK;
     }
     if (!prompt || json_is_null(prompt)) {
         AF_TRY(implicit_pair(out, s, good, bad, record, p, err));
     } else {
-        AF_TRY(pair_talk(&out->talk[0], s, prompt, s->field.chosen, record, p, err));
-        AF_TRY(pair_talk(&out->talk[1], s, prompt, s->field.rejected, record, p, err));
+        AF_TRY(pair_talk(&out->conversation[0], s, prompt, s->field.chosen, record, p, err));
+        AF_TRY(pair_talk(&out->conversation[1], s, prompt, s->field.rejected, record, p, err));
         if (json_is_array(prompt))
             out->prompt = json_incref((json_t *)prompt);
         else
             out->prompt_text = prompt;
     }
-    out->talks = 2;
+    out->conversations = 2;
 done:
     return st;
 }
@@ -478,13 +481,13 @@ static af_status segments(af_item *out, const af_data_source *s, const json_t *r
         any = any || json_is_true(label);
     }
     if (!any) {
-        p->notes->counts.nothing_to_learn++;
-        af_note(p, AF_NOTE_NOTHING,
-                "no segment has \"label\": true, nothing to learn; record skipped");
+        p->warnings->counts.nothing_to_learn++;
+        af_record_warn(p, AF_WARNING_NOTHING,
+                       "no segment has \"label\": true, nothing to learn; record skipped");
         return AF_OK;
     }
-    out->talk[0] = (af_conversation){.kind = AF_CONVERSATION_SEGMENTS, .segments = list};
-    out->talks = 1;
+    out->conversation[0] = (af_conversation){.kind = AF_CONVERSATION_SEGMENTS, .segments = list};
+    out->conversations = 1;
     return AF_OK;
 }
 
@@ -496,13 +499,14 @@ static af_status plain_text(af_item *out, const af_data_source *s, const json_t 
     if (st != AF_OK)
         return st;
     if (json_string_length(text) == 0) {
-        p->notes->counts.empty_answers++;
-        p->notes->counts.nothing_to_learn++;
-        af_note(p, AF_NOTE_NOTHING, "field \"%s\" is empty; record skipped", s->field.text);
+        p->warnings->counts.empty_answers++;
+        p->warnings->counts.nothing_to_learn++;
+        af_record_warn(p, AF_WARNING_NOTHING, "field \"%s\" is empty; record skipped",
+                       s->field.text);
         return AF_OK;
     }
-    out->talk[0] = (af_conversation){.kind = AF_CONVERSATION_PLAIN, .completion = text};
-    out->talks = 1;
+    out->conversation[0] = (af_conversation){.kind = AF_CONVERSATION_PLAIN, .completion = text};
+    out->conversations = 1;
     return AF_OK;
 }
 
@@ -520,8 +524,9 @@ static af_status tokens(af_item *out, const af_data_source *s, const json_t *rec
     if (labels && json_array_size(labels) != json_array_size(ids))
         return af_source_loc_fail(p, err, "%zu labels for %zu input_ids", json_array_size(labels),
                                   json_array_size(ids));
-    out->talk[0] = (af_conversation){.kind = AF_CONVERSATION_TOKENS, .ids = ids, .labels = labels};
-    out->talks = 1;
+    out->conversation[0] =
+        (af_conversation){.kind = AF_CONVERSATION_TOKENS, .ids = ids, .labels = labels};
+    out->conversations = 1;
     return AF_OK;
 }
 

@@ -153,7 +153,7 @@ static void *read_ahead(void *arg)
     af_stream *s = arg;
     pthread_mutex_lock(&s->lock);
     while (!s->quit) {
-        if (s->next >= s->hold + s->ring) { /* the other slots are in the user's hands */
+        if (s->next >= s->hold + s->ring) { /* the caller still reads the other slots */
             pthread_cond_wait(&s->changed, &s->lock);
             continue;
         }
@@ -163,7 +163,7 @@ static void *read_ahead(void *arg)
         pthread_mutex_unlock(&s->lock);
         make(s, b, m);
         pthread_mutex_lock(&s->lock);
-        if (s->next == m) { /* nobody asked for another place meanwhile */
+        if (s->next == m) { /* no seek was requested meanwhile */
             s->made[m % s->ring] = m;
             s->next = m + 1;
             pthread_cond_broadcast(&s->changed);

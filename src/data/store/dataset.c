@@ -75,7 +75,7 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     for (int i = 0; i < s->role_count; i++)
         hash_text(h, s->roles[i]);
     snprintf(text, sizeof text, "%d %d %d %d %" PRIx64, (int)s->shape, s->shape_given,
-             (int)s->train_on_eos, s->train_on_inputs, s->given); /* keys that do nothing, too */
+             (int)s->train_on_eos, s->train_on_inputs, s->set_keys); /* keys without effect, too */
     hash_text(h, text);
 }
 
@@ -124,7 +124,7 @@ static af_status store_path(char **out, const af_data_pipeline *k, af_error *err
     AF_TRY(hash_model(&h, k->o->model, err));
     for (int i = 0; i < k->sources; i++) {
         hash_source(&h, &k->source[i]);
-        hash_scribe(&h, &k->scribe[i]);
+        hash_scribe(&h, &k->renderer[i]);
         AF_TRY(hash_files(&h, &k->source[i], k->o->run_path, err));
     }
     af_sha256_hex(&h, hex);
@@ -142,7 +142,7 @@ done:
 
 static const struct {
     const char *name;
-    size_t place;
+    size_t offset;
 } count_fields[] = {
     {"records", offsetof(af_data_counts, records)},
     {"tokens", offsetof(af_data_counts, tokens)},
@@ -167,7 +167,7 @@ static af_status write_note(af_buf *b, const af_data_pipeline *k, const af_data_
     af_buf_char(b, '{');
     for (size_t i = 0; i < AF_LEN(count_fields); i++)
         af_buf_printf(b, "%s\"%s\": %" PRId64, i ? ", " : "", count_fields[i].name,
-                      *(const int64_t *)((const char *)c + count_fields[i].place));
+                      *(const int64_t *)((const char *)c + count_fields[i].offset));
     af_buf_add(b, "}", 2);
     for (int i = 0; i < k->sources && st == AF_OK; i++) {
         char **files = NULL;
@@ -192,7 +192,7 @@ static bool read_note(af_data_counts *c, const af_token_store *s)
     for (size_t i = 0; good && i < AF_LEN(count_fields); i++) {
         const json_t *v = json_object_get(o, count_fields[i].name);
         good = json_is_integer(v);
-        *(int64_t *)((char *)c + count_fields[i].place) = json_integer_value(v);
+        *(int64_t *)((char *)c + count_fields[i].offset) = json_integer_value(v);
     }
     json_decref(o);
     return good;

@@ -1,6 +1,6 @@
-/* walk.h - every record of the datasets of a run, tokenised, one after another.
+/* dataset_reader.h - every record of the datasets of a run, tokenised, one after another.
  *
- * The one loop behind training data, `data preview` and `data check`. Memory does not grow with the
+ * The one loop for training data, `data preview` and `data check`. Memory does not grow with the
  * files. */
 #ifndef AF_READ_H
 #define AF_READ_H
@@ -19,10 +19,10 @@ typedef struct af_example {
     bool label; /* kto */
 } af_example;
 
-/* Called for each record that is not skipped. AF_ESTOPPED ends the walk without an error. */
+/* Called for each record that is not skipped. AF_ESTOPPED ends reading without an error. */
 typedef af_status af_example_fn(void *user, const af_example *e, af_error *err);
 
-enum { AF_FAULTS_MAX = 50 }; /* so many, then the walk ends */
+enum { AF_FAULTS_MAX = 50 }; /* after so many, reading ends */
 
 typedef enum af_read_mode {
     AF_READ_TRAIN,   /* cut to length; shapes that cannot be trained are refused */
@@ -40,10 +40,11 @@ typedef struct af_data_pipeline {
     af_arena mem;
     af_data_source *source;
     int sources;
-    af_tokenizer *tokenizer; /* NULL: there is none; `why` says why */
+    af_tokenizer *tokenizer; /* NULL: there is none; `why` has the reason */
     af_error why;
-    af_renderer *scribe; /* [sources] */
-    /* AF_READ_CHECK: told of each faulty record, and the walk goes on; NULL = it ends there. */
+    af_renderer *renderer; /* [sources] */
+    /* AF_READ_CHECK: called for each faulty record, then reading continues; NULL = it ends there.
+     */
     void (*fault)(void *user, const char *message);
     void *fault_user;
 } af_data_pipeline;

@@ -58,12 +58,12 @@ static int longest_first(const void *a, const void *b)
     return x->record < y->record ? -1 : 1;
 }
 
-static int64_t best_row(const int64_t *room, const int64_t *held, int64_t rows, int64_t need,
+static int64_t best_row(const int64_t *space, const int64_t *held, int64_t rows, int64_t need,
                         int64_t most)
 {
     int64_t best = -1;
     for (int64_t r = 0; r < rows; r++)
-        if (room[r] >= need && held[r] < most && (best < 0 || room[r] < room[best]))
+        if (space[r] >= need && held[r] < most && (best < 0 || space[r] < space[best]))
             best = r;
     return best;
 }
@@ -72,27 +72,27 @@ int64_t af_pack(int64_t *pack, const uint32_t *length, int64_t n, int64_t limit,
                 bool sequential)
 {
     slot *order = sequential ? NULL : af_calloc((uint64_t)n, sizeof *order);
-    int64_t *room = order ? af_calloc((uint64_t)n * 2, sizeof *room) : NULL;
-    if (!room) { /* in order is always possible, and what is asked for when sequential */
+    int64_t *space = order ? af_calloc((uint64_t)n * 2, sizeof *space) : NULL;
+    if (!space) { /* file order is always possible, and it is the sequential mode */
         free(order);
         assert(sequential || n == 0);
         return pack_in_order(pack, length, n, limit, most);
     }
-    int64_t *held = room + n, rows = 0;
+    int64_t *held = space + n, rows = 0;
     for (int64_t i = 0; i < n; i++)
         order[i] = (slot){i, length[i]};
     qsort(order, (size_t)n, sizeof *order, longest_first);
     for (int64_t i = 0; i < n; i++) {
-        int64_t r = best_row(room, held, rows, order[i].length, most);
+        int64_t r = best_row(space, held, rows, order[i].length, most);
         if (r < 0) {
             r = rows++;
-            room[r] = limit;
+            space[r] = limit;
         }
-        room[r] -= order[i].length;
+        space[r] -= order[i].length;
         held[r]++;
         pack[order[i].record] = r;
     }
     free(order);
-    free(room);
+    free(space);
     return rows;
 }

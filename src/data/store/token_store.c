@@ -32,7 +32,7 @@ static uint64_t sum_words(uint64_t h, const void *words, uint64_t bytes)
     return h;
 }
 
-/* What follows on the words: the index, the note, and the header itself without a sum. */
+/* What follows the words: the index, the note, and the header itself without a sum. */
 static uint64_t sum_rest(header h, const void *index, uint64_t index_bytes, const void *note)
 {
     uint64_t sum = sum_words(h.sum, index, index_bytes);

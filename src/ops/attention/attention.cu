@@ -1,20 +1,27 @@
 /* attention.cu - attention over packed sequences on tensor cores, both directions, bf16.
  * Contract: attention.c; twin: attention_cpu.c.  Other types and sizes: attention_plain.cu.
  *
- * Built with AF_BWD (0: forward, 1: the gradients' kernels), AF_EP (head size padded to a multiple of 16), AF_WARPS, AF_MT (16-row tiles a warp has,
- * forward), AF_BN (rows of the streamed tile), AF_SOFTCAP (0 or 1) and AF_VEC (8: 16-byte loads;
- * 1: any E and stride).
+ * Built with AF_BWD (0: forward, 1: the gradients' kernels), AF_EP (head size padded to a multiple
+ * of 16), AF_WARPS, AF_MT (16-row tiles a warp has, forward), AF_BN (rows of the streamed tile),
+ * AF_SOFTCAP (0 or 1) and AF_VEC (8: 16-byte loads; 1: any E and stride).
  *
  * attention_fwd: block (h, tile) has AF_WARPS*AF_MT*16 queries of one head and streams keys and
- *   values past them with an online softmax in base 2; q is read once, k and v once a tile. A k tile
- *   is loaded while P V is computed and a v tile while Q K^T is.
+ *   values past them with an online softmax in base 2; q is read once, k and v once per tile. A
+ *   k tile is loaded while P V is computed and a v tile while Q K^T is.
  * attention_dq: the same shape; streams k, v; ds k is summed in registers.
  * attention_dkv: block (kv head * splits + split, tile) has AF_WARPS*16 keys; streams q, do of the
- *   query heads of its split. Scores are computed transposed, so that p and ds are already operands.
- * No atomics: dq and dk|dv have an owner each; scores are computed twice. Rows behind the last
+ *   query heads of its split. Scores are computed transposed, so that p and ds already are
+ *   operands.
+ * No atomics: dq and dk|dv have one owner each; scores are computed twice. Rows after the last
  * bound get zeros. Grid: y = tiles (find_tile); heavy tiles of causal sequences first. */
-// variants: AF_BWD=0 AF_EP=32 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=32 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=64 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=64 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=80 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=80 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=96 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=96 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=128 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=128 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=128 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=256 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=256 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=64 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=64 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=0 AF_EP=128 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=128 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=128 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=0 AF_EP=256 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=1 AF_VEC=8 | AF_BWD=1 AF_EP=256 AF_WARPS=4 AF_MT=1 AF_BN=32 AF_SOFTCAP=1 AF_VEC=8
-// common: AF_BWD=0 AF_EP=64 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=64 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=0 AF_EP=128 AF_WARPS=4 AF_MT=2 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8 | AF_BWD=1 AF_EP=128 AF_WARPS=4 AF_MT=1 AF_BN=64 AF_SOFTCAP=0 AF_VEC=8
+// variants: (AF_BWD=0 AF_EP=64,128 AF_WARPS=4 AF_MT=2 AF_BN=64
+//      | AF_BWD=1 AF_EP=64,128 AF_WARPS=4 AF_MT=1 AF_BN=64
+//      | AF_BWD=1 AF_EP=128 AF_WARPS=4 AF_MT=1 AF_BN=32
+//      | AF_BWD=0,1 AF_EP=256 AF_WARPS=4 AF_MT=1 AF_BN=32) AF_SOFTCAP=0,1 AF_VEC=8
+//    | (AF_BWD=0 AF_EP=32,80,96 AF_WARPS=4 AF_MT=2
+//      | AF_BWD=1 AF_EP=32,80,96 AF_WARPS=4 AF_MT=1) AF_BN=64 AF_SOFTCAP=0 AF_VEC=8
+// common: (AF_BWD=0 AF_EP=64,128 AF_WARPS=4 AF_MT=2
+//      | AF_BWD=1 AF_EP=64,128 AF_WARPS=4 AF_MT=1) AF_BN=64 AF_SOFTCAP=0 AF_VEC=8
 #include "attention.cuh"
 
 #ifndef AF_EP
@@ -35,10 +42,10 @@
 #ifndef AF_SOFTCAP
 #define AF_SOFTCAP 0
 #endif
-#define LDS (AF_EP + 8) /* odd multiple of 16 bytes: ldmatrix without bank conflicts */
+#define LDS     (AF_EP + 8) /* odd multiple of 16 bytes: ldmatrix without bank conflicts */
 #define THREADS (AF_WARPS * 32)
-#define BM (AF_WARPS * AF_MT * 16)
-#define KS (AF_EP / 16)
+#define BM      (AF_WARPS * AF_MT * 16)
+#define KS      (AF_EP / 16)
 
 extern __shared__ __align__(16) bf16 shared[];
 
@@ -169,10 +176,43 @@ DEV float cap_slope(float s, float softcap)
 }
 
 #if !AF_BWD
+/* Scores become weights relative to the largest score so far; the sums follow it. A thread has two
+ * rows, 8 apart. */
+DEV void online_softmax(float (&s)[AF_BN / 8][4], float (&acc)[AF_EP / 8][4], float (&top)[2],
+                        float (&sum)[2])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float mx = top[half];
+#pragma unroll
+        for (int n = 0; n < AF_BN / 8; n++)
+            mx = fmaxf(mx, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+        mx = fmaxf(mx, __shfl_xor_sync(FULL, mx, 1));
+        mx = fmaxf(mx, __shfl_xor_sync(FULL, mx, 2));
+        const float base = mx == -INF ? 0.0f : mx;
+        const float keep = exp2_fast(top[half] - base);
+        top[half] = mx;
+        float add = 0.0f;
+#pragma unroll
+        for (int n = 0; n < AF_BN / 8; n++)
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; i++) {
+                s[n][i] = exp2_fast(s[n][i] - base);
+                add += s[n][i];
+            }
+        sum[half] = sum[half] * keep + add;
+#pragma unroll
+        for (int n = 0; n < AF_EP / 8; n++) {
+            acc[n][2 * half] *= keep;
+            acc[n][2 * half + 1] *= keep;
+        }
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
-    attention_fwd(bf16 *o, float *lse, const bf16 *qkv, const int *bounds, int S, int N, int H, int K,
-                  int E, long long ldo, long long ldx, float scale, float softcap, int window,
-                  int causal)
+    attention_fwd(bf16 *o, float *lse, const bf16 *qkv, const int *bounds, int S, int N, int H,
+                  int K, int E, long long ldo, long long ldx, float scale, float softcap,
+                  int window, int causal)
 {
     constexpr int NT = AF_BN / 8;
     const af_mask mask = {causal, window};
@@ -231,32 +271,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                         s[m][n][i] = outside(see[i / 2], key) ? -INF : s[m][n][i];
                     }
             }
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                float mx = top[m][half];
-#pragma unroll
-                for (int n = 0; n < NT; n++)
-                    mx = fmaxf(mx, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-                mx = fmaxf(mx, __shfl_xor_sync(FULL, mx, 1));
-                mx = fmaxf(mx, __shfl_xor_sync(FULL, mx, 2));
-                const float base = mx == -INF ? 0.0f : mx;
-                const float keep = exp2_fast(top[m][half] - base);
-                top[m][half] = mx;
-                float add = 0.0f;
-#pragma unroll
-                for (int n = 0; n < NT; n++)
-#pragma unroll
-                    for (int i = 2 * half; i < 2 * half + 2; i++) {
-                        s[m][n][i] = exp2_fast(s[m][n][i] - base);
-                        add += s[m][n][i];
-                    }
-                sum[m][half] = sum[m][half] * keep + add;
-#pragma unroll
-                for (int n = 0; n < AF_EP / 8; n++) {
-                    acc[m][n][2 * half] *= keep;
-                    acc[m][n][2 * half + 1] *= keep;
-                }
-            }
+            online_softmax(s[m], acc[m], top[m], sum[m]);
         }
         copy_wait<0>();
         __syncthreads();
@@ -309,9 +324,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #else
 /* dq[16 a warp] = scale * sum over keys of ds k,  ds = p (dp - delta),  p = exp(s - lse) */
 extern "C" __global__ void __launch_bounds__(THREADS)
-    attention_dq(bf16 *dqkv, const bf16 *qkv, const bf16 *dout, const float *lse, const float *delta,
-                 const int *bounds, int S, int N, int H, int K, int E, long long lddx, long long ldx,
-                 long long lddo, float scale, float softcap, int window, int causal)
+    attention_dq(bf16 *dqkv, const bf16 *qkv, const bf16 *dout, const float *lse,
+                 const float *delta, const int *bounds, int S, int N, int H, int K, int E,
+                 long long lddx, long long ldx, long long lddo, float scale, float softcap,
+                 int window, int causal)
 {
     constexpr int NT = AF_BN / 8, R = AF_WARPS * 16;
     const af_mask mask = {causal, window};
@@ -372,13 +388,32 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     store_rows(dqkv + (i64)h * E, lddx, q_tile + warp * 16 * LDS, 16, q0, t.to, E);
 }
 
+/* Scores of queries from q0 become weights, 0 where `edge` and not seen; slope: that of the soft
+ * cap. lt: log sum exp of the queries. */
+DEV void weigh_queries(float (&s)[AF_BN / 8][4], float (&slope)[AF_BN / 8][4], const float *lt,
+                       const af_range (&seen)[2], bool edge, int q0, float softcap)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < AF_BN / 8; n++) {
+        const float2 l = *(const float2 *)(lt + n * 8);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            slope[n][i] = cap_slope(s[n][i], softcap);
+            s[n][i] = exp2_fast(s[n][i] - (i % 2 ? l.y : l.x));
+            if (edge & outside(seen[i / 2], q0 + n * 8 + lane % 4 * 2 + i % 2))
+                s[n][i] = 0.0f;
+        }
+    }
+}
+
 /* dv = sum over queries of p^T do, dk = scale * sum of ds^T q; part `split` of `splits` goes to
  * dkv + split * stride: row n, columns kv*E (dk) and (K+kv)*E (dv). */
 extern "C" __global__ void __launch_bounds__(THREADS)
-    attention_dkv(bf16 *dkv, const bf16 *qkv, const bf16 *dout, const float *lse, const float *delta,
-                  const int *bounds, int S, int N, int H, int K, int E, long long lddkv,
-                  long long ldx, long long lddo, float scale, float softcap, int window, int causal,
-                  int splits, long long stride)
+    attention_dkv(bf16 *dkv, const bf16 *qkv, const bf16 *dout, const float *lse,
+                  const float *delta, const int *bounds, int S, int N, int H, int K, int E,
+                  long long lddkv, long long ldx, long long lddo, float scale, float softcap,
+                  int window, int causal, int splits, long long stride)
 {
     constexpr int NT = AF_BN / 8, R = AF_WARPS * 16;
     const af_mask mask = {causal, window};
@@ -423,22 +458,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             copy_commit();
         }
         const bf16 *qt = q_tile + buf * AF_BN * LDS, *ot = o_tile + buf * AF_BN * LDS;
-        const float *lt = l_tile + buf * AF_BN + lane % 4 * 2, *dt = d_tile + buf * AF_BN + lane % 4 * 2;
+        const float *lt = l_tile + buf * AF_BN + lane % 4 * 2,
+                    *dt = d_tile + buf * AF_BN + lane % 4 * 2;
         float s[NT][4] = {}, dp[NT][4] = {}, slope[NT][4];
         mul_nt(s, at_rows(k_tile + warp * 16 * LDS), at_cols(qt));
         cap_scores(s, scale, softcap);
         const bool edge = (causal && k0 + 15 > q0) || (window && k0 <= q0 + AF_BN - 1 - window);
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            const float2 l = *(const float2 *)(lt + n * 8);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                slope[n][i] = cap_slope(s[n][i], softcap);
-                s[n][i] = exp2_fast(s[n][i] - (i % 2 ? l.y : l.x));
-                if (edge & outside(seen[i / 2], q0 + n * 8 + lane % 4 * 2 + i % 2))
-                    s[n][i] = 0.0f;
-            }
-        }
+        weigh_queries(s, slope, lt, seen, edge, q0, softcap);
         mul_nn(dv, s, at_rows(ot));
         mul_nt(dp, at_rows(v_tile + warp * 16 * LDS), at_cols(ot));
 #pragma unroll

@@ -1,4 +1,5 @@
-/* attention.cuh - shared by the attention kernels: which rows a block works on, what a query sees. */
+/* attention.cuh - shared by the attention kernels: which rows a block works on, what a query sees.
+ */
 #ifndef AF_ATTENTION_CUH
 #define AF_ATTENTION_CUH
 #include "dev.cuh"
@@ -54,8 +55,8 @@ DEV int tiles_from(int least, const int *bounds, int S, int N, int size)
         sum += max(0, tiles_of(s, bounds, S, N, size) - least + 1);
     return __reduce_add_sync(FULL, sum);
 }
-/* As find_tile, but those with the most tiles of their sequence before them come first (`behind`: the
- * most after them): under a causal mask that is the order of what they cost. */
+/* As find_tile, but those with the most tiles of their sequence before them come first (`behind`:
+ * the most after them): under a causal mask that is the order of what they cost. */
 DEV bool find_ranked(af_tile &t, int rank, bool behind, const int *bounds, int S, int N, int size)
 {
     if (S > 256) /* many short sequences: their order is not worth the search */
@@ -111,7 +112,10 @@ DEV af_range queries_of(af_mask m, int k)
 }
 DEV bool outside(af_range r, int i) { return (i < r.low) | (i >= r.end); }
 /* First key and end of keys that queries [q0, q1) of the sequence can see. */
-DEV int first_key(af_mask m, int q0, int from) { return m.window ? max(from, q0 - m.window + 1) : from; }
+DEV int first_key(af_mask m, int q0, int from)
+{
+    return m.window ? max(from, q0 - m.window + 1) : from;
+}
 DEV int end_key(af_mask m, int q1, int to) { return m.causal ? min(q1, to) : to; }
 /* The same for queries that can see keys [k0, k1). */
 DEV int first_query(af_mask m, int k0, int from) { return m.causal ? k0 : from; }

@@ -1,16 +1,16 @@
-/* attention_cached.cu - attention of generation: new rows are stored in the cache and look back into
- * it. Contract: attention.c; twin: attention_cpu.c.
+/* attention_cached.cu - attention of generation: new rows are stored in the cache and look back
+ * into it. Contract: attention.c; twin: attention_cpu.c.
  *
- * Built with AF_T, AF_VEC (elements of an access: 16 bytes' worth where heads are whole accesses, else
- * 1) and AF_KS (blocks of a cluster that share a head's keys, where there are few rows). Heads up to
- * 256. Keys and values are read once a head, along the row, by the lanes of a group. */
-// variants: AF_T=bf16 AF_VEC=8 AF_KS=1 | AF_T=bf16 AF_VEC=8 AF_KS=8 | AF_T=bf16 AF_VEC=1 AF_KS=1 | AF_T=bf16 AF_VEC=1 AF_KS=8 | AF_T=half AF_VEC=8 AF_KS=1 | AF_T=half AF_VEC=8 AF_KS=8 | AF_T=half AF_VEC=1 AF_KS=1 | AF_T=half AF_VEC=1 AF_KS=8 | AF_T=float AF_VEC=4 AF_KS=1 | AF_T=float AF_VEC=4 AF_KS=8 | AF_T=float AF_VEC=1 AF_KS=1 | AF_T=float AF_VEC=1 AF_KS=8
-// common: AF_T=bf16 AF_VEC=8 AF_KS=1 | AF_T=bf16 AF_VEC=8 AF_KS=8
+ * Built with AF_T, AF_VEC (elements of an access: 16 bytes' worth where heads are whole accesses,
+ * else 1) and AF_KS (blocks of a cluster that share a head's keys, where there are few rows). Heads
+ * up to 256. Keys and values are read once a head, along the row, by the lanes of a group. */
+// variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_KS=1,8
+// common: AF_T=bf16 AF_VEC=8 AF_KS=1,8
 #include "cluster.cuh"
 
 #define WARPS 8
 #define SLOTS (256 / (32 * AF_VEC)) /* accesses of a row a lane holds at most */
-#define KEYS 4                      /* a group has in flight */
+#define KEYS  4                     /* a group has in flight */
 
 /* The sequence of row n, or -1. */
 DEV int sequence_of(const int *bounds, int S, int n)
@@ -31,8 +31,8 @@ DEV int sequence_of(const int *bounds, int S, int n)
 /* First half: block n copies the k and v of row n into cache [S][L][2KE] at position
  * start[s] + n - bounds[s]. */
 extern "C" __global__ void attention_append(AF_T *cache, const AF_T *qkv, const int *bounds,
-                                            const int *start, int S, long long L, int H, int K, int E,
-                                            long long ldx)
+                                            const int *start, int S, long long L, int H, int K,
+                                            int E, long long ldx)
 {
     const int n = blockIdx.x, s = sequence_of(bounds, S, n);
     const i64 width = 2 * (i64)K * E, at = s < 0 ? 0 : start[s] + n - bounds[s];
@@ -99,14 +99,34 @@ DEV float group_sum(float v, int lanes)
     return v;
 }
 
-/* Second half: block (h * AF_KS + rank, n) attends row n to its sequence's cache up to itself. `lanes`
- * threads (a power of two, enough for a head in SLOTS accesses) take one key after another, the next
- * ones on their way meanwhile; each group has its own running softmax, all of them are joined in
- * order, then the blocks of the cluster. */
+/* The running softmaxes of the block's groups, joined in order, in `mine`: E sums, then the largest
+ * score and the sum of weights. */
+DEV void join_groups(float *mine, const float *part, const float *tops, const float *sums,
+                     int groups, int E)
+{
+    float mx = -INF, l = 0.0f, a = 0.0f;
+    for (int w = 0; w < groups; w++)
+        mx = fmaxf(mx, tops[w]);
+    for (int w = 0; w < groups; w++) {
+        const float f = mx == -INF ? 0.0f : expf(tops[w] - mx);
+        l += sums[w] * f;
+        a += threadIdx.x < E ? part[w * E + threadIdx.x] * f : 0.0f;
+    }
+    mine[threadIdx.x] = a;
+    if (threadIdx.x == 0) {
+        mine[256] = mx;
+        mine[257] = l;
+    }
+}
+
+/* Second half: block (h * AF_KS + rank, n) attends row n to its sequence's cache up to itself.
+ * `lanes` threads (a power of two, enough for a head in SLOTS accesses) take one key after another,
+ * the next ones on their way meanwhile; each group has its own running softmax, all of them are
+ * joined in order, then the blocks of the cluster. */
 extern "C" __global__ void CLUSTER __launch_bounds__(256)
-    attention_cached(AF_T *o, const AF_T *qkv, const AF_T *cache, const int *bounds, const int *start,
-                     int S, long long L, int H, int K, int E, long long ldo, long long ldx,
-                     float scale, float softcap, int window, int lanes)
+    attention_cached(AF_T *o, const AF_T *qkv, const AF_T *cache, const int *bounds,
+                     const int *start, int S, long long L, int H, int K, int E, long long ldo,
+                     long long ldx, float scale, float softcap, int window, int lanes)
 {
     __shared__ float part[WARPS * 256], tops[256], sums[256], mine[256 + 2];
     const int h = blockIdx.x / AF_KS, rank = blockIdx.x % AF_KS, n = blockIdx.y, kv = h / (H / K);
@@ -187,22 +207,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
         sums[group] = sum;
     }
     __syncthreads();
-    float mx = -INF, l = 0.0f, a = 0.0f;
-    for (int w = 0; w < groups; w++)
-        mx = fmaxf(mx, tops[w]);
-    for (int w = 0; w < groups; w++) {
-        const float f = mx == -INF ? 0.0f : expf(tops[w] - mx);
-        l += sums[w] * f;
-        a += threadIdx.x < E ? part[w * E + threadIdx.x] * f : 0.0f;
-    }
-    mine[threadIdx.x] = a;
-    if (threadIdx.x == 0) {
-        mine[256] = mx;
-        mine[257] = l;
-    }
+    join_groups(mine, part, tops, sums, groups, E);
     cluster_meet();
     for (int e = rank * 256 + threadIdx.x; e < E; e += AF_KS * 256) {
-        mx = -INF, l = 0.0f, a = 0.0f;
+        float mx = -INF, l = 0.0f, a = 0.0f;
         for (int r = 0; r < AF_KS; r++)
             mx = fmaxf(mx, peer(&mine[256], r));
         for (int r = 0; r < AF_KS; r++) {

@@ -1,6 +1,6 @@
-/* attention_delta.cu - what comes before and after the attention gradients, for every variant of them.
- * Contract: attention.c.  Built with AF_T and AF_VEC; everything is read once. */
-// variants: AF_T=bf16 AF_VEC=8 | AF_T=bf16 AF_VEC=1 | AF_T=float AF_VEC=4 | AF_T=float AF_VEC=1 | AF_T=half AF_VEC=8 | AF_T=half AF_VEC=1
+/* attention_delta.cu - what comes before and after the attention gradients, for every variant of
+ * them. Contract: attention.c.  Built with AF_T and AF_VEC; everything is read once. */
+// variants: AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1
 // common: AF_T=bf16 AF_VEC=8
 #include "dev.cuh"
 

@@ -5,14 +5,14 @@
  * search as attention.cu. Blocks of 8 warps own 32 rows, 4 a warp; the streamed side passes through
  * shared memory in tiles of 32 rows: a lane is a streamed row while scores are made, and a column
  * while products are summed. Dynamic shared memory: (2*32*(AF_EP+1) + 16*AF_EP) floats. */
-// variants: AF_T=bf16 AF_EP=32 | AF_T=bf16 AF_EP=64 | AF_T=bf16 AF_EP=96 | AF_T=bf16 AF_EP=128 | AF_T=bf16 AF_EP=192 | AF_T=bf16 AF_EP=256 | AF_T=float AF_EP=32 | AF_T=float AF_EP=64 | AF_T=float AF_EP=96 | AF_T=float AF_EP=128 | AF_T=float AF_EP=192 | AF_T=float AF_EP=256 | AF_T=half AF_EP=32 | AF_T=half AF_EP=64 | AF_T=half AF_EP=96 | AF_T=half AF_EP=128 | AF_T=half AF_EP=192 | AF_T=half AF_EP=256
+// variants: AF_T=bf16,float,half AF_EP=32,64,96,128,192,256
 #include "attention.cuh"
 
 #ifndef AF_EP
 #define AF_EP 128
 #endif
 #define LDS (AF_EP + 1)
-#define EL (AF_EP / 32)
+#define EL  (AF_EP / 32)
 #define OWN 4
 
 extern __shared__ float shared[];
@@ -57,7 +57,10 @@ DEV void store_one(AF_T *dst, const float (&acc)[EL], float f, int E)
         if (i * 32 + threadIdx.x % 32 < E)
             store(dst + i * 32 + threadIdx.x % 32, acc[i] * f);
 }
-DEV float capped(float s, float softcap) { return softcap > 0.0f ? softcap * tanhf(s / softcap) : s; }
+DEV float capped(float s, float softcap)
+{
+    return softcap > 0.0f ? softcap * tanhf(s / softcap) : s;
+}
 DEV float cap_slope(float s, float softcap)
 {
     return softcap > 0.0f ? 1.0f - (s / softcap) * (s / softcap) : 1.0f;
@@ -77,9 +80,9 @@ DEV float soften(float s, float &top, float &sum, float (&acc)[EL])
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    attention_fwd(AF_T *o, float *lse, const AF_T *qkv, const int *bounds, int S, int N, int H, int K,
-                  int E, long long ldo, long long ldx, float scale, float softcap, int window,
-                  int causal)
+    attention_fwd(AF_T *o, float *lse, const AF_T *qkv, const int *bounds, int S, int N, int H,
+                  int K, int E, long long ldo, long long ldx, float scale, float softcap,
+                  int window, int causal)
 {
     const af_mask mask = {causal, window};
     const int h = blockIdx.x, kv = h / (H / K), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -123,16 +126,18 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    attention_dq(AF_T *dqkv, const AF_T *qkv, const AF_T *dout, const float *lse, const float *delta,
-                 const int *bounds, int S, int N, int H, int K, int E, long long lddx, long long ldx,
-                 long long lddo, float scale, float softcap, int window, int causal)
+    attention_dq(AF_T *dqkv, const AF_T *qkv, const AF_T *dout, const float *lse,
+                 const float *delta, const int *bounds, int S, int N, int H, int K, int E,
+                 long long lddx, long long ldx, long long lddo, float scale, float softcap,
+                 int window, int causal)
 {
     const af_mask mask = {causal, window};
     const int h = blockIdx.x, kv = h / (H / K), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     af_tile t;
     if (!find_tile(t, gridDim.y - 1 - blockIdx.y, bounds, S, N, 8 * OWN))
         return;
-    float *kt = shared, *vt = kt + 32 * LDS, *qs = vt + 32 * LDS + warp * 2 * AF_EP, *os = qs + AF_EP;
+    float *kt = shared, *vt = kt + 32 * LDS, *qs = vt + 32 * LDS + warp * 2 * AF_EP,
+          *os = qs + AF_EP;
     const AF_T *q = qkv + (i64)h * E, *k = qkv + (i64)(H + kv) * E, *v = k + (i64)K * E;
     dout += (i64)h * E;
     const int lo = first_key(mask, t.at, t.from);
@@ -167,10 +172,10 @@ extern "C" __global__ void __launch_bounds__(256)
 
 /* One block has 32 keys of one kv head and all query heads of its split, as in attention.cu. */
 extern "C" __global__ void __launch_bounds__(256)
-    attention_dkv(AF_T *dkv, const AF_T *qkv, const AF_T *dout, const float *lse, const float *delta,
-                  const int *bounds, int S, int N, int H, int K, int E, long long lddkv,
-                  long long ldx, long long lddo, float scale, float softcap, int window, int causal,
-                  int splits, long long stride)
+    attention_dkv(AF_T *dkv, const AF_T *qkv, const AF_T *dout, const float *lse,
+                  const float *delta, const int *bounds, int S, int N, int H, int K, int E,
+                  long long lddkv, long long ldx, long long lddo, float scale, float softcap,
+                  int window, int causal, int splits, long long stride)
 {
     const af_mask mask = {causal, window};
     const int kv = blockIdx.x / splits, split = blockIdx.x % splits, heads = H / K / splits;
@@ -178,7 +183,8 @@ extern "C" __global__ void __launch_bounds__(256)
     af_tile t;
     if (!find_tile(t, blockIdx.y, bounds, S, N, 8 * OWN))
         return;
-    float *qt = shared, *ot = qt + 32 * LDS, *ks = ot + 32 * LDS + warp * 2 * AF_EP, *vs = ks + AF_EP;
+    float *qt = shared, *ot = qt + 32 * LDS, *ks = ot + 32 * LDS + warp * 2 * AF_EP,
+          *vs = ks + AF_EP;
     const AF_T *k = qkv + (i64)(H + kv) * E, *v = k + (i64)K * E;
     const int lo = first_query(mask, t.at, t.from);
     const int hi = t.dead ? lo : end_query(mask, min(t.at + 8 * OWN, t.to), t.to);
@@ -200,7 +206,8 @@ extern "C" __global__ void __launch_bounds__(256)
                     load_one(ks, k + (i64)row * ldx, E);
                     load_one(vs, v + (i64)row * ldx, E);
                     const float s = capped(dot(ks, qt + lane * LDS) * scale, softcap);
-                    const float p = live && !outside(queries_of(mask, row), q0 + lane) ? expf(s - l) : 0.0f;
+                    const float p =
+                        live && !outside(queries_of(mask, row), q0 + lane) ? expf(s - l) : 0.0f;
                     const float dp = dot(vs, ot + lane * LDS) - d;
                     add_rows(dv[m], p, ot);
                     add_rows(dk[m], p * dp * cap_slope(s, softcap), qt);

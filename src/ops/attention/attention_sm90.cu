@@ -1,23 +1,50 @@
 /* attention_sm90.cu - the gradients of attention on Hopper's warpgroup products, bf16.
- * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and 128
- * without soft cap; the forward is attention_sm90_fwd.cu. One block a multiprocessor.
+ * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and
+ * 128 without soft cap; the forward is attention_sm90_fwd.cu. One block a multiprocessor.
  *
- * Built with AF_EP (64 or 128). The warpgroups take turns at the tensor cores. In dq the products of one
- * step are in flight while the next step's scores are softened; the sums of dk and dv leave no registers
- * for that, so one warpgroup's products run beside the other's softening alone. On other architectures
- * the kernels are empty. */
-// variants: AF_EP=64 | AF_EP=128
-// common: AF_EP=64 | AF_EP=128
-#define BN 64 /* streamed rows */
-#define DEPTH_0 4 /* keys of dq are in use for two steps */
+ * Built with AF_EP (64 or 128). The warpgroups take turns at the tensor cores. In dq the products
+ * of one step are in flight while the next step's scores are softened; the sums of dk and dv leave
+ * no registers for that, so one warpgroup's products run beside the other's softening alone. On
+ * other architectures the kernels are empty. */
+// variants: AF_EP=64,128
+// common: AF_EP=64,128
+#define BN      64 /* streamed rows */
+#define DEPTH_0 4  /* keys of dq are in use for two steps */
 #define DEPTH_1 3
-#define OWNED 2
+#define OWNED   2
 #include "attention_sm90.cuh"
+#if SM90
+/* s := ds of a step, from scores and dp; l, d: log sum exp and delta of a thread's two rows */
+DEV void key_slopes(float (&s)[SACC], const float (&dp)[SACC], const float (&l)[2],
+                    const float (&d)[2], float factor)
+{
+#pragma unroll
+    for (int i = 0; i < SACC; i++)
+        s[i] = exp2_fast(s[i] * factor - l[i % 4 / 2]) * (dp[i] - d[i % 4 / 2]);
+}
+/* s := p, dp := ds of a step; rows: log sum exp of the streamed queries, then their delta */
+DEV void query_slopes(float (&s)[SACC], float (&dp)[SACC], const float *rows, int lane,
+                      float factor)
+{
+#pragma unroll
+    for (int j = 0; j < BN / 8; j++) {
+        const float2 l = *(const float2 *)(rows + j * 8 + lane % 4 * 2);
+        const float2 d = *(const float2 *)(rows + BN + j * 8 + lane % 4 * 2);
+#pragma unroll
+        for (int i = 4 * j; i < 4 * j + 4; i++) {
+            s[i] = exp2_fast(s[i] * factor - (i % 2 ? l.y : l.x));
+            dp[i] = s[i] * (dp[i] - (i % 2 ? d.y : d.x));
+        }
+    }
+}
+#endif
+
 /* dq = scale * sum over keys of ds k */
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attention_dq(bf16 *dqkv, const __grid_constant__ af_map qkv, const __grid_constant__ af_map dout,
-                 const float *lse, const float *delta, const int *bounds, int S, int N, int H, int K,
-                 long long lddx, float scale, int window, int causal)
+    attention_dq(bf16 *dqkv, const __grid_constant__ af_map qkv,
+                 const __grid_constant__ af_map dout, const float *lse, const float *delta,
+                 const int *bounds, int S, int N, int H, int K, long long lddx, float scale,
+                 int window, int causal)
 {
 #if SM90
     const af_mask mask = {causal, window};
@@ -41,19 +68,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             d[half] = row < t.to ? delta[(i64)row * H + t.head] : 0.0f;
         }
         const u32 q = at.own[0] + group * 64 * 128, go = at.own[1] + group * 64 * 128;
-        /* keys of the last step may all lie behind the first warpgroup's rows: it leaves that out */
+        /* keys of the last step may all lie behind the first warpgroup's rows: it leaves that out
+         */
         const int both = t.steps - (causal && t.lo + (t.steps - 1) * BN > t.at + 63);
         const int steps = group ? t.steps : both;
 #pragma unroll
         for (int i = 0; i < OACC; i++)
             acc[i] = 0.0f;
-        /* s := ds */
-        auto slopes = [&](float(&s)[SACC], const float(&dp)[SACC], int k0) {
-            hide_keys(s, mask, k0, q0, t.hi);
-#pragma unroll
-            for (int i = 0; i < SACC; i++)
-                s[i] = exp2_fast(s[i] * factor - l[i % 4 / 2]) * (dp[i] - d[i % 4 / 2]);
-        };
         if (t.steps > 0) {
             float s[SACC], dp[SACC];
             wait_full(at, 0, turn);
@@ -67,7 +88,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(dp);
             release(at, 1, turn);
             own_done(at, steps == 1);
-            slopes(s, dp, t.lo);
+            hide_keys(s, mask, t.lo, q0, t.hi);
+            key_slopes(s, dp, l, d, factor);
             pack_operand(ds, s);
         }
         if (group == 1 && both > 1)
@@ -94,7 +116,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(dp);
             release(at, 1, now);
             own_done(at, step + 1 == steps);
-            slopes(s, dp, t.lo + step * BN);
+            hide_keys(s, mask, t.lo + step * BN, q0, t.hi);
+            key_slopes(s, dp, l, d, factor);
             finish(s, at.nowhere);
             wgmma_wait<0>();
             pin(acc);
@@ -120,10 +143,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 }
 
 #if SM90
-/* Rows of keys and values, queries and the output's gradient streaming by: `heads` query heads of a kv head
- * one after another. piece.head is kv * splits + split. */
-DEV void fetch_queries(const places &at, const af_map *qkv, const af_map *dout, const int *bounds, int S,
-                       int N, int H, int K, af_mask mask, int splits)
+/* Rows of keys and values, queries and the output's gradient streaming by: `heads` query heads of a
+ * kv head one after another. piece.head is kv * splits + split. */
+DEV void fetch_queries(const places &at, const af_map *qkv, const af_map *dout, const int *bounds,
+                       int S, int N, int H, int K, af_mask mask, int splits)
 {
     const int heads = H / K / splits;
     u32 turn = 0, pieces = 0;
@@ -152,17 +175,17 @@ DEV void fetch_queries(const places &at, const af_map *qkv, const af_map *dout, 
 /* dv = sum over queries of p^T do, dk = scale * sum of ds^T q; part `split` of the query heads at
  * dkv + split * stride. */
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attention_dkv(bf16 *dkv, const __grid_constant__ af_map qkv, const __grid_constant__ af_map dout,
-                  const float *lse, const float *delta, const int *bounds, int S, int N, int H, int K,
-                  long long lddkv, float scale, int window, int causal, int splits, long long stride)
+    attention_dkv(bf16 *dkv, const __grid_constant__ af_map qkv,
+                  const __grid_constant__ af_map dout, const float *lse, const float *delta,
+                  const int *bounds, int S, int N, int H, int K, long long lddkv, float scale,
+                  int window, int causal, int splits, long long stride)
 {
 #if SM90
     const af_mask mask = {causal, window};
     const int lane = threadIdx.x % 32, group = group_of();
     const places at = places_of();
-    if (!computes(at, group, [&] {
-            fetch_queries(at, &qkv, &dout, bounds, S, N, H, K, mask, splits);
-        }))
+    if (!computes(at, group,
+                  [&] { fetch_queries(at, &qkv, &dout, bounds, S, N, H, K, mask, splits); }))
         return;
     const float factor = scale * LOG2E;
     const u32 k = at.own[0] + group * 64 * 128, v = at.own[1] + group * 64 * 128;
@@ -187,24 +210,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
         for (int i = 0; i < OACC; i++)
             dk[i] = dv[i] = 0.0f;
-        /* s := p, dp := ds */
-        auto slopes = [&](float(&s)[SACC], float(&dp)[SACC], const float *rows, int q0) {
+        /* scores of queries from q0 that do not see the warp's keys become -inf */
+        auto hide_queries = [&](float(&s)[SACC], int q0) {
             if ((causal && k0 + 15 > q0) || (window && k0 <= q0 + BN - 1 - window)) {
                 const af_range seen[2] = {queries_of(mask, ka), queries_of(mask, ka + 8)};
 #pragma unroll
                 for (int i = 0; i < SACC; i++) {
                     const int query = q0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
                     s[i] = outside(seen[i % 4 / 2], query) ? -INF : s[i];
-                }
-            }
-#pragma unroll
-            for (int j = 0; j < BN / 8; j++) {
-                const float2 l = *(const float2 *)(rows + j * 8 + lane % 4 * 2);
-                const float2 d = *(const float2 *)(rows + BN + j * 8 + lane % 4 * 2);
-#pragma unroll
-                for (int i = 4 * j; i < 4 * j + 4; i++) {
-                    s[i] = exp2_fast(s[i] * factor - (i % 2 ? l.y : l.x));
-                    dp[i] = s[i] * (dp[i] - (i % 2 ? d.y : d.x));
                 }
             }
         };
@@ -233,7 +246,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(s);
             pin(dp);
             own_done(at, step + 1 == t.steps);
-            slopes(s, dp, rows, now);
+            hide_queries(s, now);
+            query_slopes(s, dp, rows, lane, factor);
             pack_operand(p, s);
             pack_operand(ds, dp);
             pin(dk);

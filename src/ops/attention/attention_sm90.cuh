@@ -2,17 +2,18 @@
  *
  * A block stays on its multiprocessor and takes one piece of work after another: 128 rows of one
  * sequence and head, whose other side streams by in tiles of BN rows. Two warpgroups
- * compute, 64 rows each; a warp of the third asks the copy engine for tiles, ahead of them and across
- * the ends of pieces. Barriers in shared memory say what is full and what is free.
+ * compute, 64 rows each; a warp of the third asks the copy engine for tiles, ahead of them and
+ * across the ends of pieces. Barriers in shared memory say what is full and what is free.
  *
- * Tiles come whole: rows behind a sequence's end are those of the next one (zeros behind the last row
- * of all) and get weight zero, so they must be finite. */
+ * Tiles come whole: rows behind a sequence's end are those of the next one (zeros behind the last
+ * row of all) and get weight zero, so they must be finite. */
 #ifndef AF_ATTENTION_SM90_CUH
 #define AF_ATTENTION_SM90_CUH
 #include "attention.cuh"
 #include "wgmma.cuh"
 
-/* Defined before: BN; DEPTH_0 and DEPTH_1, stages of the two streams; OWNED, tiles of a piece's own rows. */
+/* Defined before: BN; DEPTH_0 and DEPTH_1, stages of the two streams; OWNED, tiles of a piece's own
+ * rows. */
 #ifndef AF_EP
 #define AF_EP 128
 #endif
@@ -21,25 +22,23 @@
 #else
 #define SM90 0
 #endif
-#define OWN 128 /* rows of a piece */
-#define KS (AF_EP / 16)
-#define OACC (AF_EP / 2) /* accumulators of [64][EP] */
-#define SACC (BN / 2)
-#define OWN_BYTES (OWN * AF_EP * 2)
+#define OWN        128 /* rows of a piece */
+#define KS         (AF_EP / 16)
+#define OACC       (AF_EP / 2) /* accumulators of [64][EP] */
+#define SACC       (BN / 2)
+#define OWN_BYTES  (OWN * AF_EP * 2)
 #define TILE_BYTES (BN * AF_EP * 2)
 
 #define THREADS 384 /* two warpgroups compute, the third fetches */
-#define USERS 256
+#define USERS   256
 
 extern __shared__ u8 raw[];
 
 /* A matrix as the copy engine sees it, in boxes of 64 rows and 64 columns: 128-byte swizzle. */
-struct __align__(64) af_map {
-    u64 word[16];
-};
+struct __align__(64) af_map { u64 word[16]; };
 
-/* One piece: rows [at, to) of head `head` (-1: there is no more), whose other side are rows [lo, hi) in
- * `steps` tiles. */
+/* One piece: rows [at, to) of head `head` (-1: there is no more), whose other side are rows [lo,
+ * hi) in `steps` tiles. */
 struct af_piece {
     int at, to, lo, hi, steps, head;
 };
@@ -48,8 +47,8 @@ struct af_piece {
 DEV u32 shared_base() { return (smem_at(raw) + 1023) & ~1023u; }
 DEV void *shared_ptr(u32 at) { return raw + (at - smem_at(raw)); }
 
-/* The pieces of a block: every round goes over all blocks, there and back, so that those that began with
- * a dear piece end with a cheap one. */
+/* The pieces of a block: every round goes over all blocks, there and back, so that those that began
+ * with a dear piece end with a cheap one. */
 DEV int rank_of(int round)
 {
     return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
@@ -91,15 +90,22 @@ template <int R> DEV void fetch_rows(u32 tile, const af_map *map, int col, int r
     for (int slab = 0; slab < AF_EP / 64; slab++)
 #pragma unroll
         for (int r = 0; r < R; r += 64)
-            asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                         "[%0], [%1, {%2, %3}], [%4];" ::"r"(tile + slab * (R * 128) + r * 128),
-                         "l"(map), "r"(col + slab * 64), "r"(row0 + r), "r"(bar)
-                         : "memory");
+            asm volatile(
+                "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                "[%0], [%1, {%2, %3}], [%4];" ::"r"(tile + slab * (R * 128) + r * 128),
+                "l"(map), "r"(col + slab * 64), "r"(row0 + r), "r"(bar)
+                : "memory");
 }
 /* ---- barriers of the block by number: those who wait, and those who only arrive ---- */
 enum { TURN = 1, ROWS_THERE = 3, PIECE_THERE = 5, PIECE_TAKEN = 7 }; /* one for each warpgroup */
-DEV void meet(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-DEV void arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DEV void meet(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+DEV void arrive(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 /* The warpgroups' turns. */
 DEV void turn_wait(int group) { meet(TURN + group, USERS); }
 DEV void turn_pass(int group) { arrive(TURN + 1 - group, USERS); }
@@ -108,8 +114,8 @@ DEV void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
 DEV void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 #endif
 
-/* ---- shared memory: owned tiles, stages of two streams, a tile results leave through, lse and delta of
- * streamed rows for each warpgroup (twice); then barriers, and the piece that is worked on ---- */
+/* Shared memory: owned tiles, stages of two streams, a tile results leave through, lse and delta of
+ * streamed rows for each warpgroup (twice); then barriers, and the piece that is worked on. */
 struct places {
     u32 own[2], tile[2], out, rows, nowhere, own_full, own_free, full[2], free[2], piece;
 };
@@ -134,8 +140,8 @@ DEV places places_of()
 }
 
 #if SM90
-/* Roles: true for the warps that compute, with their registers; the first warp of the third warpgroup
- * runs fetch(). */
+/* Roles: true for the warps that compute, with their registers; the first warp of the third
+ * warpgroup runs fetch(). */
 template <class F> DEV bool computes(const places &at, int group, F fetch)
 {
     if (threadIdx.x == 0) {
@@ -146,7 +152,8 @@ template <class F> DEV bool computes(const places &at, int group, F fetch)
             bar_init(at.free[0] + i * 8, USERS / 32);
         }
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* the copy engine sees them */
+    asm volatile("fence.mbarrier_init.release.cluster;" ::
+                     : "memory"); /* the copy engine sees them */
     __syncthreads();
     if (group < 2) {
         registers_up();
@@ -164,16 +171,22 @@ DEV u32 depth(int i) { return i == 0 ? DEPTH_0 : DEPTH_1; }
 DEV u32 parity(int i, u32 turn) { return turn / depth(i) & 1; }
 DEV u32 full(const places &at, int i, u32 turn) { return at.full[i] + turn % depth(i) * 8; }
 DEV u32 unused(const places &at, int i, u32 turn) { return at.free[i] + turn % depth(i) * 8; }
-DEV u32 stage_of(const places &at, int i, u32 turn) { return at.tile[i] + turn % depth(i) * TILE_BYTES; }
-DEV void wait_full(const places &at, int i, u32 turn) { bar_wait(full(at, i, turn), parity(i, turn)); }
+DEV u32 stage_of(const places &at, int i, u32 turn)
+{
+    return at.tile[i] + turn % depth(i) * TILE_BYTES;
+}
+DEV void wait_full(const places &at, int i, u32 turn)
+{
+    bar_wait(full(at, i, turn), parity(i, turn));
+}
 /* This warp has no more use for a stage of stream i. */
 DEV void release(const places &at, int i, u32 turn)
 {
     if (threadIdx.x % 32 == 0)
         bar_arrive(unused(at, i, turn));
 }
-/* Nothing in the tiles of a turn concerns this warp. It waits for them all the same: a barrier counts for
- * one turn at a time. */
+/* Nothing in the tiles of a turn concerns this warp. It waits for them all the same: a barrier
+ * counts for one turn at a time. */
 DEV void pass_over(const places &at, u32 turn)
 {
     wait_full(at, 0, turn);
@@ -202,8 +215,8 @@ DEV void own_done(const places &at, bool yes)
 /* ---- the warp that fetches ---- */
 
 /* A piece becomes known to those who compute, its owned tiles are on their way. */
-DEV void announce(const places &at, const af_piece &p, int round, u32 &pieces, const af_map *m0, int col0,
-                  const af_map *m1, int col1)
+DEV void announce(const places &at, const af_piece &p, int round, u32 &pieces, const af_map *m0,
+                  int col0, const af_map *m1, int col1)
 {
     const bool first = threadIdx.x % 32 == 0;
     for (int group = 0; group < 2 && round > 0; group++)
@@ -233,8 +246,8 @@ DEV void stream_tile(const places &at, int i, u32 turn, const af_map *map, int c
     }
 }
 /* Rows of queries (and of the output's gradient), keys and values streaming by. */
-DEV void fetch_keys(const places &at, const af_map *qkv, const af_map *dout, const int *bounds, int S,
-                    int N, int H, int K, af_mask mask)
+DEV void fetch_keys(const places &at, const af_map *qkv, const af_map *dout, const int *bounds,
+                    int S, int N, int H, int K, af_mask mask)
 {
     u32 turn = 0, pieces = 0;
     for (int round = 0;; round++) {
@@ -296,11 +309,13 @@ template <int N> DEV void scores(float (&d)[N], u32 own, u32 tile)
     for (int k = 0; k < KS; k++)
         wgmma_ss(d, desc_k<OWN>(own, k), desc_k<BN>(tile, k), k > 0);
 }
-/* Scores of keys from k0 that the warp's queries (16 from q0) do not see become -inf; none from `hi` on. */
+/* Scores of keys from k0 that the warp's queries (16 from q0) do not see become -inf; none from
+ * `hi` on. */
 DEV void hide_keys(float (&s)[SACC], af_mask mask, int k0, int q0, int hi)
 {
     const int lane = threadIdx.x % 32, qa = q0 + lane / 4;
-    if (k0 + BN <= hi && !(mask.causal && k0 + BN - 1 > q0) && !(mask.window && k0 <= q0 + 15 - mask.window))
+    if (k0 + BN <= hi && !(mask.causal && k0 + BN - 1 > q0) &&
+        !(mask.window && k0 <= q0 + 15 - mask.window))
         return;
     const af_range see[2] = {keys_of(mask, qa, hi), keys_of(mask, qa + 8, hi)};
 #pragma unroll

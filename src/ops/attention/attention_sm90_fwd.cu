@@ -1,17 +1,61 @@
 /* attention_sm90_fwd.cu - attention on Hopper's warpgroup products, bf16, forward.
- * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and 128
- * without soft cap; the gradients are attention_sm90.cu. One block a multiprocessor.
+ * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and
+ * 128 without soft cap; the gradients are attention_sm90.cu. One block a multiprocessor.
  *
  * Built with AF_EP (64 or 128). The warpgroups take turns at the tensor
- * cores: one issues its products while the other softens. A step issues its scores, then the sums of the
- * step before, and waits for the scores only. On other architectures the kernel is empty. */
-// variants: AF_EP=64 | AF_EP=128
-// common: AF_EP=64 | AF_EP=128
-#define BN 128 /* keys of a step */
+ * cores: one issues its products while the other softens. A step issues its scores, then the sums
+ * of the step before, and waits for the scores only. On other architectures the kernel is empty. */
+// variants: AF_EP=64,128
+// common: AF_EP=64,128
+#define BN      128 /* keys of a step */
 #define DEPTH_0 2
 #define DEPTH_1 3 /* values are in use for two steps */
-#define OWNED 1
+#define OWNED   1
 #include "attention_sm90.cuh"
+
+#if SM90
+/* Scores of a step become weights in place. A thread has two rows: the largest score so far, the
+ * sum of weights, and keep, what sums so far are multiplied with. */
+DEV void online_softmax(float (&s)[SACC], float (&top)[2], float (&sum)[2], float (&keep)[2],
+                        float factor)
+{
+    float mx[4] = {top[0], top[0], top[1], top[1]}, add[4] = {}, base[2]; /* short chains */
+#pragma unroll
+    for (int i = 0; i < SACC; i++)
+        mx[i % 4] = fmaxf(mx[i % 4], s[i]);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float m = fmaxf(mx[2 * half], mx[2 * half + 1]);
+        m = fmaxf(m, __shfl_xor_sync(FULL, m, 1));
+        m = fmaxf(m, __shfl_xor_sync(FULL, m, 2));
+        base[half] = m == -INF ? 0.0f : m * factor;
+        keep[half] = exp2_fast(top[half] * factor - base[half]);
+        top[half] = m;
+    }
+#pragma unroll
+    for (int i = 0; i < SACC; i++) {
+        s[i] = exp2_fast(s[i] * factor - base[i % 4 / 2]);
+        add[i % 4] += s[i];
+    }
+    sum[0] = sum[0] * keep[0] + (add[0] + add[1]);
+    sum[1] = sum[1] * keep[1] + (add[2] + add[3]);
+}
+/* inv = 1 / sum of both rows; their log sum exp goes to column h of lse. */
+DEV void end_softmax(float (&inv)[2], const float (&top)[2], const float (&sum)[2], float scale,
+                     float *lse, int lane, int row0, int to, int H, int h)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float l = sum[half];
+        l += __shfl_xor_sync(FULL, l, 1);
+        l += __shfl_xor_sync(FULL, l, 2);
+        inv[half] = l > 0.0f ? 1.0f / l : 0.0f;
+        const int row = row0 + half * 8;
+        if (lane % 4 == 0 && row < to)
+            lse[(i64)row * H + h] = l > 0.0f ? top[half] * scale + logf(l) : 0.0f;
+    }
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     attention_fwd(bf16 *o, float *lse, const __grid_constant__ af_map qkv, const int *bounds, int S,
@@ -29,7 +73,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const af_piece t = next_piece(at, group, pieces);
         if (t.head < 0)
             return;
-        const int q0 = t.at + threadIdx.x / 32 * 16, qa = q0 + lane / 4; /* rows of this warp, lane */
+        const int q0 = t.at + threadIdx.x / 32 * 16,
+                  qa = q0 + lane / 4; /* rows of this warp, lane */
         float acc[OACC], top[2] = {-INF, -INF}, sum[2] = {0.0f, 0.0f}, keep[2];
         u32 p[BN / 16][4];
         const u32 mine = at.own[0] + group * 64 * 128; /* rows of this warpgroup */
@@ -37,30 +82,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int i = 0; i < OACC; i++)
             acc[i] = 0.0f;
 
-        /* Scores of a step -> weights in place; keep: what the sums so far are multiplied with. */
-        auto soften = [&](float(&s)[SACC], int k0) {
-            hide_keys(s, mask, k0, q0, t.hi);
-            float mx[4] = {top[0], top[0], top[1], top[1]}, add[4] = {}, base[2]; /* short chains */
-#pragma unroll
-            for (int i = 0; i < SACC; i++)
-                mx[i % 4] = fmaxf(mx[i % 4], s[i]);
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                float m = fmaxf(mx[2 * half], mx[2 * half + 1]);
-                m = fmaxf(m, __shfl_xor_sync(FULL, m, 1));
-                m = fmaxf(m, __shfl_xor_sync(FULL, m, 2));
-                base[half] = m == -INF ? 0.0f : m * factor;
-                keep[half] = exp2_fast(top[half] * factor - base[half]);
-                top[half] = m;
-            }
-#pragma unroll
-            for (int i = 0; i < SACC; i++) {
-                s[i] = exp2_fast(s[i] * factor - base[i % 4 / 2]);
-                add[i % 4] += s[i];
-            }
-            sum[0] = sum[0] * keep[0] + (add[0] + add[1]);
-            sum[1] = sum[1] * keep[1] + (add[2] + add[3]);
-        };
         if (t.steps > 0) {
             float s[SACC];
             wait_full(at, 0, turn);
@@ -71,7 +92,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(s);
             release(at, 0, turn);
             own_done(at, t.steps == 1);
-            soften(s, t.lo);
+            hide_keys(s, mask, t.lo, q0, t.hi);
+            online_softmax(s, top, sum, keep, factor);
             pack_operand(p, s);
         }
         if (group == 1 && t.steps > 1)
@@ -95,7 +117,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(s);
             release(at, 0, now);
             own_done(at, step + 1 == t.steps);
-            soften(s, t.lo + step * BN);
+            hide_keys(s, mask, t.lo + step * BN, q0, t.hi);
+            online_softmax(s, top, sum, keep, factor);
             finish(sum, at.nowhere);
             wgmma_wait<0>();
             pin(acc);
@@ -118,16 +141,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             release(at, 1, turn - 1);
         }
         float inv[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float l = sum[half];
-            l += __shfl_xor_sync(FULL, l, 1);
-            l += __shfl_xor_sync(FULL, l, 2);
-            inv[half] = l > 0.0f ? 1.0f / l : 0.0f;
-            const int row = qa + half * 8;
-            if (lane % 4 == 0 && row < t.to)
-                lse[(i64)row * H + t.head] = l > 0.0f ? top[half] * scale + logf(l) : 0.0f;
-        }
+        end_softmax(inv, top, sum, scale, lse, lane, qa, t.to, H, t.head);
         store_rows(o + (i64)t.head * AF_EP, ldo, at.out, acc, inv[0], inv[1], t.at, t.to);
     }
 #endif

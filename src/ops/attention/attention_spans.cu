@@ -1,5 +1,6 @@
-/* attention_spans.cu - before cuDNN's attention: where sequences lie, in the form it reads, and zeros in
- * the rows behind the last one, which it does not write. Contract: attention.c; any grid. */
+/* attention_spans.cu - before cuDNN's attention: where sequences lie, in the form it reads, and
+ * zeros in the rows behind the last one, which it does not write. Contract: attention.c; any grid.
+ */
 #include "dev.cuh"
 
 extern "C" __global__ void attention_spans(long long *at_qkv, long long *at_o, long long *at_lse,

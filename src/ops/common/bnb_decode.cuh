@@ -28,8 +28,9 @@ DEV float scale_of(const bnb_scales &s, i64 block)
 {
     if (s.nested_shift < 0)
         return ((const float *)s.absmax)[block];
-    return add_flush(mul_flush(s.map[((const u8 *)s.absmax)[block]], s.nested[block >> s.nested_shift]),
-                     s.offset);
+    return add_flush(
+        mul_flush(s.map[((const u8 *)s.absmax)[block]], s.nested[block >> s.nested_shift]),
+        s.offset);
 }
 /* Fills a block's map of 256 values; the caller synchronises. */
 DEV void bnb_map(float *map)
@@ -38,8 +39,8 @@ DEV void bnb_map(float *map)
         map[i] = __uint_as_float(dynamic_signed_bits[i]);
 }
 
-/* The 16 values of one block, rounded to T: four words of low bytes, four of high ones, so that byte
- * permutes look codes up four at a time. */
+/* The 16 values of one block, rounded to T: four words of low bytes, four of high ones, so that
+ * byte permutes look codes up four at a time. */
 struct bnb_table {
     u32 low[4], high[4];
 };
@@ -64,7 +65,8 @@ DEV void bnb_lookup(u32 (&out)[4], const bnb_table &t, u32 code)
         const u32 c = code >> (16 * h), at = c & 0x7777;
         const u32 upper = __byte_perm(0xff00, 0, c >> 3 & 0x1111);
         const u32 a = __byte_perm(t.low[0], t.low[1], at), b = __byte_perm(t.low[2], t.low[3], at);
-        const u32 d = __byte_perm(t.high[0], t.high[1], at), e = __byte_perm(t.high[2], t.high[3], at);
+        const u32 d = __byte_perm(t.high[0], t.high[1], at),
+                  e = __byte_perm(t.high[2], t.high[3], at);
         const u32 l = (b & upper) | (a & ~upper), v = (e & upper) | (d & ~upper);
         out[2 * h] = __byte_perm(l, v, 0x4051);
         out[2 * h + 1] = __byte_perm(l, v, 0x6273);

@@ -2,10 +2,11 @@
  * Contract: tensor/codec_*.c (the same values, bit for bit, rounded once to AF_T).
  *
  * Built with AF_T (output). Rows of `cols` values go to dst with stride ld. A grid-stride loop over
- * groups of 8 values: one 16-byte store each (bf16), codes and scales read once; nf4 and fp4 rows of
- * whole 64-value segments take bnb_segments, those that are no multiple of 8 or not aligned a slow
- * path. The _gather kernels read row ids[n] of a table instead of row n. Blocks of 256 threads. */
-// variants: AF_T=bf16 | AF_T=float | AF_T=half
+ * groups of 8 values: one 16-byte store each (bf16), codes and scales read once; nf4 and fp4 rows
+ * of whole 64-value segments take bnb_segments, those that are no multiple of 8 or not aligned a
+ * slow path. The _gather kernels read row ids[n] of a table instead of row n. Blocks of 256
+ * threads. */
+// variants: AF_T=bf16,float,half
 // common: AF_T=bf16
 #include "bnb_decode.cuh"
 
@@ -21,12 +22,12 @@ DEV void put8(AF_T *dst, const float (&v)[8], int round_bf16)
     store_n(dst, w);
 }
 
-/* Sixteen-bit outputs, rows of whole 64-value segments (each inside one block): two threads a segment.
- * A thread makes its block's table once. Piece 2u + (thread & 1) of the segment is its u-th: the two
- * threads' stores fill a sector. */
+/* Sixteen-bit outputs, rows of whole 64-value segments (each inside one block): two threads a
+ * segment. A thread makes its block's table once. Piece 2u + (thread & 1) of the segment is its
+ * u-th: the two threads' stores fill a sector. */
 template <class T>
-DEV void bnb_segments(T *dst, i64 ld, const u8 *codes, const bnb_scales &s, const u32 *book, i64 rows,
-                      i64 cols)
+DEV void bnb_segments(T *dst, i64 ld, const u8 *codes, const bnb_scales &s, const u32 *book,
+                      i64 rows, i64 cols)
 {
     if constexpr (sizeof(T) != 2)
         return;
@@ -117,7 +118,8 @@ DEV void bnb_dequant(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32
 DEV bnb_scales scales(const void *absmax, const float *nested, float offset, int block,
                       int nested_block)
 {
-    return {absmax, nested, 0, offset, 31 - __clz(block), nested_block ? 31 - __clz(nested_block) : -1};
+    return {
+        absmax, nested, 0, offset, 31 - __clz(block), nested_block ? 31 - __clz(nested_block) : -1};
 }
 extern "C" __global__ void nf4_dequant(AF_T *dst, long long ld, const unsigned char *codes,
                                        const void *absmax, const float *nested, float offset,
@@ -137,8 +139,8 @@ extern "C" __global__ void fp4_dequant(AF_T *dst, long long ld, const unsigned c
 }
 
 /* Row n of dst is row ids[n] of the table. */
-DEV void bnb_gather(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32 *book, const int *ids,
-                    i64 rows, i64 cols, int round_bf16)
+DEV void bnb_gather(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32 *book,
+                    const int *ids, i64 rows, i64 cols, int round_bf16)
 {
     __shared__ float map[256];
     bnb_map(map);
@@ -409,22 +411,22 @@ extern "C" __global__ void q6_k_gather(AF_T *dst, long long ld, const unsigned c
     gguf_dequant<q6_k>(dst, ld, src, ids, rows, cols);
 }
 extern "C" __global__ void iq4_nl_dequant(AF_T *dst, long long ld, const unsigned char *src,
-                                        long long rows, long long cols)
+                                          long long rows, long long cols)
 {
     gguf_dequant<iq4_nl>(dst, ld, src, 0, rows, cols);
 }
 extern "C" __global__ void iq4_nl_gather(AF_T *dst, long long ld, const unsigned char *src,
-                                       const int *ids, long long rows, long long cols)
+                                         const int *ids, long long rows, long long cols)
 {
     gguf_dequant<iq4_nl>(dst, ld, src, ids, rows, cols);
 }
 extern "C" __global__ void iq4_xs_dequant(AF_T *dst, long long ld, const unsigned char *src,
-                                        long long rows, long long cols)
+                                          long long rows, long long cols)
 {
     gguf_dequant<iq4_xs>(dst, ld, src, 0, rows, cols);
 }
 extern "C" __global__ void iq4_xs_gather(AF_T *dst, long long ld, const unsigned char *src,
-                                       const int *ids, long long rows, long long cols)
+                                         const int *ids, long long rows, long long cols)
 {
     gguf_dequant<iq4_xs>(dst, ld, src, ids, rows, cols);
 }

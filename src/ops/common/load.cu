@@ -4,13 +4,13 @@
  * scales, of 256.  Built with AF_T, the type of the dense results.
  *
  * nf4_absmax -> nf4_offset -> nf4_nest give the scales; then nf4_codes writes the codes, or
- * nf4_dense the dequantised values at once.  Subnormals count as zero where bitsandbytes' kernels take them
- * so (.ftz). */
-// variants: AF_T=bf16 | AF_T=float | AF_T=half
-// common: AF_T=bf16 | AF_T=float
+ * nf4_dense the dequantised values at once.  Subnormals count as zero where bitsandbytes' kernels
+ * take them so (.ftz). */
+// variants: AF_T=bf16,float,half
+// common: AF_T=bf16,float
 #include "bnb_decode.cuh"
 
-#define BLOCK 64
+#define BLOCK   64
 #define FLT_MIN 1.17549435e-38f
 
 DEV float inverse_flush(float a)
@@ -21,8 +21,8 @@ DEV float inverse_flush(float a)
 }
 
 /* absmax[b] of elements [64 b, 64 b + 64), a warp a block; NaN is ignored. */
-extern "C" __global__ void __launch_bounds__(256) nf4_absmax(float *absmax, const bf16 *x,
-                                                             long long n)
+extern "C" __global__ void __launch_bounds__(256)
+    nf4_absmax(float *absmax, const bf16 *x, long long n)
 {
     const i64 blocks = (n + BLOCK - 1) / BLOCK;
     const int lane = threadIdx.x % 32;
@@ -38,8 +38,8 @@ extern "C" __global__ void __launch_bounds__(256) nf4_absmax(float *absmax, cons
 
 /* The mean of absmax, summed in double in a fixed order by one block. Scales of bf16 values add up
  * without rounding unless they lie 2^25 apart: the order does not show. */
-extern "C" __global__ void __launch_bounds__(1024) nf4_offset(float *offset, const float *absmax,
-                                                              long long blocks)
+extern "C" __global__ void __launch_bounds__(1024)
+    nf4_offset(float *offset, const float *absmax, long long blocks)
 {
     __shared__ double part[1024];
     double sum = 0;
@@ -73,9 +73,9 @@ DEV u8 nearest(const float *map, float x)
 }
 
 /* q and nested: double quantisation of absmax - offset, one thread block a block of 256. */
-extern "C" __global__ void __launch_bounds__(256) nf4_nest(unsigned char *q, float *nested,
-                                                           const float *absmax, const float *offset,
-                                                           long long blocks)
+extern "C" __global__ void __launch_bounds__(256)
+    nf4_nest(unsigned char *q, float *nested, const float *absmax, const float *offset,
+             long long blocks)
 {
     __shared__ float map[256];
     map[threadIdx.x] = __uint_as_float(dynamic_signed_bits[threadIdx.x]);
@@ -101,8 +101,8 @@ DEV u32 code_of(float x, float inverse)
 
 /* Two codes a byte, the first in the high half; a missing second one is the code of zero. A thread
  * makes 4 bytes: 8 values, all of one block. */
-extern "C" __global__ void __launch_bounds__(256) nf4_codes(unsigned char *codes, const bf16 *x,
-                                                            const float *absmax, long long n)
+extern "C" __global__ void __launch_bounds__(256)
+    nf4_codes(unsigned char *codes, const bf16 *x, const float *absmax, long long n)
 {
     for (i64 g = (i64)blockIdx.x * 256 + threadIdx.x; g * 8 < n; g += gridDim.x * 256ll) {
         const float inverse = inverse_flush(absmax[g * 8 / BLOCK]);
@@ -118,12 +118,9 @@ extern "C" __global__ void __launch_bounds__(256) nf4_codes(unsigned char *codes
 }
 
 /* What nf4_dequant would make of those codes and scales, [rows][cols] with row stride ld. */
-extern "C" __global__ void __launch_bounds__(256) nf4_dense(AF_T *dst, long long ld, const bf16 *x,
-                                                            const float *absmax,
-                                                            const unsigned char *q,
-                                                            const float *nested,
-                                                            const float *offset, long long rows,
-                                                            long long cols)
+extern "C" __global__ void __launch_bounds__(256)
+    nf4_dense(AF_T *dst, long long ld, const bf16 *x, const float *absmax, const unsigned char *q,
+              const float *nested, const float *offset, long long rows, long long cols)
 {
     for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < rows * cols; i += gridDim.x * 256ll) {
         const i64 b = i / BLOCK;
@@ -135,9 +132,9 @@ extern "C" __global__ void __launch_bounds__(256) nf4_dense(AF_T *dst, long long
 }
 
 /* dst[r][c] = offset + scale * a normal number of (seed, stream, r cols + c). */
-extern "C" __global__ void __launch_bounds__(256) noise_rows(
-    AF_T *dst, long long ld, long long rows, long long cols, unsigned long long seed,
-    unsigned long long stream, float scale, float offset)
+extern "C" __global__ void __launch_bounds__(256)
+    noise_rows(AF_T *dst, long long ld, long long rows, long long cols, unsigned long long seed,
+               unsigned long long stream, float scale, float offset)
 {
     const i64 n = rows * cols;
     for (i64 g = (i64)blockIdx.x * 256 + threadIdx.x; g * 4 < n; g += gridDim.x * 256ll) {

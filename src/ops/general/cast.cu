@@ -67,7 +67,8 @@ DEV void store_any(void *p, int type, i64 i, double v)
 extern "C" __global__ void cast_float(void *y, int to, const void *x, int from, long long n,
                                       int accumulate)
 {
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (i64)gridDim.x * blockDim.x) {
         float v = from == 0   ? ((const float *)x)[i]
                   : from == 2 ? load((const bf16 *)x + i)
                               : load((const half *)x + i);
@@ -82,6 +83,7 @@ extern "C" __global__ void cast_float(void *y, int to, const void *x, int from, 
 extern "C" __global__ void cast_any(void *y, int to, const void *x, int from, long long n,
                                     int accumulate)
 {
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x)
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (i64)gridDim.x * blockDim.x)
         store_any(y, to, i, load_any(x, from, i) + (accumulate ? load_any(y, to, i) : 0.0));
 }

@@ -1,16 +1,17 @@
 /* elementwise.cu - the general ops: one value in, one value out, copies and sums.
  * Contracts: binary.c, unary.c, shape.c, reduce.c, dropout.c.
  *
- * Built with AF_T and AF_VEC (values of one access; 1 = no alignment asked). Kinds are arguments, in
- * the order of op.h. Grid-stride loops unless said otherwise; each value is read and written once.
- * Sums are f32, each output summed by one thread or one block over a fixed range, the ranges added up
- * in order by reduce_parts. */
-// variants: AF_T=bf16 AF_VEC=8 | AF_T=bf16 AF_VEC=1 | AF_T=float AF_VEC=4 | AF_T=float AF_VEC=1 | AF_T=half AF_VEC=8 | AF_T=half AF_VEC=1
+ * Built with AF_T and AF_VEC (values of one access; 1 = no alignment asked). Kinds are arguments,
+ * in the order of op.h. Grid-stride loops unless said otherwise; each value is read and written
+ * once. Sums are f32, each output summed by one thread or one block over a fixed range, the ranges
+ * added up in order by reduce_parts. */
+// variants: AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1
 // common: AF_T=bf16 AF_VEC=8 | AF_T=float AF_VEC=1
 #include "dev.cuh"
 
 #define EACH(i, n)                                                                                 \
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                              \
+         i += (i64)gridDim.x * blockDim.x)
 
 DEV float binary_value(int kind, float a, float b)
 {
@@ -144,8 +145,8 @@ extern "C" __global__ void unary(AF_T *y, const AF_T *x, int kind, float value, 
         store_n(y + i * AF_VEC, v);
     }
 }
-extern "C" __global__ void unary_bwd(AF_T *dx, const AF_T *of, const AF_T *dy, int kind, float value,
-                                     long long n)
+extern "C" __global__ void unary_bwd(AF_T *dx, const AF_T *of, const AF_T *dy, int kind,
+                                     float value, long long n)
 {
     EACH(i, n / AF_VEC)
     {
@@ -161,10 +162,7 @@ extern "C" __global__ void unary_bwd(AF_T *dx, const AF_T *of, const AF_T *dy, i
 
 extern "C" __global__ void fill(AF_T *y, float value, long long n)
 {
-    EACH(i, n)
-    {
-        store(y + i, value);
-    }
+    EACH(i, n) { store(y + i, value); }
 }
 
 /* Kept when Philox(seed, stream of this micro-batch, element) >= p, and then times `factor`. */
@@ -201,8 +199,8 @@ DEV i64 offset_of(i64 i, i64 d1, i64 d2, i64 d3, i64 s0, i64 s1, i64 s2, i64 s3)
     return i / d3 / d2 / d1 * s0 + i / d3 / d2 % d1 * s1 + i / d3 % d2 * s2 + i % d3 * s3;
 }
 /* part[p][o] = sum of elements p*per .. of the summed box of output o. o1..o3: dims of the outputs
- * (1 on summed axes), r1..r3: dims of the summed box (1 on kept axes), s: x's strides. Block (., p);
- * `wide`: one block an output (blockIdx.x), else one thread. */
+ * (1 on summed axes), r1..r3: dims of the summed box (1 on kept axes), s: x's strides. Block (.,
+ * p); `wide`: one block an output (blockIdx.x), else one thread. */
 extern "C" __global__ void sum_parts(float *part, const AF_T *x, long long outs, long long o1,
                                      long long o2, long long o3, long long r1, long long r2,
                                      long long r3, long long s0, long long s1, long long s2,

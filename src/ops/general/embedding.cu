@@ -2,8 +2,9 @@
  * Contract: embedding.c; twin: embedding_cpu.c.  Block types: the _gather kernels of dequant.cu.
  *
  * Built with AF_T (y, dy), AF_W (table) and AF_VEC (1, or 8: 16 bytes of bf16). */
-// variants: AF_T=bf16 AF_W=bf16 AF_VEC=8 | AF_T=bf16 AF_W=bf16 AF_VEC=1 | AF_T=bf16 AF_W=float AF_VEC=8 | AF_T=bf16 AF_W=float AF_VEC=1 | AF_T=float AF_W=float AF_VEC=8 | AF_T=float AF_W=float AF_VEC=1 | AF_T=float AF_W=bf16 AF_VEC=8 | AF_T=float AF_W=bf16 AF_VEC=1 | AF_T=half AF_W=half AF_VEC=8 | AF_T=half AF_W=half AF_VEC=1 | AF_T=half AF_W=float AF_VEC=8 | AF_T=half AF_W=float AF_VEC=1 | AF_T=bf16 AF_W=half AF_VEC=1 | AF_T=float AF_W=half AF_VEC=1 | AF_T=half AF_W=bf16 AF_VEC=8 | AF_T=half AF_W=bf16 AF_VEC=1
-// common: AF_T=bf16 AF_W=bf16 AF_VEC=8 | AF_T=bf16 AF_W=float AF_VEC=8
+// variants: AF_T=bf16,float AF_W=bf16,float AF_VEC=8,1 | AF_T=half AF_W=half,float,bf16 AF_VEC=8,1
+//    | AF_T=bf16,float AF_W=half AF_VEC=1
+// common: AF_T=bf16 AF_W=bf16,float AF_VEC=8
 #include "dev.cuh"
 
 #ifndef AF_W

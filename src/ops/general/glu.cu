@@ -3,7 +3,7 @@
  * Built with AF_T, AF_VEC and AF_ACT (af_act: 0 silu, 1 gelu_tanh, 2 gelu, 3 relu). Each row of F
  * columns is cut among `cuts` blocks (block b: row b / cuts, cut b % cuts); a thread makes one
  * access to each operand. Everything is read and written once. */
-// variants: AF_T=bf16 AF_VEC=8 AF_ACT=0 | AF_T=bf16 AF_VEC=8 AF_ACT=1 | AF_T=bf16 AF_VEC=8 AF_ACT=2 | AF_T=bf16 AF_VEC=8 AF_ACT=3 | AF_T=bf16 AF_VEC=1 AF_ACT=0 | AF_T=bf16 AF_VEC=1 AF_ACT=1 | AF_T=bf16 AF_VEC=1 AF_ACT=2 | AF_T=bf16 AF_VEC=1 AF_ACT=3 | AF_T=float AF_VEC=4 AF_ACT=0 | AF_T=float AF_VEC=4 AF_ACT=1 | AF_T=float AF_VEC=4 AF_ACT=2 | AF_T=float AF_VEC=4 AF_ACT=3 | AF_T=float AF_VEC=1 AF_ACT=0 | AF_T=float AF_VEC=1 AF_ACT=1 | AF_T=float AF_VEC=1 AF_ACT=2 | AF_T=float AF_VEC=1 AF_ACT=3 | AF_T=half AF_VEC=8 AF_ACT=0 | AF_T=half AF_VEC=8 AF_ACT=1 | AF_T=half AF_VEC=8 AF_ACT=2 | AF_T=half AF_VEC=8 AF_ACT=3 | AF_T=half AF_VEC=1 AF_ACT=0 | AF_T=half AF_VEC=1 AF_ACT=1 | AF_T=half AF_VEC=1 AF_ACT=2 | AF_T=half AF_VEC=1 AF_ACT=3
+// variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_ACT=0..3
 // common: AF_T=bf16 AF_VEC=8 AF_ACT=0
 #include "dev.cuh"
 
@@ -32,7 +32,8 @@ DEV float act(float x, float *slope)
 #endif
 }
 
-extern "C" __global__ void glu_fwd(AF_T *y, const AF_T *gate_up, int F, int cuts, long long ldy, long long ldg)
+extern "C" __global__ void glu_fwd(AF_T *y, const AF_T *gate_up, int F, int cuts, long long ldy,
+                                   long long ldg)
 {
     const i64 n = blockIdx.x / cuts;
     const int d = (blockIdx.x % cuts * blockDim.x + threadIdx.x) * AF_VEC;
@@ -49,7 +50,8 @@ extern "C" __global__ void glu_fwd(AF_T *y, const AF_T *gate_up, int F, int cuts
 
 /* dgate = dy * up * act'(gate), dup = dy * act(gate); with h: h = act(gate) * up once more. */
 extern "C" __global__ void glu_bwd(AF_T *dgate_up, AF_T *h, const AF_T *gate_up, const AF_T *dy,
-                                   int F, int cuts, long long lddg, long long ldh, long long ldg, long long lddy)
+                                   int F, int cuts, long long lddg, long long ldh, long long ldg,
+                                   long long lddy)
 {
     const i64 n = blockIdx.x / cuts;
     const int d = (blockIdx.x % cuts * blockDim.x + threadIdx.x) * AF_VEC;

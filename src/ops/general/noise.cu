@@ -1,7 +1,7 @@
 /* noise.cu - uniform noise on embeddings while training.  Contract: noise.c; twin: noise_cpu.c.
  *
  * Built with AF_T.  One block a row; x is read once, y written once (they may be the same). */
-// variants: AF_T=bf16 | AF_T=float | AF_T=half
+// variants: AF_T=bf16,float,half
 #include "dev.cuh"
 
 extern "C" __global__ void noise(AF_T *y, const AF_T *x, const int *bounds, const unsigned *clock,

@@ -1,9 +1,9 @@
-/* softmax.cu - softmax and log-softmax over rows, layer norm, fake quantisation: one block a row (or
- * group), which is read from memory once and from cache after that.
- * Contracts: softmax.c, layernorm.c, fakequant.c; twins: their _cpu.c. Built with AF_T and AF_W (the
- * scales of layer norm). In place works where the contract says so: a value is read by the thread
- * that overwrites it. */
-// variants: AF_T=bf16 AF_W=bf16 | AF_T=bf16 AF_W=float | AF_T=float AF_W=float | AF_T=float AF_W=bf16 | AF_T=half AF_W=half | AF_T=half AF_W=float
+/* softmax.cu - softmax and log-softmax over rows, layer norm, fake quantisation: one block a row
+ * (or group), which is read from memory once and from cache after that. Contracts: softmax.c,
+ * layernorm.c, fakequant.c; twins: their _cpu.c. Built with AF_T and AF_W (the scales of layer
+ * norm). In place works where the contract says so: a value is read by the thread that overwrites
+ * it. */
+// variants: AF_T=bf16,float AF_W=bf16,float | AF_T=half AF_W=half,float
 #include "dev.cuh"
 
 #ifndef AF_W
@@ -129,6 +129,7 @@ extern "C" __global__ void fake_quant(AF_T *y, unsigned char *mask, const AF_T *
 extern "C" __global__ void fake_quant_bwd(AF_T *dx, const unsigned char *mask, const AF_T *dy,
                                           long long n)
 {
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x)
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (i64)gridDim.x * blockDim.x)
         store(dx + i, mask[i] ? load(dy + i) : 0.0f);
 }

@@ -5,7 +5,7 @@
  * per row: one pass for maximum, sum of exponentials and arg max, one more (from cache) that
  * overwrites the row. Sums are f32, per thread, then a tree. Rows start at multiples of ld, which
  * AF_VEC must divide; V need not be a multiple. */
-// variants: AF_T=bf16 AF_VEC=8 AF_GRAD=0 | AF_T=bf16 AF_VEC=8 AF_GRAD=1 | AF_T=bf16 AF_VEC=1 AF_GRAD=0 | AF_T=bf16 AF_VEC=1 AF_GRAD=1 | AF_T=float AF_VEC=4 AF_GRAD=0 | AF_T=float AF_VEC=4 AF_GRAD=1 | AF_T=float AF_VEC=1 AF_GRAD=0 | AF_T=float AF_VEC=1 AF_GRAD=1 | AF_T=half AF_VEC=8 AF_GRAD=0 | AF_T=half AF_VEC=8 AF_GRAD=1 | AF_T=half AF_VEC=1 AF_GRAD=0 | AF_T=half AF_VEC=1 AF_GRAD=1
+// variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_GRAD=0,1
 // common: AF_T=bf16 AF_VEC=8 AF_GRAD=1
 #include "dev.cuh"
 
@@ -68,7 +68,8 @@ DEV int block_min(int v)
 }
 
 /* row_loss[n] = lse - (1-e) z[label] - e mean(z), row_hit[n] = arg max is the label; 0 and 0 where
- * the label is -100. With AF_GRAD logits[n][v] = scale * d row_loss / d logits. scale may be NULL. */
+ * the label is -100. With AF_GRAD logits[n][v] = scale * d row_loss / d logits. scale may be NULL.
+ */
 extern "C" __global__ void __launch_bounds__(1024)
     head_rows(AF_T *logits, long long ld, const int *labels, const float *scale, float *row_loss,
               float *row_hit, int V, float logit_scale, float softcap, float smoothing)
@@ -124,7 +125,8 @@ extern "C" __global__ void __launch_bounds__(1024)
         }
 #pragma unroll
         for (int k = 0; k < AF_VEC; k++) {
-            const float c = cap(z[k], logit_scale, softcap), t = softcap > 0.0f ? c / softcap : 0.0f;
+            const float c = cap(z[k], logit_scale, softcap),
+                        t = softcap > 0.0f ? c / softcap : 0.0f;
             float g = exp2_fast((c - top) * LOG2E) * inv - even;
             g -= i + k == label ? 1.0f - smoothing : 0.0f;
             z[k] = g * f * (1.0f - t * t);

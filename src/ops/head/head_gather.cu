@@ -2,7 +2,7 @@
  *
  * Built with AF_T (activations). Rows keep their order: packed row k is row index[k]; slot[n] is
  * where row n went, -1 when its label is not counted. */
-// variants: AF_T=bf16 | AF_T=float | AF_T=half
+// variants: AF_T=bf16,float,half
 // common: AF_T=bf16
 #include "dev.cuh"
 
@@ -50,7 +50,8 @@ extern "C" __global__ void head_gather(AF_T *to, int *to_labels, const AF_T *x, 
 }
 
 /* to[n] = x[slot[n]], zeros without one. A block a row. */
-extern "C" __global__ void head_scatter(AF_T *to, long long ld, const AF_T *x, const int *slot, int D)
+extern "C" __global__ void head_scatter(AF_T *to, long long ld, const AF_T *x, const int *slot,
+                                        int D)
 {
     const long long n = blockIdx.x;
     const int k = slot[n];

@@ -1,9 +1,9 @@
-/* loss.cu - scalar losses and their gradients.  Contract: loss.c; twin: loss_cpu.c.  Cross-entropy's
+/* loss.cu - scalar losses and their gradients.  Contract: loss.c; twin: loss_cpu.c. Cross-entropy's
  * rows are head.cu's.
  *
  * Built with AF_T. Sums: each block a fixed stride of elements, the parts by one block. Kinds as in
  * op.h: 0 mse 1 l1 2 huber 3 bce 5 kl. */
-// variants: AF_T=float | AF_T=bf16 | AF_T=half
+// variants: AF_T=bf16,float,half
 #include "dev.cuh"
 
 DEV float value_of(int kind, float x, float t, float delta)
@@ -43,7 +43,8 @@ extern "C" __global__ void loss_parts(float *part, const AF_T *x, const AF_T *ta
                                       float value, long long n)
 {
     float sum = 0.0f;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x)
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (i64)gridDim.x * blockDim.x)
         sum += value_of(kind, load(x + i), load(target + i), value);
     sum = block_sum(sum);
     if (threadIdx.x == 0)
@@ -63,7 +64,8 @@ extern "C" __global__ void loss_bwd(AF_T *dx, const AF_T *x, const AF_T *target,
                                     int kind, float value, long long n, float over)
 {
     const float f = *dloss / over;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x)
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (i64)gridDim.x * blockDim.x)
         store(dx + i, f * slope_of(kind, load(x + i), load(target + i), value));
 }
 

@@ -4,39 +4,41 @@
  * Built with AF_BOOK (nf4_bits, fp4_bits), AF_TOK (tokens at most: 8 or 16) and AF_KS (blocks of a
  * cluster that share rows). Weights are decoded in registers to the values dequant.cu writes, so a
  * product differs from dequantise + GEMM in the order of its sums only. Rows are whole 64-value
- * segments, blocks hold at least 64 values; activations' rows start on 16 bytes. Codes are read once.
+ * segments, blocks hold at least 64 values; activations' rows start on 16 bytes. Codes are read
+ * once.
  *
- * Decoding is what bounds it: integer units are half as wide as the others. A byte of codes is looked
- * up as two floats in shared memory, a copy of the table for each pair of lanes so that no bank is hit
- * twice, scaled and rounded: two integer operations for two values. */
-// variants: AF_BOOK=nf4_bits AF_TOK=8 AF_KS=1 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=2 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=4 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=8 | AF_BOOK=nf4_bits AF_TOK=16 AF_KS=1 | AF_BOOK=nf4_bits AF_TOK=16 AF_KS=2 | AF_BOOK=nf4_bits AF_TOK=16 AF_KS=4 | AF_BOOK=nf4_bits AF_TOK=16 AF_KS=8 | AF_BOOK=fp4_bits AF_TOK=8 AF_KS=1 | AF_BOOK=fp4_bits AF_TOK=8 AF_KS=2 | AF_BOOK=fp4_bits AF_TOK=8 AF_KS=4 | AF_BOOK=fp4_bits AF_TOK=8 AF_KS=8 | AF_BOOK=fp4_bits AF_TOK=16 AF_KS=1 | AF_BOOK=fp4_bits AF_TOK=16 AF_KS=2 | AF_BOOK=fp4_bits AF_TOK=16 AF_KS=4 | AF_BOOK=fp4_bits AF_TOK=16 AF_KS=8
-// common: AF_BOOK=nf4_bits AF_TOK=8 AF_KS=1 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=2 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=4 | AF_BOOK=nf4_bits AF_TOK=8 AF_KS=8
+ * Decoding is what bounds it: integer units are half as wide as the others. A byte of codes is
+ * looked up as two floats in shared memory, a copy of the table for each pair of lanes so that no
+ * bank is hit twice, scaled and rounded: two integer operations for two values. */
+// variants: AF_BOOK=nf4_bits,fp4_bits AF_TOK=8,16 AF_KS=1,2,4,8
+// common: AF_BOOK=nf4_bits AF_TOK=8 AF_KS=1,2,4,8
 #include "bnb_linear.cuh"
 #include "cluster.cuh"
 
 #ifndef AF_TOK
 #define AF_TOK 8
 #endif
-#define WARPS 8
-#define ROWS 128   /* a block, 16 a warp */
-#define STEP 128   /* values of a row at a time, 32 a thread */
-#define STAGES 3
-#define GROUPS (AF_TOK / 8)
-#define X_PITCH 320 /* bytes of a token's 128 values: fragment loads hit every bank once */
-#define CODE_BYTES (ROWS * STEP / 2)
+#define WARPS       8
+#define ROWS        128 /* a block, 16 a warp */
+#define STEP        128 /* values of a row at a time, 32 a thread */
+#define STAGES      3
+#define GROUPS      (AF_TOK / 8)
+#define X_PITCH     320 /* bytes of a token's 128 values: fragment loads hit every bank once */
+#define CODE_BYTES  (ROWS * STEP / 2)
 #define STAGE_BYTES (CODE_BYTES + AF_TOK * X_PITCH)
-#define PAIRS_AT (STAGES * STAGE_BYTES)
-#define PAIR_BYTES 128 /* of one byte of codes: two floats for each of 16 lanes */
-#define MAP_AT (PAIRS_AT + 256 * PAIR_BYTES)
+#define PAIRS_AT    (STAGES * STAGE_BYTES)
+#define PAIR_BYTES  128 /* of one byte of codes: two floats for each of 16 lanes */
+#define MAP_AT      (PAIRS_AT + 256 * PAIR_BYTES)
 
-/* Where 16-byte access j of a token's 128 values lies: thread p of a quad reads 4p .. 4p + 3, one after
- * another, and its quad reads neighbours. */
+/* Where 16-byte access j of a token's 128 values lies: thread p of a quad reads 4p .. 4p + 3, one
+ * after another, and its quad reads neighbours. */
 DEV int x_place(int j) { return (j % 4 * 4 + j / 4) * 16; }
 
 /* The values of every byte of codes, a thread a byte; its copies begin at different banks. */
 DEV void fill_pairs(u8 *pairs)
 {
-    const float2 v = {__uint_as_float(AF_BOOK[threadIdx.x / 16]), __uint_as_float(AF_BOOK[threadIdx.x % 16])};
+    const float2 v = {__uint_as_float(AF_BOOK[threadIdx.x / 16]),
+                      __uint_as_float(AF_BOOK[threadIdx.x % 16])};
 #pragma unroll
     for (int i = 0; i < 16; i++)
         *(float2 *)(pairs + threadIdx.x * PAIR_BYTES + (i + threadIdx.x) % 16 * 8) = v;
@@ -52,17 +54,19 @@ DEV void decode(u32 (&out)[4], u32 code, const u8 *mine, float scale)
     }
 }
 
+DEV u32 word(const uint4 &v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+
 /* y[m][o] = sum_i x[m][i] w[o][i] + sum_r low[m][r] bt[r][o] + bias[o].
  *
  * A block makes 128 rows of the stack, 16 a warp; 128 values at a time pass through three stages of
- * shared memory, the blocks of a cluster take every AF_KS-th one and add up in order. Weights are the
- * rows of the tensor core's tile, tokens its columns; within 32 values i is permuted the same way on
- * both sides, so that a thread's 16 bytes of codes and of x are whole fragments.
- * bt: [R up to 16, zeros behind R][O], or R = 0. Dynamic shared memory: MAP_AT + 1024 bytes. */
+ * shared memory, the blocks of a cluster take every AF_KS-th one and add up in order. Weights are
+ * the rows of the tensor core's tile, tokens its columns; within 32 values i is permuted the same
+ * way on both sides, so that a thread's 16 bytes of codes and of x are whole fragments. bt: [R up
+ * to 16, zeros behind R][O], or R = 0. Dynamic shared memory: MAP_AT + 1024 bytes. */
 extern "C" __global__ void CLUSTER __launch_bounds__(256, 3)
-    bnb_linear(bf16 *y, long long ldy, const bf16 *x, long long ldx, bnb_pieces w, float off0, float off1,
-               float off2, const bf16 *bias, const bf16 *low, long long ldl, const bf16 *bt, int M, int O,
-               int I, int R, int shift, int nested_shift)
+    bnb_linear(bf16 *y, long long ldy, const bf16 *x, long long ldx, bnb_pieces w, float off0,
+               float off1, float off2, const bf16 *bias, const bf16 *low, long long ldl,
+               const bf16 *bt, int M, int O, int I, int R, int shift, int nested_shift)
 {
     extern __shared__ __align__(16) u8 smem[];
     float *map = (float *)(smem + MAP_AT);
@@ -81,14 +85,15 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, 3)
         const int k = step * STEP + p * 32;
 #pragma unroll
         for (int t = 0; t < 2; t++) /* a thread's own codes: nobody else reads them */
-            copy16(to + (warp * 16 + t * 8 + group) * (STEP / 2) + p * 16, row[t].codes + (k < I ? k / 2 : 0),
-                   k < I ? 16 : 0);
+            copy16(to + (warp * 16 + t * 8 + group) * (STEP / 2) + p * 16,
+                   row[t].codes + (k < I ? k / 2 : 0), k < I ? 16 : 0);
 #pragma unroll
         for (int i = 0; i < (AF_TOK * 16 + 255) / 256; i++) {
             const int at = i * 256 + threadIdx.x, m = at / 16, c = step * STEP + at % 16 * 8;
             const bool in = m < M && c < I;
             if (at < AF_TOK * 16)
-                copy16(to + CODE_BYTES + m * X_PITCH + x_place(at % 16), in ? x + m * ldx + c : x, in ? 16 : 0);
+                copy16(to + CODE_BYTES + m * X_PITCH + x_place(at % 16), in ? x + m * ldx + c : x,
+                       in ? 16 : 0);
         }
     };
     auto ask = [&](int step) {
@@ -127,8 +132,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, 3)
 #pragma unroll
         for (int u = 0; u < 4; u++) {
             u32 a[4], b[4];
-            decode(a, u == 0 ? code[0].x : u == 1 ? code[0].y : u == 2 ? code[0].z : code[0].w, pairs, by[0]);
-            decode(b, u == 0 ? code[1].x : u == 1 ? code[1].y : u == 2 ? code[1].z : code[1].w, pairs, by[1]);
+            decode(a, word(code[0], u), pairs, by[0]);
+            decode(b, word(code[1], u), pairs, by[1]);
             const u32 first[4] = {a[0], b[0], a[1], b[1]}, second[4] = {a[2], b[2], a[3], b[3]};
 #pragma unroll
             for (int h = 0; h < GROUPS; h++) {
@@ -150,7 +155,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, 3)
 #pragma unroll
         for (int h = 0; h < GROUPS; h++) {
             const int m = h * 8 + group, in = m < M ? R : 0;
-            mma(acc[h], a, pair_at(low + m * ldl, r + p * 2, in), pair_at(low + m * ldl, r + p * 2 + 8, in));
+            mma(acc[h], a, pair_at(low + m * ldl, r + p * 2, in),
+                pair_at(low + m * ldl, r + p * 2 + 8, in));
         }
     }
     copy_wait<0>();

@@ -1,4 +1,5 @@
-/* bnb_linear.cuh - shared by the products that read 4-bit weights: the stack of pieces, its rows. */
+/* bnb_linear.cuh - shared by the products that read 4-bit weights: the stack of pieces, its rows.
+ */
 #ifndef AF_BNB_LINEAR_CUH
 #define AF_BNB_LINEAR_CUH
 #include "bnb_decode.cuh"
@@ -44,8 +45,8 @@ DEV bnb_row find_row(const bnb_pieces &w, const bnb_offsets &offset, int row, in
     return {p.codes + first / 2, p.absmax, p.nested, off, (u32)(first / 64)};
 }
 
-/* The scale of value k of a row, asked for and used later. shift: log2 of the 64-value segments of a
- * block; nested_shift as in scale_of. */
+/* The scale of value k of a row, asked for and used later. shift: log2 of the 64-value segments of
+ * a block; nested_shift as in scale_of. */
 struct bnb_raw {
     u32 absmax; /* a code, or the bits of a float */
     float nested;

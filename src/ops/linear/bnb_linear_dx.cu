@@ -1,18 +1,18 @@
-/* bnb_linear_dx.cu - the gradient of bnb_linear.cu's input, for few tokens (at most 64), straight from
- * 4-bit weights. Contract: af_linear's dx (linear.c).
+/* bnb_linear_dx.cu - the gradient of bnb_linear.cu's input, for few tokens (at most 64), straight
+ * from 4-bit weights. Contract: af_linear's dx (linear.c).
  *
- * Built with AF_BOOK (nf4_bits, fp4_bits) and AF_MT (tokens / 16, rounded up). Conditions and values
- * as in bnb_linear.cu; codes are read once. */
-// variants: AF_BOOK=nf4_bits AF_MT=1 | AF_BOOK=nf4_bits AF_MT=2 | AF_BOOK=nf4_bits AF_MT=4 | AF_BOOK=fp4_bits AF_MT=1 | AF_BOOK=fp4_bits AF_MT=2 | AF_BOOK=fp4_bits AF_MT=4
+ * Built with AF_BOOK (nf4_bits, fp4_bits) and AF_MT (tokens / 16, rounded up). Conditions and
+ * values as in bnb_linear.cu; codes are read once. */
+// variants: AF_BOOK=nf4_bits,fp4_bits AF_MT=1,2,4
 #include "bnb_linear.cuh"
 
 #ifndef AF_MT
 #define AF_MT 1
 #endif
-#define WARPS 8
+#define WARPS  8
 #define TOKENS (AF_MT * 16)
-#define COLS 64
-#define PITCH (COLS + 8) /* rows 144 bytes apart: fragment loads hit every bank once */
+#define COLS   64
+#define PITCH  (COLS + 8) /* rows 144 bytes apart: fragment loads hit every bank once */
 
 /* Fragments of 16 rows of a warp's tile: acc += a[tokens][16] tile[16][64]. */
 DEV void mma_tile(float (&acc)[AF_MT][8][4], const u32 (&a)[AF_MT][4], const bf16 (*tile)[PITCH])
@@ -50,9 +50,9 @@ DEV void token_fragments(u32 (&a)[AF_MT][4], const bf16 *x, i64 ld, int c, int M
  * a: [R][I], or R = 0. */
 extern "C" __global__ void __launch_bounds__(256)
     bnb_linear_dx(bf16 *dx, long long ldx, const bf16 *dy, long long ldy, bnb_pieces w, float off0,
-                  float off1, float off2, const bf16 *low,
-                  long long ldl, const bf16 *a, long long lda, float *part, int M, int O, int I, int R,
-                  int shift, int nested_shift)
+                  float off1, float off2, const bf16 *low, long long ldl, const bf16 *a,
+                  long long lda, float *part, int M, int O, int I, int R, int shift,
+                  int nested_shift)
 {
     __shared__ float map[256], sum[TOKENS][COLS + 1];
     __shared__ __align__(16) bf16 tile[WARPS][16][PITCH];
@@ -69,7 +69,8 @@ extern "C" __global__ void __launch_bounds__(256)
         const uint4 q = *(const uint4 *)(row.codes + c / 2);
         const u32 code[4] = {q.x, q.y, q.z, q.w};
         bnb_table table;
-        const float scale = use_scale(row, ask_scale(row, c, shift, nested_shift), map, nested_shift);
+        const float scale =
+            use_scale(row, ask_scale(row, c, shift, nested_shift), map, nested_shift);
         bnb_values(table, (bf16 *)0, AF_BOOK, o + r < O ? scale : 0.0f);
         token_fragments(from, dy, ldy, o, M, O);
         __syncwarp();

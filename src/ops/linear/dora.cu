@@ -1,7 +1,7 @@
 /* dora.cu - row norms of an adapted weight: out[o] = |W[o] + scale B[o] A|.
  * Contract: linear.c (DORA_NORM).  Built with AF_T (the weight's type).  One block per row of the
  * piece; A is read from cache, sums are f32 in a fixed order. */
-// variants: AF_T=bf16 | AF_T=float | AF_T=half
+// variants: AF_T=bf16,float,half
 #include "dev.cuh"
 
 struct dora_part {

@@ -1,21 +1,22 @@
-/* low_rank.cu - the narrow products of adapters for few rows: out[n][r] = alpha * sum_k x[n][k] w[r][k],
- * r < 64, bf16. Many rows are a GEMM's (measured).
+/* low_rank.cu - the narrow products of adapters for few rows: out[n][r] = alpha * sum_k x[n][k]
+ * w[r][k], r < 64, bf16. Many rows are a GEMM's (measured).
  *
- * Built with AF_NT (columns / 8) and AF_KS (blocks of a cluster that share rows). A block owns 16 rows;
- * its warps take turns along k, 32 values at a time, then add up one after another, and so do the
- * blocks of a cluster. Within 32 values k is permuted the same way on both sides, so that a 16-byte
- * load is two fragments. K is a multiple of 32, rows are 16-byte aligned. */
-// variants: AF_NT=2 AF_KS=1 | AF_NT=2 AF_KS=8 | AF_NT=4 AF_KS=1 | AF_NT=4 AF_KS=8 | AF_NT=6 AF_KS=1 | AF_NT=6 AF_KS=8 | AF_NT=8 AF_KS=1 | AF_NT=8 AF_KS=8
+ * Built with AF_NT (columns / 8) and AF_KS (blocks of a cluster that share rows). A block owns 16
+ * rows; its warps take turns along k, 32 values at a time, then add up one after another, and so do
+ * the blocks of a cluster. Within 32 values k is permuted the same way on both sides, so that a
+ * 16-byte load is two fragments. K is a multiple of 32, rows are 16-byte aligned. */
+// variants: AF_NT=2,4,6,8 AF_KS=1,8
 #include "cluster.cuh"
 
 #ifndef AF_NT
 #define AF_NT 2
 #endif
 #define WARPS 8
-#define ROWS 16
-#define COLS (AF_NT * 8)
+#define ROWS  16
+#define COLS  (AF_NT * 8)
 
-/* out has `wide` columns: those from COLS on become zeros. Block b serves rows b / AF_KS * ROWS on. */
+/* out has `wide` columns: those from COLS on become zeros. Block b serves rows b / AF_KS * ROWS on.
+ */
 extern "C" __global__ void CLUSTER __launch_bounds__(256)
     low_rank(bf16 *out, long long ldo, const bf16 *x, long long ldx, const bf16 *w, long long ldw,
              long long N, int K, int wide, float alpha)

@@ -1,27 +1,27 @@
 /* low_rank_dw.cu - gradients of adapters' up halves: out = y' z over all tokens, y [N][C], z [N][R]
  * narrow, bf16, sums in f32, all parts in one launch. Contract: adapter_db of linear.c.
  *
- * Built with AF_NT (ranks / 8, rounded up to even) and AF_KS (blocks of a cluster that share columns).
- * A block owns 128 columns of y, 16 a warp; tiles of 64 tokens pass through three stages of shared
- * memory, the blocks of a cluster take every AF_KS-th one and add up in order. y is read once. Columns,
- * ranks and where they begin are multiples of 8, rows start on 16 bytes. */
-// variants: AF_NT=2 AF_KS=1 | AF_NT=2 AF_KS=2 | AF_NT=2 AF_KS=4 | AF_NT=2 AF_KS=8 | AF_NT=4 AF_KS=1 | AF_NT=4 AF_KS=2 | AF_NT=4 AF_KS=4 | AF_NT=4 AF_KS=8 | AF_NT=6 AF_KS=1 | AF_NT=6 AF_KS=2 | AF_NT=6 AF_KS=4 | AF_NT=6 AF_KS=8 | AF_NT=8 AF_KS=1 | AF_NT=8 AF_KS=2 | AF_NT=8 AF_KS=4 | AF_NT=8 AF_KS=8
-// common: AF_NT=2 AF_KS=1 | AF_NT=2 AF_KS=2 | AF_NT=2 AF_KS=4 | AF_NT=2 AF_KS=8
+ * Built with AF_NT (ranks / 8, rounded up to even) and AF_KS (blocks of a cluster that share
+ * columns). A block owns 128 columns of y, 16 a warp; tiles of 64 tokens pass through three stages
+ * of shared memory, the blocks of a cluster take every AF_KS-th one and add up in order. y is read
+ * once. Columns, ranks and where they begin are multiples of 8, rows start on 16 bytes. */
+// variants: AF_NT=2,4,6,8 AF_KS=1,2,4,8
+// common: AF_NT=2 AF_KS=1,2,4,8
 #include "cluster.cuh"
 
 #ifndef AF_NT
 #define AF_NT 2
 #endif
-#define COLS 128
+#define COLS   128
 #define TOKENS 64
 #define STAGES 3
-#define RANKS (AF_NT * 8)
-#define YP (COLS + 8) /* rows an odd number of 16 bytes apart */
-#define ZP (RANKS + 8)
-#define STAGE (TOKENS * (YP + ZP)) /* values */
+#define RANKS  (AF_NT * 8)
+#define YP     (COLS + 8) /* rows an odd number of 16 bytes apart */
+#define ZP     (RANKS + 8)
+#define STAGE  (TOKENS * (YP + ZP)) /* values */
 
-/* Columns [from, from + cols) of y and ranks [rank_from, rank_from + ranks) of z make one part of the
- * result: out[c][r], rows `ranks` long. */
+/* Columns [from, from + cols) of y and ranks [rank_from, rank_from + ranks) of z make one part of
+ * the result: out[c][r], rows `ranks` long. */
 struct outer_part {
     float *out;
     int from, cols, rank_from, ranks, first, unused; /* first: of its blocks of columns */
@@ -31,14 +31,15 @@ struct outer_parts {
 };
 
 /* Tokens [n0, n0 + 64) into a stage; zeros behind the end of tokens, columns and ranks. */
-DEV void fetch(bf16 *stage, const bf16 *y, i64 ldy, const bf16 *z, i64 ldz, const outer_part &q, int c0,
-               i64 n0, i64 N)
+DEV void fetch(bf16 *stage, const bf16 *y, i64 ldy, const bf16 *z, i64 ldz, const outer_part &q,
+               int c0, i64 n0, i64 N)
 {
 #pragma unroll
     for (int i = 0; i < TOKENS * COLS / 8 / 256; i++) {
         const int at = i * 256 + threadIdx.x, r = at / (COLS / 8), c = at % (COLS / 8) * 8;
         const bool in = n0 + r < N && c0 + c < q.cols;
-        copy16(smem_at(stage + r * YP + c), in ? y + (n0 + r) * ldy + q.from + c0 + c : y, in ? 16 : 0);
+        copy16(smem_at(stage + r * YP + c), in ? y + (n0 + r) * ldy + q.from + c0 + c : y,
+               in ? 16 : 0);
     }
     bf16 *zs = stage + TOKENS * YP;
 #pragma unroll
@@ -46,13 +47,14 @@ DEV void fetch(bf16 *stage, const bf16 *y, i64 ldy, const bf16 *z, i64 ldz, cons
         const int at = i * 256 + threadIdx.x, r = at / AF_NT, c = at % AF_NT * 8;
         const bool in = n0 + r < N && c < q.ranks;
         if (at < TOKENS * AF_NT)
-            copy16(smem_at(zs + r * ZP + c), in ? z + (n0 + r) * ldz + q.rank_from + c : z, in ? 16 : 0);
+            copy16(smem_at(zs + r * ZP + c), in ? z + (n0 + r) * ldz + q.rank_from + c : z,
+                   in ? 16 : 0);
     }
 }
 
 extern "C" __global__ void CLUSTER __launch_bounds__(256)
-    low_rank_dw(const bf16 *y, long long ldy, const bf16 *z, long long ldz, outer_parts parts, long long N,
-                int accumulate)
+    low_rank_dw(const bf16 *y, long long ldy, const bf16 *z, long long ldz, outer_parts parts,
+                long long N, int accumulate)
 {
     extern __shared__ __align__(16) bf16 smem[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, p = lane % 4;

@@ -1,10 +1,10 @@
 /* moe.cu - mixture of experts: router and experts.  Contract: moe.c; twin: moe_cpu.c.
  *
- * Built with AF_T (activations).  A pair p = n*k + j is token n at its j-th expert. Pairs are listed
- * by expert, in order: slot s of the list is pair list[s], slots start[e] .. start[e+1] belong to
- * expert e. The products run over slots in tiles of 64 that never cross an expert; sums are f32 and
- * in a fixed order. */
-// variants: AF_T=bf16 | AF_T=float | AF_T=half
+ * Built with AF_T (activations).  A pair p = n*k + j is token n at its j-th expert. Pairs are
+ * listed by expert, in order: slot s of the list is pair list[s], slots start[e] .. start[e+1]
+ * belong to expert e. The products run over slots in tiles of 64 that never cross an expert; sums
+ * are f32 and in a fixed order. */
+// variants: AF_T=bf16,float,half
 #include "dev.cuh"
 
 /* ---- router: a warp a row ---- */
@@ -85,7 +85,8 @@ extern "C" __global__ void __launch_bounds__(128)
 }
 
 /* ---- the list: a warp an expert ---- */
-extern "C" __global__ void moe_list(int *list, int *slot, int *start, const int *index, int P, int X)
+extern "C" __global__ void moe_list(int *list, int *slot, int *start, const int *index, int P,
+                                    int X)
 {
     const int e = blockIdx.x, lane = threadIdx.x;
     int at = 0, total = 0;
@@ -111,7 +112,7 @@ extern "C" __global__ void moe_list(int *list, int *slot, int *start, const int 
 
 /* ---- products over slots ---- */
 #define TILE 64
-#define KS 16
+#define KS   16
 
 /* c[s][n] = sum_k a[row of s][k] b[e](n, k); row of s = list[s] / div, or s itself without a list.
  * b of an expert is [N][K], or [K][N] with nn. One block a 64 x 64 tile, 256 threads of 4 x 4. */

@@ -2,12 +2,14 @@
  * Contract: rmsnorm.c; twin: rmsnorm_cpu.c.
  *
  * Built with AF_T (x, y, dy, dx), AF_W (w), AF_VEC, AF_WARP (1: a warp a row, for short rows; 0: a
- * block a row) and AF_PER: accesses a thread makes along a row; threads of a row * AF_PER * AF_VEC >=
- * D. Rows are dealt to warps or blocks in turn: a row is read once and stays in registers, w is read
- * once by each. Rows have strides (ld*) so that spare columns behind D stay untouched. rmsnorm_dw:
- * see there. */
-// variants: AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=4 AF_WARP=1 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=2 AF_WARP=0 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=4 AF_WARP=0 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=8 AF_WARP=0 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=4 AF_WARP=1 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=2 AF_WARP=0 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=4 AF_WARP=0 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=8 AF_WARP=0 | AF_T=float AF_W=float AF_VEC=4 AF_PER=4 AF_WARP=1 | AF_T=float AF_W=float AF_VEC=4 AF_PER=2 AF_WARP=0 | AF_T=float AF_W=float AF_VEC=4 AF_PER=4 AF_WARP=0 | AF_T=float AF_W=float AF_VEC=4 AF_PER=8 AF_WARP=0 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=4 AF_WARP=1 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=2 AF_WARP=0 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=4 AF_WARP=0 | AF_T=float AF_W=bf16 AF_VEC=4 AF_PER=8 AF_WARP=0 | AF_T=half AF_W=half AF_VEC=8 AF_PER=4 AF_WARP=1 | AF_T=half AF_W=half AF_VEC=8 AF_PER=2 AF_WARP=0 | AF_T=half AF_W=half AF_VEC=8 AF_PER=4 AF_WARP=0 | AF_T=half AF_W=half AF_VEC=8 AF_PER=8 AF_WARP=0 | AF_T=half AF_W=float AF_VEC=8 AF_PER=4 AF_WARP=1 | AF_T=half AF_W=float AF_VEC=8 AF_PER=2 AF_WARP=0 | AF_T=half AF_W=float AF_VEC=8 AF_PER=4 AF_WARP=0 | AF_T=half AF_W=float AF_VEC=8 AF_PER=8 AF_WARP=0 | AF_T=bf16 AF_W=bf16 AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=bf16 AF_W=bf16 AF_VEC=1 AF_PER=32 AF_WARP=0 | AF_T=bf16 AF_W=float AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=bf16 AF_W=float AF_VEC=1 AF_PER=32 AF_WARP=0 | AF_T=float AF_W=float AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=float AF_W=float AF_VEC=1 AF_PER=32 AF_WARP=0 | AF_T=float AF_W=bf16 AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=float AF_W=bf16 AF_VEC=1 AF_PER=32 AF_WARP=0 | AF_T=half AF_W=half AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=half AF_W=half AF_VEC=1 AF_PER=32 AF_WARP=0 | AF_T=half AF_W=float AF_VEC=1 AF_PER=8 AF_WARP=0 | AF_T=half AF_W=float AF_VEC=1 AF_PER=32 AF_WARP=0
-// common: AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=4 AF_WARP=1 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_PER=2 AF_WARP=0 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=4 AF_WARP=1 | AF_T=bf16 AF_W=float AF_VEC=8 AF_PER=2 AF_WARP=0
+ * block a row) and AF_PER: accesses a thread makes along a row; threads of a row * AF_PER * AF_VEC
+ * >= D. Rows are dealt to warps or blocks in turn: a row is read once and stays in registers, w is
+ * read once by each. Rows have strides (ld*) so that spare columns behind D stay untouched.
+ * rmsnorm_dw: see there. */
+// variants: (AF_T=bf16 AF_W=bf16,float AF_VEC=8 | AF_T=float AF_W=float,bf16 AF_VEC=4
+//      | AF_T=half AF_W=half,float AF_VEC=8) (AF_PER=4 AF_WARP=1 | AF_PER=2,4,8 AF_WARP=0)
+//    | (AF_T=bf16,float AF_W=bf16,float | AF_T=half AF_W=half,float) AF_VEC=1 AF_PER=8,32 AF_WARP=0
+// common: AF_T=bf16 AF_W=bf16,float AF_VEC=8 (AF_PER=4 AF_WARP=1 | AF_PER=2 AF_WARP=0)
 #include "dev.cuh"
 
 #ifndef AF_W
@@ -21,14 +23,14 @@
 #endif
 #if AF_WARP
 #define WIDTH 32
-#define LANE (threadIdx.x % 32)
+#define LANE  (threadIdx.x % 32)
 #define ROW_LOOP                                                                                   \
     for (i64 n = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; n < rows;                 \
          n += (i64)gridDim.x * (blockDim.x / 32))
 DEV float row_sum(float v) { return warp_sum(v); }
 #else
-#define WIDTH blockDim.x
-#define LANE threadIdx.x
+#define WIDTH    blockDim.x
+#define LANE     threadIdx.x
 #define ROW_LOOP for (i64 n = blockIdx.x; n < rows; n += gridDim.x)
 DEV float row_sum(float v) { return block_sum(v); }
 #endif
@@ -71,8 +73,8 @@ DEV float dot(const row &a, const row &b)
     return s;
 }
 #define EACH                                                                                       \
-    _Pragma("unroll") for (int i = 0; i < AF_PER; i++) _Pragma("unroll") for (int k = 0;           \
-                                                                              k < AF_VEC; k++)
+    _Pragma("unroll") for (int i = 0; i < AF_PER; i++)                                             \
+        _Pragma("unroll") for (int k = 0; k < AF_VEC; k++)
 
 /* w as it multiplies: plus_one is 0 or 1. */
 DEV void load_weight(row &w, const AF_W *p, int D, float plus_one)
@@ -91,8 +93,9 @@ DEV void normalise(AF_T *y, float *rstd, row &x, const row &w, int D, float eps)
 }
 
 /* y = x * rstd * (w + plus_one), rstd[n] = 1 / sqrt(mean x[n]^2 + eps) */
-extern "C" __global__ void rmsnorm_fwd(AF_T *y, float *rstd, const AF_T *x, const AF_W *w, long long rows,
-                                       int D, long long ldy, long long ldx, float eps, float plus_one)
+extern "C" __global__ void rmsnorm_fwd(AF_T *y, float *rstd, const AF_T *x, const AF_W *w,
+                                       long long rows, int D, long long ldy, long long ldx,
+                                       float eps, float plus_one)
 {
     row wr, xr;
     load_weight(wr, w, D, plus_one);
@@ -105,9 +108,9 @@ extern "C" __global__ void rmsnorm_fwd(AF_T *y, float *rstd, const AF_T *x, cons
 
 /* sum = x + residual (rounded to AF_T), y = rmsnorm(sum) */
 extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, const AF_T *x,
-                                           const AF_T *residual, const AF_W *w, long long rows, int D,
-                                           long long ldy, long long lds, long long ldx, long long ldr, float eps,
-                                           float plus_one)
+                                           const AF_T *residual, const AF_W *w, long long rows,
+                                           int D, long long ldy, long long lds, long long ldx,
+                                           long long ldr, float eps, float plus_one)
 {
     row wr, xr, rr;
     load_weight(wr, w, D, plus_one);
@@ -124,8 +127,9 @@ extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, cons
 /* dx = rstd * (g - x * rstd^2 * mean(g x)), g = dy * (w + plus_one); plus `add` where it is given
  * (the gradient that reached the sum by the residual path; dx itself to accumulate). */
 extern "C" __global__ void rmsnorm_bwd(AF_T *dx, const AF_T *x, const AF_W *w, const float *rstd,
-                                       const AF_T *dy, const AF_T *add, long long rows, int D, long long lddx,
-                                       long long ldx, long long lddy, long long lda, float plus_one)
+                                       const AF_T *dy, const AF_T *add, long long rows, int D,
+                                       long long lddx, long long ldx, long long lddy, long long lda,
+                                       float plus_one)
 {
     row wr, xr, gr;
     load_weight(wr, w, D, plus_one);
@@ -149,7 +153,8 @@ extern "C" __global__ void rmsnorm_bwd(AF_T *dx, const AF_T *x, const AF_W *w, c
  * columns a thread, 32 threads wide and 8 rows deep, into part[p][D]. Stage two: reduce_parts in
  * elementwise.cu. x and dy are read once. */
 extern "C" __global__ void rmsnorm_dw(float *part, const AF_T *x, const float *rstd, const AF_T *dy,
-                                      long long rows, int D, long long ldx, long long lddy, long long per)
+                                      long long rows, int D, long long ldx, long long lddy,
+                                      long long per)
 {
     __shared__ float sum[8][32][AF_VEC];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -1,13 +1,14 @@
 /* optimizer.cu - global norm, clip and update on flat f32 buffers.
  * Contract: optimizer.c; twins: optimizer_cpu.c, adafactor_cpu.c.
  *
- * hyper (learning rate, bias corrections, step) and stats (norm, clip factor, finite, sum of squares)
- * lie in device memory, so that a captured graph stays right. Every update reads and writes each of
- * its buffers once, 16 bytes an access, leaves values and moments alone when the norm was not finite,
- * and ends with zeros in the gradients. Counts are multiples of 4 except in the adafactor kernels. */
+ * hyper (learning rate, bias corrections, step) and stats (norm, clip factor, finite, sum of
+ * squares) lie in device memory, so that a captured graph stays right. Every update reads and
+ * writes each of its buffers once, 16 bytes an access, leaves values and moments alone when the
+ * norm was not finite, and ends with zeros in the gradients. Counts are multiples of 4 except in
+ * the adafactor kernels. */
 #include "bnb.cuh"
 
-#define STATS_CLIP 1
+#define STATS_CLIP   1
 #define STATS_FINITE 2
 
 /* part[block] = sum of squares over elements block*blockDim*4 .., + gridDim*blockDim*4, ... */
@@ -269,7 +270,8 @@ extern "C" __global__ void adafactor_parts(float *part, const float *grads, cons
                                            long long n, long long R, long long C, int vector)
 {
     float sum = 0.0f;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (i64)gridDim.x * blockDim.x) {
         const float u = adafactor_update(grads, row, col, mean, stats[STATS_CLIP], i, R, C, vector);
         sum += u * u;
     }
@@ -290,9 +292,11 @@ extern "C" __global__ void adafactor_apply(float *w, float *grads, const float *
     const float rms = sqrtf(block_sum(sum) / n), cut = fmaxf(1.0f, rms / threshold);
     const float lr = hyper[0] * lr_factor;
     const bool finite = stats[STATS_FINITE] == 1.0f;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (i64)gridDim.x * blockDim.x) {
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (i64)gridDim.x * blockDim.x) {
         if (finite) {
-            const float u = adafactor_update(grads, row, col, mean, stats[STATS_CLIP], i, R, C, vector);
+            const float u =
+                adafactor_update(grads, row, col, mean, stats[STATS_CLIP], i, R, C, vector);
             w[i] -= lr * decay * w[i] + lr * u / cut;
         }
         grads[i] = 0.0f;

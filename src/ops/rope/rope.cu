@@ -3,12 +3,14 @@
  *
  * Built with AF_T, AF_W (norm weights), AF_VEC and AF_NORM (0 or 1). One block does AF_ROWS rows:
  * it makes their cosines and sines in shared memory, with AF_NORM the norms of their heads (one
- * warp a head, or the heads of a whole row added up), then every pair (i, i + rot/2) of q and k once;
- * v and what lies behind `rot` pass through. Rows are read once (twice with AF_NORM, the second
- * time from cache). y may be qkv itself: a pair is read and written by one thread; not with AF_NORM
- * in rope_bwd, where qkv and dy are two buffers. Dynamic shared memory: AF_ROWS * (rot + 2 (H+K))
- * floats. E, rot/2 and the strides must be multiples of AF_VEC. */
-// variants: AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_NORM=0 | AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_NORM=1 | AF_T=bf16 AF_W=bf16 AF_VEC=1 AF_NORM=0 | AF_T=bf16 AF_W=bf16 AF_VEC=1 AF_NORM=1 | AF_T=bf16 AF_W=float AF_VEC=8 AF_NORM=1 | AF_T=bf16 AF_W=float AF_VEC=1 AF_NORM=1 | AF_T=float AF_W=float AF_VEC=4 AF_NORM=0 | AF_T=float AF_W=float AF_VEC=4 AF_NORM=1 | AF_T=float AF_W=float AF_VEC=1 AF_NORM=0 | AF_T=float AF_W=float AF_VEC=1 AF_NORM=1 | AF_T=float AF_W=bf16 AF_VEC=4 AF_NORM=1 | AF_T=float AF_W=bf16 AF_VEC=1 AF_NORM=1 | AF_T=half AF_W=half AF_VEC=8 AF_NORM=0 | AF_T=half AF_W=half AF_VEC=8 AF_NORM=1 | AF_T=half AF_W=half AF_VEC=1 AF_NORM=0 | AF_T=half AF_W=half AF_VEC=1 AF_NORM=1 | AF_T=half AF_W=float AF_VEC=8 AF_NORM=1 | AF_T=half AF_W=float AF_VEC=1 AF_NORM=1
+ * warp a head, or the heads of a whole row added up), then every pair (i, i + rot/2) of q and k
+ * once; v and what lies behind `rot` pass through. Rows are read once (twice with AF_NORM, the
+ * second time from cache). y may be qkv itself: a pair is read and written by one thread; not with
+ * AF_NORM in rope_bwd, where qkv and dy are two buffers. Dynamic shared memory: AF_ROWS * (rot + 2
+ * (H+K)) floats. E, rot/2 and the strides must be multiples of AF_VEC. */
+// variants: (AF_T=bf16 AF_W=bf16 AF_VEC=8,1 | AF_T=half AF_W=half AF_VEC=8,1
+//      | AF_T=float AF_W=float AF_VEC=4,1) AF_NORM=0,1
+//    | (AF_T=bf16,half AF_W=float AF_VEC=8,1 | AF_T=float AF_W=bf16 AF_VEC=4,1) AF_NORM=1
 // common: AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_NORM=0
 #include "dev.cuh"
 
@@ -119,10 +121,12 @@ DEV void apply_norm_bwd(float (&g)[AF_VEC], const AF_W *w, const AF_T *x, head_n
         g[k] = hn.rstd * (g[k] * (wv[k] + plus_one) - xv[k] * hn.c);
 }
 
-/* sign +1: y = rotate(norm(x)); sign -1: y = norm'(unrotate(x = dy)) with `pre` the forward's qkv. */
-DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab, const head_norm *hn,
-                     const AF_W *q_norm, const AF_W *k_norm, int rows, int H, int K, int E,
-                     int half_rot, i64 ldy, i64 ldx, i64 ldp, float plus_one, int whole, float sign)
+/* sign +1: y = rotate(norm(x)); sign -1: y = norm'(unrotate(x = dy)) with `pre` the forward's qkv.
+ */
+DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
+                     const head_norm *hn, const AF_W *q_norm, const AF_W *k_norm, int rows, int H,
+                     int K, int E, int half_rot, i64 ldy, i64 ldx, i64 ldp, float plus_one,
+                     int whole, float sign)
 {
     const int per_head = half_rot / AF_VEC, pairs = (H + K) * per_head;
     for (int j = threadIdx.x; j < rows * pairs; j += blockDim.x) {
@@ -157,7 +161,8 @@ DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
         return;
     for (int j = threadIdx.x; j < rows * (tails + vs); j += blockDim.x) {
         const int r = j / (tails + vs), t = j % (tails + vs);
-        const int h = t < tails ? t / rest : 0, e = t < tails ? 2 * half_rot + t % rest * AF_VEC : 0;
+        const int h = t < tails ? t / rest : 0,
+                  e = t < tails ? 2 * half_rot + t % rest * AF_VEC : 0;
         const i64 at = t < tails ? (i64)h * E + e : (i64)(H + K) * E + (i64)(t - tails) * AF_VEC;
         float a[AF_VEC];
         load_n(a, x + r * ldx + at);
@@ -175,7 +180,8 @@ DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
 extern "C" __global__ void rope_fwd(AF_T *y, const AF_T *qkv, const int *positions,
                                     const float *inv_freq, const AF_W *q_norm, const AF_W *k_norm,
                                     long long rows, int H, int K, int E, int rot, long long ldy,
-                                    long long ldx, float scale, float eps, float plus_one, int whole)
+                                    long long ldx, float scale, float eps, float plus_one,
+                                    int whole)
 {
     const i64 n0 = (i64)blockIdx.x * AF_ROWS;
     const int live = (int)min(rows - n0, (i64)AF_ROWS);
@@ -193,9 +199,9 @@ extern "C" __global__ void rope_fwd(AF_T *y, const AF_T *qkv, const int *positio
 
 extern "C" __global__ void rope_bwd(AF_T *dqkv, const AF_T *dy, const AF_T *qkv,
                                     const int *positions, const float *inv_freq, const AF_W *q_norm,
-                                    const AF_W *k_norm, long long rows, int H, int K, int E, int rot,
-                                    long long lddx, long long lddy, long long ldx, float scale,
-                                    float eps, float plus_one, int whole)
+                                    const AF_W *k_norm, long long rows, int H, int K, int E,
+                                    int rot, long long lddx, long long lddy, long long ldx,
+                                    float scale, float eps, float plus_one, int whole)
 {
     const i64 n0 = (i64)blockIdx.x * AF_ROWS;
     const int live = (int)min(rows - n0, (i64)AF_ROWS);
@@ -210,9 +216,10 @@ extern "C" __global__ void rope_bwd(AF_T *dqkv, const AF_T *dy, const AF_T *qkv,
                 K, E, rot / 2, lddx, lddy, ldx, plus_one, whole, -1.0f);
 }
 
-/* Gradients of the norm weights, stage one: block p sums rows p*per .. into part[p][widths of q_norm
- * and k_norm]: E and E, or H*E and K*E when `whole`. Each column belongs to one thread. Dynamic
- * shared memory: AF_ROWS * (rot + 2 (H+K)) + both widths, floats. Stage two: reduce_parts. */
+/* Gradients of the norm weights, stage one: block p sums rows p*per .. into part[p][widths of
+ * q_norm and k_norm]: E and E, or H*E and K*E when `whole`. Each column belongs to one thread.
+ * Dynamic shared memory: AF_ROWS * (rot + 2 (H+K)) + both widths, floats. Stage two: reduce_parts.
+ */
 extern "C" __global__ void rope_dnorm(float *part, const AF_T *dy, const AF_T *qkv,
                                       const int *positions, const float *inv_freq,
                                       const AF_W *q_norm, const AF_W *k_norm, long long rows, int H,

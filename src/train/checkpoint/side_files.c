@@ -1,7 +1,7 @@
 /* side_files.c - what stands beside the weights of a model folder. */
 #include "train/checkpoint/side_files.h"
-#include "afinar/convert.h"
 #include "base/file.h"
+#include "convert/export.h"
 #include "data/render/renderer.h"
 #include "format/chat/chat_template.h"
 

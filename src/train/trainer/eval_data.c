@@ -30,7 +30,7 @@ static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
     return st;
 }
 
-af_status af_eval_data_find(const char *path, const af_eval_data_opts *o, af_error *err)
+af_status af_eval_data_check(const char *path, const af_eval_data_opts *o, af_error *err)
 {
     af_status st = AF_OK;
     af_arena mem = {0};

@@ -1,0 +1,43 @@
+/* afinar.h - all public headers of libafinar.
+ *
+ *   status.h     error codes and messages       version.h    version macros
+ *   log.h        log hook                       types.h      tensor element types
+ *   device.h     where graphs run               graph.h      tensors, autodiff, optimizers
+ *   schedule.h   learning rates                 text.h       tokenizers
+ *   chat.h       chat templates                 model.h      load, evaluate, generate
+ *   train.h      fine-tuning runs               data.h       datasets as training sees them
+ *   convert.h    quantize, merge, export        inspect.h    contents of model files
+ *   calibrate.h  integer quantization grids     bench.h      timed training steps
+ *   doctor.h     what the machine supports      model_graph.h  custom losses on a model
+ *
+ * Rules of all functions. Functions that can fail return af_status and take `af_error *err` last,
+ * which may be NULL. Outputs are written on success only, unless a comment says otherwise. Strings
+ * are UTF-8. Pointers returned by value are borrowed; those written through `T **out` belong to the
+ * caller. close, free and clear functions accept NULL. An object is used by one thread at a time
+ * unless its header allows more; different objects are independent. Nothing prints or exits.
+ *
+ * The API is unstable until 1.0 (version.h). */
+#ifndef AFINAR_AFINAR_H
+#define AFINAR_AFINAR_H
+
+#include "afinar/api.h"
+#include "afinar/bench.h"
+#include "afinar/calibrate.h"
+#include "afinar/chat.h"
+#include "afinar/convert.h"
+#include "afinar/data.h"
+#include "afinar/device.h"
+#include "afinar/doctor.h"
+#include "afinar/graph.h"
+#include "afinar/inspect.h"
+#include "afinar/log.h"
+#include "afinar/model.h"
+#include "afinar/model_graph.h"
+#include "afinar/schedule.h"
+#include "afinar/status.h"
+#include "afinar/text.h"
+#include "afinar/train.h"
+#include "afinar/types.h"
+#include "afinar/version.h"
+
+#endif
