@@ -123,7 +123,7 @@ static pack_cut cut_packing(const af_gemm_job *j, const af_gemm_step *s, bool b)
     if (!b && j->edge && j->rows % wide != 0) /* the last tile is always packed */
         c.units = j->tiles;
     if (b ? o->trans : !o->trans) {
-        if (b && !o->decode && wide > FEW_LINES) /* blocks are decoded whole */
+        if (b && !o->decode && wide > FEW_LINES && j->threads > 1) /* blocks are decoded whole */
             c.k_each = af_gemm_pad(j, SOME_K);
         return c;
     }
@@ -163,7 +163,7 @@ static void pack_lines(const af_gemm_job *j, const af_gemm_step *s, bool b, bool
                              .residual = b && q->residual};
         if (n > 0 && !(b ? q->packed : q->in_place && !edge))
             AF_ISA_NAME(af_gemm_pack_part)
-            (j, &p, b ? q->b : q->a, line, lines, q->k + from - q->at, n, thread);
+        (j, &p, b ? q->b : q->a, line, lines, q->k + from - q->at, n, thread);
     }
 }
 
@@ -362,7 +362,7 @@ static void store_nothing(const af_gemm *g)
     static const float zeros[AF_PACK_LINES];
     for (int64_t n = 0; n < g->N; n += AF_PACK_LINES)
         AF_ISA_NAME(af_gemm_store)
-        (g, zeros, 0, 0, g->M, n, AF_MIN((int64_t)AF_PACK_LINES, g->N - n), true);
+    (g, zeros, 0, 0, g->M, n, AF_MIN((int64_t)AF_PACK_LINES, g->N - n), true);
 }
 
 /* Few rows: term by term. */

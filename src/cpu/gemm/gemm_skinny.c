@@ -18,7 +18,7 @@ typedef enum reader { READ_F32, READ_BF16, READ_F16, READ_BLOCKS, READ_DECODED }
 typedef struct skinny_job {
     const af_gemm *g;
     reader reader;
-    const float *a; /* [M][K] as f32; beside bf16, even and odd elements of each 2 VL apart */
+    const float *a; /* [M][K] as f32; with bf16, even and odd elements of each 2 VL apart */
     af_block_x block;
     float *buf; /* [threads][PIECE] */
 } skinny_job;
@@ -35,52 +35,8 @@ bool AF_ISA_NAME(af_skinny_serves)(const af_gemm *g)
            g->K <= K_MAX;
 }
 
-/* ---- stored rows b, b + ld, ... times a; with ld 0 the first only ---- */
-
-static void dot_f32(const float *restrict a, const float *restrict b, int64_t ld, int64_t n,
-                    float out[LANES])
-{
-    for (int r = 0; r < LANES; r++, b += ld) {
-        vec s[4] = {0};
-        int64_t k = 0;
-        for (; k + 4 * VL <= n; k += 4 * VL) {
-            __builtin_prefetch(b + k + AHEAD / 4);
-#pragma GCC unroll 4
-            for (int u = 0; u < 4; u++)
-                s[u] += *(const vec *)(a + k + u * VL) * *(const vec *)(b + k + u * VL);
-        }
-        out[r] = af_lanes((s[0] + s[1]) + (s[2] + s[3]));
-        for (; k < n; k++)
-            out[r] += a[k] * b[k];
-        if (ld == 0) /* the others are the same */
-            return;
-    }
-}
-
-static void dot_bf16(const float *restrict a, const uint16_t *restrict b, int64_t ld, int64_t n,
-                     float out[LANES])
-{
-    for (int r = 0; r < LANES; r++, b += ld) {
-        vec s[4] = {0};
-        int64_t k = 0;
-        for (; k + 4 * VL <= n; k += 4 * VL) { /* a word has two numbers */
-            const words w = *(const words *)(b + k), x = *(const words *)(b + k + 2 * VL);
-            __builtin_prefetch(b + k + AHEAD / 2);
-            s[0] += *(const vec *)(a + k) * (vec)(w << 16);
-            s[1] += *(const vec *)(a + k + VL) * (vec)(w & 0xffff0000u);
-            s[2] += *(const vec *)(a + k + 2 * VL) * (vec)(x << 16);
-            s[3] += *(const vec *)(a + k + 3 * VL) * (vec)(x & 0xffff0000u);
-        }
-        out[r] = af_lanes((s[0] + s[1]) + (s[2] + s[3]));
-        for (; k < n; k++)
-            out[r] += a[k] * af_bf16_up(b[k]);
-        if (ld == 0)
-            return;
-    }
-}
-
-/* Even elements of each 2 VL first, as dot_bf16 wants them; the last ones stay. */
-static void part(float *a, int64_t n)
+/* Even elements of each 2 VL first, as dot_rows wants them next to bf16; the last ones stay. */
+static void deinterleave(float *a, int64_t n)
 {
     float t[2 * VL];
     for (int64_t k = 0; k + 2 * VL <= n / (4 * VL) * (4 * VL); k += 2 * VL) {
@@ -92,22 +48,39 @@ static void part(float *a, int64_t n)
     }
 }
 
-static void dot_f16(const float *restrict a, const uint16_t *restrict b, int64_t ld, int64_t n,
-                    float out[LANES])
+AF_INLINE float value(reader r, const void *b, int64_t k)
 {
-    for (int r = 0; r < LANES; r++, b += ld) {
+    return r == READ_F32    ? ((const float *)b)[k]
+           : r == READ_BF16 ? af_bf16_up(((const uint16_t *)b)[k])
+                            : af_f16_up(((const uint16_t *)b)[k]);
+}
+
+/* Stored rows b, b + ld, ... times a; with ld 0 the first only. A reader per copy. */
+AF_INLINE void dot_rows(reader r, const float *restrict a, const void *rows, int64_t ld, int64_t n,
+                        float out[LANES])
+{
+    const int size = r == READ_F32 ? 4 : 2;
+    const uint8_t *b = rows;
+    for (int row = 0; row < LANES; row++, b += ld * size) {
         vec s[4] = {0};
         int64_t k = 0;
         for (; k + 4 * VL <= n; k += 4 * VL) {
-            __builtin_prefetch(b + k + AHEAD / 2);
+            __builtin_prefetch(b + k * size + AHEAD);
 #pragma GCC unroll 4
-            for (int u = 0; u < 4; u++)
-                s[u] += *(const vec *)(a + k + u * VL) * af_f16_widen(b + k + u * VL);
+            for (int u = 0; u < 4; u++) {
+                const int64_t at = k + u * VL;
+                const words *w = (const words *)((const uint16_t *)b + k + u / 2 * 2 * VL);
+                s[u] += *(const vec *)(a + at) *
+                        (r == READ_F32   ? *(const vec *)((const float *)b + at)
+                         : r == READ_F16 ? af_f16_widen((const uint16_t *)b + at)
+                         : u % 2 == 0    ? (vec)(*w << 16) /* a word has two bf16 numbers */
+                                         : (vec)(*w & 0xffff0000u));
+            }
         }
-        out[r] = af_lanes((s[0] + s[1]) + (s[2] + s[3]));
+        out[row] = af_lanes((s[0] + s[1]) + (s[2] + s[3]));
         for (; k < n; k++)
-            out[r] += a[k] * af_f16_up(b[k]);
-        if (ld == 0)
+            out[row] += a[k] * value(r, b, k);
+        if (ld == 0) /* the others are the same */
             return;
     }
 }
@@ -125,11 +98,11 @@ static void floats(const skinny_job *t, int64_t n, int64_t cols, float *s)
             const int64_t at = (n + i) * g->b.ld;
             float out[LANES];
             if (t->reader == READ_F32)
-                dot_f32(a, (const float *)g->b.data + at, ld, g->K, out);
+                dot_rows(READ_F32, a, (const float *)g->b.data + at, ld, g->K, out);
             else if (t->reader == READ_BF16)
-                dot_bf16(a, (const uint16_t *)g->b.data + at, ld, g->K, out);
+                dot_rows(READ_BF16, a, (const uint16_t *)g->b.data + at, ld, g->K, out);
             else
-                dot_f16(a, (const uint16_t *)g->b.data + at, ld, g->K, out);
+                dot_rows(READ_F16, a, (const uint16_t *)g->b.data + at, ld, g->K, out);
             memcpy(s + m * CHUNK + i, out, (ld ? LANES : 1) * sizeof *out);
         }
 }
@@ -143,7 +116,7 @@ static void decoded(const skinny_job *t, int64_t n, float *buf, float *s)
         const float *b = AF_ISA_NAME(af_stored_row)(&g->b, n, k, kc, buf);
         for (int64_t m = 0; m < g->M; m++) {
             float out[LANES];
-            dot_f32(t->a + m * g->K + k, b, 0, kc, out);
+            dot_rows(READ_F32, t->a + m * g->K + k, b, 0, kc, out);
             s[m * CHUNK] = k ? s[m * CHUNK] + out[0] : out[0];
         }
     }
@@ -202,7 +175,7 @@ void AF_ISA_NAME(af_skinny_run)(const af_gemm *g, af_pool *pool, void *work)
         if (x != a + m * g->K)
             memcpy(a + m * g->K, x, (size_t)g->K * sizeof *a);
         if (t.reader == READ_BF16)
-            part(a + m * g->K, g->K);
+            deinterleave(a + m * g->K, g->K);
     }
     if (t.reader == READ_BLOCKS)
         AF_ISA_NAME(af_block_prepare)
