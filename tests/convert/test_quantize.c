@@ -354,7 +354,7 @@ static void test_failures_leave_nothing(void **state)
         af_quantize_opts o;
         const char *says;
     } cases[] = {
-        {"unknown type", model, out, {.type = "q9_z"}, "type 'q9_z' is not known"},
+        {"unknown type", model, out, {.type = "q9_z"}, "unknown type 'q9_z'"},
         {"block size", model, out, {.type = "nf4", .block_size = 100}, "block size 100"},
         {"unreadable weights", broken, out, {.type = "nf4"}, "model.safetensors"},
         {"unreadable weights, GGUF", broken, out, {.type = "q8_0"}, "model.safetensors"},

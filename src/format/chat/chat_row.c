@@ -1,7 +1,7 @@
 /* chat_row.c - one JSON object in, one rendering out: what `afinar template` does with a line. */
 #include "format/chat/chat_template.h"
 
-#include "format/jinja/jinja.h"
+#include "format/text/unicode.h"
 
 static af_status row_options(af_render_opts *o, const json_t *row, af_error *err)
 {
@@ -81,7 +81,7 @@ af_status af_template_answer_row(const af_template *t, const char *row, uint64_t
     const bool ok = af_template_render_row(t, row, row_len, &text, &len, NULL, &why) == AF_OK;
     if (!ok) { /* a long message may have been cut inside a character */
         len = strlen(why.msg);
-        while (len && !af_jutf8_valid(why.msg, len))
+        while (len && af_utf8_valid(why.msg, len) != len)
             len--;
     }
     json_t *value = json_stringn(ok ? text : why.msg, len);

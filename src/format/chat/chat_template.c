@@ -4,7 +4,7 @@
 #define _GNU_SOURCE /* memmem, localtime_r */
 #include "format/chat/chat_template.h"
 
-#include "format/jinja/jinja.h"
+#include "format/jinja/jinja_ast.h"
 
 #include <time.h>
 
@@ -68,9 +68,9 @@ bool af_template_mentions(const af_template *t, const char *name)
 
 /* --- JSON to values ------------------------------------------------------------------------- */
 
-static af_jv from_json(af_jinja *j, const json_t *v)
+static af_jval from_json(af_jinja *j, const json_t *v)
 {
-    af_jv out = af_jnone();
+    af_jval out = af_jnone();
     if (!v || !af_jenter(j))
         return out;
     switch (json_typeof(v)) {
@@ -80,8 +80,8 @@ static af_jv from_json(af_jinja *j, const json_t *v)
         json_t *value;
         json_object_foreach((json_t *)v, key, value)
         {
-            const af_jv k = af_jstr_new(j, key, strlen(key));
-            const af_jv item = from_json(j, value);
+            const af_jval k = af_jstr_new(j, key, strlen(key));
+            const af_jval item = from_json(j, value);
             if (!j->failed)
                 af_jdict_set(j, d, k, item);
         }
@@ -121,8 +121,8 @@ static void pass_object(af_jinja *j, const json_t *o)
     json_t *value;
     json_object_foreach((json_t *)o, key, value)
     {
-        const af_jv k = af_jstr_new(j, key, strlen(key));
-        const af_jv v = from_json(j, value);
+        const af_jval k = af_jstr_new(j, key, strlen(key));
+        const af_jval v = from_json(j, value);
         if (!j->failed)
             af_jdict_set(j, j->vars, k, v);
     }
@@ -131,26 +131,26 @@ static void pass_object(af_jinja *j, const json_t *o)
 /* --- messages -------------------------------------------------------------------------------- */
 
 /* The reasoning under its standard name, and under `thinking` for templates that read that. */
-static af_jv alias_reasoning(af_jinja *j, af_jv message)
+static af_jval alias_reasoning(af_jinja *j, af_jval message)
 {
     static const char *const fields[] = {"reasoning_content", "thinking", "reasoning"};
-    const af_jv *reasoning = NULL;
+    const af_jval *reasoning = NULL;
     for (size_t i = 0; i < AF_LEN(fields) && !reasoning; i++) {
         reasoning = af_jdict_find(j, message.d, fields[i]);
-        reasoning = reasoning && reasoning->kind != AF_J_NONE ? reasoning : NULL;
+        reasoning = reasoning && reasoning->kind != AF_JKIND_NONE ? reasoning : NULL;
     }
     if (!reasoning)
         return message;
-    const af_jv r = *reasoning;
+    const af_jval r = *reasoning;
     af_jdict *d = af_jdict_new(j, message.d->n + 2);
-    af_jdict_put(j, d, "thinking", r);
+    af_jdict_set(j, d, af_jstr_lit(j, "thinking"), r);
     for (int64_t i = 0; i < message.d->n && !j->failed; i++)
         af_jdict_set(j, d, message.d->pair[i].key, message.d->pair[i].val);
-    af_jdict_put(j, d, "reasoning_content", r);
+    af_jdict_set(j, d, af_jstr_lit(j, "reasoning_content"), r);
     return af_jdict_v(d);
 }
 
-static af_jv messages_value(af_jinja *j, const json_t *messages)
+static af_jval messages_value(af_jinja *j, const json_t *messages)
 {
     if (!json_is_array(messages))
         return af_jfail(j, "messages is not a list");
@@ -161,14 +161,14 @@ static af_jv messages_value(af_jinja *j, const json_t *messages)
             af_jfail(j, "message %zu is not an object", i);
             break;
         }
-        const af_jv v = from_json(j, m);
+        const af_jval v = from_json(j, m);
         if (!j->failed)
             af_jlist_add(j, out, alias_reasoning(j, v));
     }
     return af_jlist_v(out);
 }
 
-static af_jv objects_value(af_jinja *j, const json_t *list, const char *what)
+static af_jval objects_value(af_jinja *j, const json_t *list, const char *what)
 {
     if (!list || json_is_null(list))
         return af_jnone();
@@ -183,21 +183,21 @@ static af_jv objects_value(af_jinja *j, const json_t *list, const char *what)
 /* --- continuing the last message ---------------------------------------------------------------
  */
 
-static af_jv tagged(af_jinja *j, af_jv text)
+static af_jval tagged(af_jinja *j, af_jval text)
 {
-    return af_jbinary(j, AF_N_ADD, text, af_jstr_lit(j, CONTINUE_TAG));
+    return af_jbinary(j, '+', text, af_jstr_lit(j, CONTINUE_TAG));
 }
 
 /* Puts the tag behind the text to continue; that text goes to *text. */
-static void tag_last(af_jinja *j, af_jlist *messages, af_jv *text)
+static void tag_last(af_jinja *j, af_jlist *messages, af_jval *text)
 {
     if (messages->n == 0) {
         af_jfail(j, "continue_final_message is set but there is no message");
         return;
     }
     const af_jdict *last = messages->item[messages->n - 1].d;
-    af_jv *content = af_jdict_find(j, last, "content");
-    if (!content || content->kind == AF_J_NONE)
+    af_jval *content = af_jdict_find(j, last, "content");
+    if (!content || content->kind == AF_JKIND_NONE)
         af_jfail(j, "continue_final_message is set but the final message has no \"content\" to "
                     "continue!");
     else if (!memmem(j->t->source, j->t->source_len, "content", 7))
@@ -205,14 +205,14 @@ static void tag_last(af_jinja *j, af_jlist *messages, af_jv *text)
                     "field in the chat_template");
     if (j->failed)
         return;
-    if (content->kind != AF_J_LIST) {
+    if (content->kind != AF_JKIND_LIST) {
         *text = *content;
         *content = tagged(j, *content);
         return;
     }
     for (int64_t i = content->l->n; i-- > 0;) {
-        const af_jv block = content->l->item[i];
-        af_jv *part = block.kind == AF_J_DICT ? af_jdict_find(j, block.d, "text") : NULL;
+        const af_jval block = content->l->item[i];
+        af_jval *part = block.kind == AF_JKIND_DICT ? af_jdict_find(j, block.d, "text") : NULL;
         if (part) {
             *text = *part;
             *part = tagged(j, *part);
@@ -224,10 +224,10 @@ static void tag_last(af_jinja *j, af_jlist *messages, af_jv *text)
 }
 
 /* Cuts the rendering at the last tag. */
-static void cut_at_tag(af_jinja *j, af_jv text)
+static void cut_at_tag(af_jinja *j, af_jval text)
 {
     const uint64_t n = strlen(CONTINUE_TAG) - 1; /* without its blank */
-    const af_jstr *wanted = af_jstrip(j, text, (af_jv){.kind = AF_J_MISSING}, 'b').s;
+    const af_jstr *wanted = af_jstrip(j, text, NULL, 'b').s;
     af_buf *b = j->root;
     const char *data = b->len ? b->data : "";
     const char *tag = NULL;
@@ -240,8 +240,8 @@ static void cut_at_tag(af_jinja *j, af_jv text)
     }
     uint64_t len = (uint64_t)(tag - data);
     if (tag[n] != ' ') { /* the template trimmed the message */
-        const af_jv head = af_jstr_new(j, data, len);
-        len = j->failed ? len : af_jstrip(j, head, (af_jv){.kind = AF_J_MISSING}, 'r').s->n;
+        const af_jval head = af_jstr_new(j, data, len);
+        len = j->failed ? len : af_jstrip(j, head, NULL, 'r').s->n;
     }
     b->len = len;
     b->data[len] = 0;
@@ -250,46 +250,44 @@ static void cut_at_tag(af_jinja *j, af_jv text)
 /* --- rendering
  * ------------------------------------------------------------------------------------ */
 
-static bool set_now(af_jtime *out, const char *now)
+static bool set_now(struct tm *out, const char *now)
 {
+    struct tm t = {0};
     if (!now) {
-        const time_t t = time(NULL);
-        struct tm tm;
-        if (!localtime_r(&t, &tm))
-            return false;
-        *out = (af_jtime){tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
-                          tm.tm_hour,        tm.tm_min,     AF_MIN(tm.tm_sec, 59)};
-        return true;
+        const time_t seconds = time(NULL);
+        return localtime_r(&seconds, out) != NULL;
     }
-    af_jtime t = {0};
-    const int got = sscanf(now, "%4d-%2d-%2d%*1[T ]%2d:%2d:%2d", &t.year, &t.month, &t.day, &t.hour,
-                           &t.minute, &t.second);
-    if ((got != 3 && got != 5 && got != 6) || t.year < 1 || t.month < 1 || t.month > 12 ||
-        t.day < 1 || t.day > 31 || t.hour < 0 || t.hour > 23 || t.minute < 0 || t.minute > 59 ||
-        t.second < 0 || t.second > 59)
+    const int got = sscanf(now, "%4d-%2d-%2d%*1[T ]%2d:%2d:%2d", &t.tm_year, &t.tm_mon, &t.tm_mday,
+                           &t.tm_hour, &t.tm_min, &t.tm_sec);
+    if ((got != 3 && got != 5 && got != 6) || t.tm_year < 1 || t.tm_mon < 1 || t.tm_mon > 12 ||
+        t.tm_mday < 1 || t.tm_mday > 31 || t.tm_hour < 0 || t.tm_hour > 23 || t.tm_min < 0 ||
+        t.tm_min > 59 || t.tm_sec < 0 || t.tm_sec > 59)
         return false;
+    t.tm_year -= 1900;
+    t.tm_mon--;
     *out = t;
     return true;
 }
 
 static void render(af_jinja *j, const af_render_opts *o)
 {
-    af_jv text = af_jnone();
+    af_jval text = af_jnone();
     j->vars = af_jdict_new(j, 16);
     if (j->t->tokens && !o->raw)
         pass_object(j, j->t->tokens);
     if (!o->raw) {
-        const af_jv messages = messages_value(j, o->messages);
+        const af_jval messages = messages_value(j, o->messages);
         if (o->continue_final_message && !j->failed)
             tag_last(j, messages.l, &text);
-        const af_jv tools = objects_value(j, o->tools, "tools");
-        const af_jv documents = objects_value(j, o->documents, "documents");
+        const af_jval tools = objects_value(j, o->tools, "tools");
+        const af_jval documents = objects_value(j, o->documents, "documents");
         if (j->failed)
             return;
-        af_jdict_put(j, j->vars, "messages", messages);
-        af_jdict_put(j, j->vars, "tools", tools);
-        af_jdict_put(j, j->vars, "documents", documents);
-        af_jdict_put(j, j->vars, "add_generation_prompt", af_jbool(o->add_generation_prompt));
+        af_jdict_set(j, j->vars, af_jstr_lit(j, "messages"), messages);
+        af_jdict_set(j, j->vars, af_jstr_lit(j, "tools"), tools);
+        af_jdict_set(j, j->vars, af_jstr_lit(j, "documents"), documents);
+        af_jdict_set(j, j->vars, af_jstr_lit(j, "add_generation_prompt"),
+                     af_jbool(o->add_generation_prompt));
     }
     if (o->extra)
         pass_object(j, o->extra);

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "format/config/hf_config.h"
-#include "format/jinja/jinja.h"
+#include "format/jinja/jinja_ast.h"
 #include "format/weights/gguf.h"
 
 #define CONFIG_MAX ((uint64_t)64 << 20) /* bytes of a tokenizer_config.json */

@@ -1,95 +1,30 @@
+/* jinja_compare.c - truth, equality, order, membership and hashes of values as Python has them;
+ * dicts and sorting, which rest on them. */
 #define _GNU_SOURCE /* memmem */
-/* jinja_compare.c - truth, equality, order, membership and hashes of values, as Python has them. */
 #include "format/jinja/jinja.h"
 
 #include "base/hash.h"
 
 #include <math.h>
 
-const char *af_jtype(af_jv v)
+bool af_jtruth(const af_jval *v)
 {
-    static const char *const names[] = {
-        [AF_J_UNDEF] = "Undefined", [AF_J_NONE] = "NoneType",    [AF_J_BOOL] = "bool",
-        [AF_J_INT] = "int",         [AF_J_FLOAT] = "float",      [AF_J_STR] = "str",
-        [AF_J_LIST] = "list",       [AF_J_TUPLE] = "tuple",      [AF_J_DICT] = "dict",
-        [AF_J_RANGE] = "range",     [AF_J_VIEW] = "dict view",   [AF_J_ITER] = "generator",
-        [AF_J_NS] = "Namespace",    [AF_J_LOOP] = "LoopContext", [AF_J_MACRO] = "Macro",
-        [AF_J_FUNC] = "function",   [AF_J_METHOD] = "method",    [AF_J_CYCLER] = "Cycler",
-        [AF_J_JOINER] = "Joiner",   [AF_J_SLICE] = "slice",      [AF_J_MISSING] = "nothing",
-    };
-    return v.kind == AF_J_STR && v.markup ? "Markup" : names[v.kind];
-}
-
-bool af_jis_number(af_jv v)
-{
-    return v.kind == AF_J_INT || v.kind == AF_J_FLOAT || v.kind == AF_J_BOOL;
-}
-
-double af_jnumber(af_jv v)
-{
-    return v.kind == AF_J_FLOAT ? v.f : v.kind == AF_J_BOOL ? (double)v.b : (double)v.i;
-}
-
-static int64_t integer(af_jv v) { return v.kind == AF_J_BOOL ? v.b : v.i; }
-
-int64_t af_jneed_int(af_jinja *j, af_jv v, const char *what)
-{
-    if (v.kind == AF_J_INT || v.kind == AF_J_BOOL)
-        return integer(v);
-    if (v.kind == AF_J_UNDEF && v.s)
-        af_jfail(j, "%s", v.s->p);
-    af_jfail(j, "%s wants an integer, not '%s'", what, af_jtype(v));
-    return 0;
-}
-
-const af_jstr *af_jneed_str(af_jinja *j, af_jv v, const char *what)
-{
-    if (v.kind == AF_J_STR)
-        return v.s;
-    if (v.kind == AF_J_UNDEF && v.s)
-        af_jfail(j, "%s", v.s->p);
-    af_jfail(j, "%s wants a string, not '%s'", what, af_jtype(v));
-    return &j->no_str;
-}
-
-bool af_jtruth(const af_jv *v)
-{
-    switch ((af_jkind)v->kind) {
-    case AF_J_UNDEF:
-    case AF_J_NONE:
-    case AF_J_MISSING:
+    if (v->kind <= AF_JKIND_NONE || v->kind == AF_JKIND_MISSING)
         return false;
-    case AF_J_BOOL:
-        return v->b;
-    case AF_J_INT:
-        return v->i != 0;
-    case AF_J_FLOAT:
+    if (v->kind == AF_JKIND_FLOAT)
         return v->f != 0;
-    case AF_J_STR:
+    if (v->kind == AF_JKIND_STR)
         return v->s->n != 0;
-    default: {
-        const int64_t n = af_jlength(*v);
-        return n != 0; /* no length (-1): an object, always true */
-    }
-    }
+    /* no length (-1): an object, always true */
+    return af_jis_int(*v) ? af_jinteger(*v) != 0 : af_jlength(*v) != 0;
 }
 
-static bool str_equal(af_jinja *j, const af_jstr *a, const af_jstr *b)
-{
-    if (a == b)
-        return true;
-    if (a->n != b->n)
-        return false;
-    af_jstep(j, a->n / 64);
-    return !memcmp(a->p, b->p, a->n);
-}
+bool af_jarg_true(const af_jcall *c, int i) { return af_jtruth(&c->arg[i]); }
 
 static bool lists_equal(af_jinja *j, const af_jlist *a, const af_jlist *b)
 {
-    if (a == b)
-        return true;
-    if (a->n != b->n)
-        return false;
+    if (a == b || a->n != b->n)
+        return a == b;
     for (int64_t i = 0; i < a->n; i++)
         if (!af_jequal(j, a->item[i], b->item[i]) || j->failed)
             return false;
@@ -98,132 +33,83 @@ static bool lists_equal(af_jinja *j, const af_jlist *a, const af_jlist *b)
 
 static bool dicts_equal(af_jinja *j, const af_jdict *a, const af_jdict *b)
 {
-    if (a == b)
-        return true;
-    if (a->n != b->n)
-        return false;
+    if (a == b || a->n != b->n)
+        return a == b;
     for (int64_t i = 0; i < a->n; i++) {
-        const af_jv *other = af_jdict_get(j, b, a->pair[i].key);
+        const af_jval *other = af_jdict_get(j, b, a->pair[i].key);
         if (!other || j->failed || !af_jequal(j, a->pair[i].val, *other))
             return false;
     }
     return true;
 }
 
-static bool ranges_equal(const af_jrange *a, const af_jrange *b)
+bool af_jsame(af_jval a, af_jval b)
 {
-    return a->n == b->n && (a->n == 0 || a->start == b->start) && (a->n < 2 || a->step == b->step);
+    if (a.kind != b.kind || a.kind == AF_JKIND_FLOAT)
+        return false;
+    if (a.kind == AF_JKIND_NONE || a.kind == AF_JKIND_BOOL)
+        return a.kind == AF_JKIND_NONE || a.b == b.b;
+    if (a.kind == AF_JKIND_INT) /* small integers are one object each in CPython */
+        return a.i == b.i && a.i >= -5 && a.i <= 256;
+    return a.l == b.l; /* any pointer member: all have the same address */
 }
 
-bool af_jsame(af_jv a, af_jv b)
+bool af_jequal(af_jinja *j, af_jval a, af_jval b)
 {
+    if (af_jis_int(a) && af_jis_int(b))
+        return af_jinteger(a) == af_jinteger(b);
+    if (af_jis_number(a) && af_jis_number(b))
+        return af_jnumber(a) == af_jnumber(b);
     if (a.kind != b.kind)
         return false;
-    switch ((af_jkind)a.kind) {
-    case AF_J_UNDEF:
-        return a.s == b.s;
-    case AF_J_NONE:
-        return true;
-    case AF_J_BOOL:
-        return a.b == b.b;
-    case AF_J_INT: /* small integers are one object each in CPython */
-        return a.i == b.i && a.i >= -5 && a.i <= 256;
-    case AF_J_FLOAT:
-        return false;
-    default:
-        return a.l == b.l; /* any pointer member: all lie at the same place */
+    if (a.kind == AF_JKIND_STR) {
+        af_jstep(j, a.s->n / 64);
+        return a.s == b.s || (a.s->n == b.s->n && !memcmp(a.s->p, b.s->p, a.s->n));
     }
-}
-
-bool af_jequal(af_jinja *j, af_jv a, af_jv b)
-{
-    if (af_jis_number(a) && af_jis_number(b))
-        return a.kind == AF_J_FLOAT || b.kind == AF_J_FLOAT ? af_jnumber(a) == af_jnumber(b)
-                                                            : integer(a) == integer(b);
-    if (a.kind != b.kind || !af_jenter(j))
+    if (!af_jenter(j))
         return false;
-    bool equal = false;
-    switch ((af_jkind)a.kind) {
-    case AF_J_UNDEF:
-    case AF_J_NONE:
-        equal = true;
-        break;
-    case AF_J_STR:
-        equal = str_equal(j, a.s, b.s);
-        break;
-    case AF_J_LIST:
-    case AF_J_TUPLE:
-        equal = lists_equal(j, a.l, b.l);
-        break;
-    case AF_J_DICT:
-        equal = dicts_equal(j, a.d, b.d);
-        break;
-    case AF_J_RANGE:
-        equal = ranges_equal(a.r, b.r);
-        break;
-    case AF_J_VIEW:
-        equal = a.view->what == b.view->what && a.view->what != 'v' &&
-                dicts_equal(j, a.view->dict, b.view->dict);
-        break;
-    case AF_J_METHOD:
-        equal = a.method->func == b.method->func && af_jsame(a.method->self, b.method->self);
-        break;
-    default:
-        equal = a.l == b.l;
-        break;
-    }
+    const bool equal = af_jis_list(a)            ? lists_equal(j, a.l, b.l)
+                       : a.kind == AF_JKIND_DICT ? dicts_equal(j, a.d, b.d)
+                       : a.kind <= AF_JKIND_NONE ? true /* undefined or None */
+                                                 : a.l == b.l;
     af_jleave(j);
     return equal;
 }
 
 /* -1, 0, 1; 2 when the two cannot be ordered (a failure is latched), 3 for NaN. */
-static int order(af_jinja *j, af_jv a, af_jv b, const char *op)
+static int order(af_jinja *j, af_jval a, af_jval b, const char *op)
 {
+    if (af_jis_int(a) && af_jis_int(b))
+        return af_jinteger(a) < af_jinteger(b) ? -1 : af_jinteger(a) > af_jinteger(b);
     if (af_jis_number(a) && af_jis_number(b)) {
-        if (a.kind != AF_J_FLOAT && b.kind != AF_J_FLOAT)
-            return integer(a) < integer(b) ? -1 : integer(a) > integer(b);
         const double x = af_jnumber(a), y = af_jnumber(b);
         return isnan(x) || isnan(y) ? 3 : x < y ? -1 : x > y;
     }
-    if (a.kind == AF_J_STR && b.kind == AF_J_STR) {
+    if (a.kind == AF_JKIND_STR && b.kind == AF_JKIND_STR) {
         const uint64_t n = AF_MIN(a.s->n, b.s->n);
         af_jstep(j, n / 64);
         const int c = memcmp(a.s->p, b.s->p, n);
         return c ? (c < 0 ? -1 : 1) : a.s->n < b.s->n ? -1 : a.s->n > b.s->n;
     }
-    if (a.kind == b.kind && (a.kind == AF_J_LIST || a.kind == AF_J_TUPLE)) {
-        int c = 2;
+    if (a.kind == b.kind && (a.kind == AF_JKIND_LIST || a.kind == AF_JKIND_TUPLE)) {
         if (!af_jenter(j))
             return 2;
+        const int64_t n = AF_MIN(a.l->n, b.l->n);
         int64_t i = 0;
-        while (i < a.l->n && i < b.l->n && !j->failed && af_jequal(j, a.l->item[i], b.l->item[i]))
+        while (i < n && !j->failed && af_jequal(j, a.l->item[i], b.l->item[i]))
             i++;
-        if (i < a.l->n && i < b.l->n)
-            c = order(j, a.l->item[i], b.l->item[i], op);
-        else
-            c = a.l->n < b.l->n ? -1 : a.l->n > b.l->n;
+        const int c = i < n ? order(j, a.l->item[i], b.l->item[i], op)
+                            : (a.l->n < b.l->n ? -1 : a.l->n > b.l->n);
         af_jleave(j);
         return c;
     }
-    const af_jv *u = a.kind == AF_J_UNDEF ? &a : b.kind == AF_J_UNDEF ? &b : NULL;
-    if (u && u->s)
-        af_jfail(j, "%s", u->s->p);
-    af_jfail(j, "'%s' not supported between instances of '%s' and '%s'", op, af_jtype(a),
-             af_jtype(b));
+    af_jfail_type(j, a.kind == AF_JKIND_UNDEF ? a : b,
+                  "'%s' not supported between instances of '%s' and '%s'", op, af_jtype(a),
+                  af_jtype(b));
     return 2;
 }
 
-bool af_jorder(af_jinja *j, int cmp, af_jv a, af_jv b)
-{
-    static const char *const names[] = {
-        [AF_CMP_LT] = "<", [AF_CMP_LE] = "<=", [AF_CMP_GT] = ">", [AF_CMP_GE] = ">="};
-    const int c = order(j, a, b, names[cmp]);
-    if (c > 1)
-        return false;
-    return cmp == AF_CMP_LT ? c < 0 : cmp == AF_CMP_LE ? c <= 0 : cmp == AF_CMP_GT ? c > 0 : c >= 0;
-}
-
-static bool in_items(af_jinja *j, af_jv item, const af_jlist *l)
+static bool in_items(af_jinja *j, af_jval item, const af_jlist *l)
 {
     for (int64_t i = 0; i < l->n && !j->failed; i++)
         if (af_jequal(j, l->item[i], item))
@@ -231,89 +117,130 @@ static bool in_items(af_jinja *j, af_jv item, const af_jlist *l)
     return false;
 }
 
-static bool in_range(af_jv item, const af_jrange *r)
+static bool contains(af_jinja *j, af_jval item, af_jval in)
 {
-    if (!af_jis_number(item))
-        return false;
-    const double x = af_jnumber(item);
-    for (int64_t i = 0; i < r->n; i++)
-        if ((double)(r->start + i * r->step) == x)
-            return true;
-    return false;
-}
-
-bool af_jcontains(af_jinja *j, af_jv item, af_jv in)
-{
-    switch ((af_jkind)in.kind) {
-    case AF_J_UNDEF:
-        return false;
-    case AF_J_STR:
-        if (item.kind != AF_J_STR) {
-            if (item.kind == AF_J_UNDEF && item.s)
-                af_jfail(j, "'in <string>' requires string as left operand, not Undefined");
+    if (in.kind == AF_JKIND_STR) {
+        if (item.kind != AF_JKIND_STR) {
             af_jfail(j, "'in <string>' requires string as left operand, not %s", af_jtype(item));
             return false;
         }
         af_jstep(j, in.s->n / 64);
         return item.s->n == 0 || memmem(in.s->p, in.s->n, item.s->p, item.s->n) != NULL;
-    case AF_J_LIST:
-    case AF_J_TUPLE:
-        return in_items(j, item, in.l);
-    case AF_J_DICT:
+    }
+    if (in.kind == AF_JKIND_DICT)
         return af_jdict_get(j, in.d, item) != NULL;
-    case AF_J_RANGE:
-        af_jstep(j, (uint64_t)in.r->n / 8);
-        return in_range(item, in.r);
-    case AF_J_VIEW:
-        if (in.view->what == 'k')
-            return af_jdict_get(j, in.view->dict, item) != NULL;
-        return in_items(j, item, af_jitems(j, in));
-    case AF_J_ITER:
-        for (af_jv next; af_jiter_next(j, in.iter, &next);)
-            if (af_jequal(j, next, item))
-                return true;
-        return false;
-    default:
+    if (!af_jiterable(in))
         af_jfail(j, "argument of type '%s' is not iterable", af_jtype(in));
-        return false;
+    return !j->failed && in_items(j, item, af_jitems(j, in));
+}
+
+bool af_jcompare(af_jinja *j, af_jcmp cmp, af_jval a, af_jval b)
+{
+    static const char *const names[] = {"==", "!=", "<", "<=", ">", ">="};
+    if (cmp == AF_JCMP_EQ || cmp == AF_JCMP_NE)
+        return af_jequal(j, a, b) == (cmp == AF_JCMP_EQ);
+    if (cmp == AF_JCMP_IN || cmp == AF_JCMP_NOTIN)
+        return contains(j, a, b) == (cmp == AF_JCMP_IN);
+    const int c = order(j, a, b, names[cmp]);
+    return c <= 1 && (cmp == AF_JCMP_LT   ? c < 0
+                      : cmp == AF_JCMP_LE ? c <= 0
+                      : cmp == AF_JCMP_GT ? c > 0
+                                          : c >= 0);
+}
+
+/* Binary insertion: few comparisons, which are the slow part, and stable. */
+void af_jsort(af_jinja *j, af_jlist *items, af_jlist *keys, bool reverse)
+{
+    for (int64_t i = 1; i < items->n && af_jstep(j, 1 + (uint64_t)i / 16); i++) {
+        const af_jval item = items->item[i], key = keys->item[i];
+        int64_t low = 0, high = i;
+        while (low < high) {
+            const int64_t mid = (low + high) / 2;
+            if (af_jcompare(j, reverse ? AF_JCMP_GT : AF_JCMP_LT, key, keys->item[mid]))
+                high = mid;
+            else
+                low = mid + 1;
+        }
+        memmove(items->item + low + 1, items->item + low, (size_t)(i - low) * sizeof item);
+        memmove(keys->item + low + 1, keys->item + low, (size_t)(i - low) * sizeof key);
+        items->item[low] = item;
+        keys->item[low] = key;
     }
 }
 
-static uint64_t mix(uint64_t h, uint64_t x) { return af_fnv1a(h, &x, sizeof x); }
-
-uint64_t af_jhash(af_jinja *j, af_jv v)
+static uint64_t hash_of(af_jinja *j, af_jval v)
 {
-    switch ((af_jkind)v.kind) {
-    case AF_J_STR:
+    if (v.kind == AF_JKIND_STR)
         return af_jstr_hash(v.s);
-    case AF_J_BOOL:
-    case AF_J_INT:
-        return mix(AF_FNV_START, (uint64_t)integer(v));
-    case AF_J_FLOAT: /* equal numbers have equal hashes: 1 == 1.0 */
-        if (v.f == floor(v.f) && fabs(v.f) < 9e18)
-            return mix(AF_FNV_START, (uint64_t)(int64_t)v.f);
-        return af_fnv1a(AF_FNV_START + 1, &v.f, sizeof v.f);
-    case AF_J_UNDEF:
-    case AF_J_NONE:
-        return mix(AF_FNV_START, v.kind + UINT64_C(0x517cc1b727220a95));
-    case AF_J_TUPLE: {
-        uint64_t h = AF_FNV_START + 7;
-        if (!af_jenter(j))
-            return 0;
-        for (int64_t i = 0; i < v.l->n && !j->failed; i++)
-            h = mix(h, af_jhash(j, v.l->item[i]));
-        af_jleave(j);
-        return h;
-    }
-    case AF_J_RANGE:
-        return mix(AF_FNV_START + 9, (uint64_t)v.r->n);
-    case AF_J_LIST:
-    case AF_J_DICT:
-    case AF_J_VIEW:
-    case AF_J_SLICE:
+    if (v.kind == AF_JKIND_LIST || v.kind == AF_JKIND_DICT || v.kind == AF_JKIND_VIEW)
         af_jfail(j, "unhashable type: '%s'", af_jtype(v));
-        return 0;
-    default:
-        return mix(AF_FNV_START, (uint64_t)(uintptr_t)v.l);
+    if (af_jis_number(v)) { /* equal numbers have equal hashes: 1 == 1.0 == true */
+        const double f = af_jnumber(v) + 0.0;
+        return af_fnv1a(AF_FNV_START, &f, sizeof f);
     }
+    uint64_t h = v.kind <= AF_JKIND_NONE ? v.kind + 1u : (uint64_t)(uintptr_t)v.l;
+    if (af_jis_list(v) && af_jenter(j)) {
+        h = v.kind;
+        for (int64_t i = 0; i < v.l->n && !j->failed; i++)
+            h = h * UINT64_C(0x9e3779b97f4a7c15) + hash_of(j, v.l->item[i]);
+        af_jleave(j);
+    }
+    return h;
+}
+
+af_jdict *af_jdict_new(af_jinja *j, int64_t cap)
+{
+    af_jdict *d = af_jtake(j, sizeof *d);
+    if (!d)
+        return &j->no_dict;
+    d->pair = cap > 0 ? af_jtake(j, (uint64_t)cap * sizeof *d->pair) : NULL;
+    d->cap = d->pair ? cap : 0;
+    return d;
+}
+
+/* Pairs are searched in order, by hash: the dicts of a conversation are small. */
+static af_jpair *dict_lookup(af_jinja *j, const af_jdict *d, af_jval key, uint64_t hash)
+{
+    af_jstep(j, (uint64_t)d->n / 16);
+    for (int64_t i = 0; i < d->n && !j->failed; i++)
+        if (d->pair[i].hash == hash && af_jequal(j, d->pair[i].key, key))
+            return &d->pair[i];
+    return NULL;
+}
+
+void af_jdict_set(af_jinja *j, af_jdict *d, af_jval key, af_jval val)
+{
+    const uint64_t hash = hash_of(j, key);
+    af_jpair *p = j->failed ? NULL : dict_lookup(j, d, key, hash);
+    if (p) {
+        p->val = val; /* the key stays the first one, as in Python */
+        return;
+    }
+    af_jpair *pair = af_jstep(j, 1) ? af_jgrown(j, d->pair, d->n, &d->cap, sizeof *pair) : NULL;
+    if (pair) {
+        d->pair = pair;
+        d->pair[d->n++] = (af_jpair){.key = key, .val = val, .hash = hash};
+    }
+}
+
+af_jval *af_jdict_get(af_jinja *j, const af_jdict *d, af_jval key)
+{
+    const uint64_t hash = hash_of(j, key);
+    af_jpair *p = j->failed ? NULL : dict_lookup(j, d, key, hash);
+    return p ? &p->val : NULL;
+}
+
+af_jval *af_jdict_find(af_jinja *j, const af_jdict *d, const char *key)
+{
+    af_jstr s;
+    af_jstr_fill(&s, key, strlen(key));
+    return af_jdict_get(j, d, af_jstr_v(&s));
+}
+
+af_jlist *af_jdict_pairs(af_jinja *j, const af_jdict *d)
+{
+    af_jlist *l = af_jlist_new(j, d->n);
+    for (int64_t i = 0; i < d->n && !j->failed; i++)
+        af_jlist_add(j, l, af_jtuple2(j, d->pair[i].key, d->pair[i].val));
+    return l;
 }

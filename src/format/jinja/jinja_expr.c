@@ -2,488 +2,479 @@
  *
  * Filters and tests bind tighter than every binary operator, unary minus tighter than **, and ~
  * tighter than + and -. */
-#include "format/jinja/jinja.h"
+#include "format/jinja/jinja_ast.h"
 
-static af_jnode *parse_unary(af_jparser *p, bool with_filter);
-static af_jnode *parse_postfix(af_jparser *p, af_jnode *n);
-
-/* A tree that is too high would exhaust the stack of whoever walks it. */
-void af_jnode_grow(af_jparser *p, af_jnode *n, const af_jnode *child)
+static af_jexpr *new_expr(af_jparser *p, af_jexpr_kind kind, int line)
 {
-    if (!n || !child)
-        return;
-    n->height = AF_MAX(n->height, child->height + 1);
-    if (n->height > AF_JINJA_HEIGHT_MAX)
-        af_jsyntax(p, n->line, "an expression has more than %d levels", AF_JINJA_HEIGHT_MAX);
-}
-
-void af_jnode_add(af_jparser *p, af_jnode *n, af_jnodes *list, af_jnode *child)
-{
-    af_jnodes_add(p, list, child);
-    af_jnode_grow(p, n, child);
-}
-
-static void grow_by_args(af_jparser *p, af_jnode *n)
-{
-    const af_jcallargs *a = n->args;
-    for (int i = 0; a && i < a->pos.n; i++)
-        af_jnode_grow(p, n, a->pos.item[i]);
-    for (int i = 0; a && i < a->kw.n; i++)
-        af_jnode_grow(p, n, a->kw.item[i]);
-    if (a) {
-        af_jnode_grow(p, n, a->dyn_pos);
-        af_jnode_grow(p, n, a->dyn_kw);
+    af_jexpr *e = af_jparser_take(p, sizeof *e);
+    if (e) {
+        e->kind = (uint8_t)kind;
+        e->line = line;
     }
+    return e;
 }
 
-static af_jnode *binary(af_jparser *p, af_jop op, int line, af_jnode *a, af_jnode *b)
+static af_jexpr *binary(af_jparser *p, af_jexpr_kind kind, int line, af_jexpr *a, af_jexpr *b)
 {
-    af_jnode *n = af_jnode_new(p, op, line);
-    if (n) {
-        n->a = a;
-        n->b = b;
-        af_jnode_grow(p, n, a);
-        af_jnode_grow(p, n, b);
-    }
-    return p->failed ? NULL : n;
-}
-
-static af_jnode *parse_pow(af_jparser *p)
-{
-    const int line = p->at->line;
-    af_jnode *left = parse_unary(p, true);
-    while (!p->failed && af_jskip_op(p, AF_S_POW))
-        left = binary(p, AF_N_POW, line, left, parse_unary(p, true));
-    return left;
-}
-
-static af_jnode *parse_math2(af_jparser *p)
-{
-    const int line = p->at->line;
-    af_jnode *left = parse_pow(p);
-    while (!p->failed) {
-        const af_jop op = af_jtok_is_op(p->at, AF_S_MUL)        ? AF_N_MUL
-                          : af_jtok_is_op(p->at, AF_S_DIV)      ? AF_N_DIV
-                          : af_jtok_is_op(p->at, AF_S_FLOORDIV) ? AF_N_FLOORDIV
-                          : af_jtok_is_op(p->at, AF_S_MOD)      ? AF_N_MOD
-                                                                : AF_N_DATA;
-        if (op == AF_N_DATA)
-            break;
-        p->at++;
-        left = binary(p, op, line, left, parse_pow(p));
-    }
-    return left;
-}
-
-static af_jnode *parse_concat(af_jparser *p)
-{
-    const int line = p->at->line;
-    af_jnode *first = parse_math2(p);
-    if (p->failed || !af_jtok_is_op(p->at, AF_S_TILDE))
-        return first;
-    af_jnode *n = af_jnode_new(p, AF_N_CONCAT, line);
-    if (!n)
-        return NULL;
-    af_jnode_add(p, n, &n->list, first);
-    while (!p->failed && af_jskip_op(p, AF_S_TILDE))
-        af_jnode_add(p, n, &n->list, parse_math2(p));
-    return n;
-}
-
-static af_jnode *parse_math1(af_jparser *p)
-{
-    const int line = p->at->line;
-    af_jnode *left = parse_concat(p);
-    while (!p->failed && (af_jtok_is_op(p->at, AF_S_ADD) || af_jtok_is_op(p->at, AF_S_SUB))) {
-        const af_jop op = p->at++->op == AF_S_ADD ? AF_N_ADD : AF_N_SUB;
-        left = binary(p, op, line, left, parse_concat(p));
-    }
-    return left;
-}
-
-/* The comparison at the current token, or -1; eats it. */
-static int comparison(af_jparser *p)
-{
-    static const struct {
-        af_jsym sym;
-        int cmp;
-    } ops[] = {
-        {AF_S_EQ, AF_CMP_EQ}, {AF_S_NE, AF_CMP_NE}, {AF_S_LT, AF_CMP_LT},
-        {AF_S_LE, AF_CMP_LE}, {AF_S_GT, AF_CMP_GT}, {AF_S_GE, AF_CMP_GE},
-    };
-    for (size_t i = 0; i < AF_LEN(ops); i++)
-        if (af_jskip_op(p, ops[i].sym))
-            return ops[i].cmp;
-    if (af_jskip_name(p, "in"))
-        return AF_CMP_IN;
-    if (af_jtok_is_name(p->at, "not") && af_jtok_is_name(p->at + 1, "in")) {
-        p->at += 2;
-        return AF_CMP_NOTIN;
-    }
-    return -1;
-}
-
-static af_jnode *parse_compare(af_jparser *p)
-{
-    const int line = p->at->line;
-    af_jnode *first = parse_math1(p);
-    af_jnode *chain = NULL; /* a = first operand; list = one node per operator, cmp and a */
-    for (int cmp; !p->failed && (cmp = comparison(p)) >= 0;) {
-        if (!chain && !(chain = binary(p, AF_N_COMPARE, line, first, NULL)))
-            return NULL;
-        af_jnode *operand = binary(p, AF_N_COMPARE, line, parse_math1(p), NULL);
-        if (!operand)
-            return NULL;
-        operand->cmp = (uint8_t)cmp;
-        af_jnode_add(p, chain, &chain->list, operand);
-    }
-    return chain ? chain : first;
-}
-
-static af_jnode *parse_not(af_jparser *p)
-{
-    const int line = p->at->line;
-    if (!af_jtok_is_name(p->at, "not"))
-        return parse_compare(p);
-    int nots = 0;
-    while (af_jskip_name(p, "not"))
-        nots++;
-    af_jnode *n = parse_compare(p);
-    for (nots = nots % 2 ? 1 : 2; nots > 0 && !p->failed;
-         nots--) /* pairs cancel, but give a bool */
-        n = binary(p, AF_N_NOT, line, n, NULL);
-    return n;
-}
-
-static af_jnode *parse_and(af_jparser *p)
-{
-    const int line = p->at->line;
-    af_jnode *left = parse_not(p);
-    while (!p->failed && af_jskip_name(p, "and"))
-        left = binary(p, AF_N_AND, line, left, parse_not(p));
-    return left;
-}
-
-static af_jnode *parse_or(af_jparser *p)
-{
-    const int line = p->at->line;
-    af_jnode *left = parse_and(p);
-    while (!p->failed && af_jskip_name(p, "or"))
-        left = binary(p, AF_N_OR, line, left, parse_and(p));
-    return left;
-}
-
-static af_jnode *parse_cond(af_jparser *p)
-{
-    const int line = p->at->line;
-    af_jnode *e = parse_or(p);
-    while (!p->failed && af_jskip_name(p, "if")) {
-        af_jnode *test = parse_or(p);
-        af_jnode *n = binary(p, AF_N_COND, line, e, test);
-        if (n && af_jskip_name(p, "else"))
-            n->c = af_jparse_expr(p, true);
-        af_jnode_grow(p, n, n ? n->c : NULL);
-        e = n;
+    af_jexpr *e = new_expr(p, kind, line);
+    if (e) {
+        e->binary.left = a;
+        e->binary.right = b;
     }
     return p->failed ? NULL : e;
 }
 
-af_jnode *af_jparse_expr(af_jparser *p, bool with_cond)
+static af_jexpr *constant(af_jparser *p, int line, af_jval v)
 {
-    if (p->failed)
-        return NULL;
-    if (++p->depth > AF_TEMPLATE_DEPTH_MAX)
-        return af_jsyntax(p, p->at->line, "expressions are nested deeper than %d",
-                          AF_TEMPLATE_DEPTH_MAX);
-    af_jnode *n = with_cond ? parse_cond(p) : parse_or(p);
-    p->depth--;
-    return n;
+    af_jexpr *e = new_expr(p, AF_JEXPR_CONST, line);
+    if (e)
+        e->value = v;
+    return e;
 }
 
-static af_jnode *tuple_of_nodes(af_jparser *p, int line, af_jnodes items)
+/* Expressions between brackets, after the opening one; a dict when `values` is not NULL. */
+static af_jexpr *parse_items(af_jparser *p, af_jexpr_kind kind, const char *close)
 {
-    af_jnode *n = af_jnode_new(p, AF_N_TUPLE, line);
-    if (n)
-        n->list = items;
-    for (int i = 0; n && i < items.n; i++)
-        af_jnode_grow(p, n, items.item[i]);
-    return n;
-}
-
-static bool tuple_ends(const af_jparser *p, const char *ends)
-{
-    return p->at->type == AF_T_VAR_END || p->at->type == AF_T_BLOCK_END ||
-           af_jtok_is_op(p->at, AF_S_RPAREN) || (ends && af_jtok_is_name(p->at, ends));
-}
-
-typedef enum tuple_of { EXPR, EXPR_NO_COND, TARGET, TARGET_NS } tuple_of;
-
-static af_jnode *parse_items(af_jparser *p, tuple_of of, const char *ends, bool parens)
-{
-    const int line = p->at->line;
-    af_jnodes items = {0};
-    bool is_tuple = false;
-    char text[80];
-    while (!p->failed) {
-        if (items.n && !af_jexpect_op(p, AF_S_COMMA))
-            return NULL;
-        if (tuple_ends(p, ends))
+    af_jexpr *e = new_expr(p, kind, p->at++->line);
+    const bool dict = kind == AF_JEXPR_DICT;
+    while (e && !p->failed && !af_jat_op(p, close)) {
+        af_jexprs *keys = dict ? &e->dict.keys : &e->items;
+        if (keys->n && (!af_jexpect_op(p, ",") || af_jat_op(p, close)))
             break;
-        af_jnodes_add(p, &items,
-                      of == TARGET || of == TARGET_NS ? af_jparse_primary(p, of == TARGET_NS)
-                                                      : af_jparse_expr(p, of == EXPR));
-        if (!af_jtok_is_op(p->at, AF_S_COMMA))
-            break;
-        is_tuple = true;
+        af_jexprs_add(p, keys, af_jparse_expr(p, true));
+        if (dict && af_jexpect_op(p, ":"))
+            af_jexprs_add(p, &e->dict.values, af_jparse_expr(p, true));
     }
-    if (p->failed)
+    return af_jexpect_op(p, close) ? e : NULL;
+}
+
+static af_jexpr *parse_string(af_jparser *p)
+{
+    const af_jtoken *t = p->at++;
+    af_jstr *s = af_jparser_take(p, sizeof *s);
+    if (!s)
         return NULL;
-    if (!is_tuple && items.n)
-        return items.item[0];
-    if (!is_tuple && !parens)
-        return af_jsyntax(p, p->at->line, "Expected an expression, got %s",
-                          af_jtok_text(p->at, text));
-    return tuple_of_nodes(p, line, items);
+    af_jstr_fill(s, t->p, t->n);
+    af_jstr_hash(s); /* the tree is shared by threads: nothing is computed late */
+    return constant(p, t->line, af_jstr_v(s));
 }
 
-af_jnode *af_jparse_tuple(af_jparser *p, bool with_cond, const char *ends, bool parens)
+/* A name as it stands; what it means is decided by who asked. */
+static af_jexpr *parse_bare_name(af_jparser *p)
 {
-    return parse_items(p, with_cond ? EXPR : EXPR_NO_COND, ends, parens);
+    const af_jtoken *t = p->at;
+    if (!af_jexpect(p, AF_JTOKEN_NAME))
+        return NULL;
+    af_jexpr *e = new_expr(p, AF_JEXPR_NAME, t->line);
+    if (e)
+        e->name.name = af_jintern(p, t->p, t->n);
+    return p->failed ? NULL : e;
 }
 
-static bool can_assign(const af_jnode *n)
-{
-    if (n->op != AF_N_TUPLE)
-        return n->op == AF_N_NAME || n->op == AF_N_NSREF;
-    for (int i = 0; i < n->list.n; i++)
-        if (!can_assign(n->list.item[i]))
-            return false;
-    return true;
-}
-
-af_jnode *af_jparse_target(af_jparser *p, const char *ends, bool with_ns)
+static af_jexpr *parse_name(af_jparser *p)
 {
     const int line = p->at->line;
-    af_jnode *n = parse_items(p, with_ns ? TARGET_NS : TARGET, ends, false);
-    if (n && !can_assign(n))
-        return af_jsyntax(p, line, "can't assign to this expression");
-    return n;
+    for (int upper = 0; upper < 2; upper++) {
+        if (af_jskip_name(p, upper ? "True" : "true"))
+            return constant(p, line, af_jbool(true));
+        if (af_jskip_name(p, upper ? "False" : "false"))
+            return constant(p, line, af_jbool(false));
+        if (af_jskip_name(p, upper ? "None" : "none"))
+            return constant(p, line, af_jnone());
+    }
+    af_jexpr *e = parse_bare_name(p);
+    if (e)
+        af_jname_load(p, e->name.name);
+    return e;
 }
 
-/* One subscript: an expression or a slice (a, b, c may be NULL). */
-static af_jnode *parse_subscribed(af_jparser *p)
+static af_jexpr *parse_primary(af_jparser *p)
 {
     const int line = p->at->line;
-    af_jnode *part[3] = {0};
-    if (!af_jtok_is_op(p->at, AF_S_COLON)) {
+    if (p->at->type == AF_JTOKEN_NAME)
+        return parse_name(p);
+    if (p->at->type == AF_JTOKEN_STRING)
+        return parse_string(p);
+    if (p->at->type == AF_JTOKEN_NUMBER)
+        return constant(p, line, p->at++->value);
+    if (af_jat_op(p, "["))
+        return parse_items(p, AF_JEXPR_LIST, "]");
+    if (af_jat_op(p, "{"))
+        return parse_items(p, AF_JEXPR_DICT, "}");
+    if (!af_jskip_op(p, "("))
+        return af_jexpected(p, "an expression");
+    af_jexpr *e = af_jat_op(p, ")") ? new_expr(p, AF_JEXPR_TUPLE, line) : af_jparse_tuple(p, true);
+    return af_jexpect_op(p, ")") ? e : NULL;
+}
+
+static af_jexpr *parse_subscript(af_jparser *p, af_jexpr *on)
+{
+    const int line = p->at++->line;
+    af_jexpr *part[3] = {0};
+    if (!af_jat_op(p, ":")) {
         part[0] = af_jparse_expr(p, true);
-        if (p->failed || !af_jtok_is_op(p->at, AF_S_COLON))
-            return part[0];
+        if (!p->failed && af_jskip_op(p, "]"))
+            return binary(p, AF_JEXPR_ITEM, line, on, part[0]);
     }
-    for (int i = 1; i < 3 && !p->failed && af_jskip_op(p, AF_S_COLON); i++)
-        if (!af_jtok_is_op(p->at, AF_S_COLON) && !af_jtok_is_op(p->at, AF_S_RBRACKET) &&
-            !af_jtok_is_op(p->at, AF_S_COMMA))
+    if (!p->failed && af_jat_op(p, ","))
+        return af_jsyntax(p, line, "not supported: several subscripts in one bracket");
+    for (int i = 1; i < 3 && !p->failed && af_jskip_op(p, ":"); i++)
+        if (!af_jat_op(p, ":") && !af_jat_op(p, "]"))
             part[i] = af_jparse_expr(p, true);
-    af_jnode *n = binary(p, AF_N_SLICE, line, part[0], part[1]);
-    if (n)
-        n->c = part[2];
-    af_jnode_grow(p, n, part[2]);
-    return n;
+    af_jexpr *e = binary(p, AF_JEXPR_SLICE, line, on, NULL);
+    if (e)
+        memcpy(e->slice.part, part, sizeof part);
+    return af_jexpect_op(p, "]") ? e : NULL;
 }
 
-static af_jnode *parse_subscript(af_jparser *p, af_jnode *on)
+static af_jexpr *parse_attribute(af_jparser *p, af_jexpr *on)
 {
-    const int line = p->at->line;
-    if (af_jskip_op(p, AF_S_DOT)) {
-        const af_jtoken *t = p->at;
-        if (t->type == AF_T_INT)
-            return binary(p, AF_N_GETITEM, line, on, af_jparse_primary(p, false));
-        if (t->type != AF_T_NAME)
-            return af_jsyntax(p, t->line, "expected name or number");
-        p->at++;
-        af_jnode *n = binary(p, AF_N_GETATTR, line, on, NULL);
-        if (n)
-            n->name = af_jintern(p, t->p, t->n);
-        return n;
-    }
+    const int line = p->at++->line;
+    const af_jtoken *t = p->at;
+    if (t->type == AF_JTOKEN_NUMBER && t->value.kind == AF_JKIND_INT)
+        return binary(p, AF_JEXPR_ITEM, line, on, constant(p, line, p->at++->value));
+    if (t->type != AF_JTOKEN_NAME)
+        return af_jexpected(p, "name or number");
     p->at++;
-    af_jnodes args = {0};
-    while (!p->failed && !af_jtok_is_op(p->at, AF_S_RBRACKET)) {
-        if (args.n && !af_jexpect_op(p, AF_S_COMMA))
-            break;
-        af_jnodes_add(p, &args, parse_subscribed(p));
-    }
-    if (!af_jexpect_op(p, AF_S_RBRACKET))
-        return NULL;
-    if (args.n == 1)
-        return binary(p, AF_N_GETITEM, line, on, args.item[0]);
-    return binary(p, AF_N_GETITEM, line, on, tuple_of_nodes(p, line, args));
+    af_jexpr *e = binary(p, AF_JEXPR_ATTR, line, on, NULL);
+    if (e)
+        e->attr.name = af_jintern(p, t->p, t->n);
+    return p->failed ? NULL : e;
 }
 
-static void parse_keyword(af_jparser *p, af_jcallargs *a)
+static void parse_keyword(af_jparser *p, af_jcall_args *a)
 {
-    const af_jtoken *name = p->at;
+    const af_jtoken *t = p->at;
     p->at += 2;
-    if (a->kw.n == AF_JINJA_ARGS_MAX) {
-        af_jsyntax(p, name->line, "a call has more than %d arguments", AF_JINJA_ARGS_MAX);
+    if (a->kw.n == AF_JINJA_ARGS_MAX)
+        af_jsyntax(p, t->line, "a call has more than %d arguments", AF_JINJA_ARGS_MAX);
+    if (!a->kwname && !p->failed)
+        a->kwname = af_jparser_take(p, AF_JINJA_ARGS_MAX * sizeof(af_jstr *));
+    if (p->failed)
         return;
-    }
-    a->kwname[a->kw.n] = af_jintern(p, name->p, name->n);
+    a->kwname[a->kw.n] = af_jintern(p, t->p, t->n);
     for (int i = 0; i < a->kw.n; i++)
         if (a->kwname[i] == a->kwname[a->kw.n])
-            af_jsyntax(p, name->line, "keyword argument repeated: %.*s", (int)AF_MIN(name->n, 60),
-                       name->p);
-    af_jnodes_add(p, &a->kw, af_jparse_expr(p, true));
+            af_jsyntax(p, t->line, "keyword argument repeated: %.*s", (int)AF_MIN(t->n, 60), t->p);
+    af_jexprs_add(p, &a->kw, af_jparse_expr(p, true));
 }
 
-static af_jcallargs *parse_call_args(af_jparser *p)
+static af_jcall_args *parse_args(af_jparser *p)
 {
     const int line = p->at->line;
-    af_jcallargs *a = af_arena_take(&p->t->mem, sizeof *a);
-    if (a)
-        a->kwname = af_arena_take(&p->t->mem, AF_JINJA_ARGS_MAX * sizeof(af_jstr *));
-    if (!a || !a->kwname) {
-        af_jsyntax(p, line, "the template needs too much memory");
-        return NULL;
-    }
-    af_jexpect_op(p, AF_S_LPAREN);
-    bool comma = false, ok = true;
-    while (!p->failed && !af_jtok_is_op(p->at, AF_S_RPAREN)) {
-        if (comma && (!af_jexpect_op(p, AF_S_COMMA) || af_jtok_is_op(p->at, AF_S_RPAREN)))
+    af_jcall_args *a = af_jparser_take(p, sizeof *a);
+    af_jexpect_op(p, "(");
+    for (bool comma = false, ok = true; !p->failed && !af_jat_op(p, ")"); comma = true) {
+        if (comma && (!af_jexpect_op(p, ",") || af_jat_op(p, ")")))
             break;
-        comma = true;
-        if (af_jskip_op(p, AF_S_MUL)) {
-            ok = ok && !a->dyn_pos && !a->dyn_kw;
-            a->dyn_pos = af_jparse_expr(p, true);
-        } else if (af_jskip_op(p, AF_S_POW)) {
-            ok = ok && !a->dyn_kw;
-            a->dyn_kw = af_jparse_expr(p, true);
-        } else if (p->at->type == AF_T_NAME && af_jtok_is_op(p->at + 1, AF_S_ASSIGN)) {
-            ok = ok && !a->dyn_kw;
+        ok = ok && !a->star_star;
+        if (af_jskip_op(p, "*")) {
+            ok = ok && !a->star;
+            a->star = af_jparse_expr(p, true);
+        } else if (af_jskip_op(p, "**")) {
+            a->star_star = af_jparse_expr(p, true);
+        } else if (p->at->type == AF_JTOKEN_NAME && p->at[1].type == AF_JTOKEN_OP &&
+                   p->at[1].n == 1 && p->at[1].p[0] == '=') {
             parse_keyword(p, a);
         } else {
-            ok = ok && !a->dyn_pos && !a->dyn_kw && !a->kw.n;
-            af_jnodes_add(p, &a->pos, af_jparse_expr(p, true));
+            ok = ok && !a->star && !a->kw.n;
+            af_jexprs_add(p, &a->pos, af_jparse_expr(p, true));
         }
         if (!ok || a->pos.n > AF_JINJA_ARGS_MAX)
             af_jsyntax(p, line, "invalid syntax for function call expression");
     }
-    return af_jexpect_op(p, AF_S_RPAREN) ? a : NULL;
+    return af_jexpect_op(p, ")") ? a : NULL;
 }
 
-static af_jnode *parse_call(af_jparser *p, af_jnode *on)
+/* A call, filter or test of `on`, its arguments in parentheses when there are any. */
+static af_jexpr *parse_call(af_jparser *p, af_jexpr_kind kind, int line, af_jexpr *on,
+                            af_jstr *name)
 {
-    af_jnode *n = binary(p, AF_N_CALL, p->at->line, on, NULL);
-    if (n) {
-        n->args = parse_call_args(p);
-        grow_by_args(p, n);
-    }
-    return p->failed ? NULL : n;
+    af_jexpr *e = binary(p, kind, line, on, NULL);
+    if (!e)
+        return NULL;
+    e->call.name = name;
+    if (name)
+        e->call.func =
+            af_jtable_find(kind == AF_JEXPR_TEST ? AF_JTABLE_TEST : AF_JTABLE_FILTER, name);
+    if (name && !e->call.func && !p->frame->branches && !p->unknown)
+        p->unknown = e;
+    if (af_jat_op(p, "("))
+        e->call.args = parse_args(p);
+    return p->failed ? NULL : e;
 }
 
-static af_jnode *parse_postfix(af_jparser *p, af_jnode *n)
+static af_jexpr *parse_postfix(af_jparser *p, af_jexpr *e)
 {
     while (!p->failed) {
-        if (af_jtok_is_op(p->at, AF_S_DOT) || af_jtok_is_op(p->at, AF_S_LBRACKET))
-            n = parse_subscript(p, n);
-        else if (af_jtok_is_op(p->at, AF_S_LPAREN))
-            n = parse_call(p, n);
+        if (af_jat_op(p, "."))
+            e = parse_attribute(p, e);
+        else if (af_jat_op(p, "["))
+            e = parse_subscript(p, e);
+        else if (af_jat_op(p, "("))
+            e = parse_call(p, AF_JEXPR_CALL, p->at->line, e, NULL);
         else
-            return n;
+            return e;
     }
     return NULL;
 }
 
-/* "name" or "a.b" behind | or is. */
-static af_jstr *parse_dotted(af_jparser *p)
+static af_jstr *parse_function_name(af_jparser *p)
 {
-    char text[128];
-    uint64_t n = 0;
-    do {
-        const af_jtoken *t = p->at;
-        if (!af_jexpect(p, AF_T_NAME))
-            return NULL;
-        if (n + t->n + 2 > sizeof text) {
-            af_jsyntax(p, t->line, "the name of a filter or test is too long");
-            return NULL;
-        }
-        if (n)
-            text[n++] = '.';
-        memcpy(text + n, t->p, t->n);
-        n += t->n;
-    } while (af_jskip_op(p, AF_S_DOT));
-    return af_jintern(p, text, n);
+    const af_jtoken *t = p->at;
+    if (!af_jexpect(p, AF_JTOKEN_NAME))
+        return NULL;
+    if (af_jat_op(p, "."))
+        return af_jsyntax(p, t->line, "not supported: a filter or test with a dot in its name");
+    return af_jintern(p, t->p, t->n);
 }
 
-af_jnode *af_jparse_filter(af_jparser *p, af_jnode *on, bool inline_first)
+af_jexpr *af_jparse_filters(af_jparser *p, af_jexpr *on, bool bare)
 {
-    while (!p->failed && (inline_first || af_jskip_op(p, AF_S_PIPE))) {
-        inline_first = false;
-        af_jnode *n = binary(p, AF_N_FILTER, p->at->line, on, NULL);
-        if (!n || !(n->name = parse_dotted(p)))
-            return NULL;
-        n->func = af_jfilter_find(n->name);
-        if (!p->failed && af_jtok_is_op(p->at, AF_S_LPAREN))
-            n->args = parse_call_args(p);
-        grow_by_args(p, n);
-        on = n;
+    while (!p->failed && (bare || af_jskip_op(p, "|"))) {
+        const int line = p->at->line;
+        bare = false;
+        af_jstr *name = parse_function_name(p);
+        on = name ? parse_call(p, AF_JEXPR_FILTER, line, on, name) : NULL;
     }
     return p->failed ? NULL : on;
 }
 
+/* An argument without parentheses: "is divisibleby 3". */
 static bool test_takes_arg(const af_jparser *p)
 {
-    const af_jtoken *t = p->at;
-    if (t->type == AF_T_NAME)
-        return !af_jtok_is_name(t, "else") && !af_jtok_is_name(t, "or") &&
-               !af_jtok_is_name(t, "and");
-    return t->type == AF_T_STRING || t->type == AF_T_INT || t->type == AF_T_FLOAT ||
-           af_jtok_is_op(t, AF_S_LBRACKET) || af_jtok_is_op(t, AF_S_LBRACE);
+    if (p->at->type == AF_JTOKEN_NAME)
+        return !af_jat_name(p, "else") && !af_jat_name(p, "or") && !af_jat_name(p, "and");
+    return (p->at->type >= AF_JTOKEN_STRING && p->at->type != AF_JTOKEN_OP) || af_jat_op(p, "[") ||
+           af_jat_op(p, "{");
 }
 
-static af_jnode *parse_test(af_jparser *p, af_jnode *on)
+static af_jexpr *parse_test(af_jparser *p, af_jexpr *on)
 {
-    af_jnode *n = binary(p, AF_N_TEST, p->at++->line, on, NULL);
+    const int line = p->at++->line;
     const bool negated = af_jskip_name(p, "not");
-    if (!n || !(n->name = parse_dotted(p)))
-        return NULL;
-    n->func = af_jtest_find(n->name);
-    if (!p->failed && af_jtok_is_op(p->at, AF_S_LPAREN)) {
-        n->args = parse_call_args(p);
-    } else if (!p->failed && test_takes_arg(p)) {
-        if (af_jtok_is_name(p->at, "is"))
-            return af_jsyntax(p, n->line, "You cannot chain multiple tests with is");
-        n->args = af_arena_take(&p->t->mem, sizeof *n->args);
-        if (!n->args)
-            return af_jsyntax(p, n->line, "the template needs too much memory");
-        af_jnodes_add(p, &n->args->pos, parse_postfix(p, af_jparse_primary(p, false)));
+    af_jstr *name = parse_function_name(p);
+    af_jexpr *e = name ? parse_call(p, AF_JEXPR_TEST, line, on, name) : NULL;
+    if (e && !e->call.args && test_takes_arg(p)) {
+        if (af_jat_name(p, "is"))
+            return af_jsyntax(p, line, "You cannot chain multiple tests with is");
+        e->call.args = af_jparser_take(p, sizeof *e->call.args);
+        if (e->call.args)
+            af_jexprs_add(p, &e->call.args->pos, parse_postfix(p, parse_primary(p)));
     }
-    grow_by_args(p, n);
-    return negated ? binary(p, AF_N_NOT, n->line, n, NULL) : p->failed ? NULL : n;
+    return negated ? binary(p, AF_JEXPR_NOT, line, e, NULL) : p->failed ? NULL : e;
 }
 
-static af_jnode *parse_unary(af_jparser *p, bool with_filter)
+static af_jexpr *parse_unary(af_jparser *p, bool with_filter)
 {
     const int line = p->at->line;
     if (p->failed)
         return NULL;
     if (++p->depth > AF_TEMPLATE_DEPTH_MAX)
         return af_jsyntax(p, line, "expressions are nested deeper than %d", AF_TEMPLATE_DEPTH_MAX);
-    af_jnode *n = af_jskip_op(p, AF_S_SUB) ? binary(p, AF_N_NEG, line, parse_unary(p, false), NULL)
-                  : af_jskip_op(p, AF_S_ADD)
-                      ? binary(p, AF_N_POS, line, parse_unary(p, false), NULL)
-                      : af_jparse_primary(p, false);
+    const bool minus = af_jskip_op(p, "-"), plus = !minus && af_jskip_op(p, "+");
+    af_jexpr *e = minus || plus ? parse_unary(p, false) : parse_primary(p);
+    for (int i = minus ? 1 : plus ? 2 : 0; i > 0; i--) /* +x is -(-x): an error unless a number */
+        e = binary(p, AF_JEXPR_NEG, line, e, NULL);
     p->depth--;
-    n = parse_postfix(p, n);
+    e = parse_postfix(p, e);
     while (with_filter && !p->failed) {
-        if (af_jtok_is_op(p->at, AF_S_PIPE))
-            n = af_jparse_filter(p, n, false);
-        else if (af_jtok_is_name(p->at, "is"))
-            n = parse_test(p, n);
-        else if (af_jtok_is_op(p->at, AF_S_LPAREN))
-            n = parse_call(p, n);
+        if (af_jat_op(p, "|"))
+            e = af_jparse_filters(p, e, false);
+        else if (af_jat_name(p, "is"))
+            e = parse_test(p, e);
+        else if (af_jat_op(p, "("))
+            e = parse_call(p, AF_JEXPR_CALL, p->at->line, e, NULL);
         else
             break;
     }
-    return p->failed ? NULL : n;
+    return p->failed ? NULL : e;
+}
+
+enum { OR, AND, NOT, COMPARE, ADD, CONCAT, MUL, POW, UNARY }; /* loosest first */
+
+static const uint8_t kind_of[] = {
+    AF_JEXPR_OR,     AF_JEXPR_AND,    AF_JEXPR_NOT,    AF_JEXPR_COMPARE,
+    AF_JEXPR_BINARY, AF_JEXPR_CONCAT, AF_JEXPR_BINARY, AF_JEXPR_BINARY,
+};
+
+static const char *const comparisons[] = {"==", "!=", "<", "<=", ">", ">=", "in"}; /* af_jcmp */
+static const struct {
+    const char *text;
+    uint8_t level, op;
+} operators[] = {
+    {"or", OR, 0},   {"and", AND, 0}, {"+", ADD, '+'},  {"-", ADD, '-'}, {"~", CONCAT, 0},
+    {"*", MUL, '*'}, {"/", MUL, '/'}, {"//", MUL, 'f'}, {"%", MUL, '%'}, {"**", POW, 'p'},
+};
+
+static bool skip(af_jparser *p, const char *text)
+{
+    return af_jskip_op(p, text) || af_jskip_name(p, text);
+}
+
+/* Takes an operator of that level at the current token. */
+static bool take_operator(af_jparser *p, int level, uint8_t *op)
+{
+    for (uint8_t i = 0; level == COMPARE && i < AF_LEN(comparisons); i++)
+        if (skip(p, comparisons[i])) {
+            *op = i;
+            return true;
+        }
+    *op = AF_JCMP_NOTIN;
+    if (level == COMPARE && af_jskip_name(p, "not")) {
+        const bool in = af_jskip_name(p, "in");
+        p->at -= !in;
+        return in;
+    }
+    for (size_t i = 0; i < AF_LEN(operators); i++)
+        if (operators[i].level == level && skip(p, operators[i].text)) {
+            *op = operators[i].op;
+            return true;
+        }
+    return false;
+}
+
+/* left OP right: a comparison joins the chain that ends in *last, a concatenation its list. */
+static af_jexpr *combine(af_jparser *p, int level, uint8_t op, int line, af_jexpr *left,
+                         af_jexpr *right, af_jexpr **last)
+{
+    if (level == CONCAT) {
+        af_jexpr *e = left->kind == AF_JEXPR_CONCAT ? left : new_expr(p, AF_JEXPR_CONCAT, line);
+        if (e && e != left)
+            af_jexprs_add(p, &e->items, left);
+        if (e)
+            af_jexprs_add(p, &e->items, right);
+        return p->failed ? NULL : e;
+    }
+    af_jexpr *e = binary(p, (af_jexpr_kind)kind_of[level], line, *last ? NULL : left, right);
+    if (!e)
+        return NULL;
+    e->op = op;
+    if (level != COMPARE)
+        return e;
+    if (*last)
+        (*last)->compare.chain = e;
+    left = *last ? left : e;
+    *last = e;
+    return left;
+}
+
+static af_jexpr *parse_level(af_jparser *p, int level)
+{
+    const int line = p->at->line;
+    if (level == UNARY)
+        return parse_unary(p, true);
+    int nots = 0;
+    while (level == NOT && af_jskip_name(p, "not"))
+        nots++;
+    af_jexpr *e = parse_level(p, level + 1), *last = NULL;
+    for (uint8_t op; !p->failed && take_operator(p, level, &op);) {
+        af_jexpr *right = parse_level(p, level + 1);
+        e = p->failed ? NULL : combine(p, level, op, line, e, right, &last);
+    }
+    for (nots = nots > 1 ? 2 - nots % 2 : nots; nots > 0 && !p->failed; nots--)
+        e = binary(p, AF_JEXPR_NOT, line, e, NULL); /* pairs cancel, but leave a bool */
+    return e;
+}
+
+af_jexpr *af_jparse_expr(af_jparser *p, bool with_cond)
+{
+    const int line = p->at->line;
+    const af_jexpr *unknown = p->unknown;
+    if (p->failed)
+        return NULL;
+    if (++p->depth > AF_TEMPLATE_DEPTH_MAX)
+        return af_jsyntax(p, line, "expressions are nested deeper than %d", AF_TEMPLATE_DEPTH_MAX);
+    af_jexpr *e = parse_level(p, OR);
+    while (with_cond && !p->failed && af_jskip_name(p, "if")) {
+        af_jexpr *n = new_expr(p, AF_JEXPR_COND, line);
+        if (!n)
+            break;
+        n->cond.then = e;
+        n->cond.test = parse_level(p, OR);
+        if (!p->failed && af_jskip_name(p, "else"))
+            n->cond.otherwise = af_jparse_expr(p, true);
+        p->unknown = unknown; /* guarded: fails when it is reached */
+        e = n;
+    }
+    p->depth--;
+    return p->failed ? NULL : e;
+}
+
+/* Nothing follows; after a comma also where a target or the items of a loop end. */
+static bool ends_tuple(const af_jparser *p, bool comma)
+{
+    return p->at->type == AF_JTOKEN_VAR_END || p->at->type == AF_JTOKEN_BLOCK_END ||
+           af_jat_op(p, ")") ||
+           (comma && (af_jat_op(p, "=") || af_jat_name(p, "in") || af_jat_name(p, "recursive")));
+}
+
+static af_jexpr *parse_target_item(af_jparser *p, bool with_ns);
+
+/* "a", or a tuple "a, b" of expressions, or of targets when `target` is 't' or 'n' (namespaces). */
+static af_jexpr *parse_tuple(af_jparser *p, bool with_cond, char target)
+{
+    const int line = p->at->line;
+    af_jexprs items = {0};
+    bool comma = false;
+    if (p->failed || ends_tuple(p, false))
+        return p->failed ? NULL : af_jexpected(p, "an expression");
+    do {
+        af_jexprs_add(p, &items,
+                      target ? parse_target_item(p, target == 'n') : af_jparse_expr(p, with_cond));
+        comma = comma || af_jat_op(p, ",");
+    } while (!p->failed && af_jskip_op(p, ",") && !ends_tuple(p, true));
+    if (p->failed || !comma)
+        return p->failed ? NULL : items.item[0];
+    af_jexpr *e = new_expr(p, AF_JEXPR_TUPLE, line);
+    if (e)
+        e->items = items;
+    return e;
+}
+
+af_jexpr *af_jparse_tuple(af_jparser *p, bool with_cond) { return parse_tuple(p, with_cond, 0); }
+
+static af_jexpr *parse_target_item(af_jparser *p, bool with_ns)
+{
+    const int line = p->at->line;
+    if (af_jskip_op(p, "(")) {
+        if (++p->depth > AF_TEMPLATE_DEPTH_MAX)
+            return af_jsyntax(p, line, "targets are nested deeper than %d", AF_TEMPLATE_DEPTH_MAX);
+        af_jexpr *e = parse_tuple(p, false, with_ns ? 'n' : 't');
+        p->depth--;
+        return af_jexpect_op(p, ")") ? e : NULL;
+    }
+    if (p->at->type != AF_JTOKEN_NAME)
+        return af_jsyntax(p, line, "can't assign to this expression");
+    af_jexpr *e = parse_bare_name(p);
+    if (!e || !with_ns || !af_jskip_op(p, "."))
+        return e;
+    const af_jexpr *attr = parse_bare_name(p);
+    if (!attr)
+        return NULL;
+    e->kind = AF_JEXPR_NSREF;
+    e->name.attr = attr->name.name;
+    return e;
+}
+
+af_jexpr *af_jparse_target(af_jparser *p, bool with_ns)
+{
+    return parse_tuple(p, false, with_ns ? 'n' : 't');
+}
+
+void af_jparse_params(af_jparser *p, af_jstmt *n)
+{
+    af_jexpect_op(p, "(");
+    while (!p->failed && !af_jat_op(p, ")")) {
+        if (n->macro.param.n && !af_jexpect_op(p, ","))
+            return;
+        af_jexprs_add(p, &n->macro.param, parse_bare_name(p));
+        if (!p->failed && af_jskip_op(p, "="))
+            af_jexprs_add(p, &n->macro.defaults, af_jparse_expr(p, true));
+        else if (n->macro.defaults.n)
+            af_jsyntax(p, n->line, "non-default argument follows default argument");
+        if (n->macro.param.n > AF_JINJA_ARGS_MAX)
+            af_jsyntax(p, n->line, "a macro has more than %d arguments", AF_JINJA_ARGS_MAX);
+    }
+    af_jexpect_op(p, ")");
 }

@@ -1,319 +1,197 @@
 /* jinja_lexer.c - from the text of a template to tokens.
  *
  * White space is decided here, as Jinja does with trim_blocks and lstrip_blocks on: "-" eats all of
- * it, a block or comment eats one newline behind it, and blanks before it when they start a line.
- * Brackets are balanced here too, so that "}}" inside a dict literal does not end the output. */
-#include "format/jinja/jinja.h"
+ * it, a block or comment eats one newline after it, and blanks before it when they start a line.
+ * Brackets are balanced here too, so that "}}" inside a dict literal does not end the output.
+ *
+ * The source ends with a NUL, which no look-ahead matches: only loops check for the end. */
+#include "format/jinja/jinja_ast.h"
+
+#include "format/text/python_text.h"
+
+#include <errno.h>
 
 #define BRACKETS_MAX 256
 
 typedef struct lexer {
-    af_jtokens *out;
-    af_arena *mem;
-    const char *s;
-    uint64_t n, at;
+    af_jparser *p;
+    const char *at, *end;
     int line;
-    bool line_starting;
-    af_error *err;
-    af_status st;
+    bool line_starting; /* `at` is at the start of a line */
+    uint64_t n;         /* tokens so far */
+    int cap;
 } lexer;
 
-static void bad(lexer *x, int line, const char *what, const char *detail)
+static void add(lexer *x, af_jtoken_type type, const char *p, uint64_t n)
 {
-    if (x->st == AF_OK)
-        x->st = af_fail(x->err, AF_EFORMAT, "line %d: %s%s", line, what, detail);
+    af_jtoken *item = af_jgrow(x->p, x->p->tokens, (int)x->n, &x->cap, sizeof *item);
+    if (!item)
+        return;
+    x->p->tokens = item;
+    item[x->n++] = (af_jtoken){.type = (uint8_t)type, .line = x->line, .p = p, .n = n};
 }
 
-static void no_memory(lexer *x)
-{
-    if (x->st == AF_OK)
-        x->st = af_fail_nomem(x->err, "a template", x->n);
-}
+static bool starts(const char *at, const char *lit) { return !strncmp(at, lit, strlen(lit)); }
+static char sign_at(const char *at) { return (char)(*at == '-' || *at == '+' ? *at : 0); }
 
-static void add(lexer *x, af_jtok type, af_jsym op, const char *p, uint64_t n)
+static const char *skip_space(const lexer *x, const char *at)
 {
-    af_jtokens *t = x->out;
-    if (t->n == t->cap) {
-        const uint64_t cap = t->cap ? t->cap * 2 : 256;
-        af_jtoken *item = af_realloc(t->item, cap, sizeof *item);
-        if (!item) {
-            no_memory(x);
-            return;
-        }
-        t->item = item;
-        t->cap = cap;
-    }
-    t->item[t->n++] =
-        (af_jtoken){.type = (uint8_t)type, .op = (uint8_t)op, .line = x->line, .p = p, .n = n};
-}
-
-static bool starts(const lexer *x, uint64_t at, const char *lit)
-{
-    const uint64_t n = strlen(lit);
-    return x->n - at >= n && !memcmp(x->s + at, lit, n);
-}
-
-/* First byte behind white space that begins at `at`. */
-static uint64_t skip_space(const lexer *x, uint64_t at)
-{
-    while (at < x->n) {
-        const char *p = x->s + at;
-        if (!af_juni_space(af_jutf8_next(&p)))
-            break;
-        at = (uint64_t)(p - x->s);
-    }
+    for (const char *p = at; at < x->end && af_py_space(af_utf8_next(&p)); at = p)
+        continue;
     return at;
 }
 
-static uint64_t strip_right(const lexer *x, uint64_t from, uint64_t to)
+/* Moves on, counting lines. */
+static void advance(lexer *x, const char *to)
 {
-    while (to > from) {
-        uint64_t k = to - 1;
-        while (k > from && ((unsigned char)x->s[k] & 0xc0) == 0x80)
-            k--;
-        const char *p = x->s + k;
-        if (!af_juni_space(af_jutf8_next(&p)))
-            break;
-        to = k;
-    }
-    return to;
-}
-
-/* Moves on, counting lines and whether a new line has just begun. */
-static void advance(lexer *x, uint64_t to)
-{
-    for (uint64_t i = x->at; i < to; i++)
-        x->line += x->s[i] == '\n';
-    x->line_starting = to > x->at && x->s[to - 1] == '\n';
+    for (const char *p = x->at; p < to; p++)
+        x->line += *p == '\n';
+    if (to > x->at)
+        x->line_starting = to[-1] == '\n';
     x->at = to;
 }
 
-/* Emits the text in [x->at, end) that stands before a tag whose sign is `sign`. */
-static void text_before(lexer *x, uint64_t end, char sign, bool is_variable)
+/* Adds the text up to `end`, where a tag with that sign stands. */
+static void text_before(lexer *x, const char *end, char sign, bool is_variable)
 {
-    uint64_t stop = end;
+    const char *stop = end;
     if (sign == '-') {
-        stop = strip_right(x, x->at, end);
+        for (const char *p; stop > x->at; stop = p) {
+            p = x->at + af_utf8_before(x->at, (uint64_t)(stop - x->at));
+            const char *q = p;
+            if (!af_py_space(af_utf8_next(&q)))
+                break;
+        }
     } else if (sign != '+' && !is_variable) {
-        uint64_t line = end;
-        while (line > x->at && x->s[line - 1] != '\n')
+        const char *line = end;
+        while (line > x->at && line[-1] != '\n')
             line--;
-        const bool fresh = line > x->at || x->line_starting;
-        if (fresh && line < end && skip_space(x, line) >= end)
+        if ((line > x->at || x->line_starting) && skip_space(x, line) >= end)
             stop = line;
     }
     if (stop > x->at)
-        add(x, AF_T_DATA, 0, x->s + x->at, stop - x->at);
-    const bool was = x->line_starting;
-    const bool moved = end > x->at;
+        add(x, AF_JTOKEN_TEXT, x->at, (uint64_t)(stop - x->at));
     advance(x, end);
-    if (!moved)
-        x->line_starting = was;
 }
 
-/* The end of a block or comment at `at` ("%}" or "#}" with an optional sign); 0 when none. */
-static uint64_t tag_end(const lexer *x, uint64_t at, const char *mark)
+/* What follows the end of a block or comment at `at` ("%}" or "#}", with its sign); or NULL. */
+static const char *tag_end(const lexer *x, const char *at, const char *mark)
 {
-    const char sign = at < x->n ? x->s[at] : 0;
-    const bool has_sign = sign == '-' || sign == '+';
-    const uint64_t m = at + has_sign;
-    if (m > x->n || !starts(x, m, mark))
-        return 0;
-    if (sign == '-')
-        return skip_space(x, m + 2);
-    if (sign == '+')
-        return m + 2;
-    return m + 2 < x->n && x->s[m + 2] == '\n' ? m + 3 : m + 2;
-}
-
-static char sign_at(const lexer *x, uint64_t at)
-{
-    const char c = at < x->n ? x->s[at] : 0;
-    return c == '-' || c == '+' ? c : 0;
+    const char sign = sign_at(at);
+    at += sign != 0;
+    if (!starts(at, mark))
+        return NULL;
+    return sign == '-' ? skip_space(x, at + 2) : at + 2 + (!sign && at[2] == '\n');
 }
 
 static void comment(lexer *x)
 {
-    const int line = x->line;
-    uint64_t i = x->at + 2 + (sign_at(x, x->at + 2) != 0);
-    if (i >= x->n) { /* as Jinja: nothing behind the sign is no error */
-        advance(x, x->n);
-        return;
-    }
-    for (; i < x->n; i++) {
-        const uint64_t end = tag_end(x, i, "#}");
+    const char *at = x->at + 2, *end = NULL;
+    at += sign_at(at) != 0;
+    if (at >= x->end)
+        end = at; /* as Jinja: nothing after the sign is not an error */
+    for (; at < x->end && !end; at++)
+        end = tag_end(x, at, "#}");
+    if (!end)
+        af_jsyntax(x->p, x->line, "Missing end of comment tag");
+    advance(x, end ? end : x->end);
+}
+
+/* What follows "{% raw %}" at `at`, or NULL. */
+static const char *raw_begin(const lexer *x, const char *at)
+{
+    at = skip_space(x, at + 2 + (sign_at(at + 2) != 0));
+    if (!starts(at, "raw"))
+        return NULL;
+    at = skip_space(x, at + 3);
+    return starts(at, "-%}") ? skip_space(x, at + 3) : starts(at, "%}") ? at + 2 : NULL;
+}
+
+static void raw_block(lexer *x, const char *from)
+{
+    advance(x, from);
+    for (const char *at = from; at < x->end; at++) {
+        if (!starts(at, "{%"))
+            continue;
+        const char sign = sign_at(at + 2);
+        const char *tag = skip_space(x, at + 2 + (sign != 0));
+        const char *end = starts(tag, "endraw") ? tag_end(x, skip_space(x, tag + 6), "%}") : NULL;
         if (end) {
+            text_before(x, at, sign, false);
             advance(x, end);
             return;
         }
     }
-    bad(x, line, "Missing end of comment tag", "");
+    if (from < x->end) /* as Jinja: nothing after the tag is not an error */
+        af_jsyntax(x->p, x->line, "Missing end of raw directive");
 }
 
-/* "{% raw %}" with its signs at `at`: the first byte behind it, or 0. */
-static uint64_t raw_begin(const lexer *x, uint64_t at)
-{
-    uint64_t i = skip_space(x, at + 2 + (sign_at(x, at + 2) != 0));
-    if (!starts(x, i, "raw"))
-        return 0;
-    i = skip_space(x, i + 3);
-    if (starts(x, i, "-%}"))
-        return skip_space(x, i + 3);
-    return starts(x, i, "%}") ? i + 2 : 0;
-}
-
-static void raw_block(lexer *x, uint64_t from)
-{
-    const int line = x->line;
-    advance(x, from);
-    for (uint64_t i = from; i + 1 < x->n; i++) {
-        if (!starts(x, i, "{%"))
-            continue;
-        const char sign = sign_at(x, i + 2);
-        uint64_t k = skip_space(x, i + 2 + (sign != 0));
-        if (!starts(x, k, "endraw"))
-            continue;
-        const uint64_t end = tag_end(x, skip_space(x, k + 6), "%}");
-        if (!end)
-            continue;
-        text_before(x, i, sign, false);
-        advance(x, end);
-        return;
-    }
-    if (from < x->n) /* as Jinja: nothing behind the tag is no error */
-        bad(x, line, "Missing end of raw directive", "");
-}
-
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-/* The code point of \xHH, \uHHHH or \UHHHHHHHH whose digits begin at i; UINT32_MAX when broken. */
-static uint32_t hex_escape(const char *s, uint64_t n, uint64_t i, int digits)
-{
-    uint32_t cp = 0;
-    for (int k = 0; k < digits; k++) {
-        const int h = i + (uint64_t)k < n ? hex_value(s[i + (uint64_t)k]) : -1;
-        if (h < 0 || cp > 0x10ffff)
-            return UINT32_MAX;
-        cp = cp * 16 + (uint32_t)h;
-    }
-    return cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000) ? UINT32_MAX : cp;
-}
-
-/* Decodes the escape behind a backslash at s[i - 1]; returns how many bytes it took. */
-static uint64_t escape(lexer *x, af_buf *b, const char *s, uint64_t n, uint64_t i)
-{
-    static const char plain[] = "\\\\''\"\"a\ab\bf\fn\nr\rt\tv\v";
-    const char c = s[i];
-    for (size_t k = 0; k + 1 < sizeof plain; k += 2)
-        if (plain[k] == c) {
-            af_buf_char(b, plain[k + 1]);
-            return 1;
-        }
-    if (c == '\n')
-        return 1;
-    if (c >= '0' && c <= '7') {
-        uint32_t v = 0;
-        uint64_t k = 0;
-        while (k < 3 && i + k < n && s[i + k] >= '0' && s[i + k] <= '7')
-            v = v * 8 + (uint32_t)(s[i + k++] - '0');
-        af_buf_utf8(b, v);
-        return k;
-    }
-    const int digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-    if (digits) {
-        const uint32_t cp = hex_escape(s, n, i + 1, digits);
-        if (cp == UINT32_MAX)
-            bad(x, x->line, "a string has a broken or lone-surrogate escape", "");
-        else
-            af_buf_utf8(b, cp);
-        return 1 + (uint64_t)digits;
-    }
-    if (c == 'N')
-        bad(x, x->line, "a string has a \\N{...} escape, which is not supported", "");
-    af_buf_char(b, '\\');
-    af_buf_char(b, c);
-    return 1;
-}
-
+/* One string, or several side by side. */
 static void string(lexer *x)
 {
-    const char quote = x->s[x->at];
-    uint64_t end = x->at + 1;
-    while (end < x->n && x->s[end] != quote)
-        end += x->s[end] == '\\' ? 2 : 1;
-    if (end >= x->n) {
-        bad(x, x->line, "a string is not closed: unexpected char ", quote == '"' ? "\"" : "'");
-        return;
-    }
-    const char *s = x->s + x->at + 1;
-    const uint64_t n = end - x->at - 1;
     af_buf b = {0};
-    for (uint64_t i = 0; i < n && x->st == AF_OK;) {
-        if (s[i] == '\\' && i + 1 < n) {
-            i += 1 + escape(x, &b, s, n, i + 1);
-            continue;
+    const char *at = x->at;
+    while ((*at == '"' || *at == '\'') && !x->p->failed) {
+        const char quote = *at++;
+        while (at < x->end && *at != quote) {
+            const int taken = *at == '\\' && at + 1 < x->end ? af_py_unescape(&b, at + 1) : -1;
+            if (taken < 0)
+                af_buf_char(&b, *at);
+            else if (taken == 0)
+                af_jsyntax(x->p, x->line, "not supported: the escape \\%c of a string", at[1]);
+            at += 1 + AF_MAX(taken, 0);
         }
-        af_buf_char(&b, s[i++]);
+        if (at++ >= x->end)
+            af_jsyntax(x->p, x->line, "a string is not closed: unexpected char %c", quote);
+        at = skip_space(x, at);
     }
-    char *text = b.bad ? NULL : af_arena_strndup(x->mem, b.len ? b.data : "", b.len);
-    if (!text)
-        no_memory(x);
-    add(x, AF_T_STRING, 0, text, b.len);
+    char *text = af_jparser_take(x->p, b.len + 1);
+    if (text && b.len)
+        memcpy(text, b.data, b.len);
+    add(x, AF_JTOKEN_STRING, text, b.len);
     af_buf_clear(&b);
-    advance(x, end + 1);
+    if (!x->p->failed)
+        advance(x, at);
 }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* Digits with single underscores between them, from i. */
-static uint64_t digits(const lexer *x, uint64_t i)
+/* Past the digits of a base, with single underscores between them. */
+static const char *digits(const char *at, int base)
 {
-    while (i < x->n && (is_digit(x->s[i]) || (x->s[i] == '_' && i + 1 < x->n && i > 0 &&
-                                              is_digit(x->s[i - 1]) && is_digit(x->s[i + 1]))))
-        i++;
-    return i;
-}
-
-static uint64_t radix_number(const lexer *x, uint64_t i)
-{
-    const char r = i + 1 < x->n ? (char)(x->s[i + 1] | 32) : 0;
-    const int base = r == 'x' ? 16 : r == 'o' ? 8 : r == 'b' ? 2 : 0;
-    if (x->s[i] != '0' || !base)
-        return 0;
-    uint64_t k = i + 2;
-    while (k < x->n && (x->s[k] == '_' || (hex_value(x->s[k]) >= 0 && hex_value(x->s[k]) < base)))
-        k++;
-    return k > i + 2 ? k : 0;
+    for (;; at++) {
+        const char c = *at == '_' ? at[1] : *at;
+        const int value = is_digit(c) ? c - '0' : (c | 32) >= 'a' ? (c | 32) - 'a' + 10 : 99;
+        if (value >= base)
+            return at;
+    }
 }
 
 static void number(lexer *x)
 {
-    uint64_t end = radix_number(x, x->at);
-    af_jtok type = AF_T_INT;
-    if (!end) {
-        end = digits(x, x->at);
-        uint64_t k = end;
-        const bool after_dot = x->at > 0 && x->s[x->at - 1] == '.';
-        if (!after_dot && k + 1 < x->n && x->s[k] == '.' && is_digit(x->s[k + 1])) {
-            end = k = digits(x, k + 1);
-            type = AF_T_FLOAT;
-        }
-        if (!after_dot && k < x->n && (x->s[k] | 32) == 'e') {
-            k++;
-            k += k < x->n && (x->s[k] == '+' || x->s[k] == '-');
-            if (k < x->n && is_digit(x->s[k])) {
-                end = digits(x, k);
-                type = AF_T_FLOAT;
-            }
-        }
-    }
-    add(x, type, 0, x->s + x->at, end - x->at);
+    char text[64] = {0};
+    const char *at = x->at, r = (char)(at[0] == '0' ? at[1] | 32 : 0);
+    const int base = r == 'x' ? 16 : r == 'o' ? 8 : r == 'b' ? 2 : 10;
+    const bool whole = base != 10 || at[-1] == '.'; /* a.1.2 is two subscripts */
+    const char *end = digits(base == 10 ? at : at + 2, base), *const point = end;
+    if (!whole && *end == '.' && is_digit(end[1]))
+        end = digits(end + 1, 10);
+    if (!whole && (*end | 32) == 'e' && is_digit(end[1 + (sign_at(end + 1) != 0)]))
+        end = digits(end + 1 + (sign_at(end + 1) != 0), 10);
+    size_t n = 0;
+    for (at = base == 10 ? at : at + 2; at < end && n + 1 < sizeof text; at++)
+        if (*at != '_')
+            text[n++] = *at;
+    errno = 0;
+    const bool real = end > point;
+    const af_jval v = real ? af_jfloat(strtod(text, NULL)) : af_jint(strtoll(text, NULL, base));
+    if (at < end || (!real && errno))
+        af_jsyntax(x->p, x->line, "the number %s does not fit in 64 bits", text);
+    if (!real && base == 10 && text[0] == '0' && strspn(text, "0") < n)
+        af_jsyntax(x->p, x->line, "the integer %s begins with a zero", text);
+    add(x, AF_JTOKEN_NUMBER, x->at, (uint64_t)(end - x->at));
+    if (!x->p->failed)
+        x->p->tokens[x->n - 1].value = v;
     advance(x, end);
 }
 
@@ -323,44 +201,21 @@ static bool name_char(char c)
            (unsigned char)c >= 0x80;
 }
 
-static const struct {
-    const char *text;
-    af_jsym op;
-} operators[] = {
-    {"//", AF_S_FLOORDIV}, {"**", AF_S_POW},      {"==", AF_S_EQ},    {"!=", AF_S_NE},
-    {">=", AF_S_GE},       {"<=", AF_S_LE},       {"+", AF_S_ADD},    {"-", AF_S_SUB},
-    {"/", AF_S_DIV},       {"*", AF_S_MUL},       {"%", AF_S_MOD},    {"~", AF_S_TILDE},
-    {"[", AF_S_LBRACKET},  {"]", AF_S_RBRACKET},  {"(", AF_S_LPAREN}, {")", AF_S_RPAREN},
-    {"{", AF_S_LBRACE},    {"}", AF_S_RBRACE},    {">", AF_S_GT},     {"<", AF_S_LT},
-    {"=", AF_S_ASSIGN},    {".", AF_S_DOT},       {":", AF_S_COLON},  {"|", AF_S_PIPE},
-    {",", AF_S_COMMA},     {";", AF_S_SEMICOLON},
-};
-
 static void operator_token(lexer *x, char *stack, int *depth)
 {
-    for (size_t i = 0; i < AF_LEN(operators); i++) {
-        const char *text = operators[i].text;
-        if (!starts(x, x->at, text))
-            continue;
-        const char c = text[0];
-        if (c == '(' || c == '[' || c == '{') {
-            if (*depth == BRACKETS_MAX) {
-                bad(x, x->line, "brackets are nested too deeply", "");
-                return;
-            }
-            stack[(*depth)++] = c == '(' ? ')' : c == '[' ? ']' : '}';
-        } else if (c == ')' || c == ']' || c == '}') {
-            if (*depth == 0 || stack[--*depth] != c) {
-                bad(x, x->line, "unexpected bracket ", text);
-                return;
-            }
-        }
-        add(x, AF_T_OP, operators[i].op, x->s + x->at, strlen(text));
-        advance(x, x->at + strlen(text));
-        return;
-    }
-    const char shown[2] = {x->s[x->at], 0};
-    bad(x, x->line, "unexpected character ", shown);
+    static const char two[] = "//**==!=>=<=", one[] = "+-/*%~[](){}><=.:|,;";
+    const char c = *x->at;
+    uint64_t n = c && strchr(one, c) ? 1 : 0;
+    for (size_t i = 0; i + 1 < sizeof two; i += 2)
+        n = c == two[i] && x->at[1] == two[i + 1] ? 2 : n;
+    if (n == 0 || (strchr(")]}", c) && (*depth == 0 || stack[--*depth] != c)))
+        af_jsyntax(x->p, x->line, "unexpected character '%c'", c);
+    else if (strchr("([{", c) && *depth == BRACKETS_MAX)
+        af_jsyntax(x->p, x->line, "brackets are nested too deeply");
+    else if (strchr("([{", c))
+        stack[(*depth)++] = c == '(' ? ')' : c == '[' ? ']' : '}';
+    add(x, AF_JTOKEN_OP, x->at, n);
+    advance(x, x->at + n);
 }
 
 /* The inside of {{ }} or {% %}, up to and with its end. */
@@ -368,82 +223,71 @@ static void tag(lexer *x, bool is_variable)
 {
     char stack[BRACKETS_MAX];
     int depth = 0;
-    while (x->st == AF_OK && x->at < x->n) {
-        uint64_t end = 0;
+    while (!x->p->failed && x->at < x->end) {
+        const char *at = x->at, *end = NULL;
         if (depth == 0 && is_variable)
-            end = starts(x, x->at, "-}}")  ? skip_space(x, x->at + 3)
-                  : starts(x, x->at, "}}") ? x->at + 2
-                                           : 0;
+            end = starts(at, "-}}") ? skip_space(x, at + 3) : starts(at, "}}") ? at + 2 : NULL;
         else if (depth == 0)
-            end = tag_end(x, x->at, "%}");
+            end = tag_end(x, at, "%}");
         if (end) {
-            add(x, is_variable ? AF_T_VAR_END : AF_T_BLOCK_END, 0, NULL, 0);
+            add(x, is_variable ? AF_JTOKEN_VAR_END : AF_JTOKEN_BLOCK_END, NULL, 0);
             advance(x, end);
             return;
         }
-        const char c = x->s[x->at];
-        const uint64_t space = skip_space(x, x->at);
-        if (space > x->at) {
-            advance(x, space);
-        } else if (is_digit(c)) {
+        if (skip_space(x, at) > at) {
+            advance(x, skip_space(x, at));
+        } else if (is_digit(*at)) {
             number(x);
-        } else if (name_char(c)) {
-            uint64_t k = x->at;
-            while (k < x->n && name_char(x->s[k]))
-                k++;
-            add(x, AF_T_NAME, 0, x->s + x->at, k - x->at);
-            advance(x, k);
-        } else if (c == '"' || c == '\'') {
+        } else if (name_char(*at)) {
+            while (name_char(*at))
+                at++;
+            add(x, AF_JTOKEN_NAME, x->at, (uint64_t)(at - x->at));
+            advance(x, at);
+        } else if (*at == '"' || *at == '\'') {
             string(x);
         } else {
             operator_token(x, stack, &depth);
         }
     }
-    /* the parser meets the end of the template and says what it was looking for */
+    /* at the end of the template the parser reports what it was looking for */
 }
 
 static void lex(lexer *x)
 {
-    while (x->st == AF_OK && x->at < x->n) {
-        uint64_t i = x->at;
-        while (i + 1 < x->n && !(x->s[i] == '{' && strchr("{%#", x->s[i + 1]) && x->s[i + 1]))
-            i++;
-        if (i + 1 >= x->n) {
-            add(x, AF_T_DATA, 0, x->s + x->at, x->n - x->at);
-            advance(x, x->n);
+    while (!x->p->failed && x->at < x->end) {
+        const char *at = x->at;
+        while (at < x->end && !(*at == '{' && at[1] && strchr("{%#", at[1])))
+            at++;
+        if (at >= x->end) {
+            add(x, AF_JTOKEN_TEXT, x->at, (uint64_t)(at - x->at));
             return;
         }
-        const char kind = x->s[i + 1];
-        const char sign = sign_at(x, i + 2);
-        text_before(x, i, sign, kind == '{');
-        const uint64_t raw = kind == '%' ? raw_begin(x, i) : 0;
+        const char kind = at[1], sign = sign_at(at + 2);
+        text_before(x, at, sign, kind == '{');
+        const char *raw = kind == '%' ? raw_begin(x, at) : NULL;
         if (kind == '#') {
             comment(x);
         } else if (raw) {
             raw_block(x, raw);
         } else {
-            add(x, kind == '{' ? AF_T_VAR_BEGIN : AF_T_BLOCK_BEGIN, 0, NULL, 0);
-            advance(x, i + 2 + (sign != 0));
+            add(x, kind == '{' ? AF_JTOKEN_VAR_BEGIN : AF_JTOKEN_BLOCK_BEGIN, NULL, 0);
+            advance(x, at + 2 + (sign != 0));
             tag(x, kind == '{');
         }
     }
 }
 
-af_status af_jlex(af_jtokens *out, af_arena *mem, const char *source, uint64_t len, af_error *err)
+void af_jlex(af_jparser *p, const char *source, uint64_t len)
 {
-    char *s = af_arena_take(mem, len + 1);
+    char *s = af_jparser_take(p, len + 2), *end = s;
     if (!s)
-        return af_fail_nomem(err, "a template", len);
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < len; i++) {
-        if (source[i] == '\r' && i + 1 < len && source[i + 1] == '\n')
-            continue;
-        s[n++] = source[i] == '\r' ? '\n' : source[i];
-    }
-    n -= n > 0 && s[n - 1] == '\n'; /* keep_trailing_newline is off */
-    lexer x = {
-        .out = out, .mem = mem, .s = s, .n = n, .line = 1, .line_starting = true, .err = err};
+        return;
+    for (uint64_t i = 0; i < len; i++)
+        if (source[i] != '\r' || i + 1 == len || source[i + 1] != '\n')
+            *end++ = (char)(source[i] == '\r' ? '\n' : source[i]);
+    if (end > s && end[-1] == '\n') /* keep_trailing_newline is off */
+        *--end = 0;
+    lexer x = {.p = p, .at = s, .end = end, .line = 1, .line_starting = true};
     lex(&x);
-    add(&x, AF_T_EOF, 0, NULL, 0);
-    return x.st;
+    add(&x, AF_JTOKEN_EOF, NULL, 0);
 }

@@ -5,25 +5,9 @@
 
 #include <math.h>
 
-static const char *sign_of(af_jop op)
-{
-    static const char *const names[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
-    return names[op - AF_N_ADD];
-}
+static af_jval too_big(af_jinja *j) { return af_jfail(j, "an integer does not fit in 64 bits"); }
 
-static af_jv no_operation(af_jinja *j, af_jop op, af_jv a, af_jv b)
-{
-    const af_jv *u = a.kind == AF_J_UNDEF ? &a : b.kind == AF_J_UNDEF ? &b : NULL;
-    if (u && u->s)
-        return af_jfail(j, "%s", u->s->p);
-    if (op == AF_N_ADD && (a.kind == AF_J_STR || a.kind == AF_J_LIST || a.kind == AF_J_TUPLE))
-        return af_jfail(j, "can only concatenate %s (not \"%s\") to %s", af_jtype(a), af_jtype(b),
-                        af_jtype(a));
-    return af_jfail(j, "unsupported operand type(s) for %s: '%s' and '%s'", sign_of(op),
-                    af_jtype(a), af_jtype(b));
-}
-
-bool af_jint_pow(int64_t base, int64_t exp, int64_t *out)
+static bool int_pow(int64_t base, int64_t exp, int64_t *out)
 {
     int64_t r = 1;
     while (exp > 0) {
@@ -37,92 +21,73 @@ bool af_jint_pow(int64_t base, int64_t exp, int64_t *out)
     return true;
 }
 
-static af_jv int_divide(af_jinja *j, af_jop op, int64_t x, int64_t y)
+static af_jval int_divide(af_jinja *j, char op, int64_t x, int64_t y)
 {
     if (y == 0)
-        return af_jfail(j, "%s by zero",
-                        op == AF_N_DIV ? "division" : "integer division or modulo");
-    if (op == AF_N_DIV)
+        return af_jfail(j, "%s by zero", op == '/' ? "division" : "integer division or modulo");
+    if (op == '/')
         return af_jfloat((double)x / (double)y);
-    if (y == -1) {
-        int64_t r = 0;
-        if (op == AF_N_FLOORDIV && __builtin_sub_overflow((int64_t)0, x, &r))
-            return af_jfail(j, "an integer result does not fit in 64 bits");
-        return af_jint(op == AF_N_FLOORDIV ? r : 0);
-    }
+    if (y == -1)
+        return op == '%' ? af_jint(0) : af_jnegate(j, af_jint(x));
     int64_t q = x / y, r = x % y; /* Python rounds down, the remainder has the divisor's sign */
     if (r != 0 && (r < 0) != (y < 0)) {
         q--;
         r += y;
     }
-    return af_jint(op == AF_N_FLOORDIV ? q : r);
+    return af_jint(op == 'f' ? q : r);
 }
 
-static af_jv int_operation(af_jinja *j, af_jop op, int64_t x, int64_t y)
-{
-    int64_t r = 0;
-    bool over = false;
-    switch (op) {
-    case AF_N_ADD:
-        over = __builtin_add_overflow(x, y, &r);
-        break;
-    case AF_N_SUB:
-        over = __builtin_sub_overflow(x, y, &r);
-        break;
-    case AF_N_MUL:
-        over = __builtin_mul_overflow(x, y, &r);
-        break;
-    case AF_N_POW:
-        if (y < 0 && x == 0)
-            return af_jfail(j, "0.0 cannot be raised to a negative power");
-        if (y < 0)
-            return af_jfloat(pow((double)x, (double)y));
-        over = !af_jint_pow(x, y, &r);
-        break;
-    default:
-        return int_divide(j, op, x, y);
-    }
-    return over ? af_jfail(j, "an integer result does not fit in 64 bits") : af_jint(r);
-}
-
-static af_jv float_operation(af_jinja *j, af_jop op, double x, double y)
+static af_jval float_operation(af_jinja *j, char op, double x, double y)
 {
     switch (op) {
-    case AF_N_ADD:
+    case '+':
         return af_jfloat(x + y);
-    case AF_N_SUB:
+    case '-':
         return af_jfloat(x - y);
-    case AF_N_MUL:
+    case '*':
         return af_jfloat(x * y);
-    case AF_N_POW:
+    case 'p':
         if (x == 0 && y < 0)
             return af_jfail(j, "0.0 cannot be raised to a negative power");
         if (x < 0 && y != floor(y))
-            return af_jfail(j, "a negative number to a broken power is complex");
+            return af_jfail(j, "a negative number raised to a fractional power is complex");
         return af_jfloat(pow(x, y));
     default:
         break;
     }
     if (y == 0)
         return af_jfail(j, "float division by zero");
-    if (op == AF_N_DIV)
+    if (op == '/')
         return af_jfloat(x / y);
     double r = fmod(x, y);
     if (r != 0 && (r < 0) != (y < 0))
         r += y;
     else if (r == 0)
         r = copysign(0.0, y);
-    if (op == AF_N_MOD)
+    if (op == '%')
         return af_jfloat(r);
-    const double q = (x - r) / y;
-    const double down = floor(q);
+    const double q = (x - r) / y, down = floor(q);
     return af_jfloat(q == 0 ? copysign(0.0, x / y) : q - down > 0.5 ? down + 1 : down);
 }
 
-static af_jv concat_str(af_jinja *j, af_jv a, af_jv b)
+static af_jval int_operation(af_jinja *j, char op, int64_t x, int64_t y)
+{
+    int64_t r = 0;
+    if (op == '/' || op == 'f' || op == '%')
+        return int_divide(j, op, x, y);
+    if (op == 'p' && y < 0)
+        return float_operation(j, op, (double)x, (double)y);
+    const bool over = op == '+'   ? __builtin_add_overflow(x, y, &r)
+                      : op == '-' ? __builtin_sub_overflow(x, y, &r)
+                      : op == '*' ? __builtin_mul_overflow(x, y, &r)
+                                  : !int_pow(x, y, &r);
+    return over ? too_big(j) : af_jint(r);
+}
+
+static af_jval concat_str(af_jinja *j, af_jval a, af_jval b)
 {
     const bool markup = a.markup || b.markup;
-    if (markup) { /* whoever is not marked safe is escaped */
+    if (markup) { /* the one that is not marked safe is escaped */
         a = af_jescape(j, a);
         b = af_jescape(j, b);
     }
@@ -132,27 +97,28 @@ static af_jv concat_str(af_jinja *j, af_jv a, af_jv b)
     char *p = af_jtake(j, n + 1);
     af_jstr *s = af_jtake(j, sizeof *s);
     if (!p || !s)
-        return (af_jv){0};
+        return (af_jval){0};
     memcpy(p, a.s->p, a.s->n);
     memcpy(p + a.s->n, b.s->p, b.s->n);
     *s = (af_jstr){.p = p, .n = n, .cps = a.s->cps + b.s->cps};
-    return (af_jv){.kind = AF_J_STR, .markup = markup, .s = s};
+    return af_jmark(af_jstr_v(s), markup);
 }
 
-static af_jv concat_list(af_jinja *j, af_jv a, af_jv b)
+static void add_all(af_jinja *j, af_jlist *to, const af_jlist *from)
 {
-    af_jlist *l = af_jlist_new(j, a.l->n + b.l->n);
-    for (int64_t i = 0; i < a.l->n && !j->failed; i++)
-        af_jlist_add(j, l, a.l->item[i]);
-    for (int64_t i = 0; i < b.l->n && !j->failed; i++)
-        af_jlist_add(j, l, b.l->item[i]);
-    return a.kind == AF_J_LIST ? af_jlist_v(l) : af_jtuple_v(l);
+    for (int64_t i = 0; i < from->n && !j->failed; i++)
+        af_jlist_add(j, to, from->item[i]);
 }
 
-static af_jv repeat(af_jinja *j, af_jv v, int64_t times)
+static bool can_repeat(af_jval v)
+{
+    return v.kind == AF_JKIND_STR || v.kind == AF_JKIND_LIST || v.kind == AF_JKIND_TUPLE;
+}
+
+static af_jval repeat(af_jinja *j, af_jval v, int64_t times)
 {
     times = AF_MAX(times, 0);
-    if (v.kind == AF_J_STR) {
+    if (v.kind == AF_JKIND_STR) {
         uint64_t n = 0;
         if (!af_mul_ok(v.s->n, (uint64_t)times, &n) || n > AF_JINJA_PAD_MAX)
             return af_jfail(j, "a repeated text has more than %d bytes", AF_JINJA_PAD_MAX);
@@ -163,47 +129,46 @@ static af_jv repeat(af_jinja *j, af_jv v, int64_t times)
     }
     af_jlist *l = af_jlist_new(j, 0);
     for (int64_t k = 0; k < times && v.l->n && !j->failed; k++)
-        for (int64_t i = 0; i < v.l->n && !j->failed; i++)
-            af_jlist_add(j, l, v.l->item[i]);
-    return v.kind == AF_J_LIST ? af_jlist_v(l) : af_jtuple_v(l);
+        add_all(j, l, v.l);
+    return (af_jval){.kind = v.kind, .l = l};
 }
 
-static bool is_int(af_jv v) { return v.kind == AF_J_INT || v.kind == AF_J_BOOL; }
-static int64_t int_of(af_jv v) { return v.kind == AF_J_BOOL ? v.b : v.i; }
-static bool is_seq(af_jv v)
+af_jval af_jbinary(af_jinja *j, char op, af_jval a, af_jval b)
 {
-    return v.kind == AF_J_STR || v.kind == AF_J_LIST || v.kind == AF_J_TUPLE;
-}
-
-af_jv af_jbinary(af_jinja *j, af_jop op, af_jv a, af_jv b)
-{
-    if (is_int(a) && is_int(b))
-        return int_operation(j, op, int_of(a), int_of(b));
+    if (af_jis_int(a) && af_jis_int(b))
+        return int_operation(j, op, af_jinteger(a), af_jinteger(b));
     if (af_jis_number(a) && af_jis_number(b))
         return float_operation(j, op, af_jnumber(a), af_jnumber(b));
-    if (op == AF_N_MOD && a.kind == AF_J_STR)
+    if (op == '%' && a.kind == AF_JKIND_STR)
         return af_jpercent(j, a, b);
-    if (op == AF_N_ADD && a.kind == AF_J_STR && b.kind == AF_J_STR)
+    if (op == '+' && a.kind == AF_JKIND_STR && b.kind == AF_JKIND_STR)
         return concat_str(j, a, b);
-    if (op == AF_N_ADD && a.kind == b.kind && (a.kind == AF_J_LIST || a.kind == AF_J_TUPLE))
-        return concat_list(j, a, b);
-    if (op == AF_N_MUL && is_seq(a) && is_int(b))
-        return repeat(j, a, int_of(b));
-    if (op == AF_N_MUL && is_int(a) && is_seq(b))
-        return repeat(j, b, int_of(a));
-    return no_operation(j, op, a, b);
+    if (op == '+' && a.kind == b.kind && can_repeat(a)) {
+        af_jlist *l = af_jlist_new(j, a.l->n + b.l->n);
+        add_all(j, l, a.l);
+        add_all(j, l, b.l);
+        return (af_jval){.kind = a.kind, .l = l};
+    }
+    if (op == '*' && can_repeat(a) && af_jis_int(b))
+        return repeat(j, a, af_jinteger(b));
+    if (op == '*' && af_jis_int(a) && can_repeat(b))
+        return repeat(j, b, af_jinteger(a));
+    const af_jval bad = a.kind == AF_JKIND_UNDEF ? a : b;
+    if (op == '+' && can_repeat(a))
+        return af_jfail_type(j, bad, "can only concatenate %s (not \"%s\") to %s", af_jtype(a),
+                             af_jtype(b), af_jtype(a));
+    return af_jfail_type(j, bad, "unsupported operand type(s) for %s: '%s' and '%s'",
+                         op == 'f'   ? "//"
+                         : op == 'p' ? "** or pow()"
+                                     : (char[2]){op, 0},
+                         af_jtype(a), af_jtype(b));
 }
 
-af_jv af_jnegate(af_jinja *j, af_jv v)
+af_jval af_jnegate(af_jinja *j, af_jval v)
 {
-    int64_t r = 0;
-    if (is_int(v))
-        return __builtin_sub_overflow((int64_t)0, int_of(v), &r)
-                   ? af_jfail(j, "an integer result does not fit in 64 bits")
-                   : af_jint(r);
-    if (v.kind == AF_J_FLOAT)
+    if (af_jis_int(v))
+        return af_jinteger(v) == INT64_MIN ? too_big(j) : af_jint(-af_jinteger(v));
+    if (v.kind == AF_JKIND_FLOAT)
         return af_jfloat(-v.f);
-    if (v.kind == AF_J_UNDEF && v.s)
-        return af_jfail(j, "%s", v.s->p);
-    return af_jfail(j, "bad operand type for unary -: '%s'", af_jtype(v));
+    return af_jfail_type(j, v, "bad operand type for unary -: '%s'", af_jtype(v));
 }

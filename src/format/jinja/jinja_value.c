@@ -1,51 +1,72 @@
-/* jinja_value.c - making values: strings, lists, dicts; and the latched failure of a rendering. */
+/* jinja_value.c - making values: strings, lists, generators; the latched failure and the limits of
+ * a rendering. */
 #include "format/jinja/jinja.h"
 
 #include "base/hash.h"
 
 #include <stdarg.h>
 
-#define SMALL_DICT 8 /* up to here a dict is searched in order */
-
-af_jv af_jfail(af_jinja *j, const char *fmt, ...)
+static af_jval latch(af_jinja *j, const char *fmt, va_list ap)
 {
-    const af_jv none = {0};
-    if (j->failed)
-        return none;
-    j->failed = true;
     char text[960];
+    if (!j->failed) {
+        j->failed = true;
+        vsnprintf(text, sizeof text, fmt, ap);
+        af_fail(j->err, AF_EUSAGE, "line %d: %s", j->line, text);
+    }
+    return (af_jval){0};
+}
+
+af_jval af_jfail(af_jinja *j, const char *fmt, ...)
+{
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    const af_jval v = latch(j, fmt, ap);
     va_end(ap);
-    af_fail(j->err, AF_EUSAGE, "line %d: %s", j->line, text);
-    return none;
+    return v;
+}
+
+af_jval af_jfail_type(af_jinja *j, af_jval v, const char *fmt, ...)
+{
+    if (v.kind == AF_JKIND_UNDEF && v.s)
+        return af_jfail(j, "%s", v.s->p);
+    va_list ap;
+    va_start(ap, fmt);
+    v = latch(j, fmt, ap);
+    va_end(ap);
+    return v;
 }
 
 void *af_jtake(af_jinja *j, uint64_t bytes)
 {
     void *p = j->failed ? NULL : af_arena_take(&j->mem, bytes);
-    if (!p && !j->failed)
-        j->limit = true;
     if (!p)
         af_jfail(j, "the template needs more than %" PRIu64 " MiB of memory",
                  AF_TEMPLATE_MEMORY_MAX >> 20);
     return p;
 }
 
+void *af_jgrown(af_jinja *j, void *items, int64_t n, int64_t *cap, uint64_t size)
+{
+    if (n < *cap || j->failed)
+        return j->failed ? NULL : items;
+    void *more = af_jtake(j, (uint64_t)AF_MAX(2 * *cap, 4) * size);
+    if (more && n)
+        memcpy(more, items, (uint64_t)n * size);
+    *cap = more ? AF_MAX(2 * *cap, 4) : *cap;
+    return more;
+}
+
 bool af_jstep(af_jinja *j, uint64_t steps)
 {
     j->steps += steps;
-    if (j->steps <= AF_TEMPLATE_STEPS_MAX)
-        return !j->failed;
-    j->limit = true;
-    af_jfail(j, "the template takes more than %" PRIu64 " steps", AF_TEMPLATE_STEPS_MAX);
+    if (j->steps > AF_TEMPLATE_STEPS_MAX)
+        af_jfail(j, "the template takes more than %" PRIu64 " steps", AF_TEMPLATE_STEPS_MAX);
     return !j->failed;
 }
 
 bool af_jenter(af_jinja *j)
 {
-    j->limit = j->limit || j->depth >= AF_JINJA_EVAL_MAX;
     if (j->depth >= AF_JINJA_EVAL_MAX)
         af_jfail(j, "evaluation is nested deeper than %d levels", AF_JINJA_EVAL_MAX);
     if (!af_jstep(j, 1))
@@ -56,24 +77,19 @@ bool af_jenter(af_jinja *j)
 
 void af_jleave(af_jinja *j) { j->depth--; }
 
-af_jv af_jnone(void) { return (af_jv){.kind = AF_J_NONE}; }
-af_jv af_jbool(bool b) { return (af_jv){.kind = AF_J_BOOL, .b = b}; }
-af_jv af_jint(int64_t i) { return (af_jv){.kind = AF_J_INT, .i = i}; }
-af_jv af_jfloat(double f) { return (af_jv){.kind = AF_J_FLOAT, .f = f}; }
-af_jv af_jlist_v(af_jlist *l) { return (af_jv){.kind = AF_J_LIST, .l = l}; }
-af_jv af_jtuple_v(af_jlist *l) { return (af_jv){.kind = AF_J_TUPLE, .l = l}; }
-af_jv af_jdict_v(af_jdict *d) { return (af_jv){.kind = AF_J_DICT, .d = d}; }
-
-af_jv af_jmark(af_jv s, bool markup)
+const char *af_jtype(af_jval v)
 {
-    s.markup = markup;
-    return s;
+    static const char *const names[] = {
+        "Undefined", "NoneType", "bool",      "int",    "float",     "str",       "list",
+        "tuple",     "range",    "dict view", "dict",   "Namespace", "generator", "LoopContext",
+        "Macro",     "function", "method",    "Cycler", "Joiner",    "nothing",
+    };
+    return v.kind == AF_JKIND_STR && v.markup ? "Markup" : names[v.kind];
 }
 
-bool af_jstr_fill(af_jstr *s, const char *p, uint64_t n)
+void af_jstr_fill(af_jstr *s, const char *p, uint64_t n)
 {
-    *s = (af_jstr){.p = p, .n = n, .cps = af_jutf8_count(p, n)};
-    return p != NULL;
+    *s = (af_jstr){.p = p, .n = n, .cps = af_utf8_count(p, n)};
 }
 
 bool af_jstr_is(const af_jstr *s, const char *lit)
@@ -95,25 +111,22 @@ uint64_t af_jstr_at(const af_jstr *s, uint64_t i)
 {
     if (s->cps == s->n)
         return AF_MIN(i, s->n);
-    uint64_t at = 0;
-    for (; i > 0 && at < s->n; i--) {
-        at++;
-        while (at < s->n && ((unsigned char)s->p[at] & 0xc0) == 0x80)
-            at++;
-    }
-    return at;
+    const char *p = s->p, *end = s->p + s->n;
+    for (; i > 0 && p < end; i--)
+        af_utf8_next(&p);
+    return (uint64_t)(p - s->p);
 }
 
-static af_jv wrap(af_jinja *j, const char *p, uint64_t n)
+static af_jval wrap(af_jinja *j, const char *p, uint64_t n)
 {
     af_jstr *s = p ? af_jtake(j, sizeof *s) : NULL;
     if (!s)
-        return (af_jv){.kind = AF_J_STR, .s = &j->no_str};
+        return af_jstr_v(&j->no_str);
     af_jstr_fill(s, p, n);
-    return (af_jv){.kind = AF_J_STR, .s = s};
+    return af_jstr_v(s);
 }
 
-af_jv af_jstr_new(af_jinja *j, const char *p, uint64_t n)
+af_jval af_jstr_new(af_jinja *j, const char *p, uint64_t n)
 {
     char *copy = af_jtake(j, n + 1);
     if (copy && n)
@@ -121,23 +134,23 @@ af_jv af_jstr_new(af_jinja *j, const char *p, uint64_t n)
     return wrap(j, copy, n);
 }
 
-af_jv af_jstr_lit(af_jinja *j, const char *s) { return wrap(j, s, strlen(s)); }
+af_jval af_jstr_lit(af_jinja *j, const char *s) { return wrap(j, s, strlen(s)); }
 
-af_jv af_jstr_take(af_jinja *j, af_buf *b)
+af_jval af_jstr_take(af_jinja *j, af_buf *b)
 {
     if (b->bad)
         af_jfail(j, "a text has more than %" PRIu64 " MiB", AF_TEMPLATE_OUTPUT_MAX >> 20);
-    const af_jv v = af_jstr_new(j, b->len ? b->data : "", b->bad ? 0 : b->len);
+    const af_jval v = af_jstr_new(j, b->len ? b->data : "", b->bad ? 0 : b->len);
     af_buf_clear(b);
     return v;
 }
 
-af_jv af_jstr_part(af_jinja *j, const af_jstr *s, uint64_t from, uint64_t to)
+af_jval af_jstr_part(af_jinja *j, af_jval v, uint64_t from, uint64_t to)
 {
-    return wrap(j, s->p + from, to > from ? to - from : 0);
+    return af_jmark(wrap(j, v.s->p + from, to > from ? to - from : 0), v.markup);
 }
 
-af_jv af_jundef(af_jinja *j, const char *fmt, ...)
+af_jval af_jundef(af_jinja *j, const char *fmt, ...)
 {
     char text[256];
     va_list ap;
@@ -145,10 +158,10 @@ af_jv af_jundef(af_jinja *j, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     uint64_t n = strlen(text);
-    while (n && !af_jutf8_valid(text, n)) /* a cut in the middle of a character */
+    while (n && af_utf8_valid(text, n) != n) /* a cut in the middle of a character */
         n--;
-    af_jv v = af_jstr_new(j, text, n);
-    v.kind = AF_J_UNDEF;
+    af_jval v = af_jstr_new(j, text, n);
+    v.kind = AF_JKIND_UNDEF;
     return v;
 }
 
@@ -157,30 +170,29 @@ af_jlist *af_jlist_new(af_jinja *j, int64_t cap)
     af_jlist *l = af_jtake(j, sizeof *l);
     if (!l)
         return &j->no_list;
-    cap = AF_MAX(cap, 0);
-    l->item = cap ? af_jtake(j, (uint64_t)cap * sizeof *l->item) : NULL;
+    l->item = cap > 0 ? af_jtake(j, (uint64_t)cap * sizeof *l->item) : NULL;
     l->cap = l->item ? cap : 0;
     return l;
 }
 
-void af_jlist_add(af_jinja *j, af_jlist *l, af_jv v)
+void af_jlist_add(af_jinja *j, af_jlist *l, af_jval v)
 {
-    if (!af_jstep(j, 1))
-        return;
-    if (l->n == l->cap) {
-        const int64_t cap = l->cap ? l->cap * 2 : 8;
-        af_jv *item = af_jtake(j, (uint64_t)cap * sizeof *item);
-        if (!item)
-            return;
-        if (l->n)
-            memcpy(item, l->item, (size_t)l->n * sizeof *item);
+    af_jval *item = af_jstep(j, 1) ? af_jgrown(j, l->item, l->n, &l->cap, sizeof v) : NULL;
+    if (item) {
         l->item = item;
-        l->cap = cap;
+        l->item[l->n++] = v;
     }
-    l->item[l->n++] = v;
 }
 
-af_jv af_jpair_v(af_jinja *j, af_jv a, af_jv b)
+af_jlist *af_jargs_list(af_jinja *j, const af_jargs *args, int from)
+{
+    af_jlist *l = af_jlist_new(j, args->n - from);
+    for (int i = from; i < args->n; i++)
+        af_jlist_add(j, l, args->pos[i]);
+    return l;
+}
+
+af_jval af_jtuple2(af_jinja *j, af_jval a, af_jval b)
 {
     af_jlist *l = af_jlist_new(j, 2);
     af_jlist_add(j, l, a);
@@ -188,129 +200,104 @@ af_jv af_jpair_v(af_jinja *j, af_jv a, af_jv b)
     return af_jtuple_v(l);
 }
 
-/* A generator runs when it is gone over: what failed while its items were made comes up behind
- * them, and never when nobody gets that far. */
-af_jv af_jiter_v(af_jinja *j, af_jlist *l)
+af_jval af_jgenerator(const af_jcall *call, af_jlist *(*make)(const af_jcall *call))
 {
-    const bool defer = j->failed && !j->limit && j->err;
-    if (defer)
-        j->failed = false;
-    af_jiter *it = af_jtake(j, sizeof *it);
-    if (!it)
+    af_jinja *j = call->j;
+    struct saved {
+        af_jiter it;
+        af_jcall call;
+        af_jval arg[AF_JINJA_BIND_MAX];
+        af_jargs all;
+    } *s = af_jtake(j, sizeof *s);
+    if (!s)
         return af_jnone();
-    it->list = l;
-    if (defer) { /* without the line: it gets the one where it comes up */
-        const char *text = strstr(j->err->msg, ": ");
-        it->error = af_arena_strdup(&j->mem, text ? text + 2 : j->err->msg);
-    }
-    return (af_jv){.kind = AF_J_ITER, .iter = it};
+    s->call = *call;
+    if (call->arg)
+        s->call.arg = memcpy(s->arg, call->arg, sizeof s->arg);
+    s->call.all = memcpy(&s->all, call->all, sizeof s->all);
+    s->it = (af_jiter){.make = make, .call = &s->call};
+    return (af_jval){.kind = AF_JKIND_ITER, .iter = &s->it};
 }
 
-bool af_jiter_next(af_jinja *j, af_jiter *it, af_jv *out)
+bool af_jiter_next(af_jinja *j, af_jiter *it, af_jval *out)
 {
-    if (it->at < it->list->n && !j->failed) {
-        *out = it->list->item[it->at++];
-        return true;
+    if (!it->list) {
+        it->list = &j->no_list; /* a generator that uses itself finds nothing left */
+        if (af_jenter(j)) {
+            af_jlist *made = it->make(it->call);
+            it->list = j->failed ? it->list : made;
+            af_jleave(j);
+        }
     }
-    if (it->error && !j->failed)
-        af_jfail(j, "%s", it->error);
-    return false;
-}
-
-af_jdict *af_jdict_new(af_jinja *j, int64_t cap)
-{
-    af_jdict *d = af_jtake(j, sizeof *d);
-    if (!d)
-        return &j->no_dict;
-    d->pair = cap > 0 ? af_jtake(j, (uint64_t)cap * sizeof *d->pair) : NULL;
-    d->cap = d->pair ? cap : 0;
-    return d;
-}
-
-static void index_put(af_jdict *d, int64_t i)
-{
-    uint64_t k = d->pair[i].hash & (uint64_t)(d->slots - 1);
-    while (d->slot[k] >= 0)
-        k = (k + 1) & (uint64_t)(d->slots - 1);
-    d->slot[k] = (int32_t)i;
-}
-
-static bool dict_grow(af_jinja *j, af_jdict *d)
-{
-    if (d->n == d->cap) {
-        const int64_t cap = d->cap ? d->cap * 2 : 4;
-        af_jpair *pair = af_jtake(j, (uint64_t)cap * sizeof *pair);
-        if (!pair || cap > INT32_MAX)
-            return false;
-        if (d->n)
-            memcpy(pair, d->pair, (size_t)d->n * sizeof *pair);
-        d->pair = pair;
-        d->cap = cap;
-    }
-    if (d->n >= SMALL_DICT && (d->n + 1) * 2 > d->slots) {
-        const int64_t slots = d->slots ? d->slots * 2 : 32;
-        int32_t *slot = af_jtake(j, (uint64_t)slots * sizeof *slot);
-        if (!slot)
-            return false;
-        for (int64_t i = 0; i < slots; i++)
-            slot[i] = -1;
-        d->slot = slot;
-        d->slots = slots;
-        for (int64_t i = 0; i < d->n; i++)
-            index_put(d, i);
-    }
+    if (it->at >= it->list->n || j->failed)
+        return false;
+    *out = it->list->item[it->at++];
     return true;
 }
 
-static af_jpair *dict_lookup(af_jinja *j, const af_jdict *d, af_jv key, uint64_t hash)
+static void add_chars(af_jinja *j, af_jlist *out, af_jval v)
 {
-    if (!d->slot) {
-        for (int64_t i = 0; i < d->n && !j->failed; i++)
-            if (d->pair[i].hash == hash && af_jequal(j, d->pair[i].key, key))
-                return &d->pair[i];
-        return NULL;
+    const char *p = v.s->p, *end = p + v.s->n;
+    while (p < end && !j->failed) {
+        const char *from = p;
+        af_utf8_next(&p);
+        af_jlist_add(
+            j, out,
+            af_jmark(af_jstr_part(j, v, (uint64_t)(from - v.s->p), (uint64_t)(p - v.s->p)), false));
     }
-    uint64_t k = hash & (uint64_t)(d->slots - 1);
-    for (; d->slot[k] >= 0 && !j->failed; k = (k + 1) & (uint64_t)(d->slots - 1)) {
-        af_jpair *p = &d->pair[d->slot[k]];
-        if (p->hash == hash && af_jequal(j, p->key, key))
-            return p;
-        af_jstep(j, 1);
-    }
-    return NULL;
 }
 
-void af_jdict_set(af_jinja *j, af_jdict *d, af_jv key, af_jv val)
+af_jlist *af_jitems(af_jinja *j, af_jval v)
 {
-    const uint64_t hash = af_jhash(j, key);
-    af_jpair *p = j->failed ? NULL : dict_lookup(j, d, key, hash);
-    if (p) {
-        p->val = val; /* the key stays the first one, as in Python */
-        return;
-    }
-    if (!af_jstep(j, 1) || !dict_grow(j, d))
-        return;
-    d->pair[d->n] = (af_jpair){.key = key, .val = val, .hash = hash};
-    if (d->slot)
-        index_put(d, d->n);
-    d->n++;
+    if (af_jis_list(v))
+        return v.l;
+    af_jlist *out = af_jlist_new(j, AF_MAX(af_jlength(v), 0));
+    if (v.kind == AF_JKIND_STR)
+        add_chars(j, out, v);
+    else if (v.kind == AF_JKIND_DICT)
+        for (int64_t i = 0; i < v.d->n && !j->failed; i++)
+            af_jlist_add(j, out, v.d->pair[i].key);
+    else if (v.kind == AF_JKIND_ITER)
+        for (af_jval next; af_jiter_next(j, v.iter, &next);)
+            af_jlist_add(j, out, next);
+    else if (v.kind != AF_JKIND_UNDEF)
+        af_jfail(j, "'%s' object is not iterable", af_jtype(v));
+    return out;
 }
 
-void af_jdict_put(af_jinja *j, af_jdict *d, const char *key, af_jv val)
+bool af_jiterable(af_jval v)
 {
-    af_jdict_set(j, d, af_jstr_lit(j, key), val);
+    return af_jis_list(v) || v.kind == AF_JKIND_UNDEF || v.kind == AF_JKIND_STR ||
+           v.kind == AF_JKIND_DICT || v.kind == AF_JKIND_ITER;
 }
 
-af_jv *af_jdict_get(af_jinja *j, const af_jdict *d, af_jv key)
+int64_t af_jlength(af_jval v)
 {
-    const uint64_t hash = af_jhash(j, key);
-    af_jpair *p = j->failed ? NULL : dict_lookup(j, d, key, hash);
-    return p ? &p->val : NULL;
+    return af_jis_list(v)             ? v.l->n
+           : v.kind == AF_JKIND_UNDEF ? 0
+           : v.kind == AF_JKIND_STR   ? (int64_t)v.s->cps
+           : v.kind == AF_JKIND_DICT  ? v.d->n
+           : v.kind == AF_JKIND_LOOP  ? v.loop->items->n
+                                      : -1;
 }
 
-af_jv *af_jdict_find(af_jinja *j, const af_jdict *d, const char *key)
+int64_t af_jarg_int(const af_jcall *c, int i, int64_t absent)
 {
-    af_jstr s;
-    af_jstr_fill(&s, key, strlen(key));
-    return af_jdict_get(j, d, (af_jv){.kind = AF_J_STR, .s = &s});
+    const af_jval v = c->arg[i];
+    if (!af_jgiven(v) || c->j->failed)
+        return absent;
+    if (!af_jis_int(v))
+        af_jfail_type(c->j, v, "'%s' expects an integer, got '%s'", c->func->name, af_jtype(v));
+    return c->j->failed ? absent : af_jinteger(v);
+}
+
+const af_jstr *af_jarg_str(const af_jcall *c, int i, const char *absent)
+{
+    const af_jval v = c->arg[i];
+    if (v.kind == AF_JKIND_STR)
+        return v.s;
+    if (!af_jgiven(v) && absent)
+        return af_jstr_lit(c->j, absent).s;
+    af_jfail_type(c->j, v, "'%s' expects a string, got '%s'", c->func->name, af_jtype(v));
+    return &c->j->no_str;
 }

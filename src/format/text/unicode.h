@@ -126,6 +126,29 @@ static inline uint32_t af_utf8_back(const char *s, uint32_t *cp)
         n++;
     return af_utf8_get(s - n, cp);
 }
+/* Decodes one character and moves *p past it. */
+static inline uint32_t af_utf8_next(const char **p)
+{
+    uint32_t cp;
+    *p += af_utf8_get(*p, &cp);
+    return cp;
+}
+/* Where the character that ends before byte `at` (> 0) begins. */
+static inline uint64_t af_utf8_before(const char *s, uint64_t at)
+{
+    do
+        at--;
+    while (at > 0 && af_utf8_is_tail(s[at]));
+    return at;
+}
+/* Characters in n bytes. */
+static inline uint64_t af_utf8_count(const char *s, uint64_t n)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < n; i++)
+        count += !af_utf8_is_tail(s[i]);
+    return count;
+}
 /* Writes cp as UTF-8; returns the length. */
 uint32_t af_utf8_put(char out[4], uint32_t cp);
 /* How many leading bytes are valid UTF-8 (surrogates and overlong forms are not). */
