@@ -208,7 +208,6 @@ static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, in
     cpu->work = cpu->shared;
     cpu->what = what;
     cpu->grads_spent = g->grads_in_arena;
-    cpu->before = NULL;
     for (int i = 0; i < AF_CPU_FAMILIES; i++)
         if (c->family[i])
             af_cpu_families[i]->begin_run(cpu, g);
@@ -224,7 +223,6 @@ static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, in
             run_timed(n, op, cpu);
         else
             op->run(n, cpu);
-        cpu->before = cpu->poison ? NULL : n;
         d->counters.launches++;
         if (cpu->poison)
             af_cpu_poison_after(n);
