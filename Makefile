@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: all deps demo test check install clean
+.PHONY: all deps demo test check docs install clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product
@@ -16,6 +16,10 @@ test: deps
 
 check: deps
 	@tools/check
+
+# Writes docs/keys.md, the man pages and the completions again, after a change of an option or a key.
+docs: all
+	@tools/gen-docs
 
 # make install PREFIX=/somewhere; without it: /usr/local
 install: all

@@ -136,6 +136,35 @@ _afinar() {
         COMPREPLY=($(compgen -W "$options" -- "$cur"))
         return
     fi
+    local key=
+    [ "$cur" = = ] && key=$prev cur=
+    [ "$prev" = = ] && [ "$COMP_CWORD" -gt 3 ] && key=${COMP_WORDS[COMP_CWORD-2]}
+    case $key in
+    '') ;;
+    adapter) COMPREPLY=($(compgen -W 'full none lora qlora' -- "$cur")); return ;;
+    load_in_4bit) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
+    lora_target_linear) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    peft_use_rslora) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    peft_use_dora) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    train_on_inputs) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    train_on_eos) COMPREPLY=($(compgen -W 'turn all last none' -- "$cur")); return ;;
+    sample_packing) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    sample_packing_sequentially) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    pad_to_sequence_len) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    excess_length_strategy) COMPREPLY=($(compgen -W 'truncate drop error raise' -- "$cur")); return ;;
+    shuffle) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    optimizer) COMPREPLY=($(compgen -W 'adamw adamw_torch adamw_torch_fused adamw_hf paged_adamw_32bit adam adamw_8bit adamw_bnb_8bit paged_adamw_8bit lion lion_32bit adafactor sgd' -- "$cur")); return ;;
+    weight_decay_on) COMPREPLY=($(compgen -W 'matrices all' -- "$cur")); return ;;
+    bf16) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
+    tf32) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    attention) COMPREPLY=($(compgen -W 'auto own cudnn' -- "$cur")); return ;;
+    gradient_checkpointing) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
+    activation_offloading) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
+    overwrite_output_dir) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    load_best_model_at_end) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    auto_resume_from_checkpoints) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    *) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+    esac
     mapfile -t COMPREPLY < <(compgen -f -- "$cur")
     case $command in
     data | plan | train)

@@ -32,8 +32,10 @@ static inline int test_result(int failed, size_t tests)
 {
     return failed == 0 && test_skips == tests ? 77 : failed;
 }
+/* Skips the running test. tools/run-tests counts skipped tests by their reason. */
 #undef skip
-#define skip() (test_skips++, _skip(__FILE__, __LINE__))
+#define skip_because(reason)                                                                       \
+    (test_skips++, print_message("SKIP: %s\n", reason), _skip(__FILE__, __LINE__))
 #undef cmocka_run_group_tests
 #define cmocka_run_group_tests(tests, setup, teardown)                                             \
     test_result(                                                                                   \
@@ -47,8 +49,8 @@ static inline const char *golden_dir(void)
     return d ? d : "tests/golden";
 }
 
-/* The folder of third-party texts beside the checkout, or NULL when it is absent: then say so and
- * skip(). */
+/* The folder of third-party texts next to the checkout, or NULL when it is absent: then
+ * skip_because() of it. */
 static inline const char *shared_dir(void)
 {
     const char *d = getenv("AF_SHARED");

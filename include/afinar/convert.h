@@ -35,7 +35,6 @@ typedef struct af_convert_report {
     uint64_t bytes;         /* of all tensors */
     double bits_per_weight; /* bytes * 8 / params */
     const char *note;       /* something the user should know, or "" */
-    struct af_arena *owner;
 } af_convert_report;
 
 /* NULL is allowed. */

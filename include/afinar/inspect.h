@@ -57,7 +57,6 @@ typedef struct af_inspect_report {
     int tensor_count;
     int64_t parameters; /* elements of weights; packed weights count what they unpack to */
     uint64_t bytes;     /* of tensor data */
-    struct af_arena *owner;
 } af_inspect_report;
 
 /* Reads a .safetensors or .gguf file, a model, adapter or checkpoint folder, or org/name in the
@@ -96,7 +95,6 @@ typedef struct af_diff_report {
     const af_diff_row *rows;
     int row_count;
     int same, changed, other; /* other: shape, missing, unread */
-    struct af_arena *owner;
 } af_diff_report;
 
 /* Compares the tensors of two paths (as of af_inspect). On success *out belongs to the caller; free

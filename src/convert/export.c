@@ -1,11 +1,11 @@
-/* export.c - af_export: from what the paths are to what is done. */
+/* export.c - af_export: chooses the conversion by what the paths are. */
 #include "convert/export.h"
 #include "afinar/convert.h"
 #include "base/log.h"
 #include "convert/adapter/adapter_gguf.h"
 #include "convert/gguf/export_verify.h"
 #include "convert/gguf/gguf_model.h"
-#include "convert/gguf/turn_text.h"
+#include "convert/gguf/template_parts.h"
 #include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
 #include "convert/output/model_out.h"
@@ -18,7 +18,7 @@ static bool ends_with(const char *s, const char *tail)
     return n > t && strcmp(s + n - t, tail) == 0;
 }
 
-/* Without a wish: the bits the model has, as its config or else its matrices say. */
+/* The default type: that of the config, else of the first matrix. */
 static af_mix default_mix(const af_model_reader *in)
 {
     af_dtype d = in->config.has_dtype ? in->config.dtype : AF_DTYPE_F16;
@@ -34,14 +34,14 @@ static af_status choose_mix(af_mix *out, const af_model_reader *in, const char *
 {
     *out = default_mix(in);
     if (type && !af_mix_by_name(out, type))
-        return af_fail(err, AF_EUSAGE, "type '%.40s' is not known; there are %s", type,
+        return af_fail(err, AF_EUSAGE, "unknown type '%.40s'; the types are %s", type,
                        af_mix_names());
     return AF_OK;
 }
 
 /* ---- Modelfile ---- */
 
-/* Beside the GGUF file; free(), NULL when out of memory. */
+/* Next to the GGUF file; free(), NULL when out of memory. */
 static char *modelfile_path(const char *gguf)
 {
     const char *name = af_path_name(gguf);
@@ -56,16 +56,16 @@ static char *modelfile_path(const char *gguf)
 static af_status write_modelfile(const char *gguf, const char *adapter, af_error *err)
 {
     af_status st = AF_OK;
-    af_turn_text t = {0};
+    af_template_parts t = {0};
     char *text = NULL, *path = modelfile_path(gguf);
     const char *name = af_path_name(gguf);
     if (!path)
         return af_fail_nomem(err, "a path", strlen(gguf));
-    AF_TRY(af_turn_text_read(&t, gguf, err));
+    AF_TRY(af_template_parts_read(&t, gguf, err));
     AF_TRY(af_modelfile_text(&text, name, &t, adapter, err));
     AF_TRY(af_file_write(path, text, strlen(text), err));
 done:
-    af_turn_text_clear(&t);
+    af_template_parts_clear(&t);
     free(text);
     free(path);
     return st;
@@ -73,7 +73,7 @@ done:
 
 /* ---- verification ---- */
 
-/* What was made against what was meant. UNSURE: too little memory to tell. */
+/* Result of the verification. UNSURE: not enough memory to run it. */
 typedef enum verdict { FITS, UNSURE, DIFFERS } verdict;
 
 static verdict judge(const af_model_reader *in, const af_export_opts *o, const char *made,
@@ -112,12 +112,12 @@ static char *keep_old(const char *out)
 static void put_back(const char *out, const char *old)
 {
     if ((old ? af_path_replace(old, out, NULL) : af_path_remove(out, NULL)) != AF_OK)
-        af_say(AF_LOG_WARN, "'%s' could not be taken away", out);
+        af_say(AF_LOG_WARN, "cannot remove '%s'", out);
 }
 
 /* ---- to GGUF ---- */
 
-/* Writes the file; one that is not what was meant leaves what was there before. */
+/* Writes the file; one that fails verification is removed and the previous file kept. */
 static af_status write_gguf(af_model_reader *in, const char *out, const af_export_opts *o,
                             const af_gguf_model_opts *g, af_convert_report **report,
                             af_verify_result *verify, af_error *err)
@@ -136,7 +136,7 @@ static af_status write_gguf(af_model_reader *in, const char *out, const af_expor
         AF_TRY(fail_unsure(out, &why, err));
 done:
     if (old && af_path_remove(old, NULL) != AF_OK)
-        af_say(AF_LOG_WARN, "'%s' could not be removed", old);
+        af_say(AF_LOG_WARN, "cannot remove '%s'", old);
     free(old);
     return st;
 }
@@ -146,15 +146,10 @@ static af_status model_to_gguf(const char *model, const char *out, const af_expo
 {
     af_status st = AF_OK;
     af_model_reader *in = NULL;
-    af_adapter *a = NULL;
     af_imatrix imatrix = {0};
     af_gguf_model_opts g = {.pure = o->pure, .threads = o->threads};
-    AF_TRY(af_model_reader_open_list(&in, model, err));
+    AF_TRY(af_model_reader_open_merged(&in, model, o->adapter, err));
     AF_TRY(choose_mix(&g.mix, in, o->type, err));
-    if (o->adapter) {
-        AF_TRY(af_model_reader_read_adapter(in, o->adapter, &a, err));
-        af_model_reader_set_adapter(in, a);
-    }
     if (o->imatrix) {
         AF_TRY(af_imatrix_read(&imatrix, o->imatrix, err));
         g.imatrix = &imatrix;
@@ -184,7 +179,7 @@ done:
 
 /* ---- to a folder ---- */
 
-/* The type to write: what the carried config says, else what the file has. */
+/* The type to write: that of the carried config, else that of the file. */
 static af_dtype folder_type(const af_model_reader *in, const json_t *config)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};
@@ -197,53 +192,17 @@ static af_dtype folder_type(const af_model_reader *in, const json_t *config)
     return in->any_quantised ? AF_DTYPE_BF16 : in->config.dtype;
 }
 
-static af_status write_weights(af_model_reader *in, const af_folder *f, af_dtype dtype, int threads,
-                               af_convert_report *report, af_error *err)
-{
-    af_status st = AF_OK;
-    af_safetensors_writer *w = NULL;
-    af_pool *pool = NULL;
-    char *path = af_path_join(f->temp, "model.safetensors");
-    if (!path)
-        return af_fail_nomem(err, "a path", 0);
-    AF_TRY(af_pool_new(&pool, threads, err));
-    AF_TRY(af_safetensors_writer_new(&w, path, AF_SHARD_BYTES, err));
-    for (int i = 0; i < in->count; i++)
-        AF_TRY(af_safetensors_writer_add(w, in->tensor[i].name, dtype, in->tensor[i].dim,
-                                         in->tensor[i].ndim, err));
-    AF_TRY(af_safetensors_writer_begin(w, err));
-    for (int i = 0; i < in->count; i++) {
-        uint64_t bytes = 0;
-        const int64_t n = af_model_tensor_values(&in->tensor[i]);
-        AF_TRY(af_model_copy_tensor(in, &in->tensor[i], dtype, pool, w, err));
-        (void)af_dtype_bytes(dtype, (uint64_t)n, &bytes);
-        af_convert_report_add(report, in->tensor[i].name, af_dtype_name(dtype), n, bytes);
-    }
-    st = af_safetensors_writer_commit(w, err);
-    w = NULL;
-done:
-    af_safetensors_writer_abandon(w);
-    af_pool_free(pool);
-    free(path);
-    return st;
-}
-
 static af_status gguf_to_folder(const char *model, const char *out, const af_export_opts *o,
                                 af_convert_report **report, af_verify_result *verify, af_error *err)
 {
     af_status st = AF_OK;
     af_model_reader *in = NULL;
-    af_adapter *a = NULL;
     af_folder f = {0};
     af_convert_report *r = NULL;
     json_t *config = NULL;
     af_dtype dtype;
     af_error why = {0};
-    AF_TRY(af_model_reader_open_list(&in, model, err));
-    if (o->adapter) {
-        AF_TRY(af_model_reader_read_adapter(in, o->adapter, &a, err));
-        af_model_reader_set_adapter(in, a);
-    }
+    AF_TRY(af_model_reader_open_merged(&in, model, o->adapter, err));
     AF_TRY(af_convert_report_new(&r, in->count, err));
     AF_TRY(af_folder_begin(&f, out, (const char *const[]){in->path}, 1, err));
     AF_TRY(af_model_copy_text(in, &f, &config, err));
@@ -254,7 +213,7 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
     if (dtype != folder_type(in, config) || in->any_quantised)
         af_config_set_dtype(config, dtype);
     AF_TRY(af_json_write(f.temp, "config.json", config, err));
-    AF_TRY(write_weights(in, &f, dtype, o->threads, r, err));
+    AF_TRY(af_model_write_weights(in, f.temp, &dtype, o->threads, r, err));
     af_convert_report_finish(r);
     const verdict v = judge(in, o, f.temp, dtype == AF_DTYPE_F32 ? 32 : 16, verify, &why);
     if (v != DIFFERS)
@@ -281,7 +240,7 @@ af_status af_export(const char *model, const char *out, const af_export_opts *o,
     *verify = (af_verify_result){.ok = true, .stops = true};
     if (o->adapter_only) {
         if (!o->adapter)
-            return af_fail(err, AF_EUSAGE, "which adapter? --adapter DIR is missing");
+            return af_fail(err, AF_EUSAGE, "--adapter-only needs --adapter DIR");
         return adapter_to_gguf(model, o->adapter, out, err);
     }
     AF_TRY(af_model_resolve_whole(&path, model, err));

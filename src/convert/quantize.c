@@ -1,4 +1,4 @@
-/* quantize.c - af_quantize: which way a type leads. */
+/* quantize.c - af_quantize: chooses the output by the type. */
 #include "convert/gguf/gguf_model.h"
 #include "convert/output/folder_out.h"
 #include "convert/quantize/imatrix_collect.h"
@@ -20,24 +20,6 @@ static bool bnb_type(af_dtype *out, const char *type)
     return false;
 }
 
-static af_status open_with_adapter(af_model_reader **out, const char *model, const char *adapter,
-                                   af_error *err)
-{
-    af_status st = AF_OK;
-    af_model_reader *in = NULL;
-    af_adapter *a = NULL;
-    AF_TRY(af_model_reader_open_list(&in, model, err));
-    if (adapter) {
-        AF_TRY(af_model_reader_read_adapter(in, adapter, &a, err));
-        af_model_reader_set_adapter(in, a);
-    }
-    *out = in;
-    in = NULL;
-done:
-    af_model_reader_close(in);
-    return st;
-}
-
 /* Reads or computes the importance matrix, and keeps it where asked. Left empty when there is none.
  */
 static af_status take_imatrix(af_imatrix *out, const char *model, const af_quantize_opts *o,
@@ -45,7 +27,8 @@ static af_status take_imatrix(af_imatrix *out, const char *model, const af_quant
 {
     af_status st = AF_OK;
     if (o->imatrix && o->imatrix_data)
-        return af_fail(err, AF_EUSAGE, "an importance matrix is read or computed, not both");
+        return af_fail(err, AF_EUSAGE,
+                       "give an importance matrix to read or a text to compute one from, not both");
     if (o->imatrix_out && !o->imatrix && !o->imatrix_data)
         return af_fail(err, AF_EUSAGE,
                        "there is no importance matrix to keep in '%s': give a text to compute "
@@ -92,7 +75,7 @@ af_status af_quantize(af_convert_report **report, const char *model, const char 
     af_mix mix;
     const bool folder = bnb_type(&packed, o->type);
     if (!folder && !af_mix_by_name(&mix, o->type))
-        return af_fail(err, AF_EUSAGE, "type '%.40s' is not known; there are nf4 fp4 int8 %s",
+        return af_fail(err, AF_EUSAGE, "unknown type '%.40s'; the types are nf4 fp4 int8 %s",
                        o->type, af_mix_names());
     if (folder && (o->imatrix || o->imatrix_data || o->imatrix_out || o->pure))
         return af_fail(err, AF_EUSAGE, "%s has no mixes and no importance matrix", o->type);
@@ -102,7 +85,7 @@ af_status af_quantize(af_convert_report **report, const char *model, const char 
     if (folder && ext && strcmp(ext, ".gguf") == 0)
         return af_fail(err, AF_EUSAGE, "%s makes a folder, but the output '%s' is named as GGUF",
                        o->type, out);
-    AF_TRY(open_with_adapter(&in, model, o->adapter, err));
+    AF_TRY(af_model_reader_open_merged(&in, model, o->adapter, err));
     AF_TRY(folder ? af_quantize_bnb(report, in, out, packed, o, err)
                   : to_gguf(report, in, out, mix, o, err));
 done:

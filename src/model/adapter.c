@@ -85,7 +85,7 @@ done:
 }
 
 /* Of a run file, where a misspelt name must not pass in silence. PEFT writes into its own configs
- * names that this model does not have; there the tensors tell what is adapted. */
+ * names that this model does not have; there the tensors show what is adapted. */
 static af_status check_names(const af_adapter *a, af_error *err)
 {
     const af_model_spec *s = a->spec;
@@ -251,7 +251,7 @@ static void saved_name(const af_model_spec *s, const af_tensor_spec *t, char nam
     af_spec_whole_name(s, t->name, name + n, NAME_BYTES - n);
 }
 
-/* Finds a tensor by its name. Inside a model of several senses the text model is called as the
+/* Finds a tensor by its name. Inside a multimodal model the text model is called as the
  * version of transformers had it, or as when it is alone; and where it is alone (a GGUF file of
  * such a model) the adapter may be of the whole. */
 static const af_stored *find_stored(const af_adapter *a, const af_weights *w, const char *name)
@@ -270,7 +270,7 @@ static const af_stored *find_stored(const af_adapter *a, const af_weights *w, co
     return t;
 }
 
-/* Tensors for what such a model has beside its text part. */
+/* Tensors of such a model outside its text part. */
 static int other_senses(const af_adapter *a, const af_weights *w)
 {
     int n = 0;
@@ -374,7 +374,7 @@ static af_status read_values(af_adapter *a, const char *dir, af_error *err)
     af_weights *w = NULL;
     int used = 0;
     char name[NAME_BYTES];
-    char *file = af_path_join(dir, "adapter_model.safetensors"); /* a model may lie beside it */
+    char *file = af_path_join(dir, "adapter_model.safetensors"); /* a model may lie next to it */
     if (!file)
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_weights_open(&w, af_file_exists(file) ? file : dir, err));

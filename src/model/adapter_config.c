@@ -107,7 +107,7 @@ static bool is_entry(const char *path, const char *const *list, int n)
     return false;
 }
 
-/* Part of what is trained whole, which PEFT never adapts beside: a name of modules_to_save stands
+/* Part of what is trained whole, which PEFT never adapts as well: a name of modules_to_save stands
  * between dots anywhere in the path. */
 static bool is_saved(const char *path, const char *const *list, int n)
 {
@@ -331,7 +331,7 @@ static void refuse_others(reader *r)
         const bool empty = !v || json_is_false(v) || (json_is_array(v) && !json_array_size(v)) ||
                            (json_is_object(v) && !json_object_size(v));
         if (!empty)
-            wrong(r, off[i], "off, the one way this build reads");
+            wrong(r, off[i], "off: this build supports nothing else");
     }
 }
 

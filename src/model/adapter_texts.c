@@ -17,7 +17,7 @@ bool af_adapter_has_template(const char *dir)
 {
     af_template *t = NULL;
     if (has_file(dir, "chat_template.jinja"))
-        return true; /* also one that cannot be read: whoever opens it says why */
+        return true; /* also one that cannot be read: whoever opens it reports why */
     const bool has =
         has_file(dir, "tokenizer_config.json") && af_template_open(&t, dir, NULL) == AF_OK;
     af_template_close(t);
@@ -30,13 +30,13 @@ static bool fits(const char *dir, int64_t rows)
     af_error err = {0};
     af_tokenizer *t = NULL;
     if (af_tokenizer_open(&t, dir, &err) != AF_OK) {
-        af_say(AF_LOG_WARN, "the tokenizer beside the adapter is not used: %s", err.msg);
+        af_say(AF_LOG_WARN, "the tokenizer of the adapter is not used: %s", err.msg);
         return false;
     }
     const int64_t n = af_tokenizer_vocab_size(t);
     if (n > rows)
         af_say(AF_LOG_WARN,
-               "the tokenizer beside the adapter is not used: it has %" PRId64
+               "the tokenizer of the adapter is not used: it has %" PRId64
                " tokens, the model %" PRId64 " rows",
                n, rows);
     af_tokenizer_close(t);

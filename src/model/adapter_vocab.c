@@ -1,4 +1,4 @@
-/* adapter_vocab.c - what an adapter's folder says of embeddings and head before it is read. */
+/* adapter_vocab.c - what an adapter's folder has of embeddings and head, before it is read. */
 #include "base/file.h"
 #include "format/weights/weights.h"
 #include "model/adapter.h"

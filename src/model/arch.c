@@ -382,8 +382,8 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     const af_arch *a = s->arch; /* a key the family does not read changes nothing */
     s->attn_softcap = a->attn_cap ? c->attn_logit_softcapping : 0;
     s->logit_softcap = a->logit_cap ? c->final_logit_softcapping : 0;
-    const bool said = a->query_scalar && c->query_pre_attn_scalar > 0;
-    const double q = said ? c->query_pre_attn_scalar : (double)c->head_dim;
+    const bool scaled = a->query_scalar && c->query_pre_attn_scalar > 0;
+    const double q = scaled ? c->query_pre_attn_scalar : (double)c->head_dim;
     const bool given = a->multipliers && c->attention_multiplier > 0;
     s->attn_scale = given ? c->attention_multiplier : 1 / sqrt(q);
     s->embed_scale = s->residual_scale = s->logit_scale = 1;

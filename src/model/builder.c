@@ -1,8 +1,7 @@
 /* builder.c - a decoder, one line per op; see builder.h. */
 #include "model/builder.h"
 
-
-/* Beside the streams of dropout, which are small numbers. */
+/* Apart from the streams of dropout, which are small numbers. */
 static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);
 
 /* What one forward needs at hand. */
@@ -62,7 +61,7 @@ static af_tensor *as_type(af_graph *g, af_tensor *t, af_dtype type)
     return af_tensor_dtype(t) == type ? t : af_cast(g, t, type);
 }
 
-/* The input of an adapter in training: masked by dropout, one stream a projection. */
+/* The input of an adapter in training: masked by dropout, one stream per projection. */
 static af_tensor *adapter_input(const forward *f, int layer, af_group group, af_tensor *x)
 {
     if (f->o.dropout <= 0)

@@ -58,8 +58,8 @@ typedef struct af_batch_inputs {
  * bound. */
 af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs);
 
-/* Told the input x [N][I] of each group of linears while it is recorded. Layers with experts tell
- * the router's, as AF_GROUP_GATE_UP. */
+/* Receives the input x [N][I] of each group of linears while it is recorded. Layers with experts
+ * tell the router's, as AF_GROUP_GATE_UP. */
 typedef void af_forward_tap(void *user, int layer, af_group group, af_tensor *x);
 
 typedef struct af_forward_opts {
@@ -79,7 +79,7 @@ af_tensor *af_model_logits(af_model_leaves *l, af_tensor *h, const af_forward_op
  * NULL (see af_head_opts). */
 af_tensor *af_model_loss(af_model_leaves *l, af_tensor *h, af_tensor *labels, af_tensor *scale,
                          double smoothing, af_tensor **rows);
-/* One cache state a layer, for S sequences of at most L positions. */
+/* One cache state per layer, for S sequences of at most L positions. */
 AF_CHECKED af_status af_model_caches(af_model_leaves *l, af_tensor **cache, int64_t seqs,
                                      int64_t length, af_error *err);
 /* Writes the rotary tables for batches of up to `length` positions, if they differ from the last

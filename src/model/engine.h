@@ -7,7 +7,7 @@
 typedef enum af_engine_kind {
     AF_ENGINE_LOGITS,   /* logits of every row */
     AF_ENGINE_LOSS,     /* loss and arg-max hit of every row */
-    AF_ENGINE_GENERATE, /* logits of one row a sequence, with caches */
+    AF_ENGINE_GENERATE, /* logits of one row per sequence, with caches */
 } af_engine_kind;
 
 typedef struct af_engine {

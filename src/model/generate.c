@@ -1,8 +1,8 @@
 #define _GNU_SOURCE
-/* generate.c - token after token with caches: the prompts in chunks, then one row a sequence.
+/* generate.c - token after token with caches: the prompts in chunks, then one row per sequence.
  *
  * One graph serves both: its live rows shrink from a chunk to one token. What a sequence has in the
- * cache is always a prefix of its tokens; everything behind it is fed in the next runs. */
+ * cache is always a prefix of its tokens; everything after it is fed in the next runs. */
 #include "model/model_state.h"
 
 #include "base/buf.h"
@@ -12,10 +12,10 @@
 #include <time.h>
 
 enum {
-    CHUNK_CPU = 256, /* prompt tokens a run */
+    CHUNK_CPU = 256, /* prompt tokens per run */
     CHUNK_GPU = 1024,
-    SEQUENCES_MAX = 8, /* at once; more prompts go in turns */
-    FEW = 8,           /* tokens of a run that takes the way of few rows (decision 0015) */
+    SEQUENCES_MAX = 8, /* at once; more prompts wait */
+    SKINNY_ROWS = 8,   /* tokens of a run that uses the skinny kernels (decision 0015) */
     CACHE_STEP = 512,
     CACHE_UNIT = 16,
 };
@@ -27,8 +27,8 @@ typedef struct sequence {
     bool done;
     af_stop stop;
     af_decode_stream stream;
-    af_buf text;   /* all of it */
-    uint64_t told; /* bytes handed to the hook */
+    af_buf text;      /* all of it */
+    uint64_t emitted; /* bytes handed to the hook */
 } sequence;
 
 typedef struct generator {
@@ -109,16 +109,16 @@ static uint64_t held_back(const generator *g, const af_buf *text)
     return most;
 }
 
-static void tell(const generator *g, sequence *s, int32_t id, uint64_t to)
+static void emit_text(const generator *g, sequence *s, int32_t id, uint64_t to)
 {
-    if (!g->o->hook || to < s->told || (to == s->told && id < 0))
+    if (!g->o->hook || to < s->emitted || (to == s->emitted && id < 0))
         return;
-    if (!g->o->hook(g->o->user, s->index, id, s->text.data ? s->text.data + s->told : "",
-                    to - s->told)) {
+    if (!g->o->hook(g->o->user, s->index, id, s->text.data ? s->text.data + s->emitted : "",
+                    to - s->emitted)) {
         s->done = true;
         s->stop = AF_STOP_USER;
     }
-    s->told = to;
+    s->emitted = to;
 }
 
 /* Adds a token's text; stops the sequence at a stop string. */
@@ -137,14 +137,14 @@ static af_status add_text(const generator *g, sequence *s, int32_t id, af_error 
         return af_fail_nomem(err, "text", before + len);
     const uint64_t stop = find_stop(g, &s->text, before);
     if (g->o->stops && stop < s->text.len) {
-        tell(g, s, id, AF_MAX(stop, s->told));
+        emit_text(g, s, id, AF_MAX(stop, s->emitted));
         s->text.len = stop;
         s->text.data[stop] = '\0';
         s->done = true;
         s->stop = AF_STOP_STRING;
         return AF_OK;
     }
-    tell(g, s, id, s->text.len - held_back(g, &s->text));
+    emit_text(g, s, id, s->text.len - held_back(g, &s->text));
     return AF_OK;
 }
 
@@ -163,7 +163,7 @@ static af_status add_token(const generator *g, sequence *s, int32_t id, af_error
         s->stop = AF_STOP_LENGTH;
     }
     if (s->done)
-        tell(g, s, -1, s->text.len); /* what was held back */
+        emit_text(g, s, -1, s->text.len); /* what was held back */
 done:
     return st;
 }
@@ -175,8 +175,8 @@ static bool tables_differ(const af_model_spec *s, int64_t before, int64_t after)
 {
     for (int i = 0; i < s->ropes; i++) {
         const af_rope_config *r = &s->rope[i];
-        const int64_t turn = r->original_max_position_embeddings;
-        if (r->type == AF_ROPE_LONGROPE && (before > turn) != (after > turn))
+        const int64_t limit = r->original_max_position_embeddings;
+        if (r->type == AF_ROPE_LONGROPE && (before > limit) != (after > limit))
             return true;
         if (r->type == AF_ROPE_DYNAMIC && before != after && after > s->max_positions)
             return true;
@@ -190,24 +190,24 @@ static int64_t wanted(const generator *g, const sequence *s)
     return s->done ? 0 : AF_MIN(s->count - s->cached, g->m->engine.N);
 }
 
-/* Who goes into the next run: the sequence with most to feed, and beside it those that fit and
- * would take the same way, few rows or many. So all go in the pieces and on the ways that they
- * take alone. */
+/* Chooses what goes into the next run: the sequence with most to feed, and those that fit and
+ * would use the same kernels (skinny or not) alone. So every sequence is fed in the same chunks and
+ * by the same kernels as if it were alone. */
 static void choose(const generator *g, af_feed feed[SEQUENCES_MAX])
 {
     int most = 0;
     for (int i = 1; i < g->n; i++)
         if (wanted(g, &g->seq[i]) > wanted(g, &g->seq[most]))
             most = i;
-    const bool many = wanted(g, &g->seq[most]) > FEW;
-    int64_t room = (many ? g->m->engine.N : FEW) - wanted(g, &g->seq[most]);
+    const bool many = wanted(g, &g->seq[most]) > SKINNY_ROWS;
+    int64_t rows_left = (many ? g->m->engine.N : SKINNY_ROWS) - wanted(g, &g->seq[most]);
     for (int i = 0; i < g->n; i++) {
         const sequence *s = &g->seq[i];
         const int64_t n = wanted(g, s);
-        const bool goes = i == most || (n <= room && (n > FEW) == many);
+        const bool goes = i == most || (n <= rows_left && (n > SKINNY_ROWS) == many);
         feed[i] = (af_feed){.ids = s->ids + s->cached, .from = s->cached, .length = s->count};
         feed[i].n = goes ? n : 0;
-        room -= i == most ? 0 : feed[i].n;
+        rows_left -= i == most ? 0 : feed[i].n;
     }
 }
 
@@ -318,7 +318,7 @@ static void end(sequence *s)
     *s = (sequence){0};
 }
 
-/* A conversation goes on: what its new prompt shares with the cached tokens need not be fed. */
+/* A conversation continues: what its new prompt shares with the cached tokens need not be fed. */
 static void reuse_cache(generator *g)
 {
     const af_model *m = g->m;
@@ -347,7 +347,7 @@ static void keep_cache(generator *g)
 }
 
 /* Rows, sequences and positions of the graph for some of the prompts. A graph that is to serve this
- * call alone has no room for others. */
+ * call alone has no space for others. */
 typedef struct sizes {
     int64_t N, S, L;
 } sizes;

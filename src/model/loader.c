@@ -266,7 +266,7 @@ static void convert_rows(const af_loader *ld, int i, void *out, af_dtype to, flo
     }
 }
 
-/* On the CPU in place: a copy of the largest tensor would be more than the plan says. */
+/* On the CPU in place: a copy of the largest tensor would be more than the plan has. */
 static af_status write_converted(af_loader *ld, af_model_leaves *l, int i, af_error *err)
 {
     af_status st = AF_OK;

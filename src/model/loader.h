@@ -1,4 +1,4 @@
-/* loader.h - the weights of a model on their way into a graph.
+/* loader.h - loads the weights of a model into a graph.
  *
  * The loader opens a model through a reader and chooses the type in which each tensor of the spec
  * is declared. Then:

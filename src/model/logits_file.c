@@ -33,7 +33,7 @@ static const af_stored *find_ints(const af_safetensors *f, const char *name)
     return t && t->ndim == 2 && (t->dtype == AF_DTYPE_I32 || t->dtype == AF_DTYPE_I64) ? t : NULL;
 }
 
-/* Padding before or behind a row; between its tokens it would have a place, and windows a width,
+/* Padding before or after a row; between its tokens it would have a place, and windows a width,
  * that rows without it have not. */
 static af_status check_mask(const rows *r, const char *path, af_error *err)
 {
@@ -46,7 +46,7 @@ static af_status check_mask(const rows *r, const char *path, af_error *err)
             else if (mask[t] && ended >= 0)
                 return af_fail(err, AF_EUNSUPPORTED,
                                "%s: row %" PRId64 " of attention_mask has a hole at %" PRId64
-                               ": padding is before or behind the tokens",
+                               ": padding must be before or after the tokens",
                                path, b, ended);
         }
     }

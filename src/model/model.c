@@ -143,7 +143,7 @@ af_status af_model_template(af_model *m, const af_template **out, af_error *err)
     af_template *t = NULL;
     if (!m->template) {
         AF_TRY(af_template_open(&t, path, err));
-        if (path != m->path) { /* beside an adapter there need be no tokenizer */
+        if (path != m->path) { /* an adapter need not have a tokenizer */
             AF_TRY(af_model_tokenizer(m, &base, err));
             AF_TRY(af_template_lend_tokens(t, base, err));
         }
@@ -189,9 +189,9 @@ af_status af_model_check_ids(const af_model *m, const int32_t *ids, int64_t n, a
 void af_model_watch_length(af_model *m, int64_t tokens)
 {
     const int64_t context = af_spec_context(af_loader_spec(m->loader));
-    if (m->long_said || context == 0 || tokens <= context)
+    if (m->warned_long || context == 0 || tokens <= context)
         return;
-    m->long_said = true;
+    m->warned_long = true;
     af_say(AF_LOG_WARN, "a text is longer than the model's context of %" PRId64 " tokens", context);
 }
 

@@ -132,11 +132,19 @@ done:
     return st;
 }
 
+static af_status add_adapter(af_model_reader *in, const char *dir, af_error *err)
+{
+    af_adapter *a = NULL;
+    const af_status st = af_model_reader_read_adapter(in, dir, &a, err);
+    if (st == AF_OK)
+        af_model_reader_set_adapter(in, a);
+    return st;
+}
+
 af_status af_model_reader_open_list(af_model_reader **out, const char *model, af_error *err)
 {
     af_status st = AF_OK;
     af_model_reader *in = NULL;
-    af_adapter *a = NULL;
     char *base = NULL, *dir = NULL;
     const char *plus = af_dir_exists(model) || af_file_exists(model) ? NULL : strrchr(model, '+');
     if (!plus)
@@ -146,14 +154,27 @@ af_status af_model_reader_open_list(af_model_reader **out, const char *model, af
         return af_fail_nomem(err, "a path", strlen(model));
     AF_TRY(open_plain(&in, base, err));
     AF_TRY(af_model_resolve(&dir, plus + 1, err));
-    AF_TRY(af_model_reader_read_adapter(in, dir, &a, err));
-    af_model_reader_set_adapter(in, a);
+    AF_TRY(add_adapter(in, dir, err));
     *out = in;
     in = NULL;
 done:
     free(base);
     free(dir);
     af_model_reader_close(in);
+    return st;
+}
+
+af_status af_model_reader_open_merged(af_model_reader **out, const char *model, const char *adapter,
+                                      af_error *err)
+{
+    af_model_reader *in = NULL;
+    af_status st = af_model_reader_open_list(&in, model, err);
+    if (st == AF_OK && adapter)
+        st = add_adapter(in, adapter, err);
+    if (st == AF_OK)
+        *out = in;
+    else
+        af_model_reader_close(in);
     return st;
 }
 

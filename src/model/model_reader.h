@@ -69,6 +69,9 @@ AF_CHECKED af_status af_model_reader_open(af_model_reader **out, const char *pat
  * "+ADAPTER". Lists the tensors; a folder need not be of a known architecture. */
 AF_CHECKED af_status af_model_reader_open_list(af_model_reader **out, const char *model,
                                                af_error *err);
+/* The same with an adapter of a PEFT folder laid over it; NULL = none. */
+AF_CHECKED af_status af_model_reader_open_merged(af_model_reader **out, const char *model,
+                                                 const char *adapter, af_error *err);
 void af_model_reader_close(af_model_reader *r); /* NULL is allowed */
 /* Makes the spec and checks every name and shape, at first use. */
 AF_CHECKED af_status af_model_reader_match(af_model_reader *r, af_error *err);

@@ -1,4 +1,4 @@
-/* model_state.h - an open model, for the files behind afinar/model.h. */
+/* model_state.h - an open model, for the files that implement afinar/model.h. */
 #ifndef AF_MODEL_STATE_H
 #define AF_MODEL_STATE_H
 
@@ -20,7 +20,7 @@ struct af_model {
     int32_t *cached;
     int64_t cached_count;
     af_generate_times times;
-    bool long_said; /* that a text is longer than the context */
+    bool warned_long; /* that a text is longer than the context */
 };
 
 /* The folder whose chat template serves: the adapter's, where it has one, for with that it was
@@ -31,7 +31,7 @@ const char *af_model_tokenizer_path(const af_model *m);
 /* The engine of this kind with at least these sizes, built when the last one does not serve. */
 AF_CHECKED af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S,
                                      int64_t L, af_error *err);
-/* The most that af_model_generate takes for these prompts (their tokens are not looked at), beside
+/* The most that af_model_generate takes for these prompts (their tokens are not looked at), besides
  * the weights: the engine and the logits. Without a source, from m->live. */
 AF_CHECKED af_status af_model_generate_plan(const af_model *m, const af_generate_opts *o,
                                             uint64_t *bytes, af_error *err);

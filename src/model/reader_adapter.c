@@ -16,7 +16,7 @@ static void unmatch(af_model_reader *in)
 }
 
 /* PEFT unties a model whose embedding or head it saves: then the head is a tensor of its own. */
-static af_status untie(af_model_reader *in, af_error *err)
+static af_status untie(af_model_reader *in, const char *dir, af_error *err)
 {
     const af_model_tensor *embed = af_model_reader_find(in, "model.embed_tokens.weight");
     if (!in->config.tie_word_embeddings || in->untie)
@@ -24,8 +24,14 @@ static af_status untie(af_model_reader *in, af_error *err)
     if (af_model_reader_is_gguf(in) || !embed)
         return af_fail(err, AF_EUNSUPPORTED,
                        "the adapter has an embedding or head of its own, and the tied ones of '%s' "
-                       "cannot be taken apart",
+                       "cannot be untied",
                        in->path);
+    if (in->adapters_read > 0) /* they keep the spec, which is about to change */
+        return af_fail(
+            err, AF_EUNSUPPORTED,
+            "the adapter '%s' has an embedding or head of its own and cannot be combined "
+            "with others",
+            dir);
     unmatch(in);
     in->untie = true;
     if (!af_model_reader_find(in, "lm_head.weight")) {
@@ -86,7 +92,7 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
     int64_t rows = 0;
     AF_TRY(af_adapter_unties(&unties, dir, err));
     if (unties)
-        AF_TRY(untie(in, err));
+        AF_TRY(untie(in, dir, err));
     AF_TRY(af_model_reader_match(in, err));
     spec = af_model_reader_spec(in);
     AF_TRY(af_adapter_vocab(&rows, dir, err));

@@ -12,14 +12,14 @@
 
 enum { NAME_MAX_BYTES = 512, LISTED_MAX = 12 };
 
-/* Everything that does not fit, collected into one sentence. */
+/* Every mismatch, collected into one message. */
 typedef struct faults {
     af_buf missing, surplus, shape;
     int n_missing, n_surplus, n_shape;
 } faults;
 
 AF_PRINTF(3, 4)
-static void note(af_buf *b, int *n, const char *fmt, ...)
+static void add_fault(af_buf *b, int *n, const char *fmt, ...)
 {
     char text[NAME_MAX_BYTES * 2];
     va_list ap;
@@ -40,7 +40,7 @@ static void finish_list(af_buf *out, const char *what, const af_buf *list, int n
     af_buf_str(out, ")");
 }
 
-static af_status judge(const af_model_reader *in, faults *f, af_error *err)
+static af_status report_faults(const af_model_reader *in, faults *f, af_error *err)
 {
     af_status st = AF_OK;
     af_buf text = {0};
@@ -120,14 +120,14 @@ static const af_stored *find(const af_model_reader *in, faults *f, const char *n
 {
     const af_stored *w = af_weights_find(in->weights, name);
     if (!w) {
-        note(&f->missing, &f->n_missing, "%s", name);
+        add_fault(&f->missing, &f->n_missing, "%s", name);
         return NULL;
     }
     if (!same_dims(w, dim, ndim)) {
         char has[128], want[128];
         shape_text(has, sizeof has, w->dim, w->ndim);
         shape_text(want, sizeof want, dim, ndim);
-        note(&f->shape, &f->n_shape, "%s is %s, not %s", name, has, want);
+        add_fault(&f->shape, &f->n_shape, "%s is %s, not %s", name, has, want);
     }
     return w;
 }
@@ -317,8 +317,8 @@ static bool ends_with(const char *s, const char *tail)
     return n >= t && strcmp(s + n - t, tail) == 0;
 }
 
-/* What a model of several senses has beside the text part, which is all we take. */
-static bool is_other_sense(const char *name)
+/* What a multimodal model has outside its text part, which is all that is read. */
+static bool is_other_modality(const char *name)
 {
     static const char *const parts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
                                         "audio_tower.",  "visual.",       "embed_vision."};
@@ -330,7 +330,7 @@ static bool is_other_sense(const char *name)
 }
 
 /* Stored, not ours, and known to be harmless. */
-static bool may_be_left(const af_model_reader *in, const char *name)
+static bool may_be_unused(const af_model_reader *in, const char *name)
 {
     if (af_weights_gguf(in->weights))
         return strncmp(name, "rope_", 5) == 0;
@@ -338,7 +338,8 @@ static bool may_be_left(const af_model_reader *in, const char *name)
         return true;
     if ((in->spec.tied || in->head_copied) && ends_with(name, "lm_head.weight"))
         return true; /* the same values, or unused ones */
-    return in->config.raw && json_object_get(in->config.raw, "text_config") && is_other_sense(name);
+    return in->config.raw && json_object_get(in->config.raw, "text_config") &&
+           is_other_modality(name);
 }
 
 static int by_pointer(const void *a, const void *b)
@@ -367,9 +368,9 @@ static af_status find_surplus(const af_model_reader *in, faults *f, af_error *er
     const bool bnb = in->config.quant.method != AF_QUANT_NONE;
     for (int i = 0; i < af_weights_count(in->weights); i++) {
         const char *name = af_weights_at(in->weights, i)->name;
-        if (!bsearch(&name, used, k, sizeof *used, by_pointer) && !may_be_left(in, name) &&
+        if (!bsearch(&name, used, k, sizeof *used, by_pointer) && !may_be_unused(in, name) &&
             !(bnb && af_bnb_is_part(in->weights, name)))
-            note(&f->surplus, &f->n_surplus, "%s", name);
+            add_fault(&f->surplus, &f->n_surplus, "%s", name);
     }
     free(used);
     return AF_OK;
@@ -404,7 +405,7 @@ static af_status match_all(af_model_reader *in, af_error *err)
         st = match(in, &f, i, err);
     if (st == AF_OK)
         st = find_surplus(in, &f, err);
-    const af_status bad = judge(in, &f, st == AF_OK ? err : NULL);
+    const af_status bad = report_faults(in, &f, st == AF_OK ? err : NULL);
     return st == AF_OK ? bad : st;
 }
 

@@ -191,7 +191,7 @@ bool af_tensor_view_finite(const af_tensor_view *v)
 {
     const int64_t rows = af_model_tensor_rows(v->t);
     float *row = af_calloc((uint64_t)AF_MAX(af_model_tensor_cols(v->t), 1), sizeof *row);
-    bool finite = true; /* where there is no memory to look, too */
+    bool finite = true; /* also when there is no memory to check */
     for (int64_t r = 0; row && finite && r < rows; r++) {
         af_tensor_view_rows(v, r, 1, row);
         finite = af_tensor_view_rows_finite(v, r, 1, row);

@@ -227,10 +227,8 @@ static void test_runs_of_generation(void **state)
 {
     const char *list = getenv("AF_DECODE");
     (void)state;
-    if (!list) {
-        print_message("SKIPPED: AF_DECODE is not set\n");
-        skip();
-    }
+    if (!list)
+        skip_because("AF_DECODE is not set");
     for (size_t i = 0; i < AF_LEN(shapes); i++)
         if (strstr(list, shapes[i].name))
             measure(&shapes[i]);

@@ -46,7 +46,7 @@ static void test_every_kernel_compiles_for_six_architectures(void **state)
     af_pool *pool = NULL;
     (void)state;
     if (!have_nvrtc())
-        skip();
+        skip_because("no NVRTC");
     const char *build = getenv("AF_BUILD"); /* results are kept there: only changes cost time */
     char *cache = build ? af_path_join(build, "kernel-cache") : NULL;
     if (cache && af_dir_make(cache, &err) == AF_OK)
@@ -84,7 +84,7 @@ static void test_a_damaged_cache_entry_is_rebuilt(void **state)
     af_module m = {.file = "gemm.cu", .defines = "AF_T=float AF_C=float"};
     (void)state;
     if (!have_nvrtc() || !af_kernel_source("dev.cuh"))
-        skip();
+        skip_because("no NVRTC");
     k.nvrtc = kernels.nvrtc;
     k.no_pack = true;
     k.cache = mkdtemp(folder);

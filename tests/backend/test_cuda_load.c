@@ -139,7 +139,7 @@ static void test_bytes_are_those_of_the_host(void **state)
     (void)state;
     if (af_device_open(&gpu, "cuda", 0, &err) != AF_OK) {
         print_message("SKIPPED: %s\n", err.msg);
-        skip();
+        skip_because("no GPU");
     }
     const int bad = all_cases(gpu);
     af_device_close(gpu);

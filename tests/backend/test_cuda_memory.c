@@ -347,7 +347,7 @@ static void compare_ways(const way *w, int n, int steps)
         float *v = NULL;
         uint64_t bytes = 0;
         if (!train_some(w[i].memory_mode, w[i].direct, w[i].one_stream, steps, &v, &bytes))
-            skip();
+            skip_because("no GPU");
         const bool same = !first || memcmp(first, v, bytes) == 0;
         print_message("%s, %d steps: %s\n", w[i].name, steps, same ? "same bits" : "OTHER BITS");
         bad += !same;

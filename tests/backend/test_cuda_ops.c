@@ -193,7 +193,7 @@ static void test_every_case_agrees_with_the_cpu(void **state)
     int bad = 0;
     (void)state;
     if (!gpu)
-        skip();
+        skip_because("no GPU");
     for (size_t t = 0; t < AF_LEN(types); t++)
         for (size_t i = 0; i < AF_LEN(cases); i++)
             if (wanted(&cases[i]))
@@ -225,7 +225,7 @@ static void test_own_products_agree_too(void **state)
     int bad = 0;
     (void)state;
     if (!gpu)
-        skip();
+        skip_because("no GPU");
     ((af_cuda *)gpu)->no_lt = true;
     for (size_t k = 0; k < AF_LEN(names); k++)
         for (size_t i = 0; i < AF_LEN(cases); i++)
@@ -243,7 +243,7 @@ static void test_tf32_products_round_their_operands(void **state)
     int worst;
     (void)state;
     if (!gpu)
-        skip();
+        skip_because("no GPU");
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         const how h = {AF_DTYPE_F32, AF_RECOMPUTE_NONE, 1, false};
         values a = {0}, b = {0};
@@ -266,7 +266,7 @@ static void test_adapters_beside_the_product_agree_too(void **state)
     int bad = 0;
     (void)state;
     if (!gpu)
-        skip();
+        skip_because("no GPU");
     ((af_cuda *)gpu)->no_fold = true;
     for (size_t i = 0; i < AF_LEN(cases); i++)
         if ((strncmp(cases[i].name, "lora", 4) == 0 || !strcmp(cases[i].name, "block")) &&
@@ -285,7 +285,7 @@ static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **stat
     int bad = 0;
     (void)state;
     if (!gpu)
-        skip();
+        skip_because("no GPU");
     for (size_t k = 0; k < AF_LEN(names); k++)
         for (size_t i = 0; i < AF_LEN(cases); i++) {
             values v[6];
@@ -343,7 +343,7 @@ static void test_attention_by_cudnn_agrees_too(void **state)
     int bad = 0;
     (void)state;
     if (!use_cudnn())
-        skip();
+        skip_because("no GPU or no cuDNN");
     for (size_t k = 0; k < AF_LEN(names); k++)
         for (size_t i = 0; i < AF_LEN(cases); i++)
             if (strcmp(cases[i].name, names[k]) == 0 && wanted(&cases[i])) {
@@ -366,7 +366,7 @@ static void test_attention_by_cudnn_is_the_same_bits_captured_direct_and_recompu
     int bad = 0;
     (void)state;
     if (!use_cudnn())
-        skip();
+        skip_because("no GPU or no cuDNN");
     for (size_t k = 0; k < AF_LEN(names); k++)
         for (size_t i = 0; i < AF_LEN(cases); i++) {
             values v[4];
@@ -396,7 +396,7 @@ static void test_shadow_and_scratch_are_the_same_bits(void **state)
     af_error err = {0};
     (void)state;
     if (!gpu)
-        skip();
+        skip_because("no GPU");
     memset(v, 0, sizeof v);
     for (size_t i = 0; i < AF_LEN(cases); i++)
         if (strcmp(cases[i].name, "gguf") == 0)
@@ -449,7 +449,7 @@ static void test_few_live_rows_agree_with_the_cpu(void **state)
     af_error err = {0};
     (void)state;
     if (!gpu)
-        skip();
+        skip_because("no GPU");
     for (size_t t = 0; t < AF_LEN(types); t++)
         for (size_t k = 0; k < AF_LEN(live); k++) {
             double d = 0, n = 0;
@@ -473,7 +473,7 @@ static void test_few_tokens_from_four_bits_agree_with_dequantised(void **state)
     af_error err = {0};
     (void)state;
     if (!gpu)
-        skip();
+        skip_because("no GPU");
     for (size_t k = 0; k < AF_LEN(names); k++)
         for (size_t i = 0; i < AF_LEN(cases); i++) {
             values v[3];
@@ -499,7 +499,7 @@ static void test_a_step_allocates_compiles_and_waits_for_nothing(void **state)
     rec r = {.t = AF_DTYPE_BF16};
     (void)state;
     if (!gpu)
-        skip();
+        skip_because("no GPU");
     CHECK_OK(af_graph_new(&r.g, &err), err);
     case_block(&r);
     CHECK_OK(af_graph_prepare(r.g, gpu, &err), err);

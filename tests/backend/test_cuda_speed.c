@@ -323,10 +323,8 @@ static void test_steps_at_real_shapes(void **state)
 {
     const char *list = getenv("AF_SPEED");
     (void)state;
-    if (!list) {
-        print_message("SKIPPED: AF_SPEED is not set\n");
-        skip();
-    }
+    if (!list)
+        skip_because("AF_SPEED is not set");
     for (const char *p = list; *p; p += strcspn(p, " "), p += strspn(p, " ")) {
         char name[16];
         int batch, seq;

@@ -257,7 +257,7 @@ static void test_forgotten_pages_come_back_from_the_file(void **state)
     af_map m = {0};
     if (af_map_temp(&m, SIZE, &err) != AF_OK) {
         print_message("skipped: %s\n", err.msg);
-        skip();
+        skip_because("no unnamed temporary files here");
     }
     assert_int_equal(m.size, SIZE);
     uint8_t *p = (uint8_t *)m.data; /* this one may be written */
@@ -315,7 +315,7 @@ static void test_a_replaced_folder_is_always_there(void **state)
     CHECK_OK(af_dir_make(in_dir("there/full"), &err), err);
     CHECK_OK(af_dir_make(in_dir("next/full"), &err), err);
     if (renameat2(AT_FDCWD, in_dir("next"), AT_FDCWD, in_dir("there"), RENAME_EXCHANGE) != 0)
-        skip(); /* not on this file system */
+        skip_because("the file system cannot exchange names");
     const pid_t watcher = fork();
     if (watcher == 0)
         for (;;)

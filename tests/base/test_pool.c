@@ -135,7 +135,7 @@ static void test_threads_that_are_not_to_be_had_are_counted(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* their shadow needs more than the limit */
+    skip_because("sanitizers need more memory than the limit");
 #endif
     int status = -1;
     const pid_t child = fork();

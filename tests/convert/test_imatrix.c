@@ -100,7 +100,7 @@ static void test_mistakes_are_named(void **state)
     (void)state;
     model_path(model, sizeof model);
     CHECK_OK(af_file_write(join(empty, sizeof empty, d.path, "empty.txt"), "", 0, &err), err);
-    CHECK_OK(af_imatrix_room(&m, 1, &err), err);
+    CHECK_OK(af_imatrix_reserve(&m, 1, &err), err);
     CHECK_OK(af_imatrix_add(&m, &e, "blk.0.attn_q.weight", 19, 7, 1, &err), err);
     CHECK_OK(af_imatrix_write(&m, join(im, sizeof im, d.path, "other.dat"), &err), err);
     af_imatrix_clear(&m);

@@ -410,22 +410,26 @@ static void test_extracted_adapters_are_the_best_of_their_rank(void **state)
 
 static void test_failures_leave_nothing(void **state)
 {
-    char base[PATH], other[PATH], adapter[PATH], out[PATH];
+    char base[PATH], other[PATH], adapter[PATH], out[PATH], tied[PATH], dora[PATH], head[PATH];
     (void)state;
+    gold(tied, sizeof tied, "models/qwen2_tiny");
+    gold(dora, sizeof dora, "models/adapters/dora");
+    gold(head, sizeof head, "models/adapters/tied_head"); /* unties what the first one has read */
     gold(base, sizeof base, "merge/models/base");
     gold(other, sizeof other, "gguf_models/llama/hf"); /* other shapes */
     gold(adapter, sizeof adapter, "peft/lora");
     const struct {
-        const char *why, *model, *adapter, *combine, *says;
+        const char *why, *model, *adapter, *second, *combine, *says;
     } cases[] = {
-        {"shapes", other, adapter, NULL, "lora_A"},
-        {"no adapter", base, "/nowhere", NULL, "/nowhere"},
-        {"combination", base, adapter, "blend", "'blend' is not one of linear, cat, ties"},
+        {"shapes", other, adapter, adapter, NULL, "lora_A"},
+        {"no adapter", base, "/nowhere", "/nowhere", NULL, "/nowhere"},
+        {"combination", base, adapter, adapter, "blend", "'blend' is not one of linear, cat, ties"},
+        {"untied by the second", tied, dora, head, NULL, "cannot be combined with others"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         scratch_dir d = scratch_new();
         af_error err = {0};
-        const af_merge_adapter_opts o = {.adapter = {cases[i].adapter, cases[i].adapter},
+        const af_merge_adapter_opts o = {.adapter = {cases[i].adapter, cases[i].second},
                                          .weight = {1, 1},
                                          .adapters = 2,
                                          .combine = cases[i].combine};

@@ -187,7 +187,7 @@ static void test_impossible_rows_are_refused(void **state)
     static const struct {
         const char *tokenizer, *says;
     } cases[] = {
-        {"tokenizer: {source: base, tokens: {w3: {source: nobody}}}", "no model of this merge"},
+        {"tokenizer: {source: base, tokens: {w3: {source: nobody}}}", "not a model of this merge"},
         {"tokenizer: {source: nobody}", "not union, base"},
         {"tokenizer: {source: base, pad_to_multiple_of: 0}", "pad_to_multiple_of"},
     };

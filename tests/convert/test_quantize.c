@@ -198,10 +198,8 @@ static void test_other_families_when_the_goldens_are_there(void **state)
                                            {"llama_k", "Q4_K_M"}};
     const char *shared = shared_dir();
     (void)state;
-    if (!shared) {
-        printf("no shared goldens: skipped\n");
-        skip();
-    }
+    if (!shared)
+        skip_because("no shared goldens");
     scratch_dir d = scratch_new();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char model[PATH], out[PATH], golden[PATH];
@@ -356,7 +354,7 @@ static void test_failures_leave_nothing(void **state)
         af_quantize_opts o;
         const char *says;
     } cases[] = {
-        {"unknown type", model, out, {.type = "q9_z"}, "type 'q9_z' is not known"},
+        {"unknown type", model, out, {.type = "q9_z"}, "unknown type 'q9_z'"},
         {"block size", model, out, {.type = "nf4", .block_size = 100}, "block size 100"},
         {"unreadable weights", broken, out, {.type = "nf4"}, "model.safetensors"},
         {"unreadable weights, GGUF", broken, out, {.type = "q8_0"}, "model.safetensors"},

@@ -37,7 +37,7 @@ static void test_files_with_real_tokenizers(void **state)
     af_error err;
     (void)state;
     if (!have_shared())
-        skip();
+        skip_because("no shared goldens, or no xz");
     case_open(&c);
     snprintf(path, sizeof path, "%s/golden/text/data/files", shared_dir());
     CHECK_OK(af_dir_list(&files, &n, path, &err), err);
@@ -94,7 +94,7 @@ static void test_masks_of_real_templates(void **state)
     af_error err;
     (void)state;
     if (!have_shared())
-        skip();
+        skip_because("no shared goldens, or no xz");
     case_open(&c);
     snprintf(path, sizeof path, "%s/golden/text/masks", shared_dir());
     CHECK_OK(af_dir_list(&files, &n, path, &err), err);

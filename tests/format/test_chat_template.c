@@ -291,10 +291,8 @@ static void test_real_templates_render_byte_for_byte(void **state)
     char **names = NULL;
     int n = 0;
     af_error err = {0};
-    if (!shared_dir()) {
-        print_message("skipped: the folder of third-party templates is not there\n");
-        skip();
-    }
+    if (!shared_dir())
+        skip_because("no shared templates");
     snprintf(dir, sizeof dir, "%s/golden/text/cases", shared_dir());
     snprintf(templates, sizeof templates, "%s/golden/text/templates", shared_dir());
     cases c = {.templates = templates};

@@ -58,10 +58,8 @@ static char *shared_text(const char *path, uint64_t *len)
 
 static void need_shared(void)
 {
-    if (!shared_dir() || system("xz --version >/dev/null 2>&1") != 0) {
-        print_message("shared goldens or xz not found: skipped\n");
-        skip();
-    }
+    if (!shared_dir() || system("xz --version >/dev/null 2>&1") != 0)
+        skip_because("no shared goldens, or no xz");
 }
 
 static af_tokenizer *open_source(const struct source *s)

@@ -86,7 +86,7 @@ static void test_gguf_files_compute_as_their_dequantised_weights(void **state)
         snprintf(logits, sizeof logits, "convert/gguf_models/%s/logits.safetensors",
                  cases[i].model);
         if (!wanted_open(&x, logits))
-            skip();
+            skip_because("no shared goldens");
         check_logits(sub, &x, cases[i].key, (case_opts){0}, cases[i].tol);
         af_weights_close(x.w);
     }
@@ -114,7 +114,7 @@ static void test_adapter_on_a_gguf_base_is_the_same(void **state)
     (void)state;
     wanted x;
     if (!wanted_open(&x, "convert/gguf_models/llama/logits.safetensors"))
-        skip();
+        skip_because("no shared goldens");
     const case_opts o = {.adapter = "convert/gguf_models/llama/lora"};
     check_logits("convert/gguf_models/llama/hf", &x, "lora.hf", o, 2e-5);
     check_logits("convert/gguf_models/llama/f16.gguf", &x, "lora.hf", o, 1e-3);
@@ -127,7 +127,7 @@ static void test_bitsandbytes_folders(void **state)
     static const char *const variants[] = {"bf16", "nf4_dq", "fp4", "int8"};
     wanted x;
     if (!wanted_open(&x, "convert/bnb_model/logits.safetensors"))
-        skip();
+        skip_because("no shared goldens");
     for (size_t i = 0; i < AF_LEN(variants); i++) {
         char sub[128], key[64];
         snprintf(sub, sizeof sub, "convert/bnb_model/%s", variants[i]);
@@ -229,7 +229,7 @@ static void test_shadow_and_scratch_give_the_same_numbers(void **state)
     (void)state;
     wanted x;
     if (!wanted_open(&x, "convert/bnb_model/logits.safetensors"))
-        skip();
+        skip_because("no shared goldens");
     const int64_t n = x.n * 160;
     for (int bf16 = 0; bf16 < 2; bf16++) {
         case_opts o = {.loader = {.compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32}};
@@ -257,7 +257,7 @@ static void test_peft_folders(void **state)
         snprintf(logits, sizeof logits, "convert/peft/%s.safetensors", names[i]);
         snprintf(adapter, sizeof adapter, "convert/peft/%s", names[i]);
         if (!wanted_open(&x, logits))
-            skip();
+            skip_because("no shared goldens");
         check_logits("convert/merge/models/base", &x, "logits", (case_opts){.adapter = adapter},
                      1e-5);
         af_weights_close(x.w);
@@ -270,7 +270,7 @@ static void test_doubling_alpha_doubles_the_delta(void **state)
     wanted x;
     const char *base = "convert/merge/models/base", *adapter = "convert/peft/lora";
     if (!wanted_open(&x, "convert/peft/lora.safetensors"))
-        skip();
+        skip_because("no shared goldens");
     const int64_t n = x.n * 128;
     float *none = logits_of(base, &x, (case_opts){0});
     float *zero = logits_of(base, &x, (case_opts){.adapter = adapter, .alpha_factor = 1e-30});

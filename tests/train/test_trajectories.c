@@ -174,10 +174,8 @@ static void test_other_models_follow_pytorch(void **state)
 {
     (void)state;
     const char *shared = shared_dir();
-    if (!shared) {
-        print_message("skipped: the shared goldens are not here\n");
-        skip();
-    }
+    if (!shared)
+        skip_because("no shared goldens");
     char root[512];
     snprintf(root, sizeof root, "%s/golden/models", shared);
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {

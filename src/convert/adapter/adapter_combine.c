@@ -94,7 +94,7 @@ static void sum_vote(const stack *s, float *out, int64_t count)
     }
 }
 
-/* Thins the parts out where the way asks for it, then adds them up. `stream` tells the random
+/* Prunes the parts where the method asks for it, then adds them up. `stream` selects the random
  * numbers of this part from all others. */
 static af_status combine_part(const stack *s, float *out, int64_t count, const af_combine_opts *o,
                               uint64_t stream, af_error *err)

@@ -45,14 +45,14 @@ static af_status write_a(const af_adapter *a, int i, af_gguf_writer *w, af_error
     const uint64_t n = (uint64_t)(am->rank * m->in);
     if (m->group != AF_GROUP_EMBED)
         return af_gguf_writer_data(w, am->a, n * 4, err);
-    float *turned = af_calloc(n, sizeof *turned); /* one row a token */
-    if (!turned)
+    float *transposed = af_calloc(n, sizeof *transposed); /* one row per token */
+    if (!transposed)
         return af_fail_nomem(err, m->path, n * 4);
     for (int64_t v = 0; v < m->in; v++)
         for (int r = 0; r < am->rank; r++)
-            turned[v * am->rank + r] = am->a[r * m->in + v];
-    const af_status st = af_gguf_writer_data(w, turned, n * 4, err);
-    free(turned);
+            transposed[v * am->rank + r] = am->a[r * m->in + v];
+    const af_status st = af_gguf_writer_data(w, transposed, n * 4, err);
+    free(transposed);
     return st;
 }
 

@@ -31,7 +31,7 @@ af_status af_adapter_kind_of(af_adapter_kind *out, const char *dir, af_error *er
     return st;
 }
 
-/* One matrix on its way: read as f32, turned, scaled. */
+/* One matrix: read as f32, transposed, scaled. */
 static af_status write_turned(af_safetensors_writer *w, const af_stored *t, float scale,
                               af_error *err)
 {
@@ -125,8 +125,8 @@ static af_status write_all(const af_weights *in, const char *path, bool mlx,
             const af_stored *t = af_weights_at(in, i);
             if (!split_name(t->name, module, &which) || t->ndim != 2 ||
                 !af_dtype_is_float(t->dtype))
-                AF_TRY(af_fail(err, AF_EUNSUPPORTED, "tensor '%s' has no place in the other format",
-                               t->name));
+                AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                               "tensor '%s' cannot be written in the other format", t->name));
             snprintf(name, sizeof name, mlx ? "%s.lora_%c" : PEFT_PREFIX "%s.lora_%c.weight",
                      module, mlx ? which : which - 32);
             if (pass == 0) {

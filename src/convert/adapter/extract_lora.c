@@ -14,21 +14,21 @@
 
 enum { NAME_BYTES = 1024 };
 
-typedef struct part {
+typedef struct lora_part {
     const af_model_tensor *base, *model;
     int64_t rank;
     float *a, *b; /* [rank][cols], [rows][rank] */
-} part;
+} lora_part;
 
-typedef struct job {
+typedef struct lora_extraction {
     af_model_reader *base, *model;
     af_pool *pool;
     int rank;
-    part *list;
+    lora_part *list;
     int count, skipped;
     double all2, kept2;
     af_arena arena;
-} job;
+} lora_extraction;
 
 /* A linear that PEFT can adapt: inside the layers, or the head. */
 static bool is_linear(const af_model_tensor *t)
@@ -40,8 +40,8 @@ static bool is_linear(const af_model_tensor *t)
            !strstr(t->name, "norm");
 }
 
-static af_status read_delta(job *j, const af_model_tensor *x, const af_model_tensor *y, float *out,
-                            af_error *err)
+static af_status read_delta(lora_extraction *j, const af_model_tensor *x, const af_model_tensor *y,
+                            float *out, af_error *err)
 {
     af_status st = AF_OK;
     af_tensor_view vx = {0}, vy = {0};
@@ -66,7 +66,7 @@ done:
     return st;
 }
 
-static af_status decompose(job *j, part *p, const float *d, af_error *err)
+static af_status decompose(lora_extraction *j, lora_part *p, const float *d, af_error *err)
 {
     af_status st = AF_OK;
     const int64_t rows = af_model_tensor_rows(p->base), cols = af_model_tensor_cols(p->base),
@@ -94,7 +94,7 @@ done:
     return st;
 }
 
-static af_status add_tensor(job *j, const af_model_tensor *x, af_error *err)
+static af_status add_tensor(lora_extraction *j, const af_model_tensor *x, af_error *err)
 {
     af_status st = AF_OK;
     const af_model_tensor *y = af_model_reader_find(j->model, x->name);
@@ -117,8 +117,8 @@ static af_status add_tensor(job *j, const af_model_tensor *x, af_error *err)
             af_fail(err, AF_EFORMAT, "the difference of tensor '%s' in '%s' and '%s' is not finite",
                     x->name, j->base->path, j->model->path);
     } else if (sum > 0) {
-        part *p = &j->list[j->count++];
-        *p = (part){.base = x, .model = y};
+        lora_part *p = &j->list[j->count++];
+        *p = (lora_part){.base = x, .model = y};
         p->rank = AF_MIN(j->rank, AF_MIN(x->dim[0], x->dim[1]));
         j->all2 += sum;
         AF_TRY(decompose(j, p, d, err));
@@ -131,9 +131,9 @@ done:
 /* ---- the adapter's files ---- */
 
 /* "model.layers.0.self_attn.q_proj" of the weight's name. */
-static int path_length(const part *p) { return (int)strlen(p->base->name) - 7; }
+static int path_length(const lora_part *p) { return (int)strlen(p->base->name) - 7; }
 
-static void put_targets(const job *j, json_t *config)
+static void put_targets(const lora_extraction *j, json_t *config)
 {
     json_t *list = json_array(), *ranks = json_object(), *alphas = json_object();
     for (int i = 0; i < j->count; i++) {
@@ -150,7 +150,8 @@ static void put_targets(const job *j, json_t *config)
     json_object_set_new(config, "alpha_pattern", alphas);
 }
 
-static af_status write_config(const job *j, const af_folder *f, const char *base, af_error *err)
+static af_status write_config(const lora_extraction *j, const af_folder *f, const char *base,
+                              af_error *err)
 {
     json_t *c = json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:b, s:b, s:b, s:b, s:n, s:s, s:b, s:n}",
                           "base_model_name_or_path", base, "peft_type", "LORA", "task_type",
@@ -165,7 +166,7 @@ static af_status write_config(const job *j, const af_folder *f, const char *base
     return st;
 }
 
-static af_status write_values(const job *j, const af_folder *f, af_error *err)
+static af_status write_values(const lora_extraction *j, const af_folder *f, af_error *err)
 {
     af_status st = AF_OK;
     af_safetensors_writer *w = NULL;
@@ -175,7 +176,7 @@ static af_status write_values(const job *j, const af_folder *f, af_error *err)
         return af_fail_nomem(err, "a path", 0);
     AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
     for (int i = 0; i < j->count; i++) {
-        const part *p = &j->list[i];
+        const lora_part *p = &j->list[i];
         const int64_t cols = af_model_tensor_cols(p->base), rows = af_model_tensor_rows(p->base);
         snprintf(name, sizeof name, "base_model.model.%.*s.lora_A.weight", path_length(p),
                  p->base->name);
@@ -188,7 +189,7 @@ static af_status write_values(const job *j, const af_folder *f, af_error *err)
     }
     AF_TRY(af_safetensors_writer_begin(w, err));
     for (int i = 0; i < j->count; i++) {
-        const part *p = &j->list[i];
+        const lora_part *p = &j->list[i];
         const uint64_t R = (uint64_t)p->rank * 4;
         AF_TRY(
             af_safetensors_writer_data(w, p->a, R * (uint64_t)af_model_tensor_cols(p->base), err));
@@ -207,7 +208,7 @@ af_status af_extract_lora(const char *base, const char *model, const char *out, 
                           int threads, double *kept, af_error *err)
 {
     af_status st = AF_OK;
-    job j = {.rank = rank};
+    lora_extraction j = {.rank = rank};
     af_folder f = {0};
     if (rank < 1 || rank > AF_ADAPTER_RANK_MAX)
         return af_fail(err, AF_EUSAGE, "rank %d is not between 1 and %d", rank,

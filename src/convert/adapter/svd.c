@@ -95,7 +95,7 @@ static af_status small_svd(double *a, int64_t n, int64_t m, int64_t rank, double
     return AF_OK;
 }
 
-/* ---- the random way ---- */
+/* ---- randomised range finder ---- */
 
 typedef struct product {
     const float *x;

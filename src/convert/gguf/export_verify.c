@@ -1,6 +1,6 @@
 /* export_verify.c - see export_verify.h.
  *
- * Rounding weights moves logits a little: how much is allowed follows from the bits a weight has.
+ * Rounding weights moves logits a little: how much is allowed follows from the bits per weight.
  * A wrong permutation, scale, norm or rotation moves them by as much as they spread. */
 #include "convert/gguf/export_verify.h"
 
@@ -8,7 +8,7 @@
 #include "afinar/model.h"
 #include "base/base.h"
 #include "base/log.h"
-#include "convert/gguf/turn_text.h"
+#include "convert/gguf/template_parts.h"
 #include "model/model_state.h"
 
 #include <math.h>
@@ -66,7 +66,7 @@ static void compare(const float *a, const float *b, int64_t rows, int64_t V, sum
 }
 
 /* Rows of n that are to be the same: beyond a window that the file has no place for, it attends to
- * more than the model does, as the export has said. */
+ * more than the model does, as the export has warned. */
 static int64_t rows_alike(const af_model *a, const af_model *b, int64_t n)
 {
     const af_model_spec *x = af_loader_spec(a->loader), *y = af_loader_spec(b->loader);
@@ -127,7 +127,8 @@ static int cuts_differ(const af_tokenizer *a, const af_tokenizer *b, const char 
 }
 
 /* What a GGUF file says of a tokenizer is less than tokenizer.json does. Whoever reads the file
- * cuts texts as our own reader of it: where that is not what was trained with, it is said. */
+ * cuts texts as our own reader of it: where that is not what was trained with, a warning is logged.
+ */
 static void compare_tokens(af_model *a, af_model *b)
 {
     static const char *const texts[] = {
@@ -162,8 +163,8 @@ static void compare_tokens(af_model *a, af_model *b)
 /* The end of a turn stops. */
 static af_status check_turns(const char *written, af_verify_result *r, af_error *err)
 {
-    af_turn_text t = {0};
-    const af_status st = af_turn_text_read(&t, written, err);
+    af_template_parts t = {0};
+    const af_status st = af_template_parts_read(&t, written, err);
     if (st != AF_OK)
         return st;
     r->stops = !t.found || t.end_id < 0 || t.end_stops;
@@ -171,7 +172,7 @@ static af_status check_turns(const char *written, af_verify_result *r, af_error 
         snprintf(r->message, sizeof r->message,
                  "'%s' ends a turn in the chat template but does not stop generation",
                  t.end_text ? t.end_text : "?");
-    af_turn_text_clear(&t);
+    af_template_parts_clear(&t);
     return AF_OK;
 }
 

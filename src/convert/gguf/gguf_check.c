@@ -1,7 +1,7 @@
 /* gguf_check.c - see gguf_check.h.
  *
  * What GGUF has no key for, a reader takes from the architecture's name. A model that departs from
- * it would be written without a word and answer nonsense; so the file is read as any reader would,
+ * it would be written silently and generate nonsense; so the file is read as any reader would,
  * and the two descriptions are compared where a difference changes what the model computes. */
 #include "convert/gguf/gguf_check.h"
 
@@ -74,7 +74,7 @@ static bool has_window(const af_model_spec *s)
 }
 
 /* A file without any window is read with full attention, which is right for short texts: that is
- * said. Another pattern of windows is wrong for all but the shortest. */
+ * logged. Another pattern of windows is wrong for all but the shortest. */
 static af_status check_windows(const af_model_spec *a, const af_model_spec *b, af_error *err)
 {
     if (has_window(a) && !has_window(b)) {
@@ -82,7 +82,7 @@ static af_status check_windows(const af_model_spec *a, const af_model_spec *b, a
         while (!a->layer[i].window)
             i++;
         af_say(AF_LOG_WARN,
-               "GGUF knows no sliding window for architecture '%s': beyond %d tokens the file "
+               "GGUF has no sliding window for architecture '%s': beyond %d tokens the file "
                "attends to more than the model did",
                a->arch->gguf, a->layer[i].window);
         return AF_OK;
@@ -188,7 +188,7 @@ static bool has_slot(const af_model_spec *s, af_slot slot)
     return false;
 }
 
-af_status af_gguf_check_taken(const af_model_spec *s, af_error *err)
+af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
 {
     const taker *t = taker_of(s->arch->gguf);
     const bool mlp_bias = has_slot(s, AF_SLOT_GATE_BIAS) || has_slot(s, AF_SLOT_UP_BIAS) ||
@@ -209,11 +209,11 @@ af_status af_gguf_check_taken(const af_model_spec *s, af_error *err)
     if (!what)
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,
-                   "GGUF cannot describe this model: llama.cpp knows no %s for architecture '%s'",
+                   "GGUF cannot describe this model: llama.cpp has no %s for architecture '%s'",
                    what, s->arch->gguf);
 }
 
-af_status af_gguf_check_said(const af_model_spec *want, const char *path, af_error *err)
+af_status af_gguf_check_metadata(const af_model_spec *want, const char *path, af_error *err)
 {
     af_status st = AF_OK;
     af_gguf *g = NULL;

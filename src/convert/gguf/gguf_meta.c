@@ -11,34 +11,34 @@
 
 #define FILE_BYTES_MAX (UINT64_C(256) << 20)
 
-typedef struct put {
+typedef struct meta_writer {
     af_gguf_writer *w;
     const char *arch;
     af_status st;
     af_error *err;
-} put;
+} meta_writer;
 
-static const char *key_of(const put *p, char *buf, size_t size, const char *suffix)
+static const char *key_of(const meta_writer *p, char *buf, size_t size, const char *suffix)
 {
     snprintf(buf, size, "%s.%s", p->arch, suffix);
     return buf;
 }
 
-static void put_u32(put *p, const char *suffix, int64_t v)
+static void put_u32(meta_writer *p, const char *suffix, int64_t v)
 {
     char key[128];
     if (p->st == AF_OK)
         p->st = af_gguf_put_u32(p->w, key_of(p, key, sizeof key, suffix), (uint32_t)v, p->err);
 }
 
-static void put_f32(put *p, const char *suffix, double v)
+static void put_f32(meta_writer *p, const char *suffix, double v)
 {
     char key[128];
     if (p->st == AF_OK)
         p->st = af_gguf_put_f32(p->w, key_of(p, key, sizeof key, suffix), (float)v, p->err);
 }
 
-static void put_str(put *p, const char *key, const char *s)
+static void put_str(meta_writer *p, const char *key, const char *s)
 {
     if (p->st == AF_OK)
         p->st = af_gguf_put_str(p->w, key, s, strlen(s), p->err);
@@ -84,8 +84,8 @@ static bool has_key(const af_hf_config *c, const char *key)
     return v && !json_is_null(v);
 }
 
-/* Two sets of factors (tensors) and how much attention grows; phi3 always says the old length. */
-static void put_longrope(put *p, const af_hf_config *c)
+/* Two sets of factors (tensors) and how much attention grows; phi3 always has the old length. */
+static void put_longrope(meta_writer *p, const af_hf_config *c)
 {
     const af_rope_config *r = &c->rope;
     const int64_t old = r->original_max_position_embeddings;
@@ -99,7 +99,7 @@ static void put_longrope(put *p, const af_hf_config *c)
     put_f32(p, "rope.scaling.attn_factor", attn);
 }
 
-static void put_rope_scaling(put *p, const af_hf_config *c)
+static void put_rope_scaling(meta_writer *p, const af_hf_config *c)
 {
     const af_rope_config *r = &c->rope;
     char key[128];
@@ -112,7 +112,8 @@ static void put_rope_scaling(put *p, const af_hf_config *c)
         put_u32(p, "rope.scaling.original_context_length",
                 r->original_max_position_embeddings ? r->original_max_position_embeddings
                                                     : c->max_position_embeddings);
-        /* llama.cpp multiplies with what yarn prescribes for the factor: only the rest is said */
+        /* llama.cpp multiplies with what yarn prescribes for the factor: only the rest is written
+         */
         const double rest = af_rope_scale(r) / af_yarn_scale(r->factor);
         if (fabs(rest - 1) > 1e-6)
             put_f32(p, "rope.scaling.attn_factor", rest);
@@ -127,7 +128,7 @@ static void put_rope_scaling(put *p, const af_hf_config *c)
     }
 }
 
-static void put_family(put *p, const af_model_spec *s, const af_hf_config *c)
+static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
     const char *a = p->arch;
     const bool gemma = strncmp(a, "gemma", 5) == 0;
@@ -185,7 +186,7 @@ static void part_phi3(char *title, size_t size, const char *dir)
 af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_hf_config *c,
                            const char *dir, int file_type, af_error *err)
 {
-    put p = {.w = w, .arch = s->arch->gguf, .err = err};
+    meta_writer p = {.w = w, .arch = s->arch->gguf, .err = err};
     char title[256], label[32];
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
     const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
@@ -245,14 +246,14 @@ done:
 
 /* Where the file is taken from: what goes with tokenizer and template from the adapter's folder,
  * where it has them. */
-static const char *home_of(const char *name, const af_gguf_homes *h)
+static const char *dir_of(const char *name, const af_text_dirs *h)
 {
     const bool config = strcmp(name, "tokenizer_config.json") == 0;
-    if (strcmp(name, "chat_template.jinja") == 0 || (config && !h->tokens))
-        return h->texts ? h->texts : h->dir;
-    return h->tokens && (config || strcmp(name, "special_tokens_map.json") == 0 ||
-                         strcmp(name, "added_tokens.json") == 0)
-               ? h->tokens
+    if (strcmp(name, "chat_template.jinja") == 0 || (config && !h->tokenizer_dir))
+        return h->template_dir ? h->template_dir : h->dir;
+    return h->tokenizer_dir && (config || strcmp(name, "special_tokens_map.json") == 0 ||
+                                strcmp(name, "added_tokens.json") == 0)
+               ? h->tokenizer_dir
                : h->dir;
 }
 
@@ -278,7 +279,7 @@ done:
     return st;
 }
 
-af_status af_gguf_put_files(af_gguf_writer *w, const af_gguf_homes *h, bool whole, af_error *err)
+af_status af_gguf_put_files(af_gguf_writer *w, const af_text_dirs *h, bool whole, af_error *err)
 {
     static const char *const names[] = {"config.json",           "generation_config.json",
                                         "tokenizer_config.json", "special_tokens_map.json",
@@ -287,11 +288,11 @@ af_status af_gguf_put_files(af_gguf_writer *w, const af_gguf_homes *h, bool whol
     char key[128];
     for (size_t i = 0; i < AF_LEN(names); i++) {
         snprintf(key, sizeof key, AF_GGUF_FILE_KEY "%s", names[i]);
-        AF_TRY(put_file(w, home_of(names[i], h), names[i], key, err));
+        AF_TRY(put_file(w, dir_of(names[i], h), names[i], key, err));
     }
     if (whole)
-        AF_TRY(put_file(w, h->tokens ? h->tokens : h->dir, "tokenizer.json", AF_GGUF_TOKENIZER_KEY,
-                        err));
+        AF_TRY(put_file(w, h->tokenizer_dir ? h->tokenizer_dir : h->dir, "tokenizer.json",
+                        AF_GGUF_TOKENIZER_KEY, err));
 done:
     return st;
 }

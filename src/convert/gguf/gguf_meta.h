@@ -10,20 +10,20 @@
 AF_CHECKED af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s,
                                       const af_hf_config *c, const char *dir, int file_type,
                                       af_error *err);
-/* Where the texts of a model lie; see af_model_reader. */
-typedef struct af_gguf_homes {
-    const char *dir;    /* the model's */
-    const char *texts;  /* the chat template's, or NULL: the model's */
-    const char *tokens; /* the tokenizer's, or NULL: the model's */
-} af_gguf_homes;
+/* Folders of a model's texts; see af_model_reader. */
+typedef struct af_text_dirs {
+    const char *dir;           /* the model's */
+    const char *template_dir;  /* the chat template's, or NULL: the model's */
+    const char *tokenizer_dir; /* the tokenizer's, or NULL: the model's */
+} af_text_dirs;
 
 /* tokenizer.* keys; `rows` is the height of the embedding. Nothing when there is no tokenizer.json
- * (says so in the log). */
-AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_gguf_homes *h,
+ * (logged). */
+AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_text_dirs *h,
                                            const af_hf_config *c, int64_t rows, af_error *err);
 /* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json.
  */
-AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const af_gguf_homes *h, bool whole,
+AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const af_text_dirs *h, bool whole,
                                        af_error *err);
 /* The keys that af_gguf_put_template writes: the chat template of a folder, and the files with it.
  */

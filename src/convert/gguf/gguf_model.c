@@ -18,7 +18,7 @@
 
 enum { NAME_BYTES = 256, PIECE_VALUES = 1 << 16, SCRATCH_VALUES = 1 << 12 };
 
-typedef struct target {
+typedef struct gguf_target {
     char name[NAME_BYTES];
     af_dtype dtype;
     int ndim, layer;
@@ -30,42 +30,43 @@ typedef struct target {
     float *values;        /* computed here */
     const af_stored *raw; /* copied as it is */
     bool fell_back;
-} target;
+} gguf_target;
 
-typedef struct worker {
+typedef struct encode_worker {
     float *x;       /* scratch_rows of values and one decoded row */
     uint8_t *bytes; /* of one piece, encoded */
     af_status st;
     af_error err;
-} worker;
+} encode_worker;
 
-typedef struct job {
+typedef struct gguf_export {
     af_model_reader *in;
     const af_model_spec *spec;
     const af_gguf_model_opts *o;
     af_mix_model mix;
-    target *list;
+    gguf_target *list;
     int count;
     af_pool *pool;
     af_gguf_writer *w;
     af_convert_report *report;
     /* the tensor at work */
-    const target *t;
+    const gguf_target *t;
     const float *importance; /* of the rows of one matrix; experts: one after another */
     int64_t importance_rows; /* rows that share one, then the next begins */
     int64_t piece_rows, scratch_rows;
     uint64_t row_bytes, offset; /* offset: of the tensor in the file */
-    worker *worker;             /* one for each thread */
+    encode_worker *worker;      /* one for each thread */
     af_error_sums *sums;        /* one for each piece */
-    af_arena arena, room;       /* room: of the tensor at work */
-} job;
+    af_arena arena, scratch;    /* scratch: of the tensor at work */
+} gguf_export;
 
 /* ---- what goes into the file ---- */
 
-static target *add(job *j, const char *name, int ndim, int64_t a, int64_t b, int64_t c, int layer)
+static gguf_target *add(gguf_export *j, const char *name, int ndim, int64_t a, int64_t b, int64_t c,
+                   int layer)
 {
-    target *t = &j->list[j->count++];
-    *t = (target){.ndim = ndim, .layer = layer, .dim = {a, b, c}, .spec = -1, .part = -1};
+    gguf_target *t = &j->list[j->count++];
+    *t = (gguf_target){.ndim = ndim, .layer = layer, .dim = {a, b, c}, .spec = -1, .part = -1};
     snprintf(t->name, sizeof t->name, "%s", name);
     t->cols = t->dim[ndim - 1];
     t->rows = ndim == 1 ? 1 : ndim == 2 ? a : a * b;
@@ -73,7 +74,7 @@ static target *add(job *j, const char *name, int ndim, int64_t a, int64_t b, int
     return t;
 }
 
-static void list_tensor(job *j, int i)
+static void list_tensor(gguf_export *j, int i)
 {
     const af_tensor_spec *s = &j->spec->tensor[i];
     const af_arch *arch = j->spec->arch;
@@ -82,14 +83,14 @@ static void list_tensor(job *j, int i)
         for (int part = 0; part < 2; part++) {
             snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", s->layer,
                      part ? "up" : "gate");
-            target *t = add(j, name, 3, s->dim[0], s->dim[1] / 2, s->dim[2], s->layer);
+            gguf_target *t = add(j, name, 3, s->dim[0], s->dim[1] / 2, s->dim[2], s->layer);
             t->spec = i;
             t->part = part;
             t->expert_ffn = (int)(s->dim[1] / 2);
         }
         return;
     }
-    target *t = add(j, s->gguf, s->ndim, s->dim[0], s->dim[1], s->dim[2], s->layer);
+    gguf_target *t = add(j, s->gguf, s->ndim, s->dim[0], s->dim[1], s->dim[2], s->layer);
     t->spec = i;
     t->heads = arch->gguf_permuted ? s->row_heads : 0;
     t->add = s->ndim == 1 && strstr(s->gguf, "norm") && arch->gguf_norm_one ? 1.0f : 0.0f;
@@ -111,7 +112,8 @@ static void llama3_factors(const af_rope_config *r, int dim, float *out)
     }
 }
 
-static af_status add_factors(job *j, const char *name, const double *from, int n, af_error *err)
+static af_status add_factors(gguf_export *j, const char *name, const double *from, int n,
+                             af_error *err)
 {
     float *v = af_arena_take(&j->arena, (uint64_t)n * sizeof *v);
     if (!v)
@@ -124,7 +126,7 @@ static af_status add_factors(job *j, const char *name, const double *from, int n
     return AF_OK;
 }
 
-static af_status list_rope(job *j, af_error *err)
+static af_status list_rope(gguf_export *j, af_error *err)
 {
     af_status st = AF_OK;
     const af_rope_config *r = &j->in->config.rope;
@@ -132,7 +134,7 @@ static af_status list_rope(job *j, af_error *err)
         for (int i = 0; i < af_weights_count(j->in->weights); i++) {
             const af_stored *s = af_weights_at(j->in->weights, i);
             if (strncmp(s->name, "rope_", 5) == 0 && s->ndim == 1) {
-                target *t = add(j, s->name, 1, s->dim[0], 1, 1, -1);
+                gguf_target *t = add(j, s->name, 1, s->dim[0], 1, 1, -1);
                 t->raw = s;
                 t->dtype = s->dtype;
             }
@@ -149,7 +151,7 @@ done:
     return st;
 }
 
-static af_status list_all(job *j, af_error *err)
+static af_status list_all(gguf_export *j, af_error *err)
 {
     const af_model_spec *s = j->spec;
     const uint64_t most =
@@ -172,7 +174,7 @@ static af_status list_all(job *j, af_error *err)
 /* ---- values ---- */
 
 /* Which row of the spec's tensor is row r of the file's. */
-static int64_t spec_row(const target *t, int64_t r)
+static int64_t spec_row(const gguf_target *t, int64_t r)
 {
     if (t->heads) {
         const int64_t E = t->rows / t->heads, h = r / E, i = r % E / 2, half = r % 2;
@@ -186,18 +188,18 @@ static int64_t spec_row(const target *t, int64_t r)
 }
 
 /* Rows [from, from + n) of the file's tensor, the adapter merged. */
-static void read_rows(const job *j, int64_t from, int64_t n, float *out)
+static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out)
 {
-    const target *t = j->t;
+    const gguf_target *t = j->t;
     const int64_t step = t->heads || t->part >= 0 ? 1 : n;
     for (int64_t r = 0; r < n; r += step)
         af_model_reader_merged_rows(j->in, t->spec, spec_row(t, from + r), step, out + r * t->cols);
 }
 
 /* A vector: biases of q and k are interleaved too. */
-static void read_vector(const job *j, float *out, float *scratch)
+static void read_vector(const gguf_export *j, float *out, float *scratch)
 {
-    const target *t = j->t;
+    const gguf_target *t = j->t;
     if (t->values) {
         memcpy(out, t->values, (size_t)t->cols * sizeof *out);
         return;
@@ -206,7 +208,7 @@ static void read_vector(const job *j, float *out, float *scratch)
         af_convert(out, AF_DTYPE_F32, t->raw->data, t->raw->dtype, (uint64_t)t->cols);
         return;
     }
-    const target as_rows = {.rows = t->cols, .heads = t->heads, .part = -1};
+    const gguf_target as_rows = {.rows = t->cols, .heads = t->heads, .part = -1};
     af_model_reader_merged_rows(j->in, t->spec, 0, 1, scratch);
     for (int64_t i = 0; i < t->cols; i++)
         out[i] = scratch[spec_row(&as_rows, i)];
@@ -214,13 +216,13 @@ static void read_vector(const job *j, float *out, float *scratch)
         out[i] += t->add;
 }
 
-static const float *importance_of(const job *j, int64_t row)
+static const float *importance_of(const gguf_export *j, int64_t row)
 {
     return j->importance ? j->importance + row / j->importance_rows * j->t->cols : NULL;
 }
 
 /* The embedding's rows are looked up, not multiplied: an entry for it means nothing. */
-static af_status find_importance(job *j, const target *t, af_error *err)
+static af_status find_importance(gguf_export *j, const gguf_target *t, af_error *err)
 {
     const af_imatrix_entry *e = af_imatrix_find(j->o->imatrix, t->name);
     const int64_t matrices = t->ndim == 3 ? t->dim[0] : 1, need = matrices * t->cols;
@@ -239,10 +241,10 @@ static af_status find_importance(job *j, const target *t, af_error *err)
 
 /* Rows [row, row+n), as many as fit the worker's scratch: read, encode and measure them while they
  * are in the cache. */
-static void encode_rows(job *j, int64_t row, int64_t n, uint8_t *bytes, float *x,
+static void encode_rows(gguf_export *j, int64_t row, int64_t n, uint8_t *bytes, float *x,
                         af_error_sums *sums)
 {
-    const target *t = j->t;
+    const gguf_target *t = j->t;
     float *back = x + j->scratch_rows * t->cols;
     read_rows(j, row, n, x);
     for (int64_t r = 0; r < n; r++) {
@@ -258,8 +260,8 @@ static void encode_rows(job *j, int64_t row, int64_t n, uint8_t *bytes, float *x
 
 static void write_pieces(void *arg, int64_t from_piece, int64_t to_piece, int share)
 {
-    job *j = arg;
-    worker *w = &j->worker[share];
+    gguf_export *j = arg;
+    encode_worker *w = &j->worker[share];
     for (int64_t p = from_piece; p < to_piece && w->st == AF_OK; p++) {
         const int64_t row = p * j->piece_rows, end = AF_MIN(row + j->piece_rows, j->t->rows);
         for (int64_t r = row; r < end; r += j->scratch_rows)
@@ -270,37 +272,37 @@ static void write_pieces(void *arg, int64_t from_piece, int64_t to_piece, int sh
     }
 }
 
-/* Sizes for the tensor at work, and the room its workers need. */
-static af_status take_room(job *j, int64_t *pieces, af_error *err)
+/* Sizes for the tensor at work, and the memory its workers need. */
+static af_status take_scratch(gguf_export *j, int64_t *pieces, af_error *err)
 {
-    const target *t = j->t;
+    const gguf_target *t = j->t;
     const int threads = af_pool_threads(j->pool);
     j->piece_rows = AF_MIN(AF_MAX(PIECE_VALUES / t->cols, 1), t->rows);
     j->scratch_rows = AF_MIN(AF_MAX(SCRATCH_VALUES / t->cols, 1), j->piece_rows);
     *pieces = (t->rows + j->piece_rows - 1) / j->piece_rows;
     const uint64_t values = (uint64_t)((j->scratch_rows + 1) * t->cols);
     const uint64_t bytes = (uint64_t)j->piece_rows * j->row_bytes;
-    j->worker = af_arena_take(&j->room, (uint64_t)threads * sizeof *j->worker);
-    j->sums = af_arena_take(&j->room, (uint64_t)*pieces * sizeof *j->sums);
+    j->worker = af_arena_take(&j->scratch, (uint64_t)threads * sizeof *j->worker);
+    j->sums = af_arena_take(&j->scratch, (uint64_t)*pieces * sizeof *j->sums);
     for (int i = 0; i < threads && j->worker && j->sums; i++) {
-        worker *w = &j->worker[i];
-        w->x = af_arena_take(&j->room, values * sizeof *w->x);
-        w->bytes = af_arena_take(&j->room, bytes);
+        encode_worker *w = &j->worker[i];
+        w->x = af_arena_take(&j->scratch, values * sizeof *w->x);
+        w->bytes = af_arena_take(&j->scratch, bytes);
         if (!w->x || !w->bytes)
             return af_fail_nomem(err, t->name, values * sizeof *w->x + bytes);
     }
     return j->worker && j->sums ? AF_OK : af_fail_nomem(err, t->name, bytes);
 }
 
-static af_status write_matrix(job *j, af_error_sums *all, af_error *err)
+static af_status write_matrix(gguf_export *j, af_error_sums *all, af_error *err)
 {
     af_status st = AF_OK;
-    const target *t = j->t;
+    const gguf_target *t = j->t;
     int64_t pieces;
     if (!af_dtype_bytes(t->dtype, (uint64_t)t->cols, &j->row_bytes))
         return af_fail(err, AF_EUNSUPPORTED, "'%s': rows of %" PRId64 " do not fill blocks of %s",
                        t->name, t->cols, af_dtype_name(t->dtype));
-    AF_TRY(take_room(j, &pieces, err));
+    AF_TRY(take_scratch(j, &pieces, err));
     j->offset = af_gguf_writer_take(j->w, (int)(t - j->list));
     af_pool_run(j->pool, pieces, write_pieces, j);
     for (int i = 0; i < af_pool_threads(j->pool); i++)
@@ -309,11 +311,11 @@ static af_status write_matrix(job *j, af_error_sums *all, af_error *err)
     for (int64_t p = 0; p < pieces; p++)
         af_error_sums_add(all, &j->sums[p]);
 done:
-    af_arena_clear(&j->room);
+    af_arena_clear(&j->scratch);
     return st;
 }
 
-static af_status write_one(job *j, const target *t, af_error *err)
+static af_status write_one(gguf_export *j, const gguf_target *t, af_error *err)
 {
     af_status st = AF_OK;
     af_error_sums all = {0};
@@ -346,7 +348,7 @@ done:
 /* ---- metadata ---- */
 
 /* Of a GGUF file: as it is, but the type. */
-static af_status copy_keys(job *j, const af_gguf *g, af_error *err)
+static af_status copy_keys(gguf_export *j, const af_gguf *g, af_error *err)
 {
     af_status st = AF_OK;
     for (int i = 0; i < af_gguf_kv_count(g); i++) {
@@ -368,7 +370,7 @@ done:
 }
 
 /* The keys llama.cpp's quantiser leaves. */
-static af_status put_imatrix_keys(job *j, af_error *err)
+static af_status put_imatrix_keys(gguf_export *j, af_error *err)
 {
     af_status st = AF_OK;
     const af_imatrix *m = j->o->imatrix;
@@ -387,7 +389,7 @@ done:
 }
 
 /* w + 1 has not all the bits of w: what is missing, so that the folder can come back as it was. */
-static af_status put_norm_rest(job *j, const target *t, af_error *err)
+static af_status put_norm_rest(gguf_export *j, const gguf_target *t, af_error *err)
 {
     af_status st = AF_OK;
     char key[NAME_BYTES + sizeof AF_GGUF_REST_KEY];
@@ -395,7 +397,7 @@ static af_status put_norm_rest(job *j, const target *t, af_error *err)
     float *w = af_calloc((uint64_t)t->cols, 2 * sizeof *w);
     if (!w)
         return af_fail_nomem(err, t->name, (uint64_t)t->cols * 8);
-    const target plain = {.spec = t->spec, .cols = t->cols, .part = -1};
+    const gguf_target plain = {.spec = t->spec, .cols = t->cols, .part = -1};
     j->t = &plain;
     read_vector(j, w, w + t->cols);
     for (int64_t i = 0; i < t->cols; i++) {
@@ -411,19 +413,19 @@ done:
     return st;
 }
 
-static af_status put_meta(job *j, af_error *err)
+static af_status put_meta(gguf_export *j, af_error *err)
 {
     af_status st = AF_OK;
     const af_model_reader *in = j->in;
-    const af_gguf_homes homes = {in->path, in->template_dir, in->tokenizer_dir};
+    const af_text_dirs dirs = {in->path, in->template_dir, in->tokenizer_dir};
     const bool whole = !af_dtype_is_block(af_mix_get(j->o->mix)->base);
     if (af_model_reader_is_gguf(in))
         return copy_keys(j, af_weights_gguf(in->weights), err);
-    AF_TRY(af_gguf_check_taken(j->spec, err));
+    AF_TRY(af_gguf_check_supported(j->spec, err));
     AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, in->path, af_mix_get(j->o->mix)->file_type,
                             err));
-    AF_TRY(af_gguf_put_tokenizer(j->w, &homes, &in->config, j->spec->vocab, err));
-    AF_TRY(af_gguf_put_files(j->w, &homes, whole, err));
+    AF_TRY(af_gguf_put_tokenizer(j->w, &dirs, &in->config, j->spec->vocab, err));
+    AF_TRY(af_gguf_put_files(j->w, &dirs, whole, err));
     for (int i = 0; whole && i < j->count; i++)
         if (j->list[i].add != 0)
             AF_TRY(put_norm_rest(j, &j->list[i], err));
@@ -431,7 +433,7 @@ done:
     return st;
 }
 
-static af_status write_file(job *j, const char *out, af_error *err)
+static af_status write_file(gguf_export *j, const char *out, af_error *err)
 {
     af_status st = AF_OK;
     AF_TRY(af_gguf_writer_new(&j->w, out, err));
@@ -444,7 +446,7 @@ static af_status write_file(job *j, const char *out, af_error *err)
     for (int i = 0; i < j->count; i++)
         if (j->list[i].spec < 0) /* rope factors: the check reads them */
             AF_TRY(write_one(j, &j->list[i], err));
-    AF_TRY(af_gguf_check_said(j->spec, af_gguf_writer_file(j->w), err));
+    AF_TRY(af_gguf_check_metadata(j->spec, af_gguf_writer_file(j->w), err));
     for (int i = 0; i < j->count; i++)
         if (j->list[i].spec >= 0)
             AF_TRY(write_one(j, &j->list[i], err));
@@ -455,7 +457,7 @@ done:
     return st;
 }
 
-static void say_fallbacks(const job *j)
+static void warn_fallbacks(const gguf_export *j)
 {
     int n = 0;
     for (int i = 0; i < j->count; i++)
@@ -471,14 +473,14 @@ af_status af_gguf_model_write(af_convert_report **report, af_model_reader *in, c
                               const af_gguf_model_opts *o, af_error *err)
 {
     af_status st = AF_OK;
-    job j = {.in = in, .o = o};
+    gguf_export j = {.in = in, .o = o};
     AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
     AF_TRY(af_model_reader_match(in, err));
     j.spec = af_model_reader_spec(in);
     AF_TRY(af_pool_new(&j.pool, o->threads, err));
     AF_TRY(list_all(&j, err));
     AF_TRY(af_convert_report_new(&j.report, j.count, err));
-    say_fallbacks(&j);
+    warn_fallbacks(&j);
     AF_TRY(write_file(&j, out, err));
     af_convert_report_finish(j.report);
     if (in->any_quantised)
@@ -489,6 +491,6 @@ done:
     af_convert_report_free(j.report);
     af_pool_free(j.pool);
     af_arena_clear(&j.arena);
-    af_arena_clear(&j.room);
+    af_arena_clear(&j.scratch);
     return st;
 }

@@ -3,7 +3,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "convert/gguf/gguf_meta.h"
-#include "convert/gguf/turn_text.h"
+#include "convert/gguf/template_parts.h"
 #include "convert/input/folder_text.h"
 #include "format/tokenizer/tokenizer_pre.h"
 
@@ -256,7 +256,7 @@ static const char *config_token(const vocab *v, const char *name)
     return json_string_value(json_is_object(t) ? json_object_get(t, "content") : t);
 }
 
-/* What TemplateProcessing puts in front or behind: 1 yes, 0 something else, -1 nothing. */
+/* What TemplateProcessing adds before or after: 1 yes, 0 something else, -1 nothing. */
 static int adds(const vocab *v, const char *text, bool last)
 {
     const json_t *post = json_object_get(v->json, "post_processor");
@@ -315,11 +315,11 @@ static af_status put_special(vocab *v, af_gguf_writer *w, const af_hf_config *c,
     for (int k = 0; k < 2; k++) {
         const char *name = k ? "eos" : "bos";
         snprintf(key, sizeof key, "add_%s_token", name);
-        const json_t *said = json_object_get(v->config, key);
+        const json_t *stated = json_object_get(v->config, key);
         const int found = adds(v, config_token(v, name), k == 1);
         snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", name);
-        if (json_is_boolean(said))
-            AF_TRY(af_gguf_put_bool(w, key, json_is_true(said), err));
+        if (json_is_boolean(stated))
+            AF_TRY(af_gguf_put_bool(w, key, json_is_true(stated), err));
         else if (found >= 0)
             AF_TRY(af_gguf_put_bool(w, key, found == 1, err));
     }
@@ -346,7 +346,7 @@ static af_status put_all(vocab *v, af_gguf_writer *w, const af_hf_config *c, int
     const char *pre = v->spm ? "default" : af_pre_name_of(v->json, c->model_type);
     if (!pre)
         return af_fail(err, AF_EUNSUPPORTED,
-                       "the pre_tokenizer of tokenizer.json is none that llama.cpp has a name for");
+                       "llama.cpp has no name for the pre_tokenizer of tokenizer.json");
     AF_TRY(af_gguf_put_str(w, "tokenizer.ggml.model", model, strlen(model), err));
     AF_TRY(af_gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre), err));
     AF_TRY(read_vocab(v, err));
@@ -364,15 +364,16 @@ done:
     return st;
 }
 
-af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_gguf_homes *h, const af_hf_config *c,
+af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_text_dirs *h, const af_hf_config *c,
                                 int64_t rows, af_error *err)
 {
     af_status st = AF_OK;
-    const char *dir = h->tokens ? h->tokens : h->dir, *texts = h->texts ? h->texts : h->dir;
+    const char *dir = h->tokenizer_dir ? h->tokenizer_dir : h->dir,
+               *texts = h->template_dir ? h->template_dir : h->dir;
     vocab v = {.rows = rows};
     json_t *json = NULL, *config = NULL;
     char *template = NULL;
-    af_turn_text turn = {.end_id = -1};
+    af_template_parts turn = {.end_id = -1};
     AF_TRY(af_json_read(&json, dir, "tokenizer.json", err));
     AF_TRY(af_json_read(&config, dir, "tokenizer_config.json", err));
     if (!json) {
@@ -393,13 +394,13 @@ af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_gguf_homes *h, const
     v.score = af_calloc((uint64_t)rows, sizeof *v.score);
     if (!v.token || !v.type || !v.score)
         AF_TRY(af_fail_nomem(err, "the vocabulary", (uint64_t)rows * 24));
-    AF_TRY(af_turn_text_read(&turn, texts, err));
+    AF_TRY(af_template_parts_read(&turn, texts, err));
     AF_TRY(put_all(&v, w, c, turn.end_id, err));
     AF_TRY(af_folder_template(&template, texts, err));
     if (template)
         AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template", template, strlen(template), err));
 done:
-    af_turn_text_clear(&turn);
+    af_template_parts_clear(&turn);
     free(template);
     free(v.token);
     free(v.type);

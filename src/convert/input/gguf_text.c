@@ -321,7 +321,7 @@ static af_status write_carried(const af_gguf *g, const char *dir, json_t **confi
             continue;
         const char *name = kv->key + n;
         if (!af_path_is_inner(name) || strchr(name, '/'))
-            AF_TRY(af_fail(err, AF_EFORMAT, "'%.200s' is no file name", kv->key));
+            AF_TRY(af_fail(err, AF_EFORMAT, "'%.200s' is not a file name", kv->key));
         if (strcmp(name, "config.json") == 0) {
             *config = json_loadb(kv->str[0].at, kv->str[0].len, 0, NULL);
             if (!json_is_object(*config))

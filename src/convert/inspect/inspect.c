@@ -1,4 +1,4 @@
-/* inspect.c - opens whatever the path is and collects what can be said about it. */
+/* inspect.c - opens whatever the path is and collects its facts and tensors. */
 #include "afinar/inspect.h"
 
 #include "base/file.h"
@@ -8,15 +8,6 @@
 #include "format/weights/bnb_state.h"
 
 #include <math.h>
-
-static const char *stored_name(af_arena *a, const af_stored *t)
-{
-    const char *name = af_dtype_get(t->dtype)->safetensors;
-    char *up = af_arena_strdup(a, name ? name : af_dtype_name(t->dtype));
-    for (char *p = up; p && *p; p++)
-        *p = *p >= 'a' && *p <= 'z' ? (char)(*p - 32) : *p;
-    return up ? up : "?";
-}
 
 static const char *packed_note(af_arena *a, const af_bnb_weight *s)
 {
@@ -35,10 +26,10 @@ static af_status add_tensor(af_inspect_report *r, af_inspect_tensor *row, const 
     af_stored_values v = {0};
     bool readable = false;
     AF_TRY(af_stored_values_init(&v, &readable, w, t, AF_DTYPE_F32, err));
-    row->name = af_arena_strdup(r->owner, t->name);
-    row->dtype = stored_name(r->owner, t);
-    row->note = v.packed ? packed_note(r->owner, &v.bnb) : "";
-    row->file = af_arena_strdup(r->owner, af_path_name(af_weights_file_path(w, t->file)));
+    row->name = af_arena_strdup(af_arena_of(r), t->name);
+    row->dtype = af_stored_type_name(af_arena_of(r), t);
+    row->note = v.packed ? packed_note(af_arena_of(r), &v.bnb) : "";
+    row->file = af_arena_strdup(af_arena_of(r), af_path_name(af_weights_file_path(w, t->file)));
     row->ndim = t->ndim;
     memcpy(row->dim, t->dim, sizeof row->dim);
     row->count = af_weight_count(t);
@@ -63,7 +54,7 @@ static af_status add_tensors(af_inspect_report *r, const af_weights *w, const af
     af_status st = AF_OK;
     af_pool *pool = NULL;
     const int n = af_weights_count(w);
-    af_inspect_tensor *rows = af_arena_take(r->owner, (uint64_t)AF_MAX(n, 1) * sizeof *rows);
+    af_inspect_tensor *rows = af_arena_take(af_arena_of(r), (uint64_t)AF_MAX(n, 1) * sizeof *rows);
     if (!rows)
         return af_fail_nomem(err, "the tensor list", (uint64_t)n * sizeof *rows);
     r->tensors = rows;
@@ -138,11 +129,11 @@ af_status af_inspect(af_inspect_report **out, const char *path, const af_inspect
 {
     af_status st = AF_OK;
     char *real = NULL;
-    af_inspect_report *r = af_calloc(1, sizeof *r);
-    if (!r || !(r->owner = af_calloc(1, sizeof *r->owner)))
+    af_inspect_report *r = af_arena_owner_new(sizeof *r);
+    if (!r)
         AF_TRY(af_fail_nomem(err, "a report", sizeof *r));
     AF_TRY(af_model_resolve(&real, path, err));
-    r->path = af_arena_strdup(r->owner, real);
+    r->path = af_arena_strdup(af_arena_of(r), real);
     if (!r->path)
         AF_TRY(af_fail_nomem(err, "a path", strlen(real)));
     AF_TRY(collect(r, real, options, err));
@@ -154,12 +145,4 @@ done:
     return st;
 }
 
-void af_inspect_free(af_inspect_report *r)
-{
-    if (!r)
-        return;
-    if (r->owner)
-        af_arena_clear(r->owner);
-    free(r->owner);
-    free(r);
-}
+void af_inspect_free(af_inspect_report *r) { af_arena_owner_free(r); }

@@ -4,15 +4,6 @@
 #include "format/config/hf_config.h"
 #include "format/weights/bnb_state.h"
 
-static const char *upper(af_arena *a, const af_stored *t)
-{
-    const char *name = af_dtype_get(t->dtype)->safetensors;
-    char *up = af_arena_strdup(a, name ? name : af_dtype_name(t->dtype));
-    for (char *p = up; p && *p; p++)
-        *p = *p >= 'a' && *p <= 'z' ? (char)(*p - 32) : *p;
-    return up ? up : "?";
-}
-
 static bool same_shape(const af_stored *a, const af_stored *b)
 {
     return a->ndim == b->ndim && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
@@ -50,9 +41,9 @@ static af_status start_row(af_diff_row *row, af_diff_report *r, const af_stored 
                            const af_stored *b, af_error *err)
 {
     const af_stored *t = a ? a : b;
-    row->name = af_arena_strdup(r->owner, t->name);
-    row->dtype_a = a ? upper(r->owner, a) : "";
-    row->dtype_b = b ? upper(r->owner, b) : "";
+    row->name = af_arena_strdup(af_arena_of(r), t->name);
+    row->dtype_a = a ? af_stored_type_name(af_arena_of(r), a) : "";
+    row->dtype_b = b ? af_stored_type_name(af_arena_of(r), b) : "";
     row->ndim = t->ndim;
     memcpy(row->dim, t->dim, sizeof row->dim);
     row->count = af_weight_count(t);
@@ -64,7 +55,7 @@ static af_status fill(af_diff_report *r, const af_weights *wa, const af_weights 
 {
     af_status st = AF_OK;
     const int na = af_weights_count(wa), nb = af_weights_count(wb);
-    af_diff_row *rows = af_arena_take(r->owner, (uint64_t)(na + nb + 1) * sizeof *rows);
+    af_diff_row *rows = af_arena_take(af_arena_of(r), (uint64_t)(na + nb + 1) * sizeof *rows);
     if (!rows)
         return af_fail_nomem(err, "the rows", (uint64_t)(na + nb) * sizeof *rows);
     r->rows = rows;
@@ -96,16 +87,16 @@ af_status af_inspect_diff(af_diff_report **out, const char *a, const char *b,
     af_weights *wa = NULL, *wb = NULL;
     af_pool *pool = NULL;
     char *pa = NULL, *pb = NULL;
-    af_diff_report *r = af_calloc(1, sizeof *r);
-    if (!r || !(r->owner = af_calloc(1, sizeof *r->owner)))
+    af_diff_report *r = af_arena_owner_new(sizeof *r);
+    if (!r)
         AF_TRY(af_fail_nomem(err, "a report", sizeof *r));
     AF_TRY(af_model_resolve(&pa, a, err));
     AF_TRY(af_model_resolve(&pb, b, err));
     AF_TRY(af_weights_open(&wa, pa, err));
     AF_TRY(af_weights_open(&wb, pb, err));
     AF_TRY(af_pool_new(&pool, options->threads, err));
-    r->path_a = af_arena_strdup(r->owner, pa);
-    r->path_b = af_arena_strdup(r->owner, pb);
+    r->path_a = af_arena_strdup(af_arena_of(r), pa);
+    r->path_b = af_arena_strdup(af_arena_of(r), pb);
     if (!af_weights_gguf(wa) == !af_weights_gguf(wb)) /* names of one kind */
         AF_TRY(fill(r, wa, wb, pool, err));
     else
@@ -122,12 +113,4 @@ done:
     return st;
 }
 
-void af_inspect_diff_free(af_diff_report *r)
-{
-    if (!r)
-        return;
-    if (r->owner)
-        af_arena_clear(r->owner);
-    free(r->owner);
-    free(r);
-}
+void af_inspect_diff_free(af_diff_report *r) { af_arena_owner_free(r); }

@@ -12,13 +12,13 @@
 
 enum { FACTS_MAX = 64, META_TEXT_MAX = 4096 };
 
-typedef struct list {
+typedef struct fact_list {
     af_inspect_fact *at;
     int count, cap;
     af_arena *arena;
-} list;
+} fact_list;
 
-static void put(list *l, bool number, const char *key, const char *value)
+static void put(fact_list *l, bool number, const char *key, const char *value)
 {
     if (l->count == l->cap || !value)
         return;
@@ -27,26 +27,26 @@ static void put(list *l, bool number, const char *key, const char *value)
         l->at[l->count++] = (af_inspect_fact){k, value, number};
 }
 
-static void say(list *l, const char *key, const char *text)
+static void say(fact_list *l, const char *key, const char *text)
 {
     if (text && *text)
         put(l, false, key, af_arena_strdup(l->arena, text));
 }
 
-static void count(list *l, const char *key, int64_t v)
+static void count(fact_list *l, const char *key, int64_t v)
 {
     put(l, true, key, af_arena_printf(l->arena, "%" PRId64, v));
 }
 
-static void real(list *l, const char *key, double v)
+static void real(fact_list *l, const char *key, double v)
 {
     if (isfinite(v))
         put(l, true, key, af_arena_printf(l->arena, "%.9g", v));
 }
 
-static void flag(list *l, const char *key, bool v) { put(l, true, key, v ? "true" : "false"); }
+static void flag(fact_list *l, const char *key, bool v) { put(l, true, key, v ? "true" : "false"); }
 
-static void say_rope(list *l, const af_rope_config *r)
+static void add_rope(fact_list *l, const af_rope_config *r)
 {
     real(l, "rope_theta", r->theta);
     if (r->type != AF_ROPE_DEFAULT) {
@@ -57,7 +57,7 @@ static void say_rope(list *l, const af_rope_config *r)
         real(l, "partial_rotary_factor", r->partial_rotary_factor);
 }
 
-static void say_config(list *l, const af_hf_config *c)
+static void add_config(fact_list *l, const af_hf_config *c)
 {
     say(l, "architecture", *c->architecture ? c->architecture : c->model_type);
     say(l, "model_type", c->model_type);
@@ -69,7 +69,7 @@ static void say_config(list *l, const af_hf_config *c)
     count(l, "head_dim", c->head_dim);
     count(l, "vocab_size", c->vocab_size);
     count(l, "max_position_embeddings", c->max_position_embeddings);
-    say_rope(l, &c->rope);
+    add_rope(l, &c->rope);
     if (c->sliding_window)
         count(l, "sliding_window", c->sliding_window);
     if (c->num_experts) {
@@ -103,7 +103,7 @@ static json_t *load_json(const char *dir, const char *name)
 }
 
 /* One value of a JSON object as a fact: strings, numbers, booleans, lists of strings. */
-static void say_json(list *l, const json_t *obj, const char *key)
+static void add_json(fact_list *l, const json_t *obj, const char *key)
 {
     const json_t *j = json_object_get(obj, key);
     if (json_is_string(j)) {
@@ -125,7 +125,7 @@ static void say_json(list *l, const json_t *obj, const char *key)
     }
 }
 
-static bool say_adapter(list *l, const char *dir)
+static bool add_adapter(fact_list *l, const char *dir)
 {
     static const char *const keys[] = {"base_model_name_or_path",
                                        "peft_type",
@@ -144,7 +144,7 @@ static bool say_adapter(list *l, const char *dir)
         return false;
     }
     for (size_t i = 0; i < AF_LEN(keys); i++)
-        say_json(l, j, keys[i]);
+        add_json(l, j, keys[i]);
     const double r = json_number_value(json_object_get(j, "r"));
     const double alpha = json_number_value(json_object_get(j, "lora_alpha"));
     if (r > 0)
@@ -153,7 +153,7 @@ static bool say_adapter(list *l, const char *dir)
     return true;
 }
 
-static bool say_trainer(list *l, const char *dir)
+static bool add_trainer(fact_list *l, const char *dir)
 {
     static const char *const keys[] = {"global_step", "max_steps", "epoch", "num_train_epochs",
                                        "best_metric"};
@@ -163,7 +163,7 @@ static bool say_trainer(list *l, const char *dir)
         return false;
     }
     for (size_t i = 0; i < AF_LEN(keys); i++)
-        say_json(l, j, keys[i]);
+        add_json(l, j, keys[i]);
     const json_t *log = json_object_get(j, "log_history");
     for (size_t i = json_array_size(log); i-- > 0;) {
         const json_t *loss = json_object_get(json_array_get(log, i), "loss");
@@ -184,14 +184,14 @@ static bool in_folder(const char *dir, const char *name)
     return there;
 }
 
-static void say_folder(af_inspect_report *r, list *l, const char *path)
+static void add_folder(af_inspect_report *r, fact_list *l, const char *path)
 {
     af_hf_config c = {0};
     af_error err = {0};
-    const bool trainer = say_trainer(l, path), adapter = say_adapter(l, path);
+    const bool trainer = add_trainer(l, path), adapter = add_adapter(l, path);
     if (in_folder(path, "config.json")) {
         if (af_hf_config_read(&c, path, &err) == AF_OK)
-            say_config(l, &c);
+            add_config(l, &c);
         else
             say(l, "config", err.msg);
         af_hf_config_clear(&c);
@@ -233,7 +233,7 @@ static const char *gguf_text(af_arena *a, const af_gguf_kv *kv, bool *number)
     return af_arena_printf(a, "%" PRId64, af_gguf_item_int(kv, 0));
 }
 
-static void say_gguf(af_inspect_report *r, list *l, list *meta, const af_gguf *g)
+static void add_gguf(af_inspect_report *r, fact_list *l, fact_list *meta, const af_gguf *g)
 {
     af_hf_config c = {0};
     af_error err = {0};
@@ -246,7 +246,7 @@ static void say_gguf(af_inspect_report *r, list *l, list *meta, const af_gguf *g
     if (type.len == 7 && memcmp(type.at, "adapter", 7) == 0)
         r->kind = "GGUF adapter file";
     else if (af_hf_config_from_gguf(&c, g, &err) == AF_OK)
-        say_config(l, &c);
+        add_config(l, &c);
     else
         say(l, "config", err.msg);
     af_hf_config_clear(&c);
@@ -258,7 +258,7 @@ static void say_gguf(af_inspect_report *r, list *l, list *meta, const af_gguf *g
     }
 }
 
-static void say_safetensors(list *meta, const af_safetensors *s)
+static void add_safetensors(fact_list *meta, const af_safetensors *s)
 {
     for (int i = 0; i < af_safetensors_meta_count(s); i++) {
         const char *key, *value;
@@ -273,19 +273,20 @@ af_status af_inspect_facts(af_inspect_report *r, const char *path, const af_weig
     const af_gguf *g = w ? af_weights_gguf(w) : NULL;
     const af_safetensors *s = w && !g && af_weights_files(w) ? af_weights_safetensors(w, 0) : NULL;
     const int n = g ? af_gguf_kv_count(g) : s ? af_safetensors_meta_count(s) : 0;
-    list facts = {af_arena_take(r->owner, FACTS_MAX * sizeof(af_inspect_fact)), 0, FACTS_MAX,
-                  r->owner};
-    list meta = {af_arena_take(r->owner, (uint64_t)AF_MAX(n, 1) * sizeof(af_inspect_fact)), 0, n,
-                 r->owner};
+    fact_list facts = {af_arena_take(af_arena_of(r), FACTS_MAX * sizeof(af_inspect_fact)), 0,
+                       FACTS_MAX, af_arena_of(r)};
+    fact_list meta = {
+        af_arena_take(af_arena_of(r), (uint64_t)AF_MAX(n, 1) * sizeof(af_inspect_fact)), 0, n,
+        af_arena_of(r)};
     if (!facts.at || !meta.at)
         return af_fail_nomem(err, "the report", (uint64_t)n * sizeof(af_inspect_fact));
     r->kind = "safetensors file";
     if (g)
-        say_gguf(r, &facts, &meta, g);
+        add_gguf(r, &facts, &meta, g);
     if (s)
-        say_safetensors(&meta, s);
+        add_safetensors(&meta, s);
     if (af_dir_exists(path))
-        say_folder(r, &facts, path);
+        add_folder(r, &facts, path);
     r->facts = facts.at;
     r->fact_count = facts.count;
     r->meta = meta.at;

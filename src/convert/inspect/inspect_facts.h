@@ -3,11 +3,11 @@
 #define AF_INSPECT_FACTS_H
 
 #include "afinar/inspect.h"
-#include "base/arena.h"
+#include "base/arena_owner.h"
 #include "format/weights/weights.h"
 
 /* Fills kind, facts and meta. `w` may be NULL. A config that cannot be read becomes a fact that
- * says why, so that the rest can still be looked at. */
+ * gives the reason, so that the rest can still be inspected. */
 AF_CHECKED af_status af_inspect_facts(af_inspect_report *r, const char *path, const af_weights *w,
                                       af_error *err);
 #endif

@@ -2,6 +2,7 @@
  * rows at a time. */
 #include "convert/inspect/inspect_mixed.h"
 
+#include "base/arena_owner.h"
 #include "model/model_reader.h"
 
 #include <math.h>
@@ -68,7 +69,8 @@ done:
 static af_status fill(af_diff_report *r, af_model_reader *a, af_model_reader *b, af_error *err)
 {
     af_status st = AF_OK;
-    af_diff_row *rows = af_arena_take(r->owner, (uint64_t)(a->count + b->count + 1) * sizeof *rows);
+    af_diff_row *rows =
+        af_arena_take(af_arena_of(r), (uint64_t)(a->count + b->count + 1) * sizeof *rows);
     if (!rows)
         return af_fail_nomem(err, "the rows", (uint64_t)(a->count + b->count) * sizeof *rows);
     r->rows = rows;
@@ -80,7 +82,7 @@ static af_status fill(af_diff_report *r, af_model_reader *a, af_model_reader *b,
             continue;
         const af_model_tensor *t = i < a->count ? ta : tb;
         af_diff_row *row = &rows[r->row_count++];
-        row->name = af_arena_strdup(r->owner, t->name);
+        row->name = af_arena_strdup(af_arena_of(r), t->name);
         row->dtype_a = ta ? type_name(a, ta) : "";
         row->dtype_b = tb ? type_name(b, tb) : "";
         row->ndim = t->ndim;

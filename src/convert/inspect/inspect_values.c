@@ -3,29 +3,38 @@
 
 #include <math.h>
 
+const char *af_stored_type_name(af_arena *a, const af_stored *t)
+{
+    const char *name = af_dtype_get(t->dtype)->safetensors;
+    char *up = af_arena_strdup(a, name ? name : af_dtype_name(t->dtype));
+    for (char *p = up; p && *p; p++)
+        *p = *p >= 'a' && *p <= 'z' ? (char)(*p - 32) : *p;
+    return up ? up : "?";
+}
+
 /* The sums of one piece. */
-typedef struct part {
+typedef struct value_sums {
     double sum, sum2, min, max;
     int64_t zeros, nans, infs, outliers;
     int64_t bins[AF_INSPECT_BINS];
     double diff2, dot, b2, max_abs; /* for differences: sum2 is A's */
     int64_t changed;
-} part;
+} value_sums;
 
-typedef struct work {
+typedef struct sums_pass {
     const af_stored_values *a, *b;
-    part *parts;
+    value_sums *parts;
     double mean, std; /* of the second pass */
-} work;
+} sums_pass;
 
 static void first_pass(void *arg, int64_t from, int64_t to, int share)
 {
-    const work *w = arg;
+    const sums_pass *w = arg;
     float x[AF_VALUES_PIECE];
     (void)share;
     for (int64_t k = from; k < to; k++) {
         const int64_t at = k * AF_VALUES_PIECE, end = AF_MIN(w->a->count, at + AF_VALUES_PIECE);
-        part p = {.min = INFINITY, .max = -INFINITY};
+        value_sums p = {.min = INFINITY, .max = -INFINITY};
         af_stored_values_read(w->a, at, end, x);
         for (int64_t i = 0; i < end - at; i++) {
             const double v = x[i];
@@ -45,13 +54,13 @@ static void first_pass(void *arg, int64_t from, int64_t to, int share)
 
 static void second_pass(void *arg, int64_t from, int64_t to, int share)
 {
-    const work *w = arg;
+    const sums_pass *w = arg;
     float x[AF_VALUES_PIECE];
     (void)share;
     const double scale = w->std > 0 ? AF_INSPECT_BINS / (8 * w->std) : 0;
     for (int64_t k = from; k < to; k++) {
         const int64_t at = k * AF_VALUES_PIECE, end = AF_MIN(w->a->count, at + AF_VALUES_PIECE);
-        part *p = &w->parts[k];
+        value_sums *p = &w->parts[k];
         af_stored_values_read(w->a, at, end, x);
         for (int64_t i = 0; i < end - at; i++) {
             const double d = (double)x[i] - w->mean;
@@ -64,17 +73,18 @@ static void second_pass(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
-static af_status take_parts(work *w, int64_t *pieces, af_error *err)
+static af_status take_parts(sums_pass *w, int64_t *pieces, af_error *err)
 {
     *pieces = (w->a->count + AF_VALUES_PIECE - 1) / AF_VALUES_PIECE;
     w->parts = af_calloc((uint64_t)AF_MAX(*pieces, 1), sizeof *w->parts);
-    return w->parts ? AF_OK : af_fail_nomem(err, w->a->t->name, (uint64_t)*pieces * sizeof(part));
+    return w->parts ? AF_OK
+                    : af_fail_nomem(err, w->a->t->name, (uint64_t)*pieces * sizeof(value_sums));
 }
 
 af_status af_values_stats(const af_stored_values *v, af_pool *pool, af_inspect_stats *out,
                           af_error *err)
 {
-    work w = {.a = v};
+    sums_pass w = {.a = v};
     int64_t pieces, finite = v->count;
     const af_status st = take_parts(&w, &pieces, err);
     if (st != AF_OK)
@@ -83,7 +93,7 @@ af_status af_values_stats(const af_stored_values *v, af_pool *pool, af_inspect_s
     double sum = 0, sum2 = 0;
     af_pool_run(pool, pieces, first_pass, &w);
     for (int64_t k = 0; k < pieces; k++) {
-        const part *p = &w.parts[k];
+        const value_sums *p = &w.parts[k];
         sum += p->sum;
         sum2 += p->sum2;
         s.min = AF_MIN(s.min, p->min);
@@ -111,12 +121,12 @@ af_status af_values_stats(const af_stored_values *v, af_pool *pool, af_inspect_s
 
 static void diff_pass(void *arg, int64_t from, int64_t to, int share)
 {
-    const work *w = arg;
+    const sums_pass *w = arg;
     float x[AF_VALUES_PIECE], y[AF_VALUES_PIECE];
     (void)share;
     for (int64_t k = from; k < to; k++) {
         const int64_t at = k * AF_VALUES_PIECE, end = AF_MIN(w->a->count, at + AF_VALUES_PIECE);
-        part p = {0};
+        value_sums p = {0};
         af_stored_values_read(w->a, at, end, x);
         af_stored_values_read(w->b, at, end, y);
         for (int64_t i = 0; i < end - at; i++) {
@@ -136,15 +146,15 @@ static void diff_pass(void *arg, int64_t from, int64_t to, int share)
 af_status af_values_diff(const af_stored_values *a, const af_stored_values *b, af_pool *pool,
                          af_diff_row *row, af_error *err)
 {
-    work w = {.a = a, .b = b};
+    sums_pass w = {.a = a, .b = b};
     int64_t pieces;
     const af_status st = take_parts(&w, &pieces, err);
     if (st != AF_OK)
         return st;
-    part all = {0};
+    value_sums all = {0};
     af_pool_run(pool, pieces, diff_pass, &w);
     for (int64_t k = 0; k < pieces; k++) {
-        const part *p = &w.parts[k];
+        const value_sums *p = &w.parts[k];
         all.changed += p->changed;
         all.sum2 += p->sum2;
         all.b2 += p->b2;

@@ -47,48 +47,24 @@ done:
     return st;
 }
 
-static af_dtype type_of(const af_model_tensor *t, const af_dtype *all)
-{
-    return all && af_dtype_is_float(t->dtype) ? *all : t->dtype;
-}
-
 static af_status write_model(af_model_reader *in, const af_folder *f, const af_dtype *dtype,
                              int threads, af_error *err)
 {
     af_status st = AF_OK;
-    af_pool *pool = NULL;
-    af_safetensors_writer *w = NULL;
     json_t *config = NULL;
-    char *path = af_path_join(f->temp, "model.safetensors");
-    if (!path)
-        return af_fail_nomem(err, "a path", 0);
-    AF_TRY(af_pool_new(&pool, threads, err));
     AF_TRY(af_model_copy_text(in, f, &config, err));
     if (in->untie)
         json_object_set_new(config, "tie_word_embeddings", json_false());
     if (dtype)
         af_config_set_dtype(config, *dtype);
     AF_TRY(af_json_write(f->temp, "config.json", config, err));
-    AF_TRY(af_safetensors_writer_new(&w, path, AF_SHARD_BYTES, err));
-    for (int i = 0; i < in->count; i++) {
-        const af_model_tensor *t = &in->tensor[i];
-        AF_TRY(af_safetensors_writer_add(w, t->name, type_of(t, dtype), t->dim, t->ndim, err));
-    }
-    AF_TRY(af_safetensors_writer_begin(w, err));
-    for (int i = 0; i < in->count; i++)
-        AF_TRY(
-            af_model_copy_tensor(in, &in->tensor[i], type_of(&in->tensor[i], dtype), pool, w, err));
-    st = af_safetensors_writer_commit(w, err);
-    w = NULL;
+    AF_TRY(af_model_write_weights(in, f->temp, dtype, threads, NULL, err));
 done:
-    af_safetensors_writer_abandon(w);
-    af_pool_free(pool);
     json_decref(config);
-    free(path);
     return st;
 }
 
-/* An adapter on a name this folder does not have would be dropped without a word. */
+/* An adapter on a name this folder does not have would be dropped silently. */
 static af_status check_names(const af_model_reader *in, const af_adapter *a, af_error *err)
 {
     for (int i = 0; i < a->spec->tensors; i++) {
@@ -127,7 +103,7 @@ static const char *what_base(const af_model_reader *in, const af_merge_adapter_o
         return "the base is quantised: the adapter was merged onto its dequantised weights";
     for (int i = 0; i < o->adapters; i++)
         if (beside_4bit(o->adapter[i]))
-            return "the adapter was trained beside a 4-bit copy of its base and is merged into the "
+            return "the adapter was trained on a 4-bit copy of its base and is merged into the "
                    "base as it is (to merge it into that copy: afinar quantize --type nf4 first)";
     return "";
 }

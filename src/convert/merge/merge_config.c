@@ -199,7 +199,7 @@ static af_status read_source(af_merge_config *c, const af_yaml *n, bool ranged, 
     *s = (af_merge_source){.line = n->line, .to = -1};
     AF_TRY(check_keys(c, n, "a model", ranged ? with : without, err));
     if (!af_yaml_get(n, "model"))
-        return wrong(c, n->line, err, "there is no 'model' here");
+        return wrong(c, n->line, err, "'model' is missing");
     AF_TRY(add_model(c, af_yaml_get(n, "model"), &s->model, err));
     s->params = af_yaml_get(n, "parameters");
     AF_TRY(check_params(c, s->params, err));
@@ -293,7 +293,7 @@ static af_status read_method(af_merge_config *c, const af_yaml *root, af_error *
 {
     const af_yaml *n = af_yaml_get(root, "merge_method");
     if (!n || !n->text)
-        return wrong(c, root->line, err, "there is no merge_method");
+        return wrong(c, root->line, err, "merge_method is missing");
     c->method = af_merge_method_find(n->text);
     if (!c->method)
         return unknown(c, n->line, "merge_method", n->text, af_merge_method_names(), err);
@@ -361,7 +361,7 @@ static af_status read_all(af_merge_config *c, const af_yaml *root, af_error *err
                          c->method->name);
         if (n < c->method->min_models || n > c->method->max_models)
             return wrong(c, s->source[0].line, err,
-                         "method '%s' wants %d to %d models beside the base, here are %d",
+                         "method '%s' needs %d to %d models besides the base, got %d",
                          c->method->name, c->method->min_models, c->method->max_models, n);
     }
 done:

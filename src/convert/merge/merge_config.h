@@ -50,8 +50,8 @@ void af_merge_config_clear(af_merge_config *c);
 /* The index of a model by the name it has in the file; -1 when it is not there. */
 int af_merge_config_model(const af_merge_config *c, const char *name);
 
-/* The value of a parameter for one tensor: *found false when no scope has it. `t` is the place in
- * the slice, 0 to 1. */
+/* The value of a parameter for one tensor: *found false when no scope has it. `t` is the position
+ * in the slice, 0 to 1. */
 AF_CHECKED af_status af_merge_param(const af_merge_config *c, const char *key, const char *tensor,
                                     double t, const af_merge_slice *slice,
                                     const af_merge_source *source, double *value, bool *found,

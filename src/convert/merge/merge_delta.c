@@ -1,8 +1,8 @@
 /* merge_delta.c - methods on differences from the base: thin them out (largest, bread crumbs,
  * at random, at random by rank), then add them up or let signs vote.
  *
- * A random mask is a function of seed, tensor, model and place, so that it is the same in the pass
- * that measures and in the one that writes, on any thread. */
+ * A random mask is a function of seed, tensor, model and position, so that it is the same in the
+ * pass that measures and in the one that writes, on any thread. */
 #include "convert/merge/merge_method.h"
 
 #include "base/hash.h"
@@ -53,7 +53,7 @@ static double sum_of_weights(const af_merge_task *t)
     return fabs(all) < 1e-8 ? 1 : all;
 }
 
-/* x[k] are weighted differences now; behind a block's values there is room for a run. */
+/* x[k] are weighted differences now; after a block's values there is space for a run. */
 static void add_up(const af_merge_task *t, const af_merge_block *b, bool vote)
 {
     const double all = sum_of_weights(t);
@@ -161,7 +161,7 @@ af_status af_merge_crumbs_prepare(af_merge_task *t, af_error *err)
         rank[n++] = (af_merge_rank){.set = k, .rank = AF_MIN(bottom, t->count - 1)};
         rank[n++] = (af_merge_rank){.set = k, .rank = AF_MIN(bottom + keep, t->count)};
     }
-    for (int i = 1; i < n; i += 2) /* the first rank behind; beyond the end nothing is cut */
+    for (int i = 1; i < n; i += 2) /* the first rank after; beyond the end nothing is cut */
         rank[i].rank = AF_MIN(rank[i].rank, t->count - 1);
     if (n == 0)
         return AF_OK;

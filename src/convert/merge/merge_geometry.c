@@ -116,7 +116,7 @@ static void visit_columns(const af_merge_task *t, const af_merge_block *b, void 
     }
 }
 
-/* One angle a column. The sums run over rows in order, on one thread. */
+/* One angle per column. The sums run over rows in order, on one thread. */
 static af_status prepare_columns(af_merge_task *t, af_error *err)
 {
     void *parts;
@@ -131,7 +131,7 @@ static af_status prepare_columns(af_merge_task *t, af_error *err)
     for (int64_t c = 0; c < t->cols; c++) {
         double a, b;
         slerp(nuslerp_t(t), sum[3 * c], sum[3 * c + 1], sum[3 * c + 2], false, &a, &b);
-        sum[2 * c] = a; /* behind what was read already */
+        sum[2 * c] = a; /* after what was read already */
         sum[2 * c + 1] = b;
     }
     t->by_row = sum;

@@ -14,7 +14,7 @@ enum {
     AF_MERGE_INPUTS_MAX = 64,
     AF_MERGE_BLOCK_VALUES = 1 << 14,
     AF_MERGE_RUN = 64,
-    AF_MERGE_STRETCH = 2048, /* blocks between two pauses: 64 MB of bf16 an input */
+    AF_MERGE_STRETCH = 2048, /* blocks between two pauses: 64 MB of bf16 per input */
 };
 
 typedef enum af_base_use { AF_BASE_NONE, AF_BASE_OPTIONAL, AF_BASE_NEEDED } af_base_use;
@@ -30,7 +30,7 @@ typedef struct af_merge_shared {
     bool normalize, rescale, flatten, row_wise, normalize_weights, filter_wise;
 } af_merge_shared;
 
-/* Rows of every input at one place. */
+/* The same rows of every input. */
 typedef struct af_merge_block {
     int64_t index;                 /* which block */
     int64_t row, rows, cols, len;  /* len = rows * cols */
@@ -61,7 +61,7 @@ typedef void af_merge_read(const af_merge_task *t, int64_t row, int64_t rows, fl
 struct af_merge_task {
     const char *name;
     int64_t rows, cols, count;
-    int n; /* inputs beside the base */
+    int n; /* inputs without the base */
     bool has_base;
     af_merge_weights w[AF_MERGE_INPUTS_MAX];
     bool has_scale;
@@ -84,7 +84,7 @@ struct af_merge_task {
 typedef struct af_merge_method {
     const char *name;
     af_base_use base;
-    int min_models, max_models; /* beside the base */
+    int min_models, max_models; /* without the base */
     const char *params[12];     /* NULL at the end */
     bool needs_weight, needs_t;
     bool normalize;                                        /* its default */
@@ -102,7 +102,7 @@ typedef void af_merge_visit(const af_merge_task *t, const af_merge_block *b, voi
  * caller's, to be freed. */
 AF_CHECKED af_status af_merge_scan(const af_merge_task *t, af_merge_visit *visit, size_t part_size,
                                    void *arg, void **parts, af_error *err);
-/* The same with one part a thread; only for what does not depend on order (integer counts). Parts
+/* The same with one part per thread; only for what does not depend on order (integer counts). Parts
  * are `shares` many. */
 AF_CHECKED af_status af_merge_scan_shares(const af_merge_task *t, af_merge_visit *visit,
                                           size_t part_size, void *arg, void **parts, int *shares,

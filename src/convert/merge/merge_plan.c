@@ -77,7 +77,7 @@ static af_dtype common_type(const af_merge_item *m)
 }
 
 /* All inputs have one shape; embeddings may differ in rows: the common ones stay. */
-static af_status settle_shape(const af_merge_run *r, af_merge_item *m, af_error *err)
+static af_status set_shape(const af_merge_run *r, af_merge_item *m, af_error *err)
 {
     const af_model_tensor *a = m->tensor[0];
     m->ndim = a->ndim;
@@ -134,7 +134,7 @@ static af_status add_item(af_merge_run *r, int slice, const char *like, int64_t 
     for (int i = 0; i < m->n && is_head(m->name); i++)
         r->untied |= !r->in[m->source[i]->model]->config.tie_word_embeddings;
     r->items++;
-    return settle_shape(r, m, err);
+    return set_shape(r, m, err);
 }
 
 static af_status check_layers(const af_merge_run *r, af_error *err)

@@ -30,10 +30,10 @@ static void read_rows(const af_merge_inputs *in, int view, int64_t row, int64_t 
     else
         af_tensor_view_rows(&in->view[view], row, rows, out);
     af_merge_watch *w = in->r->watch;
-    if (in->last && !w->odd &&
+    if (in->last && !w->nonfinite &&
         !(tokens ? af_all_finite(AF_DTYPE_F32, out, rows * af_model_tensor_cols(t))
                  : af_tensor_view_rows_finite(&in->view[view], row, rows, out)))
-        w->odd = true;
+        w->nonfinite = true;
     const af_merge_config *c = in->r->config;
     const bool half = c->has_dtype && (c->dtype == AF_DTYPE_BF16 || c->dtype == AF_DTYPE_F16);
     if (half && (tokens || !af_tensor_view_is_raw(&in->view[view]) || t->stored->dtype != c->dtype))
@@ -44,10 +44,10 @@ static void read_block(const af_merge_task *t, int64_t row, int64_t rows, float 
                        float *base)
 {
     const af_merge_inputs *in = t->user;
-    /* Behind the inputs there is scratch of four blocks. */
+    /* After the inputs there is scratch of four blocks. */
     float *spare = x[t->n - 1] + t->block_rows * t->cols;
     for (int k = 0; k < t->n; k++)
-        read_rows(in, in->place[k], row, rows, x[k], spare);
+        read_rows(in, in->view_of[k], row, rows, x[k], spare);
     if (in->base >= 0)
         read_rows(in, in->base, row, rows, base, spare);
 }
@@ -61,15 +61,15 @@ static void forget_pages(const af_merge_task *t)
             af_weights_forget(in->view[i].in->weights, in->item->tensor[i]->stored);
 }
 
-/* Said once, of the first tensor: a merge carries it into the result, or drops it, without a word.
+/* Once, for the first tensor: a merge carries it into the result, or drops it, silently.
  */
-static void say_odd(const af_merge_inputs *in, af_merge_watch *w)
+static void warn_nonfinite(const af_merge_inputs *in, af_merge_watch *w)
 {
     const af_merge_item *m = in->item;
-    for (int i = 0; i < m->n && !w->said; i++) {
+    for (int i = 0; i < m->n && !w->warned; i++) {
         if (af_tensor_view_finite(&in->view[i]))
             continue;
-        w->said = true;
+        w->warned = true;
         af_say(AF_LOG_WARN, "tensor '%s' of model '%s' has values that are NaN or infinite",
                m->tensor[i]->name, in->r->config->model[m->source[i]->model]);
     }
@@ -77,30 +77,30 @@ static void say_odd(const af_merge_inputs *in, af_merge_watch *w)
 
 /* ---- parameters ---- */
 
-typedef struct value {
+typedef struct param_slot {
     const char *key;
-    double *place;
+    double *value;
     double absent;
-} value;
+} param_slot;
 
 static af_status read_weights(const af_merge_run *r, const af_merge_item *m, int view,
                               af_merge_task *t, af_error *err)
 {
     af_merge_weights *w = &t->w[t->n];
-    const value list[] = {{"weight", &w->weight, 1},
-                          {"density", &w->density, 1},
-                          {"gamma", &w->gamma, 0.01},
-                          {"epsilon", &w->epsilon, 0.15},
-                          {"scale", &w->scale, 1}};
+    const param_slot list[] = {{"weight", &w->weight, 1},
+                               {"density", &w->density, 1},
+                               {"gamma", &w->gamma, 0.01},
+                               {"epsilon", &w->epsilon, 0.15},
+                               {"scale", &w->scale, 1}};
     for (size_t i = 0; i < AF_LEN(list); i++) {
         bool found;
         const af_status st = af_merge_param(r->config, list[i].key, m->tensor[view]->name, m->t,
                                             &r->config->slice[m->slice], m->source[view],
-                                            list[i].place, &found, err);
+                                            list[i].value, &found, err);
         if (st != AF_OK)
             return st;
         if (!found)
-            *list[i].place = list[i].absent;
+            *list[i].value = list[i].absent;
         t->has_scale |= found && i == 4;
         if (!found && i == 0 && r->config->method->needs_weight)
             return af_fail(err, AF_EUSAGE, "%s:%d: '%s' has no weight for tensor '%s'",
@@ -115,30 +115,30 @@ static af_status read_shared(const af_merge_run *r, const af_merge_item *m, af_m
 {
     double normalize, rescale, flatten, row_wise, normalize_weights, filter_wise, iterations;
     af_merge_shared *p = &t->p;
-    const value list[] = {{"t", &p->t, 0},
-                          {"lambda", &p->lambda, 1},
-                          {"eps", &p->eps, 1e-8},
-                          {"tol", &p->tol, 1e-5},
-                          {"select_topk", &p->select_topk, 1},
-                          {"epsilon", &p->epsilon, 1e-5},
-                          {"r", &p->r, 0.1},
-                          {"alpha", &p->alpha, 0.2},
-                          {"max_iter", &iterations, 10},
-                          {"normalize", &normalize, r->config->method->normalize},
-                          {"rescale", &rescale, 1},
-                          {"nuslerp_flatten", &flatten, 1},
-                          {"nuslerp_row_wise", &row_wise, 0},
-                          {"normalize_weights", &normalize_weights, 1},
-                          {"filter_wise", &filter_wise, 0}};
+    const param_slot list[] = {{"t", &p->t, 0},
+                               {"lambda", &p->lambda, 1},
+                               {"eps", &p->eps, 1e-8},
+                               {"tol", &p->tol, 1e-5},
+                               {"select_topk", &p->select_topk, 1},
+                               {"epsilon", &p->epsilon, 1e-5},
+                               {"r", &p->r, 0.1},
+                               {"alpha", &p->alpha, 0.2},
+                               {"max_iter", &iterations, 10},
+                               {"normalize", &normalize, r->config->method->normalize},
+                               {"rescale", &rescale, 1},
+                               {"nuslerp_flatten", &flatten, 1},
+                               {"nuslerp_row_wise", &row_wise, 0},
+                               {"normalize_weights", &normalize_weights, 1},
+                               {"filter_wise", &filter_wise, 0}};
     for (size_t i = 0; i < AF_LEN(list); i++) {
         bool found;
         const af_status st =
             af_merge_param(r->config, list[i].key, m->name, m->t, &r->config->slice[m->slice], NULL,
-                           list[i].place, &found, err);
+                           list[i].value, &found, err);
         if (st != AF_OK)
             return st;
         if (!found)
-            *list[i].place = list[i].absent;
+            *list[i].value = list[i].absent;
         if (!found && i == 0 && r->config->method->needs_t)
             return af_fail(err, AF_EUSAGE, "%s: method '%s' needs 't' for tensor '%s'",
                            r->config->file, r->config->method->name, m->name);
@@ -180,7 +180,7 @@ static af_status set_up(const af_merge_run *r, const af_merge_item *m, af_merge_
             continue;
         }
         AF_TRY(read_weights(r, m, i, t, err));
-        in->place[t->n++] = i;
+        in->view_of[t->n++] = i;
     }
     t->has_base = in->base >= 0;
     if (m->embed && r->tokens.active)
@@ -196,11 +196,11 @@ static af_status write_chunks(const af_merge_run *r, const af_merge_item *m, af_
     af_status st = AF_OK;
     const uint64_t size = (uint64_t)af_dtype_get(m->dtype)->bytes;
     const int64_t step = AF_MIN(CHUNK_BLOCKS, t->blocks);
-    const uint64_t room = (uint64_t)(step * t->block_rows * t->cols);
-    float *out = af_calloc(AF_MAX(room, 1), sizeof *out);
-    uint8_t *bytes = af_calloc(AF_MAX(room, 1), size);
+    const uint64_t count = (uint64_t)(step * t->block_rows * t->cols);
+    float *out = af_calloc(AF_MAX(count, 1), sizeof *out);
+    uint8_t *bytes = af_calloc(AF_MAX(count, 1), size);
     if (!out || !bytes)
-        AF_TRY(af_fail_nomem(err, m->name, room * (4 + size)));
+        AF_TRY(af_fail_nomem(err, m->name, count * (4 + size)));
     for (int64_t from = 0; from < t->blocks; from += step) {
         const int64_t n = AF_MIN(step, t->blocks - from);
         const int64_t rows = AF_MIN(n * t->block_rows, t->rows - from * t->block_rows);
@@ -229,8 +229,8 @@ static af_status merge_item(const af_merge_run *r, const af_merge_item *m, af_sa
         AF_TRY(r->config->method->prepare(t, err));
     in->last = true;
     AF_TRY(write_chunks(r, m, t, w, err));
-    if (r->watch->odd && !r->watch->said)
-        say_odd(in, r->watch);
+    if (r->watch->nonfinite && !r->watch->warned)
+        warn_nonfinite(in, r->watch);
 done:
     for (int i = 0; in && i < m->n; i++)
         if (in->view[i].in)

@@ -12,7 +12,7 @@
 typedef struct af_merge_item {
     const char *name;
     int slice;
-    double t; /* place in the slice */
+    double t; /* position in the slice */
     int n;    /* inputs, base included */
     const af_merge_source *source[AF_MERGE_INPUTS_MAX];
     const af_model_tensor *tensor[AF_MERGE_INPUTS_MAX];
@@ -26,22 +26,22 @@ typedef struct af_merge_item {
  */
 typedef struct af_merge_tokens {
     bool active;
-    int64_t rows;        /* of the new embedding */
-    int64_t used;        /* rows that have a token; padding behind is each model's mean row */
-    int32_t *map;        /* [models][rows]: the model's own row, -1 = it has none */
-    int32_t *from_model; /* [rows]: whose row the config wants; -1 = it does not say, -2 = zero */
-    int32_t *from_row;   /* [rows] */
-    uint8_t *force;      /* [rows]: it stands in for all */
-    json_t *tokenizer;   /* the new tokenizer.json */
-    int text_model;      /* whose other files are copied */
-    const char *text_at; /* instead: a folder that is no model of the merge; NULL = none */
+    int64_t rows;         /* of the new embedding */
+    int64_t used;         /* rows that have a token; padding after them is each model's mean row */
+    int32_t *map;         /* [models][rows]: the model's own row, -1 = it has none */
+    int32_t *from_model;  /* [rows]: whose row the config wants; -1 = it does not say, -2 = zero */
+    int32_t *from_row;    /* [rows] */
+    uint8_t *force;       /* [rows]: it stands in for all */
+    json_t *tokenizer;    /* the new tokenizer.json */
+    int text_model;       /* whose other files are copied */
+    const char *text_dir; /* instead: a folder that is not a model of the merge; NULL = none */
     af_arena arena;
 } af_merge_tokens;
 
-/* What is said once: a model has values that are not finite. */
+/* What is warned once: a model has values that are not finite. */
 typedef struct af_merge_watch {
-    atomic_bool odd;
-    bool said;
+    atomic_bool nonfinite;
+    bool warned;
 } af_merge_watch;
 
 typedef struct af_merge_run {
@@ -68,7 +68,7 @@ typedef struct af_merge_inputs {
     const af_merge_run *r;
     const af_merge_item *item;
     af_tensor_view view[AF_MERGE_INPUTS_MAX]; /* of all, base included */
-    int place[AF_MERGE_INPUTS_MAX];           /* method's input -> view */
+    int view_of[AF_MERGE_INPUTS_MAX];         /* method's input -> view */
     int base;                                 /* view, or -1 */
     float *mean;                              /* [n][cols]: rows of padding; NULL = none */
     bool last;                                /* pass over the values: they are looked at */

@@ -13,15 +13,15 @@ typedef struct scan {
     uint8_t *parts;
     size_t part_size;
     bool by_share;
-    float **room;  /* by share */
-    int64_t first; /* block that counts as 0 */
-    int64_t at;    /* blocks done in earlier stretches */
-    float *out;    /* emit: where it begins */
+    float **scratch; /* by share */
+    int64_t first;   /* block that counts as 0 */
+    int64_t at;      /* blocks done in earlier stretches */
+    float *out;      /* emit: where it begins */
     void (*emit)(const af_merge_task *, const af_merge_block *);
 } scan;
 
 /* Values of a block and a little more, so that methods may work in runs of AF_MERGE_RUN. */
-static int64_t block_room(const af_merge_task *t)
+static int64_t block_space(const af_merge_task *t)
 {
     return (t->block_rows * t->cols + AF_MERGE_RUN - 1) / AF_MERGE_RUN * AF_MERGE_RUN;
 }
@@ -30,16 +30,16 @@ static void run_blocks(void *arg, int64_t from, int64_t to, int share)
 {
     const scan *s = arg;
     const af_merge_task *t = s->t;
-    const int64_t most = block_room(t);
-    float *x[AF_MERGE_INPUTS_MAX], *base = s->room[share];
+    const int64_t most = block_space(t);
+    float *x[AF_MERGE_INPUTS_MAX], *base = s->scratch[share];
     for (int k = 0; k < t->n; k++)
-        x[k] = s->room[share] + (k + 1) * most;
+        x[k] = s->scratch[share] + (k + 1) * most;
     for (int64_t i = s->first + s->at + from; i < s->first + s->at + to; i++) {
         af_merge_block b = {.index = i,
                             .row = i * t->block_rows,
                             .cols = t->cols,
                             .base = t->has_base ? base : NULL,
-                            .scratch = s->room[share] + (t->n + 1) * most};
+                            .scratch = s->scratch[share] + (t->n + 1) * most};
         b.rows = AF_MIN(t->block_rows, t->rows - b.row);
         b.len = b.rows * b.cols;
         b.at = b.row * b.cols;
@@ -59,16 +59,16 @@ static af_status run_scan(scan *s, int64_t parts, int64_t blocks, af_error *err)
 {
     const af_merge_task *t = s->t;
     const int shares = af_pool_threads(t->pool);
-    const uint64_t room = (uint64_t)((t->n + 5) * block_room(t));
+    const uint64_t scratch = (uint64_t)((t->n + 5) * block_space(t));
     af_status st = AF_OK;
     s->parts = af_calloc((uint64_t)AF_MAX(parts, 1), s->part_size);
-    s->room = af_calloc((uint64_t)shares, sizeof *s->room);
-    if (!s->parts || !s->room)
+    s->scratch = af_calloc((uint64_t)shares, sizeof *s->scratch);
+    if (!s->parts || !s->scratch)
         AF_TRY(af_fail_nomem(err, "merging", (uint64_t)parts * s->part_size));
     for (int i = 0; i < shares; i++) {
-        s->room[i] = af_calloc(room, sizeof **s->room);
-        if (!s->room[i])
-            AF_TRY(af_fail_nomem(err, "merging", room * 4));
+        s->scratch[i] = af_calloc(scratch, sizeof **s->scratch);
+        if (!s->scratch[i])
+            AF_TRY(af_fail_nomem(err, "merging", scratch * 4));
     }
     for (; s->at < blocks; s->at += AF_MERGE_STRETCH) {
         af_pool_run(t->pool, AF_MIN(AF_MERGE_STRETCH, blocks - s->at), run_blocks, s);
@@ -76,9 +76,9 @@ static af_status run_scan(scan *s, int64_t parts, int64_t blocks, af_error *err)
             t->pause(t);
     }
 done:
-    for (int i = 0; s->room && i < shares; i++)
-        free(s->room[i]);
-    free(s->room);
+    for (int i = 0; s->scratch && i < shares; i++)
+        free(s->scratch[i]);
+    free(s->scratch);
     if (st != AF_OK) {
         free(s->parts);
         s->parts = NULL;
@@ -181,7 +181,7 @@ float af_merge_key_float(uint32_t key)
 
 typedef struct select_arg {
     af_merge_keys *keys;
-    const af_merge_rank *rank; /* second pass: one histogram a rank */
+    const af_merge_rank *rank; /* second pass: one histogram per rank */
     int sets, ranks;
 } select_arg;
 

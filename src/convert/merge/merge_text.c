@@ -110,8 +110,8 @@ af_status af_merge_text(const af_merge_run *r, const af_folder *f, af_error *err
     const af_model_reader *from = r->in[r->tokens.text_model];
     const af_model_reader *shape =
         r->in[r->config->base >= 0 ? r->config->base : r->config->slice[0].source[0].model];
-    if (r->tokens.text_at)
-        AF_TRY(af_folder_copy_text(f, r->tokens.text_at, err));
+    if (r->tokens.text_dir)
+        AF_TRY(af_folder_copy_text(f, r->tokens.text_dir, err));
     else
         AF_TRY(af_model_copy_text(from, f, &config, err));
     if ((shape != from || !config) && shape->config.raw) {

@@ -1,7 +1,7 @@
 /* merge_tokens.c - one vocabulary for models that differ in theirs.
  *
  * The new tokenizer is the base's, a model's, or the union: the base's with what the others add
- * behind (words first, then added tokens). Every row of the new embedding has a token; a model that
+ * after (words first, then added tokens). Every row of the new embedding has a token; a model that
  * knows it gives its own row, for the others what the config says, a row of the base, of the only
  * model that has it, or the mean stands in (merge_rows.c). */
 #include "convert/merge/merge_run.h"
@@ -119,7 +119,7 @@ static const json_t *find_added(const json_t *tokenizer, const char *text)
     return NULL;
 }
 
-/* Added tokens, or words, that `from` has and `to` has not, behind what is there, in the order of
+/* Added tokens, or words, that `from` has and `to` lacks, after what is there, in the order of
  * their ids. */
 static af_status add_tokens(json_t *to, table *known, const json_t *from, bool added, af_arena *a,
                             af_error *err)
@@ -160,7 +160,7 @@ done:
     return st;
 }
 
-/* Readers number added tokens behind the words, unless they are among them: with words added behind
+/* Readers number added tokens after the words, unless they are among them: with words added after
  * them, they must be. */
 static void pin_added(json_t *tokenizer)
 {
@@ -228,7 +228,7 @@ static af_status read_choice(af_merge_tokens *k, const af_merge_run *r, const af
     if (!source)
         return AF_OK;
     if (m < 0)
-        return wrong(r, source, "the token's source is no model of this merge", err);
+        return wrong(r, source, "the token's source is not a model of this merge", err);
     id = id >= 0 ? id : table_find(&tables[m], other);
     if (id < 0 || id >= r->in[m]->config.vocab_size)
         return wrong(r, source, "the token's source model does not have it", err);
@@ -265,7 +265,7 @@ static af_status fill_rows(af_merge_tokens *k, const af_merge_run *r, const tabl
     for (int i = 0; list && i < list->count; i++) {
         const int32_t row = table_find(all, list->key[i]);
         if (row < 0 || list->item[i]->kind != AF_YAML_MAP)
-            return wrong(r, list->item[i], "a token wants a map", err);
+            return wrong(r, list->item[i], "a token must be a map", err);
         AF_TRY(read_choice(k, r, list->item[i], row, list->key[i], tables, err));
     }
 done:
@@ -276,7 +276,7 @@ static af_status load_tokenizer(json_t **out, const af_model_reader *in, af_erro
 {
     if (af_model_reader_is_gguf(in))
         return af_fail(err, AF_EUNSUPPORTED,
-                       "'%s' is a GGUF file: merging tokenizers wants folders", in->path);
+                       "'%s' is a GGUF file: merging tokenizers needs model folders", in->path);
     const af_status st = af_json_read(out, in->path, "tokenizer.json", err);
     if (st == AF_OK && !*out)
         return af_fail(err, AF_EFORMAT, "'%s' has no tokenizer.json", in->path);
@@ -290,9 +290,9 @@ static af_status open_outside(af_merge_tokens *k, const af_merge_run *r, af_erro
     af_error why = {0};
     char *found = NULL;
     if (af_model_resolve(&found, source, &why) == AF_OK && af_dir_exists(found))
-        k->text_at = af_arena_strdup(&k->arena, found);
+        k->text_dir = af_arena_strdup(&k->arena, found);
     free(found);
-    if (k->text_at && af_json_read(&k->tokenizer, k->text_at, "tokenizer.json", err) != AF_OK)
+    if (k->text_dir && af_json_read(&k->tokenizer, k->text_dir, "tokenizer.json", err) != AF_OK)
         return AF_EFORMAT;
     if (!k->tokenizer)
         return af_fail(err, AF_EUSAGE,

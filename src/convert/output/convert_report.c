@@ -1,17 +1,16 @@
 /* convert_report.c - see convert_report.h. */
 #include "convert/output/convert_report.h"
 
+#include "base/arena_owner.h"
 #include "tensor/codec_vec.h"
 
 #include <math.h>
 
 af_status af_convert_report_new(af_convert_report **out, int rows_max, af_error *err)
 {
-    af_convert_report *r = af_calloc(1, sizeof *r);
+    af_convert_report *r = af_arena_owner_new(sizeof *r);
     if (r)
-        r->owner = af_calloc(1, sizeof *r->owner);
-    if (r && r->owner)
-        r->row = af_arena_take(r->owner, (uint64_t)AF_MAX(rows_max, 1) * sizeof *r->row);
+        r->row = af_arena_take(af_arena_of(r), (uint64_t)AF_MAX(rows_max, 1) * sizeof *r->row);
     if (!r || !r->row) {
         af_convert_report_free(r);
         return af_fail_nomem(err, "a report", (uint64_t)rows_max * sizeof *r->row);
@@ -21,20 +20,12 @@ af_status af_convert_report_new(af_convert_report **out, int rows_max, af_error 
     return AF_OK;
 }
 
-void af_convert_report_free(af_convert_report *r)
-{
-    if (!r)
-        return;
-    if (r->owner)
-        af_arena_clear(r->owner);
-    free(r->owner);
-    free(r);
-}
+void af_convert_report_free(af_convert_report *r) { af_arena_owner_free(r); }
 
 af_convert_row *af_convert_report_add(af_convert_report *r, const char *name, const char *type,
                                       int64_t count, uint64_t bytes)
 {
-    const char *copy = af_arena_strdup(r->owner, name);
+    const char *copy = af_arena_strdup(af_arena_of(r), name);
     if (!copy)
         return NULL;
     r->row[r->rows] = (af_convert_row){.name = copy, .type = type, .count = count, .bytes = bytes};

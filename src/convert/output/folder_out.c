@@ -42,7 +42,7 @@ static af_status check_old(const char *path, af_error *err)
     char **names = NULL;
     int n = 0;
     if (af_file_exists(path))
-        return af_fail(err, AF_EUSAGE, "the output '%s' is a file, a folder is wanted", path);
+        return af_fail(err, AF_EUSAGE, "the output '%s' is a file; give a folder", path);
     if (!af_dir_exists(path))
         return AF_OK;
     af_status st = af_dir_list(&names, &n, path, err);

@@ -1,5 +1,5 @@
 /* folder_out.h - an output folder that appears whole or not at all: everything is written under a
- * temporary name beside it, which is renamed at the end or removed. */
+ * temporary name next to it, which is renamed at the end or removed. */
 #ifndef AF_FOLDER_OUT_H
 #define AF_FOLDER_OUT_H
 
@@ -11,8 +11,8 @@ typedef struct af_folder {
     char *final, *temp;
 } af_folder;
 
-/* Refuses a folder that is an input, and one with content that is no model or adapter (it would be
- * replaced). */
+/* Refuses a folder that is an input, and one with content that is not a model or adapter (it would
+ * be replaced). */
 AF_CHECKED af_status af_folder_begin(af_folder *f, const char *path, const char *const *inputs,
                                      int input_count, af_error *err);
 /* Puts it in place. Clears f on success. */

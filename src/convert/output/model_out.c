@@ -11,43 +11,43 @@
 
 enum { PIECE_VALUES = 1 << 16, PIECES = 32 };
 
-typedef struct copy {
+typedef struct tensor_copy {
     const af_tensor_view *v;
     int64_t cols, rows, piece_rows, first;
     af_dtype dtype;
     uint64_t size; /* of an element */
     float *values; /* [PIECES][piece_rows * cols] */
     uint8_t *bytes;
-    atomic_bool odd; /* a value is not finite */
-} copy;
+    atomic_bool nonfinite; /* a value is not finite */
+} tensor_copy;
 
 static void convert_piece(void *arg, int64_t from, int64_t to, int share)
 {
-    copy *c = arg;
+    tensor_copy *c = arg;
     (void)share;
     for (int64_t p = from; p < to; p++) {
         const int64_t row = c->first + p * c->piece_rows;
         const int64_t n = AF_MIN(c->piece_rows, c->rows - row);
         float *x = c->values + p * c->piece_rows * c->cols;
         af_tensor_view_rows(c->v, row, n, x);
-        if (!c->odd && !af_tensor_view_rows_finite(c->v, row, n, x))
-            c->odd = true;
+        if (!c->nonfinite && !af_tensor_view_rows_finite(c->v, row, n, x))
+            c->nonfinite = true;
         af_convert(c->bytes + (uint64_t)(p * c->piece_rows * c->cols) * c->size, c->dtype, x,
                    AF_DTYPE_F32, (uint64_t)(n * c->cols));
     }
 }
 
-static af_status copy_rows(copy *c, af_pool *pool, af_safetensors_writer *w, af_error *err)
+static af_status copy_rows(tensor_copy *c, af_pool *pool, af_safetensors_writer *w, af_error *err)
 {
     af_status st = AF_OK;
     c->piece_rows = AF_MAX(PIECE_VALUES / AF_MAX(c->cols, 1), 1);
     c->size = (uint64_t)af_dtype_get(c->dtype)->bytes;
     const int64_t step = AF_MIN(PIECES * c->piece_rows, c->rows);
-    const uint64_t room = (uint64_t)(step * c->cols);
-    c->values = af_calloc(room, sizeof *c->values);
-    c->bytes = af_calloc(room, c->size);
+    const uint64_t count = (uint64_t)(step * c->cols);
+    c->values = af_calloc(count, sizeof *c->values);
+    c->bytes = af_calloc(count, c->size);
     if (!c->values || !c->bytes)
-        AF_TRY(af_fail_nomem(err, "rows of a tensor", room * (4 + c->size)));
+        AF_TRY(af_fail_nomem(err, "rows of a tensor", count * (4 + c->size)));
     for (c->first = 0; c->first < c->rows; c->first += step) {
         const int64_t n = AF_MIN(step, c->rows - c->first);
         af_pool_run(pool, (n + c->piece_rows - 1) / c->piece_rows, convert_piece, c);
@@ -60,7 +60,8 @@ done:
 }
 
 /* As it is: looked at while a cache holds it, then written. */
-static af_status copy_bytes(const af_stored *s, bool *odd, af_safetensors_writer *w, af_error *err)
+static af_status copy_bytes(const af_stored *s, bool *nonfinite, af_safetensors_writer *w,
+                            af_error *err)
 {
     const uint64_t piece = UINT64_C(1) << 18, size = (uint64_t)af_dtype_get(s->dtype)->bytes;
     uint64_t at = 0, n;
@@ -68,7 +69,7 @@ static af_status copy_bytes(const af_stored *s, bool *odd, af_safetensors_writer
     do {
         const uint8_t *data = (const uint8_t *)s->data + at;
         n = AF_MIN(piece, s->bytes - at);
-        *odd = *odd || !af_all_finite(s->dtype, data, (int64_t)(n / size));
+        *nonfinite = *nonfinite || !af_all_finite(s->dtype, data, (int64_t)(n / size));
         st = af_safetensors_writer_data(w, data, n, err);
     } while (st == AF_OK && (at += n) < s->bytes);
     return st;
@@ -89,22 +90,62 @@ af_status af_model_copy_tensor(af_model_reader *in, const af_model_tensor *t, af
 {
     af_status st = AF_OK;
     af_tensor_view v = {0};
-    bool odd = false; /* a value is not finite */
+    bool nonfinite = false; /* a value is not finite */
     AF_TRY(af_tensor_view_open(&v, in, t, err));
     if (af_tensor_view_is_raw(&v) && t->stored->dtype == dtype) {
-        AF_TRY(copy_bytes(t->stored, &odd, w, err));
+        AF_TRY(copy_bytes(t->stored, &nonfinite, w, err));
     } else {
-        copy c = {.v = &v,
-                  .cols = af_model_tensor_cols(t),
-                  .rows = af_model_tensor_rows(t),
-                  .dtype = dtype};
+        tensor_copy c = {.v = &v,
+                         .cols = af_model_tensor_cols(t),
+                         .rows = af_model_tensor_rows(t),
+                         .dtype = dtype};
         AF_TRY(copy_rows(&c, pool, w, err));
-        odd = c.odd;
+        nonfinite = c.nonfinite;
     }
-    if (odd && !in->warned_nonfinite)
+    if (nonfinite && !in->warned_nonfinite)
         warn_nonfinite(in, &v);
 done:
     af_tensor_view_close(&v);
+    return st;
+}
+
+static af_dtype type_of(const af_model_tensor *t, const af_dtype *all)
+{
+    return all && af_dtype_is_float(t->dtype) ? *all : t->dtype;
+}
+
+af_status af_model_write_weights(af_model_reader *in, const char *dir, const af_dtype *dtype,
+                                 int threads, af_convert_report *report, af_error *err)
+{
+    af_status st = AF_OK;
+    af_pool *pool = NULL;
+    af_safetensors_writer *w = NULL;
+    char *path = af_path_join(dir, "model.safetensors");
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_pool_new(&pool, threads, err));
+    AF_TRY(af_safetensors_writer_new(&w, path, AF_SHARD_BYTES, err));
+    for (int i = 0; i < in->count; i++) {
+        const af_model_tensor *t = &in->tensor[i];
+        AF_TRY(af_safetensors_writer_add(w, t->name, type_of(t, dtype), t->dim, t->ndim, err));
+    }
+    AF_TRY(af_safetensors_writer_begin(w, err));
+    for (int i = 0; i < in->count; i++) {
+        const af_model_tensor *t = &in->tensor[i];
+        const af_dtype type = type_of(t, dtype);
+        const int64_t n = af_model_tensor_values(t);
+        uint64_t bytes = 0;
+        AF_TRY(af_model_copy_tensor(in, t, type, pool, w, err));
+        (void)af_dtype_bytes(type, (uint64_t)n, &bytes);
+        if (report)
+            af_convert_report_add(report, t->name, af_dtype_name(type), n, bytes);
+    }
+    st = af_safetensors_writer_commit(w, err);
+    w = NULL;
+done:
+    af_safetensors_writer_abandon(w);
+    af_pool_free(pool);
+    free(path);
     return st;
 }
 

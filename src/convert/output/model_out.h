@@ -5,6 +5,7 @@
 
 #include "base/pool.h"
 #include "convert/input/folder_text.h"
+#include "convert/output/convert_report.h"
 #include "convert/output/folder_out.h"
 #include "model/model_reader.h"
 
@@ -12,6 +13,11 @@
 AF_CHECKED af_status af_model_copy_tensor(af_model_reader *in, const af_model_tensor *t,
                                           af_dtype dtype, af_pool *pool, af_safetensors_writer *w,
                                           af_error *err);
+/* All tensors into the safetensors files of `dir`, a row of the report for each (NULL: none). With
+ * `dtype` floats get that type, else every tensor keeps its own. */
+AF_CHECKED af_status af_model_write_weights(af_model_reader *in, const char *dir,
+                                            const af_dtype *dtype, int threads,
+                                            af_convert_report *report, af_error *err);
 /* Copies (or makes, from GGUF metadata) tokenizer, template and generation files. *config is a
  * config.json without quantisation, to be changed, written and json_decref'ed by the caller. */
 AF_CHECKED af_status af_model_copy_text(const af_model_reader *in, const af_folder *f,

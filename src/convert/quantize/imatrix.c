@@ -16,10 +16,10 @@ static float read_f32(af_reader *r)
     return x;
 }
 
-af_status af_imatrix_room(af_imatrix *m, int64_t n, af_error *err)
+af_status af_imatrix_reserve(af_imatrix *m, int64_t n, af_error *err)
 {
     m->entry = af_arena_take(&m->arena, (uint64_t)AF_MAX(n, 1) * sizeof *m->entry);
-    m->room = (int)n;
+    m->capacity = (int)n;
     return m->entry ? AF_OK
                     : af_fail_nomem(err, "an importance matrix", (uint64_t)n * sizeof *m->entry);
 }
@@ -27,7 +27,7 @@ af_status af_imatrix_room(af_imatrix *m, int64_t n, af_error *err)
 af_status af_imatrix_add(af_imatrix *m, af_imatrix_entry **out, const char *name, uint64_t name_len,
                          int64_t count, int64_t matrices, af_error *err)
 {
-    assert(m->count < m->room && matrices >= 1 && count % matrices == 0);
+    assert(m->count < m->capacity && matrices >= 1 && count % matrices == 0);
     af_imatrix_entry e = {.count = count, .matrices = matrices};
     e.name = af_arena_strndup(&m->arena, name, name_len);
     e.values = af_arena_take(&m->arena, (uint64_t)(2 * count + matrices) * sizeof *e.values);
@@ -75,7 +75,7 @@ af_status af_imatrix_parse(af_imatrix *out, const void *bytes, uint64_t size, co
     const uint32_t n = af_read_u32(&r);
     if (r.bad || n == 0 || n > AF_IMATRIX_ENTRIES_MAX || n > size / 16)
         return af_fail(err, AF_EFORMAT, "%s is not an importance matrix (%u entries)", name, n);
-    AF_TRY(af_imatrix_room(&m, n, err));
+    AF_TRY(af_imatrix_reserve(&m, n, err));
     for (uint32_t i = 0; i < n; i++)
         AF_TRY(parse_entry(&m, &r, name, err));
     if (af_read_left(&r) >= 8) {
@@ -134,7 +134,7 @@ static af_status read_gguf(af_imatrix *out, const char *path, af_error *err)
     af_imatrix m = {0};
     af_gguf *g = NULL;
     AF_TRY(af_gguf_open(&g, path, err));
-    AF_TRY(af_imatrix_room(&m, af_gguf_count(g), err));
+    AF_TRY(af_imatrix_reserve(&m, af_gguf_count(g), err));
     for (int i = 0; i < af_gguf_count(g); i++) {
         const af_stored *t = af_gguf_at(g, i);
         const size_t n = strlen(t->name), end = sizeof tail - 1;

@@ -22,7 +22,7 @@ typedef struct af_imatrix_entry {
 
 typedef struct af_imatrix {
     af_imatrix_entry *entry;
-    int count, room;
+    int count, capacity;
     int64_t chunks, chunk_size;
     const char *dataset; /* what it was computed from; NULL = not known */
     af_arena arena;
@@ -35,8 +35,8 @@ AF_CHECKED af_status af_imatrix_parse(af_imatrix *out, const void *bytes, uint64
                                       const char *name, af_error *err);
 /* The binary format for a name that ends in .dat, else GGUF. */
 AF_CHECKED af_status af_imatrix_write(const af_imatrix *m, const char *path, af_error *err);
-/* For makers: room for n entries, once; then entries of zeros, one after another. */
-AF_CHECKED af_status af_imatrix_room(af_imatrix *m, int64_t n, af_error *err);
+/* For makers: reserves n entries, once; then entries of zeros, one after another. */
+AF_CHECKED af_status af_imatrix_reserve(af_imatrix *m, int64_t n, af_error *err);
 AF_CHECKED af_status af_imatrix_add(af_imatrix *m, af_imatrix_entry **out, const char *name,
                                     uint64_t name_len, int64_t count, int64_t matrices,
                                     af_error *err);

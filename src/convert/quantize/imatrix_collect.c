@@ -167,7 +167,7 @@ static af_status make_entries(const collector *c, af_imatrix *m, af_error *err)
     const af_model_spec *s = c->spec;
     const int64_t tokens = m->chunks * m->chunk_size;
     int experts = 0;
-    AF_TRY(af_imatrix_room(m, s->modules + s->layers, err));
+    AF_TRY(af_imatrix_reserve(m, s->modules + s->layers, err));
     for (int i = 0; i < c->taps; i++) {
         const tapped *t = &c->tap[i];
         const af_layer_spec *ls = &s->layer[t->layer];

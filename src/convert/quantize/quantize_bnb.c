@@ -17,7 +17,7 @@
 
 enum { NAME_BYTES = 1024, GROUP_VALUES = 1 << 17, GROUPS = 16, BLOCK_MAX = 4096 };
 
-typedef struct job {
+typedef struct bnb_export {
     af_model_reader *in;
     const char *dir; /* the source, for its text files; NULL for GGUF */
     af_dtype type;
@@ -35,7 +35,7 @@ typedef struct job {
     float *absmax; /* of the whole tensor; int8: SCB */
     int64_t first; /* row of group 0 */
     af_error_sums sums[GROUPS];
-} job;
+} bnb_export;
 
 /* A linear inside the layers: what bitsandbytes replaces. Experts are one parameter for
  * transformers 5, which it leaves alone. */
@@ -55,14 +55,14 @@ static bool is_linear(const af_model_tensor *t)
 static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
 
 /* Rows of a group: its elements fill whole blocks. */
-static int64_t group_rows(const job *j)
+static int64_t group_rows(const bnb_export *j)
 {
     const int64_t step = j->type == AF_DTYPE_I8 ? 1 : j->block / gcd(j->cols, j->block);
     const int64_t most = AF_MAX(GROUP_VALUES / AF_MAX(j->cols, 1), 1);
     return AF_MAX(most / step, 1) * step;
 }
 
-static void group_range(const job *j, int64_t g, int64_t *from, int64_t *n)
+static void group_range(const bnb_export *j, int64_t g, int64_t *from, int64_t *n)
 {
     *from = j->first + g * j->group_rows;
     *n = AF_MIN(j->group_rows, j->rows - *from);
@@ -72,7 +72,7 @@ static void group_range(const job *j, int64_t g, int64_t *from, int64_t *n)
 
 static void find_absmax(void *arg, int64_t from_group, int64_t to_group, int share)
 {
-    job *j = arg;
+    bnb_export *j = arg;
     (void)share;
     for (int64_t g = from_group; g < to_group; g++) {
         int64_t from, n;
@@ -93,7 +93,7 @@ static void find_absmax(void *arg, int64_t from_group, int64_t to_group, int sha
 
 /* ---- the second pass ---- */
 
-static void encode_rows8(job *j, int64_t g, int64_t from, int64_t n)
+static void encode_rows8(bnb_export *j, int64_t g, int64_t from, int64_t n)
 {
     const int64_t at = g * j->group_rows * j->cols;
     for (int64_t r = 0; r < n; r++) {
@@ -105,7 +105,7 @@ static void encode_rows8(job *j, int64_t g, int64_t from, int64_t n)
 
 static void encode_group(void *arg, int64_t from_group, int64_t to_group, int share)
 {
-    job *j = arg;
+    bnb_export *j = arg;
     (void)share;
     for (int64_t g = from_group; g < to_group; g++) {
         int64_t from, n;
@@ -126,7 +126,7 @@ static void encode_group(void *arg, int64_t from_group, int64_t to_group, int sh
     }
 }
 
-static af_status open_tensor(job *j, const af_model_tensor *t, af_error *err)
+static af_status open_tensor(bnb_export *j, const af_model_tensor *t, af_error *err)
 {
     const af_status st = af_tensor_view_open(&j->view, j->in, t, err);
     if (st != AF_OK)
@@ -134,19 +134,19 @@ static af_status open_tensor(job *j, const af_model_tensor *t, af_error *err)
     j->cols = af_model_tensor_cols(t);
     j->rows = af_model_tensor_rows(t);
     j->group_rows = group_rows(j);
-    const uint64_t room = (uint64_t)(GROUPS * j->group_rows * j->cols);
+    const uint64_t values = (uint64_t)(GROUPS * j->group_rows * j->cols);
     const int64_t scales =
         j->type == AF_DTYPE_I8 ? j->rows : af_bnb_blocks(j->rows * j->cols, j->block);
-    j->values = af_calloc(room, sizeof *j->values);
-    j->decoded = af_calloc(room, sizeof *j->decoded);
-    j->codes = af_calloc(room, 1);
+    j->values = af_calloc(values, sizeof *j->values);
+    j->decoded = af_calloc(values, sizeof *j->decoded);
+    j->codes = af_calloc(values, 1);
     j->absmax = af_calloc((uint64_t)scales, sizeof *j->absmax);
     if (!j->values || !j->decoded || !j->codes || !j->absmax)
-        return af_fail_nomem(err, t->name, room * 9 + (uint64_t)scales * 4);
+        return af_fail_nomem(err, t->name, values * 9 + (uint64_t)scales * 4);
     return AF_OK;
 }
 
-static void close_tensor(job *j)
+static void close_tensor(bnb_export *j)
 {
     af_tensor_view_close(&j->view);
     free(j->values);
@@ -157,12 +157,12 @@ static void close_tensor(job *j)
     j->codes = NULL;
 }
 
-static int64_t groups_at(const job *j, int64_t first)
+static int64_t groups_at(const bnb_export *j, int64_t first)
 {
     return AF_MIN(GROUPS, (j->rows - first + j->group_rows - 1) / j->group_rows);
 }
 
-static af_status find_offset(job *j, int i, af_error *err)
+static af_status find_offset(bnb_export *j, int i, af_error *err)
 {
     af_status st = AF_OK;
     AF_TRY(open_tensor(j, &j->in->tensor[i], err));
@@ -190,7 +190,7 @@ static void put_number(af_buf *b, double v)
         af_buf_str(b, ".0");
 }
 
-static void state_text(const job *j, int i, af_buf *b)
+static void state_text(const bnb_export *j, int i, af_buf *b)
 {
     const af_model_tensor *t = &j->in->tensor[i];
     af_buf_printf(b,
@@ -206,7 +206,7 @@ static void state_text(const job *j, int i, af_buf *b)
     af_buf_char(b, '}');
 }
 
-static af_status add(job *j, const char *name, const char *tail, af_dtype dtype, int64_t a,
+static af_status add(bnb_export *j, const char *name, const char *tail, af_dtype dtype, int64_t a,
                      int64_t b, int ndim, af_error *err)
 {
     char full[2 * NAME_BYTES];
@@ -220,7 +220,7 @@ static void module_name(const af_model_tensor *t, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)(strlen(t->name) - 7), t->name);
 }
 
-static af_status declare_linear(job *j, int i, af_error *err)
+static af_status declare_linear(bnb_export *j, int i, af_error *err)
 {
     af_status st = AF_OK;
     const af_model_tensor *t = &j->in->tensor[i];
@@ -250,7 +250,7 @@ done:
     return st;
 }
 
-static af_status declare(job *j, af_error *err)
+static af_status declare(bnb_export *j, af_error *err)
 {
     af_status st = AF_OK;
     for (int i = 0; i < j->in->count; i++) {
@@ -266,7 +266,7 @@ done:
 
 /* ---- data ---- */
 
-static af_status write_scales(job *j, int i, af_error *err)
+static af_status write_scales(bnb_export *j, int i, af_error *err)
 {
     af_status st = AF_OK;
     const int64_t blocks = af_bnb_blocks(j->rows * j->cols, j->block);
@@ -296,7 +296,7 @@ done:
     return st;
 }
 
-static uint64_t linear_bytes(const job *j, int64_t n)
+static uint64_t linear_bytes(const bnb_export *j, int64_t n)
 {
     const uint64_t blocks = (uint64_t)af_bnb_blocks(n, j->block);
     if (j->type == AF_DTYPE_I8)
@@ -304,7 +304,7 @@ static uint64_t linear_bytes(const job *j, int64_t n)
     return (uint64_t)af_bnb_bytes(n) + (j->nested ? blocks + blocks / 64 : blocks * 4);
 }
 
-static af_status write_linear(job *j, int i, af_error *err)
+static af_status write_linear(bnb_export *j, int i, af_error *err)
 {
     af_status st = AF_OK;
     const af_model_tensor *t = &j->in->tensor[i];
@@ -338,7 +338,7 @@ done:
     return st;
 }
 
-static af_status write_data(job *j, af_error *err)
+static af_status write_data(bnb_export *j, af_error *err)
 {
     af_status st = AF_OK;
     for (int i = 0; i < j->in->count; i++) {
@@ -359,7 +359,7 @@ done:
 
 /* ---- the folder ---- */
 
-static json_t *quant_config(const job *j, af_dtype model)
+static json_t *quant_config(const bnb_export *j, af_dtype model)
 {
     const bool four = j->type != AF_DTYPE_I8;
     return json_pack("{s:s, s:b, s:b, s:b, s:b, s:s, s:s, s:s, s:b, s:b, s:b, s:n, s:f}",
@@ -380,7 +380,7 @@ static af_dtype linear_type(const af_model_reader *in)
     return AF_DTYPE_F32;
 }
 
-static af_status write_folder(job *j, const af_folder *f, af_error *err)
+static af_status write_folder(bnb_export *j, const af_folder *f, af_error *err)
 {
     af_status st = AF_OK;
     json_t *config = NULL;
@@ -455,7 +455,7 @@ done:
     return st;
 }
 
-static void say_experts(const af_model_reader *in)
+static void warn_experts(const af_model_reader *in)
 {
     for (int i = 0; i < in->count; i++)
         if (strstr(in->tensor[i].name, ".experts.")) {
@@ -470,10 +470,10 @@ af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in, const
 {
     af_status st = AF_OK;
     af_folder f = {0};
-    job j = {.in = in,
-             .type = type,
-             .block = o->block_size ? o->block_size : 64,
-             .nested = type != AF_DTYPE_I8 && !o->no_double_quant};
+    bnb_export j = {.in = in,
+                    .type = type,
+                    .block = o->block_size ? o->block_size : 64,
+                    .nested = type != AF_DTYPE_I8 && !o->no_double_quant};
     if (j.block < 32 || j.block > BLOCK_MAX || (j.block & (j.block - 1)))
         return af_fail(err, AF_EUSAGE, "block size %" PRId64 " is not a power of two from 32 to %d",
                        j.block, BLOCK_MAX);
@@ -484,7 +484,7 @@ af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in, const
     j.offset = af_calloc((uint64_t)AF_MAX(in->count, 1), sizeof *j.offset);
     if (!j.offset)
         AF_TRY(af_fail_nomem(err, "offsets", (uint64_t)in->count * 4));
-    say_experts(in);
+    warn_experts(in);
     AF_TRY(write_folder(&j, &f, err));
     AF_TRY(af_folder_commit(&f, err));
     af_convert_report_finish(j.report);

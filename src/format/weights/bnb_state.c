@@ -185,16 +185,6 @@ done:
     return st;
 }
 
-void af_bnb_state_absmax(const af_bnb_state *s, float *absmax)
-{
-    const int64_t blocks = af_bnb_blocks(s->count, s->block);
-    if (s->nested)
-        af_bnb_unnest(s->nested_map, s->nested, s->nested_absmax, s->nested_offset, s->nested_block,
-                      0, blocks, absmax);
-    else
-        memcpy(absmax, s->absmax, (uint64_t)blocks * sizeof *absmax);
-}
-
 bool af_bnb_is_packed(const af_weights *w, const char *name)
 {
     const af_stored *t = af_weights_find(w, name);

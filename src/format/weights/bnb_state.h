@@ -24,8 +24,6 @@ typedef struct af_bnb_state {
  * it is, everything around it is checked and *out filled (borrowed from `w`). */
 AF_CHECKED af_status af_bnb_state_find(af_bnb_state *out, bool *found, const af_weights *w,
                                        const char *name, af_error *err);
-/* The scales of all blocks, [blocks of count]: copied, or decoded from the nested ones. */
-void af_bnb_state_absmax(const af_bnb_state *s, float *absmax);
 /* True for a weight with a quant_state or an SCB beside it (which may still be broken). */
 bool af_bnb_is_packed(const af_weights *w, const char *name);
 /* True for a tensor that only belongs to another, quantised one ("x.weight.absmax", "x.SCB"). */

@@ -1,5 +1,5 @@
-/* turn_text.c - see turn_text.h. */
-#include "convert/gguf/turn_text.h"
+/* template_parts.c - see template_parts.h. */
+#include "convert/gguf/template_parts.h"
 
 #include "afinar/chat.h"
 #include "afinar/text.h"
@@ -35,14 +35,14 @@ static bool adds_bos(const af_tokenizer *k)
     return yes;
 }
 
-/* What the tokenizer puts there itself is no part of the template then. */
+/* Leaves out what the tokenizer puts there itself. */
 static const char *skip_bos(const af_tokenizer *k, const char *s)
 {
     const char *bos = af_tokenizer_bos_text(k);
     return adds_bos(k) && bos && *bos && strncmp(s, bos, strlen(bos)) == 0 ? s + strlen(bos) : s;
 }
 
-static void take_system(af_turn_text *t, const af_tokenizer *k, const char *text)
+static void take_system(af_template_parts *t, const af_tokenizer *k, const char *text)
 {
     const char *s = text ? strstr(text, MARK_SYSTEM) : NULL;
     const char *u = s ? strstr(s, MARK_USER) : NULL;
@@ -53,8 +53,8 @@ static void take_system(af_turn_text *t, const af_tokenizer *k, const char *text
     t->has_system = t->before_system && t->system_to_user;
 }
 
-/* The first special token behind an answer. */
-static af_status find_end(af_turn_text *t, const af_tokenizer *k, af_error *err)
+/* The first special token after an answer. */
+static af_status find_end(af_template_parts *t, const af_tokenizer *k, af_error *err)
 {
     af_encoding e = {0};
     int n;
@@ -72,7 +72,7 @@ static af_status find_end(af_turn_text *t, const af_tokenizer *k, af_error *err)
     return st;
 }
 
-static af_status take_apart(af_turn_text *t, const af_template *tpl, const af_tokenizer *k,
+static af_status take_apart(af_template_parts *t, const af_template *tpl, const af_tokenizer *k,
                             af_error *err)
 {
     static const char system[] = "{\"role\": \"system\", \"content\": \"" MARK_SYSTEM "\"}, ";
@@ -104,22 +104,22 @@ static af_status take_apart(af_turn_text *t, const af_template *tpl, const af_to
     return st;
 }
 
-af_status af_turn_text_read(af_turn_text *out, const char *path, af_error *err)
+af_status af_template_parts_read(af_template_parts *out, const char *path, af_error *err)
 {
     af_status st = AF_OK;
     af_template *t = NULL;
     af_tokenizer *k = NULL;
-    *out = (af_turn_text){.end_id = -1};
+    *out = (af_template_parts){.end_id = -1};
     if (af_template_open(&t, path, NULL) == AF_OK && af_tokenizer_open(&k, path, NULL) == AF_OK)
         st = take_apart(out, t, k, err);
     af_template_close(t);
     af_tokenizer_close(k);
     if (st != AF_OK)
-        af_turn_text_clear(out);
+        af_template_parts_clear(out);
     return st;
 }
 
-void af_turn_text_clear(af_turn_text *t)
+void af_template_parts_clear(af_template_parts *t)
 {
     free(t->before_system);
     free(t->system_to_user);
@@ -127,7 +127,7 @@ void af_turn_text_clear(af_turn_text *t)
     free(t->user_to_answer);
     free(t->after_answer);
     free(t->end_text);
-    *t = (af_turn_text){.end_id = -1};
+    *t = (af_template_parts){.end_id = -1};
 }
 
 /* Text inside a Go template. */
@@ -143,7 +143,7 @@ static void put_literal(af_buf *b, const char *s)
     }
 }
 
-static void put_template(af_buf *b, const af_turn_text *t)
+static void put_template(af_buf *b, const af_template_parts *t)
 {
     af_buf_str(b, "TEMPLATE \"\"\"");
     if (t->has_system) {
@@ -164,7 +164,7 @@ static void put_template(af_buf *b, const af_turn_text *t)
     af_buf_str(b, "\"\"\"\n");
 }
 
-static bool quotable(const af_turn_text *t)
+static bool quotable(const af_template_parts *t)
 {
     const char *const parts[] = {t->before_system, t->system_to_user, t->before_user,
                                  t->user_to_answer, t->after_answer};
@@ -174,7 +174,7 @@ static bool quotable(const af_turn_text *t)
     return true;
 }
 
-af_status af_modelfile_text(char **text, const char *gguf_name, const af_turn_text *t,
+af_status af_modelfile_text(char **text, const char *gguf_name, const af_template_parts *t,
                             const char *adapter_name, af_error *err)
 {
     af_buf b = {0};

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Every relative link of the documentation leads to a file.
+set -euo pipefail
+cd "$AF_SOURCE"
+bad=0
+pages=$(find README.md CONTRIBUTING.md CHANGELOG.md docs examples tests/golden/README.md -name '*.md')
+for page in $pages; do
+    folder=$(dirname "$page")
+    for link in $(grep -oE '\]\([^)# ]+' "$page" | cut -c3- | grep -v '^[a-z]*:' || true); do
+        [ -e "$folder/$link" ] || { echo "$page: no $link"; bad=1; }
+    done
+done
+[ $bad = 0 ] && echo "every link of the documentation leads somewhere"
+exit $bad
