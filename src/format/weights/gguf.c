@@ -361,19 +361,23 @@ done:
     return st;
 }
 
+/* Takes the map over when it is `mapped`, also on failure. */
 static af_status open_map(af_gguf **out, af_map map, bool mapped, const char *name, af_error *err)
 {
     af_gguf *g = af_calloc(1, sizeof *g);
-    if (!g)
+    if (!g) {
+        if (mapped)
+            af_map_close(&map);
         return af_fail_nomem(err, "a GGUF reader", sizeof *g);
+    }
     g->map = map;
+    g->mapped = mapped;
     g->name = af_arena_strdup(&g->arena, name);
     const af_status st = g->name ? parse(g, err) : af_fail_nomem(err, "a name", strlen(name));
     if (st != AF_OK) {
         af_gguf_close(g);
         return st;
     }
-    g->mapped = mapped;
     *out = g;
     return AF_OK;
 }
@@ -381,13 +385,8 @@ static af_status open_map(af_gguf **out, af_map map, bool mapped, const char *na
 af_status af_gguf_open(af_gguf **out, const char *path, af_error *err)
 {
     af_map map = {0};
-    af_status st = af_map_open(&map, path, err);
-    if (st != AF_OK)
-        return st;
-    st = open_map(out, map, true, path, err);
-    if (st != AF_OK)
-        af_map_close(&map);
-    return st;
+    const af_status st = af_map_open(&map, path, err);
+    return st != AF_OK ? st : open_map(out, map, true, path, err);
 }
 
 af_status af_gguf_parse(af_gguf **out, const void *bytes, uint64_t size, const char *name,

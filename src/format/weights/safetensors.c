@@ -246,18 +246,21 @@ done:
     return st;
 }
 
+/* Takes the map over when it is `mapped`, also on failure. */
 static af_status open_map(af_safetensors **out, af_map map, bool mapped, const char *name,
                           af_error *err)
 {
     af_safetensors *s = af_calloc(1, sizeof *s);
-    if (!s)
+    if (!s) {
+        if (mapped)
+            af_map_close(&map);
         return af_fail_nomem(err, "a safetensors reader", sizeof *s);
+    }
     s->map = map;
     s->mapped = mapped;
     s->name = af_arena_strdup(&s->arena, name);
     const af_status st = s->name ? parse(s, err) : af_fail_nomem(err, "a name", strlen(name));
     if (st != AF_OK) {
-        s->mapped = false; /* stays the caller's */
         af_safetensors_close(s);
         return st;
     }
@@ -268,13 +271,8 @@ static af_status open_map(af_safetensors **out, af_map map, bool mapped, const c
 af_status af_safetensors_open(af_safetensors **out, const char *path, af_error *err)
 {
     af_map map = {0};
-    af_status st = af_map_open(&map, path, err);
-    if (st != AF_OK)
-        return st;
-    st = open_map(out, map, true, path, err);
-    if (st != AF_OK)
-        af_map_close(&map);
-    return st;
+    const af_status st = af_map_open(&map, path, err);
+    return st != AF_OK ? st : open_map(out, map, true, path, err);
 }
 
 af_status af_safetensors_parse(af_safetensors **out, const void *bytes, uint64_t size,
