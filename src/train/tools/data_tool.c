@@ -104,6 +104,8 @@ af_status af_data_preview(const char *run_file, const char *const *overrides, in
                           int64_t most, af_data_hook *hook, void *user, af_error *err)
 {
     tool t;
+    af_error unread;
+    err = af_error_or(err, &unread);
     af_status st = tool_open(&t, run_file, overrides, count, err);
     if (st != AF_OK)
         return st;
@@ -307,6 +309,8 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
     tool t;
     af_data_counts counts = {0};
     af_read_times times = {0};
+    af_error unread;
+    err = af_error_or(err, &unread);
     *out = (af_data_report){0};
     af_status st = tool_open(&t, run_file, overrides, count, err);
     if (st != AF_OK)
