@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static bool bad(af_jpull *j, const char *why)
+static bool bad(af_json_pull *j, const char *why)
 {
     if (!j->bad)
         j->why = why;
@@ -13,14 +13,14 @@ static bool bad(af_jpull *j, const char *why)
     return false;
 }
 
-void af_jpull_init(af_jpull *j, const char *text, uint64_t len)
+void af_json_pull_init(af_json_pull *j, const char *text, uint64_t len)
 {
-    *j = (af_jpull){.at = text, .end = text + len, .start = text};
+    *j = (af_json_pull){.at = text, .end = text + len, .start = text};
 }
 
-void af_jpull_clear(af_jpull *j) { af_buf_clear(&j->scratch); }
+void af_json_pull_clear(af_json_pull *j) { af_buf_clear(&j->scratch); }
 
-af_status af_jpull_check(const af_jpull *j, const char *what, af_error *err)
+af_status af_json_pull_check(const af_json_pull *j, const char *what, af_error *err)
 {
     if (!j->bad)
         return AF_OK;
@@ -28,31 +28,31 @@ af_status af_jpull_check(const af_jpull *j, const char *what, af_error *err)
                    (uint64_t)(j->at - j->start), (uint64_t)(j->end - j->start));
 }
 
-char af_jpull_peek(af_jpull *j)
+char af_json_pull_peek(af_json_pull *j)
 {
     while (j->at < j->end && (*j->at == ' ' || *j->at == '\n' || *j->at == '\t' || *j->at == '\r'))
         j->at++;
     return j->at < j->end && !j->bad ? *j->at : 0;
 }
 
-static bool take(af_jpull *j, char c, const char *why)
+static bool take(af_json_pull *j, char c, const char *why)
 {
-    if (af_jpull_peek(j) != c)
+    if (af_json_pull_peek(j) != c)
         return bad(j, why);
     j->at++;
     return true;
 }
 
-bool af_jpull_open(af_jpull *j, char bracket)
+bool af_json_pull_open(af_json_pull *j, char bracket)
 {
     return take(j, bracket, bracket == '{' ? "expected '{'" : "expected '['");
 }
 
-bool af_jpull_colon(af_jpull *j) { return take(j, ':', "expected ':'"); }
+bool af_json_pull_colon(af_json_pull *j) { return take(j, ':', "expected ':'"); }
 
-bool af_jpull_more(af_jpull *j, char closing, bool *first)
+bool af_json_pull_more(af_json_pull *j, char closing, bool *first)
 {
-    const char c = af_jpull_peek(j);
+    const char c = af_json_pull_peek(j);
     if (j->bad)
         return false;
     if (c == closing) {
@@ -66,12 +66,12 @@ bool af_jpull_more(af_jpull *j, char closing, bool *first)
     if (c != ',')
         return bad(j, "expected ',' or the closing bracket");
     j->at++;
-    if (af_jpull_peek(j) == closing)
+    if (af_json_pull_peek(j) == closing)
         return bad(j, "a comma before the closing bracket");
     return true;
 }
 
-static bool hex4(af_jpull *j, uint32_t *out)
+static bool hex4(af_json_pull *j, uint32_t *out)
 {
     uint32_t v = 0;
     if (j->end - j->at < 4)
@@ -90,7 +90,7 @@ static bool hex4(af_jpull *j, uint32_t *out)
     return true;
 }
 
-static bool unicode_escape(af_jpull *j)
+static bool unicode_escape(af_json_pull *j)
 {
     uint32_t hi, lo;
     if (!hex4(j, &hi))
@@ -111,7 +111,7 @@ static bool unicode_escape(af_jpull *j)
     return true;
 }
 
-static bool escape(af_jpull *j)
+static bool escape(af_json_pull *j)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     if (j->at >= j->end)
@@ -126,7 +126,7 @@ static bool escape(af_jpull *j)
     return true;
 }
 
-bool af_jpull_string(af_jpull *j, const char **s, uint64_t *n)
+bool af_json_pull_string(af_json_pull *j, const char **s, uint64_t *n)
 {
     if (!take(j, '"', "expected a string"))
         return false;
@@ -165,11 +165,11 @@ bool af_jpull_string(af_jpull *j, const char **s, uint64_t *n)
 }
 
 /* Digits by hand for short integers, strtod (bounded copy) for the rest. */
-bool af_jpull_number(af_jpull *j, double *x)
+bool af_json_pull_number(af_json_pull *j, double *x)
 {
     char copy[64];
     size_t n = 0;
-    af_jpull_peek(j);
+    af_json_pull_peek(j);
     const char *at = j->at;
     int64_t whole = 0;
     while (at < j->end && *at >= '0' && *at <= '9' && at - j->at < 15)
@@ -197,11 +197,11 @@ bool af_jpull_number(af_jpull *j, double *x)
 }
 
 /* Skips one value without building it: strings are honoured, brackets are counted. */
-static bool skip(af_jpull *j)
+static bool skip(af_json_pull *j)
 {
     int depth = 0;
     do {
-        const char c = af_jpull_peek(j);
+        const char c = af_json_pull_peek(j);
         if (c == 0)
             return bad(j, "the text ends early");
         if (c == '"') {
@@ -220,7 +220,7 @@ static bool skip(af_jpull *j)
     return true;
 }
 
-static bool word(af_jpull *j, const char *w)
+static bool word(af_json_pull *j, const char *w)
 {
     const size_t n = strlen(w);
     if ((size_t)(j->end - j->at) < n || memcmp(j->at, w, n) != 0)
@@ -238,12 +238,12 @@ static bool on_list(const char *const *list, const char *key)
 }
 
 typedef struct builder {
-    af_jpull j;
+    af_json_pull j;
     af_arena *arena;
     const char *const *raw;
 } builder;
 
-static bool build(builder *b, af_jval *v, int depth);
+static bool build(builder *b, af_json_value *v, int depth);
 
 static char *keep(builder *b, const char *s, uint64_t n)
 {
@@ -255,13 +255,13 @@ static char *keep(builder *b, const char *s, uint64_t n)
     return copy;
 }
 
-static bool build_member(builder *b, af_jval *item, int depth)
+static bool build_member(builder *b, af_json_value *item, int depth)
 {
     const char *s;
-    if (!af_jpull_string(&b->j, &s, &item->key_len) || !(item->key = keep(b, s, item->key_len)) ||
-        !af_jpull_colon(&b->j))
+    if (!af_json_pull_string(&b->j, &s, &item->key_len) ||
+        !(item->key = keep(b, s, item->key_len)) || !af_json_pull_colon(&b->j))
         return false;
-    const char c = af_jpull_peek(&b->j);
+    const char c = af_json_pull_peek(&b->j);
     if ((c == '{' || c == '[') && on_list(b->raw, item->key)) {
         item->type = AF_JSON_RAW;
         item->text = b->j.at;
@@ -273,14 +273,14 @@ static bool build_member(builder *b, af_jval *item, int depth)
     return build(b, item, depth);
 }
 
-static bool build_items(builder *b, af_jval *v, int depth)
+static bool build_items(builder *b, af_json_value *v, int depth)
 {
     const bool object = v->type == AF_JSON_OBJECT;
-    af_jval **tail = &v->item;
+    af_json_value **tail = &v->item;
     bool first = true;
     b->j.at++;
-    while (af_jpull_more(&b->j, object ? '}' : ']', &first)) {
-        af_jval *item = af_arena_take(b->arena, sizeof *item);
+    while (af_json_pull_more(&b->j, object ? '}' : ']', &first)) {
+        af_json_value *item = af_arena_take(b->arena, sizeof *item);
         if (!item)
             return bad(&b->j, "no memory for a value");
         if (!(object ? build_member(b, item, depth + 1) : build(b, item, depth + 1)))
@@ -292,12 +292,12 @@ static bool build_items(builder *b, af_jval *v, int depth)
     return !b->j.bad;
 }
 
-static bool build(builder *b, af_jval *v, int depth)
+static bool build(builder *b, af_json_value *v, int depth)
 {
     const char *s;
     if (depth > AF_JSON_DEPTH_MAX)
         return bad(&b->j, "values nested deeper than 64");
-    switch (af_jpull_peek(&b->j)) {
+    switch (af_json_pull_peek(&b->j)) {
     case '{':
         v->type = AF_JSON_OBJECT;
         return build_items(b, v, depth);
@@ -306,7 +306,7 @@ static bool build(builder *b, af_jval *v, int depth)
         return build_items(b, v, depth);
     case '"':
         v->type = AF_JSON_STRING;
-        return af_jpull_string(&b->j, &s, &v->len) && (v->text = keep(b, s, v->len));
+        return af_json_pull_string(&b->j, &s, &v->len) && (v->text = keep(b, s, v->len));
     case 't':
         v->type = AF_JSON_BOOL;
         v->flag = true;
@@ -319,46 +319,46 @@ static bool build(builder *b, af_jval *v, int depth)
         return word(&b->j, "null");
     default:
         v->type = AF_JSON_NUMBER;
-        return af_jpull_number(&b->j, &v->number);
+        return af_json_pull_number(&b->j, &v->number);
     }
 }
 
-af_status af_jval_parse(af_jval *out, af_arena *arena, const char *json, uint64_t len,
-                        const char *const *raw, af_error *err)
+af_status af_json_tree_parse(af_json_value *out, af_arena *arena, const char *json, uint64_t len,
+                             const char *const *raw, af_error *err)
 {
     builder b = {.arena = arena, .raw = raw};
     const uint64_t good = af_utf8_valid(json, len);
     if (good != len)
         return af_fail(err, AF_EFORMAT, "JSON text is not UTF-8 at byte %" PRIu64, good);
-    af_jpull_init(&b.j, json, len);
-    *out = (af_jval){0};
-    if (build(&b, out, 0) && af_jpull_peek(&b.j) != 0)
+    af_json_pull_init(&b.j, json, len);
+    *out = (af_json_value){0};
+    if (build(&b, out, 0) && af_json_pull_peek(&b.j) != 0)
         bad(&b.j, "text behind the value");
-    const af_status st = af_jpull_check(&b.j, "JSON", err);
-    af_jpull_clear(&b.j);
+    const af_status st = af_json_pull_check(&b.j, "JSON", err);
+    af_json_pull_clear(&b.j);
     return st;
 }
 
-const af_jval *af_jval_get(const af_jval *object, const char *key)
+const af_json_value *af_json_get(const af_json_value *object, const char *key)
 {
-    static const af_jval none;
-    const af_jval *found = &none;
+    static const af_json_value none;
+    const af_json_value *found = &none;
     const size_t n = strlen(key);
     if (object->type != AF_JSON_OBJECT)
         return found;
-    for (const af_jval *v = object->item; v; v = v->next)
+    for (const af_json_value *v = object->item; v; v = v->next)
         if (v->key_len == n && memcmp(v->key, key, n) == 0)
             found = v;
     return found;
 }
 
-bool af_jval_bool(const af_jval *object, const char *key, bool absent)
+bool af_json_bool(const af_json_value *object, const char *key, bool absent)
 {
-    const af_jval *v = af_jval_get(object, key);
+    const af_json_value *v = af_json_get(object, key);
     return v->type == AF_JSON_BOOL ? v->flag : absent;
 }
 
-bool af_jval_is(const af_jval *v, const char *string)
+bool af_json_is(const af_json_value *v, const char *string)
 {
     return v->type == AF_JSON_STRING && strlen(string) == v->len &&
            memcmp(v->text, string, v->len) == 0;

@@ -388,16 +388,16 @@ AF_CHECKED af_status af_spm_word(af_work *w, const char *s, uint32_t n);
 AF_CHECKED af_status af_symbol_add(af_work *w, int32_t id, uint32_t start, uint32_t len);
 void af_merges_prefetch(const af_token_model *m, int32_t a, int32_t b);
 /* tokenizer_merges.c */
-AF_CHECKED af_status af_merges_parse(af_tokenizer *t, const af_jval *v, af_error *err);
-uint64_t af_json_commas(const af_jval *v); /* in the text of a raw value, plus one */
+AF_CHECKED af_status af_merges_parse(af_tokenizer *t, const af_json_value *v, af_error *err);
+uint64_t af_json_commas(const af_json_value *v); /* in the text of a raw value, plus one */
 AF_CHECKED af_status af_merges_init(af_token_model *m, uint64_t count, af_error *err);
 void af_merges_put(af_token_model *m, int32_t a, int32_t b, uint32_t rank, int32_t id);
 const af_merge_slot *af_merges_get(const af_token_model *m, int32_t a, int32_t b);
 /* tokenizer_parts.c */
-AF_CHECKED af_status af_parts_parse(af_tokenizer *t, const af_jval *root, af_error *err);
-af_str af_str_of(const af_jval *v);
+AF_CHECKED af_status af_parts_parse(af_tokenizer *t, const af_json_value *root, af_error *err);
+af_str af_str_of(const af_json_value *v);
 /* tokenizer_model.c: the tables every model needs, once the vocabulary is there */
-AF_CHECKED af_status af_model_parse(af_tokenizer *t, const af_jval *v, af_error *err);
+AF_CHECKED af_status af_model_parse(af_tokenizer *t, const af_json_value *v, af_error *err);
 AF_CHECKED af_status af_model_finish(af_tokenizer *t, af_error *err);
 AF_CHECKED af_status af_tokenizer_new(af_tokenizer **out, af_error *err);
 bool af_token_skipped(const af_tokenizer *t, int32_t id); /* by skip_special */

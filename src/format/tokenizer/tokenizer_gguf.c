@@ -98,8 +98,8 @@ done:
 
 static af_status use_parts(af_tokenizer *t, const char *json, af_error *err)
 {
-    af_jval parts;
-    const af_status st = af_jval_parse(&parts, &t->arena, json, strlen(json), NULL, err);
+    af_json_value parts;
+    const af_status st = af_json_tree_parse(&parts, &t->arena, json, strlen(json), NULL, err);
     return st == AF_OK ? af_parts_parse(t, &parts, err) : st;
 }
 
