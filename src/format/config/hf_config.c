@@ -137,8 +137,7 @@ static void get_rope_type(source *s, af_rope_config *r)
             return;
         }
     if (s->st == AF_OK)
-        s->st = af_fail(s->err, AF_EUNSUPPORTED, "%s: the rope type '%.64s' is not known", s->name,
-                        type);
+        s->st = af_fail(s->err, AF_EUNSUPPORTED, "%s: unknown rope type '%.64s'", s->name, type);
 }
 
 /* The keys of rope_scaling or rope_parameters over what `r` already has. */
@@ -431,7 +430,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
         s.obj = text;
     c->nested = s.obj == text;
     if (!value_of(&s, "model_type"))
-        return af_fail(err, AF_EFORMAT, "%s: there is no model_type", name);
+        return af_fail(err, AF_EFORMAT, "%s: model_type is missing", name);
     c->model_type = get_str(&s, &c->arena, "model_type", "");
     const af_status causal = check_causal(&s, c->model_type);
     if (causal != AF_OK)

@@ -129,7 +129,7 @@ static af_status get_rope(source *s, af_hf_config *c, const af_family *f, af_err
     else if (strcmp(type, "yarn") == 0)
         r.type = AF_ROPE_YARN;
     else if (strcmp(type, "none") != 0 && strcmp(type, "longrope") != 0)
-        return af_fail(err, AF_EUNSUPPORTED, "rope.scaling.type '%.64s' is not known", type);
+        return af_fail(err, AF_EUNSUPPORTED, "unknown rope.scaling.type '%.64s'", type);
     r.factor = get_num(s, "rope.scaling.factor", 1);
     r.original_max_position_embeddings = get_int(s, "rope.scaling.original_context_length", 0);
     r.attention_factor = get_num(s, "rope.scaling.attn_factor", 0);

@@ -61,13 +61,13 @@ bool af_json_pull_more(af_json_pull *j, char closing, bool *first)
     }
     if (*first) {
         *first = false;
-        return c != 0 || bad(j, "the text ends early");
+        return c != 0 || bad(j, "unexpected end of text");
     }
     if (c != ',')
         return bad(j, "expected ',' or the closing bracket");
     j->at++;
     if (af_json_pull_peek(j) == closing)
-        return bad(j, "a comma before the closing bracket");
+        return bad(j, "trailing comma");
     return true;
 }
 
@@ -75,7 +75,7 @@ static bool hex4(af_json_pull *j, uint32_t *out)
 {
     uint32_t v = 0;
     if (j->end - j->at < 4)
-        return bad(j, "a cut \\u escape");
+        return bad(j, "truncated \\u escape");
     for (int i = 0; i < 4; i++) {
         const char c = *j->at++;
         const int d = c >= '0' && c <= '9'   ? c - '0'
@@ -83,7 +83,7 @@ static bool hex4(af_json_pull *j, uint32_t *out)
                       : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                              : -1;
         if (d < 0)
-            return bad(j, "a bad \\u escape");
+            return bad(j, "invalid \\u escape");
         v = v << 4 | (uint32_t)d;
     }
     *out = v;
@@ -96,15 +96,15 @@ static bool unicode_escape(af_json_pull *j)
     if (!hex4(j, &hi))
         return false;
     if (hi >= 0xdc00 && hi <= 0xdfff)
-        return bad(j, "a low surrogate alone");
+        return bad(j, "unpaired low surrogate");
     if (hi >= 0xd800 && hi <= 0xdbff) {
         if (j->end - j->at < 2 || j->at[0] != '\\' || j->at[1] != 'u')
-            return bad(j, "a high surrogate alone");
+            return bad(j, "unpaired high surrogate");
         j->at += 2;
         if (!hex4(j, &lo))
             return false;
         if (lo < 0xdc00 || lo > 0xdfff)
-            return bad(j, "a high surrogate alone");
+            return bad(j, "unpaired high surrogate");
         hi = 0x10000 + ((hi - 0xd800) << 10) + (lo - 0xdc00);
     }
     af_buf_utf8(&j->scratch, hi);
@@ -115,13 +115,13 @@ static bool escape(af_json_pull *j)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     if (j->at >= j->end)
-        return bad(j, "a cut escape");
+        return bad(j, "truncated escape");
     const char c = *j->at++;
     if (c == 'u')
         return unicode_escape(j);
     const char *at = c ? strchr(from, c) : NULL;
     if (!at)
-        return bad(j, "an unknown escape");
+        return bad(j, "unknown escape");
     af_buf_char(&j->scratch, to[at - from]);
     return true;
 }
@@ -142,7 +142,7 @@ bool af_json_pull_string(af_json_pull *j, const char **s, uint64_t *n)
     af_buf_add(&j->scratch, from, (uint64_t)(j->at - from));
     while (j->at < j->end && *j->at != '"') {
         if ((uint8_t)*j->at < 0x20)
-            return bad(j, "a control character in a string");
+            return bad(j, "control character in a string");
         if (*j->at == '\\') {
             j->at++;
             if (!escape(j))
@@ -155,10 +155,10 @@ bool af_json_pull_string(af_json_pull *j, const char **s, uint64_t *n)
         af_buf_add(&j->scratch, from, (uint64_t)(j->at - from));
     }
     if (j->at >= j->end)
-        return bad(j, "a string without end");
+        return bad(j, "unterminated string");
     j->at++;
     if (j->scratch.bad)
-        return bad(j, "no memory for a string");
+        return bad(j, "out of memory for a string");
     *s = j->scratch.data ? j->scratch.data : "";
     *n = j->scratch.len;
     return true;
@@ -188,10 +188,10 @@ bool af_json_pull_number(af_json_pull *j, double *x)
     const char *digits = copy[0] == '-' ? copy + 1 : copy;
     if (digits[0] < '0' || digits[0] > '9' ||
         (digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9'))
-        return bad(j, "not a value");
+        return bad(j, "invalid value");
     *x = strtod(copy, &end);
     if (n == sizeof copy - 1 || end == copy || *end || !isfinite(*x))
-        return bad(j, "a number that is none");
+        return bad(j, "invalid number");
     j->at = at;
     return true;
 }
@@ -203,13 +203,13 @@ static bool skip(af_json_pull *j)
     do {
         const char c = af_json_pull_peek(j);
         if (c == 0)
-            return bad(j, "the text ends early");
+            return bad(j, "unexpected end of text");
         if (c == '"') {
             for (j->at++; j->at < j->end && *j->at != '"'; j->at++)
                 if (*j->at == '\\')
                     j->at++;
             if (j->at >= j->end)
-                return bad(j, "a string without end");
+                return bad(j, "unterminated string");
         } else if (c == '{' || c == '[') {
             depth++;
         } else if (c == '}' || c == ']') {
@@ -224,7 +224,7 @@ static bool word(af_json_pull *j, const char *w)
 {
     const size_t n = strlen(w);
     if ((size_t)(j->end - j->at) < n || memcmp(j->at, w, n) != 0)
-        return bad(j, "not a value");
+        return bad(j, "invalid value");
     j->at += n;
     return true;
 }
@@ -251,7 +251,7 @@ static char *keep(builder *b, const char *s, uint64_t n)
     if (copy)
         memcpy(copy, s, n);
     else
-        bad(&b->j, "no memory for a string");
+        bad(&b->j, "out of memory for a string");
     return copy;
 }
 
@@ -282,7 +282,7 @@ static bool build_items(builder *b, af_json_value *v, int depth)
     while (af_json_pull_more(&b->j, object ? '}' : ']', &first)) {
         af_json_value *item = af_arena_take(b->arena, sizeof *item);
         if (!item)
-            return bad(&b->j, "no memory for a value");
+            return bad(&b->j, "out of memory for a value");
         if (!(object ? build_member(b, item, depth + 1) : build(b, item, depth + 1)))
             return false;
         *tail = item;
@@ -333,7 +333,7 @@ af_status af_json_tree_parse(af_json_value *out, af_arena *arena, const char *js
     af_json_pull_init(&b.j, json, len);
     *out = (af_json_value){0};
     if (build(&b, out, 0) && af_json_pull_peek(&b.j) != 0)
-        bad(&b.j, "text behind the value");
+        bad(&b.j, "text after the value");
     const af_status st = af_json_pull_check(&b.j, "JSON", err);
     af_json_pull_clear(&b.j);
     return st;

@@ -27,7 +27,7 @@ af_status af_added_insert(af_tokenizer *t, af_added a, int64_t wanted_id, af_err
     if (a.content.n == 0)
         return AF_OK;
     if (wanted_id >= AF_TOKENIZER_ID_MAX)
-        return af_fail(err, AF_EFORMAT, "added token \"%.60s\" has the impossible id %" PRId64,
+        return af_fail(err, AF_EFORMAT, "added token \"%.60s\" has the invalid id %" PRId64,
                        a.content.s, wanted_id);
     a.id = id_for(t, a.content, wanted_id);
     if (a.id < 0)

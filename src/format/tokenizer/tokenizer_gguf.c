@@ -70,7 +70,7 @@ static af_status read_merges(af_tokenizer *t, const af_gguf *g, af_error *err)
         const af_gguf_str m = merges->str[i];
         const char *space = m.len > 1 ? memchr(m.at + 1, ' ', m.len - 1) : NULL;
         if (!space) {
-            st = af_fail(err, AF_EFORMAT, "merge %" PRIu64 " is not two words", i);
+            st = af_fail(err, AF_EFORMAT, "merge %" PRIu64 " is not two tokens", i);
             goto done;
         }
         const uint64_t left = (uint64_t)(space - m.at), right = m.len - left - 1;
@@ -109,7 +109,7 @@ static af_status read_bpe(af_tokenizer *t, const af_gguf *g, bool *add_bos, af_e
     af_gguf_str name = af_gguf_string(g, "tokenizer.ggml.pre");
     if (!name.at) /* llama.cpp warns and guesses; a guess gives wrong ids */
         return af_fail(err, AF_EUNSUPPORTED,
-                       "there is no tokenizer.ggml.pre, so how to split the text is unknown");
+                       "tokenizer.ggml.pre is missing; it says how to split the text");
     const af_pre_name *pre = af_pre_name_find(name.at, name.len);
     if (!pre)
         return af_fail(err, AF_EUNSUPPORTED, "tokenizer.ggml.pre \"%.*s\" is not known",

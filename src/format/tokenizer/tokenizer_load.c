@@ -18,7 +18,7 @@ af_status af_tokenizer_new(af_tokenizer **out, af_error *err)
     if (pthread_mutex_init(&t->lock, NULL) != 0) {
         free(t->unicode);
         free(t);
-        return af_fail(err, AF_ENOMEM, "cannot make a lock");
+        return af_fail(err, AF_ENOMEM, "cannot create a lock");
     }
     af_unicode_init(t->unicode);
     t->bos = t->eos = t->pad = t->unk = -1;
@@ -89,7 +89,7 @@ static af_status read_added(af_tokenizer *t, const af_json_value *list, af_error
         const af_json_value *id = af_json_get(v, "id"), *content = af_json_get(v, "content");
         if (content->type != AF_JSON_STRING || id->type != AF_JSON_NUMBER || id->number < 0 ||
             id->number >= AF_TOKENIZER_ID_MAX)
-            return af_fail(err, AF_EFORMAT, "an added token has no content or no possible id");
+            return af_fail(err, AF_EFORMAT, "an added token has no content or no valid id");
         const bool special = af_json_bool(v, "special", false);
         const af_added a = {.content = af_str_of(content),
                             .single_word = af_json_bool(v, "single_word", false),

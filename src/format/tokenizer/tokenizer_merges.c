@@ -46,10 +46,10 @@ static bool next_merge(batch *b, key k[3], bool *skip)
             return false;
         add_key(b, &k[0], s, n);
         if (!af_json_pull_more(&b->j, ']', &inner) || !af_json_pull_string(&b->j, &s, &n))
-            return no_merge(b, "a merge that is no pair");
+            return no_merge(b, "a merge is not a pair");
         add_key(b, &k[1], s, n);
         if (af_json_pull_more(&b->j, ']', &inner))
-            return no_merge(b, "a merge that is no pair");
+            return no_merge(b, "a merge is not a pair");
         return !b->j.bad;
     }
     if (!af_json_pull_string(&b->j, &s, &n))
@@ -59,7 +59,7 @@ static bool next_merge(batch *b, key k[3], bool *skip)
         return true;
     const char *space = memchr(s, ' ', n);
     if (!space || memchr(space + 1, ' ', n - (uint64_t)(space + 1 - s)))
-        return no_merge(b, "a merge that is not two words");
+        return no_merge(b, "a merge is not two tokens");
     add_key(b, &k[0], s, (uint64_t)(space - s));
     add_key(b, &k[1], space + 1, n - (uint64_t)(space + 1 - s));
     return true;

@@ -47,7 +47,7 @@ static af_status read_vocab_map(af_tokenizer *t, const af_json_value *v, af_erro
             s = copy;
         }
         if (id < 0 || id >= AF_TOKENIZER_ID_MAX || id != (double)(int32_t)id) {
-            st = af_fail(err, AF_EFORMAT, "token \"%.*s\" has the impossible id %g",
+            st = af_fail(err, AF_EFORMAT, "token \"%.*s\" has the invalid id %g",
                          (int)AF_MIN(n, 60), s, id);
             goto done;
         }
@@ -96,12 +96,12 @@ static af_status read_vocab_scores(af_tokenizer *t, const af_json_value *v, af_e
         if (copy.bad || !af_json_pull_more(&j, ']', &inner) || !af_json_pull_number(&j, &score))
             break;
         if (af_json_pull_more(&j, ']', &inner))
-            j.bad = true, j.why = "a vocabulary entry with more than two values";
+            j.bad = true, j.why = "a vocabulary entry has more than two values";
         AF_TRY(add_scored(t, copy.data, n, score, &cap, err));
         lowest = AF_MIN(lowest, score);
     }
     if (!j.bad && j.at != j.end)
-        j.bad = true, j.why = "a vocabulary entry that is no pair";
+        j.bad = true, j.why = "a vocabulary entry is not a pair";
     AF_TRY(af_json_pull_check(&j, "the unigram vocabulary", err));
     t->model.unk_score = lowest - 10.0;
 done:
@@ -125,8 +125,7 @@ static af_status read_bpe(af_tokenizer *t, const af_json_value *v, af_error *err
     af_status st = AF_OK;
     const af_json_value *dropout = af_json_get(v, "dropout");
     if (dropout->type == AF_JSON_NUMBER && dropout->number != 0)
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "the BPE model has a dropout of %g: its ids would be random",
+        return af_fail(err, AF_EUNSUPPORTED, "the BPE model has dropout %g, which makes ids random",
                        dropout->number);
     m->kind = AF_MODEL_BPE;
     m->fuse_unk = af_json_bool(v, "fuse_unk", false);

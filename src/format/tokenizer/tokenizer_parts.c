@@ -190,7 +190,7 @@ static af_status read_metaspace(const af_json_value *v, af_pre *p, af_error *err
     else if (af_json_is(scheme, "always"))
         p->prepend = AF_PREPEND_ALWAYS;
     else if (scheme->type != AF_JSON_NONE)
-        return af_fail(err, AF_EUNSUPPORTED, "a prepend_scheme of Metaspace is not known");
+        return af_fail(err, AF_EUNSUPPORTED, "unknown prepend_scheme of Metaspace");
     return read_char(af_json_get(v, "replacement"), 0x2581, &p->replacement, p->mark, &p->mark_len,
                      err);
 }
@@ -225,7 +225,7 @@ static af_status fill_pre(const af_json_value *v, af_pre *p, af_error *err)
     if (p->kind == AF_PRE_FIXED_LENGTH) {
         const af_json_value *n = af_json_get(v, "length");
         if (n->type == AF_JSON_NUMBER && !(n->number >= 1 && n->number <= 1e9))
-            return af_fail(err, AF_EFORMAT, "a FixedLength of %g is not possible", n->number);
+            return af_fail(err, AF_EFORMAT, "invalid FixedLength %g", n->number);
         p->length = n->type == AF_JSON_NUMBER ? (uint32_t)n->number : 5;
     }
     if (p->kind == AF_PRE_SPLIT)
@@ -294,7 +294,7 @@ static af_status push_special(af_tokenizer *t, af_post *p, const af_json_value *
                        name->type == AF_JSON_STRING ? name->text : "");
     for (const af_json_value *i = ids->item; i; i = i->next) {
         if (i->type != AF_JSON_NUMBER || i->number < 0 || i->number >= AF_TOKENIZER_ID_MAX)
-            return af_fail(err, AF_EFORMAT, "TemplateProcessing has an impossible id");
+            return af_fail(err, AF_EFORMAT, "TemplateProcessing has an invalid id");
         AF_TRY(push_id(p, &t->arena, (int32_t)i->number, cap, err));
     }
 done:

@@ -174,8 +174,7 @@ static af_status read_keys(af_gguf *g, af_reader *r, uint64_t n, af_error *err)
         qsort(g->kv_sort, n, sizeof *g->kv_sort, by_key);
     for (uint64_t i = 1; i < n; i++)
         if (strcmp(g->kv_sort[i - 1]->key, g->kv_sort[i]->key) == 0)
-            return af_fail(err, AF_EFORMAT, "%s: key '%s' is there twice", g->name,
-                           g->kv_sort[i]->key);
+            return af_fail(err, AF_EFORMAT, "%s: duplicate key '%s'", g->name, g->kv_sort[i]->key);
     return AF_OK;
 }
 
@@ -199,7 +198,7 @@ static af_status read_dims(af_gguf *g, af_reader *r, af_stored *w, af_error *err
         return cut_short(g, w->name, err);
     for (int i = 0; i < w->ndim; i++) /* in af_weight_count's order: a zero must not hide a wrap */
         if (!af_mul_ok(count, (uint64_t)w->dim[i], &count) || count > INT64_MAX)
-            return af_fail(err, AF_EFORMAT, "%s: tensor '%s' has an impossible dimension %" PRId64,
+            return af_fail(err, AF_EFORMAT, "%s: tensor '%s' has the invalid dimension %" PRId64,
                            g->name, w->name, w->dim[i]);
     return AF_OK;
 }
@@ -305,8 +304,7 @@ static af_status read_tensors(af_gguf *g, af_reader *r, uint64_t n, af_error *er
         qsort(g->sort, n, sizeof *g->sort, by_name);
     for (uint64_t i = 1; i < n; i++)
         if (strcmp(g->sort[i - 1]->name, g->sort[i]->name) == 0)
-            return af_fail(err, AF_EFORMAT, "%s: tensor '%s' is there twice", g->name,
-                           g->sort[i]->name);
+            return af_fail(err, AF_EFORMAT, "%s: duplicate tensor '%s'", g->name, g->sort[i]->name);
     return AF_OK;
 }
 

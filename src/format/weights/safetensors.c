@@ -56,7 +56,8 @@ static af_status read_shape(af_stored *w, const json_t *shape, const char *file,
 {
     uint64_t count = 1;
     if (!json_is_array(shape) || json_array_size(shape) > AF_WEIGHT_NDIM_MAX)
-        return af_fail(err, AF_EFORMAT, "%s: tensor '%s' has no shape of 0 to %d dimensions", file,
+        return af_fail(err, AF_EFORMAT,
+                       "%s: the shape of tensor '%s' is not a list of 0 to %d dimensions", file,
                        w->name, AF_WEIGHT_NDIM_MAX);
     for (int i = 0; i < AF_WEIGHT_NDIM_MAX; i++)
         w->dim[i] = 1;
@@ -65,8 +66,8 @@ static af_status read_shape(af_stored *w, const json_t *shape, const char *file,
         uint64_t d;
         if (!natural(json_array_get(shape, (size_t)i), &d) || d > INT64_MAX ||
             !af_mul_ok(count, d, &count) || count > INT64_MAX)
-            return af_fail(err, AF_EFORMAT, "%s: dimension %d of tensor '%s' is not possible", file,
-                           i, w->name);
+            return af_fail(err, AF_EFORMAT, "%s: dimension %d of tensor '%s' is invalid", file, i,
+                           w->name);
         w->dim[i] = (int64_t)d;
     }
     if (!af_dtype_bytes(w->dtype, count, &w->bytes))
