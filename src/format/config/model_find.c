@@ -162,7 +162,7 @@ static void take_ids(af_hf_config *c, const af_generation_config *g)
     }
 }
 
-/* A folder without config.json is no model; one that holds an adapter is told apart. */
+/* A folder without config.json is not a model; one that holds an adapter gets its own message. */
 static af_status check_is_model(const char *dir, af_error *err)
 {
     af_status st = AF_OK;

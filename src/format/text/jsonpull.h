@@ -30,7 +30,7 @@ typedef struct af_json_value {
     uint64_t len;     /* bytes of text, or how many items */
     const char *key;  /* inside an object */
     uint64_t key_len;
-    struct af_json_value *item, *next; /* first item of this; next item beside this */
+    struct af_json_value *item, *next; /* first item of this; next item of the same parent */
 } af_json_value;
 
 AF_CHECKED af_status af_json_tree_parse(af_json_value *out, af_arena *arena, const char *json,

@@ -77,7 +77,7 @@ static af_status take_map(builder *b, af_yaml *n, int count)
     return n->item && n->key && n->key_line ? AF_OK : no_memory(b);
 }
 
-/* The keys of `from` that `n` does not have; n has the room. */
+/* The keys of `from` that `n` does not have; n has space for them. */
 static void add_absent(af_yaml *n, const af_yaml *from)
 {
     for (int i = 0; i < from->count; i++) {

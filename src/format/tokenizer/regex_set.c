@@ -444,7 +444,7 @@ done:
     return st;
 }
 
-/* [..] inside a class, or the rest of the class behind &&: both are sets of their own. */
+/* [..] inside a class, or the rest of the class after &&: both are sets of their own. */
 static af_status nested(af_cpset *s, af_pattern *p, bool and)
 {
     af_status st = AF_OK;
@@ -496,7 +496,7 @@ done:
     return st;
 }
 
-/* The first member at or behind c (or, with `in` false, the first that is none). */
+/* The first member at or after c (or, with `in` false, the first that is not). */
 static uint32_t next_in(const af_cpset *s, uint32_t c, bool in)
 {
     while (c < AF_CP_COUNT) {
@@ -515,7 +515,7 @@ void af_cpset_write(const af_cpset *s, af_buf *out)
     bool any = false;
     for (uint32_t c = next_in(s, 0, true), end; c < AF_CP_COUNT; c = next_in(s, end, true)) {
         end = next_in(s, c, false);
-        if (c < 0xd800 && end > 0xd800) /* surrogates are no characters */
+        if (c < 0xd800 && end > 0xd800) /* surrogates are not characters */
             end = 0xd800;
         if (c >= 0xd800 && c < 0xe000) {
             end = 0xe000;

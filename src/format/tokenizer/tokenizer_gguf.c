@@ -54,7 +54,7 @@ done:
     return st;
 }
 
-/* "a b", cut at the first blank behind the first character. */
+/* "a b", cut at the first blank after the first character. */
 static af_status read_merges(af_tokenizer *t, const af_gguf *g, af_error *err)
 {
     af_status st = AF_OK;

@@ -1,4 +1,4 @@
-/* tokenizer_load.c - opening and closing a tokenizer; what the config files say about it. */
+/* tokenizer_load.c - opening and closing a tokenizer; settings from the config files. */
 #include "format/config/hf_config.h"
 #include "format/tokenizer/tokenizer.h"
 

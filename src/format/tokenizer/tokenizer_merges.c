@@ -65,7 +65,7 @@ static bool next_merge(batch *b, key k[3], bool *skip)
     return true;
 }
 
-/* Is there a U+2581 behind anything but U+2581? */
+/* Is there a U+2581 after anything but U+2581? */
 static bool mark_inside(const char *s, uint32_t n)
 {
     for (uint32_t i = 1; i + 3 <= n; i++)

@@ -26,7 +26,7 @@ typedef struct translator {
     uint64_t atom;   /* where the last atom begins in out; UINT64_MAX = none to repeat */
     bool quantified; /* ... and it has a quantifier already */
     uint64_t open[GROUPS_MAX];
-    int extra[GROUPS_MAX]; /* closing parentheses owed by (?i) in the middle */
+    int extra[GROUPS_MAX]; /* closing parentheses pending for (?i) in the middle */
     int depth;
 } translator;
 
@@ -158,11 +158,11 @@ static af_status open_group(translator *t)
         if (left >= 3 && t->p.at[2] == '<') {
             n = 3; /* a name follows, copied as plain characters */
         } else {
-            const int owed = t->extra[t->depth];
+            const int pending = t->extra[t->depth];
             const af_status st = flags(t);
             if (st != AF_OK)
                 return st;
-            isolated = t->extra[t->depth] != owed;
+            isolated = t->extra[t->depth] != pending;
         }
     } else if (n == 0) {
         n = 1;
@@ -191,7 +191,7 @@ static af_status close_group(translator *t)
 }
 
 /* {n} {n,} {,n} {n,m}: true and its end; anything else is a plain brace. */
-static bool interval(const char *at, const char *end, const char **behind, bool *exact)
+static bool interval(const char *at, const char *end, const char **after, bool *exact)
 {
     const char *p = at + 1;
     int digits = 0, commas = 0;
@@ -199,7 +199,7 @@ static bool interval(const char *at, const char *end, const char **behind, bool 
         commas += *p == ',';
         digits += *p != ',';
     }
-    *behind = p + 1;
+    *after = p + 1;
     *exact = commas == 0;
     return p < end && *p == '}' && digits > 0 && commas <= 1;
 }
@@ -214,7 +214,7 @@ static void wrap_atom(translator *t)
     af_buf_char(&t->out, ')');
 }
 
-static af_status quantifier(translator *t, const char *behind, bool exact)
+static af_status quantifier(translator *t, const char *after, bool exact)
 {
     if (t->atom == UINT64_MAX)
         return af_fail(t->p.err, AF_EFORMAT, "nothing to repeat in regex");
@@ -225,8 +225,8 @@ static af_status quantifier(translator *t, const char *behind, bool exact)
         af_buf_str(&t->out, "{0");
         t->p.at++;
     }
-    af_buf_add(&t->out, t->p.at, (uint64_t)(behind - t->p.at));
-    t->p.at = behind;
+    af_buf_add(&t->out, t->p.at, (uint64_t)(after - t->p.at));
+    t->p.at = after;
     t->quantified = true;
     if (t->p.at < t->p.end &&
         ((*t->p.at == '?' && !(braces && exact)) || (*t->p.at == '+' && !braces)))
@@ -236,7 +236,7 @@ static af_status quantifier(translator *t, const char *behind, bool exact)
 
 static af_status step(translator *t)
 {
-    const char c = *t->p.at, *behind = t->p.at + 1;
+    const char c = *t->p.at, *after = t->p.at + 1;
     bool exact = false;
     switch (c) {
     case '\\':
@@ -252,10 +252,10 @@ static af_status step(translator *t)
     case '*':
     case '+':
     case '?':
-        return quantifier(t, behind, false);
+        return quantifier(t, after, false);
     case '{':
-        if (interval(t->p.at, t->p.end, &behind, &exact))
-            return quantifier(t, behind, exact);
+        if (interval(t->p.at, t->p.end, &after, &exact))
+            return quantifier(t, after, exact);
         begin_atom(t);
         af_buf_str(&t->out, "\\{");
         t->p.at++;

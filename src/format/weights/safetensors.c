@@ -125,7 +125,7 @@ static af_status read_meta(af_safetensors *s, json_t *j, af_error *err)
     return AF_OK;
 }
 
-/* Fills spans[] (room for every key of the header) and the metadata. */
+/* Fills spans[] (space for every key of the header) and the metadata. */
 static af_status read_entries(af_safetensors *s, json_t *root, span *spans, af_error *err)
 {
     const char *key;

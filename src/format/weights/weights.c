@@ -1,4 +1,4 @@
-/* weights.c - the tensors of a folder or file behind one lookup; see weights.h. */
+/* weights.c - one lookup for the tensors of a folder or file; see weights.h. */
 #include "format/weights/weights.h"
 
 #include <jansson.h>
