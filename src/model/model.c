@@ -147,7 +147,7 @@ af_status af_model_template(af_model *m, const af_template **out, af_error *err)
         AF_TRY(af_template_open(&t, path, err));
         if (path != m->path) { /* an adapter need not have a tokenizer */
             AF_TRY(af_model_tokenizer(m, &base, err));
-            AF_TRY(af_template_lend_tokens(t, base, err));
+            AF_TRY(af_template_set_tokens(t, base, err));
         }
         m->template = t;
         t = NULL;

@@ -85,7 +85,7 @@ static af_status open_template(af_renderer *s, const char *model, const char *re
     const af_status st = af_renderer_template(&s->chat, &bare, model, requested, err);
     if (st != AF_OK || !bare)
         return st;
-    return af_template_lend_tokens(s->chat, s->tokenizer, err);
+    return af_template_set_tokens(s->chat, s->tokenizer, err);
 }
 
 af_status af_renderer_init(af_renderer *s, const af_tokenizer *tokenizer, const char *model,
