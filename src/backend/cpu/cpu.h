@@ -27,14 +27,6 @@ typedef enum af_packing {
     AF_PACKS_ALL,
 } af_packing;
 
-/* What a product left packed of its B in the workspace, for one right after it with the same B. */
-typedef struct af_kept {
-    const void *data;
-    uint8_t *panels;    /* NULL where nothing was kept */
-    int64_t N, K, step; /* step: k's of one of its parts */
-    int kind;           /* how values lie in them; products of few rows have another one */
-} af_kept;
-
 typedef struct af_cpu {
     af_device device; /* first */
     af_pool *pool;
@@ -48,8 +40,6 @@ typedef struct af_cpu {
     uint64_t shared_bytes;
     uint8_t *guarded; /* poison: the workspace, and a page behind it that nobody may touch */
     uint64_t guarded_bytes;
-    const af_node *before; /* the node that ran just before, if its workspace is as it left it */
-    af_kept kept;          /* by it */
     int what;              /* AF_RUN_* of the running call: a forward node may make gradients too */
     bool grads_spent;      /* gradients lie among activations: an update is the last to see them */
     af_cpu_times *times;   /* NULL, or where every node's time is added */

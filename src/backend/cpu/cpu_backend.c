@@ -204,7 +204,6 @@ static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, in
     cpu->work = cpu->shared;
     cpu->what = what;
     cpu->grads_spent = g->grads_in_arena;
-    cpu->before = NULL;
     if (g->pack_bytes)
         af_cpu_packs_fill(g, cpu);
     for (int i = from; i < to; i++) {
@@ -219,7 +218,6 @@ static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, in
             run_timed(n, op, cpu);
         else
             op->run(n, cpu);
-        cpu->before = cpu->poison ? NULL : n;
         d->counters.launches++;
         if (cpu->poison)
             af_cpu_poison_after(n);

@@ -36,7 +36,7 @@ static bool is_frozen(const af_tensor *t)
 /* The packs of a weight that has or may have some. */
 static packs *packs_of(const af_tensor *t) { return is_frozen(t) ? t->backend : NULL; }
 
-bool af_cpu_packs_pay(af_dtype rows) { return af_fast_get()->packs_once(rows); }
+bool af_cpu_packs_pay(af_dtype rows) { return af_fast_packs_frozen(af_fast_get(), rows); }
 
 /* In which forms the node reads input k; none: as it is stored. */
 static void forms_read(const af_node *n, int k, bool form[2])
@@ -96,7 +96,8 @@ static uint64_t choose(const af_cpu *cpu, af_graph *g, bool both)
         packs *p = packs_of(w);
         if (!p)
             continue;
-        const bool every = cpu->packing == AF_PACKS_ALL, pays = every || f->packs_once(p->rows);
+        const bool every = cpu->packing == AF_PACKS_ALL,
+                   pays = every || af_fast_packs_frozen(f, p->rows);
         p->returns = pays && both && w->mapped && !p->stored;
         for (int trans = 0; trans < 2; trans++) {
             const bool wanted = every || p->returns || is_longer(w, trans);
@@ -164,8 +165,8 @@ void af_cpu_packs_fill(af_graph *g, af_cpu *cpu)
             const af_operand b = {
                 .data = w->data, .ld = w->dim[1], .dtype = w->dtype, .trans = k != 0};
             if (p->form[k].panels)
-                p->form[k] = f->pack_once(&b, p->rows, w->dim[!k], w->dim[k],
-                                          (void *)p->form[k].panels, cpu->pool, cpu->work);
+                p->form[k] = f->pack_frozen(&b, p->rows, w->dim[!k], w->dim[k],
+                                            (void *)p->form[k].panels, cpu->pool, cpu->work);
         }
         p->stale = false;
         filled = true;
