@@ -60,9 +60,13 @@ int cmd_eval(int argc, char **argv)
         {0},
     };
     af_cli_model_rows(opts, &flags);
-    const af_usage usage = {
-        "eval", "Computes loss, perplexity and token accuracy on a dataset.", "MODEL", opts, 1, 1,
-        NULL};
+    const af_usage usage = {"eval",
+                            "Computes loss, perplexity and token accuracy on a dataset.",
+                            "MODEL --data FILE",
+                            opts,
+                            1,
+                            1,
+                            NULL};
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);

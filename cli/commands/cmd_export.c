@@ -79,7 +79,7 @@ int cmd_export(int argc, char **argv)
     const af_usage usage = {"export",
                             "Writes a model as GGUF (with a Modelfile) for llama.cpp and Ollama, a "
                             ".gguf file as a Hugging Face\nfolder, or an adapter as GGUF or MLX.",
-                            "MODEL",
+                            "MODEL -o PATH",
                             opts,
                             1,
                             1,

@@ -287,7 +287,7 @@ static af_parsed parse(generate_job *j, generate_args *g, int argc, char **argv)
     af_cli_model_rows(opts, &g->flags);
     g->flags.few_tokens = true;
     const af_usage usage = {
-        "generate", "Generates text from one or more prompts.", "MODEL", opts, 1, 1, NULL};
+        "generate", "Generates text from one or more prompts.", "MODEL -p TEXT", opts, 1, 1, NULL};
     return af_opts_parse(&usage, &g->common, argc, argv, &g->model, &count);
 }
 

@@ -17,8 +17,9 @@ int cmd_logits(int argc, char **argv)
         {0},
     };
     af_cli_model_rows(opts, &flags);
-    const af_usage usage = {"logits", "Writes the logits of token sequences.", "MODEL", opts, 1, 1,
-                            NULL};
+    const af_usage usage = {
+        "logits", "Writes the logits of token sequences.", "MODEL --ids FILE -o FILE", opts, 1, 1,
+        NULL};
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);

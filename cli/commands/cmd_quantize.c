@@ -97,7 +97,7 @@ int cmd_quantize(int argc, char **argv)
     const af_usage usage = {"quantize",
                             "Quantizes the weights of a model: to a bitsandbytes folder (nf4, fp4, "
                             "int8) or to a GGUF file.",
-                            "MODEL",
+                            "MODEL -o PATH --type TYPE",
                             opts,
                             1,
                             1,

@@ -4,7 +4,7 @@
 const af_command af_commands[] = {
     {"train", "train a model from a run file", cmd_train},
     {"init", "write a run file for a model and a dataset", cmd_init},
-    {"plan", "estimate the memory and time of a run before it starts", cmd_plan},
+    {"plan", "show what a run needs and what fits into memory", cmd_plan},
     {"eval", "compute loss, perplexity and accuracy on a dataset", cmd_eval},
     {"generate", "generate text from a prompt", cmd_generate},
     {"chat", "chat with a model in the terminal", cmd_chat},

@@ -251,7 +251,8 @@ typedef struct af_linear_opts {
     af_adapter_part part[AF_ADAPTER_PARTS];
     int parts;
     int64_t out; /* output columns; 0 = the sum of the weights' rows */
-    bool few;    /* few live rows (generation): the order of summation may depend on their number */
+    bool
+        few_rows; /* generation: few live rows; the order of summation may depend on their number */
 } af_linear_opts;
 /* A linear layer: y [N][O] = x [N][I] W^T + bias + adapter, in the type of x with f32
  * accumulation. */
@@ -351,7 +352,7 @@ AF_API void af_graph_set_one_pass(af_graph *g);
 /* The token dimension: inputs whose first axis has this length may be run with fewer rows. Before
  * recording. */
 AF_API void af_graph_set_rows(af_graph *g, int64_t rows);
-/* The number of rows of the next runs, 1 to af_graph_set_rows; ops skip the rest. */
+/* The number of rows of the next runs, 0 to af_graph_set_rows; ops skip the rest. */
 AF_API void af_graph_set_live_rows(af_graph *g, int64_t rows);
 
 /* Bytes of device memory unless stated otherwise. */

@@ -36,13 +36,12 @@ AF_API AF_PRINTF(3, 4) af_status af_fail(af_error *err, af_status code, const ch
 
 /* The same with a subject, for callers that decide by what failed: messages are for people and may
  * change at any time. */
-AF_API AF_PRINTF(4, 5)
-af_status af_fail_subject(af_error *err, af_status code, const char *subject, const char *fmt, ...);
+AF_API AF_PRINTF(4, 5) af_status
+    af_fail_subject(af_error *err, af_status code, const char *subject, const char *fmt, ...);
 
 /* Puts "prefix: " in front of the message of a failed call. Returns `st`, the status of that call.
  * `err` may be NULL. */
-AF_API AF_PRINTF(3, 4)
-af_status af_fail_prefix(af_status st, af_error *err, const char *fmt, ...);
+AF_API AF_PRINTF(3, 4) af_status af_fail_prefix(af_status st, af_error *err, const char *fmt, ...);
 
 /* The name of a status, for logs: "AF_EFORMAT". Static storage. */
 AF_API const char *af_status_name(af_status code);

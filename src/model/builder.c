@@ -25,7 +25,7 @@ static af_tensor *leaf(const forward *f, int layer, af_slot slot)
 static af_linear_opts base_linear(const forward *f, int layer, af_group group)
 {
     const af_layer_spec *ls = &f->s->layer[layer];
-    af_linear_opts o = {.pieces = ls->pieces[group], .few = f->o.cache != NULL};
+    af_linear_opts o = {.pieces = ls->pieces[group], .few_rows = f->o.cache != NULL};
     for (int p = 0; p < o.pieces; p++) {
         const af_module_spec *m = &f->s->module[ls->module[group][p]];
         o.weight[p] = f->l->tensor[m->weight];
@@ -82,7 +82,7 @@ static af_tensor *dora(const forward *f, int layer, af_group group, int piece, a
     const af_dtype type = af_tensor_dtype(x);
     af_tensor *bias = m->bias < 0 ? NULL : f->l->tensor[m->bias];
     af_linear_opts o = {
-        .pieces = 1, .weight = {f->l->tensor[m->weight]}, .few = f->o.cache != NULL};
+        .pieces = 1, .weight = {f->l->tensor[m->weight]}, .few_rows = f->o.cache != NULL};
     if (am->rank == 0) {
         o.bias[0] = bias;
         return af_linear(g, x, &o);
@@ -225,8 +225,9 @@ static af_tensor *mlp(const forward *f, int layer, af_tensor *h)
     const af_model_spec *s = f->s;
     if (s->layer[layer].moe) {
         tap(f, layer, AF_GROUP_GATE_UP, h);
-        const af_linear_opts router = {
-            .pieces = 1, .weight = {leaf(f, layer, AF_SLOT_ROUTER)}, .few = f->o.cache != NULL};
+        const af_linear_opts router = {.pieces = 1,
+                                       .weight = {leaf(f, layer, AF_SLOT_ROUTER)},
+                                       .few_rows = f->o.cache != NULL};
         af_tensor *index, *logits = af_linear(g, h, &router);
         af_tensor *w = af_moe_route(g, logits, s->experts_used, s->norm_topk, &index);
         return af_moe_ffn(g, h, w, index, leaf(f, layer, AF_SLOT_EXPERTS_GATE_UP),
@@ -282,7 +283,7 @@ af_tensor *af_model_logits(af_model_leaves *l, af_tensor *h, const af_forward_op
 {
     const af_model_spec *s = l->spec;
     const af_linear_opts w = {
-        .pieces = 1, .weight = {head(l, o, &h)}, .few = o && o->cache != NULL};
+        .pieces = 1, .weight = {head(l, o, &h)}, .few_rows = o && o->cache != NULL};
     af_tensor *y = af_linear(l->graph, h, &w);
     if (s->logit_scale != 1)
         y = af_scale(l->graph, y, s->logit_scale);

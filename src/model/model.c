@@ -60,10 +60,11 @@ done:
 
 af_status af_model_open(af_model **out, const char *model, const af_model_opts *o, af_error *err)
 {
+    static const af_model_opts defaults = {0};
     af_model *m = af_calloc(1, sizeof *m);
     if (!m)
         return af_fail_nomem(err, "a model", sizeof *m);
-    const af_status st = open_parts(m, model, o, err);
+    const af_status st = open_parts(m, model, o ? o : &defaults, err);
     if (st != AF_OK) {
         af_model_close(m);
         return st;
