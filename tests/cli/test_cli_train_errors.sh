@@ -50,7 +50,7 @@ yaml "run.yaml" ''
 yaml "a map of keys" '- a list'
 yaml "run.yaml:2" $'base_model: x\n  bad indent: [1, 2'
 yaml "run.yaml:2" 'base_model: [unclosed'
-yaml "run.yaml:3|a tab stands where spaces must indent" $'base_model: x\ndatasets:\n\t- path: y'
+yaml "run.yaml:3|tab in indentation; use spaces" $'base_model: x\ndatasets:\n\t- path: y'
 yaml "base_model is missing" 'output_dir: x'
 yaml "datasets is missing" 'base_model: x'
 yaml "output_dir is missing" "$(grep -v output_dir "$tmp/base.yaml")"
