@@ -9,8 +9,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-static volatile int stop_requested;
-static volatile sig_atomic_t quiet;
+static volatile sig_atomic_t stop_requested, quiet;
 
 /* The first Ctrl-C requests a checkpoint and a clean exit; the second kills the process. */
 static void on_interrupt(int sig)
@@ -27,6 +26,12 @@ static void on_interrupt(int sig)
     if (!quiet)
         (void)!write(STDERR_FILENO, text, sizeof text - 1);
     errno = saved;
+}
+
+static bool wants_stop(void *user)
+{
+    (void)user;
+    return stop_requested != 0;
 }
 
 static void install_handlers(void)
@@ -92,7 +97,7 @@ int cmd_train(int argc, char **argv)
     af_progress_init(&line, common.quiet);
     line.verbose = common.verbose;
     af_log_set(af_progress_log, &line);
-    const af_train_hooks hooks = {&line, af_progress_step, af_progress_message, &stop_requested};
+    const af_train_hooks hooks = {&line, af_progress_step, af_progress_message, wants_stop};
     af_train_result result;
     af_error err = {0};
     quiet = common.quiet;

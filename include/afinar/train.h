@@ -12,7 +12,7 @@ extern "C" {
 
 /* One logged step. */
 typedef struct af_train_step {
-    int64_t step, steps; /* done, of */
+    int64_t step, steps; /* completed; total */
     double epoch, loss, grad_norm, learning_rate;
     double tok_s, step_ms, eta_s;
     int64_t tokens, supervised; /* of this step: real tokens, tokens with loss */
@@ -20,11 +20,12 @@ typedef struct af_train_step {
     double eval_loss;           /* NaN unless this is an evaluation row */
 } af_train_step;
 
+/* Every function may be NULL. They are called on the thread that trains. */
 typedef struct af_train_hooks {
     void *user;
     void (*step)(void *user, const af_train_step *s);
-    void (*say)(void *user, const char *line); /* what was chosen, loaded, skipped, written */
-    const volatile int *stop; /* non-zero: write a checkpoint and end cleanly; may be NULL */
+    void (*log)(void *user, const char *line); /* what was chosen, loaded, skipped, written */
+    bool (*stop)(void *user); /* true: write a checkpoint and end cleanly; asked often */
 } af_train_hooks;
 
 typedef struct af_train_result {
@@ -38,6 +39,64 @@ typedef struct af_train_result {
 AF_API AF_CHECKED af_status af_train(const char *run_file, const char *const *overrides, int count,
                                      const af_train_hooks *hooks, af_train_result *result,
                                      af_error *err);
+
+/* ---- a run step by step ----
+ *
+ * The training of af_train without a run file, one step at a time:
+ *
+ *     af_run *run = NULL;
+ *     af_run_new(&run, &err);
+ *     af_run_set(run, "base_model", "models/qwen", &err);
+ *     af_run_set(run, "adapter", "lora", &err);
+ *     af_run_set(run, "datasets", "[{path: train.jsonl}]", &err);
+ *     af_run_set(run, "output_dir", "out", &err);
+ *     af_run_open(run, NULL, &err);
+ *     af_run_step_result r = {0};
+ *     while (!r.finished && af_run_step(run, &r, &err) == AF_OK)
+ *         printf("%lld %g\n", (long long)r.step, r.loss);
+ *     af_run_save(run, NULL, &err);
+ *     af_run_close(run);
+ *
+ * One thread at a time may use a run; different runs are independent. */
+typedef struct af_run af_run;
+
+typedef struct af_run_step_result {
+    int64_t step, steps; /* completed; total */
+    double epoch, loss, grad_norm, learning_rate;
+    int64_t tokens, supervised; /* of this step: real tokens, tokens with loss */
+    double eval_loss;           /* NaN unless this step was evaluated */
+    bool finished;              /* the last step is done, or early stopping ended the run */
+} af_run_step_result;
+
+/* A run with the default of every key. On success *out is the caller's, to be closed with
+ * af_run_close. */
+AF_API AF_CHECKED af_status af_run_new(af_run **out, af_error *err);
+/* Sets a key of a run file (afinar train --help lists them) before af_run_open. `value` is YAML
+ * text: "3", "true", "[q_proj, v_proj]"; "null" restores the default. Both strings are copied.
+ * AF_EUSAGE for an unknown key (the message names the nearest one) or a wrong value. */
+AF_API AF_CHECKED af_status af_run_set(af_run *run, const char *key, const char *value,
+                                       af_error *err);
+/* Checks the keys, reads model and data, plans the memory, creates output_dir, and resumes where
+ * resume_from_checkpoint asks for it. base_model, datasets and output_dir are required. `hooks` may
+ * be NULL and is copied. After a failure the run can only be closed. */
+AF_API AF_CHECKED af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err);
+/* One optimizer step, and what the keys ask for after it: log row, evaluation, samples, checkpoint.
+ * On a finished run it does nothing. AF_ESTOPPED when the stop hook interrupted an evaluation or
+ * samples: the step counts, and the next call continues there. *out may be NULL. */
+AF_API AF_CHECKED af_status af_run_step(af_run *run, af_run_step_result *out, af_error *err);
+/* Mean loss and accuracy over the evaluation records, now; nothing is logged. AF_EUSAGE without
+ * val_set_size or test_datasets; AF_ESTOPPED by the stop hook. Either output may be NULL. */
+AF_API AF_CHECKED af_status af_run_evaluate(af_run *run, double *loss, double *accuracy,
+                                            af_error *err);
+/* Writes the trained adapter (full fine-tuning: the model) and its tokenizer into `dir`, which is
+ * created; NULL = output_dir. Training may continue afterwards. */
+AF_API AF_CHECKED af_status af_run_save(af_run *run, const char *dir, af_error *err);
+/* Writes output_dir/checkpoint-STEP, from which a run with the same keys resumes bit-exactly. */
+AF_API AF_CHECKED af_status af_run_checkpoint(af_run *run, af_error *err);
+/* Frees the run; what was not saved is lost. NULL is allowed. */
+AF_API void af_run_close(af_run *run);
+
+/* ---- tools ---- */
 
 /* The keys of a run file, as help text (malloc'ed). */
 AF_API AF_CHECKED af_status af_train_help(char **text, af_error *err);

@@ -48,6 +48,14 @@ double af_seconds_now(void);
 
 /* The one sentence for "out of memory": names what it was for and how much. */
 af_status af_fail_nomem(af_error *err, const char *what, uint64_t bytes);
+/* `err`, or `unread` (cleared) when the caller passed NULL: for public entries, so that the code
+ * below may look at its error. */
+static inline af_error *af_error_or(af_error *err, af_error *unread)
+{
+    if (!err)
+        *unread = (af_error){0};
+    return err ? err : unread;
+}
 
 /* The headers that declare them come first: poison would stop those too. */
 #if !defined(AF_ALLOW_BANNED)

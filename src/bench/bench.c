@@ -58,9 +58,9 @@ static double peak_resident_gb(void)
 static af_status step(af_bench_model *b, double *loss, af_error *err)
 {
     float value = 0;
-    af_status st = af_graph_run(b->t.graph, AF_RUN_STEP, err);
+    af_status st = af_graph_run(b->step.graph, AF_RUN_STEP, err);
     if (st == AF_OK) /* reading waits for the device */
-        st = af_tensor_read(b->t.graph, b->t.loss, &value, sizeof value, err);
+        st = af_tensor_read(b->step.graph, b->step.loss, &value, sizeof value, err);
     *loss = (double)value;
     if (st == AF_OK && !isfinite(value))
         st = af_fail(err, AF_EDEVICE, "the loss of a bench step is %g", (double)value);
@@ -83,8 +83,8 @@ static af_status time_steps(af_bench_model *b, af_cpu_times *times, af_bench_res
     if (st != AF_OK)
         return st;
     r->first_step_s = af_bench_now(false) - begin;
-    const af_counters before = af_device_counters(b->t.device);
-    af_bench_ops_begin(b->t.device, times);
+    const af_counters before = af_device_counters(b->model.device);
+    af_bench_ops_begin(b->model.device, times);
     processor = af_bench_now(true);
     begin = af_bench_now(false);
     while (r->steps < STEPS_MAX && (r->steps < 3 || af_bench_now(false) - begin < limit)) {
@@ -94,8 +94,8 @@ static af_status time_steps(af_bench_model *b, af_cpu_times *times, af_bench_res
             return st;
         ms[r->steps++] = (af_bench_now(false) - at) * 1e3;
     }
-    af_bench_ops_end(b->t.device, times, r);
-    const af_counters after = af_device_counters(b->t.device);
+    af_bench_ops_end(b->model.device, times, r);
+    const af_counters after = af_device_counters(b->model.device);
     const uint64_t n = (uint64_t)r->steps;
     r->cpu_ms = (af_bench_now(true) - processor) * 1e3 / (double)r->steps;
     qsort(ms, (size_t)r->steps, sizeof *ms, compare);
@@ -129,6 +129,9 @@ static af_status check(const af_bench_opts *o, af_error *err)
 {
     static const char *const methods[] = {"lora", "qlora", "full"};
     bool known = false;
+    if (!o || !o->shape || !o->method || !o->dtype || !o->memory || !o->device)
+        return af_fail(err, AF_EUSAGE,
+                       "af_bench: shape, method, dtype, memory and device must be set");
     for (size_t i = 0; i < AF_LEN(methods); i++)
         known |= strcmp(o->method, methods[i]) == 0;
     if (!known)
@@ -150,6 +153,8 @@ static af_status check(const af_bench_opts *o, af_error *err)
 
 af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
 {
+    af_error unread;
+    err = af_error_or(err, &unread);
     af_status st = check(o, err);
     if (st != AF_OK)
         return st;
@@ -157,30 +162,30 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     af_bench_model b = {0};
     af_cpu_times *times = NULL;
     AF_TRY(af_bench_model_init(&b, o, err));
-    AF_TRY(af_device_open(&b.t.device, o->device, o->threads, err));
-    af_device_set_attention(b.t.device, (af_attention_by)attention_by(o->attention));
-    const bool cpu = strcmp(af_device_kind(b.t.device), "cpu") == 0;
+    AF_TRY(af_device_open(&b.model.device, o->device, o->threads, err));
+    af_device_set_attention(b.model.device, (af_attention_by)attention_by(o->attention));
+    const bool cpu = af_device_is_cpu(b.model.device);
     if (o->by_op)
-        AF_TRY(af_bench_ops_new(&times, b.t.device, err));
+        AF_TRY(af_bench_ops_new(&times, b.model.device, err));
     AF_TRY(af_bench_model_plan(&b, err));
-    const uint64_t before = af_device_memory_free(b.t.device);
-    AF_TRY(af_graph_prepare(b.t.graph, b.t.device, err));
+    const uint64_t before = af_device_memory_free(b.model.device);
+    AF_TRY(af_graph_prepare(b.step.graph, b.model.device, err));
     AF_TRY(af_bench_model_fill(&b, err));
     r.startup_s = since_start();
     AF_TRY(time_steps(&b, times, &r, err));
-    r.planned_gb = (double)(b.t.plan.total + af_plan_in_place(&b.t.plan)) / 1e9;
+    r.planned_gb = (double)(b.step.plan.total + af_plan_in_place(&b.step.plan)) / 1e9;
     r.peak_gb =
-        cpu ? peak_resident_gb() : (double)(before - af_device_memory_free(b.t.device)) / 1e9;
-    r.flops = b.t.plan.flops;
-    r.nodes = b.t.plan.nodes;
-    af_memory_mode_name(&b.t, b.t.memory_mode, r.recompute);
-    snprintf(r.device, sizeof r.device, "%s", af_device_text(b.t.device));
+        cpu ? peak_resident_gb() : (double)(before - af_device_memory_free(b.model.device)) / 1e9;
+    r.flops = b.step.plan.flops;
+    r.nodes = b.step.plan.nodes;
+    af_memory_mode_name(&b.step, b.step.memory_mode, r.recompute);
+    snprintf(r.device, sizeof r.device, "%s", af_device_text(b.model.device));
     const af_bench_floor_opts f = {.shape = b.shape,
                                    .rows = o->batch * o->seq,
-                                   .type = b.t.compute,
+                                   .type = b.model.compute,
                                    .full = strcmp(o->method, "full") == 0,
                                    .seconds = o->seconds > 0 ? o->seconds : 10};
-    AF_TRY(af_bench_floor(&f, b.t.device, &r.floor_ms, &r.floor_cpu_ms, err));
+    AF_TRY(af_bench_floor(&f, b.model.device, &r.floor_ms, &r.floor_cpu_ms, err));
     *out = r;
 done:
     free(times);

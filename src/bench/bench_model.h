@@ -5,22 +5,21 @@
 
 #include "afinar/bench.h"
 #include "bench/bench_floor.h"
-#include "train/trainer/trainer.h"
+#include "train/step/memory_fit.h"
 
 typedef struct af_bench_model {
     const af_bench_opts *o;
     const af_bench_shape *shape;
     af_bench_shape of_model; /* where the shape is a model's */
-    af_hf_config config;
-    af_model_spec spec;
     af_run_config run;
-    af_trainer t; /* the device is the caller's to set, and closed with the model */
+    af_run_model model; /* the caller sets the device, which is closed with the model */
+    af_step_graph step;
 } af_bench_model;
 
 /* NULL when there is no such shape. */
 const af_bench_shape *af_bench_shape_find(const char *name);
-/* The spec and the run file of the options; nothing of the device is needed yet. *b is empty, or
- * has a shape of the caller's that is taken instead of the named one. */
+/* The spec and the run file of the options; no device is needed yet. *b is empty, or has a shape of
+ * the caller's that is used instead of the named one. *b must not move afterwards. */
 AF_CHECKED af_status af_bench_model_init(af_bench_model *b, const af_bench_opts *o, af_error *err);
 void af_bench_model_clear(af_bench_model *b);
 /* Records and plans: the smallest mode (memory: min), or the fastest that fits. */

@@ -94,12 +94,12 @@ static void test_ordinary_runs_need_common_kernels_only(void **state)
         af_bench_model b = {0};
         memset(&seen, 0, sizeof seen);
         CHECK_OK(af_bench_model_init(&b, &o, &err), err);
-        CHECK_OK(af_cuda_open_with(&b.t.device, &driver, 0, &err), err);
-        ((af_cuda *)b.t.device)->kernels->obtain = fake_obtain;
+        CHECK_OK(af_cuda_open_with(&b.model.device, &driver, 0, &err), err);
+        ((af_cuda *)b.model.device)->kernels->obtain = fake_obtain;
         CHECK_OK(af_bench_model_plan(&b, &err), err);
-        CHECK_OK(af_graph_prepare(b.t.graph, b.t.device, &err), err);
+        CHECK_OK(af_graph_prepare(b.step.graph, b.model.device, &err), err);
         CHECK_OK(af_bench_model_fill(&b, &err), err);
-        bad += check_modules(((af_cuda *)b.t.device)->kernels);
+        bad += check_modules(((af_cuda *)b.model.device)->kernels);
         af_bench_model_clear(&b);
         drop_kept();
     }

@@ -4,6 +4,7 @@
  * must give the same bits. */
 #include "test.h"
 
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
 #include "backend/fake_driver.h"
 #include "bench/bench_model.h"
@@ -101,12 +102,12 @@ static int plan_case(const memory_case *c)
     af_error err = {0};
     af_bench_model b = {0};
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
-    b.t.device = open_fake();
+    b.model.device = open_fake();
     CHECK_OK(af_bench_model_plan(&b, &err), err);
-    print_plan(c->shape, af_recompute_name(b.t.memory_mode.mode), &b.t.plan);
+    print_plan(c->shape, af_recompute_name(b.step.memory_mode.mode), &b.step.plan);
     if (getenv("AF_PEAK"))
-        print_peak(b.t.graph);
-    const bool over = gigabytes(&b.t.plan) > c->limit_gb;
+        print_peak(b.step.graph);
+    const bool over = gigabytes(&b.step.plan) > c->limit_gb;
     af_bench_model_clear(&b);
     drop_kept();
     return over;
@@ -137,19 +138,19 @@ static void test_every_smaller_mode_is_smaller(void **state)
     af_bench_model b = {0};
     (void)state;
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
-    b.t.device = open_fake();
+    b.model.device = open_fake();
     CHECK_OK(af_bench_model_plan(&b, &err), err);
-    const int n = af_trainer_memory_modes(&b.t, memory_mode);
+    const int n = af_memory_modes(&b.step, memory_mode);
     assert_int_equal(memory_mode[n - 1].mode, AF_RECOMPUTE_OFFLOAD);
     for (int i = 0; i < n; i++) {
-        CHECK_OK(af_trainer_try(&b.t, memory_mode[i], &err), err);
+        CHECK_OK(af_memory_plan(&b.step, memory_mode[i], &err), err);
         print_plan(memory_mode[i].packed ? "4-bit" : "dense",
-                   af_recompute_name(memory_mode[i].mode), &b.t.plan);
+                   af_recompute_name(memory_mode[i].mode), &b.step.plan);
         if (i > 0 && memory_mode[i].packed == memory_mode[i - 1].packed) {
-            assert_true(b.t.plan.total < last.total);
-            assert_true(b.t.plan.effort >= last.effort);
+            assert_true(b.step.plan.total < last.total);
+            assert_true(b.step.plan.effort >= last.effort);
         }
-        last = b.t.plan;
+        last = b.step.plan;
     }
     af_bench_model_clear(&b);
     drop_kept();
@@ -179,14 +180,14 @@ static void test_nothing_alive_overlaps(void **state)
     int bad = 0, back = 0;
     (void)state;
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
-    b.t.device = open_fake();
+    b.model.device = open_fake();
     CHECK_OK(af_bench_model_plan(&b, &err), err);
-    const af_graph *g = b.t.graph;
+    const af_graph *g = b.step.graph;
     for (int i = 0; i < g->n_tensors; i++) {
         const af_tensor *x = g->tensors[i];
         if (x->role != AF_ROLE_ACTIVATION || x->base || x->first < 0)
             continue;
-        back += x->early > 0;
+        back += x->fill_from > 0;
         for (int k = 0; k < i; k++) {
             const af_tensor *y = g->tensors[k];
             bad += y->role == AF_ROLE_ACTIVATION && !y->base && y->first >= 0 && overlap(x, y) &&
@@ -201,9 +202,9 @@ static void test_nothing_alive_overlaps(void **state)
     print_message("%d values come back from the host\n", back);
     assert_int_equal(bad, 0);
     assert_true(back >= 25);
-    CHECK_OK(af_graph_prepare(b.t.graph, b.t.device, &err), err);
+    CHECK_OK(af_graph_prepare(b.step.graph, b.model.device, &err), err);
     CHECK_OK(af_bench_model_fill(&b, &err), err);
-    CHECK_OK(af_graph_run(b.t.graph, AF_RUN_STEP, &err), err);
+    CHECK_OK(af_graph_run(b.step.graph, AF_RUN_STEP, &err), err);
     af_bench_model_clear(&b);
     drop_kept();
 }
@@ -286,13 +287,13 @@ static void test_every_mode_makes_the_same_products(void **state)
         o.rank = 4;
         o.dtype = types[t % 2];
         CHECK_OK(af_bench_model_init(&b, &o, &err), err);
-        b.t.device = open_fake();
+        b.model.device = open_fake();
         CHECK_OK(af_bench_model_plan(&b, &err), err);
-        const int n = af_trainer_memory_modes(&b.t, memory_mode);
+        const int n = af_memory_modes(&b.step, memory_mode);
         for (int i = 0; i < n; i++) {
-            CHECK_OK(af_trainer_try(&b.t, memory_mode[i], &err), err);
-            CHECK_OK(af_graph_prepare(b.t.graph, b.t.device, &err), err);
-            collect_kinds(i ? &k : &first, b.t.graph);
+            CHECK_OK(af_memory_plan(&b.step, memory_mode[i], &err), err);
+            CHECK_OK(af_graph_prepare(b.step.graph, b.model.device, &err), err);
+            collect_kinds(i ? &k : &first, b.step.graph);
             bad += i ? other_kinds(&k, &first, af_recompute_name(memory_mode[i].mode)) : 0;
             bad += i ? other_kinds(&first, &k, "all kept, dense") : 0;
         }
@@ -311,23 +312,23 @@ static bool train_some(af_memory_mode memory_mode, bool direct, bool one_stream,
     af_error err = {0};
     af_bench_model b = {0};
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
-    if (af_device_open(&b.t.device, "cuda", 0, &err) != AF_OK) {
+    if (af_device_open(&b.model.device, "cuda", 0, &err) != AF_OK) {
         print_message("SKIPPED: %s\n", err.msg);
         af_bench_model_clear(&b);
         return false;
     }
-    ((af_cuda *)b.t.device)->no_graph = direct;
-    ((af_cuda *)b.t.device)->no_side = one_stream;
+    af_cuda_test_on(b.model.device)->no_capture = direct;
+    af_cuda_test_on(b.model.device)->one_stream = one_stream;
     CHECK_OK(af_bench_model_plan(&b, &err), err);
-    CHECK_OK(af_trainer_try(&b.t, memory_mode, &err), err);
-    CHECK_OK(af_graph_prepare(b.t.graph, b.t.device, &err), err);
+    CHECK_OK(af_memory_plan(&b.step, memory_mode, &err), err);
+    CHECK_OK(af_graph_prepare(b.step.graph, b.model.device, &err), err);
     CHECK_OK(af_bench_model_fill(&b, &err), err);
     for (int k = 0; k < steps; k++)
-        CHECK_OK(af_graph_run(b.t.graph, AF_RUN_STEP, &err), err);
-    const af_tensor *p = b.t.graph->params_flat;
+        CHECK_OK(af_graph_run(b.step.graph, AF_RUN_STEP, &err), err);
+    const af_tensor *p = b.step.graph->params_flat;
     *bytes = af_tensor_bytes(p);
     *out = calloc(1, *bytes);
-    CHECK_OK(af_tensor_read(b.t.graph, p, *out, *bytes, &err), err);
+    CHECK_OK(af_tensor_read(b.step.graph, p, *out, *bytes, &err), err);
     af_bench_model_clear(&b);
     return true;
 }

@@ -73,7 +73,7 @@ wrong 1 "cannot read '$tmp/absent.txt'" quantize "$llama" -o "$tmp/out/p" --type
 wrong 1 "dataset $tmp/absent.jsonl is not there" quantize "$llama" -o "$tmp/out/p" --type nf4 --eval "{path: $tmp/absent.jsonl}"
 wrong 1 "unknown key 'feld'" quantize "$llama" -o "$tmp/out/p" --type nf4 --eval "{path: $golden/imatrix/text.txt, feld: q}"
 wrong 1 "is a folder, a file is to be written" export "$llama" -o "$tmp/out" --type f16
-wrong 1 "give its folder" export "$llama/model.safetensors" -o "$tmp/out/p.gguf"
+wrong 1 "pass its folder" export "$llama/model.safetensors" -o "$tmp/out/p.gguf"
 
 # what there was no memory to verify has not failed: it stays (how much is too little depends on the build)
 for kib in 12000 20000 28000; do

@@ -32,7 +32,7 @@ for words in "generate $lora --prompt-ids 1" "chat $lora" "eval $lora --data $tm
     "quantize $lora -o $tmp/x --type q8_0" "merge $lora --adapter $lora -o $tmp/x" "init $lora $tmp/a"; do
     "$AFINAR" $words >/dev/null 2>"$tmp/err" </dev/null
     [ $? -eq 1 ] || fail "an adapter passes as a model: $words"
-    grep -qF "is an adapter, not a model: give its base, 'llama3_tiny', as the model and --adapter" "$tmp/err" ||
+    grep -qF "is an adapter, not a model: pass its base, 'llama3_tiny', as the model and --adapter" "$tmp/err" ||
         fail "$words: $(cat "$tmp/err")"
 done
 "$AFINAR" merge "$lora" -o "$tmp/x" 2>"$tmp/err"
@@ -69,7 +69,7 @@ usage "no effect on plain text" eval "$qwen" --data x.txt --type messages
 [ $? -eq 1 ] || fail "a folder as a prompt passes"
 grep -q "cannot read '$tmp'" "$tmp/err" || fail "a folder as a prompt: $(cat "$tmp/err")"
 "$AFINAR" generate "$qwen/model.safetensors" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "a file of a folder passes"
-grep -qF "give its folder, '$qwen'" "$tmp/err" || fail "a file of a folder: $(cat "$tmp/err")"
+grep -qF "pass its folder, '$qwen'" "$tmp/err" || fail "a file of a folder: $(cat "$tmp/err")"
 
 # weights that are not numbers: a failure, and no 'nan' where JSON should be
 cp -r "$qwen" "$tmp/nan" && chmod -R u+w "$tmp/nan"

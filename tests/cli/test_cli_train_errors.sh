@@ -50,7 +50,7 @@ yaml "run.yaml" ''
 yaml "a map of keys" '- a list'
 yaml "run.yaml:2" $'base_model: x\n  bad indent: [1, 2'
 yaml "run.yaml:2" 'base_model: [unclosed'
-yaml "run.yaml:3|a tab stands where spaces must indent" $'base_model: x\ndatasets:\n\t- path: y'
+yaml "run.yaml:3|tab in indentation; use spaces" $'base_model: x\ndatasets:\n\t- path: y'
 yaml "base_model is missing" 'output_dir: x'
 yaml "datasets is missing" 'base_model: x'
 yaml "output_dir is missing" "$(grep -v output_dir "$tmp/base.yaml")"
@@ -138,7 +138,7 @@ key "type of a dataset wants one word; field names are keys of the entry" "datas
 key "dataset org/name is not there (a file or a folder of this machine" "datasets=[{path: org/name}]"
 key "has no files of split valid" "datasets=[{path: $AF_GOLDEN/models/data, split: valid}]"
 key "has no folder 'main'" "datasets=[{path: $AF_GOLDEN/models/data, name: main}]"
-lora "lora_target_modules has not|the adapter in" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_target_modules=[q_proj]'
+lora "k_proj' is adapted in|but not listed in lora_target_modules" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_target_modules=[q_proj]'
 lora "lora_dropout is 0.5" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" lora_dropout=0.5
 lora "lora_modules_to_save" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_modules_to_save=[lm_head]'
 key "gradient_checkpointing: true, micro_batch_size: |would fit" micro_batch_size=1000000 pad_to_sequence_len=true gradient_checkpointing=false
@@ -209,9 +209,9 @@ printf x > "$tmp/file"
 key "$tmp/file" output_dir="$tmp/file"
 key "$tmp/file" output_dir="$tmp/file/out"
 key "/proc/nowhere" output_dir=/proc/nowhere
-key "base_model|write over" output_dir="$model/."
+key "base_model|would overwrite it" output_dir="$model/."
 mkdir "$tmp/adapter"
-key "lora_model_dir|write over" adapter=lora lora_model_dir="$tmp/adapter" output_dir="$tmp/adapter"
+key "lora_model_dir|would overwrite it" adapter=lora lora_model_dir="$tmp/adapter" output_dir="$tmp/adapter"
 key "no-checkpoint" resume_from_checkpoint="$tmp/no-checkpoint"
 key "empty" resume_from_checkpoint="$tmp/empty"
 key "resume_from_checkpoint and overwrite_output_dir" resume_from_checkpoint=auto overwrite_output_dir=true

@@ -163,7 +163,7 @@ static void test_open_finds_the_template_as_transformers(void **state)
     check_open(folder, NULL, "D");
     check_open(folder, "tool_use", "T");
     check_open(folder, "nope", "named nope");
-    check_open(folder, "../x", "not a name");
+    check_open(folder, "../x", "invalid chat template name");
     put("tokenizer_config.json", "{\"chat_template\": \"\\n\\n{{ x\"}");
     check_open(folder, NULL, "tokenizer_config.json: chat_template: line 3: ");
     put("tokenizer_config.json", "[1");

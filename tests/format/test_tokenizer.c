@@ -285,8 +285,8 @@ static void test_files_that_lie_are_refused(void **state)
     static const struct {
         const char *why, *json, *says;
     } cases[] = {
-        {"not JSON", "{", "ends early"},
-        {"text behind", "{} x", "behind"},
+        {"not JSON", "{", "unexpected end"},
+        {"text after", "{} x", "after"},
         {"not an object", "[]", "not an object"},
         {"no model", "{}", "no model"},
         {"unknown model", "{\"model\":{\"type\":\"Magic\",\"vocab\":{}}}", "Magic"},
@@ -301,7 +301,7 @@ static void test_files_that_lie_are_refused(void **state)
         {"regex that does not compile",
          "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a\"},"
          "\"behavior\":\"Removed\"}}",
-         "without end"},
+         "unclosed"},
         {"unknown property",
          "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\p{Elvish}\"},"
          "\"content\":\"\"}}",
@@ -309,11 +309,11 @@ static void test_files_that_lie_are_refused(void **state)
         {"merge of a missing token",
          "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", "merge 0"},
         {"merge of three words",
-         "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b c\"]}}", "two words"},
+         "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b c\"]}}", "two tokens"},
         {"negative id", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}",
-         "impossible id"},
+         "invalid id"},
         {"huge id", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1e12},\"merges\":[]}}",
-         "impossible id"},
+         "invalid id"},
         {"two tokens, one id",
          "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "same id"},
         {"unk outside", "{\"model\":{\"type\":\"Unigram\",\"unk_id\":7,\"vocab\":[[\"a\",0]]}}",

@@ -30,22 +30,22 @@ static void open_model(model *m, const af_bench_shape *own, const char *method, 
                        .threads = 2}};
     m->b.shape = own;
     CHECK_OK(af_bench_model_init(&m->b, &m->o, &err), err);
-    CHECK_OK(af_device_open(&m->b.t.device, "cpu", m->o.threads, &err), err);
+    CHECK_OK(af_device_open(&m->b.model.device, "cpu", m->o.threads, &err), err);
     CHECK_OK(af_bench_model_plan(&m->b, &err), err);
 }
 
-static bool choose(af_trainer *t, uint64_t bytes)
+static bool choose(af_step_graph *t, uint64_t bytes)
 {
     af_error err = {0};
     bool fits;
-    CHECK_OK(af_trainer_choose(t, bytes, &fits, &err), err);
+    CHECK_OK(af_memory_choose(t, bytes, &fits, &err), err);
     return fits;
 }
 
-static uint64_t total_of(af_trainer *t, af_memory_mode r)
+static uint64_t total_of(af_step_graph *t, af_memory_mode r)
 {
     af_error err = {0};
-    CHECK_OK(af_trainer_try(t, r, &err), err);
+    CHECK_OK(af_memory_plan(t, r, &err), err);
     return t->plan.total;
 }
 
@@ -69,7 +69,7 @@ static void test_default_way(void **state)
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         model m;
         open_model(&m, NULL, cases[i].method, cases[i].dtype, cases[i].batch, cases[i].seq);
-        af_trainer *t = &m.b.t;
+        af_step_graph *t = &m.b.step;
         assert_true(choose(t, UINT64_MAX));
         const af_memory_mode r = t->memory_mode;
         const af_plan_info p = t->plan;
@@ -98,10 +98,10 @@ static void test_short_memory_takes_the_fewest_blocks(void **state)
     for (int full = 0; full < 2; full++) {
         model m;
         open_model(&m, NULL, full ? "full" : "lora", "f32", 2, 512);
-        af_trainer *t = &m.b.t;
+        af_step_graph *t = &m.b.step;
         assert_true(choose(t, UINT64_MAX));
         const af_memory_mode first = t->memory_mode;
-        const uint64_t most = t->plan.total, copies = af_trainer_copies(t);
+        const uint64_t most = t->plan.total, copies = af_memory_copies(t);
         const uint64_t least = AF_MIN(total_of(t, (af_memory_mode){AF_RECOMPUTE_BLOCK, false, 0}),
                                       total_of(t, (af_memory_mode){AF_RECOMPUTE_WIDE, false, 0}));
         int partial = 0;
@@ -135,10 +135,10 @@ static void test_names(void **state)
     char name[AF_MEMORY_MODE_NAME];
     open_model(&m, NULL, "qlora", "bf16", 1, 64);
     assert_string_equal(
-        af_memory_mode_name(&m.b.t, (af_memory_mode){AF_RECOMPUTE_WIDE, false, 17}, name),
+        af_memory_mode_name(&m.b.step, (af_memory_mode){AF_RECOMPUTE_WIDE, false, 17}, name),
         "wide, 17 of 30 blocks");
     assert_string_equal(
-        af_memory_mode_name(&m.b.t, (af_memory_mode){AF_RECOMPUTE_BLOCK, true, 0}, name),
+        af_memory_mode_name(&m.b.step, (af_memory_mode){AF_RECOMPUTE_BLOCK, true, 0}, name),
         "block+4bit");
     af_bench_model_clear(&m.b);
 }
@@ -156,15 +156,15 @@ static uint8_t *trained(const char *method, const char *dtype, af_memory_mode r,
     open_model(&m, &small, method, dtype, 2, 48);
     af_graph *g = NULL;
     if (file) {
-        ((af_cpu *)m.b.t.device)->packing = AF_PACKS_ALL;
-        af_map_close(&m.b.t.frozen);
-        m.b.t.frozen = *file;
+        ((af_cpu *)m.b.model.device)->packing = AF_PACKS_ALL;
+        af_map_close(&m.b.model.frozen);
+        m.b.model.frozen = *file;
         *file = (af_map){0};
     }
-    (void)total_of(&m.b.t, r);
-    assert_true(!file || m.b.t.plan.returned > 0);
-    g = m.b.t.graph;
-    CHECK_OK(af_graph_prepare(g, m.b.t.device, &err), err);
+    (void)total_of(&m.b.step, r);
+    assert_true(!file || m.b.step.plan.returned > 0);
+    g = m.b.step.graph;
+    CHECK_OK(af_graph_prepare(g, m.b.model.device, &err), err);
     CHECK_OK(af_bench_model_fill(&m.b, &err), err);
     for (int k = 0; k < 3; k++)
         CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
@@ -226,7 +226,7 @@ static double loss_beside(const model *m)
 {
     af_error err = {0};
     af_engine e;
-    const int64_t B = m->o.batch, T = m->o.seq, V = m->b.spec.vocab;
+    const int64_t B = m->o.batch, T = m->o.seq, V = m->b.model.own_spec.vocab;
     int32_t *ids = calloc((size_t)(2 * B * T), sizeof *ids), *labels = ids + B * T;
     af_feed feed[2] = {{0}};
     const float *rows;
@@ -238,8 +238,8 @@ static double loss_beside(const model *m)
         labels[i] = i % T == T - 1 ? -100 : ids[i + 1];
     for (int64_t b = 0; b < B; b++)
         feed[b] = (af_feed){.ids = ids + b * T, .labels = labels + b * T, .n = T};
-    const af_engine_from from = {.live = &m->b.t.leaves};
-    CHECK_OK(af_engine_open(&e, AF_ENGINE_LOSS, m->b.t.device, &from, B * T, B, 0, &err), err);
+    const af_engine_from from = {.live = &m->b.step.leaves};
+    CHECK_OK(af_engine_open(&e, AF_ENGINE_LOSS, m->b.model.device, &from, B * T, B, 0, &err), err);
     CHECK_OK(af_engine_run(&e, feed, B, &rows, &err), err);
     for (int64_t i = 0; i < B * T; i++)
         sum += (double)rows[2 * i];
@@ -267,14 +267,15 @@ static void test_a_second_graph_reads_what_is_being_trained(void **state)
         float before = 0, after = 0;
         model m;
         open_model(&m, &small, cases[i].method, cases[i].dtype, 2, 48);
-        (void)total_of(&m.b.t, cases[i].memory_mode);
-        af_graph *g = m.b.t.graph;
-        CHECK_OK(af_graph_prepare(g, m.b.t.device, &err), err);
+        (void)total_of(&m.b.step, cases[i].memory_mode);
+        af_graph *g = m.b.step.graph;
+        CHECK_OK(af_graph_prepare(g, m.b.model.device, &err), err);
         CHECK_OK(af_bench_model_fill(&m.b, &err), err);
         af_graph_set_learning_rate(g, 0.01);
         for (int k = 0; k < 3; k++) {
             CHECK_OK(af_graph_run(g, k < 2 ? AF_RUN_STEP : AF_RUN_FORWARD, &err), err);
-            CHECK_OK(af_tensor_read(g, m.b.t.loss, k ? &after : &before, sizeof after, &err), err);
+            CHECK_OK(af_tensor_read(g, m.b.step.loss, k ? &after : &before, sizeof after, &err),
+                     err);
         }
         const double beside = loss_beside(&m);
         print_message("%s, %s: loss %.6f, then %.6f, beside %.6f\n", cases[i].method,

@@ -67,7 +67,7 @@ static void test_every_wrong_file_is_named(void **state)
         {BASE "sample_packing_sequentially: true\n", {"run.yaml:5", "sample_packing", ""}},
         {BASE "eval_steps: 5\n", {"run.yaml:5", "val_set_size", ""}},
         {BASE "shuffle: maybe\n", {"run.yaml:5", "true or false", "'maybe'"}},
-        {BASE "shuffle: true\nshuffle: false\n", {"run.yaml:6", "twice", "line 5"}},
+        {BASE "shuffle: true\nshuffle: false\n", {"run.yaml:6", "duplicate key", "line 5"}},
         {BASE "lr: 1e-3\nlearning_rate: 1e-4\n", {"run.yaml:6", "line 5", ""}},
         {BASE "seed: [1, 2]\n", {"run.yaml:5", "seed", "a list"}},
         {BASE "max_steps: 0\n", {"max_steps is 0", "", ""}},
@@ -310,7 +310,7 @@ static void test_merge_keys(void **state)
     assert_string_equal(af_yaml_get(d, "type")->text, "alpaca");
     af_run_config_clear(&r);
     assert_int_not_equal(parse(&r, BASE "<<: 3\n", NULL, 0, &err), AF_OK);
-    assert_non_null(strstr(err.msg, "run.yaml:5: '<<' wants a map or a list of maps"));
+    assert_non_null(strstr(err.msg, "run.yaml:5: '<<' expects a map or a list of maps"));
 }
 
 /* Every named value goes through its typed setter and comes back from the getter. */

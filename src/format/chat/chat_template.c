@@ -35,7 +35,7 @@ const char *af_template_source(const af_template *t, uint64_t *len)
 
 bool af_template_marks_generation(const af_template *t) { return t->marks_generation; }
 
-af_status af_template_lend_tokens(af_template *t, const af_tokenizer *k, af_error *err)
+af_status af_template_set_tokens(af_template *t, const af_tokenizer *k, af_error *err)
 {
     const char *const text[] = {af_tokenizer_bos_text(k), af_tokenizer_eos_text(k),
                                 af_tokenizer_pad_text(k), af_tokenizer_unk_text(k)};
@@ -188,7 +188,7 @@ static af_jval tagged(af_jinja *j, af_jval text)
     return af_jbinary(j, '+', text, af_jstr_lit(j, CONTINUE_TAG));
 }
 
-/* Puts the tag behind the text to continue; that text goes to *text. */
+/* Puts the tag after the text to continue; that text goes to *text. */
 static void tag_last(af_jinja *j, af_jlist *messages, af_jval *text)
 {
     if (messages->n == 0) {

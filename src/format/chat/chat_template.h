@@ -26,7 +26,7 @@ AF_CHECKED af_status af_template_render(const af_template *t, char **text, uint6
                                         af_error *err);
 
 /* The special tokens of a tokenizer, for a template that came without any. */
-AF_CHECKED af_status af_template_lend_tokens(af_template *t, const af_tokenizer *k, af_error *err);
+AF_CHECKED af_status af_template_set_tokens(af_template *t, const af_tokenizer *k, af_error *err);
 
 /* Writes a template to a folder, as chat_template.jinja and over one in its tokenizer_config.json,
  * so that no reader takes another one. */

@@ -181,7 +181,7 @@ static af_status open_folder(af_template **out, const char *folder, const char *
         goto done;
     }
     if (name && !af_path_is_inner(name)) {
-        st = af_fail(err, AF_EUSAGE, "'%s' is not a name of a chat template", name);
+        st = af_fail(err, AF_EUSAGE, "invalid chat template name '%s'", name);
         goto done;
     }
     if (af_file_exists(config_path))

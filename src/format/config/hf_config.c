@@ -137,8 +137,7 @@ static void get_rope_type(source *s, af_rope_config *r)
             return;
         }
     if (s->st == AF_OK)
-        s->st = af_fail(s->err, AF_EUNSUPPORTED, "%s: the rope type '%.64s' is not known", s->name,
-                        type);
+        s->st = af_fail(s->err, AF_EUNSUPPORTED, "%s: unknown rope type '%.64s'", s->name, type);
 }
 
 /* The keys of rope_scaling or rope_parameters over what `r` already has. */
@@ -196,7 +195,7 @@ static void get_ropes(source *s, af_hf_config *c, const af_family *f)
     const json_t *full = json_object_get(v5, "full_attention");
     const json_t *local = json_object_get(v5, "sliding_attention");
     v4 = json_object_size(v4) ? v4 : NULL;
-    if (v5 && !full && !local && !v4) /* somebody has put the old key beside the new one */
+    if (v5 && !full && !local && !v4) /* the old key was added to the new one */
         get_rope(s, v5, &c->arena, &c->rope);
     if (json_is_object(full))
         get_rope(s, full, &c->arena, &c->rope);
@@ -271,11 +270,11 @@ static void get_no_rope(source *s, af_hf_config *c)
 
 static void get_window(source *s, af_hf_config *c, const af_family *f)
 {
-    const bool said = json_object_get(s->obj, "sliding_window") != NULL;
+    const bool present = json_object_get(s->obj, "sliding_window") != NULL;
     const bool switched = f->sliding == AF_SLIDING_UPPER || f->sliding == AF_SLIDING_SWITCHED ||
                           f->sliding == AF_SLIDING_ROPELESS;
     c->use_sliding_window = get_bool(s, "use_sliding_window", false);
-    c->sliding_window = get_int(s, "sliding_window", said ? 0 : f->window);
+    c->sliding_window = get_int(s, "sliding_window", present ? 0 : f->window);
     if (switched && !c->use_sliding_window && c->sliding_window > 0)
         c->sliding_window = 0;
     c->max_window_layers = get_int(s, "max_window_layers", 28);
@@ -431,7 +430,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
         s.obj = text;
     c->nested = s.obj == text;
     if (!value_of(&s, "model_type"))
-        return af_fail(err, AF_EFORMAT, "%s: there is no model_type", name);
+        return af_fail(err, AF_EFORMAT, "%s: model_type is missing", name);
     c->model_type = get_str(&s, &c->arena, "model_type", "");
     const af_status causal = check_causal(&s, c->model_type);
     if (causal != AF_OK)
@@ -446,7 +445,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     c->hidden_act = get_str(&s, &c->arena, "hidden_activation", c->hidden_act);
     if (strcmp(c->model_type, "gemma") == 0) {
         if (strcmp(c->hidden_act, "gelu") == 0)
-            c->hidden_act = f->act; /* early files say "gelu" and mean the tanh form */
+            c->hidden_act = f->act; /* early files have "gelu" and mean the tanh form */
     } else if (strncmp(c->model_type, "gemma", 5) == 0 && !value_of(&s, "hidden_activation")) {
         c->hidden_act = f->act; /* the later ones do not read hidden_act */
     }

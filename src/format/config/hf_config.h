@@ -1,4 +1,4 @@
-/* hf_config.h - what a model says about itself: config.json in its v4 and v5 spellings, or the
+/* hf_config.h - what a model declares about itself: config.json in its v4 and v5 spellings, or the
  * metadata of a GGUF file, in one struct; and where a MODEL name leads.
  *
  * Reading checks bounds (one clear error each) but does not judge whether this build can run the
@@ -30,7 +30,7 @@ typedef enum af_rope_type {
     AF_ROPE_PROPORTIONAL,
 } af_rope_type;
 
-/* Absent numbers are 0 unless said otherwise. */
+/* Absent numbers are 0 unless noted otherwise. */
 typedef struct af_rope_config {
     af_rope_type type;
     double theta;
@@ -81,7 +81,7 @@ typedef struct af_hf_config {
     int eos_count;
 
     bool has_dtype;
-    af_dtype dtype; /* of the stored weights; f32 when not said */
+    af_dtype dtype; /* of the stored weights; f32 when absent */
 
     af_rope_config rope; /* full-attention layers, and all layers where there is one set */
     bool has_local_rope; /* a second set for sliding layers (gemma3) */
@@ -126,9 +126,9 @@ const char *af_rope_type_name(af_rope_type t); /* "llama3" */
 double af_yarn_scale(double factor);           /* 1 + ln(factor)/10: of cos and sin, by the paper */
 
 typedef struct af_generation_config {
-    int64_t bos_token_id, pad_token_id; /* -1 = not said */
+    int64_t bos_token_id, pad_token_id; /* -1 = absent */
     int64_t eos_token_id[AF_CONFIG_EOS_MAX];
-    int eos_count; /* 0 = not said */
+    int eos_count; /* 0 = absent */
     bool do_sample;
     double temperature, top_p, repetition_penalty; /* 1 when absent */
     int64_t top_k, max_new_tokens;                 /* 0 when absent */

@@ -285,7 +285,7 @@ static af_status check_numbers(const af_hf_config *c, const char *name, af_error
     for (size_t i = 0; i < AF_LEN(numbers); i++) {
         const double v = numbers[i].value;
         if (!isfinite(v) || v < 0 || v <= numbers[i].min || v > numbers[i].max)
-            return bad(name, numbers[i].key, v, "a sensible positive number", err);
+            return bad(name, numbers[i].key, v, "a positive number in range", err);
     }
     return AF_OK;
 }

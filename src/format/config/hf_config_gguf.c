@@ -29,7 +29,7 @@ static double get_num(source *s, const char *suffix, double absent)
     return af_gguf_float(s->g, key_of(s, suffix), absent);
 }
 
-/* A number, or an array with one a layer; layers that differ are more than we can say. */
+/* A number, or an array with one per layer; layers that differ are not supported. */
 static af_status get_per_layer(source *s, const char *suffix, int64_t absent, int64_t *out,
                                af_error *err)
 {
@@ -129,12 +129,12 @@ static af_status get_rope(source *s, af_hf_config *c, const af_family *f, af_err
     else if (strcmp(type, "yarn") == 0)
         r.type = AF_ROPE_YARN;
     else if (strcmp(type, "none") != 0 && strcmp(type, "longrope") != 0)
-        return af_fail(err, AF_EUNSUPPORTED, "rope.scaling.type '%.64s' is not known", type);
+        return af_fail(err, AF_EUNSUPPORTED, "unknown rope.scaling.type '%.64s'", type);
     r.factor = get_num(s, "rope.scaling.factor", 1);
     r.original_max_position_embeddings = get_int(s, "rope.scaling.original_context_length", 0);
     r.attention_factor = get_num(s, "rope.scaling.attn_factor", 0);
     if (r.type == AF_ROPE_YARN && r.attention_factor > 0)
-        r.attention_factor *= af_yarn_scale(r.factor); /* the file says what goes beyond it */
+        r.attention_factor *= af_yarn_scale(r.factor); /* the file has what goes beyond it */
     if (r.original_max_position_embeddings < 0)
         return af_fail(err, AF_EFORMAT, "rope.scaling.original_context_length is negative");
     AF_TRY(get_factors(s->g, c, "rope_factors_short.weight", &r.short_factor, &r.short_count, err));

@@ -55,7 +55,7 @@ static af_status snapshot(char **out, const char *repo, const char *model, af_er
     if (!path)
         AF_TRY(af_fail_nomem(err, "a path", strlen(repo)));
     if (!af_dir_exists(path)) {
-        st = af_fail(err, AF_EIO, "the cache of '%s' names the snapshot %s, which is not there",
+        st = af_fail(err, AF_EIO, "the cache of '%s' names the snapshot %s, which does not exist",
                      model, hash);
         free(path);
         goto done;
@@ -91,7 +91,7 @@ static af_status fail_part(const char *model, af_error *err)
 {
     const char *slash = strrchr(model, '/');
     return af_fail(err, AF_EUSAGE,
-                   "'%s' is one file of a model: give its folder, '%.*s', or a .gguf file", model,
+                   "'%s' is one file of a model: pass its folder, '%.*s', or a .gguf file", model,
                    slash ? (int)(slash - model) : 1, slash ? model : ".");
 }
 
@@ -162,7 +162,7 @@ static void take_ids(af_hf_config *c, const af_generation_config *g)
     }
 }
 
-/* A folder without config.json is no model; one that holds an adapter is told apart. */
+/* A folder without config.json is not a model; one that holds an adapter gets its own message. */
 static af_status check_is_model(const char *dir, af_error *err)
 {
     af_status st = AF_OK;
@@ -178,7 +178,7 @@ static af_status check_is_model(const char *dir, af_error *err)
     j = json_loadb(text, size, 0, NULL);
     const char *base = json_string_value(json_object_get(j, "base_model_name_or_path"));
     st = af_fail(err, AF_EUSAGE,
-                 "'%.70s' is an adapter, not a model: give its base, '%.50s', as the model and "
+                 "'%.70s' is an adapter, not a model: pass its base, '%.50s', as the model and "
                  "--adapter '%.70s' (lora_model_dir in a run file)",
                  dir, base && *base ? base : "MODEL", dir);
 done:

@@ -1,8 +1,8 @@
 /* jsonpull.h - a bounded JSON reader for files with very long lists (tokenizer.json).
  *
- * af_jval is a small tree in an arena. A member whose key is on the caller's `raw` list is not
- * built: its text is kept, and read element by element with the af_jpull_* calls, which allocate
- * nothing. Text must be UTF-8; NUL bytes inside strings are allowed. */
+ * af_json_value is a small tree in an arena. A member whose key is on the caller's `raw` list is
+ * not built: its text is kept, and read element by element with the af_json_pull_* calls, which
+ * allocate nothing. Text must be UTF-8; NUL bytes inside strings are allowed. */
 #ifndef AF_JSONPULL_H
 #define AF_JSONPULL_H
 
@@ -11,7 +11,7 @@
 
 enum { AF_JSON_DEPTH_MAX = 64 };
 
-typedef enum af_jtype {
+typedef enum af_json_type {
     AF_JSON_NONE, /* absent */
     AF_JSON_NULL,
     AF_JSON_BOOL,
@@ -20,46 +20,46 @@ typedef enum af_jtype {
     AF_JSON_ARRAY,
     AF_JSON_OBJECT,
     AF_JSON_RAW,
-} af_jtype;
+} af_json_type;
 
-typedef struct af_jval {
-    af_jtype type;
+typedef struct af_json_value {
+    af_json_type type;
     bool flag;        /* AF_JSON_BOOL */
     double number;    /* AF_JSON_NUMBER */
     const char *text; /* string (NUL-terminated), or the text of AF_JSON_RAW */
     uint64_t len;     /* bytes of text, or how many items */
     const char *key;  /* inside an object */
     uint64_t key_len;
-    struct af_jval *item, *next; /* first item of this; next item beside this */
-} af_jval;
+    struct af_json_value *item, *next; /* first item of this; next item of the same parent */
+} af_json_value;
 
-AF_CHECKED af_status af_jval_parse(af_jval *out, af_arena *arena, const char *json, uint64_t len,
-                                   const char *const *raw, af_error *err);
+AF_CHECKED af_status af_json_tree_parse(af_json_value *out, af_arena *arena, const char *json,
+                                        uint64_t len, const char *const *raw, af_error *err);
 /* The last member of that name; never NULL: an absent one has type AF_JSON_NONE. */
-const af_jval *af_jval_get(const af_jval *object, const char *key);
+const af_json_value *af_json_get(const af_json_value *object, const char *key);
 /* True for JSON true; `absent` when missing or null. */
-bool af_jval_bool(const af_jval *object, const char *key, bool absent);
-bool af_jval_is(const af_jval *v, const char *string);
+bool af_json_bool(const af_json_value *object, const char *key, bool absent);
+bool af_json_is(const af_json_value *v, const char *string);
 
-typedef struct af_jpull {
+typedef struct af_json_pull {
     const char *at, *end, *start;
     af_buf scratch; /* unescaped string */
     bool bad;
     const char *why;
-} af_jpull;
+} af_json_pull;
 
-void af_jpull_init(af_jpull *j, const char *text, uint64_t len);
-void af_jpull_clear(af_jpull *j);
+void af_json_pull_init(af_json_pull *j, const char *text, uint64_t len);
+void af_json_pull_clear(af_json_pull *j);
 /* Consumes '{' or '['; false and bad when it is not there. */
-bool af_jpull_open(af_jpull *j, char bracket);
+bool af_json_pull_open(af_json_pull *j, char bracket);
 /* True when another element follows (the comma is consumed), false at the closing bracket, which
  * is consumed, or when bad. `first` starts true. */
-bool af_jpull_more(af_jpull *j, char closing, bool *first);
+bool af_json_pull_more(af_json_pull *j, char closing, bool *first);
 /* A string; borrowed until the next call. */
-bool af_jpull_string(af_jpull *j, const char **s, uint64_t *n);
-bool af_jpull_colon(af_jpull *j);
-bool af_jpull_number(af_jpull *j, double *x);
-char af_jpull_peek(af_jpull *j); /* the next character that is not blank; 0 at the end */
+bool af_json_pull_string(af_json_pull *j, const char **s, uint64_t *n);
+bool af_json_pull_colon(af_json_pull *j);
+bool af_json_pull_number(af_json_pull *j, double *x);
+char af_json_pull_peek(af_json_pull *j); /* the next character that is not blank; 0 at the end */
 /* AF_EFORMAT with the place, when bad. */
-AF_CHECKED af_status af_jpull_check(const af_jpull *j, const char *what, af_error *err);
+AF_CHECKED af_status af_json_pull_check(const af_json_pull *j, const char *what, af_error *err);
 #endif

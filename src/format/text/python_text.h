@@ -50,7 +50,8 @@ double af_py_round(double x, int64_t digits);
 /* repr() of a string. */
 void af_py_quote(af_buf *b, const char *s, uint64_t n);
 /* Decodes the escape after a backslash in a string literal (NUL-terminated). Returns the bytes it
- * took, 0 when it is wrong or named (\N{...}), -1 when it is none: the backslash stands for itself.
+ * took, 0 when it is wrong or named (\N{...}), -1 when it is not an escape: the backslash is
+ * literal.
  */
 int af_py_unescape(af_buf *b, const char *s);
 /* datetime.strftime in the C locale; of `when` only year to second count. */
@@ -58,7 +59,7 @@ void af_py_strftime(af_buf *b, const struct tm *when, const char *fmt, uint64_t 
 /* repr() of a float: the shortest text that reads back as the same value. */
 void af_py_float(af_buf *b, double f);
 
-/* How a value stands in its field: the text after the colon in "{:>10.2f}". */
+/* How a value is written in its field: the text after the colon in "{:>10.2f}". */
 typedef struct af_py_spec {
     uint32_t fill;
     char align, sign, group, type; /* 0 = not given */

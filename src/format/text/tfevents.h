@@ -6,7 +6,7 @@
 
 /* Writes the opening frame ("brain.Event:2") of a new file. */
 AF_CHECKED af_status af_tfevents_start(const char *path, double wall_time, af_error *err);
-/* Says that the run goes on with `step`: what earlier files have of it and later steps is void. */
+/* Records that the run resumes at `step`: events of earlier files from that step on are void. */
 AF_CHECKED af_status af_tfevents_resume(const char *path, double wall_time, int64_t step,
                                         af_error *err);
 /* Appends one scalar per tag at a step; flushed with the call. */

@@ -47,7 +47,7 @@ enum {
     AF_CLASS_ALPHA = 0x40, /* Alphabetic */
 };
 
-/* One byte a code point: category | AF_CLASS_* bits. */
+/* One byte per code point: category | AF_CLASS_* bits. */
 typedef struct af_unicode {
     uint8_t cls[AF_CP_COUNT];
 } af_unicode;

@@ -61,7 +61,7 @@ static af_status build_key(builder *b, af_yaml *n, int i, const yaml_node_t *k)
         return no_memory(b);
     for (int j = 0; j < i; j++)
         if (strcmp(n->key[j], n->key[i]) == 0)
-            return af_fail(b->err, AF_EFORMAT, "%s:%d: key '%s' is given twice, first in line %d",
+            return af_fail(b->err, AF_EFORMAT, "%s:%d: duplicate key '%s', first in line %d",
                            b->name, n->key_line[i], n->key[i], n->key_line[j]);
     return AF_OK;
 }
@@ -77,7 +77,7 @@ static af_status take_map(builder *b, af_yaml *n, int count)
     return n->item && n->key && n->key_line ? AF_OK : no_memory(b);
 }
 
-/* The keys of `from` that `n` does not have; n has the room. */
+/* The keys of `from` that `n` does not have; n has space for them. */
 static void add_absent(af_yaml *n, const af_yaml *from)
 {
     for (int i = 0; i < from->count; i++) {
@@ -105,7 +105,7 @@ static af_status merge(builder *b, af_yaml *n)
         count += m->count;
     }
     if (!good)
-        return af_fail(b->err, AF_EFORMAT, "%s:%d: '<<' wants a map or a list of maps", b->name,
+        return af_fail(b->err, AF_EFORMAT, "%s:%d: '<<' expects a map or a list of maps", b->name,
                        with->line);
     const af_status st = take_map(b, n, count);
     if (st != AF_OK)
@@ -162,7 +162,7 @@ static af_status not_yaml(const builder *b, const yaml_parser_t *p)
     const bool tab = p->buffer.pointer && p->buffer.pointer < p->buffer.last &&
                      *p->buffer.pointer == '\t' && strstr(word, "cannot start any token");
     return af_fail(b->err, AF_EFORMAT, "%s:%zu: %s", b->name, p->problem_mark.line + 1,
-                   tab ? "a tab stands where spaces must indent" : word);
+                   tab ? "tab in indentation; use spaces" : word);
 }
 
 static af_status load(af_yaml **out, builder *b, yaml_parser_t *p)

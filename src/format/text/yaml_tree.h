@@ -1,7 +1,7 @@
 /* yaml_tree.h - a YAML document as a tree whose every node knows its line. Parsing is libyaml's.
  *
  * Bounded: depth, nodes, bytes. Aliases are expanded within those bounds, and so are merge keys
- * ("<<"); a key given twice is an error. */
+ * ("<<"); a duplicate key is an error. */
 #ifndef AF_YAML_TREE_H
 #define AF_YAML_TREE_H
 
@@ -23,7 +23,7 @@ struct af_yaml {
 
 enum { AF_YAML_DEPTH_MAX = 32, AF_YAML_NODES_MAX = 200000, AF_YAML_BYTES_MAX = 16 << 20 };
 
-/* Parses one document; nodes live in `mem`. `name` stands in messages ("run.yaml:12: ..."). An
+/* Parses one document; nodes live in `mem`. `name` appears in messages ("run.yaml:12: ..."). An
  * empty document is an empty map. */
 AF_CHECKED af_status af_yaml_parse(af_yaml **out, af_arena *mem, const char *text, uint64_t size,
                                    const char *name, af_error *err);

@@ -299,7 +299,7 @@ static af_status read_name(af_pattern *p, char name[48], const char *closing)
     const size_t len = strlen(closing);
     for (;; p->at++) {
         if (p->at + len > p->end || n >= 47)
-            return af_fail(p->err, AF_EFORMAT, "a regex names a property without end");
+            return af_fail(p->err, AF_EFORMAT, "unclosed property name in regex");
         if (memcmp(p->at, closing, len) == 0)
             break;
         const char c = *p->at;
@@ -325,7 +325,7 @@ static af_status add_maybe_negated(af_cpset *s, af_pattern *p, const char *name,
     }
     free(t);
     if (!known)
-        return af_fail(p->err, AF_EUNSUPPORTED, "the regex property \\p{%s} is not known", name);
+        return af_fail(p->err, AF_EUNSUPPORTED, "unknown regex property \\p{%s}", name);
     return AF_OK;
 }
 
@@ -334,7 +334,7 @@ af_status af_cpset_property(af_cpset *s, af_pattern *p, bool negated)
     af_status st = AF_OK;
     char name[48];
     if (p->at >= p->end || *p->at != '{')
-        return af_fail(p->err, AF_EFORMAT, "a regex has \\p without a name in braces");
+        return af_fail(p->err, AF_EFORMAT, "regex has \\p without a name in braces");
     p->at++;
     AF_TRY(read_name(p, name, "}"));
     const bool caret = name[0] == '^';
@@ -361,9 +361,9 @@ af_status af_pattern_number(af_pattern *p, char kind, uint32_t *cp)
         v = v * (kind == '0' ? 8 : 16) + (uint32_t)d;
     }
     if (brace && (p->at >= p->end || *p->at++ != '}'))
-        return af_fail(p->err, AF_EFORMAT, "a regex has a number without its closing brace");
+        return af_fail(p->err, AF_EFORMAT, "missing closing brace in regex");
     if ((n == 0 && kind != '0') || v >= AF_CP_COUNT || (v >= 0xd800 && v <= 0xdfff))
-        return af_fail(p->err, AF_EFORMAT, "a regex names the impossible character %" PRIx32, v);
+        return af_fail(p->err, AF_EFORMAT, "regex names the invalid character %" PRIx32, v);
     *cp = v;
     return AF_OK;
 }
@@ -378,7 +378,7 @@ static af_status member(af_cpset *s, af_pattern *p, uint32_t *cp, bool *single)
         return AF_OK;
     }
     if (++p->at >= p->end)
-        return af_fail(p->err, AF_EFORMAT, "a regex ends behind a backslash");
+        return af_fail(p->err, AF_EFORMAT, "regex ends with a backslash");
     p->at += af_utf8_get(p->at, cp);
     const char c = *cp < 0x80 ? (char)*cp : 0;
     if (c == 'p' || c == 'P') {
@@ -414,8 +414,8 @@ static af_status range_or_char(af_cpset *s, af_pattern *p)
             add_range(s, '-', '-');
             b = a;
         } else if (b < a) {
-            return af_fail(p->err, AF_EFORMAT, "a regex has the empty range %" PRIx32 "-%" PRIx32,
-                           a, b);
+            return af_fail(p->err, AF_EFORMAT, "regex has the empty range %" PRIx32 "-%" PRIx32, a,
+                           b);
         }
     }
     add_range(s, a, b);
@@ -444,7 +444,7 @@ done:
     return st;
 }
 
-/* [..] inside a class, or the rest of the class behind &&: both are sets of their own. */
+/* [..] inside a class, or the rest of the class after &&: both are sets of their own. */
 static af_status nested(af_cpset *s, af_pattern *p, bool and)
 {
     af_status st = AF_OK;
@@ -465,7 +465,7 @@ af_status af_cpset_class(af_cpset *s, af_pattern *p)
 {
     af_status st = AF_OK;
     if (++p->depth > CLASS_DEPTH_MAX)
-        return af_fail(p->err, AF_EUNSUPPORTED, "a regex nests classes deeper than %d",
+        return af_fail(p->err, AF_EUNSUPPORTED, "regex classes are nested deeper than %d",
                        CLASS_DEPTH_MAX);
     const bool negated = p->at < p->end && *p->at == '^';
     p->at += negated;
@@ -485,7 +485,7 @@ af_status af_cpset_class(af_cpset *s, af_pattern *p)
         }
     }
     if (p->at >= p->end) {
-        st = af_fail(p->err, AF_EFORMAT, "a regex has a class without its closing bracket");
+        st = af_fail(p->err, AF_EFORMAT, "missing closing bracket in regex");
         goto done;
     }
     p->at++;
@@ -496,7 +496,7 @@ done:
     return st;
 }
 
-/* The first member at or behind c (or, with `in` false, the first that is none). */
+/* The first member at or after c (or, with `in` false, the first that is not). */
 static uint32_t next_in(const af_cpset *s, uint32_t c, bool in)
 {
     while (c < AF_CP_COUNT) {
@@ -515,7 +515,7 @@ void af_cpset_write(const af_cpset *s, af_buf *out)
     bool any = false;
     for (uint32_t c = next_in(s, 0, true), end; c < AF_CP_COUNT; c = next_in(s, end, true)) {
         end = next_in(s, c, false);
-        if (c < 0xd800 && end > 0xd800) /* surrogates are no characters */
+        if (c < 0xd800 && end > 0xd800) /* surrogates are not characters */
             end = 0xd800;
         if (c >= 0xd800 && c < 0xe000) {
             end = 0xe000;

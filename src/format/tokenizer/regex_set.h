@@ -21,11 +21,11 @@ bool af_cpset_shorthand(af_cpset *s, char c);
 /* What \w has outside of brackets only. */
 void af_cpset_bare_word(af_cpset *s);
 void af_cpset_invert(af_cpset *s);
-/* Reads {Name} or {^Name} behind \p or \P and adds it. */
+/* Reads {Name} or {^Name} after \p or \P and adds it. */
 AF_CHECKED af_status af_cpset_property(af_cpset *s, af_pattern *p, bool negated);
-/* Reads a class behind its '[' up to and with its ']'. */
+/* Reads a class after its '[' up to and with its ']'. */
 AF_CHECKED af_status af_cpset_class(af_cpset *s, af_pattern *p);
-/* Reads the number of \xHH, \x{H...}, \uHHHH, \u{H...}, \0oo behind the letter. */
+/* Reads the number of \xHH, \x{H...}, \uHHHH, \u{H...}, \0oo after the letter. */
 AF_CHECKED af_status af_pattern_number(af_pattern *p, char kind, uint32_t *cp);
 /* Appends the set as a PCRE2 class. */
 void af_cpset_write(const af_cpset *s, af_buf *out);

@@ -88,7 +88,7 @@ typedef struct af_regex_work af_regex_work; /* match memory of one thread */
 /* Compiles a pattern written for Oniguruma's Ruby syntax. */
 AF_CHECKED af_status af_regex_new(af_regex **out, const char *pattern, uint64_t len, af_error *err);
 void af_regex_free(af_regex *r);
-/* The next match at or behind `from`; *start = UINT32_MAX when there is none. */
+/* The next match at or after `from`; *start = UINT32_MAX when there is none. */
 AF_CHECKED af_status af_regex_next(const af_regex *r, af_regex_work **w, const char *text,
                                    uint32_t len, uint32_t from, uint32_t *start, uint32_t *end,
                                    af_error *err);
@@ -155,7 +155,7 @@ typedef enum af_prepend { AF_PREPEND_ALWAYS, AF_PREPEND_FIRST, AF_PREPEND_NEVER 
 
 typedef struct af_pre {
     af_pre_kind kind;
-    bool last; /* byte level, nothing behind it: bytes go to the model as such */
+    bool last; /* byte level, nothing after it: bytes go to the model as such */
     bool invert;
     af_behavior behavior;
     af_str pattern; /* split on a plain string */
@@ -241,8 +241,8 @@ typedef struct af_token_model {
     int32_t fallback_id[256]; /* id of <0xNN>, -1 = none */
     int32_t ascii_id[128];    /* id of a one-character token */
     bool fuse_unk, byte_fallback, ignore_merges;
-    bool cut_at_mark; /* no merge has U+2581 behind anything but U+2581: words can be cut there */
-    bool byte_level;  /* the last pre-tokenizer hands over plain bytes */
+    bool cut_at_mark; /* no merge has U+2581 after anything but U+2581: words can be cut there */
+    bool byte_level;  /* the last pre-tokenizer passes on raw bytes */
     int32_t unk_id;   /* -1 = none */
     bool unk_missing; /* an unk token is named but not in the vocabulary */
     af_str prefix, suffix; /* continuing_subword_prefix, end_of_word_suffix; n == 0: none */
@@ -307,7 +307,7 @@ typedef struct af_word_slot {
 
 typedef struct af_symbol {
     int32_t id;
-    uint32_t start, len; /* len 0: merged away */
+    uint32_t start, len; /* len 0: merged into another */
     int32_t prev, next;
 } af_symbol;
 
@@ -348,13 +348,13 @@ typedef struct af_work {
     uint32_t words_count, words_cap, slots_used;
 } af_work;
 
-/* Grows *p to at least `want` elements of `size`; false when there is no memory. */
+/* Grows *p to at least `want` elements of `size`; false when out of memory. */
 bool af_grow(void *p, uint32_t *cap, uint64_t want, uint64_t size);
 
 /* tokenizer_normalize.c */
 AF_CHECKED af_status af_normalize(af_work *w, af_piece *p);
 AF_CHECKED af_status af_stage_begin(af_stage *s, uint64_t want, af_error *err);
-AF_CHECKED af_status af_stage_room(af_stage *s, uint64_t more, af_error *err);
+AF_CHECKED af_status af_stage_reserve(af_stage *s, uint64_t more, af_error *err);
 void af_stage_add(af_stage *s, const char *bytes, uint32_t n, af_byte_span place);
 /* The characters i..end of a piece, unchanged. */
 AF_CHECKED af_status af_stage_copy(af_work *w, const af_piece *p, af_stage *to, uint32_t i,
@@ -388,16 +388,16 @@ AF_CHECKED af_status af_spm_word(af_work *w, const char *s, uint32_t n);
 AF_CHECKED af_status af_symbol_add(af_work *w, int32_t id, uint32_t start, uint32_t len);
 void af_merges_prefetch(const af_token_model *m, int32_t a, int32_t b);
 /* tokenizer_merges.c */
-AF_CHECKED af_status af_merges_parse(af_tokenizer *t, const af_jval *v, af_error *err);
-uint64_t af_json_commas(const af_jval *v); /* in the text of a raw value, plus one */
+AF_CHECKED af_status af_merges_parse(af_tokenizer *t, const af_json_value *v, af_error *err);
+uint64_t af_json_commas(const af_json_value *v); /* in the text of a raw value, plus one */
 AF_CHECKED af_status af_merges_init(af_token_model *m, uint64_t count, af_error *err);
 void af_merges_put(af_token_model *m, int32_t a, int32_t b, uint32_t rank, int32_t id);
 const af_merge_slot *af_merges_get(const af_token_model *m, int32_t a, int32_t b);
 /* tokenizer_parts.c */
-AF_CHECKED af_status af_parts_parse(af_tokenizer *t, const af_jval *root, af_error *err);
-af_str af_str_of(const af_jval *v);
+AF_CHECKED af_status af_parts_parse(af_tokenizer *t, const af_json_value *root, af_error *err);
+af_str af_str_of(const af_json_value *v);
 /* tokenizer_model.c: the tables every model needs, once the vocabulary is there */
-AF_CHECKED af_status af_model_parse(af_tokenizer *t, const af_jval *v, af_error *err);
+AF_CHECKED af_status af_model_parse(af_tokenizer *t, const af_json_value *v, af_error *err);
 AF_CHECKED af_status af_model_finish(af_tokenizer *t, af_error *err);
 AF_CHECKED af_status af_tokenizer_new(af_tokenizer **out, af_error *err);
 bool af_token_skipped(const af_tokenizer *t, int32_t id); /* by skip_special */

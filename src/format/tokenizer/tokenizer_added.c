@@ -1,7 +1,7 @@
 /* tokenizer_added.c - added tokens: found in the text before the model sees it.
  *
  * Leftmost, and the longest of those that begin there. A match that must be a single word and is
- * not is skipped as a whole. lstrip and rstrip take the blanks beside a token into it. */
+ * not is skipped as a whole. lstrip and rstrip include the blanks next to a token. */
 #include "format/tokenizer/tokenizer.h"
 
 static bool same_flags(const af_added *a, const af_added *b)
@@ -10,7 +10,7 @@ static bool same_flags(const af_added *a, const af_added *b)
            a->normalized == b->normalized && a->special == b->special;
 }
 
-/* The id an added token gets: that of its string, or the next one behind everything so far. */
+/* The id an added token gets: that of its string, or the next one after everything so far. */
 static int32_t id_for(const af_tokenizer *t, const af_str s, int64_t wanted)
 {
     int32_t id = af_vocab_find(&t->added_vocab, s.s, s.n);
@@ -27,7 +27,7 @@ af_status af_added_insert(af_tokenizer *t, af_added a, int64_t wanted_id, af_err
     if (a.content.n == 0)
         return AF_OK;
     if (wanted_id >= AF_TOKENIZER_ID_MAX)
-        return af_fail(err, AF_EFORMAT, "added token \"%.60s\" has the impossible id %" PRId64,
+        return af_fail(err, AF_EFORMAT, "added token \"%.60s\" has the invalid id %" PRId64,
                        a.content.s, wanted_id);
     a.id = id_for(t, a.content, wanted_id);
     if (a.id < 0)
@@ -147,7 +147,7 @@ done:
     return st;
 }
 
-/* The next match at or behind `from`: leftmost, longest. */
+/* The next match at or after `from`: leftmost, longest. */
 static bool find(const af_matcher *m, const char *s, uint32_t n, uint32_t from, uint32_t *start,
                  uint32_t *end, int *which)
 {

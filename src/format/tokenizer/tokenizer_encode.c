@@ -91,7 +91,7 @@ done:
     return st;
 }
 
-/* The usual template, tokens in front of the text and behind it, without a second buffer. */
+/* The usual template, tokens in front of the text and after it, without a second buffer. */
 static af_status add_around(af_work *w, const af_post *p)
 {
     af_encoding *e = w->out;
@@ -106,7 +106,7 @@ static af_status add_around(af_work *w, const af_post *p)
     if (at == p->count)
         return apply_template(w, p);
     const int64_t count = e->count;
-    for (int i = 0; i < p->count; i++) /* room, and the tail in place once the text has moved */
+    for (int i = 0; i < p->count; i++) /* space, and the tail in place once the text has moved */
         if (i != at)
             AF_TRY(af_emit(w, &none, p->ids[i], 0, 0));
     if (at > 0 && count > 0) {

@@ -54,7 +54,7 @@ done:
     return st;
 }
 
-/* "a b", cut at the first blank behind the first character. */
+/* "a b", cut at the first blank after the first character. */
 static af_status read_merges(af_tokenizer *t, const af_gguf *g, af_error *err)
 {
     af_status st = AF_OK;
@@ -70,7 +70,7 @@ static af_status read_merges(af_tokenizer *t, const af_gguf *g, af_error *err)
         const af_gguf_str m = merges->str[i];
         const char *space = m.len > 1 ? memchr(m.at + 1, ' ', m.len - 1) : NULL;
         if (!space) {
-            st = af_fail(err, AF_EFORMAT, "merge %" PRIu64 " is not two words", i);
+            st = af_fail(err, AF_EFORMAT, "merge %" PRIu64 " is not two tokens", i);
             goto done;
         }
         const uint64_t left = (uint64_t)(space - m.at), right = m.len - left - 1;
@@ -98,8 +98,8 @@ done:
 
 static af_status use_parts(af_tokenizer *t, const char *json, af_error *err)
 {
-    af_jval parts;
-    const af_status st = af_jval_parse(&parts, &t->arena, json, strlen(json), NULL, err);
+    af_json_value parts;
+    const af_status st = af_json_tree_parse(&parts, &t->arena, json, strlen(json), NULL, err);
     return st == AF_OK ? af_parts_parse(t, &parts, err) : st;
 }
 
@@ -109,7 +109,7 @@ static af_status read_bpe(af_tokenizer *t, const af_gguf *g, bool *add_bos, af_e
     af_gguf_str name = af_gguf_string(g, "tokenizer.ggml.pre");
     if (!name.at) /* llama.cpp warns and guesses; a guess gives wrong ids */
         return af_fail(err, AF_EUNSUPPORTED,
-                       "there is no tokenizer.ggml.pre, so how to split the text is unknown");
+                       "tokenizer.ggml.pre is missing; it says how to split the text");
     const af_pre_name *pre = af_pre_name_find(name.at, name.len);
     if (!pre)
         return af_fail(err, AF_EUNSUPPORTED, "tokenizer.ggml.pre \"%.*s\" is not known",

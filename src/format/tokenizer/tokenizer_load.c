@@ -1,4 +1,4 @@
-/* tokenizer_load.c - opening and closing a tokenizer; what the config files say about it. */
+/* tokenizer_load.c - opening and closing a tokenizer; settings from the config files. */
 #include "format/config/hf_config.h"
 #include "format/tokenizer/tokenizer.h"
 
@@ -18,7 +18,7 @@ af_status af_tokenizer_new(af_tokenizer **out, af_error *err)
     if (pthread_mutex_init(&t->lock, NULL) != 0) {
         free(t->unicode);
         free(t);
-        return af_fail(err, AF_ENOMEM, "cannot make a lock");
+        return af_fail(err, AF_ENOMEM, "cannot create a lock");
     }
     af_unicode_init(t->unicode);
     t->bos = t->eos = t->pad = t->unk = -1;
@@ -78,24 +78,24 @@ void af_tokenizer_close(af_tokenizer *t)
     free(t);
 }
 
-static af_status read_added(af_tokenizer *t, const af_jval *list, af_error *err)
+static af_status read_added(af_tokenizer *t, const af_json_value *list, af_error *err)
 {
     af_status st = AF_OK;
     if (list->type == AF_JSON_NONE || list->type == AF_JSON_NULL)
         return AF_OK;
     if (list->type != AF_JSON_ARRAY)
         return af_fail(err, AF_EFORMAT, "added_tokens is not a list");
-    for (const af_jval *v = list->item; v; v = v->next) {
-        const af_jval *id = af_jval_get(v, "id"), *content = af_jval_get(v, "content");
+    for (const af_json_value *v = list->item; v; v = v->next) {
+        const af_json_value *id = af_json_get(v, "id"), *content = af_json_get(v, "content");
         if (content->type != AF_JSON_STRING || id->type != AF_JSON_NUMBER || id->number < 0 ||
             id->number >= AF_TOKENIZER_ID_MAX)
-            return af_fail(err, AF_EFORMAT, "an added token has no content or no possible id");
-        const bool special = af_jval_bool(v, "special", false);
+            return af_fail(err, AF_EFORMAT, "an added token has no content or no valid id");
+        const bool special = af_json_bool(v, "special", false);
         const af_added a = {.content = af_str_of(content),
-                            .single_word = af_jval_bool(v, "single_word", false),
-                            .lstrip = af_jval_bool(v, "lstrip", false),
-                            .rstrip = af_jval_bool(v, "rstrip", false),
-                            .normalized = af_jval_bool(v, "normalized", !special),
+                            .single_word = af_json_bool(v, "single_word", false),
+                            .lstrip = af_json_bool(v, "lstrip", false),
+                            .rstrip = af_json_bool(v, "rstrip", false),
+                            .normalized = af_json_bool(v, "normalized", !special),
                             .special = special};
         AF_TRY(af_added_insert(t, a, (int64_t)id->number, err));
     }
@@ -108,17 +108,17 @@ af_status af_tokenizer_from_json(af_tokenizer **out, const char *json, uint64_t 
     static const char *const raw[] = {"vocab", "merges", NULL};
     af_status st = AF_OK;
     af_tokenizer *t = NULL;
-    af_jval root;
+    af_json_value root;
     AF_TRY(af_tokenizer_new(&t, err));
-    AF_TRY(af_jval_parse(&root, &t->arena, json, len, raw, err));
+    AF_TRY(af_json_tree_parse(&root, &t->arena, json, len, raw, err));
     if (root.type != AF_JSON_OBJECT) {
         st = af_fail(err, AF_EFORMAT, "tokenizer.json is not an object");
         goto done;
     }
     AF_TRY(af_parts_parse(t, &root, err));
-    AF_TRY(af_model_parse(t, af_jval_get(&root, "model"), err));
+    AF_TRY(af_model_parse(t, af_json_get(&root, "model"), err));
     AF_TRY(af_model_finish(t, err));
-    AF_TRY(read_added(t, af_jval_get(&root, "added_tokens"), err));
+    AF_TRY(read_added(t, af_json_get(&root, "added_tokens"), err));
     AF_TRY(af_added_build(t, err));
     *out = t;
     t = NULL;
@@ -128,12 +128,12 @@ done:
 }
 
 /* "bos_token": "..." or {"content": "..."}. */
-static void read_named(af_tokenizer *t, const af_jval *config, const char *key, af_str *text,
+static void read_named(af_tokenizer *t, const af_json_value *config, const char *key, af_str *text,
                        int32_t *id)
 {
-    const af_jval *v = af_jval_get(config, key);
+    const af_json_value *v = af_json_get(config, key);
     if (v->type == AF_JSON_OBJECT)
-        v = af_jval_get(v, "content");
+        v = af_json_get(v, "content");
     if (v->type != AF_JSON_STRING)
         return;
     char *copy = af_arena_strndup(&t->arena, v->text, v->len);
@@ -158,13 +158,13 @@ af_status af_tokenizer_add_stop(af_tokenizer *t, double id, af_error *err)
     return AF_OK;
 }
 
-static af_status read_stops(af_tokenizer *t, const af_jval *config, af_error *err)
+static af_status read_stops(af_tokenizer *t, const af_json_value *config, af_error *err)
 {
     af_status st = AF_OK;
-    const af_jval *v = af_jval_get(config, "eos_token_id");
+    const af_json_value *v = af_json_get(config, "eos_token_id");
     if (v->type == AF_JSON_NUMBER)
         return af_tokenizer_add_stop(t, v->number, err);
-    for (const af_jval *i = v->type == AF_JSON_ARRAY ? v->item : NULL; i; i = i->next)
+    for (const af_json_value *i = v->type == AF_JSON_ARRAY ? v->item : NULL; i; i = i->next)
         if (i->type == AF_JSON_NUMBER)
             AF_TRY(af_tokenizer_add_stop(t, i->number, err));
 done:
@@ -172,19 +172,19 @@ done:
 }
 
 /* Parses folder/name into *v when it is there. */
-static af_status read_config(af_tokenizer *t, af_jval *v, const char *folder, const char *name,
-                             af_error *err)
+static af_status read_config(af_tokenizer *t, af_json_value *v, const char *folder,
+                             const char *name, af_error *err)
 {
     af_status st = AF_OK;
     char *text = NULL, *path = af_path_join(folder, name);
     uint64_t len;
-    *v = (af_jval){0};
+    *v = (af_json_value){0};
     if (!path)
         return af_fail_nomem(err, "a path", strlen(folder));
     if (!af_file_exists(path))
         goto done;
     AF_TRY(af_file_read(&text, &len, path, CONFIG_MAX, err));
-    st = af_jval_parse(v, &t->arena, text, len, NULL, err);
+    st = af_json_tree_parse(v, &t->arena, text, len, NULL, err);
     if (st != AF_OK)
         af_fail_prefix(st, err, "%s", path);
 done:
@@ -193,7 +193,7 @@ done:
     return st;
 }
 
-static void read_names(af_tokenizer *t, const af_jval *v)
+static void read_names(af_tokenizer *t, const af_json_value *v)
 {
     read_named(t, v, "bos_token", &t->bos_text, &t->bos);
     read_named(t, v, "eos_token", &t->eos_text, &t->eos);
@@ -204,11 +204,11 @@ static void read_names(af_tokenizer *t, const af_jval *v)
 static af_status read_configs(af_tokenizer *t, const char *folder, af_error *err)
 {
     af_status st = AF_OK;
-    af_jval v, map;
+    af_json_value v, map;
     AF_TRY(read_config(t, &v, folder, "tokenizer_config.json", err));
     read_names(t, &v);
     /* older folders keep the names here, and transformers lets them win */
-    if (af_jval_get(&v, "added_tokens_decoder")->type == AF_JSON_NONE) {
+    if (af_json_get(&v, "added_tokens_decoder")->type == AF_JSON_NONE) {
         AF_TRY(read_config(t, &map, folder, "special_tokens_map.json", err));
         read_names(t, &map);
     }

@@ -13,7 +13,7 @@ typedef struct key {
 } key;
 
 typedef struct batch {
-    af_jpull j;
+    af_json_pull j;
     af_buf text;
     key key[BATCH][3]; /* left, right, both together */
     uint32_t count, rank;
@@ -40,32 +40,32 @@ static bool next_merge(batch *b, key k[3], bool *skip)
     uint64_t n;
     bool inner = true;
     *skip = false;
-    if (af_jpull_peek(&b->j) == '[') {
-        if (!af_jpull_open(&b->j, '[') || !af_jpull_more(&b->j, ']', &inner) ||
-            !af_jpull_string(&b->j, &s, &n))
+    if (af_json_pull_peek(&b->j) == '[') {
+        if (!af_json_pull_open(&b->j, '[') || !af_json_pull_more(&b->j, ']', &inner) ||
+            !af_json_pull_string(&b->j, &s, &n))
             return false;
         add_key(b, &k[0], s, n);
-        if (!af_jpull_more(&b->j, ']', &inner) || !af_jpull_string(&b->j, &s, &n))
-            return no_merge(b, "a merge that is no pair");
+        if (!af_json_pull_more(&b->j, ']', &inner) || !af_json_pull_string(&b->j, &s, &n))
+            return no_merge(b, "a merge is not a pair");
         add_key(b, &k[1], s, n);
-        if (af_jpull_more(&b->j, ']', &inner))
-            return no_merge(b, "a merge that is no pair");
+        if (af_json_pull_more(&b->j, ']', &inner))
+            return no_merge(b, "a merge is not a pair");
         return !b->j.bad;
     }
-    if (!af_jpull_string(&b->j, &s, &n))
+    if (!af_json_pull_string(&b->j, &s, &n))
         return false;
     *skip = n >= 8 && memcmp(s, "#version", 8) == 0;
     if (*skip)
         return true;
     const char *space = memchr(s, ' ', n);
     if (!space || memchr(space + 1, ' ', n - (uint64_t)(space + 1 - s)))
-        return no_merge(b, "a merge that is not two words");
+        return no_merge(b, "a merge is not two tokens");
     add_key(b, &k[0], s, (uint64_t)(space - s));
     add_key(b, &k[1], space + 1, n - (uint64_t)(space + 1 - s));
     return true;
 }
 
-/* Is there a U+2581 behind anything but U+2581? */
+/* Is there a U+2581 after anything but U+2581? */
 static bool mark_inside(const char *s, uint32_t n)
 {
     for (uint32_t i = 1; i + 3 <= n; i++)
@@ -137,7 +137,7 @@ static af_status flush(batch *b, af_tokenizer *t, af_error *err)
     return AF_OK;
 }
 
-uint64_t af_json_commas(const af_jval *v)
+uint64_t af_json_commas(const af_json_value *v)
 {
     uint64_t commas = 1;
     for (const char *p = v->text; (p = memchr(p, ',', v->len - (uint64_t)(p - v->text))); p++)
@@ -149,7 +149,7 @@ static af_status read_all(batch *b, af_tokenizer *t, uint64_t bound, af_error *e
 {
     af_status st = AF_OK;
     bool first = true, skip;
-    while (af_jpull_more(&b->j, ']', &first)) {
+    while (af_json_pull_more(&b->j, ']', &first)) {
         if (!next_merge(b, b->key[b->count], &skip))
             break;
         if (skip)
@@ -159,13 +159,13 @@ static af_status read_all(batch *b, af_tokenizer *t, uint64_t bound, af_error *e
         if (++b->count == BATCH)
             AF_TRY(flush(b, t, err));
     }
-    AF_TRY(af_jpull_check(&b->j, "the merges", err));
+    AF_TRY(af_json_pull_check(&b->j, "the merges", err));
     AF_TRY(flush(b, t, err));
 done:
     return st;
 }
 
-af_status af_merges_parse(af_tokenizer *t, const af_jval *v, af_error *err)
+af_status af_merges_parse(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     af_status st = AF_OK;
     if (v->type != AF_JSON_RAW || v->text[0] != '[')
@@ -174,16 +174,16 @@ af_status af_merges_parse(af_tokenizer *t, const af_jval *v, af_error *err)
     if (!b)
         return af_fail_nomem(err, "the merges", sizeof *b);
     uint64_t bound = af_json_commas(v); /* no more entries than commas + 1 */
-    af_jpull_init(&b->j, v->text, v->len);
-    af_jpull_open(&b->j, '[');
-    if (af_jpull_peek(&b->j) == '[')
+    af_json_pull_init(&b->j, v->text, v->len);
+    af_json_pull_open(&b->j, '[');
+    if (af_json_pull_peek(&b->j) == '[')
         bound = bound / 2 + 1;
     AF_TRY(af_merges_init(&t->model, bound, err));
     t->model.cut_at_mark = !t->model.prefix.n && !t->model.suffix.n &&
                            af_vocab_find(&t->vocab, "\xe2\x96\x81", 3) >= 0;
     AF_TRY(read_all(b, t, bound, err));
 done:
-    af_jpull_clear(&b->j);
+    af_json_pull_clear(&b->j);
     af_buf_clear(&b->text);
     free(b);
     return st;

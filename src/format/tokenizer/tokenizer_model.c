@@ -23,39 +23,39 @@ int af_char_byte(uint32_t cp)
     return cp == 0x143 ? 0xad : -1;
 }
 
-static af_status read_vocab_map(af_tokenizer *t, const af_jval *v, af_error *err)
+static af_status read_vocab_map(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     af_status st = AF_OK;
-    af_jpull j = {0};
+    af_json_pull j = {0};
     bool first = true;
     const char *s;
     uint64_t n;
     double id;
     AF_TRY(af_vocab_reserve(&t->vocab, af_json_commas(v), err));
-    af_jpull_init(&j, v->text, v->len);
-    af_jpull_open(&j, '{');
-    while (af_jpull_more(&j, '}', &first)) {
-        if (!af_jpull_string(&j, &s, &n) || !af_jpull_colon(&j))
+    af_json_pull_init(&j, v->text, v->len);
+    af_json_pull_open(&j, '{');
+    while (af_json_pull_more(&j, '}', &first)) {
+        if (!af_json_pull_string(&j, &s, &n) || !af_json_pull_colon(&j))
             break;
         if (j.scratch.data != s) { /* borrowed from the file: it survives reading the number */
-            if (!af_jpull_number(&j, &id))
+            if (!af_json_pull_number(&j, &id))
                 break;
         } else {
             char *copy = af_arena_strndup(&t->arena, s, n);
-            if (!copy || !af_jpull_number(&j, &id))
+            if (!copy || !af_json_pull_number(&j, &id))
                 break;
             s = copy;
         }
         if (id < 0 || id >= AF_TOKENIZER_ID_MAX || id != (double)(int32_t)id) {
-            st = af_fail(err, AF_EFORMAT, "token \"%.*s\" has the impossible id %g",
+            st = af_fail(err, AF_EFORMAT, "token \"%.*s\" has the invalid id %g",
                          (int)AF_MIN(n, 60), s, id);
             goto done;
         }
         AF_TRY(af_vocab_add(&t->vocab, &t->arena, s, n, (int32_t)id, err));
     }
-    AF_TRY(af_jpull_check(&j, "the vocabulary", err));
+    AF_TRY(af_json_pull_check(&j, "the vocabulary", err));
 done:
-    af_jpull_clear(&j);
+    af_json_pull_clear(&j);
     return st;
 }
 
@@ -74,68 +74,67 @@ done:
     return st;
 }
 
-static af_status read_vocab_scores(af_tokenizer *t, const af_jval *v, af_error *err)
+static af_status read_vocab_scores(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     af_status st = AF_OK;
-    af_jpull j;
+    af_json_pull j;
     bool first = true, inner;
     const char *s;
     uint64_t n;
     uint32_t cap = 0;
     double score, lowest = 1e300;
     af_buf copy = {0};
-    af_jpull_init(&j, v->text, v->len);
-    af_jpull_open(&j, '[');
-    while (af_jpull_more(&j, ']', &first)) {
+    af_json_pull_init(&j, v->text, v->len);
+    af_json_pull_open(&j, '[');
+    while (af_json_pull_more(&j, ']', &first)) {
         inner = true;
-        if (!af_jpull_open(&j, '[') || !af_jpull_more(&j, ']', &inner) ||
-            !af_jpull_string(&j, &s, &n))
+        if (!af_json_pull_open(&j, '[') || !af_json_pull_more(&j, ']', &inner) ||
+            !af_json_pull_string(&j, &s, &n))
             break;
         copy.len = 0;
         af_buf_add(&copy, s, n);
-        if (copy.bad || !af_jpull_more(&j, ']', &inner) || !af_jpull_number(&j, &score))
+        if (copy.bad || !af_json_pull_more(&j, ']', &inner) || !af_json_pull_number(&j, &score))
             break;
-        if (af_jpull_more(&j, ']', &inner))
-            j.bad = true, j.why = "a vocabulary entry with more than two values";
+        if (af_json_pull_more(&j, ']', &inner))
+            j.bad = true, j.why = "a vocabulary entry has more than two values";
         AF_TRY(add_scored(t, copy.data, n, score, &cap, err));
         lowest = AF_MIN(lowest, score);
     }
     if (!j.bad && j.at != j.end)
-        j.bad = true, j.why = "a vocabulary entry that is no pair";
-    AF_TRY(af_jpull_check(&j, "the unigram vocabulary", err));
+        j.bad = true, j.why = "a vocabulary entry is not a pair";
+    AF_TRY(af_json_pull_check(&j, "the unigram vocabulary", err));
     t->model.unk_score = lowest - 10.0;
 done:
     af_buf_clear(&copy);
-    af_jpull_clear(&j);
+    af_json_pull_clear(&j);
     return st;
 }
 
-static void read_unk_token(af_tokenizer *t, const af_jval *v)
+static void read_unk_token(af_tokenizer *t, const af_json_value *v)
 {
-    const af_jval *unk = af_jval_get(v, "unk_token");
+    const af_json_value *unk = af_json_get(v, "unk_token");
     if (unk->type != AF_JSON_STRING)
         return;
     t->model.unk_id = af_vocab_find(&t->vocab, unk->text, unk->len);
     t->model.unk_missing = t->model.unk_id < 0;
 }
 
-static af_status read_bpe(af_tokenizer *t, const af_jval *v, af_error *err)
+static af_status read_bpe(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     af_token_model *m = &t->model;
     af_status st = AF_OK;
-    const af_jval *dropout = af_jval_get(v, "dropout");
+    const af_json_value *dropout = af_json_get(v, "dropout");
     if (dropout->type == AF_JSON_NUMBER && dropout->number != 0)
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "the BPE model has a dropout of %g: its ids would be random",
+        return af_fail(err, AF_EUNSUPPORTED, "the BPE model has dropout %g, which makes ids random",
                        dropout->number);
     m->kind = AF_MODEL_BPE;
-    m->fuse_unk = af_jval_bool(v, "fuse_unk", false);
-    m->byte_fallback = af_jval_bool(v, "byte_fallback", false);
-    m->ignore_merges = af_jval_bool(v, "ignore_merges", false);
-    m->prefix = af_str_of(af_jval_get(v, "continuing_subword_prefix"));
-    m->suffix = af_str_of(af_jval_get(v, "end_of_word_suffix"));
-    AF_TRY(read_vocab_map(t, af_jval_get(v, "vocab"), err));
-    AF_TRY(af_merges_parse(t, af_jval_get(v, "merges"), err));
+    m->fuse_unk = af_json_bool(v, "fuse_unk", false);
+    m->byte_fallback = af_json_bool(v, "byte_fallback", false);
+    m->ignore_merges = af_json_bool(v, "ignore_merges", false);
+    m->prefix = af_str_of(af_json_get(v, "continuing_subword_prefix"));
+    m->suffix = af_str_of(af_json_get(v, "end_of_word_suffix"));
+    AF_TRY(read_vocab_map(t, af_json_get(v, "vocab"), err));
+    AF_TRY(af_merges_parse(t, af_json_get(v, "merges"), err));
     read_unk_token(t, v);
 done:
     return st;
@@ -157,14 +156,14 @@ static af_status build_trie(af_tokenizer *t, af_error *err)
     return st;
 }
 
-static af_status read_unigram(af_tokenizer *t, const af_jval *v, af_error *err)
+static af_status read_unigram(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     af_token_model *m = &t->model;
     af_status st = AF_OK;
-    const af_jval *unk = af_jval_get(v, "unk_id");
+    const af_json_value *unk = af_json_get(v, "unk_id");
     m->kind = AF_MODEL_UNIGRAM;
-    m->byte_fallback = af_jval_bool(v, "byte_fallback", false);
-    AF_TRY(read_vocab_scores(t, af_jval_get(v, "vocab"), err));
+    m->byte_fallback = af_json_bool(v, "byte_fallback", false);
+    AF_TRY(read_vocab_scores(t, af_json_get(v, "vocab"), err));
     if (unk->type == AF_JSON_NUMBER) {
         if (unk->number < 0 || unk->number >= t->vocab.count) {
             st = af_fail(err, AF_EFORMAT, "unk_id %g is not in the vocabulary of %" PRId32,
@@ -178,34 +177,34 @@ done:
     return st;
 }
 
-static af_status read_words(af_tokenizer *t, const af_jval *v, bool pieces, af_error *err)
+static af_status read_words(af_tokenizer *t, const af_json_value *v, bool pieces, af_error *err)
 {
     af_token_model *m = &t->model;
     af_status st = AF_OK;
-    const af_jval *most = af_jval_get(v, "max_input_chars_per_word");
-    const af_jval *prefix = af_jval_get(v, "continuing_subword_prefix");
+    const af_json_value *most = af_json_get(v, "max_input_chars_per_word");
+    const af_json_value *prefix = af_json_get(v, "continuing_subword_prefix");
     m->kind = pieces ? AF_MODEL_WORDPIECE : AF_MODEL_WORDLEVEL;
     m->prefix = prefix->type == AF_JSON_STRING ? af_str_of(prefix) : (af_str){"##", 2};
     m->max_chars = most->type == AF_JSON_NUMBER && most->number >= 0 && most->number < 1e9
                        ? (uint32_t)most->number
                        : 100;
-    AF_TRY(read_vocab_map(t, af_jval_get(v, "vocab"), err));
+    AF_TRY(read_vocab_map(t, af_json_get(v, "vocab"), err));
     read_unk_token(t, v);
 done:
     return st;
 }
 
-af_status af_model_parse(af_tokenizer *t, const af_jval *v, af_error *err)
+af_status af_model_parse(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
-    const af_jval *type = af_jval_get(v, "type"), *vocab = af_jval_get(v, "vocab");
+    const af_json_value *type = af_json_get(v, "type"), *vocab = af_json_get(v, "vocab");
     const char *name = type->type == AF_JSON_STRING ? type->text : "";
     t->model.unk_id = -1;
     if (v->type != AF_JSON_OBJECT || vocab->type != AF_JSON_RAW)
         return af_fail(err, AF_EFORMAT, "tokenizer.json has no model with a vocabulary");
     if (type->type != AF_JSON_STRING) /* old files do not say it */
-        name = af_jval_get(v, "merges")->type != AF_JSON_NONE                     ? "BPE"
+        name = af_json_get(v, "merges")->type != AF_JSON_NONE                     ? "BPE"
                : vocab->text[0] == '['                                            ? "Unigram"
-               : af_jval_get(v, "max_input_chars_per_word")->type != AF_JSON_NONE ? "WordPiece"
+               : af_json_get(v, "max_input_chars_per_word")->type != AF_JSON_NONE ? "WordPiece"
                                                                                   : "WordLevel";
     if (strcmp(name, "BPE") == 0)
         return read_bpe(t, v, err);

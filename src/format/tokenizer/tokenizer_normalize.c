@@ -6,7 +6,7 @@
  * `first`) looks at them. */
 #include "format/tokenizer/tokenizer.h"
 
-af_status af_stage_room(af_stage *s, uint64_t more, af_error *err)
+af_status af_stage_reserve(af_stage *s, uint64_t more, af_error *err)
 {
     const uint64_t want = (uint64_t)s->len + more;
     if (want <= s->cap)
@@ -28,10 +28,10 @@ af_status af_stage_room(af_stage *s, uint64_t more, af_error *err)
 af_status af_stage_begin(af_stage *s, uint64_t want, af_error *err)
 {
     s->len = 0;
-    return af_stage_room(s, want + 16, err);
+    return af_stage_reserve(s, want + 16, err);
 }
 
-/* The caller has made room. */
+/* The caller has reserved the space. */
 void af_stage_add(af_stage *s, const char *bytes, uint32_t n, af_byte_span place)
 {
     memcpy(s->text + s->len, bytes, n);
@@ -60,7 +60,7 @@ af_piece af_piece_slice(const af_piece *p, uint32_t i, uint32_t j)
 /* One character of the source, unchanged. */
 static af_status copy_char(af_work *w, const af_piece *p, af_stage *to, uint32_t i, uint32_t n)
 {
-    const af_status st = af_stage_room(to, n, w->err);
+    const af_status st = af_stage_reserve(to, n, w->err);
     if (st == AF_OK)
         af_stage_add(to, p->text + i, n, af_piece_span(p, i, i + n));
     return st;
@@ -69,7 +69,7 @@ static af_status copy_char(af_work *w, const af_piece *p, af_stage *to, uint32_t
 static af_status put_cp(af_work *w, af_stage *to, uint32_t cp, af_byte_span place)
 {
     char utf8[4];
-    const af_status st = af_stage_room(to, 4, w->err);
+    const af_status st = af_stage_reserve(to, 4, w->err);
     if (st == AF_OK)
         af_stage_add(to, utf8, af_utf8_put(utf8, cp), place);
     return st;
@@ -243,7 +243,7 @@ done:
 af_status af_stage_copy(af_work *w, const af_piece *p, af_stage *to, uint32_t i, uint32_t j)
 {
     af_status st = AF_OK;
-    AF_TRY(af_stage_room(to, j - i, w->err));
+    AF_TRY(af_stage_reserve(to, j - i, w->err));
     for (uint32_t n; i < j; i += n) {
         n = af_utf8_len(p->text[i]);
         af_stage_add(to, p->text + i, n, af_piece_span(p, i, i + n));
@@ -252,7 +252,7 @@ done:
     return st;
 }
 
-/* The next place of the pattern at or behind `from`. */
+/* The next match of the pattern at or after `from`. */
 static af_status next_match(af_work *w, const af_norm *n, const af_piece *p, uint32_t from,
                             uint32_t *start, uint32_t *end)
 {
@@ -291,13 +291,13 @@ static af_status replace(af_work *w, const af_norm *n, af_piece *p, af_stage *to
         return AF_OK;
     AF_TRY(af_stage_begin(to, (uint64_t)p->len + p->len / 2, w->err));
     while (start != UINT32_MAX) {
-        if (start == end && end == last) { /* nothing right behind a match: look one further */
+        if (start == end && end == last) { /* nothing right after a match: look one further */
             if (from >= p->len)
                 break;
             from += af_utf8_len(p->text[from]);
         } else {
             AF_TRY(af_stage_copy(w, p, to, at, start));
-            AF_TRY(af_stage_room(to, n->content.n, w->err));
+            AF_TRY(af_stage_reserve(to, n->content.n, w->err));
             af_stage_add(to, n->content.s, n->content.n, last_char_span(p, end));
             at = from = last = end;
         }

@@ -100,7 +100,7 @@ static bool lookup(const af_norm *n, const char *s, uint32_t len, af_str *out)
 
 static af_status put(af_work *w, af_stage *to, af_str s, af_byte_span place)
 {
-    const af_status st = af_stage_room(to, s.n, w->err);
+    const af_status st = af_stage_reserve(to, s.n, w->err);
     if (st == AF_OK)
         af_stage_add(to, s.s, s.n, place);
     return st;

@@ -1,8 +1,8 @@
 /* tokenizer_pretok.c - the pre-tokenizers: each cuts a piece and hands the parts to the next one.
  *
  * Splitting is: find the matches, turn the text into segments (match or not), join segments as the
- * behaviour says, hand on. Segments of nested stages share one stack. The usual case, every match
- * on its own, needs no segments and goes straight on. */
+ * behaviour says, and are passed on. Segments of nested stages share one stack. The usual case,
+ * every match on its own, needs no segments and goes straight on. */
 #include "format/tokenizer/tokenizer.h"
 
 static af_status hand_on(af_work *w, int stage, const af_piece *p, uint32_t i, uint32_t j)
@@ -93,7 +93,7 @@ static af_status next_literal(matches *m, uint32_t *start, uint32_t *end)
     return AF_OK;
 }
 
-/* An empty match right behind the last match does not count: the search goes on one character
+/* An empty match right after the last match does not count: the search resumes one character
  * further. */
 static af_status next_match(matches *m, uint32_t *start, uint32_t *end)
 {
@@ -279,7 +279,7 @@ static af_status copy_with_prefix(af_work *w, int stage, const af_piece *p, cons
         af_stage_add(to, prefix, n, af_piece_span(p, 0, af_utf8_len(p->text[0])));
     for (uint32_t i = 0, len; i < p->len; i += len) {
         len = af_utf8_len(p->text[i]);
-        AF_TRY(af_stage_room(to, (uint64_t)space_len + 4, w->err));
+        AF_TRY(af_stage_reserve(to, (uint64_t)space_len + 4, w->err));
         const bool swap = space_len && p->text[i] == ' ';
         af_stage_add(to, swap ? space : p->text + i, swap ? space_len : len,
                      af_piece_span(p, i, i + len));

@@ -26,7 +26,7 @@ typedef struct translator {
     uint64_t atom;   /* where the last atom begins in out; UINT64_MAX = none to repeat */
     bool quantified; /* ... and it has a quantifier already */
     uint64_t open[GROUPS_MAX];
-    int extra[GROUPS_MAX]; /* closing parentheses owed by (?i) in the middle */
+    int extra[GROUPS_MAX]; /* closing parentheses pending for (?i) in the middle */
     int depth;
 } translator;
 
@@ -87,7 +87,7 @@ static af_status escape(translator *t)
 {
     uint32_t cp;
     if (++t->p.at >= t->p.end)
-        return af_fail(t->p.err, AF_EFORMAT, "a regex ends behind a backslash");
+        return af_fail(t->p.err, AF_EFORMAT, "regex ends with a backslash");
     const char *from = t->p.at;
     t->p.at += af_utf8_get(t->p.at, &cp);
     const char c = cp < 0x80 ? (char)cp : 0;
@@ -113,7 +113,7 @@ static af_status escape(translator *t)
     if (c && strchr("AzZG", c))
         t->atom = UINT64_MAX;
     if (letter && !strchr("AzZGKRXntrfaek", c))
-        return af_fail(t->p.err, AF_EUNSUPPORTED, "the regex escape \\%c is not known", c);
+        return af_fail(t->p.err, AF_EUNSUPPORTED, "unknown regex escape \\%c", c);
     if (letter || digit || cp < 0x80)
         af_buf_char(&t->out, '\\');
     af_buf_add(&t->out, from, (uint64_t)(t->p.at - from));
@@ -128,11 +128,11 @@ static af_status flags(translator *t)
     for (; t->p.at < t->p.end && *t->p.at != ')' && *t->p.at != ':'; t->p.at++) {
         const char c = *t->p.at;
         if (!c || !strchr("imx-", c))
-            return af_fail(t->p.err, AF_EUNSUPPORTED, "the regex group (?%c is not known", c);
+            return af_fail(t->p.err, AF_EUNSUPPORTED, "unknown regex group (?%c", c);
         af_buf_char(&t->out, c == 'm' ? 's' : c);
     }
     if (t->p.at >= t->p.end)
-        return af_fail(t->p.err, AF_EFORMAT, "a regex has a group without end");
+        return af_fail(t->p.err, AF_EFORMAT, "unclosed group in regex");
     af_buf_char(&t->out, ':');
     if (*t->p.at++ == ')') { /* Ruby: to the end of the enclosing group, alternatives included */
         t->extra[t->depth]++;
@@ -148,7 +148,7 @@ static af_status open_group(translator *t)
     const uint64_t left = (uint64_t)(t->p.end - t->p.at), start = t->out.len;
     bool isolated = false;
     if (t->depth + 1 >= GROUPS_MAX)
-        return af_fail(t->p.err, AF_EUNSUPPORTED, "a regex nests groups deeper than %d",
+        return af_fail(t->p.err, AF_EUNSUPPORTED, "regex groups are nested deeper than %d",
                        GROUPS_MAX);
     size_t n = 0;
     for (size_t i = 0; i < AF_LEN(heads); i++)
@@ -158,11 +158,11 @@ static af_status open_group(translator *t)
         if (left >= 3 && t->p.at[2] == '<') {
             n = 3; /* a name follows, copied as plain characters */
         } else {
-            const int owed = t->extra[t->depth];
+            const int pending = t->extra[t->depth];
             const af_status st = flags(t);
             if (st != AF_OK)
                 return st;
-            isolated = t->extra[t->depth] != owed;
+            isolated = t->extra[t->depth] != pending;
         }
     } else if (n == 0) {
         n = 1;
@@ -180,7 +180,7 @@ static af_status open_group(translator *t)
 static af_status close_group(translator *t)
 {
     if (t->depth == 0)
-        return af_fail(t->p.err, AF_EFORMAT, "a regex closes a group that is not open");
+        return af_fail(t->p.err, AF_EFORMAT, "unmatched ')' in regex");
     for (; t->extra[t->depth] > 0; t->extra[t->depth]--)
         af_buf_char(&t->out, ')');
     af_buf_char(&t->out, ')');
@@ -191,7 +191,7 @@ static af_status close_group(translator *t)
 }
 
 /* {n} {n,} {,n} {n,m}: true and its end; anything else is a plain brace. */
-static bool interval(const char *at, const char *end, const char **behind, bool *exact)
+static bool interval(const char *at, const char *end, const char **after, bool *exact)
 {
     const char *p = at + 1;
     int digits = 0, commas = 0;
@@ -199,7 +199,7 @@ static bool interval(const char *at, const char *end, const char **behind, bool 
         commas += *p == ',';
         digits += *p != ',';
     }
-    *behind = p + 1;
+    *after = p + 1;
     *exact = commas == 0;
     return p < end && *p == '}' && digits > 0 && commas <= 1;
 }
@@ -214,10 +214,10 @@ static void wrap_atom(translator *t)
     af_buf_char(&t->out, ')');
 }
 
-static af_status quantifier(translator *t, const char *behind, bool exact)
+static af_status quantifier(translator *t, const char *after, bool exact)
 {
     if (t->atom == UINT64_MAX)
-        return af_fail(t->p.err, AF_EFORMAT, "a regex repeats nothing");
+        return af_fail(t->p.err, AF_EFORMAT, "nothing to repeat in regex");
     if (t->quantified)
         wrap_atom(t);
     const bool braces = *t->p.at == '{';
@@ -225,8 +225,8 @@ static af_status quantifier(translator *t, const char *behind, bool exact)
         af_buf_str(&t->out, "{0");
         t->p.at++;
     }
-    af_buf_add(&t->out, t->p.at, (uint64_t)(behind - t->p.at));
-    t->p.at = behind;
+    af_buf_add(&t->out, t->p.at, (uint64_t)(after - t->p.at));
+    t->p.at = after;
     t->quantified = true;
     if (t->p.at < t->p.end &&
         ((*t->p.at == '?' && !(braces && exact)) || (*t->p.at == '+' && !braces)))
@@ -236,7 +236,7 @@ static af_status quantifier(translator *t, const char *behind, bool exact)
 
 static af_status step(translator *t)
 {
-    const char c = *t->p.at, *behind = t->p.at + 1;
+    const char c = *t->p.at, *after = t->p.at + 1;
     bool exact = false;
     switch (c) {
     case '\\':
@@ -252,10 +252,10 @@ static af_status step(translator *t)
     case '*':
     case '+':
     case '?':
-        return quantifier(t, behind, false);
+        return quantifier(t, after, false);
     case '{':
-        if (interval(t->p.at, t->p.end, &behind, &exact))
-            return quantifier(t, behind, exact);
+        if (interval(t->p.at, t->p.end, &after, &exact))
+            return quantifier(t, after, exact);
         begin_atom(t);
         af_buf_str(&t->out, "\\{");
         t->p.at++;
@@ -288,7 +288,7 @@ static af_status translate(af_buf *out, const char *pattern, uint64_t len, af_er
     while (t->p.at < t->p.end)
         AF_TRY(step(t));
     if (t->depth) {
-        st = af_fail(err, AF_EFORMAT, "a regex has %d groups without end", t->depth);
+        st = af_fail(err, AF_EFORMAT, "%d unclosed groups in regex", t->depth);
         goto done;
     }
     for (; t->extra[0] > 0; t->extra[0]--)
@@ -393,8 +393,7 @@ af_status af_regex_next(const af_regex *r, af_regex_work **w, const char *text, 
     if (n < 0) {
         PCRE2_UCHAR why[200];
         pcre2_get_error_message(n, why, sizeof why);
-        return af_fail(err, AF_EUNSUPPORTED, "a regex of the tokenizer gives up on the text: %s",
-                       (const char *)why);
+        return af_fail(err, AF_EUNSUPPORTED, "regex match limit exceeded: %s", (const char *)why);
     }
     const PCRE2_SIZE *v = pcre2_get_ovector_pointer((*w)->data);
     *start = (uint32_t)v[0];

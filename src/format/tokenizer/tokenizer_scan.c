@@ -58,7 +58,7 @@ static uint32_t contraction(const cursor *c, uint32_t i, bool any_case)
     return any_case && (uint8_t)c->s[i + 1] == 0xc5 && (uint8_t)c->s[i + 2] == 0xbf ? 3 : 0;
 }
 
-/* \s+(?!\S)|\s+ where a blank begins: a run keeps its last character for the word behind it. */
+/* \s+(?!\S)|\s+ where a blank begins: a run keeps its last character for the word after it. */
 static uint32_t blanks(const cursor *c, uint32_t i, uint32_t first_len)
 {
     uint32_t cp;

@@ -1,6 +1,6 @@
 /* tokenizer_spm.c - SentencePiece BPE as GGUF files carry it: no merge list, but a score for each
  * token. Neighbours are joined when the joined text is a token, best score first, leftmost among
- * equals; what is no token in the end is spelled in byte tokens. */
+ * equals; what is not a token in the end is spelled in byte tokens. */
 #include "format/tokenizer/tokenizer.h"
 
 typedef struct joined {

@@ -2,7 +2,7 @@
  *
  * A token's text can depend on those before it (a blank is stripped at the start, a character is
  * spread over tokens), so a short window of ids is decoded again: its text without the newest id is
- * the prefix, and what the newest id adds is handed out once it does not end in U+FFFD. */
+ * the prefix, and what the newest id adds is returned once it does not end in U+FFFD. */
 #include "format/tokenizer/tokenizer.h"
 
 void af_decode_stream_init(af_decode_stream *s, const af_tokenizer *t, bool skip_special)
@@ -44,7 +44,7 @@ static af_status push(af_decode_stream *s, int32_t id, af_error *err)
     return AF_OK;
 }
 
-/* With nothing handed out yet, the ids so far may have become a prefix. */
+/* With nothing returned yet, the ids so far may have become a prefix. */
 static af_status settle_prefix(af_decode_stream *s, af_error *err)
 {
     af_status st = AF_OK;

@@ -69,7 +69,7 @@ static af_status part(af_work *w, const af_piece *p, af_stage *to, uint32_t i, u
         n = utf8proc_normalize_utf32(w->cps, n, options);
     if (n < 0)
         return af_fail(w->err, AF_EFORMAT, "cannot normalise the text: %s", utf8proc_errmsg(n));
-    AF_TRY(af_stage_room(to, 4 * (uint64_t)n, w->err));
+    AF_TRY(af_stage_reserve(to, 4 * (uint64_t)n, w->err));
     for (utf8proc_ssize_t k = 0; k < n; k++) {
         char utf8[4];
         af_stage_add(to, utf8, af_utf8_put(utf8, (uint32_t)w->cps[k]), af_piece_span(p, i, end));

@@ -8,7 +8,7 @@
 enum { NAME_MAX_BYTES = 1024, STATE_MAX_BYTES = 1 << 16 };
 
 /* The tensor "NAME" + suffix, or NULL. */
-static const af_stored *beside(const af_weights *w, const char *name, const char *suffix)
+static const af_stored *companion(const af_weights *w, const char *name, const char *suffix)
 {
     char full[NAME_MAX_BYTES];
     const int n = snprintf(full, sizeof full, "%s%s", name, suffix);
@@ -24,7 +24,7 @@ static af_status wrong(const char *name, const char *what, af_error *err)
 static af_status need(const void **out, const af_weights *w, const char *name, const char *suffix,
                       af_dtype dtype, int64_t count, af_error *err)
 {
-    const af_stored *t = beside(w, name, suffix);
+    const af_stored *t = companion(w, name, suffix);
     if (!t)
         return af_fail(err, AF_EFORMAT, "quantised weight '%s' has no tensor '%s%s'", name, name,
                        suffix);
@@ -130,7 +130,7 @@ static af_status find_4bit(af_bnb_state *s, const af_stored *blob, const af_weig
     return st;
 }
 
-/* LLM.int8: "x.weight" in i8 and "x.SCB" beside it. */
+/* LLM.int8: "x.weight" in i8 and its "x.SCB". */
 static af_status find_int8(af_bnb_state *s, const af_stored *t, const af_stored *scb,
                            const char *name, af_error *err)
 {
@@ -164,8 +164,8 @@ af_status af_bnb_state_find(af_bnb_state *out, bool *found, const af_weights *w,
     af_bnb_state s = {0};
     af_status st = AF_OK;
     const af_stored *t = af_weights_find(w, name);
-    const af_stored *nf4 = beside(w, name, ".quant_state.bitsandbytes__nf4");
-    const af_stored *fp4 = beside(w, name, ".quant_state.bitsandbytes__fp4");
+    const af_stored *nf4 = companion(w, name, ".quant_state.bitsandbytes__nf4");
+    const af_stored *fp4 = companion(w, name, ".quant_state.bitsandbytes__fp4");
     const af_stored *scb = sibling(w, name, ".SCB");
     *found = false;
     if (!t)
@@ -188,8 +188,8 @@ done:
 bool af_bnb_is_packed(const af_weights *w, const char *name)
 {
     const af_stored *t = af_weights_find(w, name);
-    return t && (beside(w, name, ".quant_state.bitsandbytes__nf4") ||
-                 beside(w, name, ".quant_state.bitsandbytes__fp4") ||
+    return t && (companion(w, name, ".quant_state.bitsandbytes__nf4") ||
+                 companion(w, name, ".quant_state.bitsandbytes__fp4") ||
                  (t->dtype == AF_DTYPE_I8 && sibling(w, name, ".SCB")));
 }
 
@@ -210,7 +210,7 @@ bool af_bnb_is_part(const af_weights *w, const char *name)
         if (n <= k || strcmp(name + n - k, parts[i]) != 0)
             continue;
         snprintf(stem, sizeof stem, "%.*s", (int)(n - k), name);
-        return beside(w, stem, parts[4]) || beside(w, stem, parts[5]);
+        return companion(w, stem, parts[4]) || companion(w, stem, parts[5]);
     }
     static const char *const rows[] = {".SCB", ".weight_format"};
     for (size_t i = 0; i < AF_LEN(rows) && n + 8 < sizeof stem; i++) {

@@ -1,4 +1,4 @@
-/* bnb_state.h - how bitsandbytes stores one quantised weight: the tensors beside it and the JSON
+/* bnb_state.h - how bitsandbytes stores one quantised weight: its companion tensors and the JSON
  * that names its shape. Finds and checks them; decoding is tensor/codec_bnb.h. */
 #ifndef AF_BNB_STATE_H
 #define AF_BNB_STATE_H
@@ -24,7 +24,7 @@ typedef struct af_bnb_state {
  * it is, everything around it is checked and *out filled (borrowed from `w`). */
 AF_CHECKED af_status af_bnb_state_find(af_bnb_state *out, bool *found, const af_weights *w,
                                        const char *name, af_error *err);
-/* True for a weight with a quant_state or an SCB beside it (which may still be broken). */
+/* True for a weight that has a quant_state or an SCB tensor (which may still be broken). */
 bool af_bnb_is_packed(const af_weights *w, const char *name);
 /* True for a tensor that only belongs to another, quantised one ("x.weight.absmax", "x.SCB"). */
 bool af_bnb_is_part(const af_weights *w, const char *name);

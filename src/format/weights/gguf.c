@@ -174,8 +174,7 @@ static af_status read_keys(af_gguf *g, af_reader *r, uint64_t n, af_error *err)
         qsort(g->kv_sort, n, sizeof *g->kv_sort, by_key);
     for (uint64_t i = 1; i < n; i++)
         if (strcmp(g->kv_sort[i - 1]->key, g->kv_sort[i]->key) == 0)
-            return af_fail(err, AF_EFORMAT, "%s: key '%s' is there twice", g->name,
-                           g->kv_sort[i]->key);
+            return af_fail(err, AF_EFORMAT, "%s: duplicate key '%s'", g->name, g->kv_sort[i]->key);
     return AF_OK;
 }
 
@@ -199,7 +198,7 @@ static af_status read_dims(af_gguf *g, af_reader *r, af_stored *w, af_error *err
         return cut_short(g, w->name, err);
     for (int i = 0; i < w->ndim; i++) /* in af_weight_count's order: a zero must not hide a wrap */
         if (!af_mul_ok(count, (uint64_t)w->dim[i], &count) || count > INT64_MAX)
-            return af_fail(err, AF_EFORMAT, "%s: tensor '%s' has an impossible dimension %" PRId64,
+            return af_fail(err, AF_EFORMAT, "%s: tensor '%s' has the invalid dimension %" PRId64,
                            g->name, w->name, w->dim[i]);
     return AF_OK;
 }
@@ -305,8 +304,7 @@ static af_status read_tensors(af_gguf *g, af_reader *r, uint64_t n, af_error *er
         qsort(g->sort, n, sizeof *g->sort, by_name);
     for (uint64_t i = 1; i < n; i++)
         if (strcmp(g->sort[i - 1]->name, g->sort[i]->name) == 0)
-            return af_fail(err, AF_EFORMAT, "%s: tensor '%s' is there twice", g->name,
-                           g->sort[i]->name);
+            return af_fail(err, AF_EFORMAT, "%s: duplicate tensor '%s'", g->name, g->sort[i]->name);
     return AF_OK;
 }
 
@@ -361,19 +359,23 @@ done:
     return st;
 }
 
+/* Takes the map over when it is `mapped`, also on failure. */
 static af_status open_map(af_gguf **out, af_map map, bool mapped, const char *name, af_error *err)
 {
     af_gguf *g = af_calloc(1, sizeof *g);
-    if (!g)
+    if (!g) {
+        if (mapped)
+            af_map_close(&map);
         return af_fail_nomem(err, "a GGUF reader", sizeof *g);
+    }
     g->map = map;
+    g->mapped = mapped;
     g->name = af_arena_strdup(&g->arena, name);
     const af_status st = g->name ? parse(g, err) : af_fail_nomem(err, "a name", strlen(name));
     if (st != AF_OK) {
         af_gguf_close(g);
         return st;
     }
-    g->mapped = mapped;
     *out = g;
     return AF_OK;
 }
@@ -381,13 +383,8 @@ static af_status open_map(af_gguf **out, af_map map, bool mapped, const char *na
 af_status af_gguf_open(af_gguf **out, const char *path, af_error *err)
 {
     af_map map = {0};
-    af_status st = af_map_open(&map, path, err);
-    if (st != AF_OK)
-        return st;
-    st = open_map(out, map, true, path, err);
-    if (st != AF_OK)
-        af_map_close(&map);
-    return st;
+    const af_status st = af_map_open(&map, path, err);
+    return st != AF_OK ? st : open_map(out, map, true, path, err);
 }
 
 af_status af_gguf_parse(af_gguf **out, const void *bytes, uint64_t size, const char *name,

@@ -4,30 +4,17 @@
  * known. The file has its whole length from then on, so tensors can come in any order. */
 #include "format/weights/gguf.h"
 
-#include "base/arena.h"
 #include "base/buf.h"
-
-typedef struct decl {
-    const char *name;
-    af_dtype dtype;
-    int ndim;
-    int64_t dim[4];
-    uint64_t bytes, offset; /* offset: in the data */
-    bool taken;             /* its bytes come through af_gguf_writer_fill */
-} decl;
+#include "format/weights/declared.h"
 
 struct af_gguf_writer {
     af_out *out;
     char *path;
     af_buf keys;
     uint64_t key_count;
-    decl *list;
-    int count, cap;
-    uint64_t alignment;
-    int at; /* the tensor whose bytes af_gguf_writer_data gets next */
-    uint64_t at_bytes, data_at;
+    af_declared_list tensors;
+    uint64_t alignment, data_at;
     bool begun;
-    af_arena arena;
 };
 
 af_status af_gguf_writer_new(af_gguf_writer **out, const char *path, af_error *err)
@@ -170,31 +157,7 @@ af_status af_gguf_put_tensor(af_gguf_writer *w, const char *name, af_dtype dtype
     if (info->gguf < 0)
         return af_fail(err, AF_EUNSUPPORTED, "tensor '%s': GGUF has no type for %s", name,
                        info->name);
-    if (w->count == w->cap) {
-        const int cap = w->cap ? w->cap * 2 : 64;
-        decl *more = af_realloc(w->list, (uint64_t)cap, sizeof *more);
-        if (!more)
-            return af_fail_nomem(err, "the tensor list", (uint64_t)cap * sizeof *more);
-        w->list = more;
-        w->cap = cap;
-    }
-    decl d = {.name = af_arena_strdup(&w->arena, name), .dtype = dtype, .ndim = ndim};
-    uint64_t rows = 1;
-    if (!d.name)
-        return af_fail_nomem(err, "a tensor name", strlen(name));
-    for (int i = 0; i < ndim; i++) {
-        if (dim[i] < 0 || (i < ndim - 1 && !af_mul_ok(rows, (uint64_t)dim[i], &rows)))
-            return af_fail(err, AF_EUSAGE, "tensor '%s': dimension %d is %" PRId64, name, i,
-                           dim[i]);
-        d.dim[i] = dim[i];
-    }
-    if (!af_dtype_bytes(dtype, (uint64_t)dim[ndim - 1], &d.bytes) ||
-        !af_mul_ok(d.bytes, rows, &d.bytes))
-        return af_fail(err, AF_EUSAGE,
-                       "tensor '%s': a row of %" PRId64 " elements is not a multiple of %s's %d",
-                       name, dim[ndim - 1], info->name, info->elems);
-    w->list[w->count++] = d;
-    return AF_OK;
+    return af_declared_add(&w->tensors, name, dtype, dim, ndim, err);
 }
 
 static af_status pad(af_gguf_writer *w, af_error *err)
@@ -221,11 +184,11 @@ af_status af_gguf_writer_begin(af_gguf_writer *w, af_error *err)
     w->begun = true;
     af_buf_add(&b, "GGUF", 4);
     add_uint(&b, 3, 4);
-    add_uint(&b, (uint64_t)w->count, 8);
+    add_uint(&b, (uint64_t)w->tensors.count, 8);
     add_uint(&b, w->key_count, 8);
     af_buf_add(&b, w->keys.data, w->keys.len);
-    for (int i = 0; i < w->count; i++) {
-        decl *d = &w->list[i];
+    for (int i = 0; i < w->tensors.count; i++) {
+        af_declared *d = &w->tensors.item[i];
         add_string(&b, d->name, strlen(d->name));
         add_uint(&b, (uint64_t)d->ndim, 4);
         for (int k = d->ndim - 1; k >= 0; k--)
@@ -249,24 +212,12 @@ done:
 af_status af_gguf_writer_data(af_gguf_writer *w, const void *bytes, uint64_t n, af_error *err)
 {
     af_status st = AF_OK;
-    const uint8_t *p = bytes;
+    const af_declared *d;
+    uint64_t from, take;
     assert(w->begun);
-    for (;;) {
-        while (w->at < w->count && (w->list[w->at].taken || w->at_bytes == w->list[w->at].bytes)) {
-            w->at++;
-            w->at_bytes = 0;
-        }
-        if (n == 0)
-            return AF_OK;
-        if (w->at == w->count)
-            return af_fail(err, AF_EUSAGE, "%s: %" PRIu64 " bytes more than the declared tensors",
-                           w->path, n);
-        const decl *d = &w->list[w->at];
-        const uint64_t k = AF_MIN(n, d->bytes - w->at_bytes);
-        AF_TRY(af_out_patch(w->out, w->data_at + d->offset + w->at_bytes, p, k, err));
-        p += k;
-        n -= k;
-        w->at_bytes += k;
+    for (const uint8_t *p = bytes; n > 0; p += take, n -= take) {
+        AF_TRY(af_declared_next(&w->tensors, w->path, n, &d, &from, &take, err));
+        AF_TRY(af_out_patch(w->out, w->data_at + d->offset + from, p, take, err));
     }
 done:
     return st;
@@ -274,9 +225,9 @@ done:
 
 uint64_t af_gguf_writer_take(af_gguf_writer *w, int i)
 {
-    assert(w->begun && i >= 0 && i < w->count);
-    w->list[i].taken = true;
-    return w->data_at + w->list[i].offset;
+    assert(w->begun && i >= 0 && i < w->tensors.count);
+    w->tensors.item[i].apart = true;
+    return w->data_at + w->tensors.item[i].offset;
 }
 
 af_status af_gguf_writer_fill(af_gguf_writer *w, uint64_t offset, const void *bytes, uint64_t n,
@@ -294,10 +245,7 @@ const char *af_gguf_writer_file(const af_gguf_writer *w)
 af_status af_gguf_writer_commit(af_gguf_writer *w, af_error *err)
 {
     af_status st = AF_OK;
-    AF_TRY(af_gguf_writer_data(w, "", 0, err)); /* past the complete ones */
-    if (w->at < w->count)
-        AF_TRY(af_fail(err, AF_EUSAGE, "%s: tensor '%s' has %" PRIu64 " of its %" PRIu64 " bytes",
-                       w->path, w->list[w->at].name, w->at_bytes, w->list[w->at].bytes));
+    AF_TRY(af_declared_complete(&w->tensors, w->path, err));
     af_out *o = w->out;
     w->out = NULL;
     AF_TRY(af_out_commit(o, err));
@@ -312,8 +260,7 @@ void af_gguf_writer_abandon(af_gguf_writer *w)
         return;
     af_out_abandon(w->out);
     free(w->path);
-    free(w->list);
+    af_declared_clear(&w->tensors);
     af_buf_clear(&w->keys);
-    af_arena_clear(&w->arena);
     free(w);
 }

@@ -56,7 +56,8 @@ static af_status read_shape(af_stored *w, const json_t *shape, const char *file,
 {
     uint64_t count = 1;
     if (!json_is_array(shape) || json_array_size(shape) > AF_WEIGHT_NDIM_MAX)
-        return af_fail(err, AF_EFORMAT, "%s: tensor '%s' has no shape of 0 to %d dimensions", file,
+        return af_fail(err, AF_EFORMAT,
+                       "%s: the shape of tensor '%s' is not a list of 0 to %d dimensions", file,
                        w->name, AF_WEIGHT_NDIM_MAX);
     for (int i = 0; i < AF_WEIGHT_NDIM_MAX; i++)
         w->dim[i] = 1;
@@ -65,8 +66,8 @@ static af_status read_shape(af_stored *w, const json_t *shape, const char *file,
         uint64_t d;
         if (!natural(json_array_get(shape, (size_t)i), &d) || d > INT64_MAX ||
             !af_mul_ok(count, d, &count) || count > INT64_MAX)
-            return af_fail(err, AF_EFORMAT, "%s: dimension %d of tensor '%s' is not possible", file,
-                           i, w->name);
+            return af_fail(err, AF_EFORMAT, "%s: dimension %d of tensor '%s' is invalid", file, i,
+                           w->name);
         w->dim[i] = (int64_t)d;
     }
     if (!af_dtype_bytes(w->dtype, count, &w->bytes))
@@ -124,7 +125,7 @@ static af_status read_meta(af_safetensors *s, json_t *j, af_error *err)
     return AF_OK;
 }
 
-/* Fills spans[] (room for every key of the header) and the metadata. */
+/* Fills spans[] (space for every key of the header) and the metadata. */
 static af_status read_entries(af_safetensors *s, json_t *root, span *spans, af_error *err)
 {
     const char *key;
@@ -246,18 +247,21 @@ done:
     return st;
 }
 
+/* Takes the map over when it is `mapped`, also on failure. */
 static af_status open_map(af_safetensors **out, af_map map, bool mapped, const char *name,
                           af_error *err)
 {
     af_safetensors *s = af_calloc(1, sizeof *s);
-    if (!s)
+    if (!s) {
+        if (mapped)
+            af_map_close(&map);
         return af_fail_nomem(err, "a safetensors reader", sizeof *s);
+    }
     s->map = map;
     s->mapped = mapped;
     s->name = af_arena_strdup(&s->arena, name);
     const af_status st = s->name ? parse(s, err) : af_fail_nomem(err, "a name", strlen(name));
     if (st != AF_OK) {
-        s->mapped = false; /* stays the caller's */
         af_safetensors_close(s);
         return st;
     }
@@ -268,13 +272,8 @@ static af_status open_map(af_safetensors **out, af_map map, bool mapped, const c
 af_status af_safetensors_open(af_safetensors **out, const char *path, af_error *err)
 {
     af_map map = {0};
-    af_status st = af_map_open(&map, path, err);
-    if (st != AF_OK)
-        return st;
-    st = open_map(out, map, true, path, err);
-    if (st != AF_OK)
-        af_map_close(&map);
-    return st;
+    const af_status st = af_map_open(&map, path, err);
+    return st != AF_OK ? st : open_map(out, map, true, path, err);
 }
 
 af_status af_safetensors_parse(af_safetensors **out, const void *bytes, uint64_t size,

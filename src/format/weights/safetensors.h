@@ -1,6 +1,6 @@
 /* safetensors.h - one .safetensors file: mapped reader and streaming writer.
  *
- * The reader parses the header, maps the data and checks everything before it hands out a pointer:
+ * The reader parses the header, maps the data and checks everything before it returns a pointer:
  * offsets inside the file, without overlap and without holes, shape times size, known dtype, unique
  * names. Folders of several files are weights.h. A reader may be shared by threads. */
 #ifndef AF_SAFETENSORS_H

@@ -6,33 +6,20 @@
 #include "format/weights/safetensors.h"
 
 #include "base/buf.h"
-
-typedef struct decl {
-    const char *name;
-    af_dtype dtype;
-    int ndim;
-    int64_t dim[AF_WEIGHT_NDIM_MAX];
-    uint64_t bytes;
-    uint64_t off; /* in the data of its shard */
-    int shard;
-} decl;
+#include "format/weights/declared.h"
 
 struct af_safetensors_writer {
     char *path;
     uint64_t shard_bytes;
-    decl *list;
-    int count, cap;
+    af_declared_list tensors;
     af_buf meta; /* ,"key":"value" ... */
     af_out **shards;
     int shard_count;
-    int at;            /* the tensor being written */
-    uint64_t at_bytes; /* bytes of it written so far */
     uint64_t total;
     uint64_t *sizes; /* data bytes of each shard */
     uint64_t *heads; /* where the data of each shard begins */
     bool begun;
     bool reordered; /* offsets are not in the order of declaration: data is placed, not appended */
-    af_arena arena;
 };
 
 af_status af_safetensors_writer_new(af_safetensors_writer **out, const char *path,
@@ -83,28 +70,10 @@ af_status af_safetensors_writer_add(af_safetensors_writer *w, const char *name, 
     if (!af_dtype_get(dtype)->safetensors)
         return af_fail(err, AF_EUNSUPPORTED, "tensor '%s': safetensors has no dtype for %s", name,
                        af_dtype_name(dtype));
-    if (w->count == w->cap) {
-        const int cap = w->cap ? w->cap * 2 : 64;
-        decl *more = af_realloc(w->list, (uint64_t)cap, sizeof *more);
-        if (!more)
-            return af_fail_nomem(err, "the tensor list", (uint64_t)cap * sizeof *more);
-        w->list = more;
-        w->cap = cap;
-    }
-    decl d = {.name = af_arena_strdup(&w->arena, name), .dtype = dtype, .ndim = ndim};
-    if (!d.name)
-        return af_fail_nomem(err, "a tensor name", strlen(name));
-    uint64_t count = 1;
-    for (int i = 0; i < ndim; i++) {
-        if (dim[i] < 0 || !af_mul_ok(count, (uint64_t)dim[i], &count))
-            return af_fail(err, AF_EUSAGE, "tensor '%s': dimension %d is %" PRId64, name, i,
-                           dim[i]);
-        d.dim[i] = dim[i];
-    }
-    if (!af_dtype_bytes(dtype, count, &d.bytes))
-        return af_fail(err, AF_EUSAGE, "tensor '%s' has too many elements", name);
-    w->list[w->count++] = d;
-    w->total += d.bytes;
+    const af_status st = af_declared_add(&w->tensors, name, dtype, dim, ndim, err);
+    if (st != AF_OK)
+        return st;
+    w->total += w->tensors.item[w->tensors.count - 1].bytes;
     return AF_OK;
 }
 
@@ -113,14 +82,14 @@ static void split(af_safetensors_writer *w)
 {
     uint64_t held = 0;
     int shard = 0;
-    for (int i = 0; i < w->count; i++) {
+    for (int i = 0; i < w->tensors.count; i++) {
         if (w->shard_bytes && held &&
-            w->list[i].bytes > w->shard_bytes - AF_MIN(held, w->shard_bytes)) {
+            w->tensors.item[i].bytes > w->shard_bytes - AF_MIN(held, w->shard_bytes)) {
             shard++;
             held = 0;
         }
-        held += w->list[i].bytes;
-        w->list[i].shard = shard;
+        held += w->tensors.item[i].bytes;
+        w->tensors.item[i].shard = shard;
     }
     w->shard_count = shard + 1;
 }
@@ -132,54 +101,54 @@ static void lay_out(af_safetensors_writer *w, bool sorted)
     memset(w->sizes, 0, (uint64_t)w->shard_count * sizeof *w->sizes);
     w->reordered = sorted;
     for (int size = sorted ? 8 : 0; size >= 0; size--)
-        for (int i = 0; i < w->count; i++) {
-            decl *d = &w->list[i];
+        for (int i = 0; i < w->tensors.count; i++) {
+            af_declared *d = &w->tensors.item[i];
             if (sorted && af_dtype_get(d->dtype)->bytes != size)
                 continue;
-            d->off = w->sizes[d->shard];
+            d->offset = w->sizes[d->shard];
             w->sizes[d->shard] += d->bytes;
         }
 }
 
 static bool is_aligned(const af_safetensors_writer *w)
 {
-    for (int i = 0; i < w->count; i++)
-        if (w->list[i].off % (uint64_t)af_dtype_get(w->list[i].dtype)->bytes)
+    for (int i = 0; i < w->tensors.count; i++)
+        if (w->tensors.item[i].offset % (uint64_t)af_dtype_get(w->tensors.item[i].dtype)->bytes)
             return false;
     return true;
 }
 
 static int by_offset_in_shard(const void *a, const void *b)
 {
-    const decl *x = *(decl *const *)a, *y = *(decl *const *)b;
-    if (x->off != y->off)
-        return x->off < y->off ? -1 : 1;
+    const af_declared *x = *(af_declared *const *)a, *y = *(af_declared *const *)b;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
     return x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1) : strcmp(x->name, y->name);
 }
 
 static bool add_header(const af_safetensors_writer *w, int shard, af_buf *b)
 {
-    const decl **order = af_calloc((uint64_t)AF_MAX(w->count, 1), sizeof *order);
+    const af_declared **order = af_calloc((uint64_t)AF_MAX(w->tensors.count, 1), sizeof *order);
     int n = 0;
     if (!order)
         return false;
-    for (int i = 0; i < w->count; i++)
-        if (w->list[i].shard == shard)
-            order[n++] = &w->list[i];
+    for (int i = 0; i < w->tensors.count; i++)
+        if (w->tensors.item[i].shard == shard)
+            order[n++] = &w->tensors.item[i];
     qsort(order, (size_t)n, sizeof *order, by_offset_in_shard);
     af_buf_str(b, "{\"__metadata__\":{\"format\":\"pt\"");
     if (w->meta.data)
         af_buf_str(b, w->meta.data);
     af_buf_char(b, '}');
     for (int i = 0; i < n; i++) {
-        const decl *d = order[i];
+        const af_declared *d = order[i];
         af_buf_char(b, ',');
         add_json_string(b, d->name);
         af_buf_printf(b, ":{\"dtype\":\"%s\",\"shape\":[", af_dtype_get(d->dtype)->safetensors);
         for (int k = 0; k < d->ndim; k++)
             af_buf_printf(b, "%s%" PRId64, k ? "," : "", d->dim[k]);
-        af_buf_printf(b, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", d->off,
-                      d->off + d->bytes);
+        af_buf_printf(b, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", d->offset,
+                      d->offset + d->bytes);
     }
     af_buf_char(b, '}');
     while (b->len % 8 && !b->bad)
@@ -230,21 +199,21 @@ done:
     return st;
 }
 
-static int by_decl_name(const void *a, const void *b)
+static int by_name_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 static af_status check_names(const af_safetensors_writer *w, af_error *err)
 {
-    const char **names = af_calloc((uint64_t)AF_MAX(w->count, 1), sizeof *names);
+    const char **names = af_calloc((uint64_t)AF_MAX(w->tensors.count, 1), sizeof *names);
     if (!names)
-        return af_fail_nomem(err, "tensor names", (uint64_t)w->count * sizeof *names);
-    for (int i = 0; i < w->count; i++)
-        names[i] = w->list[i].name;
-    qsort(names, (size_t)w->count, sizeof *names, by_decl_name);
+        return af_fail_nomem(err, "tensor names", (uint64_t)w->tensors.count * sizeof *names);
+    for (int i = 0; i < w->tensors.count; i++)
+        names[i] = w->tensors.item[i].name;
+    qsort(names, (size_t)w->tensors.count, sizeof *names, by_name_text);
     const char *twice = NULL;
-    for (int i = 1; i < w->count; i++)
+    for (int i = 1; i < w->tensors.count; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
             twice = names[i];
     free(names);
@@ -259,9 +228,9 @@ af_status af_safetensors_writer_begin(af_safetensors_writer *w, af_error *err)
         return st;
     split(w);
     const uint64_t n = (uint64_t)w->shard_count;
-    w->shards = af_arena_take(&w->arena, n * sizeof *w->shards);
-    w->sizes = af_arena_take(&w->arena, n * sizeof *w->sizes);
-    w->heads = af_arena_take(&w->arena, n * sizeof *w->heads);
+    w->shards = af_arena_take(&w->tensors.arena, n * sizeof *w->shards);
+    w->sizes = af_arena_take(&w->tensors.arena, n * sizeof *w->sizes);
+    w->heads = af_arena_take(&w->tensors.arena, n * sizeof *w->heads);
     if (!w->shards || !w->sizes || !w->heads)
         return af_fail_nomem(err, "shards", n * 3 * sizeof *w->sizes);
     lay_out(w, false);
@@ -276,29 +245,18 @@ af_status af_safetensors_writer_begin(af_safetensors_writer *w, af_error *err)
 af_status af_safetensors_writer_data(af_safetensors_writer *w, const void *bytes, uint64_t n,
                                      af_error *err)
 {
-    const uint8_t *p = bytes;
+    af_status st = AF_OK;
+    const af_declared *d;
+    uint64_t from, take;
     assert(w->begun);
-    for (;;) {
-        while (w->at < w->count && w->at_bytes == w->list[w->at].bytes) {
-            w->at++;
-            w->at_bytes = 0;
-        }
-        if (n == 0)
-            return AF_OK;
-        if (w->at == w->count)
-            return af_fail(err, AF_EUSAGE, "%s: %" PRIu64 " bytes more than the declared tensors",
-                           w->path, n);
-        const decl *d = &w->list[w->at];
-        const uint64_t k = AF_MIN(n, d->bytes - w->at_bytes);
-        const uint64_t to = w->heads[d->shard] + d->off + w->at_bytes;
-        const af_status st = w->reordered ? af_out_patch(w->shards[d->shard], to, p, k, err)
-                                          : af_out_write(w->shards[d->shard], p, k, err);
-        if (st != AF_OK)
-            return st;
-        p += k;
-        n -= k;
-        w->at_bytes += k;
+    for (const uint8_t *p = bytes; n > 0; p += take, n -= take) {
+        AF_TRY(af_declared_next(&w->tensors, w->path, n, &d, &from, &take, err));
+        af_out *out = w->shards[d->shard];
+        AF_TRY(w->reordered ? af_out_patch(out, w->heads[d->shard] + d->offset + from, p, take, err)
+                            : af_out_write(out, p, take, err));
     }
+done:
+    return st;
 }
 
 static af_status write_index(const af_safetensors_writer *w, af_error *err)
@@ -308,12 +266,12 @@ static af_status write_index(const af_safetensors_writer *w, af_error *err)
     char *shard = NULL;
     af_buf_printf(&b, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n", w->total);
     af_buf_str(&b, "  \"weight_map\": {");
-    for (int i = 0; i < w->count; i++) {
-        shard = shard_path(w, w->list[i].shard);
+    for (int i = 0; i < w->tensors.count; i++) {
+        shard = shard_path(w, w->tensors.item[i].shard);
         if (!shard)
             AF_TRY(af_fail_nomem(err, "a path", strlen(w->path)));
         af_buf_str(&b, i ? ",\n    " : "\n    ");
-        add_json_string(&b, w->list[i].name);
+        add_json_string(&b, w->tensors.item[i].name);
         af_buf_str(&b, ": ");
         add_json_string(&b, af_path_name(shard));
         free(shard);
@@ -334,10 +292,7 @@ done:
 af_status af_safetensors_writer_commit(af_safetensors_writer *w, af_error *err)
 {
     af_status st = AF_OK;
-    AF_TRY(af_safetensors_writer_data(w, "", 0, err)); /* steps over empty tensors at the end */
-    if (w->at < w->count)
-        AF_TRY(af_fail(err, AF_EUSAGE, "%s: tensor '%s' has %" PRIu64 " of its %" PRIu64 " bytes",
-                       w->path, w->list[w->at].name, w->at_bytes, w->list[w->at].bytes));
+    AF_TRY(af_declared_complete(&w->tensors, w->path, err));
     for (int i = 0; i < w->shard_count; i++) {
         af_out *o = w->shards[i];
         w->shards[i] = NULL;
@@ -356,9 +311,8 @@ void af_safetensors_writer_abandon(af_safetensors_writer *w)
         return;
     for (int i = 0; w->shards && i < w->shard_count; i++)
         af_out_abandon(w->shards[i]);
-    free(w->list);
+    af_declared_clear(&w->tensors);
     free(w->path);
     af_buf_clear(&w->meta);
-    af_arena_clear(&w->arena);
     free(w);
 }

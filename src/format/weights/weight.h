@@ -1,4 +1,4 @@
-/* weight.h - one tensor as a file stores it: what every reader of weights hands out.
+/* weight.h - one tensor as a file stores it: what every reader of weights returns.
  *
  * A view: it owns nothing and lives as long as the reader it came from. */
 #ifndef AF_WEIGHT_H

@@ -1,4 +1,4 @@
-/* weights.c - the tensors of a folder or file behind one lookup; see weights.h. */
+/* weights.c - one lookup for the tensors of a folder or file; see weights.h. */
 #include "format/weights/weights.h"
 
 #include <jansson.h>
@@ -102,7 +102,7 @@ static af_status index_files(const json_t *map, const char *index, const char **
         const char *file = json_string_value(value);
         if (!file || !af_path_is_inner(file))
             return af_fail(err, AF_EFORMAT,
-                           "%s: tensor '%.200s' is said to be in '%.200s', which is not a file of "
+                           "%s: tensor '%.200s' is mapped to '%.200s', which is not a file of "
                            "this folder",
                            index, key, file ? file : "(not a string)");
         if (last && strcmp(last, file) == 0)
@@ -176,7 +176,7 @@ static af_status open_index(af_weights *w, const char *index, af_error *err)
         AF_TRY(af_fail(err, AF_EFORMAT, "%s:%d: %s", index, je.line, je.text));
     const json_t *map = json_object_get(root, "weight_map");
     if (!json_is_object(map))
-        AF_TRY(af_fail(err, AF_EFORMAT, "%s: there is no weight_map", index));
+        AF_TRY(af_fail(err, AF_EFORMAT, "%s: weight_map is missing", index));
     AF_TRY(index_files(map, index, names, &n, err));
     AF_TRY(open_names(w, index, names, n, err));
     AF_TRY(collect(w, err));

@@ -26,7 +26,7 @@ const af_stored *af_weights_at(const af_weights *w, int i);
 const af_stored *af_weights_find(const af_weights *w, const char *name);
 int af_weights_files(const af_weights *w);
 const char *af_weights_file_path(const af_weights *w, int file);
-/* The GGUF behind it, or NULL when these are safetensors; and the other way round. */
+/* The GGUF file read, or NULL when these are safetensors; and vice versa. */
 const af_gguf *af_weights_gguf(const af_weights *w);
 const af_safetensors *af_weights_safetensors(const af_weights *w, int file);
 /* True when it lies in the map of its file, false for one of the copies. */

@@ -3,8 +3,8 @@
 #ifndef AF_CPU_FAST_H
 #define AF_CPU_FAST_H
 
-#include "backend/cpu/cpu.h"
 #include "cpu/cpu_kernels.h"
+#include "ops/common/cpu_packs.h"
 
 typedef const af_cpu_op *af_fast_chooser(const af_node *n);
 

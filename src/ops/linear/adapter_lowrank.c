@@ -240,7 +240,8 @@ static const af_cpu_op down_op = {down_run, rows_work}, g_op = {g_run, rows_work
 /* Whether the way takes the node's shapes. */
 static bool fits(const af_lowrank_kernels *w, const af_node *n)
 {
-    if (!w || n->attr.linear.few || n->attr.linear.parts == 0 || af_last(n->in[0]) % w->even != 0)
+    if (!w || n->attr.linear.few_rows || n->attr.linear.parts == 0 ||
+        af_last(n->in[0]) % w->even != 0)
         return false;
     for (int p = 0; p < n->attr.linear.parts; p++) {
         const af_adapter_part *q = &n->attr.linear.part[p];

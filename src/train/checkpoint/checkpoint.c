@@ -1,12 +1,11 @@
 /* checkpoint.c - saving in the background, and loading.
  *
- * Where the state lies in the host's memory, the thread writes it from there: nothing but an update
- * changes it, and the next update waits until it has been read (af_saver_let_go). A GPU's is copied
- * first. */
+ * State in host memory is written by the thread from where it lies: only an update changes it, and
+ * the next update waits until it has been read (af_saver_wait_read). A GPU's is copied first. */
 #include "train/checkpoint/checkpoint.h"
 #include "base/file.h"
 #include "format/weights/safetensors.h"
-#include "graph/backend.h"
+#include "graph/graph_access.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/side_files.h"
 
@@ -14,8 +13,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
-/* A tensor on the host: a copy, or where it lies. */
-typedef struct copy {
+/* A tensor on the host: a copy, or the graph's own memory. */
+typedef struct tensor_copy {
     char name[160];
     af_dtype dtype;
     int64_t dim[4];
@@ -23,12 +22,12 @@ typedef struct copy {
     void *data;
     uint64_t bytes;
     bool borrowed; /* data is the graph's, or lies inside that of the one before */
-} copy;
+} tensor_copy;
 
-typedef struct copies {
-    copy *item;
+typedef struct tensor_copies {
+    tensor_copy *item;
     int count, cap;
-} copies;
+} tensor_copies;
 
 struct af_saver {
     pthread_t thread;
@@ -38,29 +37,29 @@ struct af_saver {
     bool reading;        /* the graph's memory */
     af_error err;        /* of the last write */
     /* the snapshot */
-    copies weights, state;
+    tensor_copies weights, state;
     const af_adapter *adapter;
-    const char *model, *chat_template; /* the base's folder; the run's wish */
+    const char *model, *chat_template; /* borrowed */
     char *progress, *trainer_state, *run_text;
     char *dir, *output, *keep; /* keep: the best checkpoint's folder, never removed */
     int64_t limit;
 };
 
-static void clear_copies(copies *c)
+static void clear_copies(tensor_copies *c)
 {
     for (int i = 0; i < c->count; i++)
         if (!c->item[i].borrowed)
             free(c->item[i].data);
     free(c->item);
-    *c = (copies){0};
+    *c = (tensor_copies){0};
 }
 
-static af_status make_room(copies *c, int more, af_error *err)
+static af_status reserve(tensor_copies *c, int more, af_error *err)
 {
     if (c->count + more <= c->cap)
         return AF_OK;
     const int cap = AF_MAX(c->cap * 2, c->count + more + 32);
-    copy *p = af_realloc(c->item, (uint64_t)cap, sizeof *p);
+    tensor_copy *p = af_realloc(c->item, (uint64_t)cap, sizeof *p);
     if (!p)
         return af_fail_nomem(err, "a checkpoint", (uint64_t)cap * sizeof *p);
     c->item = p;
@@ -68,18 +67,20 @@ static af_status make_room(copies *c, int more, af_error *err)
     return AF_OK;
 }
 
-static af_status add_copy(copies *c, af_trainer *t, const af_tensor *x, const char *name,
-                          af_error *err)
+static af_status add_copy(tensor_copies *c, const af_step_graph *g, const af_tensor *x,
+                          const char *name, af_error *err)
 {
-    const af_status st = make_room(c, 1, err);
+    const af_status st = reserve(c, 1, err);
     if (st != AF_OK)
         return st;
-    copy *e = &c->item[c->count];
-    *e = (copy){.dtype = x->dtype, .ndim = x->ndim, .bytes = af_tensor_bytes(x)};
+    tensor_copy *e = &c->item[c->count];
+    *e = (tensor_copy){.dtype = af_tensor_dtype(x),
+                       .ndim = af_tensor_ndim(x),
+                       .bytes = af_tensor_bytes(x),
+                       .data = af_tensor_host_view(x)};
     snprintf(e->name, sizeof e->name, "%s", name);
-    memcpy(e->dim, x->dim, sizeof e->dim);
-    if (t->device->ops->host) {
-        e->data = x->data;
+    memcpy(e->dim, af_tensor_dims(x), (size_t)e->ndim * sizeof *e->dim);
+    if (e->data) {
         e->borrowed = true;
         c->count++;
         return AF_OK;
@@ -88,19 +89,18 @@ static af_status add_copy(copies *c, af_trainer *t, const af_tensor *x, const ch
     if (!e->data)
         return af_fail_nomem(err, "a checkpoint", e->bytes);
     c->count++;
-    return af_tensor_read(t->graph, x, e->data, e->bytes, err);
+    return af_tensor_read(g->graph, x, e->data, e->bytes, err);
 }
 
 /* Optimizer moments and every other state, in the order they were recorded. */
-static af_status copy_state(copies *c, af_trainer *t, af_error *err)
+static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *err)
 {
-    for (int i = 0; i < t->graph->n_tensors; i++) {
-        const af_tensor *x = t->graph->tensors[i];
+    for (af_tensor *x = NULL; (x = af_graph_next(g->graph, AF_ROLE_STATE, x));) {
         char name[160];
-        if (x->role != AF_ROLE_STATE || x->base || !x->data)
+        if (!af_tensor_is_stored(x))
             continue;
-        snprintf(name, sizeof name, "%d.%s", c->count, x->name);
-        const af_status st = add_copy(c, t, x, name, err);
+        snprintf(name, sizeof name, "%d.%s", c->count, af_tensor_name(x));
+        const af_status st = add_copy(c, g, x, name, err);
         if (st != AF_OK)
             return st;
     }
@@ -109,19 +109,19 @@ static af_status copy_state(copies *c, af_trainer *t, af_error *err)
 
 /* Experts are one tensor here and one matrix each in a Hugging Face folder: the last copy becomes
  * those. */
-static af_status split_last(copies *c, const af_model_spec *s, int tensor, af_error *err)
+static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor, af_error *err)
 {
     const int n = af_disk_count(s, tensor);
     if (n == 1)
         return AF_OK;
-    const af_status st = make_room(c, n - 1, err);
+    const af_status st = reserve(c, n - 1, err);
     if (st != AF_OK)
         return st;
-    const copy whole = c->item[--c->count];
+    const tensor_copy whole = c->item[--c->count];
     for (int p = 0; p < n; p++) {
-        copy *e = &c->item[c->count++];
+        tensor_copy *e = &c->item[c->count++];
         int64_t from;
-        *e = (copy){.dtype = whole.dtype, .borrowed = whole.borrowed || p > 0};
+        *e = (tensor_copy){.dtype = whole.dtype, .borrowed = whole.borrowed || p > 0};
         af_disk_piece(s, tensor, p, e->name, sizeof e->name, e->dim, &e->ndim, &from);
         e->bytes = (uint64_t)(e->dim[0] * e->dim[1]) * sizeof(float);
         e->data = (float *)whole.data + from;
@@ -129,22 +129,24 @@ static af_status split_last(copies *c, const af_model_spec *s, int tensor, af_er
     return AF_OK;
 }
 
-static af_status copy_weights(copies *c, af_trainer *t, af_error *err)
+static af_status copy_weights(tensor_copies *c, const af_step_graph *g, af_error *err)
 {
-    for (int i = 0; i < t->spec->tensors; i++) {
-        const af_tensor *x = t->leaves.tensor[i];
-        if (x->role != AF_ROLE_PARAM)
+    const af_model_spec *spec = g->model->spec;
+    for (int i = 0; i < spec->tensors; i++) {
+        const af_tensor *x = g->leaves.tensor[i];
+        if (af_tensor_role(x) != AF_ROLE_PARAM)
             continue;
-        af_status st = add_copy(c, t, x, t->spec->tensor[i].name, err);
+        af_status st = add_copy(c, g, x, spec->tensor[i].name, err);
         if (st == AF_OK)
-            st = split_last(c, t->spec, i, err);
+            st = split_last(c, spec, i, err);
         if (st != AF_OK)
             return st;
     }
     return AF_OK;
 }
 
-static af_status write_copies(const copies *c, const char *dir, const char *file, af_error *err)
+static af_status write_copies(const tensor_copies *c, const char *dir, const char *file,
+                              af_error *err)
 {
     af_status st = AF_OK;
     af_safetensors_writer *w = NULL;
@@ -213,8 +215,8 @@ static af_status list_checkpoints(char ***names, int *n, const char *output, af_
     return AF_OK;
 }
 
-/* Behind the newest `limit` of the run: those above the one just written were skipped or left when
- * it resumed, and never cost it its place. */
+/* Keeps the newest `limit` of the run. Checkpoints above the one just written were skipped or left
+ * when the run resumed: they do not count. */
 static af_status remove_old(const af_saver *s, af_error *err)
 {
     char **names = NULL;
@@ -222,15 +224,14 @@ static af_status remove_old(const af_saver *s, af_error *err)
     if (s->limit <= 0)
         return AF_OK;
     af_status st = list_checkpoints(&names, &n, s->output, err);
-    int room = (int)AF_MIN(s->limit, INT32_MAX), best = -1, own = 0;
+    int keep = (int)AF_MIN(s->limit, INT32_MAX), best = -1, own = 0;
     while (own < n && step_of(names[own]) > step_of(af_path_name(s->dir)))
         own++;
     for (int i = own; i < n && s->keep; i++)
         best = strcmp(names[i], af_path_name(s->keep)) == 0 ? i : best;
-    if (best - own >= room &&
-        room > 1) /* the best one counts, but never costs the newest its place */
-        room--;
-    for (int i = own + room; i < n && st == AF_OK; i++) {
+    if (best - own >= keep && keep > 1) /* the best one counts, but never replaces the newest */
+        keep--;
+    for (int i = own + keep; i < n && st == AF_OK; i++) {
         char *path = i == best ? NULL : af_path_join(s->output, names[i]);
         if (path)
             st = af_path_remove(path, err);
@@ -248,7 +249,7 @@ static void end_reading(af_saver *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-void af_saver_let_go(af_saver *s)
+void af_saver_wait_read(af_saver *s)
 {
     pthread_mutex_lock(&s->lock);
     while (s->reading)
@@ -259,7 +260,7 @@ void af_saver_let_go(af_saver *s)
 static af_status write_all(af_saver *s, const char *tmp, af_error *err)
 {
     af_status st = AF_OK;
-    af_error no_tokenizer; /* the end of the run says so */
+    af_error no_tokenizer; /* reported at the end of the run */
     AF_TRY(af_path_remove(tmp, err));
     AF_TRY(af_dir_make(tmp, err));
     if (s->adapter)
@@ -331,45 +332,48 @@ af_status af_saver_wait(af_saver *s, af_error *err)
                : af_fail(err, s->err.code, "the checkpoint was not written: %s", s->err.msg);
 }
 
-static af_status snapshot(af_saver *s, af_trainer *t, af_error *err)
+static af_status snapshot(af_saver *s, const af_checkpoint_source *from, af_error *err)
 {
     af_status st = AF_OK;
     char name[64];
-    snprintf(name, sizeof name, "checkpoint-%" PRId64, t->progress.step);
-    if (t->adapter) {
-        AF_TRY(af_adapter_download(t->adapter, &t->leaves, err));
-        s->adapter = t->adapter;
+    const af_step_graph *g = from->step;
+    const af_run_progress *p = from->progress;
+    const af_run_config *run = g->run;
+    snprintf(name, sizeof name, "checkpoint-%" PRId64, p->step);
+    if (g->model->adapter) {
+        AF_TRY(af_adapter_download(g->model->adapter, &g->leaves, err));
+        s->adapter = g->model->adapter;
     } else {
-        AF_TRY(copy_weights(&s->weights, t, err));
+        AF_TRY(copy_weights(&s->weights, g, err));
     }
-    AF_TRY(copy_state(&s->state, t, err));
-    AF_TRY(af_progress_text(&t->progress, af_graph_clock(t->graph), &s->progress, err));
-    AF_TRY(af_trainer_state_text(t, false, &s->trainer_state, err));
-    AF_TRY(af_run_config_text(t->run, &s->run_text, err));
-    s->limit = t->run->save_total_limit;
-    s->model = t->model_path;
-    s->chat_template = t->chat_template;
-    s->output = af_strdup(t->run->output_dir);
-    s->dir = af_path_join(t->run->output_dir, name);
-    if (t->run->load_best && t->progress.best_step > 0) {
-        snprintf(name, sizeof name, "checkpoint-%" PRId64, t->progress.best_step);
-        s->keep = af_path_join(t->run->output_dir, name);
+    AF_TRY(copy_state(&s->state, g, err));
+    AF_TRY(af_run_progress_text(p, af_graph_clock(g->graph), &s->progress, err));
+    AF_TRY(af_run_config_text(run, &s->run_text, err));
+    s->limit = run->save_total_limit;
+    s->model = g->model->path;
+    s->chat_template = from->chat_template;
+    s->trainer_state = af_strdup(from->trainer_state);
+    s->output = af_strdup(run->output_dir);
+    s->dir = af_path_join(run->output_dir, name);
+    if (run->load_best && p->best_step > 0) {
+        snprintf(name, sizeof name, "checkpoint-%" PRId64, p->best_step);
+        s->keep = af_path_join(run->output_dir, name);
     }
-    if (!s->output || !s->dir)
+    if (!s->output || !s->dir || !s->trainer_state)
         st = af_fail_nomem(err, "a path", strlen(name));
 done:
     return st;
 }
 
-af_status af_saver_save(af_saver *s, af_trainer *t, af_error *err)
+af_status af_saver_save(af_saver *s, const af_checkpoint_source *from, af_error *err)
 {
     af_status st = af_saver_wait(s, err);
     if (st != AF_OK)
         return st;
-    st = snapshot(s, t, err);
+    st = snapshot(s, from, err);
     s->reading = st == AF_OK;
     if (st == AF_OK && pthread_create(&s->thread, NULL, saver_main, s) != 0)
-        st = af_fail(err, AF_EIO, "the system gave no thread to write a checkpoint");
+        st = af_fail(err, AF_EIO, "cannot start a thread to write the checkpoint");
     s->busy = st == AF_OK;
     if (st != AF_OK) {
         s->reading = false;
@@ -391,27 +395,28 @@ void af_saver_free(af_saver *s)
 
 /* ---- loading ---- */
 
-/* A stored tensor into the graph; the file's pages are given back as they are read, since the
+/* A stored tensor into the graph; pages of the file are released as they are read, since the
  * graph's memory is all taken already. */
-static af_status put_stored(af_trainer *t, const af_safetensors *f, af_tensor *x,
+static af_status put_stored(const af_step_graph *g, const af_safetensors *f, af_tensor *x,
                             const af_stored *e, af_error *err)
 {
     const af_map *m = af_safetensors_map(f);
     const uint64_t step = UINT64_C(16) << 20;
     const uint8_t *p = e->data;
     const bool mapped = p >= m->data && p < m->data + m->size;
-    if (!t->device->ops->host)
-        return af_tensor_write(t->graph, x, e->data, e->bytes, err);
+    uint8_t *to = af_tensor_host_view(x);
+    if (!to)
+        return af_tensor_write(g->graph, x, e->data, e->bytes, err);
     for (uint64_t at = 0; at < e->bytes; at += step) {
         const uint64_t n = AF_MIN(step, e->bytes - at);
-        memcpy((uint8_t *)x->data + at, p + at, n);
+        memcpy(to + at, p + at, n);
         if (mapped)
             af_map_forget(m, (uint64_t)(p - m->data) + at, n);
     }
     return AF_OK;
 }
 
-static af_status load_state(af_trainer *t, const char *dir, af_error *err)
+static af_status load_state(const af_step_graph *g, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
     af_safetensors *f = NULL;
@@ -419,19 +424,19 @@ static af_status load_state(af_trainer *t, const char *dir, af_error *err)
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_safetensors_open(&f, path, err));
-    for (int i = 0, k = 0; i < t->graph->n_tensors; i++) {
-        af_tensor *x = t->graph->tensors[i];
+    int k = 0;
+    for (af_tensor *x = NULL; (x = af_graph_next(g->graph, AF_ROLE_STATE, x));) {
         char name[160];
-        if (x->role != AF_ROLE_STATE || x->base || !x->data)
+        if (!af_tensor_is_stored(x))
             continue;
-        snprintf(name, sizeof name, "%d.%s", k++, x->name);
+        snprintf(name, sizeof name, "%d.%s", k++, af_tensor_name(x));
         const af_stored *e = af_safetensors_find(f, name);
-        if (!e || e->dtype != x->dtype || e->bytes != af_tensor_bytes(x))
+        if (!e || e->dtype != af_tensor_dtype(x) || e->bytes != af_tensor_bytes(x))
             AF_TRY(af_fail(
                 err, AF_EFORMAT,
-                "'%s' does not fit this run: optimizer state '%s' is missing or of another size",
+                "'%s' does not match this run: optimizer state '%s' is missing or has another size",
                 dir, name));
-        AF_TRY(put_stored(t, f, x, e, err));
+        AF_TRY(put_stored(g, f, x, e, err));
     }
 done:
     af_safetensors_close(f);
@@ -440,12 +445,13 @@ done:
 }
 
 /* One trained tensor from its pieces on disk. */
-static af_status load_weight(af_trainer *t, const af_safetensors *f, int tensor, const char *dir,
-                             af_error *err)
+static af_status load_weight(const af_step_graph *g, const af_safetensors *f, int tensor,
+                             const char *dir, af_error *err)
 {
     af_status st = AF_OK;
-    af_tensor *x = t->leaves.tensor[tensor];
-    const int pieces = af_disk_count(t->spec, tensor);
+    const af_model_spec *spec = g->model->spec;
+    af_tensor *x = g->leaves.tensor[tensor];
+    const int pieces = af_disk_count(spec, tensor);
     float *whole = pieces > 1 ? malloc(AF_MAX(af_tensor_bytes(x), 1)) : NULL;
     if (pieces > 1 && !whole)
         return af_fail_nomem(err, "a checkpoint", af_tensor_bytes(x));
@@ -453,26 +459,27 @@ static af_status load_weight(af_trainer *t, const af_safetensors *f, int tensor,
         char name[160];
         int64_t dim[2], from;
         int ndim;
-        af_disk_piece(t->spec, tensor, p, name, sizeof name, dim, &ndim, &from);
+        af_disk_piece(spec, tensor, p, name, sizeof name, dim, &ndim, &from);
         const af_stored *e = af_safetensors_find(f, name);
         const uint64_t bytes = (uint64_t)(dim[0] * (ndim > 1 ? dim[1] : 1)) * sizeof(float);
-        if (!e || e->dtype != x->dtype || e->bytes != bytes)
-            AF_TRY(af_fail(err, AF_EFORMAT,
-                           "'%s' does not fit this run: tensor '%s' is missing or of another size",
-                           dir, name));
+        if (!e || e->dtype != af_tensor_dtype(x) || e->bytes != bytes)
+            AF_TRY(
+                af_fail(err, AF_EFORMAT,
+                        "'%s' does not match this run: tensor '%s' is missing or has another size",
+                        dir, name));
         if (whole)
             memcpy(whole + from, e->data, bytes);
         else
-            AF_TRY(put_stored(t, f, x, e, err));
+            AF_TRY(put_stored(g, f, x, e, err));
     }
     if (whole)
-        st = af_tensor_write(t->graph, x, whole, af_tensor_bytes(x), err);
+        st = af_tensor_write(g->graph, x, whole, af_tensor_bytes(x), err);
 done:
     free(whole);
     return st;
 }
 
-static af_status load_weights(af_trainer *t, const char *dir, af_error *err)
+static af_status load_weights(const af_step_graph *g, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
     af_safetensors *f = NULL;
@@ -480,24 +487,24 @@ static af_status load_weights(af_trainer *t, const char *dir, af_error *err)
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_safetensors_open(&f, path, err));
-    for (int i = 0; i < t->spec->tensors; i++)
-        if (t->leaves.tensor[i]->role == AF_ROLE_PARAM)
-            AF_TRY(load_weight(t, f, i, dir, err));
+    for (int i = 0; i < g->model->spec->tensors; i++)
+        if (af_tensor_role(g->leaves.tensor[i]) == AF_ROLE_PARAM)
+            AF_TRY(load_weight(g, f, i, dir, err));
 done:
     af_safetensors_close(f);
     free(path);
     return st;
 }
 
-static af_status load_adapter(af_trainer *t, const char *dir, af_error *err)
+static af_status load_adapter(af_step_graph *g, const char *dir, af_error *err)
 {
     af_adapter *a = NULL;
-    af_status st = af_adapter_read(&a, t->spec, dir, err);
-    if (st == AF_OK && a->config.r != t->adapter->config.r)
-        st = af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run %d", dir, a->config.r,
-                     t->adapter->config.r);
+    const int rank = g->model->adapter->config.r;
+    af_status st = af_adapter_read(&a, g->model->spec, dir, err);
+    if (st == AF_OK && a->config.r != rank)
+        st = af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run has %d", dir, a->config.r, rank);
     if (st == AF_OK)
-        st = af_adapter_upload(a, &t->leaves, err);
+        st = af_adapter_upload(a, &g->leaves, err);
     af_adapter_free(a);
     return st;
 }
@@ -507,26 +514,28 @@ af_status af_checkpoint_verify(const char *dir, af_error *err)
     return af_manifest_check(dir, err);
 }
 
-af_status af_checkpoint_load(af_trainer *t, const char *dir, af_error *err)
+af_status af_checkpoint_load(af_step_graph *step, af_run_progress *p, const char *dir,
+                             af_error *err)
 {
     af_status st = AF_OK;
     uint64_t clock = 0;
-    af_progress p;
+    af_run_progress stored = *p;
     char *path = af_path_join(dir, "progress.json");
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_checkpoint_verify(dir, err));
-    AF_TRY(af_progress_read(&p, &clock, path, err));
-    AF_TRY(t->adapter ? load_adapter(t, dir, err) : load_weights(t, dir, err));
-    AF_TRY(load_state(t, dir, err));
-    t->progress = p;
-    af_graph_set_clock(t->graph, clock);
+    AF_TRY(af_run_progress_read(&stored, &clock, path, err));
+    AF_TRY(step->model->adapter ? load_adapter(step, dir, err) : load_weights(step, dir, err));
+    AF_TRY(load_state(step, dir, err));
+    *p = stored;
+    af_graph_set_clock(step->graph, clock);
 done:
     free(path);
     return st;
 }
 
-af_status af_checkpoint_newest(const af_trainer *t, const char *output, char **dir, af_error *err)
+af_status af_checkpoint_newest(const char *output, const af_train_hooks *hooks, char **dir,
+                               af_error *err)
 {
     char **names = NULL;
     int n = 0;
@@ -540,7 +549,7 @@ af_status af_checkpoint_newest(const af_trainer *t, const char *output, char **d
         if (path && af_checkpoint_verify(path, &why) == AF_OK) {
             *dir = path;
         } else {
-            af_trainer_log(t, "skipping %s: %s", names[i], why.msg);
+            af_run_log(hooks, "skipping %s: %s", names[i], why.msg);
             free(path);
         }
     }
@@ -560,14 +569,15 @@ af_status af_checkpoint_copy_model(const char *checkpoint, const char *dir, af_e
     return AF_OK;
 }
 
-af_status af_trainer_write_model(af_trainer *t, const char *dir, af_error *err)
+af_status af_trained_write(const af_step_graph *step, const char *dir, af_error *err)
 {
-    if (t->adapter) {
-        const af_status st = af_adapter_download(t->adapter, &t->leaves, err);
-        return st == AF_OK ? af_adapter_write(t->adapter, dir, err) : st;
+    af_adapter *a = step->model->adapter;
+    if (a) {
+        const af_status st = af_adapter_download(a, &step->leaves, err);
+        return st == AF_OK ? af_adapter_write(a, dir, err) : st;
     }
-    copies c = {0};
-    af_status st = copy_weights(&c, t, err);
+    tensor_copies c = {0};
+    af_status st = copy_weights(&c, step, err);
     if (st == AF_OK)
         st = write_copies(&c, dir, "model.safetensors", err);
     clear_copies(&c);

@@ -73,8 +73,8 @@ static af_status check_file(const char *dir, const char *name, const json_t *ent
     char hex[65];
     uint64_t size;
     if (!af_path_is_inner(name))
-        return af_fail(err, AF_EFORMAT, "'%s': the manifest names '%s', a file outside of it", dir,
-                       name);
+        return af_fail(err, AF_EFORMAT,
+                       "manifest.json in '%s' names '%s', a file outside the folder", dir, name);
     char *path = af_path_join(dir, name);
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
@@ -85,11 +85,11 @@ static af_status check_file(const char *dir, const char *name, const json_t *ent
     const json_int_t want = json_integer_value(json_object_get(entry, "size"));
     const char *sum = json_string_value(json_object_get(entry, "sha256"));
     if ((uint64_t)want != size)
-        return af_fail(err, AF_EFORMAT, "'%s/%s' has %" PRIu64 " bytes, the manifest says %lld",
+        return af_fail(err, AF_EFORMAT, "'%s/%s' has %" PRIu64 " bytes, manifest.json has %lld",
                        dir, name, size, (long long)want);
     if (!sum || strcmp(sum, hex) != 0)
         return af_fail(err, AF_EFORMAT,
-                       "'%s/%s' is damaged: its checksum is %.12s, the manifest says %.12s", dir,
+                       "'%s/%s' is damaged: its checksum is %.12s, manifest.json has %.12s", dir,
                        name, hex, sum ? sum : "nothing");
     return AF_OK;
 }
@@ -107,11 +107,11 @@ af_status af_manifest_check(const char *dir, af_error *err)
     af_status st = AF_OK;
     if (!there)
         st = af_fail(err, AF_EFORMAT,
-                     "'%s' has no manifest.json: it is no checkpoint of afinar (lora_model_dir "
-                     "starts from an adapter)",
+                     "'%s' has no manifest.json: it is not a checkpoint of afinar (use "
+                     "lora_model_dir to start from an adapter)",
                      dir);
     else if (!json_is_object(files) || json_object_size(files) == 0)
-        st = af_fail(err, AF_EFORMAT, "'%s' has no whole manifest.json", dir);
+        st = af_fail(err, AF_EFORMAT, "manifest.json in '%s' is incomplete", dir);
     const char *name;
     json_t *entry;
     json_object_foreach(files, name, entry)

@@ -1,8 +1,8 @@
-/* resume_check.c - what a resumed run says differently from the one that wrote the checkpoint.
+/* resume_check.c - how a resumed run differs from the one that wrote the checkpoint.
  *
- * Both run files are compared line by line (one key a line, as af_run_config_text writes them).
- * Where and how a run is computed and what it logs may change freely; what the results depend on is
- * named; another optimizer would read the old one's state as its own, and is refused. */
+ * Both run files are compared line by line (one key per line, as af_run_config_text writes them).
+ * Where and how a run is computed and what it logs may change freely; keys that change the results
+ * are logged; another optimizer would misread the stored state, and is refused. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "data/render/renderer.h"
@@ -11,39 +11,39 @@
 
 #define RUN_BYTES_MAX (UINT64_C(1) << 20)
 
-typedef struct line {
+typedef struct key_line {
     const char *key, *value;
-    int key_len, value_len; /* value_len 0: the key does not stand there */
-} line;
+    int key_len, value_len; /* value_len 0: no value */
+} key_line;
 
 /* The line at *text, which moves on; false at the end. */
-static bool next_line(const char **text, line *out)
+static bool next_line(const char **text, key_line *out)
 {
     const char *s = *text, *end = strchr(s, '\n'), *colon = strstr(s, ": ");
     if (!end)
         return false;
     *text = end + 1;
     const bool whole = colon && colon < end;
-    *out = (line){s, whole ? colon + 2 : end, whole ? (int)(colon - s) : (int)(end - s),
-                  whole ? (int)(end - colon - 2) : 0};
+    *out = (key_line){s, whole ? colon + 2 : end, whole ? (int)(colon - s) : (int)(end - s),
+                      whole ? (int)(end - colon - 2) : 0};
     return true;
 }
 
-static line find(const char *text, const line *like)
+static key_line find(const char *text, const key_line *like)
 {
-    line l;
+    key_line l;
     while (next_line(&text, &l))
         if (l.key_len == like->key_len && memcmp(l.key, like->key, (size_t)l.key_len) == 0)
             return l;
-    return (line){like->key, "not set", like->key_len, 7};
+    return (key_line){like->key, "not set", like->key_len, 7};
 }
 
-static bool is_key(const line *l, const char *name)
+static bool is_key(const key_line *l, const char *name)
 {
     return (size_t)l->key_len == strlen(name) && memcmp(l->key, name, strlen(name)) == 0;
 }
 
-static bool is_free(const line *l)
+static bool is_free(const key_line *l)
 {
     static const char *const keys[] = {"output_dir",
                                        "run_name",
@@ -73,7 +73,8 @@ static bool is_free(const line *l)
     return any;
 }
 
-static af_status compare(const af_trainer *t, const line *now, const line *then, af_error *err)
+static af_status compare(const af_run_config *run, const af_train_hooks *hooks, const key_line *now,
+                         const key_line *then, af_error *err)
 {
     char at[300];
     if (now->value_len == then->value_len &&
@@ -81,52 +82,53 @@ static af_status compare(const af_trainer *t, const line *now, const line *then,
         return AF_OK;
     if (is_key(now, "optimizer"))
         return af_fail(err, AF_EUSAGE,
-                       "%s: the optimizer is %.*s, the checkpoint to resume from has the state of "
-                       "%.*s",
-                       af_run_key_loc(t->run, "optimizer", at, sizeof at), now->value_len,
-                       now->value, then->value_len, then->value);
+                       "%s: the optimizer is %.*s, but the checkpoint has the state of %.*s",
+                       af_run_key_loc(run, "optimizer", at, sizeof at), now->value_len, now->value,
+                       then->value_len, then->value);
     if (!is_free(now))
-        af_trainer_log(t, "note: %.*s is %.*s now; the checkpoint was made with %.*s", now->key_len,
-                       now->key, now->value_len, now->value, then->value_len, then->value);
+        af_run_log(hooks, "note: %.*s is %.*s now; the checkpoint was made with %.*s", now->key_len,
+                   now->key, now->value_len, now->value, then->value_len, then->value);
     return AF_OK;
 }
 
-static af_status compare_texts(const af_trainer *t, const char *now, const char *then,
-                               af_error *err)
+static af_status compare_texts(const af_run_config *run, const af_train_hooks *hooks,
+                               const char *now, const char *then, af_error *err)
 {
-    line l;
+    key_line l;
     af_status st = AF_OK;
     for (const char *at = now; st == AF_OK && next_line(&at, &l);) {
-        const line old = find(then, &l);
-        st = compare(t, &l, &old, err);
+        const key_line old = find(then, &l);
+        st = compare(run, hooks, &l, &old, err);
     }
     for (const char *at = then; st == AF_OK && next_line(&at, &l);) {
-        const line new = find(now, &l);
+        const key_line new = find(now, &l);
         if (new.value_len == 7 && memcmp(new.value, "not set", 7) == 0)
-            st = compare(t, &new, &l, err);
+            st = compare(run, hooks, &new, &l, err);
     }
     return st;
 }
 
-/* The run file has the name of a template's file, or none: what stood in it is beside the
- * checkpoint. */
-static void compare_templates(const af_trainer *t, const char *checkpoint)
+/* The run file has at most the name of a template's file: its text is stored with the checkpoint.
+ */
+static void compare_templates(const af_run_model *m, const af_run_data *d,
+                              const af_train_hooks *hooks, const char *checkpoint)
 {
-    const af_data_counts *c = &t->counts;
+    const af_data_counts *c = &d->counts;
     af_template *now = NULL, *then = NULL;
     af_error ignored;
     bool bare;
     if (c->of_text + c->of_tokens + c->of_segments < c->records &&
-        af_renderer_template(&now, &bare, t->model_path, t->chat_template, &ignored) == AF_OK &&
+        af_renderer_template(&now, &bare, m->path, d->chat_template, &ignored) == AF_OK &&
         af_template_open(&then, checkpoint, &ignored) == AF_OK &&
         strcmp(af_template_source(now, NULL), af_template_source(then, NULL)) != 0)
-        af_trainer_log(t, "warning: the chat template is not the one the checkpoint was made with "
-                          "(chat_template.jinja beside it)");
+        af_run_log(hooks, "warning: the chat template differs from the checkpoint's "
+                          "(its chat_template.jinja)");
     af_template_close(now);
     af_template_close(then);
 }
 
-af_status af_resume_check(const af_trainer *t, const char *checkpoint, af_error *err)
+af_status af_resume_check(const af_run_model *m, const af_run_data *d, const af_train_hooks *hooks,
+                          const char *checkpoint, af_error *err)
 {
     af_status st = AF_OK;
     char *path = af_path_join(checkpoint, "run.yaml"), *now = NULL, *then = NULL;
@@ -134,11 +136,11 @@ af_status af_resume_check(const af_trainer *t, const char *checkpoint, af_error 
     if (!path)
         return af_fail_nomem(err, "a path", strlen(checkpoint));
     if (af_file_exists(path)) {
-        AF_TRY(af_run_config_text(t->run, &now, err));
+        AF_TRY(af_run_config_text(m->run, &now, err));
         AF_TRY(af_file_read(&then, &size, path, RUN_BYTES_MAX, err));
-        AF_TRY(compare_texts(t, now, then, err));
+        AF_TRY(compare_texts(m->run, hooks, now, then, err));
     }
-    compare_templates(t, checkpoint);
+    compare_templates(m, d, hooks, checkpoint);
 done:
     free(path);
     free(now);
@@ -146,14 +148,15 @@ done:
     return st;
 }
 
-void af_resume_check_data(const af_trainer *t)
+void af_resume_check_data(const af_run_progress *p, const af_run_data *d,
+                          const af_train_hooks *hooks)
 {
-    const af_progress *p = &t->progress;
+    const af_token_store *s = &d->store;
     if (p->data_records >= 0 &&
-        (p->data_records != t->store.records || p->data_tokens != (int64_t)t->store.tokens))
-        af_trainer_log(t,
-                       "warning: the datasets have %" PRId64 " records and %" PRIu64
-                       " tokens now, and had %" PRId64 " and %" PRId64
-                       " when the checkpoint was made: records may come twice or not at all",
-                       t->store.records, t->store.tokens, p->data_records, p->data_tokens);
+        (p->data_records != s->records || p->data_tokens != (int64_t)s->tokens))
+        af_run_log(hooks,
+                   "warning: the datasets have %" PRId64 " records and %" PRIu64
+                   " tokens now, the checkpoint was made with %" PRId64 " and %" PRId64
+                   ": records may be repeated or skipped",
+                   s->records, s->tokens, p->data_records, p->data_tokens);
 }

@@ -1,5 +1,4 @@
-/* run_folder.c - the output folder of a run: what an earlier one left there, where a run begins,
- * and the files beside the weights. */
+/* run_folder.c - see run_folder.h. */
 #include "train/checkpoint/run_folder.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -21,7 +20,7 @@ static bool is_automatic(const af_run_config *r)
     return r->auto_resume || (r->resume && strcmp(r->resume, "auto") == 0);
 }
 
-/* The number behind `key` in a file of the output folder, or `none`. */
+/* The number after `key` in a file of the output folder, or `none`. */
 static double number_in(const char *output, const char *file, const char *key, double none)
 {
     char *path = af_path_join(output, file), *text = NULL;
@@ -36,7 +35,7 @@ static double number_in(const char *output, const char *file, const char *key, d
     return v;
 }
 
-/* A run that ended, and is now asked to go further than it was then. */
+/* A finished run that is now asked for more steps than before. */
 static bool is_longer(const af_run_config *r)
 {
     const double steps = number_in(r->output_dir, "run.yaml", "\nmax_steps: ", -1);
@@ -52,7 +51,7 @@ bool af_run_folder_finished(const af_run_config *r)
     return is_automatic(r) && is_finished(r->output_dir) && !is_longer(r);
 }
 
-/* A run of ours has begun here. */
+/* Whether a run has begun here. */
 static bool has_run(const char *output)
 {
     char *path = af_path_join(output, "metrics.jsonl");
@@ -61,7 +60,7 @@ static bool has_run(const char *output)
     return yes;
 }
 
-/* There is something that a new run would remove: also the checkpoints of another trainer. */
+/* Whether a new run would remove something: also the checkpoints of another trainer. */
 static bool is_used(const char *output)
 {
     char **names = NULL;
@@ -82,8 +81,7 @@ static bool ends_with(const char *s, const char *tail)
     return n >= m && strcmp(s + n - m, tail) == 0;
 }
 
-/* A run that goes on is no longer finished, whatever it was; and what it was writing when it was
- * killed will not be finished. */
+/* A resumed run is no longer finished, and half-written checkpoints of a killed one go. */
 static af_status reopen_run(const char *output, af_error *err)
 {
     char **names = NULL;
@@ -102,8 +100,8 @@ static af_status reopen_run(const char *output, af_error *err)
     return st;
 }
 
-/* Is it a file (or folder) of an earlier run? Its model too, where it is known to be the run's: the
- * adapter of one run beside the weights of another would be read as neither. */
+/* Whether it is a file (or folder) of an earlier run. Its model too, where that is known to be the
+ * run's: the adapter of one run next to the weights of another would be read as neither. */
 static bool of_earlier(const char *name, bool model)
 {
     static const char *const begins[] = {"checkpoint-", "events.out.tfevents.", "replay-",
@@ -123,7 +121,7 @@ static bool of_earlier(const char *name, bool model)
     return false;
 }
 
-/* A checkpoint that was skipped may be worth something to somebody, or be another trainer's. */
+/* checkpoint-STEP; a skipped one may still be useful, or belong to another trainer. */
 static bool is_checkpoint(const char *name)
 {
     const char *number = name + strlen("checkpoint-");
@@ -131,9 +129,9 @@ static bool is_checkpoint(const char *name)
            strspn(number, "0123456789") == strlen(number);
 }
 
-af_status af_run_folder_clear(const char *output, bool goes_on, bool keep, af_error *err)
+af_status af_run_folder_clear(const char *output, bool resumes, bool keep, af_error *err)
 {
-    if (goes_on)
+    if (resumes)
         return reopen_run(output, err);
     char **names = NULL;
     int n = 0;
@@ -151,7 +149,7 @@ af_status af_run_folder_clear(const char *output, bool goes_on, bool keep, af_er
     return st;
 }
 
-/* A later checkpoint of ours: another trainer's says nothing to a run that resumes by itself. */
+/* A later checkpoint of this program: an automatic resume ignores another trainer's. */
 static bool is_left(const char *output, const char *name, int64_t step)
 {
     if (!is_checkpoint(name) || strtoll(name + strlen("checkpoint-"), NULL, 10) <= step)
@@ -163,7 +161,7 @@ static bool is_left(const char *output, const char *name, int64_t step)
     return ours;
 }
 
-static af_status set_one_aside(const char *output, const char *name, af_error *err)
+static af_status rename_left(const char *output, const char *name, af_error *err)
 {
     char *path = af_path_join(output, name);
     af_buf left = {0};
@@ -175,24 +173,26 @@ static af_status set_one_aside(const char *output, const char *name, af_error *e
     return st;
 }
 
-af_status af_run_folder_set_aside(const af_trainer *t, af_error *err)
+af_status af_run_folder_rename_later(const af_run_config *r, int64_t step,
+                                     const af_train_hooks *hooks, af_error *err)
 {
     char **names = NULL;
     int n = 0, left = 0;
-    const char *output = t->run->output_dir;
-    if (is_automatic(t->run))
+    const char *output = r->output_dir;
+    if (is_automatic(r))
         return AF_OK;
     af_status st = af_dir_list(&names, &n, output, err);
     for (int i = 0; i < n && st == AF_OK; i++)
-        if (is_left(output, names[i], t->progress.step)) {
-            st = set_one_aside(output, names[i], err);
+        if (is_left(output, names[i], step)) {
+            st = rename_left(output, names[i], err);
             left++;
         }
     if (left && st == AF_OK)
-        af_trainer_log(t,
-                       "note: %d checkpoint%s behind step %" PRId64
-                       " of what the run leaves: set aside as checkpoint-STEP" AF_CHECKPOINT_LEFT,
-                       left, left > 1 ? "s" : "", t->progress.step);
+        af_run_log(hooks,
+                   "note: %d checkpoint%s after step %" PRId64
+                   " renamed to checkpoint-STEP" AF_CHECKPOINT_LEFT
+                   ": the run continues from there",
+                   left, left > 1 ? "s" : "", step);
     af_names_free(names, n);
     return st;
 }
@@ -200,25 +200,25 @@ af_status af_run_folder_set_aside(const af_trainer *t, af_error *err)
 static af_status earlier_run(const af_run_config *r, af_error *err)
 {
     return af_fail(err, AF_EUSAGE,
-                   "'%s' holds an earlier run: give resume_from_checkpoint: auto, "
+                   "'%s' holds an earlier run: set resume_from_checkpoint: auto, "
                    "overwrite_output_dir: true, or another output_dir",
                    r->output_dir);
 }
 
-/* A checkpoint the user names. *own: it is one of the output folder's, and the run goes on there.
+/* A checkpoint the user names. *own: it is one of the output folder's, and the run continues there.
  */
 static af_status choose_named(const af_run_config *r, char **checkpoint, bool *own, af_error *err)
 {
     char at[300];
     af_run_key_loc(r, "resume_from_checkpoint", at, sizeof at);
     if (!af_dir_exists(r->resume))
-        return af_fail(err, AF_EUSAGE, "%s: there is no checkpoint folder '%s'", at, r->resume);
+        return af_fail(err, AF_EUSAGE, "%s: checkpoint folder '%s' does not exist", at, r->resume);
     char *up = af_path_join(r->resume, "..");
     *own = up && af_path_same(up, r->output_dir);
     free(up);
     if (*own && r->overwrite_output_dir)
         return af_fail(err, AF_EUSAGE,
-                       "%s: '%s' is in output_dir, which overwrite_output_dir would empty: give "
+                       "%s: '%s' is in output_dir, which overwrite_output_dir would empty: set "
                        "one or the other",
                        at, r->resume);
     if (!*own && is_used(r->output_dir) && !r->overwrite_output_dir)
@@ -227,20 +227,19 @@ static af_status choose_named(const af_run_config *r, char **checkpoint, bool *o
     return *checkpoint ? AF_OK : af_fail_nomem(err, "a path", strlen(r->resume));
 }
 
-/* What to do with an output folder that has seen a run: resume, start over, or refuse. */
-af_status af_run_folder_choose(af_trainer *t, char **checkpoint, bool *own, af_error *err)
+af_status af_run_folder_choose(const af_run_config *r, const af_train_hooks *hooks,
+                               char **checkpoint, bool *own, af_error *err)
 {
-    const af_run_config *r = t->run;
     *own = is_automatic(r);
     if (*own) {
-        const af_status st = af_checkpoint_newest(t, r->output_dir, checkpoint, err);
+        const af_status st = af_checkpoint_newest(r->output_dir, hooks, checkpoint, err);
         if (st == AF_OK && !*checkpoint && is_finished(r->output_dir))
             return af_fail(err, AF_EUSAGE,
-                           "'%s' holds a finished run and no checkpoint from which it could go on: "
-                           "give overwrite_output_dir: true instead, or another output_dir",
+                           "'%s' holds a finished run without a checkpoint to resume from: set "
+                           "overwrite_output_dir: true, or another output_dir",
                            r->output_dir);
         if (st == AF_OK && !*checkpoint && has_run(r->output_dir))
-            af_trainer_log(t, "no checkpoint of '%s' is whole: starting afresh", r->output_dir);
+            af_run_log(hooks, "no complete checkpoint in '%s': starting over", r->output_dir);
         return st;
     }
     if (r->resume)
@@ -257,30 +256,27 @@ af_status af_run_folder_write(const char *dir, const char *name, const char *tex
     return st;
 }
 
-af_status af_run_folder_texts(const af_trainer *t, af_error *err)
+af_status af_run_folder_texts(const af_run_model *m, const char *chat_template, const char *dir,
+                              const af_train_hooks *hooks, af_error *err)
 {
     af_error why = {0};
-    const af_status st = af_side_files_put(t->model_path, t->chat_template, t->run->output_dir,
-                                           !t->adapter, &why, err);
+    const af_status st = af_side_files_put(m->path, chat_template, dir, !m->adapter, &why, err);
     if (why.code != AF_OK)
-        af_trainer_log(t, "note: no tokenizer beside the adapter: %s", why.msg);
+        af_run_log(hooks, "note: no tokenizer files next to the adapter: %s", why.msg);
     return st;
 }
 
-af_status af_run_folder_hold(af_trainer *t, af_error *err)
+af_status af_run_lock_take(af_run_lock *l, const char *output, af_error *err)
 {
-    int fd;
-    if (t->output_held || !af_dir_exists(t->run->output_dir))
+    if (l->held || !af_dir_exists(output))
         return AF_OK;
-    if (!af_dir_hold(t->run->output_dir, &fd))
-        return af_fail(err, AF_EUSAGE, "another run is writing to '%s'", t->run->output_dir);
-    t->output_held = fd + 1;
-    return AF_OK;
+    l->held = af_dir_hold(output, &l->fd);
+    return l->held ? AF_OK : af_fail(err, AF_EUSAGE, "another run is writing to '%s'", output);
 }
 
-void af_run_folder_let_go(af_trainer *t)
+void af_run_lock_release(af_run_lock *l)
 {
-    if (t->output_held)
-        close(t->output_held - 1);
-    t->output_held = 0;
+    if (l->held)
+        close(l->fd);
+    l->held = false;
 }

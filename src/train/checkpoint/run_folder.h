@@ -2,32 +2,41 @@
 #ifndef AF_RUN_FOLDER_H
 #define AF_RUN_FOLDER_H
 
-#include "train/trainer/trainer.h"
+#include "train/run/run_hooks.h"
+#include "train/step/run_model.h"
 
-/* The file that says that a run has ended. */
+/* Its presence marks a finished run. */
 #define AF_RUN_FINISHED "run_state.json"
 
-/* A finished run asked to resume by itself has nothing to do. */
+/* Whether a run that resumes automatically has nothing left to do. */
 bool af_run_folder_finished(const af_run_config *r);
-/* What to do with a folder that has seen a run: go on, start over, or refuse. *checkpoint: where to
- * start from, or NULL; *own: it is one of this folder's. */
-AF_CHECKED af_status af_run_folder_choose(af_trainer *t, char **checkpoint, bool *own,
-                                          af_error *err);
-/* Removes what an earlier run left (`keep`: not its checkpoints); of one that goes on, only the
- * word that it has ended. */
-AF_CHECKED af_status af_run_folder_clear(const char *output, bool goes_on, bool keep,
+/* What to do with a folder that holds an earlier run: resume, start over, or refuse. *checkpoint:
+ * where to start from (malloc'ed), or NULL; *own: it is one of this folder's. */
+AF_CHECKED af_status af_run_folder_choose(const af_run_config *r, const af_train_hooks *hooks,
+                                          char **checkpoint, bool *own, af_error *err);
+/* Removes the files of an earlier run (`keep`: not its checkpoints); with `resumes` only the mark
+ * that it has finished. */
+AF_CHECKED af_status af_run_folder_clear(const char *output, bool resumes, bool keep,
                                          af_error *err);
-/* A run that goes on from a checkpoint the user named leaves the later ones: from here on they are
- * not those of the run, and one that resumes by itself must not take them. They get another name
- * (AF_CHECKPOINT_LEFT), and can still be named. */
+/* A run that resumes from a checkpoint the user named abandons the later ones: an automatic resume
+ * must not take them. They get another name (AF_CHECKPOINT_LEFT) and can still be named. */
 #define AF_CHECKPOINT_LEFT ".left"
-AF_CHECKED af_status af_run_folder_set_aside(const af_trainer *t, af_error *err);
+AF_CHECKED af_status af_run_folder_rename_later(const af_run_config *r, int64_t step,
+                                                const af_train_hooks *hooks, af_error *err);
 AF_CHECKED af_status af_run_folder_write(const char *dir, const char *name, const char *text,
                                          af_error *err);
-/* Tokenizer and template beside the weights, so that the folder is complete. */
-AF_CHECKED af_status af_run_folder_texts(const af_trainer *t, af_error *err);
-/* Nobody else writes to the output folder until it is let go (or the process ends): two runs in one
- * folder would be neither. Does nothing while the folder is not there, or is held already. */
-AF_CHECKED af_status af_run_folder_hold(af_trainer *t, af_error *err);
-void af_run_folder_let_go(af_trainer *t);
+/* Tokenizer and template next to the weights in `dir`, so that the folder is complete. */
+AF_CHECKED af_status af_run_folder_texts(const af_run_model *m, const char *chat_template,
+                                         const char *dir, const af_train_hooks *hooks,
+                                         af_error *err);
+
+/* The lock on an output folder: two runs never write to one folder. */
+typedef struct af_run_lock {
+    bool held;
+    int fd;
+} af_run_lock;
+/* Fails when another run holds it. Does nothing while the folder does not exist or is locked here
+ * already. The lock ends with the process, too. */
+AF_CHECKED af_status af_run_lock_take(af_run_lock *l, const char *output, af_error *err);
+void af_run_lock_release(af_run_lock *l);
 #endif

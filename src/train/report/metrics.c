@@ -6,11 +6,7 @@
 #include "format/text/tfevents.h"
 
 #include <jansson.h>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 #include <math.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,19 +32,18 @@ static void put_number(af_buf *b, const char *key, double v)
     af_buf_printf(b, "%s\"%s\": %s", b->len > 1 ? ", " : "", key, text);
 }
 
-static af_status append_row(af_trainer *t, af_buf *b, af_error *err)
+static af_status append_row(af_metrics *m, af_buf *b, af_error *err)
 {
     af_buf_str(b, "}\n");
     if (b->bad)
         return af_fail_nomem(err, "a metrics row", b->len);
-    const af_status st = af_file_append(t->metrics_path, b->data, b->len, false, err);
+    const af_status st = af_file_append(m->rows_path, b->data, b->len, false, err);
     if (st == AF_OK)
-        t->progress.metrics_bytes += b->len;
+        m->progress->metrics_bytes += b->len;
     return st;
 }
 
-af_status af_metrics_step(af_trainer *t, const af_train_step *s, const af_step_result *r,
-                          af_error *err)
+af_status af_metrics_step(af_metrics *m, const af_train_step *s, int64_t padded, af_error *err)
 {
     af_buf b = {0};
     af_buf_char(&b, '{');
@@ -59,71 +54,69 @@ af_status af_metrics_step(af_trainer *t, const af_train_step *s, const af_step_r
     put_number(&b, "learning_rate", s->learning_rate);
     put_number(&b, "tokens", (double)s->tokens);
     put_number(&b, "supervised_tokens", (double)s->supervised);
-    put_number(&b, "padded_tokens", (double)r->padded);
+    put_number(&b, "padded_tokens", (double)padded);
     put_number(&b, "tok_s", s->tok_s);
     put_number(&b, "step_ms", s->step_ms);
     put_number(&b, "memory_bytes", (double)s->memory);
-    af_status st = append_row(t, &b, err);
+    af_status st = append_row(m, &b, err);
     af_buf_clear(&b);
     static const char *const tags[] = {"train/loss", "train/grad_norm", "train/learning_rate",
                                        "train/epoch", "train/tok_s"};
     const double values[] = {s->loss, s->grad_norm, s->learning_rate, s->epoch, s->tok_s};
     if (st == AF_OK)
-        st = af_tfevents_scalars(t->events_path, wall_time(), s->step, tags, values,
+        st = af_tfevents_scalars(m->events_path, wall_time(), s->step, tags, values,
                                  (int)AF_LEN(tags), err);
     return st;
 }
 
-af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double seconds,
-                          af_error *err)
+af_status af_metrics_eval(af_metrics *m, double loss, double accuracy, double seconds,
+                          int64_t items, af_error *err)
 {
     af_buf b = {0};
-    const double epoch =
-        (double)(t->progress.micro * t->run->micro_batch_size) / (double)af_stream_items(t->stream);
     af_buf_char(&b, '{');
-    put_number(&b, "step", (double)t->progress.step);
-    put_number(&b, "epoch", epoch);
+    put_number(&b, "step", (double)m->progress->step);
+    put_number(&b, "epoch", af_run_progress_epoch(m->progress));
     put_number(&b, "eval_loss", loss);
     put_number(&b, "eval_accuracy", accuracy);
     put_number(&b, "eval_runtime", seconds);
-    const double rate = seconds > 0 ? (double)t->eval_items / seconds : 0;
+    const double rate = seconds > 0 ? (double)items / seconds : 0;
     put_number(&b, "eval_samples_per_second", rate);
     put_number(&b, "eval_steps_per_second", rate); /* a record is a step */
-    af_status st = append_row(t, &b, err);
+    af_status st = append_row(m, &b, err);
     af_buf_clear(&b);
     static const char *const tags[] = {"eval/loss", "eval/accuracy", "eval/runtime"};
     const double values[] = {loss, accuracy, seconds};
     if (st == AF_OK)
-        st = af_tfevents_scalars(t->events_path, wall_time(), t->progress.step, tags, values,
+        st = af_tfevents_scalars(m->events_path, wall_time(), m->progress->step, tags, values,
                                  (int)AF_LEN(tags), err);
     return st;
 }
 
-/* Rows are missing that the checkpoint knows of. They stand beside it where a run goes on in
- * another folder; else those that are left (`text`, whole ones) must do: no reason not to go on. */
-static af_status fetch_metrics(af_trainer *t, const char *checkpoint, const char *text,
-                               uint64_t size, af_error *err)
+/* Rows are missing that the checkpoint counted. A run that continues in another folder finds them
+ * next to the checkpoint; else the complete ones of `text` remain, which is no reason to fail. */
+static af_status fetch_metrics(af_metrics *m, const af_train_hooks *hooks, const char *checkpoint,
+                               const char *text, uint64_t size, af_error *err)
 {
-    char *path = af_path_join(checkpoint, "../metrics.jsonl"), *beside = NULL;
-    uint64_t there = 0;
+    char *path = af_path_join(checkpoint, "../metrics.jsonl"), *other = NULL;
+    uint64_t other_size = 0;
     af_error ignored;
     if (!path)
         return af_fail_nomem(err, "a path", strlen(checkpoint));
     if (af_file_exists(path) &&
-        af_file_read(&beside, &there, path, UINT64_MAX / 2, &ignored) == AF_OK &&
-        there >= t->progress.metrics_bytes) {
-        text = beside;
-        size = t->progress.metrics_bytes;
+        af_file_read(&other, &other_size, path, UINT64_MAX / 2, &ignored) == AF_OK &&
+        other_size >= m->progress->metrics_bytes) {
+        text = other;
+        size = m->progress->metrics_bytes;
     } else {
-        af_trainer_log(t, "note: rows of metrics.jsonl before step %" PRId64 " are gone",
-                       t->progress.step + 1);
+        af_run_log(hooks, "note: rows of metrics.jsonl before step %" PRId64 " are missing",
+                   m->progress->step + 1);
         while (size > 0 && text[size - 1] != '\n')
             size--;
     }
-    t->progress.metrics_bytes = size;
-    const af_status st = af_file_write(t->metrics_path, size ? text : "", size, err);
+    m->progress->metrics_bytes = size;
+    const af_status st = af_file_write(m->rows_path, size ? text : "", size, err);
     free(path);
-    free(beside);
+    free(other);
     return st;
 }
 
@@ -140,55 +133,66 @@ static uint64_t rows_until(const char *text, int64_t step)
     return (uint64_t)(at - text);
 }
 
-/* metrics.jsonl holds exactly the rows of the steps that the resumed state has done. */
-static af_status cut_metrics(af_trainer *t, const char *checkpoint, af_error *err)
+/* Cuts metrics.jsonl to the rows of the steps that the resumed state has done. */
+static af_status cut_metrics(af_metrics *m, const af_train_hooks *hooks, const char *checkpoint,
+                             af_error *err)
 {
     char *text = NULL;
     uint64_t size = 0;
     af_status st = AF_OK;
-    const uint64_t want = t->progress.metrics_bytes;
-    if (af_file_exists(t->metrics_path))
-        st = af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, err);
+    const uint64_t want = m->progress->metrics_bytes;
+    if (af_file_exists(m->rows_path))
+        st = af_file_read(&text, &size, m->rows_path, UINT64_MAX / 2, err);
     if (st == AF_OK && size < want)
-        st = fetch_metrics(t, checkpoint, text, size, err);
+        st = fetch_metrics(m, hooks, checkpoint, text, size, err);
     else if (st == AF_OK && size > want) {
-        const uint64_t rows = rows_until(text, t->progress.step);
-        /* fewer where the step's evaluation was still to come */
+        const uint64_t rows = rows_until(text, m->progress->step);
+        /* fewer where the step's evaluation was still pending */
         const bool fewer = want < rows && (want == 0 || text[want - 1] == '\n');
-        t->progress.metrics_bytes = fewer ? want : rows;
-        st = af_file_write(t->metrics_path, text, t->progress.metrics_bytes, err);
+        m->progress->metrics_bytes = fewer ? want : rows;
+        st = af_file_write(m->rows_path, text, m->progress->metrics_bytes, err);
     }
     free(text);
     return st;
 }
 
-af_status af_metrics_open(af_trainer *t, const char *checkpoint, af_error *err)
+af_status af_metrics_open(af_metrics *m, const af_run_config *run, af_run_progress *progress,
+                          double flops, const char *checkpoint, const af_train_hooks *hooks,
+                          af_error *err)
 {
+    *m = (af_metrics){.run = run, .progress = progress, .flops = flops};
     char name[160], host[64] = "host";
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, "events.out.tfevents.%lld.%s.%ld.0", (long long)time(NULL), host,
              (long)getpid());
-    t->metrics_path = af_path_join(t->run->output_dir, "metrics.jsonl");
-    t->events_path = af_path_join(t->run->output_dir, name);
-    if (!t->metrics_path || !t->events_path)
+    m->rows_path = af_path_join(run->output_dir, "metrics.jsonl");
+    m->events_path = af_path_join(run->output_dir, name);
+    if (!m->rows_path || !m->events_path)
         return af_fail_nomem(err, "a path", strlen(name));
-    af_status st = cut_metrics(t, checkpoint, err);
+    af_status st = cut_metrics(m, hooks, checkpoint, err);
     if (st == AF_OK)
-        st = af_tfevents_start(t->events_path, wall_time(), err);
+        st = af_tfevents_start(m->events_path, wall_time(), err);
     if (st == AF_OK && checkpoint)
-        st = af_tfevents_resume(t->events_path, wall_time(), t->progress.step + 1, err);
+        st = af_tfevents_resume(m->events_path, wall_time(), progress->step + 1, err);
     return st;
 }
 
+void af_metrics_close(af_metrics *m)
+{
+    free(m->rows_path);
+    free(m->events_path);
+    *m = (af_metrics){0};
+}
+
 /* The rows written so far, under the names HF's log_history has. */
-static json_t *log_history(const af_trainer *t)
+static json_t *log_history(const af_metrics *m)
 {
     json_t *list = json_array();
     char *text = NULL;
     uint64_t size = 0;
     af_error ignored;
-    if (!t->metrics_path ||
-        af_file_read(&text, &size, t->metrics_path, UINT64_MAX / 2, &ignored) != AF_OK)
+    if (!m->rows_path ||
+        af_file_read(&text, &size, m->rows_path, UINT64_MAX / 2, &ignored) != AF_OK)
         return list;
     for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
         end = strchr(line, '\n');
@@ -207,9 +211,9 @@ static json_t *log_history(const af_trainer *t)
 
 /* Totals under HF's names; the loss is the mean over all steps (a row stands for those since the
  * last one). */
-static json_t *final_record(const af_trainer *t, const json_t *history, double epoch)
+static json_t *final_record(const af_metrics *m, const json_t *history)
 {
-    const af_progress *p = &t->progress;
+    const af_run_progress *p = m->progress;
     double sum = 0, before = 0;
     for (size_t i = 0; i < json_array_size(history); i++) {
         const json_t *row = json_array_get(history, i), *loss = json_object_get(row, "loss");
@@ -220,54 +224,52 @@ static json_t *final_record(const af_trainer *t, const json_t *history, double e
         before = step;
     }
     const double s = p->seconds > 0 ? p->seconds : 1e-9;
-    const double samples = (double)(p->micro * t->run->micro_batch_size);
-    return json_pack("{s:f,s:I,s:f,s:f,s:f,s:f,s:f}", "epoch", epoch, "step", (json_int_t)p->step,
-                     "total_flos", t->plan.flops * (double)p->micro, "train_loss",
+    const double samples = (double)(p->micro * p->items_per_micro);
+    return json_pack("{s:f,s:I,s:f,s:f,s:f,s:f,s:f}", "epoch", af_run_progress_epoch(p), "step",
+                     (json_int_t)p->step, "total_flos", m->flops * (double)p->micro, "train_loss",
                      before > 0 ? sum / before : 0.0, "train_runtime", p->seconds,
                      "train_samples_per_second", samples / s, "train_steps_per_second",
                      (double)p->step / s);
 }
 
 /* The folder of the best evaluation, where there is one: it is there, or being written. */
-static json_t *best_checkpoint(const af_trainer *t, bool final)
+static json_t *best_checkpoint(const af_metrics *m, bool final)
 {
-    const af_progress *p = &t->progress;
+    const af_run_progress *p = m->progress;
     char path[4096];
-    snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, t->run->output_dir, p->best_step);
+    snprintf(path, sizeof path, "%s/checkpoint-%" PRId64, m->run->output_dir, p->best_step);
     const bool there =
         p->best_step > 0 && (af_dir_exists(path) || (!final && p->best_step == p->step));
     return there ? json_string(path) : json_null();
 }
 
-af_status af_trainer_state_text(const af_trainer *t, bool final, char **out, af_error *err)
+af_status af_metrics_state_text(const af_metrics *m, bool final, char **out, af_error *err)
 {
-    const af_progress *p = &t->progress;
-    const af_run_config *r = t->run;
+    const af_run_progress *p = m->progress;
+    const af_run_config *r = m->run;
     json_t *o = json_object();
-    const double epoch =
-        (double)(p->micro * r->micro_batch_size) / (double)af_stream_items(t->stream);
     json_object_set_new(o, "best_global_step",
                         p->best_step ? json_integer(p->best_step) : json_null());
     json_object_set_new(o, "best_metric",
                         isnan(p->best_eval) ? json_null() : json_real(p->best_eval));
-    json_object_set_new(o, "best_model_checkpoint", best_checkpoint(t, final));
-    json_object_set_new(o, "epoch", json_real(epoch));
+    json_object_set_new(o, "best_model_checkpoint", best_checkpoint(m, final));
+    json_object_set_new(o, "epoch", json_real(af_run_progress_epoch(p)));
     json_object_set_new(o, "eval_steps", json_integer(r->eval_steps));
     json_object_set_new(o, "global_step", json_integer(p->step));
     json_object_set_new(o, "is_hyper_param_search", json_false());
     json_object_set_new(o, "is_local_process_zero", json_true());
     json_object_set_new(o, "is_world_process_zero", json_true());
-    json_t *history = log_history(t);
+    json_t *history = log_history(m);
     if (final)
-        json_array_append_new(history, final_record(t, history, epoch));
+        json_array_append_new(history, final_record(m, history));
     json_object_set_new(o, "log_history", history);
     json_object_set_new(o, "logging_steps", json_integer(r->logging_steps));
-    json_object_set_new(o, "max_steps", json_integer(t->steps));
+    json_object_set_new(o, "max_steps", json_integer(p->steps));
     json_object_set_new(o, "num_input_tokens_seen", json_integer(p->tokens));
     json_object_set_new(o, "num_train_epochs", json_real(r->num_epochs));
     json_object_set_new(o, "save_steps", json_integer(r->save_steps));
     json_object_set_new(o, "stateful_callbacks", json_object());
-    json_object_set_new(o, "total_flos", json_real(t->plan.flops * (double)p->micro));
+    json_object_set_new(o, "total_flos", json_real(m->flops * (double)p->micro));
     json_object_set_new(o, "train_batch_size", json_integer(r->micro_batch_size));
     json_object_set_new(o, "trial_name", json_null());
     json_object_set_new(o, "trial_params", json_null());
@@ -276,11 +278,11 @@ af_status af_trainer_state_text(const af_trainer *t, bool final, char **out, af_
     return *out ? AF_OK : af_fail_nomem(err, "trainer_state.json", 4096);
 }
 
-/* The totals once more, in the files HF's scripts leave. */
-static af_status write_results(const af_trainer *t, const char *name, const json_t *o,
+/* The totals again, in the files HF's scripts write. */
+static af_status write_results(const af_metrics *m, const char *name, const json_t *o,
                                af_error *err)
 {
-    char *path = af_path_join(t->run->output_dir, name);
+    char *path = af_path_join(m->run->output_dir, name);
     char *text = json_dumps(o, JSON_INDENT(4) | JSON_REAL_PRECISION(17));
     const af_status st = path && text ? af_file_write(path, text, strlen(text), err)
                                       : af_fail_nomem(err, name, 1024);
@@ -289,70 +291,31 @@ static af_status write_results(const af_trainer *t, const char *name, const json
     return st;
 }
 
-af_status af_metrics_results(const af_trainer *t, af_error *err)
+af_status af_metrics_results(const af_metrics *m, af_error *err)
 {
     af_status st = AF_OK;
-    json_t *history = log_history(t), *eval = NULL;
-    const double epoch =
-        (double)(t->progress.micro * t->run->micro_batch_size) / (double)af_stream_items(t->stream);
-    json_t *train = final_record(t, history, epoch), *all = json_object();
+    const af_run_progress *p = m->progress;
+    json_t *history = log_history(m), *eval = NULL;
+    json_t *train = final_record(m, history), *all = json_object();
     json_object_del(train, "step");
-    const bool best = t->run->load_best && t->progress.best_step > 0; /* that is what was written */
+    const bool best = m->run->load_best && p->best_step > 0; /* that is what was written */
     for (size_t i = 0; i < json_array_size(history); i++) {
         json_t *row = json_array_get(history, i);
         if (json_object_get(row, "eval_loss") &&
-            (!best || json_integer_value(json_object_get(row, "step")) == t->progress.best_step))
+            (!best || json_integer_value(json_object_get(row, "step")) == p->best_step))
             eval = row;
     }
     json_object_del(eval, "step");
     if (!train || !all || (eval && json_object_update(all, eval) != 0) ||
         json_object_update(all, train) != 0)
         AF_TRY(af_fail_nomem(err, "the results", 1024));
-    AF_TRY(write_results(t, "train_results.json", train, err));
+    AF_TRY(write_results(m, "train_results.json", train, err));
     if (eval)
-        AF_TRY(write_results(t, "eval_results.json", eval, err));
-    st = write_results(t, "all_results.json", all, err);
+        AF_TRY(write_results(m, "eval_results.json", eval, err));
+    st = write_results(m, "all_results.json", all, err);
 done:
     json_decref(train);
     json_decref(all);
     json_decref(history);
     return st;
-}
-
-uint64_t af_resident_bytes(void)
-{
-    unsigned long total = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "re");
-    if (!f)
-        return 0;
-    if (fscanf(f, "%lu %lu", &total, &resident) != 2)
-        resident = 0;
-    fclose(f);
-    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-uint64_t af_resident_own(void)
-{
-    char line[256];
-    uint64_t kib = 0;
-    FILE *f = fopen("/proc/self/status", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "RssAnon: %" SCNu64 " kB", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib * 1024;
-}
-
-uint64_t af_resident_peak(void)
-{
-    struct rusage u;
-    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
-}
-
-void af_resident_give_back(void)
-{
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
 }

@@ -1,23 +1,33 @@
-/* metrics.h - what a run writes down while it goes: metrics.jsonl, TensorBoard events,
+/* metrics.h - what a run writes while it trains: metrics.jsonl, TensorBoard events,
  * trainer_state.json. */
 #ifndef AF_METRICS_H
 #define AF_METRICS_H
 
-#include "train/trainer/trainer.h"
+#include "train/run/run_hooks.h"
+#include "train/step/run_progress.h"
 
-/* Opens the files in the output folder; after a resume (from `checkpoint`, else NULL) metrics.jsonl
- * has the rows that the progress knows of. */
-AF_CHECKED af_status af_metrics_open(af_trainer *t, const char *checkpoint, af_error *err);
-AF_CHECKED af_status af_metrics_step(af_trainer *t, const af_train_step *s, const af_step_result *r,
+typedef struct af_metrics {
+    const af_run_config *run;  /* borrowed, as the next one */
+    af_run_progress *progress; /* metrics_bytes is kept up to date */
+    double flops;              /* of one micro-batch */
+    char *rows_path, *events_path;
+} af_metrics;
+
+/* Opens the files in the output folder. After a resume from `checkpoint` (else NULL) metrics.jsonl
+ * is cut to the rows the checkpoint counted. Close after a failure too. */
+AF_CHECKED af_status af_metrics_open(af_metrics *m, const af_run_config *run,
+                                     af_run_progress *progress, double flops,
+                                     const char *checkpoint, const af_train_hooks *hooks,
                                      af_error *err);
-AF_CHECKED af_status af_metrics_eval(af_trainer *t, double loss, double accuracy, double seconds,
+void af_metrics_close(af_metrics *m); /* an empty one is allowed */
+AF_CHECKED af_status af_metrics_step(af_metrics *m, const af_train_step *s, int64_t padded,
                                      af_error *err);
+/* `items`: evaluated records. */
+AF_CHECKED af_status af_metrics_eval(af_metrics *m, double loss, double accuracy, double seconds,
+                                     int64_t items, af_error *err);
+/* trainer_state.json as text (malloc'ed); `final` adds the record HF's trainer ends a run with. */
+AF_CHECKED af_status af_metrics_state_text(const af_metrics *m, bool final, char **out,
+                                           af_error *err);
 /* train_results.json, eval_results.json and all_results.json, at the end of a run. */
-AF_CHECKED af_status af_metrics_results(const af_trainer *t, af_error *err);
-/* Resident memory of this process in bytes: now, and the most it ever had. */
-uint64_t af_resident_bytes(void);
-uint64_t af_resident_own(void); /* without what is mapped from files */
-uint64_t af_resident_peak(void);
-/* What quantising weights took and malloc keeps for the next one: there is none. */
-void af_resident_give_back(void);
+AF_CHECKED af_status af_metrics_results(const af_metrics *m, af_error *err);
 #endif

@@ -2,7 +2,8 @@
 #include "train/report/report.h"
 #include "base/buf.h"
 #include "base/file.h"
-#include "train/report/metrics.h"
+#include "train/step/memory_fit.h"
+#include "train/step/resident.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -239,80 +240,84 @@ static void put_row(af_buf *b, const char *name, const char *fmt, double v)
     af_buf_printf(b, "%s</td></tr>\n", text);
 }
 
-static void put_tables(af_buf *b, const af_trainer *t)
+static void put_tables(af_buf *b, const af_report_source *r)
 {
-    const af_progress *p = &t->progress;
-    const af_plan_info *q = &t->plan;
+    const af_run_progress *p = r->progress;
+    const af_run_data *d = r->data;
+    const af_plan_info *q = &r->step->plan;
     af_buf_str(b, "<div class=\"cards\"><section><h2>Result</h2><table>");
     put_row(b, "steps", "%.0f", (double)p->step);
     put_row(b, "first logged loss", "%.5f", p->first_loss);
     put_row(b, "last logged loss", "%.5f", p->last_loss);
     if (!isnan(p->best_eval))
         put_row(b, "best evaluation loss", "%.5f", p->best_eval);
-    put_row(b, "seconds of training", "%.1f", p->seconds);
+    put_row(b, "training time, s", "%.1f", p->seconds);
     put_row(b, "tokens", "%.0f", (double)p->tokens);
     put_row(b, "tokens with loss", "%.0f", (double)p->supervised);
-    put_row(b, "padding a padded batch would add", "%.0f", (double)p->padded);
+    put_row(b, "padding avoided, tokens", "%.0f", (double)p->padded);
     af_buf_str(b, "</table></section><section><h2>Data</h2><table>");
-    put_row(b, "records", "%.0f", (double)t->store.records);
-    put_row(b, "tokens", "%.0f", (double)t->store.tokens);
-    put_row(b, "tokens with loss", "%.0f", (double)t->store.supervised);
-    put_row(b, "truncated records", "%.0f", (double)t->counts.truncated);
-    put_row(b, "dropped records", "%.0f", (double)t->counts.dropped);
-    put_row(b, "held out", "%.0f", (double)t->eval_items);
+    put_row(b, "records", "%.0f", (double)d->store.records);
+    put_row(b, "tokens", "%.0f", (double)d->store.tokens);
+    put_row(b, "tokens with loss", "%.0f", (double)d->store.supervised);
+    put_row(b, "truncated records", "%.0f", (double)d->counts.truncated);
+    put_row(b, "dropped records", "%.0f", (double)d->counts.dropped);
+    put_row(b, "evaluation records", "%.0f", (double)d->eval_items);
     af_buf_str(b, "</table></section><section><h2>Memory</h2><table>");
     put_row(b, "planned, MiB", "%.1f", (double)q->total / 0x1p20);
     put_row(b, "weights, MiB", "%.1f", (double)q->weights / 0x1p20);
     put_row(b, "weights read in place, MiB", "%.1f", (double)q->bound / 0x1p20);
     if (q->returned)
-        put_row(b, "of those, until they are packed, MiB", "%.1f", (double)q->returned / 0x1p20);
+        put_row(b, "of those, returned after packing, MiB", "%.1f", (double)q->returned / 0x1p20);
     put_row(b, "trained values, gradients, optimizer, MiB", "%.1f",
             (double)(q->params + q->grads + q->state) / 0x1p20);
     put_row(b, "activations, MiB", "%.1f", (double)q->activations / 0x1p20);
     put_row(b, "workspace, MiB", "%.1f", (double)q->workspace / 0x1p20);
-    if (strcmp(af_device_kind(t->device), "cpu") == 0) {
-        put_row(b, "the adapter once more, MiB", "%.1f", (double)af_trainer_copies(t) / 0x1p20);
+    if (af_run_model_on_cpu(r->step->model)) {
+        put_row(b, "host copy of the adapter, MiB", "%.1f",
+                (double)af_memory_copies(r->step) / 0x1p20);
         put_row(b, "resident, expected, MiB", "%.1f",
-                (double)af_trainer_resident(t, &t->plan) / 0x1p20);
+                (double)af_memory_resident(r->step, q) / 0x1p20);
     }
-    put_row(b, "resident at most, measured, MiB", "%.1f", (double)af_resident_peak() / 0x1p20);
+    put_row(b, "peak resident, measured, MiB", "%.1f", (double)af_resident_peak() / 0x1p20);
     af_buf_str(b, "</table></section></div>");
 }
 
-af_status af_report_write(af_trainer *t, af_error *err)
+af_status af_report_write(const af_report_source *from, af_error *err)
 {
     af_status st = AF_OK;
     curves c = {0};
     af_buf b = {0};
-    char *run_text = NULL, *path = af_path_join(t->run->output_dir, "report.html");
-    const char *name = t->run->run_name ? t->run->run_name : af_path_name(t->run->output_dir);
-    AF_TRY(af_run_config_text(t->run, &run_text, err));
-    read_curves(&c, t->metrics_path);
+    const af_run_config *run = from->run;
+    char *run_text = NULL, *path = af_path_join(run->output_dir, "report.html");
+    const char *name = run->run_name ? run->run_name : af_path_name(run->output_dir);
+    AF_TRY(af_run_config_text(run, &run_text, err));
+    read_curves(&c, from->metrics_path);
     af_buf_str(&b, style);
     af_buf_str(&b, "<title>");
     af_html_put(&b, name);
     af_buf_str(&b, "</title><h1>");
     af_html_put(&b, name);
     af_buf_str(&b, "</h1><p class=\"sub\">");
-    af_html_put(&b, t->run->base_model);
+    af_html_put(&b, run->base_model);
     af_buf_printf(&b, " &middot; afinar %s &middot; ", af_version());
-    af_html_put(&b, af_device_text(t->device));
+    af_html_put(&b, af_device_text(from->step->model->device));
     af_buf_str(&b, "</p><main>\n");
-    put_chart(&b,
-              c.eval.count
-                  ? "<b class=\"a\">loss</b> and <b class=\"b\">evaluation loss</b> by step"
-                  : "loss by step",
-              &c.loss, &c.eval, true);
+    put_chart(
+        &b,
+        c.eval.count
+            ? "<b class=\"a\">training loss</b> and <b class=\"b\">evaluation loss</b> per step"
+            : "training loss per step",
+        &c.loss, &c.eval, true);
     put_chart(&b, "learning rate", &c.lr, NULL, false);
     put_chart(&b, "gradient norm, before clipping", &c.norm, NULL, true);
-    put_chart(&b, "tokens a second", &c.speed, NULL, true);
+    put_chart(&b, "tokens per second", &c.speed, NULL, true);
     af_buf_str(&b, "</main>\n");
-    put_tables(&b, t);
-    if (t->samples_html) {
-        af_buf_str(&b, "<h2>Answers before and after</h2>");
-        af_buf_str(&b, t->samples_html);
+    put_tables(&b, from);
+    if (from->samples_html) {
+        af_buf_str(&b, "<h2>Answers before and after training</h2>");
+        af_buf_str(&b, from->samples_html);
     }
-    af_buf_str(&b, "<details><summary>Run file, with every value that was in force</summary><pre>");
+    af_buf_str(&b, "<details><summary>Effective run file</summary><pre>");
     af_html_put(&b, run_text);
     af_buf_str(&b, "</pre></details></html>\n");
     st = b.bad || !path ? af_fail_nomem(err, "report.html", b.len)

@@ -3,10 +3,21 @@
 #define AF_REPORT_H
 
 #include "base/buf.h"
-#include "train/trainer/trainer.h"
+#include "train/step/run_data.h"
+#include "train/step/run_progress.h"
+#include "train/step/step_graph.h"
 
-/* Curves from metrics.jsonl, the run file, data counts, the plan against what was measured. */
-AF_CHECKED af_status af_report_write(af_trainer *t, af_error *err);
+typedef struct af_report_source {
+    const af_run_config *run;
+    const af_run_data *data;
+    const af_step_graph *step; /* its plan; the graph itself may be dropped */
+    const af_run_progress *progress;
+    const char *metrics_path; /* curves come from metrics.jsonl */
+    const char *samples_html; /* NULL = none */
+} af_report_source;
+
+/* Writes report.html into the output folder. */
+AF_CHECKED af_status af_report_write(const af_report_source *from, af_error *err);
 /* Text with the characters that mean something in HTML written as entities; NULL = "". */
 void af_html_put(af_buf *b, const char *text);
 #endif

@@ -25,7 +25,8 @@ enum { AF_KEY_LINE_UNSET = 0, AF_KEY_LINE_OVERRIDE = -1 };
 enum { AF_RUN_KEYS_MAX = 96 };
 
 typedef struct af_run_config {
-    const char *path; /* of the run file, for messages */
+    const char *path;     /* of the run file, for messages */
+    const char *override; /* where keys outside the file come from: "command line" */
     /* model */
     const char *base_model, *chat_template;
     /* method */
@@ -83,6 +84,12 @@ AF_CHECKED af_status af_run_config_read(af_run_config *out, const char *path,
 AF_CHECKED af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t size,
                                          const char *name, const char *const *overrides, int count,
                                          bool for_training, af_error *err);
+/* Without a file: defaults only, then one key after another, its value as YAML text, then the
+ * checks of a run file. `name` stands in messages. */
+AF_CHECKED af_status af_run_config_init(af_run_config *out, const char *name, af_error *err);
+AF_CHECKED af_status af_run_config_set(af_run_config *r, const char *key, const char *value,
+                                       af_error *err);
+AF_CHECKED af_status af_run_config_check(af_run_config *r, bool for_training, af_error *err);
 void af_run_config_clear(af_run_config *r);
 /* The effective run file: every key that has an effect, with its value, as YAML (malloc'ed). */
 AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_error *err);

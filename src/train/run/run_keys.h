@@ -92,8 +92,6 @@ const char *af_key_foreign_at(int i, const char **advice);
 bool af_key_asks_nothing(const char *name, const af_yaml *value);
 /* Whether keys with this need have an effect in this run. */
 bool af_key_has_effect(const af_run_config *r, af_key_need need);
-/* Checks a parsed run; sets values that follow from other keys. */
-AF_CHECKED af_status af_run_config_check(af_run_config *r, bool for_training, af_error *err);
 /* A string in double quotes that YAML and JSON read back as it was. */
 void af_put_quoted(af_buf *b, const char *s);
 #endif

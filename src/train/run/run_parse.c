@@ -17,7 +17,7 @@ static const char *location(const parser *p, int line, char *buf, size_t size)
     if (line > 0)
         snprintf(buf, size, "%s:%d", p->name, line);
     else
-        snprintf(buf, size, "command line");
+        snprintf(buf, size, "%s", p->run->override);
     return buf;
 }
 
@@ -288,23 +288,26 @@ static af_status apply_file(const parser *p, const af_yaml *root)
     return AF_OK;
 }
 
+/* A key from outside the file; nodes of the tree point into the copy of `text`. */
+static af_status apply_text(const parser *p, const char *key, const char *text)
+{
+    af_yaml *value;
+    if (!*text)
+        text = "\"\"";
+    const af_status st = af_yaml_parse(&value, &p->run->mem, text, strlen(text), key, p->err);
+    if (st != AF_OK)
+        return af_fail_prefix(st, p->err, "%s", p->run->override);
+    af_yaml_forget_lines(value);
+    return apply(p, key, value, 0);
+}
+
 static af_status apply_override(const parser *p, const char *text)
 {
     const char *eq = strchr(text, '=');
     if (!eq || eq == text)
-        return af_fail(p->err, AF_EUSAGE, "command line: '%s' is not key=value", text);
-    char *key = af_arena_strndup(&p->run->mem, text, (uint64_t)(eq - text));
-    af_yaml *value;
-    if (!key)
-        return af_fail_nomem(p->err, "an override", strlen(text));
-    const char *body = eq + 1;
-    if (!*body)
-        body = "\"\"";
-    const af_status st = af_yaml_parse(&value, &p->run->mem, body, strlen(body), key, p->err);
-    if (st != AF_OK)
-        return af_fail_prefix(st, p->err, "command line");
-    af_yaml_forget_lines(value);
-    return apply(p, key, value, 0);
+        return af_fail(p->err, AF_EUSAGE, "%s: '%s' is not key=value", p->run->override, text);
+    const char *key = af_arena_strndup(&p->run->mem, text, (uint64_t)(eq - text));
+    return key ? apply_text(p, key, eq + 1) : af_fail_nomem(p->err, "an override", strlen(text));
 }
 
 bool af_run_key_is_set(const af_run_config *r, const char *key)
@@ -320,7 +323,7 @@ const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, s
     if (line > 0)
         snprintf(buf, size, "%s:%d", r->path, line);
     else
-        snprintf(buf, size, "%s", line < 0 ? "command line" : r->path);
+        snprintf(buf, size, "%s", line < 0 ? r->override : r->path);
     return buf;
 }
 
@@ -370,6 +373,7 @@ af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t siz
     af_yaml *root;
     parser p = {.run = out, .err = err};
     p.name = out->path = af_arena_strdup(&out->mem, name);
+    out->override = "command line";
     if (!p.name)
         return af_fail_nomem(err, name, strlen(name));
     AF_TRY(af_yaml_parse(&root, &out->mem, text, size, p.name, err));
@@ -383,6 +387,8 @@ done:
 af_status af_run_config_read(af_run_config *out, const char *path, const char *const *overrides,
                              int count, bool for_training, af_error *err)
 {
+    if (!path)
+        return af_fail(err, AF_EUSAGE, "no run file is given");
     const bool piped = strcmp(path, "-") == 0;
     char *text = NULL;
     uint64_t size = 0;
@@ -396,6 +402,18 @@ af_status af_run_config_read(af_run_config *out, const char *path, const char *c
                                  for_training, err);
     free(text);
     return st;
+}
+
+af_status af_run_config_init(af_run_config *out, const char *name, af_error *err)
+{
+    *out = (af_run_config){.path = name, .override = name};
+    return set_defaults(&(parser){.run = out, .name = name, .err = err});
+}
+
+af_status af_run_config_set(af_run_config *r, const char *key, const char *value, af_error *err)
+{
+    const parser p = {.run = r, .name = r->path, .err = err};
+    return apply_text(&p, key, value);
 }
 
 void af_run_config_clear(af_run_config *r)

@@ -1,16 +1,17 @@
-/* nonfinite.c - what to say when numbers stop being numbers: the step, the first bad tensor, the
- * records of the batch; and what to leave behind: the records' tokens in replay-STEP.json, and
- * replay-STEP.yaml, a run file that goes from the last checkpoint to the same end.
+/* nonfinite.c - explains a step whose loss or gradient is not finite: the step, the first tensor
+ * that is not, the records of the batch. Writes their tokens to replay-STEP.json, and
+ * replay-STEP.yaml, a run file that comes from the last checkpoint to the same step.
  *
- * The step is repeated with the state it found (an update with a bad norm changes nothing). Where
- * the loss itself is bad, the forward pass is walked node by node: on the CPU every output can be
- * looked at before its memory is used again. A GPU runs the pass as a whole: there weights are
- * looked at, and what is kept for the backward pass, and the message says so. */
+ * The step is repeated from the same state (an update with a bad norm changes nothing). Where the
+ * loss itself is bad, the forward pass runs node by node: on the CPU every output can be examined
+ * before its memory is reused. A GPU runs the pass as a whole: only weights and what is kept for
+ * the backward pass are examined there, and the message says so. */
 #include "base/buf.h"
 #include "base/file.h"
-#include "graph/backend.h"
-#include "train/checkpoint/checkpoint.h"
+#include "graph/graph_access.h"
+#include "tensor/dtype.h"
 #include "train/run/run_keys.h"
+#include "train/trainer/trainer.h"
 
 #include <math.h>
 
@@ -24,107 +25,84 @@ static bool all_finite(const float *x, int64_t n)
 
 enum { PIECE = 4096 };
 
-/* Whether what is in use of a tensor is finite; other types than floats always are. */
-static bool is_finite(const af_trainer *tr, const af_tensor *t)
+/* Whether the live rows of a tensor are finite; types other than floats always are. */
+static bool is_finite(const af_step_graph *s, const af_tensor *t)
 {
     float part[PIECE];
-    if (!af_dtype_is_float(t->dtype) || !t->data)
-        return true;
-    const int64_t n = t->ndim == 1 ? af_live(t) : af_live(t) * af_last(t);
-    const uint8_t *p = t->data;
-    void *copy = tr->device->ops->host ? NULL : malloc(AF_MAX(af_tensor_bytes(t), 1));
-    if (!tr->device->ops->host) {
-        if (!copy || af_tensor_read(tr->graph, t, copy, af_tensor_bytes(t), NULL) != AF_OK) {
+    const af_dtype type = af_tensor_dtype(t);
+    const uint8_t *p = af_tensor_host_view(t);
+    void *copy = NULL;
+    if (!af_dtype_is_float(type) || (!p && af_run_model_on_cpu(s->model)))
+        return true; /* or without memory */
+    if (!p) {
+        copy = malloc(AF_MAX(af_tensor_bytes(t), 1));
+        if (!copy || af_tensor_read(s->graph, t, copy, af_tensor_bytes(t), NULL) != AF_OK) {
             free(copy);
             return true; /* not known to be bad */
         }
         p = copy;
     }
     bool finite = true;
+    const int64_t n = af_tensor_live_count(t);
     for (int64_t at = 0; at < n; at += PIECE) {
         const int64_t now = AF_MIN(PIECE, n - at);
-        af_convert(part, AF_DTYPE_F32, p + at * af_dtype_get(t->dtype)->bytes, t->dtype,
-                   (uint64_t)now);
+        af_convert(part, AF_DTYPE_F32, p + at * af_dtype_get(type)->bytes, type, (uint64_t)now);
         finite &= all_finite(part, now);
     }
     free(copy);
     return finite;
 }
 
-/* The first named input of a node: the weight it works with. */
-static const char *weight_of(const af_node *n)
+/* The search for the first tensor that is not finite. */
+typedef struct nonfinite_search {
+    const af_step_graph *step;
+    char *out; /* its description */
+    size_t size;
+} nonfinite_search;
+
+static bool is_named_weight(const af_tensor *t)
 {
-    for (int i = 0; i < n->n_in; i++)
-        if (n->in[i]->name[0] &&
-            (n->in[i]->role == AF_ROLE_PARAM || n->in[i]->role == AF_ROLE_WEIGHT))
-            return n->in[i]->name;
-    return NULL;
+    const af_role role = af_tensor_role(t);
+    return (role == AF_ROLE_PARAM || role == AF_ROLE_WEIGHT) && af_tensor_name(t)[0];
 }
 
-/* Outputs are looked at that are in use beyond position `kept`. */
-static bool describe(const af_trainer *t, const af_node *n, int kept, char *out, size_t size)
+static bool examine(void *user, const af_ran_node *n)
 {
-    const char *weight = weight_of(n), *more = kept < 0 ? "" : ", of those that are kept";
-    for (int i = 0; i < n->n_in; i++)
-        if ((n->in[i]->role == AF_ROLE_PARAM || n->in[i]->role == AF_ROLE_WEIGHT) &&
-            n->in[i]->name[0] && !is_finite(t, n->in[i])) {
-            snprintf(out, size, "%s", n->in[i]->name);
+    const nonfinite_search *f = user;
+    const char *weight = NULL; /* the first named one: what the node works with */
+    const char *more = n->whole_pass ? " (of those kept for the backward pass)" : "";
+    for (int i = 0; i < n->n_in; i++) {
+        if (!is_named_weight(n->in[i]))
+            continue;
+        weight = weight ? weight : af_tensor_name(n->in[i]);
+        if (!is_finite(f->step, n->in[i])) {
+            snprintf(f->out, f->size, "%s", af_tensor_name(n->in[i]));
             return true;
         }
+    }
     for (int i = 0; i < n->n_out; i++) {
-        const af_tensor *x = n->out[i], *root = x->base ? x->base : x;
-        if (root->role != AF_ROLE_ACTIVATION || root->last <= kept || is_finite(t, x))
+        if (is_finite(f->step, n->out[i]))
             continue;
-        const char *op = af_ops[n->op]->name;
         if (weight)
-            snprintf(out, size, "the output of %s (%s)%s", weight, op, more);
+            snprintf(f->out, f->size, "the output of %s (%s)%s", weight, n->op, more);
         else if (n->block >= 0)
-            snprintf(out, size, "the output of %s in layer %d%s", op, n->block, more);
+            snprintf(f->out, f->size, "the output of %s in layer %d%s", n->op, n->block, more);
         else
-            snprintf(out, size, "the output of %s%s", op, more);
+            snprintf(f->out, f->size, "the output of %s%s", n->op, more);
         return true;
     }
     return false;
 }
 
-/* After a forward pass as a whole. */
-static bool look_at_kept(af_trainer *t, char *out, size_t size)
+/* The first tensor that is not finite in the forward pass of the uploaded batch; false = none. */
+static bool find_forward(af_step_graph *s, char *out, size_t size)
 {
-    const af_graph *g = t->graph;
-    int end = 0;
-    while (end < g->n_nodes && g->nodes[end]->phase == AF_PHASE_FORWARD)
-        end++;
-    if (af_graph_run(t->graph, AF_RUN_FORWARD, NULL) != AF_OK)
-        return false;
-    for (int i = 0; i < end; i++)
-        if (describe(t, g->nodes[i], end - 1, out, size))
-            return true;
-    return false;
-}
-
-/* The first bad tensor of the forward pass of the batch that is uploaded; false = none found. */
-static bool walk_forward(af_trainer *t, char *out, size_t size)
-{
-    af_graph *g = t->graph;
-    af_node **const nodes = g->nodes;
-    const int n = g->n_nodes;
+    nonfinite_search f = {s, out, size};
     bool found = false;
-    if (!t->device->ops->host)
-        return look_at_kept(t, out, size);
-    const uint64_t clock = af_graph_clock(g); /* every node sees the dropout of the batch */
-    g->n_nodes = 1;
-    for (int i = 0; i < n && !found; i++) {
-        g->nodes = nodes + i;
-        af_graph_set_clock(g, clock);
-        if (nodes[i]->phase == AF_PHASE_FORWARD && af_graph_run(g, AF_RUN_FORWARD, NULL) == AF_OK)
-            found = describe(t, nodes[i], -1, out, size);
-    }
-    g->nodes = nodes;
-    g->n_nodes = n;
-    return found;
+    return af_graph_run_until(s->graph, examine, &f, &found, NULL) == AF_OK && found;
 }
 
-/* The largest magnitude of a gradient; NaN when one of its elements is none. */
+/* The largest magnitude of a gradient; NaN when an element is not finite. */
 static double largest(const float *x, int64_t n)
 {
     double most = 0;
@@ -138,27 +116,28 @@ static double largest(const float *x, int64_t n)
 
 /* The first parameter whose gradient is not finite, after a repeated gradient run. *most: the
  * largest magnitude of those that are, and whose it is. */
-static bool bad_gradient(af_trainer *t, char *out, size_t size, double *most, const char **whose,
+static bool bad_gradient(af_step_graph *s, char *out, size_t size, double *most, const char **whose,
                          af_error *err)
 {
     *most = 0;
     *whose = "";
-    for (int i = 0; i < t->graph->n_tensors; i++) {
-        const af_tensor *p = t->graph->tensors[i];
-        if (p->role != AF_ROLE_PARAM || !p->grad || p->base == NULL || !p->name[0])
+    for (af_tensor *p = NULL; (p = af_graph_next(s->graph, AF_ROLE_PARAM, p));) {
+        const af_tensor *grad = af_tensor_gradient(p);
+        if (!grad || !af_tensor_name(p)[0])
             continue;
-        float *v = af_calloc((uint64_t)af_count(p), sizeof *v);
+        const int64_t n = af_tensor_count(p);
+        float *v = af_calloc((uint64_t)n, sizeof *v);
         const bool read =
-            v && af_tensor_read(t->graph, p->grad, v, af_tensor_bytes(p->grad), err) == AF_OK;
-        const double m = read ? largest(v, af_count(p)) : 0;
+            v && af_tensor_read(s->graph, grad, v, af_tensor_bytes(grad), err) == AF_OK;
+        const double m = read ? largest(v, n) : 0;
         free(v);
         if (isnan(m)) {
-            snprintf(out, size, "the gradient of %s", p->name);
+            snprintf(out, size, "the gradient of %s", af_tensor_name(p));
             return true;
         }
         if (m > *most) {
             *most = m;
-            *whose = p->name;
+            *whose = af_tensor_name(p);
         }
     }
     return false;
@@ -180,12 +159,12 @@ static void put_tokens(af_buf *b, const uint32_t *word, uint32_t n)
     af_buf_str(b, "]");
 }
 
-static void name_records(af_trainer *t, const af_batch *b, finding *f)
+static void name_records(const af_run_data *d, const af_batch *b, finding *f)
 {
     enum { NAMED = 8 };
     for (int64_t i = 0; i < b->sequences; i++) {
-        const af_token_index *e = &t->store.index[b->record[i]];
-        const char *file = af_dataset_file(&t->store, (int)e->source);
+        const af_token_index *e = &d->store.index[b->record[i]];
+        const char *file = af_dataset_file(&d->store, (int)e->source);
         if (i < NAMED)
             af_buf_printf(&f->text, "%s%s:%" PRIu64, f->text.len ? ", " : "", af_path_name(file),
                           e->line);
@@ -196,45 +175,45 @@ static void name_records(af_trainer *t, const af_batch *b, finding *f)
                       b->record[i]);
         af_put_quoted(&f->json, file);
         af_buf_printf(&f->json, ", \"line\": %" PRIu64 ", \"tokens\": %u, ", e->line, e->count);
-        put_tokens(&f->json, af_token_words(&t->store, b->record[i]), e->count);
+        put_tokens(&f->json, af_token_words(&d->store, b->record[i]), e->count);
         af_buf_char(&f->json, '}');
     }
 }
 
-/* Repeats the micro-batches of the step until one shows what is bad. Where none does, the norm of
- * large gradients has overflowed: then it is the largest of them, and the records are those of the
- * whole step. */
+/* Repeats the micro-batches of the step until one shows what is not finite. Where none does, the
+ * norm of large gradients has overflowed: then it is the largest gradient, and the records are
+ * those of the whole step. */
 static void repeat_step(af_trainer *t, const af_step_result *r, finding *f, af_error *err)
 {
     const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
-    const uint64_t clock = af_graph_clock(t->graph) - (uint64_t)t->run->accumulation;
+    const uint64_t clock = af_graph_clock(t->step.graph) - (uint64_t)t->run->accumulation;
     double most = 0;
     const char *whose = "";
     const af_batch *b;
     for (int64_t k = 0; k < t->run->accumulation; k++) {
         float loss = NAN;
-        af_graph_set_clock(t->graph, clock + (uint64_t)k);
-        if (af_stream_get(t->stream, t->progress.micro + k, &b, err) != AF_OK ||
-            af_trainer_upload(t, b, scale, err) != AF_OK ||
-            af_graph_run(t->graph, AF_RUN_GRAD, err) != AF_OK ||
-            af_tensor_read(t->graph, t->loss, &loss, sizeof loss, err) != AF_OK)
+        af_graph_set_clock(t->step.graph, clock + (uint64_t)k);
+        if (af_stream_get(t->data.stream, t->progress.micro + k, &b, err) != AF_OK ||
+            af_step_graph_upload(&t->step, b, scale, err) != AF_OK ||
+            af_graph_run(t->step.graph, AF_RUN_GRAD, err) != AF_OK ||
+            af_tensor_read(t->step.graph, t->step.loss, &loss, sizeof loss, err) != AF_OK)
             break;
-        af_graph_set_clock(t->graph, clock + (uint64_t)k);
-        if (!isfinite(loss) && !walk_forward(t, f->bad, sizeof f->bad))
+        af_graph_set_clock(t->step.graph, clock + (uint64_t)k);
+        if (!isfinite(loss) && !find_forward(&t->step, f->bad, sizeof f->bad))
             snprintf(f->bad, sizeof f->bad, "the loss");
-        if (*f->bad || bad_gradient(t, f->bad, sizeof f->bad, &most, &whose, err)) {
-            name_records(t, b, f);
+        if (*f->bad || bad_gradient(&t->step, f->bad, sizeof f->bad, &most, &whose, err)) {
+            name_records(&t->data, b, f);
             return;
         }
     }
     for (int64_t k = 0; k < t->run->accumulation; k++)
-        if (af_stream_get(t->stream, t->progress.micro + k, &b, err) == AF_OK)
-            name_records(t, b, f);
+        if (af_stream_get(t->data.stream, t->progress.micro + k, &b, err) == AF_OK)
+            name_records(&t->data, b, f);
     if (*whose)
         snprintf(f->bad, sizeof f->bad, "the gradient of %s with elements up to %g", whose, most);
 }
 
-/* The run file of a run that comes to this step again. *checkpoint: where it starts, or NULL. */
+/* The run file of a run that repeats this step. *checkpoint: where it starts, or NULL. */
 static af_status write_replay_run(const af_trainer *t, const char *path, char **checkpoint,
                                   af_error *err)
 {
@@ -242,8 +221,8 @@ static af_status write_replay_run(const af_trainer *t, const char *path, char **
     char *text = NULL, folder[4096];
     af_run_config again = *t->run;
     const af_run_config *r = t->run;
-    AF_TRY(af_saver_wait(t->saver, err));
-    AF_TRY(af_checkpoint_newest(t, r->output_dir, checkpoint, err));
+    AF_TRY(af_saver_wait(t->output.saver, err));
+    AF_TRY(af_checkpoint_newest(r->output_dir, t->hooks, checkpoint, err));
     snprintf(folder, sizeof folder, "%s/replay-%" PRId64, r->output_dir, t->progress.step + 1);
     again.output_dir = folder;
     again.auto_resume = false;
@@ -292,12 +271,12 @@ af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r, a
                       write_replay_data(t, r, &f, data, &why) == AF_OK;
     af_fail(err, AF_EUSAGE,
             "step %" PRId64
-            ": loss %g, gradient norm %g: the first bad tensor is %s, in a batch of %s; the last "
-            "good checkpoint is %s; %s%s%s%s%s",
+            ": loss %g, gradient norm %g: the first tensor that is not finite is %s, in a batch of "
+            "%s; the last good checkpoint is %s; %s%s%s%s%s",
             step, r->loss, r->grad_norm, *f.bad ? f.bad : "not found again",
             f.text.data ? f.text.data : "?", checkpoint ? af_path_name(checkpoint) : "none yet",
             left ? "the batch is in " : why.msg, left ? data : "",
-            left ? ", and 'afinar train " : "", left ? run : "", left ? "' comes here again" : "");
+            left ? ", and 'afinar train " : "", left ? run : "", left ? "' repeats this step" : "");
     af_buf_clear(&f.text);
     af_buf_clear(&f.json);
     free(checkpoint);
@@ -306,14 +285,14 @@ af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r, a
 
 af_status af_trainer_explain_eval(af_trainer *t, const af_batch *b, af_error *err)
 {
-    const af_token_store *store = t->eval_own_store ? &t->eval_store : &t->store;
+    const af_token_store *store = af_run_data_eval_store(&t->data);
     const af_token_index *e = &store->index[b->record[0]];
     char bad[256];
-    if (!walk_forward(t, bad, sizeof bad))
+    if (!find_forward(&t->step, bad, sizeof bad))
         snprintf(bad, sizeof bad, "the loss");
     return af_fail(
         err, AF_EUSAGE,
-        "step %" PRId64 ": the loss of an evaluation is not finite: the first bad tensor "
-        "is %s, in %s:%" PRIu64 "; checkpoints are untouched",
+        "step %" PRId64 ": the loss of an evaluation is not finite: the first tensor that is "
+        "not finite is %s, in %s:%" PRIu64 "; checkpoints are untouched",
         t->progress.step, bad, af_path_name(af_dataset_file(store, (int)e->source)), e->line);
 }

@@ -5,7 +5,7 @@
 #include "data/store/dataset.h"
 #include "model/model_state.h"
 
-static const char place[] = "command line";
+static const char location[] = "command line";
 
 /* The list of one dataset, as a run file would have it. */
 static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
@@ -23,7 +23,7 @@ static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
     if (o->type && *path != '{')
         af_buf_printf(&text, "  type: '%s'\n", o->type);
     const af_status st = text.bad ? af_fail_nomem(err, "a path", strlen(path))
-                                  : af_yaml_parse(out, mem, text.data, text.len, place, err);
+                                  : af_yaml_parse(out, mem, text.data, text.len, location, err);
     if (st == AF_OK)
         af_yaml_forget_lines(*out);
     af_buf_clear(&text);
@@ -38,7 +38,7 @@ af_status af_eval_data_check(const char *path, const af_eval_data_opts *o, af_er
     af_data_source *source = NULL;
     int sources = 0;
     AF_TRY(dataset_list(&list, &mem, path, o, err));
-    const af_data_opts data = {.datasets = list, .run_path = place};
+    const af_data_opts data = {.datasets = list, .run_path = location};
     AF_TRY(af_data_sources_read(&source, &sources, &data, &mem, err));
     for (int i = 0; i < sources; i++) {
         char **files = NULL;
@@ -90,6 +90,8 @@ af_status af_model_eval_dataset(af_model *m, const char *path, const af_eval_dat
     af_data_counts counts;
     af_eval *e = NULL;
     int32_t *buf = NULL;
+    af_error unread;
+    err = af_error_or(err, &unread);
     const int64_t most = AF_MAX(o->sequence_len, 2);
     const char *texts = af_model_template_path(m);
     const char *template = o->chat_template;
@@ -100,7 +102,7 @@ af_status af_model_eval_dataset(af_model *m, const char *path, const af_eval_dat
         (void)!own_template(&template, &mem, texts, NULL);
     AF_TRY(dataset_list(&list, &mem, path, o, err));
     const af_data_opts data = {.datasets = list,
-                               .run_path = place,
+                               .run_path = location,
                                .model = tokens,
                                .chat_template = template,
                                .train_on_inputs = o->train_on_inputs,

@@ -192,6 +192,10 @@ af_status af_train_init(const char *model, const char *dataset, char **text, af_
 {
     af_status st = AF_OK;
     look l = {.model = model, .dataset = dataset};
+    af_error unread;
+    err = af_error_or(err, &unread);
+    if (!model || !dataset)
+        return af_fail(err, AF_EUSAGE, "af_train_init: model and dataset must not be NULL");
     af_buf b = {0};
     af_run_config check = {0};
     AF_TRY(look_at_model(&l, err));

@@ -1,9 +1,57 @@
-/* run_progress.c - the counters of a run as JSON. Doubles are written as hexadecimal text: they
- * read back bit for bit, NaN too. */
-#include "base/file.h"
-#include "train/checkpoint/checkpoint.h"
+/* run_progress.c - see run_progress.h. In JSON, doubles are hexadecimal text: they read back bit by
+ * bit, NaN too. */
+#include "train/step/run_progress.h"
 
 #include <jansson.h>
+#include <math.h>
+
+/* Steps of warm-up: a number, or a share of the run. */
+static int64_t warmup_steps(const af_run_config *r, int64_t steps)
+{
+    double n = r->warmup_steps;
+    if (n > 0 && n < 1)
+        n = ceil(n * (double)steps);
+    if (r->warmup_ratio > 0)
+        n = ceil(r->warmup_ratio * (double)steps);
+    return (int64_t)n;
+}
+
+af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int64_t items,
+                               af_error *err)
+{
+    const int64_t per_step = run->micro_batch_size * run->accumulation;
+    const double epochs = (double)items * run->num_epochs / (double)per_step;
+    *p = (af_run_progress){
+        .steps = run->max_steps > 0 ? run->max_steps : (int64_t)ceil(epochs - 1e-9),
+        .steps_per_epoch = (items + per_step - 1) / per_step,
+        .items_per_epoch = items,
+        .items_per_micro = run->micro_batch_size,
+        .best_eval = NAN,
+        .first_loss = NAN,
+        .last_loss = NAN,
+        .pending = AF_PENDING_EVAL, /* of the model before the first step */
+    };
+    const af_schedule_opts o = {
+        .name = run->lr_scheduler,
+        .peak = run->learning_rate,
+        .steps = p->steps,
+        .warmup = warmup_steps(run, p->steps),
+        .min_ratio = run->min_lr_ratio,
+        .power = run->lr_power,
+        .cycles = run->lr_cycles,
+        .decay_steps = (int64_t)ceil(run->decay_ratio * (double)p->steps),
+    };
+    const af_status st = af_schedule_init(&p->schedule, &o, err);
+    char at[300];
+    return st == AF_OK
+               ? AF_OK
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(run, "lr_scheduler", at, sizeof at));
+}
+
+double af_run_progress_epoch(const af_run_progress *p)
+{
+    return (double)(p->micro * p->items_per_micro) / (double)p->items_per_epoch;
+}
 
 static void put_double(json_t *o, const char *key, double v)
 {
@@ -12,7 +60,7 @@ static void put_double(json_t *o, const char *key, double v)
     json_object_set_new(o, key, json_string(text));
 }
 
-af_status af_progress_text(const af_progress *p, uint64_t clock, char **out, af_error *err)
+af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **out, af_error *err)
 {
     json_t *o = json_object();
     json_object_set_new(o, "step", json_integer(p->step));
@@ -59,8 +107,8 @@ static bool get_double(const json_t *o, const char *key, double *out)
     return s && end != s && !*end;
 }
 
-/* The last step; a checkpoint of an earlier version does not know it, and owes nothing. */
-static void get_last(const json_t *o, af_progress *p)
+/* The last step; a checkpoint of an earlier version does not have it, and nothing is pending. */
+static void get_last(const json_t *o, af_run_progress *p)
 {
     if (!get_int(o, "owed", &p->pending) || !get_int(o, "last_tokens", &p->last.tokens) ||
         !get_int(o, "last_supervised", &p->last.supervised) ||
@@ -71,11 +119,15 @@ static void get_last(const json_t *o, af_progress *p)
         p->pending = AF_PENDING_NOTHING;
 }
 
-af_status af_progress_read(af_progress *p, uint64_t *clock, const char *path, af_error *err)
+af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *path, af_error *err)
 {
     json_error_t why;
     json_t *o = json_load_file(path, 0, &why);
-    af_progress q = {0};
+    af_run_progress q = {.steps = p->steps,
+                         .steps_per_epoch = p->steps_per_epoch,
+                         .items_per_epoch = p->items_per_epoch,
+                         .items_per_micro = p->items_per_micro,
+                         .schedule = p->schedule};
     int64_t bytes = 0, ticks = 0;
     const bool ok =
         o && get_int(o, "step", &q.step) && get_int(o, "micro", &q.micro) &&

@@ -1,0 +1,235 @@
+/* run_data.c - see run_data.h. */
+#include "train/step/run_data.h"
+#include "base/rng.h"
+#include "data/render/renderer.h"
+#include "data/shape/data_source.h"
+
+#include <math.h>
+
+static af_status nothing_left(const af_run_config *run, const af_data_counts *c, af_error *err)
+{
+    return af_fail(err, AF_EUSAGE,
+                   "%s: no record of the datasets is left to train on: %" PRId64
+                   " are longer than sequence_len %" PRId64 " and dropped, %" PRId64
+                   " have no token that carries loss (%" PRId64 " were cut at sequence_len)",
+                   run->path, c->dropped, run->sequence_len, c->nothing_to_learn, c->truncated);
+}
+
+static af_status open_store(const af_run_data *d, const af_run_config *run,
+                            const af_run_model *model, const af_yaml *list, af_token_store *store,
+                            af_data_counts *counts, af_error *err)
+{
+    const af_data_opts o = {
+        .datasets = list,
+        .run_path = run->path,
+        .model = model->path,
+        .chat_template = d->chat_template,
+        .train_on_inputs = run->train_on_inputs,
+        .roles = run->roles_to_train.item,
+        .role_count = run->roles_to_train.count,
+        .train_on_eos = run->train_on_eos,
+        .excess = run->excess,
+        .sequence_len = run->sequence_len,
+        .vocab = model->spec->vocab,
+    };
+    const af_status st = af_dataset_open(store, counts, &o, err);
+    if (st == AF_OK && store->records == 0)
+        return nothing_left(run, counts, err);
+    if (st == AF_OK && store->supervised == 0)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: no token of the datasets carries loss: there is nothing to learn",
+                       run->path);
+    return st;
+}
+
+const af_token_store *af_run_data_eval_store(const af_run_data *d)
+{
+    return d->eval_own_store ? &d->eval_store : &d->store;
+}
+
+/* val_set_size: a share or a number of records, drawn by the seed; both parts keep file order. */
+static af_status split(af_run_data *d, const af_run_config *run, af_error *err)
+{
+    const int64_t n = d->store.records;
+    const double v = run->val_set_size;
+    const int64_t held = v < 1 ? (int64_t)ceil((double)n * v) : (int64_t)v;
+    char at[300];
+    if (held >= n)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: val_set_size holds out %" PRId64 " of %" PRId64
+                       " records: none are left",
+                       af_run_key_loc(run, "val_set_size", at, sizeof at), held, n);
+    bool *out = af_calloc((uint64_t)n, sizeof *out);
+    d->train_subset = af_calloc((uint64_t)n, sizeof *d->train_subset);
+    d->eval_subset = af_calloc((uint64_t)held, sizeof *d->eval_subset);
+    if (!out || !d->train_subset || !d->eval_subset) {
+        free(out);
+        return af_fail_nomem(err, "the split", (uint64_t)n * 16);
+    }
+    for (int64_t left = held, i = 0; i < n; i++) { /* selection sampling: exactly `held` */
+        const bool pick = (int64_t)af_rng_below((uint64_t)run->seed, 0x73706c6974, (uint64_t)i,
+                                                (uint64_t)(n - i)) < left;
+        out[i] = pick;
+        left -= pick;
+    }
+    for (int64_t i = 0, a = 0, b = 0; i < n; i++)
+        if (out[i])
+            d->eval_subset[b++] = i;
+        else
+            d->train_subset[a++] = i;
+    free(out);
+    d->eval_items = held;
+    return AF_OK;
+}
+
+static af_stream_opts stream_opts(const af_run_config *run)
+{
+    return (af_stream_opts){
+        .micro_batch = run->micro_batch_size,
+        .sequence_len = run->sequence_len,
+        .packing = run->packing,
+        .sequential = run->packing_sequentially,
+        .shuffle = run->shuffle,
+        .seed = (uint64_t)run->seed,
+        .ahead = run->accumulation + 2,
+    };
+}
+
+static af_status open_eval_stream(af_run_data *d, const af_run_config *run, af_error *err)
+{
+    af_stream_opts o = stream_opts(run);
+    o.shuffle = false;
+    o.packing = false;
+    o.subset = d->eval_own_store ? NULL : d->eval_subset;
+    o.count = d->eval_items;
+    o.micro_batch = 1; /* the loop puts as many in a run as fit: every record counts once */
+    return af_stream_open(&d->eval_stream, af_run_data_eval_store(d), &o, err);
+}
+
+/* Keys about turns and roles have no effect where no record has them. `c`: records by shape. */
+static af_status check_turn_keys(const af_run_config *r, const af_data_counts *c, af_error *err)
+{
+    const int64_t fixed = c->of_tokens + c->of_segments;
+    const bool none = c->of_text + fixed == c->records,
+               bare = c->of_text + c->of_tokens == c->records;
+    const bool no_eos = fixed == c->records ? r->train_on_eos != AF_TRAIN_EOS_TURN
+                                            : none && (r->train_on_eos == AF_TRAIN_EOS_ALL ||
+                                                       r->train_on_eos == AF_TRAIN_EOS_LAST);
+    const struct {
+        const char *key;
+        bool idle;
+    } keys[] = {{"train_on_inputs", bare && r->train_on_inputs},
+                {"roles_to_train", none},
+                {"train_on_eos", no_eos},
+                {"chat_template", none && !r->generate_samples.count}};
+    char at[300];
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        if (keys[i].idle && af_run_key_is_set(r, keys[i].key))
+            return af_fail(err, AF_EUSAGE, "%s: %s has no effect: every dataset is %s",
+                           af_run_key_loc(r, keys[i].key, at, sizeof at), keys[i].key,
+                           c->of_segments ? "text, tokens or segments" : "plain text or tokens");
+    return AF_OK;
+}
+
+/* The same before anything is read, where every dataset declares its type. */
+static af_status check_declared_types(const af_run_config *r, af_error *err)
+{
+    af_arena mem = {0};
+    af_data_source *s = NULL;
+    int n = 0;
+    const af_data_opts o = {.datasets = r->datasets, .run_path = r->path};
+    af_status st = af_data_sources_read(&s, &n, &o, &mem, err);
+    af_data_counts c = {.records = n + (r->test_datasets != NULL)};
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        c.of_text += s[i].shape == AF_SHAPE_TEXT;
+        c.of_tokens += s[i].shape == AF_SHAPE_TOKENS;
+        c.of_segments += s[i].shape == AF_SHAPE_SEGMENTS;
+    }
+    if (st == AF_OK)
+        st = check_turn_keys(r, &c, err);
+    af_arena_clear(&mem);
+    return st;
+}
+
+/* And once every record has been read. */
+static af_status check_seen_types(const af_run_data *d, const af_run_config *run, af_error *err)
+{
+    const af_data_counts *a = &d->counts, *b = &d->eval_counts;
+    const af_data_counts c = {.records = a->records + b->records,
+                              .of_text = a->of_text + b->of_text,
+                              .of_tokens = a->of_tokens + b->of_tokens,
+                              .of_segments = a->of_segments + b->of_segments};
+    return check_turn_keys(run, &c, err);
+}
+
+/* A template file may change during the run: it is read once, and that text is written with the
+ * results. */
+static af_status read_template(af_run_data *d, const af_run_config *run, const char *model,
+                               af_error *err)
+{
+    const char *wanted = run->chat_template;
+    af_template *chat = NULL;
+    bool bare;
+    if (af_renderer_own_template(wanted))
+        return AF_OK;
+    af_status st = af_renderer_template(&chat, &bare, model, wanted, err);
+    if (st != AF_OK) {
+        char at[300];
+        return af_fail_prefix(st, err, "%s", af_run_key_loc(run, "chat_template", at, sizeof at));
+    }
+    d->chat_template = af_strdup(bare ? af_template_source(chat, NULL) : wanted);
+    af_template_close(chat);
+    return d->chat_template ? AF_OK : af_fail_nomem(err, "the chat template", 0);
+}
+
+static af_status open_all(af_run_data *d, const af_run_config *run, const af_run_model *model,
+                          af_error *err)
+{
+    af_status st = AF_OK;
+    af_stream_opts o = stream_opts(run);
+    AF_TRY(check_declared_types(run, err));
+    AF_TRY(read_template(d, run, model->path, err));
+    AF_TRY(open_store(d, run, model, run->datasets, &d->store, &d->counts, err));
+    if (run->test_datasets) {
+        AF_TRY(open_store(d, run, model, run->test_datasets, &d->eval_store, &d->eval_counts, err));
+        d->eval_own_store = true;
+        d->eval_items = d->eval_store.records;
+    } else if (run->val_set_size > 0) {
+        AF_TRY(split(d, run, err));
+    }
+    AF_TRY(check_seen_types(d, run, err));
+    o.subset = d->train_subset;
+    o.count = d->store.records - (d->eval_own_store ? 0 : d->eval_items);
+    AF_TRY(af_stream_open(&d->stream, &d->store, &o, err));
+    if (d->eval_items)
+        AF_TRY(open_eval_stream(d, run, err));
+done:
+    return st;
+}
+
+af_status af_run_data_open(af_run_data *d, const af_run_config *run, const af_run_model *model,
+                           af_error *err)
+{
+    *d = (af_run_data){0};
+    const af_status st = open_all(d, run, model, err);
+    if (st != AF_OK)
+        return st;
+    const bool fixed = run->packing || run->pad_to_sequence_len;
+    d->sequences_max = af_stream_sequences_max(d->stream);
+    d->rows_max = run->micro_batch_size * (fixed ? run->sequence_len : (int64_t)d->store.longest);
+    if (d->eval_items)
+        d->rows_max = AF_MAX(d->rows_max, (int64_t)af_run_data_eval_store(d)->longest);
+    return AF_OK;
+}
+
+void af_run_data_close(af_run_data *d)
+{
+    af_stream_close(d->stream);
+    af_stream_close(d->eval_stream);
+    af_token_store_close(&d->store);
+    af_token_store_close(&d->eval_store);
+    free(d->train_subset);
+    free(d->eval_subset);
+    free(d->chat_template);
+    *d = (af_run_data){0};
+}

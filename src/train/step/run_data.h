@@ -1,0 +1,27 @@
+/* run_data.h - the tokens of a run: training and evaluation records, and the streams over them. */
+#ifndef AF_RUN_DATA_H
+#define AF_RUN_DATA_H
+
+#include "data/store/batch_stream.h"
+#include "data/store/dataset.h"
+#include "train/step/run_model.h"
+
+typedef struct af_run_data {
+    char *chat_template; /* as af_renderer_init takes it; a template file was read once */
+    af_token_store store, eval_store;
+    af_data_counts counts, eval_counts;
+    bool eval_own_store;                 /* evaluated on test_datasets, not on held-out records */
+    int64_t *train_subset, *eval_subset; /* records by number; NULL = all of the store */
+    af_stream *stream, *eval_stream;
+    int64_t eval_items;
+    int64_t rows_max, sequences_max; /* of one micro-batch, evaluation included */
+} af_run_data;
+
+/* Tokenises (or finds in the cache) the run's datasets and opens the streams. Close after a failure
+ * too. */
+AF_CHECKED af_status af_run_data_open(af_run_data *d, const af_run_config *run,
+                                      const af_run_model *model, af_error *err);
+void af_run_data_close(af_run_data *d); /* an empty one is allowed */
+/* The store that holds the evaluation records. */
+const af_token_store *af_run_data_eval_store(const af_run_data *d);
+#endif

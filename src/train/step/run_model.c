@@ -1,0 +1,309 @@
+/* run_model.c - see run_model.h. */
+#include "train/step/run_model.h"
+#include "base/file.h"
+#include "graph/graph_access.h"
+#include "model/adapter_config.h"
+#include "train/run/method.h"
+#include "train/step/resident.h"
+
+static af_status new_adapter(af_run_model *m, af_error *err)
+{
+    af_adapter_config c;
+    af_method_lists lists;
+    af_status st = af_method_adapter(&c, &lists, m->run, m->spec, err);
+    if (st != AF_OK)
+        return st;
+    st = af_adapter_new(&m->adapter, &c, m->spec, m->loader, (uint64_t)m->run->seed, err);
+    if (st == AF_EUSAGE || st == AF_EUNSUPPORTED) {
+        char at[300];
+        const bool saved = strcmp(err->subject, "modules_to_save") == 0;
+        const char *key = saved ? "lora_modules_to_save" : "lora_target_modules";
+        af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, key, at, sizeof at));
+    }
+    return st;
+}
+
+static bool same_names(const af_strings *a, const char *const *b, int count)
+{
+    bool same = a->count == count;
+    for (int i = 0; i < count && same; i++) {
+        same = false;
+        for (int k = 0; k < a->count && !same; k++)
+            same = strcmp(a->item[k], b[i]) == 0;
+    }
+    return same;
+}
+
+/* Repeated targets may be written another way, as long as they mean the same modules. */
+static af_status check_targets(const af_run_model *m, af_error *err)
+{
+    static const char *const keys[] = {"lora_target_modules", "lora_target_linear",
+                                       "lora_exclude_modules", "lora_layers_to_transform"};
+    const af_run_config *r = m->run;
+    const char *key = NULL;
+    char at[300];
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        key = !key && af_run_key_is_set(r, keys[i]) ? keys[i] : key;
+    if (!key)
+        return AF_OK;
+    af_adapter_config c;
+    af_method_lists lists;
+    bool *target = af_calloc((uint64_t)m->spec->modules, sizeof *target);
+    if (!target)
+        return af_fail_nomem(err, "the targets", (uint64_t)m->spec->modules);
+    AF_TRY(af_method_adapter(&c, &lists, r, m->spec, err));
+    AF_TRY(af_adapter_targets(&c, m->spec, target, err));
+    for (int i = 0; i < m->spec->modules; i++)
+        if (target[i] != (m->adapter->module[i].rank > 0))
+            AF_TRY(af_fail(
+                err, AF_EUSAGE, "%s: '%s' is %s '%s' but not %s %s",
+                af_run_key_loc(r, key, at, sizeof at), m->spec->module[i].path,
+                target[i] ? "listed in" : "adapted in", target[i] ? key : r->lora_model_dir,
+                target[i] ? "adapted in" : "listed in", target[i] ? r->lora_model_dir : key));
+done:
+    free(target);
+    return st;
+}
+
+/* A repeated lora_* value must agree with the adapter it repeats. */
+static af_status check_repeated(const af_run_model *m, af_error *err)
+{
+    const af_run_config *r = m->run;
+    const af_adapter_config *c = &m->adapter->config;
+    char at[300];
+    if (af_run_key_is_set(r, "lora_dropout") && r->lora_dropout != c->dropout)
+        return af_fail(err, AF_EUSAGE, "%s: lora_dropout is %g, the adapter in '%s' has %g",
+                       af_run_key_loc(r, "lora_dropout", at, sizeof at), r->lora_dropout,
+                       r->lora_model_dir, c->dropout);
+    if (af_run_key_is_set(r, "lora_modules_to_save") &&
+        !same_names(&r->lora_modules_to_save, c->modules_to_save, c->save_count))
+        return af_fail(err, AF_EUSAGE,
+                       "%s: lora_modules_to_save has %d names, the adapter in '%s' has %d others",
+                       af_run_key_loc(r, "lora_modules_to_save", at, sizeof at),
+                       r->lora_modules_to_save.count, r->lora_model_dir, c->save_count);
+    if (af_run_key_is_set(r, "lora_r") && r->lora_r != c->r)
+        return af_fail(err, AF_EUSAGE, "%s: lora_r is %" PRId64 ", the adapter in '%s' has %d",
+                       af_run_key_loc(r, "lora_r", at, sizeof at), r->lora_r, r->lora_model_dir,
+                       c->r);
+    if (af_run_key_is_set(r, "lora_alpha") && r->lora_alpha != c->alpha)
+        return af_fail(err, AF_EUSAGE, "%s: lora_alpha is %g, the adapter in '%s' has %g",
+                       af_run_key_loc(r, "lora_alpha", at, sizeof at), r->lora_alpha,
+                       r->lora_model_dir, c->alpha);
+    if (af_run_key_is_set(r, "peft_use_rslora") && r->rslora != c->rslora)
+        return af_fail(err, AF_EUSAGE, "%s: peft_use_rslora is %s, the adapter in '%s' says %s",
+                       af_run_key_loc(r, "peft_use_rslora", at, sizeof at),
+                       r->rslora ? "true" : "false", r->lora_model_dir,
+                       c->rslora ? "true" : "false");
+    if (af_run_key_is_set(r, "peft_use_dora") && r->dora != c->dora)
+        return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' says %s",
+                       af_run_key_loc(r, "peft_use_dora", at, sizeof at),
+                       r->dora ? "true" : "false", r->lora_model_dir, c->dora ? "true" : "false");
+    return check_targets(m, err);
+}
+
+af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_run_config *r = m->run;
+    const uint64_t before = af_resident_own();
+    if (r->method == AF_METHOD_FULL)
+        return AF_OK;
+    m->dropout = r->lora_dropout;
+    if (!r->lora_model_dir) {
+        st = new_adapter(m, err);
+    } else {
+        AF_TRY(af_adapter_read(&m->adapter, m->spec, r->lora_model_dir, err));
+        m->dropout = m->adapter->config.dropout;
+        st = check_repeated(m, err);
+    }
+    m->adapter_bytes = af_resident_own() - before;
+done:
+    return st;
+}
+
+bool af_run_model_on_cpu(const af_run_model *m) { return af_device_is_cpu(m->device); }
+
+static af_status open_device(af_run_model *m, af_error *err)
+{
+    char at[300];
+    const af_run_config *r = m->run;
+    const af_status st = af_device_open(&m->device, r->device, (int)r->threads, err);
+    if (st == AF_OK) {
+        af_device_allow_tf32(m->device, r->tf32);
+        af_device_set_attention(m->device, r->attention);
+        return AF_OK;
+    }
+    af_run_key_loc(r, "device", at, sizeof at);
+    return strcmp(err->subject, "device") == 0
+               ? af_fail_prefix(st, err, "%s", at)
+               : af_fail_prefix(st, err, "%s: device '%s'", at, r->device);
+}
+
+/* Keys for a GPU have no effect without one. */
+static af_status check_device_keys(const af_run_model *m, af_error *err)
+{
+    const af_run_config *r = m->run;
+    const char *key = r->tf32                             ? "tf32"
+                      : r->attention != AF_ATTENTION_AUTO ? "attention"
+                      : r->offloading == AF_TRI_YES       ? "activation_offloading"
+                                                          : NULL;
+    char at[300];
+    if (!key || !af_run_model_on_cpu(m))
+        return AF_OK;
+    return af_fail(err, AF_EUSAGE, "%s: %s has no effect on the CPU",
+                   af_run_key_loc(r, key, at, sizeof at), key);
+}
+
+/* Full fine-tuning ends with a folder of plain weights and the config it began with. */
+static af_status check_full(const af_run_model *m, af_error *err)
+{
+    const af_hf_config *c = af_loader_config(m->loader);
+    if (m->run->method == AF_METHOD_FULL && c->nested)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s: '%s' is more than a text model, and full fine-tuning would write only "
+                       "that part: set adapter: lora",
+                       m->run->path, m->run->base_model);
+    if (m->run->method != AF_METHOD_FULL || (!c->from_gguf && c->quant.method == AF_QUANT_NONE))
+        return AF_OK;
+    return af_fail(err, AF_EUNSUPPORTED,
+                   "%s: '%s' is %s: full fine-tuning needs a folder of plain weights; set adapter: "
+                   "lora",
+                   m->run->path, m->run->base_model,
+                   c->from_gguf ? "a GGUF file" : "a quantised model");
+}
+
+/* A run never overwrites what it starts from. */
+static af_status check_output(const af_run_model *m, af_error *err)
+{
+    const af_run_config *r = m->run;
+    char at[300];
+    const bool base = af_path_same(r->output_dir, m->path);
+    if (!base && !(r->lora_model_dir && af_path_same(r->output_dir, r->lora_model_dir)))
+        return AF_OK;
+    return af_fail(err, AF_EUSAGE,
+                   "%s: output_dir '%s' is the folder of %s: the run would overwrite it",
+                   af_run_key_loc(r, "output_dir", at, sizeof at), r->output_dir,
+                   base ? "base_model" : "lora_model_dir");
+}
+
+static af_status resolve(af_run_model *m, const af_run_config *run, af_error *err)
+{
+    char at[300];
+    *m = (af_run_model){.run = run};
+    const af_status st = af_model_resolve_whole(&m->path, run->base_model, err);
+    return st == AF_OK
+               ? AF_OK
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(run, "base_model", at, sizeof at));
+}
+
+static void choose_compute(af_run_model *m)
+{
+    const bool gpu = !af_run_model_on_cpu(m);
+    const bool bf16 = m->run->bf16 == AF_TRI_YES || (m->run->bf16 == AF_TRI_AUTO && gpu);
+    m->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+}
+
+static af_status open_loader(af_run_model *m, bool outline, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_run_config *r = m->run;
+    bool untie;
+    AF_TRY(af_method_unties(&untie, r, err));
+    const af_loader_opts o = {
+        .compute = m->compute,
+        .untie = untie,
+        .load_in_4bit = af_method_quantises(r),
+        .keep_blocks = r->load_in_4bit != AF_TRI_YES,
+        .quant_mode = AF_QUANT_SHADOW,
+        .outline = outline,
+    };
+    AF_TRY(af_loader_open(&m->loader, m->path, &o, err));
+    m->spec = af_loader_spec(m->loader);
+    st = af_method_check_base(r, af_loader_config(m->loader), err);
+done:
+    return st;
+}
+
+af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(resolve(m, run, err));
+    AF_TRY(check_output(m, err));
+    AF_TRY(open_device(m, err));
+    AF_TRY(check_device_keys(m, err));
+    choose_compute(m);
+    AF_TRY(open_loader(m, false, err));
+    st = check_full(m, err);
+done:
+    return st;
+}
+
+/* ---- outline ---- */
+
+static bool has_weights(const char *path)
+{
+    if (!af_dir_exists(path))
+        return true; /* a file: its header is the config */
+    char *one = af_path_join(path, "model.safetensors"),
+         *many = af_path_join(path, "model.safetensors.index.json");
+    const bool yes = one && many && (af_file_exists(one) || af_file_exists(many));
+    free(one);
+    free(many);
+    return yes;
+}
+
+static af_status read_config(af_run_model *m, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_model_config(&m->config, m->path, err));
+    AF_TRY(af_method_check_base(m->run, &m->config, err));
+    AF_TRY(af_model_spec_init(&m->own_spec, &m->config, err));
+    m->has_own_spec = true;
+    m->spec = &m->own_spec;
+    m->plain = m->compute == AF_DTYPE_BF16 ? AF_DTYPE_BF16 : m->config.dtype;
+done:
+    return st;
+}
+
+af_status af_run_model_outline_adapter(af_run_model *m, af_error *err)
+{
+    af_adapter_config c;
+    af_method_lists lists;
+    const af_status st = af_method_adapter(&c, &lists, m->run, m->spec, err);
+    return st == AF_OK ? af_adapter_outline(&m->adapter, &c, m->spec, err) : st;
+}
+
+af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(resolve(m, run, err));
+    AF_TRY(af_device_open(&m->device, run->device, (int)run->threads, err));
+    choose_compute(m);
+    AF_TRY(has_weights(m->path) ? open_loader(m, true, err) : read_config(m, err));
+    m->dropout = run->lora_dropout;
+    const uint64_t before = af_resident_own();
+    if (run->method != AF_METHOD_FULL && run->lora_model_dir) {
+        AF_TRY(af_adapter_read(&m->adapter, m->spec, run->lora_model_dir, err));
+        m->dropout = m->adapter->config.dropout;
+    } else if (run->method != AF_METHOD_FULL) {
+        AF_TRY(af_run_model_outline_adapter(m, err));
+    }
+    m->adapter_bytes = af_resident_own() - before;
+done:
+    return st;
+}
+
+void af_run_model_close(af_run_model *m)
+{
+    af_adapter_free(m->adapter);
+    af_loader_close(m->loader);
+    if (m->has_own_spec)
+        af_model_spec_clear(&m->own_spec);
+    af_hf_config_clear(&m->config);
+    af_device_close(m->device);
+    af_map_close(&m->frozen);
+    free(m->path);
+    free(m->dtype);
+    *m = (af_run_model){0};
+}

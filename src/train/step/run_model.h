@@ -1,0 +1,41 @@
+/* run_model.h - the model of a run: device, weights on disk, and the adapter to be trained. */
+#ifndef AF_RUN_MODEL_H
+#define AF_RUN_MODEL_H
+
+#include "model/loader.h"
+#include "train/run/run_config.h"
+
+enum { AF_FROZEN_ALIGN = 64 };
+
+typedef struct af_run_model {
+    const af_run_config *run; /* borrowed */
+    char *path;               /* resolved */
+    af_device *device;
+    af_dtype compute;
+    af_loader *loader;         /* NULL when the config alone is known */
+    const af_model_spec *spec; /* the loader's, or own_spec */
+    af_adapter *adapter;       /* NULL in full fine-tuning */
+    double dropout;            /* on the adapter's input: the run's, or the stored adapter's */
+    uint64_t adapter_bytes;    /* resident memory of the adapter's host copy */
+    /* without a loader */
+    af_hf_config config;
+    af_model_spec own_spec;
+    bool has_own_spec;
+    af_dtype plain;  /* type of weights that are not in 4 bits */
+    af_dtype *dtype; /* by spec tensor, guessed */
+    af_map frozen;   /* file with the frozen matrices, each at AF_FROZEN_ALIGN; or empty */
+} af_run_model;
+
+/* Opens device and weights and checks that the run can train them. The adapter comes later, when
+ * the data has been read: its checks are the slower ones. Close after a failure too. */
+AF_CHECKED af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_error *err);
+/* Makes the run's adapter, or reads the one it continues. Does nothing in full fine-tuning. */
+AF_CHECKED af_status af_run_model_open_adapter(af_run_model *m, af_error *err);
+/* For a plan: config and headers only, and an adapter without values. */
+AF_CHECKED af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run,
+                                               af_error *err);
+/* The run's adapter without values; part of the former. */
+AF_CHECKED af_status af_run_model_outline_adapter(af_run_model *m, af_error *err);
+void af_run_model_close(af_run_model *m); /* an empty one is allowed */
+bool af_run_model_on_cpu(const af_run_model *m);
+#endif

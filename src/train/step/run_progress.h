@@ -1,0 +1,56 @@
+/* run_progress.h - how far a run is: its length, its learning rates, and the counters of what is
+ * done.
+ *
+ * The counters are in every checkpoint; length and rates follow from run file and data. */
+#ifndef AF_RUN_PROGRESS_H
+#define AF_RUN_PROGRESS_H
+
+#include "afinar/schedule.h"
+#include "train/run/run_config.h"
+
+/* One optimizer step: k micro-batches, then the update. */
+typedef struct af_step_result {
+    double loss, grad_norm;
+    bool finite;
+    int64_t tokens, supervised, padded;
+    double epoch;
+} af_step_result;
+
+/* What the current step still has to do before the next one: its evaluation and then its samples,
+ * or only these. A run may be asked to stop before that. */
+typedef enum af_pending { AF_PENDING_NOTHING, AF_PENDING_EVAL, AF_PENDING_SAMPLES } af_pending;
+
+typedef struct af_run_progress {
+    /* from the run file and the data */
+    int64_t steps, steps_per_epoch;
+    int64_t items_per_epoch, items_per_micro;
+    af_schedule schedule;
+    /* stored in checkpoints */
+    int64_t step;                       /* optimizer steps done */
+    int64_t micro;                      /* micro-batches used */
+    int64_t tokens, supervised, padded; /* seen so far */
+    uint64_t metrics_bytes;             /* length of metrics.jsonl */
+    double best_eval;                   /* NaN = none yet */
+    int64_t best_step, evals_without_gain;
+    double seconds; /* of training, over all sessions of the run */
+    double first_loss, last_loss;
+    int64_t data_records, data_tokens; /* of the datasets when the run began; -1 = not known */
+    double loss_sum;                   /* since the last log line, and of how many steps */
+    int64_t loss_count;
+    int64_t pending;     /* af_pending */
+    af_step_result last; /* the last step, which may be logged after its evaluation */
+    double last_seconds;
+} af_run_progress;
+
+/* A run at its beginning. items: of one epoch. */
+AF_CHECKED af_status af_run_progress_init(af_run_progress *p, const af_run_config *run,
+                                          int64_t items, af_error *err);
+/* Epochs done so far, as a fraction. */
+double af_run_progress_epoch(const af_run_progress *p);
+/* The counters as JSON text (malloc'ed), and back: length and rates of *p stay. `clock`: of the
+ * random numbers. */
+AF_CHECKED af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **out,
+                                          af_error *err);
+AF_CHECKED af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *path,
+                                          af_error *err);
+#endif

@@ -1,0 +1,206 @@
+/* step_graph.c - see step_graph.h.
+ *
+ * The methods differ in which leaves are trainable and in the groups of the optimizer; the graph,
+ * the loop and the checkpoints are the same for all. */
+#include "train/step/step_graph.h"
+#include "graph/graph_access.h"
+#include "ops/optim/optimizer.h"
+#include "train/step/resident.h"
+
+static bool ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), m = strlen(tail);
+    return n >= m && strcmp(s + n - m, tail) == 0;
+}
+
+/* As the HF trainer: norms and biases are not decayed, unless the run says all. */
+static bool decays(const af_run_config *run, const char *name)
+{
+    return run->decay_on == AF_DECAY_ALL || (!strstr(name, "norm") && !ends_with(name, ".bias"));
+}
+
+/* LoRA+, with the groups of PEFT (optimizers/loraplus.py): B and every vector learn `ratio` times
+ * faster, adapters of embeddings at a rate of their own. */
+static double plus_ratio(const af_step_graph *s)
+{
+    return s->model->adapter && s->run->loraplus_lr_ratio > 0 ? s->run->loraplus_lr_ratio : 1.0;
+}
+
+static void group_base(const af_step_graph *s)
+{
+    for (int i = 0; i < s->model->spec->tensors; i++) {
+        af_tensor *p = s->leaves.tensor[i];
+        const af_tensor_spec *spec = &s->model->spec->tensor[i];
+        if (p && af_tensor_gradient(p) && i == s->model->spec->embed) /* as the HF trainer */
+            af_param_whole_moments(p);
+        if (p && af_tensor_gradient(p))
+            af_tensor_set_group(p, spec->ndim == 1 ? plus_ratio(s) : 1.0,
+                                decays(s->run, spec->name));
+    }
+}
+
+static void group_adapter(const af_step_graph *s)
+{
+    const double ratio = plus_ratio(s);
+    for (int i = 0; i < s->model->spec->modules; i++) {
+        const af_adapter_leaf *m = &s->leaves.module[i];
+        if (m->b)
+            af_tensor_set_group(m->b, ratio, true);
+        if (m->magnitude)
+            af_tensor_set_group(m->magnitude, ratio, true);
+    }
+    const af_adapter_leaf *e = &s->leaves.module[s->model->spec->embed_module];
+    if (e->a && s->run->loraplus_lr_ratio > 0) {
+        const double factor = s->run->loraplus_lr_embedding / s->run->learning_rate;
+        af_tensor_set_group(e->a, factor, true);
+        af_tensor_set_group(e->b, factor, true);
+    }
+}
+
+static void record_optimizer(af_step_graph *s)
+{
+    const af_run_config *run = s->run;
+    const bool own = run->optimizer == AF_OPTIMIZER_ADAFACTOR; /* its own moments: 0 = the usual */
+    group_base(s);
+    if (s->model->adapter)
+        group_adapter(s);
+    af_graph_optimizer(s->graph, &(af_optimizer_opts){
+                                     .kind = run->optimizer,
+                                     .beta1 = own ? 0 : run->beta1,
+                                     .beta2 = own ? 0 : run->beta2,
+                                     .eps = own ? 0 : run->epsilon,
+                                     .momentum = run->momentum,
+                                     .weight_decay = run->weight_decay,
+                                     .max_grad_norm = run->max_grad_norm,
+                                 });
+}
+
+static void record_inputs(af_step_graph *s)
+{
+    af_graph *g = s->graph;
+    af_graph_set_rows(g, s->rows_max);
+    s->in = af_batch_inputs_new(g, s->rows_max, s->sequences_max);
+    s->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &s->rows_max);
+    s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    s->bounds_len = af_graph_status(g, NULL) == AF_OK ? af_tensor_count(s->in.bounds) : 0;
+}
+
+static void set_recompute(af_step_graph *s, af_memory_mode m)
+{
+    const bool some = m.blocks > 0 && m.blocks < s->model->spec->layers;
+    af_graph_set_recompute(s->graph, m.mode, some ? m.blocks : s->model->spec->layers);
+    if (some)
+        af_graph_set_recompute_rest(s->graph, (af_recompute)(m.mode - 1));
+    s->memory_mode = m;
+}
+
+af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *err)
+{
+    af_status st = AF_OK;
+    af_step_graph_drop(s);
+    AF_TRY(af_graph_new(&s->graph, err));
+    af_graph_set_same_bits(s->graph);
+    record_inputs(s);
+    const af_leaves_opts o = {
+        .compute = s->model->compute,
+        .train_base = s->run->method == AF_METHOD_FULL,
+        .train_adapter = s->model->adapter != NULL,
+        .adapter = s->model->adapter,
+        .dtype = s->model->loader ? af_loader_dtypes(s->model->loader) : s->model->dtype,
+    };
+    AF_TRY(af_model_leaves_init(&s->leaves, s->graph, s->model->spec, &o, err));
+    const af_forward_opts f = {.dropout = s->model->dropout, .neftune = s->run->neftune_alpha};
+    af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
+    s->loss = af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
+    af_graph_backward(s->graph, s->loss);
+    if (s->rows)
+        af_graph_output(s->graph, s->rows);
+    record_optimizer(s);
+    if (s->run->accumulation == 1)
+        af_graph_set_one_pass(s->graph);
+    set_recompute(s, mode);
+    st = af_graph_status(s->graph, err);
+done:
+    return st;
+}
+
+void af_step_graph_init(af_step_graph *s, const af_run_config *run, af_run_model *model)
+{
+    const uint64_t all = af_resident_bytes(), own = af_resident_own();
+    *s = (af_step_graph){.run = run, .model = model, .program_bytes = all > own ? all - own : 0};
+}
+
+void af_step_graph_drop(af_step_graph *s)
+{
+    af_model_leaves_clear(&s->leaves);
+    af_graph_free(s->graph);
+    s->graph = NULL;
+}
+
+void af_step_graph_close(af_step_graph *s)
+{
+    af_step_graph_drop(s);
+    free(s->bounds);
+    free(s->rows_i32);
+    free(s->row_stats);
+    free(s->losses);
+    *s = (af_step_graph){0};
+}
+
+af_status af_step_graph_load(af_step_graph *s, af_error *err)
+{
+    af_status st = AF_OK;
+    af_run_model *m = s->model;
+    AF_TRY(af_graph_prepare(s->graph, m->device, err));
+    AF_TRY(af_loader_write(m->loader, &s->leaves, err));
+    af_resident_trim();
+    if (m->adapter)
+        AF_TRY(af_adapter_upload(m->adapter, &s->leaves, err));
+    AF_TRY(af_model_write_rope(&s->leaves, s->run->sequence_len, err));
+    af_graph_set_seed(s->graph, (uint64_t)s->run->seed);
+    s->bounds = af_calloc((uint64_t)s->bounds_len, sizeof *s->bounds);
+    s->row_stats = af_calloc((uint64_t)s->rows_max * 2, sizeof *s->row_stats);
+    s->rows_i32 = af_calloc((uint64_t)s->rows_max, sizeof *s->rows_i32);
+    s->losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
+    if (!s->bounds || !s->row_stats || !s->rows_i32 || !s->losses)
+        st = af_fail_nomem(err, "staging buffers", (uint64_t)s->rows_max * 8);
+done:
+    return st;
+}
+
+/* ---- inputs ---- */
+
+/* Live rows from the batch, then `rest`: a device that always runs all rows sees padding there. */
+static af_status write_rows(af_step_graph *s, af_tensor *to, const int32_t *from, int64_t n,
+                            int32_t rest, af_error *err)
+{
+    memcpy(s->rows_i32, from, (size_t)n * sizeof *from);
+    for (int64_t i = n; i < s->rows_max; i++)
+        s->rows_i32[i] = rest;
+    return af_tensor_write(s->graph, to, s->rows_i32, (uint64_t)s->rows_max * sizeof *from, err);
+}
+
+/* The length for ropes that depend on it: the width of the micro-batch, each segment by itself. */
+static int64_t rope_length(const af_step_graph *s, const af_batch *b)
+{
+    int64_t length = s->run->pad_to_sequence_len ? s->run->sequence_len : 1;
+    for (int64_t i = 0; i < b->rows && s->model->spec->rope_by_length; i++)
+        length = AF_MAX(length, b->positions[i] + 1);
+    return length;
+}
+
+af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(write_rows(s, s->in.ids, b->ids, b->rows, 0, err));
+    AF_TRY(write_rows(s, s->in.positions, b->positions, b->rows, 0, err));
+    AF_TRY(write_rows(s, s->labels, b->labels, b->rows, -100, err));
+    for (int64_t i = 0; i < s->bounds_len; i++)
+        s->bounds[i] = b->bounds[AF_MIN(i, b->sequences)];
+    AF_TRY(af_tensor_write(s->graph, s->in.bounds, s->bounds, (uint64_t)s->bounds_len * 4, err));
+    AF_TRY(af_tensor_write(s->graph, s->scale, &scale, sizeof scale, err));
+    AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
+    af_graph_set_live_rows(s->graph, b->rows);
+done:
+    return st;
+}

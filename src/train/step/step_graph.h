@@ -1,0 +1,58 @@
+/* step_graph.h - the graph of one training step: its inputs, its memory mode and its plan. */
+#ifndef AF_STEP_GRAPH_H
+#define AF_STEP_GRAPH_H
+
+#include "data/store/batch_stream.h"
+#include "train/step/prompts.h"
+#include "train/step/run_model.h"
+
+/* How a step trades time for memory: what is recomputed, and whether 4-bit weights stay packed
+ * (else a dense copy is kept). */
+typedef struct af_memory_mode {
+    af_recompute mode;
+    bool packed;
+    int blocks; /* WIDE, BLOCK: apply to the first `blocks`, one mode less to the rest; 0 = all */
+} af_memory_mode;
+
+typedef struct af_planned_mode {
+    af_memory_mode memory_mode;
+    af_plan_info plan;
+} af_planned_mode;
+
+enum { AF_PLANNED_MAX = 24 };
+
+typedef struct af_step_graph {
+    const af_run_config *run;        /* borrowed, as the next two */
+    af_run_model *model;             /* is open longer than the graph */
+    const af_prompts *prompts;       /* to be answered next to the graph; NULL = none */
+    int64_t rows_max, sequences_max; /* of one micro-batch; set before recording */
+    af_graph *graph;
+    af_model_leaves leaves;
+    af_batch_inputs in;
+    af_tensor *labels, *scale, *loss, *rows;
+    int64_t bounds_len;
+    af_memory_mode memory_mode;
+    af_plan_info plan;
+    af_planned_mode planned[AF_PLANNED_MAX]; /* since the last choice began */
+    int planned_count;
+    uint64_t prompts_bytes; /* to answer the prompts, in addition to the plan */
+    uint64_t program_bytes; /* resident before the graph's memory is taken */
+    /* staging buffers on the host */
+    int32_t *bounds, *rows_i32;
+    float *row_stats;
+    float *losses; /* of the step's micro-batches */
+} af_step_graph;
+
+/* An empty one for this run and model. Counts the code of the program: call it first. */
+void af_step_graph_init(af_step_graph *s, const af_run_config *run, af_run_model *model);
+/* Records the step. Weight types come from the model's loader, or are guessed from its config. */
+AF_CHECKED af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *err);
+/* After a choice (memory_fit.h): takes the memory and fills in weights, adapter and ropes. */
+AF_CHECKED af_status af_step_graph_load(af_step_graph *s, af_error *err);
+/* Copies a micro-batch into the inputs; `scale` multiplies the loss. */
+AF_CHECKED af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
+                                          af_error *err);
+/* Frees the graph and its memory; plan and counters stay. */
+void af_step_graph_drop(af_step_graph *s);
+void af_step_graph_close(af_step_graph *s); /* an empty one is allowed */
+#endif

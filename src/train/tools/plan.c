@@ -1,0 +1,267 @@
+/* plan.c - `afinar plan`: the memory and time of a run, from its config and headers alone.
+ *
+ * Recording, differentiation and layout are those of the run itself; only weights, data and memory
+ * are left out. */
+#include "afinar/train.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "train/step/memory_fit.h"
+
+#include <jansson.h>
+
+/* A run as far as it can be planned without weights and data. */
+typedef struct run_outline {
+    af_run_model model;
+    af_prompts *prompts;
+    af_step_graph step;
+} run_outline;
+
+static void close_outline(run_outline *o)
+{
+    af_step_graph_close(&o->step);
+    af_run_model_close(&o->model);
+    af_prompts_free(o->prompts);
+}
+
+static bool has_tokenizer(const char *path)
+{
+    char *json = af_path_join(path, "tokenizer.json");
+    const bool yes = !af_dir_exists(path) || (json && af_file_exists(json));
+    free(json);
+    return yes;
+}
+
+static af_status open_outline(run_outline *o, const af_run_config *run, af_error *err)
+{
+    af_status st = AF_OK;
+    const char *path;
+    af_step_graph_init(&o->step, run, &o->model);
+    AF_TRY(af_run_model_open_outline(&o->model, run, err));
+    path = o->model.path;
+    AF_TRY(has_tokenizer(path) ? af_prompts_new(&o->prompts, run, path, run->chat_template, err)
+                               : af_prompts_outline(&o->prompts, run, err));
+    o->step.prompts = o->prompts;
+done:
+    return st;
+}
+
+static void set_shape(af_step_graph *s, int64_t sequence_len)
+{
+    s->rows_max = s->run->micro_batch_size * sequence_len;
+    s->sequences_max = s->run->micro_batch_size * (s->run->packing ? AF_MIN(sequence_len, 64) : 1);
+}
+
+static int64_t trained(const af_step_graph *s)
+{
+    int64_t n = s->model->adapter ? 0 : s->model->spec->params;
+    for (int i = 0; s->model->adapter && i < s->model->spec->modules; i++) {
+        const af_module_spec *m = &s->model->spec->module[i];
+        n += s->model->adapter->module[i].rank * (m->in + m->out);
+        n += s->model->adapter->module[i].rank && s->model->adapter->config.dora ? m->out : 0;
+    }
+    for (int i = 0; s->model->adapter && i < s->model->spec->tensors; i++)
+        if (s->model->adapter->saved[i])
+            n += s->model->spec->tensor[i].dim[0] *
+                 (s->model->spec->tensor[i].ndim > 1 ? s->model->spec->tensor[i].dim[1] : 1);
+    return n;
+}
+
+enum { LENGTHS = 6 };
+
+typedef struct plan_table {
+    af_memory_mode memory_mode[AF_MEMORY_MODES_MAX + 1]; /* from the fastest to the smallest */
+    af_plan_info plan[AF_MEMORY_MODES_MAX + 1];
+    int modes;
+    int taken; /* the one a run would use; if none fits, the smallest allowed */
+    bool fits;
+    uint64_t free_bytes;
+    int64_t length[LENGTHS];
+    uint64_t total[LENGTHS]; /* of `taken` */
+} plan_table;
+
+/* Inserts it among the others: some of the blocks before all of them. */
+static void insert_taken(plan_table *a, af_memory_mode r, const af_plan_info *plan)
+{
+    while (a->memory_mode[a->taken].mode != r.mode || a->memory_mode[a->taken].packed != r.packed)
+        a->taken++;
+    if (r.blocks == 0)
+        return;
+    for (int i = a->modes++; i > a->taken; i--) {
+        a->memory_mode[i] = a->memory_mode[i - 1];
+        a->plan[i] = a->plan[i - 1];
+    }
+    a->memory_mode[a->taken] = r;
+    a->plan[a->taken] = *plan;
+}
+
+/* As it was planned during the choice, or now. */
+static af_status plan_of(af_step_graph *s, af_memory_mode r, af_plan_info *out, af_error *err)
+{
+    for (int i = 0; i < s->planned_count; i++)
+        if (af_memory_mode_same(s->planned[i].memory_mode, r)) {
+            *out = s->planned[i].plan;
+            return AF_OK;
+        }
+    const af_status st = af_memory_plan(s, r, err);
+    *out = s->plan;
+    return st;
+}
+
+static af_status fill(plan_table *a, af_step_graph *s, uint64_t memory, af_error *err)
+{
+    af_status st = AF_OK;
+    a->free_bytes = memory ? memory : af_device_memory_free(s->model->device);
+    set_shape(s, s->run->sequence_len);
+    a->modes = af_memory_modes(s, a->memory_mode);
+    AF_TRY(af_memory_choose(s, a->free_bytes, &a->fits, err));
+    const af_memory_mode taken = s->memory_mode;
+    const af_plan_info plan = s->plan;
+    for (int i = 0; i < a->modes; i++)
+        AF_TRY(plan_of(s, a->memory_mode[i], &a->plan[i], err));
+    insert_taken(a, taken, &plan);
+    for (int i = 0; i < LENGTHS; i++) {
+        a->length[i] = AF_MAX(s->run->sequence_len >> 2, 1) << i;
+        set_shape(s, a->length[i]);
+        AF_TRY(af_memory_plan(s, a->memory_mode[a->taken], err));
+        a->total[i] = s->plan.total;
+    }
+    set_shape(s, s->run->sequence_len);
+done:
+    return st;
+}
+
+/* An estimate: effort relative to the fastest mode (af_plan_info.effort). */
+static double slower(const plan_table *a, int i) { return a->plan[i].effort / a->plan[0].effort; }
+
+static json_t *info_json(const plan_table *a, int i)
+{
+    const af_plan_info *p = &a->plan[i];
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f}", "inputs",
+                     (json_int_t)p->inputs, "weights", (json_int_t)p->weights, "weights_mapped",
+                     (json_int_t)p->bound, "weights_given_back", (json_int_t)p->returned, "params",
+                     (json_int_t)p->params, "gradients", (json_int_t)p->grads, "state",
+                     (json_int_t)p->state, "activations", (json_int_t)p->activations, "workspace",
+                     (json_int_t)p->workspace, "host", (json_int_t)p->host, "total",
+                     (json_int_t)p->total, "flops", p->flops, "time_estimate", slower(a, i));
+}
+
+static char *as_json(const plan_table *a, const af_step_graph *s)
+{
+    char name[AF_MEMORY_MODE_NAME];
+    const af_plan_info *p = &a->plan[a->taken];
+    json_t *o = json_object(), *modes = json_object(), *lengths = json_array();
+    json_object_set_new(o, "parameters", json_integer(s->model->spec->params));
+    json_object_set_new(o, "trained_parameters", json_integer(trained(s)));
+    json_object_set_new(o, "device", json_string(af_device_text(s->model->device)));
+    json_object_set_new(o, "compute", json_string(af_dtype_name(s->model->compute)));
+    json_object_set_new(o, "fits", json_boolean(a->fits));
+    json_object_set_new(o, "recompute",
+                        json_string(af_recompute_name(a->memory_mode[a->taken].mode)));
+    json_object_set_new(o, "recompute_blocks",
+                        json_integer(a->memory_mode[a->taken].blocks
+                                         ? a->memory_mode[a->taken].blocks
+                                         : s->model->spec->layers));
+    json_object_set_new(o, "stays_in_4bit", json_boolean(a->memory_mode[a->taken].packed));
+    json_object_set_new(o, "free_bytes", json_integer((json_int_t)a->free_bytes));
+    json_object_set_new(o, "peak_bytes", json_integer((json_int_t)p->total));
+    if (af_run_model_on_cpu(s->model))
+        json_object_set_new(o, "resident_bytes",
+                            json_integer((json_int_t)af_memory_resident(s, p)));
+    json_object_set_new(o, "samples_bytes", json_integer((json_int_t)s->prompts_bytes));
+    json_object_set_new(o, "flops_per_step", json_real(p->flops * (double)s->run->accumulation));
+    json_object_set_new(o, "arenas", info_json(a, a->taken));
+    for (int i = 0; i < a->modes; i++)
+        json_object_set_new(modes, af_memory_mode_name(s, a->memory_mode[i], name),
+                            info_json(a, i));
+    json_object_set_new(o, "modes", modes);
+    for (int i = 0; i < LENGTHS; i++)
+        json_array_append_new(
+            lengths, json_pack("{s:I,s:I,s:b}", "sequence_len", (json_int_t)a->length[i], "total",
+                               (json_int_t)a->total[i], "fits", a->total[i] <= a->free_bytes));
+    json_object_set_new(o, "lengths", lengths);
+    char *text = json_dumps(o, JSON_COMPACT);
+    json_decref(o);
+    return text;
+}
+
+static double gib(uint64_t b) { return (double)b / 0x1p30; }
+
+static void put_modes(af_buf *b, const plan_table *a, const af_step_graph *s)
+{
+    char name[AF_MEMORY_MODE_NAME];
+    af_buf_str(b, "recompute                 peak GiB   FLOP/step     estimated time per step\n");
+    for (int i = 0; i < a->modes; i++) {
+        const af_plan_info *p = &a->plan[i];
+        af_buf_printf(b, "%-23s %10.3f   %.3e     x %.2f",
+                      af_memory_mode_name(s, a->memory_mode[i], name), gib(p->total),
+                      p->flops * (double)s->run->accumulation, slower(a, i));
+        if (p->host)
+            af_buf_printf(b, ", %.3f GiB of host memory", gib(p->host));
+        af_buf_printf(b, "%s\n", i == a->taken && a->fits ? "  <- used" : "");
+    }
+}
+
+static char *as_text(const plan_table *a, const af_step_graph *s)
+{
+    af_buf b = {0};
+    char name[AF_MEMORY_MODE_NAME];
+    const af_plan_info *p = &a->plan[a->taken];
+    af_memory_mode_name(s, a->memory_mode[a->taken], name);
+    af_buf_printf(&b, "parameters   %.1f M, trained %.2f M; %s, %s\n",
+                  (double)s->model->spec->params / 1e6, (double)trained(s) / 1e6,
+                  af_device_text(s->model->device), af_dtype_name(s->model->compute));
+    af_buf_printf(&b, "batch        %lld x %lld tokens, %lld passes per step, %.3g FLOP per step\n",
+                  (long long)s->run->micro_batch_size, (long long)s->run->sequence_len,
+                  (long long)s->run->accumulation, p->flops * (double)s->run->accumulation);
+    af_buf_printf(&b, "recompute    %s%s\n", name, a->fits ? "" : " (does not fit either)");
+    af_buf_printf(&b, "weights      %8.3f GiB, and %.3f GiB mapped in place", gib(p->weights),
+                  gib(p->bound));
+    if (p->returned)
+        af_buf_printf(&b, " (%.3f GiB of that until packed)", gib(p->returned));
+    af_buf_char(&b, '\n');
+    af_buf_printf(&b, "trained      %8.3f GiB, gradients %.3f, optimizer %.3f\n", gib(p->params),
+                  gib(p->grads), gib(p->state));
+    af_buf_printf(&b, "activations  %8.3f GiB\nworkspace    %8.3f GiB\n", gib(p->activations),
+                  gib(p->workspace));
+    af_buf_printf(&b, "peak         %8.3f GiB of %.3f GiB free: %s\n", gib(p->total),
+                  gib(a->free_bytes), a->fits ? "fits" : "does not fit");
+    if (s->prompts)
+        af_buf_printf(&b, "samples      %8.3f GiB more during generation%s\n",
+                      gib(s->prompts_bytes),
+                      af_run_model_on_cpu(s->model) ? "" : ", skipped if not free");
+    if (af_run_model_on_cpu(s->model))
+        af_buf_printf(
+            &b,
+            "resident     %8.3f GiB with the program, %smapped weights and a copy of the adapter\n",
+            gib(af_memory_resident(s, p)), s->prompts ? "samples, " : "");
+    af_buf_char(&b, '\n');
+    put_modes(&b, a, s);
+    af_buf_printf(&b, "\nsequence_len   peak GiB (recompute %s)\n", name);
+    for (int i = 0; i < LENGTHS; i++)
+        af_buf_printf(&b, "%12lld %10.3f   %s\n", (long long)a->length[i], gib(a->total[i]),
+                      a->total[i] <= a->free_bytes ? "fits" : "does not fit");
+    return af_buf_take(&b);
+}
+
+af_status af_train_plan(const char *run_file, const char *const *overrides, int count,
+                        uint64_t memory, bool json, char **out, af_error *err)
+{
+    af_run_config run = {0};
+    af_error unread;
+    err = af_error_or(err, &unread);
+    af_status st = af_run_config_read(&run, run_file, overrides, count, false, err);
+    if (st != AF_OK)
+        return st;
+    run_outline o = {0};
+    plan_table a = {0};
+    AF_TRY(open_outline(&o, &run, err));
+    AF_TRY(fill(&a, &o.step, memory, err));
+    af_memory_count_program(&o.step);
+    *out = json ? as_json(&a, &o.step) : as_text(&a, &o.step);
+    if (!*out)
+        st = af_fail_nomem(err, "the plan", 4096);
+done:
+    close_outline(&o);
+    af_run_config_clear(&run);
+    return st;
+}

@@ -1,0 +1,163 @@
+/* run_object.c - the public af_run: a trainer that its caller takes from step to step. */
+#include "afinar/train.h"
+#include "base/file.h"
+#include "train/trainer/trainer.h"
+
+#include <math.h>
+
+struct af_run {
+    af_run_config config;
+    af_train_hooks hooks;
+    bool opened, failed; /* failed: opening did, nothing but close is left */
+    af_trainer trainer;
+};
+
+static const char message_name[] = "af_run"; /* where a run file's name stands */
+
+af_status af_run_new(af_run **out, af_error *err)
+{
+    af_run *r = af_calloc(1, sizeof *r);
+    if (!r)
+        return af_fail_nomem(err, "a run", sizeof *r);
+    const af_status st = af_run_config_init(&r->config, message_name, err);
+    if (st == AF_OK)
+        *out = r;
+    else
+        af_run_close(r);
+    return st;
+}
+
+af_status af_run_set(af_run *run, const char *key, const char *value, af_error *err)
+{
+    if (!run || !key || !value)
+        return af_fail(err, AF_EUSAGE, "af_run_set: run, key and value must not be NULL");
+    if (run->opened || run->failed)
+        return af_fail(err, AF_EUSAGE, "af_run_set: '%s' is set after af_run_open", key);
+    /* an error is not fatal: the key may be set again */
+    return af_run_config_set(&run->config, key, value, err);
+}
+
+af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err)
+{
+    af_error unread;
+    af_status st = AF_OK;
+    err = af_error_or(err, &unread);
+    if (!run || run->opened || run->failed)
+        return af_fail(err, AF_EUSAGE, "af_run_open: the run is %s",
+                       run ? "opened already" : "NULL");
+    run->hooks = hooks ? *hooks : (af_train_hooks){0};
+    run->failed = true;
+    AF_TRY(af_run_config_check(&run->config, true, err));
+    AF_TRY(af_trainer_open(&run->trainer, &run->config, &run->hooks, err));
+    AF_TRY(af_trainer_start(&run->trainer, err));
+    run->opened = true;
+    run->failed = false;
+done:
+    return st;
+}
+
+static af_status check_open(const af_run *run, const char *call, af_error *err)
+{
+    return run && run->opened ? AF_OK : af_fail(err, AF_EUSAGE, "%s: the run is not open", call);
+}
+
+static af_run_step_result result_of(const af_trainer *t)
+{
+    const af_run_progress *p = &t->progress;
+    const bool any = p->step > 0;
+    return (af_run_step_result){
+        .step = p->step,
+        .steps = p->steps,
+        .epoch = p->last.epoch,
+        .loss = any ? p->last.loss : NAN,
+        .grad_norm = any ? p->last.grad_norm : NAN,
+        .learning_rate = af_schedule_lr(&p->schedule, p->step - 1),
+        .tokens = p->last.tokens,
+        .supervised = p->last.supervised,
+        .eval_loss = t->eval_loss,
+        .finished = af_trainer_done(t),
+    };
+}
+
+af_status af_run_step(af_run *run, af_run_step_result *out, af_error *err)
+{
+    af_error unread;
+    err = af_error_or(err, &unread);
+    af_status st = check_open(run, "af_run_step", err);
+    if (st != AF_OK)
+        return st;
+    af_trainer *t = &run->trainer;
+    if (t->progress.pending != AF_PENDING_NOTHING) /* a stop interrupted the last call */
+        st = af_trainer_run_due(t, err);
+    else if (!af_trainer_done(t))
+        st = af_trainer_advance(t, err);
+    if (st != AF_OK)
+        return st;
+    if (out)
+        *out = result_of(t);
+    if (t->progress.pending == AF_PENDING_NOTHING)
+        return AF_OK;
+    return af_fail(err, AF_ESTOPPED, "stopped after step %" PRId64 " of %" PRId64, t->progress.step,
+                   t->progress.steps);
+}
+
+af_status af_run_evaluate(af_run *run, double *loss, double *accuracy, af_error *err)
+{
+    af_error unread;
+    double l = NAN, a = NAN;
+    bool whole = false;
+    err = af_error_or(err, &unread);
+    af_status st = check_open(run, "af_run_evaluate", err);
+    if (st == AF_OK && !run->trainer.data.eval_items)
+        st = af_fail(err, AF_EUSAGE,
+                     "af_run_evaluate: no evaluation data; set val_set_size or test_datasets");
+    if (st == AF_OK)
+        st = af_trainer_evaluate(&run->trainer, &l, &a, &whole, err);
+    if (st == AF_OK && !whole)
+        st = af_fail(err, AF_ESTOPPED, "the evaluation was stopped");
+    if (st != AF_OK)
+        return st;
+    if (loss)
+        *loss = l;
+    if (accuracy)
+        *accuracy = a;
+    return AF_OK;
+}
+
+af_status af_run_save(af_run *run, const char *dir, af_error *err)
+{
+    af_error unread;
+    err = af_error_or(err, &unread);
+    af_status st = check_open(run, "af_run_save", err);
+    if (st != AF_OK)
+        return st;
+    const af_trainer *t = &run->trainer;
+    const char *to = dir ? dir : t->output.dir;
+    if (af_path_same(to, t->model.path))
+        return af_fail(err, AF_EUSAGE, "af_run_save: '%s' is the folder of base_model", to);
+    AF_TRY(af_saver_wait(t->output.saver, err)); /* it reads the host's copy of the adapter */
+    AF_TRY(af_dir_make(to, err));
+    AF_TRY(af_trained_write(&t->step, to, err));
+    st = af_run_folder_texts(&t->model, t->data.chat_template, to, t->hooks, err);
+done:
+    return st;
+}
+
+af_status af_run_checkpoint(af_run *run, af_error *err)
+{
+    af_error unread;
+    err = af_error_or(err, &unread);
+    af_status st = check_open(run, "af_run_checkpoint", err);
+    if (st == AF_OK)
+        st = af_trainer_save(&run->trainer, err);
+    return st == AF_OK ? af_saver_wait(run->trainer.output.saver, err) : st;
+}
+
+void af_run_close(af_run *run)
+{
+    if (!run)
+        return;
+    af_trainer_close(&run->trainer);
+    af_run_config_clear(&run->config);
+    free(run);
+}

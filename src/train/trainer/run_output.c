@@ -1,0 +1,51 @@
+/* run_output.c - see run_output.h. */
+#include "train/trainer/run_output.h"
+#include "base/file.h"
+
+af_status af_run_output_open(af_run_output *o, const af_run_config *run,
+                             const af_train_hooks *hooks, char **checkpoint, bool *own,
+                             af_error *err)
+{
+    af_status st = AF_OK;
+    *o = (af_run_output){.dir = run->output_dir};
+    AF_TRY(af_saver_new(&o->saver, err));
+    AF_TRY(af_run_lock_take(&o->lock, o->dir, err));
+    st = af_run_folder_choose(run, hooks, checkpoint, own, err);
+done:
+    return st;
+}
+
+af_status af_run_output_create(af_run_output *o, const af_run_config *run,
+                               af_run_progress *progress, double flops, const af_train_hooks *hooks,
+                               const char *checkpoint, bool own, af_error *err)
+{
+    af_status st = AF_OK;
+    char *text = NULL;
+    const bool absent = !af_dir_exists(o->dir), resumes = checkpoint && own;
+    AF_TRY(af_dir_make(o->dir, err));
+    AF_TRY(af_run_lock_take(&o->lock, o->dir, err)); /* another run may have made it meanwhile */
+    o->created = absent;
+    AF_TRY(af_run_folder_clear(o->dir, resumes, own, err));
+    if (resumes)
+        AF_TRY(af_run_folder_rename_later(run, progress->step, hooks, err));
+    AF_TRY(af_metrics_open(&o->metrics, run, progress, flops, checkpoint, hooks, err));
+    AF_TRY(af_run_config_text(run, &text, err));
+    st = af_run_folder_write(o->dir, "run.yaml", text, err);
+done:
+    free(text);
+    return st;
+}
+
+void af_run_output_discard(af_run_output *o)
+{
+    if (o->created && af_dir_exists(o->dir))
+        (void)!af_path_remove(o->dir, NULL);
+}
+
+void af_run_output_close(af_run_output *o)
+{
+    af_saver_free(o->saver);
+    af_metrics_close(&o->metrics);
+    af_run_lock_release(&o->lock);
+    *o = (af_run_output){0};
+}

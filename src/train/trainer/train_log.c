@@ -1,0 +1,132 @@
+/* train_log.c - what a run logs before its first step and after its last. */
+#include "train/run/method.h"
+#include "train/step/memory_fit.h"
+#include "train/step/resident.h"
+#include "train/trainer/trainer.h"
+
+#include <jansson.h>
+
+static double mib(uint64_t bytes) { return (double)bytes / 0x1p20; }
+
+/* What a run does not do to a mixture of experts although it might be expected. bitsandbytes
+ * quantises linears; the experts of a layer are one tensor in transformers 5 and stay as they are.
+ */
+static void log_experts(const af_trainer *t)
+{
+    int64_t n = 0;
+    const char *lost = NULL;
+    for (int i = 0; i < t->model.spec->tensors && t->model.adapter; i++) {
+        const af_tensor_spec *s = &t->model.spec->tensor[i];
+        n += s->ndim == 3 ? s->dim[0] * s->dim[1] * s->dim[2] : 0;
+    }
+    if (n == 0)
+        return;
+    af_run_log(t->hooks, "note: the adapter does not cover the experts (%.1f M weights)",
+               (double)n / 1e6);
+    if (af_method_quantises(t->run))
+        af_run_log(t->hooks,
+                   "note: the experts are not quantised to 4 bits, as with transformers 5 "
+                   "and bitsandbytes");
+    for (int i = 0; i < t->model.spec->modules && !lost; i++)
+        if (t->model.adapter->module[i].rank &&
+            af_method_lost_in_peft(t->model.spec, &t->model.spec->module[i]))
+            lost = t->model.spec->module[i].path;
+    if (lost)
+        af_run_log(t->hooks,
+                   "note: PEFT takes targets like '%s' of this model for its experts and will "
+                   "not load their adapters",
+                   lost);
+}
+
+/* What transformers would do for this config and this run does not. */
+static void log_omitted(const af_trainer *t)
+{
+    static const char *const keys[] = {"attention_dropout", "resid_pdrop", "embd_pdrop"};
+    const json_t *c = af_loader_config(t->model.loader)->raw;
+    const json_t *text = json_object_get(c, "text_config");
+    c = text ? text : c;
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        const double p = json_number_value(json_object_get(c, keys[i]));
+        if (p > 0)
+            af_run_log(t->hooks, "warning: %s %g of the model's config is not applied", keys[i], p);
+    }
+    if (t->model.spec->arch->moe && json_is_true(json_object_get(c, "output_router_logits")))
+        af_run_log(t->hooks,
+                   "warning: output_router_logits of the model's config is not applied: no "
+                   "load-balancing loss is added");
+}
+
+/* Valid settings that are probably mistakes. */
+static void log_doubtful(const af_trainer *t)
+{
+    const int64_t rows = af_stream_items(t->data.stream);
+    const int64_t batch = t->run->micro_batch_size * t->run->accumulation;
+    if (batch > rows)
+        af_run_log(t->hooks,
+                   "warning: a step takes %" PRId64
+                   " rows (micro_batch_size x gradient_accumulation_steps), but there are "
+                   "only %" PRId64 ": rows are repeated within a step",
+                   batch, rows);
+    if (t->progress.schedule.o.warmup > t->progress.steps)
+        af_run_log(t->hooks,
+                   "warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,
+                   t->progress.schedule.o.warmup, t->progress.steps);
+    const int64_t context = af_spec_context(t->model.spec);
+    if (context > 0 && (int64_t)t->data.store.longest > context)
+        af_run_log(t->hooks,
+                   "warning: the longest record has %" PRId64
+                   " tokens, the model's context is %" PRId64,
+                   (int64_t)t->data.store.longest, context);
+}
+
+void af_trainer_log_start(const af_trainer *t)
+{
+    af_run_log(t->hooks, "device: %s, computing in %s", af_device_text(t->model.device),
+               af_dtype_name(t->model.compute));
+    af_run_log(
+        t->hooks,
+        "data: %" PRId64 " records, %" PRIu64 " tokens, %" PRIu64 " with loss; %" PRId64 " steps",
+        t->data.store.records, t->data.store.tokens, t->data.store.supervised, t->progress.steps);
+    if (t->data.eval_items)
+        af_run_log(t->hooks,
+                   t->data.eval_own_store ? "data: evaluated on %" PRId64
+                                            " records of test_datasets"
+                                          : "data: evaluated on %" PRId64 " held-out records",
+                   t->data.eval_items);
+    if (t->data.counts.truncated || t->data.counts.dropped)
+        af_run_log(t->hooks,
+                   "data: %" PRId64 " records truncated (%" PRId64
+                   " lost their end-of-turn token), %" PRId64 " dropped",
+                   t->data.counts.truncated, t->data.counts.lost_eot, t->data.counts.dropped);
+    const af_plan_info *p = &t->step.plan;
+    char mode[AF_MEMORY_MODE_NAME];
+    af_run_log(t->hooks,
+               "memory: %.1f MiB planned (weights %.1f + %.1f mapped, trained %.1f, activations "
+               "%.1f), recompute %s",
+               mib(p->total), mib(p->weights), mib(p->bound), mib(p->params + p->grads + p->state),
+               mib(p->activations), af_memory_mode_name(&t->step, t->step.memory_mode, mode));
+    if (af_run_model_on_cpu(&t->model))
+        af_run_log(t->hooks, "memory: %.1f MiB resident expected",
+                   mib(af_memory_resident(&t->step, &t->step.plan)));
+    if (t->prompts)
+        af_run_log(t->hooks, "memory: %.1f MiB %s while samples are generated",
+                   mib(t->step.prompts_bytes),
+                   af_run_model_on_cpu(&t->model) ? "of these" : "more, if free,");
+    log_experts(t);
+    log_omitted(t);
+    log_doubtful(t);
+}
+
+void af_trainer_log_end(const af_trainer *t)
+{
+    const af_run_progress *p = &t->progress;
+    const double peak = mib(af_resident_peak()),
+                 expected = mib(af_memory_resident(&t->step, &t->step.plan));
+    af_run_log(t->hooks,
+               "done: %" PRId64 " steps in %.1f s, loss %.5f -> %.5f, %.0f tokens/s; '%s'", p->step,
+               p->seconds, p->first_loss, p->last_loss,
+               p->seconds > 0 ? (double)p->tokens / p->seconds : 0, t->run->output_dir);
+    if (af_run_model_on_cpu(&t->model))
+        af_run_log(t->hooks, "memory: %.1f MiB peak resident, %.1f expected (%+.1f %%)", peak,
+                   expected, (peak / expected - 1) * 100);
+}

@@ -1,0 +1,333 @@
+/* trainer.c - opens and closes a run, and takes it from one step to the next. */
+#include "train/trainer/trainer.h"
+#include "base/file.h"
+#include "train/report/report.h"
+#include "train/report/samples.h"
+#include "train/step/memory_fit.h"
+#include "train/step/resident.h"
+
+#include <math.h>
+
+static af_samples samples_of(const af_trainer *t)
+{
+    return (af_samples){.step = &t->step, .progress = &t->progress, .hooks = t->hooks};
+}
+
+/* ---- open and close ---- */
+
+af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_train_hooks *hooks,
+                          af_error *err)
+{
+    af_status st = AF_OK;
+    *t = (af_trainer){.run = run, .hooks = hooks, .eval_loss = NAN};
+    af_step_graph_init(&t->step, run, &t->model);
+    AF_TRY(af_run_model_open(&t->model, run, err));
+    AF_TRY(af_run_data_open(&t->data, run, &t->model, err));
+    AF_TRY(af_run_progress_init(&t->progress, run, af_stream_items(t->data.stream), err));
+    AF_TRY(af_run_model_open_adapter(&t->model, err));
+    AF_TRY(af_prompts_new(&t->prompts, run, t->model.path,
+                          t->data.chat_template ? t->data.chat_template : run->chat_template, err));
+    t->step.prompts = t->prompts;
+    t->step.rows_max = t->data.rows_max;
+    t->step.sequences_max = t->data.sequences_max;
+    AF_TRY(af_memory_fit(&t->step, af_device_memory_free(t->model.device), err));
+    af_memory_count_program(&t->step);
+    st = af_step_graph_load(&t->step, err);
+done:
+    if (st != AF_OK)
+        af_trainer_close(t);
+    return st;
+}
+
+void af_trainer_close(af_trainer *t)
+{
+    af_run_output_close(&t->output);
+    af_step_graph_close(&t->step);
+    af_run_data_close(&t->data);
+    af_run_model_close(&t->model);
+    af_prompts_free(t->prompts);
+    *t = (af_trainer){0};
+}
+
+/* A run that resumes in another folder leaves its best checkpoint in the old one. */
+static void forget_best(af_trainer *t)
+{
+    if (t->run->load_best && t->progress.best_step > 0)
+        af_run_log(t->hooks,
+                   "note: the best evaluation, of step %" PRId64 ", stays in the old folder",
+                   t->progress.best_step);
+    if (t->run->load_best) {
+        t->progress.best_eval = NAN;
+        t->progress.best_step = 0;
+    }
+}
+
+/* Nothing is created before everything that can be wrong has been checked; a folder created for a
+ * run that does not start is removed again. */
+af_status af_trainer_start(af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    char *checkpoint = NULL;
+    bool own = false;
+    const af_samples samples = samples_of(t);
+    AF_TRY(af_run_output_open(&t->output, t->run, t->hooks, &checkpoint, &own, err));
+    t->progress.data_records = t->data.store.records;
+    t->progress.data_tokens = (int64_t)t->data.store.tokens;
+    if (checkpoint) {
+        AF_TRY(af_resume_check(&t->model, &t->data, t->hooks, checkpoint, err));
+        AF_TRY(af_checkpoint_load(&t->step, &t->progress, checkpoint, err));
+        af_resume_check_data(&t->progress, &t->data, t->hooks);
+        if (!own)
+            forget_best(t);
+    }
+    AF_TRY(af_run_output_create(&t->output, t->run, &t->progress, t->step.plan.flops, t->hooks,
+                                checkpoint, own, err));
+    AF_TRY(af_samples_open(&samples, err));
+    af_trainer_log_start(t);
+    if (checkpoint)
+        af_run_log(t->hooks, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
+done:
+    if (st != AF_OK)
+        af_run_output_discard(&t->output);
+    free(checkpoint);
+    return st == AF_OK ? af_trainer_run_due(t, err) : st;
+}
+
+/* ---- what is due ---- */
+
+/* Every n steps; a per-epoch count spreads that many over each epoch. */
+static bool due(const af_trainer *t, int64_t every, int64_t per_epoch)
+{
+    if (per_epoch > 0)
+        every = AF_MAX(t->progress.steps_per_epoch / per_epoch, 1);
+    return every > 0 && t->progress.step % every == 0;
+}
+
+static bool log_due(const af_trainer *t)
+{
+    return t->progress.step % t->run->logging_steps == 0 || t->progress.step == t->progress.steps;
+}
+
+static bool eval_due(const af_trainer *t)
+{
+    const af_run_progress *p = &t->progress;
+    if (!t->data.eval_items)
+        return false;
+    if (t->run->eval_steps > 0 || t->run->evals_per_epoch > 0)
+        return due(t, t->run->eval_steps, t->run->evals_per_epoch) || p->step == p->steps;
+    return p->step % p->steps_per_epoch == 0 || p->step == p->steps;
+}
+
+static bool samples_due(const af_trainer *t)
+{
+    const int64_t step = t->progress.step;
+    return step == 0 || (due(t, t->run->generate_samples_steps, 0) && step < t->progress.steps);
+}
+
+/* Logs the last step, with the mean loss since the previous log line. */
+static af_status log_step(af_trainer *t, af_error *err)
+{
+    af_run_progress *p = &t->progress;
+    const af_step_result *r = &p->last;
+    const double seconds = p->last_seconds;
+    const af_train_step s = {
+        .step = p->step,
+        .steps = p->steps,
+        .epoch = r->epoch,
+        .loss = p->loss_sum / (double)p->loss_count,
+        .grad_norm = r->grad_norm,
+        .learning_rate = af_schedule_lr(&p->schedule, p->step - 1),
+        .tok_s = seconds > 0 ? (double)r->tokens / seconds : 0,
+        .step_ms = seconds * 1e3,
+        .eta_s = p->seconds / (double)p->step * (double)(p->steps - p->step),
+        .tokens = r->tokens,
+        .supervised = r->supervised,
+        .memory = af_run_model_on_cpu(&t->model) ? af_resident_bytes() : t->step.plan.total,
+        .eval_loss = NAN,
+    };
+    p->loss_sum = 0;
+    p->loss_count = 0;
+    if (isnan(p->first_loss))
+        p->first_loss = s.loss;
+    p->last_loss = s.loss;
+    const af_status st = af_metrics_step(&t->output.metrics, &s, r->padded, err);
+    if (st == AF_OK && t->hooks && t->hooks->step)
+        t->hooks->step(t->hooks->user, &s);
+    return st;
+}
+
+bool af_trainer_out_of_patience(const af_trainer *t)
+{
+    const int64_t patience = t->run->early_stopping_patience;
+    return patience > 0 && t->progress.evals_without_gain >= patience;
+}
+
+bool af_trainer_done(const af_trainer *t)
+{
+    return t->progress.step >= t->progress.steps || af_trainer_out_of_patience(t);
+}
+
+/* Evaluates, logs, and counts gains. *keep: the run wants a checkpoint of this step. */
+static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *err)
+{
+    double loss, accuracy;
+    const double start = af_seconds_now();
+    af_status st = af_trainer_evaluate(t, &loss, &accuracy, whole, err);
+    if (st != AF_OK || !*whole)
+        return st;
+    af_run_progress *p = &t->progress;
+    t->eval_loss = loss;
+    const bool first = p->step == 0; /* the base model is not a result of the run */
+    const bool better = !first && (isnan(p->best_eval) || loss < p->best_eval);
+    p->evals_without_gain = better || first ? 0 : p->evals_without_gain + 1;
+    if (better) {
+        p->best_eval = loss;
+        p->best_step = p->step;
+    }
+    st = af_metrics_eval(&t->output.metrics, loss, accuracy, af_seconds_now() - start,
+                         t->data.eval_items, err);
+    if (st == AF_OK && t->hooks && t->hooks->step)
+        t->hooks->step(
+            t->hooks->user,
+            &(af_train_step){.step = p->step, .steps = p->steps, .loss = NAN, .eval_loss = loss});
+    *keep = better && t->run->load_best;
+    return st;
+}
+
+/* Waits for a checkpoint in writing first: it reads the host's copy of the adapter. */
+static af_status ask_samples(af_trainer *t, bool *whole, af_error *err)
+{
+    const af_samples samples = samples_of(t);
+    if (!t->prompts)
+        return AF_OK;
+    const af_status st = af_saver_wait(t->output.saver, err);
+    return st == AF_OK ? af_samples_ask(&samples, NULL, whole, err) : st;
+}
+
+af_status af_trainer_save(af_trainer *t, af_error *err)
+{
+    char *state = NULL;
+    af_status st = af_metrics_state_text(&t->output.metrics, false, &state, err);
+    if (st == AF_OK)
+        st = af_saver_save(t->output.saver,
+                           &(af_checkpoint_source){.step = &t->step,
+                                                   .progress = &t->progress,
+                                                   .chat_template = t->data.chat_template,
+                                                   .trainer_state = state},
+                           err);
+    free(state);
+    return st;
+}
+
+/* A stop leaves work pending: the checkpoint records it, and the resumed run begins with it. The
+ * checkpoint comes last, so that a run resumed from it finds everything its step has written. */
+af_status af_trainer_run_due(af_trainer *t, af_error *err)
+{
+    af_run_progress *p = &t->progress;
+    bool keep = false, whole = true; /* nothing to keep before the first step */
+    af_status st = AF_OK;
+    if (p->pending == AF_PENDING_NOTHING) /* done before the run was resumed */
+        return AF_OK;
+    if (p->pending == AF_PENDING_EVAL) {
+        if (eval_due(t))
+            AF_TRY(evaluate_due(t, &keep, &whole, err));
+        if (!whole)
+            return AF_OK;
+        if (af_trainer_out_of_patience(t) && p->loss_count > 0) /* this was the last step */
+            AF_TRY(log_step(t, err));
+        p->pending = AF_PENDING_SAMPLES;
+    }
+    if (p->pending == AF_PENDING_SAMPLES && samples_due(t))
+        AF_TRY(ask_samples(t, &whole, err));
+    if (!whole)
+        return AF_OK;
+    p->pending = AF_PENDING_NOTHING;
+    keep |=
+        p->step > 0 && p->step < p->steps && due(t, t->run->save_steps, t->run->saves_per_epoch);
+    if (keep)
+        st = af_trainer_save(t, err);
+done:
+    return st;
+}
+
+af_status af_trainer_advance(af_trainer *t, af_error *err)
+{
+    af_step_result r;
+    af_run_progress *p = &t->progress;
+    const double start = af_seconds_now();
+    af_status st = af_trainer_step(t, &r, err);
+    if (st != AF_OK)
+        return st;
+    if (!r.finite)
+        return af_trainer_explain_nonfinite(t, &r, err);
+    t->eval_loss = NAN;
+    p->last = r;
+    p->last_seconds = af_seconds_now() - start;
+    p->pending = AF_PENDING_EVAL;
+    p->step++;
+    p->micro += t->run->accumulation;
+    p->tokens += r.tokens;
+    p->supervised += r.supervised;
+    p->padded += r.padded;
+    p->seconds += p->last_seconds;
+    p->loss_sum += r.loss;
+    p->loss_count++;
+    if (log_due(t))
+        st = log_step(t, err);
+    return st == AF_OK ? af_trainer_run_due(t, err) : st;
+}
+
+/* ---- the end ---- */
+
+/* The best model, where the run asks for it, else the last. */
+static af_status write_result(af_trainer *t, af_error *err)
+{
+    const char *output = t->output.dir;
+    char best[4096];
+    if (!t->run->load_best || t->progress.best_step <= 0)
+        return af_trained_write(&t->step, output, err);
+    snprintf(best, sizeof best, "%s/checkpoint-%" PRId64, output, t->progress.best_step);
+    af_run_log(t->hooks, "the best evaluation was at step %" PRId64 ": writing that model",
+               t->progress.best_step);
+    const af_status st = af_checkpoint_verify(best, err);
+    if (st != AF_OK) /* damaged, or removed meanwhile */
+        return af_fail_prefix(st, err,
+                              "cannot write the best model of the run "
+                              "(load_best_model_at_end: false writes the last one)");
+    return af_checkpoint_copy_model(best, output, err);
+}
+
+af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
+{
+    af_status st = AF_OK;
+    const char *output = t->output.dir;
+    const af_samples samples = samples_of(t);
+    char *state = NULL, *text = NULL, *html = NULL;
+    *whole = true;
+    AF_TRY(write_result(t, err));
+    AF_TRY(af_metrics_state_text(&t->output.metrics, true, &state, err));
+    AF_TRY(af_run_folder_write(output, "trainer_state.json", state, err));
+    AF_TRY(af_metrics_results(&t->output.metrics, err));
+    const uint64_t clock = af_graph_clock(t->step.graph);
+    af_step_graph_drop(&t->step); /* the samples come from what was written */
+    AF_TRY(af_run_folder_texts(&t->model, t->data.chat_template, output, t->hooks, err));
+    AF_TRY(af_samples_ask(&samples, output, whole, err));
+    if (!*whole)
+        goto done;
+    AF_TRY(af_samples_table(&samples, &html, err));
+    AF_TRY(af_report_write(&(af_report_source){.run = t->run,
+                                               .data = &t->data,
+                                               .step = &t->step,
+                                               .progress = &t->progress,
+                                               .metrics_path = t->output.metrics.rows_path,
+                                               .samples_html = html},
+                           err));
+    AF_TRY(af_run_progress_text(&t->progress, clock, &text, err));
+    AF_TRY(af_run_folder_write(output, AF_RUN_FINISHED, text, err));
+    af_trainer_log_end(t);
+done:
+    free(state);
+    free(text);
+    free(html);
+    return st;
+}
