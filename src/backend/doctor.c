@@ -77,7 +77,7 @@ static void nvidia(af_finding *out, int *n)
     if (good) {
         driver.driver_version(&version);
         driver.device_count(&count);
-        add(out, n, "GPU driver", AF_FINDING_GOOD, "speaks CUDA %d.%d, sees %d GPU%s",
+        add(out, n, "GPU driver", AF_FINDING_GOOD, "supports CUDA %d.%d, sees %d GPU%s",
             version / 1000, version % 1000 / 10, count, count == 1 ? "" : "s");
     } else {
         add(out, n, "GPU driver", AF_FINDING_ABSENT, "%s: everything runs on the CPU", err.msg);
@@ -89,10 +89,10 @@ static void nvidia(af_finding *out, int *n)
         add(out, n, "NVRTC", AF_FINDING_ABSENT, "%s; without it no kernel can be built for a GPU",
             err.msg);
     if (af_lt_api_open(&lt, &err) == AF_OK)
-        add(out, n, "cuBLASLt", AF_FINDING_GOOD, "%zu: matrix products on the GPU", lt.version());
+        add(out, n, "cuBLASLt", AF_FINDING_GOOD, "%zu: GEMMs on the GPU", lt.version());
     else
-        add(out, n, "cuBLASLt", AF_FINDING_ABSENT, "%s; without it no matrix product runs on a GPU",
-            err.msg);
+        add(out, n, "cuBLASLt", AF_FINDING_ABSENT,
+            "%s: GEMMs on a GPU run in own kernels, which are slower", err.msg);
     if (af_cudnn_api_open(&dnn, &err) == AF_OK)
         add(out, n, "cuDNN", AF_FINDING_GOOD, "%zu: attention on the GPU, where it is faster",
             dnn.version());
@@ -112,7 +112,7 @@ static void caches(af_finding *out, int *n)
     char *hub = af_hub_dir();
     const bool there = hub && af_dir_exists(hub);
     add(out, n, "model cache", there ? AF_FINDING_GOOD : AF_FINDING_ABSENT, "%s%s", hub ? hub : "",
-        there ? "" : ": not there; models are then given as folders or files");
+        there ? "" : ": does not exist; name models by folder or file");
     free(hub);
 }
 

@@ -164,7 +164,7 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     AF_TRY(af_bench_model_init(&b, o, err));
     AF_TRY(af_device_open(&b.model.device, o->device, o->threads, err));
     af_device_set_attention(b.model.device, (af_attention_by)attention_by(o->attention));
-    const bool cpu = strcmp(af_device_kind(b.model.device), "cpu") == 0;
+    const bool cpu = af_device_is_cpu(b.model.device);
     if (o->by_op)
         AF_TRY(af_bench_ops_new(&times, b.model.device, err));
     AF_TRY(af_bench_model_plan(&b, err));

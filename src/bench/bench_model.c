@@ -1,9 +1,9 @@
 /* bench_model.c - see bench_model.h. */
 #include "bench/bench_model.h"
-#include "backend/cpu/cpu.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "graph/graph_access.h"
+#include "ops/common/cpu_packs.h"
 #include "train/run/method.h"
 
 enum { NOISE = 1 << 16 };

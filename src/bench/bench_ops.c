@@ -5,7 +5,7 @@ _Static_assert(AF_BENCH_OPS_MAX >= AF_OP_COUNT * (AF_PHASE_UPDATE + 1), "every o
 
 af_status af_bench_ops_new(af_cpu_times **out, const af_device *d, af_error *err)
 {
-    if (strcmp(af_device_kind(d), "cpu") != 0)
+    if (!af_device_is_cpu(d))
         return af_fail(err, AF_EUSAGE,
                        "times by op are there on the CPU only, and this is %s (its kernels run "
                        "beside one another)",

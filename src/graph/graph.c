@@ -42,9 +42,8 @@ af_status af_graph_status(const af_graph *g, af_error *err)
 /* The handle of a failed recording: a real tensor, so that nobody has to test for NULL. */
 af_tensor *af_graph_dummy(af_graph *g)
 {
-    static af_tensor none = {.name = "", .dim = {1}, .ndim = 1, .ld = 1};
-    (void)g;
-    return &none; /* never written: recording stops at the first error */
+    g->none = (af_tensor){.name = "", .dim = {1}, .ndim = 1, .ld = 1};
+    return &g->none;
 }
 
 af_tensor *af_graph_bad(af_graph *g, const char *fmt, ...)
@@ -88,8 +87,8 @@ static af_tensor *no_memory(af_graph *g)
     return af_graph_dummy(g);
 }
 
-/* Room for one more pointer in a growing list; false when there is no memory. */
-static bool room(void ***list, int n, int *cap)
+/* Space for one more pointer in a growing list; false when there is no memory. */
+static bool grow(void ***list, int n, int *cap)
 {
     if (n < *cap)
         return true;
@@ -110,20 +109,21 @@ static af_tensor *new_tensor(af_graph *g, af_role role, const char *name, af_dty
         return af_graph_bad(g, "tensor '%s' has %d dimensions, not 1 to %d", name, ndim,
                             AF_NDIM_MAX);
     if (!af_dtype_known(t))
-        return af_graph_bad(g, "tensor '%s': there is no dtype %d", name, (int)t);
+        return af_graph_bad(g, "tensor '%s': unknown dtype %d", name, (int)t);
     if (!dim)
-        return af_graph_bad(g, "tensor '%s': no lengths are given for its %d dimensions", name,
-                            ndim);
+        return af_graph_bad(g, "tensor '%s': dim is NULL, but it has %d dimensions", name, ndim);
     for (int i = 0; i < ndim; i++)
-        if (dim[i] < 0 || dim[i] > AF_DIM_MAX || !af_mul_ok(count, (uint64_t)dim[i], &count))
-            return af_graph_bad(g, "tensor '%s': dimension %d of %" PRId64 " is not possible", name,
-                                i, dim[i]);
+        if (dim[i] < 0 || dim[i] > AF_DIM_MAX)
+            return af_graph_bad(g, "tensor '%s': dimension %d is %" PRId64 "; it must be 0 to 2^40",
+                                name, i, dim[i]);
+        else if (!af_mul_ok(count, (uint64_t)dim[i], &count))
+            return af_graph_bad(g, "tensor '%s' has more than 2^63 elements", name);
     if (count > (uint64_t)INT64_MAX / 16 || !af_dtype_bytes(t, count, &bytes))
         return af_graph_bad(g, "tensor '%s': %" PRIu64 " elements do not fill whole blocks of %s",
                             name, count, af_dtype_name(t));
     af_tensor *x = af_arena_take(&g->mem, sizeof *x);
     const char *copy = name[0] ? af_arena_strdup(&g->mem, name) : "";
-    if (!x || !copy || !room((void ***)&g->tensors, g->n_tensors, &g->cap_tensors))
+    if (!x || !copy || !grow((void ***)&g->tensors, g->n_tensors, &g->cap_tensors))
         return no_memory(g);
     *x = (af_tensor){.name = copy,
                      .graph = g,
@@ -147,7 +147,7 @@ af_tensor *af_leaf(af_graph *g, af_role role, const char *name, af_dtype t, int 
     if (af_graph_failed(g))
         return af_graph_dummy(g);
     if (g->planned)
-        return af_graph_bad(g, "tensor '%s' comes after the plan was made", name ? name : "");
+        return af_graph_bad(g, "tensor '%s' is recorded after the plan was made", name ? name : "");
     af_tensor *x = new_tensor(g, role, name ? name : "", t, ndim, dim);
     if (af_graph_failed(g))
         return x;
@@ -193,18 +193,17 @@ af_tensor *af_graph_constant(af_graph *g, af_dtype t, int ndim, const int64_t *d
 
 af_node *af_node_new(af_graph *g, af_op op, af_tensor *const *in, int n_in)
 {
-    static af_node spare; /* handed out only when the graph has failed: nobody reads it */
     assert(n_in <= AF_NODE_IN_MAX);
     if (g->planned) {
-        af_graph_bad(g, "op '%s' comes after the plan was made", af_ops[op]->name);
-        spare = (af_node){0};
-        return &spare;
+        af_graph_bad(g, "op '%s' is recorded after the plan was made", af_ops[op]->name);
+        g->spare = (af_node){0};
+        return &g->spare;
     }
     af_node *n = af_arena_take(&g->mem, sizeof *n);
-    if (!n || !room((void ***)&g->nodes, g->n_nodes, &g->cap_nodes)) {
+    if (!n || !grow((void ***)&g->nodes, g->n_nodes, &g->cap_nodes)) {
         no_memory(g);
-        spare = (af_node){0};
-        return &spare;
+        g->spare = (af_node){0};
+        return &g->spare;
     }
     *n = (af_node){.op = op, .n_in = n_in, .phase = g->phase, .block = g->block, .at = g->n_nodes};
     for (int i = 0; i < n_in; i++) {
@@ -264,7 +263,7 @@ void af_graph_set_block(af_graph *g, int index) { g->block = index; }
 void af_graph_set_recompute(af_graph *g, af_recompute mode, int blocks)
 {
     if ((unsigned)mode > AF_RECOMPUTE_OFFLOAD)
-        af_graph_bad(g, "recompute %d is not one of 0 to %d", (int)mode, AF_RECOMPUTE_OFFLOAD);
+        af_graph_bad(g, "recompute mode %d is not in 0 to %d", (int)mode, AF_RECOMPUTE_OFFLOAD);
     g->recompute = mode;
     g->recompute_blocks = blocks;
 }
@@ -272,7 +271,7 @@ void af_graph_set_recompute(af_graph *g, af_recompute mode, int blocks)
 void af_graph_set_recompute_rest(af_graph *g, af_recompute mode)
 {
     if ((unsigned)mode > AF_RECOMPUTE_OFFLOAD)
-        af_graph_bad(g, "recompute %d is not one of 0 to %d", (int)mode, AF_RECOMPUTE_OFFLOAD);
+        af_graph_bad(g, "recompute mode %d is not in 0 to %d", (int)mode, AF_RECOMPUTE_OFFLOAD);
     g->recompute_rest = mode;
 }
 
@@ -289,7 +288,7 @@ void af_graph_set_rows(af_graph *g, int64_t rows)
 void af_graph_set_live_rows(af_graph *g, int64_t rows)
 {
     if (rows < 0 || rows > g->rows)
-        af_graph_bad(g, "%" PRId64 " live rows are not 0 to %" PRId64, rows, g->rows);
+        af_graph_bad(g, "%" PRId64 " live rows are not in 0 to %" PRId64, rows, g->rows);
     else
         g->live_rows = rows;
 }
@@ -311,9 +310,9 @@ void af_tensor_set_group(af_tensor *param, double lr_factor, bool decay)
     if (!param || !param->graph)
         return; /* the handle of a failed recording */
     if (param->role != AF_ROLE_PARAM)
-        af_graph_bad(param->graph, "param_group: tensor '%s' is no parameter", param->name);
+        af_graph_bad(param->graph, "set_group: tensor '%s' is not a parameter", param->name);
     else if (param->graph->optimized)
-        af_graph_bad(param->graph, "param_group: '%s' comes after af_graph_optimizer", param->name);
+        af_graph_bad(param->graph, "set_group: '%s' comes after af_graph_optimizer", param->name);
     param->lr_factor = lr_factor;
     param->decay = decay;
 }

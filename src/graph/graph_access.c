@@ -1,6 +1,7 @@
 /* graph_access.c - the graph as model, train and bench see it; see graph_access.h. */
 #include "graph/graph_access.h"
 #include "graph/backend.h"
+#include "graph/graph_test.h"
 
 af_role af_tensor_role(const af_tensor *t) { return t->role; }
 const int64_t *af_tensor_dims(const af_tensor *t) { return t->dim; }
@@ -60,6 +61,7 @@ af_status af_weight_write_noise(af_graph *g, af_tensor *w, const af_random_fill 
     return g->device->ops->write_noise(g->device, g, w, n, err);
 }
 
+void af_graph_set_test(af_graph *g, const af_graph_test *t) { g->test = t; }
 void af_graph_set_same_bits(af_graph *g) { g->same_bits = true; }
 uint64_t af_graph_shared_bytes(const af_graph *g) { return g->shared_bytes; }
 bool af_device_is_cpu(const af_device *d) { return d->ops->host; }

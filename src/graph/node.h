@@ -28,8 +28,8 @@ struct af_tensor {
     int64_t ld; /* elements from one row to the next: the last dim unless a backend pads rows */
     const int64_t *live; /* when set: how much of axis 0 is in use now (the graph's live rows) */
     af_node *producer;   /* NULL for leaves */
-    af_tensor
-        *base; /* a view of base's memory, base_offset bytes in; base is never a view itself */
+    /* a view of base's memory, base_offset bytes in; base is never a view itself */
+    af_tensor *base;
     uint64_t base_offset;
     af_quant *quant;       /* nf4 and fp4 weights */
     bool needs_grad, keep; /* keep: readable after a run */
@@ -41,17 +41,16 @@ struct af_tensor {
     bool whole_moments;       /* params: f32 moments in 8-bit Adam too */
     const int64_t (*part)[2]; /* params that are several matrices: see af_param_parts */
     int parts;
-    /* the plan */
-    uint64_t offset;   /* inside the arena of its role */
-    int first, last;   /* positions of first write and last use */
-    int hold;          /* a backend's wish: not reused before this position */
-    int early;         /* and: no node makes it, the backend does, from this position on */
-    const void *bound; /* memory of the caller */
-    bool mapped;       /* which is the map of a file: pages that are dropped come back from it */
-    /* the backend: where the value lies (a host pointer, or a device address), and whatever else it
-     * keeps */
-    void *data;
-    void *backend;
+    /* the plan; positions count nodes in execution order */
+    uint64_t offset; /* inside the arena of its role */
+    int first, last; /* positions of first write and last use, -1 = none */
+    int hold_until;  /* set by a backend: its memory is not reused before this position */
+    int fill_from; /* set by a backend: no node makes it, the backend does, from here on; 0 = no */
+    const void *bound; /* memory of the caller that holds the values (af_tensor_bind), or NULL */
+    bool mapped;       /* `bound` is the map of a file: pages that are dropped come back from it */
+    /* the backend */
+    void *data;    /* where the value lies: a host pointer, or a device address */
+    void *backend; /* what else it stores */
 };
 
 typedef enum af_phase { AF_PHASE_FORWARD, AF_PHASE_BACKWARD, AF_PHASE_UPDATE } af_phase;
@@ -72,22 +71,15 @@ struct af_node {
 };
 
 struct af_graph {
+    /* what was recorded */
     af_arena mem;
     af_error err; /* latched: the first recording error */
     af_tensor **tensors;
     int n_tensors, cap_tensors;
     af_node **nodes; /* in execution order */
     int n_nodes, cap_nodes;
-    af_phase phase;
+    af_phase phase; /* of nodes recorded now, as block is */
     int block;
-    bool differentiated, optimized, planned, prepared;
-    af_recompute recompute, recompute_rest; /* of the first `recompute_blocks`, of the others */
-    int recompute_blocks;
-    bool one_pass;       /* see af_graph_set_one_pass */
-    bool grads_in_arena; /* the plan: grads_flat is the beginning of the activations' arena */
-    bool same_bits;      /* see af_graph_set_same_bits */
-    uint64_t guard;      /* tests: spare bytes behind every tensor, and no memory is used twice */
-    int64_t rows, live_rows; /* 0 = no token dimension */
     af_tensor *loss;
     /* one flat buffer each, same layout: every param, and its gradient */
     af_tensor *params_flat, *grads_flat;
@@ -95,16 +87,27 @@ struct af_graph {
     af_tensor *stats; /* f32 [4], output of GRAD_NORM */
     /* i32 [4]: seed low, high; micro-batch number low, high; top bit = dropout off */
     af_tensor *clock;
+    bool differentiated, optimized, planned, prepared;
+    af_tensor none; /* handed out once recording has failed: what is written there is not read */
+    af_node spare;  /* likewise */
+    /* how to run it */
+    af_recompute recompute, recompute_rest; /* of the first `recompute_blocks`, of the others */
+    int recompute_blocks;
+    bool one_pass;                    /* see af_graph_set_one_pass */
+    bool same_bits;                   /* see af_graph_set_same_bits */
+    const struct af_graph_test *test; /* graph_test.h; NULL in production */
+    /* numbers of the next run */
+    int64_t rows, live_rows; /* 0 = no token dimension */
     double learning_rate;
     int64_t step;
     uint64_t seed, clock_count;
     bool evaluating;
     double beta1, beta2;
-    /* the plan */
+    /* the plan: bytes */
     uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes, host_bytes;
     uint64_t shared_bytes;   /* of work_bytes: in a buffer that all graphs of the device share */
-    uint64_t pack_bytes;     /* of work_bytes: weights packed once (CPU) */
-    uint64_t returned_bytes; /* of bound_bytes: given back once they are packed */
+    uint64_t returned_bytes; /* of bound_bytes: pages of files that do not stay resident */
+    bool grads_in_arena;     /* grads_flat is the beginning of the activations' arena */
     double flops, effort;
     double flop_per_byte; /* what the device does while it moves a byte */
     af_device *device;
@@ -131,7 +134,7 @@ af_tensor *af_node_output(af_graph *g, af_node *n, af_dtype t, int ndim, const i
 af_tensor *af_node_output_like(af_graph *g, af_node *n, const af_tensor *x);
 /* An output that is a view of in[0]'s memory. */
 af_tensor *af_node_view(af_graph *g, af_node *n, int ndim, const int64_t *dim);
-/* Latches a usage error (the first one wins) and gives a harmless handle to go on with. */
+/* Latches a usage error (the first one wins) and returns a harmless handle to continue with. */
 AF_PRINTF(2, 3) af_tensor *af_graph_bad(af_graph *g, const char *fmt, ...);
 /* True when recording has failed already: builders then return af_graph_dummy at once. */
 static inline bool af_graph_failed(const af_graph *g) { return g->err.code != AF_OK; }

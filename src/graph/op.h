@@ -102,7 +102,7 @@ typedef union af_attr {
     struct {
         int heads, kv_heads, head_dim, rotary_dim;
         double scale, eps;
-        bool plus_one, rotate, norm, norm_whole; /* what the optional inputs say */
+        bool plus_one, rotate, norm, norm_whole; /* which optional inputs it has */
     } rope;
     struct {
         int heads, kv_heads, head_dim, window;
@@ -117,10 +117,10 @@ typedef union af_attr {
         int piece;          /* which one a DW or DBIAS node serves */
         int parts;          /* 0 = no adapter */
         int64_t out;
-        int64_t piece_from[AF_LINEAR_PIECES +
-                           1]; /* first output column of each piece; [pieces] = their end */
+        /* first output column of each piece; [pieces] = their end */
+        int64_t piece_from[AF_LINEAR_PIECES + 1];
         af_adapter_part part[AF_ADAPTER_PARTS];
-        bool few;
+        bool few_rows;
     } linear;
     struct {
         double softcap, logit_scale, smoothing;

@@ -2,29 +2,29 @@
  *
  * Values (and what nodes need while they run) are placed one by one, each in the lowest gap
  * between those that live at the same time. A chain of ops that work in place is one value. This
- * finds tighter layouts than the sweep where a few large values rule, and costs more time.
+ * finds tighter layouts than the sweep where a few large values dominate, and costs more time.
  *
- * Gradients that are written anew each step have their place before everything else is placed: from
+ * Gradients that are written anew each step are placed before everything else: from
  * the node that writes one first to the end of the update its range is taken, before that it is
  * free. The backward pass writes them layer by layer while it drops activations layer by layer. */
 #include "graph/planner.h"
 
 #include <stdlib.h>
 
-typedef struct item {
+typedef struct pack_item {
     uint64_t size, offset;
     int first, last, id; /* id: a tensor's, or n_tensors + the position of a node; fixed: FIXED */
-} item;
+} pack_item;
 
 enum { FIXED = -1 };
 
 typedef struct packer {
     af_graph *g;
-    item *item; /* by falling size */
+    pack_item *item; /* by falling size */
     int n;
-    int *chain; /* by tensor: the tensor whose memory it takes over, or itself */
-    int *at;    /* by tensor: where its item is */
-    item *low;  /* those that are placed, by offset */
+    int *chain;     /* by tensor: the tensor whose memory it takes over, or itself */
+    int *at;        /* by tensor: where its item is */
+    pack_item *low; /* those that are placed, by offset */
     int placed;
     bool failed;
 } packer;
@@ -44,26 +44,26 @@ static void collect(packer *p)
         if (!af_in_arena(t) || t->first < 0 || p->chain[i] != i)
             continue;
         p->at[i] = p->n;
-        p->item[p->n++] = (item){af_arena_size(g, t), 0, t->first, t->last, i};
+        p->item[p->n++] = (pack_item){af_arena_size(g, t), 0, t->first, t->last, i};
     }
     for (int i = 0; i < g->n_tensors; i++)
         if (p->chain[i] != i) {
-            item *x = &p->item[p->at[p->chain[i]]];
+            pack_item *x = &p->item[p->at[p->chain[i]]];
             x->last = AF_MAX(x->last, g->tensors[i]->last);
         }
     for (int i = 0; i < g->n_nodes; i++)
         if (g->nodes[i]->work)
-            p->item[p->n++] = (item){af_work_size(g, g->nodes[i]), 0, i, g->guard ? g->n_nodes : i,
-                                     g->n_tensors + i};
+            p->item[p->n++] = (pack_item){af_work_size(g, g->nodes[i]), 0, i,
+                                          af_guard_bytes(g) ? g->n_nodes : i, g->n_tensors + i};
 }
 
-static void fix(packer *p, uint64_t from, uint64_t to, int first)
+static void add_fixed(packer *p, uint64_t from, uint64_t to, int first)
 {
     if (to > from)
-        p->item[p->n++] = (item){to - from, from, first, p->g->n_nodes, FIXED};
+        p->item[p->n++] = (pack_item){to - from, from, first, p->g->n_nodes, FIXED};
 }
 
-static int by_place(const void *a, const void *b)
+static int by_offset(const void *a, const void *b)
 {
     const af_tensor *x = *(const af_tensor *const *)a, *y = *(const af_tensor *const *)b;
     return x->base_offset < y->base_offset ? -1 : x->base_offset > y->base_offset;
@@ -87,22 +87,22 @@ static void collect_grads(packer *p)
         if (g->tensors[i]->role == AF_ROLE_PARAM && g->tensors[i]->grad)
             grad[n++] = g->tensors[i]->grad;
     if (!p->failed)
-        qsort(grad, (size_t)n, sizeof *grad, by_place);
+        qsort(grad, (size_t)n, sizeof *grad, by_offset);
     for (int i = 0; i < n && !p->failed; i++) {
         const uint64_t from = grad[i]->base_offset, to = from + af_tensor_extent(grad[i]);
-        fix(p, at, from, 0);
-        fix(p, from, to, AF_MAX(first[grad[i]->id] - 1, 0));
+        add_fixed(p, at, from, 0);
+        add_fixed(p, from, to, AF_MAX(first[grad[i]->id] - 1, 0));
         at = to;
     }
     if (!p->failed)
-        fix(p, at, af_arena_size(g, g->grads_flat), 0);
+        add_fixed(p, at, af_arena_size(g, g->grads_flat), 0);
     free(grad);
     free(first);
 }
 
 static int by_size(const void *a, const void *b)
 {
-    const item *x = a, *y = b;
+    const pack_item *x = a, *y = b;
     if ((x->id == FIXED) != (y->id == FIXED))
         return x->id == FIXED ? -1 : 1;
     if (x->size != y->size)
@@ -114,16 +114,16 @@ static int by_size(const void *a, const void *b)
  * backward pass writes late. */
 static int by_life(const void *a, const void *b)
 {
-    const item *x = a, *y = b;
+    const pack_item *x = a, *y = b;
     const int life = x->last - x->first, other = y->last - y->first;
     if ((x->id == FIXED) == (y->id == FIXED) && life != other)
         return life < other ? 1 : -1;
     return by_size(a, b);
 }
 
-static void enter(packer *p, const item *x)
+static void insert(packer *p, const pack_item *x)
 {
-    int from = 0, to = p->placed; /* behind all that begin no higher */
+    int from = 0, to = p->placed; /* after all that begin no higher */
     while (from < to) {
         const int middle = (from + to) / 2;
         if (p->low[middle].offset <= x->offset)
@@ -137,23 +137,23 @@ static void enter(packer *p, const item *x)
 }
 
 /* The lowest gap that holds it. */
-static void place(packer *p, item *x)
+static void place(packer *p, pack_item *x)
 {
     for (int i = 0; i < p->placed && x->id != FIXED; i++) {
-        const item *y = &p->low[i];
+        const pack_item *y = &p->low[i];
         if (y->offset >= x->offset + x->size)
             break;
         if (y->first <= x->last && y->last >= x->first)
             x->offset = AF_MAX(x->offset, y->offset + y->size);
     }
-    enter(p, x);
+    insert(p, x);
 }
 
 static void give_offsets(const packer *p)
 {
     af_graph *g = p->g;
     for (int i = 0; i < p->n; i++) {
-        const item *x = &p->item[i];
+        const pack_item *x = &p->item[i];
         if (x->id == FIXED)
             continue;
         if (x->id < g->n_tensors)
@@ -166,9 +166,9 @@ static void give_offsets(const packer *p)
             g->tensors[i]->offset = g->tensors[p->chain[i]]->offset;
 }
 
-uint64_t af_graph_pack(af_graph *g, af_pack_way how, bool *failed)
+uint64_t af_graph_pack(af_graph *g, af_pack_order order, bool *failed)
 {
-    const bool grads = how != AF_PACK_LARGEST;
+    const bool grads = order != AF_PACK_LARGEST;
     const uint64_t most = (uint64_t)g->n_tensors * (grads ? 3 : 1) + (uint64_t)g->n_nodes;
     packer p = {.g = g};
     uint64_t top = 0;
@@ -182,7 +182,7 @@ uint64_t af_graph_pack(af_graph *g, af_pack_way how, bool *failed)
         if (grads)
             collect_grads(&p);
         qsort(p.item, (size_t)p.n, sizeof *p.item,
-              how == AF_PACK_LONGEST_GRADS ? by_life : by_size);
+              order == AF_PACK_LONGEST_GRADS ? by_life : by_size);
     }
     for (int i = 0; i < p.n && !p.failed; i++) {
         place(&p, &p.item[i]);

@@ -1,22 +1,22 @@
 /* planner.c - lifetimes to offsets.
  *
- * Leaves (inputs, weights, params, gradients, state) get a place of their own in the arena of their
+ * Leaves (inputs, weights, params, gradients, state) get a range of their own in the arena of their
  * role. Activations live from the node that makes them to the last node that reads them; a sweep in
- * execution order hands out the best fitting free range and takes it back afterwards, so two live
+ * execution order allocates the best fitting free range and frees it afterwards, so two live
  * tensors never overlap. An op that may work in place takes over its input's range when nobody
  * reads that input later. What a node needs only while it runs (node->work) is a range of the same
- * arena for that one position. The tightest of a few sweeps, and of pack.c's way, is taken. */
+ * arena for that one position. The tightest of a few sweeps and of pack.c's layout is taken. */
 #include "graph/planner.h"
 
 #include <stdlib.h>
 
-typedef struct range {
+typedef struct free_range {
     uint64_t from, size;
-} range;
+} free_range;
 
 typedef struct sweep {
     af_graph *g;
-    range *hole; /* free ranges below `top`, by address */
+    free_range *hole; /* free ranges below `top`, by address */
     int n, cap;
     uint64_t top; /* high-water mark */
     bool failed;
@@ -41,21 +41,21 @@ static void find_lifetimes(af_graph *g)
         }
     }
     for (int i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i]->hold > g->tensors[i]->last && g->tensors[i]->last >= 0)
-            g->tensors[i]->last = g->tensors[i]->hold;
+        if (g->tensors[i]->hold_until > g->tensors[i]->last && g->tensors[i]->last >= 0)
+            g->tensors[i]->last = g->tensors[i]->hold_until;
     for (int i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i]->early > 0 && g->tensors[i]->last >= 0)
-            g->tensors[i]->first = g->tensors[i]->early;
+        if (g->tensors[i]->fill_from > 0 && g->tensors[i]->last >= 0)
+            g->tensors[i]->first = g->tensors[i]->fill_from;
     for (int i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i]->keep || (g->guard && g->tensors[i]->last >= 0))
+        if (g->tensors[i]->keep || (af_guard_bytes(g) && g->tensors[i]->last >= 0))
             root(g->tensors[i])->last = g->n_nodes;
 }
 
-static void insert_hole(sweep *s, int at, range r)
+static void insert_hole(sweep *s, int at, free_range r)
 {
     if (s->n == s->cap) {
         const int cap = s->cap ? s->cap * 2 : 64;
-        range *p = af_realloc(s->hole, (uint64_t)cap, sizeof *p);
+        free_range *p = af_realloc(s->hole, (uint64_t)cap, sizeof *p);
         if (!p) {
             s->failed = true;
             return;
@@ -113,7 +113,7 @@ static void release(sweep *s, uint64_t from, uint64_t size)
         s->hole[at].from = from;
         s->hole[at].size += size;
     } else {
-        insert_hole(s, at, (range){from, size});
+        insert_hole(s, at, (free_range){from, size});
     }
 }
 
@@ -138,15 +138,16 @@ static sweep *region(sweep *s, int reach, const af_tensor *t)
     return &s[t->last - t->first > reach];
 }
 
-/* Tensors that a backend fills, or held, by the position where their range begins or ends. */
+/* What a backend asked for: tensors it fills, and tensors that are held, by the position where
+ * their range begins or ends. */
 typedef struct listed {
     int at;
     af_tensor *t;
 } listed;
-typedef struct wishes {
-    listed *early, *held;
-    int n_early, n_held, next_early, next_held;
-} wishes;
+typedef struct requests {
+    listed *filled, *held;
+    int n_filled, n_held, next_filled, next_held;
+} requests;
 
 static int by_position(const void *a, const void *b)
 {
@@ -154,59 +155,60 @@ static int by_position(const void *a, const void *b)
     return x->at != y->at ? x->at - y->at : x->t->id - y->t->id;
 }
 
-static bool collect_wishes(const af_graph *g, wishes *w)
+static bool collect_requests(const af_graph *g, requests *w)
 {
-    *w = (wishes){0};
-    w->early = af_calloc((uint64_t)g->n_tensors * 2 + 1, sizeof *w->early);
-    if (!w->early)
+    *w = (requests){0};
+    w->filled = af_calloc((uint64_t)g->n_tensors * 2 + 1, sizeof *w->filled);
+    if (!w->filled)
         return false;
-    w->held = w->early + g->n_tensors;
+    w->held = w->filled + g->n_tensors;
     for (int i = 0; i < g->n_tensors; i++) {
         af_tensor *t = g->tensors[i];
         if (!af_in_arena(t) || t->first < 0)
             continue;
-        if (t->early > 0)
-            w->early[w->n_early++] = (listed){t->first, t};
-        if (t->hold > 0 && t->hold == t->last)
+        if (t->fill_from > 0)
+            w->filled[w->n_filled++] = (listed){t->first, t};
+        if (t->hold_until > 0 && t->hold_until == t->last)
             w->held[w->n_held++] = (listed){t->last, t};
     }
-    qsort(w->early, (size_t)w->n_early, sizeof *w->early, by_position);
+    qsort(w->filled, (size_t)w->n_filled, sizeof *w->filled, by_position);
     qsort(w->held, (size_t)w->n_held, sizeof *w->held, by_position);
     return true;
 }
 
 /* Tensors that a backend fills from here on. */
-static void take_early(sweep *s, int reach, const af_node *n, wishes *w)
+static void take_filled(sweep *s, int reach, const af_node *n, requests *w)
 {
-    for (; w->next_early < w->n_early && w->early[w->next_early].at <= n->at; w->next_early++) {
-        af_tensor *t = w->early[w->next_early].t;
+    for (; w->next_filled < w->n_filled && w->filled[w->next_filled].at <= n->at;
+         w->next_filled++) {
+        af_tensor *t = w->filled[w->next_filled].t;
         t->offset = take(region(s, reach, t), af_arena_size(s->g, t));
     }
 }
 
 static void sweep_node(sweep *s, int reach, af_node *n)
 {
-    af_tensor *given = af_inplace_input(n);
-    if (given && region(s, reach, given) != region(s, reach, n->out[0]))
-        given = NULL;
+    af_tensor *reused = af_inplace_input(n);
+    if (reused && region(s, reach, reused) != region(s, reach, n->out[0]))
+        reused = NULL;
     for (int k = 0; k < n->n_out; k++) {
         af_tensor *t = n->out[k];
         if (!af_in_arena(t) || t->first != n->at)
             continue;
-        if (k == 0 && given)
-            t->offset = given->offset;
+        if (k == 0 && reused)
+            t->offset = reused->offset;
         else
             t->offset = take(region(s, reach, t), af_arena_size(s->g, t));
     }
     const uint64_t work = af_work_size(s->g, n);
     if (work) {
         n->work_offset = take(s, work);
-        if (!s->g->guard)
+        if (!af_guard_bytes(s->g))
             release(s, n->work_offset, work);
     }
     for (int k = 0; k < n->n_in + n->n_out; k++) {
         af_tensor *t = root(k < n->n_in ? n->in[k] : n->out[k - n->n_in]);
-        if (!af_in_arena(t) || t->last != n->at || t == given)
+        if (!af_in_arena(t) || t->last != n->at || t == reused)
             continue;
         release(region(s, reach, t), t->offset, af_arena_size(s->g, t));
         t->last = -2 - t->last; /* released: an input listed twice must not be released again */
@@ -219,7 +221,7 @@ static void sweep_node(sweep *s, int reach, af_node *n)
 }
 
 /* Tensors that were held for a backend and end here, though this node does not use them. */
-static void release_held(sweep *s, int reach, const af_node *n, wishes *w)
+static void release_held(sweep *s, int reach, const af_node *n, requests *w)
 {
     for (; w->next_held < w->n_held && w->held[w->next_held].at <= n->at; w->next_held++) {
         const af_tensor *t = w->held[w->next_held].t;
@@ -251,7 +253,7 @@ static void place_leaves(af_graph *g)
     }
 }
 
-/* A node takes as long as its products or as its memory traffic, whichever is longer; weights that
+/* A node takes as long as its arithmetic or its memory traffic, whichever is longer; weights that
  * are dequantised at each use are read and written once more. */
 static double effort_of(const af_node *n, double flops, double flop_per_byte)
 {
@@ -276,19 +278,19 @@ static void count_work(af_graph *g)
     }
 }
 
-/* Gives every activation its offset; values that live longer than `reach` nodes come behind all the
+/* Gives every activation its offset; values that live longer than `reach` nodes come after all the
  * others. Returns the bytes it takes, 0 with *failed when memory for the plan is gone. */
-static uint64_t lay(af_graph *g, int reach, bool *failed)
+static uint64_t sweep_all(af_graph *g, int reach, bool *failed)
 {
     sweep s[2] = {{.g = g}, {.g = g}};
-    wishes w;
-    s[0].failed = !collect_wishes(g, &w);
+    requests w;
+    s[0].failed = !collect_requests(g, &w);
     for (int i = 0; i < g->n_nodes && !s[0].failed && !s[1].failed; i++) {
-        take_early(s, reach, g->nodes[i], &w);
+        take_filled(s, reach, g->nodes[i], &w);
         sweep_node(s, reach, g->nodes[i]);
         release_held(s, reach, g->nodes[i], &w);
     }
-    free(w.early);
+    free(w.filled);
     for (int i = 0; i < g->n_tensors; i++) {
         af_tensor *t = g->tensors[i];
         if (af_in_arena(t) && t->first >= 0 && region(s, reach, t) == &s[1])
@@ -301,53 +303,55 @@ static uint64_t lay(af_graph *g, int reach, bool *failed)
 }
 
 /* Offsets of a layout that may turn out to be the best: of tensors, then of workspaces. */
-static void keep_offsets(const af_graph *g, uint64_t *kept)
+static void save_offsets(const af_graph *g, uint64_t *best)
 {
     for (int i = 0; i < g->n_tensors; i++)
-        kept[i] = g->tensors[i]->offset;
+        best[i] = g->tensors[i]->offset;
     for (int i = 0; i < g->n_nodes; i++)
-        kept[g->n_tensors + i] = g->nodes[i]->work_offset;
+        best[g->n_tensors + i] = g->nodes[i]->work_offset;
 }
 
-static void take_offsets(af_graph *g, const uint64_t *kept)
+static void restore_offsets(af_graph *g, const uint64_t *best)
 {
     for (int i = 0; i < g->n_tensors; i++)
-        g->tensors[i]->offset = kept[i];
+        g->tensors[i]->offset = best[i];
     for (int i = 0; i < g->n_nodes; i++)
-        g->nodes[i]->work_offset = kept[g->n_tensors + i];
+        g->nodes[i]->work_offset = best[g->n_tensors + i];
 }
 
 af_status af_graph_layout(af_graph *g, af_error *err)
 {
     static const int reaches[] = {8, 24, 64, INT32_MAX};
     /* where every value lives long, the sweeps find all there is to find */
-    const size_t ways = AF_LEN(reaches) + (g->recompute >= AF_RECOMPUTE_WIDE);
+    const size_t layouts = AF_LEN(reaches) + (g->recompute >= AF_RECOMPUTE_WIDE);
     uint64_t least = UINT64_MAX;
-    uint64_t *kept = af_calloc((uint64_t)g->n_tensors + (uint64_t)g->n_nodes + 1, sizeof *kept);
-    bool failed = !kept;
+    uint64_t *best = af_calloc((uint64_t)g->n_tensors + (uint64_t)g->n_nodes + 1, sizeof *best);
+    bool failed = !best;
     find_lifetimes(g);
     place_leaves(g);
-    for (size_t i = 0; i < ways && !failed; i++) {
-        const uint64_t bytes = i < AF_LEN(reaches) ? lay(g, reaches[i], &failed)
+    for (size_t i = 0; i < layouts && !failed; i++) {
+        const uint64_t bytes = i < AF_LEN(reaches) ? sweep_all(g, reaches[i], &failed)
                                                    : af_graph_pack(g, AF_PACK_LARGEST, &failed);
         if (bytes < least && !failed) {
             least = bytes;
-            keep_offsets(g, kept);
+            save_offsets(g, best);
         }
     }
-    for (int how = AF_PACK_LARGEST_GRADS; how <= AF_PACK_LONGEST_GRADS && g->one_pass; how++) {
-        const uint64_t bytes = failed ? 0 : af_graph_pack(g, (af_pack_way)how, &failed);
+    for (int order = AF_PACK_LARGEST_GRADS; order <= AF_PACK_LONGEST_GRADS && g->one_pass;
+         order++) {
+        const uint64_t bytes = failed ? 0 : af_graph_pack(g, (af_pack_order)order, &failed);
         if (failed || bytes >= least + g->role_bytes[AF_ROLE_GRADIENT])
             continue;
         least = bytes;
         g->grads_in_arena = true;
         g->role_bytes[AF_ROLE_GRADIENT] = 0;
-        keep_offsets(g, kept);
+        save_offsets(g, best);
     }
     if (!failed)
-        take_offsets(g, kept);
-    free(kept);
+        restore_offsets(g, best);
+    free(best);
     g->role_bytes[AF_ROLE_ACTIVATION] = least;
     count_work(g);
-    return failed ? af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof(range)) : AF_OK;
+    return failed ? af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof(free_range))
+                  : AF_OK;
 }

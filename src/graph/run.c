@@ -120,7 +120,7 @@ af_status af_graph_begin_run(af_graph *g, int what, af_error *err)
     if (!g || !g->prepared)
         return af_fail(err, AF_EUSAGE, "the graph is not prepared");
     if (what & ~AF_RUN_STEP)
-        return af_fail(err, AF_EUSAGE, "there is no run %d: forward, backward and update make %d",
+        return af_fail(err, AF_EUSAGE, "unknown run %d: use a sum of AF_RUN_* flags, at most %d",
                        what, AF_RUN_STEP);
     if (af_graph_failed(g)) /* something was asked of it after it was prepared */
         return af_graph_status(g, err);
@@ -174,7 +174,7 @@ static af_status check_values(const af_tensor *t, const int32_t *v, af_error *er
             continue;
         if (v[i] < low || v[i] > high)
             return af_fail(err, AF_EUSAGE,
-                           "element %" PRId64 " of tensor '%s' is %d, not from %" PRId64
+                           "element %" PRId64 " of tensor '%s' is %d; it must be %" PRId64
                            " to %" PRId64,
                            i, t->name, v[i], low, high);
         if (t->values == AF_VALUE_BOUNDS)
@@ -216,7 +216,7 @@ af_status af_graph_grad_norm(af_graph *g, double *norm, bool *finite, af_error *
 {
     float s[4];
     if (!g || !g->stats)
-        return af_fail(err, AF_EUSAGE, "the graph has no optimizer: there is no gradient norm");
+        return af_fail(err, AF_EUSAGE, "the graph has no optimizer, so there is no gradient norm");
     const af_status st = af_tensor_read(g, g->stats, s, sizeof s, err);
     if (st == AF_OK && norm)
         *norm = s[0];

@@ -90,7 +90,7 @@ void af_graph_drop_dead(af_graph *g)
 {
     bool *wanted = af_calloc((uint64_t)g->n_tensors, sizeof *wanted);
     if (!wanted)
-        return; /* dead nodes cost time, not truth */
+        return; /* dead nodes cost time; results are the same */
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         const af_node *n = g->nodes[i];
         bool live = has_effect(n);
@@ -109,20 +109,20 @@ void af_graph_drop_dead(af_graph *g)
     remove_null_nodes(g);
 }
 
-/* ---- recompute
- * ---------------------------------------------------------------------------------------------
- * Forward activations that the mode drops are rebuilt right before the first backward node that
+/* ---- recompute ---- */
+
+/* Forward activations that the mode drops are rebuilt right before the first backward node that
  * reads them, by copies of the nodes that made them. Copies read the kept originals, or copies of
  * dropped ones; the same kernels on the same values give the same bits. */
 
-typedef struct remaker {
+typedef struct recompute_pass {
     af_graph *g;
-    af_tensor **copy; /* by tensor id: the rebuilt tensor, or NULL */
-    bool *crosses;    /* by tensor id: read by a forward node of another block */
-    bool *late;       /* by tensor id: read by a node behind the forward pass as it was recorded */
+    af_tensor **copy;    /* by tensor id: the rebuilt tensor, or NULL */
+    bool *crosses;       /* by tensor id: read by a forward node of another block */
+    bool *used_backward; /* by tensor id: read by a node after the recorded forward pass */
     af_node **order;
     int n, cap;
-} remaker;
+} recompute_pass;
 
 /* Of the block that n is in. */
 static af_recompute mode_of(const af_graph *g, const af_node *n)
@@ -137,22 +137,22 @@ static bool is_wide(const af_node *n)
     return af_ops[n->op]->wide && n->n_in > 0 && af_last(n->out[0]) > af_last(n->in[0]);
 }
 
-static bool dropped(const remaker *r, const af_tensor *t);
+static bool dropped(const recompute_pass *r, const af_tensor *t);
 
 /* A sum of two values that nobody else needs later: to rebuild it both would be kept. */
-static bool costs_more(const remaker *r, const af_node *n)
+static bool costs_more(const recompute_pass *r, const af_node *n)
 {
     bool more = n->op == AF_OP_BINARY;
     for (int k = 0; k < n->n_in && more; k++) {
         const af_tensor *x = n->in[k];
-        more = x->role == AF_ROLE_ACTIVATION && af_same_shape(x, n->out[0]) && !r->late[x->id] &&
-               !dropped(r, x);
+        more = x->role == AF_ROLE_ACTIVATION && af_same_shape(x, n->out[0]) &&
+               !r->used_backward[x->id] && !dropped(r, x);
     }
     return more;
 }
 
 /* Is t rebuilt rather than kept? */
-static bool dropped(const remaker *r, const af_tensor *t)
+static bool dropped(const recompute_pass *r, const af_tensor *t)
 {
     const af_node *n = t->producer;
     const af_recompute mode = mode_of(r->g, n);
@@ -175,7 +175,7 @@ static bool dropped(const remaker *r, const af_tensor *t)
     return mode >= AF_RECOMPUTE_BLOCK;
 }
 
-static void append(remaker *r, af_node *n)
+static void append(recompute_pass *r, af_node *n)
 {
     if (r->n == r->cap) {
         const int cap = r->cap ? r->cap * 2 : 256;
@@ -190,10 +190,10 @@ static void append(remaker *r, af_node *n)
     r->order[r->n++] = n;
 }
 
-static af_tensor *remade(remaker *r, af_tensor *t);
+static af_tensor *recomputed(recompute_pass *r, af_tensor *t);
 
 /* New outputs for a copied node; those that were kept keep serving their readers. */
-static void copy_outputs(remaker *r, const af_node *n, af_node *c)
+static void copy_outputs(recompute_pass *r, const af_node *n, af_node *c)
 {
     for (int k = 0; k < n->n_out && !af_graph_failed(r->g); k++) {
         const af_tensor *o = n->out[k];
@@ -206,7 +206,7 @@ static void copy_outputs(remaker *r, const af_node *n, af_node *c)
 }
 
 /* The norm of a stored sum, without the addition. */
-static void remake_norm(remaker *r, af_node *n)
+static void recompute_norm(recompute_pass *r, af_node *n)
 {
     af_node *c = af_node_new(r->g, AF_OP_RMSNORM, (af_tensor *[]){n->out[1], n->in[2]}, 2);
     c->attr = n->attr;
@@ -219,15 +219,15 @@ static void remake_norm(remaker *r, af_node *n)
     append(r, c);
 }
 
-static void remake(remaker *r, af_node *n)
+static void recompute_node(recompute_pass *r, af_node *n)
 {
     if (n->op == AF_OP_RMSNORM_ADD && !dropped(r, n->out[1])) {
-        remake_norm(r, n);
+        recompute_norm(r, n);
         return;
     }
     af_tensor *in[AF_NODE_IN_MAX];
     for (int k = 0; k < n->n_in; k++)
-        in[k] = remade(r, n->in[k]);
+        in[k] = recomputed(r, n->in[k]);
     af_node *c = af_node_new(r->g, n->op, in, n->n_in);
     c->attr = n->attr;
     c->phase = AF_PHASE_BACKWARD;
@@ -237,22 +237,22 @@ static void remake(remaker *r, af_node *n)
     append(r, c);
 }
 
-static af_tensor *remade(remaker *r, af_tensor *t)
+static af_tensor *recomputed(recompute_pass *r, af_tensor *t)
 {
     if (!dropped(r, t) || af_graph_failed(r->g))
         return t;
     if (!r->copy[t->id])
-        remake(r, t->producer);
+        recompute_node(r, t->producer);
     return r->copy[t->id];
 }
 
-static void find_crossings(remaker *r)
+static void find_crossings(recompute_pass *r)
 {
     for (int i = 0; i < r->g->n_nodes; i++) {
         const af_node *n = r->g->nodes[i];
         for (int k = 0; k < n->n_in; k++) {
             const af_tensor *t = n->in[k];
-            r->late[t->id] |= n->phase != AF_PHASE_FORWARD;
+            r->used_backward[t->id] |= n->phase != AF_PHASE_FORWARD;
             if (n->phase == AF_PHASE_FORWARD && t->producer && t->producer->block != n->block)
                 r->crosses[t->id] = r->crosses[root(n->in[k])->id] = true;
         }
@@ -264,19 +264,19 @@ void af_graph_apply_recompute(af_graph *g)
     if (AF_MAX(g->recompute, g->recompute_rest) == AF_RECOMPUTE_NONE || !g->differentiated)
         return;
     /* every copied node adds at most its outputs once: ids stay below twice the present count */
-    remaker r = {.g = g};
+    recompute_pass r = {.g = g};
     r.copy = af_calloc((uint64_t)g->n_tensors * 2, sizeof *r.copy);
     r.crosses = af_calloc((uint64_t)g->n_tensors * 2, sizeof *r.crosses);
-    r.late = af_calloc((uint64_t)g->n_tensors * 2, sizeof *r.late);
+    r.used_backward = af_calloc((uint64_t)g->n_tensors * 2, sizeof *r.used_backward);
     const int n = g->n_nodes;
-    if (!r.copy || !r.crosses || !r.late)
+    if (!r.copy || !r.crosses || !r.used_backward)
         af_fail_nomem(&g->err, "a graph", (uint64_t)g->n_tensors * 16);
     else
         find_crossings(&r);
     for (int i = 0; i < n && !af_graph_failed(g); i++) {
         af_node *node = g->nodes[i];
         for (int k = 0; node->phase != AF_PHASE_FORWARD && k < node->n_in; k++)
-            node->in[k] = remade(&r, node->in[k]);
+            node->in[k] = recomputed(&r, node->in[k]);
         append(&r, node);
     }
     if (!af_graph_failed(g)) {
@@ -290,5 +290,5 @@ void af_graph_apply_recompute(af_graph *g)
     free(r.order);
     free(r.copy);
     free(r.crosses);
-    free(r.late);
+    free(r.used_backward);
 }

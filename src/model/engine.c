@@ -52,7 +52,7 @@ static af_status take_buffers(af_engine *e, af_error *err)
 static af_status make(af_engine *e, af_device *d, const af_engine_from *from, af_error *err)
 {
     af_status st = AF_OK;
-    const bool cpu = strcmp(af_device_kind(d), "cpu") == 0;
+    const bool cpu = af_device_is_cpu(d);
     AF_TRY(af_graph_new(&e->graph, err));
     af_graph_set_rows(e->graph, e->N);
     if (from->live) {

@@ -6,10 +6,10 @@
 #include "model/model_state.h"
 
 #include "base/buf.h"
+#include "graph/graph_access.h"
 #include "model/sample.h"
 
 #include <math.h>
-#include <time.h>
 
 enum {
     CHUNK_CPU = 256, /* prompt tokens per run */
@@ -56,13 +56,6 @@ void af_generated_clear(af_generated *r)
     free(r->ids);
     free(r->text);
     *r = (af_generated){0};
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static bool is_stop_token(const generator *g, int32_t id)
@@ -265,9 +258,9 @@ static af_status run_group(generator *g, af_error *err)
     af_generate_times *t = &g->m->times;
     while (!all_done(g)) {
         const bool prompt = prompts_left(g);
-        const double from = now_s();
+        const double from = af_seconds_now();
         AF_TRY(step(g, err));
-        *(prompt ? &t->prompt_s : &t->token_s) += now_s() - from;
+        *(prompt ? &t->prompt_s : &t->token_s) += af_seconds_now() - from;
     }
 done:
     return st;
@@ -354,7 +347,7 @@ typedef struct sizes {
 
 static sizes sizes_of(const af_model *m, const af_generate_opts *o, int first, int n)
 {
-    const bool cpu = strcmp(af_device_kind(m->device), "cpu") == 0;
+    const bool cpu = af_device_is_cpu(m->device);
     const int64_t chunk = cpu ? CHUNK_CPU : CHUNK_GPU, unit = o->once ? CACHE_UNIT : CACHE_STEP;
     int64_t longest = 0, all = 0;
     for (int i = first; i < first + n; i++) {

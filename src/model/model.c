@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "format/chat/chat_template.h"
+#include "graph/graph_access.h"
 #include "model/adapter_texts.h"
 
 static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *err)
@@ -38,7 +39,7 @@ static af_status open_parts(af_model *m, const char *model, const af_model_opts 
     af_status st = AF_OK;
     AF_TRY(af_model_resolve_whole(&m->path, model, err));
     AF_TRY(af_device_open(&m->device, o->device ? o->device : "auto", o->threads, err));
-    const bool cpu = strcmp(af_device_kind(m->device), "cpu") == 0;
+    const bool cpu = af_device_is_cpu(m->device);
     const bool bf16 = o->compute == AF_COMPUTE_AUTO ? !cpu : o->compute == AF_COMPUTE_BF16;
     m->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
     bool untie = false;

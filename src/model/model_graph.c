@@ -2,6 +2,7 @@
  * afinar/model_graph.h. The same leaves and builder as training and inference. */
 #include "afinar/model_graph.h"
 
+#include "graph/graph_access.h"
 #include "model/model_state.h"
 
 struct af_model_graph {
@@ -165,7 +166,7 @@ af_status af_model_graph_prepare(af_model_graph *r, af_error *err)
     if (!r || r->prepared)
         return af_fail(err, AF_EUSAGE, "af_model_graph_prepare: %s",
                        r ? "the graph is prepared already" : "no recording");
-    const bool cpu = strcmp(af_device_kind(r->m->device), "cpu") == 0;
+    const bool cpu = af_device_is_cpu(r->m->device);
     AF_TRY(af_loader_bind(r->m->loader, &r->leaves, cpu, err));
     AF_TRY(af_graph_prepare(r->graph, r->m->device, err));
     AF_TRY(af_loader_write(r->m->loader, &r->leaves, err));

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "backend/case_list.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/fake_cudnn.h"
 #include "backend/fake_driver.h"
 #include "base/file.h"
@@ -34,7 +35,7 @@ static af_device *open_both(af_attention_by by)
     clocked = 0;
     CHECK_OK(af_cuda_open_with(&d, &driver, 0, &err), err);
     ((af_cuda *)d)->kernels->obtain = fake_obtain;
-    ((af_cuda *)d)->dnn_api = &fake_cudnn;
+    af_cuda_test_on(d)->cudnn = &fake_cudnn;
     af_device_set_attention(d, by);
     return d;
 }

@@ -7,6 +7,7 @@
 
 #include "afinar/graph.h"
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/real_shapes.h"
 
 #include <math.h>
@@ -198,7 +199,7 @@ static void measure(const shape *s)
     model m = {
         .s = s, .dense = getenv("AF_DENSE") != NULL, .adapter = getenv("AF_ADAPTER") != NULL};
     af_cuda *cu = (af_cuda *)d;
-    cu->no_bnb = getenv("AF_NO_BNB") != NULL;
+    af_cuda_test_on(&cu->device)->no_4bit_gemm = getenv("AF_NO_BNB") != NULL;
     CHECK_OK(af_graph_new(&m.g, &err), err);
     build(&m);
     const double start = seconds();

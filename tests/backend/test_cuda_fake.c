@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include "backend/case_list.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/fake_driver.h"
 
 #include <inttypes.h>
@@ -45,7 +46,7 @@ static int prepare_case(const test_case *c, af_dtype t, bool fold)
     rec r = {.t = t};
     af_device *d = open_fake();
     int failed = 0;
-    ((af_cuda *)d)->no_fold = !fold;
+    af_cuda_test_on(d)->no_fold = !fold;
     CHECK_OK(af_graph_new(&r.g, &err), err);
     c->record(&r);
     CHECK_OK(af_graph_status(r.g, &err), err);
@@ -125,7 +126,7 @@ static void test_direct_launches_equal_captured_ones(void **state)
         af_error err = {0};
         rec r = {.t = AF_DTYPE_BF16};
         af_device *d = open_fake();
-        ((af_cuda *)d)->no_graph = direct;
+        af_cuda_test_on(d)->no_capture = direct;
         CHECK_OK(af_graph_new(&r.g, &err), err);
         case_linear(&r);
         if (missing_op(r.g))
@@ -151,7 +152,7 @@ static void test_chunks_without_labels_are_left_out(void **state)
     rec r = {.t = AF_DTYPE_BF16};
     af_device *d = open_fake();
     (void)state;
-    ((af_cuda *)d)->no_graph = true;
+    af_cuda_test_on(d)->no_capture = true;
     CHECK_OK(af_graph_new(&r.g, &err), err);
     case_head(&r);
     CHECK_OK(af_graph_prepare(r.g, d, &err), err);
@@ -193,7 +194,7 @@ static void test_few_live_rows_have_steps_of_their_own(void **state)
         af_graph_set_live_rows(r.g, live[i]);
         CHECK_OK(af_graph_run(r.g, AF_RUN_FORWARD, &err), err);
         assert_int_equal(seen.captures, captures[i]);
-        /* two products and two of attention; the first product dequantises when rows are many */
+        /* two GEMMs and two of attention; the first GEMM dequantises when rows are many */
         assert_int_equal(af_device_counters(d).launches - before, live[i] > 8 ? 5 : 4);
     }
     assert_int_equal(af_tensor_dim(r.out[0], 0), 100);
@@ -246,7 +247,7 @@ static void test_no_such_gpu_is_said(void **state)
     af_device *d = NULL;
     af_error err = {0};
     assert_int_equal(af_cuda_open_with(&d, &fake, 3, &err), AF_EUSAGE);
-    assert_non_null(strstr(err.msg, "no GPU 3"));
+    assert_non_null(strstr(err.msg, "GPU 3 does not exist"));
     drop_kept();
 }
 

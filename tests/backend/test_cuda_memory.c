@@ -4,6 +4,7 @@
  * must give the same bits. */
 #include "test.h"
 
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
 #include "backend/fake_driver.h"
 #include "bench/bench_model.h"
@@ -186,7 +187,7 @@ static void test_nothing_alive_overlaps(void **state)
         const af_tensor *x = g->tensors[i];
         if (x->role != AF_ROLE_ACTIVATION || x->base || x->first < 0)
             continue;
-        back += x->early > 0;
+        back += x->fill_from > 0;
         for (int k = 0; k < i; k++) {
             const af_tensor *y = g->tensors[k];
             bad += y->role == AF_ROLE_ACTIVATION && !y->base && y->first >= 0 && overlap(x, y) &&
@@ -316,8 +317,8 @@ static bool train_some(af_memory_mode memory_mode, bool direct, bool one_stream,
         af_bench_model_clear(&b);
         return false;
     }
-    ((af_cuda *)b.model.device)->no_graph = direct;
-    ((af_cuda *)b.model.device)->no_side = one_stream;
+    af_cuda_test_on(b.model.device)->no_capture = direct;
+    af_cuda_test_on(b.model.device)->one_stream = one_stream;
     CHECK_OK(af_bench_model_plan(&b, &err), err);
     CHECK_OK(af_memory_plan(&b.step, memory_mode, &err), err);
     CHECK_OK(af_graph_prepare(b.step.graph, b.model.device, &err), err);

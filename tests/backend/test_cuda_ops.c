@@ -7,9 +7,11 @@
 #include "backend/case_list.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/kernels.h"
 #include "base/pool.h"
+#include "graph/graph_test.h"
 
 static af_device *gpu, *cpu;
 
@@ -89,7 +91,9 @@ static af_status run_case(const test_case *c, af_device *d, how h, values *out, 
     rec r = {.t = h.t};
     int bad = 0;
     AF_TRY(af_graph_new(&r.g, err));
-    r.g->guard = h.guard && d == gpu ? GUARD : 0;
+    static const af_graph_test guarded = {.guard = GUARD};
+    const bool guard = h.guard && d == gpu;
+    af_graph_set_test(r.g, guard ? &guarded : NULL);
     if (h.recompute)
         af_graph_set_recompute(r.g, h.recompute, 1);
     c->record(&r);
@@ -97,11 +101,11 @@ static af_status run_case(const test_case *c, af_device *d, how h, values *out, 
     AF_TRY(rec_write(&r, err));
     if (d == gpu)
         poison(d, r.g);
-    if (r.g->guard)
+    if (guard)
         each_guard(d, r.g, set_guard, &bad);
     for (int i = 0; i < h.repeats; i++)
         AF_TRY(af_graph_run(r.g, rec_mask(&r), err));
-    if (r.g->guard)
+    if (guard)
         each_guard(d, r.g, check_guard, &bad);
     if (bad)
         AF_TRY(af_fail(err, AF_EDEVICE, "%d guards are broken", bad));
@@ -226,14 +230,14 @@ static void test_own_products_agree_too(void **state)
     (void)state;
     if (!gpu)
         skip_because("no GPU");
-    ((af_cuda *)gpu)->no_lt = true;
+    af_cuda_test_on(gpu)->no_cublas = true;
     for (size_t k = 0; k < AF_LEN(names); k++)
         for (size_t i = 0; i < AF_LEN(cases); i++)
             if (strcmp(cases[i].name, names[k]) == 0 && wanted(&cases[i])) {
                 bad += compare(&cases[i], (how){AF_DTYPE_F32, AF_RECOMPUTE_NONE, 1, false}, "own");
                 bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, false}, "own");
             }
-    ((af_cuda *)gpu)->no_lt = false;
+    af_cuda_test_on(gpu)->no_cublas = false;
     assert_int_equal(bad, 0);
 }
 
@@ -267,12 +271,12 @@ static void test_adapters_beside_the_product_agree_too(void **state)
     (void)state;
     if (!gpu)
         skip_because("no GPU");
-    ((af_cuda *)gpu)->no_fold = true;
+    af_cuda_test_on(gpu)->no_fold = true;
     for (size_t i = 0; i < AF_LEN(cases); i++)
         if ((strncmp(cases[i].name, "lora", 4) == 0 || !strcmp(cases[i].name, "block")) &&
             wanted(&cases[i]))
             bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, false}, "beside");
-    ((af_cuda *)gpu)->no_fold = false;
+    af_cuda_test_on(gpu)->no_fold = false;
     assert_int_equal(bad, 0);
 }
 
@@ -299,10 +303,10 @@ static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **stat
                                : m == 4 ? AF_RECOMPUTE_BLOCK
                                         : AF_RECOMPUTE_NONE,
                                strcmp(names[k], "train") == 0 ? 50 : 3, false};
-                ((af_cuda *)gpu)->no_side = m == 5;
-                ((af_cuda *)gpu)->no_graph = m == 1;
+                af_cuda_test_on(gpu)->one_stream = m == 5;
+                af_cuda_test_on(gpu)->no_capture = m == 1;
                 CHECK_OK(run_case(&cases[i], gpu, h, &v[m], &err), err);
-                ((af_cuda *)gpu)->no_graph = ((af_cuda *)gpu)->no_side = false;
+                af_cuda_test_on(gpu)->no_capture = af_cuda_test_on(gpu)->one_stream = false;
                 if (!same(&v[0], &v[m])) {
                     print_error("%s: run %d has other bits\n", names[k], m);
                     bad++;
@@ -377,11 +381,11 @@ static void test_attention_by_cudnn_is_the_same_bits_captured_direct_and_recompu
             for (int m = 0; m < 4; m++) {
                 const how h = {AF_DTYPE_BF16, m == 3 ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_NONE, 5,
                                false};
-                ((af_cuda *)gpu)->no_graph = m == 1;
+                af_cuda_test_on(gpu)->no_capture = m == 1;
                 CHECK_OK(run_case(&cases[i], gpu, h, &v[m], &err), err);
                 bad += !same(&v[0], &v[m]);
             }
-            ((af_cuda *)gpu)->no_graph = false;
+            af_cuda_test_on(gpu)->no_capture = false;
             for (int m = 0; m < 4; m++)
                 clear(&v[m]);
         }
@@ -401,11 +405,11 @@ static void test_shadow_and_scratch_are_the_same_bits(void **state)
     for (size_t i = 0; i < AF_LEN(cases); i++)
         if (strcmp(cases[i].name, "gguf") == 0)
             for (int m = 0; m < 2; m++) {
-                ((af_cuda *)gpu)->scratch = m == 1;
+                af_cuda_test_on(gpu)->scratch = m == 1;
                 CHECK_OK(run_case(&cases[i], gpu, (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 2, false},
                                   &v[m], &err),
                          err);
-                ((af_cuda *)gpu)->scratch = false;
+                af_cuda_test_on(gpu)->scratch = false;
             }
     assert_true(same(&v[0], &v[1]));
     clear(&v[0]);
@@ -481,9 +485,9 @@ static void test_few_tokens_from_four_bits_agree_with_dequantised(void **state)
             memset(v, 0, sizeof v);
             for (int m = 0; m < 3 && strcmp(cases[i].name, names[k]) == 0; m++) {
                 const how h = {AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, false};
-                ((af_cuda *)gpu)->no_bnb = m == 2;
+                af_cuda_test_on(gpu)->no_4bit_gemm = m == 2;
                 CHECK_OK(run_case(&cases[i], gpu, h, &v[m], &err), err);
-                ((af_cuda *)gpu)->no_bnb = false;
+                af_cuda_test_on(gpu)->no_4bit_gemm = false;
             }
             const double e = distance(&v[0], &v[2], &worst);
             CHECK_MSG(same(&v[0], &v[1]), "%s: other bits in a second run", names[k]);

@@ -8,6 +8,7 @@
 
 #include "afinar/graph.h"
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/real_shapes.h"
 
 #include <math.h>
@@ -250,11 +251,11 @@ static double floor_ms(af_device *d, const shape *s, int64_t N, bool full, af_er
 static double time_way(model *m, af_cuda *cu, bool direct, bool one_stream, float *loss,
                        af_error *err)
 {
-    cu->no_graph = direct;
-    cu->no_side = one_stream;
+    af_cuda_test_on(&cu->device)->no_capture = direct;
+    af_cuda_test_on(&cu->device)->one_stream = one_stream;
     af_cuda_drop_captures(cu, m->g->backend);
     const double ms = time_runs(m, AF_RUN_STEP, 5, loss, err);
-    cu->no_graph = cu->no_side = false;
+    af_cuda_test_on(&cu->device)->no_capture = af_cuda_test_on(&cu->device)->one_stream = false;
     return ms;
 }
 
@@ -267,10 +268,10 @@ static void measure(const shape *s, int64_t batch, int64_t seq)
     const double start = seconds();
     CHECK_OK(af_device_open(&d, "cuda", 0, &err), err);
     const double opened = seconds();
-    ((af_cuda *)d)->no_narrow = getenv("AF_NO_NARROW") != NULL;
+    af_cuda_test_on(d)->no_low_rank = getenv("AF_NO_NARROW") != NULL;
     if (getenv("AF_CUDNN"))
         af_device_set_attention(d, AF_ATTENTION_CUDNN);
-    ((af_cuda *)d)->no_lt = getenv("AF_NO_LT") != NULL;
+    af_cuda_test_on(d)->no_cublas = getenv("AF_NO_LT") != NULL;
     model m = {.s = s, .batch = batch, .seq = seq, .full = getenv("AF_FULL") != NULL};
     CHECK_OK(af_graph_new(&m.g, &err), err);
     if (recompute)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every relative link of the documentation leads to a file.
+# Every relative link of the documentation leads to a file, and every decision record is in the index.
 set -euo pipefail
 cd "$AF_SOURCE"
 bad=0
@@ -9,6 +9,9 @@ for page in $pages; do
     for link in $(grep -oE '\]\([^)# ]+' "$page" | cut -c3- | grep -v '^[a-z]*:' || true); do
         [ -e "$folder/$link" ] || { echo "$page: no $link"; bad=1; }
     done
+done
+for record in docs/decisions/[0-9]*.md; do
+    grep -q "$(basename "$record")" docs/decisions/README.md || { echo "docs/decisions/README.md: no $(basename "$record")"; bad=1; }
 done
 [ $bad = 0 ] && echo "every link of the documentation leads somewhere"
 exit $bad

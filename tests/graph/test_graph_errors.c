@@ -194,7 +194,7 @@ static void test_a_wrong_call_gives_a_sentence_with_both_values(void **state)
         {"no such recomputation", no_recompute, {"7", "4"}},
         {"rows below zero", no_rows, {"-4", "rows"}},
         {"more live rows than rows", live_rows, {"5 live rows", "0 to 4"}},
-        {"the group of an input", group_of_an_input, {"'x'", "no parameter"}},
+        {"the group of an input", group_of_an_input, {"'x'", "not a parameter"}},
         {"an input bound", bind_an_input, {"'x'", "not a weight"}},
         {"a frozen row behind the end", frozen_row, {"row 8", "table"}},
         {"a frozen row of no table", frozen_row_of_nothing, {"row 1", "'x'"}},
@@ -287,15 +287,15 @@ static void test_written_indices_are_checked(void **state)
         const char *has; /* NULL = accepted */
     } cases[] = {
         {0, {0, 7, 3, 3}, NULL},
-        {0, {0, 8, 3, 3}, "element 1 of tensor 'ids' is 8, not from 0 to 7"},
-        {0, {0, 1, -1, 3}, "element 2 of tensor 'ids' is -1, not from 0 to 7"},
+        {0, {0, 8, 3, 3}, "element 1 of tensor 'ids' is 8; it must be 0 to 7"},
+        {0, {0, 1, -1, 3}, "element 2 of tensor 'ids' is -1; it must be 0 to 7"},
         {1, {-100, 7, 0, -100}, NULL},
-        {1, {-100, 7, 0, -99}, "element 3 of tensor 'labels' is -99, not from 0 to 7"},
-        {1, {1 << 30, 7, 0, 0}, "element 0 of tensor 'labels' is 1073741824, not from 0 to 7"},
+        {1, {-100, 7, 0, -99}, "element 3 of tensor 'labels' is -99; it must be 0 to 7"},
+        {1, {1 << 30, 7, 0, 0}, "element 0 of tensor 'labels' is 1073741824; it must be 0 to 7"},
         {2, {0, 0, 4, 4}, NULL},
-        {2, {0, 3, 2, 4}, "element 2 of tensor 'bounds' is 2, not from 3 to 4"},
-        {2, {0, 3, 4, 5}, "element 3 of tensor 'bounds' is 5, not from 4 to 4"},
-        {2, {-1, 3, 4, 4}, "element 0 of tensor 'bounds' is -1, not from 0 to 4"},
+        {2, {0, 3, 2, 4}, "element 2 of tensor 'bounds' is 2; it must be 3 to 4"},
+        {2, {0, 3, 4, 5}, "element 3 of tensor 'bounds' is 5; it must be 4 to 4"},
+        {2, {-1, 3, 4, 4}, "element 0 of tensor 'bounds' is -1; it must be 0 to 4"},
     };
     af_error err = {0};
     af_graph *g;

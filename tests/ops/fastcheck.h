@@ -18,7 +18,7 @@
 #include "test.h"
 
 #include "backend/cpu/cpu.h"
-#include "cpu/gemm/fast.h"
+#include "cpu/cpu_kernels.h"
 
 #include <math.h>
 
@@ -154,7 +154,8 @@ static inline void fastcheck_run(const char *why, fastcheck_build *build, fastch
     fc_compare(&twin, &one, limit, why);
     static const int threads[] = {2, 3, 8, 16};
     for (int i = 0; i < (c.many ? 4 : 2); i++) {
-        const bool alike = c.type != AF_DTYPE_F32 || threads[i] <= af_fast_get()->alike;
+        const bool alike =
+            c.type != AF_DTYPE_F32 || threads[i] <= af_fast_get()->machine->planes_threads;
         fastcheck more = fc_run(c, build, threads[i], false);
         fc_compare(&one, &more, alike ? 0 : limit, "threads change the result");
         fc_clear(&more);

@@ -2,9 +2,16 @@
  * machine has. */
 #include "matrix.h"
 
-#include "cpu/gemm/fast.h"
+#include "cpu/cpu_kernels.h"
+
+#include "backend/cpu/cpu.h"
 
 #include <math.h>
+
+static void decode(const void *weight, int64_t from, int64_t n, float *out)
+{
+    af_ld_row_f32(weight, from, n, out);
+}
 
 /* Weights of block types: a few rows (decoded in registers) and many (decoded while packing) give
  * what the decoded values give. */
@@ -28,13 +35,13 @@ static void block_weights(const af_fast *f)
             const af_gemm g = {.M = rows[r],
                                .N = N,
                                .K = K,
-                               .a = {x.data, K, AF_DTYPE_F32, false, NULL, false, NULL},
-                               .b = {codes, K, AF_DTYPE_F32, true, &weight, false, NULL},
+                               .a = {x.data, K, AF_DTYPE_F32, false, NULL, NULL, NULL},
+                               .b = {codes, K, types[t], true, decode, &weight, NULL},
                                .c = y,
                                .ldc = N,
                                .c_dtype = AF_DTYPE_F32,
                                .alpha = 1,
-                               .few = true};
+                               .skinny = true};
             double err2 = 0, ref2 = 0;
             f->gemm(&g, NULL, work);
             for (int64_t m = 0; m < rows[r]; m++)
@@ -76,8 +83,8 @@ static void block_weights_across(const af_fast *f)
         const af_gemm g = {.M = M,
                            .N = N,
                            .K = K,
-                           .a = {x.data, K, AF_DTYPE_F32, false, NULL, false, NULL},
-                           .b = {codes, N, AF_DTYPE_F32, false, &weight, false, NULL},
+                           .a = {x.data, K, AF_DTYPE_F32, false, NULL, NULL, NULL},
+                           .b = {codes, N, types[t], false, decode, &weight, NULL},
                            .c = y,
                            .ldc = N,
                            .c_dtype = AF_DTYPE_F32,

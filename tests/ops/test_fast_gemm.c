@@ -8,7 +8,7 @@
  * product is exact (then to 2^-16 of it). */
 #include "matrix.h"
 
-#include "cpu/gemm/fast.h"
+#include "cpu/cpu_kernels.h"
 
 #include <math.h>
 
@@ -142,7 +142,7 @@ static void run_product(const bench *with, const product *p, bool few)
     void *panels = aligned_alloc(64, f->packed_bytes(v->a, N, K) / 64 * 64 + 64);
     /* all, then with B packed once, then the first rows alone */
     for (int round = 0; round < 2 * teams + (v->ta || few ? 0 : 2); round++) {
-        const int threads = team[round % teams], way = both && threads > f->alike;
+        const int threads = team[round % teams], way = both && threads > f->machine->planes_threads;
         const int64_t rows = round < 2 * teams ? M : round == 2 * teams ? (M + 1) / 2 : 1;
         af_packed packed = {0};
         af_pool *pool = with->pool[round % teams];
@@ -154,20 +154,20 @@ static void run_product(const bench *with, const product *p, bool few)
         af_gemm g = {.M = rows,
                      .N = N,
                      .K = K,
-                     .a = {p->a.data, p->a.cols, v->a, v->ta, NULL, false, NULL},
-                     .b = {p->b.data, p->b.cols, v->b, v->tb, NULL, false, NULL},
+                     .a = {p->a.data, p->a.cols, v->a, v->ta, NULL, NULL, NULL},
+                     .b = {p->b.data, p->b.cols, v->b, v->tb, NULL, NULL, NULL},
                      .c = got,
                      .ldc = N,
                      .c_dtype = v->c,
                      .alpha = (float)v->alpha,
-                     .away = true,
+                     .nontemporal = true,
                      .add = v->add,
                      .bias = v->bias ? p->bias.data : NULL,
                      .bias_dtype = AF_DTYPE_F32,
-                     .few = few,
+                     .skinny = few,
                      .exact = v->exact};
         if (round / teams == 1 && f->packed_bytes(v->a, N, K) > 0) {
-            packed = f->pack_once(&g.b, v->a, N, K, panels, pool, with->work);
+            packed = f->pack_frozen(&g.b, v->a, N, K, panels, pool, with->work);
             g.b.packed = &packed;
         }
         f->gemm(&g, pool, with->work);
@@ -219,7 +219,9 @@ static void packed_terms(const af_fast *f, const af_gemm *each, const int64_t K[
     for (int i = 0; i < 2; i++) {
         const uint64_t need = f->packed_bytes(g.a.dtype, g.N, K[2 * i]);
         panels[i] = aligned_alloc(64, need / 64 * 64 + 64);
-        packed[i] = f->pack_once(b[i], g.a.dtype, g.N, K[2 * i], panels[i], pool, work);
+        if (need == 0) /* f32 rows in planes: a B cannot be packed */
+            continue;
+        packed[i] = f->pack_frozen(b[i], g.a.dtype, g.N, K[2 * i], panels[i], pool, work);
         b[i]->packed = &packed[i];
     }
     f->gemm(&g, pool, work);
@@ -267,8 +269,8 @@ static af_gemm rows_times_rows(int64_t M, int64_t N, int64_t K, const float *a, 
     return (af_gemm){.M = M,
                      .N = N,
                      .K = K,
-                     .a = {a, K, AF_DTYPE_F32, false, NULL, false, NULL},
-                     .b = {b, K, half ? AF_DTYPE_BF16 : AF_DTYPE_F32, true, NULL, false, NULL},
+                     .a = {a, K, AF_DTYPE_F32, false, NULL, NULL, NULL},
+                     .b = {b, K, half ? AF_DTYPE_BF16 : AF_DTYPE_F32, true, NULL, NULL, NULL},
                      .c = c,
                      .ldc = N,
                      .c_dtype = AF_DTYPE_F32,
@@ -371,8 +373,8 @@ static void strided(const af_fast *f, const variant *v, int threads)
     af_gemm g = {.M = M,
                  .N = N,
                  .K = K,
-                 .a = {a.data, a.cols, v->a, v->ta, NULL, false, NULL},
-                 .b = {b.data, b.cols, v->b, v->tb, NULL, false, NULL},
+                 .a = {a.data, a.cols, v->a, v->ta, NULL, NULL, NULL},
+                 .b = {b.data, b.cols, v->b, v->tb, NULL, NULL, NULL},
                  .c = c.data,
                  .ldc = N,
                  .c_dtype = v->c,
@@ -416,8 +418,8 @@ static void terms(const af_fast *f, af_dtype type, af_dtype weights, int64_t M, 
         a[i] = new_matrix(M, K[i], type, 20 + (uint64_t)i);
         b[i] = new_matrix(N, K[i], types[i], 30 + (uint64_t)i);
         const af_gemm_term t = {K[i],
-                                {a[i].data, K[i], type, false, NULL, false, NULL},
-                                {b[i].data, K[i], b[i].type, true, NULL, false, NULL},
+                                {a[i].data, K[i], type, false, NULL, NULL, NULL},
+                                {b[i].data, K[i], b[i].type, true, NULL, NULL, NULL},
                                 i == 1};
         if (i == 0)
             g.K = t.K, g.a = t.a, g.b = t.b;

@@ -2,8 +2,9 @@
  * sizes than one thread does: the same bits as one thread, whose values test_fast_gemm.c checks. */
 #include "test.h"
 
+#include "backend/cpu/cpu.h"
 #include "base/rng.h"
-#include "cpu/gemm/fast.h"
+#include "cpu/cpu_kernels.h"
 #include "tensor/codec.h"
 
 typedef struct product {
@@ -46,9 +47,14 @@ static void *values(int64_t n, af_dtype type, uint64_t stream)
     return codes;
 }
 
+static void decode(const void *weight, int64_t from, int64_t n, float *out)
+{
+    af_ld_row_f32(weight, from, n, out);
+}
+
 static af_operand operand(const void *data, int64_t rows, int64_t cols, af_dtype type, bool trans)
 {
-    return (af_operand){data, trans ? rows : cols, type, trans, NULL, false, NULL};
+    return (af_operand){data, trans ? rows : cols, type, trans, NULL, NULL, NULL};
 }
 
 static void same_bits(const af_fast *f, const product *p)
@@ -71,14 +77,15 @@ static void same_bits(const af_fast *f, const product *p)
         CHECK_OK(af_pool_new(&pool, team[i], &err), err);
         void *work = malloc(f->gemm_work(team[i]));
         memset(work, 0xff, f->gemm_work(team[i])); /* NaN: must be written before it is read */
-        const bool other = both && i > 0 && team[i - 1] <= f->alike && team[i] > f->alike;
+        const bool other = both && i > 0 && team[i - 1] <= f->machine->planes_threads &&
+                           team[i] > f->machine->planes_threads;
         float *to = i > 0 && !other ? got : first;
         memcpy(to, c, bytes);
         af_gemm g = {.M = p->M,
                      .N = p->N,
                      .K = p->K,
                      .a = operand(a, p->M, p->K, AF_DTYPE_F32, p->ta),
-                     .b = operand(b, p->K, p->N, blocks ? AF_DTYPE_F32 : p->weights, p->tb),
+                     .b = operand(b, p->K, p->N, p->weights, p->tb),
                      .c = to,
                      .ldc = p->N,
                      .c_dtype = AF_DTYPE_F32,
@@ -88,7 +95,7 @@ static void same_bits(const af_fast *f, const product *p)
                      .term = {{p->rank, operand(down, p->M, p->rank, AF_DTYPE_F32, false),
                                operand(up, p->rank, p->N, AF_DTYPE_F32, true), false}}};
         if (blocks)
-            g.b.weight = &weight;
+            g.b.decode = decode, g.b.weight = &weight;
         f->gemm(&g, pool, work);
         CHECK_MSG(memcmp(first, to, bytes) == 0, "%s, %s: %d threads change the result", f->name,
                   p->why, team[i]);
@@ -106,107 +113,10 @@ static void test_threads_do_not_change_large_products(void **state)
             same_bits(af_fast_at(i), &products[k]);
 }
 
-/* dW of f32: A [K][M] turned, times B [K][N]. */
-static af_gemm gradient(int64_t M, int64_t N, int64_t K, const float *a, const float *b, float *c,
-                        af_kept *kept)
-{
-    return (af_gemm){.M = M,
-                     .N = N,
-                     .K = K,
-                     .a = operand(a, M, K, AF_DTYPE_F32, true),
-                     .b = operand(b, K, N, AF_DTYPE_F32, false),
-                     .c = c,
-                     .ldc = N,
-                     .c_dtype = AF_DTYPE_F32,
-                     .alpha = 1,
-                     .kept = kept};
-}
-
-/* Products with the same B, one right after the other, as the gradients of weights that read the
- * same rows: where one finds the panels of the one before, what B has become is not seen. */
-static bool shares_panels(const af_fast *f, int threads)
-{
-    enum { N = 330, K = 700, ROWS = 900 };
-    static const int64_t M[] = {600, 200, 900};
-    float *a = values(ROWS * K, AF_DTYPE_F32, 1), *old = values(N * K, AF_DTYPE_F32, 2),
-          *new = values(N * K, AF_DTYPE_F32, 3), *b = values(N * K, AF_DTYPE_F32, 2),
-          *c[3]; /* of b; of what it was, of what it became */
-    af_pool *pool;
-    af_error err = {0};
-    af_kept kept = {0};
-    bool shared = false;
-    CHECK_OK(af_pool_new(&pool, threads, &err), err);
-    void *work = malloc(f->gemm_work(threads)), *other = malloc(f->gemm_work(threads));
-    for (int k = 0; k < 3; k++)
-        c[k] = calloc(ROWS * N, sizeof *c[k]);
-    for (size_t i = 0; i < AF_LEN(M); i++) {
-        const size_t bytes = (size_t)(M[i] * N) * sizeof(float);
-        const float *from[] = {b, old, new};
-        for (int k = 0; k < 3; k++) {
-            const af_gemm g = gradient(M[i], N, K, a, from[k], c[k], k ? NULL : &kept);
-            f->gemm(&g, pool, k ? other : work);
-        }
-        const bool was = memcmp(c[0], c[1], bytes) == 0, is = memcmp(c[0], c[2], bytes) == 0;
-        CHECK_MSG(was || (i > 0 && is), "%s, %d threads: product %zu of three differs", f->name,
-                  threads, i);
-        shared |= i > 0 && was && !is;
-        memcpy(b, new, N * K * sizeof *b);
-        if (!kept.panels) /* the next one must see what B is */
-            memcpy(old, new, N * K * sizeof *b);
-    }
-    af_pool_free(pool);
-    free(a), free(b), free(old), free(new), free(c[0]), free(c[1]), free(c[2]), free(work);
-    free(other);
-    return shared;
-}
-
-static void test_products_of_one_b_share_its_panels(void **state)
-{
-    (void)state;
-    for (int i = 0; af_fast_at(i); i++) {
-        bool shared = false;
-        for (int threads = 1; threads <= 16; threads *= 2)
-            shared |= shares_panels(af_fast_at(i), threads);
-        CHECK_MSG(shared, "%s: no product kept its panels", af_fast_at(i)->name);
-    }
-}
-
-/* As many rows as take another tile than the product before: its panels are laid out otherwise. */
-static void test_few_rows_do_not_take_panels_of_another_kind(void **state)
-{
-    (void)state;
-    enum { N = 96, K = 64, ROWS = 512 };
-    static const int64_t M[] = {512, 24, 512};
-    const int threads = 8;
-    float *a = values(ROWS * K, AF_DTYPE_F32, 1), *b = values(N * K, AF_DTYPE_F32, 2);
-    float *c[2] = {calloc(ROWS * N, sizeof(float)), calloc(ROWS * N, sizeof(float))};
-    af_pool *pool;
-    af_error err = {0};
-    CHECK_OK(af_pool_new(&pool, threads, &err), err);
-    for (int i = 0; af_fast_at(i); i++) {
-        const af_fast *f = af_fast_at(i);
-        void *work = malloc(f->gemm_work(threads)), *other = malloc(f->gemm_work(threads));
-        af_kept kept = {0};
-        for (size_t m = 0; m < AF_LEN(M); m++) {
-            for (int k = 0; k < 2; k++) {
-                const af_gemm g = gradient(M[m], N, K, a, b, c[k], k ? NULL : &kept);
-                f->gemm(&g, pool, k ? other : work);
-            }
-            CHECK_MSG(memcmp(c[0], c[1], (size_t)(M[m] * N) * sizeof(float)) == 0,
-                      "%s: product %zu differs", f->name, m);
-        }
-        free(work), free(other);
-    }
-    af_pool_free(pool);
-    free(a), free(b), free(c[0]), free(c[1]);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_do_not_change_large_products),
-        cmocka_unit_test(test_products_of_one_b_share_its_panels),
-        cmocka_unit_test(test_few_rows_do_not_take_panels_of_another_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@
  * prints what a job of no work costs, in microseconds: median and worst tenth. */
 #define _GNU_SOURCE
 #include "base/rng.h"
-#include "cpu/gemm/fast.h"
+#include "cpu/cpu_kernels.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -113,9 +113,9 @@ int main(int argc, char **argv)
     void *x = filled(T * I, type, 1), *w = filled(O * I, type, copies),
          *y = filled(T * far, type, 1);
     void *work = pages(f->gemm_work(threads));
-    const af_operand xo = {x, I, type, false, NULL, false, NULL},
-                     wo = {w, I, type, false, NULL, false, NULL},
-                     yo = {y, far, type, false, NULL, false, NULL};
+    const af_operand xo = {x, I, type, false, NULL, NULL, NULL},
+                     wo = {w, I, type, false, NULL, NULL, NULL},
+                     yo = {y, far, type, false, NULL, NULL, NULL};
     af_gemm g = {T, O, I, xo, wo, y, far, type, 1, false, NULL, AF_DTYPE_F32, false};
     g.b.trans = true;
     if (dx)
@@ -124,17 +124,17 @@ int main(int argc, char **argv)
         const af_dtype sums = half ? AF_DTYPE_BF16 : AF_DTYPE_F32;
         g = (af_gemm){O, I, T, yo, xo, w, I, sums, 1, false, NULL, AF_DTYPE_F32, false};
         g.a.trans = true;
-        g.away = true;
+        g.nontemporal = true;
     }
     const char *how = argc > 7 && strcmp(argv[7], "auto") != 0 ? argv[7]
-                      : f->packs_once(type)                    ? "once"
+                      : af_fast_packs_frozen(f, type)          ? "once"
                                                                : "each";
     const uint64_t bytes = f->packed_bytes(type, g.N, g.K);
     const int64_t size = af_dtype_get(type)->bytes;
     uint8_t *panels = pages(bytes * (uint64_t)copies);
     af_packed packed = {0};
     for (int64_t i = 0; i < copies; i++)
-        packed = f->pack_once(&g.b, type, g.N, g.K, panels + (uint64_t)i * bytes, NULL, work);
+        packed = f->pack_frozen(&g.b, type, g.N, g.K, panels + (uint64_t)i * bytes, NULL, work);
     if (!dw && bytes && strcmp(how, "once") == 0)
         g.b.packed = &packed;
     double best = 1e9;

@@ -1,7 +1,7 @@
-/* cpu.h - the CPU backend: a pool, a workspace, and one kernel a node.
+/* cpu.h - the CPU backend: a pool, a workspace, and one kernel per node.
  *
- * Every op has a plain twin, written for reading and exact enough to be the reference: it loads any
- * float type as double, computes in double, rounds once. Hot ops have a fast version beside it
+ * Every op has a reference kernel (its twin), written for reading: it loads any
+ * float type as double, computes in double, rounds once. Hot ops have a fast version next to it
  * (src/cpu), chosen at prepare. */
 #ifndef AF_CPU_H
 #define AF_CPU_H
@@ -27,14 +27,6 @@ typedef enum af_packing {
     AF_PACKS_ALL,
 } af_packing;
 
-/* What a product left packed of its B in the workspace, for one right after it with the same B. */
-typedef struct af_kept {
-    const void *data;
-    uint8_t *panels;    /* NULL where nothing was kept */
-    int64_t N, K, step; /* step: k's of one of its parts */
-    int kind;           /* how values lie in them; products of few rows have another one */
-} af_kept;
-
 typedef struct af_cpu {
     af_device device; /* first */
     af_pool *pool;
@@ -46,10 +38,8 @@ typedef struct af_cpu {
     void *work;      /* of the running node, 64-byte aligned */
     uint8_t *shared; /* what most nodes work in: one for all graphs, which run in turn */
     uint64_t shared_bytes;
-    uint8_t *guarded; /* poison: the workspace, and a page behind it that nobody may touch */
+    uint8_t *guarded; /* poison: the workspace, and a page after it that nobody may touch */
     uint64_t guarded_bytes;
-    const af_node *before; /* the node that ran just before, if its workspace is as it left it */
-    af_kept kept;          /* by it */
     int what;              /* AF_RUN_* of the running call: a forward node may make gradients too */
     bool grads_spent;      /* gradients lie among activations: an update is the last to see them */
     af_cpu_times *times;   /* NULL, or where every node's time is added */
@@ -78,23 +68,24 @@ extern const af_cpu_op *const af_cpu_ops[AF_OP_COUNT];
  */
 const af_cpu_op *af_cpu_fast(const af_node *n);
 
-/* ---- frozen weights packed once, for machines that gain from it: src/ops/common/cpu_packs.c ----
- */
+/* What a family of ops does for a graph as a whole; every hook is called once per graph. */
+typedef struct af_cpu_family {
+    /* Before offsets are assigned. Returns the bytes of memory it wants for itself: they are
+     * planned as workspace, but the graph must run without them too. *work: bytes of cpu->work that
+     * begin_run needs. Adds to g->returned_bytes what of bound weights need not stay resident then.
+     */
+    uint64_t (*layout)(const af_cpu *cpu, af_graph *g, uint64_t *work);
+    /* That memory, zeroed; NULL where the machine has too little after all. */
+    void (*prepare)(af_graph *g, uint8_t *memory);
+    /* Before each run, where it has the memory. */
+    void (*begin_run)(af_cpu *cpu, af_graph *g);
+    /* The host has written t. */
+    void (*written)(af_tensor *t);
+} af_cpu_family;
 
-/* Whether products with rows of this type gain from it on this machine. */
-bool af_cpu_packs_pay(af_dtype rows);
-/* At layout: decides which forms of which weights there will be; their bytes. What of bound weights
- * need not stay resident then is g->returned_bytes. */
-uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g);
-/* Bytes of cpu->work that filling them needs. */
-uint64_t af_cpu_packs_work(const af_cpu *cpu);
-/* At prepare: where they lie. NULL: there are none after all. */
-void af_cpu_packs_place(af_graph *g, uint8_t *memory);
-/* Before a run: packs what was never packed or has been written since. */
-void af_cpu_packs_fill(af_graph *g, af_cpu *cpu);
-void af_cpu_packs_touch(af_tensor *t);
-/* The weight in the form that this product reads, or NULL. trans: its rows are columns of B. */
-const struct af_packed *af_cpu_packed(const af_tensor *t, bool trans);
+/* Those that have hooks: src/ops/families.c. */
+enum { AF_CPU_FAMILIES = 1 };
+extern const af_cpu_family *const af_cpu_families[AF_CPU_FAMILIES];
 
 /* Names the instruction set the fast versions use: "neon+bf16", "avx512", "none". */
 const char *af_cpu_isa(void);
@@ -107,7 +98,7 @@ bool af_cpu_has_amx(void);
 /* Opens the CPU as a device (af_device_open does this for "cpu"). */
 AF_CHECKED af_status af_cpu_open(af_device **out, int threads, af_error *err);
 
-/* ---- for twins: any plain type as double ---- */
+/* ---- for twins: any float or integer type as double ---- */
 static inline double af_ld(const af_tensor *t, int64_t i)
 {
     return af_load_f64(t->data, t->dtype, (uint64_t)i);
@@ -123,7 +114,7 @@ static inline void af_put(const af_node *n, af_tensor *t, int64_t i, double v)
 }
 /* Value i of a weight of any type, block types included (slow: decodes its block). */
 double af_ld_weight(const af_tensor *t, int64_t i);
-/* Values [from, from+count) of a tensor of any type as doubles, and back (plain types only). */
+/* Values [from, from+count) of a tensor of any type as doubles, and back (no block types). */
 void af_ld_row(const af_tensor *t, int64_t from, int64_t count, double *out);
 /* The same as floats: what the fast kernels read weights through. */
 void af_ld_row_f32(const af_tensor *t, int64_t from, int64_t count, float *out);

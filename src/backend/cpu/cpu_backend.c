@@ -7,9 +7,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* The backend's part of a plan, and the memory of a prepared graph. */
 typedef struct cpu_graph {
+    uint64_t family_bytes[AF_CPU_FAMILIES]; /* planned */
     uint8_t *arena[AF_ROLE_COUNT];
-    uint8_t *packs;
+    uint8_t *family[AF_CPU_FAMILIES]; /* NULL where it did not fit */
 } cpu_graph;
 
 static const af_cpu_op *choose(const af_cpu *cpu, const af_node *n)
@@ -25,7 +27,12 @@ enum { SHARED_MAX = 8 << 20 };
 static af_status cpu_layout(af_device *d, af_graph *g, af_error *err)
 {
     const af_cpu *cpu = (const af_cpu *)d;
-    g->work_bytes = 0;
+    uint64_t most = 0, own = 0; /* of the shared workspace; of the families */
+    cpu_graph *c = af_arena_take(&g->mem, sizeof *c);
+    if (!c)
+        return af_fail_nomem(err, "the plan", sizeof *c);
+    *c = (cpu_graph){0};
+    g->backend = c;
     for (int i = 0; i < g->n_nodes; i++) {
         af_node *n = g->nodes[i];
         if (af_ops[n->op]->view)
@@ -36,13 +43,17 @@ static af_status cpu_layout(af_device *d, af_graph *g, af_error *err)
         const uint64_t work = op->work ? op->work(n, cpu->threads) : 0;
         n->work = work > SHARED_MAX || cpu->work_apart ? work : 0;
         if (!n->work)
-            g->work_bytes = AF_MAX(g->work_bytes, work);
+            most = AF_MAX(most, work);
     }
-    g->pack_bytes = af_cpu_packs_plan(cpu, g);
-    if (g->pack_bytes)
-        g->work_bytes = AF_MAX(g->work_bytes, af_cpu_packs_work(cpu));
-    g->shared_bytes = AF_ALIGN_UP(g->work_bytes, (uint64_t)64);
-    g->work_bytes = g->shared_bytes + g->pack_bytes;
+    g->returned_bytes = 0;
+    for (int i = 0; i < AF_CPU_FAMILIES; i++) {
+        uint64_t work = 0;
+        c->family_bytes[i] = af_cpu_families[i]->layout(cpu, g, &work);
+        most = AF_MAX(most, work);
+        own += c->family_bytes[i];
+    }
+    g->shared_bytes = AF_ALIGN_UP(most, (uint64_t)64);
+    g->work_bytes = g->shared_bytes + own;
     return AF_OK;
 }
 
@@ -50,15 +61,14 @@ static void cpu_release(af_device *d, af_graph *g)
 {
     (void)d;
     cpu_graph *c = g->backend;
-    if (!c)
-        return;
     for (int r = 0; r < AF_ROLE_COUNT; r++)
         if (c->arena[r])
             munmap(c->arena[r], g->role_bytes[r]);
-    if (c->packs)
-        munmap(c->packs, g->pack_bytes);
-    free(c);
-    g->backend = NULL;
+    for (int i = 0; i < AF_CPU_FAMILIES; i++)
+        if (c->family[i])
+            munmap(c->family[i], c->family_bytes[i]);
+    memset(c->arena, 0, sizeof c->arena);
+    memset(c->family, 0, sizeof c->family);
     for (int i = 0; i < g->n_tensors; i++)
         g->tensors[i]->data = NULL;
 }
@@ -148,19 +158,11 @@ static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
 {
     af_cpu *cpu = (af_cpu *)d;
     af_status st = AF_OK;
-    uint64_t total = g->work_bytes;
-    for (int r = 0; r < AF_ROLE_COUNT; r++)
-        total += g->role_bytes[r];
-    cpu_graph *c = af_calloc(1, sizeof *c);
-    if (!c)
-        return af_fail_nomem(err, "a graph", sizeof *c);
-    g->backend = c;
+    cpu_graph *c = g->backend;
     const uint64_t free_bytes = d->ops->memory_free(d);
-    if (total > free_bytes) { /* without packed weights, then */
-        total -= g->pack_bytes;
-        g->work_bytes -= g->pack_bytes;
-        g->pack_bytes = g->returned_bytes = 0;
-    }
+    const bool roomy = af_graph_bytes(g) <= free_bytes; /* for what families want, too */
+    const uint64_t total =
+        roomy ? af_graph_bytes(g) : af_graph_bytes(g) - g->work_bytes + g->shared_bytes;
     if (total > free_bytes)
         AF_TRY(af_fail(
             err, AF_ENOMEM,
@@ -172,10 +174,12 @@ static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
     const bool now = g->optimized;
     for (int r = 0; r < AF_ROLE_COUNT; r++)
         AF_TRY(map_zeroed(cpu, &c->arena[r], g->role_bytes[r], now, err));
-    AF_TRY(map_zeroed(cpu, &c->packs, g->pack_bytes, now, err));
+    for (int i = 0; i < AF_CPU_FAMILIES && roomy; i++)
+        AF_TRY(map_zeroed(cpu, &c->family[i], c->family_bytes[i], now, err));
     AF_TRY(grow_shared(cpu, g->shared_bytes, now, err));
     point_tensors(g, c);
-    af_cpu_packs_place(g, c->packs);
+    for (int i = 0; i < AF_CPU_FAMILIES; i++)
+        af_cpu_families[i]->prepare(g, c->family[i]);
     for (int i = 0; i < g->n_nodes; i++)
         g->nodes[i]->exec = af_ops[g->nodes[i]->op]->view ? NULL : (void *)choose(cpu, g->nodes[i]);
 done:
@@ -204,9 +208,9 @@ static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, in
     cpu->work = cpu->shared;
     cpu->what = what;
     cpu->grads_spent = g->grads_in_arena;
-    cpu->before = NULL;
-    if (g->pack_bytes)
-        af_cpu_packs_fill(g, cpu);
+    for (int i = 0; i < AF_CPU_FAMILIES; i++)
+        if (c->family[i])
+            af_cpu_families[i]->begin_run(cpu, g);
     for (int i = from; i < to; i++) {
         const af_node *n = g->nodes[i];
         const af_cpu_op *op = n->exec;
@@ -219,7 +223,6 @@ static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, in
             run_timed(n, op, cpu);
         else
             op->run(n, cpu);
-        cpu->before = cpu->poison ? NULL : n;
         d->counters.launches++;
         if (cpu->poison)
             af_cpu_poison_after(n);
@@ -236,7 +239,8 @@ static af_status cpu_write(af_device *d, af_graph *g, af_tensor *t, const void *
 {
     (void)d, (void)g, (void)err;
     memcpy(t->data, data, af_tensor_bytes(t));
-    af_cpu_packs_touch(t);
+    for (int i = 0; i < AF_CPU_FAMILIES; i++)
+        af_cpu_families[i]->written(t);
     return AF_OK;
 }
 
@@ -247,7 +251,7 @@ static af_status cpu_read(af_device *d, af_graph *g, const af_tensor *t, void *d
     return AF_OK;
 }
 
-/* What the system says it can give without swapping, and what the process limit leaves. */
+/* What the system can give without swapping, and what the process limit leaves. */
 static uint64_t cpu_memory_free(const af_device *d)
 {
     (void)d;

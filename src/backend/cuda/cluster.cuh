@@ -22,7 +22,7 @@ DEV void cluster_meet()
     __syncthreads();
 #endif
 }
-/* *p, a place in shared memory, in block `rank` of the cluster. */
+/* *p, an address in shared memory, in block `rank` of the cluster. */
 DEV float peer(const float *p, int rank)
 {
 #if AF_KS > 1 && __CUDA_ARCH__ >= 900

@@ -4,8 +4,8 @@
 // common: AF_S=float,bf16 AF_D=bf16 | AF_S=bf16 AF_D=float
 #include "dev.cuh"
 
-/* dst[r][c] = alpha * src[r][c] for c < cols, 0 for cols <= c < wide.  A warp walks along a row, 8
- * rows a block; the row stride of either side is free. */
+/* dst[r][c] = alpha * src[r][c] for c < cols, 0 for cols <= c < wide.  A warp runs along a row, 8
+ * rows per block; the row stride of either side is free. */
 extern "C" __global__ void copy_2d(AF_D *dst, long long dst_ld, const AF_S *src, long long src_ld,
                                    long long rows, long long cols, long long wide, float alpha)
 {

@@ -1,15 +1,15 @@
 /* cuda.h - the CUDA backend as op launchers see it.
  *
- * An op's launcher (src/ops/<family>_cuda.c) is a `prepare` that appends steps to its node: kernel
- * launches, GEMMs, memsets, copies. Pointers (tensor->data, cu->work) are final by then, so a step
- * holds its arguments as bytes and the run path only walks arrays. Kernels are named here and built
- * together after every node has been prepared: an af_kernel is a promise until then.
+ * An op's launcher (src/ops/<family>/<op>_cuda.c) is a `prepare` that appends steps to its node:
+ * kernel launches, GEMMs, memsets, copies. Pointers (tensor->data, cu->work) are final by then, so
+ * a step holds its arguments as bytes and a run only iterates over arrays. Kernels are only named
+ * here and built together after every node has been prepared: af_kernel.func is NULL until then.
  *
  * Rules for launchers and kernels
  *   - row r of an activation starts at data + r * ld (tensor->ld, in elements; ld >= last dim).
- *     Ops that honour ld in every activation they read and write say `strided`; only then do their
+ *     Ops that honour ld in every activation they read and write set `strided`; only then do their
  *     tensors get padded rows.
- *   - every row is computed (live rows are not looked at: dead rows carry label -100 and lie behind
+ *   - every row is computed (live rows are ignored: dead rows carry label -100 and lie after
  *     the last bound), so that one captured graph serves every batch.
  *   - shapes, eps, scales are arguments, never part of a kernel's name or defines.
  *   - n->accumulate: add to output (accum_out - 1) instead of writing it.
@@ -54,7 +54,7 @@ typedef struct af_mat {
 } af_mat;
 
 /* c = alpha * op(a) op(b) + beta * c, plus bias [c.cols] on every row when set. op is the
- * transpose where ta, tb say so; f32 accumulation. Batched when batch > 1: strides in elements. */
+ * transpose where ta, tb are set; f32 accumulation. Batched when batch > 1: strides in elements. */
 typedef struct af_cuda_gemm {
     af_mat a, b, c;
     bool ta, tb;
@@ -69,7 +69,8 @@ typedef struct af_cuda {
     const af_driver *drv;
     const af_driver *own_driver; /* freed with the device */
     void *context, *stream;
-    void *side, *fork, *join; /* a second stream, and the events around work put there */
+    /* a second stream for work that may overlap; events before and after it */
+    void *second, *fork, *join;
     int ordinal;
     int arch;     /* 90 */
     int sms;      /* multiprocessors */
@@ -86,27 +87,18 @@ typedef struct af_cuda {
     af_cuda_graph *cg;
     void *work; /* device workspace shared by all nodes: at least what the op's `work` asked for */
     int chunk;  /* steps appended now run only when this chunk of labels is in use; 0 = always */
-    bool backward_only; /* steps appended now are left out of runs without a backward pass */
-    af_error err;       /* latched by the helpers below; prepare returns it */
-    bool tf32;          /* products of f32 values may round their operands */
-    /* switches for tests */
-    const struct af_cudnn_api *dnn_api; /* instead of the installed library */
-    bool no_graph;                      /* direct launches instead of captured graphs */
-    bool no_lt;                         /* own GEMM kernels even where cuBLASLt is there */
-    bool no_side;                       /* everything on one stream */
-    bool no_fold;                       /* adapters beside the GEMM, not inside it */
-    bool no_narrow;                     /* adapters' narrow products as GEMMs */
-    bool no_bnb;                        /* no products straight from 4-bit weights */
-    bool scratch;                       /* quantised weights are dequantised at every use */
-    bool warned;                        /* capture was impossible, said once */
+    bool backward_only;        /* steps appended now are left out of runs without a backward pass */
+    af_error err;              /* latched by the helpers below; prepare returns it */
+    bool tf32;                 /* GEMMs of f32 values may round their operands */
+    struct af_cuda_test *test; /* cuda_test.h; NULL in production */
 } af_cuda;
 
 /* What a family of ops (projections, attention) does for a graph as a whole. Every hook is optional
  * and called once per graph, in the order of af_cuda_families; what a family keeps between them
  * lies in its slot of the graph. */
 typedef struct af_cuda_family {
-    /* Before offsets are given: may add weights, pad rows (ld), make tensors views. What it puts in
-     * the slot lives in g->mem and survives a release. */
+    /* Before offsets are assigned: may add weights, pad rows (ld), make tensors views. What it puts
+     * in the slot lives in g->mem and survives a release. */
     af_status (*layout)(af_cuda *cu, af_graph *g, af_error *err);
     /* The plan does not fit: give up copies that only save time. Called when layout has set
      * can_shrink in the backend's plan. */
@@ -186,7 +178,7 @@ bool af_cuda_count_labels(af_cuda *cu, const af_tensor *t, int64_t chunk_rows);
 
 /* Opens GPU number `ordinal`. */
 AF_CHECKED af_status af_cuda_open(af_device **out, int ordinal, af_error *err);
-/* The same over a given table of entry points (tests: a recording fake). */
+/* The same over the caller's table of entry points (tests: a recording fake). */
 AF_CHECKED af_status af_cuda_open_with(af_device **out, const af_driver *drv, int ordinal,
                                        af_error *err);
 #endif

@@ -1,8 +1,9 @@
 /* cuda_backend.c - one GPU as a device: open, prepare, transfer.
  *
  * prepare allocates each arena once, lets every launcher append its steps, builds all kernels
- * together, fixes the GEMM algorithms, and only then is anything of the model uploaded. */
+ * together, fixes the GEMM algorithms, and only then anything of the model is uploaded. */
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels.h"
@@ -59,8 +60,8 @@ static af_status allocate_all(af_cuda *cu, af_graph *g, af_error *err)
     if (cu->lt && !cu->lt->work)
         AF_TRY(
             allocate(cu, (uint8_t **)&cu->lt->work, AF_LT_WORKSPACE, g, "the GEMM workspace", err));
-    if (cu->lt && !cu->lt->side_work && cg->plan.sides)
-        AF_TRY(allocate(cu, (uint8_t **)&cu->lt->side_work, AF_LT_WORKSPACE, g,
+    if (cu->lt && !cu->lt->second_work && cg->plan.uses_second)
+        AF_TRY(allocate(cu, (uint8_t **)&cu->lt->second_work, AF_LT_WORKSPACE, g,
                         "the second GEMM workspace", err));
     AF_TRY(af_cuda_offload_prepare(cu, g, err));
 done:
@@ -197,8 +198,8 @@ static void cuda_release(af_device *d, af_graph *g)
             cu->drv->mem_free(cg->arena[r]);
     if (cg->temp)
         cu->drv->mem_free(cg->temp);
-    if (cg->stash)
-        cu->drv->host_free(cg->stash);
+    if (cg->pinned)
+        cu->drv->host_free(cg->pinned);
     if (cg->tables)
         cu->drv->mem_free(cg->tables);
     af_arena_clear(&cg->mem);
@@ -227,7 +228,7 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
         (void)af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
     AF_TRY(af_kernels_build(cu->kernels, cu, err));
     AF_TRY(af_cuda_gemm_tune(cu, &dirtied, err));
-    AF_TRY(af_kernels_build(cu->kernels, cu, err)); /* own products the tuning fell back to */
+    AF_TRY(af_kernels_build(cu->kernels, cu, err)); /* own kernels the tuning fell back to */
     AF_TRY(check_nodes(cu, g, err));
     AF_TRY(choose_all(cu, g, &dirtied, err));
     if (dirtied)
@@ -312,7 +313,7 @@ static af_status cuda_read_later(af_device *d, af_graph *g, const af_tensor *t, 
         return cuda_read(d, g, t, data, err);
     const af_status st =
         af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a read", err);
-    return st == AF_OK ? af_download_later(cu, data, t->data, af_tensor_bytes(t),
+    return st == AF_OK ? af_download_async(cu, data, t->data, af_tensor_bytes(t),
                                            t->name[0] ? t->name : "a tensor", err)
                        : st;
 }
@@ -335,13 +336,14 @@ static void cuda_close(af_device *d)
             drv->event_free(cu->fork);
         if (cu->join)
             drv->event_free(cu->join);
-        if (cu->side)
-            drv->stream_free(cu->side);
+        if (cu->second)
+            drv->stream_free(cu->second);
         if (cu->stream)
             drv->stream_free(cu->stream);
         drv->context_release(cu->ordinal);
     }
     free((void *)cu->own_driver);
+    free(cu->test);
     free(cu);
 }
 
@@ -360,6 +362,14 @@ static const af_backend_ops cuda_ops = {
     .close = cuda_close,
 };
 
+af_cuda_test *af_cuda_test_on(af_device *d)
+{
+    af_cuda *cu = (af_cuda *)d;
+    if (!cu->test)
+        cu->test = af_calloc(1, sizeof *cu->test);
+    return cu->test;
+}
+
 static af_status read_device(af_cuda *cu, af_error *err)
 {
     const af_driver *drv = cu->drv;
@@ -368,8 +378,8 @@ static af_status read_device(af_cuda *cu, af_error *err)
     size_t memory = 0;
     AF_TRY(af_cu_check(drv, drv->device_count(&count), "cuDeviceGetCount", "the driver", err));
     if (cu->ordinal < 0 || cu->ordinal >= count)
-        AF_TRY(
-            af_fail(err, AF_EUSAGE, "there is no GPU %d: the driver sees %d", cu->ordinal, count));
+        AF_TRY(af_fail(err, AF_EUSAGE, "GPU %d does not exist: the driver sees %d", cu->ordinal,
+                       count));
     AF_TRY(af_cu_check(drv, drv->device_get(&device, cu->ordinal), "cuDeviceGet", "the GPU", err));
     AF_TRY(af_cu_check(drv, drv->device_name(cu->name, (int)sizeof cu->name, device),
                        "cuDeviceGetName", "the GPU", err));
@@ -409,8 +419,8 @@ af_status af_cuda_open_with(af_device **out, const af_driver *drv, int ordinal, 
     AF_TRY(af_cu_check(drv, drv->context_set(cu->context), "cuCtxSetCurrent", cu->name, err));
     AF_TRY(af_cu_check(drv, drv->stream_new(&cu->stream, AF_CU_STREAM_NON_BLOCKING),
                        "cuStreamCreate", cu->name, err));
-    AF_TRY(af_cu_check(drv, drv->stream_new(&cu->side, AF_CU_STREAM_NON_BLOCKING), "cuStreamCreate",
-                       cu->name, err));
+    AF_TRY(af_cu_check(drv, drv->stream_new(&cu->second, AF_CU_STREAM_NON_BLOCKING),
+                       "cuStreamCreate", cu->name, err));
     AF_TRY(af_cu_check(drv, drv->event_new(&cu->fork, AF_CU_EVENT_NO_TIMING), "cuEventCreate",
                        cu->name, err));
     AF_TRY(af_cu_check(drv, drv->event_new(&cu->join, AF_CU_EVENT_NO_TIMING), "cuEventCreate",
@@ -439,6 +449,8 @@ af_status af_cuda_open(af_device **out, int ordinal, af_error *err)
     ((af_cuda *)d)->own_driver = drv;
     drv = NULL;
     AF_TRY(af_lt_new(&((af_cuda *)d)->lt, (af_cuda *)d, err));
+    if (((af_cuda *)d)->lt)
+        af_cuda_gemm_choices_read(((af_cuda *)d)->lt, (af_cuda *)d);
     *out = d;
     d = NULL;
 done:

@@ -50,13 +50,13 @@ typedef enum af_move_kind {
     AF_MOVE_IN
 } af_move_kind;
 typedef struct af_move {
-    int at; /* a position: behind it (out), before it (in) */
+    int at; /* a position: after it (out), before it (in) */
     af_move_kind kind;
     const af_tensor *t;
-    uint64_t host; /* where it lies in the stash */
+    uint64_t host; /* where it lies in the pinned memory */
 } af_move;
 
-/* node->exec: one af_exec a level. Level 0 computes every row; a graph that generates is prepared
+/* node->exec: one af_exec per level. Level 0 computes every row; a graph that generates is prepared
  * for few rows as well, and a run takes the level its live rows fit. */
 enum { AF_RUN_MASKS = 8, AF_CHUNKS_MAX = 16, AF_ROW_LEVELS = 4 };
 
@@ -67,9 +67,9 @@ static inline const af_exec *af_exec_of(const af_node *n, int level)
 
 /* What layout decided; it survives a release, because the graph may be prepared again. */
 typedef struct af_cuda_plan {
-    uint8_t *aside; /* by position: how many nodes behind this one run beside it */
-    bool sides;     /* some do */
-    af_move *move;  /* offload.c, by position */
+    uint8_t *on_second; /* by position: how many of the next nodes overlap with this one */
+    bool uses_second;   /* some do */
+    af_move *move;      /* offload.c, by position */
     int moves;
     bool can_shrink;              /* a family holds copies it could do without */
     void *slot[AF_CUDA_FAMILIES]; /* see af_cuda_slot */
@@ -82,7 +82,7 @@ struct af_cuda_graph {
     af_late *late;
     void *temp; /* device memory that loading needs, freed by the first run */
     uint64_t temp_bytes;
-    uint8_t *stash; /* pinned host memory of offloaded values */
+    uint8_t *pinned; /* host memory of offloaded values */
     /* Not nodes of the graph: steps that bring copies of weights (dequantised, cast, fused) and of
      * params (the same, for trainable values) up to date. */
     af_node on_weights, on_params;
@@ -102,6 +102,8 @@ struct af_cuda_graph {
 
 /* Appends one step to n; NULL when memory is gone (latched in cu->err). */
 af_step *af_cuda_step(af_cuda *cu, af_node *n, af_step_kind kind);
+/* Issues one launch on the stream: launch.c. */
+AF_CHECKED af_status af_cuda_issue_launch(af_cuda *cu, const af_launch *l, af_error *err);
 /* Issues the steps of one node on the stream, for a run of `what`; adds to *count. */
 AF_CHECKED af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks,
                                    uint64_t *count, af_error *err);
@@ -132,8 +134,10 @@ AF_CHECKED af_status af_cuda_write_nf4(af_device *d, af_graph *g, af_tensor *t,
                                        const uint16_t *rows, af_error *err);
 AF_CHECKED af_status af_cuda_write_noise(af_device *d, af_graph *g, af_tensor *t,
                                          const af_random_fill *n, af_error *err);
-/* Before a run: what was written reaches the arguments that depend on it. */
-AF_CHECKED af_status af_cuda_load_done(af_cuda *cu, af_cuda_graph *cg, af_error *err);
+/* Before a run: what was written reaches the arguments that depend on it. *changed: some of them
+ * did, and captured graphs hold the old ones. */
+AF_CHECKED af_status af_cuda_load_done(af_cuda *cu, af_cuda_graph *cg, bool *changed,
+                                       af_error *err);
 
 /* ---- transfers: upload.c ---- */
 typedef struct af_upload af_upload;
@@ -142,13 +146,13 @@ void af_upload_free(af_upload *u, af_cuda *cu);
 /* rows x width bytes from packed host memory to device rows `pitch` bytes apart, asynchronously. */
 AF_CHECKED af_status af_upload_rows(af_cuda *cu, void *to, uint64_t pitch, const void *from,
                                     uint64_t width, uint64_t rows, const char *what, af_error *err);
-/* The way back; returns when the bytes are there. */
 /* A few bytes without waiting: they are at `to` after the next af_download_rows. */
-AF_CHECKED af_status af_download_later(af_cuda *cu, void *to, const void *from, uint64_t bytes,
+AF_CHECKED af_status af_download_async(af_cuda *cu, void *to, const void *from, uint64_t bytes,
                                        const char *what, af_error *err);
 /* Waits for them. */
-AF_CHECKED af_status af_download_settle(af_cuda *cu, af_error *err);
-void af_download_drop(af_cuda *cu); /* nobody waits for them any more */
+AF_CHECKED af_status af_download_wait(af_cuda *cu, af_error *err);
+void af_download_drop(af_cuda *cu); /* nobody needs them any more */
+/* The reverse of af_upload_rows; returns when the bytes are there. */
 AF_CHECKED af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pitch,
                                       uint64_t width, uint64_t rows, const char *what,
                                       af_error *err);

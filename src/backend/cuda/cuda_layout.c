@@ -1,12 +1,12 @@
-/* cuda_layout.c - before offsets are given: matrices and spare columns of projections, what runs
- * beside what, what leaves the device for a while, and how much room each node needs. */
+/* cuda_layout.c - before offsets are assigned: the families' layouts, what runs on the second
+ * stream, what is offloaded, and how much workspace each node needs. */
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/gemm.h"
 
 enum {
-    /* values of a gradient whose product leaves room beside it: larger ones fill the GPU, and what
-     * runs beside them costs more than it hides (measured at 2048 and 8192 rows) */
-    ASIDE_MAX = 1 << 23,
+    /* elements of a gradient whose GEMM leaves multiprocessors idle: larger ones fill the GPU, and
+     * what overlaps with them costs more than it hides (measured at 2048 and 8192 rows) */
+    SECOND_STREAM_MAX = 1 << 23,
     CODE_BYTES = 16 << 20, /* modules and captured graphs of a step (9 to 25 MB measured) */
 };
 
@@ -32,11 +32,11 @@ static void set_work(af_cuda *cu, af_graph *g)
     cu->graph = NULL;
 }
 
-/* Does anything run on the second stream beside the products? */
-static bool uses_side(const af_graph *g, const af_cuda_graph *cg)
+/* Does anything run on the second stream? */
+static bool uses_second(const af_graph *g, const af_cuda_graph *cg)
 {
     for (int i = 0; i < g->n_nodes; i++)
-        if (cg->plan.aside[i])
+        if (cg->plan.on_second[i])
             return true;
     return false;
 }
@@ -54,7 +54,7 @@ static void hold_inputs(const af_graph *g, int from, int n, int until)
         for (int k = 0; k < g->nodes[i]->n_in; k++) {
             af_tensor *t = g->nodes[i]->in[k];
             t = t->base ? t->base : t;
-            t->hold = AF_MAX(t->hold, until);
+            t->hold_until = AF_MAX(t->hold_until, until);
         }
 }
 
@@ -68,9 +68,9 @@ static bool touches(const af_node *n, const af_tensor *t)
     return found;
 }
 
-/* Delays the products that pass a gradient on until somebody reads their result: what the gradients
- * of weights (and recomputation) before that need is free again by then. */
-static void products_late(af_graph *g)
+/* Delays every LINEAR_DX until its result is read: what the weight gradients (and recomputation)
+ * before that need is free again by then. */
+static void delay_dx(af_graph *g)
 {
     for (int i = g->n_nodes - 2; i >= 0; i--) {
         af_node *n = g->nodes[i];
@@ -88,22 +88,22 @@ static void products_late(af_graph *g)
     }
 }
 
-/* Gradients of weights that follow a LINEAR_DX run beside it. Until the next such place (or the end
- * of the pass) nothing they read may be overwritten. */
-static af_status place_aside(af_graph *g, af_cuda_graph *cg, af_error *err)
+/* Weight gradients that follow a LINEAR_DX run on the second stream while it runs. Until the next
+ * such group (or the end of the pass) nothing they read may be overwritten. */
+static af_status plan_second_stream(af_graph *g, af_cuda_graph *cg, af_error *err)
 {
     int from = -1, count = 0;
-    cg->plan.aside = af_arena_take(&g->mem, (uint64_t)g->n_nodes + 1);
-    if (!cg->plan.aside)
+    cg->plan.on_second = af_arena_take(&g->mem, (uint64_t)g->n_nodes + 1);
+    if (!cg->plan.on_second)
         return af_fail_nomem(err, "the plan", (uint64_t)g->n_nodes);
     if (g->recompute >= AF_RECOMPUTE_WIDE) { /* memory is short: hold nothing longer than needed */
-        products_late(g);
+        delay_dx(g);
         return AF_OK;
     }
     for (int i = 0; i <= g->n_nodes; i++) {
         const af_node *n = i < g->n_nodes ? g->nodes[i] : NULL;
         int k = 0;
-        while (n && n->op == AF_OP_LINEAR_DX && af_count(n->out[0]) <= ASIDE_MAX &&
+        while (n && n->op == AF_OP_LINEAR_DX && af_count(n->out[0]) <= SECOND_STREAM_MAX &&
                i + 1 + k < g->n_nodes && k < 255 && g->nodes[i + 1 + k]->phase == n->phase &&
                is_weight_gradient(g->nodes[i + 1 + k]->op))
             k++;
@@ -112,7 +112,7 @@ static af_status place_aside(af_graph *g, af_cuda_graph *cg, af_error *err)
             count = 0;
         }
         if (k > 0) {
-            cg->plan.aside[i] = (uint8_t)k;
+            cg->plan.on_second[i] = (uint8_t)k;
             from = i + 1;
             count = k;
             i += k;
@@ -138,12 +138,12 @@ af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
     for (int i = 0; i < AF_CUDA_FAMILIES; i++)
         if (af_cuda_families[i]->layout)
             AF_TRY(af_cuda_families[i]->layout(cu, g, err));
-    AF_TRY(place_aside(g, cg, err));
+    AF_TRY(plan_second_stream(g, cg, err));
     if (g->recompute >= AF_RECOMPUTE_OFFLOAD)
         AF_TRY(af_cuda_offload_layout(g, cg, err));
-    cg->plan.sides = uses_side(g, cg);
+    cg->plan.uses_second = uses_second(g, cg);
     g->work_bytes =
-        CODE_BYTES + (cu->lt ? (uint64_t)AF_LT_WORKSPACE * (cg->plan.sides ? 2 : 1) : 0);
+        CODE_BYTES + (cu->lt ? (uint64_t)AF_LT_WORKSPACE * (cg->plan.uses_second ? 2 : 1) : 0);
     set_work(cu, g);
     if (!cg->plan.can_shrink)
         goto done;

@@ -1,14 +1,15 @@
-/* cuda_rows.c - few live rows. A graph that generates has room for a chunk of the prompt, but most
- * of its runs bring one token a sequence. Its nodes are prepared again for small numbers of rows,
- * by the same launchers on the same memory, and a run takes the smallest that holds its live rows.
+/* cuda_rows.c - few live rows. A graph that generates is planned for a chunk of the prompt, but
+ * most of its runs bring one token per sequence. Its nodes are prepared again for small numbers of
+ * rows, by the same launchers on the same memory, and a run takes the smallest that holds its live
+ * rows.
  */
 #include "backend/cuda/cuda_graph.h"
 
-static const int64_t few[AF_ROW_LEVELS] = {0, 64, 8, 1}; /* level 0: all */
+static const int64_t level_rows[AF_ROW_LEVELS] = {0, 64, 8, 1}; /* level 0: all */
 
 int64_t af_cuda_level_rows(const af_graph *g, int level)
 {
-    return level == 0 ? g->rows : few[level];
+    return level == 0 ? g->rows : level_rows[level];
 }
 
 int af_cuda_levels(const af_graph *g)
@@ -16,7 +17,7 @@ int af_cuda_levels(const af_graph *g)
     bool generates = false;
     for (int i = 0; i < g->n_nodes; i++)
         generates |= g->nodes[i]->op == AF_OP_ATTENTION_CACHED;
-    return generates && !g->differentiated && g->rows > few[1] ? AF_ROW_LEVELS : 1;
+    return generates && !g->differentiated && g->rows > level_rows[1] ? AF_ROW_LEVELS : 1;
 }
 
 void af_cuda_set_level(af_graph *g, int level)
@@ -33,7 +34,7 @@ int af_cuda_level_of(const af_graph *g)
 {
     const af_cuda_graph *cg = g->backend;
     int level = 0;
-    while (level + 1 < cg->levels && g->live_rows <= few[level + 1])
+    while (level + 1 < cg->levels && g->live_rows <= level_rows[level + 1])
         level++;
     return level;
 }

@@ -1,6 +1,7 @@
-/* cuda_run.c - runs a prepared graph: steps one after another, or the same steps captured once a
+/* cuda_run.c - runs a prepared graph: steps one after another, or the same steps captured once per
  * mask and replayed. Nothing here allocates, looks up, or waits. */
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
 #include "base/log.h"
 
@@ -11,7 +12,6 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
     af_status st = AF_OK;
     for (int i = 0; e && i < e->n; i++) {
         const af_step *s = &e->step[i];
-        const af_launch *l = s->launch;
         if ((s->backward_only && !(what & AF_RUN_BACKWARD)) || s->chunk > chunks)
             continue;
         const bool other = s->alternative && s->alternative->chosen;
@@ -24,11 +24,7 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
         }
         switch (s->kind) {
         case AF_STEP_LAUNCH:
-            AF_TRY(
-                af_cu_check(drv,
-                            drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
-                                        l->block, 1, 1, l->smem, cu->stream, (void **)l->arg, NULL),
-                            "cuLaunchKernel", l->kernel->name, err));
+            AF_TRY(af_cuda_issue_launch(cu, s->launch, err));
             break;
         case AF_STEP_GEMM:
             AF_TRY(af_cuda_gemm_issue(cu, s->gemm, err));
@@ -50,17 +46,17 @@ done:
 static void swap_streams(af_cuda *cu)
 {
     void *s = cu->stream;
-    cu->stream = cu->side;
-    cu->side = s;
+    cu->stream = cu->second;
+    cu->second = s;
     if (cu->lt) {
         void *w = cu->lt->work;
-        cu->lt->work = cu->lt->side_work;
-        cu->lt->side_work = w;
+        cu->lt->work = cu->lt->second_work;
+        cu->lt->second_work = w;
     }
 }
 
-/* The main stream goes on behind what the second one was given last. */
-static af_status join_side(af_cuda *cu, bool *pending, af_error *err)
+/* The main stream waits for what was last issued on the second one. */
+static af_status join_second(af_cuda *cu, bool *pending, af_error *err)
 {
     if (!*pending)
         return AF_OK;
@@ -69,16 +65,16 @@ static af_status join_side(af_cuda *cu, bool *pending, af_error *err)
                        "the second stream", err);
 }
 
-/* Nodes [from, from + n) on the second stream, behind all that was issued so far. */
-static af_status issue_aside(af_cuda *cu, const af_graph *g, int what, int from, int n,
-                             uint64_t *count, af_error *err)
+/* Nodes [from, from + n) on the second stream, after all that was issued so far. */
+static af_status issue_on_second(af_cuda *cu, const af_graph *g, int what, int from, int n,
+                                 uint64_t *count, af_error *err)
 {
     const af_cuda_graph *cg = g->backend;
     const af_driver *drv = cu->drv;
     af_status st = AF_OK;
     AF_TRY(af_cu_check(drv, drv->event_record(cu->fork, cu->stream), "cuEventRecord",
                        "the second stream", err));
-    AF_TRY(af_cu_check(drv, drv->stream_wait(cu->side, cu->fork, 0), "cuStreamWaitEvent",
+    AF_TRY(af_cu_check(drv, drv->stream_wait(cu->second, cu->fork, 0), "cuStreamWaitEvent",
                        "the second stream", err));
     swap_streams(cu);
     for (int i = from; i < from + n && st == AF_OK; i++)
@@ -91,9 +87,9 @@ done:
     return st;
 }
 
-/* Every step of the phases in `what`, in order. *count says how many. Gradients of weights run
- * beside the product that passes the gradient on (cg->plan.aside): the planner holds what they read
- * until the next such place, where the streams meet again. */
+/* Every step of the phases in `what`, in order. *count: how many. Weight gradients run on the
+ * second stream while the LINEAR_DX before them runs (plan.on_second): the planner holds what they
+ * read until the next such group, where the streams join. */
 static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *count, af_error *err)
 {
     static const int bit[] = {[AF_PHASE_FORWARD] = AF_RUN_FORWARD,
@@ -106,21 +102,21 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
     *count = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
-        const int aside = cu->no_side ? 0 : cg->plan.aside[i];
+        const int overlapping = cu->test && cu->test->one_stream ? 0 : cg->plan.on_second[i];
         if (!(what & bit[n->phase]))
             continue;
         AF_TRY(af_cuda_offload_issue(cu, cg, i, true, &next, err));
-        if (aside || n->phase == AF_PHASE_UPDATE)
-            AF_TRY(join_side(cu, &pending, err));
-        if (aside) {
-            AF_TRY(issue_aside(cu, g, what, i + 1, aside, count, err));
+        if (overlapping || n->phase == AF_PHASE_UPDATE)
+            AF_TRY(join_second(cu, &pending, err));
+        if (overlapping) {
+            AF_TRY(issue_on_second(cu, g, what, i + 1, overlapping, count, err));
             pending = true;
         }
         AF_TRY(af_cuda_issue(cu, af_exec_of(n, cg->level), what, cg->chunks, count, err));
         AF_TRY(af_cuda_offload_issue(cu, cg, i, false, &next, err));
-        i += aside;
+        i += overlapping;
     }
-    AF_TRY(join_side(cu, &pending, err));
+    AF_TRY(join_second(cu, &pending, err));
     if (what & AF_RUN_UPDATE) /* the copies GEMMs read follow the params */
         AF_TRY(af_cuda_issue(cu, af_exec_of(&cg->on_params, 0), what, 0, count, err));
 done:
@@ -166,8 +162,11 @@ static af_status follow_writes(af_cuda *cu, af_cuda_graph *cg, af_error *err)
 {
     af_status st = AF_OK;
     uint64_t count = 0;
+    bool changed = false;
     if (cg->weights_dirty)
-        AF_TRY(af_cuda_load_done(cu, cg, err));
+        AF_TRY(af_cuda_load_done(cu, cg, &changed, err));
+    if (changed)
+        af_cuda_drop_captures(cu, cg);
     if (cg->weights_dirty)
         AF_TRY(af_cuda_issue(cu, af_exec_of(&cg->on_weights, 0), 0, 0, &count, err));
     cg->weights_dirty = false;
@@ -189,7 +188,8 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
     AF_TRY(
         af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a run", err));
     AF_TRY(follow_writes(cu, cg, err));
-    if (!cu->no_graph && !cg->capture_refused && !*exec) {
+    const bool capturing = !(cu->test && cu->test->no_capture);
+    if (capturing && !cg->capture_refused && !*exec) {
         af_error why = {0};
         if (capture(cu, g, what, &why) != AF_OK) {
             cg->capture_refused = true;
@@ -197,7 +197,7 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
                    why.msg);
         }
     }
-    if (!cu->no_graph && *exec) {
+    if (capturing && *exec) {
         AF_TRY(af_cu_check(cu->drv, cu->drv->graph_launch(*exec, cu->stream), "cuGraphLaunch",
                            "a step", err));
         count = cg->captured[cg->level][what][cg->chunks].launches;

@@ -185,18 +185,18 @@ void af_dnn_reduce(af_dnn_graph *g, af_dnn_reduction mode, void *x, void *y)
 void af_dnn_matmul(af_dnn_graph *g, void *a, void *b, void *c, void *m, void *n, void *k)
 {
     const int32_t precision = AF_DNN_F32;
-    void *d = make(g, DESC_MATMUL, "a product");
-    set(g, d, MATMUL_PRECISION, TYPE_DATA_TYPE, 1, &precision, "a product");
-    finish(g, d, "a product");
-    void *op = make(g, DESC_OP_MATMUL, "a product");
-    link_to(g, op, OP_MATMUL_A, a, "a product");
-    link_to(g, op, OP_MATMUL_B, b, "a product");
-    link_to(g, op, OP_MATMUL_C, c, "a product");
-    link_to(g, op, OP_MATMUL_DESC, d, "a product");
-    link_to(g, op, OP_MATMUL_M, m, "a product's rows");
-    link_to(g, op, OP_MATMUL_N, n, "a product's columns");
-    link_to(g, op, OP_MATMUL_K, k, "a product's inner size");
-    add_op(g, op, "a product");
+    void *d = make(g, DESC_MATMUL, "a matmul");
+    set(g, d, MATMUL_PRECISION, TYPE_DATA_TYPE, 1, &precision, "a matmul");
+    finish(g, d, "a matmul");
+    void *op = make(g, DESC_OP_MATMUL, "a matmul");
+    link_to(g, op, OP_MATMUL_A, a, "a matmul");
+    link_to(g, op, OP_MATMUL_B, b, "a matmul");
+    link_to(g, op, OP_MATMUL_C, c, "a matmul");
+    link_to(g, op, OP_MATMUL_DESC, d, "a matmul");
+    link_to(g, op, OP_MATMUL_M, m, "a matmul's rows");
+    link_to(g, op, OP_MATMUL_N, n, "a matmul's columns");
+    link_to(g, op, OP_MATMUL_K, k, "a matmul's inner size");
+    add_op(g, op, "a matmul");
 }
 
 /* Tries one engine; what it made goes when it refuses. */

@@ -5,8 +5,8 @@
  * the library for an engine. Everything belongs to the graph and goes with it. Tensors are named by
  * numbers of the caller's; those in memory get their addresses in af_dnn_bind.
  *
- * To build a plan takes the library most of a second, because it compiles; so plans are kept in the
- * cache folder as the library writes them, and are read back in milliseconds. */
+ * To build a plan takes the library most of a second, because it compiles; so plans are stored in
+ * the cache folder as the library writes them, and are read back in milliseconds. */
 #ifndef AF_CUDNN_H
 #define AF_CUDNN_H
 
@@ -90,7 +90,7 @@ struct af_dnn {
     void *handle;
     void *stream; /* the handle works on */
     size_t version;
-    char *cache; /* folder of kept plans, or NULL */
+    char *cache; /* folder of stored plans, or NULL */
     af_dnn_plan *plan;
 };
 
@@ -99,7 +99,7 @@ struct af_dnn {
 AF_CHECKED af_status af_dnn_open(af_cuda *cu, const af_cudnn_api *api, af_error *err);
 void af_dnn_close(af_dnn *d);
 
-/* The plan named `key`: one made before, one kept in the cache folder, or a new one of the graph
+/* The plan named `key`: one made before, one stored in the cache folder, or a new one of the graph
  * that `describe` makes. NULL when the library refuses. Lives as long as the device. */
 const af_dnn_plan *af_dnn_plan_get(af_cuda *cu, const char *key,
                                    void (*describe)(af_dnn_graph *, const void *), const void *of);

@@ -1,6 +1,6 @@
-/* cudnn_plan.c - cuDNN on one device: its handle, its plans and where they are kept.
+/* cudnn_plan.c - cuDNN on one device: its handle, its plans and their cache.
  *
- * A kept plan is a magic, the SHA-256 of the rest in hex, and the plan as the library writes it,
+ * A stored plan is a magic, the SHA-256 of the rest in hex, and the plan as the library writes it,
  * machine code included. Its name is a hash of what it is for, the GPU and the library's version.
  * One that does not add up is removed and built again. */
 #include "backend/cuda/cudnn.h"

@@ -245,7 +245,7 @@ DEV void ldmatrix4_trans(u32 (&r)[4], u32 at)
                  : "r"(at)
                  : "memory");
 }
-/* 16 bytes from device to shared memory; the bytes behind `bytes` become zeros. */
+/* 16 bytes from device to shared memory; the bytes after `bytes` become zeros. */
 DEV void copy16(u32 to, const void *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)

@@ -178,7 +178,7 @@ af_status af_driver_open(af_driver *out, af_error *err)
     int version = 0, count = 0;
     d.lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!d.lib)
-        return af_fail(err, AF_EDEVICE, "there is no NVIDIA driver: libcuda.so.1 cannot be loaded");
+        return af_fail(err, AF_EDEVICE, "no NVIDIA driver: libcuda.so.1 cannot be loaded");
     AF_TRY(resolve(d.lib, &d, driver_entries, AF_LEN(driver_entries), "libcuda.so.1", err));
     const int started = d.init(0);
     if (started == AF_CU_NO_DEVICE)
@@ -227,7 +227,7 @@ af_status af_lt_api_open(af_lt_api *out, af_error *err)
 }
 
 /* The loader's own path, toolkits, then the wheels of Python environments: $VIRTUAL_ENV, $HOME,
- * the system's. Its parts are found beside it. */
+ * the system's. Its parts are found next to it. */
 static void *open_cudnn(void)
 {
     static const char *const folder[] = {

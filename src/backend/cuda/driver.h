@@ -104,8 +104,8 @@ struct af_driver {
 };
 typedef struct af_driver af_driver;
 
-/* Loads libcuda and initialises it. AF_EDEVICE says which of these it was: no driver, a driver
- * older than CUDA 12, no GPU. */
+/* Loads libcuda and initialises it. The message of AF_EDEVICE tells no driver, a driver older
+ * than CUDA 12 and no GPU apart. */
 AF_CHECKED af_status af_driver_open(af_driver *out, af_error *err);
 
 /* AF_OK, or AF_EDEVICE (AF_ENOMEM for memory) naming the call and what it was for. */

@@ -1,7 +1,8 @@
-/* gemm.c - plans of matrix products. cuBLASLt thinks in columns: a row-major product c = a b is its
- * c' = b' a', so the operands trade places and the transposes stay. */
+/* gemm.c - plans of GEMMs. cuBLASLt is column-major: a row-major c = a b is its c' = b' a', so the
+ * operands swap and the transposes stay. */
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 
 enum {
     LT_LAYOUT_BATCH = 5,
@@ -34,12 +35,11 @@ af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err)
         return af_fail_nomem(err, "cuBLASLt", sizeof *lt);
     if (af_lt_api_open(&lt->api, NULL) != AF_OK) {
         free(lt);
-        return AF_OK; /* own kernels do it; doctor says what is missing */
+        return AF_OK; /* own kernels do it; doctor reports what is missing */
     }
     if (lt->api.create(&lt->handle) != 0)
         AF_TRY(af_fail(err, AF_EDEVICE, "cublasLtCreate failed on %s", cu->name));
     lt->version = lt->api.version();
-    af_cuda_gemm_choices_read(lt, cu);
     *out = lt;
     lt = NULL;
 done:
@@ -57,8 +57,8 @@ void af_lt_free(af_lt *lt, af_cuda *cu)
     }
     if (lt->work)
         cu->drv->mem_free(lt->work);
-    if (lt->side_work)
-        cu->drv->mem_free(lt->side_work);
+    if (lt->second_work)
+        cu->drv->mem_free(lt->second_work);
     if (lt->handle)
         lt->api.destroy(lt->handle);
     free(lt->choice);
@@ -93,7 +93,7 @@ static bool describe(const af_lt *lt, af_cuda_gemm_plan *p)
 {
     const af_cuda_gemm *m = &p->m;
     const int compute = p->tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_32F;
-    const int32_t ta = m->tb, tb = m->ta; /* a and b trade places */
+    const int32_t ta = m->tb, tb = m->ta; /* a and b swap */
     const int32_t epilogue = LT_EPILOGUE_BIAS;
     bool ok = lt->api.desc_new(&p->desc, compute, 0) == 0 &&
               lt->api.desc_set(p->desc, LT_DESC_TRANSA, &ta, sizeof ta) == 0 &&
@@ -120,13 +120,14 @@ void af_cuda_gemm_release(af_cuda *cu, af_cuda_gemm_plan *p)
     p->desc = p->la = p->lb = p->lc = NULL;
 }
 
-af_status af_cuda_gemm_add(af_cuda *cu, af_node *n, const af_cuda_gemm *m, af_error *err)
+static af_status add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m, af_error *err)
 {
     check_shapes(m);
     if (m->c.rows == 0 || m->c.cols == 0)
         return AF_OK;
     if (!computable(m->a.dtype) || !computable(m->c.dtype))
-        return af_fail(err, AF_EUNSUPPORTED, "a GPU product of %s into %s: use f32, bf16 or f16",
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "a GEMM of %s into %s does not run on a GPU; use f32, bf16 or f16",
                        af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype));
     af_cuda_gemm_plan *p = af_arena_take(&cu->cg->mem, sizeof *p);
     af_step *s = p ? af_cuda_step(cu, n, AF_STEP_GEMM) : NULL;
@@ -134,7 +135,7 @@ af_status af_cuda_gemm_add(af_cuda *cu, af_node *n, const af_cuda_gemm *m, af_er
         return af_fail_nomem(err, "the prepared graph", sizeof *p);
     *p = (af_cuda_gemm_plan){.m = *m, .tf32 = cu->tf32 && m->a.dtype == AF_DTYPE_F32};
     s->gemm = p;
-    if (!cu->lt || cu->no_lt || inner(m) == 0)
+    if (!cu->lt || (cu->test && cu->test->no_cublas) || inner(m) == 0)
         return af_cuda_gemm_own(cu, p, err);
     if (!describe(cu->lt, p)) {
         af_cuda_gemm_release(cu, p);
@@ -145,16 +146,19 @@ af_status af_cuda_gemm_add(af_cuda *cu, af_node *n, const af_cuda_gemm *m, af_er
     return AF_OK;
 }
 
+void af_cuda_add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m)
+{
+    af_error err = {0};
+    if (add_gemm(cu, n, m, &err) != AF_OK && cu->err.code == AF_OK)
+        cu->err = err;
+}
+
 af_status af_cuda_gemm_issue(af_cuda *cu, const af_cuda_gemm_plan *p, af_error *err)
 {
     const af_launch *l = p->own;
     const af_cuda_gemm *m = &p->m;
     if (l)
-        return af_cu_check(cu->drv,
-                           cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
-                                           l->block, 1, 1, l->smem, cu->stream, (void **)l->arg,
-                                           NULL),
-                           "cuLaunchKernel", l->kernel->name, err);
+        return af_cuda_issue_launch(cu, l, err);
     const int r = cu->lt->api.matmul(cu->lt->handle, p->desc, &m->alpha, m->b.data, p->la,
                                      m->a.data, p->lb, &m->beta, m->c.data, p->lc, m->c.data, p->lc,
                                      &p->algo, cu->lt->work, AF_LT_WORKSPACE, cu->stream);
@@ -181,13 +185,13 @@ static bool tiled(const af_cuda *cu, const af_cuda_gemm *m)
 af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
 {
     const af_cuda_gemm *m = &p->m;
-    const bool plain = m->a.dtype == AF_DTYPE_F32;
+    const bool f32 = m->a.dtype == AF_DTYPE_F32;
     const char *defines =
         af_cuda_text(cu, "AF_T=%s AF_C=%s", af_cuda_ctype(m->a.dtype), af_cuda_ctype(m->c.dtype));
     const bool tiles = tiled(cu, m);
     const int side = tiles ? 128 : 64;
     af_kernel *k = tiles ? af_cuda_kernel(cu, "gemm_tiles.cu", "gemm_tiles", defines)
-                         : af_cuda_kernel(cu, "gemm.cu", plain ? "gemm_f32" : "gemm_mma", defines);
+                         : af_cuda_kernel(cu, "gemm.cu", f32 ? "gemm_f32" : "gemm_mma", defines);
     af_launch *l = af_arena_take(&cu->cg->mem, sizeof *l);
     if (!k || !l)
         return cu->err.code ? af_fail(err, cu->err.code, "%s", cu->err.msg)
@@ -196,11 +200,11 @@ af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
     l->grid[0] = (unsigned)((m->c.cols + side - 1) / side);
     l->grid[1] = (unsigned)((m->c.rows + side - 1) / side);
     l->grid[2] = (unsigned)AF_MAX(m->batch, 1);
-    l->block = plain || tiles ? 256 : 128;
+    l->block = f32 || tiles ? 256 : 128;
     l->smem = tiles ? OWN_TILES_BYTES : 0;
     if (l->grid[1] > 65535)
-        return af_fail(err, AF_EUNSUPPORTED, "a product of %" PRId64 " rows without cuBLASLt",
-                       m->c.rows);
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "a GEMM of %" PRId64 " rows needs cuBLASLt, which is missing", m->c.rows);
     const af_mat *x[] = {&m->c, &m->a, &m->b};
     const int64_t stride[] = {m->stride_c, m->stride_a, m->stride_b};
     for (int i = 0; i < 3; i++) {

@@ -1,4 +1,4 @@
-/* gemm.cu - matrix products without a library: c = alpha op(a) op(b) + beta c + bias.
+/* gemm.cu - GEMM without a library: c = alpha op(a) op(b) + beta c + bias.
  *
  * For machines without cuBLASLt and for strides and alignments it refuses. Built with AF_T (operand
  * type) and AF_C (result type). One block makes a 64 x 64 tile of c; blockIdx.z is the batch.

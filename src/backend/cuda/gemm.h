@@ -1,8 +1,8 @@
-/* gemm.h - matrix products: cuBLASLt with a fixed algorithm a shape, own kernels where it is
- * missing or refuses.
+/* gemm.h - GEMMs: cuBLASLt with a fixed algorithm per shape, own kernels where it is missing or
+ * refuses.
  *
  * A plan is made while a node is prepared; the algorithm is chosen afterwards, when every plan of
- * the graph is known (af_cuda_gemm_tune): from the choices kept on disk for this GPU and library,
+ * the graph is known (af_cuda_gemm_tune): from the choices stored on disk for this GPU and library,
  * else by timing the library's candidates, once. Only reductions with a fixed order are allowed,
  * the workspace has one size and one stream uses it: the same shape gives the same bits. */
 #ifndef AF_GEMM_H
@@ -30,9 +30,9 @@ struct af_cuda_gemm_plan {
 struct af_lt {
     af_lt_api api;
     void *handle;
-    void *work, *side_work; /* one for each stream; made by the first prepare that needs them */
+    void *work, *second_work; /* one per stream; made by the first prepare that needs them */
     size_t version;
-    char *path; /* file of kept choices, or NULL */
+    char *path; /* file of stored choices, or NULL */
     af_cuda_gemm_choice **choice;
     int n, cap;
     bool changed;
@@ -43,8 +43,6 @@ struct af_lt {
 AF_CHECKED af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err);
 void af_lt_free(af_lt *lt, af_cuda *cu);
 
-AF_CHECKED af_status af_cuda_gemm_add(af_cuda *cu, af_node *n, const af_cuda_gemm *m,
-                                      af_error *err);
 /* Chooses the algorithm of every new plan. Times candidates on the plans' own memory, which it
  * fills with noise: `*dirtied` is set when it did. */
 AF_CHECKED af_status af_cuda_gemm_tune(af_cuda *cu, bool *dirtied, af_error *err);
@@ -53,12 +51,12 @@ void af_cuda_gemm_release(af_cuda *cu, af_cuda_gemm_plan *p);
 
 /* The own kernels. */
 AF_CHECKED af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err);
-/* The shape and what the operands promise. Row strides are left out: the same product must take the
- * same algorithm wherever a plan puts its operands, because another algorithm is other bits. They
- * are named (`exact`) only where an algorithm refuses one of them. */
+/* The shape and the alignment of the operands. Row strides are left out: the same GEMM must take
+ * the same algorithm wherever a plan puts its operands, because another algorithm is other bits.
+ * They are part of it (`exact`) only where an algorithm refuses one of them. */
 enum { AF_GEMM_KEY = 192 };
 void af_cuda_gemm_key(const af_cuda_gemm_plan *p, bool exact, char key[AF_GEMM_KEY]);
-/* Kept choices: read when the library is opened, written when new ones were made. */
+/* Stored choices: read when the library is opened, written when new ones were made. */
 void af_cuda_gemm_choices_read(af_lt *lt, const af_cuda *cu);
 void af_cuda_gemm_choices_write(af_lt *lt);
 const af_cuda_gemm_choice *af_cuda_gemm_choice_find(const af_lt *lt, const char *key);

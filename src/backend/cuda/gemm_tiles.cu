@@ -1,4 +1,4 @@
-/* gemm_tiles.cu - matrix products without a library, where rows start on 16 bytes:
+/* gemm_tiles.cu - GEMM without a library, where rows start on 16 bytes:
  * c = alpha op(a) op(b) + beta c + bias, the arguments of gemm_mma (gemm.cu).
  *
  * Built with AF_T (bf16 or half operands) and AF_C (result). A block of 8 warps makes 128 x 128 of
@@ -17,7 +17,7 @@
 #define STAGES     4
 #define ROW_PITCH  (INNER + 8)        /* values; [128][32], inner along the row */
 #define FLIP_PITCH (TILE + 8)         /* [32][128], inner along the rows */
-#define OPERAND    (TILE * ROW_PITCH) /* values kept for either form */
+#define OPERAND    (TILE * ROW_PITCH) /* values, for either form */
 
 DEV void mma_step(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16 *) { mma(d, a, b0, b1); }
 DEV void mma_step(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, half *)
@@ -31,7 +31,7 @@ DEV void mma_step(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, half *)
 DEV void mma_step(float (&)[4], const u32 (&)[4], u32, u32, float *) {}
 
 /* 128 outer by 32 inner values of an operand; `flip`: the outer dimension runs along memory's rows.
- * Zeros behind the ends. */
+ * Zeros after the ends. */
 DEV void fetch(AF_T *tile, const AF_T *x, i64 ld, i64 outer0, i64 k0, i64 outers, i64 K, int flip)
 {
 #pragma unroll

@@ -1,8 +1,8 @@
 /* gemm_tune.c - which of cuBLASLt's algorithms serves a shape.
  *
- * Candidates come from the library's heuristics; the fastest of them is kept in the cache folder,
+ * Candidates come from the library's heuristics; the fastest of them is stored in the cache folder,
  * so that the same machine makes the same choice (and the same bits) in every later run. Where
- * nothing can be kept, the first candidate is taken untimed, for the same reason. */
+ * nothing can be stored, the first candidate is taken untimed, for the same reason. */
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/gemm.h"
 #include "base/buf.h"
@@ -11,7 +11,7 @@
 
 enum {
     CANDIDATES = 12,
-    REPEATS = 3, /* products timed together */
+    REPEATS = 3, /* runs timed together */
     ROUNDS = 3,
     ACCESS = 16, /* bytes of the widest access */
     CHOICES_MAX = 8 << 20,
@@ -31,8 +31,8 @@ static unsigned alignment(const void *p)
     return a;
 }
 
-/* What a matrix promises: the alignment of its address and rows, up to the widest access. */
-static unsigned promise(const af_mat *x, int64_t stride)
+/* The alignment of a matrix's address and rows, up to the widest access. */
+static unsigned mat_alignment(const af_mat *x, int64_t stride)
 {
     const int64_t size = af_dtype_get(x->dtype)->bytes;
     unsigned a = AF_MIN(alignment(x->data), (unsigned)ACCESS);
@@ -49,8 +49,8 @@ void af_cuda_gemm_key(const af_cuda_gemm_plan *p, bool exact, char key[AF_GEMM_K
         key, AF_GEMM_KEY, "%s.%s.%c%c%c%c.%" PRId64 "x%" PRId64 "x%" PRId64 ".b%d.a%u.%u.%u",
         p->tf32 ? "tf32" : af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype), m->ta ? 't' : 'n',
         m->tb ? 't' : 'n', m->bias ? 'b' : '-', m->beta != 0 ? '+' : '=', m->c.rows, m->c.cols, k,
-        AF_MAX(m->batch, 1), promise(&m->a, m->stride_a), promise(&m->b, m->stride_b),
-        promise(&m->c, m->stride_c));
+        AF_MAX(m->batch, 1), mat_alignment(&m->a, m->stride_a), mat_alignment(&m->b, m->stride_b),
+        mat_alignment(&m->c, m->stride_c));
     if (exact && n > 0 && n < AF_GEMM_KEY)
         snprintf(key + n, (size_t)(AF_GEMM_KEY - n), ".%" PRId64 ".%" PRId64 ".%" PRId64, m->a.ld,
                  m->b.ld, m->c.ld);
@@ -89,7 +89,7 @@ const af_cuda_gemm_choice *af_cuda_gemm_choice_add(af_lt *lt, const char *key,
     return c;
 }
 
-/* ---- the file: one line a shape, "key hex" ---- */
+/* ---- the file: one line per shape, "key hex" ---- */
 
 static int hex_digit(char c)
 {
@@ -162,11 +162,12 @@ void af_cuda_gemm_choices_write(af_lt *lt)
 static int candidates(const af_lt *lt, const af_cuda_gemm_plan *p, af_lt_result out[CANDIDATES])
 {
     void *pref = NULL;
-    int found = 0, kept = 0;
+    int found = 0, usable = 0;
     const size_t work = AF_LT_WORKSPACE;
     const uint32_t fixed = LT_REDUCTION_FIXED;
-    const uint32_t align[] = {promise(&p->m.b, p->m.stride_b), promise(&p->m.a, p->m.stride_a),
-                              promise(&p->m.c, p->m.stride_c), promise(&p->m.c, p->m.stride_c)};
+    const uint32_t align[] = {
+        mat_alignment(&p->m.b, p->m.stride_b), mat_alignment(&p->m.a, p->m.stride_a),
+        mat_alignment(&p->m.c, p->m.stride_c), mat_alignment(&p->m.c, p->m.stride_c)};
     if (lt->api.pref_new(&pref))
         return 0;
     lt->api.pref_set(pref, LT_PREF_WORKSPACE, &work, sizeof work);
@@ -183,12 +184,12 @@ static int candidates(const af_lt *lt, const af_cuda_gemm_plan *p, af_lt_result 
         lt->api.algo_get(&out[i].algo, LT_CONFIG_REDUCTION, &scheme, sizeof scheme, &n);
         if (out[i].state == 0 && !(scheme & ~(unsigned)LT_REDUCTION_FIXED) &&
             out[i].workspace <= AF_LT_WORKSPACE)
-            out[kept++] = out[i];
+            out[usable++] = out[i];
     }
-    return kept;
+    return usable;
 }
 
-/* Milliseconds of one product, or a negative number when the algorithm refuses. */
+/* Milliseconds of one GEMM, or a negative number when the algorithm refuses. */
 static float time_one(af_cuda *cu, af_cuda_gemm_plan *p, void *event[2], int repeats)
 {
     float ms = -1;
@@ -205,7 +206,7 @@ static float time_one(af_cuda *cu, af_cuda_gemm_plan *p, void *event[2], int rep
 }
 
 /* The best time of each counts, and every round goes over all that are near the best: something
- * else that runs on the device for a while does not decide what is kept on disk. */
+ * else that runs on the device for a while does not decide what is stored on disk. */
 static int fastest(af_cuda *cu, af_cuda_gemm_plan *p, const af_lt_result *c, int n)
 {
     void *event[2] = {0};

@@ -37,10 +37,10 @@ static void add_text(af_sha256 *s, const char *text) { af_sha256_add(s, text, st
 /* The headers a text includes, and theirs; each may come more than once. */
 static void add_headers(af_sha256 *s, const char *text, int depth)
 {
-    static const char word[] = "#include \"";
-    for (const char *p = text; depth < INCLUDES_MAX && (p = strstr(p, word)) != NULL;) {
+    static const char directive[] = "#include \"";
+    for (const char *p = text; depth < INCLUDES_MAX && (p = strstr(p, directive)) != NULL;) {
         char name[64];
-        p += sizeof word - 1;
+        p += sizeof directive - 1;
         snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "\"\n"), p);
         const char *header = af_kernel_source(name);
         add_text(s, name);
@@ -86,7 +86,7 @@ static af_status compile_error(const af_nvrtc *rtc, void *prog, const char *arch
     return st;
 }
 
-/* "A=1 B" becomes "-DA=1", "-DB" behind the fixed options. The strings live in `text`. */
+/* "A=1 B" becomes "-DA=1", "-DB" after the fixed options. The strings live in `text`. */
 static int make_options(const char *arch, const char *defines, bool quick, af_buf *text,
                         const char *option[OPTIONS_MAX])
 {

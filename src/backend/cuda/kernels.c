@@ -38,7 +38,7 @@ void af_kernels_free(af_kernels *k, const af_driver *drv)
     free(k);
 }
 
-static bool room(void ***list, int n, int *cap)
+static bool grow(void ***list, int n, int *cap)
 {
     if (n < *cap)
         return true;
@@ -57,7 +57,7 @@ static af_module *find_module(af_kernels *k, const char *file, const char *defin
         if (strcmp(k->module[i]->file, file) == 0 && strcmp(k->module[i]->defines, defines) == 0)
             return k->module[i];
     af_module *m = af_arena_take(&k->mem, sizeof *m);
-    if (!m || !room((void ***)&k->module, k->n, &k->cap))
+    if (!m || !grow((void ***)&k->module, k->n, &k->cap))
         return NULL;
     *m = (af_module){.file = af_arena_strdup(&k->mem, file),
                      .defines = af_arena_strdup(&k->mem, defines)};
@@ -81,7 +81,7 @@ af_kernel *af_kernels_find(af_kernels *k, const char *file, const char *name, co
     af_kernel *f = m ? af_arena_take(&k->mem, sizeof *f) : NULL;
     if (f)
         *f = (af_kernel){.name = af_arena_strdup(&k->mem, name), .module = m};
-    if (!f || !f->name || !room((void ***)&m->list, m->n, &m->cap)) {
+    if (!f || !f->name || !grow((void ***)&m->list, m->n, &m->cap)) {
         (void)!af_fail_nomem(err, "the kernel table", sizeof *f);
         return NULL;
     }
@@ -89,15 +89,15 @@ af_kernel *af_kernels_find(af_kernels *k, const char *file, const char *name, co
     return f;
 }
 
-typedef struct job {
+typedef struct build_job {
     af_kernels *k;
     af_module **todo;
-} job;
+} build_job;
 
 static void build_some(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
-    const job *j = arg;
+    const build_job *j = arg;
     for (int64_t i = from; i < to; i++)
         (void)!j->k->obtain(j->k, j->todo[i], &j->todo[i]->err);
 }
@@ -130,10 +130,10 @@ static af_status obtain_all(af_kernels *k, af_error *err)
         goto done;
     if (compiler && !k->nvrtc_tried && k->obtain == af_module_obtain) {
         k->nvrtc_tried = true;
-        (void)!af_nvrtc_open(&k->nvrtc, &k->nvrtc_err); /* obtain says what it means */
+        (void)!af_nvrtc_open(&k->nvrtc, &k->nvrtc_err); /* obtain reports what it means */
     }
     AF_TRY(af_pool_new(&pool, AF_MIN(AF_MIN(n, af_cpu_count()), 16), err));
-    af_pool_run(pool, n, build_some, &(job){k, todo});
+    af_pool_run(pool, n, build_some, &(build_job){k, todo});
     for (int i = 0; i < n; i++)
         if (!todo[i]->cubin)
             AF_TRY(af_fail(err, AF_EDEVICE, "%s", todo[i]->err.msg));
@@ -143,7 +143,7 @@ done:
     return st;
 }
 
-/* The architecture a cubin says it is for: NVIDIA's ELF flags. */
+/* The architecture a cubin is built for: NVIDIA's ELF flags. */
 static int arch_of(const af_module *m)
 {
     if (m->size < 64 || memcmp(m->cubin, "\177ELF", 4) != 0)

@@ -195,13 +195,6 @@ void af_cuda_copy(af_cuda *cu, af_node *n, void *to, const void *from, uint64_t 
     }
 }
 
-void af_cuda_add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m)
-{
-    af_error err = {0};
-    if (af_cuda_gemm_add(cu, n, m, &err) != AF_OK && cu->err.code == AF_OK)
-        cu->err = err;
-}
-
 bool af_cuda_count_labels(af_cuda *cu, const af_tensor *t, int64_t chunk_rows)
 {
     if (t->role != AF_ROLE_INPUT || cu->cg->labels)
@@ -219,6 +212,14 @@ af_mat af_mat_cols(const af_tensor *t, int64_t col, int64_t cols)
     assert(col >= 0 && col + cols <= t->ld);
     const uint64_t size = (uint64_t)af_dtype_get(t->dtype)->bytes;
     return (af_mat){(uint8_t *)t->data + (uint64_t)col * size, af_rows(t), cols, t->ld, t->dtype};
+}
+
+af_status af_cuda_issue_launch(af_cuda *cu, const af_launch *l, af_error *err)
+{
+    return af_cu_check(cu->drv,
+                       cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
+                                       l->block, 1, 1, l->smem, cu->stream, (void **)l->arg, NULL),
+                       "cuLaunchKernel", l->kernel->name, err);
 }
 
 static af_status bad_launch(const af_launch *l, af_error *err, const char *what, int64_t have,

@@ -1,8 +1,9 @@
-/* load_cuda.c - weights quantised (or made up) on the device while a model is loaded: load.cu.
+/* load_cuda.c - weights quantised (or filled with random numbers) on the device while a model is
+ * loaded: load.cu.
  *
  * Rows are uploaded into the arena of activations, which holds nothing yet, or into memory taken
  * for the time of loading where that is too small. Everything is queued; the one number the host
- * needs (the offset of the scales) is asked for without waiting and is there before the first run.
+ * needs (the offset of the scales) is downloaded asynchronously before the first run.
  */
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/kernels.h"
@@ -10,16 +11,17 @@
 enum { BLOCK = 64, NESTED = 256 };
 
 /* Where the parts of one tensor lie while it is quantised. */
-typedef struct parts {
+typedef struct nf4_buffers {
     int64_t n, blocks, outer;
     uint8_t *rows; /* bf16 [n] */
     float *absmax; /* [blocks] */
     float *offset; /* [1] */
     uint8_t *q;    /* [blocks] */
     float *nested; /* [outer] */
-} parts;
+} nf4_buffers;
 
-static af_status temporary(af_cuda *cu, af_graph *g, uint64_t bytes, uint8_t **out, af_error *err)
+static af_status take_temporary(af_cuda *cu, af_graph *g, uint64_t bytes, uint8_t **out,
+                                af_error *err)
 {
     af_cuda_graph *cg = g->backend;
     af_status st = AF_OK;
@@ -43,7 +45,8 @@ done:
     return st;
 }
 
-static af_status place(parts *p, af_cuda *cu, af_graph *g, const af_tensor *t, af_error *err)
+static af_status take_buffers(nf4_buffers *p, af_cuda *cu, af_graph *g, const af_tensor *t,
+                              af_error *err)
 {
     uint8_t *at = NULL;
     p->n = af_count(t);
@@ -55,7 +58,7 @@ static af_status place(parts *p, af_cuda *cu, af_graph *g, const af_tensor *t, a
     uint64_t total = 0;
     for (size_t i = 0; i < AF_LEN(part); i++)
         total += AF_ALIGN_UP((uint64_t)bytes[i], (uint64_t)256);
-    const af_status st = temporary(cu, g, total, &at, err);
+    const af_status st = take_temporary(cu, g, total, &at, err);
     for (size_t i = 0; i < AF_LEN(part) && st == AF_OK; i++) {
         *part[i] = at;
         at += AF_ALIGN_UP((uint64_t)bytes[i], (uint64_t)256);
@@ -86,33 +89,34 @@ static af_status launch(af_cuda *cu, const char *name, const char *defines, int6
                        "cuLaunchKernel", name, err);
 }
 
-static int64_t some(const af_cuda *cu, int64_t items) /* of 256 a block, not too many blocks */
+/* Blocks of 256 threads, not too many. */
+static int64_t blocks_for(const af_cuda *cu, int64_t items)
 {
     return AF_MIN((items + 255) / 256, (int64_t)cu->sms * 16);
 }
 
 /* Codes and scales of the rows that lie at p->rows. */
-static af_status quantise(af_cuda *cu, parts *p, af_tensor *t, af_error *err)
+static af_status quantise(af_cuda *cu, nf4_buffers *p, af_tensor *t, af_error *err)
 {
     af_status st = AF_OK;
     const char *d = defines_of(t->dtype);
     af_quant *q = t->dtype == AF_DTYPE_NF4 ? t->quant : NULL;
     assert(!q || (q->block == BLOCK && q->nested_block == NESTED));
     void *scales = q ? q->absmax->data : p->q, *nested = q ? q->nested->data : p->nested;
-    AF_TRY(launch(cu, "nf4_absmax", d, some(cu, p->blocks * 32), 256,
+    AF_TRY(launch(cu, "nf4_absmax", d, blocks_for(cu, p->blocks * 32), 256,
                   (void *[]){&p->absmax, &p->rows, &p->n}, 3, err));
     AF_TRY(launch(cu, "nf4_offset", d, 1, 1024, (void *[]){&p->offset, &p->absmax, &p->blocks}, 3,
                   err));
     AF_TRY(launch(cu, "nf4_nest", d, p->outer, 256,
                   (void *[]){&scales, &nested, &p->absmax, &p->offset, &p->blocks}, 5, err));
     if (q) {
-        AF_TRY(launch(cu, "nf4_codes", d, some(cu, p->n / 8), 256,
+        AF_TRY(launch(cu, "nf4_codes", d, blocks_for(cu, p->n / 8), 256,
                       (void *[]){&t->data, &p->rows, &p->absmax, &p->n}, 4, err));
-        AF_TRY(af_download_later(cu, &q->offset, p->offset, sizeof q->offset, t->name, err));
+        AF_TRY(af_download_async(cu, &q->offset, p->offset, sizeof q->offset, t->name, err));
         goto done;
     }
     int64_t rows = af_rows(t), cols = af_last(t);
-    AF_TRY(launch(cu, "nf4_dense", d, some(cu, p->n), 256,
+    AF_TRY(launch(cu, "nf4_dense", d, blocks_for(cu, p->n), 256,
                   (void *[]){&t->data, &t->ld, &p->rows, &p->absmax, &scales, &nested, &p->offset,
                              &rows, &cols},
                   9, err));
@@ -139,9 +143,9 @@ af_status af_cuda_write_nf4(af_device *d, af_graph *g, af_tensor *t, const uint1
 {
     af_cuda *cu = (af_cuda *)d;
     af_status st = AF_OK;
-    parts p;
+    nf4_buffers p;
     AF_TRY(begin_write(cu, err));
-    AF_TRY(place(&p, cu, g, t, err));
+    AF_TRY(take_buffers(&p, cu, g, t, err));
     const uint64_t bytes = (uint64_t)p.n * 2;
     AF_TRY(af_upload_rows(cu, p.rows, bytes, rows, bytes, 1, t->name, err));
     note_write(cu, g, t, bytes);
@@ -154,7 +158,7 @@ static af_status noise(af_cuda *cu, void *dst, int64_t ld, int64_t rows, int64_t
                        af_dtype type, af_random_fill n, af_error *err)
 {
     uint64_t seed = 1;
-    return launch(cu, "noise_rows", defines_of(type), some(cu, rows * cols / 4), 256,
+    return launch(cu, "noise_rows", defines_of(type), blocks_for(cu, rows * cols / 4), 256,
                   (void *[]){&dst, &ld, &rows, &cols, &seed, &n.stream, &n.scale, &n.offset}, 8,
                   err);
 }
@@ -164,29 +168,26 @@ af_status af_cuda_write_noise(af_device *d, af_graph *g, af_tensor *t, const af_
 {
     af_cuda *cu = (af_cuda *)d;
     af_status st = AF_OK;
-    parts p;
+    nf4_buffers p;
     AF_TRY(begin_write(cu, err));
     note_write(cu, g, t, 0);
     if (!n->nf4)
         return noise(cu, t->data, t->ld, af_rows(t), af_last(t), t->dtype, *n, err);
-    AF_TRY(place(&p, cu, g, t, err));
+    AF_TRY(take_buffers(&p, cu, g, t, err));
     AF_TRY(noise(cu, p.rows, p.n, 1, p.n, AF_DTYPE_BF16, *n, err));
     AF_TRY(quantise(cu, &p, t, err));
 done:
     return st;
 }
 
-af_status af_cuda_load_done(af_cuda *cu, af_cuda_graph *cg, af_error *err)
+af_status af_cuda_load_done(af_cuda *cu, af_cuda_graph *cg, bool *changed, af_error *err)
 {
     af_status st = AF_OK;
-    bool changed = false;
-    AF_TRY(af_download_settle(cu, err));
+    AF_TRY(af_download_wait(cu, err));
     for (const af_late *l = cg->late; l; l = l->next) {
-        changed |= memcmp(l->to, l->from, sizeof *l->from) != 0;
+        *changed |= memcmp(l->to, l->from, sizeof *l->from) != 0;
         memcpy(l->to, l->from, sizeof *l->from);
     }
-    if (changed) /* they are part of what was captured */
-        af_cuda_drop_captures(cu, cg);
     if (cg->temp) {
         AF_TRY(af_cu_check(cu->drv, cu->drv->stream_sync(cu->stream), "cuStreamSynchronize",
                            "loading", err));

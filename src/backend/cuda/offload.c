@@ -1,25 +1,25 @@
-/* offload.c - values of the forward pass that wait in pinned host memory for the backward pass.
+/* offload.c - values of the forward pass that stay in pinned host memory until the backward pass.
  *
  * With block recomputation only the inputs of blocks live from one pass to the other. Each of them
- * is copied out behind its last reader of the forward pass, on the second stream, and its memory is
+ * is copied out after its last reader of the forward pass, on the second stream, and its memory is
  * free again when the next one leaves; it comes back one block before it is read, into a tensor of
- * its own. The copies run beside the work of a block, so they cost time only where the bus is
+ * its own. The copies overlap with the work of a block, so they cost time only where the bus is
  * slower than the block. Bytes come back as they left: results do not change. */
 #include "backend/cuda/cuda_graph.h"
 
 #include <stdlib.h>
 
 enum {
-    BYTES_MIN = 4096, /* smaller values stay */
-    GAP_MIN = 100,    /* positions between the passes: values needed sooner stay */
-    AHEAD = 32,       /* positions the first one is fetched before it is read: about a block */
+    BYTES_MIN = 4096, /* smaller values offloaded */
+    GAP_MIN = 100,    /* positions between the passes: values needed sooner offloaded */
+    PREFETCH = 32,    /* positions the first one is fetched before it is read: about a block */
 };
 
-typedef struct stay {
+typedef struct offloaded {
     af_tensor *t;
     int last_forward, first_backward;
-    uint64_t host; /* where it waits in the stash */
-} stay;
+    uint64_t host; /* offset in the pinned memory */
+} offloaded;
 
 static af_tensor *root(af_tensor *t) { return t->base ? t->base : t; }
 
@@ -32,14 +32,14 @@ static bool has_views(const af_graph *g, const af_tensor *t)
 }
 
 /* Where every activation is used: last in the forward pass, first after it (-1: not). */
-static void find_stays(const af_graph *g, stay *by_id)
+static void find_uses(const af_graph *g, offloaded *by_id)
 {
     for (int i = 0; i < g->n_tensors; i++)
-        by_id[i] = (stay){g->tensors[i], -1, -1, 0};
+        by_id[i] = (offloaded){g->tensors[i], -1, -1, 0};
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         for (int k = 0; k < n->n_in + n->n_out; k++) {
-            stay *s = &by_id[root(k < n->n_in ? n->in[k] : n->out[k - n->n_in])->id];
+            offloaded *s = &by_id[root(k < n->n_in ? n->in[k] : n->out[k - n->n_in])->id];
             if (n->phase == AF_PHASE_FORWARD)
                 s->last_forward = i;
             else if (s->first_backward < 0)
@@ -48,7 +48,7 @@ static void find_stays(const af_graph *g, stay *by_id)
     }
 }
 
-static bool leaves(const af_graph *g, const stay *s)
+static bool can_offload(const af_graph *g, const offloaded *s)
 {
     const af_tensor *t = s->t;
     return t->role == AF_ROLE_ACTIVATION && !t->base && !t->keep && t->producer &&
@@ -57,22 +57,21 @@ static bool leaves(const af_graph *g, const stay *s)
            af_tensor_extent(t) >= BYTES_MIN && !has_views(g, t);
 }
 
-/* The first to leave comes first. */
-static int by_departure(const void *a, const void *b)
+static int by_last_forward(const void *a, const void *b)
 {
-    const stay *x = a, *y = b;
+    const offloaded *x = a, *y = b;
     return x->last_forward != y->last_forward ? x->last_forward - y->last_forward
                                               : y->first_backward - x->first_backward;
 }
 
-static int by_return(const void *a, const void *b)
+static int by_first_backward(const void *a, const void *b)
 {
-    const stay *x = a, *y = b;
+    const offloaded *x = a, *y = b;
     return x->first_backward != y->first_backward ? x->first_backward - y->first_backward
                                                   : y->last_forward - x->last_forward;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_position(const void *a, const void *b)
 {
     const af_move *x = a, *y = b;
     const int bx = x->kind >= AF_MOVE_IN_DONE, by = y->kind >= AF_MOVE_IN_DONE;
@@ -80,12 +79,12 @@ static int by_place(const void *a, const void *b)
         return x->at - y->at;
     if (bx != by) /* what happens before a node comes first */
         return by - bx;
-    /* the copy that is under way ends before the next one begins */
+    /* the pending copy ends before the next one begins */
     return (x->kind == AF_MOVE_OUT || x->kind == AF_MOVE_IN) -
            (y->kind == AF_MOVE_OUT || y->kind == AF_MOVE_IN);
 }
 
-static af_tensor *returned(af_graph *g, const af_tensor *t, int from)
+static af_tensor *copied_back(af_graph *g, const af_tensor *t, int from)
 {
     af_node maker = {0}; /* not of the graph: af_node_output only links the tensor to it */
     af_tensor *x = af_node_output(g, &maker, t->dtype, t->ndim, t->dim);
@@ -94,7 +93,7 @@ static af_tensor *returned(af_graph *g, const af_tensor *t, int from)
     x->producer = NULL;
     x->ld = t->ld;
     x->live = t->live;
-    x->early = from;
+    x->fill_from = from;
     for (int i = from; i < g->n_nodes; i++)
         for (int k = 0; k < g->nodes[i]->n_in; k++)
             if (g->nodes[i]->in[k] == t)
@@ -108,14 +107,15 @@ static void add_move(af_cuda_graph *cg, int at, af_move_kind kind, const af_tens
     cg->plan.move[cg->plan.moves++] = (af_move){at, kind, t, host};
 }
 
-/* Out: one under way at a time; the memory of each is held until the next one leaves. */
-static void plan_departures(af_graph *g, af_cuda_graph *cg, stay *list, int n, int last_forward)
+/* One copy at a time; the memory of each value is held until the next copy out begins. */
+static void plan_copies_out(af_graph *g, af_cuda_graph *cg, offloaded *list, int n,
+                            int last_forward)
 {
     uint64_t at = 0;
     for (int i = 0; i < n; i++) {
         af_tensor *t = list[i].t;
         const int until = i + 1 < n ? list[i + 1].last_forward : last_forward;
-        t->hold = AF_MAX(t->hold, until);
+        t->hold_until = AF_MAX(t->hold_until, until);
         list[i].host = at;
         add_move(cg, list[i].last_forward, AF_MOVE_OUT, t, at);
         add_move(cg, until, AF_MOVE_OUT_DONE, t, at);
@@ -124,12 +124,14 @@ static void plan_departures(af_graph *g, af_cuda_graph *cg, stay *list, int n, i
     g->host_bytes = at;
 }
 
-static void plan_returns(af_graph *g, af_cuda_graph *cg, stay *list, int n, int first_backward)
+static void plan_copies_in(af_graph *g, af_cuda_graph *cg, offloaded *list, int n,
+                           int first_backward)
 {
     for (int i = 0; i < n && !af_graph_failed(g); i++) {
         const int use = list[i].first_backward;
-        const int from = AF_MAX(i > 0 ? list[i - 1].first_backward : use - AHEAD, first_backward);
-        const af_tensor *x = returned(g, list[i].t, from);
+        const int from =
+            AF_MAX(i > 0 ? list[i - 1].first_backward : use - PREFETCH, first_backward);
+        const af_tensor *x = copied_back(g, list[i].t, from);
         if (!x)
             return;
         add_move(cg, from, AF_MOVE_IN, x, list[i].host);
@@ -140,7 +142,7 @@ static void plan_returns(af_graph *g, af_cuda_graph *cg, stay *list, int n, int 
 af_status af_cuda_offload_layout(af_graph *g, af_cuda_graph *cg, af_error *err)
 {
     int n = 0, last_forward = -1, first_backward = -1;
-    stay *list = af_calloc((uint64_t)g->n_tensors, sizeof *list);
+    offloaded *list = af_calloc((uint64_t)g->n_tensors, sizeof *list);
     if (!list)
         return af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof *list);
     for (int i = 0; i < g->n_nodes; i++) {
@@ -149,9 +151,9 @@ af_status af_cuda_offload_layout(af_graph *g, af_cuda_graph *cg, af_error *err)
         else if (first_backward < 0)
             first_backward = i;
     }
-    find_stays(g, list);
+    find_uses(g, list);
     for (int i = 0; i < g->n_tensors; i++)
-        if (leaves(g, &list[i]))
+        if (can_offload(g, &list[i]))
             list[n++] = list[i];
     cg->plan.moves = 0;
     cg->plan.move = af_arena_take(&g->mem, (uint64_t)(n * 4 + 1) * sizeof *cg->plan.move);
@@ -159,11 +161,11 @@ af_status af_cuda_offload_layout(af_graph *g, af_cuda_graph *cg, af_error *err)
         free(list);
         return af_fail_nomem(err, "the plan", (uint64_t)n * 4 * sizeof *cg->plan.move);
     }
-    qsort(list, (size_t)n, sizeof *list, by_departure);
-    plan_departures(g, cg, list, n, last_forward);
-    qsort(list, (size_t)n, sizeof *list, by_return);
-    plan_returns(g, cg, list, n, first_backward);
-    qsort(cg->plan.move, (size_t)cg->plan.moves, sizeof *cg->plan.move, by_place);
+    qsort(list, (size_t)n, sizeof *list, by_last_forward);
+    plan_copies_out(g, cg, list, n, last_forward);
+    qsort(list, (size_t)n, sizeof *list, by_first_backward);
+    plan_copies_in(g, cg, list, n, first_backward);
+    qsort(cg->plan.move, (size_t)cg->plan.moves, sizeof *cg->plan.move, by_position);
     free(list);
     return af_graph_status(g, err);
 }
@@ -174,7 +176,7 @@ af_status af_cuda_offload_prepare(af_cuda *cu, af_graph *g, af_error *err)
     if (cg->plan.moves == 0)
         return AF_OK;
     cu->device.counters.allocations++;
-    return af_cu_check(cu->drv, cu->drv->host_alloc((void **)&cg->stash, g->host_bytes, 0),
+    return af_cu_check(cu->drv, cu->drv->host_alloc((void **)&cg->pinned, g->host_bytes, 0),
                        "cuMemHostAlloc", "offloaded values", err);
 }
 
@@ -182,17 +184,17 @@ static af_status copy(af_cuda *cu, const af_cuda_graph *cg, const af_move *m, af
 {
     const af_driver *drv = cu->drv;
     const uint64_t bytes = af_tensor_extent(m->t);
-    uint8_t *host = cg->stash + m->host;
+    uint8_t *host = cg->pinned + m->host;
     af_status st = AF_OK;
     AF_TRY(af_cu_check(drv, drv->event_record(cu->fork, cu->stream), "cuEventRecord",
                        "an offloaded value", err));
-    AF_TRY(af_cu_check(drv, drv->stream_wait(cu->side, cu->fork, 0), "cuStreamWaitEvent",
+    AF_TRY(af_cu_check(drv, drv->stream_wait(cu->second, cu->fork, 0), "cuStreamWaitEvent",
                        "an offloaded value", err));
     AF_TRY(af_cu_check(drv,
-                       m->kind == AF_MOVE_OUT ? drv->copy_down(host, m->t->data, bytes, cu->side)
-                                              : drv->copy_up(m->t->data, host, bytes, cu->side),
+                       m->kind == AF_MOVE_OUT ? drv->copy_down(host, m->t->data, bytes, cu->second)
+                                              : drv->copy_up(m->t->data, host, bytes, cu->second),
                        "cuMemcpyAsync", "an offloaded value", err));
-    AF_TRY(af_cu_check(drv, drv->event_record(cu->join, cu->side), "cuEventRecord",
+    AF_TRY(af_cu_check(drv, drv->event_record(cu->join, cu->second), "cuEventRecord",
                        "an offloaded value", err));
 done:
     return st;

@@ -2,12 +2,15 @@
  *
  * Uploads go through a ring of segments: data is copied into the current segment and an
  * asynchronous transfer is queued on the stream. A segment is used again only after the event
- * recorded when it was left, so small batches run far ahead of the device and never wait, and large
+ * recorded when it was left, so small batches are queued without waiting, and large
  * weights stream through at the speed of the bus. */
 #include "backend/cuda/cuda_graph.h"
 
 enum { SEGMENTS = 8, SEGMENT_BYTES = 8 << 20 };
-enum { LATER_MAX = 256, LATER_BYTES = 256 }; /* downloads on their way, bytes of each at most */
+enum {
+    PENDING_MAX = 256,
+    PENDING_BYTES = 256
+}; /* asynchronous downloads, and bytes of each at most */
 
 struct af_upload {
     uint8_t *host;
@@ -18,8 +21,9 @@ struct af_upload {
     struct {
         void *to;
         uint64_t bytes;
-    } later[LATER_MAX]; /* number i arrives at host + SEGMENTS * SEGMENT_BYTES + i * LATER_BYTES */
-    int laters;
+    } download[PENDING_MAX]; /* number i arrives at host + SEGMENTS * SEGMENT_BYTES + i *
+                                PENDING_BYTES */
+    int downloads;
 };
 
 af_status af_upload_new(af_upload **out, af_cuda *cu, af_error *err)
@@ -31,7 +35,8 @@ af_status af_upload_new(af_upload **out, af_cuda *cu, af_error *err)
     AF_TRY(af_cu_check(
         cu->drv,
         cu->drv->host_alloc((void **)&u->host,
-                            (size_t)SEGMENTS * SEGMENT_BYTES + (size_t)LATER_MAX * LATER_BYTES, 0),
+                            (size_t)SEGMENTS * SEGMENT_BYTES + (size_t)PENDING_MAX * PENDING_BYTES,
+                            0),
         "cuMemHostAlloc", "the upload ring", err));
     for (int i = 0; i < SEGMENTS; i++)
         AF_TRY(af_cu_check(cu->drv, cu->drv->event_new(&u->event[i], AF_CU_EVENT_NO_TIMING),
@@ -130,45 +135,45 @@ done:
     return st;
 }
 
-static uint8_t *later_at(const af_upload *u, int i)
+static uint8_t *pending_at(const af_upload *u, int i)
 {
-    return u->host + (uint64_t)SEGMENTS * SEGMENT_BYTES + (uint64_t)i * LATER_BYTES;
+    return u->host + (uint64_t)SEGMENTS * SEGMENT_BYTES + (uint64_t)i * PENDING_BYTES;
 }
 
-void af_download_drop(af_cuda *cu) { cu->upload->laters = 0; }
+void af_download_drop(af_cuda *cu) { cu->upload->downloads = 0; }
 
-/* The stream has been waited for: what was asked for earlier is here. */
-static void settle(af_upload *u)
+/* After the stream was waited for: copies what has arrived to where it was asked for. */
+static void finish_downloads(af_upload *u)
 {
-    for (int i = 0; i < u->laters; i++)
-        memcpy(u->later[i].to, later_at(u, i), u->later[i].bytes);
-    u->laters = 0;
+    for (int i = 0; i < u->downloads; i++)
+        memcpy(u->download[i].to, pending_at(u, i), u->download[i].bytes);
+    u->downloads = 0;
 }
 
-af_status af_download_settle(af_cuda *cu, af_error *err)
+af_status af_download_wait(af_cuda *cu, af_error *err)
 {
-    if (cu->upload->laters == 0)
+    if (cu->upload->downloads == 0)
         return AF_OK;
     cu->device.counters.host_syncs++;
     const af_status st = af_cu_check(cu->drv, cu->drv->stream_sync(cu->stream),
-                                     "cuStreamSynchronize", "numbers on their way", err);
+                                     "cuStreamSynchronize", "pending downloads", err);
     if (st == AF_OK)
-        settle(cu->upload);
+        finish_downloads(cu->upload);
     return st;
 }
 
-af_status af_download_later(af_cuda *cu, void *to, const void *from, uint64_t bytes,
+af_status af_download_async(af_cuda *cu, void *to, const void *from, uint64_t bytes,
                             const char *what, af_error *err)
 {
     af_upload *u = cu->upload;
-    if (bytes > LATER_BYTES || u->laters == LATER_MAX)
+    if (bytes > PENDING_BYTES || u->downloads == PENDING_MAX)
         return af_download_rows(cu, to, from, bytes, bytes, 1, what, err);
-    const af_status st =
-        af_cu_check(cu->drv, cu->drv->copy_down(later_at(u, u->laters), from, bytes, cu->stream),
-                    "cuMemcpyDtoHAsync", what, err);
+    const af_status st = af_cu_check(
+        cu->drv, cu->drv->copy_down(pending_at(u, u->downloads), from, bytes, cu->stream),
+        "cuMemcpyDtoHAsync", what, err);
     if (st == AF_OK) {
-        u->later[u->laters].to = to;
-        u->later[u->laters++].bytes = bytes;
+        u->download[u->downloads].to = to;
+        u->download[u->downloads++].bytes = bytes;
     }
     return st;
 }
@@ -195,7 +200,7 @@ af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pit
         AF_TRY(af_cu_check(drv, drv->copy_2d(&c, cu->stream), "cuMemcpy2DAsync", what, err));
     cu->device.counters.host_syncs++;
     AF_TRY(af_cu_check(drv, drv->stream_sync(cu->stream), "cuStreamSynchronize", what, err));
-    settle(cu->upload);
+    finish_downloads(cu->upload);
 done:
     return st;
 }

@@ -1,4 +1,4 @@
-/* wgmma.cuh - Hopper's warpgroup products (sm_90a): operands in shared memory with the 128-byte
+/* wgmma.cuh - Hopper's warpgroup MMA (sm_90a): operands in shared memory with the 128-byte
  * swizzle.
  *
  * A tile is [rows][EP] bf16, EP = 64 or 128, kept as EP/64 slabs of [rows][64]: row r of a slab is
@@ -15,7 +15,7 @@ template <int R> DEV u32 piece_at(int r, int c)
     return c / 8 * (R * 128) + r * 128 + ((c ^ r) % 8) * 16;
 }
 /* Descriptors. Shared memory ends before 2^18, so the address's 14 bits need no mask and the next
- * one is one addition away: between products of 32 cycles there is no time for more. */
+ * one is one addition away: between MMAs of 32 cycles there is no time for more. */
 DEV u64 desc(u32 low) { return (u64)(1u << 30 | 64) << 32 | low; }
 /* 16 columns from 16*k of the tile at `at` (R rows), inner dimension along the columns. */
 template <int R> DEV u64 desc_k(u32 at, int k)
@@ -52,8 +52,8 @@ template <int N> DEV void pin(u32 (&p)[N][4])
 }
 
 /* Values are finished here, before the wait that follows: without a use the assembler would make
- * them behind it, and nothing would overlap. The store happens by chance, to a word nobody reads.
- */
+ * them after it, and nothing would overlap. The store happens by chance, to a word that is never
+ * read. */
 template <int N> DEV void finish(const float (&v)[N], u32 nowhere)
 {
     u32 x = 0;

@@ -63,7 +63,7 @@ typedef struct gguf_export {
 /* ---- what goes into the file ---- */
 
 static gguf_target *add(gguf_export *j, const char *name, int ndim, int64_t a, int64_t b, int64_t c,
-                   int layer)
+                        int layer)
 {
     gguf_target *t = &j->list[j->count++];
     *t = (gguf_target){.ndim = ndim, .layer = layer, .dim = {a, b, c}, .spec = -1, .part = -1};

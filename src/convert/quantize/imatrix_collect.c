@@ -6,6 +6,7 @@
 #include "convert/quantize/imatrix_collect.h"
 
 #include "base/log.h"
+#include "graph/graph_access.h"
 #include "model/model_state.h"
 
 typedef struct tapped {
@@ -37,7 +38,7 @@ static void add_tap(void *user, int layer, af_group group, af_tensor *x)
 static af_status open_graph(collector *c, af_model *m, int64_t N, af_error *err)
 {
     af_status st = AF_OK;
-    const bool cpu = strcmp(af_device_kind(m->device), "cpu") == 0;
+    const bool cpu = af_device_is_cpu(m->device);
     const af_leaves_opts lo = {
         .compute = m->compute, .adapter = m->adapter, .dtype = af_loader_dtypes(m->loader)};
     const af_forward_opts fo = {.tap = add_tap, .tap_user = c};

@@ -1,23 +1,13 @@
 /* renderer.c - see renderer.h. */
-#define _GNU_SOURCE /* clock_gettime */
 #include "data/render/renderer.h"
 
 #include "base/buf.h"
 #include "format/chat/chat_template.h"
 
-#include <time.h>
-
 static const char chatml[] =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
     "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}"
     "{{ '<|im_start|>assistant\\n' }}{% endif %}";
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void af_row_clear(af_row *r)
 {
@@ -133,7 +123,7 @@ bool af_renderer_is_eot(const af_renderer *s, int32_t id)
 af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const af_conversation *t,
                              size_t n, bool prompt, bool tail, af_spans *generation, af_error *err)
 {
-    const double began = now();
+    const double began = af_seconds_now();
     json_t *part = NULL;
     const size_t all = json_array_size(t->messages);
     if (n < all || tail) {
@@ -152,7 +142,7 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
     if (st != AF_OK)
         st = af_fail_prefix(st, err, "the chat template refuses this conversation");
     json_decref(part);
-    s->times.render += now() - began;
+    s->times.render += af_seconds_now() - began;
     return st;
 }
 
@@ -175,9 +165,9 @@ af_status af_renderer_prompt(af_renderer *s, char **text, uint64_t *len, const a
 
 static af_status encode(af_renderer *s, const char *text, uint64_t len, bool special, af_error *err)
 {
-    const double began = now();
+    const double began = af_seconds_now();
     const af_status st = af_tokenizer_encode(s->tokenizer, &s->encoding, text, len, special, err);
-    s->times.encode += now() - began;
+    s->times.encode += af_seconds_now() - began;
     return st;
 }
 

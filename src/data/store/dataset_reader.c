@@ -1,20 +1,10 @@
 /* dataset_reader.c - see dataset_reader.h. */
-#define _GNU_SOURCE /* clock_gettime */
 #include "data/store/dataset_reader.h"
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "data/read/records.h"
-
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Files of a folder that are not read are named by their number, once. */
 static void warn_of_held_out_files(const af_data_source *s, const char *run_path)
@@ -185,9 +175,9 @@ static af_status emit_example(reader *d, const af_example *e)
 {
     if (!d->emit)
         return AF_OK;
-    const double began = now();
+    const double began = af_seconds_now();
     const af_status st = d->emit(d->user, e, d->err);
-    d->times.emit += now() - began;
+    d->times.emit += af_seconds_now() - began;
     if (st != AF_ESTOPPED)
         return st;
     d->ended = true;
@@ -259,9 +249,9 @@ static void warn_of_ignored_tools(reader *d, const af_conversation *t)
 static af_status prepare(const reader *d, af_renderer *renderer, record_job *j)
 {
     af_status st = AF_OK;
-    const double began = now();
+    const double began = af_seconds_now();
     AF_TRY(af_shape_item(&j->item, d->source, j->record, &j->loc, &j->err));
-    j->convert = now() - began;
+    j->convert = af_seconds_now() - began;
     if (j->item.conversations && !d->pipeline->tokenizer &&
         j->item.conversation[0].kind != AF_CONVERSATION_TOKENS)
         return af_fail(&j->err, AF_EUSAGE, "the dataset %s needs a tokenizer: %s", j->loc.file,
@@ -379,9 +369,9 @@ static af_status one_batch(reader *d, af_records *r, int64_t most, int64_t *reco
     d->err = &why;
     while (st == AF_OK && d->waiting < most && bytes < BATCH_BYTES && !*end) {
         af_record rec = {0};
-        const double began = now();
+        const double began = af_seconds_now();
         st = af_records_next(r, &rec, d->err);
-        d->times.read += now() - began;
+        d->times.read += af_seconds_now() - began;
         bytes += rec.bytes;
         *end = st != AF_OK || !rec.json;
         *records += rec.json != NULL;
@@ -465,9 +455,9 @@ static af_status text_file(reader *d, af_records *r, int64_t *records)
     d->text.count = 0;
     while (st == AF_OK && !d->ended) {
         af_record rec = {0};
-        const double began = now();
+        const double began = af_seconds_now();
         st = af_records_next(r, &rec, d->err);
-        d->times.read += now() - began;
+        d->times.read += af_seconds_now() - began;
         if (st != AF_OK || !rec.json)
             break;
         st = text_block(d, &rec, ++*records == 1);
@@ -573,7 +563,7 @@ af_status af_dataset_read(af_data_pipeline *k, af_read_mode mode, af_example_fn 
 {
     reader d = {.pipeline = k, .mode = mode, .emit = emit, .user = user, .err = err};
     af_status st = AF_OK;
-    const double began = now();
+    const double began = af_seconds_now();
     if (mode != AF_READ_PREVIEW && af_pool_new(&d.pool, 0, NULL) != AF_OK)
         d.pool = NULL; /* fall back to one thread */
     const uint64_t threads = (uint64_t)af_pool_threads(d.pool);
@@ -585,7 +575,7 @@ af_status af_dataset_read(af_data_pipeline *k, af_read_mode mode, af_example_fn 
         st = one_source(&d, i);
     if (mode == AF_READ_CHECK)
         log_totals(&d);
-    d.times.all = now() - began;
+    d.times.all = af_seconds_now() - began;
     af_row_clear(&d.text);
     free(d.thread_renderer);
     free(d.jobs);

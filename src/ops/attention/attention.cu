@@ -2,7 +2,7 @@
  * Contract: attention.c; twin: attention_cpu.c.  Other types and sizes: attention_plain.cu.
  *
  * Built with AF_BWD (0: forward, 1: the gradients' kernels), AF_EP (head size padded to a multiple
- * of 16), AF_WARPS, AF_MT (16-row tiles a warp has, forward), AF_BN (rows of the streamed tile),
+ * of 16), AF_WARPS, AF_MT (16-row tiles per warp, forward), AF_BN (rows of the streamed tile),
  * AF_SOFTCAP (0 or 1) and AF_VEC (8: 16-byte loads; 1: any E and stride).
  *
  * attention_fwd: block (h, tile) has AF_WARPS*AF_MT*16 queries of one head and streams keys and
@@ -91,8 +91,9 @@ DEV void store_rows(bf16 *dst, i64 ld, const bf16 *tile, int rows, int row0, int
 #endif
 }
 
-/* Addresses of a lane for the two ways of ldmatrix: a 16 x 16 operand whose rows are the mma's rows
- * (or, transposed on the way, its inner dimension), and one whose rows are the mma's columns. */
+/* Addresses of a lane for the two forms of ldmatrix: a 16 x 16 operand whose rows are the mma's
+ * rows (or, transposed by the load, its inner dimension), and one whose rows are the mma's columns.
+ */
 DEV u32 at_rows(const bf16 *tile)
 {
     const int lane = threadIdx.x % 32;
@@ -301,7 +302,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 
     copy_wait<0>();
-    __syncthreads(); /* q may still be on its way when there was no key */
+    __syncthreads(); /* q may still be in flight when there was no key */
 #pragma unroll
     for (int m = 0; m < AF_MT; m++) {
         float inv[2];
@@ -322,7 +323,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 #else
-/* dq[16 a warp] = scale * sum over keys of ds k,  ds = p (dp - delta),  p = exp(s - lse) */
+/* dq[16 per warp] = scale * sum over keys of ds k,  ds = p (dp - delta),  p = exp(s - lse) */
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_dq(bf16 *dqkv, const bf16 *qkv, const bf16 *dout, const float *lse,
                  const float *delta, const int *bounds, int S, int N, int H, int K, int E,

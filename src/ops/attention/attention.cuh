@@ -4,7 +4,7 @@
 #define AF_ATTENTION_CUH
 #include "dev.cuh"
 
-/* One tile of `size` rows of one sequence [from, to), first row `at`. `dead`: rows behind the last
+/* One tile of `size` rows of one sequence [from, to), first row `at`. `dead`: rows after the last
  * bound, which see nothing. */
 struct af_tile {
     int from, to, at;
@@ -55,9 +55,10 @@ DEV int tiles_from(int least, const int *bounds, int S, int N, int size)
         sum += max(0, tiles_of(s, bounds, S, N, size) - least + 1);
     return __reduce_add_sync(FULL, sum);
 }
-/* As find_tile, but those with the most tiles of their sequence before them come first (`behind`:
+/* As find_tile, but those with the most tiles of their sequence before them come first (most_after:
  * the most after them): under a causal mask that is the order of what they cost. */
-DEV bool find_ranked(af_tile &t, int rank, bool behind, const int *bounds, int S, int N, int size)
+DEV bool find_ranked(af_tile &t, int rank, bool most_after, const int *bounds, int S, int N,
+                     int size)
 {
     if (S > 256) /* many short sequences: their order is not worth the search */
         return find_tile(t, rank, bounds, S, N, size);
@@ -87,7 +88,7 @@ DEV bool find_ranked(af_tile &t, int rank, bool behind, const int *bounds, int S
         const int who = s0 + __ffs(hit) - 1;
         t.from = bounds[who];
         t.to = who < S ? bounds[who + 1] : N;
-        t.at = t.from + (behind ? __shfl_sync(FULL, count, who - s0) - low : low - 1) * size;
+        t.at = t.from + (most_after ? __shfl_sync(FULL, count, who - s0) - low : low - 1) * size;
         t.dead = who == S;
         return true;
     }

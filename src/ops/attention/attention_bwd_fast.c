@@ -155,7 +155,7 @@ static void plain_gradients(const af_attn *a, seat *t, const block *b, int64_t a
 {
     const int64_t E = a->E, len = length_of(a, t), keys = af_attn_padded(len),
                   sum = (at - t->part->key) * E;
-    const float *rows = t->plain + 2 * keys * E + at * AF_PLAIN_COLS;
+    const float *rows = t->plain + 2 * keys * E + at * AF_SMALL_COLS;
     for (int64_t i = 0, m; i < b->M; i += m) {
         const int64_t row = i % b->each;
         m = AF_MIN((int64_t)AF_ATTN_FEW, b->each - row);
@@ -187,7 +187,7 @@ static void query_block(const af_attn *a, seat *t, int64_t row, int64_t len, int
                                 head_row(a, a->in.dy, h + r / m, row + i + r % m, t->rows + E), E);
     af_attn_visible(a->n, i, len, &from, &unused);
     af_attn_visible(a->n, i + m - 1, len, &unused, &to);
-    from = t->plain ? from / AF_PLAIN_COLS * AF_PLAIN_COLS : from;
+    from = t->plain ? from / AF_SMALL_COLS * AF_SMALL_COLS : from;
     const bool add = begin_sums(a, t, from, to);
     for (int64_t at = from; at < to; at += AF_ATTN_K) {
         const int64_t n = AF_MIN((int64_t)AF_ATTN_K, to - at),

@@ -3,7 +3,7 @@
  *
  * Built with AF_T, AF_VEC (elements of an access: 16 bytes' worth where heads are whole accesses,
  * else 1) and AF_KS (blocks of a cluster that share a head's keys, where there are few rows). Heads
- * up to 256. Keys and values are read once a head, along the row, by the lanes of a group. */
+ * up to 256. Keys and values are read once per head, along the row, by the lanes of a group. */
 // variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_KS=1,8
 // common: AF_T=bf16 AF_VEC=8 AF_KS=1,8
 #include "cluster.cuh"
@@ -47,7 +47,7 @@ extern "C" __global__ void attention_append(AF_T *cache, const AF_T *qkv, const 
     }
 }
 
-/* The accesses of a row this lane holds, as they lie in memory; zeros behind the head's end. */
+/* The accesses of a row this lane holds, as they lie in memory; zeros after the end of the head. */
 struct slots {
     float v[SLOTS][AF_VEC];
 };
@@ -121,7 +121,7 @@ DEV void join_groups(float *mine, const float *part, const float *tops, const fl
 
 /* Second half: block (h * AF_KS + rank, n) attends row n to its sequence's cache up to itself.
  * `lanes` threads (a power of two, enough for a head in SLOTS accesses) take one key after another,
- * the next ones on their way meanwhile; each group has its own running softmax, all of them are
+ * the next ones in flight; each group has its own running softmax, all of them are
  * joined in order, then the blocks of the cluster. */
 extern "C" __global__ void CLUSTER __launch_bounds__(256)
     attention_cached(AF_T *o, const AF_T *qkv, const AF_T *cache, const int *bounds,
@@ -133,7 +133,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
     const int groups = 256 / lanes, slot = threadIdx.x % lanes, s = sequence_of(bounds, S, n);
     const int group = threadIdx.x / lanes;
     const i64 width = 2 * (i64)K * E, at = s < 0 ? -1 : min(start[s] + (i64)n - bounds[s], L - 1);
-    const i64 lo = window ? max(0ll, at - window + 1) : 0, turn = (i64)AF_KS * groups * KEYS;
+    const i64 lo = window ? max(0ll, at - window + 1) : 0, stride = (i64)AF_KS * groups * KEYS;
     const AF_T *k = cache + (s < 0 ? 0 : s) * L * width + (i64)kv * E, *v = k + (i64)K * E;
     slots q, acc = {};
     raw ks[KEYS], vs[KEYS];
@@ -151,7 +151,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
     raw own;
     fetch(own, qkv + n * ldx + (i64)h * E, slot, lanes, E, true);
     widen(q, own);
-    for (i64 k0 = lo; k0 <= at; k0 += turn, key += turn) { /* as many turns for every lane */
+    for (i64 k0 = lo; k0 <= at; k0 += stride, key += stride) { /* as many rounds for every lane */
         slots values[KEYS];
         float score[KEYS], mx = top;
 #pragma unroll
@@ -167,8 +167,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
                     d += q.v[i][c] * row.v[i][c];
             score[j] = d;
         }
-        if (k0 + turn <= at)
-            take(key + turn);
+        if (k0 + stride <= at)
+            take(key + stride);
 #pragma unroll
         for (int j = 0; j < KEYS; j++) {
             float d = group_sum(score[j], lanes) * scale;
@@ -220,5 +220,5 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
         }
         store(o + n * ldo + (i64)h * E + e, l > 0.0f ? a / l : 0.0f);
     }
-    cluster_meet(); /* nobody leaves while others read */
+    cluster_meet(); /* no block exits while others read its shared memory */
 }

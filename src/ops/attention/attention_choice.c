@@ -1,9 +1,10 @@
-/* attention_choice.c - offers attention to cuDNN, times it against the own kernel, keeps the
+/* attention_choice.c - offers attention to cuDNN, times it against the own kernel, stores the
  * choice.
  *
- * A kept choice is a line "key own" or "key cudnn-VERSION", with the times that were measured; the
- * first line of a key counts. The key has the shape and a hash of the own kernel's text. */
+ * A stored choice is a line "key own" or "key cudnn-VERSION", with the times that were measured;
+ * the first line of a key counts. The key has the shape and a hash of the own kernel's text. */
 #include "ops/attention/attention_choice.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels.h"
 #include "base/file.h"
@@ -15,8 +16,8 @@
 
 enum {
     ROWS_MIN = 1024, /* fewer are not worth a choice */
-    ROOM_BYTES = 64 << 10,
-    ROOM_SEQUENCE = 512, /* bytes of workspace for each sequence */
+    WORK_BYTES = 64 << 10,
+    WORK_SEQUENCE = 512, /* bytes of workspace for each sequence */
     SPAN_BLOCKS = 64,
     SPAN_THREADS = 256,
     ROUNDS = 4,
@@ -43,15 +44,15 @@ static uint64_t list_bytes(int64_t n, uint64_t size)
     return AF_ALIGN_UP((uint64_t)n * size, UINT64_C(256));
 }
 
-static uint64_t room_bytes(int64_t sequences)
+static uint64_t dnn_work_bytes(int64_t sequences)
 {
-    return ROOM_BYTES + AF_ALIGN_UP((uint64_t)sequences * ROOM_SEQUENCE, UINT64_C(256));
+    return WORK_BYTES + AF_ALIGN_UP((uint64_t)sequences * WORK_SEQUENCE, UINT64_C(256));
 }
 
 uint64_t af_attention_dnn_work(const af_cuda *cu, const af_node *n, bool best)
 {
     const int64_t S = n->in[1]->dim[0] - 1;
-    return takes(cu, n, best) ? 3 * list_bytes(S + 1, 8) + list_bytes(S, 4) + room_bytes(S) : 0;
+    return takes(cu, n, best) ? 3 * list_bytes(S + 1, 8) + list_bytes(S, 4) + dnn_work_bytes(S) : 0;
 }
 
 /* To a power of two: a plan takes its length from the bounds, and fewer of them have to be made. */
@@ -71,7 +72,7 @@ static void place(af_dnn_use *u, uint8_t *work)
     u->at_lse = (int64_t *)(void *)(work += list_bytes(S + 1, 8));
     u->length = (int32_t *)(void *)(work += list_bytes(S + 1, 8));
     u->work = work + list_bytes(S, 4);
-    u->room = room_bytes(S);
+    u->work_bytes = dnn_work_bytes(S);
 }
 
 static void launch_spans(af_cuda *cu, af_node *n, af_dnn_use *u)
@@ -123,7 +124,7 @@ af_dnn_use *af_attention_offer(af_cuda *cu, af_node *n, bool best)
         return NULL;
     af_dnn_use *u = af_arena_take(&cu->cg->mem, sizeof *u);
     if (!u)
-        return NULL; /* the launch that follows says so */
+        return NULL; /* the launch that follows reports it */
     *u = (af_dnn_use){.alternative.issue = issue_dnn,
                       .node = n,
                       .scale = (float)n->attr.attention.scale,
@@ -172,7 +173,7 @@ static const af_dnn_plan *plan_for(af_cuda *cu, const af_dnn_use *u)
              " %" PRId64,
              a->S, a->T, a->H, a->K, a->E, a->ld_qkv, a->ld_o);
     const af_dnn_plan *p = af_dnn_plan_get(cu, key, describe, a);
-    return p && p->work <= u->room ? p : NULL;
+    return p && p->work <= u->work_bytes ? p : NULL;
 }
 
 static bool bind(const af_cuda *cu, af_dnn_use *u)
@@ -234,7 +235,7 @@ static char *choices_path(const af_cuda *cu)
 typedef enum choice { UNKNOWN, OWN, CUDNN } choice;
 
 /* Of the first line of this key; *version: of the library that was timed. */
-static choice kept_choice(const char *path, const char *key, size_t *version)
+static choice stored_choice(const char *path, const char *key, size_t *version)
 {
     char *text = NULL;
     uint64_t size = 0;
@@ -261,8 +262,7 @@ static choice kept_choice(const char *path, const char *key, size_t *version)
 static af_status issue_one(af_cuda *cu, const af_dnn_use *u, bool dnn)
 {
     const af_launch *l = dnn ? u->before : u->own;
-    if (cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1,
-                        l->smem, cu->stream, (void **)l->arg, NULL))
+    if (af_cuda_issue_launch(cu, l, NULL) != AF_OK)
         return AF_EDEVICE;
     return dnn ? issue_dnn(cu, &u->alternative, NULL) : AF_OK;
 }
@@ -319,7 +319,7 @@ static bool race(af_cuda *cu, const af_dnn_use *u, float ms[2])
     return good;
 }
 
-/* Times a shape nobody has timed here, and keeps the answer. */
+/* Times a shape nobody has timed here, and stores the answer. */
 static choice measure(af_cuda *cu, af_dnn_use *u, const char *path, const char *key, bool *dirtied)
 {
     char line[KEY_MAX + 96], by[32] = "own";
@@ -328,7 +328,7 @@ static choice measure(af_cuda *cu, af_dnn_use *u, const char *path, const char *
     *dirtied |= can;
     give_up(cu, u);
     if (can && !timed)
-        return OWN; /* the device is in trouble: what follows says so */
+        return OWN; /* the device failed: what follows reports it */
     const choice c = can && ms[1] < margin * ms[0] ? CUDNN : OWN;
     if (c == CUDNN)
         snprintf(by, sizeof by, "cudnn-%zu", cu->dnn->version);
@@ -342,26 +342,26 @@ static choice measure(af_cuda *cu, af_dnn_use *u, const char *path, const char *
 
 static af_status open_library(af_cuda *cu, af_error *err)
 {
-    return cu->dnn ? AF_OK : af_dnn_open(cu, cu->dnn_api, err);
+    return cu->dnn ? AF_OK : af_dnn_open(cu, cu->test ? cu->test->cudnn : NULL, err);
 }
 
-/* What the cache says, else what the clock says. */
+/* From the cache, else by timing. */
 static choice choose(af_cuda *cu, af_dnn_use *u, const char *path, bool *dirtied)
 {
     char key[KEY_MAX];
     size_t version;
     af_error why = {0};
     key_of(u, key);
-    const choice kept = kept_choice(path, key, &version);
-    if (kept == OWN || !path)
+    const choice stored = stored_choice(path, key, &version);
+    if (stored == OWN || !path)
         return OWN;
     if (open_library(cu, &why) != AF_OK) {
-        if (kept == CUDNN)
+        if (stored == CUDNN)
             af_say(AF_LOG_WARN,
                    "attention was faster with cuDNN here, but now own kernels do it: %s", why.msg);
         return OWN;
     }
-    if (kept == CUDNN && version == cu->dnn->version)
+    if (stored == CUDNN && version == cu->dnn->version)
         return CUDNN;
     return measure(cu, u, path, key, dirtied);
 }

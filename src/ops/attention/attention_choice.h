@@ -2,8 +2,8 @@
  *
  * While a node is prepared it is offered (af_attention_offer, af_attention_over); when every kernel
  * is built, the family's choose decides for the whole graph. A choice holds for a shape on this
- * GPU: it is timed once, kept in the cache folder, and not timed again, so that the same machine
- * makes the same bits in every later run. Where nothing can be kept, own kernels do it. */
+ * GPU: it is timed once, stored in the cache folder, and not timed again, so that the same machine
+ * makes the same bits in every later run. Where nothing can be stored, own kernels do it. */
 #ifndef AF_ATTENTION_CHOICE_H
 #define AF_ATTENTION_CHOICE_H
 
@@ -21,7 +21,7 @@ struct af_dnn_use {
     int64_t *at_qkv, *at_o, *at_lse;
     int32_t *length;
     void *work;
-    uint64_t room; /* bytes there */
+    uint64_t work_bytes;
     const af_dnn_plan *plan;
     void *pack; /* the addresses, as cuDNN wants them */
     af_dnn_use *next;

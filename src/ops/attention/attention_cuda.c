@@ -18,7 +18,7 @@ enum {
     DELTA_THREADS = 256,
 };
 
-typedef struct plan {
+typedef struct attention_plan {
     const af_tensor *qkv, *bounds;
     int H, K, E;
     bool mma, sm90, softcap;
@@ -27,7 +27,7 @@ typedef struct plan {
     int threads;
     unsigned shared;
     int splits; /* blocks that share the query heads of one kv head (dk, dv) */
-} plan;
+} attention_plan;
 
 static unsigned mma_shared(int owned, int streamed, int ep)
 {
@@ -35,7 +35,7 @@ static unsigned mma_shared(int owned, int streamed, int ep)
 }
 
 /* The tensor core kernels take this node. */
-static bool plan_mma(plan *p, const af_cuda *cu, const af_node *n, bool back)
+static bool plan_mma(attention_plan *p, const af_cuda *cu, const af_node *n, bool back)
 {
     static const int heads[] = {32, 64, 80, 96, 128, 256}, capped[] = {64, 128, 256};
     if (p->qkv->dtype != AF_DTYPE_BF16 || p->E % 8 || p->E > 256)
@@ -65,14 +65,14 @@ static bool plan_mma(plan *p, const af_cuda *cu, const af_node *n, bool back)
     return p->shared <= (unsigned)cu->smem_max;
 }
 
-/* Heads that Hopper's warpgroup products and copy engine take, if rows are aligned. */
-static bool hopper(const plan *p, const af_cuda *cu)
+/* Heads that Hopper's warpgroup MMA and copy engine take, if rows are aligned. */
+static bool hopper(const attention_plan *p, const af_cuda *cu)
 {
     return cu->arch == 90 && cu->drv->tensor_map && !p->softcap && (p->E == 64 || p->E == 128);
 }
 
 /* They take this node, which the tensor cores do. */
-static bool plan_sm90(plan *p, const af_cuda *cu, bool back)
+static bool plan_sm90(attention_plan *p, const af_cuda *cu, bool back)
 {
     if (!hopper(p, cu))
         return false;
@@ -89,7 +89,7 @@ static bool plan_sm90(plan *p, const af_cuda *cu, bool back)
     return true;
 }
 
-static bool plan_plain(plan *p)
+static bool plan_plain(attention_plan *p)
 {
     static const int heads[] = {32, 64, 96, 128, 192, 256};
     if (p->E > 256)
@@ -106,25 +106,26 @@ static bool plan_plain(plan *p)
 /* Few kv heads and few rows leave the device idle: then blocks share the query heads of one kv head
  * and the parts are added up in order. On Hopper pieces are dealt out by what they cost: two for
  * each multiprocessor, or nearly so, are enough. */
-static int splits_of(const plan *p, const af_cuda *cu)
+static int splits_of(const attention_plan *p, const af_cuda *cu)
 {
     const int heads = p->H / p->K;
-    const bool few = hopper(p, cu);
-    const int64_t blocks = af_rows(p->qkv) / (few ? SM90_ROWS : p->rows) * p->K;
+    const bool on_hopper = hopper(p, cu);
+    const int64_t blocks = af_rows(p->qkv) / (on_hopper ? SM90_ROWS : p->rows) * p->K;
     int splits = 1;
     if (!p->mma)
         return 1;
-    if (!few)
+    if (!on_hopper)
         return blocks < (int64_t)cu->sms * 8 ? heads : 1;
     while (splits < heads && (heads % splits || blocks * splits * 8 < (int64_t)cu->sms * 15))
         splits++;
     return splits;
 }
 
-AF_CHECKED static af_status plan_of(plan *p, const af_cuda *cu, const af_node *n, af_error *err)
+AF_CHECKED static af_status plan_of(attention_plan *p, const af_cuda *cu, const af_node *n,
+                                    af_error *err)
 {
     const bool back = n->op == AF_OP_ATTENTION_BWD;
-    *p = (plan){.qkv = af_attention_in(n).qkv, .bounds = af_attention_in(n).bounds};
+    *p = (attention_plan){.qkv = af_attention_in(n).qkv, .bounds = af_attention_in(n).bounds};
     p->H = n->attr.attention.heads;
     p->K = n->attr.attention.kv_heads;
     p->E = n->attr.attention.head_dim;
@@ -140,7 +141,7 @@ AF_CHECKED static af_status plan_of(plan *p, const af_cuda *cu, const af_node *n
     return AF_OK;
 }
 
-static af_kernel *kernel(af_cuda *cu, const char *name, const plan *p, bool back)
+static af_kernel *kernel(af_cuda *cu, const char *name, const attention_plan *p, bool back)
 {
     if (!p->mma)
         return af_cuda_kernel(
@@ -155,13 +156,13 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const plan *p, bool back
                      back, p->ep, WARPS, p->mt, p->bn, p->softcap));
 }
 
-static int64_t tiles(const plan *p)
+static int64_t tiles(const attention_plan *p)
 {
     return af_rows(p->qkv) / p->rows + p->bounds->dim[0]; /* N / rows + S + 1 */
 }
 
 /* `heads` pieces of work a tile. On Hopper blocks stay and take piece after piece. */
-static af_launch *launch_tiles(af_cuda *cu, af_node *n, const plan *p, const char *name,
+static af_launch *launch_tiles(af_cuda *cu, af_node *n, const attention_plan *p, const char *name,
                                int64_t heads)
 {
     const bool back = n->op == AF_OP_ATTENTION_BWD;
@@ -170,7 +171,7 @@ static af_launch *launch_tiles(af_cuda *cu, af_node *n, const plan *p, const cha
                           p->sm90 ? 1 : tiles(p), 1, p->threads, p->shared);
 }
 
-static void arg_matrix(af_cuda *cu, af_launch *l, const plan *p, const af_tensor *t)
+static void arg_matrix(af_cuda *cu, af_launch *l, const attention_plan *p, const af_tensor *t)
 {
     if (p->sm90)
         af_arg_map(cu, l, af_mat_of(t));
@@ -178,7 +179,7 @@ static void arg_matrix(af_cuda *cu, af_launch *l, const plan *p, const af_tensor
         af_arg_ptr(l, t->data);
 }
 
-static void arg_shape(af_launch *l, const plan *p)
+static void arg_shape(af_launch *l, const attention_plan *p)
 {
     af_arg_ptr(l, p->bounds->data);
     af_arg_i32(l, p->bounds->dim[0] - 1);
@@ -190,7 +191,7 @@ static void arg_shape(af_launch *l, const plan *p)
 }
 
 /* Row strides of what is written, of qkv and of the gradient where there is one. */
-static void arg_strides(af_launch *l, const plan *p, int64_t to, const af_tensor *dy)
+static void arg_strides(af_launch *l, const attention_plan *p, int64_t to, const af_tensor *dy)
 {
     af_arg_i64(l, to);
     if (!p->sm90)
@@ -199,7 +200,7 @@ static void arg_strides(af_launch *l, const plan *p, int64_t to, const af_tensor
         af_arg_i64(l, dy->ld);
 }
 
-static void arg_numbers(af_launch *l, const plan *p, const af_node *n)
+static void arg_numbers(af_launch *l, const attention_plan *p, const af_node *n)
 {
     af_arg_f32(l, n->attr.attention.scale);
     if (!p->sm90)
@@ -210,14 +211,14 @@ static void arg_numbers(af_launch *l, const plan *p, const af_node *n)
 
 static uint64_t attention_work(const af_cuda *cu, const af_node *n)
 {
-    plan p;
+    attention_plan p;
     return plan_of(&p, cu, n, NULL) == AF_OK ? af_attention_dnn_work(cu, n, p.sm90) : 0;
 }
 
 static af_status attention_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
-    plan p;
+    attention_plan p;
     const af_status st = plan_of(&p, cu, n, err);
     if (st != AF_OK || af_rows(p.qkv) == 0)
         return st;
@@ -233,17 +234,17 @@ static af_status attention_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     return AF_OK;
 }
 
-static uint64_t delta_bytes(const plan *p)
+static uint64_t delta_bytes(const attention_plan *p)
 {
     return AF_ALIGN_UP((uint64_t)(af_rows(p->qkv) * p->H) * sizeof(float), (uint64_t)256);
 }
 
-static int64_t part_elems(const plan *p) { return af_rows(p->qkv) * 2 * p->K * p->E; }
+static int64_t part_elems(const attention_plan *p) { return af_rows(p->qkv) * 2 * p->K * p->E; }
 
-/* Pointers are not known yet: room for the parts whichever kernels it will be. */
+/* Pointers are not known yet: workspace for the parts whichever kernels it will be. */
 static uint64_t attention_bwd_work(const af_cuda *cu, const af_node *n)
 {
-    plan p;
+    attention_plan p;
     if (plan_of(&p, cu, n, NULL) != AF_OK)
         return 0;
     p.mma = p.qkv->dtype == AF_DTYPE_BF16;
@@ -253,7 +254,7 @@ static uint64_t attention_bwd_work(const af_cuda *cu, const af_node *n)
     return delta_bytes(&p) + (p.splits > 1 ? (uint64_t)(p.splits * part_elems(&p)) * size : 0);
 }
 
-static int delta_vec(const plan *p, const af_node *n)
+static int delta_vec(const attention_plan *p, const af_node *n)
 {
     const int wide = af_cuda_wide(p->qkv);
     bool fits = p->E % wide == 0 && af_cuda_rows_fit(n->out[0], wide);
@@ -262,13 +263,13 @@ static int delta_vec(const plan *p, const af_node *n)
     return fits ? wide : 1;
 }
 
-static af_kernel *delta_kernel(af_cuda *cu, const char *name, const plan *p, int vec)
+static af_kernel *delta_kernel(af_cuda *cu, const char *name, const attention_plan *p, int vec)
 {
     return af_cuda_kernel(cu, "attention_delta.cu", name,
                           af_cuda_text(cu, "AF_T=%s AF_VEC=%d", af_cuda_ctype(p->qkv->dtype), vec));
 }
 
-static void launch_delta(af_cuda *cu, af_node *n, const plan *p)
+static void launch_delta(af_cuda *cu, af_node *n, const attention_plan *p)
 {
     const af_tensor *o = af_attention_in(n).o, *dy = af_attention_in(n).dy;
     const int64_t heads = af_rows(p->qkv) * p->H;
@@ -288,7 +289,8 @@ static void launch_delta(af_cuda *cu, af_node *n, const plan *p)
 }
 
 /* dq, or one part of dk|dv, into `to` with row stride ld. */
-static void launch_grad(af_cuda *cu, af_node *n, const plan *p, bool dkv, void *to, int64_t ld)
+static void launch_grad(af_cuda *cu, af_node *n, const attention_plan *p, bool dkv, void *to,
+                        int64_t ld)
 {
     const af_attention_inputs in = af_attention_in(n);
     af_launch *l = launch_tiles(cu, n, p, dkv ? "attention_dkv" : "attention_dq",
@@ -310,7 +312,7 @@ static void launch_grad(af_cuda *cu, af_node *n, const plan *p, bool dkv, void *
 static af_status attention_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
-    plan p;
+    attention_plan p;
     const af_status st = plan_of(&p, cu, n, err);
     if (st != AF_OK || af_rows(p.qkv) == 0)
         return st;

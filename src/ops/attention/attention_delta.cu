@@ -4,7 +4,7 @@
 // common: AF_T=bf16 AF_VEC=8
 #include "dev.cuh"
 
-/* delta[n][h] = sum_e o do: `lanes` threads (a power of two, at most a warp) a (row, head). */
+/* delta[n][h] = sum_e o do: `lanes` threads (a power of two, at most a warp) per (row, head). */
 extern "C" __global__ void attention_delta(float *delta, const AF_T *o, const AF_T *dout,
                                            long long heads, int H, int E, long long ldo,
                                            long long lddo, int lanes)

@@ -112,7 +112,7 @@ static void plain_block(const af_attn *a, const block *b, int64_t at, int64_t n,
         for (int64_t r = i; r < i + m; r++)
             soften(a, b, r, at, af_attn_padded(seen), s + (r - i) * AF_ATTN_LD, &max[r], &sum[r],
                    o + r * a->E);
-        af_plain_weigh(a, s, b->plain + keys * a->E + at * AF_PLAIN_COLS, m, seen, keys,
+        af_plain_weigh(a, s, b->plain + keys * a->E + at * AF_SMALL_COLS, m, seen, keys,
                        o + i * a->E, true);
     }
 }
@@ -131,7 +131,7 @@ static void attend(const af_attn *a, const block *b, float *o, float *lse, uint8
     }
     memset(o, 0, (size_t)(b->rows * a->E) * sizeof *o);
     const int64_t step = a->cache && b->each == 1 ? ONE_KEYS : AF_ATTN_K;
-    from = b->plain ? from / AF_PLAIN_COLS * AF_PLAIN_COLS : from;
+    from = b->plain ? from / AF_SMALL_COLS * AF_SMALL_COLS : from;
     for (int64_t at = from; at < to; at += step)
         (b->plain ? plain_block : key_block)(a, b, at, AF_MIN(step, to - at), s, max, sum, o);
     for (int64_t i = 0; i < b->rows; i++) {
@@ -211,7 +211,7 @@ static void items(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
-/* Items of AF_PLAIN_COLS keys of one kv head. */
+/* Items of AF_SMALL_COLS keys of one kv head. */
 static void ready_keys(void *arg, int64_t from, int64_t to, int share)
 {
     const job *j = arg;
@@ -221,10 +221,10 @@ static void ready_keys(void *arg, int64_t from, int64_t to, int share)
     (void)share;
     for (int64_t s = 0; s < a->S && at < to; s++) {
         const int64_t row = a->bounds[s], len = a->bounds[s + 1] - row, keys = padded_keys(a, s),
-                      each = keys / AF_PLAIN_COLS;
+                      each = keys / AF_SMALL_COLS;
         for (int64_t i = AF_MAX(from - at, INT64_C(0)); i < AF_MIN(each * a->K, to - at); i++) {
-            const int64_t kv = i / each, key = i % each * AF_PLAIN_COLS,
-                          end = AF_MIN(key + AF_PLAIN_COLS, len);
+            const int64_t kv = i / each, key = i % each * AF_SMALL_COLS,
+                          end = AF_MIN(key + AF_SMALL_COLS, len);
             float *x = plain + 2 * kv * keys * a->E;
             af_attn_columns(a, x, af_attn_head(a, a->H + kv, row).data, key, end);
             af_attn_rows(a, x + keys * a->E, af_attn_head(a, a->H + a->K + kv, row).data, key, end,
@@ -273,7 +273,7 @@ static void attention_run(const af_node *n, af_cpu *cpu)
         af_pool_run(cpu->pool, af_live(a->qkv), store_cache, &j);
     if (af_attn_is_plain(n)) {
         j.plain = (float *)((uint8_t *)a->work + shares_bytes(n, af_pool_threads(cpu->pool)));
-        af_pool_run(cpu->pool, keys / AF_PLAIN_COLS, ready_keys, &j);
+        af_pool_run(cpu->pool, keys / AF_SMALL_COLS, ready_keys, &j);
     }
     af_pool_run(cpu->pool, count, items, &j);
 }
@@ -281,7 +281,7 @@ static void attention_run(const af_node *n, af_cpu *cpu)
 static uint64_t work(const af_node *n, int threads)
 {
     const af_attention_inputs in = af_attention_in(n);
-    const int64_t keys = in.qkv->dim[0] + in.S * AF_PLAIN_COLS,
+    const int64_t keys = in.qkv->dim[0] + in.S * AF_SMALL_COLS,
                   floats = 2 * keys * n->attr.attention.kv_heads * n->attr.attention.head_dim;
     return shares_bytes(n, threads) + (af_attn_is_plain(n) ? (uint64_t)floats * sizeof(float) : 0);
 }

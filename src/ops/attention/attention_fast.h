@@ -82,7 +82,7 @@ static inline af_operand af_attn_stack(const af_attn *a, const af_tensor *t, int
         for (int64_t i = row; i < row + m; i++, to += a->E * size)
             memcpy(to, (const uint8_t *)t->data + (i * width + k * a->E) * size,
                    (size_t)(a->E * size));
-    return (af_operand){buf, a->E, t->dtype, false, NULL, false, NULL};
+    return (af_operand){.data = buf, .ld = a->E, .dtype = t->dtype};
 }
 
 /* What scores are multiplied with before and after they leave the product: a soft cap wants them
@@ -100,7 +100,7 @@ static inline float af_attn_after(const af_attn *a)
 static inline af_operand af_attn_sums(const af_attn *a, const float *s, uint16_t *half,
                                       int64_t count, int64_t ld)
 {
-    af_operand o = {s, ld, AF_DTYPE_F32, false, NULL, false, NULL};
+    af_operand o = {.data = s, .ld = ld, .dtype = AF_DTYPE_F32};
     if (a->qkv->dtype == AF_DTYPE_BF16) {
         a->f->to_bf16(half, s, count);
         o.data = half;
@@ -109,10 +109,10 @@ static inline af_operand af_attn_sums(const af_attn *a, const float *s, uint16_t
     return o;
 }
 
-/* c [M][N] f32 = alpha * x y, or added; in the calling thread. `few`: rows of generation. */
+/* c [M][N] f32 = alpha * x y, or added; in the calling thread. `skinny`: rows of generation. */
 static inline void af_attn_gemm(const af_attn *a, af_operand x, af_operand y, int64_t M, int64_t N,
-                                int64_t K, float *c, int64_t ldc, float alpha, bool add, bool few,
-                                void *work)
+                                int64_t K, float *c, int64_t ldc, float alpha, bool add,
+                                bool skinny, void *work)
 {
     const af_gemm g = {.M = M,
                        .N = N,
@@ -124,7 +124,7 @@ static inline void af_attn_gemm(const af_attn *a, af_operand x, af_operand y, in
                        .c_dtype = AF_DTYPE_F32,
                        .alpha = alpha,
                        .add = add,
-                       .few = few};
+                       .skinny = skinny};
     a->f->gemm(&g, NULL, work);
 }
 

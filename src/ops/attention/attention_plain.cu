@@ -2,9 +2,10 @@
  * Contract: attention.c; twin: attention_cpu.c.
  *
  * Built with AF_T and AF_EP (head size padded to a multiple of 32). Same mathematics, grid and tile
- * search as attention.cu. Blocks of 8 warps own 32 rows, 4 a warp; the streamed side passes through
- * shared memory in tiles of 32 rows: a lane is a streamed row while scores are made, and a column
- * while products are summed. Dynamic shared memory: (2*32*(AF_EP+1) + 16*AF_EP) floats. */
+ * search as attention.cu. Blocks of 8 warps own 32 rows, 4 per warp; the streamed side passes
+ * through shared memory in tiles of 32 rows: a lane is a streamed row while scores are made, and a
+ * column while dot products are summed. Dynamic shared memory: (2*32*(AF_EP+1) + 16*AF_EP) floats.
+ */
 // variants: AF_T=bf16,float,half AF_EP=32,64,96,128,192,256
 #include "attention.cuh"
 
@@ -67,7 +68,7 @@ DEV float cap_slope(float s, float softcap)
 }
 
 /* One step of the online softmax over 32 scores, one a lane. Returns this lane's weight. */
-DEV float soften(float s, float &top, float &sum, float (&acc)[EL])
+DEV float online_softmax(float s, float &top, float &sum, float (&acc)[EL])
 {
     const float mx = fmaxf(top, warp_max(s)), base = mx == -INF ? 0.0f : mx;
     const float keep = expf(top - base), p = expf(s - base);
@@ -109,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(256)
                 load_one(qs, q + (i64)row * ldx, E);
                 const float s = capped(dot(qs, kt + lane * LDS) * scale, softcap);
                 const bool in = !outside(keys_of(mask, row, hi), k0 + lane);
-                add_rows(acc[m], soften(in ? s : -INF, top[m], sum[m], acc[m]), vt);
+                add_rows(acc[m], online_softmax(in ? s : -INF, top[m], sum[m], acc[m]), vt);
             }
         }
     }

@@ -1,11 +1,11 @@
-/* attention_sm90.cu - the gradients of attention on Hopper's warpgroup products, bf16.
+/* attention_sm90.cu - the gradients of attention on Hopper's warpgroup MMA, bf16.
  * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and
- * 128 without soft cap; the forward is attention_sm90_fwd.cu. One block a multiprocessor.
+ * 128 without soft cap; the forward is attention_sm90_fwd.cu. One block per multiprocessor.
  *
- * Built with AF_EP (64 or 128). The warpgroups take turns at the tensor cores. In dq the products
- * of one step are in flight while the next step's scores are softened; the sums of dk and dv leave
- * no registers for that, so one warpgroup's products run beside the other's softening alone. On
- * other architectures the kernels are empty. */
+ * Built with AF_EP (64 or 128). The warpgroups alternate at the tensor cores. In dq the MMAs
+ * of one step are in flight during the softmax of the next step; the sums of dk and dv leave
+ * no registers for that, so the MMAs of one warpgroup overlap with the softmax of the other only.
+ * On other architectures the kernels are empty. */
 // variants: AF_EP=64,128
 // common: AF_EP=64,128
 #define BN      64 /* streamed rows */
@@ -49,11 +49,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if SM90
     const af_mask mask = {causal, window};
     const int lane = threadIdx.x % 32, group = group_of();
-    const places at = places_of();
+    const shared_layout at = shared_layout_of();
     if (!computes(at, group, [&] { fetch_keys(at, &qkv, &dout, bounds, S, N, H, K, mask); }))
         return;
     const float factor = scale * LOG2E;
-    u32 turn = 0, pieces = 0;
+    u32 tile_no = 0, pieces = 0;
     for (;;) {
         const af_piece t = next_piece(at, group, pieces);
         if (t.head < 0)
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             d[half] = row < t.to ? delta[(i64)row * H + t.head] : 0.0f;
         }
         const u32 q = at.own[0] + group * 64 * 128, go = at.own[1] + group * 64 * 128;
-        /* keys of the last step may all lie behind the first warpgroup's rows: it leaves that out
+        /* keys of the last step may all come after the first warpgroup's rows: it skips that step
          */
         const int both = t.steps - (causal && t.lo + (t.steps - 1) * BN > t.at + 63);
         const int steps = group ? t.steps : both;
@@ -77,40 +77,40 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             acc[i] = 0.0f;
         if (t.steps > 0) {
             float s[SACC], dp[SACC];
-            wait_full(at, 0, turn);
-            wait_full(at, 1, turn);
+            wait_full(at, 0, tile_no);
+            wait_full(at, 1, tile_no);
             wgmma_fence();
-            scores(s, q, stage_of(at, 0, turn));
-            scores(dp, go, stage_of(at, 1, turn));
+            scores(s, q, stage_of(at, 0, tile_no));
+            scores(dp, go, stage_of(at, 1, tile_no));
             wgmma_commit();
             wgmma_wait<0>();
             pin(s);
             pin(dp);
-            release(at, 1, turn);
+            release(at, 1, tile_no);
             own_done(at, steps == 1);
             hide_keys(s, mask, t.lo, q0, t.hi);
             key_slopes(s, dp, l, d, factor);
             pack_operand(ds, s);
         }
         if (group == 1 && both > 1)
-            turn_pass(group); /* the first turn is the other's */
+            alternate_pass(group); /* the other one is first */
         for (int step = 1; step < steps; step++) {
-            const u32 now = turn + step;
+            const u32 now = tile_no + step;
             float s[SACC], dp[SACC];
             wait_full(at, 0, now);
             wait_full(at, 1, now);
             if (step < both)
-                turn_wait(group);
+                alternate_wait(group);
             pin(acc);
             pin(ds);
             wgmma_fence();
             scores(s, q, stage_of(at, 0, now));
             scores(dp, go, stage_of(at, 1, now));
             wgmma_commit();
-            add_product(acc, ds, stage_of(at, 0, now - 1));
+            add_mma(acc, ds, stage_of(at, 0, now - 1));
             wgmma_commit();
             if (step + group < both)
-                turn_pass(group);
+                alternate_pass(group);
             wgmma_wait<1>();
             pin(s);
             pin(dp);
@@ -128,15 +128,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(acc);
             pin(ds);
             wgmma_fence();
-            add_product(acc, ds, stage_of(at, 0, turn + steps - 1));
+            add_mma(acc, ds, stage_of(at, 0, tile_no + steps - 1));
             wgmma_commit();
             wgmma_wait<0>();
             pin(acc);
-            release(at, 0, turn + steps - 1);
+            release(at, 0, tile_no + steps - 1);
         }
-        turn += t.steps;
+        tile_no += t.steps;
         if (steps < t.steps)
-            pass_over(at, turn - 1);
+            pass_over(at, tile_no - 1);
         store_rows(dqkv + (i64)t.head * AF_EP, lddx, at.out, acc, scale, scale, t.at, t.to);
     }
 #endif
@@ -145,11 +145,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if SM90
 /* Rows of keys and values, queries and the output's gradient streaming by: `heads` query heads of a
  * kv head one after another. piece.head is kv * splits + split. */
-DEV void fetch_queries(const places &at, const af_map *qkv, const af_map *dout, const int *bounds,
-                       int S, int N, int H, int K, af_mask mask, int splits)
+DEV void fetch_queries(const shared_layout &at, const af_map *qkv, const af_map *dout,
+                       const int *bounds, int S, int N, int H, int K, af_mask mask, int splits)
 {
     const int heads = H / K / splits;
-    u32 turn = 0, pieces = 0;
+    u32 tile_no = 0, pieces = 0;
     for (int round = 0;; round++) {
         const int rank = rank_of(round), part = rank % (K * splits), kv = H + part / splits;
         af_piece p = {0, 0, 0, 0, 0, -1};
@@ -162,9 +162,9 @@ DEV void fetch_queries(const places &at, const af_map *qkv, const af_map *dout, 
         announce(at, p, round, pieces, qkv, kv * AF_EP, qkv, (kv + K) * AF_EP);
         if (p.head < 0)
             return;
-        for (int step = 0, row = p.lo, h = part * heads; step < p.steps; step++, turn++) {
-            stream_tile(at, 0, turn, qkv, h * AF_EP, row);
-            stream_tile(at, 1, turn, dout, h * AF_EP, row);
+        for (int step = 0, row = p.lo, h = part * heads; step < p.steps; step++, tile_no++) {
+            stream_tile(at, 0, tile_no, qkv, h * AF_EP, row);
+            stream_tile(at, 1, tile_no, dout, h * AF_EP, row);
             h += row + BN >= p.hi;
             row = row + BN < p.hi ? row + BN : p.lo;
         }
@@ -183,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if SM90
     const af_mask mask = {causal, window};
     const int lane = threadIdx.x % 32, group = group_of();
-    const places at = places_of();
+    const shared_layout at = shared_layout_of();
     if (!computes(at, group,
                   [&] { fetch_queries(at, &qkv, &dout, bounds, S, N, H, K, mask, splits); }))
         return;
@@ -191,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const u32 k = at.own[0] + group * 64 * 128, v = at.own[1] + group * 64 * 128;
     const int heads = H / K / splits;
     float *row_tile = (float *)shared_ptr(at.rows) + group * 4 * BN; /* of this warpgroup, twice */
-    u32 turn = 0, pieces = 0;
+    u32 tile_no = 0, pieces = 0;
     for (;;) {
         const af_piece t = next_piece(at, group, pieces);
         if (t.head < 0)
@@ -199,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const int k0 = t.at + threadIdx.x / 32 * 16, ka = k0 + lane / 4;
         float dk[OACC], dv[OACC];
         u32 p[BN / 16][4], ds[BN / 16][4];
-        /* A thread's share of lse and delta of a tile's 64 rows, asked for a step ahead. */
+        /* A thread's share of lse and delta of a tile's 64 rows, fetched one step early. */
         auto row_value = [&](int q0, int h) {
             const int row = q0 + threadIdx.x % 64;
             const i64 from = (i64)row * H + h;
@@ -222,26 +222,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             }
         };
         if (group == 1 && t.steps > 0)
-            turn_pass(group); /* the first turn is the other's */
-        float ahead = row_value(t.lo, t.head * heads);
-        for (int step = 0, q0 = t.lo, h = t.head * heads; step < t.steps; step++, turn++) {
-            float s[SACC], dp[SACC], *rows = row_tile + turn % 2 * 2 * BN;
-            wait_full(at, 0, turn);
-            wait_full(at, 1, turn);
-            turn_wait(group);
+            alternate_pass(group); /* the other one is first */
+        float fetched = row_value(t.lo, t.head * heads);
+        for (int step = 0, q0 = t.lo, h = t.head * heads; step < t.steps; step++, tile_no++) {
+            float s[SACC], dp[SACC], *rows = row_tile + tile_no % 2 * 2 * BN;
+            wait_full(at, 0, tile_no);
+            wait_full(at, 1, tile_no);
+            alternate_wait(group);
             wgmma_fence();
-            scores(s, k, stage_of(at, 0, turn));
-            scores(dp, v, stage_of(at, 1, turn));
+            scores(s, k, stage_of(at, 0, tile_no));
+            scores(dp, v, stage_of(at, 1, tile_no));
             wgmma_commit();
             if (group == 0 || step + 1 < t.steps)
-                turn_pass(group);
-            rows[threadIdx.x % 128] = ahead * (threadIdx.x % 128 < 64 ? LOG2E : 1.0f);
+                alternate_pass(group);
+            rows[threadIdx.x % 128] = fetched * (threadIdx.x % 128 < 64 ? LOG2E : 1.0f);
             meet(ROWS_THERE + group, 128);
             const int now = q0;
             h += q0 + BN >= t.hi;
             q0 = q0 + BN < t.hi ? q0 + BN : t.lo;
             if (step + 1 < t.steps)
-                ahead = row_value(q0, h);
+                fetched = row_value(q0, h);
             wgmma_wait<0>();
             pin(s);
             pin(dp);
@@ -255,14 +255,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(p);
             pin(ds);
             wgmma_fence();
-            add_product(dv, p, stage_of(at, 1, turn));
-            add_product(dk, ds, stage_of(at, 0, turn));
+            add_mma(dv, p, stage_of(at, 1, tile_no));
+            add_mma(dk, ds, stage_of(at, 0, tile_no));
             wgmma_commit();
             wgmma_wait<0>();
             pin(dk);
             pin(dv);
-            release(at, 0, turn);
-            release(at, 1, turn);
+            release(at, 0, tile_no);
+            release(at, 1, tile_no);
         }
         bf16 *to = dkv + t.head % splits * stride + (i64)(t.head / splits) * AF_EP;
         store_rows(to, lddkv, at.out, dk, scale, scale, t.at, t.to);

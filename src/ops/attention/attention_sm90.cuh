@@ -3,10 +3,10 @@
  * A block stays on its multiprocessor and takes one piece of work after another: 128 rows of one
  * sequence and head, whose other side streams by in tiles of BN rows. Two warpgroups
  * compute, 64 rows each; a warp of the third asks the copy engine for tiles, ahead of them and
- * across the ends of pieces. Barriers in shared memory say what is full and what is free.
+ * across the ends of pieces. Barriers in shared memory mark what is full and what is free.
  *
- * Tiles come whole: rows behind a sequence's end are those of the next one (zeros behind the last
- * row of all) and get weight zero, so they must be finite. */
+ * Tiles come whole: rows after the end of a sequence are those of the next one (zeros after the
+ * last row) and get weight zero, so they must be finite. */
 #ifndef AF_ATTENTION_SM90_CUH
 #define AF_ATTENTION_SM90_CUH
 #include "attention.cuh"
@@ -48,7 +48,7 @@ DEV u32 shared_base() { return (smem_at(raw) + 1023) & ~1023u; }
 DEV void *shared_ptr(u32 at) { return raw + (at - smem_at(raw)); }
 
 /* The pieces of a block: every round goes over all blocks, there and back, so that those that began
- * with a dear piece end with a cheap one. */
+ * with an expensive piece end with a cheap one. */
 DEV int rank_of(int round)
 {
     return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
@@ -97,7 +97,12 @@ template <int R> DEV void fetch_rows(u32 tile, const af_map *map, int col, int r
                 : "memory");
 }
 /* ---- barriers of the block by number: those who wait, and those who only arrive ---- */
-enum { TURN = 1, ROWS_THERE = 3, PIECE_THERE = 5, PIECE_TAKEN = 7 }; /* one for each warpgroup */
+enum {
+    ALTERNATE = 1,
+    ROWS_THERE = 3,
+    PIECE_THERE = 5,
+    PIECE_TAKEN = 7
+}; /* one for each warpgroup */
 DEV void meet(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -106,22 +111,22 @@ DEV void arrive(int id, int threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-/* The warpgroups' turns. */
-DEV void turn_wait(int group) { meet(TURN + group, USERS); }
-DEV void turn_pass(int group) { arrive(TURN + 1 - group, USERS); }
-/* 168 registers a thread are there: those who compute take what those who fetch do not need. */
+/* The warpgroups alternate at the tensor cores: wait for this one, let the other one in. */
+DEV void alternate_wait(int group) { meet(ALTERNATE + group, USERS); }
+DEV void alternate_pass(int group) { arrive(ALTERNATE + 1 - group, USERS); }
+/* 168 registers per thread: the warps that compute take what those that fetch do not need. */
 DEV void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
 DEV void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 #endif
 
 /* Shared memory: owned tiles, stages of two streams, a tile results leave through, lse and delta of
  * streamed rows for each warpgroup (twice); then barriers, and the piece that is worked on. */
-struct places {
+struct shared_layout {
     u32 own[2], tile[2], out, rows, nowhere, own_full, own_free, full[2], free[2], piece;
 };
-DEV places places_of()
+DEV shared_layout shared_layout_of()
 {
-    places at;
+    shared_layout at;
     at.own[0] = shared_base();
     at.own[1] = at.own[0] + (OWNED - 1) * OWN_BYTES;
     at.tile[0] = at.own[1] + OWN_BYTES;
@@ -142,7 +147,7 @@ DEV places places_of()
 #if SM90
 /* Roles: true for the warps that compute, with their registers; the first warp of the third
  * warpgroup runs fetch(). */
-template <class F> DEV bool computes(const places &at, int group, F fetch)
+template <class F> DEV bool computes(const shared_layout &at, int group, F fetch)
 {
     if (threadIdx.x == 0) {
         bar_init(at.own_full, 1);
@@ -166,37 +171,43 @@ template <class F> DEV bool computes(const places &at, int group, F fetch)
 }
 /* Number of the warpgroup: uniform, and seen to be. */
 DEV int group_of() { return __shfl_sync(FULL, threadIdx.x / 128, 0); }
-/* `turn` counts the tiles of a stream: which stage, and the parity of its uses so far. */
+/* tile_no counts the tiles of a stream: it gives the stage, and the parity of its uses so far. */
 DEV u32 depth(int i) { return i == 0 ? DEPTH_0 : DEPTH_1; }
-DEV u32 parity(int i, u32 turn) { return turn / depth(i) & 1; }
-DEV u32 full(const places &at, int i, u32 turn) { return at.full[i] + turn % depth(i) * 8; }
-DEV u32 unused(const places &at, int i, u32 turn) { return at.free[i] + turn % depth(i) * 8; }
-DEV u32 stage_of(const places &at, int i, u32 turn)
+DEV u32 parity(int i, u32 tile_no) { return tile_no / depth(i) & 1; }
+DEV u32 full(const shared_layout &at, int i, u32 tile_no)
 {
-    return at.tile[i] + turn % depth(i) * TILE_BYTES;
+    return at.full[i] + tile_no % depth(i) * 8;
 }
-DEV void wait_full(const places &at, int i, u32 turn)
+DEV u32 unused(const shared_layout &at, int i, u32 tile_no)
 {
-    bar_wait(full(at, i, turn), parity(i, turn));
+    return at.free[i] + tile_no % depth(i) * 8;
+}
+DEV u32 stage_of(const shared_layout &at, int i, u32 tile_no)
+{
+    return at.tile[i] + tile_no % depth(i) * TILE_BYTES;
+}
+DEV void wait_full(const shared_layout &at, int i, u32 tile_no)
+{
+    bar_wait(full(at, i, tile_no), parity(i, tile_no));
 }
 /* This warp has no more use for a stage of stream i. */
-DEV void release(const places &at, int i, u32 turn)
+DEV void release(const shared_layout &at, int i, u32 tile_no)
 {
     if (threadIdx.x % 32 == 0)
-        bar_arrive(unused(at, i, turn));
+        bar_arrive(unused(at, i, tile_no));
 }
-/* Nothing in the tiles of a turn concerns this warp. It waits for them all the same: a barrier
- * counts for one turn at a time. */
-DEV void pass_over(const places &at, u32 turn)
+/* This warp needs nothing of these tiles. It waits for them all the same: a barrier counts one
+ * phase at a time. */
+DEV void pass_over(const shared_layout &at, u32 tile_no)
 {
-    wait_full(at, 0, turn);
-    wait_full(at, 1, turn);
+    wait_full(at, 0, tile_no);
+    wait_full(at, 1, tile_no);
     __syncwarp();
-    release(at, 0, turn);
-    release(at, 1, turn);
+    release(at, 0, tile_no);
+    release(at, 1, tile_no);
 }
 /* The next piece; its owned tiles are there if it has steps, which `pieces` counts. */
-DEV af_piece next_piece(const places &at, int group, u32 &pieces)
+DEV af_piece next_piece(const shared_layout &at, int group, u32 &pieces)
 {
     meet(PIECE_THERE + group, 128 + 32);
     const af_piece p = *(const af_piece *)shared_ptr(at.piece);
@@ -206,7 +217,7 @@ DEV af_piece next_piece(const places &at, int group, u32 &pieces)
     return p;
 }
 /* This warp has no more use for the owned tiles. */
-DEV void own_done(const places &at, bool yes)
+DEV void own_done(const shared_layout &at, bool yes)
 {
     if (yes && threadIdx.x % 32 == 0)
         bar_arrive(at.own_free);
@@ -215,8 +226,8 @@ DEV void own_done(const places &at, bool yes)
 /* ---- the warp that fetches ---- */
 
 /* A piece becomes known to those who compute, its owned tiles are on their way. */
-DEV void announce(const places &at, const af_piece &p, int round, u32 &pieces, const af_map *m0,
-                  int col0, const af_map *m1, int col1)
+DEV void announce(const shared_layout &at, const af_piece &p, int round, u32 &pieces,
+                  const af_map *m0, int col0, const af_map *m1, int col1)
 {
     const bool first = threadIdx.x % 32 == 0;
     for (int group = 0; group < 2 && round > 0; group++)
@@ -237,19 +248,20 @@ DEV void announce(const places &at, const af_piece &p, int round, u32 &pieces, c
     }
 }
 /* The next tile of stream i. */
-DEV void stream_tile(const places &at, int i, u32 turn, const af_map *map, int col, int row)
+DEV void stream_tile(const shared_layout &at, int i, u32 tile_no, const af_map *map, int col,
+                     int row)
 {
-    bar_wait(unused(at, i, turn), parity(i, turn) ^ 1);
+    bar_wait(unused(at, i, tile_no), parity(i, tile_no) ^ 1);
     if (threadIdx.x % 32 == 0) {
-        bar_expect(full(at, i, turn), TILE_BYTES);
-        fetch_rows<BN>(stage_of(at, i, turn), map, col, row, full(at, i, turn));
+        bar_expect(full(at, i, tile_no), TILE_BYTES);
+        fetch_rows<BN>(stage_of(at, i, tile_no), map, col, row, full(at, i, tile_no));
     }
 }
 /* Rows of queries (and of the output's gradient), keys and values streaming by. */
-DEV void fetch_keys(const places &at, const af_map *qkv, const af_map *dout, const int *bounds,
-                    int S, int N, int H, int K, af_mask mask)
+DEV void fetch_keys(const shared_layout &at, const af_map *qkv, const af_map *dout,
+                    const int *bounds, int S, int N, int H, int K, af_mask mask)
 {
-    u32 turn = 0, pieces = 0;
+    u32 tile_no = 0, pieces = 0;
     for (int round = 0;; round++) {
         const int rank = rank_of(round), h = rank % H, kv = H + h / (H / K);
         af_piece p = {0, 0, 0, 0, 0, -1};
@@ -262,9 +274,9 @@ DEV void fetch_keys(const places &at, const af_map *qkv, const af_map *dout, con
         announce(at, p, round, pieces, qkv, h * AF_EP, dout, h * AF_EP);
         if (p.head < 0)
             return;
-        for (int step = 0; step < p.steps; step++, turn++) {
-            stream_tile(at, 0, turn, qkv, kv * AF_EP, p.lo + step * BN);
-            stream_tile(at, 1, turn, qkv, (kv + K) * AF_EP, p.lo + step * BN);
+        for (int step = 0; step < p.steps; step++, tile_no++) {
+            stream_tile(at, 0, tile_no, qkv, kv * AF_EP, p.lo + step * BN);
+            stream_tile(at, 1, tile_no, qkv, (kv + K) * AF_EP, p.lo + step * BN);
         }
     }
 }
@@ -325,7 +337,7 @@ DEV void hide_keys(float (&s)[SACC], af_mask mask, int k0, int q0, int hi)
     }
 }
 /* acc[64][EP] += p[64][BN] tile, p packed as operands */
-DEV void add_product(float (&acc)[OACC], const u32 (&p)[BN / 16][4], u32 tile)
+DEV void add_mma(float (&acc)[OACC], const u32 (&p)[BN / 16][4], u32 tile)
 {
 #pragma unroll
     for (int k = 0; k < BN / 16; k++)

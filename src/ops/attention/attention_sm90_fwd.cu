@@ -1,10 +1,11 @@
-/* attention_sm90_fwd.cu - attention on Hopper's warpgroup products, bf16, forward.
+/* attention_sm90_fwd.cu - attention on Hopper's warpgroup MMA, bf16, forward.
  * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and
- * 128 without soft cap; the gradients are attention_sm90.cu. One block a multiprocessor.
+ * 128 without soft cap; the gradients are attention_sm90.cu. One block per multiprocessor.
  *
- * Built with AF_EP (64 or 128). The warpgroups take turns at the tensor
- * cores: one issues its products while the other softens. A step issues its scores, then the sums
- * of the step before, and waits for the scores only. On other architectures the kernel is empty. */
+ * Built with AF_EP (64 or 128). The warpgroups alternate at the tensor
+ * cores: one issues its MMAs during the softmax of the other. A step issues its scores, then the
+ * sums of the step before, and waits for the scores only. On other architectures the kernel is
+ * empty. */
 // variants: AF_EP=64,128
 // common: AF_EP=64,128
 #define BN      128 /* keys of a step */
@@ -64,11 +65,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if SM90
     const af_mask mask = {causal, window};
     const int lane = threadIdx.x % 32, group = group_of();
-    const places at = places_of();
+    const shared_layout at = shared_layout_of();
     if (!computes(at, group, [&] { fetch_keys(at, &qkv, &qkv, bounds, S, N, H, K, mask); }))
         return;
     const float factor = scale * LOG2E;
-    u32 turn = 0, pieces = 0;
+    u32 tile_no = 0, pieces = 0;
     for (;;) {
         const af_piece t = next_piece(at, group, pieces);
         if (t.head < 0)
@@ -84,35 +85,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
         if (t.steps > 0) {
             float s[SACC];
-            wait_full(at, 0, turn);
+            wait_full(at, 0, tile_no);
             wgmma_fence();
-            scores(s, mine, stage_of(at, 0, turn));
+            scores(s, mine, stage_of(at, 0, tile_no));
             wgmma_commit();
             wgmma_wait<0>();
             pin(s);
-            release(at, 0, turn);
+            release(at, 0, tile_no);
             own_done(at, t.steps == 1);
             hide_keys(s, mask, t.lo, q0, t.hi);
             online_softmax(s, top, sum, keep, factor);
             pack_operand(p, s);
         }
         if (group == 1 && t.steps > 1)
-            turn_pass(group); /* the first turn is the other's */
+            alternate_pass(group); /* the other one is first */
         for (int step = 1; step < t.steps; step++) {
-            const u32 now = turn + step;
+            const u32 now = tile_no + step;
             float s[SACC];
             wait_full(at, 0, now);
             wait_full(at, 1, now - 1);
-            turn_wait(group);
+            alternate_wait(group);
             pin(acc);
             pin(p);
             wgmma_fence();
             scores(s, mine, stage_of(at, 0, now));
             wgmma_commit();
-            add_product(acc, p, stage_of(at, 1, now - 1));
+            add_mma(acc, p, stage_of(at, 1, now - 1));
             wgmma_commit();
             if (group == 0 || step + 1 < t.steps)
-                turn_pass(group);
+                alternate_pass(group);
             wgmma_wait<1>(); /* the scores; the sums of the step before still run */
             pin(s);
             release(at, 0, now);
@@ -128,17 +129,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 acc[i] *= keep[i % 4 / 2];
             pack_operand(p, s);
         }
-        turn += t.steps;
+        tile_no += t.steps;
         if (t.steps > 0) {
-            wait_full(at, 1, turn - 1);
+            wait_full(at, 1, tile_no - 1);
             pin(acc);
             pin(p);
             wgmma_fence();
-            add_product(acc, p, stage_of(at, 1, turn - 1));
+            add_mma(acc, p, stage_of(at, 1, tile_no - 1));
             wgmma_commit();
             wgmma_wait<0>();
             pin(acc);
-            release(at, 1, turn - 1);
+            release(at, 1, tile_no - 1);
         }
         float inv[2];
         end_softmax(inv, top, sum, scale, lse, lane, qa, t.to, H, t.head);

@@ -1,5 +1,5 @@
 /* attention_spans.cu - before cuDNN's attention: where sequences lie, in the form it reads, and
- * zeros in the rows behind the last one, which it does not write. Contract: attention.c; any grid.
+ * zeros in the rows after the last one, which it does not write. Contract: attention.c; any grid.
  */
 #include "dev.cuh"
 

@@ -20,7 +20,8 @@ static bool is_bf16(const af_tensor *t) { return t->dtype == AF_DTYPE_BF16; }
 
 static uint64_t share_bytes(const af_node *n)
 {
-    const uint64_t bytes = af_fast_get()->attend_work(n->in[0]->dim[0], n->attr.attention.head_dim);
+    const uint64_t bytes =
+        af_fast_get()->attention->work(n->in[0]->dim[0], n->attr.attention.head_dim);
     return AF_ALIGN_UP(bytes, UINT64_C(64));
 }
 
@@ -68,8 +69,8 @@ static void forward_blocks(void *arg, int64_t from, int64_t to, int share)
             af_attend x = head_of(a, s, kv);
             x.y = result(a, a->n->out[0], row, h);
             x.lse = (float *)a->n->out[1]->data + row * a->H + h;
-            j->f->attend_pack(&x, work);
-            j->f->attend(&x, first, end, work);
+            j->f->attention->pack(&x, work);
+            j->f->attention->run(&x, first, end, work);
         }
 }
 
@@ -97,19 +98,20 @@ static uint64_t sums_floats(const af_node *n)
 static uint64_t bwd_share_bytes(const af_node *n)
 {
     return 2 * sums_floats(n) * sizeof(float) +
-           AF_ALIGN_UP(af_fast_get()->attend_bwd_work(n->attr.attention.head_dim), UINT64_C(64));
+           AF_ALIGN_UP(af_fast_get()->attention->bwd_work(n->attr.attention.head_dim),
+                       UINT64_C(64));
 }
 
 static uint8_t *keys_at(const job *j, const af_part *p)
 {
-    return j->keys + j->f->attend_bwd_keys(p->row, j->a.E);
+    return j->keys + j->f->attention->bwd_keys(p->row, j->a.E);
 }
 
 static void pack_keys(void *arg, const af_part *p, int64_t from, int64_t to)
 {
     const job *j = arg;
     const af_attend x = head_of(&j->a, p->seq, p->kv);
-    j->f->attend_bwd_pack(&x, from, to, keys_at(j, p));
+    j->f->attention->bwd_pack(&x, from, to, keys_at(j, p));
 }
 
 static void run_part(void *arg, const af_part *p, int share)
@@ -130,14 +132,15 @@ static void run_part(void *arg, const af_part *p, int share)
     x.key = p->key;
     x.dk_sums = p->dk ? p->dk : own;
     x.dv_sums = p->dv ? p->dv : own + sums_floats(a->n);
-    j->f->attend_bwd(&x, rest);
+    j->f->attention->bwd(&x, rest);
     if (!p->dk)
         af_parts_put(j->parts, p, 0, x.len, x.dk_sums, x.dv_sums);
 }
 
 static uint64_t keys_bytes(const af_node *n, int threads)
 {
-    return af_fast_get()->attend_bwd_keys(af_parts_rows(n, threads), n->attr.attention.head_dim);
+    return af_fast_get()->attention->bwd_keys(af_parts_rows(n, threads),
+                                              n->attr.attention.head_dim);
 }
 
 static void backward_run(const af_node *n, af_cpu *cpu)
@@ -173,7 +176,7 @@ static const af_cpu_op forward_op = {forward_run, forward_work},
 /* A soft cap wants scores scaled and bent: the general way does that. */
 static bool served(const af_node *n)
 {
-    return af_fast_get()->attend && !(n->attr.attention.softcap > 0);
+    return af_fast_get()->attention && !(n->attr.attention.softcap > 0);
 }
 
 const af_cpu_op *af_attention_tiles(const af_node *n)

@@ -1,5 +1,5 @@
 /* bnb_decode.cuh - 4-bit weights of bitsandbytes in registers: scales of blocks, values of codes.
- * Used where whole rows are written back (dequant.cu) and where products read them (bnb_linear.cu):
+ * Used where whole rows are written back (dequant.cu) and where GEMMs read them (bnb_linear.cu):
  * both see the same values, bit for bit. */
 #ifndef AF_BNB_DECODE_CUH
 #define AF_BNB_DECODE_CUH

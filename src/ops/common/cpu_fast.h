@@ -3,7 +3,8 @@
 #ifndef AF_CPU_FAST_H
 #define AF_CPU_FAST_H
 
-#include "cpu/gemm/fast.h"
+#include "cpu/cpu_kernels.h"
+#include "ops/common/cpu_packs.h"
 
 typedef const af_cpu_op *af_fast_chooser(const af_node *n);
 
@@ -49,10 +50,20 @@ static inline void af_fast_put_row(const af_fast *f, const af_tensor *t, int64_t
     if (t->dtype == AF_DTYPE_BF16)
         f->to_bf16((uint16_t *)t->data + r * n, buf, n);
 }
-/* An activation as an operand. */
-static inline af_operand af_fast_operand(const af_tensor *t, bool trans)
+/* Value `at` of a tensor of a plain type. */
+static inline void *af_fast_value(const af_tensor *t, int64_t at)
 {
-    return (af_operand){t->data, af_last(t), t->dtype, trans, NULL, false, NULL};
+    return (uint8_t *)t->data + at * af_dtype_get(t->dtype)->bytes;
+}
+/* Columns of an activation from `at` on, as an operand. */
+static inline af_operand af_fast_operand(const af_tensor *t, int64_t at, bool trans)
+{
+    return (af_operand){
+        .data = af_fast_value(t, at), .ld = af_last(t), .dtype = t->dtype, .trans = trans};
+}
+static inline void af_fast_decode(const void *weight, int64_t from, int64_t n, float *out)
+{
+    af_ld_row_f32(weight, from, n, out);
 }
 /* A weight of any type as an operand with rows of `ld`. */
 static inline af_operand af_fast_weight(const af_tensor *t, int64_t ld, bool trans)
@@ -61,9 +72,34 @@ static inline af_operand af_fast_weight(const af_tensor *t, int64_t ld, bool tra
         t->dtype == AF_DTYPE_F32 || t->dtype == AF_DTYPE_BF16 || t->dtype == AF_DTYPE_F16;
     return (af_operand){.data = t->data,
                         .ld = ld,
-                        .dtype = plain ? t->dtype : AF_DTYPE_F32,
+                        .dtype = t->dtype,
                         .trans = trans,
-                        .weight = plain ? NULL : t,
+                        .decode = plain ? NULL : af_fast_decode,
+                        .weight = t,
                         .packed = af_cpu_packed(t, trans)};
+}
+/* C [M][N] = A B, C being columns of a tensor's rows from `at` on. */
+static inline af_gemm af_fast_gemm(int64_t M, int64_t N, int64_t K, af_operand a, af_operand b,
+                                   const af_tensor *c, int64_t at)
+{
+    return (af_gemm){.M = M,
+                     .N = N,
+                     .K = K,
+                     .a = a,
+                     .b = b,
+                     .c = af_fast_value(c, at),
+                     .ldc = af_last(c),
+                     .c_dtype = c->dtype,
+                     .alpha = 1};
+}
+/* Its workspace: af_cpu_op.work of nodes that are one or several GEMMs. */
+static inline uint64_t af_fast_gemm_work(const af_node *n, int threads)
+{
+    (void)n;
+    return af_fast_get()->gemm_work(threads);
+}
+static inline void af_fast_gemm_run(const af_gemm *g, const af_cpu *cpu)
+{
+    af_fast_get()->gemm(g, cpu->pool, cpu->work);
 }
 #endif

@@ -1,26 +1,27 @@
-/* cpu_packs.c - frozen weights in the panels that products read, packed once and kept.
+/* cpu_packs.c - frozen weights in the panels that GEMMs read, packed once.
  *
- * A weight has up to two forms, one for products along its rows (forward) and one across them (dX):
+ * A weight has up to two forms, one for GEMMs along its rows (forward) and one across them (dX):
  * the pairs of k's that a matrix instruction takes lie along different axes, so that no layout
  * serves both. Either way a weight is in memory twice: in both forms, where its stored form lies in
- * a mapped file and nothing but products reads it, so that its pages are given back once it is
- * packed; else as it is stored and in one form, that of the longer sum, where the product itself is
+ * a mapped file and nothing but GEMMs reads it, so that its pages are given back once it is
+ * packed; else as it is stored and in one form, that of the longer sum, where the GEMM itself is
  * slower (decision 0004). Forms are part of the workspace that is planned, and there are none when
- * they would take more than their share of the memory that is free: products then pack as they go,
+ * they would take more than their share of the memory that is free: GEMMs then pack as they go,
  * with the same results. */
+#include "ops/common/cpu_packs.h"
 #include "base/file.h"
 #include "ops/common/cpu_fast.h"
 
 enum {
-    ROWS_MIN = 64,    /* products with fewer rows read each weight about once anyway */
+    ROWS_MIN = 64,    /* GEMMs with fewer rows read each weight about once anyway */
     MEMORY_SHARE = 4, /* of the free memory, one part in so many */
 };
 
 typedef struct packs {
     af_packed form[2]; /* by trans */
     uint64_t at[2], bytes[2];
-    af_dtype rows; /* of the first product that reads it: the type it is packed for */
-    bool used[2];  /* by products that can read it in this form */
+    af_dtype rows; /* of the first GEMM that reads it: the type it is packed for */
+    bool used[2];  /* by GEMMs that can read it in this form */
     bool stored;   /* something reads it as it is stored */
     bool returns;  /* its pages are given back once it is packed */
     bool stale;
@@ -36,7 +37,7 @@ static bool is_frozen(const af_tensor *t)
 /* The packs of a weight that has or may have some. */
 static packs *packs_of(const af_tensor *t) { return is_frozen(t) ? t->backend : NULL; }
 
-bool af_cpu_packs_pay(af_dtype rows) { return af_fast_get()->packs_once(rows); }
+bool af_cpu_packs_pay(af_dtype rows) { return af_fast_packs_frozen(af_fast_get(), rows); }
 
 /* In which forms the node reads input k; none: as it is stored. */
 static void forms_read(const af_node *n, int k, bool form[2])
@@ -45,7 +46,7 @@ static void forms_read(const af_node *n, int k, bool form[2])
     form[0] = form[1] = false;
     if (!af_cpu_fast(n) || af_rows(n->in[0]) < ROWS_MIN)
         return;
-    if (n->op == AF_OP_LINEAR && !n->attr.linear.few)
+    if (n->op == AF_OP_LINEAR && !n->attr.linear.few_rows)
         form[1] = k >= 1 && k <= n->attr.linear.pieces;
     else if (n->op == AF_OP_LINEAR_DX)
         form[0] = k >= 1 && k <= n->attr.linear.pieces;
@@ -96,7 +97,8 @@ static uint64_t choose(const af_cpu *cpu, af_graph *g, bool both)
         packs *p = packs_of(w);
         if (!p)
             continue;
-        const bool every = cpu->packing == AF_PACKS_ALL, pays = every || f->packs_once(p->rows);
+        const bool every = cpu->packing == AF_PACKS_ALL,
+                   pays = every || af_fast_packs_frozen(f, p->rows);
         p->returns = pays && both && w->mapped && !p->stored;
         for (int trans = 0; trans < 2; trans++) {
             const bool wanted = every || p->returns || is_longer(w, trans);
@@ -113,7 +115,7 @@ static uint64_t choose(const af_cpu *cpu, af_graph *g, bool both)
     return total;
 }
 
-uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g)
+static uint64_t layout(const af_cpu *cpu, af_graph *g, uint64_t *work)
 {
     if (cpu->twins_only || cpu->packing == AF_PACKS_NONE)
         return 0;
@@ -123,16 +125,16 @@ uint64_t af_cpu_packs_plan(const af_cpu *cpu, af_graph *g)
     const uint64_t most = cpu->device.ops->memory_free(&cpu->device) / MEMORY_SHARE;
     for (int both = 1; both >= 0; both--) {
         const uint64_t total = choose(cpu, g, both);
+        *work = total ? af_fast_get()->gemm_work(cpu->threads) : 0;
         if (total <= most)
             return total;
     }
     g->returned_bytes = 0;
+    *work = 0;
     return 0;
 }
 
-uint64_t af_cpu_packs_work(const af_cpu *cpu) { return af_fast_get()->gemm_work(cpu->threads); }
-
-void af_cpu_packs_place(af_graph *g, uint8_t *memory)
+static void prepare(af_graph *g, uint8_t *memory)
 {
     for (int i = 0; i < g->n_tensors; i++) {
         packs *p = packs_of(g->tensors[i]);
@@ -151,7 +153,7 @@ static void give_back(const af_tensor *w, const packs *p)
         af_map_forget_at(w->data, af_tensor_bytes(w));
 }
 
-void af_cpu_packs_fill(af_graph *g, af_cpu *cpu)
+static void begin_run(af_cpu *cpu, af_graph *g)
 {
     const af_fast *f = af_fast_get();
     bool filled = false;
@@ -164,19 +166,19 @@ void af_cpu_packs_fill(af_graph *g, af_cpu *cpu)
             const af_operand b = {
                 .data = w->data, .ld = w->dim[1], .dtype = w->dtype, .trans = k != 0};
             if (p->form[k].panels)
-                p->form[k] = f->pack_once(&b, p->rows, w->dim[!k], w->dim[k],
-                                          (void *)p->form[k].panels, cpu->pool, cpu->work);
+                p->form[k] = f->pack_frozen(&b, p->rows, w->dim[!k], w->dim[k],
+                                            (void *)p->form[k].panels, cpu->pool, cpu->work);
         }
         p->stale = false;
         filled = true;
         give_back(w, p);
     }
-    /* the system maps some pages before and behind the one that is read: those of neighbours too */
+    /* the system maps some pages before and after the one that is read: those of neighbours too */
     for (int i = 0; i < g->n_tensors && filled; i++)
         give_back(g->tensors[i], packs_of(g->tensors[i]));
 }
 
-void af_cpu_packs_touch(af_tensor *t)
+static void written(af_tensor *t)
 {
     packs *p = packs_of(t);
     if (p)
@@ -188,3 +190,6 @@ const af_packed *af_cpu_packed(const af_tensor *t, bool trans)
     const packs *p = packs_of(t);
     return p && p->form[trans].panels ? &p->form[trans] : NULL;
 }
+
+const af_cpu_family af_cpu_packs_family = {
+    .layout = layout, .prepare = prepare, .begin_run = begin_run, .written = written};

@@ -1,4 +1,4 @@
-/* dequant.cu - weights in blocks back to plain rows: bitsandbytes nf4 and fp4, the GGUF types.
+/* dequant.cu - quantised weights back to rows of values: bitsandbytes nf4 and fp4, the GGUF types.
  * Contract: tensor/codec_*.c (the same values, bit for bit, rounded once to AF_T).
  *
  * Built with AF_T (output). Rows of `cols` values go to dst with stride ld. A grid-stride loop over

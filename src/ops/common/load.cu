@@ -1,6 +1,6 @@
 /* load.cu - what happens to weights while they are loaded: quantisation to nf4 with double
  * quantisation, the bytes of bitsandbytes (twin: tensor/codec_bnb.c), and random values for
- * benchmarks.  Values come as bf16 and lie one behind the other; blocks of 64 and, for their
+ * benchmarks.  Values come as bf16 and lie one after another; blocks of 64 and, for their
  * scales, of 256.  Built with AF_T, the type of the dense results.
  *
  * nf4_absmax -> nf4_offset -> nf4_nest give the scales; then nf4_codes writes the codes, or
@@ -20,7 +20,7 @@ DEV float inverse_flush(float a)
     return c;
 }
 
-/* absmax[b] of elements [64 b, 64 b + 64), a warp a block; NaN is ignored. */
+/* absmax[b] of elements [64 b, 64 b + 64), one warp per block; NaN is ignored. */
 extern "C" __global__ void __launch_bounds__(256)
     nf4_absmax(float *absmax, const bf16 *x, long long n)
 {
@@ -72,7 +72,7 @@ DEV u8 nearest(const float *map, float x)
     return (u8)(x < __fmul_rn(__fadd_rn(map[low], value), 0.5f) ? low : pivot);
 }
 
-/* q and nested: double quantisation of absmax - offset, one thread block a block of 256. */
+/* q and nested: double quantisation of absmax - offset, one thread block per block of 256. */
 extern "C" __global__ void __launch_bounds__(256)
     nf4_nest(unsigned char *q, float *nested, const float *absmax, const float *offset,
              long long blocks)
@@ -99,8 +99,8 @@ DEV u32 code_of(float x, float inverse)
     return c;
 }
 
-/* Two codes a byte, the first in the high half; a missing second one is the code of zero. A thread
- * makes 4 bytes: 8 values, all of one block. */
+/* Two codes per byte, the first in the high half; a missing second one is the code of zero. A
+ * thread makes 4 bytes: 8 values, all of one block. */
 extern "C" __global__ void __launch_bounds__(256)
     nf4_codes(unsigned char *codes, const bf16 *x, const float *absmax, long long n)
 {

@@ -1,4 +1,4 @@
-/* twin.h - shape helpers shared by the plain CPU twins of the general ops. */
+/* twin.h - shape helpers shared by the reference CPU twins of the general ops. */
 #ifndef AF_TWIN_H
 #define AF_TWIN_H
 

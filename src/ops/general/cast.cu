@@ -1,4 +1,4 @@
-/* cast.cu - y (+)= x between plain types.  Contract: unary.c (CAST), binary.c (ACCUM).
+/* cast.cu - y (+)= x between unquantised types.  Contract: unary.c (CAST), binary.c (ACCUM).
  *
  * Types are arguments (af_dtype numbers), so one kernel serves every pair; values pass through
  * double where an end is f64 or a wide integer, else through f32. A grid-stride loop. */

@@ -9,14 +9,14 @@
 
 enum { SPAN = 1024 }; /* elements; a multiple of the words of a block */
 
-typedef struct job {
+typedef struct dropout_job {
     const af_node *n;
     const af_fast *f;
     uint64_t seed, stream;
     int64_t count;
     uint32_t least; /* the smallest 24-bit number that is kept */
     float factor;
-} job;
+} dropout_job;
 
 static void mask(float *y, const float *x, const uint32_t *word, uint32_t least, float factor,
                  int64_t n)
@@ -28,7 +28,7 @@ static void mask(float *y, const float *x, const uint32_t *word, uint32_t least,
 static void spans(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
-    const job *j = arg;
+    const dropout_job *j = arg;
     const af_tensor *in = j->n->in[0], *out = j->n->out[0];
     uint32_t word[SPAN];
     float a[SPAN], b[SPAN];
@@ -50,14 +50,14 @@ static void dropout_run(const af_node *n, af_cpu *cpu)
 {
     const uint32_t *clock = n->in[1]->data;
     const double p = clock[3] >> 31 ? 0 : n->attr.dropout.p; /* evaluating */
-    job j = {.n = n,
-             .f = af_fast_get(),
-             .seed = clock[0] | (uint64_t)clock[1] << 32,
-             .stream =
-                 af_dropout_stream(n->attr.dropout.stream, clock[2] | (uint64_t)clock[3] << 32),
-             .count = af_live_count(n->out[0]),
-             .least = (uint32_t)ceil((double)(float)p * 0x1p24),
-             .factor = (float)(1 / (1 - p))};
+    dropout_job j = {
+        .n = n,
+        .f = af_fast_get(),
+        .seed = clock[0] | (uint64_t)clock[1] << 32,
+        .stream = af_dropout_stream(n->attr.dropout.stream, clock[2] | (uint64_t)clock[3] << 32),
+        .count = af_live_count(n->out[0]),
+        .least = (uint32_t)ceil((double)(float)p * 0x1p24),
+        .factor = (float)(1 / (1 - p))};
     af_pool_run(cpu->pool, (j.count + SPAN - 1) / SPAN, spans, &j);
 }
 

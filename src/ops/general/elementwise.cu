@@ -2,7 +2,7 @@
  * Contracts: binary.c, unary.c, shape.c, reduce.c, dropout.c.
  *
  * Built with AF_T and AF_VEC (values of one access; 1 = no alignment asked). Kinds are arguments,
- * in the order of op.h. Grid-stride loops unless said otherwise; each value is read and written
+ * in the order of op.h. Grid-stride loops unless noted otherwise; each value is read and written
  * once. Sums are f32, each output summed by one thread or one block over a fixed range, the ranges
  * added up in order by reduce_parts. */
 // variants: AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1
@@ -193,7 +193,7 @@ extern "C" __global__ void dropout(AF_T *y, const AF_T *x, const unsigned *clock
 }
 
 /* ---- sums ---- */
-/* Position i of a box with dims d1..d3 behind the first, through strides. */
+/* Position i of a box with dims d1..d3 after the first, through strides. */
 DEV i64 offset_of(i64 i, i64 d1, i64 d2, i64 d3, i64 s0, i64 s1, i64 s2, i64 s3)
 {
     return i / d3 / d2 / d1 * s0 + i / d3 / d2 % d1 * s1 + i / d3 % d2 * s2 + i % d3 * s3;

@@ -122,7 +122,7 @@ static af_status unary_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *e
     return AF_OK;
 }
 
-/* y (+)= x between any plain types. */
+/* y (+)= x between any unquantised types. */
 static af_status launch_cast(af_cuda *cu, af_node *n, const af_tensor *y, const af_tensor *x,
                              bool accumulate, af_error *err)
 {

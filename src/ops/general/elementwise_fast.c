@@ -5,15 +5,16 @@
 
 enum { SPAN = 2048 }; /* elements of one piece of work */
 
-typedef struct job {
+typedef struct elementwise_job {
     const af_node *n;
     const af_fast *f;
     float *work;
     int64_t count, D; /* D: width of the row that is added to every row, or 0 */
-} job;
+} elementwise_job;
 
 /* Elements [at, at+n) of a tensor as f32. */
-static const float *span_of(const job *j, const af_tensor *t, int64_t at, int64_t n, float *buf)
+static const float *span_of(const elementwise_job *j, const af_tensor *t, int64_t at, int64_t n,
+                            float *buf)
 {
     if (t->dtype == AF_DTYPE_F32)
         return (const float *)t->data + at;
@@ -21,7 +22,8 @@ static const float *span_of(const job *j, const af_tensor *t, int64_t at, int64_
     return buf;
 }
 
-static void apply(const job *j, int64_t at, const float *a, const float *b, int64_t n, float *buf)
+static void apply(const elementwise_job *j, int64_t at, const float *a, const float *b, int64_t n,
+                  float *buf)
 {
     const af_tensor *y = j->n->out[0];
     const bool f32 = y->dtype == AF_DTYPE_F32;
@@ -37,7 +39,7 @@ static void apply(const job *j, int64_t at, const float *a, const float *b, int6
 /* Pieces of SPAN elements; with a row operand, of one row. */
 static void binary_pieces(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const elementwise_job *j = arg;
     const int64_t span = j->D ? j->D : SPAN;
     float *a = j->work + share * 3 * AF_MAX(j->D, (int64_t)SPAN), *b = a + span, *y = b + span;
     for (int64_t i = from; i < to; i++) {
@@ -54,7 +56,7 @@ static bool is_row(const af_tensor *b, const af_tensor *y)
 
 static void binary_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {n, af_fast_get(), cpu->work, af_live_count(n->out[0]), 0};
+    elementwise_job j = {n, af_fast_get(), cpu->work, af_live_count(n->out[0]), 0};
     j.D = af_same_shape(n->in[0], n->in[1]) ? 0 : af_last(n->out[0]);
     const int64_t span = j.D ? j.D : SPAN;
     af_pool_run(cpu->pool, (j.count + span - 1) / span, binary_pieces, &j);
@@ -68,7 +70,7 @@ static uint64_t binary_work(const af_node *n, int threads)
 
 static void accum_pieces(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const elementwise_job *j = arg;
     const af_tensor *into = j->n->in[0];
     float *a = j->work + share * 3 * SPAN, *b = a + SPAN;
     for (int64_t at = from * SPAN; at < AF_MIN(to * SPAN, j->count); at += SPAN) {
@@ -87,13 +89,13 @@ static void accum_pieces(void *arg, int64_t from, int64_t to, int share)
 
 static void accum_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {n, af_fast_get(), cpu->work, af_count(n->in[0]), 0};
+    elementwise_job j = {n, af_fast_get(), cpu->work, af_count(n->in[0]), 0};
     af_pool_run(cpu->pool, (j.count + SPAN - 1) / SPAN, accum_pieces, &j);
 }
 
 static void embedding_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const elementwise_job *j = arg;
     const af_tensor *table = j->n->in[1], *y = j->n->out[0];
     const int32_t *ids = j->n->in[0]->data;
     for (int64_t r = from; r < to; r++) {
@@ -112,7 +114,7 @@ static void embedding_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void embedding_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {n, af_fast_get(), cpu->work, 0, n->in[1]->dim[1]};
+    elementwise_job j = {n, af_fast_get(), cpu->work, 0, n->in[1]->dim[1]};
     af_pool_run(cpu->pool, af_live(n->in[0]), embedding_rows, &j);
 }
 
@@ -125,7 +127,7 @@ enum { COLUMNS = 512 }; /* of dbias, summed side by side */
 
 static void bias_columns(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const elementwise_job *j = arg;
     const af_node *n = j->n;
     const int64_t N = af_live(n->in[0]), W = af_last(n->in[0]), O = n->out[0]->dim[0];
     const int64_t first = n->attr.linear.piece_from[n->attr.linear.piece];
@@ -146,7 +148,7 @@ static void bias_columns(void *arg, int64_t from, int64_t to, int share)
 
 static void dbias_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {n, af_fast_get(), cpu->work, 0, 0};
+    elementwise_job j = {n, af_fast_get(), cpu->work, 0, 0};
     af_pool_run(cpu->pool, (n->out[0]->dim[0] + COLUMNS - 1) / COLUMNS, bias_columns, &j);
 }
 

@@ -31,7 +31,7 @@ void af_embedding_frozen_row(af_graph *g, af_tensor *y, int64_t id)
         return;
     if (!y->producer || y->producer->op != AF_OP_EMBEDDING || id < 0 ||
         id >= y->producer->in[1]->dim[0]) {
-        af_graph_bad(g, "embedding_frozen_row: there is no row %" PRId64 " of a table behind '%s'",
+        af_graph_bad(g, "embedding_frozen_row: there is no row %" PRId64 " in the table of '%s'",
                      id, y->name);
         return;
     }

@@ -1,16 +1,16 @@
 /* embedding_cpu.c - the twins of embedding.c. */
 #include "backend/cpu/cpu.h"
 
-typedef struct job {
+typedef struct embedding_job {
     const af_node *n;
     double *row;   /* [threads][D] */
     int32_t *head; /* [V]: first row with this id, -1 = none */
     int32_t *next; /* [N]: next row with the same id, rising */
-} job;
+} embedding_job;
 
 static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const embedding_job *j = arg;
     const af_tensor *table = j->n->in[1];
     const int32_t *ids = j->n->in[0]->data;
     const int64_t D = table->dim[1];
@@ -24,7 +24,7 @@ static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void embedding_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {.n = n, .row = cpu->work};
+    embedding_job j = {.n = n, .row = cpu->work};
     af_pool_run(cpu->pool, af_live(n->in[0]), forward_rows, &j);
 }
 
@@ -35,7 +35,7 @@ static uint64_t embedding_work(const af_node *n, int threads)
 
 static void backward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const embedding_job *j = arg;
     af_tensor *d = j->n->out[0];
     const af_tensor *dy = j->n->in[1];
     const int64_t D = d->dim[1];
@@ -57,7 +57,7 @@ static void embedding_bwd_run(const af_node *n, af_cpu *cpu)
     const int64_t V = n->out[0]->dim[0], D = n->out[0]->dim[1], N = af_live(n->in[0]);
     const int32_t *ids = n->in[0]->data;
     const int64_t frozen = n->attr.embedding.frozen - 1;
-    job j = {.n = n, .row = cpu->work};
+    embedding_job j = {.n = n, .row = cpu->work};
     j.head = (void *)(j.row + cpu->threads * D);
     j.next = j.head + V;
     memset(j.head, 0xff, (size_t)V * sizeof *j.head);

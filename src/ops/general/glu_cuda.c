@@ -1,4 +1,5 @@
-/* glu_cuda.c - launchers of glu.c: each row is cut among blocks, one access an operand a thread. */
+/* glu_cuda.c - launchers of glu.c: each row is cut among blocks, one access per operand and thread.
+ */
 #include "ops/common/cuda_ops.h"
 
 enum { THREADS = 256 };
@@ -30,7 +31,7 @@ static af_status glu_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err
                                   rows * cuts, 1, 1, threads, 0);
     af_arg_ptr(l, out->data);
     if (back)
-        af_arg_ptr(l, NULL); /* h: nobody asks for it yet */
+        af_arg_ptr(l, NULL); /* h: not wanted */
     af_arg_ptr(l, x->data);
     if (back)
         af_arg_ptr(l, dy->data);

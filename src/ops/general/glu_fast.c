@@ -1,16 +1,16 @@
 /* glu_fast.c - the gated unit of glu.c row by row in f32. */
 #include "ops/common/cpu_fast.h"
 
-typedef struct job {
+typedef struct glu_job {
     const af_node *n;
     const af_fast *f;
     float *work;
     int64_t F;
-} job;
+} glu_job;
 
 static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const glu_job *j = arg;
     float *x = j->work + share * 5 * j->F, *out = x + 2 * j->F;
     for (int64_t r = from; r < to; r++) {
         const float *gate = af_fast_row(j->f, j->n->in[0], r, 2 * j->F, x);
@@ -22,7 +22,7 @@ static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void backward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const glu_job *j = arg;
     const int64_t F = j->F;
     float *x = j->work + share * 5 * F, *d = x + 2 * F, *out = d + F;
     for (int64_t r = from; r < to; r++) {
@@ -41,12 +41,12 @@ static uint64_t work(const af_node *n, int threads)
 
 static void glu_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {n, af_fast_get(), cpu->work, af_last(n->in[0]) / 2};
+    glu_job j = {n, af_fast_get(), cpu->work, af_last(n->in[0]) / 2};
     af_pool_run(cpu->pool, af_live(n->in[0]), forward_rows, &j);
 }
 static void glu_bwd_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {n, af_fast_get(), cpu->work, af_last(n->in[0]) / 2};
+    glu_job j = {n, af_fast_get(), cpu->work, af_last(n->in[0]) / 2};
     af_pool_run(cpu->pool, af_live(n->in[0]), backward_rows, &j);
 }
 

@@ -1,4 +1,4 @@
-/* matmul_cuda.c - launcher of matmul.c: one batched product. */
+/* matmul_cuda.c - launcher of matmul.c: one batched GEMM. */
 #include "backend/cuda/cuda.h"
 
 /* The last two axes as a matrix. */

@@ -1,11 +1,6 @@
-/* matmul_fast.c - matmul.c through the packed product, batch after batch. */
+/* matmul_fast.c - matmul.c through the packed GEMM, batch after batch. */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
-
-static const void *at(const af_tensor *t, int64_t i)
-{
-    return (const uint8_t *)t->data + i * (int64_t)af_dtype_get(t->dtype)->bytes;
-}
 
 static void matmul_run(const af_node *n, af_cpu *cpu)
 {
@@ -22,30 +17,15 @@ static void matmul_run(const af_node *n, af_cpu *cpu)
         K = AF_MIN(K, af_live_dim(b));
     for (int64_t r = 0; M > 0 && r < rows; r += M) {
         const int64_t batch = r / M;
-        af_operand x = af_fast_operand(a, ta), y = af_fast_operand(b, tb);
-        x.data = at(a, batch * a_batch);
-        y.data = at(b, batch * b_batch);
+        af_operand y = af_fast_operand(b, batch * b_batch, tb);
         y.packed = b_batch ? NULL : af_cpu_packed(b, tb);
-        const af_gemm g = {.M = AF_MIN(M, rows - r),
-                           .N = N,
-                           .K = K,
-                           .a = x,
-                           .b = y,
-                           .c = (void *)at(c, r * N),
-                           .ldc = N,
-                           .c_dtype = c->dtype,
-                           .alpha = 1,
-                           .add = n->accumulate};
-        af_fast_get()->gemm(&g, cpu->pool, cpu->work);
+        af_gemm g = af_fast_gemm(AF_MIN(M, rows - r), N, K, af_fast_operand(a, batch * a_batch, ta),
+                                 y, c, r * N);
+        g.add = n->accumulate;
+        af_fast_gemm_run(&g, cpu);
     }
 }
 
-static uint64_t work(const af_node *n, int threads)
-{
-    (void)n;
-    return af_fast_get()->gemm_work(threads);
-}
-
-static const af_cpu_op matmul_op = {matmul_run, work};
+static const af_cpu_op matmul_op = {matmul_run, af_fast_gemm_work};
 
 const af_cpu_op *af_matmul_fast(const af_node *n) { return af_fast_all(n) ? &matmul_op : NULL; }

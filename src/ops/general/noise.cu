@@ -1,6 +1,6 @@
 /* noise.cu - uniform noise on embeddings while training.  Contract: noise.c; twin: noise_cpu.c.
  *
- * Built with AF_T.  One block a row; x is read once, y written once (they may be the same). */
+ * Built with AF_T.  One block per row; x is read once, y written once (they may be the same). */
 // variants: AF_T=bf16,float,half
 #include "dev.cuh"
 

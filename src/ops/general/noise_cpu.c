@@ -18,7 +18,7 @@ static void noise_run(const af_node *n, af_cpu *cpu)
     for (int64_t r = 0, s = 0; r < N; r++) {
         while (s < S && bounds[s + 1] <= r)
             s++;
-        const int64_t L = s < S ? bounds[s + 1] - bounds[s] : 0; /* 0: behind the last sequence */
+        const int64_t L = s < S ? bounds[s + 1] - bounds[s] : 0; /* 0: after the last sequence */
         const float size = L ? (float)(alpha / sqrt((double)L * (double)D)) : 0.0f;
         for (int64_t i = r * D; i < r * D + D; i++) {
             const float u = af_rng_f32(seed, stream, (uint64_t)i);

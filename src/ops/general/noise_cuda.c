@@ -1,4 +1,4 @@
-/* noise_cuda.c - the launcher of noise.c: one block a row. */
+/* noise_cuda.c - the launcher of noise.c: one block per row. */
 #include "ops/common/cuda_ops.h"
 
 enum { THREADS = 128 };

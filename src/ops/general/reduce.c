@@ -2,7 +2,7 @@
  *
  * x [outer][len][inner] -> y [outer][inner], or [outer][1][inner] when the axis is kept; float
  * types, sums in f32 or better, in a fixed order. REDUCE_BWD has three inputs (x, y, dy); sum and
- * mean need dy only, and are given it three times so that x can be freed.
+ * mean need dy only, and get it three times so that x can be freed.
  *   sum: dx = dy    mean: dx = dy / len    max: dx = dy at the first maximum, 0 elsewhere */
 #include "graph/node.h"
 #include "tensor/dtype.h"

@@ -1,4 +1,4 @@
-/* shape.c - values moved, not changed: transpose, reshape, slice, concat. Any plain type.
+/* shape.c - values moved, not changed: transpose, reshape, slice, concat. Any unquantised type.
  *
  *   transpose: axis i of y is axis perm[i] of x          dx = dy transposed back
  *   reshape:   a view of x's memory, no kernel           dx = dy reshaped back
@@ -21,7 +21,7 @@ af_tensor *af_transpose(af_graph *g, af_tensor *x, const int *perm)
     if (af_graph_refuses(g, "transpose", (af_tensor *[]){x}, 1))
         return af_graph_dummy(g);
     if (!perm)
-        return af_graph_bad(g, "transpose: no order is given for the %d axes", x->ndim);
+        return af_graph_bad(g, "transpose: no order for the %d axes", x->ndim);
     if (af_dtype_is_block(x->dtype))
         return blocked(g, "transpose", x);
     for (int i = 0; i < x->ndim; i++) {
@@ -136,7 +136,7 @@ af_tensor *af_concat(af_graph *g, af_tensor *const *x, int count, int axis)
     n->attr.slice.axis = at;
     af_tensor *y = af_node_output(g, n, x[0]->dtype, x[0]->ndim, dim);
     if (!af_graph_failed(g) && at == 0)
-        y->live = NULL; /* pieces lie behind each other at their full length */
+        y->live = NULL; /* pieces follow each other at their full length */
     return y;
 }
 

@@ -1,7 +1,7 @@
-/* softmax.cu - softmax and log-softmax over rows, layer norm, fake quantisation: one block a row
+/* softmax.cu - softmax and log-softmax over rows, layer norm, fake quantisation: one block per row
  * (or group), which is read from memory once and from cache after that. Contracts: softmax.c,
  * layernorm.c, fakequant.c; twins: their _cpu.c. Built with AF_T and AF_W (the scales of layer
- * norm). In place works where the contract says so: a value is read by the thread that overwrites
+ * norm). In place works where the contract allows it: a value is read by the thread that overwrites
  * it. */
 // variants: AF_T=bf16,float AF_W=bf16,float | AF_T=half AF_W=half,float
 #include "dev.cuh"

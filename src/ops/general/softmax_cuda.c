@@ -1,4 +1,4 @@
-/* softmax_cuda.c - launchers of softmax.c, layernorm.c and fakequant.c: one block a row or group.
+/* softmax_cuda.c - launchers of softmax.c, layernorm.c and fakequant.c: one block per row or group.
  */
 #include "ops/common/cuda_ops.h"
 

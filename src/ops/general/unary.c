@@ -4,11 +4,10 @@
  * UNARY_BWD always has three inputs, but both of its first two are y where f' follows from y
  * (exp, sqrt, tanh, sigmoid, relu, softcap), and both are x where it does not (log, gelu, silu).
  * The one that is not needed can then be freed or overwritten. CAST rounds to nearest even. */
-#include "graph/node.h"
+#include "ops/general/unary.h"
 #include "tensor/dtype.h"
 
-static af_tensor *unary(af_graph *g, af_tensor *x, af_unary_kind kind, double value,
-                        const char *name)
+af_tensor *af_unary_record(af_graph *g, af_op op, const char *name, af_tensor *x, af_attr attr)
 {
     char text[96];
     if (af_graph_refuses(g, name, (af_tensor *[]){x}, 1))
@@ -16,10 +15,16 @@ static af_tensor *unary(af_graph *g, af_tensor *x, af_unary_kind kind, double va
     if (!af_dtype_is_float(x->dtype))
         return af_graph_bad(g, "%s: %s is not of a float type (f32, f64, bf16, f16)", name,
                             af_shape_text(x, text, sizeof text));
-    af_node *n = af_node_new(g, AF_OP_UNARY, (af_tensor *[]){x}, 1);
-    n->attr.unary.kind = kind;
-    n->attr.unary.value = value;
+    af_node *n = af_node_new(g, op, (af_tensor *[]){x}, 1);
+    n->attr = attr;
     return af_node_output_like(g, n, x);
+}
+
+static af_tensor *unary(af_graph *g, af_tensor *x, af_unary_kind kind, double value,
+                        const char *name)
+{
+    return af_unary_record(g, AF_OP_UNARY, name, x,
+                           (af_attr){.unary = {.kind = kind, .value = value}});
 }
 
 af_tensor *af_scale(af_graph *g, af_tensor *x, double factor)

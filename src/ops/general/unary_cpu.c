@@ -41,7 +41,7 @@ static double apply(af_unary_kind kind, double x, double value)
     return 0;
 }
 
-/* f'; v is x or y, whichever the backward is given (see unary.c). */
+/* f'; v is x or y, whichever the backward gets (see unary.c). */
 static double slope(af_unary_kind kind, double v, double value)
 {
     switch (kind) {

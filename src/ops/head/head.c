@@ -24,7 +24,7 @@ static bool check(af_graph *g, const af_tensor *h, const af_tensor *w, const af_
         af_graph_bad(g, "head_loss: h %s and weight %s do not fit together",
                      af_shape_text(h, a, sizeof a), af_shape_text(w, b, sizeof b));
     else if (!af_is_weight(w->dtype))
-        af_graph_bad(g, "head_loss: weight %s cannot be read beside h %s",
+        af_graph_bad(g, "head_loss: weight %s cannot be read with h %s",
                      af_shape_text(w, a, sizeof a), af_shape_text(h, b, sizeof b));
     else if (labels->dtype != AF_DTYPE_I32 || labels->ndim != 1 || labels->dim[0] != h->dim[0])
         af_graph_bad(g, "head_loss: labels %s do not fit h %s", af_shape_text(labels, a, sizeof a),
@@ -115,6 +115,6 @@ static double head_flops(const af_node *n)
     return pass * (1 + n->attr.head.dh + n->attr.head.dw);
 }
 
-_Static_assert(OUT_DH == 2, "dh is appended behind loss and rows");
+_Static_assert(OUT_DH == 2, "dh is appended after loss and rows");
 const af_op_info af_op_head_loss = {
     .name = "head_loss", .grad = head_grad, .flops = head_flops, .accum_out = OUT_DW + 1};

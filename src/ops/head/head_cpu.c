@@ -6,7 +6,7 @@
 
 enum { TILE = 32 };
 
-typedef struct job {
+typedef struct head_job {
     const af_node *n;
     const af_tensor *w;
     int64_t D, V, row; /* first row of the tile */
@@ -18,9 +18,9 @@ typedef struct job {
     double *wrow; /* [threads][D] */
     double *sum;  /* [TILE][D]: dh */
     double loss[TILE];
-} job;
+} head_job;
 
-static void load_h(job *j)
+static void load_h(head_job *j)
 {
     const af_head_inputs in = af_head_in(j->n);
     for (int t = 0; t < TILE; t++)
@@ -30,7 +30,7 @@ static void load_h(job *j)
 
 static void logits(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const head_job *j = arg;
     double *w = j->wrow + share * j->D;
     const double factor = j->n->attr.head.logit_scale, cap = j->n->attr.head.softcap;
     for (int64_t v = from; v < to; v++) {
@@ -47,7 +47,7 @@ static void logits(void *arg, int64_t from, int64_t to, int share)
 }
 
 /* Logits of row t become the gradient of the loss by h.w, before softcap and logit_scale. */
-static void row_gradient(job *j, int t, int32_t label, double lse)
+static void row_gradient(head_job *j, int t, int32_t label, double lse)
 {
     const double s = j->n->attr.head.smoothing, cap = j->n->attr.head.softcap;
     for (int64_t v = 0; v < j->V; v++) {
@@ -61,7 +61,7 @@ static void row_gradient(job *j, int t, int32_t label, double lse)
 
 static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    job *j = arg;
+    head_job *j = arg;
     const af_head_inputs in = af_head_in(j->n);
     const double s = j->n->attr.head.smoothing;
     (void)share;
@@ -97,7 +97,7 @@ static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void dh_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const head_job *j = arg;
     double *w = j->wrow + share * j->D;
     memset(j->sum + from * j->D, 0, (size_t)((to - from) * j->D) * sizeof *j->sum);
     for (int64_t v = 0; v < j->V; v++) {
@@ -113,7 +113,7 @@ static void dh_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void dw_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const head_job *j = arg;
     af_tensor *dw = j->n->out[3];
     (void)share;
     for (int64_t v = from; v < to; v++)
@@ -130,7 +130,7 @@ static void head_loss_run(const af_node *n, af_cpu *cpu)
 {
     const af_head_inputs in = af_head_in(n);
     const bool back = cpu->what & AF_RUN_BACKWARD;
-    job j = {.n = n, .w = in.w, .D = in.w->dim[1], .V = in.w->dim[0]};
+    head_job j = {.n = n, .w = in.w, .D = in.w->dim[1], .V = in.w->dim[0]};
     j.dh = back && n->attr.head.dh;
     j.dw = back && n->attr.head.dw;
     j.scale = in.scale ? af_ld(in.scale, 0) : 1;

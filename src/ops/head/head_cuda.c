@@ -6,47 +6,47 @@
 #include "ops/linear/linear_cuda.h"
 
 enum {
-    CHUNK_USUAL = 1280, /* a wave of tiles of the gradient's product on a large GPU */
+    CHUNK_USUAL = 1280, /* a wave of tiles of the gradient's GEMM on a large GPU */
     OUT_DH = 2,
     OUT_DW = 3,
     ROW_THREADS = 1024,
     PACK_THREADS = 256,
 };
 
-typedef struct head {
+typedef struct head_launch {
     af_cuda *cu;
     af_node *n;
     af_dtype t;
     af_mat w;              /* [V][D] */
     int64_t N, D, V, ld;   /* ld of the logits */
     int64_t step;          /* rows of a chunk */
-    void *logits, *x, *dx; /* [step][ld]; packed h and dh, [N][D], in one place without dw */
+    void *logits, *x, *dx; /* [step][ld]; packed h and dh, [N][D], in one buffer without dw */
     float *row_loss, *row_hit;
     int32_t *labels, *index, *slot; /* [N] each */
     const void *scale;
-} head;
+} head_launch;
 
 /* Rows of a chunk: as many as wished, but no more than AF_CHUNKS_MAX chunks. */
 static int64_t chunk_of(const af_node *n)
 {
     const af_head_inputs in = af_head_in(n);
-    const int64_t N = af_rows(in.h), wish = n->attr.head.chunk_rows;
+    const int64_t N = af_rows(in.h), wanted = n->attr.head.chunk_rows;
     const int64_t least = (N + AF_CHUNKS_MAX - 1) / AF_CHUNKS_MAX;
-    return AF_MIN(N, AF_MAX(wish ? wish : CHUNK_USUAL, least));
+    return AF_MIN(N, AF_MAX(wanted ? wanted : CHUNK_USUAL, least));
 }
 
-/* Places everything in the workspace; returns its size. */
-static uint64_t place(head *h, af_cuda *cu, af_node *n)
+/* Lays out the workspace; returns its size. */
+static uint64_t layout(head_launch *h, af_cuda *cu, af_node *n)
 {
     const af_head_inputs in = af_head_in(n);
-    *h = (head){.cu = cu, .n = n, .t = in.h->dtype, .step = chunk_of(n)};
+    *h = (head_launch){.cu = cu, .n = n, .t = in.h->dtype, .step = chunk_of(n)};
     h->N = af_rows(in.h);
     h->D = af_last(in.h);
     h->V = in.w->dim[0];
     h->ld = AF_ALIGN_UP(h->V, (int64_t)8);
     const int64_t size = af_dtype_get(h->t)->bytes;
     const af_linear_group *p = af_linear_group_of(cu->graph, n);
-    void *matrix; /* in scratch mode it comes first: af_linear_group_mat says so */
+    void *matrix; /* in scratch mode it comes first: see af_linear_group_mat */
     void **const part[] = {&matrix,
                            &h->logits,
                            &h->x,
@@ -70,30 +70,30 @@ static uint64_t place(head *h, af_cuda *cu, af_node *n)
         *part[i] = cu->work ? (uint8_t *)cu->work + at : NULL;
         at += AF_ALIGN_UP(bytes[i], (uint64_t)256);
     }
-    if (!n->attr.head.dw) /* nobody reads a chunk of h once its logits are there */
+    if (!n->attr.head.dw) /* a chunk of h is not read again once its logits are there */
         h->dx = h->x;
     return at;
 }
 
 static uint64_t head_work(const af_cuda *cu, const af_node *n)
 {
-    head h;
-    return place(&h, (af_cuda *)cu, (af_node *)n);
+    head_launch h;
+    return layout(&h, (af_cuda *)cu, (af_node *)n);
 }
 
-static const char *row_defines(const head *h)
+static const char *row_defines(const head_launch *h)
 {
     return af_cuda_text(h->cu, "AF_T=%s AF_VEC=%d AF_GRAD=%d", af_cuda_ctype(h->t),
                         h->t == AF_DTYPE_F32 ? 4 : 8, h->n->attr.head.dh);
 }
 
-static af_kernel *pack_kernel(const head *h, const char *name)
+static af_kernel *pack_kernel(const head_launch *h, const char *name)
 {
     return af_cuda_kernel(h->cu, "head_gather.cu", name,
                           af_cuda_text(h->cu, "AF_T=%s", af_cuda_ctype(h->t)));
 }
 
-static void pack(const head *h)
+static void pack(const head_launch *h)
 {
     const af_head_inputs in = af_head_in(h->n);
     const af_tensor *x = in.h;
@@ -116,7 +116,7 @@ static void pack(const head *h)
     af_cuda_zero(h->cu, h->n, h->row_hit, (uint64_t)h->N * 4);
 }
 
-static void row_losses(const head *h, int64_t row, int64_t rows)
+static void row_losses(const head_launch *h, int64_t row, int64_t rows)
 {
     const af_node *n = h->n;
     af_kernel *k = af_cuda_kernel(h->cu, "head.cu", "head_rows", row_defines(h));
@@ -133,7 +133,7 @@ static void row_losses(const head *h, int64_t row, int64_t rows)
     af_arg_f32(l, n->attr.head.smoothing);
 }
 
-static void chunk(const head *h, int64_t row, int64_t rows)
+static void chunk(const head_launch *h, int64_t row, int64_t rows)
 {
     af_node *n = h->n;
     const uint64_t at = (uint64_t)(row * h->D * af_dtype_get(h->t)->bytes);
@@ -156,7 +156,7 @@ static void chunk(const head *h, int64_t row, int64_t rows)
     h->cu->backward_only = false;
 }
 
-static void unpack(const head *h)
+static void unpack(const head_launch *h)
 {
     af_node *n = h->n;
     af_launch *l = af_cuda_launch(h->cu, n, pack_kernel(h, "head_rows_out"),
@@ -194,8 +194,8 @@ static af_status head_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     if (!p || (t != AF_DTYPE_F32 && t != AF_DTYPE_BF16 && t != AF_DTYPE_F16))
         return af_fail(err, AF_EUNSUPPORTED, "head_loss of %s on the GPU: use f32, bf16 or f16",
                        af_dtype_name(t));
-    head h;
-    (void)place(&h, cu, n);
+    head_launch h;
+    (void)layout(&h, cu, n);
     h.scale = in.scale ? in.scale->data : NULL;
     af_linear_group_fill(cu, n, p, AF_FILL_W);
     h.w = p->direct ? af_mat_of(p->w[0]) : af_linear_group_mat(cu, p, 0, p->O, 0, p->I);

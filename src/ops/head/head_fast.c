@@ -164,14 +164,14 @@ static void scatter(const job *j, const uint8_t *from)
         memcpy((uint8_t *)j->n->out[2]->data + j->index[i] * row, from + i * row, (size_t)row);
 }
 
-/* The three products of a chunk. h and dh: its gathered rows. */
+/* The three GEMMs of a chunk. h and dh: its gathered rows. */
 static void run_chunk(job *j, af_cpu *cpu, void *h, void *dh, void *work, bool add_dw)
 {
     const af_node *n = j->n;
     const af_head_inputs in = af_head_in(n);
-    const af_operand rows = {h, j->D, in.h->dtype, false, NULL, false, NULL};
-    af_operand dz = {j->z, is_bf16(j) ? 2 * j->stride : j->stride, in.h->dtype, false, NULL, false,
-                     NULL};
+    const af_operand rows = {.data = h, .ld = j->D, .dtype = in.h->dtype};
+    af_operand dz = {
+        .data = j->z, .ld = is_bf16(j) ? 2 * j->stride : j->stride, .dtype = in.h->dtype};
     gather(j, h);
     af_gemm g = {.M = j->rows,
                  .N = j->V,

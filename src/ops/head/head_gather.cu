@@ -6,7 +6,7 @@
 // common: AF_T=bf16
 #include "dev.cuh"
 
-/* One block of 1024 threads. index[k] = -1 behind the last packed row. */
+/* One block of 1024 threads. index[k] = -1 after the last packed row. */
 extern "C" __global__ void __launch_bounds__(1024)
     head_index(int *index, int *slot, const int *labels, int N)
 {
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(1024)
         index[k] = -1;
 }
 
-/* to[k] = x[index[k]] (zeros without one), its label likewise (-100). A block a packed row. */
+/* to[k] = x[index[k]] (zeros without one), its label likewise (-100). One block per packed row. */
 extern "C" __global__ void head_gather(AF_T *to, int *to_labels, const AF_T *x, long long ld,
                                        const int *labels, const int *index, int D)
 {
@@ -49,7 +49,7 @@ extern "C" __global__ void head_gather(AF_T *to, int *to_labels, const AF_T *x, 
         to_labels[k] = n < 0 ? -100 : labels[n];
 }
 
-/* to[n] = x[slot[n]], zeros without one. A block a row. */
+/* to[n] = x[slot[n]], zeros without one. One block per row. */
 extern "C" __global__ void head_scatter(AF_T *to, long long ld, const AF_T *x, const int *slot,
                                         int D)
 {

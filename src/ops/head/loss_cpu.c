@@ -84,7 +84,7 @@ static double target_of(const af_node *n, int32_t label, int64_t v, int64_t V)
     return (v == label ? 1 - s : 0) + s / (double)V;
 }
 
-/* A label outside the classes is a fault of the data: the loss says so by being NaN. */
+/* A label outside the classes is a fault of the data: the loss becomes NaN. */
 static double ce_row(const af_node *n, int64_t r, int64_t V)
 {
     const af_loss_inputs in = af_loss_in(n);

@@ -18,7 +18,7 @@ static int64_t parts_of(const af_node *n)
     return AF_MAX(AF_MIN(need, (int64_t)PARTS), INT64_C(1));
 }
 
-/* Parts; or one loss and one hit a row, and the scale of the gradient. */
+/* Parts; or one loss and one hit per row, and the scale of the gradient. */
 static uint64_t loss_work(const af_cuda *cu, const af_node *n)
 {
     const af_loss_inputs in = af_loss_in(n);

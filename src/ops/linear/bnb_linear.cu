@@ -1,9 +1,9 @@
-/* bnb_linear.cu - products of few tokens (at most 16) straight from 4-bit weights of bitsandbytes.
+/* bnb_linear.cu - skinny GEMM (at most 16 tokens) straight from 4-bit weights of bitsandbytes.
  * Contract: af_linear (linear.c), bf16, pieces stacked along the output in one launch.
  *
  * Built with AF_BOOK (nf4_bits, fp4_bits), AF_TOK (tokens at most: 8 or 16) and AF_KS (blocks of a
  * cluster that share rows). Weights are decoded in registers to the values dequant.cu writes, so a
- * product differs from dequantise + GEMM in the order of its sums only. Rows are whole 64-value
+ * GEMM differs from dequantise + GEMM in the order of its sums only. Rows are whole 64-value
  * segments, blocks hold at least 64 values; activations' rows start on 16 bytes. Codes are read
  * once.
  *
@@ -19,8 +19,8 @@
 #define AF_TOK 8
 #endif
 #define WARPS       8
-#define ROWS        128 /* a block, 16 a warp */
-#define STEP        128 /* values of a row at a time, 32 a thread */
+#define ROWS        128 /* per block, 16 per warp */
+#define STEP        128 /* values of a row at a time, 32 per thread */
 #define STAGES      3
 #define GROUPS      (AF_TOK / 8)
 #define X_PITCH     320 /* bytes of a token's 128 values: fragment loads hit every bank once */
@@ -34,7 +34,7 @@
  * after another, and its quad reads neighbours. */
 DEV int x_place(int j) { return (j % 4 * 4 + j / 4) * 16; }
 
-/* The values of every byte of codes, a thread a byte; its copies begin at different banks. */
+/* The values of every byte of codes, one thread per byte; its copies begin at different banks. */
 DEV void fill_pairs(u8 *pairs)
 {
     const float2 v = {__uint_as_float(AF_BOOK[threadIdx.x / 16]),
@@ -58,11 +58,11 @@ DEV u32 word(const uint4 &v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 
 
 /* y[m][o] = sum_i x[m][i] w[o][i] + sum_r low[m][r] bt[r][o] + bias[o].
  *
- * A block makes 128 rows of the stack, 16 a warp; 128 values at a time pass through three stages of
- * shared memory, the blocks of a cluster take every AF_KS-th one and add up in order. Weights are
- * the rows of the tensor core's tile, tokens its columns; within 32 values i is permuted the same
- * way on both sides, so that a thread's 16 bytes of codes and of x are whole fragments. bt: [R up
- * to 16, zeros behind R][O], or R = 0. Dynamic shared memory: MAP_AT + 1024 bytes. */
+ * A block makes 128 rows of the stack, 16 per warp; 128 values at a time pass through three stages
+ * of shared memory, the blocks of a cluster take every AF_KS-th one and add up in order. Weights
+ * are the rows of the tensor core's tile, tokens its columns; within 32 values i is permuted alike
+ * on both sides, so that a thread's 16 bytes of codes and of x are whole fragments. bt: [R up
+ * to 16, zeros after R][O], or R = 0. Dynamic shared memory: MAP_AT + 1024 bytes. */
 extern "C" __global__ void CLUSTER __launch_bounds__(256, 3)
     bnb_linear(bf16 *y, long long ldy, const bf16 *x, long long ldx, bnb_pieces w, float off0,
                float off1, float off2, const bf16 *bias, const bf16 *low, long long ldl,
@@ -75,7 +75,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, 3)
     const int rank = blockIdx.x % AF_KS, o0 = blockIdx.x / AF_KS * ROWS + warp * 16;
     const int steps = (I + STEP - 1) / STEP;
     bnb_row row[2];
-    bnb_raw ahead[2];
+    bnb_raw fetched[2];
     float acc[GROUPS][4] = {};
 #pragma unroll
     for (int t = 0; t < 2; t++)
@@ -84,7 +84,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, 3)
         const u32 to = smem_at(smem + stage * STAGE_BYTES);
         const int k = step * STEP + p * 32;
 #pragma unroll
-        for (int t = 0; t < 2; t++) /* a thread's own codes: nobody else reads them */
+        for (int t = 0; t < 2; t++) /* codes of this thread, read by no other */
             copy16(to + (warp * 16 + t * 8 + group) * (STEP / 2) + p * 16,
                    row[t].codes + (k < I ? k / 2 : 0), k < I ? 16 : 0);
 #pragma unroll
@@ -100,7 +100,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, 3)
         const int k = step * STEP + p * 32;
 #pragma unroll
         for (int t = 0; t < 2; t++)
-            ahead[t] = ask_scale(row[t], k < I ? k : 0, shift, nested_shift);
+            fetched[t] = ask_scale(row[t], k < I ? k : 0, shift, nested_shift);
     };
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
@@ -125,7 +125,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, 3)
 #pragma unroll
         for (int t = 0; t < 2; t++) {
             code[t] = *(const uint4 *)(in + (warp * 16 + t * 8 + group) * (STEP / 2) + p * 16);
-            by[t] = use_scale(row[t], ahead[t], map, nested_shift);
+            by[t] = use_scale(row[t], fetched[t], map, nested_shift);
         }
         if (step + AF_KS < steps)
             ask(step + AF_KS);
@@ -174,5 +174,5 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, 3)
         if (o < O)
             store(y + m * ldy + o, v + (bias ? load(bias + o) : 0.0f));
     }
-    cluster_meet(); /* nobody leaves while others read */
+    cluster_meet(); /* no block exits while others read its shared memory */
 }

@@ -1,4 +1,4 @@
-/* bnb_linear.cuh - shared by the products that read 4-bit weights: the stack of pieces, its rows.
+/* bnb_linear.cuh - shared by the GEMMs that read 4-bit weights: the stack of pieces, its rows.
  */
 #ifndef AF_BNB_LINEAR_CUH
 #define AF_BNB_LINEAR_CUH
@@ -12,7 +12,7 @@ struct bnb_piece {
     const u8 *codes;
     const void *absmax;
     const float *nested;
-    i64 end; /* first row of the stack behind it */
+    i64 end; /* first row of the stack after it */
 };
 struct bnb_pieces {
     bnb_piece at[3];
@@ -64,7 +64,7 @@ DEV float use_scale(const bnb_row &r, bnb_raw a, const float *map, int nested_sh
                             : add_flush(mul_flush(map[a.absmax], a.nested), r.offset);
 }
 
-/* Two neighbours of a row of `cols` values, zeros behind its end. */
+/* Two neighbours of a row of `cols` values, zeros after its end. */
 DEV u32 pair_at(const bf16 *row, int col, int cols)
 {
     const u16 *p = (const u16 *)row;

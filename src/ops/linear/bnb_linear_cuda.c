@@ -1,6 +1,7 @@
 /* bnb_linear_cuda.c - projections of few tokens straight from 4-bit weights (bnb_linear.cu and
  * bnb_linear_dx.cu): which nodes they serve, and their launches. Everything else dequantises and
  * multiplies (linear_cuda.c). */
+#include "backend/cuda/cuda_test.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/linear/linear_cuda.h"
 
@@ -61,12 +62,13 @@ static bool readable(const af_linear_group *p)
 }
 
 /* 16-byte rows; the adapter's halves as the kernels want them. These sums have another
- * order than dequantise + GEMM: not where bits must be the same however weights are kept. */
+ * order than dequantise + GEMM: not where bits must be the same however weights are stored. */
 static bool serves(const af_cuda *cu, const af_linear_group *p, const af_tensor *x, int most)
 {
-    return p->scratch && !cu->no_bnb && !cu->graph->same_bits && af_rows(x) > 0 &&
-           af_rows(x) <= most && x->ld % 8 == 0 && (uintptr_t)x->data % AF_CUDA_ACCESS == 0 &&
-           readable(p) && (p->parts == 0 || (p->bt && p->down));
+    return p->scratch && !(cu->test && cu->test->no_4bit_gemm) && !cu->graph->same_bits &&
+           af_rows(x) > 0 && af_rows(x) <= most && x->ld % 8 == 0 &&
+           (uintptr_t)x->data % AF_CUDA_ACCESS == 0 && readable(p) &&
+           (p->parts == 0 || (p->bt && p->down));
 }
 
 static const char *book(const af_linear_group *p) { return af_dtype_name(p->w[0]->dtype); }
@@ -104,18 +106,18 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     if (!serves(cu, p, x, TOKENS_MAX))
         return false;
     const int64_t blocks = (p->O + ROWS - 1) / ROWS, steps = (p->I + STEP - 1) / STEP;
-    const int room = tokens <= 8 ? 8 : TOKENS_MAX;
+    const int capacity = tokens <= 8 ? 8 : TOKENS_MAX;
     int shared = 1; /* blocks of a cluster that share rows */
     if (cu->arch >= 90 && blocks < (int64_t)cu->sms * 2)
         shared = blocks >= cu->sms || steps < 8 ? 2 : steps < LONG_STEPS ? 4 : 8;
     else if (blocks * 2 < cu->sms)
-        return false; /* most of the device would look on */
+        return false; /* most of the device would be idle */
     af_kernel *k = af_cuda_kernel(
         cu, "bnb_linear.cu", "bnb_linear",
-        af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d AF_KS=%d", book(p), room, shared));
+        af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d AF_KS=%d", book(p), capacity, shared));
     af_launch *l =
         af_cuda_launch(cu, n, k, blocks * shared, 1, 1, THREADS,
-                       (unsigned)(STAGES * (STAGE_CODES + room * STAGE_TOKEN) + TABLE_BYTES));
+                       (unsigned)(STAGES * (STAGE_CODES + capacity * STAGE_TOKEN) + TABLE_BYTES));
     af_arg_ptr(l, y->data);
     af_arg_i64(l, y->ld);
     af_arg_ptr(l, x->data);

@@ -44,9 +44,9 @@ DEV void token_fragments(u32 (&a)[AF_MT][4], const bf16 *x, i64 ld, int c, int M
 
 /* dx[m][i] = sum_o dy[m][o] w[o][i] + sum_r low[m][r] a[r][i].
  *
- * Block (b, s) makes 64 columns; its warps and the gridDim.y blocks of a column take turns along o,
- * 16 rows at a time, which a warp decodes into a tile of its own. Warps are added up in order; with
- * more than one block a column the sums go to part[s][m][i] and bnb_join adds them up.
+ * Block (b, s) makes 64 columns; its warps and the gridDim.y blocks of a column divide o among
+ * them, 16 rows at a time, which a warp decodes into a tile of its own. Warps are added up in
+ * order; with more than one block a column the sums go to part[s][m][i] and bnb_join adds them up.
  * a: [R][I], or R = 0. */
 extern "C" __global__ void __launch_bounds__(256)
     bnb_linear_dx(bf16 *dx, long long ldx, const bf16 *dy, long long ldy, bnb_pieces w, float off0,
@@ -58,13 +58,13 @@ extern "C" __global__ void __launch_bounds__(256)
     __shared__ __align__(16) bf16 tile[WARPS][16][PITCH];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, p = lane % 4;
     const int c0 = blockIdx.x * COLS, r = lane / 2, c = c0 + lane % 2 * 32;
-    const int ways = gridDim.y * WARPS, turn = blockIdx.y * WARPS + warp;
+    const int strides = gridDim.y * WARPS, first = blockIdx.y * WARPS + warp;
     float acc[AF_MT][8][4] = {};
     u32 from[AF_MT][4];
     bf16 *mine = &tile[warp][r][lane % 2 * 32];
     bnb_map(map);
     __syncthreads();
-    for (int o = turn * 16; o < O; o += ways * 16) {
+    for (int o = first * 16; o < O; o += strides * 16) {
         const bnb_row row = find_row(w, {{off0, off1, off2}}, min(o + r, O - 1), I);
         const uint4 q = *(const uint4 *)(row.codes + c / 2);
         const u32 code[4] = {q.x, q.y, q.z, q.w};
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(256)
         __syncwarp();
         mma_tile(acc, from, tile[warp]);
     }
-    for (int k = 0; k < R && turn == 0; k += 16) {
+    for (int k = 0; k < R && first == 0; k += 16) {
         __syncwarp();
 #pragma unroll
         for (int u = 0; u < 4; u++)

@@ -1,5 +1,6 @@
-/* dora_cuda.c - launcher of DORA_NORM (linear.c): a launch a piece. */
+/* dora_cuda.c - launcher of DORA_NORM (linear.c): one launch per piece. */
 #include "backend/cuda/cuda_graph.h"
+#include "ops/common/cuda_ops.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_in.h"
 
@@ -9,11 +10,6 @@ typedef struct dora_part { /* as in dora.cu */
     int32_t pad;
     int64_t at;
 } dora_part;
-
-static bool plain(const af_tensor *t)
-{
-    return t->dtype == AF_DTYPE_F32 || t->dtype == AF_DTYPE_BF16 || t->dtype == AF_DTYPE_F16;
-}
 
 static void describe(const af_node *n, dora_part part[AF_ADAPTER_PARTS])
 {
@@ -34,7 +30,7 @@ static void describe(const af_node *n, dora_part part[AF_ADAPTER_PARTS])
 /* A quantised piece passes through the workspace, in the type its values are rounded to. */
 static af_mat readable(af_cuda *cu, af_node *n, const af_tensor *w)
 {
-    if (plain(w))
+    if (af_cuda_float(w))
         return af_mat_of(w);
     const af_dtype t = w->quant && w->quant->round == AF_DTYPE_BF16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
     const af_mat m = {cu->work, w->dim[0], w->dim[1], w->dim[1], t};
@@ -74,7 +70,7 @@ static uint64_t dora_norm_work(const af_cuda *cu, const af_node *n)
     uint64_t most = 0;
     (void)cu;
     for (int i = 0; i < n->attr.linear.pieces; i++)
-        if (!plain(n->in[i]))
+        if (!af_cuda_float(n->in[i]))
             most = AF_MAX(most, (uint64_t)af_count(n->in[i]) * 4);
     return most;
 }

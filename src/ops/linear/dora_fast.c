@@ -8,15 +8,15 @@
 
 enum { RUN = 512 };
 
-typedef struct job {
+typedef struct dora_job {
     const af_node *n;
     af_linear_inputs in;
     const af_fast *f;
     float *rows; /* [threads][I] */
     int64_t I;
-} job;
+} dora_job;
 
-static void add_adapter(const job *j, int64_t o, float *w)
+static void add_adapter(const dora_job *j, int64_t o, float *w)
 {
     const af_node *n = j->n;
     const float *a = j->in.a->data, *b = j->in.b->data;
@@ -32,7 +32,7 @@ static void add_adapter(const job *j, int64_t o, float *w)
 
 static void norm_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const dora_job *j = arg;
     const int64_t *start = j->n->attr.linear.piece_from;
     float *w = j->rows + share * j->I;
     for (int64_t o = from; o < to; o++) {
@@ -49,7 +49,7 @@ static void norm_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void dora_norm_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {n, af_linear_in(n), af_fast_get(), cpu->work, af_last(n->in[0])};
+    dora_job j = {n, af_linear_in(n), af_fast_get(), cpu->work, af_last(n->in[0])};
     af_pool_run(cpu->pool, n->out[0]->dim[0], norm_rows, &j);
 }
 

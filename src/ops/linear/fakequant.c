@@ -1,4 +1,4 @@
-/* fakequant.c - rounding to few integers and back, for quantisation-aware training.
+/* fakequant.c - rounding to a small range of integers and back, for quantisation-aware training.
  *
  * Groups share a scale: the whole tensor (group 0), each row (-1), or each `group` columns of a
  * row. symmetric:  s = max|x| / (2^(bits-1) - 1);  q = clamp(round(x / s), -2^(bits-1), 2^(bits-1)

@@ -125,7 +125,7 @@ static bool describe(af_graph *g, const af_linear_opts *o, int64_t I, af_attr *a
     *attr = (af_attr){0};
     attr->linear.pieces = o->pieces;
     attr->linear.parts = o->parts;
-    attr->linear.few = o->few_rows;
+    attr->linear.few_rows = o->few_rows;
     for (int i = 0; i < o->pieces; i++) {
         attr->linear.biases |= o->bias[i] ? 1 << i : 0;
         attr->linear.piece_from[i + 1] = attr->linear.piece_from[i] + o->weight[i]->dim[0];

@@ -6,7 +6,7 @@
 
 enum { TILE = 32 }; /* rows of dx summed side by side; one decoded weight row serves them */
 
-typedef struct linear_job {
+typedef struct linear_bwd_job {
     const af_node *n;
     af_linear_inputs in;
     int64_t I, O;
@@ -14,7 +14,7 @@ typedef struct linear_job {
     int64_t from, into;     /* first column of y; first element of the output */
     double *xs;             /* [N][I] as doubles */
     double *rows;           /* [threads][I], or [threads][TILE][I] */
-} linear_job;
+} linear_bwd_job;
 
 /* sum[t][i] += g[row+t][col] * w[i] for the m rows of a tile */
 static void add_row(double *sum, const af_tensor *g, int64_t row, int64_t m, int64_t col,
@@ -29,10 +29,10 @@ static void add_row(double *sum, const af_tensor *g, int64_t row, int64_t m, int
     }
 }
 
-/* Tiles of TILE rows: every weight row is decoded once a tile. */
+/* Tiles of TILE rows: every weight row is decoded once per tile. */
 static void dx_tiles(void *arg, int64_t from, int64_t to, int share)
 {
-    const linear_job *j = arg;
+    const linear_bwd_job *j = arg;
     const af_node *n = j->n;
     const int64_t N = af_live(j->in.dy), I = j->I, *start = n->attr.linear.piece_from;
     double *sum = j->rows + share * (TILE + 1) * I, *w = sum + TILE * I;
@@ -54,7 +54,7 @@ static void dx_tiles(void *arg, int64_t from, int64_t to, int share)
 
 static void linear_dx_run(const af_node *n, af_cpu *cpu)
 {
-    linear_job j = {.n = n, .in = af_linear_in(n), .I = af_last(n->out[0]), .rows = cpu->work};
+    linear_bwd_job j = {.n = n, .in = af_linear_in(n), .I = af_last(n->out[0]), .rows = cpu->work};
     af_pool_run(cpu->pool, (af_live(j.in.dy) + TILE - 1) / TILE, dx_tiles, &j);
 }
 
@@ -66,7 +66,7 @@ static uint64_t linear_dx_work(const af_node *n, int threads)
 /* Rows o of sum_n y[n][from + o] x[n][:], each over n in order. */
 static void outer_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const linear_job *j = arg;
+    const linear_bwd_job *j = arg;
     const int64_t N = af_live(j->x), W = af_last(j->y), I = j->I;
     double *sum = j->rows + share * I;
     for (int64_t o = from; o < to; o++) {
@@ -84,7 +84,7 @@ static void outer_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void linear_dw_run(const af_node *n, af_cpu *cpu)
 {
-    linear_job j = {.n = n, .in = af_linear_in(n), .xs = cpu->work};
+    linear_bwd_job j = {.n = n, .in = af_linear_in(n), .xs = cpu->work};
     j.x = j.in.x;
     j.y = n->op == AF_OP_LINEAR_DW ? j.in.dy : j.in.g;
     j.I = af_last(j.x);
@@ -122,7 +122,7 @@ static void linear_dbias_run(const af_node *n, af_cpu *cpu)
 /* One part's B: rows o, columns r. xs holds xa. */
 static void db_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const linear_job *j = arg;
+    const linear_bwd_job *j = arg;
     const af_tensor *dy = j->in.dy;
     const int64_t N = af_live(dy), W = af_last(dy), R = af_last(j->in.xa);
     for (int64_t o = from; o < to; o++) {
@@ -140,7 +140,7 @@ static void db_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void adapter_db_run(const af_node *n, af_cpu *cpu)
 {
-    linear_job j = {.n = n, .in = af_linear_in(n), .xs = cpu->work};
+    linear_bwd_job j = {.n = n, .in = af_linear_in(n), .xs = cpu->work};
     const int64_t N = af_live(j.in.dy), R = af_last(j.in.xa);
     j.rows = j.xs + N * R;
     af_ld_row(j.in.xa, 0, N * R, j.xs);
@@ -162,7 +162,7 @@ static uint64_t adapter_db_work(const af_node *n, int threads)
 
 static void norm_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const linear_job *j = arg;
+    const linear_bwd_job *j = arg;
     const af_node *n = j->n;
     const int64_t I = j->I, *start = n->attr.linear.piece_from;
     double *w = j->rows + share * 2 * I, *a = w + I;
@@ -191,7 +191,7 @@ static void norm_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void dora_norm_run(const af_node *n, af_cpu *cpu)
 {
-    linear_job j = {.n = n, .in = af_linear_in(n), .rows = cpu->work};
+    linear_bwd_job j = {.n = n, .in = af_linear_in(n), .rows = cpu->work};
     j.I = af_last(j.in.w[0]);
     af_pool_run(cpu->pool, n->out[0]->dim[0], norm_rows, &j);
 }

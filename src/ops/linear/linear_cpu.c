@@ -1,7 +1,7 @@
 /* linear_cpu.c - the twins of linear.c.
  *
- * Products of x with weight rows go tile by tile: TILE rows of x are laid out transposed as
- * doubles, each weight row is decoded once a tile, and the sums of a tile's rows run side by side.
+ * x is multiplied with weight rows tile by tile: TILE rows of x are laid out transposed as
+ * doubles, each weight row is decoded once per tile, and the sums of a tile's rows run in parallel.
  * Every output is one sum in the order of i (then of r), whatever the number of threads. */
 #include "backend/cpu/cpu.h"
 #include "ops/linear/linear_in.h"

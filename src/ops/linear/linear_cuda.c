@@ -1,4 +1,4 @@
-/* linear_cuda.c - launchers of linear.c: products over the extended matrices of linear_cuda.h. */
+/* linear_cuda.c - launchers of linear.c: GEMMs over the extended matrices of linear_cuda.h. */
 #include "ops/linear/linear_cuda.h"
 #include "backend/cuda/cuda_graph.h"
 
@@ -26,9 +26,9 @@ static bool folded(const af_linear_group *p, const af_tensor *t)
     return p->parts && p->pieces && p->R <= AF_FOLD_RANK && t->ld >= af_last(t) + p->ext;
 }
 
-/* The adapter's values beside t: there already, or copied now, zeros behind them. */
-static void bring_beside(af_cuda *cu, af_node *n, const af_linear_group *p, const af_tensor *t,
-                         const af_tensor *low)
+/* The adapter's values in the spare columns of t: there already, or copied now, then zeros. */
+static void fill_spare_columns(af_cuda *cu, af_node *n, const af_linear_group *p,
+                               const af_tensor *t, const af_tensor *low)
 {
     if (low->base != t)
         af_cuda_copy_2d(cu, n, af_mat_cols(t, af_last(t), p->ext), af_mat_of(low), p->ext, 1.0f);
@@ -65,7 +65,7 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
     const bool fold = folded(p, x);
     const int64_t K = fold ? p->I + p->ext : p->I;
     if (fold)
-        bring_beside(cu, n, p, x, xa);
+        fill_spare_columns(cu, n, p, x, xa);
     if (p->pieces)
         af_cuda_add_gemm(cu, n,
                          &(af_cuda_gemm){.a = af_mat_cols(x, 0, K),
@@ -108,7 +108,7 @@ static af_status linear_dx_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     const bool fold = folded(p, dy);
     const int64_t K = fold ? p->O + p->ext : p->O;
     if (fold)
-        bring_beside(cu, n, p, dy, low);
+        fill_spare_columns(cu, n, p, dy, low);
     if (p->pieces)
         af_cuda_add_gemm(cu, n,
                          &(af_cuda_gemm){.a = af_mat_cols(dy, 0, K),
@@ -126,23 +126,24 @@ static af_status linear_dx_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
 }
 
 /* low = scale * x A' (down) or scale * dy B (up): into the spare columns of x or dy at once when
- * the result lies there (all of them, so that those behind the ranks become zeros). */
+ * the result lies there (all of them, so that those after the ranks become zeros). */
 static void low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool down)
 {
     const af_tensor *x = n->in[0], *low = n->out[0];
-    const bool beside = low->base == x;
-    const int64_t width = beside || low->ld >= p->ext ? p->ext : p->R;
+    const bool in_spare = low->base == x;
+    const int64_t width = in_spare || low->ld >= p->ext ? p->ext : p->R;
     bool one = true;
     for (int i = 1; i < p->parts; i++)
         one &= n->attr.linear.part[i].scale == n->attr.linear.part[0].scale;
-    if (one && af_low_rank(cu, n, p, down,
-                           beside ? af_mat_cols(x, af_last(x), width) : af_mat_cols(low, 0, width)))
+    if (one &&
+        af_low_rank(cu, n, p, down,
+                    in_spare ? af_mat_cols(x, af_last(x), width) : af_mat_cols(low, 0, width)))
         return;
     af_linear_group_fill(cu, n, p, down ? AF_FILL_A : AF_FILL_B);
     for (int i = 0; i < (one ? 1 : p->parts); i++) {
         const af_adapter_part *q = &n->attr.linear.part[i];
         const int64_t at = one ? 0 : q->rank_from, count = one ? width : q->rank;
-        af_mat c = beside ? af_mat_cols(x, af_last(x), width) : af_mat_cols(low, at, count);
+        af_mat c = in_spare ? af_mat_cols(x, af_last(x), width) : af_mat_cols(low, at, count);
         af_cuda_add_gemm(
             cu, n,
             &(af_cuda_gemm){.a = af_mat_of(x),

@@ -4,7 +4,7 @@
  * Its matrix is stored extended: [W B; A 0], W the stacked pieces [O][I], B the adapter's up half
  * in `ext` spare columns (block diagonal over the parts), A its down half in `ext` spare rows.
  * Activations that feed such a group get `ext` spare columns too, so that y = [x | xa] [W | B]'
- * and dx = [dy | g] [W ; A] are one product each. Pieces of the compute type are views into it;
+ * and dx = [dy | g] [W ; A] are one GEMM each. Pieces of the compute type are views into it;
  * others (quantised, f32 params) are copied in: once after they were written, after each update,
  * or, in scratch mode, into the workspace at each use. */
 #ifndef AF_LINEAR_CUDA_H
@@ -13,7 +13,7 @@
 #include "backend/cuda/cuda.h"
 #include "ops/linear/linear_in.h"
 
-enum { AF_FOLD_RANK = 64 }; /* spare columns; adapters of a higher rank stay beside the product */
+enum { AF_FOLD_RANK = 64 }; /* spare columns; adapters of a higher rank are GEMMs of their own */
 
 typedef struct af_linear_group {
     const af_node *of; /* the first node that uses it: its attributes count */
@@ -22,12 +22,12 @@ typedef struct af_linear_group {
     af_tensor *a, *b;
     int64_t I, O, R, ext;
     af_dtype type;
-    bool direct;      /* pieces are used where they lie, one product each */
+    bool direct;      /* pieces are used where they lie, one GEMM each */
     bool quant;       /* some piece has a block type */
     bool scratch;     /* the matrix lives in the workspace, filled at each use */
     af_tensor *fused; /* [O + ext][I + ext]; NULL when direct */
     af_tensor *bias;  /* [O], or NULL */
-    /* where the pieces stay in 4 bits, and kernels of few rows want them; else NULL */
+    /* where the pieces stay in 4 bits, and skinny kernels read them; else NULL */
     af_tensor *bt;   /* B transposed, [R, up to 16][O] */
     af_tensor *down; /* A, [R, up to 16][I] */
 } af_linear_group;
@@ -58,12 +58,12 @@ void af_linear_group_fill(af_cuda *cu, af_node *n, const af_linear_group *p, int
 af_mat af_linear_group_mat(const af_cuda *cu, const af_linear_group *p, int64_t row, int64_t rows,
                            int64_t col, int64_t cols);
 
-/* Products of few tokens straight from 4-bit weights (bnb_linear_cuda.c): append the launches and
- * say true, or false where dequantise + GEMM must do it. */
+/* Skinny GEMMs straight from 4-bit weights (bnb_linear_cuda.c): append the launches and return
+ * true, or false where dequantise + GEMM must do it. */
 bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p);
 bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p);
 
-/* Narrow products by own kernels (low_rank_cuda.c), with the same answer: c = scale * x A' (down)
+/* Low-rank GEMMs by own kernels (low_rank_cuda.c), returning the same: c = scale * x A' (down)
  * or scale * dy B; the gradient of B. */
 bool af_low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool down, af_mat c);
 bool af_low_rank_db(af_cuda *cu, af_node *n);

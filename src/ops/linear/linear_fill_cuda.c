@@ -1,5 +1,5 @@
 /* linear_fill_cuda.c - keeps the matrices of linear_layout.c up to date: pieces that are not views
- * are dequantised or cast into them, adapters are copied beside them. */
+ * are dequantised or cast into them, adapters are copied next to them. */
 #include "backend/cuda/cuda_graph.h"
 #include "ops/linear/linear_cuda.h"
 
@@ -76,11 +76,11 @@ typedef struct copies {
     int64_t blocks;
 } copies;
 
-typedef struct collector {
+typedef struct copy_list {
     copies kind[KINDS_MAX];
     int n;
     bool failed;
-} collector;
+} copy_list;
 
 static bool aligned(const void *p, int64_t ld, int64_t size)
 {
@@ -90,7 +90,7 @@ static bool aligned(const void *p, int64_t ld, int64_t size)
 enum { COPY_PLAIN, COPY_QUADS, COPY_FLIP };
 
 /* flip: dst is the transpose. */
-static void collect(collector *k, af_node *n, af_mat dst, af_mat src, bool flip)
+static void collect(copy_list *k, af_node *n, af_mat dst, af_mat src, bool flip)
 {
     copies *c = NULL;
     for (int i = 0; i < k->n && !c; i++)
@@ -120,7 +120,7 @@ static void collect(collector *k, af_node *n, af_mat dst, af_mat src, bool flip)
 }
 
 /* One upload for all tables, one launch a kind. */
-static af_status emit_collected(af_cuda *cu, af_cuda_graph *cg, collector *k, af_error *err)
+static af_status emit_collected(af_cuda *cu, af_cuda_graph *cg, copy_list *k, af_error *err)
 {
     af_status st = AF_OK;
     uint64_t total = 0;
@@ -153,7 +153,7 @@ done:
 }
 
 /* dst = src, now or together with others. */
-static void put(af_cuda *cu, af_node *n, collector *k, af_mat dst, af_mat src)
+static void put(af_cuda *cu, af_node *n, copy_list *k, af_mat dst, af_mat src)
 {
     if (src.rows == 0 || src.cols == 0)
         return;
@@ -168,7 +168,7 @@ static int64_t piece_row(const af_linear_group *p, int i)
     return p->of->op == AF_OP_HEAD_LOSS ? 0 : p->of->attr.linear.piece_from[i];
 }
 
-static void fill_piece(af_cuda *cu, af_node *n, collector *k, const af_linear_group *p, int i)
+static void fill_piece(af_cuda *cu, af_node *n, copy_list *k, const af_linear_group *p, int i)
 {
     const af_tensor *w = p->w[i];
     if (w->base == p->fused)
@@ -180,12 +180,12 @@ static void fill_piece(af_cuda *cu, af_node *n, collector *k, const af_linear_gr
         put(cu, n, k, dst, af_mat_of(w));
 }
 
-static void fill_a(af_cuda *cu, af_node *n, collector *k, const af_linear_group *p)
+static void fill_a(af_cuda *cu, af_node *n, copy_list *k, const af_linear_group *p)
 {
     put(cu, n, k, af_linear_group_mat(cu, p, p->O, p->R, 0, p->I), af_mat_of(p->a));
 }
 
-static void fill_b(af_cuda *cu, af_node *n, collector *k, const af_linear_group *p)
+static void fill_b(af_cuda *cu, af_node *n, copy_list *k, const af_linear_group *p)
 {
     const uint64_t size = (uint64_t)af_dtype_get(p->b->dtype)->bytes;
     uint8_t *src = p->b->data;
@@ -199,8 +199,8 @@ static void fill_b(af_cuda *cu, af_node *n, collector *k, const af_linear_group 
     }
 }
 
-/* B transposed, [R, up to 16][O]: what the narrow product of the backward pass reads. */
-static void fill_bt(af_node *n, collector *k, const af_linear_group *p)
+/* B transposed, [R, up to 16][O]: what the low-rank GEMM of the backward pass reads. */
+static void fill_bt(af_node *n, copy_list *k, const af_linear_group *p)
 {
     const uint64_t size = (uint64_t)af_dtype_get(p->b->dtype)->bytes;
     const uint64_t to = (uint64_t)af_dtype_get(p->type)->bytes;
@@ -245,7 +245,7 @@ af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err)
 {
     af_cuda_graph *cg = g->backend;
     const af_linear_groups *groups = *af_cuda_slot(g, &af_cuda_linear_family);
-    collector all = {0};
+    copy_list all = {0};
     for (int k = 0; k < groups->n; k++) {
         const af_linear_group *p = &groups->group[k];
         for (int i = 0; i < p->pieces; i++)

@@ -1,6 +1,7 @@
-/* linear_layout.c - before offsets are given: which projections share a matrix, which activations
- * get spare columns, which adapter values lie in them. */
+/* linear_layout.c - before offsets are assigned: which projections share a matrix, which
+ * activations get spare columns, which adapter values lie in them. */
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 #include "ops/linear/linear_cuda.h"
 
 static bool is_linear(af_op op) { return op == AF_OP_LINEAR || op == AF_OP_LINEAR_DX; }
@@ -19,7 +20,7 @@ typedef struct uses {
     bool fixed;  /* some op around it wants packed rows */
     bool other;  /* read by something else than a projection */
     int last;    /* position of the last node around it, -1 = none */
-    int narrow;  /* adapter products that read it */
+    int narrow;  /* low-rank GEMMs that read it */
 } uses;
 
 static void note_use(uses *u, const af_node *n, bool input)
@@ -232,7 +233,7 @@ static void pad(const af_cuda *cu, af_graph *g, const uses *u)
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         const af_linear_group *p = is_linear(n->op) ? af_linear_group_of(g, n) : NULL;
-        if (!p || !p->parts || !p->pieces || p->R > AF_FOLD_RANK || cu->no_fold)
+        if (!p || !p->parts || !p->pieces || p->R > AF_FOLD_RANK || (cu->test && cu->test->no_fold))
             continue;
         af_tensor *t = n->in[0];
         if (can_pad(u, t))
@@ -266,7 +267,7 @@ static bool one_scale(const af_node *n)
 }
 
 /* The node's result may lie in the spare columns of its input when that lives as long (or a few
- * nodes less), nobody else writes there, and every product that reads it reads it from there. */
+ * nodes less), nobody else writes there, and every GEMM that reads it reads it from there. */
 static bool can_share(const af_graph *g, const uses *u, const af_node *n, const af_linear_group *p)
 {
     const af_tensor *x = n->in[0], *xa = n->out[0];
@@ -293,8 +294,8 @@ static void share(af_graph *g, const uses *u)
     }
 }
 
-/* A result that lies elsewhere is as wide, and its rows as aligned, as it would be beside: the same
- * products, with the same promises to their algorithms, in every mode. */
+/* A result that lies elsewhere is as wide, and its rows as aligned, as in the spare columns: the
+ * same GEMMs, with the same alignment for their algorithms, in every mode. */
 static void widen(af_graph *g, const uses *u)
 {
     for (int i = 0; i < g->n_nodes; i++) {
@@ -340,7 +341,7 @@ static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
         af_linear_groups *all = groups_of(g);
         for (int i = 0; i < all->n; i++)
             cg->plan.can_shrink |= all->group[i].quant;
-        use_scratch(all, cu->scratch);
+        use_scratch(all, cu->test && cu->test->scratch);
     }
     free(u);
     return st;

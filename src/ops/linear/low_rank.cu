@@ -1,10 +1,10 @@
-/* low_rank.cu - the narrow products of adapters for few rows: out[n][r] = alpha * sum_k x[n][k]
+/* low_rank.cu - the low-rank GEMM of adapters for few rows: out[n][r] = alpha * sum_k x[n][k]
  * w[r][k], r < 64, bf16. Many rows are a GEMM's (measured).
  *
  * Built with AF_NT (columns / 8) and AF_KS (blocks of a cluster that share rows). A block owns 16
- * rows; its warps take turns along k, 32 values at a time, then add up one after another, and so do
- * the blocks of a cluster. Within 32 values k is permuted the same way on both sides, so that a
- * 16-byte load is two fragments. K is a multiple of 32, rows are 16-byte aligned. */
+ * rows; its warps divide k among them, 32 values at a time, then add up one after another, and so
+ * do the blocks of a cluster. Within 32 values k is permuted alike on both sides, so that a 16-byte
+ * load is two fragments. K is a multiple of 32, rows are 16-byte aligned. */
 // variants: AF_NT=2,4,6,8 AF_KS=1,8
 #include "cluster.cuh"
 
@@ -25,7 +25,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, p = lane % 4;
     const int rank = blockIdx.x % AF_KS;
     const long long r0 = (long long)(blockIdx.x / AF_KS) * ROWS;
-    const bf16 *xr[2]; /* rows behind the end are dropped */
+    const bf16 *xr[2]; /* rows after the end are dropped */
 #pragma unroll
     for (int h = 0; h < 2; h++)
         xr[h] = x + min(r0 + h * 8 + group, N - 1) * ldx + p * 8;
@@ -42,17 +42,17 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
             mma(acc[j], second, b.z, b.w);
         }
     }
-    for (int turn = 0; turn < WARPS; turn++) {
-        if (warp == turn) {
+    for (int w = 0; w < WARPS; w++) {
+        if (warp == w) {
 #pragma unroll
             for (int j = 0; j < AF_NT; j++)
 #pragma unroll
                 for (int q = 0; q < 4; q++) {
                     float *s = &sum[group + q / 2 * 8][j * 8 + p * 2 + q % 2];
-                    *s = turn ? *s + acc[j][q] : acc[j][q];
+                    *s = w ? *s + acc[j][q] : acc[j][q];
                 }
         }
-        if (turn + 1 < WARPS)
+        if (w + 1 < WARPS)
             __syncthreads();
     }
     cluster_meet();
@@ -63,5 +63,5 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
             store(out + (r0 + r) * ldo + c, alpha * v);
     }
     if (AF_KS > 1)
-        cluster_meet(); /* nobody leaves while others read */
+        cluster_meet(); /* no block exits while others read its shared memory */
 }

@@ -1,5 +1,6 @@
-/* low_rank_cuda.c - the narrow products of adapters where own kernels serve: low_rank.cu along a
+/* low_rank_cuda.c - the low-rank GEMMs of adapters where own kernels serve: low_rank.cu along a
  * row, low_rank_dw.cu over tokens. Elsewhere linear_cuda.c asks for a GEMM. */
+#include "backend/cuda/cuda_test.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/linear/linear_cuda.h"
 
@@ -14,9 +15,9 @@ bool af_low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool down, a
 {
     const af_mat x = af_mat_of(n->in[0]);
     const af_tensor *copy = down ? p->down : p->bt;
-    /* as in bnb_linear_cuda.c: not where bits must not depend on how weights are kept */
-    if (!copy || cu->graph->same_bits || cu->no_narrow || x.rows > ROWS_MAX || x.ld % 8 ||
-        (uintptr_t)x.data % AF_CUDA_ACCESS)
+    /* as in bnb_linear_cuda.c: not where bits must not depend on how weights are stored */
+    if (!copy || cu->graph->same_bits || (cu->test && cu->test->no_low_rank) || x.rows > ROWS_MAX ||
+        x.ld % 8 || (uintptr_t)x.data % AF_CUDA_ACCESS)
         return false;
     const af_mat w = af_mat_of(copy);
     const int columns = (int)w.rows / 8;
@@ -62,8 +63,9 @@ static bool outer(af_cuda *cu, af_node *n, outer_part part[AF_ADAPTER_PARTS], in
     const af_mat y = af_mat_of(n->in[0]), z = af_mat_of(n->in[1]);
     int64_t blocks = 0;
     int ranks = 0, shared = 1;
-    if (parts < 2 || af_last(n->in[0]) > DW_COLS_MAX || cu->arch < 90 || cu->no_narrow ||
-        cu->no_lt || n->out[0]->dtype != AF_DTYPE_F32 || !aligned(y) || !aligned(z) || y.rows == 0)
+    if (parts < 2 || af_last(n->in[0]) > DW_COLS_MAX || cu->arch < 90 ||
+        (cu->test && (cu->test->no_low_rank || cu->test->no_cublas)) ||
+        n->out[0]->dtype != AF_DTYPE_F32 || !aligned(y) || !aligned(z) || y.rows == 0)
         return false;
     for (int i = 0; i < AF_ADAPTER_PARTS; i++) {
         outer_part *q = &part[i];

@@ -2,9 +2,9 @@
  * narrow, bf16, sums in f32, all parts in one launch. Contract: adapter_db of linear.c.
  *
  * Built with AF_NT (ranks / 8, rounded up to even) and AF_KS (blocks of a cluster that share
- * columns). A block owns 128 columns of y, 16 a warp; tiles of 64 tokens pass through three stages
- * of shared memory, the blocks of a cluster take every AF_KS-th one and add up in order. y is read
- * once. Columns, ranks and where they begin are multiples of 8, rows start on 16 bytes. */
+ * columns). A block owns 128 columns of y, 16 per warp; tiles of 64 tokens pass through three
+ * stages of shared memory, the blocks of a cluster take every AF_KS-th one and add up in order. y
+ * is read once. Columns, ranks and where they begin are multiples of 8, rows start on 16 bytes. */
 // variants: AF_NT=2,4,6,8 AF_KS=1,2,4,8
 // common: AF_NT=2 AF_KS=1,2,4,8
 #include "cluster.cuh"
@@ -30,7 +30,7 @@ struct outer_parts {
     outer_part at[4];
 };
 
-/* Tokens [n0, n0 + 64) into a stage; zeros behind the end of tokens, columns and ranks. */
+/* Tokens [n0, n0 + 64) into a stage; zeros after the end of tokens, columns and ranks. */
 DEV void fetch(bf16 *stage, const bf16 *y, i64 ldy, const bf16 *z, i64 ldz, const outer_part &q,
                int c0, i64 n0, i64 N)
 {
@@ -111,5 +111,5 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
         if (c0 + c < q.cols && r < q.ranks)
             *to = accumulate ? *to + v : v;
     }
-    cluster_meet(); /* nobody leaves while others read */
+    cluster_meet(); /* no block exits while others read its shared memory */
 }

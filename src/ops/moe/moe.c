@@ -99,7 +99,7 @@ static void ffn_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     const bool train = in.gate_up->needs_grad || in.down->needs_grad;
     for (int i = 0; i < (train ? 4 : 2) && !af_graph_failed(g); i++) {
         const af_tensor *t = of[i];
-        /* a frozen one beside a trained one may have a block type; its gradient is not used */
+        /* a frozen one next to a trained one may have a block type; its gradient is not used */
         const af_dtype type = af_dtype_is_float(t->dtype) ? t->dtype : AF_DTYPE_F32;
         d[i] = af_node_output(g, b, type, t->ndim, t->dim);
         if (i >= 2)

@@ -2,12 +2,12 @@
  *
  * Built with AF_T (activations).  A pair p = n*k + j is token n at its j-th expert. Pairs are
  * listed by expert, in order: slot s of the list is pair list[s], slots start[e] .. start[e+1]
- * belong to expert e. The products run over slots in tiles of 64 that never cross an expert; sums
+ * belong to expert e. The GEMMs run over slots in tiles of 64 that never cross an expert; sums
  * are f32 and in a fixed order. */
 // variants: AF_T=bf16,float,half
 #include "dev.cuh"
 
-/* ---- router: a warp a row ---- */
+/* ---- router: one warp per row ---- */
 extern "C" __global__ void __launch_bounds__(128)
     moe_route(float *weights, int *index, float *probs, const AF_T *logits, long long ld,
               long long N, int X, int k, int norm)
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(128)
     }
 }
 
-/* ---- the list: a warp an expert ---- */
+/* ---- the list: one warp per expert ---- */
 extern "C" __global__ void moe_list(int *list, int *slot, int *start, const int *index, int P,
                                     int X)
 {
@@ -110,7 +110,7 @@ extern "C" __global__ void moe_list(int *list, int *slot, int *start, const int 
         start[X] = at + total;
 }
 
-/* ---- products over slots ---- */
+/* ---- GEMMs over slots ---- */
 #define TILE 64
 #define KS   16
 
@@ -200,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(256)
             }
 }
 
-/* ---- between the products; a block a slot ---- */
+/* ---- between the GEMMs; one block per slot ---- */
 DEV float act_value(int act, float x, float *slope)
 {
     if (act == 0) { /* silu */
@@ -245,7 +245,7 @@ extern "C" __global__ void moe_act_bwd(AF_T *gu, const AF_T *dhid, int F, int ac
     }
 }
 
-/* y[n] = sum_j w[n][j] out[slot of (n, j)], j in order; w NULL = 1. A block a token. */
+/* y[n] = sum_j w[n][j] out[slot of (n, j)], j in order; w NULL = 1. One block per token. */
 extern "C" __global__ void moe_combine(AF_T *y, long long ld, const AF_T *out, const float *w,
                                        const int *slot, int D, int k)
 {
@@ -258,7 +258,7 @@ extern "C" __global__ void moe_combine(AF_T *y, long long ld, const AF_T *out, c
     }
 }
 
-/* dweights[p] = dy[n] . out[slot of p]; out[slot] becomes w[p] * dy[n]. A block a pair. */
+/* dweights[p] = dy[n] . out[slot of p]; out[slot] becomes w[p] * dy[n]. One block per pair. */
 extern "C" __global__ void moe_combine_bwd(AF_T *out, float *dweights, const AF_T *dy, long long ld,
                                            const float *w, const int *slot, int D, int k)
 {

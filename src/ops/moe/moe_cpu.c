@@ -7,7 +7,7 @@
 #include "ops/general/activation.h"
 #include "ops/moe/moe_in.h"
 
-typedef struct moe {
+typedef struct moe_job {
     const af_node *n;
     af_moe_inputs in;
     int64_t N, D, F, X, P, k, stride;
@@ -16,7 +16,7 @@ typedef struct moe {
     double *gu, *hid, *out;         /* [P][2F], [P][F], [P][D] */
     double *dhid, *dgu, *dout, *dx; /* [P][F], [P][2F], [P][D], [P][D] */
     double *rows;                   /* [threads][stride] */
-} moe;
+} moe_job;
 
 /* ---- router ---- */
 
@@ -98,7 +98,7 @@ static void moe_route_bwd_run(const af_node *n, af_cpu *cpu)
 /* ---- experts ---- */
 
 /* out[p][row] = matrix[e][row] . in of the pair, for rows e*R + row; in has `width` columns. */
-static void rows_times(const moe *m, const af_tensor *matrix, int64_t item, int64_t R,
+static void rows_times(const moe_job *m, const af_tensor *matrix, int64_t item, int64_t R,
                        int64_t width, bool by_token, const double *in, double *out, double *w)
 {
     const int64_t e = item / R, row = item % R;
@@ -116,7 +116,7 @@ static void rows_times(const moe *m, const af_tensor *matrix, int64_t item, int6
 
 static void gate_up_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const moe *m = arg;
+    const moe_job *m = arg;
     double *w = m->rows + share * m->stride;
     for (int64_t i = from; i < to; i++)
         rows_times(m, m->in.gate_up, i, 2 * m->F, m->D, true, m->x, m->gu, w);
@@ -124,7 +124,7 @@ static void gate_up_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void act_pairs(void *arg, int64_t from, int64_t to, int share)
 {
-    const moe *m = arg;
+    const moe_job *m = arg;
     (void)share;
     for (int64_t p = from; p < to; p++)
         for (int64_t f = 0; f < m->F; f++) {
@@ -135,7 +135,7 @@ static void act_pairs(void *arg, int64_t from, int64_t to, int share)
 
 static void down_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const moe *m = arg;
+    const moe_job *m = arg;
     double *w = m->rows + share * m->stride;
     for (int64_t i = from; i < to; i++)
         rows_times(m, m->in.down, i, m->D, m->F, false, m->hid, m->out, w);
@@ -143,7 +143,7 @@ static void down_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void combine_tokens(void *arg, int64_t from, int64_t to, int share)
 {
-    const moe *m = arg;
+    const moe_job *m = arg;
     (void)share;
     for (int64_t n = from; n < to; n++)
         for (int64_t d = 0; d < m->D; d++) {
@@ -155,12 +155,12 @@ static void combine_tokens(void *arg, int64_t from, int64_t to, int share)
 }
 
 /* Work is laid out for all rows, used for the live ones. */
-static uint64_t place(moe *m, const af_node *n, int threads, double *work)
+static uint64_t layout(moe_job *m, const af_node *n, int threads, double *work)
 {
     const af_moe_inputs in = af_moe_in(n);
     const int64_t rows = in.x->dim[0];
     const bool back = n->op == AF_OP_MOE_FFN_BWD;
-    *m = (moe){.n = n, .in = in, .N = af_live(in.x), .k = n->attr.moe.k};
+    *m = (moe_job){.n = n, .in = in, .N = af_live(in.x), .k = n->attr.moe.k};
     m->X = in.gate_up->dim[0];
     m->F = in.gate_up->dim[1] / 2;
     m->D = in.gate_up->dim[2];
@@ -183,15 +183,15 @@ static uint64_t place(moe *m, const af_node *n, int threads, double *work)
 
 static uint64_t ffn_work(const af_node *n, int threads)
 {
-    moe m;
-    return place(&m, n, threads, NULL);
+    moe_job m;
+    return layout(&m, n, threads, NULL);
 }
 
 /* Everything up to the experts' outputs. */
-static void run_experts(moe *m, const af_node *n, af_cpu *cpu)
+static void run_experts(moe_job *m, const af_node *n, af_cpu *cpu)
 {
     const af_moe_inputs in = af_moe_in(n);
-    (void)place(m, n, cpu->threads, cpu->work);
+    (void)layout(m, n, cpu->threads, cpu->work);
     const int32_t *index = in.index->data;
     memset(m->head, 0xff, (size_t)m->X * sizeof *m->head);
     for (int64_t p = m->P - 1; p >= 0; p--) {
@@ -207,7 +207,7 @@ static void run_experts(moe *m, const af_node *n, af_cpu *cpu)
 
 static void moe_ffn_run(const af_node *n, af_cpu *cpu)
 {
-    moe m;
+    moe_job m;
     run_experts(&m, n, cpu);
     af_pool_run(cpu->pool, m.N, combine_tokens, &m);
 }
@@ -216,7 +216,7 @@ static void moe_ffn_run(const af_node *n, af_cpu *cpu)
 
 static void dout_pairs(void *arg, int64_t from, int64_t to, int share)
 {
-    const moe *m = arg;
+    const moe_job *m = arg;
     (void)share;
     for (int64_t p = from; p < to; p++) {
         const double *dy = m->dy + p / m->k * m->D, w = af_ld(m->in.weights, p);
@@ -230,8 +230,8 @@ static void dout_pairs(void *arg, int64_t from, int64_t to, int share)
 }
 
 /* in[p] = sum over rows of out[p][row] * matrix[e][row], for the pairs of expert e */
-static void rows_back(const moe *m, const af_tensor *matrix, int64_t e, int64_t R, int64_t width,
-                      const double *out, double *in, double *w)
+static void rows_back(const moe_job *m, const af_tensor *matrix, int64_t e, int64_t R,
+                      int64_t width, const double *out, double *in, double *w)
 {
     for (int32_t p = m->head[e]; p >= 0; p = m->next[p])
         memset(in + p * width, 0, (size_t)width * sizeof *in);
@@ -245,7 +245,7 @@ static void rows_back(const moe *m, const af_tensor *matrix, int64_t e, int64_t 
 
 static void back_experts(void *arg, int64_t from, int64_t to, int share)
 {
-    const moe *m = arg;
+    const moe_job *m = arg;
     const int64_t F = m->F;
     const af_act act = m->n->attr.moe.act;
     double *w = m->rows + share * m->stride;
@@ -263,7 +263,7 @@ static void back_experts(void *arg, int64_t from, int64_t to, int share)
 
 static void dx_tokens(void *arg, int64_t from, int64_t to, int share)
 {
-    const moe *m = arg;
+    const moe_job *m = arg;
     (void)share;
     for (int64_t n = from; n < to; n++)
         for (int64_t d = 0; d < m->D; d++) {
@@ -275,7 +275,7 @@ static void dx_tokens(void *arg, int64_t from, int64_t to, int share)
 }
 
 /* Row `item` of the gradient of matrix k: sum over pairs of dout[p][row] * in[p]. */
-static void matrix_rows(const moe *m, int k, int64_t from, int64_t to, double *sum)
+static void matrix_rows(const moe_job *m, int k, int64_t from, int64_t to, double *sum)
 {
     const int64_t R = k == 2 ? 2 * m->F : m->D, width = k == 2 ? m->D : m->F;
     const double *dout = k == 2 ? m->dgu : m->dout, *in = k == 2 ? m->x : m->hid;
@@ -292,20 +292,20 @@ static void matrix_rows(const moe *m, int k, int64_t from, int64_t to, double *s
 
 static void dgate_up_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const moe *m = arg;
+    const moe_job *m = arg;
     matrix_rows(m, 2, from, to, m->rows + share * m->stride);
 }
 
 static void ddown_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const moe *m = arg;
+    const moe_job *m = arg;
     matrix_rows(m, 3, from, to, m->rows + share * m->stride);
 }
 
 static void moe_ffn_bwd_run(const af_node *n, af_cpu *cpu)
 {
     const af_moe_inputs in = af_moe_in(n);
-    moe m;
+    moe_job m;
     run_experts(&m, n, cpu);
     af_ld_row(in.dy, 0, m.N * m.D, m.dy);
     af_pool_run(cpu->pool, m.P, dout_pairs, &m);

@@ -1,13 +1,8 @@
-/* moe_cuda.c - launchers of moe.c: list the pairs by expert, then products over the list. */
-#include "backend/cuda/cuda.h"
+/* moe_cuda.c - launchers of moe.c: list the pairs by expert, then GEMMs over the list. */
+#include "ops/common/cuda_ops.h"
 #include "ops/moe/moe_in.h"
 
 enum { TILE = 64 };
-
-static bool plain(const af_tensor *t)
-{
-    return t->dtype == AF_DTYPE_F32 || t->dtype == AF_DTYPE_BF16 || t->dtype == AF_DTYPE_F16;
-}
 
 static af_kernel *kernel(af_cuda *cu, const char *name, af_dtype t)
 {
@@ -20,7 +15,7 @@ static af_status route_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *e
     (void)g;
     const af_tensor *z = in.logits;
     const int64_t N = af_rows(z), X = af_last(z);
-    if (!plain(z))
+    if (!af_cuda_float(z))
         return af_fail(err, AF_EUNSUPPORTED, "moe_route of %s on the GPU", af_dtype_name(z->dtype));
     af_launch *l =
         af_cuda_launch(cu, n, kernel(cu, "moe_route", z->dtype), (N + 3) / 4, 1, 1, 128, 0);
@@ -40,7 +35,7 @@ static af_status route_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     (void)g;
     const af_tensor *d = n->out[0];
     const int64_t N = af_rows(d), X = af_last(d);
-    if (!plain(d))
+    if (!af_cuda_float(d))
         return af_fail(err, AF_EUNSUPPORTED, "moe_route of %s on the GPU", af_dtype_name(d->dtype));
     af_launch *l =
         af_cuda_launch(cu, n, kernel(cu, "moe_route_bwd", d->dtype), (N + 3) / 4, 1, 1, 128, 0);
@@ -58,7 +53,7 @@ static af_status route_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     return AF_OK;
 }
 
-typedef struct moe {
+typedef struct moe_launch {
     af_cuda *cu;
     af_node *n;
     const af_tensor *x, *gate_up, *down;
@@ -67,13 +62,13 @@ typedef struct moe {
     void *list, *slot, *start;        /* i32 [P], [P], [X+1] */
     void *gu, *hid, *out, *dhid, *dx; /* [P][2F], [P][F], [P][D], [P][F], [P][D] */
     void *gate_up_t, *down_t;         /* params cast to the compute type, or where they lie */
-} moe;
+} moe_launch;
 
-static uint64_t place(moe *m, af_cuda *cu, af_node *n)
+static uint64_t layout(moe_launch *m, af_cuda *cu, af_node *n)
 {
     const af_moe_inputs in = af_moe_in(n);
     const bool back = n->op == AF_OP_MOE_FFN_BWD;
-    *m = (moe){.cu = cu, .n = n, .x = in.x, .gate_up = in.gate_up, .down = in.down};
+    *m = (moe_launch){.cu = cu, .n = n, .x = in.x, .gate_up = in.gate_up, .down = in.down};
     m->t = m->x->dtype;
     m->N = af_rows(m->x);
     m->D = af_last(m->x);
@@ -104,12 +99,12 @@ static uint64_t place(moe *m, af_cuda *cu, af_node *n)
 
 static uint64_t ffn_work(const af_cuda *cu, const af_node *n)
 {
-    moe m;
-    return place(&m, (af_cuda *)cu, (af_node *)n);
+    moe_launch m;
+    return layout(&m, (af_cuda *)cu, (af_node *)n);
 }
 
 /* The expert matrices in the compute type. */
-static void bring(moe *m, const af_tensor *w, void **to)
+static void bring(moe_launch *m, const af_tensor *w, void **to)
 {
     if (w->dtype == m->t) {
         *to = w->data;
@@ -134,8 +129,8 @@ static void bring(moe *m, const af_tensor *w, void **to)
     }
 }
 
-static void product(moe *m, void *c, const void *a, int64_t lda, bool by_token, const void *b,
-                    int64_t N, int64_t K, bool nn)
+static void expert_gemm(moe_launch *m, void *c, const void *a, int64_t lda, bool by_token,
+                        const void *b, int64_t N, int64_t K, bool nn)
 {
     af_launch *l = af_cuda_launch(m->cu, m->n, kernel(m->cu, "moe_product", m->t),
                                   (N + TILE - 1) / TILE, m->P / TILE + m->X, 1, 256, 0);
@@ -152,8 +147,8 @@ static void product(moe *m, void *c, const void *a, int64_t lda, bool by_token, 
     af_arg_i32(l, nn);
 }
 
-static void outer(moe *m, af_tensor *d, const void *a, const void *b, int64_t ldb, bool by_token,
-                  int64_t M, int64_t N)
+static void outer(moe_launch *m, af_tensor *d, const void *a, const void *b, int64_t ldb,
+                  bool by_token, int64_t M, int64_t N)
 {
     af_launch *l = af_cuda_launch(m->cu, m->n, kernel(m->cu, "moe_outer", m->t),
                                   (N + TILE - 1) / TILE, (M + TILE - 1) / TILE, m->X, 256, 0);
@@ -169,7 +164,7 @@ static void outer(moe *m, af_tensor *d, const void *a, const void *b, int64_t ld
     af_arg_i32(l, 0);
 }
 
-static void combine(moe *m, const af_tensor *y, const void *out, const void *w)
+static void combine(moe_launch *m, const af_tensor *y, const void *out, const void *w)
 {
     af_launch *l =
         af_cuda_launch(m->cu, m->n, kernel(m->cu, "moe_combine", m->t), m->N, 1, 1, 256, 0);
@@ -183,11 +178,11 @@ static void combine(moe *m, const af_tensor *y, const void *out, const void *w)
 }
 
 /* Everything up to the experts' outputs. */
-static af_status experts(moe *m, af_cuda *cu, af_node *n, af_error *err)
+static af_status experts(moe_launch *m, af_cuda *cu, af_node *n, af_error *err)
 {
     const af_moe_inputs in = af_moe_in(n);
-    (void)place(m, cu, n);
-    if (!plain(m->x) || !plain(m->gate_up) || !plain(m->down))
+    (void)layout(m, cu, n);
+    if (!af_cuda_float(m->x) || !af_cuda_float(m->gate_up) || !af_cuda_float(m->down))
         return af_fail(err, AF_EUNSUPPORTED, "experts of %s on the GPU: use bf16, f16 or f32",
                        af_dtype_name(m->gate_up->dtype));
     bring(m, m->gate_up, &m->gate_up_t);
@@ -199,20 +194,20 @@ static af_status experts(moe *m, af_cuda *cu, af_node *n, af_error *err)
     af_arg_ptr(l, in.index->data);
     af_arg_i32(l, m->P);
     af_arg_i32(l, m->X);
-    product(m, m->gu, m->x->data, m->x->ld, true, m->gate_up_t, 2 * m->F, m->D, false);
+    expert_gemm(m, m->gu, m->x->data, m->x->ld, true, m->gate_up_t, 2 * m->F, m->D, false);
     l = af_cuda_launch(cu, n, kernel(cu, "moe_act", m->t), m->P, 1, 1, 256, 0);
     af_arg_ptr(l, m->hid);
     af_arg_ptr(l, m->gu);
     af_arg_i32(l, m->F);
     af_arg_i32(l, n->attr.moe.act);
-    product(m, m->out, m->hid, m->F, false, m->down_t, m->D, m->F, false);
+    expert_gemm(m, m->out, m->hid, m->F, false, m->down_t, m->D, m->F, false);
     return AF_OK;
 }
 
 static af_status ffn_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     const af_moe_inputs in = af_moe_in(n);
-    moe m;
+    moe_launch m;
     (void)g;
     const af_status st = experts(&m, cu, n, err);
     if (st == AF_OK)
@@ -223,7 +218,7 @@ static af_status ffn_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err
 static af_status ffn_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     const af_moe_inputs in = af_moe_in(n);
-    moe m;
+    moe_launch m;
     (void)g;
     const af_status st = experts(&m, cu, n, err);
     if (st != AF_OK)
@@ -238,7 +233,7 @@ static af_status ffn_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
     af_arg_ptr(l, m.slot);
     af_arg_i32(l, m.D);
     af_arg_i32(l, m.k);
-    product(&m, m.dhid, m.out, m.D, false, m.down_t, m.F, m.D, true);
+    expert_gemm(&m, m.dhid, m.out, m.D, false, m.down_t, m.F, m.D, true);
     if (n->n_out > 2)
         outer(&m, n->out[3], m.out, m.hid, m.F, false, m.D, m.F);
     l = af_cuda_launch(cu, n, kernel(cu, "moe_act_bwd", m.t), m.P, 1, 1, 256, 0);
@@ -246,7 +241,7 @@ static af_status ffn_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
     af_arg_ptr(l, m.dhid);
     af_arg_i32(l, m.F);
     af_arg_i32(l, n->attr.moe.act);
-    product(&m, m.dx, m.gu, 2 * m.F, false, m.gate_up_t, m.D, 2 * m.F, true);
+    expert_gemm(&m, m.dx, m.gu, 2 * m.F, false, m.gate_up_t, m.D, 2 * m.F, true);
     combine(&m, n->out[0], m.dx, NULL);
     if (n->n_out > 2)
         outer(&m, n->out[2], m.gu, m.x->data, m.x->ld, true, 2 * m.F, m.D);

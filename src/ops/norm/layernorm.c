@@ -31,7 +31,7 @@ af_tensor *af_layernorm(af_graph *g, af_tensor *x, af_tensor *w, af_tensor *b, d
     af_node *n = af_node_new(g, AF_OP_LAYERNORM, (af_tensor *[]){x, w, b}, 3);
     n->attr.norm.eps = eps;
     af_tensor *y = af_node_output_like(g, n, x);
-    for (int i = 0; i < 2 && !af_graph_failed(g); i++) /* mean, rstd: one a row, axes as in x */
+    for (int i = 0; i < 2 && !af_graph_failed(g); i++) /* mean, rstd: one per row, axes as in x */
         af_node_output(g, n, stats_type(x->dtype), x->ndim == 1 ? 1 : x->ndim - 1,
                        x->ndim == 1 ? (int64_t[]){1, 1, 1, 1} : x->dim);
     return y;

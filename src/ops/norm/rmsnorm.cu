@@ -1,10 +1,11 @@
 /* rmsnorm.cu - RMS normalisation: forward, forward with residual add, both gradients.
  * Contract: rmsnorm.c; twin: rmsnorm_cpu.c.
  *
- * Built with AF_T (x, y, dy, dx), AF_W (w), AF_VEC, AF_WARP (1: a warp a row, for short rows; 0: a
- * block a row) and AF_PER: accesses a thread makes along a row; threads of a row * AF_PER * AF_VEC
+ * Built with AF_T (x, y, dy, dx), AF_W (w), AF_VEC, AF_WARP (1: a warp per row, for short rows; 0:
+ * a block per row) and AF_PER: accesses a thread makes along a row; threads of a row * AF_PER *
+ * AF_VEC
  * >= D. Rows are dealt to warps or blocks in turn: a row is read once and stays in registers, w is
- * read once by each. Rows have strides (ld*) so that spare columns behind D stay untouched.
+ * read once by each. Rows have strides (ld*) so that spare columns after D stay untouched.
  * rmsnorm_dw: see there. */
 // variants: (AF_T=bf16 AF_W=bf16,float AF_VEC=8 | AF_T=float AF_W=float,bf16 AF_VEC=4
 //      | AF_T=half AF_W=half,float AF_VEC=8) (AF_PER=4 AF_WARP=1 | AF_PER=2,4,8 AF_WARP=0)
@@ -124,7 +125,7 @@ extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, cons
     }
 }
 
-/* dx = rstd * (g - x * rstd^2 * mean(g x)), g = dy * (w + plus_one); plus `add` where it is given
+/* dx = rstd * (g - x * rstd^2 * mean(g x)), g = dy * (w + plus_one); plus `add` unless it is NULL
  * (the gradient that reached the sum by the residual path; dx itself to accumulate). */
 extern "C" __global__ void rmsnorm_bwd(AF_T *dx, const AF_T *x, const AF_W *w, const float *rstd,
                                        const AF_T *dy, const AF_T *add, long long rows, int D,
@@ -150,7 +151,7 @@ extern "C" __global__ void rmsnorm_bwd(AF_T *dx, const AF_T *x, const AF_W *w, c
 }
 
 /* dw[d] = sum_n dy[n][d] * x[n][d] * rstd[n], stage one: block (c, p) sums rows p*per .. in AF_VEC
- * columns a thread, 32 threads wide and 8 rows deep, into part[p][D]. Stage two: reduce_parts in
+ * columns per thread, 32 threads wide and 8 rows deep, into part[p][D]. Stage two: reduce_parts in
  * elementwise.cu. x and dy are read once. */
 extern "C" __global__ void rmsnorm_dw(float *part, const AF_T *x, const float *rstd, const AF_T *dy,
                                       long long rows, int D, long long ldx, long long lddy,

@@ -5,11 +5,11 @@
 
 #include <math.h>
 
-typedef struct job {
+typedef struct rmsnorm_job {
     const af_node *n;
     double *work;
     int64_t D;
-} job;
+} rmsnorm_job;
 
 static double factor(const af_node *n, const af_tensor *w, int64_t d)
 {
@@ -31,7 +31,7 @@ static void norm_row(const af_node *n, const af_tensor *w, const double *x, int6
 
 static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const rmsnorm_job *j = arg;
     const af_node *n = j->n;
     const af_norm_inputs in = af_norm_in(n);
     double *x = j->work + share * j->D;
@@ -43,7 +43,7 @@ static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void add_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const rmsnorm_job *j = arg;
     const af_node *n = j->n;
     const af_norm_inputs in = af_norm_in(n);
     double *x = j->work + share * j->D;
@@ -58,7 +58,7 @@ static void add_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void backward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const rmsnorm_job *j = arg;
     const af_node *n = j->n;
     const af_norm_inputs in = af_norm_in(n);
     const int64_t D = j->D;
@@ -83,7 +83,7 @@ static void backward_rows(void *arg, int64_t from, int64_t to, int share)
 /* Columns, each over all rows in order. */
 static void weight_columns(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const rmsnorm_job *j = arg;
     const af_node *n = j->n;
     const af_norm_inputs in = af_norm_in(n);
     const int64_t N = af_live(in.x);
@@ -101,7 +101,7 @@ static void weight_columns(void *arg, int64_t from, int64_t to, int share)
 
 static void run(const af_node *n, af_cpu *cpu, af_pool_job *rows)
 {
-    job j = {n, cpu->work, af_last(n->in[0])};
+    rmsnorm_job j = {n, cpu->work, af_last(n->in[0])};
     af_pool_run(cpu->pool, rows == weight_columns ? j.D : af_live(n->in[0]), rows, &j);
 }
 

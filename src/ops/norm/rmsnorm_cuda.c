@@ -1,4 +1,4 @@
-/* rmsnorm_cuda.c - launchers of rmsnorm.c. A warp or a block a row, which stays in
+/* rmsnorm_cuda.c - launchers of rmsnorm.c. One warp or block per row, which stays in
  * registers. */
 #include "ops/common/cuda_ops.h"
 #include "ops/norm/norm_in.h"
@@ -15,14 +15,14 @@ enum {
     DW_PARTS = 64,
 };
 
-typedef struct shape {
+typedef struct norm_shape {
     int vec, per, threads;
-    bool warp;      /* a warp a row */
+    bool warp;      /* one warp per row */
     int64_t blocks; /* for all rows */
-} shape;
+} norm_shape;
 
 /* False when a row does not fit one block. */
-static bool shape_of(shape *s, const af_node *n, const af_tensor *w)
+static bool shape_of(norm_shape *s, const af_node *n, const af_tensor *w)
 {
     const af_tensor *x = n->in[0];
     const int wide = af_cuda_wide(x);
@@ -53,7 +53,7 @@ static bool shape_of(shape *s, const af_node *n, const af_tensor *w)
 }
 
 static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *x, const af_tensor *w,
-                         shape s)
+                         norm_shape s)
 {
     return af_cuda_kernel(cu, "rmsnorm.cu", name,
                           af_cuda_text(cu, "AF_T=%s AF_W=%s AF_VEC=%d AF_PER=%d AF_WARP=%d",
@@ -61,7 +61,8 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *x, cons
                                        s.per, s.warp));
 }
 
-AF_CHECKED static af_status check(shape *s, const af_node *n, const af_tensor *w, af_error *err)
+AF_CHECKED static af_status check(norm_shape *s, const af_node *n, const af_tensor *w,
+                                  af_error *err)
 {
     const af_tensor *x = n->in[0];
     if (!af_cuda_float(x))
@@ -81,7 +82,7 @@ static af_status rmsnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
     const af_norm_inputs in = af_norm_in(n);
     const bool add = in.residual != NULL;
     const af_tensor *x = in.x, *w = in.w, *y = n->out[0];
-    shape s = {0};
+    norm_shape s = {0};
     const af_status st = check(&s, n, w, err);
     if (st != AF_OK || af_rows(x) == 0)
         return st;
@@ -114,7 +115,7 @@ static af_status rmsnorm_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
     (void)g;
     const af_tensor *x = in.x, *w = in.w, *dy = in.dy, *dx = n->out[0];
     const af_tensor *sum = in.dsum;
-    shape s = {0};
+    norm_shape s = {0};
     const af_status st = check(&s, n, w, err);
     if (st != AF_OK || af_rows(x) == 0)
         return st;
@@ -153,7 +154,7 @@ static af_status rmsnorm_dw_prepare(af_cuda *cu, af_graph *g, af_node *n, af_err
     const af_norm_inputs in = af_norm_in(n);
     (void)g;
     const af_tensor *x = in.x, *dy = in.dy, *dw = n->out[0];
-    shape s = {0};
+    norm_shape s = {0};
     const af_status st = check(&s, n, x, err);
     if (st != AF_OK)
         return st;

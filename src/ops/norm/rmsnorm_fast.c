@@ -7,27 +7,27 @@
 
 enum { ROWS = 5, RUN = 64 }; /* f32 rows a thread needs; rows of one partial sum of dw */
 
-typedef struct job {
+typedef struct rmsnorm_fast_job {
     const af_node *n;
     const af_fast *f;
     float *work;
     int64_t D;
     float plus;
-} job;
+} rmsnorm_fast_job;
 
 static uint64_t work(const af_node *n, int threads)
 {
     return (uint64_t)threads * ROWS * (uint64_t)af_last(n->in[0]) * sizeof(float);
 }
 
-static float rstd_of(const job *j, const float *x)
+static float rstd_of(const rmsnorm_fast_job *j, const float *x)
 {
     const double mean = (double)j->f->sum_squares(x, j->D) / (double)j->D;
     return (float)(1.0 / sqrt(mean + j->n->attr.norm.eps));
 }
 
-static void norm_row(const job *j, const float *x, const float *w, int64_t r, const af_tensor *rstd,
-                     float *buf)
+static void norm_row(const rmsnorm_fast_job *j, const float *x, const float *w, int64_t r,
+                     const af_tensor *rstd, float *buf)
 {
     const af_tensor *y = j->n->out[0];
     const float s = rstd_of(j, x);
@@ -39,7 +39,7 @@ static void norm_row(const job *j, const float *x, const float *w, int64_t r, co
 
 static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const rmsnorm_fast_job *j = arg;
     const af_norm_inputs in = af_norm_in(j->n);
     float *wbuf = j->work + share * ROWS * j->D, *x = wbuf + j->D, *y = x + j->D;
     const float *w = af_fast_row(j->f, in.w, 0, j->D, wbuf);
@@ -49,7 +49,7 @@ static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void add_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const rmsnorm_fast_job *j = arg;
     const af_node *n = j->n;
     const af_norm_inputs in = af_norm_in(n);
     const int64_t D = j->D;
@@ -67,7 +67,7 @@ static void add_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void backward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const rmsnorm_fast_job *j = arg;
     const af_node *n = j->n;
     const af_norm_inputs in = af_norm_in(n);
     const int64_t D = j->D;
@@ -89,7 +89,7 @@ static void backward_rows(void *arg, int64_t from, int64_t to, int share)
 /* dw: runs of rows into partial sums [runs][D] at the front of the workspace. */
 static void dw_runs(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const rmsnorm_fast_job *j = arg;
     const af_node *n = j->n;
     const af_norm_inputs in = af_norm_in(n);
     const int64_t N = af_live(in.x), D = j->D, runs = (af_rows(in.x) + RUN - 1) / RUN;
@@ -103,31 +103,31 @@ static void dw_runs(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
-static job job_of(const af_node *n, const af_cpu *cpu)
+static rmsnorm_fast_job job_of(const af_node *n, const af_cpu *cpu)
 {
-    return (job){n, af_fast_get(), cpu->work, af_last(n->in[0]),
-                 n->attr.norm.plus_one ? 1.0f : 0.0f};
+    return (rmsnorm_fast_job){n, af_fast_get(), cpu->work, af_last(n->in[0]),
+                              n->attr.norm.plus_one ? 1.0f : 0.0f};
 }
 
 static void rmsnorm_run(const af_node *n, af_cpu *cpu)
 {
-    job j = job_of(n, cpu);
+    rmsnorm_fast_job j = job_of(n, cpu);
     af_pool_run(cpu->pool, af_live(n->in[0]), forward_rows, &j);
 }
 static void rmsnorm_add_run(const af_node *n, af_cpu *cpu)
 {
-    job j = job_of(n, cpu);
+    rmsnorm_fast_job j = job_of(n, cpu);
     af_pool_run(cpu->pool, af_live(n->in[0]), add_rows, &j);
 }
 static void rmsnorm_bwd_run(const af_node *n, af_cpu *cpu)
 {
-    job j = job_of(n, cpu);
+    rmsnorm_fast_job j = job_of(n, cpu);
     af_pool_run(cpu->pool, af_live(n->in[0]), backward_rows, &j);
 }
 
 static void rmsnorm_dw_run(const af_node *n, af_cpu *cpu)
 {
-    job j = job_of(n, cpu);
+    rmsnorm_fast_job j = job_of(n, cpu);
     const int64_t N = af_live(n->in[0]), runs = (N + RUN - 1) / RUN;
     const af_tensor *dw = n->out[0];
     af_pool_run(cpu->pool, runs, dw_runs, &j);

@@ -1,4 +1,4 @@
-/* adafactor_cpu.c - the twin of Adafactor (Shazeer and Stern, 2018), with the given learning rate
+/* adafactor_cpu.c - the twin of Adafactor (Shazeer and Stern, 2018), with an explicit learning rate
  * (no relative step, no scaling by the parameter), as transformers has it.
  *
  *   b = 1 - t^-0.8;  q = g^2 + eps
@@ -13,16 +13,16 @@
 
 #include <math.h>
 
-typedef struct factors {
+typedef struct adafactor_job {
     af_tensor *w, *g, *row, *col;
     double clip, b, eps;
     int64_t batches, rows, cols;
     bool matrix;
-} factors;
+} adafactor_job;
 
-static double grad_at(const factors *f, int64_t i) { return af_ld(f->g, i) * f->clip; }
+static double grad_at(const adafactor_job *f, int64_t i) { return af_ld(f->g, i) * f->clip; }
 
-static void update_matrix_moments(const factors *f, int64_t batch)
+static void update_matrix_moments(const adafactor_job *f, int64_t batch)
 {
     const int64_t base = batch * f->rows * f->cols;
     for (int64_t r = 0; r < f->rows; r++) {
@@ -45,7 +45,7 @@ static void update_matrix_moments(const factors *f, int64_t batch)
     }
 }
 
-static void update_vector_moments(const factors *f)
+static void update_vector_moments(const adafactor_job *f)
 {
     for (int64_t i = 0; i < f->cols; i++) {
         const double g = grad_at(f, i);
@@ -53,7 +53,7 @@ static void update_vector_moments(const factors *f)
     }
 }
 
-static double mean_row(const factors *f, int64_t batch)
+static double mean_row(const adafactor_job *f, int64_t batch)
 {
     double sum = 0;
     for (int64_t r = 0; r < f->rows; r++)
@@ -62,7 +62,7 @@ static double mean_row(const factors *f, int64_t batch)
 }
 
 /* The update before its root mean square is cut; mean is that of the rows of its batch. */
-static double update_at(const factors *f, int64_t i, double mean)
+static double update_at(const adafactor_job *f, int64_t i, double mean)
 {
     if (!f->matrix)
         return grad_at(f, i) / sqrt(af_ld(f->row, i));
@@ -71,7 +71,7 @@ static double update_at(const factors *f, int64_t i, double mean)
     return grad_at(f, i) / sqrt(r / mean) / sqrt(c);
 }
 
-static void step(const factors *f, double lr, double decay)
+static void step(const adafactor_job *f, double lr, double decay)
 {
     const int64_t size = f->rows * f->cols;
     double sum = 0;
@@ -96,7 +96,7 @@ static void adafactor_run(const af_node *n, af_cpu *cpu)
     const af_optim_inputs in = af_optim_in(n);
     (void)cpu;
     af_tensor *w = in.params;
-    factors f = {
+    adafactor_job f = {
         .w = w, .g = in.grads, .row = in.state[0], .col = in.state[1], .batches = 1, .rows = 1};
     f.matrix = w->ndim >= 2;
     f.cols = af_last(w);

@@ -12,7 +12,7 @@
 
 enum { PIECE = 1 << 14, PIECES_MAX = 64, RUN = 512 };
 
-typedef struct job {
+typedef struct adafactor_fast_job {
     const af_fast *f;
     int64_t batches, rows, cols; /* matrices of [rows][cols] */
     int64_t piece_rows, pieces;  /* of one matrix */
@@ -21,9 +21,9 @@ typedef struct job {
     float *by_col;               /* [cols] 1 / sqrt(col) */
     double clip, b, eps, mean;   /* mean: of row */
     double rate, keep;           /* w = keep w - rate g / sqrt(row) / sqrt(col) */
-} job;
+} adafactor_fast_job;
 
-static void cut(job *j)
+static void cut(adafactor_fast_job *j)
 {
     const int64_t least = AF_MAX(PIECE / AF_MAX(j->cols, INT64_C(1)), INT64_C(1));
     j->piece_rows = AF_MAX(least, (j->rows + PIECES_MAX - 1) / PIECES_MAX);
@@ -31,7 +31,7 @@ static void cut(job *j)
 }
 
 /* 1 / sqrt(row / mean), times the clip factor. */
-static double by_row(const job *j, int64_t r)
+static double by_row(const adafactor_fast_job *j, int64_t r)
 {
     return j->clip / sqrt((double)j->row[r] / j->mean);
 }
@@ -40,7 +40,7 @@ static double by_row(const job *j, int64_t r)
 static void square_pieces(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
-    const job *j = arg;
+    const adafactor_fast_job *j = arg;
     const double scale = j->clip * j->clip / (double)j->cols;
     for (int64_t p = from; p < to; p++) {
         double *restrict sum = j->sum + p * j->cols;
@@ -60,7 +60,7 @@ static void square_pieces(void *arg, int64_t from, int64_t to, int share)
 static void add_columns(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
-    const job *j = arg;
+    const adafactor_fast_job *j = arg;
     const double scale = j->clip * j->clip / (double)j->rows;
     for (int64_t c = from; c < to; c++) {
         double sum = 0;
@@ -74,7 +74,7 @@ static void add_columns(void *arg, int64_t from, int64_t to, int share)
 static void size_pieces(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
-    const job *j = arg;
+    const adafactor_fast_job *j = arg;
     for (int64_t p = from; p < to; p++) {
         double sum = 0;
         for (int64_t r = p * j->piece_rows; r < AF_MIN((p + 1) * j->piece_rows, j->rows); r++) {
@@ -94,7 +94,7 @@ static void size_pieces(void *arg, int64_t from, int64_t to, int share)
 static void update_pieces(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
-    const job *j = arg;
+    const adafactor_fast_job *j = arg;
     const float keep = (float)j->keep;
     const int64_t end = AF_MIN(to * j->piece_rows, j->rows);
     for (int64_t r = from * j->piece_rows; r < end; r++) {
@@ -108,7 +108,7 @@ static void update_pieces(void *arg, int64_t from, int64_t to, int share)
 }
 
 /* Turns to matrix `batch`: its memory, and what follows from its moments. */
-static void turn_to(job *j, const af_node *n, int64_t batch, bool moments)
+static void turn_to(adafactor_fast_job *j, const af_node *n, int64_t batch, bool moments)
 {
     const af_optim_inputs in = af_optim_in(n);
     const int64_t at = batch * j->rows * j->cols;
@@ -123,7 +123,7 @@ static void turn_to(job *j, const af_node *n, int64_t batch, bool moments)
         j->by_col[c] = (float)(1 / sqrt((double)j->col[c]));
 }
 
-static void step_matrices(job *j, const af_node *n, af_pool *pool, double lr)
+static void step_matrices(adafactor_fast_job *j, const af_node *n, af_pool *pool, double lr)
 {
     const af_optim_inputs in = af_optim_in(n);
     double squares = 0;
@@ -146,7 +146,7 @@ static void step_matrices(job *j, const af_node *n, af_pool *pool, double lr)
 }
 
 /* A vector keeps every square, and is short. */
-static void step_vector(const job *j, const af_node *n, double lr)
+static void step_vector(const adafactor_fast_job *j, const af_node *n, double lr)
 {
     const af_optim_inputs in = af_optim_in(n);
     float *w = in.params->data, *g = in.grads->data, *row = in.state[0]->data;
@@ -164,12 +164,12 @@ static void step_vector(const job *j, const af_node *n, double lr)
     }
 }
 
-static job job_of(const af_node *n)
+static adafactor_fast_job job_of(const af_node *n)
 {
     const af_optim_inputs in = af_optim_in(n);
     const af_tensor *w = in.params;
     const bool matrix = w->ndim >= 2;
-    job j = {.f = af_fast_get(), .cols = af_last(w), .batches = 1, .rows = 1};
+    adafactor_fast_job j = {.f = af_fast_get(), .cols = af_last(w), .batches = 1, .rows = 1};
     if (matrix) {
         j.rows = w->dim[w->ndim - 2];
         j.batches = j.rows ? af_rows(w) / j.rows : 1;
@@ -181,7 +181,7 @@ static job job_of(const af_node *n)
 static void adafactor_run(const af_node *n, af_cpu *cpu)
 {
     const af_optim_inputs in = af_optim_in(n);
-    job j = job_of(n);
+    adafactor_fast_job j = job_of(n);
     const int64_t count = af_count(in.params);
     if (af_ld(in.stats, AF_STATS_FINITE) != 1 || count == 0) {
         memset(in.grads->data, 0, (size_t)count * sizeof(float));
@@ -204,7 +204,7 @@ static uint64_t adafactor_work(const af_node *n, int threads)
 {
     const af_optim_inputs in = af_optim_in(n);
     (void)threads;
-    const job j = job_of(n);
+    const adafactor_fast_job j = job_of(n);
     return in.params->ndim < 2
                ? 0
                : (uint64_t)j.cols * ((uint64_t)j.pieces * sizeof(double) + sizeof(float));

@@ -18,13 +18,13 @@ typedef struct book {
     uint8_t low[RANGES]; /* the last code not above any value of the range */
 } book;
 
-typedef struct job {
+typedef struct adam_8bit_job {
     const af_node *n;
     const book *m, *v;
     int64_t count;
     float lr, keep, clip, c1, c2, b1, b2, rest1, rest2, eps;
     bool finite;
-} job;
+} adam_8bit_job;
 
 static float of_bits(uint32_t b)
 {
@@ -66,7 +66,7 @@ static uint8_t code(const book *b, float x)
     return (uint8_t)(x - b->map[low] <= b->map[low + 1] - x ? low : low + 1);
 }
 
-static void update_block(const job *j, int64_t block)
+static void update_block(const adam_8bit_job *j, int64_t block)
 {
     const af_optim_inputs in = af_optim_in(j->n);
     const int64_t at = block * BLOCK, n = AF_MIN(j->count - at, (int64_t)BLOCK);
@@ -95,7 +95,7 @@ static void update_block(const job *j, int64_t block)
 static void blocks(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
-    const job *j = arg;
+    const adam_8bit_job *j = arg;
     for (int64_t b = from; b < to && j->finite; b++)
         update_block(j, b);
     const int64_t at = from * BLOCK, end = AF_MIN(to * BLOCK, j->count);
@@ -115,21 +115,21 @@ static void run(const af_node *n, af_cpu *cpu)
     const double lr = af_ld(in.hyper, AF_HYPER_LR) * n->attr.optim.lr_factor;
     open_book(&b[0], true);
     open_book(&b[1], false);
-    job j = {.n = n,
-             .m = &b[0],
-             .v = &b[1],
-             .count = af_count(in.params),
-             .lr = (float)lr,
-             .keep = (float)(1 - lr * n->attr.optim.weight_decay),
-             .clip = (float)af_ld(in.stats, AF_STATS_CLIP),
-             .c1 = (float)af_ld(in.hyper, AF_HYPER_CORRECTION1),
-             .c2 = (float)af_ld(in.hyper, AF_HYPER_CORRECTION2_SQRT),
-             .b1 = (float)n->attr.optim.beta1,
-             .b2 = (float)n->attr.optim.beta2,
-             .rest1 = (float)(1 - n->attr.optim.beta1),
-             .rest2 = (float)(1 - n->attr.optim.beta2),
-             .eps = (float)n->attr.optim.eps,
-             .finite = af_ld(in.stats, AF_STATS_FINITE) == 1};
+    adam_8bit_job j = {.n = n,
+                       .m = &b[0],
+                       .v = &b[1],
+                       .count = af_count(in.params),
+                       .lr = (float)lr,
+                       .keep = (float)(1 - lr * n->attr.optim.weight_decay),
+                       .clip = (float)af_ld(in.stats, AF_STATS_CLIP),
+                       .c1 = (float)af_ld(in.hyper, AF_HYPER_CORRECTION1),
+                       .c2 = (float)af_ld(in.hyper, AF_HYPER_CORRECTION2_SQRT),
+                       .b1 = (float)n->attr.optim.beta1,
+                       .b2 = (float)n->attr.optim.beta2,
+                       .rest1 = (float)(1 - n->attr.optim.beta1),
+                       .rest2 = (float)(1 - n->attr.optim.beta2),
+                       .eps = (float)n->attr.optim.eps,
+                       .finite = af_ld(in.stats, AF_STATS_FINITE) == 1};
     af_pool_run(cpu->pool, (j.count + BLOCK - 1) / BLOCK, blocks, &j);
 }
 

@@ -22,19 +22,19 @@
 /* What keeps its own moments: a parameter, or in 8-bit Adam a matrix of one. */
 typedef struct unit {
     const af_tensor *param;
-    int64_t from, to; /* elements of the flat buffers, the gap behind a parameter included */
+    int64_t from, to; /* elements of the flat buffers, the gap after a parameter included */
     bool whole;       /* f32 moments in 8-bit Adam */
 } unit;
 
-typedef struct collector {
+typedef struct param_list {
     af_graph *g;
     const af_optimizer_opts *o;
     af_tensor **param; /* in flat order: groups are runs */
     int n;
-    int64_t *place; /* first element in the flat buffers; [n] = their length */
+    int64_t *first; /* first element in the flat buffers; [n] = their length */
     unit *unit;     /* in the same order */
     int units;
-} collector;
+} param_list;
 
 void af_param_parts(af_graph *g, af_tensor *param, int n, const int64_t (*dim)[2])
 {
@@ -61,25 +61,25 @@ static int64_t largest_part(const af_tensor *p)
     return most;
 }
 
-static bool stays_f32(const collector *c, const af_tensor *p)
+static bool stays_f32(const param_list *c, const af_tensor *p)
 {
     return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT &&
            (p->whole_moments || largest_part(p) < AF_ADAM_8BIT_MIN);
 }
 
-static bool same_group(const collector *c, const af_tensor *a, const af_tensor *b)
+static bool same_group(const param_list *c, const af_tensor *a, const af_tensor *b)
 {
     return a->lr_factor == b->lr_factor && a->decay == b->decay &&
            stays_f32(c, a) == stays_f32(c, b);
 }
 
 /* The trained parameters, members of a group next to each other, else in recording order. */
-static bool collect(collector *c)
+static bool collect(param_list *c)
 {
     af_graph *g = c->g;
     c->param = af_arena_take(&g->mem, (uint64_t)g->n_tensors * sizeof *c->param);
-    c->place = af_arena_take(&g->mem, ((uint64_t)g->n_tensors + 1) * sizeof *c->place);
-    if (!c->param || !c->place) {
+    c->first = af_arena_take(&g->mem, ((uint64_t)g->n_tensors + 1) * sizeof *c->first);
+    if (!c->param || !c->first) {
         af_fail_nomem(&g->err, "an optimizer", (uint64_t)g->n_tensors * 16);
         return false;
     }
@@ -109,20 +109,20 @@ static bool collect(collector *c)
     return true;
 }
 
-static void place(collector *c)
+static void assign_offsets(param_list *c)
 {
     const uint64_t size = (uint64_t)af_dtype_get(c->param[0]->dtype)->bytes;
     const uint64_t elems =
         c->o->kind == AF_OPTIMIZER_ADAMW_8BIT ? AF_ADAM_8BIT_BLOCK : PLACE_BYTES / size;
     uint64_t at = 0;
     for (int i = 0; i < c->n; i++) {
-        c->place[i] = (int64_t)at;
+        c->first[i] = (int64_t)at;
         at += AF_ALIGN_UP((uint64_t)af_count(c->param[i]), elems);
     }
-    c->place[c->n] = (int64_t)at;
+    c->first[c->n] = (int64_t)at;
 }
 
-/* Views of what became a view itself look through it: a base is never a view. */
+/* Views of what became a view itself refer to its base: a base is never a view. */
 static void rebase_views(af_graph *g)
 {
     for (int i = 0; i < g->n_tensors; i++) {
@@ -140,26 +140,26 @@ static void lay_into(af_tensor *t, af_tensor *flat, uint64_t offset)
     t->base_offset = offset;
 }
 
-static void flatten(collector *c)
+static void flatten(param_list *c)
 {
     af_graph *g = c->g;
     const af_dtype t = c->param[0]->dtype;
-    const int64_t total = c->place[c->n];
+    const int64_t total = c->first[c->n];
     g->params_flat = af_leaf(g, AF_ROLE_PARAM, "params", t, 1, &total);
     g->grads_flat = af_leaf(g, AF_ROLE_GRADIENT, "grads", t, 1, &total);
     if (af_graph_failed(g))
         return;
     const uint64_t size = (uint64_t)af_dtype_get(t)->bytes;
     for (int i = 0; i < c->n; i++) {
-        lay_into(c->param[i], g->params_flat, (uint64_t)c->place[i] * size);
-        lay_into(c->param[i]->grad, g->grads_flat, (uint64_t)c->place[i] * size);
+        lay_into(c->param[i], g->params_flat, (uint64_t)c->first[i] * size);
+        lay_into(c->param[i]->grad, g->grads_flat, (uint64_t)c->first[i] * size);
     }
     rebase_views(g);
 }
 
 /* bitsandbytes judges and codes each matrix for itself. Kernels for f32 moments want to begin on 4
  * elements: matrices of odd sizes stay together. */
-static bool comes_apart(const collector *c, const af_tensor *p)
+static bool comes_apart(const param_list *c, const af_tensor *p)
 {
     bool apart = c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && p->parts > 1 && !p->whole_moments;
     for (int i = 0; i < p->parts; i++)
@@ -167,7 +167,7 @@ static bool comes_apart(const collector *c, const af_tensor *p)
     return apart;
 }
 
-static bool find_units(collector *c)
+static bool find_units(param_list *c)
 {
     uint64_t most = 0;
     for (int i = 0; i < c->n; i++)
@@ -180,10 +180,10 @@ static bool find_units(collector *c)
     for (int i = 0; i < c->n; i++) {
         const af_tensor *p = c->param[i];
         const int parts = comes_apart(c, p) ? p->parts : 1;
-        int64_t at = c->place[i];
+        int64_t at = c->first[i];
         for (int k = 0; k < parts; k++) {
             const int64_t count = p->parts ? p->part[k][0] * p->part[k][1] : af_count(p);
-            const int64_t to = k + 1 == parts ? c->place[i + 1] : at + count;
+            const int64_t to = k + 1 == parts ? c->first[i + 1] : at + count;
             const bool whole = parts > 1 ? count < AF_ADAM_8BIT_MIN : stays_f32(c, p);
             c->unit[c->units++] = (unit){p, at, to, whole};
             at = to;
@@ -192,8 +192,8 @@ static bool find_units(collector *c)
     return true;
 }
 
-/* May b, behind a, be updated by the node that begins with a? */
-static bool joins(const collector *c, const unit *a, const unit *b)
+/* May b, after a, be updated by the node that begins with a? */
+static bool joins(const param_list *c, const unit *a, const unit *b)
 {
     const bool same = a->param->lr_factor == b->param->lr_factor &&
                       a->param->decay == b->param->decay && a->whole == b->whole;
@@ -217,8 +217,8 @@ static af_tensor *moment(af_graph *g, int group, const char *what, af_dtype t, i
     return af_graph_state(g, name, t, 1, &count);
 }
 
-/* The states of one update node behind its four common inputs; the number of inputs in all. */
-static int add_states(collector *c, int group, af_op op, int64_t count, af_tensor **in)
+/* The states of one update node after its four common inputs; the number of inputs in all. */
+static int add_states(param_list *c, int group, af_op op, int64_t count, af_tensor **in)
 {
     af_graph *g = c->g;
     const af_dtype t = c->param[0]->dtype;
@@ -238,7 +238,7 @@ static int add_states(collector *c, int group, af_op op, int64_t count, af_tenso
     return n;
 }
 
-static void set_attr(const collector *c, af_node *n, const af_tensor *first)
+static void set_attr(const param_list *c, af_node *n, const af_tensor *first)
 {
     const af_optimizer_opts *o = c->o;
     n->attr.optim.kind = o->kind;
@@ -252,7 +252,7 @@ static void set_attr(const collector *c, af_node *n, const af_tensor *first)
     n->attr.optim.weight_decay = first->decay ? o->weight_decay : 0;
 }
 
-static void update_range(collector *c, const unit *first, const unit *last, int group)
+static void update_range(param_list *c, const unit *first, const unit *last, int group)
 {
     static const af_op op_of[] = {
         [AF_OPTIMIZER_SGD] = AF_OP_SGD,    [AF_OPTIMIZER_ADAM] = AF_OP_ADAM,
@@ -271,7 +271,7 @@ static void update_range(collector *c, const unit *first, const unit *last, int 
 }
 
 /* Matrices keep one mean a row and one a column; vectors keep every square (in `row`). */
-static void update_factored(collector *c, af_tensor *p, af_tensor *grad, int i)
+static void update_factored(param_list *c, af_tensor *p, af_tensor *grad, int i)
 {
     af_graph *g = c->g;
     const int64_t cols = af_last(p), rows = af_rows(p);
@@ -299,7 +299,7 @@ static af_tensor *part_of(af_graph *g, af_tensor *whole, const int64_t *dim, int
     return t;
 }
 
-static int update_adafactor(collector *c, af_tensor *p, int number)
+static int update_adafactor(param_list *c, af_tensor *p, int number)
 {
     if (!p->parts)
         update_factored(c, p, p->grad, number++);
@@ -314,7 +314,7 @@ static int update_adafactor(collector *c, af_tensor *p, int number)
     return number;
 }
 
-static void record(collector *c)
+static void record(param_list *c)
 {
     af_graph *g = c->g;
     g->hyper = af_leaf(g, AF_ROLE_INPUT, "hyper", AF_DTYPE_F32, 1, (int64_t[]){AF_HYPER_COUNT});
@@ -386,7 +386,7 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
         o.beta2 = lion ? 0.99 : factor ? 0.8 : 0.999;
     if (o.eps == 0)
         o.eps = factor ? 1e-30 : 1e-8;
-    collector c = {.g = g, .o = &o};
+    param_list c = {.g = g, .o = &o};
     if (!collect(&c))
         return;
     if (c.n == 0) {
@@ -397,7 +397,7 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
     g->optimized = true;
     g->beta1 = o.beta1;
     g->beta2 = o.beta2;
-    place(&c);
+    assign_offsets(&c);
     flatten(&c);
     if (!af_graph_failed(g) && find_units(&c))
         record(&c);

@@ -17,7 +17,7 @@ struct af_tensor;
  * its root is a jump. */
 void af_param_whole_moments(struct af_tensor *param);
 /* A trained tensor that is really n matrices of these sizes, one after another (adapters share
- * memory): what an optimizer does a tensor at a time is done a matrix at a time. The sizes are
+ * memory): what an optimizer does per tensor is done per matrix. The sizes are
  * copied. */
 void af_param_parts(struct af_graph *g, struct af_tensor *param, int n, const int64_t (*dim)[2]);
 

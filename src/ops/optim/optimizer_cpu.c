@@ -12,7 +12,7 @@ enum { NORM_PIECE = 1 << 14 };
 
 typedef struct norm_job {
     const af_tensor *grads;
-    double *sum; /* one a piece */
+    double *sum; /* one per piece */
 } norm_job;
 
 static void norm_pieces(void *arg, int64_t from, int64_t to, int share)
@@ -50,15 +50,15 @@ static uint64_t grad_norm_work(const af_node *n, int threads)
 }
 
 /* The numbers every update needs. */
-typedef struct update {
+typedef struct optimizer_update {
     const af_node *n;
     af_tensor *w, *g, *s[4]; /* s: the states */
     double lr, decay, clip, c1, c2;
     bool finite;
     float m_map[AF_DYNAMIC_CODES], v_map[AF_DYNAMIC_CODES];
-} update;
+} optimizer_update;
 
-static void begin(update *u, const af_node *n)
+static void begin(optimizer_update *u, const af_node *n)
 {
     u->n = n;
     const af_optim_inputs in = af_optim_in(n);
@@ -73,9 +73,9 @@ static void begin(update *u, const af_node *n)
     u->decay = n->attr.optim.weight_decay;
 }
 
-typedef void update_item(const update *u, int64_t i);
+typedef void update_item(const optimizer_update *u, int64_t i);
 
-static void sgd_item(const update *u, int64_t i)
+static void sgd_item(const optimizer_update *u, int64_t i)
 {
     const double mu = u->n->attr.optim.momentum;
     const double w = af_ld(u->w, i);
@@ -89,12 +89,12 @@ static void sgd_item(const update *u, int64_t i)
 }
 
 /* w after one step of Adam with the new moments m and v. */
-static double adam_step(const update *u, double w, double m, double v)
+static double adam_step(const optimizer_update *u, double w, double m, double v)
 {
     return w - u->lr / u->c1 * m / (sqrt(v) / u->c2 + u->n->attr.optim.eps);
 }
 
-static void adam_item(const update *u, int64_t i)
+static void adam_item(const optimizer_update *u, int64_t i)
 {
     const double b1 = u->n->attr.optim.beta1, b2 = u->n->attr.optim.beta2;
     const bool coupled = u->n->attr.optim.kind == AF_OPTIMIZER_ADAM;
@@ -108,7 +108,7 @@ static void adam_item(const update *u, int64_t i)
     af_st(u->w, i, adam_step(u, w, af_ld(u->s[0], i), af_ld(u->s[1], i)));
 }
 
-static void lion_item(const update *u, int64_t i)
+static void lion_item(const optimizer_update *u, int64_t i)
 {
     const double b1 = u->n->attr.optim.beta1, b2 = u->n->attr.optim.beta2;
     const double w = af_ld(u->w, i), g = af_ld(u->g, i) * u->clip, m = af_ld(u->s[0], i);
@@ -119,7 +119,7 @@ static void lion_item(const update *u, int64_t i)
 }
 
 /* One block: moments from their codes, the step with the exact new moments, new scales, codes. */
-static void adam_8bit_block(const update *u, int64_t block)
+static void adam_8bit_block(const optimizer_update *u, int64_t block)
 {
     const double b1 = u->n->attr.optim.beta1, b2 = u->n->attr.optim.beta2;
     const int64_t from = block * AF_ADAM_8BIT_BLOCK;
@@ -146,7 +146,7 @@ static void adam_8bit_block(const update *u, int64_t block)
 }
 
 typedef struct update_job {
-    const update *u;
+    const optimizer_update *u;
     update_item *item;
     int64_t span; /* gradients an item consumes */
 } update_job;
@@ -164,7 +164,7 @@ static void update_items(void *arg, int64_t from, int64_t to, int share)
 
 static void run_items(const af_node *n, af_cpu *cpu, update_item *item, int64_t span)
 {
-    update u = {0};
+    optimizer_update u = {0};
     begin(&u, n);
     if (span > 1) {
         af_dynamic_map(u.m_map, true);

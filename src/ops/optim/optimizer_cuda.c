@@ -1,4 +1,5 @@
-/* optimizer_cuda.c - launchers of optimizer.c: the norm in two launches, an update in one a group.
+/* optimizer_cuda.c - launchers of optimizer.c: the norm in two launches, an update in one per
+ * group.
  */
 #include "ops/common/cuda_ops.h"
 #include "ops/optim/optim_in.h"
@@ -126,28 +127,28 @@ static af_status lion_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
 }
 
 /* ---- adafactor ---- */
-typedef struct factors {
+typedef struct adafactor_launch {
     const af_tensor *w, *g, *hyper, *stats, *row, *col;
     int64_t count, batches, rows, cols;
     bool vector;
     float *mean, *part; /* [batches], [FACTOR_PARTS] */
-} factors;
+} adafactor_launch;
 
-static factors open_factors(const af_node *n, void *work)
+static adafactor_launch open_factors(const af_node *n, void *work)
 {
     const af_optim_inputs in = af_optim_in(n);
     const af_tensor *w = in.params;
-    factors f = {.w = w,
-                 .g = in.grads,
-                 .hyper = in.hyper,
-                 .stats = in.stats,
-                 .row = in.state[0],
-                 .col = in.state[1],
-                 .count = af_count(w),
-                 .batches = 1,
-                 .rows = 1,
-                 .cols = af_last(w),
-                 .vector = w->ndim < 2};
+    adafactor_launch f = {.w = w,
+                          .g = in.grads,
+                          .hyper = in.hyper,
+                          .stats = in.stats,
+                          .row = in.state[0],
+                          .col = in.state[1],
+                          .count = af_count(w),
+                          .batches = 1,
+                          .rows = 1,
+                          .cols = af_last(w),
+                          .vector = w->ndim < 2};
     if (!f.vector) {
         f.rows = w->dim[w->ndim - 2];
         f.batches = f.rows ? af_rows(w) / f.rows : 1;
@@ -165,7 +166,7 @@ static uint64_t adafactor_work(const af_cuda *cu, const af_node *n)
     return (uint64_t)(FACTOR_PARTS + open_factors(n, NULL).batches) * sizeof(float);
 }
 
-static void launch_moments(af_cuda *cu, af_node *n, const factors *f)
+static void launch_moments(af_cuda *cu, af_node *n, const adafactor_launch *f)
 {
     const int64_t columns = (f->cols + THREADS - 1) / THREADS;
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "adafactor_rows"),
@@ -195,7 +196,7 @@ static void launch_moments(af_cuda *cu, af_node *n, const factors *f)
     af_arg_i64(l, f->rows);
 }
 
-static void launch_step(af_cuda *cu, af_node *n, const factors *f, bool apply)
+static void launch_step(af_cuda *cu, af_node *n, const adafactor_launch *f, bool apply)
 {
     const int64_t grid = AF_MIN(af_cuda_grid(cu, f->count, THREADS), (int64_t)FACTOR_PARTS);
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, apply ? "adafactor_apply" : "adafactor_parts"),
@@ -229,7 +230,7 @@ static af_status adafactor_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     const af_status st = check(n, err);
     if (st != AF_OK || af_count(in.params) == 0)
         return st;
-    const factors f = open_factors(n, cu->work);
+    const adafactor_launch f = open_factors(n, cu->work);
     launch_moments(cu, n, &f);
     launch_step(cu, n, &f, false);
     launch_step(cu, n, &f, true);

@@ -9,18 +9,18 @@
 
 enum { PIECE = 1 << 14, RUN = 512 };
 
-typedef struct job {
+typedef struct update_fast_job {
     const af_node *n;
     const af_fast *f;
     double *sum; /* one a piece */
     int64_t count;
     af_adam_row k;
-} job;
+} update_fast_job;
 
 static void norm_pieces(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
-    const job *j = arg;
+    const update_fast_job *j = arg;
     const af_optim_inputs in = af_optim_in(j->n);
     const float *g = in.grads->data;
     for (int64_t p = from; p < to; p++) {
@@ -34,7 +34,7 @@ static void norm_pieces(void *arg, int64_t from, int64_t to, int share)
 static void grad_norm_run(const af_node *n, af_cpu *cpu)
 {
     const af_optim_inputs in = af_optim_in(n);
-    job j = {.n = n, .f = af_fast_get(), .sum = cpu->work, .count = af_count(in.grads)};
+    update_fast_job j = {.n = n, .f = af_fast_get(), .sum = cpu->work, .count = af_count(in.grads)};
     const int64_t pieces = (j.count + PIECE - 1) / PIECE;
     af_pool_run(cpu->pool, pieces, norm_pieces, &j);
     af_norm_stats(n, j.sum, pieces);
@@ -50,7 +50,7 @@ static uint64_t grad_norm_work(const af_node *n, int threads)
 static void adam_pieces(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
-    const job *j = arg;
+    const update_fast_job *j = arg;
     const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
     const af_optim_inputs in = af_optim_in(j->n);
     j->f->adam((float *)in.params->data + at, (float *)in.grads->data + at,
@@ -60,7 +60,7 @@ static void adam_pieces(void *arg, int64_t from, int64_t to, int share)
 static void adam_run(const af_node *n, af_cpu *cpu)
 {
     const af_optim_inputs in = af_optim_in(n);
-    job j = {.n = n, .f = af_fast_get(), .count = af_count(in.params)};
+    update_fast_job j = {.n = n, .f = af_fast_get(), .count = af_count(in.params)};
     if (af_ld(in.stats, AF_STATS_FINITE) != 1) { /* no step, and no gradient either */
         memset(in.grads->data, 0, (size_t)j.count * sizeof(float));
         return;

@@ -3,8 +3,8 @@
  *
  * Built with AF_T, AF_W (norm weights), AF_VEC and AF_NORM (0 or 1). One block does AF_ROWS rows:
  * it makes their cosines and sines in shared memory, with AF_NORM the norms of their heads (one
- * warp a head, or the heads of a whole row added up), then every pair (i, i + rot/2) of q and k
- * once; v and what lies behind `rot` pass through. Rows are read once (twice with AF_NORM, the
+ * warp per head, or the heads of a whole row added up), then every pair (i, i + rot/2) of q and k
+ * once; v and what comes after `rot` pass through. Rows are read once (twice with AF_NORM, the
  * second time from cache). y may be qkv itself: a pair is read and written by one thread; not with
  * AF_NORM in rope_bwd, where qkv and dy are two buffers. Dynamic shared memory: AF_ROWS * (rot + 2
  * (H+K)) floats. E, rot/2 and the strides must be multiples of AF_VEC. */

@@ -10,14 +10,14 @@
 
 enum { STRIDE = 64, STEP = 8 }; /* positions between exact sines; of the rests below STRIDE */
 
-typedef struct rope_job {
+typedef struct rope_fast_job {
     const af_node *n;
     const af_fast *f;
     af_rope_inputs in;
     float plus;
     float *work;
     int64_t share_floats;
-} rope_job;
+} rope_fast_job;
 
 /* Two rows, cos and sin, two norm weights; in double: sines of the anchor and of every rest. */
 static int64_t share_floats(const af_node *n)
@@ -26,37 +26,37 @@ static int64_t share_floats(const af_node *n)
     return 6 * af_last(n->in[0]) + 2 * (2 * half * (STRIDE + 1)) + 2 + 2 * 2;
 }
 
-static rope_job rope_of(const af_node *n, void *work)
+static rope_fast_job rope_of(const af_node *n, void *work)
 {
-    return (rope_job){.n = n,
-                      .f = af_fast_get(),
-                      .in = af_rope_in(n),
-                      .plus = n->attr.rope.plus_one ? 1.0f : 0.0f,
-                      .work = work,
-                      .share_floats = share_floats(n)};
+    return (rope_fast_job){.n = n,
+                           .f = af_fast_get(),
+                           .in = af_rope_in(n),
+                           .plus = n->attr.rope.plus_one ? 1.0f : 0.0f,
+                           .work = work,
+                           .share_floats = share_floats(n)};
 }
 
 /* Which sines a thread has made; later calls of the same job use them. */
-typedef struct made {
+typedef struct made_sines {
     int64_t anchor_at; /* -1 = none yet */
     uint64_t rests;    /* bit j: rest j */
-} made;
+} made_sines;
 
 /* The buffers of one thread. */
 typedef struct thread_buffers {
     float *x, *g, *cs, *sn;
     const float *qw, *kw; /* norm weights as f32 */
-    made *made;
+    made_sines *made;
     double *anchor, *rest; /* [2][half] of `anchor_at`; [STRIDE][2][half] */
 } thread_buffers;
 
-static thread_buffers buffers_of(const rope_job *r, int share)
+static thread_buffers buffers_of(const rope_fast_job *r, int share)
 {
     float *w = r->work + share * r->share_floats;
     thread_buffers s = {.x = w, .g = w + r->in.width, .cs = w + 2 * r->in.width};
     s.sn = s.cs + r->in.width;
     const uintptr_t end = (uintptr_t)(w + 6 * r->in.width);
-    s.made = (made *)AF_ALIGN_UP(end, (uintptr_t)8);
+    s.made = (made_sines *)AF_ALIGN_UP(end, (uintptr_t)8);
     s.anchor = (double *)(s.made + 1);
     s.rest = s.anchor + 2 * r->in.half;
     if (r->in.q_norm) {
@@ -67,7 +67,7 @@ static thread_buffers buffers_of(const rope_job *r, int share)
 }
 
 /* cos and sin of position * inv_freq into [2][half]. */
-static void exact(const rope_job *r, int64_t position, double *out)
+static void exact(const rope_fast_job *r, int64_t position, double *out)
 {
     for (int64_t i = 0; i < r->in.half; i++) {
         const double angle = (double)position * af_ld(r->in.inv_freq, i);
@@ -87,7 +87,7 @@ static void sum_of(double *out, const double *a, const double *b, int64_t half)
 }
 
 /* Rest j: exact for those below and the multiples of STEP, the others are sums of two. */
-static const double *rest_of(const rope_job *r, thread_buffers *s, int64_t j)
+static const double *rest_of(const rope_fast_job *r, thread_buffers *s, int64_t j)
 {
     double *b = s->rest + j * 2 * r->in.half;
     if (s->made->rests >> j & 1)
@@ -100,7 +100,7 @@ static const double *rest_of(const rope_job *r, thread_buffers *s, int64_t j)
     return b;
 }
 
-static void angles(const rope_job *r, thread_buffers *s, int64_t row, double sign)
+static void angles(const rope_fast_job *r, thread_buffers *s, int64_t row, double sign)
 {
     const int64_t p = ((const int32_t *)r->in.positions->data)[row], j = p % STRIDE,
                   half = r->in.half;
@@ -118,8 +118,8 @@ static void angles(const rope_job *r, thread_buffers *s, int64_t row, double sig
 }
 
 /* y = x rotated; what is not rotated is copied when y is not x. */
-static void rotate_row(const rope_job *r, thread_buffers *s, float *y, const float *x, int64_t row,
-                       double sign)
+static void rotate_row(const rope_fast_job *r, thread_buffers *s, float *y, const float *x,
+                       int64_t row, double sign)
 {
     if (y != x)
         memcpy(y, x, (size_t)r->in.width * sizeof *y);
@@ -130,7 +130,7 @@ static void rotate_row(const rope_job *r, thread_buffers *s, float *y, const flo
         r->f->rotate(y + h * r->in.E, y + h * r->in.E, s->cs, s->sn, r->in.half);
 }
 
-static float rstd_of(const rope_job *r, const float *x, int64_t len)
+static float rstd_of(const rope_fast_job *r, const float *x, int64_t len)
 {
     const double mean = (double)r->f->sum_squares(x, len) / (double)len;
     return (float)(1.0 / sqrt(mean + r->n->attr.rope.eps));
@@ -138,7 +138,7 @@ static float rstd_of(const rope_job *r, const float *x, int64_t len)
 
 static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const rope_job *r = arg;
+    const rope_fast_job *r = arg;
     thread_buffers s = buffers_of(r, share);
     int64_t at, len;
     bool is_q;
@@ -156,7 +156,7 @@ static void forward_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void backward_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const rope_job *r = arg;
+    const rope_fast_job *r = arg;
     thread_buffers s = buffers_of(r, share);
     int64_t at, len;
     bool is_q;
@@ -177,9 +177,9 @@ static void backward_rows(void *arg, int64_t from, int64_t to, int share)
 
 static void run_rows(const af_node *n, af_cpu *cpu, af_pool_job *rows)
 {
-    rope_job r = rope_of(n, cpu->work);
+    rope_fast_job r = rope_of(n, cpu->work);
     for (int i = 0; i < cpu->threads; i++)
-        *buffers_of(&r, i).made = (made){.anchor_at = -1};
+        *buffers_of(&r, i).made = (made_sines){.anchor_at = -1};
     af_pool_run_least(cpu->pool, af_live(r.in.qkv), STRIDE, rows, &r);
 }
 static void rope_run(const af_node *n, af_cpu *cpu) { run_rows(n, cpu, forward_rows); }

@@ -1,6 +1,7 @@
 /* run_model.c - see run_model.h. */
 #include "train/step/run_model.h"
 #include "base/file.h"
+#include "graph/graph_access.h"
 #include "model/adapter_config.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
@@ -121,10 +122,7 @@ done:
     return st;
 }
 
-bool af_run_model_on_cpu(const af_run_model *m)
-{
-    return strcmp(af_device_kind(m->device), "cpu") == 0;
-}
+bool af_run_model_on_cpu(const af_run_model *m) { return af_device_is_cpu(m->device); }
 
 static af_status open_device(af_run_model *m, af_error *err)
 {

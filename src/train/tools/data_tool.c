@@ -1,5 +1,5 @@
 /* data_tool.c - previews and checks of the datasets a run file names. */
-#define _GNU_SOURCE /* clock_gettime, getpid */
+#define _GNU_SOURCE /* getpid */
 #include "afinar/data.h"
 
 #include "base/buf.h"
@@ -9,7 +9,6 @@
 #include "train/run/run_config.h"
 
 #include <jansson.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct tool {
@@ -175,13 +174,6 @@ char *af_data_example_json(const af_data_example *e)
 
 /* --- check --------------------------------------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void fill(af_data_report *out, const af_data_counts *c, const af_read_times *t)
 {
     *out = (af_data_report){
@@ -220,7 +212,7 @@ static af_status pack_all(const tool *t, const char *path, af_data_report *out, 
     af_token_store store = {0};
     af_stream *s = NULL;
     int64_t rows = 0;
-    const double began = now();
+    const double began = af_seconds_now();
     AF_TRY(af_token_store_open(&store, path, err));
     const af_stream_opts o = {.count = store.records,
                               .micro_batch = 1,
@@ -241,7 +233,7 @@ static af_status pack_all(const tool *t, const char *path, af_data_report *out, 
 done:
     af_stream_close(s);
     af_token_store_close(&store);
-    out->pack_s = now() - began;
+    out->pack_s = af_seconds_now() - began;
     return st;
 }
 
@@ -253,7 +245,7 @@ static af_status measure(tool *t, af_data_report *out, af_error *err)
     af_token_writer *w = NULL;
     af_data_counts counts = {0};
     af_read_times times = {0};
-    const double began = now();
+    const double began = af_seconds_now();
     AF_TRY(af_cache_dir(&dir, "tokens", err));
     af_buf_printf(&path, "%s/measure-%ld.tokens", dir, (long)getpid());
     if (path.bad) {
@@ -262,14 +254,14 @@ static af_status measure(tool *t, af_data_report *out, af_error *err)
     }
     AF_TRY(af_token_writer_open(&w, path.data, err));
     AF_TRY(af_dataset_read(&t->kit, AF_READ_TRAIN, keep, w, &counts, &times, err));
-    const double commit = now();
+    const double commit = af_seconds_now();
     st = af_token_writer_commit(w, "{}", err);
     w = NULL;
-    times.emit += now() - commit;
+    times.emit += af_seconds_now() - commit;
     fill(out, &counts, &times);
     if (st == AF_OK && counts.records)
         AF_TRY(pack_all(t, path.data, out, err));
-    out->all_s = now() - began;
+    out->all_s = af_seconds_now() - began;
 done:
     af_token_writer_abandon(w);
     if (path.data)

@@ -7,14 +7,6 @@
 #include "train/step/resident.h"
 
 #include <math.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static af_samples samples_of(const af_trainer *t)
 {
@@ -179,7 +171,7 @@ bool af_trainer_done(const af_trainer *t)
 static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *err)
 {
     double loss, accuracy;
-    const double start = now();
+    const double start = af_seconds_now();
     af_status st = af_trainer_evaluate(t, &loss, &accuracy, whole, err);
     if (st != AF_OK || !*whole)
         return st;
@@ -192,8 +184,8 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
         p->best_eval = loss;
         p->best_step = p->step;
     }
-    st =
-        af_metrics_eval(&t->output.metrics, loss, accuracy, now() - start, t->data.eval_items, err);
+    st = af_metrics_eval(&t->output.metrics, loss, accuracy, af_seconds_now() - start,
+                         t->data.eval_items, err);
     if (st == AF_OK && t->hooks && t->hooks->step)
         t->hooks->step(
             t->hooks->user,
@@ -262,7 +254,7 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
 {
     af_step_result r;
     af_run_progress *p = &t->progress;
-    const double start = now();
+    const double start = af_seconds_now();
     af_status st = af_trainer_step(t, &r, err);
     if (st != AF_OK)
         return st;
@@ -270,7 +262,7 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
         return af_trainer_explain_nonfinite(t, &r, err);
     t->eval_loss = NAN;
     p->last = r;
-    p->last_seconds = now() - start;
+    p->last_seconds = af_seconds_now() - start;
     p->pending = AF_PENDING_EVAL;
     p->step++;
     p->micro += t->run->accumulation;

@@ -1,0 +1,21 @@
+/* cuda_test.h - switches of the CUDA backend for tests. */
+#ifndef AF_CUDA_TEST_H
+#define AF_CUDA_TEST_H
+
+#include "backend/cuda/cuda.h"
+
+typedef struct af_cuda_test {
+    const struct af_cudnn_api *cudnn; /* instead of the installed library */
+    bool no_capture;                  /* direct launches instead of captured graphs */
+    bool no_cublas;                   /* own GEMM kernels even where cuBLASLt is there */
+    bool one_stream;                  /* nothing runs on the second stream */
+    bool no_fold;                     /* adapters next to the GEMM, not inside it */
+    bool no_low_rank;                 /* narrow GEMMs of adapters as any other GEMM */
+    bool no_4bit_gemm;                /* 4-bit weights are dequantised before every GEMM */
+    bool scratch;                     /* quantised weights are dequantised at every use */
+} af_cuda_test;
+
+/* The switches of a device, made at the first call with all of them off; NULL when memory is gone.
+ * They live as long as the device. */
+af_cuda_test *af_cuda_test_on(af_device *d);
+#endif

@@ -1,0 +1,187 @@
+/* gemm_blocks.h - GGUF blocks without decoding them to memory: 32 codes of a row at a time as small
+ * integers, with the scales and the offset that belong to them.
+ *
+ * What a block means is in tensor/codec_decode.c; here only the order of its bits counts. Every
+ * supported type is sum of scale[i/16] * code[i] + offset over its 32 elements. */
+#ifndef AF_GEMM_BLOCKS_H
+#define AF_GEMM_BLOCKS_H
+
+#include "cpu/gemm/gemm_job.h"
+#include "tensor/codec_block.h"
+
+enum { AF_BLOCK = 32, AF_BLOCK_ROWS = 8 };
+
+/* A few rows of activations, made ready once for all rows of a weight. */
+typedef struct af_block_x {
+    const float *x;       /* [M][K] */
+    const float *sums;    /* [M][K/32] */
+    const float *scale;   /* [M][K/32][4], of the planes: s, 65536 s, and again */
+    const int8_t *planes; /* [M][K/32][96], where products are of integers; or NULL */
+    int64_t M, K;
+} af_block_x;
+
+bool AF_ISA_NAME(af_block_serves)(af_dtype type, int64_t K);
+uint64_t AF_ISA_NAME(af_block_work)(int64_t K); /* bytes for AF_BLOCK_ROWS rows */
+/* x [M][K] f32; work: af_block_work bytes. */
+void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, int64_t K,
+                                   void *work);
+/* out [M] rows of ldo: products with the stored rows w, w + a row, ... */
+void AF_ISA_NAME(af_block_rows)(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,
+                                float *out, int64_t ldo);
+
+/* ---- the bits ---- */
+
+AF_INLINE af_u8v af_load(const uint8_t *p) { return *(const af_u8v *)p; }
+
+/* Sixteen bits as bytes of 0 or 16. */
+AF_INLINE af_u8v af_fifth_bits(const uint8_t *p)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint64_t pair[2] = {p[0] * ones, p[1] * ones};
+    af_u8v v;
+    memcpy(&v, pair, sizeof v);
+    const af_u8v bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    return (af_u8v)((v & bit) != 0) & 16;
+}
+
+AF_INLINE af_i8v af_iq4(af_u8v code)
+{
+    const af_i8v table = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    return af_lookup16(table, code);
+}
+
+/* Elements 32j .. 32j+31 of the block at b, as integers. */
+AF_INLINE void af_codes(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i8v *hi)
+{
+    af_u8v q, r;
+    switch (type) {
+    case AF_DTYPE_Q8_0:
+        *lo = (af_i8v)af_load(b + 2);
+        *hi = (af_i8v)af_load(b + 18);
+        return;
+    case AF_DTYPE_Q4_0:
+        q = af_load(b + 2);
+        *lo = (af_i8v)(q & 15) - 8;
+        *hi = (af_i8v)(q >> 4) - 8;
+        return;
+    case AF_DTYPE_Q4_1:
+        q = af_load(b + 4);
+        *lo = (af_i8v)(q & 15);
+        *hi = (af_i8v)(q >> 4);
+        return;
+    case AF_DTYPE_Q5_0:
+        q = af_load(b + 6);
+        *lo = (af_i8v)((q & 15) | af_fifth_bits(b + 2)) - 16;
+        *hi = (af_i8v)((q >> 4) | af_fifth_bits(b + 4)) - 16;
+        return;
+    case AF_DTYPE_Q5_1:
+        q = af_load(b + 8);
+        *lo = (af_i8v)((q & 15) | af_fifth_bits(b + 4));
+        *hi = (af_i8v)((q >> 4) | af_fifth_bits(b + 6));
+        return;
+    case AF_DTYPE_IQ4_NL:
+        q = af_load(b + 2);
+        *lo = af_iq4(q & 15);
+        *hi = af_iq4(q >> 4);
+        return;
+    case AF_DTYPE_IQ4_XS:
+        q = af_load(b + 8 + 16 * j);
+        *lo = af_iq4(q & 15);
+        *hi = af_iq4(q >> 4);
+        return;
+    case AF_DTYPE_Q4_K:
+    case AF_DTYPE_Q5_K: {
+        const bool five = type == AF_DTYPE_Q5_K;
+        const uint8_t *at = b + (five ? 48 : 16) + 32 * (j / 2);
+        q = af_load(at) >> (uint8_t)(4 * (j % 2)) & 15;
+        r = af_load(at + 16) >> (uint8_t)(4 * (j % 2)) & 15;
+        if (five) {
+            q |= (af_load(b + 16) >> (uint8_t)j & 1) << 4;
+            r |= (af_load(b + 32) >> (uint8_t)j & 1) << 4;
+        }
+        *lo = (af_i8v)q;
+        *hi = (af_i8v)r;
+        return;
+    }
+    case AF_DTYPE_Q6_K: {
+        const int quarter = j % 4;
+        const uint8_t *at = b + 64 * (j / 4) + 32 * (quarter % 2), *h = b + 128 + 32 * (j / 4);
+        const uint8_t shift = (uint8_t)(4 * (quarter / 2)), up = (uint8_t)(2 * quarter);
+        q = (af_load(at) >> shift & 15) | (af_load(h) >> up & 3) << 4;
+        r = (af_load(at + 16) >> shift & 15) | (af_load(h + 16) >> up & 3) << 4;
+        *lo = (af_i8v)q - 32;
+        *hi = (af_i8v)r - 32;
+        return;
+    }
+    default: { /* AF_DTYPE_Q3_K */
+        const uint8_t *at = b + 32 + 32 * (j / 4), shift = (uint8_t)(2 * (j % 4));
+        q = (af_load(at) >> shift & 3) | (af_load(b) >> (uint8_t)j & 1) << 2;
+        r = (af_load(at + 16) >> shift & 3) | (af_load(b + 16) >> (uint8_t)j & 1) << 2;
+        *lo = (af_i8v)q - 4;
+        *hi = (af_i8v)r - 4;
+        return;
+    }
+    }
+}
+
+/* Groups of 32 in a block. */
+AF_INLINE int af_groups(af_dtype t)
+{
+    return t == AF_DTYPE_Q3_K || t == AF_DTYPE_Q4_K || t == AF_DTYPE_Q5_K || t == AF_DTYPE_Q6_K ||
+                   t == AF_DTYPE_IQ4_XS
+               ? 8
+               : 1;
+}
+
+/* Types whose scales change every 16 elements instead of every 32. */
+AF_INLINE bool af_by_16(af_dtype t) { return t == AF_DTYPE_Q6_K || t == AF_DTYPE_Q3_K; }
+
+AF_INLINE bool af_has_offset(af_dtype t)
+{
+    return t == AF_DTYPE_Q4_1 || t == AF_DTYPE_Q5_1 || t == AF_DTYPE_Q4_K || t == AF_DTYPE_Q5_K;
+}
+
+/* All scales of the block at b: d[2j] and d[2j+1] for the halves of group j (equal where the type
+ * has one), and the offset m[j]. */
+AF_INLINE void af_scales(af_dtype type, const uint8_t *b, float d[16], float m[8])
+{
+    switch (type) {
+    case AF_DTYPE_Q4_K:
+    case AF_DTYPE_Q5_K: {
+        const float by = af_half(b), less = -af_half(b + 2);
+        for (int j = 0; j < 8; j++) {
+            int s, o;
+            af_scale_min(b + 4, j, &s, &o);
+            d[2 * j] = by * (float)s;
+            m[j] = less * (float)o;
+        }
+        return;
+    }
+    case AF_DTYPE_IQ4_XS: {
+        const float by = af_half(b);
+        const int high = b[2] | b[3] << 8;
+        for (int j = 0; j < 8; j++) {
+            const int s = (b[4 + j / 2] >> (4 * (j % 2)) & 15) | (high >> (2 * j) & 3) << 4;
+            d[2 * j] = by * (float)(s - 32);
+        }
+        return;
+    }
+    case AF_DTYPE_Q6_K: {
+        const float by = af_half(b + 208);
+        for (int j = 0; j < 16; j++)
+            d[j] = by * (float)((const int8_t *)b)[192 + j];
+        return;
+    }
+    case AF_DTYPE_Q3_K: {
+        const float by = af_half(b + 108);
+        for (int j = 0; j < 16; j++)
+            d[j] = by * (float)af_q3_k_scale(b + 96, j);
+        return;
+    }
+    default:
+        d[0] = af_half(b);
+        m[0] = af_has_offset(type) ? af_half(b + 2) : 0;
+        return;
+    }
+}
+#endif

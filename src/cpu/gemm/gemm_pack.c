@@ -1,0 +1,173 @@
+/* gemm_pack.c - operands of a GEMM into panels that the f32 tiles read in order, and stored rows as
+ * f32 or bf16 for all other packing.
+ *
+ * The only place that knows how operands lie in memory: plain or transposed, f32, bf16, f16, or a
+ * weight of a block type, which is decoded here on the way. */
+#include "cpu/gemm/gemm_job.h"
+
+typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias));
+
+void AF_ISA_NAME(af_bf16_down)(uint16_t *restrict dst, const float *restrict src, int64_t n)
+{
+    for (int64_t i = af_bf16_vecs(dst, src, n); i < n; i++)
+        dst[i] = af_bf16_down(src[i]);
+}
+
+const float *AF_ISA_NAME(af_stored_row)(const af_operand *o, int64_t r, int64_t from, int64_t n,
+                                        float *buf)
+{
+    const int64_t at = r * o->ld + from;
+    if (o->decode)
+        o->decode(o->weight, at, n, buf);
+    else if (o->dtype == AF_DTYPE_F32)
+        return (const float *)o->data + at;
+    else if (o->dtype == AF_DTYPE_BF16)
+        for (int64_t i = 0; i < n; i++)
+            buf[i] = af_bf16_up(((const uint16_t *)o->data)[at + i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            buf[i] = af_f32_from_f16(((const uint16_t *)o->data)[at + i]);
+    return buf;
+}
+
+const uint16_t *AF_ISA_NAME(af_stored_row_bf16)(const af_operand *o, bool residual, int64_t r,
+                                                int64_t from, int64_t n, float *buf, uint16_t *half)
+{
+    if (af_operand_is(o, AF_DTYPE_BF16))
+        return (const uint16_t *)o->data + r * o->ld + from;
+    const float *x = AF_ISA_NAME(af_stored_row)(o, r, from, n, buf);
+    AF_ISA_NAME(af_bf16_down)(half, x, n);
+    if (residual) {
+        for (int64_t i = 0; i < n; i++)
+            buf[i] = x[i] - af_bf16_up(half[i]);
+        AF_ISA_NAME(af_bf16_down)(half, buf, n);
+    }
+    return half;
+}
+
+/* Four rows of n values become columns i .. i+3 of p [n][width]. */
+static void transpose4(float *restrict p, int width, const float *const s[4], int64_t n)
+{
+    int64_t k = 0;
+    for (; k + 4 <= n; k += 4, p += 4 * width) {
+        const v4 a = *(const v4 *)(s[0] + k), b = *(const v4 *)(s[1] + k),
+                 c = *(const v4 *)(s[2] + k), d = *(const v4 *)(s[3] + k);
+        const v4 ab0 = __builtin_shufflevector(a, b, 0, 4, 2, 6),
+                 ab1 = __builtin_shufflevector(a, b, 1, 5, 3, 7),
+                 cd0 = __builtin_shufflevector(c, d, 0, 4, 2, 6),
+                 cd1 = __builtin_shufflevector(c, d, 1, 5, 3, 7);
+        *(v4 *)p = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5);
+        *(v4 *)(p + width) = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5);
+        *(v4 *)(p + 2 * width) = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
+        *(v4 *)(p + 3 * width) = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
+    }
+    for (; k < n; k++, p += width)
+        for (int i = 0; i < 4; i++)
+            p[i] = s[i][k];
+}
+
+typedef float v8 __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* Eight rows of eight values become columns of p [8][width]. */
+AF_INLINE void transpose8x8(float *restrict p, int width, const float *const s[8], int64_t k)
+{
+    v8 r[8], t[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        r[i] = *(const v8 *)(s[i] + k);
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) { /* pairs of rows, in both halves */
+        t[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        t[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) /* fours: columns 0 and 4, 1 and 5, ... */
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] =
+                __builtin_shufflevector(t[i + j], t[i + 2 + j], 0, 1, 8, 9, 4, 5, 12, 13);
+            r[i + 2 * j + 1] =
+                __builtin_shufflevector(t[i + j], t[i + 2 + j], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        *(v8 *)(p + c * width) = __builtin_shufflevector(r[c], r[4 + c], 0, 1, 2, 3, 8, 9, 10, 11);
+        *(v8 *)(p + (4 + c) * width) =
+            __builtin_shufflevector(r[c], r[4 + c], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+
+/* Four or eight rows of n values become columns of p [n][width]. */
+static void transpose(float *restrict p, int width, const float *const *s, int64_t n)
+{
+    int64_t k = 0;
+    for (; TRANSPOSE_LINES == 8 && k + 8 <= n; k += 8)
+        transpose8x8(p + k * width, width, s, k);
+    const float *rest[TRANSPOSE_LINES];
+    for (int u = 0; u < TRANSPOSE_LINES; u++)
+        rest[u] = s[u] + k;
+    for (int u = 0; u < TRANSPOSE_LINES; u += 4)
+        transpose4(p + k * width + u, width, rest + u, n - k);
+}
+
+enum { KC = 640 }; /* k's of one call at most */
+
+/* Stored rows are lines: one panel, a few lines and PACK_PIECE k's at a time, so that what is
+ * written stays in the first-level cache until all lines are there. */
+static void panel_along(float *p, const af_operand *o, int64_t line, int64_t w, int64_t k0,
+                        int64_t kc, int width, float *buf)
+{
+    static const float zeros[KC];
+    const int64_t piece = o->decode ? KC : PACK_PIECE; /* blocks are decoded whole */
+    for (int64_t k = 0; k < kc; k += piece, p += piece * width)
+        for (int64_t i = 0; i < width; i += TRANSPOSE_LINES) {
+            const int64_t n = AF_MIN(piece, kc - k);
+            const float *s[TRANSPOSE_LINES];
+            for (int u = 0; u < TRANSPOSE_LINES; u++)
+                s[u] = i + u < w
+                           ? AF_ISA_NAME(af_stored_row)(o, line + i + u, k0 + k, n, buf + u * piece)
+                           : zeros;
+            transpose(p + i, width, s, n);
+        }
+}
+
+/* One stored row of `lines` values into row k of every panel; the panels are `step` apart. */
+static inline void spread_by(float *restrict p, const float *restrict s, int64_t lines,
+                             const int width, int64_t step)
+{
+    int64_t l = 0;
+    for (; l + width <= lines; l += width, p += step)
+#pragma GCC unroll 8
+        for (int i = 0; i < width; i += 4)
+            *(v4 *)(p + i) = *(const v4 *)(s + l + i);
+    for (int i = 0; l < lines && i < width; i++)
+        p[i] = l + i < lines ? s[l + i] : 0.0f;
+}
+
+/* A known width makes these plain moves; else they become calls of memcpy for 48 bytes. */
+static void spread(float *p, const float *s, int64_t lines, int width, int64_t step)
+{
+    if (width == NR)
+        spread_by(p, s, lines, NR, step);
+    else if (width == MR)
+        spread_by(p, s, lines, MR, step);
+    else
+        spread_by(p, s, lines, width, step);
+}
+
+void AF_ISA_NAME(af_pack_f32)(const af_panels *p, const af_operand *o, bool along, int64_t line,
+                              int64_t lines, int64_t k0, int64_t kc, float *buf)
+{
+    const int64_t padded = (kc + KR - 1) / KR * KR, panel = p->depth * p->width;
+    const int width = p->width;
+    float *dst = (float *)p->to + p->at * width;
+    for (int64_t l = 0; along && l < lines; l += width)
+        panel_along(dst + l / width * panel, o, line + l, AF_MIN((int64_t)width, lines - l), k0, kc,
+                    width, buf);
+    for (int64_t k = 0; !along && k < kc; k++)
+        spread(dst + k * width, AF_ISA_NAME(af_stored_row)(o, k0 + k, line, lines, buf), lines,
+               width, panel);
+    for (int64_t l = 0; kc < padded && l < lines; l += width)
+        memset(dst + l / width * panel + kc * width, 0,
+               (size_t)((padded - kc) * width) * sizeof *dst);
+}

@@ -1,0 +1,228 @@
+/* gemm_skinny.c - GEMMs of one to eight rows: each output column is a dot product with one stored
+ * row of B, which is read once and never packed. Generation runs on this; it is bound by memory, so
+ * weights are read as they are stored, row after row as one stream, and widened in registers (GGUF
+ * blocks: gemm_blocks.c). Types without a kernel are decoded a piece at a time into a buffer that
+ * stays in the first-level cache.
+ *
+ * A column is always one sum over all of K in a fixed order, whichever thread computes it and next
+ * to whatever other columns. */
+#include "cpu/gemm/gemm_blocks.h"
+
+enum { PIECE = 1024, K_MAX = 1 << 15, LANES = 4, CHUNK = 64, AHEAD = 2048 };
+
+typedef uint32_t words __attribute__((vector_size(VL * 4), aligned(2), may_alias));
+
+/* How the stored rows are read. */
+typedef enum reader { READ_F32, READ_BF16, READ_F16, READ_BLOCKS, READ_DECODED } reader;
+
+typedef struct skinny_job {
+    const af_gemm *g;
+    reader reader;
+    const float *a; /* [M][K] as f32; with bf16, even and odd elements of each 2 VL apart */
+    af_block_x block;
+    float *buf; /* [threads][PIECE] */
+} skinny_job;
+
+uint64_t AF_ISA_NAME(af_skinny_work)(int threads)
+{
+    return (AF_SKINNY_ROWS * K_MAX + (uint64_t)threads * PIECE) * sizeof(float) +
+           AF_ISA_NAME(af_block_work)(K_MAX);
+}
+
+bool AF_ISA_NAME(af_skinny_serves)(const af_gemm *g)
+{
+    return g->skinny && g->M <= AF_SKINNY_ROWS && g->b.trans && !g->a.trans && !g->a.decode &&
+           g->K <= K_MAX;
+}
+
+/* Even elements of each 2 VL first, as dot_rows wants them next to bf16; the last ones stay. */
+static void deinterleave(float *a, int64_t n)
+{
+    float t[2 * VL];
+    for (int64_t k = 0; k + 2 * VL <= n / (4 * VL) * (4 * VL); k += 2 * VL) {
+        for (int i = 0; i < VL; i++) {
+            t[i] = a[k + 2 * i];
+            t[VL + i] = a[k + 2 * i + 1];
+        }
+        memcpy(a + k, t, sizeof t);
+    }
+}
+
+AF_INLINE float value(reader r, const void *b, int64_t k)
+{
+    return r == READ_F32    ? ((const float *)b)[k]
+           : r == READ_BF16 ? af_bf16_up(((const uint16_t *)b)[k])
+                            : af_f16_up(((const uint16_t *)b)[k]);
+}
+
+/* Stored rows b, b + ld, ... times a; with ld 0 the first only. A reader per copy. */
+AF_INLINE void dot_rows(reader r, const float *restrict a, const void *rows, int64_t ld, int64_t n,
+                        float out[LANES])
+{
+    const int size = r == READ_F32 ? 4 : 2;
+    const uint8_t *b = rows;
+    for (int row = 0; row < LANES; row++, b += ld * size) {
+        vec s[4] = {0};
+        int64_t k = 0;
+        for (; k + 4 * VL <= n; k += 4 * VL) {
+            __builtin_prefetch(b + k * size + AHEAD);
+#pragma GCC unroll 4
+            for (int u = 0; u < 4; u++) {
+                const int64_t at = k + u * VL;
+                const words *w = (const words *)((const uint16_t *)b + k + u / 2 * 2 * VL);
+                s[u] += *(const vec *)(a + at) *
+                        (r == READ_F32   ? *(const vec *)((const float *)b + at)
+                         : r == READ_F16 ? af_f16_widen((const uint16_t *)b + at)
+                         : u % 2 == 0    ? (vec)(*w << 16) /* a word has two bf16 numbers */
+                                         : (vec)(*w & 0xffff0000u));
+            }
+        }
+        out[row] = af_lanes((s[0] + s[1]) + (s[2] + s[3]));
+        for (; k < n; k++)
+            out[row] += a[k] * value(r, b, k);
+        if (ld == 0) /* the others are the same */
+            return;
+    }
+}
+
+/* ---- columns ---- */
+
+/* Stored rows [n, n+cols) as floats, cols up to LANES; s [M][CHUNK]. */
+static void floats(const skinny_job *t, int64_t n, int64_t cols, float *s)
+{
+    const af_gemm *g = t->g;
+    const int64_t ld = cols == LANES ? g->b.ld : 0; /* fewer: one of them four times */
+    for (int64_t m = 0; m < g->M; m++)
+        for (int64_t i = 0; i < cols; i += ld ? LANES : 1) {
+            const float *a = t->a + m * g->K;
+            const int64_t at = (n + i) * g->b.ld;
+            float out[LANES];
+            if (t->reader == READ_F32)
+                dot_rows(READ_F32, a, (const float *)g->b.data + at, ld, g->K, out);
+            else if (t->reader == READ_BF16)
+                dot_rows(READ_BF16, a, (const uint16_t *)g->b.data + at, ld, g->K, out);
+            else
+                dot_rows(READ_F16, a, (const uint16_t *)g->b.data + at, ld, g->K, out);
+            memcpy(s + m * CHUNK + i, out, (ld ? LANES : 1) * sizeof *out);
+        }
+}
+
+/* A type without a kernel: one decoded piece serves every row of A. */
+static void decoded(const skinny_job *t, int64_t n, float *buf, float *s)
+{
+    const af_gemm *g = t->g;
+    for (int64_t k = 0; k < g->K; k += PIECE) {
+        const int64_t kc = AF_MIN((int64_t)PIECE, g->K - k);
+        const float *b = AF_ISA_NAME(af_stored_row)(&g->b, n, k, kc, buf);
+        for (int64_t m = 0; m < g->M; m++) {
+            float out[LANES];
+            dot_rows(READ_F32, t->a + m * g->K + k, b, 0, kc, out);
+            s[m * CHUNK] = k ? s[m * CHUNK] + out[0] : out[0];
+        }
+    }
+}
+
+static void blocks(const skinny_job *t, int64_t n, int64_t cols, float *s)
+{
+    const af_operand *b = &t->g->b;
+    const af_dtype_info *info = af_dtype_get(b->dtype);
+    const int64_t row = b->ld / info->elems * info->bytes;
+    AF_ISA_NAME(af_block_rows)
+    (&t->block, b->dtype, (const uint8_t *)b->data + n * row, cols, s, CHUNK);
+}
+
+/* Shares begin at multiples of this: what is computed together does not change with them. */
+enum { UNIT = 4 };
+
+static void columns(void *arg, int64_t from, int64_t to, int share)
+{
+    const skinny_job *t = arg;
+    const int64_t last = AF_MIN(to * UNIT, t->g->N);
+    float s[AF_SKINNY_ROWS * CHUNK];
+    for (int64_t c = from * UNIT; c < last; c += CHUNK) {
+        const int64_t width = AF_MIN((int64_t)CHUNK, last - c);
+        if (t->reader == READ_BLOCKS)
+            blocks(t, c, width, s);
+        else if (t->reader == READ_DECODED)
+            for (int64_t i = 0; i < width; i++)
+                decoded(t, c + i, t->buf + (int64_t)share * PIECE, s + i);
+        else
+            for (int64_t i = 0; i < width; i += LANES)
+                floats(t, c + i, AF_MIN((int64_t)LANES, width - i), s + i);
+        AF_ISA_NAME(af_gemm_store)(t->g, s, CHUNK, 0, t->g->M, c, width, true);
+    }
+}
+
+static reader reader_of(const af_gemm *g)
+{
+    const af_operand *b = &g->b;
+    if (b->decode)
+        return AF_ISA_NAME(af_block_serves)(b->dtype, g->K) && b->ld == g->K ? READ_BLOCKS
+                                                                             : READ_DECODED;
+    if (b->dtype == AF_DTYPE_F32)
+        return READ_F32;
+    if (b->dtype == AF_DTYPE_BF16)
+        return READ_BF16;
+    return b->dtype == AF_DTYPE_F16 && af_has_f16 ? READ_F16 : READ_DECODED;
+}
+
+void AF_ISA_NAME(af_skinny_run)(const af_gemm *g, af_pool *pool, void *work)
+{
+    float *a = work, *buf = a + AF_SKINNY_ROWS * K_MAX;
+    skinny_job t = {.g = g, .reader = reader_of(g), .a = a, .buf = buf};
+    for (int64_t m = 0; m < g->M; m++) {
+        const float *x = AF_ISA_NAME(af_stored_row)(&g->a, m, 0, g->K, a + m * g->K);
+        if (x != a + m * g->K)
+            memcpy(a + m * g->K, x, (size_t)g->K * sizeof *a);
+        if (t.reader == READ_BF16)
+            deinterleave(a + m * g->K, g->K);
+    }
+    if (t.reader == READ_BLOCKS)
+        AF_ISA_NAME(af_block_prepare)
+    (&t.block, a, g->M, g->K, buf + (int64_t)af_pool_threads(pool) * PIECE);
+    af_pool_run(pool, (g->N + UNIT - 1) / UNIT, columns, &t);
+}
+
+/* ---- sums of rows ---- */
+
+AF_INLINE vec up(const uint8_t *row, af_dtype type, int64_t i)
+{
+    if (type == AF_DTYPE_F32)
+        return *(const vec *)((const float *)row + i);
+    vec v;
+    for (int k = 0; k < VL; k++)
+        v[k] = af_bf16_up(((const uint16_t *)row)[i + k]);
+    return v;
+}
+
+AF_INLINE void weigh(float *restrict y, const float *p, const uint8_t *rows, af_dtype type,
+                     int64_t stride, int64_t n, int64_t E)
+{
+    enum { WIDE = 8 }; /* vectors kept in registers */
+    int64_t i = 0;
+    for (; i + WIDE * VL <= E; i += WIDE * VL) {
+        vec s[WIDE];
+        for (int k = 0; k < WIDE; k++)
+            s[k] = *(const vec *)(y + i + k * VL);
+        for (int64_t j = 0; j < n; j++)
+#pragma GCC unroll 8
+            for (int k = 0; k < WIDE; k++)
+                s[k] += p[j] * up(rows + j * stride, type, i + k * VL);
+        for (int k = 0; k < WIDE; k++)
+            *(vec *)(y + i + k * VL) = s[k];
+    }
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t e = i; e < E; e++) {
+            const uint8_t *row = rows + j * stride;
+            y[e] += p[j] * (type == AF_DTYPE_F32 ? ((const float *)row)[e]
+                                                 : af_bf16_up(((const uint16_t *)row)[e]));
+        }
+}
+
+void AF_ISA_NAME(af_weigh)(float *y, const float *p, const af_operand *b, int64_t n, int64_t E)
+{
+    if (b->dtype == AF_DTYPE_F32)
+        weigh(y, p, b->data, AF_DTYPE_F32, b->ld * 4, n, E);
+    else
+        weigh(y, p, b->data, AF_DTYPE_BF16, b->ld * 2, n, E);
+}

@@ -1,0 +1,157 @@
+/* neonbf16_blocks.c - a few rows of activations times rows of GGUF blocks with the int8 matrix
+ * instructions of Armv8.6; the integer products are exact: 32 activations become 24-bit integers
+ * with one scale, cut into three planes of signed bytes (x = s * (65536 hi + 256 mid + lo)), so
+ * that nothing is lost against f32 (the largest of the 32 keeps 23 bits). One SMMLA multiplies two
+ * weight rows with two planes. */
+#include "cpu/gemm/gemm_blocks.h"
+
+#include <math.h>
+
+enum { PLANES = 96 }; /* bytes of 32 activations: 4 x (8 mid, 8 hi), then 32 lo */
+
+/* Eight integers as signed digits: lo and mid are the low bytes as they are, what they are too
+ * small or too large by goes into the next. */
+AF_INLINE void digits(int8_t *p, int8_t *lo, int32x4_t a, int32x4_t b)
+{
+    int8x8_t digit[3];
+    for (int i = 0; i < 3; i++) {
+        const int16x8_t low = vcombine_s16(vmovn_s32(a), vmovn_s32(b));
+        digit[i] = vmovn_s16(low);
+        const int16x8_t back = vmovl_s8(digit[i]);
+        a = vshrq_n_s32(vsubw_s16(a, vget_low_s16(back)), 8);
+        b = vshrq_n_s32(vsubw_s16(b, vget_high_s16(back)), 8);
+    }
+    vst1_s8(lo, digit[0]);
+    vst1_s8(p, digit[1]);
+    vst1_s8(p + 8, digit[2]);
+}
+
+/* The planes of 32 numbers; their scale. */
+static float cut(int8_t *p, const float *x)
+{
+    const float top = 8355000; /* three signed digits reach 0x7f7f7f, and rounding needs room */
+    float32x4_t v[8], most4 = vdupq_n_f32(0), all4 = most4;
+    for (int i = 0; i < 8; i++) {
+        v[i] = vld1q_f32(x + 4 * i);
+        most4 = vmaxq_f32(most4, vabsq_f32(v[i]));
+        all4 = vaddq_f32(all4, vabsq_f32(v[i]));
+    }
+    const float most = vmaxvq_f32(most4), all = vaddvq_f32(all4);
+    const float by = most > 0 ? top / most : 0;
+    if (!(all < INFINITY) || !(by < INFINITY)) { /* the scale tells: not a number, or nothing */
+        memset(p, 0, PLANES);
+        return all < INFINITY ? 0 : NAN;
+    }
+    for (int i = 0; i < 4; i++)
+        digits(p + 16 * i, p + 64 + 8 * i, vcvtnq_s32_f32(vmulq_n_f32(v[2 * i], by)),
+               vcvtnq_s32_f32(vmulq_n_f32(v[2 * i + 1], by)));
+    return most / top;
+}
+
+uint64_t AF_ISA_NAME(af_block_work)(int64_t K)
+{
+    return (uint64_t)(AF_BLOCK_ROWS * (K / AF_BLOCK)) * (5 * sizeof(float) + PLANES);
+}
+
+void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, int64_t K,
+                                   void *work)
+{
+    const int64_t blocks = K / AF_BLOCK;
+    float *sums = work, *scale = sums + AF_BLOCK_ROWS * blocks;
+    int8_t *planes = (int8_t *)(scale + 4 * AF_BLOCK_ROWS * blocks);
+    assert(M <= AF_BLOCK_ROWS);
+    for (int64_t k = 0; k < M * blocks; k++) {
+        sums[k] = 0;
+        for (int i = 0; i < AF_BLOCK; i++)
+            sums[k] += x[k * AF_BLOCK + i];
+        const float by = cut(planes + k * PLANES, x + k * AF_BLOCK);
+        memcpy(scale + 4 * k, (float[]){by, 65536 * by, by, 65536 * by}, 4 * sizeof by);
+    }
+    *out = (af_block_x){.x = x, .sums = sums, .scale = scale, .planes = planes, .M = M, .K = K};
+}
+
+enum { PAIRS = 2 }; /* of stored rows taken together, to read the activations once */
+
+/* Two rows of 32 codes as four matrices of 2 x 8. */
+typedef struct codes {
+    int8x16_t at[4];
+} codes;
+
+AF_INLINE codes pair_codes(af_dtype type, const uint8_t *w0, const uint8_t *w1, int j)
+{
+    af_i8v a, b, c, d;
+    af_codes(type, w0, j, &a, &b);
+    af_codes(type, w1, j, &c, &d);
+    return (codes){{(int8x16_t)vzip1q_s64((int64x2_t)a, (int64x2_t)c),
+                    (int8x16_t)vzip2q_s64((int64x2_t)a, (int64x2_t)c),
+                    (int8x16_t)vzip1q_s64((int64x2_t)b, (int64x2_t)d),
+                    (int8x16_t)vzip2q_s64((int64x2_t)b, (int64x2_t)d)}};
+}
+
+/* [row 0: mid * 256 + lo, hi; row 1: the same] over n of the four groups of 8, from the first */
+AF_INLINE float32x4_t products(const codes *w, const int8_t *p, int from, int n)
+{
+    int32x4_t s = vdupq_n_s32(0), t = s;
+#pragma GCC unroll 4
+    for (int i = from; i < from + n; i++) {
+        s = vmmlaq_s32(s, w->at[i], vld1q_s8(p + 16 * i));
+        t = vmmlaq_s32(t, w->at[i], vcombine_s8(vld1_s8(p + 64 + 8 * i), vdup_n_s8(0)));
+    }
+    return vcvtq_f32_s32(vmlaq_s32(t, s, (int32x4_t){256, 1, 256, 1}));
+}
+
+AF_INLINE float32x4_t twice(float a, float b) { return (float32x4_t){a, a, b, b}; }
+
+/* out [M] rows of ldo: 2 P stored rows, `bytes` apart. */
+AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, int P, const uint8_t *w,
+                        int64_t bytes, float *out, int64_t ldo)
+{
+    const int groups = af_groups(type), size = (int)af_dtype_get(type)->bytes;
+    const int64_t blocks = x->K / AF_BLOCK;
+    const uint8_t *next = w + 2 * P * bytes; /* what is read next */
+    float32x4_t total[AF_BLOCK_ROWS][PAIRS];
+    float32x2_t rest[AF_BLOCK_ROWS][PAIRS];
+    memset(total, 0, sizeof total);
+    memset(rest, 0, sizeof rest);
+    for (int64_t k = 0; k < blocks; w += size) {
+        float d[2 * PAIRS][16], o[2 * PAIRS][8];
+        for (int r = 0; r < 2 * P; r++)
+            af_scales(type, w + r * bytes, d[r], o[r]);
+        for (int i = 0; i < 2 * P * size; i += 64, next += 64)
+            __builtin_prefetch(next);
+        for (int j = 0; j < groups; j++, k++) {
+            codes c[PAIRS];
+            for (int q = 0; q < P; q++)
+                c[q] = pair_codes(type, w + 2 * q * bytes, w + (2 * q + 1) * bytes, j);
+            for (int64_t m = 0; m < M; m++) {
+                const int8_t *p = x->planes + (m * blocks + k) * PLANES;
+                const float32x4_t s = vld1q_f32(x->scale + (m * blocks + k) * 4);
+#pragma GCC unroll 2
+                for (int q = 0; q < P; q++) {
+                    const float *d0 = d[2 * q] + 2 * j, *d1 = d[2 * q + 1] + 2 * j;
+                    float32x4_t *t = &total[m][q];
+                    if (af_by_16(type)) {
+                        float32x4_t y = vmulq_f32(products(&c[q], p, 0, 2), twice(d0[0], d1[0]));
+                        y = vfmaq_f32(y, products(&c[q], p, 2, 2), twice(d0[1], d1[1]));
+                        *t = vfmaq_f32(*t, y, s);
+                    } else {
+                        *t = vfmaq_f32(*t, products(&c[q], p, 0, 4),
+                                       vmulq_f32(s, twice(d0[0], d1[0])));
+                    }
+                    if (af_has_offset(type))
+                        rest[m][q] =
+                            vfma_n_f32(rest[m][q], (float32x2_t){o[2 * q][j], o[2 * q + 1][j]},
+                                       x->sums[m * blocks + k]);
+                }
+            }
+        }
+    }
+    for (int64_t m = 0; m < M; m++)
+        for (int q = 0; q < P; q++) {
+            const float32x4_t t = total[m][q];
+            vst1_f32(out + m * ldo + 2 * q,
+                     vadd_f32(vpadd_f32(vget_low_f32(t), vget_high_f32(t)), rest[m][q]));
+        }
+}
+
+#include "cpu/gemm/gemm_blocks_rows.h"

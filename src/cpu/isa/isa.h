@@ -1,0 +1,29 @@
+/* isa.h - the vector type, the register tiles and the few intrinsics of the instruction set this
+ * build is for. The files of src/cpu are compiled once per instruction set; AF_ISA_HEADER (from
+ * cmake/cpu.cmake) names the header that holds everything that differs between them. */
+#ifndef AF_ISA_H
+#define AF_ISA_H
+
+#include "base/base.h"
+#include "tensor/half.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* AF_ISA_NAME(gemm) is gemm_neon, gemm_avx2, ... */
+#define AF_ISA_JOIN2(a, b) a##_##b
+#define AF_ISA_JOIN(a, b)  AF_ISA_JOIN2(a, b)
+#define AF_ISA_NAME(a)     AF_ISA_JOIN(a, AF_ISA)
+#define AF_INLINE          static inline __attribute__((always_inline))
+
+#include AF_ISA_HEADER
+
+/* Sum of the lanes, in order. */
+static inline float af_lanes(vec v)
+{
+    float s = 0;
+    for (int i = 0; i < VL; i++)
+        s += v[i];
+    return s;
+}
+#endif
