@@ -48,7 +48,7 @@ message=$("$afinar" bench --shape tiny --device cpu --attention flash 2>&1 || tr
 case $message in *"unknown attention 'flash'; use auto, own or cudnn"*) ;; *) fail "says '$message'" ;; esac
 
 doctor=$("$afinar" doctor --device cpu --threads 1)
-for word in processor threads memory "GPU driver" NVRTC cuBLASLt cuDNN "matrix product"; do
+for word in processor threads memory "GPU driver" NVRTC cuBLASLt cuDNN GEMM; do
     case $doctor in *"$word"*) ;; *) fail "doctor does not speak of $word" ;; esac
 done
 echo "test_cli_bench: passed"
