@@ -26,7 +26,7 @@ foreach(source ${AF_TESTS})
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_TEST_ENV}" TIMEOUT 600 SKIP_RETURN_CODE 77)
 endforeach()
 # the longest begin first: nothing shall wait for one of them alone at the end
-set_tests_properties(test_fast_gemm test_cuda_kernels test_fast_attention test_fast_team test_fast_rows PROPERTIES COST 100)
+set_tests_properties(test_fast_gemm test_cuda_kernels test_fast_attention test_fast_threads test_fast_rows PROPERTIES COST 100)
 
 file(GLOB AF_FUZZERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
 foreach(source ${AF_FUZZERS})

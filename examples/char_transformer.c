@@ -1,11 +1,11 @@
 /* char_transformer.c - a character-level transformer, trained from scratch on a text, that then
- * writes on by itself.
+ * generates text.
  *
  * One function records the model; it is called twice: with parameters, attention over whole windows
- * and a loss for training, and with plain weights and a key-value cache for writing one character
- * after another. The blocks are those of current language models: RMS norm, rotary positions,
- * causal attention, a gated feed-forward layer.
- * Usage: example_char_transformer [STEPS] [FILE] */
+ * and a loss for training, and with plain weights and a key-value cache for generating one
+ * character after another. The blocks are those of current language models: RMS norm, rotary
+ * positions, causal attention, a gated feed-forward layer. Usage: example_char_transformer [STEPS]
+ * [FILE] */
 #include "afinar/graph.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@ enum {
     T = 160,   /* characters in a window */
     BATCH = 2,
     N = BATCH * T,
-    WRITTEN = T, /* no further than training has seen ... */
+    WRITTEN = T, /* not longer than the windows of training ... */
     PROMPT = 24, /* ... of which these come from the middle of the text */
     PARAMS = 3 + 6 * LAYERS,
 };
@@ -206,7 +206,7 @@ static af_status train(model *m, const text *t, long steps, uint64_t *state, af_
     return st;
 }
 
-/* ---- writing ---- */
+/* ---- generation ---- */
 
 static af_status copy_params(model *to, const model *from, af_error *err)
 {

@@ -1,8 +1,8 @@
-/* mlp_classifier.c - three spiral arms told apart by a small network: 2 -> 32 -> 32 -> 3.
+/* mlp_classifier.c - a small network (2 -> 32 -> 32 -> 3) that classifies three spiral arms.
  *
- * The data are made here. Training draws a batch a step; afterwards points that were never seen are
+ * The data is generated here. Training draws one batch per step; afterwards new points are
  * classified, and the program fails when fewer than 97 % are right.
- * Usage: example_mlp_classifier [STEPS]  (fewer than the default: no demand on the result) */
+ * Usage: example_mlp_classifier [STEPS]  (with fewer than the default, accuracy is not checked) */
 #include "afinar/graph.h"
 #include "afinar/schedule.h"
 
@@ -27,7 +27,7 @@ static double uniform(uint64_t *state) /* [0, 1): xorshift */
     return (double)(*state >> 11) / 9007199254740992.0;
 }
 
-/* A batch of points on the arms, a little off. */
+/* A batch of points on the arms, with some noise. */
 static void draw(uint64_t *state, float (*x)[2], int32_t *label)
 {
     for (int i = 0; i < BATCH; i++) {

@@ -1,7 +1,7 @@
 /* leaks.c - part of every test program that AddressSanitizer checks: the search for leaks at the
  * end is left out when the program holds exactly the bytes it held before main, since nothing can
- * be lost then. On aarch64 that search walks a table of every possible address: four seconds a
- * program, whatever it does. Any difference, of a single byte, and the search decides. */
+ * be lost then. On aarch64 that search scans a table of every possible address: four seconds per
+ * program, whatever it does. With any difference, even of a single byte, the search runs. */
 #include <pthread.h>
 #include <sanitizer/lsan_interface.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@ static void *wait_for_all(void *arg)
     return NULL;
 }
 
-/* Lets the C library take what it takes once and keeps: the buffer of stdout, time zones, stacks.
- */
+/* Makes the C library allocate what it allocates once and keeps: the buffer of stdout, time zones,
+ * stacks. */
 __attribute__((constructor)) static void note_bytes(void)
 {
     static char buffer[BUFSIZ];
@@ -35,7 +35,7 @@ __attribute__((constructor)) static void note_bytes(void)
     while (n < THREADS && pthread_create(&thread[n], NULL, wait_for_all, &all) == 0)
         n++;
     if (n < THREADS)
-        return; /* the others wait for ever; `before` stays 0, so that the search is made */
+        return; /* the others wait for ever; `before` stays 0, so that the search runs */
     for (int i = 0; i < n; i++)
         pthread_join(thread[i], NULL);
     pthread_barrier_destroy(&all);

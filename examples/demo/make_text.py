@@ -2,9 +2,9 @@
 """make_text.py OUT.jsonl [DOCUMENTS] [SEED]: the text the demo's base model is pre-trained on.
 
 Every word is made here, from templates: small stories, notes with questions, index cards, lists
-said twice, JSON records told in prose, receipts, chats. So the base model knows the people, the towns, the marks of
-JSON and the shape of a chat, but it has never seen a sentence turned into JSON: that is what the
-demo teaches it. No text of anybody else is used."""
+that are repeated, JSON records retold in prose, receipts, chats. So the base model knows the people, the towns, the
+punctuation of JSON and the shape of a chat, but it has never seen a sentence turned into JSON: that is what the
+demo teaches it. No third-party text is used."""
 import json
 import random
 import sys
@@ -16,7 +16,7 @@ VERBS = ["bought", "sold", "found", "ordered", "carried", "packed", "picked up",
 
 
 class World:
-    """One throw of the dice: a few people, a town, some goods."""
+    """One random draw: a few people, a town, some goods."""
 
     def __init__(self, r):
         self.r = r
@@ -38,7 +38,7 @@ def number(r):
 
 
 def deed(w, name=None, item=None, count=None, city=None, day=None, verb=None):
-    """A sentence in which somebody does something with a number of things, somewhere, some day."""
+    """A sentence in which a person does something with a number of things, in some town, on some day."""
     name, item, count = name or w.name, item or w.item, count or w.count
     city, day, verb = city or w.city, day or w.day, verb or w.verb
     return w.r.choice([
@@ -113,7 +113,7 @@ def facts(w):
 
 
 def told_again(w):
-    """The same event, told three times in other words."""
+    """The same event, described three times in different words."""
     return "\n".join(deed(w) for _ in range(3))
 
 
@@ -161,8 +161,8 @@ def turn(role, text):
 
 
 def chat(w):
-    """A chat in prose: somebody says something, the other answers or says it again."""
-    said = deed(w)
+    """A chat in prose: the user makes a statement, the assistant answers or repeats it."""
+    statement = deed(w)
     answer = w.r.choice([
         f"{w.name} has {w.count} {w.item} now.",
         f"{w.city} is in {CITIES[w.city]}.",
@@ -171,13 +171,13 @@ def chat(w):
         f"I hope {w.name} liked {w.city}.",
     ])
     if w.r.random() < 0.5:
-        return turn("user", said) + turn("assistant", answer)
+        return turn("user", statement) + turn("assistant", answer)
     q, a = w.r.choice([
         (f"Where is {w.city}?", f"{w.city} is in {CITIES[w.city]}."),
         (f"What does {w.name} eat?", f"{w.name} eats {w.food}."),
         (f"How is the weather in {w.city}?", f"It is {w.weather} in {w.city}."),
     ])
-    return turn("user", said) + turn("assistant", answer) + turn("user", q) + turn("assistant", a)
+    return turn("user", statement) + turn("assistant", answer) + turn("user", q) + turn("assistant", a)
 
 
 KINDS = [(facts, 16), (told_again, 3), (card, 5), (questions, 3), (record, 2), (echo, 1), (chat, 2),

@@ -2,7 +2,7 @@
 # The demo: teaches a small base model, with QLoRA on the CPU, to turn a sentence into JSON, and
 # scores it on held-out sentences before and after. `make demo` builds the program and runs this.
 # AFINAR: the program [build/afinar]; DEMO_OUT: where everything goes [build/demo].
-# More words are passed to `afinar train` (max_steps=20, lora_r=8, ...).
+# Further arguments are passed to `afinar train` (max_steps=20, lora_r=8, ...).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

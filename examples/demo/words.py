@@ -1,4 +1,4 @@
-"""The small world that the demo's texts speak about: people, places, goods, days.
+"""The vocabulary of the demo's texts: people, places, goods, days.
 
 Used by make_text.py (what the base model reads) and make_task.py (what it is then taught)."""
 

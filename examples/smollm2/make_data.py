@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """make_data.py TRAIN.jsonl EVAL.jsonl [RECORDS] [EVALS] [SEED]: word problems in the style of GSM8K.
 
-Each answer goes step by step, with the calculation in << >>, and ends in a line "#### N", as the
-answers of GSM8K do. The texts are made here from templates; none is of GSM8K."""
+Each answer proceeds step by step, with the calculation in << >>, and ends in a line "#### N", as the
+answers of GSM8K do. The texts are generated here from templates; none is from GSM8K."""
 import json
 import random
 import sys

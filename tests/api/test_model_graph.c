@@ -1,4 +1,4 @@
-/* test_model_graph.c - a loss of one's own on a loaded model, with public headers alone: the
+/* test_model_graph.c - a custom loss on a loaded model, with public headers alone: the
  * recorded logits are those of the model, the adapter learns, and the saved adapter computes the
  * same. */
 #include "afinar/afinar.h"
@@ -122,7 +122,7 @@ static void test_a_custom_loss_trains_the_adapter(void **state)
     af_model_graph_free(r);
     af_model_close(m);
 
-    m = open_tiny(dir); /* the saved adapter, trained on: lora_r 0 takes the model's own */
+    m = open_tiny(dir); /* resumes from the saved adapter: lora_r 0 takes the model's own */
     CHECK_OK(af_model_record(&r, m, &(af_record_opts){.rows = 2 * TOKENS, .sequences = 2}, &err),
              err);
     assert_true(af_model_graph_param_count(r) > 0);

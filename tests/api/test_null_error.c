@@ -427,7 +427,7 @@ static void test_null_is_safe_at_every_function(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* Failures deep inside a run, where an error passes through many hands. */
+/* Failures deep inside a run, where an error passes through many functions. */
 static void test_null_is_safe_where_a_run_fails_late(void **state)
 {
     (void)state;

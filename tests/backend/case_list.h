@@ -42,7 +42,8 @@ static void case_matmul_tn(rec *r)
     af_tensor *a = act_2(r, 37, 50), *b = act_2(r, 37, 24), *c = act_2(r, 16, 50);
     finish(r, af_matmul(r->g, af_matmul(r->g, a, b, AF_MATMUL_TN), c, AF_MATMUL_TT));
 }
-/* Rows on 16 bytes, more than one tile each way, ends inside tiles; gradients make every form. */
+/* Rows aligned to 16 bytes, more than one tile in each dimension, edges inside tiles; gradients use
+ * every layout. */
 static void case_matmul_tiles(rec *r)
 {
     af_tensor *a = act_2(r, 203, 136), *b = act_2(r, 136, 152), *c = act_2(r, 144, 152);
@@ -108,7 +109,7 @@ static void case_dropout(rec *r)
 }
 static void case_noise(rec *r)
 {
-    static const int32_t bounds[] = {0, 3, 3, 8}; /* an empty sequence, two rows behind the last */
+    static const int32_t bounds[] = {0, 3, 3, 8}; /* an empty sequence, two rows after the last */
     af_graph_set_seed(r->g, 12);
     finish(r, af_neftune_noise(r->g, act_2(r, 10, 50), ints(r, 4, bounds), 5, 9));
 }
@@ -163,8 +164,8 @@ static void case_attention_128(rec *r)
     attention(r, &(af_attention_opts){.heads = 2, .kv_heads = 1, .head_dim = 128, .causal = true},
               200, 1, b);
 }
-/* More pieces of work than multiprocessors, of different lengths, and dead rows: blocks that stay
- * and take several must not mix them up. */
+/* More work items than multiprocessors, of different lengths, and dead rows: persistent blocks that
+ * process several must not mix them up. */
 static void case_attention_many(rec *r)
 {
     enum { SHORT = 36 };
@@ -241,7 +242,7 @@ static void cached(rec *r, int head, int window, double softcap)
     out(r, af_attention_cached(r->g, x, cache, ints(r, 4, bounds), ints(r, 3, start), &o));
     r->out[r->outs++] = cache;
 }
-/* Room for 100 rows, as generation has it; runs bring fewer. */
+/* Capacity for 100 rows, as in generation; runs use fewer. */
 static inline af_tensor *case_generation(rec *r)
 {
     static const int32_t bounds[] = {0, 100}, start[] = {0};
@@ -316,7 +317,7 @@ static void case_lora(rec *r) { lora(r, 8, 0.5f, r->t); }
 static void case_lora_scales(rec *r) { lora(r, 8, 2.0f, r->t); }
 static void case_lora_high_rank(rec *r) { lora(r, 32, 0.5f, r->t); }
 static void case_lora_cast(rec *r) { lora(r, 8, 0.5f, AF_DTYPE_F32); }
-/* Rows and widths at which blocks share the narrow products. */
+/* Rows and widths at which blocks share the low-rank GEMMs. */
 static void shared_lora(rec *r, int64_t tokens, int64_t I, int64_t O)
 {
     const double small = 1.0 / sqrt((double)I);
@@ -503,7 +504,7 @@ static const test_case cases[] = {
     {"noise", case_noise, 0},
     {"losses", case_losses, 0},
     {"cross_entropy", case_cross_entropy, 0},
-    {"fake_quant", case_fake_quant, 3e-2}, /* a value on an edge may fall either way */
+    {"fake_quant", case_fake_quant, 3e-2}, /* a value on an edge may round to either side */
     {"rope", case_rope, 0},
     {"rope_norm", case_rope_norm, 0},
     {"attention", case_attention, 1e-2},

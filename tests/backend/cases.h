@@ -92,7 +92,7 @@ static inline void finish(rec *r, af_tensor *y)
     af_tensor *c = rec_add(r, af_graph_input(r->g, "c", AF_DTYPE_F32, y->ndim, y->dim), -1, 1);
     af_tensor *y32 = y->dtype == AF_DTYPE_F32 ? y : af_cast(r->g, y, AF_DTYPE_F32);
     out(r, y);
-    /* the loss itself is not compared: terms of both signs leave nothing but rounding */
+    /* the loss itself is not compared: terms of both signs cancel, and only rounding is left */
     af_tensor *loss = af_sum_all(r->g, af_mul(r->g, y32, c));
     af_graph_backward(r->g, loss);
     const int n = r->leaves;

@@ -94,7 +94,7 @@ static size_t size_of_type(const char *s, size_t n)
     return 0; /* a struct: not known here */
 }
 
-/* The parameter list behind "name(" in the kernel's text. */
+/* The parameter list after "name(" in the kernel's text. */
 static int f_function(void **func, void *module, const char *name)
 {
     const char *text = af_kernel_source(((fake_module *)module)->file), *p = text;
@@ -158,7 +158,8 @@ static void digest_launch(const fake_func *f, const unsigned geometry[5], void *
     for (int i = 0; i < f->n; i++)
         if (!f->pointer[i])
             h = af_fnv1a(h, args[i], f->size[i]);
-    seen.digest += h; /* in any order: compilers record the operands of a call in theirs */
+    seen.digest += h; /* order-independent: the order in which operands of a call are recorded
+                         depends on the compiler */
 }
 
 static int f_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,

@@ -29,7 +29,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Random values of one range; those made before are used again. */
+/* Random values of one range; earlier ones are reused. */
 typedef struct pool_of_values {
     float range;
     af_dtype t;
@@ -48,7 +48,7 @@ static const void *values_of(pool_of_values *pool, int count, float range, af_dt
     p->range = range;
     p->t = t;
     p->data = realloc(p->data, n * (t == AF_DTYPE_BF16 ? 2 : 4));
-    const uint64_t size = t == AF_DTYPE_BF16 ? 2 : 4, block = 4000037; /* no multiple of a row */
+    const uint64_t size = t == AF_DTYPE_BF16 ? 2 : 4, block = 4000037; /* not a multiple of a row */
     uint64_t h = 88172645463325252u;
     for (uint64_t i = 0; i < AF_MIN(n, block); i++) {
         h = h * 6364136223846793005u + 1442695040888963407u;
@@ -58,7 +58,7 @@ static const void *values_of(pool_of_values *pool, int count, float range, af_dt
         else
             ((float *)p->data)[i] = f;
     }
-    for (uint64_t i = block; i < n; i += block) /* the host's time is dear: repeat it */
+    for (uint64_t i = block; i < n; i += block) /* host time is expensive: repeat the block */
         memcpy((char *)p->data + i * size, p->data, AF_MIN(block, n - i) * size);
     p->n = n;
     return p->data;

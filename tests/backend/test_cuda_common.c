@@ -11,7 +11,7 @@
 
 #include <sys/mman.h>
 
-/* Memory of real size that nobody touches. */
+/* Memory of real size that is never touched. */
 static int big_alloc(void **p, size_t n)
 {
     *p = mmap(NULL, n + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,

@@ -1,6 +1,6 @@
 /* test_cuda_cudnn.c - attention through cuDNN over fakes of the driver and of the library: what is
- * described, which nodes go there, what is kept on disk and who decides. The numbers themselves:
- * test_cuda_ops.c, on a GPU. */
+ * described, which nodes use cuDNN, what is kept on disk and how the choice is made. The numbers
+ * themselves: test_cuda_ops.c, on a GPU. */
 #define _GNU_SOURCE
 #include "test.h"
 
@@ -75,7 +75,7 @@ static void run_twice(af_device *d, void (*record)(rec *), af_dtype t)
     rec_clear(&r);
 }
 
-static void test_the_graph_says_what_the_node_is(void **state)
+static void test_the_graph_describes_the_node(void **state)
 {
     static const char *const want[] = {
         "1: type 9 [4 4 256 64] / [131072 64 512 1]", /* q */
@@ -103,7 +103,7 @@ static void test_the_graph_says_what_the_node_is(void **state)
     close_both(d);
 }
 
-static void test_forced_nodes_run_there_and_others_in_own_kernels(void **state)
+static void test_forced_nodes_run_in_cudnn_and_others_in_own_kernels(void **state)
 {
     static const struct {
         const char *why;
@@ -253,8 +253,8 @@ static int drop_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_graph_says_what_the_node_is),
-        cmocka_unit_test(test_forced_nodes_run_there_and_others_in_own_kernels),
+        cmocka_unit_test(test_the_graph_describes_the_node),
+        cmocka_unit_test(test_forced_nodes_run_in_cudnn_and_others_in_own_kernels),
         cmocka_unit_test(test_own_kernels_never_ask_for_the_library),
         cmocka_unit_test(test_a_choice_is_made_once),
         cmocka_unit_test(test_a_damaged_plan_is_built_again),

@@ -121,7 +121,7 @@ static void fill(model *m, af_error *err)
     for (int i = 0; i < m->n; i++) {
         af_tensor *t = m->leaf[i].t;
         const uint64_t bytes = af_tensor_bytes(t);
-        const bool any = m->leaf[i].range == 0; /* bytes of bf16 noise: as good as others */
+        const bool any = m->leaf[i].range == 0; /* random bytes of bf16: any values will do */
         const void *v = any ? values_of(pool, 16, 1, AF_DTYPE_F32, bytes / 4 + 1)
                             : values_of(pool, 16, (float)m->leaf[i].range, af_tensor_dtype(t),
                                         (uint64_t)af_tensor_count(t));
@@ -151,7 +151,7 @@ static void write_rows(model *m, int32_t live, int32_t from, af_error *err)
     af_graph_set_live_rows(m->g, live);
 }
 
-/* Milliseconds of a run with `live` rows behind `from` cached ones. */
+/* Milliseconds of a run with `live` rows after `from` cached ones. */
 static double time_rows(model *m, af_cuda *cu, int32_t live, int32_t from, int repeats,
                         af_error *err)
 {

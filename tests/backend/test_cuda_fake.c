@@ -20,8 +20,9 @@ static const char *missing_op(const af_graph *g)
     return NULL;
 }
 
-/* What a case launches, to the last number, is what it launched when it passed on a GPU. After a
- * change that was meant (and run on one): AF_LAUNCHES=tests/golden/cuda/launches.txt, empty. */
+/* What a case launches, including every argument, is what it launched when it passed on a GPU.
+ * After an intended change (tested on a GPU) empty tests/golden/cuda/launches.txt and set
+ * AF_LAUNCHES to its path. */
 static int check_digest(const char *name, af_dtype t, bool fold)
 {
     char line[256], want[256], file[512];
@@ -177,7 +178,7 @@ static void test_chunks_without_labels_are_left_out(void **state)
 
 /* Every level of rows has its own captured graph; what dequantises a whole matrix is left out where
  * few rows read 4 bits. */
-static void test_few_live_rows_have_steps_of_their_own(void **state)
+static void test_few_live_rows_have_their_own_steps(void **state)
 {
     static const int live[] = {100, 64, 9, 8, 1, 65};
     static const int captures[] = {1, 2, 2, 3, 4, 4};
@@ -203,9 +204,9 @@ static void test_few_live_rows_have_steps_of_their_own(void **state)
     drop_kept();
 }
 
-/* Numbers asked for without waiting come with the next read, each as it was when it was asked for.
- */
-static void test_later_reads_wait_once(void **state)
+/* Numbers requested without waiting arrive with the next read, each with the value it had when it
+ * was requested. */
+static void test_deferred_reads_wait_once(void **state)
 {
     enum { MANY = 200 };
     float later[MANY] = {0}, now;
@@ -241,7 +242,7 @@ static void test_later_reads_wait_once(void **state)
     drop_kept();
 }
 
-static void test_no_such_gpu_is_said(void **state)
+static void test_a_missing_gpu_is_reported(void **state)
 {
     (void)state;
     af_device *d = NULL;
@@ -258,9 +259,9 @@ int main(void)
         cmocka_unit_test(test_every_launcher_passes_what_its_kernel_takes),
         cmocka_unit_test(test_direct_launches_equal_captured_ones),
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
-        cmocka_unit_test(test_few_live_rows_have_steps_of_their_own),
-        cmocka_unit_test(test_later_reads_wait_once),
-        cmocka_unit_test(test_no_such_gpu_is_said),
+        cmocka_unit_test(test_few_live_rows_have_their_own_steps),
+        cmocka_unit_test(test_deferred_reads_wait_once),
+        cmocka_unit_test(test_a_missing_gpu_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

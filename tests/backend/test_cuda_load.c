@@ -17,7 +17,7 @@ typedef struct loaded {
     af_quant q;
 } loaded;
 
-/* y = x w', so that w has a place and a use. */
+/* y = x w', so that w has memory and a reader. */
 static void record(loaded *l, af_dtype type, int64_t rows, int64_t cols)
 {
     af_error err = {0};

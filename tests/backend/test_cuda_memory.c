@@ -1,7 +1,7 @@
 /* test_cuda_memory.c - what the plan of a QLoRA step needs in its smallest mode, at the shapes that
  * are measured on real GPUs: planned over the fake driver, so that a change that makes it grow is
- * seen without one. AF_PEAK=1 prints what lives at the peak. Where there is a GPU, every way to run
- * must give the same bits. */
+ * seen without one. AF_PEAK=1 prints what lives at the peak. Where there is a GPU, every memory
+ * mode must give the same bits. */
 #include "test.h"
 
 #include "backend/cuda/cuda_test.h"
@@ -127,7 +127,7 @@ static void test_plans_stay_below_their_limits(void **state)
     assert_int_equal(over, 0);
 }
 
-/* From one way to run to the next: less memory, more work. */
+/* From one mode to the next: less memory, more work. */
 static void test_every_smaller_mode_is_smaller(void **state)
 {
     const memory_case c = {"1.5b", 4, 2048, "auto", 0};
@@ -162,15 +162,16 @@ static bool overlap(const af_tensor *a, const af_tensor *b)
     return a->offset < eb && b->offset < ea && a->first <= b->last && b->first <= a->last;
 }
 
-static bool takes_over(const af_tensor *a, const af_tensor *b) /* b's maker works in place on a */
+/* The node that computes b works in place on a. */
+static bool takes_over(const af_tensor *a, const af_tensor *b)
 {
     const af_node *n = b->producer;
     const int k = n ? af_ops[n->op]->inplace - 1 : -1;
     return k >= 0 && k < n->n_in && n->in[k] == a && a->last == b->first && a->offset == b->offset;
 }
 
-/* What waits in host memory has its place on the device given away, and what a node uses while it
- * runs lies in the same arena: nothing that lives at the same time may share a byte. */
+/* The device memory of what waits in host memory is reused, and a node's workspace is in the same
+ * arena: nothing that is live at the same time may share a byte. */
 static void test_nothing_alive_overlaps(void **state)
 {
     const memory_case c = {"135m", 2, 256, "min", 0};
@@ -209,8 +210,8 @@ static void test_nothing_alive_overlaps(void **state)
     drop_kept();
 }
 
-/* What decides the bits of a product: its shape, and what its operands promise to the algorithm. Or
- * the program of a kernel. */
+/* What determines the bits of a GEMM: its shape, and what its operands guarantee to the algorithm.
+ * Otherwise the program of a kernel. */
 static void describe_step(char text[256], const af_node *n, const af_step *s)
 {
     if (s->kind == AF_STEP_LAUNCH) {
@@ -268,9 +269,9 @@ static int other_kinds(const kinds *a, const kinds *b, const char *mode)
     return bad;
 }
 
-/* However odd the shape: every way to run makes the same products by the same algorithms and calls
- * the same kernels, else their bits could not be the same. */
-static void test_every_mode_makes_the_same_products(void **state)
+/* Whatever the shape: every mode runs the same GEMMs by the same algorithms and calls the same
+ * kernels, else their bits could not be the same. */
+static void test_every_mode_runs_the_same_gemms(void **state)
 {
     static const af_bench_shape odd = {"odd", 2,    64,   4,    2,       16,
                                        112,   1000, true, true, 10000.0, 1e-6};
@@ -303,7 +304,7 @@ static void test_every_mode_makes_the_same_products(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* The adapter after some steps of a real shape; false when there is no GPU. */
+/* The adapter after some steps of a real shape; false without a GPU. */
 static bool train_some(af_memory_mode memory_mode, bool direct, bool one_stream, int steps,
                        float **out, uint64_t *bytes)
 {
@@ -333,14 +334,14 @@ static bool train_some(af_memory_mode memory_mode, bool direct, bool one_stream,
     return true;
 }
 
-typedef struct way {
+typedef struct run_mode {
     const char *name;
     af_memory_mode memory_mode;
     bool direct, one_stream;
-} way;
+} run_mode;
 
-/* The first way is what the others are held against. */
-static void compare_ways(const way *w, int n, int steps)
+/* The first mode is the reference. */
+static void compare_modes(const run_mode *w, int n, int steps)
 {
     float *first = NULL;
     int bad = 0;
@@ -363,7 +364,7 @@ static void compare_ways(const way *w, int n, int steps)
 
 static void test_every_mode_gives_the_same_bits(void **state)
 {
-    static const way ways[] = {
+    static const run_mode modes[] = {
         {"dense, all kept", {AF_RECOMPUTE_NONE, false, 0}, false, false},
         {"dense, cheap", {AF_RECOMPUTE_CHEAP, false, 0}, false, false},
         {"dense, wide on 7 of 30 blocks", {AF_RECOMPUTE_WIDE, false, 7}, false, false},
@@ -375,12 +376,12 @@ static void test_every_mode_gives_the_same_bits(void **state)
         {"4 bits, offload", {AF_RECOMPUTE_OFFLOAD, true, 0}, false, false},
     };
     (void)state;
-    compare_ways(ways, AF_LEN(ways), 3);
+    compare_modes(modes, AF_LEN(modes), 3);
 }
 
 static void test_captured_and_direct_steps_are_the_same_bits(void **state)
 {
-    static const way ways[] = {
+    static const run_mode modes[] = {
         {"captured", {AF_RECOMPUTE_CHEAP, false, 0}, false, false},
         {"captured again", {AF_RECOMPUTE_CHEAP, false, 0}, false, false},
         {"direct", {AF_RECOMPUTE_CHEAP, false, 0}, true, false},
@@ -388,7 +389,7 @@ static void test_captured_and_direct_steps_are_the_same_bits(void **state)
         {"direct, offload", {AF_RECOMPUTE_OFFLOAD, true, 0}, true, false},
     };
     (void)state;
-    compare_ways(ways, AF_LEN(ways), 50);
+    compare_modes(modes, AF_LEN(modes), 50);
 }
 
 int main(void)
@@ -397,7 +398,7 @@ int main(void)
         cmocka_unit_test(test_plans_stay_below_their_limits),
         cmocka_unit_test(test_every_smaller_mode_is_smaller),
         cmocka_unit_test(test_nothing_alive_overlaps),
-        cmocka_unit_test(test_every_mode_makes_the_same_products),
+        cmocka_unit_test(test_every_mode_runs_the_same_gemms),
         cmocka_unit_test(test_every_mode_gives_the_same_bits),
         cmocka_unit_test(test_captured_and_direct_steps_are_the_same_bits),
     };

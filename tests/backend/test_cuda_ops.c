@@ -1,5 +1,5 @@
 /* test_cuda_ops.c - every op on the GPU against its CPU twin, on odd shapes, with the GPU's memory
- * poisoned before the run and guards behind every tensor checked after it; captured = direct, run =
+ * poisoned before the run and guards after every tensor checked after it; captured = direct, run =
  * run again, bit for bit. Skips without a GPU. AF_CASE="lora nf4" runs cases whose names begin so,
  * AF_LIST=1 prints every error measured. */
 #include "test.h"
@@ -30,7 +30,7 @@ static void clear(values *v)
 
 enum { GUARD = 512 };
 
-/* Calls fn for the guard behind every tensor, and behind what nodes use while they run. */
+/* Calls fn for the guard after every tensor, and after the workspaces of nodes. */
 static void each_guard(af_device *d, const af_graph *g,
                        void (*fn)(af_cuda *cu, uint8_t *at, uint64_t n, const char *what, int *bad),
                        int *bad)
@@ -62,13 +62,13 @@ static void check_guard(af_cuda *cu, uint8_t *at, uint64_t n, const char *what, 
     cu->drv->stream_sync(cu->stream);
     for (uint64_t i = 0; i < n; i++)
         if (here[i] != 0xa5) {
-            print_error("'%s': byte %d behind its memory was written\n", what, (int)i);
+            print_error("'%s': byte %d after its memory was written\n", what, (int)i);
             ++*bad;
             return;
         }
 }
 
-/* NaN in every activation, and in what nodes use beside them. */
+/* NaN in every activation, and in the workspaces of nodes. */
 static void poison(af_device *d, af_graph *g)
 {
     af_cuda *cu = (af_cuda *)d;
@@ -82,7 +82,7 @@ typedef struct how {
     af_dtype t;
     af_recompute recompute;
     int repeats;
-    bool guard; /* no memory is used twice, and what lies behind each tensor stays as it is */
+    bool guard; /* no memory is used twice, and the guard after each tensor stays as it is */
 } how;
 
 static af_status run_case(const test_case *c, af_device *d, how h, values *out, af_error *err)
@@ -158,7 +158,7 @@ static bool same(const values *a, const values *b)
 
 static bool wanted(const test_case *c)
 {
-    const char *only = getenv("AF_CASE"); /* beginnings of names, with spaces between them */
+    const char *only = getenv("AF_CASE"); /* prefixes of names, separated by spaces */
     for (const char *p = only; p && *p; p += strcspn(p, " "), p += strspn(p, " "))
         if (strncmp(p, c->name, strcspn(p, " ")) == 0)
             return true;
@@ -222,7 +222,7 @@ static void test_every_case_runs_on_the_cpu(void **state)
     }
 }
 
-static void test_own_products_agree_too(void **state)
+static void test_own_gemms_agree_too(void **state)
 {
     static const char *const names[] = {"matmul", "matmul_tn",     "matmul_batched", "matmul_tiles",
                                         "linear", "linear_params", "lora",           "head"};
@@ -242,7 +242,7 @@ static void test_own_products_agree_too(void **state)
 }
 
 /* Operands of 11 bits: no longer f32, still far better than bf16. */
-static void test_tf32_products_round_their_operands(void **state)
+static void test_tf32_gemms_round_their_operands(void **state)
 {
     int worst;
     (void)state;
@@ -265,7 +265,7 @@ static void test_tf32_products_round_their_operands(void **state)
     }
 }
 
-static void test_adapters_beside_the_product_agree_too(void **state)
+static void test_adapters_in_separate_gemms_agree_too(void **state)
 {
     int bad = 0;
     (void)state;
@@ -275,7 +275,8 @@ static void test_adapters_beside_the_product_agree_too(void **state)
     for (size_t i = 0; i < AF_LEN(cases); i++)
         if ((strncmp(cases[i].name, "lora", 4) == 0 || !strcmp(cases[i].name, "block")) &&
             wanted(&cases[i]))
-            bad += compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, false}, "beside");
+            bad +=
+                compare(&cases[i], (how){AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, false}, "separate");
     af_cuda_test_on(gpu)->no_fold = false;
     assert_int_equal(bad, 0);
 }
@@ -318,7 +319,7 @@ static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **stat
     assert_int_equal(bad, 0);
 }
 
-/* Graphs prepared from now on go to cuDNN where it takes them; false when it is not there. */
+/* Graphs prepared from now on use cuDNN where it supports them; false when it is not installed. */
 static bool use_cudnn(void)
 {
     af_error err = {0};
@@ -469,7 +470,7 @@ static void test_few_live_rows_agree_with_the_cpu(void **state)
         }
 }
 
-/* Straight from 4 bits or through the workspace: the same weights, other sums. */
+/* Directly from 4 bits or through the workspace: the same weights, different sums. */
 static void test_few_tokens_from_four_bits_agree_with_dequantised(void **state)
 {
     static const char *const names[] = {"nf4_three", "nf4_64_tokens", "nf4_many_rows",
@@ -581,9 +582,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_case_agrees_with_the_cpu),
         cmocka_unit_test(test_every_case_runs_on_the_cpu),
-        cmocka_unit_test(test_own_products_agree_too),
-        cmocka_unit_test(test_tf32_products_round_their_operands),
-        cmocka_unit_test(test_adapters_beside_the_product_agree_too),
+        cmocka_unit_test(test_own_gemms_agree_too),
+        cmocka_unit_test(test_tf32_gemms_round_their_operands),
+        cmocka_unit_test(test_adapters_in_separate_gemms_agree_too),
         cmocka_unit_test(test_captured_direct_and_repeated_runs_are_the_same_bits),
         cmocka_unit_test(test_attention_by_cudnn_agrees_too),
         cmocka_unit_test(test_attention_by_cudnn_is_the_same_bits_captured_direct_and_recomputed),

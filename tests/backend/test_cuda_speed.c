@@ -1,6 +1,6 @@
 /* test_cuda_speed.c - a LoRA training step at the shapes of real models, with random weights, and
  * where its time goes. Not part of an ordinary test run: it skips unless AF_SPEED lists what to
- * measure, as "MODEL BATCHxSEQ" words: AF_SPEED="0.5b:4x2048 1.5b:4x512". AF_FULL=1 trains every
+ * measure, as "MODEL:BATCHxSEQ" items: AF_SPEED="0.5b:4x2048 1.5b:4x512". AF_FULL=1 trains every
  * weight instead of adapters; AF_PROFILE=1 adds a table by op; AF_RECOMPUTE=1..3 recomputes;
  * AF_NO_LT=1 multiplies by own kernels. */
 #define _GNU_SOURCE
@@ -175,7 +175,7 @@ static line *line_of(line *lines, int max, const af_node *n)
     return &lines[i];
 }
 
-/* Milliseconds by op and shape: every node a few times on end, events around them. */
+/* Milliseconds by op and shape: every node a few times in a row, with events around them. */
 static void profile(model *m, af_cuda *cu, af_error *err)
 {
     enum { AGAIN = 4, LINES = 128 };
@@ -210,7 +210,7 @@ static void profile(model *m, af_cuda *cu, af_error *err)
         cu->drv->event_free(event[i]);
 }
 
-/* The products of one step alone: every projection forward and dX (and dW), head forward and dX. */
+/* The GEMMs of one step alone: every projection forward and dX (and dW), head forward and dX. */
 static double floor_ms(af_device *d, const shape *s, int64_t N, bool full, af_error *err)
 {
     const int64_t in[] = {s->D, s->H * s->E, s->D, s->F};
@@ -316,7 +316,7 @@ static void measure(const shape *s, int64_t batch, int64_t seq)
     const bool full = m.full;
     af_graph_free(m.g);
     const double gemms = floor_ms(d, s, batch * seq, full, &err);
-    print_message("    products alone %.2f ms: the step is %.2fx\n", gemms, ms / gemms);
+    print_message("    GEMMs alone %.2f ms: the step is %.2fx\n", gemms, ms / gemms);
     af_device_close(d);
 }
 

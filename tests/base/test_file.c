@@ -65,7 +65,7 @@ static void test_write_is_seen_only_after_commit(void **state)
     CHECK_OK(af_path_remove(in_dir("a"), &err), err);
 }
 
-static void test_reserved_room_is_filled_in_any_order(void **state)
+static void test_reserved_space_is_filled_in_any_order(void **state)
 {
     (void)state;
     af_error err = {0};
@@ -106,7 +106,7 @@ static void test_leftovers_of_killed_runs_are_removed(void **state)
     char name[64];
     const long dead = killed_run(in_dir("k"));
     assert_int_equal(count_files(), 1);
-    /* what looks alike: another file, no number, a living owner, old content without new */
+    /* similar names: another file, no number, a running owner, old content without new */
     static const char *const alike[] = {".kk.%ld.0.tmp", ".k.%ldx.0.tmp", ".k.%ld.0.tmp.more",
                                         ".k.%ld.tmp", ".k.%ld.1.old"};
     for (size_t i = 0; i < AF_LEN(alike); i++) {
@@ -119,7 +119,7 @@ static void test_leftovers_of_killed_runs_are_removed(void **state)
     CHECK_OK(af_dir_make(in_dir(name), &err), err);
     CHECK_OK(af_out_open(&o, in_dir("k"), &err), err);
     assert_int_equal(count_files(), 1 + (int)AF_LEN(alike) + 1);
-    CHECK_OK(af_out_open(&other, in_dir("k"), &err), err); /* two at once do not meet */
+    CHECK_OK(af_out_open(&other, in_dir("k"), &err), err); /* two writers at once do not collide */
     CHECK_OK(af_out_write(o, "new", 3, &err), err);
     CHECK_OK(af_out_commit(o, &err), err);
     af_out_abandon(other);
@@ -136,8 +136,9 @@ static void test_leftovers_of_killed_runs_are_removed(void **state)
     CHECK_OK(af_path_remove(in_dir("k"), &err), err);
 }
 
-/* Told to stop in the middle: what this process wrote goes, what was there stays or comes back. */
-static void test_what_is_half_written_is_discarded(void **state)
+/* Stopped in the middle: what this process wrote is removed, what was there stays or is restored.
+ */
+static void test_half_written_files_are_discarded(void **state)
 {
     (void)state;
     af_error err = {0};
@@ -164,8 +165,8 @@ static void test_what_is_half_written_is_discarded(void **state)
     CHECK_OK(af_path_remove(in_dir(stranger), &err), err);
 }
 
-/* A process we cannot see may hold the file: its lock says so. */
-static void test_a_locked_file_is_no_leftover(void **state)
+/* A process we cannot see may hold the file: its lock shows that. */
+static void test_a_locked_file_is_not_a_leftover(void **state)
 {
     (void)state;
     af_error err = {0};
@@ -307,7 +308,7 @@ static void test_folders(void **state)
     assert_int_equal(count_files(), 0);
 }
 
-/* A run may be killed at any moment: its one checkpoint must not be away in one of them. */
+/* A run may be killed at any moment: its only checkpoint must exist at each of them. */
 static void test_a_replaced_folder_is_always_there(void **state)
 {
     (void)state;
@@ -370,10 +371,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_write_is_seen_only_after_commit),
-        cmocka_unit_test(test_reserved_room_is_filled_in_any_order),
+        cmocka_unit_test(test_reserved_space_is_filled_in_any_order),
         cmocka_unit_test(test_leftovers_of_killed_runs_are_removed),
-        cmocka_unit_test(test_what_is_half_written_is_discarded),
-        cmocka_unit_test(test_a_locked_file_is_no_leftover),
+        cmocka_unit_test(test_half_written_files_are_discarded),
+        cmocka_unit_test(test_a_locked_file_is_not_a_leftover),
         cmocka_unit_test(test_full_disk_leaves_the_old_file),
         cmocka_unit_test(test_errors_name_the_path),
         cmocka_unit_test(test_empty_files_can_be_mapped),

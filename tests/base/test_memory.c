@@ -19,7 +19,7 @@ static void test_arena_pieces_are_aligned_zero_and_apart(void **state)
             assert_int_equal(p[k], 0);
         memset(p, i, n);
     }
-    for (int i = 0; i < 200; i++) /* nobody wrote into anybody */
+    for (int i = 0; i < 200; i++) /* no piece overwrote another */
         for (int k = 0; k < i * 37 % 5000; k++)
             assert_int_equal(seen[i][k], (uint8_t)i);
     assert_non_null(af_arena_take(&a, 10 << 20)); /* larger than any chunk */

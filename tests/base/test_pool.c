@@ -1,4 +1,4 @@
-/* The pool: every item once, whoever is slow; many small jobs. */
+/* The pool: every item runs once, whichever thread is slow; many small jobs. */
 #include "base/pool.h"
 #include "test.h"
 
@@ -73,8 +73,8 @@ static void test_a_share_is_one_thread_at_a_time(void **state)
     af_pool_free(p);
 }
 
-/* The first call of the first share stands still until everything else is done: with fixed shares
- * it would never be. */
+/* The first call of the first share blocks until everything else is done: with fixed shares that
+ * would never happen. */
 static void stand_still(void *arg, int64_t from, int64_t to, int share)
 {
     job *j = arg;
@@ -115,7 +115,7 @@ static void test_no_pool_runs_in_the_caller(void **state)
     assert_true(af_cpu_count() >= 1);
 }
 
-/* In a child whose address space has no room for so many stacks. */
+/* In a child whose address space is too small for so many stacks. */
 static int ask_too_much(void)
 {
     enum { MANY = 4000 };
@@ -131,7 +131,7 @@ static int ask_too_much(void)
     return of == MANY && given > 0 && given < MANY ? 0 : 3;
 }
 
-static void test_threads_that_are_not_to_be_had_are_counted(void **state)
+static void test_threads_that_cannot_start_are_counted(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -152,7 +152,7 @@ int main(void)
         cmocka_unit_test(test_a_share_is_one_thread_at_a_time),
         cmocka_unit_test(test_the_rest_of_a_slow_share_is_taken_by_others),
         cmocka_unit_test(test_no_pool_runs_in_the_caller),
-        cmocka_unit_test(test_threads_that_are_not_to_be_had_are_counted),
+        cmocka_unit_test(test_threads_that_cannot_start_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,8 @@ static void test_rows_are_the_single_numbers(void **state)
     uint32_t w[4 * 37];
     double u[64];
     const uint64_t seed = UINT64_C(0x123456789abcdef), stream = UINT64_C(0xfedcba987654321);
-    const uint64_t first = UINT64_C(0xfffffff0); /* the counter's second word changes on the way */
+    const uint64_t first =
+        UINT64_C(0xfffffff0); /* the counter's second 32 bits change within the row */
     af_rng_words(w, seed, stream, first, 37);
     for (uint64_t i = 0; i < AF_LEN(w); i++)
         assert_int_equal(w[i], af_rng_u32(seed, stream, first * 4 + i));
@@ -80,7 +81,8 @@ static void test_distributions(void **state)
     assert_int_equal(af_rng_below(1, 2, 3, 1), 0);
 }
 
-/* What weights made of a sine would show: neighbours, and whatever stands a row away, are alike. */
+/* Weights made from a sine would fail this: neighbours, and values one row apart, would be alike.
+ */
 static void test_neighbours_are_not_related(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_word.c - the distance behind "did you mean". */
+/* test_word.c - the edit distance used for "did you mean". */
 #include "base/base.h"
 #include "base/word.h"
 #include "test.h"

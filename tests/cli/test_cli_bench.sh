@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # afinar bench and afinar doctor: every method and type gives a finite loss, no allocation in a step,
-# and figures that fit together; wrong words are errors with a sentence.
+# and consistent figures; wrong arguments give an error message.
 set -euo pipefail
 afinar=${AFINAR:-build/afinar}
 fail() { echo "test_cli_bench: $*" >&2; exit 1; }
@@ -30,25 +30,25 @@ done
 kernels=${line#*\"kernels\": } kernels=${kernels%%,*}
 nodes=$(grep -o '"nodes": [0-9]*' <<<"$line" | awk '{n += $2} END {print n}')
 [ "$nodes" = "$kernels" ] || fail "$nodes nodes are timed of $kernels"
-case $("$afinar" "${tiny[@]}" --json) in *'"ops"'*) fail "times by op that nobody asked for" ;; esac
+case $("$afinar" "${tiny[@]}" --json) in *'"ops"'*) fail "times by op without --by-op" ;; esac
 case $("$afinar" "${tiny[@]}" --by-op) in *"head_loss "*) ;; *) fail "no table of ops" ;; esac
 
-if "$afinar" bench --shape 3b --device cpu 2>/dev/null; then fail "an unknown shape was taken"; fi
+if "$afinar" bench --shape 3b --device cpu 2>/dev/null; then fail "an unknown shape was accepted"; fi
 message=$("$afinar" bench --shape 3b --device cpu 2>&1 || true)
-case $message in *"unknown shape '3b'"*) ;; *) fail "says '$message'" ;; esac
+case $message in *"unknown shape '3b'"*) ;; *) fail "prints '$message'" ;; esac
 
 # a model's shape in place of a named one
 model=$AF_GOLDEN/models/qwen2
 line=$("$afinar" bench "$model" --batch 2 --seq 24 --device cpu --threads 2 --seconds 0.05 --dtype f32 --json)
 case $line in *"\"shape\": \"$model\""*'"loss": 6.'*) ;; *) fail "another shape, or vocabulary than 512: $line" ;; esac
 message=$("$afinar" bench "$model" --shape tiny 2>&1 || true)
-case $message in *"give either --shape or a model, not both"*) ;; *) fail "says '$message'" ;; esac
+case $message in *"give either --shape or a model, not both"*) ;; *) fail "prints '$message'" ;; esac
 
 message=$("$afinar" bench --shape tiny --device cpu --attention flash 2>&1 || true)
-case $message in *"unknown attention 'flash'; use auto, own or cudnn"*) ;; *) fail "says '$message'" ;; esac
+case $message in *"unknown attention 'flash'; use auto, own or cudnn"*) ;; *) fail "prints '$message'" ;; esac
 
 doctor=$("$afinar" doctor --device cpu --threads 1)
 for word in processor threads memory "GPU driver" NVRTC cuBLASLt cuDNN GEMM; do
-    case $doctor in *"$word"*) ;; *) fail "doctor does not speak of $word" ;; esac
+    case $doctor in *"$word"*) ;; *) fail "doctor does not mention $word" ;; esac
 done
 echo "test_cli_bench: passed"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# afinar quantize, merge, export: results, exit status, and that failures leave nothing behind.
+# afinar quantize, merge, export: results, exit status, and that failures leave no files.
 set -uo pipefail
 golden="$AF_SOURCE/tests/golden"
 tmp=$(mktemp -d)
@@ -31,7 +31,7 @@ has "$out" "1 adapter merged"
 out=$("$AFINAR" merge --extract-lora models/base models/a --rank 4 -o "$tmp/x" -q 2>/dev/null) || fail "extract"
 has "$out" "rank 4 keeps"
 
-# what quantising took away, as an adapter: a model in any format beside its base
+# the quantisation error as an adapter: a model in any format and its base
 "$AFINAR" quantize "$llama" -o "$tmp/q4.gguf" --type q4_0 -q >/dev/null || fail "quantize q4_0"
 for m in nf4 q4.gguf; do
     out=$("$AFINAR" merge --extract-lora "$llama" "$tmp/$m" --rank 4 -o "$tmp/x_$m" -q 2>/dev/null) || fail "extract from $m"
@@ -42,12 +42,12 @@ done
 cp -r "$golden/peft/lora" "$tmp/lr=0.5"
 "$AFINAR" merge models/base --adapter "$tmp/lr=0.5" -o "$tmp/named" -q >/dev/null || fail "an adapter folder with '='"
 "$AFINAR" merge models/base --adapter "$golden/peft/lora" -o "$tmp/plain" -q >/dev/null || fail "the same adapter"
-cmp "$tmp/named/model.safetensors" "$tmp/plain/model.safetensors" || fail "the name's number is no weight"
+cmp "$tmp/named/model.safetensors" "$tmp/plain/model.safetensors" || fail "the number in the folder's name was used as a weight"
 
 # JSON stays JSON whatever the name is
 mkdir "$tmp/q\"q"
 for c in "merge models/base --adapter $golden/peft/lora" "merge --extract-lora models/base models/a --rank 2" "export $llama --type q8_0"; do
-    # shellcheck disable=SC2086 # words of a command
+    # shellcheck disable=SC2086 # arguments of a command
     out=$("$AFINAR" $c -o "$tmp/q\"q/o.gguf" --json -q 2>/dev/null) || fail "$c --json"
     has "$out" 'q\"q/o.gguf"'
     rm -rf "$tmp/q\"q/o.gguf"
@@ -75,17 +75,17 @@ wrong 1 "unknown key 'feld'" quantize "$llama" -o "$tmp/out/p" --type nf4 --eval
 wrong 1 "is a folder, a file is to be written" export "$llama" -o "$tmp/out" --type f16
 wrong 1 "pass its folder" export "$llama/model.safetensors" -o "$tmp/out/p.gguf"
 
-# what there was no memory to verify has not failed: it stays (how much is too little depends on the build)
+# a file is kept when there is too little memory to verify it (how much is too little depends on the build)
 for kib in 12000 20000 28000; do
     out=$( (ulimit -v $kib && "$AFINAR" export "$llama" -o "$tmp/tight.gguf" --type f16 --threads 1 -q) 2>&1)
     case "$out" in
     *"is removed"*) fail "removed with too little memory to verify: $out" ;;
-    *"could not be verified"*) [ -f "$tmp/tight.gguf" ] || fail "said to be written, and is not there: $out" ;;
+    *"could not be verified"*) [ -f "$tmp/tight.gguf" ] || fail "reported as written, but missing: $out" ;;
     esac
     rm -f "$tmp/tight.gguf"
 done
 
-# perplexity before and after, over a dataset as a run file has it; a .tsv is one of tabs, whatever ds_type calls it
+# perplexity before and after, over a dataset with the options of a run file; a .tsv has tabs, whatever ds_type says
 qwen="$golden/models/qwen2"
 printf '{"q": "what, is it", "a": "this"}\n' >"$tmp/qa.jsonl"
 printf 'prompt\tcompletion\nwhat, is it\tthis\n' >"$tmp/qa.tsv"
@@ -98,17 +98,17 @@ done >"$tmp/ppl"
 out=$("$AFINAR" quantize "$qwen" -o "$tmp/qa" --type nf4 --eval "$tmp/qa.jsonl" --device cpu -q 2>&1) && fail "unknown fields pass"
 has "$out" "'$tmp/qa' was written, but --eval failed: $tmp/qa.jsonl:1: keys [q, a]"
 
-# with an adapter, what is before quantising has it, too
+# with --adapter, the model before quantisation includes the adapter
 out=$("$AFINAR" quantize "$llama" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/qa.gguf" --type f32 --eval "$golden/imatrix/text.txt" \
     --device cpu -q) || fail "quantize --adapter --eval"
 grep -q '(+0.00%)\|(-0.00%)' <<<"$out" || fail "f32 is not what the adapter's model was: $out"
 
-# a window that GGUF has no place for: said, and compared as far as both are the same
+# a window that GGUF cannot store: reported, and compared as far as both models agree
 out=$("$AFINAR" export "$golden/models/mistral_tiny" -o "$tmp/window.gguf" --type f32 -q 2>&1) || fail "export of a window: $out"
 has "$out" "no sliding window for architecture 'llama': beyond 4 tokens"
 has "$out" "same top token at 8 of 8 positions"
 
-# values that are not finite: the first tensor and its model are named, once, and the merge goes on
+# values that are not finite: the first tensor and its model are named, once, and the merge continues
 odd() { # FOLDER 0|1: an infinity at the beginning of its first tensor, or at the end of its last
     cp -r models/a "$1" && chmod -R u+w "$1"
     local f=$1/model.safetensors
@@ -123,9 +123,9 @@ odd "$tmp/first" 0
     echo 'models:'
     for m in models/base "$tmp/last" "$tmp/first"; do echo "  - {model: $m, parameters: {weight: 1}}"; done
 } >"$tmp/odd.yml"
-once() { # WORDS COMMAND...
+once() { # TEXT COMMAND...
     out=$("${@:2}" -o "$tmp/odd" 2>&1) || fail "${*:2}: $out"
-    [ "$(grep -c 'NaN or infinite' <<<"$out")" = 1 ] || fail "not said once: $out"
+    [ "$(grep -c 'NaN or infinite' <<<"$out")" = 1 ] || fail "not reported exactly once: $out"
     has "$out" "$1 has values that are NaN or infinite"
 }
 once "tensor 'lm_head.weight' of model '$tmp/first'" "$AFINAR" merge "$tmp/odd.yml"
@@ -136,7 +136,7 @@ f=$tmp/lora_odd/adapter_model.safetensors
 printf '\0\0\200\177' | dd of="$f" bs=1 conv=notrunc status=none seek=$(($(stat -c %s "$f") - 4))
 once "of the adapter for 'models/base'" "$AFINAR" merge models/base --adapter "$tmp/lora_odd"
 out=$("$AFINAR" merge ties.yml -o "$tmp/odd" 2>&1) || fail "$out"
-grep -q NaN <<<"$out" && fail "said of finite values: $out"
+grep -q NaN <<<"$out" && fail "reported for finite values: $out"
 out=$("$AFINAR" merge --extract-lora models/base "$tmp/last" --rank 2 -o "$tmp/odd" 2>&1) || fail "$out"
 has "$out" "'model.norm.weight' differs"
 wrong 1 "the difference of tensor 'lm_head.weight' in 'models/base' and '$tmp/first' is not finite" \
@@ -149,11 +149,11 @@ wrong 1 "'checkpoint-3' in it would be lost" quantize "$llama" -o "$tmp/run" --t
 [ -d "$tmp/run/checkpoint-3" ] || fail "the checkpoint is lost"
 "$AFINAR" quantize "$llama" -o "$tmp/nf4" --type nf4 -q >/dev/null || fail "a model is replaced"
 
-# a base in 4 bits: merged onto its dequantised weights, and says so
+# a 4-bit base: merged onto its dequantised weights, and the output reports that
 out=$("$AFINAR" merge "$tmp/nf4" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/m4" -q) || fail "4-bit base"
 has "$out" "dequantised"
 
-# an adapter of a run that quantised its base: says on what it is merged, and names the other way
+# an adapter of a run that quantised its base: the output reports the weights it is merged onto, and names the alternative
 cp -r "$golden/gguf_models/llama/lora" "$tmp/qlora"
 chmod -R u+w "$tmp/qlora"
 out=$("$AFINAR" merge "$llama" --adapter "$tmp/qlora" -o "$tmp/m5" -q) || fail "plain adapter"
@@ -203,7 +203,7 @@ has "$err" "$tmp/cut"
 left "cut shard"
 [ "$sum" = "$(sha256sum < "$tmp/cut/model.safetensors")" ] || fail "an input was changed"
 
-# a disk that takes no more (a file size limit stands for it)
+# a full disk (simulated by a file size limit)
 (
     trap '' XFSZ
     ulimit -f 32

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The demo's steps on a few records: answers before, three steps of QLoRA, answers after, the score.
-# What it must not do is pass with such a short run: the score is checked to be refused.
+# Such a short run must not pass: the test checks that the score is refused.
 set -u
 fail() { echo "FAILED: $1"; exit 1; }
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -26,7 +26,7 @@ grep -q '^exact match on 6 held-out sentences: before ' "$tmp/log" || fail "no s
 [ -s "$tmp/out/adapter/adapter_model.safetensors" ] || fail "no adapter"
 [ -s "$tmp/out/adapter/report.html" ] || fail "no report"
 
-# The score is of the texts: perfect answers pass, wrong ones do not.
+# The score compares texts: perfect answers pass, wrong ones do not.
 python3 - "$tmp" <<'PY' || exit 1
 import json, sys
 t = sys.argv[1]

@@ -52,7 +52,7 @@ printf '{"input_ids": [3, 4, 5, 6], "labels": [-100, 4, 5, 6]}\n' >"$tmp/rows.js
 "$AFINAR" logits "$models/qwen2_tiny" --device cpu --ids "$tmp/rows.jsonl" -o "$tmp/x" 2>/dev/null && fail "jsonl as ids passes"
 [ ! -e "$tmp/x" ] || fail "a failed command leaves a file"
 
-# what cannot be meant is said before a model is opened
+# contradictory options are reported before a model is opened
 usage() {
     "$AFINAR" "${@:2}" >"$tmp/out" 2>"$tmp/err"
     [ $? -eq 2 ] || fail "not wrong usage: ${*:2}"
@@ -71,7 +71,7 @@ grep -q "cannot read '$tmp'" "$tmp/err" || fail "a folder as a prompt: $(cat "$t
 "$AFINAR" generate "$qwen/model.safetensors" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "a file of a folder passes"
 grep -qF "pass its folder, '$qwen'" "$tmp/err" || fail "a file of a folder: $(cat "$tmp/err")"
 
-# weights that are not numbers: a failure, and no 'nan' where JSON should be
+# NaN weights: a failure, and no 'nan' in the JSON output
 cp -r "$qwen" "$tmp/nan" && chmod -R u+w "$tmp/nan"
 bytes=$(wc -c <"$tmp/nan/model.safetensors")
 printf '\377\377\377\377' | dd of="$tmp/nan/model.safetensors" bs=1 seek=$((bytes - 4)) conv=notrunc status=none
@@ -81,7 +81,7 @@ printf '\377\377\377\377' | dd of="$tmp/nan/model.safetensors" bs=1 seek=$((byte
 [ ! -s "$tmp/out" ] || fail "it is printed: $(cat "$tmp/out")"
 grep -q "is not finite" "$tmp/err" || fail "$(cat "$tmp/err")"
 
-# ids as --json prints them, a prompt from a pipe, and what a list, a file and two options cannot mean
+# ids as --json prints them, a prompt from a pipe, and invalid lists, files and pairs of options
 talk=$AF_GOLDEN/models/qwen2
 gen() { "$AFINAR" generate "$talk" --device cpu -n 3 --json -q "$@" 2>"$tmp/err"; }
 for list in "1, 2 ,3" "[1, 2, 3]"; do
@@ -94,7 +94,7 @@ done
 [ "$(printf 'hello' | gen -f -)" = "$(gen -p hello)" ] || fail "a prompt from a pipe: $(cat "$tmp/err")"
 # the newline with which a text file ends is not part of the prompt, as in llama.cpp; one before it is
 echo hello >"$tmp/p.txt"
-[ "$(gen -f "$tmp/p.txt")" = "$(gen -p hello)" ] || fail "the end of a file's last line is asked, too"
+[ "$(gen -f "$tmp/p.txt")" = "$(gen -p hello)" ] || fail "the newline at the end of the file is part of the prompt"
 echo >>"$tmp/p.txt"
 [ "$(gen -f "$tmp/p.txt")" = "$(gen -p $'hello\n')" ] || fail "an empty line at the end is lost"
 : >"$tmp/p.jsonl"
@@ -105,26 +105,26 @@ gen -f "$tmp/p.jsonl" && fail "a broken line passes"
 grep -q "p.jsonl:2: .*end of file" "$tmp/err" || fail "$(cat "$tmp/err")"
 gen -p hello --bf16 --f32 && fail "two types pass"
 grep -q -- "give either --bf16 or --f32" "$tmp/err" || fail "$(cat "$tmp/err")"
-# the smallest set of all is the most likely token; greedy choice has no use for sets
+# the smallest possible set is the most likely token; greedy decoding ignores sets
 [ "$(gen -p hello --temperature 1 --top-p 0)" = "$(gen -p hello)" ] || fail "--top-p 0 is not the most likely token"
 gen -p hello --top-k 3 >/dev/null && grep -q "^warning: .*--top-k .*no effect at temperature 0" "$tmp/err" || fail "$(cat "$tmp/err")"
-# beyond the context: said once, and not before
+# beyond the context: one warning, and none within it
 gen -p hello -n 253 --ignore-eos >/dev/null && [ ! -s "$tmp/err" ] || fail "253 + 3 tokens: $(cat "$tmp/err")"
 gen -p hello -n 300 --ignore-eos >/dev/null && [ "$(cat "$tmp/err")" = "warning: a text is longer than the model's context of 256 tokens" ] ||
     fail "303 tokens: $(cat "$tmp/err")"
 
 printf 'what is it, this or that? it is this. %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 >"$tmp/long.txt"
-for words in "--seq 256" "--seq 257"; do # shellcheck disable=SC2086 # words of a command
+for words in "--seq 256" "--seq 257"; do # shellcheck disable=SC2086 # arguments of a command
     "$AFINAR" eval "$talk" --device cpu --data "$tmp/long.txt" $words -q 2>&1 >/dev/null
 done >"$tmp/err"
 [ "$(cat "$tmp/err")" = "warning: a text is longer than the model's context of 256 tokens" ] || fail "eval beyond the context: $(cat "$tmp/err")"
 
-# what a conversation lacks is said before its first line
+# a missing chat template is reported before the first line is read
 usage "--max-new-tokens must be at least 1" chat "$talk" -n -1
 "$AFINAR" chat "$qwen" --device cpu -q </dev/null 2>"$tmp/err" && fail "a chat without a template begins"
 grep -q "no chat template" "$tmp/err" || fail "$(cat "$tmp/err")"
 
-# a conversation that begins again keeps its system message; --top-k 0 is none, whatever the model suggests
+# a conversation that is reset keeps its system message; --top-k 0 disables top-k, whatever the model suggests
 chat() { "$AFINAR" chat "$1" --device cpu -n 9 --json -q "${@:2}" 2>"$tmp/err"; }
 printf 'hi there\n/reset\nhi there\n/system\nhi there\n' | chat "$talk" --system "be brief" >"$tmp/out" || fail "chat: $(cat "$tmp/err")"
 [ "$(sed -n 1p "$tmp/out")" = "$(sed -n 2p "$tmp/out")" ] || fail "/reset: $(cat "$tmp/out")"
@@ -132,8 +132,8 @@ printf 'hi there\n/reset\nhi there\n/system\nhi there\n' | chat "$talk" --system
 cp -r "$talk" "$tmp/suggests" && chmod -R u+w "$tmp/suggests"
 echo '{"do_sample": true, "temperature": 1.0, "top_k": 1}' >"$tmp/suggests/generation_config.json"
 echo hi >"$tmp/line"
-[ "$(chat "$tmp/suggests" <"$tmp/line")" = "$(chat "$talk" <"$tmp/line")" ] || fail "a suggested top_k is not taken"
-[ "$(chat "$tmp/suggests" --top-k 0 <"$tmp/line")" != "$(chat "$talk" <"$tmp/line")" ] || fail "--top-k 0 is not taken"
+[ "$(chat "$tmp/suggests" <"$tmp/line")" = "$(chat "$talk" <"$tmp/line")" ] || fail "a suggested top_k is not used"
+[ "$(chat "$tmp/suggests" --top-k 0 <"$tmp/line")" != "$(chat "$talk" <"$tmp/line")" ] || fail "--top-k 0 is not used"
 
 # a name of the local cache, for every command that takes a model
 hub=$tmp/hf/hub/models--acme--tiny
@@ -141,35 +141,35 @@ mkdir -p "$hub/refs" "$hub/snapshots" && printf abc >"$hub/refs/main" && cp -r "
 for words in "tokenize acme/tiny" "template acme/tiny" "tokenize acme/tiny --decode"; do
     echo '{"text": "hi", "ids": [5], "messages": []}' | HF_HOME=$tmp/hf "$AFINAR" $words >"$tmp/out" 2>"$tmp/err" ||
         fail "$words of the cache: $(cat "$tmp/err")"
-    [ -s "$tmp/out" ] || fail "$words says nothing"
+    [ -s "$tmp/out" ] || fail "$words prints nothing"
 done
 
-# a dataset with fields of its own, as a run file has it
+# a dataset with its own field names, as in a run file
 printf '{"q": "what is it", "a": "this"}\n' >"$tmp/qa.jsonl"
 "$AFINAR" eval "$AF_GOLDEN/models/qwen2" --device cpu --data "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" --json -q \
     >"$tmp/out" 2>"$tmp/err" || fail "eval of named fields: $(cat "$tmp/err")"
 grep -q '"rows": 1}' "$tmp/out" || fail "eval of named fields: $(cat "$tmp/out")"
 
-# plain text under the names it has elsewhere
+# plain text under the names other trainers use
 for f in text.txt wiki.test.raw; do
     printf 'what is it, this or that? it is this. ' >"$tmp/$f"
     "$AFINAR" eval "$AF_GOLDEN/models/qwen2" --device cpu --data "$tmp/$f" --json -q 2>&1
 done >"$tmp/out"
 [ "$(wc -l <"$tmp/out") $(sort -u "$tmp/out" | wc -l)" = "2 1" ] || fail "eval of plain text: $(cat "$tmp/out")"
 
-# whole numbers are no weights, and a tensor of another shape is not also left over
+# integers are not weights, and a tensor of a wrong shape is not also reported as unexpected
 sed 's/"F32"/"I32"/g' "$qwen/model.safetensors" >"$tmp/nan/model.safetensors"
 "$AFINAR" generate "$tmp/nan" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "weights of type I32 pass"
 grep -q "has type i32" "$tmp/err" || fail "$(cat "$tmp/err")"
 cp "$qwen/model.safetensors" "$tmp/nan/" && sed -i 's/"vocab_size": [0-9]*/"vocab_size": 999/' "$tmp/nan/config.json"
 "$AFINAR" generate "$tmp/nan" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "another vocabulary passes"
 grep -q "of another shape" "$tmp/err" || fail "$(cat "$tmp/err")"
-grep -q "not of this model" "$tmp/err" && fail "told twice: $(cat "$tmp/err")"
+grep -q "not of this model" "$tmp/err" && fail "reported twice: $(cat "$tmp/err")"
 mv "$tmp/nan/model.safetensors" "$tmp/nan/pytorch_model.bin"
 "$AFINAR" generate "$tmp/nan" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "a pickle passes"
 grep -q "pytorch_model.bin, a Python pickle" "$tmp/err" || fail "$(cat "$tmp/err")"
 
-# what was printed and did not arrive is a failure; a closed stream is not lent to a file of ours
+# output that cannot be written is a failure; the descriptor of a closed stream is not reused for an output file
 if [ -w /dev/full ]; then
     for words in "inspect $qwen --json" "--help" "generate $qwen --device cpu --prompt-ids 1 -n 2 -q" "init --help" \
         "eval $qwen --device cpu --data $tmp/rows.jsonl -q"; do

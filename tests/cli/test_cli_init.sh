@@ -8,7 +8,7 @@ model=$AF_GOLDEN/models/qwen2
 data=$AF_GOLDEN/models/data/train.jsonl
 "$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" 2> /dev/null
 for word in "qwen2" "64 records of type messages" "the longest 91" "sequence_len: 128" "adapter: lora"; do
-    grep -qF "$word" "$tmp/run.yaml" || { echo "the run file does not say '$word'"; cat "$tmp/run.yaml"; exit 1; }
+    grep -qF "$word" "$tmp/run.yaml" || { echo "the run file does not contain '$word'"; cat "$tmp/run.yaml"; exit 1; }
 done
 cmp "$tmp/run.yaml" <("$AFINAR" init "$model" "$data") # the same on stdout
 "$AFINAR" train "$tmp/run.yaml" -q max_steps=2 device=cpu output_dir="$tmp/out"
@@ -21,16 +21,16 @@ grep -q "it exists (use --force to replace it)" "$tmp/err"
 printf '{"text": "one"}\n{"text": "two words"}\n' > "$tmp/text.jsonl"
 "$AFINAR" init "$model" "$tmp/text.jsonl" > "$tmp/text.yaml"
 grep -q "type: text" "$tmp/text.yaml"
-for bad in "$tmp/absent.jsonl" "$tmp/err"; do # not there, no dataset
-    if "$AFINAR" init "$model" "$bad" -o "$tmp/bad.yaml" 2> "$tmp/why"; then echo "$bad was taken"; exit 1; fi
+for bad in "$tmp/absent.jsonl" "$tmp/err"; do # missing; not a dataset
+    if "$AFINAR" init "$model" "$bad" -o "$tmp/bad.yaml" 2> "$tmp/why"; then echo "$bad was accepted"; exit 1; fi
     [ "$(wc -l < "$tmp/why")" = 1 ] && [ ! -e "$tmp/bad.yaml" ]
 done
-if "$AFINAR" init "$tmp" "$data" 2> "$tmp/why"; then echo "an empty folder was taken as a model"; exit 1; fi
+if "$AFINAR" init "$tmp" "$data" 2> "$tmp/why"; then echo "an empty folder was accepted as a model"; exit 1; fi
 
 rc=0; "$AFINAR" init "$model" "$data" --json > "$tmp/json" 2> /dev/null || rc=$?
 [ $rc = 2 ] && [ ! -s "$tmp/json" ] || { echo "YAML where JSON was asked for"; exit 1; }
 
-# fields of its own, as in a run file
+# its own field names, as in a run file
 printf '{"q": "one", "a": "two"}\n' > "$tmp/qa.jsonl"
 "$AFINAR" init "$model" "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" > "$tmp/qa.yaml"
 grep -qF "  - {path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" "$tmp/qa.yaml"

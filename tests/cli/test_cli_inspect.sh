@@ -68,7 +68,7 @@ has "$out" "7 tensors are equal, 14 differ, 0 are"
 out=$("$AFINAR" inspect --diff --json "$tmp/model" "$golden/bnb/maps.safetensors") || fail "diff json"
 has "$out" '"kind":"only_b"'
 
-check() { # status, words of the message, arguments
+check() { # status, parts of the message, arguments
     local want=$1 words=$2 msg
     shift 2
     msg=$("$AFINAR" inspect "$@" 2>&1 >/dev/null)

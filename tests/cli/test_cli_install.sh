@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make install` lays down serves a stranger: a program builds against it with CMake and with plain flags, and the
-# shared library shows nothing but af_ names.
+# What `make install` installs is enough for other projects: a program builds against it with CMake and with plain flags,
+# and the shared library exports only af_ names.
 set -euo pipefail
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -29,7 +29,7 @@ cc "$tmp/use/use.c" -I"$tmp/usr/include" -L"$tmp/usr/lib" -lafinar -lm -o "$tmp/
 cc "$AF_SOURCE/examples/finetune.c" -I"$tmp/usr/include" -L"$tmp/usr/lib" -lafinar -lm -o "$tmp/use/finetune"
 if "$tmp/use/finetune" "$tmp/absent" "$tmp/absent.jsonl" "$tmp/out" 2>"$tmp/why"; then echo "a missing model trains"; exit 1; fi
 grep -q "^finetune: " "$tmp/why"
-if command -v pkg-config > /dev/null; then # the flags are those of where it was put
+if command -v pkg-config > /dev/null; then # the flags refer to the installed location
     eval cc "$tmp/use/use.c" $(pkg-config --cflags --libs afinar) -lm -o "$tmp/use/found"
     "$tmp/use/found" | grep -q "loss 0.00"
 fi
@@ -39,4 +39,4 @@ for file in man/man1/afinar.1 man/man1/afinar-train.1 bash-completion/completion
             fish/vendor_completions.d/afinar.fish; do
     [ -s "$tmp/usr/share/$file" ] || { echo "share/$file is not installed"; exit 1; }
 done
-echo "installed, linked two ways, af_ names only"
+echo "installed, linked with CMake and with plain flags, af_ names only"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Wrong run files and wrong data: each ends with 1 or 2, says one sentence on stderr that names the thing (warnings of records
-# may stand before it), prints nothing on stdout, and leaves no output folder.
+# Wrong run files and wrong data: each exits with 1 or 2, prints one line on stderr that names the problem (warnings about
+# records may precede it), prints nothing on stdout, and leaves no output folder.
 set -uo pipefail
 tmp=$(mktemp -d)
 export XDG_CACHE_HOME="$tmp/cache" HF_HOME="$tmp/hf"
@@ -20,7 +20,7 @@ fail() {
     echo "case $cases: $1"
     sed 's/^/    /' "$tmp/err"
 }
-# check WORDS RUNFILE [key=value ...]: words are separated by '|', all must stand in the message
+# check WORDS RUNFILE [key=value ...]: WORDS are separated by '|', all must be in the message
 check() {
     local words=$1 run=$2 rc word
     shift 2
@@ -102,7 +102,7 @@ lora "load_in_4bit: false' has no effect|nf4' is stored in 4 bits" base_model="$
 key "val_set_size and test_datasets" val_set_size=4 "test_datasets=[{path: x}]"
 key "train_on_inputs and roles_to_train" train_on_inputs=true 'roles_to_train=[user]'
 key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
-# --- keys of others, and keys that do nothing
+# --- keys of other trainers, and keys without effect
 more "run.yaml:6|'wandb_project' is not a key of afinar|metrics.jsonl" 'wandb_project: x'
 more "run.yaml:6|'fp16'|see 'bf16'" 'fp16: true'
 more "run.yaml:6|'stage' (line 7)" $'wandb_project: x\nstage: pt'
@@ -215,11 +215,11 @@ key "lora_model_dir|would overwrite it" adapter=lora lora_model_dir="$tmp/adapte
 key "no-checkpoint" resume_from_checkpoint="$tmp/no-checkpoint"
 key "empty" resume_from_checkpoint="$tmp/empty"
 key "resume_from_checkpoint and overwrite_output_dir" resume_from_checkpoint=auto overwrite_output_dir=true
-# --- the same of the commands that only look
+# --- the same for the commands that only inspect
 for words in "plan $tmp/base.yaml" "data preview $tmp/base.yaml" "data check $tmp/base.yaml"; do
     cases=$((cases + 1))
     "$AFINAR" $words base_model=/nowhere > /dev/null 2> "$tmp/err" && fail "$words: no model passes"
-    grep -q "command line: no model '/nowhere'" "$tmp/err" || fail "$words names no place"
+    grep -q "command line: no model '/nowhere'" "$tmp/err" || fail "$words does not name the source"
 done
 echo "$cases wrong runs, $failed faults"
 [ $failed = 0 ] && [ $cases -ge 60 ]

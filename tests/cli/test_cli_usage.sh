@@ -16,11 +16,11 @@ YAML
 [ "$(wc -l < "$tmp/commands")" -ge 16 ] || die "the help lists too few commands"
 while read -r command; do
     "$AFINAR" "$command" --help > "$tmp/help" 2> "$tmp/err" < /dev/null || die "$command --help fails"
-    [ -s "$tmp/err" ] && die "$command --help talks on stderr"
+    [ -s "$tmp/err" ] && die "$command --help prints on stderr"
     grep -q "^usage: afinar $command" "$tmp/help" || die "$command --help has no usage"
     cmp -s "$tmp/help" <("$AFINAR" help "$command") || die "help $command is not $command --help"
     [ "$("$AFINAR" "$command" --version < /dev/null)" = "$("$AFINAR" --version)" ] || die "$command has no --version"
-    "$AFINAR" "$command" --nonsense > "$tmp/out" 2> "$tmp/err" < /dev/null && die "$command takes --nonsense"
+    "$AFINAR" "$command" --nonsense > "$tmp/out" 2> "$tmp/err" < /dev/null && die "$command accepts --nonsense"
     [ -s "$tmp/out" ] && die "$command --nonsense prints on stdout"
     grep -q "unknown option '--nonsense'" "$tmp/err" || die "$command does not name --nonsense"
 done < "$tmp/commands"
@@ -36,7 +36,7 @@ cmp "$tmp/piped/model.safetensors" "$tmp/other/model.safetensors"
 "$AFINAR" data check - < "$tmp/run.yaml" > /dev/null 2>&1
 echo 'zzz: 1' | "$AFINAR" train - 2> "$tmp/err" && die "a wrong run file passes"
 grep -q "^afinar train: stdin:1: unknown key 'zzz'" "$tmp/err" || die "a wrong line of stdin is not named"
-"$AFINAR" train - < /dev/null 2> "$tmp/err" && die "nothing is a run file"
+"$AFINAR" train - < /dev/null 2> "$tmp/err" && die "an empty run file passes"
 grep -q "stdin: base_model is missing" "$tmp/err" || die "nothing on stdin: $(cat "$tmp/err")"
 
 # a run that failed has no results
@@ -45,7 +45,7 @@ grep -q "stdin: base_model is missing" "$tmp/err" || die "nothing on stdin: $(ca
 "$AFINAR" train "$tmp/run.yaml" -q --json output_dir="$tmp/json" > "$tmp/out"
 grep -q '^{"steps": 1, .*}$' "$tmp/out" || die "no JSON object: $(cat "$tmp/out")"
 
-# --device auto is a word, too: it takes back what the file says
+# --device auto is a value, too: it overrides the run file
 sed -i 's/device: cpu/device: cuda:77/' "$tmp/run.yaml"
 "$AFINAR" plan "$tmp/run.yaml" --device auto > /dev/null 2>&1 || die "--device auto has no effect"
 
@@ -57,16 +57,16 @@ XDG_CACHE_HOME="$tmp/file" "$AFINAR" train "$tmp/run.yaml" device=cpu output_dir
 grep -q "cannot make folder.*file.*XDG_CACHE_HOME" "$tmp/err" || die "cache: $(cat "$tmp/err")"
 [ ! -e "$tmp/uncached" ] || die "a run that did not start left a folder"
 
-# a device that is not there is an error also of commands that would not compute on it
+# a device that does not exist is an error also for commands that would not compute on it
 for words in "quantize --type nf4" "quantize --type q8_0 --eval $AF_GOLDEN/models/data/train.jsonl" merge export; do
     set -- $words
     "$AFINAR" "$@" "$AF_GOLDEN/models/qwen2" --adapter "$AF_GOLDEN/runs/qwen2/lora/initial_adapter" -o "$tmp/$1.gguf" --device cuda:77 \
-        > /dev/null 2> "$tmp/err" && die "$1 takes a device that is not there"
+        > /dev/null 2> "$tmp/err" && die "$1 accepts a device that does not exist"
     [ ! -e "$tmp/$1.gguf" ] || die "$1 wrote something"
     grep -q "cuda" "$tmp/err" || die "$1: $(cat "$tmp/err")"
 done
 
-# doctor and the commands that look for org/name mean the same folder
+# doctor and the commands that resolve org/name use the same folder
 mkdir -p "$tmp/xdg/huggingface/hub"
 env -u HF_HOME XDG_CACHE_HOME="$tmp/xdg" "$AFINAR" doctor --threads 1 > "$tmp/out"
 grep -q "model cache  *yes $tmp/xdg/huggingface/hub" "$tmp/out" || die "doctor looks elsewhere: $(cat "$tmp/out")"

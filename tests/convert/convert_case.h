@@ -1,4 +1,4 @@
-/* convert_case.h - what the tests of conversions share: a folder of their own, comparing files. */
+/* convert_case.h - what the tests of conversions share: a temporary folder, comparing files. */
 #ifndef AF_CONVERT_CASE_H
 #define AF_CONVERT_CASE_H
 
@@ -57,7 +57,7 @@ static inline void add_gap(tensor_gap *g, const af_stored *a, const af_stored *b
     }
 }
 
-/* Every tensor of `golden` (whose name may carry a prefix) against the file of ours. */
+/* Every tensor of `golden` (whose name may have a prefix) against our file. */
 static inline tensor_gap compare_files(const char *ours, const char *golden, const char *prefix,
                                        double tol)
 {
@@ -101,7 +101,7 @@ static inline bool same_tensors(const char *x, const char *y)
     return same;
 }
 
-/* A tied model has no head of its own: one that is stored would be used. */
+/* A tied model has no separate head: one that is stored would be used. */
 static inline void copy_without_head(const char *from, const char *to)
 {
     af_error err = {0};
@@ -127,7 +127,7 @@ static inline void copy_without_head(const char *from, const char *to)
     af_weights_close(w);
 }
 
-/* Nothing of an output and no temporary beside it. */
+/* No output and no temporary file next to it. */
 static inline void check_nothing_left(const char *dir, int files)
 {
     af_error err = {0};

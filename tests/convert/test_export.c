@@ -68,7 +68,7 @@ static void test_a_folder_comes_back_from_gguf_as_it_was(void **state)
     scratch_free(&d);
 }
 
-static void test_every_family_that_gguf_can_say_agrees_with_its_source(void **state)
+static void test_every_family_that_gguf_can_express_agrees_with_its_source(void **state)
 {
     static const char *const names[] = {"gemma",       "granite",    "linear",
                                         "llama3_tiny", "olmo2",      "phi3_longrope",
@@ -112,8 +112,8 @@ static void patched(char *out, size_t size, const scratch_dir *d, const char *na
     json_decref(change);
 }
 
-/* Also without verification: one sentence that names the key, and no file. */
-static void test_what_gguf_cannot_say_is_refused(void **state)
+/* Also without verification: one message that names the key, and no file. */
+static void test_what_gguf_cannot_express_is_refused(void **state)
 {
     static const struct {
         const char *model, *patch, *key;
@@ -156,7 +156,7 @@ static void test_what_gguf_cannot_say_is_refused(void **state)
 }
 
 /* llama.cpp multiplies the file's factor with 1 + ln(4)/10, which is yarn's own. */
-static void test_yarn_says_only_what_goes_beyond_its_own_scale(void **state)
+static void test_yarn_stores_only_the_factor_beyond_its_own_scale(void **state)
 {
     static const struct {
         const char *patch;
@@ -211,7 +211,7 @@ static void test_weights_of_every_family_come_back_bit_for_bit(void **state)
     scratch_free(&d);
 }
 
-/* A model whose head is too small for the numbers of f16. */
+/* A model whose head has values too small for f16. */
 static void with_faint_head(char *model, size_t size, const scratch_dir *d)
 {
     char path[PATH], *text = NULL;
@@ -244,7 +244,7 @@ static void test_verification_fails_where_gguf_loses_something(void **state)
                                       (af_export_opts){.type = "f16", .threads = 2});
     assert_true(v.ran && !v.ok);
     assert_true(v.message[0] != '\0');
-    assert_false(af_file_exists(out)); /* nobody takes it for the model */
+    assert_false(af_file_exists(out)); /* so that it cannot be mistaken for the model */
     assert_false(af_file_exists(join(out, sizeof out, d.path, "Modelfile")));
     af_error err = {0};
     char **names;
@@ -320,7 +320,7 @@ static void test_adapter_gguf_has_the_strength_of_rslora(void **state)
     scratch_free(&d);
 }
 
-static void test_adapters_go_to_mlx_and_back(void **state)
+static void test_adapters_survive_a_round_trip_through_mlx(void **state)
 {
     scratch_dir d = scratch_new();
     char adapter[PATH], mlx[PATH], back[PATH], config[PATH];
@@ -396,8 +396,8 @@ static void count_cuts(void *user, af_log_level level, const char *line)
     *(int *)user += level == AF_LOG_WARN && strstr(line, "other tokens than tokenizer.json");
 }
 
-/* GGUF has no place for a normalizer: texts are cut in other ways, which must not be silent. */
-static void test_a_tokenizer_that_gguf_changes_is_told(void **state)
+/* GGUF cannot store a normalizer: texts are tokenised differently, which must give a warning. */
+static void test_a_tokenizer_that_gguf_changes_gives_a_warning(void **state)
 {
     (void)state;
     for (int lower = 0; lower < 2; lower++) {
@@ -435,16 +435,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_folder_comes_back_from_gguf_as_it_was),
-        cmocka_unit_test(test_every_family_that_gguf_can_say_agrees_with_its_source),
+        cmocka_unit_test(test_every_family_that_gguf_can_express_agrees_with_its_source),
         cmocka_unit_test(test_weights_of_every_family_come_back_bit_for_bit),
-        cmocka_unit_test(test_what_gguf_cannot_say_is_refused),
-        cmocka_unit_test(test_yarn_says_only_what_goes_beyond_its_own_scale),
+        cmocka_unit_test(test_what_gguf_cannot_express_is_refused),
+        cmocka_unit_test(test_yarn_stores_only_the_factor_beyond_its_own_scale),
         cmocka_unit_test(test_verification_fails_where_gguf_loses_something),
         cmocka_unit_test(test_adapter_gguf_is_llama_cpps),
         cmocka_unit_test(test_adapter_gguf_has_the_strength_of_rslora),
-        cmocka_unit_test(test_adapters_go_to_mlx_and_back),
+        cmocka_unit_test(test_adapters_survive_a_round_trip_through_mlx),
         cmocka_unit_test(test_modelfile_stops_at_the_end_of_a_turn),
-        cmocka_unit_test(test_a_tokenizer_that_gguf_changes_is_told),
+        cmocka_unit_test(test_a_tokenizer_that_gguf_changes_gives_a_warning),
         cmocka_unit_test(test_importance_matrices_are_read_and_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

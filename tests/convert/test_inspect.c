@@ -1,4 +1,4 @@
-/* test_inspect.c - what inspect says of a file's metadata. */
+/* test_inspect.c - what inspect prints about a file's metadata. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "test.h"
 

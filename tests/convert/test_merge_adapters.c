@@ -88,7 +88,7 @@ static void put_text(const char *dir, const char *name, const char *text)
     CHECK_OK(af_file_write(join(path, sizeof path, dir, name), text, strlen(text), &err), err);
 }
 
-/* The folder with its weights and config, and texts of its own. */
+/* The folder with its weights and config, and its own text files. */
 static void make_with_texts(const char *dir, const char *from, const char *const *files,
                             const char *tokenizer, const char *config)
 {
@@ -109,7 +109,7 @@ static void make_with_texts(const char *dir, const char *from, const char *const
 
 /* An adapter comes with the tokenizer and the template it was trained with, the latter where older
  * versions of transformers wrote it; a tokenizer with more tokens than rows is left. */
-static void test_texts_beside_an_adapter_go_with_it(void **state)
+static void test_text_files_of_an_adapter_folder_are_merged_with_it(void **state)
 {
     static const char *const model[] = {"config.json", "model.safetensors"};
     static const char *const peft[] = {"adapter_config.json", "adapter_model.safetensors"};
@@ -308,8 +308,8 @@ static void test_mixtures_are_those_of_peft(void **state)
     scratch_free(&d);
 }
 
-/* With one adapter of weight nought, what is left of the other can be read off. */
-static void test_dare_keeps_its_share_and_makes_up_for_the_rest(void **state)
+/* With one adapter of weight 0, the result shows what is left of the other. */
+static void test_dare_keeps_its_share_and_rescales_it(void **state)
 {
     scratch_dir d = scratch_new();
     char base[PATH], a[PATH], b[PATH], plain[PATH], out[3][PATH];
@@ -414,7 +414,8 @@ static void test_failures_leave_nothing(void **state)
     (void)state;
     gold(tied, sizeof tied, "models/qwen2_tiny");
     gold(dora, sizeof dora, "models/adapters/dora");
-    gold(head, sizeof head, "models/adapters/tied_head"); /* unties what the first one has read */
+    gold(head, sizeof head,
+         "models/adapters/tied_head"); /* unties what the first one expects tied */
     gold(base, sizeof base, "merge/models/base");
     gold(other, sizeof other, "gguf_models/llama/hf"); /* other shapes */
     gold(adapter, sizeof adapter, "peft/lora");
@@ -446,10 +447,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merged_weights_are_those_of_peft),
-        cmocka_unit_test(test_texts_beside_an_adapter_go_with_it),
+        cmocka_unit_test(test_text_files_of_an_adapter_folder_are_merged_with_it),
         cmocka_unit_test(test_an_adapter_with_more_tokens_is_merged),
         cmocka_unit_test(test_mixtures_are_those_of_peft),
-        cmocka_unit_test(test_dare_keeps_its_share_and_makes_up_for_the_rest),
+        cmocka_unit_test(test_dare_keeps_its_share_and_rescales_it),
         cmocka_unit_test(test_extracted_adapters_are_the_best_of_their_rank),
         cmocka_unit_test(test_failures_leave_nothing),
     };

@@ -93,7 +93,7 @@ static void check_mask(const char *out, double weight, double kept_want)
         double all = 0, masked = 0;
         const int64_t n = af_weight_count(base);
         for (int64_t k = 0; k < n; k++) {
-            const float delta = x[k] - y[k]; /* a tiny one may be kept and not be seen */
+            const float delta = x[k] - y[k]; /* a tiny one may be kept and still be invisible */
             const bool keep = fabs((double)z[k] - y[k]) > 0.5 * weight * fabs(delta);
             all += fabs(delta);
             masked += keep ? fabs(delta) : 0;
@@ -204,8 +204,8 @@ static void test_mixed_inputs_without_a_dtype_give_f32(void **state)
     }
 }
 
-/* A tied model beside one with a head of its own, in either order: the result has a head. */
-static void test_a_head_of_its_own_is_merged_with_a_tied_one(void **state)
+/* A tied model and one with a separate head, in either order: the result has a head. */
+static void test_a_separate_head_is_merged_with_a_tied_one(void **state)
 {
     (void)state;
     for (int first = 0; first < 2; first++) {
@@ -245,7 +245,7 @@ static void test_a_head_of_its_own_is_merged_with_a_tied_one(void **state)
     }
 }
 
-static void test_density_nought_keeps_nothing(void **state)
+static void test_density_zero_keeps_nothing(void **state)
 {
     scratch_dir d = scratch_new();
     char config[PATH], out[PATH];
@@ -332,8 +332,8 @@ static void test_output_that_is_an_input_is_refused(void **state)
     assert_non_null(strstr(err.msg, "one of the inputs"));
 }
 
-/* Every place of every length around a run of the loop, at any address. */
-static void test_what_is_not_finite_is_seen_anywhere(void **state)
+/* Every position in every length around one pass of the loop, at any address. */
+static void test_values_that_are_not_finite_are_found_anywhere(void **state)
 {
     static const struct {
         af_dtype dtype;
@@ -371,12 +371,12 @@ int main(void)
         cmocka_unit_test(test_same_seed_same_bytes_any_threads),
         cmocka_unit_test(test_a_model_with_itself_is_itself_bit_for_bit),
         cmocka_unit_test(test_mixed_inputs_without_a_dtype_give_f32),
-        cmocka_unit_test(test_a_head_of_its_own_is_merged_with_a_tied_one),
-        cmocka_unit_test(test_density_nought_keeps_nothing),
+        cmocka_unit_test(test_a_separate_head_is_merged_with_a_tied_one),
+        cmocka_unit_test(test_density_zero_keeps_nothing),
         cmocka_unit_test(test_what_a_file_gets_wrong_is_named),
         cmocka_unit_test(test_plan_writes_nothing_and_counts),
         cmocka_unit_test(test_output_that_is_an_input_is_refused),
-        cmocka_unit_test(test_what_is_not_finite_is_seen_anywhere),
+        cmocka_unit_test(test_values_that_are_not_finite_are_found_anywhere),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }

@@ -96,7 +96,7 @@ static void test_union_has_a_row_for_every_token(void **state)
     assert_non_null(t);
     assert_int_equal(id_of(t, "x"), 126);
     assert_int_equal(id_of(t, "y"), 128);
-    /* among the words, or readers would number them behind y */
+    /* in the vocabulary, or readers would number them after y */
     assert_int_equal(id_of(t, "<a>"), 127);
     assert_int_equal(id_of(t, "<b>"), 129);
     assert_int_equal(json_array_size(json_object_get(t, "added_tokens")), 2);
@@ -153,8 +153,8 @@ static void test_tokens_come_from_where_the_file_says(void **state)
     scratch_free(&p.d);
 }
 
-/* The tokenizer of a folder that is not merged: its ids, rows by text, zeros where nobody has one.
- */
+/* The tokenizer of a folder that is not merged: its ids, rows by text, zeros where no model has
+ * one. */
 static void test_a_tokenizer_may_come_from_outside(void **state)
 {
     pair p;

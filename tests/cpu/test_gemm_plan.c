@@ -1,5 +1,5 @@
-/* test_gemm_plan.c - the plans of CPU GEMMs for every machine of gemm_machine.c, whatever this one
- * is: which kernel, and that blocks, steps and cuts keep the promises the loops rely on. Nothing is
+/* test_gemm_plan.c - the plans of CPU GEMMs for every machine of gemm_machine.c, whatever the host:
+ * which kernel, and that blocks, steps and cuts keep the promises the loops rely on. Nothing is
  * multiplied and no operand is read. */
 #include "test.h"
 
@@ -168,7 +168,8 @@ static void test_kernels_by_type_shape_and_threads(void **state)
     }
 }
 
-/* Rows that lie as AMX reads them are not packed, unless they meet in the cache or are k's. */
+/* Rows that are stored as AMX reads them are not packed, unless they conflict in the cache or run
+ * along k. */
 static void test_what_amx_packs(void **state)
 {
     (void)state;

@@ -47,7 +47,7 @@ static int teardown(void **state)
     return af_path_remove(dir, &err) != AF_OK;
 }
 
-static void test_permutation_is_one(void **state)
+static void test_the_order_is_a_permutation(void **state)
 {
     (void)state;
     for (int64_t n = 1; n < 70; n += 3) {
@@ -89,8 +89,8 @@ static void test_packs_hold_what_fits(void **state)
     }
 }
 
-/* Every record once an epoch, labels shifted, positions from 0; a jump gives the same batch as
- * walking there. */
+/* Every record once per epoch, labels shifted, positions from 0; a seek gives the same batch as
+ * reading up to there. */
 static void check_stream(int64_t n, bool packing, bool sequential, bool shuffle)
 {
     af_token_store store;
@@ -226,7 +226,7 @@ static void test_changed_store_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_permutation_is_one),
+        cmocka_unit_test(test_the_order_is_a_permutation),
         cmocka_unit_test(test_packs_hold_what_fits),
         cmocka_unit_test(test_stream_is_complete_and_resumable),
         cmocka_unit_test(test_sequential_packing_ignores_windows),

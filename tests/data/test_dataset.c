@@ -126,7 +126,7 @@ static void check_variant(data_case *c, const json_t *v)
     json_decref(want);
 }
 
-static void test_malformed_files_are_told_with_line_and_reason(void **state)
+static void test_malformed_files_are_reported_with_line_and_reason(void **state)
 {
     char path[1024];
     data_case c;
@@ -241,7 +241,7 @@ static void test_turns_with_kto_tag(void **state)
     case_close(&c);
 }
 
-static void test_wrong_entries_are_told_with_the_line(void **state)
+static void test_wrong_entries_are_reported_with_the_line(void **state)
 {
     static const struct {
         const char *text, *want;
@@ -426,11 +426,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_shape_gives_the_reference_ids_and_labels),
-        cmocka_unit_test(test_malformed_files_are_told_with_line_and_reason),
+        cmocka_unit_test(test_malformed_files_are_reported_with_line_and_reason),
         cmocka_unit_test(test_options_move_the_mask),
         cmocka_unit_test(test_fields_and_roles_can_be_named),
         cmocka_unit_test(test_turns_with_kto_tag),
-        cmocka_unit_test(test_wrong_entries_are_told_with_the_line),
+        cmocka_unit_test(test_wrong_entries_are_reported_with_the_line),
         cmocka_unit_test(test_chat_records_become_the_golden_tokens),
         cmocka_unit_test(test_what_is_cut_is_counted),
         cmocka_unit_test(test_preference_data_is_refused_for_training),

@@ -1,4 +1,4 @@
-/* test_chat_template.c - what stands around a template: reasoning, continuation, special tokens,
+/* test_chat_template.c - what surrounds a template: reasoning, continuation, special tokens,
  * finding a model's template, JSON rows; and the reference renderings of real templates. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "jinja_rows.h"
@@ -58,14 +58,14 @@ static void test_what_surrounds_a_template(void **state)
          "{\"messages\": [{\"content\": null}], \"continue_final_message\": true}",
          "error: line 1: continue_final_message is set but the final message has no \"content\" to "
          "continue!"},
-        {"a message goes on or a new one begins", "{{ messages[0].content }}",
+        {"a message is continued or a new one begins", "{{ messages[0].content }}",
          "{\"messages\": [{\"content\": \"a\"}], \"continue_final_message\": true, "
          "\"add_generation_prompt\": true}",
          "error: continue_final_message and add_generation_prompt are not compatible. Use "
          "continue_final_message when you want the model to continue the final message, and "
          "add_generation_prompt when you want to add a header that will prompt it to start a new "
          "assistant message instead."},
-        {"a message that is no object", "x", "{\"messages\": [1]}",
+        {"a message that is not an object", "x", "{\"messages\": [1]}",
          "error: line 1: message 0 is not an object"},
         {"a fixed time", "{{ strftime_now('%d %b %Y %H:%M:%S') }}",
          "{\"messages\": [], \"now\": \"2024-02-29T23:05:09\"}", "29 Feb 2024 23:05:09"},
@@ -201,8 +201,9 @@ static void test_special_tokens_map_counts_without_a_list_of_added_tokens(void *
     put("tokenizer.json", NULL);
 }
 
-/* A number that is no integer of ours stays what it is, and makes no reals of the others. */
-static void test_put_leaves_the_rest_of_a_config(void **state)
+/* A number that does not fit our integers stays as it is, and does not turn the others into reals.
+ */
+static void test_put_keeps_the_rest_of_a_config(void **state)
 {
     (void)state;
     char path[300], *text = NULL;
@@ -314,7 +315,7 @@ int main(void)
         cmocka_unit_test(test_answers_are_json_lines),
         cmocka_unit_test(test_open_finds_the_template_as_transformers),
         cmocka_unit_test(test_special_tokens_map_counts_without_a_list_of_added_tokens),
-        cmocka_unit_test(test_put_leaves_the_rest_of_a_config),
+        cmocka_unit_test(test_put_keeps_the_rest_of_a_config),
         cmocka_unit_test(test_open_reads_gguf_and_jinja_files),
         cmocka_unit_test(test_real_templates_render_byte_for_byte),
     };

@@ -1,4 +1,4 @@
-/* config.json in both spellings, from GGUF, hostile values, and where MODEL names lead. */
+/* config.json in both spellings, from GGUF, hostile values, and how MODEL names are resolved. */
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "format/config/hf_config.h"
@@ -62,7 +62,7 @@ static void test_v4_and_v5_spellings_agree(void **state)
     }
 }
 
-/* layer_types as one letter a layer: f full, s sliding. */
+/* layer_types as one letter per layer: f full, s sliding. */
 static void test_sliding_layers_by_family(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void test_family_details(void **state)
     af_hf_config_clear(&c);
 }
 
-/* torch's padding_idx: the class's own when the config has no word on it. */
+/* torch's padding_idx: the class's default when the config does not set it. */
 static void test_rows_of_padding_by_family(void **state)
 {
     (void)state;
@@ -330,7 +330,7 @@ static void write_in(const char *name, const char *text)
     free(dir);
 }
 
-static void test_names_lead_to_folders_and_the_cache(void **state)
+static void test_names_resolve_to_folders_and_the_cache(void **state)
 {
     (void)state;
     af_error err = {0};
@@ -415,7 +415,7 @@ int main(void)
         cmocka_unit_test(test_longrope),
         cmocka_unit_test(test_wrong_values_have_one_clear_error),
         cmocka_unit_test(test_gguf_metadata_gives_the_same_struct),
-        cmocka_unit_test(test_names_lead_to_folders_and_the_cache),
+        cmocka_unit_test(test_names_resolve_to_folders_and_the_cache),
         cmocka_unit_test(test_an_adapter_given_as_a_model_names_its_base),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,5 +1,5 @@
 /* test_tokenizer.c - small tokenizers of our own: random strings against stored hashes, scanners
- * against the regex engine, offsets, threads, and files that lie. */
+ * against the regex engine, offsets, threads, and inconsistent files. */
 #include "test.h"
 
 #include "base/file.h"
@@ -150,7 +150,8 @@ static void test_scanners_cut_as_the_regex_engine_does(void **state)
             random_text(&x, &b);
             same_pieces(u, scanned[k], r, &w, &b);
         }
-        for (uint32_t cp = 1; cp < AF_CP_COUNT; cp += 1 + cp / 3000) { /* each class, in company */
+        for (uint32_t cp = 1; cp < AF_CP_COUNT;
+             cp += 1 + cp / 3000) { /* each class, with neighbours */
             if (cp >= 0xd800 && cp <= 0xdfff)
                 continue;
             b.len = 0;
@@ -279,7 +280,7 @@ static void test_threads_share_one_tokenizer(void **state)
     af_tokenizer_close(t);
 }
 
-static void test_files_that_lie_are_refused(void **state)
+static void test_inconsistent_files_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -375,7 +376,7 @@ int main(void)
         cmocka_unit_test(test_ids_and_tokens_by_name),
         cmocka_unit_test(test_text_that_is_not_utf8_names_the_byte),
         cmocka_unit_test(test_threads_share_one_tokenizer),
-        cmocka_unit_test(test_files_that_lie_are_refused),
+        cmocka_unit_test(test_inconsistent_files_are_refused),
         cmocka_unit_test(test_deep_json_is_refused),
         cmocka_unit_test(test_long_word_takes_no_quadratic_time),
     };

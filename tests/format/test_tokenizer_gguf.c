@@ -148,7 +148,7 @@ static void test_byte_level_metadata_gives_the_same_ids(void **state)
     assert_string_equal(af_tokenizer_eos_text(t), "</s>");
     assert_int_equal(af_tokenizer_stops(t, &count)[0], eos);
     CHECK_OK(af_tokenizer_encode(t, &e, "", 0, true, &err), err);
-    assert_true(e.count == 1 && e.ids[0] == bos); /* llama-bpe adds bos unless told otherwise */
+    assert_true(e.count == 1 && e.ids[0] == bos); /* llama-bpe adds bos by default */
     af_encoding_clear(&e);
     af_tokenizer_close(t);
     af_tokenizer_close(s.t);

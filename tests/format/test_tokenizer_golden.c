@@ -31,7 +31,8 @@ static char *slurp(FILE *f, uint64_t *len)
     return af_buf_take(&b);
 }
 
-/* A file of the shared folder, unpacked when its name ends in .xz. NULL when it cannot be had. */
+/* A file of the shared folder, unpacked when its name ends in .xz. NULL when it is not available.
+ */
 static char *shared_text(const char *path, uint64_t *len)
 {
     char command[4096];

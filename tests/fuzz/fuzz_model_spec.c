@@ -1,4 +1,4 @@
-/* fuzz_model_spec.c - any bytes as a config.json, on to the list of tensors. */
+/* fuzz_model_spec.c - any bytes as a config.json, up to the list of tensors. */
 #include "model/arch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

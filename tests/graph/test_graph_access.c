@@ -44,7 +44,7 @@ static chain make_chain(void)
     return c;
 }
 
-static void test_tensors_by_role_and_where_they_lie(void **state)
+static void test_tensors_by_role_and_their_memory(void **state)
 {
     (void)state;
     const chain c = make_chain();
@@ -145,7 +145,7 @@ static void test_scales_belong_to_weights_and_are_copied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensors_by_role_and_where_they_lie),
+        cmocka_unit_test(test_tensors_by_role_and_their_memory),
         cmocka_unit_test(test_a_run_stops_where_the_predicate_says),
         cmocka_unit_test(test_a_run_of_an_unprepared_graph_is_refused),
         cmocka_unit_test(test_scales_belong_to_weights_and_are_copied),

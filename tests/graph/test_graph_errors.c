@@ -141,7 +141,7 @@ static void the_first_one_counts(af_graph *g)
     af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
 }
 
-static void test_a_wrong_call_gives_a_sentence_with_both_values(void **state)
+static void test_a_wrong_call_gives_a_message_with_both_values(void **state)
 {
     (void)state;
     static const struct {
@@ -174,7 +174,7 @@ static void test_a_wrong_call_gives_a_sentence_with_both_values(void **state)
         {"negative dimension", bad_dim, {"-7", "huge"}},
         {"bf16 parameter", bad_param, {"bf16", "f32"}},
         {"cast of a block type", block_cast, {"q4_0", "f32"}},
-        {"loss is no scalar", loss_shape, {"[3 x 4]", "single number"}},
+        {"loss is not a scalar", loss_shape, {"[3 x 4]", "single number"}},
         {"no path to the loss", loss_without_path, {"no parameter", "differentiate"}},
         {"two backward passes", backward_twice, {"already", ""}},
         {"optimizer before backward", optimizer_first, {"af_graph_backward", "gradients"}},
@@ -196,7 +196,7 @@ static void test_a_wrong_call_gives_a_sentence_with_both_values(void **state)
         {"more live rows than rows", live_rows, {"5 live rows", "0 to 4"}},
         {"the group of an input", group_of_an_input, {"'x'", "not a parameter"}},
         {"an input bound", bind_an_input, {"'x'", "not a weight"}},
-        {"a frozen row behind the end", frozen_row, {"row 8", "table"}},
+        {"a frozen row past the end", frozen_row, {"row 8", "table"}},
         {"a frozen row of no table", frozen_row_of_nothing, {"row 1", "'x'"}},
         {"another graph's tensor", another_graph, {"'strange'", "another graph"}},
         {"a chain of faults", the_first_one_counts, {"[3 x 4]", "[3 x 5]"}},
@@ -227,7 +227,7 @@ static void test_more_than_the_memory_is_refused_with_the_plan(void **state)
     af_tensor *y = af_scale(g, w, 2);
     af_graph_output(g, y);
     af_plan_info info;
-    CHECK_OK(af_graph_plan(g, device, &info, &err), err); /* looking costs nothing */
+    CHECK_OK(af_graph_plan(g, device, &info, &err), err); /* planning allocates nothing */
     assert_true(info.weights == UINT64_C(1) << 46 && info.activations == info.weights);
     assert_true(info.total == info.weights + info.activations);
     const uint64_t before = af_device_counters(device).allocations;
@@ -276,7 +276,7 @@ static void test_runs_and_copies_are_checked(void **state)
     af_graph_free(NULL);
 }
 
-/* Numbers that ops index with are looked at before an op does. */
+/* Numbers that ops use as indices are checked before an op reads them. */
 static void test_written_indices_are_checked(void **state)
 {
     (void)state;
@@ -344,7 +344,7 @@ static void test_a_graph_stays_with_its_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_wrong_call_gives_a_sentence_with_both_values),
+        cmocka_unit_test(test_a_wrong_call_gives_a_message_with_both_values),
         cmocka_unit_test(test_more_than_the_memory_is_refused_with_the_plan),
         cmocka_unit_test(test_runs_and_copies_are_checked),
         cmocka_unit_test(test_written_indices_are_checked),

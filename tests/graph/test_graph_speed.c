@@ -128,7 +128,7 @@ static void test_a_node_costs_less_than_a_microsecond(void **state)
     for (int i = 0; i < RUNS; i++)
         CHECK_OK(af_graph_run(g, AF_RUN_FORWARD, &err), err);
     const double each = (seconds() - start) / (NODES * RUNS);
-    printf("%.0f ns a node\n", each * 1e9);
+    printf("%.0f ns per node\n", each * 1e9);
     if (!sanitized())
         CHECK_MSG(each < 1e-6, "a node takes %.0f ns", each * 1e9);
     af_graph_free(g);

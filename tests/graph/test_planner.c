@@ -1,8 +1,8 @@
 /* test_planner.c - properties of the plan on random graphs.
  *
- * A graph is a pure function of a seed: it is built twice, once plainly and once with recompute and
+ * A graph is a pure function of a seed: it is built twice, once without and once with recompute and
  * with memory poisoned (outputs before, dead values after each node). Both must give the same bits.
- * The plan itself is checked from the node list alone: who is alive when, and who overlaps whom.
+ * The plan itself is checked from the node list alone: what is live when, and what overlaps.
  * AF_PLANNER_GRAPHS and AF_PLANNER_SEED choose other graphs. */
 #include "test.h"
 
@@ -14,7 +14,7 @@ enum { POOL = 24, GRAPHS = 10000, BLOCKS = 3 };
 typedef struct maker {
     af_graph *g;
     uint64_t seed, drawn;
-    af_tensor *pool[POOL]; /* 2-d values to go on with */
+    af_tensor *pool[POOL]; /* 2-d values, inputs of further ops */
     int n;
     af_dtype type;
 } maker;
@@ -168,11 +168,11 @@ typedef struct life {
     int first, last;
 } life;
 
-/* Where it begins in the activations' arena: gradients that lie there are views of its beginning.
+/* Where it begins in the activations' arena: gradients stored there are views of its beginning.
  */
 static uint64_t begin(const af_tensor *t) { return t->base ? t->base_offset : t->offset; }
 
-/* A gradient in that arena, from the first node that has to do with it. */
+/* A gradient in that arena, from the first node that uses it. */
 static life gradient_life(const af_graph *g, const af_tensor *t)
 {
     life x = {t, 0, g->n_nodes};
@@ -213,8 +213,9 @@ static int find_lives(const af_graph *g, life *l)
     return n;
 }
 
-/* b takes over a's memory at the node that makes b: element by element, nobody else reads a. */
-static bool handed_over(const af_graph *g, life a, life b)
+/* b takes over a's memory at the node that computes b: element by element, with no other reader of
+ * a. */
+static bool takes_over(const af_graph *g, life a, life b)
 {
     const af_node *n = g->nodes[b.first];
     const int k = af_ops[n->op]->inplace - 1;
@@ -222,7 +223,8 @@ static bool handed_over(const af_graph *g, life a, life b)
            a.t->offset == b.t->offset;
 }
 
-/* What nodes need while they run overlaps nothing that is alive then; where the last of it ends. */
+/* The workspaces of nodes overlap nothing that is live at that time; returns where the last one
+ * ends. */
 static uint64_t check_work(const af_graph *g, const life *l, int n, uint64_t seed)
 {
     uint64_t end = 0;
@@ -254,7 +256,7 @@ static void check_plan(const af_graph *g, uint64_t seed)
             const bool together = l[i].first <= l[k].last && l[k].first <= l[i].last;
             if (i == k || !together || a0 >= b1 || b0 >= a1)
                 continue;
-            CHECK_MSG(handed_over(g, l[i], l[k]) || handed_over(g, l[k], l[i]),
+            CHECK_MSG(takes_over(g, l[i], l[k]) || takes_over(g, l[k], l[i]),
                       "seed %llu: tensors %d and %d are alive together and overlap",
                       (unsigned long long)seed, l[i].t->id, l[k].t->id);
         }
@@ -324,14 +326,14 @@ static outcome run(af_graph *g, af_device *d, uint64_t seed)
     return o;
 }
 
-static int shared; /* graphs whose gradients lie among the activations */
+static int shared; /* graphs whose gradients are stored among the activations */
 
-typedef struct way {
+typedef struct plan_mode {
     af_recompute mode, rest;
     int blocks;
-} way;
+} plan_mode;
 
-static outcome try(uint64_t seed, af_device *d, way w, bool poison, uint64_t *bytes)
+static outcome try(uint64_t seed, af_device *d, plan_mode w, bool poison, uint64_t *bytes)
 {
     af_error err = {0};
     maker m = {.seed = seed};
@@ -370,9 +372,9 @@ static void test_random_graphs(void **state)
                    first = number("AF_PLANNER_SEED", 1);
     uint64_t kept = 0, odd = 0, bytes[4] = {0};
     for (uint64_t s = first; s < first + graphs; s++) {
-        const way w = {(af_recompute)(s % 4), (af_recompute)(s / 16 % 4),
-                       (int)(s / 4 % (BLOCKS + 1))};
-        const outcome plain = try(s, d, (way){0}, false, &bytes[0]);
+        const plan_mode w = {(af_recompute)(s % 4), (af_recompute)(s / 16 % 4),
+                             (int)(s / 4 % (BLOCKS + 1))};
+        const outcome plain = try(s, d, (plan_mode){0}, false, &bytes[0]);
         const outcome other = try(s, d, w, true, NULL);
         CHECK_MSG(plain.hash == other.hash,
                   "seed %llu: mode %d on %d blocks, %d on the others gives other bits",
@@ -387,7 +389,7 @@ static void test_random_graphs(void **state)
     af_device_close(d);
 }
 
-/* A deep chain, where recompute must pay: less memory, the same bits. */
+/* A deep chain, where recompute must save memory and keep the bits. */
 static void chain(af_graph *g, int layers, int64_t D)
 {
     af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){64, D});
@@ -410,29 +412,29 @@ static void test_recompute_saves_memory_and_keeps_the_bits(void **state)
     af_device *d;
     CHECK_OK(af_cpu_open(&d, 2, &err), err);
     ((af_cpu *)d)->poison = true;
-    static const way ways[] = {
+    static const plan_mode modes[] = {
         {AF_RECOMPUTE_NONE, AF_RECOMPUTE_NONE, 6},  {AF_RECOMPUTE_CHEAP, AF_RECOMPUTE_NONE, 6},
         {AF_RECOMPUTE_WIDE, AF_RECOMPUTE_CHEAP, 2}, {AF_RECOMPUTE_WIDE, AF_RECOMPUTE_CHEAP, 4},
         {AF_RECOMPUTE_WIDE, AF_RECOMPUTE_NONE, 6},  {AF_RECOMPUTE_BLOCK, AF_RECOMPUTE_NONE, 6},
     };
-    uint64_t bytes[AF_LEN(ways)];
-    outcome o[AF_LEN(ways)];
-    for (size_t i = 0; i < AF_LEN(ways); i++) {
+    uint64_t bytes[AF_LEN(modes)];
+    outcome o[AF_LEN(modes)];
+    for (size_t i = 0; i < AF_LEN(modes); i++) {
         af_graph *g;
         CHECK_OK(af_graph_new(&g, &err), err);
         chain(g, 6, 8);
-        af_graph_set_recompute(g, ways[i].mode, ways[i].blocks);
-        af_graph_set_recompute_rest(g, ways[i].rest);
+        af_graph_set_recompute(g, modes[i].mode, modes[i].blocks);
+        af_graph_set_recompute_rest(g, modes[i].rest);
         CHECK_OK(af_graph_prepare(g, d, &err), err);
         check_plan(g, i);
         bytes[i] = g->role_bytes[AF_ROLE_ACTIVATION];
         o[i] = run(g, d, 5);
         af_graph_free(g);
-        printf("activations, mode %d on %d of 6 blocks: %llu bytes\n", ways[i].mode, ways[i].blocks,
-               (unsigned long long)bytes[i]);
+        printf("activations, mode %d on %d of 6 blocks: %llu bytes\n", modes[i].mode,
+               modes[i].blocks, (unsigned long long)bytes[i]);
         assert_true(o[i].hash == o[0].hash && o[i].finite);
         assert_true(i == 0 || bytes[i] < bytes[i - 1] ||
-                    (ways[i].mode == AF_RECOMPUTE_BLOCK && bytes[i] == bytes[i - 1]));
+                    (modes[i].mode == AF_RECOMPUTE_BLOCK && bytes[i] == bytes[i - 1]));
     }
     af_device_close(d);
 }
@@ -448,7 +450,7 @@ static void test_results_do_not_depend_on_the_number_of_threads(void **state)
         ((af_cpu *)d)->twins_only = true;
         o[i] = (outcome){0};
         for (uint64_t s = 1; s <= 100; s++)
-            o[i].hash = o[i].hash * 31 + try(s, d, (way){0}, false, NULL).hash;
+            o[i].hash = o[i].hash * 31 + try(s, d, (plan_mode){0}, false, NULL).hash;
         af_device_close(d);
     }
     assert_true(o[0].hash == o[1].hash && o[0].hash == o[2].hash);

@@ -32,7 +32,7 @@ typedef struct case_opts {
     af_recompute recompute;
 } case_opts;
 
-/* The folder of a golden, in the tree or beside it; NULL when it is in neither. */
+/* The folder of a golden, in the tree or in the shared folder; NULL when it is in neither. */
 static inline const char *case_dir(char *buf, size_t size, const char *sub)
 {
     struct stat st;
@@ -43,15 +43,15 @@ static inline const char *case_dir(char *buf, size_t size, const char *sub)
         roots[1] = shared;
     }
     for (int i = 0; i < 2; i++) {
-        /* of PEFT's goldens the tree keeps the merged weights, not the logits */
+        /* the tree has the merged weights of PEFT's goldens, not their logits */
         if (!roots[i] || (i == 0 && strncmp(sub, "convert/peft/", 13) == 0))
             continue;
-        /* the tree keeps convert/bnb_model and its like one folder higher */
+        /* in the tree, convert/bnb_model and similar folders are one level higher */
         const bool inner = i == 0 && strncmp(sub, "convert/", 8) == 0;
         snprintf(buf, size, "%s/%s", roots[i], inner ? sub + 8 : sub);
         if (stat(buf, &st) != 0)
             continue;
-        /* a model may lie in the tree without the numbers to compare it with */
+        /* a model may be in the tree without the numbers to compare it with */
         char golden[8192];
         snprintf(golden, sizeof golden, "%s/golden.safetensors", buf);
         const bool model = strncmp(sub, "models/", 7) == 0 && !strchr(sub + 7, '/');
@@ -108,8 +108,8 @@ static inline void case_close(model_case *c)
     af_device_close(c->device);
 }
 
-/* Runs sequences of `len` tokens that lie one after another in ids. `labels` (shifted) may be NULL.
- */
+/* Runs sequences of `len` tokens that are stored one after another in ids. `labels` (shifted) may
+ * be NULL. */
 static inline void case_run(model_case *c, const int32_t *ids, const int32_t *labels,
                             const int64_t *len, int n)
 {

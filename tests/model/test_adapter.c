@@ -432,8 +432,8 @@ static void test_wrong_configs_are_refused_by_name(void **state)
     case_close(&c);
 }
 
-/* PEFT keeps every name it was given, also those that its model has not: q_proj for a phi3. */
-static void test_names_the_model_lacks_are_peft_s_to_write(void **state)
+/* PEFT keeps every configured name, also those that its model does not have: q_proj for a phi3. */
+static void test_names_the_model_lacks_are_kept_as_peft_keeps_them(void **state)
 {
     (void)state;
     trained t = {0};
@@ -470,7 +470,7 @@ int main(void)
         cmocka_unit_test(test_a_fresh_adapter_is_drawn_as_peft_draws_it),
         cmocka_unit_test(test_mixtures_add_up),
         cmocka_unit_test(test_wrong_configs_are_refused_by_name),
-        cmocka_unit_test(test_names_the_model_lacks_are_peft_s_to_write),
+        cmocka_unit_test(test_names_the_model_lacks_are_kept_as_peft_keeps_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,8 +59,8 @@ static bool is_head_or_q_of_layer_1(const char *path)
     return !strcmp(path, "lm_head") || !strcmp(path, "model.layers.1.self_attn.q_proj");
 }
 
-/* layers_to_transform has no say over a module that is named in full. */
-static void test_a_head_beside_chosen_layers_is_a_target(void **state)
+/* layers_to_transform does not apply to a module that is named in full. */
+static void test_a_head_with_selected_layers_is_a_target(void **state)
 {
     (void)state;
     static const char *const target[] = {"q_proj", "lm_head"};
@@ -81,7 +81,7 @@ static bool is_q_or_later_up(const char *path)
 }
 
 /* What modules_to_save names is trained whole and not adapted, as in PEFT. */
-static void test_modules_to_save_are_no_targets(void **state)
+static void test_modules_to_save_are_not_targets(void **state)
 {
     (void)state;
     static const char *const target[] = {"q_proj", "up_proj", "lm_head"};
@@ -96,7 +96,7 @@ static void test_modules_to_save_are_no_targets(void **state)
                   is_q_or_later_up);
 }
 
-/* The config of a golden as the text part of a model of several senses. */
+/* The config of a golden as the text part of a multimodal model. */
 static void nested_spec(af_hf_config *config, af_model_spec *spec, const char *golden)
 {
     af_error err = {0};
@@ -171,8 +171,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_misspelt_names_of_a_fresh_adapter_are_refused),
-        cmocka_unit_test(test_a_head_beside_chosen_layers_is_a_target),
-        cmocka_unit_test(test_modules_to_save_are_no_targets),
+        cmocka_unit_test(test_a_head_with_selected_layers_is_a_target),
+        cmocka_unit_test(test_modules_to_save_are_not_targets),
         cmocka_unit_test(test_text_parts_of_larger_models_have_their_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

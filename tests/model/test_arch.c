@@ -18,7 +18,7 @@ static const char base_config[] =
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
     "\"vocab_size\": 32, \"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 64%s}";
 
-/* Later keys win nowhere in JSON, so hostile values replace the key in the text. */
+/* A duplicate key would be an error in JSON, so hostile values replace the key in the text. */
 static af_status spec_of(const char *json, af_model_spec *s, af_hf_config *c, af_error *err)
 {
     af_status st = af_hf_config_parse(c, json, strlen(json), "config.json", err);
@@ -88,7 +88,7 @@ static void test_unknown_families(void **state)
     snprintf(text, sizeof text, base_config, "vicuna_custom", "");
     CHECK_OK(spec_of(text, &s, &c, &err), err);
     assert_string_equal(s.arch->model_type, "llama");
-    CHECK_MSG(strstr(last_warning, "vicuna_custom") && strstr(last_warning, "llama"), "said '%s'",
+    CHECK_MSG(strstr(last_warning, "vicuna_custom") && strstr(last_warning, "llama"), "warned '%s'",
               last_warning);
     af_model_spec_clear(&s);
     af_hf_config_clear(&c);

@@ -102,7 +102,7 @@ static void batch_is_alone(af_model *m, int64_t most, int64_t new)
         CHECK_OK(af_model_generate(m, &single, &one, &err), err);
         assert_int_equal(one.count, new);
         CHECK_MSG(memcmp(one.ids, all[p].ids, (size_t) new * sizeof *one.ids) == 0,
-                  "prompt %d alone goes on differently", p);
+                  "prompt %d alone continues differently", p);
         af_generated_clear(&one);
         af_generated_clear(&all[p]);
     }
@@ -118,8 +118,8 @@ static void test_a_batch_is_its_sequences_alone(void **state)
     af_model_close(m);
 }
 
-/* In bf16 the products of many rows round the values of blocks, those of a few do not: a short
- * prompt must take the same way beside others. */
+/* In bf16, GEMMs of many rows round the dequantised values of blocks, those of a few rows do not: a
+ * short prompt must take the same path in a batch as alone. */
 static void test_a_batch_of_blocks_in_bf16_is_too(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void test_a_batch_of_blocks_in_bf16_is_too(void **state)
     CHECK_OK(af_path_remove(out, &err), err);
 }
 
-/* A graph without room for another call: the same tokens, in as much memory as was planned. */
+/* A graph without capacity for another call: the same tokens, in as much memory as was planned. */
 static void test_a_graph_for_one_call_is_the_planned_one(void **state)
 {
     static const char *const some[] = {"gemma3_text", "dynamic", "qwen2_tiny"};
@@ -166,7 +166,8 @@ static void test_a_graph_for_one_call_is_the_planned_one(void **state)
                 taken[once] = af_graph_bytes(m->engine.graph); /* of the last group */
                 af_model_close(m);
             }
-            CHECK_MSG(planned[1] < planned[0] && taken[1] < taken[0], "%s: no less room", some[i]);
+            CHECK_MSG(planned[1] < planned[0] && taken[1] < taken[0], "%s: not less memory",
+                      some[i]);
             for (int once = 0; once < 2; once++)
                 CHECK_MSG(taken[once] < planned[once] &&
                               (n > 1 || planned[once] < taken[once] + (1 << 20)),
@@ -205,7 +206,7 @@ static void test_caches_equal_recomputation(void **state)
             int64_t best = 0;
             for (int64_t v = 0; v < V; v++)
                 best = last[v] > last[best] ? v : best;
-            CHECK_MSG(r.ids[k] == best, "%s: token %d is %d, recomputation says %d", some[i], k,
+            CHECK_MSG(r.ids[k] == best, "%s: token %d is %d, recomputation gives %d", some[i], k,
                       (int)r.ids[k], (int)best);
             ids[len++] = (int32_t)best;
         }
@@ -358,8 +359,8 @@ static void write_ids(const char *path, const int32_t *ids, const int32_t *mask,
     CHECK_OK(af_safetensors_writer_commit(w, &err), err);
 }
 
-/* Positions count from the first token of a row, so padding may not lie between tokens. */
-static void test_padding_is_before_or_behind_the_tokens(void **state)
+/* Positions count from the first token of a row, so padding must not be between tokens. */
+static void test_padding_is_before_or_after_the_tokens(void **state)
 {
     (void)state;
     enum { N = 5 };
@@ -398,7 +399,7 @@ int main(void)
         cmocka_unit_test(test_caches_equal_recomputation),
         cmocka_unit_test(test_a_conversation_reuses_the_cache),
         cmocka_unit_test(test_later_tokens_do_not_change_earlier_logits),
-        cmocka_unit_test(test_padding_is_before_or_behind_the_tokens),
+        cmocka_unit_test(test_padding_is_before_or_after_the_tokens),
         cmocka_unit_test(test_seeds_reproduce),
         cmocka_unit_test(test_sampling_draws_from_the_right_distribution),
     };

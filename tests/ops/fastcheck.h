@@ -1,4 +1,4 @@
-/* fastcheck.h - does a fast kernel compute what its plain twin computes?
+/* fastcheck.h - does a fast kernel compute what its reference kernel computes?
  *
  * A case records a small network. It runs with the twins, then with the fast versions on 1, 2 and 3
  * threads (where asked for on 8 and 16 too), with every output and dead value filled with NaN,
@@ -6,10 +6,10 @@
  * gradients must agree with the twins within a tolerance, and among the thread counts bit for bit
  * (f32 up to planes_threads of the machine, and above them within the tolerance).
  *
- * Tolerances (relative L2 of a whole tensor). f32: sums of up to a few hundred products in f32
+ * Tolerances (relative L2 of a whole tensor). f32: sums of up to a few hundred terms in f32
  * against double lose about sqrt(K) * 6e-8, some ops later less than 1e-5. bf16: both round to bf16
  * at the same places, from sums that differ in the last f32 bits: a value lands on the other
- * neighbour (2^-8 of it) about once in 1e3, and matrix products round their partial sums once more:
+ * neighbour (2^-8 of it) about once in 1e3, and GEMMs round their partial sums once more:
  * under 5e-3. */
 #ifndef AF_FASTCHECK_H
 #define AF_FASTCHECK_H
@@ -61,7 +61,7 @@ static inline void fc_fill_floats(fastcheck *c, af_tensor *t)
 {
     for (int64_t i = 0; i < af_count(t); i++) {
         double v = normal((uint64_t)(31 * c->variant + t->id), (uint64_t)i);
-        if (c->type == AF_DTYPE_BF16) /* the fast product of bf16 rows rounds its weights */
+        if (c->type == AF_DTYPE_BF16) /* the fast GEMM of bf16 rows rounds its weights */
             v = af_f32_from_bf16(af_bf16_from_f32((float)v));
         af_store_f64(t->data, t->dtype, (uint64_t)i, v);
     }

@@ -1,6 +1,6 @@
-/* test_cpu_packs.c - frozen weights that are packed once: the same bits as when every product packs
+/* test_cpu_packs.c - frozen weights that are packed once: the same bits as when every GEMM packs
  * them, a weight that is written again is packed again, the plan has their bytes, and the pages of
- * a mapped file that only products read are given back. */
+ * a mapped file that only GEMMs read are released. */
 #include "test.h"
 
 #include "backend/cpu/cpu.h"
@@ -25,7 +25,8 @@ static void fill(af_tensor *t, uint64_t seed)
         af_st(t, i, af_rng_normal(seed, (uint64_t)t->id, (uint64_t)i) * 0.3);
 }
 
-/* A projection with an adapter, a product and a head with frozen weights, used both ways. */
+/* A projection with an adapter, a matmul and a head with frozen weights, used forward and for dX.
+ */
 static void open_net(net *n, af_dtype type, af_dtype weights, int threads, bool packed)
 {
     af_error err = {0};
@@ -153,7 +154,7 @@ static void make_map(af_map *m, const char *path, int64_t n, uint64_t seed)
     remove(path);
 }
 
-/* KiB of the map that holds this address which are resident now. */
+/* Resident KiB of the mapping that contains this address. */
 static long resident_kib(const void *at)
 {
     FILE *f = fopen("/proc/self/smaps", "r");
@@ -219,7 +220,7 @@ static void close_mapped(mapped *m)
     af_map_close(&m->file[1]);
 }
 
-static void test_a_mapped_weight_is_given_back_once_packed(void **state)
+static void test_a_mapped_weight_is_released_once_packed(void **state)
 {
     enum { BYTES = LONG * WIDE * 2 };
     char dir[] = "/tmp/afinar_packs_XXXXXX";
@@ -261,7 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_packed_weights_change_no_bit),
-        cmocka_unit_test(test_a_mapped_weight_is_given_back_once_packed),
+        cmocka_unit_test(test_a_mapped_weight_is_released_once_packed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,8 +54,8 @@ static void block_weights(const af_fast *f)
                 }
             if (rows[r] == 1)
                 memcpy(alone, y, sizeof alone);
-            if (rows[r] <= 8) /* generation side by side is generation alone */
-                CHECK_MSG(memcmp(alone, y, sizeof alone) == 0, "%s: a row beside %d others",
+            if (rows[r] <= 8) /* a row in a batch has the bits it has alone */
+                CHECK_MSG(memcmp(alone, y, sizeof alone) == 0, "%s: a row in a batch of %d",
                           af_dtype_name(types[t]), (int)rows[r] - 1);
             CHECK_MSG(sqrt(err2) <= 3e-6 * sqrt(ref2), "%s, %d rows: %.3g of %.3g",
                       af_dtype_name(types[t]), (int)rows[r], sqrt(err2), sqrt(ref2));

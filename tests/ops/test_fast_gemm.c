@@ -2,10 +2,10 @@
  * of tiles and blocks, alpha, bias, adding, fewer rows, and 1, 2, 3, 8 and 16 threads bit for bit,
  * on every instruction set that this machine has (1 and 3 threads on those it does not use).
  *
- * Tolerance (relative L2 of C): K products in f32 lose about sqrt(K) * 6e-8, under 3e-6 here; bf16
+ * Tolerance (relative L2 of C): K terms in f32 lose about sqrt(K) * 6e-8, under 3e-6 here; bf16
  * operands are exact, the matrix instruction rounds each of its four-term sums: the same bound. A
  * bf16 C is rounded once: at most 2^-8 of it. An f32 B with a bf16 A is rounded to bf16 unless the
- * * product is exact (then to 2^-16 of it). */
+ * GEMM is exact (then to 2^-16 of it). */
 #include "matrix.h"
 
 #include "cpu/cpu_kernels.h"
@@ -49,18 +49,18 @@ static const int64_t sizes[][3] = {
     {9, 784, 1300},  {40, 40, 5540},  {64, 96, 64},   {65, 800, 257}, {70, 96, 1000},
     {100, 800, 704}, {100, 96, 2240}, {96, 90, 96},   {40, 70, 5504}};
 
-/* One product of a variant: its factors, and its values in double, which all tables must make. */
-typedef struct product {
+/* One GEMM of a variant: its operands, and its values in double, which all tables must give. */
+typedef struct gemm_case {
     const variant *v;
     int64_t M, N, K;
     matrix a, b, c, bias;
     double *want;
-} product;
+} gemm_case;
 
-static product new_product(const variant *v, const int64_t size[3])
+static gemm_case new_gemm_case(const variant *v, const int64_t size[3])
 {
     const int64_t M = size[0], N = size[1], K = size[2];
-    product p = {v, M, N, K, .want = calloc((size_t)(M * N) + 1, sizeof(double))};
+    gemm_case p = {v, M, N, K, .want = calloc((size_t)(M * N) + 1, sizeof(double))};
     p.a = new_matrix(v->ta ? K : M, v->ta ? M : K, v->a, 1);
     p.b = new_matrix(v->tb ? N : K, v->tb ? K : N, v->b, 2);
     p.c = new_matrix(M, N, v->c, 3);
@@ -77,7 +77,7 @@ static product new_product(const variant *v, const int64_t size[3])
     return p;
 }
 
-static void free_product(product *p)
+static void free_gemm_case(gemm_case *p)
 {
     free_matrix(&p->a);
     free_matrix(&p->b);
@@ -86,7 +86,7 @@ static void free_product(product *p)
     free(p->want);
 }
 
-static void check_values(const af_fast *f, const product *p, const void *got)
+static void check_values(const af_fast *f, const gemm_case *p, const void *got)
 {
     const variant *v = p->v;
     double err2 = 0, ref2 = 0;
@@ -105,11 +105,11 @@ static void check_values(const af_fast *f, const product *p, const void *got)
 enum { POOLS = 5, SOME_POOLS = 2 };
 static const int pool_threads[POOLS] = {1, 3, 2, 8, 16};
 
-/* What products of one table run on. */
+/* What GEMMs of one table run on. */
 typedef struct bench {
     const af_fast *f;
     int pools;
-    af_pool *pool[POOLS]; /* of so many threads as pool_threads says */
+    af_pool *pool[POOLS]; /* with the thread counts of pool_threads */
     void *work;
 } bench;
 
@@ -130,7 +130,7 @@ static void free_bench(bench *b)
     free(b->work);
 }
 
-static void run_product(const bench *with, const product *p, bool few)
+static void run_gemm_case(const bench *with, const gemm_case *p, bool skinny)
 {
     const af_fast *f = with->f;
     const variant *v = p->v;
@@ -141,13 +141,13 @@ static void run_product(const bench *with, const product *p, bool few)
     const size_t bytes = (size_t)(M * N) * af_dtype_get(v->c)->bytes;
     void *panels = aligned_alloc(64, f->packed_bytes(v->a, N, K) / 64 * 64 + 64);
     /* all, then with B packed once, then the first rows alone */
-    for (int round = 0; round < 2 * pools + (v->ta || few ? 0 : 2); round++) {
+    for (int round = 0; round < 2 * pools + (v->ta || skinny ? 0 : 2); round++) {
         const int threads = pool_threads[round % pools],
-                  way = both && threads > f->machine->planes_threads;
+                  order = both && threads > f->machine->planes_threads;
         const int64_t rows = round < 2 * pools ? M : round == 2 * pools ? (M + 1) / 2 : 1;
         af_packed packed = {0};
         af_pool *pool = with->pool[round % pools];
-        if (threads == 1) /* NaN; the others find what their predecessors left */
+        if (threads == 1) /* NaN; later rounds start from what earlier ones left */
             memset(with->work, 0xff, f->gemm_work(3));
         memcpy(got, p->c.data, bytes);
         if (!v->add)
@@ -165,19 +165,19 @@ static void run_product(const bench *with, const product *p, bool few)
                      .add = v->add,
                      .bias = v->bias ? p->bias.data : NULL,
                      .bias_dtype = AF_DTYPE_F32,
-                     .skinny = few,
+                     .skinny = skinny,
                      .exact = v->exact};
         if (round / pools == 1 && f->packed_bytes(v->a, N, K) > 0) {
             packed = f->pack_frozen(&g.b, v->a, N, K, panels, pool, with->work);
             g.b.packed = &packed;
         }
         f->gemm(&g, pool, with->work);
-        if (!first[way]) {
-            first[way] = malloc(bytes + 1);
-            memcpy(first[way], got, bytes);
+        if (!first[order]) {
+            first[order] = malloc(bytes + 1);
+            memcpy(first[order], got, bytes);
             check_values(f, p, got);
         }
-        CHECK_MSG(memcmp(first[way], got, bytes / (size_t)M * (size_t)rows) == 0,
+        CHECK_MSG(memcmp(first[order], got, bytes / (size_t)M * (size_t)rows) == 0,
                   "%s, %s %dx%dx%d: %d threads, %d rows%s change the result", f->name, v->why,
                   (int)M, (int)N, (int)K, threads, (int)rows,
                   round / pools == 1 ? ", packed once," : "");
@@ -197,11 +197,11 @@ static void test_gemm_agrees_with_double(void **state)
     }
     for (size_t v = 0; v < AF_LEN(variants); v++)
         for (size_t s = 0; s < AF_LEN(sizes); s++) {
-            product p = new_product(&variants[v], sizes[s]);
+            gemm_case p = new_gemm_case(&variants[v], sizes[s]);
             for (int i = 0; i < tables; i++)
-                for (int few = 0; few < (p.M <= 8 ? 2 : 1); few++)
-                    run_product(&with[i], &p, few);
-            free_product(&p);
+                for (int skinny = 0; skinny < (p.M <= 8 ? 2 : 1); skinny++)
+                    run_gemm_case(&with[i], &p, skinny);
+            free_gemm_case(&p);
         }
     while (tables > 0)
         free_bench(&with[--tables]);
@@ -246,7 +246,7 @@ static void fill(float *x, int64_t rows, int64_t cols, spread how, uint64_t stre
     }
 }
 
-/* The mean square error of sums, each in units of its products' length. */
+/* The mean square error of sums, each relative to the norm of its terms. */
 static double error_of(const float *c, const float *a, const float *b, int64_t M, int64_t N,
                        int64_t K)
 {
@@ -278,7 +278,7 @@ static af_gemm rows_times_rows(int64_t M, int64_t N, int64_t K, const float *a, 
                      .alpha = 1};
 }
 
-/* f32 products are at least as exact as one chain of fused multiplications, whatever the unit. */
+/* f32 GEMMs are at least as exact as one chain of fused multiply-adds, whatever the unit. */
 static void as_exact_as_a_chain(int64_t K, spread how, bool half)
 {
     enum { M = 33, N = 32 };
@@ -318,7 +318,8 @@ static void test_f32_is_exact_to_f32(void **state)
                 as_exact_as_a_chain(depths[k], (spread)how, half);
 }
 
-/* What is not finite makes its row or column so; the largest finite numbers stay what they are. */
+/* A value that is not finite propagates to its row or column; the largest finite numbers survive.
+ */
 static void extremes(const af_fast *f, float x, bool in_b, bool half, bool finite)
 {
     enum { M = 40, N = 40, K = 70, LINE = 37, AT = 50 };
@@ -348,8 +349,8 @@ static void test_extreme_values(void **state)
 {
     (void)state;
     for (int i = 0; af_fast_at(i); i++)
-        for (int way = 0; way < 4; way++) {
-            const bool in_b = way & 1, half = way & 2;
+        for (int k = 0; k < 4; k++) {
+            const bool in_b = k & 1, half = k & 2;
             extremes(af_fast_at(i), INFINITY, in_b, half, false);
             extremes(af_fast_at(i), -INFINITY, in_b, half, false);
             extremes(af_fast_at(i), NAN, in_b, half, false);
@@ -359,7 +360,7 @@ static void test_extreme_values(void **state)
         }
 }
 
-/* Columns of a wider C: the same values, and nothing beside them is touched. */
+/* Columns of a wider C: the same values, and nothing next to them is written. */
 static void strided(const af_fast *f, const variant *v, int threads)
 {
     enum { M = 70, N = 45, K = 130, LD = 61, AT = 7 };
@@ -407,7 +408,7 @@ static void test_columns_of_a_wider_c(void **state)
                 strided(af_fast_at(i), &variants[v], threads);
 }
 
-/* A sum of products, as a projection with its adapter is: the second one exact, its B in f32. */
+/* A sum of two GEMMs, as in a projection with its adapter: the second one exact, its B in f32. */
 static void terms(const af_fast *f, af_dtype type, af_dtype weights, int64_t M, const int64_t K[3],
                   int threads)
 {
@@ -456,7 +457,7 @@ static void terms(const af_fast *f, af_dtype type, af_dtype weights, int64_t M, 
     free(work), free(g.c);
 }
 
-static void test_sums_of_products(void **state)
+static void test_sums_of_gemms(void **state)
 {
     static const int64_t depths[][3] = {{70, 5, 9}, {600, 16, 33}, {1500, 16, 700}};
     (void)state;
@@ -476,6 +477,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm_agrees_with_double), cmocka_unit_test(test_f32_is_exact_to_f32),
         cmocka_unit_test(test_extreme_values), cmocka_unit_test(test_columns_of_a_wider_c),
-        cmocka_unit_test(test_sums_of_products)};
+        cmocka_unit_test(test_sums_of_gemms)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

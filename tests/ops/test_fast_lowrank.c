@@ -3,8 +3,8 @@
  * give, and nothing written next to the result; on every instruction set that this machine has, the
  * tiles of AMX included.
  *
- * Tolerance (relative L2): pieces of at most 256 products in f32, under 2e-6; a bf16 result is
- * rounded once more: at most 2^-8 of it. The tiles count an f32 factor to 2^-16. */
+ * Tolerance (relative L2): partial sums of at most 256 terms in f32, under 2e-6; a bf16 result is
+ * rounded once more: at most 2^-8 of it. The tiles round an f32 factor to 2^-16. */
 #include "test.h"
 
 #include "base/rng.h"
@@ -13,16 +13,17 @@
 
 #include <math.h>
 
-enum { BESIDE = 5, PLACES = 8 }; /* columns beside the result; more of them between two rows of x */
+/* Guard columns after each row of the result; padding between two rows of x. */
+enum { GUARD = 5, PADDING = 8 };
 
-typedef struct product {
+typedef struct lowrank_case {
     const char *isa;
     const af_lowrank_kernels *kernels;
     bool half, trans, add;
     int64_t rows, cols, n, ldx;
     double *x, *few; /* [rows][ldx]; B [cols][n] or g [rows][n] */
     void *room;
-} product;
+} lowrank_case;
 
 static double *numbers(int64_t n, uint64_t stream, bool half)
 {
@@ -51,7 +52,7 @@ static double loaded(const void *p, int64_t i, bool half)
     return half ? (double)af_bf16_up(((const uint16_t *)p)[i]) : (double)((const float *)p)[i];
 }
 
-static void check(const product *p, const char *what, double err2, double ref2, double limit)
+static void check(const lowrank_case *p, const char *what, double err2, double ref2, double limit)
 {
     CHECK_MSG(isfinite(err2) && sqrt(err2) <= limit * sqrt(ref2) + 1e-12,
               "%s, %s%s of %d x %d with %d: %.3g of %.3g", p->isa, what, p->half ? " bf16" : "",
@@ -62,9 +63,9 @@ static bool is_nan_byte(const void *p, size_t at) { return ((const uint8_t *)p)[
 
 /* ---- y = alpha x B ---- */
 
-static void compare_rows(const product *p, const void *y, double alpha, size_t size)
+static void compare_rows(const lowrank_case *p, const void *y, double alpha, size_t size)
 {
-    const int64_t ldy = p->n + BESIDE;
+    const int64_t ldy = p->n + GUARD;
     double err2 = 0, ref2 = 0;
     for (int64_t r = 0; r < p->rows; r++) {
         for (int64_t c = 0; c < p->n; c++) {
@@ -75,16 +76,16 @@ static void compare_rows(const product *p, const void *y, double alpha, size_t s
             err2 += d * d;
             ref2 += alpha * alpha * sum * sum;
         }
-        for (size_t i = 0; i < BESIDE * size; i++)
-            CHECK_MSG(is_nan_byte(y, (size_t)(r * ldy + p->n) * size + i), "%s: wrote beside",
+        for (size_t i = 0; i < GUARD * size; i++)
+            CHECK_MSG(is_nan_byte(y, (size_t)(r * ldy + p->n) * size + i), "%s: wrote past the row",
                       p->isa);
     }
     check(p, "rows", err2, ref2, p->half ? 4e-3 : 2e-6);
 }
 
-static void run_rows(const product *p, const void *x)
+static void run_rows(const lowrank_case *p, const void *x)
 {
-    const int64_t ldy = p->n + BESIDE, blocks = (p->rows + p->kernels->rows - 1) / p->kernels->rows;
+    const int64_t ldy = p->n + GUARD, blocks = (p->rows + p->kernels->rows - 1) / p->kernels->rows;
     const size_t size = p->half ? 2 : 4, bytes = (size_t)(p->rows * ldy) * size;
     float *b = calloc((size_t)(p->n * p->cols) + 1, sizeof *b);
     void *y[2] = {malloc(bytes), malloc(bytes)},
@@ -113,7 +114,7 @@ static void run_rows(const product *p, const void *x)
 
 /* ---- c = or += g^T x ---- */
 
-static void compare_sums(const product *p, const float *c, int64_t ldc, double before)
+static void compare_sums(const lowrank_case *p, const float *c, int64_t ldc, double before)
 {
     double err2 = 0, ref2 = 0;
     for (int64_t n = 0; n < p->n; n++)
@@ -127,15 +128,15 @@ static void compare_sums(const product *p, const float *c, int64_t ldc, double b
         }
     check(p, "sums", err2, ref2, 2e-6);
     const int64_t lines = p->trans ? p->cols : p->n, wide = p->trans ? p->n : p->cols;
-    for (int64_t i = 0; i < lines * BESIDE; i++)
-        CHECK_MSG(c[i / BESIDE * ldc + wide + i % BESIDE] == 3.0f, "%s: wrote beside", p->isa);
+    for (int64_t i = 0; i < lines * GUARD; i++)
+        CHECK_MSG(c[i / GUARD * ldc + wide + i % GUARD] == 3.0f, "%s: wrote past the row", p->isa);
 }
 
-static void run_sums(const product *p, const void *x)
+static void run_sums(const lowrank_case *p, const void *x)
 {
     const int64_t blocks = (p->cols + p->kernels->cols - 1) / p->kernels->cols,
                   lines = p->trans ? p->cols : p->n, wide = p->trans ? p->n : p->cols,
-                  ldc = wide + BESIDE;
+                  ldc = wide + GUARD;
     float *c[2] = {calloc((size_t)(lines * ldc), 4), calloc((size_t)(lines * ldc), 4)};
     void *g = stored(p->few, p->rows * p->n, p->half);
     memset(p->room, 0xff, p->kernels->transpose_bytes(p->n, p->rows));
@@ -163,13 +164,13 @@ static const int64_t ranks[] = {1, 3, 8, 16, 17, 32, 48, 64};
 static const int64_t sizes[][2] = {{1, 1},   {5, 6},    {20, 48},  {21, 49},
                                    {64, 96}, {67, 160}, {130, 47}, {33, 1056}};
 
-static void run_size(product p, const int64_t size[2], bool sums)
+static void run_size(lowrank_case p, const int64_t size[2], bool sums)
 {
     p.rows = size[0];
     p.cols = size[1];
     p.ldx = p.cols % p.kernels->even
                 ? p.cols
-                : p.cols + (p.kernels->even > 1 ? p.kernels->even : PLACES - 1);
+                : p.cols + (p.kernels->even > 1 ? p.kernels->even : PADDING - 1);
     for (size_t i = 0; i < AF_LEN(ranks); i++) {
         p.n = ranks[i];
         if (p.n % p.kernels->unit || p.n > p.kernels->rank_max || p.cols % p.kernels->even)
@@ -201,7 +202,7 @@ static void run_all(bool sums)
     const af_fast *f;
     for (int i = 0; (f = af_fast_at(i)); i++)
         for (int half = 0; half < 2; half++) {
-            const product p = {
+            const lowrank_case p = {
                 .isa = f->name, .kernels = half ? f->lowrank_bf16 : f->lowrank, .half = half};
             for (size_t s = 0; p.kernels && s < AF_LEN(sizes); s++)
                 run_size(p, sizes[s], sums);

@@ -68,8 +68,8 @@ static af_tensor *build_dora(fastcheck *c)
 
 /* Adapters on pieces of a projection; variants: parts of different scales and ranks, one that is as
  * wide as all of it, one that leaves columns out, odd ranks of one scale (whose factors are taken
- * together), 192 ranks in all, a rank for which the thin ways do not serve. The last shape's sizes
- * fill tiles, others do not. */
+ * together), 192 ranks in all, a rank that the skinny kernels do not support. The last shape's
+ * sizes fill tiles, others do not. */
 static af_tensor *build_adapter(fastcheck *c)
 {
     static const af_adapter_part parts[][3] = {
@@ -201,9 +201,9 @@ static void test_update(void **state)
             (fastcheck){.type = AF_DTYPE_F32, .shape = shapes[s], .update = true, .steps = 5});
 }
 
-/* A value is rounded alike in a whole vector and in what is left of one: where it stands depends on
- * how many rows there are. */
-static void test_rounding_does_not_depend_on_the_place(void **state)
+/* A value is rounded the same in a full vector and in a tail: which one it is in depends on the
+ * number of rows. */
+static void test_rounding_does_not_depend_on_the_position(void **state)
 {
     static const float values[] = {1.00390625f, -3e-39f, 1e-45f, 3.4e38f, INFINITY, NAN};
     enum { MOST = 40 };
@@ -226,7 +226,7 @@ static void test_rounding_does_not_depend_on_the_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounding_does_not_depend_on_the_place),
+        cmocka_unit_test(test_rounding_does_not_depend_on_the_position),
         cmocka_unit_test(test_rmsnorm),
         cmocka_unit_test(test_rmsnorm_add),
         cmocka_unit_test(test_glu),

@@ -53,7 +53,7 @@ static void test_unary(void **state)
 static af_tensor *build_twice(gradcheck *c)
 {
     af_tensor *x = gc_param2(c, c->shape[0], c->shape[1]);
-    af_tensor *y = af_mul(c->g, af_tanh(c->g, x), x); /* x reaches the loss on four ways */
+    af_tensor *y = af_mul(c->g, af_tanh(c->g, x), x); /* x reaches the loss on four paths */
     return af_add(c->g, af_add(c->g, y, y), af_mul(c->g, x, y));
 }
 

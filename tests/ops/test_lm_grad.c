@@ -2,7 +2,7 @@
 #include "ops/gradcheck.h"
 
 /* Inputs by name: ids, positions, bounds. Bounds: three sequences, of which one is empty and one
- * has a single token, and two rows behind the last when there are enough. */
+ * has a single token, and two rows after the last when there are enough. */
 static void fill_ints(gradcheck *c, af_tensor *t)
 {
     int32_t *p = t->data;

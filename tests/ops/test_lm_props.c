@@ -19,7 +19,7 @@ typedef struct run {
     int recompute;   /* af_recompute */
     int times;       /* AF_RUN_GRAD that often; 0 = once */
     bool peek;       /* a forward run alone in between */
-    int64_t padding; /* rows behind the live ones, full of rubbish */
+    int64_t padding; /* rows after the live ones, with arbitrary values */
     bool live;       /* padding by live rows; else by labels of -100 and bounds */
     bool empty;      /* no live rows */
     /* results */
@@ -69,7 +69,7 @@ static void fill(run *r)
         af_convert(t->data, t->dtype, s->data, s->dtype, (uint64_t)n);
         if (r->empty && strcmp(t->name, "bounds") == 0)
             memset(t->data, 0, af_tensor_bytes(t));
-        for (int64_t k = n; k < af_count(t); k++) /* padding: never looked at, or masked */
+        for (int64_t k = n; k < af_count(t); k++) /* padding: never read, or masked */
             ((int32_t *)t->data)[k] = r->live ? INT32_MIN : t->name[0] == 'l' ? -100 : 3;
     }
 }

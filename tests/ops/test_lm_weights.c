@@ -1,5 +1,5 @@
-/* test_lm_weights.c - a weight of any type acts exactly as its dequantised values do; and what is
- * wrong in a call is said with both values. */
+/* test_lm_weights.c - a weight of any type acts exactly as its dequantised values do; and a
+ * wrong call is reported with both values. */
 #include "test.h"
 
 #include "backend/cpu/cpu.h"

@@ -1,7 +1,7 @@
 /* test_optimizer.c - every optimizer against the trajectory of the original in Python (see
  * tests/golden/README.md), clipping, bad gradients, accumulation.
  *
- * The gradient of sum(p * x) with respect to p is x: an input feeds any gradient we like. */
+ * The gradient of sum(p * x) with respect to p is x: an input sets any gradient. */
 #include "test.h"
 
 #include "backend/cpu/cpu.h"
@@ -194,7 +194,7 @@ static void test_8bit_adam_is_bitsandbytes(void **state)
         flipped += (m8[i] != codes[i]) + (v8[i] != codes[N + i]);
         CHECK_MSG(abs(m8[i] - codes[i]) <= 1 && abs(v8[i] - codes[N + i]) <= 1, "code %d", i);
     }
-    /* a value on the border of two codes may fall to either side */
+    /* a value on the border of two codes may round to either */
     CHECK_MSG(off <= 4 && flipped <= 8, "%d values and %d codes differ", off, flipped);
     free(want);
     free(codes);
@@ -394,7 +394,7 @@ static void test_matrices_that_share_memory_are_matrices_of_their_own(void **sta
     }
 }
 
-/* Five steps of 8-bit Adam on 7000 elements; the weights, and the codes behind them. */
+/* Five steps of 8-bit Adam on 7000 elements; the weights, followed by the codes. */
 static void eight_bits(bool twin, float *out, uint8_t *codes)
 {
     enum { N = 7000 };
@@ -506,7 +506,7 @@ static void test_adafactor_in_f32_is_that_of_the_twin(void **state)
     (void)state;
     for (size_t i = 0; i < AF_LEN(shapes); i++) {
         const int n = factored(shapes[i].ndim, shapes[i].dim, true, 1, twin);
-        int64_t values = 1; /* come first, moments behind them */
+        int64_t values = 1; /* come first, then the moments */
         double worst = 0, moments = 0;
         for (int k = 0; k < shapes[i].ndim; k++)
             values *= shapes[i].dim[k];

@@ -1,5 +1,5 @@
 /* test_rows_alone.c - a sequence alone has the bits it has in a batch: a layer with adapters and
- * the head, wide enough for every way of a product (sums of several steps, planes of bf16),
+ * the head, wide enough for every GEMM path (sums of several steps, planes of bf16),
  * whatever the types of weights and activations, on one thread and on two. */
 #include "normal.h"
 #include "test.h"
@@ -22,8 +22,8 @@ static af_tensor *weight(layer *l, af_dtype type, int64_t rows, int64_t cols)
     return af_graph_weight(l->g, "weight", type, 2, (int64_t[]){rows, cols});
 }
 
-/* Two pieces of a projection, an adapter of so many ranks on the first one, and one of eight that
- * is no whole piece. */
+/* Two pieces of a projection, an adapter of the given rank on the first one, and one of rank eight
+ * on a part of a piece. */
 static af_tensor *project(layer *l, af_tensor *x, af_dtype type, int64_t rank, int64_t first,
                           int64_t second)
 {

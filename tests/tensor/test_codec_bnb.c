@@ -42,7 +42,7 @@ static float *input_of(const af_safetensors *s, int64_t *n)
 }
 
 /* A code may differ only where the approximate reciprocal of the GPU moves y over a threshold: it
- * then is a neighbouring value of the table, and y lies within 2 ulp of half-way. */
+ * then is a neighbouring value of the table, and y is within 2 ulp of the midpoint. */
 static bool is_tie(const float *table, int a, int b, float y)
 {
     const float lo = AF_MIN(table[a], table[b]), hi = AF_MAX(table[a], table[b]);

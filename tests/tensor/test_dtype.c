@@ -9,7 +9,7 @@
 typedef struct format {
     const char *name;
     int ebits, mbits;
-    bool finite_only; /* e4m3: no infinity, one NaN a sign */
+    bool finite_only; /* e4m3: no infinity, one NaN per sign */
     uint32_t (*down)(float x);
     float (*up)(uint32_t c);
 } format;

@@ -23,7 +23,7 @@ device: ${AF_DEVICE:-cpu}
 threads: 1
 YAML
 train() { "$AFINAR" train "$tmp/run.yaml" -q "$@"; }
-steps_once() { # every step stands in metrics.jsonl exactly once
+steps_once() { # every step is in metrics.jsonl exactly once
     [ "$(grep -c '"loss"' "$1/metrics.jsonl")" = 60 ] || { echo "steps are missing or doubled in $1/metrics.jsonl"; exit 1; }
 }
 same() {
@@ -78,7 +78,7 @@ for damage in truncate flip; do
     same "$tmp/hurt" "$damage"
 done
 
-# A disk that is full for a while: the run fails in one sentence, loses nothing, and goes on when there is room.
+# A disk that is full for a while: the run fails with one message, loses nothing, and resumes when there is space.
 mkdir "$tmp/small"
 if mount -t tmpfs -o size=260k tmpfs "$tmp/small" 2>/dev/null; then
     if train output_dir="$tmp/small/out" 2> "$tmp/log"; then

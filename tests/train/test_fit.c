@@ -57,7 +57,7 @@ static void test_default_mode(void **state)
         const char *why, *method, *dtype;
         int64_t batch, seq;
         bool some;
-        double most; /* GB, with room for the workspaces of every instruction set */
+        double most; /* GB, including the workspaces of every instruction set */
     } cases[] = {
         {"activations stand out above the gradients", "full", "f32", 2, 512, true, 2.31},
         {"more of them", "full", "f32", 4, 512, true, 2.80},
@@ -146,8 +146,8 @@ static void test_names(void **state)
 static const af_bench_shape small = {"small", 5,    64,    4,    2,       16,
                                      160,     2048, false, true, 10000.0, 1e-6};
 
-/* The parameters after three steps of a small model; `file`: its frozen weights lie in one and are
- * packed, or nothing. */
+/* The parameters after three steps of a small model; `file`: its frozen weights are mapped from a
+ * file and packed; NULL: they are not. */
 static uint8_t *trained(const char *method, const char *dtype, af_memory_mode r, af_map *file,
                         uint64_t *bytes)
 {
@@ -176,7 +176,7 @@ static uint8_t *trained(const char *method, const char *dtype, af_memory_mode r,
     return v;
 }
 
-static void test_every_way_trains_the_same_bits(void **state)
+static void test_every_mode_trains_the_same_bits(void **state)
 {
     static const af_memory_mode modes[] = {
         {AF_RECOMPUTE_NONE, false, 0},  {AF_RECOMPUTE_CHEAP, false, 0},
@@ -200,7 +200,7 @@ static void test_every_way_trains_the_same_bits(void **state)
     }
 }
 
-/* Weights whose pages were given back once they were packed, and a second graph over them. */
+/* Weights whose pages were released once they were packed, and a second graph over them. */
 static void test_weights_in_a_file_train_the_same_bits(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static void test_weights_in_a_file_train_the_same_bits(void **state)
 }
 
 /* Losses of the bench's batch (see fill_batch) by a second graph over the trained one's memory. */
-static double loss_beside(const model *m)
+static double loss_of_second_graph(const model *m)
 {
     af_error err = {0};
     af_engine e;
@@ -277,12 +277,12 @@ static void test_a_second_graph_reads_what_is_being_trained(void **state)
             CHECK_OK(af_tensor_read(g, m.b.step.loss, k ? &after : &before, sizeof after, &err),
                      err);
         }
-        const double beside = loss_beside(&m);
-        print_message("%s, %s: loss %.6f, then %.6f, beside %.6f\n", cases[i].method,
-                      cases[i].dtype, (double)before, (double)after, beside);
+        const double second = loss_of_second_graph(&m);
+        print_message("%s, %s: loss %.6f, then %.6f, in a second graph %.6f\n", cases[i].method,
+                      cases[i].dtype, (double)before, (double)after, second);
         CHECK_MSG(fabsf(before - after) > 1e-3f, "nothing was learnt");
-        CHECK_MSG(fabs((double)after - beside) < 1e-5 * beside, "case %zu: %.8g, not %.8g", i,
-                  beside, (double)after);
+        CHECK_MSG(fabs((double)after - second) < 1e-5 * second, "case %zu: %.8g, not %.8g", i,
+                  second, (double)after);
         af_bench_model_clear(&m.b);
     }
 }
@@ -293,7 +293,7 @@ int main(void)
         cmocka_unit_test(test_default_mode),
         cmocka_unit_test(test_short_memory_takes_the_fewest_blocks),
         cmocka_unit_test(test_names),
-        cmocka_unit_test(test_every_way_trains_the_same_bits),
+        cmocka_unit_test(test_every_mode_trains_the_same_bits),
         cmocka_unit_test(test_weights_in_a_file_train_the_same_bits),
         cmocka_unit_test(test_a_second_graph_reads_what_is_being_trained),
     };

@@ -1,4 +1,4 @@
-/* test_run_config.c - run files: defaults, aliases, overrides, and every way to get one wrong. */
+/* test_run_config.c - run files: defaults, aliases, overrides, and every kind of mistake. */
 #include "test.h"
 
 #include "afinar/graph.h"
@@ -89,8 +89,8 @@ static void test_every_wrong_file_is_named(void **state)
     }
 }
 
-/* A file of another trainer: what it leaves empty or wants anyway is no error, and the rest is
- * named at once. */
+/* A file of another trainer: keys that are empty or already the default here are not errors, and
+ * the rest is reported in one message. */
 static void test_foreign_files(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static void test_effective_file_reads_back(void **state)
     af_run_config_clear(&again);
 }
 
-/* A word that is plain in a block would fall apart between the brackets it is written in. */
+/* A text that needs no quotes in a block would be split inside the brackets it is written in. */
 static void test_effective_file_keeps_paths(void **state)
 {
     static const char *const paths[] = {"a, b.jsonl", "a] b.jsonl", "{a}.jsonl", "a: b.jsonl",
@@ -239,7 +239,7 @@ static void test_effective_file_keeps_paths(void **state)
     }
 }
 
-/* Every value in force stands there, also one that nobody gave. */
+/* Every value in effect is in the file, also the defaults. */
 static void test_effective_file_has_the_defaults(void **state)
 {
     static const char *const want[] = {"adam_beta2: 0.999\n", "warmup_steps: 0\n",
@@ -261,8 +261,9 @@ static void test_effective_file_has_the_defaults(void **state)
     af_run_config_clear(&r);
 }
 
-/* An effective run file has every key with an effect: one override may take it from many of them,
- * and the file is not wrong for that. What had none before is, and so is a rival. */
+/* An effective run file has every key with an effect: one override may remove the effect of many
+ * of them, which is not an error. A key that had no effect before is, and so is a conflicting one.
+ */
 static void test_an_override_takes_the_effect_of_others(void **state)
 {
     static const char *const takes[] = {"optimizer=lion", "optimizer=sgd", "adapter=full",

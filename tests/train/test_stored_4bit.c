@@ -1,5 +1,5 @@
 /* Runs on a base that is stored in bitsandbytes form: `qlora` (dequantised to f32) and `qlora-bf16`
- * (rounded to bf16), as the dtype named in the quant state says. The folder is put together here
+ * (rounded to bf16), as the dtype named in the quant state says. The folder is assembled here
  * from the plain model and the stored 4-bit tensors. */
 #define _GNU_SOURCE
 #include "test.h"
@@ -208,8 +208,8 @@ static void train_each(const char *base, const char *const *adapter, int n, char
     }
 }
 
-/* Some folders keep a few linears as they were (llm_int8_skip_modules): a qlora run has no say in
- * what is stored, and computes what a lora run over the same folder does. */
+/* Some folders keep a few linears as they were (llm_int8_skip_modules): a qlora run does not
+ * change what is stored, and computes what a lora run over the same folder does. */
 static void test_what_a_folder_keeps_plain_stays_plain(void **state)
 {
     (void)state;
@@ -226,7 +226,7 @@ static void test_what_a_folder_keeps_plain_stays_plain(void **state)
 }
 
 /* Blocks of a GGUF file are a quantised base already: a qlora run takes them as they are, unless
- * it is told to make them nf4. */
+ * it is configured to quantise them to nf4. */
 static void test_qlora_takes_gguf_blocks_as_they_are(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* cpu_gemm.c - one matrix product of the fast CPU kernels, processor time of one thread or wall
- * time of several: what cpu_gemm.py runs beside torch and oneDNN. Development only, built by hand:
+/* cpu_gemm.c - one GEMM of the fast CPU kernels, processor time of one thread or wall time of
+ * several: what cpu_gemm.py compares with torch and oneDNN. Development only, built by hand:
  *
  *   cc -O2 -Iinclude -Isrc tools/bench/cpu_gemm.c build/libafinar.a -ljansson -lyaml -lm -lpthread
  * -ldl -o build/cpu_gemm
@@ -8,12 +8,12 @@
  * [threads]]]]
  *
  * prints GFLOP/s, best of that time. The weight is packed once beforehand where the library does
- * that for frozen weights; "once" and "each" say which it shall be. With several copies of the
+ * that for frozen weights; "once" and "each" choose it explicitly. With several copies of the
  * weight, used in turn, it comes from memory and not from a cache, as in a training step.
  *
  *   cpu_gemm pool THREADS
  *
- * prints what a job of no work costs, in microseconds: median and worst tenth. */
+ * prints the cost of an empty job, in microseconds: median and worst tenth. */
 #define _GNU_SOURCE
 #include "base/rng.h"
 #include "cpu/cpu_kernels.h"
@@ -29,7 +29,7 @@ static double now(clockid_t clock)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* As the CPU backend takes its memory: in large pages where the system gives them. */
+/* As the CPU backend allocates its memory: in large pages where the system has them. */
 static void *pages(uint64_t bytes)
 {
     void *p = aligned_alloc(2 << 20, AF_ALIGN_UP(bytes, UINT64_C(2) << 20));
@@ -40,8 +40,8 @@ static void *pages(uint64_t bytes)
 
 enum { VOCABULARY = 16384 }; /* as many outputs are logits */
 
-/* From row to row of the outputs: the head lays its logits so that rows do not meet in the cache.
- */
+/* From row to row of the outputs: the head pads its logits so that rows do not conflict in the
+ * cache. */
 static int64_t apart(int64_t n, af_dtype type)
 {
     return n < VOCABULARY ? n : n + 128 / af_dtype_get(type)->bytes;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Development only: matrix products of the 135M model beside torch.mm and oneDNN with packed weights (the one inside torch:
+"""Development only: GEMMs of the 135M model compared with torch.mm and oneDNN with packed weights (the one inside torch:
 ACL kernels on aarch64, AMX on x86), GFLOP/s, ours and the peers in turn: by processor time on one core, by wall time with --threads.
 
   python tools/bench/cpu_gemm.py [--binary build/cpu_gemm ...] [--rows 256,512] [--types bf16,f32] [--seconds 0.3] [--rounds 3] [--threads 1]
 
-With one thread the process pins itself to one core: torch's aarch64 kernels start a second thread even when told to use one.
+With one thread the process pins itself to one core: torch's aarch64 kernels start a second thread even when configured to use one.
 """
 import argparse
 import os

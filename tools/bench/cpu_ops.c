@@ -6,7 +6,7 @@
  *
  *   cpu_ops [rows [f32|bf16 [name]]]     name: only ops whose name begins so
  *
- * One JSON object a line: op, rows, dtype, cpu_ms (best of about a second). */
+ * One JSON object per line: op, rows, dtype, cpu_ms (best of about a second). */
 #define _POSIX_C_SOURCE 200809L
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
@@ -153,7 +153,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int64_t out, in;
-    } products[] = {
+    } gemms[] = {
         {"mm qkv", 960, D}, {"mm gate_up", 2 * F, D}, {"mm down", D, F}, {"mm head", V, D}};
     rows = argc > 1 ? strtol(argv[1], NULL, 10) : rows;
     type = argc > 2 && strcmp(argv[2], "bf16") == 0 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
@@ -165,10 +165,10 @@ int main(int argc, char **argv)
     measure("attention forward+backward", build_attention,
             (af_op[]){AF_OP_ATTENTION, AF_OP_ATTENTION_BWD}, 2, 0);
     measure("head and loss forward+backward", build_head, (af_op[]){AF_OP_HEAD_LOSS}, 1, 0);
-    for (size_t i = 0; i < AF_LEN(products); i++) {
-        out_cols = products[i].out;
-        in_cols = products[i].in;
-        measure(products[i].name, build_mm, (af_op[]){AF_OP_MATMUL}, 1,
+    for (size_t i = 0; i < AF_LEN(gemms); i++) {
+        out_cols = gemms[i].out;
+        in_cols = gemms[i].in;
+        measure(gemms[i].name, build_mm, (af_op[]){AF_OP_MATMUL}, 1,
                 2.0 * (double)rows * (double)out_cols * (double)in_cols);
     }
     return 0;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Development only: what torch's eager CPU ops take (processor time, one thread) for the maths of the fused kernels, beside the
-same kernels of afinar (`tools/bench/cpu_ops` of the build, see cpu_ops.c there). One JSON object a line.
+"""Development only: what torch's eager CPU ops take (processor time, one thread) for the maths of the fused kernels, compared
+with the same kernels of afinar (`tools/bench/cpu_ops` of the build, see cpu_ops.c there). One JSON object per line.
 
   python tools/bench/cpu_ops.py [rows] [f32|bf16] [ops whose name begins so]
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Development only: generation on the CPU beside llama.cpp (the same GGUF) and transformers, one thread, processor time,
-taking turns so that all see the same machine; the best of ROUNDS. One JSON object a line.
+"""Development only: generation on the CPU compared with llama.cpp (the same GGUF) and transformers, one thread, processor time,
+taking turns so that all see the same machine; the best of ROUNDS. One JSON object per line.
 
   python tools/bench/generate.py BENCH GGUF[,GGUF...] [--prompt 256] [--new 32] [--rounds 3] [--torch f32|bf16] [--bf16]
 

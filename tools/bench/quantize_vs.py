@@ -1,4 +1,4 @@
-"""Quantising beside llama.cpp, turn about in one process: least processor and wall seconds. Development only.
+"""Quantising compared with llama.cpp, alternating in one process: least processor and wall seconds. Development only.
 
     python quantize_vs.py AFINAR FILE.gguf [--type q4_k_m] [--threads 1] [--rounds 4] [--from FOLDER]
 

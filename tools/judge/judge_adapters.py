@@ -1,9 +1,9 @@
-"""Judge of adapters: random PEFT adapters on random tiny models, logits of PEFT beside afinar's.
+"""Judge of adapters: random PEFT adapters on random tiny models, logits of PEFT compared with afinar's.
 Development only.
 
     python judge_adapters.py AFINAR [--seeds 0-19]
 
-Also: an adapter with B = 0 changes no bit, and an adapter with a weight (beside another) counts so many times."""
+Also: an adapter with B = 0 changes no bit, and an adapter with a weight (next to another one) is scaled by it."""
 import argparse, json, os, random, shutil, subprocess, sys, tempfile
 
 import numpy as np

@@ -1,10 +1,10 @@
 """Judge of the conversions: random tiny models of every family, exported to GGUF and read by
 llama.cpp, back to a folder and read by transformers, quantised and read by transformers with
-bitsandbytes, adapters merged beside PEFT and as LoRA files in llama.cpp. Development only: nothing of this ships or runs in the tests.
+bitsandbytes, adapters merged and compared with PEFT and as LoRA files in llama.cpp. Development only: nothing of this ships or runs in the tests.
 
     python judge_convert.py AFINAR [--family F] [--seeds 0-9] [--only gguf,back,bnb,peft,lora]
 
-One line a case: relative L2 of the logits beside transformers in float32. Exits 1 when an f32 file
+One line per case: relative L2 of the logits against transformers in float32. Exits 1 when an f32 file
 is beyond 1e-4, when a smaller type is beyond what its bits allow, or when something does not load."""
 import argparse, ctypes, json, os, shutil, subprocess, sys, tempfile
 
@@ -46,7 +46,7 @@ def gguf(afinar, path, tmp, model, r):
         return "longrope: llama.cpp takes the long factors by its context, 256 at least", True
     with torch.no_grad():
         want = forward(model, ids[None])[0].numpy()
-    said = []
+    parts = []
     for t in ["f32"] + r.sample(list(ALLOWED)[1:], 3):
         out = f"{tmp}/{t}.gguf"
         p = subprocess.run([afinar, "export", path, "-o", out, "--type", t, "--no-verify", "-q"],
@@ -57,15 +57,15 @@ def gguf(afinar, path, tmp, model, r):
             e = rel(llama_logits(out, ids), want)
         except Exception as x:
             return f"{t}: llama.cpp {x!r}"[:150], False
-        said.append(f"{t} {e:.1e}")
+        parts.append(f"{t} {e:.1e}")
         allowed = 1e-3 if t == "f32" and "gelu" in str(c.to_dict()) else ALLOWED[t]
         if not e < allowed and t != "f32":
             o = our_logits(afinar, out, tmp, ids)  # llama.cpp fails on some odd sizes, as with its own files
-            said[-1] += f" (ours {rel(o, want):.1e})"
+            parts[-1] += f" (ours {rel(o, want):.1e})"
             e = rel(o, want)
         if not e < allowed:
-            return " ".join(said) + " TOO FAR", False
-    return " ".join(said), True
+            return " ".join(parts) + " TOO FAR", False
+    return " ".join(parts), True
 
 
 def back(afinar, path, tmp, model, r):
@@ -83,7 +83,7 @@ def back(afinar, path, tmp, model, r):
 
 
 def bnb(afinar, path, tmp, model, r):
-    said, ok = [], True
+    parts, ok = [], True
     ids = torch.tensor([[r.randrange(model.config.vocab_size) for _ in range(9)]])
     with torch.no_grad():
         want = forward(model, ids)[0].numpy()
@@ -95,9 +95,9 @@ def bnb(afinar, path, tmp, model, r):
             e = rel(m(ids).logits[0].float().numpy(), want)
         call([afinar, "logits", tmp + "/" + t, "--ids", ids_file(tmp, ids), "-o", tmp + "/o.st", "-q"])
         o = rel(load_file(tmp + "/o.st")["logits"][0].numpy(), want)
-        said.append(f"{t} {e:.2f} (ours {o:.2f}) {'+'.join(kinds)}")
+        parts.append(f"{t} {e:.2f} (ours {o:.2f}) {'+'.join(kinds)}")
         ok &= e < far and o < far and bool(kinds)
-    return " ".join(said), ok
+    return " ".join(parts), ok
 
 
 def make_adapter(model, path, r, plain):
@@ -134,7 +134,7 @@ def make_adapter(model, path, r, plain):
 
 
 def peft(afinar, path, tmp, model, r):
-    """afinar merge of an adapter beside merge_and_unload."""
+    """afinar merge of an adapter compared with merge_and_unload."""
     m = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     p, kw = make_adapter(m, tmp + "/a", r, False)
     want = p.merge_and_unload().state_dict()
@@ -145,7 +145,7 @@ def peft(afinar, path, tmp, model, r):
 
 
 def lora(afinar, path, tmp, model, r):
-    """An adapter as LoRA GGUF in llama.cpp beside PEFT."""
+    """An adapter as LoRA GGUF in llama.cpp compared with PEFT."""
     p = subprocess.run([afinar, "export", path, "-o", tmp + "/m.gguf", "--type", "f32", "--no-verify", "-q"],
                        capture_output=True, text=True, timeout=120)
     if p.returncode or model.config.rope_parameters.get("rope_type") == "longrope":

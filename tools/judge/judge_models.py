@@ -1,5 +1,5 @@
 """Judge of the models: random tiny models of every family made with transformers, and what it
-computes in float32 beside what afinar computes. Development only: nothing of this ships or runs in
+computes in float32 compared with what afinar computes. Development only: nothing of this ships or runs in
 the tests.
 
     python judge_models.py AFINAR [--family F] [--seeds 0-9] [--keep DIR] [--grad] [--old] [--gguf]
@@ -301,7 +301,7 @@ def check_logits(afinar, path, tmp, model, r):
 
 
 def check_gguf(afinar, path, tmp, model, r):
-    """Our own export read back; what GGUF cannot say is refused with a reason."""
+    """Our own export read back; what GGUF cannot express is refused with a reason."""
     ids = np.array([[r.randrange(model.config.vocab_size) for _ in range(13)]], np.int32)
     try:
         call([afinar, "export", path, "-o", tmp + "/x.gguf", "--type", "f32", "--no-verify", "-q"])

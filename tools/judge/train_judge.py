@@ -4,8 +4,8 @@
 Random short training runs: afinar against PyTorch + transformers + PEFT in float32 on the CPU.
 Each case draws a tiny model of some family, ragged token records, a method and its settings, and
 compares per step loss, gradient norm, learning rate and supervised tokens, and the final weights.
-A development tool: nothing of the product or its tests needs it. Wants torch, transformers, peft,
-bitsandbytes, safetensors. One line a case; exit status 1 when a case is outside its tolerance."""
+A development tool: neither the program nor its tests need it. Needs torch, transformers, peft,
+bitsandbytes, safetensors. One line per case; exit status 1 when a case is outside its tolerance."""
 import argparse
 import copy
 import json
@@ -247,7 +247,7 @@ def run_file(c, folder, data, out, adapter_dir):
 
 
 def afinar_resumed(afinar, y, where, step):
-    """A run that has lost everything after a checkpoint in its middle goes on from there."""
+    """A run that has lost everything after a checkpoint in its middle resumes from there."""
     afinar_train(afinar, {**y, "save_steps": step}, where)
     out = y["output_dir"]
     kept = {f"checkpoint-{step}", "metrics.jsonl", "trainer_state.json", "run.yaml"}
@@ -351,7 +351,7 @@ def one_case(afinar, tokenizer, seed, where):
         saved = c.get("modules_to_save") or []
         tied = model.config.tie_word_embeddings
         if c["dora"]:
-            c["odd_target"] = None  # afinar says that it cannot
+            c["odd_target"] = None  # afinar refuses it
         if c["odd_target"] and isinstance(c["targets"], list) and not c.get("layers") and not tied and \
                 c["odd_target"] not in saved:
             c["targets"] = c["targets"] + [c["odd_target"]]
@@ -360,7 +360,7 @@ def one_case(afinar, tokenizer, seed, where):
         for n, p in theirs.named_parameters():  # B not zero, magnitudes off the row norms
             if p.requires_grad and "lora_" in n and r.random() < 0.7:
                 p.data.add_(torch.randn_like(p) * 0.02)
-        if c["fresh"]:  # afinar makes the adapter by its keys; both go on from there
+        if c["fresh"]:  # afinar makes the adapter by its keys; both continue from there
             y = run_file({**c, "max_steps": 2}, folder, data, adapter_dir, None)
             afinar_train(afinar, y, where)
             names = set(load_file(os.path.join(adapter_dir, "adapter_model.safetensors")))
@@ -390,7 +390,7 @@ def one_case(afinar, tokenizer, seed, where):
         steps = peer(exact, {**c, "nearest": True}, rows)
         return c, compare(ours, steps, final, named(exact), c)
     exact = exact.double()
-    # an unstable run is no fault: PyTorch's own float32 may be as far from float64
+    # an unstable run is not a fault: PyTorch's own float32 may be as far from float64
     truth = peer(exact, c, rows)
     rows32 = [{"loss": a[0], "grad_norm": a[1], "learning_rate": a[2], "supervised_tokens": a[3]} for a in steps]
     noise = compare(rows32, truth, named(model), named(exact), c)

@@ -69,7 +69,7 @@ def make_optimizer(model, params, c):
     lr, wd = c["learning_rate"], c["weight_decay"]
     lists = [{"params": p, "lr": lr * factor, "weight_decay": wd if decayed else 0.0}
              for p, factor, decayed in groups(model, params, c)]
-    lists.sort(key=lambda g: abs(g["lr"] - lr))  # the first group tells the rate of the run
+    lists.sort(key=lambda g: abs(g["lr"] - lr))  # the rate of the first group is the rate of the run
     betas = (c["adam_beta1"], c["adam_beta2"])
     kind = c["optimizer"]
     if kind == "adamw":

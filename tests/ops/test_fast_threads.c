@@ -1,4 +1,4 @@
-/* test_fast_team.c - GEMMs large enough that several threads cut A, B and K in blocks of other
+/* test_fast_threads.c - GEMMs large enough that several threads cut A, B and K in blocks of other
  * sizes than one thread does: the same bits as one thread, whose values test_fast_gemm.c checks. */
 #include "test.h"
 
@@ -7,19 +7,19 @@
 #include "cpu/cpu_kernels.h"
 #include "tensor/codec.h"
 
-typedef struct product {
+typedef struct large_gemm {
     const char *why;
     int64_t M, N, K;
     bool ta, tb, add;
     af_dtype weights; /* of B */
     int64_t rank;     /* of an f32 term with it, or 0 */
-} product;
+} large_gemm;
 
 /* Forward on two threads: several blocks and steps of k. dX of a head: more steps than are packed
  * together. dW: transposed rows, added to what is there. bf16 weights: one plane with the three of
  * f32, where there are planes; with an adapter their panels are of several depths. Blocks are
  * decoded while packing. Few lines and long sums: a second block finds panels of the first. */
-static const product products[] = {
+static const large_gemm cases[] = {
     {"forward", 700, 1210, 1290, false, true, false, AF_DTYPE_F32, 0},
     {"dX, long sums", 70, 130, 6000, false, false, false, AF_DTYPE_F32, 0},
     {"dW, many rows", 5000, 100, 650, true, false, true, AF_DTYPE_F32, 0},
@@ -57,7 +57,7 @@ static af_operand operand(const void *data, int64_t rows, int64_t cols, af_dtype
     return (af_operand){data, trans ? rows : cols, type, trans, NULL, NULL, NULL};
 }
 
-static void same_bits(const af_fast *f, const product *p)
+static void same_bits(const af_fast *f, const large_gemm *p)
 {
     static const int thread_counts[] = {1, 2, 3, 8, 9, 16};
     const size_t bytes = (size_t)(p->M * p->N) * sizeof(float);
@@ -106,18 +106,18 @@ static void same_bits(const af_fast *f, const product *p)
     free(a), free(b), free(c), free(down), free(up), free(first), free(got);
 }
 
-static void test_threads_do_not_change_large_products(void **state)
+static void test_threads_do_not_change_large_gemms(void **state)
 {
     (void)state;
     for (int i = 0; af_fast_at(i); i++)
-        for (size_t k = 0; k < AF_LEN(products); k++)
-            same_bits(af_fast_at(i), &products[k]);
+        for (size_t k = 0; k < AF_LEN(cases); k++)
+            same_bits(af_fast_at(i), &cases[k]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads_do_not_change_large_products),
+        cmocka_unit_test(test_threads_do_not_change_large_gemms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
