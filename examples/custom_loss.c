@@ -1,4 +1,4 @@
-/* custom_loss.c - trains a LoRA adapter with a loss of our own: cross-entropy plus a z-loss, which
+/* custom_loss.c - trains a LoRA adapter with a custom loss: cross-entropy plus a z-loss, which
  * keeps the logits small (PaLM, Chowdhery et al. 2022, section 5):
  *
  *     loss = mean(-log p[label]) + 1e-4 * mean(log(sum(exp(logits)))^2)

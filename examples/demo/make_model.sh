@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the demo's base model anew: text, tokenizer, random weights, pre-training with afinar, bf16.
+# Rebuilds the demo's base model: text, tokenizer, random weights, pre-training with afinar, bf16.
 # Takes some twenty minutes of one core; needs the Python package `tokenizers` (the demo does not).
 # make_model.sh [FOLDER]: where the work is done [build/demo-model]; the model goes to base/.
 set -euo pipefail

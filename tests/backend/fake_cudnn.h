@@ -178,7 +178,7 @@ static int d_get(void *desc, int name, int type, int64_t wanted, int64_t *found,
         if (wanted)
             memcpy(v, d->text, strlen(d->text));
     } else {
-        assert_int_equal(name, 202); /* one engine, of those asked for */
+        assert_int_equal(name, 202); /* one of the requested engines */
         ((fake_desc **)v)[0]->finished = true;
         dnn_seen.heuristics++;
     }

@@ -1,7 +1,7 @@
 /* test_cuda_common.c - what an ordinary run asks for is in the pack that a build ships.
  *
  * Full and adapter training in bf16 of the usual shapes, in the fastest and the smallest mode, is
- * prepared over the fake driver; every program it wants must be among its file's "// common:" lists
+ * prepared over the fake driver; every program it needs must be among its file's "// common:" lists
  * (a file without "// variants:" is common). AF_LIST=1 prints all of them. */
 #define _GNU_SOURCE
 #include "test.h"

@@ -1,5 +1,5 @@
 /* test_cuda_load.c - weights quantised on the device while they are loaded: codes, scales and
- * dequantised values are the host codec's, byte for byte (that codec is held against bitsandbytes'
+ * dequantised values are the host codec's, byte for byte (that codec is compared with bitsandbytes'
  * own bytes by test_codec_bnb). Without a GPU the launches are checked over the fake driver. */
 #include "test.h"
 

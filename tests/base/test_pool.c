@@ -45,7 +45,7 @@ static void test_every_item_runs_once(void **state)
     }
 }
 
-/* Two calls with the same share never run at the same time, and no piece is smaller than asked for
+/* Two calls with the same share never run at the same time, and no piece is smaller than requested
  * unless it ends a share. */
 static void alone(void *arg, int64_t from, int64_t to, int share)
 {

@@ -82,8 +82,8 @@ printf '\377\377\377\377' | dd of="$tmp/nan/model.safetensors" bs=1 seek=$((byte
 grep -q "is not finite" "$tmp/err" || fail "$(cat "$tmp/err")"
 
 # ids as --json prints them, a prompt from a pipe, and invalid lists, files and pairs of options
-talk=$AF_GOLDEN/models/qwen2
-gen() { "$AFINAR" generate "$talk" --device cpu -n 3 --json -q "$@" 2>"$tmp/err"; }
+chat_model=$AF_GOLDEN/models/qwen2
+gen() { "$AFINAR" generate "$chat_model" --device cpu -n 3 --json -q "$@" 2>"$tmp/err"; }
 for list in "1, 2 ,3" "[1, 2, 3]"; do
     [ "$(gen --prompt-ids "$list")" = "$(gen --prompt-ids 1,2,3)" ] || fail "ids '$list': $(cat "$tmp/err")"
 done
@@ -115,25 +115,25 @@ gen -p hello -n 300 --ignore-eos >/dev/null && [ "$(cat "$tmp/err")" = "warning:
 
 printf 'what is it, this or that? it is this. %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 >"$tmp/long.txt"
 for words in "--seq 256" "--seq 257"; do # shellcheck disable=SC2086 # arguments of a command
-    "$AFINAR" eval "$talk" --device cpu --data "$tmp/long.txt" $words -q 2>&1 >/dev/null
+    "$AFINAR" eval "$chat_model" --device cpu --data "$tmp/long.txt" $words -q 2>&1 >/dev/null
 done >"$tmp/err"
 [ "$(cat "$tmp/err")" = "warning: a text is longer than the model's context of 256 tokens" ] || fail "eval beyond the context: $(cat "$tmp/err")"
 
 # a missing chat template is reported before the first line is read
-usage "--max-new-tokens must be at least 1" chat "$talk" -n -1
+usage "--max-new-tokens must be at least 1" chat "$chat_model" -n -1
 "$AFINAR" chat "$qwen" --device cpu -q </dev/null 2>"$tmp/err" && fail "a chat without a template begins"
 grep -q "no chat template" "$tmp/err" || fail "$(cat "$tmp/err")"
 
 # a conversation that is reset keeps its system message; --top-k 0 disables top-k, whatever the model suggests
 chat() { "$AFINAR" chat "$1" --device cpu -n 9 --json -q "${@:2}" 2>"$tmp/err"; }
-printf 'hi there\n/reset\nhi there\n/system\nhi there\n' | chat "$talk" --system "be brief" >"$tmp/out" || fail "chat: $(cat "$tmp/err")"
+printf 'hi there\n/reset\nhi there\n/system\nhi there\n' | chat "$chat_model" --system "be brief" >"$tmp/out" || fail "chat: $(cat "$tmp/err")"
 [ "$(sed -n 1p "$tmp/out")" = "$(sed -n 2p "$tmp/out")" ] || fail "/reset: $(cat "$tmp/out")"
 [ "$(sed -n 1p "$tmp/out")" != "$(sed -n 3p "$tmp/out")" ] || fail "/system: $(cat "$tmp/out")"
-cp -r "$talk" "$tmp/suggests" && chmod -R u+w "$tmp/suggests"
+cp -r "$chat_model" "$tmp/suggests" && chmod -R u+w "$tmp/suggests"
 echo '{"do_sample": true, "temperature": 1.0, "top_k": 1}' >"$tmp/suggests/generation_config.json"
 echo hi >"$tmp/line"
-[ "$(chat "$tmp/suggests" <"$tmp/line")" = "$(chat "$talk" <"$tmp/line")" ] || fail "a suggested top_k is not used"
-[ "$(chat "$tmp/suggests" --top-k 0 <"$tmp/line")" != "$(chat "$talk" <"$tmp/line")" ] || fail "--top-k 0 is not used"
+[ "$(chat "$tmp/suggests" <"$tmp/line")" = "$(chat "$chat_model" <"$tmp/line")" ] || fail "a suggested top_k is not used"
+[ "$(chat "$tmp/suggests" --top-k 0 <"$tmp/line")" != "$(chat "$chat_model" <"$tmp/line")" ] || fail "--top-k 0 is not used"
 
 # a name of the local cache, for every command that takes a model
 hub=$tmp/hf/hub/models--acme--tiny

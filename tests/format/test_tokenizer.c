@@ -1,4 +1,4 @@
-/* test_tokenizer.c - small tokenizers of our own: random strings against stored hashes, scanners
+/* test_tokenizer.c - small custom tokenizers: random strings against stored hashes, scanners
  * against the regex engine, offsets, threads, and inconsistent files. */
 #include "test.h"
 

@@ -167,7 +167,7 @@ static inline const af_stored *case_golden(const af_weights *w, const char *name
     return t;
 }
 
-/* A golden model alone, no graph of it yet. */
+/* A golden model alone, without a graph. */
 static inline void case_open_base(model_case *c, const char *base, bool untie)
 {
     char dir[4096], sub[256];

@@ -36,7 +36,7 @@ static void test_misspelt_names_of_a_fresh_adapter_are_refused(void **state)
     case_close(&c);
 }
 
-/* Of llama3_tiny with a head of its own, exactly the modules that `want` says have a rank. */
+/* In llama3_tiny with an untied head, exactly the modules that `want` selects have a rank. */
 static void check_targets(const af_adapter_config *config, bool (*want)(const char *path))
 {
     model_case c;

@@ -1,7 +1,7 @@
 /* fastcheck.h - does a fast kernel compute what its reference kernel computes?
  *
  * A case records a small network. It runs with the twins, then with the fast versions on 1, 2 and 3
- * threads (where asked for on 8 and 16 too), with every output and dead value filled with NaN,
+ * threads (with `many` on 8 and 16 too), with every output and dead value filled with NaN,
  * forward and backward twice over (so that gradients are added to). The result and all parameter
  * gradients must agree with the twins within a tolerance, and among the thread counts bit for bit
  * (f32 up to planes_threads of the machine, and above them within the tolerance).

@@ -1,4 +1,4 @@
-/* normal.h - normal numbers for the inputs of a test, from a table, because drawing them afresh
+/* normal.h - normal numbers for the inputs of a test, from a table, because drawing new ones
  * took most of the time of some tests. Its length is a prime, so that rows are not alike. */
 #ifndef AF_TEST_NORMAL_H
 #define AF_TEST_NORMAL_H

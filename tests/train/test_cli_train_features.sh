@@ -111,9 +111,9 @@ grep -q "^warning: $tmp/look.jsonl:65: .*record skipped" "$tmp/err" || die "a sk
 printf '%s' '{% for m in messages %}[{{ m.role }}]{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}' \
     > "$tmp/own.jinja"
 base=$AF_GOLDEN/models/qwen2
-talks="datasets=[{path: $AF_GOLDEN/models/data/train.jsonl}]"
-train styled "$talks" chat_template="$tmp/own.jinja" max_steps=2
-"$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/styled_full" "$talks" chat_template="$tmp/own.jinja" max_steps=2 save_steps=1
+conversations="datasets=[{path: $AF_GOLDEN/models/data/train.jsonl}]"
+train styled "$conversations" chat_template="$tmp/own.jinja" max_steps=2
+"$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/styled_full" "$conversations" chat_template="$tmp/own.jinja" max_steps=2 save_steps=1
 "$AFINAR" merge "$base" --adapter "$tmp/styled" -o "$tmp/styled_merged" -q > /dev/null
 "$AFINAR" export "$base" --adapter "$tmp/styled" -o "$tmp/styled.gguf" --device cpu -q > /dev/null
 for d in styled styled_full styled_full/checkpoint-1 styled_merged; do
@@ -140,7 +140,7 @@ printf '%s' '{{ eos_token }}{% for m in messages %}{{ m.content }}{% endfor %}' 
 
 # a template file is read once: what is written is what the run was trained with, whatever happened to the file since
 cp "$tmp/own.jinja" "$tmp/gone.jinja"
-"$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/gone" "$talks" chat_template="$tmp/gone.jinja" max_steps=1000000 2> "$tmp/err" &
+"$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/gone" "$conversations" chat_template="$tmp/gone.jinja" max_steps=1000000 2> "$tmp/err" &
 run=$!
 until [ -s "$tmp/gone/metrics.jsonl" ] || ! kill -0 $run; do sleep 0.05; done
 rm "$tmp/gone.jinja"
@@ -148,7 +148,7 @@ kill -INT $run
 wait $run || die "a run whose template is gone: $(cat "$tmp/err")"
 cmp "$tmp/own.jinja" "$(echo "$tmp"/gone/checkpoint-*)/chat_template.jinja" || die "another template than the one that was read"
 echo 'no tags' > "$tmp/gone.jinja"
-train tagless "$talks" chat_template="$tmp/gone.jinja" 2> "$tmp/err" && die "a template without tags passes"
+train tagless "$conversations" chat_template="$tmp/gone.jinja" 2> "$tmp/err" && die "a template without tags passes"
 grep -q "chat_template: $tmp/gone.jinja has neither {{ nor {%: every conversation" "$tmp/err" || die "$(cat "$tmp/err")"
 
 # when the reader of a run's output exits, the run continues; a closed terminal counts as Ctrl-C
@@ -375,14 +375,14 @@ grep -q '^warning: the datasets have 9 records' "$tmp/err" || die "$(cat "$tmp/e
 
 # a template file with changed content, but the same name and number of tokens
 cp "$tmp/own.jinja" "$tmp/edited.jinja"
-again overwrite_output_dir=true resume_from_checkpoint=null "$talks" chat_template="$tmp/edited.jinja"
-again max_steps=6 "$talks" chat_template="$tmp/edited.jinja"
+again overwrite_output_dir=true resume_from_checkpoint=null "$conversations" chat_template="$tmp/edited.jinja"
+again max_steps=6 "$conversations" chat_template="$tmp/edited.jinja"
 ! grep -q 'chat template' "$tmp/err" || die "an unchanged template is reported as changed"
 sed -i 's/\[{{ m.role }}\]/({{ m.role }})/; s/\[assistant\]/(assistant)/' "$tmp/edited.jinja"
-again max_steps=7 "$talks" chat_template="$tmp/edited.jinja" || die "$(cat "$tmp/err")"
+again max_steps=7 "$conversations" chat_template="$tmp/edited.jinja" || die "$(cat "$tmp/err")"
 grep -q '^warning: the chat template differs from the checkpoint' "$tmp/err" || die "$(cat "$tmp/err")"
-again overwrite_output_dir=true resume_from_checkpoint=null "$talks"
-again max_steps=6 "$talks"
+again overwrite_output_dir=true resume_from_checkpoint=null "$conversations"
+again max_steps=6 "$conversations"
 ! grep -q 'chat template' "$tmp/err" || die "the model's own template is reported as changed"
 
 # a checkpoint of another folder: the same result, and the same rows

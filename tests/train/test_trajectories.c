@@ -127,7 +127,7 @@ static json_t *load(const char *root, const char *folder, const char *file)
 }
 
 /* Limits: the "suggested tolerance" of the goldens (five times the spread of float32
- * implementations). qlora bases are quantised anew, and one or two scale codes differ from the
+ * implementations). qlora bases are quantised again, and one or two scale codes differ from the
  * stored ones: the goldens allow 3e-5. */
 static limits limits_of(const char *run)
 {

@@ -32,7 +32,7 @@ static af_tensor *input(af_graph *g, const char *name, int64_t cols)
 {
     return af_graph_input(g, name, type, 2, (int64_t[]){rows, cols});
 }
-/* An activation that wants a gradient: its producer copies and adds nothing of note. */
+/* An activation that needs a gradient: its producer copies and adds no significant time. */
 static af_tensor *rows_of(af_graph *g, int64_t cols)
 {
     af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){rows, cols});

@@ -64,7 +64,7 @@ def main():
     a.add_argument("--bf16", action="store_true")
     a.add_argument("--one", help=argparse.SUPPRESS)
     a = a.parse_args()
-    if a.one:  # one peer in a process of its own
+    if a.one:  # one peer in a separate process
         print(json.dumps(llama(a.gguf, a.prompt, a.new) if a.one == "llama" else torch_run(a.gguf, a.prompt, a.new, a.torch)))
         return
     for path in a.gguf.split(","):

@@ -19,7 +19,7 @@ import jinja2.utils
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %} ... {% endgeneration %}: a scope of its own, rendered as it is."""
+    """{% generation %} ... {% endgeneration %}: a separate scope, rendered as it is."""
     tags = {"generation"}
 
     def parse(self, parser):

@@ -100,7 +100,7 @@ def draw(r, method):
 
 
 def draw_odd(r, c):
-    """What few runs have: drawn apart, so that a seed's other choices stay as they were."""
+    """Rare options: drawn separately, so that a seed's other choices stay as they were."""
     if c["warmup_steps"] and r.random() < 0.4:
         c["warmup_ratio"] = r.choice([0.1, 0.25, 0.3])
         c["warmup_steps"] = math.ceil(c["max_steps"] * c["warmup_ratio"])

@@ -56,7 +56,7 @@ def groups(model, params, c):
     for name, p in params:
         magnitude = "lora_magnitude" in name
         decayed = everywhere or magnitude or not NO_DECAY.search(name)
-        # peft/optimizers/loraplus.py: adapters of embeddings have a rate of their own
+        # peft/optimizers/loraplus.py: adapters of embeddings have a separate rate
         fast = ratio and ("lora_B" in name or p.ndim == 1)
         factor = ratio if fast else 1
         if ratio and "lora_embedding" in name:
