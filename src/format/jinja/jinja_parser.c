@@ -2,8 +2,6 @@
  * share. */
 #include "format/jinja/jinja_ast.h"
 
-#include "format/text/unicode.h"
-
 #include <stdarg.h>
 
 void *af_jsyntax(af_jparser *p, int line, const char *fmt, ...)
