@@ -9,7 +9,7 @@ if(TARGET afinar_shared)
     file(WRITE ${CMAKE_BINARY_DIR}/afinar-config.cmake
         "include(\"\${CMAKE_CURRENT_LIST_DIR}/afinar-targets.cmake\")\n")
     write_basic_package_version_file(${CMAKE_BINARY_DIR}/afinar-config-version.cmake
-        COMPATIBILITY SameMajorVersion)
+        COMPATIBILITY SameMinorVersion) # unstable until 1.0
     install(FILES ${CMAKE_BINARY_DIR}/afinar-config.cmake ${CMAKE_BINARY_DIR}/afinar-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/afinar)
 endif()

@@ -2,7 +2,7 @@
  * stays on disk.
  *
  * The graph, its optimizer and its memory plan come from the trainer's own code (bench_model.c).
- * The floor (what the matrix products of such a step cost by themselves) is measured in the same
+ * The floor (the time of the GEMMs of such a step alone) is measured in the same
  * process by bench_floor.c. */
 #include "bench/bench_model.h"
 #include "bench/bench_ops.h"
@@ -116,13 +116,13 @@ static af_status time_steps(af_bench_model *b, af_cpu_times *times, af_bench_res
 static const char *const attentions[] = {
     [AF_ATTENTION_AUTO] = "auto", [AF_ATTENTION_OWN] = "own", [AF_ATTENTION_CUDNN] = "cudnn"};
 
-/* -1: no such word. */
-static int attention_by(const char *word)
+/* -1: unknown. */
+static int attention_by(const char *name)
 {
-    for (size_t i = 0; i < AF_LEN(attentions) && word; i++)
-        if (strcmp(word, attentions[i]) == 0)
+    for (size_t i = 0; i < AF_LEN(attentions) && name; i++)
+        if (strcmp(name, attentions[i]) == 0)
             return (int)i;
-    return word ? -1 : AF_ATTENTION_AUTO;
+    return name ? -1 : AF_ATTENTION_AUTO;
 }
 
 static af_status check(const af_bench_opts *o, af_error *err)
@@ -135,13 +135,14 @@ static af_status check(const af_bench_opts *o, af_error *err)
     for (size_t i = 0; i < AF_LEN(methods); i++)
         known |= strcmp(o->method, methods[i]) == 0;
     if (!known)
-        return af_fail(err, AF_EUSAGE, "unknown method '%s': lora, qlora or full", o->method);
+        return af_fail(err, AF_EUSAGE, "unknown method '%s'; use lora, qlora or full", o->method);
     if (strcmp(o->dtype, "bf16") != 0 && strcmp(o->dtype, "f32") != 0)
-        return af_fail(err, AF_EUSAGE, "unknown dtype '%s': bf16 or f32", o->dtype);
+        return af_fail(err, AF_EUSAGE, "unknown dtype '%s'; use bf16 or f32", o->dtype);
     if (strcmp(o->memory, "auto") != 0 && strcmp(o->memory, "min") != 0)
-        return af_fail(err, AF_EUSAGE, "unknown memory '%s': auto or min", o->memory);
+        return af_fail(err, AF_EUSAGE, "unknown memory '%s'; use auto or min", o->memory);
     if (attention_by(o->attention) < 0)
-        return af_fail(err, AF_EUSAGE, "unknown attention '%s': auto, own or cudnn", o->attention);
+        return af_fail(err, AF_EUSAGE, "unknown attention '%s'; use auto, own or cudnn",
+                       o->attention);
     if (o->batch < 1 || o->seq < 2 || o->seq > 32768 || o->batch > 4096 || o->rank < 1 ||
         o->rank > 1024)
         return af_fail(err, AF_EUSAGE,

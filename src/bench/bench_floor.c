@@ -1,4 +1,4 @@
-/* bench_floor.c - what the matrix products of a step cost by themselves, through the same ops. */
+/* bench_floor.c - the time of the GEMMs of a step alone, through the same ops. */
 #include "bench/bench_floor.h"
 #include "afinar/bench.h"
 #include "base/rng.h"
@@ -17,7 +17,7 @@ typedef struct floor_graph {
 } floor_graph;
 
 /* y = x W^T, dx = dy W, and dW = dy^T x. */
-static void add_products(floor_graph *f, int64_t rows, int64_t out, int64_t in, bool full)
+static void add_gemms(floor_graph *f, int64_t rows, int64_t out, int64_t in, bool full)
 {
     af_graph *g = f->g;
     af_tensor *x = af_graph_input(g, "x", f->type, 2, (int64_t[]){rows, in}),
@@ -74,7 +74,7 @@ static af_status measure(floor_graph *f, af_device *d, double *ms, double *cpu_m
     *ms = *cpu_ms = 1e30;
     for (int i = 0; i < 3 || af_bench_now(false) - begin < f->seconds; i++) {
         const double wall = af_bench_now(false), processor = af_bench_now(true);
-        enum { REPEAT = 4 }; /* the one read at the end is little beside them */
+        enum { REPEAT = 4 }; /* so that the one read at the end does not matter */
         for (int k = 0; k < REPEAT; k++)
             AF_TRY(af_graph_run(f->g, AF_RUN_FORWARD, err));
         const af_tensor *x = af_graph_next(f->g, AF_ROLE_INPUT, NULL);
@@ -109,16 +109,16 @@ af_status af_bench_floor(const af_bench_floor_opts *o, af_device *d, double *ms,
     *ms = *cpu_ms = 0;
     if (st != AF_OK)
         return st;
-    add_products(&f, o->rows, q + 2 * kv, s->width, o->full);
-    add_products(&f, o->rows, s->width, q, o->full);
-    add_products(&f, o->rows, 2 * (int64_t)s->ffn, s->width, o->full);
-    add_products(&f, o->rows, s->width, s->ffn, o->full);
+    add_gemms(&f, o->rows, q + 2 * kv, s->width, o->full);
+    add_gemms(&f, o->rows, s->width, q, o->full);
+    add_gemms(&f, o->rows, 2 * (int64_t)s->ffn, s->width, o->full);
+    add_gemms(&f, o->rows, s->width, s->ffn, o->full);
     st = run_part(&f, d, s->layers, ms, cpu_ms, err);
     if (st == AF_OK)
         st = af_graph_new(&f.g, err);
     if (st != AF_OK)
         return st;
-    add_products(&f, head, s->vocab, s->width, o->full);
+    add_gemms(&f, head, s->vocab, s->width, o->full);
     return run_part(&f, d, (double)o->rows / (double)head, ms, cpu_ms, err);
 }
 
@@ -133,7 +133,7 @@ af_status af_bench_gemm(const char *device, int threads, double *f32, double *bf
         st = af_graph_new(&f.g, err);
         if (st != AF_OK)
             break;
-        add_products(&f, SIZE, SIZE, SIZE, false);
+        add_gemms(&f, SIZE, SIZE, SIZE, false);
         st = run_part(&f, d, 1, &ms, &processor, err);
         *(i ? bf16 : f32) = 4.0 * SIZE * SIZE * SIZE / ms * 1e-6;
     }

@@ -1,4 +1,4 @@
-/* bench_floor.h - the matrix products of a training step by themselves. */
+/* bench_floor.h - the GEMMs of a training step alone. */
 #ifndef AF_BENCH_FLOOR_H
 #define AF_BENCH_FLOOR_H
 
@@ -16,7 +16,7 @@ typedef struct af_bench_floor_opts {
     int64_t rows;
     af_dtype type;
     bool full;      /* weight gradients too */
-    double seconds; /* at least so long for each of the two parts; more than half a one is cut */
+    double seconds; /* minimum per part, of which there are two; at most half a second */
 } af_bench_floor_opts;
 
 /* Milliseconds (wall, and of the processor) that the projections of all layers and the head take,

@@ -41,8 +41,7 @@ static af_status make_spec(af_bench_model *b, af_error *err)
     return st == AF_OK ? af_model_spec_init(&b->model.own_spec, &b->model.config, err) : st;
 }
 
-/* The shape of a model that is there: its config alone is read, the weights are random all the
- * same. */
+/* The shape of a model on disk: only its config is read, the weights are random too. */
 static af_status take_model(af_bench_model *b, af_error *err)
 {
     af_status st = AF_OK;
@@ -57,7 +56,7 @@ static af_status take_model(af_bench_model *b, af_error *err)
     AF_TRY(af_model_spec_init(&b->model.own_spec, &b->model.config, err));
     if (s->experts)
         AF_TRY(af_fail(err, AF_EUNSUPPORTED,
-                       "'%s' is a mixture of %d experts, of which bench knows no GEMM floor",
+                       "'%s' is a mixture of %d experts, which bench has no GEMM floor for",
                        b->o->shape, s->experts));
     b->of_model = (af_bench_shape){.name = b->o->shape,
                                    .layers = s->layers,
@@ -232,8 +231,8 @@ void af_bench_model_clear(af_bench_model *b)
     af_run_config_clear(&b->run);
 }
 
-/* Where the CPU packs frozen weights, they lie in a file as those of a run do: only such are given
- * back once they are packed. */
+/* Where the CPU packs frozen weights, they are mapped from a file as those of a run are: only
+ * mapped pages are returned once they are packed. */
 static void use_file(af_bench_model *b)
 {
     const af_model_spec *s = &b->model.own_spec;
@@ -248,7 +247,8 @@ static void use_file(af_bench_model *b)
                                      af_dtype_get(b->model.plain)->bytes,
                                  (uint64_t)AF_FROZEN_ALIGN);
     if (af_map_temp(&b->model.frozen, bytes, &why) != AF_OK)
-        af_say(AF_LOG_INFO, "bench: frozen weights stay in memory, packed one way: %s", why.msg);
+        af_say(AF_LOG_INFO, "bench: frozen weights stay in memory next to their packed copy: %s",
+               why.msg);
 }
 
 af_status af_bench_model_plan(af_bench_model *b, af_error *err)

@@ -6,10 +6,11 @@ _Static_assert(AF_BENCH_OPS_MAX >= AF_OP_COUNT * (AF_PHASE_UPDATE + 1), "every o
 af_status af_bench_ops_new(af_cpu_times **out, const af_device *d, af_error *err)
 {
     if (!af_device_is_cpu(d))
-        return af_fail(err, AF_EUSAGE,
-                       "times by op are there on the CPU only, and this is %s (its kernels run "
-                       "beside one another)",
-                       af_device_text(d));
+        return af_fail(
+            err, AF_EUSAGE,
+            "times per op are available on the CPU only, and this is %s (kernels of a GPU "
+            "overlap)",
+            af_device_text(d));
     *out = af_calloc(1, sizeof **out);
     return *out ? AF_OK : af_fail_nomem(err, "the times by op", sizeof **out);
 }

@@ -9,8 +9,8 @@ typedef struct af_backend_ops {
     const char *kind;
     bool host;     /* tensors' data is memory of this process */
     bool one_pass; /* see af_graph_set_one_pass */
-    /* Before offsets are assigned: may pad rows (ld), make weights views of one fused tensor, and sets
-     * g->work_bytes (next to the arenas) and the nodes' work (inside one). */
+    /* Before offsets are assigned: may pad rows (ld), make weights views of one fused tensor, and
+     * sets g->work_bytes (next to the arenas) and the nodes' work (inside one). */
     af_status (*layout)(af_device *d, af_graph *g, af_error *err);
     /* Allocates every arena, sets tensor->data, picks and builds every kernel. */
     af_status (*prepare)(af_device *d, af_graph *g, af_error *err);

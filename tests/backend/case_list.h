@@ -108,7 +108,7 @@ static void case_dropout(rec *r)
 }
 static void case_noise(rec *r)
 {
-    static const int32_t bounds[] = {0, 3, 3, 8}; /* an empty sequence, two rows behind the last */
+    static const int32_t bounds[] = {0, 3, 3, 8}; /* an empty sequence, two rows after the last */
     af_graph_set_seed(r->g, 12);
     finish(r, af_neftune_noise(r->g, act_2(r, 10, 50), ints(r, 4, bounds), 5, 9));
 }
@@ -316,7 +316,7 @@ static void case_lora(rec *r) { lora(r, 8, 0.5f, r->t); }
 static void case_lora_scales(rec *r) { lora(r, 8, 2.0f, r->t); }
 static void case_lora_high_rank(rec *r) { lora(r, 32, 0.5f, r->t); }
 static void case_lora_cast(rec *r) { lora(r, 8, 0.5f, AF_DTYPE_F32); }
-/* Rows and widths at which blocks share the narrow products. */
+/* Rows and widths at which blocks share the low-rank GEMMs. */
 static void shared_lora(rec *r, int64_t tokens, int64_t I, int64_t O)
 {
     const double small = 1.0 / sqrt((double)I);

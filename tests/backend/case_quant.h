@@ -88,8 +88,8 @@ static void case_gguf(rec *r)
     af_tensor *a = gguf_weight(r, AF_DTYPE_Q4_K, 32, 256);
     quantised(r, a, gguf_weight(r, AF_DTYPE_Q6_K, 16, 256), 256);
 }
-/* Three pieces whose borders lie inside tiles, a bias, ranks that are no multiple of 16: what few
- * tokens read straight from 4 bits (bnb_linear.cu). */
+/* Three pieces whose borders lie inside tiles, a bias, ranks that are not a multiple of 16: what
+ * few tokens read straight from 4 bits (bnb_linear.cu). */
 static void three(rec *r, int64_t tokens, int64_t I, int64_t wide)
 {
     const int64_t from[] = {0, wide, wide + 24};

@@ -94,7 +94,7 @@ static size_t size_of_type(const char *s, size_t n)
     return 0; /* a struct: not known here */
 }
 
-/* The parameter list behind "name(" in the kernel's text. */
+/* The parameter list after "name(" in the kernel's text. */
 static int f_function(void **func, void *module, const char *name)
 {
     const char *text = af_kernel_source(((fake_module *)module)->file), *p = text;

@@ -151,7 +151,7 @@ static void write_rows(model *m, int32_t live, int32_t from, af_error *err)
     af_graph_set_live_rows(m->g, live);
 }
 
-/* Milliseconds of a run with `live` rows behind `from` cached ones. */
+/* Milliseconds of a run with `live` rows after `from` cached ones. */
 static double time_rows(model *m, af_cuda *cu, int32_t live, int32_t from, int repeats,
                         af_error *err)
 {

@@ -1,6 +1,6 @@
 /* test_cuda_memory.c - what the plan of a QLoRA step needs in its smallest mode, at the shapes that
  * are measured on real GPUs: planned over the fake driver, so that a change that makes it grow is
- * seen without one. AF_PEAK=1 prints what lives at the peak. Where there is a GPU, every way to run
+ * seen without one. AF_PEAK=1 prints what lives at the peak. Where there is a GPU, every run mode
  * must give the same bits. */
 #include "test.h"
 
@@ -127,7 +127,7 @@ static void test_plans_stay_below_their_limits(void **state)
     assert_int_equal(over, 0);
 }
 
-/* From one way to run to the next: less memory, more work. */
+/* From one memory mode to the next: less memory, more work. */
 static void test_every_smaller_mode_is_smaller(void **state)
 {
     const memory_case c = {"1.5b", 4, 2048, "auto", 0};
@@ -209,7 +209,7 @@ static void test_nothing_alive_overlaps(void **state)
     drop_kept();
 }
 
-/* What decides the bits of a product: its shape, and what its operands promise to the algorithm. Or
+/* What decides the bits of a GEMM: its shape, and the alignment of its operands. Or
  * the program of a kernel. */
 static void describe_step(char text[256], const af_node *n, const af_step *s)
 {
@@ -268,7 +268,7 @@ static int other_kinds(const kinds *a, const kinds *b, const char *mode)
     return bad;
 }
 
-/* However odd the shape: every way to run makes the same products by the same algorithms and calls
+/* However odd the shape: every run mode makes the same GEMMs by the same algorithms and calls
  * the same kernels, else their bits could not be the same. */
 static void test_every_mode_makes_the_same_products(void **state)
 {
@@ -333,14 +333,14 @@ static bool train_some(af_memory_mode memory_mode, bool direct, bool one_stream,
     return true;
 }
 
-typedef struct way {
+typedef struct run_mode {
     const char *name;
     af_memory_mode memory_mode;
     bool direct, one_stream;
-} way;
+} run_mode;
 
-/* The first way is what the others are held against. */
-static void compare_ways(const way *w, int n, int steps)
+/* The first mode is what the others are compared with. */
+static void compare_modes(const run_mode *w, int n, int steps)
 {
     float *first = NULL;
     int bad = 0;
@@ -363,7 +363,7 @@ static void compare_ways(const way *w, int n, int steps)
 
 static void test_every_mode_gives_the_same_bits(void **state)
 {
-    static const way ways[] = {
+    static const run_mode modes[] = {
         {"dense, all kept", {AF_RECOMPUTE_NONE, false, 0}, false, false},
         {"dense, cheap", {AF_RECOMPUTE_CHEAP, false, 0}, false, false},
         {"dense, wide on 7 of 30 blocks", {AF_RECOMPUTE_WIDE, false, 7}, false, false},
@@ -375,12 +375,12 @@ static void test_every_mode_gives_the_same_bits(void **state)
         {"4 bits, offload", {AF_RECOMPUTE_OFFLOAD, true, 0}, false, false},
     };
     (void)state;
-    compare_ways(ways, AF_LEN(ways), 3);
+    compare_modes(modes, AF_LEN(modes), 3);
 }
 
 static void test_captured_and_direct_steps_are_the_same_bits(void **state)
 {
-    static const way ways[] = {
+    static const run_mode modes[] = {
         {"captured", {AF_RECOMPUTE_CHEAP, false, 0}, false, false},
         {"captured again", {AF_RECOMPUTE_CHEAP, false, 0}, false, false},
         {"direct", {AF_RECOMPUTE_CHEAP, false, 0}, true, false},
@@ -388,7 +388,7 @@ static void test_captured_and_direct_steps_are_the_same_bits(void **state)
         {"direct, offload", {AF_RECOMPUTE_OFFLOAD, true, 0}, true, false},
     };
     (void)state;
-    compare_ways(ways, AF_LEN(ways), 50);
+    compare_modes(modes, AF_LEN(modes), 50);
 }
 
 int main(void)

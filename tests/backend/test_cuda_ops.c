@@ -1,5 +1,5 @@
 /* test_cuda_ops.c - every op on the GPU against its CPU twin, on odd shapes, with the GPU's memory
- * poisoned before the run and guards behind every tensor checked after it; captured = direct, run =
+ * poisoned before the run and guards after every tensor checked after it; captured = direct, run =
  * run again, bit for bit. Skips without a GPU. AF_CASE="lora nf4" runs cases whose names begin so,
  * AF_LIST=1 prints every error measured. */
 #include "test.h"
@@ -30,7 +30,7 @@ static void clear(values *v)
 
 enum { GUARD = 512 };
 
-/* Calls fn for the guard behind every tensor, and behind what nodes use while they run. */
+/* Calls fn for the guard after every tensor, and after what nodes use while they run. */
 static void each_guard(af_device *d, const af_graph *g,
                        void (*fn)(af_cuda *cu, uint8_t *at, uint64_t n, const char *what, int *bad),
                        int *bad)
@@ -62,13 +62,13 @@ static void check_guard(af_cuda *cu, uint8_t *at, uint64_t n, const char *what, 
     cu->drv->stream_sync(cu->stream);
     for (uint64_t i = 0; i < n; i++)
         if (here[i] != 0xa5) {
-            print_error("'%s': byte %d behind its memory was written\n", what, (int)i);
+            print_error("'%s': byte %d after its memory was written\n", what, (int)i);
             ++*bad;
             return;
         }
 }
 
-/* NaN in every activation, and in what nodes use beside them. */
+/* NaN in every activation, and in the workspaces of nodes. */
 static void poison(af_device *d, af_graph *g)
 {
     af_cuda *cu = (af_cuda *)d;
@@ -82,7 +82,7 @@ typedef struct how {
     af_dtype t;
     af_recompute recompute;
     int repeats;
-    bool guard; /* no memory is used twice, and what lies behind each tensor stays as it is */
+    bool guard; /* no memory is used twice, and what lies after each tensor stays as it is */
 } how;
 
 static af_status run_case(const test_case *c, af_device *d, how h, values *out, af_error *err)

@@ -210,7 +210,7 @@ static void profile(model *m, af_cuda *cu, af_error *err)
         cu->drv->event_free(event[i]);
 }
 
-/* The products of one step alone: every projection forward and dX (and dW), head forward and dX. */
+/* The GEMMs of one step alone: every projection forward and dX (and dW), head forward and dX. */
 static double floor_ms(af_device *d, const shape *s, int64_t N, bool full, af_error *err)
 {
     const int64_t in[] = {s->D, s->H * s->E, s->D, s->F};
@@ -316,7 +316,7 @@ static void measure(const shape *s, int64_t batch, int64_t seq)
     const bool full = m.full;
     af_graph_free(m.g);
     const double gemms = floor_ms(d, s, batch * seq, full, &err);
-    print_message("    products alone %.2f ms: the step is %.2fx\n", gemms, ms / gemms);
+    print_message("    GEMMs alone %.2f ms: the step is %.2fx\n", gemms, ms / gemms);
     af_device_close(d);
 }
 

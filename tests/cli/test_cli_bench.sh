@@ -45,10 +45,10 @@ message=$("$afinar" bench "$model" --shape tiny 2>&1 || true)
 case $message in *"give either --shape or a model, not both"*) ;; *) fail "says '$message'" ;; esac
 
 message=$("$afinar" bench --shape tiny --device cpu --attention flash 2>&1 || true)
-case $message in *"unknown attention 'flash': auto, own or cudnn"*) ;; *) fail "says '$message'" ;; esac
+case $message in *"unknown attention 'flash'; use auto, own or cudnn"*) ;; *) fail "says '$message'" ;; esac
 
 doctor=$("$afinar" doctor --device cpu --threads 1)
-for word in processor threads memory "GPU driver" NVRTC cuBLASLt cuDNN "matrix product"; do
+for word in processor threads memory "GPU driver" NVRTC cuBLASLt cuDNN GEMM; do
     case $doctor in *"$word"*) ;; *) fail "doctor does not speak of $word" ;; esac
 done
 echo "test_cli_bench: passed"

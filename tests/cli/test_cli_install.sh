@@ -25,6 +25,10 @@ cmake --build "$tmp/use/build" >/dev/null
 
 cc "$tmp/use/use.c" -I"$tmp/usr/include" -L"$tmp/usr/lib" -lafinar -lm -o "$tmp/use/plain"
 "$tmp/use/plain" | grep -q "loss 0.00"
+# a program that trains needs nothing but the exported names
+cc "$AF_SOURCE/examples/finetune.c" -I"$tmp/usr/include" -L"$tmp/usr/lib" -lafinar -lm -o "$tmp/use/finetune"
+if "$tmp/use/finetune" "$tmp/absent" "$tmp/absent.jsonl" "$tmp/out" 2>"$tmp/why"; then echo "a missing model trains"; exit 1; fi
+grep -q "^finetune: " "$tmp/why"
 if command -v pkg-config > /dev/null; then # the flags are those of where it was put
     eval cc "$tmp/use/use.c" $(pkg-config --cflags --libs afinar) -lm -o "$tmp/use/found"
     "$tmp/use/found" | grep -q "loss 0.00"

@@ -326,12 +326,12 @@ static outcome run(af_graph *g, af_device *d, uint64_t seed)
 
 static int shared; /* graphs whose gradients lie among the activations */
 
-typedef struct way {
+typedef struct mode_case {
     af_recompute mode, rest;
     int blocks;
-} way;
+} mode_case;
 
-static outcome try(uint64_t seed, af_device *d, way w, bool poison, uint64_t *bytes)
+static outcome try(uint64_t seed, af_device *d, mode_case w, bool poison, uint64_t *bytes)
 {
     af_error err = {0};
     maker m = {.seed = seed};
@@ -368,20 +368,20 @@ static void test_random_graphs(void **state)
     ((af_cpu *)d)->twins_only = true;
     const uint64_t graphs = number("AF_PLANNER_GRAPHS", GRAPHS),
                    first = number("AF_PLANNER_SEED", 1);
-    uint64_t kept = 0, odd = 0, bytes[4] = {0};
+    uint64_t finite = 0, odd = 0, bytes[4] = {0};
     for (uint64_t s = first; s < first + graphs; s++) {
-        const way w = {(af_recompute)(s % 4), (af_recompute)(s / 16 % 4),
-                       (int)(s / 4 % (BLOCKS + 1))};
-        const outcome plain = try(s, d, (way){0}, false, &bytes[0]);
+        const mode_case w = {(af_recompute)(s % 4), (af_recompute)(s / 16 % 4),
+                             (int)(s / 4 % (BLOCKS + 1))};
+        const outcome plain = try(s, d, (mode_case){0}, false, &bytes[0]);
         const outcome other = try(s, d, w, true, NULL);
         CHECK_MSG(plain.hash == other.hash,
                   "seed %llu: mode %d on %d blocks, %d on the others gives other bits",
                   (unsigned long long)s, w.mode, w.blocks, w.rest);
-        kept += plain.finite;
+        finite += plain.finite;
         odd += !plain.finite;
     }
     printf("%llu graphs, %llu with finite results only, %d with gradients among activations\n",
-           (unsigned long long)graphs, (unsigned long long)kept, shared);
+           (unsigned long long)graphs, (unsigned long long)finite, shared);
     assert_true((uint64_t)shared * 20 > graphs);
     assert_true(odd * 20 < graphs); /* else poison would hide among them */
     af_device_close(d);
@@ -410,29 +410,29 @@ static void test_recompute_saves_memory_and_keeps_the_bits(void **state)
     af_device *d;
     CHECK_OK(af_cpu_open(&d, 2, &err), err);
     ((af_cpu *)d)->poison = true;
-    static const way ways[] = {
+    static const mode_case modes[] = {
         {AF_RECOMPUTE_NONE, AF_RECOMPUTE_NONE, 6},  {AF_RECOMPUTE_CHEAP, AF_RECOMPUTE_NONE, 6},
         {AF_RECOMPUTE_WIDE, AF_RECOMPUTE_CHEAP, 2}, {AF_RECOMPUTE_WIDE, AF_RECOMPUTE_CHEAP, 4},
         {AF_RECOMPUTE_WIDE, AF_RECOMPUTE_NONE, 6},  {AF_RECOMPUTE_BLOCK, AF_RECOMPUTE_NONE, 6},
     };
-    uint64_t bytes[AF_LEN(ways)];
-    outcome o[AF_LEN(ways)];
-    for (size_t i = 0; i < AF_LEN(ways); i++) {
+    uint64_t bytes[AF_LEN(modes)];
+    outcome o[AF_LEN(modes)];
+    for (size_t i = 0; i < AF_LEN(modes); i++) {
         af_graph *g;
         CHECK_OK(af_graph_new(&g, &err), err);
         chain(g, 6, 8);
-        af_graph_set_recompute(g, ways[i].mode, ways[i].blocks);
-        af_graph_set_recompute_rest(g, ways[i].rest);
+        af_graph_set_recompute(g, modes[i].mode, modes[i].blocks);
+        af_graph_set_recompute_rest(g, modes[i].rest);
         CHECK_OK(af_graph_prepare(g, d, &err), err);
         check_plan(g, i);
         bytes[i] = g->role_bytes[AF_ROLE_ACTIVATION];
         o[i] = run(g, d, 5);
         af_graph_free(g);
-        printf("activations, mode %d on %d of 6 blocks: %llu bytes\n", ways[i].mode, ways[i].blocks,
-               (unsigned long long)bytes[i]);
+        printf("activations, mode %d on %d of 6 blocks: %llu bytes\n", modes[i].mode,
+               modes[i].blocks, (unsigned long long)bytes[i]);
         assert_true(o[i].hash == o[0].hash && o[i].finite);
         assert_true(i == 0 || bytes[i] < bytes[i - 1] ||
-                    (ways[i].mode == AF_RECOMPUTE_BLOCK && bytes[i] == bytes[i - 1]));
+                    (modes[i].mode == AF_RECOMPUTE_BLOCK && bytes[i] == bytes[i - 1]));
     }
     af_device_close(d);
 }
@@ -448,7 +448,7 @@ static void test_results_do_not_depend_on_the_number_of_threads(void **state)
         ((af_cpu *)d)->twins_only = true;
         o[i] = (outcome){0};
         for (uint64_t s = 1; s <= 100; s++)
-            o[i].hash = o[i].hash * 31 + try(s, d, (way){0}, false, NULL).hash;
+            o[i].hash = o[i].hash * 31 + try(s, d, (mode_case){0}, false, NULL).hash;
         af_device_close(d);
     }
     assert_true(o[0].hash == o[1].hash && o[0].hash == o[2].hash);

@@ -4,7 +4,7 @@
  * threads (where asked for on 8 and 16 too), with every output and dead value filled with NaN,
  * forward and backward twice over (so that gradients are added to). The result and all parameter
  * gradients must agree with the twins within a tolerance, and among the thread counts bit for bit
- * (f32 up to af_fast.alike threads, and above them within the tolerance).
+ * (f32 up to planes_threads of the machine, and above them within the tolerance).
  *
  * Tolerances (relative L2 of a whole tensor). f32: sums of up to a few hundred products in f32
  * against double lose about sqrt(K) * 6e-8, some ops later less than 1e-5. bf16: both round to bf16

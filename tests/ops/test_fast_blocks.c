@@ -1,4 +1,4 @@
-/* test_fast_blocks.c - products with weights of block types, on every instruction set that this
+/* test_fast_blocks.c - GEMMs with weights of block types, on every instruction set that this
  * machine has. */
 #include "matrix.h"
 

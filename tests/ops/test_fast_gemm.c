@@ -1,11 +1,11 @@
-/* test_fast_gemm.c - the packed product against sums in double: every layout, odd sizes, the edges
+/* test_fast_gemm.c - the packed GEMM against sums in double: every layout, odd sizes, the edges
  * of tiles and blocks, alpha, bias, adding, fewer rows, and 1, 2, 3, 8 and 16 threads bit for bit,
  * on every instruction set that this machine has (1 and 3 threads on those it does not use).
  *
  * Tolerance (relative L2 of C): K products in f32 lose about sqrt(K) * 6e-8, under 3e-6 here; bf16
  * operands are exact, the matrix instruction rounds each of its four-term sums: the same bound. A
- * bf16 C is rounded once: at most 2^-8 of it. A f32 B beside a bf16 A is rounded to bf16 unless the
- * product is exact (then to 2^-16 of it). */
+ * bf16 C is rounded once: at most 2^-8 of it. An f32 B with a bf16 A is rounded to bf16 unless the
+ * * product is exact (then to 2^-16 of it). */
 #include "matrix.h"
 
 #include "cpu/cpu_kernels.h"
@@ -101,31 +101,31 @@ static void check_values(const af_fast *f, const product *p, const void *got)
               v->why, (int)p->M, (int)p->N, (int)p->K, sqrt(err2), sqrt(ref2));
 }
 
-/* Tables that this machine has but does not use: the first few teams. */
-enum { TEAMS = 5, SOME_TEAMS = 2 };
-static const int team[TEAMS] = {1, 3, 2, 8, 16};
+/* Tables that this machine has but does not use: the first pools only. */
+enum { POOLS = 5, SOME_POOLS = 2 };
+static const int pool_threads[POOLS] = {1, 3, 2, 8, 16};
 
 /* What products of one table run on. */
 typedef struct bench {
     const af_fast *f;
-    int teams;
-    af_pool *pool[TEAMS]; /* of so many threads as `team` says */
+    int pools;
+    af_pool *pool[POOLS]; /* of so many threads as pool_threads says */
     void *work;
 } bench;
 
 static bench new_bench(int table)
 {
     const af_fast *f = af_fast_at(table);
-    bench b = {.f = f, .teams = table ? SOME_TEAMS : TEAMS, .work = malloc(f->gemm_work(16))};
+    bench b = {.f = f, .pools = table ? SOME_POOLS : POOLS, .work = malloc(f->gemm_work(16))};
     af_error err = {0};
-    for (int i = 0; i < b.teams; i++)
-        CHECK_OK(af_pool_new(&b.pool[i], team[i], &err), err);
+    for (int i = 0; i < b.pools; i++)
+        CHECK_OK(af_pool_new(&b.pool[i], pool_threads[i], &err), err);
     return b;
 }
 
 static void free_bench(bench *b)
 {
-    for (int i = 0; i < b->teams; i++)
+    for (int i = 0; i < b->pools; i++)
         af_pool_free(b->pool[i]);
     free(b->work);
 }
@@ -134,18 +134,19 @@ static void run_product(const bench *with, const product *p, bool few)
 {
     const af_fast *f = with->f;
     const variant *v = p->v;
-    const int teams = with->teams;
+    const int pools = with->pools;
     const int64_t M = p->M, N = p->N, K = p->K;
     const bool both = v->a == AF_DTYPE_F32 && v->b == AF_DTYPE_F32;
     uint8_t *first[2] = {0}, *got = aligned_alloc(64, (size_t)(M * N) * 8 / 64 * 64 + 64);
     const size_t bytes = (size_t)(M * N) * af_dtype_get(v->c)->bytes;
     void *panels = aligned_alloc(64, f->packed_bytes(v->a, N, K) / 64 * 64 + 64);
     /* all, then with B packed once, then the first rows alone */
-    for (int round = 0; round < 2 * teams + (v->ta || few ? 0 : 2); round++) {
-        const int threads = team[round % teams], way = both && threads > f->machine->planes_threads;
-        const int64_t rows = round < 2 * teams ? M : round == 2 * teams ? (M + 1) / 2 : 1;
+    for (int round = 0; round < 2 * pools + (v->ta || few ? 0 : 2); round++) {
+        const int threads = pool_threads[round % pools],
+                  way = both && threads > f->machine->planes_threads;
+        const int64_t rows = round < 2 * pools ? M : round == 2 * pools ? (M + 1) / 2 : 1;
         af_packed packed = {0};
-        af_pool *pool = with->pool[round % teams];
+        af_pool *pool = with->pool[round % pools];
         if (threads == 1) /* NaN; the others find what their predecessors left */
             memset(with->work, 0xff, f->gemm_work(3));
         memcpy(got, p->c.data, bytes);
@@ -166,7 +167,7 @@ static void run_product(const bench *with, const product *p, bool few)
                      .bias_dtype = AF_DTYPE_F32,
                      .skinny = few,
                      .exact = v->exact};
-        if (round / teams == 1 && f->packed_bytes(v->a, N, K) > 0) {
+        if (round / pools == 1 && f->packed_bytes(v->a, N, K) > 0) {
             packed = f->pack_frozen(&g.b, v->a, N, K, panels, pool, with->work);
             g.b.packed = &packed;
         }
@@ -179,7 +180,7 @@ static void run_product(const bench *with, const product *p, bool few)
         CHECK_MSG(memcmp(first[way], got, bytes / (size_t)M * (size_t)rows) == 0,
                   "%s, %s %dx%dx%d: %d threads, %d rows%s change the result", f->name, v->why,
                   (int)M, (int)N, (int)K, threads, (int)rows,
-                  round / teams == 1 ? ", packed once," : "");
+                  round / pools == 1 ? ", packed once," : "");
     }
     free(first[0]), free(first[1]), free(got), free(panels);
 }

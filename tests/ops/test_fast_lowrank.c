@@ -1,10 +1,10 @@
-/* test_fast_slim.c - the products of a few columns against sums in double: odd sizes, ranks from 1
- * to 64, rows apart, outputs and workspaces full of NaN, block by block bit for bit what all blocks
- * at once give, and nothing written beside the result; on every instruction set that this machine
- * has, the tiles of AMX included.
+/* test_fast_lowrank.c - low-rank GEMMs against sums in double: odd sizes, ranks from 1 to 64, rows
+ * apart, outputs and workspaces full of NaN, block by block bit for bit what all blocks at once
+ * give, and nothing written next to the result; on every instruction set that this machine has, the
+ * tiles of AMX included.
  *
  * Tolerance (relative L2): pieces of at most 256 products in f32, under 2e-6; a bf16 result is
- * rounded once more: at most 2^-8 of it. The tiles count a f32 factor to 2^-16. */
+ * rounded once more: at most 2^-8 of it. The tiles count an f32 factor to 2^-16. */
 #include "test.h"
 
 #include "base/rng.h"
@@ -17,7 +17,7 @@ enum { BESIDE = 5, PLACES = 8 }; /* columns beside the result; more of them betw
 
 typedef struct product {
     const char *isa;
-    const af_lowrank_kernels *way;
+    const af_lowrank_kernels *kernels;
     bool half, trans, add;
     int64_t rows, cols, n, ldx;
     double *x, *few; /* [rows][ldx]; B [cols][n] or g [rows][n] */
@@ -84,24 +84,24 @@ static void compare_rows(const product *p, const void *y, double alpha, size_t s
 
 static void run_rows(const product *p, const void *x)
 {
-    const int64_t ldy = p->n + BESIDE, blocks = (p->rows + p->way->rows - 1) / p->way->rows;
+    const int64_t ldy = p->n + BESIDE, blocks = (p->rows + p->kernels->rows - 1) / p->kernels->rows;
     const size_t size = p->half ? 2 : 4, bytes = (size_t)(p->rows * ldy) * size;
     float *b = calloc((size_t)(p->n * p->cols) + 1, sizeof *b);
     void *y[2] = {malloc(bytes), malloc(bytes)},
-         *edge = calloc(p->way->rows_bytes ? p->way->rows_bytes(p->cols) : 1, 1);
+         *edge = calloc(p->kernels->rows_bytes ? p->kernels->rows_bytes(p->cols) : 1, 1);
     for (int64_t i = 0; i < p->n * p->cols; i++)
         b[p->trans ? i % p->n * p->cols + i / p->n : i] = (float)p->few[i];
-    memset(p->room, 0xff, p->way->pack_bytes(p->n, p->cols));
+    memset(p->room, 0xff, p->kernels->pack_bytes(p->n, p->cols));
     af_lowrank s = {.x = x, .rows = p->rows, .cols = p->cols, .ldx = p->ldx, .rank = p->n};
     s.bf16 = p->half;
     s.alpha = 0.75f;
     s.ldy = ldy;
-    p->way->pack(&s, p->room, b, p->trans ? p->cols : p->n, p->trans);
+    p->kernels->pack(&s, p->room, b, p->trans ? p->cols : p->n, p->trans);
     for (int i = 0; i < 2; i++) {
         memset(y[i], 0xff, bytes);
         s.y = y[i];
         for (int64_t at = 0; at < blocks; at += i ? 1 : blocks)
-            p->way->run_rows(&s, at, i ? at + 1 : blocks, edge);
+            p->kernels->run_rows(&s, at, i ? at + 1 : blocks, edge);
     }
     assert_memory_equal(y[0], y[1], bytes);
     compare_rows(p, y[0], s.alpha, size);
@@ -133,24 +133,24 @@ static void compare_sums(const product *p, const float *c, int64_t ldc, double b
 
 static void run_sums(const product *p, const void *x)
 {
-    const int64_t blocks = (p->cols + p->way->cols - 1) / p->way->cols,
+    const int64_t blocks = (p->cols + p->kernels->cols - 1) / p->kernels->cols,
                   lines = p->trans ? p->cols : p->n, wide = p->trans ? p->n : p->cols,
                   ldc = wide + BESIDE;
     float *c[2] = {calloc((size_t)(lines * ldc), 4), calloc((size_t)(lines * ldc), 4)};
     void *g = stored(p->few, p->rows * p->n, p->half);
-    memset(p->room, 0xff, p->way->transpose_bytes(p->n, p->rows));
+    memset(p->room, 0xff, p->kernels->transpose_bytes(p->n, p->rows));
     af_lowrank s = {.x = x, .rows = p->rows, .cols = p->cols, .ldx = p->ldx, .rank = p->n};
     s.bf16 = p->half;
     s.trans = p->trans;
     s.add = p->add;
     s.ldc = ldc;
-    p->way->transpose(&s, p->room, g, p->n);
+    p->kernels->transpose(&s, p->room, g, p->n);
     for (int i = 0; i < 2; i++) {
         for (int64_t k = 0; k < lines * ldc; k++)
             c[i][k] = k % ldc >= wide ? 3.0f : p->add ? 0.5f : NAN;
         s.c = c[i];
         for (int64_t at = 0; at < blocks; at += i ? 1 : blocks)
-            p->way->run_sums(&s, at, i ? at + 1 : blocks);
+            p->kernels->run_sums(&s, at, i ? at + 1 : blocks);
     }
     assert_memory_equal(c[0], c[1], (size_t)(lines * ldc) * sizeof **c);
     compare_sums(p, c[0], ldc, 0.5);
@@ -167,15 +167,17 @@ static void run_size(product p, const int64_t size[2], bool sums)
 {
     p.rows = size[0];
     p.cols = size[1];
-    p.ldx = p.cols % p.way->even ? p.cols : p.cols + (p.way->even > 1 ? p.way->even : PLACES - 1);
+    p.ldx = p.cols % p.kernels->even
+                ? p.cols
+                : p.cols + (p.kernels->even > 1 ? p.kernels->even : PLACES - 1);
     for (size_t i = 0; i < AF_LEN(ranks); i++) {
         p.n = ranks[i];
-        if (p.n % p.way->unit || p.n > p.way->rank_max || p.cols % p.way->even)
+        if (p.n % p.kernels->unit || p.n > p.kernels->rank_max || p.cols % p.kernels->even)
             continue;
         p.x = numbers(p.rows * p.ldx, 1, p.half);
         p.few = numbers((sums ? p.rows : p.cols) * p.n, 2, sums && p.half);
-        p.room = aligned_alloc(64, AF_ALIGN_UP((sums ? p.way->transpose_bytes(p.n, p.rows)
-                                                     : p.way->pack_bytes(p.n, p.cols)) +
+        p.room = aligned_alloc(64, AF_ALIGN_UP((sums ? p.kernels->transpose_bytes(p.n, p.rows)
+                                                     : p.kernels->pack_bytes(p.n, p.cols)) +
                                                    1,
                                                UINT64_C(64)));
         void *x = stored(p.x, p.rows * p.ldx, p.half);
@@ -200,8 +202,8 @@ static void run_all(bool sums)
     for (int i = 0; (f = af_fast_at(i)); i++)
         for (int half = 0; half < 2; half++) {
             const product p = {
-                .isa = f->name, .way = half ? f->lowrank_bf16 : f->lowrank, .half = half};
-            for (size_t s = 0; p.way && s < AF_LEN(sizes); s++)
+                .isa = f->name, .kernels = half ? f->lowrank_bf16 : f->lowrank, .half = half};
+            for (size_t s = 0; p.kernels && s < AF_LEN(sizes); s++)
                 run_size(p, sizes[s], sums);
         }
 }

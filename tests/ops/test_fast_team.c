@@ -1,4 +1,4 @@
-/* test_fast_team.c - products large enough that several threads cut A, B and K in blocks of other
+/* test_fast_team.c - GEMMs large enough that several threads cut A, B and K in blocks of other
  * sizes than one thread does: the same bits as one thread, whose values test_fast_gemm.c checks. */
 #include "test.h"
 
@@ -12,13 +12,13 @@ typedef struct product {
     int64_t M, N, K;
     bool ta, tb, add;
     af_dtype weights; /* of B */
-    int64_t rank;     /* of a f32 term beside it, or 0 */
+    int64_t rank;     /* of an f32 term with it, or 0 */
 } product;
 
 /* Forward on two threads: several blocks and steps of k. dX of a head: more steps than are packed
- * together. dW: transposed rows, added to what is there. bf16 weights: one plane beside the three
- * of f32, where there is such a way; with an adapter their panels are of several depths. Blocks are
- * decoded on the way. Few lines and long sums: a second block finds panels of the first. */
+ * together. dW: transposed rows, added to what is there. bf16 weights: one plane with the three of
+ * f32, where there are planes; with an adapter their panels are of several depths. Blocks are
+ * decoded while packing. Few lines and long sums: a second block finds panels of the first. */
 static const product products[] = {
     {"forward", 700, 1210, 1290, false, true, false, AF_DTYPE_F32, 0},
     {"dX, long sums", 70, 130, 6000, false, false, false, AF_DTYPE_F32, 0},
@@ -59,7 +59,7 @@ static af_operand operand(const void *data, int64_t rows, int64_t cols, af_dtype
 
 static void same_bits(const af_fast *f, const product *p)
 {
-    static const int team[] = {1, 2, 3, 8, 9, 16};
+    static const int thread_counts[] = {1, 2, 3, 8, 9, 16};
     const size_t bytes = (size_t)(p->M * p->N) * sizeof(float);
     const bool blocks = af_dtype_get(p->weights)->elems > 1;
     void *a = values(p->M * p->K, AF_DTYPE_F32, 1), *b = values(p->N * p->K, p->weights, 2),
@@ -71,14 +71,15 @@ static void same_bits(const af_fast *f, const product *p)
                               .ndim = 2,
                               .dtype = p->weights,
                               .data = b};
-    for (size_t i = 0; i < AF_LEN(team); i++) {
+    for (size_t i = 0; i < AF_LEN(thread_counts); i++) {
         af_pool *pool;
         af_error err = {0};
-        CHECK_OK(af_pool_new(&pool, team[i], &err), err);
-        void *work = malloc(f->gemm_work(team[i]));
-        memset(work, 0xff, f->gemm_work(team[i])); /* NaN: must be written before it is read */
-        const bool other = both && i > 0 && team[i - 1] <= f->machine->planes_threads &&
-                           team[i] > f->machine->planes_threads;
+        CHECK_OK(af_pool_new(&pool, thread_counts[i], &err), err);
+        void *work = malloc(f->gemm_work(thread_counts[i]));
+        memset(work, 0xff,
+               f->gemm_work(thread_counts[i])); /* NaN: must be written before it is read */
+        const bool other = both && i > 0 && thread_counts[i - 1] <= f->machine->planes_threads &&
+                           thread_counts[i] > f->machine->planes_threads;
         float *to = i > 0 && !other ? got : first;
         memcpy(to, c, bytes);
         af_gemm g = {.M = p->M,
@@ -98,7 +99,7 @@ static void same_bits(const af_fast *f, const product *p)
             g.b.decode = decode, g.b.weight = &weight;
         f->gemm(&g, pool, work);
         CHECK_MSG(memcmp(first, to, bytes) == 0, "%s, %s: %d threads change the result", f->name,
-                  p->why, team[i]);
+                  p->why, thread_counts[i]);
         free(work);
         af_pool_free(pool);
     }

@@ -420,8 +420,8 @@ head -3 "$AF_GOLDEN/models/data/train_tokens.jsonl" > "$tmp/published/test.jsonl
 for f in README.md LICENSE dataset_infos.json .gitattributes; do echo '{"about": "it"}' > "$tmp/published/$f"; done
 train folder "datasets=[{path: $tmp/published}]" 2> "$tmp/err"
 same plain folder
-grep -q "^warning: $tmp/published: 1 of 2 files are of other splits than train and left out" "$tmp/err" || die "not said: $(cat "$tmp/err")"
-[ "$(grep -c 'left out' "$tmp/err")" = 1 ] || die "said twice: $(cat "$tmp/err")"
+grep -q "^warning: $tmp/published: 1 of 2 files belong to splits other than train and are skipped" "$tmp/err" || die "not said: $(cat "$tmp/err")"
+[ "$(grep -c 'are skipped' "$tmp/err")" = 1 ] || die "said twice: $(cat "$tmp/err")"
 records() { "$AFINAR" data check "$tmp/run.yaml" "datasets=[{path: $tmp/published${1:-}}]" 2> /dev/null | sed -n 's/^records *//p'; }
 [ "$(records ', split: test')" = 3 ] || die "the split test has $(records ', split: test') records"
 rm "$tmp/published/train-0.jsonl"

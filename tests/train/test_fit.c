@@ -1,5 +1,5 @@
-/* test_fit.c - which way to run is taken: by default, and when memory is short. Plans only, but for
- * the last test, which trains the same bits in every way. */
+/* test_fit.c - which memory mode is chosen: by default, and when memory is short. Plans only,
+ * except for the last test, which trains the same bits in every mode. */
 #include "test.h"
 
 #include "backend/cpu/cpu.h"
@@ -51,7 +51,7 @@ static uint64_t total_of(af_step_graph *t, af_memory_mode r)
 
 /* With memory enough: a full run on the CPU rebuilds some blocks where that saves more than it
  * costs; the figures are those of the 135M shape. */
-static void test_default_way(void **state)
+static void test_default_mode(void **state)
 {
     static const struct {
         const char *why, *method, *dtype;
@@ -91,7 +91,7 @@ static void test_default_way(void **state)
     }
 }
 
-/* From the default down to the smallest way: what is taken fits, and one block less would not. */
+/* From the default down to the smallest mode: the choice fits, and one block less would not. */
 static void test_short_memory_takes_the_fewest_blocks(void **state)
 {
     (void)state;
@@ -178,7 +178,7 @@ static uint8_t *trained(const char *method, const char *dtype, af_memory_mode r,
 
 static void test_every_way_trains_the_same_bits(void **state)
 {
-    static const af_memory_mode ways[] = {
+    static const af_memory_mode modes[] = {
         {AF_RECOMPUTE_NONE, false, 0},  {AF_RECOMPUTE_CHEAP, false, 0},
         {AF_RECOMPUTE_WIDE, false, 1},  {AF_RECOMPUTE_WIDE, false, 3},
         {AF_RECOMPUTE_WIDE, false, 0},  {AF_RECOMPUTE_BLOCK, false, 1},
@@ -188,12 +188,12 @@ static void test_every_way_trains_the_same_bits(void **state)
     for (int k = 0; k < 4; k++) {
         const char *method = k / 2 ? "full" : "lora", *dtype = k % 2 ? "bf16" : "f32";
         uint64_t size, n;
-        uint8_t *first = trained(method, dtype, ways[0], NULL, &size);
-        for (size_t i = 1; i < AF_LEN(ways); i++) {
-            uint8_t *v = trained(method, dtype, ways[i], NULL, &n);
+        uint8_t *first = trained(method, dtype, modes[0], NULL, &size);
+        for (size_t i = 1; i < AF_LEN(modes); i++) {
+            uint8_t *v = trained(method, dtype, modes[i], NULL, &n);
             CHECK_MSG(n == size && memcmp(v, first, size) == 0,
-                      "%s, %s: mode %d on %d blocks gives other bits", method, dtype, ways[i].mode,
-                      ways[i].blocks);
+                      "%s, %s: mode %d on %d blocks gives other bits", method, dtype, modes[i].mode,
+                      modes[i].blocks);
             free(v);
         }
         free(first);
@@ -290,7 +290,7 @@ static void test_a_second_graph_reads_what_is_being_trained(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_default_way),
+        cmocka_unit_test(test_default_mode),
         cmocka_unit_test(test_short_memory_takes_the_fewest_blocks),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_every_way_trains_the_same_bits),

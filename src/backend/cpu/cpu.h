@@ -40,9 +40,9 @@ typedef struct af_cpu {
     uint64_t shared_bytes;
     uint8_t *guarded; /* poison: the workspace, and a page after it that nobody may touch */
     uint64_t guarded_bytes;
-    int what;              /* AF_RUN_* of the running call: a forward node may make gradients too */
-    bool grads_spent;      /* gradients lie among activations: an update is the last to see them */
-    af_cpu_times *times;   /* NULL, or where every node's time is added */
+    int what;            /* AF_RUN_* of the running call: a forward node may make gradients too */
+    bool grads_spent;    /* gradients lie among activations: an update is the last to see them */
+    af_cpu_times *times; /* NULL, or where every node's time is added */
 } af_cpu;
 
 /* ---- tests: mistakes with memory made to show, src/backend/cpu/cpu_poison.c ---- */

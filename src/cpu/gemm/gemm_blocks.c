@@ -23,7 +23,7 @@ void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, i
 
 enum { PAIRS = 2 }; /* of stored rows */
 
-AF_INLINE vec products(const vec w[PER16], const float *x)
+AF_INLINE vec mul16(const vec w[PER16], const float *x)
 {
     vec s = w[0] * *(const vec *)x;
     for (int i = 1; i < PER16; i++)
@@ -50,9 +50,9 @@ AF_INLINE void mul_row(const af_block_x *x, af_dtype type, int64_t M, const uint
             for (int64_t m = 0; m < M; m++) {
                 const float *a = x->x + m * x->K + k * AF_BLOCK;
                 if (af_by_16(type))
-                    total[m] += products(lo, a) * d[2 * j] + products(hi, a + 16) * d[2 * j + 1];
+                    total[m] += mul16(lo, a) * d[2 * j] + mul16(hi, a + 16) * d[2 * j + 1];
                 else
-                    total[m] += (products(lo, a) + products(hi, a + 16)) * d[2 * j];
+                    total[m] += (mul16(lo, a) + mul16(hi, a + 16)) * d[2 * j];
                 if (af_has_offset(type))
                     rest[m] += o[j] * x->sums[m * blocks + k];
             }

@@ -16,7 +16,7 @@ typedef struct af_block_x {
     const float *x;       /* [M][K] */
     const float *sums;    /* [M][K/32] */
     const float *scale;   /* [M][K/32][4], of the planes: s, 65536 s, and again */
-    const int8_t *planes; /* [M][K/32][96], where products are of integers; or NULL */
+    const int8_t *planes; /* [M][K/32][96], where integers are multiplied; or NULL */
     int64_t M, K;
 } af_block_x;
 
@@ -25,7 +25,7 @@ uint64_t AF_ISA_NAME(af_block_work)(int64_t K); /* bytes for AF_BLOCK_ROWS rows 
 /* x [M][K] f32; work: af_block_work bytes. */
 void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, int64_t K,
                                    void *work);
-/* out [M] rows of ldo: products with the stored rows w, w + a row, ... */
+/* out [M] rows of ldo: dot products with the stored rows w, w + a row, ... */
 void AF_ISA_NAME(af_block_rows)(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,
                                 float *out, int64_t ldo);
 

@@ -101,7 +101,7 @@ AF_INLINE void rows_wide(int m, int64_t kc, const float *x, int64_t ldx, const f
     }
 }
 
-/* The sums of `rows` rows; a row's are the same beside any others. */
+/* The sums of `rows` rows; a row.s are the same with any others. */
 static void rows_sums(const af_lowrank *s, int64_t row, int64_t rows, float *c)
 {
     float wide[ROWS * K_MAX];
@@ -202,17 +202,17 @@ static void sums_tile(int64_t kc, const float *restrict g, int64_t ldg, const fl
 
 /* Rows [row, row+rows) and columns [col, col+cols) of x into `near`, up to a whole tile: rows may
  * be apart so that they meet in the cache. The rows after them, on other pages, are fetched. */
-static void bring(float *restrict near, const af_lowrank *s, int64_t row, int64_t rows, int64_t col,
-                  int64_t cols)
+static void copy_near(float *restrict near, const af_lowrank *s, int64_t row, int64_t rows,
+                      int64_t col, int64_t cols)
 {
     const int64_t end = padded(cols, NR), last = s->rows - 1;
     for (int64_t r = row; r < row + rows; r++, near += COLUMNS) {
-        const int64_t later = AF_MIN(r + DEEP, last);
+        const int64_t next_row = AF_MIN(r + DEEP, last);
         if (s->bf16) {
-            __builtin_prefetch(row_bf16(s, later, col), 0, 2);
+            __builtin_prefetch(row_bf16(s, next_row, col), 0, 2);
             widen(near, row_bf16(s, r, col), cols);
         } else {
-            const float *x = row_f32(s, r, col), *next = row_f32(s, later, col);
+            const float *x = row_f32(s, r, col), *next = row_f32(s, next_row, col);
             for (int64_t i = 0; i < cols; i += LINE)
                 __builtin_prefetch(next + i, 0, 2);
             if (cols == COLUMNS) /* moves, not a call */
@@ -245,7 +245,7 @@ static void run_sums(const af_lowrank *s, int64_t from, int64_t to)
         memset(c, 0, sizeof c);
         for (int64_t t = 0; t < s->rows; t += DEEP) {
             const int64_t rows = AF_MIN((int64_t)DEEP, s->rows - t);
-            bring(near, s, t, rows, col, cols);
+            copy_near(near, s, t, rows, col, cols);
             for (int64_t n = 0; n < s->rank; n += MR)
                 for (int64_t i = 0; i < cols; i += NR)
                     sums_tile(rows, g + t * s->ldf + n, s->ldf, near + i, c + n * COLUMNS + i);

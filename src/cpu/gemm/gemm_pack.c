@@ -2,7 +2,7 @@
  * f32 or bf16 for all other packing.
  *
  * The only place that knows how operands lie in memory: plain or transposed, f32, bf16, f16, or a
- * weight of a block type, which is decoded here on the way. */
+ * weight of a block type, which is decoded here. */
 #include "cpu/gemm/gemm_job.h"
 
 typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias));

@@ -1,5 +1,6 @@
-/* isa_generic.h - the helpers of isa_*.h in plain C, for instruction sets without a better way.
- * A header that has one defines the AF_OWN_* macro of the group before including this file. */
+/* isa_generic.h - the helpers of isa_*.h in plain C, for instruction sets without better
+ * instructions. A header that has one defines the AF_OWN_* macro of the group before including this
+ * file. */
 #ifndef AF_ISA_GENERIC_H
 #define AF_ISA_GENERIC_H
 

@@ -127,7 +127,7 @@ static void norm_dw(float *s, const float *x, const float *dy, float r, int64_t 
 }
 
 /* exp to about 1 ulp, in place, of one or four vectors: 2^n times a polynomial on [-ln2/2, ln2/2]
- * (coefficients: Cephes' expf). Four are done step by step beside one another: one alone waits for
+ * (coefficients: Cephes' expf). Four are done step by step together: one alone waits for
  * itself most of the time. */
 static inline __attribute__((always_inline)) void exp_vecs(vec *restrict x, const int count)
 {
@@ -225,7 +225,7 @@ static inline void glu_bwd_rows(float *dgate, float *dup, const float *gate, con
     }
 }
 
-/* The most used one, four vectors beside one another. */
+/* The most used one, four vectors at a time. */
 static void silu_rows(float *y, const float *gate, const float *up, int64_t n)
 {
     int64_t i = 0;
@@ -265,7 +265,7 @@ static void silu_bwd_rows(float *dgate, float *dup, const float *gate, const flo
     glu_bwd_rows(dgate + i, dup + i, gate + i, up + i, dy + i, AF_ACT_SILU, n - i);
 }
 
-/* One copy of the loop an activation, so that the choice is not made inside. */
+/* One copy of the loop per activation, so that the choice is not made inside. */
 static void glu(float *y, const float *gate, const float *up, af_act act, int64_t n)
 {
     if (act == AF_ACT_SILU)

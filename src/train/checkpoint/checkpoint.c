@@ -1,12 +1,13 @@
 /* checkpoint.c - saving in the background, and loading.
  *
- * State in host memory is written by the thread from where it lies: only an update changes it, and
+ * State in host memory is written by the thread without a copy: only an update changes it, and
  * the next update waits until it has been read (af_saver_wait_read). A GPU's is copied first. */
 #include "train/checkpoint/checkpoint.h"
 #include "base/file.h"
 #include "format/weights/safetensors.h"
 #include "graph/graph_access.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/run_folder.h"
 #include "train/checkpoint/side_files.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ typedef struct tensor_copy {
     int ndim;
     void *data;
     uint64_t bytes;
-    bool borrowed; /* data is the graph's, or lies inside that of the one before */
+    bool borrowed; /* data is the graph's, or inside that of the previous one */
 } tensor_copy;
 
 typedef struct tensor_copies {
@@ -107,8 +108,8 @@ static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *
     return AF_OK;
 }
 
-/* Experts are one tensor here and one matrix each in a Hugging Face folder: the last copy becomes
- * those. */
+/* Experts are one tensor here and one matrix each in a Hugging Face folder: splits the last copy.
+ */
 static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor, af_error *err)
 {
     const int n = af_disk_count(s, tensor);
@@ -166,16 +167,6 @@ static af_status write_copies(const tensor_copies *c, const char *dir, const cha
 done:
     if (w)
         af_safetensors_writer_abandon(w);
-    free(path);
-    return st;
-}
-
-static af_status write_text(const char *dir, const char *file, const char *text, af_error *err)
-{
-    char *path = af_path_join(dir, file);
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    const af_status st = af_file_write(path, text, strlen(text), err);
     free(path);
     return st;
 }
@@ -271,9 +262,9 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     end_reading(s);
     /* a folder that opens as a model does, or as an adapter */
     AF_TRY(af_side_files_put(s->model, s->chat_template, tmp, !s->adapter, &no_tokenizer, err));
-    AF_TRY(write_text(tmp, "progress.json", s->progress, err));
-    AF_TRY(write_text(tmp, "trainer_state.json", s->trainer_state, err));
-    AF_TRY(write_text(tmp, "run.yaml", s->run_text, err));
+    AF_TRY(af_run_folder_write(tmp, "progress.json", s->progress, err));
+    AF_TRY(af_run_folder_write(tmp, "trainer_state.json", s->trainer_state, err));
+    AF_TRY(af_run_folder_write(tmp, "run.yaml", s->run_text, err));
     AF_TRY(af_manifest_write(tmp, err));
     AF_TRY(af_path_replace(tmp, s->dir, err));
     st = remove_old(s, err);
@@ -396,7 +387,7 @@ void af_saver_free(af_saver *s)
 /* ---- loading ---- */
 
 /* A stored tensor into the graph; pages of the file are released as they are read, since the
- * graph's memory is all taken already. */
+ * graph has taken its memory already. */
 static af_status put_stored(const af_step_graph *g, const af_safetensors *f, af_tensor *x,
                             const af_stored *e, af_error *err)
 {

@@ -6,7 +6,8 @@
 
 /* Lists every regular file of `dir` but the manifest itself, and writes dir/manifest.json. */
 AF_CHECKED af_status af_manifest_write(const char *dir, af_error *err);
-/* AF_OK when every file listed is there with its size and checksum. The message says what differs.
+/* AF_OK when every file listed is there with its size and checksum. The message names the
+ * difference.
  */
 AF_CHECKED af_status af_manifest_check(const char *dir, af_error *err);
 #endif

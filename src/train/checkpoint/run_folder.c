@@ -81,7 +81,7 @@ static bool ends_with(const char *s, const char *tail)
     return n >= m && strcmp(s + n - m, tail) == 0;
 }
 
-/* A resumed run is no longer finished, and half-written checkpoints of a killed one go. */
+/* A resumed run is no longer finished, and half-written checkpoints of a killed one are removed. */
 static af_status reopen_run(const char *output, af_error *err)
 {
     char **names = NULL;

@@ -23,6 +23,7 @@ AF_CHECKED af_status af_run_folder_clear(const char *output, bool resumes, bool 
 #define AF_CHECKPOINT_LEFT ".left"
 AF_CHECKED af_status af_run_folder_rename_later(const af_run_config *r, int64_t step,
                                                 const af_train_hooks *hooks, af_error *err);
+/* Writes dir/name. */
 AF_CHECKED af_status af_run_folder_write(const char *dir, const char *name, const char *text,
                                          af_error *err);
 /* Tokenizer and template next to the weights in `dir`, so that the folder is complete. */

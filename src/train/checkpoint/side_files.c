@@ -1,4 +1,4 @@
-/* side_files.c - what stands beside the weights of a model folder. */
+/* side_files.c - see side_files.h. */
 #include "train/checkpoint/side_files.h"
 #include "base/file.h"
 #include "convert/export.h"
@@ -17,7 +17,7 @@ static af_status copy_texts(const char *model, const char *dir, bool whole, af_e
                                         "merges.txt",
                                         "generation_config.json",
                                         "config.json"};
-    const int count = (int)AF_LEN(names) - (whole ? 0 : 2); /* configs only beside a whole model */
+    const int count = (int)AF_LEN(names) - (whole ? 0 : 2); /* configs only with a whole model */
     for (int i = 0; i < count; i++) {
         const af_status st = af_file_copy_into(model, dir, names[i], err);
         if (st != AF_OK)
@@ -26,8 +26,8 @@ static af_status copy_texts(const char *model, const char *dir, bool whole, af_e
     return AF_OK;
 }
 
-/* Two that differ become one: chat_template.jinja, as transformers reads them. */
-static af_status settle_own(const char *dir, af_error *err)
+/* Two templates that differ become one: chat_template.jinja, as transformers reads them. */
+static af_status unify_own(const char *dir, af_error *err)
 {
     af_status st = AF_OK;
     char *text = NULL, *jinja = af_path_join(dir, "chat_template.jinja");
@@ -44,14 +44,15 @@ done:
     return st;
 }
 
-static af_status put_template(const char *model, const char *given, const char *dir, af_error *err)
+static af_status put_template(const char *model, const char *chat_template, const char *dir,
+                              af_error *err)
 {
     af_template *t = NULL;
     bool bare;
     uint64_t len;
-    if (af_renderer_own_template(given))
-        return settle_own(dir, err);
-    af_status st = af_renderer_template(&t, &bare, model, given, err);
+    if (af_renderer_own_template(chat_template))
+        return unify_own(dir, err);
+    af_status st = af_renderer_template(&t, &bare, model, chat_template, err);
     if (st != AF_OK)
         return st;
     const char *text = af_template_source(t, &len);
@@ -73,10 +74,10 @@ static af_status make_texts(const char *gguf, const char *dir, bool whole, af_er
     return st;
 }
 
-af_status af_side_files_put(const char *model, const char *given, const char *dir, bool whole,
-                            af_error *why, af_error *err)
+af_status af_side_files_put(const char *model, const char *chat_template, const char *dir,
+                            bool whole, af_error *why, af_error *err)
 {
     const af_status st = af_dir_exists(model) ? copy_texts(model, dir, whole, err)
                                               : make_texts(model, dir, whole, why, err);
-    return st == AF_OK ? put_template(model, given, dir, err) : st;
+    return st == AF_OK ? put_template(model, chat_template, dir, err) : st;
 }

@@ -1,16 +1,16 @@
-/* side_files.h - what stands beside the weights of a model folder. */
+/* side_files.h - the files next to the weights of a model folder. */
 #ifndef AF_SIDE_FILES_H
 #define AF_SIDE_FILES_H
 
 #include "base/base.h"
 
-/* Where the texts of a GGUF file lie for a moment. */
+/* Temporary folder for the texts of a GGUF file. */
 #define AF_SIDE_FILES_TEMP "tokenizer.tmp"
 
-/* Tokenizer of a model (beside a whole model its configs, too), and the template a run was trained
- * with (`given` as af_renderer_init takes it, NULL = the model's own) in every place where readers
- * look for one: they take different ones. The texts of a GGUF file are made from what it knows;
- * where that is too little, `why` says so, and the rest is written. */
-AF_CHECKED af_status af_side_files_put(const char *model, const char *given, const char *dir,
-                                       bool whole, af_error *why, af_error *err);
+/* Writes the tokenizer of a model (with `whole` its configs, too), and the template a run was
+ * trained with (`chat_template` as af_renderer_init takes it, NULL = the model's own) into every
+ * file where readers look for one. The texts of a GGUF file are made from its metadata; where that
+ * is not enough, `why` is set and the rest is written. */
+AF_CHECKED af_status af_side_files_put(const char *model, const char *chat_template,
+                                       const char *dir, bool whole, af_error *why, af_error *err);
 #endif

@@ -82,7 +82,7 @@ void af_html_put(af_buf *b, const char *text)
         case '"':
             af_buf_str(b, "&quot;");
             break;
-        default: /* other control characters have no place in HTML */
+        default: /* HTML allows no other control characters */
             if ((unsigned char)*s >= 0x20 || *s == '\n' || *s == '\t')
                 af_buf_char(b, *s);
             else
@@ -265,7 +265,7 @@ static void put_tables(af_buf *b, const af_report_source *r)
     af_buf_str(b, "</table></section><section><h2>Memory</h2><table>");
     put_row(b, "planned, MiB", "%.1f", (double)q->total / 0x1p20);
     put_row(b, "weights, MiB", "%.1f", (double)q->weights / 0x1p20);
-    put_row(b, "weights read in place, MiB", "%.1f", (double)q->bound / 0x1p20);
+    put_row(b, "mapped weights, MiB", "%.1f", (double)q->bound / 0x1p20);
     if (q->returned)
         put_row(b, "of those, returned after packing, MiB", "%.1f", (double)q->returned / 0x1p20);
     put_row(b, "trained values, gradients, optimizer, MiB", "%.1f",

@@ -388,7 +388,7 @@ af_status af_run_config_read(af_run_config *out, const char *path, const char *c
                              int count, bool for_training, af_error *err)
 {
     if (!path)
-        return af_fail(err, AF_EUSAGE, "no run file is given");
+        return af_fail(err, AF_EUSAGE, "run_file is NULL");
     const bool piped = strcmp(path, "-") == 0;
     char *text = NULL;
     uint64_t size = 0;

@@ -78,7 +78,7 @@ af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error
     return AF_OK;
 }
 
-/* [0, 1] of the way from the end of the warm-up to the end of the run. */
+/* 0 at the end of the warm-up, 1 at the end of the run. */
 static double progress(const af_schedule_opts *o, int64_t step)
 {
     return (double)(step - o->warmup) / (double)AF_MAX(o->steps - o->warmup, 1);

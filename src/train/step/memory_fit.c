@@ -143,7 +143,7 @@ static bool fits_in(const af_step_graph *s, uint64_t free_bytes)
     return s->plan.total + (af_run_model_on_cpu(s->model) ? af_memory_copies(s) : 0) <= free_bytes;
 }
 
-/* The smallest mode, whatever the run file says about recomputation. */
+/* The smallest mode, whatever the run file sets. */
 static af_status try_smallest(af_step_graph *s, uint64_t free_bytes, bool *fits, af_error *err)
 {
     af_memory_mode mode[AF_MEMORY_MODES_MAX];
@@ -296,8 +296,8 @@ static af_status economise(af_step_graph *s, af_memory_mode m, af_error *err)
     const double copies = needed(s) - (double)s->plan.total, before = (double)none.total + copies;
     AF_TRY(fewest_blocks(s, wide, (block_probe){0, before}, (block_probe){most, needed(s)},
                          before - AF_MAX(gain * 0.98, 0), err));
-    const int taken = s->memory_mode.blocks ? s->memory_mode.blocks : layers;
-    if (gain / (double)none.total < share * taken)
+    const int chosen = s->memory_mode.blocks ? s->memory_mode.blocks : layers;
+    if (gain / (double)none.total < share * chosen)
         AF_TRY(af_memory_plan(s, m, err));
 done:
     return st;

@@ -5,7 +5,7 @@
 
 #include "train/step/step_graph.h"
 
-/* Every mode the device has, whatever the run file allows; partial ones lie between them. */
+/* Every mode the device has, whatever the run file allows; partial ones are between them. */
 enum { AF_MEMORY_MODES_MAX = 10, AF_MEMORY_MODE_NAME = 48 };
 int af_memory_modes(const af_step_graph *s, af_memory_mode out[AF_MEMORY_MODES_MAX]);
 /* "block", "block+4bit", "wide, 15 of 30 blocks". */

@@ -34,7 +34,7 @@ static bool same_names(const af_strings *a, const char *const *b, int count)
     return same;
 }
 
-/* Repeated targets may be written another way, as long as they mean the same modules. */
+/* Repeated targets may be written differently as long as they match the same modules. */
 static af_status check_targets(const af_run_model *m, af_error *err)
 {
     static const char *const keys[] = {"lora_target_modules", "lora_target_linear",
@@ -91,12 +91,12 @@ static af_status check_repeated(const af_run_model *m, af_error *err)
                        af_run_key_loc(r, "lora_alpha", at, sizeof at), r->lora_alpha,
                        r->lora_model_dir, c->alpha);
     if (af_run_key_is_set(r, "peft_use_rslora") && r->rslora != c->rslora)
-        return af_fail(err, AF_EUSAGE, "%s: peft_use_rslora is %s, the adapter in '%s' says %s",
+        return af_fail(err, AF_EUSAGE, "%s: peft_use_rslora is %s, the adapter in '%s' has %s",
                        af_run_key_loc(r, "peft_use_rslora", at, sizeof at),
                        r->rslora ? "true" : "false", r->lora_model_dir,
                        c->rslora ? "true" : "false");
     if (af_run_key_is_set(r, "peft_use_dora") && r->dora != c->dora)
-        return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' says %s",
+        return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' has %s",
                        af_run_key_loc(r, "peft_use_dora", at, sizeof at),
                        r->dora ? "true" : "false", r->lora_model_dir, c->dora ? "true" : "false");
     return check_targets(m, err);

@@ -13,7 +13,7 @@ static bool ends_with(const char *s, const char *tail)
     return n >= m && strcmp(s + n - m, tail) == 0;
 }
 
-/* As the HF trainer: norms and biases are not decayed, unless the run says all. */
+/* As the HF trainer: norms and biases are not decayed, unless weight_decay_on is all. */
 static bool decays(const af_run_config *run, const char *name)
 {
     return run->decay_on == AF_DECAY_ALL || (!strstr(name, "norm") && !ends_with(name, ".bias"));

@@ -11,25 +11,25 @@
 #include <jansson.h>
 #include <unistd.h>
 
-typedef struct tool {
+typedef struct data_tool {
     af_run_config run;
     char *model;
     af_data_opts o;
-    af_data_pipeline kit;
-} tool;
+    af_data_pipeline pipeline;
+} data_tool;
 
-static void tool_close(tool *t)
+static void tool_close(data_tool *t)
 {
-    af_data_pipeline_close(&t->kit);
+    af_data_pipeline_close(&t->pipeline);
     free(t->model);
     af_run_config_clear(&t->run);
 }
 
-static af_status tool_open(tool *t, const char *run_file, const char *const *overrides, int count,
-                           af_error *err)
+static af_status tool_open(data_tool *t, const char *run_file, const char *const *overrides,
+                           int count, af_error *err)
 {
     af_status st = AF_OK;
-    *t = (tool){0};
+    *t = (data_tool){0};
     AF_TRY(af_run_config_read(&t->run, run_file, overrides, count, false, err));
     st = af_model_resolve(&t->model, t->run.base_model, err);
     if (st != AF_OK) {
@@ -49,7 +49,7 @@ static af_status tool_open(tool *t, const char *run_file, const char *const *ove
         .excess = t->run.excess,
         .sequence_len = t->run.sequence_len,
     };
-    AF_TRY(af_data_pipeline_open(&t->kit, &t->o, err));
+    AF_TRY(af_data_pipeline_open(&t->pipeline, &t->o, err));
 done:
     if (st != AF_OK)
         tool_close(t);
@@ -59,7 +59,7 @@ done:
 /* --- preview ------------------------------------------------------------------------------- */
 
 typedef struct viewer {
-    const tool *t;
+    const data_tool *t;
     af_data_hook *hook;
     void *user;
     int64_t left; /* 0 = no end */
@@ -82,7 +82,7 @@ static af_status view(void *user, const af_example *e, af_error *err)
         .has_label = e->shape == AF_SHAPE_KTO,
         .label = e->label,
         .sequence_len = v->t->o.sequence_len,
-        .tokenizer = v->t->kit.tokenizer,
+        .tokenizer = v->t->pipeline.tokenizer,
     };
     for (int i = 0; i < e->rows; i++) {
         const af_row *r = &e->row[i];
@@ -94,22 +94,22 @@ static af_status view(void *user, const af_example *e, af_error *err)
     return v->left && --v->left == 0 ? AF_ESTOPPED : AF_OK;
 }
 
-static bool several_files(const tool *t)
+static bool several_files(const data_tool *t)
 {
-    return t->kit.sources > 1 || af_dir_exists(t->kit.source[0].path);
+    return t->pipeline.sources > 1 || af_dir_exists(t->pipeline.source[0].path);
 }
 
 af_status af_data_preview(const char *run_file, const char *const *overrides, int count,
                           int64_t most, af_data_hook *hook, void *user, af_error *err)
 {
-    tool t;
+    data_tool t;
     af_error unread;
     err = af_error_or(err, &unread);
     af_status st = tool_open(&t, run_file, overrides, count, err);
     if (st != AF_OK)
         return st;
     viewer v = {&t, hook, user, most, several_files(&t)};
-    st = af_dataset_read(&t.kit, AF_READ_PREVIEW, view, &v, NULL, NULL, err);
+    st = af_dataset_read(&t.pipeline, AF_READ_PREVIEW, view, &v, NULL, NULL, err);
     tool_close(&t);
     return st;
 }
@@ -206,7 +206,7 @@ static af_status keep(void *user, const af_example *e, af_error *err)
 }
 
 /* Packs a whole epoch, as training would. */
-static af_status pack_all(const tool *t, const char *path, af_data_report *out, af_error *err)
+static af_status pack_all(const data_tool *t, const char *path, af_data_report *out, af_error *err)
 {
     af_status st = AF_OK;
     af_token_store store = {0};
@@ -237,7 +237,7 @@ done:
     return st;
 }
 
-static af_status measure(tool *t, af_data_report *out, af_error *err)
+static af_status measure(data_tool *t, af_data_report *out, af_error *err)
 {
     af_status st = AF_OK;
     char *dir = NULL;
@@ -253,7 +253,7 @@ static af_status measure(tool *t, af_data_report *out, af_error *err)
         goto done;
     }
     AF_TRY(af_token_writer_open(&w, path.data, err));
-    AF_TRY(af_dataset_read(&t->kit, AF_READ_TRAIN, keep, w, &counts, &times, err));
+    AF_TRY(af_dataset_read(&t->pipeline, AF_READ_TRAIN, keep, w, &counts, &times, err));
     const double commit = af_seconds_now();
     st = af_token_writer_commit(w, "{}", err);
     w = NULL;
@@ -271,26 +271,26 @@ done:
     return st;
 }
 
-/* What the run is evaluated on is read when it begins, too. */
-static af_status check_tests(const tool *t, void (*fault)(void *user, const char *message),
+/* A run reads its evaluation data at the start, too. */
+static af_status check_tests(const data_tool *t, void (*fault)(void *user, const char *message),
                              void *user, af_data_report *out, af_error *err)
 {
     af_data_opts o = t->o;
-    af_data_pipeline kit = {0};
+    af_data_pipeline pipeline = {0};
     af_data_counts counts = {0};
     o.datasets = t->run.test_datasets;
     if (!o.datasets)
         return AF_OK;
-    af_status st = af_data_pipeline_open(&kit, &o, err);
+    af_status st = af_data_pipeline_open(&pipeline, &o, err);
     if (st != AF_OK)
         return st;
-    kit.fault = fault;
-    kit.fault_user = user;
-    st = af_dataset_read(&kit, AF_READ_CHECK, NULL, NULL, &counts, NULL, err);
+    pipeline.fault = fault;
+    pipeline.fault_user = user;
+    st = af_dataset_read(&pipeline, AF_READ_CHECK, NULL, NULL, &counts, NULL, err);
     out->test_records = counts.records;
     out->warnings += counts.warnings;
     out->errors += counts.errors;
-    af_data_pipeline_close(&kit);
+    af_data_pipeline_close(&pipeline);
     return st;
 }
 
@@ -298,7 +298,7 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
                         void (*fault)(void *user, const char *message), void *user,
                         af_data_report *out, af_error *err)
 {
-    tool t;
+    data_tool t;
     af_data_counts counts = {0};
     af_read_times times = {0};
     af_error unread;
@@ -310,19 +310,18 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
     if (stats) {
         st = measure(&t, out, err);
     } else {
-        t.kit.fault = fault;
-        t.kit.fault_user = user;
-        st = af_dataset_read(&t.kit, AF_READ_CHECK, NULL, NULL, &counts, &times, err);
+        t.pipeline.fault = fault;
+        t.pipeline.fault_user = user;
+        st = af_dataset_read(&t.pipeline, AF_READ_CHECK, NULL, NULL, &counts, &times, err);
         fill(out, &counts, &times);
     }
     if (st == AF_OK)
         st = check_tests(&t, fault, user, out, err);
     if (st == AF_OK && out->errors)
-        st =
-            af_fail(err, AF_EFORMAT, "%s: %" PRId64 " record%s of the datasets would train wrongly",
-                    run_file, out->errors, out->errors == 1 ? "" : "s");
+        st = af_fail(err, AF_EFORMAT, "%s: %" PRId64 " record%s of the datasets cannot be used",
+                     run_file, out->errors, out->errors == 1 ? "" : "s");
     else if (st == AF_OK && (out->records == 0 || out->test_records == 0))
-        st = af_fail(err, AF_EFORMAT, "%s: no record of %s has anything to learn", run_file,
+        st = af_fail(err, AF_EFORMAT, "%s: no record of %s carries loss", run_file,
                      out->records == 0 ? "the datasets" : "test_datasets");
     tool_close(&t);
     return st;

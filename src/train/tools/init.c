@@ -1,6 +1,6 @@
-/* init.c - `afinar init`: a commented run file for a model and a dataset, both looked at.
+/* init.c - `afinar init`: a commented run file for a model and a dataset, both inspected.
  *
- * The values are a sound start, and each says why it has the value it has. */
+ * The values are a sound start; the comments give the reason of each. */
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -12,15 +12,15 @@
 #include <jansson.h>
 
 enum {
-    LOOK_MAX = 50000,   /* records looked at: enough to know the lengths */
-    LENGTH_MAX = 4096,  /* longer only when the user says so */
+    LOOK_MAX = 50000,   /* records inspected: enough to know the lengths */
+    LENGTH_MAX = 4096,  /* longer only when the user sets it */
     TEXT_LENGTH = 2048, /* windows of plain text */
     PACK_ROWS = 200,    /* full rows that make packing worth it */
 };
 
-typedef struct look {
+typedef struct init_facts {
     /* model */
-    const char *model, *dataset; /* as given */
+    const char *model, *dataset; /* from the caller */
     char *path;
     af_hf_config config;
     af_model_spec spec;
@@ -28,12 +28,12 @@ typedef struct look {
     /* data */
     af_shape shape;
     int64_t records, tokens, longest;
-    bool more; /* the file goes on */
-} look;
+    bool more; /* there are more records */
+} init_facts;
 
 static af_status note(void *user, const af_example *e, af_error *err)
 {
-    look *l = user;
+    init_facts *l = user;
     (void)err;
     l->shape = e->shape;
     l->records++;
@@ -58,7 +58,7 @@ static void put_quoted(af_buf *b, const char *text)
     json_decref(v);
 }
 
-static af_status look_at_model(look *l, af_error *err)
+static af_status inspect_model(init_facts *l, af_error *err)
 {
     af_status st = AF_OK;
     AF_TRY(af_model_resolve_whole(&l->path, l->model, err));
@@ -69,8 +69,8 @@ done:
     return st;
 }
 
-/* The dataset as an entry of a list: a path, or a map with fields of its own as it was given. */
-static void put_entry(af_buf *b, const look *l)
+/* The dataset as an entry of a list: a path, or a map of fields, copied as it is. */
+static void put_entry(af_buf *b, const init_facts *l)
 {
     if (*l->dataset == '{') {
         af_buf_printf(b, "- %s\n", l->dataset);
@@ -81,13 +81,13 @@ static void put_entry(af_buf *b, const look *l)
     af_buf_char(b, '\n');
 }
 
-static af_status look_at_data(look *l, af_error *err)
+static af_status inspect_data(init_facts *l, af_error *err)
 {
     af_status st = AF_OK;
     af_arena mem = {0};
     af_buf list = {0};
     af_yaml *datasets;
-    af_data_pipeline kit = {0};
+    af_data_pipeline pipeline = {0};
     af_data_counts counts = {0};
     af_read_times times = {0};
     put_entry(&list, l);
@@ -102,18 +102,18 @@ static af_status look_at_data(look *l, af_error *err)
                             .excess = AF_EXCESS_TRUNCATE,
                             .sequence_len = 1 << 24, /* records as long as they are */
                             .vocab = l->spec.vocab};
-    AF_TRY(af_data_pipeline_open(&kit, &o, err));
-    AF_TRY(af_dataset_read(&kit, AF_READ_TRAIN, note, l, &counts, &times, err));
+    AF_TRY(af_data_pipeline_open(&pipeline, &o, err));
+    AF_TRY(af_dataset_read(&pipeline, AF_READ_TRAIN, note, l, &counts, &times, err));
     if (l->records == 0)
         AF_TRY(af_fail(err, AF_EUSAGE, "'%s' has no record to learn from", l->dataset));
 done:
-    af_data_pipeline_close(&kit);
+    af_data_pipeline_close(&pipeline);
     af_buf_clear(&list);
     af_arena_clear(&mem);
     return st;
 }
 
-static int64_t chosen_length(const look *l)
+static int64_t chosen_length(const init_facts *l)
 {
     const int64_t most = AF_MAX(
         2, AF_MIN(LENGTH_MAX, l->spec.max_positions > 0 ? l->spec.max_positions : LENGTH_MAX));
@@ -122,30 +122,31 @@ static int64_t chosen_length(const look *l)
     return AF_MIN(most, AF_MAX(64, (l->longest + 63) / 64 * 64));
 }
 
-static void put_model(af_buf *b, const look *l)
+static void put_model(af_buf *b, const init_facts *l)
 {
     const double millions = (double)l->spec.params / 1e6;
     const bool quantised = l->config.quant.method != AF_QUANT_NONE || l->config.from_gguf;
     af_buf_str(b, "# Written by `afinar init`. Start with: afinar train run.yaml\n"
-                  "# All keys: afinar train --help. What it needs: afinar plan run.yaml\n\n");
+                  "# All keys: afinar train --help. Memory and time: afinar plan run.yaml\n\n");
     af_buf_printf(b, "# %s, %.1f M parameters, %d layers, width %" PRId64 ", context %" PRId64 "\n",
                   l->spec.arch->model_type, millions, l->spec.layers, l->spec.width,
                   l->spec.max_positions);
     af_buf_str(b, "base_model: ");
     put_quoted(b, l->model);
     const bool small = millions < 3000 || quantised;
-    af_buf_printf(b,
-                  "\n\n# lora: a small adapter beside the frozen model; qlora: the same on a 4-bit "
-                  "copy of it,\n# for less memory; without this key every weight is trained.%s\n"
-                  "adapter: %s\n",
-                  quantised ? " This base is quantised\n# already." : "", small ? "lora" : "qlora");
+    af_buf_printf(
+        b,
+        "\n\n# lora: a small adapter next to the frozen model; qlora: the same on a 4-bit "
+        "copy of it,\n# for less memory; without this key every weight is trained.%s\n"
+        "adapter: %s\n",
+        quantised ? " This base is quantised\n# already." : "", small ? "lora" : "qlora");
     af_buf_str(b, "lora_r: 16                # rank: more learns more and costs more\n"
                   "lora_alpha: 32            # strength; twice the rank is usual\n"
                   "lora_dropout: 0.0\n"
                   "lora_target_modules: all-linear\n\n");
 }
 
-static void put_data(af_buf *b, const look *l)
+static void put_data(af_buf *b, const init_facts *l)
 {
     const int64_t length = chosen_length(l);
     const bool text = l->shape == AF_SHAPE_TEXT;
@@ -156,8 +157,8 @@ static void put_data(af_buf *b, const look *l)
     if (*l->dataset != '{')
         af_buf_printf(b, "    type: %s\n", af_shape_name(l->shape));
     if (l->records >= 100)
-        af_buf_str(b, "val_set_size: 0.05        # held out, to see what the model does not know "
-                      "by heart\nevals_per_epoch: 4\n");
+        af_buf_str(b, "val_set_size: 0.05        # held out, to measure the loss on unseen "
+                      "records\nevals_per_epoch: 4\n");
     else
         af_buf_str(b, "# val_set_size: 0.1       # hold some records out (there are few)\n");
     af_buf_printf(b, "sequence_len: %-11" PRId64 "%s\n", length,
@@ -166,22 +167,22 @@ static void put_data(af_buf *b, const look *l)
                                         : " # every record fits");
     const bool pack = !text && l->tokens / length >= PACK_ROWS && l->longest < length * 2 &&
                       l->tokens / l->records < length / 2;
-    af_buf_printf(b, "sample_packing: %-9s # several records in a row: less padding\n\n",
+    af_buf_printf(b, "sample_packing: %-9s # several records per row: less padding\n\n",
                   pack ? "true" : "false");
 }
 
-static void put_loop(af_buf *b, const look *l)
+static void put_loop(af_buf *b, const init_facts *l)
 {
     const bool few = l->records < 64 && !l->more;
     af_buf_printf(b,
-                  "micro_batch_size: 2       # rows in one pass: as many as memory allows\n"
+                  "micro_batch_size: 2       # rows per pass: as many as memory allows\n"
                   "gradient_accumulation_steps: %d\nnum_epochs: %d\n",
                   few ? 1 : 4, l->records < 5000 && !l->more ? 3 : 1);
     af_buf_str(b, "learning_rate: 2e-4       # for adapters; about 1e-5 when every weight is "
                   "trained\nlr_scheduler: cosine\nwarmup_ratio: 0.03\n"
                   "optimizer: adamw\nweight_decay: 0.0\nmax_grad_norm: 1.0\nseed: 42\n\n");
     af_buf_str(b, "output_dir: ./out\nlogging_steps: 1\n"
-                  "saves_per_epoch: 1        # a run that was stopped goes on from the last one:\n"
+                  "saves_per_epoch: 1        # an interrupted run resumes from the last one:\n"
                   "save_total_limit: 3\n"
                   "# resume_from_checkpoint: auto\n\n"
                   "# Prompts answered before and after, shown in report.html:\n"
@@ -191,22 +192,22 @@ static void put_loop(af_buf *b, const look *l)
 af_status af_train_init(const char *model, const char *dataset, char **text, af_error *err)
 {
     af_status st = AF_OK;
-    look l = {.model = model, .dataset = dataset};
+    init_facts l = {.model = model, .dataset = dataset};
     af_error unread;
     err = af_error_or(err, &unread);
     if (!model || !dataset)
         return af_fail(err, AF_EUSAGE, "af_train_init: model and dataset must not be NULL");
     af_buf b = {0};
     af_run_config check = {0};
-    AF_TRY(look_at_model(&l, err));
-    AF_TRY(look_at_data(&l, err));
+    AF_TRY(inspect_model(&l, err));
+    AF_TRY(inspect_data(&l, err));
     put_model(&b, &l);
     put_data(&b, &l);
     put_loop(&b, &l);
     if (b.bad)
         AF_TRY(af_fail_nomem(err, "the run file", b.len));
     AF_TRY(af_run_config_parse(&check, b.data, b.len, "run.yaml", NULL, 0, true,
-                               err)); /* our own word */
+                               err)); /* must parse */
     *text = af_buf_take(&b);
 done:
     af_run_config_clear(&check);

@@ -72,26 +72,26 @@ typedef struct plan_table {
     af_memory_mode memory_mode[AF_MEMORY_MODES_MAX + 1]; /* from the fastest to the smallest */
     af_plan_info plan[AF_MEMORY_MODES_MAX + 1];
     int modes;
-    int taken; /* the one a run would use; if none fits, the smallest allowed */
+    int used; /* the one a run would use; if none fits, the smallest allowed */
     bool fits;
     uint64_t free_bytes;
     int64_t length[LENGTHS];
-    uint64_t total[LENGTHS]; /* of `taken` */
+    uint64_t total[LENGTHS]; /* of `used` */
 } plan_table;
 
 /* Inserts it among the others: some of the blocks before all of them. */
-static void insert_taken(plan_table *a, af_memory_mode r, const af_plan_info *plan)
+static void insert_used(plan_table *a, af_memory_mode r, const af_plan_info *plan)
 {
-    while (a->memory_mode[a->taken].mode != r.mode || a->memory_mode[a->taken].packed != r.packed)
-        a->taken++;
+    while (a->memory_mode[a->used].mode != r.mode || a->memory_mode[a->used].packed != r.packed)
+        a->used++;
     if (r.blocks == 0)
         return;
-    for (int i = a->modes++; i > a->taken; i--) {
+    for (int i = a->modes++; i > a->used; i--) {
         a->memory_mode[i] = a->memory_mode[i - 1];
         a->plan[i] = a->plan[i - 1];
     }
-    a->memory_mode[a->taken] = r;
-    a->plan[a->taken] = *plan;
+    a->memory_mode[a->used] = r;
+    a->plan[a->used] = *plan;
 }
 
 /* As it was planned during the choice, or now. */
@@ -114,15 +114,15 @@ static af_status fill(plan_table *a, af_step_graph *s, uint64_t memory, af_error
     set_shape(s, s->run->sequence_len);
     a->modes = af_memory_modes(s, a->memory_mode);
     AF_TRY(af_memory_choose(s, a->free_bytes, &a->fits, err));
-    const af_memory_mode taken = s->memory_mode;
+    const af_memory_mode used = s->memory_mode;
     const af_plan_info plan = s->plan;
     for (int i = 0; i < a->modes; i++)
         AF_TRY(plan_of(s, a->memory_mode[i], &a->plan[i], err));
-    insert_taken(a, taken, &plan);
+    insert_used(a, used, &plan);
     for (int i = 0; i < LENGTHS; i++) {
         a->length[i] = AF_MAX(s->run->sequence_len >> 2, 1) << i;
         set_shape(s, a->length[i]);
-        AF_TRY(af_memory_plan(s, a->memory_mode[a->taken], err));
+        AF_TRY(af_memory_plan(s, a->memory_mode[a->used], err));
         a->total[i] = s->plan.total;
     }
     set_shape(s, s->run->sequence_len);
@@ -148,7 +148,7 @@ static json_t *info_json(const plan_table *a, int i)
 static char *as_json(const plan_table *a, const af_step_graph *s)
 {
     char name[AF_MEMORY_MODE_NAME];
-    const af_plan_info *p = &a->plan[a->taken];
+    const af_plan_info *p = &a->plan[a->used];
     json_t *o = json_object(), *modes = json_object(), *lengths = json_array();
     json_object_set_new(o, "parameters", json_integer(s->model->spec->params));
     json_object_set_new(o, "trained_parameters", json_integer(trained(s)));
@@ -156,12 +156,11 @@ static char *as_json(const plan_table *a, const af_step_graph *s)
     json_object_set_new(o, "compute", json_string(af_dtype_name(s->model->compute)));
     json_object_set_new(o, "fits", json_boolean(a->fits));
     json_object_set_new(o, "recompute",
-                        json_string(af_recompute_name(a->memory_mode[a->taken].mode)));
+                        json_string(af_recompute_name(a->memory_mode[a->used].mode)));
     json_object_set_new(o, "recompute_blocks",
-                        json_integer(a->memory_mode[a->taken].blocks
-                                         ? a->memory_mode[a->taken].blocks
-                                         : s->model->spec->layers));
-    json_object_set_new(o, "stays_in_4bit", json_boolean(a->memory_mode[a->taken].packed));
+                        json_integer(a->memory_mode[a->used].blocks ? a->memory_mode[a->used].blocks
+                                                                    : s->model->spec->layers));
+    json_object_set_new(o, "stays_in_4bit", json_boolean(a->memory_mode[a->used].packed));
     json_object_set_new(o, "free_bytes", json_integer((json_int_t)a->free_bytes));
     json_object_set_new(o, "peak_bytes", json_integer((json_int_t)p->total));
     if (af_run_model_on_cpu(s->model))
@@ -169,7 +168,7 @@ static char *as_json(const plan_table *a, const af_step_graph *s)
                             json_integer((json_int_t)af_memory_resident(s, p)));
     json_object_set_new(o, "samples_bytes", json_integer((json_int_t)s->prompts_bytes));
     json_object_set_new(o, "flops_per_step", json_real(p->flops * (double)s->run->accumulation));
-    json_object_set_new(o, "arenas", info_json(a, a->taken));
+    json_object_set_new(o, "arenas", info_json(a, a->used));
     for (int i = 0; i < a->modes; i++)
         json_object_set_new(modes, af_memory_mode_name(s, a->memory_mode[i], name),
                             info_json(a, i));
@@ -197,7 +196,7 @@ static void put_modes(af_buf *b, const plan_table *a, const af_step_graph *s)
                       p->flops * (double)s->run->accumulation, slower(a, i));
         if (p->host)
             af_buf_printf(b, ", %.3f GiB of host memory", gib(p->host));
-        af_buf_printf(b, "%s\n", i == a->taken && a->fits ? "  <- used" : "");
+        af_buf_printf(b, "%s\n", i == a->used && a->fits ? "  <- used" : "");
     }
 }
 
@@ -205,8 +204,8 @@ static char *as_text(const plan_table *a, const af_step_graph *s)
 {
     af_buf b = {0};
     char name[AF_MEMORY_MODE_NAME];
-    const af_plan_info *p = &a->plan[a->taken];
-    af_memory_mode_name(s, a->memory_mode[a->taken], name);
+    const af_plan_info *p = &a->plan[a->used];
+    af_memory_mode_name(s, a->memory_mode[a->used], name);
     af_buf_printf(&b, "parameters   %.1f M, trained %.2f M; %s, %s\n",
                   (double)s->model->spec->params / 1e6, (double)trained(s) / 1e6,
                   af_device_text(s->model->device), af_dtype_name(s->model->compute));

@@ -148,14 +148,14 @@ typedef struct finding {
     af_buf text, json; /* "file:line" of the records, and their tokens */
 } finding;
 
-static void put_tokens(af_buf *b, const uint32_t *word, uint32_t n)
+static void put_tokens(af_buf *b, const uint32_t *token, uint32_t n)
 {
     af_buf_str(b, "\"input_ids\": [");
     for (uint32_t i = 0; i < n; i++)
-        af_buf_printf(b, "%s%u", i ? "," : "", word[i] & ~AF_TOKEN_NO_LOSS);
+        af_buf_printf(b, "%s%u", i ? "," : "", token[i] & ~AF_TOKEN_NO_LOSS);
     af_buf_str(b, "], \"labels\": [");
     for (uint32_t i = 0; i < n; i++)
-        af_buf_printf(b, "%s%d", i ? "," : "", word[i] & AF_TOKEN_NO_LOSS ? -100 : (int)word[i]);
+        af_buf_printf(b, "%s%d", i ? "," : "", token[i] & AF_TOKEN_NO_LOSS ? -100 : (int)token[i]);
     af_buf_str(b, "]");
 }
 

@@ -161,7 +161,7 @@ static inline void af_amx_add_row(const float *s, float *to)
     _mm512_storeu_ps(to + 16, _mm512_add_ps(_mm512_loadu_ps(to + 16), _mm512_loadu_ps(s + 16)));
 }
 
-/* What becomes of what was left for later. */
+/* What happens to the rows of an epilogue. */
 typedef enum af_amx_epilogue_kind {
     AF_EPILOGUE_ADD,
     AF_EPILOGUE_STREAM_F32,
@@ -176,7 +176,7 @@ static inline af_amx_epilogue_kind af_amx_epilogue_kind_of(const af_amx_epilogue
                             : AF_EPILOGUE_ROUND;
 }
 
-/* Two rows of what was left for later. */
+/* Two rows of an epilogue. */
 AF_INLINE void af_amx_store_rows(af_amx_epilogue *l, af_amx_epilogue_kind kind)
 {
     if (kind == AF_EPILOGUE_ADD) {
@@ -287,7 +287,7 @@ static inline void af_amx_copy(uint16_t *to, const uint16_t *x, int64_t n, int64
         _mm512_storeu_si512(to + e, _mm512_maskz_loadu_epi16(af_amx_first(n - e), x + e));
 }
 
-/* n values times `factor`, rounded; x has room for a multiple of 32. */
+/* n values times `factor`, rounded; x holds a multiple of 32 values. */
 static inline void af_amx_put(uint16_t *to, const float *x, __m512 factor, int64_t n)
 {
     for (int64_t e = 0; e < n; e += 32)

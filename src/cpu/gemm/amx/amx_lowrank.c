@@ -31,14 +31,15 @@ static void pack_lines(uint16_t *to, const float *w, int64_t ld)
     }
 }
 
-/* Where value i of two rows of sixteen stands when they are interleaved. */
-static const uint16_t beside[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                    8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+/* Where value i of two rows of sixteen is when they are interleaved. */
+static const uint16_t pair_order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                        21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                        11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 
 /* The same of a w whose stored rows are the k's. */
 static void pack_pairs(uint16_t *to, const float *w, int64_t ld)
 {
-    const __m512i order = _mm512_loadu_si512(beside);
+    const __m512i order = _mm512_loadu_si512(pair_order);
     for (int i = 0; i < 16; i++, w += 2 * ld) {
         __m512i hi, lo;
         split(_mm512_loadu_ps(w), _mm512_loadu_ps(w + ld), &hi, &lo);
@@ -117,14 +118,14 @@ static void run_rows(const af_lowrank *s, int64_t from, int64_t to, void *buffer
 /* [n/32][rows/32][2][TILE]: rows of g as columns. */
 static void transpose(af_lowrank *s, void *buffer, const void *g, int64_t ld)
 {
-    static const uint16_t none[32];
+    static const uint16_t zeros[32];
     uint16_t *to = buffer;
     s->factor = buffer;
     for (int64_t c = 0; c < s->rank; c += 32)
         for (int64_t i = 0; i < s->rows; i += 32, to += 2 * TILE) {
             const uint16_t *h[32];
             for (int64_t j = 0; j < 32; j++)
-                h[j] = i + j < s->rows ? (const uint16_t *)g + (i + j) * ld + c : none;
+                h[j] = i + j < s->rows ? (const uint16_t *)g + (i + j) * ld + c : zeros;
             af_amx_columns(to, h, AF_MIN(s->rank - c, INT64_C(32)), 2 * TILE);
         }
 }
@@ -164,7 +165,7 @@ static void sum_rows(float *c, const af_lowrank *s, const uint16_t *g, int64_t c
     af_amx_zero();
     interleave(b[0], s, 0, col);
     for (int64_t i = 0; i < groups; i++, g += 2 * TILE) {
-        if (i + 1 < groups) /* ahead, so that no tile waits for what was just stored */
+        if (i + 1 < groups) /* one ahead, so that no tile waits for what was just stored */
             interleave(b[(i + 1) & 1], s, (i + 1) * 32, col);
         const uint16_t *t = b[i & 1];
         AF_AMX_LOAD(6, t, line);

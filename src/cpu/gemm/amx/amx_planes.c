@@ -22,7 +22,7 @@ enum { PLANES = AF_GEMM_PLANES_A, PLANE = BM * BK * 2, HALF = PLANE / 2 }; /* by
 
 /* ---- packing ---- */
 
-/* Sixteen rows of one block and the sixteen whose values stand beside theirs in a pair. */
+/* Sixteen rows of one block and the sixteen whose values are paired with theirs. */
 typedef struct pair_block {
     const void *const *a, *const *b;
     int64_t at_a, at_b; /* values from the start of the rows */
@@ -63,34 +63,34 @@ AF_INLINE void put_row(uint16_t *p, __m512i a, __m512i b)
 }
 
 /* Sixteen rows of pairs: of the rows as they are, or of their columns. */
-AF_INLINE void put(uint16_t *p, const pair_block *o, const bool turn)
+AF_INLINE void put(uint16_t *p, const pair_block *o, const bool trans)
 {
     __m512i a[16], b[16];
 #pragma GCC unroll 16
-    for (int i = 0; turn && i < 16; i++)
+    for (int i = 0; trans && i < 16; i++)
         a[i] = floats(o->a[i], o->at_a, o->mask_a);
-    if (turn)
+    if (trans)
         af_amx_transpose(a);
 #pragma GCC unroll 16
-    for (int i = 0; turn && i < 16; i++)
+    for (int i = 0; trans && i < 16; i++)
         b[i] = floats(o->b[i], o->at_b, o->mask_b);
-    if (turn)
+    if (trans)
         af_amx_transpose(b);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++, p += 32)
-        put_row(p, turn ? a[i] : floats(o->a[i], o->at_a, o->mask_a),
-                turn ? b[i] : floats(o->b[i], o->at_b, o->mask_b));
+        put_row(p, trans ? a[i] : floats(o->a[i], o->at_a, o->mask_a),
+                trans ? b[i] : floats(o->b[i], o->at_b, o->mask_b));
 }
 
 /* The same of bf16, in its one plane. */
-AF_INLINE void put_half(uint16_t *p, const pair_block *o, const bool turn)
+AF_INLINE void put_half(uint16_t *p, const pair_block *o, const bool trans)
 {
     __m512i r[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         r[i] = _mm512_or_si512(words(o->a[i], o->at_a, o->mask_a),
                                _mm512_slli_epi32(words(o->b[i], o->at_b, o->mask_b), 16));
-    if (turn)
+    if (trans)
         af_amx_transpose(r);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
@@ -98,13 +98,13 @@ AF_INLINE void put_half(uint16_t *p, const pair_block *o, const bool turn)
 }
 
 /* A copy per case: gcc would make one with branches of them. */
-static void put_any(uint16_t *p, const pair_block *o, bool turn, int planes)
+static void put_any(uint16_t *p, const pair_block *o, bool trans, int planes)
 {
-    if (planes == 1 && turn)
+    if (planes == 1 && trans)
         put_half(p, o, true);
     else if (planes == 1)
         put_half(p, o, false);
-    else if (turn)
+    else if (trans)
         put(p, o, true);
     else
         put(p, o, false);
@@ -139,7 +139,7 @@ static inline void fetch_rows(const void *const h[32], int64_t at, bool half)
 typedef struct plane_source {
     const af_operand *o;
     int64_t line, lines, k0, kc;
-    bool half, turn, plain; /* plain: not decoded */
+    bool half, trans, plain; /* plain: not decoded */
     int planes;
 } plane_source;
 
@@ -159,8 +159,8 @@ static void pack_lines(uint16_t *d, const plane_source *s, int64_t l, float *buf
             fetch_rows(h, k + 2 * BK, s->half);
         else if (on)
             fetch_rows(h, 32 * s->o->ld + AF_MAX(k + 2 * BK - s->kc, INT64_C(0)), s->half);
-        put_any(d, &(pair_block){h, h, k, k + 16, a, b}, s->turn, s->planes);
-        put_any(d + 16 * BK, &(pair_block){h + 16, h + 16, k, k + 16, a, b}, s->turn, s->planes);
+        put_any(d, &(pair_block){h, h, k, k + 16, a, b}, s->trans, s->planes);
+        put_any(d + 16 * BK, &(pair_block){h + 16, h + 16, k, k + 16, a, b}, s->trans, s->planes);
     }
 }
 
@@ -169,8 +169,8 @@ static void pack_ks(uint16_t *d, const plane_source *s, int64_t l, const void *c
                     int64_t at)
 {
     const __mmask16 a = first(s->lines - l), b = first(s->lines - l - 16);
-    put_any(d, &(pair_block){h, h + 16, at, at, a, a}, s->turn, s->planes);
-    put_any(d + 16 * BK, &(pair_block){h, h + 16, at + 16, at + 16, b, b}, s->turn, s->planes);
+    put_any(d, &(pair_block){h, h + 16, at, at, a, a}, s->trans, s->planes);
+    put_any(d + 16 * BK, &(pair_block){h, h + 16, at + 16, at + 16, b, b}, s->trans, s->planes);
 }
 
 /* 32 stored rows from k on, where they begin with the panel of line l. */
@@ -289,7 +289,7 @@ static void split_some(af_amx_work *w, int64_t rows)
 
 void af_planes_finish(af_amx_work *w) { split_some(w, INT64_MAX); }
 
-/* A little of what there is to do, after a group of a tile's products: all of it should be done
+/* A little of the interleaved work after each group of four: all of it should be done
  * when `pace` is 1 and the tile has 36. Sums that have just been stored rest for a while. */
 static __attribute__((noinline)) void do_some(af_amx_work *w, int pace)
 {

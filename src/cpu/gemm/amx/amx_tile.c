@@ -66,7 +66,7 @@ AF_INLINE void transpose_eight(uint16_t *to, __m512i r[8])
     }
 }
 
-/* 32 k's, half a line of the cache at a time, because rows may fall on few sets of it. The lines
+/* 32 k's, half a line of the cache at a time, because rows may map to few sets of it. The lines
  * after these are asked for: rows are far apart, the hardware does not know what comes next. Half
  * as many shuffles as af_amx_columns takes. */
 static __attribute__((noinline)) void transpose_block(af_amx_rows_bf16 *t)
@@ -97,9 +97,9 @@ void af_amx_transpose_rest(af_amx_rows_bf16 *t)
         transpose_block(t);
 }
 
-/* The products of one span; two rows of what is left for later go with each, and 32 k's of the next
+/* The sums of one span; two rows of the epilogue go with each 32 k.s, and 32 k's of the next
  * rows of A, which may lie where those are that were just multiplied. The kind is known beforehand
- * so that all of `later` stays in registers: stores between the tile loads, be it only to the
+ * so that all of it stays in registers: stores between the tile loads, even if only to the
  * stack, cost more than they look (docs/measurements/cpu.md). */
 AF_INLINE void sum_interleaved(const af_amx_span *s, af_amx_work *w,
                                const af_amx_epilogue_kind kind)

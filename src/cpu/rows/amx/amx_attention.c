@@ -11,24 +11,24 @@ enum { Q = AF_ATTEND_Q, KEYS = 256, LDS = KEYS + 16, LDP = KEYS + 32, TILE_BYTES
 
 static const float log2_e = 1.44269504088896341f;
 
-typedef struct room {
+typedef struct attention_buffers {
     uint16_t *k, *v; /* panels: [len/32][E/32][2][16 pairs][16][2]; pairs of e, and of keys */
     uint16_t *q, *p; /* [Q][E] and [Q][LDP] */
     float *s, *o;    /* [Q][LDS] and [Q][E] */
-    uint16_t *none;  /* a row of zeros */
-} room;
+    uint16_t *zeros; /* a row of zeros */
+} attention_buffers;
 
 static int64_t pad(int64_t n) { return (n + 31) / 32 * 32; }
 
 /* EP: E padded. */
-static room room_of(void *work, int64_t len, int64_t EP)
+static attention_buffers buffers_of(void *work, int64_t len, int64_t EP)
 {
-    room r = {.k = work};
+    attention_buffers r = {.k = work};
     r.v = r.k + pad(len) * EP;
     r.q = r.v + pad(len) * EP;
     r.p = r.q + Q * EP;
-    r.none = r.p + Q * LDP;
-    r.s = (float *)(r.none + EP);
+    r.zeros = r.p + Q * LDP;
+    r.s = (float *)(r.zeros + EP);
     r.o = r.s + Q * LDS;
     return r;
 }
@@ -43,13 +43,13 @@ static uint64_t attend_work(int64_t len, int64_t E)
 static void attend_pack(const af_attend *a, void *work)
 {
     const int64_t EP = pad(a->E);
-    const room r = room_of(work, a->len, EP);
-    memset(r.none, 0, (size_t)EP * sizeof *r.none);
+    const attention_buffers r = buffers_of(work, a->len, EP);
+    memset(r.zeros, 0, (size_t)EP * sizeof *r.zeros);
     for (int64_t i = 0; i < a->len; i += 32) {
         const uint16_t *k[32], *v[32];
         for (int64_t j = 0; j < 32; j++) {
-            k[j] = i + j < a->len ? a->k + (i + j) * a->ld : r.none;
-            v[j] = i + j < a->len ? a->v + (i + j) * a->ld : r.none;
+            k[j] = i + j < a->len ? a->k + (i + j) * a->ld : r.zeros;
+            v[j] = i + j < a->len ? a->v + (i + j) * a->ld : r.zeros;
         }
         af_amx_lines(r.k + i * EP, k, a->E, EP);
         af_amx_lines(r.k + i * EP + 512, k + 16, a->E, EP);
@@ -57,13 +57,13 @@ static void attend_pack(const af_attend *a, void *work)
     }
 }
 
-/* A block of queries on its way: rows of one head. */
-typedef struct block {
+/* A block of queries in progress: rows of one head. */
+typedef struct query_block {
     const af_attend *a;
-    room r;
+    attention_buffers r;
     int64_t EP, row, rows;
     float max[Q], sum[Q]; /* max: of scores times scale, to the base 2 */
-} block;
+} query_block;
 
 /* Which of sixteen keys from j are in [from, to). */
 AF_INLINE __mmask16 seen(int64_t j, __m512i from, __m512i to, bool whole)
@@ -82,15 +82,15 @@ AF_INLINE __m512 scores(const float *s, int64_t j, __m512i from, __m512i to, boo
 }
 
 /* 2^(x scale + shift) of sixteen scores from j, 0 of those that are not seen. */
-AF_INLINE __m512 chances(const float *s, int64_t j, __m512 scale, __m512 shift, __m512i from,
-                         __m512i to, bool whole)
+AF_INLINE __m512 probabilities(const float *s, int64_t j, __m512 scale, __m512 shift, __m512i from,
+                               __m512i to, bool whole)
 {
     const __m512 e = af_amx_exp2(_mm512_fmadd_ps(_mm512_loadu_ps(s + j), scale, shift));
     return whole ? e : _mm512_maskz_mov_ps(seen(j, from, to, false), e);
 }
 
 /* Row i's scores of keys [at, at+n) become probabilities relative to its new maximum. */
-AF_INLINE void soften(block *b, int64_t i, int64_t at, int64_t n, bool whole)
+AF_INLINE void softmax_row(query_block *b, int64_t i, int64_t at, int64_t n, bool whole)
 {
     const float *s = b->r.s + i * LDS, factor = b->a->scale * log2_e;
     float *o = b->r.o + i * b->EP;
@@ -120,8 +120,8 @@ AF_INLINE void soften(block *b, int64_t i, int64_t at, int64_t n, bool whole)
     const __m512 scale = _mm512_set1_ps(factor), shift = _mm512_set1_ps(-b->max[i]);
     __m512 t0 = _mm512_setzero_ps(), t1 = t0;
     for (int64_t j = 0; j < n; j += 32) {
-        const __m512 e0 = chances(s, j, scale, shift, from, to, whole),
-                     e1 = chances(s, j + 16, scale, shift, from, to, whole);
+        const __m512 e0 = probabilities(s, j, scale, shift, from, to, whole),
+                     e1 = probabilities(s, j + 16, scale, shift, from, to, whole);
         t0 = _mm512_add_ps(t0, e0);
         t1 = _mm512_add_ps(t1, e1);
         _mm512_storeu_si512(p + j, af_amx_round(e0, e1));
@@ -130,20 +130,20 @@ AF_INLINE void soften(block *b, int64_t i, int64_t at, int64_t n, bool whole)
 }
 
 /* All rows of the block against keys [at, at+n). */
-static void soften_rows(block *b, int64_t at, int64_t n)
+static void softmax_rows(query_block *b, int64_t at, int64_t n)
 {
     int64_t from, to, unused;
     af_attend_visible(b->a, b->row, &unused, &to);
     af_attend_visible(b->a, b->row + b->rows - 1, &from, &unused);
     const bool whole = b->rows == Q && from <= at && at + n <= to;
     for (int64_t i = 0; whole && i < Q; i++)
-        soften(b, i, at, n, true);
+        softmax_row(b, i, at, n, true);
     for (int64_t i = 0; !whole && i < Q; i++)
-        soften(b, i, at, n, false);
+        softmax_row(b, i, at, n, false);
 }
 
 /* The block's queries, missing ones zero. */
-static void begin(block *b, const uint16_t *q)
+static void begin(query_block *b, const uint16_t *q)
 {
     const int64_t E = b->a->E;
     for (int64_t i = 0; i < Q; i++) {
@@ -155,7 +155,7 @@ static void begin(block *b, const uint16_t *q)
     memset(b->r.o, 0, (size_t)(Q * b->EP) * sizeof *b->r.o);
 }
 
-static void finish(const block *b, int64_t h)
+static void finish(const query_block *b, int64_t h)
 {
     const int64_t E = b->a->E;
     for (int64_t i = 0; i < b->rows; i++) {
@@ -165,10 +165,10 @@ static void finish(const block *b, int64_t h)
     }
 }
 
-static void head_block(block *b, int64_t h)
+static void head_block(query_block *b, int64_t h)
 {
     const af_attend *a = b->a;
-    const room *r = &b->r;
+    const attention_buffers *r = &b->r;
     const int64_t EP = b->EP, across = EP / 32 * TILE_BYTES; /* bytes of one panel of 32 keys */
     int64_t from, to, unused;
     af_attend_visible(a, b->row, &from, &unused);
@@ -181,7 +181,7 @@ static void head_block(block *b, int64_t h)
         for (int64_t j = 0; j < n; j += 32)
             af_amx_block(r->s + j, LDS, r->q, EP * 2, 64, k + j / 32 * across, TILE_BYTES, EP / 32,
                          false);
-        soften_rows(b, at, n);
+        softmax_rows(b, at, n);
         for (int64_t e = 0; e < EP; e += 32)
             af_amx_block(r->o + e, EP, r->p, LDP * 2, 64, v + e / 32 * TILE_BYTES, across, n / 32,
                          true);
@@ -191,8 +191,8 @@ static void head_block(block *b, int64_t h)
 
 static void attend(const af_attend *a, int64_t from, int64_t to, void *work)
 {
-    block b = {.a = a, .EP = pad(a->E)};
-    b.r = room_of(work, a->len, b.EP);
+    query_block b = {.a = a, .EP = pad(a->E)};
+    b.r = buffers_of(work, a->len, b.EP);
     af_amx_begin();
     for (int64_t i = from; i < to; i++) {
         b.row = i * Q;

@@ -1,11 +1,11 @@
 /* amx_attention_bwd.c - the gradient of amx_attention.c.
  *
- * Scores are made transposed (keys by queries): then probabilities and their gradients come as rows
- * of the operands of dv and dk, and, two rows interleaved, as columns of that of dq, which is made
- * transposed too. A block is QUERIES positions of a few heads (their columns beside one another, so
- * that dk and dv are summed over all of them at once) by KEYS keys; keys and values are packed
- * before, once for a head, whose queries may be done in parts. Probabilities are made again from
- * the stored log sums. */
+ * Scores are computed transposed (keys by queries): then probabilities and their gradients come as
+ * rows of the operands of dv and dk, and, two rows interleaved, as columns of that of dq, which is
+ * computed transposed too. A block is QUERIES positions of a few heads (their columns next to one
+ * another, so that dk and dv are summed over all of them at once) by KEYS keys; keys and values are
+ * packed before, once for a head, whose queries may be done in parts. Probabilities are recomputed
+ * from the stored log sums. */
 #include "cpu/rows/amx/amx_attention.h"
 
 enum {
@@ -14,17 +14,17 @@ enum {
     PANELS = HEADS * QUERIES / 32, /* of 32 columns: one head's queries each */
     KEYS = 128,
     LDM = PANELS * 32 + 32, /* columns of a row of probabilities; not a power of two */
-    TILE = 1024,            /* bf16 values of two tiles beside one another */
+    TILE = 1024,            /* bf16 values of two tiles next to one another */
 };
 
 static const float log2_e = 1.44269504088896341f;
 
 /* Of a head: k and v as rows [len][E], and k as [len/32][E/32][32 of e][32 keys]. */
-typedef struct keys {
+typedef struct packed_keys {
     uint16_t *k, *v, *kt;
-} keys;
+} packed_keys;
 
-typedef struct room {
+typedef struct bwd_buffers {
     uint16_t *ql, *gl;      /* of a panel's q and dy: columns, [PANELS][E/32][2][16 pairs][16][2] */
     uint16_t *qp, *gp;      /* and rows, the same with pairs of queries */
     uint16_t *p, *ds, *dsp; /* [KEYS][LDM] twice; [KEYS/32][PANELS][TILE], pairs of keys */
@@ -32,19 +32,19 @@ typedef struct room {
     float *dq;              /* [PANELS][E][32], transposed */
     float *lse, *delta;     /* [PANELS][32] */
     int32_t *from, *to;     /* the same: keys that the query sees */
-    uint16_t *none;         /* a row of zeros */
-} room;
+    uint16_t *zeros;        /* a row of zeros */
+} bwd_buffers;
 
 static int64_t pad(int64_t n) { return (n + 31) / 32 * 32; }
 
-static keys keys_of(const void *at, int64_t len, int64_t EP)
+static packed_keys keys_of(const void *at, int64_t len, int64_t EP)
 {
     uint16_t *k = (uint16_t *)at;
-    return (keys){k, k + pad(len) * EP, k + 2 * pad(len) * EP};
+    return (packed_keys){k, k + pad(len) * EP, k + 2 * pad(len) * EP};
 }
 
 /* The bytes it takes; EP: E padded. */
-static uint64_t place(room *r, uint8_t *work, int64_t EP)
+static uint64_t lay_out(bwd_buffers *r, uint8_t *work, int64_t EP)
 {
     uint64_t at = 0;
     const struct {
@@ -64,7 +64,7 @@ static uint64_t place(room *r, uint8_t *work, int64_t EP)
         {&r->delta, PANELS * 32 * 4},
         {&r->from, PANELS * 32 * 4},
         {&r->to, PANELS * 32 * 4},
-        {&r->none, EP * 2},
+        {&r->zeros, EP * 2},
     };
     for (size_t i = 0; i < AF_LEN(parts); i++) {
         if (work)
@@ -82,7 +82,7 @@ uint64_t af_attend_bwd_keys(int64_t len, int64_t E)
 void af_attend_bwd_pack(const af_attend *a, int64_t from, int64_t to, void *at)
 {
     const int64_t EP = pad(a->E);
-    const keys x = keys_of(at, a->len, EP);
+    const packed_keys x = keys_of(at, a->len, EP);
     for (int64_t i = from; i < pad(to); i++) {
         const int64_t n = i < to ? a->E : 0, row = (n ? i : 0) * a->ld;
         af_amx_copy(x.k + i * EP, a->k + row, n, EP);
@@ -98,28 +98,28 @@ void af_attend_bwd_pack(const af_attend *a, int64_t from, int64_t to, void *at)
 
 uint64_t af_attend_bwd_work(int64_t E)
 {
-    room r;
-    return place(&r, NULL, pad(E));
+    bwd_buffers r;
+    return lay_out(&r, NULL, pad(E));
 }
 
-/* One block on its way. */
-typedef struct block {
+/* One block in progress. */
+typedef struct bwd_block {
     const af_attend *a;
-    room r;
-    keys x;
+    bwd_buffers r;
+    packed_keys x;
     int64_t EP, panels;
     int64_t row, rows; /* its queries */
     int64_t head, heads;
     int64_t done; /* keys before this have sums */
-} block;
+} bwd_block;
 
 /* Both forms of 32 rows of one head. */
-static void pack_rows(const block *b, const uint16_t *x, int64_t ld, int64_t row, uint16_t *columns,
-                      uint16_t *pairs)
+static void pack_rows(const bwd_block *b, const uint16_t *x, int64_t ld, int64_t row,
+                      uint16_t *columns, uint16_t *pairs)
 {
     const uint16_t *h[32];
     for (int64_t j = 0; j < 32; j++)
-        h[j] = row + j < b->a->len ? x + (row + j) * ld : b->r.none;
+        h[j] = row + j < b->a->len ? x + (row + j) * ld : b->r.zeros;
     af_amx_lines(columns, h, b->a->E, b->EP);
     af_amx_lines(columns + 512, h + 16, b->a->E, b->EP);
     af_amx_pairs(pairs, h, b->a->E, TILE);
@@ -133,10 +133,10 @@ static __m512 widen(const uint16_t *x, int64_t left)
 }
 
 /* Panel c: 32 queries of one head from `row`. */
-static void pack_panel(const block *b, int64_t c, int64_t head, int64_t row)
+static void pack_panel(const bwd_block *b, int64_t c, int64_t head, int64_t row)
 {
     const af_attend *a = b->a;
-    const room *r = &b->r;
+    const bwd_buffers *r = &b->r;
     const int64_t at = c * 32 * b->EP;
     pack_rows(b, a->q + head * a->E, a->ld, row, r->ql + at, r->qp + at);
     pack_rows(b, a->dy + head * a->E, a->ldy, row, r->gl + at, r->gp + at);
@@ -157,7 +157,7 @@ static void pack_panel(const block *b, int64_t c, int64_t head, int64_t row)
     }
 }
 
-static void begin_block(block *b)
+static void begin_block(bwd_block *b)
 {
     const int64_t each = pad(b->rows) / 32;
     b->panels = each * b->heads;
@@ -199,7 +199,7 @@ typedef struct cell {
     float *s, *dp; /* [32][32] */
 } cell;
 
-AF_INLINE void cell_rows(const room *r, const lanes *l, const cell *x, bool whole)
+AF_INLINE void cell_rows(const bwd_buffers *r, const lanes *l, const cell *x, bool whole)
 {
     static const uint16_t even[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                                       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
@@ -222,7 +222,7 @@ AF_INLINE void cell_rows(const room *r, const lanes *l, const cell *x, bool whol
     }
 }
 
-static void no_cell(const room *r, const cell *x)
+static void no_cell(const bwd_buffers *r, const cell *x)
 {
     for (int64_t i = x->at; i < x->at + 32; i++) {
         memset(r->p + i * LDM + x->panel * 32, 0, 64);
@@ -232,9 +232,9 @@ static void no_cell(const room *r, const cell *x)
 }
 
 /* Cell i of the block of keys from `key`: its scores and dy v, where queries see any of it. */
-static cell begin_cell(const block *b, int64_t key, int64_t i)
+static cell begin_cell(const bwd_block *b, int64_t key, int64_t i)
 {
-    const room *r = &b->r;
+    const bwd_buffers *r = &b->r;
     const int64_t EP = b->EP, each = b->panels / b->heads, panel = i % b->panels,
                   first = b->row + panel % each * 32,
                   last = AF_MIN(first + 32, b->row + b->rows) - 1;
@@ -255,9 +255,9 @@ static cell begin_cell(const block *b, int64_t key, int64_t i)
     return x;
 }
 
-static void end_cell(const block *b, const cell *x)
+static void end_cell(const bwd_block *b, const cell *x)
 {
-    const room *r = &b->r;
+    const bwd_buffers *r = &b->r;
     lanes l = {.scale = _mm512_set1_ps(b->a->scale * log2_e)};
     if (!x->seen) {
         no_cell(r, x);
@@ -279,9 +279,9 @@ static void end_cell(const block *b, const cell *x)
 
 /* Keys [key, key+n) by all panels: scores (the tiles of a cell while the rows of the one before are
  * at work, which then does not wait for stores), and what they add to dv, dk and dq. */
-static void key_block(const block *b, int64_t key, int64_t n, bool add)
+static void key_block(const bwd_block *b, int64_t key, int64_t n, bool add)
 {
-    const room *r = &b->r;
+    const bwd_buffers *r = &b->r;
     const int64_t EP = b->EP, across = EP / 32 * TILE * 2, cells = n / 32 * b->panels;
     cell x = begin_cell(b, key, 0);
     for (int64_t i = 1; i <= cells; i++) {
@@ -304,7 +304,7 @@ static void key_block(const block *b, int64_t key, int64_t n, bool add)
 }
 
 /* Sixteen queries of a panel's dq, from query i: columns of [E][32]. */
-static void put_queries(const block *b, int64_t c, int64_t i)
+static void put_queries(const bwd_block *b, int64_t c, int64_t i)
 {
     const af_attend *a = b->a;
     const int64_t each = b->panels / b->heads, row = b->row + c % each * 32 + i,
@@ -327,7 +327,7 @@ static void put_queries(const block *b, int64_t c, int64_t i)
 
 /* Whether sums of keys up to `to` are added to what is there: the first block's are not, and what
  * later ones see beyond it begins with zeros. */
-static bool begin_sums(block *b, int64_t to)
+static bool begin_sums(bwd_block *b, int64_t to)
 {
     const af_attend *a = b->a;
     const bool first = b->done == a->key;
@@ -341,7 +341,7 @@ static bool begin_sums(block *b, int64_t to)
     return !first;
 }
 
-static void query_block(block *b)
+static void run_block(bwd_block *b)
 {
     int64_t from, to, unused;
     begin_block(b);
@@ -357,16 +357,16 @@ static void query_block(block *b)
 
 void af_attend_bwd(const af_attend *a, void *work)
 {
-    block b = {.a = a, .EP = pad(a->E), .done = a->key};
-    place(&b.r, work, b.EP);
+    bwd_block b = {.a = a, .EP = pad(a->E), .done = a->key};
+    lay_out(&b.r, work, b.EP);
     b.x = keys_of(a->keys, a->len, b.EP);
-    memset(b.r.none, 0, (size_t)b.EP * sizeof *b.r.none);
+    memset(b.r.zeros, 0, (size_t)b.EP * sizeof *b.r.zeros);
     af_amx_begin();
     for (b.head = 0; b.head < a->heads; b.head += HEADS) {
         b.heads = AF_MIN((int64_t)HEADS, a->heads - b.head);
         for (b.row = a->from; b.row < a->to; b.row += QUERIES) {
             b.rows = AF_MIN((int64_t)QUERIES, a->to - b.row);
-            query_block(&b);
+            run_block(&b);
         }
     }
     af_amx_end();
