@@ -11,7 +11,7 @@ static const af_opt *find(const af_opt *a, const af_opt *b, const char *name, si
 {
     for (int set = 0; set < 2; set++)
         for (const af_opt *o = set ? b : a; o->name || o->letter; o++)
-            if (letter ? o->letter == letter : strlen(o->name) == n && !strncmp(o->name, name, n))
+            if (name ? strlen(o->name) == n && !strncmp(o->name, name, n) : o->letter == letter)
                 return o;
     return NULL;
 }

@@ -56,7 +56,7 @@ const af_dtype *af_loader_dtypes(const af_loader *l);
 AF_CHECKED af_status af_loader_rows(af_loader *l, int tensor, int64_t from, int64_t n, float *out,
                                     af_error *err);
 /* Before prepare: binds mapped tensors (only when `cpu`), and sets the scales of 4-bit ones. */
-AF_CHECKED af_status af_loader_bind(af_loader *l, af_model_leaves *leaves, bool cpu, af_error *err);
+AF_CHECKED af_status af_loader_bind(af_loader *ld, af_model_leaves *l, bool cpu, af_error *err);
 /* After prepare: writes everything that is not bound (params are converted to f32). */
-AF_CHECKED af_status af_loader_write(af_loader *l, af_model_leaves *leaves, af_error *err);
+AF_CHECKED af_status af_loader_write(af_loader *ld, af_model_leaves *l, af_error *err);
 #endif

@@ -210,8 +210,8 @@ static void test_nothing_alive_overlaps(void **state)
     drop_kept();
 }
 
-/* What determines the bits of a GEMM: its shape, and what its operands guarantee to the algorithm.
- * Otherwise the program of a kernel. */
+/* What determines the bits of a GEMM: its shape, and the alignment of its operands. Otherwise
+ * the program of a kernel. */
 static void describe_step(char text[256], const af_node *n, const af_step *s)
 {
     if (s->kind == AF_STEP_LAUNCH) {

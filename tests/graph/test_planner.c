@@ -370,7 +370,7 @@ static void test_random_graphs(void **state)
     ((af_cpu *)d)->twins_only = true;
     const uint64_t graphs = number("AF_PLANNER_GRAPHS", GRAPHS),
                    first = number("AF_PLANNER_SEED", 1);
-    uint64_t kept = 0, odd = 0, bytes[4] = {0};
+    uint64_t finite = 0, odd = 0, bytes[4] = {0};
     for (uint64_t s = first; s < first + graphs; s++) {
         const plan_mode w = {(af_recompute)(s % 4), (af_recompute)(s / 16 % 4),
                              (int)(s / 4 % (BLOCKS + 1))};
@@ -379,11 +379,11 @@ static void test_random_graphs(void **state)
         CHECK_MSG(plain.hash == other.hash,
                   "seed %llu: mode %d on %d blocks, %d on the others gives other bits",
                   (unsigned long long)s, w.mode, w.blocks, w.rest);
-        kept += plain.finite;
+        finite += plain.finite;
         odd += !plain.finite;
     }
     printf("%llu graphs, %llu with finite results only, %d with gradients among activations\n",
-           (unsigned long long)graphs, (unsigned long long)kept, shared);
+           (unsigned long long)graphs, (unsigned long long)finite, shared);
     assert_true((uint64_t)shared * 20 > graphs);
     assert_true(odd * 20 < graphs); /* else poison would hide among them */
     af_device_close(d);

@@ -1,8 +1,8 @@
 /* unicode_gc.c - general categories of Unicode 16, as the regex engine of the `tokenizers` package
  * knows them. Written by tools/gen-unicode, which asks that engine; do not edit.
  *
- * One word per run: first code point << 5 | category (order of af_gc). Category 30 stands for Lu and
- * Ll in turn, from the first on. A run ends where the next begins. */
+ * One word per run: first code point << 5 | category (order of af_gc). Category 30 stands for Lu
+ * and Ll in turn, from the first on. A run ends where the next begins. */
 #include "format/text/unicode.h"
 
 /* clang-format off */

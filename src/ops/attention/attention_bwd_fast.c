@@ -19,7 +19,7 @@ static int64_t share_floats(const af_node *n)
     return 2 * BLOCK + BLOCK + AF_ATTN_ROWS * (3 * E + 1) + 2 * E + 2 * N * E + 16;
 }
 
-typedef struct seat {
+typedef struct bwd_buffers {
     float *s, *dp, *dq, *q, *go, *delta, *rows, *dk, *dv;
     uint16_t *p16, *ds16;
     void *work;
@@ -27,12 +27,12 @@ typedef struct seat {
     int64_t done;        /* keys before this have sums */
     const float *plain;  /* its head's keys, values and keys again (keys_of), or NULL */
     int64_t ld;          /* of s and dp */
-} seat;
+} bwd_buffers;
 
-static seat seat_of(const af_attn *a, int share)
+static bwd_buffers buffers_of(const af_attn *a, int share)
 {
     float *w = (float *)((uint8_t *)a->work + (uint64_t)share * a->share_bytes);
-    seat t = {.s = w, .dp = w + BLOCK, .p16 = (uint16_t *)(w + 2 * BLOCK)};
+    bwd_buffers t = {.s = w, .dp = w + BLOCK, .p16 = (uint16_t *)(w + 2 * BLOCK)};
     t.ds16 = t.p16 + BLOCK;
     t.dq = w + 3 * BLOCK;
     t.q = t.dq + AF_ATTN_ROWS * a->E;
@@ -56,8 +56,8 @@ static const float *head_row(const af_attn *a, const af_tensor *t, int64_t h, in
 }
 
 /* Row i of a block of scores: p in s, ds in dp, zero where the query does not see. */
-static void row_gradient(const af_attn *a, seat *t, int64_t q, int64_t len, int64_t at, int64_t n,
-                         int64_t i, float lse)
+static void row_gradient(const af_attn *a, bwd_buffers *t, int64_t q, int64_t len, int64_t at,
+                         int64_t n, int64_t i, float lse)
 {
     const float cap = (float)a->n->attr.attention.softcap;
     float *s = t->s + i * t->ld, *dp = t->dp + i * t->ld;
@@ -87,7 +87,7 @@ static af_operand at_row(af_operand o, int64_t rows, bool trans)
 }
 
 /* Whether sums of keys [from, to) are added to what is there, and zeros where nothing is yet. */
-static bool begin_sums(const af_attn *a, seat *t, int64_t from, int64_t to)
+static bool begin_sums(const af_attn *a, bwd_buffers *t, int64_t from, int64_t to)
 {
     const int64_t key = t->part->key, E = a->E;
     const bool first = t->done == key;
@@ -101,13 +101,14 @@ static bool begin_sums(const af_attn *a, seat *t, int64_t from, int64_t to)
 }
 
 /* A block of queries: `each` rows of some heads, M in all, and what they are multiplied with. */
-typedef struct block {
+typedef struct bwd_query_block {
     af_operand q, go, k, v;
     int64_t M, each, first; /* first: position of the first query */
-} block;
+} bwd_query_block;
 
 /* Scores of keys [at, at+n), and go v. */
-static void make_scores(const af_attn *a, seat *t, const block *b, int64_t at, int64_t n)
+static void make_scores(const af_attn *a, bwd_buffers *t, const bwd_query_block *b, int64_t at,
+                        int64_t n)
 {
     t->ld = n;
     af_attn_product(a, b->q, at_row(b->k, at, true), b->M, n, a->E, t->s, n, af_attn_before(a),
@@ -117,8 +118,8 @@ static void make_scores(const af_attn *a, seat *t, const block *b, int64_t at, i
 
 /* What the gradients of these scores add to dq, dv and dk; the first of dq, and unless `add` those
  * of the others, are set. */
-static void add_gradients(const af_attn *a, seat *t, const block *b, int64_t at, int64_t n,
-                          bool first, bool add)
+static void add_gradients(const af_attn *a, bwd_buffers *t, const bwd_query_block *b, int64_t at,
+                          int64_t n, bool first, bool add)
 {
     const int64_t E = a->E, M = b->M, sum = (at - t->part->key) * E;
     af_operand p = af_attn_sums(a, t->s, t->p16, M * n, n),
@@ -129,14 +130,15 @@ static void add_gradients(const af_attn *a, seat *t, const block *b, int64_t at,
     af_attn_product(a, ds, b->q, n, E, M, t->dk + sum, E, 1, add, t->work);
 }
 
-static int64_t length_of(const af_attn *a, const seat *t)
+static int64_t length_of(const af_attn *a, const bwd_buffers *t)
 {
     return a->bounds[t->part->seq + 1] - a->bounds[t->part->seq];
 }
 
 /* The same two of what lies in t->plain: a few rows of one head at a time, with the keys that these
  * see. */
-static void plain_scores(const af_attn *a, seat *t, const block *b, int64_t at, int64_t n)
+static void plain_scores(const af_attn *a, bwd_buffers *t, const bwd_query_block *b, int64_t at,
+                         int64_t n)
 {
     const int64_t E = a->E, len = length_of(a, t), keys = af_attn_padded(len);
     t->ld = AF_ATTN_LD;
@@ -150,8 +152,8 @@ static void plain_scores(const af_attn *a, seat *t, const block *b, int64_t at, 
     }
 }
 
-static void plain_gradients(const af_attn *a, seat *t, const block *b, int64_t at, int64_t n,
-                            bool first, bool add)
+static void plain_gradients(const af_attn *a, bwd_buffers *t, const bwd_query_block *b, int64_t at,
+                            int64_t n, bool first, bool add)
 {
     const int64_t E = a->E, len = length_of(a, t), keys = af_attn_padded(len),
                   sum = (at - t->part->key) * E;
@@ -167,11 +169,11 @@ static void plain_gradients(const af_attn *a, seat *t, const block *b, int64_t a
 }
 
 /* One block of m queries of `heads` heads from h: its dq, and its share of dk and dv. */
-static void query_block(const af_attn *a, seat *t, int64_t row, int64_t len, int64_t i, int64_t m,
-                        int64_t h, int64_t heads)
+static void query_block(const af_attn *a, bwd_buffers *t, int64_t row, int64_t len, int64_t i,
+                        int64_t m, int64_t h, int64_t heads)
 {
     const int64_t E = a->E, kv = h / (a->H / a->K), M = m * heads;
-    const block b = {
+    const bwd_query_block b = {
         .q = af_attn_stack(a, a->qkv, a->width, row + i, m, h, heads, t->q),
         .go = af_attn_stack(a, a->in.dy, a->H * E, row + i, m, h, heads, t->go),
         .k = af_attn_head(a, a->H + kv, row),
@@ -211,21 +213,21 @@ static void put_rows(const af_attn *a, const float *x, int64_t row, int64_t rows
     }
 }
 
-typedef struct job {
+typedef struct attn_bwd_fast_job {
     af_attn a;
     af_parts parts;
     float *plain; /* of all heads at work, or NULL */
-} job;
+} attn_bwd_fast_job;
 
 /* [keys] of k as columns, of v as columns, of k as rows */
-static float *keys_of(const job *j, const af_part *p)
+static float *keys_of(const attn_bwd_fast_job *j, const af_part *p)
 {
     return j->plain ? j->plain + 3 * p->row * j->a.E : NULL;
 }
 
 static void ready_keys(void *arg, const af_part *p, int64_t from, int64_t to)
 {
-    const job *j = arg;
+    const attn_bwd_fast_job *j = arg;
     const af_attn *a = &j->a;
     const int64_t row = a->bounds[p->seq], keys = af_attn_padded(a->bounds[p->seq + 1] - row);
     const float *k = af_attn_head(a, a->H + p->kv, row).data,
@@ -238,9 +240,9 @@ static void ready_keys(void *arg, const af_part *p, int64_t from, int64_t to)
 
 static void run_part(void *arg, const af_part *x, int share)
 {
-    const job *j = arg;
+    const attn_bwd_fast_job *j = arg;
     const af_attn *a = &j->a;
-    seat t = seat_of(a, share);
+    bwd_buffers t = buffers_of(a, share);
     const int64_t row = a->bounds[x->seq], len = a->bounds[x->seq + 1] - row, group = a->H / a->K,
                   end = (x->kv + 1) * group;
     t.part = x;
@@ -275,7 +277,7 @@ static void attention_bwd_run(const af_node *n, af_cpu *cpu)
 {
     const int threads = af_pool_threads(cpu->pool);
     uint8_t *rest = (uint8_t *)cpu->work + shares_bytes(n, threads);
-    job j = {.a = af_attn_of(n, cpu, share_floats(n))};
+    attn_bwd_fast_job j = {.a = af_attn_of(n, cpu, share_floats(n))};
     j.plain = af_attn_is_plain(n) ? (float *)rest : NULL;
     j.parts.a = &j.a;
     j.parts.width = j.a.E;

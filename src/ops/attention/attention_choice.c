@@ -319,7 +319,7 @@ static bool race(af_cuda *cu, const af_dnn_use *u, float ms[2])
     return good;
 }
 
-/* Times a shape nobody has timed here, and stores the answer. */
+/* Times a shape that was not timed here before, and stores the answer. */
 static choice measure(af_cuda *cu, af_dnn_use *u, const char *path, const char *key, bool *dirtied)
 {
     char line[KEY_MAX + 96], by[32] = "own";

@@ -1,12 +1,12 @@
 /* attention_fast.c - attention.c in blocks of queries by blocks of keys, through the packed
- * product.
+ * GEMM.
  *
  * A block of scores is all that is ever held: the softmax is kept running (maximum, sum, weighted
  * values) and corrected when a later block raises the maximum. One item of work is one block of
  * queries of the heads that share keys (a few of them, stacked); key blocks are always taken in
  * rising order from the first visible one, so threads do not change results. With bf16 values the
  * probabilities are rounded to bf16 before they meet the values, as the values are. In f32, where
- * there are products that need no packing (attention_plain.h), keys and values are laid out once
+ * there are GEMMs that need no packing (attention_plain.h), keys and values are laid out once
  * for a head and a few rows are done at a time. The backward is attention_bwd_fast.c. */
 #include "ops/attention/attention_plain.h"
 #include "ops/attention/attention_tiles.h"
@@ -36,11 +36,11 @@ static int64_t stacks_of(const af_attn *a)
 }
 
 /* What one block of queries reads: rows from `q`, keys and values of `keys` positions. */
-typedef struct block {
+typedef struct fwd_query_block {
     af_operand q, k, v;
     int64_t rows, each, first, keys; /* `each` rows a head; first: position of the first query */
-    const float *plain;              /* its head's keys and values (job), or NULL */
-} block;
+    const float *plain;              /* its head's keys and values (attn_fast_job), or NULL */
+} fwd_query_block;
 
 static af_operand shifted(af_operand o, int64_t rows, bool trans)
 {
@@ -51,8 +51,8 @@ static af_operand shifted(af_operand o, int64_t rows, bool trans)
 
 /* Row i of the block against keys [at, at+n): scores become probabilities relative to the row's new
  * maximum; what was summed so far is corrected. */
-static void soften(const af_attn *a, const block *b, int64_t i, int64_t at, int64_t n, float *s,
-                   float *max, float *sum, float *o)
+static void online_softmax(const af_attn *a, const fwd_query_block *b, int64_t i, int64_t at,
+                           int64_t n, float *s, float *max, float *sum, float *o)
 {
     const float cap = (float)a->n->attr.attention.softcap, scale = af_attn_after(a);
     int64_t from, to;
@@ -78,8 +78,8 @@ static void soften(const af_attn *a, const block *b, int64_t i, int64_t at, int6
 }
 
 /* Keys [at, at+n): their scores, what these become, and the values weighed with it. */
-static void key_block(const af_attn *a, const block *b, int64_t at, int64_t n, float *s, float *max,
-                      float *sum, float *o)
+static void key_block(const af_attn *a, const fwd_query_block *b, int64_t at, int64_t n, float *s,
+                      float *max, float *sum, float *o)
 {
     const bool one = a->cache && b->each == 1; /* generation: nothing is worth packing */
     const af_operand v = shifted(b->v, at, false);
@@ -88,7 +88,7 @@ static void key_block(const af_attn *a, const block *b, int64_t at, int64_t n, f
     af_attn_gemm(a, b->q, shifted(b->k, at, true), b->rows, n, a->E, s, n, af_attn_before(a), false,
                  one, work);
     for (int64_t i = 0; i < b->rows; i++) {
-        soften(a, b, i, at, n, s + i * n, &max[i], &sum[i], o + i * a->E);
+        online_softmax(a, b, i, at, n, s + i * n, &max[i], &sum[i], o + i * a->E);
         if (one)
             a->f->weigh(o + i * a->E, s + i * n, &v, n, a->E);
     }
@@ -98,7 +98,7 @@ static void key_block(const af_attn *a, const block *b, int64_t at, int64_t n, f
 }
 
 /* The same a few rows of one head at a time, with the keys that these see. */
-static void plain_block(const af_attn *a, const block *b, int64_t at, int64_t n, float *s,
+static void plain_block(const af_attn *a, const fwd_query_block *b, int64_t at, int64_t n, float *s,
                         float *max, float *sum, float *o)
 {
     const int64_t keys = af_attn_padded(b->keys);
@@ -110,15 +110,16 @@ static void plain_block(const af_attn *a, const block *b, int64_t at, int64_t n,
             continue;
         af_plain_scores(a, (const float *)b->q.data + i * a->E, b->plain + at * a->E, m, seen, s);
         for (int64_t r = i; r < i + m; r++)
-            soften(a, b, r, at, af_attn_padded(seen), s + (r - i) * AF_ATTN_LD, &max[r], &sum[r],
-                   o + r * a->E);
+            online_softmax(a, b, r, at, af_attn_padded(seen), s + (r - i) * AF_ATTN_LD, &max[r],
+                           &sum[r], o + r * a->E);
         af_plain_weigh(a, s, b->plain + keys * a->E + at * AF_SMALL_COLS, m, seen, keys,
                        o + i * a->E, true);
     }
 }
 
 /* o [rows][E] and lse (of the first head; may be NULL) of one block of queries. */
-static void attend(const af_attn *a, const block *b, float *o, float *lse, uint8_t *scratch)
+static void attend(const af_attn *a, const fwd_query_block *b, float *o, float *lse,
+                   uint8_t *scratch)
 {
     float *s = (float *)scratch;
     float *max = s + BLOCK * 3 / 2 + 2 * AF_ATTN_ROWS * a->E, *sum = max + AF_ATTN_ROWS;
@@ -171,7 +172,7 @@ static void query_block(const af_attn *a, int64_t s, int64_t stack, int64_t i, c
                   h = kv * group + skip, heads = AF_MIN((int64_t)AF_ATTN_HEADS, group - skip);
     const int64_t start = a->cache ? a->start[s] : 0;
     float *o = (float *)scratch + BLOCK * 3 / 2;
-    block b = {.first = start + i * AF_ATTN_Q};
+    fwd_query_block b = {.first = start + i * AF_ATTN_Q};
     b.each = AF_MIN((int64_t)AF_ATTN_Q, a->bounds[s + 1] - row);
     b.rows = b.each * heads;
     b.q = af_attn_stack(a, a->qkv, a->width, row, b.each, h, heads, o + AF_ATTN_ROWS * a->E);
@@ -185,10 +186,10 @@ static void query_block(const af_attn *a, int64_t s, int64_t stack, int64_t i, c
         put_block(a, o + k * b.each * a->E, row, b.each, h + k);
 }
 
-typedef struct job {
+typedef struct attn_fast_job {
     af_attn a;
     float *plain; /* [sequence][kv head] of k as columns and of v as rows, or NULL */
-} job;
+} attn_fast_job;
 
 static int64_t padded_keys(const af_attn *a, int64_t s)
 {
@@ -197,7 +198,7 @@ static int64_t padded_keys(const af_attn *a, int64_t s)
 
 static void items(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const attn_fast_job *j = arg;
     const af_attn *a = &j->a;
     uint8_t *scratch = (uint8_t *)a->work + (uint64_t)share * a->share_bytes;
     const float *plain = j->plain;
@@ -214,7 +215,7 @@ static void items(void *arg, int64_t from, int64_t to, int share)
 /* Items of AF_SMALL_COLS keys of one kv head. */
 static void ready_keys(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const attn_fast_job *j = arg;
     const af_attn *a = &j->a;
     float *plain = j->plain;
     int64_t at = 0; /* items before sequence s */
@@ -238,7 +239,7 @@ static void ready_keys(void *arg, int64_t from, int64_t to, int share)
 /* New keys and values into the cache. */
 static void store_cache(void *arg, int64_t from, int64_t to, int share)
 {
-    const af_attn *a = &((const job *)arg)->a;
+    const af_attn *a = &((const attn_fast_job *)arg)->a;
     const int64_t width = af_last(a->cache), L = a->cache->dim[1];
     (void)share;
     for (int64_t s = 0; s < a->S; s++)
@@ -261,7 +262,7 @@ static uint64_t shares_bytes(const af_node *n, int threads)
 
 static void attention_run(const af_node *n, af_cpu *cpu)
 {
-    job j = {.a = af_attn_of(n, cpu, share_floats(n))};
+    attn_fast_job j = {.a = af_attn_of(n, cpu, share_floats(n))};
     const af_attn *a = &j.a;
     int64_t count = 0, keys = 0;
     for (int64_t s = 0; s < a->S; s++) {

@@ -21,7 +21,7 @@ typedef struct af_attn {
     const af_tensor *qkv, *cache; /* cache: NULL unless the node has one */
     const int32_t *bounds, *start;
     int64_t S, H, K, E, width;
-    int64_t share;        /* floats of a thread before its product's workspace */
+    int64_t share;        /* floats of a thread before its GEMM workspace */
     uint64_t share_bytes; /* all of a thread's */
     void *work;
 } af_attn;
@@ -85,7 +85,7 @@ static inline af_operand af_attn_stack(const af_attn *a, const af_tensor *t, int
     return (af_operand){.data = buf, .ld = a->E, .dtype = t->dtype};
 }
 
-/* What scores are multiplied with before and after they leave the product: a soft cap wants them
+/* What scores are multiplied with before and after they leave the GEMM: a soft cap wants them
  * scaled, the exponential scales by itself. */
 static inline float af_attn_before(const af_attn *a)
 {

@@ -1,6 +1,6 @@
 /* attention_plain.h - keys and values as af_gemm_small reads them, made once for a kv head.
  *
- * f32 only, where the instruction set has such products (cpu/gemm/gemm_small.c). The head's keys
+ * f32 only, where the instruction set has such GEMMs (cpu/gemm/gemm_small.c). The head's keys
  * are padded with zeros to a multiple of AF_SMALL_COLS. */
 #ifndef AF_ATTENTION_PLAIN_H
 #define AF_ATTENTION_PLAIN_H

@@ -225,7 +225,7 @@ DEV void own_done(const shared_layout &at, bool yes)
 
 /* ---- the warp that fetches ---- */
 
-/* A piece becomes known to those who compute, its owned tiles are on their way. */
+/* Publishes a piece to the warps that compute and starts the copies of its owned tiles. */
 DEV void announce(const shared_layout &at, const af_piece &p, int round, u32 &pieces,
                   const af_map *m0, int col0, const af_map *m1, int col1)
 {

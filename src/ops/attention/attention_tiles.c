@@ -1,18 +1,18 @@
-/* attention_tiles.c - attention.c in bf16 where the machine's tiles have a way of their own
+/* attention_tiles.c - attention.c in bf16 where the machine's tiles have a path of their own
  * (af_attend in fast/fast.h). One item of work is a block of queries of all heads that share keys;
  * of the backward, some of them (attention_parts.h), for which keys are packed before. */
 #include "ops/attention/attention_tiles.h"
 
 #include "ops/attention/attention_parts.h"
 
-typedef struct job {
+typedef struct attn_tiles_job {
     af_attn a;
     const af_fast *f;
     uint64_t share; /* bytes of a thread */
     /* the backward's */
     const af_parts *parts;
     uint8_t *keys;
-} job;
+} attn_tiles_job;
 
 enum { LEAST_BLOCKS = 4 }; /* keys and values are packed again for what a thread takes at once */
 
@@ -56,7 +56,7 @@ static uint16_t *result(const af_attn *a, const af_tensor *t, int64_t row, int64
 
 static void forward_blocks(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const attn_tiles_job *j = arg;
     const af_attn *a = &j->a;
     void *work = (uint8_t *)a->work + (uint64_t)share * j->share;
     int64_t at = 0; /* items before this kv head */
@@ -77,7 +77,7 @@ static void forward_blocks(void *arg, int64_t from, int64_t to, int share)
 static void forward_run(const af_node *n, af_cpu *cpu)
 {
     const af_attn a = af_attn_of(n, cpu, 0);
-    job j = {.a = a, .f = a.f, .share = share_bytes(n)};
+    attn_tiles_job j = {.a = a, .f = a.f, .share = share_bytes(n)};
     int64_t count = 0;
     for (int64_t s = 0; s < j.a.S; s++)
         count += blocks_of(&j.a, s) * j.a.K;
@@ -102,21 +102,21 @@ static uint64_t bwd_share_bytes(const af_node *n)
                        UINT64_C(64));
 }
 
-static uint8_t *keys_at(const job *j, const af_part *p)
+static uint8_t *keys_at(const attn_tiles_job *j, const af_part *p)
 {
     return j->keys + j->f->attention->bwd_keys(p->row, j->a.E);
 }
 
 static void pack_keys(void *arg, const af_part *p, int64_t from, int64_t to)
 {
-    const job *j = arg;
+    const attn_tiles_job *j = arg;
     const af_attend x = head_of(&j->a, p->seq, p->kv);
     j->f->attention->bwd_pack(&x, from, to, keys_at(j, p));
 }
 
 static void run_part(void *arg, const af_part *p, int share)
 {
-    const job *j = arg;
+    const attn_tiles_job *j = arg;
     const af_attn *a = &j->a;
     const int64_t row = a->bounds[p->seq], h = p->kv * (a->H / a->K);
     float *own = (float *)((uint8_t *)a->work + (uint64_t)share * j->share),
@@ -147,7 +147,7 @@ static void backward_run(const af_node *n, af_cpu *cpu)
 {
     const int threads = af_pool_threads(cpu->pool);
     const af_attn a = af_attn_of(n, cpu, 0);
-    job j = {.a = a, .f = a.f, .share = bwd_share_bytes(n)};
+    attn_tiles_job j = {.a = a, .f = a.f, .share = bwd_share_bytes(n)};
     af_parts p = {.a = &a,
                   .width = padded_size(n),
                   .factor = (float)n->attr.attention.scale,
@@ -173,7 +173,7 @@ static uint64_t backward_work(const af_node *n, int threads)
 static const af_cpu_op forward_op = {forward_run, forward_work},
                        backward_op = {backward_run, backward_work};
 
-/* A soft cap wants scores scaled and bent: the general way does that. */
+/* A soft cap wants scores scaled and capped: the general path does that. */
 static bool served(const af_node *n)
 {
     return af_fast_get()->attention && !(n->attr.attention.softcap > 0);

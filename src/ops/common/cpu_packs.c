@@ -2,8 +2,8 @@
  *
  * A weight has up to two forms, one for GEMMs along its rows (forward) and one across them (dX):
  * the pairs of k's that a matrix instruction takes lie along different axes, so that no layout
- * serves both. Either way a weight is in memory twice: in both forms, where its stored form lies in
- * a mapped file and nothing but GEMMs reads it, so that its pages are given back once it is
+ * serves both. In both cases a weight is in memory twice: in both forms, where its stored form lies
+ * in a mapped file and nothing but GEMMs reads it, so that its pages are given back once it is
  * packed; else as it is stored and in one form, that of the longer sum, where the GEMM itself is
  * slower (decision 0004). Forms are part of the workspace that is planned, and there are none when
  * they would take more than their share of the memory that is free: GEMMs then pack as they go,

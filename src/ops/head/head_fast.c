@@ -1,7 +1,7 @@
-/* head_fast.c - head.c through the packed product: rows that have a label are gathered first, then
+/* head_fast.c - head.c through the packed GEMM: rows that have a label are gathered first, then
  * a chunk of them at a time gives logits, loss and gradients.
  *
- * With bf16 rows the logits' gradients are rounded to bf16 before the two products that use them,
+ * With bf16 rows the logits' gradients are rounded to bf16 before the two GEMMs that use them,
  * in the place of the logits. Sums over the vocabulary are short f32 runs added up in double. */
 #include "ops/common/cpu_fast.h"
 #include "ops/head/head_in.h"
@@ -18,7 +18,7 @@ enum {
     APART = 128 / (int)sizeof(float),
 };
 
-typedef struct job {
+typedef struct head_fast_job {
     const af_node *n;
     const af_fast *f;
     int64_t D, V, rows; /* rows of the chunk */
@@ -28,7 +28,7 @@ typedef struct job {
     float *z;             /* [chunk] rows of `stride` */
     int64_t stride;
     double *loss; /* [chunk] */
-} job;
+} head_fast_job;
 
 /* From row to row of the logits: rows that begin a multiple of a page apart, as many vocabularies
  * have them, fall on the same few sets of the caches. */
@@ -42,7 +42,7 @@ static int64_t even_rows(int64_t count, int64_t most)
     return AF_MAX(AF_MIN(rows, AF_MIN(most, count)), INT64_C(1));
 }
 
-/* Rows for which there is room. */
+/* Rows that fit a chunk. */
 static int64_t chunk_rows(const af_node *n)
 {
     const af_head_inputs in = af_head_in(n);
@@ -52,10 +52,10 @@ static int64_t chunk_rows(const af_node *n)
     return even_rows(af_rows(in.h), AF_MAX(wish, (int64_t)CHUNK_MIN));
 }
 
-static bool is_bf16(const job *j) { return j->n->in[0]->dtype == AF_DTYPE_BF16; }
+static bool is_bf16(const head_fast_job *j) { return j->n->in[0]->dtype == AF_DTYPE_BF16; }
 
 /* exp(z - shift) over z, in place when it may be; its sum. */
-static double exp_row(const job *j, float *z, float shift, bool keep)
+static double exp_row(const head_fast_job *j, float *z, float shift, bool keep)
 {
     float e[RUN];
     double sum = 0;
@@ -76,7 +76,7 @@ static double sum_row(const float *z, int64_t n)
 
 /* Without a soft cap z holds exp(z - max), and with bf16 rows the result is rounded already; with
  * one, the capped logits. */
-static void row_gradient(const job *j, float *z, int32_t label, double lse, double sum)
+static void row_gradient(const head_fast_job *j, float *z, int32_t label, double lse, double sum)
 {
     const double s = j->n->attr.head.smoothing, k = j->scale * j->n->attr.head.logit_scale;
     const float cap = (float)j->n->attr.head.softcap, even = (float)(s / (double)j->V),
@@ -108,7 +108,7 @@ static void row_gradient(const job *j, float *z, int32_t label, double lse, doub
     }
 }
 
-static void round_row(const job *j, float *z)
+static void round_row(const head_fast_job *j, float *z)
 {
     uint16_t half[RUN];
     for (int64_t v = 0; v < j->V; v += RUN) {
@@ -120,7 +120,7 @@ static void round_row(const job *j, float *z)
 
 static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const job *j = arg;
+    const head_fast_job *j = arg;
     const af_head_inputs in = af_head_in(j->n);
     const double s = j->n->attr.head.smoothing;
     const float cap = (float)j->n->attr.head.softcap;
@@ -149,7 +149,7 @@ static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
 }
 
 /* The chunk's rows of h, one after another. */
-static void gather(const job *j, uint8_t *to)
+static void gather(const head_fast_job *j, uint8_t *to)
 {
     const af_head_inputs in = af_head_in(j->n);
     const int64_t row = j->D * (int64_t)af_dtype_get(in.h->dtype)->bytes;
@@ -157,7 +157,7 @@ static void gather(const job *j, uint8_t *to)
         memcpy(to + i * row, (const uint8_t *)in.h->data + j->index[i] * row, (size_t)row);
 }
 
-static void scatter(const job *j, const uint8_t *from)
+static void scatter(const head_fast_job *j, const uint8_t *from)
 {
     const int64_t row = j->D * (int64_t)af_dtype_get(j->n->out[2]->dtype)->bytes;
     for (int64_t i = 0; i < j->rows; i++)
@@ -165,7 +165,7 @@ static void scatter(const job *j, const uint8_t *from)
 }
 
 /* The three GEMMs of a chunk. h and dh: its gathered rows. */
-static void run_chunk(job *j, af_cpu *cpu, void *h, void *dh, void *work, bool add_dw)
+static void run_chunk(head_fast_job *j, af_cpu *cpu, void *h, void *dh, void *work, bool add_dw)
 {
     const af_node *n = j->n;
     const af_head_inputs in = af_head_in(n);
@@ -214,7 +214,7 @@ static void run_chunk(job *j, af_cpu *cpu, void *h, void *dh, void *work, bool a
 }
 
 /* Rows with a label, in order; the others' results are zero. Returns how many. */
-static int64_t select_rows(const job *j, int32_t *index)
+static int64_t select_rows(const head_fast_job *j, int32_t *index)
 {
     const af_head_inputs in = af_head_in(j->n);
     const int64_t N = af_live(in.h);
@@ -237,19 +237,19 @@ static void head_loss_run(const af_node *n, af_cpu *cpu)
 {
     const af_head_inputs in = af_head_in(n);
     const bool back = cpu->what & AF_RUN_BACKWARD;
-    job j = {.n = n, .f = af_fast_get(), .D = in.w->dim[1], .V = in.w->dim[0]};
-    const int64_t N = af_rows(in.h), room = chunk_rows(n);
+    head_fast_job j = {.n = n, .f = af_fast_get(), .D = in.w->dim[1], .V = in.w->dim[0]};
+    const int64_t N = af_rows(in.h), capacity = chunk_rows(n);
     j.dh = back && n->attr.head.dh;
     j.dw = back && n->attr.head.dw;
     j.scale = in.scale ? af_ld(in.scale, 0) : 1;
     j.z = cpu->work;
     j.stride = stride_of(j.V);
-    float *h = j.z + room * j.stride, *dh = h + room * j.D;
-    int32_t *index = (int32_t *)(dh + room * j.D);
+    float *h = j.z + capacity * j.stride, *dh = h + capacity * j.D;
+    int32_t *index = (int32_t *)(dh + capacity * j.D);
     j.loss = (double *)((uint8_t *)cpu->work +
                         AF_ALIGN_UP((uint64_t)((uint8_t *)(index + N) - (uint8_t *)cpu->work), 64));
-    void *work = (uint8_t *)j.loss + AF_ALIGN_UP((uint64_t)room * sizeof(double), 64);
-    const int64_t count = select_rows(&j, index), chunk = even_rows(count, room);
+    void *work = (uint8_t *)j.loss + AF_ALIGN_UP((uint64_t)capacity * sizeof(double), 64);
+    const int64_t count = select_rows(&j, index), chunk = even_rows(count, capacity);
     double total = 0;
     for (int64_t at = 0; at < count; at += chunk) {
         j.index = index + at;

@@ -1,4 +1,4 @@
-/* adapter_lowrank.c - the four thin products of an adapter where there is a way of their own for
+/* adapter_lowrank.c - the four low-rank GEMMs of an adapter where there is a path of their own for
  * them (af_lowrank in fast/fast.h): activations and their gradients pass by once for all parts.
  * Every result is one sum in a fixed order, whichever thread makes it. */
 #include "ops/linear/adapter_lowrank.h"
@@ -38,8 +38,8 @@ static void *take(lowrank_job *j, uint64_t bytes)
     return at;
 }
 
-/* `cols` columns of x from `from`, beside n others. */
-static af_lowrank product(const af_tensor *x, int64_t from, int64_t cols, int64_t n)
+/* `cols` columns of x from `from`, with n others. */
+static af_lowrank lowrank_of(const af_tensor *x, int64_t from, int64_t cols, int64_t n)
 {
     return (af_lowrank){.x = value(x, from),
                         .rows = af_live(x),
@@ -65,7 +65,7 @@ static void row_blocks(void *arg, int64_t from, int64_t to, int share)
                                  j->buffer + (uint64_t)share * j->buffer_bytes);
 }
 
-/* The factors lie behind the threads' rooms. */
+/* The factors come after the threads' buffers. */
 static lowrank_job begin_rows(const af_tensor *x, af_cpu *cpu)
 {
     const af_lowrank_kernels *w = kernels_for(x);
@@ -110,7 +110,7 @@ static void down_run(const af_node *n, af_cpu *cpu)
         const af_adapter_part *q = &n->attr.linear.part[p];
         int64_t ranks;
         p += parts_alike(n, p, j.kernels->rank_max, &ranks);
-        af_lowrank s = product(x, 0, I, ranks);
+        af_lowrank s = lowrank_of(x, 0, I, ranks);
         s.alpha = q->scale;
         s.y = value(xa, q->rank_from);
         s.ldy = af_last(xa);
@@ -126,7 +126,7 @@ static void g_run(const af_node *n, af_cpu *cpu)
     lowrank_job j = begin_rows(dy, cpu);
     for (int p = 0; p < n->attr.linear.parts; p++) {
         const af_adapter_part *q = &n->attr.linear.part[p];
-        af_lowrank s = product(dy, q->out_from, q->out_rows, q->rank);
+        af_lowrank s = lowrank_of(dy, q->out_from, q->out_rows, q->rank);
         s.alpha = q->scale;
         s.y = value(g, q->rank_from);
         s.ldy = af_last(g);
@@ -170,7 +170,7 @@ static void column_blocks(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
-/* Adds a product with the columns of g from `from`. */
+/* Adds a GEMM with the columns of g from `from`. */
 static void take_sums(lowrank_job *j, af_lowrank s, const af_tensor *g, int64_t from)
 {
     j->kernels->transpose(&s, take(j, j->kernels->transpose_bytes(s.rank, s.rows)), value(g, from),
@@ -193,7 +193,7 @@ static void da_run(const af_node *n, af_cpu *cpu)
     const int64_t I = af_last(x), R = af_last(g);
     lowrank_job j = {.kernels = kernels_for(x), .free = cpu->work};
     for (int64_t r = 0; r < R; r += j.kernels->rank_max) {
-        af_lowrank s = product(x, 0, I, AF_MIN(j.kernels->rank_max, R - r));
+        af_lowrank s = lowrank_of(x, 0, I, AF_MIN(j.kernels->rank_max, R - r));
         s.c = (float *)n->out[0]->data + r * I;
         s.ldc = I;
         s.add = n->accumulate;
@@ -209,7 +209,7 @@ static void db_run(const af_node *n, af_cpu *cpu)
     lowrank_job j = {.kernels = kernels_for(dy), .free = cpu->work};
     for (int p = 0; p < n->attr.linear.parts; p++) {
         const af_adapter_part *q = &n->attr.linear.part[p];
-        af_lowrank s = product(dy, q->out_from, q->out_rows, q->rank);
+        af_lowrank s = lowrank_of(dy, q->out_from, q->out_rows, q->rank);
         s.c = (float *)n->out[0]->data + af_linear_part_at(n, p);
         s.ldc = q->rank;
         s.trans = true;
@@ -237,7 +237,7 @@ static uint64_t sums_work(const af_node *n, int threads)
 static const af_cpu_op down_op = {down_run, rows_work}, g_op = {g_run, rows_work},
                        da_op = {da_run, sums_work}, db_op = {db_run, sums_work};
 
-/* Whether the way takes the node's shapes. */
+/* Whether the path takes the node's shapes. */
 static bool fits(const af_lowrank_kernels *w, const af_node *n)
 {
     if (!w || n->attr.linear.few_rows || n->attr.linear.parts == 0 ||

@@ -14,7 +14,7 @@ static bool reads(const af_node *n, const af_tensor *t)
     return false;
 }
 
-/* What the graph does with a tensor, found in one walk. */
+/* What the graph does with a tensor, found in one pass. */
 typedef struct uses {
     bool viewed; /* another tensor is a view of it */
     bool fixed;  /* some op around it wants packed rows */
@@ -221,7 +221,7 @@ static af_status find_groups(af_graph *g, const uses *u, af_error *err)
 
 /* ---- spare columns ---- */
 
-/* Every op around t must honour its row stride, and nobody may look at it as another shape. */
+/* Every op around t must honour its row stride, and no view may give it another shape. */
 static bool can_pad(const uses *u, const af_tensor *t)
 {
     return t->role == AF_ROLE_ACTIVATION && !t->base && t->ld == af_last(t) && t->ndim >= 2 &&
@@ -267,7 +267,7 @@ static bool one_scale(const af_node *n)
 }
 
 /* The node's result may lie in the spare columns of its input when that lives as long (or a few
- * nodes less), nobody else writes there, and every GEMM that reads it reads it from there. */
+ * nodes less), no other node writes there, and every GEMM that reads it reads it from there. */
 static bool can_share(const af_graph *g, const uses *u, const af_node *n, const af_linear_group *p)
 {
     const af_tensor *x = n->in[0], *xa = n->out[0];

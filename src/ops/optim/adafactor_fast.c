@@ -16,7 +16,7 @@ typedef struct adafactor_fast_job {
     const af_fast *f;
     int64_t batches, rows, cols; /* matrices of [rows][cols] */
     int64_t piece_rows, pieces;  /* of one matrix */
-    float *w, *g, *row, *col;    /* of the matrix at hand; row [rows], col [cols] */
+    float *w, *g, *row, *col;    /* of the current matrix; row [rows], col [cols] */
     double *sum;                 /* [pieces][cols] of squares, then [pieces] of the update's */
     float *by_col;               /* [cols] 1 / sqrt(col) */
     double clip, b, eps, mean;   /* mean: of row */
