@@ -1,5 +1,6 @@
-/* cpu_gemm.c - one matrix product of the fast CPU kernels, processor time of one thread or wall
- * time of several: what cpu_gemm.py runs beside torch and oneDNN. Development only, built by hand:
+/* cpu_gemm.c - one GEMM of the fast CPU kernels, processor time of one thread or wall
+ * time of several: what cpu_gemm.py runs in turn with torch and oneDNN. Development only, built by
+ * hand:
  *
  *   cc -O2 -Iinclude -Isrc tools/bench/cpu_gemm.c build/libafinar.a -ljansson -lyaml -lm -lpthread
  * -ldl -o build/cpu_gemm
