@@ -62,15 +62,16 @@ AF_INLINE void af_codes(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i
     case AF_DTYPE_Q4_0:
     case AF_DTYPE_Q4_1:
         q = af_load(b + (type == AF_DTYPE_Q4_1 ? 4 : 2));
-        *lo = (af_i8v)(q & 15) - (type == AF_DTYPE_Q4_0 ? 8 : 0);
-        *hi = (af_i8v)(q >> 4) - (type == AF_DTYPE_Q4_0 ? 8 : 0);
+        *lo = (af_i8v)(q & 15) - (int8_t)(type == AF_DTYPE_Q4_0 ? 8 : 0);
+        *hi = (af_i8v)(q >> 4) - (int8_t)(type == AF_DTYPE_Q4_0 ? 8 : 0);
         return;
     case AF_DTYPE_Q5_0:
     case AF_DTYPE_Q5_1: {
         const uint8_t *fifth = b + (type == AF_DTYPE_Q5_1 ? 4 : 2);
         q = af_load(fifth + 4);
-        *lo = (af_i8v)((q & 15) | af_fifth_bits(fifth)) - (type == AF_DTYPE_Q5_0 ? 16 : 0);
-        *hi = (af_i8v)((q >> 4) | af_fifth_bits(fifth + 2)) - (type == AF_DTYPE_Q5_0 ? 16 : 0);
+        *lo = (af_i8v)((q & 15) | af_fifth_bits(fifth)) - (int8_t)(type == AF_DTYPE_Q5_0 ? 16 : 0);
+        *hi = (af_i8v)((q >> 4) | af_fifth_bits(fifth + 2)) -
+              (int8_t)(type == AF_DTYPE_Q5_0 ? 16 : 0);
         return;
     }
     case AF_DTYPE_IQ4_NL:
