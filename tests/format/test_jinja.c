@@ -154,6 +154,22 @@ static void test_errors_name_the_line(void **state)
     }
 }
 
+static void test_what_is_not_supported_says_so(void **state)
+{
+    (void)state;
+    static const char *const sources[] = {
+        "\n{% include 'x' %}",      "\n{% autoescape true %}{% endautoescape %}",
+        "\n{{ [1, 2][0, 1] }}",     "\n{{ 'a' | my.filter }}",
+        "\n{{ '\\N{DIGIT ONE}' }}", "\n{{ '{0.real}'.format(1) }}",
+    };
+    for (size_t i = 0; i < AF_LEN(sources); i++) {
+        af_error err = {0};
+        char *text = NULL;
+        CHECK_MSG(render_text(sources[i], &text, NULL, &err) != AF_OK, "%s passed", sources[i]);
+        CHECK_MSG(!strncmp(err.msg, "line 2: not supported: ", 23), "%s: %s", sources[i], err.msg);
+    }
+}
+
 static void test_generation_blocks_give_byte_spans(void **state)
 {
     (void)state;
@@ -183,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_hostile_templates_end_in_clean_errors),
         cmocka_unit_test(test_deep_source_is_refused),
         cmocka_unit_test(test_errors_name_the_line),
+        cmocka_unit_test(test_what_is_not_supported_says_so),
         cmocka_unit_test(test_generation_blocks_give_byte_spans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
