@@ -60,32 +60,23 @@ AF_INLINE void af_codes(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i
         *hi = (af_i8v)af_load(b + 18);
         return;
     case AF_DTYPE_Q4_0:
-        q = af_load(b + 2);
-        *lo = (af_i8v)(q & 15) - 8;
-        *hi = (af_i8v)(q >> 4) - 8;
-        return;
     case AF_DTYPE_Q4_1:
-        q = af_load(b + 4);
-        *lo = (af_i8v)(q & 15);
-        *hi = (af_i8v)(q >> 4);
+        q = af_load(b + (type == AF_DTYPE_Q4_1 ? 4 : 2));
+        *lo = (af_i8v)(q & 15) - (int8_t)(type == AF_DTYPE_Q4_0 ? 8 : 0);
+        *hi = (af_i8v)(q >> 4) - (int8_t)(type == AF_DTYPE_Q4_0 ? 8 : 0);
         return;
     case AF_DTYPE_Q5_0:
-        q = af_load(b + 6);
-        *lo = (af_i8v)((q & 15) | af_fifth_bits(b + 2)) - 16;
-        *hi = (af_i8v)((q >> 4) | af_fifth_bits(b + 4)) - 16;
+    case AF_DTYPE_Q5_1: {
+        const uint8_t *fifth = b + (type == AF_DTYPE_Q5_1 ? 4 : 2);
+        q = af_load(fifth + 4);
+        *lo = (af_i8v)((q & 15) | af_fifth_bits(fifth)) - (int8_t)(type == AF_DTYPE_Q5_0 ? 16 : 0);
+        *hi = (af_i8v)((q >> 4) | af_fifth_bits(fifth + 2)) -
+              (int8_t)(type == AF_DTYPE_Q5_0 ? 16 : 0);
         return;
-    case AF_DTYPE_Q5_1:
-        q = af_load(b + 8);
-        *lo = (af_i8v)((q & 15) | af_fifth_bits(b + 4));
-        *hi = (af_i8v)((q >> 4) | af_fifth_bits(b + 6));
-        return;
+    }
     case AF_DTYPE_IQ4_NL:
-        q = af_load(b + 2);
-        *lo = af_iq4(q & 15);
-        *hi = af_iq4(q >> 4);
-        return;
     case AF_DTYPE_IQ4_XS:
-        q = af_load(b + 8 + 16 * j);
+        q = af_load(b + (type == AF_DTYPE_IQ4_XS ? 8 + 16 * j : 2));
         *lo = af_iq4(q & 15);
         *hi = af_iq4(q >> 4);
         return;
