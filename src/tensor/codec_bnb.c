@@ -49,8 +49,8 @@ const float *af_bnb_table(af_dtype type)
     return type == AF_DTYPE_NF4 ? nf4_table : fp4_table;
 }
 
-/* The kernels flush subnormals. */
-static inline float flush(float x) { return fabsf(x) < FLT_MIN ? 0.0f : x; }
+/* The kernels flush subnormals; a zero keeps its sign, as in hardware. */
+static inline float flush(float x) { return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x; }
 
 /* Codes of n normalised values: how many thresholds each one is above. */
 static void nf4_codes(uint8_t *code, const float *x, int n, float inverse)
