@@ -122,8 +122,8 @@ typedef enum af_matmul_kind {
     AF_MATMUL_TN = 2, /* a is [.. K M]               */
     AF_MATMUL_TT = 3,
 } af_matmul_kind;
-/* Matrix product over the last two axes. Leading axes are batches; b may have none and is then used
- * for every batch. Accumulates in f32 (f64 for f64). */
+/* Matrix multiplication over the last two axes. Leading axes are batches; b may have none and is
+ * then used for every batch. Accumulates in f32 (f64 for f64). */
 AF_API af_tensor *af_matmul(af_graph *g, af_tensor *a, af_tensor *b, af_matmul_kind kind);
 
 /* Permutes axes: axis i of the result is axis perm[i] of x; perm has as many entries as x axes. */

@@ -25,7 +25,7 @@ typedef struct af_train_hooks {
     void *user;
     void (*step)(void *user, const af_train_step *s);
     void (*log)(void *user, const char *line); /* what was chosen, loaded, skipped, written */
-    bool (*stop)(void *user); /* true: write a checkpoint and end cleanly; asked often */
+    bool (*stop)(void *user); /* true: write a checkpoint and end cleanly; called often */
 } af_train_hooks;
 
 typedef struct af_train_result {
@@ -108,7 +108,7 @@ AF_API AF_CHECKED af_status af_train_help(char **text, af_error *err);
 AF_API AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
 
 /* What a run needs, from its config and headers alone: text for people, or one JSON object
- * (malloc'ed). `memory`: plan for a machine with so many bytes free; 0 = this one. */
+ * (malloc'ed). `memory`: plan for a machine with this many bytes free; 0 = this one. */
 AF_API AF_CHECKED af_status af_train_plan(const char *run_file, const char *const *overrides,
                                           int count, uint64_t memory, bool json, char **out,
                                           af_error *err);

@@ -20,8 +20,7 @@ static bool bnb_type(af_dtype *out, const char *type)
     return false;
 }
 
-/* Reads or computes the importance matrix, and keeps it where asked. Left empty when there is none.
- */
+/* Reads or computes the importance matrix, and keeps it if requested. Empty when there is none. */
 static af_status take_imatrix(af_imatrix *out, const char *model, const af_quantize_opts *o,
                               af_error *err)
 {

@@ -49,7 +49,7 @@ extern const af_fast af_fast_table_portable;
 static const af_fast *const tables[] = {&af_fast_table_portable};
 #endif
 
-/* What the machine can do does not change: found once, and the same whoever finds it. */
+/* What the machine can do does not change: detected once, with the same result in any thread. */
 const af_fast *af_fast_get(void)
 {
     static _Atomic(const af_fast *) found;

@@ -63,7 +63,7 @@ typedef struct af_adam_row {
     float beta2, new2;
     float eps, root; /* root: 1 / sqrt(1 - beta2^t) */
     float clip;
-    bool spent; /* nobody reads the gradient any more: it is not zeroed */
+    bool spent; /* the gradient is not read again: it is not zeroed */
 } af_adam_row;
 
 typedef struct af_fast {

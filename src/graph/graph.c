@@ -39,7 +39,7 @@ af_status af_graph_status(const af_graph *g, af_error *err)
     return g->err.code == AF_OK ? AF_OK : af_fail(err, g->err.code, "%s", g->err.msg);
 }
 
-/* The handle of a failed recording: a real tensor, so that nobody has to test for NULL. */
+/* The handle of a failed recording: a real tensor, so that callers need not test for NULL. */
 af_tensor *af_graph_dummy(af_graph *g)
 {
     g->none = (af_tensor){.name = "", .dim = {1}, .ndim = 1, .ld = 1};

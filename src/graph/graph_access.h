@@ -2,7 +2,7 @@
  *
  * Internal, and in place of graph/node.h: callers see no field of a tensor, a node or a graph.
  * Getters never fail; what a graph cannot do is latched in it, as with the public recording calls,
- * and af_graph_status, plan and run report it. Tensors handed out belong to their graph. */
+ * and af_graph_status, plan and run report it. Returned tensors belong to their graph. */
 #ifndef AF_GRAPH_ACCESS_H
 #define AF_GRAPH_ACCESS_H
 

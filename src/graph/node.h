@@ -88,7 +88,7 @@ struct af_graph {
     /* i32 [4]: seed low, high; micro-batch number low, high; top bit = dropout off */
     af_tensor *clock;
     bool differentiated, optimized, planned, prepared;
-    af_tensor none; /* handed out once recording has failed: what is written there is not read */
+    af_tensor none; /* returned once recording has failed: what is written there is not read */
     af_node spare;  /* likewise */
     /* how to run it */
     af_recompute recompute, recompute_rest; /* of the first `recompute_blocks`, of the others */
@@ -141,7 +141,7 @@ static inline bool af_graph_failed(const af_graph *g) { return g->err.code != AF
 af_tensor *af_graph_dummy(af_graph *g);
 /* The same, and fails when one of the handles is NULL or of another graph. */
 bool af_graph_refuses(af_graph *g, const char *op, af_tensor *const *in, int n);
-/* What an op wants of an input's values; of two, the narrower limit counts. */
+/* What an op requires of an input's values; of two, the narrower limit counts. */
 void af_expect(af_tensor *t, af_value_rule values, int64_t limit);
 /* A leaf of any role. */
 af_tensor *af_leaf(af_graph *g, af_role role, const char *name, af_dtype t, int ndim,

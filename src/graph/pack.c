@@ -4,7 +4,7 @@
  * between those that live at the same time. A chain of ops that work in place is one value. This
  * finds tighter layouts than the sweep where a few large values dominate, and costs more time.
  *
- * Gradients that are written anew each step are placed before everything else: from
+ * Gradients that are rewritten in each step are placed before everything else: from
  * the node that writes one first to the end of the update its range is taken, before that it is
  * free. The backward pass writes them layer by layer while it drops activations layer by layer. */
 #include "graph/planner.h"

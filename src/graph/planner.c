@@ -3,9 +3,9 @@
  * Leaves (inputs, weights, params, gradients, state) get a range of their own in the arena of their
  * role. Activations live from the node that makes them to the last node that reads them; a sweep in
  * execution order allocates the best fitting free range and frees it afterwards, so two live
- * tensors never overlap. An op that may work in place takes over its input's range when nobody
- * reads that input later. What a node needs only while it runs (node->work) is a range of the same
- * arena for that one position. The tightest of a few sweeps and of pack.c's layout is taken. */
+ * tensors never overlap. An op that may work in place takes over its input's range when no other
+ * node reads that input later. What a node needs only while it runs (node->work) is a range of the
+ * same arena for that one position. The tightest of a few sweeps and pack.c's layout is taken. */
 #include "graph/planner.h"
 
 #include <stdlib.h>
@@ -138,7 +138,7 @@ static sweep *region(sweep *s, int reach, const af_tensor *t)
     return &s[t->last - t->first > reach];
 }
 
-/* What a backend asked for: tensors it fills, and tensors that are held, by the position where
+/* What a backend requested: tensors it fills, and tensors that are held, by the position where
  * their range begins or ends. */
 typedef struct listed {
     int at;

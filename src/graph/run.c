@@ -122,7 +122,7 @@ af_status af_graph_begin_run(af_graph *g, int what, af_error *err)
     if (what & ~AF_RUN_STEP)
         return af_fail(err, AF_EUSAGE, "unknown run %d: use a sum of AF_RUN_* flags, at most %d",
                        what, AF_RUN_STEP);
-    if (af_graph_failed(g)) /* something was asked of it after it was prepared */
+    if (af_graph_failed(g)) /* a call was recorded after it was prepared */
         return af_graph_status(g, err);
     if (what & AF_RUN_BACKWARD && !g->differentiated)
         return af_fail(err, AF_EUSAGE, "the graph has no backward pass to run");

@@ -139,7 +139,7 @@ static bool is_wide(const af_node *n)
 
 static bool dropped(const recompute_pass *r, const af_tensor *t);
 
-/* A sum of two values that nobody else needs later: to rebuild it both would be kept. */
+/* A sum of two values that no other node needs later: to rebuild it both would be kept. */
 static bool costs_more(const recompute_pass *r, const af_node *n)
 {
     bool more = n->op == AF_OP_BINARY;

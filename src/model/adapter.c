@@ -1,4 +1,4 @@
-/* adapter.c - adapters on the host: new ones, PEFT folders, mixtures, and the way into a graph; see
+/* adapter.c - adapters on the host: new ones, PEFT folders, mixtures, and recording in a graph; see
  * adapter.h. */
 #include "model/adapter.h"
 
@@ -139,7 +139,7 @@ static void init_module(af_adapter *a, int i, uint64_t seed)
     const int64_t in = a->spec->module[i].in;
     const bool gaussian = a->config.init_weights && !strcmp(a->config.init_weights, "gaussian");
     const double bound = 1 / sqrt((double)in);        /* kaiming-uniform with a = sqrt 5 */
-    if (a->spec->module[i].group == AF_GROUP_EMBED) { /* the other way round: A zeros, B normal */
+    if (a->spec->module[i].group == AF_GROUP_EMBED) { /* the reverse: A zeros, B normal */
         for (int64_t k = 0; k < m->rank * a->spec->module[i].out; k++)
             m->b[k] = (float)af_rng_normal(seed, (uint64_t)i, (uint64_t)k);
         return;
@@ -283,7 +283,7 @@ static int other_senses(const af_adapter *a, const af_weights *w)
     return n;
 }
 
-/* One tensor of the folder as f32, room for it taken once its shape is right; counts it as used. */
+/* One tensor of the folder as f32, allocated once its shape is checked; counts it as used. */
 static af_status read_tensor(af_adapter *a, float **to, const af_weights *w, const char *name,
                              int64_t rows, int64_t cols, int *used, af_error *err)
 {

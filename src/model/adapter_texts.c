@@ -17,7 +17,7 @@ bool af_adapter_has_template(const char *dir)
 {
     af_template *t = NULL;
     if (has_file(dir, "chat_template.jinja"))
-        return true; /* also one that cannot be read: whoever opens it reports why */
+        return true; /* also one that cannot be read: the code that opens it reports why */
     const bool has =
         has_file(dir, "tokenizer_config.json") && af_template_open(&t, dir, NULL) == AF_OK;
     af_template_close(t);

@@ -4,7 +4,7 @@
 /* Apart from the streams of dropout, which are small numbers. */
 static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);
 
-/* What one forward needs at hand. */
+/* The context of one forward pass. */
 typedef struct forward {
     af_model_leaves *l;
     const af_model_spec *s;

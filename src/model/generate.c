@@ -28,7 +28,7 @@ typedef struct sequence {
     af_stop stop;
     af_decode_stream stream;
     af_buf text;      /* all of it */
-    uint64_t emitted; /* bytes handed to the hook */
+    uint64_t emitted; /* bytes passed to the hook */
 } sequence;
 
 typedef struct generator {

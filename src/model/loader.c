@@ -7,7 +7,7 @@
 #include "tensor/codec.h"
 
 enum { CHUNK_VALUES = 1 << 16 };  /* converted at a time */
-enum { FORGET_VALUES = 1 << 22 }; /* after that many, pages of the file are given back */
+enum { FORGET_VALUES = 1 << 22 }; /* after that many, pages of the file are released */
 
 static const af_tensor_layout *layout_of(const af_loader *ld, int i)
 {

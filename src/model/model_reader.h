@@ -78,7 +78,7 @@ AF_CHECKED af_status af_model_reader_match(af_model_reader *r, af_error *err);
 /* After matching. Borrowed. */
 const af_model_spec *af_model_reader_spec(const af_model_reader *r);
 bool af_model_reader_is_gguf(const af_model_reader *r);
-/* A Hugging Face name as this folder spells it, and the other way round. After matching. */
+/* A Hugging Face name as this folder spells it, and the reverse. After matching. */
 void af_model_reader_disk_name(const af_model_reader *r, const char *name, char *out, size_t size);
 void af_model_reader_own_name(const af_model_reader *r, const char *stored, char *out, size_t size);
 

@@ -13,7 +13,7 @@ struct af_model {
     af_adapter *adapter;
     af_dtype compute;
     const af_model_leaves *live; /* NULL, or where weights and adapter are being trained (CPU) */
-    af_tokenizer *tokenizer;     /* NULL until asked for */
+    af_tokenizer *tokenizer;     /* NULL until requested */
     af_template *template;
     af_engine engine; /* the last graph that was built */
     /* what lies in the caches of the generation engine, for sequence 0 */

@@ -14,7 +14,7 @@ typedef struct af_candidate {
 /* Checks the options; the message names the one that is out of range. */
 AF_CHECKED af_status af_sample_check(const af_sample_opts *o, af_error *err);
 /* Chooses from logits [V], which are changed. `seen` are the tokens so far (for the repetition
- * penalty, once each). `scratch` has room for V candidates. The random number is a function of
+ * penalty, once each). `scratch` holds V candidates. The random number is a function of
  * (seed, stream, index). The order is that of transformers: penalty, temperature, top-k, top-p,
  * min-p. A NaN among the logits gives -1. */
 int32_t af_sample(const af_sample_opts *o, float *logits, int64_t V, const int32_t *seen,

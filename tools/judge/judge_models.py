@@ -4,7 +4,7 @@ the tests.
 
     python judge_models.py AFINAR [--family F] [--seeds 0-9] [--keep DIR] [--grad] [--old] [--gguf]
 
-Prints one line a case: relative L2 of the logits, of the loss, of all gradients (--grad), and
+Prints one line per case: relative L2 of the logits, of the loss, of all gradients (--grad), and
 whether the greedy tokens agree. Exits 1 when a case is beyond 1e-5 (gradients 2e-5)."""
 import argparse, copy, json, os, random, shutil, subprocess, sys, tempfile
 

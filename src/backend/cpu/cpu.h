@@ -38,7 +38,7 @@ typedef struct af_cpu {
     void *work;      /* of the running node, 64-byte aligned */
     uint8_t *shared; /* what most nodes work in: one for all graphs, which run in turn */
     uint64_t shared_bytes;
-    uint8_t *guarded; /* poison: the workspace, and a page after it that nobody may touch */
+    uint8_t *guarded; /* poison: the workspace, and a page after it that must not be touched */
     uint64_t guarded_bytes;
     int what;            /* AF_RUN_* of the running call: a forward node may make gradients too */
     bool grads_spent;    /* gradients lie among activations: an update is the last to see them */
@@ -47,9 +47,9 @@ typedef struct af_cpu {
 
 /* ---- tests: mistakes with memory made to show, src/backend/cpu/cpu_poison.c ---- */
 
-/* NaN in the outputs and in the workspace, which ends before a page that nobody may touch. */
+/* NaN in the outputs and in the workspace, which ends before a page that must not be touched. */
 void af_cpu_poison_before(af_cpu *cpu, const af_node *n);
-/* NaN in values that nobody needs any more. */
+/* NaN in values that are no longer needed. */
 void af_cpu_poison_after(const af_node *n);
 void af_cpu_poison_free(af_cpu *cpu);
 
@@ -70,7 +70,7 @@ const af_cpu_op *af_cpu_fast(const af_node *n);
 
 /* What a family of ops does for a graph as a whole; every hook is called once per graph. */
 typedef struct af_cpu_family {
-    /* Before offsets are assigned. Returns the bytes of memory it wants for itself: they are
+    /* Before offsets are assigned. Returns the bytes of memory it needs for itself: they are
      * planned as workspace, but the graph must run without them too. *work: bytes of cpu->work that
      * begin_run needs. Adds to g->returned_bytes what of bound weights need not stay resident then.
      */

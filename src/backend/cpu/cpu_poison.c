@@ -1,4 +1,4 @@
-/* cpu_poison.c - for tests: values that were not written and memory that was not asked for show. */
+/* cpu_poison.c - for tests: values that were not written and memory that was not requested show. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 
@@ -11,7 +11,7 @@ static void fill_nan(const af_tensor *t)
         memset(t->data, 0xff, af_tensor_extent(t)); /* a NaN in every float type */
 }
 
-/* A workspace of this size: a node that writes or reads past what it asked for crashes. */
+/* A workspace of this size: a node that writes or reads past what it requested crashes. */
 static void *guarded_work(af_cpu *cpu, uint64_t bytes)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size = AF_ALIGN_UP(bytes, (uint64_t)64),

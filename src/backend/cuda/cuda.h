@@ -79,13 +79,13 @@ typedef struct af_cuda {
     char name[64];
     af_kernels *kernels;
     af_lt *lt;
-    af_dnn *dnn; /* NULL until a graph wants it */
+    af_dnn *dnn; /* NULL until a graph needs it */
     af_attention_by attention;
     struct af_upload *upload;
     /* set while a graph is being prepared */
     af_graph *graph;
     af_cuda_graph *cg;
-    void *work; /* device workspace shared by all nodes: at least what the op's `work` asked for */
+    void *work; /* device workspace shared by all nodes: at least what the op's `work` requested */
     int chunk;  /* steps appended now run only when this chunk of labels is in use; 0 = always */
     bool backward_only;        /* steps appended now are left out of runs without a backward pass */
     af_error err;              /* latched by the helpers below; prepare returns it */
@@ -119,7 +119,7 @@ typedef struct af_cuda_op {
     bool strided; /* honours ld of every activation it reads and writes */
 } af_cuda_op;
 
-/* Indexed by af_op: src/ops/registry.c. An entry is NULL while nobody has written the op. */
+/* Indexed by af_op: src/ops/registry.c. An entry is NULL while the op is not implemented. */
 extern const af_cuda_op *const af_cuda_ops[AF_OP_COUNT];
 /* Those that have hooks: src/ops/families.c. */
 enum { AF_CUDA_FAMILIES = 2 };

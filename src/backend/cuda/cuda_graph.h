@@ -107,7 +107,7 @@ AF_CHECKED af_status af_cuda_issue_launch(af_cuda *cu, const af_launch *l, af_er
 /* Issues the steps of one node on the stream, for a run of `what`; adds to *count. */
 AF_CHECKED af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks,
                                    uint64_t *count, af_error *err);
-/* Checks what launchers asked for: grid and block limits, shared memory, argument sizes. */
+/* Checks what launchers requested: grid and block limits, shared memory, argument sizes. */
 AF_CHECKED af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err);
 
 AF_CHECKED af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err);
@@ -151,7 +151,7 @@ AF_CHECKED af_status af_download_async(af_cuda *cu, void *to, const void *from, 
                                        const char *what, af_error *err);
 /* Waits for them. */
 AF_CHECKED af_status af_download_wait(af_cuda *cu, af_error *err);
-void af_download_drop(af_cuda *cu); /* nobody needs them any more */
+void af_download_drop(af_cuda *cu); /* they are no longer needed */
 /* The reverse of af_upload_rows; returns when the bytes are there. */
 AF_CHECKED af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pitch,
                                       uint64_t width, uint64_t rows, const char *what,

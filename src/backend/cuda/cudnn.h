@@ -104,8 +104,8 @@ void af_dnn_close(af_dnn *d);
 const af_dnn_plan *af_dnn_plan_get(af_cuda *cu, const char *key,
                                    void (*describe)(af_dnn_graph *, const void *), const void *of);
 
-/* Addresses of a plan's tensors (device memory, or numbers of the host) as the library wants them;
- * NULL when it refuses. Freed with af_dnn_unbind. */
+/* Addresses of a plan's tensors (device memory, or numbers of the host) as the library expects
+ * them; NULL when it refuses. Freed with af_dnn_unbind. */
 void *af_dnn_bind(const af_dnn *d, const int64_t *id, void *const *at, int n, void *work);
 void af_dnn_unbind(const af_dnn *d, void *pack);
 /* Puts the work on the device's stream. */

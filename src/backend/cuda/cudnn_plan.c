@@ -204,7 +204,7 @@ const af_dnn_plan *af_dnn_plan_get(af_cuda *cu, const char *key,
         free(p);
         return NULL;
     }
-    p->next = d->plan; /* also when refused: it is not asked again */
+    p->next = d->plan; /* also when refused: it is not tried again */
     d->plan = p;
     return p->desc ? p : NULL;
 }

@@ -1,4 +1,4 @@
-/* kernels.c - the modules of one device: asked for by launchers, built and loaded together. */
+/* kernels.c - the modules of one device: requested by launchers, built and loaded together. */
 #include "backend/cuda/kernels.h"
 #include "base/file.h"
 #include "base/pool.h"

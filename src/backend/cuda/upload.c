@@ -142,7 +142,7 @@ static uint8_t *pending_at(const af_upload *u, int i)
 
 void af_download_drop(af_cuda *cu) { cu->upload->downloads = 0; }
 
-/* After the stream was waited for: copies what has arrived to where it was asked for. */
+/* After the stream was waited for: copies what has arrived to where it was requested. */
 static void finish_downloads(af_upload *u)
 {
     for (int i = 0; i < u->downloads; i++)

@@ -127,7 +127,7 @@ static af_status combine_part(const stack *s, float *out, int64_t count, const a
     return AF_OK;
 }
 
-/* Module i of the result has room for all ranks; the first `rank` are used. */
+/* Module i of the result has space for all ranks; the first `rank` are used. */
 static af_status combine_module(af_adapter *to, int i, const af_adapter *const *in,
                                 const double *weight, int n, const af_combine_opts *o,
                                 af_error *err)

@@ -97,17 +97,17 @@ static af_status small_svd(double *a, int64_t n, int64_t m, int64_t rank, double
 
 /* ---- randomised range finder ---- */
 
-typedef struct product {
+typedef struct matmul_args {
     const float *x;
     int64_t rows, cols, k;
     const double *in;
     double *out;
-} product;
+} matmul_args;
 
 /* out [k][rows] = in [k][cols] x^T: one row of x at a time. */
 static void times_rows(void *arg, int64_t from, int64_t to, int share)
 {
-    const product *p = arg;
+    const matmul_args *p = arg;
     (void)share;
     for (int64_t r = from; r < to; r++)
         for (int64_t j = 0; j < p->k; j++) {
@@ -123,7 +123,7 @@ static void times_rows(void *arg, int64_t from, int64_t to, int share)
 /* out [k][cols] = in [k][rows] x: one vector at a time. */
 static void times_columns(void *arg, int64_t from, int64_t to, int share)
 {
-    const product *p = arg;
+    const matmul_args *p = arg;
     (void)share;
     for (int64_t j = from; j < to; j++) {
         double *out = p->out + j * p->cols;
@@ -164,7 +164,7 @@ static af_status random_svd(const float *x, int64_t rows, int64_t cols, int64_t 
     double *right = af_calloc((uint64_t)(k * cols), sizeof *right);
     double *left = af_calloc((uint64_t)(k * rows), sizeof *left);
     double *small = af_calloc((uint64_t)(rank * k), sizeof *small);
-    product p = {.x = x, .rows = rows, .cols = cols, .k = k};
+    matmul_args p = {.x = x, .rows = rows, .cols = cols, .k = k};
     if (!right || !left || !small)
         AF_TRY(af_fail_nomem(err, "a decomposition", (uint64_t)(k * (rows + cols)) * 8));
     for (int64_t i = 0; i < k * cols; i++)

@@ -20,7 +20,7 @@ typedef struct sums {
     int64_t values, same_top, positions;
 } sums;
 
-/* Ids of a prompt: text where there is a tokenizer, else a walk through the vocabulary. */
+/* Ids of a prompt: text where there is a tokenizer, else ids across the vocabulary. */
 static int64_t make_prompt(af_model *m, int which, int32_t *ids)
 {
     static const char *const texts[PROMPTS] = {

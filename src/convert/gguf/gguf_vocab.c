@@ -90,7 +90,7 @@ const char *af_pre_name_of(const struct json_t *tokenizer, const char *model_typ
 
 /* ---- tokens ---- */
 
-/* As llama.cpp's converter: these are control tokens although nobody marked them so. */
+/* As llama.cpp's converter: these are control tokens although they are not marked as such. */
 static bool looks_special(const char *s)
 {
     const size_t n = strlen(s);

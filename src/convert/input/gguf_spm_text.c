@@ -1,6 +1,6 @@
 /* gguf_spm_text.c - a SentencePiece vocabulary of a GGUF file as the BPE model of a tokenizer.json.
  *
- * Merges are not in the file: every way to cut a token into two tokens is a merge, and merges are
+ * Merges are not in the file: every split of a token into two tokens is a merge, and merges are
  * tried in the order of the scores of what they make, as SentencePiece does. */
 #include "convert/input/gguf_text.h"
 

@@ -236,7 +236,7 @@ static af_status bpe_json(const af_gguf *g, const af_gguf_kv *tokens, json_t *o,
             json_object_set(o, parts[i], part);
     }
     json_decref(p);
-    /* Other readers want every field of it. */
+    /* Other readers require every field of it. */
     json_object_update_missing_new(
         json_object_get(o, "decoder"),
         json_pack("{s:b, s:b, s:b}", "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1));

@@ -1,4 +1,4 @@
-/* merge_config.h - a mergekit YAML, checked: methods, keys and parameters that nobody knows are
+/* merge_config.h - a mergekit YAML, checked: methods, keys and parameters that are unknown are
  * errors with file, line and a suggestion.
  *
  * Parameters stay YAML nodes and are evaluated per tensor: a number, a gradient over layers, or a

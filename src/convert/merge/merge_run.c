@@ -52,7 +52,7 @@ static void read_block(const af_merge_task *t, int64_t row, int64_t rows, float 
         read_rows(in, in->base, row, rows, base, spare);
 }
 
-/* Mapped pages count as ours until they are given back. */
+/* Mapped pages count as ours until they are released. */
 static void forget_pages(const af_merge_task *t)
 {
     const af_merge_inputs *in = t->user;

@@ -29,7 +29,7 @@ typedef struct af_merge_tokens {
     int64_t rows;         /* of the new embedding */
     int64_t used;         /* rows that have a token; padding after them is each model's mean row */
     int32_t *map;         /* [models][rows]: the model's own row, -1 = it has none */
-    int32_t *from_model;  /* [rows]: whose row the config wants; -1 = it does not say, -2 = zero */
+    int32_t *from_model;  /* [rows]: whose row the config asks for; -1 = not set, -2 = zero */
     int32_t *from_row;    /* [rows] */
     uint8_t *force;       /* [rows]: it stands in for all */
     json_t *tokenizer;    /* the new tokenizer.json */

@@ -174,7 +174,7 @@ static void pin_added(json_t *tokenizer)
     }
 }
 
-/* Tokens the config speaks of and no tokenizer has. */
+/* Tokens that the config names and no tokenizer has. */
 static af_status add_named(af_merge_tokens *k, table *known, const af_yaml *list, af_error *err)
 {
     json_t *added = json_object_get(k->tokenizer, "added_tokens");

@@ -146,7 +146,7 @@ done:
     return st;
 }
 
-/* A tokenizer's files; from FORMS on the vocabulary once more, as older programs want it. */
+/* A tokenizer's files; from FORMS on the vocabulary once more, as older programs expect it. */
 enum { FORMS = 6 };
 static const char *const tokenizer_files[] = {
     "tokenizer.json",

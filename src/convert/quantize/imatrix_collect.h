@@ -7,7 +7,7 @@
 typedef struct af_collect_opts {
     const char *adapter; /* PEFT folder, or NULL */
     const char *device;  /* NULL = auto */
-    int64_t chunks;      /* at most so many; 0 = the whole text */
+    int64_t chunks;      /* at most this many; 0 = the whole text */
     int threads;
 } af_collect_opts;
 

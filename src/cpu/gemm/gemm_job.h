@@ -8,7 +8,7 @@
 
 enum { NR = VL * NV, KR = 4, AF_LINE = 64 };
 enum {
-    AF_GEMM_SEGMENTS = 2 * (1 + AF_GEMM_TERMS), /* a step has at most so many */
+    AF_GEMM_SEGMENTS = 2 * (1 + AF_GEMM_TERMS), /* at most this many per step */
     AF_GEMM_TILE = 1024,                        /* sums of the largest tile */
     AF_PACK_K = 1088,                           /* k's, and */
     AF_PACK_LINES = 768,                        /* lines, that are packed in one call at most */
@@ -36,7 +36,7 @@ af_gemm_pack AF_ISA_NAME(af_pack_f32);
 /* Rounds to nearest even. */
 void AF_ISA_NAME(af_bf16_down)(uint16_t *dst, const float *src, int64_t n);
 /* Stored row `r`, columns [from, from+n): as f32, the matrix itself or buf; as bf16, the matrix
- * itself or `half` by way of buf. */
+ * itself or `half` through buf. */
 const float *AF_ISA_NAME(af_stored_row)(const af_operand *o, int64_t r, int64_t from, int64_t n,
                                         float *buf);
 const uint16_t *AF_ISA_NAME(af_stored_row_bf16)(const af_operand *o, bool residual, int64_t r,

@@ -1,7 +1,7 @@
 /* gemm_lowrank.c - the GEMMs of adapters in f32: one side has a few columns, the other is read
  * where it lies, once, and is never packed.
  *
- * Every result is a sum of pieces of at most DEEP or K_MAX products, cut in the same places
+ * Every result is a sum of partial sums of at most DEEP or K_MAX terms, cut in the same places
  * whichever thread computes it. bf16 rows are widened a piece at a time. */
 #include "cpu/gemm/gemm_job.h"
 

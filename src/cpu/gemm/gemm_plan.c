@@ -9,7 +9,7 @@ enum {
     STRIP_MIN = 6,     /* panels: fewer do not hide the packing of own rows */
     LAST_PANELS = 3,   /* that a thread claims at the end */
     KC_MIN = 640,      /* k's of a step whose sums continue */
-    WAITING = 1 << 14, /* values a thread could pack while all wait for one another */
+    WAITING = 1 << 14, /* values that a thread could pack while all wait for one another */
 };
 
 af_gemm_kind af_gemm_kind_for(af_dtype rows, const af_gemm_machine *m)
@@ -83,13 +83,13 @@ static int64_t cost(const af_gemm_plan *p, const af_gemm *g, int64_t column, int
            2 * m * n * k * threads * WAITING;
 }
 
-/* One thread with matrix tiles: packed panels of B shall stay in its second-level cache. */
+/* One thread with matrix tiles: packed panels of B should stay in its second-level cache. */
 static bool is_alone(const af_gemm_plan *p, int threads, const af_gemm_machine *m)
 {
     return threads == 1 && p->kind != AF_GEMM_F32 && m->alias;
 }
 
-/* The block of C for so many steps packed together. */
+/* The block of C for this many steps packed together. */
 static af_gemm_plan with_group(af_gemm_plan p, const af_gemm *g, int64_t column, int64_t group,
                                int threads, const af_gemm_machine *m)
 {
@@ -122,7 +122,7 @@ af_gemm_plan af_gemm_plan_make(const af_gemm *g, int threads, const af_gemm_mach
         most = m->kc_in_place;
     p.kc = af_even_part(p.total, most, kr);
     p.staged = g->c_dtype != AF_DTYPE_F32 && p.total > p.kc;
-    if (p.staged && p.kc > KC_MIN && m->alias && column > 0) { /* so that all columns have room */
+    if (p.staged && p.kc > KC_MIN && m->alias && column > 0) { /* so that all columns fit */
         const int64_t cols = AF_MIN(g->N, m->scratch_cols),
                       fit = af_gemm_panel_bytes(m, threads) / 2 / (cols * af_value_bytes(p.kind));
         if (p.kind == AF_GEMM_BF16 && fit < p.kc)

@@ -35,7 +35,7 @@ bool AF_ISA_NAME(af_skinny_serves)(const af_gemm *g)
            g->K <= K_MAX;
 }
 
-/* Even elements of each 2 VL first, as dot_rows wants them next to bf16; the last ones stay. */
+/* Even elements of each 2 VL first, as dot_rows expects them with bf16; the last ones stay. */
 static void deinterleave(float *a, int64_t n)
 {
     float t[2 * VL];

@@ -181,7 +181,7 @@ static inline vec tanh_vec(vec x)
 
 static const float gelu_a = 0.7978845608028654f, gelu_b = 0.044715f;
 
-/* act(x), and its slope when asked for */
+/* act(x), and its derivative when requested */
 static inline vec act_vec(af_act act, vec x, vec *slope)
 {
     const vec zero = {0};

@@ -24,7 +24,7 @@ static af_status add(af_records *r, row *w, int c, af_error *err)
     return AF_OK;
 }
 
-/* Behind the opening quote, up to and with the closing one. */
+/* From after the opening quote up to and including the closing one. */
 static af_status quoted_cell(af_records *r, row *w, int64_t opened, af_error *err)
 {
     int c;

@@ -13,7 +13,7 @@ struct af_records {
     const uint8_t *p, *end; /* the bytes not parsed yet */
     bool eof;
     int64_t line;   /* of the next byte */
-    int64_t number; /* records handed out */
+    int64_t number; /* records returned */
     af_buf buf;     /* the record's text */
     enum { AF_RECORDS_START, AF_RECORDS_ARRAY, AF_RECORDS_ROW, AF_RECORDS_DONE } state;
     json_t *columns; /* csv: array of names */

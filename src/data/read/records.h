@@ -1,9 +1,9 @@
 /* records.h - the records of a dataset file, one JSON value at a time, each with the line it begins
  * in.
  *
- * jsonl: a value a line. json: the elements of one array, or values one after another. csv and tsv:
- * objects of strings, keys from the header. txt: {"text": block}. A byte order mark, CRLF and blank
- * lines are accepted; what is not UTF-8 is refused with its line. */
+ * jsonl: one value per line. json: the elements of one array, or values one after another. csv and
+ * tsv: objects of strings, keys from the header. txt: {"text": block}. A byte order mark, CRLF and
+ * blank lines are accepted; what is not UTF-8 is refused with its line. */
 #ifndef AF_RECORDS_H
 #define AF_RECORDS_H
 

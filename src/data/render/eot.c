@@ -31,7 +31,7 @@ static af_status add_eot(af_renderer *s, const char *text, uint64_t n, af_error 
     return AF_OK;
 }
 
-/* The first added token of `text`, when only blanks stand before it. */
+/* The first added token of `text`, when only blanks precede it. */
 static af_status first_added(af_renderer *s, const char *text, uint64_t n, af_error *err)
 {
     af_encoding *e = &s->encoding;
@@ -66,7 +66,7 @@ static af_status probe(af_renderer *s, bool last, af_error *err)
                            "role", "assistant", "content", PROBE, "role", "user", "content", "b");
     if (!t.messages)
         return af_fail_nomem(err, "a probe of the chat template", 0);
-    /* a template that wants other turns than these leaves us with eos */
+    /* for a template that requires other turns, eos is used */
     if (af_renderer_render(s, &text, &len, &t, last ? 2 : 3, false, false, NULL, &ignored) ==
         AF_OK) {
         const char *at = memmem(text, len, PROBE, strlen(PROBE));

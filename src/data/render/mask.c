@@ -214,7 +214,7 @@ static bool all_alike(const work *w)
     return w->source->train_on_eos == AF_TRAIN_EOS_TURN;
 }
 
-/* {% generation %} blocks stand for the assistant messages in order. Where all of them are trained
+/* {% generation %} blocks are the assistant messages in order. Where all of them are trained
  * it does not matter which is whose: the blocks are taken as they are. */
 static af_status generation_spans(work *w, const af_spans *marks)
 {

@@ -398,7 +398,7 @@ static bool is_text(const char *name)
     return af_records_kind_of(&kind, name, NULL, NULL) == AF_OK && kind == AF_RECORDS_TEXT;
 }
 
-/* Beside other texts, a text is one of them. */
+/* Among other texts, a text is one of them. */
 static bool is_about_no_text(const char *name) { return is_about(name) && !is_text(name); }
 
 static bool is_held_out(const char *name)

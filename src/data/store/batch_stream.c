@@ -139,7 +139,7 @@ static void make(af_stream *s, af_batch *b, int64_t m)
             add_record(s, b, s->win.record[k]);
         b->longest = AF_MAX(b->longest, b->rows - before);
     }
-    /* a fault maps up to 64 KiB around it; what was read is given back, or a large store would
+    /* a fault maps up to 64 KiB around it; what was read is released, or a large store would
      * become resident as a whole */
     s->touched += ((uint64_t)b->sequences << 16) + (uint64_t)b->rows * sizeof(uint32_t);
     if (s->touched > RESIDENT_MAX) {

@@ -1,6 +1,6 @@
 /* batch_stream.h - the endless, resumable sequence of micro-batches.
  *
- * Micro-batch m is a pure function of (store, options, m): records in file order or shuffled anew
+ * Micro-batch m is a pure function of (store, options, m): records in file order or reshuffled
  * each epoch by the seed; packed or not; items m*b .. m*b+b-1 of the concatenated epochs. A thread
  * reads ahead. Memory does not grow with the store: the shuffle is a keyed permutation, packing
  * works window by window. */

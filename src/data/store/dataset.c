@@ -103,7 +103,7 @@ static af_status hash_files(af_sha256 *h, const af_data_source *s, const char *r
     int n = 0, held_out;
     af_status st = af_data_source_files(s, run_path, &files, &n, &held_out, err);
     for (int i = 0; i < n && st == AF_OK; i++) {
-        hash_text(h, files[i]); /* names stand in messages */
+        hash_text(h, files[i]); /* names are used in messages */
         st = hash_file(h, files[i], UINT64_MAX, err);
     }
     af_names_free(files, n);

@@ -188,7 +188,7 @@ static af_jval tagged(af_jinja *j, af_jval text)
     return af_jbinary(j, '+', text, af_jstr_lit(j, CONTINUE_TAG));
 }
 
-/* Puts the tag after the text to continue; that text goes to *text. */
+/* Puts the tag after the text to continue; that text is returned in *text. */
 static void tag_last(af_jinja *j, af_jlist *messages, af_jval *text)
 {
     if (messages->n == 0) {

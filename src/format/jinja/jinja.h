@@ -283,7 +283,7 @@ af_jlist *af_jlist_new(af_jinja *j, int64_t cap);
 void af_jlist_add(af_jinja *j, af_jlist *l, af_jval v);
 af_jlist *af_jargs_list(af_jinja *j, const af_jargs *args, int from); /* by position */
 af_jval af_jtuple2(af_jinja *j, af_jval a, af_jval b);
-/* A generator: make(call) builds its items when the first one is asked for. */
+/* A generator: make(call) builds its items when the first one is requested. */
 af_jval af_jgenerator(const af_jcall *call, af_jlist *(*make)(const af_jcall *call));
 bool af_jiter_next(af_jinja *j, af_jiter *it, af_jval *out);
 /* All items, in order; takes the remaining ones of a generator. Never NULL. Fails on a value that

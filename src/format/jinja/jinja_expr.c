@@ -59,7 +59,7 @@ static af_jexpr *parse_string(af_jparser *p)
     return constant(p, t->line, af_jstr_v(s));
 }
 
-/* A name as it stands; what it means is decided by who asked. */
+/* A name as written; the caller decides what it means. */
 static af_jexpr *parse_bare_name(af_jparser *p)
 {
     const af_jtoken *t = p->at;

@@ -46,7 +46,7 @@ static void repr_list_kind(af_jinja *j, af_buf *b, af_jval v)
     }
 }
 
-/* The rest: Python shows addresses for most of these, which nobody can depend on. */
+/* The rest: Python shows addresses for most of these, which no template can depend on. */
 static void repr_object(af_jinja *j, af_buf *b, af_jval v)
 {
     if (v.kind == AF_JKIND_NAMESPACE) {

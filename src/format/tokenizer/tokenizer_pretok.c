@@ -1,4 +1,4 @@
-/* tokenizer_pretok.c - the pre-tokenizers: each cuts a piece and hands the parts to the next one.
+/* tokenizer_pretok.c - the pre-tokenizers: each cuts a piece and passes the parts to the next one.
  *
  * Splitting is: find the matches, turn the text into segments (match or not), join segments as the
  * behaviour says, and are passed on. Segments of nested stages share one stack. The usual case,

@@ -87,7 +87,7 @@ af_status af_normal_form(af_work *w, af_piece *p, af_stage *to, af_norm_kind for
     if (form == AF_NORM_NFKC || form == AF_NORM_NFKD)
         options |= UTF8PROC_COMPAT;
     bool begun = false;
-    uint32_t done_to = 0; /* what stands before is in `to`, once begun */
+    uint32_t done_to = 0; /* what precedes it is in `to`, once begun */
     for (uint32_t i = 0, end; i < p->len; i = end) {
         bool plain;
         if ((uint8_t)p->text[i] < 0x80 && (i + 1 >= p->len || (uint8_t)p->text[i + 1] < 0x80)) {

@@ -18,7 +18,7 @@ bool af_grow(void *p, uint32_t *cap, uint64_t want, uint64_t size)
     return true;
 }
 
-/* Eight bytes a step, multiply and fold: words are short, and this runs once for each of them. */
+/* Eight bytes per step, multiply and fold: words are short, and this runs once for each of them. */
 uint64_t af_bytes_hash(const char *s, uint64_t n)
 {
     const uint64_t k = UINT64_C(0x9e3779b97f4a7c15);

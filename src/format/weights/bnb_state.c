@@ -20,7 +20,7 @@ static af_status wrong(const char *name, const char *what, af_error *err)
     return af_fail(err, AF_EFORMAT, "quantised weight '%s': %s", name, what);
 }
 
-/* A tensor that must be there with this dtype and at least so many elements. */
+/* A tensor that must exist with this dtype and at least `count` elements. */
 static af_status need(const void **out, const af_weights *w, const char *name, const char *suffix,
                       af_dtype dtype, int64_t count, af_error *err)
 {

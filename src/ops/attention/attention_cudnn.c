@@ -1,4 +1,4 @@
-/* attention_cudnn.c - the forward pass of attention.c as cuDNN wants it described: matmuls,
+/* attention_cudnn.c - the forward pass of attention.c as cuDNN expects it described: matmuls,
  * masks and softmax as single operations, in the order its fused kernel is known by. */
 #include "ops/attention/attention_cudnn.h"
 

@@ -90,7 +90,7 @@ static int64_t padded_size(const af_node *n)
     return AF_ALIGN_UP((int64_t)n->attr.attention.head_dim, INT64_C(32));
 }
 
-/* Of a thread: the sums of a head that is not cut, and what the tiles want. */
+/* Of a thread: the sums of a head that is not cut, and what the tiles need. */
 static uint64_t sums_floats(const af_node *n)
 {
     return AF_ALIGN_UP((uint64_t)n->in[0]->dim[0], UINT64_C(32)) * (uint64_t)padded_size(n);
@@ -173,7 +173,7 @@ static uint64_t backward_work(const af_node *n, int threads)
 static const af_cpu_op forward_op = {forward_run, forward_work},
                        backward_op = {backward_run, backward_work};
 
-/* A soft cap wants scores scaled and capped: the general path does that. */
+/* A soft cap needs scores scaled and capped: the general path does that. */
 static bool served(const af_node *n)
 {
     return af_fast_get()->attention && !(n->attr.attention.softcap > 0);

@@ -30,7 +30,7 @@ static inline bool af_fast_all(const af_node *n)
     return true;
 }
 
-/* Row r of a f32 or bf16 tensor as f32: the tensor's own memory, or `buf`. */
+/* Row r of an f32 or bf16 tensor as f32: the tensor's own memory, or `buf`. */
 static inline const float *af_fast_row(const af_fast *f, const af_tensor *t, int64_t r, int64_t n,
                                        float *buf)
 {

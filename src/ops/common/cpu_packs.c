@@ -3,7 +3,7 @@
  * A weight has up to two forms, one for GEMMs along its rows (forward) and one across them (dX):
  * the pairs of k's that a matrix instruction takes lie along different axes, so that no layout
  * serves both. In both cases a weight is in memory twice: in both forms, where its stored form lies
- * in a mapped file and nothing but GEMMs reads it, so that its pages are given back once it is
+ * in a mapped file and nothing but GEMMs reads it, so that its pages are released once it is
  * packed; else as it is stored and in one form, that of the longer sum, where the GEMM itself is
  * slower (decision 0004). Forms are part of the workspace that is planned, and there are none when
  * they would take more than their share of the memory that is free: GEMMs then pack as they go,
@@ -14,7 +14,7 @@
 
 enum {
     ROWS_MIN = 64,    /* GEMMs with fewer rows read each weight about once anyway */
-    MEMORY_SHARE = 4, /* of the free memory, one part in so many */
+    MEMORY_SHARE = 4, /* packs take at most 1/MEMORY_SHARE of the free memory */
 };
 
 typedef struct packs {
@@ -23,7 +23,7 @@ typedef struct packs {
     af_dtype rows; /* of the first GEMM that reads it: the type it is packed for */
     bool used[2];  /* by GEMMs that can read it in this form */
     bool stored;   /* something reads it as it is stored */
-    bool returns;  /* its pages are given back once it is packed */
+    bool returns;  /* its pages are released once it is packed */
     bool stale;
 } packs;
 
@@ -85,7 +85,7 @@ static bool is_longer(const af_tensor *w, bool trans)
     return K > N || (K == N && !trans);
 }
 
-/* Which forms there will be: those of weights whose stored form is given back, and of the others
+/* Which forms there will be: those of weights whose stored form is released, and of the others
  * the longer one. Their bytes. */
 static uint64_t choose(const af_cpu *cpu, af_graph *g, bool both)
 {

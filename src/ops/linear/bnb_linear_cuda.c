@@ -61,7 +61,7 @@ static bool readable(const af_linear_group *p)
     return rows == p->O && p->O * p->I / SEGMENT <= INT32_MAX;
 }
 
-/* 16-byte rows; the adapter's halves as the kernels want them. These sums have another
+/* 16-byte rows; the adapter's halves as the kernels expect them. These sums have another
  * order than dequantise + GEMM: not where bits must be the same however weights are stored. */
 static bool serves(const af_cuda *cu, const af_linear_group *p, const af_tensor *x, int most)
 {

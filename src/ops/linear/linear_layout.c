@@ -17,7 +17,7 @@ static bool reads(const af_node *n, const af_tensor *t)
 /* What the graph does with a tensor, found in one pass. */
 typedef struct uses {
     bool viewed; /* another tensor is a view of it */
-    bool fixed;  /* some op around it wants packed rows */
+    bool fixed;  /* some adjacent op requires packed rows */
     bool other;  /* read by something else than a projection */
     int last;    /* position of the last node around it, -1 = none */
     int narrow;  /* low-rank GEMMs that read it */

@@ -157,7 +157,7 @@ static void flatten(param_list *c)
     rebase_views(g);
 }
 
-/* bitsandbytes judges and codes each matrix for itself. Kernels for f32 moments want to begin on 4
+/* bitsandbytes decides and quantises per matrix. Kernels for f32 moments start at a multiple of 4
  * elements: matrices of odd sizes stay together. */
 static bool comes_apart(const param_list *c, const af_tensor *p)
 {
@@ -270,7 +270,7 @@ static void update_range(param_list *c, const unit *first, const unit *last, int
     set_attr(c, af_node_new(g, op, in, n_in), first->param);
 }
 
-/* Matrices keep one mean a row and one a column; vectors keep every square (in `row`). */
+/* Matrices keep one mean per row and one per column; vectors keep every square (in `row`). */
 static void update_factored(param_list *c, af_tensor *p, af_tensor *grad, int i)
 {
     af_graph *g = c->g;

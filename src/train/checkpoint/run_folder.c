@@ -35,7 +35,7 @@ static double number_in(const char *output, const char *file, const char *key, d
     return v;
 }
 
-/* A finished run that is now asked for more steps than before. */
+/* A finished run for which more steps are requested now. */
 static bool is_longer(const af_run_config *r)
 {
     const double steps = number_in(r->output_dir, "run.yaml", "\nmax_steps: ", -1);

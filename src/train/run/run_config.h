@@ -85,7 +85,7 @@ AF_CHECKED af_status af_run_config_parse(af_run_config *out, const char *text, u
                                          const char *name, const char *const *overrides, int count,
                                          bool for_training, af_error *err);
 /* Without a file: defaults only, then one key after another, its value as YAML text, then the
- * checks of a run file. `name` stands in messages. */
+ * checks of a run file. `name` is used in messages. */
 AF_CHECKED af_status af_run_config_init(af_run_config *out, const char *name, af_error *err);
 AF_CHECKED af_status af_run_config_set(af_run_config *r, const char *key, const char *value,
                                        af_error *err);

@@ -1,4 +1,4 @@
-/* run_hooks.h - what a run reports to its caller, and whether it shall stop. */
+/* run_hooks.h - what a run reports to its caller, and whether it should stop. */
 #ifndef AF_RUN_HOOKS_H
 #define AF_RUN_HOOKS_H
 

@@ -131,6 +131,6 @@ af_status af_prompts_plan(const af_prompts *p, const af_run_model *m, const af_m
     const af_status st = af_model_generate_plan(&model, &o, bytes, err);
     if (st == AF_OK || live)
         return st;
-    *bytes = 0; /* a GPU without memory for a second graph reports that when it is asked */
+    *bytes = 0; /* a GPU without memory for a second graph reports that when it is used */
     return AF_OK;
 }

@@ -63,7 +63,7 @@ static af_status add_record(af_eval *e, const af_token_store *s, int64_t i, int3
     return af_eval_add(e, (af_token_row){buf, buf + n, n}, err);
 }
 
-/* The adapter's own: the file, or its text where it stands in tokenizer_config.json. */
+/* The adapter's own: the file, or its text where it is in tokenizer_config.json. */
 static af_status own_template(const char **out, af_arena *mem, const char *dir, af_error *err)
 {
     af_template *t = NULL;

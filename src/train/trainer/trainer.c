@@ -167,7 +167,7 @@ bool af_trainer_done(const af_trainer *t)
     return t->progress.step >= t->progress.steps || af_trainer_out_of_patience(t);
 }
 
-/* Evaluates, logs, and counts gains. *keep: the run wants a checkpoint of this step. */
+/* Evaluates, logs, and counts gains. *keep: the run needs a checkpoint of this step. */
 static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *err)
 {
     double loss, accuracy;

@@ -274,7 +274,7 @@ static inline __m512i af_amx_round(__m512 low, __m512 high)
     return r;
 }
 
-/* The first so many of 32 values. */
+/* The first `left` of 32 values. */
 static inline __mmask32 af_amx_first(int64_t left)
 {
     return left >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << AF_MAX(left, INT64_C(0))) - 1;

@@ -20,7 +20,7 @@ typedef struct amx_item {
     int64_t p, end, from, to;
 } amx_item;
 
-/* What a thread holds while it goes through tiles. */
+/* The state of a thread while it processes tiles. */
 typedef struct amx_thread {
     const af_gemm_job *j;
     int thread;
@@ -37,7 +37,7 @@ typedef struct amx_thread {
     af_amx_work w;
 } amx_thread;
 
-/* Finished sums that nobody reads soon and that fill lines of the cache: written past it, the lines
+/* Finished sums that are not read soon and that fill lines of the cache: written past it, the lines
  * need not be read first. */
 static bool streams(const af_gemm_job *j, const af_gemm_step *s)
 {

@@ -24,7 +24,7 @@ void af_amx_begin(void) { AF_AMX_CONFIG(tiles); }
 void af_amx_end(void)
 {
     AF_AMX_RELEASE();
-    _mm_sfence(); /* what went past the caches is there for whoever comes after */
+    _mm_sfence(); /* non-temporal stores are visible to the readers that follow */
 }
 
 void af_amx_flush(af_amx_epilogue *l)
@@ -221,7 +221,7 @@ AF_INLINE void some_pairs(uint16_t *p, const uint16_t *const *h, int64_t lines, 
                       _mm512_maskz_loadu_epi16(rest, r[2 * i + 1] + l));
 }
 
-/* Eight rows at a time: the hardware fetches the lines that follow in so many, not in 32. */
+/* Eight rows at a time: the hardware prefetches the lines that follow in eight rows, not in 32. */
 void af_amx_pairs(uint16_t *p, const uint16_t *const h[32], int64_t lines, int64_t step)
 {
     for (int i = 0; i < 16; i += PAIRS)

@@ -29,7 +29,7 @@ AF_INLINE void digits(int8_t *p, int8_t *lo, int32x4_t a, int32x4_t b)
 /* The planes of 32 numbers; their scale. */
 static float cut(int8_t *p, const float *x)
 {
-    const float top = 8355000; /* three signed digits reach 0x7f7f7f, and rounding needs room */
+    const float top = 8355000; /* three signed digits reach 0x7f7f7f, and rounding needs a margin */
     float32x4_t v[8], most4 = vdupq_n_f32(0), all4 = most4;
     for (int i = 0; i < 8; i++) {
         v[i] = vld1q_f32(x + 4 * i);
