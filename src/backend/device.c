@@ -50,6 +50,6 @@ af_status af_device_open(af_device **out, const char *name, int threads, af_erro
     af_error why = {0};
     if (af_cuda_open(out, 0, &why) == AF_OK)
         return AF_OK;
-    af_say(AF_LOG_INFO, "no GPU is used: %s", why.msg);
+    af_log_write(AF_LOG_INFO, "no GPU is used: %s", why.msg);
     return af_cpu_open(out, threads, err);
 }

@@ -13,7 +13,7 @@ void af_log_set(af_log_hook *hook, void *user)
     log_user = user;
 }
 
-void af_say(af_log_level level, const char *fmt, ...)
+void af_log_write(af_log_level level, const char *fmt, ...)
 {
     if (!log_hook)
         return;

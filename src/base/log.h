@@ -5,5 +5,5 @@
 #include "afinar/log.h"
 #include "base/base.h"
 
-AF_PRINTF(2, 3) void af_say(af_log_level level, const char *fmt, ...);
+AF_PRINTF(2, 3) void af_log_write(af_log_level level, const char *fmt, ...);
 #endif

@@ -247,8 +247,8 @@ static void use_file(af_bench_model *b)
                                      af_dtype_get(b->model.plain)->bytes,
                                  (uint64_t)AF_FROZEN_ALIGN);
     if (af_map_temp(&b->model.frozen, bytes, &why) != AF_OK)
-        af_say(AF_LOG_INFO, "bench: frozen weights stay in memory next to their packed copy: %s",
-               why.msg);
+        af_log_write(AF_LOG_INFO,
+                     "bench: frozen weights stay in memory next to their packed copy: %s", why.msg);
 }
 
 af_status af_bench_model_plan(af_bench_model *b, af_error *err)

@@ -112,7 +112,7 @@ static char *keep_old(const char *out)
 static void put_back(const char *out, const char *old)
 {
     if ((old ? af_path_replace(old, out, NULL) : af_path_remove(out, NULL)) != AF_OK)
-        af_say(AF_LOG_WARN, "cannot remove '%s'", out);
+        af_log_write(AF_LOG_WARN, "cannot remove '%s'", out);
 }
 
 /* ---- to GGUF ---- */
@@ -136,7 +136,7 @@ static af_status write_gguf(af_model_reader *in, const char *out, const af_expor
         AF_TRY(fail_unsure(out, &why, err));
 done:
     if (old && af_path_remove(old, NULL) != AF_OK)
-        af_say(AF_LOG_WARN, "cannot remove '%s'", old);
+        af_log_write(AF_LOG_WARN, "cannot remove '%s'", old);
     free(old);
     return st;
 }

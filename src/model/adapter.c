@@ -278,8 +278,8 @@ static int other_senses(const af_adapter *a, const af_weights *w)
         n += strstr(af_weights_at(w, i)->name, "vision_tower.") != NULL ||
              strstr(af_weights_at(w, i)->name, "multi_modal_projector.") != NULL;
     if (n)
-        af_say(AF_LOG_WARN, "%d tensors of the adapter are not of the text model and are left out",
-               n);
+        af_log_write(AF_LOG_WARN,
+                     "%d tensors of the adapter are not of the text model and are left out", n);
     return n;
 }
 
@@ -322,7 +322,8 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
         AF_TRY(read_tensor(a, &a->saved[m->weight], w, name, t->dim[0], t->dim[1], used, err));
     } else if (m->layer < 0 &&
                find_stored(a, w, name)) { /* PEFT stores a targeted embedding's base too */
-        af_say(AF_LOG_WARN, "the adapter's own copy of '%s' is not used; the model's is", m->path);
+        af_log_write(AF_LOG_WARN, "the adapter's own copy of '%s' is not used; the model's is",
+                     m->path);
         (*used)++;
     }
     if (a->config.dora) {

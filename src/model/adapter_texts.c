@@ -30,15 +30,15 @@ static bool fits(const char *dir, int64_t rows)
     af_error err = {0};
     af_tokenizer *t = NULL;
     if (af_tokenizer_open(&t, dir, &err) != AF_OK) {
-        af_say(AF_LOG_WARN, "the tokenizer of the adapter is not used: %s", err.msg);
+        af_log_write(AF_LOG_WARN, "the tokenizer of the adapter is not used: %s", err.msg);
         return false;
     }
     const int64_t n = af_tokenizer_vocab_size(t);
     if (n > rows)
-        af_say(AF_LOG_WARN,
-               "the tokenizer of the adapter is not used: it has %" PRId64
-               " tokens, the model %" PRId64 " rows",
-               n, rows);
+        af_log_write(AF_LOG_WARN,
+                     "the tokenizer of the adapter is not used: it has %" PRId64
+                     " tokens, the model %" PRId64 " rows",
+                     n, rows);
     af_tokenizer_close(t);
     return n <= rows;
 }

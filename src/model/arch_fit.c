@@ -123,7 +123,8 @@ af_status af_arch_fits_llama(const af_hf_config *c, af_error *err)
             "model_type '%.64s' is not known, and key 'rms_norm_eps', which llama needs, "
             "is absent",
             c->model_type);
-    af_say(AF_LOG_WARN, "model_type '%.64s' is not known; its keys fit llama, so that row is used",
-           c->model_type);
+    af_log_write(AF_LOG_WARN,
+                 "model_type '%.64s' is not known; its keys fit llama, so that row is used",
+                 c->model_type);
     return AF_OK;
 }

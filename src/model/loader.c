@@ -76,7 +76,7 @@ static af_status open_parts(af_loader *ld, const char *path, af_error *err)
     for (int i = 0; i < ld->spec->tensors; i++)
         any |= ld->quantise[i];
     if (any)
-        af_say(AF_LOG_INFO, "%s: linear layers are quantised to nf4", path);
+        af_log_write(AF_LOG_INFO, "%s: linear layers are quantised to nf4", path);
 done:
     return st;
 }

@@ -53,8 +53,8 @@ static af_status open_parts(af_model *m, const char *model, const af_model_opts 
                                                  : AF_QUANT_SHADOW};
     AF_TRY(af_loader_open(&m->loader, m->path, &so, err));
     AF_TRY(open_adapters(m, o, err));
-    af_say(AF_LOG_INFO, "device: %s, computing in %s", af_device_text(m->device),
-           af_dtype_name(m->compute));
+    af_log_write(AF_LOG_INFO, "device: %s, computing in %s", af_device_text(m->device),
+                 af_dtype_name(m->compute));
 done:
     return st;
 }
@@ -100,8 +100,8 @@ static af_status check_vocab(const af_model *m, const af_tokenizer *t, af_error 
                            "%s: the tokenizer has token %" PRId64 ", but vocab_size is %" PRId64,
                            m->path, id, V);
     if (n > V)
-        af_say(AF_LOG_WARN, "%s: %" PRId64 " added tokens lie beyond vocab_size %" PRId64, m->path,
-               n - V, V);
+        af_log_write(AF_LOG_WARN, "%s: %" PRId64 " added tokens lie beyond vocab_size %" PRId64,
+                     m->path, n - V, V);
     return AF_OK;
 }
 
@@ -194,7 +194,8 @@ void af_model_watch_length(af_model *m, int64_t tokens)
     if (m->warned_long || context == 0 || tokens <= context)
         return;
     m->warned_long = true;
-    af_say(AF_LOG_WARN, "a text is longer than the model's context of %" PRId64 " tokens", context);
+    af_log_write(AF_LOG_WARN, "a text is longer than the model's context of %" PRId64 " tokens",
+                 context);
 }
 
 af_status af_model_logits_of(af_model *m, const int32_t *ids, int64_t n, float *out, af_error *err)

@@ -300,10 +300,11 @@ static af_status match_head(af_model_reader *in, af_error *err)
     af_weights_forget(in->weights, embed);
     if (same)
         return AF_OK;
-    af_say(AF_LOG_WARN,
-           "%s: tie_word_embeddings is true, but lm_head.weight is stored with other values than "
-           "the embedding: it is used as the head",
-           in->path);
+    af_log_write(
+        AF_LOG_WARN,
+        "%s: tie_word_embeddings is true, but lm_head.weight is stored with other values than "
+        "the embedding: it is used as the head",
+        in->path);
     in->head_copied = false;
     af_model_spec_clear(&in->spec);
     return make_spec(in, false, err);
@@ -388,8 +389,8 @@ static void report(const af_model_reader *in)
         if (count[t])
             af_buf_printf(&text, "%s%" PRId64 " tensors %s", text.len ? ", " : "", count[t],
                           af_dtype_name((af_dtype)t));
-    af_say(AF_LOG_INFO, "%s: %s, %.1fM parameters: %s", in->path, in->config.model_type,
-           (double)in->spec.params / 1e6, text.data ? text.data : "");
+    af_log_write(AF_LOG_INFO, "%s: %s, %.1fM parameters: %s", in->path, in->config.model_type,
+                 (double)in->spec.params / 1e6, text.data ? text.data : "");
     af_buf_clear(&text);
 }
 

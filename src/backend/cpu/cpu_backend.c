@@ -160,7 +160,8 @@ static af_status cpu_prepare(af_device *d, af_graph *g, af_error *err)
     af_status st = AF_OK;
     cpu_graph *c = g->backend;
     const uint64_t free_bytes = d->ops->memory_free(d);
-    const bool roomy = af_graph_bytes(g) <= free_bytes; /* for what op families request, too */
+    /* enough for what op families request, too */
+    const bool roomy = af_graph_bytes(g) <= free_bytes;
     const uint64_t total =
         roomy ? af_graph_bytes(g) : af_graph_bytes(g) - g->work_bytes + g->shared_bytes;
     if (total > free_bytes)

@@ -193,8 +193,9 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
         af_error why = {0};
         if (capture(cu, g, what, &why) != AF_OK) {
             cg->capture_refused = true;
-            af_say(AF_LOG_WARN, "the step cannot be captured, kernels are launched one by one: %s",
-                   why.msg);
+            af_log_write(AF_LOG_WARN,
+                         "the step cannot be captured, kernels are launched one by one: %s",
+                         why.msg);
         }
     }
     if (capturing && *exec) {

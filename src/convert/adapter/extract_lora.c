@@ -111,7 +111,7 @@ static af_status add_tensor(lora_extraction *j, const af_model_tensor *x, af_err
         sum += (double)d[i] * d[i];
     if (sum != 0 && !is_linear(x)) { /* also when it is not a number */
         j->skipped++;
-        af_say(AF_LOG_WARN, "'%s' differs, but an adapter does not hold it", x->name);
+        af_log_write(AF_LOG_WARN, "'%s' differs, but an adapter does not hold it", x->name);
     } else if (!isfinite(sum)) {
         st =
             af_fail(err, AF_EFORMAT, "the difference of tensor '%s' in '%s' and '%s' is not finite",

@@ -153,7 +153,7 @@ static void compare_tokens(af_model *a, af_model *b)
     const bool chats = talks && cuts_differ(x, y, text, n, false);
     free(text);
     if (other || chats)
-        af_say(
+        af_log_write(
             AF_LOG_WARN,
             "the tokenizer that GGUF can describe cuts %d of %d sample texts%s into other tokens "
             "than tokenizer.json: so will programs that read the file",

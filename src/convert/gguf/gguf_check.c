@@ -81,10 +81,10 @@ static af_status check_windows(const af_model_spec *a, const af_model_spec *b, a
         int i = 0;
         while (!a->layer[i].window)
             i++;
-        af_say(AF_LOG_WARN,
-               "GGUF has no sliding window for architecture '%s': beyond %d tokens the file "
-               "attends to more than the model did",
-               a->arch->gguf, a->layer[i].window);
+        af_log_write(AF_LOG_WARN,
+                     "GGUF has no sliding window for architecture '%s': beyond %d tokens the file "
+                     "attends to more than the model did",
+                     a->arch->gguf, a->layer[i].window);
         return AF_OK;
     }
     for (int i = 0; i < a->layers; i++)

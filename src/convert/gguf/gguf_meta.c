@@ -191,10 +191,10 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
     const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
     if (c->rope.type == AF_ROPE_DYNAMIC)
-        af_say(AF_LOG_WARN,
-               "GGUF has no rope scaling of type 'dynamic': the file is right up to %" PRId64
-               " tokens",
-               c->max_position_embeddings);
+        af_log_write(AF_LOG_WARN,
+                     "GGUF has no rope scaling of type 'dynamic': the file is right up to %" PRId64
+                     " tokens",
+                     c->max_position_embeddings);
     af_model_title(title, sizeof title, af_path_name(dir));
     part_phi3(title, sizeof title, dir);
     af_size_label(label, sizeof label, s->params);

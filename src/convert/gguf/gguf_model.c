@@ -463,10 +463,10 @@ static void warn_fallbacks(const gguf_export *j)
     for (int i = 0; i < j->count; i++)
         n += j->list[i].fell_back;
     if (n)
-        af_say(AF_LOG_WARN,
-               "%d of %d tensors have rows that do not fill the blocks of %s and got "
-               "another type",
-               n, j->count, af_mix_get(j->o->mix)->name);
+        af_log_write(AF_LOG_WARN,
+                     "%d of %d tensors have rows that do not fill the blocks of %s and got "
+                     "another type",
+                     n, j->count, af_mix_get(j->o->mix)->name);
 }
 
 af_status af_gguf_model_write(af_convert_report **report, af_model_reader *in, const char *out,

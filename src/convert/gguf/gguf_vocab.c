@@ -152,8 +152,8 @@ static af_status read_vocab(vocab *v, af_error *err)
                          json_string_length(json_object_get(a, "content")), type, &beyond, err));
     }
     if (beyond)
-        af_say(AF_LOG_WARN, "%" PRId64 " tokens have no row in the embedding and are left out",
-               beyond);
+        af_log_write(AF_LOG_WARN,
+                     "%" PRId64 " tokens have no row in the embedding and are left out", beyond);
     for (int64_t i = 0; i < v->rows; i++) /* holes */
         if (!v->token[i].at) {
             v->token[i].at = af_arena_printf(&v->arena, "[PAD%" PRId64 "]", i);
@@ -377,7 +377,7 @@ af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_text_dirs *h, const 
     AF_TRY(af_json_read(&json, dir, "tokenizer.json", err));
     AF_TRY(af_json_read(&config, dir, "tokenizer_config.json", err));
     if (!json) {
-        af_say(AF_LOG_WARN, "%s has no tokenizer.json: the GGUF file gets no tokenizer", dir);
+        af_log_write(AF_LOG_WARN, "%s has no tokenizer.json: the GGUF file gets no tokenizer", dir);
         goto done;
     }
     v.json = json;

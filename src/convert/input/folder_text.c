@@ -81,10 +81,11 @@ af_status af_folder_template(char **text, const char *dir, af_error *err)
     if (af_file_exists(path)) {
         AF_TRY(af_file_read(text, &n, path, TEMPLATE_BYTES_MAX, err));
         if (inner && strcmp(inner, *text) != 0)
-            af_say(AF_LOG_WARN,
-                   "%s: chat_template.jinja and the template in tokenizer_config.json differ; the "
-                   "former is used, as transformers does",
-                   dir);
+            af_log_write(
+                AF_LOG_WARN,
+                "%s: chat_template.jinja and the template in tokenizer_config.json differ; the "
+                "former is used, as transformers does",
+                dir);
     } else if (inner) {
         *text = af_strdup(inner);
         if (!*text)

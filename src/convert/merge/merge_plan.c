@@ -92,9 +92,9 @@ static af_status set_shape(const af_merge_run *r, af_merge_item *m, af_error *er
                 r->config->model[m->source[0]->model], (long long)b->dim[0],
                 (long long)(b->ndim > 1 ? b->dim[1] : 1), r->config->model[m->source[i]->model]);
         if (b->dim[0] != m->dim[0] && !r->tokens.active)
-            af_say(AF_LOG_WARN, "'%s' has %lld and %lld rows: the first %lld are merged", m->name,
-                   (long long)m->dim[0], (long long)b->dim[0],
-                   (long long)AF_MIN(m->dim[0], b->dim[0]));
+            af_log_write(AF_LOG_WARN, "'%s' has %lld and %lld rows: the first %lld are merged",
+                         m->name, (long long)m->dim[0], (long long)b->dim[0],
+                         (long long)AF_MIN(m->dim[0], b->dim[0]));
         m->dim[0] = AF_MIN(m->dim[0], b->dim[0]);
     }
     if (m->embed && r->tokens.active)

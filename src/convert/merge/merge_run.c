@@ -70,8 +70,8 @@ static void warn_nonfinite(const af_merge_inputs *in, af_merge_watch *w)
         if (af_tensor_view_finite(&in->view[i]))
             continue;
         w->warned = true;
-        af_say(AF_LOG_WARN, "tensor '%s' of model '%s' has values that are NaN or infinite",
-               m->tensor[i]->name, in->r->config->model[m->source[i]->model]);
+        af_log_write(AF_LOG_WARN, "tensor '%s' of model '%s' has values that are NaN or infinite",
+                     m->tensor[i]->name, in->r->config->model[m->source[i]->model]);
     }
 }
 

@@ -80,8 +80,8 @@ static void warn_nonfinite(af_model_reader *in, const af_tensor_view *v)
 {
     af_tensor_view base = *v;
     base.overlay = (af_overlay){.saved = in->resized ? v->overlay.saved : NULL}; /* more rows */
-    af_say(AF_LOG_WARN, "tensor '%s' of %s '%s' has values that are NaN or infinite", v->t->name,
-           af_tensor_view_finite(&base) ? "the adapter for" : "model", in->path);
+    af_log_write(AF_LOG_WARN, "tensor '%s' of %s '%s' has values that are NaN or infinite",
+                 v->t->name, af_tensor_view_finite(&base) ? "the adapter for" : "model", in->path);
     in->warned_nonfinite = true;
 }
 

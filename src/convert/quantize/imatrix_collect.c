@@ -133,11 +133,12 @@ static af_status run_text(collector *c, af_model *m, const char *text, const af_
         memcpy(ids, e.ids + i * N, (size_t)N * sizeof *ids);
         ids[0] = bos >= 0 ? bos : ids[0];
         AF_TRY(run_chunk(c, ids, N, err));
-        af_say(AF_LOG_DEBUG, "importance: chunk %" PRId64 " of %" PRId64, i + 1, chunks);
+        af_log_write(AF_LOG_DEBUG, "importance: chunk %" PRId64 " of %" PRId64, i + 1, chunks);
     }
     out->chunk_size = N;
     out->chunks = chunks;
-    af_say(AF_LOG_INFO, "importance matrix: %" PRId64 " chunks of %" PRId64 " tokens", chunks, N);
+    af_log_write(AF_LOG_INFO, "importance matrix: %" PRId64 " chunks of %" PRId64 " tokens", chunks,
+                 N);
 done:
     af_encoding_clear(&e);
     af_map_close(&map);
@@ -184,8 +185,8 @@ static af_status make_entries(const collector *c, af_imatrix *m, af_error *err)
         }
     }
     if (experts)
-        af_say(AF_LOG_WARN, "the experts of %d layers are not part of the importance matrix",
-               experts);
+        af_log_write(AF_LOG_WARN, "the experts of %d layers are not part of the importance matrix",
+                     experts);
 done:
     return st;
 }

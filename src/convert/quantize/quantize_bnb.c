@@ -459,8 +459,9 @@ static void warn_experts(const af_model_reader *in)
 {
     for (int i = 0; i < in->count; i++)
         if (strstr(in->tensor[i].name, ".experts.")) {
-            af_say(AF_LOG_WARN, "the experts stay as they are: transformers has one parameter for "
-                                "all of them, which bitsandbytes does not quantise");
+            af_log_write(AF_LOG_WARN,
+                         "the experts stay as they are: transformers has one parameter for "
+                         "all of them, which bitsandbytes does not quantise");
             return;
         }
 }

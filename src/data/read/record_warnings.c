@@ -10,8 +10,8 @@ static void log_warning(const af_source_loc *p, af_warning_kind kind, const char
     int64_t *logged = &p->warnings->logged[kind];
     p->warnings->counts.warnings++;
     if (++*logged <= AF_WARNINGS_LOGGED)
-        af_say(AF_LOG_WARN, "%s:%" PRId64 ": %s%s", p->file, p->line, why,
-               *logged == AF_WARNINGS_LOGGED ? " (more of these are only counted)" : "");
+        af_log_write(AF_LOG_WARN, "%s:%" PRId64 ": %s%s", p->file, p->line, why,
+                     *logged == AF_WARNINGS_LOGGED ? " (more of these are only counted)" : "");
 }
 
 void af_record_warn(const af_source_loc *p, af_warning_kind kind, const char *fmt, ...)

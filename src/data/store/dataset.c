@@ -245,10 +245,11 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
     AF_TRY(store_path(&path, &k, err));
     if (af_file_exists(path) && af_token_store_open(out, path, &ignored) == AF_OK) {
         if (read_note(counts, out)) {
-            af_say(AF_LOG_DEBUG, "tokens taken from %s", path);
+            af_log_write(AF_LOG_DEBUG, "tokens taken from %s", path);
             if (counts->warnings)
-                af_say(AF_LOG_WARN, "the datasets had %" PRId64 " warnings when they were read",
-                       counts->warnings);
+                af_log_write(AF_LOG_WARN,
+                             "the datasets had %" PRId64 " warnings when they were read",
+                             counts->warnings);
             goto done;
         }
         af_token_store_close(out);

@@ -12,10 +12,10 @@ static void warn_of_held_out_files(const af_data_source *s, const char *run_path
     char **files = NULL;
     int n = 0, held_out = 0;
     if (af_data_source_files(s, run_path, &files, &n, &held_out, NULL) == AF_OK && held_out)
-        af_say(AF_LOG_WARN,
-               "%s: %d of %d files belong to splits other than train and are skipped; "
-               "set 'split' to choose one",
-               s->path, held_out, n + held_out);
+        af_log_write(AF_LOG_WARN,
+                     "%s: %d of %d files belong to splits other than train and are skipped; "
+                     "set 'split' to choose one",
+                     s->path, held_out, n + held_out);
     af_names_free(files, n);
 }
 
@@ -545,16 +545,16 @@ static void log_totals(reader *d)
     af_data_counts *c = &d->warnings.counts;
     if (c->truncated) {
         c->warnings++;
-        af_say(AF_LOG_WARN,
-               "%" PRId64 " records are cut at sequence_len %" PRId64 "; %" PRId64
-               " of them lose their end-of-turn token",
-               c->truncated, d->pipeline->o->sequence_len, c->lost_eot);
+        af_log_write(AF_LOG_WARN,
+                     "%" PRId64 " records are cut at sequence_len %" PRId64 "; %" PRId64
+                     " of them lose their end-of-turn token",
+                     c->truncated, d->pipeline->o->sequence_len, c->lost_eot);
     }
     if (c->dropped) {
         c->warnings++;
-        af_say(AF_LOG_WARN,
-               "%" PRId64 " records are longer than sequence_len %" PRId64 " and dropped",
-               c->dropped, d->pipeline->o->sequence_len);
+        af_log_write(AF_LOG_WARN,
+                     "%" PRId64 " records are longer than sequence_len %" PRId64 " and dropped",
+                     c->dropped, d->pipeline->o->sequence_len);
     }
 }
 

@@ -152,10 +152,11 @@ static void warn_when_different(const af_template *t, const json_t *config, cons
     const json_t *other = config_template(config, NULL);
     if (json_is_string(other) && (json_string_length(other) != t->source_len ||
                                   memcmp(json_string_value(other), t->source, t->source_len) != 0))
-        af_say(AF_LOG_WARN,
-               "%s: chat_template.jinja and tokenizer_config.json hold different chat templates; "
-               "the first is used, as transformers does",
-               folder);
+        af_log_write(
+            AF_LOG_WARN,
+            "%s: chat_template.jinja and tokenizer_config.json hold different chat templates; "
+            "the first is used, as transformers does",
+            folder);
 }
 
 static char *jinja_path(const char *folder, const char *name)

@@ -332,8 +332,8 @@ static choice measure(af_cuda *cu, af_dnn_use *u, const char *path, const char *
     const choice c = can && ms[1] < margin * ms[0] ? CUDNN : OWN;
     if (c == CUDNN)
         snprintf(by, sizeof by, "cudnn-%zu", cu->dnn->version);
-    af_say(AF_LOG_INFO, "attention by %s: own kernel %.3f ms, cuDNN %.3f ms", by, (double)ms[0],
-           (double)ms[1]);
+    af_log_write(AF_LOG_INFO, "attention by %s: own kernel %.3f ms, cuDNN %.3f ms", by,
+                 (double)ms[0], (double)ms[1]);
     snprintf(line, sizeof line, "%s %s (own %.4f ms, cuDNN %.4f ms)\n", key, by, (double)ms[0],
              (double)ms[1]);
     (void)!af_file_append(path, line, strlen(line), false, NULL);
@@ -357,8 +357,9 @@ static choice choose(af_cuda *cu, af_dnn_use *u, const char *path, bool *dirtied
         return OWN;
     if (open_library(cu, &why) != AF_OK) {
         if (stored == CUDNN)
-            af_say(AF_LOG_WARN,
-                   "attention was faster with cuDNN here, but now own kernels do it: %s", why.msg);
+            af_log_write(AF_LOG_WARN,
+                         "attention was faster with cuDNN here, but now own kernels do it: %s",
+                         why.msg);
         return OWN;
     }
     if (stored == CUDNN && version == cu->dnn->version)
@@ -395,14 +396,15 @@ static af_status choose_all(af_cuda *cu, af_graph *g, bool *dirtied, af_error *e
             taken++;
         } else if (c == CUDNN) {
             give_up(cu, u);
-            af_say(AF_LOG_WARN,
-                   "cuDNN has no attention for %" PRId64 " heads of %" PRId64 ": own kernels do it",
-                   u->a.H, u->a.E);
+            af_log_write(AF_LOG_WARN,
+                         "cuDNN has no attention for %" PRId64 " heads of %" PRId64
+                         ": own kernels do it",
+                         u->a.H, u->a.E);
         }
     }
     if (taken)
-        af_say(AF_LOG_INFO, "attention: cuDNN %zu computes %d of %d forward passes",
-               cu->dnn->version, taken, all);
+        af_log_write(AF_LOG_INFO, "attention: cuDNN %zu computes %d of %d forward passes",
+                     cu->dnn->version, taken, all);
 done:
     free(path);
     return st;

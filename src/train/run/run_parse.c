@@ -345,7 +345,7 @@ static af_status drop_overridden(const parser *p, const bool *had_effect)
         st = unset(p, k);
     }
     if (used)
-        af_say(AF_LOG_WARN, "%s: ignored because of the command line: %s", p->name, names);
+        af_log_write(AF_LOG_WARN, "%s: ignored because of the command line: %s", p->name, names);
     return st;
 }
 
