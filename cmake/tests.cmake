@@ -49,5 +49,6 @@ file(GLOB_RECURSE AF_SCRIPTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.
 foreach(script ${AF_SCRIPTS})
     get_filename_component(name ${script} NAME_WE)
     add_test(NAME ${name} COMMAND bash ${script})
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_TEST_ENV}" TIMEOUT 600 SKIP_RETURN_CODE 77)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_TEST_ENV}" LABELS script TIMEOUT 600
+        SKIP_RETURN_CODE 77)
 endforeach()

@@ -175,27 +175,27 @@ af_status af_adapter_names_used(const af_adapter_config *c, const af_model_spec 
 
 /* ---- reading ---- */
 
-typedef struct reader {
+typedef struct config_reader {
     const json_t *root;
     const char *name;
     af_arena *arena;
     af_error *err;
     af_status st;
-} reader;
+} config_reader;
 
-static const json_t *get(const reader *r, const char *key)
+static const json_t *get(const config_reader *r, const char *key)
 {
     const json_t *v = json_object_get(r->root, key);
     return json_is_null(v) ? NULL : v;
 }
 
-static void wrong(reader *r, const char *key, const char *want)
+static void wrong(config_reader *r, const char *key, const char *want)
 {
     if (r->st == AF_OK)
         r->st = af_fail(r->err, AF_EFORMAT, "%s: %s is not %s", r->name, key, want);
 }
 
-static double get_num(reader *r, const char *key, double absent)
+static double get_num(config_reader *r, const char *key, double absent)
 {
     const json_t *v = get(r, key);
     if (v && !json_is_number(v))
@@ -203,7 +203,7 @@ static double get_num(reader *r, const char *key, double absent)
     return v ? json_number_value(v) : absent;
 }
 
-static bool get_bool(reader *r, const char *key)
+static bool get_bool(config_reader *r, const char *key)
 {
     const json_t *v = get(r, key);
     if (v && !json_is_boolean(v))
@@ -211,7 +211,7 @@ static bool get_bool(reader *r, const char *key)
     return json_is_true(v);
 }
 
-static const char *copy_str(reader *r, const char *s)
+static const char *copy_str(config_reader *r, const char *s)
 {
     const char *p = af_arena_strdup(r->arena, s);
     if (!p && r->st == AF_OK)
@@ -220,7 +220,7 @@ static const char *copy_str(reader *r, const char *s)
 }
 
 /* A list of strings, or one string (which goes to *single). */
-static const char *const *get_names(reader *r, const char *key, int *n, const char **single)
+static const char *const *get_names(config_reader *r, const char *key, int *n, const char **single)
 {
     const json_t *v = get(r, key);
     *n = 0;
@@ -246,7 +246,7 @@ static const char *const *get_names(reader *r, const char *key, int *n, const ch
     return list;
 }
 
-static const af_adapter_pattern *get_patterns(reader *r, const char *key, int *n)
+static const af_adapter_pattern *get_patterns(config_reader *r, const char *key, int *n)
 {
     const json_t *v = get(r, key);
     *n = 0;
@@ -270,7 +270,7 @@ static const af_adapter_pattern *get_patterns(reader *r, const char *key, int *n
     return list;
 }
 
-static const int64_t *get_layers(reader *r, int *n)
+static const int64_t *get_layers(config_reader *r, int *n)
 {
     const json_t *v = get(r, "layers_to_transform");
     const size_t count = json_is_array(v) ? json_array_size(v) : v != NULL;
@@ -291,7 +291,7 @@ static const int64_t *get_layers(reader *r, int *n)
 }
 
 /* The list of layers has this name in every model we know; another would choose other modules. */
-static void check_layers_pattern(reader *r)
+static void check_layers_pattern(config_reader *r)
 {
     const json_t *v = get(r, "layers_pattern");
     const size_t n = json_is_array(v) ? json_array_size(v) : v != NULL;
@@ -305,7 +305,7 @@ static void check_layers_pattern(reader *r)
 }
 
 /* Kinds of adapter that compute something else than we do. */
-static void refuse_others(reader *r)
+static void refuse_others(config_reader *r)
 {
     static const char *const off[] = {"alora_invocation_tokens",
                                       "arrow_config",
@@ -335,7 +335,7 @@ static void refuse_others(reader *r)
     }
 }
 
-static const char *get_init(reader *r)
+static const char *get_init(config_reader *r)
 {
     static const char *const fine[] = {"gaussian", "orthogonal", "eva"};
     const json_t *v = get(r, "init_lora_weights");
@@ -348,7 +348,7 @@ static const char *get_init(reader *r)
     return "true";
 }
 
-static void read_all(reader *r, af_adapter_config *c)
+static void read_all(config_reader *r, af_adapter_config *c)
 {
     refuse_others(r);
     check_layers_pattern(r);
@@ -386,7 +386,7 @@ af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena, const
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, root ? 1 : je.line,
                        root ? "not an object" : je.text);
     }
-    reader r = {root, name, arena, err, AF_OK};
+    config_reader r = {root, name, arena, err, AF_OK};
     read_all(&r, &c);
     json_decref(root);
     if (r.st == AF_OK)

@@ -37,7 +37,7 @@ typedef struct generator {
     const af_tokenizer *tokenizer; /* NULL: ids only */
     sequence seq[SEQUENCES_MAX];
     int n;
-    af_candidate *scratch;
+    af_token_candidate *scratch;
     float *logits;
     int64_t V;
 } generator;

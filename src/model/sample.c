@@ -37,7 +37,7 @@ static int32_t arg_max(const float *x, int64_t n)
 /* Each token that occurs is penalised once: its logit is divided by p, or multiplied when negative.
  * A visited logit is recognised by its place in a small bitmap kept in the candidates' memory. */
 static void penalise(float *logits, int64_t V, const int32_t *seen, int64_t n, double penalty,
-                     af_candidate *scratch)
+                     af_token_candidate *scratch)
 {
     uint8_t *done = (uint8_t *)scratch;
     memset(done, 0, (size_t)V);
@@ -52,25 +52,25 @@ static void penalise(float *logits, int64_t V, const int32_t *seen, int64_t n, d
 
 static int by_probability(const void *a, const void *b)
 {
-    const af_candidate *x = a, *y = b;
+    const af_token_candidate *x = a, *y = b;
     if (x->logit != y->logit)
         return x->logit > y->logit ? -1 : 1;
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
 /* Candidates with a logit of at least `least`, sorted. */
-static int64_t collect(af_candidate *c, const float *logits, int64_t V, float least)
+static int64_t collect(af_token_candidate *c, const float *logits, int64_t V, float least)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < V; i++)
         if (logits[i] >= least)
-            c[n++] = (af_candidate){.id = (int32_t)i, .logit = logits[i]};
+            c[n++] = (af_token_candidate){.id = (int32_t)i, .logit = logits[i]};
     qsort(c, (size_t)n, sizeof *c, by_probability);
     return n;
 }
 
 /* Probabilities of the first n candidates; `sum` is what they are divided by. */
-static void set_probabilities(af_candidate *c, int64_t n, float top, double sum)
+static void set_probabilities(af_token_candidate *c, int64_t n, float top, double sum)
 {
     for (int64_t i = 0; i < n; i++)
         c[i].p = exp((double)c[i].logit - top) / sum;
@@ -79,7 +79,7 @@ static void set_probabilities(af_candidate *c, int64_t n, float top, double sum)
 /* Sorted candidates that can matter: sorting all of a large vocabulary for each token is slow, so
  * the bound is lowered until top-k or top-p is certainly satisfied. Exact. */
 static int64_t shortlist(const af_sample_opts *o, const float *logits, int64_t V, float top,
-                         double sum, af_candidate *c)
+                         double sum, af_token_candidate *c)
 {
     const bool k = o->top_k > 0, p = o->top_p > 0 && o->top_p < 1;
     for (float gap = 8; (k || p) && gap < 100; gap *= 2) {
@@ -94,7 +94,7 @@ static int64_t shortlist(const af_sample_opts *o, const float *logits, int64_t V
 }
 
 /* How many of the sorted candidates stay. */
-static int64_t cut(const af_sample_opts *o, af_candidate *c, int64_t n, float top, double sum)
+static int64_t cut(const af_sample_opts *o, af_token_candidate *c, int64_t n, float top, double sum)
 {
     if (o->top_k > 0 && n > o->top_k) {
         n = o->top_k;
@@ -117,7 +117,7 @@ static int64_t cut(const af_sample_opts *o, af_candidate *c, int64_t n, float to
 }
 
 int32_t af_sample(const af_sample_opts *o, float *logits, int64_t V, const int32_t *seen,
-                  int64_t seen_count, uint64_t stream, uint64_t index, af_candidate *scratch)
+                  int64_t seen_count, uint64_t stream, uint64_t index, af_token_candidate *scratch)
 {
     if (o->repeat_penalty > 0 && o->repeat_penalty != 1)
         penalise(logits, V, seen, seen_count, o->repeat_penalty, scratch);

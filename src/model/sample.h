@@ -5,11 +5,11 @@
 #include "afinar/model.h"
 #include "base/base.h"
 
-typedef struct af_candidate {
+typedef struct af_token_candidate {
     int32_t id;
     float logit;
     double p;
-} af_candidate;
+} af_token_candidate;
 
 /* Checks the options; the message names the one that is out of range. */
 AF_CHECKED af_status af_sample_check(const af_sample_opts *o, af_error *err);
@@ -18,5 +18,5 @@ AF_CHECKED af_status af_sample_check(const af_sample_opts *o, af_error *err);
  * (seed, stream, index). The order is that of transformers: penalty, temperature, top-k, top-p,
  * min-p. A NaN among the logits gives -1. */
 int32_t af_sample(const af_sample_opts *o, float *logits, int64_t V, const int32_t *seen,
-                  int64_t seen_count, uint64_t stream, uint64_t index, af_candidate *scratch);
+                  int64_t seen_count, uint64_t stream, uint64_t index, af_token_candidate *scratch);
 #endif

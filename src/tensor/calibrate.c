@@ -185,29 +185,29 @@ static float percentile_of(const float *sorted, int64_t n, double p)
 }
 
 /* The values of grid g in a batch: `n` of them from `first`, `step` apart. */
-typedef struct span {
+typedef struct value_range {
     int64_t first, n, step;
-} span;
+} value_range;
 
-static span span_of(const af_observer *s, int64_t g)
+static value_range span_of(const af_observer *s, int64_t g)
 {
     const int64_t rows = s->rows, cols = s->cols;
     switch (s->o.split) {
     case AF_SPLIT_ROW:
-        return (span){g * cols, cols, 1};
+        return (value_range){g * cols, cols, 1};
     case AF_SPLIT_COLUMN:
-        return (span){g, rows, cols};
+        return (value_range){g, rows, cols};
     case AF_SPLIT_GROUP:
-        return (span){g * s->o.group, s->o.group, 1};
+        return (value_range){g * s->o.group, s->o.group, 1};
     default:
-        return (span){0, rows * cols, 1};
+        return (value_range){0, rows * cols, 1};
     }
 }
 
 static af_status percentile_range(const af_observer *s, int64_t grid, float *low, float *high,
                                   af_error *err)
 {
-    const span p = span_of(s, grid);
+    const value_range p = span_of(s, grid);
     const int64_t n = s->batches * p.n;
     float *v = af_calloc((uint64_t)n, sizeof *v);
     if (!v)

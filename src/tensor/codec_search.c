@@ -244,15 +244,15 @@ static inline af_vec largest(int n, const af_vec *x, int stride, af_vec *amax)
 }
 
 /* Sums of w*x*l and w*l*l for two step sizes, [2 * try + vector]; wx is w*x. */
-typedef struct sums {
+typedef struct fit_sums {
     af_vec lx[4], l2[4];
-} sums;
+} fit_sums;
 
 /* `low`: codes below -half are possible, which takes a step beyond half + 0.4. */
-static inline sums signed_sums(int n, float half, const af_wide *x, const af_wide *w,
-                               const af_wide *wx, const af_vec step[4], bool low)
+static inline fit_sums signed_sums(int n, float half, const af_wide *x, const af_wide *w,
+                                   const af_wide *wx, const af_vec step[4], bool low)
 {
-    sums s = {{{0}}, {{0}}};
+    fit_sums s = {{{0}}, {{0}}};
     for (int i = 0; i < n; i += BATCH / 4) {
         af_vec l[BATCH], u[BATCH];
         for (int k = 0; k < BATCH; k++)
@@ -281,7 +281,8 @@ typedef struct signed_best {
     af_wide big, amax, scale, iscale, fit;
 } signed_best;
 
-static inline void signed_judge(signed_best *b, const sums *got, const af_vec step[4], bool first)
+static inline void signed_judge(signed_best *b, const fit_sums *got, const af_vec step[4],
+                                bool first)
 {
     const af_vec zero = af_vec_all(0);
     af_vec s[4];
@@ -322,8 +323,8 @@ void af_search_signed(int n, float half, const af_wide *x, const af_wide *w, flo
         af_vec step[4];
         for (int k = 0; k < 4; k++)
             step[k] = af_vec_all(-(half + 0.1f * (float)tenths[try + k / 2])) / b.big.v[k % 2];
-        const sums got = tenths[try + 1] <= 4 ? signed_sums(n, half, x, w, wx, step, false)
-                                              : signed_sums(n, half, x, w, wx, step, true);
+        const fit_sums got = tenths[try + 1] <= 4 ? signed_sums(n, half, x, w, wx, step, false)
+                                                  : signed_sums(n, half, x, w, wx, step, true);
         signed_judge(&b, &got, step, try == 0);
     }
     for (int p = 0; p < 2; p++) {

@@ -303,7 +303,7 @@ static void check_shares(const char *why, af_sample_opts o, const double *want, 
     const float base[6] = {2.0f, 1.0f, 0.5f, 0.0f, -1.0f, -3.0f};
     enum { DRAWS = 40000 };
     double share[6] = {0};
-    af_candidate scratch[6];
+    af_token_candidate scratch[6];
     for (int i = 0; i < DRAWS; i++) {
         float logits[6];
         const int32_t seen[] = {0, 0};

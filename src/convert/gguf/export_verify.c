@@ -15,10 +15,10 @@
 
 enum { PROMPT_TOKENS = 24, PROMPTS = 2 };
 
-typedef struct sums {
+typedef struct logit_sums {
     double diff2, spread2;
     int64_t values, same_top, positions;
-} sums;
+} logit_sums;
 
 /* Ids of a prompt: text where there is a tokenizer, else ids across the vocabulary. */
 static int64_t make_prompt(af_model *m, int which, int32_t *ids)
@@ -40,7 +40,7 @@ static int64_t make_prompt(af_model *m, int which, int32_t *ids)
     return n < 4 ? PROMPT_TOKENS : n;
 }
 
-static void compare(const float *a, const float *b, int64_t rows, int64_t V, sums *s)
+static void compare(const float *a, const float *b, int64_t rows, int64_t V, logit_sums *s)
 {
     for (int64_t r = 0; r < rows; r++) {
         const float *x = a + r * V, *y = b + r * V;
@@ -76,7 +76,7 @@ static int64_t rows_alike(const af_model *a, const af_model *b, int64_t n)
     return n;
 }
 
-static af_status run_prompts(af_model *a, af_model *b, sums *s, af_error *err)
+static af_status run_prompts(af_model *a, af_model *b, logit_sums *s, af_error *err)
 {
     af_status st = AF_OK;
     const int64_t V = af_model_vocab(a);
@@ -181,7 +181,7 @@ af_status af_export_verify(const char *model, const char *adapter, const char *w
 {
     af_status st = AF_OK;
     af_model *a = NULL, *b = NULL;
-    sums s = {0};
+    logit_sums s = {0};
     af_model_opts o = {.device = "cpu", .threads = threads, .compute = AF_COMPUTE_F32};
     *out = (af_verify_result){.ran = true, .allowed = allowed_error(bits)};
     AF_TRY(af_model_open(&b, written, &o, err));

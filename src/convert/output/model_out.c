@@ -11,7 +11,7 @@
 
 enum { PIECE_VALUES = 1 << 16, PIECES = 32 };
 
-typedef struct tensor_copy {
+typedef struct tensor_writer {
     const af_tensor_view *v;
     int64_t cols, rows, piece_rows, first;
     af_dtype dtype;
@@ -19,11 +19,11 @@ typedef struct tensor_copy {
     float *values; /* [PIECES][piece_rows * cols] */
     uint8_t *bytes;
     atomic_bool nonfinite; /* a value is not finite */
-} tensor_copy;
+} tensor_writer;
 
 static void convert_piece(void *arg, int64_t from, int64_t to, int share)
 {
-    tensor_copy *c = arg;
+    tensor_writer *c = arg;
     (void)share;
     for (int64_t p = from; p < to; p++) {
         const int64_t row = c->first + p * c->piece_rows;
@@ -37,7 +37,7 @@ static void convert_piece(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
-static af_status copy_rows(tensor_copy *c, af_pool *pool, af_safetensors_writer *w, af_error *err)
+static af_status copy_rows(tensor_writer *c, af_pool *pool, af_safetensors_writer *w, af_error *err)
 {
     af_status st = AF_OK;
     c->piece_rows = AF_MAX(PIECE_VALUES / AF_MAX(c->cols, 1), 1);
@@ -95,10 +95,10 @@ af_status af_model_copy_tensor(af_model_reader *in, const af_model_tensor *t, af
     if (af_tensor_view_is_raw(&v) && t->stored->dtype == dtype) {
         AF_TRY(copy_bytes(t->stored, &nonfinite, w, err));
     } else {
-        tensor_copy c = {.v = &v,
-                         .cols = af_model_tensor_cols(t),
-                         .rows = af_model_tensor_rows(t),
-                         .dtype = dtype};
+        tensor_writer c = {.v = &v,
+                           .cols = af_model_tensor_cols(t),
+                           .rows = af_model_tensor_rows(t),
+                           .dtype = dtype};
         AF_TRY(copy_rows(&c, pool, w, err));
         nonfinite = c.nonfinite;
     }

@@ -33,13 +33,13 @@ uint64_t AF_ISA_NAME(af_gemm_work)(int threads)
 /* ---- steps along K ---- */
 
 /* Where the loop along K is: in which term, in which half of a split one, at which k. */
-typedef struct cursor {
+typedef struct k_cursor {
     int term;
     bool residual;
     int64_t k;
-} cursor;
+} k_cursor;
 
-static void take_step(const af_gemm_job *j, cursor *at, af_gemm_step *s)
+static void take_step(const af_gemm_job *j, k_cursor *at, af_gemm_step *s)
 {
     const af_gemm *g = j->g;
     const af_gemm_kind kind = j->plan.kind;
@@ -75,7 +75,7 @@ static void take_step(const af_gemm_job *j, cursor *at, af_gemm_step *s)
 }
 
 /* The next steps, as many as are packed together; panels of A, then those of B. */
-static void take_group(af_gemm_job *j, cursor *at)
+static void take_group(af_gemm_job *j, k_cursor *at)
 {
     const af_gemm_plan *p = &j->plan;
     const int64_t size = af_value_bytes(p->kind), mr = j->kernel->mr,
@@ -307,7 +307,7 @@ static void multiply(void *arg, int64_t from, int64_t to, int thread)
 
 static void run_block(af_gemm_job *j, af_pool *pool)
 {
-    cursor at = {0, false, 0};
+    k_cursor at = {0, false, 0};
     j->tiles = af_ceil_div(j->rows, j->kernel->mr);
     j->panels = af_ceil_div(j->cols, j->kernel->nr);
     j->cut = af_gemm_plan_cut(&j->plan, j->rows, j->cols, j->threads, j->machine);

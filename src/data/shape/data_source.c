@@ -9,12 +9,12 @@
 
 typedef enum key_kind { STRING, ROLES, EOS, BOOL, TYPE, NAMES, MAPPINGS } key_kind;
 
-typedef struct key {
+typedef struct source_key {
     const char *name;
     key_kind kind;
     size_t offset;
     unsigned shapes; /* bit set of shapes it applies to; 0 = all */
-} key;
+} source_key;
 
 #define AT(member) offsetof(af_data_source, member)
 #define ONLY(s)    (1u << AF_SHAPE_##s)
@@ -23,7 +23,7 @@ enum {
     TURNS = ONLY(MESSAGES) | ONLY(SHAREGPT) | ONLY(PROMPT) | PAIRS, /* may be lists of them */
     CHATS = TURNS | ONLY(ALPACA),
 };
-static const key keys[] = {
+static const source_key keys[] = {
     {"path", STRING, AT(path), 0},
     {"type", TYPE, AT(shape), 0},
     {"ds_type", STRING, AT(ds_type), 0},
@@ -125,7 +125,7 @@ static const af_fields usual = {
 };
 
 /* A value that asks for what is done anyway. */
-static bool asks_nothing(const af_data_source *s, const key *k, af_shape shape)
+static bool asks_nothing(const af_data_source *s, const source_key *k, af_shape shape)
 {
     if (k->kind == BOOL)
         return !s->train_on_inputs;
@@ -283,7 +283,7 @@ static af_status set_mappings(const parse *p, const af_yaml *n)
     return AF_OK;
 }
 
-static af_status set_key(const parse *p, const key *k, const af_yaml *n)
+static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
 {
     void *at = (char *)p->s + k->offset;
     switch (k->kind) {
@@ -332,7 +332,7 @@ static af_status read_entry(const parse *p, const af_yaml *n)
     if (n->kind != AF_YAML_MAP)
         return wants(p, "an entry", n, "a map with a path");
     for (int i = 0; i < n->count; i++) {
-        const key *k = NULL;
+        const source_key *k = NULL;
         for (size_t j = 0; j < AF_LEN(keys) && !k; j++)
             k = strcmp(keys[j].name, n->key[i]) == 0 ? &keys[j] : NULL;
         if (!k)

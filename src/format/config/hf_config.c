@@ -7,21 +7,21 @@
 #include <math.h>
 
 /* One config being read: the object, the file's name for messages. */
-typedef struct source {
+typedef struct config_source {
     const json_t *obj;
     const char *name;
     af_error *err;
     af_status st; /* latched: the first wrong value ends it */
-} source;
+} config_source;
 
 /* The value of a key, or NULL when it is absent or null. */
-static const json_t *value_of(const source *s, const char *key)
+static const json_t *value_of(const config_source *s, const char *key)
 {
     const json_t *j = json_object_get(s->obj, key);
     return json_is_null(j) ? NULL : j;
 }
 
-static void wrong_kind(source *s, const char *key, const char *want)
+static void wrong_kind(config_source *s, const char *key, const char *want)
 {
     if (s->st == AF_OK)
         s->st = af_fail(s->err, AF_EFORMAT, "%s: %s is not %s", s->name, key, want);
@@ -40,7 +40,7 @@ static bool to_int(const json_t *j, int64_t *out)
     return true;
 }
 
-static int64_t get_int(source *s, const char *key, int64_t absent)
+static int64_t get_int(config_source *s, const char *key, int64_t absent)
 {
     const json_t *j = value_of(s, key);
     int64_t v = absent;
@@ -49,7 +49,7 @@ static int64_t get_int(source *s, const char *key, int64_t absent)
     return v;
 }
 
-static double get_num(source *s, const char *key, double absent)
+static double get_num(config_source *s, const char *key, double absent)
 {
     const json_t *j = value_of(s, key);
     if (j && !json_is_number(j))
@@ -57,7 +57,7 @@ static double get_num(source *s, const char *key, double absent)
     return j ? json_number_value(j) : absent;
 }
 
-static bool get_bool(source *s, const char *key, bool absent)
+static bool get_bool(config_source *s, const char *key, bool absent)
 {
     const json_t *j = value_of(s, key);
     if (j && !json_is_boolean(j))
@@ -65,7 +65,7 @@ static bool get_bool(source *s, const char *key, bool absent)
     return j ? json_is_true(j) : absent;
 }
 
-static const char *get_str(source *s, af_arena *arena, const char *key, const char *absent)
+static const char *get_str(config_source *s, af_arena *arena, const char *key, const char *absent)
 {
     const json_t *j = value_of(s, key);
     if (j && !json_is_string(j))
@@ -77,7 +77,7 @@ static const char *get_str(source *s, af_arena *arena, const char *key, const ch
 }
 
 /* An id or a list of ids. */
-static int get_ids(source *s, const char *key, int64_t ids[AF_CONFIG_EOS_MAX])
+static int get_ids(config_source *s, const char *key, int64_t ids[AF_CONFIG_EOS_MAX])
 {
     const json_t *j = value_of(s, key);
     const size_t n = json_is_array(j) ? json_array_size(j) : j != NULL;
@@ -92,7 +92,7 @@ static int get_ids(source *s, const char *key, int64_t ids[AF_CONFIG_EOS_MAX])
 }
 
 /* A list of at most `max` numbers in the arena, or NULL with *n = 0 when absent. */
-static const double *get_nums(source *s, af_arena *arena, const char *key, int max, int *n)
+static const double *get_nums(config_source *s, af_arena *arena, const char *key, int max, int *n)
 {
     const json_t *j = value_of(s, key);
     *n = 0;
@@ -118,7 +118,7 @@ static const double *get_nums(source *s, af_arena *arena, const char *key, int m
     return v;
 }
 
-static void get_rope_type(source *s, af_rope_config *r)
+static void get_rope_type(config_source *s, af_rope_config *r)
 {
     const json_t *j = value_of(s, "rope_type");
     j = j ? j : value_of(s, "type");
@@ -141,9 +141,9 @@ static void get_rope_type(source *s, af_rope_config *r)
 }
 
 /* The keys of rope_scaling or rope_parameters over what `r` already has. */
-static void get_rope(source *s, const json_t *obj, af_arena *arena, af_rope_config *r)
+static void get_rope(config_source *s, const json_t *obj, af_arena *arena, af_rope_config *r)
 {
-    source in = {obj, s->name, s->err, s->st};
+    config_source in = {obj, s->name, s->err, s->st};
     get_rope_type(&in, r);
     r->theta = get_num(&in, "rope_theta", r->theta);
     if (!value_of(&in, "factor") && (r->type == AF_ROPE_LINEAR || r->type == AF_ROPE_DYNAMIC ||
@@ -171,7 +171,7 @@ static void get_rope(source *s, const json_t *obj, af_arena *arena, af_rope_conf
 
 /* v4: rope_theta and rope_scaling at the top; v5: rope_parameters, one set or one per layer type.
  */
-static void get_ropes(source *s, af_hf_config *c, const af_family *f)
+static void get_ropes(config_source *s, af_hf_config *c, const af_family *f)
 {
     af_rope_config base = {.theta = get_num(s, "rope_theta", f->theta),
                            .factor = 1,
@@ -216,7 +216,7 @@ static void get_ropes(source *s, af_hf_config *c, const af_family *f)
             (double)c->max_position_embeddings / (double)c->rope.original_max_position_embeddings;
 }
 
-static void get_layer_types(source *s, af_hf_config *c)
+static void get_layer_types(config_source *s, af_hf_config *c)
 {
     const json_t *j = value_of(s, "layer_types");
     const int64_t n = c->num_hidden_layers;
@@ -242,7 +242,7 @@ static void get_layer_types(source *s, af_hf_config *c)
 }
 
 /* smollm3: no_rope_layers[i] is 1 where the layer HAS rope. */
-static void get_no_rope(source *s, af_hf_config *c)
+static void get_no_rope(config_source *s, af_hf_config *c)
 {
     const json_t *j = value_of(s, "no_rope_layers");
     const int64_t n = c->num_hidden_layers;
@@ -268,7 +268,7 @@ static void get_no_rope(source *s, af_hf_config *c)
     c->no_rope = none;
 }
 
-static void get_window(source *s, af_hf_config *c, const af_family *f)
+static void get_window(config_source *s, af_hf_config *c, const af_family *f)
 {
     const bool present = json_object_get(s->obj, "sliding_window") != NULL;
     const bool switched = f->sliding == AF_SLIDING_UPPER || f->sliding == AF_SLIDING_SWITCHED ||
@@ -284,7 +284,7 @@ static void get_window(source *s, af_hf_config *c, const af_family *f)
     get_layer_types(s, c);
 }
 
-static void get_experts(source *s, af_hf_config *c)
+static void get_experts(config_source *s, af_hf_config *c)
 {
     c->num_experts = get_int(s, "num_experts", 0);
     if (strcmp(c->model_type, "qwen3_moe") == 0) /* written as num_local_experts by v5 */
@@ -310,12 +310,12 @@ static void get_experts(source *s, af_hf_config *c)
     c->mlp_only_count = n;
 }
 
-static void get_quant(source *s, af_hf_config *c)
+static void get_quant(config_source *s, af_hf_config *c)
 {
     const json_t *q = value_of(s, "quantization_config");
     if (!q)
         return;
-    source in = {q, s->name, s->err, s->st};
+    config_source in = {q, s->name, s->err, s->st};
     const char *method = get_str(&in, &c->arena, "quant_method", "bitsandbytes");
     if (strcmp(method, "bitsandbytes") != 0 && in.st == AF_OK)
         in.st = af_fail(s->err, AF_EUNSUPPORTED,
@@ -343,7 +343,7 @@ static void get_quant(source *s, af_hf_config *c)
     s->st = in.st;
 }
 
-static void get_dtype(source *s, af_hf_config *c)
+static void get_dtype(config_source *s, af_hf_config *c)
 {
     static const struct {
         const char *name;
@@ -367,7 +367,7 @@ static void get_dtype(source *s, af_hf_config *c)
 }
 
 /* -1 for a number the caller must have. */
-static void get_sizes(source *s, af_hf_config *c, const af_family *f)
+static void get_sizes(config_source *s, af_hf_config *c, const af_family *f)
 {
     c->vocab_size = get_int(s, "vocab_size", f->vocab ? f->vocab : -1);
     c->hidden_size = get_int(s, "hidden_size", -1);
@@ -391,7 +391,7 @@ static void get_sizes(source *s, af_hf_config *c, const af_family *f)
             wrong_kind(s, needed[i].key, "there");
 }
 
-static void get_scales(source *s, af_hf_config *c, const af_family *f)
+static void get_scales(config_source *s, af_hf_config *c, const af_family *f)
 {
     const double eps = get_num(s, "layer_norm_eps", get_num(s, "layer_norm_epsilon", f->eps));
     c->rms_norm_eps = get_num(s, "rms_norm_eps", eps);
@@ -410,7 +410,7 @@ static void get_scales(source *s, af_hf_config *c, const af_family *f)
 }
 
 /* Models that attend to later tokens, too, are made for other things than the next token. */
-static af_status check_causal(const source *s, const char *model_type)
+static af_status check_causal(const config_source *s, const char *model_type)
 {
     const bool gemma3 = strcmp(model_type, "gemma3_text") == 0;
     const bool both = gemma3 && json_is_true(value_of(s, "use_bidirectional_attention"));
@@ -424,7 +424,7 @@ static af_status check_causal(const source *s, const char *model_type)
 
 static af_status read_object(af_hf_config *c, const json_t *root, const char *name, af_error *err)
 {
-    source s = {root, name, err, AF_OK};
+    config_source s = {root, name, err, AF_OK};
     const json_t *text = json_object_get(root, "text_config");
     if (json_is_object(text) && !json_object_get(root, "hidden_size"))
         s.obj = text;
@@ -508,7 +508,7 @@ af_status af_generation_config_parse(af_generation_config *out, const char *text
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, root ? 1 : je.line,
                        root ? "not an object" : je.text);
     }
-    source s = {root, name, err, AF_OK};
+    config_source s = {root, name, err, AF_OK};
     af_generation_config g = {0};
     g.bos_token_id = get_int(&s, "bos_token_id", -1);
     g.pad_token_id = get_int(&s, "pad_token_id", -1);

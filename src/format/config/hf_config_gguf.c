@@ -6,31 +6,31 @@
 
 #include <math.h>
 
-typedef struct source {
+typedef struct gguf_source {
     const af_gguf *g;
     const char *arch;
     char key[256];
-} source;
+} gguf_source;
 
 /* "ARCH.suffix"; good until the next call. */
-static const char *key_of(source *s, const char *suffix)
+static const char *key_of(gguf_source *s, const char *suffix)
 {
     snprintf(s->key, sizeof s->key, "%s.%s", s->arch, suffix);
     return s->key;
 }
 
-static int64_t get_int(source *s, const char *suffix, int64_t absent)
+static int64_t get_int(gguf_source *s, const char *suffix, int64_t absent)
 {
     return af_gguf_int(s->g, key_of(s, suffix), absent);
 }
 
-static double get_num(source *s, const char *suffix, double absent)
+static double get_num(gguf_source *s, const char *suffix, double absent)
 {
     return af_gguf_float(s->g, key_of(s, suffix), absent);
 }
 
 /* A number, or an array with one per layer; layers that differ are not supported. */
-static af_status get_per_layer(source *s, const char *suffix, int64_t absent, int64_t *out,
+static af_status get_per_layer(gguf_source *s, const char *suffix, int64_t absent, int64_t *out,
                                af_error *err)
 {
     const af_gguf_kv *kv = af_gguf_find_kv(s->g, key_of(s, suffix));
@@ -54,7 +54,7 @@ static const char *copy_str(af_hf_config *c, const af_gguf *g, const char *key, 
     return v ? v : "";
 }
 
-static af_status get_sizes(source *s, af_hf_config *c, const af_family *f, af_error *err)
+static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, af_error *err)
 {
     af_status st = AF_OK;
     const af_stored *embd = af_gguf_find(s->g, "token_embd.weight");
@@ -108,7 +108,7 @@ static af_status get_factors(const af_gguf *g, af_hf_config *c, const char *name
 
 double af_yarn_scale(double factor) { return factor <= 1 ? 1 : 0.1 * log(factor) + 1; }
 
-static af_status get_rope(source *s, af_hf_config *c, const af_family *f, af_error *err)
+static af_status get_rope(gguf_source *s, af_hf_config *c, const af_family *f, af_error *err)
 {
     af_status st = AF_OK;
     af_rope_config r = {.theta = get_num(s, "rope.freq_base", 10000),
@@ -174,7 +174,7 @@ static void get_tokens(const af_gguf *g, af_hf_config *c)
     add_eos(c, af_gguf_int(g, "tokenizer.ggml.eom_token_id", -1));
 }
 
-static af_status get_window(source *s, af_hf_config *c, const af_family *f, af_error *err)
+static af_status get_window(gguf_source *s, af_hf_config *c, const af_family *f, af_error *err)
 {
     c->sliding_window = get_int(s, "attention.sliding_window", 0);
     c->sliding_window_pattern = get_int(s, "attention.sliding_window_pattern", 0);
@@ -192,7 +192,7 @@ static af_status get_window(source *s, af_hf_config *c, const af_family *f, af_e
     return AF_OK;
 }
 
-static void get_scales(source *s, af_hf_config *c, const af_family *f)
+static void get_scales(gguf_source *s, af_hf_config *c, const af_family *f)
 {
     c->attn_logit_softcapping = get_num(s, "attn_logit_softcapping", f->attn_softcap);
     c->final_logit_softcapping = get_num(s, "final_logit_softcapping", f->final_softcap);
@@ -228,7 +228,7 @@ static const char *class_of(const char *model_type)
 static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
 {
     af_status st = AF_OK;
-    source s = {.g = g, .arch = copy_str(c, g, "general.architecture", "")};
+    gguf_source s = {.g = g, .arch = copy_str(c, g, "general.architecture", "")};
     const char *kind = copy_str(c, g, "general.type", "model");
     if (strcmp(kind, "model") != 0)
         return af_fail(err, AF_EUSAGE, "the GGUF file is of type '%.32s', not a model", kind);

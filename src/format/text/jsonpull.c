@@ -237,15 +237,15 @@ static bool on_list(const char *const *list, const char *key)
     return false;
 }
 
-typedef struct builder {
+typedef struct json_builder {
     af_json_pull j;
     af_arena *arena;
     const char *const *raw;
-} builder;
+} json_builder;
 
-static bool build(builder *b, af_json_value *v, int depth);
+static bool build(json_builder *b, af_json_value *v, int depth);
 
-static char *keep(builder *b, const char *s, uint64_t n)
+static char *keep(json_builder *b, const char *s, uint64_t n)
 {
     char *copy = af_arena_take(b->arena, n + 1);
     if (copy)
@@ -255,7 +255,7 @@ static char *keep(builder *b, const char *s, uint64_t n)
     return copy;
 }
 
-static bool build_member(builder *b, af_json_value *item, int depth)
+static bool build_member(json_builder *b, af_json_value *item, int depth)
 {
     const char *s;
     if (!af_json_pull_string(&b->j, &s, &item->key_len) ||
@@ -273,7 +273,7 @@ static bool build_member(builder *b, af_json_value *item, int depth)
     return build(b, item, depth);
 }
 
-static bool build_items(builder *b, af_json_value *v, int depth)
+static bool build_items(json_builder *b, af_json_value *v, int depth)
 {
     const bool object = v->type == AF_JSON_OBJECT;
     af_json_value **tail = &v->item;
@@ -292,7 +292,7 @@ static bool build_items(builder *b, af_json_value *v, int depth)
     return !b->j.bad;
 }
 
-static bool build(builder *b, af_json_value *v, int depth)
+static bool build(json_builder *b, af_json_value *v, int depth)
 {
     const char *s;
     if (depth > AF_JSON_DEPTH_MAX)
@@ -326,7 +326,7 @@ static bool build(builder *b, af_json_value *v, int depth)
 af_status af_json_tree_parse(af_json_value *out, af_arena *arena, const char *json, uint64_t len,
                              const char *const *raw, af_error *err)
 {
-    builder b = {.arena = arena, .raw = raw};
+    json_builder b = {.arena = arena, .raw = raw};
     const uint64_t good = af_utf8_valid(json, len);
     if (good != len)
         return af_fail(err, AF_EFORMAT, "JSON text is not UTF-8 at byte %" PRIu64, good);

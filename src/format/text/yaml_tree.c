@@ -6,27 +6,27 @@
 #include <strings.h>
 #include <yaml.h>
 
-typedef struct builder {
+typedef struct yaml_builder {
     yaml_document_t *doc;
     af_arena *mem;
     const char *name;
     int nodes;
     af_error *err;
-} builder;
+} yaml_builder;
 
-static af_status too_big(const builder *b, int line, const char *what, int limit)
+static af_status too_big(const yaml_builder *b, int line, const char *what, int limit)
 {
     return af_fail(b->err, AF_EFORMAT, "%s:%d: more than %d %s", b->name, line, limit, what);
 }
 
-static af_status no_memory(const builder *b)
+static af_status no_memory(const yaml_builder *b)
 {
     return af_fail_nomem(b->err, b->name, b->mem->bytes);
 }
 
-static af_status build(builder *b, af_yaml **out, int id, int depth);
+static af_status build(yaml_builder *b, af_yaml **out, int id, int depth);
 
-static af_status build_scalar(builder *b, af_yaml *n, const yaml_node_t *y)
+static af_status build_scalar(yaml_builder *b, af_yaml *n, const yaml_node_t *y)
 {
     if (memchr(y->data.scalar.value, 0, y->data.scalar.length))
         return af_fail(b->err, AF_EFORMAT, "%s:%d: a NUL character in a value", b->name, n->line);
@@ -35,7 +35,7 @@ static af_status build_scalar(builder *b, af_yaml *n, const yaml_node_t *y)
     return n->text ? AF_OK : no_memory(b);
 }
 
-static af_status build_list(builder *b, af_yaml *n, const yaml_node_t *y, int depth)
+static af_status build_list(yaml_builder *b, af_yaml *n, const yaml_node_t *y, int depth)
 {
     n->kind = AF_YAML_LIST;
     n->count = (int)(y->data.sequence.items.top - y->data.sequence.items.start);
@@ -50,7 +50,7 @@ static af_status build_list(builder *b, af_yaml *n, const yaml_node_t *y, int de
     return AF_OK;
 }
 
-static af_status build_key(builder *b, af_yaml *n, int i, const yaml_node_t *k)
+static af_status build_key(yaml_builder *b, af_yaml *n, int i, const yaml_node_t *k)
 {
     n->key_line[i] = k ? (int)k->start_mark.line + 1 : n->line;
     if (!k || k->type != YAML_SCALAR_NODE)
@@ -66,7 +66,7 @@ static af_status build_key(builder *b, af_yaml *n, int i, const yaml_node_t *k)
     return AF_OK;
 }
 
-static af_status take_map(builder *b, af_yaml *n, int count)
+static af_status take_map(yaml_builder *b, af_yaml *n, int count)
 {
     if (count > 4096) /* keys are compared with each other */
         return too_big(b, n->line, "keys in one map", 4096);
@@ -90,7 +90,7 @@ static void add_absent(af_yaml *n, const af_yaml *from)
 }
 
 /* "<<: *defaults", or a list of such: their keys count as given here, where they are not. */
-static af_status merge(builder *b, af_yaml *n)
+static af_status merge(yaml_builder *b, af_yaml *n)
 {
     const af_yaml own = *n, *with = af_yaml_get(n, "<<");
     if (!with)
@@ -117,7 +117,7 @@ static af_status merge(builder *b, af_yaml *n)
     return AF_OK;
 }
 
-static af_status build_map(builder *b, af_yaml *n, const yaml_node_t *y, int depth)
+static af_status build_map(yaml_builder *b, af_yaml *n, const yaml_node_t *y, int depth)
 {
     n->kind = AF_YAML_MAP;
     const af_status taken =
@@ -135,7 +135,7 @@ static af_status build_map(builder *b, af_yaml *n, const yaml_node_t *y, int dep
     return merge(b, n);
 }
 
-static af_status build(builder *b, af_yaml **out, int id, int depth)
+static af_status build(yaml_builder *b, af_yaml **out, int id, int depth)
 {
     const yaml_node_t *y = yaml_document_get_node(b->doc, id);
     const int line = y ? (int)y->start_mark.line + 1 : 1;
@@ -156,7 +156,7 @@ static af_status build(builder *b, af_yaml **out, int id, int depth)
 }
 
 /* What libyaml found wrong; its word for a tab does not name it. */
-static af_status not_yaml(const builder *b, const yaml_parser_t *p)
+static af_status not_yaml(const yaml_builder *b, const yaml_parser_t *p)
 {
     const char *word = p->problem ? p->problem : "not YAML";
     const bool tab = p->buffer.pointer && p->buffer.pointer < p->buffer.last &&
@@ -165,7 +165,7 @@ static af_status not_yaml(const builder *b, const yaml_parser_t *p)
                    tab ? "tab in indentation; use spaces" : word);
 }
 
-static af_status load(af_yaml **out, builder *b, yaml_parser_t *p)
+static af_status load(af_yaml **out, yaml_builder *b, yaml_parser_t *p)
 {
     yaml_document_t doc, second;
     if (!yaml_parser_load(p, &doc))
@@ -199,7 +199,7 @@ af_status af_yaml_parse(af_yaml **out, af_arena *mem, const char *text, uint64_t
                         const char *name, af_error *err)
 {
     yaml_parser_t p;
-    builder b = {.mem = mem, .name = name, .err = err};
+    yaml_builder b = {.mem = mem, .name = name, .err = err};
     if (size > AF_YAML_BYTES_MAX)
         return too_big(&b, 1, "bytes", AF_YAML_BYTES_MAX);
     if (!yaml_parser_initialize(&p))

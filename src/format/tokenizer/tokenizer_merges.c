@@ -6,20 +6,20 @@
 
 enum { BATCH = 32 };
 
-typedef struct key {
+typedef struct merge_key {
     uint32_t at, n; /* in the batch's text */
     uint32_t hash;
     int32_t id;
-} key;
+} merge_key;
 
 typedef struct batch {
     af_json_pull j;
     af_buf text;
-    key key[BATCH][3]; /* left, right, both together */
+    merge_key key[BATCH][3]; /* left, right, both together */
     uint32_t count, rank;
 } batch;
 
-static void add_key(batch *b, key *k, const char *s, uint64_t n)
+static void add_key(batch *b, merge_key *k, const char *s, uint64_t n)
 {
     k->at = (uint32_t)b->text.len;
     k->n = (uint32_t)n;
@@ -34,7 +34,7 @@ static bool no_merge(batch *b, const char *why)
 }
 
 /* One merge, "a b" or ["a", "b"], as the next keys of the batch; *skip for a version line. */
-static bool next_merge(batch *b, key k[3], bool *skip)
+static bool next_merge(batch *b, merge_key k[3], bool *skip)
 {
     const char *s;
     uint64_t n;
@@ -75,7 +75,7 @@ static bool mark_inside(const char *s, uint32_t n)
     return false;
 }
 
-static void join(batch *b, key k[3], uint32_t prefix)
+static void join(batch *b, merge_key k[3], uint32_t prefix)
 {
     k[2].at = (uint32_t)b->text.len;
     k[2].n = k[0].n + k[1].n - AF_MIN(prefix, k[1].n);
@@ -120,7 +120,7 @@ static af_status flush(batch *b, af_tokenizer *t, af_error *err)
         af_buf_add(&b->text, "", 0);
     look_up(b, t);
     for (uint32_t i = 0; i < b->count; i++, b->rank++) {
-        const key *k = b->key[i];
+        const merge_key *k = b->key[i];
         const char *text = b->text.data;
         if (k[0].id < 0 || k[1].id < 0 || k[2].id < 0 || k[1].n < prefix)
             return af_fail(err, AF_EFORMAT,

@@ -6,14 +6,14 @@
 
 typedef enum kind { LETTER, NUMBER, SPACE, MARK, OTHER, END } kind;
 
-typedef struct cursor {
+typedef struct text_cursor {
     const af_unicode *u;
     const char *s;
     uint32_t n;
     bool marks; /* marks count as letters */
-} cursor;
+} text_cursor;
 
-static inline kind kind_at(const cursor *c, uint32_t i, uint32_t *len)
+static inline kind kind_at(const text_cursor *c, uint32_t i, uint32_t *len)
 {
     uint32_t cp;
     if (i >= c->n)
@@ -30,7 +30,7 @@ static inline kind kind_at(const cursor *c, uint32_t i, uint32_t *len)
     return c->marks && g >= AF_GC_MN && g <= AF_GC_ME ? LETTER : OTHER;
 }
 
-static inline uint32_t run(const cursor *c, uint32_t i, kind k)
+static inline uint32_t run(const text_cursor *c, uint32_t i, kind k)
 {
     uint32_t len = 0;
     while (kind_at(c, i, &len) == k)
@@ -41,7 +41,7 @@ static inline uint32_t run(const cursor *c, uint32_t i, kind k)
 static inline bool is_newline(char c) { return c == '\n' || c == '\r'; }
 
 /* 's 't 're 've 'm 'll 'd; 0 when it is none of them. */
-static uint32_t contraction(const cursor *c, uint32_t i, bool any_case)
+static uint32_t contraction(const text_cursor *c, uint32_t i, bool any_case)
 {
     const uint8_t fold = any_case ? 0x20 : 0;
     if (c->n - i < 2)
@@ -59,7 +59,7 @@ static uint32_t contraction(const cursor *c, uint32_t i, bool any_case)
 }
 
 /* \s+(?!\S)|\s+ where a blank begins: a run keeps its last character for the word after it. */
-static uint32_t blanks(const cursor *c, uint32_t i, uint32_t first_len)
+static uint32_t blanks(const text_cursor *c, uint32_t i, uint32_t first_len)
 {
     uint32_t cp;
     const uint32_t end = run(c, i, SPACE);
@@ -70,7 +70,7 @@ static uint32_t blanks(const cursor *c, uint32_t i, uint32_t first_len)
 
 static uint32_t gpt2(const af_unicode *u, const char *s, uint32_t n, uint32_t i)
 {
-    const cursor c = {u, s, n, false};
+    const text_cursor c = {u, s, n, false};
     uint32_t len = 1, next_len = 1, from = i;
     if (s[i] == '\'') {
         const uint32_t k = contraction(&c, i, false);
@@ -90,7 +90,7 @@ static uint32_t gpt2(const af_unicode *u, const char *s, uint32_t n, uint32_t i)
     return run(&c, from, k) - i;
 }
 
-static uint32_t cl100k(const cursor *c, uint32_t i, uint32_t digits)
+static uint32_t cl100k(const text_cursor *c, uint32_t i, uint32_t digits)
 {
     const char *s = c->s;
     uint32_t len = 1, next_len = 1;
@@ -126,19 +126,19 @@ static uint32_t cl100k(const cursor *c, uint32_t i, uint32_t digits)
 
 static uint32_t llama3(const af_unicode *u, const char *s, uint32_t n, uint32_t i)
 {
-    const cursor c = {u, s, n, false};
+    const text_cursor c = {u, s, n, false};
     return cl100k(&c, i, 3);
 }
 
 static uint32_t qwen2(const af_unicode *u, const char *s, uint32_t n, uint32_t i)
 {
-    const cursor c = {u, s, n, false};
+    const text_cursor c = {u, s, n, false};
     return cl100k(&c, i, 1);
 }
 
 static uint32_t qwen35(const af_unicode *u, const char *s, uint32_t n, uint32_t i)
 {
-    const cursor c = {u, s, n, true};
+    const text_cursor c = {u, s, n, true};
     return cl100k(&c, i, 1);
 }
 

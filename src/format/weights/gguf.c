@@ -231,14 +231,14 @@ static af_status read_tensor(af_gguf *g, af_reader *r, af_stored *w, uint64_t *o
     return AF_OK;
 }
 
-typedef struct span {
+typedef struct tensor_span {
     uint64_t from, to;
     const char *name;
-} span;
+} tensor_span;
 
 static int by_offset(const void *a, const void *b)
 {
-    const span *x = a, *y = b;
+    const tensor_span *x = a, *y = b;
     if (x->from != y->from)
         return x->from < y->from ? -1 : 1;
     return x->to != y->to ? (x->to < y->to ? -1 : 1) : 0;
@@ -246,12 +246,12 @@ static int by_offset(const void *a, const void *b)
 
 static af_status check_overlap(const af_gguf *g, uint64_t size, af_error *err)
 {
-    span *s = af_calloc((uint64_t)AF_MAX(g->count, 1), sizeof *s);
+    tensor_span *s = af_calloc((uint64_t)AF_MAX(g->count, 1), sizeof *s);
     if (!s)
         return af_fail_nomem(err, "the tensor list", (uint64_t)g->count * sizeof *s);
     af_status st = AF_OK;
     for (int i = 0; i < g->count && st == AF_OK; i++) {
-        s[i] = (span){g->offset[i], 0, g->list[i].name};
+        s[i] = (tensor_span){g->offset[i], 0, g->list[i].name};
         if (!af_add_ok(s[i].from, g->list[i].bytes, &s[i].to) || s[i].to > size)
             st = af_fail(err, AF_EFORMAT,
                          "%s: tensor '%s' has %" PRIu64 " bytes at %" PRIu64

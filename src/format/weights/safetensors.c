@@ -25,14 +25,14 @@ struct af_safetensors {
 };
 
 /* While parsing: a tensor and where its data is, relative to the data part. */
-typedef struct span {
+typedef struct data_span {
     af_stored w;
     uint64_t from, to;
-} span;
+} data_span;
 
 static int by_offset(const void *a, const void *b)
 {
-    const span *x = a, *y = b;
+    const data_span *x = a, *y = b;
     if (x->from != y->from)
         return x->from < y->from ? -1 : 1;
     return x->to != y->to ? (x->to < y->to ? -1 : 1) : strcmp(x->w.name, y->w.name);
@@ -75,9 +75,10 @@ static af_status read_shape(af_stored *w, const json_t *shape, const char *file,
     return AF_OK;
 }
 
-static af_status read_entry(span *out, const char *name, json_t *j, const char *file, af_error *err)
+static af_status read_entry(data_span *out, const char *name, json_t *j, const char *file,
+                            af_error *err)
 {
-    span s = {.w.name = name};
+    data_span s = {.w.name = name};
     if (!json_is_object(j))
         return af_fail(err, AF_EFORMAT, "%s: entry of tensor '%s' is not an object", file, name);
     const char *dtype = json_string_value(json_object_get(j, "dtype"));
@@ -126,7 +127,7 @@ static af_status read_meta(af_safetensors *s, json_t *j, af_error *err)
 }
 
 /* Fills spans[] (space for every key of the header) and the metadata. */
-static af_status read_entries(af_safetensors *s, json_t *root, span *spans, af_error *err)
+static af_status read_entries(af_safetensors *s, json_t *root, data_span *spans, af_error *err)
 {
     const char *key;
     json_t *value;
@@ -165,7 +166,7 @@ static af_status place(af_safetensors *s, af_stored *w, const uint8_t *at, af_er
     return AF_OK;
 }
 
-static af_status place_all(af_safetensors *s, span *spans, const uint8_t *data, uint64_t size,
+static af_status place_all(af_safetensors *s, data_span *spans, const uint8_t *data, uint64_t size,
                            af_error *err)
 {
     uint64_t end = 0;
@@ -176,7 +177,7 @@ static af_status place_all(af_safetensors *s, span *spans, const uint8_t *data, 
     if (s->count)
         qsort(spans, (size_t)s->count, sizeof *spans, by_offset);
     for (int i = 0; i < s->count; i++) {
-        const span *p = &spans[i];
+        const data_span *p = &spans[i];
         if (p->from != end)
             return af_fail(err, AF_EFORMAT,
                            "%s: tensor '%s' begins at byte %" PRIu64 " of the data where %" PRIu64
@@ -220,7 +221,7 @@ static af_status parse(af_safetensors *s, af_error *err)
 {
     af_status st = AF_OK;
     json_t *root = NULL;
-    span *spans = NULL;
+    data_span *spans = NULL;
     af_reader r = {s->map.data, s->map.data + s->map.size, false};
     const uint64_t n = af_read_u64(&r);
     if (r.bad)

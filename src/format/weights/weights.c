@@ -3,14 +3,14 @@
 
 #include <jansson.h>
 
-typedef struct source {
+typedef struct weights_source {
     char *path;
     af_safetensors *st; /* one of the two */
     af_gguf *gguf;
-} source;
+} weights_source;
 
 struct af_weights {
-    source *files;
+    weights_source *files;
     int file_count;
     af_stored *list;
     const af_stored **sort; /* by name */
@@ -44,7 +44,7 @@ static bool is_gguf(const char *path)
 
 static af_status open_file(af_weights *w, const char *path, af_error *err)
 {
-    source *f = &w->files[w->file_count++];
+    weights_source *f = &w->files[w->file_count++];
     f->path = af_strdup(path);
     if (!f->path)
         return af_fail_nomem(err, "a path", strlen(path));
@@ -53,12 +53,12 @@ static af_status open_file(af_weights *w, const char *path, af_error *err)
     return af_safetensors_open(&f->st, path, err);
 }
 
-static int source_count(const source *f)
+static int source_count(const weights_source *f)
 {
     return f->gguf ? af_gguf_count(f->gguf) : af_safetensors_count(f->st);
 }
 
-static const af_stored *source_at(const source *f, int i)
+static const af_stored *source_at(const weights_source *f, int i)
 {
     return f->gguf ? af_gguf_at(f->gguf, i) : af_safetensors_at(f->st, i);
 }
@@ -293,7 +293,7 @@ const af_safetensors *af_weights_safetensors(const af_weights *w, int file)
 
 static const af_map *map_of(const af_weights *w, const af_stored *t)
 {
-    const source *f = &w->files[t->file];
+    const weights_source *f = &w->files[t->file];
     return f->gguf ? af_gguf_map(f->gguf) : af_safetensors_map(f->st);
 }
 

@@ -24,7 +24,7 @@ typedef struct packed_keys {
     uint16_t *k, *v, *kt;
 } packed_keys;
 
-typedef struct bwd_buffers {
+typedef struct amx_bwd_buffers {
     uint16_t *ql, *gl;      /* of a panel's q and dy: columns, [PANELS][E/32][2][16 pairs][16][2] */
     uint16_t *qp, *gp;      /* and rows, the same with pairs of queries */
     uint16_t *p, *ds, *dsp; /* [KEYS][LDM] twice; [KEYS/32][PANELS][TILE], pairs of keys */
@@ -33,7 +33,7 @@ typedef struct bwd_buffers {
     float *lse, *delta;     /* [PANELS][32] */
     int32_t *from, *to;     /* the same: keys that the query sees */
     uint16_t *zeros;        /* a row of zeros */
-} bwd_buffers;
+} amx_bwd_buffers;
 
 static int64_t pad(int64_t n) { return (n + 31) / 32 * 32; }
 
@@ -44,7 +44,7 @@ static packed_keys keys_of(const void *at, int64_t len, int64_t EP)
 }
 
 /* The bytes it takes; EP: E padded. */
-static uint64_t lay_out(bwd_buffers *r, uint8_t *work, int64_t EP)
+static uint64_t lay_out(amx_bwd_buffers *r, uint8_t *work, int64_t EP)
 {
     uint64_t at = 0;
     const struct {
@@ -98,14 +98,14 @@ void af_attend_bwd_pack(const af_attend *a, int64_t from, int64_t to, void *at)
 
 uint64_t af_attend_bwd_work(int64_t E)
 {
-    bwd_buffers r;
+    amx_bwd_buffers r;
     return lay_out(&r, NULL, pad(E));
 }
 
 /* One block in progress. */
 typedef struct bwd_block {
     const af_attend *a;
-    bwd_buffers r;
+    amx_bwd_buffers r;
     packed_keys x;
     int64_t EP, panels;
     int64_t row, rows; /* its queries */
@@ -136,7 +136,7 @@ static __m512 widen(const uint16_t *x, int64_t left)
 static void pack_panel(const bwd_block *b, int64_t c, int64_t head, int64_t row)
 {
     const af_attend *a = b->a;
-    const bwd_buffers *r = &b->r;
+    const amx_bwd_buffers *r = &b->r;
     const int64_t at = c * 32 * b->EP;
     pack_rows(b, a->q + head * a->E, a->ld, row, r->ql + at, r->qp + at);
     pack_rows(b, a->dy + head * a->E, a->ldy, row, r->gl + at, r->gp + at);
@@ -199,7 +199,7 @@ typedef struct cell {
     float *s, *dp; /* [32][32] */
 } cell;
 
-AF_INLINE void cell_rows(const bwd_buffers *r, const lanes *l, const cell *x, bool whole)
+AF_INLINE void cell_rows(const amx_bwd_buffers *r, const lanes *l, const cell *x, bool whole)
 {
     static const uint16_t even[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                                       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
@@ -222,7 +222,7 @@ AF_INLINE void cell_rows(const bwd_buffers *r, const lanes *l, const cell *x, bo
     }
 }
 
-static void no_cell(const bwd_buffers *r, const cell *x)
+static void no_cell(const amx_bwd_buffers *r, const cell *x)
 {
     for (int64_t i = x->at; i < x->at + 32; i++) {
         memset(r->p + i * LDM + x->panel * 32, 0, 64);
@@ -234,7 +234,7 @@ static void no_cell(const bwd_buffers *r, const cell *x)
 /* Cell i of the block of keys from `key`: its scores and dy v, where queries see any of it. */
 static cell begin_cell(const bwd_block *b, int64_t key, int64_t i)
 {
-    const bwd_buffers *r = &b->r;
+    const amx_bwd_buffers *r = &b->r;
     const int64_t EP = b->EP, each = b->panels / b->heads, panel = i % b->panels,
                   first = b->row + panel % each * 32,
                   last = AF_MIN(first + 32, b->row + b->rows) - 1;
@@ -257,7 +257,7 @@ static cell begin_cell(const bwd_block *b, int64_t key, int64_t i)
 
 static void end_cell(const bwd_block *b, const cell *x)
 {
-    const bwd_buffers *r = &b->r;
+    const amx_bwd_buffers *r = &b->r;
     lanes l = {.scale = _mm512_set1_ps(b->a->scale * log2_e)};
     if (!x->seen) {
         no_cell(r, x);
@@ -281,7 +281,7 @@ static void end_cell(const bwd_block *b, const cell *x)
  * at work, which then does not wait for stores), and what they add to dv, dk and dq. */
 static void key_block(const bwd_block *b, int64_t key, int64_t n, bool add)
 {
-    const bwd_buffers *r = &b->r;
+    const amx_bwd_buffers *r = &b->r;
     const int64_t EP = b->EP, across = EP / 32 * TILE * 2, cells = n / 32 * b->panels;
     cell x = begin_cell(b, key, 0);
     for (int64_t i = 1; i <= cells; i++) {
