@@ -2,7 +2,7 @@
  *
  * usage: example_finetune MODEL DATASET OUTPUT_DIR [key=value ...]
  *
- * DATASET is any file that `afinar train` reads (.jsonl, .json, .csv, .parquet, ...); the further
+ * DATASET is any file that `afinar train` reads (.jsonl, .json, .csv, .txt, ...); the further
  * arguments are keys of a run file (docs/keys.md), such as num_epochs=3 or learning_rate=1e-4. */
 #include <afinar/afinar.h>
 
