@@ -22,7 +22,7 @@ extern "C" {
 #define AF_TEMPLATE_MEMORY_MAX                                                                     \
     ((uint64_t)1 << 30) /* bytes of memory of a rendering               */
 #define AF_TEMPLATE_STEPS_MAX ((uint64_t)20000000) /* nodes and items evaluated in one render */
-#define AF_TEMPLATE_DEPTH_MAX 200                  /* nesting of source, of data and of calls */
+#define AF_TEMPLATE_DEPTH_MAX 200                  /* nesting of the source                   */
 
 /* A parsed template. */
 typedef struct af_template af_template;
@@ -72,7 +72,8 @@ AF_API bool af_template_mentions(const af_template *t, const char *name);
  * passes only `extra`; "now" is local time as 2025-03-14T09:26:53). When t is NULL the row has its
  * own "template". *text is malloc'ed and NUL-terminated, *len its bytes. `generation`
  * (may be NULL) gets the byte spans of {% generation %} blocks; clear it with af_spans_clear.
- * AF_EFORMAT when the row or the template fails. */
+ * AF_EFORMAT for an invalid row or a syntax error, AF_EUSAGE when the template fails or options
+ * contradict each other. */
 AF_API AF_CHECKED af_status af_template_render_row(const af_template *t, const char *row,
                                                    uint64_t row_len, char **text, uint64_t *len,
                                                    af_spans *generation, af_error *err);

@@ -212,11 +212,11 @@ af_status af_bench_model_init(af_bench_model *b, const af_bench_opts *o, af_erro
     af_status st = AF_OK;
     const af_bench_shape *own = b->shape;
     *b = (af_bench_model){.o = o, .shape = own ? own : af_bench_shape_find(o->shape)};
+    b->model.has_own_spec = true; /* also when what follows fails half-way */
     AF_TRY(b->shape ? make_spec(b, err) : take_model(b, err));
     AF_TRY(make_run(b, err));
     b->model.run = &b->run;
     b->model.spec = &b->model.own_spec;
-    b->model.has_own_spec = true;
     af_step_graph_init(&b->step, &b->run, &b->model);
     b->model.compute = b->model.plain =
         strcmp(o->dtype, "bf16") == 0 ? AF_DTYPE_BF16 : AF_DTYPE_F32;

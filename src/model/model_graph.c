@@ -209,6 +209,10 @@ af_status af_model_graph_feed(af_model_graph *r, const af_token_row *row, int n,
     }
     if (at == 0)
         return af_fail(err, AF_EUSAGE, "a batch without tokens");
+    for (int64_t t = at; t < r->rows; t++) { /* a GPU runs all rows: these carry no loss */
+        ids[t] = positions[t] = 0;
+        labels[t] = -100;
+    }
     AF_TRY(af_model_write_rope(&r->leaves, longest, err));
     AF_TRY(put(r, r->in.ids, ids, err));
     AF_TRY(put(r, r->in.positions, positions, err));

@@ -104,6 +104,11 @@ static void test_hostile_templates_end_in_clean_errors(void **state)
         {"a wide field by method", "{{ 'a'.center(99999999999) }}", "wider"},
         {"output without end",
          "{% set s = 'x' * 10000000 %}{% for i in range(1000) %}{{ s }}{% endfor %}", "MiB"},
+        {"tojson past the limit",
+         "{% set d = namespace(d={}) %}{% for i in range(2000) %}{% set d.d = dict(d.d, **{'k' ~ i:"
+         " i}) %}{% endfor %}{% for a in range(90000) %}{% set x = d.d | tojson %}{% endfor %}",
+         "steps"},
+        {"truncate of a number", "{{ 1 | truncate(5) }}", "expects a string"},
         {"integer overflow", "{{ 9223372036854775807 + 1 }}", "64 bits"},
         {"loading files", "{% include '/etc/passwd' %}", "loader"},
     };
@@ -131,6 +136,44 @@ static void test_deep_source_is_refused(void **state)
         CHECK_MSG(af_template_parse(&t, b.data, b.len, &err) == AF_EFORMAT, "%s", links[i]);
         af_template_close(t);
         af_buf_clear(&b);
+    }
+}
+
+/* Filters of a block are chained without an expression around them. */
+static void test_long_chains_of_block_filters_are_refused(void **state)
+{
+    (void)state;
+    static const char *const forms[][2] = {{"{% filter d", "%}x{% endfilter %}"},
+                                           {"{% set x | d", "%}x{% endset %}"}};
+    for (size_t i = 0; i < AF_LEN(forms); i++) {
+        af_buf b = {0};
+        af_error err = {0};
+        char *text = NULL;
+        af_buf_str(&b, forms[i][0]);
+        for (int k = 0; k < 600000; k++)
+            af_buf_str(&b, "|d");
+        af_buf_str(&b, forms[i][1]);
+        assert_int_not_equal(render_text(b.data, &text, NULL, &err), AF_OK);
+        CHECK_MSG(strstr(err.msg, "nested") || strstr(err.msg, "levels"), "%s", err.msg);
+        af_buf_clear(&b);
+    }
+}
+
+static void test_values_are_those_of_python(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{{ {('nan' | float): 1} | tojson }}", "{\"NaN\": 1}"},
+        {"{{ {'b': 1, 'a': 2} | tojson(sort_keys=true) }}", "{\"a\": 2, \"b\": 1}"},
+        {"{{ {'a': 1, 'b': 2, 'c': 3} | truncate(5) }}", "{'a': 1, 'b': 2, 'c': 3}"},
+        {"{{ '2.5' | filesizeformat }}", "2 Bytes"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        char *text = NULL;
+        CHECK_OK(render_text(cases[i][0], &text, NULL, &err), err);
+        assert_string_equal(text, cases[i][1]);
+        free(text);
     }
 }
 
@@ -198,6 +241,8 @@ int main(void)
         cmocka_unit_test(test_more_rows),
         cmocka_unit_test(test_hostile_templates_end_in_clean_errors),
         cmocka_unit_test(test_deep_source_is_refused),
+        cmocka_unit_test(test_long_chains_of_block_filters_are_refused),
+        cmocka_unit_test(test_values_are_those_of_python),
         cmocka_unit_test(test_errors_name_the_line),
         cmocka_unit_test(test_what_is_not_supported_says_so),
         cmocka_unit_test(test_generation_blocks_give_byte_spans),

@@ -197,6 +197,74 @@ static void test_wrong_module_without_an_error(void **state)
     }
 }
 
+/* Opens a run on `output` with one more key, or with none (key NULL). */
+static af_status open_with(af_run **run, const char *output, const char *key, const char *value,
+                           af_error *err)
+{
+    CHECK_OK(af_run_new(run, err), *err);
+    set_keys(*run, output);
+    if (key)
+        CHECK_OK(af_run_set(*run, key, value, err), *err);
+    return af_run_open(*run, NULL, err);
+}
+
+/* What af_train finished stays finished, and nothing that a run starts from is overwritten. */
+static void test_finished_runs_and_inputs_are_kept(void **state)
+{
+    (void)state;
+    char a[600], b[600], file[700];
+    af_error err = {0};
+    af_run *run = NULL;
+    af_train_result result;
+    snprintf(a, sizeof a, "%s/finished", dir);
+    snprintf(b, sizeof b, "%s/from_adapter", dir);
+    CHECK_OK(open_with(&run, a, NULL, NULL, &err), err);
+    af_run_close(run);
+    snprintf(file, sizeof file, "%s/run.yaml", a);
+    const char *const again[] = {"resume_from_checkpoint=auto"};
+    CHECK_OK(af_train(file, again, 1, NULL, &result, &err), err);
+    assert_int_equal(result.steps, 4);
+    assert_int_equal(open_with(&run, a, "resume_from_checkpoint", "auto", &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "holds a finished run"));
+    af_run_close(run);
+    CHECK_OK(af_train(file, again, 1, NULL, &result, &err), err);
+    assert_true(result.nothing_to_do);
+
+    CHECK_OK(open_with(&run, b, "lora_model_dir", a, &err), err);
+    assert_int_equal(af_run_save(run, a, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "lora_model_dir"));
+    af_run_close(run);
+}
+
+/* A resumed run does not know the loss of its last step; a failed af_run_set leaves no trace. */
+static void test_unknown_loss_and_failed_keys(void **state)
+{
+    (void)state;
+    char a[600];
+    af_error err = {0};
+    af_run *run = NULL;
+    af_run_step_result r = {0};
+    snprintf(a, sizeof a, "%s/resumed", dir);
+    CHECK_OK(open_with(&run, a, NULL, NULL, &err), err);
+    while (!r.finished)
+        CHECK_OK(af_run_step(run, &r, &err), err);
+    CHECK_OK(af_run_checkpoint(run, &err), err);
+    af_run_close(run);
+
+    CHECK_OK(open_with(&run, a, "resume_from_checkpoint", "auto", &err), err);
+    CHECK_OK(af_run_step(run, &r, &err), err);
+    assert_true(r.finished && r.step == 4 && isnan(r.loss));
+    af_run_close(run);
+
+    snprintf(a, sizeof a, "%s/failed_key", dir);
+    CHECK_OK(af_run_new(&run, &err), err);
+    set_keys(run, a);
+    assert_int_not_equal(af_run_set(run, "lora_model_dir", "[a, b]", &err), AF_OK);
+    assert_int_not_equal(af_run_set(run, "gradient_accumulation_steps", "0", &err), AF_OK);
+    CHECK_OK(af_run_open(run, NULL, &err), err);
+    af_run_close(run);
+}
+
 int main(void)
 {
     const char *tmp = getenv("TMPDIR");
@@ -208,6 +276,8 @@ int main(void)
         cmocka_unit_test(test_stop_is_a_callback),
         cmocka_unit_test(test_faults_are_named),
         cmocka_unit_test(test_wrong_module_without_an_error),
+        cmocka_unit_test(test_finished_runs_and_inputs_are_kept),
+        cmocka_unit_test(test_unknown_loss_and_failed_keys),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     (void)!af_path_remove(dir, NULL);

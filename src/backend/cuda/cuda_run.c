@@ -164,9 +164,11 @@ static af_status follow_writes(af_cuda *cu, af_cuda_graph *cg, af_error *err)
     uint64_t count = 0;
     bool changed = false;
     if (cg->weights_dirty)
-        AF_TRY(af_cuda_load_done(cu, cg, &changed, err));
-    if (changed)
+        st = af_cuda_load_done(cu, cg, &changed, err);
+    if (changed) /* also when loading failed after that */
         af_cuda_drop_captures(cu, cg);
+    if (st != AF_OK)
+        return st;
     if (cg->weights_dirty)
         AF_TRY(af_cuda_issue(cu, af_exec_of(&cg->on_weights, 0), 0, 0, &count, err));
     cg->weights_dirty = false;

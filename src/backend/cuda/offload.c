@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 enum {
-    BYTES_MIN = 4096, /* smaller values offloaded */
-    GAP_MIN = 100,    /* positions between the passes: values needed sooner offloaded */
+    BYTES_MIN = 4096, /* smaller values stay on the device */
+    GAP_MIN = 100,    /* positions between the passes: values needed sooner stay */
     PREFETCH = 32,    /* positions the first one is fetched before it is read: about a block */
 };
 

@@ -335,6 +335,7 @@ static af_gemm_job begin(const af_gemm *g, int threads, void *work)
     j.thread_memory = j.memory + af_gemm_panel_bytes(machine, threads);
     j.scratch = (float *)af_gemm_own(&j, threads);
     if (j.plan.packed_k < j.plan.total) {
+        assert(j.plan.group == 1); /* one buffer for the edge rows of a step */
         j.edge = j.memory;
         j.memory += j.plan.kc * j.kernel->mr * af_value_bytes(j.plan.kind);
     }

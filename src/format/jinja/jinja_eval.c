@@ -144,10 +144,13 @@ __attribute__((noinline)) static af_jval eval_call(af_jinja *j, const af_jexpr *
 
 af_jval af_japply_filters(af_jinja *j, const af_jexpr *e, af_jscope *s, af_jval v)
 {
-    if (!e || j->failed)
+    if (!e || j->failed || !af_jenter(j))
         return v;
     v = af_japply_filters(j, e->call.operand, s, v);
-    return j->failed ? v : eval_call(j, e, s, v);
+    if (!j->failed)
+        v = eval_call(j, e, s, v);
+    af_jleave(j);
+    return v;
 }
 
 static af_jval eval_items(af_jinja *j, const af_jexpr *e, af_jscope *s)

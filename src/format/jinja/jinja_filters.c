@@ -95,10 +95,12 @@ static af_jval f_truncate(const af_jcall *c)
     const int64_t cut = length - (int64_t)end->cps;
     if (cut < 0 || leeway < 0)
         return af_jfail(c->j, "truncate: expected length >= %" PRIu64 " and leeway >= 0", end->cps);
-    const af_jval v = af_jsoftstr(c->j, c->self);
-    const int64_t have = (int64_t)v.s->cps;
-    if (have <= length || have - length <= leeway || c->j->failed)
-        return c->self;
+    const af_jval v = c->self;
+    const int64_t have = af_jlength(v);
+    if (have >= 0 && (have <= length || have - length <= leeway))
+        return v;
+    if (v.kind != AF_JKIND_STR)
+        return af_jfail(c->j, "truncate expects a string, got '%s'", af_jtype(v));
     const uint64_t n = af_jstr_at(v.s, (uint64_t)cut);
     uint64_t k = n;
     while (!af_jarg_true(c, 1) && k > 0 && v.s->p[k - 1] != ' ') /* to the end of a word */
@@ -235,9 +237,12 @@ static af_jval f_round(const af_jcall *c)
 static af_jval f_filesizeformat(const af_jcall *c)
 {
     af_buf b = {0};
-    if (!af_jis_number(c->self))
+    double bytes = 0;
+    if (af_jis_number(c->self))
+        bytes = af_jnumber(c->self);
+    else if (c->self.kind != AF_JKIND_STR || !af_py_parse_float(c->self.s->p, c->self.s->n, &bytes))
         return af_jfail(c->j, "filesizeformat expects a number, got '%s'", af_jtype(c->self));
-    af_py_filesize(&b, af_jnumber(c->self), af_jarg_true(c, 0));
+    af_py_filesize(&b, bytes, af_jarg_true(c, 0));
     return af_jstr_take(c->j, &b);
 }
 

@@ -57,28 +57,32 @@ static void dump_key(dumper *x, af_jval k)
     af_buf_add(x->b, x->key->p, x->key->n);
 }
 
-/* The keys of a dict in the order they are written. */
-static const af_jlist *keys_of(dumper *x, af_jval dict)
+/* The values of a dict in the order they are written, and their keys. No key is looked up: NaN is
+ * not equal to itself. */
+static const af_jlist *values_of(dumper *x, const af_jdict *d, af_jlist *keys)
 {
-    af_jlist *keys = af_jitems(x->j, dict);
+    af_jlist *values = af_jlist_new(x->j, d->n);
+    for (int64_t i = 0; i < d->n && !x->j->failed; i++)
+        af_jlist_add(x->j, values, d->pair[i].val);
     if (x->sort && !x->j->failed)
-        af_jsort(x->j, keys, af_jitems(x->j, dict), false);
-    return keys;
+        af_jsort(x->j, values, keys, false);
+    return values;
 }
 
 static void dump_container(dumper *x, af_jval v, int depth)
 {
     const bool dict = v.kind == AF_JKIND_DICT;
-    const af_jlist *l = dict ? keys_of(x, v) : v.l;
+    af_jlist *keys = dict ? af_jitems(x->j, v) : NULL;
+    const af_jlist *l = dict ? values_of(x, v.d, keys) : v.l;
     af_buf_char(x->b, dict ? '{' : '[');
     for (int64_t i = 0; i < l->n && !x->j->failed; i++) {
         if (i)
             af_buf_add(x->b, x->item->p, x->item->n);
         newline(x, depth + 1);
         if (dict)
-            dump_key(x, l->item[i]);
+            dump_key(x, keys->item[i]);
         if (!x->j->failed)
-            dump(x, dict ? *af_jdict_get(x->j, v.d, l->item[i]) : l->item[i], depth + 1);
+            dump(x, l->item[i], depth + 1);
     }
     if (l->n)
         newline(x, depth);

@@ -245,8 +245,10 @@ static af_status apply(const parser *p, const char *key, const af_yaml *n, int l
                        location(p, line, at, sizeof at), key, k->name, before);
     if (af_yaml_is_null(n)) /* "key:" without a value means the default */
         return line > 0 ? AF_OK : unset(p, k);
-    p->run->key_line[row] = line > 0 ? line : AF_KEY_LINE_OVERRIDE;
-    return set(p, k, n, line);
+    const af_status st = set(p, k, n, line);
+    if (st == AF_OK)
+        p->run->key_line[row] = line > 0 ? line : AF_KEY_LINE_OVERRIDE;
+    return st;
 }
 
 static bool is_unknown(const af_yaml *root, int i)

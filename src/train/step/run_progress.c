@@ -127,7 +127,8 @@ af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *
                          .steps_per_epoch = p->steps_per_epoch,
                          .items_per_epoch = p->items_per_epoch,
                          .items_per_micro = p->items_per_micro,
-                         .schedule = p->schedule};
+                         .schedule = p->schedule,
+                         .last = {.loss = NAN}}; /* not stored: unknown until the next step */
     int64_t bytes = 0, ticks = 0;
     const bool ok =
         o && get_int(o, "step", &q.step) && get_int(o, "micro", &q.micro) &&

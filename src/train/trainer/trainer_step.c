@@ -60,31 +60,28 @@ af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, boo
     af_step_graph *s = &t->step;
     double sum = 0, hits = 0;
     int64_t tokens = 0, i = 0;
+    af_status st = AF_OK;
     af_graph_set_training(s->graph, false);
     for (; i < t->data.eval_items && !af_run_stop_requested(t->hooks); i++) {
         const af_batch *b;
-        af_status st = af_stream_get(t->data.eval_stream, i, &b, err);
-        if (st == AF_OK)
-            st = af_step_graph_upload(s, b, 0.0f, err);
-        if (st == AF_OK)
-            st = af_graph_run(s->graph, AF_RUN_FORWARD, err);
-        if (st == AF_OK)
-            st = af_tensor_read(s->graph, s->rows, s->row_stats, af_tensor_bytes(s->rows), err);
-        if (st != AF_OK)
-            return st;
+        AF_TRY(af_stream_get(t->data.eval_stream, i, &b, err));
+        AF_TRY(af_step_graph_upload(s, b, 0.0f, err));
+        AF_TRY(af_graph_run(s->graph, AF_RUN_FORWARD, err));
+        AF_TRY(af_tensor_read(s->graph, s->rows, s->row_stats, af_tensor_bytes(s->rows), err));
         for (int64_t k = 0; k < b->rows; k++) {
             sum += s->row_stats[2 * k];
             hits += s->row_stats[2 * k + 1];
         }
         if (!isfinite(sum))
-            return af_trainer_explain_eval(t, b, err);
+            AF_TRY(af_trainer_explain_eval(t, b, err));
         tokens += b->supervised;
     }
-    af_graph_set_training(s->graph, true);
     *whole = i == t->data.eval_items;
-    if (!*whole)
-        return AF_OK;
-    *loss = tokens ? sum / (double)tokens : NAN;
-    *accuracy = tokens ? hits / (double)tokens : NAN;
-    return AF_OK;
+    if (*whole) {
+        *loss = tokens ? sum / (double)tokens : NAN;
+        *accuracy = tokens ? hits / (double)tokens : NAN;
+    }
+done:
+    af_graph_set_training(s->graph, true); /* a caller may train on after a failed evaluation */
+    return st;
 }
