@@ -265,6 +265,24 @@ static void test_unknown_loss_and_failed_keys(void **state)
     af_run_close(run);
 }
 
+/* Noise and dropout are off in an evaluation. */
+static void test_evaluation_has_no_noise(void **state)
+{
+    (void)state;
+    static const char *const alpha[] = {"0", "200"};
+    char a[600];
+    af_error err = {0};
+    double loss[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        af_run *run = NULL;
+        snprintf(a, sizeof a, "%s/noise%d", dir, i);
+        CHECK_OK(open_with(&run, a, "neftune_noise_alpha", alpha[i], &err), err);
+        CHECK_OK(af_run_evaluate(run, &loss[i], NULL, &err), err);
+        af_run_close(run);
+    }
+    assert_true(loss[0] > 0 && loss[0] == loss[1]);
+}
+
 int main(void)
 {
     const char *tmp = getenv("TMPDIR");
@@ -278,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_wrong_module_without_an_error),
         cmocka_unit_test(test_finished_runs_and_inputs_are_kept),
         cmocka_unit_test(test_unknown_loss_and_failed_keys),
+        cmocka_unit_test(test_evaluation_has_no_noise),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     (void)!af_path_remove(dir, NULL);
