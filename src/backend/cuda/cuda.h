@@ -119,7 +119,7 @@ typedef struct af_cuda_op {
     bool strided; /* honours ld of every activation it reads and writes */
 } af_cuda_op;
 
-/* Indexed by af_op: src/ops/registry.c. An entry is NULL while the op is not implemented. */
+/* Indexed by af_op: src/ops/registry.c. NULL for views, which have no kernel. */
 extern const af_cuda_op *const af_cuda_ops[AF_OP_COUNT];
 /* Those that have hooks: src/ops/families.c. */
 enum { AF_CUDA_FAMILIES = 2 };
