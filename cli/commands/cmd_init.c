@@ -9,15 +9,14 @@ static int write_new(const char *path, const char *text, bool force)
 {
     FILE *f = fopen(path, force ? "w" : "wx");
     if (!f) {
-        fprintf(stderr, "afinar init: cannot write '%s': %s\n", path,
-                errno == EEXIST ? "it exists (use --force to replace it)" : strerror(errno));
-        return AF_EXIT_FAILED;
+        return af_cli_error(AF_EXIT_FAILED, "init", "cannot write '%s': %s", path,
+                            errno == EEXIST ? "it exists (use --force to replace it)"
+                                            : strerror(errno));
     }
     const bool bad = fputs(text, f) < 0;
     if (fclose(f) != 0 || bad) {
-        fprintf(stderr, "afinar init: cannot write '%s'\n", path);
         remove(path);
-        return AF_EXIT_FAILED;
+        return af_cli_error(AF_EXIT_FAILED, "init", "cannot write '%s'", path);
     }
     return AF_EXIT_OK;
 }
@@ -48,10 +47,8 @@ int cmd_init(int argc, char **argv)
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    if (common.json) {
-        fprintf(stderr, "afinar init: --json is not supported; a run file is YAML\n");
-        return AF_EXIT_USAGE;
-    }
+    if (common.json)
+        return af_cli_error(AF_EXIT_USAGE, "init", "--json is not supported; a run file is YAML");
     af_cli_log(&common);
     if (af_train_init(arg[0], arg[1], &text, &err) != AF_OK)
         return af_report("init", &err);

@@ -23,10 +23,8 @@ int cmd_logits(int argc, char **argv)
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    if (!ids || !out) {
-        fprintf(stderr, "afinar logits: --ids FILE and -o FILE are required\n");
-        return AF_EXIT_USAGE;
-    }
+    if (!ids || !out)
+        return af_cli_error(AF_EXIT_USAGE, "logits", "--ids FILE and -o FILE are required");
     af_cli_log(&common);
     af_status st = af_cli_open_model(&m, arg[0], &flags, &common, &err);
     if (st == AF_OK)
