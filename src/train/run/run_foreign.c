@@ -47,7 +47,6 @@ static const struct {
     {"overwrite_cache", "the cache knows when data, tokenizer or settings have changed"},
     {"dataset_dir", "set 'datasets' with paths"},
     {"streaming", "data is always streamed from the disk"},
-    {"max_samples", "give a smaller dataset, or 'max_steps'"},
     {"mask_history", "mark messages with \"train\": false, or see 'roles_to_train'"},
     {"special_tokens", "tokens are those of the model's tokenizer"},
     {"tokens", "tokens are those of the model's tokenizer"},

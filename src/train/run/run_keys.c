@@ -117,6 +117,8 @@ const af_key af_keys[] = {
      {"dataset"}, 0},
     {"test_datasets", TREE(test_datasets), 0, 0, NULL, "evaluation data, same form as datasets",
      {"eval_dataset"}, 0},
+    {"max_samples", I64(max_samples), 0, 1e12, "0",
+     "use the first so many records of each dataset; 0 = all", {0}, 0},
     {"val_set_size", F64(val_set_size), 0, 1e9, "0",
      "records to hold out: a share below 1, or a number", {"val_size"}, 0},
     {"chat_template", STR(chat_template), 0, 0, NULL,
