@@ -248,6 +248,7 @@ complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'loraplus
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'lora_model_dir=' -d 'continue training this PEFT adapter'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'datasets=' -d 'training data: list of {path, type, field names}'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'test_datasets=' -d 'evaluation data, same form as datasets'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'max_samples=' -d 'use the first so many records of each dataset; 0 = all'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'val_set_size=' -d 'records to hold out: a share below 1, or a number'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'chat_template=' -d 'chatml, a .jinja file, or absent for the model'\''s own'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_on_inputs=' -d 'compute the loss on prompts too'
