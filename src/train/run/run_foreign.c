@@ -164,8 +164,7 @@ static const foreign_group groups[] = {
      "dion_* optim_args optim_target_modules optim_config adam_epsilon2 adam_beta3 grokfast_* "
      "embedding_lr embedding_lr_scale lr_groups muon_*"},
     {REFUSED, "see 'lr_scheduler'",
-     "jagged_restart_* lr_quadratic_warmup cosine_constant_lr_ratio lr_div_factor "
-     "lr_scheduler_kwargs lr_scheduler_config eta_min"},
+     "jagged_restart_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
     {REFUSED, "see 'adapter'",
      "relora relora_* lisa_* use_llama_pro mixture_of_depths use_mora mora mora_type oft_* "
      "module_dropout peft_layer_replication lora_target_parameters peft loftq_config pissa_* "
@@ -183,8 +182,8 @@ static const foreign_group groups[] = {
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* label_smoothing "
      "label_smoothing_factor kd_* liger_use_token_scaling diffusion router_aux_loss_coef "
      "moe_aux_loss_coef dense_mixer aux_loss_coef"},
-    {REFUSED, "a base is quantised to nf4 ('load_in_4bit') or read as it is",
-     "load_in_8bit load_in_16bit quantization_bit gptq gptq_* qat quantization llmcompressor "
+    {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",
+     "load_in_16bit quantization_bit gptq gptq_* qat quantization llmcompressor "
      "nvfp4_* dsv4_* gemma4_fp8_nonexpert gemma4_nf4_nonexpert nonexpert_quantization "
      "use_onebitllms quantization_device_map quant_method awq hqq_config use_kt kt_*"},
     {REFUSED, "the model is trained as its config says",
