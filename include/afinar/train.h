@@ -104,7 +104,8 @@ AF_API AF_CHECKED af_status af_train_help(char **text, af_error *err);
 /* The keys of a run file as one JSON object (malloc'ed, NUL-terminated; free() it), for generated
  * documentation: "keys" [{"name", "type", "default", "help", "aliases", "values", and of numbers
  * "min", "max"}], "lr_scheduler", "dataset_keys", "dataset_types", and "foreign" [{"keys",
- * "accepted", "reason"}] (keys of other trainers: accepted without effect, or not supported). AF_ENOMEM. Any thread. */
+ * "accepted", "reason"}] (keys of other trainers: accepted without effect, or not supported).
+ * AF_ENOMEM. Any thread. */
 AF_API AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
 
 /* What a run needs, from its config and headers alone: text for people, or one JSON object
