@@ -120,13 +120,13 @@ _afinar() {
     eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
     generate) options='--prompt --file --prompt-ids --chat --system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --stop --ignore-eos --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
     chat) options='--system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
-    logits) options='--ids --output --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
+    logits) options='--ids --output --force --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
     data) options='--number --stats --device --threads --quiet --verbose --json --help --version' ;;
     tokenize) options='--decode --device --threads --quiet --verbose --json --help --version' ;;
     template) options='--name --device --threads --quiet --verbose --json --help --version' ;;
-    export) options='--output --type --adapter --adapter-only --pure --imatrix --verify --no-verify --device --threads --quiet --verbose --json --help --version' ;;
-    merge) options='--output --adapter --combine --density --type --adapter-only --extract-lora --rank --random-seed --plan --device --threads --quiet --verbose --json --help --version' ;;
-    quantize) options='--output --type --block-size --no-double-quant --pure --imatrix --imatrix-data --imatrix-chunks --imatrix-out --adapter --eval --device --threads --quiet --verbose --json --help --version' ;;
+    export) options='--output --type --adapter --adapter-only --pure --imatrix --verify --no-verify --force --device --threads --quiet --verbose --json --help --version' ;;
+    merge) options='--output --adapter --combine --density --type --adapter-only --extract-lora --rank --random-seed --plan --force --device --threads --quiet --verbose --json --help --version' ;;
+    quantize) options='--output --type --block-size --no-double-quant --pure --imatrix --imatrix-data --imatrix-chunks --imatrix-out --adapter --eval --force --device --threads --quiet --verbose --json --help --version' ;;
     inspect) options='--stats --diff --all --device --threads --quiet --verbose --json --help --version' ;;
     bench) options='--shape --batch --seq --method --rank --dtype --memory --recompute --attention --seconds --by-op --device --threads --quiet --verbose --json --help --version' ;;
     doctor) options='--device --threads --quiet --verbose --json --help --version' ;;
