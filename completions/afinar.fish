@@ -272,7 +272,7 @@ complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'micro_ba
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'gradient_accumulation_steps=' -d 'forward passes per optimizer step'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'num_epochs=' -d 'passes over the data'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'max_steps=' -d 'number of optimizer steps; overrides num_epochs'
-complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'optimizer=' -d 'adamw, adamw_8bit, adam, lion, adafactor, sgd'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'optimizer=' -d 'adamw, adamw_8bit, adamw_4bit, adam, ademamix, muon, lion, adafactor, rmsprop, sgd'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'learning_rate=' -d 'peak learning rate'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'lr_scheduler=' -d 'shape of the learning rate over the run'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'warmup_steps=' -d 'steps of linear warm-up (below 1: a share of the run)'

@@ -77,7 +77,7 @@ static void test_what_is_refused(void **state)
         {"metric_for_best_model: rouge", {"is not supported", "eval_loss", ""}},
         {"double_quantization: false", {"is not supported", "nf4", ""}},
         {"loss_type: dft", {"'loss_type: dft' is not supported", "", ""}},
-        {"optimizer: rmsprop", {"optimizer is 'rmsprop', which is not supported", "adamw", ""}},
+        {"optimizer: adalomo", {"optimizer is 'adalomo', which is not supported", "adamw", ""}},
         {"finetuning_type: oft", {"adapter is 'oft', which is not supported", "lora", ""}},
         {"zz: 1\nrl: dpo\nx_y: 2\ngptq: true",
          {"run.yaml:6: 'rl: dpo' is", "also not supported: 'gptq' (line 8)",

@@ -46,7 +46,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
     case AF_NEED_WSD:
         return strcmp(r->lr_scheduler, "warmup_stable_decay") == 0;
     case AF_NEED_ADAM:
-        return r->optimizer != AF_OPTIMIZER_SGD && r->optimizer != AF_OPTIMIZER_ADAFACTOR;
+        return r->optimizer != AF_OPTIMIZER_SGD && r->optimizer != AF_OPTIMIZER_ADAFACTOR &&
+               r->optimizer != AF_OPTIMIZER_RMSPROP;
     case AF_NEED_EPSILON:
         return af_key_has_effect(r, AF_NEED_ADAM) && r->optimizer != AF_OPTIMIZER_LION;
     case AF_NEED_SGD:
