@@ -80,15 +80,21 @@ static void report_end(af_trainer *t, af_status st, af_train_result *result, con
         af_run_log(t->hooks, "note: report.html is not written: %s", why.msg);
 }
 
-static af_status train(const af_run_config *run, const af_train_hooks *hooks, const char *resume,
+static af_status train(af_run_config *run, const af_train_hooks *hooks, const char *resume,
                        af_train_result *result, af_error *err)
 {
     af_trainer t;
+    char line[300];
     af_status st = af_trainer_open(&t, run, hooks, err);
     if (st != AF_OK)
         return st;
     t.resume_command = resume;
-    st = run_all(&t, err);
+    st = af_run_model_idle_keys(&t.model, run, err);
+    if (st == AF_OK && af_run_idle_text(run, line, sizeof line))
+        af_run_log(hooks, "%s", line);
+    af_run_idle_log(run);
+    if (st == AF_OK)
+        st = run_all(&t, err);
     if (st != AF_OK && t.report.began) /* its folder stays: so does the way to go on */
         report_end(&t, st, result, err);
     result->stopped = st == AF_ESTOPPED;
@@ -109,7 +115,7 @@ af_status af_train(const char *run_file, const char *const *overrides, int count
     err = af_error_or(err, &unread);
     result = result ? result : &ignored;
     *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};
-    af_status st = af_run_config_read(&run, run_file, overrides, count, true, err);
+    af_status st = af_run_config_read(&run, run_file, overrides, count, err);
     if (st != AF_OK)
         return st;
     char *resume = af_resume_command(run_file, overrides, count, run.output_dir);
