@@ -102,7 +102,7 @@ static const char rules[] =
     "td.n,th.n{text-align:right;padding-right:0;font-variant-numeric:tabular-nums}\n"
     "table.samples{table-layout:fixed}table.samples td{white-space:pre-wrap;overflow-wrap:anywhere;"
     "font-size:14px}\n"
-    ".scroll{max-height:22em;overflow:auto}"
+    ".scroll{max-height:36em;overflow:auto}"
     "details{margin:2em 0}summary{cursor:pointer;color:var(--dim)}"
     "pre{background:#8881;padding:1em;overflow:auto;font-size:13px;border-radius:4px}\n";
 
