@@ -304,8 +304,9 @@ static af_status checked_delivery(reader *d, record_job *j)
     d->err = outer;
     if (st == AF_OK)
         return AF_OK;
-    if (st != AF_EFORMAT || ++d->warnings.counts.errors >= AF_FAULTS_MAX)
+    if (st != AF_EFORMAT)
         return af_fail(outer, st, "%s", why.msg);
+    d->warnings.counts.errors++;
     d->pipeline->fault(d->pipeline->fault_user, why.msg);
     return AF_OK;
 }

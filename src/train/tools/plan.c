@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "train/step/memory_fit.h"
+#include "train/step/setting_warnings.h"
 
 #include <jansson.h>
 
@@ -266,6 +267,7 @@ af_status af_train_plan(const char *run_file, const char *const *overrides, int 
     AF_TRY(open_outline(&o, &run, err));
     AF_TRY(af_run_model_idle_keys(&o.model, &run, err));
     af_run_idle_log(&run);
+    af_warn_settings(&o.model);
     AF_TRY(fill(&a, &o.step, memory, err));
     af_memory_count_program(&o.step);
     *out = json ? as_json(&a, &o.step) : as_text(&a, &o.step);
