@@ -124,19 +124,19 @@ static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor
         int64_t from;
         *e = (tensor_copy){.dtype = whole.dtype, .borrowed = whole.borrowed || p > 0};
         af_disk_piece(s, tensor, p, e->name, sizeof e->name, e->dim, &e->ndim, &from);
-        e->bytes = (uint64_t)(e->dim[0] * e->dim[1]) * sizeof(float);
-        e->data = (float *)whole.data + from;
+        const uint64_t size = (uint64_t)af_dtype_get(whole.dtype)->bytes;
+        e->bytes = (uint64_t)(e->dim[0] * e->dim[1]) * size;
+        e->data = (uint8_t *)whole.data + (uint64_t)from * size;
     }
     return AF_OK;
 }
 
+/* The whole model: trained tensors in f32, frozen ones as they are. */
 static af_status copy_weights(tensor_copies *c, const af_step_graph *g, af_error *err)
 {
     const af_model_spec *spec = g->model->spec;
     for (int i = 0; i < spec->tensors; i++) {
         const af_tensor *x = g->leaves.tensor[i];
-        if (af_tensor_role(x) != AF_ROLE_PARAM)
-            continue;
         af_status st = add_copy(c, g, x, spec->tensor[i].name, err);
         if (st == AF_OK)
             st = split_last(c, spec, i, err);
