@@ -4,11 +4,11 @@ _afinar() {
     local options words keys
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        words='train init plan eval generate chat logits data tokenize template export merge quantize inspect bench doctor help --help --version'
+        words='train init plan eval generate chat logits data tokenize template export merge quantize inspect bench doctor version help --help --version'
         COMPREPLY=($(compgen -W "$words" -- "$cur"))
         return
     fi
-    [ "$command" = help ] && { COMPREPLY=($(compgen -W 'train init plan eval generate chat logits data tokenize template export merge quantize inspect bench doctor' -- "$cur")); return; }
+    [ "$command" = help ] && { COMPREPLY=($(compgen -W 'train init plan eval generate chat logits data tokenize template export merge quantize inspect bench doctor version' -- "$cur")); return; }
     case "$command $prev" in
     'train --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
@@ -112,6 +112,9 @@ _afinar() {
     'doctor --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'doctor --threads') return ;;
+    'version --device')
+        COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
+    'version --threads') return ;;
     esac
     case $command in
     train) options='--strict --device --threads --quiet --verbose --json --help --version' ;;
@@ -130,6 +133,7 @@ _afinar() {
     inspect) options='--stats --diff --all --device --threads --quiet --verbose --json --help --version' ;;
     bench) options='--shape --batch --seq --method --rank --dtype --memory --recompute --attention --seconds --by-op --device --threads --quiet --verbose --json --help --version' ;;
     doctor) options='--device --threads --quiet --verbose --json --help --version' ;;
+    version) options='--device --threads --quiet --verbose --json --help --version' ;;
     *) return ;;
     esac
     if [[ $cur == -* ]]; then

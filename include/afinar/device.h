@@ -29,6 +29,9 @@ AF_API const char *af_device_kind(const af_device *d);
 /* A description: "cpu, 2 threads, neon+bf16" or "cuda:0, NVIDIA H200, 139.8 GiB". Valid until the
  * device is closed. */
 AF_API const char *af_device_text(const af_device *d);
+/* Why "auto" did not take a GPU; "" when it did, or when the CPU was asked for. Valid until the
+ * device is closed. */
+AF_API const char *af_device_no_gpu(const af_device *d);
 /* Bytes that can still be allocated on the device. */
 AF_API uint64_t af_device_memory_free(const af_device *d);
 

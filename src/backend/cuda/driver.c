@@ -178,7 +178,8 @@ af_status af_driver_open(af_driver *out, af_error *err)
     int version = 0, count = 0;
     d.lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!d.lib)
-        return af_fail(err, AF_EDEVICE, "no NVIDIA driver: libcuda.so.1 cannot be loaded");
+        return af_fail_subject(err, AF_EDEVICE, "driver",
+                               "no NVIDIA driver: libcuda.so.1 cannot be loaded");
     AF_TRY(resolve(d.lib, &d, driver_entries, AF_LEN(driver_entries), "libcuda.so.1", err));
     const int started = d.init(0);
     if (started == AF_CU_NO_DEVICE)
