@@ -132,6 +132,7 @@ static af_status open_device(af_run_model *m, af_error *err)
     if (st == AF_OK) {
         af_device_allow_tf32(m->device, r->tf32);
         af_device_set_attention(m->device, r->attention);
+        af_device_set_gemm(m->device, r->gemm);
         return AF_OK;
     }
     af_run_key_loc(r, "device", at, sizeof at);
@@ -146,6 +147,7 @@ static af_status check_device_keys(const af_run_model *m, af_error *err)
     const af_run_config *r = m->run;
     const char *key = r->tf32                             ? "tf32"
                       : r->attention != AF_ATTENTION_AUTO ? "attention"
+                      : r->gemm != AF_GEMM_AUTO           ? "gemm"
                       : r->offloading == AF_TRI_YES       ? "activation_offloading"
                                                           : NULL;
     char at[300];
