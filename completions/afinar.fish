@@ -307,6 +307,7 @@ complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'neftune_
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'bf16=' -d 'compute in bf16; auto = on a GPU'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'tf32=' -d 'use tf32 matmuls in f32 runs on a GPU'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'attention=' -d 'attention kernels on a GPU: own, cudnn, or auto = the faster, timed once per shape'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'gemm=' -d 'GEMM kernels on a GPU: own, cublas, or auto = cuBLASLt where it is installed'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'gradient_checkpointing=' -d 'recompute activations; auto = where memory requires it'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'activation_offloading=' -d 'keep block inputs in host memory and recompute; auto = where memory requires it'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'device=' -d 'auto, cpu, cuda, cuda:N'
