@@ -62,6 +62,8 @@ static const af_key_choice save_when_names[] = {{"auto", AF_WHEN_AUTO},
 static const af_key_choice eval_when_names[] = {{"auto", AF_WHEN_AUTO},   {"steps", AF_WHEN_STEPS},
                                                 {"epoch", AF_WHEN_EPOCH}, {"no", AF_WHEN_NO},
                                                 {"false", AF_WHEN_NO},    {0}};
+static const af_key_choice gemm_names[] = {
+    {"auto", AF_GEMM_AUTO}, {"own", AF_GEMM_OWN}, {"cublas", AF_GEMM_CUBLAS}, {0}};
 static const af_key_choice attention_names[] = {
     {"auto", AF_ATTENTION_AUTO}, {"own", AF_ATTENTION_OWN}, {"cudnn", AF_ATTENTION_CUDNN}, {0}};
 static const af_key_choice tri_names[] = {
@@ -85,6 +87,7 @@ CHOICES(offloading, af_tri, tri_names);
 CHOICES(attention, af_attention_by, attention_names);
 CHOICES(save_strategy, af_when, save_when_names);
 CHOICES(eval_strategy, af_when, eval_when_names);
+CHOICES(gemm, af_gemm_by, gemm_names);
 
 /* ---- the table ---- */
 
@@ -223,6 +226,8 @@ const af_key af_keys[] = {
     {"tf32", BOOL(tf32), 0, 0, "false", "use tf32 matmuls in f32 runs on a GPU", {0}, 0},
     {"attention", ENUM(attention), 0, 0, "auto",
      "attention kernels on a GPU: own, cudnn, or auto = the faster, timed once per shape", {0}, 0},
+    {"gemm", ENUM(gemm), 0, 0, "auto",
+     "GEMM kernels on a GPU: own, cublas, or auto = cuBLASLt where it is installed", {0}, 0},
     {"gradient_checkpointing", TRI(checkpointing), 0, 0, "auto",
      "recompute activations; auto = where memory requires it", {"grad_checkpoint"}, 0},
     {"activation_offloading", TRI(offloading), 0, 0, "auto",
