@@ -322,18 +322,22 @@ done:
     return st;
 }
 
-static bool is_copy(const char *name)
+/* Stored once more by PEFT, where a vocabulary was changed: those of modules_to_save under the
+ * names it has for them while it trains, and the head of a tied model. */
+static bool is_copy(const af_adapter *a, const char *name)
 {
     static const char *const ends[] = {".modules_to_save.weight", ".original_module.weight"};
+    const char *head = AF_ADAPTER_PREFIX "lm_head.";
     const size_t n = strlen(name);
+    if (a->spec->tied && strncmp(name, head, strlen(head)) == 0 && !strstr(name, ".lora_"))
+        return true;
     for (size_t i = 0; i < AF_LEN(ends); i++)
         if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0)
             return true;
     return false;
 }
 
-/* Embedding and head where the vocabulary was changed: stored whole, whatever the config says, and
- * those of modules_to_save once more under the names PEFT has for them while it trains. */
+/* Embedding and head where the vocabulary was changed: stored whole, whatever the config says. */
 static af_status read_resized(af_adapter *a, const af_weights *w, int *used, af_error *err)
 {
     const af_model_spec *s = a->spec;
@@ -349,10 +353,6 @@ static af_status read_resized(af_adapter *a, const af_weights *w, int *used, af_
         if (st != AF_OK)
             return st;
     }
-    for (int i = 0; i < af_weights_count(w); i++)
-        *used += is_copy(af_weights_at(w, i)->name);
-    if (s->tied && find_stored(a, w, AF_ADAPTER_PREFIX "lm_head.weight"))
-        (*used)++; /* the same values */
     return AF_OK;
 }
 
@@ -378,7 +378,7 @@ static int whole_tables(const af_adapter *a, const af_weights *w)
         if (vocab && !a->saved[i] && !a->module[t->module].rank && af_adapter_find_vocab(w, s, t))
             n++;
     }
-    return n + (s->tied && find_stored(a, w, AF_ADAPTER_PREFIX "lm_head.weight"));
+    return n;
 }
 
 static af_status read_values(af_adapter *a, const char *dir, af_error *err)
@@ -406,6 +406,8 @@ static af_status read_values(af_adapter *a, const char *dir, af_error *err)
         AF_TRY(read_resized(a, w, &used, err));
     else
         used += whole_tables(a, w);
+    for (int i = 0; i < af_weights_count(w); i++)
+        used += is_copy(a, af_weights_at(w, i)->name);
     used += other_senses(a, w);
     if (used != af_weights_count(w))
         AF_TRY(af_fail(err, AF_EFORMAT,

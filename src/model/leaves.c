@@ -13,8 +13,8 @@ static af_dtype frozen_type(const af_leaves_opts *o, int tensor)
     if (o->adapter && o->adapter->saved[tensor])
         return AF_DTYPE_F32;
     const af_dtype type = o->dtype ? o->dtype[tensor] : o->compute;
-    return af_adapter_token_table(o->adapter, tensor) >= 0 && af_dtype_is_block(type) ? o->compute
-                                                                                      : type;
+    return af_adapter_token_table(o->adapter, tensor) >= 0 && !af_dtype_is_float(type) ? o->compute
+                                                                                       : type;
 }
 
 static af_status declare_tensors(af_model_leaves *l, const af_leaves_opts *o, af_error *err)

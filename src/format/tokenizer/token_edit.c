@@ -67,52 +67,10 @@ af_status af_token_edits_plan(af_token_edits *out, af_arena *arena, const char *
     return st;
 }
 
-/* ---- JSON files ---- */
-
-static af_status load_json(json_t **out, const char *path, af_error *err)
-{
-    json_error_t je;
-    *out = json_load_file(path, JSON_ALLOW_NUL, &je);
-    return json_is_object(*out) ? AF_OK
-                                : af_fail(err, AF_EFORMAT, "%s:%d: %s", path, je.line,
-                                          *out ? "not an object" : je.text);
-}
-
-static af_status save_json(const json_t *o, const char *path, af_error *err)
-{
-    char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    if (!text)
-        return af_fail_nomem(err, path, 0);
-    const af_status st = af_file_write(path, text, strlen(text), err);
-    free(text);
-    return st;
-}
-
-/* An entry of added_tokens, or of added_tokens_decoder when it has no id. */
-static json_t *entry_json(const af_token_edit *e, int64_t id)
-{
-    json_t *o = json_object();
-    if (id >= 0)
-        json_object_set_new(o, "id", json_integer(id));
-    json_object_set_new(o, "content", json_string(e->text));
-    json_object_set_new(o, "single_word", json_false());
-    json_object_set_new(o, "lstrip", json_false());
-    json_object_set_new(o, "rstrip", json_false());
-    json_object_set_new(o, "normalized", json_false());
-    json_object_set_new(o, "special", json_boolean(e->special));
-    return o;
-}
-
-typedef struct editor {
-    const char *dir;
-    const af_token_edit *edit;
-    int n;
-    const int64_t *id; /* by edit */
-    int64_t vocab;
-    af_error *err;
-} editor;
-
-/* ---- tokenizer.json ---- */
+/* ---- JSON files ----
+ *
+ * Values are replaced in the text, key by key: the files have numbers that no parser of ours keeps
+ * (model_max_length is 10^30), and what is not changed stays byte for byte. */
 
 /* After the string that begins at text[i]. */
 static uint64_t skip_string(const char *text, uint64_t len, uint64_t i)
@@ -155,6 +113,87 @@ static bool find_value(const char *text, uint64_t len, const char *key, uint64_t
     return false;
 }
 
+/* A file that is being changed. */
+typedef struct document {
+    char *text;
+    uint64_t len;
+    bool bad; /* out of memory, or no object */
+} document;
+
+static json_t *get(const document *d, const char *key)
+{
+    uint64_t from = 0, to = 0;
+    return find_value(d->text, d->len, key, &from, &to)
+               ? json_loadb(d->text + from, to - from, JSON_DECODE_ANY, NULL)
+               : NULL;
+}
+
+static bool is_empty(const char *inside, uint64_t len)
+{
+    uint64_t i = 0;
+    while (i < len && strchr(" \t\r\n", inside[i]))
+        i++;
+    return i < len && inside[i] == '}';
+}
+
+/* Takes the value. */
+static void set(document *d, const char *key, json_t *value)
+{
+    uint64_t from = 0, to = 0;
+    const bool has = find_value(d->text, d->len, key, &from, &to);
+    const char *brace = memchr(d->text, '{', d->len);
+    char *made = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_INDENT(2)) : NULL;
+    af_buf b = {0};
+    if (!has)
+        from = to = brace ? (uint64_t)(brace - d->text) + 1 : 0;
+    af_buf_add(&b, d->text, from);
+    if (has)
+        af_buf_printf(&b, " %s", made ? made : "");
+    else
+        af_buf_printf(&b, "\n  \"%s\": %s%s", key, made ? made : "",
+                      is_empty(d->text + from, d->len - from) ? "" : ",");
+    /* the space before the next key or the end of the object */
+    while (has && to > from && strchr(" \t\r\n", d->text[to - 1]))
+        to--;
+    af_buf_add(&b, d->text + to, d->len - to);
+    d->bad |= !brace || !made || b.bad;
+    if (!d->bad) {
+        free(d->text);
+        d->text = b.data;
+        d->len = b.len;
+        b = (af_buf){0};
+    }
+    af_buf_clear(&b);
+    free(made);
+    json_decref(value);
+}
+
+/* An entry of added_tokens, or of added_tokens_decoder when it has no id. */
+static json_t *entry_json(const af_token_edit *e, int64_t id)
+{
+    json_t *o = json_object();
+    if (id >= 0)
+        json_object_set_new(o, "id", json_integer(id));
+    json_object_set_new(o, "content", json_string(e->text));
+    json_object_set_new(o, "single_word", json_false());
+    json_object_set_new(o, "lstrip", json_false());
+    json_object_set_new(o, "rstrip", json_false());
+    json_object_set_new(o, "normalized", json_false());
+    json_object_set_new(o, "special", json_boolean(e->special));
+    return o;
+}
+
+typedef struct editor {
+    const char *dir;
+    const af_token_edit *edit;
+    int n;
+    const int64_t *id; /* by edit */
+    int64_t vocab;
+    af_error *err;
+} editor;
+
+/* ---- tokenizer.json ---- */
+
 /* HF's rule: a token that is there in the same form stays, one in another form is replaced. */
 static json_t *added_list(const editor *ed, json_t *list)
 {
@@ -175,77 +214,50 @@ static json_t *added_list(const editor *ed, json_t *list)
     return list;
 }
 
-static af_status splice(const editor *ed, const char *path, const char *text, uint64_t len)
+static void edit_tokenizer(const editor *ed, document *d, const char *file)
 {
-    uint64_t from = 0, to = 0;
-    json_error_t je;
-    const bool has = find_value(text, len, "added_tokens", &from, &to);
-    const char *brace = memchr(text, '{', len);
-    json_t *list = has ? json_loadb(text + from, to - from, JSON_DECODE_ANY, &je) : json_array();
-    if (!brace || !json_is_array(list)) {
-        json_decref(list);
-        return af_fail(ed->err, AF_EFORMAT, "%s: added_tokens is not a list", path);
-    }
-    char *made = json_dumps(added_list(ed, list), JSON_INDENT(2));
-    af_buf b = {0};
-    if (!has)
-        from = to = (uint64_t)(brace - text) + 1;
-    af_buf_add(&b, text, from);
-    af_buf_printf(&b, has ? " %s" : "\n  \"added_tokens\": %s,", made ? made : "");
-    af_buf_add(&b, text + to, len - to);
-    const af_status st = b.bad || !made ? af_fail_nomem(ed->err, path, len)
-                                        : af_file_write(path, b.data, b.len, ed->err);
-    af_buf_clear(&b);
-    free(made);
-    json_decref(list);
-    return st;
-}
-
-static af_status edit_tokenizer(const editor *ed, const char *path)
-{
-    char *text = NULL;
-    uint64_t len = 0;
-    af_status st = af_file_read(&text, &len, path, FILE_MAX_BYTES, ed->err);
-    if (st == AF_OK)
-        st = splice(ed, path, text, len);
-    free(text);
-    return st;
+    json_t *list = get(d, "added_tokens");
+    (void)file;
+    set(d, "added_tokens", added_list(ed, list ? list : json_array()));
 }
 
 /* ---- the other files ---- */
 
 /* tokenizer_config.json and special_tokens_map.json */
-static void edit_names(const editor *ed, json_t *o, const char *unused)
+static void edit_names(const editor *ed, document *d, const char *file)
 {
-    json_t *decoder = json_object_get(o, "added_tokens_decoder"), *listed = json_array();
-    (void)unused;
+    json_t *decoder = get(d, "added_tokens_decoder"), *listed = json_array();
+    (void)file;
     for (int i = 0; i < ed->n; i++) {
         const af_token_edit *e = &ed->edit[i];
         char key[24];
         snprintf(key, sizeof key, "%" PRId64, ed->id[i]);
         if (e->name)
-            json_object_set_new(o, e->name, json_string(e->text));
+            set(d, e->name, json_string(e->text));
         if (e->listed)
             json_array_append_new(listed, json_string(e->text));
-        if (decoder) {
-            json_t *entry = entry_json(e, -1);
-            if (json_is_true(json_object_get(json_object_get(decoder, key), "special")))
-                json_object_set_new(entry, "special", json_true());
-            json_object_set_new(decoder, key, entry);
-        }
+        json_t *entry = entry_json(e, -1);
+        if (json_is_true(json_object_get(json_object_get(decoder, key), "special")))
+            json_object_set_new(entry, "special", json_true());
+        json_object_set_new(decoder, key, entry);
     }
+    if (json_is_object(decoder))
+        set(d, "added_tokens_decoder", json_incref(decoder));
     if (json_array_size(listed)) {
-        json_object_del(o, "extra_special_tokens");
-        json_object_set(o, "additional_special_tokens", listed);
+        json_t *extra = get(d, "extra_special_tokens"); /* what transformers 5 calls them */
+        set(d, json_is_array(extra) ? "extra_special_tokens" : "additional_special_tokens",
+            json_incref(listed));
+        json_decref(extra);
     }
+    json_decref(decoder);
     json_decref(listed);
 }
 
-static void edit_added(const editor *ed, json_t *o, const char *unused)
+static void edit_added(const editor *ed, document *d, const char *file)
 {
-    (void)unused;
+    (void)file;
     for (int i = 0; i < ed->n; i++)
-        json_object_set_new(o, ed->edit[i].text, json_integer(ed->id[i]));
+        set(d, ed->edit[i].text, json_integer(ed->id[i]));
 }
 
 /* A new eos comes before the others that end an answer, as transformers' Trainer has it. */
@@ -254,38 +266,43 @@ static json_t *ends(int64_t id, const json_t *old)
     json_t *list = json_pack("[I]", (json_int_t)id);
     const size_t n = json_is_array(old) ? json_array_size(old) : json_is_integer(old);
     for (size_t i = 0; i < n; i++) {
-        const json_t *v = json_is_array(old) ? json_array_get(old, i) : old;
+        json_t *v = json_is_array(old) ? json_array_get(old, i) : (json_t *)old;
         if (json_integer_value(v) != id)
-            json_array_append(list, (json_t *)v);
+            json_array_append(list, v);
     }
     return list;
 }
 
-static void edit_ids(const editor *ed, json_t *o, const char *file)
+static void edit_ids(const editor *ed, document *d, const char *file)
 {
     static const char *const names[] = {"bos_token", "eos_token", "pad_token"};
-    json_t *text = json_object_get(o, "text_config");
     const bool model = strcmp(file, "config.json") == 0;
+    json_t *text = model ? get(d, "text_config") : NULL;
     for (int i = 0; i < ed->n; i++)
         for (size_t k = 0; k < AF_LEN(names) && ed->edit[i].name; k++) {
             char key[32];
             if (strcmp(names[k], ed->edit[i].name) != 0)
                 continue;
             snprintf(key, sizeof key, "%s_id", names[k]);
-            json_t *to = text && json_object_get(text, key) ? text : o;
-            json_object_set_new(to, key,
-                                k == 1 && !model ? ends(ed->id[i], json_object_get(to, key))
-                                                 : json_integer(ed->id[i]));
+            json_t *old = get(d, key);
+            set(d, key, k == 1 && !model ? ends(ed->id[i], old) : json_integer(ed->id[i]));
+            if (json_object_get(text, key))
+                json_object_set_new(text, key, json_integer(ed->id[i]));
+            json_decref(old);
         }
-    if (model && ed->vocab)
-        json_object_set_new(text ? text : o, "vocab_size", json_integer(ed->vocab));
+    if (model && ed->vocab && text)
+        json_object_set_new(text, "vocab_size", json_integer(ed->vocab));
+    else if (model && ed->vocab)
+        set(d, "vocab_size", json_integer(ed->vocab));
+    if (text)
+        set(d, "text_config", text);
 }
 
 static af_status edit_file(const editor *ed, const char *file, bool create,
-                           void (*change)(const editor *ed, json_t *o, const char *file))
+                           void (*change)(const editor *ed, document *d, const char *file))
 {
     af_status st = AF_OK;
-    json_t *o = NULL;
+    document d = {0};
     char *path = af_path_join(ed->dir, file);
     if (!path)
         return af_fail_nomem(ed->err, "a path", strlen(ed->dir));
@@ -293,13 +310,16 @@ static af_status edit_file(const editor *ed, const char *file, bool create,
     if (!there && !create)
         goto done;
     if (there)
-        AF_TRY(load_json(&o, path, ed->err));
-    else
-        o = json_object();
-    change(ed, o, file);
-    st = save_json(o, path, ed->err);
+        AF_TRY(af_file_read(&d.text, &d.len, path, FILE_MAX_BYTES, ed->err));
+    else if ((d.text = af_strdup("{\n}\n")))
+        d.len = strlen(d.text);
+    d.bad = !d.text;
+    if (!d.bad)
+        change(ed, &d, file);
+    st = d.bad ? af_fail(ed->err, AF_EFORMAT, "%s is not an object, or memory is used up", path)
+               : af_file_write(path, d.text, d.len, ed->err);
 done:
-    json_decref(o);
+    free(d.text);
     free(path);
     return st;
 }
@@ -326,20 +346,18 @@ af_status af_token_edits_write(const char *dir, const af_token_edit *edit, int n
                                af_error *err)
 {
     af_status st = AF_OK;
-    char *path = af_path_join(dir, "tokenizer.json");
     int64_t *id = af_calloc((uint64_t)AF_MAX(n, 1), sizeof *id);
     const editor ed = {dir, edit, n, id, vocab, err};
-    if (!path || !id)
+    if (!id)
         AF_TRY(af_fail_nomem(err, "the new tokens", (uint64_t)n * sizeof *id));
     AF_TRY(find_ids(id, dir, edit, n, err));
-    AF_TRY(edit_tokenizer(&ed, path));
+    AF_TRY(edit_file(&ed, "tokenizer.json", false, edit_tokenizer));
     AF_TRY(edit_file(&ed, "tokenizer_config.json", true, edit_names));
     AF_TRY(edit_file(&ed, "special_tokens_map.json", false, edit_names));
     AF_TRY(edit_file(&ed, "added_tokens.json", false, edit_added));
     AF_TRY(edit_file(&ed, "generation_config.json", false, edit_ids));
     AF_TRY(edit_file(&ed, "config.json", false, edit_ids));
 done:
-    free(path);
     free(id);
     return st;
 }

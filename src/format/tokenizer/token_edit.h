@@ -14,9 +14,9 @@ typedef struct af_token_edit {
 } af_token_edit;
 
 typedef struct af_token_edits {
-    int64_t size;        /* ids of the tokenizer afterwards: the highest and one */
-    const int64_t *ids;  /* those it did not have before, */
-    const char **text;   /* and their tokens */
+    int64_t size;       /* ids of the tokenizer afterwards: the highest and one */
+    const int64_t *ids; /* those it did not have before, */
+    const char **text;  /* and their tokens */
     int added;
     bool changed; /* false: every file already says so */
 } af_token_edits;

@@ -22,7 +22,7 @@ static af_status open_store(const af_run_data *d, const af_run_config *run,
     const af_data_opts o = {
         .datasets = list,
         .run_path = run->path,
-        .model = model->path,
+        .model = model->texts,
         .chat_template = d->chat_template,
         .train_on_inputs = run->train_on_inputs,
         .roles = run->roles_to_train.item,
@@ -188,7 +188,7 @@ static af_status open_all(af_run_data *d, const af_run_config *run, const af_run
     af_status st = AF_OK;
     af_stream_opts o = stream_opts(run);
     AF_TRY(check_declared_types(run, err));
-    AF_TRY(read_template(d, run, model->path, err));
+    AF_TRY(read_template(d, run, model->texts, err));
     AF_TRY(open_store(d, run, model, run->datasets, &d->store, &d->counts, err));
     if (run->test_datasets) {
         AF_TRY(open_store(d, run, model, run->test_datasets, &d->eval_store, &d->eval_counts, err));

@@ -17,8 +17,8 @@ typedef struct af_run_tokens {
  * that is continued brings its own tokenizer. Close after a failure too. */
 AF_CHECKED af_status af_run_tokens_open(af_run_tokens *t, const af_run_config *run,
                                         const char *model, af_error *err);
-/* With the model's rows: config.json of the folder says how many there will be. */
-AF_CHECKED af_status af_run_tokens_fit(af_run_tokens *t, const af_run_config *run, int64_t rows,
+/* The vocabulary of `model` gets this many rows: config.json of the folder says so. */
+AF_CHECKED af_status af_run_tokens_fit(af_run_tokens *t, const char *model, int64_t rows,
                                        af_error *err);
 void af_run_tokens_close(af_run_tokens *t);
 

@@ -6,7 +6,7 @@
 #include "data/store/batch_stream.h"
 #include "data/store/dataset_reader.h"
 #include "format/config/hf_config.h"
-#include "train/run/run_config.h"
+#include "train/step/run_tokens.h"
 
 #include <jansson.h>
 #include <unistd.h>
@@ -14,6 +14,7 @@
 typedef struct data_tool {
     af_run_config run;
     char *model;
+    af_run_tokens tokens;
     af_data_opts o;
     af_data_pipeline pipeline;
 } data_tool;
@@ -21,6 +22,7 @@ typedef struct data_tool {
 static void tool_close(data_tool *t)
 {
     af_data_pipeline_close(&t->pipeline);
+    af_run_tokens_close(&t->tokens);
     free(t->model);
     af_run_config_clear(&t->run);
 }
@@ -37,10 +39,11 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
         af_fail_prefix(st, err, "%s", af_run_key_loc(&t->run, "base_model", at, sizeof at));
         goto done;
     }
+    AF_TRY(af_run_tokens_open(&t->tokens, &t->run, t->model, err));
     t->o = (af_data_opts){
         .datasets = t->run.datasets,
         .run_path = t->run.path,
-        .model = t->model,
+        .model = t->tokens.dir ? t->tokens.dir : t->model,
         .chat_template = t->run.chat_template,
         .train_on_inputs = t->run.train_on_inputs,
         .roles = t->run.roles_to_train.item,

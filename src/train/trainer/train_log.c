@@ -25,8 +25,9 @@ static void log_experts(const af_trainer *t)
                (double)n / 1e6);
     if (af_method_quantises(t->run))
         af_run_log(t->hooks,
-                   "note: the experts are not quantised to 4 bits, as with transformers 5 "
-                   "and bitsandbytes");
+                   "note: the experts are not quantised to %d bits, as with transformers 5 "
+                   "and bitsandbytes",
+                   af_method_quantises(t->run));
     for (int i = 0; i < t->model.spec->modules && !lost; i++)
         if (t->model.adapter->module[i].rank &&
             af_method_lost_in_peft(t->model.spec, &t->model.spec->module[i]))
@@ -36,6 +37,23 @@ static void log_experts(const af_trainer *t)
                    "note: PEFT takes targets like '%s' of this model for its experts and will "
                    "not load their adapters",
                    lost);
+}
+
+/* New tokens, and what trains them. */
+static void log_tokens(const af_trainer *t)
+{
+    const af_token_edits *e = &t->model.tokens.edits;
+    const af_adapter *a = t->model.adapter;
+    if (!e->added)
+        return;
+    af_run_log(t->hooks, "%d new token%s: '%s'%s is %" PRId64 "%s; %s", e->added,
+               e->added > 1 ? "s" : "", e->text[0], e->added > 1 ? ", ..." : "", e->ids[0],
+               af_loader_is_grown(t->model.loader) ? ", the vocabulary grows" : "",
+               a && (a->tokens[0].count || a->tokens[1].count) && !t->run->trainable_tokens
+                   ? "their rows are trained (trainable_token_indices; all rows: "
+                     "lora_modules_to_save: [embed_tokens, lm_head])"
+               : a ? "they are trained as the run file says"
+                   : "they are trained with the model");
 }
 
 /* What transformers would do for this config and this run does not. */
@@ -113,6 +131,7 @@ void af_trainer_log_start(const af_trainer *t)
                    mib(t->step.prompts_bytes),
                    af_run_model_on_cpu(&t->model) ? "of these" : "more, if free,");
     log_experts(t);
+    log_tokens(t);
     log_omitted(t);
     log_doubtful(t);
 }
