@@ -74,6 +74,8 @@ int cmd_export(int argc, char **argv)
         {0, "imatrix", AF_OPT_STR, &o.imatrix, "FILE", "importance matrix to use"},
         {0, "verify", AF_OPT_FLAG, &verify, NULL, "reload the result and compare logits (default)"},
         {0, "no-verify", AF_OPT_FLAG, &o.no_verify, NULL, "skip the comparison"},
+        {0, "force", AF_OPT_FLAG, &o.force, NULL,
+         "replace what afinar itself wrote there; other files are kept"},
         {0},
     };
     const af_usage usage = {"export",
@@ -87,14 +89,12 @@ int cmd_export(int argc, char **argv)
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    if (!out) {
-        fprintf(stderr, "afinar export: -o PATH is required\n");
-        return AF_EXIT_USAGE;
-    }
+    if (!out)
+        return af_cli_error(AF_EXIT_USAGE, "export", "-o PATH is required");
     if (af_cli_on_cpu("export", &common, &err) != AF_OK)
         return af_report("export", &err);
     af_cli_log(&common);
-    af_cli_remove_partial_output(out);
+    af_cli_remove_partial_output();
     o.threads = (int)common.threads;
     if (af_export(arg[0], out, &o, &r, &v, &err) != AF_OK) {
         af_convert_report_free(r);

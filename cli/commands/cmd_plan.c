@@ -31,12 +31,14 @@ static bool parse_size(const char *text, uint64_t *bytes)
 int cmd_plan(int argc, char **argv)
 {
     enum { ARGS_MAX = 120 };
-    const char *arg[ARGS_MAX + 1], *memory = NULL;
+    const char *arg[ARGS_MAX + 2], *memory = NULL; /* and device=, strict= */
+    bool strict = false;
     int count;
     af_common common = {0};
     const af_opt opts[] = {
         {0, "memory", AF_OPT_STR, &memory, "SIZE",
          "plan for a machine with this much free memory, such as 24GiB"},
+        {0, "strict", AF_OPT_FLAG, &strict, NULL, "refuse keys of the file that have no effect"},
         {0},
     };
     const af_usage usage = {
@@ -52,10 +54,9 @@ int cmd_plan(int argc, char **argv)
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
     uint64_t bytes = 0;
-    if (memory && !parse_size(memory, &bytes)) {
-        fprintf(stderr, "afinar plan: --memory expects a size such as 24GiB, got '%s'\n", memory);
-        return AF_EXIT_USAGE;
-    }
+    if (memory && !parse_size(memory, &bytes))
+        return af_cli_error(AF_EXIT_USAGE, "plan",
+                            "--memory expects a size such as 24GiB, got '%s'", memory);
     common.quiet = !common.verbose; /* the plan alone; warnings are printed anyway */
     af_cli_log(&common);
     char device[64], *text;
@@ -63,6 +64,8 @@ int cmd_plan(int argc, char **argv)
         snprintf(device, sizeof device, "device=%s", common.device);
         arg[count++] = device;
     }
+    if (strict)
+        arg[count++] = "strict=true";
     af_error err = {0};
     if (af_train_plan(arg[0], arg + 1, count - 1, bytes, common.json, &text, &err) != AF_OK)
         return af_report("plan", &err);

@@ -26,12 +26,14 @@ typedef struct af_train_hooks {
     void (*step)(void *user, const af_train_step *s);
     void (*log)(void *user, const char *line); /* what was chosen, loaded, skipped, written */
     bool (*stop)(void *user); /* true: write a checkpoint and end cleanly; called often */
+    void (*evaluating)(void *user, int64_t done, int64_t records); /* before each record */
 } af_train_hooks;
 
 typedef struct af_train_result {
     int64_t steps;
     double first_loss, last_loss, best_eval_loss; /* NaN where there is none */
     bool stopped, nothing_to_do;
+    char resume[4096]; /* the command that continues a run that stopped or failed; "" = none */
 } af_train_result;
 
 /* Runs a run file with key=value overrides to the end (or to a stop). AF_ESTOPPED when stopped by
@@ -77,7 +79,7 @@ AF_API AF_CHECKED af_status af_run_new(af_run **out, af_error *err);
 AF_API AF_CHECKED af_status af_run_set(af_run *run, const char *key, const char *value,
                                        af_error *err);
 /* Checks the keys, reads model and data, plans the memory, creates output_dir, and resumes where
- * resume_from_checkpoint asks for it. base_model, datasets and output_dir are required. `hooks` may
+ * resume_from_checkpoint asks for it. base_model and datasets are required. `hooks` may
  * be NULL and is copied. After a failure the run can only be closed. */
 AF_API AF_CHECKED af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err);
 /* One optimizer step, and what the keys ask for after it: log row, evaluation, samples, checkpoint.
@@ -103,8 +105,9 @@ AF_API AF_CHECKED af_status af_train_help(char **text, af_error *err);
 
 /* The keys of a run file as one JSON object (malloc'ed, NUL-terminated; free() it), for generated
  * documentation: "keys" [{"name", "type", "default", "help", "aliases", "values", and of numbers
- * "min", "max"}], "lr_scheduler", "dataset_keys", "dataset_types", and "foreign" [{"key",
- * "advice"}] (keys of other trainers that are rejected). AF_ENOMEM. Any thread. */
+ * "min", "max"}], "lr_scheduler", "dataset_keys", "dataset_types", and "foreign" [{"keys",
+ * "accepted", "reason"}] (keys of other trainers: accepted without effect, or not supported).
+ * AF_ENOMEM. Any thread. */
 AF_API AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
 
 /* What a run needs, from its config and headers alone: text for people, or one JSON object

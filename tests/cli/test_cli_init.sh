@@ -15,8 +15,12 @@ cmp "$tmp/run.yaml" <("$AFINAR" init "$model" "$data") # the same on stdout
 [ -s "$tmp/out/adapter_model.safetensors" ]
 
 if "$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" 2> "$tmp/err"; then echo "a run file was replaced"; exit 1; fi
-grep -q "it exists (use --force to replace it)" "$tmp/err"
+grep -q "run.yaml' exists: choose another name, or replace it with --force" "$tmp/err"
 "$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" --force 2> /dev/null
+echo "# my own line" >> "$tmp/run.yaml"
+if "$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" --force 2> "$tmp/err"; then echo "an edited run file was replaced"; exit 1; fi
+grep -q "run.yaml' has been changed since afinar wrote it" "$tmp/err"
+grep -q "# my own line" "$tmp/run.yaml"
 
 printf '{"text": "one"}\n{"text": "two words"}\n' > "$tmp/text.jsonl"
 "$AFINAR" init "$model" "$tmp/text.jsonl" > "$tmp/text.yaml"
@@ -28,7 +32,7 @@ done
 if "$AFINAR" init "$tmp" "$data" 2> "$tmp/why"; then echo "an empty folder was accepted as a model"; exit 1; fi
 
 rc=0; "$AFINAR" init "$model" "$data" --json > "$tmp/json" 2> /dev/null || rc=$?
-[ $rc = 2 ] && [ ! -s "$tmp/json" ] || { echo "YAML where JSON was asked for"; exit 1; }
+[ $rc = 2 ] && [ "$(cat "$tmp/json")" = '{"error": "--json is not supported; a run file is YAML"}' ] || { echo "YAML where JSON was asked for"; exit 1; }
 
 # its own field names, as in a run file
 printf '{"q": "one", "a": "two"}\n' > "$tmp/qa.jsonl"

@@ -24,7 +24,9 @@ typedef struct af_data_opts {
     af_train_eos train_on_eos;
     af_excess excess;
     int64_t sequence_len;
-    int64_t vocab; /* ids must be below this; 0 = not checked */
+    int64_t max_samples; /* of each dataset; 0 = all */
+    uint64_t seed;       /* for records that are chosen by chance */
+    int64_t vocab;       /* ids must be below this; 0 = not checked */
 } af_data_opts;
 
 typedef struct af_data_counts {
@@ -33,6 +35,7 @@ typedef struct af_data_counts {
     int64_t lost_eot;                    /* truncated records whose end-of-turn token is gone */
     int64_t empty_answers, double_bos, missing_eot, nothing_to_learn;
     int64_t of_text, of_tokens, of_segments; /* records without turns, by shape */
+    int64_t of_pairs; /* prompt and completion joined as they are, without a template */
     int64_t warnings;
     int64_t errors; /* only `data check` continues after one */
 } af_data_counts;

@@ -253,11 +253,21 @@ static void edit_names(const editor *ed, document *d, const char *file)
     json_decref(listed);
 }
 
+/* Tokens are keys here. */
 static void edit_added(const editor *ed, document *d, const char *file)
 {
+    json_t *o = json_loadb(d->text, d->len, JSON_ALLOW_NUL, NULL);
     (void)file;
     for (int i = 0; i < ed->n; i++)
-        set(d, ed->edit[i].text, json_integer(ed->id[i]));
+        json_object_set_new(o, ed->edit[i].text, json_integer(ed->id[i]));
+    char *text = json_is_object(o) ? json_dumps(o, JSON_INDENT(2)) : NULL;
+    d->bad |= !text;
+    if (text) {
+        free(d->text);
+        d->text = text;
+        d->len = strlen(text);
+    }
+    json_decref(o);
 }
 
 /* A new eos comes before the others that end an answer, as transformers' Trainer has it. */

@@ -74,7 +74,7 @@ static uint64_t edits_most(const af_run_config *r)
     const af_yaml *s = r->special_tokens;
     const af_yaml *list =
         s && s->kind == AF_YAML_MAP ? af_yaml_get(s, "additional_special_tokens") : NULL;
-    return (uint64_t)(s ? s->count : 0) + (uint64_t)(list ? list->count : 0) +
+    return 2 + (uint64_t)(s ? s->count : 0) + (uint64_t)(list ? list->count : 0) +
            (uint64_t)r->tokens.count + (uint64_t)r->add_special_tokens.count;
 }
 
@@ -93,6 +93,12 @@ static af_status read_edits(edit_list *l, const af_run_config *r, af_arena *aren
     for (int i = 0; s && i < s->count; i++)
         if (strcmp(s->key[i], additional) != 0)
             AF_TRY(add_named(l, r, i, err));
+    if (r->eos_token)
+        AF_TRY(
+            add(l, (af_token_edit){"eos_token", r->eos_token, true, false}, r, "eos_token", err));
+    if (r->pad_token)
+        AF_TRY(
+            add(l, (af_token_edit){"pad_token", r->pad_token, true, false}, r, "pad_token", err));
     for (int i = 0; i < r->tokens.count; i++)
         AF_TRY(add(l, (af_token_edit){NULL, r->tokens.item[i], false, false}, r, "tokens", err));
     AF_TRY(add_listed(l, r, s ? af_yaml_get(s, additional) : NULL, err));
