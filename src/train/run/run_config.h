@@ -9,6 +9,7 @@
 #include "afinar/device.h"
 #include "afinar/graph.h"
 #include "data/store/dataset.h"
+#include "train/run/run_translate.h"
 
 typedef enum af_tri { AF_TRI_AUTO, AF_TRI_NO, AF_TRI_YES } af_tri;
 
@@ -18,6 +19,14 @@ typedef struct af_strings {
 } af_strings;
 
 typedef enum af_method { AF_METHOD_FULL, AF_METHOD_LORA, AF_METHOD_QLORA } af_method;
+/* When something happens; AUTO = as the keys about steps and epochs say. */
+typedef enum af_when {
+    AF_WHEN_AUTO,
+    AF_WHEN_STEPS,
+    AF_WHEN_EPOCH,
+    AF_WHEN_NO,
+    AF_WHEN_BEST, /* at each better evaluation */
+} af_when;
 typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
 /* Where a key was set: a line of the file, from 1, or one of these. */
@@ -81,14 +90,18 @@ typedef struct af_run_config {
     int64_t threads;
     /* output */
     const char *output_dir, *resume, *run_name;
-    int64_t logging_steps, save_steps, saves_per_epoch, save_total_limit, eval_steps,
-        evals_per_epoch;
+    double logging_steps, save_steps, eval_steps; /* below 1: a share of all steps */
+    int64_t saves_per_epoch, save_total_limit, evals_per_epoch;
+    af_when save_strategy, eval_strategy; /* after the checks AUTO, BEST (saves) or NO (evals) */
+    double loss_watchdog_threshold;
+    int64_t loss_watchdog_patience;
     int64_t early_stopping_patience;
     bool auto_resume, load_best, overwrite_output_dir;
     af_strings generate_samples;
     int64_t generate_samples_steps, generate_samples_tokens;
     int key_line[AF_RUN_KEYS_MAX]; /* by row of the table: where the user set the key */
     bool adapter_is_named;         /* the file has the key, if only to say none */
+    af_dialect dialect;            /* whose file it is */
     bool strict;                   /* a key without effect is an error */
     af_idle_key *idle, *last_idle; /* in the order they were found */
     int idle_count;
