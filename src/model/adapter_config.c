@@ -313,7 +313,6 @@ static void refuse_others(config_reader *r)
                                       "layer_replication",
                                       "lora_bias",
                                       "target_parameters",
-                                      "trainable_token_indices",
                                       "use_bdlora",
                                       "use_qalora",
                                       "kasa_config",
@@ -367,6 +366,10 @@ static void read_all(config_reader *r, af_adapter_config *c)
     c->target = get_names(r, "target_modules", &c->target_count, &c->target_regex);
     c->exclude = get_names(r, "exclude_modules", &c->exclude_count, &c->exclude_regex);
     c->modules_to_save = get_names(r, "modules_to_save", &c->save_count, NULL);
+    const json_t *tokens = get(r, "trainable_token_indices");
+    if (tokens && !af_adapter_tokens_parse(c->tokens, r->arena, tokens))
+        wrong(r, "trainable_token_indices",
+              "a list of tokens, or one for embed_tokens and lm_head");
     c->layers = get_layers(r, &c->layer_count);
     c->rank_pattern = get_patterns(r, "rank_pattern", &c->rank_patterns);
     c->alpha_pattern = get_patterns(r, "alpha_pattern", &c->alpha_patterns);
@@ -444,7 +447,6 @@ static void set_constants(json_t *o)
                                         "megatron_config",
                                         "revision",
                                         "target_parameters",
-                                        "trainable_token_indices",
                                         "use_bdlora"};
     static const char *const falses[] = {"ensure_weight_tying", "fan_in_fan_out", "lora_bias",
                                          "use_qalora"};
@@ -483,6 +485,7 @@ char *af_adapter_config_text(const af_adapter_config *c)
     json_object_set_new(o, "rank_pattern", patterns_json(c->rank_pattern, c->rank_patterns));
     json_object_set_new(o, "target_modules",
                         names_json(c->target, c->target_count, c->target_regex, false));
+    json_object_set_new(o, "trainable_token_indices", af_adapter_tokens_json(c->tokens));
     json_object_set_new(o, "use_dora", json_boolean(c->dora));
     json_object_set_new(o, "use_rslora", json_boolean(c->rslora));
     char *text = json_dumps(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
@@ -518,6 +521,15 @@ static const af_adapter_pattern *dup_patterns(af_arena *a, const af_adapter_patt
     return p;
 }
 
+static const int64_t *dup_i64(af_arena *a, const int64_t *list, int n, bool *bad)
+{
+    int64_t *p = n ? af_arena_take(a, (uint64_t)n * sizeof *p) : NULL;
+    *bad |= n && !p;
+    if (p)
+        memcpy(p, list, (size_t)n * sizeof *p);
+    return p;
+}
+
 af_status af_adapter_config_copy(af_adapter_config *out, const af_adapter_config *c, af_arena *a,
                                  af_error *err)
 {
@@ -534,6 +546,10 @@ af_status af_adapter_config_copy(af_adapter_config *out, const af_adapter_config
     d.alpha_pattern = dup_patterns(a, c->alpha_pattern, c->alpha_patterns, &bad);
     int64_t *layers = af_arena_take(a, (uint64_t)AF_MAX(c->layer_count, 1) * sizeof *layers);
     if (bad || !layers)
+        return af_fail_nomem(err, "an adapter's settings", 0);
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        d.tokens[k].index = dup_i64(a, c->tokens[k].index, c->tokens[k].count, &bad);
+    if (bad)
         return af_fail_nomem(err, "an adapter's settings", 0);
     if (c->layer_count)
         memcpy(layers, c->layers, (size_t)c->layer_count * sizeof *layers);

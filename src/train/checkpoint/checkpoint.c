@@ -341,7 +341,7 @@ static af_status snapshot(af_saver *s, const af_checkpoint_source *from, af_erro
     AF_TRY(af_run_progress_text(p, af_graph_clock(g->graph), &s->progress, err));
     AF_TRY(af_run_config_text(run, &s->run_text, err));
     s->limit = run->save_total_limit;
-    s->model = g->model->path;
+    s->model = g->model->texts;
     s->chat_template = from->chat_template;
     s->trainer_state = af_strdup(from->trainer_state);
     s->output = af_strdup(run->output_dir);

@@ -7,18 +7,29 @@
 #include "train/run/method.h"
 #include "train/step/resident.h"
 
+/* What the run file asks for. */
+static af_status adapter_config(af_run_model *m, af_adapter_config *c, af_method_lists *lists,
+                                af_error *err)
+{
+    const af_status st = af_method_adapter(c, lists, m->run, m->spec, err);
+    return st == AF_OK ? af_run_tokens_train(&m->tokens, c, m->run, m->spec, err) : st;
+}
+
 static af_status new_adapter(af_run_model *m, af_error *err)
 {
     af_adapter_config c;
     af_method_lists lists;
-    af_status st = af_method_adapter(&c, &lists, m->run, m->spec, err);
+    af_status st = adapter_config(m, &c, &lists, err);
     if (st != AF_OK)
         return st;
     st = af_adapter_new(&m->adapter, &c, m->spec, m->loader, (uint64_t)m->run->seed, err);
     if (st == AF_EUSAGE || st == AF_EUNSUPPORTED) {
         char at[300];
         const bool saved = strcmp(err->subject, "modules_to_save") == 0;
-        const char *key = saved ? "lora_modules_to_save" : "lora_target_modules";
+        const bool tokens = strcmp(err->subject, "trainable_token_indices") == 0;
+        const char *key = saved    ? "lora_modules_to_save"
+                          : tokens ? "trainable_token_indices"
+                                   : "lora_target_modules";
         af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, key, at, sizeof at));
     }
     return st;
@@ -115,6 +126,7 @@ af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
         st = new_adapter(m, err);
     } else {
         AF_TRY(af_adapter_read(&m->adapter, m->spec, r->lora_model_dir, err));
+        m->adapter->grown = af_loader_is_grown(m->loader) ? m->loader : NULL;
         m->dropout = m->adapter->config.dropout;
         st = check_repeated(m, err);
     }
@@ -196,9 +208,11 @@ static af_status resolve(af_run_model *m, const af_run_config *run, af_error *er
     char at[300];
     *m = (af_run_model){.run = run};
     const af_status st = af_model_resolve_whole(&m->path, run->base_model, err);
-    return st == AF_OK
-               ? AF_OK
-               : af_fail_prefix(st, err, "%s", af_run_key_loc(run, "base_model", at, sizeof at));
+    if (st != AF_OK)
+        return af_fail_prefix(st, err, "%s", af_run_key_loc(run, "base_model", at, sizeof at));
+    const af_status made = af_run_tokens_open(&m->tokens, run, m->path, err);
+    m->texts = m->tokens.dir ? m->tokens.dir : m->path;
+    return made;
 }
 
 static void choose_compute(af_run_model *m)
@@ -212,11 +226,17 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
 {
     af_status st = AF_OK;
     const af_run_config *r = m->run;
+    const char *from = r->method == AF_METHOD_FULL ? NULL : r->lora_model_dir;
     bool untie;
+    int64_t own = 0; /* rows of an adapter that has an embedding of its own */
     AF_TRY(af_method_unties(&untie, r, err));
+    if (from)
+        AF_TRY(af_adapter_vocab(&own, from, err));
     const af_loader_opts o = {
         .compute = m->compute,
         .untie = untie,
+        .vocab = AF_MAX(own, m->tokens.vocab),
+        .vocab_dir = own ? from : NULL,
         .load_in_4bit = af_method_quantises(r) == 4,
         .load_in_8bit = af_method_quantises(r) == 8,
         .keep_blocks = r->load_in_4bit != AF_TRI_YES && !r->load_in_8bit,
@@ -225,6 +245,9 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
     };
     AF_TRY(af_loader_open(&m->loader, m->path, &o, err));
     m->spec = af_loader_spec(m->loader);
+    if (af_loader_is_grown(m->loader))
+        AF_TRY(af_run_tokens_fit(&m->tokens, m->path, m->spec->vocab, err));
+    m->texts = m->tokens.dir ? m->tokens.dir : m->path;
     AF_TRY(af_method_check_base(r, af_loader_config(m->loader), err));
     st = af_trained_choose(&m->trained, r, m->spec, &m->arena, err);
 done:
@@ -263,6 +286,7 @@ static af_status read_config(af_run_model *m, af_error *err)
     af_status st = AF_OK;
     AF_TRY(af_model_config(&m->config, m->path, err));
     AF_TRY(af_method_check_base(m->run, &m->config, err));
+    m->config.vocab_size = AF_MAX(m->config.vocab_size, m->tokens.vocab);
     AF_TRY(af_model_spec_init(&m->own_spec, &m->config, err));
     m->has_own_spec = true;
     m->spec = &m->own_spec;
@@ -276,7 +300,7 @@ af_status af_run_model_outline_adapter(af_run_model *m, af_error *err)
 {
     af_adapter_config c;
     af_method_lists lists;
-    const af_status st = af_method_adapter(&c, &lists, m->run, m->spec, err);
+    const af_status st = adapter_config(m, &c, &lists, err);
     return st == AF_OK ? af_adapter_outline(&m->adapter, &c, m->spec, err) : st;
 }
 
@@ -310,6 +334,7 @@ void af_run_model_close(af_run_model *m)
     af_device_close(m->device);
     af_map_close(&m->frozen);
     af_arena_clear(&m->arena);
+    af_run_tokens_close(&m->tokens);
     free(m->path);
     free(m->dtype);
     *m = (af_run_model){0};

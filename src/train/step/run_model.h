@@ -5,12 +5,15 @@
 #include "model/loader.h"
 #include "train/run/freeze.h"
 #include "train/run/run_config.h"
+#include "train/step/run_tokens.h"
 
 enum { AF_FROZEN_ALIGN = 64 };
 
 typedef struct af_run_model {
     const af_run_config *run; /* borrowed */
     char *path;               /* resolved */
+    const char *texts;        /* the folder of tokenizer, template and configs: that, or changed */
+    af_run_tokens tokens;
     af_device *device;
     af_dtype compute;
     af_loader *loader;         /* NULL when the config alone is known */
