@@ -51,6 +51,12 @@ typedef enum af_attention_by {
  */
 AF_API void af_device_set_attention(af_device *d, af_attention_by by);
 
+/* GEMM kernels of a GPU. AUTO: cuBLASLt where it can be loaded, else the kernels of this library;
+ * OWN: always the latter; CUBLAS: preparing a graph fails when cuBLASLt cannot be loaded. */
+typedef enum af_gemm_by { AF_GEMM_AUTO, AF_GEMM_OWN, AF_GEMM_CUBLAS } af_gemm_by;
+/* Selects the GEMM kernels of graphs prepared from now on. Ignored on the CPU. */
+AF_API void af_device_set_gemm(af_device *d, af_gemm_by by);
+
 /* Counters of expensive operations. After af_graph_prepare only launches increases. upload_bytes
  * counts what the host sends apart from batches and from values of AF_RECOMPUTE_OFFLOAD. */
 typedef struct af_counters {

@@ -35,6 +35,12 @@ void af_device_set_attention(af_device *d, af_attention_by by)
         ((af_cuda *)d)->attention = by;
 }
 
+void af_device_set_gemm(af_device *d, af_gemm_by by)
+{
+    if (strcmp(d->ops->kind, "cuda") == 0)
+        ((af_cuda *)d)->gemm = by;
+}
+
 af_status af_device_open(af_device **out, const char *name, int threads, af_error *err)
 {
     int ordinal;

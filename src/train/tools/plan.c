@@ -38,7 +38,7 @@ static af_status open_outline(run_outline *o, const af_run_config *run, af_error
     const char *path;
     af_step_graph_init(&o->step, run, &o->model);
     AF_TRY(af_run_model_open_outline(&o->model, run, err));
-    path = o->model.path;
+    path = o->model.texts;
     AF_TRY(has_tokenizer(path) ? af_prompts_new(&o->prompts, run, path, run->chat_template, err)
                                : af_prompts_outline(&o->prompts, run, err));
     o->step.prompts = o->prompts;
@@ -64,6 +64,8 @@ static int64_t trained(const af_step_graph *s)
         if (s->model->adapter->saved[i])
             n += s->model->spec->tensor[i].dim[0] *
                  (s->model->spec->tensor[i].ndim > 1 ? s->model->spec->tensor[i].dim[1] : 1);
+    for (int k = 0; s->model->adapter && k < AF_TOKEN_TABLES; k++)
+        n += s->model->adapter->tokens[k].count * s->model->spec->width;
     return n;
 }
 
