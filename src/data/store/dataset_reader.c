@@ -555,9 +555,10 @@ static void log_totals(reader *d)
     if (c->truncated) {
         c->warnings++;
         af_log_write(AF_LOG_WARN,
-                     "%" PRId64 " records are cut at sequence_len %" PRId64 "; %" PRId64
-                     " of them lose their end-of-turn token",
-                     c->truncated, d->pipeline->o->sequence_len, c->lost_eot);
+                     "%" PRId64 " of %" PRId64 " records are cut at sequence_len %" PRId64
+                     "; %" PRId64 " of them lose their end-of-turn token",
+                     c->truncated, c->records + c->nothing_to_learn + c->dropped,
+                     d->pipeline->o->sequence_len, c->lost_eot);
     }
     if (c->dropped) {
         c->warnings++;

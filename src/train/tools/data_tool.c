@@ -9,7 +9,6 @@
 #include "format/config/hf_config.h"
 #include "train/run/run_data_opts.h"
 #include "train/step/run_tokens.h"
-#include "train/step/setting_warnings.h"
 #include "train/tools/fault_list.h"
 
 #include <jansson.h>
@@ -315,7 +314,6 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
         t.pipeline.fault_user = &faults;
         st = af_dataset_read(&t.pipeline, AF_READ_CHECK, NULL, NULL, &counts, &times, err);
         fill(out, &counts, &times);
-        af_warn_data(&t.run, t.model, &counts);
     }
     if (st == AF_OK)
         st = check_tests(&t, &faults, out, err);
