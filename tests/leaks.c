@@ -42,7 +42,9 @@ __attribute__((constructor)) static void note_bytes(void)
     before = __sanitizer_get_current_allocated_bytes();
 }
 
-int __lsan_is_turned_off(void)
+/* Called by the sanitizer's library: the program is compiled with hidden symbols, and a hidden one
+ * it would not find. */
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void)
 {
     return before && __sanitizer_get_current_allocated_bytes() == before;
 }
