@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: all deps demo test check docs install clean
+.PHONY: all deps demo test check check-threads coverage docs install clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product
@@ -16,6 +16,17 @@ test: deps
 
 check: deps
 	@tools/check
+
+# The threaded parts under ThreadSanitizer: pool, kernels on several threads, token stream, saver, whole runs.
+check-threads: deps
+	@cmake --preset tsan >/dev/null
+	@cmake --build build/tsan
+	@ctest --test-dir build/tsan --output-on-failure -j 2 -R \
+	    '^test_(pool|memory|fast_threads|rows_alone|batch_stream|run_object|run_from_c|fit|judged|generate|imatrix|quantize|merge_golden|status)$$'
+
+# Which lines the tests reach, per folder: docs/coverage.md.
+coverage: deps
+	@tools/coverage
 
 # Writes docs/keys.md, the man pages and the completions again, after a change of an option or a key.
 docs: all
