@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: all deps demo test check check-threads coverage docs install clean
+.PHONY: all deps demo test check check-threads coverage docs install package check-reproducible clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product
@@ -35,6 +35,14 @@ docs: all
 # make install PREFIX=/somewhere; without it: /usr/local
 install: all
 	@cmake --install build $(if $(PREFIX),--prefix "$(PREFIX)")
+
+# A .deb, a tarball and a Python wheel in build/packages, with GPU machine code (needs NVRTC; else AF_CUBINS=none)
+package: deps
+	@tools/package
+
+# Builds everything twice in two places and compares the bytes
+check-reproducible: deps
+	@tools/check-reproducible
 
 clean:
 	rm -rf build

@@ -31,6 +31,10 @@ target_compile_definitions(af_flags INTERFACE AF_VERSION="${PROJECT_VERSION}" _P
 # No contraction: the same C gives the same bits on every machine. src/cpu opts out.
 target_compile_options(af_flags INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes
     -Wmissing-prototypes -Wpointer-arith -Wvla -ffp-contract=off -fno-math-errno -fvisibility=hidden)
+# No path of this machine in what is built: the same bytes wherever the tree lies (tools/check-reproducible).
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}=. -ffile-prefix-map=${CMAKE_BINARY_DIR}=build)
+endif()
 if(AF_SANITIZE)
     add_compile_options(-fsanitize=${AF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${AF_SANITIZE})

@@ -74,6 +74,8 @@ int cmd_export(int argc, char **argv)
         {0, "imatrix", AF_OPT_STR, &o.imatrix, "FILE", "importance matrix to use"},
         {0, "verify", AF_OPT_FLAG, &verify, NULL, "reload the result and compare logits (default)"},
         {0, "no-verify", AF_OPT_FLAG, &o.no_verify, NULL, "skip the comparison"},
+        {0, "force", AF_OPT_FLAG, &o.force, NULL,
+         "replace what afinar itself wrote there; other files are kept"},
         {0},
     };
     const af_usage usage = {"export",
@@ -94,7 +96,7 @@ int cmd_export(int argc, char **argv)
     if (af_cli_on_cpu("export", &common, &err) != AF_OK)
         return af_report("export", &err);
     af_cli_log(&common);
-    af_cli_remove_partial_output(out);
+    af_cli_remove_partial_output();
     o.threads = (int)common.threads;
     if (af_export(arg[0], out, &o, &r, &v, &err) != AF_OK) {
         af_convert_report_free(r);

@@ -1,26 +1,8 @@
 /* cmd_init.c - `afinar init MODEL DATASET [-o run.yaml]`: a run file to start from. */
 #include "commands/commands.h"
 
+#include "afinar/output.h"
 #include "afinar/train.h"
-
-#include <errno.h>
-
-static int write_new(const char *path, const char *text, bool force)
-{
-    FILE *f = fopen(path, force ? "w" : "wx");
-    if (!f) {
-        fprintf(stderr, "afinar init: cannot write '%s': %s\n", path,
-                errno == EEXIST ? "it exists (use --force to replace it)" : strerror(errno));
-        return AF_EXIT_FAILED;
-    }
-    const bool bad = fputs(text, f) < 0;
-    if (fclose(f) != 0 || bad) {
-        fprintf(stderr, "afinar init: cannot write '%s'\n", path);
-        remove(path);
-        return AF_EXIT_FAILED;
-    }
-    return AF_EXIT_OK;
-}
 
 int cmd_init(int argc, char **argv)
 {
@@ -32,7 +14,8 @@ int cmd_init(int argc, char **argv)
     af_error err = {0};
     const af_opt opts[] = {
         {'o', "output", AF_OPT_STR, &out, "FILE", "run file to write [stdout]"},
-        {0, "force", AF_OPT_FLAG, &force, NULL, "replace an existing file"},
+        {0, "force", AF_OPT_FLAG, &force, NULL,
+         "replace a file that afinar wrote and nobody changed"},
         {0},
     };
     const af_usage usage = {
@@ -53,15 +36,19 @@ int cmd_init(int argc, char **argv)
         return AF_EXIT_USAGE;
     }
     af_cli_log(&common);
+    if (out && af_output_check_file(out, force, &err) != AF_OK)
+        return af_report("init", &err);
     if (af_train_init(arg[0], arg[1], &text, &err) != AF_OK)
         return af_report("init", &err);
-    int rc = AF_EXIT_OK;
+    af_status st = AF_OK;
     if (out)
-        rc = write_new(out, text, force);
+        st = af_output_write(out, text, strlen(text), force, &err);
     else
         fputs(text, stdout);
-    if (rc == AF_EXIT_OK && out && !common.quiet)
-        fprintf(stderr, "wrote %s\n", out);
     free(text);
-    return rc;
+    if (st != AF_OK)
+        return af_report("init", &err);
+    if (out && !common.quiet)
+        fprintf(stderr, "wrote %s\n", out);
+    return AF_EXIT_OK;
 }

@@ -1,10 +1,14 @@
 /* cmd_logits.c - `afinar logits MODEL --ids FILE -o OUT`: logits of token sequences. */
 #include "commands/commands.h"
 #include "commands/model_opts.h"
+#include "term/interrupt.h"
+
+#include "afinar/output.h"
 
 int cmd_logits(int argc, char **argv)
 {
     const char *ids = NULL, *out = NULL, *arg[1];
+    bool force = false;
     int count;
     af_common common = {0};
     af_model_flags flags = {0};
@@ -14,6 +18,7 @@ int cmd_logits(int argc, char **argv)
         {0, "ids", AF_OPT_STR, &ids, "FILE",
          "safetensors file with input_ids [B,T] and, optionally, attention_mask"},
         {'o', "output", AF_OPT_STR, &out, "FILE", "safetensors file to write: logits F32 [B,T,V]"},
+        {0, "force", AF_OPT_FLAG, &force, NULL, "replace a file that afinar wrote"},
         {0},
     };
     af_cli_model_rows(opts, &flags);
@@ -28,9 +33,12 @@ int cmd_logits(int argc, char **argv)
         return AF_EXIT_USAGE;
     }
     af_cli_log(&common);
-    af_status st = af_cli_open_model(&m, arg[0], &flags, &common, &err);
+    af_cli_remove_partial_output();
+    af_status st = af_output_check_file(out, force, &err);
     if (st == AF_OK)
-        st = af_model_logits_file(m, ids, out, &err);
+        st = af_cli_open_model(&m, arg[0], &flags, &common, &err);
+    if (st == AF_OK)
+        st = af_model_logits_file(m, ids, out, force, &err);
     af_model_close(m);
     return st == AF_OK ? AF_EXIT_OK : af_report("logits", &err);
 }

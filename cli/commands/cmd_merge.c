@@ -12,7 +12,7 @@ typedef struct merge_args {
     af_opt_list adapter;
     double density;
     int64_t seed, rank;
-    bool extract, plan, adapter_only;
+    bool extract, plan, adapter_only, force;
 } merge_args;
 
 /* {"output": "DIR"; the caller prints the rest. */
@@ -31,7 +31,8 @@ static int merge_adapters(const char *model, const merge_args *f, const af_commo
                                .seed = (uint64_t)f->seed,
                                .dtype = f->type,
                                .adapter_only = f->adapter_only,
-                               .threads = (int)c->threads};
+                               .threads = (int)c->threads,
+                               .force = f->force};
     const char *note = "";
     af_error err = {0};
     int rc = AF_EXIT_OK;
@@ -59,7 +60,8 @@ static int extract(const char *base, const char *model, const merge_args *f, con
 {
     af_error err = {0};
     double kept = 0;
-    if (af_extract_lora(base, model, f->out, (int)f->rank, (int)c->threads, &kept, &err) != AF_OK)
+    const af_extract_opts o = {.rank = (int)f->rank, .threads = (int)c->threads, .force = f->force};
+    if (af_extract_lora(base, model, f->out, &o, &kept, &err) != AF_OK)
         return af_report("merge", &err);
     if (c->json)
         json_output(f->out),
@@ -73,7 +75,7 @@ static int extract(const char *base, const char *model, const merge_args *f, con
 static int merge_file(const char *config, const merge_args *f, const af_common *c)
 {
     const af_merge_opts o = {
-        .seed = (uint64_t)f->seed, .plan = f->plan, .threads = (int)c->threads};
+        .seed = (uint64_t)f->seed, .plan = f->plan, .threads = (int)c->threads, .force = f->force};
     af_merge_plan plan = {0};
     af_error err = {0};
     if (af_merge_file(config, f->out, &o, &plan, &err) != AF_OK)
@@ -147,6 +149,8 @@ int cmd_merge(int argc, char **argv)
         {0, "rank", AF_OPT_I64, &f.rank, "N", "rank of the extracted adapter [16]"},
         {0, "random-seed", AF_OPT_I64, &f.seed, "N", "random seed of dare and della [0]"},
         {0, "plan", AF_OPT_FLAG, &f.plan, NULL, "print what would be read and written, then exit"},
+        {0, "force", AF_OPT_FLAG, &f.force, NULL,
+         "replace what afinar itself wrote there; other files are kept"},
         {0},
     };
     const af_usage usage = {
@@ -169,7 +173,7 @@ int cmd_merge(int argc, char **argv)
     if (af_cli_on_cpu("merge", &common, &err) != AF_OK)
         return af_report("merge", &err);
     af_cli_log(&common);
-    af_cli_remove_partial_output(f.out);
+    af_cli_remove_partial_output();
     if (f.extract)
         return extract(arg[0], arg[1], &f, &common);
     return f.adapter.count ? merge_adapters(arg[0], &f, &common) : merge_file(arg[0], &f, &common);

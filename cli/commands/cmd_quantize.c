@@ -92,6 +92,8 @@ int cmd_quantize(int argc, char **argv)
         {0, "adapter", AF_OPT_STR, &o.adapter, "DIR", "PEFT adapter to merge in first"},
         {0, "eval", AF_OPT_STR, &eval, "FILE",
          "print the perplexity before and after on this text or dataset"},
+        {0, "force", AF_OPT_FLAG, &o.force, NULL,
+         "replace what afinar itself wrote there; other files are kept"},
         {0},
     };
     const af_usage usage = {"quantize",
@@ -116,7 +118,7 @@ int cmd_quantize(int argc, char **argv)
         AF_OK)
         return af_report("quantize", &err);
     af_cli_log(&common);
-    af_cli_remove_partial_output(out);
+    af_cli_remove_partial_output();
     o.threads = (int)common.threads;
     o.device = common.device;
     if (af_quantize(&r, arg[0], out, &o, &err) != AF_OK)

@@ -3,7 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "term/interrupt.h"
 
-#include "afinar/convert.h"
+#include "afinar/output.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -20,34 +20,29 @@ static void stop_signals(sigset_t *set)
     }
 }
 
-static void *watch(void *out)
+static void *watch(void *unused)
 {
     sigset_t set;
     int sig = 0;
+    (void)unused;
     stop_signals(&set);
     if (sigwait(&set, &sig) != 0)
         return NULL;
-    bool removed = af_convert_abort(out);
-    removed |= af_convert_abort(out); /* a file may have been created meanwhile */
-    if (removed)
-        fprintf(stderr, "\nafinar: stopped; removed the partial output '%s'\n", (const char *)out);
-    else
-        fprintf(stderr, "\nafinar: stopped\n");
+    const bool removed = af_output_abort();
+    fprintf(stderr, "\nafinar: stopped%s\n", removed ? "; the partial output is removed" : "");
     signal(sig, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     raise(sig);
     return NULL;
 }
 
-void af_cli_remove_partial_output(const char *out)
+void af_cli_remove_partial_output(void)
 {
     sigset_t set;
     pthread_t thread;
-    if (!out)
-        return;
     stop_signals(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL); /* inherited by threads created later */
-    if (pthread_create(&thread, NULL, watch, (void *)out) == 0)
+    if (pthread_create(&thread, NULL, watch, NULL) == 0)
         pthread_detach(thread);
     else
         pthread_sigmask(SIG_UNBLOCK, &set, NULL);

@@ -4,7 +4,7 @@
 
 #include "term/cli.h"
 
-/* From now on Ctrl-C, SIGTERM and SIGHUP remove the partial output `out` and then end the process.
- * `out` must stay valid; NULL does nothing. Call before threads start. */
-void af_cli_remove_partial_output(const char *out);
+/* From now on Ctrl-C, SIGTERM and SIGHUP remove partial output and then end the process. Call
+ * before threads start. */
+void af_cli_remove_partial_output(void);
 #endif

@@ -9,6 +9,7 @@
  *   convert.h    quantize, merge, export        inspect.h    contents of model files
  *   calibrate.h  integer quantization grids     bench.h      timed training steps
  *   doctor.h     what the machine supports      model_graph.h  custom losses on a model
+ *   output.h     files that programs leave
  *
  * Rules of all functions. Functions that can fail return af_status and take `af_error *err` last,
  * which may be NULL. Outputs are written on success only, unless a comment says otherwise. Strings
@@ -33,6 +34,7 @@
 #include "afinar/log.h"
 #include "afinar/model.h"
 #include "afinar/model_graph.h"
+#include "afinar/output.h"
 #include "afinar/schedule.h"
 #include "afinar/status.h"
 #include "afinar/text.h"

@@ -1,12 +1,15 @@
 /* convert.h - quantized folders, GGUF files, merged models, and adapters in other formats.
  *
  * Every call streams tensor by tensor and writes under a temporary name that is renamed at the end:
- * on failure no partial output remains and no input is changed. The same inputs give the same bytes
- * with any number of threads (except for an imatrix of an f32 model: docs/decisions/0018). Each
- * call uses its own threads; calls with different outputs may run at the same time. */
+ * on failure no partial output remains and no input is changed. An output that exists is refused,
+ * and `force` replaces only what afinar wrote itself (afinar/output.h). The same inputs give the
+ * same bytes with any number of threads (except for an imatrix of an f32 model:
+ * docs/decisions/0018). Each call uses its own threads; calls with different outputs may run at the
+ * same time. */
 #ifndef AFINAR_CONVERT_H
 #define AFINAR_CONVERT_H
 
+#include "afinar/output.h"
 #include "afinar/status.h"
 #include "afinar/types.h"
 
@@ -54,6 +57,7 @@ typedef struct af_quantize_opts {
     const char *device;       /* to compute on; NULL = auto */
     const char *adapter;      /* merged in first, or NULL */
     int threads;              /* 0 = every core */
+    bool force;               /* replace what afinar wrote there before (afinar/output.h) */
 } af_quantize_opts;
 
 /* Quantizes a model (folder, .gguf file or org/name) to `out`: a bitsandbytes folder or a .gguf
@@ -62,12 +66,6 @@ typedef struct af_quantize_opts {
 AF_API AF_CHECKED af_status af_quantize(af_convert_report **report, const char *model,
                                         const char *out, const af_quantize_opts *o, af_error *err);
 
-/* Aborts a conversion that another thread of this process runs: removes its partial output and
- * keeps the previous file or folder `out`. The conversion itself does not stop, so the process must
- * exit afterwards; this is for a thread that handles signals. False when there was no partial
- * output: not started yet, or complete. */
-AF_API bool af_convert_abort(const char *out);
-
 /* ---- merge ---- */
 
 typedef struct af_merge_opts {
@@ -75,6 +73,7 @@ typedef struct af_merge_opts {
     bool plan;            /* compute the plan only */
     uint64_t shard_bytes; /* 0 = 5 GB */
     int threads;
+    bool force; /* replace what afinar wrote there before */
 } af_merge_opts;
 
 typedef struct af_merge_plan {
@@ -103,6 +102,7 @@ typedef struct af_merge_adapter_opts {
     const char *dtype;   /* of the result; NULL = as the base */
     bool adapter_only;   /* write the combined adapter, not a model */
     int threads;
+    bool force; /* replace what afinar wrote there before */
 } af_merge_adapter_opts;
 
 /* Merges adapters into their base model, into the folder `out`. *note (may be NULL) gets a remark
@@ -110,11 +110,17 @@ typedef struct af_merge_adapter_opts {
 AF_API AF_CHECKED af_status af_merge_adapters(const char *model, const char *out,
                                               const af_merge_adapter_opts *o, const char **note,
                                               af_error *err);
-/* Writes the difference of two models as a PEFT adapter of rank `rank` into the folder `out`. *kept
- * (may be NULL) gets the fraction of the squared difference it represents. AF_EUSAGE for a rank out
- * of range or different shapes, AF_EIO, AF_EFORMAT. */
+typedef struct af_extract_opts {
+    int rank;
+    int threads;
+    bool force; /* replace what afinar wrote there before */
+} af_extract_opts;
+
+/* Writes the difference of two models as a PEFT adapter of rank o->rank into the folder `out`.
+ * *kept (may be NULL) gets the fraction of the squared difference it represents. AF_EUSAGE for a
+ * rank out of range or different shapes, AF_EIO, AF_EFORMAT. */
 AF_API AF_CHECKED af_status af_extract_lora(const char *base, const char *model, const char *out,
-                                            int rank, int threads, double *kept, af_error *err);
+                                            const af_extract_opts *o, double *kept, af_error *err);
 
 /* ---- export ---- */
 
@@ -126,6 +132,7 @@ typedef struct af_export_opts {
     const char *imatrix;
     bool no_verify;
     int threads;
+    bool force; /* replace what afinar wrote there before, the Modelfile included */
 } af_export_opts;
 
 typedef struct af_verify_result {

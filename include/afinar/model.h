@@ -68,9 +68,10 @@ AF_API const char *af_model_device_text(const af_model *m);
 AF_API AF_CHECKED af_status af_model_logits_of(af_model *m, const int32_t *ids, int64_t n,
                                                float *out, af_error *err);
 /* Reads `input_ids` [B][T] (and `attention_mask`) from a safetensors file, writes `logits` F32
- * [B][T][V]; rows of masked positions are zeros. AF_EIO, AF_EFORMAT. */
+ * [B][T][V]; rows of masked positions are zeros. An existing file is refused, or with `force`
+ * replaced when afinar wrote it (afinar/output.h). AF_EUSAGE, AF_EIO, AF_EFORMAT. */
 AF_API AF_CHECKED af_status af_model_logits_file(af_model *m, const char *in, const char *out,
-                                                 af_error *err);
+                                                 bool force, af_error *err);
 
 typedef struct af_eval_result {
     double loss;     /* mean over the tokens that count */

@@ -2,7 +2,7 @@
  *
  * Step 0 is the first one. With warm-up the rate climbs linearly, peak * step / warmup, so that the
  * first step has rate 0; the meaning of every name is that of transformers.get_scheduler, or of
- * torch.optim.lr_scheduler for step, exponential and one_cycle.
+ * torch.optim.lr_scheduler for step, exponential and one_cycle, or of Axolotl for rex.
  *
  *     const af_schedule_opts o = {.name = "cosine", .peak = 1e-3, .steps = 100};
  *     af_schedule s;
@@ -14,6 +14,7 @@
 
 #include "afinar/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -30,7 +31,10 @@ typedef enum af_schedule_kind {
     AF_SCHEDULE_STEP,
     AF_SCHEDULE_EXPONENTIAL,
     AF_SCHEDULE_ONE_CYCLE,
-    AF_SCHEDULE_WSD, /* warm-up, stable, decay */
+    AF_SCHEDULE_WSD,             /* warm-up, stable, decay */
+    AF_SCHEDULE_CONSTANT_WARMUP, /* constant_with_warmup: "constant" has no warm-up */
+    AF_SCHEDULE_REX,             /* reflected exponential (Chen et al. 2021) */
+    AF_SCHEDULE_COSINE_AHEAD,    /* cosine_warmup_with_min_lr: a cosine one step ahead */
 } af_schedule_kind;
 
 typedef enum af_schedule_decay {
@@ -43,13 +47,16 @@ typedef struct af_schedule_opts {
     const char *name;        /* see af_schedule_names */
     double peak;             /* the learning rate */
     int64_t steps, warmup;   /* of the whole run; of the warm-up, which is part of it */
-    double min_ratio;        /* cosines and warmup_stable_decay end at peak * this */
+    double min_ratio;        /* cosines, rex and warmup_stable_decay end at peak * this */
     double power;            /* polynomial; 0 = 1 */
     double cycles;           /* cosine_with_restarts; 0 = 1 */
     int64_t decay_steps;     /* warmup_stable_decay; 0 = a tenth of the run */
     af_schedule_decay decay; /* its shape */
     double gamma;            /* step: 0 = 0.1; exponential, per step: 0 = 1 % at the end */
     int64_t step_size;       /* step: 0 = a third of the run after the warm-up */
+    double constant_ratio;   /* cosine with min_ratio above 0: the floor is reached after this share
+                                of the run and stays; 0 = at its end */
+    bool quadratic_warmup;   /* cosine: the rate climbs as (step / warmup)^2 */
 } af_schedule_opts;
 
 typedef struct af_schedule {

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "base/buf.h"
+#include "base/temps.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -97,16 +98,24 @@ af_status af_map_temp(af_map *out, uint64_t n, af_error *err)
 
 struct af_out {
     char *path, *tmp;
+    af_temp *listed;
     int fd;
     uint64_t done; /* bytes written so far */
     uint64_t held; /* bytes of them still in buf */
     uint8_t buf[1 << 16];
 };
 
+static void drop_listed(af_out *o)
+{
+    af_temp_drop(o->listed);
+    o->listed = NULL;
+}
+
 static void out_free(af_out *o)
 {
     if (o->fd >= 0)
         close(o->fd);
+    drop_listed(o);
     free(o->path);
     free(o->tmp);
     free(o);
@@ -127,9 +136,12 @@ af_status af_out_open(af_out **out, const char *path, af_error *err)
         return af_fail_nomem(err, "a file name", strlen(path));
     }
     af_path_sweep(path);
+    af_temps_enter();
     o->fd = open(o->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (o->fd < 0) {
-        const af_status st = fail_errno(err, "create", path);
+    const af_status st = o->fd < 0 ? fail_errno(err, "create", path) : AF_OK;
+    o->listed = st == AF_OK ? af_temp_add(o->tmp) : NULL; /* without: only a signal leaves it */
+    af_temps_leave();
+    if (st != AF_OK) {
         out_free(o);
         return st;
     }
@@ -247,8 +259,14 @@ af_status af_out_commit(af_out *o, af_error *err)
     o->fd = -1;
     if (close(fd) != 0)
         AF_TRY(fail_errno(err, "close", o->path));
+    af_temps_enter();
     if (rename(o->tmp, o->path) != 0)
-        AF_TRY(fail_errno(err, "rename to", o->path));
+        st = fail_errno(err, "rename to", o->path);
+    else
+        drop_listed(o);
+    af_temps_leave();
+    if (st != AF_OK)
+        goto done;
     st = sync_parent(o->path, err);
     out_free(o);
     return st;
@@ -261,8 +279,10 @@ void af_out_abandon(af_out *o)
 {
     if (!o)
         return;
+    af_temps_enter();
     unlink(o->tmp);
     out_free(o);
+    af_temps_leave();
 }
 
 af_status af_file_write(const char *path, const void *bytes, uint64_t n, af_error *err)

@@ -85,9 +85,6 @@ void af_path_sweep(const char *path);
 /* Holds a folder against other processes until *fd is closed, or this process ends however it does;
  * false when another one has it. On a file system without locks, it does not exclude others. */
 bool af_dir_hold(const char *path, int *fd);
-/* Removes what this process has under such names of `path`, before it ends in the middle of writing
- * it; what was there before and is moved away comes back. False when there was nothing. */
-bool af_path_discard(const char *path);
 
 /* "a/b" as a new string (free()); NULL when out of memory. */
 char *af_path_join(const char *a, const char *b);

@@ -98,37 +98,6 @@ static char *folder_of(const char *path)
     return name == path ? af_strdup(".") : af_strndup(path, (uint64_t)(name - path));
 }
 
-static void give_up(const char *dir, const char *entry, const char *path, bool was_there)
-{
-    char *own = af_path_join(dir, entry);
-    const bool back = own && was_there && !af_dir_exists(path) && !af_file_exists(path);
-    if (own && !(back && rename(own, path) == 0) && af_path_remove(own, NULL) != AF_OK) {
-        /* the process ends; the next one sweeps */
-    }
-    free(own);
-}
-
-bool af_path_discard(const char *path)
-{
-    const char *name = af_path_name(path);
-    char *dir = folder_of(path), **names = NULL;
-    int n = 0;
-    bool any = false;
-    const long self = (long)getpid();
-    if (dir && *name && af_dir_list(&names, &n, dir, NULL) == AF_OK) {
-        for (int i = 0; i < n; i++) {
-            const bool old = owner_of(names[i], name, "old") == self;
-            if (old || owner_of(names[i], name, "tmp") == self) {
-                give_up(dir, names[i], path, old);
-                any = true;
-            }
-        }
-        af_names_free(names, n);
-    }
-    free(dir);
-    return any;
-}
-
 void af_path_sweep(const char *path)
 {
     const char *name = af_path_name(path);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/temps.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -45,6 +46,7 @@ af_status af_dir_make(const char *path, af_error *err)
     if (!p)
         return af_fail_nomem(err, "a path", strlen(path));
     af_status st = AF_OK;
+    af_temps_enter(); /* it may be one inside a temporary folder */
     for (char *s = p + 1; st == AF_OK; s++) {
         const char c = *s;
         if (c != '/' && c != '\0')
@@ -56,6 +58,7 @@ af_status af_dir_make(const char *path, af_error *err)
         if (c == '\0')
             break;
     }
+    af_temps_leave();
     free(p);
     return st;
 }

@@ -10,8 +10,6 @@
 #include "convert/output/convert_report.h"
 #include "convert/output/model_out.h"
 
-#include <unistd.h>
-
 static bool ends_with(const char *s, const char *tail)
 {
     const size_t n = strlen(s), t = strlen(tail);
@@ -41,28 +39,18 @@ static af_status choose_mix(af_mix *out, const af_model_reader *in, const char *
 
 /* ---- Modelfile ---- */
 
-/* Next to the GGUF file; free(), NULL when out of memory. */
-static char *modelfile_path(const char *gguf)
-{
-    const char *name = af_path_name(gguf);
-    char *path = af_calloc((uint64_t)(name - gguf) + sizeof "Modelfile", 1);
-    if (path) {
-        memcpy(path, gguf, (size_t)(name - gguf));
-        memcpy(path + (name - gguf), "Modelfile", sizeof "Modelfile");
-    }
-    return path;
-}
+#define MODELFILE "Modelfile"
 
-static af_status write_modelfile(const char *gguf, const char *adapter, af_error *err)
+/* Next to the GGUF file. */
+static af_status write_modelfile(const af_output *f, const char *gguf, af_error *err)
 {
     af_status st = AF_OK;
     af_template_parts t = {0};
-    char *text = NULL, *path = modelfile_path(gguf);
-    const char *name = af_path_name(gguf);
+    char *text = NULL, *path = af_path_join(f->temp, MODELFILE);
     if (!path)
         return af_fail_nomem(err, "a path", strlen(gguf));
     AF_TRY(af_template_parts_read(&t, gguf, err));
-    AF_TRY(af_modelfile_text(&text, name, &t, adapter, err));
+    AF_TRY(af_modelfile_text(&text, af_path_name(gguf), &t, NULL, err));
     AF_TRY(af_file_write(path, text, strlen(text), err));
 done:
     af_template_parts_clear(&t);
@@ -98,46 +86,34 @@ static af_status fail_unsure(const char *out, const af_error *why, af_error *err
                    why->msg);
 }
 
-/* A second name of the file that is there, until what replaces it has been verified. NULL: there is
- * none, or a file system has no second names. */
-static char *keep_old(const char *out)
-{
-    char *old = af_file_exists(out) ? af_path_temp(out, "old") : NULL;
-    if (old && link(out, old) == 0)
-        return old;
-    free(old);
-    return NULL;
-}
-
-static void put_back(const char *out, const char *old)
-{
-    if ((old ? af_path_replace(old, out, NULL) : af_path_remove(out, NULL)) != AF_OK)
-        af_log_write(AF_LOG_WARN, "cannot remove '%s'", out);
-}
-
 /* ---- to GGUF ---- */
 
-/* Writes the file; one that fails verification is removed and the previous file kept. */
+/* Writes the file; one that fails verification is removed, and the previous file is kept. */
 static af_status write_gguf(af_model_reader *in, const char *out, const af_export_opts *o,
                             const af_gguf_model_opts *g, af_convert_report **report,
                             af_verify_result *verify, af_error *err)
 {
     af_status st = AF_OK;
+    af_output f = {0};
     af_error why = {0};
+    char *file = NULL;
     const af_dtype_info *d = af_dtype_get(af_mix_get(g->mix)->base);
-    char *old = o->no_verify ? NULL : keep_old(out);
-    AF_TRY(af_gguf_model_write(report, in, out, g, err));
-    const verdict v = judge(in, o, out, (double)d->bytes * 8 / d->elems, verify, &why);
-    if (v == DIFFERS)
-        put_back(out, old);
-    else
-        AF_TRY(write_modelfile(out, NULL, err));
+    AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(af_output_open_file(&f, out, MODELFILE, o->force, err));
+    file = af_output_file(&f);
+    if (!file)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(out)));
+    AF_TRY(af_gguf_model_write(report, in, file, g, err));
+    const verdict v = judge(in, o, file, (double)d->bytes * 8 / d->elems, verify, &why);
+    if (v != DIFFERS) {
+        AF_TRY(write_modelfile(&f, file, err));
+        AF_TRY(af_output_commit(&f, err));
+    }
     if (v == UNSURE)
         AF_TRY(fail_unsure(out, &why, err));
 done:
-    if (old && af_path_remove(old, NULL) != AF_OK)
-        af_log_write(AF_LOG_WARN, "cannot remove '%s'", old);
-    free(old);
+    af_output_abandon(&f);
+    free(file);
     return st;
 }
 
@@ -163,15 +139,24 @@ done:
 }
 
 static af_status adapter_to_gguf(const char *model, const char *adapter, const char *out,
-                                 af_error *err)
+                                 bool force, af_error *err)
 {
     af_status st = AF_OK;
     af_model_reader *in = NULL;
     af_adapter *a = NULL;
+    af_output f = {0};
+    char *file = NULL;
+    AF_TRY(af_output_open_file(&f, out, NULL, force, err));
+    file = af_output_file(&f);
+    if (!file)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(out)));
     AF_TRY(af_model_reader_open_list(&in, model, err));
     AF_TRY(af_model_reader_read_adapter(in, adapter, &a, err));
-    AF_TRY(af_adapter_gguf_write(a, af_path_name(adapter), out, err));
+    AF_TRY(af_adapter_gguf_write(a, af_path_name(adapter), file, err));
+    st = af_output_commit(&f, err);
 done:
+    af_output_abandon(&f);
+    free(file);
     af_adapter_free(a);
     af_model_reader_close(in);
     return st;
@@ -197,14 +182,14 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
 {
     af_status st = AF_OK;
     af_model_reader *in = NULL;
-    af_folder f = {0};
+    af_output f = {0};
     af_convert_report *r = NULL;
     json_t *config = NULL;
     af_dtype dtype;
     af_error why = {0};
     AF_TRY(af_model_reader_open_merged(&in, model, o->adapter, err));
     AF_TRY(af_convert_report_new(&r, in->count, err));
-    AF_TRY(af_folder_begin(&f, out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(af_folder_open(&f, out, (const char *const[]){in->path}, 1, o->force, err));
     AF_TRY(af_model_copy_text(in, &f, &config, err));
     dtype = folder_type(in, config);
     if (o->type && !af_torch_type(&dtype, o->type))
@@ -217,13 +202,13 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
     af_convert_report_finish(r);
     const verdict v = judge(in, o, f.temp, dtype == AF_DTYPE_F32 ? 32 : 16, verify, &why);
     if (v != DIFFERS)
-        AF_TRY(af_folder_commit(&f, err));
+        AF_TRY(af_output_commit(&f, err));
     if (v == UNSURE)
         AF_TRY(fail_unsure(out, &why, err));
     *report = r;
     r = NULL;
 done:
-    af_folder_abandon(&f);
+    af_output_abandon(&f);
     af_convert_report_free(r);
     json_decref(config);
     af_model_reader_close(in);
@@ -241,14 +226,14 @@ af_status af_export(const char *model, const char *out, const af_export_opts *o,
     if (o->adapter_only) {
         if (!o->adapter)
             return af_fail(err, AF_EUSAGE, "--adapter-only needs --adapter DIR");
-        return adapter_to_gguf(model, o->adapter, out, err);
+        return adapter_to_gguf(model, o->adapter, out, o->force, err);
     }
     AF_TRY(af_model_resolve_whole(&path, model, err));
     AF_TRY(af_adapter_kind_of(&kind, path, err));
     if (kind == AF_ADAPTER_PEFT && !ends_with(out, ".gguf"))
-        AF_TRY(af_adapter_to_mlx(path, out, err));
+        AF_TRY(af_adapter_to_mlx(path, out, o->force, err));
     else if (kind == AF_ADAPTER_MLX)
-        AF_TRY(af_adapter_from_mlx(path, out, err));
+        AF_TRY(af_adapter_from_mlx(path, out, o->force, err));
     else if (kind == AF_ADAPTER_PEFT)
         AF_TRY(
             af_fail(err, AF_EUSAGE,
@@ -264,20 +249,17 @@ done:
     return st;
 }
 
-af_status af_export_texts(const char *gguf, const char *out, af_error *err)
+af_status af_export_texts(const char *gguf, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
-    af_folder f = {0};
     af_gguf *g = NULL;
     af_hf_config c = {0};
     json_t *config = NULL;
     AF_TRY(af_gguf_open(&g, gguf, err));
     AF_TRY(af_model_config(&c, gguf, err));
-    AF_TRY(af_folder_begin(&f, out, &gguf, 1, err));
-    AF_TRY(af_gguf_text(g, &c, f.temp, &config, err));
-    st = af_folder_commit(&f, err);
+    AF_TRY(af_dir_make(dir, err));
+    st = af_gguf_text(g, &c, dir, &config, err);
 done:
-    af_folder_abandon(&f);
     json_decref(config);
     af_hf_config_clear(&c);
     af_gguf_close(g);

@@ -5,6 +5,6 @@
 #include "base/base.h"
 
 /* Writes the text files of a GGUF model (tokenizer, chat template, generation config) as those of a
- * model folder, into the new folder `out`. */
-AF_CHECKED af_status af_export_texts(const char *gguf, const char *out, af_error *err);
+ * model folder, into the folder `dir`. */
+AF_CHECKED af_status af_export_texts(const char *gguf, const char *dir, af_error *err);
 #endif

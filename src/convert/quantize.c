@@ -37,13 +37,25 @@ static af_status take_imatrix(af_imatrix *out, const char *model, const af_quant
                                .device = o->device,
                                .chunks = o->imatrix_chunks,
                                .threads = o->threads};
+    af_output f = {0};
+    char *file = NULL;
+    if (o->imatrix_out) {
+        AF_TRY(af_output_open_file(&f, o->imatrix_out, NULL, o->force, err));
+        file = af_output_file(&f);
+        if (!file)
+            AF_TRY(af_fail_nomem(err, "a path", strlen(o->imatrix_out)));
+    }
     if (o->imatrix)
         AF_TRY(af_imatrix_read(out, o->imatrix, err));
     if (o->imatrix_data)
         AF_TRY(af_imatrix_collect(out, model, o->imatrix_data, &c, err));
-    if (o->imatrix_out)
-        AF_TRY(af_imatrix_write(out, o->imatrix_out, err));
+    if (file) {
+        AF_TRY(af_imatrix_write(out, file, err));
+        st = af_output_commit(&f, err);
+    }
 done:
+    af_output_abandon(&f);
+    free(file);
     return st;
 }
 
@@ -52,15 +64,24 @@ static af_status to_gguf(af_convert_report **report, af_model_reader *in, const 
 {
     af_status st = AF_OK;
     af_imatrix imatrix = {0};
+    af_output f = {0};
+    char *file = NULL;
     AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(af_output_open_file(&f, out, NULL, o->force, err));
+    file = af_output_file(&f);
+    if (!file)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(out)));
     AF_TRY(take_imatrix(&imatrix, in->path, o, err));
     const af_gguf_model_opts g = {.mix = mix,
                                   .pure = o->pure,
                                   .imatrix = imatrix.count ? &imatrix : NULL,
                                   .imatrix_file = o->imatrix ? o->imatrix : o->imatrix_out,
                                   .threads = o->threads};
-    AF_TRY(af_gguf_model_write(report, in, out, &g, err));
+    AF_TRY(af_gguf_model_write(report, in, file, &g, err));
+    st = af_output_commit(&f, err);
 done:
+    af_output_abandon(&f);
+    free(file);
     af_imatrix_clear(&imatrix);
     return st;
 }

@@ -43,9 +43,10 @@ af_tensor *af_graph_next(const af_graph *g, af_role role, const af_tensor *after
 
 /* ---- weights ---- */
 
-/* The scales of a 4-bit weight (nf4, fp4), as bitsandbytes stores them next to the codes. */
+/* The scales of a 4-bit weight (nf4, fp4), as bitsandbytes stores them next to the codes; or of
+ * int8 rows (LLM.int8): no blocks, absmax f32 [rows], a value is code * absmax / 127. */
 typedef struct af_quant {
-    int block, nested_block; /* nested_block 0 = absmax is f32 */
+    int block, nested_block; /* nested_block 0 = absmax is f32; both 0: int8 rows */
     af_tensor *absmax;       /* f32 [blocks], or u8 [blocks] with nested scales */
     af_tensor *nested;       /* f32 [ceil(blocks/nested_block)], or NULL */
     float offset;            /* added to the nested scales */
@@ -55,8 +56,8 @@ typedef struct af_quant {
 /* Before plan: the weight's values are codes with these scales. The struct is copied; absmax and
  * nested are weights of the same graph. */
 void af_weight_set_quant(af_tensor *w, const af_quant *q);
-/* The graph's copy, or NULL for a weight that is not in 4 bits. `offset` may be set until the first
- * run: it is known only once the values are quantised. */
+/* The graph's copy, or NULL for a weight that is not in 4 or 8 bits. `offset` may be set until the
+ * first run: it is known only once the values are quantised. */
 af_quant *af_weight_quant(const af_tensor *w);
 /* True once af_tensor_bind or af_tensor_bind_file gave it memory of the caller. */
 bool af_weight_is_bound(const af_tensor *w);

@@ -44,6 +44,8 @@ void af_bnb_weight_clear(af_bnb_weight *b)
 
 int64_t af_bnb_weight_blocks(const af_bnb_weight *b)
 {
+    if (b->type == AF_DTYPE_I8)
+        return b->cols ? b->count / b->cols : 0;
     return b->block ? (b->count + b->block - 1) / b->block : 0;
 }
 
@@ -94,13 +96,17 @@ void af_bnb_weight_decode(const af_bnb_weight *b, int64_t from, int64_t n, float
 
 bool af_bnb_weight_is_standard(const af_bnb_weight *b)
 {
+    if (b->type == AF_DTYPE_I8)
+        return true;
     return b->type == AF_DTYPE_NF4 &&
            memcmp(b->map, af_bnb_table(AF_DTYPE_NF4), 16 * sizeof(float)) == 0 &&
            (!b->nested_block || memcmp(b->nested_map, af_bnb_map(true), 256 * sizeof(float)) == 0);
 }
 
-af_bnb_weight af_bnb_weight_outline(int64_t count, int64_t cols, af_dtype round)
+af_bnb_weight af_bnb_weight_outline(af_dtype type, int64_t count, int64_t cols, af_dtype round)
 {
+    if (type == AF_DTYPE_I8)
+        return (af_bnb_weight){.type = type, .count = count, .cols = cols, .round = round};
     return (af_bnb_weight){.type = AF_DTYPE_NF4,
                            .count = count,
                            .cols = cols,
@@ -111,9 +117,27 @@ af_bnb_weight af_bnb_weight_outline(int64_t count, int64_t cols, af_dtype round)
                            .round = round};
 }
 
+/* Codes and the scales of the rows lie in one piece of memory. */
+static af_status make_int8(af_bnb_weight *out, const float *x, int64_t count, int64_t cols,
+                           af_dtype round, af_error *err)
+{
+    const int64_t rows = cols ? count / cols : 0;
+    const uint64_t codes = AF_ALIGN_UP((uint64_t)count, (uint64_t)64);
+    uint8_t *mem = af_calloc(codes + (uint64_t)rows * sizeof(float), 1);
+    if (!mem)
+        return af_fail_nomem(err, "an 8-bit tensor", codes);
+    float *scale = (float *)(void *)(mem + codes);
+    for (int64_t r = 0; r < rows; r++)
+        scale[r] = af_int8_encode_row(x + r * cols, cols, (int8_t *)mem + r * cols);
+    *out = af_bnb_weight_outline(AF_DTYPE_I8, count, cols, round);
+    out->codes = out->owned = mem;
+    out->absmax = out->row_scale = scale;
+    return AF_OK;
+}
+
 /* Codes, scale codes and outer scales lie in one piece of memory. */
-af_status af_bnb_weight_make(af_bnb_weight *out, float *x, int64_t count, int64_t cols,
-                             af_dtype round, af_error *err)
+static af_status make_nf4(af_bnb_weight *out, float *x, int64_t count, int64_t cols, af_dtype round,
+                          af_error *err)
 {
     const int64_t blocks = af_bnb_blocks(count, AF_BNB_BLOCK);
     const int64_t outer = af_bnb_blocks(blocks, AF_BNB_NESTED_BLOCK);
@@ -133,10 +157,17 @@ af_status af_bnb_weight_make(af_bnb_weight *out, float *x, int64_t count, int64_
     const float offset = af_bnb_offset(absmax, blocks);
     af_bnb_nest(absmax, blocks, offset, mem + codes, nested);
     free(absmax);
-    *out = af_bnb_weight_outline(count, cols, round);
+    *out = af_bnb_weight_outline(AF_DTYPE_NF4, count, cols, round);
     out->codes = out->owned = mem;
     out->absmax = mem + codes;
     out->nested = nested;
     out->offset = offset;
     return AF_OK;
+}
+
+af_status af_bnb_weight_make(af_bnb_weight *out, af_dtype type, float *x, int64_t count,
+                             int64_t cols, af_dtype round, af_error *err)
+{
+    return type == AF_DTYPE_I8 ? make_int8(out, x, count, cols, round, err)
+                               : make_nf4(out, x, count, cols, round, err);
 }

@@ -26,16 +26,18 @@ typedef struct af_bnb_weight {
  * is for 8-bit weights; 4-bit ones name their type. Borrowed from `w`. */
 AF_CHECKED af_status af_bnb_weight_read(af_bnb_weight *out, bool *found, const af_weights *w,
                                         const char *name, af_dtype round, af_error *err);
-/* nf4 with double quantisation of values rounded to bf16; `x` has count values and is changed. */
-AF_CHECKED af_status af_bnb_weight_make(af_bnb_weight *out, float *x, int64_t count, int64_t cols,
-                                        af_dtype round, af_error *err);
+/* nf4 with double quantisation of values rounded to bf16, or int8 rows (`type`); `x` has count
+ * values and is changed. */
+AF_CHECKED af_status af_bnb_weight_make(af_bnb_weight *out, af_dtype type, float *x, int64_t count,
+                                        int64_t cols, af_dtype round, af_error *err);
 /* The sizes such a weight will have; without values. */
-af_bnb_weight af_bnb_weight_outline(int64_t count, int64_t cols, af_dtype round);
+af_bnb_weight af_bnb_weight_outline(af_dtype type, int64_t count, int64_t cols, af_dtype round);
 void af_bnb_weight_clear(af_bnb_weight *b);
 /* Elements [from, from + n) of the flattened matrix, rounded. */
 void af_bnb_weight_decode(const af_bnb_weight *b, int64_t from, int64_t n, float *out);
-/* f32 scale of each block, nested scales undone: `blocks` values. */
+/* How many scales it has: one per block, or per int8 row. */
 int64_t af_bnb_weight_blocks(const af_bnb_weight *b);
-/* True when the code books are the standard ones, so that kernels with built-in tables apply. */
+/* True when the code books are the standard ones, so that kernels with built-in tables apply; int8
+ * rows have none. */
 bool af_bnb_weight_is_standard(const af_bnb_weight *b);
 #endif

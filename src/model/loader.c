@@ -16,6 +16,12 @@ static const af_tensor_layout *layout_of(const af_loader *ld, int i)
 
 /* ---- types ---- */
 
+/* The codes that load-time quantisation makes. */
+static af_dtype code_type(const af_loader *ld)
+{
+    return ld->o.load_in_8bit ? AF_DTYPE_I8 : AF_DTYPE_NF4;
+}
+
 /* In which type a tensor is declared: as stored where ops can use that, so that the file's own
  * memory serves; vectors are f32 or bf16. */
 static af_dtype choose_type(const af_loader *ld, int i)
@@ -25,7 +31,7 @@ static af_dtype choose_type(const af_loader *ld, int i)
     if (lay->packed || ld->quantise[i]) {
         if (ld->o.quant_mode == AF_QUANT_SCRATCH &&
             (ld->quantise[i] || af_bnb_weight_is_standard(&lay->bnb)))
-            return AF_DTYPE_NF4;
+            return ld->quantise[i] ? code_type(ld) : lay->bnb.type;
         return ld->quantise[i] ? ld->o.compute : lay->bnb.round;
     }
     const af_dtype stored = af_tensor_layout_type(lay);
@@ -43,9 +49,9 @@ static bool to_quantise(const af_loader *ld, int i)
 {
     const af_tensor_spec *t = &ld->spec->tensor[i];
     const af_tensor_layout *lay = layout_of(ld, i);
-    return ld->o.load_in_4bit && ld->reader->config.quant.method == AF_QUANT_NONE && !lay->packed &&
-           t->module >= 0 && t->layer >= 0 &&
-           !(ld->o.keep_blocks && af_dtype_is_block(af_tensor_layout_type(lay)));
+    return (ld->o.load_in_4bit || ld->o.load_in_8bit) &&
+           ld->reader->config.quant.method == AF_QUANT_NONE && !lay->packed && t->module >= 0 &&
+           t->layer >= 0 && !(ld->o.keep_blocks && af_dtype_is_block(af_tensor_layout_type(lay)));
 }
 
 static void choose_types(af_loader *ld)
@@ -76,7 +82,8 @@ static af_status open_parts(af_loader *ld, const char *path, af_error *err)
     for (int i = 0; i < ld->spec->tensors; i++)
         any |= ld->quantise[i];
     if (any)
-        af_log_write(AF_LOG_INFO, "%s: linear layers are quantised to nf4", path);
+        af_log_write(AF_LOG_INFO, "%s: linear layers are quantised to %s", path,
+                     ld->o.load_in_8bit ? "int8" : "nf4");
 done:
     return st;
 }
@@ -107,13 +114,16 @@ void af_loader_close(af_loader *ld)
     free(ld);
 }
 
-bool af_loader_packs(const af_loader *ld)
+int af_loader_packed_bits(const af_loader *ld)
 {
-    bool packs = false;
-    for (int i = 0; i < ld->spec->tensors; i++)
-        packs |= ld->quantise[i] ||
-                 (layout_of(ld, i)->packed && af_bnb_weight_is_standard(&layout_of(ld, i)->bnb));
-    return packs;
+    for (int i = 0; i < ld->spec->tensors; i++) {
+        const af_tensor_layout *lay = layout_of(ld, i);
+        if (ld->quantise[i])
+            return code_type(ld) == AF_DTYPE_I8 ? 8 : 4;
+        if (lay->packed && af_bnb_weight_is_standard(&lay->bnb))
+            return lay->bnb.type == AF_DTYPE_I8 ? 8 : 4;
+    }
+    return 0;
 }
 
 void af_loader_set_mode(af_loader *ld, af_quant_mode mode)
@@ -149,7 +159,8 @@ static af_status make_codes(af_loader *ld, int i, af_error *err)
     if (!x)
         return af_fail_nomem(err, "a tensor to quantise", (uint64_t)n * sizeof *x);
     read_rows(ld, i, 0, t->rows, x);
-    const af_status st = af_bnb_weight_make(&ld->made[i], x, n, t->cols, ld->o.compute, err);
+    const af_status st =
+        af_bnb_weight_make(&ld->made[i], code_type(ld), x, n, t->cols, ld->o.compute, err);
     free(x);
     return st;
 }
@@ -171,8 +182,8 @@ static af_status bind_codes(af_loader *ld, af_model_leaves *l, int i, bool cpu, 
     const af_tensor_layout *lay = layout_of(ld, i);
     af_tensor *t = l->tensor[i];
     const af_bnb_weight later =
-        af_bnb_weight_outline(lay->rows * lay->cols, lay->cols, ld->o.compute);
-    const bool made = cpu && !ld->o.outline; /* a GPU makes its own */
+        af_bnb_weight_outline(code_type(ld), lay->rows * lay->cols, lay->cols, ld->o.compute);
+    const bool made = cpu && !ld->o.outline; /* a GPU makes its own, or they are written later */
     const af_status st = made ? make_codes(ld, i, err) : AF_OK;
     if (st != AF_OK)
         return st;
@@ -213,6 +224,8 @@ static bool is_ours(const af_model_leaves *l, int i)
     return !(l->adapter && l->adapter->saved[i]); /* those come from the adapter */
 }
 
+static bool is_coded(af_dtype t) { return af_dtype_is_block(t) || t == AF_DTYPE_I8; }
+
 af_status af_loader_bind(af_loader *ld, af_model_leaves *l, bool cpu, af_error *err)
 {
     af_status st = AF_OK;
@@ -220,7 +233,7 @@ af_status af_loader_bind(af_loader *ld, af_model_leaves *l, bool cpu, af_error *
         if (af_tensor_role(l->tensor[i]) != AF_ROLE_WEIGHT || !is_ours(l, i))
             continue;
         assert(af_tensor_dtype(l->tensor[i]) == ld->dtype[i]);
-        if (af_dtype_is_block(ld->dtype[i]) && (layout_of(ld, i)->packed || ld->quantise[i]))
+        if (is_coded(ld->dtype[i]) && (layout_of(ld, i)->packed || ld->quantise[i]))
             AF_TRY(bind_codes(ld, l, i, cpu, err));
         else if (cpu && is_direct(ld, i))
             (af_weights_mapped(ld->reader->weights, layout_of(ld, i)->part[0])
@@ -325,6 +338,7 @@ done:
 static af_status write_codes(af_loader *ld, af_model_leaves *l, int i, af_error *err)
 {
     af_status st = AF_OK;
+    AF_TRY(make_codes(ld, i, err));
     const af_bnb_weight *b = ld->quantise[i] ? &ld->made[i] : &layout_of(ld, i)->bnb;
     af_quant *q = af_weight_quant(l->tensor[i]);
     q->offset = b->offset; /* not known when it was bound, if it was quantised since */
@@ -332,6 +346,9 @@ static af_status write_codes(af_loader *ld, af_model_leaves *l, int i, af_error 
     AF_TRY(af_tensor_write(l->graph, q->absmax, b->absmax, af_tensor_bytes(q->absmax), err));
     if (q->nested)
         AF_TRY(af_tensor_write(l->graph, q->nested, b->nested, af_tensor_bytes(q->nested), err));
+    if (ld->quantise[i])
+        af_bnb_weight_clear(&ld->made[i]); /* the device has them */
+    af_model_reader_forget(ld->reader, i);
 done:
     return st;
 }
@@ -343,7 +360,8 @@ af_status af_loader_write(af_loader *ld, af_model_leaves *l, af_error *err)
         af_tensor *t = l->tensor[i];
         if (af_weight_is_bound(t) || !is_ours(l, i))
             continue;
-        if (ld->quantise[i] && !ld->made[i].codes && af_graph_can_write_nf4(l->graph)) {
+        if (ld->quantise[i] && !ld->made[i].codes && !ld->o.load_in_8bit &&
+            af_graph_can_write_nf4(l->graph)) {
             AF_TRY(write_nf4(ld, l, i, err));
         } else if (af_weight_quant(t)) {
             AF_TRY(write_codes(ld, l, i, err));

@@ -15,13 +15,14 @@
 #include "model/model_reader.h"
 
 typedef enum af_quant_mode {
-    AF_QUANT_SHADOW,  /* 4-bit weights are dequantised once, at load */
-    AF_QUANT_SCRATCH, /* they stay in 4 bits and are dequantised at each use: the same numbers */
+    AF_QUANT_SHADOW,  /* 4-bit and int8 weights are dequantised once, at load */
+    AF_QUANT_SCRATCH, /* they stay as they are and are dequantised at each use: the same numbers */
 } af_quant_mode;
 
 typedef struct af_loader_opts {
     af_dtype compute;  /* f32 or bf16: what quantised weights are dequantised to */
     bool load_in_4bit; /* quantise the layers' linears of a plain model to nf4 + double quant */
+    bool load_in_8bit; /* the same to the int8 rows of LLM.int8; not both */
     bool keep_blocks;  /* but not those that a GGUF file has in blocks */
     af_quant_mode quant_mode;
     bool outline; /* for a plan: nothing is quantised, whatever is bound */
@@ -34,7 +35,7 @@ typedef struct af_loader {
     const af_model_spec *spec; /* the reader's */
     af_loader_opts o;
     /* By tensor of the spec. */
-    bool *quantise;      /* to nf4, at load */
+    bool *quantise;      /* to nf4 or int8, at load */
     af_bnb_weight *made; /* its codes, once they are made */
     af_dtype *dtype;
     af_arena arena;
@@ -46,8 +47,8 @@ AF_CHECKED af_status af_loader_open(af_loader **out, const char *path, const af_
 void af_loader_close(af_loader *l); /* NULL is allowed */
 const af_model_spec *af_loader_spec(const af_loader *l);
 const af_hf_config *af_loader_config(const af_loader *l);
-/* Has it weights that AF_QUANT_SCRATCH would keep in 4 bits? */
-bool af_loader_packs(const af_loader *l);
+/* 4 or 8: the bits in which AF_QUANT_SCRATCH would keep weights; 0 = there are none such. */
+int af_loader_packed_bits(const af_loader *l);
 /* From the next recording on: types change. */
 void af_loader_set_mode(af_loader *l, af_quant_mode mode);
 /* By spec tensor: the type to declare it with. */

@@ -1,6 +1,7 @@
 /* logits_file.c - logits of token rows from a safetensors file into another. */
 #include "model/model_state.h"
 
+#include "base/publish.h"
 #include "format/weights/safetensors.h"
 
 typedef struct rows {
@@ -118,14 +119,22 @@ done:
     return st;
 }
 
-af_status af_model_logits_file(af_model *m, const char *in, const char *path, af_error *err)
+af_status af_model_logits_file(af_model *m, const char *in, const char *path, bool force,
+                               af_error *err)
 {
     af_status st = AF_OK;
     rows r = {0};
     af_safetensors_writer *w = NULL;
     int32_t *ids = NULL;
     float *out = NULL;
+    af_output f = {0};
+    char *file = NULL;
     const int64_t V = af_model_vocab(m);
+    AF_TRY(af_output_check(path, &in, 1, err));
+    AF_TRY(af_output_open_file(&f, path, NULL, force, err));
+    file = af_output_file(&f);
+    if (!file)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(path)));
     AF_TRY(read_rows(&r, in, err));
     AF_TRY(af_model_check_ids(m, r.ids, r.B * r.T, err));
     ids = af_calloc((uint64_t)r.T + 1, sizeof *ids);
@@ -133,15 +142,19 @@ af_status af_model_logits_file(af_model *m, const char *in, const char *path, af
     if (!ids || !out)
         AF_TRY(af_fail_nomem(err, "logits", (uint64_t)(r.T * V) * sizeof *out));
     AF_TRY(af_model_engine(m, AF_ENGINE_LOGITS, AF_MAX(r.T, 1), 1, 0, err));
-    AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
+    AF_TRY(af_safetensors_writer_new(&w, file, 0, err));
     AF_TRY(af_safetensors_writer_add(w, "logits", AF_DTYPE_F32, (int64_t[]){r.B, r.T, V}, 3, err));
     AF_TRY(af_safetensors_writer_begin(w, err));
     for (int64_t b = 0; b < r.B; b++)
         AF_TRY(write_row(m, w, &r, b, ids, out, err));
     st = af_safetensors_writer_commit(w, err);
     w = NULL;
+    if (st == AF_OK)
+        st = af_output_commit(&f, err);
 done:
     af_safetensors_writer_abandon(w);
+    af_output_abandon(&f);
+    free(file);
     rows_clear(&r);
     free(ids);
     free(out);

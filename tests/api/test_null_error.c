@@ -88,7 +88,8 @@ FAILS(af_device_open, &(af_device *){NULL}, "abacus", 1, NULL)
 FAILS(af_eval_data_check, nowhere, &(af_eval_data_opts){.sequence_len = 8}, NULL)
 FAILS(af_export, nowhere, "/nonexistent/x.gguf", &(af_export_opts){0}, &(af_convert_report *){NULL},
       &(af_verify_result){0}, NULL)
-FAILS(af_extract_lora, nowhere, nowhere, "/nonexistent/x", 4, 1, NULL, NULL)
+FAILS(af_extract_lora, nowhere, nowhere, "/nonexistent/x", &(af_extract_opts){.rank = 4}, NULL,
+      NULL)
 FAILS(af_fail, NULL, AF_EIO, "%s", "x")
 FAILS(af_fail_subject, NULL, AF_EIO, "x", "%s", "x")
 FAILS(af_fail_prefix, AF_EIO, NULL, "%s", "x")
@@ -103,9 +104,11 @@ FAILS(af_model_eval_text, model(), nowhere, 8, &(af_eval_result){0}, NULL)
 FAILS(af_model_graph_feed, recording(), NULL, 1, NULL)
 FAILS(af_model_graph_prepare, NULL, NULL)
 FAILS(af_model_graph_save, recording(), "/nonexistent/x", NULL)
-FAILS(af_model_logits_file, model(), nowhere, "/nonexistent/x", NULL)
+FAILS(af_model_logits_file, model(), nowhere, "/nonexistent/x", false, NULL)
 FAILS(af_model_logits_of, model(), &(int32_t){-1}, 1, &(float){0}, NULL)
 FAILS(af_model_open, &(af_model *){NULL}, nowhere, &(af_model_opts){.device = "cpu"}, NULL)
+FAILS(af_output_check_file, "/nonexistent/x", false, NULL)
+FAILS(af_output_write, "/nonexistent/x", "x", 1, false, NULL)
 FAILS(af_model_record, &(af_model_graph *){NULL}, model(), &(af_record_opts){.rows = -1}, NULL)
 FAILS(af_model_template, model(), &(const af_template *){NULL}, NULL)
 FAILS(af_model_tokenizer, model(), &(const af_tokenizer *){NULL}, NULL)
@@ -357,6 +360,8 @@ static const struct {
     CASE(af_model_tokenizer),
     CASE(af_observer_add),
     CASE(af_observer_finish),
+    CASE(af_output_check_file),
+    CASE(af_output_write),
     CASE(af_observer_new),
     CASE(af_observer_range),
     CASE(af_quantize),

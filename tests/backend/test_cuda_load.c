@@ -94,7 +94,7 @@ static int load_case(af_device *d, af_dtype type, int64_t rows, int64_t cols)
     CHECK_OK(af_graph_run(l.g, AF_RUN_FORWARD, &err), err);
     for (int64_t i = 0; i < n; i++)
         f[i] = af_f32_from_bf16(x[i]);
-    CHECK_OK(af_bnb_weight_make(&want, f, n, cols,
+    CHECK_OK(af_bnb_weight_make(&want, AF_DTYPE_NF4, f, n, cols,
                                 type == AF_DTYPE_F32 ? AF_DTYPE_F32 : AF_DTYPE_BF16, &err),
              err);
     if (d == gpu && type == AF_DTYPE_NF4) {

@@ -1,9 +1,12 @@
 /* Files: atomic writes that leave the old file alone when the disk is full, folders, paths. */
 #define _GNU_SOURCE
+#include "afinar/output.h"
 #include "base/file.h"
+#include "base/temps.h"
 #include "test.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -136,30 +139,52 @@ static void test_leftovers_of_killed_runs_are_removed(void **state)
     CHECK_OK(af_path_remove(in_dir("k"), &err), err);
 }
 
-/* Stopped in the middle: what this process wrote is removed, what was there stays or is restored.
- */
-static void test_half_written_files_are_discarded(void **state)
+/* A process that ends in the middle: what it was writing is removed, what was there stays, and its
+ * other threads create nothing more. */
+static void *write_on(void *unused)
+{
+    (void)unused;
+    for (int i = 0;; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "half/%d", i);
+        if (af_dir_make(in_dir("half"), NULL) != AF_OK ||
+            af_file_write(in_dir(name), "x", 1, NULL) != AF_OK)
+            _exit(2);
+    }
+    return NULL;
+}
+
+static void abort_while_writing(void)
+{
+    pthread_t thread;
+    af_out *o;
+    if (af_out_open(&o, in_dir("s"), NULL) != AF_OK || af_out_write(o, "half", 4, NULL) != AF_OK ||
+        !af_temp_add(in_dir("half")) || pthread_create(&thread, NULL, write_on, NULL) != 0)
+        _exit(3);
+    while (!af_file_exists(in_dir("half/3")))
+        usleep(1000);
+    const bool any = af_output_abort();
+    usleep(20000); /* the thread would go on now */
+    _exit(any && !af_dir_exists(in_dir("half")) ? 0 : 1);
+}
+
+static void test_half_written_files_are_removed(void **state)
 {
     (void)state;
     af_error err = {0};
-    af_out *o;
-    char name[64], stranger[64];
+    char stranger[64];
+    int how;
     snprintf(stranger, sizeof stranger, ".s.%ld.3.tmp", (long)getppid());
     CHECK_OK(af_file_write(in_dir(stranger), "x", 1, &err), err);
     CHECK_OK(af_file_write(in_dir("s"), "before", 6, &err), err);
-    CHECK_OK(af_out_open(&o, in_dir("s"), &err), err);
-    CHECK_OK(af_out_write(o, "half", 4, &err), err);
-    assert_int_equal(count_files(), 3);
-    assert_true(af_path_discard(in_dir("s")));
-    assert_int_equal(count_files(), 2);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        abort_while_writing();
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 0);
     check_content(in_dir("s"), "before");
-    assert_false(af_path_discard(in_dir("s")));
-    af_out_abandon(o);
-    snprintf(name, sizeof name, ".s.%ld.900.old", (long)getpid()); /* a folder just moved away */
-    CHECK_OK(af_path_remove(in_dir("s"), &err), err);
-    CHECK_OK(af_dir_make(in_dir(name), &err), err);
-    assert_true(af_path_discard(in_dir("s")));
-    assert_true(af_dir_exists(in_dir("s")));
     assert_int_equal(count_files(), 2);
     CHECK_OK(af_path_remove(in_dir("s"), &err), err);
     CHECK_OK(af_path_remove(in_dir(stranger), &err), err);
@@ -373,7 +398,7 @@ int main(void)
         cmocka_unit_test(test_write_is_seen_only_after_commit),
         cmocka_unit_test(test_reserved_space_is_filled_in_any_order),
         cmocka_unit_test(test_leftovers_of_killed_runs_are_removed),
-        cmocka_unit_test(test_half_written_files_are_discarded),
+        cmocka_unit_test(test_half_written_files_are_removed),
         cmocka_unit_test(test_a_locked_file_is_not_a_leftover),
         cmocka_unit_test(test_full_disk_leaves_the_old_file),
         cmocka_unit_test(test_errors_name_the_path),

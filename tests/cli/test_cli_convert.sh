@@ -91,11 +91,11 @@ printf '{"q": "what, is it", "a": "this"}\n' >"$tmp/qa.jsonl"
 printf 'prompt\tcompletion\nwhat, is it\tthis\n' >"$tmp/qa.tsv"
 mkdir "$tmp/rows" && cp "$tmp/qa.tsv" "$tmp/rows"
 for d in "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" "$tmp/qa.tsv" "{path: $tmp/qa.tsv, ds_type: csv}" "$tmp/rows"; do
-    out=$("$AFINAR" quantize "$qwen" -o "$tmp/qa" --type nf4 --eval "$d" --json --device cpu -q) || fail "quantize --eval $d"
+    out=$("$AFINAR" quantize "$qwen" -o "$tmp/qa" --force --type nf4 --eval "$d" --json --device cpu -q) || fail "quantize --eval $d"
     grep -o '"perplexity_before".*' <<<"$out"
 done >"$tmp/ppl"
 [ "$(wc -l <"$tmp/ppl") $(sort -u "$tmp/ppl" | wc -l)" = "4 1" ] || fail "quantize --eval: $(cat "$tmp/ppl")"
-out=$("$AFINAR" quantize "$qwen" -o "$tmp/qa" --type nf4 --eval "$tmp/qa.jsonl" --device cpu -q 2>&1) && fail "unknown fields pass"
+out=$("$AFINAR" quantize "$qwen" -o "$tmp/qa" --force --type nf4 --eval "$tmp/qa.jsonl" --device cpu -q 2>&1) && fail "unknown fields pass"
 has "$out" "'$tmp/qa' was written, but --eval failed: $tmp/qa.jsonl:1: keys [q, a]"
 
 # with --adapter, the model before quantisation includes the adapter
@@ -104,7 +104,7 @@ out=$("$AFINAR" quantize "$llama" --adapter "$golden/gguf_models/llama/lora" -o 
 grep -q '(+0.00%)\|(-0.00%)' <<<"$out" || fail "f32 is not what the adapter's model was: $out"
 
 # a window that GGUF cannot store: reported, and compared as far as both models agree
-out=$("$AFINAR" export "$golden/models/mistral_tiny" -o "$tmp/window.gguf" --type f32 -q 2>&1) || fail "export of a window: $out"
+out=$("$AFINAR" export "$golden/models/mistral_tiny" -o "$tmp/window.gguf" --force --type f32 -q 2>&1) || fail "export of a window: $out"
 has "$out" "no sliding window for architecture 'llama': beyond 4 tokens"
 has "$out" "same top token at 8 of 8 positions"
 
@@ -124,7 +124,7 @@ odd "$tmp/first" 0
     for m in models/base "$tmp/last" "$tmp/first"; do echo "  - {model: $m, parameters: {weight: 1}}"; done
 } >"$tmp/odd.yml"
 once() { # TEXT COMMAND...
-    out=$("${@:2}" -o "$tmp/odd" 2>&1) || fail "${*:2}: $out"
+    out=$("${@:2}" -o "$tmp/odd" --force 2>&1) || fail "${*:2}: $out"
     [ "$(grep -c 'NaN or infinite' <<<"$out")" = 1 ] || fail "not reported exactly once: $out"
     has "$out" "$1 has values that are NaN or infinite"
 }
@@ -135,19 +135,19 @@ cp -r "$golden/peft/lora" "$tmp/lora_odd" && chmod -R u+w "$tmp/lora_odd"
 f=$tmp/lora_odd/adapter_model.safetensors
 printf '\0\0\200\177' | dd of="$f" bs=1 conv=notrunc status=none seek=$(($(stat -c %s "$f") - 4))
 once "of the adapter for 'models/base'" "$AFINAR" merge models/base --adapter "$tmp/lora_odd"
-out=$("$AFINAR" merge ties.yml -o "$tmp/odd" 2>&1) || fail "$out"
+out=$("$AFINAR" merge ties.yml -o "$tmp/odd" --force 2>&1) || fail "$out"
 grep -q NaN <<<"$out" && fail "reported for finite values: $out"
-out=$("$AFINAR" merge --extract-lora models/base "$tmp/last" --rank 2 -o "$tmp/odd" 2>&1) || fail "$out"
+out=$("$AFINAR" merge --extract-lora models/base "$tmp/last" --rank 2 -o "$tmp/odd" --force 2>&1) || fail "$out"
 has "$out" "'model.norm.weight' differs"
 wrong 1 "the difference of tensor 'lm_head.weight' in 'models/base' and '$tmp/first' is not finite" \
     merge --extract-lora models/base "$tmp/first" --rank 2 -o "$tmp/out/p"
 
-# a folder that holds more than a model is not replaced
+# a copy of an output is known too; what is not ours stays in it
 cp -r "$tmp/nf4" "$tmp/run"
 mkdir "$tmp/run/checkpoint-3"
-wrong 1 "'checkpoint-3' in it would be lost" quantize "$llama" -o "$tmp/run" --type nf4
+wrong 1 "exists and is not empty" quantize "$llama" -o "$tmp/run" --type nf4
+"$AFINAR" quantize "$llama" -o "$tmp/run" --type nf4 --force -q >/dev/null || fail "quantize --force"
 [ -d "$tmp/run/checkpoint-3" ] || fail "the checkpoint is lost"
-"$AFINAR" quantize "$llama" -o "$tmp/nf4" --type nf4 -q >/dev/null || fail "a model is replaced"
 
 # a 4-bit base: merged onto its dequantised weights, and the output reports that
 out=$("$AFINAR" merge "$tmp/nf4" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/m4" -q) || fail "4-bit base"
@@ -159,7 +159,7 @@ chmod -R u+w "$tmp/qlora"
 out=$("$AFINAR" merge "$llama" --adapter "$tmp/qlora" -o "$tmp/m5" -q) || fail "plain adapter"
 case $out in *4-bit*) fail "an adapter of a plain base: $out" ;; esac
 printf 'base_model: x\nadapter: qlora\nload_in_4bit: auto\n' > "$tmp/qlora/run.yaml"
-out=$("$AFINAR" merge "$llama" --adapter "$tmp/qlora" -o "$tmp/m5" -q) || fail "adapter of qlora"
+out=$("$AFINAR" merge "$llama" --adapter "$tmp/qlora" -o "$tmp/m5" --force -q) || fail "adapter of qlora"
 has "$out" "trained on a 4-bit copy"
 has "$out" "quantize --type nf4"
 
@@ -170,9 +170,9 @@ has "$out" "21 tensors are equal, 0 differ, 0 are in one only"
 
 # an importance matrix from a text, kept in both formats
 for f in im.gguf im.dat; do
-    "$AFINAR" quantize "$llama" -o "$tmp/i.gguf" --type q5_1 --imatrix-data "$golden/imatrix/text.txt" --imatrix-chunks 1 \
+    "$AFINAR" quantize "$llama" -o "$tmp/i.gguf" --force --type q5_1 --imatrix-data "$golden/imatrix/text.txt" --imatrix-chunks 1 \
         --imatrix-out "$tmp/$f" --device cpu -q >/dev/null || fail "imatrix $f"
-    "$AFINAR" quantize "$llama" -o "$tmp/j.gguf" --type q5_1 --imatrix "$tmp/$f" -q >/dev/null || fail "use of $f"
+    "$AFINAR" quantize "$llama" -o "$tmp/j.gguf" --force --type q5_1 --imatrix "$tmp/$f" -q >/dev/null || fail "use of $f"
     out=$("$AFINAR" inspect --diff "$tmp/i.gguf" "$tmp/j.gguf")
     has "$out" "0 differ, 0 are in one only"
 done

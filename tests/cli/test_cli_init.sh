@@ -15,8 +15,12 @@ cmp "$tmp/run.yaml" <("$AFINAR" init "$model" "$data") # the same on stdout
 [ -s "$tmp/out/adapter_model.safetensors" ]
 
 if "$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" 2> "$tmp/err"; then echo "a run file was replaced"; exit 1; fi
-grep -q "it exists (use --force to replace it)" "$tmp/err"
+grep -q "run.yaml' exists: choose another name, or replace it with --force" "$tmp/err"
 "$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" --force 2> /dev/null
+echo "# my own line" >> "$tmp/run.yaml"
+if "$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" --force 2> "$tmp/err"; then echo "an edited run file was replaced"; exit 1; fi
+grep -q "run.yaml' has been changed since afinar wrote it" "$tmp/err"
+grep -q "# my own line" "$tmp/run.yaml"
 
 printf '{"text": "one"}\n{"text": "two words"}\n' > "$tmp/text.jsonl"
 "$AFINAR" init "$model" "$tmp/text.jsonl" > "$tmp/text.yaml"

@@ -50,7 +50,7 @@ static void merge_one(const char *base, const char *adapter, const char *out)
 {
     af_error err = {0};
     const af_merge_adapter_opts o = {
-        .adapter = {adapter}, .weight = {1}, .adapters = 1, .threads = 2};
+        .adapter = {adapter}, .weight = {1}, .adapters = 1, .threads = 2, .force = true};
     CHECK_OK(af_merge_adapters(base, out, &o, NULL, &err), err);
 }
 
@@ -366,7 +366,9 @@ static void test_extracted_adapters_are_the_best_of_their_rank(void **state)
     gold(base, sizeof base, "merge/models/base");
     gold(model, sizeof model, "merge/models/a");
     join(out, sizeof out, d.path, "r8");
-    CHECK_OK(af_extract_lora(base, model, out, 8, 2, &kept, &err), err);
+    CHECK_OK(
+        af_extract_lora(base, model, out, &(af_extract_opts){.rank = 8, .threads = 2}, &kept, &err),
+        err);
     assert_true(kept > 0.4 && kept < 1);
     CHECK_OK(af_weights_open(&h, out, &err), err);
     CHECK_OK(af_weights_open(&w, gold(file, sizeof file, "peft/extract_r8.safetensors"), &err),
@@ -393,7 +395,9 @@ static void test_extracted_adapters_are_the_best_of_their_rank(void **state)
     af_weights_close(w);
     /* At full rank nothing is lost but the norms and the embedding, which do not fit. */
     join(out, sizeof out, d.path, "r32");
-    CHECK_OK(af_extract_lora(base, model, out, 32, 2, &kept, &err), err);
+    CHECK_OK(af_extract_lora(base, model, out, &(af_extract_opts){.rank = 32, .threads = 2}, &kept,
+                             &err),
+             err);
     assert_true(fabs(kept - 1) < 1e-9);
     merge_one(base, out, join(merged, sizeof merged, d.path, "merged"));
     CHECK_OK(af_weights_open(&h, merged, &err), err);

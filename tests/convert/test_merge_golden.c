@@ -26,7 +26,7 @@ static int leave(void **state)
 static void merge(const char *config, const char *out, uint64_t seed, int threads)
 {
     af_error err = {0};
-    const af_merge_opts o = {.seed = seed, .threads = threads};
+    const af_merge_opts o = {.seed = seed, .threads = threads, .force = true};
     CHECK_OK(af_merge_file(config, out, &o, NULL, &err), err);
 }
 

@@ -381,7 +381,7 @@ static void test_padding_is_before_or_after_the_tokens(void **state)
         snprintf(path, sizeof path, "%s/ids.safetensors", in);
         snprintf(out, sizeof out, "%s/logits.safetensors", in);
         write_ids(path, ids, cases[i].mask, N);
-        const bool fine = af_model_logits_file(m, path, out, &err) == AF_OK;
+        const bool fine = af_model_logits_file(m, path, out, true, &err) == AF_OK;
         CHECK_MSG(fine == cases[i].fine, "case %zu: %s", i, fine ? "passes" : err.msg);
     }
     af_error err = {0};

@@ -241,9 +241,21 @@ static void test_shadow_and_scratch_give_the_same_numbers(void **state)
         same_bits("quantised at load", logits_of("convert/bnb_model/bf16", &x, o),
                   logits_of("convert/bnb_model/bf16", &x, p), n);
     }
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        case_opts o = {.loader = {.compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32}};
+        case_opts p = o;
+        p.loader.quant_mode = AF_QUANT_SCRATCH;
+        same_bits("int8 folder", logits_of("convert/bnb_model/int8", &x, o),
+                  logits_of("convert/bnb_model/int8", &x, p), n);
+        o.loader.load_in_8bit = p.loader.load_in_8bit = true;
+        same_bits("quantised to int8 at load", logits_of("convert/bnb_model/bf16", &x, o),
+                  logits_of("convert/bnb_model/bf16", &x, p), n);
+    }
     /* Quantising at load makes the folder's own codes; the folder rounds values to bf16. */
     case_opts o = {.loader = {.load_in_4bit = true}};
     check_logits("convert/bnb_model/bf16", &x, "nf4_dq.f32", o, 5e-2);
+    o = (case_opts){.loader = {.load_in_8bit = true}};
+    check_logits("convert/bnb_model/bf16", &x, "int8.f32", o, 5e-2);
     af_weights_close(x.w);
 }
 

@@ -1,5 +1,5 @@
 /* test_schedule.c - rates against the numbers of transformers.get_scheduler and torch's
- * lr_scheduler at steps 0, 1, 4, 5, 17, 60, 79, 80, 99 of 100. */
+ * lr_scheduler, and of Axolotl's schedulers, at steps 0, 1, 4, 5, 17, 60, 79, 80, 99 of 100. */
 #include "test.h"
 
 #include "afinar/schedule.h"
@@ -67,6 +67,30 @@ static void test_rates_are_those_of_the_originals(void **state)
           .decay_steps = 30,
           .decay = AF_SCHEDULE_DECAY_SQRT},
          {0, 0.2, 0.8, 1, 1, 1, 0.452277442494834, 0.422649730810374, 0.016807919749825}},
+        {"constant has no warm-up", {.name = "constant", .warmup = 5}, {1, 1, 1, 1, 1, 1, 1, 1, 1}},
+        {"rex",
+         {.name = "rex", .warmup = 5},
+         {0.2, 0.4, 1, 0.998937300743889, 0.984393757503001, 0.874439461883408, 0.727272727272727,
+          0.714285714285714, 0}},
+        {"rex with a floor",
+         {.name = "rex", .min_ratio = 0.1},
+         {0.999091826437941, 0.99816700610998, 0.995287958115183, 0.994291754756871,
+          0.980668257756563, 0.878270509977827, 0.742857142857143, 0.7309963099631, 0.1}},
+        {"cosine with a constant tail",
+         {.name = "cosine", .warmup = 5, .min_ratio = 0.1, .constant_ratio = 0.7},
+         {0, 0.2, 0.8, 1, 0.926411562104602, 0.151544788456056, 0.1, 0.1, 0.1}},
+        {"without a floor the tail has no meaning",
+         {.name = "cosine", .warmup = 5, .constant_ratio = 0.7},
+         {0, 0.2, 0.8, 1, 0.961144877488692, 0.3772572564296, 0.115799444571571, 0.105429745301803,
+          0.000273371329536976}},
+        {"cosine with a quadratic warm-up",
+         {.name = "cosine", .warmup = 5, .quadratic_warmup = true},
+         {0, 0.04, 0.64, 1, 0.961144877488692, 0.3772572564296, 0.115799444571571,
+          0.105429745301803, 0.000273371329536976}},
+        {"cosine_warmup_with_min_lr",
+         {.name = "cosine_warmup_with_min_lr", .warmup = 5, .min_ratio = 0.1},
+         {0.2, 0.4, 1, 0.999753965803417, 0.959052940772123, 0.42516869105717, 0.194886770771623,
+          0.185942352531274, 0.1}},
         {"one_cycle",
          {.name = "one_cycle"},
          {0.04, 0.0428137805659075, 0.0843637985579406, 0.108708555439557, 0.648413602494026,
@@ -140,7 +164,7 @@ static void test_every_name_works_at_the_edges(void **state)
         }
         name = comma ? comma + 2 : NULL;
     }
-    assert_int_equal(count, 12);
+    assert_int_equal(count, 14);
 }
 
 static void test_impossible_schedules_are_refused(void **state)

@@ -44,9 +44,9 @@ printf 'merge_method: ties\nbase_model: 0.5b\ndtype: bfloat16\nmodels:\n' > ties
 for m in a b c; do printf '  - {model: %s, parameters: {weight: 0.4, density: 0.5}}\n' $m >> ties.yml; done
 
 timed "read and write the bytes (cp)" cp 0.5b/model.safetensors copy.safetensors
-timed "afinar quantize nf4" "$afinar" quantize 0.5b -o nf4 --type nf4 --threads "$threads" -q
-timed "afinar quantize q4_k_m" "$afinar" quantize 0.5b -o q4km.gguf --type q4_k_m --threads "$threads" -q
-timed "afinar merge ties, three models" "$afinar" merge ties.yml -o ties --threads "$threads" -q
+timed "afinar quantize nf4" "$afinar" quantize 0.5b -o nf4 --force --type nf4 --threads "$threads" -q
+timed "afinar quantize q4_k_m" "$afinar" quantize 0.5b -o q4km.gguf --force --type q4_k_m --threads "$threads" -q
+timed "afinar merge ties, three models" "$afinar" merge ties.yml -o ties --force --threads "$threads" -q
 if [ -n "$python" ]; then
     "$afinar" quantize 0.5b -o bf16.gguf --type bf16 -q >/dev/null 2>&1
     timed "llama.cpp Q4_K_M" "$python" -c "

@@ -54,6 +54,33 @@ static void load_bnb(const af_tensor *t, int64_t from, int64_t count, double *ou
     }
 }
 
+static void int8_f32(const af_tensor *t, int64_t from, int64_t count, float *out)
+{
+    const int64_t cols = af_last(t), end = from + count;
+    const af_quant *q = t->quant;
+    assert(q && q->block == 0);
+    for (int64_t at = from; at < end;) {
+        const int64_t row = at / cols, to = AF_MIN(end, (row + 1) * cols);
+        af_int8_decode_row((const int8_t *)t->data + at, ((const float *)q->absmax->data)[row],
+                           to - at, out + (at - from));
+        at = to;
+    }
+    for (int64_t i = 0; q->round != AF_DTYPE_F32 && i < count; i++)
+        out[i] = q->round == AF_DTYPE_BF16 ? af_f32_from_bf16(af_bf16_from_f32(out[i]))
+                                           : af_f32_from_f16(af_f16_from_f32(out[i]));
+}
+
+static void load_int8(const af_tensor *t, int64_t from, int64_t count, double *out)
+{
+    float buf[PIECE];
+    for (int64_t at = 0; at < count; at += PIECE) {
+        const int64_t n = AF_MIN((int64_t)PIECE, count - at);
+        int8_f32(t, from + at, n, buf);
+        for (int64_t i = 0; i < n; i++)
+            out[at + i] = buf[i];
+    }
+}
+
 void af_ld_row(const af_tensor *t, int64_t from, int64_t count, double *out)
 {
     const float *f = t->data;
@@ -69,6 +96,8 @@ void af_ld_row(const af_tensor *t, int64_t from, int64_t count, double *out)
             out[i] = af_f32_from_bf16(h[from + i]);
     } else if (t->dtype == AF_DTYPE_NF4 || t->dtype == AF_DTYPE_FP4) {
         load_bnb(t, from, count, out);
+    } else if (t->dtype == AF_DTYPE_I8 && t->quant) {
+        load_int8(t, from, count, out);
     } else if (af_dtype_is_block(t->dtype)) {
         load_gguf(t, from, count, out);
     } else {
@@ -136,6 +165,8 @@ void af_ld_row_f32(const af_tensor *t, int64_t from, int64_t count, float *out)
 {
     if (t->dtype == AF_DTYPE_NF4 || t->dtype == AF_DTYPE_FP4)
         bnb_f32(t, from, count, out);
+    else if (t->dtype == AF_DTYPE_I8 && t->quant)
+        int8_f32(t, from, count, out);
     else if (af_dtype_is_block(t->dtype))
         gguf_f32(t, from, count, out);
     else

@@ -13,6 +13,7 @@ typedef enum af_adapter_kind { AF_ADAPTER_NONE, AF_ADAPTER_PEFT, AF_ADAPTER_MLX 
 /* What a folder holds, by its adapter_config.json. */
 AF_CHECKED af_status af_adapter_kind_of(af_adapter_kind *out, const char *dir, af_error *err);
 /* The other of the two formats. */
-AF_CHECKED af_status af_adapter_to_mlx(const char *dir, const char *out, af_error *err);
-AF_CHECKED af_status af_adapter_from_mlx(const char *dir, const char *out, af_error *err);
+AF_CHECKED af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_error *err);
+AF_CHECKED af_status af_adapter_from_mlx(const char *dir, const char *out, bool force,
+                                         af_error *err);
 #endif

@@ -151,26 +151,27 @@ done:
     return st;
 }
 
-static af_status finish(const af_weights *in, const char *out, const char *dir, bool mlx,
-                        json_t *config, const af_adapter_config *c, double common, af_error *err)
+static af_status finish(const af_weights *in, const char *out, const char *dir, bool force,
+                        bool mlx, json_t *config, const af_adapter_config *c, double common,
+                        af_error *err)
 {
     af_status st = AF_OK;
-    af_folder f = {0};
+    af_output f = {0};
     char *path = NULL;
-    AF_TRY(af_folder_begin(&f, out, &dir, 1, err));
+    AF_TRY(af_folder_open(&f, out, &dir, 1, force, err));
     path = af_path_join(f.temp, mlx ? "adapters.safetensors" : "adapter_model.safetensors");
     if (!path)
         AF_TRY(af_fail_nomem(err, "a path", 0));
     AF_TRY(write_all(in, path, mlx, c, common, err));
     AF_TRY(af_json_write(f.temp, "adapter_config.json", config, err));
-    AF_TRY(af_folder_commit(&f, err));
+    AF_TRY(af_output_commit(&f, err));
 done:
-    af_folder_abandon(&f);
+    af_output_abandon(&f);
     free(path);
     return st;
 }
 
-af_status af_adapter_to_mlx(const char *dir, const char *out, af_error *err)
+af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_error *err)
 {
     af_status st = AF_OK;
     af_weights *w = NULL;
@@ -194,7 +195,7 @@ af_status af_adapter_to_mlx(const char *dir, const char *out, af_error *err)
                        keys_in(w));
     if (!config)
         AF_TRY(af_fail_nomem(err, "adapter_config.json", 0));
-    AF_TRY(finish(w, out, dir, true, config, &c, scale, err));
+    AF_TRY(finish(w, out, dir, force, true, config, &c, scale, err));
 done:
     af_weights_close(w);
     af_arena_clear(&arena);
@@ -226,7 +227,7 @@ static json_t *targets_in(const af_weights *w)
     return list;
 }
 
-af_status af_adapter_from_mlx(const char *dir, const char *out, af_error *err)
+af_status af_adapter_from_mlx(const char *dir, const char *out, bool force, af_error *err)
 {
     af_status st = AF_OK;
     af_weights *w = NULL;
@@ -253,7 +254,7 @@ af_status af_adapter_from_mlx(const char *dir, const char *out, af_error *err)
                        "none", "fan_in_fan_out", 0, "modules_to_save");
     if (!config)
         AF_TRY(af_fail_nomem(err, "adapter_config.json", 0));
-    AF_TRY(finish(w, out, dir, false, config, NULL, 1, err));
+    AF_TRY(finish(w, out, dir, force, false, config, NULL, 1, err));
 done:
     af_weights_close(w);
     json_decref(mlx);

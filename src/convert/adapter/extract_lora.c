@@ -150,7 +150,7 @@ static void put_targets(const lora_extraction *j, json_t *config)
     json_object_set_new(config, "alpha_pattern", alphas);
 }
 
-static af_status write_config(const lora_extraction *j, const af_folder *f, const char *base,
+static af_status write_config(const lora_extraction *j, const af_output *f, const char *base,
                               af_error *err)
 {
     json_t *c = json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:b, s:b, s:b, s:b, s:n, s:s, s:b, s:n}",
@@ -166,7 +166,7 @@ static af_status write_config(const lora_extraction *j, const af_folder *f, cons
     return st;
 }
 
-static af_status write_values(const lora_extraction *j, const af_folder *f, af_error *err)
+static af_status write_values(const lora_extraction *j, const af_output *f, af_error *err)
 {
     af_status st = AF_OK;
     af_safetensors_writer *w = NULL;
@@ -204,19 +204,21 @@ done:
     return st;
 }
 
-af_status af_extract_lora(const char *base, const char *model, const char *out, int rank,
-                          int threads, double *kept, af_error *err)
+af_status af_extract_lora(const char *base, const char *model, const char *out,
+                          const af_extract_opts *o, double *kept, af_error *err)
 {
     af_status st = AF_OK;
+    const int rank = o->rank;
     lora_extraction j = {.rank = rank};
-    af_folder f = {0};
+    af_output f = {0};
     if (rank < 1 || rank > AF_ADAPTER_RANK_MAX)
         return af_fail(err, AF_EUSAGE, "rank %d is not between 1 and %d", rank,
                        AF_ADAPTER_RANK_MAX);
     AF_TRY(af_model_reader_open_list(&j.base, base, err));
     AF_TRY(af_model_reader_open_list(&j.model, model, err));
-    AF_TRY(af_folder_begin(&f, out, (const char *const[]){j.base->path, j.model->path}, 2, err));
-    AF_TRY(af_pool_new(&j.pool, threads, err));
+    AF_TRY(af_folder_open(&f, out, (const char *const[]){j.base->path, j.model->path}, 2, o->force,
+                          err));
+    AF_TRY(af_pool_new(&j.pool, o->threads, err));
     j.list = af_calloc((uint64_t)AF_MAX(j.base->count, 1), sizeof *j.list);
     if (!j.list)
         AF_TRY(af_fail_nomem(err, "the tensor list", (uint64_t)j.base->count * sizeof *j.list));
@@ -226,11 +228,11 @@ af_status af_extract_lora(const char *base, const char *model, const char *out, 
         AF_TRY(af_fail(err, AF_EUSAGE, "'%s' and '%s' do not differ in any linear", base, model));
     AF_TRY(write_config(&j, &f, base, err));
     AF_TRY(write_values(&j, &f, err));
-    AF_TRY(af_folder_commit(&f, err));
+    AF_TRY(af_output_commit(&f, err));
     if (kept)
         *kept = j.all2 > 0 ? j.kept2 / j.all2 : 1;
 done:
-    af_folder_abandon(&f);
+    af_output_abandon(&f);
     free(j.list);
     af_pool_free(j.pool);
     af_model_reader_close(j.base);

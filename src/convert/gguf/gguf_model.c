@@ -11,7 +11,6 @@
 #include "convert/gguf/gguf_meta.h"
 #include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
-#include "convert/output/folder_out.h"
 #include "tensor/codec.h"
 
 #include <math.h>
@@ -474,7 +473,6 @@ af_status af_gguf_model_write(af_convert_report **report, af_model_reader *in, c
 {
     af_status st = AF_OK;
     gguf_export j = {.in = in, .o = o};
-    AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
     AF_TRY(af_model_reader_match(in, err));
     j.spec = af_model_reader_spec(in);
     AF_TRY(af_pool_new(&j.pool, o->threads, err));

@@ -47,7 +47,7 @@ done:
     return st;
 }
 
-static af_status write_model(af_model_reader *in, const af_folder *f, const af_dtype *dtype,
+static af_status write_model(af_model_reader *in, const af_output *f, const af_dtype *dtype,
                              int threads, af_error *err)
 {
     af_status st = AF_OK;
@@ -114,7 +114,7 @@ af_status af_merge_adapters(const char *model, const char *out, const af_merge_a
     af_status st = AF_OK;
     af_model_reader *in = NULL;
     af_adapter *a = NULL;
-    af_folder f = {0};
+    af_output f = {0};
     af_dtype dtype;
     const char *inputs[AF_MERGE_ADAPTERS_MAX + 1];
     if (o->dtype && !af_torch_type(&dtype, o->dtype))
@@ -124,7 +124,7 @@ af_status af_merge_adapters(const char *model, const char *out, const af_merge_a
     inputs[0] = in->path;
     for (int i = 0; i < o->adapters; i++)
         inputs[i + 1] = o->adapter[i];
-    AF_TRY(af_folder_begin(&f, out, inputs, o->adapters + 1, err));
+    AF_TRY(af_folder_open(&f, out, inputs, o->adapters + 1, o->force, err));
     if (o->adapter_only) {
         AF_TRY(af_adapter_write(a, f.temp, err));
     } else {
@@ -133,11 +133,11 @@ af_status af_merge_adapters(const char *model, const char *out, const af_merge_a
         a = NULL;
         AF_TRY(write_model(in, &f, o->dtype ? &dtype : NULL, o->threads, err));
     }
-    AF_TRY(af_folder_commit(&f, err));
+    AF_TRY(af_output_commit(&f, err));
     if (note)
         *note = what_base(in, o);
 done:
-    af_folder_abandon(&f);
+    af_output_abandon(&f);
     af_adapter_free(a);
     af_model_reader_close(in);
     return st;

@@ -248,7 +248,7 @@ done:
 
 /* ---- all ---- */
 
-static af_status write_model(const af_merge_run *r, const af_folder *f, af_error *err)
+static af_status write_model(const af_merge_run *r, const af_output *f, af_error *err)
 {
     af_status st = AF_OK;
     af_safetensors_writer *w = NULL;
@@ -306,7 +306,7 @@ static af_status run_all(af_merge_run *r, const char *out, af_merge_plan *plan, 
 {
     af_status st = AF_OK;
     const char *paths[AF_MERGE_MODELS_MAX];
-    af_folder f = {0};
+    af_output f = {0};
     for (int i = 0; i < r->config->models; i++) {
         st = af_model_reader_open_list(&r->in[i], r->config->model[i], err);
         if (st != AF_OK) {
@@ -322,12 +322,12 @@ static af_status run_all(af_merge_run *r, const char *out, af_merge_plan *plan, 
         fill_plan(r, plan);
     if (r->o->plan)
         goto done;
-    AF_TRY(af_folder_begin(&f, out, paths, r->config->models, err));
+    AF_TRY(af_folder_open(&f, out, paths, r->config->models, r->o->force, err));
     AF_TRY(af_merge_text(r, &f, err));
     AF_TRY(write_model(r, &f, err));
-    AF_TRY(af_folder_commit(&f, err));
+    AF_TRY(af_output_commit(&f, err));
 done:
-    af_folder_abandon(&f);
+    af_output_abandon(&f);
     return st;
 }
 

@@ -84,5 +84,5 @@ void af_merge_token_rows(const af_merge_inputs *in, int view, int64_t row, int64
 AF_CHECKED af_status af_merge_tokens_init(af_merge_tokens *k, const af_merge_run *r, af_error *err);
 void af_merge_tokens_clear(af_merge_tokens *k);
 /* Writes tokenizer, template and config files. */
-AF_CHECKED af_status af_merge_text(const af_merge_run *r, const af_folder *f, af_error *err);
+AF_CHECKED af_status af_merge_text(const af_merge_run *r, const af_output *f, af_error *err);
 #endif

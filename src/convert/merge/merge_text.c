@@ -102,7 +102,7 @@ static void put_number(json_t *config, const char *key, int64_t v)
     json_object_set_new(text ? text : config, key, json_integer(v));
 }
 
-af_status af_merge_text(const af_merge_run *r, const af_folder *f, af_error *err)
+af_status af_merge_text(const af_merge_run *r, const af_output *f, af_error *err)
 {
     af_status st = AF_OK;
     json_t *config = NULL;

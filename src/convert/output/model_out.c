@@ -149,7 +149,7 @@ done:
     return st;
 }
 
-static af_status own_text(const af_model_reader *in, const af_folder *f, json_t **config,
+static af_status own_text(const af_model_reader *in, const af_output *f, json_t **config,
                           af_error *err)
 {
     if (af_model_reader_is_gguf(in))
@@ -163,13 +163,13 @@ static af_status own_text(const af_model_reader *in, const af_folder *f, json_t 
 
 /* The tokenizer an adapter was trained with takes the place of the base's, all files of it. Where
  * it is the base's, the older forms of its vocabulary that only the base has stay true. */
-static af_status take_tokenizer(const af_model_reader *in, const af_folder *f, af_error *err)
+static af_status take_tokenizer(const af_model_reader *in, const af_output *f, af_error *err)
 {
     const bool own = af_adapter_own_tokenizer(in->tokenizer_dir, in->path, in->config.vocab_size);
     return af_folder_replace_tokenizer(f, in->tokenizer_dir, own, err);
 }
 
-af_status af_model_copy_text(const af_model_reader *in, const af_folder *f, json_t **config,
+af_status af_model_copy_text(const af_model_reader *in, const af_output *f, json_t **config,
                              af_error *err)
 {
     af_status st = AF_OK;

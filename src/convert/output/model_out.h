@@ -20,7 +20,7 @@ AF_CHECKED af_status af_model_write_weights(af_model_reader *in, const char *dir
                                             af_convert_report *report, af_error *err);
 /* Copies (or makes, from GGUF metadata) tokenizer, template and generation files. *config is a
  * config.json without quantisation, to be changed, written and json_decref'ed by the caller. */
-AF_CHECKED af_status af_model_copy_text(const af_model_reader *in, const af_folder *f,
+AF_CHECKED af_status af_model_copy_text(const af_model_reader *in, const af_output *f,
                                         json_t **config, af_error *err);
 /* Sets both spellings of the weights' dtype where the config has one. */
 void af_config_set_dtype(json_t *config, af_dtype dtype);

@@ -380,7 +380,7 @@ static af_dtype linear_type(const af_model_reader *in)
     return AF_DTYPE_F32;
 }
 
-static af_status write_folder(bnb_export *j, const af_folder *f, af_error *err)
+static af_status write_folder(bnb_export *j, const af_output *f, af_error *err)
 {
     af_status st = AF_OK;
     json_t *config = NULL;
@@ -470,7 +470,7 @@ af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in, const
                           af_dtype type, const af_quantize_opts *o, af_error *err)
 {
     af_status st = AF_OK;
-    af_folder f = {0};
+    af_output f = {0};
     bnb_export j = {.in = in,
                     .type = type,
                     .block = o->block_size ? o->block_size : 64,
@@ -479,7 +479,7 @@ af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in, const
         return af_fail(err, AF_EUSAGE, "block size %" PRId64 " is not a power of two from 32 to %d",
                        j.block, BLOCK_MAX);
     AF_TRY(check_shapes(in, err));
-    AF_TRY(af_folder_begin(&f, out, (const char *const[]){in->path}, 1, err));
+    AF_TRY(af_folder_open(&f, out, (const char *const[]){in->path}, 1, o->force, err));
     AF_TRY(af_pool_new(&j.pool, o->threads, err));
     AF_TRY(af_convert_report_new(&j.report, in->count, err));
     j.offset = af_calloc((uint64_t)AF_MAX(in->count, 1), sizeof *j.offset);
@@ -487,14 +487,14 @@ af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in, const
         AF_TRY(af_fail_nomem(err, "offsets", (uint64_t)in->count * 4));
     warn_experts(in);
     AF_TRY(write_folder(&j, &f, err));
-    AF_TRY(af_folder_commit(&f, err));
+    AF_TRY(af_output_commit(&f, err));
     af_convert_report_finish(j.report);
     if (in->any_quantised)
         j.report->note = "the source was quantised already: its dequantised values were used";
     *report = j.report;
     j.report = NULL;
 done:
-    af_folder_abandon(&f);
+    af_output_abandon(&f);
     af_convert_report_free(j.report);
     af_pool_free(j.pool);
     free(j.offset);

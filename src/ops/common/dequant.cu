@@ -1,4 +1,5 @@
-/* dequant.cu - quantised weights back to rows of values: bitsandbytes nf4 and fp4, the GGUF types.
+/* dequant.cu - quantised weights back to rows of values: bitsandbytes nf4, fp4 and int8 rows, the
+ * GGUF types.
  * Contract: tensor/codec_*.c (the same values, bit for bit, rounded once to AF_T).
  *
  * Built with AF_T (output). Rows of `cols` values go to dst with stride ld. A grid-stride loop over
@@ -112,6 +113,32 @@ DEV void bnb_dequant(AF_T *dst, i64 ld, const u8 *codes, bnb_scales s, const u32
         const bool over = (col += jump_cols) >= per_row;
         col -= over ? (int)per_row : 0;
         row += jump_rows + over;
+    }
+}
+
+/* The int8 rows of LLM.int8: code * absmax / 127, in bitsandbytes' order. */
+extern "C" __global__ void i8_dequant(AF_T *dst, long long ld, const signed char *codes,
+                                      const float *absmax, long long rows, long long cols,
+                                      int round_bf16)
+{
+    const bool wide = cols % 8 == 0 && ld % 8 == 0 && (u64)dst % 16 == 0 && (u64)codes % 8 == 0;
+    const i64 stride = gridDim.x * 256ll, first = (i64)blockIdx.x * 256 + threadIdx.x;
+    for (i64 i = first; !wide && i < rows * cols; i += stride) {
+        const float v = __fmul_rn(__fmul_rn((float)codes[i], absmax[i / cols]), 1.0f / 127.0f);
+        store(dst + i / cols * ld + i % cols, round_bf16 ? rounded<bf16>(v) : v);
+    }
+    for (i64 g = first; wide && g < rows * cols / 8; g += stride) {
+        const i64 row = g * 8 / cols, col = g * 8 - row * cols;
+        const char4 *c = (const char4 *)codes + g * 2;
+        const char4 a = c[0], b = c[1];
+        const float q[8] = {(float)a.x, (float)a.y, (float)a.z, (float)a.w,
+                            (float)b.x, (float)b.y, (float)b.z, (float)b.w};
+        const float scb = absmax[row];
+        float v[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            v[k] = __fmul_rn(__fmul_rn(q[k], scb), 1.0f / 127.0f);
+        put8(dst + row * ld + col, v, round_bf16);
     }
 }
 

@@ -1,6 +1,7 @@
 /* linear_fill_cuda.c - keeps the matrices of linear_layout.c up to date: pieces that are not views
  * are dequantised or cast into them, adapters are copied next to them. */
 #include "backend/cuda/cuda_graph.h"
+#include "ops/common/weight_type.h"
 #include "ops/linear/linear_cuda.h"
 
 af_mat af_linear_group_mat(const af_cuda *cu, const af_linear_group *p, int64_t row, int64_t rows,
@@ -43,6 +44,10 @@ void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
     af_launch *l = af_cuda_launch(cu, n, k, AF_MAX(blocks, (int64_t)1), 1, 1, 256, 0);
     af_arg_mat(l, dst);
     af_arg_ptr(l, w->data);
+    if (w->dtype == AF_DTYPE_I8) {
+        assert(q && "an int8 weight has its scales");
+        af_arg_ptr(l, q->absmax->data);
+    }
     if (four) {
         assert(q && "a 4-bit weight has its scales");
         af_arg_ptr(l, q->absmax->data);
@@ -54,8 +59,9 @@ void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
     if (four) {
         af_arg_i32(l, q->block);
         af_arg_i32(l, q->nested_block);
-        af_arg_i32(l, q->round == AF_DTYPE_BF16);
     }
+    if (four || w->dtype == AF_DTYPE_I8)
+        af_arg_i32(l, q->round == AF_DTYPE_BF16);
 }
 
 /* ---- copies that run together ---- */
@@ -174,7 +180,7 @@ static void fill_piece(af_cuda *cu, af_node *n, copy_list *k, const af_linear_gr
     if (w->base == p->fused)
         return;
     const af_mat dst = af_linear_group_mat(cu, p, piece_row(p, i), w->dim[0], 0, p->I);
-    if (af_dtype_is_block(w->dtype))
+    if (af_is_coded(w->dtype))
         af_cuda_dequantise(cu, n, dst, w);
     else
         put(cu, n, k, dst, af_mat_of(w));

@@ -2,6 +2,7 @@
  * activations get spare columns, which adapter values lie in them. */
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/cuda_test.h"
+#include "ops/common/weight_type.h"
 #include "ops/linear/linear_cuda.h"
 
 static bool is_linear(af_op op) { return op == AF_OP_LINEAR || op == AF_OP_LINEAR_DX; }
@@ -161,7 +162,7 @@ static void make_matrix(af_graph *g, const uses *u, af_linear_group *p)
     int64_t covered = 0;
     for (int i = 0; i < p->pieces; i++) {
         plain &= p->w[i]->dtype == p->type;
-        p->quant |= af_dtype_is_block(p->w[i]->dtype);
+        p->quant |= af_is_coded(p->w[i]->dtype);
         can_move &= movable(u, p->w[i], p->type);
         covered += p->w[i]->dim[0];
     }
@@ -316,7 +317,7 @@ static void use_scratch(af_linear_groups *all, bool all_types)
         af_linear_group *p = &all->group[i];
         bool every = p->quant, four = false;
         for (int k = 0; k < p->pieces; k++) {
-            every &= af_dtype_is_block(p->w[k]->dtype); /* a dense piece lives in the matrix */
+            every &= af_is_coded(p->w[k]->dtype); /* a dense piece lives in the matrix */
             four |= p->w[k]->quant != NULL;
         }
         if (!every || !(four || all_types))

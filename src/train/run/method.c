@@ -4,14 +4,23 @@
 
 #define OTHER_SENSES ".*(vision_tower|multi_modal_projector).*"
 
-bool af_method_quantises(const af_run_config *r)
+int af_method_quantises(const af_run_config *r)
 {
-    return r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES;
+    if (r->method == AF_METHOD_FULL)
+        return 0;
+    return r->load_in_8bit                                                 ? 8
+           : r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES ? 4
+                                                                           : 0;
 }
 
 af_status af_method_check_base(const af_run_config *r, const af_hf_config *c, af_error *err)
 {
     char at[300];
+    if (r->load_in_8bit && c->quant.method == AF_QUANT_BNB_4BIT)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: load_in_8bit, but '%s' is stored in 4 bits: leave the key out, or name "
+                       "the plain model as base_model",
+                       af_run_key_loc(r, "load_in_8bit", at, sizeof at), r->base_model);
     if (r->load_in_4bit != AF_TRI_NO || c->quant.method != AF_QUANT_BNB_4BIT)
         return AF_OK;
     return af_fail(err, AF_EUSAGE,

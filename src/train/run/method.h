@@ -21,9 +21,9 @@ AF_CHECKED af_status af_method_adapter(af_adapter_config *out, af_method_lists *
 /* In a mixture of experts PEFT (0.21) takes gate_proj, up_proj and down_proj for the experts'
  * weights, whatever the layer: the adapter of a dense layer would get lost there. */
 bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m);
-/* True when the frozen base is quantised to nf4 by the run itself; blocks of a GGUF file only where
- * load_in_4bit asks for it. */
-bool af_method_quantises(const af_run_config *r);
+/* The bits to which the run itself quantises the frozen base: 4 (nf4), 8 (int8 rows) or 0; blocks
+ * of a GGUF file only where load_in_4bit or load_in_8bit asks for it. */
+int af_method_quantises(const af_run_config *r);
 /* Whether the base as it is stored can be what the run asks for. */
 AF_CHECKED af_status af_method_check_base(const af_run_config *r, const af_hf_config *c,
                                           af_error *err);

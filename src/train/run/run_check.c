@@ -11,7 +11,7 @@ static const char *need_text(af_key_need need)
         [AF_NEED_NEW_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
         [AF_NEED_PACKING] = "without 'sample_packing: true'",
         [AF_NEED_EVAL] = "without 'val_set_size' or 'test_datasets'",
-        [AF_NEED_COSINE] = "unless 'lr_scheduler' is a cosine or warmup_stable_decay",
+        [AF_NEED_COSINE] = "unless 'lr_scheduler' is a cosine, rex or warmup_stable_decay",
         [AF_NEED_POLYNOMIAL] = "unless 'lr_scheduler: polynomial'",
         [AF_NEED_RESTARTS] = "unless 'lr_scheduler: cosine_with_restarts'",
         [AF_NEED_WSD] = "unless 'lr_scheduler: warmup_stable_decay'",
@@ -37,7 +37,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
     case AF_NEED_EVAL:
         return r->val_set_size > 0 || r->test_datasets;
     case AF_NEED_COSINE:
-        return strstr(r->lr_scheduler, "cosine") || af_key_has_effect(r, AF_NEED_WSD);
+        return strstr(r->lr_scheduler, "cosine") || strcmp(r->lr_scheduler, "rex") == 0 ||
+               af_key_has_effect(r, AF_NEED_WSD);
     case AF_NEED_POLYNOMIAL:
         return strcmp(r->lr_scheduler, "polynomial") == 0;
     case AF_NEED_RESTARTS:
@@ -58,18 +59,6 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
     return true;
 }
 
-static af_status check_effects(const af_run_config *r, af_error *err)
-{
-    char at[300];
-    for (int i = 0; i < af_keys_count; i++) {
-        if (r->key_line[i] && !af_key_has_effect(r, af_keys[i].need))
-            return af_fail(err, AF_EUSAGE, "%s: %s has no effect %s",
-                           af_run_key_loc(r, af_keys[i].name, at, sizeof at), af_keys[i].name,
-                           need_text(af_keys[i].need));
-    }
-    return AF_OK;
-}
-
 /* Where a key was set to something: not false, not 0. 0 when it was not. */
 static int active(const af_run_config *r, const af_key *k)
 {
@@ -79,12 +68,26 @@ static int active(const af_run_config *r, const af_key *k)
     return off ? 0 : r->key_line[k - af_keys];
 }
 
+static af_status check_effects(const af_run_config *r, af_error *err)
+{
+    char at[300];
+    for (int i = 0; i < af_keys_count; i++) {
+        if (active(r, &af_keys[i]) && !af_key_has_effect(r, af_keys[i].need))
+            return af_fail(err, AF_EUSAGE, "%s: %s has no effect %s",
+                           af_run_key_loc(r, af_keys[i].name, at, sizeof at), af_keys[i].name,
+                           need_text(af_keys[i].need));
+    }
+    return AF_OK;
+}
+
 /* Keys that exclude each other. */
 static af_status check_pairs(const af_run_config *r, af_error *err)
 {
     char at[300];
     static const char *const pairs[][2] = {
         {"warmup_steps", "warmup_ratio"},
+        {"cosine_min_lr_ratio", "min_lr"},
+        {"cosine_min_lr_ratio", "lr_quadratic_warmup"},
         {"lora_target_linear", "lora_target_modules"},
         {"val_set_size", "test_datasets"},
         {"save_steps", "saves_per_epoch"},
@@ -106,6 +109,10 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         return af_fail(err, AF_EUSAGE,
                        "%s: 'adapter: qlora' and 'load_in_4bit: false' contradict each other",
                        af_run_key_loc(r, "load_in_4bit", at, sizeof at));
+    if (r->load_in_8bit && (r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES))
+        return af_fail(err, AF_EUSAGE, "%s: load_in_8bit and %s contradict each other: give one",
+                       af_run_key_loc(r, "load_in_8bit", at, sizeof at),
+                       r->load_in_4bit == AF_TRI_YES ? "load_in_4bit" : "adapter: qlora");
     if (r->resume && strcmp(r->resume, "auto") == 0 && r->overwrite_output_dir)
         return af_fail(err, AF_EUSAGE,
                        "%s: resume_from_checkpoint and overwrite_output_dir contradict each other: "

@@ -22,7 +22,7 @@ typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
 /* Where a key was set: a line of the file, from 1, or one of these. */
 enum { AF_KEY_LINE_UNSET = 0, AF_KEY_LINE_OVERRIDE = -1 };
-enum { AF_RUN_KEYS_MAX = 96 };
+enum { AF_RUN_KEYS_MAX = 192 };
 
 typedef struct af_run_config {
     const char *path;     /* of the run file, for messages */
@@ -32,6 +32,7 @@ typedef struct af_run_config {
     /* method */
     af_method method;
     af_tri load_in_4bit;
+    bool load_in_8bit;
     int64_t lora_r;
     double lora_alpha, lora_dropout; /* alpha 0 = 2 r */
     af_strings lora_target_modules, lora_modules_to_save, lora_exclude_modules, lora_layers;
@@ -56,6 +57,8 @@ typedef struct af_run_config {
     af_decay_on decay_on;
     const char *lr_scheduler;
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
+    double min_lr, constant_lr_ratio;
+    bool quadratic_warmup;
     double neftune_alpha;
     /* precision and memory */
     af_tri bf16, checkpointing, offloading;

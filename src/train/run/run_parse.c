@@ -195,6 +195,11 @@ static const af_yaml *translate(const char *key, const af_yaml *n, const char **
         *name = "load_in_4bit";
         return &yes;
     }
+    if (strcmp(key, "quantization_bit") == 0 && n->kind == AF_YAML_SCALAR &&
+        !strcmp(n->text, "8")) {
+        *name = "load_in_8bit";
+        return &yes;
+    }
     if (strcmp(key, "lora_target") == 0 && n->kind == AF_YAML_SCALAR && !strcmp(n->text, "all"))
         return &all;
     bool b;

@@ -16,10 +16,11 @@ static const struct {
     af_schedule_kind kind;
 } kinds[] = {
     {"constant", AF_SCHEDULE_CONSTANT},
-    {"constant_with_warmup", AF_SCHEDULE_CONSTANT},
+    {"constant_with_warmup", AF_SCHEDULE_CONSTANT_WARMUP},
     {"linear", AF_SCHEDULE_LINEAR},
     {"cosine", AF_SCHEDULE_COSINE},
     {"cosine_with_min_lr", AF_SCHEDULE_COSINE},
+    {"cosine_warmup_with_min_lr", AF_SCHEDULE_COSINE_AHEAD},
     {"cosine_with_restarts", AF_SCHEDULE_COSINE_RESTARTS},
     {"polynomial", AF_SCHEDULE_POLYNOMIAL},
     {"inverse_sqrt", AF_SCHEDULE_INVERSE_SQRT},
@@ -27,13 +28,14 @@ static const struct {
     {"exponential", AF_SCHEDULE_EXPONENTIAL},
     {"one_cycle", AF_SCHEDULE_ONE_CYCLE},
     {"warmup_stable_decay", AF_SCHEDULE_WSD},
+    {"rex", AF_SCHEDULE_REX},
 };
 
 const char *af_schedule_names(void)
 {
     return "constant, constant_with_warmup, linear, cosine, cosine_with_min_lr, "
-           "cosine_with_restarts, polynomial, inverse_sqrt, step, exponential, one_cycle, "
-           "warmup_stable_decay";
+           "cosine_warmup_with_min_lr, cosine_with_restarts, polynomial, inverse_sqrt, step, "
+           "exponential, one_cycle, warmup_stable_decay, rex";
 }
 
 static void fill_defaults(af_schedule *s)
@@ -71,6 +73,10 @@ af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error
     if (!(o->min_ratio >= 0 && o->min_ratio <= 1))
         return af_fail(err, AF_EUSAGE, "schedule %s: the floor is %g of the peak, not 0 to 1",
                        o->name, o->min_ratio);
+    if (!(o->constant_ratio >= 0 && o->constant_ratio <= 1))
+        return af_fail(err, AF_EUSAGE,
+                       "schedule %s: the floor is reached after %g of the run, not 0 to 1", o->name,
+                       o->constant_ratio);
     s.kind = kinds[k].kind;
     s.o.name = NULL;
     fill_defaults(&s);
@@ -94,6 +100,35 @@ static double cosine(const af_schedule_opts *o, int64_t step, bool restarts)
     if (!restarts)
         return with_floor(half_cosine(p), o->min_ratio);
     return with_floor(p >= 1 ? 0 : half_cosine(fmod(o->cycles * p, 1)), o->min_ratio);
+}
+
+/* Axolotl's cosine that has its floor before the end; without a floor the share has no meaning. */
+static double cosine_then_constant(const af_schedule_opts *o, int64_t step)
+{
+    const int64_t end = (int64_t)((double)o->steps * o->constant_ratio);
+    const double p = (double)(AF_MIN(step, end) - o->warmup) / (double)AF_MAX(end - o->warmup, 1);
+    return fmax(with_floor(half_cosine(p), o->min_ratio), o->min_ratio);
+}
+
+/* As transformers has it: the first step of the warm-up is not at 0, the last of all at the floor.
+ */
+static double cosine_ahead(const af_schedule_opts *o, int64_t step)
+{
+    if (step < o->warmup)
+        return (double)(step + 1) / (double)o->warmup;
+    return with_floor(half_cosine(progress(o, step + 1)), o->min_ratio);
+}
+
+/* As Axolotl's class behaves: its counter is at 1 in the first step. */
+static double rex(const af_schedule_opts *o, int64_t step)
+{
+    const int64_t at = step + 1, rest = o->steps - o->warmup;
+    if (at <= o->warmup)
+        return (double)at / (double)o->warmup;
+    if (at - o->warmup >= rest)
+        return o->min_ratio;
+    const double z = (double)(rest - (at - o->warmup)) / (double)rest;
+    return with_floor(z / (0.1 + 0.9 * z), o->min_ratio);
 }
 
 static double polynomial(const af_schedule_opts *o, int64_t step)
@@ -148,13 +183,20 @@ static double factor_of(const af_schedule *s, int64_t step)
         return one_cycle(o, step);
     if (s->kind == AF_SCHEDULE_WSD)
         return stable_decay(o, step);
-    if (step < o->warmup)
-        return (double)step / (double)o->warmup;
+    if (s->kind == AF_SCHEDULE_REX)
+        return rex(o, step);
+    if (s->kind == AF_SCHEDULE_COSINE_AHEAD)
+        return cosine_ahead(o, step);
+    if (step < o->warmup && s->kind != AF_SCHEDULE_CONSTANT) {
+        const double up = (double)step / (double)o->warmup;
+        return s->kind == AF_SCHEDULE_COSINE && o->quadratic_warmup ? up * up : up;
+    }
     switch (s->kind) {
     case AF_SCHEDULE_LINEAR:
         return 1 - progress(o, step);
     case AF_SCHEDULE_COSINE:
-        return cosine(o, step, false);
+        return o->constant_ratio > 0 && o->min_ratio > 0 ? cosine_then_constant(o, step)
+                                                         : cosine(o, step, false);
     case AF_SCHEDULE_COSINE_RESTARTS:
         return cosine(o, step, true);
     case AF_SCHEDULE_POLYNOMIAL:

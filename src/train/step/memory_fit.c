@@ -7,17 +7,23 @@
 
 #include <math.h>
 
-/* Without weights to look at: nf4 for the layers' linears when those stay in 4 bits. */
+int af_memory_packed_bits(const af_step_graph *s)
+{
+    return s->model->loader ? af_loader_packed_bits(s->model->loader) : af_method_quantises(s->run);
+}
+
+/* Without weights to look at: codes for the layers' linears when those stay in 4 or 8 bits. */
 static af_status guess_types(af_run_model *m, bool packed, af_error *err)
 {
     const af_model_spec *spec = m->spec;
+    const af_dtype codes = af_method_quantises(m->run) == 8 ? AF_DTYPE_I8 : AF_DTYPE_NF4;
     if (!m->dtype)
         m->dtype = af_calloc((uint64_t)spec->tensors, sizeof *m->dtype);
     if (!m->dtype)
         return af_fail_nomem(err, "the plan", (uint64_t)spec->tensors * sizeof *m->dtype);
     for (int i = 0; i < spec->tensors; i++) {
         const bool linear = spec->tensor[i].module >= 0 && spec->tensor[i].layer >= 0;
-        m->dtype[i] = linear && packed ? AF_DTYPE_NF4 : m->plain;
+        m->dtype[i] = linear && packed ? codes : m->plain;
     }
     return AF_OK;
 }
@@ -27,19 +33,19 @@ static af_status guess_scales(af_step_graph *s, af_error *err)
     af_model_leaves *l = &s->leaves;
     for (int i = 0; i < s->model->spec->tensors; i++) {
         af_tensor *w = l->tensor[i];
-        if (!w || af_tensor_dtype(w) != AF_DTYPE_NF4)
+        const af_dtype type = w ? af_tensor_dtype(w) : AF_DTYPE_F32;
+        if (type != AF_DTYPE_NF4 && type != AF_DTYPE_I8)
             continue;
-        const af_bnb_weight b =
-            af_bnb_weight_outline(af_tensor_count(w), af_tensor_last_dim(w), s->model->compute);
-        const int64_t blocks = af_bnb_weight_blocks(&b),
-                      outer = (blocks + b.nested_block - 1) / b.nested_block;
-        const af_quant q = {
-            .block = b.block,
-            .nested_block = b.nested_block,
-            .round = b.round,
-            .absmax = af_graph_weight(l->graph, "absmax", AF_DTYPE_U8, 1, &blocks),
-            .nested = af_graph_weight(l->graph, "nested", AF_DTYPE_F32, 1, &outer),
-        };
+        const af_bnb_weight b = af_bnb_weight_outline(type, af_tensor_count(w),
+                                                      af_tensor_last_dim(w), s->model->compute);
+        const int64_t blocks = af_bnb_weight_blocks(&b);
+        af_quant q = {.block = b.block, .nested_block = b.nested_block, .round = b.round};
+        q.absmax = af_graph_weight(l->graph, "absmax", b.nested_block ? AF_DTYPE_U8 : AF_DTYPE_F32,
+                                   1, &blocks);
+        if (b.nested_block) {
+            const int64_t outer = (blocks + b.nested_block - 1) / b.nested_block;
+            q.nested = af_graph_weight(l->graph, "nested", AF_DTYPE_F32, 1, &outer);
+        }
         af_weight_set_quant(w, &q);
     }
     return af_graph_status(l->graph, err);
@@ -74,8 +80,7 @@ static void keep_stored(const af_step_graph *s)
 int af_memory_modes(const af_step_graph *s, af_memory_mode out[AF_MEMORY_MODES_MAX])
 {
     const bool cpu = af_run_model_on_cpu(s->model);
-    const bool packs =
-        s->model->loader ? af_loader_packs(s->model->loader) : af_method_quantises(s->run);
+    const bool packs = af_memory_packed_bits(s) != 0;
     const int last = cpu ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_OFFLOAD;
     int n = 0;
     for (int m = AF_RECOMPUTE_NONE; m <= (packs && !cpu ? AF_RECOMPUTE_CHEAP : last); m++)
@@ -89,7 +94,9 @@ const char *af_memory_mode_name(const af_step_graph *s, af_memory_mode m,
                                 char buf[AF_MEMORY_MODE_NAME])
 {
     const int n = snprintf(buf, AF_MEMORY_MODE_NAME, "%s%s", af_recompute_name(m.mode),
-                           m.packed ? "+4bit" : "");
+                           !m.packed                       ? ""
+                           : af_memory_packed_bits(s) == 8 ? "+8bit"
+                                                           : "+4bit");
     if (m.blocks)
         snprintf(buf + n, (size_t)(AF_MEMORY_MODE_NAME - n), ", %d of %d blocks", m.blocks,
                  s->model->spec->layers);

@@ -8,6 +8,8 @@
 /* Every mode the device has, whatever the run file allows; partial ones are between them. */
 enum { AF_MEMORY_MODES_MAX = 10, AF_MEMORY_MODE_NAME = 48 };
 int af_memory_modes(const af_step_graph *s, af_memory_mode out[AF_MEMORY_MODES_MAX]);
+/* 4 or 8 when weights can stay in that many bits, else 0. */
+int af_memory_packed_bits(const af_step_graph *s);
 /* "block", "block+4bit", "wide, 15 of 30 blocks". */
 const char *af_memory_mode_name(const af_step_graph *s, af_memory_mode m,
                                 char buf[AF_MEMORY_MODE_NAME]);

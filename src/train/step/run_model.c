@@ -213,8 +213,9 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
     const af_loader_opts o = {
         .compute = m->compute,
         .untie = untie,
-        .load_in_4bit = af_method_quantises(r),
-        .keep_blocks = r->load_in_4bit != AF_TRI_YES,
+        .load_in_4bit = af_method_quantises(r) == 4,
+        .load_in_8bit = af_method_quantises(r) == 8,
+        .keep_blocks = r->load_in_4bit != AF_TRI_YES && !r->load_in_8bit,
         .quant_mode = AF_QUANT_SHADOW,
         .outline = outline,
     };

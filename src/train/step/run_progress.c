@@ -36,7 +36,11 @@ af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int
         .peak = run->learning_rate,
         .steps = p->steps,
         .warmup = warmup_steps(run, p->steps),
-        .min_ratio = run->min_lr_ratio,
+        .min_ratio = run->min_lr > 0 && run->learning_rate > 0
+                         ? fmin(run->min_lr / run->learning_rate, 1)
+                         : run->min_lr_ratio,
+        .constant_ratio = run->constant_lr_ratio,
+        .quadratic_warmup = run->quadratic_warmup,
         .power = run->lr_power,
         .cycles = run->lr_cycles,
         .decay_steps = (int64_t)ceil(run->decay_ratio * (double)p->steps),

@@ -160,7 +160,9 @@ static char *as_json(const plan_table *a, const af_step_graph *s)
     json_object_set_new(o, "recompute_blocks",
                         json_integer(a->memory_mode[a->used].blocks ? a->memory_mode[a->used].blocks
                                                                     : s->model->spec->layers));
-    json_object_set_new(o, "stays_in_4bit", json_boolean(a->memory_mode[a->used].packed));
+    const int bits = a->memory_mode[a->used].packed ? af_memory_packed_bits(s) : 0;
+    json_object_set_new(o, "stays_in_4bit", json_boolean(bits == 4));
+    json_object_set_new(o, "stays_in_8bit", json_boolean(bits == 8));
     json_object_set_new(o, "free_bytes", json_integer((json_int_t)a->free_bytes));
     json_object_set_new(o, "peak_bytes", json_integer((json_int_t)p->total));
     if (af_run_model_on_cpu(s->model))

@@ -25,8 +25,9 @@ static void log_experts(const af_trainer *t)
                (double)n / 1e6);
     if (af_method_quantises(t->run))
         af_run_log(t->hooks,
-                   "note: the experts are not quantised to 4 bits, as with transformers 5 "
-                   "and bitsandbytes");
+                   "note: the experts are not quantised to %d bits, as with transformers 5 "
+                   "and bitsandbytes",
+                   af_method_quantises(t->run));
     for (int i = 0; i < t->model.spec->modules && !lost; i++)
         if (t->model.adapter->module[i].rank &&
             af_method_lost_in_peft(t->model.spec, &t->model.spec->module[i]))
