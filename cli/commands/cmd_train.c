@@ -69,10 +69,14 @@ static void print_keys(void)
 int cmd_train(int argc, char **argv)
 {
     enum { ARGS_MAX = 120 };
-    const char *arg[ARGS_MAX + 2]; /* and device=, threads= */
+    const char *arg[ARGS_MAX + 3]; /* and device=, threads=, strict= */
     int count;
     af_common common = {0};
-    const af_opt opts[] = {{0}};
+    bool strict = false;
+    const af_opt opts[] = {
+        {0, "strict", AF_OPT_FLAG, &strict, NULL, "refuse keys of the file that have no effect"},
+        {0},
+    };
     const af_usage usage = {"train",
                             "Trains a model from a run file (- = stdin). Every key of the run file "
                             "can be given\nas key=value; it then overrides the file.",
@@ -93,6 +97,8 @@ int cmd_train(int argc, char **argv)
         snprintf(threads, sizeof threads, "threads=%lld", (long long)common.threads);
         arg[count++] = threads;
     }
+    if (strict)
+        arg[count++] = "strict=true";
     af_progress_line line;
     af_progress_init(&line, common.quiet);
     line.verbose = common.verbose;

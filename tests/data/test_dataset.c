@@ -249,7 +249,7 @@ static void test_wrong_entries_are_reported_with_the_line(void **state)
         {"datasets:\n  - path: x.jsonl\n    feild_messages: y\n", "run.yaml:4: unknown key"},
         {"datasets:\n  - path: x.jsonl\n    feild_messages: y\n", "did you mean 'field_messages'"},
         {"datasets:\n  - type: alpaca\n", "run.yaml:3: a dataset has no path"},
-        {"datasets:\n  - path: x.jsonl\n    type: alpacca\n", "run.yaml:4: type is 'alpacca'"},
+        {"datasets:\n  - path: x.jsonl\n    type: alpacca\n", "run.yaml:4: type 'alpacca'"},
         {"datasets:\n  - path: not-there.jsonl\n", "not-there.jsonl is not there"},
         {"datasets: []\n", "is empty"},
     };

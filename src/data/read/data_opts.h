@@ -24,7 +24,9 @@ typedef struct af_data_opts {
     af_train_eos train_on_eos;
     af_excess excess;
     int64_t sequence_len;
-    int64_t vocab; /* ids must be below this; 0 = not checked */
+    int64_t max_samples; /* of each dataset; 0 = all */
+    uint64_t seed;       /* for records that are chosen by chance */
+    int64_t vocab;       /* ids must be below this; 0 = not checked */
 } af_data_opts;
 
 typedef struct af_data_counts {

@@ -269,6 +269,75 @@ done:
     return st;
 }
 
+/* The tokens from `before` on end with eos, and it carries loss. */
+static af_status end_with_eos(const af_renderer *s, af_row *out, int64_t before, af_error *err)
+{
+    const int32_t eos = af_tokenizer_eos(s->tokenizer);
+    if (eos < 0 || (out->count > before && out->ids[out->count - 1] == eos))
+        return AF_OK;
+    const af_status st = grow(out, 1, err);
+    if (st != AF_OK)
+        return st;
+    out->ids[out->count] = out->labels[out->count] = eos;
+    out->count++;
+    return AF_OK;
+}
+
+/* An encoding of its own, with the special tokens of the tokenizer: empty text has none. */
+static af_status append_apart(af_renderer *s, af_row *out, const char *text, uint64_t len,
+                              bool answer, bool loss, af_error *err)
+{
+    const int32_t bos = af_tokenizer_bos(s->tokenizer);
+    af_status st = AF_OK;
+    if (len == 0)
+        return AF_OK;
+    AF_TRY(encode(s, text, len, true, err));
+    const int64_t before = out->count;
+    if (s->encoding.count == 0)
+        return AF_OK;
+    AF_TRY(append(out, &s->encoding, loss, err));
+    if (answer && out->count > before && bos >= 0 && out->ids[before] == bos) {
+        const uint64_t rest = (uint64_t)(--out->count - before);
+        memmove(out->ids + before, out->ids + before + 1, rest * sizeof *out->ids);
+        memmove(out->labels + before, out->labels + before + 1, rest * sizeof *out->labels);
+    }
+    if (answer)
+        AF_TRY(end_with_eos(s, out, before, err));
+done:
+    return st;
+}
+
+/* As Axolotl does: prompt and answer are tokenised apart, the answer without bos and with eos. Of
+ * a prompt that is tokenised whole, as many tokens carry no loss as the prompt alone has. */
+static af_status prompt_row(af_renderer *s, af_row *out, const af_conversation *t,
+                            const af_data_source *source, af_error *err)
+{
+    af_buf b = {0};
+    af_status st = AF_OK;
+    af_buf_add(&b, t->prompt_text, t->prompt_len);
+    af_buf_add(&b, t->answer_text, t->answer_len);
+    af_buf_str(&b, "");
+    out->len = b.len;
+    out->text = af_buf_take(&b);
+    if (!out->text)
+        return af_fail_nomem(err, "a record", out->len);
+    if (source->prompt->whole) {
+        AF_TRY(encode(s, t->prompt_text, t->prompt_len, true, err));
+        const int64_t masked = source->train_on_inputs ? 0 : s->encoding.count;
+        AF_TRY(encode(s, out->text, out->len, true, err));
+        AF_TRY(append(out, &s->encoding, true, err));
+        for (int64_t i = 0; i < AF_MIN(masked, out->count); i++)
+            out->labels[i] = -100;
+        AF_TRY(end_with_eos(s, out, 0, err));
+        goto done;
+    }
+    AF_TRY(
+        append_apart(s, out, t->prompt_text, t->prompt_len, false, source->train_on_inputs, err));
+    AF_TRY(append_apart(s, out, t->answer_text, t->answer_len, true, true, err));
+done:
+    return st;
+}
+
 af_status af_renderer_append_text(af_renderer *s, af_row *row, const char *text, uint64_t len,
                                   bool first, bool last, const af_data_source *source,
                                   af_error *err)
@@ -342,6 +411,9 @@ af_status af_renderer_row(af_renderer *s, af_row *out, const af_conversation *t,
         break;
     case AF_CONVERSATION_PLAIN:
         st = plain_row(s, &r, t, source, err);
+        break;
+    case AF_CONVERSATION_PROMPT:
+        st = prompt_row(s, &r, t, source, err);
         break;
     case AF_CONVERSATION_SEGMENTS:
         st = segment_row(s, &r, t, source, err);

@@ -1,13 +1,24 @@
 /* data_source.c - reads the entries of `datasets`, with the key names of several trainers. */
 #include "data/shape/data_source.h"
 
-#include "base/file.h"
 #include "base/word.h"
-#include "data/read/records.h"
 
 #include <strings.h>
 
-typedef enum key_kind { STRING, ROLES, EOS, BOOL, TYPE, NAMES, MAPPINGS } key_kind;
+typedef enum key_kind {
+    STRING,
+    ROLES,
+    EOS,
+    BOOL,
+    TYPE,
+    NAMES,
+    MAPPINGS,
+    SPLIT,
+    FILES,
+    COUNT,
+    SHARE,
+    IDLE, /* asks for nothing that changes what is read */
+} key_kind;
 
 typedef struct source_key {
     const char *name;
@@ -51,9 +62,24 @@ static const source_key keys[] = {
     {"field_text", STRING, AT(field.text), ONLY(TEXT)},
     {"field", STRING, AT(field.text), ONLY(TEXT)},
     {"field_segments", STRING, AT(field.segments), ONLY(SEGMENTS)},
-    {"split", STRING, AT(split), 0},
+    {"split", SPLIT, 0, 0},
+    {"train_on_split", SPLIT, 0, 0}, /* an older name */
     {"name", STRING, AT(name), 0},
+    {"data_files", FILES, 0, 0},
+    {"max_samples", COUNT, AT(max_samples), 0},
+    {"num_samples", COUNT, AT(num_samples), 0},
+    {"weight", SHARE, AT(weight), 0},
+    {"seed", COUNT, AT(seed), 0},
+    {"drop_system_message", BOOL, AT(drop_system), TURNS},
+    {"field_thinking", STRING, AT(thinking), TURNS},
+    {"template_thinking_key", STRING, AT(thinking_key), TURNS},
+    {"text_column", STRING, AT(field.text), ONLY(TEXT)},
+    {"trust_remote_code", IDLE, 0, 0},
+    {"revision", IDLE, 0, 0},
+    {"preprocess_shards", IDLE, 0, 0},
+    {"conversation", IDLE, 0, 0},
 };
+_Static_assert(AF_LEN(keys) <= 64, "set_keys has one bit per key");
 
 static const struct {
     const char *name;
@@ -133,10 +159,14 @@ static bool asks_nothing(const af_data_source *s, const source_key *k, af_shape 
     return k->kind == EOS && (shape == AF_SHAPE_TEXT ? !end : s->train_on_eos == AF_TRAIN_EOS_TURN);
 }
 
+static bool is_system(size_t i) { return keys[i].offset == AT(field.system); }
+
 const char *af_data_source_idle_key(const af_data_source *s, af_shape shape)
 {
     for (size_t i = 0; i < AF_LEN(keys); i++) {
-        const bool applies = keys[i].shapes == 0 || keys[i].shapes & 1u << shape;
+        const bool chat_only = keys[i].shapes == CHATS && keys[i].kind != BOOL;
+        const bool applies = keys[i].shapes == 0 || (keys[i].shapes & 1u << shape &&
+                                                     !(s->prompt && chat_only && !is_system(i)));
         if (s->set_keys >> i & 1 && !applies && !asks_nothing(s, &keys[i], shape))
             return keys[i].name;
     }
@@ -150,14 +180,22 @@ typedef struct parse {
     af_error *err;
 } parse;
 
-/* "run.yaml:12"; what the command line gives has no line. */
-static const char *run_file_loc(char buf[300], const char *run_path, int line)
+/* Keys of other trainers that would change what is learnt. */
+static const char *unsupported(const char *name)
 {
-    if (line > 0)
-        snprintf(buf, 300, "%s:%d", run_path, line);
-    else
-        snprintf(buf, 300, "command line");
-    return buf;
+    static const char *const advice[][2] = {
+        {"shards", "take a slice with 'split: train[:10%]'"},
+        {"shards_idx", "take a slice with 'split: train[:10%]'"},
+        {"message_field_training_detail", "mark whole messages with 'message_field_training'"},
+        {"split_thinking", "put the thought into a field of the message ('field_thinking')"},
+        {"input_transform", "write the records as they are to be read"},
+        {"logprobs_field", "distillation is not part of 'train'"},
+        {"skip", "take a slice with 'split: train[1000:]'"},
+    };
+    for (size_t i = 0; i < AF_LEN(advice); i++)
+        if (strcmp(advice[i][0], name) == 0)
+            return advice[i][1];
+    return NULL;
 }
 
 static af_status unknown_key(const parse *p, const char *name, int line)
@@ -166,46 +204,132 @@ static af_status unknown_key(const parse *p, const char *name, int line)
     char at[300];
     for (size_t i = 0; i < AF_LEN(keys); i++)
         known[i] = keys[i].name;
-    const char *near = af_word_nearest(name, known);
-    if (strcmp(name, "data_files") == 0)
-        return af_fail(p->err, AF_EUSAGE,
-                       "%s: unknown key '%s' of a dataset; give each file as a "
-                       "'path'",
-                       run_file_loc(at, p->o->run_path, line), name);
-    return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' of a dataset%s%s%s",
-                   run_file_loc(at, p->o->run_path, line), name, near ? "; did you mean '" : "",
-                   near ? near : "", near ? "'?" : "");
+    const char *near = af_word_nearest(name, known), *advice = unsupported(name);
+    af_data_source_loc(at, p->o->run_path, line);
+    if (advice)
+        return af_fail(p->err, AF_EUSAGE, "%s: '%s' of a dataset is not supported: %s", at, name,
+                       advice);
+    return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' of a dataset%s%s%s", at, name,
+                   near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 static af_status wants(const parse *p, const char *name, const af_yaml *n, const char *what)
 {
     char show[80], at[300];
     return af_fail(p->err, AF_EUSAGE, "%s: %s of a dataset wants %s, not %s",
-                   run_file_loc(at, p->o->run_path, n->line), name, what,
+                   af_data_source_loc(at, p->o->run_path, n->line), name, what,
                    af_yaml_show(n, show, sizeof show));
+}
+
+/* The names of its fields are those of the prompt, unless the entry says otherwise. */
+static void use_prompt(const parse *p, const af_prompt *prompt)
+{
+    af_data_source *s = p->s;
+    s->prompt = prompt;
+    s->shape = AF_SHAPE_ALPACA;
+    s->shape_given = true;
+    const struct {
+        const char *name;
+        const char **field;
+    } names[] = {{prompt->instruction, &s->field.instruction},
+                 {prompt->input, &s->field.input},
+                 {prompt->output, &s->field.output},
+                 {prompt->system_field, &s->field.system}};
+    for (size_t i = 0; i < AF_LEN(names); i++)
+        if (names[i].name)
+            *names[i].field = names[i].name;
+}
+
+/* type: {format: ..., field_instruction: ...}: a prompt of the user's own. */
+static af_status set_own_prompt(const parse *p, const af_yaml *n)
+{
+    af_prompt *own = af_arena_take(p->mem, sizeof *own);
+    char at[300];
+    if (!own)
+        return af_fail_nomem(p->err, "type", sizeof *own);
+    *own = (af_prompt){.type = "alpaca",
+                       .system = "{system}",
+                       .turn = "{instruction} {input} ",
+                       .turn_no_input = "{instruction} ",
+                       .maybe_output = true};
+    const struct {
+        const char *key;
+        const char **to;
+    } parts[] = {
+        {"format", &own->turn},
+        {"no_input_format", &own->turn_no_input},
+        {"system_format", &own->system},
+        {"system_prompt", &own->system_text},
+        {"field_system", &own->system_field},
+        {"field_instruction", &own->instruction},
+        {"field_input", &own->input},
+        {"field_output", &own->output},
+        {"field", NULL},
+    };
+    const char *text = NULL;
+    for (int i = 0; i < n->count; i++) {
+        size_t k = 0;
+        while (k < AF_LEN(parts) && strcmp(parts[k].key, n->key[i]) != 0)
+            k++;
+        if (k == AF_LEN(parts))
+            return af_fail(p->err, AF_EUSAGE,
+                           "%s: unknown key '%s' of a prompt (field_instruction, field_input, "
+                           "field_output, field_system, system_prompt, format, no_input_format, "
+                           "system_format, field)",
+                           af_data_source_loc(at, p->o->run_path, n->key_line[i]), n->key[i]);
+        if (af_yaml_is_null(n->item[i]) && !n->item[i]->quoted)
+            continue;
+        if (n->item[i]->kind != AF_YAML_SCALAR)
+            return wants(p, n->key[i], n->item[i], "one value");
+        *(parts[k].to ? parts[k].to : &text) = n->item[i]->text;
+    }
+    if (text) { /* the text of one field, nothing else */
+        p->s->field.text = text;
+        p->s->shape = AF_SHAPE_TEXT;
+        p->s->shape_given = p->s->cut = true;
+        return AF_OK;
+    }
+    use_prompt(p, own);
+    return AF_OK;
+}
+
+/* "preference.x", "chat_template.default": what follows the dot names a form of that trainer. */
+static bool set_shape(const parse *p, const char *type)
+{
+    const size_t len = strcspn(type, ".:");
+    for (size_t i = 0; i < AF_LEN(types); i++) {
+        if (strlen(types[i].name) != len || strncasecmp(types[i].name, type, len) != 0)
+            continue;
+        p->s->shape = types[i].shape;
+        p->s->shape_given = types[i].shape != AF_SHAPE_AUTO;
+        p->s->cut = strcasecmp(types[i].name, "completion") == 0 ||
+                    strcasecmp(types[i].name, "pretrain") == 0;
+        return true;
+    }
+    return false;
 }
 
 static af_status set_type(const parse *p, const af_yaml *n)
 {
+    if (n->kind == AF_YAML_MAP)
+        return set_own_prompt(p, n);
     if (n->kind != AF_YAML_SCALAR)
         return wants(p, "type", n,
                      "one word; field names are keys of the entry (field_prompt, ...)");
-    /* "alpaca:chat", "chat_template.default": the suffix selects a prompt style of that trainer */
-    const size_t len = strcspn(n->text, ".:");
-    for (size_t i = 0; i < AF_LEN(types); i++) {
-        if (strlen(types[i].name) == len && strncasecmp(types[i].name, n->text, len) == 0) {
-            p->s->shape = types[i].shape;
-            p->s->shape_given = types[i].shape != AF_SHAPE_AUTO;
-            return AF_OK;
-        }
-    }
+    const af_prompt *prompt = af_prompt_find(n->text);
+    if (prompt)
+        use_prompt(p, prompt);
+    if (prompt || set_shape(p, n->text))
+        return AF_OK;
     char list[300] = "", at[300];
     size_t used = 0;
     for (int s = AF_SHAPE_ALPACA; s <= AF_SHAPE_TOKENS && used < sizeof list; s++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
                                  af_shape_name((af_shape)s));
-    return af_fail(p->err, AF_EUSAGE, "%s: type is '%s', not one of: %s",
-                   run_file_loc(at, p->o->run_path, n->line), n->text, list);
+    return af_fail(p->err, AF_EUSAGE,
+                   "%s: type '%s' is not supported; it is one of: %s, or a prompt of "
+                   "Axolotl's (alpaca:chat, jeopardy, ...: see the guide)",
+                   af_data_source_loc(at, p->o->run_path, n->line), n->text, list);
 }
 
 static af_status set_roles(const parse *p, const af_yaml *n)
@@ -266,7 +390,10 @@ static af_status set_mappings(const parse *p, const af_yaml *n)
 {
     if (n->kind != AF_YAML_MAP)
         return wants(p, "message_property_mappings", n, "a map");
-    char at[300];
+    int count = 0;
+    af_role_name *names = af_arena_take(p->mem, (uint64_t)AF_MAX(n->count, 1) * sizeof *names);
+    if (!names)
+        return af_fail_nomem(p->err, "message_property_mappings", 0);
     for (int i = 0; i < n->count; i++) {
         const af_yaml *v = n->item[i];
         if (v->kind != AF_YAML_SCALAR)
@@ -276,11 +403,47 @@ static af_status set_mappings(const parse *p, const af_yaml *n)
         else if (strcmp(n->key[i], "content") == 0)
             p->s->field.content = p->s->field.value = v->text;
         else if (strcmp(n->key[i], v->text) != 0)
-            return af_fail(p->err, AF_EUSAGE,
-                           "%s: message_property_mappings can name role and content, not '%s'",
-                           run_file_loc(at, p->o->run_path, n->key_line[i]), n->key[i]);
+            names[count++] = (af_role_name){v->text, n->key[i]};
     }
+    p->s->property_names = names;
+    p->s->property_name_count = count;
     return AF_OK;
+}
+
+static af_status set_split(const parse *p, const af_yaml *n)
+{
+    char at[300];
+    if (n->kind != AF_YAML_SCALAR)
+        return wants(p, "split", n, "one value");
+    p->s->split_line = n->line;
+    if (af_data_slice_read(&p->s->split, &p->s->slice, n->text, p->mem))
+        return AF_OK;
+    return af_fail(p->err, AF_EUSAGE,
+                   "%s: split '%s' is not supported: write train, train[:20%%], train[100:200]",
+                   af_data_source_loc(at, p->o->run_path, n->line), n->text);
+}
+
+static af_status set_files(const parse *p, const af_yaml *n)
+{
+    const af_yaml *list = n->kind == AF_YAML_MAP && n->count == 1 ? n->item[0] : n;
+    const int count = list->kind == AF_YAML_LIST ? list->count : 1;
+    const char **item = af_arena_take(p->mem, (uint64_t)AF_MAX(count, 1) * sizeof *item);
+    if (!item)
+        return af_fail_nomem(p->err, "data_files", 0);
+    for (int i = 0; i < count; i++) {
+        const af_yaml *e = list->kind == AF_YAML_LIST ? list->item[i] : list;
+        if (e->kind != AF_YAML_SCALAR)
+            return wants(p, "data_files", e, "a list of files");
+        item[i] = e->text;
+    }
+    p->s->data_files = item;
+    p->s->data_file_count = count;
+    return AF_OK;
+}
+
+static af_status set_count(const parse *p, const source_key *k, const af_yaml *n, int64_t *to)
+{
+    return af_yaml_i64(n, to) && *to >= 0 ? AF_OK : wants(p, k->name, n, "a whole number");
 }
 
 static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
@@ -310,8 +473,33 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
         return set_names(p, n);
     case MAPPINGS:
         return set_mappings(p, n);
+    case SPLIT:
+        return set_split(p, n);
+    case FILES:
+        return set_files(p, n);
+    case COUNT:
+        return set_count(p, k, n, at);
+    case SHARE:
+        return af_yaml_f64(n, at) && *(double *)at > 0 && *(double *)at <= 1000
+                   ? AF_OK
+                   : wants(p, k->name, n, "a share above 0");
+    case IDLE:
+        break;
     }
     return AF_OK;
+}
+
+static af_status read_pair(const parse *p, const af_yaml *n, int i, bool type)
+{
+    const source_key *k = NULL;
+    for (size_t j = 0; j < AF_LEN(keys) && !k; j++)
+        k = strcmp(keys[j].name, n->key[i]) == 0 ? &keys[j] : NULL;
+    if (!k)
+        return unknown_key(p, n->key[i], n->key_line[i]);
+    if (af_yaml_is_null(n->item[i]) || (k->kind == TYPE) != type)
+        return AF_OK;
+    p->s->set_keys |= UINT64_C(1) << (k - keys);
+    return set_key(p, k, n->item[i]);
 }
 
 static af_status read_entry(const parse *p, const af_yaml *n)
@@ -324,6 +512,11 @@ static af_status read_entry(const parse *p, const af_yaml *n)
         .role_count = p->o->role_count,
         .train_on_eos = p->o->train_on_eos,
         .train_on_inputs = p->o->train_on_inputs,
+        .max_samples = p->o->max_samples,
+        .weight = 1,
+        .seed = p->o->seed,
+        .thinking = "reasoning_content",
+        .thinking_key = "reasoning_content",
     };
     if (n->kind == AF_YAML_SCALAR) {
         p->s->path = n->text;
@@ -331,22 +524,15 @@ static af_status read_entry(const parse *p, const af_yaml *n)
     }
     if (n->kind != AF_YAML_MAP)
         return wants(p, "an entry", n, "a map with a path");
-    for (int i = 0; i < n->count; i++) {
-        const source_key *k = NULL;
-        for (size_t j = 0; j < AF_LEN(keys) && !k; j++)
-            k = strcmp(keys[j].name, n->key[i]) == 0 ? &keys[j] : NULL;
-        if (!k)
-            return unknown_key(p, n->key[i], n->key_line[i]);
-        if (af_yaml_is_null(n->item[i]))
-            continue;
-        const af_status st = set_key(p, k, n->item[i]);
-        if (st != AF_OK)
-            return st;
-        p->s->set_keys |= UINT64_C(1) << (k - keys);
-    }
-    if (!p->s->path || !*p->s->path)
+    for (int pass = 0; pass < 2; pass++) /* a type names the fields; other keys name them anew */
+        for (int i = 0; i < n->count; i++) {
+            const af_status st = read_pair(p, n, i, pass == 0);
+            if (st != AF_OK)
+                return st;
+        }
+    if ((!p->s->path || !*p->s->path) && !p->s->data_file_count)
         return af_fail(p->err, AF_EUSAGE, "%s: a dataset has no path",
-                       run_file_loc(at, p->o->run_path, n->line));
+                       af_data_source_loc(at, p->o->run_path, n->line));
     return AF_OK;
 }
 
@@ -358,7 +544,7 @@ af_status af_data_sources_read(af_data_source **out, int *count, const af_data_o
     const int n = list->kind == AF_YAML_LIST ? list->count : 1;
     if (n == 0)
         return af_fail(err, AF_EUSAGE, "%s: the list of datasets is empty",
-                       run_file_loc(at, o->run_path, list->line));
+                       af_data_source_loc(at, o->run_path, list->line));
     af_data_source *s = af_arena_take(mem, (uint64_t)n * sizeof *s);
     if (!s)
         return af_fail_nomem(err, "datasets", 0);
@@ -370,144 +556,5 @@ af_status af_data_sources_read(af_data_source **out, int *count, const af_data_o
     }
     *out = s;
     *count = n;
-    return AF_OK;
-}
-
-static bool in_split(const char *name, const char *split)
-{
-    const size_t n = split ? strlen(split) : 0;
-    return !split || (strncmp(name, split, n) == 0 && strchr(".-_", name[n]) && name[n]);
-}
-
-/* Files next to the data of a published dataset that are not data. */
-static bool is_about(const char *name)
-{
-    static const char *const names[] = {"readme",   "license",      "licence",      "notice",
-                                        "citation", "dataset_info", "dataset_infos"};
-    for (size_t i = 0; i < AF_LEN(names); i++) {
-        const size_t n = strlen(names[i]);
-        if (strncasecmp(name, names[i], n) == 0 && (!name[n] || name[n] == '.'))
-            return true;
-    }
-    return false;
-}
-
-static bool is_text(const char *name)
-{
-    af_records_kind kind;
-    return af_records_kind_of(&kind, name, NULL, NULL) == AF_OK && kind == AF_RECORDS_TEXT;
-}
-
-/* Among other texts, a text is one of them. */
-static bool is_about_no_text(const char *name) { return is_about(name) && !is_text(name); }
-
-static bool is_held_out(const char *name)
-{
-    static const char *const splits[] = {"test", "testing", "eval",  "evaluation",
-                                         "dev",  "val",     "valid", "validation"};
-    for (size_t i = 0; i < AF_LEN(splits); i++)
-        if (in_split(name, splits[i]))
-            return true;
-    return false;
-}
-
-/* Drops files by their name, unless none would be left. Returns how many stay. */
-static int drop_named(char **files, int count, bool (*drop)(const char *))
-{
-    int left = 0, kept = 0;
-    for (int i = 0; i < count; i++)
-        left += !drop(af_path_name(files[i]));
-    if (left == 0)
-        return count;
-    for (int i = 0; i < count; i++) {
-        char *path = files[i];
-        files[i] = NULL;
-        if (drop(af_path_name(path)))
-            free(path);
-        else
-            files[kept++] = path;
-    }
-    return kept;
-}
-
-static af_status folder_files(const af_data_source *s, const char *folder, const char *run_path,
-                              char ***files, int *count, int *held_out, af_error *err)
-{
-    char **names = NULL;
-    char at[300];
-    int n = 0, kept = 0;
-    af_status st = af_dir_list(&names, &n, folder, err);
-    for (int i = 0; st == AF_OK && i < n; i++) {
-        char *path = af_path_join(folder, names[i]);
-        if (!path) {
-            st = af_fail_nomem(err, folder, 0);
-            break;
-        }
-        const bool file =
-            names[i][0] != '.' && in_split(names[i], s->split) && af_file_exists(path);
-        free(names[i]);
-        names[i] = NULL;
-        if (file)
-            names[kept++] = path;
-        else
-            free(path);
-    }
-    if (st == AF_OK && !s->split) {       /* as the Hugging Face loaders: then it is `train` */
-        bool rows = false, train = false; /* neither is seen in what is about the data */
-        for (int i = 0; i < kept; i++) {
-            const char *name = af_path_name(names[i]);
-            rows |= !is_about(name) && !is_text(name);
-            train |= !is_about(name) && !is_held_out(name);
-        }
-        const int data = drop_named(names, kept, rows ? is_about : is_about_no_text);
-        kept = train ? drop_named(names, data, is_held_out) : data;
-        *held_out = data - kept;
-    }
-    if (st == AF_OK && kept == 0)
-        st = af_fail(err, AF_EUSAGE, "%s: %s has no files%s%s", run_file_loc(at, run_path, s->line),
-                     folder, s->split ? " of split " : "", s->split ? s->split : "");
-    if (st != AF_OK) {
-        af_names_free(names, n);
-        return st;
-    }
-    *files = names;
-    *count = kept;
-    return AF_OK;
-}
-
-af_status af_data_source_files(const af_data_source *s, const char *run_path, char ***files,
-                               int *count, int *held_out, af_error *err)
-{
-    *held_out = 0;
-    char at[300];
-    if (af_dir_exists(s->path)) {
-        char *folder = s->name ? af_path_join(s->path, s->name) : af_strdup(s->path);
-        if (!folder)
-            return af_fail_nomem(err, s->path, 0);
-        const af_status st = af_dir_exists(folder)
-                                 ? folder_files(s, folder, run_path, files, count, held_out, err)
-                                 : af_fail(err, AF_EUSAGE, "%s: dataset %s has no folder '%s'",
-                                           run_file_loc(at, run_path, s->line), s->path, s->name);
-        free(folder);
-        return st;
-    }
-    const bool other = s->split && strcmp(s->split, "train") != 0; /* a file is all "train" */
-    if (af_file_exists(s->path) && (s->name || other))
-        return af_fail(err, AF_EUSAGE, "%s: '%s: %s' has no effect: %s is a file, not a folder",
-                       run_file_loc(at, run_path, s->line), other ? "split" : "name",
-                       other ? s->split : s->name, s->path);
-    if (!af_file_exists(s->path))
-        return af_fail(err, AF_EUSAGE,
-                       "%s: dataset %s is not there (a file or a folder of this machine is wanted)",
-                       run_file_loc(at, run_path, s->line), s->path);
-    char **one = af_calloc(1, sizeof *one);
-    if (one)
-        one[0] = af_strdup(s->path);
-    if (!one || !one[0]) {
-        free(one);
-        return af_fail_nomem(err, s->path, 0);
-    }
-    *files = one;
-    *count = 1;
     return AF_OK;
 }

@@ -4,6 +4,7 @@
 #define AF_DATA_SOURCE_H
 
 #include "data/read/data_opts.h"
+#include "data/shape/prompt.h"
 
 typedef enum af_shape {
     AF_SHAPE_AUTO,
@@ -32,16 +33,35 @@ typedef struct af_role_name {
     const char *from, *to;
 } af_role_name;
 
+/* Which records of a split, as `train[:20%]` writes it. */
+typedef struct af_data_slice {
+    bool given, percent, has_from, has_to;
+    int64_t from, to; /* negative: from the end */
+} af_data_slice;
+
 typedef struct af_data_source {
     const char *path, *ds_type, *chat_template;
     const char *name, *split; /* of a folder: the subfolder, and how its files' names begin */
-    int line;                 /* in the run file */
-    uint64_t set_keys;        /* which keys the entry sets: one bit per row of the key table */
+    af_data_slice slice;
+    const char *const *data_files; /* inside `path`; patterns are allowed */
+    int data_file_count;
+    int64_t max_samples;  /* the first so many; 0 = all */
+    int64_t num_samples;  /* so many by chance, some more than once if need be; 0 = all */
+    double weight;        /* share of the records, by chance; above 1 some come more than once */
+    uint64_t seed;        /* of that choice */
+    int line, split_line; /* in the run file */
+    uint64_t set_keys;    /* which keys the entry sets: one bit per row of the key table */
     af_shape shape;
     bool shape_given;
+    const af_prompt *prompt; /* not NULL: records are put into this prompt, not the chat template */
+    bool cut;                /* long texts are cut into rows of sequence_len, none is lost */
+    bool drop_system;        /* a first message of the role system is left out */
+    const char *thinking, *thinking_key; /* property of a message, and its name for the template */
     af_fields field;
     af_role_name *role_names; /* from `roles`; before the built-in ones */
     int role_name_count;
+    af_role_name *property_names; /* further properties of a message and the template's names */
+    int property_name_count;
     const char *const *roles; /* roles_to_train */
     int role_count;
     af_train_eos train_on_eos;
@@ -52,11 +72,19 @@ typedef struct af_data_source {
  * borrowed from the YAML. An unknown key is an error with the nearest known one. */
 AF_CHECKED af_status af_data_sources_read(af_data_source **out, int *count, const af_data_opts *o,
                                           af_arena *mem, af_error *err);
-/* The files of a source, sorted: the path itself, or those in the folder (of the split: `train`
- * takes train.jsonl and train-00000-of-00002.parquet). A folder without a split is what its names
- * do not keep for tests; *held_out counts those. Free with af_names_free. */
+/* The files of a source, sorted: the path itself, what its pattern matches, or those in the folder
+ * (of the split: `train` takes train.jsonl and train-00000-of-00002.parquet). A folder without a
+ * split is what its names do not keep for tests; *held_out counts those. Free with af_names_free.
+ */
 AF_CHECKED af_status af_data_source_files(const af_data_source *s, const char *run_path,
                                           char ***files, int *count, int *held_out, af_error *err);
+/* Reads "train[10%:20%]" into the split's name and the slice. False when it is neither a name nor
+ * a slice of one. */
+bool af_data_slice_read(const char **name, af_data_slice *out, const char *text, af_arena *mem);
+/* The records [*from, *to) of n that a slice takes. */
+void af_data_slice_bounds(const af_data_slice *s, int64_t n, int64_t *from, int64_t *to);
+/* "run.yaml:12", or "command line" for line 0. Returns buf. */
+const char *af_data_source_loc(char buf[300], const char *run_path, int line);
 /* A key that the source sets and that has no effect on records of this shape, or NULL. */
 const char *af_data_source_idle_key(const af_data_source *s, af_shape shape);
 /* The keys a dataset of a run file may have, and the values of its `type`, by index; NULL

@@ -13,6 +13,7 @@
 typedef enum af_conversation_kind {
     AF_CONVERSATION_CHAT,
     AF_CONVERSATION_PLAIN,
+    AF_CONVERSATION_PROMPT, /* prompt and answer as the source's af_prompt writes them */
     AF_CONVERSATION_SEGMENTS,
     AF_CONVERSATION_TOKENS,
 } af_conversation_kind;
@@ -23,8 +24,10 @@ typedef struct af_conversation {
     bool *train;                       /* chat: own; [messages] false = no loss whatever the role */
     json_t *tools;                     /* chat: own, or NULL */
     const json_t *prompt, *completion; /* plain: strings of the record; prompt NULL = none */
-    const json_t *segments;            /* of the record */
-    const json_t *ids, *labels;        /* of the record */
+    char *prompt_text, *answer_text;   /* prompt: own */
+    uint64_t prompt_len, answer_len;
+    const json_t *segments;     /* of the record */
+    const json_t *ids, *labels; /* of the record */
 } af_conversation;
 
 typedef struct af_item {
@@ -42,6 +45,18 @@ AF_CHECKED af_status af_shape_detect(af_data_source *s, const json_t *record,
 AF_CHECKED af_status af_shape_item(af_item *out, const af_data_source *s, const json_t *record,
                                    const af_source_loc *p, af_error *err);
 void af_item_clear(af_item *i);
+
+/* A field that must be a string; one that may be missing, null or empty (then *out is NULL). */
+AF_CHECKED af_status af_field_string(const json_t **out, const af_data_source *s,
+                                     const json_t *record, const char *field,
+                                     const af_source_loc *p, af_error *err);
+AF_CHECKED af_status af_field_maybe_string(const json_t **out, const json_t *record,
+                                           const char *field, const af_source_loc *p,
+                                           af_error *err);
+
+/* shape_prompt.c: a record in the prompt of its source. */
+AF_CHECKED af_status af_prompt_item(af_item *out, const af_data_source *s, const json_t *record,
+                                    const af_source_loc *p, af_error *err);
 
 /* shape_chat.c */
 /* Takes a list of turns into *out (appended to what is there), checked and cleaned. `field` names

@@ -16,6 +16,8 @@ void af_conversation_clear(af_conversation *t)
     json_decref(t->messages);
     json_decref(t->tools);
     free(t->train);
+    free(t->prompt_text);
+    free(t->answer_text);
     *t = (af_conversation){0};
 }
 
@@ -157,10 +159,11 @@ static bool some(const json_t *m, const char *key)
     return json_array_size(v) > 0 || json_string_length(v) > 0;
 }
 
-static bool has_other_content(const json_t *m)
+static bool has_other_content(const turn *t)
 {
+    const json_t *m = t->json;
     return some(m, "tool_calls") || some(m, "reasoning_content") || some(m, "thinking") ||
-           some(m, "reasoning");
+           some(m, "reasoning") || some(m, t->s->thinking);
 }
 
 /* Arguments given as a string of JSON become the object. */
@@ -253,12 +256,33 @@ static bool only_blanks(const json_t *v)
     return true;
 }
 
+/* Gives a property the name the template knows it by. */
+static int rename_property(const turn *t, json_t *m, const char *from, const char *to)
+{
+    json_t *v = json_object_get(t->json, from);
+    if (!v || json_is_null(v) || strcmp(from, to) == 0)
+        return 0;
+    json_object_del(m, from);
+    return json_object_set(m, to, v);
+}
+
+static int rename_properties(const turn *t, json_t *m)
+{
+    const af_data_source *s = t->s;
+    int bad = rename_property(t, m, s->thinking, s->thinking_key);
+    for (int i = 0; i < s->property_name_count; i++)
+        bad |= rename_property(t, m, s->property_names[i].from, s->property_names[i].to);
+    return bad;
+}
+
 /* A copy without our flags and under the standard names. */
 static json_t *clean_copy(const turn *t, const json_t *content)
 {
     json_t *m = json_copy((json_t *)t->json);
-    if (!m)
+    if (!m || rename_properties(t, m)) {
+        json_decref(m);
         return NULL;
+    }
     json_object_del(m, "train");
     json_object_del(m, "weight");
     json_object_del(m, t->s->field.train);
@@ -291,7 +315,7 @@ static af_status take_turn(af_conversation *out, turn *t, bool sharegpt)
     if (strcmp(t->role, "function_call") == 0)
         return add_function_call(out, t);
     const json_t *content = json_object_get(t->json, t->content_key);
-    const bool other = is_assistant(t) && has_other_content(t->json);
+    const bool other = is_assistant(t) && has_other_content(t);
     if (other && (!content || json_is_null(content)))
         content = NULL;
     else
@@ -311,6 +335,14 @@ done:
     return st;
 }
 
+static bool is_system_turn(const af_data_source *s, const json_t *first, bool sharegpt)
+{
+    const char *name =
+        json_string_value(json_object_get(first, sharegpt ? s->field.from : s->field.role));
+    const char *role = name ? role_of(s, name) : NULL;
+    return role && strcmp(role, "system") == 0;
+}
+
 af_status af_turns_take(af_conversation *out, const af_data_source *s, const json_t *turns,
                         const char *field, bool sharegpt, const af_source_loc *p, af_error *err)
 {
@@ -324,6 +356,8 @@ af_status af_turns_take(af_conversation *out, const af_data_source *s, const jso
         return af_source_loc_fail(p, err, "the conversation has no messages (\"%s\" is empty)",
                                   field);
     for (size_t i = 0; i < json_array_size(turns); i++) {
+        if (i == 0 && s->drop_system && is_system_turn(s, json_array_get(turns, 0), sharegpt))
+            continue;
         turn t = {.s = s,
                   .p = p,
                   .number = i + 1,

@@ -141,8 +141,8 @@ static af_status wrong_type(const char *field, const json_t *v, const char *want
                               af_type_words(v));
 }
 
-static af_status need_string(const json_t **out, const af_data_source *s, const json_t *record,
-                             const char *field, const af_source_loc *p, af_error *err)
+af_status af_field_string(const json_t **out, const af_data_source *s, const json_t *record,
+                          const char *field, const af_source_loc *p, af_error *err)
 {
     const af_status st = need(out, s, record, field, p, err);
     if (st == AF_OK && !json_is_string(*out))
@@ -151,8 +151,8 @@ static af_status need_string(const json_t **out, const af_data_source *s, const 
 }
 
 /* A string that may be missing or null: then *out is NULL. So is an empty one. */
-static af_status maybe_string(const json_t **out, const json_t *record, const char *field,
-                              const af_source_loc *p, af_error *err)
+af_status af_field_maybe_string(const json_t **out, const json_t *record, const char *field,
+                                const af_source_loc *p, af_error *err)
 {
     const json_t *v = json_object_get(record, field);
     *out = NULL;
@@ -195,10 +195,10 @@ static af_status alpaca(af_item *out, const af_data_source *s, const json_t *rec
     const json_t *instruction, *input, *output, *system;
     json_t *user = NULL;
     af_conversation *t = &out->conversation[0];
-    AF_TRY(need_string(&instruction, s, record, s->field.instruction, p, err));
-    AF_TRY(need_string(&output, s, record, s->field.output, p, err));
-    AF_TRY(maybe_string(&input, record, s->field.input, p, err));
-    AF_TRY(maybe_string(&system, record, s->field.system, p, err));
+    AF_TRY(af_field_string(&instruction, s, record, s->field.instruction, p, err));
+    AF_TRY(af_field_string(&output, s, record, s->field.output, p, err));
+    AF_TRY(af_field_maybe_string(&input, record, s->field.input, p, err));
+    AF_TRY(af_field_maybe_string(&system, record, s->field.system, p, err));
     t->kind = AF_CONVERSATION_CHAT;
     t->messages = json_array();
     if (!t->messages)
@@ -247,7 +247,7 @@ static af_status conversation(af_item *out, const af_data_source *s, const json_
     const json_t *turns, *system = NULL;
     af_conversation *t = &out->conversation[0];
     AF_TRY(need(&turns, s, record, field, p, err));
-    AF_TRY(maybe_string(&system, record, s->field.system, p, err));
+    AF_TRY(af_field_maybe_string(&system, record, s->field.system, p, err));
     const char *first = json_string_value(
         json_object_get(json_array_get(turns, 0), sharegpt ? s->field.from : s->field.role));
     if (system && first && strcmp(first, "system") != 0) { /* a column next to the turns */
@@ -495,7 +495,7 @@ static af_status plain_text(af_item *out, const af_data_source *s, const json_t 
                             const af_source_loc *p, af_error *err)
 {
     const json_t *text;
-    const af_status st = need_string(&text, s, record, s->field.text, p, err);
+    const af_status st = af_field_string(&text, s, record, s->field.text, p, err);
     if (st != AF_OK)
         return st;
     if (json_string_length(text) == 0) {
@@ -543,5 +543,7 @@ af_status af_shape_item(af_item *out, const af_data_source *s, const json_t *rec
     };
     assert(s->shape != AF_SHAPE_AUTO);
     *out = (af_item){0};
+    if (s->prompt)
+        return af_prompt_item(out, s, record, p, err);
     return convert[s->shape](out, s, record, p, err);
 }

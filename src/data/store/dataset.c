@@ -14,7 +14,7 @@
 
 #include <time.h>
 
-#define CACHE_VERSION "afinar tokens 1"
+#define CACHE_VERSION "afinar tokens 2"
 #define GGUF_HEAD     ((uint64_t)64 << 20) /* bytes of a GGUF file that can hold its tokenizer */
 
 /* --- the key ------------------------------------------------------------------------------- */
@@ -61,21 +61,48 @@ static af_status hash_model(af_sha256 *h, const char *model, af_error *err)
     return AF_OK;
 }
 
+static void hash_prompt(af_sha256 *h, const af_prompt *p)
+{
+    hash_text(h, p ? "prompt" : "no prompt");
+    if (!p)
+        return;
+    const char *const text[] = {p->system, p->turn, p->turn_no_input, p->answer, p->system_text};
+    for (size_t i = 0; i < AF_LEN(text); i++)
+        hash_text(h, text[i]);
+    hash_text(h, p->choices ? "choices" : p->whole ? "whole" : p->maybe_output ? "maybe" : "apart");
+}
+
+static void hash_names(af_sha256 *h, const af_role_name *name, int count)
+{
+    for (int i = 0; i < count; i++) {
+        hash_text(h, name[i].from);
+        hash_text(h, name[i].to);
+    }
+}
+
 static void hash_source(af_sha256 *h, const af_data_source *s)
 {
     const char *const *field = (const char *const *)&s->field;
-    char text[128];
+    char text[400];
     hash_text(h, s->ds_type);
     for (size_t i = 0; i < sizeof s->field / sizeof *field; i++)
         hash_text(h, field[i]);
-    for (int i = 0; i < s->role_name_count; i++) {
-        hash_text(h, s->role_names[i].from);
-        hash_text(h, s->role_names[i].to);
-    }
+    hash_names(h, s->role_names, s->role_name_count);
+    hash_text(h, "properties");
+    hash_names(h, s->property_names, s->property_name_count);
+    hash_text(h, s->thinking);
+    hash_text(h, s->thinking_key);
+    hash_prompt(h, s->prompt);
     for (int i = 0; i < s->role_count; i++)
         hash_text(h, s->roles[i]);
-    snprintf(text, sizeof text, "%d %d %d %d %" PRIx64, (int)s->shape, s->shape_given,
-             (int)s->train_on_eos, s->train_on_inputs, s->set_keys); /* keys without effect, too */
+    const af_data_slice *c = &s->slice;
+    snprintf(text, sizeof text,
+             "%d %d %d %d %" PRIx64 " %d %d %d %d %d %d %" PRId64 " %" PRId64 " %" PRId64
+             " %" PRId64 " %a %" PRIx64,
+             (int)s->shape, s->shape_given, (int)s->train_on_eos, s->train_on_inputs,
+             s->set_keys /* keys without effect, too */, s->cut, s->drop_system, c->given,
+             c->percent, c->has_from, c->has_to, c->from, c->to, s->max_samples, s->num_samples,
+             s->weight, s->seed);
     hash_text(h, text);
 }
 

@@ -5,53 +5,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "data/read/records.h"
-
-/* Files of a folder that are not read are named by their number, once. */
-static void warn_of_held_out_files(const af_data_source *s, const char *run_path)
-{
-    char **files = NULL;
-    int n = 0, held_out = 0;
-    if (af_data_source_files(s, run_path, &files, &n, &held_out, NULL) == AF_OK && held_out)
-        af_log_write(AF_LOG_WARN,
-                     "%s: %d of %d files belong to splits other than train and are skipped; "
-                     "set 'split' to choose one",
-                     s->path, held_out, n + held_out);
-    af_names_free(files, n);
-}
-
-af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_error *err)
-{
-    af_status st = AF_OK;
-    *k = (af_data_pipeline){.o = o};
-    AF_TRY(af_data_sources_read(&k->source, &k->sources, o, &k->mem, err));
-    k->renderer = af_arena_take(&k->mem, (uint64_t)k->sources * sizeof *k->renderer);
-    if (!k->renderer) {
-        st = af_fail_nomem(err, "datasets", 0);
-        goto done;
-    }
-    /* token ids need no tokenizer: a missing one is reported when it is needed */
-    if (af_tokenizer_open(&k->tokenizer, o->model, &k->why) != AF_OK)
-        k->tokenizer = NULL;
-    for (int i = 0; i < k->sources; i++) {
-        const char *requested = k->source[i].chat_template;
-        AF_TRY(af_renderer_init(&k->renderer[i], k->tokenizer, o->model,
-                                requested ? requested : o->chat_template, err));
-        warn_of_held_out_files(&k->source[i], o->run_path);
-    }
-done:
-    if (st != AF_OK)
-        af_data_pipeline_close(k);
-    return st;
-}
-
-void af_data_pipeline_close(af_data_pipeline *k)
-{
-    for (int i = 0; k->renderer && i < k->sources; i++)
-        af_renderer_clear(&k->renderer[i]);
-    af_tokenizer_close(k->tokenizer);
-    af_arena_clear(&k->mem);
-    *k = (af_data_pipeline){0};
-}
+#include "data/store/record_pick.h"
 
 enum {
     BATCH = 64,           /* records prepared at once, per thread */
@@ -62,6 +16,7 @@ enum {
 typedef struct record_job {
     json_t *record;
     af_source_loc loc; /* its warnings are the ones below */
+    int64_t times;     /* how often it is taken */
     af_record_warnings warnings;
     af_item item;
     af_row row[2];
@@ -80,6 +35,8 @@ typedef struct reader {
     af_data_source *source;
     af_renderer *renderer;
     af_source_loc loc;
+    af_record_pick pick;
+    int64_t index;     /* of the next record, over all files of the dataset */
     int file;          /* number over all datasets */
     bool tools_warned; /* for this dataset */
     bool ended;
@@ -184,6 +141,25 @@ static af_status emit_example(reader *d, const af_example *e)
     return AF_OK;
 }
 
+/* A long text in rows of sequence_len: all of it is trained on. */
+static af_status emit_cut(reader *d, const af_example *whole)
+{
+    const int64_t limit = d->pipeline->o->sequence_len;
+    af_status st = AF_OK;
+    for (int64_t at = 0; st == AF_OK && at < whole->row->count && !d->ended; at += limit) {
+        const af_row part = {.ids = whole->row->ids + at,
+                             .labels = whole->row->labels + at,
+                             .count = AF_MIN(limit, whole->row->count - at)};
+        af_example e = *whole;
+        e.row = &part;
+        if (supervised(&part) == 0)
+            continue; /* a single token has nothing to learn from */
+        count_rows(d, &e);
+        st = emit_example(d, &e);
+    }
+    return st;
+}
+
 static af_status emit_rows(reader *d, const af_item *item, af_row *row)
 {
     af_status st = AF_OK;
@@ -197,6 +173,10 @@ static af_status emit_rows(reader *d, const af_item *item, af_row *row)
                     .rows = item->conversations,
                     .row = row,
                     .label = item->label};
+    if (d->source->cut && d->mode != AF_READ_PREVIEW && d->pipeline->o->sequence_len > 0) {
+        AF_TRY(check_ids(d, &row[0]));
+        return emit_cut(d, &e);
+    }
     for (int i = 0; i < item->conversations; i++) {
         AF_TRY(check_ids(d, &row[i]));
         if (d->mode != AF_READ_PREVIEW)
@@ -294,7 +274,10 @@ static af_status deliver(reader *d, record_job *j)
         return af_fail(d->err, j->st, "%s", j->err.msg);
     for (int i = 0; i < j->item.conversations; i++)
         warn_of_ignored_tools(d, &j->item.conversation[i]);
-    return j->item.conversations ? emit_rows(d, &j->item, j->row) : AF_OK;
+    af_status st = AF_OK;
+    for (int64_t i = 0; st == AF_OK && !d->ended && j->item.conversations && i < j->times; i++)
+        st = emit_rows(d, &j->item, j->row);
+    return st;
 }
 
 static af_status refuse_untrainable(const reader *d)
@@ -339,6 +322,20 @@ static af_status run_batch(reader *d)
     return st;
 }
 
+/* Instructions that nobody declared, and a model without a chat template. */
+static void use_alpaca_prompt(reader *d)
+{
+    af_data_source *s = d->source;
+    if (s->shape != AF_SHAPE_ALPACA || s->prompt || s->shape_given || d->renderer->chat ||
+        !d->pipeline->tokenizer)
+        return;
+    s->prompt = af_prompt_find("alpaca");
+    af_log_write(AF_LOG_INFO,
+                 "%s: the model has no chat template: the Alpaca prompt is used (as with 'type: "
+                 "alpaca')",
+                 d->loc.file);
+}
+
 /* Takes a record over. The first one of a file decides the shape of the others. */
 static af_status add_job(reader *d, af_record *rec)
 {
@@ -350,9 +347,14 @@ static af_status add_job(reader *d, af_record *rec)
             d->source->shape = AF_SHAPE_AUTO;
         AF_TRY(af_shape_detect(d->source, rec->json, &d->loc, d->err));
         AF_TRY(refuse_untrainable(d));
+        use_alpaca_prompt(d);
     }
+    const int64_t times = af_record_pick_times(&d->pick, d->index++);
+    if (times == 0)
+        return AF_OK;
     record_job *j = &d->jobs[d->waiting++];
-    *j = (record_job){.record = rec->json, .loc = d->loc, .warnings = {.hold = true}};
+    *j = (record_job){
+        .record = rec->json, .loc = d->loc, .times = times, .warnings = {.hold = true}};
     j->loc.warnings = &j->warnings;
     rec->json = NULL;
 done:
@@ -373,9 +375,9 @@ static af_status one_batch(reader *d, af_records *r, int64_t most, int64_t *reco
         st = af_records_next(r, &rec, d->err);
         d->times.read += af_seconds_now() - began;
         bytes += rec.bytes;
-        *end = st != AF_OK || !rec.json;
+        *end = st != AF_OK || !rec.json || d->index >= d->pick.to;
         *records += rec.json != NULL;
-        if (rec.json)
+        if (rec.json && (!*end || rec.number == 1))
             st = add_job(d, &rec);
         json_decref(rec.json);
     }
@@ -526,9 +528,13 @@ static af_status one_source(reader *d, int i)
     d->tools_warned = false;
     thread_renderers_open(d);
     af_status st = af_data_source_files(s, d->pipeline->o->run_path, &files, &n, &held_out, d->err);
+    d->index = 0;
+    if (st == AF_OK)
+        st = af_record_pick_open(&d->pick, s, d->pipeline->o->run_path, files, n, d->err);
     for (int f = 0; f < n && st == AF_OK && !d->ended; f++) {
         *s = before;
-        st = one_file(d, files[f]);
+        if (d->index < d->pick.to)
+            st = one_file(d, files[f]);
         d->file++;
     }
     thread_renderers_close(d);

@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "data/render/renderer.h"
 #include "data/shape/data_source.h"
+#include "train/run/run_data_opts.h"
 
 #include <math.h>
 
@@ -19,19 +20,10 @@ static af_status open_store(const af_run_data *d, const af_run_config *run,
                             const af_run_model *model, const af_yaml *list, af_token_store *store,
                             af_data_counts *counts, af_error *err)
 {
-    const af_data_opts o = {
-        .datasets = list,
-        .run_path = run->path,
-        .model = model->path,
-        .chat_template = d->chat_template,
-        .train_on_inputs = run->train_on_inputs,
-        .roles = run->roles_to_train.item,
-        .role_count = run->roles_to_train.count,
-        .train_on_eos = run->train_on_eos,
-        .excess = run->excess,
-        .sequence_len = run->sequence_len,
-        .vocab = model->spec->vocab,
-    };
+    af_data_opts o = af_run_data_opts(run, model->path);
+    o.datasets = list;
+    o.chat_template = d->chat_template;
+    o.vocab = model->spec->vocab;
     const af_status st = af_dataset_open(store, counts, &o, err);
     if (st == AF_OK && store->records == 0)
         return nothing_left(run, counts, err);
@@ -137,7 +129,7 @@ static af_status check_declared_types(const af_run_config *r, af_error *err)
     af_arena mem = {0};
     af_data_source *s = NULL;
     int n = 0;
-    const af_data_opts o = {.datasets = r->datasets, .run_path = r->path};
+    const af_data_opts o = af_run_data_opts(r, NULL);
     af_status st = af_data_sources_read(&s, &n, &o, &mem, err);
     af_data_counts c = {.records = n + (r->test_datasets != NULL)};
     for (int i = 0; i < n && st == AF_OK; i++) {

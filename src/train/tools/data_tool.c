@@ -3,10 +3,11 @@
 #include "afinar/data.h"
 
 #include "base/buf.h"
+#include "base/log.h"
 #include "data/store/batch_stream.h"
 #include "data/store/dataset_reader.h"
 #include "format/config/hf_config.h"
-#include "train/run/run_config.h"
+#include "train/run/run_data_opts.h"
 
 #include <jansson.h>
 #include <unistd.h>
@@ -29,27 +30,20 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
                            int count, af_error *err)
 {
     af_status st = AF_OK;
+    char idle[300];
     *t = (data_tool){0};
-    AF_TRY(af_run_config_read(&t->run, run_file, overrides, count, false, err));
+    AF_TRY(af_run_config_read(&t->run, run_file, overrides, count, err));
     st = af_model_resolve(&t->model, t->run.base_model, err);
     if (st != AF_OK) {
         char at[300];
         af_fail_prefix(st, err, "%s", af_run_key_loc(&t->run, "base_model", at, sizeof at));
         goto done;
     }
-    t->o = (af_data_opts){
-        .datasets = t->run.datasets,
-        .run_path = t->run.path,
-        .model = t->model,
-        .chat_template = t->run.chat_template,
-        .train_on_inputs = t->run.train_on_inputs,
-        .roles = t->run.roles_to_train.item,
-        .role_count = t->run.roles_to_train.count,
-        .train_on_eos = t->run.train_on_eos,
-        .excess = t->run.excess,
-        .sequence_len = t->run.sequence_len,
-    };
+    t->o = af_run_data_opts(&t->run, t->model);
     AF_TRY(af_data_pipeline_open(&t->pipeline, &t->o, err));
+    if (af_run_idle_text(&t->run, idle, sizeof idle))
+        af_log_write(AF_LOG_INFO, "%s", idle);
+    af_run_idle_log(&t->run);
 done:
     if (st != AF_OK)
         tool_close(t);

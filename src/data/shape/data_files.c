@@ -1,0 +1,262 @@
+/* data_files.c - the files of a dataset: a file, a folder with its splits, a pattern, or files that
+ * are named inside a folder. */
+#include "base/file.h"
+#include "data/read/records.h"
+#include "data/shape/data_source.h"
+
+#include <glob.h>
+#include <strings.h>
+
+const char *af_data_source_loc(char buf[300], const char *run_path, int line)
+{
+    if (line > 0)
+        snprintf(buf, 300, "%s:%d", run_path, line);
+    else
+        snprintf(buf, 300, "command line");
+    return buf;
+}
+
+static bool in_split(const char *name, const char *split)
+{
+    const size_t n = split ? strlen(split) : 0;
+    return !split || (strncmp(name, split, n) == 0 && strchr(".-_", name[n]) && name[n]);
+}
+
+/* Files next to the data of a published dataset that are not data. */
+static bool is_about(const char *name)
+{
+    static const char *const names[] = {"readme",   "license",      "licence",      "notice",
+                                        "citation", "dataset_info", "dataset_infos"};
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        const size_t n = strlen(names[i]);
+        if (strncasecmp(name, names[i], n) == 0 && (!name[n] || name[n] == '.'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_text(const char *name)
+{
+    af_records_kind kind;
+    return af_records_kind_of(&kind, name, NULL, NULL) == AF_OK && kind == AF_RECORDS_TEXT;
+}
+
+/* Among other texts, a text is one of them. */
+static bool is_about_no_text(const char *name) { return is_about(name) && !is_text(name); }
+
+static bool is_held_out(const char *name)
+{
+    static const char *const splits[] = {"test", "testing", "eval",  "evaluation",
+                                         "dev",  "val",     "valid", "validation"};
+    for (size_t i = 0; i < AF_LEN(splits); i++)
+        if (in_split(name, splits[i]))
+            return true;
+    return false;
+}
+
+/* Drops files by their name, unless none would be left. Returns how many stay. */
+static int drop_named(char **files, int count, bool (*drop)(const char *))
+{
+    int left = 0, kept = 0;
+    for (int i = 0; i < count; i++)
+        left += !drop(af_path_name(files[i]));
+    if (left == 0)
+        return count;
+    for (int i = 0; i < count; i++) {
+        char *path = files[i];
+        files[i] = NULL;
+        if (drop(af_path_name(path)))
+            free(path);
+        else
+            files[kept++] = path;
+    }
+    return kept;
+}
+
+/* The data files of a folder; those of the split, or what its names do not keep for tests. */
+static af_status list_folder(const af_data_source *s, const char *folder, char ***files, int *count,
+                             int *held_out, af_error *err)
+{
+    char **names = NULL;
+    int n = 0, kept = 0;
+    af_status st = af_dir_list(&names, &n, folder, err);
+    for (int i = 0; st == AF_OK && i < n; i++) {
+        char *path = af_path_join(folder, names[i]);
+        if (!path) {
+            st = af_fail_nomem(err, folder, 0);
+            break;
+        }
+        const bool file =
+            names[i][0] != '.' && in_split(names[i], s->split) && af_file_exists(path);
+        free(names[i]);
+        names[i] = NULL;
+        if (file)
+            names[kept++] = path;
+        else
+            free(path);
+    }
+    if (st != AF_OK) {
+        af_names_free(names, n);
+        return st;
+    }
+    if (!s->split) {                      /* as the Hugging Face loaders: then it is `train` */
+        bool rows = false, train = false; /* neither is seen in what is about the data */
+        for (int i = 0; i < kept; i++) {
+            const char *name = af_path_name(names[i]);
+            rows |= !is_about(name) && !is_text(name);
+            train |= !is_about(name) && !is_held_out(name);
+        }
+        const int data = drop_named(names, kept, rows ? is_about : is_about_no_text);
+        kept = train ? drop_named(names, data, is_held_out) : data;
+        *held_out = data - kept;
+    }
+    *files = names;
+    *count = kept;
+    return AF_OK;
+}
+
+/* A folder whose names say nothing of splits is all `train`. */
+static af_status list_train(const af_data_source *s, const char *folder, char ***files, int *count,
+                            int *held_out, af_error *err)
+{
+    af_data_source any = *s;
+    any.split = NULL;
+    af_status st = list_folder(&any, folder, files, count, held_out, err);
+    for (int i = 0; st == AF_OK && i < *count; i++) {
+        af_records_kind kind;
+        if (!is_held_out(af_path_name((*files)[i])) &&
+            af_records_kind_of(&kind, (*files)[i], s->ds_type, NULL) == AF_OK)
+            continue;
+        af_names_free(*files, *count);
+        *files = NULL;
+        *count = 0;
+    }
+    return st;
+}
+
+static af_status folder_files(const af_data_source *s, const char *folder, const char *run_path,
+                              char ***files, int *count, int *held_out, af_error *err)
+{
+    char at[300];
+    af_status st = list_folder(s, folder, files, count, held_out, err);
+    if (st == AF_OK && *count == 0 && s->split && strcmp(s->split, "train") == 0) {
+        af_names_free(*files, *count);
+        st = list_train(s, folder, files, count, held_out, err);
+    }
+    if (st == AF_OK && *count == 0) { /* a published dataset keeps its files in data/ */
+        char *data = af_path_join(folder, "data");
+        af_names_free(*files, *count);
+        *files = NULL;
+        if (data && af_dir_exists(data))
+            st = list_folder(s, data, files, count, held_out, err);
+        else if (!data)
+            st = af_fail_nomem(err, folder, 0);
+        free(data);
+    }
+    if (st == AF_OK && *count == 0) {
+        af_names_free(*files, *count);
+        *files = NULL;
+        return af_fail(err, AF_EUSAGE, "%s: %s has no files%s%s",
+                       af_data_source_loc(at, run_path, s->split ? s->split_line : s->line), folder,
+                       s->split ? " of split " : "", s->split ? s->split : "");
+    }
+    return st;
+}
+
+static bool is_pattern(const char *path) { return strpbrk(path, "*?[") != NULL; }
+
+/* Adds a file, or those that a pattern matches, sorted. */
+static af_status add_files(const af_data_source *s, const char *path, const char *run_path,
+                           char ***files, int *count, af_error *err)
+{
+    char at[300];
+    glob_t g = {0};
+    const bool there = af_file_exists(path);
+    const int rc = there || !is_pattern(path) ? GLOB_NOMATCH : glob(path, 0, NULL, &g);
+    const uint64_t found = there ? 1 : rc == 0 ? g.gl_pathc : 0;
+    af_status st = AF_OK;
+    if (rc == GLOB_NOSPACE)
+        st = af_fail_nomem(err, path, 0);
+    else if (found == 0)
+        st = af_fail(err, AF_EUSAGE,
+                     is_pattern(path)
+                         ? "%s: no file matches %s"
+                         : "%s: dataset %s is not there (a file or a folder of this machine is "
+                           "wanted)",
+                     af_data_source_loc(at, run_path, s->line), path);
+    for (uint64_t i = 0; i < found && st == AF_OK; i++) {
+        const char *name = there ? path : g.gl_pathv[i];
+        if (!af_file_exists(name))
+            continue; /* a folder */
+        char **more = af_realloc(*files, (uint64_t)*count + 1, sizeof *more);
+        if (more)
+            *files = more;
+        char *copy = more ? af_strdup(name) : NULL;
+        if (copy)
+            more[(*count)++] = copy;
+        else
+            st = af_fail_nomem(err, path, 0);
+    }
+    if (rc == 0)
+        globfree(&g);
+    return st;
+}
+
+/* data_files: inside the folder `path`, or by themselves. */
+static af_status named_files(const af_data_source *s, const char *run_path, char ***files,
+                             int *count, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < s->data_file_count && st == AF_OK; i++) {
+        const char *name = s->data_files[i];
+        const bool inside = s->path && af_dir_exists(s->path);
+        char *path = inside ? af_path_join(s->path, name + strspn(name, "/")) : af_strdup(name);
+        st = path ? add_files(s, path, run_path, files, count, err) : af_fail_nomem(err, name, 0);
+        free(path);
+    }
+    return st;
+}
+
+static af_status config_files(const af_data_source *s, const char *run_path, char ***files,
+                              int *count, int *held_out, af_error *err)
+{
+    char at[300];
+    char *folder = s->name ? af_path_join(s->path, s->name) : af_strdup(s->path);
+    if (!folder)
+        return af_fail_nomem(err, s->path, 0);
+    const bool usual = s->name && strcmp(s->name, "default") == 0;
+    const char *here = usual && !af_dir_exists(folder) ? s->path : folder;
+    const af_status st = af_dir_exists(here)
+                             ? folder_files(s, here, run_path, files, count, held_out, err)
+                             : af_fail(err, AF_EUSAGE, "%s: dataset %s has no folder '%s'",
+                                       af_data_source_loc(at, run_path, s->line), s->path, s->name);
+    free(folder);
+    return st;
+}
+
+af_status af_data_source_files(const af_data_source *s, const char *run_path, char ***files,
+                               int *count, int *held_out, af_error *err)
+{
+    char **found = NULL;
+    int n = 0;
+    char at[300];
+    af_status st;
+    *held_out = 0;
+    const bool other = s->split && strcmp(s->split, "train") != 0; /* a file is all "train" */
+    if (s->data_file_count)
+        st = named_files(s, run_path, &found, &n, err);
+    else if (af_dir_exists(s->path))
+        st = config_files(s, run_path, &found, &n, held_out, err);
+    else if (other && af_file_exists(s->path))
+        st = af_fail(err, AF_EUSAGE, "%s: 'split: %s' has no effect: %s is a file, not a folder",
+                     af_data_source_loc(at, run_path, s->split_line), s->split, s->path);
+    else
+        st = add_files(s, s->path, run_path, &found, &n, err);
+    if (st != AF_OK) {
+        af_names_free(found, n);
+        return st;
+    }
+    *files = found;
+    *count = n;
+    return AF_OK;
+}

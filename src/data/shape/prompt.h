@@ -1,0 +1,27 @@
+/* prompt.h - fixed prompts around the fields of a record, as the dataset types of Axolotl have
+ * them. The chat template takes no part in them. */
+#ifndef AF_PROMPT_H
+#define AF_PROMPT_H
+
+#include "base/base.h"
+
+/* Formats hold {system}, {instruction}, {input}, {output} or the name of another field in braces;
+ * {{ and }} are braces. */
+typedef struct af_prompt {
+    const char *type;   /* as `type` names it */
+    const char *system; /* before the turn of a record that has a system text; NULL = never */
+    const char *turn, *turn_no_input; /* with and without {input} */
+    const char *answer;               /* NULL = {output} */
+    const char *instruction, *input, *output,
+        *system_field;       /* what the fields are called; NULL = as usual */
+    const char *system_text; /* of a record without a system field; NULL = none */
+    bool choices;            /* {input} is a list, written as "- "quoted"" lines */
+    bool whole;              /* tokenised in one piece, not prompt and answer apart */
+    bool maybe_output;       /* a record without an answer is one with an empty answer */
+} af_prompt;
+
+/* The prompt of a `type` ("alpaca", "alpaca:chat", "context_qa.load_v2"), or NULL. */
+const af_prompt *af_prompt_find(const char *type);
+/* The name of the i-th, or NULL after the last. */
+const char *af_prompt_name(int i);
+#endif

@@ -1,0 +1,51 @@
+/* data_pipeline.c - what the datasets of a run are read with: sources, tokenizer, renderers. */
+#include "base/file.h"
+#include "base/log.h"
+#include "data/store/dataset_reader.h"
+
+/* Files of a folder that are not read are named by their number, once. */
+static void warn_of_held_out_files(const af_data_source *s, const char *run_path)
+{
+    char **files = NULL;
+    int n = 0, held_out = 0;
+    if (af_data_source_files(s, run_path, &files, &n, &held_out, NULL) == AF_OK && held_out)
+        af_log_write(AF_LOG_WARN,
+                     "%s: %d of %d files belong to splits other than train and are skipped; "
+                     "set 'split' to choose one",
+                     s->path, held_out, n + held_out);
+    af_names_free(files, n);
+}
+
+af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    *k = (af_data_pipeline){.o = o};
+    AF_TRY(af_data_sources_read(&k->source, &k->sources, o, &k->mem, err));
+    k->renderer = af_arena_take(&k->mem, (uint64_t)k->sources * sizeof *k->renderer);
+    if (!k->renderer) {
+        st = af_fail_nomem(err, "datasets", 0);
+        goto done;
+    }
+    /* token ids need no tokenizer: a missing one is reported when it is needed */
+    if (af_tokenizer_open(&k->tokenizer, o->model, &k->why) != AF_OK)
+        k->tokenizer = NULL;
+    for (int i = 0; i < k->sources; i++) {
+        const char *requested = k->source[i].chat_template;
+        AF_TRY(af_renderer_init(&k->renderer[i], k->tokenizer, o->model,
+                                requested ? requested : o->chat_template, err));
+        warn_of_held_out_files(&k->source[i], o->run_path);
+    }
+done:
+    if (st != AF_OK)
+        af_data_pipeline_close(k);
+    return st;
+}
+
+void af_data_pipeline_close(af_data_pipeline *k)
+{
+    for (int i = 0; k->renderer && i < k->sources; i++)
+        af_renderer_clear(&k->renderer[i]);
+    af_tokenizer_close(k->tokenizer);
+    af_arena_clear(&k->mem);
+    *k = (af_data_pipeline){0};
+}

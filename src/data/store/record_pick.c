@@ -1,0 +1,78 @@
+/* record_pick.c - see record_pick.h. */
+#include "data/store/record_pick.h"
+
+#include "data/read/records.h"
+#include "data/store/order.h"
+
+enum { PICK_STREAM = 0x7069636b };
+
+static af_status count_file(int64_t *records, const char *path, const char *ds_type, af_error *err)
+{
+    af_status st = AF_OK;
+    af_records *r = NULL;
+    af_records_kind kind;
+    AF_TRY(af_records_kind_of(&kind, path, ds_type, err));
+    if (kind == AF_RECORDS_TEXT) {
+        st = af_fail(err, AF_EUNSUPPORTED,
+                     "%s: a part of a plain text file is not supported: it has no records", path);
+        goto done;
+    }
+    AF_TRY(af_records_open(&r, path, kind, err));
+    for (bool end = false; !end;) {
+        af_record rec = {0};
+        AF_TRY(af_records_next(r, &rec, err));
+        end = !rec.json;
+        *records += !end;
+        json_decref(rec.json);
+    }
+done:
+    af_records_close(r);
+    return st;
+}
+
+static bool needs_count(const af_data_source *s)
+{
+    return s->slice.percent || (s->slice.has_from && s->slice.from < 0) ||
+           (s->slice.has_to && s->slice.to < 0) || s->num_samples || s->weight != 1;
+}
+
+af_status af_record_pick_open(af_record_pick *out, const af_data_source *s, const char *run_path,
+                              char *const *files, int count, af_error *err)
+{
+    char at[300];
+    int64_t n = INT64_MAX;
+    *out = (af_record_pick){.to = n, .take = -1, .seed = s->seed};
+    if (!s->slice.given && !s->max_samples && !needs_count(s))
+        return AF_OK;
+    if (needs_count(s) || s->slice.given) {
+        n = 0;
+        for (int i = 0; i < count; i++) {
+            const af_status st = count_file(&n, files[i], s->ds_type, err);
+            if (st != AF_OK)
+                return st;
+        }
+    }
+    af_data_slice_bounds(&s->slice, n, &out->from, &out->to);
+    if (s->slice.given && out->from >= out->to)
+        return af_fail(err, AF_EUSAGE, "%s: split takes none of the %" PRId64 " records of %s",
+                       af_data_source_loc(at, run_path, s->split_line), n, s->path);
+    if (s->num_samples)
+        out->take = s->num_samples;
+    else if (s->weight != 1)
+        out->take = (int64_t)((double)(out->to - out->from) * s->weight);
+    if (s->max_samples && out->take >= 0)
+        out->take = AF_MIN(out->take, s->max_samples);
+    else if (s->max_samples && out->to - out->from > s->max_samples)
+        out->to = out->from + s->max_samples;
+    return AF_OK;
+}
+
+int64_t af_record_pick_times(const af_record_pick *p, int64_t i)
+{
+    if (i < p->from || i >= p->to)
+        return 0;
+    if (p->take < 0)
+        return 1;
+    const int64_t n = p->to - p->from;
+    return p->take / n + (af_permute(p->seed, PICK_STREAM, n, i - p->from) < p->take % n);
+}

@@ -1,0 +1,20 @@
+/* run_data_opts.c - see run_data_opts.h. */
+#include "train/run/run_data_opts.h"
+
+af_data_opts af_run_data_opts(const af_run_config *run, const char *model)
+{
+    return (af_data_opts){
+        .datasets = run->datasets,
+        .run_path = run->path,
+        .model = model,
+        .chat_template = run->chat_template,
+        .train_on_inputs = run->train_on_inputs,
+        .roles = run->roles_to_train.item,
+        .role_count = run->roles_to_train.count,
+        .train_on_eos = run->train_on_eos,
+        .excess = run->excess,
+        .sequence_len = run->sequence_len,
+        .max_samples = run->max_samples,
+        .seed = (uint64_t)run->seed,
+    };
+}

@@ -1,0 +1,217 @@
+/* test_picks.c - which files and which records of a dataset are taken. */
+#include "data_case.h"
+
+#include "data/store/dataset.h"
+
+static char model[1024];
+
+static int find_model(void **state)
+{
+    (void)state;
+    snprintf(model, sizeof model, "%s/models/qwen2", golden_dir());
+    return 0;
+}
+
+/* The options of a training run. */
+static af_data_opts training(af_arena *mem, const char *yaml, int64_t length)
+{
+    af_yaml *list;
+    af_error err;
+    CHECK_OK(af_yaml_parse(&list, mem, yaml, strlen(yaml), "run.yaml", &err), err);
+    return (af_data_opts){.datasets = list,
+                          .run_path = "run.yaml",
+                          .model = model,
+                          .excess = AF_EXCESS_TRUNCATE,
+                          .sequence_len = length};
+}
+
+/* The numbers of the records that a preview shows, as "1 2 3". */
+static const char *records_shown(data_case *c)
+{
+    static char text[400];
+    size_t used = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < json_array_size(c->rows) && used < sizeof text; i++) {
+        const json_t *t = json_object_get(json_array_get(c->rows, i), "text");
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", i ? " " : "",
+                                 (int)strtol(json_string_value(t), NULL, 10));
+    }
+    return text;
+}
+
+static void write_numbers(const data_case *c, const char *name, int from, int to)
+{
+    af_buf b = {0};
+    for (int i = from; i < to; i++)
+        af_buf_printf(&b, "{\"text\": \"%d\"}\n", i);
+    case_write(c, name, b.data, b.len);
+    af_buf_clear(&b);
+}
+
+static void test_parts_of_a_split(void **state)
+{
+    static const struct {
+        const char *entry, *records; /* NULL: refused, with the words of `why` */
+        const char *why;
+    } cases[] = {
+        {"split: train", "0 1 2 3 4 5 6 7 8 9", NULL},
+        {"split: 'train[:20%]'", "0 1", NULL},
+        {"split: 'train[25%:75%]'", "2 3 4 5 6 7", NULL}, /* 2.5 and 7.5 go to the even number */
+        {"split: 'train[-30%:]'", "7 8 9", NULL},
+        {"split: 'train[3:5]'", "3 4", NULL},
+        {"split: 'train[-2:]'", "8 9", NULL},
+        {"split: 'train[8:100]'", "8 9", NULL},
+        {"split: 'train[:]'\n    max_samples: 3", "0 1 2", NULL},
+        {"max_samples: 2", "0 1", NULL},
+        {"split: 'train[5:]'\n    max_samples: 2", "5 6", NULL},
+        {"split: 'train[4:4]'", NULL, ":5: split takes none of the 10 records"},
+        {"split: 'train[:20%'", NULL, ":5: split 'train[:20%' is not supported"},
+        {"split: 'train[:101%]'", NULL, ":5: split 'train[:101%]' is not supported"},
+        {"split: 'test[:2]'", NULL, ":5: 'split: test' has no effect"},
+    };
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_numbers(&c, "data.jsonl", 0, 10);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char more[1600];
+        snprintf(more, sizeof more, "datasets:\n  - path: %s\n    type: text\n    %s\n",
+                 case_path(&c, "data.jsonl"), cases[i].entry);
+        case_run(&c, model, more);
+        const af_status st = case_preview(&c);
+        if (cases[i].why) {
+            assert_int_not_equal(st, AF_OK);
+            if (!strstr(c.err.msg, cases[i].why))
+                fail_msg("'%s' should say '%s'", c.err.msg, cases[i].why);
+            continue;
+        }
+        CHECK_OK(st, c.err);
+        assert_string_equal(records_shown(&c), cases[i].records);
+    }
+    case_close(&c);
+}
+
+static void test_files_by_pattern_and_name(void **state)
+{
+    static const struct {
+        const char *entry, *records, *why;
+    } cases[] = {
+        {"path: D/part*.jsonl", "0 1 2 3", NULL},
+        {"path: D\n    data_files: part2.jsonl", "2 3", NULL},
+        {"path: D\n    data_files: [part2.jsonl, part1.jsonl]", "2 3 0 1", NULL},
+        {"path: D\n    data_files: ['*.jsonl']\n    split: 'train[1:3]'", "1 2", NULL},
+        {"path: D\n    split: 'train[2:]'", "2 3", NULL}, /* names without a split are train */
+        {"path: json\n    data_files: D/part1.jsonl", "0 1", NULL},
+        {"data_files: [D/part1.jsonl]", "0 1", NULL},
+        {"path: D/nothing*.jsonl", NULL, ":3: no file matches"},
+        {"path: D\n    data_files: part3.jsonl", NULL, ":3: dataset"},
+    };
+    data_case c;
+    af_error err;
+    (void)state;
+    case_open(&c);
+    CHECK_OK(af_dir_make(case_path(&c, "D"), &err), err);
+    write_numbers(&c, "D/part1.jsonl", 0, 2);
+    write_numbers(&c, "D/part2.jsonl", 2, 4);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_buf b = {0};
+        af_buf_str(&b, "datasets:\n  - ");
+        for (const char *at = cases[i].entry; *at; at++) /* D is the folder */
+            if (at[0] == 'D' && (at[1] == '/' || at[1] == '\n'))
+                af_buf_str(&b, case_path(&c, "D"));
+            else
+                af_buf_char(&b, *at);
+        af_buf_str(&b, "\n    type: text\n");
+        case_run(&c, model, b.data);
+        const af_status st = case_preview(&c);
+        if (cases[i].why) {
+            assert_int_not_equal(st, AF_OK);
+            if (!strstr(c.err.msg, cases[i].why))
+                fail_msg("'%s' should say '%s'", c.err.msg, cases[i].why);
+        } else {
+            CHECK_OK(st, c.err);
+            assert_string_equal(records_shown(&c), cases[i].records);
+        }
+        af_buf_clear(&b);
+    }
+    case_close(&c);
+}
+
+/* A share and a number by chance: the same for the same seed, another for another. */
+static void test_records_by_chance(void **state)
+{
+    data_case c;
+    char first[400], more[1600];
+    (void)state;
+    case_open(&c);
+    write_numbers(&c, "data.jsonl", 0, 10);
+    for (int seed = 1; seed < 4; seed++) {
+        snprintf(more, sizeof more, "datasets: [{path: %s, type: text, weight: 0.5, seed: %d}]\n",
+                 case_path(&c, "data.jsonl"), seed == 2 ? 1 : seed);
+        case_run(&c, model, more);
+        CHECK_OK(case_preview(&c), c.err);
+        assert_int_equal(json_array_size(c.rows), 5);
+        if (seed == 1)
+            snprintf(first, sizeof first, "%s", records_shown(&c));
+        assert_int_equal(strcmp(first, records_shown(&c)) == 0, seed < 3);
+    }
+    snprintf(more, sizeof more, "datasets: [{path: %s, type: text, num_samples: 25}]\n",
+             case_path(&c, "data.jsonl"));
+    case_run(&c, model, more);
+    CHECK_OK(case_preview(&c), c.err);
+    assert_int_equal(json_array_size(c.rows), 25);
+    int seen[10] = {0};
+    for (size_t i = 0; i < 25; i++)
+        seen[(int)strtol(json_string_value(json_object_get(json_array_get(c.rows, i), "text")),
+                         NULL, 10)]++;
+    for (int i = 0; i < 10; i++)
+        assert_true(seen[i] == 2 || seen[i] == 3);
+    case_close(&c);
+}
+
+/* `completion` cuts a long text into rows; `text` cuts it off. */
+static void test_long_completions_are_cut_into_rows(void **state)
+{
+    static const char record[] =
+        "{\"text\": \"one two three four five six seven eight nine ten\"}\n";
+    data_case c;
+    af_arena mem = {0};
+    (void)state;
+    case_open(&c);
+    case_write(&c, "data.jsonl", record, strlen(record));
+    int64_t whole = 0;
+    for (int i = 0; i < 3; i++) {
+        char yaml[1200];
+        af_token_store s;
+        af_data_counts counts;
+        af_error err = {0};
+        snprintf(yaml, sizeof yaml, "- {path: %s, type: %s}", case_path(&c, "data.jsonl"),
+                 i == 2 ? "text" : "completion");
+        const af_data_opts o = training(&mem, yaml, i == 0 ? 4096 : 8);
+        CHECK_OK(af_dataset_open(&s, &counts, &o, &err), err);
+        if (i == 0)
+            whole = s.tokens;
+        if (i == 1) {
+            assert_int_equal(s.records, (whole + 7) / 8 - (whole % 8 == 1));
+            assert_int_equal(s.tokens, whole - (whole % 8 == 1));
+            assert_int_equal(counts.truncated, 0);
+        }
+        if (i == 2)
+            assert_int_equal(s.tokens, 8);
+        af_token_store_close(&s);
+    }
+    assert_true(whole > 16);
+    af_arena_clear(&mem);
+    case_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts_of_a_split),
+        cmocka_unit_test(test_files_by_pattern_and_name),
+        cmocka_unit_test(test_records_by_chance),
+        cmocka_unit_test(test_long_completions_are_cut_into_rows),
+    };
+    return cmocka_run_group_tests(tests, find_model, NULL);
+}
