@@ -6,6 +6,7 @@
 #include <sanitizer/lsan_interface.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Of sanitizer/allocator_interface.h, which gcc does not install. */
 size_t __sanitizer_get_current_allocated_bytes(void);
@@ -29,7 +30,7 @@ __attribute__((constructor)) static void note_bytes(void)
     static pthread_barrier_t all; /* threads may wait for it after we return */
     pthread_t thread[THREADS];
     int n = 0;
-    setvbuf(stdout, buffer, _IOLBF, sizeof buffer);
+    setvbuf(stdout, buffer, isatty(1) ? _IOLBF : _IOFBF, sizeof buffer);
     tzset();
     pthread_barrier_init(&all, NULL, THREADS);
     while (n < THREADS && pthread_create(&thread[n], NULL, wait_for_all, &all) == 0)

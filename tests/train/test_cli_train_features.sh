@@ -272,7 +272,7 @@ until [ -f "$tmp/hasty/run_state.json" ]; do
     : > "$tmp/err"
     "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/hasty" resume_from_checkpoint=auto "${slow[@]}" 2> "$tmp/err" & pid=$!
     until grep -q 'resident expected' "$tmp/err" || ! kill -0 $pid 2> /dev/null; do sleep 0.01; done
-    sleep "$(awk "BEGIN { print $rounds * 0.04 }")" # long enough in the end
+    sleep "$(awk "BEGIN { print $rounds * 0.04 * 1.08 ^ $rounds }")" # long enough in the end, on a slow machine too
     kill -INT $pid 2> /dev/null || true
     wait $pid || die "stopped: exit $?, $(cat "$tmp/err")"
     [ -d "$tmp/pending" ] || ! grep -q "step 2 .*not evaluated yet" "$tmp/err" || cp -r "$tmp/hasty" "$tmp/pending"

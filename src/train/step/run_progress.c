@@ -96,11 +96,16 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
     return *out ? AF_OK : af_fail_nomem(err, "the progress of a run", 1024);
 }
 
+/* No run counts further; sums and products of two counters stay within 63 bits. */
+#define COUNTER_MAX (INT64_C(1) << 48)
+/* A resumed run passes over the epochs it has seen, one by one. */
+#define EPOCHS_MAX 1e7
+
 static bool get_int(const json_t *o, const char *key, int64_t *out)
 {
     const json_t *v = json_object_get(o, key);
     *out = json_integer_value(v);
-    return json_is_integer(v) && *out >= 0;
+    return json_is_integer(v) && *out >= 0 && *out <= COUNTER_MAX;
 }
 
 static bool get_double(const json_t *o, const char *key, double *out)
@@ -149,6 +154,10 @@ af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *
     json_decref(o);
     if (!ok)
         return af_fail(err, AF_EFORMAT, "'%s' does not hold the progress of a run", path);
+    if ((double)q.micro * (double)q.items_per_micro > EPOCHS_MAX * (double)q.items_per_epoch)
+        return af_fail(err, AF_EFORMAT,
+                       "'%s': %" PRId64 " micro-batches are more than %.0f epochs of this data",
+                       path, q.micro, EPOCHS_MAX);
     q.metrics_bytes = (uint64_t)bytes;
     *clock = (uint64_t)ticks;
     *p = q;
