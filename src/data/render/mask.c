@@ -17,8 +17,8 @@
 enum {
     WINDOW = 64,            /* messages from one anchor to the next */
     WINDOWS_FROM = 256,     /* shorter conversations are rendered whole */
-    MESSAGES_MAX = 20000,   /* of a record */
-    RENDERED_MAX = 1 << 23, /* messages rendered for the mask of a record: about 8 s */
+    MESSAGES_MAX = 16384,   /* of a record */
+    RENDERED_MAX = 1 << 22, /* messages rendered for the mask of a record: about 4 s */
 };
 
 /* The last message before an assistant's turn for which the rendering with the generation prompt
