@@ -260,7 +260,7 @@ af_status af_run_folder_texts(const af_run_model *m, const char *chat_template, 
                               const af_train_hooks *hooks, af_error *err)
 {
     af_error why = {0};
-    const af_status st = af_side_files_put(m->path, chat_template, dir, !m->adapter, &why, err);
+    const af_status st = af_side_files_put(m->texts, chat_template, dir, !m->adapter, &why, err);
     if (why.code != AF_OK)
         af_run_log(hooks, "note: no tokenizer files next to the adapter: %s", why.msg);
     return st;

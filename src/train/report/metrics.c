@@ -254,7 +254,7 @@ af_status af_metrics_state_text(const af_metrics *m, bool final, char **out, af_
                         isnan(p->best_eval) ? json_null() : json_real(p->best_eval));
     json_object_set_new(o, "best_model_checkpoint", best_checkpoint(m, final));
     json_object_set_new(o, "epoch", json_real(af_run_progress_epoch(p)));
-    json_object_set_new(o, "eval_steps", json_integer(r->eval_steps));
+    json_object_set_new(o, "eval_steps", json_integer(af_run_progress_every(p, r->eval_steps)));
     json_object_set_new(o, "global_step", json_integer(p->step));
     json_object_set_new(o, "is_hyper_param_search", json_false());
     json_object_set_new(o, "is_local_process_zero", json_true());
@@ -263,11 +263,12 @@ af_status af_metrics_state_text(const af_metrics *m, bool final, char **out, af_
     if (final)
         json_array_append_new(history, final_record(m, history));
     json_object_set_new(o, "log_history", history);
-    json_object_set_new(o, "logging_steps", json_integer(r->logging_steps));
+    json_object_set_new(o, "logging_steps",
+                        json_integer(af_run_progress_every(p, r->logging_steps)));
     json_object_set_new(o, "max_steps", json_integer(p->steps));
     json_object_set_new(o, "num_input_tokens_seen", json_integer(p->tokens));
     json_object_set_new(o, "num_train_epochs", json_real(r->num_epochs));
-    json_object_set_new(o, "save_steps", json_integer(r->save_steps));
+    json_object_set_new(o, "save_steps", json_integer(af_run_progress_every(p, r->save_steps)));
     json_object_set_new(o, "stateful_callbacks", json_object());
     json_object_set_new(o, "total_flos", json_real(m->flops * (double)p->micro));
     json_object_set_new(o, "train_batch_size", json_integer(r->micro_batch_size));

@@ -11,7 +11,7 @@
 static af_status write_whole(const af_step_graph *step, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
-    char *from = af_path_join(step->model->path, "config.json"),
+    char *from = af_path_join(step->model->texts, "config.json"),
          *to = af_path_join(dir, "config.json");
     if (!from || !to)
         AF_TRY(af_fail_nomem(err, "a path", strlen(dir)));

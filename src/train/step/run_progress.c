@@ -52,6 +52,11 @@ af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int
                : af_fail_prefix(st, err, "%s", af_run_key_loc(run, "lr_scheduler", at, sizeof at));
 }
 
+int64_t af_run_progress_every(const af_run_progress *p, double n)
+{
+    return (int64_t)(n < 1 ? ceil(n * (double)p->steps) : n);
+}
+
 double af_run_progress_epoch(const af_run_progress *p)
 {
     return (double)(p->micro * p->items_per_micro) / (double)p->items_per_epoch;
@@ -76,6 +81,7 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
     json_object_set_new(o, "clock", json_integer((json_int_t)clock));
     json_object_set_new(o, "best_step", json_integer(p->best_step));
     json_object_set_new(o, "evals_without_gain", json_integer(p->evals_without_gain));
+    json_object_set_new(o, "losses_above", json_integer(p->losses_above));
     json_object_set_new(o, "loss_count", json_integer(p->loss_count));
     json_object_set_new(o, "data_records", json_integer(p->data_records));
     json_object_set_new(o, "data_tokens", json_integer(p->data_tokens));
@@ -150,6 +156,8 @@ af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *
         get_double(o, "last_loss", &q.last_loss) && get_double(o, "loss_sum", &q.loss_sum);
     if (!get_int(o, "data_records", &q.data_records) || !get_int(o, "data_tokens", &q.data_tokens))
         q.data_records = q.data_tokens = -1;
+    if (!get_int(o, "losses_above", &q.losses_above))
+        q.losses_above = 0; /* of an earlier version */
     get_last(o, &q);
     json_decref(o);
     if (!ok)

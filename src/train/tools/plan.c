@@ -37,7 +37,7 @@ static af_status open_outline(run_outline *o, const af_run_config *run, af_error
     const char *path;
     af_step_graph_init(&o->step, run, &o->model);
     AF_TRY(af_run_model_open_outline(&o->model, run, err));
-    path = o->model.path;
+    path = o->model.texts;
     AF_TRY(has_tokenizer(path) ? af_prompts_new(&o->prompts, run, path, run->chat_template, err)
                                : af_prompts_outline(&o->prompts, run, err));
     o->step.prompts = o->prompts;
@@ -63,6 +63,8 @@ static int64_t trained(const af_step_graph *s)
         if (s->model->adapter->saved[i])
             n += s->model->spec->tensor[i].dim[0] *
                  (s->model->spec->tensor[i].ndim > 1 ? s->model->spec->tensor[i].dim[1] : 1);
+    for (int k = 0; s->model->adapter && k < AF_TOKEN_TABLES; k++)
+        n += s->model->adapter->tokens[k].count * s->model->spec->width;
     return n;
 }
 
@@ -215,6 +217,8 @@ static char *as_text(const plan_table *a, const af_step_graph *s)
     af_buf_printf(&b, "parameters   %.1f M, trained %.2f M; %s, %s\n",
                   (double)s->model->spec->params / 1e6, (double)trained(s) / 1e6,
                   af_device_text(s->model->device), af_dtype_name(s->model->compute));
+    if (*af_device_no_gpu(s->model->device))
+        af_buf_printf(&b, "device       no GPU is used: %s\n", af_device_no_gpu(s->model->device));
     af_buf_printf(&b, "batch        %lld x %lld tokens, %lld passes per step, %.3g FLOP per step\n",
                   (long long)s->run->micro_batch_size, (long long)s->run->sequence_len,
                   (long long)s->run->accumulation, p->flops * (double)s->run->accumulation);
