@@ -185,14 +185,13 @@ static const foreign_group groups[] = {
      "relora relora_* lisa_* use_llama_pro mixture_of_depths use_mora mora mora_type oft_* "
      "module_dropout peft_layer_replication lora_target_parameters peft loftq_config pissa_* "
      "corda_config eva_config lora_rank_pattern lora_alpha_pattern rank_pattern alpha_pattern "
-     "peft_layers_pattern layers_pattern lora_bias peft_trainable_token_indices "
-     "trainable_token_indices peft_ensure_weight_tying create_new_adapter resume_adapter_file "
+     "peft_layers_pattern layers_pattern lora_bias "
+     "peft_ensure_weight_tying create_new_adapter resume_adapter_file "
      "adapter_folder training_type peft_config quant_config megatron_core use_mca "
      "use_hyper_parallel hyper_parallel_args"},
     {REFUSED, "see 'lora_r', 'lora_alpha', 'lora_dropout' and 'lora_target_modules'",
      "lora_parameters"},
     {REFUSED, "see 'adapter' and 'lora_layers_to_transform'",
-     "freeze_trainable_layers freeze_trainable_modules freeze_extra_modules unfrozen_parameters "
      "freeze_language_model num_layers num_layer_trainable name_module_trainable "
      "spectrum_* train_from_scratch reinit_weights"},
     {REFUSED, "the loss is the plain cross-entropy",
@@ -208,11 +207,12 @@ static const foreign_group groups[] = {
      "model_init_kwargs shift_attn s2_attention scaling_softmax scaling_softmax_* use_pose pose_* "
      "block_diag_attn xpos_rope landmark_attention tokenizer_config tokenizer_name_or_path "
      "tokenizer_name"},
-    {REFUSED, "tokens are those of the model's tokenizer",
-     "special_tokens tokens add_tokens add_special_tokens resize_vocab "
-     "resize_token_embeddings_to_32x shrink_embeddings mean_resizing_embeddings "
-     "fix_untrained_tokens added_tokens_overrides init_special_tokens new_special_tokens_config "
-     "split_special_tokens eos_token pad_token bos_token unk_token additional_special_tokens"},
+    {IDLE, "the vocabulary grows when new tokens do not fit", "resize_vocab"},
+    {EXACT, "rows of new tokens are the mean of the others", "mean_resizing_embeddings"},
+    {REFUSED, "see 'special_tokens' and 'tokens'",
+     "shrink_embeddings fix_untrained_tokens added_tokens_overrides init_special_tokens "
+     "new_special_tokens_config split_special_tokens bos_token unk_token "
+     "additional_special_tokens"},
     {REFUSED, "set 'datasets' with paths",
      "dataset_dir dataset_name dataset_config data local_dataset dataset_mixer dataset_mixture "
      "dataset_splits dataset_configs dataset_weights train_dataset dataset_train_split "
@@ -238,6 +238,7 @@ static const struct {
 } anyway[] = {
     {"stage", "sft"},
     {"loss_type", "nll"},
+    {"mean_resizing_embeddings", "true"},
     {"quantization_method", "bnb bitsandbytes auto"},
     {"bnb_4bit_quant_type", "nf4"},
     {"quantization_type", "nf4"},

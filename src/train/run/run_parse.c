@@ -44,8 +44,10 @@ static af_status check_bounds(const parser *p, const af_key *k, double v, int li
  * their own. */
 static bool is_joined(const af_key *k, const af_yaml *n)
 {
+    const bool tokens = !strcmp(k->name, "tokens") || !strcmp(k->name, "add_special_tokens");
     return n->kind == AF_YAML_SCALAR && strchr(n->text, ',') &&
-           !strpbrk(n->text, "*()[]{}|\\^$+?") && strcmp(k->name, "generate_samples") != 0;
+           (tokens || !strpbrk(n->text, "*()[]{}|\\^$+?")) &&
+           strcmp(k->name, "generate_samples") != 0;
 }
 
 static af_status read_joined(const parser *p, const af_key *k, af_strings *out, const char *text)

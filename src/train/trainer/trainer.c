@@ -25,7 +25,7 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
     AF_TRY(af_run_data_open(&t->data, run, &t->model, err));
     AF_TRY(af_run_progress_init(&t->progress, run, af_stream_items(t->data.stream), err));
     AF_TRY(af_run_model_open_adapter(&t->model, err));
-    AF_TRY(af_prompts_new(&t->prompts, run, t->model.path,
+    AF_TRY(af_prompts_new(&t->prompts, run, t->model.texts,
                           t->data.chat_template ? t->data.chat_template : run->chat_template, err));
     t->step.prompts = t->prompts;
     t->step.rows_max = t->data.rows_max;
