@@ -3,6 +3,7 @@
 #include "model/adapter_config.h"
 
 #include "base/buf.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -13,12 +14,12 @@ enum { MATCH_LIMIT = 100000, REGEX_BYTES_MAX = 1 << 14 };
 
 /* ---- matching ---- */
 
-/* Whether `pattern` matches the whole subject. */
-static af_status full_match(bool *out, const char *pattern, const char *subject, af_error *err)
+af_status af_pattern_matches(bool *out, const char *pattern, const char *subject, bool whole,
+                             af_error *err)
 {
     int code;
     PCRE2_SIZE at;
-    const uint32_t flags = PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_UTF;
+    const uint32_t flags = PCRE2_ANCHORED | PCRE2_UTF | (whole ? PCRE2_ENDANCHORED : 0);
     if (strlen(pattern) > REGEX_BYTES_MAX)
         return af_fail(err, AF_EFORMAT, "the module pattern has %zu bytes, more than %d",
                        strlen(pattern), REGEX_BYTES_MAX);
@@ -77,8 +78,8 @@ af_status af_adapter_pattern_value(double *out, const af_adapter_pattern *p, int
         af_buf re = {0};
         bool hit = false;
         af_buf_printf(&re, "(.*\\.)?(%s)", p[i].key);
-        const af_status st =
-            re.bad ? af_fail_nomem(err, "a pattern", 0) : full_match(&hit, re.data, path, err);
+        const af_status st = re.bad ? af_fail_nomem(err, "a pattern", 0)
+                                    : af_pattern_matches(&hit, re.data, path, true, err);
         af_buf_clear(&re);
         if (st != AF_OK)
             return st;
@@ -127,11 +128,11 @@ static af_status is_target(bool *out, const af_adapter_config *c, const af_modul
     bool hit = false, excluded = af_path_in_list(m->path, c->exclude, c->exclude_count) ||
                                  is_saved(m->path, c->modules_to_save, c->save_count);
     if (c->exclude_regex && !excluded)
-        AF_TRY(full_match(&excluded, c->exclude_regex, m->path, err));
+        AF_TRY(af_pattern_matches(&excluded, c->exclude_regex, m->path, true, err));
     if (c->target_regex && strcmp(c->target_regex, "all-linear") == 0)
         hit = m->layer >= 0 && layer_chosen(c, m->layer);
     else if (c->target_regex)
-        AF_TRY(full_match(&hit, c->target_regex, m->path, err));
+        AF_TRY(af_pattern_matches(&hit, c->target_regex, m->path, true, err));
     else if (af_path_in_list(m->path, c->target, c->target_count))
         hit = layer_chosen(c, m->layer) || is_entry(m->path, c->target, c->target_count);
     *out = hit && !excluded;
@@ -383,7 +384,7 @@ af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena, const
 {
     json_error_t je;
     af_adapter_config c = {0};
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &je);
+    json_t *root = af_json_load(text, size, JSON_REJECT_DUPLICATES, &je);
     if (!json_is_object(root)) {
         json_decref(root);
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, root ? 1 : je.line,
@@ -488,7 +489,7 @@ char *af_adapter_config_text(const af_adapter_config *c)
     json_object_set_new(o, "trainable_token_indices", af_adapter_tokens_json(c->tokens));
     json_object_set_new(o, "use_dora", json_boolean(c->dora));
     json_object_set_new(o, "use_rslora", json_boolean(c->rslora));
-    char *text = json_dumps(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    char *text = af_json_dump(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(o);
     return text;
 }

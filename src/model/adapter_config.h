@@ -45,6 +45,10 @@ void af_adapter_tokens_name(const af_adapter *a, int table, char name[AF_ADAPTER
 AF_CHECKED af_status af_adapter_names_used(const af_adapter_config *c, const af_model_spec *s,
                                            af_error *err);
 
+/* Whether the regular expression matches the subject from its beginning, to its end with `whole`.
+ */
+AF_CHECKED af_status af_pattern_matches(bool *out, const char *pattern, const char *subject,
+                                        bool whole, af_error *err);
 /* True when a path is an entry of the list or ends with "." and one. */
 bool af_path_in_list(const char *path, const char *const *list, int n);
 /* The rule of modules_to_save, which PEFT makes without a dot: 'norm' means 'input_layernorm' too.

@@ -5,7 +5,8 @@
 
 static bool is_param(const af_leaves_opts *o, int tensor)
 {
-    return o->train_base || (o->train_adapter && o->adapter && o->adapter->saved[tensor]);
+    return (o->train_base && (!o->trained || o->trained[tensor])) ||
+           (o->train_adapter && o->adapter && o->adapter->saved[tensor]);
 }
 
 static af_dtype frozen_type(const af_leaves_opts *o, int tensor)

@@ -1,6 +1,7 @@
 /* run_check.c - every check of a run file that needs neither model nor data: keys that are missing,
  * that contradict each other, that would have no effect. */
 #include "afinar/graph.h"
+#include "train/run/freeze.h"
 #include "train/run/run_keys.h"
 
 static const char *need_text(af_key_need need)
@@ -22,6 +23,8 @@ static const char *need_text(af_key_need need)
         [AF_NEED_SGD] = "unless 'optimizer: sgd'",
         [AF_NEED_SAMPLES] = "without 'generate_samples'",
         [AF_NEED_LORAPLUS] = "without 'loraplus_lr_ratio'",
+        [AF_NEED_FULL] = "with an adapter",
+        [AF_NEED_FREEZE] = "without 'adapter: freeze'",
     };
     return text[need];
 }
@@ -33,7 +36,7 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return true;
     case AF_NEED_ADAPTER:
     case AF_NEED_NEW_ADAPTER:
-        return r->method != AF_METHOD_FULL;
+        return !af_method_trains_base(r);
     case AF_NEED_PACKING:
         return r->packing;
     case AF_NEED_EVAL_DATA:
@@ -61,7 +64,11 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
     case AF_NEED_SAMPLES:
         return r->generate_samples.count > 0;
     case AF_NEED_LORAPLUS:
-        return r->method != AF_METHOD_FULL && r->loraplus_lr_ratio > 0;
+        return !af_method_trains_base(r) && r->loraplus_lr_ratio > 0;
+    case AF_NEED_FULL:
+        return r->method == AF_METHOD_FULL;
+    case AF_NEED_FREEZE:
+        return r->method == AF_METHOD_FREEZE;
     }
     return true;
 }

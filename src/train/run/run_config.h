@@ -18,7 +18,12 @@ typedef struct af_strings {
     int count;
 } af_strings;
 
-typedef enum af_method { AF_METHOD_FULL, AF_METHOD_LORA, AF_METHOD_QLORA } af_method;
+typedef enum af_method {
+    AF_METHOD_FULL,
+    AF_METHOD_LORA,
+    AF_METHOD_QLORA,
+    AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
+} af_method;
 /* When something happens; AUTO = as the keys about steps and epochs say. */
 typedef enum af_when {
     AF_WHEN_AUTO,
@@ -53,6 +58,8 @@ typedef struct af_run_config {
     af_method method;
     af_tri load_in_4bit;
     bool load_in_8bit;
+    af_strings unfrozen_parameters, freeze_modules, freeze_extra;
+    int64_t freeze_layers;
     int64_t lora_r;
     double lora_alpha, lora_dropout; /* alpha 0 = 2 r */
     af_strings lora_target_modules, lora_modules_to_save, lora_exclude_modules, lora_layers;

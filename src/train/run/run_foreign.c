@@ -178,7 +178,6 @@ static const foreign_group groups[] = {
     {REFUSED, "see 'lora_r', 'lora_alpha', 'lora_dropout' and 'lora_target_modules'",
      "lora_parameters"},
     {REFUSED, "see 'adapter' and 'lora_layers_to_transform'",
-     "freeze_trainable_layers freeze_trainable_modules freeze_extra_modules unfrozen_parameters "
      "freeze_language_model num_layers spectrum_* train_from_scratch reinit_weights"},
     {REFUSED, "the loss is the plain cross-entropy",
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* label_smoothing "

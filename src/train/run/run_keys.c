@@ -5,11 +5,9 @@
 
 /* ---- named values ---- */
 
-static const af_key_choice method_names[] = {{"full", AF_METHOD_FULL},
-                                             {"none", AF_METHOD_FULL},
-                                             {"lora", AF_METHOD_LORA},
-                                             {"qlora", AF_METHOD_QLORA},
-                                             {0}};
+static const af_key_choice method_names[] = {
+    {"full", AF_METHOD_FULL},   {"none", AF_METHOD_FULL},     {"lora", AF_METHOD_LORA},
+    {"qlora", AF_METHOD_QLORA}, {"freeze", AF_METHOD_FREEZE}, {0}};
 static const af_key_choice excess_names[] = {{"truncate", AF_EXCESS_TRUNCATE},
                                              {"drop", AF_EXCESS_DROP},
                                              {"error", AF_EXCESS_ERROR},
@@ -108,7 +106,8 @@ const af_key af_keys[] = {
     {"base_model", STR(base_model), 0, 0, NULL,
      "model folder, .gguf file, or org/name in the local cache", {"model_name_or_path", "model"},
      0},
-    {"adapter", ENUM(method), 0, 0, "full", "method: lora, qlora, or absent for full fine-tuning",
+    {"adapter", ENUM(method), 0, 0, "full",
+     "method: lora, qlora, freeze, or absent for full fine-tuning",
      {"finetuning_type", "fine_tune_type"}, 0},
     {"load_in_4bit", TRI(load_in_4bit), 0, 0, "auto",
      "quantise the frozen base to nf4 (implied by qlora; GGUF blocks stay as they are)", {0},
@@ -149,6 +148,17 @@ const af_key af_keys[] = {
      "LoRA+: learning rate of adapters of embeddings", {0}, AF_NEED_LORAPLUS},
     {"lora_model_dir", STR(lora_model_dir), 0, 0, NULL, "continue training this PEFT adapter",
      {"adapter_name_or_path"}, AF_NEED_ADAPTER},
+    {"unfrozen_parameters", LIST(unfrozen_parameters), 0, 0, NULL,
+     "full runs: regular expressions of the parameters to train, with [from:to] for some rows", {0},
+     AF_NEED_FULL},
+    {"freeze_trainable_layers", I64(freeze_layers), -4096, 4096, "2",
+     "adapter: freeze: how many of the last layers to train; below 0, of the first", {0},
+     AF_NEED_FREEZE},
+    {"freeze_trainable_modules", LIST(freeze_modules), 0, 0, NULL,
+     "adapter: freeze: modules of these layers to train (all)", {0}, AF_NEED_FREEZE},
+    {"freeze_extra_modules", LIST(freeze_extra), 0, 0, NULL,
+     "adapter: freeze: modules outside the layers to train (embed_tokens, norm, lm_head)", {0},
+     AF_NEED_FREEZE},
     {"datasets", TREE(datasets), 0, 0, NULL, "training data: list of {path, type, field names}",
      {"dataset"}, 0},
     {"test_datasets", TREE(test_datasets), 0, 0, NULL, "evaluation data, same form as datasets",

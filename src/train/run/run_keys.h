@@ -35,6 +35,8 @@ typedef enum af_key_need {
     AF_NEED_SGD,
     AF_NEED_SAMPLES,
     AF_NEED_LORAPLUS,
+    AF_NEED_FULL,
+    AF_NEED_FREEZE,
 } af_key_need;
 
 /* A name that stands for a value of an enum. */

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "graph/graph_access.h"
 #include "model/adapter_config.h"
+#include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
 
@@ -129,7 +130,7 @@ af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
     af_status st = AF_OK;
     const af_run_config *r = m->run;
     const uint64_t before = af_resident_own();
-    if (r->method == AF_METHOD_FULL)
+    if (af_method_trains_base(r))
         return AF_OK;
     m->dropout = r->lora_dropout;
     if (!r->lora_model_dir) {
@@ -185,12 +186,12 @@ af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_err
 static af_status check_full(const af_run_model *m, af_error *err)
 {
     const af_hf_config *c = af_loader_config(m->loader);
-    if (m->run->method == AF_METHOD_FULL && c->nested)
+    if (af_method_trains_base(m->run) && c->nested)
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s: '%s' is more than a text model, and full fine-tuning would write only "
                        "that part: set adapter: lora",
                        m->run->path, m->run->base_model);
-    if (m->run->method != AF_METHOD_FULL || (!c->from_gguf && c->quant.method == AF_QUANT_NONE))
+    if (!af_method_trains_base(m->run) || (!c->from_gguf && c->quant.method == AF_QUANT_NONE))
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,
                    "%s: '%s' is %s: full fine-tuning needs a folder of plain weights; set adapter: "
@@ -258,7 +259,8 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
     if (af_loader_is_grown(m->loader))
         AF_TRY(af_run_tokens_fit(&m->tokens, m->path, m->spec->vocab, err));
     m->texts = m->tokens.dir ? m->tokens.dir : m->path;
-    st = af_method_check_base(r, af_loader_config(m->loader), err);
+    AF_TRY(af_method_check_base(r, af_loader_config(m->loader), err));
+    st = af_trained_choose(&m->trained, r, m->spec, &m->arena, err);
 done:
     return st;
 }
@@ -300,6 +302,7 @@ static af_status read_config(af_run_model *m, af_error *err)
     m->has_own_spec = true;
     m->spec = &m->own_spec;
     m->plain = m->compute == AF_DTYPE_BF16 ? AF_DTYPE_BF16 : m->config.dtype;
+    st = af_trained_choose(&m->trained, m->run, m->spec, &m->arena, err);
 done:
     return st;
 }
@@ -321,10 +324,10 @@ af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, a
     AF_TRY(has_weights(m->path) ? open_loader(m, true, err) : read_config(m, err));
     m->dropout = run->lora_dropout;
     const uint64_t before = af_resident_own();
-    if (run->method != AF_METHOD_FULL && run->lora_model_dir) {
+    if (!af_method_trains_base(run) && run->lora_model_dir) {
         AF_TRY(af_adapter_read(&m->adapter, m->spec, run->lora_model_dir, err));
         m->dropout = m->adapter->config.dropout;
-    } else if (run->method != AF_METHOD_FULL) {
+    } else if (!af_method_trains_base(run)) {
         AF_TRY(af_run_model_outline_adapter(m, err));
     }
     m->adapter_bytes = af_resident_own() - before;
@@ -341,6 +344,7 @@ void af_run_model_close(af_run_model *m)
     af_hf_config_clear(&m->config);
     af_device_close(m->device);
     af_map_close(&m->frozen);
+    af_arena_clear(&m->arena);
     af_run_tokens_close(&m->tokens);
     free(m->path);
     free(m->dtype);
