@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "graph/graph_access.h"
 #include "model/adapter_config.h"
+#include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
@@ -15,6 +16,18 @@ static af_status adapter_config(af_run_model *m, af_adapter_config *c, af_method
     return st == AF_OK ? af_run_tokens_train(&m->tokens, c, m->run, m->spec, err) : st;
 }
 
+/* First values that depend on the base. */
+static af_status start_adapter(af_run_model *m, af_error *err)
+{
+    char at[300];
+    const af_status st = af_start_fill(m->adapter, m->loader, af_method_quantises(m->run),
+                                       (uint64_t)m->run->seed, (int)m->run->threads, err);
+    return st == AF_OK
+               ? st
+               : af_fail_prefix(st, err, "%s",
+                                af_run_key_loc(m->run, "peft_init_lora_weights", at, sizeof at));
+}
+
 static af_status new_adapter(af_run_model *m, af_error *err)
 {
     af_adapter_config c;
@@ -23,6 +36,8 @@ static af_status new_adapter(af_run_model *m, af_error *err)
     if (st != AF_OK)
         return st;
     st = af_adapter_new(&m->adapter, &c, m->spec, m->loader, (uint64_t)m->run->seed, err);
+    if (st == AF_OK)
+        return start_adapter(m, err);
     if (st == AF_EUSAGE || st == AF_EUNSUPPORTED) {
         char at[300];
         const bool saved = strcmp(err->subject, "modules_to_save") == 0;
@@ -226,7 +241,7 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
 {
     af_status st = AF_OK;
     const af_run_config *r = m->run;
-    const char *from = r->method == AF_METHOD_FULL ? NULL : r->lora_model_dir;
+    const char *from = af_method_trains_base(r) ? NULL : r->lora_model_dir;
     bool untie;
     int64_t own = 0; /* rows of an adapter that has an embedding of its own */
     AF_TRY(af_method_unties(&untie, r, err));
@@ -300,8 +315,11 @@ af_status af_run_model_outline_adapter(af_run_model *m, af_error *err)
 {
     af_adapter_config c;
     af_method_lists lists;
-    const af_status st = adapter_config(m, &c, &lists, err);
-    return st == AF_OK ? af_adapter_outline(&m->adapter, &c, m->spec, err) : st;
+    af_status st = adapter_config(m, &c, &lists, err);
+    if (st == AF_OK)
+        st = af_adapter_outline(&m->adapter, &c, m->spec, err);
+    return st == AF_OK ? af_start_outline(m->adapter, m->loader, af_method_quantises(m->run), err)
+                       : st;
 }
 
 af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, af_error *err)
