@@ -69,10 +69,15 @@ static void print_keys(void)
 int cmd_train(int argc, char **argv)
 {
     enum { ARGS_MAX = 120 };
-    const char *arg[ARGS_MAX + 2]; /* and device=, threads= */
+    const char *arg[ARGS_MAX + 3]; /* and device=, threads=, overwrite_output_dir= */
     int count;
     af_common common = {0};
-    const af_opt opts[] = {{0}};
+    bool force = false;
+    const af_opt opts[] = {
+        {0, "force", AF_OPT_FLAG, &force, NULL,
+         "replace the files of an earlier run in output_dir; other files are kept"},
+        {0},
+    };
     const af_usage usage = {"train",
                             "Trains a model from a run file (- = stdin). Every key of the run file "
                             "can be given\nas key=value; it then overrides the file.",
@@ -93,6 +98,8 @@ int cmd_train(int argc, char **argv)
         snprintf(threads, sizeof threads, "threads=%lld", (long long)common.threads);
         arg[count++] = threads;
     }
+    if (force)
+        arg[count++] = "overwrite_output_dir=true";
     af_progress_line line;
     af_progress_init(&line, common.quiet);
     line.verbose = common.verbose;

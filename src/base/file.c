@@ -365,35 +365,36 @@ af_status af_file_append(const char *path, const void *bytes, uint64_t n, bool s
     return st;
 }
 
-af_status af_path_replace(const char *from, const char *to, af_error *err)
+/* Where names cannot be exchanged: through a third one. */
+static af_status swap_slowly(const char *from, const char *to, af_error *err)
 {
-    char *old = NULL;
-    if (af_dir_exists(to) && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) ==
-                                 0) { /* never a moment without */
-        const af_status st = sync_parent(to, err);
-        return st == AF_OK ? af_path_remove(from, err) : st;
-    }
-    if (af_dir_exists(to)) { /* cannot be exchanged there, nor replaced while it is not empty */
-        old = af_path_temp(to, "old");
-        if (!old)
-            return af_fail_nomem(err, "a path", strlen(to));
-        if (rename(to, old) != 0) {
-            free(old);
-            return fail_errno(err, "replace", to);
-        }
-    }
     af_status st = AF_OK;
-    if (rename(from, to) != 0) {
+    char *old = af_path_temp(to, "old");
+    if (!old)
+        return af_fail_nomem(err, "a path", strlen(to));
+    if (rename(to, old) != 0) {
+        st = fail_errno(err, "replace", to);
+    } else if (rename(from, to) != 0) {
         st = fail_errno(err, "rename to", to);
-        if (old && rename(old, to) != 0)
+        if (rename(old, to) != 0)
             af_fail(err, AF_EIO, "cannot rename to '%s'; its old content is in '%s'", to, old);
-    } else {
-        st = sync_parent(to, err);
-        if (old && st == AF_OK)
-            st = af_path_remove(old, err);
+    } else if (rename(old, from) != 0) {
+        st = fail_errno(err, "rename to", from);
     }
     free(old);
     return st;
+}
+
+af_status af_dir_swap(const char *from, const char *to, af_error *err)
+{
+    af_status st = AF_OK;
+    if (!af_dir_exists(to)) {
+        if (rename(from, to) != 0)
+            st = fail_errno(err, "rename to", to);
+    } else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) != 0) {
+        st = swap_slowly(from, to, err); /* else never a moment without */
+    }
+    return st == AF_OK ? sync_parent(to, err) : st;
 }
 
 /* Piece by piece: a model is not to lie in memory as a whole because it is copied. */

@@ -94,6 +94,36 @@ static af_status check_file(const char *dir, const char *name, const json_t *ent
     return AF_OK;
 }
 
+af_status af_manifest_names(const char *dir, char ***names, int *n, af_error *err)
+{
+    char *path = af_path_join(dir, "manifest.json");
+    json_error_t why;
+    json_t *root = path ? json_load_file(path, 0, &why) : NULL;
+    const json_t *files = json_object_get(root, "files");
+    const size_t count = json_object_size(files);
+    char **list = af_calloc(count + 1, sizeof *list);
+    int found = 0;
+    af_status st = path && list ? AF_OK : af_fail_nomem(err, "a path", strlen(dir));
+    if (st == AF_OK && !json_is_object(files))
+        st = af_fail(err, AF_EFORMAT, "manifest.json in '%s' is incomplete", dir);
+    const char *name;
+    json_t *entry;
+    json_object_foreach((json_t *)files, name, entry)
+    {
+        if (st == AF_OK && af_path_is_inner(name) && !(list[found++] = af_strdup(name)))
+            st = af_fail_nomem(err, "a path", strlen(name));
+    }
+    json_decref(root);
+    free(path);
+    if (st != AF_OK) {
+        af_names_free(list, found);
+        return st;
+    }
+    *names = list;
+    *n = found;
+    return AF_OK;
+}
+
 af_status af_manifest_check(const char *dir, af_error *err)
 {
     char *path = af_path_join(dir, "manifest.json");

@@ -210,7 +210,7 @@ const af_key af_keys[] = {
      {"adapter_path"}, 0},
     {"run_name", STR(run_name), 0, 0, NULL, "title of the report", {0}, 0},
     {"overwrite_output_dir", BOOL(overwrite_output_dir), 0, 0, "false",
-     "replace an earlier run in output_dir", {0}, 0},
+     "replace the files of an earlier run in output_dir; others are kept", {0}, 0},
     {"logging_steps", I64(logging_steps), 1, 1e9, "1", "steps between log lines", {0}, 0},
     {"save_steps", I64(save_steps), 0, 1e9, "0", "steps between checkpoints; 0 = only at the end",
      {"save_every"}, 0},
