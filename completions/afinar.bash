@@ -114,14 +114,14 @@ _afinar() {
     'doctor --threads') return ;;
     esac
     case $command in
-    train) options='--device --threads --quiet --verbose --json --help --version' ;;
+    train) options='--strict --device --threads --quiet --verbose --json --help --version' ;;
     init) options='--output --force --device --threads --quiet --verbose --json --help --version' ;;
-    plan) options='--memory --device --threads --quiet --verbose --json --help --version' ;;
+    plan) options='--memory --strict --device --threads --quiet --verbose --json --help --version' ;;
     eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
     generate) options='--prompt --file --prompt-ids --chat --system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --stop --ignore-eos --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
     chat) options='--system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
     logits) options='--ids --output --force --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
-    data) options='--number --stats --device --threads --quiet --verbose --json --help --version' ;;
+    data) options='--number --stats --strict --device --threads --quiet --verbose --json --help --version' ;;
     tokenize) options='--decode --device --threads --quiet --verbose --json --help --version' ;;
     template) options='--name --device --threads --quiet --verbose --json --help --version' ;;
     export) options='--output --type --adapter --adapter-only --pure --imatrix --verify --no-verify --force --device --threads --quiet --verbose --json --help --version' ;;
@@ -154,7 +154,7 @@ _afinar() {
     pad_to_sequence_len) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     excess_length_strategy) COMPREPLY=($(compgen -W 'truncate drop error raise' -- "$cur")); return ;;
     shuffle) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
-    optimizer) COMPREPLY=($(compgen -W 'adamw adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_apex_fused adamw_hf paged_adamw_32bit paged_adamw optimi_adamw adam adamw_8bit adamw_bnb_8bit paged_adamw_8bit lion lion_32bit paged_lion_32bit adafactor sgd' -- "$cur")); return ;;
+    optimizer) COMPREPLY=($(compgen -W 'adamw adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_apex_fused adamw_hf paged_adamw_32bit paged_adamw optimi_adamw adam adamw_8bit adamw_bnb_8bit paged_adamw_8bit adamw_torch_8bit ao_adamw_8bit adamw_4bit adamw_torch_4bit ao_adamw_4bit rmsprop ademamix paged_ademamix_32bit muon lion lion_32bit paged_lion_32bit adafactor sgd' -- "$cur")); return ;;
     lr_quadratic_warmup) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     weight_decay_on) COMPREPLY=($(compgen -W 'matrices all' -- "$cur")); return ;;
     bf16) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
@@ -162,6 +162,7 @@ _afinar() {
     attention) COMPREPLY=($(compgen -W 'auto own cudnn' -- "$cur")); return ;;
     gradient_checkpointing) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
     activation_offloading) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
+    strict) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     overwrite_output_dir) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     load_best_model_at_end) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     auto_resume_from_checkpoints) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
@@ -170,7 +171,7 @@ _afinar() {
     mapfile -t COMPREPLY < <(compgen -f -- "$cur")
     case $command in
     data | plan | train)
-        keys='base_model= adapter= load_in_4bit= load_in_8bit= lora_r= lora_alpha= lora_dropout= lora_target_modules= lora_target_linear= lora_exclude_modules= lora_modules_to_save= lora_layers_to_transform= peft_use_rslora= peft_use_dora= peft_init_lora_weights= loraplus_lr_ratio= loraplus_lr_embedding= lora_model_dir= datasets= test_datasets= max_samples= val_set_size= chat_template= train_on_inputs= roles_to_train= train_on_eos= sequence_len= sample_packing= sample_packing_sequentially= pad_to_sequence_len= excess_length_strategy= shuffle= seed= micro_batch_size= gradient_accumulation_steps= num_epochs= max_steps= optimizer= learning_rate= lr_scheduler= warmup_steps= warmup_ratio= cosine_min_lr_ratio= min_lr= cosine_constant_lr_ratio= lr_quadratic_warmup= lr_power= lr_cycles= lr_decay_ratio= weight_decay= weight_decay_on= adam_beta1= adam_beta2= adam_epsilon= sgd_momentum= max_grad_norm= neftune_noise_alpha= bf16= tf32= attention= gradient_checkpointing= activation_offloading= device= threads= output_dir= run_name= overwrite_output_dir= logging_steps= save_steps= saves_per_epoch= save_total_limit= eval_steps= evals_per_epoch= early_stopping_patience= load_best_model_at_end= resume_from_checkpoint= auto_resume_from_checkpoints= generate_samples= generate_samples_steps= generate_samples_tokens='
+        keys='base_model= adapter= load_in_4bit= load_in_8bit= lora_r= lora_alpha= lora_dropout= lora_target_modules= lora_target_linear= lora_exclude_modules= lora_modules_to_save= lora_layers_to_transform= peft_use_rslora= peft_use_dora= peft_init_lora_weights= loraplus_lr_ratio= loraplus_lr_embedding= lora_model_dir= datasets= test_datasets= max_samples= val_set_size= chat_template= train_on_inputs= roles_to_train= train_on_eos= sequence_len= sample_packing= sample_packing_sequentially= pad_to_sequence_len= excess_length_strategy= shuffle= seed= micro_batch_size= gradient_accumulation_steps= num_epochs= max_steps= optimizer= learning_rate= lr_scheduler= warmup_steps= warmup_ratio= cosine_min_lr_ratio= min_lr= cosine_constant_lr_ratio= lr_quadratic_warmup= lr_power= lr_cycles= lr_decay_ratio= weight_decay= weight_decay_on= adam_beta1= adam_beta2= adam_epsilon= sgd_momentum= max_grad_norm= neftune_noise_alpha= bf16= tf32= attention= gradient_checkpointing= activation_offloading= device= threads= strict= output_dir= run_name= overwrite_output_dir= logging_steps= save_steps= saves_per_epoch= save_total_limit= eval_steps= evals_per_epoch= early_stopping_patience= load_best_model_at_end= resume_from_checkpoint= auto_resume_from_checkpoints= generate_samples= generate_samples_steps= generate_samples_tokens='
         [ "$COMP_CWORD" -gt 2 ] && COMPREPLY+=($(compgen -W "$keys" -- "$cur"))
         [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace
         [ "$command" = data ] && [ "$COMP_CWORD" -eq 2 ] &&

@@ -249,15 +249,16 @@ static int check(const char *const *arg, int count, bool stats, const af_common 
 int cmd_data(int argc, char **argv)
 {
     enum { ARGS_MAX = 120 };
-    const char *arg[ARGS_MAX];
+    const char *arg[ARGS_MAX + 1]; /* and strict= */
     int count;
     int64_t n = 5;
-    bool stats = false;
+    bool stats = false, strict = false;
     af_common common = {0};
     const af_opt opts[] = {
         {'n', "number", AF_OPT_I64, &n, "N", "number of records to preview, 0 = all [5]"},
         {0, "stats", AF_OPT_FLAG, &stats, NULL,
          "check: also pack the records, and print the time of each stage"},
+        {0, "strict", AF_OPT_FLAG, &strict, NULL, "refuse keys of the file that have no effect"},
         {0},
     };
     const af_usage usage = {"data",
@@ -280,6 +281,8 @@ int cmd_data(int argc, char **argv)
                 arg[0]);
         return AF_EXIT_USAGE;
     }
+    if (strict)
+        arg[count++] = "strict=true";
     af_cli_log(&common);
     return is_preview ? preview(arg + 1, count - 1, n, &common)
                       : check(arg + 1, count - 1, stats, &common);

@@ -31,12 +31,14 @@ static bool parse_size(const char *text, uint64_t *bytes)
 int cmd_plan(int argc, char **argv)
 {
     enum { ARGS_MAX = 120 };
-    const char *arg[ARGS_MAX + 1], *memory = NULL;
+    const char *arg[ARGS_MAX + 2], *memory = NULL; /* and device=, strict= */
+    bool strict = false;
     int count;
     af_common common = {0};
     const af_opt opts[] = {
         {0, "memory", AF_OPT_STR, &memory, "SIZE",
          "plan for a machine with this much free memory, such as 24GiB"},
+        {0, "strict", AF_OPT_FLAG, &strict, NULL, "refuse keys of the file that have no effect"},
         {0},
     };
     const af_usage usage = {
@@ -63,6 +65,8 @@ int cmd_plan(int argc, char **argv)
         snprintf(device, sizeof device, "device=%s", common.device);
         arg[count++] = device;
     }
+    if (strict)
+        arg[count++] = "strict=true";
     af_error err = {0};
     if (af_train_plan(arg[0], arg + 1, count - 1, bytes, common.json, &text, &err) != AF_OK)
         return af_report("plan", &err);

@@ -297,6 +297,12 @@ typedef enum af_optimizer_kind {
                               */
     AF_OPTIMIZER_LION,
     AF_OPTIMIZER_ADAFACTOR,
+    AF_OPTIMIZER_ADAMW_TORCH_8BIT, /* as torchao: matrices of at least 4096 values and whole blocks
+                                    */
+    AF_OPTIMIZER_ADAMW_4BIT,       /* 4-bit moments in blocks of 128, as torchao */
+    AF_OPTIMIZER_RMSPROP,          /* weight decay is added to the gradient; beta2 is its decay */
+    AF_OPTIMIZER_ADEMAMIX,
+    AF_OPTIMIZER_MUON, /* Newton-Schulz for matrices inside the model, AdamW for all others */
 } af_optimizer_kind;
 
 typedef struct af_optimizer_opts {

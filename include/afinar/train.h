@@ -77,7 +77,7 @@ AF_API AF_CHECKED af_status af_run_new(af_run **out, af_error *err);
 AF_API AF_CHECKED af_status af_run_set(af_run *run, const char *key, const char *value,
                                        af_error *err);
 /* Checks the keys, reads model and data, plans the memory, creates output_dir, and resumes where
- * resume_from_checkpoint asks for it. base_model, datasets and output_dir are required. `hooks` may
+ * resume_from_checkpoint asks for it. base_model and datasets are required. `hooks` may
  * be NULL and is copied. After a failure the run can only be closed. */
 AF_API AF_CHECKED af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err);
 /* One optimizer step, and what the keys ask for after it: log row, evaluation, samples, checkpoint.
@@ -104,8 +104,9 @@ AF_API AF_CHECKED af_status af_train_help(char **text, af_error *err);
 
 /* The keys of a run file as one JSON object (malloc'ed, NUL-terminated; free() it), for generated
  * documentation: "keys" [{"name", "type", "default", "help", "aliases", "values", and of numbers
- * "min", "max"}], "lr_scheduler", "dataset_keys", "dataset_types", and "foreign" [{"key",
- * "advice"}] (keys of other trainers that are rejected). AF_ENOMEM. Any thread. */
+ * "min", "max"}], "lr_scheduler", "dataset_keys", "dataset_types", and "foreign" [{"keys",
+ * "accepted", "reason"}] (keys of other trainers: accepted without effect, or not supported).
+ * AF_ENOMEM. Any thread. */
 AF_API AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
 
 /* What a run needs, from its config and headers alone: text for people, or one JSON object

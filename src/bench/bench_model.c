@@ -88,8 +88,7 @@ static af_status make_run(af_bench_model *b, af_error *err)
     char rank[32];
     snprintf(rank, sizeof rank, "lora_r=%" PRId64, b->o->rank);
     const char *overrides[] = {rank};
-    return af_run_config_parse(&b->run, text, (uint64_t)n, "bench", overrides, full ? 0 : 1, false,
-                               err);
+    return af_run_config_parse(&b->run, text, (uint64_t)n, "bench", overrides, full ? 0 : 1, err);
 }
 
 /* Fills a tensor piece by piece: floats of size `scale`, bytes at random. On the CPU in place: a

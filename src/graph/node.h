@@ -39,6 +39,7 @@ struct af_tensor {
     double lr_factor; /* params */
     bool decay;
     bool whole_moments;       /* params: f32 moments in 8-bit Adam too */
+    bool outside;             /* params: AdamW for it where others get muon */
     const int64_t (*part)[2]; /* params that are several matrices: see af_param_parts */
     int parts;
     /* the plan; positions count nodes in execution order */

@@ -395,9 +395,9 @@ static void case_head(rec *r)
         if (r->leaf[i].t->role == AF_ROLE_PARAM)
             r->out[r->outs++] = r->leaf[i].t->grad;
 }
-static void optimize(rec *r, af_optimizer_kind kind)
+static void optimize_matrix(rec *r, af_optimizer_kind kind, int64_t rows, int64_t cols)
 {
-    af_tensor *p = param_2(r, 31, 17), *q = param_1(r, 17);
+    af_tensor *p = param_2(r, rows, cols), *q = param_1(r, cols);
     af_tensor *y = af_mul(r->g, p, q);
     finish(r, af_mul(r->g, y, y));
     r->outs = 0; /* gradients end as zeros: compare the params */
@@ -410,10 +410,20 @@ static void optimize(rec *r, af_optimizer_kind kind)
     r->out[r->outs++] = q;
     r->step = true;
 }
+static void optimize(rec *r, af_optimizer_kind kind) { optimize_matrix(r, kind, 31, 17); }
 static void case_sgd(rec *r) { optimize(r, AF_OPTIMIZER_SGD); }
 static void case_adam(rec *r) { optimize(r, AF_OPTIMIZER_ADAM); }
 static void case_adamw(rec *r) { optimize(r, AF_OPTIMIZER_ADAMW); }
 static void case_adamw_8bit(rec *r) { optimize(r, AF_OPTIMIZER_ADAMW_8BIT); }
+static void case_adamw_4bit(rec *r) { optimize_matrix(r, AF_OPTIMIZER_ADAMW_4BIT, 40, 128); }
+static void case_adamw_torch_8bit(rec *r)
+{
+    optimize_matrix(r, AF_OPTIMIZER_ADAMW_TORCH_8BIT, 40, 128);
+}
+static void case_rmsprop(rec *r) { optimize(r, AF_OPTIMIZER_RMSPROP); }
+static void case_ademamix(rec *r) { optimize(r, AF_OPTIMIZER_ADEMAMIX); }
+static void case_muon(rec *r) { optimize(r, AF_OPTIMIZER_MUON); }
+static void case_muon_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_MUON, 24, 72); }
 static void case_lion(rec *r) { optimize(r, AF_OPTIMIZER_LION); }
 static void case_adafactor(rec *r) { optimize(r, AF_OPTIMIZER_ADAFACTOR); }
 
@@ -537,6 +547,8 @@ static const test_case cases[] = {
     {"nf4_long", case_nf4_long, 1e-2},
     {"nf4_odd", case_nf4_odd, 0},
     {"fp4", case_fp4, 1e-2},
+    {"int8", case_int8, 1e-2},
+    {"int8_odd", case_int8_odd, 0},
     {"gguf", case_gguf, 1e-2},
     {"adapter_only", case_adapter_only, 1e-2},
     {"dora_norm", case_dora_norm, 0},
@@ -547,6 +559,12 @@ static const test_case cases[] = {
     {"adam", case_adam, 0},
     {"adamw", case_adamw, 0},
     {"adamw_8bit", case_adamw_8bit, 2e-2},
+    {"adamw_4bit", case_adamw_4bit, 2e-2}, /* a moment on an edge may round to either side */
+    {"adamw_torch_8bit", case_adamw_torch_8bit, 2e-2},
+    {"rmsprop", case_rmsprop, 0},
+    {"ademamix", case_ademamix, 0},
+    {"muon", case_muon, 0},
+    {"muon_wide", case_muon_wide, 0},
     {"lion", case_lion, 0},
     {"adafactor", case_adafactor, 0},
     {"block", case_block, 3e-2},

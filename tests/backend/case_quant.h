@@ -49,6 +49,32 @@ static af_tensor *nf4_weight(rec *r, int64_t O, int64_t I)
 {
     return bnb_weight(r, AF_DTYPE_NF4, O, I, 64, true);
 }
+/* int8 rows as LLM.int8 has them. */
+static af_tensor *int8_weight(rec *r, int64_t O, int64_t I)
+{
+    float *x = calloc((size_t)I, 4), *absmax = calloc((size_t)O, 4);
+    int8_t *codes = calloc((size_t)(O * I), 1);
+    af_quant *quant = af_arena_take(&r->g->mem, sizeof *quant);
+    uint32_t h = 5;
+    for (int64_t o = 0; o < O; o++) {
+        for (int64_t i = 0; i < I; i++) {
+            h = h * 1664525 + 1013904223;
+            x[i] = (float)(h >> 8) / 16777216.0f - 0.5f;
+        }
+        absmax[o] = af_int8_encode_row(x, I, codes + o * I);
+    }
+    *quant = (af_quant){.round = r->t};
+    quant->absmax = rec_add(r, af_graph_weight(r->g, "absmax", AF_DTYPE_F32, 1, &O), 0, 0);
+    r->leaf[r->leaves - 1].bytes = absmax;
+    af_tensor *w =
+        rec_add(r, af_graph_weight(r->g, "int8", AF_DTYPE_I8, 2, (int64_t[]){O, I}), 0, 0);
+    r->leaf[r->leaves - 1].bytes = codes;
+    w->quant = quant;
+    free(x);
+    r->owned[r->n_owned++] = absmax;
+    r->owned[r->n_owned++] = codes;
+    return w;
+}
 static af_tensor *gguf_weight(rec *r, af_dtype t, int64_t O, int64_t I)
 {
     const int64_t n = O * I;
@@ -82,6 +108,19 @@ static void case_nf4(rec *r)
 {
     af_tensor *a = nf4_weight(r, 32, 128);
     quantised(r, a, nf4_weight(r, 16, 128), 128);
+}
+static void case_int8(rec *r)
+{
+    af_tensor *a = int8_weight(r, 32, 128);
+    quantised(r, a, int8_weight(r, 16, 128), 128);
+}
+/* No adapter, rows that are not whole groups of eight; the gradient passes through. */
+static void case_int8_odd(rec *r)
+{
+    const af_linear_opts o = {.weight = {int8_weight(r, 37, 60), int8_weight(r, 20, 60)},
+                              .bias = {NULL, weight_1(r, r->t, 20)},
+                              .pieces = 2};
+    finish(r, af_linear(r->g, act_2(r, 3, 60), &o));
 }
 static void case_gguf(rec *r)
 {

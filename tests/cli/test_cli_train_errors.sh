@@ -53,7 +53,6 @@ yaml "run.yaml:2" 'base_model: [unclosed'
 yaml "run.yaml:3|tab in indentation; use spaces" $'base_model: x\ndatasets:\n\t- path: y'
 yaml "base_model is missing" 'output_dir: x'
 yaml "datasets is missing" 'base_model: x'
-yaml "output_dir is missing" "$(grep -v output_dir "$tmp/base.yaml")"
 more "run.yaml:6|unknown key 'lora_rnak'|did you mean 'lora_r'" 'lora_rnak: 8'
 more "run.yaml:6|unknown key 'zzz'|--help" 'zzz: 1'
 more "run.yaml:6|line 4" 'max_steps: 3'
@@ -62,7 +61,7 @@ key "command line|is not key=value" notakey
 key "command line|unknown key 'lr_'" lr_=1
 key "command line: lora_target_modules:2: did not find" 'lora_target_modules=[q_proj'
 key "unknown option '--max_steps=3'|key=value" --max_steps=3
-key "output_dir is missing" output_dir=
+key "output_dir is empty" output_dir=
 # --- values
 key "max_steps must be a whole number|soon" max_steps=soon
 key "max_steps must be a whole number|2.5" max_steps=2.5
@@ -76,8 +75,8 @@ key "gradient_accumulation_steps is 0" gradient_accumulation_steps=0
 key "sequence_len is 1|between 2" sequence_len=1
 key "shuffle must be true or false|perhaps" shuffle=perhaps
 key "bf16 must be true, false or auto" bf16=sometimes
-key "adapter is 'loraa'|lora, qlora" adapter=loraa
-key "optimizer is 'adamx'|adamw" optimizer=adamx
+key "adapter is 'loraa', which is not supported|lora, qlora" adapter=loraa
+key "optimizer is 'adamx', which is not supported|adamw" optimizer=adamx
 key "unknown schedule 'cosin'|cosine" lr_scheduler=cosin
 key "excess_length_strategy is 'ignore'|drop" excess_length_strategy=ignore
 key "train_on_eos is 'maybe'" train_on_eos=maybe
@@ -103,12 +102,14 @@ key "val_set_size and test_datasets" val_set_size=4 "test_datasets=[{path: x}]"
 key "train_on_inputs and roles_to_train" train_on_inputs=true 'roles_to_train=[user]'
 key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
 # --- keys of other trainers, and keys without effect
-more "run.yaml:6|'wandb_project' is not a key of afinar|metrics.jsonl" 'wandb_project: x'
-more "run.yaml:6|'fp16'|see 'bf16'" 'fp16: true'
-more "run.yaml:6|'stage' (line 7)" $'wandb_project: x\nstage: pt'
-key "command line|tf32 has no effect on the CPU" tf32=true
-key "command line|attention has no effect on the CPU" attention=cudnn
-more "run.yaml:6|activation_offloading has no effect on the CPU" 'activation_offloading: true'
+more "run.yaml:6|'rl: dpo' is not supported|'num_labels' (line 7)" $'rl: dpo\nnum_labels: 2'
+more "run.yaml:7|'wandb_project' has no effect here|metrics.jsonl|strict" $'strict: true\nwandb_project: x'
+more "run.yaml:7|'fp16: true' is not supported|see 'bf16'" $'strict: true\nfp16: true'
+more "run.yaml:7|'rl: kto' is not supported|also unknown: 'zzz' (line 6)" $'zzz: 1\nrl: kto'
+key "command line|'wandb_project' has no effect here" wandb_project=x
+key "command line|'tf32' has no effect here: the run is on the CPU" --strict tf32=true
+key "command line|'attention' has no effect here" --strict attention=cudnn
+more "run.yaml:7|'activation_offloading' has no effect here" $'strict: true\nactivation_offloading: true'
 key "activation_offloading: true|gradient_checkpointing: false|contradict" activation_offloading=true gradient_checkpointing=false
 lora "loraplus_lr_embedding has no effect|loraplus_lr_ratio" loraplus_lr_embedding=1e-5
 key "'split: test' has no effect|is a file" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, split: test}]"
@@ -133,8 +134,8 @@ key "message_field_content has no effect|is of shape alpaca" "datasets=[{path: $
 key "train_on_eos has no effect|is of shape tokens" "datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl, train_on_eos: none}]"
 key "'ds_type: csv' and the name's .jsonl contradict" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: csv}]"
 key "'ds_type: parquet' is not one of jsonl" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: parquet}]"
-key "unknown key 'data_files'|give each file as a 'path'" "datasets=[{path: json, data_files: x.jsonl}]"
-key "type of a dataset wants one word; field names are keys of the entry" "datasets=[{path: x.jsonl, type: {field_instruction: q}}]"
+key "dataset x.jsonl is not there" "datasets=[{path: json, data_files: x.jsonl}]"
+key "unknown key 'field_question' of a prompt" "datasets=[{path: x.jsonl, type: {field_question: q}}]"
 key "dataset org/name is not there (a file or a folder of this machine" "datasets=[{path: org/name}]"
 key "has no files of split valid" "datasets=[{path: $AF_GOLDEN/models/data, split: valid}]"
 key "has no folder 'main'" "datasets=[{path: $AF_GOLDEN/models/data, name: main}]"

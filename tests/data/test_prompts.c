@@ -49,7 +49,7 @@ static void write_run(data_case *c, const json_t *row, const char *model)
     af_buf b = {0};
     json_object_set_new(entry, "path", json_string(case_path(c, "data.jsonl")));
     char *text = json_dumps(entry, JSON_COMPACT);
-    af_buf_printf(&b, "datasets: [%s]\nsequence_len: 4096\n", text);
+    af_buf_printf(&b, "output_dir: out\ndatasets: [%s]\nsequence_len: 4096\n", text);
     free(text);
     json_object_foreach(json_object_get(row, "run"), key, value)
     {
@@ -105,7 +105,7 @@ static void check_row(data_case *c, const json_t *row, const char *what)
     const json_t *rows = json_object_get(row, "rows");
     write_records(c, json_object_get(row, "records"));
     write_run(c, row, model);
-    CHECK_OK(af_run_config_read(&run, case_path(c, "run.yaml"), NULL, 0, false, &err), err);
+    CHECK_OK(af_run_config_read(&run, case_path(c, "run.yaml"), NULL, 0, &err), err);
     const af_data_opts o = af_run_data_opts(&run, model);
     if (af_dataset_open(&store, &counts, &o, &err) != AF_OK)
         fail_msg("%s: %s", what, err.msg);

@@ -113,6 +113,9 @@ static void test_trajectories_are_those_of_the_originals(void **state)
         {"adamw-groups.f32", {.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.1}, true},
         {"lion.f32", {.kind = AF_OPTIMIZER_LION, .weight_decay = 0.1}, false},
         {"adafactor.f32", {.kind = AF_OPTIMIZER_ADAFACTOR}, false},
+        {"rmsprop.f32", {.kind = AF_OPTIMIZER_RMSPROP, .weight_decay = 0.1}, false},
+        {"ademamix.f32", {.kind = AF_OPTIMIZER_ADEMAMIX, .weight_decay = 0.1}, false},
+        {"adamw.f32", {.kind = AF_OPTIMIZER_ADAMW_4BIT, .weight_decay = 0.1}, false}, /* small */
         {"adafactor-decay.f32", {.kind = AF_OPTIMIZER_ADAFACTOR, .weight_decay = 0.1}, false},
     };
     for (size_t c = 0; c < AF_LEN(cases); c++) {

@@ -4,8 +4,8 @@
 
 #include "graph/node.h"
 
-/* state: momentum | m, v | m8, v8, m_scale, v_scale | row, col; NULL where the op has none.
- * GRAD_NORM has grads alone. */
+/* state: momentum | m, v | m8, v8, m_scale, v_scale | m, v, slow | row, col; NULL where the op has
+ * none. GRAD_NORM has grads alone. */
 typedef struct af_optim_inputs {
     af_tensor *params, *grads, *hyper, *stats, *state[4];
 } af_optim_inputs;

@@ -1,7 +1,7 @@
 /* optimizer.c - global norm, clipping and the update of all parameters, as nodes on flat buffers.
  *
  * af_graph_optimizer moves every trained parameter and its gradient into two flat buffers of the
- * same layout (each starts on 256 bytes; 8-bit Adam: on a block of 256 elements; the gaps stay
+ * same layout (each starts on 256 bytes; 8-bit and 4-bit Adam: on a block; the gaps stay
  * zero), sorted by group, so that an update is one node a group, whatever the number of parameters.
  * (8-bit Adam: more where a matrix inside a parameter does not begin on a block of the others.)
  *
@@ -10,6 +10,9 @@
  *   adam      g += wd w, then as adamw without decay
  *   adamw     w -= lr wd w;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
  *             w -= lr / c1 * m / (sqrt(v) / c2 + eps)
+ *   rmsprop   g += wd w;  v = b2 v + (1-b2) g^2;  w -= lr g / (sqrt(v) + eps)
+ *   ademamix  adamw with m / c1 + 5 slow for m / c1;  slow = b3 slow + (1-b3) g
+ *   muon      see muon_cpu.c
  *   lion      w -= lr wd w;  w -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
  *   adafactor see adafactor_cpu.c
  * A norm that is not finite leaves parameters and moments alone. Gradients always end as zeros. */
@@ -23,7 +26,7 @@
 typedef struct unit {
     const af_tensor *param;
     int64_t from, to; /* elements of the flat buffers, the gap after a parameter included */
-    bool whole;       /* f32 moments in 8-bit Adam */
+    bool whole;       /* f32 moments in 8-bit and 4-bit Adam */
 } unit;
 
 typedef struct param_list {
@@ -51,26 +54,61 @@ void af_param_parts(af_graph *g, af_tensor *param, int n, const int64_t (*dim)[2
 }
 
 void af_param_whole_moments(af_tensor *param) { param->whole_moments = true; }
+void af_param_outside(af_tensor *param) { param->outside = true; }
 
-/* Elements of the largest matrix of a parameter. */
-static int64_t largest_part(const af_tensor *p)
+/* Elements that share a scale, or 0 where moments are f32. */
+static int64_t coded_block(const param_list *c)
 {
-    int64_t most = p->parts ? 0 : af_count(p);
-    for (int i = 0; i < p->parts; i++)
-        most = AF_MAX(most, p->part[i][0] * p->part[i][1]);
-    return most;
+    switch (c->o->kind) {
+    case AF_OPTIMIZER_ADAMW_8BIT:
+    case AF_OPTIMIZER_ADAMW_TORCH_8BIT:
+        return AF_ADAM_8BIT_BLOCK;
+    case AF_OPTIMIZER_ADAMW_4BIT:
+        return AF_ADAM_4BIT_BLOCK;
+    default:
+        return 0;
+    }
+}
+
+/* Moments of so many elements stay f32. bitsandbytes fills the last block up, torchao does not. */
+static bool too_small(const param_list *c, int64_t count)
+{
+    const bool fills = c->o->kind == AF_OPTIMIZER_ADAMW_8BIT;
+    return count < AF_ADAM_8BIT_MIN || (!fills && count % coded_block(c) != 0);
+}
+
+static bool keeps_whole(const param_list *c, const af_tensor *p)
+{
+    return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && p->whole_moments;
+}
+
+static bool is_muon(const param_list *c, const af_tensor *p)
+{
+    return c->o->kind == AF_OPTIMIZER_MUON && !p->outside && (p->ndim == 2 || p->parts);
+}
+
+/* Of a parameter whose matrices stay together: bitsandbytes' rule for the largest, torchao's for
+ * each. */
+static bool all_small(const param_list *c, const af_tensor *p)
+{
+    const bool each = c->o->kind != AF_OPTIMIZER_ADAMW_8BIT;
+    bool small = p->parts ? !each : too_small(c, af_count(p));
+    for (int i = 0; i < p->parts; i++) {
+        const bool one = too_small(c, p->part[i][0] * p->part[i][1]);
+        small = each ? small || one : small && one;
+    }
+    return small;
 }
 
 static bool stays_f32(const param_list *c, const af_tensor *p)
 {
-    return c->o->kind == AF_OPTIMIZER_ADAMW_8BIT &&
-           (p->whole_moments || largest_part(p) < AF_ADAM_8BIT_MIN);
+    return coded_block(c) && (keeps_whole(c, p) || all_small(c, p));
 }
 
 static bool same_group(const param_list *c, const af_tensor *a, const af_tensor *b)
 {
     return a->lr_factor == b->lr_factor && a->decay == b->decay &&
-           stays_f32(c, a) == stays_f32(c, b);
+           stays_f32(c, a) == stays_f32(c, b) && is_muon(c, a) == is_muon(c, b);
 }
 
 /* The trained parameters, members of a group next to each other, else in recording order. */
@@ -112,8 +150,7 @@ static bool collect(param_list *c)
 static void assign_offsets(param_list *c)
 {
     const uint64_t size = (uint64_t)af_dtype_get(c->param[0]->dtype)->bytes;
-    const uint64_t elems =
-        c->o->kind == AF_OPTIMIZER_ADAMW_8BIT ? AF_ADAM_8BIT_BLOCK : PLACE_BYTES / size;
+    const uint64_t elems = coded_block(c) ? (uint64_t)coded_block(c) : PLACE_BYTES / size;
     uint64_t at = 0;
     for (int i = 0; i < c->n; i++) {
         c->first[i] = (int64_t)at;
@@ -157,11 +194,11 @@ static void flatten(param_list *c)
     rebase_views(g);
 }
 
-/* bitsandbytes decides and quantises per matrix. Kernels for f32 moments start at a multiple of 4
- * elements: matrices of odd sizes stay together. */
+/* bitsandbytes and torchao decide and quantise per matrix. Kernels for f32 moments start at a
+ * multiple of 4 elements: matrices of odd sizes stay together. */
 static bool comes_apart(const param_list *c, const af_tensor *p)
 {
-    bool apart = c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && p->parts > 1 && !p->whole_moments;
+    bool apart = coded_block(c) && p->parts > 1 && !keeps_whole(c, p);
     for (int i = 0; i < p->parts; i++)
         apart &= p->part[i][0] * p->part[i][1] % 4 == 0;
     return apart;
@@ -184,7 +221,7 @@ static bool find_units(param_list *c)
         for (int k = 0; k < parts; k++) {
             const int64_t count = p->parts ? p->part[k][0] * p->part[k][1] : af_count(p);
             const int64_t to = k + 1 == parts ? c->first[i + 1] : at + count;
-            const bool whole = parts > 1 ? count < AF_ADAM_8BIT_MIN : stays_f32(c, p);
+            const bool whole = parts > 1 ? too_small(c, count) : stays_f32(c, p);
             c->unit[c->units++] = (unit){p, at, to, whole};
             at = to;
         }
@@ -197,8 +234,8 @@ static bool joins(const param_list *c, const unit *a, const unit *b)
 {
     const bool same = a->param->lr_factor == b->param->lr_factor &&
                       a->param->decay == b->param->decay && a->whole == b->whole;
-    const bool coded = c->o->kind == AF_OPTIMIZER_ADAMW_8BIT && !a->whole;
-    return same && (!coded || (b->from - a->from) % AF_ADAM_8BIT_BLOCK == 0);
+    const bool coded = coded_block(c) && !a->whole;
+    return same && !is_muon(c, b->param) && (!coded || (b->from - a->from) % coded_block(c) == 0);
 }
 
 /* Elements [from, to) of a flat buffer. */
@@ -222,15 +259,20 @@ static int add_states(param_list *c, int group, af_op op, int64_t count, af_tens
 {
     af_graph *g = c->g;
     const af_dtype t = c->param[0]->dtype;
-    const int64_t blocks = (count + AF_ADAM_8BIT_BLOCK - 1) / AF_ADAM_8BIT_BLOCK;
+    const int64_t block = AF_MAX(coded_block(c), 1), blocks = (count + block - 1) / block;
     int n = 4;
-    if (op == AF_OP_ADAM_8BIT) {
-        in[n++] = moment(g, group, "m8", AF_DTYPE_U8, count);
-        in[n++] = moment(g, group, "v8", AF_DTYPE_U8, count);
+    if (op == AF_OP_ADAM_8BIT || op == AF_OP_ADAM_4BIT) {
+        const bool four = op == AF_OP_ADAM_4BIT;
+        in[n++] = moment(g, group, four ? "m4" : "m8", AF_DTYPE_U8, four ? count / 2 : count);
+        in[n++] = moment(g, group, four ? "v4" : "v8", AF_DTYPE_U8, four ? count / 2 : count);
         in[n++] = moment(g, group, "m_scale", AF_DTYPE_F32, blocks);
         in[n++] = moment(g, group, "v_scale", AF_DTYPE_F32, blocks);
-    } else if (op == AF_OP_ADAM) {
+    } else if (op == AF_OP_ADAM || op == AF_OP_ADEMAMIX) {
         in[n++] = moment(g, group, "m", t, count);
+        in[n++] = moment(g, group, "v", t, count);
+        if (op == AF_OP_ADEMAMIX)
+            in[n++] = moment(g, group, "slow", t, count);
+    } else if (op == AF_OP_RMSPROP) {
         in[n++] = moment(g, group, "v", t, count);
     } else if (op == AF_OP_LION || (op == AF_OP_SGD && c->o->momentum != 0)) {
         in[n++] = moment(g, group, "m", t, count);
@@ -255,9 +297,17 @@ static void set_attr(const param_list *c, af_node *n, const af_tensor *first)
 static void update_range(param_list *c, const unit *first, const unit *last, int group)
 {
     static const af_op op_of[] = {
-        [AF_OPTIMIZER_SGD] = AF_OP_SGD,    [AF_OPTIMIZER_ADAM] = AF_OP_ADAM,
-        [AF_OPTIMIZER_ADAMW] = AF_OP_ADAM, [AF_OPTIMIZER_ADAMW_8BIT] = AF_OP_ADAM_8BIT,
-        [AF_OPTIMIZER_LION] = AF_OP_LION,  [AF_OPTIMIZER_ADAFACTOR] = AF_OP_ADAFACTOR,
+        [AF_OPTIMIZER_SGD] = AF_OP_SGD,
+        [AF_OPTIMIZER_ADAM] = AF_OP_ADAM,
+        [AF_OPTIMIZER_ADAMW] = AF_OP_ADAM,
+        [AF_OPTIMIZER_ADAMW_8BIT] = AF_OP_ADAM_8BIT,
+        [AF_OPTIMIZER_LION] = AF_OP_LION,
+        [AF_OPTIMIZER_ADAFACTOR] = AF_OP_ADAFACTOR,
+        [AF_OPTIMIZER_ADAMW_TORCH_8BIT] = AF_OP_ADAM_8BIT,
+        [AF_OPTIMIZER_ADAMW_4BIT] = AF_OP_ADAM_4BIT,
+        [AF_OPTIMIZER_RMSPROP] = AF_OP_RMSPROP,
+        [AF_OPTIMIZER_ADEMAMIX] = AF_OP_ADEMAMIX,
+        [AF_OPTIMIZER_MUON] = AF_OP_ADAM,
     };
     af_graph *g = c->g;
     const af_op op = first->whole ? AF_OP_ADAM : op_of[c->o->kind];
@@ -299,16 +349,28 @@ static af_tensor *part_of(af_graph *g, af_tensor *whole, const int64_t *dim, int
     return t;
 }
 
-static int update_adafactor(param_list *c, af_tensor *p, int number)
+static void update_muon(param_list *c, af_tensor *p, af_tensor *grad, int i)
+{
+    af_tensor *m = moment(c->g, i, "momentum", p->dtype, af_count(p));
+    if (af_graph_failed(c->g))
+        return;
+    set_attr(
+        c, af_node_new(c->g, AF_OP_MUON, (af_tensor *[]){p, grad, c->g->hyper, c->g->stats, m}, 5),
+        p);
+}
+
+/* One node per matrix of a parameter; the number of the next. */
+static int update_matrices(param_list *c, af_tensor *p, int number,
+                           void (*update)(param_list *, af_tensor *, af_tensor *, int))
 {
     if (!p->parts)
-        update_factored(c, p, p->grad, number++);
+        update(c, p, p->grad, number++);
     int64_t from = 0;
     for (int i = 0; i < p->parts && !af_graph_failed(c->g); i++) {
         af_tensor *w = part_of(c->g, p, p->part[i], from);
         af_tensor *grad = part_of(c->g, p->grad, p->part[i], from);
         if (w && grad)
-            update_factored(c, w, grad, number++);
+            update(c, w, grad, number++);
         from += p->part[i][0] * p->part[i][1];
     }
     return number;
@@ -327,12 +389,16 @@ static void record(param_list *c)
     if (c->o->kind == AF_OPTIMIZER_ADAFACTOR) {
         int number = 0;
         for (int i = 0; i < c->n && !af_graph_failed(g); i++)
-            number = update_adafactor(c, c->param[i], number);
+            number = update_matrices(c, c->param[i], number, update_factored);
         return;
     }
     int group = 0;
     for (int from = 0, to; from < c->units && !af_graph_failed(g); from = to) {
         to = from + 1;
+        if (is_muon(c, c->unit[from].param)) { /* units and parameters are the same then */
+            group = update_matrices(c, c->param[from], group, update_muon);
+            continue;
+        }
         while (to < c->units && joins(c, &c->unit[from], &c->unit[to]))
             to++;
         update_range(c, &c->unit[from], &c->unit[to - 1], group++);
@@ -359,9 +425,9 @@ static bool check_options(af_graph *g, const af_optimizer_opts *o)
                          v[i].value, v[i].below);
             return false;
         }
-    if ((unsigned)o->kind > AF_OPTIMIZER_ADAFACTOR)
+    if ((unsigned)o->kind > AF_OPTIMIZER_MUON)
         af_graph_bad(g, "optimizer: kind %d is not one of 0 to %d", (int)o->kind,
-                     AF_OPTIMIZER_ADAFACTOR);
+                     AF_OPTIMIZER_MUON);
     else if (o->nesterov && o->momentum == 0)
         af_graph_bad(g, "optimizer: nesterov needs momentum above 0, not %g", o->momentum);
     else if (o->kind == AF_OPTIMIZER_ADAFACTOR && o->beta1 != 0)
@@ -376,14 +442,17 @@ static bool check_options(af_graph *g, const af_optimizer_opts *o)
 void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
 {
     if (!opts)
-        af_graph_bad(g, "optimizer: no options, so no kind of 0 to %d", AF_OPTIMIZER_ADAFACTOR);
+        af_graph_bad(g, "optimizer: no options, so no kind of 0 to %d", AF_OPTIMIZER_MUON);
     if (af_graph_failed(g) || !check_options(g, opts))
         return;
     af_optimizer_opts o = *opts;
     const bool lion = o.kind == AF_OPTIMIZER_LION, factor = o.kind == AF_OPTIMIZER_ADAFACTOR;
-    o.beta1 = o.beta1 > 0 || factor ? o.beta1 : 0.9;
+    const bool muon = o.kind == AF_OPTIMIZER_MUON, rms = o.kind == AF_OPTIMIZER_RMSPROP;
+    o.beta1 = o.beta1 > 0 || factor ? o.beta1 : muon ? AF_MUON_BETA : 0.9;
     if (o.beta2 == 0) /* adafactor: the exponent of its decay, 1 - t^-0.8 */
-        o.beta2 = lion ? 0.99 : factor ? 0.8 : 0.999;
+        o.beta2 = lion || rms ? 0.99 : factor ? 0.8 : muon ? AF_MUON_BETA : 0.999;
+    if (muon && o.momentum == 0)
+        o.momentum = AF_MUON_BETA;
     if (o.eps == 0)
         o.eps = factor ? 1e-30 : 1e-8;
     param_list c = {.g = g, .o = &o};
@@ -403,11 +472,22 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
         record(&c);
 }
 
+/* Two GEMMs of the matrix with a square one, and that one's square, at each iteration. */
+static double muon_flops(const af_node *n)
+{
+    const double R = (double)n->in[0]->dim[0], C = (double)n->in[0]->dim[1], k = AF_MIN(R, C);
+    return AF_MUON_STEPS * 2 * (2 * R * C * k + k * k * k);
+}
+
 static double update_flops(const af_node *n) { return 12.0 * (double)af_count(n->in[0]); }
 
 const af_op_info af_op_grad_norm = {.name = "grad_norm", .flops = update_flops};
 const af_op_info af_op_sgd = {.name = "sgd", .flops = update_flops, .effect = true};
 const af_op_info af_op_adam = {.name = "adam", .flops = update_flops, .effect = true};
 const af_op_info af_op_adam_8bit = {.name = "adam_8bit", .flops = update_flops, .effect = true};
+const af_op_info af_op_adam_4bit = {.name = "adam_4bit", .flops = update_flops, .effect = true};
+const af_op_info af_op_rmsprop = {.name = "rmsprop", .flops = update_flops, .effect = true};
+const af_op_info af_op_ademamix = {.name = "ademamix", .flops = update_flops, .effect = true};
+const af_op_info af_op_muon = {.name = "muon", .flops = muon_flops, .effect = true};
 const af_op_info af_op_lion = {.name = "lion", .flops = update_flops, .effect = true};
 const af_op_info af_op_adafactor = {.name = "adafactor", .flops = update_flops, .effect = true};

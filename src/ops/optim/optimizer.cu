@@ -144,6 +144,68 @@ extern "C" __global__ void lion(float *w, float *grads, const float *hyper, cons
     }
 }
 
+extern "C" __global__ void rmsprop(float *w, float *grads, const float *hyper, const float *stats,
+                                   float *v, long long n, float b2, float rest2, float eps,
+                                   float decay, float lr_factor)
+{
+    const float lr = hyper[0] * lr_factor, clip = stats[STATS_CLIP];
+    const bool finite = stats[STATS_FINITE] == 1.0f;
+    const float zero[4] = {};
+    FOUR_LOOP
+    {
+        if (finite) {
+            float wv[4], gv[4], vv[4];
+            load_n(wv, w + i);
+            load_n(gv, grads + i);
+            load_n(vv, v + i);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const float g = gv[k] * clip + decay * wv[k];
+                vv[k] = b2 * vv[k] + rest2 * g * g;
+                wv[k] -= lr * g / (sqrtf(vv[k]) + eps);
+            }
+            store_n(w + i, wv);
+            store_n(v + i, vv);
+        }
+        store_n(grads + i, zero);
+    }
+}
+
+extern "C" __global__ void ademamix(float *w, float *grads, const float *hyper, const float *stats,
+                                    float *m, float *v, float *slow, long long n, float b1,
+                                    float b2, float rest1, float rest2, float eps, float decay,
+                                    float lr_factor, float b3, float rest3, float alpha)
+{
+    const float lr = hyper[0] * lr_factor, c1 = hyper[1], c2 = hyper[2], clip = stats[STATS_CLIP];
+    const bool finite = stats[STATS_FINITE] == 1.0f;
+    const float zero[4] = {};
+    FOUR_LOOP
+    {
+        if (finite) {
+            float wv[4], gv[4], mv[4], vv[4], sv[4];
+            load_n(wv, w + i);
+            load_n(gv, grads + i);
+            load_n(mv, m + i);
+            load_n(vv, v + i);
+            load_n(sv, slow + i);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const float g = gv[k] * clip;
+                mv[k] = b1 * mv[k] + rest1 * g;
+                vv[k] = b2 * vv[k] + rest2 * g * g;
+                sv[k] = b3 * sv[k] + rest3 * g;
+                const float up = mv[k] / c1 + alpha * sv[k];
+                wv[k] -= lr * (up / (sqrtf(vv[k]) / c2 + eps) + decay * wv[k]);
+            }
+            store_n(w + i, wv);
+            store_n(m + i, mv);
+            store_n(v + i, vv);
+            store_n(slow + i, sv);
+        }
+        store_n(grads + i, zero);
+    }
+}
+
 /* The code of the value nearest to x; the lower one on a tie. map ascends. */
 DEV u8 nearest_code(const float *map, float x)
 {
@@ -197,6 +259,59 @@ extern "C" __global__ void __launch_bounds__(256)
     }
     if (i < n)
         grads[i] = 0.0f;
+}
+
+/* ---- AdamW with moments in 4 bits (adam_4bit.h): a block of 128 threads is a block of 128
+ * elements; two neighbours share a byte. ---- */
+__constant__ float four_m[16] = {-0.8875f, -0.6625f, -0.4375f, -0.2125f, -0.0775f, -0.0325f,
+                                 -0.0055f, 0.0f,     0.0055f,  0.0325f,  0.0775f,  0.2125f,
+                                 0.4375f,  0.6625f,  0.8875f,  1.0f};
+
+DEV float four_v(int code) { return (float)(code + 1) * 0.0625f; }
+
+/* The upper one on a tie. */
+template <class MAP> DEV int four_code(MAP map, float x)
+{
+    int low = 0;
+#pragma unroll
+    for (int step = 8; step; step /= 2)
+        low += x >= map(low + step) ? step : 0;
+    const int up = low < 15 ? low + 1 : 15;
+    return x - map(low) >= (map(up) - map(low)) * 0.5f ? up : low;
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+    adam_4bit(float *w, float *grads, const float *hyper, const float *stats, unsigned char *m4,
+              unsigned char *v4, float *m_scale, float *v_scale, long long n, float b1, float b2,
+              float rest1, float rest2, float eps, float decay, float lr_factor)
+{
+    const i64 i = (i64)blockIdx.x * 128 + threadIdx.x;
+    const bool odd = threadIdx.x & 1;
+    if (stats[STATS_FINITE] == 1.0f) {
+        const float lr = hyper[0] * lr_factor, g = grads[i] * stats[STATS_CLIP];
+        const float ms = m_scale[blockIdx.x], vs = v_scale[blockIdx.x];
+        const int mc = odd ? m4[i / 2] & 15 : m4[i / 2] >> 4;
+        const int vc = odd ? v4[i / 2] & 15 : v4[i / 2] >> 4;
+        const float m = b1 * (four_m[mc] * ms) + rest1 * g;
+        const float v = b2 * (four_v(vc) * vs) + rest2 * g * g;
+        const float x = w[i] - lr * decay * w[i];
+        w[i] = x - lr / hyper[1] * m / (sqrtf(v) / hyper[2] + eps);
+        const float m_max = fmaxf(block_max(fabsf(m)), 1e-12f);
+        const float v_max = fmaxf(block_max(v), 1e-12f); /* ends after all reads */
+        const int new_m = four_code([](int k) { return four_m[k]; }, m / m_max);
+        const int new_v = four_code(four_v, v / v_max);
+        const int next_m = __shfl_down_sync(FULL, new_m, 1);
+        const int next_v = __shfl_down_sync(FULL, new_v, 1);
+        if (!odd) {
+            m4[i / 2] = (u8)(new_m << 4 | next_m);
+            v4[i / 2] = (u8)(new_v << 4 | next_v);
+        }
+        if (threadIdx.x == 0) {
+            m_scale[blockIdx.x] = m_max;
+            v_scale[blockIdx.x] = v_max;
+        }
+    }
+    grads[i] = 0.0f;
 }
 
 /* ---- adafactor: w [batches][R][C], moments row [batches][R], col [batches][C]; a vector has

@@ -10,8 +10,29 @@ enum { AF_STATS_NORM, AF_STATS_CLIP, AF_STATS_FINITE, AF_STATS_SUM, AF_STATS_COU
 /* ADAM_8BIT: elements that share one scale, and the size below which moments stay f32. */
 enum { AF_ADAM_8BIT_BLOCK = 256, AF_ADAM_8BIT_MIN = 4096 };
 
+/* ADAM_4BIT, as torchao: elements that share one scale, and the least value of a scale. */
+enum { AF_ADAM_4BIT_BLOCK = 128 };
+#define AF_ADAM_4BIT_SCALE_MIN 1e-12f
+
+/* ADEMAMIX (Pagliardini et al. 2024): decay of the slow moment and its share. */
+#define AF_ADEMAMIX_BETA3 0.9999
+#define AF_ADEMAMIX_ALPHA 5.0
+
+/* MUON: the quintic that pushes singular values towards 1 (Jordan et al. 2024), its iterations,
+ * and the factor that gives the update the root mean square of Adam's (Liu et al. 2025). */
+enum { AF_MUON_STEPS = 5 };
+#define AF_MUON_A    3.4445
+#define AF_MUON_B    -4.7750
+#define AF_MUON_C    2.0315
+#define AF_MUON_EPS  1e-7
+#define AF_MUON_RMS  0.2
+#define AF_MUON_BETA 0.95
+
 struct af_graph;
 struct af_tensor;
+/* MUON updates this matrix with AdamW: embeddings, heads, what is trained in full next to an
+ * adapter. */
+void af_param_outside(struct af_tensor *param);
 /* 8-bit Adam keeps the moments of this parameter in f32. For embeddings: a row that is not in the
  * batch has no gradient, a small second moment in 8 bits becomes 0, and the first one divided by
  * its root is a jump. */

@@ -4,6 +4,7 @@
 #include "ops/common/twin.h"
 #include "ops/optim/norm_stats.h"
 #include "ops/optim/optim_in.h"
+#include "ops/optim/optimizer.h"
 #include "tensor/dynamic_map.h"
 
 #include <math.h>
@@ -118,6 +119,26 @@ static void lion_item(const optimizer_update *u, int64_t i)
     af_st(u->s[0], i, b2 * m + (1 - b2) * g);
 }
 
+static void rmsprop_item(const optimizer_update *u, int64_t i)
+{
+    const double b = u->n->attr.optim.beta2, w = af_ld(u->w, i);
+    const double g = af_ld(u->g, i) * u->clip + u->decay * w;
+    af_st(u->s[0], i, b * af_ld(u->s[0], i) + (1 - b) * g * g);
+    af_st(u->w, i, w - u->lr * g / (sqrt(af_ld(u->s[0], i)) + u->n->attr.optim.eps));
+}
+
+static void ademamix_item(const optimizer_update *u, int64_t i)
+{
+    const double b1 = u->n->attr.optim.beta1, b2 = u->n->attr.optim.beta2, b3 = AF_ADEMAMIX_BETA3;
+    const double w = af_ld(u->w, i), g = af_ld(u->g, i) * u->clip;
+    af_st(u->s[0], i, b1 * af_ld(u->s[0], i) + (1 - b1) * g);
+    af_st(u->s[1], i, b2 * af_ld(u->s[1], i) + (1 - b2) * g * g);
+    af_st(u->s[2], i, b3 * af_ld(u->s[2], i) + (1 - b3) * g);
+    const double m = af_ld(u->s[0], i) / u->c1 + AF_ADEMAMIX_ALPHA * af_ld(u->s[2], i);
+    const double size = sqrt(af_ld(u->s[1], i)) / u->c2 + u->n->attr.optim.eps;
+    af_st(u->w, i, w - u->lr * (m / size + u->decay * w));
+}
+
 /* One block: moments from their codes, the step with the exact new moments, new scales, codes. */
 static void adam_8bit_block(const optimizer_update *u, int64_t block)
 {
@@ -177,6 +198,8 @@ static void run_items(const af_node *n, af_cpu *cpu, update_item *item, int64_t 
 static void sgd_run(const af_node *n, af_cpu *cpu) { run_items(n, cpu, sgd_item, 1); }
 static void adam_run(const af_node *n, af_cpu *cpu) { run_items(n, cpu, adam_item, 1); }
 static void lion_run(const af_node *n, af_cpu *cpu) { run_items(n, cpu, lion_item, 1); }
+static void rmsprop_run(const af_node *n, af_cpu *cpu) { run_items(n, cpu, rmsprop_item, 1); }
+static void ademamix_run(const af_node *n, af_cpu *cpu) { run_items(n, cpu, ademamix_item, 1); }
 static void adam_8bit_run(const af_node *n, af_cpu *cpu)
 {
     run_items(n, cpu, adam_8bit_block, AF_ADAM_8BIT_BLOCK);
@@ -186,4 +209,6 @@ const af_cpu_op af_cpu_grad_norm = {grad_norm_run, grad_norm_work};
 const af_cpu_op af_cpu_sgd = {sgd_run, NULL};
 const af_cpu_op af_cpu_adam = {adam_run, NULL};
 const af_cpu_op af_cpu_adam_8bit = {adam_8bit_run, NULL};
+const af_cpu_op af_cpu_rmsprop = {rmsprop_run, NULL};
+const af_cpu_op af_cpu_ademamix = {ademamix_run, NULL};
 const af_cpu_op af_cpu_lion = {lion_run, NULL};

@@ -97,6 +97,61 @@ static af_status adam_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     return AF_OK;
 }
 
+static af_status adam_4bit_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    const af_optim_inputs in = af_optim_in(n);
+    (void)g;
+    const af_status st = check(n, err);
+    if (st != AF_OK || af_count(in.params) == 0)
+        return st;
+    assert(af_count(in.params) % AF_ADAM_4BIT_BLOCK == 0);
+    af_launch *l =
+        af_cuda_launch(cu, n, kernel(cu, "adam_4bit"), af_count(in.params) / AF_ADAM_4BIT_BLOCK, 1,
+                       1, AF_ADAM_4BIT_BLOCK, 0);
+    for (int i = 0; i < n->n_in; i++)
+        af_arg_ptr(l, n->in[i]->data);
+    af_arg_i64(l, af_count(in.params));
+    arg_betas(l, n);
+    af_arg_f32(l, n->attr.optim.eps);
+    af_arg_f32(l, n->attr.optim.weight_decay);
+    af_arg_f32(l, n->attr.optim.lr_factor);
+    return AF_OK;
+}
+
+static af_status rmsprop_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    const af_optim_inputs in = af_optim_in(n);
+    (void)g;
+    const af_status st = check(n, err);
+    if (st != AF_OK || af_count(in.params) == 0)
+        return st;
+    af_launch *l = launch_update(cu, n, "rmsprop");
+    af_arg_f32(l, n->attr.optim.beta2);
+    af_arg_f32(l, 1 - n->attr.optim.beta2);
+    af_arg_f32(l, n->attr.optim.eps);
+    af_arg_f32(l, n->attr.optim.weight_decay);
+    af_arg_f32(l, n->attr.optim.lr_factor);
+    return AF_OK;
+}
+
+static af_status ademamix_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    const af_optim_inputs in = af_optim_in(n);
+    (void)g;
+    const af_status st = check(n, err);
+    if (st != AF_OK || af_count(in.params) == 0)
+        return st;
+    af_launch *l = launch_update(cu, n, "ademamix");
+    arg_betas(l, n);
+    af_arg_f32(l, n->attr.optim.eps);
+    af_arg_f32(l, n->attr.optim.weight_decay);
+    af_arg_f32(l, n->attr.optim.lr_factor);
+    af_arg_f32(l, AF_ADEMAMIX_BETA3);
+    af_arg_f32(l, 1 - AF_ADEMAMIX_BETA3);
+    af_arg_f32(l, AF_ADEMAMIX_ALPHA);
+    return AF_OK;
+}
+
 static af_status sgd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     const af_optim_inputs in = af_optim_in(n);
@@ -241,5 +296,8 @@ const af_cuda_op af_cuda_grad_norm = {grad_norm_prepare, grad_norm_work, false};
 const af_cuda_op af_cuda_sgd = {sgd_prepare, NULL, false};
 const af_cuda_op af_cuda_adam = {adam_prepare, NULL, false};
 const af_cuda_op af_cuda_adam_8bit = {adam_prepare, NULL, false};
+const af_cuda_op af_cuda_adam_4bit = {adam_4bit_prepare, NULL, false};
+const af_cuda_op af_cuda_rmsprop = {rmsprop_prepare, NULL, false};
+const af_cuda_op af_cuda_ademamix = {ademamix_prepare, NULL, false};
 const af_cuda_op af_cuda_lion = {lion_prepare, NULL, false};
 const af_cuda_op af_cuda_adafactor = {adafactor_prepare, adafactor_work, false};

@@ -1,9 +1,10 @@
-/* optimizer_fast.c - the gradient norm, Adam, Lion and SGD of optimizer.c on f32 buffers. The norm
- * is summed over fixed pieces in a fixed order, as its twin's is. */
+/* optimizer_fast.c - the gradient norm, Adam, AdEMAMix, Lion, RMSprop and SGD of optimizer.c on f32
+ * buffers. The norm is summed over fixed pieces in a fixed order, as its twin's is. */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
 #include "ops/optim/norm_stats.h"
 #include "ops/optim/optim_in.h"
+#include "ops/optim/optimizer.h"
 
 #include <math.h>
 
@@ -83,12 +84,12 @@ static void adam_run(const af_node *n, af_cpu *cpu)
     af_pool_run(cpu->pool, (j.count + PIECE - 1) / PIECE, adam_pieces, &j);
 }
 
-/* ---- lion and sgd: loops a compiler makes vectors of ---- */
+/* ---- the others: loops a compiler makes vectors of ---- */
 
 typedef struct plain {
     const af_node *n;
     int64_t count;
-    float rate, keep, clip, decay, b1, new1, b2, new2, momentum;
+    float rate, keep, clip, decay, b1, new1, b2, new2, momentum, eps, c1, c2;
     bool nesterov;
 } plain;
 
@@ -130,6 +131,46 @@ static void sgd_pieces(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
+static void rmsprop_pieces(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const plain *j = arg;
+    const af_optim_inputs in = af_optim_in(j->n);
+    const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
+    float *restrict w = (float *)in.params->data + at;
+    float *restrict g = (float *)in.grads->data + at;
+    float *restrict v = (float *)in.state[0]->data + at;
+    for (int64_t i = 0; i < n; i++) {
+        const float d = g[i] * j->clip + j->decay * w[i];
+        v[i] = j->b2 * v[i] + j->new2 * d * d;
+        w[i] -= j->rate * d / (sqrtf(v[i]) + j->eps);
+        g[i] = 0.0f;
+    }
+}
+
+static void ademamix_pieces(void *arg, int64_t from, int64_t to, int share)
+{
+    (void)share;
+    const plain *j = arg;
+    const af_optim_inputs in = af_optim_in(j->n);
+    const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
+    float *restrict w = (float *)in.params->data + at;
+    float *restrict g = (float *)in.grads->data + at;
+    float *restrict m = (float *)in.state[0]->data + at;
+    float *restrict v = (float *)in.state[1]->data + at;
+    float *restrict slow = (float *)in.state[2]->data + at;
+    const float b3 = (float)AF_ADEMAMIX_BETA3, new3 = (float)(1 - AF_ADEMAMIX_BETA3);
+    for (int64_t i = 0; i < n; i++) {
+        const float d = g[i] * j->clip;
+        m[i] = j->b1 * m[i] + j->new1 * d;
+        v[i] = j->b2 * v[i] + j->new2 * d * d;
+        slow[i] = b3 * slow[i] + new3 * d;
+        const float up = m[i] / j->c1 + (float)AF_ADEMAMIX_ALPHA * slow[i];
+        w[i] = w[i] * j->keep - j->rate * up / (sqrtf(v[i]) / j->c2 + j->eps);
+        g[i] = 0.0f;
+    }
+}
+
 static void run_plain(const af_node *n, af_cpu *cpu, af_pool_job *pieces)
 {
     const af_optim_inputs in = af_optim_in(n);
@@ -147,6 +188,9 @@ static void run_plain(const af_node *n, af_cpu *cpu, af_pool_job *pieces)
                .b2 = (float)b2,
                .new2 = (float)(1 - b2),
                .momentum = (float)n->attr.optim.momentum,
+               .eps = (float)n->attr.optim.eps,
+               .c1 = (float)af_ld(in.hyper, AF_HYPER_CORRECTION1),
+               .c2 = (float)af_ld(in.hyper, AF_HYPER_CORRECTION2_SQRT),
                .nesterov = n->attr.optim.nesterov};
     if (af_ld(in.stats, AF_STATS_FINITE) != 1)
         memset(in.grads->data, 0, (size_t)j.count * sizeof(float));
@@ -156,8 +200,11 @@ static void run_plain(const af_node *n, af_cpu *cpu, af_pool_job *pieces)
 
 static void lion_run(const af_node *n, af_cpu *cpu) { run_plain(n, cpu, lion_pieces); }
 static void sgd_run(const af_node *n, af_cpu *cpu) { run_plain(n, cpu, sgd_pieces); }
+static void rmsprop_run(const af_node *n, af_cpu *cpu) { run_plain(n, cpu, rmsprop_pieces); }
+static void ademamix_run(const af_node *n, af_cpu *cpu) { run_plain(n, cpu, ademamix_pieces); }
 
-static const af_cpu_op lion_op = {lion_run, NULL}, sgd_op = {sgd_run, NULL};
+static const af_cpu_op lion_op = {lion_run, NULL}, sgd_op = {sgd_run, NULL},
+                       rmsprop_op = {rmsprop_run, NULL}, ademamix_op = {ademamix_run, NULL};
 
 static bool all_f32(const af_node *n)
 {
@@ -168,6 +215,8 @@ static bool all_f32(const af_node *n)
 }
 
 const af_cpu_op *af_lion_fast(const af_node *n) { return all_f32(n) ? &lion_op : NULL; }
+const af_cpu_op *af_rmsprop_fast(const af_node *n) { return all_f32(n) ? &rmsprop_op : NULL; }
+const af_cpu_op *af_ademamix_fast(const af_node *n) { return all_f32(n) ? &ademamix_op : NULL; }
 const af_cpu_op *af_sgd_fast(const af_node *n) { return all_f32(n) ? &sgd_op : NULL; }
 
 static const af_cpu_op norm_op = {grad_norm_run, grad_norm_work}, adam_op = {adam_run, NULL};

@@ -60,6 +60,7 @@ static bool is_free(const key_line *l)
                                        "auto_resume_from_checkpoints",
                                        "device",
                                        "threads",
+                                       "strict",
                                        "attention",
                                        "gradient_checkpointing",
                                        "activation_offloading",

@@ -2,6 +2,7 @@
  * completions or forms from it. */
 #include "afinar/schedule.h"
 #include "data/shape/data_source.h"
+#include "train/run/run_foreign.h"
 #include "train/run/run_keys.h"
 
 #include "afinar/train.h"
@@ -43,7 +44,8 @@ static void put_list(af_buf *b, const char *title, const char *(*item)(int))
 af_status af_train_keys_json(char **out, af_error *err)
 {
     af_buf b = {0};
-    const char *advice, *key;
+    const char *reason, *keys;
+    af_foreign_kind kind;
     af_buf_str(&b, "{\"keys\": [");
     af_run_keys_each(put_key, &b);
     af_buf_str(&b, "],\n\"lr_scheduler\": ");
@@ -51,11 +53,12 @@ af_status af_train_keys_json(char **out, af_error *err)
     put_list(&b, "dataset_keys", af_data_source_key);
     put_list(&b, "dataset_types", af_data_source_type);
     af_buf_str(&b, ",\n\"foreign\": [");
-    for (int i = 0; (key = af_key_foreign_at(i, &advice)); i++) {
-        af_buf_str(&b, i ? ",\n{\"key\": " : "\n{\"key\": ");
-        af_put_quoted(&b, key);
-        af_buf_str(&b, ", \"advice\": ");
-        af_put_quoted(&b, advice);
+    for (int i = 0; af_foreign_at(i, &keys, &kind, &reason); i++) {
+        af_buf_str(&b, i ? ",\n{\"keys\": " : "\n{\"keys\": ");
+        af_put_quoted(&b, keys);
+        af_buf_printf(&b, ", \"accepted\": %s, \"reason\": ",
+                      kind == AF_FOREIGN_IDLE || kind == AF_FOREIGN_INSTEAD ? "true" : "false");
+        af_put_quoted(&b, reason);
         af_buf_char(&b, '}');
     }
     af_buf_str(&b, "]}");

@@ -74,6 +74,26 @@ static bool is_regex(const af_strings *s)
     return s->count == 1 && strpbrk(s->item[0], "*()[]|\\^$+?");
 }
 
+static bool names_all_linear(const af_strings *target)
+{
+    return target->count == 1 && strcmp(target->item[0], "all-linear") == 0;
+}
+
+/* The names of the run file besides every linear, as Axolotl has it; `n` are there. */
+static int add_names(const char **name, int n, const af_strings *target)
+{
+    if (names_all_linear(target) || is_regex(target))
+        return n;
+    for (int i = 0; i < target->count && n < AF_METHOD_NAMES_MAX; i++) {
+        bool known = false;
+        for (int k = 0; k < n; k++)
+            known |= af_path_in_list(target->item[i], &name[k], 1);
+        if (!known)
+            name[n++] = target->item[i];
+    }
+    return n;
+}
+
 /* A misspelt name would keep nothing out. */
 static af_status check_excluded(const af_adapter_config *c, const af_run_config *r,
                                 const af_model_spec *spec, af_error *err)
@@ -108,10 +128,9 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
         .base_model = r->base_model,
         .init_weights = r->lora_init,
     };
-    if (target->count == 0 || r->lora_target_linear ||
-        (target->count == 1 && !strcmp(target->item[0], "all-linear"))) {
+    if (target->count == 0 || r->lora_target_linear || names_all_linear(target)) {
         c.target = lists->name;
-        c.target_count = linear_names(lists->name, spec);
+        c.target_count = add_names(lists->name, linear_names(lists->name, spec), target);
     } else if (is_regex(target)) {
         c.target_regex = target->item[0];
     } else {

@@ -46,7 +46,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
     case AF_NEED_WSD:
         return strcmp(r->lr_scheduler, "warmup_stable_decay") == 0;
     case AF_NEED_ADAM:
-        return r->optimizer != AF_OPTIMIZER_SGD && r->optimizer != AF_OPTIMIZER_ADAFACTOR;
+        return r->optimizer != AF_OPTIMIZER_SGD && r->optimizer != AF_OPTIMIZER_ADAFACTOR &&
+               r->optimizer != AF_OPTIMIZER_RMSPROP;
     case AF_NEED_EPSILON:
         return af_key_has_effect(r, AF_NEED_ADAM) && r->optimizer != AF_OPTIMIZER_LION;
     case AF_NEED_SGD:
@@ -59,25 +60,49 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
     return true;
 }
 
+/* false, 0 and auto ask for nothing, whatever the key. */
+static bool asks_nothing(const af_run_config *r, const af_key *k)
+{
+    const af_key_value v = af_key_get(r, k);
+    return (k->kind == AF_KEY_BOOL && !v.flag) || (k->kind == AF_KEY_I64 && v.i64 == 0) ||
+           (k->kind == AF_KEY_F64 && v.f64 == 0) ||
+           (k->kind == AF_KEY_TRI && v.choice != AF_TRI_YES);
+}
+
+/* Whether a key without effect is to be left out of the run. Without an 'adapter' key its settings
+ * are more likely a forgotten line than left-overs. */
+static bool may_be_idle(const af_run_config *r, const af_key *k)
+{
+    const bool adapter = k->need == AF_NEED_ADAPTER || k->need == AF_NEED_NEW_ADAPTER;
+    return r->key_line[k - af_keys] > 0 && (!adapter || r->adapter_is_named);
+}
+
+static af_status check_effects(af_run_config *r, af_error *err)
+{
+    char at[300];
+    af_status st = AF_OK;
+    for (int i = 0; i < af_keys_count && st == AF_OK; i++) {
+        const af_key *k = &af_keys[i];
+        if (!r->key_line[i] || af_key_has_effect(r, k->need))
+            continue;
+        if (r->key_line[i] > 0 && asks_nothing(r, k)) {
+            st = af_key_reset(r, k, err);
+        } else if (may_be_idle(r, k)) {
+            st = af_run_idle_add(r, k->name, r->key_line[i], need_text(k->need), err);
+            if (st == AF_OK)
+                st = af_key_reset(r, k, err);
+        } else {
+            st = af_fail(err, AF_EUSAGE, "%s: %s has no effect %s",
+                         af_run_key_loc(r, k->name, at, sizeof at), k->name, need_text(k->need));
+        }
+    }
+    return st;
+}
+
 /* Where a key was set to something: not false, not 0. 0 when it was not. */
 static int active(const af_run_config *r, const af_key *k)
 {
-    const af_key_value v = af_key_get(r, k);
-    const bool off = (k->kind == AF_KEY_BOOL && !v.flag) || (k->kind == AF_KEY_I64 && v.i64 == 0) ||
-                     (k->kind == AF_KEY_F64 && v.f64 == 0);
-    return off ? 0 : r->key_line[k - af_keys];
-}
-
-static af_status check_effects(const af_run_config *r, af_error *err)
-{
-    char at[300];
-    for (int i = 0; i < af_keys_count; i++) {
-        if (active(r, &af_keys[i]) && !af_key_has_effect(r, af_keys[i].need))
-            return af_fail(err, AF_EUSAGE, "%s: %s has no effect %s",
-                           af_run_key_loc(r, af_keys[i].name, at, sizeof at), af_keys[i].name,
-                           need_text(af_keys[i].need));
-    }
-    return AF_OK;
+    return asks_nothing(r, k) ? 0 : r->key_line[k - af_keys];
 }
 
 /* Keys that exclude each other. */
@@ -88,7 +113,6 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"warmup_steps", "warmup_ratio"},
         {"cosine_min_lr_ratio", "min_lr"},
         {"cosine_min_lr_ratio", "lr_quadratic_warmup"},
-        {"lora_target_linear", "lora_target_modules"},
         {"val_set_size", "test_datasets"},
         {"save_steps", "saves_per_epoch"},
         {"eval_steps", "evals_per_epoch"},
@@ -105,14 +129,14 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
                            la * lb < 0 ? (la > lb ? a : b)->name : "",
                            la * lb < 0 ? "=null takes the file's back)" : "");
     }
-    if (r->method == AF_METHOD_QLORA && r->load_in_4bit == AF_TRI_NO)
-        return af_fail(err, AF_EUSAGE,
-                       "%s: 'adapter: qlora' and 'load_in_4bit: false' contradict each other",
-                       af_run_key_loc(r, "load_in_4bit", at, sizeof at));
     if (r->load_in_8bit && (r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES))
         return af_fail(err, AF_EUSAGE, "%s: load_in_8bit and %s contradict each other: give one",
                        af_run_key_loc(r, "load_in_8bit", at, sizeof at),
                        r->load_in_4bit == AF_TRI_YES ? "load_in_4bit" : "adapter: qlora");
+    if (r->method == AF_METHOD_QLORA && r->load_in_4bit == AF_TRI_NO)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: 'adapter: qlora' and 'load_in_4bit: false' contradict each other",
+                       af_run_key_loc(r, "load_in_4bit", at, sizeof at));
     if (r->resume && strcmp(r->resume, "auto") == 0 && r->overwrite_output_dir)
         return af_fail(err, AF_EUSAGE,
                        "%s: resume_from_checkpoint and overwrite_output_dir contradict each other: "
@@ -151,19 +175,20 @@ static af_status check_lists(const af_run_config *r, af_error *err)
     return AF_OK;
 }
 
-static af_status check_required(const af_run_config *r, bool for_training, af_error *err)
+static af_status check_required(const af_run_config *r, af_error *err)
 {
     char at[300];
     if (!r->base_model || !r->base_model[0])
         return af_fail(err, AF_EUSAGE, "%s: base_model is missing", r->path);
     if (!r->datasets)
         return af_fail(err, AF_EUSAGE, "%s: datasets is missing", r->path);
-    if (for_training && (!r->output_dir || !r->output_dir[0]))
-        return af_fail(err, AF_EUSAGE, "%s: output_dir is missing", r->path);
-    if (for_training && r->max_steps == 0)
+    if (!r->output_dir || !r->output_dir[0])
+        return af_fail(err, AF_EUSAGE, "%s: output_dir is empty",
+                       af_run_key_loc(r, "output_dir", at, sizeof at));
+    if (r->max_steps == 0)
         return af_fail(err, AF_EUSAGE, "%s: max_steps is 0: the run would do nothing",
                        af_run_key_loc(r, "max_steps", at, sizeof at));
-    if (for_training && r->num_epochs == 0 && r->max_steps < 0)
+    if (r->num_epochs == 0 && r->max_steps < 0)
         return af_fail(err, AF_EUSAGE, "%s: num_epochs is 0: the run would do nothing",
                        af_run_key_loc(r, "num_epochs", at, sizeof at));
     return AF_OK;
@@ -180,16 +205,16 @@ static void resolve_resume(af_run_config *r)
     }
 }
 
-af_status af_run_config_check(af_run_config *r, bool for_training, af_error *err)
+af_status af_run_config_check(af_run_config *r, af_error *err)
 {
     resolve_resume(r);
-    af_status st = check_required(r, for_training, err);
+    af_status st = check_required(r, err);
+    if (st == AF_OK)
+        st = check_effects(r, err);
     if (st == AF_OK)
         st = check_pairs(r, err);
     if (st == AF_OK)
         st = check_lists(r, err);
-    if (st == AF_OK)
-        st = check_effects(r, err);
     if (r->lora_alpha == 0)
         r->lora_alpha = 2.0 * (double)r->lora_r;
     return st;

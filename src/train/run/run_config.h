@@ -24,6 +24,13 @@ typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 enum { AF_KEY_LINE_UNSET = 0, AF_KEY_LINE_OVERRIDE = -1 };
 enum { AF_RUN_KEYS_MAX = 192 };
 
+/* A key that is accepted and has no effect in this run. */
+typedef struct af_idle_key {
+    const char *key, *why;
+    int line; /* as key_line */
+    struct af_idle_key *next;
+} af_idle_key;
+
 typedef struct af_run_config {
     const char *path;     /* of the run file, for messages */
     const char *override; /* where keys outside the file come from: "command line" */
@@ -75,24 +82,26 @@ typedef struct af_run_config {
     af_strings generate_samples;
     int64_t generate_samples_steps, generate_samples_tokens;
     int key_line[AF_RUN_KEYS_MAX]; /* by row of the table: where the user set the key */
+    bool adapter_is_named;         /* the file has the key, if only to say none */
+    bool strict;                   /* a key without effect is an error */
+    af_idle_key *idle, *last_idle; /* in the order they were found */
+    int idle_count;
     af_arena mem;
 } af_run_config;
 
 /* Reads a run file ("-" = stdin) and key=value overrides into *out (all zero before). Every error
- * names file and line and, for an unknown key, the nearest known one. `for_training` false: keys
- * that a data command does not need (output_dir, ...) may be missing. */
+ * names file and line and, for an unknown key, the nearest known one. */
 AF_CHECKED af_status af_run_config_read(af_run_config *out, const char *path,
-                                        const char *const *overrides, int count, bool for_training,
-                                        af_error *err);
+                                        const char *const *overrides, int count, af_error *err);
 AF_CHECKED af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t size,
                                          const char *name, const char *const *overrides, int count,
-                                         bool for_training, af_error *err);
+                                         af_error *err);
 /* Without a file: defaults only, then one key after another, its value as YAML text, then the
  * checks of a run file. `name` is used in messages. */
 AF_CHECKED af_status af_run_config_init(af_run_config *out, const char *name, af_error *err);
 AF_CHECKED af_status af_run_config_set(af_run_config *r, const char *key, const char *value,
                                        af_error *err);
-AF_CHECKED af_status af_run_config_check(af_run_config *r, bool for_training, af_error *err);
+AF_CHECKED af_status af_run_config_check(af_run_config *r, af_error *err);
 void af_run_config_clear(af_run_config *r);
 /* The effective run file: every key that has an effect, with its value, as YAML (malloc'ed). */
 AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_error *err);
@@ -100,6 +109,15 @@ AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_e
 AF_CHECKED af_status af_run_keys_help(char **out, af_error *err);
 /* Where the user set this key: "run.yaml:12", "command line", or the file alone. Returns buf. */
 const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, size_t size);
+/* Notes that a key of the file has no effect; `why` is static. An error in a strict run. */
+AF_CHECKED af_status af_run_idle_add(af_run_config *r, const char *key, int line, const char *why,
+                                     af_error *err);
+/* "3 keys have no effect here; -v lists them". False when every key has one. */
+bool af_run_idle_text(const af_run_config *r, char *buf, size_t size);
+/* One line of the log (AF_LOG_DEBUG) per such key, with its reason. */
+void af_run_idle_log(const af_run_config *r);
+/* The line where the user set this key, or an AF_KEY_LINE value. */
+int af_run_key_line(const af_run_config *r, const char *key);
 /* Whether the user set this key. */
 bool af_run_key_is_set(const af_run_config *r, const char *key);
 #endif

@@ -1,224 +1,381 @@
-/* run_foreign.c - keys of other trainers that are not keys here, each with advice on what to do
- * instead. (Those that mean the same as one of ours are aliases in run_keys.c.) A key that is
- * empty, or asks for what happens anyway, is not an error. */
-#include "train/run/run_keys.h"
+/* run_foreign.c - keys of Axolotl, LLaMA-Factory, TRL, transformers and mlx-lm that are not keys
+ * here. (Those that mean the same as one of ours are aliases in run_keys.c; run_translate.c has
+ * those whose values mean something else.)
+ *
+ * A key is IDLE when no value of it changes what is learnt. Everything else is REFUSED, unless it
+ * is empty, switched off, or asks for what happens anyway. */
+#include "train/run/run_foreign.h"
+#include "base/word.h"
+
+#include <strings.h>
+
+/* One reason and the keys it holds for. "x_*" stands for every key that begins with "x_". */
+typedef struct foreign_group {
+    af_foreign_kind kind;
+    const char *reason;
+    const char *keys;
+} foreign_group;
+
+#define IDLE    AF_FOREIGN_IDLE
+#define INSTEAD AF_FOREIGN_INSTEAD
+#define REFUSED AF_FOREIGN_REFUSED
+#define EXACT   AF_FOREIGN_EXACT
 
 /* clang-format off */
+static const foreign_group groups[] = {
+    {IDLE, "attention is always fused",
+     "attn_implementation flash_attention flash_attn use_flash_attn flash_attn_2 sdp_attention "
+     "xformers_attention flex_attention flex_attn_compile_kwargs eager_attention sage_attention "
+     "flash_optimum fused_attn_kernel gemma4_hybrid_attn_impl large_head_attention "
+     "flash_attn_d512 sdpa_varlen flash_attn_fuse_mlp flash_attn_fuse_qkv flash_attn_rms_norm "
+     "use_flash_attention_2 use_flash_attention attention_implementation"},
+    {IDLE, "losses and heads are always fused",
+     "cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks "
+     "flash_attn_cross_entropy liger_cross_entropy liger_fused_linear_cross_entropy"},
+    {IDLE, "kernels are afinar's own",
+     "use_liger_kernel enable_liger_kernel liger_kernel_config liger_kernel liger_rope "
+     "liger_rms_norm liger_rms_norm_gated liger_layer_norm liger_swiglu liger_glu_activation "
+     "liger_kernel_impl use_liger "
+     "use_kernels use_v1_kernels kernel_config use_unsloth use_unsloth_gc unsloth_* "
+     "torch_compile torch_compile_* torchdynamo deepcompile use_scattermoe use_sonicmoe "
+     "experts_implementation llama4_linearized_experts use_dsv4_kernels use_glm_dsa_kernels "
+     "expert_backend moe_grouped_backend moe_dequant_chunk_size moe_bnb_fast tiled_mlp "
+     "tiled_mlp_* jit_mode_eval use_ipex batch_flattening padding_free packing_strategy "
+     "batching_strategy batching_workers pretrain_multipack_attn"},
+    {IDLE, "adapters are always computed with their linears",
+     "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel"},
+    {IDLE, "norms and adapters are always computed in f32",
+     "upcast_layernorm upcast_lmhead_output fp32_norms fp32_norm_classes embeddings_skip_upcast "
+     "peft_autocast_adapter_dtype autocast_adapter_dtype"},
+    {IDLE, "recomputation has one kind: see 'gradient_checkpointing'",
+     "gradient_checkpointing_kwargs use_reentrant_gc selective_checkpointing"},
+    {IDLE, "memory is planned before a run: see 'afinar plan'",
+     "low_cpu_mem_usage max_memory gpu_memory_limit device_map offload_folder lora_on_cpu "
+     "layer_offloading ple_cpu_offload gc_steps gc_collect_steps torch_empty_cache_steps "
+     "experimental_skip_move_to_device auto_find_batch_size memory_limit "
+     "qlora_sharded_model_loading skip_memory_metrics init_config use_cache use_kv_cache"},
+    {IDLE, "a run is one process on one device",
+     "deepspeed deepspeed_* fsdp fsdp_* dist_config ddp ddp_* dp_shard_size dp_replicate_size "
+     "context_parallel_size sequence_parallel_degree heads_k_stride ring_attn_func cp_size "
+     "cp_mode tensor_parallel_size expert_parallel_* local_rank world_size use_ray ray_* "
+     "resources_per_worker parallelism_config average_tokens_across_devices accelerator_config "
+     "master_addr master_port save_on_each_node split_batches sharded_ddp log_on_each_node "
+     "tpu_num_cores xpu_backend use_mps_device"},
+    {IDLE, "see 'device'", "use_cpu no_cuda"},
+    {IDLE, "see 'threads'",
+     "dataset_processes preprocessing_num_workers dataloader_num_workers dataset_num_proc "
+     "num_workers num_proc dataloader_pin_memory dataloader_persistent_workers "
+     "dataloader_prefetch_factor dataloader_multiprocessing_context dataloader_in_order "
+     "sample_packing_mp_start_method"},
+    {IDLE, "tokenised data is kept in the cache folder (XDG_CACHE_HOME)",
+     "dataset_prepared_path tokenized_path overwrite_cache dataset_keep_in_memory "
+     "num_dataset_shards_to_save skip_prepare_dataset preprocessing_batch_size cache_dir "
+     "data_shared_file_system preprocess_iterable is_preprocess dataset_batch_size"},
+    {IDLE, "data is always streamed from the disk",
+     "streaming dataset_streaming buffer_size streaming_multipack_buffer_size "
+     "pretrain_multipack_buffer_size"},
+    {IDLE, "rows are packed or run without padding, and counted exactly",
+     "group_by_length length_column_name sample_packing_eff_est sample_packing_seq_len_multiplier "
+     "sample_packing_group_size sample_packing_bin_size multipack_real_batches "
+     "pad_to_multiple_of total_num_tokens total_supervised_tokens eval_sample_packing "
+     "eval_packing max_packed_sequence_len ignore_pad_token_for_loss"},
+    {IDLE, "evaluation runs record by record, and reports loss, perplexity and accuracy",
+     "eval_batch_size per_device_eval_batch_size eval_accumulation_steps eval_do_concat_batches "
+     "eval_use_gather_object prediction_loss_only bf16_full_eval fp16_full_eval compute_accuracy "
+     "batch_eval_metrics include_for_metrics include_inputs_for_metrics eval_on_each_dataset "
+     "do_causal_lm_eval eval_causal_lm_metrics do_bench_eval bench_dataset bench_split "
+     "bench_source_max_len lm_eval_* eval_table_size eval_max_new_tokens eval_num_beams "
+     "dpo_generate_during_eval "
+     "predict_with_generate do_predict val_batches test test_batches past_index label_names"},
+    {IDLE, "left-over rows begin the first step of the next epoch", "dataloader_drop_last"},
+    {IDLE, "evaluations always begin before the first step", "eval_on_start"},
+    {IDLE, "unused fields are not read", "remove_unused_columns"},
+    {IDLE, "the answers to 'generate_samples' are greedy",
+     "max_new_tokens do_sample temperature top_p top_k num_beams repetition_penalty "
+     "length_penalty skip_special_tokens generation_max_new_tokens generation_temperature "
+     "generation_top_p generation_top_k generation_prompt_ratio generation_do_sample "
+     "num_generation_samples sample_backend infer_backend infer_dtype vllm_* sglang_*"},
+    {IDLE, "metrics go to metrics.jsonl, TensorBoard events and report.html",
+     "report_to wandb_* use_wandb mlflow_* use_mlflow hf_mlflow_log_artifacts comet_* use_comet "
+     "swanlab_* use_swanlab trackio_* use_trackio use_tensorboard logging_dir project plot_loss "
+     "include_num_input_tokens_seen include_tokens_per_second include_tkps "
+     "include_effective_tokens_per_second use_otel_metrics otel_*"},
+    {IDLE, "see the options -q and -v",
+     "log_level log_level_replica disable_tqdm debug logging_nan_inf_filter print_param_status"},
+    {IDLE, "'afinar bench' measures speed",
+     "profiler_* enable_torch_profiler profile_modules profile profiling"},
+    {IDLE, "nothing is uploaded: everything is in 'output_dir'",
+     "hub_* push_to_hub push_to_hub_* push_dataset_to_hub hf_use_auth_token hf_hub_token "
+     "ms_hub_token om_hub_token use_auth_token token"},
+    {IDLE, "see 'afinar merge', 'afinar export' and 'afinar quantize'",
+     "export_* merge_lora gradio_*"},
+    {IDLE, "no code of a model is ever run", "trust_remote_code"},
+    {IDLE, "it is read from the model's folder",
+     "model_type tokenizer_type type_of_model processor_type base_model_config cls_model_config "
+     "tokenizer_use_fast use_fast_tokenizer tokenizer_legacy tokenizer_use_mistral_common "
+     "tokenizer_save_jinja_files is_falcon_derived_model is_llama_derived_model "
+     "is_mistral_derived_model is_qwen_derived_model model_revision revision_of_model "
+     "tokenizer_revision model_class model_quantization_config model_quantization_config_kwargs "
+     "model_max_length torchdistx_path axolotl_config_path"},
+    {IDLE, "a base is read as it is stored; for computing, see 'bf16'",
+     "torch_dtype dtype bnb_4bit_compute_dtype bnb_4bit_quant_storage compute_dtype"},
+    {IDLE, "experts are quantised with the other linears", "quantize_moe_experts"},
+    {IDLE, "the model is text only",
+     "image_* video_* audio_* use_audio_in_video crop_to_patches media_dir freeze_vision_tower "
+     "freeze_multi_modal_projector freeze_mm_modules processor_kwargs"},
+    {IDLE, "weights are always written as safetensors", "save_safetensors"},
+    {IDLE, "a checkpoint always has the whole state, and training resumes exactly",
+     "save_only_model enable_jit_checkpoint dynamic_checkpoint ignore_data_skip "
+     "restore_callback_states_from_checkpoint save_ckpt_as_hf save_first_step"},
+    {IDLE, "runs with the same seed always give the same bytes", "full_determinism"},
+    {IDLE, "'afinar train' always trains", "do_train train"},
+    {IDLE, "supported models do not store transposed matrices", "lora_fan_in_fan_out"},
+    {IDLE, "datasets are shuffled once they are merged", "shuffle_before_merging_datasets"},
+    {IDLE, "the task is the language model's", "lora_task_type"},
+
+    {INSTEAD, "runs compute in bf16 on a GPU and f32 on a CPU: see 'bf16'",
+     "fp16 float16 fp16_opt_level half_precision_backend fp16_backend fp8 fp8_* pure_bf16 bfloat16 "
+     "float32"},
+
+    {EXACT, "'train' is supervised fine-tuning, or pre-training when the dataset is text", "stage"},
+    {EXACT, "the loss is the plain cross-entropy", "loss_type"},
+    {EXACT, "a 4-bit base is nf4 with double quantisation: see 'load_in_4bit'",
+     "quantization_method bnb_4bit_quant_type quantization_type double_quantization "
+     "bnb_config_kwargs bnb_4bit_use_double_quant"},
+    {EXACT, "afinar has no plugin of that name", "plugins"},
+    {EXACT, "the best evaluation is the one with the lowest eval_loss", "metric_for_best_model"},
+    {EXACT, "texts are cut at their end", "truncation_mode"},
+    {EXACT, "records are read in random order: see 'shuffle'", "train_sampling_strategy"},
+    {REFUSED, "the best evaluation is the one with the lowest eval_loss",
+     "greater_is_better early_stopping_threshold"},
+    {REFUSED, "'train' is supervised fine-tuning, without preferences or rewards",
+     "rl rl_beta pref_beta pref_loss pref_ftx pref_bco_weight dpo_* kto_* simpo_gamma orpo_alpha "
+     "cpo_alpha rpo_alpha beta loss_weights ld_alpha f_divergence_type f_alpha_divergence_coef "
+     "discopop_tau use_weighting max_prompt_length max_prompt_len max_completion_length "
+     "max_target_length reference_free disable_dropout precompute_ref_log_probs "
+     "precompute_ref_batch_size sync_ref_model ref_model ref_model_* generate_during_eval "
+     "reward_model reward_model_* process_reward_model center_rewards_coefficient ppo_* trl vllm "
+     "grpo reward_funcs reward_weights num_generations ebft nemo_gym_* hatchery trainer_cls "
+     "desirable_weight undesirable_weight"},
+    {REFUSED, "models have a language head: no classification",
+     "num_labels task_type classification_type id2label label2id"},
+    {REFUSED, "see 'optimizer'",
+     "use_galore galore_* use_apollo apollo_* use_badam badam_* use_adam_mini use_muon qgalore_* "
+     "dion_* optim_args optim_target_modules optim_config adam_epsilon2 adam_beta3 grokfast_* "
+     "embedding_lr embedding_lr_scale lr_groups muon_*"},
+    {REFUSED, "see 'lr_scheduler'",
+     "jagged_restart_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
+    {REFUSED, "see 'adapter'",
+     "relora relora_* lisa_* use_llama_pro mixture_of_depths use_mora mora mora_type oft_* "
+     "module_dropout peft_layer_replication lora_target_parameters peft loftq_config pissa_* "
+     "corda_config eva_config lora_rank_pattern lora_alpha_pattern rank_pattern alpha_pattern "
+     "peft_layers_pattern layers_pattern lora_bias peft_trainable_token_indices "
+     "trainable_token_indices peft_ensure_weight_tying create_new_adapter resume_adapter_file "
+     "adapter_folder training_type peft_config quant_config megatron_core use_mca "
+     "use_hyper_parallel hyper_parallel_args"},
+    {REFUSED, "see 'lora_r', 'lora_alpha', 'lora_dropout' and 'lora_target_modules'",
+     "lora_parameters"},
+    {REFUSED, "see 'adapter' and 'lora_layers_to_transform'",
+     "freeze_trainable_layers freeze_trainable_modules freeze_extra_modules unfrozen_parameters "
+     "freeze_language_model num_layers spectrum_* train_from_scratch reinit_weights"},
+    {REFUSED, "the loss is the plain cross-entropy",
+     "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* label_smoothing "
+     "label_smoothing_factor kd_* liger_use_token_scaling diffusion router_aux_loss_coef "
+     "moe_aux_loss_coef dense_mixer aux_loss_coef"},
+    {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",
+     "load_in_16bit quantization_bit gptq gptq_* qat quantization llmcompressor "
+     "nvfp4_* dsv4_* gemma4_fp8_nonexpert gemma4_nf4_nonexpert nonexpert_quantization "
+     "use_onebitllms quantization_device_map quant_method awq hqq_config use_kt kt_*"},
+    {REFUSED, "the model is trained as its config says",
+     "rope_scaling overrides_of_model_config overrides_of_model_kwargs model_config model_kwargs "
+     "model_init_kwargs shift_attn s2_attention scaling_softmax scaling_softmax_* use_pose pose_* "
+     "block_diag_attn tokenizer_config tokenizer_name_or_path tokenizer_name"},
+    {REFUSED, "tokens are those of the model's tokenizer",
+     "special_tokens tokens add_tokens add_special_tokens resize_vocab "
+     "resize_token_embeddings_to_32x shrink_embeddings mean_resizing_embeddings "
+     "fix_untrained_tokens added_tokens_overrides init_special_tokens new_special_tokens_config "
+     "split_special_tokens eos_token pad_token bos_token unk_token additional_special_tokens"},
+    {REFUSED, "set 'datasets' with paths",
+     "dataset_dir dataset_name dataset_config data local_dataset dataset_mixer dataset_mixture "
+     "dataset_splits dataset_configs dataset_weights train_dataset dataset_train_split "
+     "dataset_test_split dataset_train_name train_file validation_file hf_dataset prompts_dataset"},
+    {REFUSED, "a dataset has a 'type' and 'field_...' keys",
+     "format_type dataset_text_field dataset_kwargs formatting_func"},
+    {REFUSED, "give a smaller dataset, or 'max_steps'",
+     "max_train_samples max_eval_samples dataset_shard_num dataset_shard_idx "
+     "min_sample_len eval_sequence_len dataset_exact_deduplication mix_strategy "
+     "interleave_probs curriculum_sampling pretraining_dataset pretraining_sample_concatenation"},
+    {REFUSED, "see 'chat_template' and 'roles_to_train'",
+     "mask_history enable_thinking preserve_thinking tool_format default_system "
+     "default_system_message chat_template_kwargs chat_template_path eot_tokens role_boundaries "
+     "train_on_eot"},
+    {EXACT, "prompts carry no loss without 'train_on_inputs'",
+     "mask_prompt train_on_completions assistant_only_loss completion_only_loss"},
+    {REFUSED, "set 'val_set_size' or 'test_datasets'", "do_eval eval_delay"},
+    {REFUSED, "set 'eval_steps' or 'evals_per_epoch'", "eval_strategy evaluation_strategy"},
+    {REFUSED, "set 'save_steps' or 'saves_per_epoch'", "save_strategy save_epochs"},
+    {REFUSED, "set 'logging_steps'", "logging_strategy logging_first_step"},
+    {REFUSED, "a loss that is not finite stops a run; see 'early_stopping_patience'",
+     "loss_watchdog_threshold loss_watchdog_patience"},
+    {REFUSED, "see 'micro_batch_size' and 'gradient_accumulation_steps'", "global_batch_size"},
+    {REFUSED, "see 'gradient_checkpointing'", "enable_activation_checkpointing"},
+    {REFUSED, "see 'adapter'", "use_peft"},
+    {REFUSED, "see 'seed'", "random_state"},
+};
+
+/* Values that ask for what happens anyway, besides an empty one. Of a list or a map every item
+ * must be one of them. */
 static const struct {
-    const char *key, *advice;
-} foreign[] = {
-    {"fp16", "runs compute in bf16 or f32: see 'bf16'"},
-    {"pure_bf16", "runs compute in bf16 or f32: see 'bf16'"},
-    {"fp8", "runs compute in bf16 or f32: see 'bf16'"},
-    {"quantization_bit", "a base is quantised to 4 or 8 bits or read as it is"},
-    {"quantization_method", "'load_in_4bit' quantises to nf4, as bitsandbytes does"},
-    {"double_quantization", "4-bit bases always have it"},
-    {"stage", "'train' is supervised fine-tuning, or pre-training when the dataset is text"},
-    {"do_train", "'afinar train' always trains"},
-    {"do_eval", "set 'val_set_size' or 'test_datasets'"},
-    {"eval_strategy", "set 'eval_steps' or 'evals_per_epoch'"},
-    {"evaluation_strategy", "set 'eval_steps' or 'evals_per_epoch'"},
-    {"save_strategy", "set 'save_steps' or 'saves_per_epoch'"},
-    {"logging_strategy", "set 'logging_steps'"},
-    {"metric_for_best_model", "the best evaluation is the one with the lowest eval_loss"},
-    {"greater_is_better", "the best evaluation is the one with the lowest eval_loss"},
-    {"rl", "preference training is not part of 'train'"},
-    {"rl_beta", "preference training is not part of 'train'"},
-    {"pref_beta", "preference training is not part of 'train'"},
-    {"pref_loss", "preference training is not part of 'train'"},
-    {"dpo_beta", "preference training is not part of 'train'"},
-    {"flash_attention", "attention is always fused"},
-    {"flash_attn", "attention is always fused"},
-    {"attn_implementation", "attention is always fused"},
-    {"sdp_attention", "attention is always fused"},
-    {"xformers_attention", "attention is always fused"},
-    {"load_in_16bit", "a base is quantised to 4 bits ('load_in_4bit') or read as it is"},
-    {"gradient_checkpointing_kwargs", "there is one kind: see 'gradient_checkpointing'"},
-    {"upcast_layernorm", "norms are always computed in f32"},
-    {"group_by_length", "rows are not padded: there is nothing to gain"},
-    {"eval_sample_packing", "evaluation runs record by record"},
-    {"eval_batch_size", "evaluation runs record by record"},
-    {"per_device_eval_batch_size", "evaluation runs record by record"},
-    {"dataset_prepared_path", "tokenised data is kept in the cache folder (XDG_CACHE_HOME)"},
-    {"dataset_processes", "see 'threads'"},
-    {"preprocessing_num_workers", "see 'threads'"},
-    {"dataloader_num_workers", "see 'threads'"},
-    {"overwrite_cache", "the cache knows when data, tokenizer or settings have changed"},
-    {"dataset_dir", "set 'datasets' with paths"},
-    {"streaming", "data is always streamed from the disk"},
-    {"mask_history", "mark messages with \"train\": false, or see 'roles_to_train'"},
-    {"special_tokens", "tokens are those of the model's tokenizer"},
-    {"tokens", "tokens are those of the model's tokenizer"},
-    {"add_tokens", "tokens are those of the model's tokenizer"},
-    {"resize_vocab", "tokens are those of the model's tokenizer"},
-    {"tokenizer_type", "the tokenizer is the model's"},
-    {"model_type", "it is read from the model's config"},
-    {"trust_remote_code", "no code of a model is ever run"},
-    {"bnb_4bit_quant_type", "'load_in_4bit' is nf4"},
-    {"wandb_project", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
-    {"wandb_entity", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
-    {"wandb_name", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
-    {"wandb_watch", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
-    {"wandb_log_model", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
-    {"use_wandb", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
-    {"use_mlflow", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
-    {"use_tensorboard", "TensorBoard events are always written"},
-    {"report_to", "metrics.jsonl, TensorBoard events and report.html are always written"},
-    {"wandb_run_id", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
-    {"mlflow_experiment_name", "metrics go to metrics.jsonl, TensorBoard events and report.html"},
-    {"hub_model_id", "nothing is uploaded: the adapter is in 'output_dir'"},
-    {"hub_strategy", "nothing is uploaded: the adapter is in 'output_dir'"},
-    {"push_to_hub", "nothing is uploaded: the adapter is in 'output_dir'"},
-    {"logging_dir", "everything is written to 'output_dir'"},
-    {"save_safetensors", "weights are always written as safetensors"},
-    {"save_only_model", "a checkpoint always has the whole state"},
-    {"include_num_input_tokens_seen", "metrics.jsonl always counts tokens"},
-    {"early_stopping_threshold", "every lower eval_loss is a better one"},
-    {"label_smoothing", "the loss is the plain cross-entropy"},
-    {"label_smoothing_factor", "the loss is the plain cross-entropy"},
-    {"training_type", "see 'adapter'"},
-    {"lora_parameters", "see 'lora_r', 'lora_alpha', 'lora_dropout' and 'lora_target_modules'"},
-    {"num_layers", "see 'lora_layers_to_transform'"},
-    {"freeze_trainable_layers", "see 'lora_layers_to_transform'"},
-    {"unfrozen_parameters", "see 'lora_modules_to_save'"},
-    {"resume_adapter_file", "see 'lora_model_dir'"},
-    {"create_new_adapter", "the adapter of 'lora_model_dir' continues training"},
-    {"mask_prompt", "prompts carry no loss without 'train_on_inputs'"},
-    {"train_on_completions", "prompts carry no loss without 'train_on_inputs'"},
-    {"data", "set 'datasets' with paths"},
-    {"local_dataset", "set 'datasets' with paths"},
-    {"format_type", "a dataset has a 'type'"},
-    {"dataset_text_field", "a dataset has 'field_...' keys"},
-    {"remove_unused_columns", "unused fields are not read"},
-    {"sample_packing_eff_est", "packs are counted, not estimated"},
-    {"dataset_num_proc", "see 'threads'"},
-    {"dataloader_pin_memory", "see 'threads'"},
-    {"num_workers", "see 'threads'"},
-    {"auto_find_batch_size", "'afinar plan' shows what fits"},
-    {"torch_compile", "a step is planned once and replayed"},
-    {"use_unsloth", "attention is always fused"},
-    {"use_fast_tokenizer", "the tokenizer is the model's"},
-    {"tokenizer_use_fast", "the tokenizer is the model's"},
-    {"tokenizer_config", "the tokenizer is the model's"},
-    {"rope_scaling", "it is read from the model's config"},
-    {"enable_thinking", "see 'chat_template'"},
-    {"eval_table_size", "see 'generate_samples'"},
-    {"ddp_find_unused_parameters", "a run is one process on one device"},
-    {"lr_scheduler_kwargs", "see 'cosine_min_lr_ratio', 'lr_power', 'lr_cycles', 'lr_decay_ratio'"},
-    {"local_rank", "a run is one process on one device"},
-    {"plot_loss", "report.html always has the curves"},
-    {"deepspeed", "a run is one process on one device"},
-    {"fsdp", "a run is one process on one device"},
-    {"fsdp_config", "a run is one process on one device"},
-    {"ddp_timeout", "a run is one process on one device"},
-    {"lora_fan_in_fan_out", "supported models do not store transposed matrices"},
-    {"pissa_init", "see 'peft_init_lora_weights'"},
-    {"loss_watchdog_threshold", "a loss that is not finite stops a run; 'early_stopping_patience'"},
-    {"full_determinism", "runs with the same seed always give the same bytes"},
-    {"debug", "see the option -v"},
-    {"loss_watchdog_patience", "a loss that is not finite stops a run"},
-    {"eval_max_new_tokens", "see 'generate_samples_tokens'"},
-    {"strict", "an unknown key is always an error"},
-    {"plugins", "no external code is run; heads and losses are always fused"},
-    {"lora_mlp_kernel", "adapters are always computed with their linears"},
-    {"lora_qkv_kernel", "adapters are always computed with their linears"},
-    {"lora_o_kernel", "adapters are always computed with their linears"},
-    {"s2_attention", "attention is always fused"},
-    {"dataset_name", "set 'datasets' with paths"},
-    {"use_peft", "see 'adapter'"},
-    {"assistant_only_loss", "prompts carry no loss without 'train_on_inputs'"},
-    {"completion_only_loss", "prompts carry no loss without 'train_on_inputs'"},
-    {"dtype", "a base is read as it is stored; for computing, see 'bf16'"},
-    {"torch_dtype", "a base is read as it is stored; for computing, see 'bf16'"},
-    {"dataloader_drop_last", "left-over rows begin the first step of the next epoch"},
-    {"logging_first_step", "set 'logging_steps'"},
-    {"disable_tqdm", "see the option -q"},
-    {"use_cpu", "see 'device'"},
-    {"no_cuda", "see 'device'"},
-    {"random_state", "see 'seed'"},
-    {"eval_on_start", "evaluations always begin before the first step"},
+    const char *key, *values;
+} anyway[] = {
+    {"stage", "sft"},
+    {"loss_type", "nll"},
+    {"quantization_method", "bnb bitsandbytes"},
+    {"bnb_4bit_quant_type", "nf4"},
+    {"quantization_type", "nf4"},
+    {"double_quantization", "true"},
+    {"bnb_4bit_use_double_quant", "true"},
+    {"bnb_config_kwargs", "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4"},
+    {"metric_for_best_model", "eval_loss loss"},
+    {"truncation_mode", "keep_start"},
+    {"train_sampling_strategy", "random group_by_length"},
+    {"mask_prompt", "true"},
+    {"train_on_completions", "true"},
+    {"assistant_only_loss", "true"},
+    {"completion_only_loss", "true"},
+    {"plugins",
+     "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin "
+     "axolotl.integrations.liger.LigerPlugin axolotl.integrations.liger.plugin.LigerPlugin "
+     "axolotl.integrations.kernels.KernelsPlugin axolotl.integrations.lm_eval.LMEvalPlugin "
+     "axolotl.integrations.swanlab.SwanLabPlugin "
+     "axolotl.integrations.expert_parallel.ExpertParallelPlugin"},
 };
 /* clang-format on */
 
-/* Values that ask for what happens anyway. */
-static const struct {
-    const char *key, *value;
-} anyway[] = {
-    {"stage", "sft"},
-    {"do_train", "true"},
-    {"double_quantization", "true"},
-    {"quantization_method", "bnb"},
-    {"bnb_4bit_quant_type", "nf4"},
-    {"greater_is_better", "false"},
-    {"metric_for_best_model", "eval_loss"},
-    {"fp16", "false"},
-    {"pure_bf16", "false"},
-    {"fp8", "false"},
-    {"load_in_8bit", "false"},
-    {"load_in_16bit", "false"},
-    {"eval_sample_packing", "false"},
-    {"group_by_length", "false"},
-    {"mask_history", "false"},
-    {"resize_vocab", "false"},
-    {"trust_remote_code", "false"},
-    {"lora_fan_in_fan_out", "false"},
-    {"use_wandb", "false"},
-    {"use_mlflow", "false"},
-    {"use_tensorboard", "true"},
-    {"plot_loss", "true"},
-    {"push_to_hub", "false"},
-    {"save_safetensors", "true"},
-    {"save_only_model", "false"},
-    {"mask_prompt", "true"},
-    {"train_on_completions", "true"},
-    {"torch_compile", "false"},
-    {"flash_attention", "true"},
-    {"report_to", "tensorboard"},
-    {"auto_find_batch_size", "false"},
-    {"model_type", "AutoModelForCausalLM"},
-    {"tokenizer_type", "AutoTokenizer"},
-    {"strict", "true"},
-    {"lora_mlp_kernel", "true"},
-    {"lora_qkv_kernel", "true"},
-    {"lora_o_kernel", "true"},
-    {"s2_attention", "false"},
-    {"assistant_only_loss", "true"},
-    {"completion_only_loss", "true"},
-    {"use_cpu", "false"},
-    {"no_cuda", "false"},
-    {"eval_on_start", "true"},
-};
-
-bool af_key_asks_nothing(const char *name, const af_yaml *value)
+/* The word at `at` of a list separated by blanks; its length. */
+static size_t next_word(const char **at)
 {
+    *at += strspn(*at, " ");
+    return strcspn(*at, " ");
+}
+
+static bool word_is(const char *word, size_t len, const char *key)
+{
+    if (len > 2 && word[len - 1] == '*')
+        return strncmp(word, key, len - 1) == 0;
+    return strlen(key) == len && strncmp(word, key, len) == 0;
+}
+
+static bool has_word(const char *words, const char *key)
+{
+    size_t n;
+    for (; (n = next_word(&words)) > 0; words += n)
+        if (word_is(words, n, key))
+            return true;
+    return false;
+}
+
+static const foreign_group *find_group(const char *key)
+{
+    for (size_t i = 0; i < AF_LEN(groups); i++)
+        if (has_word(groups[i].keys, key))
+            return &groups[i];
+    return NULL;
+}
+
+/* false, 0, none: nothing is switched on. */
+static bool is_off(const af_yaml *n)
+{
+    bool b;
+    double v;
+    if (n->kind != AF_YAML_SCALAR)
+        return n->count == 0;
+    return af_yaml_is_null(n) || !n->text[0] || (af_yaml_bool(n, &b) && !b) ||
+           (af_yaml_f64(n, &v) && v == 0) || strcasecmp(n->text, "none") == 0 ||
+           strcasecmp(n->text, "no") == 0;
+}
+
+static bool same_value(const char *word, size_t len, const af_yaml *n)
+{
+    char text[128];
     bool want, has;
-    if (!af_key_foreign(name))
+    snprintf(text, sizeof text, "%.*s", (int)AF_MIN(len, sizeof text - 1), word);
+    const af_yaml v = {.kind = AF_YAML_SCALAR, .text = text};
+    if (af_yaml_bool(&v, &want))
+        return af_yaml_bool(n, &has) && has == want;
+    return strcmp(n->text, text) == 0;
+}
+
+/* Whether one of `words` is the value; "name=value" of an entry of a map. */
+static bool is_listed(const char *words, const char *name, const af_yaml *n)
+{
+    size_t len;
+    if (n->kind != AF_YAML_SCALAR)
         return false;
-    if (af_yaml_is_null(value))
-        return true;
-    for (size_t i = 0; i < AF_LEN(anyway); i++) {
-        const af_yaml v = {.kind = AF_YAML_SCALAR, .text = anyway[i].value};
-        if (strcmp(anyway[i].key, name) != 0 || value->kind != AF_YAML_SCALAR)
+    for (; (len = next_word(&words)) > 0; words += len) {
+        const size_t skip = name ? strlen(name) + 1 : 0;
+        if (name && (len <= skip || strncmp(words, name, skip - 1) != 0 || words[skip - 1] != '='))
             continue;
-        if (af_yaml_bool(&v, &want))
-            return af_yaml_bool(value, &has) && has == want;
-        return strcmp(value->text, v.text) == 0;
+        if (same_value(words + skip, len - skip, n))
+            return true;
     }
     return false;
 }
 
-const char *af_key_foreign(const char *name)
+static bool happens_anyway(const char *key, const af_yaml *n)
 {
-    for (size_t i = 0; i < AF_LEN(foreign); i++)
-        if (strcmp(foreign[i].key, name) == 0)
-            return foreign[i].advice;
-    return NULL;
+    const char *values = NULL;
+    for (size_t i = 0; i < AF_LEN(anyway); i++)
+        if (strcmp(anyway[i].key, key) == 0)
+            values = anyway[i].values;
+    if (!values || n->kind == AF_YAML_SCALAR)
+        return values && is_listed(values, NULL, n);
+    for (int i = 0; i < n->count; i++)
+        if (!is_listed(values, n->kind == AF_YAML_MAP ? n->key[i] : NULL, n->item[i]))
+            return false;
+    return true;
 }
 
-const char *af_key_foreign_at(int i, const char **advice)
+af_foreign_kind af_foreign_judge(const char *key, const af_yaml *value, const char **reason)
 {
-    if (i < 0 || i >= (int)AF_LEN(foreign))
-        return NULL;
-    *advice = foreign[i].advice;
-    return foreign[i].key;
+    const foreign_group *g = find_group(key);
+    const bool empty = af_yaml_is_null(value);
+    *reason = g ? g->reason : empty ? "it is empty" : NULL;
+    if (!g)
+        return empty ? AF_FOREIGN_NOTHING : AF_FOREIGN_UNKNOWN;
+    if (empty || (g->kind != AF_FOREIGN_EXACT && is_off(value)) || happens_anyway(key, value))
+        return AF_FOREIGN_NOTHING;
+    return g->kind;
+}
+
+bool af_foreign_knows(const char *key) { return find_group(key) != NULL; }
+
+const char *af_foreign_suggest(const char *wrong, int most)
+{
+    static _Thread_local char best[64];
+    bool found = false;
+    for (size_t i = 0; i < AF_LEN(groups); i++) {
+        size_t n;
+        for (const char *at = groups[i].keys; (n = next_word(&at)) > 0; at += n) {
+            char name[64];
+            snprintf(name, sizeof name, "%.*s", (int)AF_MIN(n, sizeof name - 1), at);
+            const int d = af_word_distance(wrong, name);
+            if (name[n - 1] == '*' || n < 6 || d > most)
+                continue;
+            most = d - 1;
+            found = true;
+            memcpy(best, name, sizeof best);
+        }
+    }
+    return found ? best : NULL;
+}
+
+bool af_foreign_at(int i, const char **keys, af_foreign_kind *kind, const char **reason)
+{
+    if (i < 0 || i >= (int)AF_LEN(groups))
+        return false;
+    *keys = groups[i].keys;
+    *kind = groups[i].kind;
+    *reason = groups[i].reason;
+    return true;
 }

@@ -1,6 +1,7 @@
 /* run_keys.c - the one table of run-file keys. */
 #include "train/run/run_keys.h"
 #include "base/word.h"
+#include "train/run/run_foreign.h"
 
 /* ---- named values ---- */
 
@@ -35,6 +36,15 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"adamw_8bit", AF_OPTIMIZER_ADAMW_8BIT},
                                                 {"adamw_bnb_8bit", AF_OPTIMIZER_ADAMW_8BIT},
                                                 {"paged_adamw_8bit", AF_OPTIMIZER_ADAMW_8BIT},
+                                                {"adamw_torch_8bit", AF_OPTIMIZER_ADAMW_TORCH_8BIT},
+                                                {"ao_adamw_8bit", AF_OPTIMIZER_ADAMW_TORCH_8BIT},
+                                                {"adamw_4bit", AF_OPTIMIZER_ADAMW_4BIT},
+                                                {"adamw_torch_4bit", AF_OPTIMIZER_ADAMW_4BIT},
+                                                {"ao_adamw_4bit", AF_OPTIMIZER_ADAMW_4BIT},
+                                                {"rmsprop", AF_OPTIMIZER_RMSPROP},
+                                                {"ademamix", AF_OPTIMIZER_ADEMAMIX},
+                                                {"paged_ademamix_32bit", AF_OPTIMIZER_ADEMAMIX},
+                                                {"muon", AF_OPTIMIZER_MUON},
                                                 {"lion", AF_OPTIMIZER_LION},
                                                 {"lion_32bit", AF_OPTIMIZER_LION},
                                                 {"paged_lion_32bit", AF_OPTIMIZER_LION},
@@ -159,11 +169,12 @@ const af_key af_keys[] = {
     {"num_epochs", F64(num_epochs), 0, 1e6, "1", "passes over the data", {"num_train_epochs"}, 0},
     {"max_steps", I64(max_steps), -1, 1e12, "-1", "number of optimizer steps; overrides num_epochs",
      {"iters"}, 0},
-    {"optimizer", ENUM(optimizer), 0, 0, "adamw", "adamw, adamw_8bit, adam, lion, adafactor, sgd",
+    {"optimizer", ENUM(optimizer), 0, 0, "adamw",
+     "adamw, adamw_8bit, adamw_4bit, adam, ademamix, muon, lion, adafactor, rmsprop, sgd",
      {"optim"}, 0},
     {"learning_rate", F64(learning_rate), 0, 100, "2e-4", "peak learning rate", {"lr"}, 0},
     {"lr_scheduler", STR(lr_scheduler), 0, 0, "cosine", "shape of the learning rate over the run",
-     {"lr_scheduler_type", "lr_schedule"}, 0},
+     {"lr_scheduler_type", "lr_schedule", "learning_rate_scheduler"}, 0},
     {"warmup_steps", F64(warmup_steps), 0, 1e9, "0",
      "steps of linear warm-up (below 1: a share of the run)", {0}, 0},
     {"warmup_ratio", F64(warmup_ratio), 0, 1, "0", "share of the run used for warm-up", {0}, 0},
@@ -206,7 +217,8 @@ const af_key af_keys[] = {
      "keep block inputs in host memory and recompute; auto = where memory requires it", {0}, 0},
     {"device", STR(device), 0, 0, "auto", "auto, cpu, cuda, cuda:N", {0}, 0},
     {"threads", I64(threads), 0, 4096, "0", "number of CPU threads; 0 = every core", {0}, 0},
-    {"output_dir", STR(output_dir), 0, 0, NULL, "folder for everything the run writes",
+    {"strict", BOOL(strict), 0, 0, "false", "refuse keys of the file that have no effect", {0}, 0},
+    {"output_dir", STR(output_dir), 0, 0, "model-out", "folder for everything the run writes",
      {"adapter_path"}, 0},
     {"run_name", STR(run_name), 0, 0, NULL, "title of the report", {0}, 0},
     {"overwrite_output_dir", BOOL(overwrite_output_dir), 0, 0, "false",
@@ -336,17 +348,25 @@ const af_key *af_key_find(const char *name)
     return NULL;
 }
 
-/* Whether `name` contains every part of `wrong`: "neftune_alpha" means "neftune_noise_alpha". */
+static bool has_word(const char *name, const char *word, size_t len)
+{
+    for (size_t n; *name; name += n + (name[n] != '\0')) {
+        n = strcspn(name, "_");
+        if (n == len && strncmp(name, word, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether `name` contains every word of `wrong`: "neftune_alpha" means "neftune_noise_alpha". */
 static bool has_parts(const char *name, const char *wrong)
 {
-    char part[64];
     int n = 0;
-    for (const char *at = wrong; *at; n++) {
-        const size_t len = strcspn(at, "_-");
-        snprintf(part, sizeof part, "%.*s", (int)AF_MIN(len, sizeof part - 1), at);
-        if (!strstr(name, part))
+    for (size_t len; *wrong; n++) {
+        len = strcspn(wrong, "_-");
+        if (!has_word(name, wrong, len))
             return false;
-        at += len + (at[len] != '\0');
+        wrong += len + (wrong[len] != '\0');
     }
     return n > 0;
 }
@@ -356,7 +376,9 @@ static bool has_parts(const char *name, const char *wrong)
  */
 static int distance(const char *wrong, const char *name)
 {
-    enum { PART = 4, WHOLE = 6, NEAR = 2 };
+    enum { PART = 4, WHOLE = 6, NEAR = 2, FAR = 100 };
+    if (strlen(wrong) <= PART && wrong[0] != name[0])
+        return FAR; /* "trl" is not "lr" */
     const int d = af_word_distance(wrong, name);
     const bool part = strlen(wrong) >= PART && has_parts(name, wrong);
     const bool whole = strlen(name) >= WHOLE && strncmp(wrong, name, strlen(name)) == 0;
@@ -386,5 +408,5 @@ const char *af_key_suggest(const char *unknown)
             least_letters = letters;
         }
     }
-    return best;
+    return best ? best : af_foreign_suggest(wrong, most);
 }

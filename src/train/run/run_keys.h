@@ -16,7 +16,8 @@ typedef enum af_key_kind {
     AF_KEY_TREE, /* stays YAML */
 } af_key_kind;
 
-/* When a key has an effect. Setting it where it has none is an error. */
+/* When a key has an effect. In a run file it is idle where it has none (an error in a strict run);
+ * on the command line that is an error. */
 typedef enum af_key_need {
     AF_NEED_NOTHING,
     AF_NEED_ADAPTER,
@@ -75,6 +76,8 @@ extern const af_key af_keys[];
 extern const int af_keys_count;
 af_key_value af_key_get(const af_run_config *r, const af_key *k);
 void af_key_set(af_run_config *r, const af_key *k, af_key_value v);
+/* Back to the default, as if the user had not set it. */
+AF_CHECKED af_status af_key_reset(af_run_config *r, const af_key *k, af_error *err);
 /* The name of an enum's value; "?" when it has none. */
 const char *af_key_choice_name(const af_key *k, int value);
 /* "whole number", "true or false": for help and reference pages. Static storage. */
@@ -84,12 +87,6 @@ void af_run_keys_each(void (*visit)(void *user, const af_key *k), void *user);
 const af_key *af_key_find(const char *name); /* by name or alias; NULL */
 /* The known key nearest to a wrong one, or NULL when none is near. */
 const char *af_key_suggest(const char *unknown);
-/* What to do instead of a key that other trainers have and this one does not; NULL = not known. */
-const char *af_key_foreign(const char *name);
-/* The i-th of those keys and its advice; NULL after the last. */
-const char *af_key_foreign_at(int i, const char **advice);
-/* Whether such a key is empty, or asks for what happens anyway. */
-bool af_key_asks_nothing(const char *name, const af_yaml *value);
 /* Whether keys with this need have an effect in this run. */
 bool af_key_has_effect(const af_run_config *r, af_key_need need);
 /* A string in double quotes that YAML and JSON read back as it was. */

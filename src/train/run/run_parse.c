@@ -1,6 +1,7 @@
 /* run_parse.c - from YAML and key=value to an af_run_config. */
 #include "base/file.h"
 #include "base/log.h"
+#include "train/run/run_foreign.h"
 #include "train/run/run_keys.h"
 
 #include <strings.h>
@@ -102,7 +103,8 @@ static af_status read_enum(const parser *p, const af_key *k, int *out, const af_
     }
     if (n->kind != AF_YAML_SCALAR)
         return wrong_kind(p, k, n, line, "one name");
-    return af_fail(p->err, AF_EUSAGE, "%s: %s is '%s'; it must be one of: %s",
+    return af_fail(p->err, AF_EUSAGE,
+                   "%s: %s is '%s', which is not supported; it must be one of: %s",
                    location(p, line, at, sizeof at), k->name, n->text, list);
 }
 
@@ -171,16 +173,27 @@ static af_status set_defaults(const parser *p)
 static af_status unknown(const parser *p, const char *key, int line, const char *more)
 {
     char at[300];
-    const char *near = af_key_suggest(key), *advice = af_key_foreign(key);
+    const char *near = af_key_suggest(key);
     location(p, line, at, sizeof at);
-    if (advice)
-        return af_fail(p->err, AF_EUSAGE, "%s: '%s' is not a key of afinar: %s%s", at, key, advice,
-                       more);
     if (near)
         return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s'; did you mean '%s'?%s", at, key,
                        near, more);
     return af_fail(p->err, AF_EUSAGE, "%s: unknown key '%s' (afinar train --help lists them)%s", at,
                    key, more);
+}
+
+static af_status refused(const parser *p, const char *key, const af_yaml *n, int line,
+                         const char *more)
+{
+    char at[300], show[80];
+    const char *reason;
+    const af_foreign_kind kind = af_foreign_judge(key, n, &reason);
+    if (kind == AF_FOREIGN_UNKNOWN)
+        return unknown(p, key, line, more);
+    location(p, line, at, sizeof at);
+    return af_fail(p->err, AF_EUNSUPPORTED, "%s: '%s: %s' is not supported: %s%s", at, key,
+                   n->kind == AF_YAML_SCALAR ? n->text : af_yaml_show(n, show, sizeof show), reason,
+                   more);
 }
 
 /* Keys of other trainers whose value means something else than that of our key. */
@@ -225,14 +238,39 @@ static const af_key *find(const char *key, const af_yaml *n)
     return af_key_find(name);
 }
 
-/* key=null on the command line restores the default. */
-static af_status unset(const parser *p, const af_key *k)
+af_status af_key_reset(af_run_config *r, const af_key *k, af_error *err)
 {
-    p->run->key_line[k - af_keys] = AF_KEY_LINE_UNSET;
+    r->key_line[k - af_keys] = AF_KEY_LINE_UNSET;
     if (k->preset)
-        return set(p, k, &(af_yaml){.kind = AF_YAML_SCALAR, .text = k->preset}, 0);
-    af_key_set(p->run, k, (af_key_value){0}); /* only what may be absent has no default */
+        return set(&(parser){.run = r, .name = r->path, .err = err}, k,
+                   &(af_yaml){.kind = AF_YAML_SCALAR, .text = k->preset}, 0);
+    af_key_set(r, k, (af_key_value){0}); /* only what may be absent has no default */
     return AF_OK;
+}
+
+/* A key that is none of ours: idle in a file, an error where the user has just typed it. */
+static af_status apply_foreign(const parser *p, const char *key, const af_yaml *n, int line)
+{
+    const char *reason;
+    char at[300];
+    switch (af_foreign_judge(key, n, &reason)) {
+    case AF_FOREIGN_NOTHING:
+        return AF_OK;
+    case AF_FOREIGN_IDLE:
+        return line > 0 ? af_run_idle_add(p->run, key, line, reason, p->err)
+                        : af_fail(p->err, AF_EUSAGE, "%s: '%s' has no effect here: %s",
+                                  location(p, line, at, sizeof at), key, reason);
+    case AF_FOREIGN_INSTEAD:
+        if (line > 0 && !p->run->strict) {
+            af_log_write(AF_LOG_WARN, "%s: '%s' is not supported: %s",
+                         location(p, line, at, sizeof at), key, reason);
+            return AF_OK;
+        }
+        break;
+    default:
+        break;
+    }
+    return refused(p, key, n, line, "");
 }
 
 static af_status apply(const parser *p, const char *key, const af_yaml *n, int line)
@@ -242,41 +280,74 @@ static af_status apply(const parser *p, const char *key, const af_yaml *n, int l
     const af_key *k = af_key_find(name);
     char at[300];
     if (!k)
-        return af_key_asks_nothing(key, n) ? AF_OK : unknown(p, key, line, "");
+        return apply_foreign(p, key, n, line);
     const int row = (int)(k - af_keys);
     const int before = p->run->key_line[row];
     if (line > 0 && before > 0)
         return af_fail(p->err, AF_EUSAGE, "%s: '%s' is the same key as %s in line %d: remove one",
                        location(p, line, at, sizeof at), key, k->name, before);
     if (af_yaml_is_null(n)) /* "key:" without a value means the default */
-        return line > 0 ? AF_OK : unset(p, k);
+        return line > 0 ? AF_OK : af_key_reset(p->run, k, p->err);
     const af_status st = set(p, k, n, line);
     if (st == AF_OK)
         p->run->key_line[row] = line > 0 ? line : AF_KEY_LINE_OVERRIDE;
     return st;
 }
 
-static bool is_unknown(const af_yaml *root, int i)
+static bool stops(const af_yaml *root, int i, bool *known)
 {
-    return !find(root->key[i], root->item[i]) && !af_key_asks_nothing(root->key[i], root->item[i]);
+    const char *reason;
+    if (find(root->key[i], root->item[i]))
+        return false;
+    const af_foreign_kind kind = af_foreign_judge(root->key[i], root->item[i], &reason);
+    *known = kind != AF_FOREIGN_UNKNOWN;
+    return !*known || kind == AF_FOREIGN_REFUSED || kind == AF_FOREIGN_EXACT;
 }
 
-/* Names the first unknown key in full and lists the others: a file of another trainer has many. */
+/* Lists those after the first that are as it is: unsupported or unknown. */
+static size_t list_more(const af_yaml *root, int first, bool which, char *out, size_t size)
+{
+    size_t used = 0;
+    bool known;
+    for (int i = 0; i < root->count; i++)
+        if (i != first && stops(root, i, &known) && known == which && used < size)
+            used += (size_t)snprintf(out + used, size - used, "%s'%.40s' (line %d)",
+                                     used    ? ", "
+                                     : which ? "; also not supported: "
+                                             : "; also unknown: ",
+                                     root->key[i], root->key_line[i]);
+    return AF_MIN(used, size);
+}
+
+/* Names the first key that stops the run and lists the others: a file of another trainer may have
+ * many. Those that are not supported come first. */
 static af_status check_names(const parser *p, const af_yaml *root)
 {
-    int first = 0, others = 0;
-    while (first < root->count && !is_unknown(root, first))
-        first++;
-    if (first == root->count)
+    int first = -1;
+    bool known, first_known = false;
+    for (int i = 0; i < root->count; i++)
+        if (stops(root, i, &known) && (first < 0 || (known && !first_known))) {
+            first = i;
+            first_known = known;
+        }
+    if (first < 0)
         return AF_OK;
-    char more[500] = "";
-    size_t used = 0;
-    for (int i = first + 1; i < root->count; i++)
-        if (is_unknown(root, i) && used < sizeof more)
-            used += (size_t)snprintf(more + used, sizeof more - used, "%s'%.40s' (line %d)",
-                                     others++ ? ", " : "; also unknown: ", root->key[i],
-                                     root->key_line[i]);
-    return unknown(p, root->key[first], root->key_line[first], more);
+    char more[600] = "";
+    const size_t used = list_more(root, first, true, more, sizeof more);
+    list_more(root, first, false, more + used, sizeof more - used);
+    return refused(p, root->key[first], root->item[first], root->key_line[first], more);
+}
+
+/* Before any other key: whether a key without effect is an error. */
+static void find_strict(af_run_config *r, const af_yaml *root, const char *const *overrides,
+                        int count)
+{
+    const af_yaml *n = root->kind == AF_YAML_MAP ? af_yaml_get(root, "strict") : NULL;
+    if (n && !af_yaml_bool(n, &r->strict))
+        r->strict = false; /* an error when the key itself is read */
+    for (int i = 0; i < count; i++)
+        if (strcmp(overrides[i], "strict=true") == 0)
+            r->strict = true;
 }
 
 static af_status apply_file(const parser *p, const af_yaml *root)
@@ -288,6 +359,8 @@ static af_status apply_file(const parser *p, const af_yaml *root)
     if (names != AF_OK)
         return names;
     for (int i = 0; i < root->count; i++) {
+        const af_key *k = af_key_find(root->key[i]);
+        p->run->adapter_is_named |= k && strcmp(k->name, "adapter") == 0;
         const af_status st = apply(p, root->key[i], root->item[i], root->key_line[i]);
         if (st != AF_OK)
             return st;
@@ -317,16 +390,20 @@ static af_status apply_override(const parser *p, const char *text)
     return key ? apply_text(p, key, eq + 1) : af_fail_nomem(p->err, "an override", strlen(text));
 }
 
-bool af_run_key_is_set(const af_run_config *r, const char *key)
+int af_run_key_line(const af_run_config *r, const char *key)
 {
     const af_key *k = af_key_find(key);
-    return k && r->key_line[k - af_keys] != 0;
+    return k ? r->key_line[k - af_keys] : AF_KEY_LINE_UNSET;
+}
+
+bool af_run_key_is_set(const af_run_config *r, const char *key)
+{
+    return af_run_key_line(r, key) != AF_KEY_LINE_UNSET;
 }
 
 const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, size_t size)
 {
-    const af_key *k = af_key_find(key);
-    const int line = k ? r->key_line[k - af_keys] : 0;
+    const int line = af_run_key_line(r, key);
     if (line > 0)
         snprintf(buf, size, "%s:%d", r->path, line);
     else
@@ -349,7 +426,7 @@ static af_status drop_overridden(const parser *p, const bool *had_effect)
         if (used < sizeof names)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s (line %d)",
                                      used ? ", " : "", k->name, r->key_line[i]);
-        st = unset(p, k);
+        st = af_key_reset(p->run, k, p->err);
     }
     if (used)
         af_log_write(AF_LOG_WARN, "%s: ignored because of the command line: %s", p->name, names);
@@ -357,10 +434,11 @@ static af_status drop_overridden(const parser *p, const bool *had_effect)
 }
 
 static af_status run_all(const parser *p, const af_yaml *root, const char *const *overrides,
-                         int count, bool for_training)
+                         int count)
 {
     bool had_effect[AF_RUN_KEYS_MAX] = {0};
     af_status st = set_defaults(p);
+    find_strict(p->run, root, overrides, count);
     if (st == AF_OK)
         st = apply_file(p, root);
     for (int i = 0; i < af_keys_count; i++)
@@ -369,12 +447,11 @@ static af_status run_all(const parser *p, const af_yaml *root, const char *const
         st = apply_override(p, overrides[i]);
     if (st == AF_OK)
         st = drop_overridden(p, had_effect);
-    return st == AF_OK ? af_run_config_check(p->run, for_training, p->err) : st;
+    return st == AF_OK ? af_run_config_check(p->run, p->err) : st;
 }
 
 af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t size, const char *name,
-                              const char *const *overrides, int count, bool for_training,
-                              af_error *err)
+                              const char *const *overrides, int count, af_error *err)
 {
     af_status st = AF_OK;
     af_yaml *root;
@@ -384,7 +461,7 @@ af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t siz
     if (!p.name)
         return af_fail_nomem(err, name, strlen(name));
     AF_TRY(af_yaml_parse(&root, &out->mem, text, size, p.name, err));
-    AF_TRY(run_all(&p, root, overrides, count, for_training));
+    AF_TRY(run_all(&p, root, overrides, count));
 done:
     if (st != AF_OK)
         af_run_config_clear(out);
@@ -392,7 +469,7 @@ done:
 }
 
 af_status af_run_config_read(af_run_config *out, const char *path, const char *const *overrides,
-                             int count, bool for_training, af_error *err)
+                             int count, af_error *err)
 {
     if (!path)
         return af_fail(err, AF_EUSAGE, "run_file is NULL");
@@ -405,8 +482,7 @@ af_status af_run_config_read(af_run_config *out, const char *path, const char *c
                        path);
     af_status st = af_file_read(&text, &size, piped ? "/dev/stdin" : path, AF_YAML_BYTES_MAX, err);
     if (st == AF_OK)
-        st = af_run_config_parse(out, text, size, piped ? "stdin" : path, overrides, count,
-                                 for_training, err);
+        st = af_run_config_parse(out, text, size, piped ? "stdin" : path, overrides, count, err);
     free(text);
     return st;
 }

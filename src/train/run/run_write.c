@@ -113,7 +113,6 @@ static bool rival_is_set(const af_run_config *r, const af_key *k)
         {"warmup_steps", "warmup_ratio"},
         {"save_steps", "saves_per_epoch"},
         {"eval_steps", "evals_per_epoch"},
-        {"lora_target_linear", "lora_target_modules"},
         {"val_set_size", "test_datasets"},
         {"auto_resume_from_checkpoints", "resume_from_checkpoint"},
         {"overwrite_output_dir", "resume_from_checkpoint"}};

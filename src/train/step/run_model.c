@@ -140,19 +140,20 @@ static af_status open_device(af_run_model *m, af_error *err)
                : af_fail_prefix(st, err, "%s: device '%s'", at, r->device);
 }
 
-/* Keys for a GPU have no effect without one. */
-static af_status check_device_keys(const af_run_model *m, af_error *err)
+af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_error *err)
 {
-    const af_run_config *r = m->run;
-    const char *key = r->tf32                             ? "tf32"
-                      : r->attention != AF_ATTENTION_AUTO ? "attention"
-                      : r->offloading == AF_TRI_YES       ? "activation_offloading"
-                                                          : NULL;
-    char at[300];
-    if (!key || !af_run_model_on_cpu(m))
-        return AF_OK;
-    return af_fail(err, AF_EUSAGE, "%s: %s has no effect on the CPU",
-                   af_run_key_loc(r, key, at, sizeof at), key);
+    static const char *const why = "the run is on the CPU";
+    const struct {
+        const char *key;
+        bool set;
+    } keys[] = {{"tf32", r->tf32},
+                {"attention", r->attention != AF_ATTENTION_AUTO},
+                {"activation_offloading", r->offloading == AF_TRI_YES}};
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(keys) && st == AF_OK && af_run_model_on_cpu(m); i++)
+        if (keys[i].set)
+            st = af_run_idle_add(r, keys[i].key, af_run_key_line(r, keys[i].key), why, err);
+    return st;
 }
 
 /* Full fine-tuning ends with a folder of plain weights and the config it began with. */
@@ -232,7 +233,6 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_error 
     AF_TRY(resolve(m, run, err));
     AF_TRY(check_output(m, err));
     AF_TRY(open_device(m, err));
-    AF_TRY(check_device_keys(m, err));
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));
     st = check_full(m, err);

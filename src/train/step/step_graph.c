@@ -33,6 +33,8 @@ static void group_base(const af_step_graph *s)
         const af_tensor_spec *spec = &s->model->spec->tensor[i];
         if (p && af_tensor_gradient(p) && i == s->model->spec->embed) /* as the HF trainer */
             af_param_whole_moments(p);
+        if (p && (spec->layer < 0 || s->model->adapter))
+            af_param_outside(p);
         if (p && af_tensor_gradient(p))
             af_tensor_set_group(p, spec->ndim == 1 ? plus_ratio(s) : 1.0,
                                 decays(s->run, spec->name));
@@ -49,6 +51,12 @@ static void group_adapter(const af_step_graph *s)
         if (m->magnitude)
             af_tensor_set_group(m->magnitude, ratio, true);
     }
+    const int outer[] = {s->model->spec->embed_module, s->model->spec->head_module};
+    for (size_t i = 0; i < AF_LEN(outer); i++)
+        if (s->leaves.module[outer[i]].a) {
+            af_param_outside(s->leaves.module[outer[i]].a);
+            af_param_outside(s->leaves.module[outer[i]].b);
+        }
     const af_adapter_leaf *e = &s->leaves.module[s->model->spec->embed_module];
     if (e->a && s->run->loraplus_lr_ratio > 0) {
         const double factor = s->run->loraplus_lr_embedding / s->run->learning_rate;
@@ -60,19 +68,24 @@ static void group_adapter(const af_step_graph *s)
 static void record_optimizer(af_step_graph *s)
 {
     const af_run_config *run = s->run;
-    const bool own = run->optimizer == AF_OPTIMIZER_ADAFACTOR; /* its own moments: 0 = the usual */
+    /* their own moments: 0 = the usual */
+    const bool own =
+        run->optimizer == AF_OPTIMIZER_ADAFACTOR || run->optimizer == AF_OPTIMIZER_RMSPROP;
+    const bool muon = run->optimizer == AF_OPTIMIZER_MUON;
     group_base(s);
     if (s->model->adapter)
         group_adapter(s);
-    af_graph_optimizer(s->graph, &(af_optimizer_opts){
-                                     .kind = run->optimizer,
-                                     .beta1 = own ? 0 : run->beta1,
-                                     .beta2 = own ? 0 : run->beta2,
-                                     .eps = own ? 0 : run->epsilon,
-                                     .momentum = run->momentum,
-                                     .weight_decay = run->weight_decay,
-                                     .max_grad_norm = run->max_grad_norm,
-                                 });
+    af_graph_optimizer(
+        s->graph,
+        &(af_optimizer_opts){
+            .kind = run->optimizer,
+            .beta1 = own || (muon && !af_run_key_is_set(run, "adam_beta1")) ? 0 : run->beta1,
+            .beta2 = own || (muon && !af_run_key_is_set(run, "adam_beta2")) ? 0 : run->beta2,
+            .eps = own ? 0 : run->epsilon,
+            .momentum = muon ? 0 : run->momentum,
+            .weight_decay = run->weight_decay,
+            .max_grad_norm = run->max_grad_norm,
+        });
 }
 
 static void record_inputs(af_step_graph *s)

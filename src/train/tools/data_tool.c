@@ -3,6 +3,7 @@
 #include "afinar/data.h"
 
 #include "base/buf.h"
+#include "base/log.h"
 #include "data/store/batch_stream.h"
 #include "data/store/dataset_reader.h"
 #include "format/config/hf_config.h"
@@ -29,8 +30,9 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
                            int count, af_error *err)
 {
     af_status st = AF_OK;
+    char idle[300];
     *t = (data_tool){0};
-    AF_TRY(af_run_config_read(&t->run, run_file, overrides, count, false, err));
+    AF_TRY(af_run_config_read(&t->run, run_file, overrides, count, err));
     st = af_model_resolve(&t->model, t->run.base_model, err);
     if (st != AF_OK) {
         char at[300];
@@ -39,6 +41,9 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
     }
     t->o = af_run_data_opts(&t->run, t->model);
     AF_TRY(af_data_pipeline_open(&t->pipeline, &t->o, err));
+    if (af_run_idle_text(&t->run, idle, sizeof idle))
+        af_log_write(AF_LOG_INFO, "%s", idle);
+    af_run_idle_log(&t->run);
 done:
     if (st != AF_OK)
         tool_close(t);

@@ -206,8 +206,7 @@ af_status af_train_init(const char *model, const char *dataset, char **text, af_
     put_loop(&b, &l);
     if (b.bad)
         AF_TRY(af_fail_nomem(err, "the run file", b.len));
-    AF_TRY(af_run_config_parse(&check, b.data, b.len, "run.yaml", NULL, 0, true,
-                               err)); /* must parse */
+    AF_TRY(af_run_config_parse(&check, b.data, b.len, "run.yaml", NULL, 0, err)); /* must parse */
     *text = af_buf_take(&b);
 done:
     af_run_config_clear(&check);

@@ -149,7 +149,8 @@ static char *as_json(const plan_table *a, const af_step_graph *s)
 {
     char name[AF_MEMORY_MODE_NAME];
     const af_plan_info *p = &a->plan[a->used];
-    json_t *o = json_object(), *modes = json_object(), *lengths = json_array();
+    json_t *o = json_object(), *modes = json_object(), *lengths = json_array(),
+           *idle = json_array();
     json_object_set_new(o, "parameters", json_integer(s->model->spec->params));
     json_object_set_new(o, "trained_parameters", json_integer(trained(s)));
     json_object_set_new(o, "device", json_string(af_device_text(s->model->device)));
@@ -180,6 +181,9 @@ static char *as_json(const plan_table *a, const af_step_graph *s)
             lengths, json_pack("{s:I,s:I,s:b}", "sequence_len", (json_int_t)a->length[i], "total",
                                (json_int_t)a->total[i], "fits", a->total[i] <= a->free_bytes));
     json_object_set_new(o, "lengths", lengths);
+    for (const af_idle_key *k = s->run->idle; k; k = k->next)
+        json_array_append_new(idle, json_string(k->key));
+    json_object_set_new(o, "keys_without_effect", idle);
     char *text = json_dumps(o, JSON_COMPACT);
     json_decref(o);
     return text;
@@ -205,7 +209,7 @@ static void put_modes(af_buf *b, const plan_table *a, const af_step_graph *s)
 static char *as_text(const plan_table *a, const af_step_graph *s)
 {
     af_buf b = {0};
-    char name[AF_MEMORY_MODE_NAME];
+    char name[AF_MEMORY_MODE_NAME], keys[300];
     const af_plan_info *p = &a->plan[a->used];
     af_memory_mode_name(s, a->memory_mode[a->used], name);
     af_buf_printf(&b, "parameters   %.1f M, trained %.2f M; %s, %s\n",
@@ -235,6 +239,8 @@ static char *as_text(const plan_table *a, const af_step_graph *s)
             &b,
             "resident     %8.3f GiB with the program, %smapped weights and a copy of the adapter\n",
             gib(af_memory_resident(s, p)), s->prompts ? "samples, " : "");
+    if (af_run_idle_text(s->run, keys, sizeof keys))
+        af_buf_printf(&b, "keys         %s\n", keys);
     af_buf_char(&b, '\n');
     put_modes(&b, a, s);
     af_buf_printf(&b, "\nsequence_len   peak GiB (recompute %s)\n", name);
@@ -250,12 +256,14 @@ af_status af_train_plan(const char *run_file, const char *const *overrides, int 
     af_run_config run = {0};
     af_error unread;
     err = af_error_or(err, &unread);
-    af_status st = af_run_config_read(&run, run_file, overrides, count, false, err);
+    af_status st = af_run_config_read(&run, run_file, overrides, count, err);
     if (st != AF_OK)
         return st;
     run_outline o = {0};
     plan_table a = {0};
     AF_TRY(open_outline(&o, &run, err));
+    AF_TRY(af_run_model_idle_keys(&o.model, &run, err));
+    af_run_idle_log(&run);
     AF_TRY(fill(&a, &o.step, memory, err));
     af_memory_count_program(&o.step);
     *out = json ? as_json(&a, &o.step) : as_text(&a, &o.step);

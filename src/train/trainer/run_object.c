@@ -49,11 +49,12 @@ af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err)
                        run ? "opened already" : "NULL");
     run->hooks = hooks ? *hooks : (af_train_hooks){0};
     run->failed = true;
-    AF_TRY(af_run_config_check(&run->config, true, err));
+    AF_TRY(af_run_config_check(&run->config, err));
     if (af_run_folder_finished(&run->config))
         AF_TRY(af_fail(err, AF_EUSAGE, "output_dir '%s' holds a finished run: choose another one",
                        run->config.output_dir));
     AF_TRY(af_trainer_open(&run->trainer, &run->config, &run->hooks, err));
+    AF_TRY(af_run_model_idle_keys(&run->trainer.model, &run->config, err));
     AF_TRY(af_trainer_start(&run->trainer, err));
     run->opened = true;
     run->failed = false;

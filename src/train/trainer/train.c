@@ -63,14 +63,20 @@ done:
     return st;
 }
 
-static af_status train(const af_run_config *run, const af_train_hooks *hooks,
-                       af_train_result *result, af_error *err)
+static af_status train(af_run_config *run, const af_train_hooks *hooks, af_train_result *result,
+                       af_error *err)
 {
     af_trainer t;
+    char line[300];
     af_status st = af_trainer_open(&t, run, hooks, err);
     if (st != AF_OK)
         return st;
-    st = run_all(&t, err);
+    st = af_run_model_idle_keys(&t.model, run, err);
+    if (st == AF_OK && af_run_idle_text(run, line, sizeof line))
+        af_run_log(hooks, "%s", line);
+    af_run_idle_log(run);
+    if (st == AF_OK)
+        st = run_all(&t, err);
     result->stopped = st == AF_ESTOPPED;
     result->steps = t.progress.step;
     result->first_loss = t.progress.first_loss;
@@ -89,7 +95,7 @@ af_status af_train(const char *run_file, const char *const *overrides, int count
     err = af_error_or(err, &unread);
     result = result ? result : &ignored;
     *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};
-    af_status st = af_run_config_read(&run, run_file, overrides, count, true, err);
+    af_status st = af_run_config_read(&run, run_file, overrides, count, err);
     if (st != AF_OK)
         return st;
     if (af_run_folder_finished(&run))

@@ -1,0 +1,205 @@
+/* test_run_foreign.c - keys of other trainers: accepted without effect, not supported, unknown. */
+#include "test.h"
+
+#include "train/run/method.h"
+#include "train/run/run_foreign.h"
+#include "train/run/run_keys.h"
+
+#define BASE "base_model: m\ndatasets:\n  - path: d.jsonl\noutput_dir: out\n"
+
+static af_status parse(af_run_config *r, const char *text, af_error *err)
+{
+    return af_run_config_parse(r, text, strlen(text), "run.yaml", NULL, 0, err);
+}
+
+/* What asks for nothing is not even counted. */
+static void test_keys_that_ask_for_nothing(void **state)
+{
+    (void)state;
+    static const char *const text =
+        BASE "stage: sft\nwandb_project:\nwandb_name: ~\nload_in_8bit: false\nfp16: no\n"
+             "special_tokens:\nfuture_key_of_somebody:\ngptq: false\nlabel_smoothing: 0.0\n"
+             "rl:\nreport_to: none\nassistant_only_loss: true\nstrict: false\nload_in_4bit: false\n"
+             "evals_per_epoch: 0\nrelora_steps: 0\nmetric_for_best_model: eval_loss\n"
+             "bnb_config_kwargs: {bnb_4bit_use_double_quant: true}\n";
+    af_run_config r = {0};
+    af_error err = {0};
+    CHECK_OK(parse(&r, text, &err), err);
+    assert_int_equal(r.idle_count, 0);
+    af_run_config_clear(&r);
+}
+
+static void test_idle_keys_are_counted(void **state)
+{
+    (void)state;
+    static const char *const text =
+        BASE "adapter:\nattn_implementation: flash_attention_2\nwandb_project: x\nlora_r: 8\n"
+             "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nfsdp_config: {a: b}\n"
+             "liger_rope: true\nevals_per_epoch: 4\ntrust_remote_code: true\n";
+    static const char *const keys[] = {"attn_implementation", "wandb_project",     "fsdp_config",
+                                       "liger_rope",          "trust_remote_code", "lora_r",
+                                       "evals_per_epoch"};
+    af_run_config r = {0};
+    af_error err = {0};
+    char line[200], strict[1000];
+    CHECK_OK(parse(&r, text, &err), err);
+    assert_int_equal(r.idle_count, AF_LEN(keys));
+    const af_idle_key *k = r.idle;
+    for (size_t i = 0; i < AF_LEN(keys); i++, k = k->next)
+        assert_string_equal(k->key, keys[i]);
+    assert_null(k);
+    assert_int_equal(r.lora_r, 16); /* as if it were not there */
+    assert_int_equal(r.evals_per_epoch, 0);
+    assert_true(af_run_idle_text(&r, line, sizeof line));
+    assert_string_equal(line, "7 keys have no effect here; -v lists them");
+    af_run_config_clear(&r);
+    snprintf(strict, sizeof strict, "%sstrict: true\n", text);
+    assert_int_equal(parse(&r, strict, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "run.yaml:6: 'attn_implementation' has no effect here"));
+}
+
+static void test_what_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *must[3];
+    } cases[] = {
+        {"rl: dpo", {"run.yaml:5: 'rl: dpo' is not supported", "supervised", ""}},
+        {"beta: 0.1", {"'beta: 0.1' is not supported", "preferences", ""}},
+        {"reward_model: true", {"'reward_model: true' is not supported", "", ""}},
+        {"qat: {weight_dtype: int8}", {"'qat: a map' is not supported", "load_in_4bit", ""}},
+        {"use_galore: true", {"'use_galore: true' is not supported", "optimizer", ""}},
+        {"relora: true", {"'relora: true' is not supported", "adapter", ""}},
+        {"lisa_n_layers: 4", {"is not supported", "lisa_n_layers", ""}},
+        {"num_labels: 2", {"is not supported", "classification", ""}},
+        {"label_smoothing_factor: 0.1", {"is not supported", "cross-entropy", ""}},
+        {"plugins: [axolotl.integrations.kd.KDPlugin]", {"'plugins", "is not supported", ""}},
+        {"metric_for_best_model: rouge", {"is not supported", "eval_loss", ""}},
+        {"double_quantization: false", {"is not supported", "nf4", ""}},
+        {"loss_type: dft", {"'loss_type: dft' is not supported", "", ""}},
+        {"optimizer: adalomo", {"optimizer is 'adalomo', which is not supported", "adamw", ""}},
+        {"finetuning_type: oft", {"adapter is 'oft', which is not supported", "lora", ""}},
+        {"zz: 1\nrl: dpo\nx_y: 2\ngptq: true",
+         {"run.yaml:6: 'rl: dpo' is", "also not supported: 'gptq' (line 8)",
+          "also unknown: 'zz' (line 5), 'x_y' (line 7)"}},
+        {"context_parapllel_size: 2", {"unknown key", "did you mean 'context_parallel_size'", ""}},
+        {"my_own_key: 2", {"unknown key 'my_own_key' (afinar", "", ""}},
+        {"lora_r: 8", {"lora_r has no effect", "adapter: lora", ""}}, /* a forgotten line */
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char text[500];
+        snprintf(text, sizeof text, BASE "%s\n", cases[i].text);
+        CHECK_MSG(parse(&r, text, &err) != AF_OK, "accepted: %s", cases[i].text);
+        for (int k = 0; k < 3; k++)
+            CHECK_MSG(strstr(err.msg, cases[i].must[k]), "'%s' lacks '%s'", err.msg,
+                      cases[i].must[k]);
+        af_run_config_clear(&r);
+    }
+}
+
+/* Every key that other tools have to change what is learnt, set to something: never idle. */
+static void test_what_matters_is_never_idle(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"rl",
+                                       "loss_type",
+                                       "reward_model",
+                                       "process_reward_model",
+                                       "num_labels",
+                                       "qat",
+                                       "relora",
+                                       "relora_steps",
+                                       "lisa_n_layers",
+                                       "llmcompressor",
+                                       "lora_target_parameters",
+                                       "unfrozen_parameters",
+                                       "use_galore",
+                                       "use_badam",
+                                       "use_apollo",
+                                       "use_adam_mini",
+                                       "use_dft_loss",
+                                       "use_eaft_loss",
+                                       "use_asft_loss",
+                                       "use_llama_pro",
+                                       "mixture_of_depths",
+                                       "pissa_init",
+                                       "label_smoothing",
+                                       "rope_scaling",
+                                       "freeze_trainable_layers",
+                                       "kd_alpha",
+                                       "shift_attn",
+                                       "use_pose",
+                                       "embedding_lr",
+                                       "module_dropout",
+                                       "gptq",
+                                       "task_type"};
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        const af_yaml n = {.kind = AF_YAML_SCALAR, .text = "7"};
+        const char *reason;
+        const af_foreign_kind kind = af_foreign_judge(keys[i], &n, &reason);
+        CHECK_MSG(af_key_find(keys[i]) || kind == AF_FOREIGN_REFUSED || kind == AF_FOREIGN_EXACT,
+                  "%s is %d", keys[i], kind);
+    }
+}
+
+/* No key is in two groups: the first would hide the second. */
+static void test_groups_are_disjoint(void **state)
+{
+    (void)state;
+    const char *keys, *reason, *found;
+    af_foreign_kind kind;
+    for (int i = 0; af_foreign_at(i, &keys, &kind, &reason); i++) {
+        size_t n;
+        for (; *(keys += strspn(keys, " ")); keys += n) {
+            char key[64];
+            n = strcspn(keys, " ");
+            snprintf(key, sizeof key, "%.*s", (int)n, keys);
+            if (key[n - 1] == '*')
+                key[n - 1] = 'x';
+            const af_yaml v = {.kind = AF_YAML_SCALAR, .text = "7"};
+            af_foreign_judge(key, &v, &found);
+            CHECK_MSG(found == reason, "%s is in two groups", key);
+        }
+    }
+}
+
+static void test_targets_are_a_union(void **state)
+{
+    (void)state;
+    char path[512];
+    af_run_config r = {0};
+    af_error err = {0};
+    af_hf_config config;
+    af_model_spec spec;
+    af_adapter_config c;
+    af_method_lists lists;
+    snprintf(path, sizeof path, "%s/models/qwen2", golden_dir());
+    CHECK_OK(af_model_config(&config, path, &err), err);
+    CHECK_OK(af_model_spec_init(&spec, &config, &err), err);
+    CHECK_OK(parse(&r,
+                   BASE "adapter: lora\nlora_target_linear: true\n"
+                        "lora_target_modules: [q_proj, lm_head]\n",
+                   &err),
+             err);
+    CHECK_OK(af_method_adapter(&c, &lists, &r, &spec, &err), err);
+    assert_int_equal(c.target_count, 8); /* seven linears of a layer, and the head */
+    assert_string_equal(c.target[7], "lm_head");
+    af_run_config_clear(&r);
+    af_model_spec_clear(&spec);
+    af_hf_config_clear(&config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keys_that_ask_for_nothing),
+        cmocka_unit_test(test_idle_keys_are_counted),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_what_matters_is_never_idle),
+        cmocka_unit_test(test_groups_are_disjoint),
+        cmocka_unit_test(test_targets_are_a_union),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
