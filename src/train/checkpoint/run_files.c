@@ -104,6 +104,22 @@ static af_status check_list(const af_written *w, const char *output, const char 
     return AF_OK;
 }
 
+/* A checkpoint of another program, as opposed to a folder with notes of the user's. */
+static bool is_foreign(const char *output, const char *name)
+{
+    static const char *const more[] = {"optimizer.safetensors", "progress.json"};
+    char *dir = af_path_join(output, name);
+    bool yes = !dir || af_file_exists(dir);
+    for (size_t i = 0; i < AF_LEN(result_files) + AF_LEN(more) && !yes; i++) {
+        const char *file = i < AF_LEN(more) ? more[i] : result_files[i - AF_LEN(more)];
+        char *path = af_path_join(dir, file);
+        yes = !path || access(path, F_OK) == 0;
+        free(path);
+    }
+    free(dir);
+    return yes;
+}
+
 static af_status check_checkpoints(const char *output, int64_t from, int64_t to, af_error *err)
 {
     char **names = NULL;
@@ -111,7 +127,8 @@ static af_status check_checkpoints(const char *output, int64_t from, int64_t to,
     af_status st = af_dir_list(&names, &n, output, err);
     for (int i = 0; i < n && st == AF_OK; i++) {
         const int64_t step = af_checkpoint_step(names[i]);
-        if (step > from && step <= to && !af_checkpoint_is_own(output, names[i]))
+        if (step > from && step <= to && !af_checkpoint_is_own(output, names[i]) &&
+            is_foreign(output, names[i]))
             st = refuse(output, names[i], false, err);
     }
     af_names_free(names, n);
@@ -301,22 +318,39 @@ static af_status carry_over(const char *from, const char *to, af_error *err)
     return st;
 }
 
+static af_status check_absent(const char *dir, char *const *names, int n, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        char *path = af_path_join(dir, names[i]);
+        if (!path)
+            st = fail_path(err, dir);
+        else if (access(path, F_OK) == 0)
+            st = refuse(dir, names[i], false, err);
+        free(path);
+    }
+    return st;
+}
+
 af_status af_checkpoint_replace(const char *from, const char *to, af_error *err)
 {
     af_status st = AF_OK;
-    char *manifest = af_path_join(to, "manifest.json");
+    char *manifest = af_path_join(to, "manifest.json"), **names = NULL;
+    int n = 0;
     if (!manifest)
         return fail_path(err, to);
-    const bool there = af_file_exists(manifest);
-    if (!there && (af_dir_exists(to) || af_file_exists(to)))
-        AF_TRY(af_fail(err, AF_EUSAGE,
-                       "'%s' was not written by this program for a run and is not replaced", to));
-    AF_TRY(af_dir_swap(from, to, err)); /* the old one is `from` now */
-    if (there) {
-        AF_TRY(af_checkpoint_remove(from, err));
-        st = carry_over(from, to, err);
+    const bool there = af_dir_exists(to), own = af_file_exists(manifest);
+    if (there && !own) { /* notes of the user's may stay in it */
+        AF_TRY(af_dir_list(&names, &n, from, err));
+        AF_TRY(check_absent(to, names, n, err));
     }
+    AF_TRY(af_dir_swap(from, to, err)); /* the old one is `from` now */
+    if (own)
+        AF_TRY(af_checkpoint_remove(from, err));
+    if (there)
+        st = carry_over(from, to, err);
 done:
+    af_names_free(names, n);
     free(manifest);
     return st;
 }
