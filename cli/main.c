@@ -25,9 +25,8 @@ static int unknown_command(const char *name)
     for (int i = 0; i < 63 && af_commands[i].name; i++)
         known[i] = af_commands[i].name;
     const char *near = af_cli_suggest(name, known);
-    fprintf(stderr, "afinar: unknown command '%s'%s%s%s (see 'afinar --help')\n", name,
-            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-    return AF_EXIT_USAGE;
+    return af_cli_error(AF_EXIT_USAGE, NULL, "unknown command '%s'%s%s%s (see 'afinar --help')",
+                        name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 /* When the caller closed stdin, stdout or stderr, the next file we open would get its descriptor
@@ -55,6 +54,7 @@ static int finish(int rc, const char *command)
 
 static int run_command(int argc, char **argv)
 {
+    af_cli_json_errors(argc, argv);
     for (const af_command *c = af_commands; c->name; c++)
         if (!strcmp(c->name, argv[0]))
             return finish(c->main(argc, argv), c->name);

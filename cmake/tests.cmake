@@ -28,6 +28,11 @@ endforeach()
 # the longest begin first: nothing shall wait for one of them alone at the end
 set_tests_properties(test_fast_gemm test_cuda_kernels test_fast_attention test_fast_threads test_fast_rows PROPERTIES COST 100)
 
+# every library of NVIDIA in one file, to be copied under their names (test_cuda_library.c, test_cli_doctor.sh)
+add_library(fake_nvidia MODULE ${CMAKE_SOURCE_DIR}/tests/backend/fake_nvidia.c)
+set_target_properties(fake_nvidia PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+add_dependencies(test_cuda_library fake_nvidia)
+
 file(GLOB AF_FUZZERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
 foreach(source ${AF_FUZZERS})
     get_filename_component(name ${source} NAME_WE)

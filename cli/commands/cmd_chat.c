@@ -186,10 +186,8 @@ int cmd_chat(int argc, char **argv)
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    if (c.o.max_new < 1) {
-        fputs("afinar chat: --max-new-tokens must be at least 1\n", stderr);
-        return AF_EXIT_USAGE;
-    }
+    if (c.o.max_new < 1)
+        return af_cli_error(AF_EXIT_USAGE, "chat", "--max-new-tokens must be at least 1");
     af_cli_log(&common);
     s.seed = (uint64_t)seed;
     c.json = common.json;

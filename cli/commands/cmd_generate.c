@@ -347,10 +347,8 @@ int cmd_generate(int argc, char **argv)
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
     const char *wrong = contradiction(&j, &g);
-    if (wrong) {
-        fprintf(stderr, "afinar generate: %s\n", wrong);
-        return AF_EXIT_USAGE;
-    }
+    if (wrong)
+        return af_cli_error(AF_EXIT_USAGE, "generate", "%s", wrong);
     af_cli_log(&g.common);
     j.json = g.common.json;
     const af_sample_opts *s = &j.o.sample;

@@ -320,11 +320,10 @@ int cmd_inspect(int argc, char **argv)
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
     const af_inspect_options o = {.stats = stats, .threads = (int)common.threads};
-    if (diff != (count == 2)) {
-        fprintf(stderr, "afinar inspect: %s\n",
-                diff ? "--diff needs two files or folders" : "use --diff to compare two paths");
-        return AF_EXIT_USAGE;
-    }
+    if (diff != (count == 2))
+        return af_cli_error(AF_EXIT_USAGE, "inspect", "%s",
+                            diff ? "--diff needs two files or folders"
+                                 : "use --diff to compare two paths");
     return diff ? run_diff(arg[0], arg[1], &common, &o, all)
                 : run_inspect(arg[0], &common, &o, all);
 }

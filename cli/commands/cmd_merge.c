@@ -38,10 +38,10 @@ static int merge_adapters(const char *model, const merge_args *f, const af_commo
     int rc = AF_EXIT_OK;
     for (int i = 0; dirs && i < o.adapters; i++) {
         if (!af_cli_split_weight(f->adapter.item[i], dirs[i], DIR_BYTES, &o.weight[i])) {
-            fprintf(stderr, "afinar merge: --adapter expects DIR or DIR=WEIGHT, got '%.200s'\n",
-                    f->adapter.item[i]);
             free(dirs);
-            return AF_EXIT_USAGE;
+            return af_cli_error(AF_EXIT_USAGE, "merge",
+                                "--adapter expects DIR or DIR=WEIGHT, got '%.200s'",
+                                f->adapter.item[i]);
         }
         o.adapter[i] = dirs[i];
     }
@@ -98,8 +98,7 @@ static int merge_file(const char *config, const merge_args *f, const af_common *
 
 static int wrong_usage(const char *what)
 {
-    fprintf(stderr, "afinar merge: %s (see 'afinar merge --help')\n", what);
-    return AF_EXIT_USAGE;
+    return af_cli_error(AF_EXIT_USAGE, "merge", "%s (see 'afinar merge --help')", what);
 }
 
 /* Why the options contradict each other, or NULL. */

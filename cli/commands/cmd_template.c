@@ -27,10 +27,8 @@ static int answer_rows(const af_template *t)
         free(json);
     }
     free(line);
-    if (ferror(stdin)) {
-        fprintf(stderr, "afinar template: cannot read stdin: %s\n", strerror(errno));
-        status = AF_EXIT_FAILED;
-    }
+    if (ferror(stdin))
+        status = af_cli_error(AF_EXIT_FAILED, "template", "cannot read stdin: %s", strerror(errno));
     return status;
 }
 

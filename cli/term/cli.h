@@ -69,8 +69,16 @@ void af_opts_dump_common(FILE *f);
 /* The name in `known` (ends with NULL) most similar to a misspelt one; NULL when none is close. */
 const char *af_cli_suggest(const char *name, const char *const *known);
 
-/* Prints "afinar COMMAND: message" on stderr; returns the exit code. */
+/* Whether errors go to stdout as JSON, too: --json is among the arguments, however wrong they are.
+ */
+void af_cli_json_errors(int argc, char **argv);
+/* Prints "afinar COMMAND: message" on stderr and, under --json, {"error": message} on stdout.
+ * `command` NULL: of the program itself. Returns `code`, an exit code. */
+AF_PRINTF(3, 4) int af_cli_error(int code, const char *command, const char *fmt, ...);
+/* The same for an error of the library; returns AF_EXIT_FAILED. */
 int af_report(const char *command, const af_error *err);
+/* Prints a message as a JSON string on stdout; bytes that are not UTF-8 become U+FFFD. */
+void af_cli_json_message(const char *message);
 
 /* Fails when the device of --device is not usable. Called before anything is written. */
 af_status af_cli_has_device(const af_common *c, af_error *err);

@@ -181,6 +181,7 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     r.nodes = b.step.plan.nodes;
     af_memory_mode_name(&b.step, b.step.memory_mode, r.recompute);
     snprintf(r.device, sizeof r.device, "%s", af_device_text(b.model.device));
+    snprintf(r.no_gpu, sizeof r.no_gpu, "%s", af_device_no_gpu(b.model.device));
     const af_bench_floor_opts f = {.shape = b.shape,
                                    .rows = o->batch * o->seq,
                                    .type = b.model.compute,

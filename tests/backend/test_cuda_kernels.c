@@ -32,7 +32,7 @@ static void compile_some(void *arg, int64_t from, int64_t to, int share)
 static bool have_nvrtc(void)
 {
     af_error err = {0};
-    if (!kernels.nvrtc.lib && af_nvrtc_open(&kernels.nvrtc, &err) != AF_OK) {
+    if (!kernels.nvrtc.lib && af_nvrtc_open(&kernels.nvrtc, 0, &err) != AF_OK) {
         print_message("SKIPPED: %s\n", err.msg);
         return false;
     }

@@ -109,6 +109,7 @@ more "run.yaml:7|'rl: kto' is not supported|also unknown: 'zzz' (line 6)" $'zzz:
 key "command line|'wandb_project' has no effect here" wandb_project=x
 key "command line|'tf32' has no effect here: the run is on the CPU" --strict tf32=true
 key "command line|'attention' has no effect here" --strict attention=cudnn
+key "command line|'gemm' has no effect here" --strict gemm=own
 more "run.yaml:7|'activation_offloading' has no effect here" $'strict: true\nactivation_offloading: true'
 key "activation_offloading: true|gradient_checkpointing: false|contradict" activation_offloading=true gradient_checkpointing=false
 lora "loraplus_lr_embedding has no effect|loraplus_lr_ratio" loraplus_lr_embedding=1e-5

@@ -184,6 +184,7 @@ static const struct {
     {"of_text", offsetof(af_data_counts, of_text)},
     {"of_tokens", offsetof(af_data_counts, of_tokens)},
     {"of_segments", offsetof(af_data_counts, of_segments)},
+    {"of_pairs", offsetof(af_data_counts, of_pairs)},
     {"warnings", offsetof(af_data_counts, warnings)},
 };
 
@@ -234,6 +235,14 @@ const char *af_dataset_file(const af_token_store *s, int source)
         at += strlen(at) + 1;
     }
     return "dataset";
+}
+
+int af_dataset_file_count(const af_token_store *s)
+{
+    int n = -1; /* the counts come first */
+    for (uint64_t i = 0; i < s->note_size; i++)
+        n += s->note[i] == '\0';
+    return AF_MAX(n, 0);
 }
 
 /* --- the store ----------------------------------------------------------------------------- */

@@ -185,6 +185,8 @@ static af_status emit_rows(reader *d, const af_item *item, af_row *row)
             goto done;
     }
     count_rows(d, &e);
+    d->warnings.counts.of_pairs +=
+        e.shape == AF_SHAPE_PROMPT && item->conversation[0].kind == AF_CONVERSATION_PLAIN;
     if (item->prompt_text) {
         e.prompt = json_string_value(item->prompt_text);
         e.prompt_len = json_string_length(item->prompt_text);

@@ -71,6 +71,7 @@ typedef struct af_run_config {
     af_tri bf16, checkpointing, offloading;
     bool tf32;
     af_attention_by attention;
+    af_gemm_by gemm;
     const char *device;
     int64_t threads;
     /* output */

@@ -52,6 +52,8 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"sgd", AF_OPTIMIZER_SGD},
                                                 {0}};
 
+static const af_key_choice gemm_names[] = {
+    {"auto", AF_GEMM_AUTO}, {"own", AF_GEMM_OWN}, {"cublas", AF_GEMM_CUBLAS}, {0}};
 static const af_key_choice attention_names[] = {
     {"auto", AF_ATTENTION_AUTO}, {"own", AF_ATTENTION_OWN}, {"cudnn", AF_ATTENTION_CUDNN}, {0}};
 static const af_key_choice tri_names[] = {
@@ -73,6 +75,7 @@ CHOICES(bf16, af_tri, tri_names);
 CHOICES(checkpointing, af_tri, tri_names);
 CHOICES(offloading, af_tri, tri_names);
 CHOICES(attention, af_attention_by, attention_names);
+CHOICES(gemm, af_gemm_by, gemm_names);
 
 /* ---- the table ---- */
 
@@ -211,6 +214,8 @@ const af_key af_keys[] = {
     {"tf32", BOOL(tf32), 0, 0, "false", "use tf32 matmuls in f32 runs on a GPU", {0}, 0},
     {"attention", ENUM(attention), 0, 0, "auto",
      "attention kernels on a GPU: own, cudnn, or auto = the faster, timed once per shape", {0}, 0},
+    {"gemm", ENUM(gemm), 0, 0, "auto",
+     "GEMM kernels on a GPU: own, cublas, or auto = cuBLASLt where it is installed", {0}, 0},
     {"gradient_checkpointing", TRI(checkpointing), 0, 0, "auto",
      "recompute activations; auto = where memory requires it", {"grad_checkpoint"}, 0},
     {"activation_offloading", TRI(offloading), 0, 0, "auto",

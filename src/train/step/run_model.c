@@ -132,6 +132,7 @@ static af_status open_device(af_run_model *m, af_error *err)
     if (st == AF_OK) {
         af_device_allow_tf32(m->device, r->tf32);
         af_device_set_attention(m->device, r->attention);
+        af_device_set_gemm(m->device, r->gemm);
         return AF_OK;
     }
     af_run_key_loc(r, "device", at, sizeof at);
@@ -148,6 +149,7 @@ af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_err
         bool set;
     } keys[] = {{"tf32", r->tf32},
                 {"attention", r->attention != AF_ATTENTION_AUTO},
+                {"gemm", r->gemm != AF_GEMM_AUTO},
                 {"activation_offloading", r->offloading == AF_TRI_YES}};
     af_status st = AF_OK;
     for (size_t i = 0; i < AF_LEN(keys) && st == AF_OK && af_run_model_on_cpu(m); i++)

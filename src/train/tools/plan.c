@@ -215,6 +215,8 @@ static char *as_text(const plan_table *a, const af_step_graph *s)
     af_buf_printf(&b, "parameters   %.1f M, trained %.2f M; %s, %s\n",
                   (double)s->model->spec->params / 1e6, (double)trained(s) / 1e6,
                   af_device_text(s->model->device), af_dtype_name(s->model->compute));
+    if (*af_device_no_gpu(s->model->device))
+        af_buf_printf(&b, "device       no GPU is used: %s\n", af_device_no_gpu(s->model->device));
     af_buf_printf(&b, "batch        %lld x %lld tokens, %lld passes per step, %.3g FLOP per step\n",
                   (long long)s->run->micro_batch_size, (long long)s->run->sequence_len,
                   (long long)s->run->accumulation, p->flops * (double)s->run->accumulation);

@@ -2,12 +2,12 @@
 #include "train/trainer/trainer.h"
 #include "base/file.h"
 #include "train/checkpoint/run_files.h"
-#include "train/report/report.h"
 #include "train/report/samples.h"
 #include "train/step/memory_fit.h"
 #include "train/step/resident.h"
 
 #include <math.h>
+#include <time.h>
 
 static af_samples samples_of(const af_trainer *t)
 {
@@ -88,6 +88,8 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
     af_trainer_log_start(t);
     if (checkpoint)
         af_run_log(t->hooks, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
+    t->report.began = (int64_t)time(NULL);
+    af_trainer_report_due(t, true); /* the one of an earlier session would mislead */
 done:
     if (st != AF_OK)
         af_run_output_discard(&t->output);
@@ -174,6 +176,10 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
 {
     double loss, accuracy;
     const double start = af_seconds_now();
+    if (t->progress.step == 0)
+        af_run_log(t->hooks,
+                   "evaluating the base model on %" PRId64 " records before the first step",
+                   t->data.eval_items);
     af_status st = af_trainer_evaluate(t, &loss, &accuracy, whole, err);
     if (st != AF_OK || !*whole)
         return st;
@@ -247,7 +253,8 @@ af_status af_trainer_run_due(af_trainer *t, af_error *err)
     keep |=
         p->step > 0 && p->step < p->steps && due(t, t->run->save_steps, t->run->saves_per_epoch);
     if (keep)
-        st = af_trainer_save(t, err);
+        AF_TRY(af_trainer_save(t, err));
+    af_trainer_report_due(t, keep || !isnan(t->eval_loss));
 done:
     return st;
 }
@@ -304,7 +311,7 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     af_status st = AF_OK;
     const char *output = t->output.dir;
     const af_samples samples = samples_of(t);
-    char *state = NULL, *text = NULL, *html = NULL;
+    char *state = NULL, *text = NULL;
     *whole = true;
     AF_TRY(af_run_files_claim_result(output, err));
     AF_TRY(write_result(t, err));
@@ -317,14 +324,7 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     AF_TRY(af_samples_ask(&samples, output, whole, err));
     if (!*whole)
         goto done;
-    AF_TRY(af_samples_table(&samples, &html, err));
-    AF_TRY(af_report_write(&(af_report_source){.run = t->run,
-                                               .data = &t->data,
-                                               .step = &t->step,
-                                               .progress = &t->progress,
-                                               .metrics_path = t->output.metrics.rows_path,
-                                               .samples_html = html},
-                           err));
+    AF_TRY(af_trainer_report(t, AF_REPORT_DONE, NULL, err));
     AF_TRY(af_run_progress_text(&t->progress, clock, &text, err));
     AF_TRY(af_run_folder_write(output, AF_RUN_FINISHED, text, err));
     AF_TRY(af_run_files_seal(output, true, err));
@@ -332,6 +332,5 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
 done:
     free(state);
     free(text);
-    free(html);
     return st;
 }
