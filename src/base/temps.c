@@ -87,12 +87,12 @@ done:
 
 void af_temp_dir_remove(char *dir, af_temp *listed)
 {
+    const bool failed = af_memory_failed();
     if (!dir)
         return;
     af_temps_enter();
-    if (af_path_remove(dir, NULL) != AF_OK) {
-        /* the next process sweeps it */
-    }
+    if (af_path_remove(dir, NULL) != AF_OK && !failed)
+        af_memory_forget(); /* the next process sweeps it; the first error is the one to report */
     af_temp_drop(listed);
     af_temps_leave();
     free(dir);

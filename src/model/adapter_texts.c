@@ -30,6 +30,8 @@ static bool fits(const char *dir, int64_t rows)
     af_error err = {0};
     af_tokenizer *t = NULL;
     if (af_tokenizer_open(&t, dir, &err) != AF_OK) {
+        if (err.code == AF_ENOMEM)
+            af_memory_note(); /* not the adapter's fault */
         af_log_write(AF_LOG_WARN, "the tokenizer of the adapter is not used: %s", err.msg);
         return false;
     }

@@ -277,7 +277,7 @@ until [ -f "$tmp/hasty/run_state.json" ]; do
     : > "$tmp/err"
     "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/hasty" resume_from_checkpoint=auto "${slow[@]}" 2> "$tmp/err" & pid=$!
     until grep -q 'resident expected' "$tmp/err" || ! kill -0 $pid 2> /dev/null; do sleep 0.01; done
-    sleep "$(awk "BEGIN { print $rounds * 0.04 }")" # long enough in the end
+    sleep "$(awk "BEGIN { print $rounds * 0.04 * 1.08 ^ $rounds }")" # long enough in the end, on a slow machine too
     kill -INT $pid 2> /dev/null || true
     rc=0; wait $pid || rc=$?
     [ $rc = 130 ] || [ $rc = 0 ] || die "stopped: exit $rc, $(cat "$tmp/err")"

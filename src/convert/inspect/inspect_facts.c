@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "format/config/hf_config.h"
+#include "format/text/json_text.h"
 #include "format/text/unicode.h"
 
 #include <jansson.h>
@@ -96,7 +97,7 @@ static json_t *load_json(const char *dir, const char *name)
     uint64_t n = 0;
     json_t *j = NULL;
     if (path && af_file_read(&text, &n, path, AF_CONFIG_BYTES_MAX, NULL) == AF_OK)
-        j = json_loadb(text, n, 0, NULL);
+        j = af_json_load(text, n, 0, NULL);
     free(text);
     free(path);
     return j;
@@ -194,6 +195,8 @@ static void add_folder(af_inspect_report *r, fact_list *l, const char *path)
             add_config(l, &c);
         else
             say(l, "config", err.msg);
+        if (err.code == AF_ENOMEM)
+            af_memory_note();
         af_hf_config_clear(&c);
     }
     if (in_folder(path, "tokenizer.json"))
@@ -249,6 +252,8 @@ static void add_gguf(af_inspect_report *r, fact_list *l, fact_list *meta, const 
         add_config(l, &c);
     else
         say(l, "config", err.msg);
+    if (err.code == AF_ENOMEM)
+        af_memory_note();
     af_hf_config_clear(&c);
     for (int i = 0; i < af_gguf_kv_count(g); i++) {
         bool number;

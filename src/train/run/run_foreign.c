@@ -128,7 +128,9 @@ static const foreign_group groups[] = {
      "save_only_model enable_jit_checkpoint dynamic_checkpoint ignore_data_skip "
      "restore_callback_states_from_checkpoint save_ckpt_as_hf save_first_step"},
     {IDLE, "runs with the same seed always give the same bytes", "full_determinism"},
-    {IDLE, "'afinar train' always trains", "do_train train"},
+    {IDLE, "'afinar train' always trains, and evaluates where there is data for it",
+     "do_train train do_eval"},
+    {IDLE, "see 'logging_steps'", "logging_strategy logging_first_step"},
     {IDLE, "supported models do not store transposed matrices", "lora_fan_in_fan_out"},
     {IDLE, "datasets are shuffled once they are merged", "shuffle_before_merging_datasets"},
     {IDLE, "the task is the language model's", "lora_task_type"},
@@ -169,14 +171,13 @@ static const foreign_group groups[] = {
      "relora relora_* lisa_* use_llama_pro mixture_of_depths use_mora mora mora_type oft_* "
      "module_dropout peft_layer_replication lora_target_parameters peft loftq_config pissa_* "
      "corda_config eva_config lora_rank_pattern lora_alpha_pattern rank_pattern alpha_pattern "
-     "peft_layers_pattern layers_pattern lora_bias peft_trainable_token_indices "
-     "trainable_token_indices peft_ensure_weight_tying create_new_adapter resume_adapter_file "
+     "peft_layers_pattern layers_pattern lora_bias "
+     "peft_ensure_weight_tying create_new_adapter resume_adapter_file "
      "adapter_folder training_type peft_config quant_config megatron_core use_mca "
      "use_hyper_parallel hyper_parallel_args"},
     {REFUSED, "see 'lora_r', 'lora_alpha', 'lora_dropout' and 'lora_target_modules'",
      "lora_parameters"},
     {REFUSED, "see 'adapter' and 'lora_layers_to_transform'",
-     "freeze_trainable_layers freeze_trainable_modules freeze_extra_modules unfrozen_parameters "
      "freeze_language_model num_layers spectrum_* train_from_scratch reinit_weights"},
     {REFUSED, "the loss is the plain cross-entropy",
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* label_smoothing "
@@ -190,13 +191,14 @@ static const foreign_group groups[] = {
      "rope_scaling overrides_of_model_config overrides_of_model_kwargs model_config model_kwargs "
      "model_init_kwargs shift_attn s2_attention scaling_softmax scaling_softmax_* use_pose pose_* "
      "block_diag_attn tokenizer_config tokenizer_name_or_path tokenizer_name"},
-    {REFUSED, "tokens are those of the model's tokenizer",
-     "special_tokens tokens add_tokens add_special_tokens resize_vocab "
-     "resize_token_embeddings_to_32x shrink_embeddings mean_resizing_embeddings "
-     "fix_untrained_tokens added_tokens_overrides init_special_tokens new_special_tokens_config "
-     "split_special_tokens eos_token pad_token bos_token unk_token additional_special_tokens"},
+    {IDLE, "the vocabulary grows when new tokens do not fit", "resize_vocab"},
+    {EXACT, "rows of new tokens are the mean of the others", "mean_resizing_embeddings"},
+    {REFUSED, "see 'special_tokens' and 'tokens'",
+     "shrink_embeddings fix_untrained_tokens added_tokens_overrides init_special_tokens "
+     "new_special_tokens_config split_special_tokens bos_token unk_token "
+     "additional_special_tokens"},
     {REFUSED, "set 'datasets' with paths",
-     "dataset_dir dataset_name dataset_config data local_dataset dataset_mixer dataset_mixture "
+     "dataset_dir dataset_config data local_dataset dataset_mixer dataset_mixture "
      "dataset_splits dataset_configs dataset_weights train_dataset dataset_train_split "
      "dataset_test_split dataset_train_name train_file validation_file hf_dataset prompts_dataset"},
     {REFUSED, "a dataset has a 'type' and 'field_...' keys",
@@ -204,23 +206,13 @@ static const foreign_group groups[] = {
     {REFUSED, "give a smaller dataset, or 'max_steps'",
      "max_train_samples max_eval_samples dataset_shard_num dataset_shard_idx "
      "min_sample_len eval_sequence_len dataset_exact_deduplication mix_strategy "
-     "interleave_probs curriculum_sampling pretraining_dataset pretraining_sample_concatenation"},
+     "interleave_probs pretraining_dataset pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "mask_history enable_thinking preserve_thinking tool_format default_system "
      "default_system_message chat_template_kwargs chat_template_path eot_tokens role_boundaries "
      "train_on_eot"},
-    {EXACT, "prompts carry no loss without 'train_on_inputs'",
-     "mask_prompt train_on_completions assistant_only_loss completion_only_loss"},
-    {REFUSED, "set 'val_set_size' or 'test_datasets'", "do_eval eval_delay"},
-    {REFUSED, "set 'eval_steps' or 'evals_per_epoch'", "eval_strategy evaluation_strategy"},
-    {REFUSED, "set 'save_steps' or 'saves_per_epoch'", "save_strategy save_epochs"},
-    {REFUSED, "set 'logging_steps'", "logging_strategy logging_first_step"},
-    {REFUSED, "a loss that is not finite stops a run; see 'early_stopping_patience'",
-     "loss_watchdog_threshold loss_watchdog_patience"},
-    {REFUSED, "see 'micro_batch_size' and 'gradient_accumulation_steps'", "global_batch_size"},
-    {REFUSED, "see 'gradient_checkpointing'", "enable_activation_checkpointing"},
-    {REFUSED, "see 'adapter'", "use_peft"},
-    {REFUSED, "see 'seed'", "random_state"},
+    {REFUSED, "see 'eval_steps'", "eval_delay"},
+    {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
 };
 
 /* Values that ask for what happens anyway, besides an empty one. Of a list or a map every item
@@ -230,7 +222,8 @@ static const struct {
 } anyway[] = {
     {"stage", "sft"},
     {"loss_type", "nll"},
-    {"quantization_method", "bnb bitsandbytes"},
+    {"mean_resizing_embeddings", "true"},
+    {"quantization_method", "bnb bitsandbytes auto"},
     {"bnb_4bit_quant_type", "nf4"},
     {"quantization_type", "nf4"},
     {"double_quantization", "true"},
@@ -239,10 +232,6 @@ static const struct {
     {"metric_for_best_model", "eval_loss loss"},
     {"truncation_mode", "keep_start"},
     {"train_sampling_strategy", "random group_by_length"},
-    {"mask_prompt", "true"},
-    {"train_on_completions", "true"},
-    {"assistant_only_loss", "true"},
-    {"completion_only_loss", "true"},
     {"plugins",
      "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin "
      "axolotl.integrations.liger.LigerPlugin axolotl.integrations.liger.plugin.LigerPlugin "

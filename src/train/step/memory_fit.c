@@ -2,6 +2,7 @@
 #include "train/step/memory_fit.h"
 #include "graph/graph_access.h"
 #include "model/bnb_weight.h"
+#include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
 
@@ -218,7 +219,7 @@ static af_status does_not_fit(af_step_graph *s, uint64_t free_bytes, af_error *e
     const af_status st = find_remedy(s, free_bytes, remedy, sizeof remedy, err);
     if (st != AF_OK)
         return st;
-    const bool full = s->run->method == AF_METHOD_FULL;
+    const bool full = af_method_trains_base(s->run);
     if (*remedy)
         snprintf(text, sizeof text, "; %s would fit", remedy);
     else if (full)
@@ -286,7 +287,7 @@ done:
 
 static bool economises(const af_step_graph *s, af_memory_mode m)
 {
-    return s->run->method == AF_METHOD_FULL && af_run_model_on_cpu(s->model) &&
+    return af_method_trains_base(s->run) && af_run_model_on_cpu(s->model) &&
            m.mode == AF_RECOMPUTE_CHEAP && s->run->checkpointing == AF_TRI_AUTO;
 }
 

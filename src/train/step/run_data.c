@@ -20,7 +20,7 @@ static af_status open_store(const af_run_data *d, const af_run_config *run,
                             const af_run_model *model, const af_yaml *list, af_token_store *store,
                             af_data_counts *counts, af_error *err)
 {
-    af_data_opts o = af_run_data_opts(run, model->path);
+    af_data_opts o = af_run_data_opts(run, model->texts);
     o.datasets = list;
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
@@ -180,7 +180,7 @@ static af_status open_all(af_run_data *d, const af_run_config *run, const af_run
     af_status st = AF_OK;
     af_stream_opts o = stream_opts(run);
     AF_TRY(check_declared_types(run, err));
-    AF_TRY(read_template(d, run, model->path, err));
+    AF_TRY(read_template(d, run, model->texts, err));
     AF_TRY(open_store(d, run, model, run->datasets, &d->store, &d->counts, err));
     if (run->test_datasets) {
         AF_TRY(open_store(d, run, model, run->test_datasets, &d->eval_store, &d->eval_counts, err));

@@ -7,7 +7,9 @@
 #include "data/store/batch_stream.h"
 #include "data/store/dataset_reader.h"
 #include "format/config/hf_config.h"
+#include "format/text/json_text.h"
 #include "train/run/run_data_opts.h"
+#include "train/step/run_tokens.h"
 
 #include <jansson.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 typedef struct data_tool {
     af_run_config run;
     char *model;
+    af_run_tokens tokens;
     af_data_opts o;
     af_data_pipeline pipeline;
 } data_tool;
@@ -22,6 +25,7 @@ typedef struct data_tool {
 static void tool_close(data_tool *t)
 {
     af_data_pipeline_close(&t->pipeline);
+    af_run_tokens_close(&t->tokens);
     free(t->model);
     af_run_config_clear(&t->run);
 }
@@ -39,7 +43,8 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
         af_fail_prefix(st, err, "%s", af_run_key_loc(&t->run, "base_model", at, sizeof at));
         goto done;
     }
-    t->o = af_run_data_opts(&t->run, t->model);
+    AF_TRY(af_run_tokens_open(&t->tokens, &t->run, t->model, err));
+    t->o = af_run_data_opts(&t->run, t->tokens.dir ? t->tokens.dir : t->model);
     AF_TRY(af_data_pipeline_open(&t->pipeline, &t->o, err));
     if (af_run_idle_text(&t->run, idle, sizeof idle))
         af_log_write(AF_LOG_INFO, "%s", idle);
@@ -113,7 +118,7 @@ af_status af_data_preview(const char *run_file, const char *const *overrides, in
 static void put_text(af_buf *b, const char *text, uint64_t len)
 {
     json_t *v = json_stringn(text, len);
-    char *shown = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    char *shown = v ? af_json_dump(v, JSON_ENCODE_ANY) : NULL;
     if (shown)
         af_buf_str(b, shown);
     else

@@ -5,6 +5,7 @@
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/text/json_text.h"
 #include "train/step/memory_fit.h"
 
 #include <jansson.h>
@@ -37,7 +38,7 @@ static af_status open_outline(run_outline *o, const af_run_config *run, af_error
     const char *path;
     af_step_graph_init(&o->step, run, &o->model);
     AF_TRY(af_run_model_open_outline(&o->model, run, err));
-    path = o->model.path;
+    path = o->model.texts;
     AF_TRY(has_tokenizer(path) ? af_prompts_new(&o->prompts, run, path, run->chat_template, err)
                                : af_prompts_outline(&o->prompts, run, err));
     o->step.prompts = o->prompts;
@@ -63,6 +64,8 @@ static int64_t trained(const af_step_graph *s)
         if (s->model->adapter->saved[i])
             n += s->model->spec->tensor[i].dim[0] *
                  (s->model->spec->tensor[i].ndim > 1 ? s->model->spec->tensor[i].dim[1] : 1);
+    for (int k = 0; s->model->adapter && k < AF_TOKEN_TABLES; k++)
+        n += s->model->adapter->tokens[k].count * s->model->spec->width;
     return n;
 }
 
@@ -184,7 +187,7 @@ static char *as_json(const plan_table *a, const af_step_graph *s)
     for (const af_idle_key *k = s->run->idle; k; k = k->next)
         json_array_append_new(idle, json_string(k->key));
     json_object_set_new(o, "keys_without_effect", idle);
-    char *text = json_dumps(o, JSON_COMPACT);
+    char *text = af_json_dump(o, JSON_COMPACT);
     json_decref(o);
     return text;
 }

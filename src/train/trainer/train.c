@@ -40,6 +40,11 @@ static af_status loop(af_trainer *t, af_error *err)
     if (af_trainer_out_of_patience(t))
         af_run_log(t->hooks, "early stop after step %" PRId64 ": no better evaluation in %" PRId64,
                    t->progress.step, t->progress.evals_without_gain);
+    if (af_trainer_loss_too_high(t))
+        af_run_log(t->hooks,
+                   "early stop after step %" PRId64 ": the loss was above loss_watchdog_threshold "
+                   "%g after %" PRId64 " steps in a row",
+                   t->progress.step, t->run->loss_watchdog_threshold, t->progress.losses_above);
     AF_TRY(af_trainer_save(t, err)); /* the end is a checkpoint too */
     st = af_saver_wait(t->output.saver, err);
 done:
@@ -90,6 +95,8 @@ static af_status train(af_run_config *run, const af_train_hooks *hooks, const ch
         return st;
     t.resume_command = resume;
     st = af_run_model_idle_keys(&t.model, run, err);
+    if (st == AF_OK && af_dialect_name(run->dialect))
+        af_run_log(hooks, "keys and defaults of %s", af_dialect_name(run->dialect));
     if (st == AF_OK && af_run_idle_text(run, line, sizeof line))
         af_run_log(hooks, "%s", line);
     af_run_idle_log(run);

@@ -40,6 +40,23 @@ static void log_experts(const af_trainer *t)
                    lost);
 }
 
+/* New tokens, and what trains them. */
+static void log_tokens(const af_trainer *t)
+{
+    const af_token_edits *e = &t->model.tokens.edits;
+    const af_adapter *a = t->model.adapter;
+    if (!e->added)
+        return;
+    af_run_log(t->hooks, "%d new token%s: '%s'%s is %" PRId64 "%s; %s", e->added,
+               e->added > 1 ? "s" : "", e->text[0], e->added > 1 ? ", ..." : "", e->ids[0],
+               af_loader_is_grown(t->model.loader) ? ", the vocabulary grows" : "",
+               a && (a->tokens[0].count || a->tokens[1].count) && !t->run->trainable_tokens
+                   ? "their rows are trained (trainable_token_indices; all rows: "
+                     "lora_modules_to_save: [embed_tokens, lm_head])"
+               : a ? "they are trained as the run file says"
+                   : "they are trained with the model");
+}
+
 /* What transformers would do for this config and this run does not. */
 static void log_omitted(const af_trainer *t)
 {
@@ -116,6 +133,7 @@ void af_trainer_log_start(const af_trainer *t)
                    mib(t->step.prompts_bytes),
                    af_run_model_on_cpu(&t->model) ? "of these" : "more, if free,");
     log_experts(t);
+    log_tokens(t);
     log_omitted(t);
     log_doubtful(t);
 }

@@ -27,7 +27,7 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
     AF_TRY(af_run_data_open(&t->data, run, &t->model, err));
     AF_TRY(af_run_progress_init(&t->progress, run, af_stream_items(t->data.stream), err));
     AF_TRY(af_run_model_open_adapter(&t->model, err));
-    AF_TRY(af_prompts_new(&t->prompts, run, t->model.path,
+    AF_TRY(af_prompts_new(&t->prompts, run, t->model.texts,
                           t->data.chat_template ? t->data.chat_template : run->chat_template, err));
     t->step.prompts = t->prompts;
     t->step.rows_max = t->data.rows_max;
@@ -99,9 +99,11 @@ done:
 
 /* ---- what is due ---- */
 
-/* Every n steps; a per-epoch count spreads that many over each epoch. */
-static bool due(const af_trainer *t, int64_t every, int64_t per_epoch)
+/* Every n steps (below 1: that share of all steps); a per-epoch count spreads that many over each
+ * epoch. */
+static bool due(const af_trainer *t, double n, int64_t per_epoch)
 {
+    int64_t every = af_run_progress_every(&t->progress, n);
     if (per_epoch > 0)
         every = AF_MAX(t->progress.steps_per_epoch / per_epoch, 1);
     return every > 0 && t->progress.step % every == 0;
@@ -109,13 +111,13 @@ static bool due(const af_trainer *t, int64_t every, int64_t per_epoch)
 
 static bool log_due(const af_trainer *t)
 {
-    return t->progress.step % t->run->logging_steps == 0 || t->progress.step == t->progress.steps;
+    return due(t, t->run->logging_steps, 0) || t->progress.step == t->progress.steps;
 }
 
 static bool eval_due(const af_trainer *t)
 {
     const af_run_progress *p = &t->progress;
-    if (!t->data.eval_items)
+    if (!t->data.eval_items || t->run->eval_strategy == AF_WHEN_NO)
         return false;
     if (t->run->eval_steps > 0 || t->run->evals_per_epoch > 0)
         return due(t, t->run->eval_steps, t->run->evals_per_epoch) || p->step == p->steps;
@@ -166,9 +168,24 @@ bool af_trainer_out_of_patience(const af_trainer *t)
     return patience > 0 && t->progress.evals_without_gain >= patience;
 }
 
+/* Counts steps in a row after which the last logged loss was too high. */
+static void watch_loss(af_trainer *t)
+{
+    af_run_progress *p = &t->progress;
+    const double most = t->run->loss_watchdog_threshold;
+    p->losses_above = most > 0 && p->last_loss > most ? p->losses_above + 1 : 0;
+}
+
+bool af_trainer_loss_too_high(const af_trainer *t)
+{
+    return t->run->loss_watchdog_threshold > 0 &&
+           t->progress.losses_above >= t->run->loss_watchdog_patience;
+}
+
 bool af_trainer_done(const af_trainer *t)
 {
-    return t->progress.step >= t->progress.steps || af_trainer_out_of_patience(t);
+    return t->progress.step >= t->progress.steps || af_trainer_out_of_patience(t) ||
+           af_trainer_loss_too_high(t);
 }
 
 /* Evaluates, logs, and counts gains. *keep: the run needs a checkpoint of this step. */
@@ -198,7 +215,7 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
         t->hooks->step(
             t->hooks->user,
             &(af_train_step){.step = p->step, .steps = p->steps, .loss = NAN, .eval_loss = loss});
-    *keep = better && t->run->load_best;
+    *keep = better && (t->run->load_best || t->run->save_strategy == AF_WHEN_BEST);
     return st;
 }
 
@@ -283,6 +300,7 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
     p->loss_count++;
     if (log_due(t))
         st = log_step(t, err);
+    watch_loss(t);
     return st == AF_OK ? af_trainer_run_due(t, err) : st;
 }
 

@@ -58,6 +58,8 @@ void af_trainer_close(af_trainer *t); /* an empty one is allowed */
 /* Whether the last step is done, or early stopping has ended the run. */
 bool af_trainer_done(const af_trainer *t);
 bool af_trainer_out_of_patience(const af_trainer *t);
+/* The loss watchdog has ended the run. */
+bool af_trainer_loss_too_high(const af_trainer *t);
 
 /* The step alone: k micro-batches and the update. Progress is not advanced. */
 AF_CHECKED af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err);
