@@ -40,6 +40,7 @@ FILES = {
     "full.yaml": RUN + "generate_samples: [hello]\ngenerate_samples_tokens: 4\ngenerate_samples_steps: 2\n",
     "qlora.yaml": RUN + "adapter: qlora\nlora_r: 2\nload_in_4bit: true\ngradient_checkpointing: true\n"
                         "sample_packing: true\n",
+    "tokens.yaml": RUN + "adapter: lora\nlora_r: 2\ntokens: [<a>]\nspecial_tokens: {pad_token: <p>}\nload_in_8bit: true\n",
     "rows.jsonl": rows(),
     "rows.csv": "prompt,completion\nwhat is it,this\n\"and, that\",\"a \"\"b\"\"\"\n",
     "text.jsonl": '{"text": "hello world"}\n{"text": "one, two 345"}\n',
@@ -110,6 +111,7 @@ def cases():
         Case("train_lora", "train", "run.yaml", "--json", train=True),
         Case("train_full", "train", "full.yaml", "--json", train=True),
         Case("train_qlora", "train", "qlora.yaml", "--json", train=True),
+        Case("train_tokens", "train", "tokens.yaml", "--json", train=True),
         Case("train_resume", "train", "run.yaml", "max_steps=5", "resume_from_checkpoint=auto", "--json", first=[lora],
              train=True),
     ]
