@@ -98,13 +98,18 @@ static af_status check_file(const char *dir, const char *name, const json_t *ent
 af_status af_manifest_names(const char *dir, char ***names, int *n, af_error *err)
 {
     char *path = af_path_join(dir, "manifest.json");
-    json_error_t why;
-    json_t *root = path ? json_load_file(path, 0, &why) : NULL;
+    json_t *root = NULL;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    af_status st = af_json_read_file(&root, path, err);
+    free(path);
+    if (st != AF_OK)
+        return st;
     const json_t *files = json_object_get(root, "files");
-    const size_t count = json_object_size(files);
-    char **list = af_calloc(count + 1, sizeof *list);
+    char **list = af_calloc(json_object_size(files) + 1, sizeof *list);
     int found = 0;
-    af_status st = path && list ? AF_OK : af_fail_nomem(err, "a path", strlen(dir));
+    if (!list)
+        st = af_fail_nomem(err, "a list of files", json_object_size(files) * sizeof *list);
     if (st == AF_OK && !json_is_object(files))
         st = af_fail(err, AF_EFORMAT, "manifest.json in '%s' is incomplete", dir);
     const char *name;
@@ -115,7 +120,6 @@ af_status af_manifest_names(const char *dir, char ***names, int *n, af_error *er
             st = af_fail_nomem(err, "a path", strlen(name));
     }
     json_decref(root);
-    free(path);
     if (st != AF_OK) {
         af_names_free(list, found);
         return st;

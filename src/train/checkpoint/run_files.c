@@ -282,8 +282,9 @@ af_status af_checkpoint_remove(const char *dir, af_error *err)
     char **names = NULL, *path = NULL;
     int n = 0;
     af_status st = AF_OK;
-    if (af_manifest_names(dir, &names, &n, NULL) != AF_OK)
-        return AF_OK; /* damaged: nobody knows what in it is ours, so it stays */
+    const af_status known = af_manifest_names(dir, &names, &n, err);
+    if (known != AF_OK) /* damaged: nobody knows what in it is ours, so it stays */
+        return known == AF_EFORMAT ? AF_OK : known;
     for (int i = 0; i <= n && st == AF_OK; i++) { /* the manifest last: it says what is ours */
         path = af_path_join(dir, i < n ? names[i] : "manifest.json");
         st = path ? af_path_remove(path, err) : fail_path(err, dir);
