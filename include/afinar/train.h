@@ -4,6 +4,7 @@
 
 #include "afinar/device.h"
 #include "afinar/graph.h"
+#include "afinar/model.h"
 #include "afinar/status.h"
 
 #ifdef __cplusplus
@@ -116,6 +117,12 @@ AF_API AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
 AF_API AF_CHECKED af_status af_train_plan(const char *run_file, const char *const *overrides,
                                           int count, uint64_t memory, bool json, char **out,
                                           af_error *err);
+
+/* Evaluates what a run has made (its result, else its newest checkpoint) on the run's evaluation
+ * data: test_datasets, or the records that val_set_size holds out. Writes nothing. AF_EUSAGE
+ * without such data or without a result. */
+AF_API AF_CHECKED af_status af_train_eval(const char *run_file, const char *const *overrides,
+                                          int count, af_eval_result *out, af_error *err);
 
 /* A commented run file for a model and a dataset, both looked at (malloc'ed). */
 AF_API AF_CHECKED af_status af_train_init(const char *model, const char *dataset, char **text,
