@@ -1,6 +1,7 @@
 /* run_progress.c - see run_progress.h. In JSON, doubles are hexadecimal text: they read back bit by
  * bit, NaN too. */
 #include "train/step/run_progress.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -97,16 +98,21 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
     put_double(o, "first_loss", p->first_loss);
     put_double(o, "last_loss", p->last_loss);
     put_double(o, "loss_sum", p->loss_sum);
-    *out = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
+    *out = o ? af_json_dump(o, JSON_INDENT(2)) : NULL;
     json_decref(o);
     return *out ? AF_OK : af_fail_nomem(err, "the progress of a run", 1024);
 }
+
+/* No run counts further; sums and products of two counters stay within 63 bits. */
+#define COUNTER_MAX (INT64_C(1) << 48)
+/* A resumed run passes over the epochs it has seen, one by one. */
+#define EPOCHS_MAX 1e7
 
 static bool get_int(const json_t *o, const char *key, int64_t *out)
 {
     const json_t *v = json_object_get(o, key);
     *out = json_integer_value(v);
-    return json_is_integer(v) && *out >= 0;
+    return json_is_integer(v) && *out >= 0 && *out <= COUNTER_MAX;
 }
 
 static bool get_double(const json_t *o, const char *key, double *out)
@@ -131,8 +137,10 @@ static void get_last(const json_t *o, af_run_progress *p)
 
 af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *path, af_error *err)
 {
-    json_error_t why;
-    json_t *o = json_load_file(path, 0, &why);
+    json_t *o = NULL;
+    const af_status st = af_json_read_file(&o, path, err);
+    if (st == AF_ENOMEM)
+        return st;
     af_run_progress q = {.steps = p->steps,
                          .steps_per_epoch = p->steps_per_epoch,
                          .items_per_epoch = p->items_per_epoch,
@@ -157,6 +165,10 @@ af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *
     json_decref(o);
     if (!ok)
         return af_fail(err, AF_EFORMAT, "'%s' does not hold the progress of a run", path);
+    if ((double)q.micro * (double)q.items_per_micro > EPOCHS_MAX * (double)q.items_per_epoch)
+        return af_fail(err, AF_EFORMAT,
+                       "'%s': %" PRId64 " micro-batches are more than %.0f epochs of this data",
+                       path, q.micro, EPOCHS_MAX);
     q.metrics_bytes = (uint64_t)bytes;
     *clock = (uint64_t)ticks;
     *p = q;
