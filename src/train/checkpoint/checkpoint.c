@@ -3,6 +3,7 @@
  * State in host memory is written by the thread without a copy: only an update changes it, and
  * the next update waits until it has been read (af_saver_wait_read). A GPU's is copied first. */
 #include "train/checkpoint/checkpoint.h"
+#include "base/buf.h"
 #include "base/file.h"
 #include "format/weights/safetensors.h"
 #include "graph/graph_access.h"
@@ -206,6 +207,25 @@ static af_status list_checkpoints(char ***names, int *n, const char *output, af_
     return AF_OK;
 }
 
+/* Under another name first: a checkpoint that can be seen is whole at every moment. */
+static af_status remove_whole(const char *output, const char *name, af_error *err)
+{
+    af_status st = AF_OK;
+    char *path = af_path_join(output, name), *gone = NULL;
+    af_buf b = {0};
+    af_buf_printf(&b, "%s.tmp", path ? path : "");
+    gone = af_buf_take(&b);
+    if (!path || !gone)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(output)));
+    AF_TRY(af_path_remove(gone, err));
+    AF_TRY(af_path_replace(path, gone, err));
+    st = af_path_remove(gone, err);
+done:
+    free(path);
+    free(gone);
+    return st;
+}
+
 /* Keeps the newest `limit` of the run. Checkpoints above the one just written were skipped or left
  * when the run resumed: they do not count. */
 static af_status remove_old(const af_saver *s, af_error *err)
@@ -222,12 +242,9 @@ static af_status remove_old(const af_saver *s, af_error *err)
         best = strcmp(names[i], af_path_name(s->keep)) == 0 ? i : best;
     if (best - own >= keep && keep > 1) /* the best one counts, but never replaces the newest */
         keep--;
-    for (int i = own + keep; i < n && st == AF_OK; i++) {
-        char *path = i == best ? NULL : af_path_join(s->output, names[i]);
-        if (path)
-            st = af_path_remove(path, err);
-        free(path);
-    }
+    for (int i = own + keep; i < n && st == AF_OK; i++)
+        if (i != best)
+            st = remove_whole(s->output, names[i], err);
     af_names_free(names, n);
     return st;
 }
