@@ -79,7 +79,7 @@ done:
 }
 
 /* A repeated lora_* value must agree with the adapter it repeats. */
-static af_status check_repeated(const af_run_model *m, af_error *err)
+static af_status check_repeated(af_run_model *m, af_error *err)
 {
     const af_run_config *r = m->run;
     const af_adapter_config *c = &m->adapter->config;
@@ -111,6 +111,17 @@ static af_status check_repeated(const af_run_model *m, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' has %s",
                        af_run_key_loc(r, "peft_use_dora", at, sizeof at),
                        r->dora ? "true" : "false", r->lora_model_dir, c->dora ? "true" : "false");
+    af_adapter_config wanted = {0};
+    if (r->trainable_tokens) {
+        const af_status st = af_run_tokens_train(&m->tokens, &wanted, r, m->spec, err);
+        if (st != AF_OK)
+            return st;
+    }
+    for (int k = 0; k < AF_TOKEN_TABLES && r->trainable_tokens; k++)
+        if (!af_token_rows_same(&wanted.tokens[k], &c->tokens[k]))
+            return af_fail(
+                err, AF_EUSAGE, "%s: trainable_token_indices are not those of the adapter in '%s'",
+                af_run_key_loc(r, "trainable_token_indices", at, sizeof at), r->lora_model_dir);
     return check_targets(m, err);
 }
 
@@ -154,8 +165,10 @@ static af_status open_device(af_run_model *m, af_error *err)
                : af_fail_prefix(st, err, "%s: device '%s'", at, r->device);
 }
 
-af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_error *err)
+/* Keys for a GPU have no effect without one. */
+static af_status note_idle_keys(const af_run_model *m, af_error *err)
 {
+    const af_run_config *r = m->run;
     static const char *const why = "the run is on the CPU";
     const struct {
         const char *key;
@@ -174,7 +187,7 @@ af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_err
 /* Full fine-tuning ends with a folder of plain weights and the config it began with. */
 static af_status check_full(const af_run_model *m, af_error *err)
 {
-    const af_hf_config *c = af_loader_config(m->loader);
+    const af_hf_config *c = m->loader ? af_loader_config(m->loader) : &m->config;
     if (af_method_trains_base(m->run) && c->nested)
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s: '%s' is more than a text model, and full fine-tuning would write only "
@@ -262,7 +275,8 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_error 
     AF_TRY(open_device(m, err));
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));
-    st = check_full(m, err);
+    AF_TRY(check_full(m, err));
+    st = note_idle_keys(m, err);
 done:
     return st;
 }
@@ -308,9 +322,12 @@ af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, a
 {
     af_status st = AF_OK;
     AF_TRY(resolve(m, run, err));
-    AF_TRY(af_device_open(&m->device, run->device, (int)run->threads, err));
+    AF_TRY(check_output(m, err));
+    AF_TRY(open_device(m, err));
     choose_compute(m);
     AF_TRY(has_weights(m->path) ? open_loader(m, true, err) : read_config(m, err));
+    AF_TRY(check_full(m, err));
+    AF_TRY(note_idle_keys(m, err));
     m->dropout = run->lora_dropout;
     const uint64_t before = af_resident_own();
     if (!af_method_trains_base(run) && run->lora_model_dir) {
