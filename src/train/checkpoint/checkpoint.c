@@ -3,11 +3,11 @@
  * State in host memory is written by the thread without a copy: only an update changes it, and
  * the next update waits until it has been read (af_saver_wait_read). A GPU's is copied first. */
 #include "train/checkpoint/checkpoint.h"
-#include "base/buf.h"
 #include "base/file.h"
 #include "format/weights/safetensors.h"
 #include "graph/graph_access.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/run_files.h"
 #include "train/checkpoint/run_folder.h"
 #include "train/checkpoint/side_files.h"
 
@@ -172,32 +172,25 @@ done:
     return st;
 }
 
-/* checkpoint-N of a name, or -1. */
-static int64_t step_of(const char *name)
-{
-    char *end;
-    if (strncmp(name, "checkpoint-", 11) != 0 || name[11] < '0' || name[11] > '9')
-        return -1;
-    errno = 0;
-    const long long n = strtoll(name + 11, &end, 10);
-    return *end || errno ? -1 : n;
-}
-
 static int newest_first(const void *a, const void *b)
 {
-    const int64_t x = step_of(*(char *const *)a), y = step_of(*(char *const *)b);
+    const int64_t x = af_checkpoint_step(*(char *const *)a),
+                  y = af_checkpoint_step(*(char *const *)b);
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Finished checkpoints of an output folder, newest first; other names are dropped from the list. */
-static af_status list_checkpoints(char ***names, int *n, const char *output, af_error *err)
+/* Finished checkpoints of an output folder, newest first; other names are dropped from the list.
+ * own: only those of this program. */
+static af_status list_checkpoints(char ***names, int *n, const char *output, bool own,
+                                  af_error *err)
 {
     const af_status st = af_dir_list(names, n, output, err);
     if (st != AF_OK)
         return st;
     int kept = 0;
     for (int i = 0; i < *n; i++)
-        if (step_of((*names)[i]) >= 0)
+        if (af_checkpoint_step((*names)[i]) >= 0 &&
+            (!own || af_checkpoint_is_own(output, (*names)[i])))
             (*names)[kept++] = (*names)[i];
         else
             free((*names)[i]);
@@ -205,25 +198,6 @@ static af_status list_checkpoints(char ***names, int *n, const char *output, af_
     if (kept)
         qsort(*names, (size_t)kept, sizeof **names, newest_first);
     return AF_OK;
-}
-
-/* Under another name first: a checkpoint that can be seen is whole at every moment. */
-static af_status remove_whole(const char *output, const char *name, af_error *err)
-{
-    af_status st = AF_OK;
-    char *path = af_path_join(output, name), *gone = NULL;
-    af_buf b = {0};
-    af_buf_printf(&b, "%s.tmp", path ? path : "");
-    gone = af_buf_take(&b);
-    if (!path || !gone)
-        AF_TRY(af_fail_nomem(err, "a path", strlen(output)));
-    AF_TRY(af_path_remove(gone, err));
-    AF_TRY(af_path_replace(path, gone, err));
-    st = af_path_remove(gone, err);
-done:
-    free(path);
-    free(gone);
-    return st;
 }
 
 /* Keeps the newest `limit` of the run. Checkpoints above the one just written were skipped or left
@@ -234,17 +208,22 @@ static af_status remove_old(const af_saver *s, af_error *err)
     int n = 0;
     if (s->limit <= 0)
         return AF_OK;
-    af_status st = list_checkpoints(&names, &n, s->output, err);
+    af_status st = list_checkpoints(&names, &n, s->output, true, err);
     int keep = (int)AF_MIN(s->limit, INT32_MAX), best = -1, own = 0;
-    while (own < n && step_of(names[own]) > step_of(af_path_name(s->dir)))
+    while (own < n && af_checkpoint_step(names[own]) > af_checkpoint_step(af_path_name(s->dir)))
         own++;
     for (int i = own; i < n && s->keep; i++)
         best = strcmp(names[i], af_path_name(s->keep)) == 0 ? i : best;
     if (best - own >= keep && keep > 1) /* the best one counts, but never replaces the newest */
         keep--;
-    for (int i = own + keep; i < n && st == AF_OK; i++)
-        if (i != best)
-            st = remove_whole(s->output, names[i], err);
+    for (int i = own + keep; i < n && st == AF_OK; i++) {
+        char *path = i == best ? NULL : af_path_join(s->output, names[i]);
+        if (path)
+            st = af_checkpoint_remove(path, err);
+        else if (i != best)
+            st = af_fail_nomem(err, "a path", strlen(s->output));
+        free(path);
+    }
     af_names_free(names, n);
     return st;
 }
@@ -283,7 +262,7 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     AF_TRY(af_run_folder_write(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(af_run_folder_write(tmp, "run.yaml", s->run_text, err));
     AF_TRY(af_manifest_write(tmp, err));
-    AF_TRY(af_path_replace(tmp, s->dir, err));
+    AF_TRY(af_checkpoint_replace(tmp, s->dir, err));
     st = remove_old(s, err);
 done:
     return st;
@@ -552,7 +531,7 @@ af_status af_checkpoint_newest(const char *output, const af_train_hooks *hooks, 
     *dir = NULL;
     if (!af_dir_exists(output))
         return AF_OK;
-    af_status st = list_checkpoints(&names, &n, output, err);
+    af_status st = list_checkpoints(&names, &n, output, false, err);
     for (int i = 0; i < n && !*dir && st == AF_OK; i++) {
         af_error why = {0};
         char *path = af_path_join(output, names[i]);
