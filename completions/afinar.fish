@@ -312,6 +312,8 @@ complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'adam_eps
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'sgd_momentum=' -d 'momentum of sgd'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'max_grad_norm=' -d 'clip the global gradient norm to this; 0 = never'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'neftune_noise_alpha=' -d 'NEFTune: scale of the noise on embeddings; 0 = none'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'output_router_logits=' -d 'auxiliary loss of a router (not supported; without experts it is nothing)'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'router_aux_loss_coef=' -d 'share of that loss (not supported; without experts it is nothing)'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'bf16=' -d 'compute in bf16; auto = on a GPU'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'tf32=' -d 'use tf32 matmuls in f32 runs on a GPU'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'attention=' -d 'attention kernels on a GPU: own, cudnn, or auto = the faster, timed once per shape'

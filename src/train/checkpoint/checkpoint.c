@@ -221,6 +221,8 @@ static af_status remove_old(const af_saver *s, af_error *err)
         char *path = i == best ? NULL : af_path_join(s->output, names[i]);
         if (path)
             st = af_checkpoint_remove(path, err);
+        else if (i != best)
+            st = af_fail_nomem(err, "a path", strlen(s->output));
         free(path);
     }
     af_names_free(names, n);

@@ -96,6 +96,8 @@ typedef struct af_run_config {
     double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
     bool quadratic_warmup;
     double neftune_alpha;
+    bool router_logits;      /* asks for the auxiliary loss of a router, */
+    double router_loss_coef; /* as this does */
     /* precision and memory */
     af_tri bf16, checkpointing, offloading;
     bool tf32;

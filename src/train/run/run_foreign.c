@@ -141,6 +141,9 @@ static const foreign_group groups[] = {
      "do_train train do_eval"},
     {IDLE, "see 'logging_steps'", "logging_strategy logging_first_step"},
     {IDLE, "supported models do not store transposed matrices", "lora_fan_in_fan_out"},
+    {IDLE, "experts are computed where the model is",
+     "use_kt kt_cpu_activation kt_backend kt_num_threads kt_tp_enabled kt_threadpool_count "
+     "kt_max_cache_depth kt_share_backward_bb kt_num_gpu_experts kt_share_cache_pool"},
     {IDLE, "datasets are shuffled once they are merged",
      "shuffle_before_merging_datasets shuffle_dataset"},
     {IDLE, "the task is the language model's", "lora_task_type"},
@@ -157,6 +160,7 @@ static const foreign_group groups[] = {
     {EXACT, "a 4-bit base is nf4 with double quantisation: see 'load_in_4bit'",
      "quantization_method bnb_4bit_quant_type quantization_type bnb_config_kwargs"},
     {EXACT, "afinar has no plugin of that name", "plugins"},
+    {EXACT, "experts are as the model stores them", "kt_expert_weight_format"},
     {EXACT, "the best evaluation is the one with the lowest eval_loss", "metric_for_best_model"},
     {EXACT, "texts are cut at their end", "truncation_mode"},
     {EXACT, "records are read in random order: see 'shuffle'", "train_sampling_strategy"},
@@ -198,12 +202,11 @@ static const foreign_group groups[] = {
      "spectrum_* train_from_scratch reinit_weights"},
     {REFUSED, "the loss is the plain cross-entropy",
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* label_smoothing "
-     "label_smoothing_factor kd_* liger_use_token_scaling diffusion router_aux_loss_coef "
-     "moe_aux_loss_coef dense_mixer aux_loss_coef"},
+     "label_smoothing_factor kd_* liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
     {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",
      "load_in_16bit quantization_bit gptq gptq_* qat quantization llmcompressor "
      "nvfp4_* dsv4_* gemma4_fp8_nonexpert gemma4_nf4_nonexpert nonexpert_quantization "
-     "use_onebitllms quantization_device_map quant_method awq hqq_config use_kt kt_*"},
+     "use_onebitllms quantization_device_map quant_method awq hqq_config kt_*"},
     {REFUSED, "the model is trained as its config says",
      "rope_scaling overrides_of_model_config overrides_of_model_kwargs model_config model_kwargs "
      "model_init_kwargs shift_attn s2_attention scaling_softmax scaling_softmax_* use_pose pose_* "
@@ -249,6 +252,7 @@ static const struct {
     {"use_bnb_nested_quant", "true"},
     {"bnb_config_kwargs",
      "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 llm_int8_has_fp16_weight=false"},
+    {"kt_expert_weight_format", "bf16 fp16"},
     {"dataset_text_field", "text messages"},
     {"text_column", "text"},
     {"dataset_kwargs",
