@@ -247,9 +247,9 @@ static double start_norm(const char *lines, const char *module)
     return sqrt(sum);
 }
 
-/* loftq: the four largest singular values of W - nf4(W), by bitsandbytes and torch. orthogonal:
- * A and B are not zero, their product is. */
-static void test_loftq_and_orthogonal_starts(void **state)
+/* loftq: the four largest singular values of W - nf4(W), by bitsandbytes and torch. The
+ * others change nothing at first: what is saved adds up to zero, B A - B0 A0 of a reduced base. */
+static void test_what_starts_add_to_the_base(void **state)
 {
     (void)state;
     static const char common[] = "lora_r: 4\nlora_alpha: 4\nlearning_rate: 1e-3\nmax_steps: 1\n";
@@ -265,9 +265,13 @@ static void test_loftq_and_orthogonal_starts(void **state)
         CHECK_MSG(fabs(norm - loftq[i].norm) < 1e-4 * loftq[i].norm, "%s: %.9g, not %.9g",
                   loftq[i].module, norm, loftq[i].norm);
     }
-    snprintf(lines, sizeof lines, "adapter: lora\npeft_init_lora_weights: orthogonal\n%s", common);
-    const double norm = start_norm(lines, "model.layers.0.mlp.down_proj");
-    CHECK_MSG(norm < 1e-5 && norm > 0, "B A has norm %g", norm);
+    static const char *const none[] = {"orthogonal", "pissa", "olora"};
+    for (size_t i = 0; i < AF_LEN(none); i++) {
+        snprintf(lines, sizeof lines, "adapter: lora\npeft_init_lora_weights: %s\n%s", none[i],
+                 common);
+        const double norm = start_norm(lines, "model.layers.0.mlp.down_proj");
+        CHECK_MSG(norm < 1e-5, "%s: B A has norm %g", none[i], norm);
+    }
 }
 
 static char *adapter_bytes(uint64_t *size)
@@ -342,7 +346,7 @@ int main(void)
         cmocka_unit_test(test_int8_base_is_bitsandbytes),
         cmocka_unit_test(test_frozen_runs_follow_pytorch),
         cmocka_unit_test(test_starts_from_the_base_are_pefts),
-        cmocka_unit_test(test_loftq_and_orthogonal_starts),
+        cmocka_unit_test(test_what_starts_add_to_the_base),
         cmocka_unit_test(test_a_reduced_run_resumes),
         cmocka_unit_test(test_embeddings_have_a_rate_of_their_own),
         cmocka_unit_test(test_what_the_keys_refuse),
