@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: all deps demo test check check-threads coverage docs install package check-reproducible clean
+.PHONY: all deps demo test check check-threads check-faults coverage docs install package check-reproducible clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product
@@ -43,6 +43,12 @@ package: deps
 # Builds everything twice in two places and compares the bytes
 check-reproducible: deps
 	@tools/check-reproducible
+
+# Every allocation and every file call of every command fails once, and with all later ones: hours
+check-faults: deps
+	@cmake --preset release >/dev/null
+	@cmake --build build --target afinar af_inject
+	@tests/faults/sweep.sh
 
 clean:
 	rm -rf build

@@ -40,9 +40,13 @@ static bool reserve_streams(void)
     return true;
 }
 
-/* Output that could not be written is a failure, whatever the command returned. */
+/* Output that could not be written is a failure, whatever the command returned; and so is output
+ * that lacks what there was no memory for. */
 static int finish(int rc, const char *command)
 {
+    af_error err = {0};
+    if (af_cli_memory_check(&err) != AF_OK && rc == AF_EXIT_OK)
+        rc = af_report(command, &err);
     errno = 0;
     const bool lost = ferror(stdout) != 0;
     if (fflush(stdout) == 0 && !lost)

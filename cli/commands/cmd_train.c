@@ -87,6 +87,8 @@ static void print_keys(void)
     char *keys = NULL;
     if (af_train_help(&keys, NULL) == AF_OK)
         printf("\nrun file keys [default]:\n%s", keys);
+    else
+        af_cli_note_memory();
     free(keys);
 }
 

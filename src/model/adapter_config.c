@@ -3,6 +3,7 @@
 #include "model/adapter_config.h"
 
 #include "base/buf.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -383,7 +384,7 @@ af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena, const
 {
     json_error_t je;
     af_adapter_config c = {0};
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &je);
+    json_t *root = af_json_load(text, size, JSON_REJECT_DUPLICATES, &je);
     if (!json_is_object(root)) {
         json_decref(root);
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, root ? 1 : je.line,
@@ -488,7 +489,7 @@ char *af_adapter_config_text(const af_adapter_config *c)
     json_object_set_new(o, "trainable_token_indices", af_adapter_tokens_json(c->tokens));
     json_object_set_new(o, "use_dora", json_boolean(c->dora));
     json_object_set_new(o, "use_rslora", json_boolean(c->rslora));
-    char *text = json_dumps(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    char *text = af_json_dump(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(o);
     return text;
 }

@@ -78,8 +78,9 @@ static af_status open_template(af_renderer *s, const char *model, const char *re
 {
     bool bare;
     if (af_renderer_own_template(requested)) {
-        (void)!af_renderer_template(&s->chat, &bare, model, requested,
-                                    &s->why); /* reported when needed */
+        /* reported when needed */
+        if (af_renderer_template(&s->chat, &bare, model, requested, &s->why) == AF_ENOMEM)
+            return af_fail(err, AF_ENOMEM, "%s", s->why.msg);
         return AF_OK;
     }
     const af_status st = af_renderer_template(&s->chat, &bare, model, requested, err);

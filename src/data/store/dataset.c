@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "data/store/dataset_reader.h"
+#include "format/text/json_text.h"
 
 #include <time.h>
 
@@ -214,7 +215,7 @@ static bool read_note(af_data_counts *c, const af_token_store *s)
     json_error_t why;
     if (!end || s->note[s->note_size - 1] != 0)
         return false;
-    json_t *o = json_loadb(s->note, (size_t)(end - s->note), 0, &why);
+    json_t *o = af_json_load(s->note, (size_t)(end - s->note), 0, &why);
     bool good = json_is_object(o);
     *c = (af_data_counts){0};
     for (size_t i = 0; good && i < AF_LEN(count_fields); i++) {

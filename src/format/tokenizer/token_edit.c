@@ -5,6 +5,7 @@
 #include "afinar/text.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 
@@ -124,7 +125,7 @@ static json_t *get(const document *d, const char *key)
 {
     uint64_t from = 0, to = 0;
     return find_value(d->text, d->len, key, &from, &to)
-               ? json_loadb(d->text + from, to - from, JSON_DECODE_ANY, NULL)
+               ? af_json_load(d->text + from, to - from, JSON_DECODE_ANY, NULL)
                : NULL;
 }
 
@@ -142,7 +143,7 @@ static void set(document *d, const char *key, json_t *value)
     uint64_t from = 0, to = 0;
     const bool has = find_value(d->text, d->len, key, &from, &to);
     const char *brace = memchr(d->text, '{', d->len);
-    char *made = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_INDENT(2)) : NULL;
+    char *made = value ? af_json_dump(value, JSON_ENCODE_ANY | JSON_INDENT(2)) : NULL;
     af_buf b = {0};
     if (!has)
         from = to = brace ? (uint64_t)(brace - d->text) + 1 : 0;
@@ -256,11 +257,11 @@ static void edit_names(const editor *ed, document *d, const char *file)
 /* Tokens are keys here. */
 static void edit_added(const editor *ed, document *d, const char *file)
 {
-    json_t *o = json_loadb(d->text, d->len, JSON_ALLOW_NUL, NULL);
+    json_t *o = af_json_load(d->text, d->len, JSON_ALLOW_NUL, NULL);
     (void)file;
     for (int i = 0; i < ed->n; i++)
         json_object_set_new(o, ed->edit[i].text, json_integer(ed->id[i]));
-    char *text = json_is_object(o) ? json_dumps(o, JSON_INDENT(2)) : NULL;
+    char *text = json_is_object(o) ? af_json_dump(o, JSON_INDENT(2)) : NULL;
     d->bad |= !text;
     if (text) {
         free(d->text);

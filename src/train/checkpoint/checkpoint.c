@@ -364,7 +364,9 @@ af_status af_saver_save(af_saver *s, const af_checkpoint_source *from, af_error 
     st = snapshot(s, from, err);
     s->reading = st == AF_OK;
     if (st == AF_OK && pthread_create(&s->thread, NULL, saver_main, s) != 0)
-        st = af_fail(err, AF_EIO, "cannot start a thread to write the checkpoint");
+        st = af_fail(err, AF_EIO,
+                     "cannot start a thread to write the checkpoint: not enough memory, or too "
+                     "many threads");
     s->busy = st == AF_OK;
     if (st != AF_OK) {
         s->reading = false;
@@ -533,12 +535,17 @@ af_status af_checkpoint_newest(const char *output, const af_train_hooks *hooks, 
     *dir = NULL;
     if (!af_dir_exists(output))
         return AF_OK;
-    const af_status st = list_checkpoints(&names, &n, output, err);
+    af_status st = list_checkpoints(&names, &n, output, err);
     for (int i = 0; i < n && !*dir && st == AF_OK; i++) {
         af_error why = {0};
         char *path = af_path_join(output, names[i]);
-        if (path && af_checkpoint_verify(path, &why) == AF_OK) {
+        const af_status is =
+            path ? af_checkpoint_verify(path, &why) : af_fail_nomem(&why, "a path", strlen(output));
+        if (is == AF_OK) {
             *dir = path;
+        } else if (is == AF_ENOMEM) { /* it may be whole: an older one would repeat its steps */
+            st = af_fail(err, is, "%s", why.msg);
+            free(path);
         } else {
             af_run_log(hooks, "skipping %s: %s", names[i], why.msg);
             free(path);

@@ -79,7 +79,7 @@ done:
 }
 
 /* A repeated lora_* value must agree with the adapter it repeats. */
-static af_status check_repeated(const af_run_model *m, af_error *err)
+static af_status check_repeated(af_run_model *m, af_error *err)
 {
     const af_run_config *r = m->run;
     const af_adapter_config *c = &m->adapter->config;
@@ -111,6 +111,17 @@ static af_status check_repeated(const af_run_model *m, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' has %s",
                        af_run_key_loc(r, "peft_use_dora", at, sizeof at),
                        r->dora ? "true" : "false", r->lora_model_dir, c->dora ? "true" : "false");
+    af_adapter_config wanted = {0};
+    if (r->trainable_tokens) {
+        const af_status st = af_run_tokens_train(&m->tokens, &wanted, r, m->spec, err);
+        if (st != AF_OK)
+            return st;
+    }
+    for (int k = 0; k < AF_TOKEN_TABLES && r->trainable_tokens; k++)
+        if (!af_token_rows_same(&wanted.tokens[k], &c->tokens[k]))
+            return af_fail(
+                err, AF_EUSAGE, "%s: trainable_token_indices are not those of the adapter in '%s'",
+                af_run_key_loc(r, "trainable_token_indices", at, sizeof at), r->lora_model_dir);
     return check_targets(m, err);
 }
 

@@ -7,6 +7,7 @@
 #include "data/store/batch_stream.h"
 #include "data/store/dataset_reader.h"
 #include "format/config/hf_config.h"
+#include "format/text/json_text.h"
 #include "train/run/run_data_opts.h"
 #include "train/step/run_tokens.h"
 
@@ -117,7 +118,7 @@ af_status af_data_preview(const char *run_file, const char *const *overrides, in
 static void put_text(af_buf *b, const char *text, uint64_t len)
 {
     json_t *v = json_stringn(text, len);
-    char *shown = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    char *shown = v ? af_json_dump(v, JSON_ENCODE_ANY) : NULL;
     if (shown)
         af_buf_str(b, shown);
     else

@@ -5,6 +5,7 @@
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/text/json_text.h"
 #include "train/step/memory_fit.h"
 
 #include <jansson.h>
@@ -186,7 +187,7 @@ static char *as_json(const plan_table *a, const af_step_graph *s)
     for (const af_idle_key *k = s->run->idle; k; k = k->next)
         json_array_append_new(idle, json_string(k->key));
     json_object_set_new(o, "keys_without_effect", idle);
-    char *text = json_dumps(o, JSON_COMPACT);
+    char *text = af_json_dump(o, JSON_COMPACT);
     json_decref(o);
     return text;
 }
