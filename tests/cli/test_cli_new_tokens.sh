@@ -85,6 +85,12 @@ has "$(greedy full)" '"prompt_ids": [64, 259]'
 out=$(run again "$tmp/full" resize_token_embeddings_to_32x=true) || fail "tokens that are there"
 grep -q "new token" <<<"$out" && fail "tokens that are there are added again"
 
+# a token that only pads needs a row and no training
+out=$(run pads "$golden/qwen2" 'special_tokens={pad_token: "<pad>"}' 'tokens=null') || fail "a new pad_token: $out"
+has "$out" "1 new token: '<pad>' is 258, the vocabulary grows; it only pads, and is not trained"
+has "$(cat pads/adapter_config.json)" '"trainable_token_indices": null'
+has "$(greedy "$golden/qwen2 --adapter pads")" '"ids"'
+
 for c in "plan whole.yaml" "data check whole.yaml"; do
     # shellcheck disable=SC2086 # a command and its file
     "$AFINAR" $c >/dev/null 2>&1 || fail "$c"

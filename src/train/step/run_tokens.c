@@ -258,13 +258,13 @@ af_status af_run_tokens_train(af_run_tokens *t, af_adapter_config *c, const af_r
     const int module[AF_TOKEN_TABLES] = {spec->embed_module, spec->head_module};
     if (run->trainable_tokens)
         return read_tables(t, c, run, err);
-    for (int k = 0; k < AF_TOKEN_TABLES && t->edits.added; k++) {
+    for (int k = 0; k < AF_TOKEN_TABLES && t->edits.used_count; k++) {
         bool trained = false;
         if (k == AF_TOKENS_HEAD && spec->tied)
             continue;
         AF_TRY(is_trained(&trained, c, spec, module[k], err));
         if (!trained)
-            c->tokens[k] = (af_token_rows){t->edits.ids, t->edits.added};
+            c->tokens[k] = (af_token_rows){t->edits.used, t->edits.used_count};
     }
 done:
     return st;
