@@ -1,6 +1,7 @@
 /* run_check.c - every check of a run file that needs neither model nor data: keys that are missing,
  * that contradict each other, that would have no effect. */
 #include "afinar/graph.h"
+#include "afinar/schedule.h"
 #include "train/run/freeze.h"
 #include "train/run/run_keys.h"
 
@@ -101,7 +102,7 @@ static af_status check_effects(af_run_config *r, af_error *err)
         if (r->key_line[i] > 0 && asks_nothing(r, k)) {
             st = af_key_reset(r, k, err);
         } else if (may_be_idle(r, k)) {
-            st = af_run_idle_add(r, k->name, r->key_line[i], need_text(k->need), err);
+            st = af_run_idle_key(r, k->name, need_text(k->need), err);
             if (st == AF_OK)
                 st = af_key_reset(r, k, err);
         } else {
@@ -171,6 +172,16 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
     return AF_OK;
 }
 
+static af_status check_schedule(const af_run_config *r, af_error *err)
+{
+    char at[300];
+    af_schedule s;
+    const af_status st = af_schedule_init(&s, &(af_schedule_opts){.name = r->lr_scheduler}, err);
+    return st == AF_OK
+               ? AF_OK
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(r, "lr_scheduler", at, sizeof at));
+}
+
 /* Lists whose absence means a default, not an empty list. */
 static af_status check_lists(const af_run_config *r, af_error *err)
 {
@@ -224,11 +235,12 @@ static int *line_of(af_run_config *r, const char *key)
 }
 
 /* Turns a strategy into steps and epochs. In the trainers of Hugging Face it decides which of these
- * keys counts; in Axolotl a number wins over it. */
+ * keys counts; in Axolotl a number wins over it, unless it is from the command line. */
 static af_status resolve_strategy(af_run_config *r, af_when *when, const char *strategy,
                                   const char *steps, const char *per_epoch, af_error *err)
 {
-    const bool rules = r->dialect != AF_DIALECT_NONE;
+    const bool rules =
+        r->dialect != AF_DIALECT_NONE || *line_of(r, strategy) == AF_KEY_LINE_OVERRIDE;
     const bool counted = *line_of(r, steps) || *line_of(r, per_epoch);
     af_status st = AF_OK;
     if (*when == AF_WHEN_AUTO || *when == AF_WHEN_BEST)
@@ -302,6 +314,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         st = check_pairs(r, err);
     if (st == AF_OK)
         st = check_lists(r, err);
+    if (st == AF_OK)
+        st = check_schedule(r, err);
     if (r->lora_alpha == 0)
         r->lora_alpha = 2.0 * (double)r->lora_r;
     return st;

@@ -45,6 +45,13 @@ typedef struct af_idle_key {
     struct af_idle_key *next;
 } af_idle_key;
 
+/* Beside the run: what is found later does not change its values. */
+typedef struct af_idle_keys {
+    af_idle_key *first, *last; /* in the order they were found */
+    int count;
+    af_arena *mem;
+} af_idle_keys;
+
 typedef struct af_run_config {
     const char *path;     /* of the run file, for messages */
     const char *override; /* where keys outside the file come from: "command line" */
@@ -110,8 +117,8 @@ typedef struct af_run_config {
     bool adapter_is_named;         /* the file has the key, if only to say none */
     af_dialect dialect;            /* whose file it is */
     bool strict;                   /* a key without effect is an error */
-    af_idle_key *idle, *last_idle; /* in the order they were found */
-    int idle_count;
+    af_idle_keys *idle;
+    const char *key_name[AF_RUN_KEYS_MAX]; /* the name the user gave the key */
     af_arena mem;
 } af_run_config;
 
@@ -135,8 +142,11 @@ AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_e
 AF_CHECKED af_status af_run_keys_help(char **out, af_error *err);
 /* Where the user set this key: "run.yaml:12", "command line", or the file alone. Returns buf. */
 const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, size_t size);
-/* Notes that a key of the file has no effect; `why` is static. An error in a strict run. */
-AF_CHECKED af_status af_run_idle_add(af_run_config *r, const char *key, int line, const char *why,
+/* Notes that a key has no effect; `why` is static. An error in a strict run. */
+AF_CHECKED af_status af_run_idle_add(const af_run_config *r, const char *key, int line,
+                                     const char *why, af_error *err);
+/* The same for a key of the table, which is an error on the command line. */
+AF_CHECKED af_status af_run_idle_key(const af_run_config *r, const char *key, const char *why,
                                      af_error *err);
 /* "3 keys have no effect here; -v lists them". False when every key has one. */
 bool af_run_idle_text(const af_run_config *r, char *buf, size_t size);

@@ -165,8 +165,10 @@ static af_status open_device(af_run_model *m, af_error *err)
                : af_fail_prefix(st, err, "%s: device '%s'", at, r->device);
 }
 
-af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_error *err)
+/* Keys for a GPU have no effect without one. */
+static af_status note_idle_keys(const af_run_model *m, af_error *err)
 {
+    const af_run_config *r = m->run;
     static const char *const why = "the run is on the CPU";
     const struct {
         const char *key;
@@ -185,7 +187,7 @@ af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_err
 /* Full fine-tuning ends with a folder of plain weights and the config it began with. */
 static af_status check_full(const af_run_model *m, af_error *err)
 {
-    const af_hf_config *c = af_loader_config(m->loader);
+    const af_hf_config *c = m->loader ? af_loader_config(m->loader) : &m->config;
     if (af_method_trains_base(m->run) && c->nested)
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s: '%s' is more than a text model, and full fine-tuning would write only "
@@ -273,7 +275,8 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_error 
     AF_TRY(open_device(m, err));
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));
-    st = check_full(m, err);
+    AF_TRY(check_full(m, err));
+    st = note_idle_keys(m, err);
 done:
     return st;
 }
@@ -319,9 +322,12 @@ af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, a
 {
     af_status st = AF_OK;
     AF_TRY(resolve(m, run, err));
-    AF_TRY(af_device_open(&m->device, run->device, (int)run->threads, err));
+    AF_TRY(check_output(m, err));
+    AF_TRY(open_device(m, err));
     choose_compute(m);
     AF_TRY(has_weights(m->path) ? open_loader(m, true, err) : read_config(m, err));
+    AF_TRY(check_full(m, err));
+    AF_TRY(note_idle_keys(m, err));
     m->dropout = run->lora_dropout;
     const uint64_t before = af_resident_own();
     if (!af_method_trains_base(run) && run->lora_model_dir) {

@@ -3,12 +3,14 @@
 #include "afinar/data.h"
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "data/store/batch_stream.h"
 #include "data/store/dataset_reader.h"
 #include "format/config/hf_config.h"
 #include "format/text/json_text.h"
 #include "train/run/run_data_opts.h"
+#include "train/step/run_data.h"
 #include "train/step/run_tokens.h"
 
 #include <jansson.h>
@@ -34,7 +36,6 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
                            int count, af_error *err)
 {
     af_status st = AF_OK;
-    char idle[300];
     *t = (data_tool){0};
     AF_TRY(af_run_config_read(&t->run, run_file, overrides, count, err));
     st = af_model_resolve(&t->model, t->run.base_model, err);
@@ -46,12 +47,30 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
     AF_TRY(af_run_tokens_open(&t->tokens, &t->run, t->model, err));
     t->o = af_run_data_opts(&t->run, t->tokens.dir ? t->tokens.dir : t->model);
     AF_TRY(af_data_pipeline_open(&t->pipeline, &t->o, err));
-    if (af_run_idle_text(&t->run, idle, sizeof idle))
-        af_log_write(AF_LOG_INFO, "%s", idle);
-    af_run_idle_log(&t->run);
 done:
     if (st != AF_OK)
         tool_close(t);
+    return st;
+}
+
+/* What a run of this file would be refused for besides its records. A folder may have a tokenizer
+ * and no model. */
+static af_status check_run(const data_tool *t, af_error *err)
+{
+    af_run_model m = {0};
+    char line[300], *config = af_path_join(t->model, "config.json");
+    const bool whole = !af_dir_exists(t->model) || (config && af_file_exists(config));
+    af_status st = AF_OK;
+    free(config);
+    if (!whole)
+        return AF_OK;
+    AF_TRY(af_run_model_open_outline(&m, &t->run, err));
+    AF_TRY(af_run_data_check_types(&t->run, err));
+    if (af_run_idle_text(&t->run, line, sizeof line))
+        af_log_write(AF_LOG_INFO, "%s", line);
+    af_run_idle_log(&t->run);
+done:
+    af_run_model_close(&m);
     return st;
 }
 
@@ -306,6 +325,11 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
     af_status st = tool_open(&t, run_file, overrides, count, err);
     if (st != AF_OK)
         return st;
+    st = check_run(&t, err);
+    if (st != AF_OK) {
+        tool_close(&t);
+        return st;
+    }
     if (stats) {
         st = measure(&t, out, err);
     } else {
