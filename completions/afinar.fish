@@ -254,6 +254,7 @@ complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'lora_tar
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'lora_target_linear=' -d 'adapt every linear layer, as all-linear does'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'lora_exclude_modules=' -d 'modules that get no adapter'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'lora_modules_to_save=' -d 'modules trained in full next to the adapter (lm_head, embed_tokens)'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'lora_bias=' -d 'give B of each adapter a bias'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'trainable_token_indices=' -d 'tokens whose rows of the embedding (or, by name, embed_tokens and lm_head) are trained'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'lora_layers_to_transform=' -d 'numbers of the layers that get the adapter'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'peft_use_rslora=' -d 'scale by alpha / sqrt(r)'

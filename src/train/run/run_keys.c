@@ -130,6 +130,8 @@ const af_key af_keys[] = {
     {"lora_modules_to_save", LIST(lora_modules_to_save), 0, 0, NULL,
      "modules trained in full next to the adapter (lm_head, embed_tokens)",
      {"additional_target", "modules_to_save"}, AF_NEED_NEW_ADAPTER},
+    {"lora_bias", BOOL(lora_bias), 0, 0, "false", "give B of each adapter a bias",
+     {"peft_lora_bias"}, AF_NEED_NEW_ADAPTER},
     {"trainable_token_indices", TREE(trainable_tokens), 0, 0, NULL,
      "tokens whose rows of the embedding (or, by name, embed_tokens and lm_head) are trained",
      {"peft_trainable_token_indices"}, AF_NEED_NEW_ADAPTER},
