@@ -62,6 +62,7 @@ typedef struct af_run_config {
     const char *eos_token, *pad_token;
     af_strings tokens, add_special_tokens;
     bool resize_to_32x;
+    double attention_dropout;
     /* method */
     af_method method;
     af_tri load_in_4bit;
