@@ -1,5 +1,5 @@
 /* map_watch.h - which file a mapped address belongs to, for files that become shorter while they
- * are in use (docs/decisions/0025-mapped-files-that-shrink.md). */
+ * are in use (docs/decisions/0029-mapped-files-that-shrink.md). */
 #ifndef AF_MAP_WATCH_H
 #define AF_MAP_WATCH_H
 
