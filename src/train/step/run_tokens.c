@@ -72,7 +72,7 @@ static af_status add_listed(edit_list *l, const af_run_config *r, const af_yaml 
     return st;
 }
 
-/* The alignment handbook gives a model without a chat template ChatML, and the tokens of it. */
+/* setup_chat_format of TRL, which the alignment handbook calls for a model without a template. */
 static const af_token_edit chatml_tokens[] = {{"bos_token", "<|im_start|>", true, true},
                                               {"eos_token", "<|im_end|>", true, true},
                                               {"pad_token", "<|im_end|>", true, false}};
@@ -80,8 +80,7 @@ static const af_token_edit chatml_tokens[] = {{"bos_token", "<|im_start|>", true
 static bool takes_chatml(const af_run_config *r, const char *model)
 {
     af_template *t = NULL;
-    if ((!af_run_key_is_set(r, "dataset_mixture") && !af_run_key_is_set(r, "dataset_mixer")) ||
-        !af_renderer_own_template(r->chat_template))
+    if (!r->setup_chat_format || !af_renderer_own_template(r->chat_template))
         return false;
     const bool has = af_template_open(&t, model, NULL) == AF_OK;
     af_template_close(t);
@@ -126,7 +125,7 @@ static af_status read_edits(edit_list *l, const af_run_config *r, bool chatml, a
     if (s && s->kind != AF_YAML_MAP)
         return wrong(r, "special_tokens", err, "special_tokens is not a map of names and tokens");
     for (size_t i = 0; chatml && i < AF_LEN(chatml_tokens); i++)
-        AF_TRY(add(l, chatml_tokens[i], r, "dataset_mixture", err));
+        AF_TRY(add(l, chatml_tokens[i], r, "setup_chat_format", err));
     for (int i = 0; s && i < s->count; i++)
         if (strcmp(s->key[i], additional) != 0)
             AF_TRY(add_named(l, r, i, err));
