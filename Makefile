@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: all deps demo test check check-threads coverage docs install package check-reproducible clean
+.PHONY: all deps demo test check check-threads check-faults coverage docs install package check-reproducible clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product
@@ -24,6 +24,10 @@ check-threads: deps
 	@ctest --test-dir build/tsan --output-on-failure -j 2 -R \
 	    '^test_(pool|memory|fast_threads|rows_alone|batch_stream|run_object|run_from_c|fit|judged|generate|imatrix|quantize|merge_golden|status)$$'
 
+# Plants the errors of tools/mutants.txt one by one: at least 90 % must make a test fail.
+check-mutants: deps
+	@tools/mutants
+
 # Which lines the tests reach, per folder: docs/coverage.md.
 coverage: deps
 	@tools/coverage
@@ -43,6 +47,12 @@ package: deps
 # Builds everything twice in two places and compares the bytes
 check-reproducible: deps
 	@tools/check-reproducible
+
+# Every allocation and every file call of every command fails once, and with all later ones: hours
+check-faults: deps
+	@cmake --preset release >/dev/null
+	@cmake --build build --target afinar af_inject
+	@tests/faults/sweep.sh
 
 clean:
 	rm -rf build

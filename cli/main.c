@@ -1,6 +1,7 @@
 /* main.c - runs the subcommand and checks that its output was written. */
 #define _POSIX_C_SOURCE 200809L
 #include "commands/commands.h"
+#include "term/interrupt.h"
 
 #include "afinar/train.h"
 
@@ -40,9 +41,13 @@ static bool reserve_streams(void)
     return true;
 }
 
-/* Output that could not be written is a failure, whatever the command returned. */
+/* Output that could not be written is a failure, whatever the command returned; and so is output
+ * that lacks what there was no memory for. */
 static int finish(int rc, const char *command)
 {
+    af_error err = {0};
+    if (af_cli_memory_check(&err) != AF_OK && rc == AF_EXIT_OK)
+        rc = af_report(command, &err);
     errno = 0;
     const bool lost = ferror(stdout) != 0;
     if (fflush(stdout) == 0 && !lost)
@@ -56,8 +61,10 @@ static int run_command(int argc, char **argv)
 {
     af_cli_json_errors(argc, argv);
     for (const af_command *c = af_commands; c->name; c++)
-        if (!strcmp(c->name, argv[0]))
+        if (!strcmp(c->name, argv[0])) {
+            af_cli_watch_files(c->name);
             return finish(c->main(argc, argv), c->name);
+        }
     return unknown_command(argv[0]);
 }
 

@@ -52,6 +52,12 @@ foreach(source ${AF_FUZZERS})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endforeach()
 
+# Preloaded by the fault tests: lets the n-th allocation or file call fail.
+add_library(af_inject MODULE ${CMAKE_SOURCE_DIR}/tests/faults/inject.c)
+target_link_libraries(af_inject PRIVATE ${CMAKE_DL_LIBS})
+target_compile_options(af_inject PRIVATE -Wall -Wextra -fno-builtin -fno-sanitize=all)
+set_target_properties(af_inject PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
 file(GLOB_RECURSE AF_SCRIPTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.sh)
 foreach(script ${AF_SCRIPTS})
     get_filename_component(name ${script} NAME_WE)

@@ -139,6 +139,8 @@ static void print_tensors(const af_inspect_report *r, bool all)
     af_table t;
     af_table_init(&t, titles);
     tensor_line *lines = group_layers(r, all);
+    if (!lines)
+        af_cli_note_memory();
     for (int i = 0; lines && i < r->tensor_count; i++) {
         const af_inspect_tensor *x = &r->tensors[i];
         char shape[128], size[32], name[512];

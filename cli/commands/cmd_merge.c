@@ -45,6 +45,8 @@ static int merge_adapters(const char *model, const merge_args *f, const af_commo
         }
         o.adapter[i] = dirs[i];
     }
+    if (!dirs)
+        af_fail(&err, AF_ENOMEM, "not enough memory for the names of the adapters");
     if (!dirs || af_merge_adapters(model, f->out, &o, &note, &err) != AF_OK)
         rc = af_report("merge", &err);
     else if (c->json)

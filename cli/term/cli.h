@@ -95,5 +95,18 @@ void af_cli_log(const af_common *c);
 /* Prints a JSON string of len bytes, quotes included. */
 void af_cli_json_text(FILE *f, const char *s, uint64_t len);
 
+/* Memory ran out where no error can be returned; the command fails at its end. */
+void af_cli_note_memory(void);
+/* AF_ENOMEM when that happened, or a library went on without what it could not allocate. */
+af_status af_cli_memory_check(af_error *err);
+
+struct json_t;
+/* The JSON text of a tree (jansson); free(). NULL and an error also when an allocation failed, now
+ * or while the tree was made. `fault`: what is wrong when the tree cannot be written. */
+char *af_cli_json_dump(const struct json_t *tree, const char *fault, af_error *err);
+
+/* After getline() or the like returned nothing: was it the end of stdin? */
+af_status af_cli_stdin_end(af_error *err);
+
 typedef int af_command_main(int argc, char **argv);
 #endif

@@ -6,6 +6,7 @@
 #include "backend/cuda/library.h"
 #include "base/base.h"
 #include "base/file.h"
+#include "base/proc.h"
 
 #include <glob.h>
 #include <stdarg.h>
@@ -47,19 +48,13 @@ static void add(af_finding *out, int *n, const char *name, af_finding_state stat
     (*n)++;
 }
 
-/* The first "key : value" of /proc/cpuinfo whose key is this; "" when there is none. */
+/* The first model name of /proc/cpuinfo; "" when there is none. */
 static void cpu_model(char *out, size_t size)
 {
-    char line[512];
-    out[0] = '\0';
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    while (f && !out[0] && fgets(line, sizeof line, f))
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
-            snprintf(out, size, "%s", strchr(line, ':') + 2);
-            out[strcspn(out, "\n")] = '\0';
-        }
-    if (f)
-        fclose(f);
+    char text[8192];
+    af_proc_read(text, sizeof text, "/proc/cpuinfo");
+    const char *name = af_proc_find(text, "model name");
+    snprintf(out, size, "%.*s", name ? (int)strcspn(name, "\n") : 0, name ? name : "");
 }
 
 static void processor(af_finding *out, int *n)

@@ -3,6 +3,8 @@
 #include "model/adapter_config.h"
 
 #include "base/buf.h"
+#include "base/word.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -148,6 +150,8 @@ af_status af_adapter_targets(const af_adapter_config *c, const af_model_spec *s,
         AF_TRY(is_target(&target[i], c, &s->module[i], err));
         any |= target[i];
     }
+    if (!any) /* names that match nothing are the likely reason */
+        AF_TRY(af_adapter_names_used(c, s, err));
     if (!any)
         return af_fail(err, AF_EUSAGE, "the adapter targets no module of this %s model (%s%s)",
                        s->arch->model_type,
@@ -159,16 +163,40 @@ done:
     return st;
 }
 
+/* "; did you mean 'q_proj'? Modules: q_proj, k_proj, ..." : the last part of each module's path. */
+static void module_names(char *out, size_t size, const char *word, const af_model_spec *s)
+{
+    enum { NAMES = 32 };
+    const char *known[NAMES + 1] = {NULL};
+    int count = 0, n;
+    for (int i = 0; i < s->modules; i++) {
+        const char *dot = strrchr(s->module[i].path, '.');
+        const char *name = dot ? dot + 1 : s->module[i].path;
+        bool seen = false;
+        for (int k = 0; k < count; k++)
+            seen |= strcmp(known[k], name) == 0;
+        if (!seen && count < NAMES)
+            known[count++] = name;
+    }
+    const char *near = af_word_nearest(word, known);
+    n = near ? snprintf(out, size, "; did you mean '%s'? Its modules: ", near)
+             : snprintf(out, size, "; its modules: ");
+    for (int i = 0; i < count && (size_t)n < size; i++)
+        n += snprintf(out + n, size - (size_t)n, "%s%s", i ? ", " : "", known[i]);
+}
+
 af_status af_adapter_names_used(const af_adapter_config *c, const af_model_spec *s, af_error *err)
 {
     for (int i = 0; i < c->target_count; i++) {
         bool used = false;
         for (int k = 0; k < s->modules; k++)
             used |= af_path_in_list(s->module[k].path, &c->target[i], 1);
-        if (!used)
-            return af_fail(err, AF_EUSAGE,
-                           "target module '%.128s' matches nothing in this %s model", c->target[i],
-                           s->arch->model_type);
+        char names[400];
+        if (used)
+            continue;
+        module_names(names, sizeof names, c->target[i], s);
+        return af_fail(err, AF_EUSAGE, "target module '%.128s' matches nothing in this %s model%s",
+                       c->target[i], s->arch->model_type, names);
     }
     return AF_OK;
 }
@@ -307,18 +335,10 @@ static void check_layers_pattern(config_reader *r)
 /* Kinds of adapter that compute something else than we do. */
 static void refuse_others(config_reader *r)
 {
-    static const char *const off[] = {"alora_invocation_tokens",
-                                      "arrow_config",
-                                      "fan_in_fan_out",
-                                      "layer_replication",
-                                      "lora_bias",
-                                      "target_parameters",
-                                      "use_bdlora",
-                                      "use_qalora",
-                                      "kasa_config",
-                                      "lora_ga_config",
-                                      "monteclora_config",
-                                      "velora_config"};
+    static const char *const off[] = {
+        "alora_invocation_tokens", "arrow_config",      "fan_in_fan_out", "layer_replication",
+        "target_parameters",       "use_bdlora",        "use_qalora",     "kasa_config",
+        "lora_ga_config",          "monteclora_config", "velora_config"};
     const char *type = json_string_value(get(r, "peft_type"));
     const char *bias = json_string_value(get(r, "bias"));
     if (!type || strcmp(type, "LORA") != 0)
@@ -363,6 +383,7 @@ static void read_all(config_reader *r, af_adapter_config *c)
         wrong(r, "lora_dropout", "from 0 to below 1");
     c->rslora = get_bool(r, "use_rslora");
     c->dora = get_bool(r, "use_dora");
+    c->lora_bias = get_bool(r, "lora_bias");
     c->target = get_names(r, "target_modules", &c->target_count, &c->target_regex);
     c->exclude = get_names(r, "exclude_modules", &c->exclude_count, &c->exclude_regex);
     c->modules_to_save = get_names(r, "modules_to_save", &c->save_count, NULL);
@@ -383,7 +404,7 @@ af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena, const
 {
     json_error_t je;
     af_adapter_config c = {0};
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &je);
+    json_t *root = af_json_load(text, size, JSON_REJECT_DUPLICATES, &je);
     if (!json_is_object(root)) {
         json_decref(root);
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, root ? 1 : je.line,
@@ -448,8 +469,7 @@ static void set_constants(json_t *o)
                                         "revision",
                                         "target_parameters",
                                         "use_bdlora"};
-    static const char *const falses[] = {"ensure_weight_tying", "fan_in_fan_out", "lora_bias",
-                                         "use_qalora"};
+    static const char *const falses[] = {"ensure_weight_tying", "fan_in_fan_out", "use_qalora"};
     for (size_t i = 0; i < AF_LEN(nulls); i++)
         json_object_set_new(o, nulls[i], json_null());
     for (size_t i = 0; i < AF_LEN(falses); i++)
@@ -478,6 +498,7 @@ char *af_adapter_config_text(const af_adapter_config *c)
                         is_true ? json_true() : json_string(c->init_weights));
     json_object_set_new(o, "layers_to_transform", layers_json(c));
     json_object_set_new(o, "lora_alpha", number(c->alpha));
+    json_object_set_new(o, "lora_bias", json_boolean(c->lora_bias));
     json_object_set_new(o, "lora_dropout", json_real(c->dropout));
     json_object_set_new(o, "modules_to_save",
                         names_json(c->modules_to_save, c->save_count, NULL, true));
@@ -488,7 +509,7 @@ char *af_adapter_config_text(const af_adapter_config *c)
     json_object_set_new(o, "trainable_token_indices", af_adapter_tokens_json(c->tokens));
     json_object_set_new(o, "use_dora", json_boolean(c->dora));
     json_object_set_new(o, "use_rslora", json_boolean(c->rslora));
-    char *text = json_dumps(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    char *text = af_json_dump(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(o);
     return text;
 }

@@ -135,10 +135,10 @@ static af_status check_index(const af_adapter *a, int table, af_error *err)
     return st;
 }
 
-static bool same_rows(const af_token_rows *a, const af_token_rows *b)
+bool af_token_rows_same(const af_token_rows *a, const af_token_rows *b)
 {
     return a->count == b->count &&
-           memcmp(a->index, b->index, (size_t)a->count * sizeof *a->index) == 0;
+           (a->count == 0 || memcmp(a->index, b->index, (size_t)a->count * sizeof *a->index) == 0);
 }
 
 af_status af_adapter_tokens_lay_out(af_adapter *a, af_error *err)
@@ -147,7 +147,7 @@ af_status af_adapter_tokens_lay_out(af_adapter *a, af_error *err)
     const af_model_spec *s = a->spec;
     const af_token_rows *embed = &a->config.tokens[AF_TOKENS_EMBED],
                         *head = &a->config.tokens[AF_TOKENS_HEAD];
-    if (s->tied && head->count && !same_rows(head, embed))
+    if (s->tied && head->count && !af_token_rows_same(head, embed))
         return wrong(err, AF_TOKENS_HEAD,
                      "differs from that of 'embed_tokens', which are the same weights here");
     for (int k = 0; k < AF_TOKEN_TABLES; k++) {

@@ -93,6 +93,8 @@ FAILS(af_extract_lora, nowhere, nowhere, "/nonexistent/x", &(af_extract_opts){.r
 FAILS(af_fail, NULL, AF_EIO, "%s", "x")
 FAILS(af_fail_subject, NULL, AF_EIO, "x", "%s", "x")
 FAILS(af_fail_prefix, AF_EIO, NULL, "%s", "x")
+static bool call_af_memory_check(void) { return af_memory_check(NULL) == AF_OK; }
+FAILS(af_json_tree, &(struct json_t *){NULL}, "{", 1, 0, NULL)
 FAILS(af_inspect, &(af_inspect_report *){NULL}, nowhere, &(af_inspect_options){0}, NULL)
 FAILS(af_inspect_diff, &(af_diff_report *){NULL}, nowhere, nowhere, &(af_inspect_options){0}, NULL)
 FAILS(af_merge_adapters, nowhere, "/nonexistent/x",
@@ -108,6 +110,7 @@ FAILS(af_model_logits_file, model(), nowhere, "/nonexistent/x", false, NULL)
 FAILS(af_model_logits_of, model(), &(int32_t){-1}, 1, &(float){0}, NULL)
 FAILS(af_model_open, &(af_model *){NULL}, nowhere, &(af_model_opts){.device = "cpu"}, NULL)
 FAILS(af_output_check_file, "/nonexistent/x", false, NULL)
+FAILS(af_output_on_lost_file, NULL, NULL)
 FAILS(af_output_write, "/nonexistent/x", "x", 1, false, NULL)
 FAILS(af_model_record, &(af_model_graph *){NULL}, model(), &(af_record_opts){.rows = -1}, NULL)
 FAILS(af_model_template, model(), &(const af_template *){NULL}, NULL)
@@ -127,6 +130,7 @@ FAILS(af_tokenizer_encode, tokenizer(), &(af_encoding){0}, "\xff\xfe", 2, true, 
 FAILS(af_tokenizer_from_json, &(af_tokenizer *){NULL}, "{", 1, NULL)
 FAILS(af_tokenizer_open, &(af_tokenizer *){NULL}, nowhere, NULL)
 FAILS(af_train, nowhere, NULL, 0, NULL, &(af_train_result){0}, NULL)
+FAILS(af_train_eval, nowhere, NULL, 0, &(af_eval_result){0}, NULL)
 FAILS(af_train_init, nowhere, nowhere, &(char *){NULL}, NULL)
 FAILS(af_train_plan, nowhere, NULL, 0, 0, false, &(char *){NULL}, NULL)
 
@@ -343,6 +347,8 @@ static const struct {
     CASE(af_inspect_diff),
     CASE(af_inspect_diff_json),
     CASE(af_inspect_json),
+    CASE(af_json_tree),
+    CASE(af_memory_check),
     CASE(af_merge_adapters),
     CASE(af_merge_file),
     CASE(af_model_eval_dataset),
@@ -361,6 +367,7 @@ static const struct {
     CASE(af_observer_add),
     CASE(af_observer_finish),
     CASE(af_output_check_file),
+    CASE(af_output_on_lost_file),
     CASE(af_output_write),
     CASE(af_observer_new),
     CASE(af_observer_range),
@@ -386,6 +393,7 @@ static const struct {
     CASE(af_tokenizer_from_json),
     CASE(af_tokenizer_open),
     CASE(af_train),
+    CASE(af_train_eval),
     CASE(af_train_help),
     CASE(af_train_init),
     CASE(af_train_keys_json),

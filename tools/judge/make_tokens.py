@@ -4,7 +4,8 @@
 Writes GOLDEN_DIR/tokens: two tiny random models (llama, whose head is its own, and qwen2, whose head is
 the embedding) with a byte-level tokenizer, and for each way to train new tokens 20 steps of PEFT from
 afinar's initial adapter. Checks on the way: transformers gives the new tokens the same ids, the new rows
-are the mean, PEFT loads what afinar wrote and has the same logits, and the files have PEFT's names."""
+are the mean, PEFT loads what afinar wrote and has the same logits, the files have PEFT's names, and llama.cpp
+has the same ids and greedy tokens. Needs llama-cpp-python, too."""
 import json
 import os
 import random
@@ -101,12 +102,6 @@ def grown(base, rows):
     return m
 
 
-def afinar_logits(afinar, args, ids):
-    p = subprocess.run([afinar, "logits", *args, "--ids", "-", "-o", "/tmp/tk/logits.safetensors", "--device", "cpu"],
-                       capture_output=True, text=True, input="")
-    return p
-
-
 def check_tokenizer(base, out):
     want = tf.PreTrainedTokenizerFast.from_pretrained(base)  # without the rules of a family
     want.add_special_tokens({"eos_token": AddedToken("<|im_end|>", normalized=False)})
@@ -119,6 +114,31 @@ def check_tokenizer(base, out):
     assert (has.eos_token, has.eos_token_id, len(has)) == ("<|im_end|>", want.eos_token_id, len(want))
     assert set(has.all_special_tokens) == set(want.all_special_tokens), has.all_special_tokens
     assert has.convert_tokens_to_ids(PLAIN[0]) == want.convert_tokens_to_ids(PLAIN[0])
+
+
+def check_gguf(afinar, base, out, tmp, name):
+    """Merged and exported, llama.cpp reads the new tokens as one id each and has the same greedy tokens."""
+    import numpy
+    from llama_cpp import Llama
+    merged, gguf = os.path.join(tmp, name + "-merged"), os.path.join(tmp, name + "-gguf", "m.gguf")
+    for d in (merged, os.path.dirname(gguf)):
+        shutil.rmtree(d, ignore_errors=True)
+    os.makedirs(os.path.dirname(gguf))
+    subprocess.run([afinar, "merge", base, "--adapter", out, "-o", merged, "-q"], check=True, capture_output=True)
+    subprocess.run([afinar, "export", merged, "-o", gguf, "--type", "f32", "-q"], check=True, capture_output=True)
+    m = Llama(gguf, n_ctx=128, logits_all=True, verbose=False, n_threads=1)
+    for token, want in zip(("<|im_end|>", PLAIN[0], "<|im_start|>"), (258, 259, 260)):
+        assert m.tokenize(token.encode(), add_bos=False, special=True) == [want], token
+    p = subprocess.run([afinar, "generate", gguf, "-p", "hi" + PLAIN[0], "-n", "10", "--device", "cpu", "--json", "-q"],
+                       capture_output=True, text=True, check=True)
+    mine = json.loads(p.stdout)
+    m.eval(mine["prompt_ids"])
+    for t in mine["ids"]:
+        scores = m.scores[m.n_tokens - 1]  # its cache is in half precision: a near tie may fall the other way
+        assert scores.max() - scores[t] <= 0.02, (scores.max(), int(numpy.argmax(scores)), scores[t], t)
+        m.eval([t])
+    assert m.token_eos() == 258 and m.n_vocab() == 261
+    print("  llama.cpp: same tokens", mine["ids"])
 
 
 def case(name, afinar, golden, tmp, records, data):
@@ -150,6 +170,7 @@ def case(name, afinar, golden, tmp, records, data):
         far = max(float((a[k].float() - b[k].float()).abs().max()) for k in a if k in b)
         print("  weights after 20 steps: %.2g" % far)
         x, y = (json.load(open(d + "/adapter_config.json")) for d in (own, out))
+        check_gguf(afinar, base, out, tmp, name)
         print("  config:", {k: (x[k], y.get(k)) for k in x if x[k] != y.get(k) and k != "target_modules"})
     ids = torch.tensor([records[0]["input_ids"]])
     with torch.no_grad():

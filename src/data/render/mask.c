@@ -248,6 +248,8 @@ static af_status assistant_span(const work *w, size_t i, turn_span *out)
     quiet.err = &ignored;
     if (departs(&quiet, i + 1, true, &same) == AF_OK && find_eot(w, out->start, same, out))
         return AF_OK;
+    if (ignored.code == AF_ENOMEM)
+        return af_fail(w->err, AF_ENOMEM, "%s", ignored.msg);
     if (w->source->train_on_eos == AF_TRAIN_EOS_NONE) {
         out->end = out->eot = AF_MAX(first, out->start);
         return AF_OK;

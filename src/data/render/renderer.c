@@ -78,8 +78,9 @@ static af_status open_template(af_renderer *s, const char *model, const char *re
 {
     bool bare;
     if (af_renderer_own_template(requested)) {
-        (void)!af_renderer_template(&s->chat, &bare, model, requested,
-                                    &s->why); /* reported when needed */
+        /* reported when needed */
+        if (af_renderer_template(&s->chat, &bare, model, requested, &s->why) == AF_ENOMEM)
+            return af_fail(err, AF_ENOMEM, "%s", s->why.msg);
         return AF_OK;
     }
     const af_status st = af_renderer_template(&s->chat, &bare, model, requested, err);
@@ -133,8 +134,10 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
         if (part && tail)
             json_array_append_new(part,
                                   json_pack("{s:s,s:s}", "role", "user", "content", "\xc2\xa7"));
-        if (!part)
+        if (!part || af_memory_failed()) { /* or without one of its messages */
+            json_decref(part);
             return af_fail_nomem(err, "a conversation", n);
+        }
     }
     const af_render_opts o = {
         .messages = part ? part : t->messages, .tools = t->tools, .add_generation_prompt = prompt};

@@ -4,15 +4,19 @@
  * right, and two runs that make the same one at the same time rename equal files over each other.
  * Its note is a line of JSON with the counts, then the names of the dataset files, each closed by a
  * NUL byte. */
-#define _GNU_SOURCE /* localtime_r */
+#define _GNU_SOURCE /* localtime_r, mkdtemp */
 #include "data/store/dataset.h"
 
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "data/store/dataset_reader.h"
+#include "data/store/token_cache.h"
+#include "format/text/json_text.h"
 
+#include <errno.h>
 #include <time.h>
+#include <unistd.h>
 
 #define CACHE_VERSION "afinar tokens 2"
 #define GGUF_HEAD     ((uint64_t)64 << 20) /* bytes of a GGUF file that can hold its tokenizer */
@@ -137,9 +141,11 @@ static af_status hash_files(af_sha256 *h, const af_data_source *s, const char *r
     return st;
 }
 
+/* *out: where the cache has the store, or will have it; NULL when there is no cache to write. */
 static af_status store_path(char **out, const af_data_pipeline *k, af_error *err)
 {
     af_sha256 h;
+    af_error why = {0};
     char text[128], hex[65], *dir = NULL;
     af_status st = AF_OK;
     af_buf path = {0};
@@ -155,11 +161,20 @@ static af_status store_path(char **out, const af_data_pipeline *k, af_error *err
         AF_TRY(hash_files(&h, &k->source[i], k->o->run_path, err));
     }
     af_sha256_hex(&h, hex);
-    AF_TRY(af_cache_dir(&dir, "tokens", err));
-    af_buf_printf(&path, "%s/%.32s.tokens", dir, hex);
-    *out = af_buf_take(&path);
-    if (!*out)
-        st = af_fail_nomem(err, "a path", 0);
+    if (af_cache_dir(&dir, "tokens", &why) == AF_OK) {
+        af_buf_printf(&path, "%s/%.32s.tokens", dir, hex);
+        *out = af_buf_take(&path);
+        if (!*out)
+            AF_TRY(af_fail_nomem(err, "a path", 0));
+        if (af_file_exists(*out) || access(dir, W_OK) == 0)
+            goto done;
+        af_fail(&why, AF_EIO, "cannot write to '%s': %s", dir, strerror(errno));
+        free(*out);
+        *out = NULL;
+    }
+    if (!k->o->cache_reported)
+        af_log_write(AF_LOG_WARN, "no cache is used, the data is tokenised in every run: %s",
+                     why.msg);
 done:
     free(dir);
     return st;
@@ -214,7 +229,7 @@ static bool read_note(af_data_counts *c, const af_token_store *s)
     json_error_t why;
     if (!end || s->note[s->note_size - 1] != 0)
         return false;
-    json_t *o = json_loadb(s->note, (size_t)(end - s->note), 0, &why);
+    json_t *o = af_json_load(s->note, (size_t)(end - s->note), 0, &why);
     bool good = json_is_object(o);
     *c = (af_data_counts){0};
     for (size_t i = 0; good && i < AF_LEN(count_fields); i++) {
@@ -270,6 +285,28 @@ done:
     return st;
 }
 
+/* Without a cache: a temporary file, gone as soon as it is mapped. */
+static af_status temporary_store(af_token_store *out, af_data_pipeline *k, af_data_counts *counts,
+                                 af_error *err)
+{
+    const char *given = getenv("TMPDIR"), *in = given && *given ? given : "/var/tmp";
+    char dir[4096];
+    af_status st = AF_OK;
+    snprintf(dir, sizeof dir, "%s/afinar-tokens.XXXXXX", in);
+    if (!mkdtemp(dir))
+        return af_fail(err, AF_EIO, "cannot make a folder in '%s': %s (TMPDIR names another)", in,
+                       strerror(errno));
+    char *path = af_path_join(dir, "tokens");
+    if (!path)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(dir)));
+    AF_TRY(make_store(path, k, counts, err));
+    AF_TRY(af_token_store_open(out, path, err));
+done:
+    (void)!af_path_remove(dir, NULL);
+    free(path);
+    return st;
+}
+
 af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_data_opts *o,
                           af_error *err)
 {
@@ -277,11 +314,18 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
     char *path = NULL;
     af_error ignored;
     af_status st = AF_OK;
+    uint64_t limit;
+    AF_TRY(af_token_cache_limit(&limit, err));
     AF_TRY(af_data_pipeline_open(&k, o, err));
     AF_TRY(store_path(&path, &k, err));
+    if (!path) {
+        st = temporary_store(out, &k, counts, err);
+        goto done;
+    }
     if (af_file_exists(path) && af_token_store_open(out, path, &ignored) == AF_OK) {
         if (read_note(counts, out)) {
             af_log_write(AF_LOG_DEBUG, "tokens taken from %s", path);
+            af_token_cache_touch(path);
             if (counts->warnings)
                 af_log_write(AF_LOG_WARN,
                              "the datasets had %" PRId64 " warnings when they were read",
@@ -292,6 +336,9 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
     }
     AF_TRY(make_store(path, &k, counts, err));
     AF_TRY(af_token_store_open(out, path, err));
+    st = af_token_cache_trim(path, limit, err);
+    if (st != AF_OK)
+        af_token_store_close(out);
 done:
     free(path);
     af_data_pipeline_close(&k);

@@ -2,6 +2,7 @@
 #include "format/config/hf_config.h"
 
 #include "format/config/hf_config_check.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -463,6 +464,12 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     get_window(&s, c, f);
     get_experts(&s, c);
     get_quant(&s, c);
+    if (s.st != AF_OK && s.st != AF_ENOMEM && !af_family_known(c->model_type)) {
+        char names[AF_FAMILY_NAMES], why[300] = "";
+        snprintf(why, sizeof why, "%.299s", err ? err->msg : "");
+        return af_fail(err, AF_EUNSUPPORTED, "%s: model_type '%.64s' is not known (%s)%s", name,
+                       c->model_type, why, af_family_names(c->model_type, false, names));
+    }
     if (s.st != AF_OK)
         return s.st;
     if (!c->architecture)
@@ -477,7 +484,7 @@ af_status af_hf_config_parse(af_hf_config *out, const char *text, uint64_t size,
 {
     af_hf_config c = {0};
     json_error_t je;
-    c.raw = json_loadb(text, size, JSON_REJECT_DUPLICATES, &je);
+    c.raw = af_json_load(text, size, JSON_REJECT_DUPLICATES, &je);
     if (!c.raw)
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, je.line, je.text);
     const af_status st = json_is_object(c.raw)
@@ -502,7 +509,7 @@ af_status af_generation_config_parse(af_generation_config *out, const char *text
                                      const char *name, af_error *err)
 {
     json_error_t je;
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &je);
+    json_t *root = af_json_load(text, size, JSON_REJECT_DUPLICATES, &je);
     if (!json_is_object(root)) {
         json_decref(root);
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, root ? 1 : je.line,

@@ -158,7 +158,9 @@ static af_status build(yaml_builder *b, af_yaml **out, int id, int depth)
 /* What libyaml found wrong; its word for a tab does not name it. */
 static af_status not_yaml(const yaml_builder *b, const yaml_parser_t *p)
 {
-    const char *word = p->problem ? p->problem : "not YAML";
+    if (p->error == YAML_MEMORY_ERROR || !p->problem) /* not all its failed allocations say so */
+        return no_memory(b);
+    const char *word = p->problem;
     const bool tab = p->buffer.pointer && p->buffer.pointer < p->buffer.last &&
                      *p->buffer.pointer == '\t' && strstr(word, "cannot start any token");
     return af_fail(b->err, AF_EFORMAT, "%s:%zu: %s", b->name, p->problem_mark.line + 1,

@@ -5,6 +5,7 @@
 #include "afinar/text.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 
@@ -34,14 +35,25 @@ static bool seen_before(const af_token_edit *edit, int i)
     return false;
 }
 
+static bool only_pads(const af_token_edit *edit, int n, int i)
+{
+    bool pads = true;
+    for (int k = 0; k < n; k++)
+        if (strcmp(edit[k].text, edit[i].text) == 0)
+            pads = pads && edit[k].name && strcmp(edit[k].name, "pad_token") == 0;
+    return pads;
+}
+
 static af_status plan(af_token_edits *out, af_arena *arena, const af_tokenizer *t,
                       const af_token_edit *edit, int n, af_error *err)
 {
     int64_t *ids = af_arena_take(arena, (uint64_t)AF_MAX(n, 1) * sizeof *ids);
+    int64_t *used = af_arena_take(arena, (uint64_t)AF_MAX(n, 1) * sizeof *used);
     const char **text = af_arena_take(arena, (uint64_t)AF_MAX(n, 1) * sizeof *text);
-    if (!ids || !text)
+    if (!ids || !used || !text)
         return af_fail_nomem(err, "the new tokens", (uint64_t)n * sizeof *ids);
-    *out = (af_token_edits){.size = af_tokenizer_vocab_size(t), .ids = ids, .text = text};
+    *out = (af_token_edits){
+        .size = af_tokenizer_vocab_size(t), .ids = ids, .used = used, .text = text};
     for (int i = 0; i < n; i++) {
         const char *s = edit[i].text;
         const int32_t id = af_tokenizer_id(t, s, strlen(s));
@@ -50,6 +62,8 @@ static af_status plan(af_token_edits *out, af_arena *arena, const af_tokenizer *
                         (edit[i].name && !is_named(t, &edit[i]));
         if (id >= 0 || seen_before(edit, i))
             continue;
+        if (!only_pads(edit, n, i))
+            used[out->used_count++] = out->size;
         text[out->added] = s;
         ids[out->added++] = out->size++;
     }
@@ -124,7 +138,7 @@ static json_t *get(const document *d, const char *key)
 {
     uint64_t from = 0, to = 0;
     return find_value(d->text, d->len, key, &from, &to)
-               ? json_loadb(d->text + from, to - from, JSON_DECODE_ANY, NULL)
+               ? af_json_load(d->text + from, to - from, JSON_DECODE_ANY, NULL)
                : NULL;
 }
 
@@ -142,7 +156,7 @@ static void set(document *d, const char *key, json_t *value)
     uint64_t from = 0, to = 0;
     const bool has = find_value(d->text, d->len, key, &from, &to);
     const char *brace = memchr(d->text, '{', d->len);
-    char *made = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_INDENT(2)) : NULL;
+    char *made = value ? af_json_dump(value, JSON_ENCODE_ANY | JSON_INDENT(2)) : NULL;
     af_buf b = {0};
     if (!has)
         from = to = brace ? (uint64_t)(brace - d->text) + 1 : 0;
@@ -256,11 +270,11 @@ static void edit_names(const editor *ed, document *d, const char *file)
 /* Tokens are keys here. */
 static void edit_added(const editor *ed, document *d, const char *file)
 {
-    json_t *o = json_loadb(d->text, d->len, JSON_ALLOW_NUL, NULL);
+    json_t *o = af_json_load(d->text, d->len, JSON_ALLOW_NUL, NULL);
     (void)file;
     for (int i = 0; i < ed->n; i++)
         json_object_set_new(o, ed->edit[i].text, json_integer(ed->id[i]));
-    char *text = json_is_object(o) ? json_dumps(o, JSON_INDENT(2)) : NULL;
+    char *text = json_is_object(o) ? af_json_dump(o, JSON_INDENT(2)) : NULL;
     d->bad |= !text;
     if (text) {
         free(d->text);

@@ -3,6 +3,7 @@
 #include "train/report/metrics.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/text/json_text.h"
 #include "format/text/tfevents.h"
 
 #include <jansson.h>
@@ -99,11 +100,10 @@ static af_status fetch_metrics(af_metrics *m, const af_train_hooks *hooks, const
 {
     char *path = af_path_join(checkpoint, "../metrics.jsonl"), *other = NULL;
     uint64_t other_size = 0;
-    af_error ignored;
     if (!path)
         return af_fail_nomem(err, "a path", strlen(checkpoint));
     if (af_file_exists(path) &&
-        af_file_read(&other, &other_size, path, UINT64_MAX / 2, &ignored) == AF_OK &&
+        af_file_read(&other, &other_size, path, UINT64_MAX / 2, NULL) == AF_OK &&
         other_size >= m->progress->metrics_bytes) {
         text = other;
         size = m->progress->metrics_bytes;
@@ -185,19 +185,20 @@ void af_metrics_close(af_metrics *m)
 }
 
 /* The rows written so far, under the names HF's log_history has. */
-static json_t *log_history(const af_metrics *m)
+static af_status log_history(json_t **out, const af_metrics *m, af_error *err)
 {
-    json_t *list = json_array();
     char *text = NULL;
     uint64_t size = 0;
-    af_error ignored;
-    if (!m->rows_path ||
-        af_file_read(&text, &size, m->rows_path, UINT64_MAX / 2, &ignored) != AF_OK)
-        return list;
+    af_status st = AF_OK;
+    if (m->rows_path && af_file_exists(m->rows_path))
+        st = af_file_read(&text, &size, m->rows_path, UINT64_MAX / 2, err);
+    if (st != AF_OK)
+        return st;
+    json_t *list = json_array();
     for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
         end = strchr(line, '\n');
         json_t *row =
-            json_loadb(line, end ? (size_t)(end - line) : strlen(line), JSON_DECODE_ANY, NULL);
+            af_json_load(line, end ? (size_t)(end - line) : strlen(line), JSON_DECODE_ANY, NULL);
         static const char *const ours[] = {"tokens", "supervised_tokens", "padded_tokens",
                                            "tok_s",  "step_ms",           "memory_bytes"};
         for (size_t i = 0; i < AF_LEN(ours); i++)
@@ -206,7 +207,8 @@ static json_t *log_history(const af_metrics *m)
             json_array_append_new(list, row);
     }
     free(text);
-    return list;
+    *out = list;
+    return AF_OK;
 }
 
 /* Totals under HF's names; the loss is the mean over all steps (a row stands for those since the
@@ -259,7 +261,12 @@ af_status af_metrics_state_text(const af_metrics *m, bool final, char **out, af_
     json_object_set_new(o, "is_hyper_param_search", json_false());
     json_object_set_new(o, "is_local_process_zero", json_true());
     json_object_set_new(o, "is_world_process_zero", json_true());
-    json_t *history = log_history(m);
+    json_t *history = NULL;
+    const af_status st = log_history(&history, m, err);
+    if (st != AF_OK) {
+        json_decref(o);
+        return st;
+    }
     if (final)
         json_array_append_new(history, final_record(m, history));
     json_object_set_new(o, "log_history", history);
@@ -274,7 +281,7 @@ af_status af_metrics_state_text(const af_metrics *m, bool final, char **out, af_
     json_object_set_new(o, "train_batch_size", json_integer(r->micro_batch_size));
     json_object_set_new(o, "trial_name", json_null());
     json_object_set_new(o, "trial_params", json_null());
-    *out = o ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    *out = o ? af_json_dump(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(o);
     return *out ? AF_OK : af_fail_nomem(err, "trainer_state.json", 4096);
 }
@@ -284,7 +291,7 @@ static af_status write_results(const af_metrics *m, const char *name, const json
                                af_error *err)
 {
     char *path = af_path_join(m->run->output_dir, name);
-    char *text = json_dumps(o, JSON_INDENT(4) | JSON_REAL_PRECISION(17));
+    char *text = af_json_dump(o, JSON_INDENT(4) | JSON_REAL_PRECISION(17));
     const af_status st = path && text ? af_file_write(path, text, strlen(text), err)
                                       : af_fail_nomem(err, name, 1024);
     free(path);
@@ -296,7 +303,10 @@ af_status af_metrics_results(const af_metrics *m, af_error *err)
 {
     af_status st = AF_OK;
     const af_run_progress *p = m->progress;
-    json_t *history = log_history(m), *eval = NULL;
+    json_t *history = NULL, *eval = NULL;
+    st = log_history(&history, m, err);
+    if (st != AF_OK)
+        return st;
     json_t *train = final_record(m, history), *all = json_object();
     json_object_del(train, "step");
     const bool best = m->run->load_best && p->best_step > 0; /* that is what was written */

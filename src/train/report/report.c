@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L /* localtime_r */
 #include "train/report/report.h"
 #include "base/file.h"
+#include "format/text/json_text.h"
 #include "train/report/next_steps.h"
 #include "train/report/report_chart.h"
 #include "train/step/memory_fit.h"
@@ -32,18 +33,17 @@ static void read_curves(curves *c, const char *path)
 {
     char *text;
     uint64_t size;
-    af_error ignored;
     *c = (curves){.loss.name = "loss",
                   .eval.name = "evaluation loss",
                   .accuracy.name = "accuracy",
                   .lr.name = "learning rate",
                   .norm.name = "norm",
                   .speed.name = "tokens/s"};
-    if (!path || af_file_read(&text, &size, path, UINT64_MAX / 2, &ignored) != AF_OK)
+    if (!path || af_file_read(&text, &size, path, UINT64_MAX / 2, NULL) != AF_OK)
         return;
     for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
         end = strchr(line, '\n');
-        json_t *r = json_loadb(line, end ? (size_t)(end - line) : strlen(line), 0, NULL);
+        json_t *r = af_json_load(line, end ? (size_t)(end - line) : strlen(line), 0, NULL);
         const json_t *step = json_object_get(r, "step");
         push(&c->loss, step, json_object_get(r, "loss"));
         push(&c->eval, step, json_object_get(r, "eval_loss"));

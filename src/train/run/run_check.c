@@ -1,6 +1,8 @@
 /* run_check.c - every check of a run file that needs neither model nor data: keys that are missing,
  * that contradict each other, that would have no effect. */
 #include "afinar/graph.h"
+#include "afinar/schedule.h"
+#include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
 #include "train/run/run_keys.h"
 
@@ -101,7 +103,7 @@ static af_status check_effects(af_run_config *r, af_error *err)
         if (r->key_line[i] > 0 && asks_nothing(r, k)) {
             st = af_key_reset(r, k, err);
         } else if (may_be_idle(r, k)) {
-            st = af_run_idle_add(r, k->name, r->key_line[i], need_text(k->need), err);
+            st = af_run_idle_key(r, k->name, need_text(k->need), err);
             if (st == AF_OK)
                 st = af_key_reset(r, k, err);
         } else {
@@ -125,6 +127,7 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
     static const char *const pairs[][2] = {
         {"warmup_steps", "warmup_ratio"},
         {"cosine_min_lr_ratio", "min_lr"},
+        {"embedding_lr", "embedding_lr_scale"},
         {"cosine_min_lr_ratio", "lr_quadratic_warmup"},
         {"val_set_size", "test_datasets"},
         {"save_steps", "saves_per_epoch"},
@@ -164,11 +167,25 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         return af_fail(err, AF_EUSAGE,
                        "%s: val_set_size %g is neither a share below 1 nor a whole number",
                        af_run_key_loc(r, "val_set_size", at, sizeof at), r->val_set_size);
-    if (strcmp(r->lora_init, "true") != 0 && strcmp(r->lora_init, "gaussian") != 0)
+    af_start_kind kind;
+    int power_steps;
+    if (!af_start_find(r->lora_init, &kind, &power_steps))
         return af_fail(err, AF_EUSAGE,
-                       "%s: peft_init_lora_weights is '%.40s', not one of: true, gaussian",
-                       af_run_key_loc(r, "peft_init_lora_weights", at, sizeof at), r->lora_init);
+                       "%s: peft_init_lora_weights is '%.40s', which is not supported, not one of: "
+                       "%s",
+                       af_run_key_loc(r, "peft_init_lora_weights", at, sizeof at), r->lora_init,
+                       af_start_names());
     return AF_OK;
+}
+
+static af_status check_schedule(const af_run_config *r, af_error *err)
+{
+    char at[300];
+    af_schedule s;
+    const af_status st = af_schedule_init(&s, &(af_schedule_opts){.name = r->lr_scheduler}, err);
+    return st == AF_OK
+               ? AF_OK
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(r, "lr_scheduler", at, sizeof at));
 }
 
 /* Lists whose absence means a default, not an empty list. */
@@ -224,11 +241,12 @@ static int *line_of(af_run_config *r, const char *key)
 }
 
 /* Turns a strategy into steps and epochs. In the trainers of Hugging Face it decides which of these
- * keys counts; in Axolotl a number wins over it. */
+ * keys counts; in Axolotl a number wins over it, unless it is from the command line. */
 static af_status resolve_strategy(af_run_config *r, af_when *when, const char *strategy,
                                   const char *steps, const char *per_epoch, af_error *err)
 {
-    const bool rules = r->dialect != AF_DIALECT_NONE;
+    const bool rules =
+        r->dialect != AF_DIALECT_NONE || *line_of(r, strategy) == AF_KEY_LINE_OVERRIDE;
     const bool counted = *line_of(r, steps) || *line_of(r, per_epoch);
     af_status st = AF_OK;
     if (*when == AF_WHEN_AUTO || *when == AF_WHEN_BEST)
@@ -291,6 +309,10 @@ static af_status check_steps(const af_run_config *r, af_error *err)
 af_status af_run_config_check(af_run_config *r, af_error *err)
 {
     resolve_resume(r);
+    if (r->method == AF_METHOD_DORA) {
+        r->method = AF_METHOD_LORA;
+        r->dora = true;
+    }
     af_status st = check_required(r, err);
     if (st == AF_OK)
         st = check_steps(r, err);
@@ -302,6 +324,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         st = check_pairs(r, err);
     if (st == AF_OK)
         st = check_lists(r, err);
+    if (st == AF_OK)
+        st = check_schedule(r, err);
     if (r->lora_alpha == 0)
         r->lora_alpha = 2.0 * (double)r->lora_r;
     return st;

@@ -22,6 +22,7 @@ typedef enum af_method {
     AF_METHOD_FULL,
     AF_METHOD_LORA,
     AF_METHOD_QLORA,
+    AF_METHOD_DORA,  /* in a run file: lora with peft_use_dora */
     AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
 } af_method;
 /* When something happens; AUTO = as the keys about steps and epochs say. */
@@ -45,6 +46,13 @@ typedef struct af_idle_key {
     struct af_idle_key *next;
 } af_idle_key;
 
+/* Beside the run: what is found later does not change its values. */
+typedef struct af_idle_keys {
+    af_idle_key *first, *last; /* in the order they were found */
+    int count;
+    af_arena *mem;
+} af_idle_keys;
+
 typedef struct af_run_config {
     const char *path;     /* of the run file, for messages */
     const char *override; /* where keys outside the file come from: "command line" */
@@ -54,6 +62,7 @@ typedef struct af_run_config {
     const char *eos_token, *pad_token;
     af_strings tokens, add_special_tokens;
     bool resize_to_32x;
+    double attention_dropout;
     /* method */
     af_method method;
     af_tri load_in_4bit;
@@ -64,6 +73,7 @@ typedef struct af_run_config {
     double lora_alpha, lora_dropout; /* alpha 0 = 2 r */
     af_strings lora_target_modules, lora_modules_to_save, lora_exclude_modules, lora_layers;
     const af_yaml *trainable_tokens; /* a list, or lists by module */
+    bool lora_bias;
     bool lora_target_linear, rslora, dora;
     double loraplus_lr_ratio, loraplus_lr_embedding;
     const char *lora_init, *lora_model_dir;
@@ -85,9 +95,11 @@ typedef struct af_run_config {
     af_decay_on decay_on;
     const char *lr_scheduler;
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
-    double min_lr, constant_lr_ratio;
+    double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
     bool quadratic_warmup;
     double neftune_alpha;
+    bool router_logits;      /* asks for the auxiliary loss of a router, */
+    double router_loss_coef; /* as this does */
     /* precision and memory */
     af_tri bf16, checkpointing, offloading;
     bool tf32;
@@ -110,8 +122,8 @@ typedef struct af_run_config {
     bool adapter_is_named;         /* the file has the key, if only to say none */
     af_dialect dialect;            /* whose file it is */
     bool strict;                   /* a key without effect is an error */
-    af_idle_key *idle, *last_idle; /* in the order they were found */
-    int idle_count;
+    af_idle_keys *idle;
+    const char *key_name[AF_RUN_KEYS_MAX]; /* the name the user gave the key */
     af_arena mem;
 } af_run_config;
 
@@ -135,8 +147,11 @@ AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_e
 AF_CHECKED af_status af_run_keys_help(char **out, af_error *err);
 /* Where the user set this key: "run.yaml:12", "command line", or the file alone. Returns buf. */
 const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, size_t size);
-/* Notes that a key of the file has no effect; `why` is static. An error in a strict run. */
-AF_CHECKED af_status af_run_idle_add(af_run_config *r, const char *key, int line, const char *why,
+/* Notes that a key has no effect; `why` is static. An error in a strict run. */
+AF_CHECKED af_status af_run_idle_add(const af_run_config *r, const char *key, int line,
+                                     const char *why, af_error *err);
+/* The same for a key of the table, which is an error on the command line. */
+AF_CHECKED af_status af_run_idle_key(const af_run_config *r, const char *key, const char *why,
                                      af_error *err);
 /* "3 keys have no effect here; -v lists them". False when every key has one. */
 bool af_run_idle_text(const af_run_config *r, char *buf, size_t size);

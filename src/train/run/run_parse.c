@@ -188,15 +188,15 @@ static af_status unknown(const parser *p, const char *key, int line, const char 
 static af_status refused(const parser *p, const char *key, const af_yaml *n, int line,
                          const char *more)
 {
-    char at[300], show[80];
+    char at[300];
     const char *reason;
+    const bool plain = n->kind == AF_YAML_SCALAR;
     const af_foreign_kind kind = af_foreign_judge(key, n, &reason);
     if (kind == AF_FOREIGN_UNKNOWN)
         return unknown(p, key, line, more);
     location(p, line, at, sizeof at);
-    return af_fail(p->err, AF_EUNSUPPORTED, "%s: '%s: %s' is not supported: %s%s", at, key,
-                   n->kind == AF_YAML_SCALAR ? n->text : af_yaml_show(n, show, sizeof show), reason,
-                   more);
+    return af_fail(p->err, AF_EUNSUPPORTED, "%s: '%s'%s%.60s%s is not supported: %s%s", at, key,
+                   plain ? " with '" : "", plain ? n->text : "", plain ? "'" : "", reason, more);
 }
 
 af_status af_key_reset(af_run_config *r, const af_key *k, af_error *err)
@@ -278,8 +278,10 @@ static af_status apply(const parser *p, const char *key, const af_yaml *n, int l
     if (af_yaml_is_null(n)) /* "key:" without a value means the default */
         return line > 0 ? AF_OK : af_key_reset(p->run, k, p->err);
     const af_status st = set(p, k, n, line);
-    if (st == AF_OK)
+    if (st == AF_OK) {
         p->run->key_line[row] = line > 0 ? line : AF_KEY_LINE_OVERRIDE;
+        p->run->key_name[row] = key;
+    }
     return st;
 }
 
@@ -420,7 +422,11 @@ bool af_run_key_is_set(const af_run_config *r, const char *key)
 const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, size_t size)
 {
     const int line = af_run_key_line(r, key);
-    if (line > 0)
+    const af_key *k = af_key_find(key);
+    const char *given = line > 0 ? r->key_name[k - af_keys] : NULL;
+    if (given && strcmp(given, k->name) != 0) /* the name to look for in that line */
+        snprintf(buf, size, "%s:%d ('%s')", r->path, line, given);
+    else if (line > 0)
         snprintf(buf, size, "%s:%d", r->path, line);
     else
         snprintf(buf, size, "%s", line < 0 ? r->override : r->path);
@@ -466,6 +472,15 @@ static af_status run_all(const parser *p, const af_yaml *root, const char *const
     return st == AF_OK ? af_run_config_check(p->run, p->err) : st;
 }
 
+static af_status make_idle_list(af_run_config *r, af_error *err)
+{
+    r->idle = af_arena_take(&r->mem, sizeof *r->idle);
+    if (!r->idle)
+        return af_fail_nomem(err, "a run", sizeof *r->idle);
+    r->idle->mem = &r->mem;
+    return AF_OK;
+}
+
 af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t size, const char *name,
                               const char *const *overrides, int count, af_error *err)
 {
@@ -476,6 +491,7 @@ af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t siz
     out->override = "command line";
     if (!p.name)
         return af_fail_nomem(err, name, strlen(name));
+    AF_TRY(make_idle_list(out, err));
     AF_TRY(af_yaml_parse(&root, &out->mem, text, size, p.name, err));
     AF_TRY(run_all(&p, root, overrides, count));
 done:
@@ -506,6 +522,9 @@ af_status af_run_config_read(af_run_config *out, const char *path, const char *c
 af_status af_run_config_init(af_run_config *out, const char *name, af_error *err)
 {
     *out = (af_run_config){.path = name, .override = name};
+    const af_status st = make_idle_list(out, err);
+    if (st != AF_OK)
+        return st;
     return set_defaults(&(parser){.run = out, .name = name, .err = err});
 }
 

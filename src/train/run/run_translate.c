@@ -65,6 +65,10 @@ static const struct {
 } values[] = {
     {"quantization_bit", "4", "load_in_4bit", "true"},
     {"quantization_bit", "8", "load_in_8bit", "true"},
+    {"pissa_init", "true", "peft_init_lora_weights", "pissa_niter_16"},
+    {"pissa_init", "false", NULL, NULL},
+    {"use_muon", "true", "optimizer", "muon"},
+    {"use_muon", "false", NULL, NULL},
     {"lora_target", "all", "lora_target", "all-linear"},
     {"lora_target_modules", "all", "lora_target_modules", "all-linear"},
     {"target_modules", "all", "target_modules", "all-linear"},
@@ -92,6 +96,7 @@ static const struct {
     {"completion_only_loss", "false", "train_on_inputs", "true"},
     {"train_on_completions", "true", "train_on_inputs", "false"},
     {"train_on_completions", "false", "train_on_inputs", "true"},
+    {"use_muon", "true", "optimizer", "muon"},
     {"use_peft", "true", "adapter", "lora"},
     {"use_peft", "false", "adapter", "full"},
     {"random_state", NULL, "seed", NULL}, /* any value: another name in code, not in files */
@@ -157,7 +162,7 @@ static const struct {
     {"lora_parameters", "keys", "lora_target_modules"},
 };
 static const char *const maps[] = {"peft_config", "quant_config", "lr_scheduler_kwargs",
-                                   "lora_parameters"};
+                                   "lora_parameters", "kt_config"};
 
 static af_status translate_map(translation *t, const char *map, const af_yaml *n)
 {
@@ -191,10 +196,25 @@ static af_status translate_map(translation *t, const char *map, const af_yaml *n
     return st;
 }
 
+static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
+
+/* Changes of a model's config: those about its router are keys here, others are not supported. */
+static bool is_about_router(const af_yaml *n)
+{
+    bool all = n->count > 0;
+    for (int i = 0; i < n->count; i++)
+        all &= is(n->key[i], "output_router_logits") || is(n->key[i], "router_aux_loss_coef");
+    return all;
+}
+
 static bool is_map_of_settings(const char *key, const af_yaml *n)
 {
+    if (n->kind != AF_YAML_MAP)
+        return false;
+    if (is(key, "model_config") || is(key, "overrides_of_model_config"))
+        return is_about_router(n);
     for (size_t i = 0; i < AF_LEN(maps); i++)
-        if (n->kind == AF_YAML_MAP && strcmp(maps[i], key) == 0)
+        if (is(maps[i], key))
             return true;
     return false;
 }
@@ -228,48 +248,6 @@ static af_status translate_batch(translation *t, int i, int64_t micro)
                new_scalar(t, t->root->item[i]->line, text));
 }
 
-/* TRL: one dataset with its splits. */
-static af_status put_dataset(translation *t, const char *as, int line, const char *split)
-{
-    static const char *const from[] = {"dataset_name", "dataset_config", NULL};
-    static const char *const to[] = {"path", "name", "split"};
-    af_yaml *list = af_arena_take(t->mem, sizeof *list);
-    af_yaml **only = af_arena_take(t->mem, sizeof *only);
-    translation entry = *t;
-    entry.out = af_arena_take(t->mem, sizeof *entry.out);
-    entry.room = 0;
-    if (!list || !only || !entry.out)
-        return af_fail_nomem(t->err, as, sizeof *list);
-    *entry.out = (af_yaml){.kind = AF_YAML_MAP, .line = line};
-    for (int i = 0; i < 3; i++) {
-        const af_yaml *n = from[i] ? af_yaml_get(t->root, from[i]) : new_scalar(t, line, split);
-        if (!n || af_yaml_is_null(n))
-            continue;
-        const af_status st = put(&entry, to[i], n->line, n);
-        if (st != AF_OK)
-            return st;
-    }
-    *only = entry.out;
-    *list = (af_yaml){.kind = AF_YAML_LIST, .line = line, .count = 1, .item = only};
-    return put(t, as, line, list);
-}
-
-static const char *text_of(const af_yaml *root, const char *key, const char *otherwise)
-{
-    const af_yaml *n = af_yaml_get(root, key);
-    return n && n->kind == AF_YAML_SCALAR && !af_yaml_is_null(n) ? n->text : otherwise;
-}
-
-static af_status translate_dataset(translation *t, int line)
-{
-    const char *when = text_of(t->root, "eval_strategy", "no");
-    af_status st =
-        put_dataset(t, "datasets", line, text_of(t->root, "dataset_train_split", "train"));
-    if (st == AF_OK && strcmp(when, "no") != 0 && strcmp(when, "false") != 0)
-        st = put_dataset(t, "test_datasets", line, text_of(t->root, "dataset_test_split", "test"));
-    return st;
-}
-
 /* mlx-lm: the output of the adapter times `scale`, whatever the rank. */
 static af_status translate_scale(translation *t, const af_yaml *parameters)
 {
@@ -283,13 +261,20 @@ static af_status translate_scale(translation *t, const af_yaml *parameters)
     return put(t, "lora_alpha", parameters->line, new_scalar(t, parameters->line, text));
 }
 
-static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
-
-/* Part of translate_dataset. */
-static bool is_of_dataset(const char *key)
+/* The model's own tokenizer or config, by its name. */
+static bool names_the_model(const af_yaml *root, const char *key, const af_yaml *n)
 {
-    return is(key, "dataset_config") || is(key, "dataset_train_split") ||
-           is(key, "dataset_test_split");
+    static const char *const keys[] = {"tokenizer_config", "tokenizer_name_or_path",
+                                       "tokenizer_name", "base_model_config"};
+    static const char *const models[] = {"base_model", "model_name_or_path", "model"};
+    bool same = false, asked = false;
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        asked |= is(key, keys[i]);
+    for (size_t i = 0; asked && i < AF_LEN(models); i++) {
+        const af_yaml *m = af_yaml_get(root, models[i]);
+        same |= m && m->kind == AF_YAML_SCALAR && n->kind == AF_YAML_SCALAR && is(m->text, n->text);
+    }
+    return same;
 }
 
 static af_status translate_entry(translation *t, int i)
@@ -297,7 +282,6 @@ static af_status translate_entry(translation *t, int i)
     const char *key = t->root->key[i];
     const af_yaml *n = t->root->item[i];
     const int line = t->root->key_line[i];
-    const bool named = af_yaml_get(t->root, "dataset_name") != NULL;
     af_status st = AF_OK;
     if (af_yaml_is_null(n))
         return put(t, key, line, n);
@@ -307,9 +291,9 @@ static af_status translate_entry(translation *t, int i)
         return translate_batch(t, i, whole_number(t->root, "micro_batch_size", 1));
     if (is(key, "batch_size"))
         return put(t, "micro_batch_size", line, n);
-    if (is(key, "dataset_name"))
-        return translate_dataset(t, line);
-    if (named && is_of_dataset(key))
+    if (is(key, "tokens") && n->kind == AF_YAML_MAP) /* an older Axolotl's special_tokens */
+        return put(t, "special_tokens", line, n);
+    if (names_the_model(t->root, key, n))
         return AF_OK;
     if (is(key, "lora_parameters") && n->kind == AF_YAML_MAP)
         st = translate_scale(t, n);

@@ -3,9 +3,24 @@
 #include "base/file.h"
 #include "graph/graph_access.h"
 #include "model/adapter_config.h"
+#include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
+
+/* Names the key that a wrong adapter comes from. */
+static af_status adapter_key(const af_run_model *m, af_status st, af_error *err)
+{
+    char at[300];
+    if (st != AF_EUSAGE && st != AF_EUNSUPPORTED)
+        return st;
+    const bool saved = strcmp(err->subject, "modules_to_save") == 0;
+    const bool tokens = strcmp(err->subject, "trainable_token_indices") == 0;
+    const char *key = saved    ? "lora_modules_to_save"
+                      : tokens ? "trainable_token_indices"
+                               : "lora_target_modules";
+    return af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, key, at, sizeof at));
+}
 
 /* What the run file asks for. */
 static af_status adapter_config(af_run_model *m, af_adapter_config *c, af_method_lists *lists,
@@ -13,6 +28,18 @@ static af_status adapter_config(af_run_model *m, af_adapter_config *c, af_method
 {
     const af_status st = af_method_adapter(c, lists, m->run, m->spec, err);
     return st == AF_OK ? af_run_tokens_train(&m->tokens, c, m->run, m->spec, err) : st;
+}
+
+/* First values that depend on the base. */
+static af_status start_adapter(af_run_model *m, af_error *err)
+{
+    char at[300];
+    const af_status st = af_start_fill(m->adapter, m->loader, af_method_quantises(m->run),
+                                       (uint64_t)m->run->seed, (int)m->run->threads, err);
+    return st == AF_OK
+               ? st
+               : af_fail_prefix(st, err, "%s",
+                                af_run_key_loc(m->run, "peft_init_lora_weights", at, sizeof at));
 }
 
 static af_status new_adapter(af_run_model *m, af_error *err)
@@ -23,16 +50,9 @@ static af_status new_adapter(af_run_model *m, af_error *err)
     if (st != AF_OK)
         return st;
     st = af_adapter_new(&m->adapter, &c, m->spec, m->loader, (uint64_t)m->run->seed, err);
-    if (st == AF_EUSAGE || st == AF_EUNSUPPORTED) {
-        char at[300];
-        const bool saved = strcmp(err->subject, "modules_to_save") == 0;
-        const bool tokens = strcmp(err->subject, "trainable_token_indices") == 0;
-        const char *key = saved    ? "lora_modules_to_save"
-                          : tokens ? "trainable_token_indices"
-                                   : "lora_target_modules";
-        af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, key, at, sizeof at));
-    }
-    return st;
+    if (st == AF_OK)
+        return start_adapter(m, err);
+    return adapter_key(m, st, err);
 }
 
 static bool same_names(const af_strings *a, const char *const *b, int count)
@@ -79,7 +99,7 @@ done:
 }
 
 /* A repeated lora_* value must agree with the adapter it repeats. */
-static af_status check_repeated(const af_run_model *m, af_error *err)
+static af_status check_repeated(af_run_model *m, af_error *err)
 {
     const af_run_config *r = m->run;
     const af_adapter_config *c = &m->adapter->config;
@@ -111,6 +131,22 @@ static af_status check_repeated(const af_run_model *m, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' has %s",
                        af_run_key_loc(r, "peft_use_dora", at, sizeof at),
                        r->dora ? "true" : "false", r->lora_model_dir, c->dora ? "true" : "false");
+    if (af_run_key_is_set(r, "lora_bias") && r->lora_bias != c->lora_bias)
+        return af_fail(err, AF_EUSAGE, "%s: lora_bias is %s, the adapter in '%s' has %s",
+                       af_run_key_loc(r, "lora_bias", at, sizeof at),
+                       r->lora_bias ? "true" : "false", r->lora_model_dir,
+                       c->lora_bias ? "true" : "false");
+    af_adapter_config wanted = {0};
+    if (r->trainable_tokens) {
+        const af_status st = af_run_tokens_train(&m->tokens, &wanted, r, m->spec, err);
+        if (st != AF_OK)
+            return st;
+    }
+    for (int k = 0; k < AF_TOKEN_TABLES && r->trainable_tokens; k++)
+        if (!af_token_rows_same(&wanted.tokens[k], &c->tokens[k]))
+            return af_fail(
+                err, AF_EUSAGE, "%s: trainable_token_indices are not those of the adapter in '%s'",
+                af_run_key_loc(r, "trainable_token_indices", at, sizeof at), r->lora_model_dir);
     return check_targets(m, err);
 }
 
@@ -154,8 +190,10 @@ static af_status open_device(af_run_model *m, af_error *err)
                : af_fail_prefix(st, err, "%s: device '%s'", at, r->device);
 }
 
-af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_error *err)
+/* Keys for a GPU have no effect without one. */
+static af_status note_idle_keys(const af_run_model *m, af_error *err)
 {
+    const af_run_config *r = m->run;
     static const char *const why = "the run is on the CPU";
     const struct {
         const char *key;
@@ -171,10 +209,30 @@ af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_err
     return st;
 }
 
+/* The auxiliary loss of a router is nothing in a model without one. */
+static af_status check_router(const af_run_model *m, af_error *err)
+{
+    static const char *const keys[] = {"output_router_logits", "router_aux_loss_coef"};
+    const af_run_config *r = m->run;
+    const bool asked[] = {r->router_logits, r->router_loss_coef > 0};
+    char at[300];
+    af_status st = AF_OK;
+    for (size_t i = 0; st == AF_OK && i < AF_LEN(keys); i++) {
+        if (asked[i] && m->spec->arch->moe)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "%s: '%s' is not supported: the loss of a mixture of experts is the "
+                           "plain cross-entropy",
+                           af_run_key_loc(r, keys[i], at, sizeof at), keys[i]);
+        if (asked[i])
+            st = af_run_idle_key(r, keys[i], "the model has no experts", err);
+    }
+    return st;
+}
+
 /* Full fine-tuning ends with a folder of plain weights and the config it began with. */
 static af_status check_full(const af_run_model *m, af_error *err)
 {
-    const af_hf_config *c = af_loader_config(m->loader);
+    const af_hf_config *c = m->loader ? af_loader_config(m->loader) : &m->config;
     if (af_method_trains_base(m->run) && c->nested)
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s: '%s' is more than a text model, and full fine-tuning would write only "
@@ -226,7 +284,7 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
 {
     af_status st = AF_OK;
     const af_run_config *r = m->run;
-    const char *from = r->method == AF_METHOD_FULL ? NULL : r->lora_model_dir;
+    const char *from = af_method_trains_base(r) ? NULL : r->lora_model_dir;
     bool untie;
     int64_t own = 0; /* rows of an adapter that has an embedding of its own */
     AF_TRY(af_method_unties(&untie, r, err));
@@ -262,7 +320,9 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_error 
     AF_TRY(open_device(m, err));
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));
-    st = check_full(m, err);
+    AF_TRY(check_full(m, err));
+    AF_TRY(check_router(m, err));
+    st = note_idle_keys(m, err);
 done:
     return st;
 }
@@ -300,17 +360,25 @@ af_status af_run_model_outline_adapter(af_run_model *m, af_error *err)
 {
     af_adapter_config c;
     af_method_lists lists;
-    const af_status st = adapter_config(m, &c, &lists, err);
-    return st == AF_OK ? af_adapter_outline(&m->adapter, &c, m->spec, err) : st;
+    af_status st = adapter_config(m, &c, &lists, err);
+    if (st != AF_OK)
+        return st;
+    st = adapter_key(m, af_adapter_outline(&m->adapter, &c, m->spec, err), err);
+    return st == AF_OK ? af_start_outline(m->adapter, m->loader, af_method_quantises(m->run), err)
+                       : st;
 }
 
 af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, af_error *err)
 {
     af_status st = AF_OK;
     AF_TRY(resolve(m, run, err));
-    AF_TRY(af_device_open(&m->device, run->device, (int)run->threads, err));
+    AF_TRY(check_output(m, err));
+    AF_TRY(open_device(m, err));
     choose_compute(m);
     AF_TRY(has_weights(m->path) ? open_loader(m, true, err) : read_config(m, err));
+    AF_TRY(check_full(m, err));
+    AF_TRY(check_router(m, err));
+    AF_TRY(note_idle_keys(m, err));
     m->dropout = run->lora_dropout;
     const uint64_t before = af_resident_own();
     if (!af_method_trains_base(run) && run->lora_model_dir) {

@@ -44,6 +44,4 @@ AF_CHECKED af_status af_run_model_open_outline(af_run_model *m, const af_run_con
 AF_CHECKED af_status af_run_model_outline_adapter(af_run_model *m, af_error *err);
 void af_run_model_close(af_run_model *m); /* an empty one is allowed */
 bool af_run_model_on_cpu(const af_run_model *m);
-/* Notes the keys for a GPU that have no effect on the device of the run. */
-AF_CHECKED af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_error *err);
 #endif

@@ -1,6 +1,7 @@
 /* run_progress.c - see run_progress.h. In JSON, doubles are hexadecimal text: they read back bit by
  * bit, NaN too. */
 #include "train/step/run_progress.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -97,7 +98,7 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
     put_double(o, "first_loss", p->first_loss);
     put_double(o, "last_loss", p->last_loss);
     put_double(o, "loss_sum", p->loss_sum);
-    *out = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
+    *out = o ? af_json_dump(o, JSON_INDENT(2)) : NULL;
     json_decref(o);
     return *out ? AF_OK : af_fail_nomem(err, "the progress of a run", 1024);
 }
@@ -136,8 +137,10 @@ static void get_last(const json_t *o, af_run_progress *p)
 
 af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *path, af_error *err)
 {
-    json_error_t why;
-    json_t *o = json_load_file(path, 0, &why);
+    json_t *o = NULL;
+    const af_status st = af_json_read_file(&o, path, err);
+    if (st == AF_ENOMEM)
+        return st;
     af_run_progress q = {.steps = p->steps,
                          .steps_per_epoch = p->steps_per_epoch,
                          .items_per_epoch = p->items_per_epoch,

@@ -3,12 +3,16 @@
 #include "afinar/data.h"
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "data/store/batch_stream.h"
 #include "data/store/dataset_reader.h"
 #include "format/config/hf_config.h"
+#include "format/text/json_text.h"
 #include "train/run/run_data_opts.h"
+#include "train/step/run_data.h"
 #include "train/step/run_tokens.h"
+#include "train/tools/fault_list.h"
 
 #include <jansson.h>
 #include <unistd.h>
@@ -33,7 +37,6 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
                            int count, af_error *err)
 {
     af_status st = AF_OK;
-    char idle[300];
     *t = (data_tool){0};
     AF_TRY(af_run_config_read(&t->run, run_file, overrides, count, err));
     st = af_model_resolve(&t->model, t->run.base_model, err);
@@ -45,12 +48,30 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
     AF_TRY(af_run_tokens_open(&t->tokens, &t->run, t->model, err));
     t->o = af_run_data_opts(&t->run, t->tokens.dir ? t->tokens.dir : t->model);
     AF_TRY(af_data_pipeline_open(&t->pipeline, &t->o, err));
-    if (af_run_idle_text(&t->run, idle, sizeof idle))
-        af_log_write(AF_LOG_INFO, "%s", idle);
-    af_run_idle_log(&t->run);
 done:
     if (st != AF_OK)
         tool_close(t);
+    return st;
+}
+
+/* What a run of this file would be refused for besides its records. A folder may have a tokenizer
+ * and no model. */
+static af_status check_run(const data_tool *t, af_error *err)
+{
+    af_run_model m = {0};
+    char line[300], *config = af_path_join(t->model, "config.json");
+    const bool whole = !af_dir_exists(t->model) || (config && af_file_exists(config));
+    af_status st = AF_OK;
+    free(config);
+    if (!whole)
+        return AF_OK;
+    AF_TRY(af_run_model_open_outline(&m, &t->run, err));
+    AF_TRY(af_run_data_check_types(&t->run, err));
+    if (af_run_idle_text(&t->run, line, sizeof line))
+        af_log_write(AF_LOG_INFO, "%s", line);
+    af_run_idle_log(&t->run);
+done:
+    af_run_model_close(&m);
     return st;
 }
 
@@ -117,7 +138,7 @@ af_status af_data_preview(const char *run_file, const char *const *overrides, in
 static void put_text(af_buf *b, const char *text, uint64_t len)
 {
     json_t *v = json_stringn(text, len);
-    char *shown = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    char *shown = v ? af_json_dump(v, JSON_ENCODE_ANY) : NULL;
     if (shown)
         af_buf_str(b, shown);
     else
@@ -270,8 +291,8 @@ done:
 }
 
 /* A run reads its evaluation data at the start, too. */
-static af_status check_tests(const data_tool *t, void (*fault)(void *user, const char *message),
-                             void *user, af_data_report *out, af_error *err)
+static af_status check_tests(const data_tool *t, af_fault_list *faults, af_data_report *out,
+                             af_error *err)
 {
     af_data_opts o = t->o;
     af_data_pipeline pipeline = {0};
@@ -282,8 +303,8 @@ static af_status check_tests(const data_tool *t, void (*fault)(void *user, const
     af_status st = af_data_pipeline_open(&pipeline, &o, err);
     if (st != AF_OK)
         return st;
-    pipeline.fault = fault;
-    pipeline.fault_user = user;
+    pipeline.fault = af_fault_add;
+    pipeline.fault_user = faults;
     st = af_dataset_read(&pipeline, AF_READ_CHECK, NULL, NULL, &counts, NULL, err);
     out->test_records = counts.records;
     out->warnings += counts.warnings;
@@ -299,22 +320,29 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
     data_tool t;
     af_data_counts counts = {0};
     af_read_times times = {0};
+    af_fault_list faults = {.pass = fault, .user = user};
     af_error unread;
     err = af_error_or(err, &unread);
     *out = (af_data_report){0};
     af_status st = tool_open(&t, run_file, overrides, count, err);
     if (st != AF_OK)
         return st;
+    st = check_run(&t, err);
+    if (st != AF_OK) {
+        tool_close(&t);
+        return st;
+    }
     if (stats) {
         st = measure(&t, out, err);
     } else {
-        t.pipeline.fault = fault;
-        t.pipeline.fault_user = user;
+        t.pipeline.fault = af_fault_add;
+        t.pipeline.fault_user = &faults;
         st = af_dataset_read(&t.pipeline, AF_READ_CHECK, NULL, NULL, &counts, &times, err);
         fill(out, &counts, &times);
     }
     if (st == AF_OK)
-        st = check_tests(&t, fault, user, out, err);
+        st = check_tests(&t, &faults, out, err);
+    af_fault_end(&faults);
     if (st == AF_OK && out->errors)
         st = af_fail(err, AF_EFORMAT, "%s: %" PRId64 " record%s of the datasets cannot be used",
                      run_file, out->errors, out->errors == 1 ? "" : "s");

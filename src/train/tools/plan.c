@@ -5,7 +5,10 @@
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/text/json_text.h"
 #include "train/step/memory_fit.h"
+#include "train/step/run_data.h"
+#include "train/step/setting_warnings.h"
 
 #include <jansson.h>
 
@@ -41,6 +44,8 @@ static af_status open_outline(run_outline *o, const af_run_config *run, af_error
     AF_TRY(has_tokenizer(path) ? af_prompts_new(&o->prompts, run, path, run->chat_template, err)
                                : af_prompts_outline(&o->prompts, run, err));
     o->step.prompts = o->prompts;
+    if (has_tokenizer(path)) /* a model that can be trained, not only its config */
+        st = af_run_data_peek(run, &o->model, err);
 done:
     return st;
 }
@@ -183,10 +188,10 @@ static char *as_json(const plan_table *a, const af_step_graph *s)
             lengths, json_pack("{s:I,s:I,s:b}", "sequence_len", (json_int_t)a->length[i], "total",
                                (json_int_t)a->total[i], "fits", a->total[i] <= a->free_bytes));
     json_object_set_new(o, "lengths", lengths);
-    for (const af_idle_key *k = s->run->idle; k; k = k->next)
+    for (const af_idle_key *k = s->run->idle->first; k; k = k->next)
         json_array_append_new(idle, json_string(k->key));
     json_object_set_new(o, "keys_without_effect", idle);
-    char *text = json_dumps(o, JSON_COMPACT);
+    char *text = af_json_dump(o, JSON_COMPACT);
     json_decref(o);
     return text;
 }
@@ -266,8 +271,8 @@ af_status af_train_plan(const char *run_file, const char *const *overrides, int 
     run_outline o = {0};
     plan_table a = {0};
     AF_TRY(open_outline(&o, &run, err));
-    AF_TRY(af_run_model_idle_keys(&o.model, &run, err));
     af_run_idle_log(&run);
+    af_warn_settings(&o.model);
     AF_TRY(fill(&a, &o.step, memory, err));
     af_memory_count_program(&o.step);
     *out = json ? as_json(&a, &o.step) : as_text(&a, &o.step);

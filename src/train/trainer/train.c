@@ -85,7 +85,7 @@ static void report_end(af_trainer *t, af_status st, af_train_result *result, con
         af_run_log(t->hooks, "note: report.html is not written: %s", why.msg);
 }
 
-static af_status train(af_run_config *run, const af_train_hooks *hooks, const char *resume,
+static af_status train(const af_run_config *run, const af_train_hooks *hooks, const char *resume,
                        af_train_result *result, af_error *err)
 {
     af_trainer t;
@@ -94,14 +94,12 @@ static af_status train(af_run_config *run, const af_train_hooks *hooks, const ch
     if (st != AF_OK)
         return st;
     t.resume_command = resume;
-    st = af_run_model_idle_keys(&t.model, run, err);
-    if (st == AF_OK && af_dialect_name(run->dialect))
+    if (af_dialect_name(run->dialect))
         af_run_log(hooks, "keys and defaults of %s", af_dialect_name(run->dialect));
-    if (st == AF_OK && af_run_idle_text(run, line, sizeof line))
+    if (af_run_idle_text(run, line, sizeof line))
         af_run_log(hooks, "%s", line);
     af_run_idle_log(run);
-    if (st == AF_OK)
-        st = run_all(&t, err);
+    st = run_all(&t, err);
     if (st != AF_OK && t.report.began) /* its folder stays: so does the way to go on */
         report_end(&t, st, result, err);
     result->stopped = st == AF_ESTOPPED;
