@@ -31,8 +31,11 @@ af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_e
         k->tokenizer = NULL;
     for (int i = 0; i < k->sources; i++) {
         const char *requested = k->source[i].chat_template;
-        AF_TRY(af_renderer_init(&k->renderer[i], k->tokenizer, o->model,
-                                requested ? requested : o->chat_template, err));
+        if (o->turn_template && !requested)
+            AF_TRY(af_renderer_init_turns(&k->renderer[i], k->tokenizer, o, err));
+        else
+            AF_TRY(af_renderer_init(&k->renderer[i], k->tokenizer, o->model,
+                                    requested ? requested : o->chat_template, err));
         warn_of_held_out_files(&k->source[i], o->run_path);
     }
 done:

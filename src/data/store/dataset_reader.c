@@ -524,6 +524,7 @@ static af_status one_source(reader *d, int i)
     d->source = s;
     d->renderer = &d->pipeline->renderer[i];
     d->renderer->want_text = d->mode == AF_READ_PREVIEW;
+    d->renderer->cutoff = d->mode == AF_READ_PREVIEW ? 0 : d->pipeline->o->sequence_len;
     d->renderer->times = (af_renderer_times){0};
     d->tools_warned = false;
     thread_renderers_open(d);
