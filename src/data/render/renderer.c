@@ -195,7 +195,8 @@ af_status af_renderer_prompt(af_renderer *s, char **text, uint64_t *len, const a
     return st == AF_OK ? af_renderer_render(s, text, len, t, n, true, false, NULL, err) : st;
 }
 
-af_status af_renderer_encode(af_renderer *s, const char *text, uint64_t len, bool special, af_error *err)
+af_status af_renderer_encode(af_renderer *s, const char *text, uint64_t len, bool special,
+                             af_error *err)
 {
     const double began = af_seconds_now();
     const af_status st = af_tokenizer_encode(s->tokenizer, &s->encoding, text, len, special, err);
@@ -400,7 +401,8 @@ static af_status segment_row(af_renderer *s, af_row *out, const af_conversation 
         const json_t *g = json_array_get(t->segments, i);
         const json_t *text = json_object_get(g, "text");
         const bool loss = json_is_true(json_object_get(g, "label")) || source->train_on_inputs;
-        AF_TRY(af_renderer_encode(s, json_string_value(text), json_string_length(text), false, err));
+        AF_TRY(
+            af_renderer_encode(s, json_string_value(text), json_string_length(text), false, err));
         AF_TRY(af_row_append(out, &s->encoding, loss, err));
         af_buf_add(&b, json_string_value(text), json_string_length(text));
     }

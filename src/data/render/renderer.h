@@ -31,7 +31,7 @@ typedef struct af_renderer {
     const af_tokenizer *tokenizer; /* NULL: only token ids can be taken */
     af_template *chat;             /* NULL: no template; `why` has the reason */
     af_error why;
-    bool want_text; /* rows of token ids get their text, too */
+    bool want_text;                /* rows of token ids get their text, too */
     const af_turn_template *turns; /* not NULL: conversations are rendered by it, not by `chat` */
     const char *turns_name, *turns_system; /* for messages; over its default system text, or NULL */
     int64_t cutoff;                        /* of its rows; 0 = none */

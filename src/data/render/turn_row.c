@@ -192,12 +192,10 @@ static af_status encode_source(const turn_work *w, int64_t k)
         AF_TRY(put_piece(w, &p->source, w->t->prefix, "", 0));
     if (k == 0 && w->system && !folds)
         AF_TRY(put_piece(w, &p->source, w->t->system, w->system, w->system_len));
-    if (k == 0 && w->system && folds)
-        for (const char *at = w->t->system; *at; at++)
-            if (*at == AF_TURNS_TEXT)
-                af_buf_add(&b, w->system, w->system_len);
-            else
-                af_buf_char(&b, *at);
+    for (const char *at = k == 0 && w->system && folds ? w->t->system : ""; *at; at++) {
+        const bool here = *at == AF_TURNS_TEXT;
+        af_buf_add(&b, here ? w->system : at, here ? w->system_len : 1);
+    }
     af_buf_add(&b, text, len);
     if (b.bad)
         AF_TRY(af_fail_nomem(w->err, "a turn", len));
@@ -311,8 +309,10 @@ af_status af_turn_row(af_renderer *s, af_row *out, const af_conversation *t,
                        "tools are not supported with 'template: %s'; 'chat_template: "
                        "tokenizer_default' has them",
                        s->turns_name);
-    if (!alternates(&w)) /* no tokens: the record is skipped, and a warning says so */
-        return AF_OK;
+    if (!alternates(&w)) { /* no tokens: the record is skipped, and a warning says so */
+        out->text = af_strdup("");
+        return out->text ? AF_OK : af_fail_nomem(err, "a record", 1);
+    }
     w.pairs = (int64_t)(json_array_size(t->messages) - w.first) / 2;
     w.pair = af_calloc((uint64_t)w.pairs, sizeof *w.pair);
     if (!w.pair)
