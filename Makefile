@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: all deps demo test check docs install package check-reproducible clean
+.PHONY: all deps demo test check check-threads check-faults coverage docs install package check-reproducible clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product
@@ -17,6 +17,17 @@ test: deps
 check: deps
 	@tools/check
 
+# The threaded parts under ThreadSanitizer: pool, kernels on several threads, token stream, saver, whole runs.
+check-threads: deps
+	@cmake --preset tsan >/dev/null
+	@cmake --build build/tsan
+	@ctest --test-dir build/tsan --output-on-failure -j 2 -R \
+	    '^test_(pool|memory|fast_threads|rows_alone|batch_stream|run_object|run_from_c|fit|judged|generate|imatrix|quantize|merge_golden|status)$$'
+
+# Which lines the tests reach, per folder: docs/coverage.md.
+coverage: deps
+	@tools/coverage
+
 # Writes docs/keys.md, the man pages and the completions again, after a change of an option or a key.
 docs: all
 	@tools/gen-docs
@@ -32,6 +43,12 @@ package: deps
 # Builds everything twice in two places and compares the bytes
 check-reproducible: deps
 	@tools/check-reproducible
+
+# Every allocation and every file call of every command fails once, and with all later ones: hours
+check-faults: deps
+	@cmake --preset release >/dev/null
+	@cmake --build build --target afinar af_inject
+	@tests/faults/sweep.sh
 
 clean:
 	rm -rf build

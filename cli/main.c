@@ -25,9 +25,8 @@ static int unknown_command(const char *name)
     for (int i = 0; i < 63 && af_commands[i].name; i++)
         known[i] = af_commands[i].name;
     const char *near = af_cli_suggest(name, known);
-    fprintf(stderr, "afinar: unknown command '%s'%s%s%s (see 'afinar --help')\n", name,
-            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-    return AF_EXIT_USAGE;
+    return af_cli_error(AF_EXIT_USAGE, NULL, "unknown command '%s'%s%s%s (see 'afinar --help')",
+                        name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 /* When the caller closed stdin, stdout or stderr, the next file we open would get its descriptor
@@ -41,9 +40,13 @@ static bool reserve_streams(void)
     return true;
 }
 
-/* Output that could not be written is a failure, whatever the command returned. */
+/* Output that could not be written is a failure, whatever the command returned; and so is output
+ * that lacks what there was no memory for. */
 static int finish(int rc, const char *command)
 {
+    af_error err = {0};
+    if (af_cli_memory_check(&err) != AF_OK && rc == AF_EXIT_OK)
+        rc = af_report(command, &err);
     errno = 0;
     const bool lost = ferror(stdout) != 0;
     if (fflush(stdout) == 0 && !lost)
@@ -55,6 +58,7 @@ static int finish(int rc, const char *command)
 
 static int run_command(int argc, char **argv)
 {
+    af_cli_json_errors(argc, argv);
     for (const af_command *c = af_commands; c->name; c++)
         if (!strcmp(c->name, argv[0]))
             return finish(c->main(argc, argv), c->name);

@@ -8,11 +8,13 @@ endif()
 set(AF_TEST_ENV "AF_GOLDEN=${CMAKE_SOURCE_DIR}/tests/golden;AF_SHARED=${CMAKE_SOURCE_DIR}/../shared;AFINAR=${CMAKE_BINARY_DIR}/afinar;AF_SOURCE=${CMAKE_SOURCE_DIR};AF_BUILD=${CMAKE_BINARY_DIR}")
 
 # What every program is linked with: under AddressSanitizer, a cheap look whether anything can have leaked.
+# A busy machine may be ten times slower than a quiet one, so limits of time only end what hangs.
 set(AF_TEST_LIBS af_flags afinar_static)
 if(AF_SANITIZE MATCHES address AND NOT AF_FUZZ)
     add_library(af_leaks OBJECT ${CMAKE_SOURCE_DIR}/tests/leaks.c)
     target_link_libraries(af_leaks PRIVATE af_flags)
     list(APPEND AF_TEST_LIBS $<TARGET_OBJECTS:af_leaks>)
+    target_link_libraries(afinar PRIVATE $<TARGET_OBJECTS:af_leaks>) # scripts start it hundreds of times
 endif()
 
 file(GLOB_RECURSE AF_TESTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.c)
@@ -23,10 +25,15 @@ foreach(source ${AF_TESTS})
     target_link_libraries(${name} PRIVATE ${AF_TEST_LIBS} ${AF_CMOCKA})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_TEST_ENV}" TIMEOUT 600 SKIP_RETURN_CODE 77)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_TEST_ENV}" TIMEOUT 1800 SKIP_RETURN_CODE 77)
 endforeach()
 # the longest begin first: nothing shall wait for one of them alone at the end
 set_tests_properties(test_fast_gemm test_cuda_kernels test_fast_attention test_fast_threads test_fast_rows PROPERTIES COST 100)
+
+# every library of NVIDIA in one file, to be copied under their names (test_cuda_library.c, test_cli_doctor.sh)
+add_library(fake_nvidia MODULE ${CMAKE_SOURCE_DIR}/tests/backend/fake_nvidia.c)
+set_target_properties(fake_nvidia PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+add_dependencies(test_cuda_library fake_nvidia)
 
 file(GLOB AF_FUZZERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
 foreach(source ${AF_FUZZERS})
@@ -38,17 +45,28 @@ foreach(source ${AF_FUZZERS})
     else()
         add_executable(${name} ${source} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.c)
         add_test(NAME ${name} COMMAND ${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
-        set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_TEST_ENV}" TIMEOUT 300)
+        set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_TEST_ENV}" TIMEOUT 900)
     endif()
     target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
     target_link_libraries(${name} PRIVATE ${AF_TEST_LIBS})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endforeach()
 
+# Preloaded by the fault tests: lets the n-th allocation or file call fail.
+add_library(af_inject MODULE ${CMAKE_SOURCE_DIR}/tests/faults/inject.c)
+target_link_libraries(af_inject PRIVATE ${CMAKE_DL_LIBS})
+target_compile_options(af_inject PRIVATE -Wall -Wextra -fno-builtin -fno-sanitize=all)
+set_target_properties(af_inject PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
 file(GLOB_RECURSE AF_SCRIPTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.sh)
 foreach(script ${AF_SCRIPTS})
     get_filename_component(name ${script} NAME_WE)
     add_test(NAME ${name} COMMAND bash ${script})
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_TEST_ENV}" LABELS script TIMEOUT 600
+    # scripts of the program run under the sanitizers too; those of sources, documents and installation once
+    set(label script)
+    if(name MATCHES "^test_cli_" AND NOT name MATCHES "_(install|demo|examples|bench)$")
+        set(label program)
+    endif()
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_TEST_ENV}" LABELS ${label} TIMEOUT 1800
         SKIP_RETURN_CODE 77)
 endforeach()

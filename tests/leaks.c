@@ -6,6 +6,7 @@
 #include <sanitizer/lsan_interface.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Of sanitizer/allocator_interface.h, which gcc does not install. */
 size_t __sanitizer_get_current_allocated_bytes(void);
@@ -29,7 +30,7 @@ __attribute__((constructor)) static void note_bytes(void)
     static pthread_barrier_t all; /* threads may wait for it after we return */
     pthread_t thread[THREADS];
     int n = 0;
-    setvbuf(stdout, buffer, _IOLBF, sizeof buffer);
+    setvbuf(stdout, buffer, isatty(1) ? _IOLBF : _IOFBF, sizeof buffer);
     tzset();
     pthread_barrier_init(&all, NULL, THREADS);
     while (n < THREADS && pthread_create(&thread[n], NULL, wait_for_all, &all) == 0)
@@ -42,7 +43,9 @@ __attribute__((constructor)) static void note_bytes(void)
     before = __sanitizer_get_current_allocated_bytes();
 }
 
-int __lsan_is_turned_off(void)
+/* Called by the sanitizer's library: the program is compiled with hidden symbols, and a hidden one
+ * it would not find. */
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void)
 {
     return before && __sanitizer_get_current_allocated_bytes() == before;
 }

@@ -50,6 +50,8 @@ static void print_text(const af_bench_opts *o, const af_bench_result *r)
 {
     printf("%s, %s, %s, batch %" PRId64 " x %" PRId64 " on %s\n", o->shape, o->method, o->dtype,
            o->batch, o->seq, r->device);
+    if (*r->no_gpu)
+        printf("  no GPU is used: %s\n", r->no_gpu);
     printf("  ms_per_step    %10.1f   (best %.1f, %" PRId64 " steps, CPU time %.1f)\n",
            r->ms_per_step, r->ms_best, r->steps, r->cpu_ms);
     printf("  tok_s          %10.1f\n", r->tok_s);
@@ -111,10 +113,8 @@ int cmd_bench(int argc, char **argv)
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    if (o.shape && count) {
-        fputs("afinar bench: give either --shape or a model, not both\n", stderr);
-        return AF_EXIT_USAGE;
-    }
+    if (o.shape && count)
+        return af_cli_error(AF_EXIT_USAGE, "bench", "give either --shape or a model, not both");
     o.shape = count ? arg[0] : o.shape ? o.shape : "135m";
     af_cli_log(&common);
     o.device = common.device;

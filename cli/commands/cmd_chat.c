@@ -4,6 +4,7 @@
 #include "commands/model_opts.h"
 #include "term/line_edit.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <signal.h>
 
@@ -48,6 +49,8 @@ static void set_system(chat_session *c, const char *text)
 {
     free(c->system);
     c->system = text ? strdup(text) : NULL;
+    if (text && !c->system)
+        af_cli_note_memory();
     reset(c);
 }
 
@@ -63,9 +66,8 @@ static af_status answer(chat_session *c, const char *text, af_error *err)
     af_encoding e = {0};
     af_generated r = {0};
     add(c, "user", text, strlen(text));
-    char *messages = json_dumps(c->messages, JSON_COMPACT);
-    af_status st = messages ? af_cli_chat_ids(c->m, messages, &e, err)
-                            : af_fail(err, AF_EUSAGE, "the input is not valid UTF-8");
+    char *messages = af_cli_json_dump(c->messages, "the input is not valid UTF-8", err);
+    af_status st = messages ? af_cli_chat_ids(c->m, messages, &e, err) : err->code;
     free(messages);
     if (st == AF_OK) {
         const int32_t *ids = e.ids;
@@ -131,6 +133,9 @@ static af_status converse(chat_session *c, af_error *err)
         if (!more)
             break;
     }
+    if (st == AF_OK && edit.error)
+        st = af_fail(err, edit.error == ENOMEM ? AF_ENOMEM : AF_EIO, "cannot read stdin: %s",
+                     strerror(edit.error));
     af_line_edit_clear(&edit);
     return st;
 }
@@ -186,10 +191,8 @@ int cmd_chat(int argc, char **argv)
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    if (c.o.max_new < 1) {
-        fputs("afinar chat: --max-new-tokens must be at least 1\n", stderr);
-        return AF_EXIT_USAGE;
-    }
+    if (c.o.max_new < 1)
+        return af_cli_error(AF_EXIT_USAGE, "chat", "--max-new-tokens must be at least 1");
     af_cli_log(&common);
     s.seed = (uint64_t)seed;
     c.json = common.json;

@@ -159,7 +159,7 @@ static int preview(const char *const *arg, int count, int64_t n, const af_common
         return af_report("data", &err);
     }
     if (l.bad && !ferror(stdout)) /* main reports write errors */
-        fprintf(stderr, "afinar data: out of memory\n");
+        af_cli_error(AF_EXIT_FAILED, "data", "out of memory");
     return l.bad ? AF_EXIT_FAILED : AF_EXIT_OK;
 }
 
@@ -171,7 +171,7 @@ static void print_fault(void *user, const char *message)
     fprintf(stderr, "error: %s\n", message);
 }
 
-static void print_json(const af_data_report *r, bool stats)
+static void print_json(const af_data_report *r, bool stats, const char *error)
 {
     printf("{\"records\": %lld, \"tokens\": %lld, \"supervised_tokens\": %lld, \"truncated\": "
            "%lld, \"dropped\": %lld, \"lost_end_of_turn\": %lld, \"empty_answers\": %lld, "
@@ -189,6 +189,10 @@ static void print_json(const af_data_report *r, bool stats)
                "\"all\": %.3f}, \"tok_s\": %.0f",
                (long long)r->packs, r->pack_fill, r->read_s, r->convert_s, r->render_s, r->encode_s,
                r->write_s, r->pack_s, r->all_s, r->all_s > 0 ? (double)r->tokens / r->all_s : 0.0);
+    if (error) {
+        printf(", \"error\": ");
+        af_cli_json_message(error);
+    }
     printf("}\n");
 }
 
@@ -236,14 +240,18 @@ static int check(const char *const *arg, int count, bool stats, const af_common 
     af_error err = {0};
     const af_status st =
         af_data_check(arg[0], arg + 1, count - 1, stats, print_fault, NULL, &r, &err);
-    if (st == AF_OK || r.records || r.errors) {
-        if (common->json)
-            print_json(&r, stats);
-        else
-            print_table(&r, stats);
-        fflush(stdout);
-    }
-    return st == AF_OK ? AF_EXIT_OK : af_report("data", &err);
+    const bool counted = st == AF_OK || r.records || r.errors;
+    if (counted && common->json)
+        print_json(&r, stats, st == AF_OK ? NULL : err.msg);
+    else if (counted)
+        print_table(&r, stats);
+    fflush(stdout);
+    if (st == AF_OK)
+        return AF_EXIT_OK;
+    if (!counted || !common->json)
+        return af_report("data", &err);
+    fprintf(stderr, "afinar data: %s\n", err.msg); /* stdout has its one object */
+    return AF_EXIT_FAILED;
 }
 
 int cmd_data(int argc, char **argv)
@@ -274,13 +282,11 @@ int cmd_data(int argc, char **argv)
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
     const bool is_preview = strcmp(arg[0], "preview") == 0;
-    if ((!is_preview && strcmp(arg[0], "check") != 0) || n < 0) {
-        fprintf(stderr,
-                n < 0 ? "afinar data: --number must be at least 0\n"
-                      : "afinar data: expected 'preview' or 'check', got '%s'\n",
-                arg[0]);
-        return AF_EXIT_USAGE;
-    }
+    if (n < 0)
+        return af_cli_error(AF_EXIT_USAGE, "data", "--number must be at least 0");
+    if (!is_preview && strcmp(arg[0], "check") != 0)
+        return af_cli_error(AF_EXIT_USAGE, "data", "expected 'preview' or 'check', got '%s'",
+                            arg[0]);
     if (strict)
         arg[count++] = "strict=true";
     af_cli_log(&common);

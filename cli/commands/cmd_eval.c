@@ -71,10 +71,8 @@ int cmd_eval(int argc, char **argv)
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
     const char *wrong = contradiction(data, seq, &o);
-    if (wrong) {
-        fprintf(stderr, "afinar eval: %s\n", wrong);
-        return AF_EXIT_USAGE;
-    }
+    if (wrong)
+        return af_cli_error(AF_EXIT_USAGE, "eval", "%s", wrong);
     seq = seq == NOT_SET ? WINDOW : seq;
     o.sequence_len = o.sequence_len == NOT_SET ? SEQUENCE_LEN : o.sequence_len;
     af_cli_log(&common);

@@ -89,10 +89,8 @@ int cmd_export(int argc, char **argv)
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    if (!out) {
-        fprintf(stderr, "afinar export: -o PATH is required\n");
-        return AF_EXIT_USAGE;
-    }
+    if (!out)
+        return af_cli_error(AF_EXIT_USAGE, "export", "-o PATH is required");
     if (af_cli_on_cpu("export", &common, &err) != AF_OK)
         return af_report("export", &err);
     af_cli_log(&common);

@@ -27,9 +27,9 @@ static af_status messages_of(char **out, const generate_job *j, const char *text
                               json_pack("{s:s, s:s}", "role", "system", "content", j->system));
     json_array_append_new(
         list, json_pack("{s:s, s:o}", "role", "user", "content", json_stringn(text, len)));
-    *out = json_dumps(list, JSON_COMPACT);
+    *out = af_cli_json_dump(list, "the prompt is not valid UTF-8", err);
     json_decref(list);
-    return *out ? AF_OK : af_fail(err, AF_EUSAGE, "the prompt is not valid UTF-8");
+    return *out ? AF_OK : err->code;
 }
 
 static af_status add_encoding(generate_job *j, af_encoding e, af_error *err)
@@ -97,23 +97,22 @@ static af_status add_ids(generate_job *j, const char *list, af_error *err)
 static af_status add_row(generate_job *j, const char *line, size_t len, const char *path,
                          int number, af_error *err)
 {
-    json_error_t je;
-    json_t *row = json_loadb(line, len, 0, &je);
+    json_t *row = NULL;
+    af_status st = af_json_tree(&row, line, len, 0, err);
+    if (st != AF_OK)
+        return af_fail_prefix(st, err, "%s:%d", path, number);
     const json_t *prompt = json_object_get(row, "prompt");
     json_t *messages = json_object_get(row, "messages");
-    af_status st = AF_OK;
     if (json_is_string(prompt)) {
         st = add_text(j, json_string_value(prompt), json_string_length(prompt), err);
     } else if (json_is_array(messages)) {
         af_encoding e = {0};
-        char *text = json_dumps(messages, JSON_COMPACT);
-        st = text ? af_cli_chat_ids(j->m, text, &e, err) : af_fail(err, AF_ENOMEM, "out of memory");
+        char *text = af_cli_json_dump(messages, "the messages cannot be written as JSON", err);
+        st = text ? af_cli_chat_ids(j->m, text, &e, err) : err->code;
         st = st == AF_OK ? add_encoding(j, e, err) : st;
         if (st != AF_OK)
             af_encoding_clear(&e);
         free(text);
-    } else if (!row) {
-        st = af_fail(err, AF_EFORMAT, "%s:%d: %s", path, number, je.text);
     } else {
         st =
             af_fail(err, AF_EFORMAT,
@@ -347,10 +346,8 @@ int cmd_generate(int argc, char **argv)
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
     const char *wrong = contradiction(&j, &g);
-    if (wrong) {
-        fprintf(stderr, "afinar generate: %s\n", wrong);
-        return AF_EXIT_USAGE;
-    }
+    if (wrong)
+        return af_cli_error(AF_EXIT_USAGE, "generate", "%s", wrong);
     af_cli_log(&g.common);
     j.json = g.common.json;
     const af_sample_opts *s = &j.o.sample;

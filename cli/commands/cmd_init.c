@@ -31,10 +31,8 @@ int cmd_init(int argc, char **argv)
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    if (common.json) {
-        fprintf(stderr, "afinar init: --json is not supported; a run file is YAML\n");
-        return AF_EXIT_USAGE;
-    }
+    if (common.json)
+        return af_cli_error(AF_EXIT_USAGE, "init", "--json is not supported; a run file is YAML");
     af_cli_log(&common);
     if (out && af_output_check_file(out, force, &err) != AF_OK)
         return af_report("init", &err);

@@ -31,15 +31,59 @@ static const char *layer_number(const char *name, size_t *digits)
     return NULL;
 }
 
-/* True when b is the same tensor of another layer. */
-static bool alike(const af_inspect_tensor *a, const af_inspect_tensor *b)
+/* Orders tensors so that the same tensor of all layers stands together: 0 = the same but for the
+ * number of the layer. */
+static int compare_kind(const af_inspect_tensor *a, const af_inspect_tensor *b)
 {
     size_t na = 0, nb = 0;
     const char *la = layer_number(a->name, &na), *lb = layer_number(b->name, &nb);
-    if (!la || !lb || la - a->name != lb - b->name || strcmp(la + na, lb + nb) != 0)
-        return false;
-    return memcmp(a->name, b->name, (size_t)(la - a->name)) == 0 && a->ndim == b->ndim &&
-           strcmp(a->dtype, b->dtype) == 0 && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
+    if (!la || !lb)
+        return la ? 1 : lb ? -1 : strcmp(a->name, b->name);
+    const size_t before = (size_t)(la - a->name);
+    int c = (before > (size_t)(lb - b->name)) - (before < (size_t)(lb - b->name));
+    c = c ? c : memcmp(a->name, b->name, before);
+    c = c ? c : strcmp(la + na, lb + nb);
+    c = c ? c : a->ndim - b->ndim;
+    c = c ? c : strcmp(a->dtype, b->dtype);
+    return c ? c : memcmp(a->dim, b->dim, sizeof a->dim);
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const af_inspect_tensor *x = *(const af_inspect_tensor *const *)a,
+                            *y = *(const af_inspect_tensor *const *)b;
+    const int c = compare_kind(x, y);
+    return c ? c : (x > y) - (x < y); /* in the order of the file */
+}
+
+/* The lines of the list: what a line stands for, at the first of its tensors; 0 layers elsewhere.
+ */
+typedef struct tensor_line {
+    int layers;
+    uint64_t bytes;
+} tensor_line;
+
+static tensor_line *group_layers(const af_inspect_report *r, bool all)
+{
+    const size_t n = (size_t)r->tensor_count;
+    tensor_line *line = calloc(n + 1, sizeof *line);
+    const af_inspect_tensor **row = calloc(n + 1, sizeof *row);
+    for (size_t i = 0; row && i < n; i++)
+        row[i] = &r->tensors[i];
+    if (row && !all)
+        qsort(row, n, sizeof *row, compare_rows);
+    for (size_t i = 0, first = 0; line && row && i < n; i++) {
+        first = i > 0 && !all && compare_kind(row[first], row[i]) == 0 ? first : i;
+        tensor_line *l = &line[row[first] - r->tensors];
+        l->layers++;
+        l->bytes += row[i]->bytes;
+    }
+    if (!row) {
+        free(line);
+        line = NULL;
+    }
+    free(row);
+    return line;
 }
 
 /* A histogram as one line of bars. */
@@ -94,21 +138,16 @@ static void print_tensors(const af_inspect_report *r, bool all)
     static const char *const titles[] = {"tensor", ">layers", "type", "shape", ">size", "", NULL};
     af_table t;
     af_table_init(&t, titles);
-    bool *seen = calloc((size_t)r->tensor_count + 1, sizeof *seen);
-    for (int i = 0; seen && i < r->tensor_count; i++) {
+    tensor_line *lines = group_layers(r, all);
+    if (!lines)
+        af_cli_note_memory();
+    for (int i = 0; lines && i < r->tensor_count; i++) {
         const af_inspect_tensor *x = &r->tensors[i];
         char shape[128], size[32], name[512];
         size_t digits = 0;
-        int layers = 1;
-        uint64_t bytes = x->bytes;
-        if (seen[i] || (x->part && !all))
+        const int layers = lines[i].layers;
+        if (layers == 0 || (x->part && !all))
             continue;
-        for (int k = i + 1; !all && k < r->tensor_count; k++)
-            if (!seen[k] && alike(x, &r->tensors[k])) {
-                seen[k] = true;
-                layers++;
-                bytes += r->tensors[k].bytes;
-            }
         const char *at = layers > 1 ? layer_number(x->name, &digits) : NULL;
         if (at)
             snprintf(name, sizeof name, "%.*s*%s", (int)(at - x->name), x->name, at + digits);
@@ -122,10 +161,10 @@ static void print_tensors(const af_inspect_report *r, bool all)
             af_table_cell(&t, "%s", "");
         af_table_cell(&t, "%s", x->dtype);
         af_table_cell(&t, "%s", shape);
-        af_table_cell(&t, "%s", af_format_bytes(size, bytes));
+        af_table_cell(&t, "%s", af_format_bytes(size, lines[i].bytes));
         af_table_cell(&t, "%s", x->note);
     }
-    free(seen);
+    free(lines);
     af_table_print(&t, stdout, af_term_width(stdout));
     af_table_clear(&t);
 }
@@ -320,11 +359,10 @@ int cmd_inspect(int argc, char **argv)
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
     const af_inspect_options o = {.stats = stats, .threads = (int)common.threads};
-    if (diff != (count == 2)) {
-        fprintf(stderr, "afinar inspect: %s\n",
-                diff ? "--diff needs two files or folders" : "use --diff to compare two paths");
-        return AF_EXIT_USAGE;
-    }
+    if (diff != (count == 2))
+        return af_cli_error(AF_EXIT_USAGE, "inspect", "%s",
+                            diff ? "--diff needs two files or folders"
+                                 : "use --diff to compare two paths");
     return diff ? run_diff(arg[0], arg[1], &common, &o, all)
                 : run_inspect(arg[0], &common, &o, all);
 }

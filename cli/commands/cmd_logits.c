@@ -28,10 +28,8 @@ int cmd_logits(int argc, char **argv)
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    if (!ids || !out) {
-        fprintf(stderr, "afinar logits: --ids FILE and -o FILE are required\n");
-        return AF_EXIT_USAGE;
-    }
+    if (!ids || !out)
+        return af_cli_error(AF_EXIT_USAGE, "logits", "--ids FILE and -o FILE are required");
     af_cli_log(&common);
     af_cli_remove_partial_output();
     af_status st = af_output_check_file(out, force, &err);

@@ -38,13 +38,15 @@ static int merge_adapters(const char *model, const merge_args *f, const af_commo
     int rc = AF_EXIT_OK;
     for (int i = 0; dirs && i < o.adapters; i++) {
         if (!af_cli_split_weight(f->adapter.item[i], dirs[i], DIR_BYTES, &o.weight[i])) {
-            fprintf(stderr, "afinar merge: --adapter expects DIR or DIR=WEIGHT, got '%.200s'\n",
-                    f->adapter.item[i]);
             free(dirs);
-            return AF_EXIT_USAGE;
+            return af_cli_error(AF_EXIT_USAGE, "merge",
+                                "--adapter expects DIR or DIR=WEIGHT, got '%.200s'",
+                                f->adapter.item[i]);
         }
         o.adapter[i] = dirs[i];
     }
+    if (!dirs)
+        af_fail(&err, AF_ENOMEM, "not enough memory for the names of the adapters");
     if (!dirs || af_merge_adapters(model, f->out, &o, &note, &err) != AF_OK)
         rc = af_report("merge", &err);
     else if (c->json)
@@ -98,8 +100,7 @@ static int merge_file(const char *config, const merge_args *f, const af_common *
 
 static int wrong_usage(const char *what)
 {
-    fprintf(stderr, "afinar merge: %s (see 'afinar merge --help')\n", what);
-    return AF_EXIT_USAGE;
+    return af_cli_error(AF_EXIT_USAGE, "merge", "%s (see 'afinar merge --help')", what);
 }
 
 /* Why the options contradict each other, or NULL. */

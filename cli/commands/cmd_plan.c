@@ -54,10 +54,9 @@ int cmd_plan(int argc, char **argv)
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
     uint64_t bytes = 0;
-    if (memory && !parse_size(memory, &bytes)) {
-        fprintf(stderr, "afinar plan: --memory expects a size such as 24GiB, got '%s'\n", memory);
-        return AF_EXIT_USAGE;
-    }
+    if (memory && !parse_size(memory, &bytes))
+        return af_cli_error(AF_EXIT_USAGE, "plan",
+                            "--memory expects a size such as 24GiB, got '%s'", memory);
     common.quiet = !common.verbose; /* the plan alone; warnings are printed anyway */
     af_cli_log(&common);
     char device[64], *text;

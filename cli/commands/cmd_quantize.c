@@ -50,11 +50,9 @@ static int report(const char *model, const char *adapter, const char *out, const
         af_status st = perplexity(model, adapter, eval, c, &before, &err);
         if (st == AF_OK)
             st = perplexity(out, NULL, eval, c, &after, &err);
-        if (st != AF_OK) {
-            fprintf(stderr, "afinar quantize: '%s' was written, but --eval failed: %s\n", out,
-                    err.msg);
-            return AF_EXIT_FAILED;
-        }
+        if (st != AF_OK)
+            return af_cli_error(AF_EXIT_FAILED, "quantize",
+                                "'%s' was written, but --eval failed: %s", out, err.msg);
     }
     if (c->json) {
         af_print_convert_json(r, out, eval ? &before : NULL, eval ? &after : NULL);
@@ -107,10 +105,9 @@ int cmd_quantize(int argc, char **argv)
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    if (!out || !o.type) {
-        fprintf(stderr, "afinar quantize: %s is required\n", out ? "--type TYPE" : "-o PATH");
-        return AF_EXIT_USAGE;
-    }
+    if (!out || !o.type)
+        return af_cli_error(AF_EXIT_USAGE, "quantize", "%s is required",
+                            out ? "--type TYPE" : "-o PATH");
     if (eval && find_data(eval, &err) != AF_OK)
         return af_report("quantize", &err);
     const bool computes = eval || o.imatrix_data;

@@ -3,7 +3,6 @@
 #include "afinar/chat.h"
 #include "commands/commands.h"
 
-#include <errno.h>
 #include <sys/types.h>
 
 /* One result per row; the result of a row that fails is its error, and the rest continues. */
@@ -26,11 +25,9 @@ static int answer_rows(const af_template *t)
         printf("%s\n", json);
         free(json);
     }
+    if (status == AF_EXIT_OK && af_cli_stdin_end(&err) != AF_OK)
+        status = af_report("template", &err);
     free(line);
-    if (ferror(stdin)) {
-        fprintf(stderr, "afinar template: cannot read stdin: %s\n", strerror(errno));
-        status = AF_EXIT_FAILED;
-    }
     return status;
 }
 

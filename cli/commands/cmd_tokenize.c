@@ -4,7 +4,6 @@
 
 #include "afinar/text.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <sys/stat.h>
 
@@ -83,11 +82,11 @@ static af_status decode(tokenize_job *j, json_t *row, af_error *err)
         st = af_tokenizer_decode(j->tokenizer, &text, &len, ids, (int64_t)n, skip, err);
     if (st == AF_OK) {
         out = json_pack("{s:o}", "text", json_stringn(text, (size_t)len));
-        line = out ? json_dumps(out, JSON_COMPACT) : NULL;
+        line = af_cli_json_dump(out, "the text of these ids cannot be written as JSON", err);
         if (line)
             puts(line);
         else
-            st = af_fail(err, AF_EFORMAT, "the text of %zu ids cannot be written as JSON", n);
+            st = err->code;
     }
     json_decref(out);
     free(line);
@@ -98,11 +97,10 @@ static af_status decode(tokenize_job *j, json_t *row, af_error *err)
 
 static af_status one_line(tokenize_job *j, const char *text, size_t n, af_error *err)
 {
-    json_error_t why;
-    json_t *row = json_loadb(text, n, JSON_ALLOW_NUL, &why);
-    if (!row)
-        return af_fail(err, AF_EUSAGE, "%s", why.text);
-    af_status st;
+    json_t *row = NULL;
+    af_status st = af_json_tree(&row, text, n, JSON_ALLOW_NUL, err);
+    if (st != AF_OK)
+        return st;
     if (!json_is_object(row))
         st = af_fail(err, AF_EUSAGE, "not a JSON object");
     else
@@ -129,9 +127,9 @@ static af_status all_lines(tokenize_job *j, af_error *err)
         else if (!file) /* an interactive caller waits for the result */
             fflush(stdout);
     }
+    if (st == AF_OK)
+        st = af_cli_stdin_end(err);
     free(line);
-    if (st == AF_OK && ferror(stdin))
-        st = af_fail(err, AF_EIO, "cannot read stdin: %s", strerror(errno));
     return st;
 }
 

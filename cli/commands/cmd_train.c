@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop_requested, quiet;
+static volatile sig_atomic_t stop_requested, quiet; /* the signal that asked for it, or 0 */
 
 /* The first Ctrl-C requests a checkpoint and a clean exit; the second kills the process. */
 static void on_interrupt(int sig)
@@ -21,7 +21,7 @@ static void on_interrupt(int sig)
         raise(sig); /* delivered after this handler returns */
         return;
     }
-    stop_requested = 1;
+    stop_requested = sig;
     const int saved = errno; /* of the interrupted call */
     if (!quiet)
         (void)!write(STDERR_FILENO, text, sizeof text - 1);
@@ -54,8 +54,32 @@ static void report_json(const af_train_result *r)
     af_print_number(stdout, r->last_loss);
     printf(", \"best_eval_loss\": ");
     af_print_number(stdout, r->best_eval_loss);
-    printf(", \"stopped\": %s, \"nothing_to_do\": %s}\n", r->stopped ? "true" : "false",
+    printf(", \"stopped\": %s, \"nothing_to_do\": %s", r->stopped ? "true" : "false",
            r->nothing_to_do ? "true" : "false");
+    if (*r->resume) {
+        printf(", \"resume\": ");
+        af_cli_json_message(r->resume);
+    }
+    printf("}\n");
+}
+
+/* How the run ended, for people; the exit code. A stop is not a success: `train && merge` must not
+ * go on with half a run. The code is the shell's for the signal: 130 after Ctrl-C, 143 after
+ * SIGTERM. */
+static int report_end(af_status st, const af_train_result *r, const af_error *err, bool is_quiet)
+{
+    int code = AF_EXIT_OK;
+    if (st == AF_ESTOPPED) {
+        fprintf(stderr, "afinar train: %s\n", err->msg);
+        code = 128 + (stop_requested ? stop_requested : SIGINT);
+    } else if (st != AF_OK) {
+        code = af_report("train", err);
+    }
+    if (*r->resume && !is_quiet)
+        fprintf(stderr, "resume with: %s\n", r->resume);
+    if (r->nothing_to_do && !is_quiet)
+        fprintf(stderr, "afinar train: the run is already complete; nothing to do\n");
+    return code;
 }
 
 static void print_keys(void)
@@ -63,6 +87,8 @@ static void print_keys(void)
     char *keys = NULL;
     if (af_train_help(&keys, NULL) == AF_OK)
         printf("\nrun file keys [default]:\n%s", keys);
+    else
+        af_cli_note_memory();
     free(keys);
 }
 
@@ -103,7 +129,8 @@ int cmd_train(int argc, char **argv)
     af_progress_init(&line, common.quiet);
     line.verbose = common.verbose;
     af_log_set(af_progress_log, &line);
-    const af_train_hooks hooks = {&line, af_progress_step, af_progress_message, wants_stop};
+    const af_train_hooks hooks = {&line, af_progress_step, af_progress_message, wants_stop,
+                                  af_progress_evaluating};
     af_train_result result;
     af_error err = {0};
     quiet = common.quiet;
@@ -113,13 +140,5 @@ int cmd_train(int argc, char **argv)
     af_progress_end(&line);
     if (common.json && (st == AF_OK || st == AF_ESTOPPED))
         report_json(&result);
-    if (st == AF_ESTOPPED) {
-        fprintf(stderr, "afinar train: %s\n", err.msg);
-        return AF_EXIT_OK;
-    }
-    if (st != AF_OK)
-        return af_report("train", &err);
-    if (result.nothing_to_do && !common.quiet)
-        fprintf(stderr, "afinar train: the run is already complete; nothing to do\n");
-    return AF_EXIT_OK;
+    return report_end(st, &result, &err, common.quiet);
 }

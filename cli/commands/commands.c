@@ -18,5 +18,6 @@ const af_command af_commands[] = {
     {"inspect", "show the contents of a model, adapter or checkpoint", cmd_inspect},
     {"bench", "measure the speed of training steps", cmd_bench},
     {"doctor", "show what this machine supports and what is missing", cmd_doctor},
+    {"version", "print the version", cmd_version},
     {0},
 };

@@ -25,6 +25,7 @@ af_command_main cmd_quantize;
 af_command_main cmd_merge;
 af_command_main cmd_export;
 af_command_main cmd_doctor;
+af_command_main cmd_version;
 
 extern const af_command af_commands[]; /* ends with {0} */
 #endif

@@ -69,8 +69,16 @@ void af_opts_dump_common(FILE *f);
 /* The name in `known` (ends with NULL) most similar to a misspelt one; NULL when none is close. */
 const char *af_cli_suggest(const char *name, const char *const *known);
 
-/* Prints "afinar COMMAND: message" on stderr; returns the exit code. */
+/* Whether errors go to stdout as JSON, too: --json is among the arguments, however wrong they are.
+ */
+void af_cli_json_errors(int argc, char **argv);
+/* Prints "afinar COMMAND: message" on stderr and, under --json, {"error": message} on stdout.
+ * `command` NULL: of the program itself. Returns `code`, an exit code. */
+AF_PRINTF(3, 4) int af_cli_error(int code, const char *command, const char *fmt, ...);
+/* The same for an error of the library; returns AF_EXIT_FAILED. */
 int af_report(const char *command, const af_error *err);
+/* Prints a message as a JSON string on stdout; bytes that are not UTF-8 become U+FFFD. */
+void af_cli_json_message(const char *message);
 
 /* Fails when the device of --device is not usable. Called before anything is written. */
 af_status af_cli_has_device(const af_common *c, af_error *err);
@@ -86,6 +94,19 @@ void af_cli_log(const af_common *c);
 
 /* Prints a JSON string of len bytes, quotes included. */
 void af_cli_json_text(FILE *f, const char *s, uint64_t len);
+
+/* Memory ran out where no error can be returned; the command fails at its end. */
+void af_cli_note_memory(void);
+/* AF_ENOMEM when that happened, or a library went on without what it could not allocate. */
+af_status af_cli_memory_check(af_error *err);
+
+struct json_t;
+/* The JSON text of a tree (jansson); free(). NULL and an error also when an allocation failed, now
+ * or while the tree was made. `fault`: what is wrong when the tree cannot be written. */
+char *af_cli_json_dump(const struct json_t *tree, const char *fault, af_error *err);
+
+/* After getline() or the like returned nothing: was it the end of stdin? */
+af_status af_cli_stdin_end(af_error *err);
 
 typedef int af_command_main(int argc, char **argv);
 #endif

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "term/line_edit.h"
 
+#include <errno.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
@@ -277,12 +278,13 @@ static void remember(af_line_edit *e, const char *s)
     e->history[e->count++] = copy;
 }
 
-static char *read_plain(void)
+static char *read_plain(af_line_edit *e)
 {
     char *s = NULL;
     size_t cap = 0;
     ssize_t n = getline(&s, &cap, stdin);
     if (n < 0) {
+        e->error = feof(stdin) ? 0 : errno;
         free(s);
         return NULL;
     }
@@ -295,11 +297,13 @@ char *af_line_read(af_line_edit *e, const char *prompt)
 {
     struct termios old, raw;
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &old) != 0)
-        return read_plain();
+        return read_plain(e);
     line *l = calloc(1, sizeof *l);
     char *out = NULL;
-    if (!l)
+    if (!l) {
+        e->error = ENOMEM;
         return NULL;
+    }
     l->prompt = prompt;
     raw = old;
     raw.c_iflag &= (tcflag_t) ~(BRKINT | ICRNL | INPCK | ISTRIP | IXON);
@@ -313,6 +317,7 @@ char *af_line_read(af_line_edit *e, const char *prompt)
     if (ok) {
         l->text[l->len] = '\0';
         out = strdup(l->text);
+        e->error = out ? 0 : ENOMEM;
         remember(e, l->text);
     }
     free(l);

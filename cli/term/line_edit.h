@@ -9,6 +9,7 @@ enum { AF_HISTORY_MAX = 500 };
 typedef struct af_line_edit {
     char *history[AF_HISTORY_MAX];
     int count;
+    int error; /* errno of what ended the input; 0: its end did */
 } af_line_edit;
 
 /* The next line without its newline (free() it); NULL at the end of input. Ctrl-C gives an empty

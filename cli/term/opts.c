@@ -36,8 +36,8 @@ static bool store(const char *command, const af_opt *o, const char *text)
     case AF_OPT_LIST: {
         af_opt_list *l = o->target;
         if (l->count == (int)(sizeof l->item / sizeof l->item[0])) {
-            fprintf(stderr, "afinar %s: --%s given more than %d times\n", command, o->name,
-                    l->count);
+            af_cli_error(AF_EXIT_USAGE, command, "--%s given more than %d times", o->name,
+                         l->count);
             return false;
         }
         l->item[l->count++] = text;
@@ -45,7 +45,7 @@ static bool store(const char *command, const af_opt *o, const char *text)
     }
     }
     if (errno || end == text || *end) {
-        fprintf(stderr, "afinar %s: --%s expects a number, got '%s'\n", command, o->name, text);
+        af_cli_error(AF_EXIT_USAGE, command, "--%s expects a number, got '%s'", o->name, text);
         return false;
     }
     return true;
@@ -65,10 +65,10 @@ static af_parsed unknown_option(const af_usage *u, const af_opt *common, const c
         near = af_cli_suggest(name, known);
     }
     const bool has_keys = strstr(u->synopsis, "key=value") != NULL;
-    fprintf(stderr, "afinar %s: unknown option '%s'%s%s%s (%ssee 'afinar %s --help')\n", u->command,
-            arg, near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "",
-            has_keys && !near && arg[1] == '-' ? "run file keys are given as key=value; " : "",
-            u->command);
+    af_cli_error(AF_EXIT_USAGE, u->command, "unknown option '%s'%s%s%s (%ssee 'afinar %s --help')",
+                 arg, near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "",
+                 has_keys && !near && arg[1] == '-' ? "run file keys are given as key=value; " : "",
+                 u->command);
     return AF_PARSED_BAD;
 }
 
@@ -92,12 +92,12 @@ static af_parsed parse_option(const af_usage *u, const af_opt *common, int argc,
     if (!o)
         return unknown_option(u, common, arg);
     if (o->kind == AF_OPT_FLAG && value) {
-        fprintf(stderr, "afinar %s: --%s does not take a value\n", u->command, o->name);
+        af_cli_error(AF_EXIT_USAGE, u->command, "--%s does not take a value", o->name);
         return AF_PARSED_BAD;
     }
     if (o->kind != AF_OPT_FLAG && !value) {
         if (*i + 1 >= argc) {
-            fprintf(stderr, "afinar %s: --%s needs a value\n", u->command, o->name);
+            af_cli_error(AF_EXIT_USAGE, u->command, "--%s needs a value", o->name);
             return AF_PARSED_BAD;
         }
         value = argv[++*i];
@@ -141,7 +141,7 @@ static af_parsed parse_all(const af_usage *u, const af_opt *common, int argc, ch
             if (p != AF_PARSED_OK)
                 return p;
         } else if (*count == u->max) {
-            fprintf(stderr, "afinar %s: unexpected argument '%s'\n", u->command, a);
+            af_cli_error(AF_EXIT_USAGE, u->command, "unexpected argument '%s'", a);
             return AF_PARSED_BAD;
         } else {
             arg[(*count)++] = a;
@@ -173,12 +173,14 @@ af_parsed af_opts_parse(const af_usage *u, af_common *common, int argc, char **a
     if (flags.help || flags.version)
         return AF_PARSED_HELP;
     if (*count < u->min) {
-        fprintf(stderr, "usage: afinar %s [options] %s\n", u->command, u->synopsis);
+        af_cli_error(AF_EXIT_USAGE, u->command,
+                     "an argument is missing; usage: afinar %s [options] %s", u->command,
+                     u->synopsis);
         return AF_PARSED_BAD;
     }
     if (common->threads < 0 || common->threads > 4096) {
-        fprintf(stderr, "afinar %s: --threads is %lld; it must be 0 to 4096\n", u->command,
-                (long long)common->threads);
+        af_cli_error(AF_EXIT_USAGE, u->command, "--threads is %lld; it must be 0 to 4096",
+                     (long long)common->threads);
         return AF_PARSED_BAD;
     }
     return AF_PARSED_OK;
@@ -193,12 +195,6 @@ void af_opts_dump_common(FILE *f)
     af_opt rows[COMMON_ROWS];
     common_rows(rows, &c, &flags);
     af_opts_dump_rows(rows, f);
-}
-
-int af_report(const char *command, const af_error *err)
-{
-    fprintf(stderr, "afinar %s: %s\n", command, err->msg);
-    return AF_EXIT_FAILED;
 }
 
 static bool asks_for_gpu(const af_common *c)

@@ -81,20 +81,26 @@ static int columns(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
 }
 
+enum { PARTS = 8 };
+
 /* One line, never wider than the terminal: a wrapped line could not be erased. The parts are in
  * order of importance, the last ones are dropped first; the bars get the remaining width. */
 static void draw(af_progress_line *p, const af_train_step *s)
 {
-    char part[6][64], eta[32], bars[AF_SPARK * 4 + 1];
+    char part[PARTS][64], eta[32], bars[AF_SPARK * 4 + 1];
     int space = columns() - 1, shown = 0;
     clock_text(eta, sizeof eta, s->eta_s);
     snprintf(part[0], sizeof part[0], "%lld/%lld", (long long)s->step, (long long)s->steps);
     snprintf(part[1], sizeof part[1], " loss %.4f", s->loss);
-    snprintf(part[2], sizeof part[2], " %s left", eta);
-    snprintf(part[3], sizeof part[3], " %.0f tok/s", s->tok_s);
-    snprintf(part[4], sizeof part[4], " lr %.2e norm %.3f", s->learning_rate, s->grad_norm);
-    snprintf(part[5], sizeof part[5], " %.0f MiB", (double)s->memory / 0x1p20);
-    for (; shown < 6 && (int)strlen(part[shown]) <= space; shown++)
+    *part[2] = '\0';
+    if (p->evaluated)
+        snprintf(part[2], sizeof part[2], " eval %.4f", p->eval_loss);
+    snprintf(part[3], sizeof part[3], " %s left", eta);
+    snprintf(part[4], sizeof part[4], " %.0f tok/s", s->tok_s);
+    snprintf(part[5], sizeof part[5], " epoch %.2f", s->epoch);
+    snprintf(part[6], sizeof part[6], " lr %.2e norm %.3f", s->learning_rate, s->grad_norm);
+    snprintf(part[7], sizeof part[7], " %.0f MiB", (double)s->memory / 0x1p20);
+    for (; shown < PARTS && (int)strlen(part[shown]) <= space; shown++)
         space -= (int)strlen(part[shown]);
     spark(p, space - 1 < AF_SPARK ? space - 1 : AF_SPARK, bars);
     erase(p);
@@ -113,6 +119,8 @@ void af_progress_step(void *user, const af_train_step *s)
     if (p->quiet)
         return;
     if (!isnan(s->eval_loss)) {
+        p->evaluated = true;
+        p->eval_loss = s->eval_loss;
         erase(p);
         fprintf(stderr, "step %lld/%lld: eval_loss %.5f\n", (long long)s->step, (long long)s->steps,
                 s->eval_loss);
@@ -127,6 +135,17 @@ void af_progress_step(void *user, const af_train_step *s)
             "step %lld/%lld epoch %.3f loss %.5f grad_norm %.4f lr %.3e tokens %lld (%.0f tok/s)\n",
             (long long)s->step, (long long)s->steps, s->epoch, s->loss, s->grad_norm,
             s->learning_rate, (long long)s->tokens, s->tok_s);
+}
+
+void af_progress_evaluating(void *user, int64_t done, int64_t records)
+{
+    af_progress_line *p = user;
+    if (p->quiet || !p->tty)
+        return;
+    erase(p);
+    fprintf(stderr, "evaluating: record %lld of %lld", (long long)done + 1, (long long)records);
+    fflush(stderr);
+    p->drawn = true;
 }
 
 void af_progress_end(af_progress_line *p)

@@ -19,7 +19,7 @@ void af_table_cell(af_table *t, const char *fmt, ...)
         const int cap = t->cap ? t->cap * 2 : 256;
         char **more = realloc(t->cell, (size_t)cap * sizeof *more);
         if (!more) {
-            t->bad = true;
+            af_cli_note_memory();
             return;
         }
         t->cell = more;
@@ -31,7 +31,7 @@ void af_table_cell(af_table *t, const char *fmt, ...)
     va_end(ap);
     char *s = n < 0 ? NULL : malloc((size_t)n + 1);
     if (!s) {
-        t->bad = true;
+        af_cli_note_memory();
         return;
     }
     va_start(ap, fmt);

@@ -32,7 +32,7 @@ typedef struct af_bench_op {
 enum { AF_BENCH_OPS_MAX = 256 };
 
 typedef struct af_bench_result {
-    char device[160];
+    char device[160], no_gpu[160]; /* af_device_text, af_device_no_gpu */
     int64_t steps, nodes;
     double startup_s;    /* process creation to ready for the first step */
     double first_step_s; /* the first step alone */

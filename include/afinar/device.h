@@ -29,6 +29,9 @@ AF_API const char *af_device_kind(const af_device *d);
 /* A description: "cpu, 2 threads, neon+bf16" or "cuda:0, NVIDIA H200, 139.8 GiB". Valid until the
  * device is closed. */
 AF_API const char *af_device_text(const af_device *d);
+/* Why "auto" did not take a GPU; "" when it did, or when the CPU was asked for. Valid until the
+ * device is closed. */
+AF_API const char *af_device_no_gpu(const af_device *d);
 /* Bytes that can still be allocated on the device. */
 AF_API uint64_t af_device_memory_free(const af_device *d);
 
@@ -47,6 +50,12 @@ typedef enum af_attention_by {
 /* Selects the attention kernels of graphs prepared from now on. OWN by default; ignored on the CPU.
  */
 AF_API void af_device_set_attention(af_device *d, af_attention_by by);
+
+/* GEMM kernels of a GPU. AUTO: cuBLASLt where it can be loaded, else the kernels of this library;
+ * OWN: always the latter; CUBLAS: preparing a graph fails when cuBLASLt cannot be loaded. */
+typedef enum af_gemm_by { AF_GEMM_AUTO, AF_GEMM_OWN, AF_GEMM_CUBLAS } af_gemm_by;
+/* Selects the GEMM kernels of graphs prepared from now on. Ignored on the CPU. */
+AF_API void af_device_set_gemm(af_device *d, af_gemm_by by);
 
 /* Counters of expensive operations. After af_graph_prepare only launches increases. upload_bytes
  * counts what the host sends apart from batches and from values of AF_RECOMPUTE_OFFLOAD. */

@@ -43,6 +43,11 @@ AF_API AF_PRINTF(4, 5) af_status
  * `err` may be NULL. */
 AF_API AF_PRINTF(3, 4) af_status af_fail_prefix(af_status st, af_error *err, const char *fmt, ...);
 
+/* AF_ENOMEM when an allocation failed on this thread since the last error and no error has reported
+ * it: a library below (JSON, for one) may go on without what it could not allocate. Called before a
+ * result that is made with such a library is used; reports and clears the failure. */
+AF_API af_status af_memory_check(af_error *err);
+
 /* The name of a status, for logs: "AF_EFORMAT". Static storage. */
 AF_API const char *af_status_name(af_status code);
 

@@ -109,6 +109,13 @@ AF_API const char *af_tokenizer_unk_text(const af_tokenizer *t);
  * (GGUF: eos, eot, eom). Borrowed; *count may be 0. */
 AF_API const int32_t *af_tokenizer_stops(const af_tokenizer *t, int *count);
 
+/* JSON text as a tree of jansson, for programs that use it: json_loadb (its flags) made safe
+ * against failed allocations, where it loses bytes or aborts. *out: json_decref. AF_EFORMAT with
+ * jansson's words, AF_ENOMEM. */
+struct json_t;
+AF_API AF_CHECKED af_status af_json_tree(struct json_t **out, const char *text, uint64_t n,
+                                         uint64_t flags, af_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -26,12 +26,14 @@ typedef struct af_train_hooks {
     void (*step)(void *user, const af_train_step *s);
     void (*log)(void *user, const char *line); /* what was chosen, loaded, skipped, written */
     bool (*stop)(void *user); /* true: write a checkpoint and end cleanly; called often */
+    void (*evaluating)(void *user, int64_t done, int64_t records); /* before each record */
 } af_train_hooks;
 
 typedef struct af_train_result {
     int64_t steps;
     double first_loss, last_loss, best_eval_loss; /* NaN where there is none */
     bool stopped, nothing_to_do;
+    char resume[4096]; /* the command that continues a run that stopped or failed; "" = none */
 } af_train_result;
 
 /* Runs a run file with key=value overrides to the end (or to a stop). AF_ESTOPPED when stopped by

@@ -35,6 +35,12 @@ void af_device_set_attention(af_device *d, af_attention_by by)
         ((af_cuda *)d)->attention = by;
 }
 
+void af_device_set_gemm(af_device *d, af_gemm_by by)
+{
+    if (strcmp(d->ops->kind, "cuda") == 0)
+        ((af_cuda *)d)->gemm = by;
+}
+
 af_status af_device_open(af_device **out, const char *name, int threads, af_error *err)
 {
     int ordinal;
@@ -50,6 +56,11 @@ af_status af_device_open(af_device **out, const char *name, int threads, af_erro
     af_error why = {0};
     if (af_cuda_open(out, 0, &why) == AF_OK)
         return AF_OK;
-    af_log_write(AF_LOG_INFO, "no GPU is used: %s", why.msg);
-    return af_cpu_open(out, threads, err);
+    /* a machine without a driver has no GPU to miss; one with it deserves the reason everywhere */
+    const bool plain = strcmp(why.subject, "driver") == 0;
+    af_log_write(plain ? AF_LOG_DEBUG : AF_LOG_INFO, "no GPU is used: %s", why.msg);
+    const af_status st = af_cpu_open(out, threads, err);
+    if (st == AF_OK)
+        snprintf((*out)->no_gpu, sizeof(*out)->no_gpu, "%.159s", why.msg);
+    return st;
 }

@@ -2,13 +2,36 @@
 #include "afinar/doctor.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/driver.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/library.h"
 #include "base/base.h"
 #include "base/file.h"
+#include "base/proc.h"
 
+#include <glob.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+
+/* The first word of a small file; "" when there is none. */
+static void read_word(char *out, size_t size, const char *path)
+{
+    out[0] = '\0';
+    FILE *f = fopen(path, "re");
+    if (f && fgets(out, (int)size, f))
+        out[strcspn(out, " \n")] = '\0';
+    if (f)
+        fclose(f);
+}
+
+/* Where a library was found, from one of its functions. */
+static const char *library_file(int (*function)(void **))
+{
+    void *p;
+    memcpy(&p, &function, sizeof p);
+    return af_library_file(p);
+}
 
 AF_PRINTF(5, 6)
 static void add(af_finding *out, int *n, const char *name, af_finding_state state, const char *fmt,
@@ -25,19 +48,13 @@ static void add(af_finding *out, int *n, const char *name, af_finding_state stat
     (*n)++;
 }
 
-/* The first "key : value" of /proc/cpuinfo whose key is this; "" when there is none. */
+/* The first model name of /proc/cpuinfo; "" when there is none. */
 static void cpu_model(char *out, size_t size)
 {
-    char line[512];
-    out[0] = '\0';
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    while (f && !out[0] && fgets(line, sizeof line, f))
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
-            snprintf(out, size, "%s", strchr(line, ':') + 2);
-            out[strcspn(out, "\n")] = '\0';
-        }
-    if (f)
-        fclose(f);
+    char text[8192];
+    af_proc_read(text, sizeof text, "/proc/cpuinfo");
+    const char *name = af_proc_find(text, "model name");
+    snprintf(out, size, "%.*s", name ? (int)strcspn(name, "\n") : 0, name ? name : "");
 }
 
 static void processor(af_finding *out, int *n)
@@ -65,13 +82,90 @@ static void processor(af_finding *out, int *n)
         free_bytes / 0x1p30);
 }
 
+/* An NVIDIA display or compute device without a driver is worth a sentence. */
+static bool nvidia_on_bus(void)
+{
+    glob_t found = {0};
+    bool seen = false;
+    if (glob("/sys/bus/pci/devices/*/vendor", 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc && !seen; i++) {
+            char vendor[16] = "", kind[16] = "", path[300];
+            read_word(vendor, sizeof vendor, found.gl_pathv[i]);
+            snprintf(path, sizeof path, "%.*sclass", (int)strlen(found.gl_pathv[i]) - 6,
+                     found.gl_pathv[i]);
+            read_word(kind, sizeof kind, path);
+            seen = strcmp(vendor, "0x10de") == 0 && strncmp(kind, "0x03", 4) == 0;
+        }
+    globfree(&found);
+    return seen;
+}
+
+/* Machine code that this build brings along. */
+static void machine_code(af_finding *out, int *n, int cuda)
+{
+    af_kernels k = {.cuda = cuda};
+    int variants = 0, shipped = 0;
+    for (int i = 0; i < af_kernel_source_count; i++)
+        for (const char *const *v = af_kernel_sources[i].variants; *v; v++) {
+            const af_module m = {.file = af_kernel_sources[i].name, .defines = *v};
+            snprintf(k.arch, sizeof k.arch, "sm_80");
+            shipped += af_pack_find(&k, &m, false) != NULL;
+            variants++;
+        }
+    if (af_cubin_count == 0)
+        add(out, n, "machine code", AF_FINDING_ABSENT,
+            "none in this build: kernels for a GPU are "
+            "compiled by NVRTC");
+    else if (shipped == 0)
+        add(out, n, "machine code", AF_FINDING_ABSENT,
+            "of CUDA %d.%d, which this driver does not load: update it, or kernels are compiled "
+            "by NVRTC",
+            af_cubin_cuda / 1000, af_cubin_cuda % 1000 / 10);
+    else
+        add(out, n, "machine code", AF_FINDING_GOOD, "%s kernels for sm_80 to sm_120, CUDA %d.%d",
+            shipped == variants ? "all" : "the usual", af_cubin_cuda / 1000,
+            af_cubin_cuda % 1000 / 10);
+}
+
+static void optional_libraries(af_finding *out, int *n, int cuda, bool gpu)
+{
+    af_nvrtc nvrtc = {0};
+    af_lt_api lt = {0};
+    af_cudnn_api dnn = {0};
+    char hint[AF_LIBRARY_HINT];
+    const bool has_nvrtc = af_nvrtc_open(&nvrtc, cuda, NULL) == AF_OK;
+    const bool has_lt = af_lt_api_open(&lt, cuda, NULL) == AF_OK;
+    const bool has_dnn = af_cudnn_api_open(&dnn, cuda, NULL) == AF_OK;
+    const bool all_shipped = out[*n - 1].state == AF_FINDING_GOOD;
+    if (has_lt)
+        add(out, n, "cuBLASLt", AF_FINDING_GOOD, "%zu: GEMMs on a GPU (%s)", lt.version(),
+            library_file(lt.create));
+    else
+        add(out, n, "cuBLASLt", AF_FINDING_ABSENT,
+            "not found: GEMMs on a GPU run in own kernels; a step takes about 1.5 to 2 times as "
+            "long");
+    if (has_dnn)
+        add(out, n, "cuDNN", AF_FINDING_GOOD, "%zu: attention on a GPU, where it is faster (%s)",
+            dnn.version(), library_file(dnn.create));
+    else
+        add(out, n, "cuDNN", AF_FINDING_ABSENT, "not found: attention runs in own kernels");
+    if (has_nvrtc)
+        add(out, n, "NVRTC", AF_FINDING_GOOD,
+            "%d.%d: compiles kernels once, then they are cached (%s)", nvrtc.major, nvrtc.minor,
+            library_file(nvrtc.destroy));
+    else
+        add(out, n, "NVRTC", AF_FINDING_ABSENT, "not found%s",
+            all_shipped ? ": not needed for kernels that are shipped"
+                        : "; without it no kernel can be built for a GPU");
+    if (gpu && !(has_lt && has_dnn && has_nvrtc))
+        add(out, n, "what is missing", AF_FINDING_ABSENT, "%s",
+            af_library_hint(hint, cuda, !has_lt, !has_nvrtc, !has_dnn));
+}
+
 static void nvidia(af_finding *out, int *n)
 {
     af_error err = {0};
     af_driver driver = {0};
-    af_nvrtc nvrtc = {0};
-    af_lt_api lt = {0};
-    af_cudnn_api dnn = {0};
     int version = 0, count = 0;
     const bool good = af_driver_open(&driver, &err) == AF_OK;
     if (good) {
@@ -80,24 +174,14 @@ static void nvidia(af_finding *out, int *n)
         add(out, n, "GPU driver", AF_FINDING_GOOD, "supports CUDA %d.%d, sees %d GPU%s",
             version / 1000, version % 1000 / 10, count, count == 1 ? "" : "s");
     } else {
-        add(out, n, "GPU driver", AF_FINDING_ABSENT, "%s: everything runs on the CPU", err.msg);
+        add(out, n, "GPU driver", AF_FINDING_ABSENT, "%s: everything runs on the CPU%s", err.msg,
+            nvidia_on_bus()
+                ? "; an NVIDIA GPU is in this machine: `sudo apt install nvidia-driver` "
+                  "(Debian) or `sudo ubuntu-drivers install` (Ubuntu) brings its driver"
+                : "");
     }
-    if (af_nvrtc_open(&nvrtc, &err) == AF_OK)
-        add(out, n, "NVRTC", AF_FINDING_GOOD,
-            "%d.%d: compiles the kernels once, then they are cached", nvrtc.major, nvrtc.minor);
-    else
-        add(out, n, "NVRTC", AF_FINDING_ABSENT, "%s; without it no kernel can be built for a GPU",
-            err.msg);
-    if (af_lt_api_open(&lt, &err) == AF_OK)
-        add(out, n, "cuBLASLt", AF_FINDING_GOOD, "%zu: GEMMs on the GPU", lt.version());
-    else
-        add(out, n, "cuBLASLt", AF_FINDING_ABSENT,
-            "%s: GEMMs on a GPU run in own kernels, which are slower", err.msg);
-    if (af_cudnn_api_open(&dnn, &err) == AF_OK)
-        add(out, n, "cuDNN", AF_FINDING_GOOD, "%zu: attention on the GPU, where it is faster",
-            dnn.version());
-    else
-        add(out, n, "cuDNN", AF_FINDING_ABSENT, "%s: attention runs in own kernels", err.msg);
+    machine_code(out, n, version);
+    optional_libraries(out, n, version, good);
 }
 
 static void caches(af_finding *out, int *n)

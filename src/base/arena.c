@@ -53,6 +53,8 @@ char *af_arena_printf(af_arena *a, const char *fmt, ...)
     va_start(ap, fmt);
     const int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
+    if (n < 0)
+        af_memory_note();
     char *p = n < 0 ? NULL : af_arena_take(a, (uint64_t)n + 1);
     if (p) {
         va_start(ap, fmt);

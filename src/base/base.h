@@ -37,11 +37,19 @@ static inline bool af_add_ok(uint64_t a, uint64_t b, uint64_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* Host memory: zeroed, NULL when there is none (the caller reports AF_ENOMEM). */
+/* Host memory: zeroed, NULL when there is none (the caller reports AF_ENOMEM). A failure is also
+ * noted for the thread, until an error reports it: an error that follows from it, whatever its
+ * words, becomes AF_ENOMEM in af_fail. */
 void *af_calloc(uint64_t count, uint64_t size);
 void *af_realloc(void *p, uint64_t count, uint64_t size); /* old block stays valid on NULL */
 char *af_strdup(const char *s);
 char *af_strndup(const char *s, uint64_t n);
+/* Notes a failure of an allocator that is not one of the above (a library's). */
+void af_memory_note(void);
+/* Is one noted and not reported yet? */
+bool af_memory_failed(void);
+/* The failure did no harm: what could not be allocated is not needed. */
+void af_memory_forget(void);
 
 /* Seconds of a clock that never goes back; only differences mean something. */
 double af_seconds_now(void);

@@ -46,6 +46,8 @@ void af_buf_printf(af_buf *b, const char *fmt, ...)
     va_start(ap, fmt);
     const int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
+    if (n < 0) /* the only reason there is */
+        af_memory_note();
     char *p = n < 0 ? NULL : af_buf_reserve(b, (uint64_t)n);
     if (!p) {
         b->bad = true;

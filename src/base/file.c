@@ -21,6 +21,8 @@ static const uint8_t empty_file[1];
 static af_status fail_errno(af_error *err, const char *verb, const char *path)
 {
     const int e = errno;
+    if (e == ENOMEM)
+        af_memory_note();
     const af_status code = e == ENOMEM ? AF_ENOMEM : AF_EIO;
     return af_fail(err, code, "cannot %s '%s': %s", verb, path, strerror(e));
 }
@@ -239,19 +241,14 @@ af_status af_dir_sync(const char *path, af_error *err)
     return st;
 }
 
-static af_status sync_parent(const char *path, af_error *err)
-{
-    char *dir = parent_of(path);
-    if (!dir)
-        return af_fail_nomem(err, "a path", strlen(path));
-    const af_status st = af_dir_sync(dir, err);
-    free(dir);
-    return st;
-}
-
 af_status af_out_commit(af_out *o, af_error *err)
 {
     af_status st = AF_OK;
+    char *up = NULL;
+    AF_TRY(af_memory_check(err)); /* what may lack something is not put in place */
+    up = parent_of(o->path);
+    if (!up)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(o->path)));
     AF_TRY(out_flush(o, err));
     if (fsync(o->fd) != 0)
         AF_TRY(fail_errno(err, "sync", o->path));
@@ -267,10 +264,12 @@ af_status af_out_commit(af_out *o, af_error *err)
     af_temps_leave();
     if (st != AF_OK)
         goto done;
-    st = sync_parent(o->path, err);
+    st = af_dir_sync(up, err);
     out_free(o);
+    free(up);
     return st;
 done:
+    free(up);
     af_out_abandon(o);
     return st;
 }
@@ -365,34 +364,44 @@ af_status af_file_append(const char *path, const void *bytes, uint64_t n, bool s
     return st;
 }
 
+/* What `to` was before; whoever writes there next sweeps what is left of it. */
+static void remove_old(const char *old)
+{
+    const bool failed = af_memory_failed();
+    if (af_path_remove(old, NULL) != AF_OK && !failed)
+        af_memory_forget();
+}
+
 af_status af_path_replace(const char *from, const char *to, af_error *err)
 {
-    char *old = NULL;
+    af_status st = AF_OK;
+    char *old = af_path_temp(to, "old"), *up = parent_of(to);
+    bool moved = false;
+    if (!old || !up)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(to)));
     if (af_dir_exists(to) && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) ==
                                  0) { /* never a moment without */
-        const af_status st = sync_parent(to, err);
-        return st == AF_OK ? af_path_remove(from, err) : st;
+        AF_TRY(af_dir_sync(up, err));
+        remove_old(from);
+        goto done;
     }
     if (af_dir_exists(to)) { /* cannot be exchanged there, nor replaced while it is not empty */
-        old = af_path_temp(to, "old");
-        if (!old)
-            return af_fail_nomem(err, "a path", strlen(to));
-        if (rename(to, old) != 0) {
-            free(old);
-            return fail_errno(err, "replace", to);
-        }
+        if (rename(to, old) != 0)
+            AF_TRY(fail_errno(err, "replace", to));
+        moved = true;
     }
-    af_status st = AF_OK;
     if (rename(from, to) != 0) {
         st = fail_errno(err, "rename to", to);
-        if (old && rename(old, to) != 0)
+        if (moved && rename(old, to) != 0)
             af_fail(err, AF_EIO, "cannot rename to '%s'; its old content is in '%s'", to, old);
-    } else {
-        st = sync_parent(to, err);
-        if (old && st == AF_OK)
-            st = af_path_remove(old, err);
+        goto done;
     }
+    AF_TRY(af_dir_sync(up, err));
+    if (moved)
+        remove_old(old);
+done:
     free(old);
+    free(up);
     return st;
 }
 

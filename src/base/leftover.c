@@ -4,6 +4,7 @@
  * that number and none holds a lock on the file: another host or container may have a process we
  * cannot see, but its lock we do. */
 #define _GNU_SOURCE
+#include "base/buf.h"
 #include "base/file.h"
 
 #include <errno.h>
@@ -17,12 +18,11 @@ char *af_path_temp(const char *path, const char *suffix)
 {
     static unsigned counter;
     const char *name = af_path_name(path);
-    char *tmp = NULL;
+    af_buf b = {0};
     const unsigned n = __atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED);
-    if (asprintf(&tmp, "%.*s.%s.%ld.%u.%s", (int)(name - path), path, name, (long)getpid(), n,
-                 suffix) < 0)
-        return NULL;
-    return tmp;
+    af_buf_printf(&b, "%.*s.%s.%ld.%u.%s", (int)(name - path), path, name, (long)getpid(), n,
+                  suffix);
+    return af_buf_take(&b);
 }
 
 bool af_dir_hold(const char *path, int *fd)
@@ -101,6 +101,7 @@ static char *folder_of(const char *path)
 void af_path_sweep(const char *path)
 {
     const char *name = af_path_name(path);
+    const bool failed = af_memory_failed();
     char *dir = folder_of(path), **names = NULL;
     int n = 0;
     if (dir && *name && af_dir_list(&names, &n, dir, NULL) == AF_OK) {
@@ -114,4 +115,6 @@ void af_path_sweep(const char *path)
         af_names_free(names, n);
     }
     free(dir);
+    if (!failed)
+        af_memory_forget(); /* it stays until the next time */
 }

@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -37,7 +38,11 @@ int64_t af_file_size(const char *path)
 
 static af_status fail_path(af_error *err, const char *verb, const char *path)
 {
-    return af_fail(err, AF_EIO, "cannot %s '%s': %s", verb, path, strerror(errno));
+    const int e = errno;
+    if (e == ENOMEM)
+        af_memory_note();
+    return af_fail(err, e == ENOMEM ? AF_ENOMEM : AF_EIO, "cannot %s '%s': %s", verb, path,
+                   strerror(e));
 }
 
 af_status af_dir_make(const char *path, af_error *err)
@@ -83,7 +88,7 @@ af_status af_dir_list(char ***names, int *n, const char *path, af_error *err)
     char **list = NULL;
     int count = 0, cap = 0;
     bool ok = true;
-    for (struct dirent *e; ok && (e = readdir(d));) {
+    for (struct dirent *e; ok && (errno = 0, e = readdir(d));) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
         if (count == cap) {
@@ -97,7 +102,13 @@ af_status af_dir_list(char ***names, int *n, const char *path, af_error *err)
         else
             ok = false;
     }
+    const int why = ok ? errno : 0; /* otherwise the list is at its end */
     closedir(d);
+    if (why) {
+        af_names_free(list, count);
+        errno = why;
+        return fail_path(err, "list folder", path);
+    }
     if (!ok) {
         af_names_free(list, count);
         return af_fail_nomem(err, path, (uint64_t)cap * sizeof *list);
@@ -109,33 +120,67 @@ af_status af_dir_list(char ***names, int *n, const char *path, af_error *err)
     return AF_OK;
 }
 
+/* ---- removal. Nothing is allocated: it cleans up when memory has run out, too ---- */
+
+enum { REMOVE_DEPTH_MAX = 64 };
+
+static bool remove_at(int dir, const char *name, int depth);
+
+static bool empty_folder(int fd, int depth)
+{
+    _Alignas(struct dirent64) char block[4096];
+    bool any = true;
+    while (any) { /* from the start until nothing is found: what is removed moves the rest */
+        ssize_t n;
+        any = false;
+        if (lseek(fd, 0, SEEK_SET) < 0)
+            return false;
+        while ((n = getdents64(fd, block, sizeof block)) > 0)
+            for (ssize_t at = 0; at < n;) {
+                const struct dirent64 *e = (const void *)(block + at);
+                at += e->d_reclen;
+                if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+                    continue;
+                any = true;
+                if (!remove_at(fd, e->d_name, depth + 1))
+                    return false;
+            }
+        if (n < 0)
+            return false;
+    }
+    return true;
+}
+
+static bool remove_at(int dir, const char *name, int depth)
+{
+    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+        return true;
+    if ((errno != EISDIR && errno != EPERM) || depth == REMOVE_DEPTH_MAX)
+        return false;
+    const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    const bool ok = empty_folder(fd, depth);
+    const int why = errno;
+    close(fd);
+    errno = why;
+    return ok && (unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT);
+}
+
 af_status af_path_remove(const char *path, af_error *err)
 {
-    struct stat s;
-    if (lstat(path, &s) != 0)
-        return errno == ENOENT ? AF_OK : fail_path(err, "remove", path);
-    if (!S_ISDIR(s.st_mode))
-        return unlink(path) == 0 || errno == ENOENT ? AF_OK : fail_path(err, "remove", path);
-    char **names = NULL;
-    int n = 0;
-    af_status st = af_dir_list(&names, &n, path, err);
-    for (int i = 0; st == AF_OK && i < n; i++) {
-        char *inner = af_path_join(path, names[i]);
-        st = inner ? af_path_remove(inner, err) : af_fail_nomem(err, "a path", strlen(path));
-        free(inner);
-    }
-    af_names_free(names, n);
-    if (st == AF_OK && rmdir(path) != 0 && errno != ENOENT)
-        st = fail_path(err, "remove", path);
-    return st;
+    return remove_at(AT_FDCWD, path, 0) ? AF_OK : fail_path(err, "remove", path);
 }
 
 char *af_path_join(const char *a, const char *b)
 {
-    char *p = NULL;
+    af_buf p = {0};
     const size_t n = strlen(a);
-    const char *slash = n > 0 && a[n - 1] != '/' ? "/" : "";
-    return asprintf(&p, "%s%s%s", a, slash, b) < 0 ? NULL : p;
+    af_buf_str(&p, a);
+    if (n > 0 && a[n - 1] != '/')
+        af_buf_char(&p, '/');
+    af_buf_str(&p, b);
+    return af_buf_take(&p);
 }
 
 const char *af_path_name(const char *path)
@@ -162,15 +207,15 @@ bool af_path_is_inner(const char *path)
 af_status af_cache_dir(char **out, const char *sub, af_error *err)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *p = NULL;
-    int n;
+    af_buf b = {0};
     if (xdg && xdg[0] == '/')
-        n = asprintf(&p, "%s/afinar/%s", xdg, sub);
+        af_buf_printf(&b, "%s/afinar/%s", xdg, sub);
     else if (home && home[0] == '/')
-        n = asprintf(&p, "%s/.cache/afinar/%s", home, sub);
+        af_buf_printf(&b, "%s/.cache/afinar/%s", home, sub);
     else
         return af_fail(err, AF_EUSAGE, "no cache folder: neither XDG_CACHE_HOME nor HOME is set");
-    if (n < 0)
+    char *p = af_buf_take(&b);
+    if (!p)
         return af_fail_nomem(err, "a path", strlen(sub));
     af_error why = {0};
     if (af_dir_make(p, &why) == AF_OK) {

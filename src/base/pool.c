@@ -183,7 +183,9 @@ af_status af_pool_new(af_pool **out, int threads, af_error *err)
     if (!ok) {
         const int given = p->threads;
         af_pool_free(p);
-        return af_fail(err, AF_EIO, "the system gave %d of %d threads", given, threads);
+        return af_fail(err, AF_EIO,
+                       "the system gave %d of %d threads: not enough memory, or too many threads",
+                       given, threads);
     }
     *out = p;
     return AF_OK;

@@ -17,7 +17,11 @@
 
 static af_status fail_errno(af_error *err, const char *verb, const char *path)
 {
-    return af_fail(err, AF_EIO, "cannot %s '%s': %s", verb, path, strerror(errno));
+    const int e = errno;
+    if (e == ENOMEM)
+        af_memory_note();
+    return af_fail(err, e == ENOMEM ? AF_ENOMEM : AF_EIO, "cannot %s '%s': %s", verb, path,
+                   strerror(e));
 }
 
 /* ---- what is there ---- */
@@ -26,6 +30,8 @@ static af_status fail_errno(af_error *err, const char *verb, const char *path)
 static bool lies_in(const char *inner, const char *outer)
 {
     char *a = realpath(inner, NULL), *b = realpath(outer, NULL);
+    if ((!a || !b) && errno == ENOMEM)
+        af_memory_note(); /* af_output_check looks */
     const size_t n = b ? strlen(b) : 0;
     const bool yes = a && b && strncmp(a, b, n) == 0 && (a[n] == '\0' || a[n] == '/');
     free(a);
@@ -42,7 +48,7 @@ af_status af_output_check(const char *path, const char *const *inputs, int n, af
         if (inputs[i] && af_dir_exists(path) && lies_in(inputs[i], path))
             return af_fail(err, AF_EUSAGE, "the input '%s' lies in the output folder '%s'",
                            inputs[i], path);
-    return AF_OK;
+    return af_memory_check(err);
 }
 
 af_status af_output_check_path(const char *path, af_error *err)
@@ -257,11 +263,11 @@ char *af_output_file(const af_output *o) { return af_path_join(o->temp, af_path_
 
 void af_output_abandon(af_output *o)
 {
+    const bool failed = af_memory_failed();
     if (o->temp) {
         af_temps_enter();
-        if (af_path_remove(o->temp, NULL) != AF_OK) {
-            /* the first error is the one to report */
-        }
+        if (af_path_remove(o->temp, NULL) != AF_OK && !failed)
+            af_memory_forget(); /* the first error is the one to report */
         af_temp_drop(o->listed);
         af_temps_leave();
     }
@@ -486,10 +492,14 @@ static af_status rename_folder(swap *s, af_error *err)
     AF_TRY(list_lines(s, err));
     AF_TRY(af_written_write(&s->after, s->o->temp, err));
     AF_TRY(af_dir_sync(s->o->temp, err));
+    up = folder_of(s->o->dir);
+    if (!up)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(s->o->dir)));
     if (rename(s->o->temp, s->o->dir) != 0)
         AF_TRY(fail_errno(err, "rename to", s->o->dir));
-    up = folder_of(s->o->dir);
-    st = up ? af_dir_sync(up, err) : af_fail_nomem(err, "a path", strlen(s->o->dir));
+    st = af_dir_sync(up, err);
+    if (st != AF_OK && rename(s->o->dir, s->o->temp) != 0)
+        af_fail_prefix(st, err, "'%s' is complete, but may not survive a power failure", s->o->dir);
 done:
     free(up);
     return st;
@@ -498,8 +508,10 @@ done:
 af_status af_output_commit(af_output *o, af_error *err)
 {
     swap s = {.o = o};
-    af_temps_enter(); /* a signal comes before all of it, or after */
-    af_status st = list_new(&s, "", err);
+    af_temps_enter();                    /* a signal comes before all of it, or after */
+    af_status st = af_memory_check(err); /* nothing that may lack something is put in place */
+    if (st == AF_OK)
+        st = list_new(&s, "", err);
     if (st == AF_OK)
         st = af_dir_exists(o->dir) ? swap_files(&s, err) : rename_folder(&s, err);
     swap_clear(&s);

@@ -11,16 +11,35 @@
 
 const char *af_version(void) { return AF_VERSION; }
 
+/* An allocation of this thread failed, and no error has said so. */
+static _Thread_local bool memory_failed;
+
+void af_memory_note(void) { memory_failed = true; }
+bool af_memory_failed(void) { return memory_failed; }
+void af_memory_forget(void) { memory_failed = false; }
+
 static af_status fail(af_error *err, af_status code, const char *subject, const char *fmt,
                       va_list ap)
 {
     assert(code != AF_OK);
+    const bool follows = memory_failed && code != AF_ENOMEM && code != AF_ESTOPPED;
+    if (follows)
+        code = AF_ENOMEM;
+    memory_failed = memory_failed && !err; /* without words it is not reported yet */
     if (err) {
+        static const char cause[] = "not enough memory: ";
+        const size_t at = follows ? sizeof cause - 1 : 0;
         err->code = code;
         snprintf(err->subject, sizeof err->subject, "%s", subject);
-        vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+        memcpy(err->msg, cause, at);
+        vsnprintf(err->msg + at, sizeof err->msg - at, fmt, ap);
     }
     return code;
+}
+
+af_status af_memory_check(af_error *err)
+{
+    return memory_failed ? af_fail(err, AF_ENOMEM, "not enough memory") : AF_OK;
 }
 
 af_status af_fail(af_error *err, af_status code, const char *fmt, ...)
@@ -73,17 +92,21 @@ const char *af_status_name(af_status code)
 void *af_calloc(uint64_t count, uint64_t size)
 {
     uint64_t bytes;
-    if (!af_mul_ok(count, size, &bytes) || bytes > PTRDIFF_MAX)
-        return NULL;
-    return calloc(count ? count : 1, size ? size : 1);
+    const bool fits = af_mul_ok(count, size, &bytes) && bytes <= PTRDIFF_MAX;
+    void *p = fits ? calloc(count ? count : 1, size ? size : 1) : NULL;
+    if (!p)
+        af_memory_note();
+    return p;
 }
 
 void *af_realloc(void *p, uint64_t count, uint64_t size)
 {
     uint64_t bytes;
-    if (!af_mul_ok(count, size, &bytes) || bytes > PTRDIFF_MAX)
-        return NULL;
-    return realloc(p, bytes ? bytes : 1);
+    const bool fits = af_mul_ok(count, size, &bytes) && bytes <= PTRDIFF_MAX;
+    void *more = fits ? realloc(p, bytes ? bytes : 1) : NULL;
+    if (!more)
+        af_memory_note();
+    return more;
 }
 
 char *af_strndup(const char *s, uint64_t n)

@@ -4,6 +4,7 @@
  * The graph, its optimizer and its memory plan come from the trainer's own code (bench_model.c).
  * The floor (the time of the GEMMs of such a step alone) is measured in the same
  * process by bench_floor.c. */
+#include "base/proc.h"
 #include "bench/bench_model.h"
 #include "bench/bench_ops.h"
 
@@ -26,33 +27,21 @@ static double since_start(void)
     char text[1024];
     double up = 0;
     unsigned long long ticks = 0;
-    FILE *f = fopen("/proc/uptime", "re");
-    if (!f || fscanf(f, "%lf", &up) != 1)
-        up = 0;
-    if (f)
-        fclose(f);
-    f = fopen("/proc/self/stat", "re");
-    const char *p = f && fgets(text, sizeof text, f) ? strrchr(text, ')') : NULL;
+    if (af_proc_read(text, sizeof text, "/proc/uptime"))
+        up = strtod(text, NULL);
+    const char *p = af_proc_read(text, sizeof text, "/proc/self/stat") ? strrchr(text, ')') : NULL;
     for (int i = 0; p && i < 20; i++) /* field 22: start time */
         p = strchr(p + 1, ' ');
     if (p)
         ticks = strtoull(p, NULL, 10);
-    if (f)
-        fclose(f);
     return up > 0 && ticks ? up - (double)ticks / (double)sysconf(_SC_CLK_TCK) : 0;
 }
 
 static double peak_resident_gb(void)
 {
-    char line[256];
-    double kib = 0;
-    FILE *f = fopen("/proc/self/status", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "VmHWM: %lf kB", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib * 1024 / 1e9;
+    char text[4096];
+    af_proc_read(text, sizeof text, "/proc/self/status");
+    return (double)af_proc_number(text, "VmHWM:") * 1024 / 1e9;
 }
 
 static af_status step(af_bench_model *b, double *loss, af_error *err)
@@ -181,6 +170,7 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     r.nodes = b.step.plan.nodes;
     af_memory_mode_name(&b.step, b.step.memory_mode, r.recompute);
     snprintf(r.device, sizeof r.device, "%s", af_device_text(b.model.device));
+    snprintf(r.no_gpu, sizeof r.no_gpu, "%s", af_device_no_gpu(b.model.device));
     const af_bench_floor_opts f = {.shape = b.shape,
                                    .rows = o->batch * o->seq,
                                    .type = b.model.compute,

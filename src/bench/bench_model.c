@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "graph/graph_access.h"
 #include "ops/common/cpu_packs.h"
+#include "train/run/freeze.h"
 #include "train/run/method.h"
 
 enum { NOISE = 1 << 16 };
@@ -255,7 +256,7 @@ af_status af_bench_model_plan(af_bench_model *b, af_error *err)
     af_status st = AF_OK;
     af_step_graph *t = &b->step;
     use_file(b);
-    if (b->run.method != AF_METHOD_FULL)
+    if (!af_method_trains_base(&b->run))
         AF_TRY(af_run_model_outline_adapter(&b->model, err));
     t->rows_max = b->o->batch * b->o->seq;
     t->sequences_max = b->o->batch;

@@ -45,6 +45,7 @@ AF_CHECKED af_status af_graph_begin_run(af_graph *g, int what, af_error *err);
 struct af_device {
     const af_backend_ops *ops;
     char text[160];
+    char no_gpu[160]; /* why "auto" took the CPU; "" = it did not */
     af_counters counters;
 };
 #endif

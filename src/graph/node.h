@@ -39,6 +39,8 @@ struct af_tensor {
     double lr_factor; /* params */
     bool decay;
     bool whole_moments;       /* params: f32 moments in 8-bit Adam too */
+    const int64_t (*rows)[2]; /* params: the rows that are trained; NULL = all */
+    int rows_count;
     bool outside;             /* params: AdamW for it where others get muon */
     const int64_t (*part)[2]; /* params that are several matrices: see af_param_parts */
     int parts;

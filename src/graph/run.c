@@ -233,6 +233,7 @@ const char *af_recompute_name(af_recompute mode)
 
 const char *af_device_kind(const af_device *d) { return d->ops->kind; }
 const char *af_device_text(const af_device *d) { return d->text; }
+const char *af_device_no_gpu(const af_device *d) { return d->no_gpu; }
 uint64_t af_device_memory_free(const af_device *d) { return d->ops->memory_free(d); }
 af_counters af_device_counters(const af_device *d) { return d->counters; }
 

@@ -10,8 +10,7 @@
 
 #include <math.h>
 
-enum { NAME_BYTES = 512 };
-#define PREFIX "base_model.model."
+enum { NAME_BYTES = AF_ADAPTER_NAME_BYTES };
 
 static af_status alloc(af_adapter *a, float **out, int64_t n, af_error *err)
 {
@@ -210,6 +209,7 @@ af_status af_adapter_outline(af_adapter **out, const af_adapter_config *c, const
     AF_TRY(af_adapter_config_copy(&a->config, c, &a->arena, err));
     AF_TRY(lay_out(a, err));
     AF_TRY(lay_out_saved(a, err));
+    AF_TRY(af_adapter_tokens_lay_out(a, err));
     AF_TRY(check_names(a, err));
     *out = a;
     a = NULL;
@@ -225,6 +225,8 @@ af_status af_adapter_new(af_adapter **out, const af_adapter_config *c, const af_
     af_adapter *a = NULL;
     AF_TRY(af_adapter_outline(&a, c, s, err));
     AF_TRY(fill_new(a, base, seed, err));
+    AF_TRY(af_adapter_tokens_fill(a, base, err));
+    a->grown = af_loader_is_grown(base) ? base : NULL;
     *out = a;
     a = NULL;
 done:
@@ -234,23 +236,6 @@ done:
 
 /* ---- read ---- */
 
-/* The stored name of A or B of a module. */
-static void low_name(char *name, const af_module_spec *m, char which)
-{
-    snprintf(name, NAME_BYTES,
-             m->group == AF_GROUP_EMBED ? PREFIX "%s.lora_embedding_%c"
-                                        : PREFIX "%s.lora_%c.weight",
-             m->path, which);
-}
-
-/* The stored name of a tensor of modules_to_save. */
-static void saved_name(const af_model_spec *s, const af_tensor_spec *t, char name[NAME_BYTES])
-{
-    const size_t n = strlen(PREFIX);
-    memcpy(name, PREFIX, n);
-    af_spec_whole_name(s, t->name, name + n, NAME_BYTES - n);
-}
-
 /* Finds a tensor by its name. Inside a multimodal model the text model is called as the
  * version of transformers had it, or as when it is alone; and where it is alone (a GGUF file of
  * such a model) the adapter may be of the whole. */
@@ -258,13 +243,13 @@ static const af_stored *find_stored(const af_adapter *a, const af_weights *w, co
 {
     static const char *const others[] = {"model.language_model.", "language_model.model.",
                                          "model."};
-    const char *inner = a->spec->inner, *rest = name + strlen(PREFIX);
+    const char *inner = a->spec->inner, *rest = name + strlen(AF_ADAPTER_PREFIX);
     const af_stored *t = af_weights_find(w, name);
     char other[NAME_BYTES + 32];
     if (strncmp(rest, inner, strlen(inner)) != 0)
         return t;
     for (size_t i = 0; i < AF_LEN(others) && !t; i++) {
-        snprintf(other, sizeof other, PREFIX "%s%s", others[i], rest + strlen(inner));
+        snprintf(other, sizeof other, AF_ADAPTER_PREFIX "%s%s", others[i], rest + strlen(inner));
         t = af_weights_find(w, other);
     }
     return t;
@@ -312,11 +297,11 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     const af_module_spec *m = &a->spec->module[i];
     af_adapter_module *am = &a->module[i];
     char name[NAME_BYTES];
-    low_name(name, m, 'A');
+    af_adapter_low_name(name, m, 'A');
     AF_TRY(read_tensor(a, &am->a, w, name, am->rank, m->in, used, err));
-    low_name(name, m, 'B');
+    af_adapter_low_name(name, m, 'B');
     AF_TRY(read_tensor(a, &am->b, w, name, m->out, am->rank, used, err));
-    snprintf(name, sizeof name, PREFIX "%s.base_layer.weight", m->path);
+    snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.base_layer.weight", m->path);
     if (m->layer < 0 && a->resized) {
         const af_tensor_spec *t = &a->spec->tensor[m->weight];
         AF_TRY(read_tensor(a, &a->saved[m->weight], w, name, t->dim[0], t->dim[1], used, err));
@@ -327,27 +312,32 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
         (*used)++;
     }
     if (a->config.dora) {
-        snprintf(name, sizeof name, PREFIX "%s.lora_magnitude_vector", m->path);
+        snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_magnitude_vector", m->path);
         if (!find_stored(a, w, name)) /* as old versions wrote it */
-            snprintf(name, sizeof name, PREFIX "%s.lora_magnitude_vector.weight", m->path);
+            snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_magnitude_vector.weight",
+                     m->path);
         AF_TRY(read_tensor(a, &am->magnitude, w, name, m->out, 1, used, err));
     }
 done:
     return st;
 }
 
-static bool is_copy(const char *name)
+/* Stored once more by PEFT, where a vocabulary was changed: those of modules_to_save under the
+ * names it has for them while it trains, and the head of a tied model. */
+static bool is_copy(const af_adapter *a, const char *name)
 {
     static const char *const ends[] = {".modules_to_save.weight", ".original_module.weight"};
+    const char *head = AF_ADAPTER_PREFIX "lm_head.";
     const size_t n = strlen(name);
+    if (a->spec->tied && strncmp(name, head, strlen(head)) == 0 && !strstr(name, ".lora_"))
+        return true;
     for (size_t i = 0; i < AF_LEN(ends); i++)
         if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0)
             return true;
     return false;
 }
 
-/* Embedding and head where the vocabulary was changed: stored whole, whatever the config says, and
- * those of modules_to_save once more under the names PEFT has for them while it trains. */
+/* Embedding and head where the vocabulary was changed: stored whole, whatever the config says. */
 static af_status read_resized(af_adapter *a, const af_weights *w, int *used, af_error *err)
 {
     const af_model_spec *s = a->spec;
@@ -356,16 +346,39 @@ static af_status read_resized(af_adapter *a, const af_weights *w, int *used, af_
         const af_tensor_spec *t = &s->tensor[i];
         if ((t->slot != AF_SLOT_EMBED && t->slot != AF_SLOT_HEAD) || a->saved[i])
             continue;
-        saved_name(s, t, name);
-        const af_status st = read_tensor(a, &a->saved[i], w, name, t->dim[0], t->dim[1], used, err);
+        const af_stored *own = af_adapter_find_vocab(w, s, t);
+        af_adapter_saved_name(s, t, name);
+        const af_status st = read_tensor(a, &a->saved[i], w, own ? own->name : name, t->dim[0],
+                                         t->dim[1], used, err);
         if (st != AF_OK)
             return st;
     }
-    for (int i = 0; i < af_weights_count(w); i++)
-        *used += is_copy(af_weights_at(w, i)->name);
-    if (s->tied && find_stored(a, w, PREFIX "lm_head.weight"))
-        (*used)++; /* the same values */
     return AF_OK;
+}
+
+static af_status read_tokens(af_adapter *a, int table, const af_weights *w, int *used,
+                             af_error *err)
+{
+    char name[NAME_BYTES];
+    af_adapter_tokens_name(a, table, name);
+    const af_status st = af_adapter_tokens_alloc(a, table, err);
+    return st == AF_OK ? read_tensor(a, &a->token_values[table], w, name, a->tokens[table].count,
+                                     a->spec->width, used, err)
+                       : st;
+}
+
+/* Embedding and head that are frozen: the base was opened with them (af_loader_opts.vocab_dir). */
+static int whole_tables(const af_adapter *a, const af_weights *w)
+{
+    const af_model_spec *s = a->spec;
+    int n = 0;
+    for (int i = 0; i < s->tensors; i++) {
+        const af_tensor_spec *t = &s->tensor[i];
+        const bool vocab = t->slot == AF_SLOT_EMBED || t->slot == AF_SLOT_HEAD;
+        if (vocab && !a->saved[i] && !a->module[t->module].rank && af_adapter_find_vocab(w, s, t))
+            n++;
+    }
+    return n;
 }
 
 static af_status read_values(af_adapter *a, const char *dir, af_error *err)
@@ -375,22 +388,26 @@ static af_status read_values(af_adapter *a, const char *dir, af_error *err)
     af_weights *w = NULL;
     int used = 0;
     char name[NAME_BYTES];
-    char *file = af_path_join(dir, "adapter_model.safetensors"); /* a model may lie next to it */
-    if (!file)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    AF_TRY(af_weights_open(&w, af_file_exists(file) ? file : dir, err));
+    AF_TRY(af_adapter_open_values(&w, dir, err));
     for (int i = 0; i < s->modules; i++)
         if (a->module[i].rank)
             AF_TRY(read_module(a, i, w, &used, err));
     for (int i = 0; i < s->tensors; i++) {
         const af_tensor_spec *t = &s->tensor[i];
-        saved_name(s, t, name);
+        af_adapter_saved_name(s, t, name);
         if (a->saved[i] && (t->module < 0 || !a->module[t->module].rank))
             AF_TRY(read_tensor(a, &a->saved[i], w, name, t->dim[0], t->ndim > 1 ? t->dim[1] : 1,
                                &used, err));
     }
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        if (a->tokens[k].count)
+            AF_TRY(read_tokens(a, k, w, &used, err));
     if (a->resized)
         AF_TRY(read_resized(a, w, &used, err));
+    else
+        used += whole_tables(a, w);
+    for (int i = 0; i < af_weights_count(w); i++)
+        used += is_copy(a, af_weights_at(w, i)->name);
     used += other_senses(a, w);
     if (used != af_weights_count(w))
         AF_TRY(af_fail(err, AF_EFORMAT,
@@ -398,7 +415,6 @@ static af_status read_values(af_adapter *a, const char *dir, af_error *err)
                        af_weights_count(w), used));
 done:
     af_weights_close(w);
-    free(file);
     return st;
 }
 
@@ -429,6 +445,7 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     AF_TRY(af_adapter_config_parse(&a->config, &a->arena, text, size, path, err));
     AF_TRY(lay_out(a, err));
     AF_TRY(lay_out_saved(a, err));
+    AF_TRY(af_adapter_tokens_lay_out(a, err));
     AF_TRY(check_vocab(s, dir, err));
     AF_TRY(read_values(a, dir, err));
     *out = a;
@@ -484,6 +501,11 @@ done:
     return st;
 }
 
+static bool has_tokens(const af_adapter *a)
+{
+    return a->tokens[AF_TOKENS_EMBED].count || a->tokens[AF_TOKENS_HEAD].count;
+}
+
 af_status af_adapter_mix(af_adapter **out, const af_adapter *const *in, const double *weight, int n,
                          af_error *err)
 {
@@ -494,102 +516,17 @@ af_status af_adapter_mix(af_adapter **out, const af_adapter *const *in, const do
     AF_TRY(af_adapter_config_copy(&a->config, &in[0]->config, &a->arena, err));
     a->config.rslora = false;
     for (int k = 0; k < n; k++)
-        if (in[k]->config.dora || in[k]->config.save_count)
+        if (in[k]->config.dora || in[k]->config.save_count || has_tokens(in[k]))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
                            "adapter %d has %s and cannot be mixed with others", k + 1,
-                           in[k]->config.dora ? "DoRA magnitudes" : "modules_to_save"));
+                           in[k]->config.dora         ? "DoRA magnitudes"
+                           : in[k]->config.save_count ? "modules_to_save"
+                                                      : "trained tokens"));
     for (int i = 0; i < s->modules; i++)
         AF_TRY(mix_module(a, i, in, weight, n, err));
     *out = a;
     a = NULL;
 done:
     af_adapter_free(a);
-    return st;
-}
-
-/* ---- write ---- */
-
-/* What goes into the file, in its order. */
-typedef struct item {
-    char name[NAME_BYTES];
-    int64_t dim[2];
-    int ndim;
-    const float *data;
-} item;
-
-static int collect(const af_adapter *a, item *list)
-{
-    const af_model_spec *s = a->spec;
-    int n = 0;
-    for (int i = 0; i < s->modules; i++) {
-        const af_module_spec *m = &s->module[i];
-        const af_adapter_module *am = &a->module[i];
-        if (!am->rank)
-            continue;
-        list[n] = (item){.dim = {am->rank, m->in}, .ndim = 2, .data = am->a};
-        low_name(list[n++].name, m, 'A');
-        list[n] = (item){.dim = {m->out, am->rank}, .ndim = 2, .data = am->b};
-        low_name(list[n++].name, m, 'B');
-        if (am->magnitude) {
-            list[n] = (item){.dim = {m->out}, .ndim = 1, .data = am->magnitude};
-            snprintf(list[n++].name, NAME_BYTES, PREFIX "%s.lora_magnitude_vector", m->path);
-        }
-    }
-    for (int i = 0; i < s->tensors; i++)
-        if (a->saved[i]) {
-            const af_tensor_spec *t = &s->tensor[i];
-            list[n] = (item){.dim = {t->dim[0], t->dim[1]}, .ndim = t->ndim, .data = a->saved[i]};
-            saved_name(s, t, list[n++].name);
-        }
-    return n;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const item *)a)->name, ((const item *)b)->name);
-}
-
-static af_status write_values(const af_adapter *a, const char *path, af_error *err)
-{
-    af_status st = AF_OK;
-    af_safetensors_writer *w = NULL;
-    const uint64_t most = (uint64_t)a->spec->modules * 3 + (uint64_t)a->spec->tensors;
-    item *list = af_calloc(most, sizeof *list);
-    if (!list)
-        return af_fail_nomem(err, "the list of tensors", most * sizeof *list);
-    const int n = collect(a, list);
-    qsort(list, (size_t)n, sizeof *list, by_name);
-    AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
-    for (int i = 0; i < n; i++)
-        AF_TRY(af_safetensors_writer_add(w, list[i].name, AF_DTYPE_F32, list[i].dim, list[i].ndim,
-                                         err));
-    AF_TRY(af_safetensors_writer_begin(w, err));
-    for (int i = 0; i < n; i++) {
-        const int64_t count = list[i].dim[0] * (list[i].ndim > 1 ? list[i].dim[1] : 1);
-        AF_TRY(af_safetensors_writer_data(w, list[i].data, (uint64_t)count * sizeof(float), err));
-    }
-    st = af_safetensors_writer_commit(w, err);
-    w = NULL;
-done:
-    af_safetensors_writer_abandon(w);
-    free(list);
-    return st;
-}
-
-af_status af_adapter_write(const af_adapter *a, const char *dir, af_error *err)
-{
-    af_status st = AF_OK;
-    char *values = af_path_join(dir, "adapter_model.safetensors");
-    char *config = af_path_join(dir, "adapter_config.json");
-    char *text = af_adapter_config_text(&a->config);
-    if (!values || !config || !text)
-        AF_TRY(af_fail_nomem(err, "an adapter's settings", 0));
-    AF_TRY(af_dir_make(dir, err));
-    AF_TRY(write_values(a, values, err));
-    AF_TRY(af_file_write(config, text, strlen(text), err));
-done:
-    free(values);
-    free(config);
-    free(text);
     return st;
 }

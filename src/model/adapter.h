@@ -5,6 +5,7 @@
 #ifndef AF_ADAPTER_H
 #define AF_ADAPTER_H
 
+#include "format/weights/weights.h"
 #include "model/arch.h"
 
 enum { AF_ADAPTER_RANK_MAX = 1 << 16, AF_ADAPTER_PATTERNS_MAX = 1024 };
@@ -17,6 +18,15 @@ typedef struct af_adapter_pattern {
     const char *key; /* matched as (.*\.)?(KEY)$ */
     double value;
 } af_adapter_pattern;
+
+/* The tables that can have rows of their own (trainable_token_indices). */
+enum { AF_TOKENS_EMBED, AF_TOKENS_HEAD, AF_TOKEN_TABLES, AF_TOKENS_MAX = 1 << 16 };
+
+/* Rows of the embedding or the head that are trained, while the others are frozen. */
+typedef struct af_token_rows {
+    const int64_t *index; /* in the order of the values, each once */
+    int count;            /* 0 = none */
+} af_token_rows;
 
 /* adapter_config.json, or what a run file asks for. Strings are borrowed by af_adapter_new. */
 typedef struct af_adapter_config {
@@ -31,7 +41,8 @@ typedef struct af_adapter_config {
     int exclude_count;
     const char *const *modules_to_save; /* "lm_head", "embed_tokens" */
     int save_count;
-    const int64_t *layers; /* layers_to_transform; NULL = all */
+    af_token_rows tokens[AF_TOKEN_TABLES]; /* trainable_token_indices */
+    const int64_t *layers;                 /* layers_to_transform; NULL = all */
     int layer_count;
     const af_adapter_pattern *rank_pattern, *alpha_pattern;
     int rank_patterns, alpha_patterns;
@@ -52,9 +63,12 @@ typedef struct af_adapter_module {
 typedef struct af_adapter {
     af_adapter_config config; /* strings owned by the arena */
     const af_model_spec *spec;
-    af_adapter_module *module; /* by spec module */
-    float **saved;             /* by spec tensor: modules_to_save, else NULL */
-    bool resized;              /* the spec has its vocabulary, not the base's */
+    af_adapter_module *module;             /* by spec module */
+    float **saved;                         /* by spec tensor: modules_to_save, else NULL */
+    af_token_rows tokens[AF_TOKEN_TABLES]; /* one of a tied model: the embedding's is the head's */
+    float *token_values[AF_TOKEN_TABLES];  /* [af_adapter_token_columns][width] */
+    af_loader *grown; /* borrowed: the vocabulary is not the stored one, and written from here */
+    bool resized;     /* the spec has its vocabulary, not the base's */
     af_arena arena;
 } af_adapter;
 
@@ -70,6 +84,8 @@ AF_CHECKED af_status af_adapter_new(af_adapter **out, const af_adapter_config *c
 /* From a PEFT folder. */
 AF_CHECKED af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir,
                                      af_error *err);
+/* The tensors of a PEFT folder. */
+AF_CHECKED af_status af_adapter_open_values(af_weights **out, const char *dir, af_error *err);
 /* Rows of the embedding or head that the folder has whole, 0 when it has neither. PEFT writes them
  * when the vocabulary was changed before training. */
 AF_CHECKED af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err);
@@ -77,6 +93,13 @@ AF_CHECKED af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *e
  * the folder, also where low-rank parts lie over them. For merging alone. */
 AF_CHECKED af_status af_adapter_read_resized(af_adapter **out, const af_model_spec *s,
                                              const char *dir, af_error *err);
+/* The table of trained rows that tensor i of the spec has, or -1. */
+int af_adapter_token_table(const af_adapter *a, int tensor);
+/* Columns that mark trained rows in a table of the graph, their number rounded up; 0 = none. */
+int64_t af_adapter_token_columns(const af_adapter *a, int tensor);
+/* An adapter's whole embedding or head among its tensors: NULL when it has none. */
+const af_stored *af_adapter_find_vocab(const af_weights *w, const af_model_spec *s,
+                                       const af_tensor_spec *t);
 /* sum of weight[i] * adapter i, as one adapter of the summed ranks (no DoRA). */
 AF_CHECKED af_status af_adapter_mix(af_adapter **out, const af_adapter *const *in,
                                     const double *weight, int n, af_error *err);

@@ -3,6 +3,7 @@
 #include "model/adapter_config.h"
 
 #include "base/buf.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -13,12 +14,12 @@ enum { MATCH_LIMIT = 100000, REGEX_BYTES_MAX = 1 << 14 };
 
 /* ---- matching ---- */
 
-/* Whether `pattern` matches the whole subject. */
-static af_status full_match(bool *out, const char *pattern, const char *subject, af_error *err)
+af_status af_pattern_matches(bool *out, const char *pattern, const char *subject, bool whole,
+                             af_error *err)
 {
     int code;
     PCRE2_SIZE at;
-    const uint32_t flags = PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_UTF;
+    const uint32_t flags = PCRE2_ANCHORED | PCRE2_UTF | (whole ? PCRE2_ENDANCHORED : 0);
     if (strlen(pattern) > REGEX_BYTES_MAX)
         return af_fail(err, AF_EFORMAT, "the module pattern has %zu bytes, more than %d",
                        strlen(pattern), REGEX_BYTES_MAX);
@@ -77,8 +78,8 @@ af_status af_adapter_pattern_value(double *out, const af_adapter_pattern *p, int
         af_buf re = {0};
         bool hit = false;
         af_buf_printf(&re, "(.*\\.)?(%s)", p[i].key);
-        const af_status st =
-            re.bad ? af_fail_nomem(err, "a pattern", 0) : full_match(&hit, re.data, path, err);
+        const af_status st = re.bad ? af_fail_nomem(err, "a pattern", 0)
+                                    : af_pattern_matches(&hit, re.data, path, true, err);
         af_buf_clear(&re);
         if (st != AF_OK)
             return st;
@@ -127,11 +128,11 @@ static af_status is_target(bool *out, const af_adapter_config *c, const af_modul
     bool hit = false, excluded = af_path_in_list(m->path, c->exclude, c->exclude_count) ||
                                  is_saved(m->path, c->modules_to_save, c->save_count);
     if (c->exclude_regex && !excluded)
-        AF_TRY(full_match(&excluded, c->exclude_regex, m->path, err));
+        AF_TRY(af_pattern_matches(&excluded, c->exclude_regex, m->path, true, err));
     if (c->target_regex && strcmp(c->target_regex, "all-linear") == 0)
         hit = m->layer >= 0 && layer_chosen(c, m->layer);
     else if (c->target_regex)
-        AF_TRY(full_match(&hit, c->target_regex, m->path, err));
+        AF_TRY(af_pattern_matches(&hit, c->target_regex, m->path, true, err));
     else if (af_path_in_list(m->path, c->target, c->target_count))
         hit = layer_chosen(c, m->layer) || is_entry(m->path, c->target, c->target_count);
     *out = hit && !excluded;
@@ -313,7 +314,6 @@ static void refuse_others(config_reader *r)
                                       "layer_replication",
                                       "lora_bias",
                                       "target_parameters",
-                                      "trainable_token_indices",
                                       "use_bdlora",
                                       "use_qalora",
                                       "kasa_config",
@@ -367,6 +367,10 @@ static void read_all(config_reader *r, af_adapter_config *c)
     c->target = get_names(r, "target_modules", &c->target_count, &c->target_regex);
     c->exclude = get_names(r, "exclude_modules", &c->exclude_count, &c->exclude_regex);
     c->modules_to_save = get_names(r, "modules_to_save", &c->save_count, NULL);
+    const json_t *tokens = get(r, "trainable_token_indices");
+    if (tokens && !af_adapter_tokens_parse(c->tokens, r->arena, tokens))
+        wrong(r, "trainable_token_indices",
+              "a list of tokens, or one for embed_tokens and lm_head");
     c->layers = get_layers(r, &c->layer_count);
     c->rank_pattern = get_patterns(r, "rank_pattern", &c->rank_patterns);
     c->alpha_pattern = get_patterns(r, "alpha_pattern", &c->alpha_patterns);
@@ -380,7 +384,7 @@ af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena, const
 {
     json_error_t je;
     af_adapter_config c = {0};
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &je);
+    json_t *root = af_json_load(text, size, JSON_REJECT_DUPLICATES, &je);
     if (!json_is_object(root)) {
         json_decref(root);
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, root ? 1 : je.line,
@@ -444,7 +448,6 @@ static void set_constants(json_t *o)
                                         "megatron_config",
                                         "revision",
                                         "target_parameters",
-                                        "trainable_token_indices",
                                         "use_bdlora"};
     static const char *const falses[] = {"ensure_weight_tying", "fan_in_fan_out", "lora_bias",
                                          "use_qalora"};
@@ -483,9 +486,10 @@ char *af_adapter_config_text(const af_adapter_config *c)
     json_object_set_new(o, "rank_pattern", patterns_json(c->rank_pattern, c->rank_patterns));
     json_object_set_new(o, "target_modules",
                         names_json(c->target, c->target_count, c->target_regex, false));
+    json_object_set_new(o, "trainable_token_indices", af_adapter_tokens_json(c->tokens));
     json_object_set_new(o, "use_dora", json_boolean(c->dora));
     json_object_set_new(o, "use_rslora", json_boolean(c->rslora));
-    char *text = json_dumps(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    char *text = af_json_dump(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(o);
     return text;
 }
@@ -518,6 +522,15 @@ static const af_adapter_pattern *dup_patterns(af_arena *a, const af_adapter_patt
     return p;
 }
 
+static const int64_t *dup_i64(af_arena *a, const int64_t *list, int n, bool *bad)
+{
+    int64_t *p = n ? af_arena_take(a, (uint64_t)n * sizeof *p) : NULL;
+    *bad |= n && !p;
+    if (p)
+        memcpy(p, list, (size_t)n * sizeof *p);
+    return p;
+}
+
 af_status af_adapter_config_copy(af_adapter_config *out, const af_adapter_config *c, af_arena *a,
                                  af_error *err)
 {
@@ -534,6 +547,10 @@ af_status af_adapter_config_copy(af_adapter_config *out, const af_adapter_config
     d.alpha_pattern = dup_patterns(a, c->alpha_pattern, c->alpha_patterns, &bad);
     int64_t *layers = af_arena_take(a, (uint64_t)AF_MAX(c->layer_count, 1) * sizeof *layers);
     if (bad || !layers)
+        return af_fail_nomem(err, "an adapter's settings", 0);
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        d.tokens[k].index = dup_i64(a, c->tokens[k].index, c->tokens[k].count, &bad);
+    if (bad)
         return af_fail_nomem(err, "an adapter's settings", 0);
     if (c->layer_count)
         memcpy(layers, c->layers, (size_t)c->layer_count * sizeof *layers);

@@ -4,6 +4,9 @@
 
 #include "model/adapter.h"
 
+enum { AF_ADAPTER_NAME_BYTES = 512 };
+#define AF_ADAPTER_PREFIX "base_model.model."
+
 /* Parses adapter_config.json; strings go to the arena. What this build cannot do is an error that
  * names the key. `name` is for messages. */
 AF_CHECKED af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena,
@@ -15,10 +18,37 @@ AF_CHECKED af_status af_adapter_config_copy(af_adapter_config *out, const af_ada
 /* The JSON text, with every key PEFT writes. free() it; NULL when memory is used up. */
 char *af_adapter_config_text(const af_adapter_config *c);
 
+/* ---- names of an adapter's tensors (adapter_write.c) ---- */
+
+void af_adapter_low_name(char *name, const af_module_spec *m, char which);
+void af_adapter_saved_name(const af_model_spec *s, const af_tensor_spec *t,
+                           char name[AF_ADAPTER_NAME_BYTES]);
+
+/* ---- trainable_token_indices (adapter_tokens.c) ---- */
+
+struct json_t;
+/* A list of token numbers, or one for each module; false when it is neither. */
+bool af_adapter_tokens_parse(af_token_rows out[AF_TOKEN_TABLES], af_arena *arena,
+                             const struct json_t *value);
+struct json_t *af_adapter_tokens_json(const af_token_rows rows[AF_TOKEN_TABLES]);
+bool af_token_rows_same(const af_token_rows *a, const af_token_rows *b);
+/* From the config to the adapter, checked; after the modules and modules_to_save. */
+AF_CHECKED af_status af_adapter_tokens_lay_out(af_adapter *a, af_error *err);
+AF_CHECKED af_status af_adapter_tokens_alloc(af_adapter *a, int table, af_error *err);
+/* Values of a new adapter: the base's. */
+AF_CHECKED af_status af_adapter_tokens_fill(af_adapter *a, af_loader *base, af_error *err);
+/* The stored name of an embedding or head of the base that is part of the adapter. */
+void af_adapter_base_name(const af_adapter *a, int tensor, char name[AF_ADAPTER_NAME_BYTES]);
+void af_adapter_tokens_name(const af_adapter *a, int table, char name[AF_ADAPTER_NAME_BYTES]);
+
 /* An error that names the first target of the list that no module of the model has. */
 AF_CHECKED af_status af_adapter_names_used(const af_adapter_config *c, const af_model_spec *s,
                                            af_error *err);
 
+/* Whether the regular expression matches the subject from its beginning, to its end with `whole`.
+ */
+AF_CHECKED af_status af_pattern_matches(bool *out, const char *pattern, const char *subject,
+                                        bool whole, af_error *err);
 /* True when a path is an entry of the list or ends with "." and one. */
 bool af_path_in_list(const char *path, const char *const *list, int n);
 /* The rule of modules_to_save, which PEFT makes without a dot: 'norm' means 'input_layernorm' too.

@@ -82,6 +82,9 @@ static af_status move_all(const af_adapter *a, const af_model_leaves *l, bool to
     for (int i = 0; i < l->spec->tensors; i++)
         if (a->saved[i])
             AF_TRY(move_one(l, l->tensor[i], a->saved[i], to_graph, err));
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        if (l->tokens[k])
+            AF_TRY(move_one(l, l->tokens[k], a->token_values[k], to_graph, err));
 done:
     return st;
 }

@@ -30,6 +30,8 @@ static bool fits(const char *dir, int64_t rows)
     af_error err = {0};
     af_tokenizer *t = NULL;
     if (af_tokenizer_open(&t, dir, &err) != AF_OK) {
+        if (err.code == AF_ENOMEM)
+            af_memory_note(); /* not the adapter's fault */
         af_log_write(AF_LOG_WARN, "the tokenizer of the adapter is not used: %s", err.msg);
         return false;
     }
@@ -63,9 +65,23 @@ static bool is_whole(const char *dir)
     return has_file(dir, "tokenizer.json") && has_file(dir, "tokenizer_config.json");
 }
 
+/* Tokens that the tokenizer in a GGUF file does not have; other differences do not show there. */
+static bool has_more(const char *dir, const char *gguf)
+{
+    af_tokenizer *own = NULL, *base = NULL;
+    const bool more = af_tokenizer_open(&own, dir, NULL) == AF_OK &&
+                      af_tokenizer_open(&base, gguf, NULL) == AF_OK &&
+                      af_tokenizer_vocab_size(own) > af_tokenizer_vocab_size(base);
+    af_tokenizer_close(own);
+    af_tokenizer_close(base);
+    return more;
+}
+
 bool af_adapter_own_tokenizer(const char *dir, const char *base, int64_t rows)
 {
-    return af_dir_exists(base) && is_whole(dir) && !same_file(dir, base, "tokenizer.json") &&
+    if (!is_whole(dir))
+        return false;
+    return (af_dir_exists(base) ? !same_file(dir, base, "tokenizer.json") : has_more(dir, base)) &&
            fits(dir, rows);
 }
 

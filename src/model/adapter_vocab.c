@@ -29,16 +29,26 @@ done:
     return st;
 }
 
+af_status af_adapter_open_values(af_weights **out, const char *dir, af_error *err)
+{
+    char *file = af_path_join(dir, "adapter_model.safetensors"); /* a model may lie next to it */
+    const af_status st = !file ? af_fail_nomem(err, "a path", strlen(dir))
+                               : af_weights_open(out, af_file_exists(file) ? file : dir, err);
+    free(file);
+    return st;
+}
+
 af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err)
 {
-    static const char *const ends[] = {".embed_tokens.weight", ".embed_tokens.base_layer.weight",
-                                       ".lm_head.weight", ".lm_head.base_layer.weight"};
+    static const char *const ends[] = {".embed_tokens.weight",
+                                       ".embed_tokens.base_layer.weight",
+                                       ".lm_head.weight",
+                                       ".lm_head.base_layer.weight",
+                                       ".embed_tokens.token_adapter.base_layer.weight",
+                                       ".lm_head.token_adapter.base_layer.weight"};
     af_weights *w = NULL;
-    char *file = af_path_join(dir, "adapter_model.safetensors");
     *out = 0;
-    af_status st = file ? AF_OK : af_fail_nomem(err, "a path", strlen(dir));
-    if (st == AF_OK)
-        st = af_weights_open(&w, af_file_exists(file) ? file : dir, err);
+    const af_status st = af_adapter_open_values(&w, dir, err);
     for (int i = 0; st == AF_OK && i < af_weights_count(w); i++) {
         const af_stored *t = af_weights_at(w, i);
         const size_t n = strlen(t->name);
@@ -48,6 +58,5 @@ af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err)
                 *out = t->dim[0];
     }
     af_weights_close(w);
-    free(file);
     return st;
 }

@@ -148,13 +148,32 @@ static af_tensor *outer_adapter(const af_model_leaves *l, int module, af_tensor 
     return as_type(l->graph, al->a, l->compute);
 }
 
+/* The trained rows of the embedding or the head; of a tied model the same. */
+static af_tensor *token_rows(const af_model_leaves *l, int tensor)
+{
+    const int k = af_adapter_token_table(l->adapter, tensor);
+    return k < 0 ? NULL : as_type(l->graph, l->tokens[k], l->compute);
+}
+
+/* ids [N] -> [N][D] by a table with columns for trained rows (adapter_tokens.c) */
+static af_tensor *embed_wide(const forward *f, af_tensor *rows)
+{
+    af_graph *g = f->g;
+    const int64_t D = f->s->width, columns = af_tensor_dim(rows, 0);
+    af_tensor *wide = af_embedding(g, f->in->ids, f->l->tensor[f->s->embed], f->l->compute);
+    af_tensor *marks = af_slice(g, wide, 1, D, columns);
+    return af_add(g, af_slice(g, wide, 1, 0, D), af_matmul(g, marks, rows, AF_MATMUL_NN));
+}
+
 /* ids [N] -> [N][D]; an adapter adds s * B A[:, id] */
 static af_tensor *embed(const forward *f)
 {
     af_graph *g = f->g;
     const af_model_leaves *l = f->l;
-    af_tensor *x = af_embedding(g, f->in->ids, l->tensor[f->s->embed], l->compute);
-    if (f->s->padding_row >= 0)
+    af_tensor *tokens = token_rows(l, f->s->embed);
+    af_tensor *x = tokens ? embed_wide(f, tokens)
+                          : af_embedding(g, f->in->ids, l->tensor[f->s->embed], l->compute);
+    if (f->s->padding_row >= 0 && !tokens)
         af_embedding_frozen_row(g, x, f->s->padding_row);
     af_tensor *b, *a = f->adapter ? outer_adapter(l, f->s->embed_module, &b) : NULL;
     if (a) {
@@ -174,6 +193,11 @@ static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_te
     af_graph *g = l->graph;
     af_tensor *w = l->tensor[l->spec->head];
     const bool off = !l->adapter || (o && o->no_adapter);
+    af_tensor *tokens = token_rows(l, l->spec->head);
+    if (tokens) {
+        *h = af_concat(g, (af_tensor *[]){*h, af_matmul(g, *h, tokens, AF_MATMUL_NT)}, 2, 1);
+        return w;
+    }
     af_tensor *b, *a = off ? NULL : outer_adapter(l, l->spec->head_module, &b);
     if (!a)
         return w;

@@ -22,16 +22,19 @@ typedef struct af_model_leaves {
     const af_adapter *adapter; /* NULL = none */
     af_graph *graph;
     af_dtype compute;
-    af_tensor **tensor;      /* by spec tensor; borrowed from the graph */
-    af_adapter_leaf *module; /* by spec module; all NULL where there is no adapter */
-    af_tensor *inv_freq[2];  /* f32 [rotary_dim/2], weights to be written by af_model_write_rope */
-    int64_t rope_length;     /* length inv_freq was last written for; 0 = never */
+    af_tensor **tensor;                 /* by spec tensor; borrowed from the graph */
+    af_tensor *tokens[AF_TOKEN_TABLES]; /* trained rows [columns][width], or NULL: their table has
+                                           as many columns more (adapter_tokens.c) */
+    af_adapter_leaf *module;            /* by spec module; all NULL where there is no adapter */
+    af_tensor *inv_freq[2]; /* f32 [rotary_dim/2], weights to be written by af_model_write_rope */
+    int64_t rope_length;    /* length inv_freq was last written for; 0 = never */
     af_arena arena;
 } af_model_leaves;
 
 typedef struct af_leaves_opts {
     af_dtype compute;          /* activations: f32 or bf16 */
     bool train_base;           /* every tensor of the model is a param (f32) */
+    const bool *trained;       /* of those only these, by spec tensor; NULL = all */
     bool train_adapter;        /* adapter tensors and modules_to_save are params, else weights */
     const af_adapter *adapter; /* NULL = none; must outlive the leaves */
     const af_dtype *dtype;     /* by spec tensor: the type of frozen ones; NULL = all `compute` */

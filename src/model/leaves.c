@@ -5,14 +5,17 @@
 
 static bool is_param(const af_leaves_opts *o, int tensor)
 {
-    return o->train_base || (o->train_adapter && o->adapter && o->adapter->saved[tensor]);
+    return (o->train_base && (!o->trained || o->trained[tensor])) ||
+           (o->train_adapter && o->adapter && o->adapter->saved[tensor]);
 }
 
 static af_dtype frozen_type(const af_leaves_opts *o, int tensor)
 {
     if (o->adapter && o->adapter->saved[tensor])
         return AF_DTYPE_F32;
-    return o->dtype ? o->dtype[tensor] : o->compute;
+    const af_dtype type = o->dtype ? o->dtype[tensor] : o->compute;
+    return af_adapter_token_table(o->adapter, tensor) >= 0 && !af_dtype_is_float(type) ? o->compute
+                                                                                       : type;
 }
 
 static af_status declare_tensors(af_model_leaves *l, const af_leaves_opts *o, af_error *err)
@@ -21,10 +24,15 @@ static af_status declare_tensors(af_model_leaves *l, const af_leaves_opts *o, af
     char name[512];
     for (int i = 0; i < s->tensors; i++) {
         const af_tensor_spec *t = &s->tensor[i];
+        const int64_t more = af_adapter_token_columns(o->adapter, i);
         snprintf(name, sizeof name, "%s%s", o->prefix ? o->prefix : "", t->name);
-        l->tensor[i] = is_param(o, i)
-                           ? af_graph_param(l->graph, name, AF_DTYPE_F32, t->ndim, t->dim)
-                           : af_graph_weight(l->graph, name, frozen_type(o, i), t->ndim, t->dim);
+        if (is_param(o, i))
+            l->tensor[i] = af_graph_param(l->graph, name, AF_DTYPE_F32, t->ndim, t->dim);
+        else if (more)
+            l->tensor[i] = af_graph_weight(l->graph, name, frozen_type(o, i), 2,
+                                           (int64_t[]){t->dim[0], t->dim[1] + more});
+        else
+            l->tensor[i] = af_graph_weight(l->graph, name, frozen_type(o, i), t->ndim, t->dim);
     }
     return af_graph_status(l->graph, err);
 }
@@ -97,6 +105,23 @@ static void declare_dora(af_model_leaves *l, const af_leaves_opts *o, int module
                        &l->spec->module[module].out);
 }
 
+/* The rows that fill up the columns are a matrix of their own, which stays zero. */
+static void declare_tokens(af_model_leaves *l, const af_leaves_opts *o, int table, int tensor)
+{
+    const int64_t count = o->adapter->tokens[table].count, width = l->spec->width;
+    const int64_t columns = count ? af_adapter_token_columns(o->adapter, tensor) : 0;
+    const int64_t part[2][2] = {{count, width}, {columns - count, width}};
+    char path[512];
+    if (!count)
+        return;
+    snprintf(path, sizeof path, "%s", l->spec->tensor[tensor].name);
+    *strrchr(path, '.') = '\0';
+    l->tokens[table] =
+        adapter_tensor(l, o, path, "trainable_tokens_delta", 2, (int64_t[]){columns, width});
+    if (o->train_adapter)
+        af_param_parts(l->graph, l->tokens[table], columns > count ? 2 : 1, part);
+}
+
 static af_status declare_adapter(af_model_leaves *l, const af_leaves_opts *o, af_error *err)
 {
     const af_model_spec *s = l->spec;
@@ -111,6 +136,8 @@ static af_status declare_adapter(af_model_leaves *l, const af_leaves_opts *o, af
     if (o->adapter) {
         declare_shared(l, o, &s->embed_module, 1);
         declare_shared(l, o, &s->head_module, 1);
+        declare_tokens(l, o, AF_TOKENS_EMBED, s->embed);
+        declare_tokens(l, o, AF_TOKENS_HEAD, s->head);
     }
     return af_graph_status(l->graph, err);
 }
@@ -192,6 +219,8 @@ af_status af_model_leaves_borrow(af_model_leaves *out, af_graph *g, const af_mod
         borrow(l.module[i].b, from->module[i].b);
         borrow(l.module[i].magnitude, from->module[i].magnitude);
     }
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        borrow(l.tokens[k], from->tokens[k]);
     AF_TRY(af_graph_status(g, err));
     *out = l;
     l = (af_model_leaves){0};

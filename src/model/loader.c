@@ -29,12 +29,14 @@ static af_dtype choose_type(const af_loader *ld, int i)
     const af_tensor_spec *t = &ld->spec->tensor[i];
     const af_tensor_layout *lay = layout_of(ld, i);
     if (lay->packed || ld->quantise[i]) {
-        if (ld->o.quant_mode == AF_QUANT_SCRATCH &&
+        if (!lay->mean && ld->o.quant_mode == AF_QUANT_SCRATCH &&
             (ld->quantise[i] || af_bnb_weight_is_standard(&lay->bnb)))
             return ld->quantise[i] ? code_type(ld) : lay->bnb.type;
         return ld->quantise[i] ? ld->o.compute : lay->bnb.round;
     }
     const af_dtype stored = af_tensor_layout_type(lay);
+    if (lay->mean && af_dtype_is_block(stored))
+        return ld->o.compute;
     if (t->ndim == 1 || t->slot == AF_SLOT_ROUTER)
         return stored == AF_DTYPE_BF16 && lay->add == 0 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
     if (af_dtype_is_block(stored))
@@ -70,6 +72,10 @@ static af_status open_parts(af_loader *ld, const char *path, af_error *err)
     bool any = false;
     AF_TRY(af_model_reader_open(&ld->reader, path, err));
     ld->reader->untie = ld->o.untie;
+    ld->reader->vocab = ld->o.vocab;
+    ld->reader->no_values = ld->o.outline;
+    if (ld->o.vocab_dir)
+        AF_TRY(af_adapter_open_values(&ld->reader->vocab_weights, ld->o.vocab_dir, err));
     AF_TRY(af_model_reader_match(ld->reader, err));
     ld->spec = af_model_reader_spec(ld->reader);
     const uint64_t n = (uint64_t)ld->spec->tensors;
@@ -112,6 +118,11 @@ void af_loader_close(af_loader *ld)
     af_model_reader_close(ld->reader);
     af_arena_clear(&ld->arena);
     free(ld);
+}
+
+bool af_loader_is_grown(const af_loader *ld)
+{
+    return ld->reader->vocab_weights || ld->spec->vocab != ld->reader->stored_vocab;
 }
 
 int af_loader_packed_bits(const af_loader *ld)
@@ -215,7 +226,7 @@ static af_status bind_codes(af_loader *ld, af_model_leaves *l, int i, bool cpu, 
 static bool is_direct(const af_loader *ld, int i)
 {
     const af_tensor_layout *lay = layout_of(ld, i);
-    return !lay->packed && !ld->quantise[i] && lay->parts == 1 && lay->heads == 0 &&
+    return !lay->packed && !lay->mean && !ld->quantise[i] && lay->parts == 1 && lay->heads == 0 &&
            lay->add == 0 && af_tensor_layout_type(lay) == ld->dtype[i];
 }
 
@@ -230,7 +241,8 @@ af_status af_loader_bind(af_loader *ld, af_model_leaves *l, bool cpu, af_error *
 {
     af_status st = AF_OK;
     for (int i = 0; i < ld->spec->tensors; i++) {
-        if (af_tensor_role(l->tensor[i]) != AF_ROLE_WEIGHT || !is_ours(l, i))
+        if (af_tensor_role(l->tensor[i]) != AF_ROLE_WEIGHT || !is_ours(l, i) ||
+            af_adapter_token_table(l->adapter, i) >= 0)
             continue;
         assert(af_tensor_dtype(l->tensor[i]) == ld->dtype[i]);
         if (is_coded(ld->dtype[i]) && (layout_of(ld, i)->packed || ld->quantise[i]))
@@ -294,7 +306,8 @@ static af_status write_converted(af_loader *ld, af_model_leaves *l, int i, af_er
     if (!tmp || !out)
         AF_TRY(af_fail_nomem(err, "a tensor to convert", bytes));
     AF_TRY(make_codes(ld, i, err));
-    if (!lay->packed && !ld->quantise[i] && lay->add == 0 && type == af_tensor_layout_type(lay))
+    if (!lay->packed && !lay->mean && !ld->quantise[i] && lay->add == 0 &&
+        type == af_tensor_layout_type(lay))
         copy_rows(ld, i, out);
     else
         convert_rows(ld, i, out, type, tmp, step);
@@ -353,6 +366,49 @@ done:
     return st;
 }
 
+/* A row of a table with trained rows (adapter_tokens.c): its values and no mark, or none and the
+ * mark of its place among the trained ones. */
+static void mark_row(float *row, int64_t cols, const af_token_rows *tokens, int64_t id)
+{
+    for (int i = 0; i < tokens->count; i++)
+        if (tokens->index[i] == id) {
+            memset(row, 0, (size_t)cols * sizeof *row);
+            row[cols + i] = 1;
+        }
+}
+
+static af_status write_wide(af_loader *ld, af_model_leaves *l, int i, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_tensor_layout *lay = layout_of(ld, i);
+    af_tensor *t = l->tensor[i];
+    const af_token_rows *tokens = &l->adapter->tokens[af_adapter_token_table(l->adapter, i)];
+    const int64_t wide = af_tensor_dim(t, 1);
+    const uint64_t bytes = af_tensor_bytes(t);
+    const uint64_t row_bytes = (uint64_t)wide * (uint64_t)af_dtype_get(af_tensor_dtype(t))->bytes;
+    float *row = af_calloc((uint64_t)wide, sizeof *row);
+    uint8_t *host = af_tensor_host_view(t), *own = host ? NULL : af_calloc(bytes, 1);
+    uint8_t *out = host ? host : own;
+    if (!row || !out)
+        AF_TRY(af_fail_nomem(err, "a table of tokens", bytes));
+    for (int64_t r = 0; r < lay->rows; r++) {
+        memset(row + lay->cols, 0, (size_t)(wide - lay->cols) * sizeof *row);
+        read_rows(ld, i, r, 1, row);
+        mark_row(row, lay->cols, tokens, r);
+        af_convert(out + (uint64_t)r * row_bytes, af_tensor_dtype(t), row, AF_DTYPE_F32,
+                   (uint64_t)wide);
+        if (forget_now(lay, r, 1))
+            af_model_reader_forget(ld->reader, i);
+    }
+    if (own)
+        AF_TRY(af_tensor_write(l->graph, t, out, bytes, err));
+    af_model_reader_forget(ld->reader, i);
+done:
+    free(row);
+    free(own);
+    return st;
+}
+
 af_status af_loader_write(af_loader *ld, af_model_leaves *l, af_error *err)
 {
     af_status st = AF_OK;
@@ -360,6 +416,10 @@ af_status af_loader_write(af_loader *ld, af_model_leaves *l, af_error *err)
         af_tensor *t = l->tensor[i];
         if (af_weight_is_bound(t) || !is_ours(l, i))
             continue;
+        if (af_adapter_token_table(l->adapter, i) >= 0) {
+            AF_TRY(write_wide(ld, l, i, err));
+            continue;
+        }
         if (ld->quantise[i] && !ld->made[i].codes && !ld->o.load_in_8bit &&
             af_graph_can_write_nf4(l->graph)) {
             AF_TRY(write_nf4(ld, l, i, err));

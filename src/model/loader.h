@@ -25,8 +25,11 @@ typedef struct af_loader_opts {
     bool load_in_8bit; /* the same to the int8 rows of LLM.int8; not both */
     bool keep_blocks;  /* but not those that a GGUF file has in blocks */
     af_quant_mode quant_mode;
-    bool outline; /* for a plan: nothing is quantised, whatever is bound */
-    bool untie;   /* a tied head becomes a tensor of its own (modules_to_save trains one of them) */
+    bool outline;          /* for a plan: nothing is quantised, whatever is bound */
+    int64_t vocab;         /* rows of embedding and head; the rows that are not stored are the mean
+                              of the others. 0, or fewer than are stored: those */
+    const char *vocab_dir; /* an adapter's folder whose whole embedding and head serve, or NULL */
+    bool untie; /* a tied head becomes a tensor of its own (modules_to_save trains one of them) */
 } af_loader_opts;
 
 /* Fields are the loader's own; tests look at them. */
@@ -47,6 +50,8 @@ AF_CHECKED af_status af_loader_open(af_loader **out, const char *path, const af_
 void af_loader_close(af_loader *l); /* NULL is allowed */
 const af_model_spec *af_loader_spec(const af_loader *l);
 const af_hf_config *af_loader_config(const af_loader *l);
+/* Are rows of its embedding not those of the model on disk? */
+bool af_loader_is_grown(const af_loader *l);
 /* 4 or 8: the bits in which AF_QUANT_SCRATCH would keep weights; 0 = there are none such. */
 int af_loader_packed_bits(const af_loader *l);
 /* From the next recording on: types change. */

@@ -43,9 +43,14 @@ static af_status open_parts(af_model *m, const char *model, const af_model_opts 
     const bool bf16 = o->compute == AF_COMPUTE_AUTO ? !cpu : o->compute == AF_COMPUTE_BF16;
     m->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
     bool untie = false;
+    int64_t vocab = 0;
     for (int i = 0; i < o->adapters && i < AF_MODEL_ADAPTERS_MAX && !untie; i++)
         AF_TRY(af_adapter_unties(&untie, o->adapter[i], err));
+    if (o->adapters == 1)
+        AF_TRY(af_adapter_vocab(&vocab, o->adapter[0], err));
     const af_loader_opts so = {.untie = untie,
+                               .vocab = vocab,
+                               .vocab_dir = vocab ? o->adapter[0] : NULL,
                                .compute = m->compute,
                                .load_in_4bit = o->load_in_4bit,
                                .quant_mode = o->quant_scratch || (o->few_tokens && !cpu)

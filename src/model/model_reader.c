@@ -184,6 +184,7 @@ void af_model_reader_close(af_model_reader *in)
         return;
     af_adapter_free(in->adapter);
     af_weights_close(in->weights);
+    af_weights_close(in->vocab_weights);
     af_model_spec_clear(&in->spec);
     af_model_spec_clear(&in->new_vocab);
     if (in->has_config)

@@ -47,15 +47,20 @@ typedef struct af_model_reader {
      * NULL: the model's. */
     const char *template_dir, *tokenizer_dir;
     int adapters_read;
-    bool untie;      /* a tied head is a tensor of its own: set before matching, or by an adapter */
-    bool may_resize; /* set by who can write another vocabulary */
-    bool resized;    /* the adapter has another vocabulary: config, tensors and spec have that */
+    bool untie; /* a tied head is a tensor of its own: set before matching, or by an adapter */
+    /* Set before matching: */
+    int64_t vocab;             /* rows of embedding and head when more than are stored; 0 = those */
+    af_weights *vocab_weights; /* an adapter's, owned: its whole embedding and head are read */
+    bool no_values;            /* rows that are not stored are zeros: nothing is read */
+    bool may_resize;           /* set by who can write another vocabulary */
+    bool resized; /* the adapter has another vocabulary: config, tensors and spec have that */
     bool warned_nonfinite;
 
     /* After matching. */
     bool matched;
     bool head_copied;        /* untie: the head has the values of the embedding */
     bool head_only;          /* the tied embedding is stored under the head's name */
+    int64_t stored_vocab;    /* the config's vocab_size on disk */
     const char *prefix;      /* what "model." is called in this folder */
     af_model_spec spec;      /* as stored */
     af_model_spec new_vocab; /* when resized */
@@ -142,6 +147,8 @@ typedef struct af_overlay {
     const af_adapter_module *module; /* low-rank part over them, or NULL */
     bool embedding;                  /* the module is the embedding */
     int64_t tokens;                  /* its rows */
+    af_token_rows trained;           /* rows of their own, */
+    const float *trained_values;     /* [trained.count][cols] */
 } af_overlay;
 
 /* Of tensor i of the adapter's spec. */

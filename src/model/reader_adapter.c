@@ -183,6 +183,11 @@ af_overlay af_model_reader_overlay(const af_model_reader *in, int tensor)
     af_overlay o = {.saved = a->saved[tensor], .tokens = a->spec->tensor[tensor].dim[0]};
     if ((!o.saved || a->resized) && m >= 0 && a->module[m].rank)
         o.module = &a->module[m];
+    const int table = af_adapter_token_table(a, tensor);
+    if (table >= 0) {
+        o.trained = a->tokens[table];
+        o.trained_values = a->token_values[table];
+    }
     o.embedding = m >= 0 && a->spec->module[m].group == AF_GROUP_EMBED;
     return o;
 }
@@ -193,4 +198,8 @@ void af_overlay_apply(const af_overlay *o, float *rows, int64_t from, int64_t n,
         apply_embedding(o->module, rows, from, n, cols, o->tokens);
     else if (o->module)
         apply_rows(o->module, rows, from, n, cols);
+    for (int i = 0; i < o->trained.count; i++)
+        if (o->trained.index[i] >= from && o->trained.index[i] < from + n)
+            memcpy(rows + (o->trained.index[i] - from) * cols, o->trained_values + i * cols,
+                   (size_t)cols * sizeof *rows);
 }

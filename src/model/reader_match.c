@@ -158,7 +158,9 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
         e->part[1] = find(in, f, up, dim, 3);
         e->gate_up_split = true;
     } else {
-        e->part[0] = find(in, f, t->gguf, t->dim, t->ndim);
+        int64_t dim[4];
+        af_reader_vocab_stored_dim(in, i, dim);
+        e->part[0] = find(in, f, t->gguf, dim, t->ndim);
     }
     const bool norm = t->ndim == 1 && strstr(t->gguf, "norm") != NULL;
     e->add = norm && arch->gguf_norm_one ? -1.0f : 0.0f;
@@ -172,13 +174,13 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
     return AF_OK;
 }
 
-static af_status check_packed(const af_bnb_weight *b, const af_tensor_spec *t, af_error *err)
+static af_status check_packed(const af_bnb_weight *b, const int64_t dim[2], af_error *err)
 {
-    if (b->ndim == 2 && b->dim[0] == t->dim[0] && b->dim[1] == t->dim[1])
+    if (b->ndim == 2 && b->dim[0] == dim[0] && b->dim[1] == dim[1])
         return AF_OK;
     return af_fail(err, AF_EFORMAT,
                    "'%s': the shape in its quant state is not %" PRId64 "x%" PRId64, b->name,
-                   t->dim[0], t->dim[1]);
+                   dim[0], dim[1]);
 }
 
 static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *err)
@@ -186,20 +188,22 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
     const af_tensor_spec *t = &in->spec.tensor[i];
     af_tensor_layout *e = &in->layout[i];
     char name[NAME_MAX_BYTES], ours[NAME_MAX_BYTES];
+    int64_t stored[4];
     af_status st = AF_OK;
+    af_reader_vocab_stored_dim(in, i, stored);
     af_model_reader_disk_name(in, t->name, name, sizeof name);
     if (t->slot == AF_SLOT_EMBED && in->head_only)
         af_model_reader_disk_name(in, "lm_head.weight", name, sizeof name);
     if (t->ndim == 2 && in->config.quant.method != AF_QUANT_NONE) {
         AF_TRY(af_bnb_weight_read(&e->bnb, &e->packed, in->weights, name, in->config.dtype, err));
         if (e->packed)
-            return check_packed(&e->bnb, t, err);
+            return check_packed(&e->bnb, stored, err);
     }
     /* Experts are one tensor each, or all in one. */
     const bool whole = t->ndim < 3 || af_weights_find(in->weights, name) != NULL;
     AF_TRY(take_parts(in, e, whole ? 1 : af_disk_count(&in->spec, i), err));
     if (whole) {
-        e->part[0] = find(in, f, name, t->dim, t->ndim);
+        e->part[0] = find(in, f, name, stored, t->ndim);
         return AF_OK;
     }
     for (int p = 0; p < e->parts; p++) {
@@ -225,6 +229,11 @@ static af_status match(af_model_reader *in, faults *f, int i, af_error *err)
     e->cols = t->dim[t->ndim - 1];
     e->rows = t->ndim == 1 ? 1 : t->ndim == 2 ? t->dim[0] : t->dim[0] * t->dim[1];
     AF_TRY(af_weights_gguf(in->weights) ? match_gguf(in, f, i, err) : match_folder(in, f, i, err));
+    if (af_reader_vocab_own(in, i)) {
+        AF_TRY(take_parts(in, e, 1, err));
+        e->packed = false;
+        e->part[0] = af_reader_vocab_own(in, i);
+    }
     e->part_rows = e->parts ? e->rows / e->parts : e->rows;
     for (int p = 0; p < e->parts; p++) {
         const af_stored *w = e->part[p];
@@ -290,7 +299,7 @@ static af_status match_head(af_model_reader *in, af_error *err)
     const af_stored *head = af_weights_find(in->weights, name);
     af_model_reader_disk_name(in, "model.embed_tokens.weight", name, sizeof name);
     const af_stored *embed = af_weights_find(in->weights, name);
-    const int64_t want[2] = {in->spec.vocab, in->spec.width};
+    const int64_t want[2] = {in->stored_vocab, in->spec.width};
     in->head_only = head && !embed;
     if (!head || !embed || !same_dims(head, want, 2) || !same_dims(embed, want, 2) ||
         !af_dtype_is_float(head->dtype) || !af_dtype_is_float(embed->dtype))
@@ -333,6 +342,10 @@ static bool is_other_modality(const char *name)
 /* Stored, not ours, and known to be harmless. */
 static bool may_be_unused(const af_model_reader *in, const char *name)
 {
+    if (in->vocab_weights &&
+        (ends_with(name, "embed_tokens.weight") || ends_with(name, "lm_head.weight") ||
+         strcmp(name, "token_embd.weight") == 0 || strcmp(name, "output.weight") == 0))
+        return true; /* an adapter has its own */
     if (af_weights_gguf(in->weights))
         return strncmp(name, "rope_", 5) == 0;
     if (ends_with(name, "rotary_emb.inv_freq") || ends_with(name, ".masked_bias"))
@@ -407,7 +420,10 @@ static af_status match_all(af_model_reader *in, af_error *err)
     if (st == AF_OK)
         st = find_surplus(in, &f, err);
     const af_status bad = report_faults(in, &f, st == AF_OK ? err : NULL);
-    return st == AF_OK ? bad : st;
+    st = st == AF_OK ? bad : st;
+    for (int i = 0; i < in->spec.tensors && st == AF_OK; i++)
+        st = af_reader_vocab_grow(in, i, err);
+    return st;
 }
 
 af_status af_model_reader_match(af_model_reader *in, af_error *err)
@@ -418,6 +434,8 @@ af_status af_model_reader_match(af_model_reader *in, af_error *err)
     if (!in->has_config)
         AF_TRY(af_model_config(&in->config, in->path, err));
     in->has_config = true;
+    if (!in->stored_vocab)
+        af_reader_vocab_set(in);
     in->head_copied = in->untie && in->config.tie_word_embeddings;
     AF_TRY(make_spec(in, in->config.tie_word_embeddings && !in->head_copied, err));
     if (!in->weights)

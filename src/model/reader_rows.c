@@ -59,8 +59,8 @@ const void *af_tensor_layout_row(const af_model_reader *in, const af_tensor_layo
     return (const uint8_t *)t->part[part]->data + (uint64_t)row * bytes;
 }
 
-void af_tensor_layout_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
-                           int64_t n, float *out)
+static void stored_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
+                        int64_t n, float *out)
 {
     if (t->packed) {
         af_bnb_weight_decode(&t->bnb, from * t->cols, n * t->cols, out);
@@ -72,6 +72,16 @@ void af_tensor_layout_rows(const af_model_reader *in, const af_tensor_layout *t,
                             t->cols);
     for (int64_t k = 0; t->add != 0 && k < n * t->cols; k++)
         out[k] += t->add;
+}
+
+void af_tensor_layout_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
+                           int64_t n, float *out)
+{
+    const int64_t has = t->mean ? AF_MAX(AF_MIN(n, t->stored_rows - from), 0) : n;
+    if (has > 0)
+        stored_rows(in, t, from, has, out);
+    for (int64_t r = has; r < n; r++)
+        memcpy(out + r * t->cols, t->mean, (size_t)t->cols * sizeof *out);
 }
 
 void af_model_reader_rows(const af_model_reader *in, int tensor, int64_t from, int64_t n,
@@ -174,7 +184,8 @@ void af_tensor_view_rows(const af_tensor_view *v, int64_t from, int64_t n, float
 
 bool af_tensor_view_is_raw(const af_tensor_view *v)
 {
-    return v->t->stored && !v->values.packed && !v->overlay.module && !v->overlay.saved;
+    return v->t->stored && !v->values.packed && !v->overlay.module && !v->overlay.saved &&
+           !v->overlay.trained.count;
 }
 
 bool af_tensor_view_rows_finite(const af_tensor_view *v, int64_t from, int64_t n, const float *rows)
@@ -198,4 +209,101 @@ bool af_tensor_view_finite(const af_tensor_view *v)
     }
     free(row);
     return finite;
+}
+
+/* ---- a changed vocabulary ---- */
+
+enum { STEP_ROWS = 64 };
+
+static bool is_vocab(const af_tensor_spec *t)
+{
+    return t->slot == AF_SLOT_EMBED || t->slot == AF_SLOT_HEAD;
+}
+
+void af_reader_vocab_set(af_model_reader *in)
+{
+    in->stored_vocab = in->config.vocab_size;
+    if (in->vocab && (in->vocab > in->stored_vocab || in->vocab_weights))
+        in->config.vocab_size = in->vocab;
+}
+
+void af_reader_vocab_stored_dim(const af_model_reader *in, int tensor, int64_t dim[4])
+{
+    const af_tensor_spec *t = &in->spec.tensor[tensor];
+    for (int i = 0; i < t->ndim; i++)
+        dim[i] = t->dim[i];
+    if (is_vocab(t))
+        dim[0] = in->stored_vocab;
+}
+
+const af_stored *af_reader_vocab_own(const af_model_reader *in, int tensor)
+{
+    const af_tensor_spec *t = &in->spec.tensor[tensor];
+    const af_stored *w = in->vocab_weights && is_vocab(t)
+                             ? af_adapter_find_vocab(in->vocab_weights, &in->spec, t)
+                             : NULL;
+    if (!w || w->dim[0] != t->dim[0] || w->dim[1] != t->dim[1])
+        return NULL;
+    /* PEFT stores the base of an adapted embedding, too, whether it was changed or not */
+    const bool copy = strstr(w->name, ".base_layer.") && !strstr(w->name, ".token_adapter.");
+    return copy && in->config.vocab_size == in->stored_vocab ? NULL : w;
+}
+
+/* In the order of the rows, so that the bits do not depend on anything else. */
+static af_status add_up(const af_model_reader *in, const af_tensor_layout *e, double *sum,
+                        af_error *err)
+{
+    float *rows = af_calloc((uint64_t)(STEP_ROWS * e->cols), sizeof *rows);
+    if (!rows)
+        return af_fail_nomem(err, "rows of the embedding", (uint64_t)e->cols * sizeof *rows);
+    for (int64_t r = 0; r < e->stored_rows; r += STEP_ROWS) {
+        const int64_t n = AF_MIN(e->stored_rows - r, STEP_ROWS);
+        af_tensor_layout_rows(in, e, r, n, rows);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t c = 0; c < e->cols; c++)
+                sum[c] += rows[i * e->cols + c];
+    }
+    free(rows);
+    return AF_OK;
+}
+
+/* As transformers' resize_token_embeddings, which draws new rows from a normal distribution around
+ * the mean of the others with a billionth of their covariance; here they are the mean itself, in
+ * the type of the others. */
+static af_status find_mean(const af_model_reader *in, const af_tensor_layout *e, float *mean,
+                           af_error *err)
+{
+    const af_dtype stored = e->packed ? e->bnb.round : af_tensor_layout_type(e);
+    double *sum = af_calloc((uint64_t)e->cols, sizeof *sum);
+    if (!sum)
+        return af_fail_nomem(err, "a row of the embedding", (uint64_t)e->cols * sizeof *sum);
+    const af_status st = add_up(in, e, sum, err);
+    for (int64_t c = 0; st == AF_OK && c < e->cols; c++) {
+        mean[c] = (float)(sum[c] / (double)e->stored_rows);
+        if (stored == AF_DTYPE_BF16 || stored == AF_DTYPE_F16) {
+            uint16_t half;
+            af_convert(&half, stored, &mean[c], AF_DTYPE_F32, 1);
+            af_convert(&mean[c], AF_DTYPE_F32, &half, stored, 1);
+        }
+    }
+    free(sum);
+    return st;
+}
+
+af_status af_reader_vocab_grow(af_model_reader *in, int tensor, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_tensor_spec *t = &in->spec.tensor[tensor];
+    af_tensor_layout *e = &in->layout[tensor];
+    if (!is_vocab(t) || t->dim[0] <= in->stored_vocab || e->mean || af_reader_vocab_own(in, tensor))
+        return AF_OK;
+    float *mean = af_arena_take(&in->arena, (uint64_t)e->cols * sizeof *mean);
+    if (!mean)
+        return af_fail_nomem(err, "a row of the embedding", (uint64_t)e->cols * sizeof *mean);
+    e->stored_rows = in->stored_vocab;
+    if (!in->no_values)
+        AF_TRY(find_mean(in, e, mean, err));
+    e->mean = mean;
+done:
+    return st;
 }

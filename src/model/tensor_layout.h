@@ -14,6 +14,8 @@ struct af_tensor_layout {
     float add;          /* added to every value (gemma norms: -1) */
     bool packed;        /* by bitsandbytes */
     af_bnb_weight bnb;
+    int64_t stored_rows; /* where `mean` is set: rows of the file; those after them are the mean */
+    const float *mean;   /* [cols], of a vocabulary that was grown; else NULL */
 };
 
 /* The type the rows are stored in. */
@@ -23,4 +25,16 @@ const void *af_tensor_layout_row(const af_model_reader *in, const af_tensor_layo
 /* Rows [from, from + n) as f32. */
 void af_tensor_layout_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
                            int64_t n, float *out);
+
+/* ---- reader_rows.c: embedding and head with other rows than the model stores, grown by tokens
+ * that were added, or an adapter's own ---- */
+
+/* Sets the vocabulary that is wanted in the config; before the spec is made. */
+void af_reader_vocab_set(af_model_reader *in);
+/* The shape in which the file has tensor i of the spec. */
+void af_reader_vocab_stored_dim(const af_model_reader *in, int tensor, int64_t dim[4]);
+/* The tensor of an adapter that serves instead of the file's; NULL = none. */
+const af_stored *af_reader_vocab_own(const af_model_reader *in, int tensor);
+/* After matching: rows beyond those stored are their mean. */
+AF_CHECKED af_status af_reader_vocab_grow(af_model_reader *in, int tensor, af_error *err);
 #endif

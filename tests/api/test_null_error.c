@@ -93,6 +93,8 @@ FAILS(af_extract_lora, nowhere, nowhere, "/nonexistent/x", &(af_extract_opts){.r
 FAILS(af_fail, NULL, AF_EIO, "%s", "x")
 FAILS(af_fail_subject, NULL, AF_EIO, "x", "%s", "x")
 FAILS(af_fail_prefix, AF_EIO, NULL, "%s", "x")
+static bool call_af_memory_check(void) { return af_memory_check(NULL) == AF_OK; }
+FAILS(af_json_tree, &(struct json_t *){NULL}, "{", 1, 0, NULL)
 FAILS(af_inspect, &(af_inspect_report *){NULL}, nowhere, &(af_inspect_options){0}, NULL)
 FAILS(af_inspect_diff, &(af_diff_report *){NULL}, nowhere, nowhere, &(af_inspect_options){0}, NULL)
 FAILS(af_merge_adapters, nowhere, "/nonexistent/x",
@@ -343,6 +345,8 @@ static const struct {
     CASE(af_inspect_diff),
     CASE(af_inspect_diff_json),
     CASE(af_inspect_json),
+    CASE(af_json_tree),
+    CASE(af_memory_check),
     CASE(af_merge_adapters),
     CASE(af_merge_file),
     CASE(af_model_eval_dataset),

@@ -545,7 +545,7 @@ static void compile_all(af_cuda *cu)
     af_pool *pool = NULL;
     af_error err = {0};
     int n = 0;
-    if (getenv("AF_CASE") || af_nvrtc_open(&cu->kernels->nvrtc, &err) != AF_OK)
+    if (getenv("AF_CASE") || af_nvrtc_open(&cu->kernels->nvrtc, cu->cuda, &err) != AF_OK)
         return;
     cu->kernels->nvrtc_tried = true;
     for (int i = 0; i < af_kernel_source_count; i++)

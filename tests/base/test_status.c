@@ -48,12 +48,43 @@ static void test_subject_is_set_and_cleared(void **state)
     assert_int_equal(af_fail_subject(NULL, AF_EIO, "x", "y"), AF_EIO);
 }
 
+/* Whatever an error says, it is AF_ENOMEM when an allocation has failed before. */
+static void test_an_error_after_a_failed_allocation(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    assert_null(af_calloc(UINT64_MAX, 2));
+    assert_int_equal(af_fail(&err, AF_EFORMAT, "x.json:1: not JSON"), AF_ENOMEM);
+    assert_int_equal(err.code, AF_ENOMEM);
+    assert_string_equal(err.msg, "not enough memory: x.json:1: not JSON");
+    assert_int_equal(af_fail(&err, AF_EFORMAT, "x"), AF_EFORMAT); /* it is reported once */
+
+    assert_null(af_realloc(NULL, UINT64_MAX, 2));
+    assert_int_equal(af_fail(&err, AF_ENOMEM, "out of memory: x"), AF_ENOMEM);
+    assert_string_equal(err.msg, "out of memory: x");
+    assert_int_equal(af_memory_check(&err), AF_OK);
+
+    af_memory_note(); /* an error that nobody reads is no report */
+    assert_int_equal(af_fail(NULL, AF_EIO, "x"), AF_ENOMEM);
+    assert_true(af_memory_failed());
+    assert_int_equal(af_memory_check(&err), AF_ENOMEM);
+    assert_string_equal(err.msg, "not enough memory");
+    assert_int_equal(af_memory_check(&err), AF_OK);
+
+    af_memory_note();
+    assert_int_equal(af_fail(&err, AF_ESTOPPED, "stopped"), AF_ESTOPPED);
+    af_memory_note();
+    af_memory_forget();
+    assert_false(af_memory_failed());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prefix_keeps_the_status),
         cmocka_unit_test(test_prefix_of_a_long_message_is_kept_whole),
         cmocka_unit_test(test_subject_is_set_and_cleared),
+        cmocka_unit_test(test_an_error_after_a_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ done
 if "$AFINAR" init "$tmp" "$data" 2> "$tmp/why"; then echo "an empty folder was accepted as a model"; exit 1; fi
 
 rc=0; "$AFINAR" init "$model" "$data" --json > "$tmp/json" 2> /dev/null || rc=$?
-[ $rc = 2 ] && [ ! -s "$tmp/json" ] || { echo "YAML where JSON was asked for"; exit 1; }
+[ $rc = 2 ] && [ "$(cat "$tmp/json")" = '{"error": "--json is not supported; a run file is YAML"}' ] || { echo "YAML where JSON was asked for"; exit 1; }
 
 # its own field names, as in a run file
 printf '{"q": "one", "a": "two"}\n' > "$tmp/qa.jsonl"

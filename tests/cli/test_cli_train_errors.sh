@@ -77,7 +77,7 @@ key "shuffle must be true or false|perhaps" shuffle=perhaps
 key "bf16 must be true, false or auto" bf16=sometimes
 key "adapter is 'loraa', which is not supported|lora, qlora" adapter=loraa
 key "optimizer is 'adamx', which is not supported|adamw" optimizer=adamx
-key "unknown schedule 'cosin'|cosine" lr_scheduler=cosin
+key "lr_scheduler 'cosin' is not supported|cosine" lr_scheduler=cosin
 key "excess_length_strategy is 'ignore'|drop" excess_length_strategy=ignore
 key "train_on_eos is 'maybe'" train_on_eos=maybe
 key "val_set_size 2.5" val_set_size=2.5
@@ -102,13 +102,14 @@ key "val_set_size and test_datasets" val_set_size=4 "test_datasets=[{path: x}]"
 key "train_on_inputs and roles_to_train" train_on_inputs=true 'roles_to_train=[user]'
 key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
 # --- keys of other trainers, and keys without effect
-more "run.yaml:6|'rl: dpo' is not supported|'num_labels' (line 7)" $'rl: dpo\nnum_labels: 2'
+more "run.yaml:6|'rl' with 'dpo' is not supported|'num_labels' (line 7)" $'rl: dpo\nnum_labels: 2'
 more "run.yaml:7|'wandb_project' has no effect here|metrics.jsonl|strict" $'strict: true\nwandb_project: x'
-more "run.yaml:7|'fp16: true' is not supported|see 'bf16'" $'strict: true\nfp16: true'
-more "run.yaml:7|'rl: kto' is not supported|also unknown: 'zzz' (line 6)" $'zzz: 1\nrl: kto'
+more "run.yaml:7|'fp16' with 'true' is not supported|see 'bf16'" $'strict: true\nfp16: true'
+more "run.yaml:7|'rl' with 'kto' is not supported|also unknown: 'zzz' (line 6)" $'zzz: 1\nrl: kto'
 key "command line|'wandb_project' has no effect here" wandb_project=x
 key "command line|'tf32' has no effect here: the run is on the CPU" --strict tf32=true
 key "command line|'attention' has no effect here" --strict attention=cudnn
+key "command line|'gemm' has no effect here" --strict gemm=own
 more "run.yaml:7|'activation_offloading' has no effect here" $'strict: true\nactivation_offloading: true'
 key "activation_offloading: true|gradient_checkpointing: false|contradict" activation_offloading=true gradient_checkpointing=false
 lora "loraplus_lr_embedding has no effect|loraplus_lr_ratio" loraplus_lr_embedding=1e-5

@@ -23,6 +23,10 @@ while read -r command; do
     "$AFINAR" "$command" --nonsense > "$tmp/out" 2> "$tmp/err" < /dev/null && die "$command accepts --nonsense"
     [ -s "$tmp/out" ] && die "$command --nonsense prints on stdout"
     grep -q "unknown option '--nonsense'" "$tmp/err" || die "$command does not name --nonsense"
+    # under --json an error is one JSON object on stdout, wherever --json stands
+    rc=0; "$AFINAR" "$command" --nonsense --json > "$tmp/out" 2> "$tmp/err" < /dev/null || rc=$?
+    [ $rc = 2 ] && [ "$(wc -l < "$tmp/out")" = 1 ] || die "$command --nonsense --json: $rc, $(cat "$tmp/out")"
+    grep -q "^{\"error\": \"unknown option '--nonsense'.*\"}\$" "$tmp/out" || die "$command --json: $(cat "$tmp/out")"
 done < "$tmp/commands"
 cmp -s <("$AFINAR" help help) <("$AFINAR" --help) || die "help help is not the help"
 rc=0; "$AFINAR" help trian 2> "$tmp/err" || rc=$?
@@ -39,9 +43,28 @@ grep -q "^afinar train: stdin:1: unknown key 'zzz'" "$tmp/err" || die "a wrong l
 "$AFINAR" train - < /dev/null 2> "$tmp/err" && die "an empty run file passes"
 grep -q "stdin: base_model is missing" "$tmp/err" || die "nothing on stdin: $(cat "$tmp/err")"
 
-# a run that failed has no results
-"$AFINAR" train "$tmp/run.yaml" --json zzz=1 > "$tmp/out" 2> /dev/null && die "an unknown key passes"
-[ -s "$tmp/out" ] && die "a run that failed prints results"
+# a run that failed has no results, only its error; so have the other commands
+rc=0; "$AFINAR" train "$tmp/run.yaml" --json zzz=1 > "$tmp/out" 2> "$tmp/err" || rc=$?
+[ $rc = 1 ] || die "an unknown key: exit $rc"
+[ "$(cat "$tmp/out")" = "{\"error\": \"command line: unknown key 'zzz' (afinar train --help lists them)\"}" ] || die "$(cat "$tmp/out")"
+[ "$(cat "$tmp/err")" = "afinar train: command line: unknown key 'zzz' (afinar train --help lists them)" ] || die "$(cat "$tmp/err")"
+for words in "plan $tmp/none" "inspect $tmp/none" "eval $tmp/none --data $tmp/none" "generate $tmp/none -p x" "export $tmp/none -o $tmp/x.gguf" \
+    "quantize $tmp/none --type nf4 -o $tmp/x" "merge $tmp/none -o $tmp/x" "logits $tmp/none --ids $tmp/none -o $tmp/x" "tokenize $tmp/none" \
+    "template $tmp/none" "data check $tmp/none" "data preview $tmp/none" "bench $tmp/none" "chat $tmp/none"; do
+    rc=0; "$AFINAR" $words --json > "$tmp/out" 2> "$tmp/err" < /dev/null || rc=$?
+    [ $rc != 0 ] && [ "$(wc -l < "$tmp/out")" = 1 ] || die "$words --json: exit $rc, $(cat "$tmp/out")"
+    grep -q "^{\"error\": \".*\"}\$" "$tmp/out" || die "$words --json: $(cat "$tmp/out")"
+    [ "afinar ${words%% *}: $(sed 's/^{"error": "\(.*\)"}$/\1/' "$tmp/out")" = "$(tail -1 "$tmp/err")" ] || die "$words: stderr says: $(cat "$tmp/err")"
+done
+rc=0; "$AFINAR" trian --json > "$tmp/out" 2> /dev/null || rc=$?
+[ $rc = 2 ] && grep -q "^{\"error\": \"unknown command 'trian'; did you mean 'train'?" "$tmp/out" || die "no command: $(cat "$tmp/out")"
+rc=0; "$AFINAR" plan $'a"\\\xff\n' --json > "$tmp/out" 2> /dev/null || rc=$? # a path that is not UTF-8
+LC_ALL=C grep -qF $'a\\"\\\\\xEF\xBF\xBD\\n' "$tmp/out" || die "bytes of a path: $(cat "$tmp/out")"
+rc=0; "$AFINAR" data check "$tmp/run.yaml" --json "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, type: alpaca}]" > "$tmp/out" 2> "$tmp/err" || rc=$?
+[ $rc = 1 ] && [ "$(wc -l < "$tmp/out")" = 1 ] && grep -q '^{"records": .*"error": ".*"}$' "$tmp/out" || die "data check --json: $(cat "$tmp/out")"
+
+[ "$("$AFINAR" version)" = "$("$AFINAR" --version)" ] || die "version is not --version"
+[ "$("$AFINAR" version --json)" = "{\"version\": \"$("$AFINAR" version | sed 's/afinar //')\"}" ] || die "version --json"
 "$AFINAR" train "$tmp/run.yaml" -q --json output_dir="$tmp/json" > "$tmp/out"
 grep -q '^{"steps": 1, .*}$' "$tmp/out" || die "no JSON object: $(cat "$tmp/out")"
 

@@ -10,6 +10,8 @@ static void each(const char *why, fastcheck_build *build, int variants, fastchec
         for (size_t s = 0; s < AF_LEN(shapes); s++)
             for (int v = 0; v < variants; v++)
                 for (int live = 0; live < 2; live++) {
+                    if (!test_takes(t + s + (size_t)v + (size_t)live))
+                        continue;
                     fastcheck c = base;
                     c.type = types[t];
                     c.shape = shapes[s];
@@ -172,6 +174,8 @@ static void test_adapters(void **state)
         for (size_t s = 0; s < AF_LEN(sizes); s++)
             for (int v = 0; v < 6; v++)
                 for (int live = 0; live < 2; live++) {
+                    if (!test_takes(t + s + (size_t)v + (size_t)live))
+                        continue;
                     fastcheck c = {.type = types[t], .shape = sizes[s], .variant = v};
                     c.many = s == 3 && !live;
                     c.live = live ? (sizes[s][0] + 1) / 2 : 0;

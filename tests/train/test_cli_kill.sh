@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Kills a run with SIGKILL at random moments, resumes it, and compares the final adapter with that of an uninterrupted run,
 # byte for byte. Also: a full disk for a while, a damaged and a truncated newest checkpoint. AF_KILLS sets the number of kills,
-# AF_DEVICE the device.
+# AF_DEVICE the device, AF_KILL_SEED the moments.
 set -euo pipefail
 kills=${AF_KILLS:-10}
+seed=${AF_KILL_SEED:-$RANDOM}
+echo "AF_KILL_SEED=$seed"
+RANDOM=$seed
 tmp=$(mktemp -d)
 export XDG_CACHE_HOME="$tmp/cache"
 trap 'umount "$tmp/small" 2>/dev/null || true; rm -rf "$tmp"' EXIT

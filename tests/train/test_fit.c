@@ -91,6 +91,45 @@ static void test_default_mode(void **state)
     }
 }
 
+static uint64_t fake_free;
+static uint64_t fake_memory_free(const af_device *d)
+{
+    (void)d;
+    return fake_free;
+}
+
+/* A GPU by name and memory alone: plans are made, nothing runs on it. `auto` is the fastest mode
+ * that fits: nothing is rebuilt while there is space for everything. */
+static void test_a_gpu_rebuilds_only_what_does_not_fit(void **state)
+{
+    static const char *const methods[] = {"lora", "full", "qlora"};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(methods); i++) {
+        af_error err = {0};
+        model m;
+        open_model(&m, NULL, methods[i], "bf16", 2, 512);
+        af_device *d = m.b.model.device;
+        const af_backend_ops *cpu = d->ops;
+        af_backend_ops fake = *cpu;
+        fake.kind = "cuda";
+        fake.host = false;
+        fake.memory_free = fake_memory_free;
+        d->ops = &fake;
+        af_step_graph *t = &m.b.step;
+        const uint64_t none = total_of(t, (af_memory_mode){AF_RECOMPUTE_NONE, false, 0}),
+                       cheap = total_of(t, (af_memory_mode){AF_RECOMPUTE_CHEAP, false, 0});
+        assert_true(cheap < none);
+        fake_free = UINT64_C(100) << 30;
+        CHECK_OK(af_bench_model_plan(&m.b, &err), err); /* as `bench` and `train` choose */
+        CHECK_MSG(t->memory_mode.mode == AF_RECOMPUTE_NONE && !t->memory_mode.packed,
+                  "%s: mode %d with 100 GiB free", methods[i], t->memory_mode.mode);
+        assert_true(choose(t, none) && t->memory_mode.mode == AF_RECOMPUTE_NONE);
+        assert_true(choose(t, none - 1) && t->memory_mode.mode == AF_RECOMPUTE_CHEAP);
+        d->ops = cpu;
+        af_bench_model_clear(&m.b);
+    }
+}
+
 /* From the default down to the smallest mode: the choice fits, and one block less would not. */
 static void test_short_memory_takes_the_fewest_blocks(void **state)
 {
@@ -291,6 +330,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_default_mode),
+        cmocka_unit_test(test_a_gpu_rebuilds_only_what_does_not_fit),
         cmocka_unit_test(test_short_memory_takes_the_fewest_blocks),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_every_mode_trains_the_same_bits),

@@ -25,7 +25,7 @@ static void test_keys_that_ask_for_nothing(void **state)
     af_run_config r = {0};
     af_error err = {0};
     CHECK_OK(parse(&r, text, &err), err);
-    assert_int_equal(r.idle_count, 0);
+    assert_int_equal(r.idle->count, 0);
     af_run_config_clear(&r);
 }
 
@@ -43,8 +43,8 @@ static void test_idle_keys_are_counted(void **state)
     af_error err = {0};
     char line[200], strict[1000];
     CHECK_OK(parse(&r, text, &err), err);
-    assert_int_equal(r.idle_count, AF_LEN(keys));
-    const af_idle_key *k = r.idle;
+    assert_int_equal(r.idle->count, AF_LEN(keys));
+    const af_idle_key *k = r.idle->first;
     for (size_t i = 0; i < AF_LEN(keys); i++, k = k->next)
         assert_string_equal(k->key, keys[i]);
     assert_null(k);
@@ -64,23 +64,22 @@ static void test_what_is_refused(void **state)
     static const struct {
         const char *text, *must[3];
     } cases[] = {
-        {"rl: dpo", {"run.yaml:5: 'rl: dpo' is not supported", "supervised", ""}},
-        {"beta: 0.1", {"'beta: 0.1' is not supported", "preferences", ""}},
-        {"reward_model: true", {"'reward_model: true' is not supported", "", ""}},
-        {"qat: {weight_dtype: int8}", {"'qat: a map' is not supported", "load_in_4bit", ""}},
-        {"use_galore: true", {"'use_galore: true' is not supported", "optimizer", ""}},
-        {"relora: true", {"'relora: true' is not supported", "adapter", ""}},
+        {"rl: dpo", {"run.yaml:5: 'rl' with 'dpo' is not supported", "supervised", ""}},
+        {"beta: 0.1", {"'beta' with '0.1' is not supported", "preferences", ""}},
+        {"reward_model: true", {"'reward_model' with 'true' is not supported", "", ""}},
+        {"qat: {weight_dtype: int8}", {"'qat' is not supported", "load_in_4bit", ""}},
+        {"use_galore: true", {"'use_galore' with 'true' is not supported", "optimizer", ""}},
+        {"relora: true", {"'relora' with 'true' is not supported", "adapter", ""}},
         {"lisa_n_layers: 4", {"is not supported", "lisa_n_layers", ""}},
         {"num_labels: 2", {"is not supported", "classification", ""}},
         {"label_smoothing_factor: 0.1", {"is not supported", "cross-entropy", ""}},
         {"plugins: [axolotl.integrations.kd.KDPlugin]", {"'plugins", "is not supported", ""}},
         {"metric_for_best_model: rouge", {"is not supported", "eval_loss", ""}},
-        {"double_quantization: false", {"is not supported", "nf4", ""}},
-        {"loss_type: dft", {"'loss_type: dft' is not supported", "", ""}},
+        {"loss_type: dft", {"'loss_type' with 'dft' is not supported", "", ""}},
         {"optimizer: adalomo", {"optimizer is 'adalomo', which is not supported", "adamw", ""}},
         {"finetuning_type: oft", {"adapter is 'oft', which is not supported", "lora", ""}},
         {"zz: 1\nrl: dpo\nx_y: 2\ngptq: true",
-         {"run.yaml:6: 'rl: dpo' is", "also not supported: 'gptq' (line 8)",
+         {"run.yaml:6: 'rl' with 'dpo' is", "also not supported: 'gptq' (line 8)",
           "also unknown: 'zz' (line 5), 'x_y' (line 7)"}},
         {"context_parapllel_size: 2", {"unknown key", "did you mean 'context_parallel_size'", ""}},
         {"my_own_key: 2", {"unknown key 'my_own_key' (afinar", "", ""}},
@@ -191,6 +190,130 @@ static void test_targets_are_a_union(void **state)
     af_hf_config_clear(&config);
 }
 
+/* What a key of another trainer sets here. `show`: the line of the effective file. */
+static void test_translations(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *show;
+    } cases[] = {
+        {"micro_batch_size: 2\nbatch_size: 8", "gradient_accumulation_steps: 4\n"},
+        {"batch_size: 8", "micro_batch_size: 8\n"},
+        {"curriculum_sampling: true", "shuffle: false\n"},
+        {"disable_shuffling: true", "shuffle: false\n"},
+        {"assistant_only_loss: false", "train_on_inputs: true\n"},
+        {"mask_prompt: true", "train_on_inputs: false\n"},
+        {"gradient_checkpointing: offload", "activation_offloading: true\n"},
+        {"activation_offloading: legacy", "activation_offloading: true\n"},
+        {"disable_gradient_checkpointing: true", "gradient_checkpointing: false\n"},
+        {"use_peft: true\nlora_r: 4", "lora_r: 4\n"},
+        {"adapter: lora\nquantization_bit: 8", "load_in_8bit: true\n"},
+        {"lr_scheduler: cosine\nlr_scheduler_kwargs: {min_lr_rate: 0.1}",
+         "cosine_min_lr_ratio: 0.1\n"},
+        {"lr_scheduler: cosine_with_restarts\nlr_scheduler_kwargs: {num_cycles: 3}",
+         "lr_cycles: 3\n"},
+        {"peft_config: {name: lora, r: 4, target_modules: all}",
+         "lora_target_modules: [\"all-linear\"]\n"},
+        {"adapter: lora\nquant_config: {name: bnb, quantization_bit: 4}", "load_in_4bit: true\n"},
+        {"lora_parameters: {rank: 4, scale: 10}\nadapter: lora", "lora_alpha: 40\n"},
+        {"save_strategy: epoch", "saves_per_epoch: 1\n"},
+        {"save_strategy: 'no'\nsave_steps: 7", "save_steps: 7\n"}, /* Axolotl: the number wins */
+        {"save_strategy: best\nval_set_size: 2", "save_strategy: best\n"},
+        {"save_strategy: steps", "save_steps: 500\n"},
+        {"save_steps: 0.25", "save_steps: 0.25\n"},
+        {"eval_strategy: no\nval_set_size: 2", "eval_strategy: no\n"},
+        {"evaluation_strategy: steps\nval_set_size: 2\nlogging_steps: 5", "eval_steps: 5\n"},
+        {"eval_strategy: epoch\nval_set_size: 2", "eval_steps: 0\n"},
+        {"noisy_embedding_alpha: 5", "neftune_noise_alpha: 5\n"},
+        {"adam_eps: 1e-6", "adam_epsilon: 1e-06\n"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char text[500], *effective;
+        snprintf(text, sizeof text, BASE "%s\n", cases[i].text);
+        CHECK_OK(parse(&r, text, &err), err);
+        CHECK_OK(af_run_config_text(&r, &effective, &err), err);
+        CHECK_MSG(strstr(effective, cases[i].show), "%s: no %s in\n%.3000s", cases[i].text,
+                  cases[i].show, effective);
+        assert_int_equal(r.idle->count, 0);
+        af_run_config_clear(&r);
+        CHECK_OK(af_run_config_parse(&r, effective, strlen(effective), "run.yaml", NULL, 0, &err),
+                 err); /* and reads back */
+        free(effective);
+        af_run_config_clear(&r);
+    }
+}
+
+/* What a missing key means depends on the trainer. */
+static void test_defaults_of_dialects(void **state)
+{
+    (void)state;
+    af_run_config r = {0};
+    af_error err = {0};
+    CHECK_OK(parse(&r,
+                   "model_name_or_path: m\nstage: sft\ncutoff_len: 64\n"
+                   "datasets: [{path: d.jsonl}]\nlora_target: all\n",
+                   &err),
+             err);
+    assert_int_equal(r.dialect, AF_DIALECT_LLAMA_FACTORY);
+    assert_int_equal(r.method, AF_METHOD_LORA);
+    assert_int_equal(r.lora_r, 8);
+    assert_true(r.lora_alpha == 16);
+    assert_true(r.num_epochs == 3 && r.learning_rate == 5e-5 && r.save_steps == 500);
+    assert_string_equal(r.lr_scheduler, "linear");
+    assert_false(r.train_on_inputs);
+    af_run_config_clear(&r);
+    CHECK_OK(parse(&r,
+                   "model_name_or_path: m\nuse_peft: true\n"
+                   "datasets: [{path: d}]\neval_strategy: epoch\nsave_strategy: 'no'\n"
+                   "save_steps: 7\neval_steps: 9\n",
+                   &err),
+             err);
+    assert_int_equal(r.dialect, AF_DIALECT_TRL);
+    assert_int_equal(r.method, AF_METHOD_LORA);
+    assert_true(r.lora_r == 16 && r.lora_alpha == 32 && r.lora_dropout == 0.05);
+    assert_int_equal(r.lora_target_modules.count, 2);
+    assert_true(r.train_on_inputs && r.learning_rate == 2e-5);
+    assert_true(r.save_steps == 0 && r.eval_steps == 0); /* the strategy decides */
+    af_run_config_clear(&r);
+    CHECK_OK(parse(&r, "model: m\nkernel_config: {name: auto}\ndatasets: [{path: d}]\n", &err),
+             err);
+    assert_int_equal(r.dialect, AF_DIALECT_LLAMA_FACTORY_V1);
+    assert_int_equal(r.method, AF_METHOD_FULL);
+    assert_true(r.weight_decay == 0.01 && r.micro_batch_size == 1);
+    af_run_config_clear(&r);
+    CHECK_OK(parse(&r, "model: m\niters: 5\ndatasets: [{path: d}]\n", &err), err);
+    assert_int_equal(r.dialect, AF_DIALECT_MLX);
+    assert_true(r.max_steps == 5 && r.train_on_inputs);
+    af_run_config_clear(&r);
+    CHECK_OK(parse(&r, "model_name_or_path: m\ndatasets: [{path: d}]\n", &err), err);
+    assert_int_equal(r.dialect, AF_DIALECT_NONE);
+    assert_true(r.num_epochs == 1);
+    af_run_config_clear(&r);
+}
+
+static void test_what_contradicts(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"batch_size: 8\nmicro_batch_size: 2\ngradient_accumulation_steps: 2", "contradict"},
+        {"batch_size: 1\nmicro_batch_size: 2", "less than micro_batch_size"},
+        {"save_steps: 2.5", "neither a share below 1 nor a whole number"},
+        {"logging_steps: 0", "logging_steps is 0"},
+        {"seed: 1\ndata_seed: 2", "is the same key as seed"},
+        {"lr_scheduler_kwargs: {gamma: 2}", "unknown key 'gamma'"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char text[500];
+        snprintf(text, sizeof text, BASE "%s\n", cases[i][0]);
+        CHECK_MSG(parse(&r, text, &err) != AF_OK, "accepted: %s", cases[i][0]);
+        CHECK_MSG(strstr(err.msg, cases[i][1]), "'%s' lacks '%s'", err.msg, cases[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +323,9 @@ int main(void)
         cmocka_unit_test(test_what_matters_is_never_idle),
         cmocka_unit_test(test_groups_are_disjoint),
         cmocka_unit_test(test_targets_are_a_union),
+        cmocka_unit_test(test_translations),
+        cmocka_unit_test(test_defaults_of_dialects),
+        cmocka_unit_test(test_what_contradicts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

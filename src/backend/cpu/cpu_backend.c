@@ -1,6 +1,7 @@
 /* cpu_backend.c - runs a planned graph on the CPU, node after node. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
+#include "base/proc.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -256,14 +257,9 @@ static af_status cpu_read(af_device *d, af_graph *g, const af_tensor *t, void *d
 static uint64_t cpu_memory_free(const af_device *d)
 {
     (void)d;
-    uint64_t kib = 0;
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
+    char text[4096];
+    af_proc_read(text, sizeof text, "/proc/meminfo");
+    const uint64_t kib = af_proc_number(text, "MemAvailable:");
     if (kib)
         return kib * 1024;
     const long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);

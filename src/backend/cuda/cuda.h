@@ -73,6 +73,7 @@ typedef struct af_cuda {
     void *second, *fork, *join;
     int ordinal;
     int arch;     /* 90 */
+    int cuda;     /* what the driver supports: 12040 for 12.4 */
     int sms;      /* multiprocessors */
     int smem_max; /* bytes of shared memory one block may ask for */
     uint64_t memory;
@@ -81,6 +82,8 @@ typedef struct af_cuda {
     af_lt *lt;
     af_dnn *dnn; /* NULL until a graph needs it */
     af_attention_by attention;
+    af_gemm_by gemm;
+    bool report_own_gemm; /* cuBLASLt was not found, and nobody was told yet */
     struct af_upload *upload;
     /* set while a graph is being prepared */
     af_graph *graph;

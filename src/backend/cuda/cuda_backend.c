@@ -7,6 +7,8 @@
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/library.h"
+#include "base/log.h"
 
 enum { RESERVE_BYTES = 256 << 20 }; /* left to the driver: modules, captured graphs, fragments */
 
@@ -209,6 +211,22 @@ static void cuda_release(af_device *d, af_graph *g)
         g->tensors[i]->data = NULL;
 }
 
+/* Without cuBLASLt a run is slower; it says so once, and what would help. */
+static af_status check_gemm_library(af_cuda *cu, af_error *err)
+{
+    char hint[AF_LIBRARY_HINT];
+    if (cu->gemm == AF_GEMM_CUBLAS && !cu->lt)
+        return af_fail(err, AF_EDEVICE, "gemm: cublas needs cuBLASLt; `%s` brings it",
+                       af_library_hint(hint, cu->cuda, true, false, false));
+    if (cu->report_own_gemm && cu->gemm == AF_GEMM_AUTO)
+        af_log_write(AF_LOG_INFO,
+                     "cuBLASLt was not found: GEMMs run in afinar's own kernels, and a step takes "
+                     "about 1.5 to 2 times as long; `%s` brings it",
+                     af_library_hint(hint, cu->cuda, true, false, false));
+    cu->report_own_gemm = false;
+    return AF_OK;
+}
+
 static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
 {
     af_cuda *cu = (af_cuda *)d;
@@ -220,6 +238,7 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
     cu->err = (af_error){0};
     AF_TRY(
         af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "prepare", err));
+    AF_TRY(check_gemm_library(cu, err));
     AF_TRY(allocate_all(cu, g, err));
     AF_TRY(zero_all(cu, g, err));
     point_tensors(g, cg);
@@ -376,6 +395,8 @@ static af_status read_device(af_cuda *cu, af_error *err)
     af_status st = AF_OK;
     int count = 0, device = 0, major = 0, minor = 0;
     size_t memory = 0;
+    AF_TRY(
+        af_cu_check(drv, drv->driver_version(&cu->cuda), "cuDriverGetVersion", "the driver", err));
     AF_TRY(af_cu_check(drv, drv->device_count(&count), "cuDeviceGetCount", "the driver", err));
     if (cu->ordinal < 0 || cu->ordinal >= count)
         AF_TRY(af_fail(err, AF_EUSAGE, "GPU %d does not exist: the driver sees %d", cu->ordinal,
@@ -425,7 +446,7 @@ af_status af_cuda_open_with(af_device **out, const af_driver *drv, int ordinal, 
                        cu->name, err));
     AF_TRY(af_cu_check(drv, drv->event_new(&cu->join, AF_CU_EVENT_NO_TIMING), "cuEventCreate",
                        cu->name, err));
-    AF_TRY(af_kernels_new(&cu->kernels, cu->arch, err));
+    AF_TRY(af_kernels_new(&cu->kernels, cu->arch, cu->cuda, err));
     AF_TRY(af_upload_new(&cu->upload, cu, err));
     snprintf(cu->device.text, sizeof cu->device.text, "cuda:%d, %s, %.1f GiB", ordinal, cu->name,
              (double)cu->memory / 0x1p30);
@@ -451,6 +472,8 @@ af_status af_cuda_open(af_device **out, int ordinal, af_error *err)
     AF_TRY(af_lt_new(&((af_cuda *)d)->lt, (af_cuda *)d, err));
     if (((af_cuda *)d)->lt)
         af_cuda_gemm_choices_read(((af_cuda *)d)->lt, (af_cuda *)d);
+    else
+        ((af_cuda *)d)->report_own_gemm = true;
     *out = d;
     d = NULL;
 done:

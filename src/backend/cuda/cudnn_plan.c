@@ -37,7 +37,7 @@ af_status af_dnn_open(af_cuda *cu, const af_cudnn_api *api, af_error *err)
     if (api)
         d->api = *api;
     else
-        AF_TRY(af_cudnn_api_open(&d->api, err));
+        AF_TRY(af_cudnn_api_open(&d->api, cu->cuda, err));
     d->version = d->api.version();
     if (d->version < OLDEST)
         AF_TRY(af_fail(err, AF_EDEVICE, "cuDNN is version %zu; afinar needs %d or newer",

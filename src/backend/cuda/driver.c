@@ -1,9 +1,9 @@
-/* driver.c - finds NVIDIA's libraries and their entry points, in words a user can act on. */
+/* driver.c - NVIDIA's libraries and their entry points, in words a user can act on. */
 #define _GNU_SOURCE
 #include "backend/cuda/driver.h"
+#include "backend/cuda/library.h"
 
 #include <dlfcn.h>
-#include <glob.h>
 
 typedef struct entry {
     const char *name;
@@ -119,44 +119,6 @@ static af_status resolve(void *lib, void *table, const entry *e, size_t n, const
     return AF_OK;
 }
 
-static void *open_matching(const char *pattern)
-{
-    glob_t found = {0};
-    void *lib = NULL;
-    if (glob(pattern, 0, NULL, &found) == 0)
-        for (size_t i = found.gl_pathc; i-- > 0 && !lib;) /* the newest version comes last */
-            lib = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
-    globfree(&found);
-    return lib;
-}
-
-/* The loader's own path first, then where toolkits install: $CUDA_HOME, /usr/local/cuda*. */
-static void *open_library(const char *stem)
-{
-    static const char *const version[] = {"13", "12"};
-    static const char *const folder[] = {
-        "/usr/local/cuda/lib64", "/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/*/lib",
-        "/opt/cuda/lib64",       "/usr/local/cuda*/lib",
-    };
-    char name[512];
-    void *lib = NULL;
-    for (size_t v = 0; v < AF_LEN(version) && !lib; v++) {
-        snprintf(name, sizeof name, "%s.so.%s", stem, version[v]);
-        lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    }
-    const char *home = getenv("CUDA_HOME");
-    for (size_t v = 0; v < AF_LEN(version) && !lib && home; v++) {
-        snprintf(name, sizeof name, "%s/lib64/%s.so.%s", home, stem, version[v]);
-        lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    }
-    for (size_t f = 0; f < AF_LEN(folder) && !lib; f++)
-        for (size_t v = 0; v < AF_LEN(version) && !lib; v++) {
-            snprintf(name, sizeof name, "%s/%s.so.%s", folder[f], stem, version[v]);
-            lib = open_matching(name);
-        }
-    return lib;
-}
-
 af_status af_cu_check(const af_driver *drv, int result, const char *call, const char *what,
                       af_error *err)
 {
@@ -178,7 +140,8 @@ af_status af_driver_open(af_driver *out, af_error *err)
     int version = 0, count = 0;
     d.lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!d.lib)
-        return af_fail(err, AF_EDEVICE, "no NVIDIA driver: libcuda.so.1 cannot be loaded");
+        return af_fail_subject(err, AF_EDEVICE, "driver",
+                               "no NVIDIA driver: libcuda.so.1 cannot be loaded");
     AF_TRY(resolve(d.lib, &d, driver_entries, AF_LEN(driver_entries), "libcuda.so.1", err));
     const int started = d.init(0);
     if (started == AF_CU_NO_DEVICE)
@@ -198,14 +161,17 @@ done:
     return st; /* libcuda stays loaded: it does not survive being unloaded */
 }
 
-af_status af_nvrtc_open(af_nvrtc *out, af_error *err)
+/* Versions of CUDA, and of cuDNN, whose entry points these are. */
+static const int cuda_majors[] = {13, 12, 0}, cudnn_majors[] = {9, 0};
+
+af_status af_nvrtc_open(af_nvrtc *out, int cuda, af_error *err)
 {
     af_nvrtc n = {0};
-    n.lib = open_library("libnvrtc");
+    char hint[AF_LIBRARY_HINT];
+    n.lib = af_library_open("libnvrtc", cuda_majors, true, cuda);
     if (!n.lib)
-        return af_fail(err, AF_EDEVICE,
-                       "libnvrtc.so.13 (or .12) cannot be loaded: install the CUDA run-time "
-                       "compiler or set CUDA_HOME");
+        return af_fail(err, AF_EDEVICE, "NVRTC was not found; `%s` brings it",
+                       af_library_hint(hint, cuda, false, true, false));
     af_status st = resolve(n.lib, &n, nvrtc_entries, AF_LEN(nvrtc_entries), "libnvrtc", err);
     if (st == AF_OK && n.version(&n.major, &n.minor) != 0)
         st = af_fail(err, AF_EDEVICE, "nvrtcVersion failed");
@@ -214,58 +180,28 @@ af_status af_nvrtc_open(af_nvrtc *out, af_error *err)
     return st;
 }
 
-af_status af_lt_api_open(af_lt_api *out, af_error *err)
+af_status af_lt_api_open(af_lt_api *out, int cuda, af_error *err)
 {
     af_lt_api a = {0};
-    a.lib = open_library("libcublasLt");
+    char hint[AF_LIBRARY_HINT];
+    a.lib = af_library_open("libcublasLt", cuda_majors, true, cuda);
     if (!a.lib)
-        return af_fail(err, AF_EDEVICE, "libcublasLt.so.13 (or .12) cannot be loaded");
+        return af_fail(err, AF_EDEVICE, "cuBLASLt was not found; `%s` brings it",
+                       af_library_hint(hint, cuda, true, false, false));
     const af_status st = resolve(a.lib, &a, lt_entries, AF_LEN(lt_entries), "libcublasLt", err);
     if (st == AF_OK)
         *out = a;
     return st;
 }
 
-/* The loader's own path, toolkits, then the wheels of Python environments: $VIRTUAL_ENV, $HOME,
- * the system's. Its parts are found next to it. */
-static void *open_cudnn(void)
-{
-    static const char *const folder[] = {
-        "/usr/local/cuda*/lib64",
-        "/usr/local/cuda*/lib",
-        "/opt/cuda/lib64",
-        "/usr/local/lib/python3*/dist-packages/nvidia/cudnn/lib",
-        "/usr/local/lib/python3*/site-packages/nvidia/cudnn/lib",
-        "/usr/lib/python3*/dist-packages/nvidia/cudnn/lib",
-        "/opt/*/lib/python3*/site-packages/nvidia/cudnn/lib",
-    };
-    static const char *const home[][2] = {
-        {"CUDA_HOME", "lib64"},
-        {"VIRTUAL_ENV", "lib/python3*/site-packages/nvidia/cudnn/lib"},
-        {"CONDA_PREFIX", "lib"},
-        {"CONDA_PREFIX", "lib/python3*/site-packages/nvidia/cudnn/lib"},
-        {"HOME", ".local/lib/python3*/site-packages/nvidia/cudnn/lib"},
-    };
-    char name[512];
-    void *lib = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; i < AF_LEN(home) && !lib; i++) {
-        const char *root = getenv(home[i][0]);
-        snprintf(name, sizeof name, "%s/%s/libcudnn.so.9", root ? root : "", home[i][1]);
-        lib = root && *root ? open_matching(name) : NULL;
-    }
-    for (size_t i = 0; i < AF_LEN(folder) && !lib; i++) {
-        snprintf(name, sizeof name, "%s/libcudnn.so.9", folder[i]);
-        lib = open_matching(name);
-    }
-    return lib;
-}
-
-af_status af_cudnn_api_open(af_cudnn_api *out, af_error *err)
+af_status af_cudnn_api_open(af_cudnn_api *out, int cuda, af_error *err)
 {
     af_cudnn_api a = {0};
-    a.lib = open_cudnn();
+    char hint[AF_LIBRARY_HINT];
+    a.lib = af_library_open("libcudnn", cudnn_majors, false, cuda);
     if (!a.lib)
-        return af_fail(err, AF_EDEVICE, "libcudnn.so.9 cannot be loaded");
+        return af_fail(err, AF_EDEVICE, "cuDNN 9 was not found; `%s` brings it",
+                       af_library_hint(hint, cuda, false, false, true));
     const af_status st =
         resolve(a.lib, &a, cudnn_entries, AF_LEN(cudnn_entries), "libcudnn.so.9", err);
     if (st == AF_OK)

@@ -112,6 +112,10 @@ AF_CHECKED af_status af_driver_open(af_driver *out, af_error *err);
 AF_CHECKED af_status af_cu_check(const af_driver *drv, int result, const char *call,
                                  const char *what, af_error *err);
 
+/* The libraries below are optional (library.h says where they are searched). `cuda` is the driver's
+ * version, 12040 for 12.4, or 0 for any; the message of AF_EDEVICE has the command that brings what
+ * is missing. */
+
 /* libnvrtc: CUDA C++ to machine code. */
 typedef struct af_nvrtc {
     int (*version)(int *major, int *minor);
@@ -127,7 +131,7 @@ typedef struct af_nvrtc {
     int major, minor;
     bool quick; /* tests: code that compiles fast and runs slowly */
 } af_nvrtc;
-AF_CHECKED af_status af_nvrtc_open(af_nvrtc *out, af_error *err);
+AF_CHECKED af_status af_nvrtc_open(af_nvrtc *out, int cuda, af_error *err);
 
 /* libcublasLt. Statuses are cublasStatus_t. */
 typedef struct af_lt_algo {
@@ -166,7 +170,7 @@ typedef struct af_lt_api {
                   void *ld, const af_lt_algo *algo, void *work, size_t work_bytes, void *stream);
     void *lib;
 } af_lt_api;
-AF_CHECKED af_status af_lt_api_open(af_lt_api *out, af_error *err);
+AF_CHECKED af_status af_lt_api_open(af_lt_api *out, int cuda, af_error *err);
 
 /* libcudnn 9: descriptors are set up attribute by attribute (cudnn.h). Statuses are cudnnStatus_t.
  */
@@ -184,5 +188,5 @@ typedef struct af_cudnn_api {
     void (*last_error)(char *text, size_t size);
     void *lib;
 } af_cudnn_api;
-AF_CHECKED af_status af_cudnn_api_open(af_cudnn_api *out, af_error *err);
+AF_CHECKED af_status af_cudnn_api_open(af_cudnn_api *out, int cuda, af_error *err);
 #endif

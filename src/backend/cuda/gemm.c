@@ -33,9 +33,9 @@ af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err)
     af_lt *lt = af_calloc(1, sizeof *lt);
     if (!lt)
         return af_fail_nomem(err, "cuBLASLt", sizeof *lt);
-    if (af_lt_api_open(&lt->api, NULL) != AF_OK) {
+    if (af_lt_api_open(&lt->api, cu->cuda, NULL) != AF_OK) {
         free(lt);
-        return AF_OK; /* own kernels do it; doctor reports what is missing */
+        return AF_OK; /* own kernels do it; the run reports it (cuda_backend.c) */
     }
     if (lt->api.create(&lt->handle) != 0)
         AF_TRY(af_fail(err, AF_EDEVICE, "cublasLtCreate failed on %s", cu->name));
@@ -135,7 +135,7 @@ static af_status add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m, af_err
         return af_fail_nomem(err, "the prepared graph", sizeof *p);
     *p = (af_cuda_gemm_plan){.m = *m, .tf32 = cu->tf32 && m->a.dtype == AF_DTYPE_F32};
     s->gemm = p;
-    if (!cu->lt || (cu->test && cu->test->no_cublas) || inner(m) == 0)
+    if (!cu->lt || cu->gemm == AF_GEMM_OWN || (cu->test && cu->test->no_cublas) || inner(m) == 0)
         return af_cuda_gemm_own(cu, p, err);
     if (!describe(cu->lt, p)) {
         af_cuda_gemm_release(cu, p);

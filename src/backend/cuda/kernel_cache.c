@@ -160,22 +160,43 @@ done:
 
 /* ---- the pack and the folder ---- */
 
-static bool from_pack(const af_kernels *k, af_module *m)
+bool af_arch_runs(const char *code, const char *gpu)
 {
-    for (int i = 0; i < af_cubin_count && !k->no_pack; i++) {
+    char *code_end, *gpu_end;
+    const long c = strtol(code + 3, &code_end, 10), g = strtol(gpu + 3, &gpu_end, 10);
+    return !*code_end && !*gpu_end && c / 10 == g / 10 && c <= g;
+}
+
+const af_cubin_entry *af_pack_find(const af_kernels *k, const af_module *m, bool related)
+{
+    const af_cubin_entry *best = NULL;
+    if (k->no_pack || (k->cuda && af_cubin_cuda / 1000 > k->cuda / 1000))
+        return NULL;
+    for (int i = 0; i < af_cubin_count; i++) {
         const af_cubin_entry *p = &af_cubins[i];
-        if (strcmp(p->file, m->file) || strcmp(p->defines, m->defines) || strcmp(p->arch, k->arch))
+        if (strcmp(p->file, m->file) || strcmp(p->defines, m->defines))
             continue;
-        uLongf n = (uLongf)p->size;
-        uint8_t *code = af_calloc(p->size, 1);
-        if (code && uncompress(code, &n, af_cubin_pack + p->from, (uLong)p->packed) == Z_OK &&
-            n == p->size) {
-            m->cubin = code;
-            m->size = p->size;
-            return true;
-        }
-        free(code);
+        if (strcmp(p->arch, k->arch) == 0)
+            return p;
+        if (related && af_arch_runs(p->arch, k->arch) &&
+            (!best || af_arch_runs(best->arch, p->arch)))
+            best = p;
     }
+    return best;
+}
+
+static bool from_pack(const af_kernels *k, af_module *m, bool related)
+{
+    const af_cubin_entry *p = af_pack_find(k, m, related);
+    uint8_t *code = p ? af_calloc(p->size, 1) : NULL;
+    uLongf n = p ? (uLongf)p->size : 0;
+    if (code && uncompress(code, &n, af_cubin_pack + p->from, (uLong)p->packed) == Z_OK &&
+        n == p->size) {
+        m->cubin = code;
+        m->size = p->size;
+        return true;
+    }
+    free(code);
     return false;
 }
 
@@ -232,7 +253,7 @@ static void to_folder(const char *path, const af_module *m)
 af_status af_module_obtain(const af_kernels *k, af_module *m, af_error *err)
 {
     char key[65], name[80], *path = NULL;
-    if (from_pack(k, m))
+    if (from_pack(k, m, false) || (!k->nvrtc.lib && from_pack(k, m, true)))
         return AF_OK;
     if (!k->nvrtc.lib)
         return af_fail(err, AF_EDEVICE, "no shipped machine code of %s for %s, and no compiler: %s",

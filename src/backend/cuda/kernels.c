@@ -9,12 +9,13 @@ void af_kernels_arch(char out[16], int arch)
     snprintf(out, 16, "sm_%d%s", arch, arch == 90 ? "a" : "");
 }
 
-af_status af_kernels_new(af_kernels **out, int arch, af_error *err)
+af_status af_kernels_new(af_kernels **out, int arch, int cuda, af_error *err)
 {
     af_kernels *k = af_calloc(1, sizeof *k);
     if (!k)
         return af_fail_nomem(err, "the kernel table", sizeof *k);
     af_kernels_arch(k->arch, arch);
+    k->cuda = cuda;
     k->obtain = af_module_obtain;
     if (af_cache_dir(&k->cache, "kernels", NULL) != AF_OK)
         k->cache = NULL; /* no home folder: kernels are compiled again each time */
@@ -102,15 +103,6 @@ static void build_some(void *arg, int64_t from, int64_t to, int share)
         (void)!j->k->obtain(j->k, j->todo[i], &j->todo[i]->err);
 }
 
-static bool pack_has(const af_kernels *k, const af_module *m)
-{
-    for (int i = 0; i < af_cubin_count && !k->no_pack; i++)
-        if (!strcmp(af_cubins[i].file, m->file) && !strcmp(af_cubins[i].defines, m->defines) &&
-            !strcmp(af_cubins[i].arch, k->arch))
-            return true;
-    return false;
-}
-
 /* Every module without machine code, several at once. */
 static af_status obtain_all(af_kernels *k, af_error *err)
 {
@@ -124,13 +116,13 @@ static af_status obtain_all(af_kernels *k, af_error *err)
     for (int i = 0; i < k->n; i++)
         if (!k->module[i]->cubin) {
             todo[n++] = k->module[i];
-            compiler |= !pack_has(k, k->module[i]);
+            compiler |= !af_pack_find(k, k->module[i], false);
         }
     if (n == 0)
         goto done;
     if (compiler && !k->nvrtc_tried && k->obtain == af_module_obtain) {
         k->nvrtc_tried = true;
-        (void)!af_nvrtc_open(&k->nvrtc, &k->nvrtc_err); /* obtain reports what it means */
+        (void)!af_nvrtc_open(&k->nvrtc, k->cuda, &k->nvrtc_err); /* obtain reports what it means */
     }
     AF_TRY(af_pool_new(&pool, AF_MIN(AF_MIN(n, af_cpu_count()), 16), err));
     af_pool_run(pool, n, build_some, &(build_job){k, todo});

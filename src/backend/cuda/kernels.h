@@ -27,6 +27,7 @@ typedef struct af_cubin_entry {
 extern const af_cubin_entry af_cubins[];
 extern const int af_cubin_count;
 extern const uint8_t af_cubin_pack[];
+extern const int af_cubin_cuda; /* version of the compiler that made them, 12090 for 12.9 */
 
 typedef struct af_module {
     const char *file, *defines;
@@ -43,6 +44,7 @@ struct af_kernels {
     af_arena mem;
     char arch[16]; /* "sm_90a" */
     char *cache;   /* folder, or NULL: no disk cache */
+    int cuda;      /* what the driver supports, 12040 for 12.4; 0 = unknown */
     bool no_pack;  /* tests */
     /* af_module_obtain; tests put a fake here */
     af_status (*obtain)(const struct af_kernels *k, af_module *m, af_error *err);
@@ -55,7 +57,8 @@ struct af_kernels {
 
 /* "sm_80", "sm_90a", "sm_120" for a compute capability such as 90. */
 void af_kernels_arch(char out[16], int arch);
-AF_CHECKED af_status af_kernels_new(af_kernels **out, int arch, af_error *err);
+/* `cuda`: as in the struct. */
+AF_CHECKED af_status af_kernels_new(af_kernels **out, int arch, int cuda, af_error *err);
 /* Unloads every module. */
 void af_kernels_free(af_kernels *k, const af_driver *drv);
 
@@ -66,6 +69,13 @@ af_kernel *af_kernels_find(af_kernels *k, const char *file, const char *name, co
  * loads. */
 AF_CHECKED af_status af_kernels_build(af_kernels *k, af_cuda *cu, af_error *err);
 
+/* Whether machine code for one architecture runs on another: of sm_80 on sm_86, of sm_120 on
+ * sm_121; names that end with a letter stand for themselves only. */
+bool af_arch_runs(const char *code, const char *gpu);
+/* The shipped machine code of a module, or NULL: for exactly this architecture, or (`related`) for
+ * an older one of the same generation, which runs on it. Code of a newer CUDA than the driver's is
+ * not usable. */
+const af_cubin_entry *af_pack_find(const af_kernels *k, const af_module *m, bool related);
 /* Machine code of one module without loading it: what af_kernels_build does on its threads. */
 AF_CHECKED af_status af_module_obtain(const af_kernels *k, af_module *m, af_error *err);
 /* Straight NVRTC. *cubin is malloc'ed. */

@@ -5,6 +5,7 @@
 #include "convert/gguf/gguf_meta.h"
 #include "convert/gguf/template_parts.h"
 #include "convert/input/folder_text.h"
+#include "format/text/json_text.h"
 #include "format/tokenizer/tokenizer_pre.h"
 
 enum {
@@ -60,7 +61,7 @@ static void describe(const json_t *p, af_buf *out)
 static bool same_split(const af_buf *ours, const char *name)
 {
     const af_pre_name *pre = af_pre_name_find(name, strlen(name));
-    json_t *parts = pre ? json_loads(pre->parts, 0, NULL) : NULL;
+    json_t *parts = pre ? af_json_load(pre->parts, strlen(pre->parts), 0, NULL) : NULL;
     af_buf b = {0};
     describe(json_object_get(parts, "pre_tokenizer"), &b);
     const bool same = b.data && ours->data && strcmp(b.data, ours->data) == 0;
@@ -330,7 +331,7 @@ done:
 /* True when the normalizer puts a blank in front of a text. */
 static bool prepends(const json_t *json)
 {
-    char *text = json_dumps(json_object_get(json, "normalizer"), JSON_ENCODE_ANY);
+    char *text = af_json_dump(json_object_get(json, "normalizer"), JSON_ENCODE_ANY);
     const bool yes = text && strstr(text, "\"Prepend\"");
     free(text);
     const json_t *pre = json_object_get(json, "pre_tokenizer"); /* Metaspace does it there */

@@ -39,7 +39,7 @@ af_status af_text_write(const char *dir, const char *name, const char *text, uin
 
 af_status af_json_write(const char *dir, const char *name, const json_t *j, af_error *err)
 {
-    char *text = json_dumps(j, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    char *text = af_json_dump(j, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     af_buf b = {0};
     if (!text)
         return af_fail_nomem(err, name, 0);

@@ -2,6 +2,7 @@
 #include "convert/input/gguf_text.h"
 
 #include "convert/input/gguf_spm_text.h"
+#include "format/text/json_text.h"
 #include "format/tokenizer/tokenizer_pre.h"
 
 #include <math.h>
@@ -229,7 +230,7 @@ static af_status bpe_json(const af_gguf *g, const af_gguf_kv *tokens, json_t *o,
         return af_fail(err, AF_EUNSUPPORTED,
                        "tokenizer.ggml.pre \"%.*s\" is not known, so no tokenizer.json can be made",
                        (int)AF_MIN(name.len, 60), name.at ? name.at : "");
-    json_t *p = json_loads(pre->parts, 0, NULL);
+    json_t *p = af_json_load(pre->parts, strlen(pre->parts), 0, NULL);
     for (size_t i = 0; i < AF_LEN(parts); i++) {
         json_t *part = json_object_get(p, parts[i]);
         if (part)
@@ -323,7 +324,7 @@ static af_status write_carried(const af_gguf *g, const char *dir, json_t **confi
         if (!af_path_is_inner(name) || strchr(name, '/'))
             AF_TRY(af_fail(err, AF_EFORMAT, "'%.200s' is not a file name", kv->key));
         if (strcmp(name, "config.json") == 0) {
-            *config = json_loadb(kv->str[0].at, kv->str[0].len, 0, NULL);
+            *config = af_json_load(kv->str[0].at, kv->str[0].len, 0, NULL);
             if (!json_is_object(*config))
                 AF_TRY(af_fail(err, AF_EFORMAT, "the GGUF file's config.json is not an object"));
             continue;

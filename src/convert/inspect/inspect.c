@@ -116,6 +116,7 @@ static af_status collect(af_inspect_report *r, const char *path, const af_inspec
     if (w)
         AF_TRY(add_tensors(r, w, o, err));
     AF_TRY(af_inspect_facts(r, path, w, err));
+    AF_TRY(af_memory_check(err)); /* a fact that has no memory is left out there */
     if (!w && r->fact_count == 0)
         AF_TRY(af_fail(err, AF_EFORMAT,
                        "folder '%s' has no config.json, adapter_config.json or safetensors", path));

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "format/config/hf_config.h"
+#include "format/text/json_text.h"
 #include "format/text/unicode.h"
 
 #include <jansson.h>
@@ -16,7 +17,16 @@ typedef struct fact_list {
     af_inspect_fact *at;
     int count, cap;
     af_arena *arena;
+    af_status st; /* of a file that is there and could not be read */
+    af_error *err;
 } fact_list;
+
+/* What is wrong with a file is a fact; that the system failed is not. */
+static void keep(fact_list *l, const af_error *why)
+{
+    if (l->st == AF_OK && (why->code == AF_ENOMEM || why->code == AF_EIO))
+        l->st = af_fail(l->err, why->code, "%s", why->msg);
+}
 
 static void put(fact_list *l, bool number, const char *key, const char *value)
 {
@@ -90,13 +100,16 @@ static void add_config(fact_list *l, const af_hf_config *c)
         say(l, "quantization", "bitsandbytes int8");
 }
 
-static json_t *load_json(const char *dir, const char *name)
+static json_t *load_json(fact_list *l, const char *dir, const char *name)
 {
     char *path = af_path_join(dir, name), *text = NULL;
     uint64_t n = 0;
     json_t *j = NULL;
-    if (path && af_file_read(&text, &n, path, AF_CONFIG_BYTES_MAX, NULL) == AF_OK)
-        j = json_loadb(text, n, 0, NULL);
+    af_error why = {0};
+    if (path && af_file_exists(path) &&
+        af_file_read(&text, &n, path, AF_CONFIG_BYTES_MAX, &why) == AF_OK)
+        j = af_json_load(text, n, 0, NULL);
+    keep(l, &why);
     free(text);
     free(path);
     return j;
@@ -138,7 +151,7 @@ static bool add_adapter(fact_list *l, const char *dir)
                                        "target_modules",
                                        "modules_to_save",
                                        "fine_tune_type"};
-    json_t *j = load_json(dir, "adapter_config.json");
+    json_t *j = load_json(l, dir, "adapter_config.json");
     if (!json_is_object(j)) {
         json_decref(j);
         return false;
@@ -157,7 +170,7 @@ static bool add_trainer(fact_list *l, const char *dir)
 {
     static const char *const keys[] = {"global_step", "max_steps", "epoch", "num_train_epochs",
                                        "best_metric"};
-    json_t *j = load_json(dir, "trainer_state.json");
+    json_t *j = load_json(l, dir, "trainer_state.json");
     if (!json_is_object(j)) {
         json_decref(j);
         return false;
@@ -194,6 +207,7 @@ static void add_folder(af_inspect_report *r, fact_list *l, const char *path)
             add_config(l, &c);
         else
             say(l, "config", err.msg);
+        keep(l, &err);
         af_hf_config_clear(&c);
     }
     if (in_folder(path, "tokenizer.json"))
@@ -249,6 +263,7 @@ static void add_gguf(af_inspect_report *r, fact_list *l, fact_list *meta, const 
         add_config(l, &c);
     else
         say(l, "config", err.msg);
+    keep(l, &err);
     af_hf_config_clear(&c);
     for (int i = 0; i < af_gguf_kv_count(g); i++) {
         bool number;
@@ -273,11 +288,19 @@ af_status af_inspect_facts(af_inspect_report *r, const char *path, const af_weig
     const af_gguf *g = w ? af_weights_gguf(w) : NULL;
     const af_safetensors *s = w && !g && af_weights_files(w) ? af_weights_safetensors(w, 0) : NULL;
     const int n = g ? af_gguf_kv_count(g) : s ? af_safetensors_meta_count(s) : 0;
-    fact_list facts = {af_arena_take(af_arena_of(r), FACTS_MAX * sizeof(af_inspect_fact)), 0,
-                       FACTS_MAX, af_arena_of(r)};
+    fact_list facts = {af_arena_take(af_arena_of(r), FACTS_MAX * sizeof(af_inspect_fact)),
+                       0,
+                       FACTS_MAX,
+                       af_arena_of(r),
+                       AF_OK,
+                       err};
     fact_list meta = {
-        af_arena_take(af_arena_of(r), (uint64_t)AF_MAX(n, 1) * sizeof(af_inspect_fact)), 0, n,
-        af_arena_of(r)};
+        af_arena_take(af_arena_of(r), (uint64_t)AF_MAX(n, 1) * sizeof(af_inspect_fact)),
+        0,
+        n,
+        af_arena_of(r),
+        AF_OK,
+        err};
     if (!facts.at || !meta.at)
         return af_fail_nomem(err, "the report", (uint64_t)n * sizeof(af_inspect_fact));
     r->kind = "safetensors file";
@@ -291,5 +314,5 @@ af_status af_inspect_facts(af_inspect_report *r, const char *path, const af_weig
     r->fact_count = facts.count;
     r->meta = meta.at;
     r->meta_count = meta.count;
-    return AF_OK;
+    return facts.st;
 }

@@ -2,6 +2,7 @@
 #include "afinar/inspect.h"
 
 #include "base/base.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -34,9 +35,10 @@ static json_t *facts(const af_inspect_fact *f, int n)
 {
     json_t *o = json_object();
     for (int i = 0; i < n; i++)
-        json_object_set_new(o, f[i].key,
-                            f[i].number ? json_loads(f[i].value, JSON_DECODE_ANY, NULL)
-                                        : text(f[i].value));
+        json_object_set_new(
+            o, f[i].key,
+            f[i].number ? af_json_load(f[i].value, strlen(f[i].value), JSON_DECODE_ANY, NULL)
+                        : text(f[i].value));
     return o;
 }
 
@@ -93,7 +95,7 @@ static json_t *by_dtype(const af_inspect_report *r)
 
 static af_status dump(char **out, json_t *o, af_error *err)
 {
-    char *s = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    char *s = af_json_dump(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(o);
     if (!s)
         return af_fail_nomem(err, "the JSON text", 0);

@@ -102,6 +102,10 @@ static af_status read_weights(const af_merge_run *r, const af_merge_item *m, int
         if (!found)
             *list[i].value = list[i].absent;
         t->has_scale |= found && i == 4;
+        if (i == 1 && !(w->density >= 0 && w->density <= 1))
+            return af_fail(err, AF_EUSAGE, "%s:%d: density %g of '%s' is not between 0 and 1",
+                           r->config->file, m->source[view]->line, w->density,
+                           r->config->model[m->source[view]->model]);
         if (!found && i == 0 && r->config->method->needs_weight)
             return af_fail(err, AF_EUSAGE, "%s:%d: '%s' has no weight for tensor '%s'",
                            r->config->file, m->source[view]->line,

@@ -292,8 +292,12 @@ static af_status open_outside(af_merge_tokens *k, const af_merge_run *r, af_erro
     if (af_model_resolve(&found, source, &why) == AF_OK && af_dir_exists(found))
         k->text_dir = af_arena_strdup(&k->arena, found);
     free(found);
-    if (k->text_dir && af_json_read(&k->tokenizer, k->text_dir, "tokenizer.json", err) != AF_OK)
-        return AF_EFORMAT;
+    if (why.code == AF_ENOMEM || af_memory_failed())
+        return af_fail(err, AF_ENOMEM, "%s", *why.msg ? why.msg : "not enough memory");
+    const af_status st =
+        k->text_dir ? af_json_read(&k->tokenizer, k->text_dir, "tokenizer.json", err) : AF_OK;
+    if (st != AF_OK)
+        return st;
     if (!k->tokenizer)
         return af_fail(err, AF_EUSAGE,
                        "%s: tokenizer source '%.100s' is not union, base, a model of this merge, "

@@ -3,6 +3,7 @@
  * A value's extent is found by counting brackets outside strings; its inside is jansson's to judge.
  * So only one record is ever in memory. */
 #include "data/read/read_records.h"
+#include "format/text/json_text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -79,9 +80,9 @@ af_status af_records_parse(af_records *r, json_t **out, int64_t line, af_error *
     af_status st = af_records_check_utf8(r, r->buf.data, r->buf.len, line, err);
     if (st != AF_OK)
         return st;
-    json_t *v = json_loadb(r->buf.data, r->buf.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    json_t *v = af_json_load(r->buf.data, r->buf.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (!v && drop_unreadable(&r->buf))
-        v = json_loadb(r->buf.data, r->buf.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+        v = af_json_load(r->buf.data, r->buf.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (json_is_object(v)) {
         *out = v;
         return AF_OK;

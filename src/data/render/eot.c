@@ -74,6 +74,8 @@ static af_status probe(af_renderer *s, bool last, af_error *err)
             at += strlen(PROBE);
             st = first_added(s, at, len - (uint64_t)(at - text), err);
         }
+    } else if (ignored.code == AF_ENOMEM) {
+        st = af_fail(err, AF_ENOMEM, "%s", ignored.msg);
     }
     free(text);
     af_conversation_clear(&t);

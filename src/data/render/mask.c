@@ -5,15 +5,38 @@
  *   end   = after the last end-of-turn token between start and where full departs from the
  *           rendering of messages[:i+1], or, when there is none, of the same with a user turn
  * after it (Qwen3 renders the last turn differently from the ones before). Roles other than the
- * assistant have no generation prompt: their span is their content. */
+ * assistant have no generation prompt: their span is their content.
+ *
+ * A long conversation would be rendered once or twice per message, in time that grows with its
+ * square. There a prefix is rendered as its first turns and a window of the last ones, and only
+ * what follows a known place, the anchor, is compared. Anchors are found with the whole prefix, and
+ * a window that disagrees with the whole text ends the use of windows for this record. */
 #define _GNU_SOURCE /* memmem, memrchr */
 #include "data/render/renderer.h"
+
+enum {
+    WINDOW = 64,            /* messages from one anchor to the next */
+    WINDOWS_FROM = 256,     /* shorter conversations are rendered whole */
+    MESSAGES_MAX = 16384,   /* of a record */
+    RENDERED_MAX = 1 << 22, /* messages rendered for the mask of a record: about 4 s */
+};
+
+/* The last message before an assistant's turn for which the rendering with the generation prompt
+ * was found in the whole text. */
+typedef struct mask_anchor {
+    size_t head; /* messages [0, head) and [from, ...) are rendered; head 0: all are */
+    size_t from;
+    uint64_t full, window; /* bytes up to the anchor in the whole text and in a window's */
+    bool useless;          /* the template's windows do not agree with the whole */
+    uint64_t rendered;     /* messages so far, of all prefixes */
+} mask_anchor;
 
 typedef struct work {
     af_renderer *s;
     const af_conversation *t;
     const af_data_source *source;
     af_loss_spans *out;
+    mask_anchor *anchor;
     size_t messages;
     size_t last; /* the last trained message */
     af_error *err;
@@ -77,38 +100,135 @@ static bool find_eot(const work *w, uint64_t from, uint64_t to, turn_span *out)
     return found;
 }
 
+static bool in_window(const mask_anchor *a, size_t n) { return a->head && n > a->from; }
+
+/* Renders the first n messages, or the anchor's window of them. */
+static af_status render_prefix(const work *w, const mask_anchor *a, size_t n, bool prompt,
+                               bool tail, char **text, uint64_t *len)
+{
+    w->anchor->rendered += in_window(a, n) ? a->head + n - a->from : n;
+    if (w->anchor->rendered > RENDERED_MAX)
+        return af_fail(w->err, AF_EFORMAT,
+                       "message %zu of %zu: with this chat template the loss mask of so long a "
+                       "conversation takes too long; split the record",
+                       n, w->messages);
+    if (!in_window(a, n))
+        return af_renderer_render(w->s, text, len, w->t, n, prompt, tail, NULL, w->err);
+    af_conversation part = *w->t;
+    part.messages = json_array();
+    bool ok = part.messages != NULL;
+    for (size_t i = 0; ok && i < n; i = i + 1 == a->head ? a->from : i + 1)
+        ok = json_array_append(part.messages, json_array_get(w->t->messages, i)) == 0;
+    const size_t count = json_array_size(part.messages);
+    const af_status st =
+        ok ? af_renderer_render(w->s, text, len, &part, count, prompt, tail, NULL, w->err)
+           : af_fail_nomem(w->err, "a conversation", n);
+    json_decref(part.messages);
+    return st;
+}
+
+/* How many bytes of the whole text the rendering of a prefix agrees with. */
+static uint64_t agrees(const work *w, const mask_anchor *a, size_t n, const char *text,
+                       uint64_t len)
+{
+    if (!in_window(a, n))
+        return common_prefix(w->out->text, w->out->len, text, len);
+    if (len < a->window)
+        return 0;
+    return a->full + common_prefix(w->out->text + a->full, w->out->len - a->full, text + a->window,
+                                   len - a->window);
+}
+
+/* Makes message j, an assistant's after another's, the anchor, if the window agrees with the whole
+ * there. */
+static af_status set_anchor(const work *w, size_t head, size_t j)
+{
+    static const mask_anchor none = {0};
+    mask_anchor a = {.head = head, .from = j - 1};
+    char *text = NULL;
+    af_error ignored = {0};
+    work quiet = *w;
+    quiet.err = &ignored;
+    af_status st = render_prefix(w, &none, j, true, false, &text, &a.full);
+    if (st == AF_OK && agrees(w, &none, j, text, a.full) != a.full)
+        a.useless = true;
+    free(text);
+    text = NULL;
+    if (st != AF_OK)
+        return st;
+    if (!a.useless && render_prefix(&quiet, &a, j, true, false, &text, &a.window) != AF_OK)
+        a.useless = true; /* the template refuses the shortened conversation */
+    free(text);
+    if (a.useless)
+        a.head = 0;
+    a.rendered = w->anchor->rendered;
+    *w->anchor = a;
+    return AF_OK;
+}
+
+/* Moves the anchor to the last turn before message n at which that is possible. */
+static af_status move_anchor(const work *w, size_t n)
+{
+    size_t head = 0;
+    const mask_anchor *a = w->anchor;
+    if (w->messages < WINDOWS_FROM || a->useless || n < a->from + 2 * WINDOW)
+        return AF_OK;
+    while (head < WINDOW && strcmp(role_at(w, head), "assistant") != 0)
+        head++;
+    for (size_t j = n - 1; head < WINDOW && j > a->from + WINDOW; j--)
+        if (strcmp(role_at(w, j), "assistant") == 0 && strcmp(role_at(w, j - 1), "assistant") != 0)
+            return set_anchor(w, head + 1, j);
+    return AF_OK;
+}
+
+/* Renders a prefix and finds how far the whole agrees with it: *at; *end is where it would agree to
+ * its end. A window that cannot be rendered, or must agree to its end and does not, gives way to
+ * the whole prefix. */
+static af_status compare_prefix(const work *w, size_t n, bool prompt, bool tail, uint64_t *at,
+                                uint64_t *end)
+{
+    mask_anchor *a = w->anchor;
+    for (;;) {
+        char *text = NULL;
+        uint64_t len = 0;
+        af_status st = move_anchor(w, n);
+        if (st == AF_OK)
+            st = render_prefix(w, a, n, prompt, tail, &text, &len);
+        if (st == AF_OK) {
+            *at = agrees(w, a, n, text, len);
+            *end = in_window(a, n) ? a->full + len - AF_MIN(a->window, len) : len;
+        }
+        free(text);
+        if (!in_window(a, n) || (st == AF_OK && (!prompt || *at == *end)))
+            return st;
+        *a = (mask_anchor){.useless = true, .rendered = a->rendered};
+    }
+}
+
 /* Where the whole departs from the rendering of the first n messages (and a user turn). */
 static af_status departs(const work *w, size_t n, bool tail, uint64_t *at)
 {
-    char *text = NULL;
-    uint64_t len = 0;
+    uint64_t end = 0;
     if (n == w->messages && !tail) {
         *at = w->out->len;
         return AF_OK;
     }
-    const af_status st = af_renderer_render(w->s, &text, &len, w->t, n, false, tail, NULL, w->err);
-    if (st == AF_OK)
-        *at = common_prefix(w->out->text, w->out->len, text, len);
-    free(text);
-    return st;
+    return compare_prefix(w, n, false, tail, at, &end);
 }
 
 static af_status find_start(const work *w, size_t i, uint64_t *start)
 {
-    char *text = NULL;
-    uint64_t len = 0;
+    uint64_t same = 0;
     *start = 0;
     if (i == 0)
         return AF_OK;
-    af_status st = af_renderer_render(w->s, &text, &len, w->t, i, true, false, NULL, w->err);
-    if (st == AF_OK && (len > w->out->len || memcmp(text, w->out->text, len) != 0))
-        st = af_fail(w->err, AF_EFORMAT,
-                     "message %zu: the text up to the generation prompt is not a prefix of the "
-                     "whole: with this chat template the loss mask cannot be found (one with "
-                     "{%% generation %%} blocks marks it itself)",
-                     i + 1);
-    free(text);
-    *start = len;
+    const af_status st = compare_prefix(w, i, true, false, &same, start);
+    if (st == AF_OK && same != *start)
+        return af_fail(w->err, AF_EFORMAT,
+                       "message %zu: the text up to the generation prompt is not a prefix of the "
+                       "whole: with this chat template the loss mask cannot be found (one with "
+                       "{%% generation %%} blocks marks it itself)",
+                       i + 1);
     return st;
 }
 
@@ -128,6 +248,8 @@ static af_status assistant_span(const work *w, size_t i, turn_span *out)
     quiet.err = &ignored;
     if (departs(&quiet, i + 1, true, &same) == AF_OK && find_eot(w, out->start, same, out))
         return AF_OK;
+    if (ignored.code == AF_ENOMEM)
+        return af_fail(w->err, AF_ENOMEM, "%s", ignored.msg);
     if (w->source->train_on_eos == AF_TRAIN_EOS_NONE) {
         out->end = out->eot = AF_MAX(first, out->start);
         return AF_OK;
@@ -288,12 +410,17 @@ af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_conversatio
     af_status st = AF_OK;
     af_loss_spans o = {.inside = true};
     af_spans marks = {0};
+    mask_anchor anchor = {0};
     work w = {.s = s,
               .t = t,
               .source = source,
               .out = &o,
+              .anchor = &anchor,
               .messages = json_array_size(t->messages),
               .err = err};
+    if (w.messages > MESSAGES_MAX)
+        return af_fail(err, AF_EFORMAT, "a conversation of %zu messages; at most %d are allowed",
+                       w.messages, MESSAGES_MAX);
     const bool marked = af_template_marks_generation(s->chat);
     AF_TRY(af_renderer_render(s, &o.text, &o.len, t, w.messages, false, false,
                               marked ? &marks : NULL, err));

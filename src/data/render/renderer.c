@@ -78,8 +78,9 @@ static af_status open_template(af_renderer *s, const char *model, const char *re
 {
     bool bare;
     if (af_renderer_own_template(requested)) {
-        (void)!af_renderer_template(&s->chat, &bare, model, requested,
-                                    &s->why); /* reported when needed */
+        /* reported when needed */
+        if (af_renderer_template(&s->chat, &bare, model, requested, &s->why) == AF_ENOMEM)
+            return af_fail(err, AF_ENOMEM, "%s", s->why.msg);
         return AF_OK;
     }
     const af_status st = af_renderer_template(&s->chat, &bare, model, requested, err);
@@ -246,16 +247,19 @@ af_status af_row_append(af_row *r, const af_encoding *e, bool loss, af_error *er
     return AF_OK;
 }
 
-/* Sets the labels of the tokens that hold a byte of [begin, end), and of those between them. */
-static void label_span(af_row *r, const af_encoding *e, af_span s, bool loss)
+/* Sets the labels of the tokens that hold a byte of [begin, end), and of those between them.
+ * Returns the first of them: spans come in order, so that the next one begins there or later. */
+static int64_t label_span(af_row *r, const af_encoding *e, int64_t from, af_span s, bool loss)
 {
-    int64_t lo = 0, hi = e->count;
-    while (lo < hi && !(e->end[lo] > s.begin && e->start[lo] < s.end))
+    int64_t lo = from, hi;
+    while (lo < e->count && !(e->end[lo] > s.begin && e->start[lo] < s.end))
         lo++;
-    while (hi > lo && !(e->end[hi - 1] > s.begin && e->start[hi - 1] < s.end))
-        hi--;
+    hi = lo;
+    for (int64_t i = lo; i < e->count && e->start[i] < s.end; i++)
+        hi = e->end[i] > s.begin ? i + 1 : hi;
     for (int64_t i = lo; i < hi; i++)
         r->labels[i] = loss ? r->ids[i] : -100;
+    return lo < e->count ? lo : from;
 }
 
 static af_status chat_row(af_renderer *s, af_row *out, const af_conversation *t,
@@ -269,8 +273,9 @@ static af_status chat_row(af_renderer *s, af_row *out, const af_conversation *t,
     AF_TRY(af_mask_spans(s, &spans, t, source, err));
     AF_TRY(af_renderer_encode(s, spans.text, spans.len, false, err));
     AF_TRY(af_row_append(out, &s->encoding, !spans.inside, err));
+    int64_t at = 0;
     for (int i = 0; i < spans.count; i++)
-        label_span(out, &s->encoding, spans.span[i], spans.inside);
+        at = label_span(out, &s->encoding, at, spans.span[i], spans.inside);
     out->text = spans.text;
     out->len = spans.len;
     spans.text = NULL;
@@ -309,7 +314,7 @@ static af_status plain_row(af_renderer *s, af_row *out, const af_conversation *t
     AF_TRY(af_renderer_encode(s, out->text, out->len, true, err));
     AF_TRY(af_row_append(out, &s->encoding, all, err));
     if (!all)
-        label_span(out, &s->encoding, (af_span){prompt, out->len}, true);
+        (void)label_span(out, &s->encoding, 0, (af_span){prompt, out->len}, true);
     AF_TRY(append_eos(s, out, source, err));
 done:
     return st;

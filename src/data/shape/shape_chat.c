@@ -1,6 +1,7 @@
 /* shape_chat.c - turns of a conversation: roles, contents, tool calls, flags, checked and brought
  * to what chat templates expect. */
 #include "data/shape/shape.h"
+#include "format/text/json_text.h"
 
 #include <math.h>
 
@@ -141,7 +142,7 @@ static af_status read_flags(turn *t)
                 t->number);
         const double w = json_number_value(weight);
         if (!json_is_number(weight) || (w != 0 && w != 1)) {
-            char *shown = json_dumps(weight, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+            char *shown = af_json_dump(weight, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
             const af_status st = af_source_loc_fail(
                 t->p, t->err, "message %zu: \"weight\" must be 0 or 1, got %.40s", t->number,
                 shown ? shown : "");
@@ -191,8 +192,8 @@ static af_status fix_arguments(const turn *t, json_t *message)
         if (!json_is_string(a))
             continue;
         json_error_t why;
-        json_t *parsed = json_loadb(json_string_value(a), json_string_length(a),
-                                    JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+        json_t *parsed = af_json_load(json_string_value(a), json_string_length(a),
+                                      JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
         if (!parsed)
             return af_source_loc_fail(
                 t->p, t->err, "message %zu: tool_calls[%zu].function.arguments is not valid JSON",
@@ -207,8 +208,8 @@ static af_status add_function_call(af_conversation *out, const turn *t)
 {
     const json_t *v = json_object_get(t->json, t->content_key);
     json_error_t why;
-    json_t *call = json_is_string(v) ? json_loadb(json_string_value(v), json_string_length(v),
-                                                  JSON_ALLOW_NUL, &why)
+    json_t *call = json_is_string(v) ? af_json_load(json_string_value(v), json_string_length(v),
+                                                    JSON_ALLOW_NUL, &why)
                                      : NULL;
     if (!json_is_object(call)) {
         json_decref(call);
@@ -382,7 +383,7 @@ af_status af_tools_take(af_conversation *t, const af_data_source *s, const json_
         json_error_t why;
         if (json_string_length(v) == 0)
             return AF_OK;
-        t->tools = json_loadb(json_string_value(v), json_string_length(v), JSON_ALLOW_NUL, &why);
+        t->tools = af_json_load(json_string_value(v), json_string_length(v), JSON_ALLOW_NUL, &why);
         if (!t->tools)
             return af_source_loc_fail(p, err, "field \"%s\" is a string that is not valid JSON",
                                       s->field.tools);

@@ -175,7 +175,7 @@ static void *read_ahead(void *arg)
 
 af_status af_stream_get(af_stream *s, int64_t m, const af_batch **out, af_error *err)
 {
-    if (m < 0)
+    if (m < 0 || m >= INT64_MAX / AF_MAX(s->o.world, 1) / AF_MAX(s->o.micro_batch, 1) - 1)
         return af_fail(err, AF_EUSAGE, "micro-batch %" PRId64 " does not exist", m);
     pthread_mutex_lock(&s->lock);
     if (m < s->hold || m >= s->hold + s->ring)

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "data/store/dataset_reader.h"
+#include "format/text/json_text.h"
 
 #include <time.h>
 
@@ -189,6 +190,7 @@ static const struct {
     {"of_text", offsetof(af_data_counts, of_text)},
     {"of_tokens", offsetof(af_data_counts, of_tokens)},
     {"of_segments", offsetof(af_data_counts, of_segments)},
+    {"of_pairs", offsetof(af_data_counts, of_pairs)},
     {"warnings", offsetof(af_data_counts, warnings)},
 };
 
@@ -218,7 +220,7 @@ static bool read_note(af_data_counts *c, const af_token_store *s)
     json_error_t why;
     if (!end || s->note[s->note_size - 1] != 0)
         return false;
-    json_t *o = json_loadb(s->note, (size_t)(end - s->note), 0, &why);
+    json_t *o = af_json_load(s->note, (size_t)(end - s->note), 0, &why);
     bool good = json_is_object(o);
     *c = (af_data_counts){0};
     for (size_t i = 0; good && i < AF_LEN(count_fields); i++) {
@@ -239,6 +241,14 @@ const char *af_dataset_file(const af_token_store *s, int source)
         at += strlen(at) + 1;
     }
     return "dataset";
+}
+
+int af_dataset_file_count(const af_token_store *s)
+{
+    int n = -1; /* the counts come first */
+    for (uint64_t i = 0; i < s->note_size; i++)
+        n += s->note[i] == '\0';
+    return AF_MAX(n, 0);
 }
 
 /* --- the store ----------------------------------------------------------------------------- */

@@ -16,4 +16,5 @@ AF_CHECKED af_status af_dataset_open(af_token_store *out, af_data_counts *counts
                                      const af_data_opts *o, af_error *err);
 /* The file a record came from (index entry's source), for messages. Borrowed from the store. */
 const char *af_dataset_file(const af_token_store *s, int source);
+int af_dataset_file_count(const af_token_store *s);
 #endif

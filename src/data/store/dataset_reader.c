@@ -185,6 +185,8 @@ static af_status emit_rows(reader *d, const af_item *item, af_row *row)
             goto done;
     }
     count_rows(d, &e);
+    d->warnings.counts.of_pairs +=
+        e.shape == AF_SHAPE_PROMPT && item->conversation[0].kind == AF_CONVERSATION_PLAIN;
     if (item->prompt_text) {
         e.prompt = json_string_value(item->prompt_text);
         e.prompt_len = json_string_length(item->prompt_text);
@@ -250,8 +252,12 @@ done:
 static void prepare_share(void *arg, int64_t from, int64_t to, int share)
 {
     reader *d = arg;
-    for (int64_t i = from; i < to; i++)
-        d->jobs[i].st = prepare(d, &d->thread_renderer[share], &d->jobs[i]);
+    for (int64_t i = from; i < to; i++) {
+        record_job *j = &d->jobs[i];
+        j->st = prepare(d, &d->thread_renderer[share], j);
+        if (j->st == AF_OK)
+            j->st = af_memory_check(&j->err); /* noted per thread: the caller's cannot look */
+    }
 }
 
 static void record_job_clear(record_job *j)

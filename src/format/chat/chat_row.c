@@ -1,6 +1,7 @@
 /* chat_row.c - one JSON object in, one rendering out: what `afinar template` does with a line. */
 #include "format/chat/chat_template.h"
 
+#include "format/text/json_text.h"
 #include "format/text/unicode.h"
 
 static af_status row_options(af_render_opts *o, const json_t *row, af_error *err)
@@ -49,7 +50,7 @@ af_status af_template_render_row(const af_template *t, const char *row, uint64_t
     af_template *own = NULL;
     af_render_opts o;
     json_error_t why;
-    json_t *json = json_loadb(row, row_len, JSON_ALLOW_NUL, &why);
+    json_t *json = af_json_load(row, row_len, JSON_ALLOW_NUL, &why);
 
     if (!json_is_object(json)) {
         st = json ? af_fail(err, AF_EFORMAT, "the row is not a JSON object")
@@ -78,7 +79,10 @@ af_status af_template_answer_row(const af_template *t, const char *row, uint64_t
     af_error why = {0};
     char *text = NULL;
     uint64_t len = 0;
-    const bool ok = af_template_render_row(t, row, row_len, &text, &len, NULL, &why) == AF_OK;
+    const af_status st = af_template_render_row(t, row, row_len, &text, &len, NULL, &why);
+    if (st == AF_ENOMEM) /* not the row's fault */
+        return af_fail(err, st, "%s", why.msg);
+    const bool ok = st == AF_OK;
     if (!ok) { /* a long message may have been cut inside a character */
         len = strlen(why.msg);
         while (len && af_utf8_valid(why.msg, len) != len)
@@ -86,7 +90,7 @@ af_status af_template_answer_row(const af_template *t, const char *row, uint64_t
     }
     json_t *value = json_stringn(ok ? text : why.msg, len);
     json_t *answer = json_pack("{s:o}", ok ? "text" : "error", value);
-    *json = answer ? json_dumps(answer, 0) : NULL;
+    *json = answer ? af_json_dump(answer, 0) : NULL;
     json_decref(answer);
     free(text);
     return *json ? AF_OK : af_fail_nomem(err, "a rendering", len);

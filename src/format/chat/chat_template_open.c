@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "format/config/hf_config.h"
 #include "format/jinja/jinja_ast.h"
+#include "format/text/json_text.h"
 #include "format/weights/gguf.h"
 
 #define CONFIG_MAX ((uint64_t)64 << 20) /* bytes of a tokenizer_config.json */
@@ -33,7 +34,7 @@ static af_status read_json(json_t **out, const char *path, af_error *err)
     if (st != AF_OK)
         return st;
     /* model_max_length is often 10^30: only strings matter here */
-    *out = json_loadb(text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+    *out = af_json_load(text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
     free(text);
     if (!*out)
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", path, why.line, why.text);

@@ -40,7 +40,7 @@ static json_t *default_entry(json_t *config, const char **key)
 static af_status write_config(const json_t *config, const char *path, af_error *err)
 {
     af_buf b = {0};
-    char *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    char *text = af_json_dump(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (!text)
         return af_fail_nomem(err, "tokenizer_config.json", 0);
     af_buf_printf(&b, "%s\n", text);

@@ -2,6 +2,7 @@
 #include "format/config/hf_config.h"
 
 #include "base/buf.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 
@@ -175,7 +176,7 @@ static af_status check_is_model(const char *dir, af_error *err)
     free(config);
     if (model || read_in(&text, &size, &path, dir, "adapter_config.json", NULL) != AF_OK)
         goto done;
-    j = json_loadb(text, size, 0, NULL);
+    j = af_json_load(text, size, 0, NULL);
     const char *base = json_string_value(json_object_get(j, "base_model_name_or_path"));
     st = af_fail(err, AF_EUSAGE,
                  "'%.70s' is an adapter, not a model: pass its base, '%.50s', as the model and "

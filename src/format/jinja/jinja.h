@@ -201,6 +201,8 @@ struct af_jinja {
     int line;
     uint64_t steps;
     int depth, calls;
+    uintptr_t stack;    /* address of a local of the outermost evaluation */
+    uint64_t stack_max; /* bytes below it that may be used */
     af_buf *out;  /* where output goes now */
     af_buf *root; /* the rendering itself */
     af_jdict *vars;

@@ -3,6 +3,8 @@
 
 void af_jscope_set(af_jinja *j, af_jscope *s, const af_jstr *name, af_jval v)
 {
+    if (!af_jstep(j, (uint64_t)s->n / 16)) /* each name is compared with those before it */
+        return;
     for (int i = 0; i < s->n; i++)
         if (s->bind[i].name == name) {
             s->bind[i].val = v;

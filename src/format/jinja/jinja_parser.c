@@ -555,7 +555,7 @@ af_status af_template_parse(af_template **out, const char *source, uint64_t len,
     if (!p.failed)
         parse_template(&p);
     if (p.failed) {
-        st = AF_EFORMAT;
+        st = err && err->code == AF_ENOMEM ? AF_ENOMEM : AF_EFORMAT;
         goto done;
     }
     *out = t;

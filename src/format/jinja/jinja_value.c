@@ -5,6 +5,7 @@
 #include "base/hash.h"
 
 #include <stdarg.h>
+#include <sys/resource.h>
 
 static af_jval latch(af_jinja *j, const char *fmt, va_list ap)
 {
@@ -65,8 +66,25 @@ bool af_jstep(af_jinja *j, uint64_t steps)
     return !j->failed;
 }
 
+/* Half of the stack that the system gives a thread. */
+static uint64_t stack_half(void)
+{
+    struct rlimit r;
+    const bool known = getrlimit(RLIMIT_STACK, &r) == 0 && r.rlim_cur != RLIM_INFINITY;
+    return (known ? AF_MIN((uint64_t)r.rlim_cur, UINT64_C(8) << 20) : UINT64_C(2) << 20) / 2;
+}
+
 bool af_jenter(af_jinja *j)
 {
+    char here;
+    const uintptr_t at = (uintptr_t)&here;
+    if (j->depth == 0) {
+        j->stack = at;
+        j->stack_max = stack_half();
+    }
+    if (j->stack - at > j->stack_max && j->stack > at)
+        af_jfail(j, "evaluation needs more than half of the stack of %" PRIu64 " kB",
+                 j->stack_max / 512);
     if (j->depth >= AF_JINJA_EVAL_MAX)
         af_jfail(j, "evaluation is nested deeper than %d levels", AF_JINJA_EVAL_MAX);
     if (!af_jstep(j, 1))

@@ -158,11 +158,51 @@ static af_status build(yaml_builder *b, af_yaml **out, int id, int depth)
 /* What libyaml found wrong; its word for a tab does not name it. */
 static af_status not_yaml(const yaml_builder *b, const yaml_parser_t *p)
 {
-    const char *word = p->problem ? p->problem : "not YAML";
+    if (p->error == YAML_MEMORY_ERROR || !p->problem) /* not all its failed allocations say so */
+        return no_memory(b);
+    const char *word = p->problem;
     const bool tab = p->buffer.pointer && p->buffer.pointer < p->buffer.last &&
                      *p->buffer.pointer == '\t' && strstr(word, "cannot start any token");
     return af_fail(b->err, AF_EFORMAT, "%s:%zu: %s", b->name, p->problem_mark.line + 1,
                    tab ? "tab in indentation; use spaces" : word);
+}
+
+/* What an event adds: nesting, a value, an anchor. */
+static void count_event(const yaml_event_t *e, int *depth, int *nodes, int *anchors)
+{
+    const bool map = e->type == YAML_MAPPING_START_EVENT,
+               list = e->type == YAML_SEQUENCE_START_EVENT, scalar = e->type == YAML_SCALAR_EVENT;
+    const yaml_char_t *anchor = map      ? e->data.mapping_start.anchor
+                                : list   ? e->data.sequence_start.anchor
+                                : scalar ? e->data.scalar.anchor
+                                         : NULL;
+    *depth += map || list;
+    *depth -= e->type == YAML_MAPPING_END_EVENT || e->type == YAML_SEQUENCE_END_EVENT;
+    *nodes += map || list || scalar;
+    *anchors += anchor != NULL;
+}
+
+/* Reads the events of a text before its document is built: the time libyaml takes for that grows
+ * with the square of nesting and of the number of anchors. */
+static af_status check_limits(const yaml_builder *b, yaml_parser_t *p)
+{
+    int depth = 0, nodes = 0, anchors = 0;
+    for (bool end = false; !end;) {
+        yaml_event_t e;
+        if (!yaml_parser_parse(p, &e))
+            return not_yaml(b, p);
+        const int line = (int)e.start_mark.line + 1;
+        end = e.type == YAML_STREAM_END_EVENT;
+        count_event(&e, &depth, &nodes, &anchors);
+        yaml_event_delete(&e);
+        if (depth > AF_YAML_DEPTH_MAX + 1)
+            return too_big(b, line, "levels of nesting", AF_YAML_DEPTH_MAX);
+        if (nodes > 2 * AF_YAML_NODES_MAX) /* keys and values */
+            return too_big(b, line, "values", AF_YAML_NODES_MAX);
+        if (anchors > AF_YAML_ANCHORS_MAX)
+            return too_big(b, line, "anchors", AF_YAML_ANCHORS_MAX);
+    }
+    return AF_OK;
 }
 
 static af_status load(af_yaml **out, yaml_builder *b, yaml_parser_t *p)
@@ -205,7 +245,14 @@ af_status af_yaml_parse(af_yaml **out, af_arena *mem, const char *text, uint64_t
     if (!yaml_parser_initialize(&p))
         return no_memory(&b);
     yaml_parser_set_input_string(&p, (const unsigned char *)text, size);
-    const af_status st = load(out, &b, &p);
+    af_status st = check_limits(&b, &p);
+    yaml_parser_delete(&p);
+    if (st != AF_OK)
+        return st;
+    if (!yaml_parser_initialize(&p))
+        return no_memory(&b);
+    yaml_parser_set_input_string(&p, (const unsigned char *)text, size);
+    st = load(out, &b, &p);
     yaml_parser_delete(&p);
     return st;
 }

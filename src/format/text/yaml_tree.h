@@ -21,7 +21,12 @@ struct af_yaml {
     af_yaml **item;
 };
 
-enum { AF_YAML_DEPTH_MAX = 32, AF_YAML_NODES_MAX = 200000, AF_YAML_BYTES_MAX = 16 << 20 };
+enum {
+    AF_YAML_DEPTH_MAX = 32,
+    AF_YAML_NODES_MAX = 200000,
+    AF_YAML_ANCHORS_MAX = 1024, /* libyaml compares each with all others */
+    AF_YAML_BYTES_MAX = 16 << 20
+};
 
 /* Parses one document; nodes live in `mem`. `name` appears in messages ("run.yaml:12: ..."). An
  * empty document is an empty map. */

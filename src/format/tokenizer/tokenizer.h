@@ -292,7 +292,11 @@ typedef struct af_stage { /* text made by a stage, valid until its next piece */
     char *text;
     af_byte_span *align;
     uint32_t len, cap;
+    uint64_t max; /* bytes; 0 = no limit of its own */
 } af_stage;
+
+/* Bytes that a normalizer may make of each byte of a text: NFKC's worst character makes 11. */
+enum { AF_NORMALIZER_GROWTH_MAX = 64 };
 
 typedef struct af_segment {
     uint32_t start, end;

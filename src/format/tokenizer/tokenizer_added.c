@@ -21,6 +21,22 @@ static int32_t id_for(const af_tokenizer *t, const af_str s, int64_t wanted)
     return (int32_t)wanted;
 }
 
+/* Makes the index of added tokens by id at least `count` long. */
+static af_status index_reserve(af_tokenizer *t, int32_t count, af_error *err)
+{
+    if (count <= t->added_at_count)
+        return AF_OK;
+    const int32_t more = AF_MAX(count, t->added_at_count + t->added_at_count / 2);
+    int32_t *at = af_realloc(t->added_at, (uint64_t)more, sizeof *at);
+    if (!at)
+        return af_fail_nomem(err, "the added tokens", (uint64_t)more * sizeof *at);
+    for (int32_t i = t->added_at_count; i < more; i++)
+        at[i] = -1;
+    t->added_at = at;
+    t->added_at_count = more;
+    return AF_OK;
+}
+
 af_status af_added_insert(af_tokenizer *t, af_added a, int64_t wanted_id, af_error *err)
 {
     af_status st = AF_OK;
@@ -32,11 +48,9 @@ af_status af_added_insert(af_tokenizer *t, af_added a, int64_t wanted_id, af_err
     a.id = id_for(t, a.content, wanted_id);
     if (a.id < 0)
         return af_fail(err, AF_EFORMAT, "added token \"%.60s\" has no id", a.content.s);
-    const bool used = a.id < t->added_vocab.count && t->added_vocab.token[a.id].s;
-    for (int i = 0; used && i < t->added_count; i++) {
-        af_added *old = &t->added[i];
-        if (old->id != a.id)
-            continue;
+    AF_TRY(index_reserve(t, a.id + 1, err));
+    if (t->added_at[a.id] >= 0) {
+        af_added *old = &t->added[t->added_at[a.id]];
         if (old->content.n == a.content.n &&
             memcmp(old->content.s, a.content.s, a.content.n) == 0) {
             if (!same_flags(old, &a))
@@ -52,6 +66,7 @@ af_status af_added_insert(af_tokenizer *t, af_added a, int64_t wanted_id, af_err
     if (!grown)
         return af_fail_nomem(err, "the added tokens", sizeof *grown);
     t->added = grown;
+    t->added_at[a.id] = t->added_count;
     t->added[t->added_count++] = a;
 done:
     return st;
@@ -71,8 +86,8 @@ static af_status find_shown(af_work *w, af_tokenizer *t, af_added *a)
         a->shown = (af_str){copy, p.len};
     }
     const int32_t id = af_vocab_find(&t->added_vocab, a->shown.s, a->shown.n);
-    for (int i = 0; id >= 0 && i < t->added_count && !a->skipped; i++)
-        a->skipped = t->added[i].id == id && t->added[i].special;
+    if (id >= 0 && id < t->added_at_count && t->added_at[id] >= 0)
+        a->skipped = t->added[t->added_at[id]].special;
 done:
     return st;
 }
@@ -132,16 +147,6 @@ af_status af_added_build(af_tokenizer *t, af_error *err)
         AF_TRY(find_shown(w, t, &t->added[i]));
     AF_TRY(build_matcher(t, &t->raw, false, err));
     AF_TRY(build_matcher(t, &t->normalized, true, err));
-    t->added_at_count = AF_MAX(t->added_vocab.count, t->vocab.count);
-    t->added_at = af_calloc((uint64_t)t->added_at_count + 1, sizeof *t->added_at);
-    if (!t->added_at) {
-        st = af_fail_nomem(err, "the added tokens", (uint64_t)t->added_at_count * 4);
-        goto done;
-    }
-    for (int32_t i = 0; i < t->added_at_count; i++)
-        t->added_at[i] = -1;
-    for (int i = 0; i < t->added_count; i++)
-        t->added_at[t->added[i].id] = i;
 done:
     work_scratch_clear(w);
     return st;
@@ -190,10 +195,10 @@ static bool word_behind(const af_unicode *u, const af_piece *p, uint32_t i)
     return i < p->len && (af_utf8_get(p->text + i, &cp), af_unicode_word(u, cp));
 }
 
-static uint32_t blanks_before(const af_unicode *u, const af_piece *p, uint32_t i)
+static uint32_t blanks_before(const af_unicode *u, const af_piece *p, uint32_t i, uint32_t first)
 {
     uint32_t cp;
-    while (i > 0) {
+    while (i > first) {
         const uint32_t n = af_utf8_back(p->text + i, &cp);
         if (!af_unicode_space(u, cp))
             break;
@@ -229,9 +234,9 @@ af_status af_added_split(af_work *w, const af_matcher *m, const af_piece *p,
         if (a->single_word && (word_before(u, p, start) || word_behind(u, p, end)))
             continue;
         if (a->lstrip)
-            start = AF_MAX(blanks_before(u, p, start), done_to);
-        if (a->rstrip)
-            end = blanks_behind(u, p, end);
+            start = AF_MAX(blanks_before(u, p, start, done_to), done_to);
+        if (a->rstrip) /* up to done_to there are only blanks: a token before has taken them */
+            end = end < done_to ? done_to : blanks_behind(u, p, end);
         if (done_to < start) {
             const af_piece before = af_piece_slice(p, done_to, start);
             AF_TRY(rest(w, &before));

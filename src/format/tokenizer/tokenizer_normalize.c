@@ -11,6 +11,10 @@ af_status af_stage_reserve(af_stage *s, uint64_t more, af_error *err)
     const uint64_t want = (uint64_t)s->len + more;
     if (want <= s->cap)
         return AF_OK;
+    if (s->max && want > s->max)
+        return af_fail(err, AF_EFORMAT,
+                       "the tokenizer's normalizer makes more than %d bytes of each byte of text",
+                       AF_NORMALIZER_GROWTH_MAX);
     const uint64_t cap = AF_MAX(want, (uint64_t)s->cap * 2 + 256);
     if (cap > UINT32_MAX)
         return af_fail(err, AF_EUNSUPPORTED, "a normalised text of %" PRIu64 " bytes is too long",
@@ -382,6 +386,7 @@ static af_status run(af_work *w, const af_norm *n, af_piece *p)
 af_status af_normalize(af_work *w, af_piece *p)
 {
     af_status st = AF_OK;
+    w->norm[0].max = w->norm[1].max = ((uint64_t)p->len + 64) * AF_NORMALIZER_GROWTH_MAX;
     for (int i = 0; i < w->t->norms; i++)
         AF_TRY(run(w, &w->t->norm[i], p));
 done:

@@ -371,6 +371,7 @@ static af_status fill_dec(const af_json_value *v, af_dec *d, af_error *err)
     char mark[4];
     uint32_t len;
     af_pre meta = {0};
+    af_status st;
     switch (d->kind) {
     case AF_DEC_REPLACE:
         d->content = af_str_of(af_json_get(v, "content"));
@@ -380,8 +381,9 @@ static af_status fill_dec(const af_json_value *v, af_dec *d, af_error *err)
         d->stop = count_of(v, "stop");
         return read_char(af_json_get(v, "content"), ' ', &d->mark, mark, &len, err);
     case AF_DEC_METASPACE:
-        if (read_metaspace(v, &meta, err) != AF_OK)
-            return AF_EFORMAT;
+        st = read_metaspace(v, &meta, err);
+        if (st != AF_OK)
+            return st;
         d->mark = meta.replacement;
         d->keep_first = meta.prepend == AF_PREPEND_NEVER;
         return AF_OK;

@@ -1,6 +1,7 @@
 /* bnb_state.c - see bnb_state.h. */
 #include "format/weights/bnb_state.h"
 
+#include "format/text/json_text.h"
 #include "tensor/codec_bnb.h"
 
 #include <jansson.h>
@@ -120,7 +121,7 @@ static af_status find_4bit(af_bnb_state *s, const af_stored *blob, const af_weig
     if (blob->dtype != AF_DTYPE_U8 || blob->bytes > STATE_MAX_BYTES)
         return wrong(name, "its quant_state is not a short row of bytes", err);
     json_error_t je;
-    json_t *j = json_loadb(blob->data, blob->bytes, 0, &je);
+    json_t *j = af_json_load(blob->data, blob->bytes, 0, &je);
     if (!json_is_object(j)) {
         json_decref(j);
         return wrong(name, "its quant_state is not a JSON object", err);

@@ -5,6 +5,7 @@
 #include "format/weights/safetensors.h"
 
 #include "base/reader.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 
@@ -211,7 +212,7 @@ static af_status load_header(json_t **out, const uint8_t *text, uint64_t n, cons
     json_error_t je;
     if (n == 0 || text[0] != '{')
         return af_fail(err, AF_EFORMAT, "%s: the header does not begin with '{'", name);
-    *out = json_loadb((const char *)text, n, JSON_REJECT_DUPLICATES, &je);
+    *out = af_json_load((const char *)text, n, JSON_REJECT_DUPLICATES, &je);
     if (!*out)
         return af_fail(err, AF_EFORMAT, "%s: the header is not valid JSON: %s", name, je.text);
     return AF_OK;

@@ -1,5 +1,6 @@
 /* weights.c - one lookup for the tensors of a folder or file; see weights.h. */
 #include "format/weights/weights.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 
@@ -171,7 +172,7 @@ static af_status open_index(af_weights *w, const char *index, af_error *err)
     if (!names)
         AF_TRY(af_fail_nomem(err, "the file list", AF_WEIGHTS_FILES_MAX * sizeof *names));
     AF_TRY(af_file_read(&text, &size, index, AF_WEIGHTS_INDEX_MAX, err));
-    root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &je);
+    root = af_json_load(text, size, JSON_REJECT_DUPLICATES, &je);
     if (!root)
         AF_TRY(af_fail(err, AF_EFORMAT, "%s:%d: %s", index, je.line, je.text));
     const json_t *map = json_object_get(root, "weight_map");

@@ -53,6 +53,24 @@ void af_param_parts(af_graph *g, af_tensor *param, int n, const int64_t (*dim)[2
     param->parts = n;
 }
 
+void af_param_rows(af_graph *g, af_tensor *param, int64_t from, int64_t to)
+{
+    const int n = param->rows_count;
+    if (af_graph_failed(g))
+        return;
+    int64_t(*rows)[2] = af_arena_take(&g->mem, (uint64_t)(n + 1) * sizeof *rows);
+    if (!rows) {
+        af_fail_nomem(&g->err, "the rows of a parameter", (uint64_t)n * sizeof *rows);
+        return;
+    }
+    if (n)
+        memcpy(rows, param->rows, (size_t)n * sizeof *rows);
+    rows[n][0] = from;
+    rows[n][1] = to;
+    param->rows = (const int64_t(*)[2])rows;
+    param->rows_count = n + 1;
+}
+
 void af_param_whole_moments(af_tensor *param) { param->whole_moments = true; }
 void af_param_outside(af_tensor *param) { param->outside = true; }
 
@@ -376,9 +394,29 @@ static int update_matrices(param_list *c, af_tensor *p, int number,
     return number;
 }
 
+/* Gradients of the rows that are not trained. */
+static void clear_rows(param_list *c, int i)
+{
+    const af_tensor *p = c->param[i];
+    const int64_t width = p->dim[0] ? af_count(p) / p->dim[0] : 0;
+    int64_t at = 0;
+    for (int k = 0; k <= p->rows_count && p->rows_count && !af_graph_failed(c->g); k++) {
+        const int64_t to = k < p->rows_count ? p->rows[k][0] : p->dim[0];
+        const int64_t first = c->first[i];
+        if (to > at) {
+            af_tensor *d = range_of(c->g, c->g->grads_flat, first + at * width, first + to * width);
+            if (!af_graph_failed(c->g))
+                af_node_new(c->g, AF_OP_CLEAR, &d, 1);
+        }
+        at = k < p->rows_count ? p->rows[k][1] : at;
+    }
+}
+
 static void record(param_list *c)
 {
     af_graph *g = c->g;
+    for (int i = 0; i < c->n; i++)
+        clear_rows(c, i);
     g->hyper = af_leaf(g, AF_ROLE_INPUT, "hyper", AF_DTYPE_F32, 1, (int64_t[]){AF_HYPER_COUNT});
     if (af_graph_failed(g))
         return;
@@ -482,6 +520,7 @@ static double muon_flops(const af_node *n)
 static double update_flops(const af_node *n) { return 12.0 * (double)af_count(n->in[0]); }
 
 const af_op_info af_op_grad_norm = {.name = "grad_norm", .flops = update_flops};
+const af_op_info af_op_clear = {.name = "clear", .effect = true};
 const af_op_info af_op_sgd = {.name = "sgd", .flops = update_flops, .effect = true};
 const af_op_info af_op_adam = {.name = "adam", .flops = update_flops, .effect = true};
 const af_op_info af_op_adam_8bit = {.name = "adam_8bit", .flops = update_flops, .effect = true};

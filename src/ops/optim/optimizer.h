@@ -30,6 +30,9 @@ enum { AF_MUON_STEPS = 5 };
 
 struct af_graph;
 struct af_tensor;
+/* Only rows [from, to) of this parameter are trained: the gradient of the others is zero. Several
+ * calls, in ascending order, add up. */
+void af_param_rows(struct af_graph *g, struct af_tensor *param, int64_t from, int64_t to);
 /* MUON updates this matrix with AdamW: embeddings, heads, what is trained in full next to an
  * adapter. */
 void af_param_outside(struct af_tensor *param);

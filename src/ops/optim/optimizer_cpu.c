@@ -205,6 +205,13 @@ static void adam_8bit_run(const af_node *n, af_cpu *cpu)
     run_items(n, cpu, adam_8bit_block, AF_ADAM_8BIT_BLOCK);
 }
 
+static void clear_run(const af_node *n, af_cpu *cpu)
+{
+    (void)cpu;
+    memset(n->in[0]->data, 0, af_tensor_bytes(n->in[0]));
+}
+
+const af_cpu_op af_cpu_clear = {clear_run, NULL};
 const af_cpu_op af_cpu_grad_norm = {grad_norm_run, grad_norm_work};
 const af_cpu_op af_cpu_sgd = {sgd_run, NULL};
 const af_cpu_op af_cpu_adam = {adam_run, NULL};

@@ -292,6 +292,14 @@ static af_status adafactor_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     return AF_OK;
 }
 
+static af_status clear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g, (void)err;
+    af_cuda_zero(cu, n, n->in[0]->data, af_tensor_bytes(n->in[0]));
+    return AF_OK;
+}
+
+const af_cuda_op af_cuda_clear = {clear_prepare, NULL, false};
 const af_cuda_op af_cuda_grad_norm = {grad_norm_prepare, grad_norm_work, false};
 const af_cuda_op af_cuda_sgd = {sgd_prepare, NULL, false};
 const af_cuda_op af_cuda_adam = {adam_prepare, NULL, false};

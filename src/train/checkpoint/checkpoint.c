@@ -124,19 +124,19 @@ static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor
         int64_t from;
         *e = (tensor_copy){.dtype = whole.dtype, .borrowed = whole.borrowed || p > 0};
         af_disk_piece(s, tensor, p, e->name, sizeof e->name, e->dim, &e->ndim, &from);
-        e->bytes = (uint64_t)(e->dim[0] * e->dim[1]) * sizeof(float);
-        e->data = (float *)whole.data + from;
+        const uint64_t size = (uint64_t)af_dtype_get(whole.dtype)->bytes;
+        e->bytes = (uint64_t)(e->dim[0] * e->dim[1]) * size;
+        e->data = (uint8_t *)whole.data + (uint64_t)from * size;
     }
     return AF_OK;
 }
 
+/* The whole model: trained tensors in f32, frozen ones as they are. */
 static af_status copy_weights(tensor_copies *c, const af_step_graph *g, af_error *err)
 {
     const af_model_spec *spec = g->model->spec;
     for (int i = 0; i < spec->tensors; i++) {
         const af_tensor *x = g->leaves.tensor[i];
-        if (af_tensor_role(x) != AF_ROLE_PARAM)
-            continue;
         af_status st = add_copy(c, g, x, spec->tensor[i].name, err);
         if (st == AF_OK)
             st = split_last(c, spec, i, err);
@@ -341,7 +341,7 @@ static af_status snapshot(af_saver *s, const af_checkpoint_source *from, af_erro
     AF_TRY(af_run_progress_text(p, af_graph_clock(g->graph), &s->progress, err));
     AF_TRY(af_run_config_text(run, &s->run_text, err));
     s->limit = run->save_total_limit;
-    s->model = g->model->path;
+    s->model = g->model->texts;
     s->chat_template = from->chat_template;
     s->trainer_state = af_strdup(from->trainer_state);
     s->output = af_strdup(run->output_dir);
@@ -364,7 +364,9 @@ af_status af_saver_save(af_saver *s, const af_checkpoint_source *from, af_error 
     st = snapshot(s, from, err);
     s->reading = st == AF_OK;
     if (st == AF_OK && pthread_create(&s->thread, NULL, saver_main, s) != 0)
-        st = af_fail(err, AF_EIO, "cannot start a thread to write the checkpoint");
+        st = af_fail(err, AF_EIO,
+                     "cannot start a thread to write the checkpoint: not enough memory, or too "
+                     "many threads");
     s->busy = st == AF_OK;
     if (st != AF_OK) {
         s->reading = false;
@@ -533,12 +535,17 @@ af_status af_checkpoint_newest(const char *output, const af_train_hooks *hooks, 
     *dir = NULL;
     if (!af_dir_exists(output))
         return AF_OK;
-    const af_status st = list_checkpoints(&names, &n, output, err);
+    af_status st = list_checkpoints(&names, &n, output, err);
     for (int i = 0; i < n && !*dir && st == AF_OK; i++) {
         af_error why = {0};
         char *path = af_path_join(output, names[i]);
-        if (path && af_checkpoint_verify(path, &why) == AF_OK) {
+        const af_status is =
+            path ? af_checkpoint_verify(path, &why) : af_fail_nomem(&why, "a path", strlen(output));
+        if (is == AF_OK) {
             *dir = path;
+        } else if (is == AF_ENOMEM) { /* it may be whole: an older one would repeat its steps */
+            st = af_fail(err, is, "%s", why.msg);
+            free(path);
         } else {
             af_run_log(hooks, "skipping %s: %s", names[i], why.msg);
             free(path);

@@ -2,6 +2,7 @@
 #include "train/checkpoint/manifest.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 
@@ -53,7 +54,7 @@ af_status af_manifest_write(const char *dir, af_error *err)
     for (int i = 0; i < n; i++)
         AF_TRY(add_file(files, dir, names[i], err));
     json_object_set(root, "files", files);
-    text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
+    text = af_json_dump(root, JSON_INDENT(2) | JSON_SORT_KEYS);
     path = af_path_join(dir, "manifest.json");
     if (!text || !path)
         AF_TRY(af_fail_nomem(err, "a manifest", 1024));
@@ -99,12 +100,13 @@ af_status af_manifest_check(const char *dir, af_error *err)
     char *path = af_path_join(dir, "manifest.json");
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
-    json_error_t why;
     const bool there = af_file_exists(path);
-    json_t *root = there ? json_load_file(path, 0, &why) : NULL;
+    json_t *root = NULL;
+    af_status st = there ? af_json_read_file(&root, path, err) : AF_OK;
     free(path);
+    if (st == AF_ENOMEM)
+        return st;
     json_t *files = json_object_get(root, "files");
-    af_status st = AF_OK;
     if (!there)
         st = af_fail(err, AF_EFORMAT,
                      "'%s' has no manifest.json: it is not a checkpoint of afinar (use "

@@ -51,6 +51,10 @@ static bool is_free(const key_line *l)
                                        "logging_steps",
                                        "save_steps",
                                        "saves_per_epoch",
+                                       "save_strategy",
+                                       "eval_strategy",
+                                       "loss_watchdog_threshold",
+                                       "loss_watchdog_patience",
                                        "save_total_limit",
                                        "eval_steps",
                                        "evals_per_epoch",
@@ -116,11 +120,10 @@ static void compare_templates(const af_run_model *m, const af_run_data *d,
 {
     const af_data_counts *c = &d->counts;
     af_template *now = NULL, *then = NULL;
-    af_error ignored;
     bool bare;
     if (c->of_text + c->of_tokens + c->of_segments < c->records &&
-        af_renderer_template(&now, &bare, m->path, d->chat_template, &ignored) == AF_OK &&
-        af_template_open(&then, checkpoint, &ignored) == AF_OK &&
+        af_renderer_template(&now, &bare, m->texts, d->chat_template, NULL) == AF_OK &&
+        af_template_open(&then, checkpoint, NULL) == AF_OK &&
         strcmp(af_template_source(now, NULL), af_template_source(then, NULL)) != 0)
         af_run_log(hooks, "warning: the chat template differs from the checkpoint's "
                           "(its chat_template.jinja)");

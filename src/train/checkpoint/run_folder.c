@@ -65,9 +65,8 @@ static bool is_used(const char *output)
 {
     char **names = NULL;
     int n = 0;
-    af_error ignored;
     bool yes = has_run(output);
-    if (!af_dir_exists(output) || af_dir_list(&names, &n, output, &ignored) != AF_OK)
+    if (!af_dir_exists(output) || af_dir_list(&names, &n, output, NULL) != AF_OK)
         return yes;
     for (int i = 0; i < n; i++)
         yes |= strncmp(names[i], "checkpoint-", strlen("checkpoint-")) == 0;
@@ -260,7 +259,9 @@ af_status af_run_folder_texts(const af_run_model *m, const char *chat_template, 
                               const af_train_hooks *hooks, af_error *err)
 {
     af_error why = {0};
-    const af_status st = af_side_files_put(m->path, chat_template, dir, !m->adapter, &why, err);
+    const af_status st = af_side_files_put(m->texts, chat_template, dir, !m->adapter, &why, err);
+    if (why.code == AF_ENOMEM)
+        return af_fail(err, AF_ENOMEM, "%s", why.msg);
     if (why.code != AF_OK)
         af_run_log(hooks, "note: no tokenizer files next to the adapter: %s", why.msg);
     return st;

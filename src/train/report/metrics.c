@@ -3,6 +3,7 @@
 #include "train/report/metrics.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/text/json_text.h"
 #include "format/text/tfevents.h"
 
 #include <jansson.h>
@@ -99,11 +100,10 @@ static af_status fetch_metrics(af_metrics *m, const af_train_hooks *hooks, const
 {
     char *path = af_path_join(checkpoint, "../metrics.jsonl"), *other = NULL;
     uint64_t other_size = 0;
-    af_error ignored;
     if (!path)
         return af_fail_nomem(err, "a path", strlen(checkpoint));
     if (af_file_exists(path) &&
-        af_file_read(&other, &other_size, path, UINT64_MAX / 2, &ignored) == AF_OK &&
+        af_file_read(&other, &other_size, path, UINT64_MAX / 2, NULL) == AF_OK &&
         other_size >= m->progress->metrics_bytes) {
         text = other;
         size = m->progress->metrics_bytes;
@@ -190,14 +190,12 @@ static json_t *log_history(const af_metrics *m)
     json_t *list = json_array();
     char *text = NULL;
     uint64_t size = 0;
-    af_error ignored;
-    if (!m->rows_path ||
-        af_file_read(&text, &size, m->rows_path, UINT64_MAX / 2, &ignored) != AF_OK)
+    if (!m->rows_path || af_file_read(&text, &size, m->rows_path, UINT64_MAX / 2, NULL) != AF_OK)
         return list;
     for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
         end = strchr(line, '\n');
         json_t *row =
-            json_loadb(line, end ? (size_t)(end - line) : strlen(line), JSON_DECODE_ANY, NULL);
+            af_json_load(line, end ? (size_t)(end - line) : strlen(line), JSON_DECODE_ANY, NULL);
         static const char *const ours[] = {"tokens", "supervised_tokens", "padded_tokens",
                                            "tok_s",  "step_ms",           "memory_bytes"};
         for (size_t i = 0; i < AF_LEN(ours); i++)
@@ -254,7 +252,7 @@ af_status af_metrics_state_text(const af_metrics *m, bool final, char **out, af_
                         isnan(p->best_eval) ? json_null() : json_real(p->best_eval));
     json_object_set_new(o, "best_model_checkpoint", best_checkpoint(m, final));
     json_object_set_new(o, "epoch", json_real(af_run_progress_epoch(p)));
-    json_object_set_new(o, "eval_steps", json_integer(r->eval_steps));
+    json_object_set_new(o, "eval_steps", json_integer(af_run_progress_every(p, r->eval_steps)));
     json_object_set_new(o, "global_step", json_integer(p->step));
     json_object_set_new(o, "is_hyper_param_search", json_false());
     json_object_set_new(o, "is_local_process_zero", json_true());
@@ -263,17 +261,18 @@ af_status af_metrics_state_text(const af_metrics *m, bool final, char **out, af_
     if (final)
         json_array_append_new(history, final_record(m, history));
     json_object_set_new(o, "log_history", history);
-    json_object_set_new(o, "logging_steps", json_integer(r->logging_steps));
+    json_object_set_new(o, "logging_steps",
+                        json_integer(af_run_progress_every(p, r->logging_steps)));
     json_object_set_new(o, "max_steps", json_integer(p->steps));
     json_object_set_new(o, "num_input_tokens_seen", json_integer(p->tokens));
     json_object_set_new(o, "num_train_epochs", json_real(r->num_epochs));
-    json_object_set_new(o, "save_steps", json_integer(r->save_steps));
+    json_object_set_new(o, "save_steps", json_integer(af_run_progress_every(p, r->save_steps)));
     json_object_set_new(o, "stateful_callbacks", json_object());
     json_object_set_new(o, "total_flos", json_real(m->flops * (double)p->micro));
     json_object_set_new(o, "train_batch_size", json_integer(r->micro_batch_size));
     json_object_set_new(o, "trial_name", json_null());
     json_object_set_new(o, "trial_params", json_null());
-    *out = o ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    *out = o ? af_json_dump(o, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(o);
     return *out ? AF_OK : af_fail_nomem(err, "trainer_state.json", 4096);
 }
@@ -283,7 +282,7 @@ static af_status write_results(const af_metrics *m, const char *name, const json
                                af_error *err)
 {
     char *path = af_path_join(m->run->output_dir, name);
-    char *text = json_dumps(o, JSON_INDENT(4) | JSON_REAL_PRECISION(17));
+    char *text = af_json_dump(o, JSON_INDENT(4) | JSON_REAL_PRECISION(17));
     const af_status st = path && text ? af_file_write(path, text, strlen(text), err)
                                       : af_fail_nomem(err, name, 1024);
     free(path);

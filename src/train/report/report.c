@@ -1,63 +1,53 @@
 /* report.c - the page: no scripts, no outside files; curves are SVG drawn here. */
+#define _POSIX_C_SOURCE 200809L /* localtime_r */
 #include "train/report/report.h"
-#include "base/buf.h"
 #include "base/file.h"
+#include "format/text/json_text.h"
+#include "train/report/next_steps.h"
+#include "train/report/report_chart.h"
 #include "train/step/memory_fit.h"
 #include "train/step/resident.h"
 
 #include <jansson.h>
 #include <math.h>
-
-typedef struct series {
-    double *x, *y;
-    int count, cap;
-} series;
+#include <time.h>
 
 typedef struct curves {
-    series loss, eval, lr, norm, speed;
+    af_series loss, eval, accuracy, lr, norm, speed;
 } curves;
 
-static void add_point(series *s, double x, double y)
-{
-    if (s->count == s->cap) {
-        const int cap = s->cap ? s->cap * 2 : 256;
-        double *px = af_realloc(s->x, (uint64_t)cap, sizeof *px);
-        s->x = px ? px : s->x;
-        double *py = af_realloc(s->y, (uint64_t)cap, sizeof *py);
-        s->y = py ? py : s->y;
-        if (!px || !py)
-            return; /* a shorter curve, not a failed run */
-        s->cap = cap;
-    }
-    s->x[s->count] = x;
-    s->y[s->count++] = y;
-}
-
-static void push(series *s, const json_t *x, const json_t *y)
+static void push(af_series *s, const json_t *x, const json_t *y)
 {
     if (json_is_number(x) && json_is_number(y))
-        add_point(s, json_number_value(x), json_number_value(y));
+        af_series_add(s, json_number_value(x), json_number_value(y));
 }
 
-static void clear(series *s)
+static void clear(curves *c)
 {
-    free(s->x);
-    free(s->y);
+    af_series *const all[] = {&c->loss, &c->eval, &c->accuracy, &c->lr, &c->norm, &c->speed};
+    for (size_t i = 0; i < AF_LEN(all); i++)
+        af_series_clear(all[i]);
 }
 
 static void read_curves(curves *c, const char *path)
 {
     char *text;
     uint64_t size;
-    af_error ignored;
-    if (af_file_read(&text, &size, path, UINT64_MAX / 2, &ignored) != AF_OK)
+    *c = (curves){.loss.name = "loss",
+                  .eval.name = "evaluation loss",
+                  .accuracy.name = "accuracy",
+                  .lr.name = "learning rate",
+                  .norm.name = "norm",
+                  .speed.name = "tokens/s"};
+    if (!path || af_file_read(&text, &size, path, UINT64_MAX / 2, NULL) != AF_OK)
         return;
     for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
         end = strchr(line, '\n');
-        json_t *r = json_loadb(line, end ? (size_t)(end - line) : strlen(line), 0, NULL);
+        json_t *r = af_json_load(line, end ? (size_t)(end - line) : strlen(line), 0, NULL);
         const json_t *step = json_object_get(r, "step");
         push(&c->loss, step, json_object_get(r, "loss"));
         push(&c->eval, step, json_object_get(r, "eval_loss"));
+        push(&c->accuracy, step, json_object_get(r, "eval_accuracy"));
         push(&c->lr, step, json_object_get(r, "learning_rate"));
         push(&c->norm, step, json_object_get(r, "grad_norm"));
         push(&c->speed, step, json_object_get(r, "tok_s"));
@@ -90,153 +80,37 @@ void af_html_put(af_buf *b, const char *text)
         }
 }
 
-enum { W = 560, H = 220, LEFT = 64, RIGHT = 12, TOP = 12, BOTTOM = 30, EDGE = 20 };
-
-static void widen(const series *s, double *x0, double *x1, double *y0, double *y1)
-{
-    for (int i = 0; i < s->count; i++) {
-        *x0 = AF_MIN(*x0, s->x[i]);
-        *x1 = AF_MAX(*x1, s->x[i]);
-        *y0 = AF_MIN(*y0, s->y[i]);
-        *y1 = AF_MAX(*y1, s->y[i]);
-    }
-}
-
-static void put_line(af_buf *b, const series *s, const char *class, double x0, double x1, double y0,
-                     double y1)
-{
-    if (s->count == 0)
-        return;
-    af_buf_printf(b, "<polyline class=\"%s\" points=\"", class);
-    const int skip = AF_MAX(1, s->count / 2000);
-    for (int i = 0; i < s->count; i += skip)
-        af_buf_printf(b, "%.1f,%.1f ", LEFT + (s->x[i] - x0) / (x1 - x0) * (W - LEFT - RIGHT),
-                      TOP + (1 - (s->y[i] - y0) / (y1 - y0)) * (H - TOP - BOTTOM));
-    af_buf_str(b, "\"/>");
-    for (int i = 0; s->count <= 40 && i < s->count; i++)
-        af_buf_printf(b, "<circle class=\"%s\" r=\"2\" cx=\"%.1f\" cy=\"%.1f\"/>", class,
-                      LEFT + (s->x[i] - x0) / (x1 - x0) * (W - LEFT - RIGHT),
-                      TOP + (1 - (s->y[i] - y0) / (y1 - y0)) * (H - TOP - BOTTOM));
-}
-
-/* An exponential mean over about a thirtieth of the curve, corrected for its start. */
-static void smooth(series *out, const series *s)
-{
-    const double keep = 1.0 - 1.0 / AF_MAX(1.0, (double)s->count / 30);
-    double sum = 0, weight = 0;
-    for (int i = 0; i < s->count; i++) {
-        sum = keep * sum + (1 - keep) * s->y[i];
-        weight = keep * weight + (1 - keep);
-        add_point(out, s->x[i], sum / weight);
-    }
-}
-
-/* A step of 1, 2 or 5 times a power of ten that cuts the range in about four. */
-static double tick(double range)
-{
-    const double p = pow(10, floor(log10(range / 4)));
-    const double q = range / 4 / p;
-    return p * (q < 1.5 ? 1 : q < 3.5 ? 2 : q < 7.5 ? 5 : 10);
-}
-
-/* 12000 as 12k: axis labels stay short. */
-static void put_label(af_buf *b, double v)
-{
-    if (fabs(v) >= 1e9)
-        af_buf_printf(b, "%.4gG", v / 1e9);
-    else if (fabs(v) >= 1e6)
-        af_buf_printf(b, "%.4gM", v / 1e6);
-    else if (fabs(v) >= 1e4)
-        af_buf_printf(b, "%.4gk", v / 1e3);
-    else
-        af_buf_printf(b, "%.4g", v);
-}
-
-static void put_axes(af_buf *b, double x0, double x1, double y0, double y1)
-{
-    const double ty = tick(y1 - y0), tx = AF_MAX(1.0, tick(x1 - x0));
-    for (double y = ceil(y0 / ty) * ty; y <= y1 + ty * 1e-9; y += ty) {
-        const double at = TOP + (1 - (y - y0) / (y1 - y0)) * (H - TOP - BOTTOM);
-        af_buf_printf(b,
-                      "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text "
-                      "x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
-                      LEFT, W - RIGHT, at, at, LEFT - 6, at + 4);
-        put_label(b, fabs(y) < ty * 1e-6 ? 0.0 : y);
-        af_buf_str(b, "</text>");
-    }
-    for (double x = ceil(x0 / tx) * tx; x <= x1 + tx * 1e-9; x += tx) {
-        const double at = LEFT + (x - x0) / (x1 - x0) * (W - LEFT - RIGHT);
-        af_buf_printf(b, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">", at, H - 10,
-                      at > W - EDGE ? "end" : "middle"); /* a long number would be cut off */
-        put_label(b, x);
-        af_buf_str(b, "</text>");
-    }
-}
-
-/* `noisy`: the raw curve is drawn faintly under its running mean. */
-static void put_chart(af_buf *b, const char *title, const series *a, const series *second,
-                      bool noisy)
-{
-    series mean = {0};
-    double x0 = INFINITY, x1 = -INFINITY, y0 = INFINITY, y1 = -INFINITY;
-    widen(a, &x0, &x1, &y0, &y1);
-    if (second)
-        widen(second, &x0, &x1, &y0, &y1);
-    if (!(x1 >= x0))
-        return;
-    if (x1 == x0)
-        x1 = x0 + 1;
-    const double pad = y1 > y0 ? (y1 - y0) * 0.05 : AF_MAX(fabs(y0) * 0.05, 1e-12);
-    y0 -= pad;
-    y1 += pad;
-    af_buf_printf(b, "<figure><figcaption>%s</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\">",
-                  title, W, H);
-    put_axes(b, x0, x1, y0, y1);
-    const bool both = noisy && a->count > 40;
-    put_line(b, a, both ? "a faint" : "a", x0, x1, y0, y1);
-    if (both) {
-        smooth(&mean, a);
-        put_line(b, &mean, "a", x0, x1, y0, y1);
-        clear(&mean);
-    }
-    if (second)
-        put_line(b, second, "b", x0, x1, y0, y1);
-    af_buf_str(b, "</svg></figure>\n");
-}
-
 static const char style[] =
     "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
-    "content=\"width=device-width\">\n"
+    "content=\"width=device-width\">\n";
+static const char rules[] =
     "<style>:root{color-scheme:light "
-    "dark;--ink:#1b1b1f;--dim:#77777f;--line:#8884;--a:#2f6fde;--b:#d9542b;--paper:#fff}\n"
+    "dark;--ink:#1b1b1f;--dim:#6b6b75;--line:#8884;--a:#2f6fde;--b:#c8441c;--paper:#fff}\n"
     "@media(prefers-color-scheme:dark){:root{--ink:#e8e8ee;--dim:#9a9aa5;--a:#7aa7ff;--b:#ff8f6b;--"
     "paper:#16161a}}\n"
     "body{font:15px/1.5 "
     "system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1180px;margin:2em "
     "auto;"
     "padding:0 1em}h1{font-size:1.4em;margin:0}h2{font-size:1.05em;margin:2em 0 "
-    ".5em}p.sub{color:var(--dim);margin:.2em 0 "
-    "1.5em}\nmain{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:1em}"
-    "figure{margin:0}"
-    "figcaption{color:var(--dim)}svg{width:100%}svg text{font-size:11px;fill:var(--dim)}"
-    "polyline{fill:none;stroke-width:1.8;stroke-linejoin:round}polyline.a{stroke:var(--a)}"
-    "polyline.b{stroke:var(--b)}polyline.faint{opacity:.3;stroke-width:1}circle.a{fill:var(--a)}"
-    "circle.b{fill:var(--b)}b.a{color:var(--a)}b.b{color:var(--b)}line.grid{stroke:var(--line);"
-    "stroke-width:1}\n"
+    ".5em}p.sub{color:var(--dim);margin:.2em 0 1em}p.end{color:var(--b)}\n"
+    "main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:1em}"
+    "dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(230px,1fr));gap:.6em 2em;"
+    "margin:1em 0 1.5em}dt{color:var(--dim);font-size:13px}dd{margin:0;overflow-wrap:anywhere}\n"
     ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:0 2.5em}"
     "table{border-collapse:collapse;width:100%}td,th{padding:.25em .8em .25em 0;text-align:left;"
     "vertical-align:top;border-bottom:1px solid var(--line)}th{color:var(--dim);font-weight:normal}"
-    "td.n{text-align:right;padding-right:0;font-variant-numeric:tabular-nums}\n"
+    "td.n,th.n{text-align:right;padding-right:0;font-variant-numeric:tabular-nums}\n"
     "table.samples{table-layout:fixed}table.samples td{white-space:pre-wrap;overflow-wrap:anywhere;"
     "font-size:14px}\n"
+    ".scroll{max-height:36em;overflow:auto}"
     "details{margin:2em 0}summary{cursor:pointer;color:var(--dim)}"
-    "pre{background:#8881;padding:1em;overflow:auto;font-size:13px;border-radius:4px}</style>\n";
+    "pre{background:#8881;padding:1em;overflow:auto;font-size:13px;border-radius:4px}\n";
 
 static void put_row(af_buf *b, const char *name, const char *fmt, double v)
 {
     af_buf_printf(b, "<tr><td>%s</td><td class=\"n\">", name);
     char text[64];
-    snprintf(text, sizeof text, fmt, v); /* fmt is one of the literals below */
+    snprintf(text, sizeof text, isnan(v) ? "-" : fmt, v); /* fmt is one of the literals below */
     af_buf_printf(b, "%s</td></tr>\n", text);
 }
 
@@ -249,8 +123,10 @@ static void put_tables(af_buf *b, const af_report_source *r)
     put_row(b, "steps", "%.0f", (double)p->step);
     put_row(b, "first logged loss", "%.5f", p->first_loss);
     put_row(b, "last logged loss", "%.5f", p->last_loss);
-    if (!isnan(p->best_eval))
+    if (!isnan(p->best_eval)) {
         put_row(b, "best evaluation loss", "%.5f", p->best_eval);
+        put_row(b, "best evaluation at step", "%.0f", (double)p->best_step);
+    }
     put_row(b, "training time, s", "%.1f", p->seconds);
     put_row(b, "tokens", "%.0f", (double)p->tokens);
     put_row(b, "tokens with loss", "%.0f", (double)p->supervised);
@@ -282,36 +158,191 @@ static void put_tables(af_buf *b, const af_report_source *r)
     af_buf_str(b, "</table></section></div>");
 }
 
+/* ---- above the fold: what was run, when, with which settings ---- */
+
+static void put_clock(af_buf *b, int64_t when)
+{
+    const time_t t = (time_t)when;
+    struct tm tm;
+    char text[64] = "unknown";
+    if (localtime_r(&t, &tm))
+        strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S %Z", &tm);
+    af_buf_str(b, text);
+}
+
+static void put_duration(af_buf *b, double seconds)
+{
+    const int64_t s = (int64_t)(seconds + 0.5);
+    if (s >= 3600)
+        af_buf_printf(b, "%" PRId64 " h %02" PRId64 " min", s / 3600, s / 60 % 60);
+    else if (s >= 60)
+        af_buf_printf(b, "%" PRId64 " min %02" PRId64 " s", s / 60, s % 60);
+    else
+        af_buf_printf(b, "%.1f s", seconds);
+}
+
+static void put_times(af_buf *b, const af_report_source *r)
+{
+    const int64_t now = (int64_t)time(NULL);
+    af_buf_str(b, "<dt>Date</dt><dd>");
+    put_clock(b, r->began);
+    af_buf_str(b, "</dd></div><div><dt>Duration</dt><dd>");
+    put_duration(b, r->progress->seconds);
+    af_buf_str(b, " of training");
+    if (now > r->began) {
+        af_buf_str(b, ", ");
+        put_duration(b, (double)(now - r->began));
+        af_buf_str(b, " since the start");
+    }
+}
+
+static void put_method(af_buf *b, const af_run_model *m)
+{
+    const af_run_config *r = m->run;
+    if (!m->adapter) {
+        af_buf_str(b, "full fine-tuning");
+        return;
+    }
+    const af_adapter_config *c = &m->adapter->config;
+    af_buf_printf(b, "%s%s, rank %d, alpha %g", r->method == AF_METHOD_QLORA ? "QLoRA" : "LoRA",
+                  c->dora ? " (DoRA)" : "", c->r, c->alpha);
+    if (m->dropout > 0)
+        af_buf_printf(b, ", dropout %g", m->dropout);
+}
+
+static void put_data(af_buf *b, const af_run_data *d)
+{
+    enum { NAMED = 3 };
+    const int files = af_dataset_file_count(&d->store);
+    for (int i = 0; i < AF_MIN(files, NAMED); i++) {
+        af_buf_str(b, i ? ", " : "");
+        af_html_put(b, af_path_name(af_dataset_file(&d->store, i)));
+    }
+    if (files > NAMED)
+        af_buf_printf(b, " and %d more files", files - NAMED);
+    af_buf_printf(b, "%s%" PRId64 " records", files ? "; " : "", d->store.records);
+}
+
+static void put_settings(af_buf *b, const af_report_source *s)
+{
+    const af_run_config *r = s->run;
+    const af_run_progress *p = s->progress;
+    af_buf_str(b, "<dl><div>");
+    put_times(b, s);
+    af_buf_str(b, "</dd></div><div><dt>Method</dt><dd>");
+    put_method(b, s->step->model);
+    af_buf_printf(b,
+                  "</dd></div><div><dt>Learning rate</dt><dd>%g, %s</dd></div>"
+                  "<div><dt>Batch</dt><dd>%" PRId64 " x %" PRId64 " = %" PRId64
+                  " rows of at most %" PRId64 " tokens</dd></div>",
+                  r->learning_rate, r->lr_scheduler, r->micro_batch_size, r->accumulation,
+                  r->micro_batch_size * r->accumulation, r->sequence_len);
+    af_buf_printf(b,
+                  "<div><dt>Epochs</dt><dd>%.3g of %.3g, step %" PRId64 " of %" PRId64
+                  "</dd></div><div><dt>Data</dt><dd>",
+                  af_run_progress_epoch(p),
+                  (double)(p->steps * r->accumulation * p->items_per_micro) /
+                      (double)p->items_per_epoch,
+                  p->step, p->steps);
+    put_data(b, s->data);
+    af_buf_str(b, "</dd></div></dl>\n");
+}
+
+/* ---- evaluations, and what comes next ---- */
+
+static void put_evaluations(af_buf *b, const curves *c)
+{
+    enum { ROWS = 200 };
+    const int n = c->eval.count, skip = (n + ROWS - 1) / ROWS;
+    if (n == 0)
+        return;
+    af_buf_str(b, "<h2>Evaluations</h2><div class=\"scroll\"><table><tr><th>step</th><th "
+                  "class=\"n\">loss</th><th class=\"n\">perplexity</th><th "
+                  "class=\"n\">accuracy</th></tr>\n");
+    for (int i = 0, k = 0; i < n; i = i == n - 1 ? n : AF_MIN(i + skip, n - 1)) { /* and the last */
+        const double step = c->eval.x[i], loss = c->eval.y[i];
+        af_buf_printf(b,
+                      "<tr><td>%.0f%s</td><td class=\"n\">%.5f</td><td class=\"n\">%.4f</td>"
+                      "<td class=\"n\">",
+                      step, step == 0 ? " (before training)" : "", loss, exp(loss));
+        while (k < c->accuracy.count && c->accuracy.x[k] < step)
+            k++;
+        if (k < c->accuracy.count && c->accuracy.x[k] == step)
+            af_buf_printf(b, "%.2f %%", 100 * c->accuracy.y[k]);
+        af_buf_str(b, "</td></tr>\n");
+    }
+    af_buf_str(b, "</table></div>");
+}
+
+static void put_next(af_buf *b, const af_report_source *r)
+{
+    af_buf commands = {0};
+    if (r->state == AF_REPORT_DONE)
+        af_next_commands(&commands, r->run, r->chat);
+    else if (r->resume_command && r->state != AF_REPORT_RUNNING)
+        af_buf_str(&commands, r->resume_command);
+    b->bad |= commands.bad;
+    if (commands.len) {
+        af_buf_str(b, "<h2>Next steps</h2><pre>");
+        af_html_put(b, commands.data);
+        af_buf_str(b, "</pre>");
+    }
+    af_buf_clear(&commands);
+}
+
+static void put_head(af_buf *b, const af_report_source *r)
+{
+    static const char *const state[] = {"running", "done", "stopped", "failed"};
+    const char *name = r->run->run_name ? r->run->run_name : af_path_name(r->run->output_dir);
+    af_buf_str(b, style);
+    if (r->state == AF_REPORT_RUNNING) /* an open page follows the run */
+        af_buf_str(b, "<meta http-equiv=\"refresh\" content=\"15\">\n");
+    af_buf_str(b, rules);
+    af_buf_str(b, af_chart_style);
+    af_buf_str(b, "</style>\n<title>");
+    af_html_put(b, name);
+    af_buf_str(b, "</title><h1>");
+    af_html_put(b, name);
+    af_buf_printf(b, ": %s</h1><p class=\"sub\">", state[r->state]);
+    af_html_put(b, r->run->base_model);
+    af_buf_printf(b, " &middot; afinar %s &middot; ", af_version());
+    af_html_put(b, af_device_text(r->step->model->device));
+    af_buf_str(b, "</p>\n");
+    if (r->message) {
+        af_buf_str(b, "<p class=\"end\">");
+        af_html_put(b, r->message);
+        af_buf_str(b, "</p>\n");
+    }
+}
+
+static void put_charts(af_buf *b, const curves *c)
+{
+    af_buf_str(b, "<main>\n");
+    af_chart_put(
+        b,
+        c->eval.count
+            ? "<b class=\"a\">training loss</b> and <b class=\"b\">evaluation loss</b> per step"
+            : "training loss per step",
+        &c->loss, &c->eval, true);
+    af_chart_put(b, "learning rate", &c->lr, NULL, false);
+    af_chart_put(b, "gradient norm, before clipping", &c->norm, NULL, true);
+    af_chart_put(b, "tokens per second", &c->speed, NULL, true);
+    af_buf_str(b, "</main>\n");
+}
+
 af_status af_report_write(const af_report_source *from, af_error *err)
 {
     af_status st = AF_OK;
     curves c = {0};
     af_buf b = {0};
-    const af_run_config *run = from->run;
-    char *run_text = NULL, *path = af_path_join(run->output_dir, "report.html");
-    const char *name = run->run_name ? run->run_name : af_path_name(run->output_dir);
-    AF_TRY(af_run_config_text(run, &run_text, err));
+    char *run_text = NULL, *path = af_path_join(from->run->output_dir, "report.html");
+    AF_TRY(af_run_config_text(from->run, &run_text, err));
     read_curves(&c, from->metrics_path);
-    af_buf_str(&b, style);
-    af_buf_str(&b, "<title>");
-    af_html_put(&b, name);
-    af_buf_str(&b, "</title><h1>");
-    af_html_put(&b, name);
-    af_buf_str(&b, "</h1><p class=\"sub\">");
-    af_html_put(&b, run->base_model);
-    af_buf_printf(&b, " &middot; afinar %s &middot; ", af_version());
-    af_html_put(&b, af_device_text(from->step->model->device));
-    af_buf_str(&b, "</p><main>\n");
-    put_chart(
-        &b,
-        c.eval.count
-            ? "<b class=\"a\">training loss</b> and <b class=\"b\">evaluation loss</b> per step"
-            : "training loss per step",
-        &c.loss, &c.eval, true);
-    put_chart(&b, "learning rate", &c.lr, NULL, false);
-    put_chart(&b, "gradient norm, before clipping", &c.norm, NULL, true);
-    put_chart(&b, "tokens per second", &c.speed, NULL, true);
-    af_buf_str(&b, "</main>\n");
+    put_head(&b, from);
+    put_settings(&b, from);
+    put_charts(&b, &c);
+    put_evaluations(&b, &c);
+    put_next(&b, from);
     put_tables(&b, from);
     if (from->samples_html) {
         af_buf_str(&b, "<h2>Answers before and after training</h2>");
@@ -323,11 +354,7 @@ af_status af_report_write(const af_report_source *from, af_error *err)
     st = b.bad || !path ? af_fail_nomem(err, "report.html", b.len)
                         : af_file_write(path, b.data, b.len, err);
 done:
-    clear(&c.loss);
-    clear(&c.eval);
-    clear(&c.lr);
-    clear(&c.norm);
-    clear(&c.speed);
+    clear(&c);
     af_buf_clear(&b);
     free(run_text);
     free(path);

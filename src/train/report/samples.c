@@ -2,6 +2,7 @@
 #include "train/report/samples.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/text/json_text.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/report/report.h"
 
@@ -11,7 +12,7 @@
 static af_status write_whole(const af_step_graph *step, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
-    char *from = af_path_join(step->model->path, "config.json"),
+    char *from = af_path_join(step->model->texts, "config.json"),
          *to = af_path_join(dir, "config.json");
     if (!from || !to)
         AF_TRY(af_fail_nomem(err, "a path", strlen(dir)));
@@ -109,7 +110,7 @@ static af_status keep(const af_samples *s, int i, const af_generated *g, af_erro
     json_t *row =
         json_pack("{s:I,s:s,s:o?,s:s}", "step", (json_int_t)step, "prompt", prompt, "answer",
                   json_stringn(g->text, g->text_len), "stop", af_stop_name(g->stop));
-    char *text = row ? json_dumps(row, JSON_COMPACT) : NULL;
+    char *text = row ? af_json_dump(row, JSON_COMPACT) : NULL;
     char *path = af_path_join(s->step->run->output_dir, "samples.jsonl");
     af_buf_printf(&line, "%s\n", text ? text : "");
     const af_status st = !text || !path || line.bad
@@ -133,7 +134,7 @@ static json_t *next_row(const char **at, const char **line, uint64_t *len)
     *line = *at;
     *len = (uint64_t)(end - *at) + 1;
     *at = end + 1;
-    json_t *row = json_loadb(*line, *len - 1, 0, NULL);
+    json_t *row = af_json_load(*line, *len - 1, 0, NULL);
     return row ? row : json_object(); /* a damaged row counts for no step */
 }
 

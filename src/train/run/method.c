@@ -1,12 +1,13 @@
 /* method.c - from run-file keys to the adapter they mean. */
 #include "train/run/method.h"
 #include "model/adapter_config.h"
+#include "train/run/freeze.h"
 
 #define OTHER_SENSES ".*(vision_tower|multi_modal_projector).*"
 
 int af_method_quantises(const af_run_config *r)
 {
-    if (r->method == AF_METHOD_FULL)
+    if (af_method_trains_base(r))
         return 0;
     return r->load_in_8bit                                                 ? 8
            : r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES ? 4
@@ -165,7 +166,7 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
 af_status af_method_unties(bool *out, const af_run_config *r, af_error *err)
 {
     *out = false;
-    if (r->method == AF_METHOD_FULL)
+    if (af_method_trains_base(r))
         return AF_OK;
     if (r->lora_model_dir)
         return af_adapter_unties(out, r->lora_model_dir, err);

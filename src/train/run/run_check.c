@@ -1,7 +1,9 @@
 /* run_check.c - every check of a run file that needs neither model nor data: keys that are missing,
  * that contradict each other, that would have no effect. */
 #include "afinar/graph.h"
+#include "afinar/schedule.h"
 #include "format/chat/turn_template.h"
+#include "train/run/freeze.h"
 #include "train/run/run_keys.h"
 
 static const char *need_text(af_key_need need)
@@ -11,7 +13,9 @@ static const char *need_text(af_key_need need)
         [AF_NEED_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
         [AF_NEED_NEW_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
         [AF_NEED_PACKING] = "without 'sample_packing: true'",
+        [AF_NEED_EVAL_DATA] = "without 'val_set_size' or 'test_datasets'",
         [AF_NEED_EVAL] = "without 'val_set_size' or 'test_datasets'",
+        [AF_NEED_WATCHDOG] = "without 'loss_watchdog_threshold'",
         [AF_NEED_COSINE] = "unless 'lr_scheduler' is a cosine, rex or warmup_stable_decay",
         [AF_NEED_POLYNOMIAL] = "unless 'lr_scheduler: polynomial'",
         [AF_NEED_RESTARTS] = "unless 'lr_scheduler: cosine_with_restarts'",
@@ -21,6 +25,8 @@ static const char *need_text(af_key_need need)
         [AF_NEED_SGD] = "unless 'optimizer: sgd'",
         [AF_NEED_SAMPLES] = "without 'generate_samples'",
         [AF_NEED_LORAPLUS] = "without 'loraplus_lr_ratio'",
+        [AF_NEED_FULL] = "with an adapter",
+        [AF_NEED_FREEZE] = "without 'adapter: freeze'",
     };
     return text[need];
 }
@@ -32,11 +38,15 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return true;
     case AF_NEED_ADAPTER:
     case AF_NEED_NEW_ADAPTER:
-        return r->method != AF_METHOD_FULL;
+        return !af_method_trains_base(r);
     case AF_NEED_PACKING:
         return r->packing;
-    case AF_NEED_EVAL:
+    case AF_NEED_EVAL_DATA:
         return r->val_set_size > 0 || r->test_datasets;
+    case AF_NEED_EVAL:
+        return af_key_has_effect(r, AF_NEED_EVAL_DATA) && r->eval_strategy != AF_WHEN_NO;
+    case AF_NEED_WATCHDOG:
+        return r->loss_watchdog_threshold > 0;
     case AF_NEED_COSINE:
         return strstr(r->lr_scheduler, "cosine") || strcmp(r->lr_scheduler, "rex") == 0 ||
                af_key_has_effect(r, AF_NEED_WSD);
@@ -56,7 +66,11 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
     case AF_NEED_SAMPLES:
         return r->generate_samples.count > 0;
     case AF_NEED_LORAPLUS:
-        return r->method != AF_METHOD_FULL && r->loraplus_lr_ratio > 0;
+        return !af_method_trains_base(r) && r->loraplus_lr_ratio > 0;
+    case AF_NEED_FULL:
+        return r->method == AF_METHOD_FULL;
+    case AF_NEED_FREEZE:
+        return r->method == AF_METHOD_FREEZE;
     }
     return true;
 }
@@ -89,7 +103,7 @@ static af_status check_effects(af_run_config *r, af_error *err)
         if (r->key_line[i] > 0 && asks_nothing(r, k)) {
             st = af_key_reset(r, k, err);
         } else if (may_be_idle(r, k)) {
-            st = af_run_idle_add(r, k->name, r->key_line[i], need_text(k->need), err);
+            st = af_run_idle_key(r, k->name, need_text(k->need), err);
             if (st == AF_OK)
                 st = af_key_reset(r, k, err);
         } else {
@@ -157,6 +171,16 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
                        "%s: peft_init_lora_weights is '%.40s', not one of: true, gaussian",
                        af_run_key_loc(r, "peft_init_lora_weights", at, sizeof at), r->lora_init);
     return AF_OK;
+}
+
+static af_status check_schedule(const af_run_config *r, af_error *err)
+{
+    char at[300];
+    af_schedule s;
+    const af_status st = af_schedule_init(&s, &(af_schedule_opts){.name = r->lr_scheduler}, err);
+    return st == AF_OK
+               ? AF_OK
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(r, "lr_scheduler", at, sizeof at));
 }
 
 /* Lists whose absence means a default, not an empty list. */
@@ -231,6 +255,77 @@ static af_status resolve_template(af_run_config *r, af_error *err)
     return AF_OK;
 }
 
+static int *line_of(af_run_config *r, const char *key)
+{
+    return &r->key_line[af_key_find(key) - af_keys];
+}
+
+/* Turns a strategy into steps and epochs. In the trainers of Hugging Face it decides which of these
+ * keys counts; in Axolotl a number wins over it, unless it is from the command line. */
+static af_status resolve_strategy(af_run_config *r, af_when *when, const char *strategy,
+                                  const char *steps, const char *per_epoch, af_error *err)
+{
+    const bool rules =
+        r->dialect != AF_DIALECT_NONE || *line_of(r, strategy) == AF_KEY_LINE_OVERRIDE;
+    const bool counted = *line_of(r, steps) || *line_of(r, per_epoch);
+    af_status st = AF_OK;
+    if (*when == AF_WHEN_AUTO || *when == AF_WHEN_BEST)
+        return AF_OK;
+    if (*when != AF_WHEN_STEPS && (rules || !counted)) {
+        st = af_key_reset(r, af_key_find(steps), err);
+        if (st == AF_OK)
+            st = af_key_reset(r, af_key_find(per_epoch), err);
+    }
+    if (*when == AF_WHEN_NO && when == &r->eval_strategy && (rules || !counted))
+        return st; /* evaluations have no number for never */
+    *when = AF_WHEN_AUTO;
+    *line_of(r, strategy) = AF_KEY_LINE_UNSET;
+    return st;
+}
+
+static af_status resolve_strategies(af_run_config *r, af_error *err)
+{
+    const af_when save = r->save_strategy, eval = r->eval_strategy;
+    enum { STEPS_OF_TRANSFORMERS = 500 };
+    const int save_line = *line_of(r, "save_strategy"), eval_line = *line_of(r, "eval_strategy");
+    af_status st = resolve_strategy(r, &r->save_strategy, "save_strategy", "save_steps",
+                                    "saves_per_epoch", err);
+    if (st == AF_OK)
+        st = resolve_strategy(r, &r->eval_strategy, "eval_strategy", "eval_steps",
+                              "evals_per_epoch", err);
+    if (save == AF_WHEN_EPOCH && r->save_steps == 0 && r->saves_per_epoch == 0) {
+        r->saves_per_epoch = 1;
+        *line_of(r, "saves_per_epoch") = save_line;
+    }
+    if (save == AF_WHEN_STEPS && r->save_steps == 0 && r->saves_per_epoch == 0) {
+        r->save_steps = STEPS_OF_TRANSFORMERS;
+        *line_of(r, "save_steps") = save_line;
+    }
+    if (eval == AF_WHEN_STEPS && r->eval_steps == 0 && r->evals_per_epoch == 0) {
+        r->eval_steps = r->logging_steps;
+        *line_of(r, "eval_steps") = eval_line;
+    }
+    return st;
+}
+
+/* Keys that count steps, or below 1 name a share of the run. */
+static af_status check_steps(const af_run_config *r, af_error *err)
+{
+    static const char *const keys[] = {"logging_steps", "save_steps", "eval_steps"};
+    char at[300];
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        const double v = af_key_get(r, af_key_find(keys[i])).f64;
+        if (v >= 1 && v != (double)(int64_t)v)
+            return af_fail(err, AF_EUSAGE,
+                           "%s: %s is %g, neither a share below 1 nor a whole number",
+                           af_run_key_loc(r, keys[i], at, sizeof at), keys[i], v);
+    }
+    if (r->logging_steps == 0)
+        return af_fail(err, AF_EUSAGE, "%s: logging_steps is 0; it must be more",
+                       af_run_key_loc(r, "logging_steps", at, sizeof at));
+    return AF_OK;
+}
+
 af_status af_run_config_check(af_run_config *r, af_error *err)
 {
     resolve_resume(r);
@@ -240,11 +335,17 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
     if (st == AF_OK)
         st = check_required(r, err);
     if (st == AF_OK)
+        st = check_steps(r, err);
+    if (st == AF_OK)
+        st = resolve_strategies(r, err);
+    if (st == AF_OK)
         st = check_effects(r, err);
     if (st == AF_OK)
         st = check_pairs(r, err);
     if (st == AF_OK)
         st = check_lists(r, err);
+    if (st == AF_OK)
+        st = check_schedule(r, err);
     if (r->lora_alpha == 0)
         r->lora_alpha = 2.0 * (double)r->lora_r;
     return st;

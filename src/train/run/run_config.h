@@ -9,6 +9,7 @@
 #include "afinar/device.h"
 #include "afinar/graph.h"
 #include "data/store/dataset.h"
+#include "train/run/run_translate.h"
 
 typedef enum af_tri { AF_TRI_AUTO, AF_TRI_NO, AF_TRI_YES } af_tri;
 
@@ -17,7 +18,20 @@ typedef struct af_strings {
     int count;
 } af_strings;
 
-typedef enum af_method { AF_METHOD_FULL, AF_METHOD_LORA, AF_METHOD_QLORA } af_method;
+typedef enum af_method {
+    AF_METHOD_FULL,
+    AF_METHOD_LORA,
+    AF_METHOD_QLORA,
+    AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
+} af_method;
+/* When something happens; AUTO = as the keys about steps and epochs say. */
+typedef enum af_when {
+    AF_WHEN_AUTO,
+    AF_WHEN_STEPS,
+    AF_WHEN_EPOCH,
+    AF_WHEN_NO,
+    AF_WHEN_BEST, /* at each better evaluation */
+} af_when;
 typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
 /* Where a key was set: a line of the file, from 1, or one of these. */
@@ -31,18 +45,32 @@ typedef struct af_idle_key {
     struct af_idle_key *next;
 } af_idle_key;
 
+/* Beside the run: what is found later does not change its values. */
+typedef struct af_idle_keys {
+    af_idle_key *first, *last; /* in the order they were found */
+    int count;
+    af_arena *mem;
+} af_idle_keys;
+
 typedef struct af_run_config {
     const char *path;     /* of the run file, for messages */
     const char *override; /* where keys outside the file come from: "command line" */
     /* model */
     const char *base_model, *chat_template;
+    const af_yaml *special_tokens;
+    const char *eos_token, *pad_token;
+    af_strings tokens, add_special_tokens;
+    bool resize_to_32x;
     /* method */
     af_method method;
     af_tri load_in_4bit;
     bool load_in_8bit;
+    af_strings unfrozen_parameters, freeze_modules, freeze_extra;
+    int64_t freeze_layers;
     int64_t lora_r;
     double lora_alpha, lora_dropout; /* alpha 0 = 2 r */
     af_strings lora_target_modules, lora_modules_to_save, lora_exclude_modules, lora_layers;
+    const af_yaml *trainable_tokens; /* a list, or lists by module */
     bool lora_target_linear, rslora, dora;
     double loraplus_lr_ratio, loraplus_lr_embedding;
     const char *lora_init, *lora_model_dir;
@@ -79,21 +107,26 @@ typedef struct af_run_config {
     af_tri bf16, checkpointing, offloading;
     bool tf32;
     af_attention_by attention;
+    af_gemm_by gemm;
     const char *device;
     int64_t threads;
     /* output */
     const char *output_dir, *resume, *run_name;
-    int64_t logging_steps, save_steps, saves_per_epoch, save_total_limit, eval_steps,
-        evals_per_epoch;
+    double logging_steps, save_steps, eval_steps; /* below 1: a share of all steps */
+    int64_t saves_per_epoch, save_total_limit, evals_per_epoch;
+    af_when save_strategy, eval_strategy; /* after the checks AUTO, BEST (saves) or NO (evals) */
+    double loss_watchdog_threshold;
+    int64_t loss_watchdog_patience;
     int64_t early_stopping_patience;
     bool auto_resume, load_best, overwrite_output_dir;
     af_strings generate_samples;
     int64_t generate_samples_steps, generate_samples_tokens;
     int key_line[AF_RUN_KEYS_MAX]; /* by row of the table: where the user set the key */
     bool adapter_is_named;         /* the file has the key, if only to say none */
+    af_dialect dialect;            /* whose file it is */
     bool strict;                   /* a key without effect is an error */
-    af_idle_key *idle, *last_idle; /* in the order they were found */
-    int idle_count;
+    af_idle_keys *idle;
+    const char *key_name[AF_RUN_KEYS_MAX]; /* the name the user gave the key */
     af_arena mem;
 } af_run_config;
 
@@ -117,8 +150,11 @@ AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_e
 AF_CHECKED af_status af_run_keys_help(char **out, af_error *err);
 /* Where the user set this key: "run.yaml:12", "command line", or the file alone. Returns buf. */
 const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, size_t size);
-/* Notes that a key of the file has no effect; `why` is static. An error in a strict run. */
-AF_CHECKED af_status af_run_idle_add(af_run_config *r, const char *key, int line, const char *why,
+/* Notes that a key has no effect; `why` is static. An error in a strict run. */
+AF_CHECKED af_status af_run_idle_add(const af_run_config *r, const char *key, int line,
+                                     const char *why, af_error *err);
+/* The same for a key of the table, which is an error on the command line. */
+AF_CHECKED af_status af_run_idle_key(const af_run_config *r, const char *key, const char *why,
                                      af_error *err);
 /* "3 keys have no effect here; -v lists them". False when every key has one. */
 bool af_run_idle_text(const af_run_config *r, char *buf, size_t size);

@@ -60,7 +60,8 @@ static const foreign_group groups[] = {
      "cp_mode tensor_parallel_size expert_parallel_* local_rank world_size use_ray ray_* "
      "resources_per_worker parallelism_config average_tokens_across_devices accelerator_config "
      "master_addr master_port save_on_each_node split_batches sharded_ddp log_on_each_node "
-     "tpu_num_cores xpu_backend use_mps_device"},
+     "tpu_num_cores xpu_backend use_mps_device dispatch_batches mp_parameters zero_first "
+     "placement_strategy ignore_bias_buffers ds3_gather_for_generation"},
     {IDLE, "see 'device'", "use_cpu no_cuda"},
     {IDLE, "see 'threads'",
      "dataset_processes preprocessing_num_workers dataloader_num_workers dataset_num_proc "
@@ -70,7 +71,8 @@ static const foreign_group groups[] = {
     {IDLE, "tokenised data is kept in the cache folder (XDG_CACHE_HOME)",
      "dataset_prepared_path tokenized_path overwrite_cache dataset_keep_in_memory "
      "num_dataset_shards_to_save skip_prepare_dataset preprocessing_batch_size cache_dir "
-     "data_shared_file_system preprocess_iterable is_preprocess dataset_batch_size"},
+     "data_shared_file_system preprocess_iterable is_preprocess dataset_batch_size cache_path "
+     "download_mode num_of_sequences chars_per_token"},
     {IDLE, "data is always streamed from the disk",
      "streaming dataset_streaming buffer_size streaming_multipack_buffer_size "
      "pretrain_multipack_buffer_size"},
@@ -78,7 +80,8 @@ static const foreign_group groups[] = {
      "group_by_length length_column_name sample_packing_eff_est sample_packing_seq_len_multiplier "
      "sample_packing_group_size sample_packing_bin_size multipack_real_batches "
      "pad_to_multiple_of total_num_tokens total_supervised_tokens eval_sample_packing "
-     "eval_packing max_packed_sequence_len ignore_pad_token_for_loss"},
+     "eval_packing max_packed_sequence_len ignore_pad_token_for_loss padding_value "
+     "sortish_sampler"},
     {IDLE, "evaluation runs record by record, and reports loss, perplexity and accuracy",
      "eval_batch_size per_device_eval_batch_size eval_accumulation_steps eval_do_concat_batches "
      "eval_use_gather_object prediction_loss_only bf16_full_eval fp16_full_eval compute_accuracy "
@@ -86,7 +89,8 @@ static const foreign_group groups[] = {
      "do_causal_lm_eval eval_causal_lm_metrics do_bench_eval bench_dataset bench_split "
      "bench_source_max_len lm_eval_* eval_table_size eval_max_new_tokens eval_num_beams "
      "dpo_generate_during_eval "
-     "predict_with_generate do_predict val_batches test test_batches past_index label_names"},
+     "predict_with_generate do_predict val_batches test test_batches past_index label_names "
+     "task task_dir lang n_shot save_dir max_eval_samples"},
     {IDLE, "left-over rows begin the first step of the next epoch", "dataloader_drop_last"},
     {IDLE, "evaluations always begin before the first step", "eval_on_start"},
     {IDLE, "unused fields are not read", "remove_unused_columns"},
@@ -94,7 +98,9 @@ static const foreign_group groups[] = {
      "max_new_tokens do_sample temperature top_p top_k num_beams repetition_penalty "
      "length_penalty skip_special_tokens generation_max_new_tokens generation_temperature "
      "generation_top_p generation_top_k generation_prompt_ratio generation_do_sample "
-     "num_generation_samples sample_backend infer_backend infer_dtype vllm_* sglang_*"},
+     "num_generation_samples sample_backend infer_backend infer_dtype vllm_* sglang_* min_p "
+     "generation_max_length generation_num_beams generation_config generation_kwargs "
+     "cache_implementation"},
     {IDLE, "metrics go to metrics.jsonl, TensorBoard events and report.html",
      "report_to wandb_* use_wandb mlflow_* use_mlflow hf_mlflow_log_artifacts comet_* use_comet "
      "swanlab_* use_swanlab trackio_* use_trackio use_tensorboard logging_dir project plot_loss "
@@ -108,7 +114,7 @@ static const foreign_group groups[] = {
      "hub_* push_to_hub push_to_hub_* push_dataset_to_hub hf_use_auth_token hf_hub_token "
      "ms_hub_token om_hub_token use_auth_token token"},
     {IDLE, "see 'afinar merge', 'afinar export' and 'afinar quantize'",
-     "export_* merge_lora gradio_*"},
+     "export_* merge_lora merge_method gradio_* lora_out_dir"},
     {IDLE, "no code of a model is ever run", "trust_remote_code"},
     {IDLE, "it is read from the model's folder",
      "model_type tokenizer_type type_of_model processor_type base_model_config cls_model_config "
@@ -116,10 +122,11 @@ static const foreign_group groups[] = {
      "tokenizer_save_jinja_files is_falcon_derived_model is_llama_derived_model "
      "is_mistral_derived_model is_qwen_derived_model model_revision revision_of_model "
      "tokenizer_revision model_class model_quantization_config model_quantization_config_kwargs "
-     "model_max_length torchdistx_path axolotl_config_path"},
+     "model_max_length torchdistx_path axolotl_config_path base_model_ignore_patterns "
+     "model_code_revision base_model_revision tokenizer_padding_side padding_side "
+     "use_modelscope use_openmind use_hf lora_bf16_mode visual_inputs"},
     {IDLE, "a base is read as it is stored; for computing, see 'bf16'",
      "torch_dtype dtype bnb_4bit_compute_dtype bnb_4bit_quant_storage compute_dtype"},
-    {IDLE, "experts are quantised with the other linears", "quantize_moe_experts"},
     {IDLE, "the model is text only",
      "image_* video_* audio_* use_audio_in_video crop_to_patches media_dir freeze_vision_tower "
      "freeze_multi_modal_projector freeze_mm_modules processor_kwargs"},
@@ -128,9 +135,12 @@ static const foreign_group groups[] = {
      "save_only_model enable_jit_checkpoint dynamic_checkpoint ignore_data_skip "
      "restore_callback_states_from_checkpoint save_ckpt_as_hf save_first_step"},
     {IDLE, "runs with the same seed always give the same bytes", "full_determinism"},
-    {IDLE, "'afinar train' always trains", "do_train train"},
+    {IDLE, "'afinar train' always trains, and evaluates where there is data for it",
+     "do_train train do_eval"},
+    {IDLE, "see 'logging_steps'", "logging_strategy logging_first_step"},
     {IDLE, "supported models do not store transposed matrices", "lora_fan_in_fan_out"},
-    {IDLE, "datasets are shuffled once they are merged", "shuffle_before_merging_datasets"},
+    {IDLE, "datasets are shuffled once they are merged",
+     "shuffle_before_merging_datasets shuffle_dataset"},
     {IDLE, "the task is the language model's", "lora_task_type"},
 
     {INSTEAD, "runs compute in bf16 on a GPU and f32 on a CPU: see 'bf16'",
@@ -139,9 +149,11 @@ static const foreign_group groups[] = {
 
     {EXACT, "'train' is supervised fine-tuning, or pre-training when the dataset is text", "stage"},
     {EXACT, "the loss is the plain cross-entropy", "loss_type"},
+    {INSTEAD, "experts stay as they are stored", "quantize_moe_experts"},
+    {INSTEAD, "the scales of a 4-bit base are always quantised, too",
+     "double_quantization bnb_4bit_use_double_quant use_bnb_nested_quant"},
     {EXACT, "a 4-bit base is nf4 with double quantisation: see 'load_in_4bit'",
-     "quantization_method bnb_4bit_quant_type quantization_type double_quantization "
-     "bnb_config_kwargs bnb_4bit_use_double_quant"},
+     "quantization_method bnb_4bit_quant_type quantization_type bnb_config_kwargs"},
     {EXACT, "afinar has no plugin of that name", "plugins"},
     {EXACT, "the best evaluation is the one with the lowest eval_loss", "metric_for_best_model"},
     {EXACT, "texts are cut at their end", "truncation_mode"},
@@ -156,7 +168,11 @@ static const foreign_group groups[] = {
      "precompute_ref_batch_size sync_ref_model ref_model ref_model_* generate_during_eval "
      "reward_model reward_model_* process_reward_model center_rewards_coefficient ppo_* trl vllm "
      "grpo reward_funcs reward_weights num_generations ebft nemo_gym_* hatchery trainer_cls "
-     "desirable_weight undesirable_weight"},
+     "desirable_weight undesirable_weight orpo_beta dpo_ftx reserved_label_len use_vllm "
+     "generation_batch_size steps_per_generation num_iterations epsilon_high scale_rewards "
+     "mask_truncated_completions importance_sampling_level lmbda seq_kd teacher_* distillation_* "
+     "uld_* sapo_* vespo_* entropy_* num_generations_* tpo_* missing_eos_penalty "
+     "use_teacher_server log_completions is_encoder_decoder"},
     {REFUSED, "models have a language head: no classification",
      "num_labels task_type classification_type id2label label2id"},
     {REFUSED, "see 'optimizer'",
@@ -169,15 +185,15 @@ static const foreign_group groups[] = {
      "relora relora_* lisa_* use_llama_pro mixture_of_depths use_mora mora mora_type oft_* "
      "module_dropout peft_layer_replication lora_target_parameters peft loftq_config pissa_* "
      "corda_config eva_config lora_rank_pattern lora_alpha_pattern rank_pattern alpha_pattern "
-     "peft_layers_pattern layers_pattern lora_bias peft_trainable_token_indices "
-     "trainable_token_indices peft_ensure_weight_tying create_new_adapter resume_adapter_file "
+     "peft_layers_pattern layers_pattern lora_bias "
+     "peft_ensure_weight_tying create_new_adapter resume_adapter_file "
      "adapter_folder training_type peft_config quant_config megatron_core use_mca "
      "use_hyper_parallel hyper_parallel_args"},
     {REFUSED, "see 'lora_r', 'lora_alpha', 'lora_dropout' and 'lora_target_modules'",
      "lora_parameters"},
     {REFUSED, "see 'adapter' and 'lora_layers_to_transform'",
-     "freeze_trainable_layers freeze_trainable_modules freeze_extra_modules unfrozen_parameters "
-     "freeze_language_model num_layers spectrum_* train_from_scratch reinit_weights"},
+     "freeze_language_model num_layers num_layer_trainable name_module_trainable "
+     "spectrum_* train_from_scratch reinit_weights"},
     {REFUSED, "the loss is the plain cross-entropy",
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* label_smoothing "
      "label_smoothing_factor kd_* liger_use_token_scaling diffusion router_aux_loss_coef "
@@ -189,38 +205,29 @@ static const foreign_group groups[] = {
     {REFUSED, "the model is trained as its config says",
      "rope_scaling overrides_of_model_config overrides_of_model_kwargs model_config model_kwargs "
      "model_init_kwargs shift_attn s2_attention scaling_softmax scaling_softmax_* use_pose pose_* "
-     "block_diag_attn tokenizer_config tokenizer_name_or_path tokenizer_name"},
-    {REFUSED, "tokens are those of the model's tokenizer",
-     "special_tokens tokens add_tokens add_special_tokens resize_vocab "
-     "resize_token_embeddings_to_32x shrink_embeddings mean_resizing_embeddings "
-     "fix_untrained_tokens added_tokens_overrides init_special_tokens new_special_tokens_config "
-     "split_special_tokens eos_token pad_token bos_token unk_token additional_special_tokens"},
+     "block_diag_attn xpos_rope landmark_attention tokenizer_config tokenizer_name_or_path "
+     "tokenizer_name"},
+    {IDLE, "the vocabulary grows when new tokens do not fit", "resize_vocab"},
+    {EXACT, "rows of new tokens are the mean of the others", "mean_resizing_embeddings"},
+    {REFUSED, "see 'special_tokens' and 'tokens'",
+     "shrink_embeddings fix_untrained_tokens added_tokens_overrides init_special_tokens "
+     "new_special_tokens_config split_special_tokens bos_token unk_token "
+     "additional_special_tokens"},
     {REFUSED, "set 'datasets' with paths",
-     "data local_dataset "
-     "dataset_configs dataset_weights "
-     "dataset_train_name train_file validation_file hf_dataset prompts_dataset"},
-    {REFUSED, "a dataset has a 'type' and 'field_...' keys",
-     "format_type dataset_text_field dataset_kwargs formatting_func"},
+     "data local_dataset dataset_configs dataset_weights dataset_train_name train_file "
+     "validation_file hf_dataset prompts_dataset"},
+    {EXACT, "a dataset has a 'type' and 'field_...' keys",
+     "format_type dataset_text_field dataset_kwargs formatting_func text_column"},
     {REFUSED, "give a smaller dataset, or 'max_steps'",
-     "max_train_samples max_eval_samples dataset_shard_num dataset_shard_idx "
+     "max_train_samples dataset_shard_num dataset_shard_idx "
      "min_sample_len eval_sequence_len dataset_exact_deduplication mix_strategy "
-     "interleave_probs curriculum_sampling pretraining_sample_concatenation"},
+     "interleave_probs pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
      "default_system_message chat_template_kwargs chat_template_path eot_tokens role_boundaries "
      "train_on_eot"},
-    {EXACT, "prompts carry no loss without 'train_on_inputs'",
-     "mask_prompt train_on_completions assistant_only_loss completion_only_loss"},
-    {REFUSED, "set 'val_set_size' or 'test_datasets'", "do_eval eval_delay"},
-    {REFUSED, "set 'eval_steps' or 'evals_per_epoch'", "eval_strategy evaluation_strategy"},
-    {REFUSED, "set 'save_steps' or 'saves_per_epoch'", "save_strategy save_epochs"},
-    {REFUSED, "set 'logging_steps'", "logging_strategy logging_first_step"},
-    {REFUSED, "a loss that is not finite stops a run; see 'early_stopping_patience'",
-     "loss_watchdog_threshold loss_watchdog_patience"},
-    {REFUSED, "see 'micro_batch_size' and 'gradient_accumulation_steps'", "global_batch_size"},
-    {REFUSED, "see 'gradient_checkpointing'", "enable_activation_checkpointing"},
-    {REFUSED, "see 'adapter'", "use_peft"},
-    {REFUSED, "see 'seed'", "random_state"},
+    {REFUSED, "see 'eval_steps'", "eval_delay"},
+    {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
 };
 
 /* Values that ask for what happens anyway, besides an empty one. Of a list or a map every item
@@ -230,19 +237,22 @@ static const struct {
 } anyway[] = {
     {"stage", "sft"},
     {"loss_type", "nll"},
-    {"quantization_method", "bnb bitsandbytes"},
+    {"mean_resizing_embeddings", "true"},
+    {"quantization_method", "bnb bitsandbytes auto"},
     {"bnb_4bit_quant_type", "nf4"},
     {"quantization_type", "nf4"},
     {"double_quantization", "true"},
     {"bnb_4bit_use_double_quant", "true"},
-    {"bnb_config_kwargs", "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4"},
+    {"use_bnb_nested_quant", "true"},
+    {"bnb_config_kwargs",
+     "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 llm_int8_has_fp16_weight=false"},
+    {"dataset_text_field", "text messages"},
+    {"text_column", "text"},
+    {"dataset_kwargs",
+     "add_special_tokens=false append_concat_token=false skip_prepare_dataset=false"},
     {"metric_for_best_model", "eval_loss loss"},
     {"truncation_mode", "keep_start"},
     {"train_sampling_strategy", "random group_by_length"},
-    {"mask_prompt", "true"},
-    {"train_on_completions", "true"},
-    {"assistant_only_loss", "true"},
-    {"completion_only_loss", "true"},
     {"plugins",
      "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin "
      "axolotl.integrations.liger.LigerPlugin axolotl.integrations.liger.plugin.LigerPlugin "
@@ -322,12 +332,18 @@ static bool is_listed(const char *words, const char *name, const af_yaml *n)
     return false;
 }
 
-static bool happens_anyway(const char *key, const af_yaml *n)
+static const char *find_anyway(const char *key)
 {
     const char *values = NULL;
     for (size_t i = 0; i < AF_LEN(anyway); i++)
         if (strcmp(anyway[i].key, key) == 0)
             values = anyway[i].values;
+    return values;
+}
+
+static bool happens_anyway(const char *key, const af_yaml *n)
+{
+    const char *values = find_anyway(key);
     if (!values || n->kind == AF_YAML_SCALAR)
         return values && is_listed(values, NULL, n);
     for (int i = 0; i < n->count; i++)
@@ -343,7 +359,8 @@ af_foreign_kind af_foreign_judge(const char *key, const af_yaml *value, const ch
     *reason = g ? g->reason : empty ? "it is empty" : NULL;
     if (!g)
         return empty ? AF_FOREIGN_NOTHING : AF_FOREIGN_UNKNOWN;
-    if (empty || (g->kind != AF_FOREIGN_EXACT && is_off(value)) || happens_anyway(key, value))
+    const bool off = g->kind != AF_FOREIGN_EXACT && !find_anyway(key) && is_off(value);
+    if (empty || off || happens_anyway(key, value))
         return AF_FOREIGN_NOTHING;
     return g->kind;
 }

@@ -5,11 +5,9 @@
 
 /* ---- named values ---- */
 
-static const af_key_choice method_names[] = {{"full", AF_METHOD_FULL},
-                                             {"none", AF_METHOD_FULL},
-                                             {"lora", AF_METHOD_LORA},
-                                             {"qlora", AF_METHOD_QLORA},
-                                             {0}};
+static const af_key_choice method_names[] = {
+    {"full", AF_METHOD_FULL},   {"none", AF_METHOD_FULL},     {"lora", AF_METHOD_LORA},
+    {"qlora", AF_METHOD_QLORA}, {"freeze", AF_METHOD_FREEZE}, {0}};
 static const af_key_choice excess_names[] = {{"truncate", AF_EXCESS_TRUNCATE},
                                              {"drop", AF_EXCESS_DROP},
                                              {"error", AF_EXCESS_ERROR},
@@ -52,6 +50,18 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"sgd", AF_OPTIMIZER_SGD},
                                                 {0}};
 
+static const af_key_choice save_when_names[] = {{"auto", AF_WHEN_AUTO},
+                                                {"steps", AF_WHEN_STEPS},
+                                                {"epoch", AF_WHEN_EPOCH},
+                                                {"no", AF_WHEN_NO},
+                                                {"best", AF_WHEN_BEST},
+                                                {"false", AF_WHEN_NO},
+                                                {0}};
+static const af_key_choice eval_when_names[] = {{"auto", AF_WHEN_AUTO},   {"steps", AF_WHEN_STEPS},
+                                                {"epoch", AF_WHEN_EPOCH}, {"no", AF_WHEN_NO},
+                                                {"false", AF_WHEN_NO},    {0}};
+static const af_key_choice gemm_names[] = {
+    {"auto", AF_GEMM_AUTO}, {"own", AF_GEMM_OWN}, {"cublas", AF_GEMM_CUBLAS}, {0}};
 static const af_key_choice attention_names[] = {
     {"auto", AF_ATTENTION_AUTO}, {"own", AF_ATTENTION_OWN}, {"cudnn", AF_ATTENTION_CUDNN}, {0}};
 static const af_key_choice tri_names[] = {
@@ -73,6 +83,9 @@ CHOICES(bf16, af_tri, tri_names);
 CHOICES(checkpointing, af_tri, tri_names);
 CHOICES(offloading, af_tri, tri_names);
 CHOICES(attention, af_attention_by, attention_names);
+CHOICES(save_strategy, af_when, save_when_names);
+CHOICES(eval_strategy, af_when, eval_when_names);
+CHOICES(gemm, af_gemm_by, gemm_names);
 
 /* ---- the table ---- */
 
@@ -93,7 +106,8 @@ const af_key af_keys[] = {
     {"base_model", STR(base_model), 0, 0, NULL,
      "model folder, .gguf file, or org/name in the local cache", {"model_name_or_path", "model"},
      0},
-    {"adapter", ENUM(method), 0, 0, "full", "method: lora, qlora, or absent for full fine-tuning",
+    {"adapter", ENUM(method), 0, 0, "full",
+     "method: lora, qlora, freeze, or absent for full fine-tuning",
      {"finetuning_type", "fine_tune_type"}, 0},
     {"load_in_4bit", TRI(load_in_4bit), 0, 0, "auto",
      "quantise the frozen base to nf4 (implied by qlora; GGUF blocks stay as they are)", {0},
@@ -116,6 +130,9 @@ const af_key af_keys[] = {
     {"lora_modules_to_save", LIST(lora_modules_to_save), 0, 0, NULL,
      "modules trained in full next to the adapter (lm_head, embed_tokens)",
      {"additional_target", "modules_to_save"}, AF_NEED_NEW_ADAPTER},
+    {"trainable_token_indices", TREE(trainable_tokens), 0, 0, NULL,
+     "tokens whose rows of the embedding (or, by name, embed_tokens and lm_head) are trained",
+     {"peft_trainable_token_indices"}, AF_NEED_NEW_ADAPTER},
     {"lora_layers_to_transform", LIST(lora_layers), 0, 0, NULL,
      "numbers of the layers that get the adapter",
      {"peft_layers_to_transform", "layers_to_transform"}, AF_NEED_NEW_ADAPTER},
@@ -131,6 +148,17 @@ const af_key af_keys[] = {
      "LoRA+: learning rate of adapters of embeddings", {0}, AF_NEED_LORAPLUS},
     {"lora_model_dir", STR(lora_model_dir), 0, 0, NULL, "continue training this PEFT adapter",
      {"adapter_name_or_path"}, AF_NEED_ADAPTER},
+    {"unfrozen_parameters", LIST(unfrozen_parameters), 0, 0, NULL,
+     "full runs: regular expressions of the parameters to train, with [from:to] for some rows", {0},
+     AF_NEED_FULL},
+    {"freeze_trainable_layers", I64(freeze_layers), -4096, 4096, "2",
+     "adapter: freeze: how many of the last layers to train; below 0, of the first", {0},
+     AF_NEED_FREEZE},
+    {"freeze_trainable_modules", LIST(freeze_modules), 0, 0, NULL,
+     "adapter: freeze: modules of these layers to train (all)", {0}, AF_NEED_FREEZE},
+    {"freeze_extra_modules", LIST(freeze_extra), 0, 0, NULL,
+     "adapter: freeze: modules outside the layers to train (embed_tokens, norm, lm_head)", {0},
+     AF_NEED_FREEZE},
     {"datasets", TREE(datasets), 0, 0, NULL, "training data: list of {path, type, field names}",
      {"dataset"}, 0},
     {"test_datasets", TREE(test_datasets), 0, 0, NULL, "evaluation data, same form as datasets",
@@ -169,6 +197,15 @@ const af_key af_keys[] = {
      "train on the last answer of a conversation alone, with 'template'", {0}, 0},
     {"enable_thinking", BOOL(enable_thinking), 0, 0, "true",
      "keep the thoughts of answers, with a 'template' that thinks", {0}, 0},
+    {"special_tokens", TREE(special_tokens), 0, 0, NULL,
+     "bos_token, eos_token, pad_token, unk_token, additional_special_tokens: existing or new", {0},
+     0},
+    {"eos_token", STR(eos_token), 0, 0, NULL, "the same as in special_tokens", {0}, 0},
+    {"pad_token", STR(pad_token), 0, 0, NULL, "the same as in special_tokens", {0}, 0},
+    {"tokens", LIST(tokens), 0, 0, NULL, "tokens to add that are not special", {"add_tokens"}, 0},
+    {"add_special_tokens", LIST(add_special_tokens), 0, 0, NULL, "special tokens to add", {0}, 0},
+    {"resize_token_embeddings_to_32x", BOOL(resize_to_32x), 0, 0, "false",
+     "grow the vocabulary to a multiple of 32 rows when tokens do not fit", {0}, 0},
     {"train_on_inputs", BOOL(train_on_inputs), 0, 0, "false", "compute the loss on prompts too",
      {"train_on_prompt"}, 0},
     {"roles_to_train", LIST(roles_to_train), 0, 0, NULL,
@@ -190,7 +227,7 @@ const af_key af_keys[] = {
      {"shuffle_merged_datasets"}, 0},
     {"seed", I64(seed), 0, 9e15, "42", "seed of every random choice", {"data_seed"}, 0},
     {"micro_batch_size", I64(micro_batch_size), 1, 1 << 20, "2", "rows per forward pass",
-     {"per_device_train_batch_size", "batch_size"}, 0},
+     {"per_device_train_batch_size"}, 0},
     {"gradient_accumulation_steps", I64(accumulation), 1, 1 << 20, "1",
      "forward passes per optimizer step", {"grad_accumulation_steps"}, 0},
     {"num_epochs", F64(num_epochs), 0, 1e6, "1", "passes over the data", {"num_train_epochs"}, 0},
@@ -227,17 +264,19 @@ const af_key af_keys[] = {
      AF_NEED_ADAM},
     {"adam_beta2", F64(beta2), 0, 0.9999999, "0.999", "decay rate of the second moment", {0},
      AF_NEED_ADAM},
-    {"adam_epsilon", F64(epsilon), 0, 1, "1e-8", "added to the denominator for stability", {0},
-     AF_NEED_EPSILON},
+    {"adam_epsilon", F64(epsilon), 0, 1, "1e-8", "added to the denominator for stability",
+     {"adam_eps"}, AF_NEED_EPSILON},
     {"sgd_momentum", F64(momentum), 0, 0.999999, "0", "momentum of sgd", {"momentum"}, AF_NEED_SGD},
     {"max_grad_norm", F64(max_grad_norm), 0, 1e9, "1.0",
      "clip the global gradient norm to this; 0 = never", {"gradient_clipping"}, 0},
     {"neftune_noise_alpha", F64(neftune_alpha), 0, 1000, "0",
-     "NEFTune: scale of the noise on embeddings; 0 = none", {0}, 0},
+     "NEFTune: scale of the noise on embeddings; 0 = none", {"noisy_embedding_alpha"}, 0},
     {"bf16", TRI(bf16), 0, 0, "auto", "compute in bf16; auto = on a GPU", {0}, 0},
     {"tf32", BOOL(tf32), 0, 0, "false", "use tf32 matmuls in f32 runs on a GPU", {0}, 0},
     {"attention", ENUM(attention), 0, 0, "auto",
      "attention kernels on a GPU: own, cudnn, or auto = the faster, timed once per shape", {0}, 0},
+    {"gemm", ENUM(gemm), 0, 0, "auto",
+     "GEMM kernels on a GPU: own, cublas, or auto = cuBLASLt where it is installed", {0}, 0},
     {"gradient_checkpointing", TRI(checkpointing), 0, 0, "auto",
      "recompute activations; auto = where memory requires it", {"grad_checkpoint"}, 0},
     {"activation_offloading", TRI(offloading), 0, 0, "auto",
@@ -250,20 +289,34 @@ const af_key af_keys[] = {
     {"run_name", STR(run_name), 0, 0, NULL, "title of the report", {0}, 0},
     {"overwrite_output_dir", BOOL(overwrite_output_dir), 0, 0, "false",
      "replace an earlier run in output_dir", {0}, 0},
-    {"logging_steps", I64(logging_steps), 1, 1e9, "1", "steps between log lines", {0}, 0},
-    {"save_steps", I64(save_steps), 0, 1e9, "0", "steps between checkpoints; 0 = only at the end",
+    {"logging_steps", F64(logging_steps), 0, 1e9, "1",
+     "steps between log lines (below 1: a share of the run)", {"steps_per_report"}, 0},
+    {"save_steps", F64(save_steps), 0, 1e9, "0",
+     "steps between checkpoints (below 1: a share of the run); 0 = only at the end",
      {"save_every"}, 0},
+    {"save_strategy", ENUM(save_strategy), 0, 0, "auto",
+     "checkpoints every save_steps, each epoch, at each better evaluation (best), or none (no)",
+     {0}, 0},
     {"saves_per_epoch", I64(saves_per_epoch), 0, 1e6, "0", "checkpoints per epoch", {0}, 0},
     {"save_total_limit", I64(save_total_limit), 0, 1e6, "0",
      "maximum number of checkpoints kept; 0 = all", {0}, 0},
-    {"eval_steps", I64(eval_steps), 0, 1e9, "0", "steps between evaluations; 0 = after each epoch",
+    {"eval_steps", F64(eval_steps), 0, 1e9, "0",
+     "steps between evaluations (below 1: a share of the run); 0 = after each epoch",
      {"steps_per_eval"}, AF_NEED_EVAL},
+    {"eval_strategy", ENUM(eval_strategy), 0, 0, "auto",
+     "evaluations every eval_steps, each epoch, or none (no)", {"evaluation_strategy"},
+     AF_NEED_EVAL_DATA},
     {"evals_per_epoch", I64(evals_per_epoch), 0, 1e6, "0", "evaluations per epoch", {0},
      AF_NEED_EVAL},
     {"early_stopping_patience", I64(early_stopping_patience), 0, 1e6, "0",
-     "stop after this many evaluations without a lower loss; 0 = never", {0}, AF_NEED_EVAL},
+     "stop after this many evaluations without a lower loss; 0 = never", {"early_stopping_steps"},
+     AF_NEED_EVAL},
     {"load_best_model_at_end", BOOL(load_best), 0, 0, "false",
      "write the model of the best evaluation, not the last", {0}, AF_NEED_EVAL},
+    {"loss_watchdog_threshold", F64(loss_watchdog_threshold), 0, 1e9, "0",
+     "stop when the logged loss stays above this; 0 = never", {0}, 0},
+    {"loss_watchdog_patience", I64(loss_watchdog_patience), 1, 1e9, "3",
+     "steps in a row above loss_watchdog_threshold", {0}, AF_NEED_WATCHDOG},
     {"resume_from_checkpoint", STR(resume), 0, 0, NULL,
      "checkpoint folder to resume from, or auto = the newest", {0}, 0},
     {"auto_resume_from_checkpoints", BOOL(auto_resume), 0, 0, "false",

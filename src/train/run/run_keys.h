@@ -23,7 +23,9 @@ typedef enum af_key_need {
     AF_NEED_ADAPTER,
     AF_NEED_NEW_ADAPTER, /* with lora_model_dir the value may be repeated, if it agrees */
     AF_NEED_PACKING,
-    AF_NEED_EVAL,
+    AF_NEED_EVAL_DATA,
+    AF_NEED_EVAL, /* data, and not eval_strategy: no */
+    AF_NEED_WATCHDOG,
     AF_NEED_COSINE,
     AF_NEED_POLYNOMIAL,
     AF_NEED_RESTARTS,
@@ -33,6 +35,8 @@ typedef enum af_key_need {
     AF_NEED_SGD,
     AF_NEED_SAMPLES,
     AF_NEED_LORAPLUS,
+    AF_NEED_FULL,
+    AF_NEED_FREEZE,
 } af_key_need;
 
 /* A name that stands for a value of an enum. */

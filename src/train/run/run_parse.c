@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "train/run/run_foreign.h"
 #include "train/run/run_keys.h"
+#include "train/run/run_translate.h"
 
 #include <strings.h>
 
@@ -43,8 +44,10 @@ static af_status check_bounds(const parser *p, const af_key *k, double v, int li
  * their own. */
 static bool is_joined(const af_key *k, const af_yaml *n)
 {
+    const bool tokens = !strcmp(k->name, "tokens") || !strcmp(k->name, "add_special_tokens");
     return n->kind == AF_YAML_SCALAR && strchr(n->text, ',') &&
-           !strpbrk(n->text, "*()[]{}|\\^$+?") && strcmp(k->name, "generate_samples") != 0;
+           (tokens || !strpbrk(n->text, "*()[]{}|\\^$+?")) &&
+           strcmp(k->name, "generate_samples") != 0;
 }
 
 static af_status read_joined(const parser *p, const af_key *k, af_strings *out, const char *text)
@@ -185,57 +188,15 @@ static af_status unknown(const parser *p, const char *key, int line, const char 
 static af_status refused(const parser *p, const char *key, const af_yaml *n, int line,
                          const char *more)
 {
-    char at[300], show[80];
+    char at[300];
     const char *reason;
+    const bool plain = n->kind == AF_YAML_SCALAR;
     const af_foreign_kind kind = af_foreign_judge(key, n, &reason);
     if (kind == AF_FOREIGN_UNKNOWN)
         return unknown(p, key, line, more);
     location(p, line, at, sizeof at);
-    return af_fail(p->err, AF_EUNSUPPORTED, "%s: '%s: %s' is not supported: %s%s", at, key,
-                   n->kind == AF_YAML_SCALAR ? n->text : af_yaml_show(n, show, sizeof show), reason,
-                   more);
-}
-
-/* Keys of other trainers whose value means something else than that of our key. */
-static const af_yaml *translate(const char *key, const af_yaml *n, const char **name)
-{
-    static const af_yaml yes = {.kind = AF_YAML_SCALAR, .text = "true"};
-    static const af_yaml no = {.kind = AF_YAML_SCALAR, .text = "false"};
-    static const af_yaml all = {.kind = AF_YAML_SCALAR, .text = "all-linear"};
-    *name = key;
-    if (strcmp(key, "quantization_bit") == 0 && n->kind == AF_YAML_SCALAR &&
-        !strcmp(n->text, "4")) {
-        *name = "load_in_4bit";
-        return &yes;
-    }
-    if (strcmp(key, "quantization_bit") == 0 && n->kind == AF_YAML_SCALAR &&
-        !strcmp(n->text, "8")) {
-        *name = "load_in_8bit";
-        return &yes;
-    }
-    if (strcmp(key, "lora_target") == 0 && n->kind == AF_YAML_SCALAR && !strcmp(n->text, "all"))
-        return &all;
-    bool b;
-    if (strcmp(key, "disable_gradient_checkpointing") == 0 && af_yaml_bool(n, &b)) {
-        *name = "gradient_checkpointing";
-        return b ? &no : &yes;
-    }
-    if (strcmp(key, "gradient_checkpointing") == 0 && n->kind == AF_YAML_SCALAR &&
-        !strcmp(n->text, "unsloth"))
-        return &yes;
-    if (strcmp(key, "gradient_checkpointing") == 0 && n->kind == AF_YAML_SCALAR &&
-        !strcmp(n->text, "offload")) {
-        *name = "activation_offloading";
-        return &yes;
-    }
-    return n;
-}
-
-static const af_key *find(const char *key, const af_yaml *n)
-{
-    const char *name;
-    translate(key, n, &name);
-    return af_key_find(name);
+    return af_fail(p->err, AF_EUNSUPPORTED, "%s: '%s'%s%.60s%s is not supported: %s%s", at, key,
+                   plain ? " with '" : "", plain ? n->text : "", plain ? "'" : "", reason, more);
 }
 
 af_status af_key_reset(af_run_config *r, const af_key *k, af_error *err)
@@ -273,31 +234,61 @@ static af_status apply_foreign(const parser *p, const char *key, const af_yaml *
     return refused(p, key, n, line, "");
 }
 
+/* Two names of one key that agree are not a mistake. */
+static bool says_the_same(const parser *p, const af_key *k, const af_yaml *n)
+{
+    af_error unread = {0};
+    const parser quiet = {.run = p->run, .name = p->name, .err = &unread};
+    const af_key_value has = af_key_get(p->run, k);
+    af_key_value v = {0};
+    if (af_yaml_is_null(n))
+        return true;
+    if (read_value(&quiet, k, &v, n, 0) != AF_OK)
+        return false;
+    switch (k->kind) {
+    case AF_KEY_STR:
+        return has.str && strcmp(v.str, has.str) == 0;
+    case AF_KEY_BOOL:
+        return v.flag == has.flag;
+    case AF_KEY_I64:
+        return v.i64 == has.i64;
+    case AF_KEY_F64:
+        return v.f64 == has.f64;
+    case AF_KEY_TRI:
+    case AF_KEY_ENUM:
+        return v.choice == has.choice;
+    case AF_KEY_LIST:
+    case AF_KEY_TREE:
+        break;
+    }
+    return false;
+}
+
 static af_status apply(const parser *p, const char *key, const af_yaml *n, int line)
 {
-    const char *name;
-    n = translate(key, n, &name);
-    const af_key *k = af_key_find(name);
+    const af_key *k = af_key_find(key);
     char at[300];
     if (!k)
         return apply_foreign(p, key, n, line);
     const int row = (int)(k - af_keys);
     const int before = p->run->key_line[row];
-    if (line > 0 && before > 0)
+    if (line > 0 && before > 0 && !says_the_same(p, k, n))
         return af_fail(p->err, AF_EUSAGE, "%s: '%s' is the same key as %s in line %d: remove one",
                        location(p, line, at, sizeof at), key, k->name, before);
     if (af_yaml_is_null(n)) /* "key:" without a value means the default */
         return line > 0 ? AF_OK : af_key_reset(p->run, k, p->err);
     const af_status st = set(p, k, n, line);
-    if (st == AF_OK)
+    if (st == AF_OK) {
         p->run->key_line[row] = line > 0 ? line : AF_KEY_LINE_OVERRIDE;
+        p->run->key_name[row] = key;
+    }
     return st;
 }
 
 static bool stops(const af_yaml *root, int i, bool *known)
 {
     const char *reason;
-    if (find(root->key[i], root->item[i]))
+    if (af_key_find(root->key[i]))
         return false;
     const af_foreign_kind kind = af_foreign_judge(root->key[i], root->item[i], &reason);
     *known = kind != AF_FOREIGN_UNKNOWN;
@@ -350,14 +341,34 @@ static void find_strict(af_run_config *r, const af_yaml *root, const char *const
             r->strict = true;
 }
 
+/* What a missing key means in the trainer the file was written for. */
+static af_status set_dialect(const parser *p, const af_yaml *root)
+{
+    const af_dialect d = af_dialect_of(root);
+    const char *key, *value;
+    af_status st = AF_OK;
+    p->run->dialect = d;
+    p->run->adapter_is_named = d != AF_DIALECT_NONE; /* there lora_* keys alone do not mean lora */
+    for (int i = 0; st == AF_OK && (key = af_dialect_default(d, i, &value)); i++)
+        if (value)
+            st = set(p, af_key_find(key), &(af_yaml){.kind = AF_YAML_SCALAR, .text = value}, 0);
+    return st;
+}
+
 static af_status apply_file(const parser *p, const af_yaml *root)
 {
     if (root->kind != AF_YAML_MAP)
         return af_fail(p->err, AF_EUSAGE, "%s:%d: a run file is a map of keys", p->name,
                        root->line);
-    const af_status names = check_names(p, root);
+    af_yaml *ours;
+    af_status names = set_dialect(p, root);
+    if (names == AF_OK)
+        names = af_run_translate(&ours, root, &p->run->mem, p->name, p->err);
+    if (names == AF_OK)
+        names = check_names(p, ours);
     if (names != AF_OK)
         return names;
+    root = ours;
     for (int i = 0; i < root->count; i++) {
         const af_key *k = af_key_find(root->key[i]);
         p->run->adapter_is_named |= k && strcmp(k->name, "adapter") == 0;
@@ -374,11 +385,18 @@ static af_status apply_text(const parser *p, const char *key, const char *text)
     af_yaml *value;
     if (!*text)
         text = "\"\"";
-    const af_status st = af_yaml_parse(&value, &p->run->mem, text, strlen(text), key, p->err);
+    af_status st = af_yaml_parse(&value, &p->run->mem, text, strlen(text), key, p->err);
     if (st != AF_OK)
         return af_fail_prefix(st, p->err, "%s", p->run->override);
     af_yaml_forget_lines(value);
-    return apply(p, key, value, 0);
+    int line = 0;
+    const af_yaml one = {
+        .kind = AF_YAML_MAP, .count = 1, .key = &key, .key_line = &line, .item = &value};
+    af_yaml *ours;
+    st = af_run_translate(&ours, &one, &p->run->mem, p->run->override, p->err);
+    for (int i = 0; st == AF_OK && i < ours->count; i++)
+        st = apply(p, ours->key[i], ours->item[i], 0);
+    return st;
 }
 
 static af_status apply_override(const parser *p, const char *text)
@@ -404,7 +422,11 @@ bool af_run_key_is_set(const af_run_config *r, const char *key)
 const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, size_t size)
 {
     const int line = af_run_key_line(r, key);
-    if (line > 0)
+    const af_key *k = af_key_find(key);
+    const char *given = line > 0 ? r->key_name[k - af_keys] : NULL;
+    if (given && strcmp(given, k->name) != 0) /* the name to look for in that line */
+        snprintf(buf, size, "%s:%d ('%s')", r->path, line, given);
+    else if (line > 0)
         snprintf(buf, size, "%s:%d", r->path, line);
     else
         snprintf(buf, size, "%s", line < 0 ? r->override : r->path);
@@ -450,6 +472,15 @@ static af_status run_all(const parser *p, const af_yaml *root, const char *const
     return st == AF_OK ? af_run_config_check(p->run, p->err) : st;
 }
 
+static af_status make_idle_list(af_run_config *r, af_error *err)
+{
+    r->idle = af_arena_take(&r->mem, sizeof *r->idle);
+    if (!r->idle)
+        return af_fail_nomem(err, "a run", sizeof *r->idle);
+    r->idle->mem = &r->mem;
+    return AF_OK;
+}
+
 af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t size, const char *name,
                               const char *const *overrides, int count, af_error *err)
 {
@@ -460,6 +491,7 @@ af_status af_run_config_parse(af_run_config *out, const char *text, uint64_t siz
     out->override = "command line";
     if (!p.name)
         return af_fail_nomem(err, name, strlen(name));
+    AF_TRY(make_idle_list(out, err));
     AF_TRY(af_yaml_parse(&root, &out->mem, text, size, p.name, err));
     AF_TRY(run_all(&p, root, overrides, count));
 done:
@@ -490,6 +522,9 @@ af_status af_run_config_read(af_run_config *out, const char *path, const char *c
 af_status af_run_config_init(af_run_config *out, const char *name, af_error *err)
 {
     *out = (af_run_config){.path = name, .override = name};
+    const af_status st = make_idle_list(out, err);
+    if (st != AF_OK)
+        return st;
     return set_defaults(&(parser){.run = out, .name = name, .err = err});
 }
 

@@ -53,6 +53,10 @@ static void put_tree(af_buf *b, const af_yaml *n)
 static void put_number(af_buf *b, double v)
 {
     char text[40];
+    if (v == (double)(int64_t)v && v < 1e6) { /* 500, not 5e+02 */
+        af_buf_printf(b, "%" PRId64, (int64_t)v);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, v);
         if (strtod(text, NULL) == v)

@@ -63,7 +63,8 @@ af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error
     while (k < AF_LEN(kinds) && strcmp(kinds[k].name, o->name) != 0)
         k++;
     if (k == AF_LEN(kinds))
-        return af_fail(err, AF_EUSAGE, "unknown schedule '%.40s': %s", o->name,
+        return af_fail(err, AF_EUSAGE,
+                       "lr_scheduler '%.40s' is not supported; it must be one of: %s", o->name,
                        af_schedule_names());
     if (!(o->peak >= 0) || o->steps < 0 || o->warmup < 0 || o->decay_steps < 0 || o->step_size < 0)
         return af_fail(err, AF_EUSAGE,

@@ -1,6 +1,7 @@
 /* resident.c - see resident.h. */
 #define _GNU_SOURCE /* malloc_trim, sysconf */
 #include "train/step/resident.h"
+#include "base/proc.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -12,27 +13,17 @@
 
 uint64_t af_resident_bytes(void)
 {
-    unsigned long total = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "re");
-    if (!f)
-        return 0;
-    if (fscanf(f, "%lu %lu", &total, &resident) != 2)
-        resident = 0;
-    fclose(f);
-    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+    char text[256];
+    af_proc_read(text, sizeof text, "/proc/self/statm");
+    const char *second = strchr(text, ' '); /* all pages, resident ones, ... */
+    return second ? strtoull(second, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
 uint64_t af_resident_own(void)
 {
-    char line[256];
-    uint64_t kib = 0;
-    FILE *f = fopen("/proc/self/status", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "RssAnon: %" SCNu64 " kB", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib * 1024;
+    char text[4096];
+    af_proc_read(text, sizeof text, "/proc/self/status");
+    return af_proc_number(text, "RssAnon:") * 1024;
 }
 
 uint64_t af_resident_peak(void)

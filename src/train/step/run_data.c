@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "data/render/renderer.h"
 #include "data/shape/data_source.h"
+#include "data/store/dataset_reader.h"
 #include "train/run/run_data_opts.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ static af_status open_store(const af_run_data *d, const af_run_config *run,
                             const af_run_model *model, const af_yaml *list, af_token_store *store,
                             af_data_counts *counts, af_error *err)
 {
-    af_data_opts o = af_run_data_opts(run, model->path);
+    af_data_opts o = af_run_data_opts(run, model->texts);
     o.datasets = list;
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
@@ -114,17 +115,16 @@ static af_status check_turn_keys(const af_run_config *r, const af_data_counts *c
                 {"roles_to_train", none},
                 {"train_on_eos", no_eos},
                 {"chat_template", none && !r->generate_samples.count}};
-    char at[300];
-    for (size_t i = 0; i < AF_LEN(keys); i++)
+    const char *why = c->of_segments ? "every dataset is text, tokens or segments"
+                                     : "every dataset is plain text or tokens";
+    af_status st = AF_OK;
+    for (size_t i = 0; st == AF_OK && i < AF_LEN(keys); i++)
         if (keys[i].idle && af_run_key_is_set(r, keys[i].key))
-            return af_fail(err, AF_EUSAGE, "%s: %s has no effect: every dataset is %s",
-                           af_run_key_loc(r, keys[i].key, at, sizeof at), keys[i].key,
-                           c->of_segments ? "text, tokens or segments" : "plain text or tokens");
-    return AF_OK;
+            st = af_run_idle_key(r, keys[i].key, why, err);
+    return st;
 }
 
-/* The same before anything is read, where every dataset declares its type. */
-static af_status check_declared_types(const af_run_config *r, af_error *err)
+af_status af_run_data_check_types(const af_run_config *r, af_error *err)
 {
     af_arena mem = {0};
     af_data_source *s = NULL;
@@ -201,8 +201,8 @@ static af_status open_all(af_run_data *d, const af_run_config *run, const af_run
 {
     af_status st = AF_OK;
     af_stream_opts o = stream_opts(run);
-    AF_TRY(check_declared_types(run, err));
-    AF_TRY(read_template(d, run, model->path, err));
+    AF_TRY(af_run_data_check_types(run, err));
+    AF_TRY(read_template(d, run, model->texts, err));
     AF_TRY(open_store(d, run, model, run->datasets, &d->store, &d->counts, err));
     if (run->test_datasets) {
         AF_TRY(open_store(d, run, model, run->test_datasets, &d->eval_store, &d->eval_counts, err));
@@ -234,6 +234,38 @@ af_status af_run_data_open(af_run_data *d, const af_run_config *run, const af_ru
     if (d->eval_items)
         d->rows_max = AF_MAX(d->rows_max, (int64_t)af_run_data_eval_store(d)->longest);
     return AF_OK;
+}
+
+static af_status peek(const af_run_data *d, const af_run_config *run, const af_run_model *model,
+                      const af_yaml *list, af_error *err)
+{
+    af_data_pipeline pipeline = {0};
+    af_data_opts o = af_run_data_opts(run, model->texts);
+    o.datasets = list;
+    o.chat_template = d->chat_template;
+    o.vocab = model->spec->vocab;
+    o.max_samples = 1;
+    if (!list)
+        return AF_OK;
+    af_status st = af_data_pipeline_open(&pipeline, &o, err);
+    if (st != AF_OK)
+        return st;
+    st = af_dataset_read(&pipeline, AF_READ_TRAIN, NULL, NULL, NULL, NULL, err);
+    af_data_pipeline_close(&pipeline);
+    return st;
+}
+
+af_status af_run_data_peek(const af_run_config *run, const af_run_model *model, af_error *err)
+{
+    af_run_data d = {0};
+    af_status st = AF_OK;
+    AF_TRY(af_run_data_check_types(run, err));
+    AF_TRY(read_template(&d, run, model->texts, err));
+    AF_TRY(peek(&d, run, model, run->datasets, err));
+    st = peek(&d, run, model, run->test_datasets, err);
+done:
+    af_run_data_close(&d);
+    return st;
 }
 
 void af_run_data_close(af_run_data *d)

@@ -21,6 +21,11 @@ typedef struct af_run_data {
  * too. */
 AF_CHECKED af_status af_run_data_open(af_run_data *d, const af_run_config *run,
                                       const af_run_model *model, af_error *err);
+/* Keys about turns that have no effect, where every dataset declares its type. */
+AF_CHECKED af_status af_run_data_check_types(const af_run_config *run, af_error *err);
+/* The checks of opening that need no more than the first record of each dataset. */
+AF_CHECKED af_status af_run_data_peek(const af_run_config *run, const af_run_model *model,
+                                      af_error *err);
 void af_run_data_close(af_run_data *d); /* an empty one is allowed */
 /* The store that holds the evaluation records. */
 const af_token_store *af_run_data_eval_store(const af_run_data *d);

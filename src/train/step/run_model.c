@@ -3,21 +3,33 @@
 #include "base/file.h"
 #include "graph/graph_access.h"
 #include "model/adapter_config.h"
+#include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
+
+/* What the run file asks for. */
+static af_status adapter_config(af_run_model *m, af_adapter_config *c, af_method_lists *lists,
+                                af_error *err)
+{
+    const af_status st = af_method_adapter(c, lists, m->run, m->spec, err);
+    return st == AF_OK ? af_run_tokens_train(&m->tokens, c, m->run, m->spec, err) : st;
+}
 
 static af_status new_adapter(af_run_model *m, af_error *err)
 {
     af_adapter_config c;
     af_method_lists lists;
-    af_status st = af_method_adapter(&c, &lists, m->run, m->spec, err);
+    af_status st = adapter_config(m, &c, &lists, err);
     if (st != AF_OK)
         return st;
     st = af_adapter_new(&m->adapter, &c, m->spec, m->loader, (uint64_t)m->run->seed, err);
     if (st == AF_EUSAGE || st == AF_EUNSUPPORTED) {
         char at[300];
         const bool saved = strcmp(err->subject, "modules_to_save") == 0;
-        const char *key = saved ? "lora_modules_to_save" : "lora_target_modules";
+        const bool tokens = strcmp(err->subject, "trainable_token_indices") == 0;
+        const char *key = saved    ? "lora_modules_to_save"
+                          : tokens ? "trainable_token_indices"
+                                   : "lora_target_modules";
         af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, key, at, sizeof at));
     }
     return st;
@@ -67,7 +79,7 @@ done:
 }
 
 /* A repeated lora_* value must agree with the adapter it repeats. */
-static af_status check_repeated(const af_run_model *m, af_error *err)
+static af_status check_repeated(af_run_model *m, af_error *err)
 {
     const af_run_config *r = m->run;
     const af_adapter_config *c = &m->adapter->config;
@@ -99,6 +111,17 @@ static af_status check_repeated(const af_run_model *m, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' has %s",
                        af_run_key_loc(r, "peft_use_dora", at, sizeof at),
                        r->dora ? "true" : "false", r->lora_model_dir, c->dora ? "true" : "false");
+    af_adapter_config wanted = {0};
+    if (r->trainable_tokens) {
+        const af_status st = af_run_tokens_train(&m->tokens, &wanted, r, m->spec, err);
+        if (st != AF_OK)
+            return st;
+    }
+    for (int k = 0; k < AF_TOKEN_TABLES && r->trainable_tokens; k++)
+        if (!af_token_rows_same(&wanted.tokens[k], &c->tokens[k]))
+            return af_fail(
+                err, AF_EUSAGE, "%s: trainable_token_indices are not those of the adapter in '%s'",
+                af_run_key_loc(r, "trainable_token_indices", at, sizeof at), r->lora_model_dir);
     return check_targets(m, err);
 }
 
@@ -107,13 +130,14 @@ af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
     af_status st = AF_OK;
     const af_run_config *r = m->run;
     const uint64_t before = af_resident_own();
-    if (r->method == AF_METHOD_FULL)
+    if (af_method_trains_base(r))
         return AF_OK;
     m->dropout = r->lora_dropout;
     if (!r->lora_model_dir) {
         st = new_adapter(m, err);
     } else {
         AF_TRY(af_adapter_read(&m->adapter, m->spec, r->lora_model_dir, err));
+        m->adapter->grown = af_loader_is_grown(m->loader) ? m->loader : NULL;
         m->dropout = m->adapter->config.dropout;
         st = check_repeated(m, err);
     }
@@ -132,6 +156,7 @@ static af_status open_device(af_run_model *m, af_error *err)
     if (st == AF_OK) {
         af_device_allow_tf32(m->device, r->tf32);
         af_device_set_attention(m->device, r->attention);
+        af_device_set_gemm(m->device, r->gemm);
         return AF_OK;
     }
     af_run_key_loc(r, "device", at, sizeof at);
@@ -140,14 +165,17 @@ static af_status open_device(af_run_model *m, af_error *err)
                : af_fail_prefix(st, err, "%s: device '%s'", at, r->device);
 }
 
-af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_error *err)
+/* Keys for a GPU have no effect without one. */
+static af_status note_idle_keys(const af_run_model *m, af_error *err)
 {
+    const af_run_config *r = m->run;
     static const char *const why = "the run is on the CPU";
     const struct {
         const char *key;
         bool set;
     } keys[] = {{"tf32", r->tf32},
                 {"attention", r->attention != AF_ATTENTION_AUTO},
+                {"gemm", r->gemm != AF_GEMM_AUTO},
                 {"activation_offloading", r->offloading == AF_TRI_YES}};
     af_status st = AF_OK;
     for (size_t i = 0; i < AF_LEN(keys) && st == AF_OK && af_run_model_on_cpu(m); i++)
@@ -159,13 +187,13 @@ af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_err
 /* Full fine-tuning ends with a folder of plain weights and the config it began with. */
 static af_status check_full(const af_run_model *m, af_error *err)
 {
-    const af_hf_config *c = af_loader_config(m->loader);
-    if (m->run->method == AF_METHOD_FULL && c->nested)
+    const af_hf_config *c = m->loader ? af_loader_config(m->loader) : &m->config;
+    if (af_method_trains_base(m->run) && c->nested)
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s: '%s' is more than a text model, and full fine-tuning would write only "
                        "that part: set adapter: lora",
                        m->run->path, m->run->base_model);
-    if (m->run->method != AF_METHOD_FULL || (!c->from_gguf && c->quant.method == AF_QUANT_NONE))
+    if (!af_method_trains_base(m->run) || (!c->from_gguf && c->quant.method == AF_QUANT_NONE))
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,
                    "%s: '%s' is %s: full fine-tuning needs a folder of plain weights; set adapter: "
@@ -193,9 +221,11 @@ static af_status resolve(af_run_model *m, const af_run_config *run, af_error *er
     char at[300];
     *m = (af_run_model){.run = run};
     const af_status st = af_model_resolve_whole(&m->path, run->base_model, err);
-    return st == AF_OK
-               ? AF_OK
-               : af_fail_prefix(st, err, "%s", af_run_key_loc(run, "base_model", at, sizeof at));
+    if (st != AF_OK)
+        return af_fail_prefix(st, err, "%s", af_run_key_loc(run, "base_model", at, sizeof at));
+    const af_status made = af_run_tokens_open(&m->tokens, run, m->path, err);
+    m->texts = m->tokens.dir ? m->tokens.dir : m->path;
+    return made;
 }
 
 static void choose_compute(af_run_model *m)
@@ -209,11 +239,17 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
 {
     af_status st = AF_OK;
     const af_run_config *r = m->run;
+    const char *from = r->method == AF_METHOD_FULL ? NULL : r->lora_model_dir;
     bool untie;
+    int64_t own = 0; /* rows of an adapter that has an embedding of its own */
     AF_TRY(af_method_unties(&untie, r, err));
+    if (from)
+        AF_TRY(af_adapter_vocab(&own, from, err));
     const af_loader_opts o = {
         .compute = m->compute,
         .untie = untie,
+        .vocab = AF_MAX(own, m->tokens.vocab),
+        .vocab_dir = own ? from : NULL,
         .load_in_4bit = af_method_quantises(r) == 4,
         .load_in_8bit = af_method_quantises(r) == 8,
         .keep_blocks = r->load_in_4bit != AF_TRI_YES && !r->load_in_8bit,
@@ -222,7 +258,11 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
     };
     AF_TRY(af_loader_open(&m->loader, m->path, &o, err));
     m->spec = af_loader_spec(m->loader);
-    st = af_method_check_base(r, af_loader_config(m->loader), err);
+    if (af_loader_is_grown(m->loader))
+        AF_TRY(af_run_tokens_fit(&m->tokens, m->path, m->spec->vocab, err));
+    m->texts = m->tokens.dir ? m->tokens.dir : m->path;
+    AF_TRY(af_method_check_base(r, af_loader_config(m->loader), err));
+    st = af_trained_choose(&m->trained, r, m->spec, &m->arena, err);
 done:
     return st;
 }
@@ -235,7 +275,8 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_error 
     AF_TRY(open_device(m, err));
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));
-    st = check_full(m, err);
+    AF_TRY(check_full(m, err));
+    st = note_idle_keys(m, err);
 done:
     return st;
 }
@@ -259,10 +300,12 @@ static af_status read_config(af_run_model *m, af_error *err)
     af_status st = AF_OK;
     AF_TRY(af_model_config(&m->config, m->path, err));
     AF_TRY(af_method_check_base(m->run, &m->config, err));
+    m->config.vocab_size = AF_MAX(m->config.vocab_size, m->tokens.vocab);
     AF_TRY(af_model_spec_init(&m->own_spec, &m->config, err));
     m->has_own_spec = true;
     m->spec = &m->own_spec;
     m->plain = m->compute == AF_DTYPE_BF16 ? AF_DTYPE_BF16 : m->config.dtype;
+    st = af_trained_choose(&m->trained, m->run, m->spec, &m->arena, err);
 done:
     return st;
 }
@@ -271,7 +314,7 @@ af_status af_run_model_outline_adapter(af_run_model *m, af_error *err)
 {
     af_adapter_config c;
     af_method_lists lists;
-    const af_status st = af_method_adapter(&c, &lists, m->run, m->spec, err);
+    const af_status st = adapter_config(m, &c, &lists, err);
     return st == AF_OK ? af_adapter_outline(&m->adapter, &c, m->spec, err) : st;
 }
 
@@ -279,15 +322,18 @@ af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, a
 {
     af_status st = AF_OK;
     AF_TRY(resolve(m, run, err));
-    AF_TRY(af_device_open(&m->device, run->device, (int)run->threads, err));
+    AF_TRY(check_output(m, err));
+    AF_TRY(open_device(m, err));
     choose_compute(m);
     AF_TRY(has_weights(m->path) ? open_loader(m, true, err) : read_config(m, err));
+    AF_TRY(check_full(m, err));
+    AF_TRY(note_idle_keys(m, err));
     m->dropout = run->lora_dropout;
     const uint64_t before = af_resident_own();
-    if (run->method != AF_METHOD_FULL && run->lora_model_dir) {
+    if (!af_method_trains_base(run) && run->lora_model_dir) {
         AF_TRY(af_adapter_read(&m->adapter, m->spec, run->lora_model_dir, err));
         m->dropout = m->adapter->config.dropout;
-    } else if (run->method != AF_METHOD_FULL) {
+    } else if (!af_method_trains_base(run)) {
         AF_TRY(af_run_model_outline_adapter(m, err));
     }
     m->adapter_bytes = af_resident_own() - before;
@@ -304,6 +350,8 @@ void af_run_model_close(af_run_model *m)
     af_hf_config_clear(&m->config);
     af_device_close(m->device);
     af_map_close(&m->frozen);
+    af_arena_clear(&m->arena);
+    af_run_tokens_close(&m->tokens);
     free(m->path);
     free(m->dtype);
     *m = (af_run_model){0};

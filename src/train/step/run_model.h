@@ -3,18 +3,23 @@
 #define AF_RUN_MODEL_H
 
 #include "model/loader.h"
+#include "train/run/freeze.h"
 #include "train/run/run_config.h"
+#include "train/step/run_tokens.h"
 
 enum { AF_FROZEN_ALIGN = 64 };
 
 typedef struct af_run_model {
     const af_run_config *run; /* borrowed */
     char *path;               /* resolved */
+    const char *texts;        /* the folder of tokenizer, template and configs: that, or changed */
+    af_run_tokens tokens;
     af_device *device;
     af_dtype compute;
     af_loader *loader;         /* NULL when the config alone is known */
     const af_model_spec *spec; /* the loader's, or own_spec */
     af_adapter *adapter;       /* NULL in full fine-tuning */
+    af_trained trained;        /* of the base, in full fine-tuning */
     double dropout;            /* on the adapter's input: the run's, or the stored adapter's */
     uint64_t adapter_bytes;    /* resident memory of the adapter's host copy */
     /* without a loader */
@@ -23,7 +28,8 @@ typedef struct af_run_model {
     bool has_own_spec;
     af_dtype plain;  /* type of weights that are not in 4 bits */
     af_dtype *dtype; /* by spec tensor, guessed */
-    af_map frozen;   /* file with the frozen matrices, each at AF_FROZEN_ALIGN; or empty */
+    af_arena arena;
+    af_map frozen; /* file with the frozen matrices, each at AF_FROZEN_ALIGN; or empty */
 } af_run_model;
 
 /* Opens device and weights and checks that the run can train them. The adapter comes later, when
@@ -38,6 +44,4 @@ AF_CHECKED af_status af_run_model_open_outline(af_run_model *m, const af_run_con
 AF_CHECKED af_status af_run_model_outline_adapter(af_run_model *m, af_error *err);
 void af_run_model_close(af_run_model *m); /* an empty one is allowed */
 bool af_run_model_on_cpu(const af_run_model *m);
-/* Notes the keys for a GPU that have no effect on the device of the run. */
-AF_CHECKED af_status af_run_model_idle_keys(const af_run_model *m, af_run_config *r, af_error *err);
 #endif

@@ -1,6 +1,7 @@
 /* run_progress.c - see run_progress.h. In JSON, doubles are hexadecimal text: they read back bit by
  * bit, NaN too. */
 #include "train/step/run_progress.h"
+#include "format/text/json_text.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -52,6 +53,11 @@ af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int
                : af_fail_prefix(st, err, "%s", af_run_key_loc(run, "lr_scheduler", at, sizeof at));
 }
 
+int64_t af_run_progress_every(const af_run_progress *p, double n)
+{
+    return (int64_t)(n < 1 ? ceil(n * (double)p->steps) : n);
+}
+
 double af_run_progress_epoch(const af_run_progress *p)
 {
     return (double)(p->micro * p->items_per_micro) / (double)p->items_per_epoch;
@@ -76,6 +82,7 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
     json_object_set_new(o, "clock", json_integer((json_int_t)clock));
     json_object_set_new(o, "best_step", json_integer(p->best_step));
     json_object_set_new(o, "evals_without_gain", json_integer(p->evals_without_gain));
+    json_object_set_new(o, "losses_above", json_integer(p->losses_above));
     json_object_set_new(o, "loss_count", json_integer(p->loss_count));
     json_object_set_new(o, "data_records", json_integer(p->data_records));
     json_object_set_new(o, "data_tokens", json_integer(p->data_tokens));
@@ -91,16 +98,21 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
     put_double(o, "first_loss", p->first_loss);
     put_double(o, "last_loss", p->last_loss);
     put_double(o, "loss_sum", p->loss_sum);
-    *out = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
+    *out = o ? af_json_dump(o, JSON_INDENT(2)) : NULL;
     json_decref(o);
     return *out ? AF_OK : af_fail_nomem(err, "the progress of a run", 1024);
 }
+
+/* No run counts further; sums and products of two counters stay within 63 bits. */
+#define COUNTER_MAX (INT64_C(1) << 48)
+/* A resumed run passes over the epochs it has seen, one by one. */
+#define EPOCHS_MAX 1e7
 
 static bool get_int(const json_t *o, const char *key, int64_t *out)
 {
     const json_t *v = json_object_get(o, key);
     *out = json_integer_value(v);
-    return json_is_integer(v) && *out >= 0;
+    return json_is_integer(v) && *out >= 0 && *out <= COUNTER_MAX;
 }
 
 static bool get_double(const json_t *o, const char *key, double *out)
@@ -125,8 +137,10 @@ static void get_last(const json_t *o, af_run_progress *p)
 
 af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *path, af_error *err)
 {
-    json_error_t why;
-    json_t *o = json_load_file(path, 0, &why);
+    json_t *o = NULL;
+    const af_status st = af_json_read_file(&o, path, err);
+    if (st == AF_ENOMEM)
+        return st;
     af_run_progress q = {.steps = p->steps,
                          .steps_per_epoch = p->steps_per_epoch,
                          .items_per_epoch = p->items_per_epoch,
@@ -145,10 +159,16 @@ af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *
         get_double(o, "last_loss", &q.last_loss) && get_double(o, "loss_sum", &q.loss_sum);
     if (!get_int(o, "data_records", &q.data_records) || !get_int(o, "data_tokens", &q.data_tokens))
         q.data_records = q.data_tokens = -1;
+    if (!get_int(o, "losses_above", &q.losses_above))
+        q.losses_above = 0; /* of an earlier version */
     get_last(o, &q);
     json_decref(o);
     if (!ok)
         return af_fail(err, AF_EFORMAT, "'%s' does not hold the progress of a run", path);
+    if ((double)q.micro * (double)q.items_per_micro > EPOCHS_MAX * (double)q.items_per_epoch)
+        return af_fail(err, AF_EFORMAT,
+                       "'%s': %" PRId64 " micro-batches are more than %.0f epochs of this data",
+                       path, q.micro, EPOCHS_MAX);
     q.metrics_bytes = (uint64_t)bytes;
     *clock = (uint64_t)ticks;
     *p = q;

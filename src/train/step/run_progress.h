@@ -32,7 +32,8 @@ typedef struct af_run_progress {
     uint64_t metrics_bytes;             /* length of metrics.jsonl */
     double best_eval;                   /* NaN = none yet */
     int64_t best_step, evals_without_gain;
-    double seconds; /* of training, over all sessions of the run */
+    int64_t losses_above; /* steps in a row above loss_watchdog_threshold */
+    double seconds;       /* of training, over all sessions of the run */
     double first_loss, last_loss;
     int64_t data_records, data_tokens; /* of the datasets when the run began; -1 = not known */
     double loss_sum;                   /* since the last log line, and of how many steps */
@@ -45,6 +46,8 @@ typedef struct af_run_progress {
 /* A run at its beginning. items: of one epoch. */
 AF_CHECKED af_status af_run_progress_init(af_run_progress *p, const af_run_config *run,
                                           int64_t items, af_error *err);
+/* A number of steps, or below 1 a share of all of them, in steps. */
+int64_t af_run_progress_every(const af_run_progress *p, double n);
 /* Epochs done so far, as a fraction. */
 double af_run_progress_epoch(const af_run_progress *p);
 /* The counters as JSON text (malloc'ed), and back: length and rates of *p stay. `clock`: of the

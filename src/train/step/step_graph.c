@@ -5,6 +5,7 @@
 #include "train/step/step_graph.h"
 #include "graph/graph_access.h"
 #include "ops/optim/optimizer.h"
+#include "train/run/freeze.h"
 #include "train/step/resident.h"
 
 static bool ends_with(const char *s, const char *tail)
@@ -65,6 +66,15 @@ static void group_adapter(const af_step_graph *s)
     }
 }
 
+/* Where only some rows of a tensor are trained. */
+static void trained_rows(const af_step_graph *s)
+{
+    const af_trained *t = &s->model->trained;
+    for (int i = 0; i < t->ranges; i++)
+        af_param_rows(s->graph, s->leaves.tensor[t->range[i].tensor], t->range[i].from,
+                      t->range[i].to);
+}
+
 static void record_optimizer(af_step_graph *s)
 {
     const af_run_config *run = s->run;
@@ -73,6 +83,7 @@ static void record_optimizer(af_step_graph *s)
         run->optimizer == AF_OPTIMIZER_ADAFACTOR || run->optimizer == AF_OPTIMIZER_RMSPROP;
     const bool muon = run->optimizer == AF_OPTIMIZER_MUON;
     group_base(s);
+    trained_rows(s);
     if (s->model->adapter)
         group_adapter(s);
     af_graph_optimizer(
@@ -116,7 +127,8 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     record_inputs(s);
     const af_leaves_opts o = {
         .compute = s->model->compute,
-        .train_base = s->run->method == AF_METHOD_FULL,
+        .train_base = af_method_trains_base(s->run),
+        .trained = s->model->trained.tensor,
         .train_adapter = s->model->adapter != NULL,
         .adapter = s->model->adapter,
         .dtype = s->model->loader ? af_loader_dtypes(s->model->loader) : s->model->dtype,

@@ -3,11 +3,15 @@
 #include "afinar/data.h"
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "data/store/batch_stream.h"
 #include "data/store/dataset_reader.h"
 #include "format/config/hf_config.h"
+#include "format/text/json_text.h"
 #include "train/run/run_data_opts.h"
+#include "train/step/run_data.h"
+#include "train/step/run_tokens.h"
 
 #include <jansson.h>
 #include <unistd.h>
@@ -15,6 +19,7 @@
 typedef struct data_tool {
     af_run_config run;
     char *model;
+    af_run_tokens tokens;
     af_data_opts o;
     af_data_pipeline pipeline;
 } data_tool;
@@ -22,6 +27,7 @@ typedef struct data_tool {
 static void tool_close(data_tool *t)
 {
     af_data_pipeline_close(&t->pipeline);
+    af_run_tokens_close(&t->tokens);
     free(t->model);
     af_run_config_clear(&t->run);
 }
@@ -30,7 +36,6 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
                            int count, af_error *err)
 {
     af_status st = AF_OK;
-    char idle[300];
     *t = (data_tool){0};
     AF_TRY(af_run_config_read(&t->run, run_file, overrides, count, err));
     st = af_model_resolve(&t->model, t->run.base_model, err);
@@ -39,14 +44,33 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
         af_fail_prefix(st, err, "%s", af_run_key_loc(&t->run, "base_model", at, sizeof at));
         goto done;
     }
-    t->o = af_run_data_opts(&t->run, t->model);
+    AF_TRY(af_run_tokens_open(&t->tokens, &t->run, t->model, err));
+    t->o = af_run_data_opts(&t->run, t->tokens.dir ? t->tokens.dir : t->model);
     AF_TRY(af_data_pipeline_open(&t->pipeline, &t->o, err));
-    if (af_run_idle_text(&t->run, idle, sizeof idle))
-        af_log_write(AF_LOG_INFO, "%s", idle);
-    af_run_idle_log(&t->run);
 done:
     if (st != AF_OK)
         tool_close(t);
+    return st;
+}
+
+/* What a run of this file would be refused for besides its records. A folder may have a tokenizer
+ * and no model. */
+static af_status check_run(const data_tool *t, af_error *err)
+{
+    af_run_model m = {0};
+    char line[300], *config = af_path_join(t->model, "config.json");
+    const bool whole = !af_dir_exists(t->model) || (config && af_file_exists(config));
+    af_status st = AF_OK;
+    free(config);
+    if (!whole)
+        return AF_OK;
+    AF_TRY(af_run_model_open_outline(&m, &t->run, err));
+    AF_TRY(af_run_data_check_types(&t->run, err));
+    if (af_run_idle_text(&t->run, line, sizeof line))
+        af_log_write(AF_LOG_INFO, "%s", line);
+    af_run_idle_log(&t->run);
+done:
+    af_run_model_close(&m);
     return st;
 }
 
@@ -113,7 +137,7 @@ af_status af_data_preview(const char *run_file, const char *const *overrides, in
 static void put_text(af_buf *b, const char *text, uint64_t len)
 {
     json_t *v = json_stringn(text, len);
-    char *shown = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    char *shown = v ? af_json_dump(v, JSON_ENCODE_ANY) : NULL;
     if (shown)
         af_buf_str(b, shown);
     else
@@ -301,6 +325,11 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
     af_status st = tool_open(&t, run_file, overrides, count, err);
     if (st != AF_OK)
         return st;
+    st = check_run(&t, err);
+    if (st != AF_OK) {
+        tool_close(&t);
+        return st;
+    }
     if (stats) {
         st = measure(&t, out, err);
     } else {

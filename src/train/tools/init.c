@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "data/store/dataset_reader.h"
 #include "format/config/hf_config.h"
+#include "format/text/json_text.h"
 #include "model/arch.h"
 #include "train/run/run_config.h"
 
@@ -49,7 +50,7 @@ static af_status note(void *user, const af_example *e, af_error *err)
 static void put_quoted(af_buf *b, const char *text)
 {
     json_t *v = json_string(text);
-    char *shown = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    char *shown = v ? af_json_dump(v, JSON_ENCODE_ANY) : NULL;
     if (shown)
         af_buf_str(b, shown);
     else

@@ -5,7 +5,9 @@
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/text/json_text.h"
 #include "train/step/memory_fit.h"
+#include "train/step/run_data.h"
 
 #include <jansson.h>
 
@@ -37,10 +39,12 @@ static af_status open_outline(run_outline *o, const af_run_config *run, af_error
     const char *path;
     af_step_graph_init(&o->step, run, &o->model);
     AF_TRY(af_run_model_open_outline(&o->model, run, err));
-    path = o->model.path;
+    path = o->model.texts;
     AF_TRY(has_tokenizer(path) ? af_prompts_new(&o->prompts, run, path, run->chat_template, err)
                                : af_prompts_outline(&o->prompts, run, err));
     o->step.prompts = o->prompts;
+    if (has_tokenizer(path)) /* a model that can be trained, not only its config */
+        st = af_run_data_peek(run, &o->model, err);
 done:
     return st;
 }
@@ -63,6 +67,8 @@ static int64_t trained(const af_step_graph *s)
         if (s->model->adapter->saved[i])
             n += s->model->spec->tensor[i].dim[0] *
                  (s->model->spec->tensor[i].ndim > 1 ? s->model->spec->tensor[i].dim[1] : 1);
+    for (int k = 0; s->model->adapter && k < AF_TOKEN_TABLES; k++)
+        n += s->model->adapter->tokens[k].count * s->model->spec->width;
     return n;
 }
 
@@ -181,10 +187,10 @@ static char *as_json(const plan_table *a, const af_step_graph *s)
             lengths, json_pack("{s:I,s:I,s:b}", "sequence_len", (json_int_t)a->length[i], "total",
                                (json_int_t)a->total[i], "fits", a->total[i] <= a->free_bytes));
     json_object_set_new(o, "lengths", lengths);
-    for (const af_idle_key *k = s->run->idle; k; k = k->next)
+    for (const af_idle_key *k = s->run->idle->first; k; k = k->next)
         json_array_append_new(idle, json_string(k->key));
     json_object_set_new(o, "keys_without_effect", idle);
-    char *text = json_dumps(o, JSON_COMPACT);
+    char *text = af_json_dump(o, JSON_COMPACT);
     json_decref(o);
     return text;
 }
@@ -215,6 +221,8 @@ static char *as_text(const plan_table *a, const af_step_graph *s)
     af_buf_printf(&b, "parameters   %.1f M, trained %.2f M; %s, %s\n",
                   (double)s->model->spec->params / 1e6, (double)trained(s) / 1e6,
                   af_device_text(s->model->device), af_dtype_name(s->model->compute));
+    if (*af_device_no_gpu(s->model->device))
+        af_buf_printf(&b, "device       no GPU is used: %s\n", af_device_no_gpu(s->model->device));
     af_buf_printf(&b, "batch        %lld x %lld tokens, %lld passes per step, %.3g FLOP per step\n",
                   (long long)s->run->micro_batch_size, (long long)s->run->sequence_len,
                   (long long)s->run->accumulation, p->flops * (double)s->run->accumulation);
@@ -262,7 +270,6 @@ af_status af_train_plan(const char *run_file, const char *const *overrides, int 
     run_outline o = {0};
     plan_table a = {0};
     AF_TRY(open_outline(&o, &run, err));
-    AF_TRY(af_run_model_idle_keys(&o.model, &run, err));
     af_run_idle_log(&run);
     AF_TRY(fill(&a, &o.step, memory, err));
     af_memory_count_program(&o.step);

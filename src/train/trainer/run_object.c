@@ -53,7 +53,6 @@ af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err)
         AF_TRY(af_fail(err, AF_EUSAGE, "output_dir '%s' holds a finished run: choose another one",
                        run->config.output_dir));
     AF_TRY(af_trainer_open(&run->trainer, &run->config, &run->hooks, err));
-    AF_TRY(af_run_model_idle_keys(&run->trainer.model, &run->config, err));
     AF_TRY(af_trainer_start(&run->trainer, err));
     run->opened = true;
     run->failed = false;

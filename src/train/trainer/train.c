@@ -1,5 +1,6 @@
 /* train.c - af_train: a run file from its first step to the end, or to a stop. */
 #include "afinar/train.h"
+#include "train/report/next_steps.h"
 #include "train/trainer/trainer.h"
 
 #include <math.h>
@@ -39,6 +40,11 @@ static af_status loop(af_trainer *t, af_error *err)
     if (af_trainer_out_of_patience(t))
         af_run_log(t->hooks, "early stop after step %" PRId64 ": no better evaluation in %" PRId64,
                    t->progress.step, t->progress.evals_without_gain);
+    if (af_trainer_loss_too_high(t))
+        af_run_log(t->hooks,
+                   "early stop after step %" PRId64 ": the loss was above loss_watchdog_threshold "
+                   "%g after %" PRId64 " steps in a row",
+                   t->progress.step, t->run->loss_watchdog_threshold, t->progress.losses_above);
     AF_TRY(af_trainer_save(t, err)); /* the end is a checkpoint too */
     st = af_saver_wait(t->output.saver, err);
 done:
@@ -63,20 +69,39 @@ done:
     return st;
 }
 
-static af_status train(af_run_config *run, const af_train_hooks *hooks, af_train_result *result,
-                       af_error *err)
+/* A run that stopped or failed has a report, too. The reason it ended matters more than a report
+ * that cannot be written. */
+static void report_end(af_trainer *t, af_status st, af_train_result *result, const af_error *err)
+{
+    af_error why = {0};
+    const af_report_state state = st == AF_ESTOPPED ? AF_REPORT_STOPPED : AF_REPORT_FAILED;
+    char *checkpoint = NULL; /* a stop has written one; a failure may have come before the first */
+    if (af_checkpoint_newest(t->output.dir, NULL, &checkpoint, &why) != AF_OK || !checkpoint)
+        t->resume_command = NULL;
+    else
+        snprintf(result->resume, sizeof result->resume, "%s", t->resume_command);
+    free(checkpoint);
+    if (af_trainer_report(t, state, err->msg, &why) != AF_OK)
+        af_run_log(t->hooks, "note: report.html is not written: %s", why.msg);
+}
+
+static af_status train(const af_run_config *run, const af_train_hooks *hooks, const char *resume,
+                       af_train_result *result, af_error *err)
 {
     af_trainer t;
     char line[300];
     af_status st = af_trainer_open(&t, run, hooks, err);
     if (st != AF_OK)
         return st;
-    st = af_run_model_idle_keys(&t.model, run, err);
-    if (st == AF_OK && af_run_idle_text(run, line, sizeof line))
+    t.resume_command = resume;
+    if (af_dialect_name(run->dialect))
+        af_run_log(hooks, "keys and defaults of %s", af_dialect_name(run->dialect));
+    if (af_run_idle_text(run, line, sizeof line))
         af_run_log(hooks, "%s", line);
     af_run_idle_log(run);
-    if (st == AF_OK)
-        st = run_all(&t, err);
+    st = run_all(&t, err);
+    if (st != AF_OK && t.report.began) /* its folder stays: so does the way to go on */
+        report_end(&t, st, result, err);
     result->stopped = st == AF_ESTOPPED;
     result->steps = t.progress.step;
     result->first_loss = t.progress.first_loss;
@@ -98,10 +123,14 @@ af_status af_train(const char *run_file, const char *const *overrides, int count
     af_status st = af_run_config_read(&run, run_file, overrides, count, err);
     if (st != AF_OK)
         return st;
-    if (af_run_folder_finished(&run))
+    char *resume = af_resume_command(run_file, overrides, count, run.output_dir);
+    if (!resume)
+        st = af_fail_nomem(err, "a command", 256);
+    else if (af_run_folder_finished(&run))
         result->nothing_to_do = true;
     else
-        st = train(&run, hooks, result, err);
+        st = train(&run, hooks, resume, result, err);
+    free(resume);
     af_run_config_clear(&run);
     return st;
 }

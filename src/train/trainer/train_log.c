@@ -1,4 +1,5 @@
 /* train_log.c - what a run logs before its first step and after its last. */
+#include "train/report/next_steps.h"
 #include "train/run/method.h"
 #include "train/step/memory_fit.h"
 #include "train/step/resident.h"
@@ -37,6 +38,23 @@ static void log_experts(const af_trainer *t)
                    "note: PEFT takes targets like '%s' of this model for its experts and will "
                    "not load their adapters",
                    lost);
+}
+
+/* New tokens, and what trains them. */
+static void log_tokens(const af_trainer *t)
+{
+    const af_token_edits *e = &t->model.tokens.edits;
+    const af_adapter *a = t->model.adapter;
+    if (!e->added)
+        return;
+    af_run_log(t->hooks, "%d new token%s: '%s'%s is %" PRId64 "%s; %s", e->added,
+               e->added > 1 ? "s" : "", e->text[0], e->added > 1 ? ", ..." : "", e->ids[0],
+               af_loader_is_grown(t->model.loader) ? ", the vocabulary grows" : "",
+               a && (a->tokens[0].count || a->tokens[1].count) && !t->run->trainable_tokens
+                   ? "their rows are trained (trainable_token_indices; all rows: "
+                     "lora_modules_to_save: [embed_tokens, lm_head])"
+               : a ? "they are trained as the run file says"
+                   : "they are trained with the model");
 }
 
 /* What transformers would do for this config and this run does not. */
@@ -82,8 +100,9 @@ static void log_doubtful(const af_trainer *t)
 
 void af_trainer_log_start(const af_trainer *t)
 {
-    af_run_log(t->hooks, "device: %s, computing in %s", af_device_text(t->model.device),
-               af_dtype_name(t->model.compute));
+    const char *no_gpu = af_device_no_gpu(t->model.device);
+    af_run_log(t->hooks, "device: %s, computing in %s%s%s", af_device_text(t->model.device),
+               af_dtype_name(t->model.compute), *no_gpu ? "; no GPU is used: " : "", no_gpu);
     af_run_log(
         t->hooks,
         "data: %" PRId64 " records, %" PRIu64 " tokens, %" PRIu64 " with loss; %" PRId64 " steps",
@@ -114,8 +133,27 @@ void af_trainer_log_start(const af_trainer *t)
                    mib(t->step.prompts_bytes),
                    af_run_model_on_cpu(&t->model) ? "of these" : "more, if free,");
     log_experts(t);
+    log_tokens(t);
     log_omitted(t);
     log_doubtful(t);
+}
+
+/* Where things are, and what to do with them. */
+static void log_next(const af_trainer *t)
+{
+    const char *dir = t->run->output_dir;
+    af_buf b = {0};
+    af_run_log(t->hooks, "%s: %s/%s", t->model.adapter ? "adapter" : "model", dir,
+               t->model.adapter ? "adapter_model.safetensors" : "model.safetensors");
+    af_run_log(t->hooks, "report: %s/report.html", dir);
+    af_next_commands(&b, t->run, af_trainer_is_chat(t));
+    af_run_log(t->hooks, "next:");
+    for (char *line = b.bad ? NULL : b.data, *end; line && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        *end = '\0';
+        af_run_log(t->hooks, "  %s", line);
+    }
+    af_buf_clear(&b);
 }
 
 void af_trainer_log_end(const af_trainer *t)
@@ -130,4 +168,5 @@ void af_trainer_log_end(const af_trainer *t)
     if (af_run_model_on_cpu(&t->model))
         af_run_log(t->hooks, "memory: %.1f MiB peak resident, %.1f expected (%+.1f %%)", peak,
                    expected, (peak / expected - 1) * 100);
+    log_next(t);
 }

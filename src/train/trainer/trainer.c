@@ -1,12 +1,12 @@
 /* trainer.c - opens and closes a run, and takes it from one step to the next. */
 #include "train/trainer/trainer.h"
 #include "base/file.h"
-#include "train/report/report.h"
 #include "train/report/samples.h"
 #include "train/step/memory_fit.h"
 #include "train/step/resident.h"
 
 #include <math.h>
+#include <time.h>
 
 static af_samples samples_of(const af_trainer *t)
 {
@@ -25,7 +25,7 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
     AF_TRY(af_run_data_open(&t->data, run, &t->model, err));
     AF_TRY(af_run_progress_init(&t->progress, run, af_stream_items(t->data.stream), err));
     AF_TRY(af_run_model_open_adapter(&t->model, err));
-    AF_TRY(af_prompts_new(&t->prompts, run, t->model.path,
+    AF_TRY(af_prompts_new(&t->prompts, run, t->model.texts,
                           t->data.chat_template ? t->data.chat_template : run->chat_template, err));
     t->step.prompts = t->prompts;
     t->step.rows_max = t->data.rows_max;
@@ -86,6 +86,8 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
     af_trainer_log_start(t);
     if (checkpoint)
         af_run_log(t->hooks, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
+    t->report.began = (int64_t)time(NULL);
+    af_trainer_report_due(t, true); /* the one of an earlier session would mislead */
 done:
     if (st != AF_OK)
         af_run_output_discard(&t->output);
@@ -95,9 +97,11 @@ done:
 
 /* ---- what is due ---- */
 
-/* Every n steps; a per-epoch count spreads that many over each epoch. */
-static bool due(const af_trainer *t, int64_t every, int64_t per_epoch)
+/* Every n steps (below 1: that share of all steps); a per-epoch count spreads that many over each
+ * epoch. */
+static bool due(const af_trainer *t, double n, int64_t per_epoch)
 {
+    int64_t every = af_run_progress_every(&t->progress, n);
     if (per_epoch > 0)
         every = AF_MAX(t->progress.steps_per_epoch / per_epoch, 1);
     return every > 0 && t->progress.step % every == 0;
@@ -105,13 +109,13 @@ static bool due(const af_trainer *t, int64_t every, int64_t per_epoch)
 
 static bool log_due(const af_trainer *t)
 {
-    return t->progress.step % t->run->logging_steps == 0 || t->progress.step == t->progress.steps;
+    return due(t, t->run->logging_steps, 0) || t->progress.step == t->progress.steps;
 }
 
 static bool eval_due(const af_trainer *t)
 {
     const af_run_progress *p = &t->progress;
-    if (!t->data.eval_items)
+    if (!t->data.eval_items || t->run->eval_strategy == AF_WHEN_NO)
         return false;
     if (t->run->eval_steps > 0 || t->run->evals_per_epoch > 0)
         return due(t, t->run->eval_steps, t->run->evals_per_epoch) || p->step == p->steps;
@@ -162,9 +166,24 @@ bool af_trainer_out_of_patience(const af_trainer *t)
     return patience > 0 && t->progress.evals_without_gain >= patience;
 }
 
+/* Counts steps in a row after which the last logged loss was too high. */
+static void watch_loss(af_trainer *t)
+{
+    af_run_progress *p = &t->progress;
+    const double most = t->run->loss_watchdog_threshold;
+    p->losses_above = most > 0 && p->last_loss > most ? p->losses_above + 1 : 0;
+}
+
+bool af_trainer_loss_too_high(const af_trainer *t)
+{
+    return t->run->loss_watchdog_threshold > 0 &&
+           t->progress.losses_above >= t->run->loss_watchdog_patience;
+}
+
 bool af_trainer_done(const af_trainer *t)
 {
-    return t->progress.step >= t->progress.steps || af_trainer_out_of_patience(t);
+    return t->progress.step >= t->progress.steps || af_trainer_out_of_patience(t) ||
+           af_trainer_loss_too_high(t);
 }
 
 /* Evaluates, logs, and counts gains. *keep: the run needs a checkpoint of this step. */
@@ -172,6 +191,10 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
 {
     double loss, accuracy;
     const double start = af_seconds_now();
+    if (t->progress.step == 0)
+        af_run_log(t->hooks,
+                   "evaluating the base model on %" PRId64 " records before the first step",
+                   t->data.eval_items);
     af_status st = af_trainer_evaluate(t, &loss, &accuracy, whole, err);
     if (st != AF_OK || !*whole)
         return st;
@@ -190,7 +213,7 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
         t->hooks->step(
             t->hooks->user,
             &(af_train_step){.step = p->step, .steps = p->steps, .loss = NAN, .eval_loss = loss});
-    *keep = better && t->run->load_best;
+    *keep = better && (t->run->load_best || t->run->save_strategy == AF_WHEN_BEST);
     return st;
 }
 
@@ -245,7 +268,8 @@ af_status af_trainer_run_due(af_trainer *t, af_error *err)
     keep |=
         p->step > 0 && p->step < p->steps && due(t, t->run->save_steps, t->run->saves_per_epoch);
     if (keep)
-        st = af_trainer_save(t, err);
+        AF_TRY(af_trainer_save(t, err));
+    af_trainer_report_due(t, keep || !isnan(t->eval_loss));
 done:
     return st;
 }
@@ -274,6 +298,7 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
     p->loss_count++;
     if (log_due(t))
         st = log_step(t, err);
+    watch_loss(t);
     return st == AF_OK ? af_trainer_run_due(t, err) : st;
 }
 
@@ -302,7 +327,7 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     af_status st = AF_OK;
     const char *output = t->output.dir;
     const af_samples samples = samples_of(t);
-    char *state = NULL, *text = NULL, *html = NULL;
+    char *state = NULL, *text = NULL;
     *whole = true;
     AF_TRY(write_result(t, err));
     AF_TRY(af_metrics_state_text(&t->output.metrics, true, &state, err));
@@ -314,20 +339,12 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     AF_TRY(af_samples_ask(&samples, output, whole, err));
     if (!*whole)
         goto done;
-    AF_TRY(af_samples_table(&samples, &html, err));
-    AF_TRY(af_report_write(&(af_report_source){.run = t->run,
-                                               .data = &t->data,
-                                               .step = &t->step,
-                                               .progress = &t->progress,
-                                               .metrics_path = t->output.metrics.rows_path,
-                                               .samples_html = html},
-                           err));
+    AF_TRY(af_trainer_report(t, AF_REPORT_DONE, NULL, err));
     AF_TRY(af_run_progress_text(&t->progress, clock, &text, err));
     AF_TRY(af_run_folder_write(output, AF_RUN_FINISHED, text, err));
     af_trainer_log_end(t);
 done:
     free(state);
     free(text);
-    free(html);
     return st;
 }

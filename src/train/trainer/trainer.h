@@ -6,10 +6,18 @@
 #ifndef AF_TRAINER_H
 #define AF_TRAINER_H
 
+#include "train/report/report.h"
 #include "train/step/run_data.h"
 #include "train/step/run_progress.h"
 #include "train/step/step_graph.h"
 #include "train/trainer/run_output.h"
+
+/* When report.html was written, and how long that took: writing it stays a small share of a run. */
+typedef struct af_report_times {
+    int64_t began; /* of this session, as time() gives it */
+    double written, cost;
+    bool failed; /* and that was logged */
+} af_report_times;
 
 typedef struct af_trainer {
     const af_run_config *run; /* borrowed, as the next one */
@@ -20,7 +28,9 @@ typedef struct af_trainer {
     af_step_graph step;
     af_run_progress progress;
     af_run_output output;
-    double eval_loss; /* of the current step; NaN = not evaluated */
+    double eval_loss;           /* of the current step; NaN = not evaluated */
+    const char *resume_command; /* for the report; NULL = the caller has none */
+    af_report_times report;
 } af_trainer;
 
 /* Everything up to the first step: reads, checks, plans, prepares, loads. Creates nothing on disk.
@@ -48,6 +58,8 @@ void af_trainer_close(af_trainer *t); /* an empty one is allowed */
 /* Whether the last step is done, or early stopping has ended the run. */
 bool af_trainer_done(const af_trainer *t);
 bool af_trainer_out_of_patience(const af_trainer *t);
+/* The loss watchdog has ended the run. */
+bool af_trainer_loss_too_high(const af_trainer *t);
 
 /* The step alone: k micro-batches and the update. Progress is not advanced. */
 AF_CHECKED af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err);
@@ -57,6 +69,14 @@ AF_CHECKED af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_r
                                                   af_error *err);
 /* The same for a record of the evaluation that has just run. */
 AF_CHECKED af_status af_trainer_explain_eval(af_trainer *t, const af_batch *b, af_error *err);
+/* Writes report.html in a given state. `message`: why the run stopped or failed, or NULL. */
+AF_CHECKED af_status af_trainer_report(af_trainer *t, af_report_state state, const char *message,
+                                       af_error *err);
+/* The same while the run goes on: now (event), or when the last one is old enough. A report that
+ * cannot be written is logged once and does not stop the run. */
+void af_trainer_report_due(af_trainer *t, bool event);
+/* Whether records are conversations and the model has a template for them. */
+bool af_trainer_is_chat(const af_trainer *t);
 /* Logs device, data, memory and doubtful settings, before the first step; and the totals. */
 void af_trainer_log_start(const af_trainer *t);
 void af_trainer_log_end(const af_trainer *t);

@@ -64,6 +64,8 @@ af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, boo
     af_graph_set_training(s->graph, false);
     for (; i < t->data.eval_items && !af_run_stop_requested(t->hooks); i++) {
         const af_batch *b;
+        if (t->hooks && t->hooks->evaluating)
+            t->hooks->evaluating(t->hooks->user, i, t->data.eval_items);
         AF_TRY(af_stream_get(t->data.eval_stream, i, &b, err));
         AF_TRY(af_step_graph_upload(s, b, 0.0f, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_FORWARD, err));

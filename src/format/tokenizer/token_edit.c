@@ -1,0 +1,374 @@
+/* token_edit.c - see token_edit.h. tokenizer.json is changed in its list of added tokens only: the
+ * rest of its bytes stays as it is. */
+#include "format/tokenizer/token_edit.h"
+
+#include "afinar/text.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "format/text/json_text.h"
+
+#include <jansson.h>
+
+enum { FILE_MAX_BYTES = 256 << 20 };
+
+/* ---- plan ---- */
+
+static bool is_named(const af_tokenizer *t, const af_token_edit *e)
+{
+    const struct {
+        const char *name, *text;
+    } known[] = {{"bos_token", af_tokenizer_bos_text(t)},
+                 {"eos_token", af_tokenizer_eos_text(t)},
+                 {"pad_token", af_tokenizer_pad_text(t)},
+                 {"unk_token", af_tokenizer_unk_text(t)}};
+    for (size_t i = 0; i < AF_LEN(known); i++)
+        if (strcmp(known[i].name, e->name) == 0)
+            return known[i].text && strcmp(known[i].text, e->text) == 0;
+    return false;
+}
+
+static bool seen_before(const af_token_edit *edit, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (strcmp(edit[k].text, edit[i].text) == 0)
+            return true;
+    return false;
+}
+
+static af_status plan(af_token_edits *out, af_arena *arena, const af_tokenizer *t,
+                      const af_token_edit *edit, int n, af_error *err)
+{
+    int64_t *ids = af_arena_take(arena, (uint64_t)AF_MAX(n, 1) * sizeof *ids);
+    const char **text = af_arena_take(arena, (uint64_t)AF_MAX(n, 1) * sizeof *text);
+    if (!ids || !text)
+        return af_fail_nomem(err, "the new tokens", (uint64_t)n * sizeof *ids);
+    *out = (af_token_edits){.size = af_tokenizer_vocab_size(t), .ids = ids, .text = text};
+    for (int i = 0; i < n; i++) {
+        const char *s = edit[i].text;
+        const int32_t id = af_tokenizer_id(t, s, strlen(s));
+        out->changed |= id < 0 || !af_tokenizer_is_added(t, id) ||
+                        (edit[i].special && !af_tokenizer_is_special(t, id)) ||
+                        (edit[i].name && !is_named(t, &edit[i]));
+        if (id >= 0 || seen_before(edit, i))
+            continue;
+        text[out->added] = s;
+        ids[out->added++] = out->size++;
+    }
+    return AF_OK;
+}
+
+af_status af_token_edits_plan(af_token_edits *out, af_arena *arena, const char *model,
+                              const af_token_edit *edit, int n, af_error *err)
+{
+    af_tokenizer *t = NULL;
+    af_status st = af_tokenizer_open(&t, model, err);
+    if (st == AF_OK)
+        st = plan(out, arena, t, edit, n, err);
+    af_tokenizer_close(t);
+    return st;
+}
+
+/* ---- JSON files ----
+ *
+ * Values are replaced in the text, key by key: the files have numbers that no parser of ours keeps
+ * (model_max_length is 10^30), and what is not changed stays byte for byte. */
+
+/* After the string that begins at text[i]. */
+static uint64_t skip_string(const char *text, uint64_t len, uint64_t i)
+{
+    for (i++; i < len && text[i] != '"'; i++)
+        i += text[i] == '\\';
+    return i + 1;
+}
+
+/* The bytes [from, to) of the value of a key of the outermost object. */
+static bool find_value(const char *text, uint64_t len, const char *key, uint64_t *from,
+                       uint64_t *to)
+{
+    const size_t n = strlen(key);
+    int depth = 0;
+    bool found = false;
+    for (uint64_t i = 0; i < len; i++) {
+        const char c = text[i];
+        if (c == '"') {
+            const uint64_t end = skip_string(text, len, i);
+            const bool match = depth == 1 && end - i == n + 2 && !memcmp(text + i + 1, key, n);
+            i = end - 1;
+            uint64_t next = end;
+            while (next < len && strchr(" \t\r\n", text[next]))
+                next++;
+            if (match && !found && next < len && text[next] == ':') {
+                found = true;
+                *from = i = next;
+                ++*from;
+            }
+            continue;
+        }
+        const bool closes = c == ']' || c == '}';
+        if (found && depth == 1 && (c == ',' || closes)) {
+            *to = i;
+            return true;
+        }
+        depth += (c == '[' || c == '{') - closes;
+    }
+    return false;
+}
+
+/* A file that is being changed. */
+typedef struct document {
+    char *text;
+    uint64_t len;
+    bool bad; /* out of memory, or no object */
+} document;
+
+static json_t *get(const document *d, const char *key)
+{
+    uint64_t from = 0, to = 0;
+    return find_value(d->text, d->len, key, &from, &to)
+               ? af_json_load(d->text + from, to - from, JSON_DECODE_ANY, NULL)
+               : NULL;
+}
+
+static bool is_empty(const char *inside, uint64_t len)
+{
+    uint64_t i = 0;
+    while (i < len && strchr(" \t\r\n", inside[i]))
+        i++;
+    return i < len && inside[i] == '}';
+}
+
+/* Takes the value. */
+static void set(document *d, const char *key, json_t *value)
+{
+    uint64_t from = 0, to = 0;
+    const bool has = find_value(d->text, d->len, key, &from, &to);
+    const char *brace = memchr(d->text, '{', d->len);
+    char *made = value ? af_json_dump(value, JSON_ENCODE_ANY | JSON_INDENT(2)) : NULL;
+    af_buf b = {0};
+    if (!has)
+        from = to = brace ? (uint64_t)(brace - d->text) + 1 : 0;
+    af_buf_add(&b, d->text, from);
+    if (has)
+        af_buf_printf(&b, " %s", made ? made : "");
+    else
+        af_buf_printf(&b, "\n  \"%s\": %s%s", key, made ? made : "",
+                      is_empty(d->text + from, d->len - from) ? "" : ",");
+    /* the space before the next key or the end of the object */
+    while (has && to > from && strchr(" \t\r\n", d->text[to - 1]))
+        to--;
+    af_buf_add(&b, d->text + to, d->len - to);
+    d->bad |= !brace || !made || b.bad;
+    if (!d->bad) {
+        free(d->text);
+        d->text = b.data;
+        d->len = b.len;
+        b = (af_buf){0};
+    }
+    af_buf_clear(&b);
+    free(made);
+    json_decref(value);
+}
+
+/* An entry of added_tokens, or of added_tokens_decoder when it has no id. */
+static json_t *entry_json(const af_token_edit *e, int64_t id)
+{
+    json_t *o = json_object();
+    if (id >= 0)
+        json_object_set_new(o, "id", json_integer(id));
+    json_object_set_new(o, "content", json_string(e->text));
+    json_object_set_new(o, "single_word", json_false());
+    json_object_set_new(o, "lstrip", json_false());
+    json_object_set_new(o, "rstrip", json_false());
+    json_object_set_new(o, "normalized", json_false());
+    json_object_set_new(o, "special", json_boolean(e->special));
+    return o;
+}
+
+typedef struct editor {
+    const char *dir;
+    const af_token_edit *edit;
+    int n;
+    const int64_t *id; /* by edit */
+    int64_t vocab;
+    af_error *err;
+} editor;
+
+/* ---- tokenizer.json ---- */
+
+/* HF's rule: a token that is there in the same form stays, one in another form is replaced. */
+static json_t *added_list(const editor *ed, json_t *list)
+{
+    for (int i = 0; i < ed->n && list; i++) {
+        size_t k = 0;
+        json_t *old;
+        while ((old = json_array_get(list, k)) &&
+               json_integer_value(json_object_get(old, "id")) != ed->id[i])
+            k++;
+        json_t *e = entry_json(&ed->edit[i], ed->id[i]);
+        if (old && json_is_true(json_object_get(old, "special")))
+            json_object_set_new(e, "special", json_true()); /* once special, always */
+        if (old)
+            json_array_set_new(list, k, e);
+        else
+            json_array_append_new(list, e);
+    }
+    return list;
+}
+
+static void edit_tokenizer(const editor *ed, document *d, const char *file)
+{
+    json_t *list = get(d, "added_tokens");
+    (void)file;
+    set(d, "added_tokens", added_list(ed, list ? list : json_array()));
+}
+
+/* ---- the other files ---- */
+
+/* tokenizer_config.json and special_tokens_map.json */
+static void edit_names(const editor *ed, document *d, const char *file)
+{
+    json_t *decoder = get(d, "added_tokens_decoder"), *listed = json_array();
+    (void)file;
+    for (int i = 0; i < ed->n; i++) {
+        const af_token_edit *e = &ed->edit[i];
+        char key[24];
+        snprintf(key, sizeof key, "%" PRId64, ed->id[i]);
+        if (e->name)
+            set(d, e->name, json_string(e->text));
+        if (e->listed)
+            json_array_append_new(listed, json_string(e->text));
+        json_t *entry = entry_json(e, -1);
+        if (json_is_true(json_object_get(json_object_get(decoder, key), "special")))
+            json_object_set_new(entry, "special", json_true());
+        json_object_set_new(decoder, key, entry);
+    }
+    if (json_is_object(decoder))
+        set(d, "added_tokens_decoder", json_incref(decoder));
+    if (json_array_size(listed)) {
+        json_t *extra = get(d, "extra_special_tokens"); /* what transformers 5 calls them */
+        set(d, json_is_array(extra) ? "extra_special_tokens" : "additional_special_tokens",
+            json_incref(listed));
+        json_decref(extra);
+    }
+    json_decref(decoder);
+    json_decref(listed);
+}
+
+/* Tokens are keys here. */
+static void edit_added(const editor *ed, document *d, const char *file)
+{
+    json_t *o = af_json_load(d->text, d->len, JSON_ALLOW_NUL, NULL);
+    (void)file;
+    for (int i = 0; i < ed->n; i++)
+        json_object_set_new(o, ed->edit[i].text, json_integer(ed->id[i]));
+    char *text = json_is_object(o) ? af_json_dump(o, JSON_INDENT(2)) : NULL;
+    d->bad |= !text;
+    if (text) {
+        free(d->text);
+        d->text = text;
+        d->len = strlen(text);
+    }
+    json_decref(o);
+}
+
+/* A new eos comes before the others that end an answer, as transformers' Trainer has it. */
+static json_t *ends(int64_t id, const json_t *old)
+{
+    json_t *list = json_pack("[I]", (json_int_t)id);
+    const size_t n = json_is_array(old) ? json_array_size(old) : json_is_integer(old);
+    for (size_t i = 0; i < n; i++) {
+        json_t *v = json_is_array(old) ? json_array_get(old, i) : (json_t *)old;
+        if (json_integer_value(v) != id)
+            json_array_append(list, v);
+    }
+    return list;
+}
+
+static void edit_ids(const editor *ed, document *d, const char *file)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "pad_token"};
+    const bool model = strcmp(file, "config.json") == 0;
+    json_t *text = model ? get(d, "text_config") : NULL;
+    for (int i = 0; i < ed->n; i++)
+        for (size_t k = 0; k < AF_LEN(names) && ed->edit[i].name; k++) {
+            char key[32];
+            if (strcmp(names[k], ed->edit[i].name) != 0)
+                continue;
+            snprintf(key, sizeof key, "%s_id", names[k]);
+            json_t *old = get(d, key);
+            set(d, key, k == 1 && !model ? ends(ed->id[i], old) : json_integer(ed->id[i]));
+            if (json_object_get(text, key))
+                json_object_set_new(text, key, json_integer(ed->id[i]));
+            json_decref(old);
+        }
+    if (model && ed->vocab && text)
+        json_object_set_new(text, "vocab_size", json_integer(ed->vocab));
+    else if (model && ed->vocab)
+        set(d, "vocab_size", json_integer(ed->vocab));
+    if (text)
+        set(d, "text_config", text);
+}
+
+static af_status edit_file(const editor *ed, const char *file, bool create,
+                           void (*change)(const editor *ed, document *d, const char *file))
+{
+    af_status st = AF_OK;
+    document d = {0};
+    char *path = af_path_join(ed->dir, file);
+    if (!path)
+        return af_fail_nomem(ed->err, "a path", strlen(ed->dir));
+    const bool there = af_file_exists(path);
+    if (!there && !create)
+        goto done;
+    if (there)
+        AF_TRY(af_file_read(&d.text, &d.len, path, FILE_MAX_BYTES, ed->err));
+    else if ((d.text = af_strdup("{\n}\n")))
+        d.len = strlen(d.text);
+    d.bad = !d.text;
+    if (!d.bad)
+        change(ed, &d, file);
+    st = d.bad ? af_fail(ed->err, AF_EFORMAT, "%s is not an object, or memory is used up", path)
+               : af_file_write(path, d.text, d.len, ed->err);
+done:
+    free(d.text);
+    free(path);
+    return st;
+}
+
+static af_status find_ids(int64_t *id, const char *dir, const af_token_edit *edit, int n,
+                          af_error *err)
+{
+    af_tokenizer *t = NULL;
+    const af_status st = af_tokenizer_open(&t, dir, err);
+    int64_t next = st == AF_OK ? af_tokenizer_vocab_size(t) : 0;
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        int k = 0;
+        while (strcmp(edit[k].text, edit[i].text) != 0)
+            k++;
+        id[i] = af_tokenizer_id(t, edit[i].text, strlen(edit[i].text));
+        if (id[i] < 0)
+            id[i] = k < i ? id[k] : next++;
+    }
+    af_tokenizer_close(t);
+    return st;
+}
+
+af_status af_token_edits_write(const char *dir, const af_token_edit *edit, int n, int64_t vocab,
+                               af_error *err)
+{
+    af_status st = AF_OK;
+    int64_t *id = af_calloc((uint64_t)AF_MAX(n, 1), sizeof *id);
+    const editor ed = {dir, edit, n, id, vocab, err};
+    if (!id)
+        AF_TRY(af_fail_nomem(err, "the new tokens", (uint64_t)n * sizeof *id));
+    AF_TRY(find_ids(id, dir, edit, n, err));
+    AF_TRY(edit_file(&ed, "tokenizer.json", false, edit_tokenizer));
+    AF_TRY(edit_file(&ed, "tokenizer_config.json", true, edit_names));
+    AF_TRY(edit_file(&ed, "special_tokens_map.json", false, edit_names));
+    AF_TRY(edit_file(&ed, "added_tokens.json", false, edit_added));
+    AF_TRY(edit_file(&ed, "generation_config.json", false, edit_ids));
+    AF_TRY(edit_file(&ed, "config.json", false, edit_ids));
+done:
+    free(id);
+    return st;
+}

@@ -1,0 +1,18 @@
+/* next_steps.h - the commands a user continues with, ready to paste into a shell. */
+#ifndef AF_NEXT_STEPS_H
+#define AF_NEXT_STEPS_H
+
+#include "base/buf.h"
+#include "train/run/run_config.h"
+
+/* One argument of a shell command, quoted where the shell would change it. */
+void af_shell_put(af_buf *b, const char *arg);
+/* The command that continues a run from its last checkpoint: the run file and the overrides as they
+ * were given. A run file that cannot be read again (stdin, a pipe) is replaced by the one in the
+ * output folder. malloc'ed; NULL when out of memory. */
+char *af_resume_command(const char *run_file, const char *const *overrides, int count,
+                        const char *output_dir);
+/* What to do with the result of a run: generate, merge (of an adapter) and export, one per line.
+ * chat: the model was trained on conversations. */
+void af_next_commands(af_buf *b, const af_run_config *run, bool chat);
+#endif

@@ -1,0 +1,276 @@
+/* freeze.c - see freeze.h.
+ *
+ * unfrozen_parameters: regular expressions that match from the beginning of a parameter's name; a
+ * dot is a dot unless a plus follows; "[from:to]" at the end restricts rows. (Axolotl, freeze.py.)
+ * adapter: freeze: the modules of the last (or first, below 0) layers, and modules outside the
+ * layers. (LLaMA-Factory.) */
+#include "train/run/freeze.h"
+#include "base/buf.h"
+#include "model/adapter_config.h"
+
+enum { NAME_BYTES = 512 };
+
+bool af_method_trains_base(const af_run_config *r)
+{
+    return r->method == AF_METHOD_FULL || r->method == AF_METHOD_FREEZE;
+}
+
+static int64_t rows_of(const af_tensor_spec *t) { return t->dim[0]; }
+
+/* ---- unfrozen_parameters ---- */
+
+typedef struct row_pattern {
+    af_buf regex;
+    bool has_rows;
+    int64_t from, to; /* to -1 = the end */
+} row_pattern;
+
+/* "[12]", "[:12]", "[3:]", "[3:12]" at the end of the text; its length, or 0. */
+static size_t row_suffix(const char *text, row_pattern *p)
+{
+    const size_t n = strlen(text);
+    const char *open = strrchr(text, '[');
+    if (!open || open == text || text[n - 1] != ']' ||
+        strspn(open + 1, "0123456789:") != n - (size_t)(open - text) - 2)
+        return 0;
+    const char *colon = strchr(open, ':');
+    if ((colon && strchr(colon + 1, ':')) || (!colon && open[1] == ']'))
+        return 0;
+    char *end;
+    p->has_rows = true;
+    p->from = strtoll(open + 1, &end, 10);
+    p->to = !colon ? p->from + 1 : colon[1] == ']' ? -1 : strtoll(colon + 1, &end, 10);
+    return n - (size_t)(open - text);
+}
+
+static af_status read_pattern(row_pattern *p, const char *text, const char *at, af_error *err)
+{
+    *p = (row_pattern){0};
+    const size_t n = strlen(text) - row_suffix(text, p);
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '.' && text[i + 1] != '+')
+            af_buf_str(&p->regex, "\\");
+        af_buf_add(&p->regex, text + i, 1);
+    }
+    if (p->regex.bad)
+        return af_fail_nomem(err, "a pattern", n);
+    if (p->has_rows && p->to >= 0 && p->from >= p->to)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: unfrozen_parameters '%.200s' begins at row %lld, "
+                       "after its end",
+                       at, text, (long long)p->from);
+    return AF_OK;
+}
+
+/* Whether the pattern matches the tensor: its name, or all names its pieces have on disk. */
+static af_status matches(bool *out, const row_pattern *p, const af_model_spec *s, int tensor,
+                         const char *at, af_error *err)
+{
+    char name[NAME_BYTES];
+    int hits = 0;
+    const int pieces = af_disk_count(s, tensor);
+    af_spec_whole_name(s, s->tensor[tensor].name, name, sizeof name);
+    af_status st = af_pattern_matches(out, p->regex.data, name, false, err);
+    for (int k = 0; k < pieces && pieces > 1 && !*out && st == AF_OK; k++) {
+        int64_t dim[2], from;
+        int ndim;
+        bool hit = false;
+        af_disk_piece(s, tensor, k, name, sizeof name, dim, &ndim, &from);
+        st = af_pattern_matches(&hit, p->regex.data, name, false, err);
+        hits += hit;
+    }
+    if (st == AF_OK && hits > 0 && hits < pieces)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s: unfrozen_parameters '%.200s' is not supported: it matches %d of the %d "
+                       "experts of layer %d, which are trained together or not at all",
+                       at, p->regex.data, hits, pieces, s->tensor[tensor].layer);
+    *out |= hits > 0;
+    return st == AF_OK ? AF_OK : af_fail_prefix(st, err, "%s: unfrozen_parameters", at);
+}
+
+static af_status add_range(af_trained *t, const row_pattern *p, const af_model_spec *s, int tensor,
+                           const char *at, af_error *err)
+{
+    const int64_t rows = rows_of(&s->tensor[tensor]), to = p->to < 0 ? rows : p->to;
+    if (p->from >= to || to > rows)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: unfrozen_parameters has rows %lld to %lld of '%s', which has %lld", at,
+                       (long long)p->from, (long long)to, s->tensor[tensor].name, (long long)rows);
+    t->range[t->ranges++] = (af_row_range){tensor, p->from, to};
+    return AF_OK;
+}
+
+static af_status use_pattern(af_trained *t, const char *text, const af_model_spec *s,
+                             const char *at, af_error *err)
+{
+    af_status st = AF_OK;
+    row_pattern p;
+    bool used = false;
+    AF_TRY(read_pattern(&p, text, at, err));
+    for (int i = 0; i < s->tensors; i++) {
+        bool hit = false;
+        AF_TRY(matches(&hit, &p, s, i, at, err));
+        if (hit && p.has_rows)
+            AF_TRY(add_range(t, &p, s, i, at, err));
+        t->tensor[i] |= hit;
+        used |= hit;
+    }
+    t->unmatched += !used;
+done:
+    af_buf_clear(&p.regex);
+    return st;
+}
+
+static int by_row(const void *x, const void *y)
+{
+    const af_row_range *a = x, *b = y;
+    if (a->tensor != b->tensor)
+        return a->tensor < b->tensor ? -1 : 1;
+    return a->from < b->from ? -1 : a->from > b->from;
+}
+
+/* Sorted, and those that touch joined. */
+static void join_ranges(af_trained *t)
+{
+    int n = 0;
+    qsort(t->range, (size_t)t->ranges, sizeof *t->range, by_row);
+    for (int i = 0; i < t->ranges; i++) {
+        af_row_range *last = n ? &t->range[n - 1] : NULL;
+        if (last && last->tensor == t->range[i].tensor && t->range[i].from <= last->to)
+            last->to = AF_MAX(last->to, t->range[i].to);
+        else
+            t->range[n++] = t->range[i];
+    }
+    t->ranges = n;
+}
+
+static af_status choose_by_name(af_trained *t, const af_run_config *r, const af_model_spec *s,
+                                af_arena *arena, af_error *err)
+{
+    char at[300];
+    af_run_key_loc(r, "unfrozen_parameters", at, sizeof at);
+    const uint64_t most = (uint64_t)s->tensors * (uint64_t)r->unfrozen_parameters.count;
+    t->range = af_arena_take(arena, most * sizeof *t->range);
+    if (!t->range)
+        return af_fail_nomem(err, "the trained rows", most * sizeof *t->range);
+    for (int i = 0; i < r->unfrozen_parameters.count; i++) {
+        const af_status st = use_pattern(t, r->unfrozen_parameters.item[i], s, at, err);
+        if (st != AF_OK)
+            return st;
+    }
+    join_ranges(t);
+    return AF_OK;
+}
+
+/* ---- adapter: freeze ---- */
+
+/* The module after the layer's number, or the last one outside the layers: mlp, embed_tokens. */
+static void module_name(const af_model_spec *s, int tensor, char *out, size_t size)
+{
+    char name[NAME_BYTES], number[32];
+    af_spec_whole_name(s, s->tensor[tensor].name, name, sizeof name);
+    snprintf(number, sizeof number, ".%d.", s->tensor[tensor].layer);
+    const char *at = s->tensor[tensor].layer >= 0 ? strstr(name, number) : NULL;
+    if (at) {
+        at += strlen(number);
+    } else {
+        char *end = strrchr(name, '.');
+        if (end)
+            *end = '\0';
+        at = strrchr(name, '.');
+        at = at ? at + 1 : name;
+    }
+    snprintf(out, size, "%.*s", (int)strcspn(at, "."), at);
+}
+
+static bool layer_is_trained(const af_run_config *r, const af_model_spec *s, int layer)
+{
+    const int64_t n = r->freeze_layers;
+    return n > 0 ? layer >= s->layers - n : layer < -n;
+}
+
+/* Whether the module is one of those inside (or outside) the layers; `known` lists them. */
+static bool is_module(const af_model_spec *s, const char *module, bool inside, char *known,
+                      size_t size)
+{
+    char name[NAME_BYTES];
+    bool found = inside && strcmp(module, "all") == 0;
+    size_t len = 0;
+    for (int i = 0; i < s->tensors; i++) {
+        if ((s->tensor[i].layer >= 0) != inside)
+            continue;
+        module_name(s, i, name, sizeof name);
+        found |= strcmp(module, name) == 0;
+        if (!strstr(known, name) && len + strlen(name) + 3 < size)
+            len += (size_t)snprintf(known + len, size - len, "%s%s", len ? ", " : "", name);
+    }
+    return found;
+}
+
+/* Trains what has ".LAYER.MODULE" (or, outside the layers, MODULE) anywhere in its name: 'norm'
+ * means every norm of every layer too. */
+static af_status use_module(af_trained *t, const af_run_config *r, const af_model_spec *s,
+                            const char *key, const char *module, bool inside, af_error *err)
+{
+    char name[NAME_BYTES], part[NAME_BYTES], known[200] = "", at[300];
+    if (!is_module(s, module, inside, known, sizeof known))
+        return af_fail(err, AF_EUSAGE,
+                       "%s: %s has '%.100s', which the model does not have: it has %s",
+                       af_run_key_loc(r, key, at, sizeof at), key, module, known);
+    for (int i = 0; i < s->tensors; i++) {
+        const int layer = s->tensor[i].layer;
+        if (inside && (layer < 0 || !layer_is_trained(r, s, layer)))
+            continue;
+        if (inside)
+            snprintf(part, sizeof part, ".%d.%s", layer, strcmp(module, "all") ? module : "");
+        else
+            snprintf(part, sizeof part, "%s", module);
+        af_spec_whole_name(s, s->tensor[i].name, name, sizeof name);
+        t->tensor[i] |= strstr(name, part) != NULL;
+    }
+    return AF_OK;
+}
+
+static af_status choose_by_layer(af_trained *t, const af_run_config *r, const af_model_spec *s,
+                                 af_error *err)
+{
+    static const char *const all = "all";
+    const bool named = r->freeze_modules.count > 0;
+    const int n = named ? r->freeze_modules.count : 1;
+    for (int i = 0; i < n; i++) {
+        const af_status st = use_module(t, r, s, "freeze_trainable_modules",
+                                        named ? r->freeze_modules.item[i] : all, true, err);
+        if (st != AF_OK)
+            return st;
+    }
+    for (int i = 0; i < r->freeze_extra.count; i++) {
+        const af_status st =
+            use_module(t, r, s, "freeze_extra_modules", r->freeze_extra.item[i], false, err);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+af_status af_trained_choose(af_trained *out, const af_run_config *r, const af_model_spec *spec,
+                            af_arena *arena, af_error *err)
+{
+    *out = (af_trained){0};
+    const bool by_name = r->method == AF_METHOD_FULL && r->unfrozen_parameters.count > 0;
+    if (!by_name && r->method != AF_METHOD_FREEZE)
+        return AF_OK;
+    out->tensor = af_arena_take(arena, (uint64_t)spec->tensors * sizeof *out->tensor);
+    if (!out->tensor)
+        return af_fail_nomem(err, "the trained tensors", (uint64_t)spec->tensors);
+    const af_status st =
+        by_name ? choose_by_name(out, r, spec, arena, err) : choose_by_layer(out, r, spec, err);
+    bool any = false;
+    for (int i = 0; i < spec->tensors; i++)
+        any |= out->tensor[i];
+    if (st != AF_OK || any)
+        return st;
+    char at[300];
+    const char *key = by_name ? "unfrozen_parameters" : "freeze_trainable_layers";
+    return af_fail(err, AF_EUSAGE, "%s: %s leaves nothing to train",
+                   af_run_key_loc(r, key, at, sizeof at), key);
+}

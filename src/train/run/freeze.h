@@ -1,0 +1,27 @@
+/* freeze.h - which tensors of the base a full run trains: all, or those the run file names. */
+#ifndef AF_FREEZE_H
+#define AF_FREEZE_H
+
+#include "model/arch.h"
+#include "train/run/run_config.h"
+
+/* Rows [from, to) of a tensor that are trained; the others have no gradient. */
+typedef struct af_row_range {
+    int tensor;
+    int64_t from, to;
+} af_row_range;
+
+typedef struct af_trained {
+    bool *tensor;        /* by spec tensor; NULL = all of them */
+    af_row_range *range; /* sorted by tensor and row, without overlaps */
+    int ranges;
+    int unmatched; /* patterns that match nothing */
+} af_trained;
+
+/* True when the run trains the base itself: full fine-tuning, or a part of it. */
+bool af_method_trains_base(const af_run_config *r);
+/* Reads unfrozen_parameters (Axolotl) or the freeze_ keys (LLaMA-Factory). Memory is the arena's.
+ * An error when a name is none of the model, or nothing would be trained. */
+AF_CHECKED af_status af_trained_choose(af_trained *out, const af_run_config *r,
+                                       const af_model_spec *spec, af_arena *arena, af_error *err);
+#endif

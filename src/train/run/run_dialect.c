@@ -1,0 +1,83 @@
+/* run_dialect.c - whose run file it is, and what a missing key means there. */
+#include "base/base.h"
+#include "train/run/run_translate.h"
+
+static bool has_any(const af_yaml *root, const char *const *keys)
+{
+    for (; *keys; keys++)
+        if (af_yaml_get(root, *keys))
+            return true;
+    return false;
+}
+
+af_dialect af_dialect_of(const af_yaml *root)
+{
+    static const char *const v1[] = {"train_dataset", "model_class", "peft_config",
+                                     "kernel_config", "dist_config", NULL};
+    static const char *const factory[] = {"stage",       "finetuning_type",  "template",
+                                          "cutoff_len",  "lora_target",      "lora_rank",
+                                          "dataset_dir", "quantization_bit", NULL};
+    static const char *const trl[] = {
+        "dataset_name",     "dataset_mixture",     "dataset_mixer",
+        "use_peft",         "torch_dtype",         "per_device_train_batch_size",
+        "num_train_epochs", "dataset_train_split", NULL};
+    static const char *const mlx[] = {"fine_tune_type", "lora_parameters", "iters", "num_layers",
+                                      NULL};
+    if (root->kind != AF_YAML_MAP || af_yaml_get(root, "base_model"))
+        return AF_DIALECT_NONE;
+    if (af_yaml_get(root, "model"))
+        return has_any(root, v1)    ? AF_DIALECT_LLAMA_FACTORY_V1
+               : has_any(root, mlx) ? AF_DIALECT_MLX
+                                    : AF_DIALECT_NONE;
+    if (!af_yaml_get(root, "model_name_or_path"))
+        return AF_DIALECT_NONE;
+    return has_any(root, factory) ? AF_DIALECT_LLAMA_FACTORY
+           : has_any(root, trl)   ? AF_DIALECT_TRL
+                                  : AF_DIALECT_NONE;
+}
+
+const char *af_dialect_name(af_dialect d)
+{
+    static const char *const names[] = {
+        [AF_DIALECT_NONE] = NULL,
+        [AF_DIALECT_LLAMA_FACTORY] = "LLaMA-Factory",
+        [AF_DIALECT_LLAMA_FACTORY_V1] = "LLaMA-Factory (v1)",
+        [AF_DIALECT_TRL] = "TRL",
+        [AF_DIALECT_MLX] = "mlx-lm",
+    };
+    return names[d];
+}
+
+/* What the tools take where a key is missing: LLaMA-Factory 0.9, TRL 1, transformers 5, PEFT 0.19,
+ * mlx-lm 0.29. Keys of logging keep our defaults. */
+static const struct {
+    const char *key, *factory, *v1, *trl, *mlx;
+} presets[] = {
+    {"adapter", "lora", NULL, NULL, "lora"},
+    {"lora_r", "8", "8", NULL, "8"},
+    {"lora_alpha", NULL, "8", "32", "160"}, /* mlx: its scale of 20, times the rank */
+    {"lora_dropout", NULL, NULL, "0.05", NULL},
+    {"lora_target_modules", NULL, NULL, "q_proj, v_proj", NULL},
+    {"sequence_len", NULL, NULL, "1024", NULL},
+    {"micro_batch_size", "8", "1", "8", "4"},
+    {"num_epochs", "3", "3", "3", NULL},
+    {"max_steps", NULL, NULL, NULL, "1000"},
+    {"learning_rate", "5e-5", "1e-4", "2e-5", "1e-5"},
+    {"lr_scheduler", "linear", "constant", "linear", "constant"},
+    {"weight_decay", NULL, "0.01", NULL, NULL},
+    {"optimizer", NULL, NULL, NULL, "adam"},
+    {"train_on_inputs", NULL, NULL, "true", "true"},
+    {"save_steps", "500", NULL, "500", "100"},
+};
+
+const char *af_dialect_default(af_dialect d, int i, const char **value)
+{
+    if (i < 0 || i >= (int)AF_LEN(presets))
+        return NULL;
+    *value = d == AF_DIALECT_LLAMA_FACTORY      ? presets[i].factory
+             : d == AF_DIALECT_LLAMA_FACTORY_V1 ? presets[i].v1
+             : d == AF_DIALECT_TRL              ? presets[i].trl
+             : d == AF_DIALECT_MLX              ? presets[i].mlx
+                                                : NULL;
+    return presets[i].key;
+}

@@ -1,0 +1,301 @@
+/* run_translate.c - keys of other trainers whose values, maps or combinations mean something here.
+ */
+#include "train/run/run_translate.h"
+#include "base/base.h"
+
+#include <inttypes.h>
+
+typedef struct translation {
+    const af_yaml *root;
+    af_yaml *out;
+    int room;
+    af_arena *mem;
+    const char *name; /* of the file, for messages */
+    af_error *err;
+} translation;
+
+/* ---- nodes ---- */
+
+static af_yaml *new_scalar(const translation *t, int line, const char *text)
+{
+    af_yaml *n = af_arena_take(t->mem, sizeof *n);
+    if (n)
+        *n = (af_yaml){.kind = AF_YAML_SCALAR, .line = line, .text = af_arena_strdup(t->mem, text)};
+    return n && n->text ? n : NULL;
+}
+
+static bool grow(translation *t)
+{
+    if (t->out->count < t->room)
+        return true;
+    const int room = 2 * t->room + 16;
+    const char **key = af_arena_take(t->mem, (uint64_t)room * sizeof *key);
+    af_yaml **item = af_arena_take(t->mem, (uint64_t)room * sizeof *item);
+    int *line = af_arena_take(t->mem, (uint64_t)room * sizeof *line);
+    if (!key || !item || !line)
+        return false;
+    for (int i = 0; i < t->out->count; i++) {
+        key[i] = t->out->key[i];
+        item[i] = t->out->item[i];
+        line[i] = t->out->key_line[i];
+    }
+    t->out->key = key;
+    t->out->item = item;
+    t->out->key_line = line;
+    t->room = room;
+    return true;
+}
+
+static af_status put(translation *t, const char *key, int line, const af_yaml *n)
+{
+    if (!n || !grow(t))
+        return af_fail_nomem(t->err, key, sizeof *n);
+    const int i = t->out->count++;
+    t->out->key[i] = key;
+    t->out->key_line[i] = line;
+    t->out->item[i] = (af_yaml *)n;
+    return AF_OK;
+}
+
+/* ---- values ---- */
+
+/* A value that asks for one of ours. A NULL key: the value asks for nothing. */
+static const struct {
+    const char *key, *value, *ours, *as;
+} values[] = {
+    {"quantization_bit", "4", "load_in_4bit", "true"},
+    {"quantization_bit", "8", "load_in_8bit", "true"},
+    {"lora_target", "all", "lora_target", "all-linear"},
+    {"lora_target_modules", "all", "lora_target_modules", "all-linear"},
+    {"target_modules", "all", "target_modules", "all-linear"},
+    {"disable_gradient_checkpointing", "true", "gradient_checkpointing", "false"},
+    {"disable_gradient_checkpointing", "false", "gradient_checkpointing", "true"},
+    {"enable_activation_checkpointing", "true", "gradient_checkpointing", "true"},
+    {"enable_activation_checkpointing", "false", "gradient_checkpointing", "false"},
+    {"gradient_checkpointing", "unsloth", "gradient_checkpointing", "true"},
+    {"gradient_checkpointing", "offload", "activation_offloading", "true"},
+    {"gradient_checkpointing", "offload_disk", "activation_offloading", "true"},
+    {"activation_offloading", "legacy", "activation_offloading", "true"},
+    {"activation_offloading", "disk", "activation_offloading", "true"},
+    {"tf32", "auto", NULL, NULL},
+    {"generate_samples", "true", NULL, NULL}, /* Axolotl: a switch, without prompts */
+    {"generate_samples", "false", NULL, NULL},
+    {"curriculum_sampling", "true", "shuffle", "false"},
+    {"curriculum_sampling", "false", NULL, NULL},
+    {"disable_shuffling", "true", "shuffle", "false"},
+    {"disable_shuffling", "false", "shuffle", "true"},
+    {"mask_prompt", "true", "train_on_inputs", "false"},
+    {"mask_prompt", "false", "train_on_inputs", "true"},
+    {"assistant_only_loss", "true", "train_on_inputs", "false"},
+    {"assistant_only_loss", "false", "train_on_inputs", "true"},
+    {"completion_only_loss", "true", "train_on_inputs", "false"},
+    {"completion_only_loss", "false", "train_on_inputs", "true"},
+    {"train_on_completions", "true", "train_on_inputs", "false"},
+    {"train_on_completions", "false", "train_on_inputs", "true"},
+    {"use_muon", "true", "optimizer", "muon"},
+    {"use_peft", "true", "adapter", "lora"},
+    {"use_peft", "false", "adapter", "full"},
+    {"random_state", NULL, "seed", NULL}, /* any value: another name in code, not in files */
+};
+
+static bool has_value(const af_yaml *n, const char *want)
+{
+    const af_yaml w = {.kind = AF_YAML_SCALAR, .text = want};
+    bool is, must;
+    if (n->kind == AF_YAML_LIST && n->count == 1)
+        n = n->item[0]; /* [all] */
+    if (n->kind != AF_YAML_SCALAR)
+        return false;
+    if (af_yaml_bool(&w, &must))
+        return af_yaml_bool(n, &is) && is == must;
+    return strcmp(n->text, want) == 0;
+}
+
+/* True when the entry was translated. */
+static bool translate_value(translation *t, int i, af_status *st)
+{
+    const char *key = t->root->key[i];
+    const af_yaml *n = t->root->item[i];
+    const int line = t->root->key_line[i];
+    for (size_t v = 0; v < AF_LEN(values); v++) {
+        if (strcmp(values[v].key, key) != 0)
+            continue;
+        if (!values[v].value) {
+            *st = put(t, values[v].ours, line, n);
+            return true;
+        }
+        if (!has_value(n, values[v].value))
+            continue;
+        if (values[v].ours)
+            *st = put(t, values[v].ours, line, new_scalar(t, n->line, values[v].as));
+        return true;
+    }
+    return false;
+}
+
+/* ---- maps of settings ---- */
+
+/* A key inside a map; other keys of the map stand for themselves. NULL: it does not matter here. */
+static const struct {
+    const char *map, *key, *ours;
+} inner[] = {
+    {"peft_config", "name", "adapter"},
+    {"peft_config", "r", "lora_r"},
+    {"peft_config", "export_dir", NULL},
+    {"peft_config", "export_size", NULL},
+    {"peft_config", "export_hub_model_id", NULL},
+    {"peft_config", "export_legacy_format", NULL},
+    {"peft_config", "infer_dtype", NULL},
+    {"quant_config", "name", "quantization_method"},
+    {"lr_scheduler_kwargs", "min_lr_rate", "cosine_min_lr_ratio"},
+    {"lr_scheduler_kwargs", "min_lr_ratio", "cosine_min_lr_ratio"},
+    {"lr_scheduler_kwargs", "num_cycles", "lr_cycles"},
+    {"lr_scheduler_kwargs", "power", "lr_power"},
+    {"lora_parameters", "rank", "lora_r"},
+    {"lora_parameters", "scale", NULL}, /* see translate_scale */
+    {"lora_parameters", "alpha", "lora_alpha"},
+    {"lora_parameters", "dropout", "lora_dropout"},
+    {"lora_parameters", "keys", "lora_target_modules"},
+};
+static const char *const maps[] = {"peft_config", "quant_config", "lr_scheduler_kwargs",
+                                   "lora_parameters"};
+
+static af_status translate_map(translation *t, const char *map, const af_yaml *n)
+{
+    af_status st = AF_OK;
+    translation part = *t;
+    af_yaml flat = *n; /* the map with our names, for the values in it */
+    int count = 0;
+    flat.key = af_arena_take(t->mem, (uint64_t)AF_MAX(n->count, 1) * sizeof *flat.key);
+    flat.item = af_arena_take(t->mem, (uint64_t)AF_MAX(n->count, 1) * sizeof *flat.item);
+    flat.key_line = af_arena_take(t->mem, (uint64_t)AF_MAX(n->count, 1) * sizeof *flat.key_line);
+    if (!flat.key || !flat.item || !flat.key_line)
+        return af_fail_nomem(t->err, map, (uint64_t)n->count * sizeof *n);
+    for (int i = 0; i < n->count; i++) {
+        const char *as = n->key[i];
+        for (size_t k = 0; k < AF_LEN(inner); k++)
+            if (strcmp(inner[k].map, map) == 0 && strcmp(inner[k].key, n->key[i]) == 0)
+                as = inner[k].ours;
+        if (!as)
+            continue;
+        flat.key[count] = as;
+        flat.key_line[count] = n->key_line[i];
+        flat.item[count++] = n->item[i];
+    }
+    flat.count = count;
+    part.root = &flat;
+    for (int i = 0; i < count && st == AF_OK; i++)
+        if (!translate_value(&part, i, &st))
+            st = put(&part, flat.key[i], flat.key_line[i], flat.item[i]);
+    t->out = part.out;
+    t->room = part.room;
+    return st;
+}
+
+static bool is_map_of_settings(const char *key, const af_yaml *n)
+{
+    for (size_t i = 0; i < AF_LEN(maps); i++)
+        if (n->kind == AF_YAML_MAP && strcmp(maps[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* ---- several keys together ---- */
+
+static int64_t whole_number(const af_yaml *root, const char *key, int64_t otherwise)
+{
+    const af_yaml *n = af_yaml_get(root, key);
+    int64_t v;
+    return n && af_yaml_i64(n, &v) ? v : otherwise;
+}
+
+/* Rows of a whole step, beside rows of a pass: how many passes there are. Axolotl's batch_size
+ * (without micro_batch_size it is the rows of a pass), and global_batch_size. */
+static af_status translate_batch(translation *t, int i, int64_t micro)
+{
+    const char *key = t->root->key[i];
+    const int64_t all = whole_number(t->root, key, 0);
+    const af_yaml *passes = af_yaml_get(t->root, "gradient_accumulation_steps");
+    char text[32];
+    if (passes && !af_yaml_is_null(passes))
+        return af_fail(t->err, AF_EUSAGE,
+                       "%s:%d: %s and gradient_accumulation_steps contradict each other: give one",
+                       t->name, t->root->key_line[i], key);
+    if (all < micro || micro < 1)
+        return af_fail(t->err, AF_EUSAGE, "%s:%d: %s is %" PRId64 ", less than micro_batch_size",
+                       t->name, t->root->key_line[i], key, all);
+    snprintf(text, sizeof text, "%" PRId64, all / micro);
+    return put(t, "gradient_accumulation_steps", t->root->key_line[i],
+               new_scalar(t, t->root->item[i]->line, text));
+}
+
+/* mlx-lm: the output of the adapter times `scale`, whatever the rank. */
+static af_status translate_scale(translation *t, const af_yaml *parameters)
+{
+    enum { SCALE = 20, RANK = 8 }; /* its defaults */
+    const af_yaml *scale = af_yaml_get(parameters, "scale");
+    double v = SCALE;
+    char text[40];
+    if (af_yaml_get(parameters, "alpha") || (scale && !af_yaml_f64(scale, &v)))
+        return AF_OK;
+    snprintf(text, sizeof text, "%.17g", v * (double)whole_number(parameters, "rank", RANK));
+    return put(t, "lora_alpha", parameters->line, new_scalar(t, parameters->line, text));
+}
+
+static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
+
+/* The model's own tokenizer or config, by its name. */
+static bool names_the_model(const af_yaml *root, const char *key, const af_yaml *n)
+{
+    static const char *const keys[] = {"tokenizer_config", "tokenizer_name_or_path",
+                                       "tokenizer_name", "base_model_config"};
+    static const char *const models[] = {"base_model", "model_name_or_path", "model"};
+    bool same = false, asked = false;
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        asked |= is(key, keys[i]);
+    for (size_t i = 0; asked && i < AF_LEN(models); i++) {
+        const af_yaml *m = af_yaml_get(root, models[i]);
+        same |= m && m->kind == AF_YAML_SCALAR && n->kind == AF_YAML_SCALAR && is(m->text, n->text);
+    }
+    return same;
+}
+
+static af_status translate_entry(translation *t, int i)
+{
+    const char *key = t->root->key[i];
+    const af_yaml *n = t->root->item[i];
+    const int line = t->root->key_line[i];
+    af_status st = AF_OK;
+    if (af_yaml_is_null(n))
+        return put(t, key, line, n);
+    if (is(key, "batch_size") && af_yaml_get(t->root, "micro_batch_size"))
+        return translate_batch(t, i, whole_number(t->root, "micro_batch_size", 1));
+    if (is(key, "global_batch_size"))
+        return translate_batch(t, i, whole_number(t->root, "micro_batch_size", 1));
+    if (is(key, "batch_size"))
+        return put(t, "micro_batch_size", line, n);
+    if (names_the_model(t->root, key, n))
+        return AF_OK;
+    if (is(key, "lora_parameters") && n->kind == AF_YAML_MAP)
+        st = translate_scale(t, n);
+    if (st == AF_OK && is_map_of_settings(key, n))
+        return translate_map(t, key, n);
+    if (st != AF_OK || translate_value(t, i, &st))
+        return st;
+    return put(t, key, line, n);
+}
+
+af_status af_run_translate(af_yaml **out, const af_yaml *root, af_arena *mem, const char *name,
+                           af_error *err)
+{
+    translation t = {.root = root, .mem = mem, .name = name, .err = err};
+    af_status st = AF_OK;
+    t.out = af_arena_take(mem, sizeof *t.out);
+    if (!t.out)
+        return af_fail_nomem(err, name, sizeof *t.out);
+    *t.out = (af_yaml){.kind = AF_YAML_MAP, .line = root->line};
+    for (int i = 0; i < root->count && st == AF_OK; i++)
+        st = translate_entry(&t, i);
+    *out = t.out;
+    return st;
+}

@@ -1,0 +1,27 @@
+/* run_translate.h - run files of other trainers in the keys of this one. */
+#ifndef AF_RUN_TRANSLATE_H
+#define AF_RUN_TRANSLATE_H
+
+#include "format/text/yaml_tree.h"
+
+/* Whose keys a file has; NONE = afinar's and Axolotl's, which are mostly the same. */
+typedef enum af_dialect {
+    AF_DIALECT_NONE,
+    AF_DIALECT_LLAMA_FACTORY,
+    AF_DIALECT_LLAMA_FACTORY_V1, /* its newer schema: peft_config, train_dataset */
+    AF_DIALECT_TRL,              /* and the alignment handbook */
+    AF_DIALECT_MLX,
+} af_dialect;
+
+/* Whose file this map of keys is. */
+af_dialect af_dialect_of(const af_yaml *root);
+/* "LLaMA-Factory", for messages; NULL for NONE. */
+const char *af_dialect_name(af_dialect d);
+/* The i-th key whose default differs there, and that default; NULL after the last. */
+const char *af_dialect_default(af_dialect d, int i, const char **value);
+
+/* A copy of the map, in `mem`, with the keys of other trainers that mean something here replaced by
+ * ours: values, maps of settings, and pairs of keys. What is not translated stays as it is. */
+AF_CHECKED af_status af_run_translate(af_yaml **out, const af_yaml *root, af_arena *mem,
+                                      const char *name, af_error *err);
+#endif

@@ -1,0 +1,271 @@
+/* run_tokens.c - see run_tokens.h. */
+#include "train/step/run_tokens.h"
+
+#include "base/file.h"
+#include "convert/export.h"
+#include "model/adapter_config.h"
+#include "model/adapter_texts.h"
+
+enum { EDITS_MAX = 1 << 16, ROWS_STEP = 32 };
+
+/* ---- keys ---- */
+
+typedef struct edit_list {
+    af_token_edit *item;
+    int count, cap;
+} edit_list;
+
+static af_status wrong(const af_run_config *r, const char *key, af_error *err, const char *what)
+{
+    char at[300];
+    return af_fail(err, AF_EUSAGE, "%s: %s", af_run_key_loc(r, key, at, sizeof at), what);
+}
+
+static af_status add(edit_list *l, af_token_edit e, const af_run_config *r, const char *key,
+                     af_error *err)
+{
+    if (!e.text || !*e.text)
+        return wrong(r, key, err, "a token has no text");
+    if (l->count == l->cap)
+        return wrong(r, key, err, "there are too many tokens");
+    l->item[l->count++] = e;
+    return AF_OK;
+}
+
+static af_status add_named(edit_list *l, const af_run_config *r, int i, af_error *err)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "pad_token", "unk_token",
+                                        "sep_token", "cls_token", "mask_token"};
+    const char *key = r->special_tokens->key[i];
+    const af_yaml *v = r->special_tokens->item[i];
+    char text[200];
+    for (size_t k = 0; k < AF_LEN(names); k++)
+        if (strcmp(names[k], key) == 0) {
+            if (af_yaml_is_null(v))
+                return AF_OK;
+            if (v->kind != AF_YAML_SCALAR)
+                break;
+            return add(l, (af_token_edit){names[k], v->text, true, false}, r, "special_tokens",
+                       err);
+        }
+    snprintf(text, sizeof text,
+             "special_tokens has '%.60s', which is not one of bos_token, eos_token, pad_token, "
+             "unk_token, additional_special_tokens with its text",
+             key);
+    return wrong(r, "special_tokens", err, text);
+}
+
+static af_status add_listed(edit_list *l, const af_run_config *r, const af_yaml *list,
+                            af_error *err)
+{
+    af_status st = AF_OK;
+    if (!list || af_yaml_is_null(list))
+        return AF_OK;
+    if (list->kind != AF_YAML_LIST)
+        return wrong(r, "special_tokens", err, "additional_special_tokens is not a list");
+    for (int i = 0; i < list->count && st == AF_OK; i++)
+        st = add(l, (af_token_edit){NULL, list->item[i]->text, true, true}, r, "special_tokens",
+                 err);
+    return st;
+}
+
+static uint64_t edits_most(const af_run_config *r)
+{
+    const af_yaml *s = r->special_tokens;
+    const af_yaml *list =
+        s && s->kind == AF_YAML_MAP ? af_yaml_get(s, "additional_special_tokens") : NULL;
+    return 2 + (uint64_t)(s ? s->count : 0) + (uint64_t)(list ? list->count : 0) +
+           (uint64_t)r->tokens.count + (uint64_t)r->add_special_tokens.count;
+}
+
+/* In the order in which Axolotl gives ids: named ones, plain ones, the list of special ones. */
+static af_status read_edits(edit_list *l, const af_run_config *r, af_arena *arena, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_yaml *s = r->special_tokens;
+    static const char additional[] = "additional_special_tokens";
+    l->cap = (int)AF_MIN(edits_most(r), EDITS_MAX);
+    l->item = af_arena_take(arena, (uint64_t)AF_MAX(l->cap, 1) * sizeof *l->item);
+    if (!l->item)
+        return af_fail_nomem(err, "the new tokens", (uint64_t)l->cap * sizeof *l->item);
+    if (s && s->kind != AF_YAML_MAP)
+        return wrong(r, "special_tokens", err, "special_tokens is not a map of names and tokens");
+    for (int i = 0; s && i < s->count; i++)
+        if (strcmp(s->key[i], additional) != 0)
+            AF_TRY(add_named(l, r, i, err));
+    if (r->eos_token)
+        AF_TRY(
+            add(l, (af_token_edit){"eos_token", r->eos_token, true, false}, r, "eos_token", err));
+    if (r->pad_token)
+        AF_TRY(
+            add(l, (af_token_edit){"pad_token", r->pad_token, true, false}, r, "pad_token", err));
+    for (int i = 0; i < r->tokens.count; i++)
+        AF_TRY(add(l, (af_token_edit){NULL, r->tokens.item[i], false, false}, r, "tokens", err));
+    AF_TRY(add_listed(l, r, s ? af_yaml_get(s, additional) : NULL, err));
+    for (int i = 0; i < r->add_special_tokens.count; i++)
+        AF_TRY(add(l, (af_token_edit){NULL, r->add_special_tokens.item[i], true, true}, r,
+                   "add_special_tokens", err));
+done:
+    return st;
+}
+
+/* ---- the folder ---- */
+
+static af_status copy_texts(const char *from, const char *to, af_error *err)
+{
+    static const char *const names[] = {
+        "tokenizer.json",    "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
+        "added_tokens.json", "chat_template.jinja",   "vocab.json",      "merges.txt",
+        "config.json",       "generation_config.json"};
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(names) && st == AF_OK; i++)
+        st = af_file_copy_into(from, to, names[i], err);
+    return st;
+}
+
+static char *temp_name(void)
+{
+    const char *where = getenv("TMPDIR");
+    char *base = af_path_join(where && *where ? where : "/tmp", "afinar-tokens");
+    char *name = base ? af_path_temp(base, "tmp") : NULL;
+    if (base)
+        af_path_sweep(base);
+    free(base);
+    return name;
+}
+
+static af_status make_dir(af_run_tokens *t, const char *model, const char *own, af_error *err)
+{
+    af_status st = AF_OK;
+    t->dir = temp_name();
+    if (!t->dir)
+        return af_fail_nomem(err, "a path", strlen(model));
+    if (af_dir_exists(model)) {
+        AF_TRY(af_dir_make(t->dir, err));
+        AF_TRY(copy_texts(model, t->dir, err));
+    } else {
+        AF_TRY(af_export_texts(model, t->dir, err));
+    }
+    if (own)
+        AF_TRY(copy_texts(own, t->dir, err));
+done:
+    return st;
+}
+
+af_status af_run_tokens_open(af_run_tokens *t, const af_run_config *run, const char *model,
+                             af_error *err)
+{
+    af_status st = AF_OK;
+    edit_list l = {0};
+    const char *from = run->method == AF_METHOD_FULL ? NULL : run->lora_model_dir;
+    const bool own = from && af_adapter_own_tokenizer(from, model, INT64_MAX);
+    *t = (af_run_tokens){0};
+    AF_TRY(read_edits(&l, run, &t->arena, err));
+    if (l.count || own || run->resize_to_32x)
+        AF_TRY(af_token_edits_plan(&t->edits, &t->arena, own ? from : model, l.item, l.count, err));
+    if (t->edits.added || run->resize_to_32x)
+        t->vocab = t->edits.size;
+    if (run->resize_to_32x)
+        t->vocab = (t->vocab + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;
+    if (!t->edits.changed && !own)
+        goto done;
+    AF_TRY(make_dir(t, model, own ? from : NULL, err));
+    AF_TRY(af_token_edits_write(t->dir, l.item, l.count, 0, err));
+done:
+    return st;
+}
+
+af_status af_run_tokens_fit(af_run_tokens *t, const char *model, int64_t rows, af_error *err)
+{
+    af_status st = AF_OK;
+    if (!t->dir)
+        AF_TRY(make_dir(t, model, NULL, err));
+    AF_TRY(af_token_edits_write(t->dir, NULL, 0, rows, err));
+done:
+    return st;
+}
+
+void af_run_tokens_close(af_run_tokens *t)
+{
+    if (t->dir)
+        (void)!af_path_remove(t->dir, NULL);
+    free(t->dir);
+    af_arena_clear(&t->arena);
+    *t = (af_run_tokens){0};
+}
+
+/* ---- what trains the new rows ---- */
+
+static af_status read_rows(af_token_rows *out, af_arena *arena, const af_run_config *r,
+                           const af_yaml *list, af_error *err)
+{
+    static const char what[] = "trainable_token_indices is not a list of token numbers, or one for "
+                               "embed_tokens and one for lm_head";
+    const int n = list->kind == AF_YAML_LIST ? list->count : -1;
+    int64_t *index = n >= 0 && n <= AF_TOKENS_MAX
+                         ? af_arena_take(arena, (uint64_t)AF_MAX(n, 1) * sizeof *index)
+                         : NULL;
+    if (!index)
+        return wrong(r, "trainable_token_indices", err, what);
+    for (int i = 0; i < n; i++)
+        if (!af_yaml_i64(list->item[i], &index[i]))
+            return wrong(r, "trainable_token_indices", err, what);
+    *out = (af_token_rows){index, n};
+    return AF_OK;
+}
+
+static af_status read_tables(af_run_tokens *t, af_adapter_config *c, const af_run_config *r,
+                             af_error *err)
+{
+    static const char *const paths[AF_TOKEN_TABLES] = {"model.embed_tokens", "lm_head"};
+    const af_yaml *v = r->trainable_tokens;
+    if (v->kind != AF_YAML_MAP)
+        return read_rows(&c->tokens[AF_TOKENS_EMBED], &t->arena, r, v, err);
+    for (int i = 0; i < v->count; i++) {
+        int k = 0;
+        while (k < AF_TOKEN_TABLES && !af_path_in_list(paths[k], &v->key[i], 1))
+            k++;
+        if (k == AF_TOKEN_TABLES)
+            return wrong(r, "trainable_token_indices", err,
+                         "trainable_token_indices goes with embed_tokens and lm_head");
+        const af_status st = read_rows(&c->tokens[k], &t->arena, r, v->item[i], err);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+/* Whether something else of the adapter trains the new rows of the embedding or the head. */
+static af_status is_trained(bool *out, const af_adapter_config *c, const af_model_spec *s,
+                            int module, af_error *err)
+{
+    af_status st = AF_OK;
+    bool *target = af_calloc((uint64_t)s->modules, sizeof *target);
+    if (!target)
+        return af_fail_nomem(err, "the targets", (uint64_t)s->modules);
+    AF_TRY(af_adapter_targets(c, s, target, err));
+    *out = target[module] ||
+           af_path_ends_in(s->module[module].path, c->modules_to_save, c->save_count);
+done:
+    free(target);
+    return st;
+}
+
+af_status af_run_tokens_train(af_run_tokens *t, af_adapter_config *c, const af_run_config *run,
+                              const af_model_spec *spec, af_error *err)
+{
+    af_status st = AF_OK;
+    const int module[AF_TOKEN_TABLES] = {spec->embed_module, spec->head_module};
+    if (run->trainable_tokens)
+        return read_tables(t, c, run, err);
+    for (int k = 0; k < AF_TOKEN_TABLES && t->edits.added; k++) {
+        bool trained = false;
+        if (k == AF_TOKENS_HEAD && spec->tied)
+            continue;
+        AF_TRY(is_trained(&trained, c, spec, module[k], err));
+        if (!trained)
+            c->tokens[k] = (af_token_rows){t->edits.ids, t->edits.added};
+    }
+done:
+    return st;
+}

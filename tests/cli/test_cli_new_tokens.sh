@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Tokens that a run file adds, from the data to the GGUF file: every form of the model has them.
+set -uo pipefail
+golden="$AF_SOURCE/tests/golden/tokens"
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME="$tmp/cache" TMPDIR="$tmp/temp"
+mkdir "$TMPDIR"
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+has() { grep -qF -- "$2" <<<"$1" || fail "no '$2' in: $(head -c 600 <<<"$1")"; }
+cd "$tmp" || exit 1
+cat >d.jsonl <<'J'
+{"messages":[{"role":"user","content":"hi there"},{"role":"assistant","content":"well <tool> yes"}]}
+{"messages":[{"role":"user","content":"what"},{"role":"assistant","content":"no <tool>"}]}
+J
+keys='base_model: BASE
+adapter: lora
+chat_template: chatml
+datasets: [{path: d.jsonl}]
+output_dir: OUT
+special_tokens: {eos_token: "<|im_end|>", additional_special_tokens: ["<|im_start|>"]}
+tokens: ["<tool>"]
+max_steps: 4
+sequence_len: 128
+learning_rate: 0.01
+device: cpu
+lora_r: 4'
+run() { # NAME BASE KEYS...
+    local name=$1 base=$2
+    shift 2
+    sed "s#BASE#$base#; s#OUT#$tmp/$name#" <<<"$keys" >"$name.yaml"
+    "$AFINAR" train "$name.yaml" "$@" 2>&1
+}
+ids() { echo '{"text":"a<tool><|im_end|>"}' | "$AFINAR" tokenize "$1" 2>/dev/null; }
+# shellcheck disable=SC2086 # a model and its options
+greedy() { "$AFINAR" generate $1 -p 'a<tool>' -n 8 --device cpu --json -q 2>/dev/null; }
+
+for family in llama qwen2; do
+    out=$(run $family "$golden/$family") || fail "train $family: $out"
+    has "$out" "3 new tokens: '<|im_end|>', ... is 258, the vocabulary grows; their rows are trained"
+    has "$(tr -d ' \n' <$family/adapter_config.json)" '[258,259,260]'
+    has "$(cat $family/tokenizer_config.json)" '"eos_token": "<|im_end|>"'
+    "$AFINAR" merge "$golden/$family" --adapter $family -o $family-merged -q >/dev/null || fail "merge"
+    mkdir gguf-$family && "$AFINAR" export $family-merged -o gguf-$family/m.gguf --type f32 -q >/dev/null || fail "export"
+    want=$(greedy $family-merged)
+    has "$want" '"prompt_ids": [64, 259]'
+    for m in "$golden/$family --adapter $family" gguf-$family/m.gguf; do
+        [ "$(greedy "$m")" = "$want" ] || fail "$m: $(greedy "$m"), not $want"
+    done
+    for m in $family $family-merged gguf-$family/m.gguf; do
+        [ "$(ids "$m")" = '{"ids": [64, 259, 258]}' ] || fail "tokens of $m: $(ids "$m")"
+    done
+    a=$("$AFINAR" eval "$golden/$family" --adapter $family --data d.jsonl --device cpu -q 2>/dev/null)
+    b=$("$AFINAR" eval $family-merged --data d.jsonl --device cpu -q 2>/dev/null)
+    [ -n "$a" ] && [ "${a:0:9}" = "${b:0:9}" ] || fail "eval: $a, merged: $b" # the last digits may differ
+done
+
+# the tied model: one list, the untied one: two; in a merged config the new size
+has "$(cat llama/adapter_config.json)" '"lm_head"'
+grep -q '"lm_head"' qwen2/adapter_config.json && fail "a tied head has rows of its own"
+has "$(cat qwen2-merged/config.json)" '"vocab_size": 261'
+
+# a run that stops and resumes has the same bytes as one that does not
+run whole "$golden/qwen2" save_steps=2 >/dev/null || fail "train"
+run later "$golden/qwen2" resume_from_checkpoint=whole/checkpoint-2 >/dev/null || fail "resume"
+cmp whole/adapter_model.safetensors later/adapter_model.safetensors || fail "resumed run differs"
+# an adapter with its own vocabulary is continued; its rows are found again
+out=$(run more "$golden/qwen2" lora_model_dir=qwen2) || fail "continue: $out"
+out=$(run other "$golden/qwen2" lora_model_dir=qwen2 trainable_token_indices=[5]) && fail "other rows are accepted"
+has "$out" "trainable_token_indices are not those of the adapter"
+
+# bases in 4 bits and of GGUF blocks; all rows; full fine-tuning
+run four "$golden/llama" adapter=qlora >/dev/null || fail "qlora"
+mkdir gguf-base && "$AFINAR" export "$golden/llama" -o gguf-base/b.gguf --type q8_0 -q >/dev/null 2>&1 || fail "export"
+run blocks "$tmp/gguf-base/b.gguf" >/dev/null || fail "a GGUF base"
+has "$(greedy "gguf-base/b.gguf --adapter blocks")" '"prompt_ids": [64, 259]'
+out=$(run all "$golden/llama" 'lora_modules_to_save=[embed_tokens,lm_head]') || fail "modules_to_save"
+has "$out" "they are trained as the run file says"
+run full "$golden/qwen2" adapter=full lora_r=null resize_token_embeddings_to_32x=true >/dev/null || fail "full"
+has "$(cat full/config.json)" '"vocab_size": 288'
+has "$(tr -d ' \n' <full/generation_config.json)" '"eos_token_id":[258,257]'
+has "$(greedy full)" '"prompt_ids": [64, 259]'
+# a model that has such tokens gets nothing new
+out=$(run again "$tmp/full" resize_token_embeddings_to_32x=true) || fail "tokens that are there"
+grep -q "new token" <<<"$out" && fail "tokens that are there are added again"
+
+for c in "plan whole.yaml" "data check whole.yaml"; do
+    # shellcheck disable=SC2086 # a command and its file
+    "$AFINAR" $c >/dev/null 2>&1 || fail "$c"
+done
+wrong() { # WORDS KEYS...
+    local words=$1
+    shift
+    out=$(run bad "$golden/llama" "$@") && fail "accepted: $*"
+    has "$out" "$words"
+}
+wrong "special_tokens has 'eos', which is not one of bos_token" 'special_tokens={eos: x}'
+wrong "special_tokens is not a map" 'special_tokens=[x]'
+wrong "additional_special_tokens is not a list" 'special_tokens={additional_special_tokens: x}'
+wrong "a token has no text" 'tokens=[""]'
+wrong "has 261, but the model has the tokens 0 to 260" 'trainable_token_indices=[261]'
+wrong "has 3 twice" 'trainable_token_indices=[3, 3]'
+wrong "is not a list of token numbers" 'trainable_token_indices=abc'
+wrong "goes with embed_tokens and lm_head" 'trainable_token_indices={q_proj: [1]}'
+wrong "is needless: modules_to_save trains all of its rows" 'trainable_token_indices=[1]' 'lora_modules_to_save=[embed_tokens]'
+wrong "cannot be combined with an adapter on the same module" 'trainable_token_indices=[1]' 'lora_target_modules=[embed_tokens,q_proj]'
+[ -z "$(ls -A "$TMPDIR")" ] || fail "left: $(ls -A "$TMPDIR")"
+exit $failed

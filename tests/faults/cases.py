@@ -1,0 +1,117 @@
+"""The commands that the fault sweeps run, on tiny models: every command of the program, and its main variants.
+
+Each runs in an empty folder of its own (paths are relative to it). `first`: commands that make what it needs, run
+once; their folder is copied. `writes`: what may be there afterwards; a failure has to leave it as it was, except for
+`train`, whose folder has to hold only whole checkpoints from which a second call completes the run."""
+import os
+
+GOLDEN = os.environ["AF_GOLDEN"]
+QWEN = GOLDEN + "/models/qwen2"  # with tokenizer and template
+LLAMA = GOLDEN + "/gguf_models/llama/hf"
+ROWS = GOLDEN + "/models/data/train.jsonl"
+
+RUN = f"""base_model: {QWEN}
+datasets: [{{path: rows.jsonl}}]
+output_dir: out
+sequence_len: 48
+max_steps: 3
+save_steps: 1
+save_total_limit: 2
+eval_steps: 2
+val_set_size: 2
+seed: 5
+device: cpu
+threads: 1
+"""
+
+
+def rows():
+    with open(ROWS) as f:
+        return "".join(f.readlines()[:8])
+
+
+def merge_file():
+    with open(GOLDEN + "/merge/ties.yml") as f:
+        return f.read().replace("models/", GOLDEN + "/merge/models/")
+
+
+FILES = {
+    "run.yaml": RUN + "adapter: lora\nlora_r: 2\n",
+    "full.yaml": RUN + "generate_samples: [hello]\ngenerate_samples_tokens: 4\ngenerate_samples_steps: 2\n",
+    "qlora.yaml": RUN + "adapter: qlora\nlora_r: 2\nload_in_4bit: true\ngradient_checkpointing: true\n"
+                        "sample_packing: true\n",
+    "tokens.yaml": RUN + "adapter: lora\nlora_r: 2\ntokens: [<a>]\nspecial_tokens: {pad_token: <p>}\nload_in_8bit: true\n",
+    "rows.jsonl": rows(),
+    "rows.csv": "prompt,completion\nwhat is it,this\n\"and, that\",\"a \"\"b\"\"\"\n",
+    "text.jsonl": '{"text": "hello world"}\n{"text": "one, two 345"}\n',
+    "ids.jsonl": '{"ids": [257, 276, 78, 265]}\n',
+    "chat.jsonl": '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]}\n',
+    "chat.txt": "hello\n/system be brief\nand again\n",
+    "plain.txt": "hello world, this is a text of some words. " * 8,
+    "ties.yml": merge_file(),
+}
+
+
+class Case:
+    def __init__(self, name, *args, stdin=None, first=(), train=False, device=True):
+        self.name, self.stdin, self.first, self.train = name, stdin, first, train
+        self.writes = train or "-o" in args
+        self.args = list(args) + (["--device", "cpu", "--threads", "1"] if device else [])
+
+
+def cases():
+    lora = ["train", "run.yaml", "-q"]
+    return [
+        Case("help", "--help", device=False),
+        Case("train_help", "train", "--help", device=False),
+        Case("doctor", "doctor"),
+        Case("tokenize", "tokenize", QWEN, stdin="text.jsonl"),
+        Case("tokenize_llama", "tokenize", LLAMA, stdin="text.jsonl"),
+        Case("decode", "tokenize", QWEN, "--decode", stdin="ids.jsonl"),
+        Case("template", "template", QWEN, stdin="chat.jsonl"),
+        Case("init", "init", QWEN, "rows.jsonl", "-o", "new.yaml"),
+        Case("init_csv", "init", QWEN, "rows.csv"),
+        Case("plan", "plan", "run.yaml"),
+        Case("plan_json", "plan", "full.yaml", "--json"),
+        Case("data_check", "data", "check", "run.yaml"),
+        Case("data_preview", "data", "preview", "run.yaml", "--json"),
+        Case("data_csv", "data", "preview", "run.yaml", "datasets=[{path: rows.csv}]"),
+        Case("generate", "generate", QWEN, "-p", "hello", "-n", "4"),
+        Case("generate_chat", "generate", QWEN, "-f", "chat.jsonl", "--chat", "-n", "3", "--json", "--temperature", "1"),
+        Case("generate_4bit", "generate", QWEN, "-p", "hello", "-n", "2", "--load-in-4bit"),
+        Case("chat", "chat", QWEN, "-n", "3", "--json", stdin="chat.txt"),
+        Case("eval", "eval", QWEN, "--data", "rows.jsonl", "--json"),
+        Case("eval_text", "eval", QWEN, "--data", "plain.txt", "--seq", "32"),
+        Case("logits", "logits", GOLDEN + "/models/qwen2_tiny", "--ids", GOLDEN + "/models/qwen2_tiny/golden.safetensors",
+             "-o", "l.safetensors"),
+        Case("inspect", "inspect", QWEN, "--all"),
+        Case("inspect_stats", "inspect", QWEN, "--stats", "--json"),
+        Case("inspect_diff", "inspect", "--diff", GOLDEN + "/merge/models/a", GOLDEN + "/merge/models/base"),
+        Case("inspect_gguf", "inspect", GOLDEN + "/models/gguf/llama3.gguf", "--json"),
+        Case("inspect_lora", "inspect", GOLDEN + "/peft/lora"),
+        Case("inspect_checkpoint", "inspect", "out/checkpoint-3", first=[lora]),
+        Case("quantize_nf4", "quantize", QWEN, "-o", "q", "--type", "nf4", "--json"),
+        Case("quantize_over", "quantize", QWEN, "-o", "q", "--type", "int8", "--force",
+             first=[["quantize", QWEN, "-o", "q", "--type", "nf4"]]),
+        Case("quantize_gguf", "quantize", LLAMA, "-o", "q.gguf", "--type", "q4_k_m"),
+        Case("quantize_imatrix", "quantize", LLAMA, "-o", "q.gguf", "--type", "q4_0", "--imatrix-data", "plain.txt",
+             "--imatrix-out", "i.dat"),
+        Case("quantize_eval", "quantize", QWEN, "-o", "q", "--type", "nf4", "--eval", "rows.jsonl"),
+        Case("export", "export", LLAMA, "-o", "e.gguf", "--type", "q8_0"),
+        Case("export_adapter", "export", LLAMA, "--adapter", GOLDEN + "/gguf_models/llama/lora", "-o", "a.gguf",
+             "--adapter-only"),
+        Case("export_mlx", "export", GOLDEN + "/gguf_models/llama/lora", "-o", "x"),
+        Case("export_import", "export", "e.gguf", "-o", "back", first=[["export", LLAMA, "-o", "e.gguf", "--no-verify"]]),
+        Case("merge", "merge", GOLDEN + "/merge/models/base", "--adapter", GOLDEN + "/peft/lora=0.5", "-o", "m"),
+        Case("merge_yaml", "merge", "ties.yml", "-o", "m"),
+        Case("merge_plan", "merge", "--plan", "ties.yml"),
+        Case("merge_extract", "merge", "--extract-lora", GOLDEN + "/merge/models/base", GOLDEN + "/merge/models/a",
+             "--rank", "2", "-o", "x"),
+        Case("bench", "bench", "--shape", "tiny", "--batch", "1", "--seq", "8", "--seconds", "0.001", "--json"),
+        Case("train_lora", "train", "run.yaml", "--json", train=True),
+        Case("train_full", "train", "full.yaml", "--json", train=True),
+        Case("train_qlora", "train", "qlora.yaml", "--json", train=True),
+        Case("train_tokens", "train", "tokens.yaml", "--json", train=True),
+        Case("train_resume", "train", "run.yaml", "max_steps=5", "resume_from_checkpoint=auto", "--json", first=[lora],
+             train=True),
+    ]

@@ -1,0 +1,484 @@
+/* inject.c - preloaded library of the fault tests: counts the calls of one kind that a program
+ * makes, records them, and lets chosen ones fail. Driven by the environment:
+ *
+ *   AF_FAULT_KIND    alloc: malloc and its relatives (those inside libc too), mmap
+ *                    thread: pthread_create
+ *                    io: open, read, write, sync, rename and what else touches files
+ *   AF_FAULT_AT      number of the call that fails, from 1; 0 or absent: none
+ *   AF_FAULT_STICKY  1: so do all later ones
+ *   AF_FAULT_ERROR   errno of io calls as a number (ENOSPC: later calls fail only when they need
+ *                    space); 0: a write is short; -9: the process is killed
+ *   AF_FAULT_COUNT   file for the number of calls, written at exit
+ *   AF_FAULT_TRACE   file with one line per call: alloc: "NUMBER HASH-OF-THE-CALL-STACK",
+ *                    io: "NUMBER CALL RESULT PATH [SECOND-PATH]"
+ *   AF_FAULT_STACK   1: the stack of the call that fails goes to stderr
+ *
+ * glibc only: its own callers of malloc go through the symbol that is replaced here. Calls of
+ * open() and the like inside libc do not, so stdio and opendir have entries of their own. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096, FRAMES = 48, EARLY_BYTES = 1 << 16 };
+
+typedef enum fault_kind { KIND_NONE, KIND_ALLOC, KIND_THREAD, KIND_IO } fault_kind;
+
+static fault_kind kind;
+static long fail_at, fail_errno = EIO;
+static bool sticky, show_stack, armed;
+static int trace_fd = -1;
+static char count_path[PATH_BYTES];
+static atomic_long calls;
+static __thread bool inside; /* this library's own calls do not count */
+
+/* dlsym() may allocate before malloc is known */
+static _Alignas(16) char early[EARLY_BYTES];
+static atomic_size_t early_used;
+
+static void *early_take(size_t n)
+{
+    const size_t at = atomic_fetch_add(&early_used, (n + 15) & ~(size_t)15);
+    return at + n <= sizeof early ? early + at : NULL;
+}
+
+static bool is_early(const void *p)
+{
+    return (uintptr_t)p >= (uintptr_t)early && (uintptr_t)p < (uintptr_t)early + sizeof early;
+}
+
+/* The function that would have been called without this library. */
+static void *next_of(const char *name)
+{
+    const bool was = inside;
+    inside = true;
+    void *f = dlsym(RTLD_NEXT, name);
+    inside = was;
+    return f;
+}
+#define NEXT(name)                                                                                 \
+    static __typeof__(&name) next;                                                                 \
+    if (!next)                                                                                     \
+    next = (__typeof__(&name))next_of(#name)
+
+static void say(int fd, const char *text, size_t n)
+{
+    while (n > 0) { /* not write(): that one is counted */
+        const long w = syscall(SYS_write, fd, text, n);
+        if (w <= 0)
+            return;
+        text += w;
+        n -= (size_t)w;
+    }
+}
+
+static int open_log(const char *path)
+{
+    return (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644);
+}
+
+static void at_exit(void)
+{
+    char text[32];
+    armed = false;
+    if (!count_path[0])
+        return;
+    const int fd = open_log(count_path);
+    say(fd, text, (size_t)snprintf(text, sizeof text, "%ld\n", atomic_load(&calls)));
+    syscall(SYS_close, fd);
+}
+
+static long number(const char *name)
+{
+    const char *s = getenv(name);
+    return s ? strtol(s, NULL, 10) : 0;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    const char *k = getenv("AF_FAULT_KIND"), *trace = getenv("AF_FAULT_TRACE");
+    const char *count = getenv("AF_FAULT_COUNT");
+    inside = true;
+    if (k)
+        kind = !strcmp(k, "alloc") ? KIND_ALLOC : !strcmp(k, "thread") ? KIND_THREAD : KIND_IO;
+    fail_at = number("AF_FAULT_AT");
+    sticky = number("AF_FAULT_STICKY") == 1;
+    show_stack = number("AF_FAULT_STACK") == 1;
+    if (getenv("AF_FAULT_ERROR"))
+        fail_errno = number("AF_FAULT_ERROR");
+    if (trace)
+        trace_fd = open_log(trace);
+    if (count)
+        snprintf(count_path, sizeof count_path, "%s", count);
+    if (trace_fd >= 0 || show_stack) {
+        void *frame[2];
+        backtrace(frame, 2); /* loads the unwinder now, not inside malloc */
+    }
+    atexit(at_exit);
+    inside = false;
+    armed = kind != KIND_NONE;
+}
+
+static void trace_stack(long n)
+{
+    void *frame[FRAMES];
+    char line[64];
+    uint64_t hash = 14695981039346656037u;
+    const int depth = backtrace(frame, FRAMES);
+    for (int i = 2; i < depth; i++)
+        hash = (hash ^ (uintptr_t)frame[i]) * 1099511628211u;
+    say(trace_fd, line,
+        (size_t)snprintf(line, sizeof line, "%ld %016llx\n", n, (unsigned long long)hash));
+}
+
+/* Counts a call; true when it is to fail. */
+static bool is_hit(fault_kind k, long *n)
+{
+    if (!armed || inside || k != kind)
+        return false;
+    *n = atomic_fetch_add(&calls, 1) + 1;
+    const bool hit = fail_at > 0 && (*n == fail_at || (sticky && *n > fail_at));
+    inside = true;
+    if (trace_fd >= 0 && k == KIND_ALLOC)
+        trace_stack(*n);
+    if (hit && show_stack && *n == fail_at) {
+        void *frame[FRAMES];
+        backtrace_symbols_fd(frame, backtrace(frame, FRAMES), STDERR_FILENO);
+    }
+    inside = false;
+    return hit;
+}
+
+static bool no_memory(void)
+{
+    long n;
+    if (!is_hit(KIND_ALLOC, &n))
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+void *malloc(size_t n)
+{
+    if (inside && !armed && !kind)
+        return early_take(n);
+    NEXT(malloc);
+    return no_memory() ? NULL : next(n);
+}
+
+void *calloc(size_t count, size_t size)
+{
+    static void *(*next)(size_t, size_t);
+    if (!next) {
+        if (inside) /* dlsym asks */
+            return early_take(count * size);
+        next = (void *(*)(size_t, size_t))next_of("calloc");
+    }
+    return no_memory() ? NULL : next(count, size);
+}
+
+void *realloc(void *p, size_t n)
+{
+    NEXT(realloc);
+    if (is_early(p)) {
+        void *copy = malloc(n);
+        if (copy)
+            memmove(copy, p,
+                    n < (size_t)(early + sizeof early - (char *)p)
+                        ? n
+                        : (size_t)(early + sizeof early - (char *)p));
+        return copy;
+    }
+    return no_memory() ? NULL : next(p, n);
+}
+
+void *reallocarray(void *p, size_t count, size_t size)
+{
+    NEXT(reallocarray);
+    return no_memory() ? NULL : next(p, count, size);
+}
+
+void free(void *p)
+{
+    NEXT(free);
+    if (!is_early(p))
+        next(p);
+}
+
+int posix_memalign(void **out, size_t align, size_t n)
+{
+    NEXT(posix_memalign);
+    return no_memory() ? ENOMEM : next(out, align, n);
+}
+
+void *aligned_alloc(size_t align, size_t n)
+{
+    NEXT(aligned_alloc);
+    return no_memory() ? NULL : next(align, n);
+}
+
+void *memalign(size_t align, size_t n)
+{
+    NEXT(memalign);
+    return no_memory() ? NULL : next(align, n);
+}
+
+int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+    NEXT(pthread_create);
+    long n;
+    return is_hit(KIND_THREAD, &n) ? EAGAIN : next(out, attr, run, arg);
+}
+
+/* --- files. Each entry: BEGIN(...), the call unless it fails, END --- */
+
+static void path_of_fd(int fd, char path[PATH_BYTES])
+{
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(link, path, PATH_BYTES - 1);
+    path[n > 0 ? n : 0] = '\0';
+}
+
+static void trace_io(long n, const char *call, bool failed, const char *a, const char *b)
+{
+    char line[2 * PATH_BYTES + 64];
+    const int saved = errno;
+    const int len = snprintf(line, sizeof line, "%ld %s %s %s %s\n", n, call,
+                             failed ? "fails" : "ok", a, b ? b : "");
+    say(trace_fd, line, (size_t)len);
+    errno = saved;
+}
+
+static bool needs_space(const char *call)
+{
+    static const char *const those[] = {"create",    "write", "fsync", "ftruncate",
+                                        "fallocate", "mkdir", "rename"};
+    for (size_t i = 0; i < sizeof those / sizeof *those; i++)
+        if (strcmp(call, those[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool path_hit(const char *call, const char *a, const char *b)
+{
+    long n;
+    const bool before = armed && !inside && kind == KIND_IO;
+    bool hit = is_hit(KIND_IO, &n);
+    if (hit && fail_errno == ENOSPC && n > fail_at && !needs_space(call))
+        hit = false;
+    if (before && trace_fd >= 0)
+        trace_io(n, call, hit, a, b);
+    if (hit && fail_errno == -SIGKILL)
+        kill(getpid(), SIGKILL);
+    if (hit)
+        errno = fail_errno ? (int)fail_errno : EINTR;
+    return hit;
+}
+
+static bool fd_hit(const char *call, int fd)
+{
+    char path[PATH_BYTES] = "";
+    if (!armed || inside || kind != KIND_IO || fd <= STDERR_FILENO)
+        return false;
+    if (trace_fd >= 0)
+        path_of_fd(fd, path);
+    return path_hit(call, path, NULL);
+}
+
+static mode_t mode_of(int flags, va_list ap)
+{
+    return flags & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
+}
+
+int open(const char *path, int flags, ...)
+{
+    NEXT(open);
+    va_list ap;
+    va_start(ap, flags);
+    const mode_t mode = mode_of(flags, ap);
+    va_end(ap);
+    return path_hit(flags & O_CREAT ? "create" : "open", path, NULL) ? -1 : next(path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...)
+{
+    va_list ap;
+    va_start(ap, flags);
+    const mode_t mode = mode_of(flags, ap);
+    va_end(ap);
+    return open(path, flags, mode);
+}
+
+int mkostemp(char *path, int flags)
+{
+    NEXT(mkostemp);
+    return path_hit("create", path, NULL) ? -1 : next(path, flags);
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+    NEXT(fopen);
+    return path_hit("fopen", path, NULL) ? NULL : next(path, mode);
+}
+
+DIR *opendir(const char *path)
+{
+    NEXT(opendir);
+    return path_hit("opendir", path, NULL) ? NULL : next(path);
+}
+
+struct dirent *readdir(DIR *d)
+{
+    NEXT(readdir);
+    return fd_hit("readdir", dirfd(d)) ? NULL : next(d);
+}
+
+int close(int fd)
+{
+    NEXT(close);
+    const bool hit = fd_hit("close", fd);
+    const int rc = next(fd); /* closed in every case, as Linux does */
+    if (hit)
+        errno = fail_errno ? (int)fail_errno : EINTR;
+    return hit ? -1 : rc;
+}
+
+ssize_t read(int fd, void *p, size_t n)
+{
+    NEXT(read);
+    return !fd_hit("read", fd) ? next(fd, p, n) : !fail_errno && n > 1 ? next(fd, p, n / 2) : -1;
+}
+
+ssize_t write(int fd, const void *p, size_t n)
+{
+    NEXT(write);
+    return !fd_hit("write", fd) ? next(fd, p, n) : !fail_errno && n > 1 ? next(fd, p, n / 2) : -1;
+}
+
+ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
+{
+    NEXT(pwrite);
+    return !fd_hit("write", fd)   ? next(fd, p, n, at)
+           : !fail_errno && n > 1 ? next(fd, p, n / 2, at)
+                                  : -1;
+}
+
+ssize_t pwrite64(int fd, const void *p, size_t n, off64_t at) { return pwrite(fd, p, n, at); }
+
+int fsync(int fd)
+{
+    NEXT(fsync);
+    return fd_hit("fsync", fd) ? -1 : next(fd);
+}
+
+int fdatasync(int fd)
+{
+    NEXT(fdatasync);
+    return fd_hit("fsync", fd) ? -1 : next(fd);
+}
+
+int ftruncate(int fd, off_t n)
+{
+    NEXT(ftruncate);
+    return fd_hit("ftruncate", fd) ? -1 : next(fd, n);
+}
+
+int ftruncate64(int fd, off64_t n) { return ftruncate(fd, n); }
+
+int posix_fallocate(int fd, off_t at, off_t n)
+{
+    NEXT(posix_fallocate);
+    return fd_hit("fallocate", fd) ? errno : next(fd, at, n);
+}
+
+int posix_fallocate64(int fd, off64_t at, off64_t n) { return posix_fallocate(fd, at, n); }
+
+int rename(const char *from, const char *to)
+{
+    NEXT(rename);
+    return path_hit("rename", from, to) ? -1 : next(from, to);
+}
+
+int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
+{
+    NEXT(renameat2);
+    return path_hit("renameat2", from, to) ? -1 : next(a, from, b, to, flags);
+}
+
+int link(const char *from, const char *to)
+{
+    NEXT(link);
+    return path_hit("link", from, to) ? -1 : next(from, to);
+}
+
+int unlink(const char *path)
+{
+    NEXT(unlink);
+    return path_hit("unlink", path, NULL) ? -1 : next(path);
+}
+
+int unlinkat(int dir, const char *path, int flags)
+{
+    NEXT(unlinkat);
+    return path_hit("unlink", path, NULL) ? -1 : next(dir, path, flags);
+}
+
+ssize_t getdents64(int fd, void *block, size_t n)
+{
+    NEXT(getdents64);
+    return fd_hit("readdir", fd) ? -1 : next(fd, block, n);
+}
+
+int openat(int dir, const char *path, int flags, ...)
+{
+    NEXT(openat);
+    va_list ap;
+    va_start(ap, flags);
+    const mode_t mode = mode_of(flags, ap);
+    va_end(ap);
+    return path_hit(flags & O_CREAT ? "create" : "opendir", path, NULL)
+               ? -1
+               : next(dir, path, flags, mode);
+}
+
+int rmdir(const char *path)
+{
+    NEXT(rmdir);
+    return path_hit("rmdir", path, NULL) ? -1 : next(path);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    NEXT(mkdir);
+    return path_hit("mkdir", path, NULL) ? -1 : next(path, mode);
+}
+
+void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t off)
+{
+    NEXT(mmap);
+    if (no_memory() || (fd >= 0 && fd_hit("mmap", fd)))
+        return MAP_FAILED;
+    return next(at, n, prot, flags, fd, off);
+}
+
+void *mmap64(void *at, size_t n, int prot, int flags, int fd, off64_t off)
+{
+    return mmap(at, n, prot, flags, fd, off);
+}

@@ -1,0 +1,203 @@
+/* test_methods.c - runs with the methods of tools/golden/make_method_runs.py against PyTorch, PEFT
+ * and bitsandbytes, step by step; and what their keys refuse. */
+#define _DEFAULT_SOURCE
+#include "test.h"
+
+#include "afinar/train.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "format/weights/safetensors.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/afinar-methods-XXXXXX";
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(dir))
+        return 1;
+    return setenv("XDG_CACHE_HOME", dir, 1);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    af_error err;
+    return af_path_remove(dir, &err) != AF_OK;
+}
+
+/* A run of the tiny Qwen2 with these lines; AF_OK or the error. */
+static af_status train(const char *extra, af_error *err)
+{
+    af_buf b = {0};
+    char path[300], out[300];
+    af_train_result result;
+    snprintf(out, sizeof out, "%s/out", dir);
+    snprintf(path, sizeof path, "%s/run.yaml", dir);
+    CHECK_OK(af_path_remove(out, err), *err);
+    af_buf_printf(&b,
+                  "base_model: %s/models/qwen2\ndatasets: [{path: %s/models/data/train.jsonl}]\n"
+                  "output_dir: %s\nmicro_batch_size: 2\ngradient_accumulation_steps: 2\n"
+                  "num_epochs: 1.875\nweight_decay: 0.01\nweight_decay_on: all\n"
+                  "lr_scheduler: cosine\nwarmup_steps: 3\nmax_grad_norm: 1.0\nshuffle: false\n"
+                  "bf16: false\ndevice: cpu\n%s",
+                  golden_dir(), golden_dir(), out, extra);
+    CHECK_OK(af_file_write(path, b.data, b.len, err), *err);
+    af_buf_clear(&b);
+    return af_train(path, NULL, 0, NULL, &result, err);
+}
+
+static json_t *load(const char *run, const char *file)
+{
+    char path[600];
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/runs/qwen2/%s/%s", golden_dir(), run, file);
+    json_t *j = json_load_file(path, 0, &why);
+    CHECK_MSG(j, "%s: %s", path, why.text);
+    return j;
+}
+
+static double gap(const json_t *a, const char *ka, const json_t *b, const char *kb)
+{
+    return fabs(json_number_value(json_object_get(a, ka)) -
+                json_number_value(json_object_get(b, kb)));
+}
+
+/* As many steps as the golden has, with the tolerances of test_trajectories.c. */
+static void compare(const char *run)
+{
+    char path[600], *text;
+    uint64_t size;
+    af_error err = {0};
+    json_t *want = load(run, "trajectory.json");
+    const json_t *steps = json_object_get(want, "steps");
+    snprintf(path, sizeof path, "%s/out/metrics.jsonl", dir);
+    CHECK_OK(af_file_read(&text, &size, path, 1 << 24, &err), err);
+    const char *line = text;
+    for (size_t i = 0; i < json_array_size(steps); i++, line = strchr(line, '\n') + 1) {
+        json_t *row = json_loadb(line, strcspn(line, "\n"), 0, NULL);
+        const json_t *step = json_array_get(steps, i);
+        const double loss = gap(row, "loss", step, "loss"),
+                     norm = gap(row, "grad_norm", step, "grad_norm"),
+                     lr = gap(row, "learning_rate", step, "lr");
+        CHECK_MSG(loss <= 1e-5 && norm <= 5e-5 && lr <= 1e-9,
+                  "%s step %zu: loss differs by %g, norm by %g, rate by %g", run, i + 1, loss, norm,
+                  lr);
+        json_decref(row);
+    }
+    free(text);
+    json_decref(want);
+}
+
+static void check_run(const char *run)
+{
+    af_buf b = {0};
+    af_error err = {0};
+    json_t *keys = load(run, "run.json"), *v;
+    const char *key;
+    json_object_foreach(keys, key, v)
+    {
+        char *text = json_dumps(v, JSON_ENCODE_ANY);
+        af_buf_printf(&b, "%s: %s\n", key, text);
+        free(text);
+    }
+    if (json_object_get(keys, "load_in_8bit"))
+        af_buf_printf(&b, "lora_model_dir: %s/runs/qwen2/lora/initial_adapter\n", golden_dir());
+    CHECK_OK(train(b.data, &err), err);
+    compare(run);
+    af_buf_clear(&b);
+    json_decref(keys);
+}
+
+static void test_int8_base_is_bitsandbytes(void **state)
+{
+    (void)state;
+    check_run("int8");
+}
+
+static af_safetensors *open_file(const char *folder)
+{
+    char path[600];
+    af_error err = {0};
+    af_safetensors *f;
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    CHECK_OK(af_safetensors_open(&f, path, &err), err);
+    return f;
+}
+
+/* The result is a whole model; what was frozen has the bytes of the base. */
+static void frozen_is_unchanged(const char *const *trained)
+{
+    char base[512], out[300];
+    int same = 0, other = 0;
+    snprintf(base, sizeof base, "%s/models/qwen2", golden_dir());
+    snprintf(out, sizeof out, "%s/out", dir);
+    af_safetensors *a = open_file(base), *b = open_file(out);
+    assert_int_equal(af_safetensors_count(a), af_safetensors_count(b));
+    for (int i = 0; i < af_safetensors_count(a); i++) {
+        const af_stored *x = af_safetensors_at(a, i), *y = af_safetensors_find(b, x->name);
+        bool is_trained = false;
+        assert_non_null(y);
+        for (int k = 0; trained[k]; k++)
+            is_trained |= strstr(x->name, trained[k]) != NULL;
+        const bool equal = x->dtype == y->dtype && memcmp(x->data, y->data, x->bytes) == 0;
+        CHECK_MSG(equal != is_trained, "%s %s", x->name, equal ? "stayed" : "changed");
+        *(equal ? &same : &other) += 1;
+    }
+    assert_true(same > 0 && other > 0);
+    af_safetensors_close(a);
+    af_safetensors_close(b);
+}
+
+static void test_frozen_runs_follow_pytorch(void **state)
+{
+    (void)state;
+    static const char *const unfrozen[] = {"embed_tokens", "layers.1.mlp", "self_attn.q_proj",
+                                           NULL};
+    static const char *const freeze[] = {"layers.1.mlp", "norm", NULL};
+    static const char *const first[] = {"layers.0.", NULL};
+    check_run("unfrozen");
+    frozen_is_unchanged(unfrozen);
+    check_run("freeze");
+    frozen_is_unchanged(freeze);
+    check_run("freeze-first");
+    frozen_is_unchanged(first);
+}
+
+static void test_what_the_keys_refuse(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines, *must;
+    } cases[] = {
+        {"unfrozen_parameters: [lm_head]\n", "unfrozen_parameters leaves nothing to train"},
+        {"unfrozen_parameters: ['model.embed_tokens.weight[9:3]']\n", "begins at row 9"},
+        {"unfrozen_parameters: ['model.embed_tokens.weight[:9000]']\n", "rows 0 to 9000 of"},
+        {"unfrozen_parameters: ['model.(']\n", "is not a regular expression"},
+        {"adapter: freeze\nfreeze_trainable_modules: [attention]\n",
+         "'attention', which the model "},
+        {"adapter: freeze\nfreeze_extra_modules: mlp\n", "'mlp', which the model does not have"},
+        {"adapter: freeze\nfreeze_trainable_layers: 0\n", "leaves nothing to train"},
+        {"adapter: qlora\nload_in_8bit: true\n", "load_in_8bit and adapter: qlora contradict"},
+        {"adapter: lora\nload_in_4bit: true\nload_in_8bit: true\n",
+         "load_in_8bit and load_in_4bit"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        CHECK_MSG(train(cases[i].lines, &err) != AF_OK, "accepted: %s", cases[i].lines);
+        CHECK_MSG(strstr(err.msg, cases[i].must), "'%s' lacks '%s'", err.msg, cases[i].must);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_int8_base_is_bitsandbytes),
+        cmocka_unit_test(test_frozen_runs_follow_pytorch),
+        cmocka_unit_test(test_what_the_keys_refuse),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

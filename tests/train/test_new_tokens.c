@@ -1,0 +1,204 @@
+/* test_new_tokens.c - tokens that a run file adds: 20 steps against transformers + PEFT with
+ * resize_token_embeddings, heads of their own and tied ones (tests/golden/tokens, made by
+ * tools/judge/make_tokens.py). */
+#define _DEFAULT_SOURCE
+#include "test.h"
+
+#include "afinar/train.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "format/tokenizer/token_edit.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/afinar-new-tokens-XXXXXX";
+
+static int setup(void **state)
+{
+    (void)state;
+    return !mkdtemp(dir) || setenv("XDG_CACHE_HOME", dir, 1);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    af_error err;
+    return af_path_remove(dir, &err) != AF_OK;
+}
+
+static void write_run(const json_t *c, const char *path)
+{
+    af_buf b = {0};
+    af_error err = {0};
+    const char *key;
+    json_t *keys = json_object_get(c, "keys"), *v;
+    const char *family = json_string_value(json_object_get(c, "family"));
+    af_buf_printf(&b, "base_model: %s/tokens/%s\noutput_dir: %s/out\noverwrite_output_dir: true\n",
+                  golden_dir(), family, dir);
+    af_buf_printf(&b, "datasets: [{path: %s/tokens/records.jsonl, type: tokens}]\nshuffle: false\n",
+                  golden_dir());
+    af_buf_str(&b, "micro_batch_size: 2\ngradient_accumulation_steps: 2\nmax_steps: 20\n"
+                   "learning_rate: 0.005\nweight_decay: 0.1\nweight_decay_on: all\n"
+                   "max_grad_norm: 0.5\nlr_scheduler: cosine\nwarmup_steps: 2\nadam_beta2: 0.95\n"
+                   "sequence_len: 128\nlogging_steps: 1\nthreads: 2\n");
+    json_object_foreach(keys, key, v)
+    {
+        char *text = json_dumps(v, JSON_ENCODE_ANY);
+        af_buf_printf(&b, "%s: %s\n", key, text);
+        free(text);
+    }
+    if (strcmp(json_string_value(json_object_get(keys, "adapter")), "full") != 0)
+        af_buf_str(&b, "lora_r: 4\nlora_alpha: 8\nlora_target_modules: [q_proj, v_proj]\n");
+    CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
+    af_buf_clear(&b);
+}
+
+static double number(const json_t *row, const char *key)
+{
+    return json_number_value(json_object_get(row, key));
+}
+
+/* Ten times what was measured: losses 1.7e-6, norms 1.1e-5 of their size. */
+static void compare(const char *name, const json_t *row, const json_t *want)
+{
+    const double step = number(row, "step"), size = fmax(1, number(want, "grad_norm"));
+    CHECK_MSG(fabs(number(row, "loss") - number(want, "loss")) <= 1.5e-5,
+              "%s step %g: loss %.9g, %.9g", name, step, number(row, "loss"), number(want, "loss"));
+    CHECK_MSG(fabs(number(row, "grad_norm") - number(want, "grad_norm")) <= 1e-4 * size,
+              "%s step %g: norm %.9g, %.9g", name, step, number(row, "grad_norm"),
+              number(want, "grad_norm"));
+}
+
+static void check_case(const char *name)
+{
+    char path[512], run[128], *text;
+    uint64_t size;
+    af_error err = {0};
+    af_train_result result;
+    size_t i = 0;
+    snprintf(path, sizeof path, "%s/tokens/%s.json", golden_dir(), name);
+    json_t *c = json_load_file(path, 0, NULL);
+    CHECK_MSG(c, "%s", path);
+    snprintf(run, sizeof run, "%s/run.yaml", dir);
+    write_run(c, run);
+    CHECK_OK(af_train(run, NULL, 0, NULL, &result, &err), err);
+    snprintf(path, sizeof path, "%s/out/metrics.jsonl", dir);
+    CHECK_OK(af_file_read(&text, &size, path, 1 << 24, &err), err);
+    const json_t *steps = json_object_get(c, "steps");
+    for (char *line = text, *end; *line; line = end + 1, i++) {
+        end = strchr(line, '\n');
+        json_t *row = json_loadb(line, (size_t)(end - line), 0, NULL);
+        compare(name, row, json_array_get(steps, i));
+        json_decref(row);
+    }
+    assert_int_equal(i, json_array_size(steps));
+    free(text);
+    json_decref(c);
+}
+
+static void test_runs_follow_transformers_and_peft(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {"llama-rows", "llama-saved", "llama-full", "llama-listed",
+                                        "qwen2-rows", "qwen2-saved", "qwen2-full"};
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        check_case(cases[i]);
+}
+
+/* ---- tokenizer files ---- */
+
+static void put(const char *name, const char *text)
+{
+    char path[512];
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/texts/%s", dir, name);
+    CHECK_OK(af_file_write(path, text, strlen(text), &err), err);
+}
+
+static json_t *get(const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/texts/%s", dir, name);
+    json_t *o = json_load_file(path, JSON_DECODE_INT_AS_REAL, NULL);
+    CHECK_MSG(o, "%s is not JSON", name);
+    return o;
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+/* Every file of a folder as older versions of transformers leave it. */
+static void make_folder(char *to, size_t size)
+{
+    char from[512];
+    af_error err = {0};
+    snprintf(from, sizeof from, "%s/tokens/llama", golden_dir());
+    snprintf(to, size, "%s/texts", dir);
+    CHECK_OK(af_dir_make(to, &err), err);
+    CHECK_OK(af_file_copy_into(from, to, "tokenizer.json", &err), err);
+    put("tokenizer_config.json",
+        "{\"model_max_length\": 1000000000000000019884624838656, \"added_tokens_decoder\": "
+        "{\"257\":"
+        " {\"content\": \"</s>\", \"special\": true}}, \"eos_token\": {\"content\": \"</s>\"}}");
+    put("special_tokens_map.json", "{}");
+    put("added_tokens.json", "{\"</s>\": 257}");
+    put("generation_config.json", "{\"eos_token_id\": [257, 256]}");
+    put("config.json", "{\"eos_token_id\": 257, \"text_config\": {\"vocab_size\": 258}}");
+}
+
+static void test_every_tokenizer_file_is_changed(void **state)
+{
+    (void)state;
+    char folder[256];
+    af_error err = {0};
+    af_arena arena = {0};
+    af_token_edits e;
+    const af_token_edit edit[] = {{"eos_token", "<end>", true, false},
+                                  {NULL, "plain \"word\"", false, false},
+                                  {NULL, "</s>", true, true}};
+    make_folder(folder, sizeof folder);
+    CHECK_OK(af_token_edits_plan(&e, &arena, folder, edit, 3, &err), err);
+    assert_true(e.changed && e.added == 2 && e.size == 260 && e.ids[0] == 258 && e.ids[1] == 259);
+    CHECK_OK(af_token_edits_write(folder, edit, 3, 288, &err), err);
+    json_t *o = get("tokenizer_config.json");
+    assert_string_equal(text_of(o, "eos_token"), "<end>");
+    assert_true(number(o, "model_max_length") == 1e30);
+    const json_t *entry = json_object_get(json_object_get(o, "added_tokens_decoder"), "259");
+    assert_string_equal(text_of(entry, "content"), "plain \"word\"");
+    assert_true(json_is_false(json_object_get(entry, "special")));
+    assert_string_equal(
+        json_string_value(json_array_get(json_object_get(o, "additional_special_tokens"), 0)),
+        "</s>");
+    json_decref(o);
+    o = get("special_tokens_map.json");
+    assert_string_equal(text_of(o, "eos_token"), "<end>");
+    json_decref(o);
+    o = get("added_tokens.json");
+    assert_true(number(o, "<end>") == 258 && number(o, "</s>") == 257);
+    json_decref(o);
+    o = get("generation_config.json");
+    const json_t *ends = json_object_get(o, "eos_token_id");
+    assert_true(json_array_size(ends) == 3 && json_number_value(json_array_get(ends, 0)) == 258);
+    json_decref(o);
+    o = get("config.json");
+    assert_true(number(o, "eos_token_id") == 258);
+    assert_true(number(json_object_get(o, "text_config"), "vocab_size") == 288);
+    json_decref(o);
+    CHECK_OK(af_token_edits_plan(&e, &arena, folder, edit, 3, &err), err);
+    assert_true(!e.changed && e.added == 0); /* now they are there */
+    af_arena_clear(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_runs_follow_transformers_and_peft),
+        cmocka_unit_test(test_every_tokenizer_file_is_changed),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/runs/qwen2/NAME for training methods: python make_method_runs.py [NAME ...].
+
+Each run is 30 (or fewer) steps of the tiny Qwen2 of tests/golden/models in float32 on the CPU, in plain
+PyTorch: micro batches in file order, the loss of a step over all its label tokens, gradients clipped to
+norm 1, a cosine with three steps of warm-up. run.json has the keys that the run file adds, trajectory.json
+loss, gradient norm, learning rate and label tokens of each step. Needs torch, transformers, peft and
+bitsandbytes; torchao and safetensors for some."""
+import json
+import math
+import os
+import pathlib
+import re
+import sys
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
+SEVEN = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+PAD = 509
+torch.set_num_threads(1)
+torch.use_deterministic_algorithms(True)
+
+
+def base():
+    model = AutoModelForCausalLM.from_pretrained(str(GOLDEN / "models" / "qwen2"), dtype=torch.float32,
+                                                 attn_implementation="eager")
+    model.config.use_cache = False
+    return model
+
+
+def batches(micro=2, accumulate=2):
+    records = [json.loads(x) for x in (GOLDEN / "models/data/train_tokens.jsonl").read_text().splitlines()]
+    at = 0
+    while True:
+        step = []
+        for _ in range(accumulate):
+            step.append([records[(at + i) % len(records)] for i in range(micro)])
+            at += micro
+        yield step
+
+
+def padded(items):
+    length = max(len(x["input_ids"]) for x in items)
+    ids = torch.full((len(items), length), PAD)
+    labels = torch.full((len(items), length), -100)
+    mask = torch.zeros((len(items), length), dtype=torch.long)
+    for i, x in enumerate(items):
+        n = len(x["input_ids"])
+        ids[i, :n], labels[i, :n], mask[i, :n] = torch.tensor(x["input_ids"]), torch.tensor(x["labels"]), 1
+    return ids, labels, mask
+
+
+def train(model, make_optimizer, rate, steps=30):
+    params = [p for p in model.parameters() if p.requires_grad]
+    opt = make_optimizer(model, params, rate)
+    schedule = get_cosine_schedule_with_warmup(opt, 3, 30)
+    model.train()
+    rows, stream = [], batches()
+    for number in range(steps):
+        micros = next(stream)
+        total = sum(x != -100 for m in micros for r in m for x in r["labels"][1:])
+        loss = 0.0
+        for items in micros:
+            ids, labels, mask = padded(items)
+            logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1]
+            value = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels[:, 1:].reshape(-1),
+                                                      ignore_index=-100, reduction="sum") / total
+            value.backward()
+            loss += float(value.detach())
+        norm = torch.nn.utils.clip_grad_norm_(params, 1.0, foreach=False)
+        rows.append({"step": number + 1, "loss": loss, "grad_norm": float(norm), "lr": schedule.get_last_lr()[0],
+                     "label_tokens": total})
+        opt.step()
+        schedule.step()
+        opt.zero_grad()
+    return rows
+
+
+def adamw(model, params, rate):
+    return torch.optim.AdamW(params, lr=rate, weight_decay=0.01, foreach=False)
+
+
+def adapter(model):
+    """The adapter every LoRA run here continues."""
+    return PeftModel.from_pretrained(model, str(GOLDEN / "runs/qwen2/lora/initial_adapter"), is_trainable=True)
+
+
+# ---- the runs ----
+
+def int8():
+    """Linear8bitLt of bitsandbytes, which on a CPU trains with dequantised weights."""
+    import bitsandbytes as bnb
+    model = base()
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, torch.nn.Linear) and name.split(".")[-1] in SEVEN:
+            new = bnb.nn.Linear8bitLt(layer.in_features, layer.out_features, layer.bias is not None,
+                                      has_fp16_weights=False, threshold=6.0)
+            new.weight = bnb.nn.Int8Params(layer.weight.data, requires_grad=False, has_fp16_weights=False)
+            if layer.bias is not None:
+                new.bias = layer.bias
+            new = new.to("cpu")
+            parent = model.get_submodule(name.rsplit(".", 1)[0])
+            setattr(parent, name.rsplit(".", 1)[1], new)
+    for p in model.parameters():
+        p.requires_grad_(False)
+    return adapter(model), {"adapter": "lora", "load_in_8bit": True, "learning_rate": 1e-3}
+
+
+def unfreeze(model, trained, rows=None):
+    for name, p in model.named_parameters():
+        p.requires_grad_(trained(name))
+        if name in (rows or {}):
+            first, last = rows[name]
+            keep = torch.zeros(p.shape[0], 1)
+            keep[first:last] = 1
+            p.register_hook(lambda g, keep=keep: g * keep)
+    return model
+
+
+def unfrozen():
+    names = ["model.embed_tokens.weight$[100:400]", "^model.layers.1.mlp", "model.layers.[01].self_attn.q_proj.+$"]
+    model = unfreeze(base(), lambda n: n == "model.embed_tokens.weight" or n.startswith("model.layers.1.mlp")
+                     or re.match(r"model\.layers\.[01]\.self_attn\.q_proj\.", n) is not None,
+                     {"model.embed_tokens.weight": (100, 400)})
+    return model, {"unfrozen_parameters": names, "learning_rate": 3e-4}
+
+
+def freeze():
+    model = unfreeze(base(), lambda n: ".1.mlp" in n or ".1.input_layernorm" in n or "norm" in n)
+    return model, {"adapter": "freeze", "freeze_trainable_layers": 1,
+                   "freeze_trainable_modules": ["mlp", "input_layernorm"], "freeze_extra_modules": ["norm"],
+                   "learning_rate": 3e-4}
+
+
+def freeze_first():
+    model = unfreeze(base(), lambda n: ".0." in n)
+    return model, {"adapter": "freeze", "freeze_trainable_layers": -1, "learning_rate": 3e-4}
+
+
+RUNS = {"int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
+
+
+def main():
+    for name in sys.argv[1:] or RUNS:
+        torch.manual_seed(7)
+        model, keys = RUNS[name]()
+        steps = 30 if name == "int8" else 12
+        rows = train(model, adamw, keys["learning_rate"], steps)
+        folder = GOLDEN / "runs" / "qwen2" / name
+        folder.mkdir(exist_ok=True)
+        (folder / "run.json").write_text(json.dumps(keys, indent=1) + "\n")
+        (folder / "trajectory.json").write_text(json.dumps({"run": name, "model": "qwen2", "steps": rows}, indent=1)
+                                                + "\n")
+        print(name, rows[0]["loss"], rows[-1]["loss"], rows[-1]["grad_norm"])
+
+
+if __name__ == "__main__":
+    main()
