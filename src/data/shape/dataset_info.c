@@ -1,11 +1,9 @@
 /* dataset_info.c - a dataset by its name in LLaMA-Factory's dataset_info.json. */
 #include "base/file.h"
 #include "data/shape/data_source.h"
+#include "format/text/json_text.h"
 
-#include <jansson.h>
-
-#define INFO     "dataset_info.json"
-#define INFO_MAX ((uint64_t)16 << 20)
+#define INFO "dataset_info.json"
 
 typedef struct info_entry {
     const char *file, *name; /* of the info file, of the dataset */
@@ -142,18 +140,11 @@ af_status af_dataset_info_read(af_data_source *s, const char *dir, const char *n
                                af_error *err)
 {
     af_status st = AF_OK;
-    char *path = af_path_join(dir, INFO), *text = NULL;
-    uint64_t size = 0;
-    json_error_t why;
+    char *path = af_path_join(dir, INFO);
     json_t *info = NULL;
     if (!path)
         return af_fail_nomem(err, dir, 0);
-    AF_TRY(af_file_read(&text, &size, path, INFO_MAX, err));
-    info = json_loadb(text, size, JSON_ALLOW_NUL, &why);
-    if (!info) {
-        st = af_fail(err, AF_EFORMAT, "%s:%d: %s", path, why.line, why.text);
-        goto done;
-    }
+    AF_TRY(af_json_read_file(&info, path, err));
     const json_t *entry = json_object_get(info, name);
     if (!entry) {
         st = af_fail(err, AF_EUSAGE, "dataset '%s' is neither a file here nor in %s", name, path);
@@ -162,7 +153,6 @@ af_status af_dataset_info_read(af_data_source *s, const char *dir, const char *n
     AF_TRY(read_listed(&(info_entry){path, name, entry, mem, err}, s, dir));
 done:
     json_decref(info);
-    free(text);
     free(path);
     return st;
 }

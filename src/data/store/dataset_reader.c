@@ -394,8 +394,7 @@ static af_status one_batch(reader *d, af_records *r, int64_t most, int64_t *reco
     return st == AF_OK || d->ended ? AF_OK : af_fail(outer, st, "%s", why.msg);
 }
 
-/* --- plain text --------------------------------------------------------------------------------
- */
+/* --- plain text --- */
 
 /* Emits the first n tokens of d->text. */
 static af_status text_window(reader *d, int64_t n)
@@ -450,8 +449,7 @@ done:
     return st;
 }
 
-/* --- files -------------------------------------------------------------------------------------
- */
+/* --- files --- */
 
 static af_status text_file(reader *d, af_records *r, int64_t *records)
 {

@@ -153,7 +153,8 @@ static const af_turn_template table[] = {
          "communicate fluently in the language chosen by the user such as English and 中"
          "文."},
     {"intern_vl", .prefix = BOS, .system = IM_SYSTEM, .user = IM_USER, .answer = IM_ANSWER,
-     .default_system = "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作"
+     .default_system = "你是书生·万象，英文名是InternVL，是由上海人工"
+                       "智能实验室、清华大学及多家合作"
                        "单位联合开发的多模态大语言模型。"},
     {"intern_s1", .prefix = BOS, .system = IM_SYSTEM, .user = IM_USER, .answer = IM_ANSWER},
     {"keye_vl qwen3 qwen3_omni qwen3_vl qwen3_5 qwen3_6", .system = IM_SYSTEM, .user = IM_USER,
@@ -295,15 +296,21 @@ static const af_turn_template table[] = {
     {"starchat", .system = PHI_SYSTEM, .user = "<|user|>\n" TEXT "<|end|>\n<|assistant|>",
      .answer = TEXT "<|end|>\n"},
     {"telechat2", .system = "<_system>" TEXT, .user = "<_user>" TEXT "<_bot>", .answer = TEXT EOS,
-     .default_system = "你是中国电信星辰语义大模型，英文名是TeleChat，你是由中电信人工智能科技有限"
-                       "公司和中国电信人工智能研究院（TeleAI）研发的人工智能助手。"},
+     .default_system = "你是中国电信星辰语义大模型，英文名是TeleChat，"
+                       "你是由中电信人工智能科技有限"
+                       "公司和中国电信人工智能研究院（TeleAI）研发的人"
+                       "工智能助手。"},
     {"vicuna", .system = TEXT, .user = "USER: " TEXT " ASSISTANT:", .answer = TEXT EOS,
      .default_system = CURIOUS, .flags = AF_TURNS_REPLACES},
     {"xuanyuan", .system = TEXT, .user = "Human: " TEXT " Assistant:", .answer = TEXT EOS,
-     .default_system = "以下是用户和人工智能助手之间的对话。用户以Human开头，人"
-                       "工智能助手以Assistant开头，会对人类提出的问题给出有帮助"
-                       "、高质量、详细和礼貌的回答，并且总是拒绝参与与不道德"
-                       "、不安全、有争议、政治敏感等相关的话题、问题和指示。\n"},
+     .default_system = "以下是用户和人工智能助手之间的对话。用户以Hum"
+                       "an开头，人"
+                       "工智能助手以Assistant开头，会对人类提出的问题给"
+                       "出有帮助"
+                       "、高质量、详细和礼貌的回答，并且总是拒绝参与"
+                       "与不道德"
+                       "、不安全、有争议、政治敏感等相关的话题、问题"
+                       "和指示。\n"},
     {"yi_vl", .system = TEXT, .user = "### Human: " TEXT "\n### Assistant:", .answer = TEXT "\n",
      .default_system =
          "This is a chat between an inquisitive human and an AI assistant. Assume the "
