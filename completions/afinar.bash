@@ -117,7 +117,7 @@ _afinar() {
     'version --threads') return ;;
     esac
     case $command in
-    train) options='--strict --device --threads --quiet --verbose --json --help --version' ;;
+    train) options='--force --strict --device --threads --quiet --verbose --json --help --version' ;;
     init) options='--output --force --device --threads --quiet --verbose --json --help --version' ;;
     plan) options='--memory --strict --device --threads --quiet --verbose --json --help --version' ;;
     eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;

@@ -1,6 +1,9 @@
-/* cmd_eval.c - `afinar eval MODEL --data FILE`: loss, perplexity, token accuracy. */
+/* cmd_eval.c - `afinar eval MODEL --data FILE` or `afinar eval RUN.yaml`: loss, perplexity, token
+ * accuracy. */
 #include "commands/commands.h"
 #include "commands/model_opts.h"
+
+#include "afinar/train.h"
 
 #include <math.h>
 
@@ -34,9 +37,48 @@ static const char *contradiction(const char *data, int64_t seq, const af_eval_da
     return NULL;
 }
 
+static bool is_run_file(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return !strcmp(path, "-") || (dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml")));
+}
+
+/* The run file names model, data and method; key=value and --device change them. */
+static int eval_run(const char **arg, int count, const af_common *common)
+{
+    af_error err = {0};
+    af_eval_result r = {0};
+    char device[64], threads[64];
+    if (common->device_is_set) {
+        snprintf(device, sizeof device, "device=%s", common->device);
+        arg[count++] = device;
+    }
+    if (common->threads) {
+        snprintf(threads, sizeof threads, "threads=%lld", (long long)common->threads);
+        arg[count++] = threads;
+    }
+    af_cli_log(common);
+    if (af_train_eval(arg[0], arg + 1, count - 1, &r, &err) != AF_OK)
+        return af_report("eval", &err);
+    print_result(&r, common->json);
+    return AF_EXIT_OK;
+}
+
+/* Why the options do not suit a run file, or NULL. */
+static const char *run_contradiction(const char *data, int64_t seq, const af_eval_data_opts *o,
+                                     const af_model_flags *f)
+{
+    if (data || seq != NOT_SET || o->sequence_len != NOT_SET || o->type || o->chat_template ||
+        o->train_on_inputs || f->adapter.count || f->load_in_4bit || f->quant_scratch || f->bf16 ||
+        f->f32)
+        return "a run file names model, adapter and data itself: change them with key=value";
+    return NULL;
+}
+
 int cmd_eval(int argc, char **argv)
 {
-    const char *data = NULL, *arg[1];
+    enum { ARGS_MAX = 120 };
+    const char *data = NULL, *arg[ARGS_MAX + 2]; /* and device=, threads= */
     int64_t seq = NOT_SET;
     af_eval_data_opts o = {.sequence_len = NOT_SET};
     int count;
@@ -61,18 +103,25 @@ int cmd_eval(int argc, char **argv)
     };
     af_cli_model_rows(opts, &flags);
     const af_usage usage = {"eval",
-                            "Computes loss, perplexity and token accuracy on a dataset.",
-                            "MODEL --data FILE",
+                            "Computes loss, perplexity and token accuracy on a dataset, or of what "
+                            "a run has made on the\nrun's own evaluation data.",
+                            "MODEL --data FILE | RUN.yaml [key=value ...]",
                             opts,
                             1,
-                            1,
+                            ARGS_MAX,
                             NULL};
     const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    const char *wrong = contradiction(data, seq, &o);
+    const bool run = is_run_file(arg[0]);
+    const char *wrong =
+        run ? run_contradiction(data, seq, &o, &flags) : contradiction(data, seq, &o);
     if (wrong)
         return af_cli_error(AF_EXIT_USAGE, "eval", "%s", wrong);
+    if (run)
+        return eval_run(arg, count, &common);
+    if (count > 1)
+        return af_cli_error(AF_EXIT_USAGE, "eval", "unexpected argument '%s'", arg[1]);
     seq = seq == NOT_SET ? WINDOW : seq;
     o.sequence_len = o.sequence_len == NOT_SET ? SEQUENCE_LEN : o.sequence_len;
     af_cli_log(&common);

@@ -4,6 +4,7 @@
 
 #include "afinar/device.h"
 #include "afinar/graph.h"
+#include "afinar/model.h"
 #include "afinar/status.h"
 
 #ifdef __cplusplus
@@ -91,7 +92,8 @@ AF_API AF_CHECKED af_status af_run_step(af_run *run, af_run_step_result *out, af
 AF_API AF_CHECKED af_status af_run_evaluate(af_run *run, double *loss, double *accuracy,
                                             af_error *err);
 /* Writes the trained adapter (full fine-tuning: the model) and its tokenizer into `dir`, which is
- * created; NULL = output_dir. Training may continue afterwards. */
+ * created; NULL = output_dir. What a run saved there before is replaced, and other files are kept;
+ * AF_EUSAGE when one of them would be overwritten. Training may continue afterwards. */
 AF_API AF_CHECKED af_status af_run_save(af_run *run, const char *dir, af_error *err);
 /* Writes output_dir/checkpoint-STEP, from which a run with the same keys resumes bit-exactly. */
 AF_API AF_CHECKED af_status af_run_checkpoint(af_run *run, af_error *err);
@@ -115,6 +117,12 @@ AF_API AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
 AF_API AF_CHECKED af_status af_train_plan(const char *run_file, const char *const *overrides,
                                           int count, uint64_t memory, bool json, char **out,
                                           af_error *err);
+
+/* Evaluates what a run has made (its result, else its newest checkpoint) on the run's evaluation
+ * data: test_datasets, or the records that val_set_size holds out. Writes nothing. AF_EUSAGE
+ * without such data or without a result. */
+AF_API AF_CHECKED af_status af_train_eval(const char *run_file, const char *const *overrides,
+                                          int count, af_eval_result *out, af_error *err);
 
 /* A commented run file for a model and a dataset, both looked at (malloc'ed). */
 AF_API AF_CHECKED af_status af_train_init(const char *model, const char *dataset, char **text,

@@ -364,41 +364,33 @@ af_status af_file_append(const char *path, const void *bytes, uint64_t n, bool s
     return st;
 }
 
-/* What `to` was before; whoever writes there next sweeps what is left of it. */
-static void remove_old(const char *old)
+/* Where names cannot be exchanged: through a third one. */
+static af_status swap_slowly(const char *from, const char *to, const char *old, af_error *err)
 {
-    const bool failed = af_memory_failed();
-    if (af_path_remove(old, NULL) != AF_OK && !failed)
-        af_memory_forget();
+    if (rename(to, old) != 0)
+        return fail_errno(err, "replace", to);
+    if (rename(from, to) != 0) {
+        const af_status st = fail_errno(err, "rename to", to);
+        if (rename(old, to) != 0)
+            af_fail(err, AF_EIO, "cannot rename to '%s'; its old content is in '%s'", to, old);
+        return st;
+    }
+    return rename(old, from) == 0 ? AF_OK : fail_errno(err, "rename to", from);
 }
 
-af_status af_path_replace(const char *from, const char *to, af_error *err)
+af_status af_dir_swap(const char *from, const char *to, af_error *err)
 {
     af_status st = AF_OK;
     char *old = af_path_temp(to, "old"), *up = parent_of(to);
-    bool moved = false;
     if (!old || !up)
         AF_TRY(af_fail_nomem(err, "a path", strlen(to)));
-    if (af_dir_exists(to) && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) ==
-                                 0) { /* never a moment without */
-        AF_TRY(af_dir_sync(up, err));
-        remove_old(from);
-        goto done;
+    if (!af_dir_exists(to)) {
+        if (rename(from, to) != 0)
+            AF_TRY(fail_errno(err, "rename to", to));
+    } else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) != 0) {
+        AF_TRY(swap_slowly(from, to, old, err)); /* else never a moment without */
     }
-    if (af_dir_exists(to)) { /* cannot be exchanged there, nor replaced while it is not empty */
-        if (rename(to, old) != 0)
-            AF_TRY(fail_errno(err, "replace", to));
-        moved = true;
-    }
-    if (rename(from, to) != 0) {
-        st = fail_errno(err, "rename to", to);
-        if (moved && rename(old, to) != 0)
-            af_fail(err, AF_EIO, "cannot rename to '%s'; its old content is in '%s'", to, old);
-        goto done;
-    }
-    AF_TRY(af_dir_sync(up, err));
-    if (moved)
-        remove_old(old);
+    st = af_dir_sync(up, err);
 done:
     free(old);
     free(up);

@@ -61,9 +61,8 @@ bool af_path_same(const char *a, const char *b); /* both there, and one and the 
 int64_t af_file_size(const char *path);          /* -1 when it is not there */
 AF_CHECKED af_status af_dir_make(const char *path,
                                  af_error *err); /* with parents; present is fine */
-/* Renames a finished folder or file over `to` (an existing folder there is moved away and removed).
- */
-AF_CHECKED af_status af_path_replace(const char *from, const char *to, af_error *err);
+/* Renames a finished folder to `to`; a folder that is there gets the name `from`. */
+AF_CHECKED af_status af_dir_swap(const char *from, const char *to, af_error *err);
 /* fsyncs a folder itself. */
 AF_CHECKED af_status af_dir_sync(const char *path, af_error *err);
 /* Removes a file or a whole folder; nothing there is fine. Never follows links. */

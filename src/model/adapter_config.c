@@ -3,6 +3,7 @@
 #include "model/adapter_config.h"
 
 #include "base/buf.h"
+#include "base/word.h"
 #include "format/text/json_text.h"
 
 #include <jansson.h>
@@ -149,6 +150,8 @@ af_status af_adapter_targets(const af_adapter_config *c, const af_model_spec *s,
         AF_TRY(is_target(&target[i], c, &s->module[i], err));
         any |= target[i];
     }
+    if (!any) /* names that match nothing are the likely reason */
+        AF_TRY(af_adapter_names_used(c, s, err));
     if (!any)
         return af_fail(err, AF_EUSAGE, "the adapter targets no module of this %s model (%s%s)",
                        s->arch->model_type,
@@ -160,16 +163,40 @@ done:
     return st;
 }
 
+/* "; did you mean 'q_proj'? Modules: q_proj, k_proj, ..." : the last part of each module's path. */
+static void module_names(char *out, size_t size, const char *word, const af_model_spec *s)
+{
+    enum { NAMES = 32 };
+    const char *known[NAMES + 1] = {NULL};
+    int count = 0, n;
+    for (int i = 0; i < s->modules; i++) {
+        const char *dot = strrchr(s->module[i].path, '.');
+        const char *name = dot ? dot + 1 : s->module[i].path;
+        bool seen = false;
+        for (int k = 0; k < count; k++)
+            seen |= strcmp(known[k], name) == 0;
+        if (!seen && count < NAMES)
+            known[count++] = name;
+    }
+    const char *near = af_word_nearest(word, known);
+    n = near ? snprintf(out, size, "; did you mean '%s'? Its modules: ", near)
+             : snprintf(out, size, "; its modules: ");
+    for (int i = 0; i < count && (size_t)n < size; i++)
+        n += snprintf(out + n, size - (size_t)n, "%s%s", i ? ", " : "", known[i]);
+}
+
 af_status af_adapter_names_used(const af_adapter_config *c, const af_model_spec *s, af_error *err)
 {
     for (int i = 0; i < c->target_count; i++) {
         bool used = false;
         for (int k = 0; k < s->modules; k++)
             used |= af_path_in_list(s->module[k].path, &c->target[i], 1);
-        if (!used)
-            return af_fail(err, AF_EUSAGE,
-                           "target module '%.128s' matches nothing in this %s model", c->target[i],
-                           s->arch->model_type);
+        char names[400];
+        if (used)
+            continue;
+        module_names(names, sizeof names, c->target[i], s);
+        return af_fail(err, AF_EUSAGE, "target module '%.128s' matches nothing in this %s model%s",
+                       c->target[i], s->arch->model_type, names);
     }
     return AF_OK;
 }

@@ -2,6 +2,7 @@
 #include "model/arch_fit.h"
 
 #include "base/log.h"
+#include "format/config/hf_config_check.h"
 
 #include <jansson.h>
 
@@ -109,20 +110,22 @@ static bool says_nothing(const json_t *v)
 af_status af_arch_fits_llama(const af_hf_config *c, af_error *err)
 {
     const char *key;
+    char names[AF_FAMILY_NAMES];
     json_t *v;
     json_object_foreach(c->raw, key, v)
     {
         if (!is_known(key) && !says_nothing(v))
             return af_fail(err, AF_EUNSUPPORTED,
-                           "model_type '%.64s' is not known, and key '%.64s' is not one of llama's",
-                           c->model_type, key);
+                           "model_type '%.64s' is not known, and key '%.64s' is not one of "
+                           "llama's%s",
+                           c->model_type, key, af_family_names(c->model_type, false, names));
     }
     if (!json_object_get(c->raw, "rms_norm_eps"))
         return af_fail(
             err, AF_EUNSUPPORTED,
             "model_type '%.64s' is not known, and key 'rms_norm_eps', which llama needs, "
-            "is absent",
-            c->model_type);
+            "is absent%s",
+            c->model_type, af_family_names(c->model_type, false, names));
     af_log_write(AF_LOG_WARN,
                  "model_type '%.64s' is not known; its keys fit llama, so that row is used",
                  c->model_type);

@@ -2,6 +2,7 @@
  * afinar/model_graph.h. The same leaves and builder as training and inference. */
 #include "afinar/model_graph.h"
 
+#include "base/publish.h"
 #include "graph/graph_access.h"
 #include "model/model_state.h"
 
@@ -230,6 +231,14 @@ af_status af_model_graph_save(af_model_graph *r, const char *dir, af_error *err)
                        !r || !dir    ? "no recording or no folder"
                        : !r->adapter ? "the model has no adapter"
                                      : "the graph is not prepared");
-    const af_status st = af_adapter_download(r->adapter, &r->leaves, err);
-    return st == AF_OK ? af_adapter_write(r->adapter, dir, err) : st;
+    static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors", NULL};
+    af_status st = AF_OK;
+    af_output o = {0};
+    AF_TRY(af_output_open_folder(&o, dir, names, true, err));
+    AF_TRY(af_adapter_download(r->adapter, &r->leaves, err));
+    AF_TRY(af_adapter_write(r->adapter, o.temp, err));
+    st = af_output_commit(&o, err);
+done:
+    af_output_abandon(&o);
+    return st;
 }

@@ -129,6 +129,7 @@ FAILS(af_tokenizer_encode, tokenizer(), &(af_encoding){0}, "\xff\xfe", 2, true, 
 FAILS(af_tokenizer_from_json, &(af_tokenizer *){NULL}, "{", 1, NULL)
 FAILS(af_tokenizer_open, &(af_tokenizer *){NULL}, nowhere, NULL)
 FAILS(af_train, nowhere, NULL, 0, NULL, &(af_train_result){0}, NULL)
+FAILS(af_train_eval, nowhere, NULL, 0, &(af_eval_result){0}, NULL)
 FAILS(af_train_init, nowhere, nowhere, &(char *){NULL}, NULL)
 FAILS(af_train_plan, nowhere, NULL, 0, 0, false, &(char *){NULL}, NULL)
 
@@ -390,6 +391,7 @@ static const struct {
     CASE(af_tokenizer_from_json),
     CASE(af_tokenizer_open),
     CASE(af_train),
+    CASE(af_train_eval),
     CASE(af_train_help),
     CASE(af_train_init),
     CASE(af_train_keys_json),

@@ -71,7 +71,7 @@ def snapshot(folder):
             if name == "manifest.json":
                 data = re.sub(rb'"(sha256|size)": *("[0-9a-f]*"|[0-9]+)', rb"", data)  # of files with times
             if name == ".afinar-files":
-                data = re.sub(rb" [0-9]+ [0-9a-f-]+ ", b" ", data)
+                data = re.sub(rb"tfevents\.\S+", b"tfevents", re.sub(rb" [0-9]+ [0-9a-f-]+ ", b" ", data))
             found[rel] = hashlib.sha256(data if name.endswith((".safetensors", ".gguf")) else plain(data)).hexdigest()
     return found
 

@@ -32,6 +32,7 @@ typedef struct af_data_opts {
     int64_t max_samples; /* of each dataset; 0 = all */
     uint64_t seed;       /* for records that are chosen by chance */
     int64_t vocab;       /* ids must be below this; 0 = not checked */
+    bool cache_reported; /* that there is no cache was logged for another dataset */
 } af_data_opts;
 
 typedef struct af_data_counts {

@@ -132,7 +132,9 @@ static af_status look_at_start(af_records *r, af_error *err)
                         (r->p[0] == 0) != (r->p[1] == 0)))
         return af_records_fail(r, 1, err, "looks like UTF-16; convert the file to UTF-8");
     else if (n >= 4 && memcmp(r->p, "PAR1", 4) == 0)
-        return af_records_fail(r, 1, err, "a parquet file; write the dataset as jsonl");
+        return af_records_fail(r, 1, err,
+                               "a parquet file; write the dataset as jsonl (in Python: "
+                               "datasets.load_dataset(...).to_json(\"data.jsonl\"))");
     return AF_OK;
 }
 

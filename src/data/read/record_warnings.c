@@ -52,3 +52,21 @@ af_status af_source_loc_fail(const af_source_loc *p, af_error *err, const char *
     va_end(ap);
     return af_fail(err, AF_EFORMAT, "%s:%" PRId64 ": %s", p->file, p->line, why);
 }
+
+void af_data_counts_warn(af_data_counts *c, int64_t sequence_len)
+{
+    if (c->truncated) {
+        c->warnings++;
+        af_log_write(AF_LOG_WARN,
+                     "%" PRId64 " of %" PRId64 " records are cut at sequence_len %" PRId64
+                     "; %" PRId64 " of them lose their end-of-turn token",
+                     c->truncated, c->records + c->nothing_to_learn + c->dropped, sequence_len,
+                     c->lost_eot);
+    }
+    if (c->dropped) {
+        c->warnings++;
+        af_log_write(AF_LOG_WARN,
+                     "%" PRId64 " records are longer than sequence_len %" PRId64 " and dropped",
+                     c->dropped, sequence_len);
+    }
+}

@@ -40,6 +40,8 @@ AF_PRINTF(3, 4)
 void af_record_warn(const af_source_loc *p, af_warning_kind kind, const char *fmt, ...);
 /* Adds the counts of `from` and logs what it held, for location p. */
 void af_record_warnings_join(const af_source_loc *p, af_record_warnings *from);
+/* Warns of records that are cut or dropped, and counts that. */
+void af_data_counts_warn(af_data_counts *c, int64_t sequence_len);
 /* AF_EFORMAT "file:line: ...". */
 AF_PRINTF(3, 4)
 af_status af_source_loc_fail(const af_source_loc *p, af_error *err, const char *fmt, ...);

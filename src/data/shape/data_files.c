@@ -163,6 +163,30 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
     return st;
 }
 
+/* The name of a dataset of the hub, not a path: one slash, and nothing that only files have. */
+static bool is_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return slash && slash != path && slash[1] && !strchr(slash + 1, '/') && !strchr(path, '.') &&
+           *path != '~';
+}
+
+static af_status not_there(const af_data_source *s, const char *path, const char *run_path,
+                           af_error *err)
+{
+    char at[300];
+    af_data_source_loc(at, run_path, s->line);
+    if (is_hub_name(path))
+        return af_fail(err, AF_EUSAGE,
+                       "%s: dataset %s is not there (a file or a folder of this machine is "
+                       "wanted); from the hub, in Python: datasets.load_dataset(\"%s\", "
+                       "split=\"train\").to_json(\"data.jsonl\")",
+                       at, path, path);
+    return af_fail(err, AF_EUSAGE,
+                   "%s: dataset %s is not there (a file or a folder of this machine is wanted)", at,
+                   path);
+}
+
 static bool is_pattern(const char *path) { return strpbrk(path, "*?[") != NULL; }
 
 /* Adds a file, or those that a pattern matches, sorted. */
@@ -177,12 +201,10 @@ static af_status add_files(const af_data_source *s, const char *path, const char
     af_status st = AF_OK;
     if (rc == GLOB_NOSPACE)
         st = af_fail_nomem(err, path, 0);
+    else if (found == 0 && !is_pattern(path))
+        st = not_there(s, path, run_path, err);
     else if (found == 0)
-        st = af_fail(err, AF_EUSAGE,
-                     is_pattern(path)
-                         ? "%s: no file matches %s"
-                         : "%s: dataset %s is not there (a file or a folder of this machine is "
-                           "wanted)",
+        st = af_fail(err, AF_EUSAGE, "%s: no file matches %s",
                      af_data_source_loc(at, run_path, s->line), path);
     for (uint64_t i = 0; i < found && st == AF_OK; i++) {
         const char *name = there ? path : g.gl_pathv[i];

@@ -41,6 +41,8 @@ typedef struct af_item {
 /* The shape of a first record by its fields. */
 AF_CHECKED af_status af_shape_detect(af_data_source *s, const json_t *record,
                                      const af_source_loc *p, af_error *err);
+/* A question and its answer in a record of no known shape, by the names of its fields. */
+bool af_question_fields(const json_t *record, const char **question, const char **answer);
 /* Checks a record against the source's shape and converts it. Clear *out with af_item_clear. */
 AF_CHECKED af_status af_shape_item(af_item *out, const af_data_source *s, const json_t *record,
                                    const af_source_loc *p, af_error *err);

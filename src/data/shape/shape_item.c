@@ -58,6 +58,10 @@ static af_shape shape_of(af_data_source *s, const json_t *r)
     const af_fields *f = &s->field;
     if (has(r, f->input_ids))
         return AF_SHAPE_TOKENS;
+    /* both named by the run file: `prompt` and `completion`, too, can be turns of a conversation */
+    if (strcmp(f->instruction, "instruction") != 0 && strcmp(f->output, "output") != 0 &&
+        has(r, f->instruction) && has(r, f->output))
+        return AF_SHAPE_ALPACA;
     if (has(r, KTO_TAG) && has_turns(s, r))
         return AF_SHAPE_KTO;
     if (s->pairs && has(r, f->chosen) && has(r, f->rejected))
@@ -90,6 +94,13 @@ af_status af_shape_detect(af_data_source *s, const json_t *record, const af_sour
     char keys[400];
     if (!s->shape_given)
         s->shape = shape_of(s, record);
+    const char *question, *answer;
+    if (s->shape == AF_SHAPE_AUTO && af_question_fields(record, &question, &answer))
+        return af_source_loc_fail(p, err,
+                                  "keys [%s] are no known shape of a dataset; for questions and "
+                                  "answers in the chat template write {path: ..., "
+                                  "field_instruction: %s, field_output: %s}",
+                                  keys_of(record, keys, sizeof keys), question, answer);
     if (s->shape == AF_SHAPE_AUTO)
         return af_source_loc_fail(p, err,
                                   "keys [%s] are no known shape of a dataset (alpaca, sharegpt, "

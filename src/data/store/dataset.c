@@ -4,7 +4,7 @@
  * right, and two runs that make the same one at the same time rename equal files over each other.
  * Its note is a line of JSON with the counts, then the names of the dataset files, each closed by a
  * NUL byte. */
-#define _GNU_SOURCE /* localtime_r */
+#define _GNU_SOURCE /* localtime_r, mkdtemp */
 #include "data/store/dataset.h"
 
 #include "base/buf.h"
@@ -13,7 +13,9 @@
 #include "data/store/dataset_reader.h"
 #include "format/text/json_text.h"
 
+#include <errno.h>
 #include <time.h>
+#include <unistd.h>
 
 #define CACHE_VERSION "afinar tokens 2"
 #define GGUF_HEAD     ((uint64_t)64 << 20) /* bytes of a GGUF file that can hold its tokenizer */
@@ -143,9 +145,11 @@ static af_status hash_files(af_sha256 *h, const af_data_source *s, const char *r
     return st;
 }
 
+/* *out: where the cache has the store, or will have it; NULL when there is no cache to write. */
 static af_status store_path(char **out, const af_data_pipeline *k, af_error *err)
 {
     af_sha256 h;
+    af_error why = {0};
     char text[128], hex[65], *dir = NULL;
     af_status st = AF_OK;
     af_buf path = {0};
@@ -161,11 +165,20 @@ static af_status store_path(char **out, const af_data_pipeline *k, af_error *err
         AF_TRY(hash_files(&h, &k->source[i], k->o->run_path, err));
     }
     af_sha256_hex(&h, hex);
-    AF_TRY(af_cache_dir(&dir, "tokens", err));
-    af_buf_printf(&path, "%s/%.32s.tokens", dir, hex);
-    *out = af_buf_take(&path);
-    if (!*out)
-        st = af_fail_nomem(err, "a path", 0);
+    if (af_cache_dir(&dir, "tokens", &why) == AF_OK) {
+        af_buf_printf(&path, "%s/%.32s.tokens", dir, hex);
+        *out = af_buf_take(&path);
+        if (!*out)
+            AF_TRY(af_fail_nomem(err, "a path", 0));
+        if (af_file_exists(*out) || access(dir, W_OK) == 0)
+            goto done;
+        af_fail(&why, AF_EIO, "cannot write to '%s': %s", dir, strerror(errno));
+        free(*out);
+        *out = NULL;
+    }
+    if (!k->o->cache_reported)
+        af_log_write(AF_LOG_WARN, "no cache is used, the data is tokenised in every run: %s",
+                     why.msg);
 done:
     free(dir);
     return st;
@@ -276,6 +289,28 @@ done:
     return st;
 }
 
+/* Without a cache: a temporary file, gone as soon as it is mapped. */
+static af_status temporary_store(af_token_store *out, af_data_pipeline *k, af_data_counts *counts,
+                                 af_error *err)
+{
+    const char *given = getenv("TMPDIR"), *in = given && *given ? given : "/var/tmp";
+    char dir[4096];
+    af_status st = AF_OK;
+    snprintf(dir, sizeof dir, "%s/afinar-tokens.XXXXXX", in);
+    if (!mkdtemp(dir))
+        return af_fail(err, AF_EIO, "cannot make a folder in '%s': %s (TMPDIR names another)", in,
+                       strerror(errno));
+    char *path = af_path_join(dir, "tokens");
+    if (!path)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(dir)));
+    AF_TRY(make_store(path, k, counts, err));
+    AF_TRY(af_token_store_open(out, path, err));
+done:
+    (void)!af_path_remove(dir, NULL);
+    free(path);
+    return st;
+}
+
 af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_data_opts *o,
                           af_error *err)
 {
@@ -285,6 +320,10 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
     af_status st = AF_OK;
     AF_TRY(af_data_pipeline_open(&k, o, err));
     AF_TRY(store_path(&path, &k, err));
+    if (!path) {
+        st = temporary_store(out, &k, counts, err);
+        goto done;
+    }
     if (af_file_exists(path) && af_token_store_open(out, path, &ignored) == AF_OK) {
         if (read_note(counts, out)) {
             af_log_write(AF_LOG_DEBUG, "tokens taken from %s", path);

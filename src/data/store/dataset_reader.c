@@ -308,8 +308,9 @@ static af_status checked_delivery(reader *d, record_job *j)
     d->err = outer;
     if (st == AF_OK)
         return AF_OK;
-    if (st != AF_EFORMAT || ++d->warnings.counts.errors >= AF_FAULTS_MAX)
+    if (st != AF_EFORMAT)
         return af_fail(outer, st, "%s", why.msg);
+    d->warnings.counts.errors++;
     d->pipeline->fault(d->pipeline->fault_user, why.msg);
     return AF_OK;
 }
@@ -550,25 +551,6 @@ static af_status one_source(reader *d, int i)
     return st;
 }
 
-/* Warnings about the whole dataset. */
-static void log_totals(reader *d)
-{
-    af_data_counts *c = &d->warnings.counts;
-    if (c->truncated) {
-        c->warnings++;
-        af_log_write(AF_LOG_WARN,
-                     "%" PRId64 " records are cut at sequence_len %" PRId64 "; %" PRId64
-                     " of them lose their end-of-turn token",
-                     c->truncated, d->pipeline->o->sequence_len, c->lost_eot);
-    }
-    if (c->dropped) {
-        c->warnings++;
-        af_log_write(AF_LOG_WARN,
-                     "%" PRId64 " records are longer than sequence_len %" PRId64 " and dropped",
-                     c->dropped, d->pipeline->o->sequence_len);
-    }
-}
-
 af_status af_dataset_read(af_data_pipeline *k, af_read_mode mode, af_example_fn *emit, void *user,
                           af_data_counts *counts, af_read_times *times, af_error *err)
 {
@@ -585,7 +567,7 @@ af_status af_dataset_read(af_data_pipeline *k, af_read_mode mode, af_example_fn 
     for (int i = 0; i < k->sources && st == AF_OK && !d.ended; i++)
         st = one_source(&d, i);
     if (mode == AF_READ_CHECK)
-        log_totals(&d);
+        af_data_counts_warn(&d.warnings.counts, k->o->sequence_len);
     d.times.all = af_seconds_now() - began;
     af_row_clear(&d.text);
     free(d.thread_renderer);

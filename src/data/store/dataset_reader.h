@@ -22,8 +22,6 @@ typedef struct af_example {
 /* Called for each record that is not skipped. AF_ESTOPPED ends reading without an error. */
 typedef af_status af_example_fn(void *user, const af_example *e, af_error *err);
 
-enum { AF_FAULTS_MAX = 50 }; /* reading ends after this many */
-
 typedef enum af_read_mode {
     AF_READ_TRAIN,   /* cut to length; shapes that cannot be trained are refused */
     AF_READ_CHECK,   /* cut to length; every shape */

@@ -464,6 +464,12 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     get_window(&s, c, f);
     get_experts(&s, c);
     get_quant(&s, c);
+    if (s.st != AF_OK && s.st != AF_ENOMEM && !af_family_known(c->model_type)) {
+        char names[AF_FAMILY_NAMES], why[300] = "";
+        snprintf(why, sizeof why, "%.299s", err ? err->msg : "");
+        return af_fail(err, AF_EUNSUPPORTED, "%s: model_type '%.64s' is not known (%s)%s", name,
+                       c->model_type, why, af_family_names(c->model_type, false, names));
+    }
     if (s.st != AF_OK)
         return s.st;
     if (!c->architecture)

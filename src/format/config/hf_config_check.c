@@ -1,6 +1,8 @@
 /* hf_config_check.c - families and the judgement over a config, wherever it was read from. */
 #include "format/config/hf_config_check.h"
 
+#include "base/word.h"
+
 #include <math.h>
 
 #define GELU "gelu_pytorch_tanh"
@@ -80,7 +82,12 @@ static const af_family families[] = {
      .partial = 1,
      .sliding = AF_SLIDING_ALL,
      .pad = 32001},
-    {.model_type = "phi", .act = "gelu_new", .eps = 1e-5, .theta = 1e4, .partial = 0.5},
+    {.model_type = "phi",
+     .act = "gelu_new",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .partial = 0.5,
+     .unsupported = true},
     {.model_type = "smollm3",
      .gguf = "smollm3",
      .act = "silu",
@@ -108,6 +115,28 @@ const af_family *af_family_by_gguf(const char *architecture)
         if (families[i].gguf && strcmp(families[i].gguf, architecture) == 0)
             return &families[i];
     return NULL;
+}
+
+bool af_family_known(const char *model_type)
+{
+    return strcmp(af_family_find(model_type)->model_type, model_type) == 0;
+}
+
+const char *af_family_names(const char *model_type, bool gguf, char buf[AF_FAMILY_NAMES])
+{
+    const char *known[AF_LEN(families) + 1] = {NULL};
+    int count = 0, n = 0;
+    for (size_t i = 0; i < AF_LEN(families); i++)
+        if (!families[i].unsupported && (!gguf || families[i].gguf))
+            known[count++] = gguf ? families[i].gguf : families[i].model_type;
+    const char *near = af_word_nearest(model_type, known);
+    if (near)
+        n = snprintf(buf, AF_FAMILY_NAMES, "; did you mean '%s'? Supported: ", near);
+    else
+        n = snprintf(buf, AF_FAMILY_NAMES, "; supported: ");
+    for (int i = 0; i < count && n < AF_FAMILY_NAMES; i++)
+        n += snprintf(buf + n, (size_t)(AF_FAMILY_NAMES - n), "%s%s", i ? ", " : "", known[i]);
+    return buf;
 }
 
 static const char *const rope_names[] = {

@@ -24,12 +24,17 @@ typedef struct af_family {
     int pad; /* pad_token_id + 1: the embedding of that token is not trained */
     af_sliding_rule sliding;
     bool tied;
+    bool unsupported; /* its config can be read, and that is all */
     double query_scalar, attn_softcap, final_softcap, partial;
 } af_family;
 
 /* The row of a model_type; an unknown one gets the row of llama. Static storage. */
 const af_family *af_family_find(const char *model_type);
 const af_family *af_family_by_gguf(const char *architecture); /* NULL when unknown */
+bool af_family_known(const char *model_type);
+/* "; did you mean 'qwen2'? Supported: llama, mistral, ..." for an unknown one. Returns buf. */
+enum { AF_FAMILY_NAMES = 320 };
+const char *af_family_names(const char *model_type, bool gguf, char buf[AF_FAMILY_NAMES]);
 
 /* Fills layer_types unless `explicit_types`, and judges the whole. `name` is for messages. */
 AF_CHECKED af_status af_hf_config_finish(af_hf_config *c, const af_family *f, bool explicit_types,

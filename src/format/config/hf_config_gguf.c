@@ -234,8 +234,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
         return af_fail(err, AF_EUSAGE, "the GGUF file is of type '%.32s', not a model", kind);
     const af_family *f = af_family_by_gguf(s.arch);
     if (!f)
-        return af_fail(err, AF_EUNSUPPORTED, "general.architecture '%.64s' is not supported",
-                       s.arch);
+        return af_fail(err, AF_EUNSUPPORTED, "general.architecture '%.64s' is not supported%s",
+                       s.arch, af_family_names(s.arch, true, (char[AF_FAMILY_NAMES]){0}));
     c->from_gguf = true;
     c->model_type = f->model_type;
     c->architecture = class_of(f->model_type);

@@ -78,8 +78,8 @@ static af_status from_cache(char **out, const char *model, af_error *err)
     if (!af_dir_exists(repo))
         AF_TRY(af_fail(err, AF_EUSAGE,
                        "no model '%s': there is no such folder or file, and the cache '%s' does "
-                       "not have it",
-                       model, hub));
+                       "not have it; download it first: hf download %s",
+                       model, hub, model));
     AF_TRY(snapshot(out, repo, model, err));
 done:
     free(hub);

@@ -288,7 +288,7 @@ const af_key af_keys[] = {
      {"adapter_path"}, 0},
     {"run_name", STR(run_name), 0, 0, NULL, "title of the report", {0}, 0},
     {"overwrite_output_dir", BOOL(overwrite_output_dir), 0, 0, "false",
-     "replace an earlier run in output_dir", {0}, 0},
+     "replace the files of an earlier run in output_dir; others are kept", {0}, 0},
     {"logging_steps", F64(logging_steps), 0, 1e9, "1",
      "steps between log lines (below 1: a share of the run)", {"steps_per_report"}, 0},
     {"save_steps", F64(save_steps), 0, 1e9, "0",

@@ -25,6 +25,7 @@ static af_status open_store(const af_run_data *d, const af_run_config *run,
     o.datasets = list;
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
+    o.cache_reported = list == run->test_datasets;
     const af_status st = af_dataset_open(store, counts, &o, err);
     if (st == AF_OK && store->records == 0)
         return nothing_left(run, counts, err);

@@ -7,6 +7,20 @@
 #include "train/run/method.h"
 #include "train/step/resident.h"
 
+/* Names the key that a wrong adapter comes from. */
+static af_status adapter_key(const af_run_model *m, af_status st, af_error *err)
+{
+    char at[300];
+    if (st != AF_EUSAGE && st != AF_EUNSUPPORTED)
+        return st;
+    const bool saved = strcmp(err->subject, "modules_to_save") == 0;
+    const bool tokens = strcmp(err->subject, "trainable_token_indices") == 0;
+    const char *key = saved    ? "lora_modules_to_save"
+                      : tokens ? "trainable_token_indices"
+                               : "lora_target_modules";
+    return af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, key, at, sizeof at));
+}
+
 /* What the run file asks for. */
 static af_status adapter_config(af_run_model *m, af_adapter_config *c, af_method_lists *lists,
                                 af_error *err)
@@ -23,16 +37,7 @@ static af_status new_adapter(af_run_model *m, af_error *err)
     if (st != AF_OK)
         return st;
     st = af_adapter_new(&m->adapter, &c, m->spec, m->loader, (uint64_t)m->run->seed, err);
-    if (st == AF_EUSAGE || st == AF_EUNSUPPORTED) {
-        char at[300];
-        const bool saved = strcmp(err->subject, "modules_to_save") == 0;
-        const bool tokens = strcmp(err->subject, "trainable_token_indices") == 0;
-        const char *key = saved    ? "lora_modules_to_save"
-                          : tokens ? "trainable_token_indices"
-                                   : "lora_target_modules";
-        af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, key, at, sizeof at));
-    }
-    return st;
+    return adapter_key(m, st, err);
 }
 
 static bool same_names(const af_strings *a, const char *const *b, int count)
@@ -315,7 +320,9 @@ af_status af_run_model_outline_adapter(af_run_model *m, af_error *err)
     af_adapter_config c;
     af_method_lists lists;
     const af_status st = adapter_config(m, &c, &lists, err);
-    return st == AF_OK ? af_adapter_outline(&m->adapter, &c, m->spec, err) : st;
+    if (st != AF_OK)
+        return st;
+    return adapter_key(m, af_adapter_outline(&m->adapter, &c, m->spec, err), err);
 }
 
 af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, af_error *err)

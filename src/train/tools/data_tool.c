@@ -12,6 +12,7 @@
 #include "train/run/run_data_opts.h"
 #include "train/step/run_data.h"
 #include "train/step/run_tokens.h"
+#include "train/tools/fault_list.h"
 
 #include <jansson.h>
 #include <unistd.h>
@@ -290,8 +291,8 @@ done:
 }
 
 /* A run reads its evaluation data at the start, too. */
-static af_status check_tests(const data_tool *t, void (*fault)(void *user, const char *message),
-                             void *user, af_data_report *out, af_error *err)
+static af_status check_tests(const data_tool *t, af_fault_list *faults, af_data_report *out,
+                             af_error *err)
 {
     af_data_opts o = t->o;
     af_data_pipeline pipeline = {0};
@@ -302,8 +303,8 @@ static af_status check_tests(const data_tool *t, void (*fault)(void *user, const
     af_status st = af_data_pipeline_open(&pipeline, &o, err);
     if (st != AF_OK)
         return st;
-    pipeline.fault = fault;
-    pipeline.fault_user = user;
+    pipeline.fault = af_fault_add;
+    pipeline.fault_user = faults;
     st = af_dataset_read(&pipeline, AF_READ_CHECK, NULL, NULL, &counts, NULL, err);
     out->test_records = counts.records;
     out->warnings += counts.warnings;
@@ -319,6 +320,7 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
     data_tool t;
     af_data_counts counts = {0};
     af_read_times times = {0};
+    af_fault_list faults = {.pass = fault, .user = user};
     af_error unread;
     err = af_error_or(err, &unread);
     *out = (af_data_report){0};
@@ -333,13 +335,14 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
     if (stats) {
         st = measure(&t, out, err);
     } else {
-        t.pipeline.fault = fault;
-        t.pipeline.fault_user = user;
+        t.pipeline.fault = af_fault_add;
+        t.pipeline.fault_user = &faults;
         st = af_dataset_read(&t.pipeline, AF_READ_CHECK, NULL, NULL, &counts, &times, err);
         fill(out, &counts, &times);
     }
     if (st == AF_OK)
-        st = check_tests(&t, fault, user, out, err);
+        st = check_tests(&t, &faults, out, err);
+    af_fault_end(&faults);
     if (st == AF_OK && out->errors)
         st = af_fail(err, AF_EFORMAT, "%s: %" PRId64 " record%s of the datasets cannot be used",
                      run_file, out->errors, out->errors == 1 ? "" : "s");

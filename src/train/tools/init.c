@@ -4,6 +4,9 @@
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "data/read/records.h"
+#include "data/shape/shape.h"
 #include "data/store/dataset_reader.h"
 #include "format/config/hf_config.h"
 #include "format/text/json_text.h"
@@ -29,7 +32,10 @@ typedef struct init_facts {
     /* data */
     af_shape shape;
     int64_t records, tokens, longest;
-    bool more; /* there are more records */
+    bool more;                     /* there are more records */
+    bool pairs;                    /* prompts and completions without a template */
+    const char *question, *answer; /* fields of a record of no known shape, or NULL */
+    const char *template;          /* what turns records into text */
 } init_facts;
 
 static af_status note(void *user, const af_example *e, af_error *err)
@@ -71,7 +77,7 @@ done:
 }
 
 /* The dataset as an entry of a list: a path, or a map of fields, copied as it is. */
-static void put_entry(af_buf *b, const init_facts *l)
+static void put_entry(af_buf *b, const init_facts *l, const char *indent)
 {
     if (*l->dataset == '{') {
         af_buf_printf(b, "- %s\n", l->dataset);
@@ -80,8 +86,66 @@ static void put_entry(af_buf *b, const init_facts *l)
     af_buf_str(b, "- path: ");
     put_quoted(b, l->dataset);
     af_buf_char(b, '\n');
+    if (l->question)
+        af_buf_printf(b, "%s  field_instruction: %s\n%s  field_output: %s\n", indent, l->question,
+                      indent, l->answer);
 }
 
+/* Fields for a question and its answer, where the first record is of no known shape. */
+static void find_question(init_facts *l, const af_data_pipeline *k)
+{
+    af_data_source source = k->source[0];
+    char **files = NULL;
+    int n = 0, held_out;
+    af_records_kind kind;
+    af_records *r = NULL;
+    af_record first = {0};
+    const af_source_loc at = {.file = l->dataset};
+    if (*l->dataset != '{' &&
+        af_data_source_files(&source, "init", &files, &n, &held_out, NULL) == AF_OK && n > 0 &&
+        af_records_kind_of(&kind, files[0], NULL, NULL) == AF_OK && kind != AF_RECORDS_TEXT &&
+        af_records_open(&r, files[0], kind, NULL) == AF_OK &&
+        af_records_next(r, &first, NULL) == AF_OK && first.json &&
+        af_shape_detect(&source, first.json, &at, NULL) != AF_OK &&
+        !af_question_fields(first.json, &l->question, &l->answer))
+        l->question = l->answer = NULL;
+    json_decref(first.json);
+    af_records_close(r);
+    af_names_free(files, n);
+}
+
+/* What turns records into text, for the comment and the log. */
+static const char *used_template(const init_facts *l, const af_data_pipeline *k)
+{
+    const bool turns = l->shape == AF_SHAPE_MESSAGES || l->shape == AF_SHAPE_SHAREGPT ||
+                       l->shape == AF_SHAPE_ALPACA || l->shape == AF_SHAPE_PROMPT;
+    if (k->source[0].prompt)
+        return "rendered with the prompt that 'type' names";
+    if (l->pairs)
+        return k->renderer[0].chat
+                   ? "prompt and completion are joined as they are, without the model's chat "
+                     "template"
+                   : "prompt and completion are joined as they are, without a template";
+    if (turns && k->renderer[0].chat)
+        return "rendered with the model's chat template";
+    return l->shape == AF_SHAPE_ALPACA
+               ? "the model has no chat template: rendered with the Alpaca prompt"
+               : "taken as they are, without a template";
+}
+
+static af_status read_data(init_facts *l, af_data_pipeline *k, af_error *err)
+{
+    af_data_counts counts = {0};
+    af_read_times times = {0};
+    const af_status st = af_dataset_read(k, AF_READ_TRAIN, note, l, &counts, &times, err);
+    l->pairs = counts.of_pairs > 0;
+    l->template = st == AF_OK ? used_template(l, k) : NULL;
+    if (st == AF_OK && l->records == 0)
+        return af_fail(err, AF_EUSAGE, "'%s' has no record to learn from", l->dataset);
+    return st;
+}
+
+/* Opens the dataset; a second time where that shows that its fields have other names. */
 static af_status inspect_data(init_facts *l, af_error *err)
 {
     af_status st = AF_OK;
@@ -89,9 +153,7 @@ static af_status inspect_data(init_facts *l, af_error *err)
     af_buf list = {0};
     af_yaml *datasets;
     af_data_pipeline pipeline = {0};
-    af_data_counts counts = {0};
-    af_read_times times = {0};
-    put_entry(&list, l);
+    put_entry(&list, l, "");
     if (list.bad)
         AF_TRY(af_fail(err, AF_EUSAGE, "the path of the dataset is not UTF-8"));
     AF_TRY(af_yaml_parse(&datasets, &mem, list.data, list.len, "command line", err));
@@ -104,9 +166,13 @@ static af_status inspect_data(init_facts *l, af_error *err)
                             .sequence_len = 1 << 24, /* records as long as they are */
                             .vocab = l->spec.vocab};
     AF_TRY(af_data_pipeline_open(&pipeline, &o, err));
-    AF_TRY(af_dataset_read(&pipeline, AF_READ_TRAIN, note, l, &counts, &times, err));
-    if (l->records == 0)
-        AF_TRY(af_fail(err, AF_EUSAGE, "'%s' has no record to learn from", l->dataset));
+    const bool again = l->question != NULL;
+    if (!again)
+        find_question(l, &pipeline);
+    if (again || !l->question)
+        st = read_data(l, &pipeline, err);
+    else
+        st = inspect_data(l, err);
 done:
     af_data_pipeline_close(&pipeline);
     af_buf_clear(&list);
@@ -153,9 +219,10 @@ static void put_data(af_buf *b, const init_facts *l)
     const bool text = l->shape == AF_SHAPE_TEXT;
     af_buf_printf(b, "# %s%" PRId64 " records of type %s, %" PRId64 " tokens, ",
                   l->more ? "the first " : "", l->records, af_shape_name(l->shape), l->tokens);
-    af_buf_printf(b, "the longest %" PRId64 "\ndatasets:\n  ", l->longest);
-    put_entry(b, l);
-    if (*l->dataset != '{')
+    af_buf_printf(b, "the longest %" PRId64 ";\n# %s.\ndatasets:\n  ", l->longest, l->template);
+    put_entry(b, l, "  ");
+    /* `type: alpaca` is the Alpaca prompt; without it the chat template is used, if there is one */
+    if (*l->dataset != '{' && l->shape != AF_SHAPE_ALPACA)
         af_buf_printf(b, "    type: %s\n", af_shape_name(l->shape));
     if (l->records >= 100)
         af_buf_str(b, "val_set_size: 0.05        # held out, to measure the loss on unseen "
@@ -202,6 +269,8 @@ af_status af_train_init(const char *model, const char *dataset, char **text, af_
     af_run_config check = {0};
     AF_TRY(inspect_model(&l, err));
     AF_TRY(inspect_data(&l, err));
+    af_log_write(AF_LOG_INFO, "%" PRId64 " records of type %s: %s", l.records,
+                 af_shape_name(l.shape), l.template);
     put_model(&b, &l);
     put_data(&b, &l);
     put_loop(&b, &l);

@@ -8,6 +8,7 @@
 #include "format/text/json_text.h"
 #include "train/step/memory_fit.h"
 #include "train/step/run_data.h"
+#include "train/step/setting_warnings.h"
 
 #include <jansson.h>
 
@@ -271,6 +272,7 @@ af_status af_train_plan(const char *run_file, const char *const *overrides, int 
     plan_table a = {0};
     AF_TRY(open_outline(&o, &run, err));
     af_run_idle_log(&run);
+    af_warn_settings(&o.model);
     AF_TRY(fill(&a, &o.step, memory, err));
     af_memory_count_program(&o.step);
     *out = json ? as_json(&a, &o.step) : as_text(&a, &o.step);

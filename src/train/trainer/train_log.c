@@ -3,6 +3,7 @@
 #include "train/run/method.h"
 #include "train/step/memory_fit.h"
 #include "train/step/resident.h"
+#include "train/step/setting_warnings.h"
 #include "train/trainer/trainer.h"
 
 #include <jansson.h>
@@ -78,6 +79,8 @@ static void log_omitted(const af_trainer *t)
 /* Valid settings that are probably mistakes. */
 static void log_doubtful(const af_trainer *t)
 {
+    af_warn_settings(&t->model);
+    af_warn_data(t->run, t->model.path, &t->data.counts);
     const int64_t rows = af_stream_items(t->data.stream);
     const int64_t batch = t->run->micro_batch_size * t->run->accumulation;
     if (batch > rows)

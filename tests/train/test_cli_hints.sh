@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Messages that name what to do: warnings about doubtful settings, unknown names with the known ones, names of the hub, a cache
+# that cannot be written, init's template, eval of a run file, repeated errors of records.
+set -euo pipefail
+tmp=$(mktemp -d)
+export XDG_CACHE_HOME="$tmp/cache" HF_HOME="$tmp/hf"
+trap 'rm -rf "$tmp"' EXIT
+die() { echo "$1"; exit 1; }
+has() { # FILE WORDS ...: each is in the file
+    local file=$1 word
+    shift
+    for word in "$@"; do grep -qF -- "$word" "$file" || die "$(basename "$file") has no '$word': $(head -c 3000 "$file")"; done
+}
+lacks() { ! grep -qF -- "$2" "$1" || die "$(basename "$1") has '$2': $(cat "$1")"; }
+fails() { # ARGS: exit 1, stderr in err
+    local rc=0
+    "$AFINAR" "$@" > stdout 2> err || rc=$?
+    [ $rc = 1 ] || die "exit $rc: $*: $(cat err)"
+}
+cd "$tmp"
+model=$AF_GOLDEN/models/qwen2
+cat > run.yaml <<YAML
+base_model: $model
+datasets: [{path: $AF_GOLDEN/models/data/train.jsonl}]
+adapter: lora
+learning_rate: 2e-4
+max_steps: 1
+output_dir: out
+device: cpu
+threads: 1
+YAML
+i=0
+train() { i=$((i + 1)); "$AFINAR" train run.yaml -q output_dir="out$i" "$@" 2> err || die "$*: $(cat err)"; }
+
+# --- doubtful settings: one line each, with -q too; plan says the same of those that need no data
+train
+[ ! -s err ] || die "a plain run warns: $(cat err)"
+context=$(sed -n 's/.*"max_position_embeddings": \([0-9]*\).*/\1/p' "$model/config.json")
+train sequence_len=200000
+has err "warning: command line: sequence_len 200000 is beyond the model's context of $context tokens"
+"$AFINAR" plan run.yaml sequence_len=$((context * 2)) > out 2> err
+has err "warning: command line: sequence_len $((context * 2)) is beyond the model's context of $context"
+train learning_rate=10
+has err "warning: command line: learning_rate 10 is far above the usual 1e-05 to 0.001 of adapters"
+train learning_rate=1e-9
+has err "warning: command line: learning_rate 1e-09 is far below the usual"
+train learning_rate=0.005 # ten times the usual is no mistake
+[ ! -s err ] || die "$(cat err)"
+sed '/^adapter/d' run.yaml > full.yaml
+"$AFINAR" train full.yaml -q output_dir=full learning_rate=0.005 2> err
+has err "learning_rate 0.005 is far above the usual 1e-06 to 0.0001 of full fine-tuning"
+"$AFINAR" train full.yaml -q output_dir=sgd learning_rate=0.5 optimizer=sgd 2> err
+[ ! -s err ] || die "sgd has other rates: $(cat err)"
+train sequence_len=40
+has err "of 64 records are cut at sequence_len 40" "lose their end-of-turn token: raise sequence_len, or set excess_length_strategy: drop"
+"$AFINAR" data check run.yaml sequence_len=40 > out 2> err
+has err "of 64 records are cut at sequence_len 40"
+printf '{"question": "2+2?", "answer": "4"}\n{"question": "3+3?", "answer": "6"}\n' > qa.jsonl
+train "datasets=[{path: qa.jsonl, field_prompt: question, field_completion: answer}]"
+has err "warning: 2 records are prompts and completions joined as they are, but this model has a chat template: name the fields field_instruction and field_output"
+train "datasets=[{path: qa.jsonl, field_instruction: question, field_output: answer}]"
+lacks err "joined as they are"
+sed 's/question/prompt/; s/answer/completion/' qa.jsonl > pc.jsonl # the same advice holds for these names
+train "datasets=[{path: pc.jsonl, field_instruction: prompt, field_output: completion}]"
+lacks err "joined as they are"
+
+# --- init: question and answer, and which template is used
+"$AFINAR" init "$model" qa.jsonl -o qa.yaml 2> err
+has err "2 records of type alpaca: rendered with the model's chat template"
+has qa.yaml "# rendered with the model's chat template." "field_instruction: question" "field_output: answer"
+lacks qa.yaml "type:"
+"$AFINAR" data preview qa.yaml -n 1 > out 2> err
+has out "<|im_start|>user" "2+2?"
+"$AFINAR" init "$model" "{path: qa.jsonl, field_prompt: question, field_completion: answer}" > pairs.yaml 2> err
+has pairs.yaml "joined as they are, without the model's chat template"
+printf '{"instruction": "2+2?", "output": "4"}\n' > alpaca.jsonl
+"$AFINAR" init "$model" alpaca.jsonl > alpaca.yaml 2> err # `type: alpaca` would be the Alpaca prompt
+lacks alpaca.yaml "type:"
+has alpaca.yaml "rendered with the model's chat template"
+printf '{"left": "2+2?", "right": "4"}\n' > odd.jsonl
+fails init "$model" odd.jsonl
+has err "keys [left, right] are no known shape"
+fails train run.yaml output_dir=none "datasets=[{path: qa.jsonl}]"
+has err "keys [question, answer] are no known shape" "{path: ..., field_instruction: question, field_output: answer}"
+
+# --- unknown architectures and modules: what is known, and the nearest
+mkdir gpt2 qwenn
+cp "$model"/tokenizer* gpt2
+printf '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_ctx": 64, "vocab_size": 512}' > gpt2/config.json
+fails plan run.yaml base_model=gpt2
+has err "model_type 'gpt2' is not known" "upported: llama, mistral, qwen2, qwen3, qwen3_moe, gemma, gemma2, gemma3_text, phi3, smollm3, olmo2, granite"
+sed 's/"model_type": "qwen2"/"model_type": "qwen2x", "odd_key": 3/' "$model/config.json" > qwenn/config.json
+fails plan run.yaml base_model=qwenn
+has err "model_type 'qwen2x' is not known" "did you mean 'qwen2'? Supported: llama"
+sed 's/^adapter: lora/adapter: lora\nlora_target_modules: [q_porj]/' run.yaml > typo.yaml
+for command in plan train; do
+    fails $command typo.yaml
+    has err "typo.yaml:4: target module 'q_porj' matches nothing in this qwen2 model; did you mean 'q_proj'?" \
+        "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
+done
+
+# --- names of the hub, and parquet
+fails train run.yaml base_model=Qwen/Qwen2.5-0.5B
+has err "command line: no model 'Qwen/Qwen2.5-0.5B'" "download it first: hf download Qwen/Qwen2.5-0.5B"
+fails train run.yaml "datasets=[{path: tatsu-lab/alpaca}]"
+has err "dataset tatsu-lab/alpaca is not there" "from the hub, in Python: datasets.load_dataset(\"tatsu-lab/alpaca\", split=\"train\").to_json(\"data.jsonl\")"
+fails train run.yaml "datasets=[{path: data/none.jsonl}]"
+has err "dataset data/none.jsonl is not there"
+lacks err "hub"
+
+# --- a cache that cannot be written does not stop a run: one line says so, and the bytes are the same
+printf x > file
+cat > two.yaml <<YAML
+$(cat run.yaml)
+test_datasets: [{path: $AF_GOLDEN/models/data/train.jsonl}]
+YAML
+TMPDIR=$tmp XDG_CACHE_HOME="$tmp/file" "$AFINAR" train two.yaml -q output_dir=uncached 2> err
+[ "$(wc -l < err)" = 1 ] || die "not one line: $(cat err)"
+has err "warning: no cache is used, the data is tokenised in every run: cannot make folder '$tmp/file"
+"$AFINAR" train two.yaml -q output_dir=cached 2> err
+cmp uncached/adapter_model.safetensors cached/adapter_model.safetensors || die "without a cache: other bytes"
+[ -z "$(ls -d afinar-tokens.* 2> /dev/null)" ] || die "temporary tokens are left: $(ls)"
+env -u HOME -u XDG_CACHE_HOME "$AFINAR" train run.yaml -q output_dir=homeless 2> err
+has err "no cache is used" "neither XDG_CACHE_HOME nor HOME is set"
+
+# --- eval of a run file: the run's model, adapter and evaluation data
+sed 's/^max_steps: 1/max_steps: 4\nval_set_size: 8/' run.yaml > evaluated.yaml
+fails eval evaluated.yaml output_dir=absent
+has err "'absent' has neither a result nor a checkpoint of this run: train it first (afinar train evaluated.yaml)"
+fails eval run.yaml
+has err "run.yaml: no evaluation data: set val_set_size or test_datasets"
+for keys in "" "adapter=qlora" "adapter=full learning_rate=1e-5"; do
+    rm -rf out
+    "$AFINAR" train evaluated.yaml -q $keys 2> err || die "$(cat err)"
+    "$AFINAR" eval evaluated.yaml --json -q $keys > out.json 2> err || die "eval $keys: $(cat err)"
+    want=$(tail -1 out/metrics.jsonl | sed 's/.*"eval_loss": \([0-9.e-]*\),.*/\1/')
+    got=$(sed 's/.*"loss": \([0-9.e-]*\),.*/\1/' out.json)
+    awk "BEGIN { exit !($want - $got < 1e-6 && $got - $want < 1e-6 && $got > 1) }" || die "$keys: eval says $got, the run $want"
+    has out.json '"rows": 8'
+done
+rm out/model.safetensors # a run that is not finished: its newest checkpoint
+"$AFINAR" eval evaluated.yaml adapter=full learning_rate=1e-5 > out.txt 2> err
+has err "the run is not finished: evaluating out/checkpoint-4"
+rc=0; "$AFINAR" eval evaluated.yaml --data x > out.txt 2> err || rc=$?
+[ $rc = 2 ] || die "eval RUN --data: exit $rc"
+has err "a run file names model, adapter and data itself"
+
+# --- data check: equal errors once, with their number; every record is read
+for k in $(seq 70); do printf '{"instruction": 3, "output": "x%s"}\n' "$k"; done > wrong.jsonl
+printf '{"instruction": "a", "output": "b"}\n{"nothing": 1}\n' >> wrong.jsonl
+fails data check run.yaml "datasets=[{path: wrong.jsonl}]"
+[ "$(grep -c '^error: ' err)" = 3 ] || die "errors: $(cat err)"
+has err "error: wrong.jsonl:1: " "error: 69 more records like wrong.jsonl:1" "error: wrong.jsonl:72: " "71 records of the datasets cannot be used"
