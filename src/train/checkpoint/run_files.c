@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "train/checkpoint/run_files.h"
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_folder.h"
@@ -277,21 +278,48 @@ bool af_checkpoint_is_own(const char *output, const char *name)
     return own;
 }
 
+static bool ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), m = strlen(tail);
+    return n >= m && strcmp(s + n - m, tail) == 0;
+}
+
+/* Where a checkpoint goes before its files are removed: one that can be seen is whole at every
+ * moment. free() */
+static char *removal_name(const char *dir)
+{
+    af_buf b = {0};
+    af_buf_printf(&b, "%s%s", dir, ends_with(dir, ".tmp") ? "" : ".tmp");
+    return af_buf_take(&b);
+}
+
 af_status af_checkpoint_remove(const char *dir, af_error *err)
 {
-    char **names = NULL, *path = NULL;
+    char **names = NULL, *path = NULL, *at = removal_name(dir);
     int n = 0;
     af_status st = AF_OK;
+    if (!at)
+        return fail_path(err, dir);
     const af_status known = af_manifest_names(dir, &names, &n, err);
-    if (known != AF_OK) /* damaged: nobody knows what in it is ours, so it stays */
+    if (known != AF_OK) { /* damaged: nobody knows what in it is ours, so it stays */
+        free(at);
         return known == AF_EFORMAT ? AF_OK : known;
+    }
+    const bool moved =
+        strcmp(at, dir) != 0 && renameat2(AT_FDCWD, dir, AT_FDCWD, at, RENAME_NOREPLACE) == 0;
+    const char *from = moved ? at : dir;
     for (int i = 0; i <= n && st == AF_OK; i++) { /* the manifest last: it says what is ours */
-        path = af_path_join(dir, i < n ? names[i] : "manifest.json");
+        path = af_path_join(from, i < n ? names[i] : "manifest.json");
         st = path ? af_path_remove(path, err) : fail_path(err, dir);
         free(path);
     }
-    if (st == AF_OK && rmdir(dir) != 0 && errno != ENOTEMPTY && errno != EEXIST)
-        st = af_fail(err, AF_EIO, "cannot remove '%s': %s", dir, strerror(errno));
+    if (st == AF_OK && rmdir(from) != 0) {
+        if (errno != ENOTEMPTY && errno != EEXIST)
+            st = af_fail(err, AF_EIO, "cannot remove '%s': %s", from, strerror(errno));
+        else if (moved && renameat2(AT_FDCWD, at, AT_FDCWD, dir, RENAME_NOREPLACE) != 0)
+            st = af_fail(err, AF_EIO, "cannot rename to '%s': %s", dir, strerror(errno));
+    }
+    free(at);
     af_names_free(names, n);
     return st;
 }
@@ -357,12 +385,6 @@ done:
 }
 
 /* ---- removing ---- */
-
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcmp(s + n - m, tail) == 0;
-}
 
 /* A checkpoint that was being written, or replaced, when a run was killed. */
 static bool is_temporary(const char *name)

@@ -22,6 +22,7 @@ typedef enum af_method {
     AF_METHOD_FULL,
     AF_METHOD_LORA,
     AF_METHOD_QLORA,
+    AF_METHOD_DORA,  /* in a run file: lora with peft_use_dora */
     AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
 } af_method;
 /* When something happens; AUTO = as the keys about steps and epochs say. */
@@ -100,9 +101,11 @@ typedef struct af_run_config {
     af_decay_on decay_on;
     const char *lr_scheduler;
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
-    double min_lr, constant_lr_ratio;
+    double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
     bool quadratic_warmup;
     double neftune_alpha;
+    bool router_logits;      /* asks for the auxiliary loss of a router, */
+    double router_loss_coef; /* as this does */
     /* precision and memory */
     af_tri bf16, checkpointing, offloading;
     bool tf32;

@@ -5,6 +5,7 @@
 #include "convert/export.h"
 #include "model/adapter_config.h"
 #include "model/adapter_texts.h"
+#include "train/run/freeze.h"
 
 enum { EDITS_MAX = 1 << 16, ROWS_STEP = 32 };
 
@@ -157,7 +158,7 @@ af_status af_run_tokens_open(af_run_tokens *t, const af_run_config *run, const c
 {
     af_status st = AF_OK;
     edit_list l = {0};
-    const char *from = run->method == AF_METHOD_FULL ? NULL : run->lora_model_dir;
+    const char *from = af_method_trains_base(run) ? NULL : run->lora_model_dir;
     const bool own = from && af_adapter_own_tokenizer(from, model, INT64_MAX);
     *t = (af_run_tokens){0};
     AF_TRY(read_edits(&l, run, &t->arena, err));
