@@ -42,8 +42,9 @@ typedef struct af_renderer {
     af_renderer_times times;
 } af_renderer;
 
-/* `model`: resolved folder or file. `chat_template`: NULL, a .jinja file, a name the model has, or
- * "chatml", or the template itself. A missing template is an error only once it is needed. */
+/* `model`: resolved folder or file. `chat_template`: NULL, a .jinja file, a name that the model or
+ * the table of named_template.h has, or the template itself. A missing template is an error only
+ * once it is needed. */
 AF_CHECKED af_status af_renderer_init(af_renderer *s, const af_tokenizer *tokenizer,
                                       const char *model, const char *chat_template, af_error *err);
 /* The same with the turn template that `o` names. */
@@ -97,6 +98,9 @@ AF_CHECKED af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_
 void af_loss_spans_clear(af_loss_spans *s);
 /* eot.c: which tokens end a turn, found by rendering a probe. */
 AF_CHECKED af_status af_renderer_find_eot(af_renderer *s, af_error *err);
+/* One more text that ends a turn, blanks around it left out. */
+AF_CHECKED af_status af_renderer_add_eot(af_renderer *s, const char *text, uint64_t n,
+                                         af_error *err);
 /* Renders the first n messages, and a user turn after them when `tail`. */
 AF_CHECKED af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len,
                                         const af_conversation *t, size_t n, bool prompt, bool tail,
