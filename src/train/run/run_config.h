@@ -79,6 +79,10 @@ typedef struct af_run_config {
     const af_yaml *datasets, *test_datasets;
     const char *turn_template, *chat_template_jinja, *default_system;
     bool mask_history, enable_thinking;
+    af_strings eot_tokens;
+    af_train_eos train_on_eot;
+    int64_t min_sample_len;
+    bool deduplicate;
     const char *dataset_dir;
     /* other names of the data, empty once `datasets` has them */
     const af_yaml *dataset_mixture, *dataset_mixer, *pretraining_dataset;

@@ -225,12 +225,11 @@ static const foreign_group groups[] = {
      "format_type dataset_text_field dataset_kwargs formatting_func text_column"},
     {REFUSED, "give a smaller dataset, or 'max_steps'",
      "max_train_samples dataset_shard_num dataset_shard_idx "
-     "min_sample_len eval_sequence_len dataset_exact_deduplication mix_strategy "
+     "eval_sequence_len mix_strategy "
      "interleave_probs pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
-     "default_system_message chat_template_kwargs chat_template_path eot_tokens role_boundaries "
-     "train_on_eot"},
+     "default_system_message chat_template_kwargs chat_template_path role_boundaries "},
     {REFUSED, "see 'eval_steps'", "eval_delay"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
 };

@@ -80,6 +80,7 @@ static const af_key_choice tri_names[] = {
 CHOICES(method, af_method, method_names);
 CHOICES(load_in_4bit, af_tri, tri_names);
 CHOICES(train_on_eos, af_train_eos, eos_names);
+CHOICES(train_on_eot, af_train_eos, eos_names);
 CHOICES(excess, af_excess, excess_names);
 CHOICES(optimizer, af_optimizer_kind, optimizer_names);
 CHOICES(decay_on, af_decay_on, decay_names);
@@ -217,6 +218,13 @@ const af_key af_keys[] = {
      "roles whose messages carry loss (assistant)", {0}, 0},
     {"train_on_eos", ENUM(train_on_eos), 0, 0, "turn",
      "end-of-turn tokens that carry loss: turn, all, last, none", {0}, 0},
+    {"train_on_eot", ENUM(train_on_eot), 0, 0, "turn", "the same as train_on_eos", {0}, 0},
+    {"eot_tokens", LIST(eot_tokens), 0, 0, NULL,
+     "texts that end a turn, beside what the chat template shows", {0}, 0},
+    {"min_sample_len", I64(min_sample_len), 0, 1e9, "0", "leave out records with fewer tokens", {0},
+     0},
+    {"dataset_exact_deduplication", BOOL(deduplicate), 0, 0, "false",
+     "leave out records whose tokens and labels came before", {0}, 0},
     {"sequence_len", I64(sequence_len), 2, 1 << 24, "2048", "maximum tokens per row",
      {"cutoff_len", "max_seq_length", "max_length"}, 0},
     {"sample_packing", BOOL(packing), 0, 0, "false",
