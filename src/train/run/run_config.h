@@ -62,6 +62,7 @@ typedef struct af_run_config {
     const char *eos_token, *pad_token;
     af_strings tokens, add_special_tokens;
     bool resize_to_32x;
+    double attention_dropout;
     /* method */
     af_method method;
     af_tri load_in_4bit;
@@ -72,6 +73,7 @@ typedef struct af_run_config {
     double lora_alpha, lora_dropout; /* alpha 0 = 2 r */
     af_strings lora_target_modules, lora_modules_to_save, lora_exclude_modules, lora_layers;
     const af_yaml *trainable_tokens; /* a list, or lists by module */
+    bool lora_bias;
     bool lora_target_linear, rslora, dora;
     double loraplus_lr_ratio, loraplus_lr_embedding;
     const char *lora_init, *lora_model_dir;

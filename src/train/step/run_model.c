@@ -131,6 +131,11 @@ static af_status check_repeated(af_run_model *m, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' has %s",
                        af_run_key_loc(r, "peft_use_dora", at, sizeof at),
                        r->dora ? "true" : "false", r->lora_model_dir, c->dora ? "true" : "false");
+    if (af_run_key_is_set(r, "lora_bias") && r->lora_bias != c->lora_bias)
+        return af_fail(err, AF_EUSAGE, "%s: lora_bias is %s, the adapter in '%s' has %s",
+                       af_run_key_loc(r, "lora_bias", at, sizeof at),
+                       r->lora_bias ? "true" : "false", r->lora_model_dir,
+                       c->lora_bias ? "true" : "false");
     af_adapter_config wanted = {0};
     if (r->trainable_tokens) {
         const af_status st = af_run_tokens_train(&m->tokens, &wanted, r, m->spec, err);

@@ -6,6 +6,7 @@
 #include "graph/graph_access.h"
 #include "ops/optim/optimizer.h"
 #include "train/run/freeze.h"
+#include "train/run/method.h"
 #include "train/step/resident.h"
 
 static bool ends_with(const char *s, const char *tail)
@@ -69,7 +70,12 @@ static void group_adapter(const af_step_graph *s)
             af_tensor_set_group(m->b, ratio, true);
         if (m->magnitude)
             af_tensor_set_group(m->magnitude, ratio, true);
+        if (m->bias)
+            af_tensor_set_group(m->bias, ratio, decays(s->run, "lora_B.bias"));
     }
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        if (s->leaves.tokens[k])
+            af_param_outside(s->leaves.tokens[k]);
     const int outer[] = {s->model->spec->embed_module, s->model->spec->head_module};
     for (size_t i = 0; i < AF_LEN(outer); i++)
         if (s->leaves.module[outer[i]].a) {
@@ -156,7 +162,11 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
         .dtype = s->model->loader ? af_loader_dtypes(s->model->loader) : s->model->dtype,
     };
     AF_TRY(af_model_leaves_init(&s->leaves, s->graph, s->model->spec, &o, err));
-    const af_forward_opts f = {.dropout = s->model->dropout, .neftune = s->run->neftune_alpha};
+    const af_hf_config *config =
+        s->model->loader ? af_loader_config(s->model->loader) : &s->model->config;
+    const af_forward_opts f = {.dropout = s->model->dropout,
+                               .residual_dropout = af_method_residual_dropout(config),
+                               .neftune = s->run->neftune_alpha};
     af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
     s->loss = af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
     af_graph_backward(s->graph, s->loss);
