@@ -117,7 +117,7 @@ _afinar() {
     'version --threads') return ;;
     esac
     case $command in
-    train) options='--strict --device --threads --quiet --verbose --json --help --version' ;;
+    train) options='--force --strict --device --threads --quiet --verbose --json --help --version' ;;
     init) options='--output --force --device --threads --quiet --verbose --json --help --version' ;;
     plan) options='--memory --strict --device --threads --quiet --verbose --json --help --version' ;;
     eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
@@ -145,23 +145,30 @@ _afinar() {
     [ "$prev" = = ] && [ "$COMP_CWORD" -gt 3 ] && key=${COMP_WORDS[COMP_CWORD-2]}
     case $key in
     '') ;;
-    adapter) COMPREPLY=($(compgen -W 'full none lora qlora freeze' -- "$cur")); return ;;
+    adapter) COMPREPLY=($(compgen -W 'full none lora qlora dora freeze' -- "$cur")); return ;;
     load_in_4bit) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
     load_in_8bit) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     lora_target_linear) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    lora_bias) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     peft_use_rslora) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     peft_use_dora) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    mask_history) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    enable_thinking) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     resize_token_embeddings_to_32x) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    setup_chat_format) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     train_on_inputs) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     train_on_eos) COMPREPLY=($(compgen -W 'turn all last none' -- "$cur")); return ;;
+    train_on_eot) COMPREPLY=($(compgen -W 'turn all last none' -- "$cur")); return ;;
+    dataset_exact_deduplication) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     sample_packing) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     sample_packing_sequentially) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     pad_to_sequence_len) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     excess_length_strategy) COMPREPLY=($(compgen -W 'truncate drop error raise' -- "$cur")); return ;;
     shuffle) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
-    optimizer) COMPREPLY=($(compgen -W 'adamw adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_apex_fused adamw_hf paged_adamw_32bit paged_adamw optimi_adamw adam adamw_8bit adamw_bnb_8bit paged_adamw_8bit adamw_torch_8bit ao_adamw_8bit adamw_4bit adamw_torch_4bit ao_adamw_4bit rmsprop ademamix paged_ademamix_32bit muon lion lion_32bit paged_lion_32bit adafactor sgd' -- "$cur")); return ;;
+    optimizer) COMPREPLY=($(compgen -W 'adamw adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_apex_fused adamw_hf paged_adamw_32bit paged_adamw optimi_adamw adam adamw_8bit adamw_bnb_8bit paged_adamw_8bit adamw_torch_8bit ao_adamw_8bit adamw_4bit adamw_torch_4bit ao_adamw_4bit rmsprop rmsprop_bnb rmsprop_bnb_32bit ademamix paged_ademamix_32bit muon lion lion_32bit paged_lion_32bit adafactor sgd' -- "$cur")); return ;;
     lr_quadratic_warmup) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     weight_decay_on) COMPREPLY=($(compgen -W 'matrices all' -- "$cur")); return ;;
+    output_router_logits) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     bf16) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
     tf32) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     attention) COMPREPLY=($(compgen -W 'auto own cudnn' -- "$cur")); return ;;
@@ -179,7 +186,7 @@ _afinar() {
     mapfile -t COMPREPLY < <(compgen -f -- "$cur")
     case $command in
     data | plan | train)
-        keys='base_model= adapter= load_in_4bit= load_in_8bit= lora_r= lora_alpha= lora_dropout= lora_target_modules= lora_target_linear= lora_exclude_modules= lora_modules_to_save= trainable_token_indices= lora_layers_to_transform= peft_use_rslora= peft_use_dora= peft_init_lora_weights= loraplus_lr_ratio= loraplus_lr_embedding= lora_model_dir= unfrozen_parameters= freeze_trainable_layers= freeze_trainable_modules= freeze_extra_modules= datasets= test_datasets= max_samples= val_set_size= chat_template= special_tokens= eos_token= pad_token= tokens= add_special_tokens= resize_token_embeddings_to_32x= train_on_inputs= roles_to_train= train_on_eos= sequence_len= sample_packing= sample_packing_sequentially= pad_to_sequence_len= excess_length_strategy= shuffle= seed= micro_batch_size= gradient_accumulation_steps= num_epochs= max_steps= optimizer= learning_rate= lr_scheduler= warmup_steps= warmup_ratio= cosine_min_lr_ratio= min_lr= cosine_constant_lr_ratio= lr_quadratic_warmup= lr_power= lr_cycles= lr_decay_ratio= weight_decay= weight_decay_on= adam_beta1= adam_beta2= adam_epsilon= sgd_momentum= max_grad_norm= neftune_noise_alpha= bf16= tf32= attention= gemm= gradient_checkpointing= activation_offloading= device= threads= strict= output_dir= run_name= overwrite_output_dir= logging_steps= save_steps= save_strategy= saves_per_epoch= save_total_limit= eval_steps= eval_strategy= evals_per_epoch= early_stopping_patience= load_best_model_at_end= loss_watchdog_threshold= loss_watchdog_patience= resume_from_checkpoint= auto_resume_from_checkpoints= generate_samples= generate_samples_steps= generate_samples_tokens='
+        keys='base_model= adapter= load_in_4bit= load_in_8bit= lora_r= lora_alpha= lora_dropout= lora_target_modules= lora_target_linear= lora_exclude_modules= lora_modules_to_save= lora_bias= trainable_token_indices= lora_layers_to_transform= peft_use_rslora= peft_use_dora= peft_init_lora_weights= loraplus_lr_ratio= loraplus_lr_embedding= lora_model_dir= unfrozen_parameters= freeze_trainable_layers= freeze_trainable_modules= freeze_extra_modules= datasets= test_datasets= dataset_dir= pretraining_dataset= dataset_mixture= dataset_mixer= dataset_splits= dataset_name= dataset_config= dataset_train_split= dataset_test_split= train_dataset= max_samples= val_set_size= chat_template= chat_template_jinja= template= default_system= mask_history= enable_thinking= special_tokens= eos_token= pad_token= tokens= add_special_tokens= resize_token_embeddings_to_32x= setup_chat_format= attention_dropout= train_on_inputs= roles_to_train= train_on_eos= train_on_eot= eot_tokens= min_sample_len= dataset_exact_deduplication= sequence_len= sample_packing= sample_packing_sequentially= pad_to_sequence_len= excess_length_strategy= shuffle= seed= micro_batch_size= gradient_accumulation_steps= num_epochs= max_steps= optimizer= learning_rate= embedding_lr= embedding_lr_scale= lr_scheduler= warmup_steps= warmup_ratio= cosine_min_lr_ratio= min_lr= cosine_constant_lr_ratio= lr_quadratic_warmup= lr_power= lr_cycles= lr_decay_ratio= weight_decay= weight_decay_on= adam_beta1= adam_beta2= adam_epsilon= sgd_momentum= max_grad_norm= neftune_noise_alpha= output_router_logits= router_aux_loss_coef= bf16= tf32= attention= gemm= gradient_checkpointing= activation_offloading= device= threads= strict= output_dir= run_name= overwrite_output_dir= logging_steps= save_steps= save_strategy= saves_per_epoch= save_total_limit= eval_steps= eval_strategy= evals_per_epoch= early_stopping_patience= load_best_model_at_end= loss_watchdog_threshold= loss_watchdog_patience= resume_from_checkpoint= auto_resume_from_checkpoints= generate_samples= generate_samples_steps= generate_samples_tokens='
         [ "$COMP_CWORD" -gt 2 ] && COMPREPLY+=($(compgen -W "$keys" -- "$cur"))
         [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace
         [ "$command" = data ] && [ "$COMP_CWORD" -eq 2 ] &&

@@ -95,11 +95,13 @@ static void print_keys(void)
 int cmd_train(int argc, char **argv)
 {
     enum { ARGS_MAX = 120 };
-    const char *arg[ARGS_MAX + 3]; /* and device=, threads=, strict= */
+    const char *arg[ARGS_MAX + 4]; /* and device=, threads=, overwrite_output_dir=, strict= */
     int count;
     af_common common = {0};
-    bool strict = false;
+    bool force = false, strict = false;
     const af_opt opts[] = {
+        {0, "force", AF_OPT_FLAG, &force, NULL,
+         "replace the files of an earlier run in output_dir; other files are kept"},
         {0, "strict", AF_OPT_FLAG, &strict, NULL, "refuse keys of the file that have no effect"},
         {0},
     };
@@ -123,6 +125,8 @@ int cmd_train(int argc, char **argv)
         snprintf(threads, sizeof threads, "threads=%lld", (long long)common.threads);
         arg[count++] = threads;
     }
+    if (force)
+        arg[count++] = "overwrite_output_dir=true";
     if (strict)
         arg[count++] = "strict=true";
     af_progress_line line;

@@ -70,8 +70,9 @@ AF_API AF_CHECKED af_status af_model_graph_prepare(af_model_graph *r, af_error *
  * many tokens or sequences, or ids outside the vocabulary. */
 AF_API AF_CHECKED af_status af_model_graph_feed(af_model_graph *r, const af_token_row *row, int n,
                                                 af_error *err);
-/* Writes the adapter with its current values as a PEFT folder. AF_EUSAGE without an adapter,
- * AF_EIO. */
+/* Writes the adapter with its current values as a PEFT folder. An adapter that was saved there
+ * before is replaced, other files are kept (afinar/output.h). AF_EUSAGE without an adapter or for
+ * files that are somebody else's, AF_EIO. */
 AF_API AF_CHECKED af_status af_model_graph_save(af_model_graph *r, const char *dir, af_error *err);
 
 #ifdef __cplusplus

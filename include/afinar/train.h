@@ -92,7 +92,8 @@ AF_API AF_CHECKED af_status af_run_step(af_run *run, af_run_step_result *out, af
 AF_API AF_CHECKED af_status af_run_evaluate(af_run *run, double *loss, double *accuracy,
                                             af_error *err);
 /* Writes the trained adapter (full fine-tuning: the model) and its tokenizer into `dir`, which is
- * created; NULL = output_dir. Training may continue afterwards. */
+ * created; NULL = output_dir. What a run saved there before is replaced, and other files are kept;
+ * AF_EUSAGE when one of them would be overwritten. Training may continue afterwards. */
 AF_API AF_CHECKED af_status af_run_save(af_run *run, const char *dir, af_error *err);
 /* Writes output_dir/checkpoint-STEP, from which a run with the same keys resumes bit-exactly. */
 AF_API AF_CHECKED af_status af_run_checkpoint(af_run *run, af_error *err);

@@ -12,8 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TEMP_NAME "afinar" /* of the temporary folder inside one that exists */
-#define README    "README.md"
+#define README "README.md"
 
 static af_status fail_errno(af_error *err, const char *verb, const char *path)
 {
@@ -57,7 +56,12 @@ af_status af_output_check_path(const char *path, af_error *err)
     if (strspn(path, "/") == strlen(path))
         return af_fail(err, AF_EUSAGE, "'%s' cannot be the output folder", path);
     if (lstat(path, &s) != 0)
-        return AF_OK;
+        return path[0] == '~' && (path[1] == '/' || !path[1])
+                   ? af_fail(err, AF_EUSAGE,
+                             "the output '%s' begins with '~', which only a shell replaces: write "
+                             "the whole path",
+                             path)
+                   : AF_OK;
     if (S_ISLNK(s.st_mode) && stat(path, &s) != 0)
         return af_fail(err, AF_EUSAGE, "the output '%s' is a link to nothing", path);
     if (!S_ISDIR(s.st_mode))
@@ -67,7 +71,7 @@ af_status af_output_check_path(const char *path, af_error *err)
 
 static void sweep_inside(const char *dir)
 {
-    char *name = af_path_join(dir, TEMP_NAME);
+    char *name = af_path_join(dir, AF_TEMP_NAME);
     if (name)
         af_path_sweep(name);
     free(name);
@@ -75,7 +79,7 @@ static void sweep_inside(const char *dir)
 
 static bool counts(const char *name)
 {
-    static const char temp[] = "." TEMP_NAME ".";
+    static const char temp[] = "." AF_TEMP_NAME ".";
     return strcmp(name, AF_WRITTEN_NAME) != 0 && strncmp(name, temp, sizeof temp - 1) != 0;
 }
 
@@ -150,21 +154,8 @@ done:
 
 static af_status make_temp(af_output *o, const char *for_name, af_error *err)
 {
-    af_status st = AF_OK;
-    o->temp = for_name ? af_path_temp(for_name, "tmp") : NULL;
-    if (!o->temp)
-        return af_fail_nomem(err, "a path", strlen(o->path));
-    af_path_sweep(for_name);
-    af_temps_enter();
-    AF_TRY(af_dir_make(o->temp, err));
-    o->listed = af_temp_add(o->temp);
-    if (!o->listed) {
-        (void)!af_path_remove(o->temp, NULL);
-        st = af_fail_nomem(err, "a path", strlen(o->path));
-    }
-done:
-    af_temps_leave();
-    return st;
+    return for_name ? af_temp_dir_make(&o->temp, &o->listed, for_name, err)
+                    : af_fail_nomem(err, "a path", strlen(o->path));
 }
 
 static af_status set_path(af_output *o, const char *path, af_error *err)
@@ -202,7 +193,7 @@ af_status af_output_open_folder(af_output *o, const char *path, const char *cons
         if (what && !force)
             AF_TRY(refuse_folder(o->path, what, err));
         AF_TRY(check_replace(o, names, err));
-        inside = af_path_join(o->dir, TEMP_NAME); /* it may be a mount point, or a link */
+        inside = af_path_join(o->dir, AF_TEMP_NAME); /* it may be a mount point, or a link */
         AF_TRY(make_temp(o, inside, err));
     } else {
         AF_TRY(make_temp(o, o->path, err));
@@ -263,15 +254,7 @@ char *af_output_file(const af_output *o) { return af_path_join(o->temp, af_path_
 
 void af_output_abandon(af_output *o)
 {
-    const bool failed = af_memory_failed();
-    if (o->temp) {
-        af_temps_enter();
-        if (af_path_remove(o->temp, NULL) != AF_OK && !failed)
-            af_memory_forget(); /* the first error is the one to report */
-        af_temp_drop(o->listed);
-        af_temps_leave();
-    }
-    free(o->temp);
+    af_temp_dir_remove(o->temp, o->listed);
     free(o->dir);
     free(o->path);
     *o = (af_output){0};

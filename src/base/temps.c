@@ -63,6 +63,41 @@ void af_temp_drop(af_temp *t)
     free(t);
 }
 
+af_status af_temp_dir_make(char **dir, af_temp **listed, const char *path, af_error *err)
+{
+    af_status st = AF_OK;
+    char *temp = af_path_temp(path, "tmp");
+    if (!temp)
+        return af_fail_nomem(err, "a path", strlen(path));
+    af_path_sweep(path);
+    af_temps_enter();
+    AF_TRY(af_dir_make(temp, err));
+    *listed = af_temp_add(temp);
+    if (!*listed) {
+        (void)!af_path_remove(temp, NULL);
+        AF_TRY(af_fail_nomem(err, "a path", strlen(path)));
+    }
+    *dir = temp;
+    temp = NULL;
+done:
+    af_temps_leave();
+    free(temp);
+    return st;
+}
+
+void af_temp_dir_remove(char *dir, af_temp *listed)
+{
+    const bool failed = af_memory_failed();
+    if (!dir)
+        return;
+    af_temps_enter();
+    if (af_path_remove(dir, NULL) != AF_OK && !failed)
+        af_memory_forget(); /* the next process sweeps it; the first error is the one to report */
+    af_temp_drop(listed);
+    af_temps_leave();
+    free(dir);
+}
+
 bool af_output_abort(void)
 {
     bool any = false;

@@ -4,6 +4,9 @@
 
 #include "base/base.h"
 
+/* Of the temporary folders inside an output folder: ".afinar.PID.N.tmp". */
+#define AF_TEMP_NAME "afinar"
+
 /* Between these two, temporary files and folders are created, renamed and removed. They may be
  * nested. The first does not return once the process is ending (af_output_abort). */
 void af_temps_enter(void);
@@ -14,4 +17,11 @@ typedef struct af_temp af_temp;
 af_temp *af_temp_add(const char *path);
 /* Takes it from the list: it has been renamed or removed. NULL is allowed. */
 void af_temp_drop(af_temp *t);
+
+/* A new temporary folder next to `path` (af_path_temp), on the list; what killed processes left
+ * there is removed first. *dir belongs to the caller, until af_temp_dir_remove. */
+AF_CHECKED af_status af_temp_dir_make(char **dir, af_temp **listed, const char *path,
+                                      af_error *err);
+/* Removes it with its content (it may have been renamed away), and frees `dir`. */
+void af_temp_dir_remove(char *dir, af_temp *listed);
 #endif

@@ -2,6 +2,7 @@
  * afinar/model_graph.h. The same leaves and builder as training and inference. */
 #include "afinar/model_graph.h"
 
+#include "base/publish.h"
 #include "graph/graph_access.h"
 #include "model/model_state.h"
 
@@ -65,7 +66,8 @@ static void add_param(af_model_graph *r, af_tensor *t)
 static af_status list_params(af_model_graph *r, af_error *err)
 {
     const af_model_spec *s = r->leaves.spec;
-    const uint64_t most = r->adapter ? 3 * (uint64_t)s->modules + (uint64_t)s->tensors : 0;
+    const uint64_t most =
+        r->adapter ? 4 * (uint64_t)s->modules + (uint64_t)s->tensors + AF_TOKEN_TABLES : 0;
     r->param = af_calloc(most, sizeof *r->param);
     if (!r->param)
         return af_fail_nomem(err, "the parameters", most * sizeof *r->param);
@@ -73,7 +75,10 @@ static af_status list_params(af_model_graph *r, af_error *err)
         add_param(r, r->leaves.module[i].a);
         add_param(r, r->leaves.module[i].b);
         add_param(r, r->leaves.module[i].magnitude);
+        add_param(r, r->leaves.module[i].bias);
     }
+    for (int k = 0; r->adapter && k < AF_TOKEN_TABLES; k++)
+        add_param(r, r->leaves.tokens[k]);
     for (int i = 0; r->adapter && i < s->tensors; i++)
         add_param(r, r->adapter->saved[i] ? r->leaves.tensor[i] : NULL);
     return AF_OK;
@@ -230,6 +235,14 @@ af_status af_model_graph_save(af_model_graph *r, const char *dir, af_error *err)
                        !r || !dir    ? "no recording or no folder"
                        : !r->adapter ? "the model has no adapter"
                                      : "the graph is not prepared");
-    const af_status st = af_adapter_download(r->adapter, &r->leaves, err);
-    return st == AF_OK ? af_adapter_write(r->adapter, dir, err) : st;
+    static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors", NULL};
+    af_status st = AF_OK;
+    af_output o = {0};
+    AF_TRY(af_output_open_folder(&o, dir, names, true, err));
+    AF_TRY(af_adapter_download(r->adapter, &r->leaves, err));
+    AF_TRY(af_adapter_write(r->adapter, o.temp, err));
+    st = af_output_commit(&o, err);
+done:
+    af_output_abandon(&o);
+    return st;
 }

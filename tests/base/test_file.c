@@ -313,9 +313,13 @@ static void test_folders(void **state)
     check_content(in_dir("x/y/f"), "12");
     CHECK_OK(af_dir_make(in_dir("new"), &err), err);
     CHECK_OK(af_file_write(in_dir("new/g"), "3", 1, &err), err);
-    CHECK_OK(af_path_replace(in_dir("new"), in_dir("x"), &err), err); /* x was not empty */
+    CHECK_OK(af_dir_swap(in_dir("new"), in_dir("x"), &err), err); /* x was not empty */
     assert_true(af_file_exists(in_dir("x/g")));
-    assert_false(af_dir_exists(in_dir("x/y")));
+    assert_true(af_dir_exists(in_dir("new/y")));
+    CHECK_OK(af_path_remove(in_dir("new"), &err), err);
+    CHECK_OK(af_dir_swap(in_dir("x"), in_dir("z"), &err), err);
+    CHECK_OK(af_dir_swap(in_dir("z"), in_dir("x"), &err), err);
+    assert_true(af_file_exists(in_dir("x/g")));
     CHECK_OK(af_file_copy(in_dir("x/g"), in_dir("copy"), &err), err);
     check_content(in_dir("copy"), "3");
     CHECK_OK(af_dir_make(in_dir("other"), &err), err);
@@ -349,8 +353,9 @@ static void test_a_replaced_folder_is_always_there(void **state)
                 _exit(access(in_dir("end"), F_OK) == 0 ? 0 : 1);
     for (int i = 0; i < 300; i++) {
         CHECK_OK(af_dir_make(in_dir("next/full"), &err), err);
-        CHECK_OK(af_path_replace(in_dir("next"), in_dir("there"), &err), err);
+        CHECK_OK(af_dir_swap(in_dir("next"), in_dir("there"), &err), err);
     }
+    CHECK_OK(af_path_remove(in_dir("next"), &err), err);
     int status = 0;
     CHECK_OK(af_dir_make(in_dir("end"), &err), err);
     CHECK_OK(af_path_remove(in_dir("there"), &err), err);

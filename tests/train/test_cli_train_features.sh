@@ -120,13 +120,13 @@ conversations="datasets=[{path: $AF_GOLDEN/models/data/train.jsonl}]"
 train styled "$conversations" chat_template="$tmp/own.jinja" max_steps=2
 "$AFINAR" train "$tmp/full.yaml" -q output_dir="$tmp/styled_full" "$conversations" chat_template="$tmp/own.jinja" max_steps=2 save_steps=1
 "$AFINAR" merge "$base" --adapter "$tmp/styled" -o "$tmp/styled_merged" -q > /dev/null
-"$AFINAR" export "$base" --adapter "$tmp/styled" -o "$tmp/styled.gguf" --device cpu -q > /dev/null
+"$AFINAR" export "$base" --adapter "$tmp/styled" -o "$tmp/styled.gguf" --force --device cpu -q > /dev/null
 for d in styled styled_full styled_full/checkpoint-1 styled_merged; do
     cmp "$tmp/own.jinja" "$tmp/$d/chat_template.jinja" || die "$d: another template than the run's"
     grep -qF '"{% for m in messages %}[{{ m.role }}]' "$tmp/$d/tokenizer_config.json" || die "$d: tokenizer_config.json has another template"
 done
 "$AFINAR" quantize "$base" -o "$tmp/plain.gguf" -t q8_0 -q > /dev/null
-"$AFINAR" export "$tmp/plain.gguf" --adapter "$tmp/styled" -o "$tmp/styled2.gguf" --device cpu -q > /dev/null
+"$AFINAR" export "$tmp/plain.gguf" --adapter "$tmp/styled" -o "$tmp/styled2.gguf" --force --device cpu -q > /dev/null
 for d in styled styled_merged styled.gguf styled2.gguf; do
     echo '{"messages": [{"role": "user", "content": "hi"}], "add_generation_prompt": true}' | "$AFINAR" template "$tmp/$d" > "$tmp/out"
     grep -qF '"[user]hi<|im_end|>[assistant]"' "$tmp/out" || die "$d renders $(cat "$tmp/out")"
@@ -455,12 +455,12 @@ train used 2> "$tmp/err" && die "checkpoints of another trainer were removed"
 train used overwrite_output_dir=true
 
 # a GGUF base: its tokenizer and template are saved with the adapter and its checkpoints, too
-"$AFINAR" export "$AF_GOLDEN/models/qwen2" -o "$tmp/base.gguf" --type q8_0 --no-verify -q > /dev/null
+"$AFINAR" export "$AF_GOLDEN/models/qwen2" -o "$tmp/base.gguf" --force --type q8_0 --no-verify -q > /dev/null
 train gguf base_model="$tmp/base.gguf"
 for f in {,checkpoint-4/}{tokenizer.json,tokenizer_config.json,chat_template.jinja}; do
     [ -s "$tmp/gguf/$f" ] || die "no $f of the adapter of a GGUF model"
 done
-[ ! -e "$tmp/gguf/tokenizer.tmp" ] && [ ! -e "$tmp/gguf/checkpoint-4/tokenizer.tmp" ] && cmp "$tmp/gguf/chat_template.jinja" "$AF_GOLDEN/models/qwen2/chat_template.jinja"
+[ -z "$(find "$tmp/gguf" -name '*.tmp')" ] && cmp "$tmp/gguf/chat_template.jinja" "$AF_GOLDEN/models/qwen2/chat_template.jinja"
 
 # a NaN: the error names the step, the tensor and the records, and there is a replay file
 cp -r "$AF_GOLDEN/models/qwen2" "$tmp/bad"
@@ -485,12 +485,35 @@ for again in first second; do
     [ "$(sed 's/, in a batch.*//' "$tmp/err")" = "$(sed 's/, in a batch.*//' "$tmp/replayed")" ] || die "$(cat "$tmp/replayed")"
 done
 
-# settings of a config that other trainers apply and this one does not give a warning
+# dropout of a config: that of attention is refused unless the run file turns it off, that of Phi-3's branches is applied
 cp -r "$AF_GOLDEN/models/qwen2" "$tmp/drops"
 chmod -R u+w "$tmp/drops"
 sed -i 's/"attention_dropout": [0-9.]*/"attention_dropout": 0.1/' "$tmp/drops/config.json"
-"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/dropped" base_model="$tmp/drops" 2> "$tmp/err" > /dev/null
-grep -q 'warning: attention_dropout 0.1 of the model' "$tmp/err" || die "no warning about a dropout that is not applied"
+for command in train plan; do
+    "$AFINAR" $command "$tmp/run.yaml" output_dir="$tmp/dropped" base_model="$tmp/drops" 2> "$tmp/err" > /dev/null && die "$command with attention_dropout"
+    grep -q "attention_dropout 0.1 of the model's config is not supported: set 'attention_dropout: 0'" "$tmp/err" || die "$(cat "$tmp/err")"
+done
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/dropped" base_model="$tmp/drops" attention_dropout=0 -q 2> "$tmp/err" || die "$(cat "$tmp/err")"
+cp -r "$AF_GOLDEN/models/phi3_longrope" "$tmp/phi"
+chmod -R u+w "$tmp/phi"
+echo '{"input_ids": [3, 5, 7, 9, 11], "labels": [3, 5, 7, 9, 11]}' > "$tmp/five.jsonl"
+phi() { # OUT KEYS...
+    "$AFINAR" train - output_dir="$tmp/$1" "${@:2}" -q 2> "$tmp/err" << EOF || die "$(cat "$tmp/err")"
+base_model: $tmp/phi
+adapter: lora
+datasets: [{path: $tmp/five.jsonl, type: tokens}]
+max_steps: 3
+sequence_len: 64
+device: cpu
+EOF
+}
+phi phi_plain
+sed -i 's/"resid_pdrop": [0-9.]*/"resid_pdrop": 0.3/' "$tmp/phi/config.json"
+grep -q '"resid_pdrop": 0.3' "$tmp/phi/config.json" || die "no resid_pdrop in the golden config"
+phi phi_drops threads=1
+phi phi_again threads=2
+cmp -s "$tmp/phi_plain/adapter_model.safetensors" "$tmp/phi_drops/adapter_model.safetensors" && die "resid_pdrop changes nothing"
+cmp "$tmp/phi_drops/adapter_model.safetensors" "$tmp/phi_again/adapter_model.safetensors" || die "resid_pdrop depends on threads"
 
 # other optimizers change the weights, too
 for o in lion adafactor adamw_8bit adam sgd; do
@@ -539,12 +562,14 @@ rm "$tmp/skipped/run_state.json" # as if killed
 "$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/skipped" save_steps=1 save_total_limit=1 resume_from_checkpoint=auto \
     max_steps=3 2> "$tmp/err" || die "$(cat "$tmp/err")"
 [ -d "$tmp/skipped/checkpoint-3" ] && [ ! -d "$tmp/skipped/checkpoint-2" ] || die "the wrong checkpoint was removed: $(ls "$tmp/skipped")"
+train foreign save_steps=1 save_total_limit=1
 mkdir -p "$tmp/foreign/checkpoint-500"
 echo theirs > "$tmp/foreign/checkpoint-500/optimizer.pt"
-"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/foreign" save_steps=1 save_total_limit=1 resume_from_checkpoint=auto 2> "$tmp/err" || die "$(cat "$tmp/err")"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/foreign" save_steps=1 save_total_limit=1 max_steps=5 resume_from_checkpoint=auto 2> "$tmp/err" ||
+    die "$(cat "$tmp/err")"
 grep -q "skipping checkpoint-500: .*not a checkpoint of afinar" "$tmp/err" || die "no message about another trainer's checkpoint"
 [ -f "$tmp/foreign/checkpoint-500/optimizer.pt" ] || die "another trainer's checkpoint was removed"
-[ "$(cd "$tmp/foreign" && echo checkpoint-*)" = "checkpoint-4 checkpoint-500" ] || die "$(ls "$tmp/foreign")"
+[ "$(cd "$tmp/foreign" && echo checkpoint-*)" = "checkpoint-5 checkpoint-500" ] || die "$(ls "$tmp/foreign")"
 
 # measured memory is at most what was expected and not far below, also when the best model is copied at the end (its file is larger
 # than the tolerance)

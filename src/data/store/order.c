@@ -71,14 +71,12 @@ static int64_t best_row(const int64_t *space, const int64_t *held, int64_t rows,
 int64_t af_pack(int64_t *pack, const uint32_t *length, int64_t n, int64_t limit, int64_t most,
                 bool sequential)
 {
-    slot *order = sequential ? NULL : af_calloc((uint64_t)n, sizeof *order);
-    int64_t *space = order ? af_calloc((uint64_t)n * 2, sizeof *space) : NULL;
-    if (!space) { /* file order is always possible, and it is the sequential mode */
-        free(order);
-        assert(sequential || n == 0);
+    /* on the stack: it cannot fail in the thread that reads ahead */
+    slot order[AF_PACK_WINDOW];
+    int64_t space[AF_PACK_WINDOW], held[AF_PACK_WINDOW], rows = 0;
+    if (sequential)
         return pack_in_order(pack, length, n, limit, most);
-    }
-    int64_t *held = space + n, rows = 0;
+    assert(n <= AF_PACK_WINDOW);
     for (int64_t i = 0; i < n; i++)
         order[i] = (slot){i, length[i]};
     qsort(order, (size_t)n, sizeof *order, longest_first);
@@ -87,12 +85,11 @@ int64_t af_pack(int64_t *pack, const uint32_t *length, int64_t n, int64_t limit,
         if (r < 0) {
             r = rows++;
             space[r] = limit;
+            held[r] = 0;
         }
         space[r] -= order[i].length;
         held[r]++;
         pack[order[i].record] = r;
     }
-    free(order);
-    free(space);
     return rows;
 }

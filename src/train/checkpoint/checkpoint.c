@@ -7,8 +7,10 @@
 #include "format/weights/safetensors.h"
 #include "graph/graph_access.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/run_files.h"
 #include "train/checkpoint/run_folder.h"
 #include "train/checkpoint/side_files.h"
+#include "train/run/adapter_start.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -171,32 +173,25 @@ done:
     return st;
 }
 
-/* checkpoint-N of a name, or -1. */
-static int64_t step_of(const char *name)
-{
-    char *end;
-    if (strncmp(name, "checkpoint-", 11) != 0 || name[11] < '0' || name[11] > '9')
-        return -1;
-    errno = 0;
-    const long long n = strtoll(name + 11, &end, 10);
-    return *end || errno ? -1 : n;
-}
-
 static int newest_first(const void *a, const void *b)
 {
-    const int64_t x = step_of(*(char *const *)a), y = step_of(*(char *const *)b);
+    const int64_t x = af_checkpoint_step(*(char *const *)a),
+                  y = af_checkpoint_step(*(char *const *)b);
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Finished checkpoints of an output folder, newest first; other names are dropped from the list. */
-static af_status list_checkpoints(char ***names, int *n, const char *output, af_error *err)
+/* Finished checkpoints of an output folder, newest first; other names are dropped from the list.
+ * own: only those of this program. */
+static af_status list_checkpoints(char ***names, int *n, const char *output, bool own,
+                                  af_error *err)
 {
     const af_status st = af_dir_list(names, n, output, err);
     if (st != AF_OK)
         return st;
     int kept = 0;
     for (int i = 0; i < *n; i++)
-        if (step_of((*names)[i]) >= 0)
+        if (af_checkpoint_step((*names)[i]) >= 0 &&
+            (!own || af_checkpoint_is_own(output, (*names)[i])))
             (*names)[kept++] = (*names)[i];
         else
             free((*names)[i]);
@@ -214,9 +209,9 @@ static af_status remove_old(const af_saver *s, af_error *err)
     int n = 0;
     if (s->limit <= 0)
         return AF_OK;
-    af_status st = list_checkpoints(&names, &n, s->output, err);
+    af_status st = list_checkpoints(&names, &n, s->output, true, err);
     int keep = (int)AF_MIN(s->limit, INT32_MAX), best = -1, own = 0;
-    while (own < n && step_of(names[own]) > step_of(af_path_name(s->dir)))
+    while (own < n && af_checkpoint_step(names[own]) > af_checkpoint_step(af_path_name(s->dir)))
         own++;
     for (int i = own; i < n && s->keep; i++)
         best = strcmp(names[i], af_path_name(s->keep)) == 0 ? i : best;
@@ -225,7 +220,9 @@ static af_status remove_old(const af_saver *s, af_error *err)
     for (int i = own + keep; i < n && st == AF_OK; i++) {
         char *path = i == best ? NULL : af_path_join(s->output, names[i]);
         if (path)
-            st = af_path_remove(path, err);
+            st = af_checkpoint_remove(path, err);
+        else if (i != best)
+            st = af_fail_nomem(err, "a path", strlen(s->output));
         free(path);
     }
     af_names_free(names, n);
@@ -255,7 +252,7 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     AF_TRY(af_path_remove(tmp, err));
     AF_TRY(af_dir_make(tmp, err));
     if (s->adapter)
-        AF_TRY(af_adapter_write(s->adapter, tmp, err));
+        AF_TRY(af_start_write(s->adapter, tmp, err));
     else
         AF_TRY(write_copies(&s->weights, tmp, "model.safetensors", err));
     AF_TRY(write_copies(&s->state, tmp, "optimizer.safetensors", err));
@@ -266,7 +263,7 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     AF_TRY(af_run_folder_write(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(af_run_folder_write(tmp, "run.yaml", s->run_text, err));
     AF_TRY(af_manifest_write(tmp, err));
-    AF_TRY(af_path_replace(tmp, s->dir, err));
+    AF_TRY(af_checkpoint_replace(tmp, s->dir, err));
     st = remove_old(s, err);
 done:
     return st;
@@ -491,13 +488,18 @@ done:
 
 static af_status load_adapter(af_step_graph *g, const char *dir, af_error *err)
 {
-    af_adapter *a = NULL;
-    const int rank = g->model->adapter->config.r;
-    af_status st = af_adapter_read(&a, g->model->spec, dir, err);
-    if (st == AF_OK && a->config.r != rank)
-        st = af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run has %d", dir, a->config.r, rank);
-    if (st == AF_OK)
-        st = af_adapter_upload(a, &g->leaves, err);
+    af_status st = AF_OK;
+    af_adapter *a = NULL, *saved = NULL, *own = g->model->adapter;
+    AF_TRY(af_start_convert(&saved, own, err)); /* the form of what the folder has */
+    const int rank = saved ? saved->config.r : own->config.r;
+    AF_TRY(af_adapter_read(&a, g->model->spec, dir, err));
+    if (a->config.r != rank)
+        AF_TRY(af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run has %d", dir, a->config.r, rank));
+    if (saved)
+        af_start_restore(own, a);
+    st = af_adapter_upload(saved ? own : a, &g->leaves, err);
+done:
+    af_adapter_free(saved);
     af_adapter_free(a);
     return st;
 }
@@ -535,7 +537,7 @@ af_status af_checkpoint_newest(const char *output, const af_train_hooks *hooks, 
     *dir = NULL;
     if (!af_dir_exists(output))
         return AF_OK;
-    af_status st = list_checkpoints(&names, &n, output, err);
+    af_status st = list_checkpoints(&names, &n, output, false, err);
     for (int i = 0; i < n && !*dir && st == AF_OK; i++) {
         af_error why = {0};
         char *path = af_path_join(output, names[i]);
@@ -572,7 +574,7 @@ af_status af_trained_write(const af_step_graph *step, const char *dir, af_error 
     af_adapter *a = step->model->adapter;
     if (a) {
         const af_status st = af_adapter_download(a, &step->leaves, err);
-        return st == AF_OK ? af_adapter_write(a, dir, err) : st;
+        return st == AF_OK ? af_start_write(a, dir, err) : st;
     }
     tensor_copies c = {0};
     af_status st = copy_weights(&c, step, err);

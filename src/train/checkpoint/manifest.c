@@ -95,6 +95,40 @@ static af_status check_file(const char *dir, const char *name, const json_t *ent
     return AF_OK;
 }
 
+af_status af_manifest_names(const char *dir, char ***names, int *n, af_error *err)
+{
+    char *path = af_path_join(dir, "manifest.json");
+    json_t *root = NULL;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    af_status st = af_json_read_file(&root, path, err);
+    free(path);
+    if (st != AF_OK)
+        return st;
+    const json_t *files = json_object_get(root, "files");
+    char **list = af_calloc(json_object_size(files) + 1, sizeof *list);
+    int found = 0;
+    if (!list)
+        st = af_fail_nomem(err, "a list of files", json_object_size(files) * sizeof *list);
+    if (st == AF_OK && !json_is_object(files))
+        st = af_fail(err, AF_EFORMAT, "manifest.json in '%s' is incomplete", dir);
+    const char *name;
+    json_t *entry;
+    json_object_foreach((json_t *)files, name, entry)
+    {
+        if (st == AF_OK && af_path_is_inner(name) && !(list[found++] = af_strdup(name)))
+            st = af_fail_nomem(err, "a path", strlen(name));
+    }
+    json_decref(root);
+    if (st != AF_OK) {
+        af_names_free(list, found);
+        return st;
+    }
+    *names = list;
+    *n = found;
+    return AF_OK;
+}
+
 af_status af_manifest_check(const char *dir, af_error *err)
 {
     char *path = af_path_join(dir, "manifest.json");

@@ -10,4 +10,6 @@ AF_CHECKED af_status af_manifest_write(const char *dir, af_error *err);
  * difference.
  */
 AF_CHECKED af_status af_manifest_check(const char *dir, af_error *err);
+/* The names of the files listed (af_names_free), also of those that are not there. */
+AF_CHECKED af_status af_manifest_names(const char *dir, char ***names, int *n, af_error *err);
 #endif

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/run_files.h"
 #include "train/checkpoint/side_files.h"
 
 #include <unistd.h>
@@ -60,12 +61,12 @@ static bool has_run(const char *output)
     return yes;
 }
 
-/* Whether a new run would remove something: also the checkpoints of another trainer. */
+/* Whether it is the folder of a run: also of another trainer's. */
 static bool is_used(const char *output)
 {
     char **names = NULL;
     int n = 0;
-    bool yes = has_run(output);
+    bool yes = has_run(output) || af_run_files_any(output);
     if (!af_dir_exists(output) || af_dir_list(&names, &n, output, NULL) != AF_OK)
         return yes;
     for (int i = 0; i < n; i++)
@@ -74,90 +75,24 @@ static bool is_used(const char *output)
     return yes;
 }
 
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcmp(s + n - m, tail) == 0;
-}
-
 /* A resumed run is no longer finished, and half-written checkpoints of a killed one are removed. */
 static af_status reopen_run(const char *output, af_error *err)
 {
-    char **names = NULL;
-    int n = 0;
-    af_status st = af_dir_list(&names, &n, output, err);
-    for (int i = 0; i < n && st == AF_OK; i++) {
-        const bool half = strncmp(names[i], "checkpoint-", strlen("checkpoint-")) == 0 &&
-                          ends_with(names[i], ".tmp");
-        if (!half && strcmp(names[i], AF_RUN_FINISHED) != 0)
-            continue;
-        char *path = af_path_join(output, names[i]);
-        st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(output));
-        free(path);
-    }
-    af_names_free(names, n);
-    return st;
-}
-
-/* Whether it is a file (or folder) of an earlier run. Its model too, where that is known to be the
- * run's: the adapter of one run next to the weights of another would be read as neither. */
-static bool of_earlier(const char *name, bool model)
-{
-    static const char *const begins[] = {"checkpoint-", "events.out.tfevents.", "replay-",
-                                         AF_SIDE_FILES_TEMP};
-    static const char *const files[] = {AF_RUN_FINISHED,       "metrics.jsonl",
-                                        "trainer_state.json",  "report.html",
-                                        "samples.jsonl",       "train_results.json",
-                                        "eval_results.json",   "all_results.json",
-                                        "adapter_config.json", "adapter_model.safetensors",
-                                        "model.safetensors",   "config.json"};
-    for (size_t i = 0; i < AF_LEN(begins); i++)
-        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
-            return true;
-    for (size_t i = 0; i < AF_LEN(files) - (model ? 0 : 4); i++)
-        if (strcmp(name, files[i]) == 0)
-            return true;
-    return false;
-}
-
-/* checkpoint-STEP; a skipped one may still be useful, or belong to another trainer. */
-static bool is_checkpoint(const char *name)
-{
-    const char *number = name + strlen("checkpoint-");
-    return strncmp(name, "checkpoint-", strlen("checkpoint-")) == 0 && *number &&
-           strspn(number, "0123456789") == strlen(number);
+    char *path = af_path_join(output, AF_RUN_FINISHED);
+    af_status st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(output));
+    free(path);
+    return st == AF_OK ? af_run_files_sweep(output, err) : st;
 }
 
 af_status af_run_folder_clear(const char *output, bool resumes, bool keep, af_error *err)
 {
-    if (resumes)
-        return reopen_run(output, err);
-    char **names = NULL;
-    int n = 0;
-    const bool model = has_run(output);
-    af_status st = af_dir_list(&names, &n, output, err);
-    for (int i = 0; i < n && st == AF_OK; i++) {
-        const char *name = names[i];
-        if (!of_earlier(name, model) || (keep && is_checkpoint(name)))
-            continue;
-        char *path = af_path_join(output, name);
-        st = path ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(name));
-        free(path);
-    }
-    af_names_free(names, n);
-    return st;
+    return resumes ? reopen_run(output, err) : af_run_files_remove(output, keep, err);
 }
 
 /* A later checkpoint of this program: an automatic resume ignores another trainer's. */
 static bool is_left(const char *output, const char *name, int64_t step)
 {
-    if (!is_checkpoint(name) || strtoll(name + strlen("checkpoint-"), NULL, 10) <= step)
-        return false;
-    char *dir = af_path_join(output, name), *path = dir ? af_path_join(dir, "manifest.json") : NULL;
-    const bool ours = path && af_file_exists(path);
-    free(dir);
-    free(path);
-    return ours;
+    return af_checkpoint_step(name) > step && af_checkpoint_is_own(output, name);
 }
 
 static af_status rename_left(const char *output, const char *name, af_error *err)
@@ -165,7 +100,7 @@ static af_status rename_left(const char *output, const char *name, af_error *err
     char *path = af_path_join(output, name);
     af_buf left = {0};
     af_buf_printf(&left, "%s" AF_CHECKPOINT_LEFT, path ? path : "");
-    const af_status st = path && !left.bad ? af_path_replace(path, left.data, err)
+    const af_status st = path && !left.bad ? af_checkpoint_replace(path, left.data, err)
                                            : af_fail_nomem(err, "a path", strlen(name));
     af_buf_clear(&left);
     free(path);
@@ -199,9 +134,39 @@ af_status af_run_folder_rename_later(const af_run_config *r, int64_t step,
 static af_status earlier_run(const af_run_config *r, af_error *err)
 {
     return af_fail(err, AF_EUSAGE,
-                   "'%s' holds an earlier run: set resume_from_checkpoint: auto, "
-                   "overwrite_output_dir: true, or another output_dir",
+                   "'%s' holds an earlier run: set resume_from_checkpoint: auto, another "
+                   "output_dir, or replace the run's own files with --force "
+                   "(overwrite_output_dir: true)",
                    r->output_dir);
+}
+
+/* Whether the checkpoint that the user names is one of the output folder's: the run continues
+ * there. */
+static bool names_own(const af_run_config *r)
+{
+    char *up = af_path_join(r->resume, "..");
+    const bool own = up && af_path_same(up, r->output_dir);
+    free(up);
+    return own;
+}
+
+af_status af_run_folder_check(const af_run_config *r, af_error *err)
+{
+    const char *output = r->output_dir;
+    const bool own =
+        is_automatic(r) ? is_used(output) : r->resume && af_dir_exists(r->resume) && names_own(r);
+    af_status st = AF_OK;
+    AF_TRY(af_output_check_path(output, err));
+    if (own)
+        goto done;
+    if (is_used(output) && !r->overwrite_output_dir)
+        AF_TRY(earlier_run(r, err));
+    AF_TRY(af_run_files_check(output, r->overwrite_output_dir, err));
+    AF_TRY(af_output_check(output, (const char *const[]){r->lora_model_dir}, 1, err));
+    if (af_dir_exists(output))
+        st = af_run_files_check_names(output, 0, 0, err);
+done:
+    return st;
 }
 
 /* A checkpoint the user names. *own: it is one of the output folder's, and the run continues there.
@@ -212,16 +177,12 @@ static af_status choose_named(const af_run_config *r, char **checkpoint, bool *o
     af_run_key_loc(r, "resume_from_checkpoint", at, sizeof at);
     if (!af_dir_exists(r->resume))
         return af_fail(err, AF_EUSAGE, "%s: checkpoint folder '%s' does not exist", at, r->resume);
-    char *up = af_path_join(r->resume, "..");
-    *own = up && af_path_same(up, r->output_dir);
-    free(up);
+    *own = names_own(r);
     if (*own && r->overwrite_output_dir)
         return af_fail(err, AF_EUSAGE,
                        "%s: '%s' is in output_dir, which overwrite_output_dir would empty: set "
                        "one or the other",
                        at, r->resume);
-    if (!*own && is_used(r->output_dir) && !r->overwrite_output_dir)
-        return earlier_run(r, err);
     *checkpoint = af_strdup(r->resume);
     return *checkpoint ? AF_OK : af_fail_nomem(err, "a path", strlen(r->resume));
 }
@@ -229,9 +190,12 @@ static af_status choose_named(const af_run_config *r, char **checkpoint, bool *o
 af_status af_run_folder_choose(const af_run_config *r, const af_train_hooks *hooks,
                                char **checkpoint, bool *own, af_error *err)
 {
+    af_status st = af_run_folder_check(r, err);
+    if (st != AF_OK)
+        return st;
     *own = is_automatic(r);
     if (*own) {
-        const af_status st = af_checkpoint_newest(r->output_dir, hooks, checkpoint, err);
+        st = af_checkpoint_newest(r->output_dir, hooks, checkpoint, err);
         if (st == AF_OK && !*checkpoint && is_finished(r->output_dir))
             return af_fail(err, AF_EUSAGE,
                            "'%s' holds a finished run without a checkpoint to resume from: set "
@@ -243,7 +207,7 @@ af_status af_run_folder_choose(const af_run_config *r, const af_train_hooks *hoo
     }
     if (r->resume)
         return choose_named(r, checkpoint, own, err);
-    return is_used(r->output_dir) && !r->overwrite_output_dir ? earlier_run(r, err) : AF_OK;
+    return AF_OK;
 }
 
 af_status af_run_folder_write(const char *dir, const char *name, const char *text, af_error *err)

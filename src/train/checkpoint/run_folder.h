@@ -10,12 +10,15 @@
 
 /* Whether a run that resumes automatically has nothing left to do. */
 bool af_run_folder_finished(const af_run_config *r);
+/* Refuses an output folder that the run must not write to, before anything heavy is loaded: one
+ * with content, unless the run resumes there or overwrites what an earlier one wrote. */
+AF_CHECKED af_status af_run_folder_check(const af_run_config *r, af_error *err);
 /* What to do with a folder that holds an earlier run: resume, start over, or refuse. *checkpoint:
  * where to start from (malloc'ed), or NULL; *own: it is one of this folder's. */
 AF_CHECKED af_status af_run_folder_choose(const af_run_config *r, const af_train_hooks *hooks,
                                           char **checkpoint, bool *own, af_error *err);
-/* Removes the files of an earlier run (`keep`: not its checkpoints); with `resumes` only the mark
- * that it has finished. */
+/* Removes the files of an earlier run (`keep`: not its checkpoints), and nothing else; with
+ * `resumes` only the mark that it has finished. */
 AF_CHECKED af_status af_run_folder_clear(const char *output, bool resumes, bool keep,
                                          af_error *err);
 /* A run that resumes from a checkpoint the user named abandons the later ones: an automatic resume

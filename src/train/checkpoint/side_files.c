@@ -1,6 +1,7 @@
 /* side_files.c - see side_files.h. */
 #include "train/checkpoint/side_files.h"
 #include "base/file.h"
+#include "base/temps.h"
 #include "convert/export.h"
 #include "data/render/renderer.h"
 #include "format/chat/chat_template.h"
@@ -64,13 +65,14 @@ static af_status put_template(const char *model, const char *chat_template, cons
 static af_status make_texts(const char *gguf, const char *dir, bool whole, af_error *why,
                             af_error *err)
 {
-    char *temp = af_path_join(dir, AF_SIDE_FILES_TEMP);
-    if (!temp)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    if (af_export_texts(gguf, temp, why) == AF_OK)
+    char *inside = af_path_join(dir, AF_TEMP_NAME), *temp = NULL;
+    af_temp *listed = NULL;
+    const af_status st = inside ? af_temp_dir_make(&temp, &listed, inside, err)
+                                : af_fail_nomem(err, "a path", strlen(dir));
+    if (st == AF_OK && af_export_texts(gguf, temp, why) == AF_OK)
         (void)!copy_texts(temp, dir, whole, why);
-    const af_status st = af_dir_exists(temp) ? af_path_remove(temp, err) : AF_OK;
-    free(temp);
+    af_temp_dir_remove(temp, listed);
+    free(inside);
     return st;
 }
 

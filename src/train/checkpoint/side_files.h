@@ -4,9 +4,6 @@
 
 #include "base/base.h"
 
-/* Temporary folder for the texts of a GGUF file. */
-#define AF_SIDE_FILES_TEMP "tokenizer.tmp"
-
 /* Writes the tokenizer of a model (with `whole` its configs, too), and the template a run was
  * trained with (`chat_template` as af_renderer_init takes it, NULL = the model's own) into every
  * file where readers look for one. The texts of a GGUF file are made from its metadata; where that

@@ -2,6 +2,7 @@
 #include "train/report/samples.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/temps.h"
 #include "format/text/json_text.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/report/report.h"
@@ -16,8 +17,6 @@ static af_status write_whole(const af_step_graph *step, const char *dir, af_erro
          *to = af_path_join(dir, "config.json");
     if (!from || !to)
         AF_TRY(af_fail_nomem(err, "a path", strlen(dir)));
-    AF_TRY(af_path_remove(dir, err));
-    AF_TRY(af_dir_make(dir, err));
     AF_TRY(af_file_copy(from, to, err));
     st = af_trained_write(step, dir, err);
 done:
@@ -53,6 +52,8 @@ static af_status ask_adapter(const af_samples *s, const char *dir, af_generated 
     af_adapter *own = NULL;
     af_status st = dir ? af_adapter_read(&own, m->spec, dir, err)
                        : af_adapter_download(m->adapter, &s->step->leaves, err);
+    if (dir)
+        af_loader_reduce(m->loader, NULL); /* what is in the folder is for the base as it is */
     if (st == AF_OK)
         st = generate(s, m->loader, own ? own : m->adapter, false, out, err);
     af_adapter_free(own);
@@ -63,19 +64,21 @@ static af_status ask_whole(const af_samples *s, const char *dir, af_generated *o
 {
     af_status st = AF_OK;
     af_loader *loader = NULL;
-    char *tmp = dir ? NULL : af_path_join(s->step->run->output_dir, "samples.tmp");
-    if (!dir && !tmp)
+    af_temp *listed = NULL;
+    char *tmp = NULL, *inside = af_path_join(s->step->run->output_dir, AF_TEMP_NAME);
+    if (!inside)
         return af_fail_nomem(err, "a path", 16);
-    if (tmp)
+    if (!dir) {
+        AF_TRY(af_temp_dir_make(&tmp, &listed, inside, err));
         AF_TRY(write_whole(s->step, tmp, err));
+    }
     const af_loader_opts o = {.compute = s->step->model->compute};
     AF_TRY(af_loader_open(&loader, tmp ? tmp : dir, &o, err));
     st = generate(s, loader, NULL, false, out, err);
 done:
     af_loader_close(loader);
-    if (tmp)
-        (void)!af_path_remove(tmp, NULL);
-    free(tmp);
+    af_temp_dir_remove(tmp, listed);
+    free(inside);
     return st;
 }
 

@@ -22,6 +22,7 @@ typedef enum af_method {
     AF_METHOD_FULL,
     AF_METHOD_LORA,
     AF_METHOD_QLORA,
+    AF_METHOD_DORA,  /* in a run file: lora with peft_use_dora */
     AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
 } af_method;
 /* When something happens; AUTO = as the keys about steps and epochs say. */
@@ -60,7 +61,8 @@ typedef struct af_run_config {
     const af_yaml *special_tokens;
     const char *eos_token, *pad_token;
     af_strings tokens, add_special_tokens;
-    bool resize_to_32x;
+    bool resize_to_32x, setup_chat_format;
+    double attention_dropout;
     /* method */
     af_method method;
     af_tri load_in_4bit;
@@ -71,11 +73,24 @@ typedef struct af_run_config {
     double lora_alpha, lora_dropout; /* alpha 0 = 2 r */
     af_strings lora_target_modules, lora_modules_to_save, lora_exclude_modules, lora_layers;
     const af_yaml *trainable_tokens; /* a list, or lists by module */
+    bool lora_bias;
     bool lora_target_linear, rslora, dora;
     double loraplus_lr_ratio, loraplus_lr_embedding;
     const char *lora_init, *lora_model_dir;
     /* data: the lists stay YAML, src/data reads them */
     const af_yaml *datasets, *test_datasets;
+    const char *turn_template, *chat_template_jinja, *default_system;
+    bool mask_history, enable_thinking;
+    af_strings eot_tokens;
+    af_train_eos train_on_eot;
+    int64_t min_sample_len;
+    bool deduplicate;
+    const char *dataset_dir;
+    /* other names of the data, empty once `datasets` has them */
+    const af_yaml *dataset_mixture, *dataset_mixer, *pretraining_dataset;
+    const char *dataset_name, *dataset_config, *dataset_train_split, *dataset_test_split;
+    const char *train_dataset;
+    af_strings dataset_splits;
     double val_set_size;
     bool train_on_inputs;
     af_strings roles_to_train;
@@ -92,9 +107,11 @@ typedef struct af_run_config {
     af_decay_on decay_on;
     const char *lr_scheduler;
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
-    double min_lr, constant_lr_ratio;
+    double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
     bool quadratic_warmup;
     double neftune_alpha;
+    bool router_logits;      /* asks for the auxiliary loss of a router, */
+    double router_loss_coef; /* as this does */
     /* precision and memory */
     af_tri bf16, checkpointing, offloading;
     bool tf32;

@@ -115,6 +115,8 @@ static const foreign_group groups[] = {
      "ms_hub_token om_hub_token use_auth_token token"},
     {IDLE, "see 'afinar merge', 'afinar export' and 'afinar quantize'",
      "export_* merge_lora merge_method gradio_* lora_out_dir"},
+    {IDLE, "the start of PiSSA has at least 6 power steps, and what is saved is always converted",
+     "pissa_iter pissa_convert"},
     {IDLE, "no code of a model is ever run", "trust_remote_code"},
     {IDLE, "it is read from the model's folder",
      "model_type tokenizer_type type_of_model processor_type base_model_config cls_model_config "
@@ -139,6 +141,9 @@ static const foreign_group groups[] = {
      "do_train train do_eval"},
     {IDLE, "see 'logging_steps'", "logging_strategy logging_first_step"},
     {IDLE, "supported models do not store transposed matrices", "lora_fan_in_fan_out"},
+    {IDLE, "experts are computed where the model is",
+     "use_kt kt_cpu_activation kt_backend kt_num_threads kt_tp_enabled kt_threadpool_count "
+     "kt_max_cache_depth kt_share_backward_bb kt_num_gpu_experts kt_share_cache_pool"},
     {IDLE, "datasets are shuffled once they are merged",
      "shuffle_before_merging_datasets shuffle_dataset"},
     {IDLE, "the task is the language model's", "lora_task_type"},
@@ -155,6 +160,7 @@ static const foreign_group groups[] = {
     {EXACT, "a 4-bit base is nf4 with double quantisation: see 'load_in_4bit'",
      "quantization_method bnb_4bit_quant_type quantization_type bnb_config_kwargs"},
     {EXACT, "afinar has no plugin of that name", "plugins"},
+    {EXACT, "experts are as the model stores them", "kt_expert_weight_format"},
     {EXACT, "the best evaluation is the one with the lowest eval_loss", "metric_for_best_model"},
     {EXACT, "texts are cut at their end", "truncation_mode"},
     {EXACT, "records are read in random order: see 'shuffle'", "train_sampling_strategy"},
@@ -176,16 +182,16 @@ static const foreign_group groups[] = {
     {REFUSED, "models have a language head: no classification",
      "num_labels task_type classification_type id2label label2id"},
     {REFUSED, "see 'optimizer'",
-     "use_galore galore_* use_apollo apollo_* use_badam badam_* use_adam_mini use_muon qgalore_* "
+     "use_galore galore_* use_apollo apollo_* use_badam badam_* use_adam_mini qgalore_* "
      "dion_* optim_args optim_target_modules optim_config adam_epsilon2 adam_beta3 grokfast_* "
-     "embedding_lr embedding_lr_scale lr_groups muon_*"},
+     "lr_groups muon_*"},
     {REFUSED, "see 'lr_scheduler'",
      "jagged_restart_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
     {REFUSED, "see 'adapter'",
      "relora relora_* lisa_* use_llama_pro mixture_of_depths use_mora mora mora_type oft_* "
-     "module_dropout peft_layer_replication lora_target_parameters peft loftq_config pissa_* "
+     "module_dropout peft_layer_replication lora_target_parameters peft loftq_config "
      "corda_config eva_config lora_rank_pattern lora_alpha_pattern rank_pattern alpha_pattern "
-     "peft_layers_pattern layers_pattern lora_bias "
+     "peft_layers_pattern layers_pattern "
      "peft_ensure_weight_tying create_new_adapter resume_adapter_file "
      "adapter_folder training_type peft_config quant_config megatron_core use_mca "
      "use_hyper_parallel hyper_parallel_args"},
@@ -196,12 +202,11 @@ static const foreign_group groups[] = {
      "spectrum_* train_from_scratch reinit_weights"},
     {REFUSED, "the loss is the plain cross-entropy",
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* label_smoothing "
-     "label_smoothing_factor kd_* liger_use_token_scaling diffusion router_aux_loss_coef "
-     "moe_aux_loss_coef dense_mixer aux_loss_coef"},
+     "label_smoothing_factor kd_* liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
     {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",
      "load_in_16bit quantization_bit gptq gptq_* qat quantization llmcompressor "
      "nvfp4_* dsv4_* gemma4_fp8_nonexpert gemma4_nf4_nonexpert nonexpert_quantization "
-     "use_onebitllms quantization_device_map quant_method awq hqq_config use_kt kt_*"},
+     "use_onebitllms quantization_device_map quant_method awq hqq_config kt_*"},
     {REFUSED, "the model is trained as its config says",
      "rope_scaling overrides_of_model_config overrides_of_model_kwargs model_config model_kwargs "
      "model_init_kwargs shift_attn s2_attention scaling_softmax scaling_softmax_* use_pose pose_* "
@@ -214,19 +219,17 @@ static const foreign_group groups[] = {
      "new_special_tokens_config split_special_tokens bos_token unk_token "
      "additional_special_tokens"},
     {REFUSED, "set 'datasets' with paths",
-     "dataset_dir dataset_name dataset_config data local_dataset dataset_mixer dataset_mixture "
-     "dataset_splits dataset_configs dataset_weights train_dataset dataset_train_split "
-     "dataset_test_split dataset_train_name train_file validation_file hf_dataset prompts_dataset"},
+     "data local_dataset dataset_configs dataset_weights dataset_train_name train_file "
+     "validation_file hf_dataset prompts_dataset"},
     {EXACT, "a dataset has a 'type' and 'field_...' keys",
      "format_type dataset_text_field dataset_kwargs formatting_func text_column"},
     {REFUSED, "give a smaller dataset, or 'max_steps'",
      "max_train_samples dataset_shard_num dataset_shard_idx "
-     "min_sample_len eval_sequence_len dataset_exact_deduplication mix_strategy "
-     "interleave_probs pretraining_dataset pretraining_sample_concatenation"},
+     "eval_sequence_len mix_strategy "
+     "interleave_probs pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
-     "mask_history enable_thinking preserve_thinking tool_format default_system "
-     "default_system_message chat_template_kwargs chat_template_path eot_tokens role_boundaries "
-     "train_on_eot"},
+     "preserve_thinking tool_format "
+     "default_system_message chat_template_kwargs chat_template_path role_boundaries "},
     {REFUSED, "see 'eval_steps'", "eval_delay"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
 };
@@ -247,6 +250,7 @@ static const struct {
     {"use_bnb_nested_quant", "true"},
     {"bnb_config_kwargs",
      "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 llm_int8_has_fp16_weight=false"},
+    {"kt_expert_weight_format", "bf16 fp16"},
     {"dataset_text_field", "text messages"},
     {"text_column", "text"},
     {"dataset_kwargs",

@@ -65,6 +65,10 @@ static const struct {
 } values[] = {
     {"quantization_bit", "4", "load_in_4bit", "true"},
     {"quantization_bit", "8", "load_in_8bit", "true"},
+    {"pissa_init", "true", "peft_init_lora_weights", "pissa_niter_16"},
+    {"pissa_init", "false", NULL, NULL},
+    {"use_muon", "true", "optimizer", "muon"},
+    {"use_muon", "false", NULL, NULL},
     {"lora_target", "all", "lora_target", "all-linear"},
     {"lora_target_modules", "all", "lora_target_modules", "all-linear"},
     {"target_modules", "all", "target_modules", "all-linear"},
@@ -158,7 +162,7 @@ static const struct {
     {"lora_parameters", "keys", "lora_target_modules"},
 };
 static const char *const maps[] = {"peft_config", "quant_config", "lr_scheduler_kwargs",
-                                   "lora_parameters"};
+                                   "lora_parameters", "kt_config"};
 
 static af_status translate_map(translation *t, const char *map, const af_yaml *n)
 {
@@ -192,10 +196,25 @@ static af_status translate_map(translation *t, const char *map, const af_yaml *n
     return st;
 }
 
+static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
+
+/* Changes of a model's config: those about its router are keys here, others are not supported. */
+static bool is_about_router(const af_yaml *n)
+{
+    bool all = n->count > 0;
+    for (int i = 0; i < n->count; i++)
+        all &= is(n->key[i], "output_router_logits") || is(n->key[i], "router_aux_loss_coef");
+    return all;
+}
+
 static bool is_map_of_settings(const char *key, const af_yaml *n)
 {
+    if (n->kind != AF_YAML_MAP)
+        return false;
+    if (is(key, "model_config") || is(key, "overrides_of_model_config"))
+        return is_about_router(n);
     for (size_t i = 0; i < AF_LEN(maps); i++)
-        if (n->kind == AF_YAML_MAP && strcmp(maps[i], key) == 0)
+        if (is(maps[i], key))
             return true;
     return false;
 }
@@ -242,8 +261,6 @@ static af_status translate_scale(translation *t, const af_yaml *parameters)
     return put(t, "lora_alpha", parameters->line, new_scalar(t, parameters->line, text));
 }
 
-static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
-
 /* The model's own tokenizer or config, by its name. */
 static bool names_the_model(const af_yaml *root, const char *key, const af_yaml *n)
 {
@@ -274,6 +291,8 @@ static af_status translate_entry(translation *t, int i)
         return translate_batch(t, i, whole_number(t->root, "micro_batch_size", 1));
     if (is(key, "batch_size"))
         return put(t, "micro_batch_size", line, n);
+    if (is(key, "tokens") && n->kind == AF_YAML_MAP) /* an older Axolotl's special_tokens */
+        return put(t, "special_tokens", line, n);
     if (names_the_model(t->root, key, n))
         return AF_OK;
     if (is(key, "lora_parameters") && n->kind == AF_YAML_MAP)

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "graph/graph_access.h"
 #include "tensor/dtype.h"
+#include "train/checkpoint/run_files.h"
 #include "train/run/run_keys.h"
 #include "train/trainer/trainer.h"
 
@@ -213,6 +214,12 @@ static void repeat_step(af_trainer *t, const af_step_result *r, finding *f, af_e
         snprintf(f->bad, sizeof f->bad, "the gradient of %s with elements up to %g", whose, most);
 }
 
+static af_status claim(const af_trainer *t, const char *path, af_error *err)
+{
+    const char *name = af_path_name(path);
+    return af_run_files_claim(t->run->output_dir, &name, 1, err);
+}
+
 /* The run file of a run that repeats this step. *checkpoint: where it starts, or NULL. */
 static af_status write_replay_run(const af_trainer *t, const char *path, char **checkpoint,
                                   af_error *err)
@@ -236,6 +243,7 @@ static af_status write_replay_run(const af_trainer *t, const char *path, char **
     if (!*checkpoint && again.resume)
         *checkpoint = af_strdup(again.resume);
     AF_TRY(af_run_config_text(&again, &text, err));
+    AF_TRY(claim(t, path, err));
     st = af_file_write(path, text, strlen(text), err);
 done:
     free(text);
@@ -252,8 +260,9 @@ static af_status write_replay_data(const af_trainer *t, const af_step_result *r,
                   t->progress.step + 1, t->progress.micro, t->run->seed, r->loss, r->grad_norm);
     af_put_quoted(&file, f->bad);
     af_buf_printf(&file, ", \"records\": [\n  %s]}\n", f->json.data ? f->json.data : "");
-    const af_status st = file.bad ? af_fail_nomem(err, path, file.len)
-                                  : af_file_write(path, file.data, file.len, err);
+    af_status st = file.bad ? af_fail_nomem(err, path, file.len) : claim(t, path, err);
+    if (st == AF_OK)
+        st = af_file_write(path, file.data, file.len, err);
     af_buf_clear(&file);
     return st;
 }

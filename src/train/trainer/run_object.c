@@ -1,6 +1,7 @@
 /* run_object.c - the public af_run: a trainer that its caller takes from step to step. */
 #include "afinar/train.h"
 #include "base/file.h"
+#include "train/checkpoint/run_files.h"
 #include "train/checkpoint/run_folder.h"
 #include "train/trainer/trainer.h"
 
@@ -142,9 +143,12 @@ af_status af_run_save(af_run *run, const char *dir, af_error *err)
     if (t->run->lora_model_dir && af_path_same(to, t->run->lora_model_dir))
         return af_fail(err, AF_EUSAGE, "af_run_save: '%s' is the folder of lora_model_dir", to);
     AF_TRY(af_saver_wait(t->output.saver, err)); /* it reads the host's copy of the adapter */
+    AF_TRY(af_output_check_path(to, err));
     AF_TRY(af_dir_make(to, err));
+    AF_TRY(af_run_files_claim_result(to, err));
     AF_TRY(af_trained_write(&t->step, to, err));
-    st = af_run_folder_texts(&t->model, t->data.chat_template, to, t->hooks, err);
+    AF_TRY(af_run_folder_texts(&t->model, t->data.chat_template, to, t->hooks, err));
+    st = af_run_files_seal(to, false, err);
 done:
     return st;
 }

@@ -1,6 +1,9 @@
 /* run_output.c - see run_output.h. */
 #include "train/trainer/run_output.h"
 #include "base/file.h"
+#include "train/checkpoint/run_files.h"
+
+#include <unistd.h>
 
 af_status af_run_output_open(af_run_output *o, const af_run_config *run,
                              const af_train_hooks *hooks, char **checkpoint, bool *own,
@@ -21,25 +24,35 @@ af_status af_run_output_create(af_run_output *o, const af_run_config *run,
 {
     af_status st = AF_OK;
     char *text = NULL;
+    bool listed = false;
     const bool absent = !af_dir_exists(o->dir), resumes = checkpoint && own;
     AF_TRY(af_dir_make(o->dir, err));
     AF_TRY(af_run_lock_take(&o->lock, o->dir, err)); /* another run may have made it meanwhile */
     o->created = absent;
+    if (resumes && !af_run_files_any(o->dir))
+        AF_TRY(af_run_files_adopt(o->dir, err));
+    AF_TRY(af_run_files_check_names(o->dir, resumes ? progress->step : 0, progress->steps, err));
     AF_TRY(af_run_folder_clear(o->dir, resumes, own, err));
     if (resumes)
         AF_TRY(af_run_folder_rename_later(run, progress->step, hooks, err));
+    AF_TRY(af_run_files_claim_start(o->dir, err));
     AF_TRY(af_metrics_open(&o->metrics, run, progress, flops, checkpoint, hooks, err));
+    AF_TRY(af_run_files_add(o->dir, af_path_name(o->metrics.events_path), err));
+    listed = true;
     AF_TRY(af_run_config_text(run, &text, err));
-    st = af_run_folder_write(o->dir, "run.yaml", text, err);
+    AF_TRY(af_run_folder_write(o->dir, "run.yaml", text, err));
+    st = af_run_files_seal(o->dir, false, err);
 done:
+    if (st != AF_OK && !listed && o->metrics.events_path)
+        (void)!af_path_remove(o->metrics.events_path, NULL); /* or it would look like the user's */
     free(text);
     return st;
 }
 
 void af_run_output_discard(af_run_output *o)
 {
-    if (o->created && af_dir_exists(o->dir))
-        (void)!af_path_remove(o->dir, NULL);
+    if (o->created && af_dir_exists(o->dir) && af_run_files_remove(o->dir, false, NULL) == AF_OK)
+        (void)!rmdir(o->dir); /* when nothing else is in it */
 }
 
 void af_run_output_close(af_run_output *o)

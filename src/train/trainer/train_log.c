@@ -54,22 +54,17 @@ static void log_tokens(const af_trainer *t)
                a && (a->tokens[0].count || a->tokens[1].count) && !t->run->trainable_tokens
                    ? "their rows are trained (trainable_token_indices; all rows: "
                      "lora_modules_to_save: [embed_tokens, lm_head])"
-               : a ? "they are trained as the run file says"
-                   : "they are trained with the model");
+               : a && !e->used_count ? "it only pads, and is not trained"
+               : a                   ? "they are trained as the run file says"
+                                     : "they are trained with the model");
 }
 
 /* What transformers would do for this config and this run does not. */
 static void log_omitted(const af_trainer *t)
 {
-    static const char *const keys[] = {"attention_dropout", "resid_pdrop", "embd_pdrop"};
     const json_t *c = af_loader_config(t->model.loader)->raw;
     const json_t *text = json_object_get(c, "text_config");
     c = text ? text : c;
-    for (size_t i = 0; i < AF_LEN(keys); i++) {
-        const double p = json_number_value(json_object_get(c, keys[i]));
-        if (p > 0)
-            af_run_log(t->hooks, "warning: %s %g of the model's config is not applied", keys[i], p);
-    }
     if (t->model.spec->arch->moe && json_is_true(json_object_get(c, "output_router_logits")))
         af_run_log(t->hooks,
                    "warning: output_router_logits of the model's config is not applied: no "

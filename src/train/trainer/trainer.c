@@ -1,6 +1,7 @@
 /* trainer.c - opens and closes a run, and takes it from one step to the next. */
 #include "train/trainer/trainer.h"
 #include "base/file.h"
+#include "train/checkpoint/run_files.h"
 #include "train/report/samples.h"
 #include "train/step/memory_fit.h"
 #include "train/step/resident.h"
@@ -22,6 +23,7 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
     *t = (af_trainer){.run = run, .hooks = hooks, .eval_loss = NAN};
     af_step_graph_init(&t->step, run, &t->model);
     AF_TRY(af_run_model_open(&t->model, run, err));
+    AF_TRY(af_run_folder_check(run, err)); /* before data is read and weights are loaded */
     AF_TRY(af_run_data_open(&t->data, run, &t->model, err));
     AF_TRY(af_run_progress_init(&t->progress, run, af_stream_items(t->data.stream), err));
     AF_TRY(af_run_model_open_adapter(&t->model, err));
@@ -329,6 +331,7 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     const af_samples samples = samples_of(t);
     char *state = NULL, *text = NULL;
     *whole = true;
+    AF_TRY(af_run_files_claim_result(output, err));
     AF_TRY(write_result(t, err));
     AF_TRY(af_metrics_state_text(&t->output.metrics, true, &state, err));
     AF_TRY(af_run_folder_write(output, "trainer_state.json", state, err));
@@ -342,6 +345,7 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     AF_TRY(af_trainer_report(t, AF_REPORT_DONE, NULL, err));
     AF_TRY(af_run_progress_text(&t->progress, clock, &text, err));
     AF_TRY(af_run_folder_write(output, AF_RUN_FINISHED, text, err));
+    AF_TRY(af_run_files_seal(output, true, err));
     af_trainer_log_end(t);
 done:
     free(state);

@@ -1,0 +1,214 @@
+#!/usr/bin/env bash
+# Every command that writes: an existing output is refused before any work, a foreign file in its folder survives with and without
+# --force, --force replaces what afinar wrote, and a file of the user's that it would have to overwrite is named and kept.
+set -uo pipefail
+golden="$AF_SOURCE/tests/golden"
+tmp=$(mktemp -d)
+export XDG_CACHE_HOME="$tmp/cache"
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+has() { grep -qF -- "$2" <<<"$1" || fail "$3: no '$2' in: $(head -c 600 <<<"$1")"; }
+llama="$golden/gguf_models/llama/hf"
+merge="$golden/merge"
+cp -r "$llama" "$tmp/llama" && chmod -R u+w "$tmp/llama"
+"$AFINAR" quantize "$llama" -o "$tmp/m.gguf" --type f32 -q > /dev/null || fail "quantize"
+"$AFINAR" export "$golden/peft/lora" -o "$tmp/mlx" -q > /dev/null || fail "export to mlx"
+python3 - "$tmp/ids.safetensors" << 'PY' || fail "python3"
+import json, struct, sys
+head = json.dumps({"input_ids": {"dtype": "I32", "shape": [1, 4], "data_offsets": [0, 16]}}).encode()
+head += b" " * (-len(head) % 8)
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(head)) + head + struct.pack("<4i", 1, 2, 3, 4))
+PY
+cat > "$tmp/run.yaml" <<YAML
+base_model: $golden/models/qwen2
+datasets: [{path: $golden/models/data/train_tokens.jsonl}]
+adapter: lora
+lora_r: 4
+max_steps: 2
+save_steps: 1
+YAML
+cd "$merge" || exit 1
+
+# kind (folder, file, run) | a file that it writes | a second one, or the same | command, OUT is the output
+table="
+folder|config.json|model.safetensors|merge ties.yml -o OUT
+folder|config.json|model.safetensors|merge models/base --adapter $golden/peft/lora -o OUT
+folder|adapter_config.json|adapter_model.safetensors|merge models/base --adapter $golden/peft/lora --adapter-only -o OUT
+folder|adapter_config.json|adapter_model.safetensors|merge --extract-lora models/base models/a --rank 2 -o OUT
+folder|config.json|model.safetensors|quantize $llama --type nf4 -o OUT
+folder|config.json|model.safetensors|export $tmp/m.gguf -o OUT
+folder|adapter_config.json|adapters.safetensors|export $golden/peft/lora -o OUT
+folder|adapter_config.json|adapter_model.safetensors|export $tmp/mlx -o OUT
+run|adapter_config.json|adapter_model.safetensors|train $tmp/run.yaml output_dir=OUT
+file|m.gguf|m.gguf|quantize $llama --type q8_0 -o OUT/m.gguf
+file|im.dat|im.dat|quantize $llama --type q8_0 --imatrix-data $golden/imatrix/text.txt --imatrix-chunks 1 --imatrix-out OUT/im.dat -o OUT/n.gguf
+file|im.gguf|n.gguf|quantize $llama --type q8_0 --imatrix-data $golden/imatrix/text.txt --imatrix-chunks 1 --imatrix-out OUT/im.gguf -o OUT/n.gguf
+file|m.gguf|Modelfile|export $llama --type q8_0 --no-verify -o OUT/m.gguf
+file|l.gguf|l.gguf|export $llama --adapter $golden/gguf_models/llama/lora --adapter-only -o OUT/l.gguf
+file|x.safetensors|x.safetensors|logits $llama --ids $tmp/ids.safetensors -o OUT/x.safetensors
+file|run.yaml|run.yaml|init $golden/models/qwen2 $golden/models/data/train.jsonl -o OUT/run.yaml
+"
+row=0
+run() { # OUT ARGS...: the command of this row; $text and $rc
+    local -a words
+    local out=$1
+    shift
+    read -ra words <<<"${command//OUT/$out}"
+    case ${words[0]} in merge | export | init) ;; *) words+=(--device cpu) ;; esac
+    text=$("$AFINAR" "${words[@]}" --threads 1 -q "$@" 2>&1)
+    rc=$?
+}
+content() { (cd "$1" && find . -type f ! -name .afinar-files -exec sha256sum {} + | sort -k2); } # all files, with their sums
+temporary() { find "$tmp" -name '.*.tmp' -o -name '.*.old'; }
+refused() { # WORDS OUT: exit 1, one line of error, nothing has changed
+    [ $rc = 1 ] || fail "$command: exit $rc: $text"
+    has "$text" "$1" "$command"
+    [ "$(content "$2")" = "$before" ] || fail "$command: a refused command changed $2: $(diff <(echo "$before") <(content "$2"))"
+    [ -z "$(temporary)" ] || fail "$command left $(temporary)"
+}
+
+while IFS='|' read -r kind first second command; do
+    [ -n "$kind" ] || continue
+    row=$((row + 1))
+    out="$tmp/o$row"
+    mkdir "$out"
+    echo mine > "$out/notes.txt"
+    mkdir "$out/sub"
+    echo mine > "$out/sub/deep.txt"
+    before=$(content "$out")
+
+    # a folder with something in it
+    run "$out"
+    if [ $kind = file ]; then
+        [ $rc = 0 ] || fail "$command: $text"
+    else
+        refused "exists and is not empty (it has 'notes.txt' and 1 more)" "$out"
+        has "$text" "--force" "$command"
+        run "$out" --force
+        [ $rc = 0 ] || fail "$command --force: $text"
+    fi
+    [ "$(cat "$out/notes.txt" "$out/sub/deep.txt")" = "mine
+mine" ] || fail "$command: a foreign file is lost"
+    [ -s "$out/$first" ] && [ -s "$out/$second" ] || fail "$command did not write $first and $second: $(ls -A "$out")"
+
+    # its own output: refused, replaced with --force, and everything else is kept
+    before=$(content "$out")
+    run "$out"
+    case $kind in
+    file) refused "' exists: choose another name, or replace it with --force" "$out" ;;
+    folder) refused "replace what afinar wrote there with --force" "$out" ;;
+    run) refused "holds an earlier run" "$out" && has "$text" "--force" "$command" ;;
+    esac
+    [ $kind = run ] && echo mine > "$out/checkpoint-1/notes.txt"
+    run "$out" --force
+    [ $rc = 0 ] || fail "$command --force a second time: $text"
+    [ "$(cat "$out/notes.txt" "$out/sub/deep.txt")" = "mine
+mine" ] || fail "$command --force: a foreign file is lost"
+    [ $kind != run ] || [ "$(cat "$out/checkpoint-1/notes.txt")" = mine ] || fail "$command --force: a file in a checkpoint is lost"
+    [ -s "$out/$first" ] && [ -s "$out/$second" ] || fail "$command --force did not write $first and $second"
+    [ -z "$(temporary)" ] || fail "$command left $(temporary)"
+
+    # a file of its own that was edited, and files that it never wrote
+    echo >> "$out/$second"
+    before=$(content "$out")
+    run "$out" --force
+    refused "$second' has been changed since afinar wrote it" "$out"
+    mkdir "$tmp/f$row"
+    echo mine > "$tmp/f$row/$first"
+    before=$(content "$tmp/f$row")
+    run "$tmp/f$row"
+    refused "exists" "$tmp/f$row"
+    run "$tmp/f$row" --force
+    refused "$first' was not written by" "$tmp/f$row"
+
+    # a link is not followed, and is not replaced
+    mkdir "$tmp/l$row"
+    echo mine > "$tmp/target"
+    ln -s "$tmp/target" "$tmp/l$row/$first"
+    before=$(content "$tmp/l$row")
+    run "$tmp/l$row" --force
+    refused "$first' was not written by" "$tmp/l$row"
+    [ -L "$tmp/l$row/$first" ] && [ "$(cat "$tmp/target")" = mine ] || fail "$command: a link was replaced or followed"
+    rm -rf "$out" "$tmp/f$row" "$tmp/l$row"
+
+    # paths that are no folder of ours
+    if [ $kind != file ]; then
+        for path in / /// "~/x" "$tmp/target" "$tmp/nothing"; do
+            ln -sfn "$tmp/absent" "$tmp/nothing"
+            run "$path" --force
+            [ $rc = 1 ] || fail "$command with output $path: exit $rc: $text"
+        done
+        [ "$(cat "$tmp/target")" = mine ] && [ ! -e "$tmp/absent" ] && [ ! -e "~" ] || fail "$command wrote to a path that is no folder"
+    fi
+done <<<"$table"
+[ $row = 16 ] || fail "$row rows"
+
+# an output that is an input, or has one in it
+mkdir "$tmp/in" && cp -r models/base "$tmp/in/base" && chmod -R u+w "$tmp/in"
+for out in "$tmp/in" "$tmp/in/base" "$tmp/in/base/."; do
+    text=$("$AFINAR" merge "$tmp/in/base" --adapter "$golden/peft/lora" -o "$out" --force 2>&1) && fail "an input was replaced: $out"
+    has "$text" "input" "merge -o $out"
+done
+cmp "$tmp/in/base/model.safetensors" models/base/model.safetensors || fail "an input was changed"
+"$AFINAR" merge "$tmp/in/base" --adapter "$golden/peft/lora" -o "$tmp/in/base/merged" -q > /dev/null || fail "a new folder in an input's"
+(cd "$tmp/in" && "$AFINAR" merge base --adapter "$golden/peft/lora" -o . --force 2> "$tmp/err") && fail "-o ."
+has "$(cat "$tmp/err")" "lies in the output folder" "-o ."
+
+# an empty folder and a link to one are used as they are
+mkdir "$tmp/empty"
+ln -s empty "$tmp/link"
+"$AFINAR" merge ties.yml -o "$tmp/link/" > /dev/null || fail "an empty folder behind a link"
+[ -L "$tmp/link" ] && [ -s "$tmp/empty/config.json" ] || fail "the link was replaced"
+
+# the run file in its own output folder is the user's
+mkdir "$tmp/here" && cp "$tmp/run.yaml" "$tmp/here/run.yaml"
+text=$("$AFINAR" train "$tmp/here/run.yaml" output_dir="$tmp/here" -q --device cpu --force 2>&1) && fail "the run file was replaced"
+has "$text" "run.yaml' was not written by this program" "train"
+cmp "$tmp/run.yaml" "$tmp/here/run.yaml" || fail "the run file was changed"
+
+# save_total_limit removes the files of a checkpoint, and no others; a resumed run keeps them as well
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/limit" -q --device cpu || fail "train"
+echo mine > "$tmp/limit/checkpoint-1/notes.txt"
+echo mine > "$tmp/limit/README.local"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/limit" -q --device cpu max_steps=4 save_total_limit=1 resume_from_checkpoint=auto || fail "resume"
+[ "$(ls -A "$tmp/limit/checkpoint-1")" = notes.txt ] || fail "checkpoint-1: $(ls -A "$tmp/limit/checkpoint-1")"
+[ ! -e "$tmp/limit/checkpoint-2" ] && [ -d "$tmp/limit/checkpoint-4" ] && [ -f "$tmp/limit/README.local" ] || fail "$(ls -A "$tmp/limit")"
+# a gguf file in the folder of a run does not belong to the run
+"$AFINAR" export "$golden/models/qwen2" --adapter "$tmp/limit" --no-verify -o "$tmp/limit/q.gguf" --type q8_0 -q > /dev/null || fail "export into a run"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/limit" -q --device cpu --force || fail "train --force"
+[ -s "$tmp/limit/q.gguf" ] && [ -s "$tmp/limit/Modelfile" ] || fail "train --force removed an export"
+
+# a signal leaves no temporary folder and no output
+for sig in TERM INT; do
+    for delay in 0.01 0.03 0.06 0.1; do
+        "$AFINAR" merge ties.yml -o "$tmp/sig" --threads 1 > /dev/null 2>&1 &
+        pid=$!
+        sleep $delay
+        kill -$sig $pid 2> /dev/null
+        wait $pid
+        rc=$?
+        case $sig:$rc in TERM:143 | INT:130 | *:0) ;; *) fail "$sig after $delay: exit $rc" ;; esac
+        [ -z "$(temporary)" ] || fail "$sig after $delay left $(temporary)"
+        [ $rc = 0 ] || [ ! -e "$tmp/sig" ] || [ -s "$tmp/sig/.afinar-files" ] || fail "$sig left half an output"
+        rm -rf "$tmp/sig"
+    done
+done
+
+# a model or a token cache that becomes shorter while it is in use: one sentence, exit 1, no temporary files
+lost() { # FILE COMMAND...: it is cut while the command runs
+    "${@:2}" > "$tmp/stdout" 2> "$tmp/err" &
+    pid=$!
+    until grep -q "step" "$tmp/err" "$tmp/stdout" || ! kill -0 $pid 2> /dev/null; do sleep 0.05; done
+    for f in $1; do : > "$f"; done
+    wait $pid
+    [ $? = 1 ] && [ "$(grep -c "became shorter, or could not be read any more, while it was in use" "$tmp/err")" = 1 ] ||
+        fail "$1 was cut: $(tail -3 "$tmp/err")"
+    grep -q "afinar train: '.*${1##*/}" "$tmp/err" || [ "${1##*/}" = "*.tokens" ] || fail "the file is not named: $(tail -3 "$tmp/err")"
+    [ -z "$(temporary)" ] || fail "$1 was cut, left: $(temporary)"
+}
+cp -r "$golden/models/qwen2" "$tmp/cut" && chmod -R u+w "$tmp/cut"
+long="output_dir=$tmp/long max_steps=1000000 save_steps=100000"
+lost "$tmp/cut/model.safetensors" "$AFINAR" train "$tmp/run.yaml" $long base_model="$tmp/cut" --device cpu --threads 2
+XDG_CACHE_HOME="$tmp/cache2" lost "$tmp/cache2/afinar/tokens/*.tokens" "$AFINAR" train "$tmp/run.yaml" $long --device cpu --threads 2 --force
+exit $failed
