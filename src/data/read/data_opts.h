@@ -14,10 +14,15 @@ typedef enum af_train_eos {
 
 typedef struct af_data_opts {
     const af_yaml *datasets; /* the run file's list of {path, type, field names} */
+    const char *dataset_dir; /* of dataset_info.json; NULL = names are paths */
     const char *run_path;    /* for messages: "run.yaml" */
     const char *model;       /* resolved folder or .gguf: the tokenizer and the template */
     const char
         *chat_template; /* NULL = the model's; a .jinja file, a name, or the template itself */
+    const char *turn_template;  /* a name of turn_template.h's table: over chat_template; or NULL */
+    const char *default_system; /* its text for a conversation without one; NULL = its own */
+    bool mask_history;          /* it trains the last answer alone */
+    bool no_thinking;           /* it leaves thoughts out */
     bool train_on_inputs;
     const char *const *roles; /* roles_to_train; none = assistant */
     int role_count;

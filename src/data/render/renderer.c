@@ -104,6 +104,38 @@ done:
     return st;
 }
 
+af_status af_renderer_init_turns(af_renderer *s, const af_tokenizer *tokenizer,
+                                 const af_data_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    char *jinja = NULL;
+    *s = (af_renderer){.tokenizer = tokenizer,
+                       .turns = af_turn_template_find(o->turn_template),
+                       .turns_name = o->turn_template,
+                       .turns_system = o->default_system,
+                       .mask_history = o->mask_history,
+                       .no_thinking = o->no_thinking};
+    if (!tokenizer)
+        return AF_OK;
+    jinja = af_renderer_turns_jinja(s->turns, tokenizer, o->default_system);
+    if (!jinja)
+        return af_fail_nomem(err, "a chat template", 0);
+    AF_TRY(af_template_parse(&s->chat, jinja, strlen(jinja), err));
+    AF_TRY(af_renderer_find_eot(s, err));
+done:
+    free(jinja);
+    if (st != AF_OK)
+        af_renderer_clear(s);
+    return st;
+}
+
+char *af_renderer_turns_jinja(const af_turn_template *t, const af_tokenizer *tokenizer,
+                              const char *system)
+{
+    const char *eos = t->flags & AF_TURNS_STOPS ? t->stop : af_tokenizer_eos_text(tokenizer);
+    return af_turn_template_jinja(t, af_tokenizer_bos_text(tokenizer), eos, system);
+}
+
 void af_renderer_clear(af_renderer *s)
 {
     af_template_close(s->chat);
@@ -164,7 +196,8 @@ af_status af_renderer_prompt(af_renderer *s, char **text, uint64_t *len, const a
     return st == AF_OK ? af_renderer_render(s, text, len, t, n, true, false, NULL, err) : st;
 }
 
-static af_status encode(af_renderer *s, const char *text, uint64_t len, bool special, af_error *err)
+af_status af_renderer_encode(af_renderer *s, const char *text, uint64_t len, bool special,
+                             af_error *err)
 {
     const double began = af_seconds_now();
     const af_status st = af_tokenizer_encode(s->tokenizer, &s->encoding, text, len, special, err);
@@ -175,18 +208,34 @@ static af_status encode(af_renderer *s, const char *text, uint64_t len, bool spe
 /* Makes space for `more` tokens after those of the row. */
 static af_status grow(af_row *r, int64_t more, af_error *err)
 {
-    const uint64_t want = (uint64_t)(r->count + more);
+    uint64_t want = (uint64_t)(r->count + more);
+    if (want <= (uint64_t)r->room)
+        return AF_OK;
+    want = more == 1 ? want + want / 2 : want;
     int32_t *ids = af_realloc(r->ids, AF_MAX(want, 1), sizeof *ids);
     if (ids)
         r->ids = ids;
     int32_t *labels = af_realloc(r->labels, AF_MAX(want, 1), sizeof *labels);
     if (labels)
         r->labels = labels;
-    return ids && labels ? AF_OK : af_fail_nomem(err, "token ids", want * 8);
+    if (!ids || !labels)
+        return af_fail_nomem(err, "token ids", want * 8);
+    r->room = (int64_t)want;
+    return AF_OK;
+}
+
+af_status af_row_add(af_row *r, int32_t id, bool loss, af_error *err)
+{
+    const af_status st = grow(r, 1, err);
+    if (st != AF_OK)
+        return st;
+    r->ids[r->count] = id;
+    r->labels[r->count++] = loss ? id : -100;
+    return AF_OK;
 }
 
 /* Appends the encoding; every token gets `loss`. */
-static af_status append(af_row *r, const af_encoding *e, bool loss, af_error *err)
+af_status af_row_append(af_row *r, const af_encoding *e, bool loss, af_error *err)
 {
     const af_status st = grow(r, e->count, err);
     if (st != AF_OK)
@@ -218,10 +267,12 @@ static af_status chat_row(af_renderer *s, af_row *out, const af_conversation *t,
 {
     af_status st = AF_OK;
     af_loss_spans spans = {0};
+    if (s->turns)
+        return af_turn_row(s, out, t, source, err);
     AF_TRY(need_template(s, err));
     AF_TRY(af_mask_spans(s, &spans, t, source, err));
-    AF_TRY(encode(s, spans.text, spans.len, false, err));
-    AF_TRY(append(out, &s->encoding, !spans.inside, err));
+    AF_TRY(af_renderer_encode(s, spans.text, spans.len, false, err));
+    AF_TRY(af_row_append(out, &s->encoding, !spans.inside, err));
     int64_t at = 0;
     for (int i = 0; i < spans.count; i++)
         at = label_span(out, &s->encoding, at, spans.span[i], spans.inside);
@@ -241,12 +292,7 @@ static af_status append_eos(const af_renderer *s, af_row *r, const af_data_sourc
     const uint64_t n = eos ? strlen(eos) : 0;
     if (id < 0 || (n && r->text && r->len >= n && memcmp(r->text + r->len - n, eos, n) == 0))
         return AF_OK;
-    const af_status st = grow(r, 1, err);
-    if (st != AF_OK)
-        return st;
-    r->ids[r->count] = id;
-    r->labels[r->count++] = source->train_on_eos == AF_TRAIN_EOS_NONE ? -100 : id;
-    return AF_OK;
+    return af_row_add(r, id, source->train_on_eos != AF_TRAIN_EOS_NONE, err);
 }
 
 /* No template: prompt and completion in one piece, then eos. */
@@ -265,8 +311,8 @@ static af_status plain_row(af_renderer *s, af_row *out, const af_conversation *t
     if (!out->text)
         return af_fail_nomem(err, "a record", out->len);
     const bool all = prompt == 0 || source->train_on_inputs;
-    AF_TRY(encode(s, out->text, out->len, true, err));
-    AF_TRY(append(out, &s->encoding, all, err));
+    AF_TRY(af_renderer_encode(s, out->text, out->len, true, err));
+    AF_TRY(af_row_append(out, &s->encoding, all, err));
     if (!all)
         (void)label_span(out, &s->encoding, 0, (af_span){prompt, out->len}, true);
     AF_TRY(append_eos(s, out, source, err));
@@ -280,12 +326,7 @@ static af_status end_with_eos(const af_renderer *s, af_row *out, int64_t before,
     const int32_t eos = af_tokenizer_eos(s->tokenizer);
     if (eos < 0 || (out->count > before && out->ids[out->count - 1] == eos))
         return AF_OK;
-    const af_status st = grow(out, 1, err);
-    if (st != AF_OK)
-        return st;
-    out->ids[out->count] = out->labels[out->count] = eos;
-    out->count++;
-    return AF_OK;
+    return af_row_add(out, eos, true, err);
 }
 
 /* An encoding of its own, with the special tokens of the tokenizer: empty text has none. */
@@ -296,11 +337,11 @@ static af_status append_apart(af_renderer *s, af_row *out, const char *text, uin
     af_status st = AF_OK;
     if (len == 0)
         return AF_OK;
-    AF_TRY(encode(s, text, len, true, err));
+    AF_TRY(af_renderer_encode(s, text, len, true, err));
     const int64_t before = out->count;
     if (s->encoding.count == 0)
         return AF_OK;
-    AF_TRY(append(out, &s->encoding, loss, err));
+    AF_TRY(af_row_append(out, &s->encoding, loss, err));
     if (answer && out->count > before && bos >= 0 && out->ids[before] == bos) {
         const uint64_t rest = (uint64_t)(--out->count - before);
         memmove(out->ids + before, out->ids + before + 1, rest * sizeof *out->ids);
@@ -327,10 +368,10 @@ static af_status prompt_row(af_renderer *s, af_row *out, const af_conversation *
     if (!out->text)
         return af_fail_nomem(err, "a record", out->len);
     if (source->prompt->whole) {
-        AF_TRY(encode(s, t->prompt_text, t->prompt_len, true, err));
+        AF_TRY(af_renderer_encode(s, t->prompt_text, t->prompt_len, true, err));
         const int64_t masked = source->train_on_inputs ? 0 : s->encoding.count;
-        AF_TRY(encode(s, out->text, out->len, true, err));
-        AF_TRY(append(out, &s->encoding, true, err));
+        AF_TRY(af_renderer_encode(s, out->text, out->len, true, err));
+        AF_TRY(af_row_append(out, &s->encoding, true, err));
         for (int64_t i = 0; i < AF_MIN(masked, out->count); i++)
             out->labels[i] = -100;
         AF_TRY(end_with_eos(s, out, 0, err));
@@ -348,8 +389,8 @@ af_status af_renderer_append_text(af_renderer *s, af_row *row, const char *text,
                                   af_error *err)
 {
     af_status st = AF_OK;
-    AF_TRY(encode(s, text, len, first, err));
-    AF_TRY(append(row, &s->encoding, true, err));
+    AF_TRY(af_renderer_encode(s, text, len, first, err));
+    AF_TRY(af_row_append(row, &s->encoding, true, err));
     if (last)
         AF_TRY(append_eos(s, row, source, err));
 done:
@@ -365,8 +406,9 @@ static af_status segment_row(af_renderer *s, af_row *out, const af_conversation 
         const json_t *g = json_array_get(t->segments, i);
         const json_t *text = json_object_get(g, "text");
         const bool loss = json_is_true(json_object_get(g, "label")) || source->train_on_inputs;
-        AF_TRY(encode(s, json_string_value(text), json_string_length(text), false, err));
-        AF_TRY(append(out, &s->encoding, loss, err));
+        AF_TRY(
+            af_renderer_encode(s, json_string_value(text), json_string_length(text), false, err));
+        AF_TRY(af_row_append(out, &s->encoding, loss, err));
         af_buf_add(&b, json_string_value(text), json_string_length(text));
     }
     af_buf_str(&b, "");

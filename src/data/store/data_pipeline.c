@@ -16,6 +16,14 @@ static void warn_of_held_out_files(const af_data_source *s, const char *run_path
     af_names_free(files, n);
 }
 
+static bool has_template(const char *model)
+{
+    af_template *t = NULL;
+    const bool there = af_template_open(&t, model, NULL) == AF_OK;
+    af_template_close(t);
+    return there;
+}
+
 af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_error *err)
 {
     af_status st = AF_OK;
@@ -31,8 +39,15 @@ af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_e
         k->tokenizer = NULL;
     for (int i = 0; i < k->sources; i++) {
         const char *requested = k->source[i].chat_template;
-        AF_TRY(af_renderer_init(&k->renderer[i], k->tokenizer, o->model,
-                                requested ? requested : o->chat_template, err));
+        af_data_opts turns = *o;
+        if (k->source[i].listed && !o->turn_template && !o->chat_template &&
+            !has_template(o->model))
+            turns.turn_template = "empty"; /* as LLaMA-Factory does */
+        if (turns.turn_template && !requested)
+            AF_TRY(af_renderer_init_turns(&k->renderer[i], k->tokenizer, &turns, err));
+        else
+            AF_TRY(af_renderer_init(&k->renderer[i], k->tokenizer, o->model,
+                                    requested ? requested : o->chat_template, err));
         warn_of_held_out_files(&k->source[i], o->run_path);
     }
 done:

@@ -114,6 +114,11 @@ static void hash_scribe(af_sha256 *h, const af_renderer *s)
     uint64_t n = 0;
     const char *source = s->chat ? af_template_source(s->chat, &n) : NULL;
     hash_text(h, source ? "template" : "none");
+    if (s->turns) {
+        hash_text(h, s->turns_name);
+        hash_text(h, s->mask_history ? "last" : "all");
+        hash_text(h, s->no_thinking ? "answers" : "thoughts");
+    }
     if (source)
         af_sha256_add(h, source, n);
     if (source && af_template_mentions(s->chat, "strftime_now")) { /* its text changes by the day */

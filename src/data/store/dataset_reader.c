@@ -395,8 +395,7 @@ static af_status one_batch(reader *d, af_records *r, int64_t most, int64_t *reco
     return st == AF_OK || d->ended ? AF_OK : af_fail(outer, st, "%s", why.msg);
 }
 
-/* --- plain text --------------------------------------------------------------------------------
- */
+/* --- plain text --- */
 
 /* Emits the first n tokens of d->text. */
 static af_status text_window(reader *d, int64_t n)
@@ -451,8 +450,7 @@ done:
     return st;
 }
 
-/* --- files -------------------------------------------------------------------------------------
- */
+/* --- files --- */
 
 static af_status text_file(reader *d, af_records *r, int64_t *records)
 {
@@ -531,6 +529,7 @@ static af_status one_source(reader *d, int i)
     d->source = s;
     d->renderer = &d->pipeline->renderer[i];
     d->renderer->want_text = d->mode == AF_READ_PREVIEW;
+    d->renderer->cutoff = d->mode == AF_READ_PREVIEW ? 0 : d->pipeline->o->sequence_len;
     d->renderer->times = (af_renderer_times){0};
     d->tools_warned = false;
     thread_renderers_open(d);
