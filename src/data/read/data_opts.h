@@ -27,6 +27,9 @@ typedef struct af_data_opts {
     const char *const *roles; /* roles_to_train; none = assistant */
     int role_count;
     af_train_eos train_on_eos;
+    const char *const *eot_tokens; /* end turns, too; each is one token */
+    int eot_token_count;
+    bool pretraining; /* what dataset_info.json lists is text to train on */
     af_excess excess;
     int64_t sequence_len;
     int64_t max_samples; /* of each dataset; 0 = all */

@@ -5,6 +5,7 @@
  * some templates close the last turn with another token. Without such a token it is the tokenizer's
  * eos. */
 #define _GNU_SOURCE /* memmem */
+#include "base/log.h"
 #include "data/render/renderer.h"
 
 #define PROBE "afinarprobe"
@@ -79,6 +80,25 @@ static af_status probe(af_renderer *s, bool last, af_error *err)
     }
     free(text);
     af_conversation_clear(&t);
+    return st;
+}
+
+af_status af_renderer_name_eot(af_renderer *s, const char *token, af_error *err)
+{
+    const char *eos = s->tokenizer ? af_tokenizer_eos_text(s->tokenizer) : NULL;
+    const char *source = s->chat ? af_template_source(s->chat, NULL) : NULL;
+    const int before = s->eots;
+    if (!s->tokenizer || (!source && !s->turns)) /* nothing has turns */
+        return AF_OK;
+    if (af_tokenizer_id(s->tokenizer, token, strlen(token)) < 0)
+        return af_fail(err, AF_EUSAGE,
+                       "eot_tokens has '%.60s', which is not one token of the model", token);
+    if (source && !strstr(source, token) && !(eos && strcmp(eos, token) == 0)) {
+        af_log_write(AF_LOG_WARN, "eot_tokens: the chat template does not contain '%.60s'", token);
+        return AF_OK;
+    }
+    const af_status st = add_eot(s, token, strlen(token), err);
+    s->named_eots += s->eots - before;
     return st;
 }
 

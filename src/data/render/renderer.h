@@ -37,7 +37,7 @@ typedef struct af_renderer {
     int64_t cutoff;                        /* of its rows; 0 = none */
     bool mask_history, no_thinking;        /* only the last answer is trained; thoughts left out */
     char *eot[AF_EOT_MAX];
-    int eots;
+    int eots, named_eots; /* the last ones are those the run names */
     af_encoding encoding; /* scratch */
     af_renderer_times times;
 } af_renderer;
@@ -95,6 +95,9 @@ typedef struct af_loss_spans {
 AF_CHECKED af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_conversation *t,
                                    const af_data_source *source, af_error *err);
 void af_loss_spans_clear(af_loss_spans *s);
+/* A token that the run names as an end of turns. One that the template does not contain is left
+ * out, with a warning; text that is not one token is an error. */
+AF_CHECKED af_status af_renderer_name_eot(af_renderer *s, const char *token, af_error *err);
 /* eot.c: which tokens end a turn, found by rendering a probe. */
 AF_CHECKED af_status af_renderer_find_eot(af_renderer *s, af_error *err);
 /* Renders the first n messages, and a user turn after them when `tail`. */

@@ -48,6 +48,8 @@ af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_e
         else
             AF_TRY(af_renderer_init(&k->renderer[i], k->tokenizer, o->model,
                                     requested ? requested : o->chat_template, err));
+        for (int e = 0; e < o->eot_token_count; e++)
+            AF_TRY(af_renderer_name_eot(&k->renderer[i], o->eot_tokens[e], err));
         warn_of_held_out_files(&k->source[i], o->run_path);
     }
 done:

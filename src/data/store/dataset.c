@@ -114,6 +114,8 @@ static void hash_scribe(af_sha256 *h, const af_renderer *s)
     uint64_t n = 0;
     const char *source = s->chat ? af_template_source(s->chat, &n) : NULL;
     hash_text(h, source ? "template" : "none");
+    for (int i = s->eots - s->named_eots; i < s->eots; i++)
+        hash_text(h, s->eot[i]);
     if (s->turns) {
         hash_text(h, s->turns_name);
         hash_text(h, s->mask_history ? "last" : "all");

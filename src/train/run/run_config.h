@@ -24,6 +24,7 @@ typedef enum af_method {
     AF_METHOD_QLORA,
     AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
 } af_method;
+typedef enum af_stage { AF_STAGE_FINE_TUNING, AF_STAGE_PRETRAINING } af_stage;
 /* When something happens; AUTO = as the keys about steps and epochs say. */
 typedef enum af_when {
     AF_WHEN_AUTO,
@@ -88,6 +89,8 @@ typedef struct af_run_config {
     bool train_on_inputs;
     af_strings roles_to_train;
     af_train_eos train_on_eos;
+    af_strings eot_tokens;
+    af_stage stage;
     af_excess excess;
     int64_t sequence_len, max_samples;
     bool packing, packing_sequentially, pad_to_sequence_len, shuffle;

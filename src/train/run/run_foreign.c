@@ -150,7 +150,6 @@ static const foreign_group groups[] = {
      "fp16 float16 fp16_opt_level half_precision_backend fp16_backend fp8 fp8_* pure_bf16 bfloat16 "
      "float32"},
 
-    {EXACT, "'train' is supervised fine-tuning, or pre-training when the dataset is text", "stage"},
     {EXACT, "the loss is the plain cross-entropy", "loss_type"},
     {INSTEAD, "experts stay as they are stored", "quantize_moe_experts"},
     {INSTEAD, "the scales of a 4-bit base are always quantised, too",
@@ -227,7 +226,7 @@ static const foreign_group groups[] = {
      "interleave_probs pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
-     "default_system_message chat_template_kwargs chat_template_path eot_tokens role_boundaries "
+     "default_system_message chat_template_kwargs chat_template_path role_boundaries "
      "train_on_eot"},
     {REFUSED, "see 'eval_steps'", "eval_delay"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
@@ -238,7 +237,6 @@ static const foreign_group groups[] = {
 static const struct {
     const char *key, *values;
 } anyway[] = {
-    {"stage", "sft"},
     {"loss_type", "nll"},
     {"mean_resizing_embeddings", "true"},
     {"quantization_method", "bnb bitsandbytes auto"},

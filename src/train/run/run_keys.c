@@ -50,6 +50,8 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"sgd", AF_OPTIMIZER_SGD},
                                                 {0}};
 
+static const af_key_choice stage_names[] = {
+    {"sft", AF_STAGE_FINE_TUNING}, {"pt", AF_STAGE_PRETRAINING}, {0}};
 static const af_key_choice save_when_names[] = {{"auto", AF_WHEN_AUTO},
                                                 {"steps", AF_WHEN_STEPS},
                                                 {"epoch", AF_WHEN_EPOCH},
@@ -83,6 +85,7 @@ CHOICES(bf16, af_tri, tri_names);
 CHOICES(checkpointing, af_tri, tri_names);
 CHOICES(offloading, af_tri, tri_names);
 CHOICES(attention, af_attention_by, attention_names);
+CHOICES(stage, af_stage, stage_names);
 CHOICES(save_strategy, af_when, save_when_names);
 CHOICES(eval_strategy, af_when, eval_when_names);
 CHOICES(gemm, af_gemm_by, gemm_names);
@@ -212,6 +215,10 @@ const af_key af_keys[] = {
      "roles whose messages carry loss (assistant)", {0}, 0},
     {"train_on_eos", ENUM(train_on_eos), 0, 0, "turn",
      "end-of-turn tokens that carry loss: turn, all, last, none", {0}, 0},
+    {"eot_tokens", LIST(eot_tokens), 0, 0, NULL,
+     "tokens that end a turn, besides those the template shows", {0}, 0},
+    {"stage", ENUM(stage), 0, 0, "sft",
+     "sft, or pt: datasets of dataset_info.json are text, in packed rows", {0}, 0},
     {"sequence_len", I64(sequence_len), 2, 1 << 24, "2048", "maximum tokens per row",
      {"cutoff_len", "max_seq_length", "max_length"}, 0},
     {"sample_packing", BOOL(packing), 0, 0, "false",
