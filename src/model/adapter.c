@@ -27,6 +27,8 @@ static af_status lay_out(af_adapter *a, af_error *err)
     bool *target = af_calloc((uint64_t)s->modules, sizeof *target);
     if (!target)
         return af_fail_nomem(err, "an adapter", (uint64_t)s->modules);
+    if (c->dora && c->lora_bias)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "lora_bias is not supported with DoRA"));
     AF_TRY(af_adapter_targets(c, s, target, err));
     for (int i = 0; i < s->modules; i++) {
         const af_module_spec *m = &s->module[i];
@@ -34,10 +36,10 @@ static af_status lay_out(af_adapter *a, af_error *err)
         double rank, alpha;
         if (!target[i])
             continue;
-        if (m->layer < 0 && c->dora)
+        if ((m->group == AF_GROUP_EMBED && c->dora) || (m->layer < 0 && c->lora_bias))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
-                           "DoRA on '%s' is not supported: leave it out, or give plain LoRA",
-                           m->path));
+                           "%s on '%s' is not supported: leave it out, or give plain LoRA",
+                           c->dora ? "DoRA" : "lora_bias", m->path));
         AF_TRY(
             af_adapter_pattern_value(&rank, c->rank_pattern, c->rank_patterns, m->path, c->r, err));
         AF_TRY(af_adapter_pattern_value(&alpha, c->alpha_pattern, c->alpha_patterns, m->path,
@@ -190,6 +192,8 @@ static af_status fill_new(af_adapter *a, af_loader *base, uint64_t seed, af_erro
             AF_TRY(alloc(a, &am->magnitude, m->out, err));
             AF_TRY(init_magnitude(a, i, base, err));
         }
+        if (a->config.lora_bias)
+            AF_TRY(alloc(a, &am->bias, m->out, err));
     }
     for (int i = 0; i < s->tensors; i++) {
         const af_tensor_spec *t = &s->tensor[i];
@@ -301,6 +305,9 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     AF_TRY(read_tensor(a, &am->a, w, name, am->rank, m->in, used, err));
     af_adapter_low_name(name, m, 'B');
     AF_TRY(read_tensor(a, &am->b, w, name, m->out, am->rank, used, err));
+    snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_B.bias", m->path);
+    if (a->config.lora_bias)
+        AF_TRY(read_tensor(a, &am->bias, w, name, m->out, 1, used, err));
     snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.base_layer.weight", m->path);
     if (m->layer < 0 && a->resized) {
         const af_tensor_spec *t = &a->spec->tensor[m->weight];
@@ -516,10 +523,12 @@ af_status af_adapter_mix(af_adapter **out, const af_adapter *const *in, const do
     AF_TRY(af_adapter_config_copy(&a->config, &in[0]->config, &a->arena, err));
     a->config.rslora = false;
     for (int k = 0; k < n; k++)
-        if (in[k]->config.dora || in[k]->config.save_count || has_tokens(in[k]))
+        if (in[k]->config.dora || in[k]->config.lora_bias || in[k]->config.save_count ||
+            has_tokens(in[k]))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
                            "adapter %d has %s and cannot be mixed with others", k + 1,
                            in[k]->config.dora         ? "DoRA magnitudes"
+                           : in[k]->config.lora_bias  ? "a bias"
                            : in[k]->config.save_count ? "modules_to_save"
                                                       : "trained tokens"));
     for (int i = 0; i < s->modules; i++)

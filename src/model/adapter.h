@@ -33,6 +33,7 @@ typedef struct af_adapter_config {
     int r;
     double alpha, dropout;
     bool rslora, dora;
+    bool lora_bias;            /* B has a bias */
     const char *target_regex;  /* a full-match regex, or "all-linear"; NULL = the list */
     const char *const *target; /* entries: equal to the path, or its end after a '.' */
     int target_count;
@@ -47,7 +48,7 @@ typedef struct af_adapter_config {
     const af_adapter_pattern *rank_pattern, *alpha_pattern;
     int rank_patterns, alpha_patterns;
     const char *base_model;   /* base_model_name_or_path, or NULL */
-    const char *init_weights; /* "true" (or NULL), "gaussian" */
+    const char *init_weights; /* "true" (or NULL), "gaussian"; a run's: adapter_start.h */
 } af_adapter_config;
 
 /* One module's adapter; rank 0 = it has none. */
@@ -58,6 +59,8 @@ typedef struct af_adapter_module {
     float *a;         /* [rank][in]  */
     float *b;         /* [out][rank] */
     float *magnitude; /* [out], DoRA */
+    float *bias;      /* [out], lora_bias */
+    float *a0, *b0;   /* as a and b: the start by which the base is reduced (PiSSA), else NULL */
 } af_adapter_module;
 
 typedef struct af_adapter {

@@ -335,18 +335,10 @@ static void check_layers_pattern(config_reader *r)
 /* Kinds of adapter that compute something else than we do. */
 static void refuse_others(config_reader *r)
 {
-    static const char *const off[] = {"alora_invocation_tokens",
-                                      "arrow_config",
-                                      "fan_in_fan_out",
-                                      "layer_replication",
-                                      "lora_bias",
-                                      "target_parameters",
-                                      "use_bdlora",
-                                      "use_qalora",
-                                      "kasa_config",
-                                      "lora_ga_config",
-                                      "monteclora_config",
-                                      "velora_config"};
+    static const char *const off[] = {
+        "alora_invocation_tokens", "arrow_config",      "fan_in_fan_out", "layer_replication",
+        "target_parameters",       "use_bdlora",        "use_qalora",     "kasa_config",
+        "lora_ga_config",          "monteclora_config", "velora_config"};
     const char *type = json_string_value(get(r, "peft_type"));
     const char *bias = json_string_value(get(r, "bias"));
     if (!type || strcmp(type, "LORA") != 0)
@@ -391,6 +383,7 @@ static void read_all(config_reader *r, af_adapter_config *c)
         wrong(r, "lora_dropout", "from 0 to below 1");
     c->rslora = get_bool(r, "use_rslora");
     c->dora = get_bool(r, "use_dora");
+    c->lora_bias = get_bool(r, "lora_bias");
     c->target = get_names(r, "target_modules", &c->target_count, &c->target_regex);
     c->exclude = get_names(r, "exclude_modules", &c->exclude_count, &c->exclude_regex);
     c->modules_to_save = get_names(r, "modules_to_save", &c->save_count, NULL);
@@ -476,8 +469,7 @@ static void set_constants(json_t *o)
                                         "revision",
                                         "target_parameters",
                                         "use_bdlora"};
-    static const char *const falses[] = {"ensure_weight_tying", "fan_in_fan_out", "lora_bias",
-                                         "use_qalora"};
+    static const char *const falses[] = {"ensure_weight_tying", "fan_in_fan_out", "use_qalora"};
     for (size_t i = 0; i < AF_LEN(nulls); i++)
         json_object_set_new(o, nulls[i], json_null());
     for (size_t i = 0; i < AF_LEN(falses); i++)
@@ -506,6 +498,7 @@ char *af_adapter_config_text(const af_adapter_config *c)
                         is_true ? json_true() : json_string(c->init_weights));
     json_object_set_new(o, "layers_to_transform", layers_json(c));
     json_object_set_new(o, "lora_alpha", number(c->alpha));
+    json_object_set_new(o, "lora_bias", json_boolean(c->lora_bias));
     json_object_set_new(o, "lora_dropout", json_real(c->dropout));
     json_object_set_new(o, "modules_to_save",
                         names_json(c->modules_to_save, c->save_count, NULL, true));

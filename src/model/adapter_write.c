@@ -61,6 +61,11 @@ static int collect(const af_adapter *a, item *list)
         af_adapter_low_name(list[n++].name, m, 'A');
         list[n] = (item){.dim = {m->out, am->rank}, .ndim = 2, .data = am->b};
         af_adapter_low_name(list[n++].name, m, 'B');
+        if (am->bias) {
+            list[n] = (item){.dim = {m->out}, .ndim = 1, .data = am->bias};
+            snprintf(list[n++].name, AF_ADAPTER_NAME_BYTES, AF_ADAPTER_PREFIX "%s.lora_B.bias",
+                     m->path);
+        }
         if (am->magnitude) {
             list[n] = (item){.dim = {m->out}, .ndim = 1, .data = am->magnitude};
             snprintf(list[n++].name, AF_ADAPTER_NAME_BYTES,
@@ -120,7 +125,7 @@ static af_status write_values(const af_adapter *a, const char *path, af_error *e
     af_status st = AF_OK;
     af_safetensors_writer *w = NULL;
     const uint64_t most =
-        (uint64_t)a->spec->modules * 3 + (uint64_t)a->spec->tensors + AF_TOKEN_TABLES * 2;
+        (uint64_t)a->spec->modules * 4 + (uint64_t)a->spec->tensors + AF_TOKEN_TABLES * 2;
     item *list = af_calloc(most, sizeof *list);
     if (!list)
         return af_fail_nomem(err, "the list of tensors", most * sizeof *list);

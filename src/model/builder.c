@@ -109,6 +109,27 @@ static void tap(const forward *f, int layer, af_group group, af_tensor *x)
         f->o.tap(f->o.tap_user, layer, group, x);
 }
 
+/* lora_bias: s times the bias of each adapted piece is added. */
+static af_tensor *add_bias(const forward *f, int layer, af_group group, af_tensor *y)
+{
+    af_graph *g = f->g;
+    const af_layer_spec *ls = &f->s->layer[layer];
+    af_tensor *piece[AF_LINEAR_PIECES];
+    int64_t from = 0;
+    if (!f->adapter->config.lora_bias)
+        return y;
+    for (int p = 0; p < ls->pieces[group]; p++) {
+        const int i = ls->module[group][p];
+        af_tensor *bias = f->l->module[i].bias;
+        piece[p] = ls->pieces[group] == 1 ? y : af_slice(g, y, 1, from, f->s->module[i].out);
+        if (bias)
+            bias = as_type(g, af_scale(g, bias, f->adapter->module[i].scale), af_tensor_dtype(y));
+        piece[p] = bias ? af_add(g, piece[p], bias) : piece[p];
+        from += f->s->module[i].out;
+    }
+    return ls->pieces[group] == 1 ? piece[0] : af_concat(g, piece, ls->pieces[group], 1);
+}
+
 /* x [N][I] -> [N][O]: the pieces of a group side by side, adapters included. */
 static af_tensor *project(const forward *f, int layer, af_group group, af_tensor *x)
 {
@@ -127,13 +148,13 @@ static af_tensor *project(const forward *f, int layer, af_group group, af_tensor
         for (int p = 0; p < o.pieces; p++)
             z.out += af_tensor_dim(o.weight[p], 0);
         af_tensor *low = af_linear(g, adapter_input(f, layer, group, x), &z);
-        return af_add(g, af_linear(g, x, &o), low);
+        return add_bias(f, layer, group, af_add(g, af_linear(g, x, &o), low));
     }
     o.a = z.a;
     o.b = z.b;
     o.parts = z.parts;
     memcpy(o.part, z.part, sizeof o.part);
-    return af_linear(g, x, &o);
+    return add_bias(f, layer, group, af_linear(g, x, &o));
 }
 
 /* An adapter outside the layers as two plain matrices: A [R][in], B [out][R]. NULL when there is
@@ -187,6 +208,24 @@ static af_tensor *embed(const forward *f)
     return f->s->embed_scale != 1 ? af_scale(g, x, f->s->embed_scale) : x;
 }
 
+/* DoRA on the head: its rows times m / n. */
+static af_tensor *scale_rows(const af_model_leaves *l, af_tensor *wide)
+{
+    af_graph *g = l->graph;
+    const int i = l->spec->head_module;
+    const af_adapter_leaf *al = &l->module[i];
+    const af_adapter_module *am = &l->adapter->module[i];
+    const int64_t rows = l->spec->module[i].out;
+    const af_linear_opts o = {.pieces = 1,
+                              .weight = {l->tensor[l->spec->head]},
+                              .a = al->a,
+                              .b = al->b,
+                              .parts = 1,
+                              .part = {{.out_rows = rows, .rank = am->rank, .scale = am->scale}}};
+    af_tensor *ratio = as_type(g, af_div(g, al->magnitude, af_dora_norm(g, &o)), l->compute);
+    return af_mul(g, wide, af_reshape(g, ratio, 2, (int64_t[]){rows, 1}));
+}
+
 /* The head as one matrix: with an adapter, [h | s A h] times [W | B]^T is what it computes. */
 static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_tensor **h)
 {
@@ -204,7 +243,8 @@ static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_te
     const double scale = l->adapter->module[l->spec->head_module].scale;
     af_tensor *low = af_scale(g, af_matmul(g, *h, a, AF_MATMUL_NT), scale);
     *h = af_concat(g, (af_tensor *[]){*h, low}, 2, 1);
-    return af_concat(g, (af_tensor *[]){as_type(g, w, l->compute), b}, 2, 1);
+    af_tensor *wide = af_concat(g, (af_tensor *[]){as_type(g, w, l->compute), b}, 2, 1);
+    return l->module[l->spec->head_module].magnitude ? scale_rows(l, wide) : wide;
 }
 
 /* ---- blocks ---- */

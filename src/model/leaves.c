@@ -92,6 +92,10 @@ static void declare_shared(af_model_leaves *l, const af_leaves_opts *o, const in
         }
     if (o->train_adapter)
         name_parts(l, o, module, n, a, b);
+    for (int p = 0; p < n && o->adapter->config.lora_bias; p++)
+        if (am[module[p]].rank)
+            l->module[module[p]].bias = adapter_tensor(l, o, s->module[module[p]].path,
+                                                       "lora_B.bias", 1, &s->module[module[p]].out);
 }
 
 /* DoRA scales each module's output, so each has its own tensors. */
@@ -135,7 +139,10 @@ static af_status declare_adapter(af_model_leaves *l, const af_leaves_opts *o, af
         }
     if (o->adapter) {
         declare_shared(l, o, &s->embed_module, 1);
-        declare_shared(l, o, &s->head_module, 1);
+        if (o->adapter->config.dora)
+            declare_dora(l, o, s->head_module);
+        else
+            declare_shared(l, o, &s->head_module, 1);
         declare_tokens(l, o, AF_TOKENS_EMBED, s->embed);
         declare_tokens(l, o, AF_TOKENS_HEAD, s->head);
     }
@@ -218,6 +225,7 @@ af_status af_model_leaves_borrow(af_model_leaves *out, af_graph *g, const af_mod
         borrow(l.module[i].a, from->module[i].a);
         borrow(l.module[i].b, from->module[i].b);
         borrow(l.module[i].magnitude, from->module[i].magnitude);
+        borrow(l.module[i].bias, from->module[i].bias);
     }
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
         borrow(l.tokens[k], from->tokens[k]);

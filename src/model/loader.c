@@ -22,6 +22,14 @@ static af_dtype code_type(const af_loader *ld)
     return ld->o.load_in_8bit ? AF_DTYPE_I8 : AF_DTYPE_NF4;
 }
 
+/* The module's adapter whose start is taken off this tensor, or NULL. */
+static const af_adapter_module *reduced_by(const af_loader *ld, int i)
+{
+    const int m = ld->spec->tensor[i].module;
+    const bool yes = ld->reduce && m >= 0 && ld->reduce->module[m].rank > 0;
+    return yes ? &ld->reduce->module[m] : NULL;
+}
+
 /* In which type a tensor is declared: as stored where ops can use that, so that the file's own
  * memory serves; vectors are f32 or bf16. */
 static af_dtype choose_type(const af_loader *ld, int i)
@@ -34,6 +42,8 @@ static af_dtype choose_type(const af_loader *ld, int i)
             return ld->quantise[i] ? code_type(ld) : lay->bnb.type;
         return ld->quantise[i] ? ld->o.compute : lay->bnb.round;
     }
+    if (reduced_by(ld, i))
+        return ld->o.compute;
     const af_dtype stored = af_tensor_layout_type(lay);
     if (lay->mean && af_dtype_is_block(stored))
         return ld->o.compute;
@@ -153,11 +163,34 @@ const af_dtype *af_loader_dtypes(const af_loader *ld) { return ld->dtype; }
 static void read_rows(const af_loader *ld, int i, int64_t from, int64_t n, float *out)
 {
     const af_tensor_layout *t = layout_of(ld, i);
-    if (ld->made[i].codes)
+    if (ld->made[i].codes) {
         af_bnb_weight_decode(&ld->made[i], from * t->cols, n * t->cols, out);
-    else
-        af_tensor_layout_rows(ld->reader, t, from, n, out);
+        return;
+    }
+    af_tensor_layout_rows(ld->reader, t, from, n, out);
+    const af_adapter_module *by = reduced_by(ld, i);
+    for (int64_t r = 0; by && by->a0 && r < n; r++)
+        for (int k = 0; k < by->rank; k++) {
+            const float f = by->scale * by->b0[(from + r) * by->rank + k];
+            for (int64_t c = 0; c < t->cols; c++)
+                out[r * t->cols + c] -= f * by->a0[k * t->cols + c];
+        }
 }
+
+void af_loader_plain_rows(af_loader *ld, int tensor, int64_t from, int64_t n, float *out)
+{
+    af_tensor_layout_rows(ld->reader, layout_of(ld, tensor), from, n, out);
+}
+
+void af_loader_reduce(af_loader *ld, const af_adapter *a)
+{
+    ld->reduce = a;
+    for (int i = 0; i < ld->spec->tensors; i++)
+        af_bnb_weight_clear(&ld->made[i]);
+    choose_types(ld);
+}
+
+bool af_loader_is_packed(const af_loader *ld, int tensor) { return layout_of(ld, tensor)->packed; }
 
 /* Makes the codes of a tensor that is quantised at load. */
 static af_status make_codes(af_loader *ld, int i, af_error *err)
@@ -226,8 +259,9 @@ static af_status bind_codes(af_loader *ld, af_model_leaves *l, int i, bool cpu, 
 static bool is_direct(const af_loader *ld, int i)
 {
     const af_tensor_layout *lay = layout_of(ld, i);
-    return !lay->packed && !lay->mean && !ld->quantise[i] && lay->parts == 1 && lay->heads == 0 &&
-           lay->add == 0 && af_tensor_layout_type(lay) == ld->dtype[i];
+    return !reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] &&
+           lay->parts == 1 && lay->heads == 0 && lay->add == 0 &&
+           af_tensor_layout_type(lay) == ld->dtype[i];
 }
 
 static bool is_ours(const af_model_leaves *l, int i)
@@ -306,7 +340,7 @@ static af_status write_converted(af_loader *ld, af_model_leaves *l, int i, af_er
     if (!tmp || !out)
         AF_TRY(af_fail_nomem(err, "a tensor to convert", bytes));
     AF_TRY(make_codes(ld, i, err));
-    if (!lay->packed && !lay->mean && !ld->quantise[i] && lay->add == 0 &&
+    if (!reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] && lay->add == 0 &&
         type == af_tensor_layout_type(lay))
         copy_rows(ld, i, out);
     else
@@ -327,7 +361,7 @@ static af_status write_nf4(af_loader *ld, af_model_leaves *l, int i, af_error *e
 {
     af_status st = AF_OK;
     const af_tensor_layout *lay = layout_of(ld, i);
-    const bool direct = lay->parts == 1 && lay->heads == 0 && lay->add == 0 &&
+    const bool direct = !reduced_by(ld, i) && lay->parts == 1 && lay->heads == 0 && lay->add == 0 &&
                         !lay->gate_up_split && af_tensor_layout_type(lay) == AF_DTYPE_BF16;
     const int64_t step = AF_MAX(CHUNK_VALUES / lay->cols, 1);
     float *tmp = NULL;

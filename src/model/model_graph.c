@@ -66,7 +66,8 @@ static void add_param(af_model_graph *r, af_tensor *t)
 static af_status list_params(af_model_graph *r, af_error *err)
 {
     const af_model_spec *s = r->leaves.spec;
-    const uint64_t most = r->adapter ? 3 * (uint64_t)s->modules + (uint64_t)s->tensors : 0;
+    const uint64_t most =
+        r->adapter ? 4 * (uint64_t)s->modules + (uint64_t)s->tensors + AF_TOKEN_TABLES : 0;
     r->param = af_calloc(most, sizeof *r->param);
     if (!r->param)
         return af_fail_nomem(err, "the parameters", most * sizeof *r->param);
@@ -74,7 +75,10 @@ static af_status list_params(af_model_graph *r, af_error *err)
         add_param(r, r->leaves.module[i].a);
         add_param(r, r->leaves.module[i].b);
         add_param(r, r->leaves.module[i].magnitude);
+        add_param(r, r->leaves.module[i].bias);
     }
+    for (int k = 0; r->adapter && k < AF_TOKEN_TABLES; k++)
+        add_param(r, r->leaves.tokens[k]);
     for (int i = 0; r->adapter && i < s->tensors; i++)
         add_param(r, r->adapter->saved[i] ? r->leaves.tensor[i] : NULL);
     return AF_OK;

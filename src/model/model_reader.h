@@ -149,6 +149,7 @@ typedef struct af_overlay {
     int64_t tokens;                  /* its rows */
     af_token_rows trained;           /* rows of their own, */
     const float *trained_values;     /* [trained.count][cols] */
+    const af_adapter_module *biased; /* of a bias: the module whose lora_bias is added, or NULL */
 } af_overlay;
 
 /* Of tensor i of the adapter's spec. */

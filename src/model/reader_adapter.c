@@ -108,6 +108,16 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
     in->template_dir = copy && has_tokenizer(dir) && af_adapter_has_template(dir) ? copy : NULL;
     in->tokenizer_dir = copy && af_adapter_has_tokenizer(dir, in->path, spec->vocab) ? copy : NULL;
     for (int i = 0; i < spec->modules; i++)
+        if ((*out)->module[i].bias && spec->module[i].bias < 0) {
+            st = af_fail(err, AF_EUNSUPPORTED,
+                         "'%s' cannot be merged: it has a bias (lora_bias) for '%s', which has "
+                         "none in the model",
+                         dir, spec->module[i].path);
+            af_adapter_free(*out);
+            *out = NULL;
+            goto done;
+        }
+    for (int i = 0; i < spec->modules; i++)
         if ((*out)->module[i].rank && spec->tensor[spec->module[i].weight].module != i) {
             st = af_fail(err, AF_EUNSUPPORTED,
                          "'%s' changes '%s', which shares its weights with the embedding", dir,
@@ -183,6 +193,9 @@ af_overlay af_model_reader_overlay(const af_model_reader *in, int tensor)
     af_overlay o = {.saved = a->saved[tensor], .tokens = a->spec->tensor[tensor].dim[0]};
     if ((!o.saved || a->resized) && m >= 0 && a->module[m].rank)
         o.module = &a->module[m];
+    for (int i = 0; i < a->spec->modules && a->config.lora_bias && !o.biased; i++)
+        if (a->spec->module[i].bias == tensor && a->module[i].rank)
+            o.biased = &a->module[i];
     const int table = af_adapter_token_table(a, tensor);
     if (table >= 0) {
         o.trained = a->tokens[table];
@@ -198,6 +211,8 @@ void af_overlay_apply(const af_overlay *o, float *rows, int64_t from, int64_t n,
         apply_embedding(o->module, rows, from, n, cols, o->tokens);
     else if (o->module)
         apply_rows(o->module, rows, from, n, cols);
+    for (int64_t c = 0; o->biased && c < cols; c++)
+        rows[c] += o->biased->scale * o->biased->bias[from + c];
     for (int i = 0; i < o->trained.count; i++)
         if (o->trained.index[i] >= from && o->trained.index[i] < from + n)
             memcpy(rows + (o->trained.index[i] - from) * cols, o->trained_values + i * cols,

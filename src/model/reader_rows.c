@@ -185,7 +185,7 @@ void af_tensor_view_rows(const af_tensor_view *v, int64_t from, int64_t n, float
 bool af_tensor_view_is_raw(const af_tensor_view *v)
 {
     return v->t->stored && !v->values.packed && !v->overlay.module && !v->overlay.saved &&
-           !v->overlay.trained.count;
+           !v->overlay.trained.count && !v->overlay.biased;
 }
 
 bool af_tensor_view_rows_finite(const af_tensor_view *v, int64_t from, int64_t n, const float *rows)

@@ -85,6 +85,27 @@ has "$(greedy full)" '"prompt_ids": [64, 259]'
 out=$(run again "$tmp/full" resize_token_embeddings_to_32x=true) || fail "tokens that are there"
 grep -q "new token" <<<"$out" && fail "tokens that are there are added again"
 
+# a token that only pads needs a row and no training
+out=$(run pads "$golden/qwen2" 'special_tokens={pad_token: "<pad>"}' tokens=null train_on_eos=none) || fail "a new pad_token: $out"
+has "$out" "1 new token: '<pad>' is 258, the vocabulary grows; it only pads, and is not trained"
+has "$(cat pads/adapter_config.json)" '"trainable_token_indices": null'
+has "$(greedy "$golden/qwen2 --adapter pads")" '"ids"'
+
+# lora_bias and DoRA on the head: laid over the base, and merged
+run bias "$golden/qwen2" lora_bias=true 'lora_target_modules=[q_proj,v_proj]' learning_rate=0.1 >/dev/null || fail "lora_bias"
+run hdora "$golden/llama" peft_use_dora=true 'lora_target_modules=[q_proj,lm_head]' tokens=null special_tokens=null train_on_eos=none \
+    learning_rate=0.1 >/dev/null || fail "DoRA on the head"
+for m in "bias qwen2" "hdora llama"; do
+    # shellcheck disable=SC2086 # two words
+    set -- $m
+    "$AFINAR" merge "$golden/$2" --adapter "$1" -o "$1-merged" -q >/dev/null || fail "merge $1"
+    [ "$(greedy "$golden/$2 --adapter $1")" = "$(greedy "$1-merged")" ] || fail "$1: the merged model differs"
+    [ "$(greedy "$1-merged")" != "$(greedy "$golden/$2")" ] || fail "$1 changes nothing"
+done
+run nobias "$golden/llama" lora_bias=true 'lora_target_modules=[q_proj]' >/dev/null || fail "lora_bias without a bias"
+out=$("$AFINAR" merge "$golden/llama" --adapter nobias -o x -q 2>&1) && fail "a bias was merged into nothing"
+has "$out" "it has a bias (lora_bias) for 'model.layers.0.self_attn.q_proj', which has none in the model"
+
 for c in "plan whole.yaml" "data check whole.yaml"; do
     # shellcheck disable=SC2086 # a command and its file
     "$AFINAR" $c >/dev/null 2>&1 || fail "$c"

@@ -8,7 +8,7 @@
  *   AF_FAULT_STICKY  1: so do all later ones
  *   AF_FAULT_ERROR   errno of io calls as a number (ENOSPC: later calls fail only when they need
  *                    space); 0: a write is short; -9: the process is killed
- *   AF_FAULT_COUNT   file for the number of calls, written at exit
+ *   AF_FAULT_COUNT   file for the number of calls, and of blocks not freed, written at exit
  *   AF_FAULT_TRACE   file with one line per call: alloc: "NUMBER HASH-OF-THE-CALL-STACK",
  *                    io: "NUMBER CALL RESULT PATH [SECOND-PATH]"
  *   AF_FAULT_STACK   1: the stack of the call that fails goes to stderr
@@ -45,8 +45,8 @@ static long fail_at, fail_errno = EIO;
 static bool sticky, show_stack, armed;
 static int trace_fd = -1;
 static char count_path[PATH_BYTES];
-static atomic_long calls;
-static __thread bool inside; /* this library's own calls do not count */
+static atomic_long calls, live; /* live: blocks of memory that are not freed */
+static __thread bool inside;    /* this library's own calls do not count */
 
 /* dlsym() may allocate before malloc is known */
 static _Alignas(16) char early[EARLY_BYTES];
@@ -95,12 +95,13 @@ static int open_log(const char *path)
 
 static void at_exit(void)
 {
-    char text[32];
+    char text[64];
     armed = false;
     if (!count_path[0])
         return;
     const int fd = open_log(count_path);
-    say(fd, text, (size_t)snprintf(text, sizeof text, "%ld\n", atomic_load(&calls)));
+    say(fd, text,
+        (size_t)snprintf(text, sizeof text, "%ld %ld\n", atomic_load(&calls), atomic_load(&live)));
     syscall(SYS_close, fd);
 }
 
@@ -165,6 +166,13 @@ static bool is_hit(fault_kind k, long *n)
     return hit;
 }
 
+static void *lived(void *p)
+{
+    if (p && !inside)
+        atomic_fetch_add(&live, 1);
+    return p;
+}
+
 static bool no_memory(void)
 {
     long n;
@@ -179,7 +187,7 @@ void *malloc(size_t n)
     if (inside && !armed && !kind)
         return early_take(n);
     NEXT(malloc);
-    return no_memory() ? NULL : next(n);
+    return no_memory() ? NULL : lived(next(n));
 }
 
 void *calloc(size_t count, size_t size)
@@ -190,7 +198,7 @@ void *calloc(size_t count, size_t size)
             return early_take(count * size);
         next = (void *(*)(size_t, size_t))next_of("calloc");
     }
-    return no_memory() ? NULL : next(count, size);
+    return no_memory() ? NULL : lived(next(count, size));
 }
 
 void *realloc(void *p, size_t n)
@@ -205,18 +213,20 @@ void *realloc(void *p, size_t n)
                         : (size_t)(early + sizeof early - (char *)p));
         return copy;
     }
-    return no_memory() ? NULL : next(p, n);
+    return no_memory() ? NULL : p ? next(p, n) : lived(next(p, n));
 }
 
 void *reallocarray(void *p, size_t count, size_t size)
 {
     NEXT(reallocarray);
-    return no_memory() ? NULL : next(p, count, size);
+    return no_memory() ? NULL : p ? next(p, count, size) : lived(next(p, count, size));
 }
 
 void free(void *p)
 {
     NEXT(free);
+    if (p && !inside)
+        atomic_fetch_sub(&live, 1);
     if (!is_early(p))
         next(p);
 }
@@ -224,19 +234,22 @@ void free(void *p)
 int posix_memalign(void **out, size_t align, size_t n)
 {
     NEXT(posix_memalign);
-    return no_memory() ? ENOMEM : next(out, align, n);
+    const int rc = no_memory() ? ENOMEM : next(out, align, n);
+    if (rc == 0)
+        lived(*out);
+    return rc;
 }
 
 void *aligned_alloc(size_t align, size_t n)
 {
     NEXT(aligned_alloc);
-    return no_memory() ? NULL : next(align, n);
+    return no_memory() ? NULL : lived(next(align, n));
 }
 
 void *memalign(size_t align, size_t n)
 {
     NEXT(memalign);
-    return no_memory() ? NULL : next(align, n);
+    return no_memory() ? NULL : lived(next(align, n));
 }
 
 int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*run)(void *), void *arg)

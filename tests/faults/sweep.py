@@ -112,6 +112,7 @@ class Sweep:
         return self.local.folder
 
     def faulted(self, folder, **fault):
+        fault.setdefault("count", folder + ".count")
         env = {"AF_FAULT_" + k.upper(): str(v) for k, v in fault.items()}
         return self.call(folder, self.case.args, dict(env, LD_PRELOAD=INJECT, AF_FAULT_KIND=self.kind), self.case.stdin)
 
@@ -131,7 +132,7 @@ class Sweep:
                      ", ".join(sorted(set(again.items()) ^ set(self.after.items()))[0]))
         self.stdout = plain(r.stdout)
         with open(count) as f:
-            self.count = int(f.read())
+            self.count, self.live = map(int, f.read().split())
         self.traced = folder
         with open(trace) as f:
             self.trace = [line.split() for line in f]
@@ -210,6 +211,10 @@ class Sweep:
             return "no sentence"
         if sentence and not SAYS_MEMORY.search(lines[-1]):
             return "the sentence does not say memory"
+        with open(folder + ".count") as f:
+            leaked = int(f.read().split()[1]) - self.live
+        if sentence and leaked > 0:
+            return f"leaks: {leaked} blocks of memory more than without the failure"
         if self.case.train:
             return self.rerun(folder)
         wrong = self.leftovers(snapshot(folder), call in REMOVES)

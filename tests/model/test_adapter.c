@@ -8,8 +8,9 @@
 #include <jansson.h>
 #include <unistd.h>
 
-static const char *const names[] = {"lora",  "rules",      "dora",      "saved", "layers",
-                                    "fused", "tied_embed", "tied_head", "head",  "embed"};
+static const char *const names[] = {"lora",  "rules",      "dora",      "saved",    "layers",
+                                    "fused", "tied_embed", "tied_head", "head",     "embed",
+                                    "bias",  "head_dora",  "rows",      "tied_rows"};
 
 /* A base with an adapter whose tensors are trained. */
 typedef struct trained {
@@ -132,6 +133,11 @@ static double worst_gradient(trained *t)
         const char *tail_b = embed ? ".lora_embedding_B" : ".lora_B.weight";
         worst = fmax(worst, off(a + l->a_row * s->module[i].in, grad_of(t, path, tail_a)));
         worst = fmax(worst, off(b + l->b_from, grad_of(t, path, tail_b)));
+        if (l->bias) {
+            float *m = case_read(c, af_tensor_gradient(l->bias));
+            worst = fmax(worst, off(m, grad_of(t, path, ".lora_B.bias")));
+            free(m);
+        }
         if (l->magnitude) {
             float *m = case_read(c, af_tensor_gradient(l->magnitude));
             worst = fmax(worst, off(m, grad_of(t, path, ".lora_magnitude_vector")));
@@ -144,6 +150,17 @@ static double worst_gradient(trained *t)
         if (c->adapter->saved[i]) {
             float *x = case_read(c, af_tensor_gradient(c->leaves.tensor[i]));
             worst = fmax(worst, off(x, grad_of(t, s->tensor[i].name, "")));
+            free(x);
+        }
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        if (c->leaves.tokens[k]) {
+            float *x = case_read(c, af_tensor_gradient(c->leaves.tokens[k]));
+            const char *path = k ? "lm_head" : "model.embed_tokens";
+            const af_stored *want = grad_of(t, path, ".token_adapter.trainable_tokens_delta");
+            assert_int_equal(want->dim[0], c->adapter->tokens[k].count);
+            worst = fmax(worst, off(x, want));
+            for (int64_t i = af_weight_count(want); i < af_tensor_count(c->leaves.tokens[k]); i++)
+                assert_true(x[i] == 0); /* rows that only fill up */
             free(x);
         }
     return worst;

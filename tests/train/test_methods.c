@@ -167,6 +167,96 @@ static void test_frozen_runs_follow_pytorch(void **state)
     frozen_is_unchanged(first);
 }
 
+static double dot(const float *a, int64_t step_a, const float *b, int64_t step_b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i * step_a] * (double)b[i * step_b];
+    return sum;
+}
+
+/* What is saved is an adapter of twice the rank for the base as it is; its second half is the
+ * start, whose directions are orthogonal. */
+static void saved_is_converted(void)
+{
+    char path[600];
+    af_error err = {0};
+    json_error_t why;
+    enum { R = 4 };
+    snprintf(path, sizeof path, "%s/out/adapter_config.json", dir);
+    json_t *config = json_load_file(path, 0, &why);
+    assert_int_equal(json_integer_value(json_object_get(config, "r")), 2 * R);
+    assert_int_equal(json_integer_value(json_object_get(config, "lora_alpha")), 16);
+    assert_true(json_is_true(json_object_get(config, "init_lora_weights")));
+    json_decref(config);
+    af_safetensors *f;
+    snprintf(path, sizeof path, "%s/out/adapter_model.safetensors", dir);
+    CHECK_OK(af_safetensors_open(&f, path, &err), err);
+    const af_stored *a =
+        af_safetensors_find(f, "base_model.model.model.layers.0.mlp.down_proj.lora_A.weight");
+    const af_stored *b =
+        af_safetensors_find(f, "base_model.model.model.layers.0.mlp.down_proj.lora_B.weight");
+    assert_true(a && b && a->dim[0] == 2 * R && b->dim[1] == 2 * R);
+    const int64_t in = a->dim[1], out = b->dim[0];
+    for (int k = 0; k < R; k++)
+        for (int l = 0; l < k; l++) {
+            const float *x = (const float *)a->data + (R + k) * in,
+                        *y = (const float *)a->data + (R + l) * in;
+            const double size = sqrt(dot(x, 1, x, 1, in) * dot(y, 1, y, 1, in));
+            assert_true(fabs(dot(x, 1, y, 1, in)) < 1e-5 * size);
+            const float *u = (const float *)b->data + R + k, *v = (const float *)b->data + R + l;
+            const double both = sqrt(dot(u, 2 * R, u, 2 * R, out) * dot(v, 2 * R, v, 2 * R, out));
+            assert_true(fabs(dot(u, 2 * R, v, 2 * R, out)) < 1e-5 * both);
+        }
+    af_safetensors_close(f);
+}
+
+static void test_starts_from_the_base_are_pefts(void **state)
+{
+    (void)state;
+    check_run("pissa");
+    saved_is_converted();
+    check_run("pissa-rslora");
+    check_run("olora");
+}
+
+static char *adapter_bytes(uint64_t *size)
+{
+    char path[600], *bytes;
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/out/adapter_model.safetensors", dir);
+    CHECK_OK(af_file_read(&bytes, size, path, 1 << 24, &err), err);
+    return bytes;
+}
+
+/* The base is reduced by the same start, and the trained half of the checkpoint is taken up. */
+static void test_a_reduced_run_resumes(void **state)
+{
+    (void)state;
+    static const char lines[] = "adapter: lora\nlora_r: 4\nlearning_rate: 1e-3\nmax_steps: 6\n"
+                                "peft_init_lora_weights: pissa\nsave_steps: 3\n";
+    af_error err = {0};
+    af_train_result result;
+    uint64_t whole_size, size;
+    char path[600], resume[700];
+    CHECK_OK(train(lines, &err), err);
+    char *whole = adapter_bytes(&whole_size);
+    snprintf(path, sizeof path, "%s/run.yaml", dir);
+    snprintf(resume, sizeof resume, "resume_from_checkpoint=%s/out/checkpoint-3", dir);
+    CHECK_OK(af_train(path, (const char *const[]){resume}, 1, NULL, &result, &err), err);
+    char *again = adapter_bytes(&size);
+    assert_int_equal(size, whole_size);
+    assert_memory_equal(again, whole, size);
+    free(whole);
+    free(again);
+}
+
+static void test_embeddings_have_a_rate_of_their_own(void **state)
+{
+    (void)state;
+    check_run("embedding-lr");
+}
+
 static void test_what_the_keys_refuse(void **state)
 {
     (void)state;
@@ -182,6 +272,10 @@ static void test_what_the_keys_refuse(void **state)
         {"adapter: freeze\nfreeze_extra_modules: mlp\n", "'mlp', which the model does not have"},
         {"adapter: freeze\nfreeze_trainable_layers: 0\n", "leaves nothing to train"},
         {"adapter: qlora\nload_in_8bit: true\n", "load_in_8bit and adapter: qlora contradict"},
+        {"adapter: lora\npeft_init_lora_weights: eva\n", "'eva', which is not supported"},
+        {"adapter: lora\npeft_init_lora_weights: loftq\n", "loftq starts from the error of"},
+        {"adapter: dora\npeft_init_lora_weights: pissa\n", "'pissa' together with DoRA"},
+        {"adapter: lora\nlora_r: 3\npeft_init_lora_weights: orthogonal\n", "even rank, not 3"},
         {"adapter: lora\nload_in_4bit: true\nload_in_8bit: true\n",
          "load_in_8bit and load_in_4bit"},
     };
@@ -197,6 +291,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_int8_base_is_bitsandbytes),
         cmocka_unit_test(test_frozen_runs_follow_pytorch),
+        cmocka_unit_test(test_starts_from_the_base_are_pefts),
+        cmocka_unit_test(test_a_reduced_run_resumes),
+        cmocka_unit_test(test_embeddings_have_a_rate_of_their_own),
         cmocka_unit_test(test_what_the_keys_refuse),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -54,9 +54,9 @@ def padded(items):
     return ids, labels, mask
 
 
-def train(model, make_optimizer, rate, steps=30):
+def train(model, keys, rate, steps=30):
     params = [p for p in model.parameters() if p.requires_grad]
-    opt = make_optimizer(model, params, rate)
+    opt = adamw(model, params, rate, keys)
     schedule = get_cosine_schedule_with_warmup(opt, 3, 30)
     model.train()
     rows, stream = [], batches()
@@ -80,7 +80,13 @@ def train(model, make_optimizer, rate, steps=30):
     return rows
 
 
-def adamw(model, params, rate):
+def adamw(model, params, rate, keys):
+    if "embedding_lr" in keys:
+        table = [p for n, p in model.named_parameters() if "embed_tokens" in n or "lm_head" in n]
+        rest = [p for p in params if not any(p is t for t in table)]
+        return torch.optim.AdamW([{"params": rest, "weight_decay": 0.01},
+                                  {"params": table, "weight_decay": 0.0, "lr": keys["embedding_lr"]}], lr=rate,
+                                 foreach=False)
     return torch.optim.AdamW(params, lr=rate, weight_decay=0.01, foreach=False)
 
 
@@ -141,7 +147,23 @@ def freeze_first():
     return model, {"adapter": "freeze", "freeze_trainable_layers": -1, "learning_rate": 3e-4}
 
 
-RUNS = {"int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
+def start(kind, **more):
+    """A LoRA run that PEFT starts from the base: rank 4 on all linears."""
+    def make():
+        torch.manual_seed(3)
+        config = LoraConfig(r=4, lora_alpha=8, target_modules=SEVEN, init_lora_weights=kind, **more)
+        keys = {"adapter": "lora", "lora_r": 4, "lora_alpha": 8, "peft_init_lora_weights": kind, "learning_rate": 1e-3}
+        if more.get("use_rslora"):
+            keys["peft_use_rslora"] = True
+        return get_peft_model(base(), config), keys
+    return make
+
+
+def embedding_lr():
+    return base(), {"embedding_lr": 5e-5, "learning_rate": 3e-4}
+
+
+RUNS = {"embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
 
 
 def main():
@@ -149,7 +171,7 @@ def main():
         torch.manual_seed(7)
         model, keys = RUNS[name]()
         steps = 30 if name == "int8" else 12
-        rows = train(model, adamw, keys["learning_rate"], steps)
+        rows = train(model, keys, keys["learning_rate"], steps)
         folder = GOLDEN / "runs" / "qwen2" / name
         folder.mkdir(exist_ok=True)
         (folder / "run.json").write_text(json.dumps(keys, indent=1) + "\n")

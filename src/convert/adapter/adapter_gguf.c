@@ -12,9 +12,14 @@ static af_status check(const af_adapter *a, af_error *err)
             return af_fail(err, AF_EUNSUPPORTED,
                            "a GGUF adapter cannot hold '%s' (modules_to_save); merge it instead",
                            a->spec->tensor[i].name);
-    if (a->config.dora)
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "a GGUF adapter cannot hold DoRA magnitudes; merge it instead");
+    const char *more = a->config.dora                     ? "DoRA magnitudes"
+                       : a->config.lora_bias              ? "a bias (lora_bias)"
+                       : a->tokens[AF_TOKENS_EMBED].count ? "rows of tokens"
+                       : a->tokens[AF_TOKENS_HEAD].count  ? "rows of tokens"
+                                                          : NULL;
+    if (more)
+        return af_fail(err, AF_EUNSUPPORTED, "a GGUF adapter cannot hold %s; merge it instead",
+                       more);
     return AF_OK;
 }
 

@@ -184,9 +184,13 @@ af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_err
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_file_read(&text, &n, path, AF_ADAPTER_CONFIG_MAX, err));
     AF_TRY(af_adapter_config_parse(&c, &arena, text, n, path, err));
-    if (c.dora || c.save_count)
-        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "%s: %s cannot be written for MLX", dir,
-                       c.dora ? "DoRA magnitudes" : "modules_to_save"));
+    const char *more = c.dora                                   ? "DoRA magnitudes"
+                       : c.lora_bias                            ? "lora_bias"
+                       : c.save_count                           ? "modules_to_save"
+                       : c.tokens[0].count || c.tokens[1].count ? "trainable_token_indices"
+                                                                : NULL;
+    if (more)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "%s: %s cannot be written for MLX", dir, more));
     AF_TRY(af_weights_open(&w, dir, err));
     const double scale = c.rslora ? c.alpha / sqrt(c.r) : c.alpha / c.r;
     config = json_pack("{s:s, s:s, s:I, s:{s:i, s:f, s:f, s:o}}", "fine_tune_type", "lora", "model",

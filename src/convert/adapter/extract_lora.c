@@ -5,10 +5,10 @@
  * (embeddings, norms, biases) is named in the log when it differs. */
 #include "afinar/convert.h"
 #include "base/log.h"
-#include "convert/adapter/svd.h"
 #include "convert/input/folder_text.h"
 #include "convert/output/folder_out.h"
 #include "model/model_reader.h"
+#include "tensor/svd.h"
 
 #include <math.h>
 
@@ -78,7 +78,7 @@ static af_status decompose(lora_extraction *j, lora_part *p, const float *d, af_
     p->b = af_arena_take(&j->arena, (uint64_t)(R * rows) * sizeof *p->b);
     if (!s || !u || !v || !p->a || !p->b)
         AF_TRY(af_fail_nomem(err, p->base->name, (uint64_t)(R * (rows + cols)) * 12));
-    AF_TRY(af_svd(d, rows, cols, R, 0, j->pool, s, u, v, err));
+    AF_TRY(af_svd(d, rows, cols, R, 0, 0, j->pool, s, u, v, err));
     for (int64_t k = 0; k < R; k++) {
         const double root = sqrt(s[k]);
         j->kept2 += s[k] * s[k];

@@ -35,14 +35,25 @@ static bool seen_before(const af_token_edit *edit, int i)
     return false;
 }
 
+static bool only_pads(const af_token_edit *edit, int n, int i)
+{
+    bool pads = true;
+    for (int k = 0; k < n; k++)
+        if (strcmp(edit[k].text, edit[i].text) == 0)
+            pads = pads && edit[k].name && strcmp(edit[k].name, "pad_token") == 0;
+    return pads;
+}
+
 static af_status plan(af_token_edits *out, af_arena *arena, const af_tokenizer *t,
                       const af_token_edit *edit, int n, af_error *err)
 {
     int64_t *ids = af_arena_take(arena, (uint64_t)AF_MAX(n, 1) * sizeof *ids);
+    int64_t *used = af_arena_take(arena, (uint64_t)AF_MAX(n, 1) * sizeof *used);
     const char **text = af_arena_take(arena, (uint64_t)AF_MAX(n, 1) * sizeof *text);
-    if (!ids || !text)
+    if (!ids || !used || !text)
         return af_fail_nomem(err, "the new tokens", (uint64_t)n * sizeof *ids);
-    *out = (af_token_edits){.size = af_tokenizer_vocab_size(t), .ids = ids, .text = text};
+    *out = (af_token_edits){
+        .size = af_tokenizer_vocab_size(t), .ids = ids, .used = used, .text = text};
     for (int i = 0; i < n; i++) {
         const char *s = edit[i].text;
         const int32_t id = af_tokenizer_id(t, s, strlen(s));
@@ -51,6 +62,8 @@ static af_status plan(af_token_edits *out, af_arena *arena, const af_tokenizer *
                         (edit[i].name && !is_named(t, &edit[i]));
         if (id >= 0 || seen_before(edit, i))
             continue;
+        if (!only_pads(edit, n, i))
+            used[out->used_count++] = out->size;
         text[out->added] = s;
         ids[out->added++] = out->size++;
     }

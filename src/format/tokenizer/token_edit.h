@@ -18,6 +18,8 @@ typedef struct af_token_edits {
     const int64_t *ids; /* those it did not have before, */
     const char **text;  /* and their tokens */
     int added;
+    const int64_t *used; /* the same without a token that only pads: no text has that */
+    int used_count;
     bool changed; /* false: every file already says so */
 } af_token_edits;
 

@@ -10,6 +10,7 @@
 #include "train/checkpoint/run_files.h"
 #include "train/checkpoint/run_folder.h"
 #include "train/checkpoint/side_files.h"
+#include "train/run/adapter_start.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -251,7 +252,7 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     AF_TRY(af_path_remove(tmp, err));
     AF_TRY(af_dir_make(tmp, err));
     if (s->adapter)
-        AF_TRY(af_adapter_write(s->adapter, tmp, err));
+        AF_TRY(af_start_write(s->adapter, tmp, err));
     else
         AF_TRY(write_copies(&s->weights, tmp, "model.safetensors", err));
     AF_TRY(write_copies(&s->state, tmp, "optimizer.safetensors", err));
@@ -487,13 +488,18 @@ done:
 
 static af_status load_adapter(af_step_graph *g, const char *dir, af_error *err)
 {
-    af_adapter *a = NULL;
-    const int rank = g->model->adapter->config.r;
-    af_status st = af_adapter_read(&a, g->model->spec, dir, err);
-    if (st == AF_OK && a->config.r != rank)
-        st = af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run has %d", dir, a->config.r, rank);
-    if (st == AF_OK)
-        st = af_adapter_upload(a, &g->leaves, err);
+    af_status st = AF_OK;
+    af_adapter *a = NULL, *saved = NULL, *own = g->model->adapter;
+    AF_TRY(af_start_convert(&saved, own, err)); /* the form of what the folder has */
+    const int rank = saved ? saved->config.r : own->config.r;
+    AF_TRY(af_adapter_read(&a, g->model->spec, dir, err));
+    if (a->config.r != rank)
+        AF_TRY(af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run has %d", dir, a->config.r, rank));
+    if (saved)
+        af_start_restore(own, a);
+    st = af_adapter_upload(saved ? own : a, &g->leaves, err);
+done:
+    af_adapter_free(saved);
     af_adapter_free(a);
     return st;
 }
@@ -568,7 +574,7 @@ af_status af_trained_write(const af_step_graph *step, const char *dir, af_error 
     af_adapter *a = step->model->adapter;
     if (a) {
         const af_status st = af_adapter_download(a, &step->leaves, err);
-        return st == AF_OK ? af_adapter_write(a, dir, err) : st;
+        return st == AF_OK ? af_start_write(a, dir, err) : st;
     }
     tensor_copies c = {0};
     af_status st = copy_weights(&c, step, err);

@@ -185,13 +185,16 @@ void af_metrics_close(af_metrics *m)
 }
 
 /* The rows written so far, under the names HF's log_history has. */
-static json_t *log_history(const af_metrics *m)
+static af_status log_history(json_t **out, const af_metrics *m, af_error *err)
 {
-    json_t *list = json_array();
     char *text = NULL;
     uint64_t size = 0;
-    if (!m->rows_path || af_file_read(&text, &size, m->rows_path, UINT64_MAX / 2, NULL) != AF_OK)
-        return list;
+    af_status st = AF_OK;
+    if (m->rows_path && af_file_exists(m->rows_path))
+        st = af_file_read(&text, &size, m->rows_path, UINT64_MAX / 2, err);
+    if (st != AF_OK)
+        return st;
+    json_t *list = json_array();
     for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
         end = strchr(line, '\n');
         json_t *row =
@@ -204,7 +207,8 @@ static json_t *log_history(const af_metrics *m)
             json_array_append_new(list, row);
     }
     free(text);
-    return list;
+    *out = list;
+    return AF_OK;
 }
 
 /* Totals under HF's names; the loss is the mean over all steps (a row stands for those since the
@@ -257,7 +261,12 @@ af_status af_metrics_state_text(const af_metrics *m, bool final, char **out, af_
     json_object_set_new(o, "is_hyper_param_search", json_false());
     json_object_set_new(o, "is_local_process_zero", json_true());
     json_object_set_new(o, "is_world_process_zero", json_true());
-    json_t *history = log_history(m);
+    json_t *history = NULL;
+    const af_status st = log_history(&history, m, err);
+    if (st != AF_OK) {
+        json_decref(o);
+        return st;
+    }
     if (final)
         json_array_append_new(history, final_record(m, history));
     json_object_set_new(o, "log_history", history);
@@ -294,7 +303,10 @@ af_status af_metrics_results(const af_metrics *m, af_error *err)
 {
     af_status st = AF_OK;
     const af_run_progress *p = m->progress;
-    json_t *history = log_history(m), *eval = NULL;
+    json_t *history = NULL, *eval = NULL;
+    st = log_history(&history, m, err);
+    if (st != AF_OK)
+        return st;
     json_t *train = final_record(m, history), *all = json_object();
     json_object_del(train, "step");
     const bool best = m->run->load_best && p->best_step > 0; /* that is what was written */

@@ -1,6 +1,7 @@
 /* next_steps.c - see next_steps.h. */
 #include "train/report/next_steps.h"
 #include "base/file.h"
+#include "train/run/freeze.h"
 
 void af_shell_put(af_buf *b, const char *arg)
 {
@@ -53,7 +54,7 @@ char *af_resume_command(const char *run_file, const char *const *overrides, int 
 
 static void put_model(af_buf *b, const char *command, const af_run_config *run)
 {
-    const bool whole = run->method == AF_METHOD_FULL;
+    const bool whole = af_method_trains_base(run);
     af_buf_printf(b, "afinar %s", command);
     put_arg(b, whole ? run->output_dir : run->base_model);
     if (whole)
@@ -81,7 +82,7 @@ void af_next_commands(af_buf *b, const af_run_config *run, bool chat)
 {
     put_model(b, "generate", run);
     af_buf_printf(b, "%s -p 'Your prompt'\n", chat ? " --chat" : "");
-    if (run->method != AF_METHOD_FULL) {
+    if (!af_method_trains_base(run)) {
         put_model(b, "merge", run);
         put_sibling(b, run->output_dir, "-merged");
         af_buf_char(b, '\n');

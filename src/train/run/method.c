@@ -124,6 +124,7 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
         .dropout = r->lora_dropout,
         .rslora = r->rslora,
         .dora = r->dora,
+        .lora_bias = r->lora_bias,
         .modules_to_save = r->lora_modules_to_save.item,
         .save_count = r->lora_modules_to_save.count,
         .base_model = r->base_model,

@@ -3,6 +3,7 @@
 #include "afinar/graph.h"
 #include "afinar/schedule.h"
 #include "format/chat/turn_template.h"
+#include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
 #include "train/run/run_keys.h"
 
@@ -127,6 +128,7 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
     static const char *const pairs[][2] = {
         {"warmup_steps", "warmup_ratio"},
         {"cosine_min_lr_ratio", "min_lr"},
+        {"embedding_lr", "embedding_lr_scale"},
         {"cosine_min_lr_ratio", "lr_quadratic_warmup"},
         {"val_set_size", "test_datasets"},
         {"save_steps", "saves_per_epoch"},
@@ -166,10 +168,14 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         return af_fail(err, AF_EUSAGE,
                        "%s: val_set_size %g is neither a share below 1 nor a whole number",
                        af_run_key_loc(r, "val_set_size", at, sizeof at), r->val_set_size);
-    if (strcmp(r->lora_init, "true") != 0 && strcmp(r->lora_init, "gaussian") != 0)
+    af_start_kind kind;
+    int power_steps;
+    if (!af_start_find(r->lora_init, &kind, &power_steps))
         return af_fail(err, AF_EUSAGE,
-                       "%s: peft_init_lora_weights is '%.40s', not one of: true, gaussian",
-                       af_run_key_loc(r, "peft_init_lora_weights", at, sizeof at), r->lora_init);
+                       "%s: peft_init_lora_weights is '%.40s', which is not supported, not one of: "
+                       "%s",
+                       af_run_key_loc(r, "peft_init_lora_weights", at, sizeof at), r->lora_init,
+                       af_start_names());
     return AF_OK;
 }
 
@@ -336,6 +342,10 @@ static af_status check_steps(const af_run_config *r, af_error *err)
 af_status af_run_config_check(af_run_config *r, af_error *err)
 {
     resolve_resume(r);
+    if (r->method == AF_METHOD_DORA) {
+        r->method = AF_METHOD_LORA;
+        r->dora = true;
+    }
     af_status st = af_run_datasets(r, err);
     if (st == AF_OK)
         st = resolve_template(r, err);

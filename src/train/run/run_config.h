@@ -22,6 +22,7 @@ typedef enum af_method {
     AF_METHOD_FULL,
     AF_METHOD_LORA,
     AF_METHOD_QLORA,
+    AF_METHOD_DORA,  /* in a run file: lora with peft_use_dora */
     AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
 } af_method;
 typedef enum af_stage { AF_STAGE_FINE_TUNING, AF_STAGE_PRETRAINING } af_stage;
@@ -72,6 +73,7 @@ typedef struct af_run_config {
     double lora_alpha, lora_dropout; /* alpha 0 = 2 r */
     af_strings lora_target_modules, lora_modules_to_save, lora_exclude_modules, lora_layers;
     const af_yaml *trainable_tokens; /* a list, or lists by module */
+    bool lora_bias;
     bool lora_target_linear, rslora, dora;
     double loraplus_lr_ratio, loraplus_lr_embedding;
     const char *lora_init, *lora_model_dir;
@@ -103,7 +105,7 @@ typedef struct af_run_config {
     af_decay_on decay_on;
     const char *lr_scheduler;
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
-    double min_lr, constant_lr_ratio;
+    double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
     bool quadratic_warmup;
     double neftune_alpha;
     bool router_logits;      /* asks for the auxiliary loss of a router, */

@@ -115,6 +115,8 @@ static const foreign_group groups[] = {
      "ms_hub_token om_hub_token use_auth_token token"},
     {IDLE, "see 'afinar merge', 'afinar export' and 'afinar quantize'",
      "export_* merge_lora merge_method gradio_* lora_out_dir"},
+    {IDLE, "the start of PiSSA has at least 6 power steps, and what is saved is always converted",
+     "pissa_iter pissa_convert"},
     {IDLE, "no code of a model is ever run", "trust_remote_code"},
     {IDLE, "it is read from the model's folder",
      "model_type tokenizer_type type_of_model processor_type base_model_config cls_model_config "
@@ -179,16 +181,16 @@ static const foreign_group groups[] = {
     {REFUSED, "models have a language head: no classification",
      "num_labels task_type classification_type id2label label2id"},
     {REFUSED, "see 'optimizer'",
-     "use_galore galore_* use_apollo apollo_* use_badam badam_* use_adam_mini use_muon qgalore_* "
+     "use_galore galore_* use_apollo apollo_* use_badam badam_* use_adam_mini qgalore_* "
      "dion_* optim_args optim_target_modules optim_config adam_epsilon2 adam_beta3 grokfast_* "
-     "embedding_lr embedding_lr_scale lr_groups muon_*"},
+     "lr_groups muon_*"},
     {REFUSED, "see 'lr_scheduler'",
      "jagged_restart_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
     {REFUSED, "see 'adapter'",
      "relora relora_* lisa_* use_llama_pro mixture_of_depths use_mora mora mora_type oft_* "
-     "module_dropout peft_layer_replication lora_target_parameters peft loftq_config pissa_* "
+     "module_dropout peft_layer_replication lora_target_parameters peft loftq_config "
      "corda_config eva_config lora_rank_pattern lora_alpha_pattern rank_pattern alpha_pattern "
-     "peft_layers_pattern layers_pattern lora_bias "
+     "peft_layers_pattern layers_pattern "
      "peft_ensure_weight_tying create_new_adapter resume_adapter_file "
      "adapter_folder training_type peft_config quant_config megatron_core use_mca "
      "use_hyper_parallel hyper_parallel_args"},

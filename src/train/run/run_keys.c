@@ -5,9 +5,13 @@
 
 /* ---- named values ---- */
 
-static const af_key_choice method_names[] = {
-    {"full", AF_METHOD_FULL},   {"none", AF_METHOD_FULL},     {"lora", AF_METHOD_LORA},
-    {"qlora", AF_METHOD_QLORA}, {"freeze", AF_METHOD_FREEZE}, {0}};
+static const af_key_choice method_names[] = {{"full", AF_METHOD_FULL},
+                                             {"none", AF_METHOD_FULL},
+                                             {"lora", AF_METHOD_LORA},
+                                             {"qlora", AF_METHOD_QLORA},
+                                             {"dora", AF_METHOD_DORA},
+                                             {"freeze", AF_METHOD_FREEZE},
+                                             {0}};
 static const af_key_choice excess_names[] = {{"truncate", AF_EXCESS_TRUNCATE},
                                              {"drop", AF_EXCESS_DROP},
                                              {"error", AF_EXCESS_ERROR},
@@ -110,7 +114,7 @@ const af_key af_keys[] = {
      "model folder, .gguf file, or org/name in the local cache", {"model_name_or_path", "model"},
      0},
     {"adapter", ENUM(method), 0, 0, "full",
-     "method: lora, qlora, freeze, or absent for full fine-tuning",
+     "method: lora, qlora, dora, freeze, or absent for full fine-tuning",
      {"finetuning_type", "fine_tune_type"}, 0},
     {"load_in_4bit", TRI(load_in_4bit), 0, 0, "auto",
      "quantise the frozen base to nf4 (implied by qlora; GGUF blocks stay as they are)", {0},
@@ -133,6 +137,8 @@ const af_key af_keys[] = {
     {"lora_modules_to_save", LIST(lora_modules_to_save), 0, 0, NULL,
      "modules trained in full next to the adapter (lm_head, embed_tokens)",
      {"additional_target", "modules_to_save"}, AF_NEED_NEW_ADAPTER},
+    {"lora_bias", BOOL(lora_bias), 0, 0, "false", "give B of each adapter a bias",
+     {"peft_lora_bias"}, AF_NEED_NEW_ADAPTER},
     {"trainable_token_indices", TREE(trainable_tokens), 0, 0, NULL,
      "tokens whose rows of the embedding (or, by name, embed_tokens and lm_head) are trained",
      {"peft_trainable_token_indices"}, AF_NEED_NEW_ADAPTER},
@@ -144,7 +150,8 @@ const af_key af_keys[] = {
     {"peft_use_dora", BOOL(dora), 0, 0, "false",
      "decompose weights into magnitude and direction (DoRA)", {"use_dora"}, AF_NEED_NEW_ADAPTER},
     {"peft_init_lora_weights", STR(lora_init), 0, 0, "true",
-     "initial values: true (kaiming) or gaussian", {"init_lora_weights"}, AF_NEED_NEW_ADAPTER},
+     "initial values: true (kaiming), gaussian, orthogonal, pissa, pissa_niter_N, olora, loftq",
+     {"init_lora_weights"}, AF_NEED_NEW_ADAPTER},
     {"loraplus_lr_ratio", F64(loraplus_lr_ratio), 0, 1e6, "0",
      "LoRA+: learning rate of B divided by that of A", {0}, AF_NEED_ADAPTER},
     {"loraplus_lr_embedding", F64(loraplus_lr_embedding), 0, 1, "1e-6",
@@ -244,6 +251,11 @@ const af_key af_keys[] = {
      "adamw, adamw_8bit, adamw_4bit, adam, ademamix, muon, lion, adafactor, rmsprop, sgd",
      {"optim"}, 0},
     {"learning_rate", F64(learning_rate), 0, 100, "2e-4", "peak learning rate", {"lr"}, 0},
+    {"embedding_lr", F64(embedding_lr), 0, 100, "0",
+     "learning rate of embeddings, head and lora_modules_to_save, which are then not decayed", {0},
+     0},
+    {"embedding_lr_scale", F64(embedding_lr_scale), 0, 1e6, "0",
+     "the same as a factor of learning_rate", {0}, 0},
     {"lr_scheduler", STR(lr_scheduler), 0, 0, "cosine", "shape of the learning rate over the run",
      {"lr_scheduler_type", "lr_schedule", "learning_rate_scheduler"}, 0},
     {"warmup_steps", F64(warmup_steps), 0, 1e9, "0",

@@ -65,6 +65,10 @@ static const struct {
 } values[] = {
     {"quantization_bit", "4", "load_in_4bit", "true"},
     {"quantization_bit", "8", "load_in_8bit", "true"},
+    {"pissa_init", "true", "peft_init_lora_weights", "pissa_niter_16"},
+    {"pissa_init", "false", NULL, NULL},
+    {"use_muon", "true", "optimizer", "muon"},
+    {"use_muon", "false", NULL, NULL},
     {"lora_target", "all", "lora_target", "all-linear"},
     {"lora_target_modules", "all", "lora_target_modules", "all-linear"},
     {"target_modules", "all", "target_modules", "all-linear"},

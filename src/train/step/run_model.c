@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "graph/graph_access.h"
 #include "model/adapter_config.h"
+#include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
@@ -29,6 +30,18 @@ static af_status adapter_config(af_run_model *m, af_adapter_config *c, af_method
     return st == AF_OK ? af_run_tokens_train(&m->tokens, c, m->run, m->spec, err) : st;
 }
 
+/* First values that depend on the base. */
+static af_status start_adapter(af_run_model *m, af_error *err)
+{
+    char at[300];
+    const af_status st = af_start_fill(m->adapter, m->loader, af_method_quantises(m->run),
+                                       (uint64_t)m->run->seed, (int)m->run->threads, err);
+    return st == AF_OK
+               ? st
+               : af_fail_prefix(st, err, "%s",
+                                af_run_key_loc(m->run, "peft_init_lora_weights", at, sizeof at));
+}
+
 static af_status new_adapter(af_run_model *m, af_error *err)
 {
     af_adapter_config c;
@@ -37,6 +50,8 @@ static af_status new_adapter(af_run_model *m, af_error *err)
     if (st != AF_OK)
         return st;
     st = af_adapter_new(&m->adapter, &c, m->spec, m->loader, (uint64_t)m->run->seed, err);
+    if (st == AF_OK)
+        return start_adapter(m, err);
     return adapter_key(m, st, err);
 }
 
@@ -116,6 +131,11 @@ static af_status check_repeated(af_run_model *m, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s: peft_use_dora is %s, the adapter in '%s' has %s",
                        af_run_key_loc(r, "peft_use_dora", at, sizeof at),
                        r->dora ? "true" : "false", r->lora_model_dir, c->dora ? "true" : "false");
+    if (af_run_key_is_set(r, "lora_bias") && r->lora_bias != c->lora_bias)
+        return af_fail(err, AF_EUSAGE, "%s: lora_bias is %s, the adapter in '%s' has %s",
+                       af_run_key_loc(r, "lora_bias", at, sizeof at),
+                       r->lora_bias ? "true" : "false", r->lora_model_dir,
+                       c->lora_bias ? "true" : "false");
     af_adapter_config wanted = {0};
     if (r->trainable_tokens) {
         const af_status st = af_run_tokens_train(&m->tokens, &wanted, r, m->spec, err);
@@ -264,7 +284,7 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
 {
     af_status st = AF_OK;
     const af_run_config *r = m->run;
-    const char *from = r->method == AF_METHOD_FULL ? NULL : r->lora_model_dir;
+    const char *from = af_method_trains_base(r) ? NULL : r->lora_model_dir;
     bool untie;
     int64_t own = 0; /* rows of an adapter that has an embedding of its own */
     AF_TRY(af_method_unties(&untie, r, err));
@@ -340,10 +360,12 @@ af_status af_run_model_outline_adapter(af_run_model *m, af_error *err)
 {
     af_adapter_config c;
     af_method_lists lists;
-    const af_status st = adapter_config(m, &c, &lists, err);
+    af_status st = adapter_config(m, &c, &lists, err);
     if (st != AF_OK)
         return st;
-    return adapter_key(m, af_adapter_outline(&m->adapter, &c, m->spec, err), err);
+    st = adapter_key(m, af_adapter_outline(&m->adapter, &c, m->spec, err), err);
+    return st == AF_OK ? af_start_outline(m->adapter, m->loader, af_method_quantises(m->run), err)
+                       : st;
 }
 
 af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, af_error *err)

@@ -5,6 +5,7 @@
 #include "convert/export.h"
 #include "model/adapter_config.h"
 #include "model/adapter_texts.h"
+#include "train/run/freeze.h"
 
 enum { EDITS_MAX = 1 << 16, ROWS_STEP = 32 };
 
@@ -157,7 +158,7 @@ af_status af_run_tokens_open(af_run_tokens *t, const af_run_config *run, const c
 {
     af_status st = AF_OK;
     edit_list l = {0};
-    const char *from = run->method == AF_METHOD_FULL ? NULL : run->lora_model_dir;
+    const char *from = af_method_trains_base(run) ? NULL : run->lora_model_dir;
     const bool own = from && af_adapter_own_tokenizer(from, model, INT64_MAX);
     *t = (af_run_tokens){0};
     AF_TRY(read_edits(&l, run, &t->arena, err));
@@ -258,13 +259,13 @@ af_status af_run_tokens_train(af_run_tokens *t, af_adapter_config *c, const af_r
     const int module[AF_TOKEN_TABLES] = {spec->embed_module, spec->head_module};
     if (run->trainable_tokens)
         return read_tables(t, c, run, err);
-    for (int k = 0; k < AF_TOKEN_TABLES && t->edits.added; k++) {
+    for (int k = 0; k < AF_TOKEN_TABLES && t->edits.used_count; k++) {
         bool trained = false;
         if (k == AF_TOKENS_HEAD && spec->tied)
             continue;
         AF_TRY(is_trained(&trained, c, spec, module[k], err));
         if (!trained)
-            c->tokens[k] = (af_token_rows){t->edits.ids, t->edits.added};
+            c->tokens[k] = (af_token_rows){t->edits.used, t->edits.used_count};
     }
 done:
     return st;

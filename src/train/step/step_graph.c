@@ -27,6 +27,22 @@ static double plus_ratio(const af_step_graph *s)
     return s->model->adapter && s->run->loraplus_lr_ratio > 0 ? s->run->loraplus_lr_ratio : 1.0;
 }
 
+/* Axolotl's embedding_lr: the factor of the group, or 0 where there is none. */
+static double embedding_factor(const af_run_config *run)
+{
+    if (run->embedding_lr_scale > 0)
+        return run->embedding_lr_scale;
+    return run->embedding_lr > 0 && run->learning_rate > 0 ? run->embedding_lr / run->learning_rate
+                                                           : 0;
+}
+
+/* Embeddings, head, and what is trained in full next to an adapter. */
+static bool is_embedding(const af_step_graph *s, int tensor)
+{
+    const af_slot slot = s->model->spec->tensor[tensor].slot;
+    return s->model->adapter || slot == AF_SLOT_EMBED || slot == AF_SLOT_HEAD;
+}
+
 static void group_base(const af_step_graph *s)
 {
     for (int i = 0; i < s->model->spec->tensors; i++) {
@@ -39,6 +55,8 @@ static void group_base(const af_step_graph *s)
         if (p && af_tensor_gradient(p))
             af_tensor_set_group(p, spec->ndim == 1 ? plus_ratio(s) : 1.0,
                                 decays(s->run, spec->name));
+        if (p && af_tensor_gradient(p) && is_embedding(s, i) && embedding_factor(s->run) > 0)
+            af_tensor_set_group(p, embedding_factor(s->run), false);
     }
 }
 
@@ -51,12 +69,21 @@ static void group_adapter(const af_step_graph *s)
             af_tensor_set_group(m->b, ratio, true);
         if (m->magnitude)
             af_tensor_set_group(m->magnitude, ratio, true);
+        if (m->bias)
+            af_tensor_set_group(m->bias, ratio, decays(s->run, "lora_B.bias"));
     }
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        if (s->leaves.tokens[k])
+            af_param_outside(s->leaves.tokens[k]);
     const int outer[] = {s->model->spec->embed_module, s->model->spec->head_module};
     for (size_t i = 0; i < AF_LEN(outer); i++)
         if (s->leaves.module[outer[i]].a) {
             af_param_outside(s->leaves.module[outer[i]].a);
             af_param_outside(s->leaves.module[outer[i]].b);
+            if (embedding_factor(s->run) > 0) {
+                af_tensor_set_group(s->leaves.module[outer[i]].a, embedding_factor(s->run), false);
+                af_tensor_set_group(s->leaves.module[outer[i]].b, embedding_factor(s->run), false);
+            }
         }
     const af_adapter_leaf *e = &s->leaves.module[s->model->spec->embed_module];
     if (e->a && s->run->loraplus_lr_ratio > 0) {

@@ -54,8 +54,9 @@ static void log_tokens(const af_trainer *t)
                a && (a->tokens[0].count || a->tokens[1].count) && !t->run->trainable_tokens
                    ? "their rows are trained (trainable_token_indices; all rows: "
                      "lora_modules_to_save: [embed_tokens, lm_head])"
-               : a ? "they are trained as the run file says"
-                   : "they are trained with the model");
+               : a && !e->used_count ? "it only pads, and is not trained"
+               : a                   ? "they are trained as the run file says"
+                                     : "they are trained with the model");
 }
 
 /* What transformers would do for this config and this run does not. */

@@ -2,11 +2,12 @@
 """PEFT adapters on models of make_tiny_models.py: the folder as PEFT saves it, the logits with it,
 and the gradients of the mean loss with respect to its tensors (float32).
 
-    python make_tiny_adapters.py         # writes adapters/NAME beside this file
+    python make_tiny_adapters.py [NAME...]   # writes adapters/NAME beside this file
 
 Needs torch, transformers, peft, safetensors."""
 import json
 import pathlib
+import sys
 
 import torch
 import transformers as tf
@@ -36,12 +37,23 @@ ADAPTERS = {
     "head": ("llama3_tiny", dict(r=3, lora_alpha=4, target_modules=["lm_head", "q_proj"])),
     "embed": ("gemma2_tiny", dict(r=3, lora_alpha=4, target_modules=["embed_tokens", "v_proj"])),
     "fused": ("phi3_longrope", dict(r=3, lora_alpha=3, target_modules="all-linear")),
+    "head_dora": ("llama3_tiny", dict(r=3, lora_alpha=4, use_dora=True,
+                                      target_modules=["lm_head", "q_proj"])),
+    "bias": ("qwen2_tiny", dict(r=3, lora_alpha=5, lora_bias=True,
+                                target_modules=["q_proj", "v_proj"])),
+    "rows": ("llama3_tiny", dict(r=2, lora_alpha=4, target_modules=["v_proj"],
+                                 trainable_token_indices={"embed_tokens": [7, 3, 30],
+                                                          "lm_head": [5, 30]})),
+    "tied_rows": ("qwen2_tiny", dict(r=2, lora_alpha=4, target_modules=["v_proj"],
+                                     trainable_token_indices=[9, 2, 4])),
 }
 
 
 def main():
     torch.set_num_threads(1)
     for k, (name, (base, args)) in enumerate(ADAPTERS.items()):
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         model = tf.AutoModelForCausalLM.from_pretrained(HERE / base, dtype=torch.float32,
                                                         attn_implementation="eager")
         peft = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **args))

@@ -3,7 +3,7 @@
  * Jacobi (Hestenes): rotate pairs of rows until all are orthogonal; their lengths are the singular
  * values. The random method (Halko, Martinsson, Tropp, 2011) finds an orthonormal basis of the
  * range with `rank` and some more vectors, and does Jacobi on the small rest. */
-#include "convert/adapter/svd.h"
+#include "tensor/svd.h"
 
 #include "base/rng.h"
 
@@ -156,8 +156,9 @@ static void orthonormal(double *q, int64_t k, int64_t n)
     }
 }
 
-static af_status random_svd(const float *x, int64_t rows, int64_t cols, int64_t rank, uint64_t seed,
-                            af_pool *pool, double *s, double *u, double *v, af_error *err)
+static af_status random_svd(const float *x, int64_t rows, int64_t cols, int64_t rank, int steps,
+                            uint64_t seed, af_pool *pool, double *s, double *u, double *v,
+                            af_error *err)
 {
     af_status st = AF_OK;
     const int64_t k = AF_MIN(rank + EXTRA, AF_MIN(rows, cols));
@@ -169,7 +170,7 @@ static af_status random_svd(const float *x, int64_t rows, int64_t cols, int64_t 
         AF_TRY(af_fail_nomem(err, "a decomposition", (uint64_t)(k * (rows + cols)) * 8));
     for (int64_t i = 0; i < k * cols; i++)
         right[i] = af_rng_normal(seed, 0, (uint64_t)i);
-    for (int step = 0; step <= POWER_STEPS; step++) {
+    for (int step = 0; step <= steps; step++) {
         p.in = right;
         p.out = left;
         af_pool_run(pool, rows, times_rows, &p);
@@ -177,7 +178,7 @@ static af_status random_svd(const float *x, int64_t rows, int64_t cols, int64_t 
         p.in = left;
         p.out = right;
         af_pool_run(pool, k, times_columns, &p);
-        if (step < POWER_STEPS)
+        if (step < steps)
             orthonormal(right, k, cols);
     }
     /* x ~ left^T right: the small one is right, [k][cols]. */
@@ -196,13 +197,14 @@ done:
     return st;
 }
 
-af_status af_svd(const float *x, int64_t rows, int64_t cols, int64_t rank, uint64_t seed,
+af_status af_svd(const float *x, int64_t rows, int64_t cols, int64_t rank, int steps, uint64_t seed,
                  af_pool *pool, double *s, double *u, double *v, af_error *err)
 {
     const bool wide = rows <= cols;
     const int64_t n = wide ? rows : cols, m = wide ? cols : rows;
     if (n > EXACT_MAX && rank + EXTRA < n / 2)
-        return random_svd(x, rows, cols, rank, seed, pool, s, u, v, err);
+        return random_svd(x, rows, cols, rank, AF_MAX(steps, POWER_STEPS), seed, pool, s, u, v,
+                          err);
     double *a = af_calloc((uint64_t)(n * m), sizeof *a);
     if (!a)
         return af_fail_nomem(err, "a decomposition", (uint64_t)(n * m) * 8);
