@@ -297,6 +297,8 @@ complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'resize_t
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_on_inputs=' -d 'compute the loss on prompts too'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'roles_to_train=' -d 'roles whose messages carry loss (assistant)'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_on_eos=' -d 'end-of-turn tokens that carry loss: turn, all, last, none'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'eot_tokens=' -d 'tokens that end a turn, besides those the template shows'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'stage=' -d 'sft, or pt: datasets of dataset_info.json are text, in packed rows'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'sequence_len=' -d 'maximum tokens per row'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'sample_packing=' -d 'put several records into one row, each with its own attention'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'sample_packing_sequentially=' -d 'pack in file order instead of best fit'
