@@ -24,6 +24,10 @@ check-threads: deps
 	@ctest --test-dir build/tsan --output-on-failure -j 2 -R \
 	    '^test_(pool|memory|fast_threads|rows_alone|batch_stream|run_object|run_from_c|fit|judged|generate|imatrix|quantize|merge_golden|status)$$'
 
+# Plants the errors of tools/mutants.txt one by one: at least 90 % must make a test fail.
+check-mutants: deps
+	@tools/mutants
+
 # Which lines the tests reach, per folder: docs/coverage.md.
 coverage: deps
 	@tools/coverage

@@ -3,6 +3,7 @@
 
 /* Apart from the streams of dropout, which are small numbers. */
 static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);
+static const uint64_t RESIDUAL_STREAM = UINT64_C(0x726573) << 32;
 
 /* The context of one forward pass. */
 typedef struct forward {
@@ -304,9 +305,11 @@ static af_tensor *mlp(const forward *f, int layer, af_tensor *h)
 /* *x += y (normed and scaled first where the family does that); the result is *x under the next
  * norm, or *x itself where there is none. */
 static af_tensor *close_residual(const forward *f, af_tensor *y, af_tensor *post, af_tensor *next,
-                                 af_tensor **x)
+                                 af_tensor **x, int branch)
 {
     const bool one = f->s->arch->norm_plus_one;
+    if (f->o.residual_dropout > 0)
+        y = af_dropout(f->g, y, f->o.residual_dropout, RESIDUAL_STREAM + (uint64_t)branch);
     if (post)
         y = af_rmsnorm(f->g, y, post, f->s->eps, one);
     if (f->s->residual_scale != 1)
@@ -336,8 +339,9 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
         af_tensor *next =
             i + 1 < s->layers ? leaf(&f, i + 1, AF_SLOT_ATTN_NORM) : l->tensor[s->final_norm];
         h = close_residual(&f, attention(&f, i, h), leaf(&f, i, AF_SLOT_POST_ATTN_NORM),
-                           leaf(&f, i, AF_SLOT_MLP_NORM), &x);
-        h = close_residual(&f, mlp(&f, i, h), leaf(&f, i, AF_SLOT_POST_MLP_NORM), next, &x);
+                           leaf(&f, i, AF_SLOT_MLP_NORM), &x, 2 * i);
+        h = close_residual(&f, mlp(&f, i, h), leaf(&f, i, AF_SLOT_POST_MLP_NORM), next, &x,
+                           2 * i + 1);
     }
     af_graph_set_block(g, -1);
     return h;

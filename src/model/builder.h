@@ -67,9 +67,10 @@ af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs);
 typedef void af_forward_tap(void *user, int layer, af_group group, af_tensor *x);
 
 typedef struct af_forward_opts {
-    bool no_adapter;     /* as if there were none (a reference policy) */
-    double dropout;      /* on the adapters' input */
-    double neftune;      /* alpha of the noise on embeddings; 0 = none */
+    bool no_adapter;         /* as if there were none (a reference policy) */
+    double dropout;          /* on the adapters' input */
+    double residual_dropout; /* on what attention and MLP add (resid_pdrop of Phi-3) */
+    double neftune;          /* alpha of the noise on embeddings; 0 = none */
     af_tensor **cache;   /* [layers] states [S][L][2*K*E] (af_model_caches): cached generation */
     af_forward_tap *tap; /* NULL = none */
     void *tap_user;

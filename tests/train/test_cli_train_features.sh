@@ -485,12 +485,35 @@ for again in first second; do
     [ "$(sed 's/, in a batch.*//' "$tmp/err")" = "$(sed 's/, in a batch.*//' "$tmp/replayed")" ] || die "$(cat "$tmp/replayed")"
 done
 
-# settings of a config that other trainers apply and this one does not give a warning
+# dropout of a config: that of attention is refused unless the run file turns it off, that of Phi-3's branches is applied
 cp -r "$AF_GOLDEN/models/qwen2" "$tmp/drops"
 chmod -R u+w "$tmp/drops"
 sed -i 's/"attention_dropout": [0-9.]*/"attention_dropout": 0.1/' "$tmp/drops/config.json"
-"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/dropped" base_model="$tmp/drops" 2> "$tmp/err" > /dev/null
-grep -q 'warning: attention_dropout 0.1 of the model' "$tmp/err" || die "no warning about a dropout that is not applied"
+for command in train plan; do
+    "$AFINAR" $command "$tmp/run.yaml" output_dir="$tmp/dropped" base_model="$tmp/drops" 2> "$tmp/err" > /dev/null && die "$command with attention_dropout"
+    grep -q "attention_dropout 0.1 of the model's config is not supported: set 'attention_dropout: 0'" "$tmp/err" || die "$(cat "$tmp/err")"
+done
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/dropped" base_model="$tmp/drops" attention_dropout=0 -q 2> "$tmp/err" || die "$(cat "$tmp/err")"
+cp -r "$AF_GOLDEN/models/phi3_longrope" "$tmp/phi"
+chmod -R u+w "$tmp/phi"
+echo '{"input_ids": [3, 5, 7, 9, 11], "labels": [3, 5, 7, 9, 11]}' > "$tmp/five.jsonl"
+phi() { # OUT KEYS...
+    "$AFINAR" train - output_dir="$tmp/$1" "${@:2}" -q 2> "$tmp/err" << EOF || die "$(cat "$tmp/err")"
+base_model: $tmp/phi
+adapter: lora
+datasets: [{path: $tmp/five.jsonl, type: tokens}]
+max_steps: 3
+sequence_len: 64
+device: cpu
+EOF
+}
+phi phi_plain
+sed -i 's/"resid_pdrop": [0-9.]*/"resid_pdrop": 0.3/' "$tmp/phi/config.json"
+grep -q '"resid_pdrop": 0.3' "$tmp/phi/config.json" || die "no resid_pdrop in the golden config"
+phi phi_drops threads=1
+phi phi_again threads=2
+cmp -s "$tmp/phi_plain/adapter_model.safetensors" "$tmp/phi_drops/adapter_model.safetensors" && die "resid_pdrop changes nothing"
+cmp "$tmp/phi_drops/adapter_model.safetensors" "$tmp/phi_again/adapter_model.safetensors" || die "resid_pdrop depends on threads"
 
 # other optimizers change the weights, too
 for o in lion adafactor adamw_8bit adam sgd; do

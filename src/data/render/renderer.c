@@ -3,11 +3,7 @@
 
 #include "base/buf.h"
 #include "format/chat/chat_template.h"
-
-static const char chatml[] =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
-    "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}"
-    "{{ '<|im_start|>assistant\\n' }}{% endif %}";
+#include "format/chat/named_template.h"
 
 void af_row_clear(af_row *r)
 {
@@ -45,32 +41,109 @@ static af_status open_file(af_template **out, const char *path, af_error *err)
                    "%s has neither {{ nor {%%: every conversation would have the same text", path);
 }
 
+/* Whether two templates give the same text to a talk with a system text and one without. */
+static bool same_text(const af_template *a, const af_template *b)
+{
+    bool same = true;
+    for (int i = 0; i < 2 && same; i++) {
+        json_t *m = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role", "system",
+                              "content", "s", "role", "user", "content", "a", "role", "assistant",
+                              "content", "b", "role", "user", "content", "c", "role", "assistant",
+                              "content", "d");
+        char *text[2] = {0};
+        uint64_t len[2] = {0};
+        if (i == 1)
+            json_array_remove(m, 0);
+        const af_render_opts o = {.messages = m, .now = "2025-03-14T09:26:53"};
+        same = m && af_template_render(a, &text[0], &len[0], &o, NULL, NULL) == AF_OK &&
+               af_template_render(b, &text[1], &len[1], &o, NULL, NULL) == AF_OK &&
+               len[0] == len[1] && memcmp(text[0], text[1], len[0]) == 0;
+        free(text[0]);
+        free(text[1]);
+        json_decref(m);
+    }
+    return same;
+}
+
+/* A template of our table; the model's own where it gives the same text, for it knows tools, too.
+ */
+static af_status open_listed(af_template **out, bool *bare, const af_named_template *named,
+                             const char *model, const af_tokenizer *tokenizer, af_error *err)
+{
+    af_template *t = NULL, *own = NULL;
+    af_status st = AF_OK;
+    AF_TRY(af_template_parse(&t, named->jinja, strlen(named->jinja), err));
+    if (tokenizer)
+        AF_TRY(af_template_set_tokens(t, tokenizer, err));
+    if (tokenizer && af_template_open(&own, model, NULL) == AF_OK && same_text(own, t)) {
+        *out = own;
+        own = NULL;
+        goto done;
+    }
+    *bare = true;
+    *out = t;
+    t = NULL;
+done:
+    af_template_close(t);
+    af_template_close(own);
+    return st;
+}
+
+static af_status open_by_name(af_template **out, bool *bare, const char *model,
+                              const char *requested, af_error *err)
+{
+    const af_named_template *named = af_named_template_find(requested);
+    af_tokenizer *tokenizer = NULL;
+    af_error why = {0};
+    af_status st = af_template_open_named(out, model, requested, &why);
+    if (st != AF_OK && named) {
+        if (af_tokenizer_open(&tokenizer, model, NULL) != AF_OK)
+            tokenizer = NULL;
+        st = open_listed(out, bare, named, model, tokenizer, err);
+        af_tokenizer_close(tokenizer);
+        return st;
+    }
+    if (st != AF_OK && strcmp(why.subject, "chat_template") == 0)
+        return af_fail(err, AF_EUSAGE,
+                       "chat_template '%.60s' is not supported: it is not tokenizer_default, a "
+                       "name of the guide (chatml, llama3, gemma3, ...) or a .jinja file, and %s "
+                       "has no template of that name",
+                       requested, model);
+    if (st != AF_OK && err)
+        *err = why;
+    return st;
+}
+
 af_status af_renderer_template(af_template **out, bool *bare, const char *model,
                                const char *requested, af_error *err)
 {
+    static const char fallback[] = "tokenizer_default_fallback_";
     *bare = false;
     if (af_renderer_own_template(requested))
         return af_template_open(out, model, err);
-    const bool text = is_text(requested);
-    const bool plain = !text && strcmp(requested, "chatml") == 0;
-    if (!text && !plain && !ends_with(requested, ".jinja") && !ends_with(requested, ".j2")) {
-        af_error why = {0};
-        const af_status named = af_template_open_named(out, model, requested, &why);
-        if (named != AF_OK && strcmp(why.subject, "chat_template") == 0)
-            return af_fail(err, AF_EUSAGE,
-                           "chat_template '%.60s' is not tokenizer_default, chatml or a .jinja "
-                           "file, and %s has no template of that name",
-                           requested, model);
-        if (named != AF_OK && err)
-            *err = why;
-        return named;
+    if (strncmp(requested, fallback, sizeof fallback - 1) == 0) {
+        if (af_template_open(out, model, NULL) == AF_OK)
+            return AF_OK;
+        requested += sizeof fallback - 1;
     }
+    const bool text = is_text(requested);
+    if (!text && !ends_with(requested, ".jinja") && !ends_with(requested, ".j2"))
+        return open_by_name(out, bare, model, requested, err);
     *bare = true;
-    if (plain)
-        return af_template_parse(out, chatml, strlen(chatml), err);
     const af_status st = text ? af_template_parse(out, requested, strlen(requested), err)
                               : open_file(out, requested, err);
     return st == AF_OK ? AF_OK : af_fail_prefix(st, err, "chat_template");
+}
+
+/* The end of an answer in one of our templates, where the text is the same. */
+static af_status add_listed_eot(af_renderer *s, af_error *err)
+{
+    const char *source = af_template_source(s->chat, NULL);
+    const af_named_template *t;
+    for (int i = 0; (t = af_named_template_at(i)); i++)
+        if (t->eot && strcmp(t->jinja, source) == 0)
+            return af_renderer_add_eot(s, t->eot, strlen(t->eot), err);
+    return AF_OK;
 }
 
 static af_status open_template(af_renderer *s, const char *model, const char *requested,
@@ -78,9 +151,8 @@ static af_status open_template(af_renderer *s, const char *model, const char *re
 {
     bool bare;
     if (af_renderer_own_template(requested)) {
-        /* reported when needed */
-        if (af_renderer_template(&s->chat, &bare, model, requested, &s->why) == AF_ENOMEM)
-            return af_fail(err, AF_ENOMEM, "%s", s->why.msg);
+        (void)!af_renderer_template(&s->chat, &bare, model, requested,
+                                    &s->why); /* reported when needed */
         return AF_OK;
     }
     const af_status st = af_renderer_template(&s->chat, &bare, model, requested, err);
@@ -97,6 +169,8 @@ af_status af_renderer_init(af_renderer *s, const af_tokenizer *tokenizer, const 
     if (!tokenizer)
         return AF_OK;
     AF_TRY(open_template(s, model, chat_template, err));
+    if (s->chat)
+        AF_TRY(add_listed_eot(s, err));
     AF_TRY(af_renderer_find_eot(s, err));
 done:
     if (st != AF_OK)

@@ -37,13 +37,14 @@ typedef struct af_renderer {
     int64_t cutoff;                        /* of its rows; 0 = none */
     bool mask_history, no_thinking;        /* only the last answer is trained; thoughts left out */
     char *eot[AF_EOT_MAX];
-    int eots, named_eots; /* the last ones are those the run names */
+    int eots;
     af_encoding encoding; /* scratch */
     af_renderer_times times;
 } af_renderer;
 
-/* `model`: resolved folder or file. `chat_template`: NULL, a .jinja file, a name the model has, or
- * "chatml", or the template itself. A missing template is an error only once it is needed. */
+/* `model`: resolved folder or file. `chat_template`: NULL, a .jinja file, a name that the model or
+ * the table of named_template.h has, or the template itself. A missing template is an error only
+ * once it is needed. */
 AF_CHECKED af_status af_renderer_init(af_renderer *s, const af_tokenizer *tokenizer,
                                       const char *model, const char *chat_template, af_error *err);
 /* The same with the turn template that `o` names. */
@@ -95,11 +96,11 @@ typedef struct af_loss_spans {
 AF_CHECKED af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_conversation *t,
                                    const af_data_source *source, af_error *err);
 void af_loss_spans_clear(af_loss_spans *s);
-/* A token that the run names as an end of turns. One that the template does not contain is left
- * out, with a warning; text that is not one token is an error. */
-AF_CHECKED af_status af_renderer_name_eot(af_renderer *s, const char *token, af_error *err);
 /* eot.c: which tokens end a turn, found by rendering a probe. */
 AF_CHECKED af_status af_renderer_find_eot(af_renderer *s, af_error *err);
+/* One more text that ends a turn, blanks around it left out. */
+AF_CHECKED af_status af_renderer_add_eot(af_renderer *s, const char *text, uint64_t n,
+                                         af_error *err);
 /* Renders the first n messages, and a user turn after them when `tail`. */
 AF_CHECKED af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len,
                                         const af_conversation *t, size_t n, bool prompt, bool tail,

@@ -1,7 +1,7 @@
 /* turn_template.c - the table of turn templates. The texts are part of the formats. */
 #include "format/chat/turn_template.h"
 
-#include "base/buf.h"
+#include "base/word.h"
 
 #define BOS   "\001"
 #define EOS   "\002"
@@ -345,14 +345,9 @@ const af_turn_template *af_turn_template_at(int i)
 
 const af_turn_template *af_turn_template_find(const char *name)
 {
-    const size_t n = strlen(name);
     for (size_t i = 0; i < AF_LEN(table); i++)
-        for (const char *at = table[i].names; *at; at += strspn(at, " ")) {
-            const size_t len = strcspn(at, " ");
-            if (len == n && strncmp(at, name, n) == 0)
-                return &table[i];
-            at += len;
-        }
+        if (af_word_listed(name, table[i].names))
+            return &table[i];
     return NULL;
 }
 

@@ -1,7 +1,9 @@
 /* method.c - from run-file keys to the adapter they mean. */
 #include "train/run/method.h"
 #include "model/adapter_config.h"
+
 #include "train/run/freeze.h"
+#include <jansson.h>
 
 #define OTHER_SENSES ".*(vision_tower|multi_modal_projector).*"
 
@@ -14,9 +16,39 @@ int af_method_quantises(const af_run_config *r)
                                                                            : 0;
 }
 
+/* A number of the config, of its text part where it has one. */
+static double config_number(const af_hf_config *c, const char *key)
+{
+    const json_t *text = json_object_get(c->raw, "text_config");
+    return json_number_value(json_object_get(text ? text : c->raw, key));
+}
+
+double af_method_residual_dropout(const af_hf_config *c)
+{
+    return strcmp(c->model_type, "phi3") == 0 ? config_number(c, "resid_pdrop") : 0;
+}
+
+/* Dropout of attention weights: the fused kernels have none. */
+static af_status check_dropout(const af_run_config *r, const af_hf_config *c, af_error *err)
+{
+    char at[300];
+    const bool set = af_run_key_is_set(r, "attention_dropout");
+    const double p = set ? r->attention_dropout : config_number(c, "attention_dropout");
+    if (p == 0)
+        return AF_OK;
+    return af_fail(err, AF_EUNSUPPORTED,
+                   "%s: attention_dropout %g%s is not supported: set 'attention_dropout: 0' to "
+                   "train without",
+                   af_run_key_loc(r, "attention_dropout", at, sizeof at), p,
+                   set ? "" : " of the model's config");
+}
+
 af_status af_method_check_base(const af_run_config *r, const af_hf_config *c, af_error *err)
 {
     char at[300];
+    const af_status st = check_dropout(r, c, err);
+    if (st != AF_OK)
+        return st;
     if (r->load_in_8bit && c->quant.method == AF_QUANT_BNB_4BIT)
         return af_fail(err, AF_EUSAGE,
                        "%s: load_in_8bit, but '%s' is stored in 4 bits: leave the key out, or name "

@@ -24,6 +24,8 @@ bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m);
 /* The bits to which the run itself quantises the frozen base: 4 (nf4), 8 (int8 rows) or 0; blocks
  * of a GGUF file only where load_in_4bit or load_in_8bit asks for it. */
 int af_method_quantises(const af_run_config *r);
+/* resid_pdrop, where transformers' model of this type applies it. */
+double af_method_residual_dropout(const af_hf_config *c);
 /* Whether the base as it is stored can be what the run asks for. */
 AF_CHECKED af_status af_method_check_base(const af_run_config *r, const af_hf_config *c,
                                           af_error *err);

@@ -339,6 +339,23 @@ static af_status check_steps(const af_run_config *r, af_error *err)
     return AF_OK;
 }
 
+/* An end-of-turn token carries loss or not: eos is one of them here. */
+static af_status resolve_eot(af_run_config *r, af_error *err)
+{
+    int *eot = line_of(r, "train_on_eot"), *eos = line_of(r, "train_on_eos");
+    char at[300];
+    if (*eot && *eos && r->train_on_eot != r->train_on_eos)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: a train_on_eot other than train_on_eos is not supported: give one",
+                       af_run_key_loc(r, "train_on_eot", at, sizeof at));
+    if (*eot) {
+        r->train_on_eos = r->train_on_eot;
+        *eos = *eot;
+        *eot = AF_KEY_LINE_UNSET;
+    }
+    return AF_OK;
+}
+
 af_status af_run_config_check(af_run_config *r, af_error *err)
 {
     resolve_resume(r);
@@ -349,6 +366,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
     af_status st = af_run_datasets(r, err);
     if (st == AF_OK)
         st = resolve_template(r, err);
+    if (st == AF_OK)
+        st = resolve_eot(r, err);
     if (st == AF_OK)
         st = check_required(r, err);
     if (st == AF_OK)

@@ -63,6 +63,7 @@ typedef struct af_run_config {
     const char *eos_token, *pad_token;
     af_strings tokens, add_special_tokens;
     bool resize_to_32x;
+    double attention_dropout;
     /* method */
     af_method method;
     af_tri load_in_4bit;
@@ -81,6 +82,10 @@ typedef struct af_run_config {
     const af_yaml *datasets, *test_datasets;
     const char *turn_template, *chat_template_jinja, *default_system;
     bool mask_history, enable_thinking;
+    af_strings eot_tokens;
+    af_train_eos train_on_eot;
+    int64_t min_sample_len;
+    bool deduplicate;
     const char *dataset_dir;
     /* other names of the data, empty once `datasets` has them */
     const af_yaml *dataset_mixture, *dataset_mixer, *pretraining_dataset;
@@ -91,7 +96,6 @@ typedef struct af_run_config {
     bool train_on_inputs;
     af_strings roles_to_train;
     af_train_eos train_on_eos;
-    af_strings eot_tokens;
     af_stage stage;
     af_excess excess;
     int64_t sequence_len, max_samples;

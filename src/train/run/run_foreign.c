@@ -124,7 +124,7 @@ static const foreign_group groups[] = {
      "tokenizer_save_jinja_files is_falcon_derived_model is_llama_derived_model "
      "is_mistral_derived_model is_qwen_derived_model model_revision revision_of_model "
      "tokenizer_revision model_class model_quantization_config model_quantization_config_kwargs "
-     "model_max_length torchdistx_path axolotl_config_path base_model_ignore_patterns "
+     "model_max_length torchdistx_path axolotl_config_path test_value base_model_ignore_patterns "
      "model_code_revision base_model_revision tokenizer_padding_side padding_side "
      "use_modelscope use_openmind use_hf lora_bf16_mode visual_inputs"},
     {IDLE, "a base is read as it is stored; for computing, see 'bf16'",
@@ -224,12 +224,11 @@ static const foreign_group groups[] = {
      "format_type dataset_text_field dataset_kwargs formatting_func text_column"},
     {REFUSED, "give a smaller dataset, or 'max_steps'",
      "max_train_samples dataset_shard_num dataset_shard_idx "
-     "min_sample_len eval_sequence_len dataset_exact_deduplication mix_strategy "
+     "eval_sequence_len mix_strategy "
      "interleave_probs pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
-     "default_system_message chat_template_kwargs chat_template_path role_boundaries "
-     "train_on_eot"},
+     "default_system_message chat_template_kwargs chat_template_path role_boundaries"},
     {REFUSED, "see 'eval_steps'", "eval_delay"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
 };

@@ -82,6 +82,7 @@ static const af_key_choice tri_names[] = {
 CHOICES(method, af_method, method_names);
 CHOICES(load_in_4bit, af_tri, tri_names);
 CHOICES(train_on_eos, af_train_eos, eos_names);
+CHOICES(train_on_eot, af_train_eos, eos_names);
 CHOICES(excess, af_excess, excess_names);
 CHOICES(optimizer, af_optimizer_kind, optimizer_names);
 CHOICES(decay_on, af_decay_on, decay_names);
@@ -216,14 +217,22 @@ const af_key af_keys[] = {
     {"add_special_tokens", LIST(add_special_tokens), 0, 0, NULL, "special tokens to add", {0}, 0},
     {"resize_token_embeddings_to_32x", BOOL(resize_to_32x), 0, 0, "false",
      "grow the vocabulary to a multiple of 32 rows when tokens do not fit", {0}, 0},
+    {"attention_dropout", F64(attention_dropout), 0, 1, NULL,
+     "0 trains a model without the attention dropout of its config, which is not supported", {0},
+     0},
     {"train_on_inputs", BOOL(train_on_inputs), 0, 0, "false", "compute the loss on prompts too",
      {"train_on_prompt"}, 0},
     {"roles_to_train", LIST(roles_to_train), 0, 0, NULL,
      "roles whose messages carry loss (assistant)", {0}, 0},
     {"train_on_eos", ENUM(train_on_eos), 0, 0, "turn",
      "end-of-turn tokens that carry loss: turn, all, last, none", {0}, 0},
+    {"train_on_eot", ENUM(train_on_eot), 0, 0, "turn", "the same as train_on_eos", {0}, 0},
     {"eot_tokens", LIST(eot_tokens), 0, 0, NULL,
-     "tokens that end a turn, besides those the template shows", {0}, 0},
+     "texts that end a turn, beside what the chat template shows", {0}, 0},
+    {"min_sample_len", I64(min_sample_len), 0, 1e9, "0", "leave out records with fewer tokens", {0},
+     0},
+    {"dataset_exact_deduplication", BOOL(deduplicate), 0, 0, "false",
+     "leave out records whose tokens and labels came before", {0}, 0},
     {"stage", ENUM(stage), 0, 0, "sft",
      "sft, or pt: datasets of dataset_info.json are text, in packed rows", {0}, 0},
     {"sequence_len", I64(sequence_len), 2, 1 << 24, "2048", "maximum tokens per row",

@@ -138,9 +138,13 @@ static char *temp_name(void)
 static af_status make_dir(af_run_tokens *t, const char *model, const char *own, af_error *err)
 {
     af_status st = AF_OK;
-    t->dir = temp_name();
+    const char *name = af_path_name(model);
+    const bool plain = af_dir_exists(model) && *name && *name != '.';
+    t->root = temp_name();
+    t->dir = t->root ? af_path_join(t->root, plain ? name : "model") : NULL;
     if (!t->dir)
         return af_fail_nomem(err, "a path", strlen(model));
+    AF_TRY(af_dir_make(t->root, err));
     if (af_dir_exists(model)) {
         AF_TRY(af_dir_make(t->dir, err));
         AF_TRY(copy_texts(model, t->dir, err));
@@ -188,8 +192,9 @@ done:
 
 void af_run_tokens_close(af_run_tokens *t)
 {
-    if (t->dir)
-        (void)!af_path_remove(t->dir, NULL);
+    if (t->root)
+        (void)!af_path_remove(t->root, NULL);
+    free(t->root);
     free(t->dir);
     af_arena_clear(&t->arena);
     *t = (af_run_tokens){0};

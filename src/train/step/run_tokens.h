@@ -7,7 +7,8 @@
 #include "train/run/run_config.h"
 
 typedef struct af_run_tokens {
-    char *dir; /* a temporary folder with the texts of the model and these tokens; NULL: none */
+    char *dir;  /* a temporary folder with the texts of the model and these tokens; NULL: none */
+    char *root; /* it is in this one, under the model's name, which messages show */
     af_token_edits edits;
     int64_t vocab; /* rows the model needs, 0 = as many as it has */
     af_arena arena;

@@ -6,6 +6,7 @@
 #include "graph/graph_access.h"
 #include "ops/optim/optimizer.h"
 #include "train/run/freeze.h"
+#include "train/run/method.h"
 #include "train/step/resident.h"
 
 static bool ends_with(const char *s, const char *tail)
@@ -161,7 +162,11 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
         .dtype = s->model->loader ? af_loader_dtypes(s->model->loader) : s->model->dtype,
     };
     AF_TRY(af_model_leaves_init(&s->leaves, s->graph, s->model->spec, &o, err));
-    const af_forward_opts f = {.dropout = s->model->dropout, .neftune = s->run->neftune_alpha};
+    const af_hf_config *config =
+        s->model->loader ? af_loader_config(s->model->loader) : &s->model->config;
+    const af_forward_opts f = {.dropout = s->model->dropout,
+                               .residual_dropout = af_method_residual_dropout(config),
+                               .neftune = s->run->neftune_alpha};
     af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
     s->loss = af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
     af_graph_backward(s->graph, s->loss);

@@ -62,15 +62,9 @@ static void log_tokens(const af_trainer *t)
 /* What transformers would do for this config and this run does not. */
 static void log_omitted(const af_trainer *t)
 {
-    static const char *const keys[] = {"attention_dropout", "resid_pdrop", "embd_pdrop"};
     const json_t *c = af_loader_config(t->model.loader)->raw;
     const json_t *text = json_object_get(c, "text_config");
     c = text ? text : c;
-    for (size_t i = 0; i < AF_LEN(keys); i++) {
-        const double p = json_number_value(json_object_get(c, keys[i]));
-        if (p > 0)
-            af_run_log(t->hooks, "warning: %s %g of the model's config is not applied", keys[i], p);
-    }
     if (t->model.spec->arch->moe && json_is_true(json_object_get(c, "output_router_logits")))
         af_run_log(t->hooks,
                    "warning: output_router_logits of the model's config is not applied: no "
