@@ -163,7 +163,7 @@ _afinar() {
     pad_to_sequence_len) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     excess_length_strategy) COMPREPLY=($(compgen -W 'truncate drop error raise' -- "$cur")); return ;;
     shuffle) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
-    optimizer) COMPREPLY=($(compgen -W 'adamw adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_apex_fused adamw_hf paged_adamw_32bit paged_adamw optimi_adamw adam adamw_8bit adamw_bnb_8bit paged_adamw_8bit adamw_torch_8bit ao_adamw_8bit adamw_4bit adamw_torch_4bit ao_adamw_4bit rmsprop ademamix paged_ademamix_32bit muon lion lion_32bit paged_lion_32bit adafactor sgd' -- "$cur")); return ;;
+    optimizer) COMPREPLY=($(compgen -W 'adamw adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_apex_fused adamw_hf paged_adamw_32bit paged_adamw optimi_adamw adam adamw_8bit adamw_bnb_8bit paged_adamw_8bit adamw_torch_8bit ao_adamw_8bit adamw_4bit adamw_torch_4bit ao_adamw_4bit rmsprop rmsprop_bnb rmsprop_bnb_32bit ademamix paged_ademamix_32bit muon lion lion_32bit paged_lion_32bit adafactor sgd' -- "$cur")); return ;;
     lr_quadratic_warmup) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     weight_decay_on) COMPREPLY=($(compgen -W 'matrices all' -- "$cur")); return ;;
     output_router_logits) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;

@@ -194,4 +194,21 @@ for sig in TERM INT; do
         rm -rf "$tmp/sig"
     done
 done
+
+# a model or a token cache that becomes shorter while it is in use: one sentence, exit 1, no temporary files
+lost() { # FILE COMMAND...: it is cut while the command runs
+    "${@:2}" > "$tmp/stdout" 2> "$tmp/err" &
+    pid=$!
+    until grep -q "step" "$tmp/err" "$tmp/stdout" || ! kill -0 $pid 2> /dev/null; do sleep 0.05; done
+    for f in $1; do : > "$f"; done
+    wait $pid
+    [ $? = 1 ] && [ "$(grep -c "became shorter, or could not be read any more, while it was in use" "$tmp/err")" = 1 ] ||
+        fail "$1 was cut: $(tail -3 "$tmp/err")"
+    grep -q "afinar train: '.*${1##*/}" "$tmp/err" || [ "${1##*/}" = "*.tokens" ] || fail "the file is not named: $(tail -3 "$tmp/err")"
+    [ -z "$(temporary)" ] || fail "$1 was cut, left: $(temporary)"
+}
+cp -r "$golden/models/qwen2" "$tmp/cut" && chmod -R u+w "$tmp/cut"
+long="output_dir=$tmp/long max_steps=1000000 save_steps=100000"
+lost "$tmp/cut/model.safetensors" "$AFINAR" train "$tmp/run.yaml" $long base_model="$tmp/cut" --device cpu --threads 2
+XDG_CACHE_HOME="$tmp/cache2" lost "$tmp/cache2/afinar/tokens/*.tokens" "$AFINAR" train "$tmp/run.yaml" $long --device cpu --threads 2 --force
 exit $failed

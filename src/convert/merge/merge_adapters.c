@@ -3,6 +3,7 @@
  * Every changed tensor is computed in f32 from the base's values and rounded once to the type it is
  * written in. */
 #include "afinar/convert.h"
+#include "base/log.h"
 #include "convert/adapter/adapter_combine.h"
 #include "convert/output/model_out.h"
 
@@ -94,6 +95,16 @@ static bool beside_4bit(const char *dir)
     return yes;
 }
 
+static void warn_zeros(const af_adapter *a)
+{
+    for (int i = 0; i < a->spec->modules; i++)
+        for (int64_t k = 0; k < a->spec->module[i].out * a->module[i].rank; k++)
+            if (a->module[i].b[k] != 0)
+                return;
+    if (!a->config.save_count)
+        af_log_write(AF_LOG_WARN, "the result is all zeros: the combined adapter changes nothing");
+}
+
 /* On what the adapters were merged, where that is not what they were trained with. */
 static const char *what_base(const af_model_reader *in, const af_merge_adapter_opts *o)
 {
@@ -126,6 +137,7 @@ af_status af_merge_adapters(const char *model, const char *out, const af_merge_a
         inputs[i + 1] = o->adapter[i];
     AF_TRY(af_folder_open(&f, out, inputs, o->adapters + 1, o->force, err));
     if (o->adapter_only) {
+        warn_zeros(a);
         AF_TRY(af_adapter_write(a, f.temp, err));
     } else {
         AF_TRY(check_names(in, a, err));

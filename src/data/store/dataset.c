@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "data/store/dataset_reader.h"
+#include "data/store/token_cache.h"
 #include "format/text/json_text.h"
 
 #include <errno.h>
@@ -329,6 +330,8 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
     char *path = NULL;
     af_error ignored;
     af_status st = AF_OK;
+    uint64_t limit;
+    AF_TRY(af_token_cache_limit(&limit, err));
     AF_TRY(af_data_pipeline_open(&k, o, err));
     AF_TRY(store_path(&path, &k, err));
     if (!path) {
@@ -338,6 +341,7 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
     if (af_file_exists(path) && af_token_store_open(out, path, &ignored) == AF_OK) {
         if (read_note(counts, out)) {
             af_log_write(AF_LOG_DEBUG, "tokens taken from %s", path);
+            af_token_cache_touch(path);
             if (counts->warnings)
                 af_log_write(AF_LOG_WARN,
                              "the datasets had %" PRId64 " warnings when they were read",
@@ -348,6 +352,9 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
     }
     AF_TRY(make_store(path, &k, counts, err));
     AF_TRY(af_token_store_open(out, path, err));
+    st = af_token_cache_trim(path, limit, err);
+    if (st != AF_OK)
+        af_token_store_close(out);
 done:
     free(path);
     af_data_pipeline_close(&k);
