@@ -46,10 +46,10 @@ static bool same_text(const af_template *a, const af_template *b)
 {
     bool same = true;
     for (int i = 0; i < 2 && same; i++) {
-        json_t *m = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role", "system",
-                              "content", "s", "role", "user", "content", "a", "role", "assistant",
-                              "content", "b", "role", "user", "content", "c", "role", "assistant",
-                              "content", "d");
+        json_t *m = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role",
+                              "system", "content", "s", "role", "user", "content", "a", "role",
+                              "assistant", "content", "b", "role", "user", "content", "c", "role",
+                              "assistant", "content", "d");
         char *text[2] = {0};
         uint64_t len[2] = {0};
         if (i == 1)

@@ -219,6 +219,8 @@ const af_key af_keys[] = {
     {"add_special_tokens", LIST(add_special_tokens), 0, 0, NULL, "special tokens to add", {0}, 0},
     {"resize_token_embeddings_to_32x", BOOL(resize_to_32x), 0, 0, "false",
      "grow the vocabulary to a multiple of 32 rows when tokens do not fit", {0}, 0},
+    {"setup_chat_format", BOOL(setup_chat_format), 0, 0, "false",
+     "give a model without a chat template ChatML, its tokens included (TRL's function)", {0}, 0},
     {"attention_dropout", F64(attention_dropout), 0, 1, NULL,
      "0 trains a model without the attention dropout of its config, which is not supported", {0},
      0},
