@@ -79,6 +79,18 @@ typedef struct af_run_config {
     const char *lora_init, *lora_model_dir;
     /* data: the lists stay YAML, src/data reads them */
     const af_yaml *datasets, *test_datasets;
+    const char *turn_template, *chat_template_jinja, *default_system;
+    bool mask_history, enable_thinking;
+    af_strings eot_tokens;
+    af_train_eos train_on_eot;
+    int64_t min_sample_len;
+    bool deduplicate;
+    const char *dataset_dir;
+    /* other names of the data, empty once `datasets` has them */
+    const af_yaml *dataset_mixture, *dataset_mixer, *pretraining_dataset;
+    const char *dataset_name, *dataset_config, *dataset_train_split, *dataset_test_split;
+    const char *train_dataset;
+    af_strings dataset_splits;
     double val_set_size;
     bool train_on_inputs;
     af_strings roles_to_train;

@@ -219,19 +219,17 @@ static const foreign_group groups[] = {
      "new_special_tokens_config split_special_tokens bos_token unk_token "
      "additional_special_tokens"},
     {REFUSED, "set 'datasets' with paths",
-     "dataset_dir dataset_name dataset_config data local_dataset dataset_mixer dataset_mixture "
-     "dataset_splits dataset_configs dataset_weights train_dataset dataset_train_split "
-     "dataset_test_split dataset_train_name train_file validation_file hf_dataset prompts_dataset"},
+     "data local_dataset dataset_configs dataset_weights dataset_train_name train_file "
+     "validation_file hf_dataset prompts_dataset"},
     {EXACT, "a dataset has a 'type' and 'field_...' keys",
      "format_type dataset_text_field dataset_kwargs formatting_func text_column"},
     {REFUSED, "give a smaller dataset, or 'max_steps'",
      "max_train_samples dataset_shard_num dataset_shard_idx "
-     "min_sample_len eval_sequence_len dataset_exact_deduplication mix_strategy "
-     "interleave_probs pretraining_dataset pretraining_sample_concatenation"},
+     "eval_sequence_len mix_strategy "
+     "interleave_probs pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
-     "mask_history enable_thinking preserve_thinking tool_format default_system "
-     "default_system_message chat_template_kwargs chat_template_path eot_tokens role_boundaries "
-     "train_on_eot"},
+     "preserve_thinking tool_format "
+     "default_system_message chat_template_kwargs chat_template_path role_boundaries "},
     {REFUSED, "see 'eval_steps'", "eval_delay"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
 };

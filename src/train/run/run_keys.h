@@ -95,4 +95,6 @@ const char *af_key_suggest(const char *unknown);
 bool af_key_has_effect(const af_run_config *r, af_key_need need);
 /* A string in double quotes that YAML and JSON read back as it was. */
 void af_put_quoted(af_buf *b, const char *s);
+/* run_datasets.c: the ways of other trainers to name data become `datasets`. */
+AF_CHECKED af_status af_run_datasets(af_run_config *r, af_error *err);
 #endif

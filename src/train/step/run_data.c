@@ -155,6 +155,26 @@ static af_status check_seen_types(const af_run_data *d, const af_run_config *run
     return check_turn_keys(run, &c, err);
 }
 
+/* What is written with the results: the model's own template where it has one, as LLaMA-Factory
+ * does, else the turn template as Jinja. */
+static af_status read_turns(af_run_data *d, const af_run_config *run, const char *model,
+                            af_error *err)
+{
+    const af_turn_template *t = af_turn_template_find(run->turn_template);
+    af_template *own = NULL;
+    af_tokenizer *tokenizer = NULL;
+    if (!(t->flags & AF_TURNS_REPLACES) && af_template_open(&own, model, NULL) == AF_OK) {
+        af_template_close(own);
+        return AF_OK;
+    }
+    const af_status st = af_tokenizer_open(&tokenizer, model, err);
+    if (st != AF_OK)
+        return st;
+    d->chat_template = af_renderer_turns_jinja(t, tokenizer, run->default_system);
+    af_tokenizer_close(tokenizer);
+    return d->chat_template ? AF_OK : af_fail_nomem(err, "the chat template", 0);
+}
+
 /* A template file may change during the run: it is read once, and that text is written with the
  * results. */
 static af_status read_template(af_run_data *d, const af_run_config *run, const char *model,
@@ -163,6 +183,8 @@ static af_status read_template(af_run_data *d, const af_run_config *run, const c
     const char *wanted = run->chat_template;
     af_template *chat = NULL;
     bool bare;
+    if (run->turn_template)
+        return read_turns(d, run, model, err);
     if (af_renderer_own_template(wanted))
         return AF_OK;
     af_status st = af_renderer_template(&chat, &bare, model, wanted, err);
