@@ -46,10 +46,10 @@ static bool same_text(const af_template *a, const af_template *b)
 {
     bool same = true;
     for (int i = 0; i < 2 && same; i++) {
-        json_t *m = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role", "system",
-                              "content", "s", "role", "user", "content", "a", "role", "assistant",
-                              "content", "b", "role", "user", "content", "c", "role", "assistant",
-                              "content", "d");
+        json_t *m = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role",
+                              "system", "content", "s", "role", "user", "content", "a", "role",
+                              "assistant", "content", "b", "role", "user", "content", "c", "role",
+                              "assistant", "content", "d");
         char *text[2] = {0};
         uint64_t len[2] = {0};
         if (i == 1)
@@ -240,8 +240,10 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
         if (part && tail)
             json_array_append_new(part,
                                   json_pack("{s:s,s:s}", "role", "user", "content", "\xc2\xa7"));
-        if (!part)
+        if (!part || af_memory_failed()) { /* or without one of its messages */
+            json_decref(part);
             return af_fail_nomem(err, "a conversation", n);
+        }
     }
     const af_render_opts o = {
         .messages = part ? part : t->messages, .tools = t->tools, .add_generation_prompt = prompt};

@@ -61,7 +61,7 @@ typedef struct af_run_config {
     const af_yaml *special_tokens;
     const char *eos_token, *pad_token;
     af_strings tokens, add_special_tokens;
-    bool resize_to_32x;
+    bool resize_to_32x, setup_chat_format;
     double attention_dropout;
     /* method */
     af_method method;
