@@ -1,6 +1,7 @@
 /* main.c - runs the subcommand and checks that its output was written. */
 #define _POSIX_C_SOURCE 200809L
 #include "commands/commands.h"
+#include "term/interrupt.h"
 
 #include "afinar/train.h"
 
@@ -60,8 +61,10 @@ static int run_command(int argc, char **argv)
 {
     af_cli_json_errors(argc, argv);
     for (const af_command *c = af_commands; c->name; c++)
-        if (!strcmp(c->name, argv[0]))
+        if (!strcmp(c->name, argv[0])) {
+            af_cli_watch_files(c->name);
             return finish(c->main(argc, argv), c->name);
+        }
     return unknown_command(argv[0]);
 }
 

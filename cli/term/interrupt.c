@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 /* Signals that end a process, without those that nohup and the like ignore. */
 static void stop_signals(sigset_t *set)
@@ -46,4 +47,28 @@ void af_cli_remove_partial_output(void)
         pthread_detach(thread);
     else
         pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static const char *command_name; /* set before threads start */
+
+/* On a thread of its own. The thread that was reading may hold a lock of stdio. */
+static void on_lost_file(const char *file, const af_error *why)
+{
+    (void)file;
+    af_output_abort();
+    if (ftrylockfile(stdout) == 0 && ftrylockfile(stderr) == 0) {
+        af_report(command_name, why);
+        fflush(stdout);
+    } else {
+        dprintf(STDERR_FILENO, "afinar %s: %s\n", command_name, why->msg);
+    }
+    _exit(AF_EXIT_FAILED);
+}
+
+void af_cli_watch_files(const char *command)
+{
+    command_name = command;
+    if (af_output_on_lost_file(on_lost_file, NULL) != AF_OK) {
+        /* SIGBUS ends the process, as without it */
+    }
 }

@@ -28,6 +28,15 @@ AF_API AF_CHECKED af_status af_output_check_file(const char *path, bool force, a
  * that handles signals. False when there were none. */
 AF_API bool af_output_abort(void);
 
+/* Models, datasets and caches are read through memory maps. When such a file becomes shorter while
+ * it is in use, the system raises SIGBUS. From now on this process handles that signal: the thread
+ * that was reading stops for ever, and `handler` is called with the file and the sentence about it
+ * on a thread of its own. It must end the process (af_output_abort first). A SIGBUS for another
+ * reason does what it did. At most once per process; AF_EUSAGE, AF_EIO. */
+AF_API AF_CHECKED af_status af_output_on_lost_file(void (*handler)(const char *file,
+                                                                   const af_error *why),
+                                                   af_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "base/buf.h"
+#include "base/map_watch.h"
 #include "base/temps.h"
 
 #include <dirent.h>
@@ -45,6 +46,7 @@ af_status af_map_open(af_map *out, const char *path, af_error *err)
             return fail_errno(err, "map", path);
         }
         m.data = p;
+        af_map_watch_add(p, m.size, path);
     }
     close(fd);
     *out = m;
@@ -53,8 +55,10 @@ af_status af_map_open(af_map *out, const char *path, af_error *err)
 
 void af_map_close(af_map *m)
 {
-    if (m->data && m->data != empty_file)
+    if (m->data && m->data != empty_file) {
+        af_map_watch_drop(m->data);
         munmap((void *)m->data, m->size);
+    }
     *m = (af_map){0};
 }
 
@@ -123,7 +127,7 @@ static void out_free(af_out *o)
     free(o);
 }
 
-af_status af_out_open(af_out **out, const char *path, af_error *err)
+static af_status out_open(af_out **out, const char *path, mode_t mode, af_error *err)
 {
     if (af_dir_exists(path)) /* now, not when all is written and cannot be renamed */
         return af_fail(err, AF_EUSAGE, "'%s' is a folder, a file is to be written", path);
@@ -139,7 +143,7 @@ af_status af_out_open(af_out **out, const char *path, af_error *err)
     }
     af_path_sweep(path);
     af_temps_enter();
-    o->fd = open(o->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    o->fd = open(o->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     const af_status st = o->fd < 0 ? fail_errno(err, "create", path) : AF_OK;
     o->listed = st == AF_OK ? af_temp_add(o->tmp) : NULL; /* without: only a signal leaves it */
     af_temps_leave();
@@ -152,6 +156,23 @@ af_status af_out_open(af_out **out, const char *path, af_error *err)
     return AF_OK;
 }
 
+af_status af_out_open(af_out **out, const char *path, af_error *err)
+{
+    return out_open(out, path, 0666, err);
+}
+
+af_status af_out_open_private(af_out **out, const char *path, af_error *err)
+{
+    return out_open(out, path, 0600, err);
+}
+
+/* A mapped source that has become shorter is EFAULT here, not SIGBUS. */
+static af_status fail_write(af_error *err, const char *path, const void *from)
+{
+    const char *source = errno == EFAULT ? af_map_watch_find(from) : NULL;
+    return source ? af_map_watch_fail(source, err) : fail_errno(err, "write", path);
+}
+
 static af_status write_all(int fd, const uint8_t *p, uint64_t n, const char *path, af_error *err)
 {
     while (n > 0) {
@@ -159,7 +180,7 @@ static af_status write_all(int fd, const uint8_t *p, uint64_t n, const char *pat
         if (w < 0 && errno == EINTR)
             continue;
         if (w < 0)
-            return fail_errno(err, "write", path);
+            return fail_write(err, path, p);
         p += w;
         n -= (uint64_t)w;
     }
@@ -203,7 +224,7 @@ af_status af_out_patch(af_out *o, uint64_t off, const void *bytes, uint64_t n, a
         if (w < 0 && errno == EINTR)
             continue;
         if (w < 0)
-            return fail_errno(err, "write", o->path);
+            return fail_write(err, o->path, p);
         p += w;
         off += (uint64_t)w;
         n -= (uint64_t)w;

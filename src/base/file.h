@@ -28,6 +28,8 @@ AF_CHECKED af_status af_map_temp(af_map *out, uint64_t n, af_error *err);
 
 typedef struct af_out af_out; /* a file being written */
 AF_CHECKED af_status af_out_open(af_out **out, const char *path, af_error *err);
+/* The same for a file that only its owner may read. */
+AF_CHECKED af_status af_out_open_private(af_out **out, const char *path, af_error *err);
 AF_CHECKED af_status af_out_write(af_out *o, const void *bytes, uint64_t n, af_error *err);
 /* Bytes written so far. */
 uint64_t af_out_tell(const af_out *o);
@@ -92,7 +94,8 @@ const char *af_path_name(const char *path);
 /* True when a relative path stays inside its folder: no leading '/', no '..' component, not empty.
  */
 bool af_path_is_inner(const char *path);
-/* $XDG_CACHE_HOME/afinar or ~/.cache/afinar with `sub` appended, created. free() the result. */
+/* $XDG_CACHE_HOME/afinar or ~/.cache/afinar with `sub` appended, created for its owner only. free()
+ * the result. */
 AF_CHECKED af_status af_cache_dir(char **out, const char *sub, af_error *err);
 /* Where the Hugging Face hub keeps models: HF_HUB_CACHE, HF_HOME/hub, or huggingface/hub in
  * $XDG_CACHE_HOME or ~/.cache; it need not be there. free(); NULL when out of memory. */

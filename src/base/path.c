@@ -45,7 +45,7 @@ static af_status fail_path(af_error *err, const char *verb, const char *path)
                    strerror(e));
 }
 
-af_status af_dir_make(const char *path, af_error *err)
+static af_status make_dirs(const char *path, mode_t mode, af_error *err)
 {
     char *p = af_strdup(path);
     if (!p)
@@ -57,7 +57,7 @@ af_status af_dir_make(const char *path, af_error *err)
         if (c != '/' && c != '\0')
             continue;
         *s = '\0';
-        if (mkdir(p, 0777) != 0 && (errno != EEXIST || !af_dir_exists(p)))
+        if (mkdir(p, mode) != 0 && (errno != EEXIST || !af_dir_exists(p)))
             st = fail_path(err, "make folder", p);
         *s = c;
         if (c == '\0')
@@ -67,6 +67,8 @@ af_status af_dir_make(const char *path, af_error *err)
     free(p);
     return st;
 }
+
+af_status af_dir_make(const char *path, af_error *err) { return make_dirs(path, 0777, err); }
 
 static int by_bytes(const void *a, const void *b)
 {
@@ -218,7 +220,8 @@ af_status af_cache_dir(char **out, const char *sub, af_error *err)
     if (!p)
         return af_fail_nomem(err, "a path", strlen(sub));
     af_error why = {0};
-    if (af_dir_make(p, &why) == AF_OK) {
+    if (make_dirs(p, 0700, &why) == AF_OK) {
+        (void)!chmod(p, 0700); /* one of an older version */
         *out = p;
         return AF_OK;
     }

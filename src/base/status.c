@@ -25,7 +25,7 @@ static af_status fail(af_error *err, af_status code, const char *subject, const 
     const bool follows = memory_failed && code != AF_ENOMEM && code != AF_ESTOPPED;
     if (follows)
         code = AF_ENOMEM;
-    memory_failed = memory_failed && !err; /* without words it is not reported yet */
+    memory_failed = !err && code == AF_ENOMEM; /* without words it is not reported yet */
     if (err) {
         static const char cause[] = "not enough memory: ";
         const size_t at = follows ? sizeof cause - 1 : 0;

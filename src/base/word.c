@@ -48,3 +48,15 @@ const char *af_word_nearest(const char *word, const char *const *known)
     }
     return best;
 }
+
+bool af_word_listed(const char *word, const char *list)
+{
+    const size_t n = strlen(word);
+    for (const char *at = list; *at; at += strspn(at, " ")) {
+        const size_t len = strcspn(at, " ");
+        if (len == n && strncmp(at, word, n) == 0)
+            return true;
+        at += len;
+    }
+    return false;
+}

@@ -2,6 +2,8 @@
 #ifndef AF_WORD_H
 #define AF_WORD_H
 
+#include <stdbool.h>
+
 /* The known name nearest to one that is not known, or NULL when none is near. `known` ends with
  * NULL. */
 const char *af_word_nearest(const char *word, const char *const *known);
@@ -9,5 +11,8 @@ const char *af_word_nearest(const char *word, const char *const *known);
 /* Edits (insert, delete, replace, swap neighbours) between two words; letters past the 60th of
  * either are not looked at. */
 int af_word_distance(const char *a, const char *b);
+
+/* Whether `word` is one of the words of `list`, which are separated by blanks. */
+bool af_word_listed(const char *word, const char *list);
 
 #endif

@@ -7,7 +7,9 @@
 #include "base/hash.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define HEAD      "afinar files 1\n"
 #define LIMIT     (UINT64_C(64) << 20)
@@ -28,24 +30,33 @@ void af_written_clear(af_written *w)
  * count, and its size. */
 static af_status sum_file(const char *path, uint64_t *size, char sum[AF_WRITTEN_SUM], af_error *err)
 {
-    af_map m = {0};
+    af_status st = AF_OK;
     af_sha256 h;
-    char hex[65];
-    const af_status st = af_map_open(&m, path, err);
-    if (st != AF_OK)
-        return st;
+    char hex[65], piece[1 << 14];
+    struct stat s;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &s) != 0)
+        AF_TRY(af_fail(err, AF_EIO, "cannot open '%s': %s", path, strerror(errno)));
     af_sha256_init(&h);
-    if (m.size <= 2 * PART) {
-        af_sha256_add(&h, m.data, m.size);
-    } else {
-        af_sha256_add(&h, m.data, PART);
-        af_sha256_add(&h, m.data + m.size - PART, PART);
+    const uint64_t n = (uint64_t)s.st_size;
+    for (uint64_t at = 0; at < n;) {
+        const uint64_t limit = n > 2 * PART && at < PART ? PART : n;
+        const ssize_t r = pread(fd, piece, AF_MIN(sizeof piece, limit - at), (off_t)at);
+        if (r <= 0)
+            AF_TRY(af_fail(err, AF_EIO, "cannot read '%s': %s", path,
+                           r < 0 ? strerror(errno) : "it became shorter"));
+        af_sha256_add(&h, piece, (uint64_t)r);
+        at += (uint64_t)r;
+        if (n > 2 * PART && at == PART)
+            at = n - PART;
     }
     af_sha256_hex(&h, hex);
     snprintf(sum, AF_WRITTEN_SUM, "%.32s", hex);
-    *size = m.size;
-    af_map_close(&m);
-    return AF_OK;
+    *size = n;
+done:
+    if (fd >= 0)
+        close(fd);
+    return st;
 }
 
 static af_status add_line(af_written *w, const char *group, uint64_t group_len, const char *name,

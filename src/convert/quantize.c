@@ -65,6 +65,7 @@ static af_status to_gguf(af_convert_report **report, af_model_reader *in, const 
     af_status st = AF_OK;
     af_imatrix imatrix = {0};
     af_output f = {0};
+    af_convert_report *r = NULL;
     char *file = NULL;
     AF_TRY(af_output_check(out, (const char *const[]){in->path}, 1, err));
     AF_TRY(af_output_open_file(&f, out, NULL, o->force, err));
@@ -77,10 +78,13 @@ static af_status to_gguf(af_convert_report **report, af_model_reader *in, const 
                                   .imatrix = imatrix.count ? &imatrix : NULL,
                                   .imatrix_file = o->imatrix ? o->imatrix : o->imatrix_out,
                                   .threads = o->threads};
-    AF_TRY(af_gguf_model_write(report, in, file, &g, err));
-    st = af_output_commit(&f, err);
+    AF_TRY(af_gguf_model_write(&r, in, file, &g, err));
+    AF_TRY(af_output_commit(&f, err));
+    *report = r;
+    r = NULL;
 done:
     af_output_abandon(&f);
+    af_convert_report_free(r);
     free(file);
     af_imatrix_clear(&imatrix);
     return st;

@@ -110,6 +110,7 @@ FAILS(af_model_logits_file, model(), nowhere, "/nonexistent/x", false, NULL)
 FAILS(af_model_logits_of, model(), &(int32_t){-1}, 1, &(float){0}, NULL)
 FAILS(af_model_open, &(af_model *){NULL}, nowhere, &(af_model_opts){.device = "cpu"}, NULL)
 FAILS(af_output_check_file, "/nonexistent/x", false, NULL)
+FAILS(af_output_on_lost_file, NULL, NULL)
 FAILS(af_output_write, "/nonexistent/x", "x", 1, false, NULL)
 FAILS(af_model_record, &(af_model_graph *){NULL}, model(), &(af_record_opts){.rows = -1}, NULL)
 FAILS(af_model_template, model(), &(const af_template *){NULL}, NULL)
@@ -366,6 +367,7 @@ static const struct {
     CASE(af_observer_add),
     CASE(af_observer_finish),
     CASE(af_output_check_file),
+    CASE(af_output_on_lost_file),
     CASE(af_output_write),
     CASE(af_observer_new),
     CASE(af_observer_range),

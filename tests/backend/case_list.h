@@ -3,6 +3,7 @@
 #define AF_CASE_LIST_H
 
 #include "backend/case_quant.h"
+#include "ops/optim/optimizer.h"
 
 /* ---- general ---- */
 static void case_binary(rec *r)
@@ -410,6 +411,19 @@ static void optimize_matrix(rec *r, af_optimizer_kind kind, int64_t rows, int64_
     r->out[r->outs++] = q;
     r->step = true;
 }
+/* Rows outside [3, 9) and [20, 31) have no gradient: they only decay. */
+static void case_adamw_rows(rec *r)
+{
+    af_tensor *p = param_2(r, 31, 17);
+    finish(r, af_mul(r->g, p, p));
+    r->outs = 0;
+    af_param_rows(r->g, p, 3, 9);
+    af_param_rows(r->g, p, 20, 31);
+    af_graph_optimizer(r->g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.1});
+    af_graph_set_learning_rate(r->g, 1e-2);
+    r->out[r->outs++] = p;
+    r->step = true;
+}
 static void optimize(rec *r, af_optimizer_kind kind) { optimize_matrix(r, kind, 31, 17); }
 static void case_sgd(rec *r) { optimize(r, AF_OPTIMIZER_SGD); }
 static void case_adam(rec *r) { optimize(r, AF_OPTIMIZER_ADAM); }
@@ -558,6 +572,7 @@ static const test_case cases[] = {
     {"sgd", case_sgd, 0},
     {"adam", case_adam, 0},
     {"adamw", case_adamw, 0},
+    {"adamw_rows", case_adamw_rows, 0},
     {"adamw_8bit", case_adamw_8bit, 2e-2},
     {"adamw_4bit", case_adamw_4bit, 2e-2}, /* a moment on an edge may round to either side */
     {"adamw_torch_8bit", case_adamw_torch_8bit, 2e-2},

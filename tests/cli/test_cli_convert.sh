@@ -149,6 +149,19 @@ wrong 1 "exists and is not empty" quantize "$llama" -o "$tmp/run" --type nf4
 "$AFINAR" quantize "$llama" -o "$tmp/run" --type nf4 --force -q >/dev/null || fail "quantize --force"
 [ -d "$tmp/run/checkpoint-3" ] || fail "the checkpoint is lost"
 
+# a result that is all zeros, or a part of it
+printf 'merge_method: task_arithmetic\nbase_model: models/base\nmodels:\n  - {model: models/a, parameters: {weight: 0}}\n' > "$tmp/zero.yml"
+printf 'merge_method: linear\nparameters: {normalize: false}\nmodels:\n  - {model: models/a, parameters: {weight: 0}}\n  - {model: models/b, parameters: {weight: 0}}\n' > "$tmp/zeros.yml"
+printf 'merge_method: linear\nparameters: {normalize: false}\nmodels:\n  - model: models/a\n    parameters: {weight: [{filter: mlp, value: 0}, {value: 1}]}\n' > "$tmp/part.yml"
+out=$("$AFINAR" merge "$tmp/zeros.yml" -o "$tmp/zeros" 2>&1) || fail "$out"
+has "$out" "warning: the result is all zeros: check the weights, densities and scales in $tmp/zeros.yml"
+out=$("$AFINAR" merge "$tmp/part.yml" -o "$tmp/part" 2>&1) || fail "$out"
+has "$out" "tensors of the result are all zeros although those of the models are not, the first is 'model.layers.0.mlp"
+out=$("$AFINAR" merge "$tmp/zero.yml" -o "$tmp/zero" 2>&1) || fail "$out"
+grep -q "all zeros" <<<"$out" && fail "the base is not zero: $out"
+out=$("$AFINAR" merge models/base --adapter "$golden/peft/lora=0" --adapter-only -o "$tmp/nothing" 2>&1) || fail "$out"
+has "$out" "the result is all zeros: the combined adapter changes nothing"
+
 # a 4-bit base: merged onto its dequantised weights, and the output reports that
 out=$("$AFINAR" merge "$tmp/nf4" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/m4" -q) || fail "4-bit base"
 has "$out" "dequantised"

@@ -91,6 +91,19 @@ has "$out" "1 new token: '<pad>' is 258, the vocabulary grows; it only pads, and
 has "$(cat pads/adapter_config.json)" '"trainable_token_indices": null'
 has "$(greedy "$golden/qwen2 --adapter pads")" '"ids"'
 
+# ChatML and its tokens for a model without a template
+out=$(run chatml "$golden/llama" setup_chat_format=true chat_template=null special_tokens=null tokens=null) || fail "ChatML: $out"
+has "$out" "2 new tokens: '<|im_start|>', ... is 258"
+has "$(cat chatml/chat_template.jinja)" "'<|im_start|>' + m"
+has "$(cat chatml/tokenizer_config.json)" '"eos_token": "<|im_end|>"'
+has "$(cat chatml/tokenizer_config.json)" '"bos_token": "<|im_start|>"'
+sed -i 's#^datasets:.*#dataset_mixture: {datasets: [{id: d.jsonl, weight: 1.0}]}#; s#^chat_template:.*##; s#^special_tokens:.*##; s#^tokens:.*##' chatml.yaml
+out=$("$AFINAR" train chatml.yaml output_dir=handbook 2>&1) || fail "a mixture of the alignment handbook: $out"
+has "$out" "2 new tokens: '<|im_start|>', ... is 258"
+has "$(cat handbook/run.yaml)" "setup_chat_format: true"
+out=$(run chatml2 "$golden/llama" chat_template=null special_tokens=null tokens=null) && fail "a conversation without a template"
+has "$out" "needs a chat template"
+
 # lora_bias and DoRA on the head: laid over the base, and merged
 run bias "$golden/qwen2" lora_bias=true 'lora_target_modules=[q_proj,v_proj]' learning_rate=0.1 >/dev/null || fail "lora_bias"
 run hdora "$golden/llama" peft_use_dora=true 'lora_target_modules=[q_proj,lm_head]' tokens=null special_tokens=null train_on_eos=none \

@@ -204,7 +204,7 @@ data "sequence_len 12|1 are longer" '{"messages": [{"role": "user", "content": "
 data "sequence_len 4|1 were cut" '{"messages": [{"role": "user", "content": "one two three four five six seven"}, {"role": "assistant", "content": "b"}]}' sequence_len=4
 data "excess_length_strategy" "$(head -3 "$AF_GOLDEN/models/data/train.jsonl")" sample_packing=true sequence_len=16 excess_length_strategy=error
 key "chat_template" chat_template=absent.jinja
-key "command line: chat_template 'llama9' is not tokenizer_default, chatml or a .jinja file|no template of that name" chat_template=llama9
+key "command line: chat_template 'llama9' is not supported|no template of that name" chat_template=llama9
 key "chat_template|line 1" 'chat_template="{% if %}"'
 # --- the output
 printf x > "$tmp/file"

@@ -205,12 +205,41 @@ static void test_long_completions_are_cut_into_rows(void **state)
     case_close(&c);
 }
 
+/* Records that are too short, or came before. */
+static void test_short_and_repeated_records(void **state)
+{
+    static const char records[] = "{\"text\": \"one two three\"}\n{\"text\": \"x\"}\n"
+                                  "{\"text\": \"one two three\"}\n{\"text\": \"y\"}\n";
+    data_case c;
+    af_arena mem = {0};
+    (void)state;
+    case_open(&c);
+    case_write(&c, "data.jsonl", records, strlen(records));
+    for (int i = 0; i < 4; i++) {
+        char yaml[1200];
+        af_token_store s;
+        af_data_counts counts;
+        af_error err = {0};
+        snprintf(yaml, sizeof yaml, "- {path: %s, type: text}", case_path(&c, "data.jsonl"));
+        af_data_opts o = training(&mem, yaml, 64);
+        o.min_sample_len = i & 1 ? 5 : 0;
+        o.deduplicate = i & 2;
+        CHECK_OK(af_dataset_open(&s, &counts, &o, &err), err);
+        assert_int_equal(s.records, (i & 1 ? 0 : 2) + (i & 2 ? 1 : 2));
+        assert_int_equal(counts.left_out, 4 - s.records);
+        af_token_store_close(&s);
+    }
+    af_arena_clear(&mem);
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_of_a_split),
         cmocka_unit_test(test_files_by_pattern_and_name),
         cmocka_unit_test(test_records_by_chance),
+        cmocka_unit_test(test_short_and_repeated_records),
         cmocka_unit_test(test_long_completions_are_cut_into_rows),
     };
     return cmocka_run_group_tests(tests, find_model, NULL);

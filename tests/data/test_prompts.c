@@ -2,7 +2,9 @@
  * and labels that those programs make. */
 #include "data_case.h"
 
-#include "data/store/dataset.h"
+#include "data/store/dataset_reader.h"
+#include "format/chat/chat_template.h"
+#include "format/chat/named_template.h"
 #include "train/run/run_data_opts.h"
 
 /* A folder with a tokenizer: one of the goldens, by its name. */
@@ -49,17 +51,14 @@ static void write_run(data_case *c, const json_t *row, const char *model)
     af_buf b = {0};
     json_object_set_new(entry, "path", json_string(case_path(c, "data.jsonl")));
     char *text = json_dumps(entry, JSON_COMPACT);
-    af_buf_printf(&b, "output_dir: out\ndatasets: [%s]\nsequence_len: 4096\n", text);
+    const json_t *run = json_object_get(row, "run"), *length = json_object_get(run, "cutoff_len");
+    af_buf_printf(&b, "output_dir: out\ndatasets: [%s]\n%s", text,
+                  length ? "" : "sequence_len: 4096\n");
     free(text);
-    json_object_foreach(json_object_get(row, "run"), key, value)
+    json_object_foreach((json_t *)run, key, value)
     {
         text = json_dumps(value, JSON_ENCODE_ANY);
-        if (strcmp(key, "cutoff_len") == 0) {
-            b.len = (uint64_t)(strstr(b.data, "sequence_len") - b.data);
-            af_buf_printf(&b, "sequence_len: %s\n", text);
-        } else {
-            af_buf_printf(&b, "%s: %s\n", key, text);
-        }
+        af_buf_printf(&b, "%s: %s\n", key, text);
         free(text);
     }
     case_run(c, model, b.data);
@@ -76,47 +75,56 @@ static bool learns(const json_t *row)
     return false;
 }
 
-static void compare(const af_token_store *s, int64_t r, const json_t *want, const char *what,
-                    size_t number)
+/* What the reader emits is compared with the rows of the golden, in order. */
+typedef struct expected {
+    const json_t *rows;
+    size_t next;
+    const char *what; /* the golden's own words about itself */
+} expected;
+
+static af_status compare(void *user, const af_example *e, af_error *err)
 {
+    expected *x = user;
+    (void)err;
+    while (x->next < json_array_size(x->rows) && !learns(json_array_get(x->rows, x->next)))
+        x->next++;
+    const json_t *want = json_array_get(x->rows, x->next++);
     const json_t *ids = json_object_get(want, "ids"), *labels = json_object_get(want, "labels");
-    const uint32_t *w = af_token_words(s, r);
-    if (s->index[r].count != json_array_size(ids))
-        fail_msg("%s, record %zu: %u tokens, not %zu", what, number + 1, s->index[r].count,
+    const af_row *row = e->row;
+    if (row->count != (int64_t)json_array_size(ids))
+        fail_msg("%s, record %zu: %lld tokens, not %zu", x->what, x->next, (long long)row->count,
                  json_array_size(ids));
-    for (uint32_t i = 0; i < s->index[r].count; i++) {
-        const bool loss = json_integer_value(json_array_get(labels, i)) != -100;
-        const int32_t id = (int32_t)(w[i] & ~AF_TOKEN_NO_LOSS);
-        if (id != json_integer_value(json_array_get(ids, i)) || !(w[i] & AF_TOKEN_NO_LOSS) != loss)
-            fail_msg("%s, record %zu, token %u: %d%s, not %lld%s", what, number + 1, i, id,
-                     w[i] & AF_TOKEN_NO_LOSS ? " without loss" : "",
-                     json_integer_value(json_array_get(ids, i)), loss ? "" : " without loss");
+    for (int64_t i = 0; i < row->count; i++) {
+        const json_int_t id = json_integer_value(json_array_get(ids, (size_t)i));
+        const json_int_t label = json_integer_value(json_array_get(labels, (size_t)i));
+        /* a label that is another token (eos after an answer in the middle) is not there */
+        if (row->ids[i] != id || row->labels[i] != (label == id ? label : -100))
+            fail_msg("%s, record %zu, token %lld: %d with label %d, not %lld with %lld", x->what,
+                     x->next, (long long)i, row->ids[i], row->labels[i], id, label);
     }
+    return AF_OK;
 }
 
-/* `what` is the row's own words about itself. */
 static void check_row(data_case *c, const json_t *row, const char *what)
 {
     af_run_config run = {0};
-    af_token_store store = {0};
+    af_data_pipeline pipeline;
     af_data_counts counts;
     af_error err = {0};
+    expected x = {.rows = json_object_get(row, "rows"), .what = what};
     const char *model = model_of(c, json_string_value(json_object_get(row, "model")));
-    const json_t *rows = json_object_get(row, "rows");
     write_records(c, json_object_get(row, "records"));
     write_run(c, row, model);
     CHECK_OK(af_run_config_read(&run, case_path(c, "run.yaml"), NULL, 0, &err), err);
     const af_data_opts o = af_run_data_opts(&run, model);
-    if (af_dataset_open(&store, &counts, &o, &err) != AF_OK)
+    CHECK_OK(af_data_pipeline_open(&pipeline, &o, &err), err);
+    if (af_dataset_read(&pipeline, AF_READ_TRAIN, compare, &x, &counts, NULL, &err) != AF_OK)
         fail_msg("%s: %s", what, err.msg);
-    int64_t r = 0;
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        if (learns(json_array_get(rows, i))) {
-            assert_true(r < store.records);
-            compare(&store, r++, json_array_get(rows, i), what, i);
-        }
-    assert_int_equal(store.records, r);
-    af_token_store_close(&store);
+    while (x.next < json_array_size(x.rows) && !learns(json_array_get(x.rows, x.next)))
+        x.next++;
+    if (x.next != json_array_size(x.rows))
+        fail_msg("%s: record %zu is not there", what, x.next + 1);
+    af_data_pipeline_close(&pipeline);
     af_run_config_clear(&run);
 }
 
@@ -148,10 +156,113 @@ static void test_prompts_are_those_of_axolotl(void **state)
     check_file("axolotl");
 }
 
+static void test_templates_are_those_of_llama_factory(void **state)
+{
+    (void)state;
+    check_file("llamafactory");
+}
+
+static const char *role_text(const json_t *row, const af_template *t, char **text)
+{
+    af_error err = {0};
+    uint64_t len = 0;
+    json_t *tokens = json_pack("{s:s,s:s}", "bos_token", "<s>", "eos_token", "</s>");
+    const af_render_opts o = {.messages = json_object_get(row, "messages"),
+                              .extra = tokens,
+                              .now = "2025-03-14T09:26:53"};
+    *text = NULL;
+    const af_status st = af_template_render(t, text, &len, &o, NULL, &err);
+    json_decref(tokens);
+    return st == AF_OK ? *text : NULL;
+}
+
+/* Every row of the table renders what Axolotl's template of that name does. */
+static void test_named_templates_are_those_of_axolotl(void **state)
+{
+    char path[1024];
+    int found = 0;
+    (void)state;
+    snprintf(path, sizeof path, "%s/prompts/chat_templates.jsonl", golden_dir());
+    json_t *all = case_lines(path);
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *golden = json_array_get(all, i), *rows = json_object_get(golden, "rows");
+        const char *name = json_string_value(json_object_get(golden, "template"));
+        const af_named_template *named = af_named_template_find(name);
+        af_template *t = NULL;
+        af_error err = {0};
+        if (!named) { /* a page of system text */
+            assert_non_null(strstr(name, "command_a"));
+            continue;
+        }
+        found++;
+        CHECK_OK(af_template_parse(&t, named->jinja, strlen(named->jinja), &err), err);
+        for (size_t k = 0; k < json_array_size(rows); k++) {
+            const json_t *want = json_object_get(json_array_get(rows, k), "text");
+            char *text;
+            const char *got = role_text(json_array_get(rows, k), t, &text);
+            if (!got != json_is_null(want) || (got && strcmp(got, json_string_value(want)) != 0))
+                fail_msg("%s, talk %zu: '%s', not '%s'", name, k + 1, got ? got : "(refused)",
+                         json_is_null(want) ? "(refused)" : json_string_value(want));
+            free(text);
+        }
+        af_template_close(t);
+    }
+    assert_int_equal(found, 33);
+    json_decref(all);
+}
+
+static af_status count_supervised(void *user, const af_example *e, af_error *err)
+{
+    (void)err;
+    for (int64_t i = 0; i < e->row->count; i++)
+        *(int64_t *)user += e->row->labels[i] != -100;
+    return AF_OK;
+}
+
+/* A model that has none of their marks can be trained with each: the marks are text then. */
+static void test_every_named_template_finds_the_answers(void **state)
+{
+    static const char talk[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"one\"}, {\"role\": \"assistant\", "
+        "\"content\": \"two\"}, {\"role\": \"user\", \"content\": \"three\"}, {\"role\": "
+        "\"assistant\", \"content\": \"four\"}]}\n";
+    data_case c;
+    const af_named_template *t;
+    (void)state;
+    case_open(&c);
+    const char *model = model_of(&c, "bytes");
+    case_write(&c, "data.jsonl", talk, strlen(talk));
+    for (int i = 0; (t = af_named_template_at(i)); i++) {
+        af_run_config run = {0};
+        af_data_pipeline pipeline;
+        af_data_counts counts;
+        af_error err = {0};
+        char more[1600];
+        int64_t supervised = 0;
+        snprintf(more, sizeof more,
+                 "output_dir: out\nchat_template: %.*s\ndatasets: [{path: %s}]\n",
+                 (int)strcspn(t->names, " "), t->names, case_path(&c, "data.jsonl"));
+        case_run(&c, model, more);
+        CHECK_OK(af_run_config_read(&run, case_path(&c, "run.yaml"), NULL, 0, &err), err);
+        const af_data_opts o = af_run_data_opts(&run, model);
+        CHECK_OK(af_data_pipeline_open(&pipeline, &o, &err), err);
+        if (af_dataset_read(&pipeline, AF_READ_TRAIN, count_supervised, &supervised, &counts, NULL,
+                            &err) != AF_OK)
+            fail_msg("%s: %s", t->names, err.msg);
+        assert_true(supervised >= 4);
+        af_data_pipeline_close(&pipeline);
+        af_run_config_clear(&run);
+    }
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompts_are_those_of_axolotl),
+        cmocka_unit_test(test_named_templates_are_those_of_axolotl),
+        cmocka_unit_test(test_every_named_template_finds_the_answers),
+        cmocka_unit_test(test_templates_are_those_of_llama_factory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,6 +220,60 @@ static void test_starts_from_the_base_are_pefts(void **state)
     check_run("olora");
 }
 
+/* Frobenius norm of B A of a module of the run's adapter. The first step of a warm-up has rate 0,
+ * so after one step an adapter is still at its start. */
+static double start_norm(const char *lines, const char *module)
+{
+    char path[600], name[200];
+    af_error err = {0};
+    af_safetensors *f;
+    CHECK_OK(train(lines, &err), err);
+    snprintf(path, sizeof path, "%s/out/adapter_model.safetensors", dir);
+    CHECK_OK(af_safetensors_open(&f, path, &err), err);
+    snprintf(name, sizeof name, "base_model.model.%s.lora_A.weight", module);
+    const af_stored *a = af_safetensors_find(f, name);
+    snprintf(name, sizeof name, "base_model.model.%s.lora_B.weight", module);
+    const af_stored *b = af_safetensors_find(f, name);
+    assert_true(a && b);
+    const int64_t r = a->dim[0], in = a->dim[1], out = b->dim[0];
+    double sum = 0;
+    for (int64_t o = 0; o < out; o++)
+        for (int64_t i = 0; i < in; i++) {
+            const double x =
+                dot((const float *)b->data + o * r, 1, (const float *)a->data + i, in, r);
+            sum += x * x;
+        }
+    af_safetensors_close(f);
+    return sqrt(sum);
+}
+
+/* loftq: the four largest singular values of W - nf4(W), by bitsandbytes and torch. The
+ * others change nothing at first: what is saved adds up to zero, B A - B0 A0 of a reduced base. */
+static void test_what_starts_add_to_the_base(void **state)
+{
+    (void)state;
+    static const char common[] = "lora_r: 4\nlora_alpha: 4\nlearning_rate: 1e-3\nmax_steps: 1\n";
+    static const struct {
+        const char *module;
+        double norm;
+    } loftq[] = {{"model.layers.0.mlp.down_proj", 0.4972714962071122},
+                 {"model.layers.1.self_attn.q_proj", 0.4425122600769638}};
+    char lines[300];
+    snprintf(lines, sizeof lines, "adapter: qlora\npeft_init_lora_weights: loftq\n%s", common);
+    for (size_t i = 0; i < AF_LEN(loftq); i++) {
+        const double norm = start_norm(lines, loftq[i].module);
+        CHECK_MSG(fabs(norm - loftq[i].norm) < 1e-4 * loftq[i].norm, "%s: %.9g, not %.9g",
+                  loftq[i].module, norm, loftq[i].norm);
+    }
+    static const char *const none[] = {"orthogonal", "pissa", "olora"};
+    for (size_t i = 0; i < AF_LEN(none); i++) {
+        snprintf(lines, sizeof lines, "adapter: lora\npeft_init_lora_weights: %s\n%s", none[i],
+                 common);
+        const double norm = start_norm(lines, "model.layers.0.mlp.down_proj");
+        CHECK_MSG(norm < 1e-5, "%s: B A has norm %g", none[i], norm);
+    }
+}
+
 static char *adapter_bytes(uint64_t *size)
 {
     char path[600], *bytes;
@@ -234,7 +288,8 @@ static void test_a_reduced_run_resumes(void **state)
 {
     (void)state;
     static const char lines[] = "adapter: lora\nlora_r: 4\nlearning_rate: 1e-3\nmax_steps: 6\n"
-                                "peft_init_lora_weights: pissa\nsave_steps: 3\n";
+                                "peft_init_lora_weights: pissa\nsave_steps: 3\nlora_bias: true\n"
+                                "tokens: [<new1>, <new2>]\n";
     af_error err = {0};
     af_train_result result;
     uint64_t whole_size, size;
@@ -292,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_int8_base_is_bitsandbytes),
         cmocka_unit_test(test_frozen_runs_follow_pytorch),
         cmocka_unit_test(test_starts_from_the_base_are_pefts),
+        cmocka_unit_test(test_what_starts_add_to_the_base),
         cmocka_unit_test(test_a_reduced_run_resumes),
         cmocka_unit_test(test_embeddings_have_a_rate_of_their_own),
         cmocka_unit_test(test_what_the_keys_refuse),

@@ -1,5 +1,6 @@
 /* merge_run.c - af_merge_file: opens the models, runs the method over every tensor, writes. */
 #include "convert/merge/merge_run.h"
+#include "convert/output/model_card.h"
 
 #include "base/log.h"
 #include "convert/output/convert_report.h"
@@ -7,6 +8,17 @@
 enum { CHUNK_BLOCKS = 64, PAUSE_CHUNKS = 32 };
 
 /* ---- rows ---- */
+
+/* Whether n values of `size` bytes are 0 or -0. */
+static bool is_zero(const void *values, uint64_t n, uint64_t size)
+{
+    const uint8_t *p = values;
+    for (uint64_t i = 0; i < n; i++)
+        for (uint64_t k = 0; k < size; k++)
+            if (p[i * size + k] & (k + 1 == size ? 0x7f : 0xff))
+                return false;
+    return true;
+}
 
 /* Values that are not of the merge's type already. */
 static void round_values(af_dtype dtype, float *x, int64_t n)
@@ -34,6 +46,9 @@ static void read_rows(const af_merge_inputs *in, int view, int64_t row, int64_t 
         !(tokens ? af_all_finite(AF_DTYPE_F32, out, rows * af_model_tensor_cols(t))
                  : af_tensor_view_rows_finite(&in->view[view], row, rows, out)))
         w->nonfinite = true;
+    if (in->last && !w->input_nonzero &&
+        !is_zero(out, (uint64_t)(rows * af_model_tensor_cols(t)), sizeof *out))
+        w->input_nonzero = true;
     const af_merge_config *c = in->r->config;
     const bool half = c->has_dtype && (c->dtype == AF_DTYPE_BF16 || c->dtype == AF_DTYPE_F16);
     if (half && (tokens || !af_tensor_view_is_raw(&in->view[view]) || t->stored->dtype != c->dtype))
@@ -210,6 +225,8 @@ static af_status write_chunks(const af_merge_run *r, const af_merge_item *m, af_
         const int64_t rows = AF_MIN(n * t->block_rows, t->rows - from * t->block_rows);
         AF_TRY(af_merge_emit(t, r->config->method->emit, from, n, out, err));
         af_convert(bytes, m->dtype, out, AF_DTYPE_F32, (uint64_t)(rows * t->cols));
+        if (!r->watch->output_nonzero)
+            r->watch->output_nonzero = !is_zero(bytes, (uint64_t)(rows * t->cols), size);
         AF_TRY(af_safetensors_writer_data(w, bytes, (uint64_t)(rows * t->cols) * size, err));
         if (from / step % PAUSE_CHUNKS == PAUSE_CHUNKS - 1)
             forget_pages(t);
@@ -232,7 +249,10 @@ static af_status merge_item(const af_merge_run *r, const af_merge_item *m, af_sa
     if (r->config->method->prepare)
         AF_TRY(r->config->method->prepare(t, err));
     in->last = true;
+    r->watch->input_nonzero = r->watch->output_nonzero = false;
     AF_TRY(write_chunks(r, m, t, w, err));
+    if (r->watch->input_nonzero && !r->watch->output_nonzero && r->watch->zeros++ == 0)
+        r->watch->first_zero = m->name;
     if (r->watch->nonfinite && !r->watch->warned)
         warn_nonfinite(in, r->watch);
 done:
@@ -273,6 +293,52 @@ done:
     af_safetensors_writer_abandon(w);
     free(path);
     return st;
+}
+
+/* The card names the models and holds the merge file. */
+static af_status write_card(const af_merge_run *r, const af_output *f, af_error *err)
+{
+    enum { FILE_MAX = 1 << 20 };
+    const af_merge_config *m = r->config;
+    af_card c = {.library = "transformers", .relation = "merge", .tags = {"mergekit", "merge"}};
+    af_buf b = {0};
+    char *text = NULL;
+    uint64_t n = 0;
+    af_buf_printf(&b, "A merge of language models with the method `%s`", m->method->name);
+    if (m->base >= 0) {
+        af_buf_str(&b, " and the base ");
+        af_card_code(&b, m->model[m->base]);
+    }
+    af_buf_str(&b, ".\n\n## Models\n\n");
+    for (int i = 0; i < m->models; i++) {
+        c.base[c.bases] = m->model[i];
+        c.base_path[c.bases++] = r->in[i]->path;
+        af_buf_str(&b, "- ");
+        af_card_code(&b, m->model[i]);
+        af_buf_char(&b, '\n');
+    }
+    if (af_file_exists(m->file) && af_file_read(&text, &n, m->file, FILE_MAX, NULL) == AF_OK) {
+        af_buf_str(&b, "\n## Merge configuration\n\n");
+        af_card_fence(&b, "yaml", text, n);
+    }
+    free(text);
+    return af_card_put(f, &c, &b, err);
+}
+
+/* Weights that cancel, a scale of 0, a density that drops everything: never what is wanted. */
+static void warn_zeros(const af_merge_run *r)
+{
+    const af_merge_watch *w = r->watch;
+    if (w->zeros == r->items)
+        af_log_write(AF_LOG_WARN,
+                     "the result is all zeros: check the weights, densities and scales in %s",
+                     r->config->file);
+    else if (w->zeros)
+        af_log_write(
+            AF_LOG_WARN,
+            "%d of %d tensors of the result are all zeros although those of the models are "
+            "not, the first is '%s': check the weights, densities and scales in %s",
+            w->zeros, r->items, w->first_zero, r->config->file);
 }
 
 static void fill_plan(const af_merge_run *r, af_merge_plan *p)
@@ -329,6 +395,8 @@ static af_status run_all(af_merge_run *r, const char *out, af_merge_plan *plan, 
     AF_TRY(af_folder_open(&f, out, paths, r->config->models, r->o->force, err));
     AF_TRY(af_merge_text(r, &f, err));
     AF_TRY(write_model(r, &f, err));
+    warn_zeros(r);
+    AF_TRY(write_card(r, &f, err));
     AF_TRY(af_output_commit(&f, err));
 done:
     af_output_abandon(&f);

@@ -38,10 +38,15 @@ typedef struct af_merge_tokens {
     af_arena arena;
 } af_merge_tokens;
 
-/* What is warned once: a model has values that are not finite. */
+/* What is warned once: a model has values that are not finite; tensors of the result are all zeros
+ * although those of the models are not. */
 typedef struct af_merge_watch {
     atomic_bool nonfinite;
     bool warned;
+    atomic_bool input_nonzero; /* of the tensor being merged */
+    bool output_nonzero;
+    int zeros;
+    const char *first_zero;
 } af_merge_watch;
 
 typedef struct af_merge_run {

@@ -14,25 +14,36 @@ typedef enum af_train_eos {
 
 typedef struct af_data_opts {
     const af_yaml *datasets; /* the run file's list of {path, type, field names} */
+    const char *dataset_dir; /* of dataset_info.json; NULL = names are paths */
     const char *run_path;    /* for messages: "run.yaml" */
     const char *model;       /* resolved folder or .gguf: the tokenizer and the template */
     const char
         *chat_template; /* NULL = the model's; a .jinja file, a name, or the template itself */
+    const char *turn_template;  /* a name of turn_template.h's table: over chat_template; or NULL */
+    const char *default_system; /* its text for a conversation without one; NULL = its own */
+    bool mask_history;          /* it trains the last answer alone */
+    bool no_thinking;           /* it leaves thoughts out */
     bool train_on_inputs;
     const char *const *roles; /* roles_to_train; none = assistant */
     int role_count;
     af_train_eos train_on_eos;
+    bool pretraining; /* what dataset_info.json lists is text to train on */
     af_excess excess;
     int64_t sequence_len;
-    int64_t max_samples; /* of each dataset; 0 = all */
-    uint64_t seed;       /* for records that are chosen by chance */
-    int64_t vocab;       /* ids must be below this; 0 = not checked */
-    bool cache_reported; /* that there is no cache was logged for another dataset */
+    const char *const *eot_tokens; /* further texts that end a turn */
+    int eot_count;
+    int64_t min_sample_len; /* records with fewer tokens are left out */
+    bool deduplicate;       /* so are records whose tokens and labels came before */
+    int64_t max_samples;    /* of each dataset; 0 = all */
+    uint64_t seed;          /* for records that are chosen by chance */
+    int64_t vocab;          /* ids must be below this; 0 = not checked */
+    bool cache_reported;    /* that there is no cache was logged for another dataset */
 } af_data_opts;
 
 typedef struct af_data_counts {
     int64_t records, tokens, supervised; /* what is in the store */
     int64_t truncated, dropped;          /* by sequence_len */
+    int64_t left_out;                    /* too short, or there before */
     int64_t lost_eot;                    /* truncated records whose end-of-turn token is gone */
     int64_t empty_answers, double_bos, missing_eot, nothing_to_learn;
     int64_t of_text, of_tokens, of_segments; /* records without turns, by shape */

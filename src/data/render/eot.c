@@ -11,7 +11,7 @@
 
 static bool blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-static af_status add_eot(af_renderer *s, const char *text, uint64_t n, af_error *err)
+af_status af_renderer_add_eot(af_renderer *s, const char *text, uint64_t n, af_error *err)
 {
     while (n && blank(text[n - 1]))
         n--;
@@ -40,14 +40,14 @@ static af_status first_added(af_renderer *s, const char *text, uint64_t n, af_er
     while (skip < n && blank(text[skip]))
         skip++;
     if (eos && *eos && n - skip >= strlen(eos) && memcmp(text + skip, eos, strlen(eos)) == 0)
-        return add_eot(s, eos, strlen(eos), err);
+        return af_renderer_add_eot(s, eos, strlen(eos), err);
     const af_status st = af_tokenizer_encode(s->tokenizer, e, text, n, false, err);
     if (st != AF_OK)
         return st;
     for (int64_t i = 0; i < e->count; i++) {
         if (af_tokenizer_is_added(s->tokenizer, e->ids[i]))
             return e->start[i] <= skip
-                       ? add_eot(s, text + e->start[i], e->end[i] - e->start[i], err)
+                       ? af_renderer_add_eot(s, text + e->start[i], e->end[i] - e->start[i], err)
                        : AF_OK;
         if (e->end[i] > skip)
             break; /* other text comes first */
@@ -92,10 +92,10 @@ af_status af_renderer_find_eot(af_renderer *s, af_error *err)
         /* closes a turn that calls a built-in tool, where the template knows it */
         if (s->eots && memmem(af_template_source(s->chat, NULL),
                               strlen(af_template_source(s->chat, NULL)), "<|eom_id|>", 10))
-            AF_TRY(add_eot(s, "<|eom_id|>", 10, err));
+            AF_TRY(af_renderer_add_eot(s, "<|eom_id|>", 10, err));
     }
     if (s->eots == 0 && eos && *eos)
-        AF_TRY(add_eot(s, eos, strlen(eos), err));
+        AF_TRY(af_renderer_add_eot(s, eos, strlen(eos), err));
 done:
     return st;
 }

@@ -3,11 +3,7 @@
 
 #include "base/buf.h"
 #include "format/chat/chat_template.h"
-
-static const char chatml[] =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
-    "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}"
-    "{{ '<|im_start|>assistant\\n' }}{% endif %}";
+#include "format/chat/named_template.h"
 
 void af_row_clear(af_row *r)
 {
@@ -45,32 +41,109 @@ static af_status open_file(af_template **out, const char *path, af_error *err)
                    "%s has neither {{ nor {%%: every conversation would have the same text", path);
 }
 
+/* Whether two templates give the same text to a talk with a system text and one without. */
+static bool same_text(const af_template *a, const af_template *b)
+{
+    bool same = true;
+    for (int i = 0; i < 2 && same; i++) {
+        json_t *m = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role",
+                              "system", "content", "s", "role", "user", "content", "a", "role",
+                              "assistant", "content", "b", "role", "user", "content", "c", "role",
+                              "assistant", "content", "d");
+        char *text[2] = {0};
+        uint64_t len[2] = {0};
+        if (i == 1)
+            json_array_remove(m, 0);
+        const af_render_opts o = {.messages = m, .now = "2025-03-14T09:26:53"};
+        same = m && af_template_render(a, &text[0], &len[0], &o, NULL, NULL) == AF_OK &&
+               af_template_render(b, &text[1], &len[1], &o, NULL, NULL) == AF_OK &&
+               len[0] == len[1] && memcmp(text[0], text[1], len[0]) == 0;
+        free(text[0]);
+        free(text[1]);
+        json_decref(m);
+    }
+    return same;
+}
+
+/* A template of our table; the model's own where it gives the same text, for it knows tools, too.
+ */
+static af_status open_listed(af_template **out, bool *bare, const af_named_template *named,
+                             const char *model, const af_tokenizer *tokenizer, af_error *err)
+{
+    af_template *t = NULL, *own = NULL;
+    af_status st = AF_OK;
+    AF_TRY(af_template_parse(&t, named->jinja, strlen(named->jinja), err));
+    if (tokenizer)
+        AF_TRY(af_template_set_tokens(t, tokenizer, err));
+    if (tokenizer && af_template_open(&own, model, NULL) == AF_OK && same_text(own, t)) {
+        *out = own;
+        own = NULL;
+        goto done;
+    }
+    *bare = true;
+    *out = t;
+    t = NULL;
+done:
+    af_template_close(t);
+    af_template_close(own);
+    return st;
+}
+
+static af_status open_by_name(af_template **out, bool *bare, const char *model,
+                              const char *requested, af_error *err)
+{
+    const af_named_template *named = af_named_template_find(requested);
+    af_tokenizer *tokenizer = NULL;
+    af_error why = {0};
+    af_status st = af_template_open_named(out, model, requested, &why);
+    if (st != AF_OK && named) {
+        if (af_tokenizer_open(&tokenizer, model, NULL) != AF_OK)
+            tokenizer = NULL;
+        st = open_listed(out, bare, named, model, tokenizer, err);
+        af_tokenizer_close(tokenizer);
+        return st;
+    }
+    if (st != AF_OK && strcmp(why.subject, "chat_template") == 0)
+        return af_fail(err, AF_EUSAGE,
+                       "chat_template '%.60s' is not supported: it is not tokenizer_default, a "
+                       "name of the guide (chatml, llama3, gemma3, ...) or a .jinja file, and %s "
+                       "has no template of that name",
+                       requested, model);
+    if (st != AF_OK && err)
+        *err = why;
+    return st;
+}
+
 af_status af_renderer_template(af_template **out, bool *bare, const char *model,
                                const char *requested, af_error *err)
 {
+    static const char fallback[] = "tokenizer_default_fallback_";
     *bare = false;
     if (af_renderer_own_template(requested))
         return af_template_open(out, model, err);
-    const bool text = is_text(requested);
-    const bool plain = !text && strcmp(requested, "chatml") == 0;
-    if (!text && !plain && !ends_with(requested, ".jinja") && !ends_with(requested, ".j2")) {
-        af_error why = {0};
-        const af_status named = af_template_open_named(out, model, requested, &why);
-        if (named != AF_OK && strcmp(why.subject, "chat_template") == 0)
-            return af_fail(err, AF_EUSAGE,
-                           "chat_template '%.60s' is not tokenizer_default, chatml or a .jinja "
-                           "file, and %s has no template of that name",
-                           requested, model);
-        if (named != AF_OK && err)
-            *err = why;
-        return named;
+    if (strncmp(requested, fallback, sizeof fallback - 1) == 0) {
+        if (af_template_open(out, model, NULL) == AF_OK)
+            return AF_OK;
+        requested += sizeof fallback - 1;
     }
+    const bool text = is_text(requested);
+    if (!text && !ends_with(requested, ".jinja") && !ends_with(requested, ".j2"))
+        return open_by_name(out, bare, model, requested, err);
     *bare = true;
-    if (plain)
-        return af_template_parse(out, chatml, strlen(chatml), err);
     const af_status st = text ? af_template_parse(out, requested, strlen(requested), err)
                               : open_file(out, requested, err);
     return st == AF_OK ? AF_OK : af_fail_prefix(st, err, "chat_template");
+}
+
+/* The end of an answer in one of our templates, where the text is the same. */
+static af_status add_listed_eot(af_renderer *s, af_error *err)
+{
+    const char *source = af_template_source(s->chat, NULL);
+    const af_named_template *t;
+    for (int i = 0; (t = af_named_template_at(i)); i++)
+        if (t->eot && strcmp(t->jinja, source) == 0)
+            return af_renderer_add_eot(s, t->eot, strlen(t->eot), err);
+    return AF_OK;
 }
 
 static af_status open_template(af_renderer *s, const char *model, const char *requested,
@@ -78,10 +151,10 @@ static af_status open_template(af_renderer *s, const char *model, const char *re
 {
     bool bare;
     if (af_renderer_own_template(requested)) {
-        /* reported when needed */
-        if (af_renderer_template(&s->chat, &bare, model, requested, &s->why) == AF_ENOMEM)
-            return af_fail(err, AF_ENOMEM, "%s", s->why.msg);
-        return AF_OK;
+        const af_status own = af_renderer_template(&s->chat, &bare, model, requested, &s->why);
+        if (own == AF_ENOMEM || own == AF_EIO)
+            return af_fail(err, own, "%s", s->why.msg);
+        return AF_OK; /* that there is none is reported when it is needed */
     }
     const af_status st = af_renderer_template(&s->chat, &bare, model, requested, err);
     if (st != AF_OK || !bare)
@@ -97,11 +170,45 @@ af_status af_renderer_init(af_renderer *s, const af_tokenizer *tokenizer, const 
     if (!tokenizer)
         return AF_OK;
     AF_TRY(open_template(s, model, chat_template, err));
+    if (s->chat)
+        AF_TRY(add_listed_eot(s, err));
     AF_TRY(af_renderer_find_eot(s, err));
 done:
     if (st != AF_OK)
         af_renderer_clear(s);
     return st;
+}
+
+af_status af_renderer_init_turns(af_renderer *s, const af_tokenizer *tokenizer,
+                                 const af_data_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    char *jinja = NULL;
+    *s = (af_renderer){.tokenizer = tokenizer,
+                       .turns = af_turn_template_find(o->turn_template),
+                       .turns_name = o->turn_template,
+                       .turns_system = o->default_system,
+                       .mask_history = o->mask_history,
+                       .no_thinking = o->no_thinking};
+    if (!tokenizer)
+        return AF_OK;
+    jinja = af_renderer_turns_jinja(s->turns, tokenizer, o->default_system);
+    if (!jinja)
+        return af_fail_nomem(err, "a chat template", 0);
+    AF_TRY(af_template_parse(&s->chat, jinja, strlen(jinja), err));
+    AF_TRY(af_renderer_find_eot(s, err));
+done:
+    free(jinja);
+    if (st != AF_OK)
+        af_renderer_clear(s);
+    return st;
+}
+
+char *af_renderer_turns_jinja(const af_turn_template *t, const af_tokenizer *tokenizer,
+                              const char *system)
+{
+    const char *eos = t->flags & AF_TURNS_STOPS ? t->stop : af_tokenizer_eos_text(tokenizer);
+    return af_turn_template_jinja(t, af_tokenizer_bos_text(tokenizer), eos, system);
 }
 
 void af_renderer_clear(af_renderer *s)
@@ -134,8 +241,10 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
         if (part && tail)
             json_array_append_new(part,
                                   json_pack("{s:s,s:s}", "role", "user", "content", "\xc2\xa7"));
-        if (!part)
+        if (!part || af_memory_failed()) { /* or without one of its messages */
+            json_decref(part);
             return af_fail_nomem(err, "a conversation", n);
+        }
     }
     const af_render_opts o = {
         .messages = part ? part : t->messages, .tools = t->tools, .add_generation_prompt = prompt};
@@ -164,7 +273,8 @@ af_status af_renderer_prompt(af_renderer *s, char **text, uint64_t *len, const a
     return st == AF_OK ? af_renderer_render(s, text, len, t, n, true, false, NULL, err) : st;
 }
 
-static af_status encode(af_renderer *s, const char *text, uint64_t len, bool special, af_error *err)
+af_status af_renderer_encode(af_renderer *s, const char *text, uint64_t len, bool special,
+                             af_error *err)
 {
     const double began = af_seconds_now();
     const af_status st = af_tokenizer_encode(s->tokenizer, &s->encoding, text, len, special, err);
@@ -175,18 +285,34 @@ static af_status encode(af_renderer *s, const char *text, uint64_t len, bool spe
 /* Makes space for `more` tokens after those of the row. */
 static af_status grow(af_row *r, int64_t more, af_error *err)
 {
-    const uint64_t want = (uint64_t)(r->count + more);
+    uint64_t want = (uint64_t)(r->count + more);
+    if (want <= (uint64_t)r->room)
+        return AF_OK;
+    want = more == 1 ? want + want / 2 : want;
     int32_t *ids = af_realloc(r->ids, AF_MAX(want, 1), sizeof *ids);
     if (ids)
         r->ids = ids;
     int32_t *labels = af_realloc(r->labels, AF_MAX(want, 1), sizeof *labels);
     if (labels)
         r->labels = labels;
-    return ids && labels ? AF_OK : af_fail_nomem(err, "token ids", want * 8);
+    if (!ids || !labels)
+        return af_fail_nomem(err, "token ids", want * 8);
+    r->room = (int64_t)want;
+    return AF_OK;
+}
+
+af_status af_row_add(af_row *r, int32_t id, bool loss, af_error *err)
+{
+    const af_status st = grow(r, 1, err);
+    if (st != AF_OK)
+        return st;
+    r->ids[r->count] = id;
+    r->labels[r->count++] = loss ? id : -100;
+    return AF_OK;
 }
 
 /* Appends the encoding; every token gets `loss`. */
-static af_status append(af_row *r, const af_encoding *e, bool loss, af_error *err)
+af_status af_row_append(af_row *r, const af_encoding *e, bool loss, af_error *err)
 {
     const af_status st = grow(r, e->count, err);
     if (st != AF_OK)
@@ -218,10 +344,12 @@ static af_status chat_row(af_renderer *s, af_row *out, const af_conversation *t,
 {
     af_status st = AF_OK;
     af_loss_spans spans = {0};
+    if (s->turns)
+        return af_turn_row(s, out, t, source, err);
     AF_TRY(need_template(s, err));
     AF_TRY(af_mask_spans(s, &spans, t, source, err));
-    AF_TRY(encode(s, spans.text, spans.len, false, err));
-    AF_TRY(append(out, &s->encoding, !spans.inside, err));
+    AF_TRY(af_renderer_encode(s, spans.text, spans.len, false, err));
+    AF_TRY(af_row_append(out, &s->encoding, !spans.inside, err));
     int64_t at = 0;
     for (int i = 0; i < spans.count; i++)
         at = label_span(out, &s->encoding, at, spans.span[i], spans.inside);
@@ -241,12 +369,7 @@ static af_status append_eos(const af_renderer *s, af_row *r, const af_data_sourc
     const uint64_t n = eos ? strlen(eos) : 0;
     if (id < 0 || (n && r->text && r->len >= n && memcmp(r->text + r->len - n, eos, n) == 0))
         return AF_OK;
-    const af_status st = grow(r, 1, err);
-    if (st != AF_OK)
-        return st;
-    r->ids[r->count] = id;
-    r->labels[r->count++] = source->train_on_eos == AF_TRAIN_EOS_NONE ? -100 : id;
-    return AF_OK;
+    return af_row_add(r, id, source->train_on_eos != AF_TRAIN_EOS_NONE, err);
 }
 
 /* No template: prompt and completion in one piece, then eos. */
@@ -265,8 +388,8 @@ static af_status plain_row(af_renderer *s, af_row *out, const af_conversation *t
     if (!out->text)
         return af_fail_nomem(err, "a record", out->len);
     const bool all = prompt == 0 || source->train_on_inputs;
-    AF_TRY(encode(s, out->text, out->len, true, err));
-    AF_TRY(append(out, &s->encoding, all, err));
+    AF_TRY(af_renderer_encode(s, out->text, out->len, true, err));
+    AF_TRY(af_row_append(out, &s->encoding, all, err));
     if (!all)
         (void)label_span(out, &s->encoding, 0, (af_span){prompt, out->len}, true);
     AF_TRY(append_eos(s, out, source, err));
@@ -280,12 +403,7 @@ static af_status end_with_eos(const af_renderer *s, af_row *out, int64_t before,
     const int32_t eos = af_tokenizer_eos(s->tokenizer);
     if (eos < 0 || (out->count > before && out->ids[out->count - 1] == eos))
         return AF_OK;
-    const af_status st = grow(out, 1, err);
-    if (st != AF_OK)
-        return st;
-    out->ids[out->count] = out->labels[out->count] = eos;
-    out->count++;
-    return AF_OK;
+    return af_row_add(out, eos, true, err);
 }
 
 /* An encoding of its own, with the special tokens of the tokenizer: empty text has none. */
@@ -296,11 +414,11 @@ static af_status append_apart(af_renderer *s, af_row *out, const char *text, uin
     af_status st = AF_OK;
     if (len == 0)
         return AF_OK;
-    AF_TRY(encode(s, text, len, true, err));
+    AF_TRY(af_renderer_encode(s, text, len, true, err));
     const int64_t before = out->count;
     if (s->encoding.count == 0)
         return AF_OK;
-    AF_TRY(append(out, &s->encoding, loss, err));
+    AF_TRY(af_row_append(out, &s->encoding, loss, err));
     if (answer && out->count > before && bos >= 0 && out->ids[before] == bos) {
         const uint64_t rest = (uint64_t)(--out->count - before);
         memmove(out->ids + before, out->ids + before + 1, rest * sizeof *out->ids);
@@ -327,10 +445,10 @@ static af_status prompt_row(af_renderer *s, af_row *out, const af_conversation *
     if (!out->text)
         return af_fail_nomem(err, "a record", out->len);
     if (source->prompt->whole) {
-        AF_TRY(encode(s, t->prompt_text, t->prompt_len, true, err));
+        AF_TRY(af_renderer_encode(s, t->prompt_text, t->prompt_len, true, err));
         const int64_t masked = source->train_on_inputs ? 0 : s->encoding.count;
-        AF_TRY(encode(s, out->text, out->len, true, err));
-        AF_TRY(append(out, &s->encoding, true, err));
+        AF_TRY(af_renderer_encode(s, out->text, out->len, true, err));
+        AF_TRY(af_row_append(out, &s->encoding, true, err));
         for (int64_t i = 0; i < AF_MIN(masked, out->count); i++)
             out->labels[i] = -100;
         AF_TRY(end_with_eos(s, out, 0, err));
@@ -348,8 +466,8 @@ af_status af_renderer_append_text(af_renderer *s, af_row *row, const char *text,
                                   af_error *err)
 {
     af_status st = AF_OK;
-    AF_TRY(encode(s, text, len, first, err));
-    AF_TRY(append(row, &s->encoding, true, err));
+    AF_TRY(af_renderer_encode(s, text, len, first, err));
+    AF_TRY(af_row_append(row, &s->encoding, true, err));
     if (last)
         AF_TRY(append_eos(s, row, source, err));
 done:
@@ -365,8 +483,9 @@ static af_status segment_row(af_renderer *s, af_row *out, const af_conversation 
         const json_t *g = json_array_get(t->segments, i);
         const json_t *text = json_object_get(g, "text");
         const bool loss = json_is_true(json_object_get(g, "label")) || source->train_on_inputs;
-        AF_TRY(encode(s, json_string_value(text), json_string_length(text), false, err));
-        AF_TRY(append(out, &s->encoding, loss, err));
+        AF_TRY(
+            af_renderer_encode(s, json_string_value(text), json_string_length(text), false, err));
+        AF_TRY(af_row_append(out, &s->encoding, loss, err));
         af_buf_add(&b, json_string_value(text), json_string_length(text));
     }
     af_buf_str(&b, "");

@@ -11,6 +11,7 @@
 #include "afinar/chat.h"
 #include "afinar/text.h"
 #include "data/shape/shape.h"
+#include "format/chat/turn_template.h"
 
 enum { AF_EOT_MAX = 8 };
 
@@ -18,7 +19,7 @@ typedef struct af_row {
     char *text;
     uint64_t len;
     int32_t *ids, *labels; /* labels[i] is ids[i] or -100 */
-    int64_t count;
+    int64_t count, room;
 } af_row;
 void af_row_clear(af_row *r);
 
@@ -30,17 +31,29 @@ typedef struct af_renderer {
     const af_tokenizer *tokenizer; /* NULL: only token ids can be taken */
     af_template *chat;             /* NULL: no template; `why` has the reason */
     af_error why;
-    bool want_text; /* rows of token ids get their text, too */
+    bool want_text;                /* rows of token ids get their text, too */
+    const af_turn_template *turns; /* not NULL: conversations are rendered by it, not by `chat` */
+    const char *turns_name, *turns_system; /* for messages; over its default system text, or NULL */
+    int64_t cutoff;                        /* of its rows; 0 = none */
+    bool mask_history, no_thinking;        /* only the last answer is trained; thoughts left out */
     char *eot[AF_EOT_MAX];
     int eots;
     af_encoding encoding; /* scratch */
     af_renderer_times times;
 } af_renderer;
 
-/* `model`: resolved folder or file. `chat_template`: NULL, a .jinja file, a name the model has, or
- * "chatml", or the template itself. A missing template is an error only once it is needed. */
+/* `model`: resolved folder or file. `chat_template`: NULL, a .jinja file, a name that the model or
+ * the table of named_template.h has, or the template itself. A missing template is an error only
+ * once it is needed. */
 AF_CHECKED af_status af_renderer_init(af_renderer *s, const af_tokenizer *tokenizer,
                                       const char *model, const char *chat_template, af_error *err);
+/* The same with the turn template that `o` names. */
+AF_CHECKED af_status af_renderer_init_turns(af_renderer *s, const af_tokenizer *tokenizer,
+                                            const af_data_opts *o, af_error *err);
+/* A turn template as Jinja with the special tokens of a tokenizer (malloc'ed), NULL when memory is
+ * short. */
+char *af_renderer_turns_jinja(const af_turn_template *t, const af_tokenizer *tokenizer,
+                              const char *system);
 void af_renderer_clear(af_renderer *s);
 /* `chat_template` asks for the model's own one. */
 bool af_renderer_own_template(const char *chat_template);
@@ -62,6 +75,16 @@ AF_CHECKED af_status af_renderer_append_text(af_renderer *s, af_row *row, const 
                                              const af_data_source *source, af_error *err);
 bool af_renderer_is_eot(const af_renderer *s, int32_t id);
 
+/* For those who build rows: an encoding in s->encoding; tokens after those of a row. */
+AF_CHECKED af_status af_renderer_encode(af_renderer *s, const char *text, uint64_t len,
+                                        bool special, af_error *err);
+AF_CHECKED af_status af_row_append(af_row *r, const af_encoding *e, bool loss, af_error *err);
+AF_CHECKED af_status af_row_add(af_row *r, int32_t id, bool loss, af_error *err);
+
+/* turn_row.c */
+AF_CHECKED af_status af_turn_row(af_renderer *s, af_row *out, const af_conversation *t,
+                                 const af_data_source *source, af_error *err);
+
 /* mask.c: the byte spans of a rendered conversation that carry loss. */
 typedef struct af_loss_spans {
     char *text; /* the rendering */
@@ -75,6 +98,9 @@ AF_CHECKED af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_
 void af_loss_spans_clear(af_loss_spans *s);
 /* eot.c: which tokens end a turn, found by rendering a probe. */
 AF_CHECKED af_status af_renderer_find_eot(af_renderer *s, af_error *err);
+/* One more text that ends a turn, blanks around it left out. */
+AF_CHECKED af_status af_renderer_add_eot(af_renderer *s, const char *text, uint64_t n,
+                                         af_error *err);
 /* Renders the first n messages, and a user turn after them when `tail`. */
 AF_CHECKED af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len,
                                         const af_conversation *t, size_t n, bool prompt, bool tail,

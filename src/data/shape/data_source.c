@@ -1,5 +1,5 @@
 /* data_source.c - reads the entries of `datasets`, with the key names of several trainers. */
-#include "data/shape/data_source.h"
+#include "data/shape/data_entry.h"
 
 #include "base/word.h"
 
@@ -103,6 +103,9 @@ static const struct {
     {"pretrain", AF_SHAPE_TEXT},
     {"dpo", AF_SHAPE_PREFERENCE},
     {"orpo", AF_SHAPE_PREFERENCE},
+    {"bradley_terry", AF_SHAPE_AUTO},
+    {"llama3", AF_SHAPE_AUTO},
+    {"zephyr", AF_SHAPE_AUTO},
     {"segments", AF_SHAPE_SEGMENTS},
     {"tokenized", AF_SHAPE_TOKENS},
 };
@@ -173,12 +176,7 @@ const char *af_data_source_idle_key(const af_data_source *s, af_shape shape)
     return NULL;
 }
 
-typedef struct parse {
-    const af_data_opts *o;
-    af_arena *mem;
-    af_data_source *s;
-    af_error *err;
-} parse;
+typedef af_data_entry parse;
 
 /* Keys of other trainers that would change what is learnt. */
 static const char *unsupported(const char *name)
@@ -302,6 +300,8 @@ static bool set_shape(const parse *p, const char *type)
             continue;
         p->s->shape = types[i].shape;
         p->s->shape_given = types[i].shape != AF_SHAPE_AUTO;
+        if (type[len] == '.' && (p->s->shape == AF_SHAPE_AUTO || p->s->shape == AF_SHAPE_MESSAGES))
+            p->s->shape_given = !(p->s->pairs = true); /* of its preference types */
         p->s->cut = strcasecmp(types[i].name, "completion") == 0 ||
                     strcasecmp(types[i].name, "pretrain") == 0;
         return true;
@@ -460,6 +460,8 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
             p->s->field.value = n->text;
         if (k->offset == AT(field.messages))
             p->s->field.conversations = n->text;
+        if (k->offset == AT(field.chosen) || k->offset == AT(field.rejected))
+            p->s->pairs = true;
         return AF_OK;
     case ROLES:
         return set_roles(p, n);
@@ -502,9 +504,8 @@ static af_status read_pair(const parse *p, const af_yaml *n, int i, bool type)
     return set_key(p, k, n->item[i]);
 }
 
-static af_status read_entry(const parse *p, const af_yaml *n)
+void af_data_entry_begin(const parse *p, const af_yaml *n)
 {
-    char at[300];
     *p->s = (af_data_source){
         .line = n->line,
         .field = usual,
@@ -518,10 +519,12 @@ static af_status read_entry(const parse *p, const af_yaml *n)
         .thinking = "reasoning_content",
         .thinking_key = "reasoning_content",
     };
-    if (n->kind == AF_YAML_SCALAR) {
-        p->s->path = n->text;
-        return AF_OK;
-    }
+}
+
+af_status af_data_entry_read(const parse *p, const af_yaml *n)
+{
+    char at[300];
+    af_data_entry_begin(p, n);
     if (n->kind != AF_YAML_MAP)
         return wants(p, "an entry", n, "a map with a path");
     for (int pass = 0; pass < 2; pass++) /* a type names the fields; other keys name them anew */
@@ -533,28 +536,5 @@ static af_status read_entry(const parse *p, const af_yaml *n)
     if ((!p->s->path || !*p->s->path) && !p->s->data_file_count)
         return af_fail(p->err, AF_EUSAGE, "%s: a dataset has no path",
                        af_data_source_loc(at, p->o->run_path, n->line));
-    return AF_OK;
-}
-
-af_status af_data_sources_read(af_data_source **out, int *count, const af_data_opts *o,
-                               af_arena *mem, af_error *err)
-{
-    const af_yaml *list = o->datasets;
-    char at[300];
-    const int n = list->kind == AF_YAML_LIST ? list->count : 1;
-    if (n == 0)
-        return af_fail(err, AF_EUSAGE, "%s: the list of datasets is empty",
-                       af_data_source_loc(at, o->run_path, list->line));
-    af_data_source *s = af_arena_take(mem, (uint64_t)n * sizeof *s);
-    if (!s)
-        return af_fail_nomem(err, "datasets", 0);
-    for (int i = 0; i < n; i++) {
-        const parse p = {o, mem, &s[i], err};
-        const af_status st = read_entry(&p, list->kind == AF_YAML_LIST ? list->item[i] : list);
-        if (st != AF_OK)
-            return st;
-    }
-    *out = s;
-    *count = n;
     return AF_OK;
 }

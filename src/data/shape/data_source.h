@@ -55,7 +55,9 @@ typedef struct af_data_source {
     bool shape_given;
     const af_prompt *prompt; /* not NULL: records are put into this prompt, not the chat template */
     bool cut;                /* long texts are cut into rows of sequence_len, none is lost */
-    bool drop_system;        /* a first message of the role system is left out */
+    bool listed;      /* of dataset_info.json: a model without a chat template gets no prompt */
+    bool pairs;       /* records with chosen and rejected are pairs, whatever else they have */
+    bool drop_system; /* a first message of the role system is left out */
     const char *thinking, *thinking_key; /* property of a message, and its name for the template */
     af_fields field;
     af_role_name *role_names; /* from `roles`; before the built-in ones */
@@ -85,6 +87,10 @@ bool af_data_slice_read(const char **name, af_data_slice *out, const char *text,
 void af_data_slice_bounds(const af_data_slice *s, int64_t n, int64_t *from, int64_t *to);
 /* "run.yaml:12", or "command line" for line 0. Returns buf. */
 const char *af_data_source_loc(char buf[300], const char *run_path, int line);
+/* dataset_info.c: whether a folder has a dataset_info.json, and the dataset of this name in it. */
+bool af_dataset_info_exists(const char *dir);
+AF_CHECKED af_status af_dataset_info_read(af_data_source *s, const char *dir, const char *name,
+                                          af_arena *mem, af_error *err);
 /* A key that the source sets and that has no effect on records of this shape, or NULL. */
 const char *af_data_source_idle_key(const af_data_source *s, af_shape shape);
 /* The keys a dataset of a run file may have, and the values of its `type`, by index; NULL

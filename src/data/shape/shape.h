@@ -48,6 +48,12 @@ AF_CHECKED af_status af_shape_item(af_item *out, const af_data_source *s, const 
                                    const af_source_loc *p, af_error *err);
 void af_item_clear(af_item *i);
 
+/* A field that must be there, and the error about one of another type. */
+AF_CHECKED af_status af_field_need(const json_t **out, const af_data_source *s,
+                                   const json_t *record, const char *field, const af_source_loc *p,
+                                   af_error *err);
+AF_CHECKED af_status af_field_wrong_type(const char *field, const json_t *v, const char *want,
+                                         const af_source_loc *p, af_error *err);
 /* A field that must be a string; one that may be missing, null or empty (then *out is NULL). */
 AF_CHECKED af_status af_field_string(const json_t **out, const af_data_source *s,
                                      const json_t *record, const char *field,
@@ -56,6 +62,13 @@ AF_CHECKED af_status af_field_maybe_string(const json_t **out, const json_t *rec
                                            const char *field, const af_source_loc *p,
                                            af_error *err);
 
+/* shape_plain.c: records without turns. */
+AF_CHECKED af_status af_segments_item(af_item *out, const af_data_source *s, const json_t *record,
+                                      const af_source_loc *p, af_error *err);
+AF_CHECKED af_status af_plain_text_item(af_item *out, const af_data_source *s, const json_t *record,
+                                        const af_source_loc *p, af_error *err);
+AF_CHECKED af_status af_tokens_item(af_item *out, const af_data_source *s, const json_t *record,
+                                    const af_source_loc *p, af_error *err);
 /* shape_prompt.c: a record in the prompt of its source. */
 AF_CHECKED af_status af_prompt_item(af_item *out, const af_data_source *s, const json_t *record,
                                     const af_source_loc *p, af_error *err);

@@ -52,6 +52,7 @@ static const char *role_of(const af_data_source *s, const char *name)
     return NULL;
 }
 
+/* Takes the message. */
 static af_status append(af_conversation *t, json_t *message, bool train, af_error *err)
 {
     const size_t n = json_array_size(t->messages);
@@ -59,6 +60,8 @@ static af_status append(af_conversation *t, json_t *message, bool train, af_erro
     if (flags) {
         t->train = flags;
         flags[n] = train;
+    } else {
+        json_decref(message);
     }
     if (!flags || !message || json_array_append_new(t->messages, message))
         return af_fail_nomem(err, "a conversation", n);

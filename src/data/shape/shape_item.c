@@ -48,6 +48,11 @@ static bool speaks_sharegpt(const af_data_source *s, const json_t *turns)
     return has(first, s->field.from) || has(first, s->field.value);
 }
 
+static bool has_turns(const af_data_source *s, const json_t *record)
+{
+    return has(record, s->field.messages) || has(record, s->field.conversations);
+}
+
 static af_shape shape_of(af_data_source *s, const json_t *r)
 {
     const af_fields *f = &s->field;
@@ -57,8 +62,10 @@ static af_shape shape_of(af_data_source *s, const json_t *r)
     if (strcmp(f->instruction, "instruction") != 0 && strcmp(f->output, "output") != 0 &&
         has(r, f->instruction) && has(r, f->output))
         return AF_SHAPE_ALPACA;
-    if (has(r, KTO_TAG) && (has(r, f->messages) || has(r, f->conversations)))
+    if (has(r, KTO_TAG) && has_turns(s, r))
         return AF_SHAPE_KTO;
+    if (s->pairs && has(r, f->chosen) && has(r, f->rejected))
+        return AF_SHAPE_PREFERENCE; /* the turns are their prompt */
     if (has(r, f->messages))
         return speaks_sharegpt(s, json_object_get(r, f->messages)) &&
                        strcmp(f->messages, f->conversations) == 0
@@ -138,15 +145,15 @@ static af_status missing(const af_data_source *s, const json_t *record, const ch
 }
 
 /* A field that must be there. */
-static af_status need(const json_t **out, const af_data_source *s, const json_t *record,
-                      const char *field, const af_source_loc *p, af_error *err)
+af_status af_field_need(const json_t **out, const af_data_source *s, const json_t *record,
+                        const char *field, const af_source_loc *p, af_error *err)
 {
     *out = json_object_get(record, field);
     return *out ? AF_OK : missing(s, record, field, p, err);
 }
 
-static af_status wrong_type(const char *field, const json_t *v, const char *want,
-                            const af_source_loc *p, af_error *err)
+af_status af_field_wrong_type(const char *field, const json_t *v, const char *want,
+                              const af_source_loc *p, af_error *err)
 {
     return af_source_loc_fail(p, err, "field \"%s\" should be %s, got %s", field, want,
                               af_type_words(v));
@@ -155,9 +162,9 @@ static af_status wrong_type(const char *field, const json_t *v, const char *want
 af_status af_field_string(const json_t **out, const af_data_source *s, const json_t *record,
                           const char *field, const af_source_loc *p, af_error *err)
 {
-    const af_status st = need(out, s, record, field, p, err);
+    const af_status st = af_field_need(out, s, record, field, p, err);
     if (st == AF_OK && !json_is_string(*out))
-        return wrong_type(field, *out, "a string", p, err);
+        return af_field_wrong_type(field, *out, "a string", p, err);
     return st;
 }
 
@@ -170,7 +177,7 @@ af_status af_field_maybe_string(const json_t **out, const json_t *record, const 
     if (!v || json_is_null(v))
         return AF_OK;
     if (!json_is_string(v))
-        return wrong_type(field, v, "a string", p, err);
+        return af_field_wrong_type(field, v, "a string", p, err);
     *out = json_string_length(v) ? v : NULL;
     return AF_OK;
 }
@@ -185,7 +192,7 @@ static af_status add_history(af_conversation *t, const af_data_source *s, const 
     if (!history || json_is_null(history))
         return AF_OK;
     if (!json_is_array(history))
-        return wrong_type(s->field.history, history, "a list of pairs", p, err);
+        return af_field_wrong_type(s->field.history, history, "a list of pairs", p, err);
     for (size_t i = 0; i < json_array_size(history); i++) {
         const json_t *pair = json_array_get(history, i);
         if (json_array_size(pair) != 2 || !json_is_string(json_array_get(pair, 0)) ||
@@ -257,7 +264,7 @@ static af_status conversation(af_item *out, const af_data_source *s, const json_
     const char *field = sharegpt ? s->field.conversations : s->field.messages;
     const json_t *turns, *system = NULL;
     af_conversation *t = &out->conversation[0];
-    AF_TRY(need(&turns, s, record, field, p, err));
+    AF_TRY(af_field_need(&turns, s, record, field, p, err));
     AF_TRY(af_field_maybe_string(&system, record, s->field.system, p, err));
     const char *first = json_string_value(
         json_object_get(json_array_get(turns, 0), sharegpt ? s->field.from : s->field.role));
@@ -305,18 +312,20 @@ static af_status pair_talk(af_conversation *t, const af_data_source *s, const js
                            const af_source_loc *p, af_error *err)
 {
     const json_t *completion;
-    af_status st = need(&completion, s, record, completion_field, p, err);
+    af_status st = af_field_need(&completion, s, record, completion_field, p, err);
     if (st != AF_OK)
         return st;
     if (json_is_array(prompt)) {
         if (!json_is_array(completion))
-            return wrong_type(completion_field, completion, "a list (as the prompt is)", p, err);
+            return af_field_wrong_type(completion_field, completion, "a list (as the prompt is)", p,
+                                       err);
         return join_messages(t, s, prompt, completion, completion_field, record, p, err);
     }
     if (!json_is_string(prompt))
-        return wrong_type(s->field.prompt, prompt, "a string or a list of messages", p, err);
+        return af_field_wrong_type(s->field.prompt, prompt, "a string or a list of messages", p,
+                                   err);
     if (!json_is_string(completion))
-        return wrong_type(completion_field, completion, "a string", p, err);
+        return af_field_wrong_type(completion_field, completion, "a string", p, err);
     if (json_string_length(completion) == 0) {
         p->warnings->counts.empty_answers++;
         af_record_warn(p, AF_WARNING_EMPTY, "field \"%s\" is empty", completion_field);
@@ -331,10 +340,11 @@ static af_status tagged_turns(af_item *out, const af_data_source *s, const json_
                               const af_source_loc *p, af_error *err)
 {
     af_data_source as = *s;
-    const json_t *tag = json_object_get(record, KTO_TAG);
+    const char *name = has(record, KTO_TAG) ? KTO_TAG : s->field.label;
+    const json_t *tag = json_object_get(record, name);
     const json_t *turns = json_object_get(record, s->field.messages);
     if (!json_is_boolean(tag))
-        return wrong_type(KTO_TAG, tag, "true or false", p, err);
+        return af_field_wrong_type(name, tag, "true or false", p, err);
     as.shape = turns ? AF_SHAPE_MESSAGES : AF_SHAPE_SHAREGPT;
     if (turns && speaks_sharegpt(s, turns)) {
         as.shape = AF_SHAPE_SHAREGPT;
@@ -355,13 +365,13 @@ static af_status prompt_completion(af_item *out, const af_data_source *s, const 
 {
     const json_t *prompt, *label = NULL;
     af_status st = AF_OK;
-    if (s->shape == AF_SHAPE_KTO && has(record, KTO_TAG))
+    if (s->shape == AF_SHAPE_KTO && has_turns(s, record))
         return tagged_turns(out, s, record, p, err);
-    AF_TRY(need(&prompt, s, record, s->field.prompt, p, err));
+    AF_TRY(af_field_need(&prompt, s, record, s->field.prompt, p, err));
     if (s->shape == AF_SHAPE_KTO) {
-        AF_TRY(need(&label, s, record, s->field.label, p, err));
+        AF_TRY(af_field_need(&label, s, record, s->field.label, p, err));
         if (!json_is_boolean(label))
-            return wrong_type(s->field.label, label, "true or false", p, err);
+            return af_field_wrong_type(s->field.label, label, "true or false", p, err);
         out->has_label = true;
         out->label = json_is_true(label);
     }
@@ -415,9 +425,9 @@ static af_status implicit_pair(af_item *out, const af_data_source *s, const json
     json_t *rest[2] = {0};
     if (!json_is_array(good))
         return json_is_string(good) ? missing(s, record, s->field.prompt, p, err)
-                                    : wrong_type(s->field.chosen, good, "a list", p, err);
+                                    : af_field_wrong_type(s->field.chosen, good, "a list", p, err);
     if (!json_is_array(bad))
-        return wrong_type(s->field.rejected, bad, "a list", p, err);
+        return af_field_wrong_type(s->field.rejected, bad, "a list", p, err);
     AF_TRY(common_prompt(&n, s, good, bad, p, err));
     out->prompt = slice(good, 0, n);
     rest[0] = slice(good, n, json_array_size(good));
@@ -436,21 +446,67 @@ done:
     return st;
 }
 
+/* The prompt of a pair: a field of that name, the turns before the answers, or a question. */
+static const json_t *pair_prompt(const af_data_source *s, const json_t *record, bool texts)
+{
+    const char *const turns[] = {s->field.prompt, s->field.messages, s->field.conversations};
+    const char *const words[] = {s->field.prompt, s->field.instruction, "question", "input"};
+    const char *const *names = texts ? words : turns;
+    for (size_t i = 0; i < (texts ? AF_LEN(words) : AF_LEN(turns)); i++) {
+        const json_t *v = json_object_get(record, names[i]);
+        if (v && !json_is_null(v))
+            return v;
+    }
+    return NULL;
+}
+
+/* Turns, and one message on each side. */
+static af_status answer_pair(af_item *out, const af_data_source *s, const json_t *prompt,
+                             const json_t *good, const json_t *bad, const json_t *record,
+                             const af_source_loc *p, af_error *err)
+{
+    const json_t *const answer[2] = {good, bad};
+    const char *const name[2] = {s->field.chosen, s->field.rejected};
+    const bool sharegpt = speaks_sharegpt(s, prompt);
+    af_status st = AF_OK;
+    for (int i = 0; i < 2; i++) {
+        json_t *one = json_pack("[O]", answer[i]);
+        af_conversation *t = &out->conversation[i];
+        st = one ? af_turns_take(t, s, prompt, s->field.prompt, sharegpt, p, err)
+                 : af_fail_nomem(err, "a preference pair", 0);
+        for (size_t k = 0; st == AF_OK && k < json_array_size(t->messages); k++)
+            t->train[k] = false;
+        if (st == AF_OK)
+            st = af_turns_take(t, s, one, name[i], sharegpt, p, err);
+        json_decref(one);
+        if (st == AF_OK)
+            st = af_tools_take(t, s, record, p, err);
+        if (st != AF_OK)
+            return st;
+    }
+    out->prompt = json_incref((json_t *)prompt);
+    return AF_OK;
+}
+
 static af_status preference(af_item *out, const af_data_source *s, const json_t *record,
                             const af_source_loc *p, af_error *err)
 {
-    const json_t *good, *bad, *prompt = json_object_get(record, s->field.prompt);
+    const json_t *good, *bad;
     af_status st = AF_OK;
-    AF_TRY(need(&good, s, record, s->field.chosen, p, err));
-    AF_TRY(need(&bad, s, record, s->field.rejected, p, err));
+    AF_TRY(af_field_need(&good, s, record, s->field.chosen, p, err));
+    AF_TRY(af_field_need(&bad, s, record, s->field.rejected, p, err));
+    const json_t *prompt = pair_prompt(s, record, json_is_string(good));
     if (json_equal(good, bad)) {
         p->warnings->counts.nothing_to_learn++;
         af_record_warn(p, AF_WARNING_SAME_PAIR, "\"%s\" and \"%s\" are equal; record skipped",
                        s->field.chosen, s->field.rejected);
         return AF_OK;
     }
-    if (!prompt || json_is_null(prompt)) {
+    /* the whole conversation on both sides, where a prompt may be repeated as text */
+    if (!prompt || (json_is_array(good) && json_is_string(prompt))) {
         AF_TRY(implicit_pair(out, s, good, bad, record, p, err));
+    } else if (json_is_object(good) && json_is_array(prompt)) {
+        AF_TRY(answer_pair(out, s, prompt, good, bad, record, p, err));
     } else {
         AF_TRY(pair_talk(&out->conversation[0], s, prompt, s->field.chosen, record, p, err));
         AF_TRY(pair_talk(&out->conversation[1], s, prompt, s->field.rejected, record, p, err));
@@ -464,93 +520,16 @@ done:
     return st;
 }
 
-/* --- the rest -------------------------------------------------------------------------------- */
-
-static af_status segments(af_item *out, const af_data_source *s, const json_t *record,
-                          const af_source_loc *p, af_error *err)
-{
-    const json_t *list;
-    bool any = false;
-    const af_status st = need(&list, s, record, s->field.segments, p, err);
-    if (st != AF_OK)
-        return st;
-    if (!json_is_array(list))
-        return wrong_type(s->field.segments, list, "a list", p, err);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *g = json_array_get(list, i);
-        const json_t *label = json_object_get(g, "label"), *text = json_object_get(g, "text");
-        if (!json_is_object(g))
-            return af_source_loc_fail(p, err, "segment %zu should be an object, got %s", i + 1,
-                                      af_type_words(g));
-        if (!json_is_boolean(label))
-            return af_source_loc_fail(p, err,
-                                      "segment %zu: \"label\" should be true or false, got %s",
-                                      i + 1, af_type_words(label));
-        if (!json_is_string(text))
-            return af_source_loc_fail(p, err, "segment %zu: \"text\" should be a string, got %s",
-                                      i + 1, af_type_words(text));
-        any = any || json_is_true(label);
-    }
-    if (!any) {
-        p->warnings->counts.nothing_to_learn++;
-        af_record_warn(p, AF_WARNING_NOTHING,
-                       "no segment has \"label\": true, nothing to learn; record skipped");
-        return AF_OK;
-    }
-    out->conversation[0] = (af_conversation){.kind = AF_CONVERSATION_SEGMENTS, .segments = list};
-    out->conversations = 1;
-    return AF_OK;
-}
-
-static af_status plain_text(af_item *out, const af_data_source *s, const json_t *record,
-                            const af_source_loc *p, af_error *err)
-{
-    const json_t *text;
-    const af_status st = af_field_string(&text, s, record, s->field.text, p, err);
-    if (st != AF_OK)
-        return st;
-    if (json_string_length(text) == 0) {
-        p->warnings->counts.empty_answers++;
-        p->warnings->counts.nothing_to_learn++;
-        af_record_warn(p, AF_WARNING_NOTHING, "field \"%s\" is empty; record skipped",
-                       s->field.text);
-        return AF_OK;
-    }
-    out->conversation[0] = (af_conversation){.kind = AF_CONVERSATION_PLAIN, .completion = text};
-    out->conversations = 1;
-    return AF_OK;
-}
-
-static af_status tokens(af_item *out, const af_data_source *s, const json_t *record,
-                        const af_source_loc *p, af_error *err)
-{
-    const json_t *ids, *labels = json_object_get(record, s->field.labels);
-    const af_status st = need(&ids, s, record, s->field.input_ids, p, err);
-    if (st != AF_OK)
-        return st;
-    if (!json_is_array(ids))
-        return wrong_type(s->field.input_ids, ids, "a list", p, err);
-    if (labels && !json_is_array(labels))
-        return wrong_type(s->field.labels, labels, "a list", p, err);
-    if (labels && json_array_size(labels) != json_array_size(ids))
-        return af_source_loc_fail(p, err, "%zu labels for %zu input_ids", json_array_size(labels),
-                                  json_array_size(ids));
-    out->conversation[0] =
-        (af_conversation){.kind = AF_CONVERSATION_TOKENS, .ids = ids, .labels = labels};
-    out->conversations = 1;
-    return AF_OK;
-}
-
 af_status af_shape_item(af_item *out, const af_data_source *s, const json_t *record,
                         const af_source_loc *p, af_error *err)
 {
     af_status (*const convert[])(af_item *, const af_data_source *, const json_t *,
                                  const af_source_loc *, af_error *) = {
-        [AF_SHAPE_ALPACA] = alpaca,         [AF_SHAPE_SHAREGPT] = conversation,
-        [AF_SHAPE_MESSAGES] = conversation, [AF_SHAPE_PROMPT] = prompt_completion,
-        [AF_SHAPE_TEXT] = plain_text,       [AF_SHAPE_PREFERENCE] = preference,
-        [AF_SHAPE_KTO] = prompt_completion, [AF_SHAPE_SEGMENTS] = segments,
-        [AF_SHAPE_TOKENS] = tokens,
+        [AF_SHAPE_ALPACA] = alpaca,           [AF_SHAPE_SHAREGPT] = conversation,
+        [AF_SHAPE_MESSAGES] = conversation,   [AF_SHAPE_PROMPT] = prompt_completion,
+        [AF_SHAPE_TEXT] = af_plain_text_item, [AF_SHAPE_PREFERENCE] = preference,
+        [AF_SHAPE_KTO] = prompt_completion,   [AF_SHAPE_SEGMENTS] = af_segments_item,
+        [AF_SHAPE_TOKENS] = af_tokens_item,
     };
     assert(s->shape != AF_SHAPE_AUTO);
     *out = (af_item){0};

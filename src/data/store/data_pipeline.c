@@ -16,6 +16,31 @@ static void warn_of_held_out_files(const af_data_source *s, const char *run_path
     af_names_free(files, n);
 }
 
+/* Those that the template has; of the others a warning is given once. */
+static af_status add_eot_tokens(af_renderer *r, const af_data_opts *o, bool first, af_error *err)
+{
+    const char *source = r->chat ? af_template_source(r->chat, NULL) : NULL;
+    af_status st = AF_OK;
+    for (int i = 0; i < o->eot_count && source && st == AF_OK; i++) {
+        const char *eos = af_tokenizer_eos_text(r->tokenizer);
+        const bool there =
+            strstr(source, o->eot_tokens[i]) || (eos && strcmp(eos, o->eot_tokens[i]) == 0);
+        if (there)
+            st = af_renderer_add_eot(r, o->eot_tokens[i], strlen(o->eot_tokens[i]), err);
+        else if (first)
+            af_log_write(AF_LOG_WARN, "eot_tokens: the chat template has no %s", o->eot_tokens[i]);
+    }
+    return st;
+}
+
+static bool has_template(const char *model)
+{
+    af_template *t = NULL;
+    const bool there = af_template_open(&t, model, NULL) == AF_OK;
+    af_template_close(t);
+    return there;
+}
+
 af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_error *err)
 {
     af_status st = AF_OK;
@@ -31,8 +56,16 @@ af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_e
         k->tokenizer = NULL;
     for (int i = 0; i < k->sources; i++) {
         const char *requested = k->source[i].chat_template;
-        AF_TRY(af_renderer_init(&k->renderer[i], k->tokenizer, o->model,
-                                requested ? requested : o->chat_template, err));
+        af_data_opts turns = *o;
+        if (k->source[i].listed && !o->turn_template && !o->chat_template &&
+            !has_template(o->model))
+            turns.turn_template = "empty"; /* as LLaMA-Factory does */
+        if (turns.turn_template && !requested)
+            AF_TRY(af_renderer_init_turns(&k->renderer[i], k->tokenizer, &turns, err));
+        else
+            AF_TRY(af_renderer_init(&k->renderer[i], k->tokenizer, o->model,
+                                    requested ? requested : o->chat_template, err));
+        AF_TRY(add_eot_tokens(&k->renderer[i], o, i == 0, err));
         warn_of_held_out_files(&k->source[i], o->run_path);
     }
 done:

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "data/store/dataset_reader.h"
+#include "data/store/token_cache.h"
 #include "format/text/json_text.h"
 
 #include <errno.h>
@@ -109,11 +110,25 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     hash_text(h, text);
 }
 
+static void hash_choice(af_sha256 *h, const af_data_opts *o)
+{
+    char text[64];
+    for (int i = 0; i < o->eot_count; i++)
+        hash_text(h, o->eot_tokens[i]);
+    snprintf(text, sizeof text, "%" PRId64 " %d", o->min_sample_len, o->deduplicate);
+    hash_text(h, text);
+}
+
 static void hash_scribe(af_sha256 *h, const af_renderer *s)
 {
     uint64_t n = 0;
     const char *source = s->chat ? af_template_source(s->chat, &n) : NULL;
     hash_text(h, source ? "template" : "none");
+    if (s->turns) {
+        hash_text(h, s->turns_name);
+        hash_text(h, s->mask_history ? "last" : "all");
+        hash_text(h, s->no_thinking ? "answers" : "thoughts");
+    }
     if (source)
         af_sha256_add(h, source, n);
     if (source && af_template_mentions(s->chat, "strftime_now")) { /* its text changes by the day */
@@ -153,6 +168,7 @@ static af_status store_path(char **out, const af_data_pipeline *k, af_error *err
     snprintf(text, sizeof text, "%d %" PRId64 " %" PRId64, (int)k->o->excess, k->o->sequence_len,
              k->o->vocab);
     hash_text(&h, text);
+    hash_choice(&h, k->o);
     AF_TRY(hash_model(&h, k->o->model, err));
     for (int i = 0; i < k->sources; i++) {
         hash_source(&h, &k->source[i]);
@@ -190,6 +206,7 @@ static const struct {
     {"supervised", offsetof(af_data_counts, supervised)},
     {"truncated", offsetof(af_data_counts, truncated)},
     {"dropped", offsetof(af_data_counts, dropped)},
+    {"left_out", offsetof(af_data_counts, left_out)},
     {"lost_eot", offsetof(af_data_counts, lost_eot)},
     {"empty_answers", offsetof(af_data_counts, empty_answers)},
     {"double_bos", offsetof(af_data_counts, double_bos)},
@@ -313,6 +330,8 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
     char *path = NULL;
     af_error ignored;
     af_status st = AF_OK;
+    uint64_t limit;
+    AF_TRY(af_token_cache_limit(&limit, err));
     AF_TRY(af_data_pipeline_open(&k, o, err));
     AF_TRY(store_path(&path, &k, err));
     if (!path) {
@@ -322,6 +341,7 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
     if (af_file_exists(path) && af_token_store_open(out, path, &ignored) == AF_OK) {
         if (read_note(counts, out)) {
             af_log_write(AF_LOG_DEBUG, "tokens taken from %s", path);
+            af_token_cache_touch(path);
             if (counts->warnings)
                 af_log_write(AF_LOG_WARN,
                              "the datasets had %" PRId64 " warnings when they were read",
@@ -332,6 +352,9 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
     }
     AF_TRY(make_store(path, &k, counts, err));
     AF_TRY(af_token_store_open(out, path, err));
+    st = af_token_cache_trim(path, limit, err);
+    if (st != AF_OK)
+        af_token_store_close(out);
 done:
     free(path);
     af_data_pipeline_close(&k);

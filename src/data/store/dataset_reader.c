@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "data/read/records.h"
 #include "data/store/record_pick.h"
+#include "data/store/row_filter.h"
 
 enum {
     BATCH = 64,           /* records prepared at once, per thread */
@@ -36,6 +37,7 @@ typedef struct reader {
     af_renderer *renderer;
     af_source_loc loc;
     af_record_pick pick;
+    af_row_filter filter;
     int64_t index;     /* of the next record, over all files of the dataset */
     int file;          /* number over all datasets */
     bool tools_warned; /* for this dataset */
@@ -160,6 +162,14 @@ static af_status emit_cut(reader *d, const af_example *whole)
     return st;
 }
 
+/* min_sample_len and dataset_exact_deduplication. */
+static af_status choose(reader *d, const af_row *r, bool *keep)
+{
+    const af_status st = af_row_filter_take(&d->filter, r, keep, d->err);
+    d->warnings.counts.left_out += !*keep;
+    return st;
+}
+
 static af_status emit_rows(reader *d, const af_item *item, af_row *row)
 {
     af_status st = AF_OK;
@@ -181,6 +191,8 @@ static af_status emit_rows(reader *d, const af_item *item, af_row *row)
         AF_TRY(check_ids(d, &row[i]));
         if (d->mode != AF_READ_PREVIEW)
             AF_TRY(fit(d, &row[i], &keep));
+        if (d->mode != AF_READ_PREVIEW && keep && i == 0)
+            AF_TRY(choose(d, &row[i], &keep));
         if (!keep)
             goto done;
     }
@@ -395,8 +407,7 @@ static af_status one_batch(reader *d, af_records *r, int64_t most, int64_t *reco
     return st == AF_OK || d->ended ? AF_OK : af_fail(outer, st, "%s", why.msg);
 }
 
-/* --- plain text --------------------------------------------------------------------------------
- */
+/* --- plain text --- */
 
 /* Emits the first n tokens of d->text. */
 static af_status text_window(reader *d, int64_t n)
@@ -451,8 +462,7 @@ done:
     return st;
 }
 
-/* --- files -------------------------------------------------------------------------------------
- */
+/* --- files --- */
 
 static af_status text_file(reader *d, af_records *r, int64_t *records)
 {
@@ -531,6 +541,7 @@ static af_status one_source(reader *d, int i)
     d->source = s;
     d->renderer = &d->pipeline->renderer[i];
     d->renderer->want_text = d->mode == AF_READ_PREVIEW;
+    d->renderer->cutoff = d->mode == AF_READ_PREVIEW ? 0 : d->pipeline->o->sequence_len;
     d->renderer->times = (af_renderer_times){0};
     d->tools_warned = false;
     thread_renderers_open(d);
@@ -556,6 +567,7 @@ af_status af_dataset_read(af_data_pipeline *k, af_read_mode mode, af_example_fn 
                           af_data_counts *counts, af_read_times *times, af_error *err)
 {
     reader d = {.pipeline = k, .mode = mode, .emit = emit, .user = user, .err = err};
+    d.filter = (af_row_filter){.shortest = k->o->min_sample_len, .unique = k->o->deduplicate};
     af_status st = AF_OK;
     const double began = af_seconds_now();
     if (mode != AF_READ_PREVIEW && af_pool_new(&d.pool, 0, NULL) != AF_OK)
@@ -571,6 +583,7 @@ af_status af_dataset_read(af_data_pipeline *k, af_read_mode mode, af_example_fn 
         af_data_counts_warn(&d.warnings.counts, k->o->sequence_len);
     d.times.all = af_seconds_now() - began;
     af_row_clear(&d.text);
+    af_row_filter_clear(&d.filter);
     free(d.thread_renderer);
     free(d.jobs);
     af_pool_free(d.pool);

@@ -1,9 +1,13 @@
 /* token_store.c - see token_store.h for the layout. */
+#define _GNU_SOURCE /* flock */
 #include "data/store/token_store.h"
 #include "base/buf.h"
 #include "base/hash.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #define MAGIC   0x314b4f54464c4146ull /* "AFLFTOK1" */
 #define VERSION 2u
@@ -46,7 +50,7 @@ af_status af_token_writer_open(af_token_writer **out, const char *path, af_error
     af_token_writer *w = af_calloc(1, sizeof *w);
     if (!w)
         return af_fail_nomem(err, "a token file", sizeof *w);
-    af_status st = af_out_open(&w->out, path, err);
+    af_status st = af_out_open_private(&w->out, path, err);
     const header blank = {0};
     if (st == AF_OK)
         st = af_out_write(w->out, &blank, sizeof blank, err);
@@ -172,16 +176,23 @@ af_status af_token_store_open(af_token_store *out, const char *path, af_error *e
 {
     af_map m;
     header h;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        (void)!flock(fd, LOCK_SH | LOCK_NB); /* not all file systems can */
     const af_status st = af_map_open(&m, path, err);
+    const bool good = st == AF_OK && consistent(&m, &h);
+    if (!good && fd >= 0)
+        close(fd);
     if (st != AF_OK)
         return st;
-    if (!consistent(&m, &h)) {
+    if (!good) {
         af_map_close(&m);
         return bad_store(path, err);
     }
     const uint8_t *index = m.data + sizeof h + (h.words + h.words % 2) * 4;
     *out = (af_token_store){
         .map = m,
+        .locked = fd + 1,
         .words = (const void *)(m.data + sizeof h),
         .index = (const void *)index,
         .records = (int64_t)h.records,
@@ -198,5 +209,7 @@ af_status af_token_store_open(af_token_store *out, const char *path, af_error *e
 void af_token_store_close(af_token_store *s)
 {
     af_map_close(&s->map);
+    if (s->locked)
+        close(s->locked - 1);
     *s = (af_token_store){0};
 }

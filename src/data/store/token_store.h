@@ -34,6 +34,7 @@ typedef struct af_token_index {
 
 typedef struct af_token_store {
     af_map map;
+    int locked; /* a descriptor, plus 1, with a lock that keeps it in the cache; 0 = none */
     const uint32_t *words;
     const af_token_index *index;
     int64_t records;

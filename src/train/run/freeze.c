@@ -271,6 +271,14 @@ af_status af_trained_choose(af_trained *out, const af_run_config *r, const af_mo
         return st;
     char at[300];
     const char *key = by_name ? "unfrozen_parameters" : "freeze_trainable_layers";
-    return af_fail(err, AF_EUSAGE, "%s: %s leaves nothing to train",
-                   af_run_key_loc(r, key, at, sizeof at), key);
+    char name[NAME_BYTES];
+    af_spec_whole_name(spec,
+                       spec->tensor[spec->layer[0].tensor[AF_SLOT_ATTN_NORM] >= 0
+                                        ? spec->layer[0].tensor[AF_SLOT_ATTN_NORM]
+                                        : spec->embed]
+                           .name,
+                       name, sizeof name);
+    return af_fail(err, AF_EUSAGE,
+                   "%s: %s leaves nothing to train: parameters have names like '%s'",
+                   af_run_key_loc(r, key, at, sizeof at), key, name);
 }

@@ -2,6 +2,7 @@
  * that contradict each other, that would have no effect. */
 #include "afinar/graph.h"
 #include "afinar/schedule.h"
+#include "format/chat/turn_template.h"
 #include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
 #include "train/run/run_keys.h"
@@ -235,6 +236,31 @@ static void resolve_resume(af_run_config *r)
     }
 }
 
+/* A template may be named by three keys; afterwards `chat_template` has what Jinja renders, and
+ * `template` only a name of the table of turn templates. */
+static af_status resolve_template(af_run_config *r, af_error *err)
+{
+    static const char *const keys[] = {"chat_template", "chat_template_jinja", "template"};
+    char at[300];
+    const bool jinja = r->chat_template && strcmp(r->chat_template, "jinja") == 0;
+    if (jinja && !r->chat_template_jinja)
+        return af_fail(err, AF_EUSAGE, "%s: 'chat_template: jinja' needs 'chat_template_jinja'",
+                       af_run_key_loc(r, keys[0], at, sizeof at));
+    const int from = r->chat_template_jinja ? 1 : r->turn_template ? 2 : 0;
+    if ((from == 1 && r->chat_template && !jinja) || (from == 1 && r->turn_template) ||
+        (from == 2 && r->chat_template))
+        return af_fail(err, AF_EUSAGE, "%s: %s and %s contradict each other: give one",
+                       af_run_key_loc(r, keys[from], at, sizeof at), keys[from],
+                       r->chat_template ? keys[0] : keys[2]);
+    if (from == 0 || (from == 2 && af_turn_template_find(r->turn_template)))
+        return AF_OK;
+    r->chat_template = from == 1 ? r->chat_template_jinja : r->turn_template;
+    r->chat_template_jinja = r->turn_template = NULL;
+    r->key_line[af_key_find(keys[0]) - af_keys] = r->key_line[af_key_find(keys[from]) - af_keys];
+    r->key_line[af_key_find(keys[from]) - af_keys] = 0;
+    return AF_OK;
+}
+
 static int *line_of(af_run_config *r, const char *key)
 {
     return &r->key_line[af_key_find(key) - af_keys];
@@ -261,6 +287,13 @@ static af_status resolve_strategy(af_run_config *r, af_when *when, const char *s
     *when = AF_WHEN_AUTO;
     *line_of(r, strategy) = AF_KEY_LINE_UNSET;
     return st;
+}
+
+/* LLaMA-Factory packs what it pre-trains on. */
+static void resolve_stage(af_run_config *r)
+{
+    if (r->stage == AF_STAGE_PRETRAINING && !*line_of(r, "sample_packing"))
+        r->packing = true;
 }
 
 static af_status resolve_strategies(af_run_config *r, af_error *err)
@@ -306,6 +339,23 @@ static af_status check_steps(const af_run_config *r, af_error *err)
     return AF_OK;
 }
 
+/* An end-of-turn token carries loss or not: eos is one of them here. */
+static af_status resolve_eot(af_run_config *r, af_error *err)
+{
+    int *eot = line_of(r, "train_on_eot"), *eos = line_of(r, "train_on_eos");
+    char at[300];
+    if (*eot && *eos && r->train_on_eot != r->train_on_eos)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: a train_on_eot other than train_on_eos is not supported: give one",
+                       af_run_key_loc(r, "train_on_eot", at, sizeof at));
+    if (*eot) {
+        r->train_on_eos = r->train_on_eot;
+        *eos = *eot;
+        *eot = AF_KEY_LINE_UNSET;
+    }
+    return AF_OK;
+}
+
 af_status af_run_config_check(af_run_config *r, af_error *err)
 {
     resolve_resume(r);
@@ -313,11 +363,18 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         r->method = AF_METHOD_LORA;
         r->dora = true;
     }
-    af_status st = check_required(r, err);
+    af_status st = af_run_datasets(r, err);
+    if (st == AF_OK)
+        st = resolve_template(r, err);
+    if (st == AF_OK)
+        st = resolve_eot(r, err);
+    if (st == AF_OK)
+        st = check_required(r, err);
     if (st == AF_OK)
         st = check_steps(r, err);
     if (st == AF_OK)
         st = resolve_strategies(r, err);
+    resolve_stage(r);
     if (st == AF_OK)
         st = check_effects(r, err);
     if (st == AF_OK)

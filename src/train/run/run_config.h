@@ -25,6 +25,7 @@ typedef enum af_method {
     AF_METHOD_DORA,  /* in a run file: lora with peft_use_dora */
     AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
 } af_method;
+typedef enum af_stage { AF_STAGE_FINE_TUNING, AF_STAGE_PRETRAINING } af_stage;
 /* When something happens; AUTO = as the keys about steps and epochs say. */
 typedef enum af_when {
     AF_WHEN_AUTO,
@@ -61,7 +62,7 @@ typedef struct af_run_config {
     const af_yaml *special_tokens;
     const char *eos_token, *pad_token;
     af_strings tokens, add_special_tokens;
-    bool resize_to_32x;
+    bool resize_to_32x, setup_chat_format;
     double attention_dropout;
     /* method */
     af_method method;
@@ -79,10 +80,23 @@ typedef struct af_run_config {
     const char *lora_init, *lora_model_dir;
     /* data: the lists stay YAML, src/data reads them */
     const af_yaml *datasets, *test_datasets;
+    const char *turn_template, *chat_template_jinja, *default_system;
+    bool mask_history, enable_thinking;
+    af_strings eot_tokens;
+    af_train_eos train_on_eot;
+    int64_t min_sample_len;
+    bool deduplicate;
+    const char *dataset_dir;
+    /* other names of the data, empty once `datasets` has them */
+    const af_yaml *dataset_mixture, *dataset_mixer, *pretraining_dataset;
+    const char *dataset_name, *dataset_config, *dataset_train_split, *dataset_test_split;
+    const char *train_dataset;
+    af_strings dataset_splits;
     double val_set_size;
     bool train_on_inputs;
     af_strings roles_to_train;
     af_train_eos train_on_eos;
+    af_stage stage;
     af_excess excess;
     int64_t sequence_len, max_samples;
     bool packing, packing_sequentially, pad_to_sequence_len, shuffle;

@@ -124,7 +124,7 @@ static const foreign_group groups[] = {
      "tokenizer_save_jinja_files is_falcon_derived_model is_llama_derived_model "
      "is_mistral_derived_model is_qwen_derived_model model_revision revision_of_model "
      "tokenizer_revision model_class model_quantization_config model_quantization_config_kwargs "
-     "model_max_length torchdistx_path axolotl_config_path base_model_ignore_patterns "
+     "model_max_length torchdistx_path axolotl_config_path test_value base_model_ignore_patterns "
      "model_code_revision base_model_revision tokenizer_padding_side padding_side "
      "use_modelscope use_openmind use_hf lora_bf16_mode visual_inputs"},
     {IDLE, "a base is read as it is stored; for computing, see 'bf16'",
@@ -152,7 +152,6 @@ static const foreign_group groups[] = {
      "fp16 float16 fp16_opt_level half_precision_backend fp16_backend fp8 fp8_* pure_bf16 bfloat16 "
      "float32"},
 
-    {EXACT, "'train' is supervised fine-tuning, or pre-training when the dataset is text", "stage"},
     {EXACT, "the loss is the plain cross-entropy", "loss_type"},
     {INSTEAD, "experts stay as they are stored", "quantize_moe_experts"},
     {INSTEAD, "the scales of a 4-bit base are always quantised, too",
@@ -219,19 +218,17 @@ static const foreign_group groups[] = {
      "new_special_tokens_config split_special_tokens bos_token unk_token "
      "additional_special_tokens"},
     {REFUSED, "set 'datasets' with paths",
-     "dataset_dir dataset_name dataset_config data local_dataset dataset_mixer dataset_mixture "
-     "dataset_splits dataset_configs dataset_weights train_dataset dataset_train_split "
-     "dataset_test_split dataset_train_name train_file validation_file hf_dataset prompts_dataset"},
+     "data local_dataset dataset_configs dataset_weights dataset_train_name train_file "
+     "validation_file hf_dataset prompts_dataset"},
     {EXACT, "a dataset has a 'type' and 'field_...' keys",
      "format_type dataset_text_field dataset_kwargs formatting_func text_column"},
     {REFUSED, "give a smaller dataset, or 'max_steps'",
      "max_train_samples dataset_shard_num dataset_shard_idx "
-     "min_sample_len eval_sequence_len dataset_exact_deduplication mix_strategy "
-     "interleave_probs pretraining_dataset pretraining_sample_concatenation"},
+     "eval_sequence_len mix_strategy "
+     "interleave_probs pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
-     "mask_history enable_thinking preserve_thinking tool_format default_system "
-     "default_system_message chat_template_kwargs chat_template_path eot_tokens role_boundaries "
-     "train_on_eot"},
+     "preserve_thinking tool_format "
+     "default_system_message chat_template_kwargs chat_template_path role_boundaries"},
     {REFUSED, "see 'eval_steps'", "eval_delay"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
 };
@@ -241,7 +238,6 @@ static const foreign_group groups[] = {
 static const struct {
     const char *key, *values;
 } anyway[] = {
-    {"stage", "sft"},
     {"loss_type", "nll"},
     {"mean_resizing_embeddings", "true"},
     {"quantization_method", "bnb bitsandbytes auto"},

@@ -44,6 +44,8 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"adamw_torch_4bit", AF_OPTIMIZER_ADAMW_4BIT},
                                                 {"ao_adamw_4bit", AF_OPTIMIZER_ADAMW_4BIT},
                                                 {"rmsprop", AF_OPTIMIZER_RMSPROP},
+                                                {"rmsprop_bnb", AF_OPTIMIZER_RMSPROP},
+                                                {"rmsprop_bnb_32bit", AF_OPTIMIZER_RMSPROP},
                                                 {"ademamix", AF_OPTIMIZER_ADEMAMIX},
                                                 {"paged_ademamix_32bit", AF_OPTIMIZER_ADEMAMIX},
                                                 {"muon", AF_OPTIMIZER_MUON},
@@ -54,6 +56,8 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"sgd", AF_OPTIMIZER_SGD},
                                                 {0}};
 
+static const af_key_choice stage_names[] = {
+    {"sft", AF_STAGE_FINE_TUNING}, {"pt", AF_STAGE_PRETRAINING}, {0}};
 static const af_key_choice save_when_names[] = {{"auto", AF_WHEN_AUTO},
                                                 {"steps", AF_WHEN_STEPS},
                                                 {"epoch", AF_WHEN_EPOCH},
@@ -80,6 +84,7 @@ static const af_key_choice tri_names[] = {
 CHOICES(method, af_method, method_names);
 CHOICES(load_in_4bit, af_tri, tri_names);
 CHOICES(train_on_eos, af_train_eos, eos_names);
+CHOICES(train_on_eot, af_train_eos, eos_names);
 CHOICES(excess, af_excess, excess_names);
 CHOICES(optimizer, af_optimizer_kind, optimizer_names);
 CHOICES(decay_on, af_decay_on, decay_names);
@@ -87,6 +92,7 @@ CHOICES(bf16, af_tri, tri_names);
 CHOICES(checkpointing, af_tri, tri_names);
 CHOICES(offloading, af_tri, tri_names);
 CHOICES(attention, af_attention_by, attention_names);
+CHOICES(stage, af_stage, stage_names);
 CHOICES(save_strategy, af_when, save_when_names);
 CHOICES(eval_strategy, af_when, eval_when_names);
 CHOICES(gemm, af_gemm_by, gemm_names);
@@ -170,13 +176,40 @@ const af_key af_keys[] = {
      {"dataset"}, 0},
     {"test_datasets", TREE(test_datasets), 0, 0, NULL, "evaluation data, same form as datasets",
      {"eval_dataset"}, 0},
+    {"dataset_dir", STR(dataset_dir), 0, 0, "data",
+     "folder of dataset_info.json, where 'dataset: NAME, NAME' is looked up", {0}, 0},
+    {"pretraining_dataset", TREE(pretraining_dataset), 0, 0, NULL,
+     "text to train on, as datasets of type completion", {0}, 0},
+    {"dataset_mixture", TREE(dataset_mixture), 0, 0, NULL,
+     "datasets with weights: {datasets: [{id, config, split, weight}], seed, test_split_size}",
+     {0}, 0},
+    {"dataset_mixer", TREE(dataset_mixer), 0, 0, NULL, "datasets with weights: {NAME: weight}",
+     {0}, 0},
+    {"dataset_splits", LIST(dataset_splits), 0, 0, NULL, "splits of dataset_mixer (train)", {0}, 0},
+    {"dataset_name", STR(dataset_name), 0, 0, NULL, "one dataset: a file or a folder", {0}, 0},
+    {"dataset_config", STR(dataset_config), 0, 0, NULL, "subfolder of dataset_name", {0}, 0},
+    {"dataset_train_split", STR(dataset_train_split), 0, 0, NULL,
+     "split of dataset_name to train on (train)", {0}, 0},
+    {"dataset_test_split", STR(dataset_test_split), 0, 0, NULL,
+     "split of dataset_name to evaluate on", {0}, 0},
+    {"train_dataset", STR(train_dataset), 0, 0, NULL,
+     "YAML file with datasets: NAME: {path, converter, size}", {0}, 0},
     {"max_samples", I64(max_samples), 0, 1e12, "0",
      "use the first so many records of each dataset; 0 = all", {0}, 0},
     {"val_set_size", F64(val_set_size), 0, 1e9, "0",
      "records to hold out: a share below 1, or a number", {"val_size"}, 0},
     {"chat_template", STR(chat_template), 0, 0, NULL,
-     "chatml, a .jinja file, or absent for the model's own", {"template", "chat_template_jinja"},
-     0},
+     "a name (chatml, llama3, gemma3, ...), a .jinja file, or absent for the model's own", {0}, 0},
+    {"chat_template_jinja", STR(chat_template_jinja), 0, 0, NULL,
+     "the template or its file, for 'chat_template: jinja'", {0}, 0},
+    {"template", STR(turn_template), 0, 0, NULL,
+     "a template of LLaMA-Factory by its name (llama3, qwen, ...)", {0}, 0},
+    {"default_system", STR(default_system), 0, 0, NULL,
+     "system text of conversations without one, with 'template'", {0}, 0},
+    {"mask_history", BOOL(mask_history), 0, 0, "false",
+     "train on the last answer of a conversation alone, with 'template'", {0}, 0},
+    {"enable_thinking", BOOL(enable_thinking), 0, 0, "true",
+     "keep the thoughts of answers, with a 'template' that thinks", {0}, 0},
     {"special_tokens", TREE(special_tokens), 0, 0, NULL,
      "bos_token, eos_token, pad_token, unk_token, additional_special_tokens: existing or new", {0},
      0},
@@ -186,6 +219,8 @@ const af_key af_keys[] = {
     {"add_special_tokens", LIST(add_special_tokens), 0, 0, NULL, "special tokens to add", {0}, 0},
     {"resize_token_embeddings_to_32x", BOOL(resize_to_32x), 0, 0, "false",
      "grow the vocabulary to a multiple of 32 rows when tokens do not fit", {0}, 0},
+    {"setup_chat_format", BOOL(setup_chat_format), 0, 0, "false",
+     "give a model without a chat template ChatML, its tokens included (TRL's function)", {0}, 0},
     {"attention_dropout", F64(attention_dropout), 0, 1, NULL,
      "0 trains a model without the attention dropout of its config, which is not supported", {0},
      0},
@@ -195,6 +230,15 @@ const af_key af_keys[] = {
      "roles whose messages carry loss (assistant)", {0}, 0},
     {"train_on_eos", ENUM(train_on_eos), 0, 0, "turn",
      "end-of-turn tokens that carry loss: turn, all, last, none", {0}, 0},
+    {"train_on_eot", ENUM(train_on_eot), 0, 0, "turn", "the same as train_on_eos", {0}, 0},
+    {"eot_tokens", LIST(eot_tokens), 0, 0, NULL,
+     "texts that end a turn, beside what the chat template shows", {0}, 0},
+    {"min_sample_len", I64(min_sample_len), 0, 1e9, "0", "leave out records with fewer tokens", {0},
+     0},
+    {"dataset_exact_deduplication", BOOL(deduplicate), 0, 0, "false",
+     "leave out records whose tokens and labels came before", {0}, 0},
+    {"stage", ENUM(stage), 0, 0, "sft",
+     "sft, or pt: datasets of dataset_info.json are text, in packed rows", {0}, 0},
     {"sequence_len", I64(sequence_len), 2, 1 << 24, "2048", "maximum tokens per row",
      {"cutoff_len", "max_seq_length", "max_length"}, 0},
     {"sample_packing", BOOL(packing), 0, 0, "false",

@@ -1,5 +1,6 @@
 /* run_data.c - see run_data.h. */
 #include "train/step/run_data.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "data/render/renderer.h"
 #include "data/shape/data_source.h"
@@ -46,8 +47,17 @@ static af_status split(af_run_data *d, const af_run_config *run, af_error *err)
 {
     const int64_t n = d->store.records;
     const double v = run->val_set_size;
-    const int64_t held = v < 1 ? (int64_t)ceil((double)n * v) : (int64_t)v;
+    enum { SHARE = 10 }; /* of few records a tenth */
+    int64_t held = v < 1 ? (int64_t)ceil((double)n * v) : (int64_t)v;
     char at[300];
+    if (held >= n && n >= SHARE && af_run_key_line(run, "val_set_size") > 0) {
+        /* a file written for more data, tried on some of it */
+        af_log_write(AF_LOG_WARN,
+                     "%s: val_set_size holds out %" PRId64 " of %" PRId64 " records: %" PRId64
+                     " are held out instead",
+                     af_run_key_loc(run, "val_set_size", at, sizeof at), held, n, n / SHARE);
+        held = n / SHARE;
+    }
     if (held >= n)
         return af_fail(err, AF_EUSAGE,
                        "%s: val_set_size holds out %" PRId64 " of %" PRId64
@@ -155,6 +165,26 @@ static af_status check_seen_types(const af_run_data *d, const af_run_config *run
     return check_turn_keys(run, &c, err);
 }
 
+/* What is written with the results: the model's own template where it has one, as LLaMA-Factory
+ * does, else the turn template as Jinja. */
+static af_status read_turns(af_run_data *d, const af_run_config *run, const char *model,
+                            af_error *err)
+{
+    const af_turn_template *t = af_turn_template_find(run->turn_template);
+    af_template *own = NULL;
+    af_tokenizer *tokenizer = NULL;
+    if (!(t->flags & AF_TURNS_REPLACES) && af_template_open(&own, model, NULL) == AF_OK) {
+        af_template_close(own);
+        return AF_OK;
+    }
+    const af_status st = af_tokenizer_open(&tokenizer, model, err);
+    if (st != AF_OK)
+        return st;
+    d->chat_template = af_renderer_turns_jinja(t, tokenizer, run->default_system);
+    af_tokenizer_close(tokenizer);
+    return d->chat_template ? AF_OK : af_fail_nomem(err, "the chat template", 0);
+}
+
 /* A template file may change during the run: it is read once, and that text is written with the
  * results. */
 static af_status read_template(af_run_data *d, const af_run_config *run, const char *model,
@@ -163,6 +193,8 @@ static af_status read_template(af_run_data *d, const af_run_config *run, const c
     const char *wanted = run->chat_template;
     af_template *chat = NULL;
     bool bare;
+    if (run->turn_template)
+        return read_turns(d, run, model, err);
     if (af_renderer_own_template(wanted))
         return AF_OK;
     af_status st = af_renderer_template(&chat, &bare, model, wanted, err);

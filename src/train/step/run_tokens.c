@@ -3,6 +3,8 @@
 
 #include "base/file.h"
 #include "convert/export.h"
+#include "data/render/renderer.h"
+#include "format/chat/chat_template.h"
 #include "model/adapter_config.h"
 #include "model/adapter_texts.h"
 #include "train/run/freeze.h"
@@ -70,17 +72,48 @@ static af_status add_listed(edit_list *l, const af_run_config *r, const af_yaml 
     return st;
 }
 
+/* setup_chat_format of TRL, which the alignment handbook calls for a model without a template. */
+static const af_token_edit chatml_tokens[] = {{"bos_token", "<|im_start|>", true, true},
+                                              {"eos_token", "<|im_end|>", true, true},
+                                              {"pad_token", "<|im_end|>", true, false}};
+
+static bool takes_chatml(const af_run_config *r, const char *model)
+{
+    af_template *t = NULL;
+    if (!r->setup_chat_format || !af_renderer_own_template(r->chat_template))
+        return false;
+    const bool has = af_template_open(&t, model, NULL) == AF_OK;
+    af_template_close(t);
+    return !has;
+}
+
+static af_status put_chatml(const char *dir, af_error *err)
+{
+    af_template *t = NULL;
+    bool bare;
+    uint64_t len = 0;
+    af_status st = af_renderer_template(&t, &bare, dir, "chatml", err);
+    if (st != AF_OK)
+        return st;
+    const char *text = af_template_source(t, &len);
+    st = af_template_put(dir, text, len, err);
+    af_template_close(t);
+    return st;
+}
+
 static uint64_t edits_most(const af_run_config *r)
 {
     const af_yaml *s = r->special_tokens;
     const af_yaml *list =
         s && s->kind == AF_YAML_MAP ? af_yaml_get(s, "additional_special_tokens") : NULL;
-    return 2 + (uint64_t)(s ? s->count : 0) + (uint64_t)(list ? list->count : 0) +
-           (uint64_t)r->tokens.count + (uint64_t)r->add_special_tokens.count;
+    return 2 + AF_LEN(chatml_tokens) + (uint64_t)(s ? s->count : 0) +
+           (uint64_t)(list ? list->count : 0) + (uint64_t)r->tokens.count +
+           (uint64_t)r->add_special_tokens.count;
 }
 
 /* In the order in which Axolotl gives ids: named ones, plain ones, the list of special ones. */
-static af_status read_edits(edit_list *l, const af_run_config *r, af_arena *arena, af_error *err)
+static af_status read_edits(edit_list *l, const af_run_config *r, bool chatml, af_arena *arena,
+                            af_error *err)
 {
     af_status st = AF_OK;
     const af_yaml *s = r->special_tokens;
@@ -91,6 +124,8 @@ static af_status read_edits(edit_list *l, const af_run_config *r, af_arena *aren
         return af_fail_nomem(err, "the new tokens", (uint64_t)l->cap * sizeof *l->item);
     if (s && s->kind != AF_YAML_MAP)
         return wrong(r, "special_tokens", err, "special_tokens is not a map of names and tokens");
+    for (size_t i = 0; chatml && i < AF_LEN(chatml_tokens); i++)
+        AF_TRY(add(l, chatml_tokens[i], r, "setup_chat_format", err));
     for (int i = 0; s && i < s->count; i++)
         if (strcmp(s->key[i], additional) != 0)
             AF_TRY(add_named(l, r, i, err));
@@ -164,18 +199,21 @@ af_status af_run_tokens_open(af_run_tokens *t, const af_run_config *run, const c
     edit_list l = {0};
     const char *from = af_method_trains_base(run) ? NULL : run->lora_model_dir;
     const bool own = from && af_adapter_own_tokenizer(from, model, INT64_MAX);
+    const bool chatml = takes_chatml(run, model);
     *t = (af_run_tokens){0};
-    AF_TRY(read_edits(&l, run, &t->arena, err));
+    AF_TRY(read_edits(&l, run, chatml, &t->arena, err));
     if (l.count || own || run->resize_to_32x)
         AF_TRY(af_token_edits_plan(&t->edits, &t->arena, own ? from : model, l.item, l.count, err));
     if (t->edits.added || run->resize_to_32x)
         t->vocab = t->edits.size;
     if (run->resize_to_32x)
         t->vocab = (t->vocab + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;
-    if (!t->edits.changed && !own)
+    if (!t->edits.changed && !own && !chatml)
         goto done;
     AF_TRY(make_dir(t, model, own ? from : NULL, err));
     AF_TRY(af_token_edits_write(t->dir, l.item, l.count, 0, err));
+    if (chatml)
+        AF_TRY(put_chatml(t->dir, err));
 done:
     return st;
 }

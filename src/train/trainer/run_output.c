@@ -24,6 +24,7 @@ af_status af_run_output_create(af_run_output *o, const af_run_config *run,
 {
     af_status st = AF_OK;
     char *text = NULL;
+    bool listed = false;
     const bool absent = !af_dir_exists(o->dir), resumes = checkpoint && own;
     AF_TRY(af_dir_make(o->dir, err));
     AF_TRY(af_run_lock_take(&o->lock, o->dir, err)); /* another run may have made it meanwhile */
@@ -37,10 +38,13 @@ af_status af_run_output_create(af_run_output *o, const af_run_config *run,
     AF_TRY(af_run_files_claim_start(o->dir, err));
     AF_TRY(af_metrics_open(&o->metrics, run, progress, flops, checkpoint, hooks, err));
     AF_TRY(af_run_files_add(o->dir, af_path_name(o->metrics.events_path), err));
+    listed = true;
     AF_TRY(af_run_config_text(run, &text, err));
     AF_TRY(af_run_folder_write(o->dir, "run.yaml", text, err));
     st = af_run_files_seal(o->dir, false, err);
 done:
+    if (st != AF_OK && !listed && o->metrics.events_path)
+        (void)!af_path_remove(o->metrics.events_path, NULL); /* or it would look like the user's */
     free(text);
     return st;
 }

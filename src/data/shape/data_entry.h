@@ -1,0 +1,18 @@
+/* data_entry.h - for those who read `datasets`: one entry of the list. */
+#ifndef AF_DATA_ENTRY_H
+#define AF_DATA_ENTRY_H
+
+#include "data/shape/data_source.h"
+
+typedef struct af_data_entry {
+    const af_data_opts *o;
+    af_arena *mem;
+    af_data_source *s; /* to be filled */
+    af_error *err;
+} af_data_entry;
+
+/* What holds before any key is read. */
+void af_data_entry_begin(const af_data_entry *p, const af_yaml *n);
+/* A map of keys. */
+AF_CHECKED af_status af_data_entry_read(const af_data_entry *p, const af_yaml *n);
+#endif

@@ -1,0 +1,158 @@
+/* dataset_info.c - a dataset by its name in LLaMA-Factory's dataset_info.json. */
+#include "base/file.h"
+#include "data/shape/data_source.h"
+#include "format/text/json_text.h"
+
+#define INFO "dataset_info.json"
+
+typedef struct info_entry {
+    const char *file, *name; /* of the info file, of the dataset */
+    const json_t *json;
+    af_arena *mem;
+    af_error *err;
+} info_entry;
+
+static af_status wrong(const info_entry *e, const char *why)
+{
+    return af_fail(e->err, AF_EUSAGE, "%s: dataset '%s' %s", e->file, e->name, why);
+}
+
+/* A string of an object that outlives it; NULL when it has none. *bad: no memory. */
+static const char *text_of(const info_entry *e, const json_t *o, const char *key, bool *bad)
+{
+    const char *v = json_string_value(json_object_get(o, key));
+    const char *copy = v ? af_arena_strdup(e->mem, v) : NULL;
+    *bad |= v && !copy;
+    return copy;
+}
+
+/* What is not listed in `columns` is absent: a field without a name. */
+static bool read_columns(const info_entry *e, af_data_source *s)
+{
+    const json_t *c = json_object_get(e->json, "columns");
+    bool bad = false;
+    const struct {
+        const char *key;
+        const char **field;
+    } columns[] = {
+        {"prompt", &s->field.instruction}, {"query", &s->field.input},
+        {"response", &s->field.output},    {"history", &s->field.history},
+        {"system", &s->field.system},      {"tools", &s->field.tools},
+        {"messages", &s->field.messages},  {"chosen", &s->field.chosen},
+        {"rejected", &s->field.rejected},  {"kto_tag", &s->field.label},
+    };
+    if (!c) { /* those of the formatting; other columns only when they are named */
+        s->field.history = s->field.system = s->field.tools = "";
+        s->field.messages = "conversations";
+    }
+    for (size_t i = 0; c && i < AF_LEN(columns); i++) {
+        const char *name = text_of(e, c, columns[i].key, &bad);
+        *columns[i].field = name ? name : "";
+    }
+    s->field.conversations = s->field.messages;
+    return !bad;
+}
+
+/* Names of role and content, and of the roles. */
+static bool read_tags(const info_entry *e, af_data_source *s)
+{
+    static const char *const tags[][3] = {{"user_tag", "human", "user"},
+                                          {"assistant_tag", "gpt", "assistant"},
+                                          {"observation_tag", "observation", "tool"},
+                                          {"system_tag", "system", "system"}};
+    const json_t *t = json_object_get(e->json, "tags");
+    bool bad = false;
+    const char *role = text_of(e, t, "role_tag", &bad);
+    const char *content = text_of(e, t, "content_tag", &bad);
+    s->field.from = s->field.role = role ? role : "from";
+    s->field.value = s->field.content = content ? content : "value";
+    s->role_names = af_arena_take(e->mem, AF_LEN(tags) * sizeof *s->role_names);
+    if (!s->role_names)
+        return false;
+    for (size_t i = 0; i < AF_LEN(tags); i++) {
+        const char *name = text_of(e, t, tags[i][0], &bad);
+        if (name || !t)
+            s->role_names[s->role_name_count++] =
+                (af_role_name){name ? name : tags[i][1], tags[i][2]};
+    }
+    return !bad;
+}
+
+static af_status read_shape(const info_entry *e, af_data_source *s)
+{
+    const char *form = json_string_value(json_object_get(e->json, "formatting"));
+    const json_t *c = json_object_get(e->json, "columns");
+    const bool alpaca = !form || strcmp(form, "alpaca") == 0;
+    if (!alpaca && strcmp(form, "sharegpt") != 0 && strcmp(form, "openai") != 0)
+        return wrong(e, "has a formatting other than alpaca, sharegpt and openai");
+    if (json_is_true(json_object_get(e->json, "ranking")))
+        s->shape = AF_SHAPE_PREFERENCE;
+    else if (json_object_get(c, "kto_tag"))
+        s->shape = AF_SHAPE_KTO;
+    else if (!alpaca)
+        s->shape = AF_SHAPE_SHAREGPT;
+    else
+        s->shape = c && !json_object_get(c, "response") ? AF_SHAPE_TEXT : AF_SHAPE_ALPACA;
+    if (s->shape == AF_SHAPE_TEXT) { /* to be pre-trained on */
+        s->field.text = s->field.instruction;
+        s->cut = true;
+    }
+    if (s->shape == AF_SHAPE_PREFERENCE && alpaca)
+        s->field.prompt = s->field.instruction;
+    s->shape_given = true;
+    s->listed = true;
+    return AF_OK;
+}
+
+static af_status read_listed(const info_entry *e, af_data_source *s, const char *dir)
+{
+    bool bad = false;
+    const char *file = text_of(e, e->json, "file_name", &bad);
+    const char *split = text_of(e, e->json, "split", &bad);
+    const json_t *samples = json_object_get(e->json, "num_samples");
+    af_status st = AF_OK;
+    if (!json_is_object(e->json))
+        return wrong(e, "is not an object");
+    if (!file)
+        return wrong(e, "has no file_name: the hub is not supported, give a file of this machine");
+    s->path = file[0] == '/' ? file : af_arena_printf(e->mem, "%s/%s", dir, file);
+    s->name = text_of(e, e->json, "subset", &bad);
+    if (split && !af_data_slice_read(&s->split, &s->slice, split, e->mem))
+        return wrong(e, "has a split that is not supported");
+    if (json_is_integer(samples) && json_integer_value(samples) > 0)
+        s->num_samples = json_integer_value(samples);
+    if (bad || !s->path || !read_columns(e, s) || !read_tags(e, s))
+        return af_fail_nomem(e->err, e->name, 0);
+    AF_TRY(read_shape(e, s));
+done:
+    return st;
+}
+
+bool af_dataset_info_exists(const char *dir)
+{
+    char *path = dir ? af_path_join(dir, INFO) : NULL;
+    const bool there = path && af_file_exists(path);
+    free(path);
+    return there;
+}
+
+af_status af_dataset_info_read(af_data_source *s, const char *dir, const char *name, af_arena *mem,
+                               af_error *err)
+{
+    af_status st = AF_OK;
+    char *path = af_path_join(dir, INFO);
+    json_t *info = NULL;
+    if (!path)
+        return af_fail_nomem(err, dir, 0);
+    AF_TRY(af_json_read_file(&info, path, err));
+    const json_t *entry = json_object_get(info, name);
+    if (!entry) {
+        st = af_fail(err, AF_EUSAGE, "dataset '%s' is neither a file here nor in %s", name, path);
+        goto done;
+    }
+    AF_TRY(read_listed(&(info_entry){path, name, entry, mem, err}, s, dir));
+done:
+    json_decref(info);
+    free(path);
+    return st;
+}

@@ -1,0 +1,172 @@
+/* test_names.c - datasets by their names: dataset_info.json, mixtures, files of datasets. */
+#include "data_case.h"
+
+static char model[1024];
+
+static int find_model(void **state)
+{
+    (void)state;
+    snprintf(model, sizeof model, "%s/models/qwen2", golden_dir());
+    return 0;
+}
+
+static void put_file(const data_case *c, const char *name, const char *text)
+{
+    case_write(c, name, text, strlen(text));
+}
+
+/* The texts of the preview, joined by "|". */
+static const char *texts(const data_case *c)
+{
+    static char out[4000];
+    size_t used = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < json_array_size(c->rows) && used < sizeof out; i++) {
+        const json_t *row = json_array_get(c->rows, i), *pair = json_object_get(row, "chosen");
+        used += (size_t)snprintf(out + used, sizeof out - used, "%s%s", i ? "|" : "",
+                                 json_string_value(json_object_get(pair ? pair : row, "text")));
+    }
+    return out;
+}
+
+static void make_info(data_case *c)
+{
+    af_error err;
+    CHECK_OK(af_dir_make(case_path(c, "data"), &err), err);
+    put_file(
+        c, "data/dataset_info.json",
+        "{\"one\": {\"file_name\": \"one.json\"},\n"
+        " \"two\": {\"file_name\": \"two.json\", \"formatting\": \"sharegpt\",\n"
+        "  \"columns\": {\"messages\": \"talk\", \"system\": \"s\"},\n"
+        "  \"tags\": {\"role_tag\": \"who\", \"content_tag\": \"what\", \"user_tag\": \"q\",\n"
+        "   \"assistant_tag\": \"a\"}},\n"
+        " \"half\": {\"file_name\": \"one.json\", \"columns\": {\"prompt\": \"instruction\",\n"
+        "  \"response\": \"output\"}},\n"
+        " \"plain\": {\"file_name\": \"plain.json\", \"columns\": {\"prompt\": \"t\"}},\n"
+        " \"pairs\": {\"file_name\": \"pairs.json\", \"ranking\": true, \"formatting\": "
+        "\"sharegpt\",\n  \"columns\": {\"messages\": \"conversations\", \"chosen\": \"good\", "
+        "\"rejected\": \"bad\"}},\n"
+        " \"tagged\": {\"file_name\": \"tagged.json\", \"formatting\": \"sharegpt\",\n"
+        "  \"columns\": {\"messages\": \"messages\", \"kto_tag\": \"label\"},\n"
+        "  \"tags\": {\"role_tag\": \"role\", \"content_tag\": \"content\", \"user_tag\": "
+        "\"user\", \"assistant_tag\": \"assistant\"}},\n"
+        " \"far\": {\"hf_hub_url\": \"org/name\"}}\n");
+    put_file(c, "data/one.json", "[{\"instruction\": \"I\", \"input\": \"J\", \"output\": \"O\"}]");
+    put_file(c, "data/two.json",
+             "[{\"talk\": [{\"who\": \"q\", \"what\": \"Q\"}, {\"who\": \"a\", \"what\": \"A\"}], "
+             "\"s\": \"S\"}]");
+    put_file(c, "data/plain.json", "[{\"t\": \"plain\"}]");
+    put_file(c, "data/pairs.json",
+             "[{\"conversations\": [{\"from\": \"human\", \"value\": \"Q\"}], \"good\": {\"from\": "
+             "\"gpt\", \"value\": \"yes\"}, \"bad\": {\"from\": \"gpt\", \"value\": \"no\"}}]");
+    put_file(c, "data/tagged.json",
+             "[{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+             "\"content\": \"A\"}], \"label\": false}]");
+}
+
+#define TURN(q, a) "<|im_start|>user\n" q "<|im_end|>\n<|im_start|>assistant\n" a "<|im_end|>\n"
+
+static void test_names_of_dataset_info(void **state)
+{
+    static const struct {
+        const char *keys, *texts, *why;
+    } cases[] = {
+        {"dataset: one", TURN("I\nJ", "O"), NULL},
+        {"dataset: one , two",
+         TURN("I\nJ", "O") "|<|im_start|>system\nS<|im_end|>\n" TURN("Q", "A"), NULL},
+        {"dataset: [half, one]", TURN("I", "O") "|" TURN("I\nJ", "O"), NULL},
+        {"dataset: one\ntemplate: qwen3_nothink", TURN("I\nJ", "O"), NULL},
+        {"dataset: plain", "plain", NULL},
+        {"dataset: pairs", TURN("Q", "yes"), NULL},
+        {"dataset: tagged", TURN("Q", "A"), NULL},
+        {"dataset: three", NULL, "run.yaml:4: dataset 'three' is neither a file here nor in"},
+        {"dataset: far", NULL, "dataset 'far' has no file_name: the hub is not supported"},
+    };
+    data_case c;
+    (void)state;
+    case_open(&c);
+    make_info(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char more[1600];
+        snprintf(more, sizeof more, "output_dir: out\ndataset_dir: %s\n%s\n", case_path(&c, "data"),
+                 cases[i].keys);
+        case_run(&c, model, more);
+        const af_status st = case_preview(&c);
+        if (cases[i].why) {
+            assert_int_not_equal(st, AF_OK);
+            if (!strstr(c.err.msg, cases[i].why))
+                fail_msg("'%s' should say '%s'", c.err.msg, cases[i].why);
+            continue;
+        }
+        CHECK_OK(st, c.err);
+        assert_string_equal(texts(&c), cases[i].texts);
+    }
+    case_close(&c);
+}
+
+static void test_other_names_for_datasets(void **state)
+{
+    static const struct {
+        const char *keys, *texts, *why;
+    } cases[] = {
+        {"dataset_mixture: {datasets: [{id: D, config: c, split: train, columns: [text]}]}", "a|b",
+         NULL},
+        {"dataset_mixture: {datasets: [{id: D, config: c, split: 'train[:1]', weight: 1.0},\n"
+         "  {id: D, config: c, split: test}], seed: 3}",
+         "a|z", NULL},
+        {"dataset_name: D\ndataset_config: c", "a|b", NULL},
+        {"dataset_mixer: {D/c: 1.0}\ndataset_splits: [test_x, train]", "a|b", NULL},
+        {"pretraining_dataset: D/c/train.jsonl", "a|b", NULL},
+        {"pretraining_dataset: [{path: D, name: c, split: train, text_column: text}]", "a|b", NULL},
+        {"train_dataset: D/list.yaml", "a|b", NULL},
+        {"dataset_mixture: {datasets: [{id: D, nane: c}]}", NULL,
+         ":3: unknown key 'nane' of dataset_mixture"},
+        {"dataset_mixture: [D]", NULL, ":3: dataset_mixture must be a map"},
+        {"dataset_name: D\ndatasets: [{path: D}]", NULL, "contradict each other"},
+        {"train_dataset: D/far.yaml", NULL, "'source: hf_hub' is not supported"},
+    };
+    data_case c;
+    af_error err;
+    (void)state;
+    case_open(&c);
+    CHECK_OK(af_dir_make(case_path(&c, "D"), &err), err);
+    CHECK_OK(af_dir_make(case_path(&c, "D/c"), &err), err);
+    put_file(&c, "D/c/train.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+    put_file(&c, "D/c/test.jsonl", "{\"text\": \"z\"}\n");
+    put_file(&c, "D/far.yaml", "x: {path: org/name, source: hf_hub}\n");
+    char list[1400];
+    snprintf(list, sizeof list, "x:\n  path: %s\n  source: local\n",
+             case_path(&c, "D/c/train.jsonl"));
+    put_file(&c, "D/list.yaml", list);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_buf b = {0};
+        af_buf_str(&b, "output_dir: out\n");
+        for (const char *at = cases[i].keys; *at; at++) /* D is the folder */
+            if (at[0] == 'D' && strchr("/,:]}\n", at[1]))
+                af_buf_str(&b, case_path(&c, "D"));
+            else
+                af_buf_char(&b, *at);
+        af_buf_char(&b, '\n');
+        case_run(&c, model, b.data);
+        const af_status st = case_preview(&c);
+        if (cases[i].why) {
+            assert_int_not_equal(st, AF_OK);
+            if (!strstr(c.err.msg, cases[i].why))
+                fail_msg("'%s' should say '%s'", c.err.msg, cases[i].why);
+        } else {
+            CHECK_OK(st, c.err);
+            assert_string_equal(texts(&c), cases[i].texts);
+        }
+        af_buf_clear(&b);
+    }
+    case_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names_of_dataset_info),
+        cmocka_unit_test(test_other_names_for_datasets),
+    };
+    return cmocka_run_group_tests(tests, find_model, NULL);
+}
