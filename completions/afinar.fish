@@ -303,6 +303,7 @@ complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_on
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'eot_tokens=' -d 'texts that end a turn, beside what the chat template shows'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'min_sample_len=' -d 'leave out records with fewer tokens'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'dataset_exact_deduplication=' -d 'leave out records whose tokens and labels came before'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'stage=' -d 'sft, or pt: datasets of dataset_info.json are text, in packed rows'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'sequence_len=' -d 'maximum tokens per row'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'sample_packing=' -d 'put several records into one row, each with its own attention'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'sample_packing_sequentially=' -d 'pack in file order instead of best fit'

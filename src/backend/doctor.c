@@ -142,7 +142,7 @@ static void optional_libraries(af_finding *out, int *n, int cuda, bool gpu)
             library_file(lt.create));
     else
         add(out, n, "cuBLASLt", AF_FINDING_ABSENT,
-            "not found: GEMMs on a GPU run in own kernels; a step takes about 1.5 to 2 times as "
+            "not found: GEMMs on a GPU run in own kernels; a step takes about 2 to 3 times as "
             "long");
     if (has_dnn)
         add(out, n, "cuDNN", AF_FINDING_GOOD, "%zu: attention on a GPU, where it is faster (%s)",

@@ -80,7 +80,9 @@ static void sweep_inside(const char *dir)
 static bool counts(const char *name)
 {
     static const char temp[] = "." AF_TEMP_NAME ".";
-    return strcmp(name, AF_WRITTEN_NAME) != 0 && strncmp(name, temp, sizeof temp - 1) != 0;
+    static const char list[] = "." AF_WRITTEN_NAME "."; /* a manifest that was being written */
+    return strcmp(name, AF_WRITTEN_NAME) != 0 && strncmp(name, temp, sizeof temp - 1) != 0 &&
+           strncmp(name, list, sizeof list - 1) != 0;
 }
 
 af_status af_output_content(char **what, const char *dir, af_error *err)

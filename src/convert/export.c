@@ -8,6 +8,7 @@
 #include "convert/gguf/template_parts.h"
 #include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
+#include "convert/output/model_card.h"
 #include "convert/output/model_out.h"
 
 static bool ends_with(const char *s, const char *tail)
@@ -177,6 +178,23 @@ static af_dtype folder_type(const af_model_reader *in, const json_t *config)
     return in->any_quantised ? AF_DTYPE_BF16 : in->config.dtype;
 }
 
+static af_status write_card(const af_model_reader *in, const af_output *f, const af_export_opts *o,
+                            af_error *err)
+{
+    af_card c = {.library = "transformers", .base = {in->path}, .base_path = {NULL}, .bases = 1};
+    af_buf b = {0};
+    af_buf_str(&b, "The GGUF file ");
+    af_card_code(&b, af_path_name(in->path));
+    af_buf_str(&b, " as a folder for transformers");
+    if (o->adapter) {
+        af_buf_str(&b, ", with the adapter ");
+        af_card_code(&b, o->adapter);
+        af_buf_str(&b, " merged in");
+    }
+    af_buf_str(&b, in->any_quantised ? ". Its values were dequantized.\n" : ".\n");
+    return af_card_put(f, &c, &b, err);
+}
+
 static af_status gguf_to_folder(const char *model, const char *out, const af_export_opts *o,
                                 af_convert_report **report, af_verify_result *verify, af_error *err)
 {
@@ -201,8 +219,10 @@ static af_status gguf_to_folder(const char *model, const char *out, const af_exp
     AF_TRY(af_model_write_weights(in, f.temp, &dtype, o->threads, r, err));
     af_convert_report_finish(r);
     const verdict v = judge(in, o, f.temp, dtype == AF_DTYPE_F32 ? 32 : 16, verify, &why);
-    if (v != DIFFERS)
+    if (v != DIFFERS) {
+        AF_TRY(write_card(in, &f, o, err));
         AF_TRY(af_output_commit(&f, err));
+    }
     if (v == UNSURE)
         AF_TRY(fail_unsure(out, &why, err));
     *report = r;

@@ -471,3 +471,24 @@ af_status af_loader_write(af_loader *ld, af_model_leaves *l, af_error *err)
 done:
     return st;
 }
+
+uint64_t af_loader_window(const af_loader *l)
+{
+    const uint64_t values = AF_MIN((uint64_t)FORGET_VALUES, (uint64_t)l->spec->params);
+    return values * af_dtype_get(af_loader_config(l)->dtype)->bytes;
+}
+
+static uint64_t items_of(const af_gguf *g, const char *key)
+{
+    const af_gguf_kv *kv = af_gguf_find_kv(g, key);
+    return kv ? kv->count : 0;
+}
+
+uint64_t af_loader_text_bytes(const af_loader *l)
+{
+    enum { TOKEN_BYTES = 208, MERGE_BYTES = 360 }; /* a JSON number with its name; a list of two */
+    const af_gguf *g = af_weights_gguf(l->reader->weights);
+    return !g ? 0
+              : items_of(g, "tokenizer.ggml.tokens") * TOKEN_BYTES +
+                    items_of(g, "tokenizer.ggml.merges") * MERGE_BYTES;
+}

@@ -73,4 +73,9 @@ bool af_loader_is_packed(const af_loader *l, int tensor);
 AF_CHECKED af_status af_loader_bind(af_loader *ld, af_model_leaves *l, bool cpu, af_error *err);
 /* After prepare: writes everything that is not bound (params are converted to f32). */
 AF_CHECKED af_status af_loader_write(af_loader *ld, af_model_leaves *l, af_error *err);
+/* Bytes of the file that are resident at most while its weights are copied. */
+uint64_t af_loader_window(const af_loader *l);
+/* About the bytes it takes to write the tokenizer of a GGUF file as JSON; 0 for a folder, whose
+ * files are copied. */
+uint64_t af_loader_text_bytes(const af_loader *l);
 #endif

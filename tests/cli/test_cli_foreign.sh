@@ -200,6 +200,29 @@ device: cpu
 YAML
 verdict 0 mlx.yaml
 
+# --- tokens that end a turn
+"$AFINAR" data check axolotl.yml 'eot_tokens=["<|im_end|>"]' > stdout 2> err || die "eot_tokens"
+grep -q warning.*eot_tokens err && die "eot_tokens: a warning"
+"$AFINAR" data check axolotl.yml 'eot_tokens=["<|endoftext|>"]' chat_template=chatml > stdout 2> err || die "eot_tokens of no template"
+grep -q "warning: eot_tokens: the chat template has no <|endoftext|>" err || die "eot_tokens: no warning"
+
+# --- fewer records than a file was written for
+sed 's/^val_set_size: .*/val_set_size: 1000/' axolotl.yml > held.yml
+"$AFINAR" train held.yml output_dir=held max_steps=1 2> err || die "val_set_size: 1000"
+grep -q 'warning: held.yml:[0-9]*: val_set_size holds out 1000 of .* are held out instead' err || die "val_set_size: no warning"
+"$AFINAR" plan factory.yaml optim=muon > stdout 2> err && grep -q '^method .*optimizer muon' stdout || die "plan does not name the optimizer"
+
+# --- text to pre-train on, as LLaMA-Factory lists it
+mkdir -p info
+printf '{"text": "one two three"}\n{"text": "four five six seven"}\n' > info/c4.jsonl
+printf '[{"instruction": "a question", "output": "an answer"}]' > info/pairs.json
+echo '{"c4": {"file_name": "c4.jsonl", "columns": {"prompt": "text"}}, "pairs": {"file_name": "pairs.json"}}' > info/dataset_info.json
+sed 's/^stage: sft/stage: pt/; s/^datasets:.*/dataset: c4, pairs\ndataset_dir: info/' factory.yaml > pt.yaml
+verdict 0 pt.yaml
+"$AFINAR" data preview pt.yaml -n 9 > stdout 2> err || die "preview of stage: pt"
+grep -q 'a question' stdout && ! grep -q 'an answer' stdout || die "stage: pt trains the first column"
+grep -rqs '^sample_packing: true$' out || die "stage: pt packs"
+
 # --- the watchdog stops a run, and its model is written
 "$AFINAR" train axolotl.yml output_dir=dog max_steps=9 loss_watchdog_threshold=0.001 loss_watchdog_patience=2 2> err || die "watchdog"
 grep -q 'early stop after step 2: the loss was above loss_watchdog_threshold 0.001 after 2 steps' err || die "watchdog: no word"

@@ -94,9 +94,13 @@ has "$(greedy "$golden/qwen2 --adapter pads")" '"ids"'
 # ChatML and its tokens for a model without a template
 out=$(run chatml "$golden/llama" setup_chat_format=true chat_template=null special_tokens=null tokens=null) || fail "ChatML: $out"
 has "$out" "2 new tokens: '<|im_start|>', ... is 258"
-has "$(cat chatml/chat_template.jinja)" "'<|im_start|>' + message['role']"
+has "$(cat chatml/chat_template.jinja)" "'<|im_start|>' + m"
 has "$(cat chatml/tokenizer_config.json)" '"eos_token": "<|im_end|>"'
 has "$(cat chatml/tokenizer_config.json)" '"bos_token": "<|im_start|>"'
+sed -i 's#^datasets:.*#dataset_mixture: {datasets: [{id: d.jsonl, weight: 1.0}]}#; s#^chat_template:.*##; s#^special_tokens:.*##; s#^tokens:.*##' chatml.yaml
+out=$("$AFINAR" train chatml.yaml output_dir=handbook 2>&1) || fail "a mixture of the alignment handbook: $out"
+has "$out" "2 new tokens: '<|im_start|>', ... is 258"
+has "$(cat handbook/run.yaml)" "setup_chat_format: true"
 out=$(run chatml2 "$golden/llama" chat_template=null special_tokens=null tokens=null) && fail "a conversation without a template"
 has "$out" "needs a chat template"
 

@@ -109,6 +109,17 @@ mine" ] || fail "$command --force: a foreign file is lost"
     [ -s "$out/$first" ] && [ -s "$out/$second" ] || fail "$command --force did not write $first and $second"
     [ -z "$(temporary)" ] || fail "$command left $(temporary)"
 
+    # the card: front matter that names library and base; one of the user's stays
+    if [ $kind != file ]; then
+        card=$(cat "$out/README.md")
+        [ "$(head -1 <<<"$card")" = --- ] && [ "$(grep -c '^---$' <<<"$card")" = 2 ] || fail "$command: no front matter: $card"
+        for words in "library_name: " "base_model" "tags:" "# o$row" "## How to load"; do has "$card" "$words" "card of $command"; done
+        grep -q "$tmp/o" <<<"$card" && fail "$command: the card names a folder of this machine: $card"
+        echo "my own text" > "$out/README.md"
+        run "$out" --force
+        [ $rc = 0 ] && [ "$(cat "$out/README.md")" = "my own text" ] || fail "$command --force: a README.md of the user's: $text"
+    fi
+
     # a file of its own that was edited, and files that it never wrote
     echo >> "$out/$second"
     before=$(content "$out")
@@ -143,6 +154,24 @@ mine" ] || fail "$command --force: a foreign file is lost"
     fi
 done <<<"$table"
 [ $row = 16 ] || fail "$row rows"
+
+# cards: the licence of the base, the merge file, and the same bytes twice
+mkdir "$tmp/l1" "$tmp/l2"
+cp -r models/base "$tmp/licensed" && chmod -R u+w "$tmp/licensed"
+printf -- '---\nlanguage: en\nlicense: "apache-2.0"\n---\n# base\nlicense: other\n' > "$tmp/licensed/README.md"
+for d in l1 l2; do
+    "$AFINAR" merge "$tmp/licensed" --adapter "$golden/peft/lora" -o "$tmp/$d/m" -q > /dev/null || fail "merge"
+    "$AFINAR" merge ties.yml -o "$tmp/$d/t" -q > /dev/null || fail "merge"
+    "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/$d/r" -q --device cpu || fail "train"
+done
+for n in m t r; do cmp "$tmp/l1/$n/README.md" "$tmp/l2/$n/README.md" || fail "two cards of $n differ"; done
+diff -r "$tmp/l1/m" "$tmp/l2/m" && diff -r "$tmp/l1/t" "$tmp/l2/t" || fail "two outputs differ"
+has "$(cat "$tmp/l1/m/README.md")" "license: apache-2.0" "card"
+has "$(cat "$tmp/l1/m/README.md")" 'base_model: "licensed"' "card"
+has "$(cat "$tmp/l1/t/README.md")" "$(cat ties.yml)" "card"
+has "$(cat "$tmp/l1/r/README.md")" "library_name: peft" "card"
+has "$(cat "$tmp/l1/r/README.md")" '- "train_tokens.jsonl"' "card"
+has "$(cat "$tmp/l1/r/README.md")" "| rank, alpha, dropout | 4, 8, 0 |" "card"
 
 # an output that is an input, or has one in it
 mkdir "$tmp/in" && cp -r models/base "$tmp/in/base" && chmod -R u+w "$tmp/in"

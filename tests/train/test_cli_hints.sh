@@ -151,3 +151,30 @@ printf '{"instruction": "a", "output": "b"}\n{"nothing": 1}\n' >> wrong.jsonl
 fails data check run.yaml "datasets=[{path: wrong.jsonl}]"
 [ "$(grep -c '^error: ' err)" = 3 ] || die "errors: $(cat err)"
 has err "error: wrong.jsonl:1: " "error: 69 more records like wrong.jsonl:1" "error: wrong.jsonl:72: " "71 records of the datasets cannot be used"
+
+# --- memory: the estimate before the first step, and that of plan, are not below what was measured
+if ! grep -qa __asan_init "$AFINAR"; then
+    demo=$AF_SOURCE/examples/demo
+    "$AFINAR" export "$model" -o small.gguf --type q8_0 --no-verify -q > /dev/null
+    memory() { # BASE KEYS ...
+        rm -rf measured
+        "$AFINAR" train run.yaml output_dir=measured "base_model=$1" "datasets=[{path: $demo/train.jsonl}]" max_steps=2 sequence_len=64 \
+            pad_to_sequence_len=true val_set_size=8 "${@:2}" 2> err || die "$(cat err)"
+        "$AFINAR" plan run.yaml output_dir=measured "base_model=$1" "datasets=[{path: $demo/train.jsonl}]" max_steps=2 sequence_len=64 \
+            pad_to_sequence_len=true val_set_size=8 "${@:2}" --json > plan.json 2> /dev/null
+        local peak expected planned
+        peak=$(sed -n 's/^memory: \([0-9.]*\) MiB peak.*/\1/p' err)
+        expected=$(sed -n 's/.*peak resident, \([0-9.]*\) expected.*/\1/p' err)
+        planned=$(sed 's/.*"resident_bytes":\([0-9]*\).*/\1/' plan.json)
+        awk "BEGIN { exit !($peak <= $expected && $peak * 1048576 <= $planned && $peak > $expected * 0.75) }" \
+            || die "$*: $peak MiB measured, $expected expected, $planned bytes planned"
+    }
+    memory "$demo/base"
+    memory "$demo/base" adapter=full learning_rate=1e-5
+    memory "$demo/base" adapter=qlora
+    memory "$demo/base" bf16=true gradient_accumulation_steps=2
+    memory "$demo/base" adapter=full learning_rate=1e-5 optimizer=adamw_8bit save_steps=1
+    memory "$demo/base" lora_modules_to_save=[embed_tokens]
+    memory small.gguf
+    memory "$model" micro_batch_size=4
+fi

@@ -571,25 +571,26 @@ grep -q "skipping checkpoint-500: .*not a checkpoint of afinar" "$tmp/err" || di
 [ -f "$tmp/foreign/checkpoint-500/optimizer.pt" ] || die "another trainer's checkpoint was removed"
 [ "$(cd "$tmp/foreign" && echo checkpoint-*)" = "checkpoint-5 checkpoint-500" ] || die "$(ls "$tmp/foreign")"
 
-# measured memory is what was expected, also when the best model is copied at the end (its file is larger than the tolerance)
+# measured memory is at most what was expected and not far below, also when the best model is copied at the end (its file is larger
+# than the tolerance)
 if ! grep -qa __asan_init "$AFINAR"; then
     "$AFINAR" train "$tmp/full.yaml" output_dir="$tmp/resident" base_model="$AF_SOURCE/examples/demo/base" \
         datasets="[{path: $AF_SOURCE/examples/demo/train.jsonl}]" learning_rate=1e-5 val_set_size=8 eval_steps=1 load_best_model_at_end=true 2> "$tmp/err"
-    grep -Eq 'peak resident, [0-9.]* expected \([+-]([0-9]|1[01])\.' "$tmp/err" || die "$(grep 'peak resident' "$tmp/err")"
+    grep -Eq 'peak resident, [0-9.]* expected \((-([0-9]|1[0-9])\.|\+0\.0)' "$tmp/err" || die "$(grep 'peak resident' "$tmp/err")"
     # and the plan reports the same in advance, the program itself included
     for keys in "" "adapter=lora lora_r=8" "adapter=qlora lora_r=8"; do
         set -- base_model="$AF_SOURCE/examples/demo/base" datasets="[{path: $AF_SOURCE/examples/demo/train.jsonl}]" sequence_len=256 pad_to_sequence_len=true $keys
         planned=$("$AFINAR" plan "$tmp/full.yaml" output_dir="$tmp/none" "$@" --json | sed 's/.*"resident_bytes":\([0-9]*\).*/\1/')
         rm -rf "$tmp/planned"
         "$AFINAR" train "$tmp/full.yaml" output_dir="$tmp/planned" "$@" 2> "$tmp/err" || die "$(cat "$tmp/err")"
-        sed -n 's/.*memory: \([0-9.]*\) MiB peak resident.*/\1/p' "$tmp/err" | awk -v p="$planned" '{ d = $1 * 1048576 / p - 1; exit !(d < 0.08 && d > -0.08) }' \
+        sed -n 's/.*memory: \([0-9.]*\) MiB peak resident.*/\1/p' "$tmp/err" | awk -v p="$planned" '{ d = $1 * 1048576 / p - 1; exit !(d <= 0 && d > -0.2) }' \
             || die "'$keys': $planned bytes resident planned, $(grep 'peak resident' "$tmp/err")"
     done
     # nor do the tokens of a large dataset stay in memory after they were checked
     awk 'BEGIN { for (i = 0; i < 6000; i++) { printf "{\"text\": \"%d", i; for (k = 0; k < 250; k++) printf " x"; print "\"}" } }' > "$tmp/large.jsonl"
     for again in made kept; do
         "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/large_$again" datasets="[{path: $tmp/large.jsonl}]" max_steps=1 2> "$tmp/err"
-        grep -Eq 'peak resident, [0-9.]* expected \([+-]([0-9]|1[0-9])\.' "$tmp/err" || die "large, $again: $(grep 'peak resident' "$tmp/err")"
+        grep -Eq 'peak resident, [0-9.]* expected \([+-]([0-9]|[12][0-9])\.' "$tmp/err" || die "large, $again: $(grep 'peak resident' "$tmp/err")"
     done
 fi
 echo "every feature"

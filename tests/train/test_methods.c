@@ -288,7 +288,8 @@ static void test_a_reduced_run_resumes(void **state)
 {
     (void)state;
     static const char lines[] = "adapter: lora\nlora_r: 4\nlearning_rate: 1e-3\nmax_steps: 6\n"
-                                "peft_init_lora_weights: pissa\nsave_steps: 3\n";
+                                "peft_init_lora_weights: pissa\nsave_steps: 3\nlora_bias: true\n"
+                                "tokens: [<new1>, <new2>]\n";
     af_error err = {0};
     af_train_result result;
     uint64_t whole_size, size;

@@ -219,9 +219,9 @@ static af_status check_gemm_library(af_cuda *cu, af_error *err)
         return af_fail(err, AF_EDEVICE, "gemm: cublas needs cuBLASLt; `%s` brings it",
                        af_library_hint(hint, cu->cuda, true, false, false));
     if (cu->report_own_gemm && cu->gemm == AF_GEMM_AUTO)
-        af_log_write(AF_LOG_INFO,
+        af_log_write(AF_LOG_WARN,
                      "cuBLASLt was not found: GEMMs run in afinar's own kernels, and a step takes "
-                     "about 1.5 to 2 times as long; `%s` brings it",
+                     "about 2 to 3 times as long; `%s` brings it",
                      af_library_hint(hint, cu->cuda, true, false, false));
     cu->report_own_gemm = false;
     return AF_OK;

@@ -181,26 +181,38 @@ static bool tiled(const af_cuda *cu, const af_cuda_gemm *m)
            aligned(&m->b, m->stride_b, m->batch) && cu->smem_max >= OWN_TILES_BYTES;
 }
 
-/* A block makes a tile of 64 x 64 (gemm.cu: any stride) or 128 x 128 (gemm_tiles.cu). */
-af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
+static af_status new_launch(af_cuda *cu, af_launch **out, af_kernel *k, af_error *err)
 {
-    const af_cuda_gemm *m = &p->m;
-    const bool f32 = m->a.dtype == AF_DTYPE_F32;
-    const char *defines =
-        af_cuda_text(cu, "AF_T=%s AF_C=%s", af_cuda_ctype(m->a.dtype), af_cuda_ctype(m->c.dtype));
-    const bool tiles = tiled(cu, m);
-    const int side = tiles ? 128 : 64;
-    af_kernel *k = tiles ? af_cuda_kernel(cu, "gemm_tiles.cu", "gemm_tiles", defines)
-                         : af_cuda_kernel(cu, "gemm.cu", f32 ? "gemm_f32" : "gemm_mma", defines);
     af_launch *l = af_arena_take(&cu->cg->mem, sizeof *l);
     if (!k || !l)
         return cu->err.code ? af_fail(err, cu->err.code, "%s", cu->err.msg)
                             : af_fail_nomem(err, "the prepared graph", sizeof *l);
     l->kernel = k;
+    *out = l;
+    return AF_OK;
+}
+
+/* A block makes a tile of 64 x 64 (gemm.cu: any stride) or 128 x 128 (gemm_tiles.cu). */
+af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
+{
+    const af_cuda_gemm *m = &p->m;
+    const bool f32 = m->a.dtype == AF_DTYPE_F32;
+    const bool tiles = tiled(cu, m);
+    const char *types =
+        af_cuda_text(cu, "AF_T=%s AF_C=%s", af_cuda_ctype(m->a.dtype), af_cuda_ctype(m->c.dtype));
+    const char *defines =
+        tiles ? af_cuda_text(cu, "AF_TA=%d AF_TB=%d %s", m->ta, m->tb, types) : types;
+    const int side = tiles ? 128 : 64;
+    af_kernel *k = tiles ? af_cuda_kernel(cu, "gemm_tiles.cu", "gemm_tiles", defines)
+                         : af_cuda_kernel(cu, "gemm.cu", f32 ? "gemm_f32" : "gemm_mma", defines);
+    af_launch *l = NULL;
+    const af_status st = new_launch(cu, &l, k, err);
+    if (st != AF_OK)
+        return st;
     l->grid[0] = (unsigned)((m->c.cols + side - 1) / side);
     l->grid[1] = (unsigned)((m->c.rows + side - 1) / side);
     l->grid[2] = (unsigned)AF_MAX(m->batch, 1);
-    l->block = f32 || tiles ? 256 : 128;
+    l->block = f32 ? 256 : 128;
     l->smem = tiles ? OWN_TILES_BYTES : 0;
     if (l->grid[1] > 65535)
         return af_fail(err, AF_EUNSUPPORTED,
@@ -216,8 +228,10 @@ af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
     af_arg_i64(l, m->c.rows);
     af_arg_i64(l, m->c.cols);
     af_arg_i64(l, inner(m));
-    af_arg_i32(l, m->ta);
-    af_arg_i32(l, m->tb);
+    if (!tiles) { /* there they are part of the kernel */
+        af_arg_i32(l, m->ta);
+        af_arg_i32(l, m->tb);
+    }
     af_arg_f32(l, m->alpha);
     af_arg_f32(l, m->beta);
     p->own = l;

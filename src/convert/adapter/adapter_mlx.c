@@ -7,6 +7,7 @@
 #include "convert/adapter/adapter_gguf.h"
 #include "convert/input/folder_text.h"
 #include "convert/output/folder_out.h"
+#include "convert/output/model_card.h"
 #include "format/weights/weights.h"
 #include "model/adapter_config.h"
 
@@ -151,6 +152,25 @@ done:
     return st;
 }
 
+static af_status write_card(const af_output *f, const char *dir, bool mlx, const json_t *config,
+                            af_error *err)
+{
+    const char *key = mlx ? "model" : "base_model_name_or_path";
+    const char *base = json_string_value(json_object_get(config, key));
+    const bool known = base && *base;
+    af_card c = {.library = mlx ? "mlx" : "peft",
+                 .relation = known ? "adapter" : NULL,
+                 .base = {base},
+                 .base_path = {base},
+                 .bases = known,
+                 .tags = {"lora"}};
+    af_buf b = {0};
+    af_buf_str(&b, "The adapter ");
+    af_card_code(&b, af_path_name(dir));
+    af_buf_printf(&b, " in the format of %s.\n", mlx ? "mlx-lm" : "PEFT");
+    return af_card_put(f, &c, &b, err);
+}
+
 static af_status finish(const af_weights *in, const char *out, const char *dir, bool force,
                         bool mlx, json_t *config, const af_adapter_config *c, double common,
                         af_error *err)
@@ -164,6 +184,7 @@ static af_status finish(const af_weights *in, const char *out, const char *dir, 
         AF_TRY(af_fail_nomem(err, "a path", 0));
     AF_TRY(write_all(in, path, mlx, c, common, err));
     AF_TRY(af_json_write(f.temp, "adapter_config.json", config, err));
+    AF_TRY(write_card(&f, dir, mlx, config, err));
     AF_TRY(af_output_commit(&f, err));
 done:
     af_output_abandon(&f);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "convert/input/folder_text.h"
 #include "convert/output/folder_out.h"
+#include "convert/output/model_card.h"
 #include "model/model_reader.h"
 #include "tensor/svd.h"
 
@@ -204,6 +205,26 @@ done:
     return st;
 }
 
+static af_status write_card(const lora_extraction *j, const af_output *f, const char *base,
+                            const char *model, af_error *err)
+{
+    af_card c = {.library = "peft",
+                 .relation = "adapter",
+                 .base = {base},
+                 .base_path = {j->base->path},
+                 .bases = 1,
+                 .tags = {"lora"}};
+    af_buf b = {0};
+    af_buf_str(&b, "The difference of ");
+    af_card_code(&b, model);
+    af_buf_str(&b, " and ");
+    af_card_code(&b, base);
+    af_buf_printf(
+        &b, " as a LoRA adapter of rank %d. It represents %.2f %% of the squared difference.\n",
+        j->rank, 100 * (j->all2 > 0 ? j->kept2 / j->all2 : 1));
+    return af_card_put(f, &c, &b, err);
+}
+
 af_status af_extract_lora(const char *base, const char *model, const char *out,
                           const af_extract_opts *o, double *kept, af_error *err)
 {
@@ -228,6 +249,7 @@ af_status af_extract_lora(const char *base, const char *model, const char *out,
         AF_TRY(af_fail(err, AF_EUSAGE, "'%s' and '%s' do not differ in any linear", base, model));
     AF_TRY(write_config(&j, &f, base, err));
     AF_TRY(write_values(&j, &f, err));
+    AF_TRY(write_card(&j, &f, base, model, err));
     AF_TRY(af_output_commit(&f, err));
     if (kept)
         *kept = j.all2 > 0 ? j.kept2 / j.all2 : 1;

@@ -7,6 +7,7 @@
 #include "afinar/chat.h"
 #include "afinar/model.h"
 #include "base/base.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "convert/gguf/template_parts.h"
 #include "model/model_state.h"
@@ -176,6 +177,18 @@ static af_status check_turns(const char *written, af_verify_result *r, af_error 
     return AF_OK;
 }
 
+/* A model may be without a tokenizer, but one that is there can be read. */
+static af_status check_tokenizer(af_model *m, const char *path, af_error *err)
+{
+    const af_tokenizer *k;
+    af_error why = {0};
+    char *file = af_path_join(path, "tokenizer.json");
+    const af_status st = file ? af_model_tokenizer(m, &k, &why) : AF_ENOMEM;
+    const bool there = !file || af_file_exists(path) || af_file_exists(file);
+    free(file);
+    return st == AF_ENOMEM || (st == AF_EIO && there) ? af_fail(err, st, "%s", why.msg) : AF_OK;
+}
+
 af_status af_export_verify(const char *model, const char *adapter, const char *written, double bits,
                            int threads, af_verify_result *out, af_error *err)
 {
@@ -191,6 +204,8 @@ af_status af_export_verify(const char *model, const char *adapter, const char *w
         o.adapters = 1;
     }
     AF_TRY(af_model_open(&a, model, &o, err));
+    AF_TRY(check_tokenizer(a, model, err));
+    AF_TRY(check_tokenizer(b, written, err));
     AF_TRY(run_prompts(a, b, &s, err));
     compare_tokens(a, b);
     AF_TRY(check_turns(written, out, err));

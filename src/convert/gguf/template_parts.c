@@ -110,8 +110,11 @@ af_status af_template_parts_read(af_template_parts *out, const char *path, af_er
     af_template *t = NULL;
     af_tokenizer *k = NULL;
     *out = (af_template_parts){.end_id = -1};
-    if (af_template_open(&t, path, NULL) == AF_OK && af_tokenizer_open(&k, path, NULL) == AF_OK)
+    af_error why = {0};
+    if (af_template_open(&t, path, &why) == AF_OK && af_tokenizer_open(&k, path, &why) == AF_OK)
         st = take_apart(out, t, k, err);
+    else if (why.code == AF_EIO || why.code == AF_ENOMEM)
+        st = af_fail(err, why.code, "%s", why.msg);
     af_template_close(t);
     af_tokenizer_close(k);
     if (st != AF_OK)

@@ -5,6 +5,7 @@
 #include "afinar/convert.h"
 #include "base/log.h"
 #include "convert/adapter/adapter_combine.h"
+#include "convert/output/model_card.h"
 #include "convert/output/model_out.h"
 
 static af_status read_adapters(af_adapter **out, af_model_reader *in,
@@ -105,6 +106,30 @@ static void warn_zeros(const af_adapter *a)
         af_log_write(AF_LOG_WARN, "the result is all zeros: the combined adapter changes nothing");
 }
 
+static af_status write_card(const af_model_reader *in, const char *model, const af_output *f,
+                            const af_merge_adapter_opts *o, af_error *err)
+{
+    af_card c = {.library = o->adapter_only ? "peft" : "transformers",
+                 .relation = o->adapter_only ? "adapter" : "finetune",
+                 .base = {model},
+                 .base_path = {in->path},
+                 .bases = 1,
+                 .tags = {"lora", "merge"}};
+    af_buf b = {0};
+    af_buf_printf(&b, "%s ",
+                  o->adapter_only ? "LoRA adapters, combined, for" : "LoRA adapters merged into");
+    af_card_code(&b, model);
+    af_buf_printf(&b,
+                  ".\n\n## Adapters\n\nCombined by `%s`%s:\n\n| adapter | weight |\n|---|---|\n",
+                  o->combine ? o->combine : "linear", o->dtype ? "" : ", in the type of the base");
+    for (int i = 0; i < o->adapters; i++) {
+        af_buf_str(&b, "| ");
+        af_card_code(&b, o->adapter[i]);
+        af_buf_printf(&b, " | %g |\n", o->weight[i]);
+    }
+    return af_card_put(f, &c, &b, err);
+}
+
 /* On what the adapters were merged, where that is not what they were trained with. */
 static const char *what_base(const af_model_reader *in, const af_merge_adapter_opts *o)
 {
@@ -145,6 +170,7 @@ af_status af_merge_adapters(const char *model, const char *out, const af_merge_a
         a = NULL;
         AF_TRY(write_model(in, &f, o->dtype ? &dtype : NULL, o->threads, err));
     }
+    AF_TRY(write_card(in, model, &f, o, err));
     AF_TRY(af_output_commit(&f, err));
     if (note)
         *note = what_base(in, o);

@@ -1,5 +1,6 @@
 /* merge_run.c - af_merge_file: opens the models, runs the method over every tensor, writes. */
 #include "convert/merge/merge_run.h"
+#include "convert/output/model_card.h"
 
 #include "base/log.h"
 #include "convert/output/convert_report.h"
@@ -294,6 +295,36 @@ done:
     return st;
 }
 
+/* The card names the models and holds the merge file. */
+static af_status write_card(const af_merge_run *r, const af_output *f, af_error *err)
+{
+    enum { FILE_MAX = 1 << 20 };
+    const af_merge_config *m = r->config;
+    af_card c = {.library = "transformers", .relation = "merge", .tags = {"mergekit", "merge"}};
+    af_buf b = {0};
+    char *text = NULL;
+    uint64_t n = 0;
+    af_buf_printf(&b, "A merge of language models with the method `%s`", m->method->name);
+    if (m->base >= 0) {
+        af_buf_str(&b, " and the base ");
+        af_card_code(&b, m->model[m->base]);
+    }
+    af_buf_str(&b, ".\n\n## Models\n\n");
+    for (int i = 0; i < m->models; i++) {
+        c.base[c.bases] = m->model[i];
+        c.base_path[c.bases++] = r->in[i]->path;
+        af_buf_str(&b, "- ");
+        af_card_code(&b, m->model[i]);
+        af_buf_char(&b, '\n');
+    }
+    if (af_file_exists(m->file) && af_file_read(&text, &n, m->file, FILE_MAX, NULL) == AF_OK) {
+        af_buf_str(&b, "\n## Merge configuration\n\n");
+        af_card_fence(&b, "yaml", text, n);
+    }
+    free(text);
+    return af_card_put(f, &c, &b, err);
+}
+
 /* Weights that cancel, a scale of 0, a density that drops everything: never what is wanted. */
 static void warn_zeros(const af_merge_run *r)
 {
@@ -365,6 +396,7 @@ static af_status run_all(af_merge_run *r, const char *out, af_merge_plan *plan, 
     AF_TRY(af_merge_text(r, &f, err));
     AF_TRY(write_model(r, &f, err));
     warn_zeros(r);
+    AF_TRY(write_card(r, &f, err));
     AF_TRY(af_output_commit(&f, err));
 done:
     af_output_abandon(&f);

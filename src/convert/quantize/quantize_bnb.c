@@ -5,6 +5,7 @@
  * encodes and streams. Rows are taken in groups that end at a block's end, so that threads can
  * encode groups apart. */
 #include "convert/quantize/quantize_bnb.h"
+#include "convert/output/model_card.h"
 
 #include "base/buf.h"
 #include "base/log.h"
@@ -466,6 +467,31 @@ static void warn_experts(const af_model_reader *in)
         }
 }
 
+static af_status write_card(const bnb_export *j, const af_output *f, const af_quantize_opts *o,
+                            af_error *err)
+{
+    af_card c = {.library = "transformers",
+                 .relation = "quantized",
+                 .base = {j->in->path},
+                 .base_path = {j->in->path},
+                 .bases = 1,
+                 .tags = {"bitsandbytes", o->type}};
+    af_buf b = {0};
+    af_buf_str(&b, "Weights of ");
+    af_card_code(&b, af_path_name(j->in->path));
+    af_buf_printf(&b, " in the bitsandbytes type `%s`", o->type);
+    if (j->type != AF_DTYPE_I8)
+        af_buf_printf(&b, ", blocks of %" PRId64 " values%s", j->block,
+                      j->nested ? ", scales quantized again" : "");
+    if (o->adapter) {
+        af_buf_str(&b, ", with the adapter ");
+        af_card_code(&b, o->adapter);
+        af_buf_str(&b, " merged in first");
+    }
+    af_buf_str(&b, ".\n");
+    return af_card_put(f, &c, &b, err);
+}
+
 af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in, const char *out,
                           af_dtype type, const af_quantize_opts *o, af_error *err)
 {
@@ -487,6 +513,7 @@ af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in, const
         AF_TRY(af_fail_nomem(err, "offsets", (uint64_t)in->count * 4));
     warn_experts(in);
     AF_TRY(write_folder(&j, &f, err));
+    AF_TRY(write_card(&j, &f, o, err));
     AF_TRY(af_output_commit(&f, err));
     af_convert_report_finish(j.report);
     if (in->any_quantised)

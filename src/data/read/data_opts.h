@@ -27,6 +27,7 @@ typedef struct af_data_opts {
     const char *const *roles; /* roles_to_train; none = assistant */
     int role_count;
     af_train_eos train_on_eos;
+    bool pretraining; /* what dataset_info.json lists is text to train on */
     af_excess excess;
     int64_t sequence_len;
     const char *const *eot_tokens; /* further texts that end a turn */

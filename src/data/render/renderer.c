@@ -151,9 +151,10 @@ static af_status open_template(af_renderer *s, const char *model, const char *re
 {
     bool bare;
     if (af_renderer_own_template(requested)) {
-        (void)!af_renderer_template(&s->chat, &bare, model, requested,
-                                    &s->why); /* reported when needed */
-        return AF_OK;
+        const af_status own = af_renderer_template(&s->chat, &bare, model, requested, &s->why);
+        if (own == AF_ENOMEM || own == AF_EIO)
+            return af_fail(err, own, "%s", s->why.msg);
+        return AF_OK; /* that there is none is reported when it is needed */
     }
     const af_status st = af_renderer_template(&s->chat, &bare, model, requested, err);
     if (st != AF_OK || !bare)

@@ -33,6 +33,11 @@ static af_status read_name(af_data_entry *p, const af_yaml *n, const char *from)
     if (is_path(name))
         return AF_OK;
     const af_status st = af_dataset_info_read(p->s, p->o->dataset_dir, name, p->mem, p->err);
+    if (st == AF_OK && p->o->pretraining && p->s->shape == AF_SHAPE_ALPACA) {
+        p->s->shape = AF_SHAPE_TEXT; /* the first column is the text */
+        p->s->field.text = p->s->field.instruction;
+        p->s->cut = true;
+    }
     return st == AF_OK
                ? AF_OK
                : af_fail_prefix(st, p->err, "%s", af_data_source_loc(at, p->o->run_path, n->line));

@@ -293,7 +293,10 @@ static af_status double_module(af_adapter *to, const af_adapter *from, int i, af
     const af_adapter_module *x = &from->module[i];
     af_adapter_module *y = &to->module[i];
     const int64_t r = x->rank;
-    *y = (af_adapter_module){.rank = 2 * x->rank, .alpha = 2 * x->alpha, .scale = x->scale};
+    *y = (af_adapter_module){.rank = 2 * x->rank,
+                             .alpha = 2 * x->alpha,
+                             .scale = x->scale,
+                             .bias = x->bias}; /* borrowed */
     y->a = af_arena_take(&to->arena, (uint64_t)(2 * r * m->in) * sizeof *y->a);
     y->b = af_arena_take(&to->arena, (uint64_t)(2 * r * m->out) * sizeof *y->b);
     if (!y->a || !y->b)
@@ -332,7 +335,11 @@ af_status af_start_convert(af_adapter **out, const af_adapter *a, af_error *err)
         if (a->module[i].rank)
             AF_TRY(double_module(d, a, i, err));
     for (int i = 0; i < a->spec->tensors; i++)
-        d->saved[i] = a->saved[i]; /* borrowed */
+        d->saved[i] = a->saved[i]; /* borrowed, as all that follows */
+    memcpy(d->tokens, a->tokens, sizeof d->tokens);
+    memcpy(d->token_values, a->token_values, sizeof d->token_values);
+    d->grown = a->grown;
+    d->resized = a->resized;
     *out = d;
     d = NULL;
 done:
@@ -351,7 +358,13 @@ void af_start_restore(af_adapter *a, const af_adapter *converted)
         memcpy(y->a, x->a, (size_t)(y->rank * m->in) * sizeof *y->a);
         for (int64_t o = 0; o < m->out; o++)
             memcpy(y->b + o * y->rank, x->b + o * x->rank, (size_t)y->rank * sizeof *y->b);
+        if (y->bias && x->bias)
+            memcpy(y->bias, x->bias, (size_t)m->out * sizeof *y->bias);
     }
+    for (int k = 0; k < AF_TOKEN_TABLES; k++)
+        if (a->token_values[k] && converted->token_values[k])
+            memcpy(a->token_values[k], converted->token_values[k],
+                   (size_t)(a->tokens[k].count * a->spec->width) * sizeof(float));
     for (int i = 0; i < a->spec->tensors; i++) {
         const af_tensor_spec *t = &a->spec->tensor[i];
         if (a->saved[i] && converted->saved[i])

@@ -289,6 +289,13 @@ static af_status resolve_strategy(af_run_config *r, af_when *when, const char *s
     return st;
 }
 
+/* LLaMA-Factory packs what it pre-trains on. */
+static void resolve_stage(af_run_config *r)
+{
+    if (r->stage == AF_STAGE_PRETRAINING && !*line_of(r, "sample_packing"))
+        r->packing = true;
+}
+
 static af_status resolve_strategies(af_run_config *r, af_error *err)
 {
     const af_when save = r->save_strategy, eval = r->eval_strategy;
@@ -367,6 +374,7 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         st = check_steps(r, err);
     if (st == AF_OK)
         st = resolve_strategies(r, err);
+    resolve_stage(r);
     if (st == AF_OK)
         st = check_effects(r, err);
     if (st == AF_OK)

@@ -25,6 +25,7 @@ typedef enum af_method {
     AF_METHOD_DORA,  /* in a run file: lora with peft_use_dora */
     AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
 } af_method;
+typedef enum af_stage { AF_STAGE_FINE_TUNING, AF_STAGE_PRETRAINING } af_stage;
 /* When something happens; AUTO = as the keys about steps and epochs say. */
 typedef enum af_when {
     AF_WHEN_AUTO,
@@ -95,6 +96,7 @@ typedef struct af_run_config {
     bool train_on_inputs;
     af_strings roles_to_train;
     af_train_eos train_on_eos;
+    af_stage stage;
     af_excess excess;
     int64_t sequence_len, max_samples;
     bool packing, packing_sequentially, pad_to_sequence_len, shuffle;

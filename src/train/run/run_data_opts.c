@@ -21,6 +21,7 @@ af_data_opts af_run_data_opts(const af_run_config *run, const char *model)
         .roles = run->roles_to_train.item,
         .role_count = run->roles_to_train.count,
         .train_on_eos = run->train_on_eos,
+        .pretraining = run->stage == AF_STAGE_PRETRAINING,
         .excess = run->excess,
         .sequence_len = run->sequence_len,
         .max_samples = run->max_samples,

@@ -124,7 +124,7 @@ static const foreign_group groups[] = {
      "tokenizer_save_jinja_files is_falcon_derived_model is_llama_derived_model "
      "is_mistral_derived_model is_qwen_derived_model model_revision revision_of_model "
      "tokenizer_revision model_class model_quantization_config model_quantization_config_kwargs "
-     "model_max_length torchdistx_path axolotl_config_path base_model_ignore_patterns "
+     "model_max_length torchdistx_path axolotl_config_path test_value base_model_ignore_patterns "
      "model_code_revision base_model_revision tokenizer_padding_side padding_side "
      "use_modelscope use_openmind use_hf lora_bf16_mode visual_inputs"},
     {IDLE, "a base is read as it is stored; for computing, see 'bf16'",
@@ -152,7 +152,6 @@ static const foreign_group groups[] = {
      "fp16 float16 fp16_opt_level half_precision_backend fp16_backend fp8 fp8_* pure_bf16 bfloat16 "
      "float32"},
 
-    {EXACT, "'train' is supervised fine-tuning, or pre-training when the dataset is text", "stage"},
     {EXACT, "the loss is the plain cross-entropy", "loss_type"},
     {INSTEAD, "experts stay as they are stored", "quantize_moe_experts"},
     {INSTEAD, "the scales of a 4-bit base are always quantised, too",
@@ -229,7 +228,7 @@ static const foreign_group groups[] = {
      "interleave_probs pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
-     "default_system_message chat_template_kwargs chat_template_path role_boundaries "},
+     "default_system_message chat_template_kwargs chat_template_path role_boundaries"},
     {REFUSED, "see 'eval_steps'", "eval_delay"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
 };
@@ -239,7 +238,6 @@ static const foreign_group groups[] = {
 static const struct {
     const char *key, *values;
 } anyway[] = {
-    {"stage", "sft"},
     {"loss_type", "nll"},
     {"mean_resizing_embeddings", "true"},
     {"quantization_method", "bnb bitsandbytes auto"},

@@ -56,6 +56,8 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"sgd", AF_OPTIMIZER_SGD},
                                                 {0}};
 
+static const af_key_choice stage_names[] = {
+    {"sft", AF_STAGE_FINE_TUNING}, {"pt", AF_STAGE_PRETRAINING}, {0}};
 static const af_key_choice save_when_names[] = {{"auto", AF_WHEN_AUTO},
                                                 {"steps", AF_WHEN_STEPS},
                                                 {"epoch", AF_WHEN_EPOCH},
@@ -90,6 +92,7 @@ CHOICES(bf16, af_tri, tri_names);
 CHOICES(checkpointing, af_tri, tri_names);
 CHOICES(offloading, af_tri, tri_names);
 CHOICES(attention, af_attention_by, attention_names);
+CHOICES(stage, af_stage, stage_names);
 CHOICES(save_strategy, af_when, save_when_names);
 CHOICES(eval_strategy, af_when, eval_when_names);
 CHOICES(gemm, af_gemm_by, gemm_names);
@@ -234,6 +237,8 @@ const af_key af_keys[] = {
      0},
     {"dataset_exact_deduplication", BOOL(deduplicate), 0, 0, "false",
      "leave out records whose tokens and labels came before", {0}, 0},
+    {"stage", ENUM(stage), 0, 0, "sft",
+     "sft, or pt: datasets of dataset_info.json are text, in packed rows", {0}, 0},
     {"sequence_len", I64(sequence_len), 2, 1 << 24, "2048", "maximum tokens per row",
      {"cutoff_len", "max_seq_length", "max_length"}, 0},
     {"sample_packing", BOOL(packing), 0, 0, "false",

@@ -110,6 +110,28 @@ static bool put_value(af_buf *b, const af_run_config *r, const af_key *k)
     return false;
 }
 
+void af_run_method_text(const af_run_config *r, af_buf *b)
+{
+    static const char *const keys[] = {"adapter",
+                                       "optimizer",
+                                       "peft_init_lora_weights",
+                                       "peft_use_dora",
+                                       "neftune_noise_alpha",
+                                       "freeze_trainable_layers",
+                                       "freeze_extra_modules",
+                                       "unfrozen_parameters",
+                                       "loraplus_lr_ratio",
+                                       "stage"};
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        const af_key *k = af_key_find(keys[i]);
+        const char *name = r->key_name[k - af_keys];
+        if (i > 1 && !af_run_key_is_set(r, keys[i]))
+            continue;
+        af_buf_printf(b, "%s%s ", i ? ", " : "", name && i > 1 ? name : k->name);
+        (void)put_value(b, r, k);
+    }
+}
+
 /* The default of a key is not written when the user set the key that excludes it. */
 static bool rival_is_set(const af_run_config *r, const af_key *k)
 {

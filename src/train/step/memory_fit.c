@@ -362,8 +362,8 @@ uint64_t af_memory_copies(const af_step_graph *s) { return copies(s, &s->plan); 
 uint64_t af_plan_in_place(const af_plan_info *p) { return p->bound - p->returned; }
 
 /* Code and stacks that are touched after the start; pages of a checkpoint's files while they are
- * verified. */
-#define LATER_BYTES  (UINT64_C(13) << 17)
+ * verified. The estimate is meant as a bound: it may be a little too large, not too small. */
+#define LATER_BYTES  (UINT64_C(33) << 17)
 #define VERIFY_BYTES (UINT64_C(1) << 20)
 
 void af_memory_count_program(af_step_graph *s)
@@ -372,6 +372,13 @@ void af_memory_count_program(af_step_graph *s)
     const uint64_t own = af_resident_own(), adapter = s->model->adapter_bytes;
     s->program_bytes +=
         LATER_BYTES + (own > adapter ? own - adapter : 0) + AF_MIN(VERIFY_BYTES, s->plan.state);
+    if (!s->model->loader)
+        return;
+    /* full fine-tuning copies every weight when the memory of the run is there already; and each
+     * checkpoint writes the tokenizer */
+    if (!s->model->adapter)
+        s->program_bytes += AF_MIN(af_loader_window(s->model->loader), s->plan.params);
+    s->program_bytes += af_loader_text_bytes(s->model->loader);
 }
 
 uint64_t af_memory_resident(const af_step_graph *s, const af_plan_info *p)

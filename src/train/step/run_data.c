@@ -1,5 +1,6 @@
 /* run_data.c - see run_data.h. */
 #include "train/step/run_data.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "data/render/renderer.h"
 #include "data/shape/data_source.h"
@@ -46,8 +47,17 @@ static af_status split(af_run_data *d, const af_run_config *run, af_error *err)
 {
     const int64_t n = d->store.records;
     const double v = run->val_set_size;
-    const int64_t held = v < 1 ? (int64_t)ceil((double)n * v) : (int64_t)v;
+    enum { SHARE = 10 }; /* of few records a tenth */
+    int64_t held = v < 1 ? (int64_t)ceil((double)n * v) : (int64_t)v;
     char at[300];
+    if (held >= n && n >= SHARE && af_run_key_line(run, "val_set_size") > 0) {
+        /* a file written for more data, tried on some of it */
+        af_log_write(AF_LOG_WARN,
+                     "%s: val_set_size holds out %" PRId64 " of %" PRId64 " records: %" PRId64
+                     " are held out instead",
+                     af_run_key_loc(run, "val_set_size", at, sizeof at), held, n, n / SHARE);
+        held = n / SHARE;
+    }
     if (held >= n)
         return af_fail(err, AF_EUSAGE,
                        "%s: val_set_size holds out %" PRId64 " of %" PRId64

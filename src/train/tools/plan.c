@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "format/text/json_text.h"
+#include "train/run/run_keys.h"
 #include "train/step/memory_fit.h"
 #include "train/step/run_data.h"
 #include "train/step/setting_warnings.h"
@@ -224,6 +225,9 @@ static char *as_text(const plan_table *a, const af_step_graph *s)
                   af_device_text(s->model->device), af_dtype_name(s->model->compute));
     if (*af_device_no_gpu(s->model->device))
         af_buf_printf(&b, "device       no GPU is used: %s\n", af_device_no_gpu(s->model->device));
+    af_buf_str(&b, "method       ");
+    af_run_method_text(s->run, &b);
+    af_buf_char(&b, '\n');
     af_buf_printf(&b, "batch        %lld x %lld tokens, %lld passes per step, %.3g FLOP per step\n",
                   (long long)s->run->micro_batch_size, (long long)s->run->sequence_len,
                   (long long)s->run->accumulation, p->flops * (double)s->run->accumulation);

@@ -2,6 +2,7 @@
 #include "train/trainer/trainer.h"
 #include "base/file.h"
 #include "train/checkpoint/run_files.h"
+#include "train/report/run_card.h"
 #include "train/report/samples.h"
 #include "train/step/memory_fit.h"
 #include "train/step/resident.h"
@@ -343,6 +344,10 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     if (!*whole)
         goto done;
     AF_TRY(af_trainer_report(t, AF_REPORT_DONE, NULL, err));
+    AF_TRY(af_run_card_write(
+        &(af_report_source){
+            .run = t->run, .data = &t->data, .step = &t->step, .progress = &t->progress},
+        err));
     AF_TRY(af_run_progress_text(&t->progress, clock, &text, err));
     AF_TRY(af_run_folder_write(output, AF_RUN_FINISHED, text, err));
     AF_TRY(af_run_files_seal(output, true, err));
