@@ -25,7 +25,7 @@ typedef struct fake_func {
 static struct {
     int launches, graph_launches, captures, allocs, loads, syncs;
     bool capturing;
-    uint64_t digest; /* of every launch: kernel, geometry, and the arguments that are values */
+    uint64_t digest; /* of every launch: kernel, geometry, arguments */
 } seen;
 static void *kept[4096];
 static int n_kept;
@@ -151,13 +151,42 @@ static int f_map(void *map, int type, unsigned rank, void *data, const uint64_t 
     assert_true(box[0] * 2 <= 128 && box[1] <= 256 && every[0] == 1 && interleave == 0);
     return 0;
 }
+/* Memory that was given out: a pointer argument is known by the size of its block and its offset
+ * there, so that two pointers of a launch that changed places change the digest. */
+static struct {
+    char *at;
+    size_t n;
+} blocks[4096];
+static int n_blocks;
+
+static int note_block(void *p, size_t n)
+{
+    assert_true(n_blocks < (int)AF_LEN(blocks));
+    blocks[n_blocks].at = p;
+    blocks[n_blocks++].n = n;
+    return p ? 0 : AF_CU_NO_MEMORY;
+}
+
+static uint64_t digest_pointer(uint64_t h, void *const *arg)
+{
+    uint64_t where[2] = {0, 0}; /* none, or not memory of the device */
+    for (int i = n_blocks - 1; *arg && i >= 0; i--) {
+        const char *p = *arg;
+        if (!blocks[i].at || p < blocks[i].at || p > blocks[i].at + blocks[i].n)
+            continue;
+        where[0] = blocks[i].n;
+        where[1] = (uint64_t)(p - blocks[i].at) + 1;
+        break;
+    }
+    return af_fnv1a(h, where, sizeof where);
+}
+
 static void digest_launch(const fake_func *f, const unsigned geometry[5], void **args)
 {
     uint64_t h = af_fnv1a(0, f->name, strlen(f->name));
     h = af_fnv1a(h, geometry, 5 * sizeof *geometry);
     for (int i = 0; i < f->n; i++)
-        if (!f->pointer[i])
-            h = af_fnv1a(h, args[i], f->size[i]);
+        h = f->pointer[i] ? digest_pointer(h, args[i]) : af_fnv1a(h, args[i], f->size[i]);
     seen.digest += h; /* order-independent: the order in which operands of a call are recorded
                          depends on the compiler */
 }
@@ -183,9 +212,17 @@ static int f_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
 static int f_alloc(void **p, size_t n)
 {
     seen.allocs++;
-    return (*p = calloc(1, n)) ? 0 : AF_CU_NO_MEMORY;
+    return note_block(*p = calloc(1, n), n);
 }
-static int f_free(void *p) { return free(p), 0; }
+static int f_free(void *p)
+{
+    for (int i = n_blocks - 1; i >= 0; i--)
+        if (blocks[i].at == p)
+            blocks[i].at = NULL;
+    while (n_blocks > 0 && !blocks[n_blocks - 1].at)
+        n_blocks--;
+    return free(p), 0;
+}
 static int f_info(size_t *a, size_t *b) { return *a = (size_t)1 << 34, *b = (size_t)1 << 34, 0; }
 static int f_host(void **p, size_t n, unsigned f) { return (void)f, *p = calloc(1, n), 0; }
 static int f_copy(void *to, const void *from, size_t n, void *s)

@@ -242,6 +242,43 @@ static void test_deferred_reads_wait_once(void **state)
     drop_kept();
 }
 
+/* A launch that no GPU would take is an error with its kernel's name, before anything runs. */
+static void test_bad_launches_are_refused(void **state)
+{
+    static const struct {
+        unsigned grid, block, smem;
+        const char *says;
+    } wrong[] = {{1, 128, 0, NULL},
+                 {1, 1024, 0, NULL},
+                 {0, 128, 0, "a grid dimension"},
+                 {1, 0, 0, "the block size"},
+                 {1, 48, 0, "the block size"},
+                 {1, 33, 0, "the block size"},
+                 {1, 1056, 0, "the block size"},
+                 {1, 4096, 0, "the block size"},
+                 {1, 128, 1u << 30, "shared memory"}};
+    af_device *d = open_fake();
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(wrong); i++) {
+        af_error err = {0};
+        fake_func f = {.name = "test_kernel"};
+        af_module m = {.file = "test.cu"};
+        af_kernel k = {.name = "test_kernel", .func = &f, .module = &m};
+        af_launch l = {.kernel = &k, .block = wrong[i].block, .smem = wrong[i].smem};
+        af_step s = {.kind = AF_STEP_LAUNCH, .launch = &l};
+        af_exec e[AF_ROW_LEVELS] = {{.step = &s, .n = 1}};
+        af_node n = {.exec = e};
+        l.grid[0] = wrong[i].grid;
+        l.grid[1] = l.grid[2] = 1;
+        const af_status st = af_cuda_check_launches((af_cuda *)d, &n, &err);
+        CHECK_MSG((st == AF_OK) == (wrong[i].says == NULL), "case %d: %s", (int)i, err.msg);
+        CHECK_MSG(!wrong[i].says || (strstr(err.msg, wrong[i].says) && strstr(err.msg, "test_ker")),
+                  "case %d: %s", (int)i, err.msg);
+    }
+    af_device_close(d);
+    drop_kept();
+}
+
 static void test_a_missing_gpu_is_reported(void **state)
 {
     (void)state;
@@ -261,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
         cmocka_unit_test(test_few_live_rows_have_their_own_steps),
         cmocka_unit_test(test_deferred_reads_wait_once),
+        cmocka_unit_test(test_bad_launches_are_refused),
         cmocka_unit_test(test_a_missing_gpu_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,6 +32,16 @@ cmp -s <("$AFINAR" help help) <("$AFINAR" --help) || die "help help is not the h
 rc=0; "$AFINAR" help trian 2> "$tmp/err" || rc=$?
 [ $rc = 2 ] && grep -q "did you mean 'train'" "$tmp/err" || die "help of no command: $rc"
 
+# a number with something after it is not a number, in options of every kind
+for words in "--threads 2x" "--threads 1.5" "--threads" "-n 3k" "-n ''"; do
+    rc=0; "$AFINAR" generate "$AF_GOLDEN/models/qwen2_tiny" --prompt-ids 1 $words > /dev/null 2> "$tmp/err" || rc=$?
+    [ $rc = 2 ] && grep -q -- "${words%% *}" "$tmp/err" || die "$words: exit $rc, $(cat "$tmp/err")"
+done
+for words in "--temperature 0.5x" "--top-p .9."; do
+    rc=0; "$AFINAR" generate "$AF_GOLDEN/models/qwen2_tiny" --prompt-ids 1 $words > /dev/null 2> "$tmp/err" || rc=$?
+    [ $rc = 2 ] && grep -q -- "${words%% *}" "$tmp/err" || die "$words: exit $rc, $(cat "$tmp/err")"
+done
+
 # a run file from a pipe, for every command that reads one
 "$AFINAR" train - -q output_dir="$tmp/piped" < <(cat "$tmp/run.yaml")
 "$AFINAR" train <(cat "$tmp/run.yaml") -q output_dir="$tmp/other"

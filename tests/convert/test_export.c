@@ -321,6 +321,42 @@ static void test_adapter_gguf_has_the_strength_of_rslora(void **state)
     scratch_free(&d);
 }
 
+/* One alpha serves all modules of a GGUF adapter: where alpha_pattern or rank_pattern give a module
+ * another strength, its B carries the difference: alpha / rank * B is PEFT's scale * B. */
+static void test_adapter_gguf_has_the_strength_of_each_module(void **state)
+{
+    scratch_dir d = scratch_new();
+    char model[PATH], adapter[PATH], out[PATH], name[200];
+    af_error err = {0};
+    af_gguf *g = NULL;
+    af_weights *w = NULL;
+    double most = 0;
+    (void)state;
+    gold(model, sizeof model, "merge/models/base");
+    gold(adapter, sizeof adapter, "peft/patterns"); /* lora_alpha 4, of o_proj 12 */
+    export(model, join(out, sizeof out, d.path, "lora.gguf"),
+           (af_export_opts){.adapter = adapter, .adapter_only = true});
+    CHECK_OK(af_gguf_open(&g, out, &err), err);
+    CHECK_OK(af_weights_open(&w, adapter, &err), err);
+    const double alpha = af_gguf_float(g, "adapter.lora.alpha", 0);
+    snprintf(name, sizeof name, "base_model.model.model.layers.0.self_attn.o_proj.lora_B.weight");
+    const af_stored *b = af_weights_find(w, name),
+                    *e = af_gguf_find(g, "blk.0.attn_output.weight.lora_b");
+    assert_true(b && e && b->bytes == e->bytes);
+    const double rank = (double)b->dim[1], strength = 12 / rank;
+    for (uint64_t i = 0; i < b->bytes / 4; i++) {
+        const double want = strength * (double)((const float *)b->data)[i];
+        most = fmax(most, fabs(want));
+        CHECK_MSG(fabs(alpha / rank * (double)((const float *)e->data)[i] - want) <=
+                      1e-6 * fabs(want) + 1e-12,
+                  "value %d", (int)i);
+    }
+    assert_true(most > 0);
+    af_weights_close(w);
+    af_gguf_close(g);
+    scratch_free(&d);
+}
+
 static void test_adapters_survive_a_round_trip_through_mlx(void **state)
 {
     scratch_dir d = scratch_new();
@@ -443,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_verification_fails_where_gguf_loses_something),
         cmocka_unit_test(test_adapter_gguf_is_llama_cpps),
         cmocka_unit_test(test_adapter_gguf_has_the_strength_of_rslora),
+        cmocka_unit_test(test_adapter_gguf_has_the_strength_of_each_module),
         cmocka_unit_test(test_adapters_survive_a_round_trip_through_mlx),
         cmocka_unit_test(test_modelfile_stops_at_the_end_of_a_turn),
         cmocka_unit_test(test_a_tokenizer_that_gguf_changes_gives_a_warning),

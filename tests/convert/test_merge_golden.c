@@ -245,6 +245,107 @@ static void test_a_separate_head_is_merged_with_a_tied_one(void **state)
     }
 }
 
+/* A copy of models/base with one value everywhere: differences are then equal to the last bit. */
+static void filled(const scratch_dir *d, const char *name, float value)
+{
+    char dir[PATH], path[PATH], *file = NULL, *config = NULL;
+    uint64_t size = 0, config_size = 0;
+    af_safetensors *s = NULL;
+    af_error err = {0};
+    CHECK_OK(af_dir_make(join(dir, sizeof dir, d->path, name), &err), err);
+    CHECK_OK(af_file_read(&config, &config_size, "models/base/config.json", 1 << 20, &err), err);
+    CHECK_OK(af_file_write(join(path, sizeof path, dir, "config.json"), config, config_size, &err),
+             err);
+    CHECK_OK(af_file_read(&file, &size, "models/base/model.safetensors", 1 << 26, &err), err);
+    CHECK_OK(af_safetensors_parse(&s, file, size, "base", &err), err);
+    for (int i = 0; i < af_safetensors_count(s); i++) {
+        const af_stored *t = af_safetensors_at(s, i);
+        assert_int_equal(t->dtype, AF_DTYPE_F32);
+        float *x = (float *)(file + ((const char *)t->data - file));
+        for (uint64_t k = 0; k < t->bytes / 4; k++)
+            x[k] = value;
+    }
+    af_safetensors_close(s);
+    CHECK_OK(af_file_write(join(path, sizeof path, dir, "model.safetensors"), file, size, &err),
+             err);
+    free(file);
+    free(config);
+}
+
+static void merge_text(const scratch_dir *d, const char *text, char *out, size_t size)
+{
+    char config[PATH], full[4 * PATH];
+    snprintf(full, sizeof full, text, d->path, d->path, d->path);
+    write_config(d, full, config, sizeof config);
+    merge(config, join(out, size, d->path, "out"), 0, 2);
+}
+
+/* Votes that cancel count as positive, as in mergekit: what went up stays. */
+static void test_a_tie_of_votes_is_positive(void **state)
+{
+    scratch_dir d = scratch_new();
+    char out[PATH], up[PATH];
+    (void)state;
+    filled(&d, "zero", 0);
+    filled(&d, "up", 1);
+    filled(&d, "down", -1);
+    merge_text(&d,
+               "merge_method: ties\nbase_model: %s/zero\nmodels:\n"
+               "  - {model: %s/down, parameters: {weight: 1, density: 1}}\n"
+               "  - {model: %s/up, parameters: {weight: 1, density: 1}}\n",
+               out, sizeof out);
+    assert_true(same_tensors(out, join(up, sizeof up, d.path, "up")));
+    scratch_free(&d);
+}
+
+/* Of changes of one size only as many are kept as the density allows, the first ones. */
+static void test_equal_magnitudes_do_not_exceed_the_density(void **state)
+{
+    scratch_dir d = scratch_new();
+    char out[PATH];
+    af_error err = {0};
+    af_weights *a = NULL;
+    (void)state;
+    filled(&d, "zero", 0);
+    filled(&d, "up", 1);
+    merge_text(&d,
+               "merge_method: ties\nbase_model: %s/zero\nmodels:\n"
+               "  - {model: %s/up, parameters: {weight: 1, density: 0.25}}\n#%s\n",
+               out, sizeof out);
+    CHECK_OK(af_weights_open(&a, out, &err), err);
+    for (int i = 0; i < af_weights_count(a); i++) {
+        const af_stored *x = af_weights_at(a, i);
+        const uint64_t n = x->bytes / 4, keep = (uint64_t)(0.25 * (double)n);
+        for (uint64_t k = 0; n > 4 && k < n; k++)
+            CHECK_MSG((((const float *)x->data)[k] != 0) == (k < keep), "%s: value %d of %d",
+                      x->name, (int)k, (int)n);
+    }
+    af_weights_close(a);
+    scratch_free(&d);
+}
+
+/* Weights that cancel mean the middle, as equal weights do. */
+static void test_nuslerp_weights_that_cancel_mean_the_middle(void **state)
+{
+    scratch_dir d = scratch_new();
+    char out[PATH], half[PATH];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        merge_text(&d,
+                   i ? "merge_method: nuslerp\nmodels:\n"
+                       "  - {model: models/a, parameters: {weight: 1}}\n"
+                       "  - {model: models/b, parameters: {weight: 1}}\n#%s%s%s\n"
+                     : "merge_method: nuslerp\nmodels:\n"
+                       "  - {model: models/a, parameters: {weight: 1}}\n"
+                       "  - {model: models/b, parameters: {weight: -1}}\n#%s%s%s\n",
+                   out, sizeof out);
+        if (i == 0)
+            assert_int_equal(rename(out, join(half, sizeof half, d.path, "half")), 0);
+    }
+    assert_true(same_tensors(out, half));
+    scratch_free(&d);
+}
+
 static void test_density_zero_keeps_nothing(void **state)
 {
     scratch_dir d = scratch_new();
@@ -372,6 +473,9 @@ int main(void)
         cmocka_unit_test(test_a_model_with_itself_is_itself_bit_for_bit),
         cmocka_unit_test(test_mixed_inputs_without_a_dtype_give_f32),
         cmocka_unit_test(test_a_separate_head_is_merged_with_a_tied_one),
+        cmocka_unit_test(test_a_tie_of_votes_is_positive),
+        cmocka_unit_test(test_equal_magnitudes_do_not_exceed_the_density),
+        cmocka_unit_test(test_nuslerp_weights_that_cancel_mean_the_middle),
         cmocka_unit_test(test_density_zero_keeps_nothing),
         cmocka_unit_test(test_what_a_file_gets_wrong_is_named),
         cmocka_unit_test(test_plan_writes_nothing_and_counts),

@@ -200,6 +200,30 @@ static void test_options_move_the_mask(void **state)
     case_close(&c);
 }
 
+/* The last turn is closed by another token, and the answer holds the usual one: the later of the
+ * two in the span ends the turn. */
+static void test_the_last_of_two_ends_of_turn_counts(void **state)
+{
+    static const char record[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"U\"}, {\"role\": "
+        "\"assistant\", \"content\": \"A" END "B\"}]}\n";
+    data_case c;
+    char got[2000];
+    (void)state;
+    case_open(&c);
+    case_write(&c, "d.jsonl", record, strlen(record));
+    case_dataset(
+        &c, model, case_path(&c, "d.jsonl"),
+        "chat_template: \"{% for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content }}"
+        "{% if loop.last and m.role == 'assistant' %}<|endoftext|>{% else %}" END
+        "{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\\n"
+        "{% endif %}\"\n");
+    CHECK_OK(case_preview(&c), c.err);
+    supervised_text(&c, got, sizeof got);
+    assert_string_equal(got, "A" END "B<|endoftext|>");
+    case_close(&c);
+}
+
 static void test_fields_and_roles_can_be_named(void **state)
 {
     static const char record[] =
@@ -428,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_every_shape_gives_the_reference_ids_and_labels),
         cmocka_unit_test(test_malformed_files_are_reported_with_line_and_reason),
         cmocka_unit_test(test_options_move_the_mask),
+        cmocka_unit_test(test_the_last_of_two_ends_of_turn_counts),
         cmocka_unit_test(test_fields_and_roles_can_be_named),
         cmocka_unit_test(test_turns_with_kto_tag),
         cmocka_unit_test(test_wrong_entries_are_reported_with_the_line),

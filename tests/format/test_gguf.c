@@ -65,6 +65,11 @@ static af_status parse(const af_buf *b, af_error *err)
 
 static void make_absurd_counts(af_buf *b) { head(b, 3, UINT64_MAX, 1); }
 static void make_absurd_keys(af_buf *b) { head(b, 3, 0, UINT64_C(1) << 60); }
+static void make_keys_of_the_limit(af_buf *b)
+{
+    head(b, 3, 0, AF_GGUF_KEYS_MAX); /* allowed, but not in 60 bytes: no memory is asked for them */
+    data(b, 60);
+}
 static void make_version_1(af_buf *b) { head(b, 1, 0, 0); }
 static void make_big_endian(af_buf *b) { head(b, 0x03000000, 0, 0); }
 static void make_no_magic(af_buf *b) { af_buf_str(b, "GGML1234567890123456789012345"); }
@@ -218,6 +223,7 @@ static void test_reader_rejects_hostile_files(void **state)
     } cases[] = {
         {"do not fit", make_absurd_counts},
         {"do not fit", make_absurd_keys},
+        {"do not fit", make_keys_of_the_limit},
         {"version 1", make_version_1},
         {"big-endian", make_big_endian},
         {"begin with", make_no_magic},

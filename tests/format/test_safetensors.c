@@ -52,6 +52,8 @@ static void test_reader_rejects_hostile_files(void **state)
         {"float dimension", "{" T("a", "F32", "[1.5]", "[0,4]") "}", 4, "dimension 0"},
         {"product overflows", "{" T("a", "U8", "[4294967296,4294967296]", "[0,0]") "}", 0,
          "dimension 1"},
+        {"a zero hides an overflow", "{" T("a", "U8", "[4611686018427387904,4,0]", "[0,0]") "}", 0,
+         "dimension 1"},
         {"bytes overflow", "{" T("a", "F64", "[4611686018427387904]", "[0,0]") "}", 0, "elements"},
         {"nine dimensions", "{" T("a", "U8", "[1,1,1,1,1,1,1,1,1]", "[0,1]") "}", 1, "shape"},
         {"shape and offsets differ", "{" T("a", "F32", "[2]", "[0,4]") "}", 4, "8 bytes"},
@@ -94,6 +96,14 @@ static void test_reader_rejects_absurd_header_lengths(void **state)
         assert_int_equal(af_safetensors_parse(&s, bytes, sizeof bytes, "f", &err), AF_EFORMAT);
     }
     af_safetensors *s;
+    const uint64_t size = AF_SAFETENSORS_HEADER_MAX + 16, over = AF_SAFETENSORS_HEADER_MAX + 1;
+    uint8_t *large = calloc(1, size); /* pages that nobody reads cost nothing */
+    af_error err = {0};
+    assert_non_null(large);
+    memcpy(large, &over, 8);
+    assert_int_equal(af_safetensors_parse(&s, large, size, "f", &err), AF_EFORMAT);
+    CHECK_MSG(strstr(err.msg, "limit"), "a header over the limit: %s", err.msg);
+    free(large);
     for (uint64_t n = 0; n < 8; n++)
         assert_int_equal(af_safetensors_parse(&s, "\2\0\0\0\0\0\0\0", n, "f", NULL), AF_EFORMAT);
 }

@@ -336,6 +336,49 @@ static void test_inconsistent_files_are_refused(void **state)
     }
 }
 
+static af_tokenizer *from_json(const char *json)
+{
+    af_tokenizer *t = NULL;
+    af_error err = {0};
+    CHECK_OK(af_tokenizer_from_json(&t, json, strlen(json), &err), err);
+    return t;
+}
+
+/* Segmentations of one score, judged by the `tokenizers` package: "ab" reaches the end first from
+ * its begin, and so does "bc" from the end of "a"; a later one of the same score does not win. */
+static void test_equal_scores_keep_the_earlier_path(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_encoding e = {0};
+    af_tokenizer *t =
+        from_json("{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\","
+                  "0],[\"a\",-1],[\"b\",-1],[\"c\",-1],[\"ab\",-2],[\"bc\",-2]]}}");
+    CHECK_OK(af_tokenizer_encode(t, &e, "abc", 3, false, &err), err);
+    assert_int_equal(e.count, 2);
+    assert_int_equal(e.ids[0], 1); /* a */
+    assert_int_equal(e.ids[1], 5); /* bc */
+    af_encoding_clear(&e);
+    af_tokenizer_close(t);
+}
+
+/* A character outside the byte alphabet makes the whole token plain text, also after bytes. */
+static void test_a_token_outside_the_byte_alphabet_is_text(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    char *text = NULL;
+    uint64_t len = 0;
+    af_tokenizer *t =
+        from_json("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"\u0120a\":0,"
+                  "\"\u0120a\u4e2d\":1},\"merges\":[]},\"decoder\":{\"type\":\"ByteLevel\"}}");
+    CHECK_OK(af_tokenizer_decode(t, &text, &len, (int32_t[]){0, 1}, 2, false, &err), err);
+    assert_string_equal(text, " a\xc4\xa0"
+                              "a\xe4\xb8\xad");
+    free(text);
+    af_tokenizer_close(t);
+}
+
 static void test_deep_json_is_refused(void **state)
 {
     (void)state;
@@ -377,6 +420,8 @@ int main(void)
         cmocka_unit_test(test_text_that_is_not_utf8_names_the_byte),
         cmocka_unit_test(test_threads_share_one_tokenizer),
         cmocka_unit_test(test_inconsistent_files_are_refused),
+        cmocka_unit_test(test_equal_scores_keep_the_earlier_path),
+        cmocka_unit_test(test_a_token_outside_the_byte_alphabet_is_text),
         cmocka_unit_test(test_deep_json_is_refused),
         cmocka_unit_test(test_long_word_takes_no_quadratic_time),
     };

@@ -211,6 +211,38 @@ static void test_head(void **state)
             }
 }
 
+/* Of equal logits the first is the prediction, in the fast version as in its twin. */
+static void test_the_first_of_equal_logits_is_predicted(void **state)
+{
+    enum { ROWS = 140, WIDTH = 8, VOCAB = 70 };
+    (void)state;
+    for (int fast = 0; fast < 2; fast++) {
+        af_error err = {0};
+        fastcheck c = {.type = AF_DTYPE_F32};
+        af_tensor *rows = NULL;
+        CHECK_OK(af_graph_new(&c.g, &err), err);
+        CHECK_OK(af_cpu_open(&c.device, 1, &err), err);
+        ((af_cpu *)c.device)->twins_only = !fast;
+        af_tensor *h = af_graph_input(c.g, "h", c.type, 2, (int64_t[]){ROWS, WIDTH}),
+                  *labels = af_graph_input(c.g, "labels", AF_DTYPE_I32, 1, (int64_t[]){ROWS}),
+                  *head = fc_param(&c, "head", VOCAB, WIDTH);
+        af_graph_output(c.g, af_head_loss(c.g, h, head, labels, &(af_head_opts){.rows = &rows}));
+        af_graph_output(c.g, rows);
+        CHECK_OK(af_graph_prepare(c.g, c.device, &err), err);
+        fc_fill_floats(&c, h);
+        memset(head->data, 0, VOCAB * WIDTH * sizeof(float)); /* every logit is 0 */
+        for (int32_t i = 0; i < ROWS; i++)
+            ((int32_t *)labels->data)[i] = i % VOCAB;
+        CHECK_OK(af_graph_run(c.g, AF_RUN_FORWARD, &err), err);
+        double got[2 * ROWS];
+        af_ld_row(rows, 0, 2 * ROWS, got);
+        for (int i = 0; i < ROWS; i++)
+            CHECK_MSG(got[2 * i + 1] == (i % VOCAB == 0), "%s, row %d", fast ? "fast" : "twin", i);
+        af_graph_free(c.g);
+        af_device_close(c.device);
+    }
+}
+
 /* A quarter of a million small terms: a denominator summed one by one in f32 is off by 1e-4. */
 static void test_head_of_a_wide_vocabulary(void **state)
 {
@@ -227,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_threads_on_ragged_sequences),
         cmocka_unit_test(test_attention_cached),
         cmocka_unit_test(test_head),
+        cmocka_unit_test(test_the_first_of_equal_logits_is_predicted),
         cmocka_unit_test(test_head_of_a_wide_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

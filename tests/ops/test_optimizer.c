@@ -205,28 +205,37 @@ static void test_8bit_adam_is_bitsandbytes(void **state)
     af_device_close(d);
 }
 
-static void test_a_norm_above_the_limit_is_cut_to_it(void **state)
+/* `norm` is cut to `limit`; the epsilon of 1e-6 is added to the norm, as PyTorch does. */
+static void check_cut(double limit, double norm_wanted)
 {
-    (void)state;
     trainer t;
     open_trainer(&t, AF_DTYPE_F64,
-                 &(af_optimizer_opts){.kind = AF_OPTIMIZER_SGD, .max_grad_norm = 1}, false);
+                 &(af_optimizer_opts){.kind = AF_OPTIMIZER_SGD, .max_grad_norm = limit}, false);
     set_gradients(&t, 1, 1);
     double sum = 0, norm;
     bool finite;
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < af_count(t.x[k]); i++)
             sum += af_ld(t.x[k], i) * af_ld(t.x[k], i);
-    const double factor = 10 / sqrt(sum);
+    const double factor = norm_wanted / sqrt(sum);
     set_gradients(&t, 1, factor);
     run(&t, AF_RUN_STEP);
     af_error err = {0};
     CHECK_OK(af_graph_grad_norm(t.g, &norm, &finite, &err), err);
     assert_true(finite);
-    assert_true(fabs(norm - 10) < 1e-5); /* before clipping */
+    assert_true(fabs(norm - norm_wanted) < 1e-6 * norm_wanted); /* before clipping */
     const double moved = formula(0, 0, 0) - value(&t, 0), g = formula(0, 2, 1) * factor;
-    assert_true(fabs(moved - 0.01 * g / 10.000001) < 1e-8);
+    const double want = 0.01 * g * limit / (norm_wanted + 1e-6);
+    CHECK_MSG(fabs(moved - want) < 1e-6 * fabs(want) + 1e-15, "norm %g, limit %g: %g, not %g",
+              norm_wanted, limit, moved, want);
     close_trainer(&t);
+}
+
+static void test_a_norm_above_the_limit_is_cut_to_it(void **state)
+{
+    (void)state;
+    check_cut(1, 10);
+    check_cut(1e-5, 1e-4); /* here the epsilon is 1 % of the norm */
 }
 
 static void test_a_bad_gradient_changes_nothing_but_the_gradients(void **state)

@@ -42,6 +42,40 @@ static void test_defaults_and_aliases(void **state)
     af_run_config_clear(&r);
 }
 
+/* Of two keys that say the same in two ways only one may be given; every pair is named. */
+static void test_every_contradictory_pair_is_named(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"warmup_steps: 3", "warmup_ratio: 0.1"},
+        {"cosine_min_lr_ratio: 0.1", "min_lr: 1e-5"},
+        {"val_set_size: 4", "test_datasets: [{path: t.jsonl}]"},
+        {"save_steps: 2", "saves_per_epoch: 2"},
+        {"eval_steps: 2", "evals_per_epoch: 2"},
+        {"train_on_inputs: true", "roles_to_train: [user]"},
+        {"resume_from_checkpoint: auto", "auto_resume_from_checkpoints: true"},
+        {"embedding_lr: 1e-4", "embedding_lr_scale: 2"},
+    };
+    for (size_t i = 0; i < AF_LEN(pairs); i++)
+        for (int turn = 0; turn < 2; turn++) {
+            char text[1024], a[64], b[64];
+            af_run_config r = {0};
+            af_error err = {0};
+            snprintf(text, sizeof text, "%slr_scheduler: cosine\nval_set_size: 4\n%s\n%s\n", BASE,
+                     pairs[i][turn], pairs[i][1 - turn]);
+            if (strstr(pairs[i][0], "val_set_size"))
+                snprintf(text, sizeof text, "%s%s\n%s\n", BASE, pairs[i][turn], pairs[i][1 - turn]);
+            snprintf(a, sizeof a, "%.*s", (int)strcspn(pairs[i][0], ":"), pairs[i][0]);
+            snprintf(b, sizeof b, "%.*s", (int)strcspn(pairs[i][1], ":"), pairs[i][1]);
+            CHECK_MSG(parse(&r, text, NULL, 0, &err) == AF_EUSAGE, "%s and %s pass: %s", a, b,
+                      err.msg);
+            CHECK_MSG(strstr(err.msg, "contradict each other") && strstr(err.msg, a) &&
+                          strstr(err.msg, b),
+                      "%s and %s: %s", a, b, err.msg);
+            af_run_config_clear(&r);
+        }
+}
+
 static void test_every_wrong_file_is_named(void **state)
 {
     (void)state;
@@ -373,6 +407,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults_and_aliases),
+        cmocka_unit_test(test_every_contradictory_pair_is_named),
         cmocka_unit_test(test_every_wrong_file_is_named),
         cmocka_unit_test(test_lists_in_one_text),
         cmocka_unit_test(test_suggestions),

@@ -188,6 +188,38 @@ static void test_impossible_schedules_are_refused(void **state)
     }
 }
 
+/* After whole cycles the last step is at the end of a cycle, not at the peak of a next one. */
+static void test_restarts_end_at_the_floor(void **state)
+{
+    (void)state;
+    for (int cycles = 1; cycles <= 4; cycles++)
+        for (int64_t step = 100; step <= 101; step++) {
+            af_error err = {0};
+            af_schedule s;
+            const af_schedule_opts o = {.name = "cosine_with_restarts",
+                                        .peak = 1,
+                                        .steps = 100,
+                                        .cycles = cycles,
+                                        .min_ratio = 0.25};
+            CHECK_OK(af_schedule_init(&s, &o, &err), err);
+            assert_true(af_schedule_lr(&s, step) == 0.25);
+        }
+}
+
+static void test_the_share_of_a_constant_tail_is_checked(void **state)
+{
+    static const double bad[] = {-0.1, 1.1, NAN};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(bad); i++) {
+        af_error err = {0};
+        af_schedule s;
+        const af_schedule_opts o = {
+            .name = "cosine", .peak = 1, .steps = 10, .constant_ratio = bad[i]};
+        assert_int_equal(af_schedule_init(&s, &o, &err), AF_EUSAGE);
+        CHECK_MSG(strstr(err.msg, "not 0 to 1"), "%s", err.msg);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +227,8 @@ int main(void)
         cmocka_unit_test(test_step_and_exponential_start_after_the_warm_up),
         cmocka_unit_test(test_every_name_works_at_the_edges),
         cmocka_unit_test(test_impossible_schedules_are_refused),
+        cmocka_unit_test(test_restarts_end_at_the_floor),
+        cmocka_unit_test(test_the_share_of_a_constant_tail_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,9 +156,10 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
     if (st == AF_OK && *count == 0) {
         af_names_free(*files, *count);
         *files = NULL;
-        return af_fail(err, AF_EUSAGE, "%s: %s has no files%s%s",
+        return af_fail(err, AF_EUSAGE, "%s: %s has no files%s%s%s",
                        af_data_source_loc(at, run_path, s->split ? s->split_line : s->line), folder,
-                       s->split ? " of split " : "", s->split ? s->split : "");
+                       s->split ? " of split " : "", s->split ? s->split : "",
+                       s->split ? " ('split' chooses one)" : "");
     }
     return st;
 }
@@ -250,7 +251,9 @@ static af_status config_files(const af_data_source *s, const char *run_path, cha
     const char *here = usual && !af_dir_exists(folder) ? s->path : folder;
     const af_status st = af_dir_exists(here)
                              ? folder_files(s, here, run_path, files, count, held_out, err)
-                             : af_fail(err, AF_EUSAGE, "%s: dataset %s has no folder '%s'",
+                             : af_fail(err, AF_EUSAGE,
+                                       "%s: dataset %s has no folder '%s' ('name', 'config' "
+                                       "or 'dataset_config' chooses one)",
                                        af_data_source_loc(at, run_path, s->line), s->path, s->name);
     free(folder);
     return st;

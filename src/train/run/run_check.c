@@ -2,6 +2,7 @@
  * that contradict each other, that would have no effect. */
 #include "afinar/graph.h"
 #include "afinar/schedule.h"
+#include "base/log.h"
 #include "format/chat/turn_template.h"
 #include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
@@ -107,6 +108,10 @@ static af_status check_effects(af_run_config *r, af_error *err)
         if (r->key_line[i] > 0 && asks_nothing(r, k)) {
             st = af_key_reset(r, k, err);
         } else if (may_be_idle(r, k)) {
+            if (k->need == AF_NEED_FULL || k->need == AF_NEED_FREEZE) /* what would be trained */
+                af_log_write(AF_LOG_WARN, "%s: %s has no effect %s",
+                             af_run_key_loc(r, k->name, at, sizeof at), k->name,
+                             need_text(k->need));
             st = af_run_idle_key(r, k->name, need_text(k->need), err);
             if (st == AF_OK)
                 st = af_key_reset(r, k, err);
