@@ -200,6 +200,11 @@ device: cpu
 YAML
 verdict 0 mlx.yaml
 
+# --- what an adapter leaves without effect is said by its name
+{ cat axolotl.yml; echo 'unfrozen_parameters: ["^lm_head"]'; } > frozen.yml
+"$AFINAR" plan frozen.yml > stdout 2> err || die "unfrozen_parameters with an adapter"
+grep -q 'warning: frozen.yml:46: unfrozen_parameters has no effect with an adapter' err || die "unfrozen_parameters: no warning"
+
 # --- tokens that end a turn
 "$AFINAR" data check axolotl.yml 'eot_tokens=["<|im_end|>"]' > stdout 2> err || die "eot_tokens"
 grep -q warning.*eot_tokens err && die "eot_tokens: a warning"

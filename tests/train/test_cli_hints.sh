@@ -38,7 +38,7 @@ train
 context=$(sed -n 's/.*"max_position_embeddings": \([0-9]*\).*/\1/p' "$model/config.json")
 train sequence_len=200000
 has err "warning: command line: sequence_len 200000 is beyond the model's context of $context tokens"
-"$AFINAR" plan run.yaml sequence_len=$((context * 2)) > out 2> err
+"$AFINAR" plan run.yaml sequence_len=$((context * 2)) > stdout 2> err
 has err "warning: command line: sequence_len $((context * 2)) is beyond the model's context of $context"
 train learning_rate=10
 has err "warning: command line: learning_rate 10 is far above the usual 1e-05 to 0.001 of adapters"
@@ -53,7 +53,7 @@ has err "learning_rate 0.005 is far above the usual 1e-06 to 0.0001 of full fine
 [ ! -s err ] || die "sgd has other rates: $(cat err)"
 train sequence_len=40
 has err "of 64 records are cut at sequence_len 40" "lose their end-of-turn token: raise sequence_len, or set excess_length_strategy: drop"
-"$AFINAR" data check run.yaml sequence_len=40 > out 2> err
+"$AFINAR" data check run.yaml sequence_len=40 > stdout 2> err
 has err "of 64 records are cut at sequence_len 40"
 printf '{"question": "2+2?", "answer": "4"}\n{"question": "3+3?", "answer": "6"}\n' > qa.jsonl
 train "datasets=[{path: qa.jsonl, field_prompt: question, field_completion: answer}]"
@@ -69,8 +69,8 @@ lacks err "joined as they are"
 has err "2 records of type alpaca: rendered with the model's chat template"
 has qa.yaml "# rendered with the model's chat template." "field_instruction: question" "field_output: answer"
 lacks qa.yaml "type:"
-"$AFINAR" data preview qa.yaml -n 1 > out 2> err
-has out "<|im_start|>user" "2+2?"
+"$AFINAR" data preview qa.yaml -n 1 > stdout 2> err
+has stdout "<|im_start|>user" "2+2?"
 "$AFINAR" init "$model" "{path: qa.jsonl, field_prompt: question, field_completion: answer}" > pairs.yaml 2> err
 has pairs.yaml "joined as they are, without the model's chat template"
 printf '{"instruction": "2+2?", "output": "4"}\n' > alpaca.jsonl

@@ -67,6 +67,7 @@ fi
 # --- stopped by a signal: its exit status, the report, and the exact way to go on
 for how in "INT 130" "TERM 143"; do
     read -r signal code <<< "$how"
+    : > err # not the lines of an earlier run
     "$AFINAR" train run.yaml output_dir="it's $signal" max_steps=1000000 'lora_target_modules=[q_proj, v_proj]' --json > out 2> err & pid=$!
     until grep -q '^step 3/' err 2> /dev/null; do kill -0 $pid; sleep 0.02; done
     has "it's $signal/report.html" ": running</h1>" 'http-equiv="refresh"'
@@ -84,12 +85,24 @@ for how in "INT 130" "TERM 143"; do
     eval "\"\$AFINAR\" ${resume/max_steps=1000000/max_steps=$((step + 2))}" 2> err || die "$(cat err)"
     has err "resumed from it's $signal/checkpoint-$step at step $step"
 done
+# a run that may overwrite its folder must not do so when it resumes
+: > err # not the lines of an earlier run
+"$AFINAR" train run.yaml output_dir=over overwrite_output_dir=true max_steps=1000000 2> err & pid=$!
+until grep -q '^step 3/' err 2> /dev/null; do kill -0 $pid; sleep 0.02; done
+kill -INT $pid
+wait $pid || true
+resume=$(sed -n 's/^resume with: afinar //p' err)
+step=$(sed -n 's/.*stopped after step \([0-9]*\) of.*/\1/p' err)
+eval "\"\$AFINAR\" ${resume/max_steps=1000000/max_steps=$((step + 1))}" 2> err || die "$resume: $(cat err)"
+has err "resumed from over/checkpoint-$step"
 # a run file from a pipe cannot be read again: the run's own copy is
+: > err # not the lines of an earlier run
 "$AFINAR" train - output_dir=piped max_steps=1000000 < run.yaml 2> err & pid=$!
 until grep -q '^step 3/' err 2> /dev/null; do kill -0 $pid; sleep 0.02; done
 kill -INT $pid
 wait $pid || true
 has err "resume with: afinar train piped/run.yaml resume_from_checkpoint=auto"
+: > err # not the lines of an earlier run
 "$AFINAR" train piped/run.yaml resume_from_checkpoint=auto max_steps=1000000 2> err & pid=$!
 until grep -q '^resumed from' err 2> /dev/null; do kill -0 $pid; sleep 0.02; done
 kill -INT $pid

@@ -448,7 +448,7 @@ cp "$AF_GOLDEN/models/data/train.jsonl" "$tmp/good.jsonl"
 checked() { "$AFINAR" data check "$tmp/run.yaml" "datasets=[{path: $tmp/good.jsonl}]" "test_datasets=[{path: $tmp/$1}]" --json 2> "$tmp/err"; }
 checked good.jsonl | grep -q '"records": 64, .*"errors": 0, "test_records": 64}' || die "test_datasets are not counted"
 checked faulty.jsonl > "$tmp/out" && die "faulty test_datasets pass"
-grep -q '"errors": 1, "test_records": 2}' "$tmp/out" && grep -q "^error: $tmp/faulty.jsonl:3: " "$tmp/err" || die "$(cat "$tmp/out" "$tmp/err")"
+grep -q '"errors": 1, "test_records": 2, "error": ' "$tmp/out" && grep -q "^error: $tmp/faulty.jsonl:3: " "$tmp/err" || die "$(cat "$tmp/out" "$tmp/err")"
 checked absent.jsonl > /dev/null && die "absent test_datasets pass"
 
 # checkpoints of another trainer are not removed unless requested

@@ -33,17 +33,20 @@ static bool sets(const char *override, const char *key)
 }
 
 char *af_resume_command(const char *run_file, const char *const *overrides, int count,
-                        const char *output_dir)
+                        const af_run_config *run)
 {
     af_buf b = {0}, own = {0};
     const bool again = af_file_exists(run_file);
-    af_buf_printf(&own, "%s/run.yaml", output_dir);
+    af_buf_printf(&own, "%s/run.yaml", run->output_dir);
     af_buf_str(&b, "afinar train");
     put_arg(&b, again || own.bad ? run_file : own.data);
     for (int i = 0; again && i < count; i++)
         if (!sets(overrides[i], "resume_from_checkpoint") &&
+            !sets(overrides[i], "overwrite_output_dir") &&
             !sets(overrides[i], "auto_resume_from_checkpoints"))
             put_arg(&b, overrides[i]);
+    if (run->overwrite_output_dir) /* of the run file: it would contradict the next one */
+        af_buf_str(&b, " overwrite_output_dir=false");
     af_buf_str(&b, " resume_from_checkpoint=auto");
     b.bad |= own.bad;
     char *text = af_buf_take(&b);

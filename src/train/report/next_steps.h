@@ -11,7 +11,7 @@ void af_shell_put(af_buf *b, const char *arg);
  * were given. A run file that cannot be read again (stdin, a pipe) is replaced by the one in the
  * output folder. malloc'ed; NULL when out of memory. */
 char *af_resume_command(const char *run_file, const char *const *overrides, int count,
-                        const char *output_dir);
+                        const af_run_config *run);
 /* What to do with the result of a run: generate, merge (of an adapter) and export, one per line.
  * chat: the model was trained on conversations. */
 void af_next_commands(af_buf *b, const af_run_config *run, bool chat);

@@ -2,6 +2,7 @@
  * that contradict each other, that would have no effect. */
 #include "afinar/graph.h"
 #include "afinar/schedule.h"
+#include "base/log.h"
 #include "format/chat/turn_template.h"
 #include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
@@ -28,6 +29,7 @@ static const char *need_text(af_key_need need)
         [AF_NEED_LORAPLUS] = "without 'loraplus_lr_ratio'",
         [AF_NEED_FULL] = "with an adapter",
         [AF_NEED_FREEZE] = "without 'adapter: freeze'",
+        [AF_NEED_MLFLOW] = "without 'report_to: mlflow'",
     };
     return text[need];
 }
@@ -72,6 +74,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return r->method == AF_METHOD_FULL;
     case AF_NEED_FREEZE:
         return r->method == AF_METHOD_FREEZE;
+    case AF_NEED_MLFLOW:
+        return r->trackers & AF_TRACKER_MLFLOW;
     }
     return true;
 }
@@ -104,6 +108,10 @@ static af_status check_effects(af_run_config *r, af_error *err)
         if (r->key_line[i] > 0 && asks_nothing(r, k)) {
             st = af_key_reset(r, k, err);
         } else if (may_be_idle(r, k)) {
+            if (k->need == AF_NEED_FULL || k->need == AF_NEED_FREEZE) /* what would be trained */
+                af_log_write(AF_LOG_WARN, "%s: %s has no effect %s",
+                             af_run_key_loc(r, k->name, at, sizeof at), k->name,
+                             need_text(k->need));
             st = af_run_idle_key(r, k->name, need_text(k->need), err);
             if (st == AF_OK)
                 st = af_key_reset(r, k, err);
@@ -375,6 +383,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
     if (st == AF_OK)
         st = resolve_strategies(r, err);
     resolve_stage(r);
+    if (st == AF_OK)
+        st = af_run_report_to(r, err);
     if (st == AF_OK)
         st = check_effects(r, err);
     if (st == AF_OK)

@@ -3,12 +3,22 @@
 #include "afinar/chat.h"
 #include "base/log.h"
 
+static int64_t default_length(void)
+{
+    af_run_config fresh = {0};
+    const bool made = af_run_config_init(&fresh, "defaults", NULL) == AF_OK;
+    const int64_t length = made ? fresh.sequence_len : 0;
+    af_run_config_clear(&fresh);
+    return length;
+}
+
+/* The default is not a choice, also where the effective run file of another run repeats it. */
 static void warn_length(const af_run_model *m)
 {
     const af_run_config *r = m->run;
     const int64_t context = af_spec_context(m->spec);
     char at[300];
-    if (context > 0 && r->sequence_len > context && af_run_key_is_set(r, "sequence_len"))
+    if (context > 0 && r->sequence_len > context && r->sequence_len != default_length())
         af_log_write(AF_LOG_WARN,
                      "%s: sequence_len %" PRId64 " is beyond the model's context of %" PRId64
                      " tokens: it has not learned the positions after that",

@@ -123,7 +123,7 @@ af_status af_train(const char *run_file, const char *const *overrides, int count
     af_status st = af_run_config_read(&run, run_file, overrides, count, err);
     if (st != AF_OK)
         return st;
-    char *resume = af_resume_command(run_file, overrides, count, run.output_dir);
+    char *resume = af_resume_command(run_file, overrides, count, &run);
     if (!resume)
         st = af_fail_nomem(err, "a command", 256);
     else if (af_run_folder_finished(&run))

@@ -24,7 +24,8 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
     *t = (af_trainer){.run = run, .hooks = hooks, .eval_loss = NAN};
     af_step_graph_init(&t->step, run, &t->model);
     AF_TRY(af_run_model_open(&t->model, run, err));
-    AF_TRY(af_run_folder_check(run, err)); /* before data is read and weights are loaded */
+    if (*run->output_dir) /* "": nothing is written. Before data is read and weights are loaded */
+        AF_TRY(af_run_folder_check(run, err));
     AF_TRY(af_run_data_open(&t->data, run, &t->model, err));
     AF_TRY(af_run_progress_init(&t->progress, run, af_stream_items(t->data.stream), err));
     AF_TRY(af_run_model_open_adapter(&t->model, err));
