@@ -29,6 +29,7 @@ static const char *need_text(af_key_need need)
         [AF_NEED_LORAPLUS] = "without 'loraplus_lr_ratio'",
         [AF_NEED_FULL] = "with an adapter",
         [AF_NEED_FREEZE] = "without 'adapter: freeze'",
+        [AF_NEED_MLFLOW] = "without 'report_to: mlflow'",
     };
     return text[need];
 }
@@ -73,6 +74,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return r->method == AF_METHOD_FULL;
     case AF_NEED_FREEZE:
         return r->method == AF_METHOD_FREEZE;
+    case AF_NEED_MLFLOW:
+        return r->trackers & AF_TRACKER_MLFLOW;
     }
     return true;
 }
@@ -380,6 +383,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
     if (st == AF_OK)
         st = resolve_strategies(r, err);
     resolve_stage(r);
+    if (st == AF_OK)
+        st = af_run_report_to(r, err);
     if (st == AF_OK)
         st = check_effects(r, err);
     if (st == AF_OK)
