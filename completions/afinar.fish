@@ -281,6 +281,8 @@ complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'dataset_
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'dataset_test_split=' -d 'split of dataset_name to evaluate on'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_dataset=' -d 'YAML file with datasets: NAME: {path, converter, size}'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'max_samples=' -d 'use the first so many records of each dataset; 0 = all'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'mix_strategy=' -d 'several datasets: concat, or in turn: interleave_under, interleave_over, interleave_once'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'interleave_probs=' -d 'probability of each dataset to give the next record; absent: they take turns'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'val_set_size=' -d 'records to hold out: a share below 1, or a number'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'chat_template=' -d 'a name (chatml, llama3, gemma3, ...), a .jinja file, or absent for the model'\''s own'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'chat_template_jinja=' -d 'the template or its file, for '\''chat_template: jinja'\'''
