@@ -18,7 +18,8 @@ static void case_unary(rec *r)
 {
     af_tensor *x = act_2(r, 3, 67);
     af_graph *g = r->g;
-    af_tensor *y = af_add(g, af_gelu(g, x), af_gelu_tanh(g, x));
+    af_tensor *y = af_gelu(g, x);
+    y = af_add(g, y, af_gelu_tanh(g, x));
     y = af_add(g, y, af_silu(g, x));
     y = af_add(g, y, af_relu(g, x));
     y = af_add(g, y, af_tanh(g, x));
@@ -31,7 +32,9 @@ static void case_unary_positive(rec *r)
 {
     af_tensor *x = param_n(r, 2, (int64_t[]){4, 33}, 0.5, 2);
     x = r->t == AF_DTYPE_F32 ? x : af_cast(r->g, x, r->t);
-    finish(r, af_add(r->g, af_log(r->g, x), af_add(r->g, af_sqrt(r->g, x), af_exp(r->g, x))));
+    af_tensor *y = af_log(r->g, x);
+    y = af_add(r->g, y, af_sqrt(r->g, x));
+    finish(r, af_add(r->g, y, af_exp(r->g, x)));
 }
 static void case_matmul(rec *r)
 {
@@ -71,31 +74,36 @@ static void case_shape(rec *r)
 static void case_reduce(rec *r)
 {
     af_tensor *x = act_2(r, 9, 65);
-    af_tensor *y = af_add(r->g, af_sum(r->g, x, 1, true), af_mean(r->g, x, -1, true));
+    af_tensor *y = af_sum(r->g, x, 1, true);
+    y = af_add(r->g, y, af_mean(r->g, x, -1, true));
     finish(r, af_add(r->g, y, af_max(r->g, x, 1, true)));
 }
 static void case_softmax(rec *r)
 {
     af_tensor *x = act_2(r, 7, 301);
-    finish(r, af_add(r->g, af_softmax(r->g, x), af_log_softmax(r->g, x)));
+    af_tensor *y = af_softmax(r->g, x);
+    finish(r, af_add(r->g, y, af_log_softmax(r->g, x)));
 }
 static void case_layernorm(rec *r)
 {
-    finish(r, af_layernorm(r->g, act_2(r, 7, 100), param_1(r, 100), param_1(r, 100), 1e-5));
+    af_tensor *x = act_2(r, 7, 100), *w = param_1(r, 100), *b = param_1(r, 100);
+    finish(r, af_layernorm(r->g, x, w, b, 1e-5));
 }
 static void case_rmsnorm(rec *r)
 {
-    finish(r, af_rmsnorm(r->g, act_2(r, 13, 136), param_1(r, 136), 1e-6, false));
+    af_tensor *x = act_2(r, 13, 136), *w = param_1(r, 136);
+    finish(r, af_rmsnorm(r->g, x, w, 1e-6, false));
 }
 static void case_rmsnorm_odd(rec *r)
 {
-    finish(r, af_rmsnorm(r->g, act_2(r, 5, 77), param_1(r, 77), 1e-6, true));
+    af_tensor *x = act_2(r, 5, 77), *w = param_1(r, 77);
+    finish(r, af_rmsnorm(r->g, x, w, 1e-6, true));
 }
 static void case_rmsnorm_add(rec *r)
 {
-    af_tensor *sum;
-    af_tensor *y = af_rmsnorm_add(r->g, act_2(r, 11, 128), act_2(r, 11, 128),
-                                  weight_1(r, AF_DTYPE_F32, 128), 1e-6, false, &sum);
+    af_tensor *sum, *x = act_2(r, 11, 128), *z = act_2(r, 11, 128),
+                    *w = weight_1(r, AF_DTYPE_F32, 128);
+    af_tensor *y = af_rmsnorm_add(r->g, x, z, w, 1e-6, false, &sum);
     finish(r, af_add(r->g, y, sum));
 }
 static void case_embedding(rec *r)
@@ -118,7 +126,8 @@ static void case_losses(rec *r)
 {
     af_graph *g = r->g;
     af_tensor *x = act_2(r, 6, 21), *t = in_2(r, 6, 21);
-    af_tensor *y = af_add(g, af_mse(g, x, t), af_l1(g, x, t));
+    af_tensor *y = af_mse(g, x, t);
+    y = af_add(g, y, af_l1(g, x, t));
     finish(r, af_add(g, y, af_huber(g, x, t, 0.5)));
 }
 static void case_cross_entropy(rec *r)
@@ -240,7 +249,8 @@ static void cached(rec *r, int head, int window, double softcap)
     af_tensor *x = in_2(r, 9, (int64_t)8 * head);
     af_tensor *cache = rec_add(
         r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){3, 90, (int64_t)4 * head}), -1, 1);
-    out(r, af_attention_cached(r->g, x, cache, ints(r, 4, bounds), ints(r, 3, start), &o));
+    af_tensor *b = ints(r, 4, bounds), *from = ints(r, 3, start);
+    out(r, af_attention_cached(r->g, x, cache, b, from, &o));
     r->out[r->outs++] = cache;
 }
 /* Capacity for 100 rows, as in generation; runs use fewer. */
@@ -273,8 +283,8 @@ static void case_attention_back(rec *r)
 }
 static void case_glu(rec *r)
 {
-    finish(r, af_add(r->g, af_glu(r->g, act_2(r, 7, 2 * 72), AF_ACT_SILU),
-                     af_glu(r->g, act_2(r, 7, 2 * 72), AF_ACT_GELU_TANH)));
+    af_tensor *y = af_glu(r->g, act_2(r, 7, 2 * 72), AF_ACT_SILU);
+    finish(r, af_add(r->g, y, af_glu(r->g, act_2(r, 7, 2 * 72), AF_ACT_GELU_TANH)));
 }
 static void case_linear(rec *r)
 {
