@@ -156,7 +156,7 @@ _afinar() {
     enable_thinking) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     resize_token_embeddings_to_32x) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     setup_chat_format) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
-    train_on_inputs) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    train_on_inputs) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
     train_on_eos) COMPREPLY=($(compgen -W 'turn all last none' -- "$cur")); return ;;
     train_on_eot) COMPREPLY=($(compgen -W 'turn all last none' -- "$cur")); return ;;
     dataset_exact_deduplication) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;

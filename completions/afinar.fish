@@ -296,7 +296,7 @@ complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'add_spec
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'resize_token_embeddings_to_32x=' -d 'grow the vocabulary to a multiple of 32 rows when tokens do not fit'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'setup_chat_format=' -d 'give a model without a chat template ChatML, its tokens included (TRL'\''s function)'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'attention_dropout=' -d '0 trains a model without the attention dropout of its config, which is not supported'
-complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_on_inputs=' -d 'compute the loss on prompts too'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_on_inputs=' -d 'compute the loss on prompts too; auto = unless a record has prompt and completion apart'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'roles_to_train=' -d 'roles whose messages carry loss (assistant)'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_on_eos=' -d 'end-of-turn tokens that carry loss: turn, all, last, none'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_on_eot=' -d 'the same as train_on_eos'

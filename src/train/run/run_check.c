@@ -126,6 +126,17 @@ static int active(const af_run_config *r, const af_key *k)
     return asks_nothing(r, k) ? 0 : r->key_line[k - af_keys];
 }
 
+/* In the trainers of Hugging Face the number of steps wins over the share. */
+static af_status resolve_warmup(af_run_config *r, af_error *err)
+{
+    const af_key *ratio = af_key_find("warmup_ratio");
+    if (r->dialect == AF_DIALECT_NONE || active(r, ratio) <= 0 ||
+        active(r, af_key_find("warmup_steps")) <= 0)
+        return AF_OK;
+    const af_status st = af_run_idle_key(r, "warmup_ratio", "'warmup_steps' wins over it", err);
+    return st == AF_OK ? af_key_reset(r, ratio, err) : st;
+}
+
 /* Keys that exclude each other. */
 static af_status check_pairs(const af_run_config *r, af_error *err)
 {
@@ -382,6 +393,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
     resolve_stage(r);
     if (st == AF_OK)
         st = check_effects(r, err);
+    if (st == AF_OK)
+        st = resolve_warmup(r, err);
     if (st == AF_OK)
         st = check_pairs(r, err);
     if (st == AF_OK)

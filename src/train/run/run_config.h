@@ -93,7 +93,7 @@ typedef struct af_run_config {
     const char *train_dataset;
     af_strings dataset_splits;
     double val_set_size;
-    bool train_on_inputs;
+    af_tri train_on_inputs; /* auto: but not where a record has its completion apart */
     af_strings roles_to_train;
     af_train_eos train_on_eos;
     af_stage stage;

@@ -83,6 +83,7 @@ static const af_key_choice tri_names[] = {
 
 CHOICES(method, af_method, method_names);
 CHOICES(load_in_4bit, af_tri, tri_names);
+CHOICES(train_on_inputs, af_tri, tri_names);
 CHOICES(train_on_eos, af_train_eos, eos_names);
 CHOICES(train_on_eot, af_train_eos, eos_names);
 CHOICES(excess, af_excess, excess_names);
@@ -224,7 +225,8 @@ const af_key af_keys[] = {
     {"attention_dropout", F64(attention_dropout), 0, 1, NULL,
      "0 trains a model without the attention dropout of its config, which is not supported", {0},
      0},
-    {"train_on_inputs", BOOL(train_on_inputs), 0, 0, "false", "compute the loss on prompts too",
+    {"train_on_inputs", TRI(train_on_inputs), 0, 0, "false",
+     "compute the loss on prompts too; auto = unless a record has prompt and completion apart",
      {"train_on_prompt"}, 0},
     {"roles_to_train", LIST(roles_to_train), 0, 0, NULL,
      "roles whose messages carry loss (assistant)", {0}, 0},
