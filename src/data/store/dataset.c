@@ -90,6 +90,8 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     const char *const *field = (const char *const *)&s->field;
     char text[400];
     hash_text(h, s->ds_type);
+    if (s->continued)
+        hash_text(h, "continued");
     for (size_t i = 0; i < sizeof s->field / sizeof *field; i++)
         hash_text(h, field[i]);
     hash_names(h, s->role_names, s->role_name_count);
