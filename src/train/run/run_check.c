@@ -30,6 +30,7 @@ static const char *need_text(af_key_need need)
         [AF_NEED_FULL] = "with an adapter",
         [AF_NEED_FREEZE] = "without 'adapter: freeze'",
         [AF_NEED_MLFLOW] = "without 'report_to: mlflow'",
+        [AF_NEED_WANDB] = "without 'report_to: wandb'",
     };
     return text[need];
 }
@@ -76,6 +77,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return r->method == AF_METHOD_FREEZE;
     case AF_NEED_MLFLOW:
         return r->trackers & AF_TRACKER_MLFLOW;
+    case AF_NEED_WANDB:
+        return r->trackers & AF_TRACKER_WANDB;
     }
     return true;
 }

@@ -38,6 +38,7 @@ typedef enum af_key_need {
     AF_NEED_FULL,
     AF_NEED_FREEZE,
     AF_NEED_MLFLOW,
+    AF_NEED_WANDB,
 } af_key_need;
 
 /* A name that stands for a value of an enum. */

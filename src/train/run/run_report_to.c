@@ -10,9 +10,9 @@ static const af_key_choice names[] = {{"tensorboard", 0},
                                       {"none", 0},
                                       {"false", 0},
                                       {"no", 0},
-                                      {"all", AF_TRACKER_MLFLOW},
+                                      {"all", AF_TRACKER_MLFLOW | AF_TRACKER_WANDB},
                                       {"mlflow", AF_TRACKER_MLFLOW},
-                                      {"wandb", IDLE},
+                                      {"wandb", AF_TRACKER_WANDB},
                                       {"trackio", IDLE},
                                       {"azure_ml", IDLE},
                                       {"clearml", IDLE},
@@ -38,7 +38,7 @@ af_status af_run_report_to(af_run_config *r, af_error *err)
         if (!c->name)
             return af_fail(
                 err, AF_EUSAGE,
-                "%s: report_to '%s' is not known; it is tensorboard, mlflow, none or all",
+                "%s: report_to '%s' is not known; it is mlflow, wandb, tensorboard, none or all",
                 af_run_key_loc(r, "report_to", at, sizeof at), name);
         if (c->value != IDLE) {
             r->trackers |= (unsigned)c->value;
@@ -46,7 +46,7 @@ af_status af_run_report_to(af_run_config *r, af_error *err)
         }
         const af_status st = af_run_idle_key(r, "report_to",
                                              "metrics go to metrics.jsonl, TensorBoard events, "
-                                             "report.html, and to MLflow's store when asked",
+                                             "report.html, and to mlflow and wandb when asked",
                                              err);
         if (st != AF_OK)
             return st;
