@@ -24,7 +24,7 @@ YAML
 train() { "$AFINAR" train run.yaml "$@" > stdout 2> err; }
 check() { python3 "$here/trackers_check.py" "$@" || die "check $*"; }
 
-all=(report_to=all mlflow_experiment_name='"one: two"' wandb_project=proj wandb_run_id=idOne)
+all=(report_to=all mlflow_experiment_name='"one: two"' wandb_project=proj wandb_run_id=idOne trackio_project=my.proj)
 train "${all[@]}" || die "train: exit $?"
 check out all FINISHED 3 "one: two"
 # --- a resumed run goes on in the same store, without the rows of steps that are done again
@@ -56,6 +56,8 @@ grep -q "report_to 'mlflw' is not known; it is" err || die "unknown name"
 train mlflow_experiment_name=x output_dir=bad && die "key without effect: accepted"
 grep -q "mlflow_experiment_name has no effect without 'report_to: mlflow'" err || die "key without effect"
 : > file
+TRACKIO_DIR=$tmp/file train report_to=trackio output_dir=notrackio || die "trackio unwritable: exit $?"
+grep -q "warning: trackio does not get the metrics of this run any more: .*file" err || die "trackio unwritable"
 train report_to=mlflow mlflow_tracking_uri=file/store output_dir=unwritable || die "unwritable: exit $?"
 grep -q "warning: mlflow does not get the metrics of this run any more: .*file" err || die "unwritable"
 exit $failed

@@ -1,7 +1,9 @@
 """trackers_check.py OUTPUT TRACKER|all STATUS STEPS EXPERIMENT [STORE]: a run's stores against its metrics.jsonl."""
 import json
 import pathlib
+import os
 import re
+import sqlite3
 import sys
 
 from wandb_file import fields, records
@@ -75,7 +77,19 @@ def wandb():
     assert json.loads((path.parent / "files/wandb-metadata.json").read_text())["program"] == "afinar"
 
 
-CHECKS = {"mlflow": mlflow, "wandb": wandb}
+def trackio():
+    db = sqlite3.connect(os.environ["TRACKIO_DIR"] + "/myproj.db")
+    run = json.loads((out / "trackers.json").read_text())["trackio"]
+    found = list(db.execute("SELECT step, metrics, run_name, timestamp FROM metrics WHERE run_id = ? ORDER BY id", (run,)))
+    assert db.execute("SELECT COUNT(*) FROM metrics").fetchone()[0] == len(found) == len(rows), found
+    for (step, text, name, time), row in zip(found, rows):
+        assert step == row["step"] and name == "a: 'run'" and re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{6}\+00:00", time)
+        assert json.loads(text) == hf_names(row), (text, row)
+    configs = list(db.execute("SELECT run_id, config FROM configs"))
+    assert len(configs) == 1 and configs[0][0] == run and json.loads(configs[0][1])["learning_rate"] == 0.001
+
+
+CHECKS = {"mlflow": mlflow, "wandb": wandb, "trackio": trackio}
 for name, check in CHECKS.items():
     if which in (name, "all"):
         check()

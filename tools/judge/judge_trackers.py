@@ -57,6 +57,23 @@ def wandb(path):
     return f"{len(log)} records, {len(config)} settings"
 
 
-JUDGES = {"mlflow": mlflow, "wandb": wandb}
+def trackio(run_id):
+    """TRACKIO_DIR and, unless it is the default one, TRACKIO_PROJECT as in the run."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    project = os.environ.get("TRACKIO_PROJECT", "huggingface")
+    assert project in SQLiteStorage.get_projects()
+    records = SQLiteStorage.get_run_records(project)
+    assert any(r["id"] == run_id for r in records), records
+    logs = SQLiteStorage.get_logs(project, run_id=run_id)
+    assert len(logs) == len(rows), logs
+    for got, row in zip(logs, rows):
+        for key, value in row.items():
+            name = "step" if key == "step" else "eval/" + key[5:] if key.startswith("eval_") else "train/" + key
+            assert got[name] == value, (name, got)
+    return f"{len(records)} runs, {len(logs)} rows"
+
+
+JUDGES = {"mlflow": mlflow, "wandb": wandb, "trackio": trackio}
 for name in sys.argv[2:] or JUDGES:
     print(name, JUDGES[name](ids[name]))

@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const af_tracker_kind *const kinds[] = {&af_track_mlflow, &af_track_wandb};
+static const af_tracker_kind *const kinds[] = {&af_track_mlflow, &af_track_wandb,
+                                               &af_track_trackio};
 
 typedef struct tracker {
     void *state; /* NULL = not asked for, or failed */

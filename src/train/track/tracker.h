@@ -27,7 +27,7 @@ typedef struct af_tracker_kind {
     void (*free)(void *state);
 } af_tracker_kind;
 
-extern const af_tracker_kind af_track_mlflow, af_track_wandb;
+extern const af_tracker_kind af_track_mlflow, af_track_wandb, af_track_trackio;
 
 /* n random hex digits and a NUL: the name of a new run. */
 void af_track_new_id(char *out, int n, const char *seed);
