@@ -103,6 +103,8 @@ typedef struct af_run_config {
     af_strings roles_to_train;
     af_train_eos train_on_eos;
     af_stage stage;
+    af_mix mix;
+    af_strings interleave_probs;
     af_excess excess;
     int64_t sequence_len, max_samples;
     bool packing, packing_sequentially, pad_to_sequence_len, shuffle;

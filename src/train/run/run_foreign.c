@@ -227,8 +227,7 @@ static const foreign_group groups[] = {
      "format_type dataset_text_field dataset_kwargs formatting_func text_column"},
     {REFUSED, "give a smaller dataset, or 'max_steps'",
      "max_train_samples dataset_shard_num dataset_shard_idx "
-     "eval_sequence_len mix_strategy "
-     "interleave_probs pretraining_sample_concatenation"},
+     "eval_sequence_len pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
      "default_system_message chat_template_kwargs chat_template_path role_boundaries"},

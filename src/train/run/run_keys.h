@@ -37,6 +37,7 @@ typedef enum af_key_need {
     AF_NEED_LORAPLUS,
     AF_NEED_FULL,
     AF_NEED_FREEZE,
+    AF_NEED_INTERLEAVE,
     AF_NEED_MLFLOW,
     AF_NEED_WANDB,
     AF_NEED_TRACKIO,
