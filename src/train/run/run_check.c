@@ -31,6 +31,8 @@ static const char *need_text(af_key_need need)
         [AF_NEED_FREEZE] = "without 'adapter: freeze'",
         [AF_NEED_INTERLEAVE] = "unless 'mix_strategy' interleaves the datasets",
         [AF_NEED_MLFLOW] = "without 'report_to: mlflow'",
+        [AF_NEED_WANDB] = "without 'report_to: wandb'",
+        [AF_NEED_TRACKIO] = "without 'report_to: trackio'",
     };
     return text[need];
 }
@@ -79,6 +81,10 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return r->method == AF_METHOD_FREEZE;
     case AF_NEED_MLFLOW:
         return r->trackers & AF_TRACKER_MLFLOW;
+    case AF_NEED_WANDB:
+        return r->trackers & AF_TRACKER_WANDB;
+    case AF_NEED_TRACKIO:
+        return r->trackers & AF_TRACKER_TRACKIO;
     }
     return true;
 }

@@ -134,6 +134,7 @@ typedef struct af_run_config {
     af_strings report_to;
     unsigned trackers; /* af_tracker: what report_to asks for */
     const char *mlflow_tracking_uri, *mlflow_experiment;
+    const char *wandb_project, *wandb_name, *wandb_run_id, *trackio_project;
     double logging_steps, save_steps, eval_steps; /* below 1: a share of all steps */
     int64_t saves_per_epoch, save_total_limit, evals_per_epoch;
     af_when save_strategy, eval_strategy; /* after the checks AUTO, BEST (saves) or NO (evals) */
