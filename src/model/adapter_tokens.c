@@ -157,6 +157,9 @@ af_status af_adapter_tokens_lay_out(af_adapter *a, af_error *err)
             return wrong(err, k, "is needless: modules_to_save trains all of its rows");
         if (a->module[table_module(s, k)].rank)
             return wrong(err, k, "cannot be combined with an adapter on the same module");
+        if (s->tied && a->config.dora && a->module[s->head_module].rank)
+            return wrong(err, k,
+                         "cannot be combined with DoRA on 'lm_head', the same weights here");
         a->tokens[k] = a->config.tokens[k];
         AF_TRY(check_index(a, k, err));
     }

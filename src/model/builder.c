@@ -227,22 +227,21 @@ static af_tensor *scale_rows(const af_model_leaves *l, af_tensor *wide)
     return af_mul(g, wide, af_reshape(g, ratio, 2, (int64_t[]){rows, 1}));
 }
 
-/* The head as one matrix: with an adapter, [h | s A h] times [W | B]^T is what it computes. */
+/* The head as one matrix: with an adapter, [h | s A h] times [W | B]^T is what it computes; with
+ * trained rows, which a tied model may have besides, W has their marks (adapter_tokens.c). */
 static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_tensor **h)
 {
     af_graph *g = l->graph;
-    af_tensor *w = l->tensor[l->spec->head];
+    af_tensor *w = l->tensor[l->spec->head], *x = *h;
     const bool off = !l->adapter || (o && o->no_adapter);
     af_tensor *tokens = token_rows(l, l->spec->head);
-    if (tokens) {
-        *h = af_concat(g, (af_tensor *[]){*h, af_matmul(g, *h, tokens, AF_MATMUL_NT)}, 2, 1);
-        return w;
-    }
+    if (tokens)
+        *h = af_concat(g, (af_tensor *[]){x, af_matmul(g, x, tokens, AF_MATMUL_NT)}, 2, 1);
     af_tensor *b, *a = off ? NULL : outer_adapter(l, l->spec->head_module, &b);
     if (!a)
         return w;
     const double scale = l->adapter->module[l->spec->head_module].scale;
-    af_tensor *low = af_scale(g, af_matmul(g, *h, a, AF_MATMUL_NT), scale);
+    af_tensor *low = af_scale(g, af_matmul(g, x, a, AF_MATMUL_NT), scale);
     *h = af_concat(g, (af_tensor *[]){*h, low}, 2, 1);
     af_tensor *wide = af_concat(g, (af_tensor *[]){as_type(g, w, l->compute), b}, 2, 1);
     return l->module[l->spec->head_module].magnitude ? scale_rows(l, wide) : wide;

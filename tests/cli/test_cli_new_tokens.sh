@@ -139,5 +139,7 @@ wrong "is not a list of token numbers" 'trainable_token_indices=abc'
 wrong "goes with embed_tokens and lm_head" 'trainable_token_indices={q_proj: [1]}'
 wrong "is needless: modules_to_save trains all of its rows" 'trainable_token_indices=[1]' 'lora_modules_to_save=[embed_tokens]'
 wrong "cannot be combined with an adapter on the same module" 'trainable_token_indices=[1]' 'lora_target_modules=[embed_tokens,q_proj]'
+out=$(run bad "$golden/qwen2" peft_use_dora=true 'lora_target_modules=[q_proj,lm_head]') && fail "DoRA on a tied head with new tokens"
+has "$out" "cannot be combined with DoRA on 'lm_head', the same weights here"
 [ -z "$(ls -A "$TMPDIR")" ] || fail "left: $(ls -A "$TMPDIR")"
 exit $failed

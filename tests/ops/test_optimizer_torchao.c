@@ -150,6 +150,41 @@ static void test_which_moments_are_coded(void **state)
     }
 }
 
+/* A matrix of whole blocks after one that ends inside a block: its codes are its own, without the
+ * gap up to the next parameter. */
+static void test_blocks_of_a_later_part(void **state)
+{
+    (void)state;
+    enum { FIRST = 65 * 64, SECOND = 64 * 64, N = FIRST + SECOND };
+    const int64_t n = N, part[2][2] = {{65, 64}, {64, 64}};
+    af_error err = {0};
+    af_graph *g = NULL;
+    af_device *d = NULL;
+    CHECK_OK(af_graph_new(&g, &err), err);
+    CHECK_OK(af_cpu_open(&d, 2, &err), err);
+    af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 1, &n);
+    af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 1, &n);
+    af_param_parts(g, p, 2, part);
+    af_graph_backward(g, af_sum_all(g, af_mul(g, p, x)));
+    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW_4BIT});
+    CHECK_OK(af_graph_prepare(g, d, &err), err);
+    af_graph_set_learning_rate(g, 0.01);
+    for (int i = 0; i < N; i++)
+        af_st(x, i, 1);
+    CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+    int coded = 0;
+    for (int i = 0; i < g->n_tensors; i++)
+        if (strstr(g->tensors[i]->name, ".m4")) {
+            assert_int_equal(af_count(g->tensors[i]), SECOND / 2);
+            coded++;
+        }
+    assert_int_equal(coded, 1);
+    for (int i = 0; i < N; i++) /* the first step of Adam is the learning rate */
+        CHECK_MSG(fabs(af_ld(p, i) + 0.01) < 1e-7, "value %d is %g", i, af_ld(p, i));
+    af_graph_free(g);
+    af_device_close(d);
+}
+
 static void test_muon_orthogonalises(void **state)
 {
     (void)state;
@@ -205,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_4bit_adamw_is_torchaos),
         cmocka_unit_test(test_8bit_adamw_is_torchaos),
         cmocka_unit_test(test_which_moments_are_coded),
+        cmocka_unit_test(test_blocks_of_a_later_part),
         cmocka_unit_test(test_muon_orthogonalises),
         cmocka_unit_test(test_muon_leaves_bad_gradients_alone),
     };

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "format/tokenizer/token_edit.h"
+#include "format/weights/safetensors.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -107,6 +108,33 @@ static void test_runs_follow_transformers_and_peft(void **state)
         check_case(cases[i]);
 }
 
+/* The embedding of a tied model has rows of new tokens, its head an adapter: both are trained. */
+static void test_a_tied_head_with_an_adapter(void **state)
+{
+    (void)state;
+    char run[128], path[512];
+    af_error err = {0};
+    af_train_result result;
+    af_safetensors *f = NULL;
+    json_t *c = json_pack("{s:s, s:{s:s, s:[s,s,s]}}", "family", "qwen2", "keys", "adapter", "lora",
+                          "tokens", "<a>", "<b>", "<c>");
+    snprintf(run, sizeof run, "%s/run.yaml", dir);
+    write_run(c, run);
+    json_decref(c);
+    const char *const keys[] = {"lora_target_modules=[q_proj, lm_head]",
+                                "trainable_token_indices=[7, 258, 259, 260]", "max_steps=3"};
+    CHECK_OK(af_train(run, keys, 3, NULL, &result, &err), err);
+    snprintf(path, sizeof path, "%s/out/adapter_model.safetensors", dir);
+    CHECK_OK(af_safetensors_open(&f, path, &err), err);
+    const af_stored *b = af_safetensors_find(f, "base_model.model.lm_head.lora_B.weight");
+    assert_non_null(b);
+    double size = 0;
+    for (int64_t i = 0; i < b->dim[0] * b->dim[1]; i++)
+        size += fabs((double)((const float *)b->data)[i]);
+    CHECK_MSG(size > 1, "the adapter of the head is not trained: %g", size);
+    af_safetensors_close(f);
+}
+
 /* ---- tokenizer files ---- */
 
 static void put(const char *name, const char *text)
@@ -198,6 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs_follow_transformers_and_peft),
+        cmocka_unit_test(test_a_tied_head_with_an_adapter),
         cmocka_unit_test(test_every_tokenizer_file_is_changed),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

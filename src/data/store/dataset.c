@@ -90,6 +90,8 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     const char *const *field = (const char *const *)&s->field;
     char text[400];
     hash_text(h, s->ds_type);
+    if (s->continued)
+        hash_text(h, "continued");
     for (size_t i = 0; i < sizeof s->field / sizeof *field; i++)
         hash_text(h, field[i]);
     hash_names(h, s->role_names, s->role_name_count);
@@ -102,12 +104,12 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
         hash_text(h, s->roles[i]);
     const af_data_slice *c = &s->slice;
     snprintf(text, sizeof text,
-             "%d %d %d %d %" PRIx64 " %d %d %d %d %d %d %" PRId64 " %" PRId64 " %" PRId64
+             "%d %d %d %d %d %" PRIx64 " %d %d %d %d %d %d %" PRId64 " %" PRId64 " %" PRId64
              " %" PRId64 " %a %" PRIx64,
              (int)s->shape, s->shape_given, (int)s->train_on_eos, s->train_on_inputs,
-             s->set_keys /* keys without effect, too */, s->cut, s->drop_system, c->given,
-             c->percent, c->has_from, c->has_to, c->from, c->to, s->max_samples, s->num_samples,
-             s->weight, s->seed);
+             s->completion_apart, s->set_keys /* keys without effect, too */, s->cut,
+             s->drop_system, c->given, c->percent, c->has_from, c->has_to, c->from, c->to,
+             s->max_samples, s->num_samples, s->weight, s->seed);
     hash_text(h, text);
 }
 

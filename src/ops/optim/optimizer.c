@@ -88,11 +88,17 @@ static int64_t coded_block(const param_list *c)
     }
 }
 
-/* Moments of so many elements stay f32. bitsandbytes fills the last block up, torchao does not. */
+/* bitsandbytes fills the last block up, torchao codes whole blocks alone: the gap after them is not
+ * theirs. */
+static bool fills_blocks(const param_list *c)
+{
+    return !coded_block(c) || c->o->kind == AF_OPTIMIZER_ADAMW_8BIT;
+}
+
+/* Moments of so many elements stay f32. */
 static bool too_small(const param_list *c, int64_t count)
 {
-    const bool fills = c->o->kind == AF_OPTIMIZER_ADAMW_8BIT;
-    return count < AF_ADAM_8BIT_MIN || (!fills && count % coded_block(c) != 0);
+    return count < AF_ADAM_8BIT_MIN || (!fills_blocks(c) && count % coded_block(c) != 0);
 }
 
 static bool keeps_whole(const param_list *c, const af_tensor *p)
@@ -238,8 +244,9 @@ static bool find_units(param_list *c)
         int64_t at = c->first[i];
         for (int k = 0; k < parts; k++) {
             const int64_t count = p->parts ? p->part[k][0] * p->part[k][1] : af_count(p);
-            const int64_t to = k + 1 == parts ? c->first[i + 1] : at + count;
             const bool whole = parts > 1 ? too_small(c, count) : stays_f32(c, p);
+            const bool gap = k + 1 == parts && (whole || fills_blocks(c));
+            const int64_t to = gap ? c->first[i + 1] : at + count;
             c->unit[c->units++] = (unit){p, at, to, whole};
             at = to;
         }
